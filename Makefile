@@ -1,0 +1,72 @@
+# The short front of the CMake build. `make help` lists the targets.
+#
+#   PRESET=release|debug|asan|tsan   which build `make test` tests
+#   WERROR=OFF                       let warnings be warnings (a compiler that we have not met)
+#   ONLY=name                        the tests or benchmarks whose name matches
+#   FUZZ_SECONDS=300                 how long each fuzz target runs in `make test-long`
+
+PRESET ?= release
+WERROR ?= ON
+ONLY ?=
+FUZZ_SECONDS ?= 300
+
+folder_release := build
+folder = $(or $(folder_$(1)),build/$(1))
+BUILD := $(call folder,$(PRESET))
+
+packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmocka-dev
+packages_lint := clang-format clang-tidy
+packages_fuzz := clang llvm libclang-rt-dev
+packages_aarch64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+
+need = @tools/need-packages $(packages_build)
+# build(preset,targets): two makes in one tree wait for each other.
+build = tools/build $(1) $(call folder,$(1)) $(WERROR) $(2)
+
+.PHONY: all run test test-long asan bench lint format clean help
+all: ## build build/halftone, build/libhalftone.so and the examples
+	$(need)
+	@$(call build,$(PRESET),engine)
+
+run: ## build and run the spiral example end to end
+	$(need)
+	@$(call build,$(PRESET),example_spiral)
+	$(BUILD)/examples/example_spiral
+
+test: ## build everything and run the tests
+	$(need)
+	@$(call build,$(PRESET),all)
+	@tools/run-tests $(BUILD) $(ONLY)
+
+asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(MAKE) --no-print-directory test PRESET=asan
+
+test-long: ## thread sanitizer, long tests, fuzzers, 64-bit Arm
+	$(need) $(packages_fuzz) $(packages_aarch64)
+	@$(MAKE) --no-print-directory test PRESET=tsan
+	@HALFTONE_LONG=1 $(MAKE) --no-print-directory test
+	@$(call build,fuzz,all)
+	@tools/run-fuzzers $(call folder,fuzz) $(FUZZ_SECONDS)
+	@tools/fetch-arm64 build/arm64-packages
+	@$(call build,aarch64,all)
+	@tools/run-tests $(call folder,aarch64)
+
+bench: ## build and run the benchmarks (ONLY=name)
+	$(need)
+	@$(call build,release,bench_programs)
+	@tools/run-benches $(call folder,release)/bench $(ONLY)
+
+lint: ## formatting, clang-tidy, layers
+	$(need) $(packages_lint)
+	@$(call build,release,build.ninja)
+	@tools/lint $(call folder,release)
+
+format: ## rewrite the C files as .clang-format says
+	@tools/need-packages clang-format
+	@tools/c-files | xargs -r clang-format -i
+
+clean: ## remove build/
+	rm -rf build
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile | awk -F': ' '{ printf "  make %-10s %s\n", $$1, $$2 }'

@@ -1,0 +1,10 @@
+# examples/NAME.c is the program example_NAME: public headers and the shared library, as a user would have it.
+set(HALFTONE_EXAMPLES)
+file(GLOB example_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/*.c)
+foreach(source ${example_sources})
+    cmake_path(GET source STEM name)
+    add_executable(example_${name} ${source})
+    set_target_properties(example_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
+    target_link_libraries(example_${name} PRIVATE halftone halftone_flags m)
+    list(APPEND HALFTONE_EXAMPLES example_${name})
+endforeach()
