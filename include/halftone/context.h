@@ -1,0 +1,43 @@
+/* halftone/context.h: the root of everything; see types.h for the contract of the API. */
+#ifndef HALFTONE_CONTEXT_H
+#define HALFTONE_CONTEXT_H
+
+#include <halftone/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ht_log_level { HT_LOG_INFO, HT_LOG_WARN } ht_log_level;
+typedef void (*ht_log_fn)(void *arg, ht_log_level level, const char *line);
+
+typedef struct ht_context_opts {
+    size_t size;     /* set by HT_CONTEXT_OPTS */
+    int threads;     /* 0: OMP_NUM_THREADS, else the cores that this process may use */
+    const char *isa; /* NULL: HALFTONE_ISA, else the best of this machine; "portable", "avx2", "avx512" */
+    ht_log_fn log;   /* NULL: nobody listens */
+    void *log_arg;
+} ht_context_opts;
+
+/* Every field but the size is zero: start here and change what you need. */
+#define HT_CONTEXT_OPTS                                                                                                \
+    {                                                                                                                  \
+        .size = sizeof(ht_context_opts)                                                                                \
+    }
+
+/* opts may be NULL. On failure *out is NULL and there is no context to ask: the status says it all. */
+HT_API ht_status ht_context_create(ht_context **out, const ht_context_opts *opts);
+HT_API void ht_context_free(ht_context *ctx);
+
+/* What went wrong last, in one line; "" when nothing did. */
+HT_API const char *ht_context_message(const ht_context *ctx);
+HT_API int ht_context_threads(const ht_context *ctx);
+HT_API const char *ht_context_isa(const ht_context *ctx);
+
+HT_API const char *ht_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,80 @@
+/* halftone/session.h: from a graph to steps. A plan fixes kernels and every byte; a session owns the memory and runs. */
+#ifndef HALFTONE_SESSION_H
+#define HALFTONE_SESSION_H
+
+#include <halftone/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What turns a model into a training step. A field that is zero takes the optimiser's own default. */
+typedef struct ht_train_opts {
+    size_t size;
+    const char *optimizer; /* "sgd", "adam", "adamw" */
+    double lr;
+    double beta1, beta2, eps;
+    double weight_decay;
+    double momentum, dampening;
+    bool nesterov;
+    double clip;    /* global gradient norm; 0: off */
+    int accumulate; /* micro-batches per update */
+} ht_train_opts;
+
+#define HT_TRAIN_OPTS                                                                                                  \
+    {                                                                                                                  \
+        .size = sizeof(ht_train_opts), .optimizer = "adamw", .lr = 1e-3, .accumulate = 1                               \
+    }
+
+/* The segment "forward" with its output "loss" becomes the program "train": forward and backward ("micro_first", and
+ * "micro" when gradients accumulate), then "update". Adds the states "lr" and "applied" (updates made), the input "seed"
+ * (weight of the loss), the outputs "grad_norm" and "applied_now". */
+HT_API ht_status ht_graph_train(ht_graph *graph, const ht_train_opts *opts);
+
+typedef struct ht_plan_opts {
+    size_t size;
+    const char *target; /* text of a target file (docs/target.md); NULL: this machine */
+    bool canaries;      /* guard bytes behind every buffer, checked after each run; always on in debug builds */
+} ht_plan_opts;
+
+#define HT_PLAN_OPTS                                                                                                   \
+    {                                                                                                                  \
+        .size = sizeof(ht_plan_opts)                                                                                   \
+    }
+
+/* The graph is read, not changed, and may be freed afterwards. opts may be NULL. */
+HT_API ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts);
+HT_API void ht_plan_free(ht_plan *plan);
+/* All bytes that a session of this plan allocates for state, slots and transients. */
+HT_API int64_t ht_plan_bytes(const ht_plan *plan);
+/* The memory ledger and the instructions of every segment, for people; *out is heap memory for free(). */
+HT_API ht_status ht_plan_print(char **out, const ht_plan *plan);
+
+typedef struct ht_session_opts {
+    size_t size;
+    uint64_t seed; /* of all random numbers */
+} ht_session_opts;
+
+#define HT_SESSION_OPTS                                                                                                \
+    {                                                                                                                  \
+        .size = sizeof(ht_session_opts)                                                                                \
+    }
+
+/* Allocates, touches every page, runs the segments "init" and "derive". The plan is borrowed. opts may be NULL. */
+HT_API ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_session_opts *opts);
+HT_API void ht_session_free(ht_session *session);
+/* Runs a program or one segment by name. Allocates nothing. */
+HT_API ht_status ht_session_run(ht_session *session, const char *name);
+
+/* A state, input or output by name, whole, row-major, in its own number type; `bytes` must be its size. */
+HT_API ht_status ht_session_write(ht_session *session, const char *name, const void *data, size_t bytes);
+HT_API ht_status ht_session_read(const ht_session *session, const char *name, void *data, size_t bytes);
+/* The same with numbers converted: count elements. */
+HT_API ht_status ht_session_write_f64(ht_session *session, const char *name, const double *data, size_t count);
+HT_API ht_status ht_session_read_f64(const ht_session *session, const char *name, double *data, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

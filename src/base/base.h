@@ -1,0 +1,19 @@
+/* base: what every room stands on. The context with its message and log, arenas, growing arrays, number formats,
+ * random numbers, the thread pool, what the CPU can do, a JSON reader. Knows nothing of graphs. */
+#ifndef HT_BASE_H
+#define HT_BASE_H
+
+#include <halftone/context.h>
+#include <halftone/types.h>
+
+#include "base/arena.h"
+#include "base/cpu.h"
+#include "base/fail.h"
+#include "base/half.h"
+#include "base/json.h"
+#include "base/mathfn.h"
+#include "base/philox.h"
+#include "base/pool.h"
+#include "base/text.h"
+
+#endif
