@@ -1,0 +1,224 @@
+/* graph: the IR. Values, nodes, state, segments and programs; building, printing, parsing, verifying, hashing and
+ * rewriting them; the target as plain data; what an op is (struct ht_op), but no op. docs/ir.md is the grammar. */
+#ifndef HT_GRAPH_H
+#define HT_GRAPH_H
+
+#include <halftone/graph.h>
+
+#include "base/base.h"
+#include "graph/opdef.h"
+#include "graph/sample.h"
+#include "graph/target.h"
+#include "graph/type.h"
+
+typedef enum ht_value_kind { HT_VALUE_NONE, HT_VALUE_STATE, HT_VALUE_INPUT, HT_VALUE_RESULT } ht_value_kind;
+
+typedef struct ht_value {
+    ht_value_kind kind;
+    ht_type type;
+    const char *name; /* NULL: printed as a number */
+    uint32_t owner;   /* STATE: index into states; INPUT: its segment; RESULT: its node */
+    uint32_t result;  /* RESULT: which one */
+    ht_val base;      /* a view of this value, or none */
+    int64_t offset;   /* elements from the base's first */
+} ht_value;
+
+/* What a state is for; `halftone plan` counts bytes by it. */
+typedef enum ht_heading {
+#define HT_HEADING(id, text) HT_HEADING_##id,
+#include "graph/headings.def"
+#undef HT_HEADING
+    HT_HEADING_COUNT
+} ht_heading;
+
+typedef struct ht_state {
+    ht_val value;
+    ht_heading heading;
+    ht_init init;
+    bool trained;
+    bool derived; /* made from other state: never saved */
+} ht_state;
+
+typedef enum ht_role { HT_ROLE_FWD, HT_ROLE_BWD_ACT, HT_ROLE_BWD_WEIGHT, HT_ROLE_UPDATE, HT_ROLE_COUNT } ht_role;
+
+typedef struct ht_node {
+    const ht_op *op;
+    uint32_t in, n_in;   /* slice of graph->operands */
+    uint32_t out, n_out; /* consecutive value ids */
+    const ht_attr *attr; /* complete, in the order of op->attrs */
+    ht_role role;
+    uint32_t region;  /* 0: none */
+    bool keep;        /* a wanted duplicate: never merged */
+    uint32_t origin;  /* the node whose gradient rule made this one; 0: none */
+    const char *site; /* scope of the model's author, or NULL */
+    uint64_t was;     /* a folded constant: the model hash of what it replaces; 0: none */
+} ht_node;
+
+typedef struct ht_named {
+    const char *name;
+    ht_val value;
+} ht_named;
+
+typedef struct ht_segment {
+    const char *name;
+    ht_val *inputs;
+    ht_named *outputs;
+    uint32_t *nodes; /* in execution order */
+    size_t input_count, output_count, node_count;
+    size_t input_room, output_room, node_room;
+} ht_segment;
+
+typedef struct ht_program_call {
+    uint32_t segment;
+    uint32_t times;
+} ht_program_call;
+
+typedef struct ht_program {
+    const char *name;
+    ht_program_call *calls;
+    size_t call_count, call_room;
+} ht_program;
+
+struct ht_graph {
+    ht_context *ctx;
+    ht_arena *arena; /* names, attributes */
+    ht_status status;
+    ht_value *values; /* [0] is none */
+    ht_node *nodes;   /* [0] is none */
+    ht_val *operands;
+    ht_state *states;
+    ht_segment *segments;
+    ht_program *programs;
+    size_t value_count, node_count, operand_count, state_count, segment_count, program_count;
+    size_t value_room, node_room, operand_room, state_room, segment_room, program_room;
+    ht_init *input_inits; /* by value id; only inputs use it */
+    size_t input_init_room;
+    uint32_t segment; /* where the builder appends; UINT32_MAX: not begun */
+    /* Stamped on every node that the builder makes. */
+    ht_role role;
+    uint32_t origin;
+    char scope[256];
+    uint16_t scope_mark[32];
+    size_t scope_depth;
+    /* Names of states, for uniqueness and lookup. */
+    uint32_t *state_index;
+    size_t state_index_room;
+};
+
+/* The op of `store STATE = VALUE`: inputs state and value, no result. Not in the table: the IR knows it by itself. */
+extern const ht_op ht_op_store;
+
+/* ---- looking ---- */
+static inline const ht_value *ht_value_of(const ht_graph *g, ht_val v)
+{
+    return &g->values[v.id];
+}
+static inline const ht_type *ht_type_of(const ht_graph *g, ht_val v)
+{
+    return &g->values[v.id].type;
+}
+static inline ht_val ht_node_in(const ht_graph *g, const ht_node *n, size_t i)
+{
+    return g->operands[n->in + i];
+}
+static inline ht_val ht_node_out(const ht_node *n, size_t i)
+{
+    return (ht_val){n->out + (uint32_t)i};
+}
+/* The node that makes v, or NULL for state and inputs. */
+const ht_node *ht_maker(const ht_graph *g, ht_val v);
+/* Follows views to the value that owns the bytes. */
+ht_val ht_root(const ht_graph *g, ht_val v);
+ht_state *ht_state_of(const ht_graph *g, ht_val v); /* NULL unless v is a state */
+/* -1 when there is none. */
+int ht_segment_find(const ht_graph *g, const char *name);
+int ht_program_find(const ht_graph *g, const char *name);
+/* Do two values of one root share bytes? Compared by extent: a strided view counts from its first to its last byte. */
+bool ht_overlap(const ht_graph *g, ht_val a, ht_val b);
+extern const char *const ht_role_names[HT_ROLE_COUNT];
+extern const char *const ht_heading_names[HT_HEADING_COUNT];
+
+/* A node as its rules see it. Room for up to 8 operands without an allocation; more come from the arena given. */
+typedef struct ht_call_room {
+    ht_call call;
+    const ht_type *in[8], *out[8];
+} ht_call_room;
+/* Valid until the graph's values move (the builder adds one). NULL when memory is out. */
+const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena, ht_call_room *room);
+
+/* ---- building ---- */
+/* Latches a failure on the graph; the message gets the scope appended. */
+void ht_graph_fail(ht_graph *g, ht_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#define HT_VALS(...) sizeof((ht_val[]){__VA_ARGS__}) / sizeof(ht_val), (const ht_val[]){__VA_ARGS__}
+#define HT_ATTRS(...) sizeof((ht_attr[]){__VA_ARGS__}) / sizeof(ht_attr), (const ht_attr[]){__VA_ARGS__}
+#define HT_NO_ATTRS 0, NULL
+#define HT_INT(name, value) {.key = (name), .kind = HT_ATTR_INT, .i = (value)}
+#define HT_FLOAT(name, value) {.key = (name), .kind = HT_ATTR_FLOAT, .f = (value)}
+#define HT_TEXT(name, value) {.key = (name), .kind = HT_ATTR_TEXT, .text = (value)}
+#define HT_INTS(name, n, values) {.key = (name), .kind = HT_ATTR_INTS, .count = (size_t)(n), .ints = (values)}
+#define HT_FLOATS(name, n, values) {.key = (name), .kind = HT_ATTR_FLOATS, .count = (size_t)(n), .floats = (values)}
+
+/* The one way a node comes into being: checks arity and attributes, runs the shape rule, appends to the current
+ * segment. `want` is NULL or n_out types: required for HT_OP_TYPED, otherwise their shapes must be the inferred ones and
+ * their float dtypes replace them where the precision class allows. `out` receives n_out values (none on failure). A
+ * none among required inputs is a failure that was latched before. */
+void ht_emit(ht_graph *g, const ht_op *op, size_t n_in, const ht_val *in, size_t n_attr, const ht_attr *attr,
+             const ht_type *want, ht_val *out);
+/* By name; for an op of one result, which is returned. */
+ht_val ht_emit1(ht_graph *g, const char *op, const ht_type *want, size_t n_in, const ht_val *in, size_t n_attr,
+                const ht_attr *attr);
+/* By name; for an op of several results. */
+void ht_emit_n(ht_graph *g, const char *op, const ht_type *want, size_t n_in, const ht_val *in, size_t n_attr,
+               const ht_attr *attr, ht_val *out);
+
+ht_val ht_graph_add_state(ht_graph *g, const char *name, const ht_type *type, const ht_state *like);
+ht_val ht_graph_add_input(ht_graph *g, const char *name, const ht_type *type, ht_init init);
+uint32_t ht_graph_add_segment(ht_graph *g, const char *name);
+void ht_graph_add_program_call(ht_graph *g, const char *program, uint32_t segment, uint32_t times);
+void ht_value_name(ht_graph *g, ht_val v, const char *name);
+/* Makes v a view of base: same dtype and space, within its bytes, strides as in v's type. */
+void ht_value_view(ht_graph *g, ht_val v, ht_val base, int64_t offset);
+ht_init ht_input_init(const ht_graph *g, ht_val input);
+
+/* ---- whole graphs ---- */
+ht_status ht_graph_clone(ht_graph **out, const ht_graph *g);
+/* Equal up to the names of unnamed values. */
+bool ht_graph_equal(const ht_graph *a, const ht_graph *b);
+/* Of the structure with types, attributes and names. */
+uint64_t ht_graph_hash(const ht_graph *g);
+/* Of what the model computes: see docs/ir.md. Equal before and after every system-level pass. */
+uint64_t ht_model_hash(const ht_graph *g);
+/* Model hash of every value of one segment, by value id; heap memory for free(), NULL when memory is out. */
+uint64_t *ht_value_hashes(const ht_graph *g, uint32_t segment);
+
+/* For every value id: position of its last use in the segment's order, counting views and outputs (which live to the
+ * end: node_count); UINT32_MAX where it has none. Heap memory for free(); NULL when memory is out. */
+uint32_t *ht_liveness(const ht_graph *g, uint32_t segment);
+
+/* ---- rewriting ---- */
+/* A pass that changes a segment walks its old nodes and says for each: keep, or replace its results. Whatever the
+ * builder emits in between lands at that place.
+ *     ht_rewrite rw;
+ *     if (ht_rewrite_begin(&rw, g, segment))
+ *         for (size_t i = 0; i < rw.count; i++) ht_rewrite_keep(&rw, rw.old[i]);
+ *     return ht_rewrite_end(&rw); */
+typedef struct ht_rewrite {
+    ht_graph *g;
+    uint32_t segment, resume;
+    uint32_t *old;
+    size_t count;
+    ht_val *map; /* by value id; none: itself */
+    size_t map_room;
+} ht_rewrite;
+bool ht_rewrite_begin(ht_rewrite *rw, ht_graph *g, uint32_t segment);
+ht_val ht_rewrite_map(const ht_rewrite *rw, ht_val v);
+void ht_rewrite_keep(ht_rewrite *rw, uint32_t node);
+void ht_rewrite_replace(ht_rewrite *rw, ht_val old, ht_val with);
+/* Maps outputs, frees; returns the graph's status. */
+ht_status ht_rewrite_end(ht_rewrite *rw);
+
+/* Appends a copy of a segment under a new name; map (by old value id, heap memory for free()) may be NULL. */
+uint32_t ht_segment_copy(ht_graph *g, uint32_t from, const char *name, ht_val **map);
+
+#endif

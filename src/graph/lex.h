@@ -1,0 +1,46 @@
+/* Reading the text form by tokens: shared by the graph parser and the sample parser. Every failure names
+ * "file:line:column". */
+#ifndef HT_GRAPH_LEX_H
+#define HT_GRAPH_LEX_H
+
+#include "graph/opdef.h"
+
+typedef struct ht_lex {
+    ht_context *ctx;
+    ht_arena *arena; /* strings and lists */
+    const char *file;
+    const char *at, *end, *line_start;
+    int line;
+    ht_status status; /* latched */
+} ht_lex;
+
+typedef struct ht_slice {
+    const char *text;
+    size_t length;
+} ht_slice;
+
+/* Latches a failure at the current place. */
+void ht_lex_fail(ht_lex *lex, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Over blanks and comments; false at the end of the text or after a failure. */
+bool ht_lex_more(ht_lex *lex);
+/* Takes the character if it is next. */
+bool ht_lex_take(ht_lex *lex, char c);
+/* The same, and fails if it is not. */
+bool ht_lex_need(ht_lex *lex, char c);
+/* Is the next thing the start of a word or name? Takes nothing. */
+bool ht_lex_peek_word(ht_lex *lex);
+bool ht_lex_peek(ht_lex *lex, char c);
+/* A run of name characters (letters, digits, _ . - / :); fails on an empty one. */
+ht_slice ht_lex_name(ht_lex *lex, const char *what);
+bool ht_slice_is(ht_slice s, const char *text);
+/* Numbers; an integer must fit into 64 bits. */
+int64_t ht_lex_int(ht_lex *lex);
+double ht_lex_float(ht_lex *lex);
+/* "quoted", unescaped into the arena. */
+const char *ht_lex_string(ht_lex *lex);
+/* f32[2,3]@host. */
+ht_type ht_lex_type(ht_lex *lex);
+/* The value behind `key=` by the kind that the op's table gives; the key is already taken. */
+ht_attr ht_lex_attr(ht_lex *lex, const ht_op *op, ht_slice key);
+
+#endif

@@ -1,0 +1,94 @@
+/* Questions to a graph that change nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/graph.h"
+
+const ht_node *ht_maker(const ht_graph *g, ht_val v)
+{
+    const ht_value *value = ht_value_of(g, v);
+    return value->kind == HT_VALUE_RESULT ? &g->nodes[value->owner] : NULL;
+}
+
+ht_val ht_root(const ht_graph *g, ht_val v)
+{
+    while (ht_value_of(g, v)->base.id) v = ht_value_of(g, v)->base;
+    return v;
+}
+
+ht_state *ht_state_of(const ht_graph *g, ht_val v)
+{
+    if (!v.id || v.id >= g->value_count || g->values[v.id].kind != HT_VALUE_STATE) return NULL;
+    return &g->states[g->values[v.id].owner];
+}
+
+ht_dtype ht_val_dtype(const ht_graph *g, ht_val v)
+{
+    return ht_type_of(g, v)->dtype;
+}
+
+int ht_val_rank(const ht_graph *g, ht_val v)
+{
+    return ht_type_of(g, v)->rank;
+}
+
+const int64_t *ht_val_dims(const ht_graph *g, ht_val v)
+{
+    return ht_type_of(g, v)->dim;
+}
+
+/* First and one past the last element that v touches in its root; strides are never negative. */
+static void extent(const ht_graph *g, ht_val v, int64_t *first, int64_t *end)
+{
+    const ht_type *type = ht_type_of(g, v);
+    int64_t last = 0;
+    *first = 0;
+    for (ht_val at = v; ht_value_of(g, at)->base.id; at = ht_value_of(g, at)->base) *first += ht_value_of(g, at)->offset;
+    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
+    *end = ht_type_elems(type) ? *first + last + 1 : *first;
+}
+
+bool ht_overlap(const ht_graph *g, ht_val a, ht_val b)
+{
+    if (ht_root(g, a).id != ht_root(g, b).id) return false;
+    int64_t a_first, a_end, b_first, b_end;
+    extent(g, a, &a_first, &a_end);
+    extent(g, b, &b_first, &b_end);
+    return a_first < b_end && b_first < a_end;
+}
+
+const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena, ht_call_room *room)
+{
+    const ht_type **in = n->n_in <= 8 ? room->in : HT_NEW(arena, const ht_type *, n->n_in);
+    if (!in) return NULL;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(g, n, i);
+        in[i] = v.id ? ht_type_of(g, v) : NULL;
+    }
+    for (size_t i = 0; i < n->n_out; i++) room->out[i] = ht_type_of(g, ht_node_out(n, i));
+    room->call = (ht_call){.op = n->op,
+                           .n_in = n->n_in,
+                           .n_out = n->n_out,
+                           .n_attr = ht_op_attr_count(n->op),
+                           .in = in,
+                           .out = room->out,
+                           .attr = n->attr};
+    return &room->call;
+}
+
+uint32_t *ht_liveness(const ht_graph *g, uint32_t segment)
+{
+    const ht_segment *s = &g->segments[segment];
+    uint32_t *last = malloc(g->value_count * sizeof *last);
+    if (!last) return NULL;
+    memset(last, 0xff, g->value_count * sizeof *last);
+    /* A use of a view is a use of everything below it. */
+    for (uint32_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        for (size_t i = 0; i < n->n_in; i++)
+            for (ht_val v = ht_node_in(g, n, i); v.id; v = ht_value_of(g, v)->base) last[v.id] = at;
+    }
+    for (size_t i = 0; i < s->output_count; i++)
+        for (ht_val v = s->outputs[i].value; v.id; v = ht_value_of(g, v)->base) last[v.id] = (uint32_t)s->node_count;
+    return last;
+}

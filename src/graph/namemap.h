@@ -1,0 +1,26 @@
+/* Names to values, for one scope at a time: parsing and verifying. */
+#ifndef HT_GRAPH_NAMEMAP_H
+#define HT_GRAPH_NAMEMAP_H
+
+#include "base/base.h"
+
+typedef struct ht_namemap_slot {
+    const char *name;
+    size_t length;
+    uint32_t scope;
+    ht_val value;
+} ht_namemap_slot;
+
+typedef struct ht_namemap {
+    ht_namemap_slot *slots; /* room is a power of two */
+    size_t room, count;
+    uint32_t scope; /* names put in another scope than this one or 0 are not seen */
+} ht_namemap;
+
+/* None when the name is not there. */
+ht_val ht_namemap_get(const ht_namemap *map, const char *name, size_t length);
+/* The name is borrowed. False when memory is out. */
+bool ht_namemap_put(ht_namemap *map, const char *name, size_t length, ht_val value);
+void ht_namemap_free(ht_namemap *map);
+
+#endif

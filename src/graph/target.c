@@ -1,0 +1,204 @@
+#include "graph/target.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 1 << 16 };
+
+void ht_target_here(ht_context *ctx, ht_target *out)
+{
+    struct utsname machine;
+    *out = (ht_target){.isa = (ht_isa)ctx->isa, .threads = ctx->pool ? ht_pool_threads(ctx->pool) : 1};
+    snprintf(out->name, sizeof out->name, "cpu");
+    snprintf(out->arch, sizeof out->arch, "%.15s", uname(&machine) == 0 ? machine.machine : "unknown");
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    int64_t bytes;
+    if (pages > 0 && page > 0 && !__builtin_mul_overflow((int64_t)pages, (int64_t)page, &bytes))
+        out->memory_bytes[HT_SPACE_MAIN] = bytes;
+}
+
+/* ---- reading ---- */
+
+typedef struct reader {
+    ht_context *ctx;
+    const char *name; /* of the file */
+    ht_target *target;
+} reader;
+
+typedef struct target_key {
+    const char *name;
+    bool required;
+    ht_status (*read)(const reader *r, const ht_json *value);
+} target_key;
+
+static ht_status need_kind(const reader *r, const ht_json *value, ht_json_kind kind)
+{
+    if (value->kind == kind) return HT_OK;
+    return ht_json_fail(r->ctx, r->name, value, "%s is %s, not %s", value->key, ht_json_kind_name(value->kind),
+                        ht_json_kind_name(kind));
+}
+
+static ht_status read_word(const reader *r, const ht_json *value, char *to, size_t room)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_STRING));
+    if (value->length == 0 || value->length >= room || strlen(value->text) != value->length)
+        return ht_json_fail(r->ctx, r->name, value, "%s must have 1 to %zu bytes", value->key, room - 1);
+    memcpy(to, value->text, value->length + 1);
+    return HT_OK;
+}
+
+static ht_status read_name(const reader *r, const ht_json *value)
+{
+    return read_word(r, value, r->target->name, sizeof r->target->name);
+}
+
+static ht_status read_arch(const reader *r, const ht_json *value)
+{
+    return read_word(r, value, r->target->arch, sizeof r->target->arch);
+}
+
+static ht_status read_isa(const reader *r, const ht_json *value)
+{
+    char name[32];
+    HT_TRY(read_word(r, value, name, sizeof name));
+    int isa = ht_isa_from_name(name);
+    if (isa < 0) {
+        ht_text known = {0};
+        for (int i = 0; i < HT_ISA_COUNT; i++) ht_text_add(&known, "%s%s", i ? ", " : "", ht_isa_name((ht_isa)i));
+        ht_json_fail(r->ctx, r->name, value, "isa \"%s\" is none of %s", name, known.data ? known.data : "ours");
+        ht_text_free(&known);
+        return HT_EPARSE;
+    }
+    r->target->isa = (ht_isa)isa;
+    return HT_OK;
+}
+
+static ht_status read_threads(const reader *r, const ht_json *value)
+{
+    int64_t threads;
+    if (!ht_json_as_int(value, &threads) || threads < 1 || threads > MAX_THREADS)
+        return ht_json_fail(r->ctx, r->name, value, "threads must be an integer from 1 to %d", MAX_THREADS);
+    r->target->threads = (int)threads;
+    return HT_OK;
+}
+
+/* ": did you mean 'x'?" for the nearest of the names, or "" when none is near. */
+typedef struct hint {
+    char text[96];
+} hint;
+
+static hint hint_for(const char *word, size_t count, const char *(*name_of)(size_t i))
+{
+    hint h = {""};
+    int best = 4;
+    for (size_t i = 0; i < count; i++) {
+        int distance = ht_edit_distance(word, name_of(i));
+        if (distance >= best) continue;
+        best = distance;
+        snprintf(h.text, sizeof h.text, "; did you mean \"%s\"?", name_of(i));
+    }
+    return h;
+}
+
+static const char *space_name_at(size_t i)
+{
+    return ht_space_name((ht_space)i);
+}
+
+static ht_status read_memory(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
+    for (const ht_json *member = value->child; member; member = member->next) {
+        int space = ht_space_from_name(member->key, member->key_length);
+        if (space < 0)
+            return ht_json_fail(r->ctx, r->name, member, "there is no memory \"%s\"%s", member->key,
+                                hint_for(member->key, HT_SPACE_COUNT, space_name_at).text);
+        int64_t bytes;
+        if (!ht_json_as_int(member, &bytes) || bytes < 0)
+            return ht_json_fail(r->ctx, r->name, member, "memory.%s must be bytes, 0 or more", member->key);
+        r->target->memory_bytes[space] = bytes;
+    }
+    return HT_OK;
+}
+
+static const target_key keys[] = {
+    {"name", false, read_name},      {"arch", true, read_arch},      {"isa", true, read_isa},
+    {"threads", true, read_threads}, {"memory", false, read_memory},
+};
+enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
+
+static const char *key_name_at(size_t i)
+{
+    return keys[i].name;
+}
+
+static ht_status read_member(const reader *r, const ht_json *member)
+{
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (strcmp(keys[i].name, member->key) == 0 && strlen(member->key) == member->key_length)
+            return keys[i].read(r, member);
+    return ht_json_fail(r->ctx, r->name, member, "a target has no key \"%s\"%s", member->key,
+                        hint_for(member->key, KEY_COUNT, key_name_at).text);
+}
+
+static ht_status read_target(const reader *r, const ht_json *root)
+{
+    if (root->kind != HT_JSON_OBJECT)
+        return ht_json_fail(r->ctx, r->name, root, "a target is an object, not %s", ht_json_kind_name(root->kind));
+    for (const ht_json *member = root->child; member; member = member->next) HT_TRY(read_member(r, member));
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (keys[i].required && !ht_json_get(root, keys[i].name))
+            return ht_json_fail(r->ctx, r->name, root, "\"%s\" is missing", keys[i].name);
+    if (r->target->isa != HT_ISA_PORTABLE && strcmp(r->target->arch, "x86_64") != 0)
+        return ht_json_fail(r->ctx, r->name, ht_json_get(root, "isa"), "%s has no %s", r->target->arch,
+                            ht_isa_name(r->target->isa));
+    return HT_OK;
+}
+
+ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, const char *text, size_t length)
+{
+    ht_arena *arena = ht_arena_create();
+    if (!arena) HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory", name);
+    *out = (ht_target){.name = "cpu"};
+    const ht_json *root;
+    ht_status status = ht_json_parse(ctx, arena, name, text, length, &root);
+    if (status == HT_OK) status = read_target(&(reader){ctx, name, out}, root);
+    ht_arena_free(arena);
+    return status;
+}
+
+/* ---- printing ---- */
+
+static void print_string(ht_text *text, const char *string)
+{
+    ht_text_add(text, "\"");
+    for (const char *c = string; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            ht_text_add(text, "\\%c", *c);
+        else if ((unsigned char)*c < 0x20)
+            ht_text_add(text, "\\u%04x", (unsigned)(unsigned char)*c);
+        else
+            ht_text_add(text, "%c", *c);
+    }
+    ht_text_add(text, "\"");
+}
+
+void ht_target_print(ht_text *text, const ht_target *target)
+{
+    ht_text_add(text, "{\n  \"name\": ");
+    print_string(text, target->name);
+    ht_text_add(text, ",\n  \"arch\": ");
+    print_string(text, target->arch);
+    ht_text_add(text, ",\n  \"isa\": \"%s\",\n  \"threads\": %d,\n  \"memory\": {", ht_isa_name(target->isa),
+                target->threads);
+    const char *comma = "";
+    for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        if (target->memory_bytes[space] == 0) continue;
+        ht_text_add(text, "%s\"%s\": %lld", comma, ht_space_name((ht_space)space),
+                    (long long)target->memory_bytes[space]);
+        comma = ", ";
+    }
+    ht_text_add(text, "}\n}\n");
+}

@@ -1,0 +1,114 @@
+#include "graph/type.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const space_names[HT_SPACE_COUNT] = {"main", "host", "disk"};
+
+const char *ht_space_name(ht_space space)
+{
+    return space_names[space];
+}
+
+int ht_space_from_name(const char *name, size_t length)
+{
+    for (int s = 0; s < HT_SPACE_COUNT; s++)
+        if (strlen(space_names[s]) == length && memcmp(space_names[s], name, length) == 0) return s;
+    return -1;
+}
+
+int ht_dtype_from_name(const char *name, size_t length)
+{
+    for (int d = 0; d < HT_DTYPE_COUNT; d++) {
+        const char *text = ht_dtype_name((ht_dtype)d);
+        if (strlen(text) == length && memcmp(text, name, length) == 0) return d;
+    }
+    return -1;
+}
+
+void ht_type_row_major(ht_type *type)
+{
+    int64_t stride = 1;
+    for (int i = type->rank - 1; i >= 0; i--) {
+        type->stride[i] = stride;
+        /* A size that overflows is refused by ht_type_check; until then the stride only must not be undefined. */
+        if (type->dim[i] > 0 && __builtin_mul_overflow(stride, type->dim[i], &stride)) stride = 0;
+    }
+}
+
+ht_type ht_type_make(ht_dtype dtype, int rank, const int64_t *dims)
+{
+    ht_type type = {.dtype = dtype, .rank = rank};
+    for (int i = 0; i < rank && i < HT_MAX_RANK; i++) type.dim[i] = dims[i];
+    if (rank >= 0 && rank <= HT_MAX_RANK) ht_type_row_major(&type);
+    return type;
+}
+
+ht_status ht_type_check(ht_context *ctx, const ht_type *type, const char *what)
+{
+    if (type->dtype < 0 || type->dtype >= HT_DTYPE_COUNT) HT_FAIL(ctx, HT_EDTYPE, "%s: no such number type", what);
+    if (type->rank < 0 || type->rank > HT_MAX_RANK)
+        HT_FAIL(ctx, HT_ESHAPE, "%s: rank %d is not in 0..%d", what, type->rank, HT_MAX_RANK);
+    /* The product without zero sizes bounds every stride, so it is checked even for an empty tensor. */
+    int64_t bytes = (int64_t)ht_dtype_bytes(type->dtype);
+    for (int i = 0; i < type->rank; i++) {
+        if (type->dim[i] < 0)
+            HT_FAIL(ctx, HT_ESHAPE, "%s: size %lld of axis %d is negative", what, (long long)type->dim[i], i);
+        if (type->dim[i] > 0 && (__builtin_mul_overflow(bytes, type->dim[i], &bytes) || bytes > (int64_t)1 << 60)) {
+            ht_type_text t;
+            HT_FAIL(ctx, HT_ESHAPE, "%s: %s is larger than any memory", what, ht_type_str(type, &t));
+        }
+    }
+    return HT_OK;
+}
+
+int64_t ht_type_elems(const ht_type *type)
+{
+    int64_t elems = 1;
+    for (int i = 0; i < type->rank; i++) elems *= type->dim[i];
+    return elems;
+}
+
+int64_t ht_type_bytes(const ht_type *type)
+{
+    return ht_type_elems(type) * (int64_t)ht_dtype_bytes(type->dtype);
+}
+
+bool ht_type_same_shape(const ht_type *a, const ht_type *b)
+{
+    return a->rank == b->rank && memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]) == 0;
+}
+
+bool ht_type_same(const ht_type *a, const ht_type *b)
+{
+    return a->dtype == b->dtype && a->space == b->space && ht_type_same_shape(a, b);
+}
+
+bool ht_type_contiguous(const ht_type *type)
+{
+    int64_t stride = 1;
+    for (int i = type->rank - 1; i >= 0; i--) {
+        if (type->dim[i] == 0) return true;
+        if (type->dim[i] != 1 && type->stride[i] != stride) return false;
+        stride *= type->dim[i];
+    }
+    return true;
+}
+
+void ht_type_print(ht_text *text, const ht_type *type)
+{
+    ht_text_add(text, "%s[", ht_dtype_name(type->dtype));
+    for (int i = 0; i < type->rank; i++) ht_text_add(text, "%s%lld", i ? "," : "", (long long)type->dim[i]);
+    ht_text_add(text, "]");
+    if (type->space != HT_SPACE_MAIN) ht_text_add(text, "@%s", ht_space_name(type->space));
+}
+
+const char *ht_type_str(const ht_type *type, ht_type_text *buffer)
+{
+    size_t n = 0, room = sizeof buffer->text;
+    n += (size_t)snprintf(buffer->text, room, "%s[", ht_dtype_name(type->dtype));
+    for (int i = 0; i < type->rank && i < HT_MAX_RANK; i++)
+        n += (size_t)snprintf(buffer->text + n, room - n, "%s%lld", i ? "," : "", (long long)type->dim[i]);
+    snprintf(buffer->text + n, room - n, "]");
+    return buffer->text;
+}

@@ -1,0 +1,44 @@
+/* What is known of a tensor before it has bytes. */
+#ifndef HT_GRAPH_TYPE_H
+#define HT_GRAPH_TYPE_H
+
+#include "base/base.h"
+
+/* Memories. "main" is where the target computes; it is the default and is not printed. */
+typedef enum ht_space { HT_SPACE_MAIN, HT_SPACE_HOST, HT_SPACE_DISK, HT_SPACE_COUNT } ht_space;
+
+typedef struct ht_type {
+    ht_dtype dtype;
+    ht_space space;
+    int32_t rank;
+    int64_t dim[HT_MAX_RANK];
+    int64_t stride[HT_MAX_RANK]; /* in elements; row-major unless the value is a view */
+} ht_type;
+
+#define HT_DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+
+/* Row-major strides. rank 0 is a scalar; dims may be NULL then. */
+ht_type ht_type_make(ht_dtype dtype, int rank, const int64_t *dims);
+/* Negative sizes, ranks above 8 and tensors whose bytes pass 2^60 are refused; `what` stands in the message. */
+ht_status ht_type_check(ht_context *ctx, const ht_type *type, const char *what);
+int64_t ht_type_elems(const ht_type *type);
+int64_t ht_type_bytes(const ht_type *type);
+bool ht_type_same_shape(const ht_type *a, const ht_type *b);
+/* dtype, space and shape; strides may differ. */
+bool ht_type_same(const ht_type *a, const ht_type *b);
+/* Row-major without gaps; sizes of 1 may have any stride. */
+bool ht_type_contiguous(const ht_type *type);
+void ht_type_row_major(ht_type *type);
+/* "f32[8,64]@host" into text. */
+void ht_type_print(ht_text *text, const ht_type *type);
+/* The same, for messages; the buffer is returned. */
+typedef struct ht_type_text {
+    char text[256];
+} ht_type_text;
+const char *ht_type_str(const ht_type *type, ht_type_text *buffer);
+
+const char *ht_space_name(ht_space space);
+int ht_space_from_name(const char *name, size_t length);
+int ht_dtype_from_name(const char *name, size_t length);
+
+#endif

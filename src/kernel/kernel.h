@@ -1,0 +1,38 @@
+/* kernel: how an op runs on a device. Rows, best first; each may refuse a call with its reason. A kernel sees an
+ * ht_call and pointers, never a graph. */
+#ifndef HT_KERNEL_H
+#define HT_KERNEL_H
+
+#include "graph/graph.h"
+
+/* All that a kernel gets. Pointers are those of the first element; strides are in the call's types. A kernel allocates
+ * nothing: what it needs beyond small stack arrays it asks for with `workspace`. */
+typedef struct ht_launch {
+    const ht_call *call;
+    const void *const *in; /* NULL where an optional input is left out */
+    void *const *out;
+    void *workspace;
+    ht_pool *pool;
+} ht_launch;
+
+typedef struct ht_kernel {
+    size_t size; /* sizeof(ht_kernel) */
+    const char *op;
+    const char *name; /* "softmax.f32.avx512" */
+    ht_isa isa;
+    const char *(*can)(const ht_call *call, const ht_target *target);          /* NULL: yes; else the reason */
+    int64_t (*workspace)(const ht_call *call, const ht_target *target);        /* bytes; NULL: none */
+    void (*run)(const ht_launch *launch);
+} ht_kernel;
+
+/* All rows of this library, into the context. */
+ht_status ht_kernels_add_all(ht_context *ctx);
+ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel);
+/* The first row that takes the call. On NULL, `why` (may be NULL) tells every refusal. */
+const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why);
+
+/* ---- refusals that many rows share ---- */
+/* Every operand row-major without gaps. */
+const char *ht_refuse_strided(const ht_call *call);
+
+#endif

@@ -1,0 +1,222 @@
+/* Pooling over windows of planes and its gradients.
+ *     max_pool2d        y = max over the window, index = its position in the plane (first of equals, last NaN)
+ *     max_pool2d_grad   dx[index[i]] += dy[i]
+ *     avg_pool2d        y = sum over the window / count
+ *     avg_pool2d_grad   dx = sum of dy / count over the windows that cover the place
+ * x, y: any float, row-major; index: i32 out, any integer in.  Numerics: real inside, fixed order, one rounding.
+ * Threads: lines of the output; for max_pool2d_grad blocks of a plane, each of which looks through all of the plane's
+ * indices.  Traffic: the input once per tap, from cache.  Bound: bandwidth. */
+#include "kernel/cpu.h"
+#include "op/op.h"
+
+/* Lines of the output per tile; elements of a line that are computed together; elements of a plane that a tile of
+ * max_pool2d_grad owns. */
+enum { LINE_GRAIN = 8, LINE = 256, OWNED = 2048 };
+
+typedef struct pool_job {
+    const ht_launch *launch;
+    ht_window window;
+    bool exclude_padding;
+    int64_t lines;      /* of the output, over all planes */
+    int64_t plane_line; /* of them in one plane */
+    int64_t length;     /* of an output line */
+    /* Computes n elements of output line `line` from `start` on. */
+    void (*part)(const struct pool_job *job, int64_t line, int64_t start, int64_t n);
+} pool_job;
+
+static void pool_tile(void *arg, int64_t tile)
+{
+    const pool_job *job = arg;
+    for (int64_t line = tile * LINE_GRAIN; line < ht_min_i64(job->lines, (tile + 1) * LINE_GRAIN); line++)
+        for (int64_t start = 0; start < job->length; start += LINE)
+            job->part(job, line, start, ht_min_i64(job->length - start, LINE));
+}
+
+static void pool_lines(pool_job *job)
+{
+    const ht_type *out = job->launch->call->out[0];
+    job->plane_line = out->dim[2];
+    job->lines = out->dim[0] * out->dim[1] * out->dim[2];
+    job->length = out->dim[3];
+    ht_parallel(job->launch->pool, ht_tiles(job->lines, LINE_GRAIN), pool_tile, job);
+}
+
+/* What one tap sees from places start..start+n-1 of a line: the places whose tap lies in the plane (counted from
+ * start), their elements in `to`, and the position of the first one in the plane. */
+static ht_span load_tap(const pool_job *job, real *to, int64_t line, int64_t start, int64_t n, int64_t h, int64_t tap_w,
+                        int64_t *position)
+{
+    const ht_window *v = &job->window;
+    int64_t plane = line / job->plane_line * v->plane[0] * v->plane[1], w = ht_window_at(v, 1, start, tap_w);
+    ht_span in = ht_span_inside(w, v->stride[1], v->plane[1], 0, n);
+    *position = h * v->plane[1] + w + in.from * v->stride[1];
+    if (in.to > in.from)
+        ht_load_strided(to, job->launch->in[0], job->launch->call->in[0]->dtype, plane + *position, v->stride[1],
+                        in.to - in.from);
+    return in;
+}
+
+/* The taps that lie in the plane: rows for one line, columns for some place of start..start+n-1. A window may be much
+ * larger than the plane, so only these are walked. */
+static ht_span row_taps(const pool_job *job, int64_t line)
+{
+    const ht_window *v = &job->window;
+    return ht_span_inside(ht_window_at(v, 0, line % job->plane_line, 0), 1, v->plane[0], 0, v->size[0]);
+}
+
+static ht_span column_taps(const pool_job *job, int64_t start, int64_t n)
+{
+    const ht_window *v = &job->window;
+    int64_t first = ht_window_at(v, 1, start, 0), last = ht_window_at(v, 1, start + n - 1, 0);
+    return (ht_span){last < 0 ? -last : 0, ht_min_i64(v->size[1], v->plane[1] - first)};
+}
+
+/* ---- maximum ---- */
+
+static void max_part(const pool_job *job, int64_t line, int64_t start, int64_t n)
+{
+    const ht_window *v = &job->window;
+    real max[LINE], seen[LINE];
+    int32_t index[LINE];
+    int64_t position;
+    for (int64_t i = 0; i < n; i++) max[i] = -(real)INFINITY, index[i] = -1;
+    ht_span rows = row_taps(job, line), columns = column_taps(job, start, n);
+    for (int64_t tap_h = rows.from; tap_h < rows.to; tap_h++) {
+        int64_t h = ht_window_at(v, 0, line % job->plane_line, tap_h);
+        for (int64_t tap_w = columns.from; tap_w < columns.to; tap_w++) {
+            ht_span in = load_tap(job, seen, line, start, n, h, tap_w, &position);
+            int32_t stride = (int32_t)v->stride[1], first = (int32_t)position;
+            for (int64_t i = in.from; i < in.to; i++) {
+                real x = seen[i - in.from];
+                /* The index decides for a window of -inf alone. */
+                bool better = x > max[i] || x != x || index[i] < 0;
+                max[i] = better ? x : max[i];
+                index[i] = better ? first + (int32_t)(i - in.from) * stride : index[i];
+            }
+        }
+    }
+    int64_t at = line * job->length + start;
+    ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, at, max, n);
+    for (int64_t i = 0; i < n; i++) ((int32_t *)job->launch->out[1])[at + i] = index[i];
+}
+
+static void max_pool2d_run(const ht_launch *launch)
+{
+    pool_job job = {.launch = launch, .window = ht_pool_of(launch->call, launch->call->in[0]), .part = max_part};
+    pool_lines(&job);
+}
+
+/* ---- gradient of the maximum ---- */
+
+typedef struct scatter_job {
+    const ht_launch *launch;
+    int64_t plane, places, blocks; /* elements of a plane of dx and of dy; blocks of a plane */
+} scatter_job;
+
+static void scatter_tile(void *arg, int64_t tile)
+{
+    const scatter_job *job = arg;
+    const ht_launch *launch = job->launch;
+    const ht_type *dy = launch->call->in[0], *index = launch->call->in[1];
+    real sum[OWNED] = {0};
+    int64_t plane = tile / job->blocks, first = tile % job->blocks * OWNED;
+    int64_t n = ht_min_i64(job->plane - first, OWNED), from = plane * job->places;
+    for (int64_t i = from; i < from + job->places; i++) {
+        int64_t at = ht_load_int(launch->in[1], index->dtype, i);
+        if (at >= first && at < first + n) sum[at - first] += ht_load1(launch->in[0], dy->dtype, i);
+    }
+    ht_save(launch->out[0], launch->call->out[0]->dtype, plane * job->plane + first, sum, n);
+}
+
+static void max_pool2d_grad_run(const ht_launch *launch)
+{
+    const ht_type *dy = launch->call->in[0], *dx = launch->call->out[0];
+    scatter_job job = {.launch = launch, .plane = dx->dim[2] * dx->dim[3], .places = dy->dim[2] * dy->dim[3]};
+    job.blocks = ht_tiles(job.plane, OWNED);
+    ht_parallel(launch->pool, dx->dim[0] * dx->dim[1] * job.blocks, scatter_tile, &job);
+}
+
+/* ---- average ---- */
+
+static void average_part(const pool_job *job, int64_t line, int64_t start, int64_t n)
+{
+    const ht_window *v = &job->window;
+    real sum[LINE] = {0}, seen[LINE];
+    int64_t position, step_h = line % job->plane_line;
+    ht_span rows = row_taps(job, line), columns = column_taps(job, start, n);
+    for (int64_t tap_h = rows.from; tap_h < rows.to; tap_h++) {
+        int64_t h = ht_window_at(v, 0, step_h, tap_h);
+        for (int64_t tap_w = columns.from; tap_w < columns.to; tap_w++) {
+            ht_span in = load_tap(job, seen, line, start, n, h, tap_w, &position);
+            for (int64_t i = in.from; i < in.to; i++) sum[i] += seen[i - in.from];
+        }
+    }
+    real height = (real)ht_pool_count(v, 0, step_h, job->exclude_padding);
+    for (int64_t i = 0; i < n; i++) sum[i] /= height * (real)ht_pool_count(v, 1, start + i, job->exclude_padding);
+    ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, line * job->length + start, sum, n);
+}
+
+static void avg_pool2d_run(const ht_launch *launch)
+{
+    pool_job job = {.launch = launch,
+                    .window = ht_pool_of(launch->call, launch->call->in[0]),
+                    .exclude_padding = ht_call_int(launch->call, "exclude_padding") != 0,
+                    .part = average_part};
+    pool_lines(&job);
+}
+
+/* ---- gradient of the average ---- */
+
+/* The windows that cover place `at` of an axis. */
+static ht_span covering(const ht_window *v, int axis, int64_t at)
+{
+    int64_t last = (at + v->padding[axis]) / v->stride[axis] + 1;
+    int64_t beyond = at + v->padding[axis] - v->size[axis]; /* the last start that ends before `at` */
+    int64_t first = beyond < 0 ? 0 : beyond / v->stride[axis] + 1;
+    if (last > v->steps[axis]) last = v->steps[axis];
+    return (ht_span){first, last < first ? first : last};
+}
+
+static void spread_part(const pool_job *job, int64_t line, int64_t start, int64_t n)
+{
+    const ht_window *v = &job->window;
+    const ht_launch *launch = job->launch;
+    real sum[LINE];
+    int64_t dy_plane = line / job->plane_line * v->steps[0];
+    ht_span rows = covering(v, 0, line % job->plane_line);
+    for (int64_t i = 0; i < n; i++) {
+        ht_span columns = covering(v, 1, start + i);
+        sum[i] = 0;
+        for (int64_t step_h = rows.from; step_h < rows.to; step_h++) {
+            real height = (real)ht_pool_count(v, 0, step_h, job->exclude_padding);
+            for (int64_t step_w = columns.from; step_w < columns.to; step_w++) {
+                real count = height * (real)ht_pool_count(v, 1, step_w, job->exclude_padding);
+                sum[i] +=
+                    ht_load1(launch->in[0], launch->call->in[0]->dtype, (dy_plane + step_h) * v->steps[1] + step_w) /
+                    count;
+            }
+        }
+    }
+    ht_save(launch->out[0], launch->call->out[0]->dtype, line * job->length + start, sum, n);
+}
+
+static void avg_pool2d_grad_run(const ht_launch *launch)
+{
+    pool_job job = {.launch = launch,
+                    .window = ht_pool_of(launch->call, launch->call->out[0]),
+                    .exclude_padding = ht_call_int(launch->call, "exclude_padding") != 0,
+                    .part = spread_part};
+    pool_lines(&job);
+}
+
+static const char *pool_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    const char *reason = ht_refuse_real(call);
+    return reason ? reason : ht_refuse_strided(call);
+}
+
+HT_CPU_KERNEL(max_pool2d, pool_can, NULL, max_pool2d_run)
+HT_CPU_KERNEL(max_pool2d_grad, pool_can, NULL, max_pool2d_grad_run)
+HT_CPU_KERNEL(avg_pool2d, pool_can, NULL, avg_pool2d_run)
+HT_CPU_KERNEL(avg_pool2d_grad, pool_can, NULL, avg_pool2d_grad_run)

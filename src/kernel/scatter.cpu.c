@@ -1,0 +1,110 @@
+/* scatter_add: y = 0, y[o, index[o,k,i], i] += u[o,k,i], k ascending.  embedding_grad: the same with one index per row,
+ * y[index[k], i] += u[k,i].  u, y: any float, index i32 or i64, row-major; an index outside is skipped.
+ * Numerics: sums in real, one rounding, the order of k.  Threads: outer index and blocks of columns, which share no
+ * sum.  Traffic: u and index once per block, y 2 to 3 times.  Bound: latency of rows that lie apart. */
+#include "kernel/cpu.h"
+#include "op/op.h"
+
+#include <string.h>
+
+enum { COLUMNS = 64, GRAIN = 8192 };
+
+typedef struct scatter {
+    const ht_launch *launch;
+    int64_t outer, count, size, inner; /* u is [outer, count, inner], y is [outer, size, inner] */
+    bool by_row;                       /* index is [outer, count] */
+    real *sums;                        /* y itself where it is of type real, else workspace */
+    int64_t blocks, units_per_tile;
+} scatter;
+
+static bool sums_in_place(const ht_call *call)
+{
+    return call->out[0]->dtype == (sizeof(real) == sizeof(double) ? HT_F64 : HT_F32);
+}
+
+static void add_rows(const scatter *job, int64_t outer, int64_t first, int64_t n)
+{
+    const ht_type *index = job->launch->call->in[0], *updates = job->launch->call->in[1];
+    real *sums = job->sums + outer * job->size * job->inner + first, u[COLUMNS];
+    for (int64_t k = 0; k < job->count; k++) {
+        int64_t row = outer * job->count + k;
+        ht_load(u, job->launch->in[1], updates->dtype, row * job->inner + first, n);
+        if (job->by_row) {
+            int64_t at = ht_load_int(job->launch->in[0], index->dtype, row);
+            if (at < 0 || at >= job->size) continue;
+            real *to = sums + at * job->inner;
+            for (int64_t i = 0; i < n; i++) to[i] += u[i];
+        } else {
+            for (int64_t i = 0; i < n; i++) {
+                int64_t at = ht_load_int(job->launch->in[0], index->dtype, row * job->inner + first + i);
+                if (at >= 0 && at < job->size) sums[at * job->inner + i] += u[i];
+            }
+        }
+    }
+}
+
+static void scatter_unit(const scatter *job, int64_t outer, int64_t first)
+{
+    const ht_type *out = job->launch->call->out[0];
+    int64_t n = ht_min_i64(COLUMNS, job->inner - first);
+    for (int64_t s = 0; s < job->size; s++)
+        memset(job->sums + (outer * job->size + s) * job->inner + first, 0, (size_t)n * sizeof(real));
+    add_rows(job, outer, first, n);
+    if ((void *)job->sums == job->launch->out[0]) return;
+    for (int64_t s = 0; s < job->size; s++) {
+        int64_t at = (outer * job->size + s) * job->inner + first;
+        ht_save(job->launch->out[0], out->dtype, at, job->sums + at, n);
+    }
+}
+
+static void scatter_tile(void *arg, int64_t tile)
+{
+    const scatter *job = arg;
+    int64_t first = tile * job->units_per_tile, units = job->outer * job->blocks;
+    for (int64_t u = first; u < ht_min_i64(units, first + job->units_per_tile); u++)
+        scatter_unit(job, u / job->blocks, u % job->blocks * COLUMNS);
+}
+
+static void scatter_all(scatter *job)
+{
+    const ht_launch *launch = job->launch;
+    job->sums = sums_in_place(launch->call) ? launch->out[0] : launch->workspace;
+    job->blocks = ht_tiles(job->inner, COLUMNS);
+    int64_t work = (job->count + job->size) * ht_min_i64(job->inner, COLUMNS);
+    job->units_per_tile = work < GRAIN ? GRAIN / (work + 1) : 1;
+    ht_parallel(launch->pool, ht_tiles(job->outer * job->blocks, job->units_per_tile), scatter_tile, job);
+}
+
+static void scatter_add_run(const ht_launch *launch)
+{
+    const ht_type *updates = launch->call->in[1], *out = launch->call->out[0];
+    int axis = ht_call_axis(launch->call, "axis", out->rank);
+    if (ht_type_elems(out) == 0) return;
+    ht_around a = ht_around_axis(out, axis);
+    scatter_all(&(scatter){.launch = launch, .outer = a.outer, .count = updates->dim[axis], .size = a.size,
+                           .inner = a.inner});
+}
+
+static void embedding_grad_run(const ht_launch *launch)
+{
+    const ht_type *index = launch->call->in[0], *out = launch->call->out[0];
+    if (ht_type_elems(out) == 0) return;
+    scatter_all(&(scatter){.launch = launch, .outer = 1, .count = ht_type_elems(index), .size = out->dim[0],
+                           .inner = out->dim[1], .by_row = true});
+}
+
+static const char *scatter_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    const char *reason = ht_refuse_real(call);
+    return reason ? reason : ht_refuse_strided(call);
+}
+
+static int64_t scatter_workspace(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return sums_in_place(call) ? 0 : ht_type_elems(call->out[0]) * (int64_t)sizeof(real);
+}
+
+HT_CPU_KERNEL(scatter_add, scatter_can, scatter_workspace, scatter_add_run)
+HT_CPU_KERNEL(embedding_grad, scatter_can, scatter_workspace, embedding_grad_run)

@@ -1,0 +1,108 @@
+/* y[r,c] = exp(x[r,c]-m[r])/s[r], or x[r,c]-m[r]-log s[r].  x, y: any float, the axis anywhere, row-major.
+ * Numerics: real inside, sums of chunks in double, one rounding, fixed order.
+ * Threads: rows, or blocks of columns where the axis is not the last.  Traffic: 3 reads, 1 write.  Bound: bandwidth. */
+#include "kernel/rows.h"
+#include "op/op.h"
+
+enum { COLUMNS = 256 };
+
+typedef struct softmax_job {
+    const ht_launch *launch;
+    ht_dtype in, out;
+    ht_around around;
+    bool logarithm;
+    int64_t grain, column_tiles;
+} softmax_job;
+
+static void softmax_row(const softmax_job *job, int64_t start, int64_t n)
+{
+    const void *from = job->launch->in[0];
+    real x[HT_ROW_CHUNK];
+    real max = ht_row_max(from, job->in, start, n), sum = (real)ht_row_sum_exp(from, job->in, start, n, max);
+    real scale = 1 / sum, log_sum = fn_log(sum);
+    for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
+        int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at);
+        ht_load(x, from, job->in, start + at, count);
+        if (job->logarithm)
+            for (int64_t i = 0; i < count; i++) x[i] = x[i] - max - log_sum;
+        else
+            for (int64_t i = 0; i < count; i++) x[i] = fn_exp(x[i] - max) * scale;
+        ht_save(job->launch->out[0], job->out, start + at, x, count);
+    }
+}
+
+static void row_tile(void *arg, int64_t tile)
+{
+    const softmax_job *job = arg;
+    int64_t n = job->around.size;
+    for (int64_t r = tile * job->grain; r < ht_min_i64(job->around.outer, (tile + 1) * job->grain); r++)
+        softmax_row(job, r * n, n);
+}
+
+/* Neighbouring columns in step, so that memory is read along its rows. */
+static void column_tile(void *arg, int64_t tile)
+{
+    const softmax_job *job = arg;
+    const void *from = job->launch->in[0];
+    int64_t n = job->around.size, inner = job->around.inner, column = tile % job->column_tiles * COLUMNS;
+    int64_t count = ht_min_i64(COLUMNS, inner - column), start = tile / job->column_tiles * n * inner + column;
+    real x[COLUMNS], max[COLUMNS], shift[COLUMNS];
+    double sum[COLUMNS] = {0};
+    for (int64_t i = 0; i < count; i++) max[i] = -(real)INFINITY;
+    for (int64_t k = 0; k < n; k++) {
+        ht_load(x, from, job->in, start + k * inner, count);
+        for (int64_t i = 0; i < count; i++) max[i] = x[i] > max[i] ? x[i] : max[i];
+    }
+    for (int64_t k = 0; k < n; k++) {
+        ht_load(x, from, job->in, start + k * inner, count);
+        for (int64_t i = 0; i < count; i++) sum[i] += (double)fn_exp(x[i] - max[i]);
+    }
+    for (int64_t i = 0; i < count; i++) shift[i] = job->logarithm ? fn_log((real)sum[i]) : 1 / (real)sum[i];
+    for (int64_t k = 0; k < n; k++) {
+        ht_load(x, from, job->in, start + k * inner, count);
+        if (job->logarithm)
+            for (int64_t i = 0; i < count; i++) x[i] = x[i] - max[i] - shift[i];
+        else
+            for (int64_t i = 0; i < count; i++) x[i] = fn_exp(x[i] - max[i]) * shift[i];
+        ht_save(job->launch->out[0], job->out, start + k * inner, x, count);
+    }
+}
+
+static void softmax_any(const ht_launch *launch, bool logarithm)
+{
+    const ht_type *x = launch->call->in[0];
+    softmax_job job = {
+        .launch = launch,
+        .in = x->dtype,
+        .out = launch->call->out[0]->dtype,
+        .around = ht_around_axis(x, ht_call_axis(launch->call, "axis", x->rank)),
+        .logarithm = logarithm,
+    };
+    job.grain = ht_row_grain(job.around.size);
+    job.column_tiles = ht_tiles(job.around.inner, COLUMNS);
+    if (job.around.size == 0) return;
+    if (job.around.inner == 1)
+        ht_parallel(launch->pool, ht_tiles(job.around.outer, job.grain), row_tile, &job);
+    else
+        ht_parallel(launch->pool, job.around.outer * job.column_tiles, column_tile, &job);
+}
+
+static void softmax_run(const ht_launch *launch)
+{
+    softmax_any(launch, false);
+}
+
+static void log_softmax_run(const ht_launch *launch)
+{
+    softmax_any(launch, true);
+}
+
+static const char *softmax_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    const char *reason = ht_refuse_real(call);
+    return reason ? reason : ht_refuse_strided(call);
+}
+
+HT_CPU_KERNEL(softmax, softmax_can, NULL, softmax_run)
+HT_CPU_KERNEL(log_softmax, softmax_can, NULL, log_softmax_run)

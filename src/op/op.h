@@ -1,0 +1,16 @@
+/* op: the definitions. One file per structured op, one row per point-wise op: shape rule, cost, gradient as graph,
+ * precision class, reference in f64, samples. Knows no kernel and no pass. */
+#ifndef HT_OPS_H
+#define HT_OPS_H
+
+#include <halftone/ops.h>
+
+#include "graph/graph.h"
+#include "op/reference.h"
+#include "op/rules.h"
+#include "op/window.h"
+
+/* All ops of this library, into the context. */
+ht_status ht_ops_add_all(ht_context *ctx);
+
+#endif

@@ -1,0 +1,18 @@
+/* What the files of the point-wise family share. */
+#ifndef HT_OP_POINTWISE_H
+#define HT_OP_POINTWISE_H
+
+#include "graph/graph.h"
+
+/* A scalar to compute with beside x: f32 where x is a narrower float, so that the number itself is not rounded to it. */
+ht_val ht_number_beside(ht_graph *g, ht_val x, double value);
+
+/* The gradient rule of each row. */
+#define HT_POINT(name, kind, expression, integers, flags, flops, gradient, ...)                                        \
+    ht_status ht_##gradient(ht_graph *g, const ht_grad *d);
+#define HT_POINT_BOOL(name, kind, expression, flags)
+#include "op/pointwise.def"
+#undef HT_POINT
+#undef HT_POINT_BOOL
+
+#endif

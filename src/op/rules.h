@@ -1,0 +1,48 @@
+/* Small rules that several ops share. */
+#ifndef HT_OP_RULES_H
+#define HT_OP_RULES_H
+
+#include "graph/graph.h"
+
+/* result 0 is like input 0 */
+ht_status ht_infer_like_0(ht_context *ctx, const ht_call *call, ht_type *out);
+
+/* Checks for shape rules; each message names what was wrong. */
+ht_status ht_need_float(ht_context *ctx, const ht_call *call, size_t input);
+ht_status ht_need_int(ht_context *ctx, const ht_call *call, size_t input);
+ht_status ht_need_rank(ht_context *ctx, const ht_call *call, size_t input, int rank);
+/* Reads an axis attribute, negative from the end, into 0..rank-1. */
+ht_status ht_need_axis(ht_context *ctx, const ht_call *call, const char *key, int rank, int *axis);
+/* The same for a call that was checked before. */
+int ht_call_axis(const ht_call *call, const char *key, int rank);
+
+/* An attribute that is 0 or 1. */
+ht_status ht_need_flag(ht_context *ctx, const ht_call *call, const char *key);
+/* A list of axes as a mask, for a call that was checked before; an empty list means all of them. */
+unsigned ht_call_axes(const ht_call *call, const char *key, int rank);
+
+/* The float type that holds both: the wider, and f32 for two different ones of one width (f16 and bf16). */
+ht_dtype ht_wider(ht_dtype a, ht_dtype b);
+
+/* x as [outer, size, inner] around one axis. */
+typedef struct ht_around {
+    int64_t outer, size, inner;
+} ht_around;
+ht_around ht_around_axis(const ht_type *type, int axis);
+
+/* The first number of its stream that a random op draws for a result of this type: `sample` rows come before it. */
+uint64_t ht_random_first(const ht_type *type, int64_t sample);
+
+/* FLOPs: one per element of result 0, times `per`. */
+#define HT_COST_PER_OUT(name, per)                                                                                     \
+    static void name(const ht_call *call, ht_cost *cost)                                                               \
+    {                                                                                                                  \
+        cost->flops = (per) * (double)ht_type_elems(call->out[0]);                                                     \
+    }
+/* Moves bytes, computes nothing. */
+void ht_cost_none(const ht_call *call, ht_cost *cost);
+
+/* A scalar or any-shape constant like x (dtype and shape), for gradient rules. */
+ht_val ht_fill_like(ht_graph *g, ht_val x, double value);
+
+#endif
