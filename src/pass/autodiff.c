@@ -1,0 +1,295 @@
+/* Backward from each op's gradient rule. ht_backward appends it to a segment; the pass turns a model's "forward" into
+ * "micro_first" (and "micro" when gradients accumulate), which store gradients into state. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pass/pass.h"
+
+typedef struct backward {
+    ht_graph *g;
+    bool *needs;  /* by value id: depends on something we differentiate by */
+    ht_val *grad; /* by value id: what has flowed so far; only values that existed before have a place */
+} backward;
+
+static bool node_needs(const backward *b, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_in; i++)
+        if (b->needs[ht_node_in(b->g, n, i).id]) return true;
+    return false;
+}
+
+static void mark_needs(backward *b, const ht_segment *s)
+{
+    for (size_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &b->g->nodes[s->nodes[at]];
+        bool needs = node_needs(b, n);
+        for (size_t i = 0; i < n->n_out; i++) {
+            ht_val v = ht_node_out(n, i);
+            bool floats = ht_dtype_is_float(ht_type_of(b->g, v)->dtype) && !(n->op->aux_out >> i & 1);
+            if (needs && floats) b->needs[v.id] = true;
+        }
+    }
+}
+
+static void flow(backward *b, const ht_op *op, ht_val x, ht_val dx)
+{
+    ht_graph *g = b->g;
+    if (!ht_type_same_shape(ht_type_of(g, x), ht_type_of(g, dx))) {
+        ht_type_text is, should;
+        ht_graph_fail(g, HT_ESHAPE, "%s: its gradient rule gave %s for %s", op->name,
+                      ht_type_str(ht_type_of(g, dx), &is), ht_type_str(ht_type_of(g, x), &should));
+        return;
+    }
+    b->grad[x.id] = b->grad[x.id].id ? ht_add(g, b->grad[x.id], dx) : dx;
+}
+
+/* What a rule emitted for inputs that are parameters is BWD-Weight, the rest BWD-Actv: walk back from the gradients of
+ * activations through the rule's own nodes; what is not reached serves weights alone. */
+static void tag_roles(backward *b, const ht_node *n, const ht_val *dx, uint32_t first_node)
+{
+    ht_graph *g = b->g;
+    size_t count = g->node_count - first_node;
+    bool *activation = calloc(count + 1, sizeof *activation);
+    if (!activation) {
+        ht_graph_fail(g, HT_ENOMEM, "out of memory for backward");
+        return;
+    }
+    for (size_t i = 0; i < n->n_in; i++) {
+        const ht_node *maker = dx[i].id ? ht_maker(g, dx[i]) : NULL;
+        bool weight = ht_state_of(g, ht_node_in(g, n, i)) != NULL;
+        if (maker && maker - g->nodes >= first_node && !weight) activation[maker - g->nodes - first_node] = true;
+    }
+    for (size_t k = count; k-- > 0;) {
+        ht_node *emitted = &g->nodes[first_node + k];
+        emitted->role = activation[k] ? HT_ROLE_BWD_ACT : HT_ROLE_BWD_WEIGHT;
+        for (size_t i = 0; activation[k] && i < emitted->n_in; i++) {
+            const ht_node *maker = ht_maker(g, ht_node_in(g, emitted, i));
+            if (maker && maker - g->nodes >= first_node) activation[maker - g->nodes - first_node] = true;
+        }
+    }
+    free(activation);
+}
+
+static void differentiate(backward *b, uint32_t node)
+{
+    ht_graph *g = b->g;
+    ht_node n = g->nodes[node];
+    ht_val dy[8], y[8], few_x[16], few_dx[16], *x = few_x, *dx = few_dx;
+    bool few_need[16], *need = few_need, any = false;
+    if (n.n_in > 16) {
+        x = HT_NEW(g->arena, ht_val, n.n_in);
+        dx = HT_NEW(g->arena, ht_val, n.n_in);
+        need = HT_NEW(g->arena, bool, n.n_in);
+        if (!x || !dx || !need) {
+            ht_graph_fail(g, HT_ENOMEM, "out of memory for backward");
+            return;
+        }
+    }
+    for (size_t i = 0; i < n.n_out; i++) {
+        y[i] = ht_node_out(&n, i);
+        dy[i] = b->grad[y[i].id];
+        any |= dy[i].id != 0;
+    }
+    if (!any || !node_needs(b, &n)) return;
+    if (!n.op->grad) {
+        ht_graph_fail(g, HT_ENOTSUP, "%s has no gradient: %s", n.op->name, n.op->no_grad ? n.op->no_grad : "none given");
+        return;
+    }
+    for (size_t i = 0; i < n.n_in; i++) {
+        x[i] = ht_node_in(g, &n, i);
+        need[i] = b->needs[x[i].id];
+        dx[i] = HT_NONE;
+    }
+    /* The rule reads types while it emits, and emitting may move the graph's values: give it copies. */
+    ht_arena *arena = ht_arena_create();
+    ht_type *types = arena ? HT_NEW(arena, ht_type, n.n_in + n.n_out) : NULL;
+    const ht_type **in = arena ? HT_NEW(arena, const ht_type *, n.n_in + n.n_out) : NULL;
+    if (!types || !in) {
+        ht_graph_fail(g, HT_ENOMEM, "out of memory for backward");
+        ht_arena_free(arena);
+        return;
+    }
+    for (size_t i = 0; i < n.n_in + n.n_out; i++) {
+        ht_val v = i < n.n_in ? x[i] : y[i - n.n_in];
+        types[i] = *ht_type_of(g, v);
+        in[i] = v.id ? &types[i] : NULL;
+    }
+    ht_call call = {n.op, n.n_in, n.n_out, ht_op_attr_count(n.op), in, in + n.n_in, n.attr};
+    uint32_t first_node = (uint32_t)g->node_count;
+    g->origin = node;
+    n.op->grad(g, &(ht_grad){&call, x, y, dy, need, dx});
+    if (g->status == HT_OK) tag_roles(b, &n, dx, first_node);
+    g->role = HT_ROLE_BWD_ACT;
+    for (size_t i = 0; i < n.n_in && g->status == HT_OK; i++)
+        if (need[i] && dx[i].id) flow(b, n.op, x[i], dx[i]);
+    ht_arena_free(arena);
+}
+
+static void sweep(backward *b, uint32_t segment, ht_val loss, ht_val seed)
+{
+    ht_graph *g = b->g;
+    size_t count = g->segments[segment].node_count;
+    g->role = HT_ROLE_BWD_ACT;
+    b->grad[loss.id] = seed.id ? ht_cast(g, seed, ht_type_of(g, loss)->dtype) : ht_fill_like(g, loss, 1);
+    for (size_t at = count; at-- > 0 && g->status == HT_OK;) differentiate(b, g->segments[segment].nodes[at]);
+}
+
+static ht_status check_loss(ht_graph *g, ht_val loss, uint32_t *segment)
+{
+    const ht_value *value = ht_value_of(g, loss);
+    if (!loss.id || loss.id >= g->value_count || value->kind != HT_VALUE_RESULT)
+        HT_FAIL(g->ctx, HT_EINVAL, "the loss must be a result of the graph");
+    if (value->type.rank != 0 || !ht_dtype_is_float(value->type.dtype)) {
+        ht_type_text t;
+        HT_FAIL(g->ctx, HT_ESHAPE, "the loss must be a floating-point scalar, not %s", ht_type_str(&value->type, &t));
+    }
+    /* Its segment is the one that holds its node; look at the current one first. */
+    uint32_t order = g->segment < g->segment_count ? g->segment : 0;
+    for (size_t i = 0; i < g->segment_count; i++) {
+        uint32_t s = (uint32_t)((order + i) % g->segment_count);
+        for (size_t at = g->segments[s].node_count; at-- > 0;) {
+            if (g->segments[s].nodes[at] == value->owner) {
+                *segment = s;
+                return HT_OK;
+            }
+        }
+    }
+    HT_FAIL(g->ctx, HT_EINVAL, "the loss is in no segment");
+}
+
+ht_status ht_backward(ht_graph *g, ht_val loss, ht_val seed, size_t n, const ht_val *wrt, ht_val *grads)
+{
+    uint32_t segment = 0;
+    if (g->status != HT_OK) return g->status;
+    HT_TRY(check_loss(g, loss, &segment));
+    backward b = {.g = g};
+    b.needs = calloc(g->value_count, sizeof *b.needs);
+    b.grad = calloc(g->value_count, sizeof *b.grad);
+    if (b.needs && b.grad) {
+        for (size_t i = 0; i < n; i++) b.needs[wrt[i].id] = wrt[i].id != 0;
+        mark_needs(&b, &g->segments[segment]);
+        uint32_t resume = g->segment;
+        ht_role role = g->role;
+        g->segment = segment;
+        sweep(&b, segment, loss, seed);
+        g->segment = resume;
+        g->role = role;
+        g->origin = 0;
+        for (size_t i = 0; i < n; i++) grads[i] = g->status == HT_OK ? b.grad[wrt[i].id] : HT_NONE;
+    } else {
+        ht_graph_fail(g, HT_ENOMEM, "out of memory for backward");
+    }
+    free(b.needs);
+    free(b.grad);
+    return g->status;
+}
+
+ht_status ht_gradients(ht_graph *g, ht_val loss, size_t n, const ht_val *wrt, ht_val *grads)
+{
+    HT_TRY(ht_backward(g, loss, HT_NONE, n, wrt, grads));
+    ht_role role = g->role;
+    g->role = HT_ROLE_BWD_ACT;
+    for (size_t i = 0; i < n; i++)
+        if (!grads[i].id) grads[i] = ht_fill_like(g, wrt[i], 0);
+    g->role = role;
+    return g->status;
+}
+
+/* ---- the pass ---- */
+
+static ht_val find_output(const ht_graph *g, uint32_t segment, const char *name)
+{
+    const ht_segment *s = &g->segments[segment];
+    for (size_t i = 0; i < s->output_count; i++)
+        if (strcmp(s->outputs[i].name, name) == 0) return s->outputs[i].value;
+    return HT_NONE;
+}
+
+/* Gradients accumulate in f32, or f64 in an f64 model. */
+static ht_val add_grad_state(ht_graph *g, ht_val param)
+{
+    char name[512];
+    ht_type type = *ht_type_of(g, param);
+    if (type.dtype != HT_F64) type.dtype = HT_F32;
+    snprintf(name, sizeof name, "%s.grad", ht_value_of(g, param)->name);
+    return ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_GRADIENTS});
+}
+
+static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *params, ht_val *grads, size_t *n)
+{
+    for (size_t i = 0; i < g->state_count; i++)
+        if (g->states[i].trained) params[(*n)++] = g->states[i].value;
+    if (*n == 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no trained state");
+    HT_TRY(ht_backward(g, loss, seed, *n, params, grads));
+    g->role = HT_ROLE_BWD_WEIGHT;
+    size_t used = 0;
+    for (size_t i = 0; i < *n && g->status == HT_OK; i++) {
+        if (!grads[i].id) {
+            ht_note(g->ctx, HT_LOG_WARN, "autodiff: %s does not touch the loss and is not trained",
+                    ht_value_of(g, params[i])->name);
+            ht_state_of(g, params[i])->trained = false;
+            continue;
+        }
+        ht_val state = add_grad_state(g, params[i]);
+        if (state.id) ht_store(g, state, ht_cast(g, grads[i], ht_type_of(g, state)->dtype));
+        used++;
+    }
+    g->role = HT_ROLE_FWD;
+    if (used == 0 && g->status == HT_OK) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the loss depends on no trained state");
+    return g->status;
+}
+
+/* "micro": as "micro_first", but adding to the gradients that are there. */
+static ht_status add_micro(ht_graph *g, uint32_t first)
+{
+    uint32_t micro = ht_segment_copy(g, first, "micro", NULL);
+    ht_rewrite rw;
+    if (g->status == HT_OK && ht_rewrite_begin(&rw, g, micro)) {
+        for (size_t i = 0; i < rw.count; i++) {
+            ht_node n = g->nodes[rw.old[i]];
+            ht_val state = n.op == &ht_op_store ? ht_node_in(g, &n, 0) : HT_NONE;
+            if (state.id && ht_state_of(g, state)->heading == HT_HEADING_GRADIENTS) {
+                g->role = HT_ROLE_BWD_WEIGHT;
+                ht_store(g, state, ht_add(g, state, ht_node_in(g, &n, 1)));
+                g->role = HT_ROLE_FWD;
+            } else {
+                ht_rewrite_keep(&rw, rw.old[i]);
+            }
+        }
+        ht_rewrite_end(&rw);
+    }
+    return g->status;
+}
+
+static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+{
+    (void)target;
+    double accumulate;
+    HT_TRY(ht_setting_number(g->ctx, settings, "accumulate", 1, &accumulate));
+    if (!(accumulate >= 1 && accumulate <= 1e6) || accumulate != (double)(uint32_t)accumulate)
+        HT_FAIL(g->ctx, HT_EINVAL, "setting accumulate: a whole number from 1 to 1000000");
+    int segment = ht_segment_find(g, "forward");
+    if (segment < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
+    ht_val loss = find_output(g, (uint32_t)segment, "loss");
+    if (!loss.id) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: segment 'forward' has no output 'loss'");
+    g->segment = (uint32_t)segment;
+    ht_type scalar = ht_type_make(ht_type_of(g, loss)->dtype == HT_F64 ? HT_F64 : HT_F32, 0, NULL);
+    ht_val seed = ht_graph_add_input(g, "seed", &scalar, HT_CONSTANT(1 / accumulate));
+    size_t n = 0;
+    ht_val *params = calloc(g->state_count + 1, sizeof *params), *grads = calloc(g->state_count + 1, sizeof *grads);
+    ht_status status = params && grads ? store_gradients(g, loss, seed, params, grads, &n)
+                                       : ht_fail(g->ctx, HT_ENOMEM, "out of memory for backward");
+    free(params);
+    free(grads);
+    HT_TRY(status);
+    g->segments[segment].name = "micro_first";
+    ht_graph_add_program_call(g, "train", (uint32_t)segment, 1);
+    if (accumulate > 1) {
+        HT_TRY(add_micro(g, (uint32_t)segment));
+        ht_graph_add_program_call(g, "train", (uint32_t)ht_segment_find(g, "micro"), (uint32_t)accumulate - 1);
+    }
+    return g->status;
+}
+
+const ht_pass ht_pass_autodiff = {"autodiff", "append backward to 'forward' and store gradients", true, autodiff_run};

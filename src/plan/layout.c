@@ -1,0 +1,146 @@
+/* Layout: move ops become views where their input allows it, kernels are chosen, and what a kernel cannot read strided is
+ * copied first. This is a step of planning and not a pass, since it asks the kernel rows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+typedef struct layout {
+    ht_graph *g;
+    const ht_target *target;
+    ht_rewrite rw;
+    ht_arena *arena;
+    const ht_kernel **kernels;
+    size_t kernel_room;
+} layout;
+
+bool ht_plan_is_view(const ht_graph *g, const ht_node *n)
+{
+    return n->op->view && ht_value_of(g, ht_node_out(n, 0))->base.id != 0;
+}
+
+static ht_val contiguous_copy(layout *l, ht_val x)
+{
+    return ht_emit1(l->g, "copy", NULL, HT_VALS(x), HT_NO_ATTRS);
+}
+
+static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
+{
+    size_t before = l->kernel_room;
+    if (!ht_grow((void **)&l->kernels, &l->kernel_room, (size_t)node + 1, sizeof *l->kernels))
+        HT_FAIL(l->g->ctx, HT_ENOMEM, "out of memory while choosing kernels");
+    memset(l->kernels + before, 0, (l->kernel_room - before) * sizeof *l->kernels);
+    l->kernels[node] = kernel;
+    return HT_OK;
+}
+
+/* A copy that layout itself inserted. */
+static ht_status choose_for_copy(layout *l, ht_val copy)
+{
+    ht_call_room room;
+    const ht_node *n = ht_maker(l->g, copy);
+    const ht_call *call = ht_node_call(l->g, n, l->arena, &room);
+    const ht_kernel *kernel = call ? ht_kernel_choose(l->g->ctx, call, l->target, NULL) : NULL;
+    if (!kernel) HT_FAIL(l->g->ctx, HT_ENOTSUP, "no kernel copies a strided value");
+    return remember(l, (uint32_t)(n - l->g->nodes), kernel);
+}
+
+static bool make_view(layout *l, const ht_node *n)
+{
+    ht_graph *g = l->g;
+    ht_call_room room;
+    const ht_call *call = ht_node_call(g, n, l->arena, &room);
+    ht_val x = ht_node_in(g, n, 0), y = ht_node_out(n, 0);
+    ht_type type = *ht_type_of(g, y);
+    int64_t offset = 0;
+    if (!call || type.space != ht_type_of(g, x)->space || !n->op->view(call, &type, &offset)) return false;
+    const ht_value *input = ht_value_of(g, x);
+    g->values[y.id].type = type;
+    ht_value_view(g, y, input->base.id ? input->base : x, offset + (input->base.id ? input->offset : 0));
+    return true;
+}
+
+static ht_status lay_out_move(layout *l, uint32_t id)
+{
+    ht_graph *g = l->g;
+    if (make_view(l, &g->nodes[id])) {
+        ht_rewrite_keep(&l->rw, id);
+        return g->status;
+    }
+    ht_val copy = contiguous_copy(l, ht_node_in(g, &g->nodes[id], 0));
+    HT_TRY(g->status);
+    HT_TRY(choose_for_copy(l, copy));
+    g->operands[g->nodes[id].in] = copy;
+    if (!make_view(l, &g->nodes[id]))
+        HT_FAIL(g->ctx, HT_ENOTSUP, "%s: no view of a contiguous value", g->nodes[id].op->name);
+    ht_rewrite_keep(&l->rw, id);
+    return g->status;
+}
+
+static ht_status no_kernel(layout *l, const ht_node *n, ht_text *why)
+{
+    ht_status status = ht_fail(l->g->ctx, HT_ENOTSUP, "%s%s%s: no kernel for it: %.800s", n->op->name,
+                               n->site ? " at " : "", n->site ? n->site : "", why->data ? why->data : "none known");
+    ht_text_free(why);
+    return status;
+}
+
+static ht_status lay_out_compute(layout *l, uint32_t id)
+{
+    ht_graph *g = l->g;
+    ht_call_room room;
+    const ht_call *call = ht_node_call(g, &g->nodes[id], l->arena, &room);
+    const ht_kernel *kernel = call ? ht_kernel_choose(g->ctx, call, l->target, NULL) : NULL;
+    for (size_t i = 0; !kernel && i < g->nodes[id].n_in; i++) {
+        ht_val x = ht_node_in(g, &g->nodes[id], i);
+        if (!x.id || ht_type_contiguous(ht_type_of(g, x))) continue;
+        ht_val copy = contiguous_copy(l, x);
+        HT_TRY(g->status);
+        HT_TRY(choose_for_copy(l, copy));
+        g->operands[g->nodes[id].in + i] = copy;
+    }
+    if (!kernel) {
+        ht_text why = {0};
+        call = ht_node_call(g, &g->nodes[id], l->arena, &room);
+        kernel = call ? ht_kernel_choose(g->ctx, call, l->target, &why) : NULL;
+        if (!kernel) return no_kernel(l, &g->nodes[id], &why);
+        ht_text_free(&why);
+    }
+    HT_TRY(remember(l, id, kernel));
+    ht_rewrite_keep(&l->rw, id);
+    return g->status;
+}
+
+static ht_status lay_out_segment(layout *l, uint32_t segment)
+{
+    ht_graph *g = l->g;
+    ht_status status = HT_OK;
+    if (ht_rewrite_begin(&l->rw, g, segment)) {
+        for (size_t i = 0; i < l->rw.count && status == HT_OK; i++) {
+            uint32_t id = l->rw.old[i];
+            const ht_op *op = g->nodes[id].op;
+            if (op == &ht_op_store)
+                ht_rewrite_keep(&l->rw, id);
+            else
+                status = op->view ? lay_out_move(l, id) : lay_out_compute(l, id);
+        }
+    }
+    ht_status end = ht_rewrite_end(&l->rw);
+    return status != HT_OK ? status : end;
+}
+
+ht_status ht_plan_layout(ht_graph *g, const ht_target *target, const ht_kernel ***kernels)
+{
+    layout l = {.g = g, .target = target, .arena = ht_arena_create()};
+    ht_status status = l.arena ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for layout");
+    if (status == HT_OK) status = remember(&l, (uint32_t)g->node_count, NULL);
+    for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) status = lay_out_segment(&l, s);
+    if (status == HT_OK) status = remember(&l, (uint32_t)g->node_count, NULL);
+    ht_arena_free(l.arena);
+    if (status != HT_OK) {
+        free(l.kernels);
+        l.kernels = NULL;
+    }
+    *kernels = l.kernels;
+    return status;
+}

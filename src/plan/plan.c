@@ -1,0 +1,337 @@
+/* Building a plan: passes on a clone of the graph, layout, places for state and slots, then one segment after another. */
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct planning {
+    ht_graph *g; /* our own clone */
+    ht_plan *plan;
+    const ht_kernel **kernels;
+    ht_place *lasting; /* by value id: state and inputs */
+} planning;
+
+static ht_status no_memory(ht_context *ctx)
+{
+    return ht_fail(ctx, HT_ENOMEM, "out of memory for the plan");
+}
+
+static const char *own_text(ht_plan *plan, const char *text)
+{
+    return text ? ht_arena_text(plan->arena, text, strlen(text)) : NULL;
+}
+
+/* ---- state and slots ---- */
+
+static ht_place add_place(ht_plan *plan, ht_area area, int64_t bytes)
+{
+    ht_place place = {area, plan->area_bytes[area]};
+    if (plan->canary) bytes += HT_CANARY_BYTES;
+    plan->area_bytes[area] += (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+    return place;
+}
+
+static ht_status add_slot(ht_plan *plan, const char *name, ht_slot_kind kind, const ht_type *type, ht_place place,
+                          ht_init init)
+{
+    if (!ht_grow((void **)&plan->slots, &plan->slot_room, plan->slot_count + 1, sizeof *plan->slots))
+        return no_memory(plan->ctx);
+    ht_slot *slot = &plan->slots[plan->slot_count++];
+    *slot = (ht_slot){own_text(plan, name), kind, *type, place, init};
+    return slot->name ? HT_OK : no_memory(plan->ctx);
+}
+
+/* Views come after what they view: the states that own bytes first. */
+static ht_status place_state(planning *p)
+{
+    ht_graph *g = p->g;
+    for (int views = 0; views < 2; views++) {
+        for (size_t i = 0; i < g->state_count; i++) {
+            ht_val v = g->states[i].value;
+            const ht_value *value = ht_value_of(g, v);
+            if ((value->base.id != 0) != views) continue;
+            if (views) {
+                p->lasting[v.id] = p->lasting[value->base.id];
+                p->lasting[v.id].offset += value->offset * (int64_t)ht_dtype_bytes(value->type.dtype);
+            } else {
+                p->lasting[v.id] = add_place(p->plan, HT_AREA_STATE, ht_type_bytes(&value->type));
+                p->plan->heading_bytes[g->states[i].heading] += ht_type_bytes(&value->type);
+            }
+            HT_TRY(add_slot(p->plan, value->name, HT_SLOT_STATE, &value->type, p->lasting[v.id], HT_ZERO));
+        }
+    }
+    return HT_OK;
+}
+
+/* Inputs and outputs of the same name and type share a slot over all segments. */
+static ht_status place_named(planning *p, const char *name, ht_slot_kind kind, const ht_type *type, ht_init init,
+                             ht_place *place)
+{
+    const ht_slot *slot = ht_plan_slot(p->plan, name);
+    ht_type plain = *type;
+    ht_type_row_major(&plain);
+    if (slot && (slot->kind != kind || !ht_type_same(&slot->type, &plain))) {
+        ht_type_text a, b;
+        HT_FAIL(p->g->ctx, HT_EINVAL, "the name '%s' stands for %s and for %s", name, ht_type_str(&slot->type, &a),
+                ht_type_str(&plain, &b));
+    }
+    if (slot) {
+        *place = slot->place;
+        return HT_OK;
+    }
+    *place = add_place(p->plan, HT_AREA_SLOT, ht_type_bytes(&plain));
+    return add_slot(p->plan, name, kind, &plain, *place, init);
+}
+
+static ht_status place_inputs(planning *p)
+{
+    ht_graph *g = p->g;
+    for (size_t s = 0; s < g->segment_count; s++) {
+        for (size_t i = 0; i < g->segments[s].input_count; i++) {
+            ht_val v = g->segments[s].inputs[i];
+            HT_TRY(place_named(p, ht_value_of(g, v)->name, HT_SLOT_INPUT, ht_type_of(g, v), ht_input_init(g, v),
+                               &p->lasting[v.id]));
+        }
+    }
+    return HT_OK;
+}
+
+/* ---- instructions ---- */
+
+static const ht_call *own_call(ht_plan *plan, const ht_call *from)
+{
+    ht_call *to = HT_NEW(plan->arena, ht_call, 1);
+    const ht_type **types = HT_NEW(plan->arena, const ht_type *, from->n_in + from->n_out);
+    ht_attr *attrs = HT_NEW(plan->arena, ht_attr, from->n_attr);
+    if (!to || !types || !attrs) return NULL;
+    *to = *from;
+    for (size_t i = 0; i < from->n_in + from->n_out; i++) {
+        const ht_type *type = i < from->n_in ? from->in[i] : from->out[i - from->n_in];
+        ht_type *copy = type ? HT_NEW(plan->arena, ht_type, 1) : NULL;
+        if (type && !copy) return NULL;
+        if (type) *copy = *type;
+        types[i] = copy;
+    }
+    for (size_t i = 0; i < from->n_attr; i++)
+        if (!ht_attr_copy(plan->arena, &attrs[i], &from->attr[i])) return NULL;
+    to->in = types;
+    to->out = types + from->n_in;
+    to->attr = attrs;
+    return to;
+}
+
+/* What an instruction touches: places of its operands, and which results end at a canary. */
+typedef struct operands {
+    const ht_place *in, *out;
+    const bool *guarded;
+    ht_place workspace;
+} operands;
+
+static ht_status add_instr(ht_plan *plan, ht_plan_segment *segment, const ht_kernel *kernel, const ht_call *call,
+                           const operands *at, const ht_node *node)
+{
+    ht_instr *instr = &segment->instrs[segment->instr_count++];
+    ht_place *places = HT_NEW(plan->arena, ht_place, call->n_in + call->n_out);
+    bool *guarded = HT_NEW(plan->arena, bool, call->n_out);
+    *instr = (ht_instr){.kernel = kernel, .call = own_call(plan, call), .workspace = at->workspace};
+    if (!places || !guarded || !instr->call) return no_memory(plan->ctx);
+    for (size_t i = 0; i < call->n_in; i++) places[i] = at->in[i];
+    for (size_t i = 0; i < call->n_out; i++) {
+        places[call->n_in + i] = at->out[i];
+        guarded[i] = at->guarded[i];
+    }
+    instr->in = places;
+    instr->out = places + call->n_in;
+    if (plan->canary) instr->guarded = guarded;
+    instr->role = node ? node->role : HT_ROLE_FWD;
+    instr->site = own_text(plan, node ? node->site : NULL);
+    instr->cost = ht_call_cost(call);
+    return HT_OK;
+}
+
+static ht_status add_copy(planning *p, ht_plan_segment *segment, const ht_type *from, ht_place source,
+                          const ht_type *to, ht_place goal, bool guarded, const ht_node *node)
+{
+    const ht_type *in[1] = {from}, *out[1] = {to};
+    ht_call call = {ht_op_find(p->g->ctx, "copy", 4), 1, 1, 0, in, out, NULL};
+    if (!call.op) HT_FAIL(p->g->ctx, HT_ENOTSUP, "there is no op 'copy'");
+    const ht_kernel *kernel = ht_kernel_choose(p->g->ctx, &call, &p->plan->target, NULL);
+    if (!kernel) HT_FAIL(p->g->ctx, HT_ENOTSUP, "no kernel copies a value of segment %s", segment->name);
+    return add_instr(p->plan, segment, kernel, &call, &(operands){&source, &goal, &guarded, {0}}, node);
+}
+
+static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_residence *r, uint32_t id, size_t at)
+{
+    ht_graph *g = p->g;
+    const ht_node *n = &g->nodes[id];
+    if (n->op == &ht_op_store) {
+        ht_val state = ht_node_in(g, n, 0), v = ht_node_in(g, n, 1);
+        if (r->stored[at]) return HT_OK;
+        return add_copy(p, segment, ht_type_of(g, v), r->value[v.id], ht_type_of(g, state), r->value[state.id],
+                        r->guarded[state.id], n);
+    }
+    if (ht_plan_is_view(g, n)) return HT_OK;
+    ht_call_room room;
+    const ht_call *call = ht_node_call(g, n, p->plan->arena, &room);
+    ht_place few[8], out[8], *in = n->n_in <= 8 ? few : HT_NEW(p->plan->arena, ht_place, n->n_in);
+    if (!call || !in) return no_memory(g->ctx);
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(g, n, i);
+        in[i] = v.id ? r->value[v.id] : (ht_place){0};
+    }
+    for (size_t i = 0; i < n->n_out; i++) out[i] = r->value[n->out + i];
+    return add_instr(p->plan, segment, p->kernels[id], call,
+                     &(operands){in, out, &r->guarded[n->out], r->workspace[at]}, n);
+}
+
+static ht_status plan_segment(planning *p, uint32_t index)
+{
+    ht_graph *g = p->g;
+    const ht_segment *s = &g->segments[index];
+    ht_plan_segment *segment = &p->plan->segments[index];
+    segment->name = own_text(p->plan, s->name);
+    segment->instrs = HT_NEW(p->plan->arena, ht_instr, s->node_count + s->output_count);
+    ht_place *slots = calloc(s->output_count + 1, sizeof *slots);
+    ht_residence r = {
+        .value = malloc(g->value_count * sizeof *r.value),
+        .workspace = calloc(s->node_count + 1, sizeof *r.workspace),
+        .guarded = calloc(g->value_count, sizeof *r.guarded),
+        .stored = calloc(s->node_count + 1, sizeof *r.stored),
+        .output = calloc(s->output_count + 1, sizeof *r.output),
+    };
+    ht_status status = HT_OK;
+    bool ok = segment->name && segment->instrs && slots && r.value && r.workspace && r.guarded && r.stored && r.output;
+    if (!ok) status = no_memory(g->ctx);
+    for (size_t i = 0; i < s->output_count && status == HT_OK; i++)
+        status = place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slots[i]);
+    if (status == HT_OK) {
+        memcpy(r.value, p->lasting, g->value_count * sizeof *r.value);
+        status = ht_plan_reside(g, index, &p->plan->target, p->kernels, slots, p->plan->canary, &r);
+    }
+    for (size_t at = 0; at < s->node_count && status == HT_OK; at++)
+        status = add_node(p, segment, &r, s->nodes[at], at);
+    for (size_t i = 0; i < s->output_count && status == HT_OK; i++) {
+        ht_val v = s->outputs[i].value;
+        ht_type plain = *ht_type_of(g, v);
+        ht_type_row_major(&plain);
+        if (!r.output[i])
+            status = add_copy(p, segment, ht_type_of(g, v), r.value[v.id], &plain, slots[i], true, NULL);
+    }
+    segment->transient_bytes = r.bytes;
+    segment->live_bytes = r.live_bytes;
+    if (r.bytes > p->plan->area_bytes[HT_AREA_TRANSIENT]) p->plan->area_bytes[HT_AREA_TRANSIENT] = r.bytes;
+    free(slots);
+    free(r.value);
+    free(r.workspace);
+    free(r.guarded);
+    free(r.stored);
+    free(r.output);
+    free(r.buffers);
+    return status;
+}
+
+static ht_status copy_programs(planning *p)
+{
+    ht_graph *g = p->g;
+    ht_plan *plan = p->plan;
+    plan->programs = HT_NEW(plan->arena, ht_plan_program, g->program_count);
+    if (!plan->programs) return no_memory(g->ctx);
+    for (size_t i = 0; i < g->program_count; i++) {
+        const ht_program *from = &g->programs[i];
+        ht_program_call *calls = HT_NEW(plan->arena, ht_program_call, from->call_count);
+        const char *name = own_text(plan, from->name);
+        if (!calls || !name) return no_memory(g->ctx);
+        if (from->call_count) memcpy(calls, from->calls, from->call_count * sizeof *calls);
+        plan->programs[plan->program_count++] = (ht_plan_program){name, calls, from->call_count};
+    }
+    return HT_OK;
+}
+
+static ht_status run_passes(ht_graph *g, const ht_target *target)
+{
+    static const char *const names[] = {"init", "fold", "cse", "dce"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        HT_TRY(ht_pass_run(g, ht_pass_find(names[i]), target, NULL));
+    return HT_OK;
+}
+
+static ht_status build(planning *p)
+{
+    ht_graph *g = p->g;
+    ht_plan *plan = p->plan;
+    HT_TRY(ht_graph_verify(g));
+    HT_TRY(run_passes(g, &plan->target));
+    plan->model_hash = ht_model_hash(g);
+    HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
+    HT_TRY(ht_graph_verify(g));
+    p->lasting = calloc(g->value_count, sizeof *p->lasting);
+    plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
+    if (!p->lasting || !plan->segments) return no_memory(g->ctx);
+    HT_TRY(place_state(p));
+    HT_TRY(place_inputs(p));
+    for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
+    return copy_programs(p);
+}
+
+ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts)
+{
+    *out = NULL;
+    ht_context *ctx = graph->ctx;
+    planning p = {0};
+    ht_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return no_memory(ctx);
+    plan->ctx = ctx;
+    plan->canary = ht_debug_build() || (opts && opts->canaries);
+    plan->arena = ht_arena_create();
+    p.plan = plan;
+    ht_status status = plan->arena ? HT_OK : no_memory(ctx);
+    if (status == HT_OK && opts && opts->target)
+        status = ht_target_parse(ctx, &plan->target, "target", opts->target, strlen(opts->target));
+    else if (status == HT_OK)
+        ht_target_here(ctx, &plan->target);
+    if (status == HT_OK) status = ht_graph_clone(&p.g, graph);
+    if (status == HT_OK) status = build(&p);
+    ht_graph_free(p.g);
+    free(p.kernels);
+    free(p.lasting);
+    if (status != HT_OK) {
+        ht_plan_free(plan);
+        return status;
+    }
+    *out = plan;
+    return HT_OK;
+}
+
+void ht_plan_free(ht_plan *plan)
+{
+    if (!plan) return;
+    free(plan->slots);
+    ht_arena_free(plan->arena);
+    free(plan);
+}
+
+int64_t ht_plan_bytes(const ht_plan *plan)
+{
+    return plan->area_bytes[HT_AREA_STATE] + plan->area_bytes[HT_AREA_SLOT] + plan->area_bytes[HT_AREA_TRANSIENT];
+}
+
+int ht_plan_segment_find(const ht_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->segment_count; i++)
+        if (strcmp(plan->segments[i].name, name) == 0) return (int)i;
+    return -1;
+}
+
+int ht_plan_program_find(const ht_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->program_count; i++)
+        if (strcmp(plan->programs[i].name, name) == 0) return (int)i;
+    return -1;
+}
+
+const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->slot_count; i++)
+        if (strcmp(plan->slots[i].name, name) == 0) return &plan->slots[i];
+    return NULL;
+}

@@ -1,0 +1,101 @@
+/* plan: graph to instructions and byte offsets. Views and copies (layout), kernels, lifetimes, in-place, offsets; then
+ * the graph is no longer needed. The plan is the allocation: every byte is known here. */
+#ifndef HT_PLAN_H
+#define HT_PLAN_H
+
+#include <halftone/session.h>
+
+#include "kernel/kernel.h"
+#include "pass/pass.h"
+#include "plan/memory.h"
+
+/* Three stretches of memory: state lasts, slots hold inputs and outputs, transients live inside one segment call. */
+typedef enum ht_area { HT_AREA_NONE, HT_AREA_STATE, HT_AREA_SLOT, HT_AREA_TRANSIENT, HT_AREA_COUNT } ht_area;
+
+typedef struct ht_place {
+    ht_area area; /* NONE: an optional operand left out */
+    int64_t offset;
+} ht_place;
+
+typedef struct ht_instr {
+    const ht_kernel *kernel;
+    const ht_call *call; /* own copy: the graph is gone */
+    const ht_place *in, *out;
+    ht_place workspace;
+    const bool *guarded; /* by result: canary bytes lie behind it; NULL in a plan without canaries */
+    /* For reports. */
+    const char *site;
+    ht_role role;
+    ht_cost cost;
+} ht_instr;
+
+typedef struct ht_plan_segment {
+    const char *name;
+    ht_instr *instrs;
+    size_t instr_count;
+    int64_t transient_bytes;
+    int64_t live_bytes; /* the most that is alive at once: no plan can be smaller */
+} ht_plan_segment;
+
+typedef enum ht_slot_kind { HT_SLOT_STATE, HT_SLOT_INPUT, HT_SLOT_OUTPUT } ht_slot_kind;
+
+/* Something that a caller can read or write by name. */
+typedef struct ht_slot {
+    const char *name;
+    ht_slot_kind kind;
+    ht_type type;
+    ht_place place;
+    ht_init init; /* of an input */
+} ht_slot;
+
+typedef struct ht_plan_program {
+    const char *name;
+    const ht_program_call *calls;
+    size_t call_count;
+} ht_plan_program;
+
+struct ht_plan {
+    ht_context *ctx;
+    ht_arena *arena;
+    ht_target target;
+    uint64_t model_hash;
+    bool canary;
+    ht_plan_segment *segments;
+    ht_plan_program *programs;
+    ht_slot *slots;
+    size_t segment_count, program_count, slot_count, slot_room;
+    int64_t area_bytes[HT_AREA_COUNT];
+    int64_t heading_bytes[HT_HEADING_COUNT];
+};
+
+enum { HT_PLAN_ALIGN = 64, HT_CANARY_BYTES = 64 };
+
+/* -1 when there is none. */
+int ht_plan_segment_find(const ht_plan *plan, const char *name);
+int ht_plan_program_find(const ht_plan *plan, const char *name);
+const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
+
+/* ---- steps of planning, in their own files ---- */
+
+/* Move ops become views; a kernel is chosen for every other node, after copies of strided inputs where every row refuses
+ * them. kernels: by node id, heap memory for free(). */
+ht_status ht_plan_layout(ht_graph *g, const ht_target *target, const ht_kernel ***kernels);
+/* Is the node's result a view that needs no instruction? */
+bool ht_plan_is_view(const ht_graph *g, const ht_node *n);
+
+/* Where every value of a segment lives while it runs. */
+typedef struct ht_residence {
+    ht_place *value;     /* by value id */
+    ht_place *workspace; /* by position */
+    bool *guarded;       /* by value id: owns its bytes up to a canary */
+    bool *stored;        /* by position: this store happens where the value is made */
+    bool *output;        /* by output: the value is made in its slot */
+    ht_interval *buffers;
+    size_t buffer_count;
+    int64_t bytes, live_bytes;
+} ht_residence;
+/* `slot`: by output, the place it must end up in. State and inputs have their places in r->value already. */
+ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
+                         const ht_place *slot, bool canary, ht_residence *r);
+
+#endif

@@ -1,0 +1,271 @@
+/* Where the values of a segment live: in state when their store can happen where they are made, in an output's slot, in
+ * the bytes of an input that dies (in-place), or in transient memory by lifetime. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+/* A read of state memory that this segment also stores into. */
+typedef struct access {
+    uint32_t root, value, place;
+    int64_t first, end;
+} access;
+
+typedef struct residing {
+    ht_graph *g;
+    const ht_segment *s;
+    const ht_target *target;
+    const ht_kernel **kernels;
+    ht_residence *r;
+    ht_arena *arena;
+    uint32_t *last;   /* liveness */
+    int32_t *buffer;  /* by value id: index into r->buffers + 1; 0: elsewhere */
+    uint32_t *made;   /* by value id: position of its node */
+    bool canary;
+    size_t buffer_room;
+    /* State that is stored here, by root value id. */
+    uint32_t *root_last_read; /* position + 1 of the last read of any part; 0: none */
+    bool *root_tangled;       /* two different values of it overlap: judge by the whole root */
+} residing;
+
+/* ---- stores in place ---- */
+
+static void span(const ht_graph *g, ht_val v, access *a)
+{
+    const ht_value *value = ht_value_of(g, v);
+    *a = (access){.root = ht_root(g, v).id, .value = v.id, .first = value->base.id ? value->offset : 0};
+    a->end = a->first + 1;
+    for (int i = 0; i < value->type.rank; i++) a->end += (value->type.dim[i] - 1) * value->type.stride[i];
+    if (!ht_type_elems(&value->type)) a->end = a->first;
+}
+
+static int by_span(const void *a, const void *b)
+{
+    const access *x = a, *y = b;
+    if (x->root != y->root) return x->root < y->root ? -1 : 1;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return x->value < y->value ? -1 : x->value > y->value;
+}
+
+static size_t collect_accesses(residing *c, access *list)
+{
+    size_t n = 0;
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *node = &c->g->nodes[c->s->nodes[at]];
+        if (ht_plan_is_view(c->g, node)) continue; /* its readers count */
+        for (size_t i = 0; i < node->n_in; i++) {
+            ht_val v = ht_node_in(c->g, node, i);
+            if (!v.id || ht_value_of(c->g, ht_root(c->g, v))->kind != HT_VALUE_STATE) continue;
+            bool read = node->op != &ht_op_store || i == 1;
+            if (read) c->root_last_read[ht_root(c->g, v).id] = at + 1;
+            span(c->g, v, &list[n]);
+            list[n++].place = at;
+        }
+    }
+    return n;
+}
+
+/* Finds roots of which two different values overlap; everywhere else a value's own reads are all that matter. */
+static bool survey_state(residing *c)
+{
+    size_t operands = 1;
+    for (size_t at = 0; at < c->s->node_count; at++) operands += c->g->nodes[c->s->nodes[at]].n_in;
+    access *list = malloc(operands * sizeof *list);
+    if (!list) return false;
+    size_t n = collect_accesses(c, list);
+    qsort(list, n, sizeof *list, by_span);
+    for (size_t i = 1; i < n; i++) {
+        const access *a = &list[i - 1], *b = &list[i];
+        if (a->root == b->root && a->value != b->value && b->first < a->end) c->root_tangled[a->root] = true;
+    }
+    free(list);
+    return true;
+}
+
+/* May the maker of v write straight into `state`? Only if nobody needs the old state from then on; the maker itself may
+ * read it where it reads element i for element i. */
+static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
+{
+    const ht_graph *g = c->g;
+    const ht_node *maker = ht_maker(g, v);
+    if (!maker || ht_value_of(g, v)->base.id || c->r->value[v.id].area != HT_AREA_NONE) return false;
+    if (!ht_type_contiguous(ht_type_of(g, state))) return false;
+    uint32_t root = ht_root(g, state).id, made = c->made[v.id];
+    if (c->root_tangled[root] && c->root_last_read[root] > made) return false;
+    for (size_t i = 0; i < maker->n_in; i++) {
+        ht_val x = ht_node_in(g, maker, i);
+        if (x.id == state.id && !(maker->op->flags & HT_OP_INPLACE)) return false;
+    }
+    /* The store itself counts as a use: reads are what comes before it. */
+    return c->last[state.id] == UINT32_MAX || c->last[state.id] <= made;
+}
+
+/* Positions of the last read of each stored state, its store left out. */
+static void forget_stores(residing *c)
+{
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *node = &c->g->nodes[c->s->nodes[at]];
+        if (node->op == &ht_op_store) c->last[ht_node_in(c->g, node, 0).id] = UINT32_MAX;
+    }
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *node = &c->g->nodes[c->s->nodes[at]];
+        for (size_t i = node->op == &ht_op_store; i < node->n_in; i++) {
+            ht_val v = ht_node_in(c->g, node, i);
+            if (ht_state_of(c->g, v)) c->last[v.id] = at;
+        }
+    }
+}
+
+static bool settle_stores(residing *c)
+{
+    if (!survey_state(c)) return false;
+    forget_stores(c);
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *node = &c->g->nodes[c->s->nodes[at]];
+        if (node->op != &ht_op_store) continue;
+        ht_val state = ht_node_in(c->g, node, 0), v = ht_node_in(c->g, node, 1);
+        c->r->stored[at] = can_store_in_place(c, state, v);
+        c->r->guarded[state.id] = !ht_value_of(c->g, state)->base.id;
+        if (!c->r->stored[at]) continue;
+        c->r->value[v.id] = c->r->value[state.id];
+        c->r->guarded[v.id] = c->r->guarded[state.id];
+    }
+    return true;
+}
+
+/* An output's value is made in its slot, unless it must be elsewhere or is two outputs. */
+static void settle_outputs(residing *c, const ht_place *slot)
+{
+    for (size_t i = 0; i < c->s->output_count; i++) {
+        ht_val v = c->s->outputs[i].value;
+        const ht_value *value = ht_value_of(c->g, v);
+        c->r->output[i] =
+            value->kind == HT_VALUE_RESULT && !value->base.id && c->r->value[v.id].area == HT_AREA_NONE;
+        if (!c->r->output[i]) continue;
+        c->r->value[v.id] = slot[i];
+        c->r->guarded[v.id] = true;
+    }
+}
+
+/* ---- transients ---- */
+
+static bool add_buffer(residing *c, uint32_t first, uint32_t last, int64_t bytes, int32_t *index)
+{
+    ht_residence *r = c->r;
+    if (!ht_grow((void **)&r->buffers, &c->buffer_room, r->buffer_count + 1, sizeof *r->buffers)) return false;
+    r->buffers[r->buffer_count++] =
+        (ht_interval){.first = first, .last = last, .bytes = bytes + (c->canary ? HT_CANARY_BYTES : 0)};
+    *index = (int32_t)r->buffer_count;
+    return true;
+}
+
+/* An input whose bytes result y may take over, or none. */
+static ht_val dying_input(const residing *c, const ht_node *n, ht_val y, uint32_t at)
+{
+    const ht_graph *g = c->g;
+    if (!(n->op->flags & HT_OP_INPLACE)) return HT_NONE;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val x = ht_node_in(g, n, i);
+        if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id) continue;
+        if (c->r->buffers[c->buffer[x.id] - 1].last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y))) continue;
+        bool alone = true;
+        for (size_t k = 0; k < n->n_in; k++) {
+            ht_val other = ht_node_in(g, n, k);
+            alone &= other.id == x.id || !other.id || ht_root(g, other).id != x.id;
+        }
+        if (alone) return x;
+    }
+    return HT_NONE;
+}
+
+static bool settle_result(residing *c, const ht_node *n, ht_val y, uint32_t at, bool *taken)
+{
+    if (ht_value_of(c->g, y)->base.id || c->r->value[y.id].area != HT_AREA_NONE) return true;
+    uint32_t last = c->last[y.id] == UINT32_MAX ? at : c->last[y.id];
+    c->r->guarded[y.id] = true;
+    ht_val x = *taken ? HT_NONE : dying_input(c, n, y, at);
+    if (x.id) {
+        *taken = true; /* one result takes one input: two results must not take the same */
+        c->buffer[y.id] = c->buffer[x.id];
+        c->r->buffers[c->buffer[y.id] - 1].last = last;
+        return true;
+    }
+    return add_buffer(c, at, last, ht_type_bytes(ht_type_of(c->g, y)), &c->buffer[y.id]);
+}
+
+static bool settle_transients(residing *c)
+{
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        uint32_t id = c->s->nodes[at];
+        const ht_node *n = &c->g->nodes[id];
+        bool taken = false;
+        if (n->op == &ht_op_store || ht_plan_is_view(c->g, n)) continue;
+        for (size_t i = 0; i < n->n_out; i++)
+            if (!settle_result(c, n, ht_node_out(n, i), at, &taken)) return false;
+        const ht_kernel *kernel = c->kernels[id];
+        if (!kernel->workspace) continue;
+        ht_call_room room;
+        const ht_call *call = ht_node_call(c->g, n, c->arena, &room);
+        int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
+        int32_t index = 0;
+        if (bytes < 0 || (bytes > 0 && !add_buffer(c, at, at, bytes, &index))) return false;
+        c->r->workspace[at] = (ht_place){index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
+    }
+    return true;
+}
+
+/* Buffer numbers become offsets; views follow their roots. */
+static void settle_offsets(residing *c)
+{
+    ht_graph *g = c->g;
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *n = &g->nodes[c->s->nodes[at]];
+        ht_place *workspace = &c->r->workspace[at];
+        if (workspace->area == HT_AREA_TRANSIENT) workspace->offset = c->r->buffers[workspace->offset].offset;
+        for (size_t i = 0; i < n->n_out; i++) {
+            ht_val y = ht_node_out(n, i), base = ht_value_of(g, y)->base;
+            if (c->buffer[y.id])
+                c->r->value[y.id] = (ht_place){HT_AREA_TRANSIENT, c->r->buffers[c->buffer[y.id] - 1].offset};
+            if (!base.id) continue;
+            c->r->value[y.id] = c->r->value[base.id];
+            c->r->value[y.id].offset += ht_value_of(g, y)->offset * (int64_t)ht_dtype_bytes(ht_type_of(g, y)->dtype);
+        }
+    }
+}
+
+ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
+                         const ht_place *slot, bool canary, ht_residence *r)
+{
+    residing c = {
+        .g = g,
+        .s = &g->segments[segment],
+        .target = target,
+        .kernels = kernels,
+        .r = r,
+        .canary = canary,
+        .arena = ht_arena_create(),
+        .last = ht_liveness(g, segment),
+        .buffer = calloc(g->value_count, sizeof *c.buffer),
+        .made = calloc(g->value_count, sizeof *c.made),
+        .root_last_read = calloc(g->value_count, sizeof *c.root_last_read),
+        .root_tangled = calloc(g->value_count, sizeof *c.root_tangled),
+    };
+    bool ok = c.arena && c.last && c.buffer && c.made && c.root_last_read && c.root_tangled;
+    for (uint32_t at = 0; ok && at < c.s->node_count; at++) {
+        const ht_node *n = &g->nodes[c.s->nodes[at]];
+        for (size_t i = 0; i < n->n_out; i++) c.made[ht_node_out(n, i).id] = at;
+    }
+    if (ok) settle_outputs(&c, slot);
+    ok = ok && settle_stores(&c) && settle_transients(&c);
+    ht_status status = ok ? ht_memory_assign(g->ctx, r->buffers, r->buffer_count, HT_PLAN_ALIGN, &r->bytes, &r->live_bytes)
+                          : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
+    if (status == HT_OK) settle_offsets(&c);
+    ht_arena_free(c.arena);
+    free(c.last);
+    free(c.buffer);
+    free(c.made);
+    free(c.root_last_read);
+    free(c.root_tangled);
+    return status;
+}

@@ -1,0 +1,121 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/run.h"
+
+enum { CANARY = 0xC5 };
+
+struct ht_machine {
+    const ht_plan *plan;
+    ht_arena *arena;
+    char *area[HT_AREA_COUNT];
+    ht_launch **launches; /* by segment, then instruction */
+};
+
+void *ht_machine_at(const ht_machine *m, ht_place place)
+{
+    return place.area == HT_AREA_NONE ? NULL : m->area[place.area] + place.offset;
+}
+
+static bool resolve(ht_machine *m, const ht_instr *instr, ht_launch *launch, ht_pool *pool)
+{
+    const ht_call *call = instr->call;
+    void **pointers = HT_NEW(m->arena, void *, call->n_in + call->n_out);
+    if (!pointers) return false;
+    for (size_t i = 0; i < call->n_in; i++) pointers[i] = ht_machine_at(m, instr->in[i]);
+    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = ht_machine_at(m, instr->out[i]);
+    *launch = (ht_launch){
+        .call = call,
+        .in = (const void *const *)pointers,
+        .out = pointers + call->n_in,
+        .workspace = ht_machine_at(m, instr->workspace),
+        .pool = pool,
+    };
+    return true;
+}
+
+static bool resolve_all(ht_machine *m, ht_pool *pool)
+{
+    m->launches = HT_NEW(m->arena, ht_launch *, m->plan->segment_count);
+    if (!m->launches) return false;
+    for (size_t s = 0; s < m->plan->segment_count; s++) {
+        const ht_plan_segment *segment = &m->plan->segments[s];
+        m->launches[s] = HT_NEW(m->arena, ht_launch, segment->instr_count);
+        if (!m->launches[s]) return false;
+        for (size_t i = 0; i < segment->instr_count; i++)
+            if (!resolve(m, &segment->instrs[i], &m->launches[s][i], pool)) return false;
+    }
+    return true;
+}
+
+/* Room for a canary behind the last buffer, and never nothing: an empty area still has an address. */
+static char *allocate(int64_t bytes)
+{
+    size_t size = ((size_t)bytes + HT_CANARY_BYTES + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+    char *memory = aligned_alloc(HT_PLAN_ALIGN, size);
+    if (memory) memset(memory, 0, size);
+    return memory;
+}
+
+ht_status ht_machine_create(ht_machine **out, const ht_plan *plan, ht_pool *pool)
+{
+    *out = NULL;
+    ht_machine *m = calloc(1, sizeof *m);
+    if (!m) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
+    m->plan = plan;
+    m->arena = ht_arena_create();
+    bool ok = m->arena != NULL;
+    for (int a = HT_AREA_STATE; a < HT_AREA_COUNT && ok; a++) {
+        m->area[a] = allocate(plan->area_bytes[a]);
+        ok = m->area[a] != NULL;
+    }
+    if (!ok || !resolve_all(m, pool)) {
+        ht_machine_free(m);
+        HT_FAIL(plan->ctx, HT_ENOMEM, "the plan's %lld bytes could not be had", (long long)ht_plan_bytes(plan));
+    }
+    *out = m;
+    return HT_OK;
+}
+
+void ht_machine_free(ht_machine *m)
+{
+    if (!m) return;
+    for (int a = 0; a < HT_AREA_COUNT; a++) free(m->area[a]);
+    ht_arena_free(m->arena);
+    free(m);
+}
+
+/* Behind result i of an instruction, or NULL where nobody guards. */
+static unsigned char *canary_behind(const ht_instr *instr, const ht_launch *launch, size_t i)
+{
+    return instr->guarded[i] ? (unsigned char *)launch->out[i] + ht_type_bytes(instr->call->out[i]) : NULL;
+}
+
+static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+{
+    for (size_t i = 0; i < instr->call->n_out; i++) {
+        unsigned char *canary = canary_behind(instr, launch, i);
+        if (canary) memset(canary, CANARY, HT_CANARY_BYTES);
+    }
+    instr->kernel->run(launch);
+    for (size_t i = 0; i < instr->call->n_out; i++) {
+        const unsigned char *canary = canary_behind(instr, launch, i);
+        for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
+            if (canary[b] != CANARY)
+                HT_FAIL(m->plan->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s",
+                        instr->kernel->name, i, instr->site ? ", at " : "", instr->site ? instr->site : "");
+    }
+    return HT_OK;
+}
+
+ht_status ht_machine_run(ht_machine *m, size_t segment)
+{
+    const ht_plan_segment *s = &m->plan->segments[segment];
+    const ht_launch *launches = m->launches[segment];
+    if (m->plan->canary) {
+        for (size_t i = 0; i < s->instr_count; i++) HT_TRY(run_guarded(m, &s->instrs[i], &launches[i]));
+        return HT_OK;
+    }
+    for (size_t i = 0; i < s->instr_count; i++) s->instrs[i].kernel->run(&launches[i]);
+    return HT_OK;
+}

@@ -1,0 +1,90 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/train.h"
+
+const char *ht_version(void)
+{
+    return HT_VERSION;
+}
+
+/* The ISA that the caller, the environment or the machine says; never more than the machine has. */
+static ht_status choose_isa(ht_context *ctx, const char *asked)
+{
+    ht_isa best = ht_cpu_isa();
+    const char *name = asked ? asked : getenv("HALFTONE_ISA");
+    ctx->isa = best;
+    if (!name || !name[0]) return HT_OK;
+    int isa = ht_isa_from_name(name);
+    if (isa < 0) HT_FAIL(ctx, HT_EINVAL, "ISA '%s': portable, avx2 or avx512", name);
+    if (isa > (int)best) HT_FAIL(ctx, HT_ENOTSUP, "ISA '%s': this machine has %s", name, ht_isa_name(best));
+    ctx->isa = isa;
+    return HT_OK;
+}
+
+static ht_status start_threads(ht_context *ctx, int asked)
+{
+    const char *why = "the caller";
+    if (asked < 0 || asked > 4096) HT_FAIL(ctx, HT_EINVAL, "%d threads", asked);
+    int threads = asked ? asked : ht_cpu_threads(&why);
+    ctx->pool = ht_pool_create(threads);
+    if (!ctx->pool) HT_FAIL(ctx, HT_ENOMEM, "%d threads could not be started", threads);
+    ht_note(ctx, HT_LOG_INFO, "%d threads by %s; kernels up to %s", threads, why, ht_isa_name((ht_isa)ctx->isa));
+    return HT_OK;
+}
+
+static ht_status set_up(ht_context *ctx, const ht_context_opts *opts)
+{
+    ctx->arena = ht_arena_create();
+    if (!ctx->arena) return HT_ENOMEM;
+    HT_TRY(choose_isa(ctx, opts->isa));
+    HT_TRY(start_threads(ctx, opts->threads));
+    HT_TRY(ht_ops_add_all(ctx));
+    return ht_kernels_add_all(ctx);
+}
+
+ht_status ht_context_create(ht_context **out, const ht_context_opts *opts)
+{
+    ht_context_opts standard = HT_CONTEXT_OPTS;
+    /* A caller built against an older, smaller struct leaves the newer fields at their defaults. */
+    if (opts) memcpy(&standard, opts, opts->size < sizeof standard ? opts->size : sizeof standard);
+    ht_context *ctx = calloc(1, sizeof *ctx);
+    *out = NULL;
+    if (!ctx) return HT_ENOMEM;
+    ctx->log = standard.log;
+    ctx->log_arg = standard.log_arg;
+    ht_status status = set_up(ctx, &standard);
+    if (status != HT_OK) {
+        ht_note(ctx, HT_LOG_WARN, "%s", ctx->message);
+        ht_context_free(ctx);
+        return status;
+    }
+    *out = ctx;
+    return HT_OK;
+}
+
+void ht_context_free(ht_context *ctx)
+{
+    if (!ctx) return;
+    ht_pool_free(ctx->pool);
+    ht_arena_free(ctx->arena);
+    free(ctx->ops);
+    free(ctx->op_index);
+    free(ctx->kernels);
+    free(ctx);
+}
+
+const char *ht_context_message(const ht_context *ctx)
+{
+    return ctx->message;
+}
+
+int ht_context_threads(const ht_context *ctx)
+{
+    return ht_pool_threads(ctx->pool);
+}
+
+const char *ht_context_isa(const ht_context *ctx)
+{
+    return ht_isa_name((ht_isa)ctx->isa);
+}

@@ -1,0 +1,165 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/train.h"
+
+struct ht_session {
+    const ht_plan *plan;
+    ht_machine *machine;
+};
+
+/* ---- the training step ---- */
+
+
+ht_status ht_graph_train(ht_graph *g, const ht_train_opts *opts)
+{
+    ht_train_opts o = HT_TRAIN_OPTS;
+    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"lr", o.lr},
+        {"beta1", o.beta1},
+        {"beta2", o.beta2},
+        {"eps", o.eps},
+        {"weight_decay", o.weight_decay},
+        {"momentum", o.momentum},
+        {"dampening", o.dampening},
+        {"nesterov", o.nesterov},
+        {"clip", o.clip},
+        {"accumulate", o.accumulate},
+    };
+    enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+    ht_setting pairs[NUMBERS + 1] = {{"optimizer", o.optimizer ? o.optimizer : "adamw"}};
+    ht_text texts[NUMBERS] = {{0}};
+    ht_settings settings = {1, pairs};
+    for (size_t i = 0; i < NUMBERS; i++) {
+        if (numbers[i].value == 0) continue;
+        ht_text_number(&texts[i], numbers[i].value);
+        if (texts[i].data) pairs[settings.count++] = (ht_setting){numbers[i].key, texts[i].data};
+    }
+    ht_target target;
+    ht_target_here(g->ctx, &target);
+    ht_status status = ht_graph_status(g);
+    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("autodiff"), &target, &settings);
+    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("optimizer"), &target, &settings);
+    for (size_t i = 0; i < NUMBERS; i++) ht_text_free(&texts[i]);
+    return status;
+}
+
+/* ---- sessions ---- */
+
+static void fill_slot(const ht_session *s, const ht_slot *slot, double value)
+{
+    for (int64_t i = 0; i < ht_type_elems(&slot->type); i++)
+        ht_store_f64(ht_machine_at(s->machine, slot->place), slot->type.dtype, i, value);
+}
+
+static ht_status start_inputs(ht_session *s)
+{
+    for (size_t i = 0; i < s->plan->slot_count; i++) {
+        const ht_slot *slot = &s->plan->slots[i];
+        if (slot->init.kind == HT_INIT_CONSTANT) fill_slot(s, slot, slot->init.a);
+        if (slot->init.kind == HT_INIT_NORMAL || slot->init.kind == HT_INIT_UNIFORM)
+            HT_FAIL(s->plan->ctx, HT_ENOTSUP, "input '%s': an input starts as zero or a constant", slot->name);
+    }
+    return HT_OK;
+}
+
+static ht_status start(ht_session *s, const ht_session_opts *opts)
+{
+    const ht_slot *seed = ht_plan_slot(s->plan, "rng.seed");
+    int64_t value = opts ? (int64_t)opts->seed : 0;
+    HT_TRY(ht_machine_create(&s->machine, s->plan, s->plan->ctx->pool));
+    HT_TRY(start_inputs(s));
+    if (seed) memcpy(ht_machine_at(s->machine, seed->place), &value, sizeof value);
+    int init = ht_plan_segment_find(s->plan, "init"), derive = ht_plan_segment_find(s->plan, "derive");
+    if (init >= 0) HT_TRY(ht_machine_run(s->machine, (size_t)init));
+    if (derive >= 0) HT_TRY(ht_machine_run(s->machine, (size_t)derive));
+    return HT_OK;
+}
+
+ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_session_opts *opts)
+{
+    *out = NULL;
+    ht_session *s = calloc(1, sizeof *s);
+    if (!s) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
+    s->plan = plan;
+    ht_status status = start(s, opts);
+    if (status != HT_OK) {
+        ht_session_free(s);
+        return status;
+    }
+    *out = s;
+    return HT_OK;
+}
+
+void ht_session_free(ht_session *s)
+{
+    if (!s) return;
+    ht_machine_free(s->machine);
+    free(s);
+}
+
+ht_status ht_session_run(ht_session *s, const char *name)
+{
+    int program = ht_plan_program_find(s->plan, name);
+    if (program < 0) {
+        int segment = ht_plan_segment_find(s->plan, name);
+        if (segment < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program or segment '%s'", name);
+        return ht_machine_run(s->machine, (size_t)segment);
+    }
+    const ht_plan_program *p = &s->plan->programs[program];
+    for (size_t c = 0; c < p->call_count; c++)
+        for (uint32_t k = 0; k < p->calls[c].times; k++) HT_TRY(ht_machine_run(s->machine, p->calls[c].segment));
+    return HT_OK;
+}
+
+/* ---- reading and writing ---- */
+
+static ht_status find_slot(const ht_session *s, const char *name, size_t count, bool bytes, const ht_slot **slot)
+{
+    *slot = ht_plan_slot(s->plan, name);
+    if (!*slot) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no state, input or output '%s'", name);
+    size_t has = (size_t)(bytes ? ht_type_bytes(&(*slot)->type) : ht_type_elems(&(*slot)->type));
+    ht_type_text t;
+    if (has != count)
+        HT_FAIL(s->plan->ctx, HT_ESHAPE, "'%s' is %s: %zu %s, not %zu", name, ht_type_str(&(*slot)->type, &t), has,
+                bytes ? "bytes" : "elements", count);
+    return HT_OK;
+}
+
+ht_status ht_session_write(ht_session *s, const char *name, const void *data, size_t bytes)
+{
+    const ht_slot *slot;
+    HT_TRY(find_slot(s, name, bytes, true, &slot));
+    if (bytes) memcpy(ht_machine_at(s->machine, slot->place), data, bytes);
+    return HT_OK;
+}
+
+ht_status ht_session_read(const ht_session *s, const char *name, void *data, size_t bytes)
+{
+    const ht_slot *slot;
+    HT_TRY(find_slot(s, name, bytes, true, &slot));
+    if (bytes) memcpy(data, ht_machine_at(s->machine, slot->place), bytes);
+    return HT_OK;
+}
+
+ht_status ht_session_write_f64(ht_session *s, const char *name, const double *data, size_t count)
+{
+    const ht_slot *slot;
+    HT_TRY(find_slot(s, name, count, false, &slot));
+    void *to = ht_machine_at(s->machine, slot->place);
+    for (size_t i = 0; i < count; i++) ht_store_f64(to, slot->type.dtype, (int64_t)i, data[i]);
+    return HT_OK;
+}
+
+ht_status ht_session_read_f64(const ht_session *s, const char *name, double *data, size_t count)
+{
+    const ht_slot *slot;
+    HT_TRY(find_slot(s, name, count, false, &slot));
+    const void *from = ht_machine_at(s->machine, slot->place);
+    for (size_t i = 0; i < count; i++) data[i] = ht_load_f64(from, slot->type.dtype, (int64_t)i);
+    return HT_OK;
+}
