@@ -1,6 +1,6 @@
 #include "base/pool.h"
 
-#include "base/cpu.h"
+#include "base/processor.h"
 
 #include <math.h>
 #include <setjmp.h>

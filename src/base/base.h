@@ -7,7 +7,7 @@
 #include <halftone/types.h>
 
 #include "base/arena.h"
-#include "base/cpu.h"
+#include "base/processor.h"
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/json.h"

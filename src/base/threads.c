@@ -1,5 +1,5 @@
 /* How many threads to use: what the user asked for, what the process is bound to, what its cgroup may spend. */
-#include "base/cpu.h"
+#include "base/processor.h"
 
 #include <math.h>
 #include <stdbool.h>

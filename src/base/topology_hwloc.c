@@ -1,6 +1,6 @@
 /* Physical cores, as hwloc knows them: two threads on one core only get in each other's way in a kernel that keeps its
  * vector units busy. */
-#include "base/cpu.h"
+#include "base/processor.h"
 
 #include <hwloc.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Without hwloc: hardware threads of this process's affinity mask. */
 #define _GNU_SOURCE
-#include "base/cpu.h"
+#include "base/processor.h"
 
 #include <sched.h>
 #include <stdlib.h>

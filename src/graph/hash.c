@@ -18,12 +18,26 @@ static uint64_t mix(uint64_t hash, uint64_t word)
     return ht_hash_bytes(hash, &word, sizeof word);
 }
 
-/* A named thing of a shape; its number type is the system's choice. */
+/* Which float type a value has is the system's choice; that it is an integer is the model's. */
+static uint64_t hash_type(uint64_t hash, const ht_type *type)
+{
+    if (!ht_dtype_is_float(type->dtype)) hash = mix(hash, (uint64_t)type->dtype);
+    return ht_hash_bytes(hash, type->dim, (size_t)type->rank * sizeof type->dim[0]);
+}
+
 static uint64_t hash_leaf(const ht_graph *g, ht_val v)
 {
     const ht_value *value = ht_value_of(g, v);
-    uint64_t hash = ht_hash_text(value->name);
-    return ht_hash_bytes(hash, value->type.dim, (size_t)value->type.rank * sizeof value->type.dim[0]);
+    return hash_type(ht_hash_text(value->name), &value->type);
+}
+
+/* A copy, and a cast between floats: the system's choice of where and how precisely. A cast to or from integers is a
+ * function, and the model's. */
+static bool is_erased(const ht_graph *g, const ht_node *n)
+{
+    if (!(n->op->flags & HT_OP_ERASED) || n->n_in == 0 || n->n_out == 0) return false;
+    ht_dtype from = ht_type_of(g, ht_node_in(g, n, 0))->dtype, to = ht_type_of(g, ht_node_out(n, 0))->dtype;
+    return from == to || (ht_dtype_is_float(from) && ht_dtype_is_float(to));
 }
 
 static void hash_node(const ht_graph *g, const ht_node *n, uint64_t *hashes)
@@ -39,9 +53,8 @@ static void hash_node(const ht_graph *g, const ht_node *n, uint64_t *hashes)
         hash = mix(hash, in);
     }
     for (size_t i = 0; i < n->n_out; i++) {
-        const ht_type *type = ht_type_of(g, ht_node_out(n, i));
-        uint64_t out = ht_hash_bytes(mix(hash, i), type->dim, (size_t)type->rank * sizeof type->dim[0]);
-        if (n->op->flags & HT_OP_ERASED) out = first;
+        uint64_t out = hash_type(mix(hash, i), ht_type_of(g, ht_node_out(n, i)));
+        if (is_erased(g, n)) out = first;
         if (n->was) out = n->was;
         hashes[n->out + i] = out;
     }

@@ -44,8 +44,10 @@ static void extent(const ht_graph *g, ht_val v, int64_t *first, int64_t *end)
     int64_t last = 0;
     *first = 0;
     for (ht_val at = v; ht_value_of(g, at)->base.id; at = ht_value_of(g, at)->base) *first += ht_value_of(g, at)->offset;
+    *end = *first;
+    if (!ht_type_elems(type)) return;
     for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
-    *end = ht_type_elems(type) ? *first + last + 1 : *first;
+    *end += last + 1;
 }
 
 bool ht_overlap(const ht_graph *g, ht_val a, ht_val b)

@@ -1,5 +1,6 @@
 /* concat: the inputs side by side.  pad, unslice: a constant, and the input over a part of it.  Any strides, any type.
- * Numerics: bytes move; the constant rounds once.  Threads, traffic: strided.c; pad and unslice write the part twice. */
+ * Numerics: bytes move; the constant rounds once.  Threads, traffic: strided.c; pad and unslice write the part twice.
+ */
 #include "kernel/strided.h"
 #include "op/op.h"
 

@@ -5,8 +5,8 @@
  * Numerics: real inside, one rounding at the end; keys in ascending tiles with a running maximum (online softmax), so
  * that a score exists only inside its tile; the order of every sum depends on sizes alone. The weight of a key that is
  * hidden inside a tile is zero; keys beyond a sequence's length are never read.
- * Threads: forward and dq by (sequence, head, tile of queries), dk and dv by (sequence, group, tile of keys), dealt to a
- * fixed number of slots, each with its buffers in the workspace. Scores are computed once forward, twice backward.
+ * Threads: forward and dq by (sequence, head, tile of queries), dk and dv by (sequence, group, tile of keys), dealt to
+ * a fixed number of slots, each with its buffers in the workspace. Scores are computed once forward, twice backward.
  * Traffic: k and v are read once per tile of queries.  Bound: compute. */
 #include "kernel/cpu.h"
 #include "kernel/panel.h"
@@ -374,7 +374,7 @@ static void keys_tile(const attention *job, const backward_buffers *to, int64_t 
     panel_zero(to->sum, all, job->width);
     panel_zero(to->value_sum, all, job->value_width);
     int64_t first = job->causal ? at.key - (job->keys - job->queries) : 0;
-    first = first < 0 ? 0 : first / QUERIES * QUERIES;
+    if (first < 0) first = 0;
     for (at.head = at.group * share; at.keys > 0 && at.head < (at.group + 1) * share; at.head++)
         for (at.query = first; at.query < job->queries; at.query += QUERIES) {
             at.queries = ht_min_i64(QUERIES, job->queries - at.query);

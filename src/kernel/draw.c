@@ -60,10 +60,7 @@ static const char *can(const ht_call *call, const ht_target *target)
     return ht_refuse_strided(call);
 }
 
-const ht_kernel ht_kernel_random_uniform = {.size = sizeof(ht_kernel),
-                                            .op = "random_uniform",
-                                            .name = "random_uniform",
-                                            .can = can,
-                                            .run = random_uniform_run};
+const ht_kernel ht_kernel_random_uniform = {
+    .size = sizeof(ht_kernel), .op = "random_uniform", .name = "random_uniform", .can = can, .run = random_uniform_run};
 const ht_kernel ht_kernel_random_normal = {
     .size = sizeof(ht_kernel), .op = "random_normal", .name = "random_normal", .can = can, .run = random_normal_run};

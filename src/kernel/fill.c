@@ -5,7 +5,7 @@
 #include "kernel/kernel.h"
 #include "op/op.h"
 
-enum { GRAIN = 65536 };
+enum { GRAIN = 16384 };
 
 typedef struct filling {
     char *first;

@@ -1,4 +1,5 @@
-/* The table of kernels. It is kept sorted by op and, within an op, best ISA first, so that choosing is a short search. */
+/* The table of kernels. It is kept sorted by op and, within an op, best ISA first, so that choosing is a short search.
+ */
 #include "kernel/kernel.h"
 
 #include <string.h>
@@ -17,14 +18,14 @@
 #endif
 
 #define DECLARE(name, build) extern const ht_kernel name##_row_##build;
-#define LIST(name, build) &name##_row_##build,
+#define LIST(name, build)    &name##_row_##build,
 #define DECLARE_ARRAY(name, build)                                                                                     \
     extern const ht_kernel name##_##build[];                                                                           \
     extern const size_t name##_count_##build;
 #define ADD_ARRAY(name, build)                                                                                         \
     for (size_t i = 0; i < name##_count_##build; i++) HT_TRY(ht_kernel_add(ctx, &name##_##build[i]));
 
-#define HT_CPU_ROW(name) HT_BUILDS(DECLARE, name)
+#define HT_CPU_ROW(name)      HT_BUILDS(DECLARE, name)
 #define HT_PORTABLE_ROW(name) extern const ht_kernel ht_kernel_##name;
 #include "kernel/kernels.def"
 #include "kernel/portable.def"
@@ -32,7 +33,7 @@
 #undef HT_PORTABLE_ROW
 HT_BUILDS(DECLARE_ARRAY, ht_pointwise)
 
-#define HT_CPU_ROW(name) HT_BUILDS(LIST, name)
+#define HT_CPU_ROW(name)      HT_BUILDS(LIST, name)
 #define HT_PORTABLE_ROW(name) &ht_kernel_##name,
 static const ht_kernel *const rows[] = {
 #include "kernel/kernels.def"
@@ -81,8 +82,8 @@ ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel)
     return HT_OK;
 }
 
-static void tell_refusals(const ht_context *ctx, size_t first, size_t end, const ht_call *call,
-                          const ht_target *target, ht_text *why)
+static void tell_refusals(const ht_context *ctx, size_t first, size_t end, const ht_call *call, const ht_target *target,
+                          ht_text *why)
 {
     if (first == end) ht_text_add(why, "there is no kernel for %s", call->op->name);
     for (size_t i = first; i < end; i++) {

@@ -1,5 +1,5 @@
-/* Sums in a fixed number of lanes, for *.cpu.c files: compilers may not reorder a plain sum, and so do not vectorise it.
- * Element i goes to lane i mod HT_LANES on every ISA, so the bits are the same on all of them. */
+/* Sums in a fixed number of lanes, for *.cpu.c files: compilers may not reorder a plain sum, and so do not vectorise
+ * it. Element i goes to lane i mod HT_LANES on every ISA, so the bits are the same on all of them. */
 #ifndef HT_KERNEL_LANES_H
 #define HT_KERNEL_LANES_H
 

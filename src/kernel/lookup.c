@@ -1,7 +1,7 @@
-/* gather: y[.., k, ..] = x[.., index[.., k, ..], ..].  embedding: y[n,:] = table[index[n],:].  one_hot: y[n,d] = 1 where
- * d = label[n].  An index outside gives zeros.  Any type, index i32 or i64, row-major.
- * Numerics: bytes move.  Threads: rows of the result.  Traffic: index, what it asks for, 1 write.  Bound: latency of
- * rows that lie apart, else bandwidth. */
+/* gather: y[.., k, ..] = x[.., index[.., k, ..], ..].  embedding: y[n,:] = table[index[n],:].  one_hot: y[n,d] = 1
+ * where d = label[n].  An index outside gives zeros.  Any type, index i32 or i64, row-major. Numerics: bytes move.
+ * Threads: rows of the result.  Traffic: index, what it asks for, 1 write.  Bound: latency of rows that lie apart, else
+ * bandwidth. */
 #include <string.h>
 
 #include "kernel/strided.h"
@@ -41,10 +41,18 @@ static void run_rows(lookup *job)
 static void put(char *to, const char *from, size_t bytes)
 {
     switch (bytes) { /* constant sizes, for memcpy to become one instruction */
-    case 1: memcpy(to, from, 1); break;
-    case 2: memcpy(to, from, 2); break;
-    case 4: memcpy(to, from, 4); break;
-    default: memcpy(to, from, 8); break;
+    case 1:
+        memcpy(to, from, 1);
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    default:
+        memcpy(to, from, 8);
+        break;
     }
 }
 

@@ -5,7 +5,8 @@
  * Numerics: real inside; h and c go from step to step unrounded, results are rounded once where they are stored. Weight
  * gradients sum over steps and sequences in ascending order. h of the step before is made from the reserve: o tanh(c).
  * Threads: tiles of rows and columns; one ht_parallel per step forward, two backward.
- * Traffic: w_hidden once per step and tile of sequences.  Bound: compute for long batches, else w_hidden's bandwidth. */
+ * Traffic: w_hidden once per step and tile of sequences.  Bound: compute for long batches, else w_hidden's bandwidth.
+ */
 #include "kernel/cpu.h"
 #include "kernel/panel.h"
 #include "op/op.h"
@@ -25,7 +26,7 @@ typedef struct lstm {
     side x, h0, c0, w_input, w_hidden, lengths, reserve;
     /* Workspace. Forward the weights lie transposed: [I,4H] and [H,4H]; backward as they are. */
     panel real_w_input, real_w_hidden;
-    panel pre; /* [T,B,4H]: forward before and after the gates, backward their gradients */
+    panel pre;     /* [T,B,4H]: forward before and after the gates, backward their gradients */
     panel h[2], c; /* [B,H]: of this step and the next, or their gradients */
     int64_t step;
     int now; /* which h holds the step before */
@@ -50,8 +51,8 @@ static side result_side(const ht_launch *launch, size_t result)
 static lstm sizes_of(const ht_call *call)
 {
     const ht_type *x = call->in[0], *h0 = call->in[1];
-    return (lstm){.steps = x->dim[0], .batch = x->dim[1], .inputs = x->dim[2], .hidden = h0->dim[1],
-                  .gates = 4 * h0->dim[1]};
+    return (lstm){
+        .steps = x->dim[0], .batch = x->dim[1], .inputs = x->dim[2], .hidden = h0->dim[1], .gates = 4 * h0->dim[1]};
 }
 
 static lstm job_of(const ht_launch *launch, size_t lengths)
@@ -319,8 +320,8 @@ static void backward_gates(void *arg, int64_t tile)
         if (job->step == 0)
             ht_load(c_before, job->c0.data, job->c0.dtype, b * job->hidden + at.column, at.columns);
         else
-            ht_load(c_before, job->reserve.data, job->reserve.dtype,
-                    from - (job->batch * KEPT - CELL) * job->hidden, at.columns);
+            ht_load(c_before, job->reserve.data, job->reserve.dtype, from - (job->batch * KEPT - CELL) * job->hidden,
+                    at.columns);
         load_or_zero(dy, job->dy, row * job->hidden + at.column, at.columns);
         cells_grad(kept, c_before, part(job->h[job->now], b, at.column).data, dy, part(job->c, b, at.column).data, to,
                    job->hidden, at.columns);
@@ -375,8 +376,7 @@ static void weight_grad(const lstm *job, side from, int64_t width, side to, spot
 static void w_input_grad(void *arg, int64_t tile)
 {
     const lstm *job = arg;
-    weight_grad(job, job->x, job->inputs, job->dw_input,
-                spot_of(tile, job->gates, WEIGHT_ROWS, job->inputs, DEPTH));
+    weight_grad(job, job->x, job->inputs, job->dw_input, spot_of(tile, job->gates, WEIGHT_ROWS, job->inputs, DEPTH));
 }
 
 static void w_hidden_grad(void *arg, int64_t tile)

@@ -54,7 +54,8 @@ static void load_block(real *restrict to, int64_t pitch, const matrix *from, int
     }
 }
 
-/* sum[r][j] += a[r][k] b[k][j] for STEP steps of k. The loop over j is the one that is vectorised; rows share b's loads. */
+/* sum[r][j] += a[r][k] b[k][j] for STEP steps of k. The loop over j is the one that is vectorised; rows share b's
+ * loads. */
 static inline void multiply_rows(real *restrict sum, const real *restrict a, const real *restrict b, int rows,
                                  int64_t columns)
 {
@@ -152,8 +153,11 @@ static matrix as_matrix(const ht_launch *launch, size_t i, const char *transpose
 {
     const ht_type *type = launch->call->in[i], *y = launch->call->out[0];
     bool swap = ht_call_int(launch->call, transposed);
-    matrix m = {launch->in[i], type->dtype, type->stride[type->rank - (swap ? 1 : 2)],
-                type->stride[type->rank - (swap ? 2 : 1)], {0}};
+    matrix m = {launch->in[i],
+                type->dtype,
+                type->stride[type->rank - (swap ? 1 : 2)],
+                type->stride[type->rank - (swap ? 2 : 1)],
+                {0}};
     int missing = y->rank - type->rank;
     for (int axis = 0; axis < type->rank - 2; axis++)
         if (type->dim[axis] != 1) m.batch[missing + axis] = type->stride[axis];

@@ -16,8 +16,8 @@ typedef struct update {
     int64_t elems;
     void (*run)(const struct update *u, real (*x)[CHUNK], int64_t n);
     bool first, nesterov;
-    real lr, shrink, decay;     /* p · shrink, g + decay · p */
-    real beta1, one_minus1;     /* also momentum and 1 - dampening */
+    real lr, shrink, decay; /* p · shrink, g + decay · p */
+    real beta1, one_minus1; /* also momentum and 1 - dampening */
     real beta2, one_minus2;
     real step_size, root_scale; /* lr/c1 and 1/√c2 */
     real eps;

@@ -1,7 +1,7 @@
-/* y[i] = expression(x[i] …), one kernel for each row of pointwise.def.  Any types, any strides (0 for an expanded axis).
- * Numerics: real inside, one rounding; integers in int64_t, the result wraps (a cast saturates).  Threads: tiles of
- * elements.  Traffic: each operand once.  Operands that are row-major arrays of `real` are worked on where they lie; the
- * others pass through small arrays on the stack.  Bound: bandwidth, for the functions compute. */
+/* y[i] = expression(x[i] …), one kernel for each row of pointwise.def.  Any types, any strides (0 for an expanded
+ * axis). Numerics: real inside, one rounding; integers in int64_t, the result wraps (a cast saturates).  Threads: tiles
+ * of elements.  Traffic: each operand once.  Operands that are row-major arrays of `real` are worked on where they lie;
+ * the others pass through small arrays on the stack.  Bound: bandwidth, for the functions compute. */
 #include "kernel/cpu.h"
 #include "op/op.h"
 
@@ -91,6 +91,7 @@ typedef struct operand {
     ht_dtype dtype;
     lane lane;
     bool native; /* its elements are those of the lane */
+    bool even;   /* one step leads from any element to the next: a row-major array, or one number everywhere */
     int64_t stride[HT_MAX_RANK];
 } operand;
 
@@ -133,6 +134,13 @@ static bool merges(const job *j, const ht_launch *launch, int last, int d)
     return j->out.stride[last] == call->out[0]->stride[d] * size;
 }
 
+static bool is_even(const job *j, const operand *o)
+{
+    for (int d = 0; d + 1 < j->rank; d++)
+        if (o->stride[d] != o->stride[d + 1] * j->dim[d + 1]) return false;
+    return true;
+}
+
 static void set_axes(job *j, const ht_launch *launch)
 {
     const ht_call *call = launch->call;
@@ -149,33 +157,49 @@ static void set_axes(job *j, const ht_launch *launch)
         for (int i = 0; i < j->n_in; i++) j->in[i].stride[at] = call->in[i]->stride[d];
         j->out.stride[at] = out->stride[d];
     }
-    if (j->rank > 0) return;
-    j->rank = 1; /* a single element */
-    j->dim[0] = 1;
-    for (int i = 0; i < j->n_in; i++) j->in[i].stride[0] = 1;
-    j->out.stride[0] = 1;
+    if (j->rank == 0) { /* a single element; its strides are 0 */
+        j->rank = 1;
+        j->dim[0] = 1;
+    }
+    for (int i = 0; i < j->n_in; i++) j->in[i].even = is_even(j, &j->in[i]);
+    j->out.even = is_even(j, &j->out);
 }
 
 /* ---- from and to the lanes ---- */
 
-#define COPY(TO, to_, FROM, from_, stride_, value)                                                                     \
-    {                                                                                                                  \
-        TO *copy_to = (TO *)(to_);                                                                                     \
-        const FROM *copy_from = (const FROM *)(from_);                                                                 \
-        for (int64_t i = 0; i < n; i++) {                                                                              \
-            FROM v = copy_from[i * (stride_)];                                                                         \
-            copy_to[i] = (TO)(value);                                                                                  \
-        }                                                                                                              \
+/* Elements of one type into an array of another, with strides; v stands for an element. */
+#define COPY(TO, to, to_stride, FROM, from, from_stride, value)                                                        \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        FROM v = ((const FROM *)(from))[i * (from_stride)];                                                            \
+        ((TO *)(to))[i * (to_stride)] = (TO)(value);                                                                   \
     }
 
 static void load_ints(int64_t *to, const operand *o, int64_t start, int64_t stride, int64_t n)
 {
     const char *from = o->first + start * (int64_t)ht_dtype_bytes(o->dtype);
-    if (o->dtype == HT_I64) COPY(int64_t, to, int64_t, from, stride, v)
-    else if (o->dtype == HT_I32) COPY(int64_t, to, int32_t, from, stride, v)
-    else if (o->dtype == HT_I8) COPY(int64_t, to, int8_t, from, stride, v)
-    else if (o->dtype == HT_U8) COPY(int64_t, to, uint8_t, from, stride, v)
-    else COPY(int64_t, to, uint8_t, from, stride, v != 0)
+    switch (o->dtype) {
+    case HT_I64:
+        COPY(int64_t, to, 1, int64_t, from, stride, v) break;
+    case HT_I32:
+        COPY(int64_t, to, 1, int32_t, from, stride, v) break;
+    case HT_I8:
+        COPY(int64_t, to, 1, int8_t, from, stride, v) break;
+    case HT_U8:
+        COPY(int64_t, to, 1, uint8_t, from, stride, v) break;
+    default:
+        COPY(int64_t, to, 1, uint8_t, from, stride, v != 0) break; /* bool */
+    }
+}
+
+/* Numbers of this build and masks are common and come in short runs: no detour for them. */
+static void load_reals(real *to, const operand *o, int64_t start, int64_t stride, int64_t n)
+{
+    if (o->native)
+        COPY(real, to, 1, real, (const real *)o->first + start, stride, v)
+    else if (o->dtype == HT_BOOL)
+        COPY(real, to, 1, uint8_t, o->first + start, stride, v != 0)
+    else
+        ht_load_strided(to, o->first, o->dtype, start, stride, n);
 }
 
 /* n elements of an operand from element `start`, into the chunk from place `at`. */
@@ -183,87 +207,114 @@ static void load(chunk *to, int64_t at, const operand *o, int64_t start, int64_t
 {
     int64_t distinct = stride == 0 ? 1 : n;
     if (o->lane == REAL) {
-        if (o->dtype == HT_BOOL) { /* masks become numbers all the time */
-            const uint8_t *from = (const uint8_t *)o->first + start;
-            for (int64_t i = 0; i < distinct; i++) to->reals[at + i] = (real)(from[i * stride] != 0);
-        } else {
-            ht_load_strided(to->reals + at, o->first, o->dtype, start, stride, distinct);
-        }
+        load_reals(to->reals + at, o, start, stride, distinct);
         for (int64_t i = distinct; i < n; i++) to->reals[at + i] = to->reals[at];
     } else if (o->lane == INT) {
         load_ints(to->ints + at, o, start, stride, distinct);
         for (int64_t i = distinct; i < n; i++) to->ints[at + i] = to->ints[at];
     } else {
-        const uint8_t *from = (const uint8_t *)o->first + start;
-        for (int64_t i = 0; i < n; i++) to->bytes[at + i] = from[i * stride];
+        COPY(uint8_t, to->bytes + at, 1, uint8_t, o->first + start, stride, v)
     }
 }
 
-static int64_t saturated(ht_dtype dtype, int64_t x)
+/* Brings integers to the ends of the type. */
+static void saturate(ht_dtype dtype, int64_t *x, int64_t n)
 {
-    int64_t low = dtype == HT_I8 ? INT8_MIN : dtype == HT_U8 ? 0 : dtype == HT_I32 ? INT32_MIN : INT64_MIN;
-    int64_t high = dtype == HT_I8 ? INT8_MAX : dtype == HT_U8 ? UINT8_MAX : dtype == HT_I32 ? INT32_MAX : INT64_MAX;
-    return x < low ? low : x > high ? high : x;
+    int64_t low = dtype == HT_I8 ? INT8_MIN : dtype == HT_U8 ? 0 : INT32_MIN;
+    int64_t high = dtype == HT_I8 ? INT8_MAX : dtype == HT_U8 ? UINT8_MAX : INT32_MAX;
+    if (dtype != HT_I8 && dtype != HT_U8 && dtype != HT_I32) return;
+    for (int64_t i = 0; i < n; i++) x[i] = x[i] < low ? low : x[i] > high ? high : x[i];
 }
 
-static void save_int(const operand *o, int64_t index, int64_t x)
+static void save_ints(const operand *o, int64_t start, int64_t stride, const int64_t *from, int64_t n)
 {
-    if (o->dtype == HT_I64) ((int64_t *)o->first)[index] = x;
-    else if (o->dtype == HT_I32) ((int32_t *)o->first)[index] = (int32_t)(uint64_t)x;
-    else if (o->dtype == HT_I8) ((int8_t *)o->first)[index] = (int8_t)(uint64_t)x;
-    else if (o->dtype == HT_U8) ((uint8_t *)o->first)[index] = (uint8_t)(uint64_t)x;
-    else if (o->dtype == HT_BOOL) ((uint8_t *)o->first)[index] = x != 0;
-    else ht_store_f64(o->first, o->dtype, index, (double)x);
+    char *to = o->first + start * (int64_t)ht_dtype_bytes(o->dtype);
+    switch (o->dtype) {
+    case HT_I64:
+        COPY(int64_t, to, stride, int64_t, from, 1, v) break;
+    case HT_I32:
+        COPY(int32_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
+    case HT_I8:
+        COPY(int8_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
+    case HT_U8:
+        COPY(uint8_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
+    case HT_BOOL:
+        COPY(uint8_t, to, stride, int64_t, from, 1, v != 0) break;
+    case HT_F32:
+        COPY(float, to, stride, int64_t, from, 1, v) break;
+    case HT_F64:
+        COPY(double, to, stride, int64_t, from, 1, v) break;
+    default:
+        for (int64_t i = 0; i < n; i++) ht_store_f64(to, o->dtype, i * stride, (double)from[i]);
+    }
 }
 
 /* n elements of the chunk from place `at`, into the result from element `start`. */
-static void save(const job *j, const chunk *from, int64_t at, int64_t start, int64_t stride, int64_t n)
+static void save(const operand *o, const chunk *from, int64_t at, int64_t start, int64_t stride, int64_t n)
 {
-    const operand *o = &j->out;
-    if (o->lane == REAL && stride == 1) {
+    if (o->lane == INT) {
+        save_ints(o, start, stride, from->ints + at, n);
+    } else if (o->lane == BYTE) {
+        COPY(uint8_t, o->first + start, stride, uint8_t, from->bytes + at, 1, v)
+    } else if (stride == 1) {
         ht_save(o->first, o->dtype, start, from->reals + at, n);
-    } else if (o->lane == REAL) {
-        for (int64_t i = 0; i < n; i++) ht_save1(o->first, o->dtype, start + i * stride, from->reals[at + i]);
-    } else if (o->lane == INT) {
-        for (int64_t i = 0; i < n; i++) {
-            int64_t x = from->ints[at + i];
-            save_int(o, start + i * stride, j->loop->saturate ? saturated(o->dtype, x) : x);
-        }
     } else {
-        for (int64_t i = 0; i < n; i++) ((uint8_t *)o->first)[start + i * stride] = from->bytes[at + i];
+        for (int64_t i = 0; i < n; i++) ht_save1(o->first, o->dtype, start + i * stride, from->reals[at + i]);
     }
 }
 
 /* ---- walking ---- */
 
-/* Where element `index` of the merged shape lies in an operand. */
-static int64_t element(const job *j, const operand *o, int64_t index)
+/* Where a row of the merged shape starts in an operand. */
+typedef struct cursor {
+    int64_t index[HT_MAX_RANK];
+    int64_t offset;
+} cursor;
+
+static cursor cursor_at(const job *j, const operand *o, int64_t row)
 {
-    int64_t offset = 0;
-    for (int d = j->rank - 1; d > 0; d--) {
-        offset += index % j->dim[d] * o->stride[d];
-        index /= j->dim[d];
+    cursor c;
+    c.offset = 0;
+    for (int d = j->rank - 2; d >= 0; d--) {
+        c.index[d] = row % j->dim[d];
+        c.offset += c.index[d] * o->stride[d];
+        row /= j->dim[d];
     }
-    return offset + index * o->stride[0];
+    return c;
 }
 
-/* The next n elements where the loop can read or write them: in place if they lie together, else in the chunk. */
-static void *place(const job *j, const operand *o, int64_t at, int64_t n, bool one_row, chunk *staged)
+static void cursor_next(const job *j, const operand *o, cursor *c)
 {
-    if (!o->native || !one_row || (o->stride[j->rank - 1] != 1 && n > 1)) return staged;
-    return o->first + element(j, o, at) * (int64_t)lane_bytes[o->lane];
+    for (int d = j->rank - 2; d >= 0; d--) {
+        c->offset += o->stride[d];
+        if (++c->index[d] < j->dim[d]) return;
+        c->offset -= j->dim[d] * o->stride[d];
+        c->index[d] = 0;
+    }
 }
 
-/* Both ways between an operand and a chunk: row by row of the merged shape. */
-static void stage(const job *j, const operand *o, int64_t at, int64_t n, chunk *staged)
+/* The next n elements where the loop can read or write them: in place if they lie together, else NULL. */
+static void *in_place(const job *j, const operand *o, int64_t at, int64_t n, int64_t left)
 {
     int64_t row = j->dim[j->rank - 1], stride = o->stride[j->rank - 1];
-    for (int64_t done = 0, run; done < n; done += run) {
-        run = ht_min_i64(n - done, row - (at + done) % row);
+    if (!o->native || (stride != 1 && n > 1) || !(o->even || n <= left)) return NULL;
+    int64_t element = o->even ? at * stride : cursor_at(j, o, at / row).offset + (row - left) * stride;
+    return o->first + element * (int64_t)lane_bytes[o->lane];
+}
+
+/* Between an operand and a chunk: to the result, from the others. */
+static void stage(const job *j, const operand *o, int64_t at, int64_t n, int64_t left, chunk *staged)
+{
+    int64_t row = j->dim[j->rank - 1], stride = o->stride[j->rank - 1];
+    int64_t column = o->even ? at : row - left, run = o->even ? n : ht_min_i64(n, left);
+    cursor c = {.offset = 0};
+    if (!o->even) c = cursor_at(j, o, at / row);
+    for (int64_t done = 0; done < n; done += run, run = ht_min_i64(n - done, row), column = 0) {
+        if (done > 0) cursor_next(j, o, &c);
         if (o == &j->out)
-            save(j, staged, done, element(j, o, at + done), stride, run);
+            save(o, staged, done, c.offset + column * stride, stride, run);
         else
-            load(staged, done, o, element(j, o, at + done), stride, run);
+            load(staged, done, o, c.offset + column * stride, stride, run);
     }
 }
 
@@ -273,16 +324,20 @@ static void run_range(const job *j, int64_t start, int64_t end)
     const void *from[INPUTS];
     int64_t row = j->dim[j->rank - 1];
     for (int64_t at = start, n; at < end; at += n) {
-        n = ht_min_i64(CHUNK, end - at);
         int64_t left = row - at % row;
+        n = ht_min_i64(CHUNK, end - at);
         if (row >= LONG_ROW) n = ht_min_i64(n, left);
         for (int i = 0; i < j->n_in; i++) {
-            from[i] = place(j, &j->in[i], at, n, n <= left, &staged[i]);
-            if (from[i] == &staged[i]) stage(j, &j->in[i], at, n, &staged[i]);
+            from[i] = in_place(j, &j->in[i], at, n, left);
+            if (from[i]) continue;
+            stage(j, &j->in[i], at, n, left, &staged[i]);
+            from[i] = &staged[i];
         }
-        void *to = place(j, &j->out, at, n, n <= left, &staged[INPUTS]);
-        j->loop->run(to, from, j->bound, n);
-        if (to == &staged[INPUTS]) stage(j, &j->out, at, n, &staged[INPUTS]);
+        void *to = in_place(j, &j->out, at, n, left);
+        j->loop->run(to ? to : &staged[INPUTS], from, j->bound, n);
+        if (to) continue;
+        if (j->loop->saturate && j->out.lane == INT) saturate(j->out.dtype, staged[INPUTS].ints, n);
+        stage(j, &j->out, at, n, left, &staged[INPUTS]);
     }
 }
 
@@ -367,23 +422,23 @@ static void run_clip(const ht_launch *launch, const loop *reals)
     static const loop name##_int_loop = {                                                                              \
         .run = name##_ints, .in = {first(INT), INT, INT}, .out = int_out, .saturate = ends};                           \
     RUN(name, chooser(launch, &name##_real_loop, &name##_int_loop))
-#define SAME(kind) kind
-#define CONDITION(kind) BYTE
-#define RUN_FLOAT1(name) ONE_LOOP(name, name##_reals, REAL)
-#define RUN_FLOAT2(name) ONE_LOOP(name, name##_reals, REAL)
-#define RUN_LOGIC1(name) ONE_LOOP(name, name##_bytes, BYTE)
-#define RUN_LOGIC2(name) ONE_LOOP(name, name##_bytes, BYTE)
+#define SAME(kind)        kind
+#define CONDITION(kind)   BYTE
+#define RUN_FLOAT1(name)  ONE_LOOP(name, name##_reals, REAL)
+#define RUN_FLOAT2(name)  ONE_LOOP(name, name##_reals, REAL)
+#define RUN_LOGIC1(name)  ONE_LOOP(name, name##_bytes, BYTE)
+#define RUN_LOGIC2(name)  ONE_LOOP(name, name##_bytes, BYTE)
 #define RUN_NUMBER1(name) TWO_LOOPS(name, run_number, SAME, REAL, INT, false)
 #define RUN_NUMBER2(name) TWO_LOOPS(name, run_number, SAME, REAL, INT, false)
 #define RUN_COMPARE(name) TWO_LOOPS(name, run_number, SAME, BYTE, BYTE, false)
-#define RUN_SELECT(name) TWO_LOOPS(name, run_number, CONDITION, REAL, INT, false)
-#define RUN_CAST(name) TWO_LOOPS(name, run_cast, SAME, REAL, INT, true)
+#define RUN_SELECT(name)  TWO_LOOPS(name, run_number, CONDITION, REAL, INT, false)
+#define RUN_CAST(name)    TWO_LOOPS(name, run_cast, SAME, REAL, INT, true)
 #define RUN_CLIP(name)                                                                                                 \
     static const loop name##_loop = {.run = name##_reals, .in = {REAL}, .out = REAL};                                  \
     RUN(name, run_clip(launch, &name##_loop))
 
 #define HT_POINT(name, kind, expression, integers, ...) LOOPS_##kind(name, expression, integers) RUN_##kind(name)
-#define HT_POINT_BOOL(name, kind, expression, ...) LOOPS_##kind(name, expression, ) RUN_##kind(name)
+#define HT_POINT_BOOL(name, kind, expression, ...)      LOOPS_##kind(name, expression, ) RUN_##kind(name)
 #include "op/pointwise.def"
 #undef HT_POINT
 #undef HT_POINT_BOOL

@@ -4,14 +4,14 @@
  * Threads: outputs, and blocks of each reduction; partial results of blocks wait in the workspace and are folded in
  * order.  Traffic: 1 read.  Bound: bandwidth.
  * A run of reduced elements is folded as if it were rows of LANES columns, so both cases are one vectorised loop. */
-#include "kernel/cpu.h"
 #include "kernel/reduce.h"
+#include "kernel/cpu.h"
 
 enum {
-    BLOCK = 4096,   /* elements of a tile, about */
-    MIN_ROWS = 64,  /* but at least these many rows of columns, for each costs a partial result per column */
-    COLUMNS = 512,  /* of a tile, at most */
-    CHUNK = 1024,   /* elements converted at a time */
+    BLOCK = 4096,  /* elements of a tile, about */
+    MIN_ROWS = 64, /* but at least these many rows of columns, for each costs a partial result per column */
+    COLUMNS = 512, /* of a tile, at most */
+    CHUNK = 1024,  /* elements converted at a time */
     LANES = 32,
 };
 

@@ -1,5 +1,5 @@
-/* The axes of a row-major reduction, as few as say the same: neighbours that are both kept or both reduced are one, axes
- * of size 1 are none. The innermost one is the run, which lies in memory without gaps; the others alternate. */
+/* The axes of a row-major reduction, as few as say the same: neighbours that are both kept or both reduced are one,
+ * axes of size 1 are none. The innermost one is the run, which lies in memory without gaps; the others alternate. */
 #ifndef HT_KERNEL_REDUCE_H
 #define HT_KERNEL_REDUCE_H
 

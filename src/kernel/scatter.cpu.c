@@ -81,16 +81,20 @@ static void scatter_add_run(const ht_launch *launch)
     int axis = ht_call_axis(launch->call, "axis", out->rank);
     if (ht_type_elems(out) == 0) return;
     ht_around a = ht_around_axis(out, axis);
-    scatter_all(&(scatter){.launch = launch, .outer = a.outer, .count = updates->dim[axis], .size = a.size,
-                           .inner = a.inner});
+    scatter_all(
+        &(scatter){.launch = launch, .outer = a.outer, .count = updates->dim[axis], .size = a.size, .inner = a.inner});
 }
 
 static void embedding_grad_run(const ht_launch *launch)
 {
     const ht_type *index = launch->call->in[0], *out = launch->call->out[0];
     if (ht_type_elems(out) == 0) return;
-    scatter_all(&(scatter){.launch = launch, .outer = 1, .count = ht_type_elems(index), .size = out->dim[0],
-                           .inner = out->dim[1], .by_row = true});
+    scatter_all(&(scatter){.launch = launch,
+                           .outer = 1,
+                           .count = ht_type_elems(index),
+                           .size = out->dim[0],
+                           .inner = out->dim[1],
+                           .by_row = true});
 }
 
 static const char *scatter_can(const ht_call *call, const ht_target *target)

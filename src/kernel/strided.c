@@ -1,8 +1,8 @@
 /* y[i,j,..] = x[i,j,..], any strides on both sides, elements of 1, 2, 4 or 8 bytes.
- * Axes that run on are merged, two are chosen as a plane: the one along which the result is contiguous, and the one along
- * which the source is (or the next longer). A plane is copied by memcpy where both are the same axis, else in square
- * blocks, so that every cache line that is read is used whole.
- * Threads: blocks of planes.  Traffic: 1 read, 1 write.  Bound: bandwidth. */
+ * Axes that run on are merged, two are chosen as a plane: the one along which the result is contiguous, and the one
+ * along which the source is (or the next longer). A plane is copied by memcpy where both are the same axis, else in
+ * square blocks, so that every cache line that is read is used whole. Threads: blocks of planes.  Traffic: 1 read, 1
+ * write.  Bound: bandwidth. */
 #include "kernel/strided.h"
 
 #include <string.h>
@@ -86,7 +86,8 @@ static void repeat(char *to, const char *element, size_t bytes, int64_t n)
         memcpy(to + done * (int64_t)bytes, to, (size_t)min_of(done, n - done) * bytes);
 }
 
-static inline void copy_elements(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n, size_t bytes)
+static inline void copy_elements(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n,
+                                 size_t bytes)
 {
     for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);
 }
@@ -116,7 +117,8 @@ static void copy_block(const block *b, size_t bytes)
         for (int64_t r = 0; r < b->rows; r++)
             memcpy(b->to + r * b->to_row, b->from + r * b->from_row, (size_t)b->columns * bytes);
     else if (packed && b->from_column == 0)
-        for (int64_t r = 0; r < b->rows; r++) repeat(b->to + r * b->to_row, b->from + r * b->from_row, bytes, b->columns);
+        for (int64_t r = 0; r < b->rows; r++)
+            repeat(b->to + r * b->to_row, b->from + r * b->from_row, bytes, b->columns);
     else if (bytes == 1) /* constant sizes, for memcpy to become one instruction */
         copy_squares(b, 1);
     else if (bytes == 2)

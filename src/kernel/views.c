@@ -1,5 +1,5 @@
-/* copy: y = x from any strides to any.  reshape, permute, slice, expand: the view that the op says, copied; a plan makes
- * views of them where it can, so these rows serve where it cannot.  Numerics, threads, traffic: strided.c. */
+/* copy: y = x from any strides to any.  reshape, permute, slice, expand: the view that the op says, copied; a plan
+ * makes views of them where it can, so these rows serve where it cannot.  Numerics, threads, traffic: strided.c. */
 #include "kernel/strided.h"
 
 static void copy_run(const ht_launch *launch)

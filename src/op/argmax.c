@@ -36,8 +36,9 @@ static void argmax_ref(const ht_call *call, const double *const *in, double *con
 static const ht_attr_def argmax_attrs[] = {HT_DEF_INT("axis", -1), HT_DEF_INT("keep", 0), HT_DEF_END};
 
 static const char *const argmax_samples[] = {
-    "(f32[3,5])",         "(f32[3,5]) axis=0", "(f32[2,7,3]) axis=1 keep=1", "(f32[6]) axis=0", "(f32[0,4])",
-    "(f32[4,0,3]) axis=0", "(f32[2,1500])",     "(f32[5,300]) axis=0",        NULL,
+    "(f32[3,5])",      "(f32[3,5]) axis=0",   "(f32[2,7,3]) axis=1 keep=1",
+    "(f32[6]) axis=0", "(f32[0,4])",          "(f32[4,0,3]) axis=0",
+    "(f32[2,1500])",   "(f32[5,300]) axis=0", NULL,
 };
 
 const ht_op ht_op_argmax = {

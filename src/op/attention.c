@@ -151,11 +151,11 @@ static ht_status attention_grad(ht_graph *g, const ht_grad *d)
     ht_val lengths = input_or_none(d->call, AT_LENGTHS) ? d->x[AT_LENGTHS] : HT_NONE;
     ht_val document = input_or_none(d->call, AT_DOCUMENT) ? d->x[AT_DOCUMENT] : HT_NONE;
     ht_val dx[3] = {HT_NONE};
-    ht_emit_n(g, "attention_grad", NULL,
-              HT_VALS(d->x[AT_Q], d->x[AT_K], d->x[AT_V], d->y[0], d->y[1], d->dy[0], lengths, document),
-              HT_ATTRS(HT_INT("causal", ht_call_int(d->call, "causal")),
-                       HT_FLOAT("scale", ht_call_float(d->call, "scale"))),
-              dx);
+    ht_emit_n(
+        g, "attention_grad", NULL,
+        HT_VALS(d->x[AT_Q], d->x[AT_K], d->x[AT_V], d->y[0], d->y[1], d->dy[0], lengths, document),
+        HT_ATTRS(HT_INT("causal", ht_call_int(d->call, "causal")), HT_FLOAT("scale", ht_call_float(d->call, "scale"))),
+        dx);
     for (size_t i = AT_Q; i <= AT_V; i++)
         if (d->need[i]) d->dx[i] = dx[i];
     return ht_graph_status(g);
@@ -297,16 +297,34 @@ static const char *const attention_grad_samples[] = {
 };
 
 const ht_op ht_op_attention = {
-    .size = sizeof(ht_op), .name = "attention", .prec = HT_PREC_DOT, .fuse = HT_FUSE_NONE,
-    .min_in = AT_V + 1, .max_in = ATTENTION_INPUTS, .n_out = 2, .aux_out = 1u << 1, .attrs = attention_attrs,
-    .infer = attention_infer, .cost = attention_cost, .grad = attention_grad, .ref = attention_ref,
+    .size = sizeof(ht_op),
+    .name = "attention",
+    .prec = HT_PREC_DOT,
+    .fuse = HT_FUSE_NONE,
+    .min_in = AT_V + 1,
+    .max_in = ATTENTION_INPUTS,
+    .n_out = 2,
+    .aux_out = 1u << 1,
+    .attrs = attention_attrs,
+    .infer = attention_infer,
+    .cost = attention_cost,
+    .grad = attention_grad,
+    .ref = attention_ref,
     .samples = attention_samples,
 };
 
 const ht_op ht_op_attention_grad = {
-    .size = sizeof(ht_op), .name = "attention_grad", .prec = HT_PREC_DOT, .fuse = HT_FUSE_NONE,
-    .min_in = GRAD_DY + 1, .max_in = ATTENTION_GRAD_INPUTS, .n_out = 3, .attrs = attention_attrs,
-    .infer = attention_grad_infer, .cost = attention_grad_cost, .ref = attention_grad_ref,
+    .size = sizeof(ht_op),
+    .name = "attention_grad",
+    .prec = HT_PREC_DOT,
+    .fuse = HT_FUSE_NONE,
+    .min_in = GRAD_DY + 1,
+    .max_in = ATTENTION_GRAD_INPUTS,
+    .n_out = 3,
+    .attrs = attention_attrs,
+    .infer = attention_grad_infer,
+    .cost = attention_grad_cost,
+    .ref = attention_grad_ref,
     .no_grad = "attention keeps only lse for its gradient: there is no second derivative",
     .samples = attention_grad_samples,
 };

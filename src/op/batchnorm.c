@@ -1,6 +1,6 @@
-/* batchnorm, in training: x [N, C, ..]; y = (x - mean) rstd scale + shift per channel, mean and var over the other axes,
- * rstd = 1/√(var + eps), var biased (divided by n). mean and var are results: running statistics are made of them.
- * batchnorm_grad: op/norm.h has its formulas. In evaluation the op is a chain of point-wise ones. */
+/* batchnorm, in training: x [N, C, ..]; y = (x - mean) rstd scale + shift per channel, mean and var over the other
+ * axes, rstd = 1/√(var + eps), var biased (divided by n). mean and var are results: running statistics are made of
+ * them. batchnorm_grad: op/norm.h has its formulas. In evaluation the op is a chain of point-wise ones. */
 #include "op/norm.h"
 
 static ht_status need_channels(ht_context *ctx, const ht_call *call, size_t input)
@@ -10,10 +10,9 @@ static ht_status need_channels(ht_context *ctx, const ht_call *call, size_t inpu
     HT_TRY(ht_need_float(ctx, call, input));
     HT_TRY(ht_norm_need_eps(ctx, call));
     if (x->rank < 2) HT_FAIL(ctx, HT_ESHAPE, "input %zu is %s, not [N, C, ..]", input, ht_type_str(x, &text));
-    double count = ht_norm_channels(x).count;
-    if (count <= 1)
-        HT_FAIL(ctx, HT_ESHAPE, "training needs more than one value per channel, %s has %.0f", ht_type_str(x, &text),
-                count);
+    if (ht_norm_channels(x).count <= 1)
+        HT_FAIL(ctx, HT_ESHAPE, "training needs more than one value per channel, which %s has not",
+                ht_type_str(x, &text));
     return HT_OK;
 }
 

@@ -44,8 +44,7 @@ static void concat_ref(const ht_call *call, const double *const *in, double *con
     for (size_t i = 0; i < call->n_in; i++) {
         int64_t run = call->in[i]->dim[axis] * whole.inner;
         for (int64_t o = 0; o < whole.outer; o++)
-            for (int64_t k = 0; k < run; k++)
-                out[0][o * whole.size * whole.inner + start + k] = in[i][o * run + k];
+            for (int64_t k = 0; k < run; k++) out[0][o * whole.size * whole.inner + start + k] = in[i][o * run + k];
         start += run;
     }
 }

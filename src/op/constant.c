@@ -21,9 +21,9 @@ static void fill_ref(const ht_call *call, const double *const *in, double *const
 
 static const ht_attr_def fill_attrs[] = {HT_DEF_REQUIRED("value", HT_ATTR_FLOAT), HT_DEF_END};
 static const char *const fill_samples[] = {
-    "() -> f32[3,5] value=2.5", "() -> f64[] value=-1", "() -> bf16[0,4] value=1",  "() -> f16[7] value=0.1",
-    "() -> i32[9] value=-3",    "() -> bool[4] value=1", "() -> f8e4m3[5] value=3", "() -> f32[1300] value=0.1",
-    NULL,
+    "() -> f32[3,5] value=2.5", "() -> f64[] value=-1",        "() -> bf16[0,4] value=1",
+    "() -> f16[7] value=0.1",   "() -> i32[9] value=-3",       "() -> bool[4] value=1",
+    "() -> f8e4m3[5] value=3",  "() -> f32[5,4001] value=0.1", NULL,
 };
 
 const ht_op ht_op_fill = {
@@ -63,8 +63,12 @@ static void constant_ref(const ht_call *call, const double *const *in, double *c
 
 static const ht_attr_def constant_attrs[] = {HT_DEF_REQUIRED("data", HT_ATTR_FLOATS), HT_DEF_END};
 static const char *const constant_samples[] = {
-    "() -> f32[2,3] data=[1,2.5,-3,4,5,0.1]", "() -> i64[3] data=[1,-2,3]", "() -> bf16[] data=[0.3]",
-    "() -> bool[2] data=[0,1]",               "() -> f32[0] data=[]",       NULL,
+    "() -> f32[2,3] data=[1,2.5,-3,4,5,0.1]",
+    "() -> i64[3] data=[1,-2,3]",
+    "() -> bf16[] data=[0.3]",
+    "() -> bool[2] data=[0,1]",
+    "() -> f32[0] data=[]",
+    NULL,
 };
 
 const ht_op ht_op_constant = {

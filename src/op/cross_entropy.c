@@ -1,9 +1,10 @@
 /* cross_entropy: -log softmax(logits)[label] per row, or against a target that is smoothed over all classes:
  *     loss[r] = lse[r] - (1-s) x[r,label] - s mean(x[r]),  lse[r] = log Σ exp x[r]
- * as its mean over the rows that count, its sum, or row by row. Rows whose label is ignore_index do not count and are 0;
- * the mean of none is 0. Any other label outside the classes makes its row NaN, for a kernel cannot fail.
- * cross_entropy_grad: dlogits[r] = weight[r] (exp(x[r] - lse[r]) - target[r]), where the weight is dloss, over the number
- * of rows that count for the mean. Both ops treat lse as a value of its own, so derivatives of any order go through it. */
+ * as its mean over the rows that count, its sum, or row by row. Rows whose label is ignore_index do not count and are
+ * 0; the mean of none is 0. Any other label outside the classes makes its row NaN, for a kernel cannot fail.
+ * cross_entropy_grad: dlogits[r] = weight[r] (exp(x[r] - lse[r]) - target[r]), where the weight is dloss, over the
+ * number of rows that count for the mean. Both ops treat lse as a value of its own, so derivatives of any order go
+ * through it. */
 #include "op/op.h"
 
 #include <inttypes.h>
@@ -125,8 +126,8 @@ static ht_status cross_entropy_grad(ht_graph *g, const ht_grad *d)
     const ht_type *logits = d->call->in[0];
     ht_val dx = HT_NONE;
     if (d->dy[0].id)
-        dx = ht_emit1(g, "cross_entropy_grad", logits, HT_VALS(d->x[0], d->x[1], d->y[1], d->dy[0]),
-                      d->call->n_attr, d->call->attr);
+        dx = ht_emit1(g, "cross_entropy_grad", logits, HT_VALS(d->x[0], d->x[1], d->y[1], d->dy[0]), d->call->n_attr,
+                      d->call->attr);
     if (d->dy[1].id) {
         ht_val p = probabilities(g, d->x[0], d->y[1], logits);
         ht_val part = ht_mul(g, p, per_row(g, d->dy[1], logits));
@@ -136,7 +137,8 @@ static ht_status cross_entropy_grad(ht_graph *g, const ht_grad *d)
     return ht_graph_status(g);
 }
 
-/* With D for dy, w for the weight of a row and m for "it counts": dx = D w p, dlse = -Σ D w p, ddloss = Σ D m (p - t). */
+/* With D for dy, w for the weight of a row and m for "it counts": dx = D w p, dlse = -Σ D w p, ddloss = Σ D m (p - t).
+ */
 static ht_status cross_entropy_grad_grad(ht_graph *g, const ht_grad *d)
 {
     const ht_type *logits = d->call->in[0], *lse = d->call->in[2], *dloss = d->call->in[3];

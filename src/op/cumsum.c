@@ -17,9 +17,9 @@ HT_COST_PER_OUT(cumsum_cost, 1)
 static ht_status cumsum_grad(ht_graph *g, const ht_grad *d)
 {
     ht_type want = *d->call->in[0];
-    d->dx[0] = ht_emit1(g, "cumsum", &want, HT_VALS(d->dy[0]),
-                        HT_ATTRS(HT_INT("axis", ht_call_int(d->call, "axis")),
-                                 HT_INT("reverse", !ht_call_int(d->call, "reverse"))));
+    d->dx[0] = ht_emit1(
+        g, "cumsum", &want, HT_VALS(d->dy[0]),
+        HT_ATTRS(HT_INT("axis", ht_call_int(d->call, "axis")), HT_INT("reverse", !ht_call_int(d->call, "reverse"))));
     return ht_graph_status(g);
 }
 
@@ -39,9 +39,17 @@ static void cumsum_ref(const ht_call *call, const double *const *in, double *con
 static const ht_attr_def cumsum_attrs[] = {HT_DEF_INT("axis", -1), HT_DEF_INT("reverse", 0), HT_DEF_END};
 
 static const char *const cumsum_samples[] = {
-    "(f32[3,5])", "(f32[3,5]) reverse=1",  "(f32[4,3]) axis=0",      "(f32[2,4,3]) axis=1 reverse=1",
-    "(f32[3,0])", "(f32[0,3]) axis=1",     "(f32[2,1500])",          "(f32[2,1500]) reverse=1",
-    "(f32[1])",   "(f32[5,300]) axis=0",   NULL,
+    "(f32[3,5])",
+    "(f32[3,5]) reverse=1",
+    "(f32[4,3]) axis=0",
+    "(f32[2,4,3]) axis=1 reverse=1",
+    "(f32[3,0])",
+    "(f32[0,3]) axis=1",
+    "(f32[2,1500])",
+    "(f32[2,1500]) reverse=1",
+    "(f32[1])",
+    "(f32[5,300]) axis=0",
+    NULL,
 };
 
 const ht_op ht_op_cumsum = {

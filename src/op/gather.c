@@ -60,11 +60,16 @@ static void gather_ref(const ht_call *call, const double *const *in, double *con
 static const ht_attr_def gather_attrs[] = {HT_DEF_INT("axis", 0), HT_DEF_END};
 
 static const char *const gather_samples[] = {
-    "(f32[5,4], i32[3,4] 0..4)",          "(f32[3,6], i64[3,2] 0..5) axis=1",
-    "(f32[2,5,3], i32[2,4,3] 0..4) axis=1", "(f32[4,5,3], i32[2,7,1] 0..4) axis=1",
-    "(f32[6], i32[9] -2..8)",             "(f32[3,4], i32[0,4])",
-    "(f32[0], i32[3] 0..0)",              "(i32[5] 0..9, i64[4] 0..4)",
-    "(f32[30,80], i32[30,60] 0..79) axis=-1", NULL,
+    "(f32[5,4], i32[3,4] 0..4)",
+    "(f32[3,6], i64[3,2] 0..5) axis=1",
+    "(f32[2,5,3], i32[2,4,3] 0..4) axis=1",
+    "(f32[4,5,3], i32[2,7,1] 0..4) axis=1",
+    "(f32[6], i32[9] -2..8)",
+    "(f32[3,4], i32[0,4])",
+    "(f32[0], i32[3] 0..0)",
+    "(i32[5] 0..9, i64[4] 0..4)",
+    "(f32[30,80], i32[30,60] 0..79) axis=-1",
+    NULL,
 };
 
 const ht_op ht_op_gather = {

@@ -1,8 +1,8 @@
 /* lstm: one layer over x [T,B,I], gates in the order i, f, g, o:
  *     [i f g o] = x_t w_input' + h w_hidden' + bias;  i, f, o by sigmoid, g by tanh
  *     c = f c + i g;  h = o tanh(c);  y_t = h
- * At and beyond a sequence's length y is zero, h and c stay. `reserve` [T,B,5H] keeps i, f, g, o and c of every step for
- * the gradient (zeros beyond the length), unrounded where it can: h is made from it again as o tanh(c). */
+ * At and beyond a sequence's length y is zero, h and c stay. `reserve` [T,B,5H] keeps i, f, g, o and c of every step
+ * for the gradient (zeros beyond the length), unrounded where it can: h is made from it again as o tanh(c). */
 #include "op/op.h"
 
 #include <inttypes.h>
@@ -288,15 +288,32 @@ static const char *const lstm_grad_samples[] = {
 };
 
 const ht_op ht_op_lstm = {
-    .size = sizeof(ht_op), .name = "lstm", .prec = HT_PREC_DOT, .fuse = HT_FUSE_NONE,
-    .min_in = LSTM_W_HIDDEN + 1, .max_in = LSTM_INPUTS, .n_out = 4, .aux_out = 1u << 3,
-    .infer = lstm_infer, .cost = lstm_cost, .grad = lstm_grad, .ref = lstm_ref, .samples = lstm_samples,
+    .size = sizeof(ht_op),
+    .name = "lstm",
+    .prec = HT_PREC_DOT,
+    .fuse = HT_FUSE_NONE,
+    .min_in = LSTM_W_HIDDEN + 1,
+    .max_in = LSTM_INPUTS,
+    .n_out = 4,
+    .aux_out = 1u << 3,
+    .infer = lstm_infer,
+    .cost = lstm_cost,
+    .grad = lstm_grad,
+    .ref = lstm_ref,
+    .samples = lstm_samples,
 };
 
 const ht_op ht_op_lstm_grad = {
-    .size = sizeof(ht_op), .name = "lstm_grad", .prec = HT_PREC_DOT, .fuse = HT_FUSE_NONE,
-    .min_in = GRAD_RESERVE + 1, .max_in = LSTM_GRAD_INPUTS, .n_out = LSTM_GRAD_RESULTS,
-    .infer = lstm_grad_infer, .cost = lstm_grad_cost, .ref = lstm_grad_ref,
+    .size = sizeof(ht_op),
+    .name = "lstm_grad",
+    .prec = HT_PREC_DOT,
+    .fuse = HT_FUSE_NONE,
+    .min_in = GRAD_RESERVE + 1,
+    .max_in = LSTM_GRAD_INPUTS,
+    .n_out = LSTM_GRAD_RESULTS,
+    .infer = lstm_grad_infer,
+    .cost = lstm_grad_cost,
+    .ref = lstm_grad_ref,
     .no_grad = "lstm keeps only its gates and cells for its gradient: there is no second derivative",
     .samples = lstm_grad_samples,
 };

@@ -1,5 +1,5 @@
-/* matmul: y[..,m,n] = sum over k of a[..,m,k] b[..,k,n]. `ta` and `tb` say that the last two axes of an input are stored
- * the other way round; leading axes broadcast. Its gradient is made of matmuls. */
+/* matmul: y[..,m,n] = sum over k of a[..,m,k] b[..,k,n]. `ta` and `tb` say that the last two axes of an input are
+ * stored the other way round; leading axes broadcast. Its gradient is made of matmuls. */
 #include "op/op.h"
 
 #include <inttypes.h>
@@ -23,8 +23,7 @@ static ht_status matmul_infer(ht_context *ctx, const ht_call *call, ht_type *out
     HT_TRY(ht_need_flag(ctx, call, "tb"));
     bool ta = ht_call_int(call, "ta"), tb = ht_call_int(call, "tb");
     int64_t inner_a = a->dim[axis_of(a, ta, 1)], inner_b = b->dim[axis_of(b, tb, 0)];
-    if (inner_a != inner_b)
-        HT_FAIL(ctx, HT_ESHAPE, "inner sizes differ: %" PRId64 " vs %" PRId64, inner_a, inner_b);
+    if (inner_a != inner_b) HT_FAIL(ctx, HT_ESHAPE, "inner sizes differ: %" PRId64 " vs %" PRId64, inner_a, inner_b);
 
     int rank = a->rank > b->rank ? a->rank : b->rank;
     int64_t dim[HT_MAX_RANK];
@@ -106,14 +105,16 @@ static ht_status matmul_grad(ht_graph *g, const ht_grad *d)
     for (int i = 0; i < b.rank - 2; i++) b_matrices *= b.dim[i];
     if (d->need[0]) {
         ht_type want = spread_type(&a, &y);
-        ht_val da = ta ? product(g, d->x[1], tb, d->dy[0], true, &want) : product(g, d->dy[0], false, d->x[1], !tb, &want);
+        ht_val da =
+            ta ? product(g, d->x[1], tb, d->dy[0], true, &want) : product(g, d->dy[0], false, d->x[1], !tb, &want);
         d->dx[0] = gather_back(g, da, &a);
     }
     if (d->need[1] && y.rank > 2 && b_matrices == 1 && !ta) {
         d->dx[1] = shared_b_grad(g, d, &a, &b, &y);
     } else if (d->need[1]) {
         ht_type want = spread_type(&b, &y);
-        ht_val db = tb ? product(g, d->dy[0], true, d->x[0], ta, &want) : product(g, d->x[0], !ta, d->dy[0], false, &want);
+        ht_val db =
+            tb ? product(g, d->dy[0], true, d->x[0], ta, &want) : product(g, d->x[0], !ta, d->dy[0], false, &want);
         d->dx[1] = gather_back(g, db, &b);
     }
     return ht_graph_status(g);
@@ -154,24 +155,12 @@ static void matmul_ref(const ht_call *call, const double *const *in, double *con
 static const ht_attr_def matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_END};
 
 static const char *const matmul_samples[] = {
-    "(f32[3,4], f32[4,5])",
-    "(f32[4,3], f32[4,5]) ta=1",
-    "(f32[3,4], f32[5,4]) tb=1",
-    "(f32[4,3], f32[5,4]) ta=1 tb=1",
-    "(f32[2,3,4], f32[4,5])",
-    "(f32[2,3,3,4], f32[5,4]) tb=1",
-    "(f32[2,4,3], f32[4,5]) ta=1",
-    "(f32[2,1,3,4], f32[3,4,2])",
-    "(f32[3,4], f32[2,5,4]) tb=1",
-    "(f32[2,3,4], f32[1,5,4]) tb=1",
-    "(f32[1,37], f32[37,9])",
-    "(f32[1,37], f32[9,37]) tb=1",
-    "(f32[2,9,37], f32[2,37,1])",
-    "(f32[3,0], f32[0,2])",
-    "(f32[0,3], f32[3,2])",
-    "(f32[2,0,3], f32[3,2])",
-    "(f32[70,70], f32[70,67])",
-    NULL,
+    "(f32[3,4], f32[4,5])",           "(f32[4,3], f32[4,5]) ta=1",  "(f32[3,4], f32[5,4]) tb=1",
+    "(f32[4,3], f32[5,4]) ta=1 tb=1", "(f32[2,3,4], f32[4,5])",     "(f32[2,3,3,4], f32[5,4]) tb=1",
+    "(f32[2,4,3], f32[4,5]) ta=1",    "(f32[2,1,3,4], f32[3,4,2])", "(f32[3,4], f32[2,5,4]) tb=1",
+    "(f32[2,3,4], f32[1,5,4]) tb=1",  "(f32[1,37], f32[37,9])",     "(f32[1,37], f32[9,37]) tb=1",
+    "(f32[2,9,37], f32[2,37,1])",     "(f32[3,0], f32[0,2])",       "(f32[0,3], f32[3,2])",
+    "(f32[2,0,3], f32[3,2])",         "(f32[70,70], f32[70,67])",   NULL,
 };
 
 const ht_op ht_op_matmul = {

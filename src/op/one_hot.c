@@ -1,5 +1,5 @@
-/* one_hot: y[.., d] = 1 where d is the label, else 0; labels outside 0..depth-1 give zeros. The result's type says depth
- * and number type. */
+/* one_hot: y[.., d] = 1 where d is the label, else 0; labels outside 0..depth-1 give zeros. The result's type says
+ * depth and number type. */
 #include "op/op.h"
 
 static ht_status one_hot_infer(ht_context *ctx, const ht_call *call, ht_type *out)
@@ -24,10 +24,11 @@ static void one_hot_ref(const ht_call *call, const double *const *in, double *co
 }
 
 static const char *const one_hot_samples[] = {
-    "(i32[5] 0..3) -> f32[5,4]",       "(i64[2,3] 0..6) -> f32[2,3,5]",    "(i32[] 0..2) -> f32[3]",
-    "(i32[4] -3..4) -> f16[4,3]",      "(i32[3] 0..2) -> bool[3,3]",       "(i32[0]) -> f32[0,4]",
-    "(i32[3]) -> f32[3,0]",            "(i64[4] 0..4) -> f64[4,5]",        "(i32[60] 0..49) -> f32[60,50]",
-    NULL,
+    "(i32[5] 0..3) -> f32[5,4]",     "(i64[2,3] 0..6) -> f32[2,3,5]",
+    "(i32[] 0..2) -> f32[3]",        "(i32[4] -3..4) -> f16[4,3]",
+    "(i32[3] 0..2) -> bool[3,3]",    "(i32[0]) -> f32[0,4]",
+    "(i32[3]) -> f32[3,0]",          "(i64[4] 0..4) -> f64[4,5]",
+    "(i32[60] 0..49) -> f32[60,50]", NULL,
 };
 
 const ht_op ht_op_one_hot = {

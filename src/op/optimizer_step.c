@@ -129,8 +129,11 @@ static void adam_ref(const ht_call *call, const double *const *in, double *const
 
 static const ht_attr_def sgd_attrs[] = {HT_DEF_FLOAT("weight_decay", 0), HT_DEF_END};
 static const ht_attr_def sgd_momentum_attrs[] = {
-    HT_DEF_FLOAT("momentum", 0.9), HT_DEF_FLOAT("dampening", 0),    HT_DEF_INT("nesterov", 0),
-    HT_DEF_FLOAT("weight_decay", 0), HT_DEF_END,
+    HT_DEF_FLOAT("momentum", 0.9),
+    HT_DEF_FLOAT("dampening", 0),
+    HT_DEF_INT("nesterov", 0),
+    HT_DEF_FLOAT("weight_decay", 0),
+    HT_DEF_END,
 };
 static const ht_attr_def adam_attrs[] = {
     HT_DEF_FLOAT("beta1", 0.9),      HT_DEF_FLOAT("beta2", 0.999), HT_DEF_FLOAT("eps", 1e-8),
@@ -142,7 +145,7 @@ static const char *const sgd_samples[] = {
     "(f64[], f64[], f64[] 0.01..0.1)",
     "(f32[0], f32[0], f32[] 0.01..0.1)",
     "(f32[7], bf16[7], f64[] 0.01..0.1)",
-    "(f32[2,1100], f32[2,1100], f32[] 0.01..0.1) weight_decay=0.01",
+    "(f32[5,4001], f32[5,4001], f32[] 0.01..0.1) weight_decay=0.01",
     NULL,
 };
 static const char *const sgd_momentum_samples[] = {
@@ -150,7 +153,7 @@ static const char *const sgd_momentum_samples[] = {
     "(f32[3,5], f32[3,5], f32[3,5], f32[] 0.01..0.1, i64[] 0..0) dampening=0.5 weight_decay=0.1",
     "(f64[], f64[], f64[], f64[] 0.01..0.1, i64[] 2..2) dampening=0.5",
     "(f32[0], f32[0], f32[0], f32[] 0.01..0.1, i64[])",
-    "(f32[2,1100], bf16[2,1100], f32[2,1100], f32[] 0.01..0.1, i64[] 7..7) momentum=0.8 nesterov=1 weight_decay=0.01",
+    "(f32[5,4001], bf16[5,4001], f32[5,4001], f32[] 0.01..0.1, i64[] 7..7) momentum=0.8 nesterov=1 weight_decay=0.01",
     NULL,
 };
 static const char *const adam_samples[] = {
@@ -158,7 +161,7 @@ static const char *const adam_samples[] = {
     "(f32[3,5], f32[3,5], f32[3,5], f32[3,5] 0.01..1, f32[] 0.01..0.1, i64[] 9..9) weight_decay=0.1 decoupled=0",
     "(f64[], f64[], f64[], f64[] 0.01..1, f64[] 0.01..0.1, i64[] 1..1)",
     "(f32[0], f32[0], f32[0], f32[0], f32[] 0.01..0.1, i64[])",
-    "(f32[2,1100], bf16[2,1100], f32[2,1100], f32[2,1100] 0.01..1, f32[] 0.01..0.1, i64[] 99..99) beta2=0.95 eps=1e-6",
+    "(f32[5,4001], bf16[5,4001], f32[5,4001], f32[5,4001] 0.01..1, f32[] 0.01..0.1, i64[] 99..99) beta2=0.95 eps=1e-6",
     NULL,
 };
 

@@ -95,16 +95,16 @@ static ht_status infer_cast(ht_context *ctx, const ht_call *call, ht_type *out)
 
 /* ---- what a kind of row means ---- */
 
-#define KIND_FLOAT1 infer_float, NULL, 1
-#define KIND_FLOAT2 infer_float, NULL, 2
+#define KIND_FLOAT1  infer_float, NULL, 1
+#define KIND_FLOAT2  infer_float, NULL, 2
 #define KIND_NUMBER1 infer_number, NULL, 1
 #define KIND_NUMBER2 infer_number, NULL, 2
-#define KIND_SELECT infer_select, NULL, 3
-#define KIND_CLIP infer_clip, clip_attrs, 1
-#define KIND_CAST infer_cast, NULL, 1
+#define KIND_SELECT  infer_select, NULL, 3
+#define KIND_CLIP    infer_clip, clip_attrs, 1
+#define KIND_CAST    infer_cast, NULL, 1
 #define KIND_COMPARE infer_compare, NULL, 2
-#define KIND_LOGIC1 infer_logic, NULL, 1
-#define KIND_LOGIC2 infer_logic, NULL, 2
+#define KIND_LOGIC1  infer_logic, NULL, 1
+#define KIND_LOGIC2  infer_logic, NULL, 2
 
 static const ht_attr_def clip_attrs[] = {
     HT_DEF_FLOAT("low", -INFINITY),
@@ -149,11 +149,15 @@ static int64_t whole(double x)
     ht_dtype dtype = call->out[0]->dtype;                                                                              \
     if (!ht_dtype_is_float(dtype))
 
-#define REF_FLOAT1(name, expression, integers) REF_HEAD(name) REF_LOOP1(expression) }
-#define REF_FLOAT2(name, expression, integers) REF_HEAD(name) REF_LOOP2(expression) }
+#define REF_FLOAT1(name, expression, integers)                                                                         \
+    REF_HEAD(name) REF_LOOP1(expression)                                                                               \
+    }
+#define REF_FLOAT2(name, expression, integers)                                                                         \
+    REF_HEAD(name) REF_LOOP2(expression)                                                                               \
+    }
 #define REF_COMPARE(name, expression, integers) REF_FLOAT2(name, expression, )
-#define REF_LOGIC1(name, expression, integers) REF_FLOAT1(name, expression, )
-#define REF_LOGIC2(name, expression, integers) REF_FLOAT2(name, expression, )
+#define REF_LOGIC1(name, expression, integers)  REF_FLOAT1(name, expression, )
+#define REF_LOGIC2(name, expression, integers)  REF_FLOAT2(name, expression, )
 #define REF_NUMBER1(name, expression, integers)                                                                        \
     REF_HEAD(name)                                                                                                     \
     REF_IF_INTEGER for (int64_t i = 0; i < n; i++)                                                                     \
@@ -196,11 +200,11 @@ static int64_t whole(double x)
 
 #define SAMPLES_FLOAT1(p, q)                                                                                           \
     "(f32[3,5] " p ")", "(f32[] " p ")", "(f32[0,4] " p ")", "(f64[7] " q ")", "(bf16[33] " q ")",                     \
-        "(f16[2,3,4] " p ")", "(f32[3,500] " q ")"
+        "(f16[2,3,4] " p ")", "(f32[5,4001] " q ")"
 #define SAMPLES_FLOAT2(p, q)                                                                                           \
     "(f32[3,5] " p ", f32[3,5] " q ")", "(f32[] " q ", f32[] " p ")", "(f32[0,4] " p ", f32[0,4] " q ")",              \
         "(f64[7] " q ", f64[7] " p ")", "(bf16[33] " p ", f32[33] " q ")", "(f16[2,3,4] " p ", bf16[2,3,4] " q ")",    \
-        "(f32[3,500] " q ", f32[3,500] " p ")"
+        "(f32[5,4001] " q ", f32[5,4001] " p ")"
 #define SAMPLES_NUMBER1(p, q)                                                                                          \
     SAMPLES_FLOAT1(p, q), "(i64[2,3] -9..9)", "(i32[7] -9..9)", "(i8[5] -9..9)", "(u8[5] 0..9)"
 #define SAMPLES_NUMBER2(p, q)                                                                                          \
@@ -208,22 +212,23 @@ static int64_t whole(double x)
         "(i8[5] -99..99, i8[5] -99..99)", "(u8[5] 0..99, u8[5] 0..99)"
 #define SAMPLES_SELECT(p, q)                                                                                           \
     "(bool[3,5], f32[3,5], f32[3,5])", "(bool[], f32[], f32[])", "(bool[0], f32[0], f32[0])",                          \
-        "(bool[33], bf16[33], f32[33])", "(bool[7], i32[7] -9..9, i32[7] -9..9)",                                      \
-        "(bool[7], bool[7], bool[7])", "(bool[3,500], f32[3,500], f32[3,500])"
+        "(bool[33], bf16[33], f32[33])", "(bool[7], i32[7] -9..9, i32[7] -9..9)", "(bool[7], bool[7], bool[7])",       \
+        "(bool[5,4001], f32[5,4001], f32[5,4001])"
 #define SAMPLES_CLIP(p, q)                                                                                             \
     "(f32[3,5] -0.4..0.7) low=-0.5 high=0.75", "(f32[] 0.8..2) low=-0.5 high=0.75", "(f32[0,4]) low=0 high=1",         \
-        "(bf16[33] -2..-0.6) low=-0.5 high=0.75", "(f32[5] 0.1..2) low=0", "(f32[3,500] 0.8..2) low=-0.5 high=0.75"
+        "(bf16[33] -2..-0.6) low=-0.5 high=0.75", "(f32[5] 0.1..2) low=0", "(f32[5,4001] 0.8..2) low=-0.5 high=0.75"
 #define SAMPLES_CAST(p, q)                                                                                             \
     "(f32[3,5] -4..4) -> bf16[3,5]", "(f32[33] -4..4) -> f16[33]", "(f64[] -4..4) -> f32[]", "(f32[0]) -> bf16[0]",    \
         "(f32[7] -500..500) -> f8e4m3[7]", "(f8e5m2[7] -4..4) -> f32[7]", "(f32[9] -300..300) -> i8[9]",               \
         "(f32[9] -9..9) -> i64[9]", "(i64[9] -300..300) -> u8[9]", "(i32[9] -99999..99999) -> bf16[9]",                \
-        "(i32[9] -2..2) -> bool[9]", "(bool[9]) -> f32[9]", "(bf16[3,500] -4..4) -> f32[3,500]"
+        "(i32[9] -2..2) -> bool[9]", "(bool[9]) -> f32[9]", "(bf16[5,4001] -4..4) -> f32[5,4001]"
 #define SAMPLES_COMPARE(p, q)                                                                                          \
     "(f32[3,5], f32[3,5])", "(f32[], f32[])", "(f32[0], f32[0])", "(f64[7], f64[7])", "(bf16[33], f32[33])",           \
         "(i32[4,5] 0..3, i32[4,5] 0..3)", "(bool[9], bool[9])", "(i64[1200] -2..2, i64[1200] -2..2)",                  \
-        "(f32[3,500], f32[3,500])"
+        "(f32[5,4001], f32[5,4001])"
 #define SAMPLES_LOGIC1(p, q) "(bool[3,5])", "(bool[])", "(bool[0])", "(bool[1200])"
-#define SAMPLES_LOGIC2(p, q) "(bool[3,5], bool[3,5])", "(bool[], bool[])", "(bool[0], bool[0])", "(bool[1200], bool[1200])"
+#define SAMPLES_LOGIC2(p, q)                                                                                           \
+    "(bool[3,5], bool[3,5])", "(bool[], bool[])", "(bool[0], bool[0])", "(bool[1200], bool[1200])"
 
 /* ---- the ops ---- */
 
@@ -249,14 +254,12 @@ static int64_t whole(double x)
     };
 
 #define HT_POINT(id, kind, expression, integers, flags_, flops, gradient, range_p, range_q)                            \
-    REF_##kind(id, expression, integers)                                                                               \
-    HT_COST_PER_OUT(id##_cost, flops)                                                                                  \
-    static const char *const id##_samples[] = {SAMPLES_##kind(range_p, range_q), NULL};                                \
+    REF_##kind(id, expression, integers) HT_COST_PER_OUT(id##_cost, flops) static const char *const id##_samples[] = { \
+        SAMPLES_##kind(range_p, range_q), NULL};                                                                       \
     OP(id, KIND_##kind, flags_, ht_##gradient, NULL)
 #define HT_POINT_BOOL(id, kind, expression, flags_)                                                                    \
     REF_##kind(id, expression, )                                                                                       \
-    HT_COST_PER_OUT(id##_cost, 1)                                                                                      \
-    static const char *const id##_samples[] = {SAMPLES_##kind("", ""), NULL};                                          \
+        HT_COST_PER_OUT(id##_cost, 1) static const char *const id##_samples[] = {SAMPLES_##kind("", ""), NULL};        \
     OP(id, KIND_##kind, flags_, NULL, "its result is bool")
 #include "op/pointwise.def"
 #undef HT_POINT
@@ -332,17 +335,17 @@ static ht_val build(ht_graph *g, const char *name, size_t n, const ht_val *given
     {                                                                                                                  \
         return build(g, #name, HT_VALS(a, b), 0, HT_NO_ATTRS);                                                         \
     }
-#define BUILD_FLOAT1(name) BUILD1(name)
-#define BUILD_FLOAT2(name) BUILD2(name)
+#define BUILD_FLOAT1(name)  BUILD1(name)
+#define BUILD_FLOAT2(name)  BUILD2(name)
 #define BUILD_NUMBER1(name) BUILD1(name)
 #define BUILD_NUMBER2(name) BUILD2(name)
 #define BUILD_COMPARE(name) BUILD2(name)
-#define BUILD_LOGIC1(name) BUILD1(name)
-#define BUILD_LOGIC2(name) BUILD2(name)
+#define BUILD_LOGIC1(name)  BUILD1(name)
+#define BUILD_LOGIC2(name)  BUILD2(name)
 #define BUILD_SELECT(name)
 #define BUILD_CLIP(name)
 #define BUILD_CAST(name)
-#define HT_POINT(name, kind, ...) BUILD_##kind(name)
+#define HT_POINT(name, kind, ...)      BUILD_##kind(name)
 #define HT_POINT_BOOL(name, kind, ...) BUILD_##kind(name)
 #include "op/pointwise.def"
 

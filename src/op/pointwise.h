@@ -4,7 +4,8 @@
 
 #include "graph/graph.h"
 
-/* A scalar to compute with beside x: f32 where x is a narrower float, so that the number itself is not rounded to it. */
+/* A scalar to compute with beside x: f32 where x is a narrower float, so that the number itself is not rounded to it.
+ */
 ht_val ht_number_beside(ht_graph *g, ht_val x, double value);
 
 /* The gradient rule of each row. */

@@ -134,7 +134,7 @@ static const char *const uniform_samples[] = {
     "(" STREAM ") -> f64[] site=\"a\"",
     "(" STREAM ") -> bf16[0,4] site=\"a\"",
     "(" STREAM ") -> f16[7] low=-2 high=3 site=\"b\"",
-    "(" STREAM ") -> f32[3,1001] low=-2 high=3 site=\"c\"",
+    "(" STREAM ") -> f32[3,2001] low=-2 high=3 site=\"c\"",
     NULL,
 };
 static const char *const normal_samples[] = {
@@ -142,13 +142,16 @@ static const char *const normal_samples[] = {
     "(" STREAM ") -> f64[] site=\"a\"",
     "(" STREAM ") -> bf16[0,4] site=\"a\"",
     "(" STREAM ") -> f16[7] mean=2 deviation=0.1 site=\"b\"",
-    "(" STREAM ") -> f32[3,1001] deviation=0.02 site=\"c\"",
+    "(" STREAM ") -> f32[3,2001] deviation=0.02 site=\"c\"",
     NULL,
 };
 static const char *const dropout_samples[] = {
-    "(f32[3,5], " STREAM ") p=0.3 site=\"a\"",  "(f32[], " STREAM ") p=0.5 site=\"a\"",
-    "(f32[0,4], " STREAM ") p=0.1 site=\"a\"",  "(bf16[33], " STREAM ") p=0 site=\"b\"",
-    "(f64[2,3,7], " STREAM ") p=0.9 site=\"b\"", "(f32[2,1250], " STREAM ") p=0.1 site=\"c\"",
+    "(f32[3,5], " STREAM ") p=0.3 site=\"a\"",
+    "(f32[], " STREAM ") p=0.5 site=\"a\"",
+    "(f32[0,4], " STREAM ") p=0.1 site=\"a\"",
+    "(bf16[33], " STREAM ") p=0 site=\"b\"",
+    "(f64[2,3,7], " STREAM ") p=0.9 site=\"b\"",
+    "(f32[3,4001], " STREAM ") p=0.1 site=\"c\"",
     NULL,
 };
 

@@ -112,6 +112,7 @@ static ht_status held_start(ht_reference *ref, ht_val v, ht_init init)
     double *own = ref->slots[v.id].data;
     int64_t elems = ht_type_elems(&value->type);
     for (int64_t i = 0; i < elems; i++) own[i] = first_value(&init, &stream, i);
+    if (value->name && strcmp(value->name, "rng.seed") == 0) own[0] = (double)ref->seed;
     round_all(ref, value->type.dtype, own, elems);
     if (is_view(ref->g, v)) held_write(ref, v, own);
     ref->slots[v.id].started = true;

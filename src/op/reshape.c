@@ -74,9 +74,9 @@ static void reshape_ref(const ht_call *call, const double *const *in, double *co
 }
 
 static const char *const reshape_samples[] = {
-    "(f32[4,6]) -> f32[2,3,4]",   "(f32[2,3,4]) -> f32[24]", "(f32[1]) -> f32[]",         "(f32[]) -> f32[1,1,1]",
-    "(f32[3,1,5]) -> f32[1,5,3]", "(f32[0,3]) -> f32[5,0]",  "(i64[6] 0..9) -> i64[2,3]", "(f32[40,60]) -> f32[30,80]",
-    NULL,
+    "(f32[4,6]) -> f32[2,3,4]",  "(f32[2,3,4]) -> f32[24]",    "(f32[1]) -> f32[]",
+    "(f32[]) -> f32[1,1,1]",     "(f32[3,1,5]) -> f32[1,5,3]", "(f32[0,3]) -> f32[5,0]",
+    "(i64[6] 0..9) -> i64[2,3]", "(f32[40,60]) -> f32[30,80]", NULL,
 };
 
 const ht_op ht_op_reshape = {
@@ -112,6 +112,7 @@ const ht_op ht_op_copy = {
     .name = "copy",
     .prec = HT_PREC_MOVE,
     .fuse = HT_FUSE_NONE,
+    .flags = HT_OP_ERASED,
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,

@@ -25,8 +25,8 @@ static ht_status rotary_infer(ht_context *ctx, const ht_call *call, ht_type *out
     if (x->rank < 2 || x->dim[x->rank - 1] % 2 != 0)
         HT_FAIL(ctx, HT_ESHAPE, "input 0 is %s, not [.., T, D] with D even", ht_type_str(x, &a));
     bool each = position->rank == 1 && position->dim[0] == x->dim[x->rank - 2];
-    bool by_sequence = position->rank == 2 && x->rank > 2 && position->dim[0] == x->dim[0] &&
-                       position->dim[1] == x->dim[x->rank - 2];
+    bool by_sequence =
+        position->rank == 2 && x->rank > 2 && position->dim[0] == x->dim[0] && position->dim[1] == x->dim[x->rank - 2];
     if (!each && !by_sequence)
         HT_FAIL(ctx, HT_ESHAPE, "positions %s do not fit %s: they are [T], or [B, T] with B its first axis",
                 ht_type_str(position, &b), ht_type_str(x, &a));
@@ -69,7 +69,10 @@ static void rotary_ref(const ht_call *call, const double *const *in, double *con
 }
 
 static const ht_attr_def rotary_attrs[] = {
-    HT_DEF_FLOAT("base", 10000), HT_DEF_INT("interleaved", 0), HT_DEF_INT("inverse", 0), HT_DEF_END,
+    HT_DEF_FLOAT("base", 10000),
+    HT_DEF_INT("interleaved", 0),
+    HT_DEF_INT("inverse", 0),
+    HT_DEF_END,
 };
 
 static const char *const rotary_samples[] = {
@@ -84,9 +87,18 @@ static const char *const rotary_samples[] = {
 };
 
 const ht_op ht_op_rotary = {
-    .size = sizeof(ht_op), .name = "rotary", .prec = HT_PREC_POINT, .fuse = HT_FUSE_NONE,
-    .min_in = 2, .max_in = 2, .n_out = 1, .attrs = rotary_attrs,
-    .infer = rotary_infer, .cost = rotary_cost, .grad = rotary_grad, .ref = rotary_ref,
+    .size = sizeof(ht_op),
+    .name = "rotary",
+    .prec = HT_PREC_POINT,
+    .fuse = HT_FUSE_NONE,
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs = rotary_attrs,
+    .infer = rotary_infer,
+    .cost = rotary_cost,
+    .grad = rotary_grad,
+    .ref = rotary_ref,
     .samples = rotary_samples,
 };
 

@@ -67,8 +67,7 @@ unsigned ht_call_axes(const ht_call *call, const char *key, int rank)
 {
     const ht_attr *axes = ht_call_attr(call, key);
     unsigned mask = 0;
-    for (size_t i = 0; i < axes->count; i++)
-        mask |= 1u << (axes->ints[i] < 0 ? axes->ints[i] + rank : axes->ints[i]);
+    for (size_t i = 0; i < axes->count; i++) mask |= 1u << (axes->ints[i] < 0 ? axes->ints[i] + rank : axes->ints[i]);
     return axes->count ? mask : (1u << rank) - 1;
 }
 

@@ -76,9 +76,9 @@ static ht_status slice_grad(ht_graph *g, const ht_grad *d)
     const ht_attr *start = ht_call_attr(d->call, "start"), *step = ht_call_attr(d->call, "step");
     ht_type want = ht_type_make(ht_val_dtype(g, d->dy[0]), d->call->in[0]->rank, d->call->in[0]->dim);
     want.space = d->call->in[0]->space;
-    d->dx[0] = ht_emit1(
-        g, cut ? "unslice" : "slice", &want, HT_VALS(d->dy[0]),
-        HT_ATTRS(HT_INTS("start", start->count, start->ints), HT_INTS("step", step->count, step->ints)));
+    d->dx[0] =
+        ht_emit1(g, cut ? "unslice" : "slice", &want, HT_VALS(d->dy[0]),
+                 HT_ATTRS(HT_INTS("start", start->count, start->ints), HT_INTS("step", step->count, step->ints)));
     return ht_graph_status(g);
 }
 

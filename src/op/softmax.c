@@ -62,21 +62,39 @@ static void log_softmax_ref(const ht_call *call, const double *const *in, double
 static const ht_attr_def softmax_attrs[] = {HT_DEF_INT("axis", -1), HT_DEF_END};
 
 static const char *const softmax_samples[] = {
-    "(f32[4,7] -3..3)", "(f32[2,3,5]) axis=1",  "(f32[9]) axis=0",     "(f32[3,0])",
+    "(f32[4,7] -3..3)",  "(f32[2,3,5]) axis=1", "(f32[9]) axis=0",     "(f32[3,0])",
     "(f32[0,4]) axis=0", "(f32[2,1500] -5..5)", "(f32[5,300]) axis=0", NULL,
 };
 
 const ht_op ht_op_softmax = {
-    .size = sizeof(ht_op), .name = "softmax", .prec = HT_PREC_REDUCE, .fuse = HT_FUSE_REDUCE,
-    .min_in = 1, .max_in = 1, .n_out = 1, .attrs = softmax_attrs,
-    .infer = softmax_infer, .cost = softmax_cost, .grad = softmax_grad, .ref = softmax_ref,
+    .size = sizeof(ht_op),
+    .name = "softmax",
+    .prec = HT_PREC_REDUCE,
+    .fuse = HT_FUSE_REDUCE,
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs = softmax_attrs,
+    .infer = softmax_infer,
+    .cost = softmax_cost,
+    .grad = softmax_grad,
+    .ref = softmax_ref,
     .samples = softmax_samples,
 };
 
 const ht_op ht_op_log_softmax = {
-    .size = sizeof(ht_op), .name = "log_softmax", .prec = HT_PREC_REDUCE, .fuse = HT_FUSE_REDUCE,
-    .min_in = 1, .max_in = 1, .n_out = 1, .attrs = softmax_attrs,
-    .infer = softmax_infer, .cost = softmax_cost, .grad = log_softmax_grad, .ref = log_softmax_ref,
+    .size = sizeof(ht_op),
+    .name = "log_softmax",
+    .prec = HT_PREC_REDUCE,
+    .fuse = HT_FUSE_REDUCE,
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs = softmax_attrs,
+    .infer = softmax_infer,
+    .cost = softmax_cost,
+    .grad = log_softmax_grad,
+    .ref = log_softmax_ref,
     .samples = softmax_samples,
 };
 

@@ -57,7 +57,13 @@ static void topk_ref(const ht_call *call, const double *const *in, double *const
 static const ht_attr_def topk_attrs[] = {HT_DEF_REQUIRED("k", HT_ATTR_INT), HT_DEF_END};
 
 static const char *const topk_samples[] = {
-    "(f32[3,9]) k=4", "(f32[5]) k=5", "(f32[2,2,6]) k=1", "(f32[0,4]) k=2", "(f32[3,4]) k=0", "(f32[2,1500]) k=20", NULL,
+    "(f32[3,9]) k=4",
+    "(f32[5]) k=5",
+    "(f32[2,2,6]) k=1",
+    "(f32[0,4]) k=2",
+    "(f32[3,4]) k=0",
+    "(f32[2,1500] -100..100) k=20",
+    NULL,
 };
 
 const ht_op ht_op_topk = {

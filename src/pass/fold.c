@@ -20,7 +20,7 @@ enum {
     WORK_FLOPS = 1 << 20,
 };
 
-/* Beyond this, neighbours of an i64 are the same f64. */
+/* From here on, neighbours of an i64 are the same f64. */
 static const double exact_int = 0x1p53;
 
 /* ---- what is known ---- */
@@ -33,7 +33,7 @@ static bool plain(const ht_graph *g, ht_val v)
 /* NaN is left to the run: which NaN it is depends on the machine. */
 static bool faithful(ht_dtype dtype, double x)
 {
-    return !isnan(x) && (dtype != HT_I64 || fabs(x) <= exact_int);
+    return !isnan(x) && (dtype != HT_I64 || fabs(x) < exact_int);
 }
 
 static bool all_faithful(const ht_type *type, const double *data, int64_t elems)

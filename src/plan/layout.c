@@ -12,6 +12,8 @@ typedef struct layout {
     ht_arena *arena;
     const ht_kernel **kernels;
     size_t kernel_room;
+    uint32_t *last_read; /* by value id: position of the last read, through views of it too */
+    uint32_t *stored_at; /* by value id of state that owns bytes: position of its first store; UINT32_MAX: none */
 } layout;
 
 bool ht_plan_is_view(const ht_graph *g, const ht_node *n)
@@ -45,6 +47,35 @@ static ht_status choose_for_copy(layout *l, ht_val copy)
     return remember(l, (uint32_t)(n - l->g->nodes), kernel);
 }
 
+/* Positions of reads and stores before anything is a view. */
+static bool survey(layout *l, const ht_segment *s)
+{
+    const ht_graph *g = l->g;
+    free(l->last_read);
+    free(l->stored_at);
+    l->last_read = calloc(g->value_count, sizeof *l->last_read);
+    l->stored_at = malloc(g->value_count * sizeof *l->stored_at);
+    if (!l->last_read || !l->stored_at) return false;
+    memset(l->stored_at, 0xff, g->value_count * sizeof *l->stored_at);
+    for (size_t i = 0; i < s->output_count; i++) l->last_read[s->outputs[i].value.id] = (uint32_t)s->node_count;
+    for (uint32_t at = (uint32_t)s->node_count; at-- > 0;) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        if (n->op == &ht_op_store) l->stored_at[ht_root(g, ht_node_in(g, n, 0)).id] = at;
+        for (size_t i = n->op == &ht_op_store; i < n->n_in; i++) {
+            uint32_t *last = &l->last_read[ht_node_in(g, n, i).id];
+            uint32_t read = n->op->view ? l->last_read[ht_node_out(n, 0).id] : at;
+            if (read > *last) *last = read;
+        }
+    }
+    return true;
+}
+
+/* The result is a value of its own: it must not change when the state that it would be a view of is stored. */
+static bool outlives(const layout *l, ht_val y, ht_val root)
+{
+    return ht_state_of(l->g, root) && l->last_read[y.id] > l->stored_at[root.id];
+}
+
 static bool make_view(layout *l, const ht_node *n)
 {
     ht_graph *g = l->g;
@@ -53,7 +84,8 @@ static bool make_view(layout *l, const ht_node *n)
     ht_val x = ht_node_in(g, n, 0), y = ht_node_out(n, 0);
     ht_type type = *ht_type_of(g, y);
     int64_t offset = 0;
-    if (!call || type.space != ht_type_of(g, x)->space || !n->op->view(call, &type, &offset)) return false;
+    if (!call || type.space != ht_type_of(g, x)->space || outlives(l, y, ht_root(g, x))) return false;
+    if (!n->op->view(call, &type, &offset)) return false;
     const ht_value *input = ht_value_of(g, x);
     g->values[y.id].type = type;
     ht_value_view(g, y, input->base.id ? input->base : x, offset + (input->base.id ? input->offset : 0));
@@ -115,6 +147,7 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
 {
     ht_graph *g = l->g;
     ht_status status = HT_OK;
+    if (!survey(l, &g->segments[segment])) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for layout");
     if (ht_rewrite_begin(&l->rw, g, segment)) {
         for (size_t i = 0; i < l->rw.count && status == HT_OK; i++) {
             uint32_t id = l->rw.old[i];
@@ -137,6 +170,8 @@ ht_status ht_plan_layout(ht_graph *g, const ht_target *target, const ht_kernel *
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) status = lay_out_segment(&l, s);
     if (status == HT_OK) status = remember(&l, (uint32_t)g->node_count, NULL);
     ht_arena_free(l.arena);
+    free(l.last_read);
+    free(l.stored_at);
     if (status != HT_OK) {
         free(l.kernels);
         l.kernels = NULL;

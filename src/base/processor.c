@@ -1,4 +1,4 @@
-#include "base/cpu.h"
+#include "base/processor.h"
 
 #include <stdint.h>
 #include <string.h>

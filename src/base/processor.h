@@ -1,6 +1,6 @@
 /* What this processor can do, and what we may use of it. */
-#ifndef HT_BASE_CPU_H
-#define HT_BASE_CPU_H
+#ifndef HT_BASE_PROCESSOR_H
+#define HT_BASE_PROCESSOR_H
 
 /* Ordered: a CPU of one row runs the kernels of every row before it. */
 typedef enum ht_isa { HT_ISA_PORTABLE, HT_ISA_AVX2, HT_ISA_AVX512, HT_ISA_COUNT } ht_isa;

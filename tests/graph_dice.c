@@ -1,0 +1,267 @@
+#include "graph_dice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+graph_dice graph_dice_make(uint64_t seed)
+{
+    return (graph_dice){.stream = {.seed = seed, .site = ht_hash_text("graph_dice")}};
+}
+
+uint32_t graph_dice_roll(graph_dice *d, uint32_t n)
+{
+    return ht_stream_word(&d->stream, d->next++) % n;
+}
+
+enum { ROOM = 512 };
+
+typedef struct bench {
+    ht_graph *g;
+    graph_dice d;
+    ht_val values[ROOM]; /* that the next node may read */
+    size_t count;
+} bench;
+
+static void keep_value(bench *b, ht_val v)
+{
+    if (v.id && b->count < ROOM) b->values[b->count++] = v;
+}
+
+/* Newer values more often, so that chains grow. */
+static ht_val any_value(bench *b)
+{
+    uint32_t back = graph_dice_roll(&b->d, 3) ? graph_dice_roll(&b->d, 8) : graph_dice_roll(&b->d, (uint32_t)b->count);
+    return b->values[b->count - 1 - back % b->count];
+}
+
+static ht_val any_float(bench *b)
+{
+    for (int i = 0; i < 20; i++) {
+        ht_val v = any_value(b);
+        if (ht_dtype_is_float(ht_val_dtype(b->g, v))) return v;
+    }
+    return b->values[0];
+}
+
+/* Of the same shape as `like`, itself if there is no other. */
+static ht_val partner(bench *b, ht_val like)
+{
+    for (int i = 0; i < 12; i++) {
+        ht_val v = any_float(b);
+        if (ht_type_same_shape(ht_type_of(b->g, v), ht_type_of(b->g, like))) return v;
+    }
+    return like;
+}
+
+static const ht_type shapes[] = {
+    {.dtype = HT_F32, .rank = 2, .dim = {4, 6}}, {.dtype = HT_F32, .rank = 2, .dim = {6, 4}},
+    {.dtype = HT_F32, .rank = 2, .dim = {4, 4}}, {.dtype = HT_F32, .rank = 1, .dim = {6}},
+    {.dtype = HT_F32, .rank = 1, .dim = {4}},    {.dtype = HT_F32, .rank = 0},
+    {.dtype = HT_F32, .rank = 2, .dim = {4, 1}}, {.dtype = HT_BF16, .rank = 2, .dim = {4, 6}},
+    {.dtype = HT_F32, .rank = 2, .dim = {0, 6}}, {.dtype = HT_F64, .rank = 1, .dim = {24}},
+};
+
+static const ht_type *any_shape(bench *b)
+{
+    return &shapes[graph_dice_roll(&b->d, sizeof shapes / sizeof shapes[0])];
+}
+
+/* ---- nodes ---- */
+
+static ht_val point1(bench *b)
+{
+    static const char *const names[] = {"tanh", "neg", "abs", "relu", "sigmoid", "neg", "sin"};
+    ht_val x = any_float(b);
+    ht_type want = *ht_type_of(b->g, x);
+    if (!graph_dice_roll(&b->d, 12)) want.space = HT_SPACE_HOST;
+    return ht_emit1(b->g, names[graph_dice_roll(&b->d, 7)], &want, HT_VALS(x), HT_NO_ATTRS);
+}
+
+static ht_val point2(bench *b)
+{
+    static const char *const names[] = {"add", "mul", "sub", "max", "add", "mul"};
+    ht_val x = any_float(b);
+    return ht_emit1(b->g, names[graph_dice_roll(&b->d, 6)], NULL, HT_VALS(x, partner(b, x)), HT_NO_ATTRS);
+}
+
+static ht_val number(bench *b)
+{
+    static const double numbers[] = {0, 1, -0.0, 0.3, -2, 1, 0};
+    ht_val x = any_float(b);
+    const ht_type *t = any_shape(b);
+    double value = numbers[graph_dice_roll(&b->d, 7)];
+    switch (graph_dice_roll(&b->d, 5)) {
+    case 0:
+        return ht_scale(b->g, x, value);
+    case 1:
+        return ht_add_scalar(b->g, x, value);
+    case 2:
+        return ht_sub(b->g, x, ht_fill_like(b->g, x, value));
+    case 3:
+        return ht_constant(b->g, HT_F32, 1, (int64_t[]){4}, (double[]){value, 1, 0.1, graph_dice_roll(&b->d, 2)});
+    default:
+        return ht_fill(b->g, t->dtype, t->rank, t->dim, value);
+    }
+}
+
+static ht_val condition(bench *b)
+{
+    ht_val x = any_float(b), y = partner(b, x);
+    ht_val c = graph_dice_roll(&b->d, 2)
+                   ? ht_lt(b->g, x, y)
+                   : ht_fill(b->g, HT_BOOL, ht_val_rank(b->g, x), ht_val_dims(b->g, x), graph_dice_roll(&b->d, 2));
+    if (graph_dice_roll(&b->d, 2)) c = ht_not(b->g, c);
+    return ht_select(b->g, c, x, partner(b, x));
+}
+
+static ht_val reduction(bench *b)
+{
+    ht_val x = any_float(b);
+    int rank = ht_val_rank(b->g, x);
+    int64_t axis = rank ? graph_dice_roll(&b->d, (uint32_t)rank) : 0;
+    bool keep = graph_dice_roll(&b->d, 2);
+    switch (graph_dice_roll(&b->d, 4)) {
+    case 0:
+        return ht_sum(b->g, x, rank ? 1 : 0, &axis, keep);
+    case 1:
+        return ht_norm(b->g, x, 0, NULL, false);
+    case 2:
+        return rank ? ht_softmax(b->g, x, (int)axis) : ht_tanh(b->g, x);
+    default: {
+        /* With the way back to the full shape. */
+        ht_type like = *ht_type_of(b->g, x);
+        ht_val row = ht_sum(b->g, x, rank ? 1 : 0, &axis, true);
+        return ht_sub(b->g, x, ht_expand(b->g, row, like.rank, like.dim));
+    }
+    }
+}
+
+static ht_val move(bench *b)
+{
+    ht_val x = any_value(b);
+    ht_type t = *ht_type_of(b->g, x);
+    int64_t order[2] = {1, 0}, wide[HT_MAX_RANK + 1] = {2}, elems = ht_type_elems(&t);
+    for (int i = 0; i < t.rank; i++) wide[1 + i] = t.dim[i];
+    switch (graph_dice_roll(&b->d, 6)) {
+    case 0:
+        return t.rank == 2 ? ht_permute(b->g, x, 2, order) : x;
+    case 1:
+        return ht_reshape(b->g, x, 1, &elems);
+    case 2:
+        return elems == 24 ? ht_reshape(b->g, x, 2, (int64_t[]){4, 6}) : x;
+    case 3:
+        return t.rank < 3 && elems < 100 ? ht_expand(b->g, x, t.rank + 1, wide) : x;
+    case 4:
+        return t.rank == 2 && t.dim[0] == 4 ? ht_slice_axis(b->g, x, 0, 1, 2) : x;
+    default:
+        return t.rank == 2 && elems < 100 ? ht_concat(b->g, 2, (ht_val[]){x, x}, 1) : x;
+    }
+}
+
+static ht_val dot(bench *b)
+{
+    ht_val x = any_float(b);
+    if (ht_val_rank(b->g, x) != 2) return HT_NONE;
+    ht_matmul_opts opts = {sizeof opts, false, true};
+    ht_val y = ht_matmul(b->g, x, x, &opts);
+    return graph_dice_roll(&b->d, 2) ? y : ht_tanh(b->g, y);
+}
+
+static ht_val narrow(bench *b)
+{
+    static const ht_dtype types[] = {HT_F32, HT_BF16, HT_F16, HT_F64};
+    ht_val x = any_float(b);
+    ht_type want = *ht_type_of(b->g, x);
+    want.dtype = types[graph_dice_roll(&b->d, 4)];
+    return ht_emit1(b->g, "cast", &want, HT_VALS(x), HT_NO_ATTRS);
+}
+
+static void any_node(bench *b)
+{
+    static ht_val (*const makers[])(bench *) = {point1, point1, point2,    point2, number, number,
+                                                condition, reduction, reduction, move, dot,    narrow};
+    ht_graph *g = b->g;
+    size_t before = g->node_count;
+    keep_value(b, makers[graph_dice_roll(&b->d, sizeof makers / sizeof makers[0])](b));
+    if (g->node_count > before && !graph_dice_roll(&b->d, 20)) g->nodes[g->node_count - 1].keep = true;
+}
+
+/* ---- whole graphs ---- */
+
+static void add_states(bench *b)
+{
+    ht_graph *g = b->g;
+    ht_type flat = ht_type_make(HT_F32, 1, (int64_t[]){48}), part = ht_type_make(HT_F32, 2, (int64_t[]){4, 6});
+    ht_val base = ht_graph_add_state(g, "flat", &flat, &(ht_state){.heading = HT_HEADING_PARAMETERS});
+    ht_val first = ht_graph_add_state(g, "first", &part, &(ht_state){.init = HT_NORMAL(0, 0.5), .trained = true});
+    ht_val second = ht_graph_add_state(g, "second", &part, &(ht_state){.init = HT_CONSTANT(0.25)});
+    ht_val lone = ht_state_add(g, "lone", HT_F32, 2, (int64_t[]){4, 6}, HT_UNIFORM(-1, 1));
+    ht_value_view(g, first, base, 0);
+    ht_value_view(g, second, base, 24);
+    keep_value(b, first);
+    keep_value(b, second);
+    keep_value(b, lone);
+}
+
+static void add_inputs(bench *b)
+{
+    char name[16];
+    for (int i = 0; i < 4; i++) {
+        ht_type type = *any_shape(b);
+        snprintf(name, sizeof name, "x%d", i);
+        keep_value(b, ht_graph_add_input(b->g, name, &type, HT_NORMAL(0, 1)));
+    }
+}
+
+static void add_stores(bench *b)
+{
+    static const char *const names[] = {"first", "second", "lone"};
+    for (int i = 0; i < 3; i++) {
+        ht_val state = ht_find(b->g, names[i]), v = HT_NONE;
+        for (int k = 0; k < 30 && !v.id; k++) {
+            ht_val some = any_float(b);
+            if (!ht_state_of(b->g, some) && ht_type_same(ht_type_of(b->g, some), ht_type_of(b->g, state))) v = some;
+        }
+        if (v.id) ht_store(b->g, state, v);
+    }
+}
+
+static void fill_segment(bench *b, size_t nodes)
+{
+    ht_graph *g = b->g;
+    char name[16];
+    add_inputs(b);
+    for (size_t i = 0; i < nodes && g->status == HT_OK; i++) {
+        g->role = i < nodes / 2 ? HT_ROLE_FWD : i < nodes * 3 / 4 ? HT_ROLE_BWD_ACT : HT_ROLE_UPDATE;
+        any_node(b);
+    }
+    g->role = HT_ROLE_UPDATE;
+    for (uint32_t i = 0; i <= graph_dice_roll(&b->d, 3); i++) {
+        /* A result: an output that is a state could be one that is stored. */
+        ht_val v = any_value(b);
+        snprintf(name, sizeof name, "y%u", i);
+        if (ht_maker(g, v)) ht_output(g, name, v);
+    }
+    add_stores(b);
+    g->role = HT_ROLE_FWD;
+}
+
+ht_graph *graph_dice_build(ht_context *ctx, uint64_t seed, size_t nodes)
+{
+    bench b = {.d = graph_dice_make(seed)};
+    if (ht_graph_create(&b.g, ctx) != HT_OK) return NULL;
+    add_states(&b);
+    size_t states = b.count;
+    ht_segment_begin(b.g, "forward");
+    fill_segment(&b, nodes);
+    if (!graph_dice_roll(&b.d, 3)) {
+        b.count = states;
+        ht_segment_begin(b.g, "other");
+        fill_segment(&b, nodes / 2);
+    }
+    for (uint32_t i = 0; i < b.g->segment_count; i++)
+        ht_graph_add_program_call(b.g, "train", i, 1 + graph_dice_roll(&b.d, 2));
+    if (b.g->status == HT_OK && ht_graph_verify(b.g) == HT_OK) return b.g;
+    ht_graph_free(b.g);
+    return NULL;
+}

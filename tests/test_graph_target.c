@@ -1,0 +1,156 @@
+#include "graph/target.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static ht_context ctx;
+
+static int set_up(void **state)
+{
+    (void)state;
+    ctx = (ht_context){.isa = HT_ISA_PORTABLE};
+    ctx.pool = ht_pool_create(2);
+    return ctx.pool == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    ht_pool_free(ctx.pool);
+    return 0;
+}
+
+/* From a block of just that size, so that reading too far is seen. */
+static ht_status parse(const char *text, ht_target *target)
+{
+    size_t length = strlen(text);
+    char *exact = calloc(1, length ? length : 1);
+    memcpy(exact, text, length);
+    ht_status status = ht_target_parse(&ctx, target, "node.json", exact, length);
+    free(exact);
+    return status;
+}
+
+static void assert_refused(const char *text, const char *message)
+{
+    ht_target target;
+    assert_int_equal(parse(text, &target), HT_EPARSE);
+    assert_string_equal(ctx.message, message);
+}
+
+static void assert_same(const ht_target *a, const ht_target *b)
+{
+    assert_string_equal(a->name, b->name);
+    assert_string_equal(a->arch, b->arch);
+    assert_int_equal(a->isa, b->isa);
+    assert_int_equal(a->threads, b->threads);
+    assert_memory_equal(a->memory_bytes, b->memory_bytes, sizeof a->memory_bytes);
+}
+
+static void assert_reads_back(const ht_target *target)
+{
+    ht_text text = {0};
+    ht_target back;
+    ht_target_print(&text, target);
+    assert_int_equal(ht_target_parse(&ctx, &back, "printed", text.data, text.length), HT_OK);
+    assert_same(target, &back);
+    ht_text_free(&text);
+}
+
+static void here__has_the_contexts_isa_and_threads_and_some_memory(void **state)
+{
+    (void)state;
+    ht_target target;
+    ht_target_here(&ctx, &target);
+    assert_int_equal(target.isa, HT_ISA_PORTABLE);
+    assert_int_equal(target.threads, 2);
+    assert_true(target.arch[0] != '\0');
+    assert_true(target.memory_bytes[HT_SPACE_MAIN] > 1 << 20);
+    assert_int_equal(target.memory_bytes[HT_SPACE_DISK], 0);
+    assert_reads_back(&target);
+}
+
+static void print__reads_back(void **state)
+{
+    (void)state;
+    ht_target target = {.name = "a \"quoted\" \\ name\n", .arch = "x86_64", .isa = HT_ISA_AVX512, .threads = 65536};
+    assert_reads_back(&target);
+    target.memory_bytes[HT_SPACE_HOST] = INT64_MAX;
+    target.memory_bytes[HT_SPACE_DISK] = 1;
+    assert_reads_back(&target);
+}
+
+static void parse__takes_what_a_person_writes(void **state)
+{
+    (void)state;
+    ht_target target;
+    assert_int_equal(parse("{ // the small node\n\"isa\": \"avx2\", \"arch\": \"x86_64\", \"threads\": 4,\n"
+                           "\"memory\": {\"main\": 8e9, \"disk\": 0,}, }",
+                           &target),
+                     HT_OK);
+    ht_target want = {.name = "cpu", .arch = "x86_64", .isa = HT_ISA_AVX2, .threads = 4};
+    want.memory_bytes[HT_SPACE_MAIN] = 8000000000;
+    assert_same(&target, &want);
+}
+
+static void parse__names_file_line_and_nearest_key(void **state)
+{
+    (void)state;
+    assert_refused("{\"arch\": \"x86_64\", \"isa\": \"avx2\",\n  \"thread\": 4}",
+                   "node.json:2:13: a target has no key \"thread\"; did you mean \"threads\"?");
+    assert_refused("{\"arch\": \"x86_64\",\n\"memory\": {\"hots\": 4}}",
+                   "node.json:2:20: there is no memory \"hots\"; did you mean \"host\"?");
+    assert_refused("{\"something_else\": 1}", "node.json:1:20: a target has no key \"something_else\"");
+}
+
+static void parse__says_what_is_missing(void **state)
+{
+    (void)state;
+    assert_refused("{\"arch\": \"x86_64\", \"isa\": \"avx2\"}", "node.json:1:1: \"threads\" is missing");
+    assert_refused("{}", "node.json:1:1: \"arch\" is missing");
+    assert_refused("[]", "node.json:1:1: a target is an object, not an array");
+}
+
+static void parse__refuses_values_that_are_no_machine(void **state)
+{
+    (void)state;
+    assert_refused("{\"threads\": 0}", "node.json:1:13: threads must be an integer from 1 to 65536");
+    assert_refused("{\"threads\": 1.5}", "node.json:1:13: threads must be an integer from 1 to 65536");
+    assert_refused("{\"threads\": 1e30}", "node.json:1:13: threads must be an integer from 1 to 65536");
+    assert_refused("{\"isa\": \"sse9\"}", "node.json:1:9: isa \"sse9\" is none of portable, avx2, avx512");
+    assert_refused("{\"isa\": 2}", "node.json:1:9: isa is an integer, not a string");
+    assert_refused("{\"arch\": \"\"}", "node.json:1:10: arch must have 1 to 15 bytes");
+    assert_refused("{\"arch\": \"x86_64\\u0000\"}", "node.json:1:10: arch must have 1 to 15 bytes");
+    assert_refused("{\"arch\": \"a very long word for it\"}", "node.json:1:10: arch must have 1 to 15 bytes");
+    assert_refused("{\"memory\": 5}", "node.json:1:12: memory is an integer, not an object");
+    assert_refused("{\"memory\": {\"main\": -1}}", "node.json:1:21: memory.main must be bytes, 0 or more");
+    assert_refused("{\"arch\": \"aarch64\", \"isa\": \"avx2\", \"threads\": 1}", "node.json:1:28: aarch64 has no avx2");
+}
+
+static void parse__refuses_what_is_no_json(void **state)
+{
+    (void)state;
+    ht_target target;
+    assert_int_equal(parse("", &target), HT_EPARSE);
+    assert_int_equal(parse("{\"threads\": 1", &target), HT_EPARSE);
+    assert_int_equal(parse("{\"threads\": 1, \"threads\": 2}", &target), HT_EPARSE);
+    assert_non_null(strstr(ctx.message, "node.json:1:"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(here__has_the_contexts_isa_and_threads_and_some_memory),
+        cmocka_unit_test(print__reads_back),
+        cmocka_unit_test(parse__takes_what_a_person_writes),
+        cmocka_unit_test(parse__names_file_line_and_nearest_key),
+        cmocka_unit_test(parse__says_what_is_missing),
+        cmocka_unit_test(parse__refuses_values_that_are_no_machine),
+        cmocka_unit_test(parse__refuses_what_is_no_json),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,471 @@
+/* Every kernel row that this machine can run, on every sample of its op and several number types, against the op's f64
+ * reference on the same rounded inputs: values within a bound from the types and the length of the reduction, the same
+ * bits for any number of threads, strided operands where the row takes them, results over inputs where the op allows
+ * it, and nothing touched but the results. */
+#include "op_tests.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD_BYTES = 64, JUNK = 0xA5 };
+
+/* ---- number types ---- */
+
+typedef struct variant {
+    const char *name;
+    ht_dtype in_even, in_odd; /* what f32 inputs become, by position */
+    ht_dtype out;             /* what float results become; COUNT: as inferred or written */
+    bool as_written;
+} variant;
+
+static const variant variants[] = {
+    {.name = "as written", .out = HT_DTYPE_COUNT, .as_written = true},
+    {.name = "f64", .in_even = HT_F64, .in_odd = HT_F64, .out = HT_DTYPE_COUNT},
+    {.name = "f16", .in_even = HT_F16, .in_odd = HT_F16, .out = HT_DTYPE_COUNT},
+    {.name = "bf16", .in_even = HT_BF16, .in_odd = HT_BF16, .out = HT_DTYPE_COUNT},
+    {.name = "bf16 to f32", .in_even = HT_BF16, .in_odd = HT_BF16, .out = HT_F32},
+    {.name = "f32 to bf16", .in_even = HT_F32, .in_odd = HT_F32, .out = HT_BF16},
+    {.name = "f64 to f16", .in_even = HT_F64, .in_odd = HT_F64, .out = HT_F16},
+    {.name = "bf16 and f32", .in_even = HT_BF16, .in_odd = HT_F32, .out = HT_DTYPE_COUNT},
+    {.name = "f16 and bf16", .in_even = HT_F16, .in_odd = HT_BF16, .out = HT_F32},
+    {.name = "f8e4m3 to f32", .in_even = HT_F8E4M3, .in_odd = HT_F8E4M3, .out = HT_F32},
+};
+
+/* Turns the case into the variant and builds it; false where the op does not take it, or where it is one of the
+ * others. */
+static bool build_variant(op_case *c, const variant *v)
+{
+    c->variant = v->name;
+    if (v->as_written) return op_case_build(c);
+    ht_sample *s = &c->sample;
+    bool changed = false;
+    for (size_t i = 0; i < s->n_in; i++) {
+        ht_dtype dtype = i % 2 ? v->in_odd : v->in_even;
+        if (!s->given[i] || s->in[i].dtype != HT_F32) continue;
+        changed |= dtype != HT_F32;
+        s->in[i].dtype = dtype;
+    }
+    for (int i = 0; s->typed && i < c->op->n_out; i++)
+        if (s->want[i].dtype == HT_F32) {
+            s->want[i].dtype = v->out != HT_DTYPE_COUNT ? v->out : v->in_even;
+            changed |= s->want[i].dtype != HT_F32;
+        }
+    if (s->typed || v->out == HT_DTYPE_COUNT) return changed && op_case_build(c);
+    /* The inferred types first, to say them back with another float type. */
+    if (!op_case_build(c)) return false;
+    for (size_t i = 0; i < c->call->n_out; i++) {
+        s->want[i] = *c->call->out[i];
+        if (!ht_dtype_is_float(s->want[i].dtype) || s->want[i].dtype == v->out) continue;
+        s->want[i].dtype = v->out;
+        changed = true;
+    }
+    s->typed = true;
+    ht_graph_free(c->graph);
+    c->graph = NULL;
+    return changed && op_case_build(c);
+}
+
+/* ---- memory ---- */
+
+typedef enum layout { ROW_MAJOR, REVERSED, GAPPED, FIRST_REPEATED, LAST_REPEATED, LAYOUT_COUNT } layout;
+static const char *const layout_names[LAYOUT_COUNT] = {"row-major", "axes reversed in memory", "gaps between elements",
+                                                       "first axis repeated", "last axis repeated"};
+
+static ht_type type_in_layout(const ht_type *like, layout how)
+{
+    ht_type t = *like;
+    ht_type_row_major(&t);
+    if (how == REVERSED) {
+        int64_t stride = 1;
+        for (int axis = 0; axis < t.rank; axis++) {
+            t.stride[axis] = stride;
+            stride *= t.dim[axis];
+        }
+    }
+    if (how == GAPPED)
+        for (int axis = 0; axis < t.rank; axis++) t.stride[axis] *= 3;
+    if (how == FIRST_REPEATED && t.rank > 0) t.stride[0] = 0;
+    if (how == LAST_REPEATED && t.rank > 0) t.stride[t.rank - 1] = 0;
+    return t;
+}
+
+static int64_t element_offset(const ht_type *t, int64_t index)
+{
+    int64_t offset = 0;
+    for (int axis = t->rank - 1; axis >= 0; axis--) {
+        offset += index % t->dim[axis] * t->stride[axis];
+        index /= t->dim[axis];
+    }
+    return offset;
+}
+
+static size_t span_bytes(const ht_type *t)
+{
+    if (ht_type_elems(t) == 0) return 0;
+    int64_t last = 0;
+    for (int axis = 0; axis < t->rank; axis++) last += (t->dim[axis] - 1) * t->stride[axis];
+    return (size_t)(last + 1) * ht_dtype_bytes(t->dtype);
+}
+
+typedef struct buffer {
+    unsigned char *block; /* guard, data, guard; all junk at first */
+    unsigned char *data;
+    size_t bytes;
+} buffer;
+
+static buffer buffer_make(size_t bytes)
+{
+    size_t all = (bytes + 2 * GUARD_BYTES + 63) / 64 * 64;
+    buffer b = {.block = aligned_alloc(64, all), .bytes = bytes};
+    assert_non_null(b.block);
+    memset(b.block, JUNK, all);
+    b.data = b.block + GUARD_BYTES;
+    return b;
+}
+
+static bool all_junk(const unsigned char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] != JUNK) return false;
+    return true;
+}
+
+static bool guards_hold(const buffer *b)
+{
+    return all_junk(b->block, GUARD_BYTES) && all_junk(b->data + b->bytes, GUARD_BYTES);
+}
+
+/* Bytes between the elements of a strided result. */
+static bool gaps_hold(const buffer *b, const ht_type *t)
+{
+    unsigned char *copy = malloc(b->bytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, b->data, b->bytes);
+    size_t width = ht_dtype_bytes(t->dtype);
+    for (int64_t k = 0; k < ht_type_elems(t); k++) memset(copy + (size_t)element_offset(t, k) * width, JUNK, width);
+    bool held = all_junk(copy, b->bytes);
+    free(copy);
+    return held;
+}
+
+/* ---- one launch ---- */
+
+/* A call of its own, so that strides can be changed, and buffers for it. */
+typedef struct launch_room {
+    ht_type in_type[HT_SAMPLE_MAX], out_type[8];
+    const ht_type *in_types[HT_SAMPLE_MAX], *out_types[8];
+    ht_call call;
+    buffer in[HT_SAMPLE_MAX], out[8], before[HT_SAMPLE_MAX];
+    int over[8]; /* result i is written over this input; -1: memory of its own */
+} launch_room;
+
+static void room_types(launch_room *r, const ht_call *call, layout in_layout, layout out_layout)
+{
+    memset(r, 0, sizeof *r);
+    r->call = *call;
+    for (size_t i = 0; i < call->n_in; i++) {
+        if (!call->in[i]) continue;
+        r->in_type[i] = type_in_layout(call->in[i], in_layout);
+        r->in_types[i] = &r->in_type[i];
+    }
+    for (size_t i = 0; i < call->n_out; i++) {
+        r->out_type[i] = type_in_layout(call->out[i], out_layout);
+        r->out_types[i] = &r->out_type[i];
+        r->over[i] = -1;
+    }
+    r->call.in = r->in_types;
+    r->call.out = r->out_types;
+}
+
+static void room_buffers(launch_room *r, const op_arrays *a)
+{
+    for (size_t i = 0; i < r->call.n_in; i++) {
+        const ht_type *t = r->in_types[i];
+        if (!t) continue;
+        r->in[i] = buffer_make(span_bytes(t));
+        for (int64_t k = 0; k < ht_type_elems(t); k++)
+            ht_store_f64(r->in[i].data, t->dtype, element_offset(t, k), a->in[i][k]);
+        r->before[i] = buffer_make(span_bytes(t));
+        memcpy(r->before[i].data, r->in[i].data, r->in[i].bytes);
+    }
+    for (size_t i = 0; i < r->call.n_out; i++) r->out[i] = buffer_make(span_bytes(r->out_types[i]));
+}
+
+static void room_free(launch_room *r)
+{
+    for (size_t i = 0; i < r->call.n_in; i++) {
+        free(r->in[i].block);
+        free(r->before[i].block);
+    }
+    for (size_t i = 0; i < r->call.n_out; i++) free(r->out[i].block);
+}
+
+static const buffer *result_buffer(const launch_room *r, size_t i)
+{
+    return r->over[i] < 0 ? &r->out[i] : &r->in[r->over[i]];
+}
+
+static void check_untouched(const op_case *c, const ht_kernel *k, const launch_room *r, const buffer *workspace)
+{
+    if (!guards_hold(workspace)) op_case_fail(c, "%s writes outside its workspace", k->name);
+    for (size_t i = 0; i < r->call.n_in; i++) {
+        bool over = false;
+        for (size_t o = 0; o < r->call.n_out; o++) over |= r->over[o] == (int)i;
+        if (!r->in_types[i]) continue;
+        if (!guards_hold(&r->in[i])) op_case_fail(c, "%s writes outside input %zu", k->name, i);
+        if (!over && memcmp(r->in[i].data, r->before[i].data, r->in[i].bytes) != 0)
+            op_case_fail(c, "%s changes input %zu", k->name, i);
+    }
+    for (size_t i = 0; i < r->call.n_out; i++) {
+        if (!guards_hold(&r->out[i])) op_case_fail(c, "%s writes outside result %zu", k->name, i);
+        if (r->over[i] < 0 && !gaps_hold(&r->out[i], r->out_types[i]))
+            op_case_fail(c, "%s writes between the elements of result %zu", k->name, i);
+    }
+}
+
+static void launch(const op_case *c, const ht_kernel *k, launch_room *r, const ht_target *target, ht_pool *pool)
+{
+    const void *in[HT_SAMPLE_MAX];
+    void *out[8];
+    for (size_t i = 0; i < r->call.n_in; i++) in[i] = r->in_types[i] ? r->in[i].data : NULL;
+    for (size_t i = 0; i < r->call.n_out; i++) out[i] = result_buffer(r, i)->data;
+    int64_t bytes = k->workspace ? k->workspace(&r->call, target) : 0;
+    if (bytes < 0) op_case_fail(c, "%s asks for %" PRId64 " bytes of workspace", k->name, bytes);
+    buffer workspace = buffer_make((size_t)bytes);
+    k->run(&(ht_launch){.call = &r->call, .in = in, .out = out, .workspace = workspace.data, .pool = pool});
+    check_untouched(c, k, r, &workspace);
+    free(workspace.block);
+}
+
+/* ---- how far off a result may be ---- */
+
+/* The smallest step of the type. */
+static double smallest_step(ht_dtype dtype)
+{
+    switch (dtype) {
+    case HT_F32:
+        return 0x1p-149;
+    case HT_F16:
+        return 0x1p-24;
+    case HT_BF16:
+        return 0x1p-133;
+    case HT_F8E4M3:
+        return 0x1p-9;
+    case HT_F8E5M2:
+        return 0x1p-16;
+    default:
+        return 0;
+    }
+}
+
+typedef struct bound {
+    bool exact;
+    double relative, absolute;
+} bound;
+
+/* relative: the one rounding to the result's type. absolute: what `real` arithmetic of K operations per element may
+ * lose; errors of a sum grow like √K, and are measured against the largest thing around. */
+static bound bound_of(const op_case *c, const op_arrays *a, size_t result)
+{
+    const ht_call *call = c->call;
+    ht_dtype dtype = call->out[result]->dtype;
+    if (!ht_dtype_is_float(dtype) || c->op->prec == HT_PREC_MOVE) return (bound){.exact = true};
+    bool wide = false;
+    double scale = 0, outputs = 0;
+    for (size_t i = 0; i < call->n_in; i++) {
+        if (!call->in[i] || !ht_dtype_is_float(call->in[i]->dtype)) continue;
+        wide |= call->in[i]->dtype == HT_F64;
+        if (c->op->prec != HT_PREC_POINT) scale = fmax(scale, op_largest(a->in[i], ht_type_elems(call->in[i])));
+    }
+    for (size_t i = 0; i < call->n_out; i++) {
+        wide |= call->out[i]->dtype == HT_F64;
+        outputs = fmax(outputs, (double)ht_type_elems(call->out[i]));
+    }
+    scale = fmax(scale, op_largest(a->out[result], ht_type_elems(call->out[result])));
+    double per_element = fmax(1, ht_call_cost(call).flops / fmax(1, outputs));
+    double unit = op_unit_roundoff(wide ? HT_F64 : HT_F32);
+    return (bound){.relative = 1.001 * op_unit_roundoff(dtype),
+                   .absolute = 8 * unit * sqrt(per_element) * scale + smallest_step(dtype)};
+}
+
+static bool close_enough(const bound *b, ht_dtype dtype, double got, double want)
+{
+    double rounded = ht_round_to(dtype, want);
+    if (got == rounded || (isnan(got) && isnan(rounded))) return true;
+    if (b->exact || !isfinite(got)) return false;
+    return fabs(got - want) <= b->relative * fabs(want) + b->absolute;
+}
+
+static void check_values(const op_case *c, const ht_kernel *k, const launch_room *r, const op_arrays *a)
+{
+    for (size_t i = 0; i < r->call.n_out; i++) {
+        const ht_type *t = r->out_types[i];
+        bound b = bound_of(c, a, i);
+        for (int64_t e = 0; e < ht_type_elems(t); e++) {
+            double got = ht_load_f64(result_buffer(r, i)->data, t->dtype, element_offset(t, e));
+            if (!close_enough(&b, t->dtype, got, a->out[i][e]))
+                op_case_fail(c, "%s: result %zu, element %" PRId64 " is %.17g, not %.17g (off by %.3g, allowed %.3g)",
+                             k->name, i, e, got, a->out[i][e], fabs(got - a->out[i][e]),
+                             b.relative * fabs(a->out[i][e]) + b.absolute);
+        }
+    }
+}
+
+/* ---- the checks of one row on one case ---- */
+
+typedef struct pools {
+    ht_pool *two, *four;
+} pools;
+static pools shared_pools;
+
+static void check_same_bits(const op_case *c, const ht_kernel *k, const launch_room *a, const launch_room *b,
+                            const char *what)
+{
+    for (size_t i = 0; i < a->call.n_out; i++)
+        if (memcmp(result_buffer(a, i)->data, result_buffer(b, i)->data, a->out[i].bytes) != 0)
+            op_case_fail(c, "%s: result %zu has other bits %s", k->name, i, what);
+}
+
+static void check_threads(const op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a,
+                          const launch_room *alone)
+{
+    ht_pool *many[] = {shared_pools.two, shared_pools.four};
+    const char *const names[] = {"with 2 threads", "with 4 threads"};
+    for (size_t i = 0; i < 2; i++) {
+        launch_room r;
+        room_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
+        room_buffers(&r, a);
+        launch(c, k, &r, target, many[i]);
+        check_same_bits(c, k, alone, &r, names[i]);
+        room_free(&r);
+    }
+}
+
+static void check_layout(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a, layout in,
+                         layout out)
+{
+    launch_room r;
+    room_types(&r, c->call, in, out);
+    if (k->can && k->can(&r.call, target)) return;
+    room_buffers(&r, a);
+    /* Where an axis repeats, elements share an address: what lies there in the end is the input. */
+    op_arrays seen;
+    op_arrays_make(&seen, c);
+    for (size_t i = 0; i < r.call.n_in; i++)
+        for (int64_t e = 0; r.in_types[i] && e < ht_type_elems(r.in_types[i]); e++)
+            seen.in[i][e] = ht_load_f64(r.in[i].data, r.in_type[i].dtype, element_offset(&r.in_type[i], e));
+    op_arrays_reference(&seen, c);
+    const char *plain = c->variant;
+    char text[128];
+    snprintf(text, sizeof text, "%s, inputs: %s, results: %s", plain, layout_names[in], layout_names[out]);
+    c->variant = text;
+    launch(c, k, &r, target, NULL);
+    check_values(c, k, &r, &seen);
+    c->variant = plain;
+    room_free(&r);
+}
+
+static void check_layouts(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a)
+{
+    for (layout in = ROW_MAJOR; in < LAYOUT_COUNT; in++)
+        for (layout out = ROW_MAJOR; out <= GAPPED; out++)
+            if (in != ROW_MAJOR || out != ROW_MAJOR) check_layout(c, k, target, a, in, out);
+}
+
+static void launch_over(const op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a,
+                        const launch_room *alone, const int over[8])
+{
+    launch_room r;
+    room_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
+    memcpy(r.over, over, sizeof r.over);
+    room_buffers(&r, a);
+    launch(c, k, &r, target, NULL);
+    check_same_bits(c, k, alone, &r, "when it is written over an input");
+    room_free(&r);
+}
+
+/* Each result over each input of its type, then all results over different inputs at once. */
+static void check_in_place(const op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a,
+                           const launch_room *alone)
+{
+    if (!(c->op->flags & HT_OP_INPLACE)) return;
+    int none[8] = {-1, -1, -1, -1, -1, -1, -1, -1}, all[8];
+    memcpy(all, none, sizeof all);
+    unsigned taken = 0;
+    for (size_t o = 0; o < c->call->n_out; o++)
+        for (size_t i = 0; i < c->call->n_in; i++) {
+            if (!c->call->in[i] || !ht_type_same(c->call->in[i], c->call->out[o])) continue;
+            int one[8];
+            memcpy(one, none, sizeof one);
+            one[o] = (int)i;
+            launch_over(c, k, target, a, alone, one);
+            if (all[o] >= 0 || taken >> i & 1) continue;
+            all[o] = (int)i;
+            taken |= 1u << i;
+        }
+    launch_over(c, k, target, a, alone, all);
+}
+
+static void check_row(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a, bool layouts)
+{
+    launch_room alone;
+    room_types(&alone, c->call, ROW_MAJOR, ROW_MAJOR);
+    room_buffers(&alone, a);
+    launch(c, k, &alone, target, NULL);
+    check_values(c, k, &alone, a);
+    check_threads(c, k, target, a, &alone);
+    check_in_place(c, k, target, a, &alone);
+    room_free(&alone);
+    if (layouts) check_layouts(c, k, target, a);
+}
+
+static void check_case(op_case *c, bool layouts)
+{
+    ht_context *ctx = op_tests_context();
+    op_arrays a;
+    op_arrays_make(&a, c);
+    op_arrays_reference(&a, c);
+    unsigned ran = 0;
+    for (size_t i = 0; i < ctx->kernel_count; i++) {
+        const ht_kernel *k = ctx->kernels[i];
+        ht_target target = {.name = "test", .isa = k->isa, .threads = 1};
+        if (strcmp(k->op, c->op->name) != 0 || k->isa > ht_cpu_isa()) continue;
+        if (k->can && k->can(c->call, &target)) continue;
+        ran |= 1u << k->isa;
+        check_row(c, k, &target, &a, layouts);
+    }
+    if (!(ran >> HT_ISA_PORTABLE & 1)) {
+        ht_text why = {0};
+        ht_target target = {.name = "test", .isa = HT_ISA_PORTABLE, .threads = 1};
+        ht_kernel_choose(ctx, c->call, &target, &why);
+        op_case_fail(c, "no portable kernel takes it: %s", why.data ? why.data : "there is none");
+    }
+}
+
+static void kernels_match_the_reference(void **state)
+{
+    const ht_op *op = *state;
+    for (size_t s = 0; op->samples && op->samples[s]; s++)
+        for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+            op_case c;
+            op_case_parse(&c, op, op->samples[s]);
+            if (build_variant(&c, &variants[v]))
+                check_case(&c, v == 0 || variants[v].in_even == HT_BF16);
+            else if (variants[v].as_written)
+                op_case_fail(&c, "the builder refuses it: %s", ht_context_message(op_tests_context()));
+            op_case_free(&c);
+        }
+}
+
+int main(void)
+{
+    shared_pools = (pools){ht_pool_create(2), ht_pool_create(4)};
+    if (!shared_pools.two || !shared_pools.four) return 1;
+    int failures = op_tests_run("kernels match the reference", kernels_match_the_reference, NULL);
+    ht_pool_free(shared_pools.two);
+    ht_pool_free(shared_pools.four);
+    return failures;
+}

@@ -1,0 +1,334 @@
+/* Whole steps through the public API. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tiny_model.h"
+#include "train/train.h"
+
+enum { TOKENS = TINY_BATCH * TINY_TIME, TABLE = TINY_VOCAB * TINY_WIDTH };
+
+typedef struct world {
+    ht_context *ctx;
+    ht_graph *g;
+    ht_plan *plan;
+    ht_session *s;
+} world;
+
+static void must(const world *w, ht_status status)
+{
+    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
+    assert_int_equal(status, HT_OK);
+}
+
+static world start(int threads, double dropout, const ht_train_opts *train, bool canaries)
+{
+    world w = {0};
+    ht_context_opts opts = HT_CONTEXT_OPTS;
+    opts.threads = threads;
+    assert_int_equal(ht_context_create(&w.ctx, &opts), HT_OK);
+    must(&w, ht_graph_create(&w.g, w.ctx));
+    tiny_build(w.g, dropout);
+    must(&w, ht_graph_train(w.g, train));
+    ht_plan_opts plan_opts = HT_PLAN_OPTS;
+    plan_opts.canaries = canaries;
+    must(&w, ht_plan_create(&w.plan, w.g, &plan_opts));
+    ht_session_opts session_opts = HT_SESSION_OPTS;
+    session_opts.seed = 42;
+    must(&w, ht_session_create(&w.s, w.plan, &session_opts));
+    return w;
+}
+
+static void stop(world *w)
+{
+    ht_session_free(w->s);
+    ht_plan_free(w->plan);
+    ht_graph_free(w->g);
+    ht_context_free(w->ctx);
+}
+
+static void feed(const world *w, int which)
+{
+    int32_t token[TOKENS], label[TOKENS];
+    tiny_tokens(which, token, label);
+    must(w, ht_session_write(w->s, "token", token, sizeof token));
+    must(w, ht_session_write(w->s, "label", label, sizeof label));
+}
+
+static float step(const world *w, int which)
+{
+    float loss;
+    feed(w, which);
+    must(w, ht_session_run(w->s, "train"));
+    must(w, ht_session_read(w->s, "loss", &loss, sizeof loss));
+    return loss;
+}
+
+static void session__training_lowers_the_loss(void **state)
+{
+    (void)state;
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.lr = 1e-2;
+    world w = start(2, 0, &opts, false);
+    float first = step(&w, 0), last = 0;
+    for (int i = 1; i < 60; i++) last = step(&w, 0);
+    assert_true(first > 1.5f && last < 0.2f * first);
+    stop(&w);
+}
+
+/* One seed gives one result, whatever the number of threads and with guards on or off. */
+static void session__same_bits_for_any_number_of_threads_and_on_a_rerun(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 2, 4, 1, 2};
+    float first_loss[6], first_table[TABLE];
+    for (size_t run = 0; run < 5; run++) {
+        float loss[6], table[TABLE];
+        world w = start(threads[run], 0.2, NULL, run == 4);
+        for (int i = 0; i < 6; i++) loss[i] = step(&w, i);
+        must(&w, ht_session_read(w.s, "table", table, sizeof table));
+        if (run == 0) {
+            memcpy(first_loss, loss, sizeof loss);
+            memcpy(first_table, table, sizeof table);
+        }
+        assert_memory_equal(loss, first_loss, sizeof loss);
+        assert_memory_equal(table, first_table, sizeof table);
+        stop(&w);
+    }
+}
+
+static void session__dropout_draws_anew_each_step(void **state)
+{
+    (void)state;
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.lr = 1e-12;
+    world w = start(1, 0.5, &opts, false);
+    float a = step(&w, 0), b = step(&w, 0);
+    assert_true(fabsf(a - b) > 1e-4f);
+    stop(&w);
+}
+
+/* Two micro-batches of weight one half are the mean of their gradients. */
+static void session__accumulated_gradients_are_the_mean_of_micro_batches(void **state)
+{
+    (void)state;
+    float one[2][TABLE], both[TABLE];
+    for (int i = 0; i < 2; i++) {
+        world w = start(1, 0, NULL, false);
+        feed(&w, i);
+        must(&w, ht_session_run(w.s, "micro_first"));
+        must(&w, ht_session_read(w.s, "table.grad", one[i], sizeof one[i]));
+        stop(&w);
+    }
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.accumulate = 2;
+    world w = start(1, 0, &opts, false);
+    feed(&w, 0);
+    must(&w, ht_session_run(w.s, "micro_first"));
+    feed(&w, 1);
+    must(&w, ht_session_run(w.s, "micro"));
+    must(&w, ht_session_read(w.s, "table.grad", both, sizeof both));
+    for (int i = 0; i < TABLE; i++) assert_float_equal(both[i], (one[0][i] + one[1][i]) / 2, 1e-6f);
+    stop(&w);
+}
+
+static void session__a_step_with_infinite_gradients_changes_nothing(void **state)
+{
+    (void)state;
+    world w = start(2, 0, NULL, false);
+    step(&w, 0);
+    float before[TABLE], after[TABLE], seed = INFINITY;
+    bool applied = true;
+    int64_t count = 0;
+    must(&w, ht_session_read(w.s, "table", before, sizeof before));
+    must(&w, ht_session_write(w.s, "seed", &seed, sizeof seed));
+    step(&w, 1);
+    must(&w, ht_session_read(w.s, "table", after, sizeof after));
+    must(&w, ht_session_read(w.s, "applied_now", &applied, sizeof applied));
+    must(&w, ht_session_read(w.s, "applied", &count, sizeof count));
+    assert_memory_equal(before, after, sizeof before);
+    assert_false(applied);
+    assert_int_equal(count, 1);
+    stop(&w);
+}
+
+static void session__clipping_bounds_the_update(void **state)
+{
+    (void)state;
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.optimizer = "sgd";
+    opts.lr = 1;
+    opts.clip = 0.01;
+    world w = start(1, 0, &opts, false);
+    float before[TABLE], after[TABLE], norm;
+    must(&w, ht_session_read(w.s, "table", before, sizeof before));
+    step(&w, 0);
+    must(&w, ht_session_read(w.s, "table", after, sizeof after));
+    must(&w, ht_session_read(w.s, "grad_norm", &norm, sizeof norm));
+    double moved = 0;
+    for (int i = 0; i < TABLE; i++) moved += pow((double)after[i] - before[i], 2);
+    assert_true(norm > 0.1f);
+    assert_true(sqrt(moved) <= 0.0101 && sqrt(moved) > 0.001);
+    stop(&w);
+}
+
+/* Against the interpreter, from the same graph: the executor computes what the ops say. */
+static void session__steps_agree_with_the_interpreter(void **state)
+{
+    (void)state;
+    world w = start(2, 0.1, NULL, true);
+    ht_reference *ref;
+    must(&w, ht_reference_create(&ref, w.g, true, 42));
+    for (int i = 0; i < 3; i++) {
+        int32_t token[TOKENS], label[TOKENS];
+        tiny_tokens(i, token, label);
+        w.g->segment = (uint32_t)ht_segment_find(w.g, "micro_first");
+        double *ref_token = ht_reference_value(ref, ht_find(w.g, "token"));
+        double *ref_label = ht_reference_value(ref, ht_find(w.g, "label"));
+        for (int k = 0; k < TOKENS; k++) ref_token[k] = token[k], ref_label[k] = label[k];
+        must(&w, ht_reference_run(ref, (uint32_t)ht_segment_find(w.g, "micro_first")));
+        double loss = *ht_reference_output(ref, "loss");
+        must(&w, ht_reference_run(ref, (uint32_t)ht_segment_find(w.g, "update")));
+        assert_float_equal(step(&w, i), (float)loss, 2e-4f * fabsf((float)loss));
+    }
+    ht_reference_free(ref);
+    stop(&w);
+}
+
+static void session__bad_names_and_sizes_are_errors_that_name_them(void **state)
+{
+    (void)state;
+    world w = start(1, 0, NULL, false);
+    float x = 0;
+    assert_int_equal(ht_session_read(w.s, "nothing", &x, sizeof x), HT_EINVAL);
+    assert_non_null(strstr(ht_context_message(w.ctx), "nothing"));
+    assert_int_equal(ht_session_read(w.s, "table", &x, sizeof x), HT_ESHAPE);
+    assert_non_null(strstr(ht_context_message(w.ctx), "table"));
+    assert_int_equal(ht_session_run(w.s, "trian"), HT_EINVAL);
+    assert_non_null(strstr(ht_context_message(w.ctx), "trian"));
+    stop(&w);
+}
+
+/* ---- a kernel that writes past its result ---- */
+
+static ht_status rogue_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    (void)ctx;
+    out[0] = *call->in[0];
+    return HT_OK;
+}
+
+static void rogue_run(const ht_launch *launch)
+{
+    memset(launch->out[0], 1, (size_t)ht_type_bytes(launch->call->out[0]) + 1);
+}
+
+static const char *rogue_can(const ht_call *call, const ht_target *target)
+{
+    (void)call;
+    (void)target;
+    return NULL;
+}
+
+static const ht_op rogue_op = {.size = sizeof(ht_op), .name = "rogue", .min_in = 1, .max_in = 1, .n_out = 1,
+                               .infer = rogue_infer, .no_grad = "a test"};
+static const ht_kernel rogue_kernel = {.size = sizeof(ht_kernel), .op = "rogue", .name = "rogue.test",
+                                       .can = rogue_can, .run = rogue_run};
+
+static void session__a_canary_catches_a_kernel_that_writes_too_far(void **state)
+{
+    (void)state;
+    world w = {0};
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    must(&w, ht_op_add(w.ctx, &rogue_op));
+    must(&w, ht_kernel_add(w.ctx, &rogue_kernel));
+    must(&w, ht_graph_create(&w.g, w.ctx));
+    ht_scope_push(w.g, "deep.inside");
+    ht_val x = ht_input(w.g, "x", HT_F32, 1, (int64_t[]){5});
+    ht_output(w.g, "y", ht_neg(w.g, ht_emit1(w.g, "rogue", NULL, HT_VALS(x), HT_NO_ATTRS)));
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    opts.canaries = true;
+    must(&w, ht_plan_create(&w.plan, w.g, &opts));
+    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    assert_int_equal(ht_session_run(w.s, "forward"), HT_EVERIFY);
+    assert_non_null(strstr(ht_context_message(w.ctx), "rogue.test"));
+    assert_non_null(strstr(ht_context_message(w.ctx), "deep.inside"));
+    stop(&w);
+}
+
+/* ---- what the plan promises ---- */
+
+static size_t count_kernels(const ht_plan *plan, const char *segment, const char *op)
+{
+    const ht_plan_segment *s = &plan->segments[ht_plan_segment_find(plan, segment)];
+    size_t count = 0;
+    for (size_t i = 0; i < s->instr_count; i++) count += strcmp(s->instrs[i].call->op->name, op) == 0;
+    return count;
+}
+
+static void plan__gradients_and_updates_are_stored_where_they_are_made(void **state)
+{
+    (void)state;
+    world w = start(1, 0, NULL, false);
+    assert_int_equal(count_kernels(w.plan, "update", "copy"), 0);
+    assert_int_equal(count_kernels(w.plan, "update", "adam"), 1);
+    stop(&w);
+}
+
+static void plan__prints_a_ledger_whose_parts_add_up(void **state)
+{
+    (void)state;
+    world w = start(1, 0, NULL, false);
+    char *text;
+    must(&w, ht_plan_print(&text, w.plan));
+    assert_non_null(strstr(text, "optimizer"));
+    assert_non_null(strstr(text, "segment update"));
+    int64_t sum = 0;
+    for (int a = 0; a < HT_AREA_COUNT; a++) sum += w.plan->area_bytes[a];
+    assert_int_equal(ht_plan_bytes(w.plan), sum);
+    /* AdamW keeps two moments of the size of the parameters. */
+    assert_int_equal(w.plan->heading_bytes[HT_HEADING_OPTIMIZER], 2 * w.plan->heading_bytes[HT_HEADING_PARAMETERS]);
+    free(text);
+    stop(&w);
+}
+
+static void plan__can_be_made_for_another_machine(void **state)
+{
+    (void)state;
+    world w = start(1, 0, NULL, false);
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    opts.target = "{\"name\": \"elsewhere\", \"arch\": \"x86_64\", \"isa\": \"portable\", \"threads\": 3}";
+    ht_plan *plan;
+    must(&w, ht_plan_create(&plan, w.g, &opts));
+    for (size_t i = 0; i < plan->segment_count; i++)
+        for (size_t k = 0; k < plan->segments[i].instr_count; k++)
+            assert_int_equal(plan->segments[i].instrs[k].kernel->isa, HT_ISA_PORTABLE);
+    assert_string_equal(plan->target.name, "elsewhere");
+    ht_plan_free(plan);
+    stop(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(session__training_lowers_the_loss),
+        cmocka_unit_test(session__same_bits_for_any_number_of_threads_and_on_a_rerun),
+        cmocka_unit_test(session__dropout_draws_anew_each_step),
+        cmocka_unit_test(session__accumulated_gradients_are_the_mean_of_micro_batches),
+        cmocka_unit_test(session__a_step_with_infinite_gradients_changes_nothing),
+        cmocka_unit_test(session__clipping_bounds_the_update),
+        cmocka_unit_test(session__steps_agree_with_the_interpreter),
+        cmocka_unit_test(session__bad_names_and_sizes_are_errors_that_name_them),
+        cmocka_unit_test(session__a_canary_catches_a_kernel_that_writes_too_far),
+        cmocka_unit_test(plan__gradients_and_updates_are_stored_where_they_are_made),
+        cmocka_unit_test(plan__prints_a_ledger_whose_parts_add_up),
+        cmocka_unit_test(plan__can_be_made_for_another_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
