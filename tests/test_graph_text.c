@@ -112,18 +112,20 @@ static const char *const canonical[] = {
     "\nsegment other () -> () {\n}\n"
     "\nprogram train { update other*3 update }\n"
     "\nprogram empty-not:this/1 { other }\n",
-    /* Names, numbers, optional operands, several results, lists, strings, every attribute of a node. */
-    "\nsegment forward (%x f32[4,6] init=normal(0,1), %i i64[4], %s i64[]) -> (loss=%0, again=%0, in=%x) {\n"
+    /* Names, numbers, optional operands, several results, lists, strings. */
+    "\nsegment forward (%x f32[4,6] init=normal(0,1), %i i64[4], %s i64[], %b f32[6]) -> (loss=%0, again=%0, in=%x) {\n"
     "  %0, %lse = cross_entropy f32[], f32[4] (%x, %i) label_smoothing=0.1 at=\"head \\\"q\\\" \\\\ \\x01\"\n"
-    "  %h = layernorm bf16[4,6] (%x, _, %b0) role=bwd_act from=%0\n"
-    "  %b0.x = random_uniform f32[2] (%s, %s, %s) low=-inf high=1 site=\"a b\" keep\n"
+    "  %1, %2, %3 = layernorm bf16[4,6], f32[4], f32[4] (%x, _, %b) role=bwd_act from=%0\n"
+    "  %r.x = random_uniform f32[2] (%s, %s, %s) low=-1e+300 site=\"a b\" keep\n"
+    "  %4 = constant f64[2,2]@host () data=[0,-0,0.1,1e+300]\n"
+    "  %5 = sum f32[4] (%x) axes=[1] role=bwd_weight region=12 keep\n"
     "}\n",
 };
 
 static void canonical_text__prints_as_it_was(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof canonical / sizeof canonical[0]; i++) {
         ht_graph *g = parse(canonical[i]);
         char *text = print(g);
         assert_string_equal(text, canonical[i]);
@@ -157,24 +159,17 @@ static void free_text__becomes_canonical(void **state)
 static void attributes_of_every_node__survive(void **state)
 {
     (void)state;
-    static const char text[] = "\nsegment forward (%x f32[4,6], %i i64[4]) -> (loss=%0) {\n"
-                               "  %0, %lse = cross_entropy f32[], f32[4] (%x, %i) region=3 at=\"a \\\"q\\\" \\\\ \\x01\"\n"
-                               "  %h = layernorm bf16[4,6] (%x, _, %lse6) role=bwd_act region=1 keep from=%0\n"
-                               "}\n";
-    char *fixed = malloc(sizeof text), *at;
-    assert_non_null(fixed);
-    memcpy(fixed, text, sizeof text);
-    at = strstr(fixed, "_, %lse6"); /* layernorm's shift is [6]: none instead */
-    memcpy(at, "_       ", 8);
-    ht_graph *g = parse(fixed);
+    ht_graph *g = parse("segment forward (%x f32[4,6], %i i64[4]) -> (loss=%0) {\n"
+                        "  %0, %lse = cross_entropy f32[], f32[4] (%x, %i) region=3 at=\"a \\\"q\\\" \\\\ \\x01\"\n"
+                        "  %h = neg bf16[4,6] (%x) role=bwd_act region=1 keep from=%0 was=0x00000000000000ff\n"
+                        "}\n");
     const ht_node *a = &g->nodes[g->segments[0].nodes[0]], *b = &g->nodes[g->segments[0].nodes[1]];
     assert_string_equal(a->site, "a \"q\" \\ \x01");
     assert_int_equal(a->region, 3);
     assert_int_equal(b->origin, g->segments[0].nodes[0]);
-    assert_true(b->keep && b->region == 1 && b->role == HT_ROLE_BWD_ACT);
+    assert_true(b->keep && b->region == 1 && b->role == HT_ROLE_BWD_ACT && b->was == 255);
     check_round_trip(g);
     ht_graph_free(g);
-    free(fixed);
 }
 
 static void numbers__read_back_to_the_bit(void **state)
@@ -208,32 +203,32 @@ typedef struct hostile_text {
 #define IN_SEGMENT(body) "segment s (%x f32[4,6], %i i64[4]) -> () {\n" body "\n}\n"
 
 static const hostile_text hostile[] = {
-    {"nonsense", "1:9", "'state', 'segment' or 'program' expected, found 'nonsense'"},
+    {"nonsense", "1:1", "'state', 'segment' or 'program' expected, found 'nonsense'"},
     {"\n\n  $", "3:3", "expected, found '$'"},
     {"\x01", "1:1", "found \\x01"},
     {"state", "1:6", "'%' expected, found the end"},
     {"state %", "1:8", "a value's name expected"},
-    {"state %7 f32[]", "1:15", "state name '7'"},
+    {"state %7 f32[]", "1:7", "state name '7'"},
     {"state %a f33[]", "1:10", "'f33' is no number type"},
     {"state %a f32", "1:13", "'[' expected"},
     {"state %a f32[", "1:14", "is no integer"},
-    {"state %a f32[-1]", "1:17", "is negative"},
+    {"state %a f32[-1]", "1:10", "is negative"},
     {"state %a f32[1,]", "1:16", "is no integer"},
     {"state %a f32[1 2]", "1:16", "',' expected"},
-    {"state %a f32[9223372036854775807]", "1:34", "larger than any memory"},
+    {"state %a f32[9223372036854775807]", "1:10", "larger than any memory"},
     {"state %a f32[9223372036854775808]", "1:14", "is no integer"},
-    {"state %a f32[4611686018427387904,0,4]", "1:38", "larger than any memory"},
-    {"state %a f32[1,1,1,1,1,1,1,1,1]", "1:30", "more than 8 axes"},
-    {"state %a f32[]@moon", "1:20", "'moon' is no memory"},
-    {"state %a f32[] heading=feet", "1:28", "no heading 'feet'"},
+    {"state %a f32[4611686018427387904,0,4]", "1:10", "larger than any memory"},
+    {"state %a f32[1,1,1,1,1,1,1,1,1]", "1:29", "more than 8 axes"},
+    {"state %a f32[]@moon", "1:16", "'moon' is no memory"},
+    {"state %a f32[] heading=feet", "1:24", "no heading 'feet'"},
     {"state %a f32[] heading feet", "1:24", "'=' expected"},
-    {"state %a f32[] init=poisson(1,2)", "1:32", "no init 'poisson'"},
+    {"state %a f32[] init=poisson(1,2)", "1:21", "no init 'poisson'"},
     {"state %a f32[] init=constant(x)", "1:30", "'x' is no number"},
     {"state %a f32[] init=constant(1", "1:31", "')' expected"},
     {"state %a f32[] init=normal(1)", "1:29", "',' expected"},
-    {"state %a f32[] blue", "1:20", "expected, found 'blue'"},
-    {"state %a f32[]\nstate %a f32[]", "2:15", "state 'a' exists already"},
-    {"state %a f32[4]\nstate %b f32[2]{%c, 0, [1]}", "2:19", "%c is not defined"},
+    {"state %a f32[] blue", "1:16", "expected, found 'blue'"},
+    {"state %a f32[]\nstate %a f32[]", "2:7", "state 'a' exists already"},
+    {"state %a f32[4]\nstate %b f32[2]{%c, 0, [1]}", "2:18", "%c is not defined"},
     {"state %a f32[4]\nstate %b f32[2]{%a, 3, [1]}", "", "the view leaves its base"},
     {"state %a f32[4]\nstate %b f32[2]{%a, 0, [9223372036854775807]}", "", "the view leaves its base"},
     {"state %a f32[4]\nstate %b f32[2]{%a, 0, [-1]}", "", "the view leaves its base"},
@@ -241,93 +236,95 @@ static const hostile_text hostile[] = {
     {"state %a f32[4]\nstate %b f32[2,1]{%a, 0, [1]}", "2:28", "',' expected"},
     {"state %a f32[4]\nstate %b f16[2]{%a, 0, [1]}", "", "a view has its base's number type"},
     {"state %a f32[4]\nstate %b f32[4]{%a, 0, [1]}\nstate %c f32[2]{%b, 0, [1]}", "", "is no view"},
-    {"state %a f32[4]{%a, 0, [1]}", "1:19", "%a is not defined"},
+    {"state %a f32[4]{%a, 0, [1]}", "1:18", "%a is not defined"},
     {"segment", "1:8", "a segment's name expected"},
-    {"segment 12 ()", "1:11", "segment name '12'"},
+    {"segment 12 ()", "1:9", "segment name '12'"},
     {"segment s", "1:10", "'(' expected"},
     {"segment s (", "1:12", "'%' expected"},
     {"segment s (%x)", "1:14", "'' is no number type"},
-    {"segment s (%x f32[] init=zero", "1:30", "'(' expected"},
-    {"segment s (%x f32[] role=fwd)", "1:25", "an input has no 'role'"},
-    {"segment s (%x f32[], %x f32[])", "1:30", "the name is taken"},
-    {"state %x f32[] segment s (%x f32[])", "1:35", "the name is taken"},
-    {"segment s () - () {}", "1:14", "'>' expected"},
-    {"segment s () -> (%y) {}", "1:24", "output %y is not defined"},
+    {"segment s (%x f32[] init=zero", "1:26", "no init 'zero'"},
+    {"segment s (%x f32[] role=fwd)", "1:21", "an input has no 'role'"},
+    {"segment s (%x f32[], %x f32[])", "1:22", "the name is taken"},
+    {"state %x f32[] segment s (%x f32[])", "1:27", "the name is taken"},
+    {"segment s () - () {}", "1:16", "'>' expected"},
+    {"segment s () -> (%y) {}", "1:18", "output %y is not defined"},
     {"segment s () -> (y) {}", "1:19", "'=' expected"},
-    {"segment s (%x f32[]) -> (%x, %x) {}", "1:36", "output 'x' exists already"},
+    {"segment s (%x f32[]) -> (%x, %x) {}", "1:30", "output 'x' exists already"},
     {"segment s () {", "1:15", "a value, 'store' or '}' expected, found the end"},
-    {"segment s () { steal %x }", "1:21", "found 'steal'"},
-    {"segment s () {}\nsegment s () {}", "2:10", "segment 's' exists already"},
+    {"segment s () { steal %x }", "1:16", "found 'steal'"},
+    {"segment s () {}\nsegment s () {}", "2:9", "segment 's' exists already"},
     {IN_SEGMENT("%y"), "3:1", "'=' expected"},
     {IN_SEGMENT("%y = "), "3:1", "an op expected"},
-    {IN_SEGMENT("%y = no_such_op (%x)"), "2:16", "there is no op 'no_such_op'"},
+    {IN_SEGMENT("%y = no_such_op (%x)"), "2:6", "there is no op 'no_such_op'"},
     {IN_SEGMENT("%y = neg"), "3:1", "'' is no number type"},
     {IN_SEGMENT("%y = neg (%x"), "3:1", "',' expected"},
-    {IN_SEGMENT("%y = neg (%q)"), "2:13", "%q is not defined here"},
-    {IN_SEGMENT("%y = neg (%y)"), "2:13", "%y is not defined here"},
-    {IN_SEGMENT("%y = neg (_)"), "3:1", "neg: input 0 is no value"},
-    {IN_SEGMENT("%y = neg (%x, %x)"), "3:1", "neg: 2 inputs given"},
-    {IN_SEGMENT("%y, %z = neg (%x)"), "2:13", "neg has 1 results, 2 are named"},
-    {IN_SEGMENT("%y = neg f32[4,5] (%x)"), "3:1", "neg: result 0 is f32[4,6], not f32[4,5]"},
-    {IN_SEGMENT("%y = neg i32[4,6] (%x)"), "3:1", "neg: result 0 is f32[4,6], not i32[4,6]"},
-    {IN_SEGMENT("%y = neg (%x) %y = neg (%x)"), "3:1", "%y is defined twice"},
-    {IN_SEGMENT("%x = neg (%x)"), "3:1", "%x is defined twice"},
-    {IN_SEGMENT("%1 = neg (%x)\n%1 = neg (%x)"), "4:1", "%1 is defined twice"},
-    {IN_SEGMENT("%y = reshape (%x)"), "3:1", "the result's type must be given"},
-    {IN_SEGMENT("%y = reshape f32[5,5] (%x)"), "3:1", "cannot be read as"},
-    {IN_SEGMENT("%y = sum (%x) axes=[2]"), "3:1", "axis 2 is outside"},
-    {IN_SEGMENT("%y = sum (%x) axes=[0,0]"), "3:1", "axis 0 is there twice"},
+    {IN_SEGMENT("%y = neg (%q)"), "2:12", "%q is not defined here"},
+    {IN_SEGMENT("%y = neg (%y)"), "2:12", "%y is not defined here"},
+    {IN_SEGMENT("%y = neg (_)"), "2:1", "neg: input 0 is no value"},
+    {IN_SEGMENT("%y = neg (%x, %x)"), "2:1", "neg: 2 inputs given"},
+    {IN_SEGMENT("%y, %z = neg (%x)"), "2:10", "neg has 1 results, 2 are named"},
+    {IN_SEGMENT("%y = neg f32[4,5] (%x)"), "2:1", "neg: result 0 is f32[4,6], not f32[4,5]"},
+    {IN_SEGMENT("%y = neg i32[4,6] (%x)"), "2:1", "neg: result 0 is f32[4,6], not i32[4,6]"},
+    {IN_SEGMENT("%y = neg (%x) %y = neg (%x)"), "2:15", "%y is defined twice"},
+    {IN_SEGMENT("%x = neg (%x)"), "2:1", "%x is defined twice"},
+    {IN_SEGMENT("%1 = neg (%x)\n%1 = neg (%x)"), "3:1", "%1 is defined twice"},
+    {IN_SEGMENT("%y = reshape (%x)"), "2:1", "the result's type must be given"},
+    {IN_SEGMENT("%y = reshape f32[5,5] (%x)"), "2:1", "cannot be read as"},
+    {IN_SEGMENT("%y = sum (%x) axes=[2]"), "2:1", "axis 2 is outside"},
+    {IN_SEGMENT("%y = sum (%x) axes=[0,0]"), "2:1", "axis 0 is there twice"},
     {IN_SEGMENT("%y = sum (%x) axes=[0"), "3:1", "',' expected"},
     {IN_SEGMENT("%y = sum (%x) axes=0"), "2:20", "'[' expected"},
-    {IN_SEGMENT("%y = sum (%x) axis=[0]"), "2:20", "sum has no attribute 'axis'"},
-    {IN_SEGMENT("%y = sum (%x) keep=0 keep=1"), "3:1", "'keep' is given twice"},
-    {IN_SEGMENT("%y = sum (%x) keep=2"), "3:1", "keep is 0 or 1, not 2"},
+    {IN_SEGMENT("%y = sum (%x) axis=[0]"), "2:15", "sum has no attribute 'axis'"},
+    {IN_SEGMENT("%y = sum (%x) keep=0 keep=1"), "2:22", "'keep' is given twice"},
+    {IN_SEGMENT("%y = sum (%x) keep=2"), "2:1", "keep is 0 or 1, not 2"},
     {IN_SEGMENT("%y = sum (%x) keep=1.5"), "2:20", "'1.5' is no integer"},
-    {IN_SEGMENT("%y = sum (%x) role=boss"), "3:1", "no role 'boss'"},
-    {IN_SEGMENT("%y = sum (%x) region=0"), "3:1", "a region is a positive number"},
-    {IN_SEGMENT("%y = sum (%x) region=4294967296"), "3:1", "a region is a positive number"},
-    {IN_SEGMENT("%y = sum (%x) from=%x"), "3:1", "from= names a node's result"},
-    {IN_SEGMENT("%y = sum (%x) was=12"), "3:1", "was= takes a hash"},
-    {IN_SEGMENT("%y = sum (%x) was=0x123456789abcdef01"), "3:1", "was= takes a hash"},
+    {IN_SEGMENT("%y = sum (%x) role=boss"), "2:20", "no role 'boss'"},
+    {IN_SEGMENT("%y = sum (%x) region=0"), "2:22", "a region is a positive number"},
+    {IN_SEGMENT("%y = sum (%x) region=4294967296"), "2:22", "a region is a positive number"},
+    {IN_SEGMENT("%y = sum (%x) from=%x"), "2:21", "from= names a node's result"},
+    {IN_SEGMENT("%y = sum (%x) was=12"), "2:19", "was= takes a hash"},
+    {IN_SEGMENT("%y = sum (%x) was=0x123456789abcdef01"), "2:19", "was= takes a hash"},
     {IN_SEGMENT("%y = sum (%x) at=\"open"), "2:19", "the string does not end on its line"},
     {IN_SEGMENT("%y = sum (%x) at=\"\\n\""), "2:20", "unknown escape"},
     {IN_SEGMENT("%y = sum (%x) at=\"\\x00\""), "2:22", "cannot hold a zero byte"},
     {IN_SEGMENT("%y = fill f32[] () value=1e"), "2:26", "'1e' is no number"},
     {IN_SEGMENT("%y = fill f32[] () value=0x10"), "2:26", "'0x10' is no number"},
-    {IN_SEGMENT("%y = fill f32[] ()"), "3:1", "attribute 'value' is missing"},
-    {IN_SEGMENT("%y = permute (%x) order=[0,9223372036854775807]"), "3:1", "order[1]"},
-    {IN_SEGMENT("store %x = %x"), "3:1", "store: the target is no state"},
+    {IN_SEGMENT("%y = fill f32[] ()"), "2:1", "attribute 'value' is missing"},
+    {IN_SEGMENT("%y = permute (%x) order=[0,9223372036854775807]"), "2:1", "order[1]"},
+    {IN_SEGMENT("store %x = %x"), "2:1", "store: the target is no state"},
     {IN_SEGMENT("store %x %x"), "2:10", "'=' expected"},
-    {"state %w f32[2]\nsegment s (%x f32[3]) {\nstore %w = %x\n}", "4:1", "state is f32[2], value is f32[3]"},
+    {"state %w f32[2]\nsegment s (%x f32[3]) {\nstore %w = %x\n}", "3:1", "state is f32[2], value is f32[3]"},
     {"state %w f32[2]\nsegment s (%x f32[2]) {\nstore %w = %x\nstore %w = %x\n}", "", "%w is stored twice"},
     {"state %w f32[2]\nsegment s (%x f32[2]) {\nstore %w = %x\n%y = neg (%w)\n}", "", "%w is read after its store"},
     {"state %w f32[2]\nsegment s (%x f32[2]) -> (%w) {\nstore %w = %x\n}", "", "%w is read after its store"},
     {"program p", "1:10", "'{' expected"},
-    {"program p { s }", "1:14", "there is no segment 's'"},
-    {"segment s () {}\nprogram p { s*0 }", "2:16", "called 1 to 1000000 times"},
-    {"segment s () {}\nprogram p { s*1000001 }", "2:22", "called 1 to 1000000 times"},
+    {"program p { s }", "1:13", "there is no segment 's'"},
+    {"segment s () {}\nprogram p { s*0 }", "2:15", "called 1 to 1000000 times"},
+    {"segment s () {}\nprogram p { s*1000001 }", "2:15", "called 1 to 1000000 times"},
     {"segment s () {}\nprogram p { s * x }", "2:17", "'x' is no integer"},
-    {"segment s () {}\nprogram 3 { s }", "2:15", "program name '3'"},
-    {"segment s () {}\nprogram p { s }\nprogram p { s }", "3:10", "program 'p' exists already"},
+    {"segment s () {}\nprogram 3 { s }", "2:9", "program name '3'"},
+    {"segment s () {}\nprogram p { s }\nprogram p { s }", "3:9", "program 'p' exists already"},
 };
+
+static bool refused_well(const hostile_text *h)
+{
+    ht_graph *g;
+    char place[64];
+    ht_status status = ht_graph_parse(&g, ctx, "bad.ht", h->text, strlen(h->text));
+    const char *message = ht_context_message(ctx);
+    snprintf(place, sizeof place, h->place[0] ? "bad.ht:%s: " : "bad.ht: ", h->place);
+    bool good = status != HT_OK && !g && strstr(message, h->message) && strncmp(message, place, strlen(place)) == 0;
+    if (!good) print_error("%s\n    says: %s\n    not:  %s...%s\n", h->text, message, place, h->message);
+    ht_graph_free(g);
+    return good;
+}
 
 static void hostile_text__is_refused_with_its_place(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof hostile / sizeof hostile[0]; i++) {
-        const hostile_text *h = &hostile[i];
-        ht_graph *g;
-        char place[64];
-        ht_status status = ht_graph_parse(&g, ctx, "bad.ht", h->text, strlen(h->text));
-        const char *message = ht_context_message(ctx);
-        if (status == HT_OK || g) fail_msg("accepted: %s", h->text);
-        snprintf(place, sizeof place, h->place[0] ? "bad.ht:%s: " : "bad.ht: ", h->place);
-        if (strncmp(message, place, strlen(place)) != 0)
-            print_error("%s\n    says: %s\n    not at %s\n", h->text, message, place);
-        if (!strstr(message, h->message)) print_error("%s\n    says: %s\n    not: %s\n", h->text, message, h->message);
-        assert_memory_equal(message, place, strlen(place));
-        assert_non_null(strstr(message, h->message));
-    }
+    size_t bad = 0;
+    for (size_t i = 0; i < sizeof hostile / sizeof hostile[0]; i++) bad += !refused_well(&hostile[i]);
+    assert_int_equal(bad, 0);
 }
 
 static void text_cut_anywhere__is_refused_or_a_graph(void **state)

@@ -281,6 +281,25 @@ static void plan__gradients_and_updates_are_stored_where_they_are_made(void **st
     stop(&w);
 }
 
+/* A constant that only the end needs is not made at the start. */
+static void plan__a_node_runs_where_its_first_reader_is(void **state)
+{
+    (void)state;
+    world w = {0};
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    must(&w, ht_graph_create(&w.g, w.ctx));
+    ht_val x = ht_input(w.g, "x", HT_F32, 1, (int64_t[]){64}), late = ht_iota(w.g, HT_F32, 1, (int64_t[]){64}, 0);
+    ht_val v = ht_exp(w.g, ht_tanh(w.g, ht_exp(w.g, x)));
+    ht_output(w.g, "y", ht_add(w.g, v, late));
+    must(&w, ht_plan_create(&w.plan, w.g, NULL));
+    const ht_plan_segment *s = &w.plan->segments[ht_plan_segment_find(w.plan, "forward")];
+    assert_int_equal(s->instr_count, 5);
+    assert_string_equal(s->instrs[3].call->op->name, "iota");
+    /* The chain runs in place: one buffer for it, one for the constant. */
+    assert_int_equal(s->live_bytes, 2 * (256 + (ht_debug_build() ? HT_CANARY_BYTES : 0)));
+    stop(&w);
+}
+
 static void plan__prints_a_ledger_whose_parts_add_up(void **state)
 {
     (void)state;
@@ -327,6 +346,7 @@ int main(void)
         cmocka_unit_test(session__bad_names_and_sizes_are_errors_that_name_them),
         cmocka_unit_test(session__a_canary_catches_a_kernel_that_writes_too_far),
         cmocka_unit_test(plan__gradients_and_updates_are_stored_where_they_are_made),
+        cmocka_unit_test(plan__a_node_runs_where_its_first_reader_is),
         cmocka_unit_test(plan__prints_a_ledger_whose_parts_add_up),
         cmocka_unit_test(plan__can_be_made_for_another_machine),
     };

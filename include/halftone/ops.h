@@ -1,6 +1,6 @@
 /* halftone/ops.h: one function per op. They append to the current segment and return the result, or none after a
  * failure (see graph.h). Shapes of point-wise inputs are broadcast as NumPy does, mixed number types promote to the
- * wider. A negative axis counts from the end. docs/ops.md is the table of all ops with their formulas. */
+ * wider. A negative axis counts from the end. `halftone ops` lists all ops with their classes and samples. */
 #ifndef HALFTONE_OPS_H
 #define HALFTONE_OPS_H
 

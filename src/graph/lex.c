@@ -8,16 +8,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ht_lex_fail(ht_lex *lex, const char *format, ...)
+static void fail_at(ht_lex *lex, ht_lex_place place, const char *format, va_list args)
 {
     if (lex->status != HT_OK) return;
     char message[512];
+    vsnprintf(message, sizeof message, format, args);
+    lex->status = ht_fail(lex->ctx, HT_EPARSE, "%s:%d:%d: %s", lex->file, place.line,
+                          (int)(place.at - place.line_start) + 1, message);
+}
+
+void ht_lex_fail(ht_lex *lex, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    fail_at(lex, (ht_lex_place){lex->at, lex->line_start, lex->line}, format, args);
     va_end(args);
-    lex->status = ht_fail(lex->ctx, HT_EPARSE, "%s:%d:%d: %s", lex->file, lex->line,
-                          (int)(lex->at - lex->line_start) + 1, message);
+}
+
+void ht_lex_fail_word(ht_lex *lex, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fail_at(lex, lex->word, format, args);
+    va_end(args);
+}
+
+void ht_lex_fail_at(ht_lex *lex, ht_lex_place place, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fail_at(lex, place, format, args);
+    va_end(args);
+}
+
+ht_lex_place ht_lex_here(ht_lex *lex)
+{
+    ht_lex_more(lex);
+    return (ht_lex_place){lex->at, lex->line_start, lex->line};
 }
 
 bool ht_lex_more(ht_lex *lex)
@@ -79,9 +106,9 @@ bool ht_lex_peek_word(ht_lex *lex)
 
 ht_slice ht_lex_name(ht_lex *lex, const char *what)
 {
+    lex->word = ht_lex_here(lex);
     ht_slice s = {lex->at, 0};
-    if (ht_lex_more(lex)) {
-        s.text = lex->at;
+    if (lex->status == HT_OK) {
         while (lex->at < lex->end && name_char(*lex->at)) lex->at++;
         s.length = (size_t)(lex->at - s.text);
     }
@@ -90,6 +117,11 @@ ht_slice ht_lex_name(ht_lex *lex, const char *what)
         ht_lex_fail(lex, "%s expected, found %s", what, shown(lex, buffer));
     }
     return s;
+}
+
+int ht_slice_shown(ht_slice s)
+{
+    return s.length > 60 ? 60 : (int)s.length;
 }
 
 bool ht_slice_is(ht_slice s, const char *text)
@@ -102,7 +134,8 @@ static void number_word(ht_lex *lex, char word[64])
 {
     size_t n = 0;
     word[0] = 0;
-    if (!ht_lex_more(lex)) return;
+    lex->word = ht_lex_here(lex);
+    if (lex->status != HT_OK) return;
     while (lex->at + n < lex->end && n < 63) {
         char c = lex->at[n];
         /* ".." separates a range and ends a number. */
@@ -190,13 +223,12 @@ ht_type ht_lex_type(ht_lex *lex)
         ht_lex_fail(lex, "a type is missing");
         return type;
     }
-    const char *start = lex->at;
+    ht_lex_place start = ht_lex_here(lex);
     while (lex->at < lex->end && isalnum((unsigned char)*lex->at)) lex->at++;
-    int dtype = ht_dtype_from_name(start, (size_t)(lex->at - start));
+    size_t length = (size_t)(lex->at - start.at);
+    int dtype = ht_dtype_from_name(start.at, length);
     if (dtype < 0) {
-        int length = (int)(lex->at - start);
-        lex->at = start;
-        ht_lex_fail(lex, "'%.*s' is no number type", length > 20 ? 20 : length, start);
+        ht_lex_fail_at(lex, start, "'%.*s' is no number type", length > 20 ? 20 : (int)length, start.at);
         return type;
     }
     type.dtype = (ht_dtype)dtype;
@@ -214,14 +246,14 @@ ht_type ht_lex_type(ht_lex *lex)
         ht_slice name = ht_lex_name(lex, "a memory");
         int space = ht_space_from_name(name.text, name.length);
         if (space < 0)
-            ht_lex_fail(lex, "'%.*s' is no memory: main, host or disk", (int)name.length, name.text);
+            ht_lex_fail_word(lex, "'%.*s' is no memory: main, host or disk", ht_slice_shown(name), name.text);
         else
             type.space = (ht_space)space;
     }
     if (lex->status == HT_OK && ht_type_check(lex->ctx, &type, "type") != HT_OK) {
         char message[sizeof lex->ctx->message];
         memcpy(message, lex->ctx->message, sizeof message);
-        ht_lex_fail(lex, "%s", message);
+        ht_lex_fail_at(lex, start, "%s", message);
     }
     if (lex->status == HT_OK) ht_type_row_major(&type);
     return type;
@@ -263,17 +295,25 @@ ht_attr ht_lex_attr(ht_lex *lex, const ht_op *op, ht_slice key)
     const ht_attr_def *def = op->attrs;
     while (def && def->key && !ht_slice_is(key, def->key)) def++;
     if (!def || !def->key) {
-        ht_lex_fail(lex, "%s has no attribute '%.*s'", op->name, (int)(key.length > 40 ? 40 : key.length), key.text);
+        ht_lex_fail_word(lex, "%s has no attribute '%.*s'", op->name, ht_slice_shown(key), key.text);
         return attr;
     }
     attr.key = def->key;
     attr.kind = def->kind;
     switch (def->kind) {
-    case HT_ATTR_INT: attr.i = ht_lex_int(lex); break;
-    case HT_ATTR_FLOAT: attr.f = ht_lex_float(lex); break;
-    case HT_ATTR_TEXT: attr.text = ht_lex_string(lex); break;
+    case HT_ATTR_INT:
+        attr.i = ht_lex_int(lex);
+        break;
+    case HT_ATTR_FLOAT:
+        attr.f = ht_lex_float(lex);
+        break;
+    case HT_ATTR_TEXT:
+        attr.text = ht_lex_string(lex);
+        break;
     case HT_ATTR_INTS:
-    case HT_ATTR_FLOATS: attr = lex_list(lex, attr); break;
+    case HT_ATTR_FLOATS:
+        attr = lex_list(lex, attr);
+        break;
     }
     return attr;
 }

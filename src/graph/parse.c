@@ -17,6 +17,7 @@ typedef struct parser {
     ht_namemap names;
     ht_val *inputs; /* of the node at hand */
     size_t input_room;
+    ht_lex_place statement; /* where the state, input, node or call at hand began */
 } parser;
 
 /* Passes a failure of the builder on, with the place in the text. */
@@ -26,7 +27,7 @@ static bool built(parser *p)
         char message[sizeof p->g->ctx->message];
         memcpy(message, p->g->ctx->message, sizeof message);
         ht_status status = p->g->status;
-        ht_lex_fail(&p->lex, "%s", message);
+        ht_lex_fail_at(&p->lex, p->statement, "%s", message);
         p->lex.status = p->g->ctx->status = status;
     }
     return p->lex.status == HT_OK;
@@ -43,7 +44,7 @@ static void define(parser *p, ht_slice name, ht_val v)
 {
     if (p->lex.status != HT_OK) return;
     if (ht_namemap_get(&p->names, name.text, name.length).id)
-        ht_lex_fail(&p->lex, "%%%.*s is defined twice", (int)name.length, name.text);
+        ht_lex_fail_at(&p->lex, p->statement, "%%%.*s is defined twice", ht_slice_shown(name), name.text);
     else if (!ht_namemap_put(&p->names, name.text, name.length, v))
         p->lex.status = ht_fail(p->g->ctx, HT_ENOMEM, "%s: out of memory", p->lex.file);
 }
@@ -58,7 +59,7 @@ static ht_val use(parser *p)
 {
     ht_slice name = value_name(p);
     ht_val v = p->lex.status == HT_OK ? ht_namemap_get(&p->names, name.text, name.length) : HT_NONE;
-    if (!v.id) ht_lex_fail(&p->lex, "%%%.*s is not defined here", (int)name.length, name.text);
+    if (!v.id) ht_lex_fail_word(&p->lex, "%%%.*s is not defined here", ht_slice_shown(name), name.text);
     return v;
 }
 
@@ -88,28 +89,6 @@ static void parse_view(parser *p, ht_type *type, ht_val *base, int64_t *offset)
     ht_lex_need(&p->lex, '}');
 }
 
-static ht_init parse_init(parser *p)
-{
-    ht_slice kind = ht_lex_name(&p->lex, "an init");
-    ht_init init = {0};
-    ht_lex_need(&p->lex, '(');
-    init.a = ht_lex_float(&p->lex);
-    if (ht_slice_is(kind, "constant")) {
-        init.kind = HT_INIT_CONSTANT;
-    } else {
-        ht_lex_need(&p->lex, ',');
-        init.b = ht_lex_float(&p->lex);
-        if (ht_slice_is(kind, "normal"))
-            init.kind = HT_INIT_NORMAL;
-        else if (ht_slice_is(kind, "uniform"))
-            init.kind = HT_INIT_UNIFORM;
-        else
-            ht_lex_fail(&p->lex, "no init '%.*s': constant, normal or uniform", (int)kind.length, kind.text);
-    }
-    ht_lex_need(&p->lex, ')');
-    return init;
-}
-
 static int find_word(ht_slice word, const char *const *words, int count)
 {
     for (int i = 0; i < count; i++)
@@ -117,11 +96,34 @@ static int find_word(ht_slice word, const char *const *words, int count)
     return -1;
 }
 
+static ht_init parse_init(parser *p)
+{
+    static const char *const kinds[] = {"constant", "normal", "uniform"};
+    static const ht_init_kind ids[] = {HT_INIT_CONSTANT, HT_INIT_NORMAL, HT_INIT_UNIFORM};
+    ht_init init = {0};
+    ht_slice kind = ht_lex_name(&p->lex, "an init");
+    int found = find_word(kind, kinds, 3);
+    if (found < 0) {
+        ht_lex_fail_word(&p->lex, "no init '%.*s': constant, normal or uniform", ht_slice_shown(kind), kind.text);
+        return init;
+    }
+    init.kind = ids[found];
+    ht_lex_need(&p->lex, '(');
+    init.a = ht_lex_float(&p->lex);
+    if (init.kind != HT_INIT_CONSTANT) {
+        ht_lex_need(&p->lex, ',');
+        init.b = ht_lex_float(&p->lex);
+    }
+    ht_lex_need(&p->lex, ')');
+    return init;
+}
+
 static void parse_state(parser *p)
 {
     ht_state like = {0};
     ht_val base;
     int64_t offset;
+    p->statement = ht_lex_here(&p->lex);
     ht_slice name = value_name(p);
     ht_type type = ht_lex_type(&p->lex);
     parse_view(p, &type, &base, &offset);
@@ -132,12 +134,14 @@ static void parse_state(parser *p)
             like.trained = true;
         } else if (ht_slice_is(word, "derived")) {
             like.derived = true;
-        } else if (ht_slice_is(word, "heading") && ht_lex_need(&p->lex, '=')) {
+        } else if (ht_slice_is(word, "heading")) {
+            ht_lex_need(&p->lex, '=');
             ht_slice heading = ht_lex_name(&p->lex, "a heading");
             int found = find_word(heading, ht_heading_names, HT_HEADING_COUNT);
-            if (found < 0) ht_lex_fail(&p->lex, "no heading '%.*s'", (int)heading.length, heading.text);
+            if (found < 0) ht_lex_fail_word(&p->lex, "no heading '%.*s'", ht_slice_shown(heading), heading.text);
             like.heading = found < 0 ? 0 : (ht_heading)found;
-        } else if (ht_slice_is(word, "init") && ht_lex_need(&p->lex, '=')) {
+        } else if (ht_slice_is(word, "init")) {
+            ht_lex_need(&p->lex, '=');
             like.init = parse_init(p);
         } else {
             /* Not an attribute: the next statement. */
@@ -160,13 +164,14 @@ static void parse_inputs(parser *p)
     if (!ht_lex_need(&p->lex, '(')) return;
     for (bool first = true; p->lex.status == HT_OK && !ht_lex_take(&p->lex, ')'); first = false) {
         if (!first) ht_lex_need(&p->lex, ',');
+        p->statement = ht_lex_here(&p->lex);
         ht_slice name = value_name(p);
         ht_type type = ht_lex_type(&p->lex);
         ht_init init = HT_ZERO;
         if (ht_lex_peek_word(&p->lex)) {
             ht_slice word = ht_lex_name(&p->lex, "an attribute");
             if (!ht_slice_is(word, "init"))
-                ht_lex_fail(&p->lex, "an input has no '%.*s'", (int)word.length, word.text);
+                ht_lex_fail_word(&p->lex, "an input has no '%.*s'", ht_slice_shown(word), word.text);
             ht_lex_need(&p->lex, '=');
             init = parse_init(p);
         }
@@ -177,8 +182,13 @@ static void parse_inputs(parser *p)
 }
 
 /* Outputs stand before the body: names are kept and looked up at its end. */
+typedef struct output_item {
+    ht_slice name, value;
+    ht_lex_place place;
+} output_item;
+
 typedef struct output_list {
-    ht_slice (*pairs)[2];
+    output_item *items;
     size_t count, room;
 } output_list;
 
@@ -189,15 +199,15 @@ static void parse_outputs(parser *p, output_list *list)
     ht_lex_need(&p->lex, '(');
     for (bool first = true; p->lex.status == HT_OK && !ht_lex_take(&p->lex, ')'); first = false) {
         if (!first) ht_lex_need(&p->lex, ',');
-        if (!ht_grow((void **)&list->pairs, &list->room, list->count + 1, sizeof *list->pairs)) {
+        if (!ht_grow((void **)&list->items, &list->room, list->count + 1, sizeof *list->items)) {
             p->lex.status = ht_fail(p->g->ctx, HT_ENOMEM, "%s: out of memory", p->lex.file);
             return;
         }
+        ht_lex_place place = ht_lex_here(&p->lex);
         ht_slice name = ht_lex_peek(&p->lex, '%') ? (ht_slice){NULL, 0} : ht_lex_name(&p->lex, "an output's name");
         if (name.text) ht_lex_need(&p->lex, '=');
         ht_slice value = value_name(p);
-        list->pairs[list->count][0] = name.text ? name : value;
-        list->pairs[list->count++][1] = value;
+        list->items[list->count++] = (output_item){name.text ? name : value, value, place};
     }
 }
 
@@ -206,15 +216,16 @@ static void parse_common_attr(parser *p, ht_slice key, ht_node *n)
     if (ht_slice_is(key, "role")) {
         ht_slice word = ht_lex_name(&p->lex, "a role");
         int role = find_word(word, ht_role_names, HT_ROLE_COUNT);
-        if (role < 0) ht_lex_fail(&p->lex, "no role '%.*s'", (int)word.length, word.text);
+        if (role < 0) ht_lex_fail_word(&p->lex, "no role '%.*s'", ht_slice_shown(word), word.text);
         n->role = role < 0 ? HT_ROLE_FWD : (ht_role)role;
     } else if (ht_slice_is(key, "region")) {
         int64_t region = ht_lex_int(&p->lex);
-        if (region < 1 || region > UINT32_MAX) ht_lex_fail(&p->lex, "a region is a positive number");
+        if (region < 1 || region > UINT32_MAX) ht_lex_fail_word(&p->lex, "a region is a positive number");
         n->region = (uint32_t)region;
     } else if (ht_slice_is(key, "from")) {
         ht_val v = use(p);
-        if (v.id && ht_value_of(p->g, v)->kind != HT_VALUE_RESULT) ht_lex_fail(&p->lex, "from= names a node's result");
+        if (v.id && ht_value_of(p->g, v)->kind != HT_VALUE_RESULT)
+            ht_lex_fail_word(&p->lex, "from= names a node's result");
         n->origin = p->lex.status == HT_OK ? ht_value_of(p->g, v)->owner : 0;
     } else if (ht_slice_is(key, "at")) {
         n->site = ht_lex_string(&p->lex);
@@ -225,7 +236,7 @@ static void parse_common_attr(parser *p, ht_slice key, ht_node *n)
         unsigned long long hash = 0;
         snprintf(digits, sizeof digits, "%.*s", (int)(word.length < 31 ? word.length : 31), word.text);
         if (sscanf(digits, "0x%16llx%n", &hash, &used) != 1 || (size_t)used != word.length)
-            ht_lex_fail(&p->lex, "was= takes a hash like 0x0123456789abcdef");
+            ht_lex_fail_word(&p->lex, "was= takes a hash like 0x0123456789abcdef");
         n->was = hash;
     }
 }
@@ -254,9 +265,11 @@ static size_t parse_attrs(parser *p, const ht_op *op, ht_attr *attrs, size_t roo
         } else if (count == room) {
             ht_lex_fail(&p->lex, "%s: more attributes than it has", op->name);
         } else {
+            ht_lex_place place = {before.at, before.line_start, before.line};
             attrs[count] = ht_lex_attr(&p->lex, op, key);
             for (size_t i = 0; i < count && p->lex.status == HT_OK; i++)
-                if (attrs[i].key == attrs[count].key) ht_lex_fail(&p->lex, "'%s' is given twice", attrs[i].key);
+                if (attrs[i].key == attrs[count].key)
+                    ht_lex_fail_at(&p->lex, place, "'%s' is given twice", attrs[i].key);
             count++;
         }
     }
@@ -306,7 +319,7 @@ static const ht_op *parse_op(parser *p)
     ht_slice name = ht_lex_name(&p->lex, "an op");
     if (p->lex.status != HT_OK) return NULL;
     const ht_op *op = ht_op_find(p->g->ctx, name.text, name.length);
-    if (!op) ht_lex_fail(&p->lex, "there is no op '%.*s'", (int)(name.length > 60 ? 60 : name.length), name.text);
+    if (!op) ht_lex_fail_word(&p->lex, "there is no op '%.*s'", ht_slice_shown(name), name.text);
     return op;
 }
 
@@ -325,7 +338,7 @@ static void parse_node(parser *p)
     const ht_op *op = parse_op(p);
     if (!op) return;
     if (n_out != (size_t)op->n_out) {
-        ht_lex_fail(&p->lex, "%s has %d results, %zu are named", op->name, op->n_out, n_out);
+        ht_lex_fail_word(&p->lex, "%s has %d results, %zu are named", op->name, op->n_out, n_out);
         return;
     }
     ht_type types[MAX_RESULTS] = {{0}};
@@ -358,6 +371,7 @@ static void parse_node(parser *p)
 static void parse_segment(parser *p)
 {
     output_list outputs = {0};
+    p->statement = ht_lex_here(&p->lex);
     ht_slice name = ht_lex_name(&p->lex, "a segment's name");
     if (p->lex.status != HT_OK) return;
     p->g->segment = ht_graph_add_segment(p->g, keep_text(p, name));
@@ -367,6 +381,7 @@ static void parse_segment(parser *p)
     parse_outputs(p, &outputs);
     ht_lex_need(&p->lex, '{');
     while (p->lex.status == HT_OK && !ht_lex_take(&p->lex, '}')) {
+        p->statement = ht_lex_here(&p->lex);
         if (ht_lex_peek(&p->lex, '%')) {
             parse_node(p);
         } else {
@@ -374,35 +389,38 @@ static void parse_segment(parser *p)
             if (ht_slice_is(word, "store"))
                 parse_store(p);
             else
-                ht_lex_fail(&p->lex, "a value, 'store' or '}' expected, found '%.*s'", (int)word.length, word.text);
+                ht_lex_fail_word(&p->lex, "a value, 'store' or '}' expected, found '%.*s'", ht_slice_shown(word),
+                                 word.text);
         }
     }
     for (size_t i = 0; i < outputs.count && p->lex.status == HT_OK; i++) {
-        ht_slice *pair = outputs.pairs[i];
-        ht_val v = ht_namemap_get(&p->names, pair[1].text, pair[1].length);
-        if (!v.id) {
-            ht_lex_fail(&p->lex, "output %%%.*s is not defined in the segment", (int)pair[1].length, pair[1].text);
-            break;
-        }
-        ht_output(p->g, keep_text(p, pair[0]), v);
+        const output_item *item = &outputs.items[i];
+        ht_val v = ht_namemap_get(&p->names, item->value.text, item->value.length);
+        p->statement = item->place;
+        if (!v.id)
+            ht_lex_fail_at(&p->lex, item->place, "output %%%.*s is not defined in the segment",
+                           ht_slice_shown(item->value), item->value.text);
+        else
+            ht_output(p->g, keep_text(p, item->name), v);
         built(p);
     }
-    free(outputs.pairs);
+    free(outputs.items);
     p->names.scope = 0;
 }
 
 static void parse_program(parser *p)
 {
+    p->statement = ht_lex_here(&p->lex);
     const char *name = keep_text(p, ht_lex_name(&p->lex, "a program's name"));
     if (p->lex.status == HT_OK && ht_program_find(p->g, name) >= 0)
-        ht_lex_fail(&p->lex, "program '%s' exists already", name);
+        ht_lex_fail_word(&p->lex, "program '%.60s' exists already", name);
     ht_lex_need(&p->lex, '{');
     while (p->lex.status == HT_OK && !ht_lex_take(&p->lex, '}')) {
         ht_slice word = ht_lex_name(&p->lex, "a segment's name");
         int segment = ht_segment_find(p->g, keep_text(p, word));
-        if (segment < 0) ht_lex_fail(&p->lex, "there is no segment '%.*s'", (int)word.length, word.text);
+        if (segment < 0) ht_lex_fail_word(&p->lex, "there is no segment '%.*s'", ht_slice_shown(word), word.text);
         int64_t times = ht_lex_take(&p->lex, '*') ? ht_lex_int(&p->lex) : 1;
-        if (times < 1 || times > 1000000) ht_lex_fail(&p->lex, "a segment is called 1 to 1000000 times");
+        if (times < 1 || times > 1000000) ht_lex_fail_word(&p->lex, "a segment is called 1 to 1000000 times");
         if (p->lex.status == HT_OK) ht_graph_add_program_call(p->g, name, (uint32_t)segment, (uint32_t)times);
         built(p);
     }
@@ -413,7 +431,9 @@ ht_status ht_graph_parse(ht_graph **out, ht_context *ctx, const char *name, cons
     *out = NULL;
     ht_graph *g;
     HT_TRY(ht_graph_create(&g, ctx));
-    parser p = {.lex = {ctx, g->arena, name, text, text + length, text, 1, HT_OK}, .g = g};
+    parser p = {.lex = {.ctx = ctx, .arena = g->arena, .file = name, .at = text, .line = 1}, .g = g};
+    p.lex.end = text + length;
+    p.lex.line_start = text;
     while (ht_lex_more(&p.lex)) {
         ht_slice word = ht_lex_name(&p.lex, "'state', 'segment' or 'program'");
         if (ht_slice_is(word, "state"))
@@ -423,8 +443,8 @@ ht_status ht_graph_parse(ht_graph **out, ht_context *ctx, const char *name, cons
         else if (ht_slice_is(word, "program"))
             parse_program(&p);
         else
-            ht_lex_fail(&p.lex, "'state', 'segment' or 'program' expected, found '%.*s'",
-                        (int)(word.length > 40 ? 40 : word.length), word.text);
+            ht_lex_fail_word(&p.lex, "'state', 'segment' or 'program' expected, found '%.*s'", ht_slice_shown(word),
+                             word.text);
     }
     ht_namemap_free(&p.names);
     free(p.inputs);

@@ -50,7 +50,8 @@ ht_status ht_sample_parse(ht_context *ctx, ht_arena *arena, const ht_op *op, con
 {
     memset(out, 0, sizeof *out);
     out->op = op;
-    ht_lex lex = {ctx, arena, op->name, line, line + strlen(line), line, 1, HT_OK};
+    ht_lex lex = {.ctx = ctx, .arena = arena, .file = op->name, .at = line, .line_start = line, .line = 1};
+    lex.end = line + strlen(line);
     parse_sample(&lex, op, out);
     return lex.status;
 }

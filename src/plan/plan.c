@@ -247,6 +247,16 @@ static ht_status copy_programs(planning *p)
     return HT_OK;
 }
 
+/* One line for the log: how many instructions run kernels of each ISA. */
+static void log_kernels(const ht_plan *plan)
+{
+    size_t counts[HT_ISA_COUNT] = {0};
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) counts[plan->segments[s].instrs[i].kernel->isa]++;
+    ht_note(plan->ctx, HT_LOG_INFO, "plan: %lld bytes; kernels: %zu avx512, %zu avx2, %zu portable",
+            (long long)ht_plan_bytes(plan), counts[HT_ISA_AVX512], counts[HT_ISA_AVX2], counts[HT_ISA_PORTABLE]);
+}
+
 static ht_status run_passes(ht_graph *g, const ht_target *target)
 {
     static const char *const names[] = {"init", "fold", "cse", "dce"};
@@ -263,6 +273,7 @@ static ht_status build(planning *p)
     HT_TRY(run_passes(g, &plan->target));
     plan->model_hash = ht_model_hash(g);
     HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
+    for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
     HT_TRY(ht_graph_verify(g));
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
@@ -298,6 +309,7 @@ ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opt
         ht_plan_free(plan);
         return status;
     }
+    log_kernels(plan);
     *out = plan;
     return HT_OK;
 }

@@ -83,6 +83,9 @@ ht_status ht_plan_layout(ht_graph *g, const ht_target *target, const ht_kernel *
 /* Is the node's result a view that needs no instruction? */
 bool ht_plan_is_view(const ht_graph *g, const ht_node *n);
 
+/* Puts a segment's nodes into the order in which they run. */
+ht_status ht_plan_schedule(ht_graph *g, uint32_t segment);
+
 /* Where every value of a segment lives while it runs. */
 typedef struct ht_residence {
     ht_place *value;     /* by value id */
