@@ -1,5 +1,5 @@
-/* Linear regression: recover y = 3·x0 − 2·x1 + 0.5 from noisy points. The smallest whole program: build a graph, let the
- * engine derive the training step, plan it, run it. */
+/* Linear regression: recover y = 3·x0 − 2·x1 + 0.5 from noisy points. The smallest whole program: build a graph, let
+ * the engine derive the training step, plan it, run it. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,8 +63,10 @@ int main(void)
     if (status == HT_OK) status = train(s);
     if (status == HT_OK) status = ht_session_read(s, "w", w, sizeof w);
     if (status == HT_OK) status = ht_session_read(s, "b", &b, sizeof b);
-    if (status != HT_OK) fprintf(stderr, "%s\n", ht_context_message(ctx));
-    else printf("y = %.3f x0 %+.3f x1 %+.3f\n", w[0], w[1], b);
+    if (status != HT_OK)
+        fprintf(stderr, "%s\n", ht_context_message(ctx));
+    else
+        printf("y = %.3f x0 %+.3f x1 %+.3f\n", w[0], w[1], b);
     ht_session_free(s);
     ht_plan_free(plan);
     ht_graph_free(g);

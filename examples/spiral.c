@@ -1,5 +1,5 @@
-/* Three spiral arms, told apart by a small network with two hidden layers: the whole path from a model in C to a trained
- * one, with the memory it takes printed before the first step. */
+/* Three spiral arms, told apart by a small network with two hidden layers: the whole path from a model in C to a
+ * trained one, with the memory it takes printed before the first step. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

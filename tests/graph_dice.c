@@ -91,16 +91,11 @@ static ht_val number(bench *b)
     const ht_type *t = any_shape(b);
     double value = numbers[graph_dice_roll(&b->d, 7)];
     switch (graph_dice_roll(&b->d, 5)) {
-    case 0:
-        return ht_scale(b->g, x, value);
-    case 1:
-        return ht_add_scalar(b->g, x, value);
-    case 2:
-        return ht_sub(b->g, x, ht_fill_like(b->g, x, value));
-    case 3:
-        return ht_constant(b->g, HT_F32, 1, (int64_t[]){4}, (double[]){value, 1, 0.1, graph_dice_roll(&b->d, 2)});
-    default:
-        return ht_fill(b->g, t->dtype, t->rank, t->dim, value);
+    case 0: return ht_scale(b->g, x, value);
+    case 1: return ht_add_scalar(b->g, x, value);
+    case 2: return ht_sub(b->g, x, ht_fill_like(b->g, x, value));
+    case 3: return ht_constant(b->g, HT_F32, 1, (int64_t[]){4}, (double[]){value, 1, 0.1, graph_dice_roll(&b->d, 2)});
+    default: return ht_fill(b->g, t->dtype, t->rank, t->dim, value);
     }
 }
 
@@ -121,12 +116,9 @@ static ht_val reduction(bench *b)
     int64_t axis = rank ? graph_dice_roll(&b->d, (uint32_t)rank) : 0;
     bool keep = graph_dice_roll(&b->d, 2);
     switch (graph_dice_roll(&b->d, 4)) {
-    case 0:
-        return ht_sum(b->g, x, rank ? 1 : 0, &axis, keep);
-    case 1:
-        return ht_norm(b->g, x, 0, NULL, false);
-    case 2:
-        return rank ? ht_softmax(b->g, x, (int)axis) : ht_tanh(b->g, x);
+    case 0: return ht_sum(b->g, x, rank ? 1 : 0, &axis, keep);
+    case 1: return ht_norm(b->g, x, 0, NULL, false);
+    case 2: return rank ? ht_softmax(b->g, x, (int)axis) : ht_tanh(b->g, x);
     default: {
         /* With the way back to the full shape. */
         ht_type like = *ht_type_of(b->g, x);
@@ -143,18 +135,12 @@ static ht_val move(bench *b)
     int64_t order[2] = {1, 0}, wide[HT_MAX_RANK + 1] = {2}, elems = ht_type_elems(&t);
     for (int i = 0; i < t.rank; i++) wide[1 + i] = t.dim[i];
     switch (graph_dice_roll(&b->d, 6)) {
-    case 0:
-        return t.rank == 2 ? ht_permute(b->g, x, 2, order) : x;
-    case 1:
-        return ht_reshape(b->g, x, 1, &elems);
-    case 2:
-        return elems == 24 ? ht_reshape(b->g, x, 2, (int64_t[]){4, 6}) : x;
-    case 3:
-        return t.rank < 3 && elems < 100 ? ht_expand(b->g, x, t.rank + 1, wide) : x;
-    case 4:
-        return t.rank == 2 && t.dim[0] == 4 ? ht_slice_axis(b->g, x, 0, 1, 2) : x;
-    default:
-        return t.rank == 2 && elems < 100 ? ht_concat(b->g, 2, (ht_val[]){x, x}, 1) : x;
+    case 0: return t.rank == 2 ? ht_permute(b->g, x, 2, order) : x;
+    case 1: return ht_reshape(b->g, x, 1, &elems);
+    case 2: return elems == 24 ? ht_reshape(b->g, x, 2, (int64_t[]){4, 6}) : x;
+    case 3: return t.rank < 3 && elems < 100 ? ht_expand(b->g, x, t.rank + 1, wide) : x;
+    case 4: return t.rank == 2 && t.dim[0] == 4 ? ht_slice_axis(b->g, x, 0, 1, 2) : x;
+    default: return t.rank == 2 && elems < 100 ? ht_concat(b->g, 2, (ht_val[]){x, x}, 1) : x;
     }
 }
 
@@ -178,8 +164,8 @@ static ht_val narrow(bench *b)
 
 static void any_node(bench *b)
 {
-    static ht_val (*const makers[])(bench *) = {point1, point1, point2,    point2, number, number,
-                                                condition, reduction, reduction, move, dot,    narrow};
+    static ht_val (*const makers[])(bench *) = {point1,    point1,    point2,    point2, number, number,
+                                                condition, reduction, reduction, move,   dot,    narrow};
     ht_graph *g = b->g;
     size_t before = g->node_count;
     keep_value(b, makers[graph_dice_roll(&b->d, sizeof makers / sizeof makers[0])](b));

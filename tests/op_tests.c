@@ -83,16 +83,9 @@ bool op_case_build(op_case *c)
 {
     ht_context *ctx = op_tests_context();
     if (ht_sample_graph(ctx, &c->sample, &c->graph) != HT_OK) return false;
-    const ht_graph *g = c->graph;
-    int at = ht_segment_find(g, "forward");
-    if (at < 0) op_case_fail(c, "its graph has no segment forward");
-    const ht_segment *s = &g->segments[at];
-    const ht_node *node = NULL;
-    for (size_t i = 0; i < s->node_count; i++)
-        if (g->nodes[s->nodes[i]].op == c->op) node = &g->nodes[s->nodes[i]];
-    if (!node) op_case_fail(c, "its graph does not hold the op");
+    if (!op_case_node(c)) op_case_fail(c, "its graph does not hold the op");
     ht_call_room room;
-    const ht_call *call = ht_node_call(g, node, c->arena, &room);
+    const ht_call *call = ht_node_call(c->graph, op_case_node(c), c->arena, &room);
     assert_non_null(call);
     c->made = *call;
     for (size_t i = 0; i < call->n_in; i++) {
@@ -107,6 +100,37 @@ bool op_case_build(op_case *c)
     c->made.out = c->out;
     c->call = &c->made;
     return true;
+}
+
+const ht_node *op_case_node(const op_case *c)
+{
+    for (size_t i = 1; i < c->graph->node_count; i++)
+        if (c->graph->nodes[i].op == c->op) return &c->graph->nodes[i];
+    return NULL;
+}
+
+ht_val op_weighted_sum(ht_graph *g, size_t n, const ht_val *y, const char *prefix, ht_val *weights)
+{
+    ht_val loss = HT_NONE;
+    for (size_t i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s%zu", prefix, i);
+        ht_type type = *ht_type_of(g, y[i]);
+        weights[i] = ht_input(g, name, type.dtype, type.rank, type.dim);
+        ht_val part = ht_sum(g, ht_mul(g, y[i], weights[i]), 0, NULL, false);
+        loss = i ? ht_add(g, loss, part) : part;
+    }
+    return loss;
+}
+
+size_t op_case_results(const op_case *c, ht_val results[8])
+{
+    const ht_node *node = op_case_node(c);
+    size_t n = 0;
+    for (size_t i = 0; i < node->n_out; i++)
+        if (ht_dtype_is_float(c->call->out[i]->dtype) && !(c->op->aux_out >> i & 1))
+            results[n++] = ht_node_out(node, i);
+    return n;
 }
 
 void op_case_free(op_case *c)
@@ -186,19 +210,12 @@ double op_largest(const double *values, int64_t n)
 double op_unit_roundoff(ht_dtype dtype)
 {
     switch (dtype) {
-    case HT_F64:
-        return DBL_EPSILON / 2;
-    case HT_F32:
-        return FLT_EPSILON / 2;
-    case HT_F16:
-        return 0x1p-11;
-    case HT_BF16:
-        return 0x1p-8;
-    case HT_F8E4M3:
-        return 0x1p-4;
-    case HT_F8E5M2:
-        return 0x1p-3;
-    default:
-        return 0;
+    case HT_F64: return DBL_EPSILON / 2;
+    case HT_F32: return FLT_EPSILON / 2;
+    case HT_F16: return 0x1p-11;
+    case HT_BF16: return 0x1p-8;
+    case HT_F8E4M3: return 0x1p-4;
+    case HT_F8E5M2: return 0x1p-3;
+    default: return 0;
     }
 }

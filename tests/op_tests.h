@@ -45,6 +45,15 @@ void op_case_free(op_case *c);
 /* Fails with the op, the line and the variant in front. */
 _Noreturn void op_case_fail(const op_case *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The op's node in the graph of a built case; the pointer is good until the graph grows. */
+const ht_node *op_case_node(const op_case *c);
+
+/* Σ weight·y over n values. The weights become inputs PREFIX0, PREFIX1 … of the values' types: `weights` receives them,
+ * and op_weight(name, index) is what they should hold. */
+ht_val op_weighted_sum(ht_graph *g, size_t n, const ht_val *y, const char *prefix, ht_val *weights);
+/* The float results of the call that gradients flow into; returns how many. */
+size_t op_case_results(const op_case *c, ht_val results[8]);
+
 /* f64 arrays of the call: inputs hold the sample's values, rounded to their types. */
 typedef struct op_arrays {
     double *in[HT_SAMPLE_MAX]; /* NULL where an input is left out */

@@ -90,9 +90,7 @@ static ht_type any_type(dice *d)
 static void change_type(dice *d, ht_type *t)
 {
     switch (roll(d, 5)) {
-    case 0:
-        t->dtype = any_dtype(d);
-        break;
+    case 0: t->dtype = any_dtype(d); break;
     case 1:
         if (t->rank > 0) t->dim[roll(d, (uint32_t)t->rank)] = any_size(d);
         break;
@@ -102,8 +100,7 @@ static void change_type(dice *d, ht_type *t)
     case 3:
         if (t->rank < HT_MAX_RANK) t->dim[t->rank++] = any_size(d);
         break;
-    default:
-        *t = any_type(d);
+    default: *t = any_type(d);
     }
     *t = ht_type_make(t->dtype, t->rank, t->dim);
 }
@@ -113,19 +110,13 @@ static void change_inputs(dice *d, ht_sample *s)
     if (s->n_in && roll(d, 4)) {
         size_t i = roll(d, (uint32_t)s->n_in);
         switch (roll(d, 8)) {
-        case 0:
-            s->given[i] = false;
-            return;
-        case 1:
-            s->n_in--;
-            return;
+        case 0: s->given[i] = false; return;
+        case 1: s->n_in--; return;
         case 2:
             s->in[i] = s->in[roll(d, (uint32_t)s->n_in)];
             s->given[i] = true;
             return;
-        default:
-            change_type(d, &s->in[i]);
-            return;
+        default: change_type(d, &s->in[i]); return;
         }
     }
     if (s->n_in == HT_SAMPLE_MAX) return;

@@ -175,8 +175,18 @@ static void attributes_of_every_node__survive(void **state)
 static void numbers__read_back_to_the_bit(void **state)
 {
     (void)state;
-    static const double numbers[] = {0,   -0.0, 1,       0.1,      1.0 / 3, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308,
-                                     1e21, 123456789012345678.0, -1e-7, 4.9406564584124654e-324};
+    static const double numbers[] = {0,
+                                     -0.0,
+                                     1,
+                                     0.1,
+                                     1.0 / 3,
+                                     5e-324,
+                                     2.2250738585072014e-308,
+                                     1.7976931348623157e308,
+                                     1e21,
+                                     123456789012345678.0,
+                                     -1e-7,
+                                     4.9406564584124654e-324};
     size_t count = sizeof numbers / sizeof numbers[0];
     ht_graph *g;
     assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
@@ -353,11 +363,21 @@ static void long_names__are_cut_in_messages_not_overrun(void **state)
     (void)state;
     enum { LENGTH = 5000 };
     static const char *const frames[][2] = {
-        {"", ""},          {"state %", ""},       {"state %x ", ""},       {"state %x f32[", "]"},
-        {"segment ", ""},  {"segment s (%", ""},  {"segment s () {%y = ", "}"},
-        {"segment s () {%y = fill f32[] () value=", "}"}, {"segment s () {%y = fill f32[] () ", "=1}"},
-        {"program ", ""},  {"state %x f32[]@", ""}, {"state %x f32[] heading=", ""},
-        {"segment s () -> (%", ") {}"}, {"program p {", "}"}, {"state %x f32[] init=", "(1,2)"},
+        {"", ""},
+        {"state %", ""},
+        {"state %x ", ""},
+        {"state %x f32[", "]"},
+        {"segment ", ""},
+        {"segment s (%", ""},
+        {"segment s () {%y = ", "}"},
+        {"segment s () {%y = fill f32[] () value=", "}"},
+        {"segment s () {%y = fill f32[] () ", "=1}"},
+        {"program ", ""},
+        {"state %x f32[]@", ""},
+        {"state %x f32[] heading=", ""},
+        {"segment s () -> (%", ") {}"},
+        {"program p {", "}"},
+        {"state %x f32[] init=", "(1,2)"},
     };
     char name[LENGTH + 1], text[LENGTH + 128];
     memset(name, 'a', LENGTH);

@@ -162,33 +162,15 @@ static void builder__refuses_what_does_not_fit(void **unused)
         ht_val count = input(g, "count", HT_I32, HT_DIMS(3)), mask = input(g, "mask", HT_BOOL, HT_DIMS(3));
         ht_val results[] = {HT_NONE};
         switch (which) {
-        case 0:
-            results[0] = ht_add(g, matrix, row);
-            break;
-        case 1:
-            results[0] = ht_exp(g, count);
-            break;
-        case 2:
-            results[0] = ht_add(g, mask, mask);
-            break;
-        case 3:
-            results[0] = ht_and(g, mask, count);
-            break;
-        case 4:
-            results[0] = ht_select(g, count, count, count);
-            break;
-        case 5:
-            results[0] = ht_clip(g, row, 1, 0);
-            break;
-        case 6:
-            results[0] = ht_clip(g, row, NAN, 0);
-            break;
-        case 7:
-            results[0] = ht_scale(g, count, 0.5);
-            break;
-        default:
-            results[0] = ht_mul(g, row, HT_NONE);
-            break;
+        case 0: results[0] = ht_add(g, matrix, row); break;
+        case 1: results[0] = ht_exp(g, count); break;
+        case 2: results[0] = ht_add(g, mask, mask); break;
+        case 3: results[0] = ht_and(g, mask, count); break;
+        case 4: results[0] = ht_select(g, count, count, count); break;
+        case 5: results[0] = ht_clip(g, row, 1, 0); break;
+        case 6: results[0] = ht_clip(g, row, NAN, 0); break;
+        case 7: results[0] = ht_scale(g, count, 0.5); break;
+        default: results[0] = ht_mul(g, row, HT_NONE); break;
         }
         assert_int_not_equal(ht_graph_status(g), HT_OK);
         assert_int_equal(results[0].id, 0);
@@ -213,6 +195,64 @@ static void constant__counts_its_numbers(void **unused)
     ht_constant(g, HT_F32, HT_DIMS(INT64_MAX, 3), NULL);
     assert_int_equal(ht_graph_status(g), HT_ESHAPE);
     ht_graph_free(g);
+}
+
+/* ---- gradients where the samples do not go ---- */
+
+typedef ht_val (*binary)(ht_graph *g, ht_val a, ht_val b);
+
+static ht_val relu_of_a(ht_graph *g, ht_val a, ht_val b)
+{
+    (void)b;
+    return ht_relu(g, a);
+}
+
+static ht_val abs_of_a(ht_graph *g, ht_val a, ht_val b)
+{
+    (void)b;
+    return ht_abs(g, a);
+}
+
+static ht_val clip_of_a(ht_graph *g, ht_val a, ht_val b)
+{
+    (void)b;
+    return ht_clip(g, a, -1, 2);
+}
+
+/* d sum(op(a, b)) by a and by b, three elements. */
+static void check_gradient(binary op, const double *a, const double *b, const double *da, const double *db)
+{
+    ht_graph *g = new_graph();
+    ht_val x[2] = {input(g, "a", HT_F64, HT_DIMS(3)), input(g, "b", HT_F64, HT_DIMS(3))}, dx[2];
+    ht_val loss = ht_sum(g, op(g, x[0], x[1]), 0, NULL, false);
+    assert_int_equal(ht_gradients(g, loss, 2, x, dx), HT_OK);
+    ht_output(g, "da", dx[0]);
+    ht_output(g, "db", dx[1]);
+    ht_reference *ref;
+    assert_int_equal(ht_reference_create(&ref, g, false, 0), HT_OK);
+    memcpy(ht_reference_value(ref, x[0]), a, 3 * sizeof(double));
+    memcpy(ht_reference_value(ref, x[1]), b, 3 * sizeof(double));
+    assert_int_equal(ht_reference_run(ref, 0), HT_OK);
+    for (int i = 0; i < 3; i++) {
+        /* + 0: the sign of a zero is of no interest here. */
+        assert_true(same(ht_reference_output(ref, "da")[i] + 0.0, da[i]));
+        assert_true(same(ht_reference_output(ref, "db")[i] + 0.0, db[i]));
+    }
+    ht_reference_free(ref);
+    ht_graph_free(g);
+}
+
+static void gradient__kinks_and_ties_follow_pytorch(void **unused)
+{
+    (void)unused;
+    const double *zeros = LIST(0, 0, 0);
+    check_gradient(relu_of_a, LIST(0, 1, -1), zeros, LIST(0, 1, 0), zeros);
+    check_gradient(abs_of_a, LIST(0, 1, -1), zeros, LIST(0, 1, -1), zeros);
+    check_gradient(clip_of_a, LIST(-1, 2, 2.1), zeros, LIST(1, 1, 0), zeros);
+    check_gradient(ht_max, LIST(1, 2, 3), LIST(1, 3, 2), LIST(0.5, 0, 1), LIST(0.5, 1, 0));
+    check_gradient(ht_min, LIST(1, 2, 3), LIST(1, 3, 2), LIST(0.5, 1, 0), LIST(0.5, 0, 1));
+    check_gradient(ht_pow, zeros, LIST(0, 2, 1), LIST(0, 0, 1), zeros);
+    check_gradient(ht_pow, LIST(-2, 2, 1), LIST(0, 3, 5), LIST(0, 12, 5), LIST(NAN, 8 * log(2), 0));
 }
 
 /* ---- random numbers ---- */
@@ -304,6 +344,7 @@ int main(void)
         cmocka_unit_test(builder__broadcasts_and_promotes),
         cmocka_unit_test(builder__refuses_what_does_not_fit),
         cmocka_unit_test(constant__counts_its_numbers),
+        cmocka_unit_test(gradient__kinks_and_ties_follow_pytorch),
         cmocka_unit_test(random__micro_batches_draw_what_the_batch_draws),
         cmocka_unit_test(dropout__keeps_the_mean_and_refuses_bad_p),
         cmocka_unit_test(dropout__of_nothing_is_the_value_itself),

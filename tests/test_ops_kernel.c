@@ -246,18 +246,12 @@ static void launch(const op_case *c, const ht_kernel *k, launch_room *r, const h
 static double smallest_step(ht_dtype dtype)
 {
     switch (dtype) {
-    case HT_F32:
-        return 0x1p-149;
-    case HT_F16:
-        return 0x1p-24;
-    case HT_BF16:
-        return 0x1p-133;
-    case HT_F8E4M3:
-        return 0x1p-9;
-    case HT_F8E5M2:
-        return 0x1p-16;
-    default:
-        return 0;
+    case HT_F32: return 0x1p-149;
+    case HT_F16: return 0x1p-24;
+    case HT_BF16: return 0x1p-133;
+    case HT_F8E4M3: return 0x1p-9;
+    case HT_F8E5M2: return 0x1p-16;
+    default: return 0;
     }
 }
 

@@ -140,7 +140,8 @@ static void check_idempotent(const char *name)
         run_pass(g, name, seed);
         assert_int_equal(ht_graph_clone(&once, g), HT_OK);
         run_pass(g, name, seed);
-        if (!ht_graph_equal(once, g)) fail_msg("seed %llu: a second %s changes the graph", (unsigned long long)seed, name);
+        if (!ht_graph_equal(once, g))
+            fail_msg("seed %llu: a second %s changes the graph", (unsigned long long)seed, name);
         ht_graph_free(once);
         ht_graph_free(g);
     }
@@ -334,7 +335,8 @@ static void regions__never_wait_for_each_other_in_a_circle(void **state)
         if (seed % 2) run_pass(g, "cse", seed);
         run_pass(g, "regions", seed);
         for (size_t s = 0; s < g->segment_count; s++) {
-            if (!has_order(g, &g->segments[s])) fail_msg("seed %llu: regions wait in a circle", (unsigned long long)seed);
+            if (!has_order(g, &g->segments[s]))
+                fail_msg("seed %llu: regions wait in a circle", (unsigned long long)seed);
             check_members(g, &g->segments[s], seed);
             all += g->segments[s].node_count;
             for (size_t i = 0; i < g->segments[s].node_count; i++)

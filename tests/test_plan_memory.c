@@ -92,8 +92,7 @@ static void memplan__random_lifetimes_never_overlap(void **state)
         uint32_t n = 1 + draw(&seed, N), span = 1 + draw(&seed, 200);
         for (uint32_t i = 0; i < n; i++) {
             uint32_t first = draw(&seed, span);
-            b[i] = (ht_interval){
-                .first = first, .last = first + draw(&seed, 1 + span / 4), .bytes = draw(&seed, 5000)};
+            b[i] = (ht_interval){.first = first, .last = first + draw(&seed, 1 + span / 4), .bytes = draw(&seed, 5000)};
         }
         int64_t total, live;
         assert_int_equal(ht_memory_assign(&ctx, b, n, 64, &total, &live), HT_OK);

@@ -1,5 +1,5 @@
-/* Random graphs, planned and run, against the interpreter: views, in-place, stores into state, flat groups, copies. What
- * the planner may get wrong shows up here as a wrong number. */
+/* Random graphs, planned and run, against the interpreter: views, in-place, stores into state, flat groups, copies.
+ * What the planner may get wrong shows up here as a wrong number. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -236,10 +236,15 @@ static const char *rogue_can(const ht_call *call, const ht_target *target)
     return NULL;
 }
 
-static const ht_op rogue_op = {.size = sizeof(ht_op), .name = "rogue", .min_in = 1, .max_in = 1, .n_out = 1,
-                               .infer = rogue_infer, .no_grad = "a test"};
-static const ht_kernel rogue_kernel = {.size = sizeof(ht_kernel), .op = "rogue", .name = "rogue.test",
-                                       .can = rogue_can, .run = rogue_run};
+static const ht_op rogue_op = {.size = sizeof(ht_op),
+                               .name = "rogue",
+                               .min_in = 1,
+                               .max_in = 1,
+                               .n_out = 1,
+                               .infer = rogue_infer,
+                               .no_grad = "a test"};
+static const ht_kernel rogue_kernel = {
+    .size = sizeof(ht_kernel), .op = "rogue", .name = "rogue.test", .can = rogue_can, .run = rogue_run};
 
 static void session__a_canary_catches_a_kernel_that_writes_too_far(void **state)
 {

@@ -28,10 +28,10 @@ typedef struct ht_init {
     double a, b; /* constant: a; normal: mean a, deviation b; uniform: from a to b */
 } ht_init;
 
-#define HT_ZERO ((ht_init){HT_INIT_ZERO, 0, 0})
-#define HT_CONSTANT(value) ((ht_init){HT_INIT_CONSTANT, (value), 0})
+#define HT_ZERO                    ((ht_init){HT_INIT_ZERO, 0, 0})
+#define HT_CONSTANT(value)         ((ht_init){HT_INIT_CONSTANT, (value), 0})
 #define HT_NORMAL(mean, deviation) ((ht_init){HT_INIT_NORMAL, (mean), (deviation)})
-#define HT_UNIFORM(low, high) ((ht_init){HT_INIT_UNIFORM, (low), (high)})
+#define HT_UNIFORM(low, high)      ((ht_init){HT_INIT_UNIFORM, (low), (high)})
 
 /* A model starts in the segment "forward"; these append to the current segment. Names are letters, digits and _ . - / :
  * and must not be a plain number. */

@@ -88,7 +88,7 @@ HT_API ht_val ht_sum(ht_graph *g, ht_val x, int n_axes, const int64_t *axes, boo
 HT_API ht_val ht_mean(ht_graph *g, ht_val x, int n_axes, const int64_t *axes, bool keep);
 HT_API ht_val ht_reduce_max(ht_graph *g, ht_val x, int n_axes, const int64_t *axes, bool keep);
 HT_API ht_val ht_norm(ht_graph *g, ht_val x, int n_axes, const int64_t *axes, bool keep); /* √Σx² */
-HT_API ht_val ht_argmax(ht_graph *g, ht_val x, int axis, bool keep);                     /* i64; first of equals */
+HT_API ht_val ht_argmax(ht_graph *g, ht_val x, int axis, bool keep);                      /* i64; first of equals */
 HT_API ht_val ht_all_finite(ht_graph *g, ht_val x);                                       /* bool[] */
 HT_API ht_val ht_cumsum(ht_graph *g, ht_val x, int axis);
 /* The k largest along the last axis, descending; equal values by lower index first. */
@@ -159,8 +159,8 @@ HT_API ht_val ht_rotary(ht_graph *g, ht_val x, ht_val position, double base, boo
 
 /* ---- lstm ---- */
 typedef struct ht_lstm_out {
-    ht_val y;      /* [T, B, H], zero beyond a sequence's length */
-    ht_val h, c;   /* [B, H] after the last valid step */
+    ht_val y;    /* [T, B, H], zero beyond a sequence's length */
+    ht_val h, c; /* [B, H] after the last valid step */
 } ht_lstm_out;
 /* One layer over x [T, B, I]; w_input [4H, I], w_hidden [4H, H], bias [4H] or none, gates in the order i, f, g, o; h0
  * and c0 [B, H]; lengths i32 or i64 [B] or none. */

@@ -1,4 +1,5 @@
-/* halftone/session.h: from a graph to steps. A plan fixes kernels and every byte; a session owns the memory and runs. */
+/* halftone/session.h: from a graph to steps. A plan fixes kernels and every byte; a session owns the memory and runs.
+ */
 #ifndef HALFTONE_SESSION_H
 #define HALFTONE_SESSION_H
 
@@ -27,8 +28,8 @@ typedef struct ht_train_opts {
     }
 
 /* The segment "forward" with its output "loss" becomes the program "train": forward and backward ("micro_first", and
- * "micro" when gradients accumulate), then "update". Adds the states "lr" and "applied" (updates made), the input "seed"
- * (weight of the loss), the outputs "grad_norm" and "applied_now". */
+ * "micro" when gradients accumulate), then "update". Adds the states "lr" and "applied" (updates made), the input
+ * "seed" (weight of the loss), the outputs "grad_norm" and "applied_now". */
 HT_API ht_status ht_graph_train(ht_graph *graph, const ht_train_opts *opts);
 
 typedef struct ht_plan_opts {

@@ -23,14 +23,14 @@ extern "C" {
 
 typedef enum ht_status {
     HT_OK = 0,
-    HT_ENOMEM,   /* memory could not be had */
-    HT_EINVAL,   /* an argument, name or attribute is wrong */
-    HT_ESHAPE,   /* shapes do not fit together, or a size overflows */
-    HT_EDTYPE,   /* a number type that the op does not take */
-    HT_EPARSE,   /* text that is not a graph, a target or JSON */
-    HT_EIO,      /* a file could not be read or written */
-    HT_ENOTSUP,  /* known, but not possible: no gradient, no kernel */
-    HT_EVERIFY   /* a graph that breaks a rule of the IR */
+    HT_ENOMEM,  /* memory could not be had */
+    HT_EINVAL,  /* an argument, name or attribute is wrong */
+    HT_ESHAPE,  /* shapes do not fit together, or a size overflows */
+    HT_EDTYPE,  /* a number type that the op does not take */
+    HT_EPARSE,  /* text that is not a graph, a target or JSON */
+    HT_EIO,     /* a file could not be read or written */
+    HT_ENOTSUP, /* known, but not possible: no gradient, no kernel */
+    HT_EVERIFY  /* a graph that breaks a rule of the IR */
 } ht_status;
 
 /* The rows live in halftone/dtypes.def: id, name in text, bits, is it floating point. */

@@ -7,13 +7,13 @@
 #include <halftone/types.h>
 
 #include "base/arena.h"
-#include "base/processor.h"
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/json.h"
 #include "base/mathfn.h"
 #include "base/philox.h"
 #include "base/pool.h"
+#include "base/processor.h"
 #include "base/text.h"
 
 #endif

@@ -116,99 +116,56 @@ static int64_t to_integer(double x, int64_t low, int64_t high, double beyond)
 static int64_t round_to_integer(ht_dtype dtype, double x)
 {
     switch (dtype) {
-    case HT_I8:
-        return to_integer(x, INT8_MIN, INT8_MAX, 0x1p7);
-    case HT_U8:
-        return to_integer(x, 0, UINT8_MAX, 0x1p8);
-    case HT_I32:
-        return to_integer(x, INT32_MIN, INT32_MAX, 0x1p31);
-    case HT_I64:
-        return to_integer(x, INT64_MIN, INT64_MAX, 0x1p63);
-    default:
-        return x != 0; /* bool */
+    case HT_I8: return to_integer(x, INT8_MIN, INT8_MAX, 0x1p7);
+    case HT_U8: return to_integer(x, 0, UINT8_MAX, 0x1p8);
+    case HT_I32: return to_integer(x, INT32_MIN, INT32_MAX, 0x1p31);
+    case HT_I64: return to_integer(x, INT64_MIN, INT64_MAX, 0x1p63);
+    default: return x != 0; /* bool */
     }
 }
 
 double ht_round_to(ht_dtype dtype, double x)
 {
     switch (dtype) {
-    case HT_F64:
-        return x;
-    case HT_F32:
-        return (double)(float)x;
-    case HT_F16:
-        return (double)ht_f16_to_f32(ht_f16_from_f64(x));
-    case HT_BF16:
-        return (double)ht_bf16_to_f32(ht_bf16_from_f64(x));
-    case HT_F8E4M3:
-        return (double)ht_f8e4m3_to_f32(ht_f8e4m3_from_f64(x));
-    case HT_F8E5M2:
-        return (double)ht_f8e5m2_to_f32(ht_f8e5m2_from_f64(x));
-    default:
-        return (double)round_to_integer(dtype, x);
+    case HT_F64: return x;
+    case HT_F32: return (double)(float)x;
+    case HT_F16: return (double)ht_f16_to_f32(ht_f16_from_f64(x));
+    case HT_BF16: return (double)ht_bf16_to_f32(ht_bf16_from_f64(x));
+    case HT_F8E4M3: return (double)ht_f8e4m3_to_f32(ht_f8e4m3_from_f64(x));
+    case HT_F8E5M2: return (double)ht_f8e5m2_to_f32(ht_f8e5m2_from_f64(x));
+    default: return (double)round_to_integer(dtype, x);
     }
 }
 
 double ht_load_f64(const void *array, ht_dtype dtype, int64_t index)
 {
     switch (dtype) {
-    case HT_F64:
-        return ((const double *)array)[index];
-    case HT_F32:
-        return (double)((const float *)array)[index];
-    case HT_F16:
-        return (double)ht_f16_to_f32(((const ht_f16 *)array)[index]);
-    case HT_BF16:
-        return (double)ht_bf16_to_f32(((const ht_bf16 *)array)[index]);
-    case HT_F8E4M3:
-        return (double)ht_f8e4m3_to_f32(((const ht_f8e4m3 *)array)[index]);
-    case HT_F8E5M2:
-        return (double)ht_f8e5m2_to_f32(((const ht_f8e5m2 *)array)[index]);
-    case HT_I8:
-        return ((const int8_t *)array)[index];
-    case HT_U8:
-        return ((const uint8_t *)array)[index];
-    case HT_I32:
-        return ((const int32_t *)array)[index];
-    case HT_I64:
-        return (double)((const int64_t *)array)[index];
-    default:
-        return ((const uint8_t *)array)[index] != 0; /* bool */
+    case HT_F64: return ((const double *)array)[index];
+    case HT_F32: return (double)((const float *)array)[index];
+    case HT_F16: return (double)ht_f16_to_f32(((const ht_f16 *)array)[index]);
+    case HT_BF16: return (double)ht_bf16_to_f32(((const ht_bf16 *)array)[index]);
+    case HT_F8E4M3: return (double)ht_f8e4m3_to_f32(((const ht_f8e4m3 *)array)[index]);
+    case HT_F8E5M2: return (double)ht_f8e5m2_to_f32(((const ht_f8e5m2 *)array)[index]);
+    case HT_I8: return ((const int8_t *)array)[index];
+    case HT_U8: return ((const uint8_t *)array)[index];
+    case HT_I32: return ((const int32_t *)array)[index];
+    case HT_I64: return (double)((const int64_t *)array)[index];
+    default: return ((const uint8_t *)array)[index] != 0; /* bool */
     }
 }
 
 void ht_store_f64(void *array, ht_dtype dtype, int64_t index, double x)
 {
     switch (dtype) {
-    case HT_F64:
-        ((double *)array)[index] = x;
-        break;
-    case HT_F32:
-        ((float *)array)[index] = (float)x;
-        break;
-    case HT_F16:
-        ((ht_f16 *)array)[index] = ht_f16_from_f64(x);
-        break;
-    case HT_BF16:
-        ((ht_bf16 *)array)[index] = ht_bf16_from_f64(x);
-        break;
-    case HT_F8E4M3:
-        ((ht_f8e4m3 *)array)[index] = ht_f8e4m3_from_f64(x);
-        break;
-    case HT_F8E5M2:
-        ((ht_f8e5m2 *)array)[index] = ht_f8e5m2_from_f64(x);
-        break;
-    case HT_I32:
-        ((int32_t *)array)[index] = (int32_t)round_to_integer(dtype, x);
-        break;
-    case HT_I64:
-        ((int64_t *)array)[index] = round_to_integer(dtype, x);
-        break;
-    case HT_I8:
-        ((int8_t *)array)[index] = (int8_t)round_to_integer(dtype, x);
-        break;
-    default:
-        ((uint8_t *)array)[index] = (uint8_t)round_to_integer(dtype, x);
-        break; /* u8, bool */
+    case HT_F64: ((double *)array)[index] = x; break;
+    case HT_F32: ((float *)array)[index] = (float)x; break;
+    case HT_F16: ((ht_f16 *)array)[index] = ht_f16_from_f64(x); break;
+    case HT_BF16: ((ht_bf16 *)array)[index] = ht_bf16_from_f64(x); break;
+    case HT_F8E4M3: ((ht_f8e4m3 *)array)[index] = ht_f8e4m3_from_f64(x); break;
+    case HT_F8E5M2: ((ht_f8e5m2 *)array)[index] = ht_f8e5m2_from_f64(x); break;
+    case HT_I32: ((int32_t *)array)[index] = (int32_t)round_to_integer(dtype, x); break;
+    case HT_I64: ((int64_t *)array)[index] = round_to_integer(dtype, x); break;
+    case HT_I8: ((int8_t *)array)[index] = (int8_t)round_to_integer(dtype, x); break;
+    default: ((uint8_t *)array)[index] = (uint8_t)round_to_integer(dtype, x); break; /* u8, bool */
     }
 }

@@ -19,15 +19,12 @@ int cli_fail(int end, const char *format, ...)
 int cli_end_of(ht_status status)
 {
     switch (status) {
-    case HT_OK:
-        return CLI_DONE;
+    case HT_OK: return CLI_DONE;
     case HT_EINVAL:
     case HT_ESHAPE:
     case HT_EDTYPE:
-    case HT_EPARSE:
-        return CLI_WRONG;
-    default:
-        return CLI_FAILED;
+    case HT_EPARSE: return CLI_WRONG;
+    default: return CLI_FAILED;
     }
 }
 

@@ -150,19 +150,42 @@ const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena
 /* Latches a failure on the graph; the message gets the scope appended. */
 void ht_graph_fail(ht_graph *g, ht_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-#define HT_VALS(...) sizeof((ht_val[]){__VA_ARGS__}) / sizeof(ht_val), (const ht_val[]){__VA_ARGS__}
-#define HT_ATTRS(...) sizeof((ht_attr[]){__VA_ARGS__}) / sizeof(ht_attr), (const ht_attr[]){__VA_ARGS__}
+#define HT_VALS(...)                                                                                                   \
+    sizeof((ht_val[]){__VA_ARGS__}) / sizeof(ht_val), (const ht_val[])                                                 \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+#define HT_ATTRS(...)                                                                                                  \
+    sizeof((ht_attr[]){__VA_ARGS__}) / sizeof(ht_attr), (const ht_attr[])                                              \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
 #define HT_NO_ATTRS 0, NULL
-#define HT_INT(name, value) {.key = (name), .kind = HT_ATTR_INT, .i = (value)}
-#define HT_FLOAT(name, value) {.key = (name), .kind = HT_ATTR_FLOAT, .f = (value)}
-#define HT_TEXT(name, value) {.key = (name), .kind = HT_ATTR_TEXT, .text = (value)}
-#define HT_INTS(name, n, values) {.key = (name), .kind = HT_ATTR_INTS, .count = (size_t)(n), .ints = (values)}
-#define HT_FLOATS(name, n, values) {.key = (name), .kind = HT_ATTR_FLOATS, .count = (size_t)(n), .floats = (values)}
+#define HT_INT(name, value)                                                                                            \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_INT, .i = (value)                                                               \
+    }
+#define HT_FLOAT(name, value)                                                                                          \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_FLOAT, .f = (value)                                                             \
+    }
+#define HT_TEXT(name, value)                                                                                           \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_TEXT, .text = (value)                                                           \
+    }
+#define HT_INTS(name, n, values)                                                                                       \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_INTS, .count = (size_t)(n), .ints = (values)                                    \
+    }
+#define HT_FLOATS(name, n, values)                                                                                     \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_FLOATS, .count = (size_t)(n), .floats = (values)                                \
+    }
 
 /* The one way a node comes into being: checks arity and attributes, runs the shape rule, appends to the current
- * segment. `want` is NULL or n_out types: required for HT_OP_TYPED, otherwise their shapes must be the inferred ones and
- * their float dtypes replace them where the precision class allows. `out` receives n_out values (none on failure). A
- * none among required inputs is a failure that was latched before. */
+ * segment. `want` is NULL or n_out types: required for HT_OP_TYPED, otherwise their shapes must be the inferred ones
+ * and their float dtypes replace them where the precision class allows. `out` receives n_out values (none on failure).
+ * A none among required inputs is a failure that was latched before. */
 void ht_emit(ht_graph *g, const ht_op *op, size_t n_in, const ht_val *in, size_t n_attr, const ht_attr *attr,
              const ht_type *want, ht_val *out);
 /* By name; for an op of one result, which is returned. */

@@ -301,19 +301,11 @@ ht_attr ht_lex_attr(ht_lex *lex, const ht_op *op, ht_slice key)
     attr.key = def->key;
     attr.kind = def->kind;
     switch (def->kind) {
-    case HT_ATTR_INT:
-        attr.i = ht_lex_int(lex);
-        break;
-    case HT_ATTR_FLOAT:
-        attr.f = ht_lex_float(lex);
-        break;
-    case HT_ATTR_TEXT:
-        attr.text = ht_lex_string(lex);
-        break;
+    case HT_ATTR_INT: attr.i = ht_lex_int(lex); break;
+    case HT_ATTR_FLOAT: attr.f = ht_lex_float(lex); break;
+    case HT_ATTR_TEXT: attr.text = ht_lex_string(lex); break;
     case HT_ATTR_INTS:
-    case HT_ATTR_FLOATS:
-        attr = lex_list(lex, attr);
-        break;
+    case HT_ATTR_FLOATS: attr = lex_list(lex, attr); break;
     }
     return attr;
 }

@@ -43,7 +43,8 @@ static void extent(const ht_graph *g, ht_val v, int64_t *first, int64_t *end)
     const ht_type *type = ht_type_of(g, v);
     int64_t last = 0;
     *first = 0;
-    for (ht_val at = v; ht_value_of(g, at)->base.id; at = ht_value_of(g, at)->base) *first += ht_value_of(g, at)->offset;
+    for (ht_val at = v; ht_value_of(g, at)->base.id; at = ht_value_of(g, at)->base)
+        *first += ht_value_of(g, at)->offset;
     *end = *first;
     if (!ht_type_elems(type)) return;
     for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];

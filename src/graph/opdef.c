@@ -60,12 +60,9 @@ bool ht_attr_equal(const ht_attr *a, const ht_attr *b)
 {
     if (a->kind != b->kind) return false;
     switch (a->kind) {
-    case HT_ATTR_INT:
-        return a->i == b->i;
-    case HT_ATTR_FLOAT:
-        return memcmp(&a->f, &b->f, sizeof a->f) == 0;
-    case HT_ATTR_TEXT:
-        return a->text == b->text || (a->text && b->text && strcmp(a->text, b->text) == 0);
+    case HT_ATTR_INT: return a->i == b->i;
+    case HT_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case HT_ATTR_TEXT: return a->text == b->text || (a->text && b->text && strcmp(a->text, b->text) == 0);
     case HT_ATTR_INTS:
         return a->count == b->count && (!a->count || !memcmp(a->ints, b->ints, a->count * sizeof *a->ints));
     case HT_ATTR_FLOATS:
@@ -79,17 +76,11 @@ uint64_t ht_attr_hash(uint64_t hash, const ht_attr *a)
     uint64_t key = ht_hash_text(a->key), text;
     hash = ht_hash_bytes(hash, &key, sizeof key);
     switch (a->kind) {
-    case HT_ATTR_INT:
-        return ht_hash_bytes(hash, &a->i, sizeof a->i);
-    case HT_ATTR_FLOAT:
-        return ht_hash_bytes(hash, &a->f, sizeof a->f);
-    case HT_ATTR_TEXT:
-        text = ht_hash_text(a->text);
-        return ht_hash_bytes(hash, &text, sizeof text);
-    case HT_ATTR_INTS:
-        return ht_hash_bytes(hash, a->ints, a->count * sizeof *a->ints);
-    case HT_ATTR_FLOATS:
-        return ht_hash_bytes(hash, a->floats, a->count * sizeof *a->floats);
+    case HT_ATTR_INT: return ht_hash_bytes(hash, &a->i, sizeof a->i);
+    case HT_ATTR_FLOAT: return ht_hash_bytes(hash, &a->f, sizeof a->f);
+    case HT_ATTR_TEXT: text = ht_hash_text(a->text); return ht_hash_bytes(hash, &text, sizeof text);
+    case HT_ATTR_INTS: return ht_hash_bytes(hash, a->ints, a->count * sizeof *a->ints);
+    case HT_ATTR_FLOATS: return ht_hash_bytes(hash, a->floats, a->count * sizeof *a->floats);
     }
     return hash;
 }

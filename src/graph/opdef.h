@@ -26,13 +26,34 @@ typedef struct ht_attr_def {
     ht_attr standard;
 } ht_attr_def;
 
-#define HT_DEF_INT(name, value) {.key = (name), .kind = HT_ATTR_INT, .standard = {.i = (value)}}
-#define HT_DEF_FLOAT(name, value) {.key = (name), .kind = HT_ATTR_FLOAT, .standard = {.f = (value)}}
-#define HT_DEF_TEXT(name, value) {.key = (name), .kind = HT_ATTR_TEXT, .standard = {.text = (value)}}
-#define HT_DEF_INTS(name) {.key = (name), .kind = HT_ATTR_INTS}
-#define HT_DEF_FLOATS(name) {.key = (name), .kind = HT_ATTR_FLOATS}
-#define HT_DEF_REQUIRED(name, kind_) {.key = (name), .kind = (kind_), .required = true}
-#define HT_DEF_END {.key = NULL}
+#define HT_DEF_INT(name, value)                                                                                        \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_INT, .standard = {.i = (value) }                                                \
+    }
+#define HT_DEF_FLOAT(name, value)                                                                                      \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_FLOAT, .standard = {.f = (value) }                                              \
+    }
+#define HT_DEF_TEXT(name, value)                                                                                       \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_TEXT, .standard = {.text = (value) }                                            \
+    }
+#define HT_DEF_INTS(name)                                                                                              \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_INTS                                                                            \
+    }
+#define HT_DEF_FLOATS(name)                                                                                            \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_FLOATS                                                                          \
+    }
+#define HT_DEF_REQUIRED(name, kind_)                                                                                   \
+    {                                                                                                                  \
+        .key = (name), .kind = (kind_), .required = true                                                               \
+    }
+#define HT_DEF_END                                                                                                     \
+    {                                                                                                                  \
+        .key = NULL                                                                                                    \
+    }
 
 /* After the paper; DESIGN section "Numbers". A result of dot, reduce or point may have any float type: the type is the
  * rounding. A result of move or exact has the type that the rule says. */
@@ -42,8 +63,8 @@ typedef enum ht_prec { HT_PREC_DOT, HT_PREC_REDUCE, HT_PREC_POINT, HT_PREC_MOVE,
 typedef enum ht_fuse { HT_FUSE_NONE, HT_FUSE_POINT, HT_FUSE_REDUCE, HT_FUSE_DOT, HT_FUSE_MOVE } ht_fuse;
 
 enum {
-    HT_OP_TYPED = 1 << 0,       /* the caller gives the result types; the rule checks them */
-    HT_OP_INPLACE = 1 << 1,     /* result i may be written over an input of the same type: element i needs only element i */
+    HT_OP_TYPED = 1 << 0,   /* the caller gives the result types; the rule checks them */
+    HT_OP_INPLACE = 1 << 1, /* result i may be written over an input of the same type: element i needs only element i */
     HT_OP_COMMUTATIVE = 1 << 2, /* inputs 0 and 1 may be swapped */
     HT_OP_EFFECT = 1 << 3,      /* never removed, merged or folded */
     HT_OP_NO_FOLD = 1 << 4,     /* large or random: constants do not fold through it */
@@ -81,8 +102,8 @@ typedef struct ht_op {
     ht_fuse fuse;
     unsigned flags;
     int min_in, max_in, n_out; /* inputs from min_in on are optional and may be left out anywhere; n_out <= 8 */
-    unsigned aux_out;         /* bit i: result i is saved for backward; no gradient flows into it */
-    const ht_attr_def *attrs; /* ends with HT_DEF_END; NULL: none */
+    unsigned aux_out;          /* bit i: result i is saved for backward; no gradient flows into it */
+    const ht_attr_def *attrs;  /* ends with HT_DEF_END; NULL: none */
     /* Checks the inputs and writes n_out types; for HT_OP_TYPED they come filled and are checked. Strides are not
      * its business. Messages say what, not where: the builder adds the op's name and the place. */
     ht_status (*infer)(ht_context *ctx, const ht_call *call, ht_type *out);

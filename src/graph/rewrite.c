@@ -221,7 +221,8 @@ ht_status ht_graph_clone(ht_graph **out, const ht_graph *from)
     ht_graph *g = malloc(sizeof *g);
     if (!g) HT_FAIL(from->ctx, HT_ENOMEM, "out of memory for a graph");
     *g = *from;
-#define COPY(array, count, room) g->array = copy_array(from->array, from->count, sizeof *g->array), g->room = from->count
+#define COPY(array, count, room)                                                                                       \
+    g->array = copy_array(from->array, from->count, sizeof *g->array), g->room = from->count
     COPY(values, value_count, value_room);
     COPY(nodes, node_count, node_room);
     COPY(operands, operand_count, operand_room);

@@ -15,7 +15,11 @@ typedef struct ht_type {
     int64_t stride[HT_MAX_RANK]; /* in elements; row-major unless the value is a view */
 } ht_type;
 
-#define HT_DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define HT_DIMS(...)                                                                                                   \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                                       \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
 
 /* Row-major strides. rank 0 is a scalar; dims may be NULL then. */
 ht_type ht_type_make(ht_dtype dtype, int rank, const int64_t *dims);

@@ -17,7 +17,8 @@ typedef struct verifier {
     ht_graph *g;
     const ht_segment *s;
     ht_arena *arena;
-    uint32_t *defined; /* by value id: position + 1 in this segment; inputs 1 */
+    uint32_t *defined; /* by value id: position + 2 in its segment; inputs 1; 0: not seen yet */
+    uint32_t *home;    /* by value id: the segment that defines it */
     store_span *stores;
     size_t store_count;
     bool *stored_root; /* by value id */
@@ -64,13 +65,25 @@ static ht_status check_view(ht_graph *g, ht_val v)
 
 /* ---- nodes ---- */
 
+/* In this segment, so far. */
+static bool is_defined(const verifier *c, ht_val v)
+{
+    return c->defined[v.id] && c->home[v.id] == (uint32_t)(c->s - c->g->segments);
+}
+
+static void define(verifier *c, ht_val v, uint32_t position)
+{
+    c->defined[v.id] = position;
+    c->home[v.id] = (uint32_t)(c->s - c->g->segments);
+}
+
 static ht_status check_use(const verifier *c, const ht_node *n, ht_val v, uint32_t place)
 {
     char name[64];
     ht_graph *g = c->g;
     if (v.id >= g->value_count) HT_FAIL(g->ctx, HT_EVERIFY, "%s: input is no value of the graph", n->op->name);
     if (ht_value_of(g, v)->kind == HT_VALUE_STATE) return HT_OK;
-    if (!c->defined[v.id] || c->defined[v.id] > place + 1)
+    if (!is_defined(c, v) || c->defined[v.id] > place + 1)
         HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s uses %s before it is defined there", c->s->name, n->op->name,
                 value_text(g, v, name));
     return HT_OK;
@@ -94,8 +107,8 @@ static ht_status check_types(const verifier *c, const ht_node *n)
     bool open = n->op->prec == HT_PREC_DOT || n->op->prec == HT_PREC_REDUCE || n->op->prec == HT_PREC_POINT;
     for (size_t i = 0; i < n->n_out; i++) {
         const ht_type *is = call->out[i];
-        bool dtype = is->dtype == types[i].dtype ||
-                     (open && ht_dtype_is_float(is->dtype) && ht_dtype_is_float(types[i].dtype));
+        bool dtype =
+            is->dtype == types[i].dtype || (open && ht_dtype_is_float(is->dtype) && ht_dtype_is_float(types[i].dtype));
         if (!dtype || !ht_type_same_shape(is, &types[i])) {
             ht_type_text a, b;
             HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s: result %zu is %s, the rule says %s", c->s->name, n->op->name,
@@ -123,7 +136,7 @@ static ht_status check_node(verifier *c, uint32_t id, uint32_t place)
         if (c->defined[v.id]) HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s stands there twice", c->s->name, n->op->name);
         if (ht_value_of(g, v)->base.id) HT_TRY(check_use(c, n, ht_value_of(g, v)->base, place));
         HT_TRY(check_view(g, v));
-        c->defined[v.id] = place + 2;
+        define(c, v, place + 2);
     }
     return HT_OK;
 }
@@ -164,8 +177,7 @@ static ht_status collect_stores(verifier *c)
     for (size_t i = 1; i < c->store_count; i++) {
         const store_span *a = &c->stores[i - 1], *b = &c->stores[i];
         if (a->root == b->root && b->first < a->end)
-            HT_FAIL(c->g->ctx, HT_EVERIFY, "segment %s: %%%s is stored twice", c->s->name,
-                    c->g->values[a->root].name);
+            HT_FAIL(c->g->ctx, HT_EVERIFY, "segment %s: %%%s is stored twice", c->s->name, c->g->values[a->root].name);
     }
     return HT_OK;
 }
@@ -222,7 +234,7 @@ static ht_status check_segment(verifier *c, ht_namemap *names)
 {
     ht_graph *g = c->g;
     for (size_t i = 0; i < c->s->input_count; i++) {
-        c->defined[c->s->inputs[i].id] = 1;
+        define(c, c->s->inputs[i], 1);
         HT_TRY(check_name(c, names, c->s->inputs[i]));
         HT_TRY(check_view(g, c->s->inputs[i]));
     }
@@ -233,8 +245,9 @@ static ht_status check_segment(verifier *c, ht_namemap *names)
     }
     for (size_t i = 0; i < c->s->output_count; i++) {
         ht_val v = c->s->outputs[i].value;
-        if (ht_value_of(g, v)->kind != HT_VALUE_STATE && !c->defined[v.id])
-            HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: output %s is not defined there", c->s->name, c->s->outputs[i].name);
+        if (ht_value_of(g, v)->kind != HT_VALUE_STATE && !is_defined(c, v))
+            HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: output %s is not defined there", c->s->name,
+                    c->s->outputs[i].name);
     }
     return check_stores(c);
 }
@@ -266,14 +279,16 @@ ht_status ht_graph_verify(ht_graph *g)
     ht_namemap names = {0};
     verifier c = {.g = g, .arena = ht_arena_create()};
     c.defined = calloc(g->value_count, sizeof *c.defined);
+    c.home = calloc(g->value_count, sizeof *c.home);
     c.stores = calloc(g->node_count, sizeof *c.stores);
     c.stored_root = calloc(g->value_count, sizeof *c.stored_root);
     ht_status status;
-    if (c.arena && c.defined && c.stores && c.stored_root)
+    if (c.arena && c.defined && c.home && c.stores && c.stored_root)
         status = verify_segments(&c, &names);
     else
         status = ht_fail(g->ctx, HT_ENOMEM, "out of memory while verifying");
     free(c.defined);
+    free(c.home);
     free(c.stores);
     free(c.stored_root);
     ht_arena_free(c.arena);

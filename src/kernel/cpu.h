@@ -9,13 +9,14 @@
 typedef HT_REAL real;
 
 #define HT_CAT_(a, b, c) a##_##b##_##c
-#define HT_CAT(a, b, c) HT_CAT_(a, b, c)
-#define HT_STR_(a) #a
-#define HT_STR(a) HT_STR_(a)
+#define HT_CAT(a, b, c)  HT_CAT_(a, b, c)
+#define HT_STR_(a)       #a
+#define HT_STR(a)        HT_STR_(a)
 /* The name of something in this build: HT_K(softmax) is softmax_f32_avx512. */
 #define HT_K(name) HT_CAT(name, HT_REAL_NAME, HT_ISA_NAME)
 
-/* A row: HT_CPU_KERNEL(softmax, can, workspace or NULL, run) defines softmax_f32_avx512_row, which kernels.def lists. */
+/* A row: HT_CPU_KERNEL(softmax, can, workspace or NULL, run) defines softmax_f32_avx512_row, which kernels.def lists.
+ */
 #define HT_CPU_KERNEL(op_, can_, workspace_, run_)                                                                     \
     extern const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME);                                               \
     const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME) = {                                                   \

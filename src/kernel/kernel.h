@@ -20,8 +20,8 @@ typedef struct ht_kernel {
     const char *op;
     const char *name; /* "softmax.f32.avx512" */
     ht_isa isa;
-    const char *(*can)(const ht_call *call, const ht_target *target);          /* NULL: yes; else the reason */
-    int64_t (*workspace)(const ht_call *call, const ht_target *target);        /* bytes; NULL: none */
+    const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
+    int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     void (*run)(const ht_launch *launch);
 } ht_kernel;
 

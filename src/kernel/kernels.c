@@ -8,7 +8,7 @@
 
 /* ---- the rows of this library ---- */
 
-/* HT_BUILDS(row): row(real, ISA) for every way a *.cpu.c file was compiled, best first. */
+/* row(name, build) for every way that a *.cpu.c file was compiled, best first. */
 #ifdef HT_BUILT_X86
 #define HT_BUILDS(row, name)                                                                                           \
     row(name, f32_avx512) row(name, f64_avx512) row(name, f32_avx2) row(name, f64_avx2) row(name, f32_portable)        \
@@ -76,7 +76,7 @@ ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel)
     if (!ht_grow((void **)&ctx->kernels, &ctx->kernel_room, ctx->kernel_count + 1, sizeof(const ht_kernel *)))
         HT_FAIL(ctx, HT_ENOMEM, "no memory for the table of kernels");
     size_t place = place_after(ctx, kernel->op, (int)kernel->isa);
-    memmove(&ctx->kernels[place + 1], &ctx->kernels[place], (ctx->kernel_count - place) * sizeof ctx->kernels[0]);
+    memmove(&ctx->kernels[place + 1], &ctx->kernels[place], (ctx->kernel_count - place) * sizeof(const ht_kernel *));
     ctx->kernels[place] = kernel;
     ctx->kernel_count++;
     return HT_OK;

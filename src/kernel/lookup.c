@@ -41,18 +41,10 @@ static void run_rows(lookup *job)
 static void put(char *to, const char *from, size_t bytes)
 {
     switch (bytes) { /* constant sizes, for memcpy to become one instruction */
-    case 1:
-        memcpy(to, from, 1);
-        break;
-    case 2:
-        memcpy(to, from, 2);
-        break;
-    case 4:
-        memcpy(to, from, 4);
-        break;
-    default:
-        memcpy(to, from, 8);
-        break;
+    case 1: memcpy(to, from, 1); break;
+    case 2: memcpy(to, from, 2); break;
+    case 4: memcpy(to, from, 4); break;
+    default: memcpy(to, from, 8); break;
     }
 }
 

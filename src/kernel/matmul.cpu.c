@@ -1,6 +1,7 @@
 /* y[..,m,n] = sum over k of a[..,m,k] b[..,k,n].  a, b: any float, any strides (transposed, permuted and expanded views
  * cost nothing); y: any float, row-major.
- * Numerics: real accumulation in the order of k, FMA from AVX2 on, one rounding.
+ * Numerics: real accumulation in a fixed order (that of k, but lanes of k for a single row), FMA from AVX2 on, one
+ * rounding.
  * Threads: tiles of y (batch, rows, columns); each reads all of K.
  * Traffic: a once per column of tiles, b once per row of tiles, y once.  Bound: FLOPs, or b's bandwidth for one row. */
 #include "kernel/cpu.h"

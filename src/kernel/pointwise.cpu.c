@@ -178,16 +178,11 @@ static void load_ints(int64_t *to, const operand *o, int64_t start, int64_t stri
 {
     const char *from = o->first + start * (int64_t)ht_dtype_bytes(o->dtype);
     switch (o->dtype) {
-    case HT_I64:
-        COPY(int64_t, to, 1, int64_t, from, stride, v) break;
-    case HT_I32:
-        COPY(int64_t, to, 1, int32_t, from, stride, v) break;
-    case HT_I8:
-        COPY(int64_t, to, 1, int8_t, from, stride, v) break;
-    case HT_U8:
-        COPY(int64_t, to, 1, uint8_t, from, stride, v) break;
-    default:
-        COPY(int64_t, to, 1, uint8_t, from, stride, v != 0) break; /* bool */
+    case HT_I64: COPY(int64_t, to, 1, int64_t, from, stride, v) break;
+    case HT_I32: COPY(int64_t, to, 1, int32_t, from, stride, v) break;
+    case HT_I8: COPY(int64_t, to, 1, int8_t, from, stride, v) break;
+    case HT_U8: COPY(int64_t, to, 1, uint8_t, from, stride, v) break;
+    default: COPY(int64_t, to, 1, uint8_t, from, stride, v != 0) break; /* bool */
     }
 }
 
@@ -230,20 +225,13 @@ static void save_ints(const operand *o, int64_t start, int64_t stride, const int
 {
     char *to = o->first + start * (int64_t)ht_dtype_bytes(o->dtype);
     switch (o->dtype) {
-    case HT_I64:
-        COPY(int64_t, to, stride, int64_t, from, 1, v) break;
-    case HT_I32:
-        COPY(int32_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
-    case HT_I8:
-        COPY(int8_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
-    case HT_U8:
-        COPY(uint8_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
-    case HT_BOOL:
-        COPY(uint8_t, to, stride, int64_t, from, 1, v != 0) break;
-    case HT_F32:
-        COPY(float, to, stride, int64_t, from, 1, v) break;
-    case HT_F64:
-        COPY(double, to, stride, int64_t, from, 1, v) break;
+    case HT_I64: COPY(int64_t, to, stride, int64_t, from, 1, v) break;
+    case HT_I32: COPY(int32_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
+    case HT_I8: COPY(int8_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
+    case HT_U8: COPY(uint8_t, to, stride, int64_t, from, 1, (uint64_t)v) break;
+    case HT_BOOL: COPY(uint8_t, to, stride, int64_t, from, 1, v != 0) break;
+    case HT_F32: COPY(float, to, stride, int64_t, from, 1, v) break;
+    case HT_F64: COPY(double, to, stride, int64_t, from, 1, v) break;
     default:
         for (int64_t i = 0; i < n; i++) ht_store_f64(to, o->dtype, i * stride, (double)from[i]);
     }

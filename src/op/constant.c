@@ -5,6 +5,12 @@
 
 enum { CONSTANT_MAX = 4096 };
 
+/* A number as it is written: the references keep floats in f64, the rounding is the result type's. */
+static double written(ht_dtype dtype, double value)
+{
+    return ht_dtype_is_float(dtype) ? value : ht_round_to(dtype, value);
+}
+
 static ht_status fill_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     (void)ctx, (void)call, (void)out;
@@ -14,7 +20,7 @@ static ht_status fill_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 static void fill_ref(const ht_call *call, const double *const *in, double *const *out)
 {
     (void)in;
-    double value = ht_round_to(call->out[0]->dtype, ht_call_float(call, "value"));
+    double value = written(call->out[0]->dtype, ht_call_float(call, "value"));
     int64_t n = ht_type_elems(call->out[0]);
     for (int64_t i = 0; i < n; i++) out[0][i] = value;
 }
@@ -58,7 +64,7 @@ static void constant_ref(const ht_call *call, const double *const *in, double *c
 {
     (void)in;
     const ht_attr *data = ht_call_attr(call, "data");
-    for (size_t i = 0; i < data->count; i++) out[0][i] = ht_round_to(call->out[0]->dtype, data->floats[i]);
+    for (size_t i = 0; i < data->count; i++) out[0][i] = written(call->out[0]->dtype, data->floats[i]);
 }
 
 static const ht_attr_def constant_attrs[] = {HT_DEF_REQUIRED("data", HT_ATTR_FLOATS), HT_DEF_END};
@@ -99,7 +105,7 @@ static void iota_ref(const ht_call *call, const double *const *in, double *const
     for (int64_t o = 0; o < a.outer; o++)
         for (int64_t k = 0; k < a.size; k++)
             for (int64_t i = 0; i < a.inner; i++)
-                out[0][(o * a.size + k) * a.inner + i] = ht_round_to(type->dtype, (double)k);
+                out[0][(o * a.size + k) * a.inner + i] = written(type->dtype, (double)k);
 }
 
 static const ht_attr_def iota_attrs[] = {HT_DEF_INT("axis", 0), HT_DEF_END};

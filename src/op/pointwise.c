@@ -283,7 +283,7 @@ static bool broadcast(ht_type *shape, const ht_type *other)
     return true;
 }
 
-/* What an input of type `from` becomes beside one of type `to`: floats mix as they are, the rest is cast. */
+/* The type that two inputs share. */
 static ht_dtype promote(ht_dtype a, ht_dtype b)
 {
     if (a == b) return a;
@@ -294,7 +294,8 @@ static ht_dtype promote(ht_dtype a, ht_dtype b)
     return a == HT_I64 || b == HT_I64 ? HT_I64 : HT_I32;
 }
 
-/* Inputs from `first` on are the numbers that promote to one type; all take one shape. */
+/* Inputs from `first` on are the numbers that promote to one type: whatever is no float is cast to it, floats of
+ * different width mix as they are. All take one shape. */
 static ht_val build(ht_graph *g, const char *name, size_t n, const ht_val *given, size_t first, size_t n_attr,
                     const ht_attr *attr)
 {

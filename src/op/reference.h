@@ -8,7 +8,8 @@
 typedef struct ht_reference ht_reference;
 
 /* `round`: values take the rounding of their dtype, as in a run; else everything stays f64. State and inputs start as
- * their init says (random inits draw as the init segment does, with `seed`, which the state rng.seed also starts as). The graph is borrowed. */
+ * their init says (random inits draw as the init segment does, with `seed`, which the state rng.seed also starts as).
+ * The graph is borrowed. */
 ht_status ht_reference_create(ht_reference **out, ht_graph *g, bool round, uint64_t seed);
 void ht_reference_free(ht_reference *ref);
 /* The bytes-free value of a state or input (writable), or a result of the segment run last; row-major f64. NULL when

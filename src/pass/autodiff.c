@@ -93,7 +93,8 @@ static void differentiate(backward *b, uint32_t node)
     }
     if (!any || !node_needs(b, &n)) return;
     if (!n.op->grad) {
-        ht_graph_fail(g, HT_ENOTSUP, "%s has no gradient: %s", n.op->name, n.op->no_grad ? n.op->no_grad : "none given");
+        ht_graph_fail(g, HT_ENOTSUP, "%s has no gradient: %s", n.op->name,
+                      n.op->no_grad ? n.op->no_grad : "none given");
         return;
     }
     for (size_t i = 0; i < n.n_in; i++) {

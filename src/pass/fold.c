@@ -43,22 +43,36 @@ static bool all_faithful(const ht_type *type, const double *data, int64_t elems)
     return true;
 }
 
-static void learn(ht_folder *f, const ht_node *n)
+static const double *values_of(ht_folder *f, const ht_node *n, size_t count)
 {
-    if ((n->op != f->fill && n->op != f->constant) || !plain(f->g, ht_node_out(n, 0))) return;
     const ht_type *type = ht_type_of(f->g, ht_node_out(n, 0));
-    ht_known *known = &f->known[n->out];
-    size_t count = n->op == f->fill ? 1 : n->attr[0].count;
     double *data = HT_NEW(f->arena, double, count + 1);
     if (!data) {
         ht_graph_fail(f->g, HT_ENOMEM, "fold: out of memory");
-        return;
+        return NULL;
     }
     for (size_t i = 0; i < count; i++)
         data[i] = ht_round_to(type->dtype, n->op == f->fill ? n->attr[0].f : n->attr[0].floats[i]);
-    bool uniform = count > 0;
-    for (size_t i = 1; i < count; i++) uniform &= memcmp(&data[i], &data[0], sizeof data[0]) == 0;
-    if (all_faithful(type, data, (int64_t)count)) *known = (ht_known){data, uniform};
+    return all_faithful(type, data, (int64_t)count) ? data : NULL;
+}
+
+/* A node that stays: is its result known? */
+static void learn(ht_folder *f, const ht_node *n)
+{
+    if (!n->n_out || !plain(f->g, ht_node_out(n, 0))) return;
+    ht_known *known = &f->known[n->out];
+    if (n->op == f->expand) {
+        const ht_known *shown = ht_fold_known(f, ht_node_in(f->g, n, 0));
+        if (shown && shown->uniform) *known = *shown;
+    } else if (n->op == f->fill) {
+        *known = (ht_known){values_of(f, n, 1), true};
+    } else if (n->op == f->constant) {
+        size_t count = n->attr[0].count;
+        const double *data = values_of(f, n, count);
+        bool uniform = count > 0;
+        for (size_t i = 1; data && i < count; i++) uniform &= memcmp(&data[i], &data[0], sizeof data[0]) == 0;
+        *known = (ht_known){data, uniform};
+    }
 }
 
 const ht_known *ht_fold_known(const ht_folder *f, ht_val v)
@@ -178,6 +192,14 @@ static bool compute_all(ht_folder *f, ht_arena *arena, const ht_node *n, const h
 
 /* ---- replacing ---- */
 
+/* Already in the form that a uniform result would get. */
+static bool is_shown_number(const ht_folder *f, const ht_node *n)
+{
+    if (n->op != f->expand) return false;
+    ht_val number = ht_rewrite_map(&f->rw, ht_node_in(f->g, n, 0));
+    return ht_type_of(f->g, number)->rank == 0 && ht_maker(f->g, number)->op == f->fill;
+}
+
 static bool is_candidate(const ht_folder *f, const ht_node *n)
 {
     if (!n->n_in || !n->n_out || n->keep || !n->op->ref || (n->op->flags & (HT_OP_EFFECT | HT_OP_NO_FOLD)))
@@ -188,27 +210,39 @@ static bool is_candidate(const ht_folder *f, const ht_node *n)
     }
     for (size_t i = 0; i < n->n_out; i++)
         if (!plain(f->g, ht_node_out(n, i))) return false;
-    return true;
+    return !is_shown_number(f, n);
 }
 
-/* The new node takes over everything that the old one was to a reader. */
-static void replace(ht_folder *f, ht_node old, size_t i, const folded *r)
+/* The node made last, with what the old one was to a reader. */
+static ht_node *like(ht_folder *f, const ht_node *old)
+{
+    ht_node *n = &f->g->nodes[f->g->node_count - 1];
+    n->role = old->role;
+    n->origin = old->origin;
+    n->site = old->site;
+    if (ht_fold_room(f)) learn(f, n);
+    return n;
+}
+
+static void replace(ht_folder *f, const ht_node *old, size_t i, const folded *r)
 {
     ht_graph *g = f->g;
-    ht_val from = ht_node_out(&old, i), to;
-    ht_type type = *ht_type_of(g, from);
-    if (r->uniform)
-        ht_emit(g, f->fill, 0, NULL, HT_ATTRS(HT_FLOAT("value", r->data[0])), &type, &to);
-    else
+    ht_val from = ht_node_out(old, i), to;
+    ht_type type = *ht_type_of(g, from), scalar = ht_type_make(type.dtype, 0, NULL);
+    if (!r->uniform) {
         ht_emit(g, f->constant, 0, NULL, HT_ATTRS(HT_FLOATS("data", r->count, r->data)), &type, &to);
-    if (g->status != HT_OK || !ht_fold_room(f)) return;
-    ht_node *n = &g->nodes[g->values[to.id].owner];
-    n->role = old.role;
-    n->origin = old.origin;
-    n->site = old.site;
-    if (ht_fold_in_model(f, &old)) n->was = f->hashes[from.id];
+    } else {
+        ht_emit(g, f->fill, 0, NULL, HT_ATTRS(HT_FLOAT("value", r->data[0])), &scalar, &to);
+        if (g->status == HT_OK && type.rank > 0) {
+            like(f, old);
+            ht_val number = to;
+            ht_emit(g, f->expand, HT_VALS(number), HT_NO_ATTRS, &type, &to);
+        }
+    }
+    if (g->status != HT_OK) return;
+    ht_node *n = like(f, old);
+    if (ht_fold_in_model(f, old)) n->was = f->hashes[from.id];
     g->values[to.id].name = g->values[from.id].name;
-    learn(f, n);
     ht_rewrite_replace(&f->rw, from, to);
 }
 
@@ -224,7 +258,7 @@ static bool fold_node(ht_folder *f, uint32_t id)
     for (size_t i = 0; i < n.n_out; i++) results[i] = (folded){.data = &one[i]};
     const ht_call *call = arena ? ht_node_call(g, &n, arena, &room) : NULL;
     bool done = call && (compute_one(f, &n, call, results) || compute_all(f, arena, &n, call, results));
-    for (size_t i = 0; done && i < n.n_out; i++) replace(f, n, i, &results[i]);
+    for (size_t i = 0; done && i < n.n_out; i++) replace(f, &n, i, &results[i]);
     ht_arena_free(arena);
     return done;
 }
@@ -277,10 +311,16 @@ static void see_stores(ht_folder *f, uint32_t segment)
     }
 }
 
+static const ht_op *op_named(const ht_graph *g, const char *name)
+{
+    return ht_op_find(g->ctx, name, strlen(name));
+}
+
 static ht_status fold_segment(ht_graph *g, uint32_t segment)
 {
-    ht_folder f = {.g = g, .fill = ht_op_find(g->ctx, "fill", 4), .constant = ht_op_find(g->ctx, "constant", 8)};
-    if (!f.fill || !f.constant) HT_FAIL(g->ctx, HT_EINVAL, "fold: the context has no ops 'fill' and 'constant'");
+    ht_folder f = {.g = g, .fill = op_named(g, "fill"), .constant = op_named(g, "constant")};
+    f.expand = op_named(g, "expand");
+    if (!f.fill || !f.constant || !f.expand) HT_FAIL(g->ctx, HT_EINVAL, "fold: an op is missing from the context");
     f.arena = ht_arena_create();
     f.hashes = ht_value_hashes(g, segment);
     f.hash_count = g->value_count;

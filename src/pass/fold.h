@@ -14,7 +14,7 @@ typedef struct ht_folder {
     ht_graph *g;
     ht_rewrite rw;
     ht_arena *arena;
-    const ht_op *fill, *constant;
+    const ht_op *fill, *constant, *expand;
     ht_known *known; /* by value id */
     size_t known_room;
     uint64_t *hashes; /* model hashes of the segment's values as it was, hash_count of them */

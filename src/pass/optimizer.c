@@ -125,7 +125,6 @@ static ht_val global_norm(builder *b)
     return ht_sqrt(b->g, square);
 }
 
-
 static void update_group(builder *b, const group *flat, ht_val factor, ht_val finite, ht_val lr, ht_val applied)
 {
     ht_graph *g = b->g;
@@ -135,8 +134,7 @@ static void update_group(builder *b, const group *flat, ht_val factor, ht_val fi
     ht_val param = b->rule->step(g, &b->hyper, flat->param, grad, flat->moment, lr, applied, moments);
     if (g->status != HT_OK) return;
     ht_store(g, flat->param, ht_select(g, finite, param, flat->param));
-    for (size_t m = 0; names[m]; m++)
-        ht_store(g, flat->moment[m], ht_select(g, finite, moments[m], flat->moment[m]));
+    for (size_t m = 0; names[m]; m++) ht_store(g, flat->moment[m], ht_select(g, finite, moments[m], flat->moment[m]));
 }
 
 static void count_step(ht_graph *g, ht_val applied, ht_val finite)
@@ -163,8 +161,8 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_se
     ht_val finite = all_groups_finite(&b), norm = global_norm(&b), factor = HT_NONE;
     /* Gradients are divided by max(1, (norm + 1e-6) / clip). */
     if (b.clip > 0)
-        factor = ht_reciprocal(g, ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b.clip),
-                                         ht_fill_like(g, norm, 1)));
+        factor = ht_reciprocal(
+            g, ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b.clip), ht_fill_like(g, norm, 1)));
     for (int i = 0; i < b.group_count; i++) update_group(&b, &b.groups[i], factor, finite, lr, applied);
     count_step(g, applied, finite);
     ht_output(g, "grad_norm", norm);

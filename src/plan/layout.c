@@ -1,5 +1,5 @@
-/* Layout: move ops become views where their input allows it, kernels are chosen, and what a kernel cannot read strided is
- * copied first. This is a step of planning and not a pass, since it asks the kernel rows. */
+/* Layout: move ops become views where their input allows it, kernels are chosen, and what a kernel cannot read strided
+ * is copied first. This is a step of planning and not a pass, since it asks the kernel rows. */
 #include <stdlib.h>
 #include <string.h>
 

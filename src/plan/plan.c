@@ -1,4 +1,5 @@
-/* Building a plan: passes on a clone of the graph, layout, places for state and slots, then one segment after another. */
+/* Building a plan: passes on a clone of the graph, layout, places for state and slots, then one segment after another.
+ */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -203,7 +204,8 @@ static ht_status plan_segment(planning *p, uint32_t index)
     bool ok = segment->name && segment->instrs && slots && r.value && r.workspace && r.guarded && r.stored && r.output;
     if (!ok) status = no_memory(g->ctx);
     for (size_t i = 0; i < s->output_count && status == HT_OK; i++)
-        status = place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slots[i]);
+        status =
+            place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slots[i]);
     if (status == HT_OK) {
         memcpy(r.value, p->lasting, g->value_count * sizeof *r.value);
         status = ht_plan_reside(g, index, &p->plan->target, p->kernels, slots, p->plan->canary, &r);
@@ -214,8 +216,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
         ht_val v = s->outputs[i].value;
         ht_type plain = *ht_type_of(g, v);
         ht_type_row_major(&plain);
-        if (!r.output[i])
-            status = add_copy(p, segment, ht_type_of(g, v), r.value[v.id], &plain, slots[i], true, NULL);
+        if (!r.output[i]) status = add_copy(p, segment, ht_type_of(g, v), r.value[v.id], &plain, slots[i], true, NULL);
     }
     segment->transient_bytes = r.bytes;
     segment->live_bytes = r.live_bytes;

@@ -18,9 +18,9 @@ typedef struct residing {
     const ht_kernel **kernels;
     ht_residence *r;
     ht_arena *arena;
-    uint32_t *last;   /* liveness */
-    int32_t *buffer;  /* by value id: index into r->buffers + 1; 0: elsewhere */
-    uint32_t *made;   /* by value id: position of its node */
+    uint32_t *last;  /* liveness */
+    int32_t *buffer; /* by value id: index into r->buffers + 1; 0: elsewhere */
+    uint32_t *made;  /* by value id: position of its node */
     bool canary;
     size_t buffer_room;
     /* State that is stored here, by root value id. */
@@ -140,8 +140,7 @@ static void settle_outputs(residing *c, const ht_place *slot)
     for (size_t i = 0; i < c->s->output_count; i++) {
         ht_val v = c->s->outputs[i].value;
         const ht_value *value = ht_value_of(c->g, v);
-        c->r->output[i] =
-            value->kind == HT_VALUE_RESULT && !value->base.id && c->r->value[v.id].area == HT_AREA_NONE;
+        c->r->output[i] = value->kind == HT_VALUE_RESULT && !value->base.id && c->r->value[v.id].area == HT_AREA_NONE;
         if (!c->r->output[i]) continue;
         c->r->value[v.id] = slot[i];
         c->r->guarded[v.id] = true;
@@ -168,7 +167,8 @@ static ht_val dying_input(const residing *c, const ht_node *n, ht_val y, uint32_
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val x = ht_node_in(g, n, i);
         if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id) continue;
-        if (c->r->buffers[c->buffer[x.id] - 1].last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y))) continue;
+        if (c->r->buffers[c->buffer[x.id] - 1].last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y)))
+            continue;
         bool alone = true;
         for (size_t k = 0; k < n->n_in; k++) {
             ht_val other = ht_node_in(g, n, k);
@@ -258,8 +258,9 @@ ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target,
     }
     if (ok) settle_outputs(&c, slot);
     ok = ok && settle_stores(&c) && settle_transients(&c);
-    ht_status status = ok ? ht_memory_assign(g->ctx, r->buffers, r->buffer_count, HT_PLAN_ALIGN, &r->bytes, &r->live_bytes)
-                          : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
+    ht_status status =
+        ok ? ht_memory_assign(g->ctx, r->buffers, r->buffer_count, HT_PLAN_ALIGN, &r->bytes, &r->live_bytes)
+           : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
     if (status == HT_OK) settle_offsets(&c);
     ht_arena_free(c.arena);
     free(c.last);

@@ -1,5 +1,6 @@
 /* The order in which a segment's nodes run: the author's, except that a node moves down to its first reader when that
- * shortens the life of its result and lengthens nobody's: a constant that backward needs is not kept through forward. */
+ * shortens the life of its result and lengthens nobody's: a constant that backward needs is not kept through forward.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,5 +105,6 @@ ht_status ht_plan_schedule(ht_graph *g, uint32_t segment)
     free(c.last_use);
     free(c.stored_at);
     free(c.major);
-    return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while scheduling segment %s", g->segments[segment].name);
+    return ok ? HT_OK
+              : ht_fail(g->ctx, HT_ENOMEM, "out of memory while scheduling segment %s", g->segments[segment].name);
 }

@@ -102,8 +102,8 @@ static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const h
         const unsigned char *canary = canary_behind(instr, launch, i);
         for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
             if (canary[b] != CANARY)
-                HT_FAIL(m->plan->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s",
-                        instr->kernel->name, i, instr->site ? ", at " : "", instr->site ? instr->site : "");
+                HT_FAIL(m->plan->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s", instr->kernel->name,
+                        i, instr->site ? ", at " : "", instr->site ? instr->site : "");
     }
     return HT_OK;
 }

@@ -10,7 +10,6 @@ struct ht_session {
 
 /* ---- the training step ---- */
 
-
 ht_status ht_graph_train(ht_graph *g, const ht_train_opts *opts)
 {
     ht_train_opts o = HT_TRAIN_OPTS;

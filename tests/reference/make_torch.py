@@ -225,6 +225,16 @@ def gather(s):
     return [torch.gather(x, axis, index * inside) * inside.to(x.dtype)]
 
 
+def scatter_add(s):
+    """An index outside is left out: it goes to one more place, which is cut off."""
+    index, updates = s.x[0].long(), s.x[1]
+    axis, size = s.get("axis", 0), s.get("size", 0)
+    inside = (index >= 0) & (index < size)
+    dims = list(updates.shape)
+    dims[axis] = size + 1
+    return [torch.zeros(dims).scatter_add(axis, torch.where(inside, index, size), updates).narrow(axis, 0, size)]
+
+
 def embedding(s):
     table, index = s.x[0], s.x[1].long()
     inside = (index >= 0) & (index < table.shape[0])
@@ -370,7 +380,7 @@ OPS = {
     "copy": unary(torch.clone), "reshape": lambda s: [s.x[0].reshape(s.want[0][1])],
     "permute": lambda s: [s.x[0].permute(s.get("order", []))], "slice": take,
     "concat": lambda s: [torch.cat(s.x, s.get("axis", 0))], "pad": pad,
-    "expand": lambda s: [s.x[0].expand(s.want[0][1])], "gather": gather, "one_hot": one_hot, "embedding": embedding,
+    "expand": lambda s: [s.x[0].expand(s.want[0][1])], "gather": gather, "scatter_add": scatter_add, "one_hot": one_hot, "embedding": embedding,
     "attention": attention, "rotary": rotary, "lstm": lstm, "conv2d": conv2d, "max_pool2d": max_pool2d,
     "avg_pool2d": avg_pool2d, "sgd": optimizer(sgd, []), "sgd_momentum": optimizer(sgd_momentum, ["momentum_buffer"]),
     "adam": optimizer(adam, ["exp_avg", "exp_avg_sq"]),
@@ -444,7 +454,7 @@ def main():
     for op, lines in files.items():
         head = f"# {op} by PyTorch {torch.__version__.split('+')[0]}; written by make_torch.py"
         (folder / f"{op}.txt").write_text("\n".join([head] + lines) + "\n")
-    print(f"{len(files)} files, {sum(len(op) for op in files)} ", file=sys.stderr)
+    print(f"{len(files)} files", file=sys.stderr)
 
 
 if __name__ == "__main__":
