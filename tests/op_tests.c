@@ -6,17 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static ht_context *shared;
+
+static void shared_free(void)
+{
+    ht_context_free(shared);
+}
+
 ht_context *op_tests_context(void)
 {
-    static ht_context *shared;
-    static ht_context plain;
-    if (!shared) {
-        shared = &plain;
-        if (ht_ops_add_all(shared) != HT_OK || ht_kernels_add_all(shared) != HT_OK) {
-            print_error("%s\n", ht_context_message(shared));
-            abort();
-        }
+    if (shared) return shared;
+    ht_status status = ht_context_create(&shared, NULL);
+    if (status != HT_OK) {
+        print_error("no context: %s\n", ht_status_name(status));
+        abort();
     }
+    atexit(shared_free);
     return shared;
 }
 

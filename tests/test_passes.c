@@ -221,9 +221,11 @@ static void fold__of_a_large_fill_computes_one_element(void **state)
                         "}\n");
     run_pass(g, "fold", 0);
     run_pass(g, "dce", 0);
-    assert_int_equal(g->segments[0].node_count, 1);
+    assert_int_equal(g->segments[0].node_count, 2);
     const ht_node *n = &g->nodes[g->segments[0].nodes[0]];
     assert_string_equal(n->op->name, "fill");
+    assert_int_equal(ht_type_elems(ht_type_of(g, ht_node_out(n, 0))), 1);
+    assert_string_equal(g->nodes[g->segments[0].nodes[1]].op->name, "expand");
     double e2 = ht_round_to(HT_F32, fn_exp(2.0));
     assert_true(n->attr[0].f == ht_round_to(HT_BF16, ht_round_to(HT_F32, e2 * e2)));
     ht_graph_free(g);

@@ -201,6 +201,57 @@ static void session__steps_agree_with_the_interpreter(void **state)
     stop(&w);
 }
 
+/* A model that stores state which its own backward reads: the old value is the one that counts. */
+static void session__backward_reads_state_before_forward_replaces_it(void **state)
+{
+    (void)state;
+    world w = {0};
+    float r = 3, x = 2, grad = 0, after = 0;
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    must(&w, ht_graph_create(&w.g, w.ctx));
+    ht_val in = ht_input(w.g, "x", HT_F32, 0, NULL), p = ht_param(w.g, "p", HT_F32, 0, NULL, HT_CONSTANT(1));
+    ht_val old = ht_state_add(w.g, "r", HT_F32, 0, NULL, HT_ZERO);
+    ht_val loss = ht_mul(w.g, ht_mul(w.g, p, old), in);
+    ht_store(w.g, old, ht_add(w.g, old, in));
+    ht_output(w.g, "loss", loss);
+    must(&w, ht_graph_train(w.g, NULL));
+    must(&w, ht_plan_create(&w.plan, w.g, NULL));
+    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    must(&w, ht_session_write(w.s, "r", &r, sizeof r));
+    must(&w, ht_session_write(w.s, "x", &x, sizeof x));
+    must(&w, ht_session_run(w.s, "micro_first"));
+    must(&w, ht_session_read(w.s, "p.grad", &grad, sizeof grad));
+    must(&w, ht_session_read(w.s, "r", &after, sizeof after));
+    assert_float_equal(grad, 6, 0);
+    assert_float_equal(after, 5, 0);
+    stop(&w);
+}
+
+/* Parameters stored as bf16: gradients and moments are f32, the parameter rounds once per update. */
+static void session__half_parameters_train_with_f32_moments(void **state)
+{
+    (void)state;
+    world w = {0};
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    must(&w, ht_graph_create(&w.g, w.ctx));
+    ht_val p = ht_param(w.g, "p", HT_BF16, 1, (int64_t[]){3}, HT_CONSTANT(1));
+    ht_output(w.g, "loss", ht_cast(w.g, ht_sum(w.g, ht_mul(w.g, p, p), 0, NULL, false), HT_F32));
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.lr = 0.125;
+    must(&w, ht_graph_train(w.g, &opts));
+    must(&w, ht_plan_create(&w.plan, w.g, NULL));
+    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    must(&w, ht_session_run(w.s, "train"));
+    double now[3], moment[16];
+    must(&w, ht_session_read_f64(w.s, "p", now, 3));
+    must(&w, ht_session_read_f64(w.s, "flat.m.bf16", moment, 16));
+    for (int i = 0; i < 3; i++) {
+        assert_float_equal(now[i], 0.875, 0);
+        assert_float_equal(moment[i], 0.1 * 2, 1e-6);
+    }
+    stop(&w);
+}
+
 static void session__bad_names_and_sizes_are_errors_that_name_them(void **state)
 {
     (void)state;
@@ -348,6 +399,8 @@ int main(void)
         cmocka_unit_test(session__a_step_with_infinite_gradients_changes_nothing),
         cmocka_unit_test(session__clipping_bounds_the_update),
         cmocka_unit_test(session__steps_agree_with_the_interpreter),
+        cmocka_unit_test(session__backward_reads_state_before_forward_replaces_it),
+        cmocka_unit_test(session__half_parameters_train_with_f32_moments),
         cmocka_unit_test(session__bad_names_and_sizes_are_errors_that_name_them),
         cmocka_unit_test(session__a_canary_catches_a_kernel_that_writes_too_far),
         cmocka_unit_test(plan__gradients_and_updates_are_stored_where_they_are_made),

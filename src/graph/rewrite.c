@@ -14,7 +14,7 @@ bool ht_rewrite_begin(ht_rewrite *rw, ht_graph *g, uint32_t segment)
         ht_graph_fail(g, HT_ENOMEM, "out of memory while rewriting segment %s", s->name);
         return false;
     }
-    memcpy(rw->old, s->nodes, s->node_count * sizeof *rw->old);
+    if (s->node_count) memcpy(rw->old, s->nodes, s->node_count * sizeof *rw->old);
     rw->count = s->node_count;
     s->node_count = 0;
     g->segment = segment;

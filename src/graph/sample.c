@@ -59,7 +59,7 @@ ht_status ht_sample_parse(ht_context *ctx, ht_arena *arena, const ht_op *op, con
 ht_status ht_sample_graph(ht_context *ctx, const ht_sample *s, ht_graph **out)
 {
     ht_val in[HT_SAMPLE_MAX], results[8];
-    char name[16];
+    char name[32];
     ht_graph *g;
     HT_TRY(ht_graph_create(&g, ctx));
     for (size_t i = 0; i < s->n_in; i++) {

@@ -47,8 +47,11 @@ static void sgd_momentum_chunk(const update *u, real (*x)[CHUNK], int64_t n)
 
 static void adam_chunk(const update *u, real (*x)[CHUNK], int64_t n)
 {
+    /* Decoupled decay leaves g alone, also where p is infinite. */
+    if (u->decay != 0)
+        for (int64_t i = 0; i < n; i++) x[1][i] += u->decay * x[0][i];
     for (int64_t i = 0; i < n; i++) {
-        real g = x[1][i] + u->decay * x[0][i];
+        real g = x[1][i];
         real m = u->beta1 * x[2][i] + u->one_minus1 * g;
         real v = u->beta2 * x[3][i] + u->one_minus2 * g * g;
         x[0][i] = x[0][i] * u->shrink - u->step_size * m / (fn_sqrt(v) * u->root_scale + u->eps);

@@ -217,6 +217,18 @@ static ht_val add_grad_state(ht_graph *g, ht_val param)
     return ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_GRADIENTS});
 }
 
+/* The model's own stores wait for backward, which may read what they replace. A store has no results, so that it can
+ * always come later. */
+static ht_status stores_last(ht_graph *g, uint32_t segment)
+{
+    ht_rewrite rw;
+    if (!ht_rewrite_begin(&rw, g, segment)) return g->status;
+    for (int stores = 0; stores < 2; stores++)
+        for (size_t i = 0; i < rw.count; i++)
+            if ((g->nodes[rw.old[i]].op == &ht_op_store) == stores) ht_rewrite_keep(&rw, rw.old[i]);
+    return ht_rewrite_end(&rw);
+}
+
 static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *params, ht_val *grads, size_t *n)
 {
     for (size_t i = 0; i < g->state_count; i++)
@@ -284,6 +296,7 @@ static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_set
     free(params);
     free(grads);
     HT_TRY(status);
+    HT_TRY(stores_last(g, (uint32_t)segment));
     g->segments[segment].name = "micro_first";
     ht_graph_add_program_call(g, "train", (uint32_t)segment, 1);
     if (accumulate > 1) {

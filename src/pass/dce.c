@@ -31,7 +31,7 @@ static void sweep_segment(const ht_graph *g, ht_segment *s, bool *live)
         s->nodes[--kept] = s->nodes[at];
     }
     s->node_count -= kept;
-    memmove(s->nodes, s->nodes + kept, s->node_count * sizeof *s->nodes);
+    if (kept) memmove(s->nodes, s->nodes + kept, s->node_count * sizeof *s->nodes);
 }
 
 static ht_status dce_run(ht_graph *g, const ht_target *target, const ht_settings *settings)

@@ -57,11 +57,12 @@ static ht_val grad_of(ht_graph *g, ht_val param)
     return ht_state_of(g, grad) ? grad : HT_NONE;
 }
 
-static ht_val add_flat(ht_graph *g, const char *what, ht_dtype dtype, int64_t elems, ht_heading heading)
+/* A flat state of the group of parameters of type `of`. */
+static ht_val add_flat(ht_graph *g, const char *what, ht_dtype of, ht_dtype dtype, int64_t elems, ht_heading heading)
 {
     char name[64];
     ht_type type = ht_type_make(dtype, 1, &elems);
-    snprintf(name, sizeof name, "flat.%s.%s", what, ht_dtype_name(dtype));
+    snprintf(name, sizeof name, "flat.%s.%s", what, ht_dtype_name(of));
     return ht_graph_add_state(g, name, &type, &(ht_state){.heading = heading});
 }
 
@@ -86,10 +87,13 @@ static ht_status make_group(builder *b, ht_dtype dtype)
     }
     if (elems == 0) return HT_OK;
     group *flat = &b->groups[b->group_count++];
-    flat->param = add_flat(g, "param", dtype, elems, HT_HEADING_PARAMETERS);
-    flat->grad = add_flat(g, "grad", dtype, elems, HT_HEADING_GRADIENTS);
+    /* As autodiff types gradients: half parameters have f32 ones, and f32 moments. */
+    ht_dtype exact = dtype == HT_F64 ? HT_F64 : HT_F32;
+    flat->param = add_flat(g, "param", dtype, dtype, elems, HT_HEADING_PARAMETERS);
+    flat->grad = add_flat(g, "grad", dtype, exact, elems, HT_HEADING_GRADIENTS);
     const char *const *moments = b->rule->moments(&b->hyper);
-    for (size_t m = 0; moments[m]; m++) flat->moment[m] = add_flat(g, moments[m], dtype, elems, HT_HEADING_OPTIMIZER);
+    for (size_t m = 0; moments[m]; m++)
+        flat->moment[m] = add_flat(g, moments[m], dtype, exact, elems, HT_HEADING_OPTIMIZER);
     HT_TRY(g->status);
     int64_t offset = 0;
     for (size_t i = 0; i < states; i++) {

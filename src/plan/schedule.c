@@ -76,7 +76,7 @@ static bool reorder(const schedule *c)
         for (size_t at = 0; at < n; at++) start[c->major[at] + 1]++;
         for (size_t at = 0; at < n; at++) start[at + 1] += start[at];
         for (size_t at = 0; at < n; at++) order[start[c->major[at]]++] = c->s->nodes[at];
-        memcpy(c->s->nodes, order, n * sizeof *order);
+        if (n) memcpy(c->s->nodes, order, n * sizeof *order);
     }
     bool ok = start && order;
     free(start);

@@ -1,0 +1,238 @@
+/* The interpreter that everything else is measured against: state and its views, stores, first values, rounding. */
+#include "op_tests.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sanitizers ask for these: an allocation that is too large shall fail, not stop the program. */
+HT_API const char *__asan_default_options(void);
+HT_API const char *__tsan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+const char *__tsan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+/* A graph with its interpreter. */
+typedef struct world {
+    ht_graph *g;
+    ht_reference *ref;
+} world;
+
+static world world_of_graph(ht_graph *g, bool round, uint64_t seed)
+{
+    world w = {.g = g};
+    assert_int_equal(ht_graph_status(g), HT_OK);
+    assert_int_equal(ht_graph_verify(g), HT_OK);
+    assert_int_equal(ht_reference_create(&w.ref, g, round, seed), HT_OK);
+    return w;
+}
+
+static void world_free(world *w)
+{
+    ht_reference_free(w->ref);
+    ht_graph_free(w->g);
+}
+
+static ht_graph *new_graph(void)
+{
+    ht_graph *g;
+    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    return g;
+}
+
+static double *value(world *w, const char *name)
+{
+    double *data = ht_reference_value(w->ref, ht_find(w->g, name));
+    assert_non_null(data);
+    return data;
+}
+
+static void values_are_rounded_to_their_type_when_asked(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        ht_graph *g = new_graph();
+        ht_val x = ht_input(g, "x", HT_F64, HT_DIMS(2));
+        ht_output(g, "half", ht_cast(g, x, HT_F16));
+        ht_output(g, "whole", ht_cast(g, x, HT_I32));
+        world w = world_of_graph(g, round != 0, 0);
+        memcpy(value(&w, "x"), (double[]){1.0001, -2.7}, 2 * sizeof(double));
+        assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
+        const double *half = ht_reference_output(w.ref, "half"), *whole = ht_reference_output(w.ref, "whole");
+        assert_true(half[0] == (round ? 1.0 : 1.0001));
+        assert_true(half[1] == (round ? ht_round_to(HT_F16, -2.7) : -2.7));
+        assert_true(whole[0] == 1 && whole[1] == -2);
+        assert_null(ht_reference_output(w.ref, "nothing"));
+        world_free(&w);
+    }
+}
+
+static void a_store_is_seen_by_the_next_run_only(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_val count = ht_state_add(g, "count", HT_I64, 0, NULL, HT_CONSTANT(5));
+    ht_val twice = ht_add(g, count, count);
+    ht_output(g, "twice", twice);
+    ht_store(g, count, twice);
+    world w = world_of_graph(g, true, 0);
+    for (double expected = 10; expected <= 40; expected *= 2) {
+        assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
+        assert_true(*ht_reference_output(w.ref, "twice") == expected);
+        assert_true(*value(&w, "count") == expected);
+    }
+    world_free(&w);
+}
+
+static void a_program_runs_its_segments_in_order(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_val x = ht_state_add(g, "x", HT_F32, 0, NULL, HT_CONSTANT(1));
+    ht_segment_begin(g, "grow");
+    ht_store(g, x, ht_scale(g, x, 3));
+    uint32_t grow = g->segment;
+    ht_segment_begin(g, "step");
+    ht_store(g, x, ht_add_scalar(g, x, 1));
+    ht_graph_add_program_call(g, "both", grow, 2);
+    ht_graph_add_program_call(g, "both", g->segment, 1);
+    world w = world_of_graph(g, true, 0);
+    assert_int_equal(ht_reference_run_program(w.ref, "both"), HT_OK);
+    assert_true(*value(&w, "x") == 10);
+    assert_int_equal(ht_reference_run_program(w.ref, "neither"), HT_EINVAL);
+    world_free(&w);
+}
+
+/* flat [6] with two views: rows [2,3] transposed as columns [3,2], and its last two elements. */
+static void views_of_state_read_and_write_their_base(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_val flat = ht_state_add(g, "flat", HT_F32, HT_DIMS(6), HT_ZERO);
+    ht_val columns = ht_state_add(g, "columns", HT_F32, HT_DIMS(3, 2), HT_CONSTANT(7));
+    g->values[columns.id].type.stride[0] = 1;
+    g->values[columns.id].type.stride[1] = 3;
+    ht_value_view(g, columns, flat, 0);
+    ht_val tail = ht_state_add(g, "tail", HT_F32, HT_DIMS(2), HT_CONSTANT(9));
+    ht_value_view(g, tail, flat, 4);
+    ht_segment_begin(g, "read");
+    ht_output(g, "seen", ht_neg(g, columns));
+    ht_segment_begin(g, "write");
+    ht_val rows = ht_input(g, "rows", HT_F32, HT_DIMS(3, 2));
+    ht_store(g, columns, rows);
+    world w = world_of_graph(g, true, 0);
+
+    const double first[] = {7, 7, 7, 7, 9, 9};
+    assert_memory_equal(value(&w, "flat"), first, sizeof first);
+    memcpy(value(&w, "flat"), (double[]){0, 1, 2, 3, 4, 5}, 6 * sizeof(double));
+    assert_true(value(&w, "tail")[0] == 4 && value(&w, "tail")[1] == 5);
+
+    assert_int_equal(ht_reference_run(w.ref, (uint32_t)ht_segment_find(g, "read")), HT_OK);
+    const double seen[] = {0, -3, -1, -4, -2, -5};
+    for (size_t i = 0; i < 6; i++) assert_true(ht_reference_output(w.ref, "seen")[i] == seen[i]);
+
+    memcpy(value(&w, "rows"), (double[]){10, 20, 11, 21, 12, 22}, 6 * sizeof(double));
+    assert_int_equal(ht_reference_run(w.ref, (uint32_t)ht_segment_find(g, "write")), HT_OK);
+    const double written[] = {10, 11, 12, 20, 21, 22};
+    assert_memory_equal(value(&w, "flat"), written, sizeof written);
+    value(&w, "tail")[1] = 99;
+    assert_true(value(&w, "flat")[5] == 99);
+    world_free(&w);
+}
+
+/* First values are those that the random ops draw at a site of the state's name. */
+static void first_values_are_drawn_as_the_random_ops_draw(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    const int64_t dims[] = {5, 3};
+    ht_state_add(g, "uniform", HT_F32, 2, dims, HT_UNIFORM(-2, 3));
+    ht_state_add(g, "normal", HT_F32, 2, dims, HT_NORMAL(1, 0.5));
+    ht_rng rng = ht_rng_state(g);
+    ht_output(g, "u", ht_random_uniform(g, HT_F32, 2, dims, -2, 3, rng, "uniform"));
+    ht_output(g, "n", ht_random_normal(g, HT_F32, 2, dims, 1, 0.5, rng, "normal"));
+    world w = world_of_graph(g, true, 42);
+    assert_true(*value(&w, "rng.seed") == 42);
+    assert_int_equal(ht_reference_run(w.ref, g->segment), HT_OK);
+    assert_memory_equal(ht_reference_output(w.ref, "u"), value(&w, "uniform"), 15 * sizeof(double));
+    assert_memory_equal(ht_reference_output(w.ref, "n"), value(&w, "normal"), 15 * sizeof(double));
+    assert_true(value(&w, "normal")[0] != value(&w, "normal")[1]);
+    world_free(&w);
+}
+
+static void values_of_another_segment_are_not_known(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_segment_begin(g, "a");
+    ht_val x = ht_fill(g, HT_F32, HT_DIMS(2), 3);
+    ht_segment_begin(g, "b");
+    ht_val y = ht_fill(g, HT_F32, HT_DIMS(0), 4);
+    world w = world_of_graph(g, true, 0);
+    assert_null(ht_reference_value(w.ref, x));
+    assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
+    assert_true(ht_reference_value(w.ref, x)[1] == 3);
+    assert_int_equal(ht_reference_run(w.ref, 1), HT_OK);
+    assert_null(ht_reference_value(w.ref, x));
+    assert_non_null(ht_reference_value(w.ref, y));
+    assert_null(ht_reference_value(w.ref, HT_NONE));
+    world_free(&w);
+}
+
+static void what_was_built_later_is_there_in_the_next_run(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_val x = ht_input(g, "x", HT_F32, 0, NULL);
+    world w = world_of_graph(g, true, 0);
+    ht_val y = ht_add(g, x, ht_state_add(g, "late", HT_F32, 0, NULL, HT_CONSTANT(2)));
+    *value(&w, "x") = 1;
+    assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
+    assert_true(*ht_reference_value(w.ref, y) == 3);
+    world_free(&w);
+}
+
+static void an_empty_tensor_with_a_long_axis_takes_no_time(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_val y = ht_softmax(g, ht_fill(g, HT_F32, HT_DIMS(1LL << 50, 0), 1), 1);
+    ht_output(g, "y", y);
+    world w = world_of_graph(g, true, 0);
+    assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
+    assert_non_null(ht_reference_output(w.ref, "y"));
+    world_free(&w);
+}
+
+static void too_large_a_state_is_a_status(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_reference *ref;
+    ht_state_add(g, "huge", HT_F32, HT_DIMS(1LL << 57), HT_ZERO);
+    assert_int_equal(ht_graph_status(g), HT_OK);
+    assert_int_equal(ht_reference_create(&ref, g, true, 0), HT_ENOMEM);
+    assert_null(ref);
+    ht_graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_rounded_to_their_type_when_asked),
+        cmocka_unit_test(a_store_is_seen_by_the_next_run_only),
+        cmocka_unit_test(a_program_runs_its_segments_in_order),
+        cmocka_unit_test(views_of_state_read_and_write_their_base),
+        cmocka_unit_test(first_values_are_drawn_as_the_random_ops_draw),
+        cmocka_unit_test(values_of_another_segment_are_not_known),
+        cmocka_unit_test(what_was_built_later_is_there_in_the_next_run),
+        cmocka_unit_test(an_empty_tensor_with_a_long_axis_takes_no_time),
+        cmocka_unit_test(too_large_a_state_is_a_status),
+    };
+    return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
+}
