@@ -356,6 +356,25 @@ static void plan__a_node_runs_where_its_first_reader_is(void **state)
     stop(&w);
 }
 
+static void plan__empty_results_need_no_instruction(void **state)
+{
+    (void)state;
+    world w = {0};
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    must(&w, ht_graph_create(&w.g, w.ctx));
+    ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){INT64_C(1) << 50, 0});
+    ht_output(w.g, "y", ht_softmax(w.g, x, 1));
+    ht_output(w.g, "total", ht_sum(w.g, x, 0, NULL, false));
+    must(&w, ht_plan_create(&w.plan, w.g, NULL));
+    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    must(&w, ht_session_run(w.s, "forward"));
+    assert_int_equal(w.plan->segments[ht_plan_segment_find(w.plan, "forward")].instr_count, 1);
+    float total = 1;
+    must(&w, ht_session_read(w.s, "total", &total, sizeof total));
+    assert_float_equal(total, 0, 0);
+    stop(&w);
+}
+
 static void plan__prints_a_ledger_whose_parts_add_up(void **state)
 {
     (void)state;
@@ -405,6 +424,7 @@ int main(void)
         cmocka_unit_test(session__a_canary_catches_a_kernel_that_writes_too_far),
         cmocka_unit_test(plan__gradients_and_updates_are_stored_where_they_are_made),
         cmocka_unit_test(plan__a_node_runs_where_its_first_reader_is),
+        cmocka_unit_test(plan__empty_results_need_no_instruction),
         cmocka_unit_test(plan__prints_a_ledger_whose_parts_add_up),
         cmocka_unit_test(plan__can_be_made_for_another_machine),
     };

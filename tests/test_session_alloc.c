@@ -15,16 +15,17 @@
 static atomic_long calls;
 static atomic_bool counting;
 
-static void count_call(void)
-{
-    if (atomic_load(&counting)) atomic_fetch_add(&calls, 1);
-}
-
 /* The sanitizers have allocators of their own; there the step is run, but not counted. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
 enum { COUNTED = 0 };
 #else
 enum { COUNTED = 1 };
+
+static void count_call(void)
+{
+    if (atomic_load(&counting)) atomic_fetch_add(&calls, 1);
+}
+
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);

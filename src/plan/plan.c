@@ -161,6 +161,14 @@ static ht_status add_copy(planning *p, ht_plan_segment *segment, const ht_type *
     return add_instr(p->plan, segment, kernel, &call, &(operands){&source, &goal, &guarded, {0}}, node);
 }
 
+/* Nothing to compute, however long the other axes are. */
+static bool makes_nothing(const ht_graph *g, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_out; i++)
+        if (ht_type_elems(ht_type_of(g, ht_node_out(n, i)))) return false;
+    return true;
+}
+
 static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_residence *r, uint32_t id, size_t at)
 {
     ht_graph *g = p->g;
@@ -171,7 +179,7 @@ static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_reside
         return add_copy(p, segment, ht_type_of(g, v), r->value[v.id], ht_type_of(g, state), r->value[state.id],
                         r->guarded[state.id], n);
     }
-    if (ht_plan_is_view(g, n)) return HT_OK;
+    if (ht_plan_is_view(g, n) || makes_nothing(g, n)) return HT_OK;
     ht_call_room room;
     const ht_call *call = ht_node_call(g, n, p->plan->arena, &room);
     ht_place few[8], out[8], *in = n->n_in <= 8 ? few : HT_NEW(p->plan->arena, ht_place, n->n_in);
