@@ -4,6 +4,7 @@
 
 #include <hwloc.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 /* Cores that share at least one hardware thread with the set. */
 static int cores_within(hwloc_topology_t topology, hwloc_const_cpuset_t set)
@@ -20,6 +21,11 @@ static int cores_within(hwloc_topology_t topology, hwloc_const_cpuset_t set)
 int ht_topology_cores(void)
 {
     hwloc_topology_t topology;
+    /* Where the kernel's description of the machine is not mounted, hwloc complains on the caller's terminal. */
+    if (access("/sys/devices/system/cpu", R_OK) != 0) {
+        long online = sysconf(_SC_NPROCESSORS_ONLN);
+        return online > 0 ? (int)online : 1;
+    }
     if (hwloc_topology_init(&topology) != 0) return 1;
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     int cores = 1;
