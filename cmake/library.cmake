@@ -54,6 +54,12 @@ foreach(source ${library_sources})
 endforeach()
 set(object_libraries halftone_objects)
 
+# Files whose products and sums are meant as fused multiply-adds; everywhere else contraction is off.
+set(fast_contract gemm lstm lstm_grad norm norm_grad softmax cross_entropy attention)
+foreach(name ${fast_contract})
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernel/${name}.cpu.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+endforeach()
+
 # The kernel matrix: each *.cpu.c once per real type and instruction set; the names in it come from these definitions.
 if(matrix_sources)
     foreach(isa ${isas})

@@ -186,7 +186,10 @@ void op_kernel_run(const ht_kernel *kernel, const ht_target *target, const ht_ca
             ht_store_f64(in[i], call->in[i]->dtype, e, a->in[i][e]);
     }
     for (size_t i = 0; i < call->n_out; i++) out[i] = exact_bytes((size_t)ht_type_bytes(call->out[i]));
-    void *workspace = exact_bytes(kernel->workspace ? (size_t)kernel->workspace(call, target) : 0);
+    /* As in a plan: workspaces start at a multiple of 64. posix_memalign keeps the size exact, for the sanitizer. */
+    void *workspace = NULL;
+    size_t bytes = kernel->workspace ? (size_t)kernel->workspace(call, target) : 0;
+    assert_int_equal(posix_memalign(&workspace, 64, bytes ? bytes : 1), 0);
     kernel->run(&(ht_launch){.call = call, .in = (const void *const *)in, .out = out, .workspace = workspace});
     for (size_t i = 0; i < call->n_out; i++) {
         for (int64_t e = 0; e < ht_type_elems(call->out[i]); e++)

@@ -3,6 +3,7 @@
 #include "op_call.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { NEAR_COUNT = 2 };
@@ -271,31 +272,92 @@ static void kernel__takes_heads_behind_positions_in_memory(void **state)
     op_call_close(&back);
 }
 
-static int64_t workspace_at(const char *op, int steps)
+static int64_t workspace_at(const char *op, int heads, int steps)
 {
     op_call call;
     if (!strcmp(op, "attention"))
-        op_call_open(&call, op, "(f32[1,1,%d,8], f32[1,1,%d,8], f32[1,1,%d,8]) causal=1", steps, steps, steps);
+        op_call_open(&call, op, "(f32[1,%d,%d,8], f32[1,%d,%d,8], f32[1,%d,%d,8]) causal=1", heads, steps, heads, steps,
+                     heads, steps);
     else
         op_call_open(&call, op,
-                     "(f32[1,1,%d,8], f32[1,1,%d,8], f32[1,1,%d,8], f32[1,1,%d,8], f32[1,1,%d], f32[1,1,%d,8])", steps,
-                     steps, steps, steps, steps, steps);
+                     "(f32[1,%d,%d,8], f32[1,%d,%d,8], f32[1,%d,%d,8], f32[1,%d,%d,8], f32[1,%d,%d], f32[1,%d,%d,8])",
+                     heads, steps, heads, steps, heads, steps, heads, steps, heads, steps, heads, steps);
     int64_t bytes = op_call_workspace(&call);
     op_call_close(&call);
     return bytes;
 }
 
+/* Linear, and for any length far from a score for every pair of positions. */
 static void workspace__grows_no_faster_than_the_sequence(void **state)
 {
     (void)state;
     static const char *const ops[] = {"attention", "attention_grad"};
-    for (size_t i = 0; i < 2; i++) {
-        int64_t few = workspace_at(ops[i], 256), more = workspace_at(ops[i], 1024), many = workspace_at(ops[i], 16384);
-        assert_true(few > 0);
-        assert_true(more <= 4 * few);
-        assert_true(many <= 64 * few);
-        assert_true(many < (int64_t)16384 * 16384);
+    for (size_t i = 0; i < 2; i++)
+        for (int heads = 1; heads <= 32; heads *= 32) {
+            int64_t few = workspace_at(ops[i], heads, 4096), many = workspace_at(ops[i], heads, 65536);
+            assert_true(few > 0);
+            assert_true(many <= 16 * few);
+            assert_true(many < (int64_t)heads * 65536 * 65536 / 16);
+        }
+}
+
+/* Lengths and widths that end inside tiles, slabs and vectors; more keys than queries and fewer; few groups, so that
+ * backward adds parts, and many. */
+static void kernel__equals_the_reference_at_odd_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        int batch, heads, groups, queries, keys, width, value_width, causal;
+    } sizes[] = {
+        {1, 2, 1, 205, 397, 70, 33, 1}, {1, 1, 1, 397, 205, 5, 129, 1}, {4, 4, 4, 97, 193, 16, 64, 0},
+        {2, 6, 3, 13, 600, 64, 64, 1},  {1, 1, 1, 1, 500, 64, 8, 0},    {1, 20, 20, 200, 200, 3, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char sides[256];
+        snprintf(sides, sizeof sides, "f32[%d,%d,%d,%d] -2..2, f32[%d,%d,%d,%d], f32[%d,%d,%d,%d]", sizes[i].batch,
+                 sizes[i].heads, sizes[i].queries, sizes[i].width, sizes[i].batch, sizes[i].groups, sizes[i].keys,
+                 sizes[i].width, sizes[i].batch, sizes[i].groups, sizes[i].keys, sizes[i].value_width);
+        int b = sizes[i].batch, h = sizes[i].heads, t = sizes[i].queries, d = sizes[i].value_width;
+        op_call want, got, want_back, got_back;
+        op_call_open(&want, "attention", "(%s) causal=%d", sides, sizes[i].causal);
+        op_call_open(&got, "attention", "(%s) causal=%d", sides, sizes[i].causal);
+        op_call_open(&want_back, "attention_grad", "(%s, f32[%d,%d,%d,%d], f32[%d,%d,%d], f32[%d,%d,%d,%d]) causal=%d",
+                     sides, b, h, t, d, b, h, t, b, h, t, d, sizes[i].causal);
+        op_call_open(&got_back, "attention_grad", "(%s, f32[%d,%d,%d,%d], f32[%d,%d,%d], f32[%d,%d,%d,%d]) causal=%d",
+                     sides, b, h, t, d, b, h, t, b, h, t, d, sizes[i].causal);
+        op_call_reference(&want);
+        op_call_kernel(&got);
+        give_forward(&want_back, &want);
+        give_forward(&got_back, &want);
+        op_call_reference(&want_back);
+        op_call_kernel(&got_back);
+        for (size_t r = 0; r < 2; r++)
+            op_call_near("y, lse", got.a.out[r], want.a.out[r], op_call_elems_out(&want, r), 2e-6);
+        for (size_t r = 0; r < 3; r++)
+            op_call_near("dq, dk, dv", got_back.a.out[r], want_back.a.out[r], op_call_elems_out(&want_back, r), 1e-5);
+        op_call_close(&want);
+        op_call_close(&got);
+        op_call_close(&want_back);
+        op_call_close(&got_back);
     }
+}
+
+/* A query that is not a number gives no number, wherever its row lies in a tile, and spoils no other row. */
+static void nan_queries__give_nan_rows(void **state)
+{
+    (void)state;
+    enum { T = 250, D = 3 };
+    static const int64_t bad[] = {0, 1, 95, 96, 200, 249};
+    for (int r = 0; r < NEAR_COUNT; r++)
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+            op_call call;
+            op_call_open(&call, "attention", "(f32[1,1,250,3], f32[1,1,250,3], f32[1,1,250,3]) causal=1");
+            call.a.in[0][bad[i] * D] = NAN;
+            runners[r](&call);
+            for (int64_t t = 0; t < T; t++)
+                for (int64_t d = 0; d < D; d++) assert_int_equal(isnan(call.a.out[0][t * D + d]), t == bad[i]);
+            op_call_close(&call);
+        }
 }
 
 static void attention__refuses_what_does_not_fit(void **state)
@@ -436,6 +498,8 @@ int main(void)
         cmocka_unit_test(large_scores__do_not_overflow),
         cmocka_unit_test(kernel__takes_heads_behind_positions_in_memory),
         cmocka_unit_test(workspace__grows_no_faster_than_the_sequence),
+        cmocka_unit_test(kernel__equals_the_reference_at_odd_sizes),
+        cmocka_unit_test(nan_queries__give_nan_rows),
         cmocka_unit_test(attention__refuses_what_does_not_fit),
         cmocka_unit_test(builder__passes_every_option),
         cmocka_unit_test(rotary__inverse_undoes_it),

@@ -14,6 +14,8 @@
 #include "base/philox.h"
 #include "base/pool.h"
 #include "base/processor.h"
+#include "base/shuffle.h"
+#include "base/stream.h"
 #include "base/text.h"
 
 #endif

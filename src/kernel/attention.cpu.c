@@ -4,15 +4,25 @@
  *
  * Numerics: real inside, one rounding at the end; keys in ascending tiles with a running maximum (online softmax), so
  * that a score exists only inside its tile; the order of every sum depends on sizes alone. The weight of a key that is
- * hidden inside a tile is zero; keys beyond a sequence's length are never read.
- * Threads: forward and dq by (sequence, head, tile of queries), dk and dv by (sequence, group, tile of keys), dealt to
- * a fixed number of slots, each with its buffers in the workspace. Scores are computed once forward, twice backward.
- * Traffic: k and v are read once per tile of queries.  Bound: compute. */
-#include "kernel/cpu.h"
-#include "kernel/panel.h"
+ * hidden inside a tile is zero; keys beyond a sequence's length are never read. FMA: this file is compiled with
+ * -ffp-contract=fast.
+ * Threads: forward by (sequence, head, a few tiles of queries); backward by (sequence, group, part of the keys), where
+ * each part sums a dq of its own and the parts are added in order: one part where there are enough groups. Work is dealt
+ * to a fixed number of slots, each with its buffers in the workspace.
+ * Traffic: forward reads k and v once per few tiles of queries, backward q and dy once per tile of keys; scores are
+ * computed once each way.  Bound: compute. */
+#include "kernel/attention_tile.h"
+#include "kernel/lanes.h"
 #include "op/op.h"
 
-enum { QUERIES = 32, KEYS = 32, SLOTS = 64, MOST_WIDTH = 1 << 20 };
+static const double LOG2_E = 1.44269504088896340736, LN_2 = 0.693147180559945309417;
+
+enum {
+    CHUNK = 4, /* tiles of queries that a packed tile of keys serves forward */
+    SLOTS = 64,
+    ENOUGH = 16, /* pieces of work backward: with fewer groups than that, keys are cut into parts */
+    MOST_WIDTH = 1 << 20,
+};
 
 /* A tensor whose rows along the last axis lie without gaps. */
 typedef struct rows {
@@ -28,38 +38,28 @@ typedef struct attention {
     const ht_type *lengths, *document; /* NULL: hides nothing */
     const void *length_data, *document_data;
     bool causal;
-    real scale;
+    real scale, factor; /* factor = scale log2 e: scores are kept as logarithms to base 2 */
+    real *buffers;      /* of slot 0; the others follow */
+    int64_t slot_reals, pieces, slots;
     /* Backward */
     rows y, dy;
     const void *lse;
     ht_dtype lse_dtype;
-    real *delta;   /* [B,H,Tq] */
-    real *buffers; /* of slot 0; the others follow */
-    int64_t slot_reals, tiles, slots;
+    int64_t parts;
+    real *delta; /* [B,H,Tq] */
+    real *dq;    /* [parts,B,H, whole tiles of Tq, whole vectors of D] */
 } attention;
 
 /* Where a tile lies. `head` is a head of q; its keys are those of head / (heads / groups). */
 typedef struct spot {
     int64_t batch, head, group, query, queries, key, keys;
+    int64_t length; /* of the sequence */
 } spot;
 
 static rows rows_of(const ht_launch *launch, size_t input)
 {
     const ht_type *type = launch->call->in[input];
     return (rows){launch->in[input], type->dtype, {type->stride[0], type->stride[1], type->stride[2]}};
-}
-
-static void load_rows(panel to, const rows *x, int64_t batch, int64_t head, int64_t first, int64_t count, int64_t width)
-{
-    int64_t at = batch * x->stride[0] + head * x->stride[1] + first * x->stride[2];
-    for (int64_t i = 0; i < count; i++) ht_load(to.data + i * to.row, x->data, x->dtype, at + i * x->stride[2], width);
-}
-
-/* q times the scale, which then rides along in scores and in dk. */
-static void load_queries(const attention *job, panel to, const spot *at)
-{
-    load_rows(to, &job->q, at->batch, at->head, at->query, at->queries, job->width);
-    for (int64_t i = 0; i < at->queries * job->width; i++) to.data[i] *= job->scale;
 }
 
 static attention job_of(const ht_launch *launch, size_t lengths, size_t document)
@@ -74,8 +74,45 @@ static attention job_of(const ht_launch *launch, size_t lengths, size_t document
     if (document < call->n_in) job.document = call->in[document], job.document_data = launch->in[document];
     double scale = ht_call_float(call, "scale");
     if (scale == 0) scale = job.width > 0 ? 1 / sqrt((double)job.width) : 1;
-    job.scale = (real)scale;
+    job.scale = (real)scale, job.factor = (real)(scale * LOG2_E);
     return job;
+}
+
+/* Where the row of head `head` (of q or of k, as x is) begins. */
+static int64_t row_start(const rows *x, int64_t batch, int64_t head, int64_t row)
+{
+    return batch * x->stride[0] + head * x->stride[1] + row * x->stride[2];
+}
+
+/* Into slabs of `capacity` rows. */
+static void load_rows(real *to, int64_t capacity, const rows *x, int64_t start, int64_t count, int64_t width)
+{
+    bool plain = x->dtype == (sizeof(real) == sizeof(double) ? HT_F64 : HT_F32);
+    for (int64_t d = 0; d < width; d += SLAB) {
+        int64_t n = ht_min_i64(SLAB, width - d);
+        for (int64_t i = 0; i < count; i++) {
+            int64_t from = start + i * x->stride[2] + d;
+            vec *row = (vec *)(to + d * capacity + i * SLAB);
+            if (plain && n == SLAB)
+                for (int v = 0; v < SLAB / VL; v++) row[v] = ((const loose *)((const real *)x->data + from))[v];
+            else
+                ht_load((real *)row, x->data, x->dtype, from, n);
+        }
+    }
+}
+
+/* A tile of q or dy. */
+static void load_queries(real *to, const rows *x, const spot *at, int64_t width)
+{
+    load_rows(to, QUERIES, x, row_start(x, at->batch, at->head, at->query), at->queries, width);
+}
+
+/* A tile of k or v; the keys that it lacks are zero. */
+static void load_keys(real *to, const rows *x, const spot *at, int64_t width)
+{
+    load_rows(to, KEYS, x, row_start(x, at->batch, at->group, at->key), at->keys, width);
+    for (int64_t d = 0; d < width && at->keys < KEYS; d += SLAB)
+        memset(to + d * KEYS + at->keys * SLAB, 0, (size_t)((KEYS - at->keys) * SLAB) * sizeof *to);
 }
 
 /* ---- who sees whom ---- */
@@ -87,338 +124,403 @@ static int64_t length_of(const attention *job, int64_t batch)
     return length < 0 ? 0 : ht_min_i64(length, job->keys);
 }
 
-/* A query sees no key at or beyond this. */
-static int64_t key_end(const attention *job, int64_t batch, int64_t query)
+/* A query sees no key at or beyond this; may be negative. */
+static int64_t key_end(const attention *job, const spot *at, int64_t query)
 {
-    int64_t end = length_of(job, batch);
-    if (job->causal) end = ht_min_i64(end, query + job->keys - job->queries + 1);
-    return end < 0 ? 0 : end;
+    return job->causal ? ht_min_i64(at->length, query + job->keys - job->queries + 1) : at->length;
 }
 
-static void load_documents(const attention *job, int64_t batch, int64_t first, int64_t count, int64_t *to)
+typedef struct sight {
+    extent e;
+    bool mixed; /* documents hide some pairs of the extent */
+    int64_t query_document[QUERIES], key_document[KEYS];
+} sight;
+
+typedef struct range {
+    int64_t low, high;
+} range;
+
+static range load_documents(const attention *job, int64_t batch, int64_t first, int64_t count, int64_t *to)
 {
     const ht_type *type = job->document;
-    for (int64_t i = 0; i < count; i++)
+    range r = {INT64_MAX, INT64_MIN};
+    for (int64_t i = 0; i < count; i++) {
         to[i] = ht_load_int(job->document_data, type->dtype, batch * type->stride[0] + (first + i) * type->stride[1]);
+        if (to[i] < r.low) r.low = to[i];
+        if (to[i] > r.high) r.high = to[i];
+    }
+    return r;
 }
 
-/* Is there a pair in the tile where the query sees the key? */
-static bool anything_seen(const attention *job, const spot *at)
+/* Looks at a tile; false: it is hidden as a whole. */
+static bool look(const attention *job, const spot *at, sight *s)
 {
-    if (key_end(job, at->batch, at->query + at->queries - 1) <= at->key) return false;
+    if (key_end(job, at, at->query + at->queries - 1) <= at->key) return false;
+    s->e.queries = at->queries, s->e.keys = at->keys;
+    for (int64_t i = 0; i < at->queries; i++) {
+        int64_t end = ht_min_i64(at->keys, key_end(job, at, at->query + i) - at->key);
+        s->e.end[i] = end < 0 ? 0 : end;
+    }
+    s->mixed = false;
     if (!job->document) return true;
-    int64_t query_document[QUERIES], key_document[KEYS];
-    load_documents(job, at->batch, at->query, at->queries, query_document);
-    load_documents(job, at->batch, at->key, at->keys, key_document);
-    for (int64_t i = 0; i < at->queries; i++) {
-        int64_t end = ht_min_i64(at->keys, key_end(job, at->batch, at->query + i) - at->key);
-        for (int64_t j = 0; j < end; j++)
-            if (query_document[i] == key_document[j]) return true;
-    }
-    return false;
+    range q = load_documents(job, at->batch, at->query, at->queries, s->query_document);
+    range k = load_documents(job, at->batch, at->key, at->keys, s->key_document);
+    s->mixed = q.low != q.high || k.low != k.high || q.low != k.low;
+    return q.low <= k.high && k.low <= q.high;
 }
 
-/* Scores of hidden keys become -inf. */
-static void hide(const attention *job, const spot *at, real *scores)
+/* Scores of hidden keys become -inf, up to a whole number of vectors; returns how many keys that is. */
+static int64_t hide(const sight *s, int64_t query, real *score)
 {
-    if (!job->document && at->keys == KEYS && key_end(job, at->batch, at->query) >= at->key + KEYS) return;
-    int64_t query_document[QUERIES], key_document[KEYS];
-    if (job->document) {
-        load_documents(job, at->batch, at->query, at->queries, query_document);
-        load_documents(job, at->batch, at->key, at->keys, key_document);
-    }
-    for (int64_t i = 0; i < at->queries; i++) {
-        real *row = scores + i * KEYS;
-        int64_t end = ht_min_i64(at->keys, key_end(job, at->batch, at->query + i) - at->key);
-        for (int64_t j = 0; job->document && j < end; j++)
-            if (query_document[i] != key_document[j]) row[j] = -(real)INFINITY;
-        for (int64_t j = end < 0 ? 0 : end; j < KEYS; j++) row[j] = -(real)INFINITY;
-    }
-}
-
-/* ---- sums over a row of one tile, by halves: a fixed order that vectorises ---- */
-
-static real row_sum(const real *x)
-{
-    real part[KEYS];
-    memcpy(part, x, sizeof part);
-    for (int width = KEYS / 2; width > 0; width /= 2)
-        for (int j = 0; j < width; j++) part[j] += part[j + width];
-    return part[0];
-}
-
-static real row_max(const real *x)
-{
-    real part[KEYS];
-    memcpy(part, x, sizeof part);
-    for (int width = KEYS / 2; width > 0; width /= 2)
-        for (int j = 0; j < width; j++) part[j] = fn_max(part[j], part[j + width]);
-    return part[0];
+    int64_t end = s->e.end[query], whole = whole_vectors(end);
+    for (int64_t j = end; j < whole; j++) score[j] = -(real)INFINITY;
+    for (int64_t j = 0; s->mixed && j < end; j++)
+        if (s->query_document[query] != s->key_document[j]) score[j] = -(real)INFINITY;
+    return whole;
 }
 
 /* ---- slots ---- */
 
-/* Tiles of one slot, in order; the slot's buffers belong to whoever runs it. */
-#define EACH_TILE(job, slot, tile) for (int64_t tile = (slot); tile < (job)->tiles; tile += (job)->slots)
+/* Pieces of one slot, in order; the slot's buffers belong to whoever runs it. */
+#define EACH_PIECE(job, slot, piece) for (int64_t piece = (slot); piece < (job)->pieces; piece += (job)->slots)
 
-/* Runs a pass whose work is cut in `tiles`. */
-static void run_slots(attention *job, int64_t tiles, ht_tile_fn fn)
+static room room_of(const attention *job, int64_t slot)
 {
-    job->tiles = tiles;
-    job->slots = ht_min_i64(tiles, SLOTS);
+    return (room){job->buffers + slot * job->slot_reals, 0};
+}
+
+/* Runs a pass whose work is cut in `pieces`. */
+static void run_slots(attention *job, int64_t pieces, ht_tile_fn fn)
+{
+    job->pieces = pieces;
+    job->slots = ht_min_i64(pieces, SLOTS);
     ht_parallel(job->launch->pool, job->slots, fn, job);
 }
 
-static int64_t query_tiles(const ht_type *q)
+/* Piece `piece` of all queries in pieces of `count`. */
+static spot query_spot(const attention *job, int64_t piece, int64_t count)
 {
-    return q->dim[0] * q->dim[1] * ht_tiles(q->dim[2], QUERIES);
-}
-
-static int64_t key_tiles(const ht_type *k)
-{
-    return k->dim[0] * k->dim[1] * ht_tiles(k->dim[2], KEYS);
-}
-
-static spot query_spot(const attention *job, int64_t tile)
-{
-    int64_t per_head = ht_tiles(job->queries, QUERIES), head = tile / per_head;
-    spot at = {.batch = head / job->heads, .head = head % job->heads, .query = tile % per_head * QUERIES};
+    int64_t per_head = ht_tiles(job->queries, count), head = piece / per_head;
+    spot at = {.batch = head / job->heads, .head = head % job->heads, .query = piece % per_head * count};
     at.group = at.head / (job->heads / job->groups);
-    at.queries = ht_min_i64(QUERIES, job->queries - at.query);
+    at.queries = ht_min_i64(count, job->queries - at.query);
+    at.length = length_of(job, at.batch);
     return at;
+}
+
+static int64_t query_pieces(const ht_type *q, int64_t count)
+{
+    return q->dim[0] * q->dim[1] * ht_tiles(q->dim[2], count);
+}
+
+/* Row of y, dy, dq and lse where the spot begins. */
+static int64_t query_row(const attention *job, const spot *at)
+{
+    return (at->batch * job->heads + at->head) * job->queries + at->query;
 }
 
 /* ---- forward ---- */
 
 typedef struct forward_buffers {
-    panel q, side, keys_across, sum, score;
+    real *q, *sum; /* of CHUNK tiles */
+    real *k, *v, *keys_across, *score;
 } forward_buffers;
 
-static forward_buffers forward_layout(int64_t width, int64_t value_width, panel_room *room)
+static forward_buffers forward_layout(int64_t width, int64_t value_width, room *from)
 {
-    forward_buffers at;
-    at.q = panel_take(room, QUERIES, width);
-    at.side = panel_take(room, KEYS, width > value_width ? width : value_width);
-    at.keys_across = panel_take(room, width, KEYS);
-    at.sum = panel_take(room, QUERIES, value_width);
-    at.score = panel_take(room, QUERIES, KEYS);
-    return at;
+    forward_buffers to;
+    to.q = take_rows(from, (int64_t)CHUNK * QUERIES, width);
+    to.sum = take(from, CHUNK * QUERIES * whole_vectors(value_width));
+    to.k = take_rows(from, KEYS, width);
+    to.v = take_rows(from, KEYS, value_width);
+    to.keys_across = take(from, KEYS * whole_vectors(width));
+    to.score = take(from, (int64_t)QUERIES * KEYS);
+    return to;
+}
+
+/* A tile of queries on its way through the keys. */
+typedef struct walker {
+    spot at;
+    real *q, *sum;
+    real max[QUERIES];
+    vec total[QUERIES]; /* of the weights so far, lane by lane */
+} walker;
+
+static void walker_start(const attention *job, walker *w)
+{
+    load_queries(w->q, &job->q, &w->at, job->width);
+    memset(w->sum, 0, (size_t)(QUERIES * whole_vectors(job->value_width)) * sizeof *w->sum);
+    for (int i = 0; i < QUERIES; i++) w->max[i] = -(real)INFINITY, w->total[i] = (vec){0};
+}
+
+/* The largest of the maximum so far and n vectors of scores; NaN if that is -inf and a score is NaN. */
+static inline real new_maximum(real max, const vec *score, int64_t n)
+{
+    vec tops = (vec){0} + max;
+    for (int64_t v = 0; v < n; v++) tops = larger(tops, score[v]);
+    max = largest_lane(tops);
+    if (max != -(real)INFINITY) return max;
+    for (int64_t v = 0; v < n; v++) max += sum_of_lanes(score[v]);
+    return max;
 }
 
 /* Scores become weights relative to the row's new maximum; what was summed before is scaled to it. */
-static void fold(panel score, panel sum, int64_t queries, int64_t value_width, real *max, real *total)
+static void fold(walker *w, const sight *seen, real *score, int64_t pitch)
 {
-    for (int64_t i = 0; i < queries; i++) {
-        real *s = score.data + i * KEYS, *y = sum.data + i * sum.row;
-        real top = fn_max(max[i], row_max(s));
-        if (top == -(real)INFINITY) {
-            memset(s, 0, KEYS * sizeof *s);
-            continue;
+    for (int64_t i = 0; i < seen->e.queries; i++) {
+        vec *s = (vec *)(score + i * KEYS);
+        int64_t n = hide(seen, i, score + i * KEYS) / VL;
+        real top = new_maximum(w->max[i], s, n);
+        if (top == -(real)INFINITY) n = 0;
+        if (n > 0 && top != w->max[i]) {
+            real keep = power_of_two((vec){0} + (w->max[i] - top))[0];
+            for (int64_t d = 0; d < pitch; d++) w->sum[i * pitch + d] *= keep;
+            w->total[i] *= keep;
+            w->max[i] = top;
         }
-        real keep = fn_exp(max[i] - top);
-        for (int64_t j = 0; j < KEYS; j++) s[j] = fn_exp(s[j] - top);
-        for (int64_t d = 0; d < value_width; d++) y[d] *= keep;
-        total[i] = total[i] * keep + row_sum(s);
-        max[i] = top;
+        vec total = w->total[i];
+        for (int64_t v = 0; v < n; v++) total += s[v] = power_of_two(s[v] - top);
+        w->total[i] = total;
+        for (int64_t v = n; v < KEYS / VL; v++) s[v] = (vec){0};
     }
 }
 
-static void save_queries(const attention *job, const spot *at, panel sum, const real *max, const real *total)
+static void walker_finish(const attention *job, const walker *w)
 {
     const ht_launch *launch = job->launch;
     const ht_type *y = launch->call->out[0], *lse = launch->call->out[1];
-    int64_t row = (at->batch * job->heads + at->head) * job->queries + at->query;
-    for (int64_t i = 0; i < at->queries; i++) {
-        bool seen = max[i] != -(real)INFINITY;
-        real factor = seen ? 1 / total[i] : 0;
-        for (int64_t d = 0; d < job->value_width; d++) sum.data[i * sum.row + d] *= factor;
-        ht_save(launch->out[0], y->dtype, (row + i) * job->value_width, sum.data + i * sum.row, job->value_width);
-        ht_save1(launch->out[1], lse->dtype, row + i, seen ? max[i] + fn_log(total[i]) : max[i]);
+    int64_t row = query_row(job, &w->at), pitch = whole_vectors(job->value_width);
+    for (int64_t i = 0; i < w->at.queries; i++) {
+        bool seen = w->max[i] != -(real)INFINITY;
+        real total = sum_of_lanes(w->total[i]), factor = seen ? 1 / total : 0, *sum = w->sum + i * pitch;
+        for (int64_t d = 0; d < pitch; d++) sum[d] *= factor;
+        ht_save(launch->out[0], y->dtype, (row + i) * job->value_width, sum, job->value_width);
+        ht_save1(launch->out[1], lse->dtype, row + i, seen ? w->max[i] * (real)LN_2 + fn_log(total) : w->max[i]);
     }
 }
 
-static void forward_tile(const attention *job, const forward_buffers *to, spot at)
+static void forward_chunk(const attention *job, const forward_buffers *to, spot chunk)
 {
-    real max[QUERIES], total[QUERIES];
-    for (int i = 0; i < QUERIES; i++) max[i] = -(real)INFINITY, total[i] = 0;
-    load_queries(job, to->q, &at);
-    panel_zero(to->sum, at.queries, job->value_width);
-    panel keys = {to->side.data, job->width}, values = {to->side.data, job->value_width};
-    int64_t end = key_end(job, at.batch, at.query + at.queries - 1);
-    for (at.key = 0; at.key < end; at.key += KEYS) {
-        at.keys = ht_min_i64(KEYS, end - at.key);
-        if (!anything_seen(job, &at)) continue;
-        load_rows(keys, &job->k, at.batch, at.group, at.key, at.keys, job->width);
-        panel_transpose(to->keys_across, keys, at.keys, job->width);
-        panel_zero(to->score, at.queries, KEYS);
-        panel_product(to->score, to->q.data, to->q.row, 1, to->keys_across, at.queries, job->width, KEYS);
-        hide(job, &at, to->score.data);
-        fold(to->score, to->sum, at.queries, job->value_width, max, total);
-        load_rows(values, &job->v, at.batch, at.group, at.key, at.keys, job->value_width);
-        panel_product(to->sum, to->score.data, KEYS, 1, values, at.queries, at.keys, job->value_width);
+    walker walkers[CHUNK];
+    int64_t count = ht_tiles(chunk.queries, QUERIES), pitch = whole_vectors(job->value_width);
+    for (int64_t t = 0; t < count; t++) {
+        walker *w = &walkers[t];
+        w->at = chunk;
+        w->at.query += t * QUERIES;
+        w->at.queries = ht_min_i64(QUERIES, chunk.queries - t * QUERIES);
+        w->q = to->q + t * QUERIES * ht_tiles(job->width, SLAB) * SLAB;
+        w->sum = to->sum + t * QUERIES * pitch;
+        walker_start(job, w);
     }
-    save_queries(job, &at, to->sum, max, total);
+    int64_t end = key_end(job, &chunk, chunk.query + chunk.queries - 1);
+    for (chunk.key = 0; chunk.key < end; chunk.key += KEYS) {
+        bool loaded = false;
+        chunk.keys = ht_min_i64(KEYS, end - chunk.key);
+        for (int64_t t = 0; t < count; t++) {
+            walker *w = &walkers[t];
+            sight seen;
+            w->at.key = chunk.key, w->at.keys = chunk.keys;
+            if (!look(job, &w->at, &seen)) continue;
+            if (!loaded) {
+                load_keys(to->k, &job->k, &chunk, job->width);
+                load_keys(to->v, &job->v, &chunk, job->value_width);
+                turn_keys(to->keys_across, to->k, job->width, job->factor);
+                loaded = true;
+            }
+            score_product(to->score, w->q, to->keys_across, job->width, &seen.e);
+            fold(w, &seen, to->score, pitch);
+            sum_over_keys(w->sum, pitch, to->score, to->v, job->value_width, &seen.e);
+        }
+    }
+    for (int64_t t = 0; t < count; t++) walker_finish(job, &walkers[t]);
 }
 
 static void forward_pass(void *arg, int64_t slot)
 {
     const attention *job = arg;
-    panel_room room = {job->buffers + slot * job->slot_reals, 0};
-    forward_buffers to = forward_layout(job->width, job->value_width, &room);
-    EACH_TILE(job, slot, tile) forward_tile(job, &to, query_spot(job, tile));
+    room from = room_of(job, slot);
+    forward_buffers to = forward_layout(job->width, job->value_width, &from);
+    EACH_PIECE(job, slot, piece) forward_chunk(job, &to, query_spot(job, piece, (int64_t)CHUNK * QUERIES));
 }
 
 static void attention_run(const ht_launch *launch)
 {
     attention job = job_of(launch, 3, 4);
-    panel_room slot = {NULL, 0};
+    room slot = {NULL, 0};
     forward_layout(job.width, job.value_width, &slot);
     job.buffers = launch->workspace, job.slot_reals = slot.used;
-    run_slots(&job, query_tiles(launch->call->in[0]), forward_pass);
+    run_slots(&job, query_pieces(launch->call->in[0], (int64_t)CHUNK * QUERIES), forward_pass);
 }
 
 /* ---- backward ---- */
 
 typedef struct backward_buffers {
-    panel q, dy, k, v, keys_across, values_across, sum, value_sum, weight, slope;
+    real *q, *dy, *k, *v, *keys_across, *values_across, *dk, *dv, *weight, *slope;
 } backward_buffers;
 
-static backward_buffers backward_layout(int64_t width, int64_t value_width, panel_room *room)
+static backward_buffers backward_layout(int64_t width, int64_t value_width, room *from)
 {
-    _Static_assert((int)QUERIES <= (int)KEYS, "the sum of dk also serves dq");
-    backward_buffers at;
-    at.q = panel_take(room, QUERIES, width);
-    at.dy = panel_take(room, QUERIES, value_width);
-    at.k = panel_take(room, KEYS, width);
-    at.v = panel_take(room, KEYS, value_width);
-    at.keys_across = panel_take(room, width, KEYS);
-    at.values_across = panel_take(room, value_width, KEYS);
-    at.sum = panel_take(room, KEYS, width);
-    at.value_sum = panel_take(room, KEYS, value_width);
-    at.weight = panel_take(room, QUERIES, KEYS);
-    at.slope = panel_take(room, QUERIES, KEYS);
-    return at;
+    backward_buffers to;
+    to.q = take_rows(from, QUERIES, width);
+    to.dy = take_rows(from, QUERIES, value_width);
+    to.k = take_rows(from, KEYS, width);
+    to.v = take_rows(from, KEYS, value_width);
+    to.keys_across = take(from, KEYS * whole_vectors(width));
+    to.values_across = take(from, KEYS * whole_vectors(value_width));
+    to.dk = take(from, KEYS * whole_vectors(width));
+    to.dv = take(from, KEYS * whole_vectors(value_width));
+    to.weight = take(from, (int64_t)QUERIES * KEYS);
+    to.slope = take(from, (int64_t)QUERIES * KEYS);
+    return to;
+}
+
+/* Into how many parts the keys of a group are cut, so that there is enough to share out. */
+static int64_t parts_of(const ht_type *k)
+{
+    int64_t groups = k->dim[0] * k->dim[1], parts = groups < ENOUGH ? ENOUGH / (groups > 0 ? groups : 1) : 1;
+    int64_t tiles = ht_tiles(k->dim[2], KEYS);
+    return tiles < 1 ? 1 : ht_min_i64(parts, tiles);
+}
+
+/* Of one head in one part of dq. */
+static int64_t head_reals(int64_t queries, int64_t width)
+{
+    return ht_tiles(queries, QUERIES) * QUERIES * whole_vectors(width);
+}
+
+static real *dq_of(const attention *job, int64_t part, int64_t batch, int64_t head)
+{
+    return job->dq + ((part * job->batch + batch) * job->heads + head) * head_reals(job->queries, job->width);
 }
 
 /* delta of one tile of queries. */
 static void delta_tile(void *arg, int64_t tile)
 {
     const attention *job = arg;
-    spot at = query_spot(job, tile);
-    real *delta = job->delta + (at.batch * job->heads + at.head) * job->queries + at.query;
+    spot at = query_spot(job, tile, QUERIES);
+    real *delta = job->delta + query_row(job, &at), left[SLAB], right[SLAB];
     for (int64_t i = 0; i < at.queries; i++) {
-        real lane[KEYS] = {0}, y[KEYS], dy[KEYS];
-        for (int64_t d = 0; d < job->value_width; d += KEYS) {
-            int64_t n = ht_min_i64(KEYS, job->value_width - d);
-            const rows *a = &job->y, *b = &job->dy;
-            int64_t row = at.query + i;
-            ht_load(y, a->data, a->dtype, at.batch * a->stride[0] + at.head * a->stride[1] + row * a->stride[2] + d, n);
-            ht_load(dy, b->data, b->dtype, at.batch * b->stride[0] + at.head * b->stride[1] + row * b->stride[2] + d,
-                    n);
-            for (int64_t j = 0; j < n; j++) lane[j] += y[j] * dy[j];
+        int64_t y_start = row_start(&job->y, at.batch, at.head, at.query + i);
+        int64_t dy_start = row_start(&job->dy, at.batch, at.head, at.query + i);
+        ht_lanes lanes = {{0}};
+        for (int64_t d = 0; d < job->value_width; d += SLAB) {
+            int64_t n = ht_min_i64(SLAB, job->value_width - d);
+            const real *y = ht_as_real(left, job->y.data, job->y.dtype, y_start + d, n);
+            const real *dy = ht_as_real(right, job->dy.data, job->dy.dtype, dy_start + d, n);
+            ht_lanes_add_products(&lanes, 0, y, dy, 0, n);
         }
-        delta[i] = row_sum(lane);
+        delta[i] = ht_lanes_total(&lanes);
     }
 }
 
-static void load_query_side(const attention *job, const backward_buffers *to, const spot *at)
+/* Scores and dp become weights p and slopes ds. */
+static void weigh(const attention *job, const backward_buffers *to, const spot *at, const sight *seen)
 {
-    load_queries(job, to->q, at);
-    load_rows(to->dy, &job->dy, at->batch, at->head, at->query, at->queries, job->value_width);
-}
-
-static void load_key_side(const attention *job, const backward_buffers *to, const spot *at)
-{
-    load_rows(to->k, &job->k, at->batch, at->group, at->key, at->keys, job->width);
-    load_rows(to->v, &job->v, at->batch, at->group, at->key, at->keys, job->value_width);
-    panel_transpose(to->keys_across, to->k, at->keys, job->width);
-    panel_transpose(to->values_across, to->v, at->keys, job->value_width);
-}
-
-/* The tile's weights p and slopes ds, from both loaded sides. */
-static void weigh(const attention *job, const backward_buffers *to, const spot *at)
-{
-    int64_t row = (at->batch * job->heads + at->head) * job->queries + at->query;
+    int64_t row = query_row(job, at);
     real lse[QUERIES];
     ht_load(lse, job->lse, job->lse_dtype, row, at->queries);
-    panel_zero(to->weight, at->queries, KEYS);
-    panel_zero(to->slope, at->queries, KEYS);
-    panel_product(to->weight, to->q.data, to->q.row, 1, to->keys_across, at->queries, job->width, KEYS);
-    panel_product(to->slope, to->dy.data, to->dy.row, 1, to->values_across, at->queries, job->value_width, KEYS);
-    hide(job, at, to->weight.data);
     for (int64_t i = 0; i < at->queries; i++) {
-        real *restrict p = to->weight.data + i * KEYS, *restrict ds = to->slope.data + i * KEYS;
-        real delta = job->delta[row + i];
-        bool seen = lse[i] != -(real)INFINITY;
-        for (int64_t j = 0; j < KEYS; j++) {
-            p[j] = seen ? fn_exp(p[j] - lse[i]) : 0;
-            ds[j] = p[j] * (ds[j] - delta);
+        vec *p = (vec *)(to->weight + i * KEYS), *ds = (vec *)(to->slope + i * KEYS);
+        real delta = job->delta[row + i], base = lse[i] * (real)LOG2_E;
+        int64_t n = base != -(real)INFINITY ? hide(seen, i, to->weight + i * KEYS) / VL : 0;
+        for (int64_t v = 0; v < n; v++) {
+            p[v] = power_of_two(p[v] - base);
+            ds[v] = p[v] * (ds[v] - delta);
         }
+        for (int64_t v = n; v < KEYS / VL; v++) p[v] = ds[v] = (vec){0};
     }
 }
 
-static void save_rows(const attention *job, size_t result, int64_t first_row, int64_t count, panel from, int64_t width)
+/* What one tile of queries and the loaded tile of keys add to dq, dk and dv. */
+static void backward_tile(const attention *job, const backward_buffers *to, const spot *at, real *dq)
+{
+    sight seen;
+    if (!look(job, at, &seen)) return;
+    int64_t pitch = whole_vectors(job->width), value_pitch = whole_vectors(job->value_width);
+    load_queries(to->q, &job->q, at, job->width);
+    load_queries(to->dy, &job->dy, at, job->value_width);
+    score_product(to->weight, to->q, to->keys_across, job->width, &seen.e);
+    score_product(to->slope, to->dy, to->values_across, job->value_width, &seen.e);
+    weigh(job, to, at, &seen);
+    sum_over_queries(to->dv, value_pitch, to->weight, to->dy, job->value_width, &seen.e);
+    sum_over_queries(to->dk, pitch, to->slope, to->q, job->width, &seen.e);
+    sum_over_keys(dq + at->query * pitch, pitch, to->slope, to->k, job->width, &seen.e);
+}
+
+/* Times `factor`. */
+static void save_rows(const attention *job, size_t result, int64_t first_row, int64_t count, real *from, int64_t width,
+                      real factor)
 {
     const ht_launch *launch = job->launch;
-    ht_save(launch->out[result], launch->call->out[result]->dtype, first_row * width, from.data, count * width);
+    int64_t pitch = whole_vectors(width);
+    for (int64_t i = 0; i < count * pitch; i++) from[i] *= factor;
+    for (int64_t i = 0; i < count; i++)
+        ht_save(launch->out[result], launch->call->out[result]->dtype, (first_row + i) * width, from + i * pitch,
+                width);
 }
 
-/* dk and dv of one tile of keys, over all heads of its group. */
-static void keys_tile(const attention *job, const backward_buffers *to, int64_t tile)
+/* dk and dv of one tile of keys, over all heads of its group, and what it adds to their dq. */
+static void backward_keys(const attention *job, const backward_buffers *to, spot at, int64_t part)
 {
-    int64_t per_group = ht_tiles(job->keys, KEYS), group = tile / per_group, share = job->heads / job->groups;
-    spot at = {.batch = group / job->groups, .group = group % job->groups, .key = tile % per_group * KEYS};
-    int64_t all = ht_min_i64(KEYS, job->keys - at.key), seen = length_of(job, at.batch) - at.key;
-    at.keys = seen < 0 ? 0 : ht_min_i64(all, seen);
-    load_key_side(job, to, &at);
-    panel_zero(to->sum, all, job->width);
-    panel_zero(to->value_sum, all, job->value_width);
-    int64_t first = job->causal ? at.key - (job->keys - job->queries) : 0;
-    if (first < 0) first = 0;
-    for (at.head = at.group * share; at.keys > 0 && at.head < (at.group + 1) * share; at.head++)
-        for (at.query = first; at.query < job->queries; at.query += QUERIES) {
-            at.queries = ht_min_i64(QUERIES, job->queries - at.query);
-            if (!anything_seen(job, &at)) continue;
-            load_query_side(job, to, &at);
-            weigh(job, to, &at);
-            panel_product(to->value_sum, to->weight.data, 1, KEYS, to->dy, at.keys, at.queries, job->value_width);
-            panel_product(to->sum, to->slope.data, 1, KEYS, to->q, at.keys, at.queries, job->width);
-        }
-    save_rows(job, 1, group * job->keys + at.key, all, to->sum, job->width);
-    save_rows(job, 2, group * job->keys + at.key, all, to->value_sum, job->value_width);
-}
-
-static void keys_pass(void *arg, int64_t slot)
-{
-    const attention *job = arg;
-    panel_room room = {job->buffers + slot * job->slot_reals, 0};
-    backward_buffers to = backward_layout(job->width, job->value_width, &room);
-    EACH_TILE(job, slot, tile) keys_tile(job, &to, tile);
-}
-
-/* dq of one tile of queries. */
-static void queries_tile(const attention *job, const backward_buffers *to, spot at)
-{
-    load_query_side(job, to, &at);
-    panel_zero(to->sum, at.queries, job->width);
-    int64_t end = key_end(job, at.batch, at.query + at.queries - 1);
-    for (at.key = 0; at.key < end; at.key += KEYS) {
-        at.keys = ht_min_i64(KEYS, end - at.key);
-        if (!anything_seen(job, &at)) continue;
-        load_key_side(job, to, &at);
-        weigh(job, to, &at);
-        panel_product(to->sum, to->slope.data, KEYS, 1, to->k, at.queries, at.keys, job->width);
+    int64_t share = job->heads / job->groups, count = ht_min_i64(KEYS, job->keys - at.key), seen = at.length - at.key;
+    at.keys = seen < 0 ? 0 : ht_min_i64(count, seen);
+    memset(to->dk, 0, (size_t)(KEYS * whole_vectors(job->width)) * sizeof *to->dk);
+    memset(to->dv, 0, (size_t)(KEYS * whole_vectors(job->value_width)) * sizeof *to->dv);
+    if (at.keys > 0) {
+        load_keys(to->v, &job->v, &at, job->value_width);
+        turn_keys(to->values_across, to->v, job->value_width, 1);
+        load_keys(to->k, &job->k, &at, job->width);
+        turn_keys(to->keys_across, to->k, job->width, job->factor);
+        for (at.head = at.group * share; at.head < (at.group + 1) * share; at.head++)
+            for (at.query = 0; at.query < job->queries; at.query += QUERIES) {
+                at.queries = ht_min_i64(QUERIES, job->queries - at.query);
+                backward_tile(job, to, &at, dq_of(job, part, at.batch, at.head));
+            }
     }
-    for (int64_t i = 0; i < at.queries * job->width; i++) to->sum.data[i] *= job->scale;
-    save_rows(job, 0, (at.batch * job->heads + at.head) * job->queries + at.query, at.queries, to->sum, job->width);
+    int64_t row = (at.batch * job->groups + at.group) * job->keys + at.key;
+    save_rows(job, 1, row, count, to->dk, job->width, job->scale);
+    save_rows(job, 2, row, count, to->dv, job->value_width, 1);
 }
 
-static void queries_pass(void *arg, int64_t slot)
+/* One part of the keys of one group: every so many tiles, since with causality early keys are seen by more queries. */
+static void backward_part(const attention *job, const backward_buffers *to, int64_t piece)
+{
+    int64_t group = piece / job->parts, part = piece % job->parts, share = job->heads / job->groups;
+    spot at = {.batch = group / job->groups, .group = group % job->groups};
+    at.length = length_of(job, at.batch);
+    memset(dq_of(job, part, at.batch, at.group * share), 0,
+           (size_t)(share * head_reals(job->queries, job->width)) * sizeof(real));
+    for (at.key = part * KEYS; at.key < job->keys; at.key += job->parts * KEYS) backward_keys(job, to, at, part);
+}
+
+static void backward_pass(void *arg, int64_t slot)
 {
     const attention *job = arg;
-    panel_room room = {job->buffers + slot * job->slot_reals, 0};
-    backward_buffers to = backward_layout(job->width, job->value_width, &room);
-    EACH_TILE(job, slot, tile) queries_tile(job, &to, query_spot(job, tile));
+    room from = room_of(job, slot);
+    backward_buffers to = backward_layout(job->width, job->value_width, &from);
+    EACH_PIECE(job, slot, piece) backward_part(job, &to, piece);
+}
+
+/* The parts of dq of one tile of queries, added in order. */
+static void finish_tile(void *arg, int64_t tile)
+{
+    const attention *job = arg;
+    spot at = query_spot(job, tile, QUERIES);
+    int64_t pitch = whole_vectors(job->width);
+    real *restrict sum = dq_of(job, 0, at.batch, at.head) + at.query * pitch;
+    for (int64_t part = 1; part < job->parts; part++) {
+        const real *restrict more = dq_of(job, part, at.batch, at.head) + at.query * pitch;
+        for (int64_t i = 0; i < at.queries * pitch; i++) sum[i] += more[i];
+    }
+    save_rows(job, 0, query_row(job, &at), at.queries, sum, job->width, job->scale);
+}
+
+/* What the backward pass keeps beside the buffers of its slots. */
+static void take_sums(const ht_call *call, room *from, real **delta, real **dq)
+{
+    const ht_type *q = call->in[0];
+    *delta = take(from, ht_type_elems(call->in[4]));
+    *dq = take(from, parts_of(call->in[1]) * q->dim[0] * q->dim[1] * head_reals(q->dim[2], q->dim[3]));
 }
 
 static void attention_grad_run(const ht_launch *launch)
@@ -427,15 +529,15 @@ static void attention_grad_run(const ht_launch *launch)
     attention job = job_of(launch, 6, 7);
     job.y = rows_of(launch, 3), job.dy = rows_of(launch, 5);
     job.lse = launch->in[4], job.lse_dtype = call->in[4]->dtype;
-    int64_t queries = query_tiles(call->in[0]), keys = key_tiles(call->in[1]);
-    if (queries == 0 && keys == 0) return;
-    panel_room room = {launch->workspace, 0}, slot = {NULL, 0};
+    job.parts = parts_of(call->in[1]);
+    room from = {launch->workspace, 0}, slot = {NULL, 0};
+    if (job.batch * job.groups == 0) return;
     backward_layout(job.width, job.value_width, &slot);
-    job.delta = panel_take(&room, 1, ht_type_elems(call->in[4])).data;
-    job.buffers = room.start + room.used, job.slot_reals = slot.used;
-    ht_parallel(launch->pool, queries, delta_tile, &job);
-    run_slots(&job, keys, keys_pass);
-    run_slots(&job, queries, queries_pass);
+    take_sums(call, &from, &job.delta, &job.dq);
+    job.buffers = from.start + from.used, job.slot_reals = slot.used;
+    ht_parallel(launch->pool, query_pieces(call->in[0], QUERIES), delta_tile, &job);
+    run_slots(&job, job.batch * job.groups * job.parts, backward_pass);
+    ht_parallel(launch->pool, query_pieces(call->in[0], QUERIES), finish_tile, &job);
 }
 
 /* ---- rows ---- */
@@ -444,21 +546,21 @@ static int64_t attention_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
     const ht_type *q = call->in[0], *v = call->in[2];
-    panel_room slot = {NULL, 0};
+    room slot = {NULL, 0};
     forward_layout(q->dim[3], v->dim[3], &slot);
-    return ht_min_i64(SLOTS, query_tiles(q)) * slot.used * (int64_t)sizeof(real);
+    return ht_min_i64(SLOTS, query_pieces(q, (int64_t)CHUNK * QUERIES)) * slot.used * (int64_t)sizeof(real);
 }
 
 static int64_t attention_grad_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    const ht_type *q = call->in[0], *v = call->in[2];
-    int64_t queries = query_tiles(q), keys = key_tiles(v);
-    int64_t slots = ht_min_i64(SLOTS, queries > keys ? queries : keys);
-    panel_room delta = {NULL, 0}, slot = {NULL, 0};
-    panel_take(&delta, 1, ht_type_elems(call->in[4]));
+    const ht_type *q = call->in[0], *k = call->in[1], *v = call->in[2];
+    room sums = {NULL, 0}, slot = {NULL, 0};
+    real *delta, *dq;
+    take_sums(call, &sums, &delta, &dq);
     backward_layout(q->dim[3], v->dim[3], &slot);
-    return (delta.used + slots * slot.used) * (int64_t)sizeof(real);
+    int64_t slots = ht_min_i64(SLOTS, k->dim[0] * k->dim[1] * parts_of(k));
+    return (sums.used + slots * slot.used) * (int64_t)sizeof(real);
 }
 
 static bool rows_have_gaps(const ht_type *type)
@@ -491,7 +593,9 @@ static const char *attention_grad_can(const ht_call *call, const ht_target *targ
     if (reason) return reason;
     if (rows_have_gaps(call->in[3]) || rows_have_gaps(call->in[5])) return "the last axis of y or dy is strided";
     if (!ht_type_contiguous(call->in[4])) return "lse is strided";
-    if (ht_type_elems(call->in[4]) > (int64_t)1 << 50) return "more than 2^50 queries";
+    const ht_type *q = call->in[0];
+    double rows_of_dq = (double)ENOUGH * (double)q->dim[0] * (double)q->dim[1] * (double)(q->dim[2] + QUERIES);
+    if (rows_of_dq * (double)(q->dim[3] + VL) > 0x1p58) return "dq needs more than 2^58 elements";
     return NULL;
 }
 

@@ -1,279 +1,312 @@
-/* conv2d and its two gradients as one blocked product per image and group, out[r,q] = sum over k of left[r,k]
- * right[k,q]:
+/* conv2d and conv2d_grad_input as products per image and group, out[r,q] = sum over k of left[r,k] right[k,q]:
  *
- *     conv2d              r: output channel   q: place of the window   k: input channel and tap   left: w   right: x
- *     conv2d_grad_input   r: input channel    q: place in the plane    k: output channel and tap  left: w   right: dy
- *     conv2d_grad_weight  r: output channel   q: input channel and tap k: image and place         left: dy  right: x
+ *     conv2d              r: output channel   q: place of the window   k: input channel, tap   left: w   right: x
+ *     conv2d_grad_input   r: input channel    q: place in the plane    k: output channel, tap  left: w   right: dy
  *
- * Blocks of left and right are gathered (im2col) onto the stack; the whole matrix never exists. Depthwise convolution
- * (one input channel per group) has too little to multiply for that and goes by depthwise.h.
- * x, w, y: any float, row-major.  Numerics: real inside; each block of DEPTH products is summed from zero and added to
- * the total, in order; one rounding.  Threads: blocks of the output.  Traffic: the right operand is read once per ROWS
- * rows.  Bound: compute. */
-#include "kernel/cpu.h"
+ * The weights are packed once; the planes of x or dy are copied with their padding a few images at a time
+ * (conv_planes.h). There what a tap sees of neighbouring places is a run: a sliver of the right operand that is a single
+ * run is read where it lies, others are gathered. conv2d_grad_input with a stride is one product per phase: places that
+ * agree modulo the stride see the same taps. Depthwise convolution goes by depthwise.h, windows that are mostly padding
+ * by conv_lines.h.
+ * x, w, y: any float, row-major.  Numerics: real inside, FMA; each step of KC products at most is summed from zero and
+ * added to the total, in order; one rounding.  Threads: planes, then blocks of the output.
+ * Traffic: x or dy once, then from L3; y once.  Bound: compute. */
+#include "kernel/conv_lines.h"
 #include "kernel/depthwise.h"
-#include "op/op.h"
-
-#include <string.h>
-
-/* A block of the output, and how deep a step of the product is. STEP_ROWS by STEP_COLS sums stay in registers. */
-enum { ROWS = 32, COLS = 64, DEPTH = 64, STEP_ROWS = 4, STEP_COLS = 64 / sizeof(real) };
-
-typedef struct block {
-    int64_t batch; /* image and group; only the group for conv2d_grad_weight */
-    int64_t row, n_rows;
-    int64_t col, n_cols;
-    int64_t k, n_k;
-} block;
 
 typedef struct product {
     const ht_launch *launch;
-    ht_conv conv;
-    int64_t batch, rows, cols, depth;
-    /* left[r][k], DEPTH apart; right[k][q], COLS apart. */
-    void (*pack_left)(const struct product *p, const block *b, real *left);
-    void (*pack_right)(const struct product *p, const block *b, real *right);
+    const ht_conv *conv;
+    planes planes;
+    taps taps;
+    int64_t images, first_image; /* of the chunk */
+    int64_t rows, depth;
+    row_split split;
+    real *left; /* by group, block of rows and step: split.rows × PITCH each */
+    int64_t step, steps;
+    int64_t phase[2]; /* conv2d_grad_input: which places */
+    void (*pack_left)(const struct product *p, real *left, int64_t group, int64_t row, int64_t rows, int64_t k,
+                      int64_t n_k);
+    void (*save)(const struct product *p, const real *total, int64_t batch, int64_t row, int64_t rows, int64_t q,
+                 int64_t n);
 } product;
 
-/* ---- gathering ---- */
+/* ---- the product by blocks of the output ---- */
 
-/* What one tap sees from n places of the window, from place q on; zeros in the padding. */
-static void gather_image(real *to, const void *x, ht_dtype dtype, int64_t plane, const ht_window *v, int64_t tap,
-                         int64_t q, int64_t n)
+static int64_t left_elems(int64_t groups, int64_t rows, int64_t depth)
 {
-    int64_t tap_h = tap / v->size[1], tap_w = tap % v->size[1];
-    while (n > 0) {
-        int64_t step_h = q / v->steps[1], step_w = q % v->steps[1], run = ht_min_i64(n, v->steps[1] - step_w);
-        int64_t h = ht_window_at(v, 0, step_h, tap_h), w = ht_window_at(v, 1, 0, tap_w);
-        ht_span in = {step_w, step_w};
-        if (h >= 0 && h < v->plane[0]) in = ht_span_inside(w, v->stride[1], v->plane[1], step_w, step_w + run);
-        int64_t count = in.to - in.from, before = in.from - step_w;
-        for (int64_t i = 0; i < before; i++) to[i] = 0;
-        if (count > 0)
-            ht_load_strided(to + before, x, dtype, plane + h * v->plane[1] + w + in.from * v->stride[1], v->stride[1],
-                            count);
-        for (int64_t i = before + count; i < run; i++) to[i] = 0;
-        to += run, q += run, n -= run;
+    row_split split = split_rows(rows);
+    return groups * split.blocks * ht_tiles(depth, KC) * split.rows * PITCH;
+}
+
+static void pack_left_tile(void *arg, int64_t tile)
+{
+    const product *p = arg;
+    int64_t step = tile % p->steps, row = tile / p->steps % p->split.blocks * p->split.rows;
+    int64_t rows = ht_min_i64(p->rows - row, p->split.rows), k = step * p->step;
+    real *left = p->left + tile * p->split.rows * PITCH;
+    p->pack_left(p, left, tile / p->steps / p->split.blocks, row, rows, k, ht_min_i64(p->depth - k, p->step));
+    for (int64_t r = rows; r < p->split.rows; r++) memset(left + r * PITCH, 0, PITCH * sizeof *left);
+}
+
+/* One step of a sliver of n places from q on: read where it lies if it is one run, else gathered. */
+static void multiply_sliver(const product *p, real *total, const real *left, const real *data, const int64_t *offset,
+                            int64_t n_k, int64_t rows, int64_t q, int64_t n)
+{
+    run runs[NR];
+    int64_t count = cut_runs(runs, &p->planes, &p->taps, q, n);
+    if (count == 1 && (n == NR || !p->planes.in_place)) {
+        multiply_lying(total, left, data + runs[0].from, offset, n_k, p->split.panel, rows);
+        return;
     }
-}
-
-/* The other way: which element of dy one tap carried from n places of the plane, from place p on; zeros where none. */
-static void gather_result(real *to, const void *dy, ht_dtype dtype, int64_t plane, const ht_window *v, int64_t tap,
-                          int64_t p, int64_t n)
-{
-    real line[COLS];
-    int64_t tap_h = tap / v->size[1], tap_w = tap % v->size[1];
-    while (n > 0) {
-        int64_t h = p / v->plane[1], w = p % v->plane[1], run = ht_min_i64(n, v->plane[1] - w);
-        int64_t from_top = h - ht_window_at(v, 0, 0, tap_h), step_h = from_top / v->stride[0];
-        for (int64_t i = 0; i < run; i++) to[i] = 0;
-        if (from_top >= 0 && from_top % v->stride[0] == 0 && step_h < v->steps[0]) {
-            int64_t start = ht_window_at(v, 1, 0, tap_w) - w;
-            ht_span in = ht_span_inside(start, v->stride[1], run, 0, v->steps[1]);
-            ht_load(line, dy, dtype, plane + step_h * v->steps[1] + in.from, in.to - in.from);
-            for (int64_t i = in.from; i < in.to; i++) to[start + i * v->stride[1]] = line[i - in.from];
-        }
-        to += run, p += run, n -= run;
-    }
-}
-
-/* ---- what each op multiplies ---- */
-
-static int64_t taps(const ht_window *v)
-{
-    return v->size[0] * v->size[1];
-}
-
-static int64_t places(const ht_window *v)
-{
-    return v->steps[0] * v->steps[1];
-}
-
-static int64_t plane_size(const ht_window *v)
-{
-    return v->plane[0] * v->plane[1];
-}
-
-static void forward_left(const product *p, const block *b, real *left)
-{
-    int64_t first = b->batch % p->conv.groups * p->rows + b->row;
-    for (int64_t r = 0; r < b->n_rows; r++)
-        ht_load(left + r * DEPTH, p->launch->in[1], p->launch->call->in[1]->dtype, (first + r) * p->depth + b->k,
-                b->n_k);
-}
-
-static void forward_right(const product *p, const block *b, real *right)
-{
-    const ht_window *v = &p->conv.window;
-    for (int64_t i = 0; i < b->n_k; i++) {
-        int64_t channel = (b->k + i) / taps(v), tap = (b->k + i) % taps(v);
-        int64_t plane = (b->batch * p->conv.in_channels + channel) * plane_size(v);
-        gather_image(right + i * COLS, p->launch->in[0], p->launch->call->in[0]->dtype, plane, v, tap, b->col,
-                     b->n_cols);
-    }
-}
-
-static void grad_input_left(const product *p, const block *b, real *left)
-{
-    int64_t n_taps = taps(&p->conv.window), group = b->batch % p->conv.groups;
-    for (int64_t r = 0; r < b->n_rows; r++) {
-        for (int64_t i = 0; i < b->n_k;) {
-            int64_t channel = (b->k + i) / n_taps, tap = (b->k + i) % n_taps,
-                    run = ht_min_i64(b->n_k - i, n_taps - tap);
-            int64_t row = (group * p->conv.out_channels + channel) * p->rows + b->row + r;
-            ht_load(left + r * DEPTH + i, p->launch->in[1], p->launch->call->in[1]->dtype, row * n_taps + tap, run);
-            i += run;
-        }
-    }
-}
-
-static void grad_input_right(const product *p, const block *b, real *right)
-{
-    const ht_window *v = &p->conv.window;
-    for (int64_t i = 0; i < b->n_k; i++) {
-        int64_t channel = (b->k + i) / taps(v), tap = (b->k + i) % taps(v);
-        int64_t plane = (b->batch * p->conv.out_channels + channel) * places(v);
-        gather_result(right + i * COLS, p->launch->in[0], p->launch->call->in[0]->dtype, plane, v, tap, b->col,
-                      b->n_cols);
-    }
-}
-
-/* A run of the depth of conv2d_grad_weight that stays in one image. */
-typedef struct image_run {
-    int64_t image, place, count;
-} image_run;
-
-static image_run image_run_at(const product *p, const block *b, int64_t i)
-{
-    int64_t n = places(&p->conv.window), place = (b->k + i) % n;
-    return (image_run){(b->k + i) / n, place, ht_min_i64(b->n_k - i, n - place)};
-}
-
-static void grad_weight_left(const product *p, const block *b, real *left)
-{
-    const ht_conv *c = &p->conv;
-    for (int64_t i = 0; i < b->n_k;) {
-        image_run run = image_run_at(p, b, i);
-        for (int64_t r = 0; r < b->n_rows; r++) {
-            int64_t plane = (run.image * c->groups + b->batch) * c->out_channels + b->row + r;
-            ht_load(left + r * DEPTH + i, p->launch->in[1], p->launch->call->in[1]->dtype,
-                    plane * places(&c->window) + run.place, run.count);
-        }
-        i += run.count;
-    }
-}
-
-static void grad_weight_right(const product *p, const block *b, real *right)
-{
-    real line[DEPTH];
-    const ht_conv *c = &p->conv;
-    const ht_window *v = &c->window;
-    for (int64_t i = 0; i < b->n_k;) {
-        image_run run = image_run_at(p, b, i);
-        for (int64_t q = 0; q < b->n_cols; q++) {
-            int64_t channel = (b->col + q) / taps(v), tap = (b->col + q) % taps(v);
-            int64_t plane = ((run.image * c->groups + b->batch) * c->in_channels + channel) * plane_size(v);
-            gather_image(line, p->launch->in[0], p->launch->call->in[0]->dtype, plane, v, tap, run.place, run.count);
-            for (int64_t j = 0; j < run.count; j++) right[(i + j) * COLS + q] = line[j];
-        }
-        i += run.count;
-    }
-}
-
-/* ---- the product ---- */
-
-/* total += left · right over n_k; both are zero beyond the block's rows and columns up to whole steps. */
-static void multiply(real *restrict total, const real *restrict left, const real *restrict right, const block *b)
-{
-    for (int64_t r = 0; r < b->n_rows; r += STEP_ROWS) {
-        for (int64_t q = 0; q < b->n_cols; q += STEP_COLS) {
-            real sum[STEP_ROWS][STEP_COLS] = {{0}};
-            for (int64_t k = 0; k < b->n_k; k++)
-                for (int i = 0; i < STEP_ROWS; i++)
-                    for (int j = 0; j < STEP_COLS; j++)
-                        sum[i][j] += left[(r + i) * DEPTH + k] * right[k * COLS + q + j];
-            for (int i = 0; i < STEP_ROWS; i++)
-                for (int j = 0; j < STEP_COLS; j++) total[(r + i) * COLS + q + j] += sum[i][j];
-        }
-    }
+    real sliver[KC * NR + NR] __attribute__((aligned(64)));
+    if (p->planes.in_place) memset(sliver, 0, sizeof sliver);
+    gather_sliver(sliver, data, offset, n_k, runs, count, p->planes.in_place);
+    multiply_packed(total, left, sliver, n_k, p->split.panel, rows);
 }
 
 static void product_tile(void *arg, int64_t tile)
 {
     const product *p = arg;
-    real left[ROWS * DEPTH], right[DEPTH * COLS], total[ROWS * COLS] = {0};
-    int64_t row_blocks = ht_tiles(p->rows, ROWS), col_blocks = ht_tiles(p->cols, COLS);
-    block b = {.row = tile % row_blocks * ROWS, .col = tile / row_blocks % col_blocks * COLS};
-    b.batch = tile / row_blocks / col_blocks;
-    b.n_rows = ht_min_i64(p->rows - b.row, ROWS);
-    b.n_cols = ht_min_i64(p->cols - b.col, COLS);
-    if (b.n_rows < ROWS) memset(left, 0, sizeof left);
-    if (b.n_cols < COLS) memset(right, 0, sizeof right);
-    for (b.k = 0; b.k < p->depth; b.k += DEPTH) {
-        b.n_k = ht_min_i64(p->depth - b.k, DEPTH);
-        p->pack_left(p, &b, left);
-        p->pack_right(p, &b, right);
-        multiply(total, left, right, &b);
+    real total[ROWS * COLS] __attribute__((aligned(64)));
+    int64_t offset[KC];
+    int64_t across = ht_tiles(places_total(&p->taps), COLS), block = tile % p->split.blocks;
+    int64_t q = tile / p->split.blocks % across * COLS, batch = tile / p->split.blocks / across;
+    int64_t n = ht_min_i64(places_total(&p->taps) - q, COLS), row = block * p->split.rows;
+    int64_t rows = ht_min_i64(p->rows - row, p->split.rows), group = batch % p->conv->groups;
+    const real *data = p->planes.data + batch * (p->planes.channels / p->conv->groups) * p->planes.plane;
+    const real *left = p->left + (group * p->split.blocks + block) * p->steps * p->split.rows * PITCH;
+    memset(total, 0, (size_t)(p->split.rows * COLS) * sizeof *total);
+    for (int64_t step = 0; step < p->steps; step++, left += p->split.rows * PITCH) {
+        int64_t k = step * p->step, n_k = ht_min_i64(p->depth - k, p->step);
+        tap_offsets(offset, &p->planes, &p->taps, k, n_k);
+        for (int64_t j = 0; j < n; j += NR)
+            multiply_sliver(p, total + j, left, data, offset, n_k, rows, q + j, ht_min_i64(NR, n - j));
     }
-    for (int64_t r = 0; r < b.n_rows; r++)
-        ht_save(p->launch->out[0], p->launch->call->out[0]->dtype, (b.batch * p->rows + b.row + r) * p->cols + b.col,
-                total + r * COLS, b.n_cols);
+    p->save(p, total, p->first_image * p->conv->groups + batch, row, rows, q, n);
 }
 
+/* One chunk of images, one set of taps. */
 static void product_run(product *p)
 {
-    int64_t tiles = p->batch * ht_tiles(p->rows, ROWS) * ht_tiles(p->cols, COLS);
-    ht_parallel(p->launch->pool, tiles, product_tile, p);
+    int64_t blocks = p->conv->groups * p->split.blocks, batches = p->images * p->conv->groups;
+    p->steps = ht_tiles(p->depth, KC);
+    p->step = p->steps ? ht_tiles(p->depth, p->steps) : 0;
+    ht_parallel(p->launch->pool, blocks * p->steps, pack_left_tile, p);
+    ht_parallel(p->launch->pool, batches * p->split.blocks * ht_tiles(places_total(&p->taps), COLS), product_tile, p);
 }
 
-/* ---- rows ---- */
+/* ---- conv2d ---- */
+
+static void forward_left(const product *p, real *left, int64_t group, int64_t row, int64_t rows, int64_t k, int64_t n_k)
+{
+    for (int64_t r = 0; r < rows; r++)
+        ht_load(left + r * PITCH, p->launch->in[1], p->launch->call->in[1]->dtype,
+                (group * p->rows + row + r) * p->depth + k, n_k);
+}
+
+static void forward_save(const product *p, const real *total, int64_t batch, int64_t row, int64_t rows, int64_t q,
+                         int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++)
+        ht_save(p->launch->out[0], p->launch->call->out[0]->dtype,
+                (batch * p->rows + row + r) * places_total(&p->taps) + q, total + r * COLS, n);
+}
+
+static void forward_product(product *p, const ht_conv *c, const ht_call *call, const void *x)
+{
+    *p = (product){.conv = c, .rows = c->out_channels, .split = split_rows(c->out_channels)};
+    image_planes(&p->planes, &p->taps, c, x, call->in[0]->dtype);
+    p->depth = c->in_channels * taps_total(&p->taps);
+    p->pack_left = forward_left;
+    p->save = forward_save;
+}
+
+static int64_t product_workspace(const product *p, int64_t depth)
+{
+    int64_t elems = left_elems(p->conv->groups, p->rows, depth) + planes_elems(&p->planes, p->conv->batch);
+    return elems * (int64_t)sizeof(real);
+}
+
+static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    product p;
+    ht_conv c = ht_conv_of(call, call->in[0], call->in[1]);
+    if (ht_type_elems(call->out[0]) == 0) return 0;
+    forward_product(&p, &c, call, NULL);
+    return multiplies(&c, &p.planes) ? product_workspace(&p, p.depth) : 0;
+}
+
+static void forward_lines(const ht_launch *launch, const product *p)
+{
+    depthwise job = {.launch = launch, .conv = p->conv, .planes = p->planes, .taps = p->taps, .sources = 1};
+    const ht_conv *c = p->conv;
+    if (c->in_channels == 1 && depthwise_bands(&job))
+        ht_parallel(launch->pool, c->batch * c->groups * c->out_channels, depthwise_forward_tile, &job);
+    else
+        lines_forward(launch, c);
+}
 
 static void conv2d_run(const ht_launch *launch)
 {
-    const ht_call *call = launch->call;
-    ht_conv c = ht_conv_of(call, call->in[0], call->in[1]);
-    if (ht_type_elems(call->out[0]) == 0) return;
-    if (c.in_channels == 1) {
-        depthwise_forward(launch, &c);
+    product p;
+    ht_conv c = ht_conv_of(launch->call, launch->call->in[0], launch->call->in[1]);
+    if (ht_type_elems(launch->call->out[0]) == 0) return;
+    forward_product(&p, &c, launch->call, launch->in[0]);
+    if (!multiplies(&c, &p.planes)) {
+        forward_lines(launch, &p);
         return;
     }
-    product_run(&(product){launch, c, c.batch * c.groups, c.out_channels, places(&c.window),
-                           c.in_channels * taps(&c.window), forward_left, forward_right});
+    p.launch = launch;
+    p.left = launch->workspace;
+    p.planes.room = p.left + left_elems(c.groups, p.rows, p.depth);
+    p.images = planes_chunk(&p.planes, c.batch);
+    for (; p.first_image < c.batch; p.first_image += p.images) {
+        p.images = ht_min_i64(p.images, c.batch - p.first_image);
+        planes_take(&p.planes, launch->pool, p.first_image, p.images);
+        product_run(&p);
+    }
+}
+
+/* ---- conv2d_grad_input ---- */
+
+static void grad_input_left(const product *p, real *left, int64_t group, int64_t row, int64_t rows, int64_t k,
+                            int64_t n_k)
+{
+    const ht_conv *c = p->conv;
+    const taps *t = &p->taps;
+    const ht_window *v = &c->window;
+    for (int64_t i = 0; i < n_k;) {
+        int64_t b = (k + i) % t->count[1], a = (k + i) / t->count[1] % t->count[0], channel = (k + i) / taps_total(t);
+        int64_t tap = (t->first[0] + a * t->step[0]) * v->size[1] + t->first[1] + b * t->step[1];
+        int64_t n = ht_min_i64(n_k - i, t->count[1] - b);
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t w = ((group * c->out_channels + channel) * c->in_channels + row + r) * v->size[0] * v->size[1];
+            ht_load_strided(left + r * PITCH + i, p->launch->in[1], p->launch->call->in[1]->dtype, w + tap, t->step[1],
+                            n);
+        }
+        i += n;
+    }
+}
+
+/* Places of a phase are stride apart in the plane. */
+static void grad_input_save(const product *p, const real *total, int64_t batch, int64_t row, int64_t rows, int64_t q,
+                            int64_t n)
+{
+    const ht_window *v = &p->conv->window;
+    const taps *t = &p->taps;
+    int64_t stride = v->stride[1];
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t plane = (batch * p->rows + row + r) * v->plane[0] * v->plane[1];
+        const real *from = total + r * COLS;
+        if (stride == 1 && v->stride[0] == 1) {
+            ht_save(p->launch->out[0], p->launch->call->out[0]->dtype, plane + q, from, n);
+            continue;
+        }
+        for (int64_t i = 0; i < n;) {
+            int64_t h = (q + i) / t->places[1], w = (q + i) % t->places[1], count = ht_min_i64(n - i, t->places[1] - w);
+            save_strided(p->launch, plane + (h * v->stride[0] + p->phase[0]) * v->plane[1] + w * stride + p->phase[1],
+                         stride, from + i, count);
+            i += count;
+        }
+    }
+}
+
+static void grad_input_product(product *p, const ht_conv *c, const ht_call *call, const void *dy)
+{
+    *p = (product){.conv = c, .rows = c->in_channels, .split = split_rows(c->in_channels)};
+    result_planes(&p->planes, c, dy, call->in[0]->dtype);
+    p->taps.advance = 1;
+    p->pack_left = grad_input_left;
+    p->save = grad_input_save;
+}
+
+/* The taps of one phase. */
+static void grad_input_phase(product *p, int64_t phase_h, int64_t phase_w)
+{
+    p->phase[0] = phase_h;
+    p->phase[1] = phase_w;
+    for (int a = 0; a < 2; a++) phase_taps(&p->taps, &p->planes, &p->conv->window, a, p->phase[a]);
+    if (p->planes.in_place) one_line(&p->taps);
+    p->depth = p->conv->out_channels * taps_total(&p->taps);
+}
+
+/* No phase has a deeper product. */
+static int64_t grad_input_depth(const ht_conv *c)
+{
+    int64_t depth = c->out_channels;
+    for (int a = 0; a < 2; a++) {
+        int64_t stride = c->window.stride[a], step = stride / common_divisor(stride, c->window.dilation[a]);
+        depth *= ht_tiles(c->window.size[a], step);
+    }
+    return depth;
+}
+
+static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    product p;
+    ht_conv c = ht_conv_of(call, call->out[0], call->in[1]);
+    if (ht_type_elems(call->out[0]) == 0) return 0;
+    grad_input_product(&p, &c, call, NULL);
+    return multiplies(&c, &p.planes) ? product_workspace(&p, grad_input_depth(&c)) : 0;
+}
+
+/* Runs or, with launch false, asks whether every phase can be run. */
+static bool grad_input_bands(depthwise *job, bool launch)
+{
+    const ht_conv *c = job->conv;
+    const ht_window *v = &c->window;
+    for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
+        for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
+            phase_taps(&job->taps, &job->planes, v, 0, job->phase[0] = h);
+            phase_taps(&job->taps, &job->planes, v, 1, job->phase[1] = w);
+            if (job->planes.in_place) one_line(&job->taps);
+            if (!depthwise_bands(job)) return false;
+            if (launch) ht_parallel(job->launch->pool, c->batch * c->groups, depthwise_grad_input_tile, job);
+        }
+    }
+    return true;
+}
+
+static void grad_input_lines(const ht_launch *launch, const product *p)
+{
+    depthwise job = {.launch = launch, .conv = p->conv, .planes = p->planes, .taps = p->taps};
+    job.sources = p->conv->out_channels;
+    if (p->conv->in_channels == 1 && grad_input_bands(&job, false))
+        grad_input_bands(&job, true);
+    else
+        lines_grad_input(launch, p->conv);
 }
 
 static void conv2d_grad_input_run(const ht_launch *launch)
 {
-    const ht_call *call = launch->call;
-    ht_conv c = ht_conv_of(call, call->out[0], call->in[1]);
-    if (ht_type_elems(call->out[0]) == 0) return;
-    if (c.in_channels == 1) {
-        depthwise_grad_input(launch, &c);
+    product p;
+    ht_conv c = ht_conv_of(launch->call, launch->call->out[0], launch->call->in[1]);
+    if (ht_type_elems(launch->call->out[0]) == 0) return;
+    grad_input_product(&p, &c, launch->call, launch->in[0]);
+    if (!multiplies(&c, &p.planes)) {
+        grad_input_lines(launch, &p);
         return;
     }
-    product_run(&(product){launch, c, c.batch * c.groups, c.in_channels, plane_size(&c.window),
-                           c.out_channels * taps(&c.window), grad_input_left, grad_input_right});
-}
-
-static void conv2d_grad_weight_run(const ht_launch *launch)
-{
-    const ht_call *call = launch->call;
-    ht_conv c = ht_conv_of(call, call->in[0], call->out[0]);
-    if (ht_type_elems(call->out[0]) == 0) return;
-    if (c.in_channels == 1) {
-        depthwise_grad_weight(launch, &c);
-        return;
+    p.launch = launch;
+    p.left = launch->workspace;
+    p.planes.room = p.left + left_elems(c.groups, p.rows, grad_input_depth(&c));
+    p.images = planes_chunk(&p.planes, c.batch);
+    for (; p.first_image < c.batch; p.first_image += p.images) {
+        p.images = ht_min_i64(p.images, c.batch - p.first_image);
+        planes_take(&p.planes, launch->pool, p.first_image, p.images);
+        for (int64_t h = 0; h < ht_min_i64(c.window.stride[0], c.window.plane[0]); h++) {
+            for (int64_t w = 0; w < ht_min_i64(c.window.stride[1], c.window.plane[1]); w++) {
+                grad_input_phase(&p, h, w);
+                product_run(&p);
+            }
+        }
     }
-    product_run(&(product){launch, c, c.groups, c.out_channels, c.in_channels * taps(&c.window),
-                           c.batch * places(&c.window), grad_weight_left, grad_weight_right});
 }
 
-static const char *conv_can(const ht_call *call, const ht_target *target)
-{
-    (void)target;
-    const char *reason = ht_refuse_real(call);
-    return reason ? reason : ht_refuse_strided(call);
-}
+/* ---- rows ---- */
 
-HT_CPU_KERNEL(conv2d, conv_can, NULL, conv2d_run)
-HT_CPU_KERNEL(conv2d_grad_input, conv_can, NULL, conv2d_grad_input_run)
-HT_CPU_KERNEL(conv2d_grad_weight, conv_can, NULL, conv2d_grad_weight_run)
+HT_CPU_KERNEL(conv2d, conv_can, conv2d_workspace, conv2d_run)
+HT_CPU_KERNEL(conv2d_grad_input, conv_can, conv2d_grad_input_workspace, conv2d_grad_input_run)

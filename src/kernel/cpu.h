@@ -15,14 +15,15 @@ typedef HT_REAL real;
 /* The name of something in this build: HT_K(softmax) is softmax_f32_avx512. */
 #define HT_K(name) HT_CAT(name, HT_REAL_NAME, HT_ISA_NAME)
 
-/* A row: HT_CPU_KERNEL(softmax, can, workspace or NULL, run) defines softmax_f32_avx512_row, which kernels.def lists.
- */
-#define HT_CPU_KERNEL(op_, can_, workspace_, run_)                                                                     \
-    extern const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME);                                               \
-    const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME) = {                                                   \
+/* A row: HT_CPU_KERNEL(softmax, can, workspace or NULL, run) defines softmax_row_f32_avx512, which kernels.def lists.
+ * An op with several rows names them. */
+#define HT_CPU_KERNEL(op_, can_, workspace_, run_) HT_CPU_KERNEL_NAMED(op_, op_, can_, workspace_, run_)
+#define HT_CPU_KERNEL_NAMED(name_, op_, can_, workspace_, run_)                                                        \
+    extern const ht_kernel HT_CAT(name_##_row, HT_REAL_NAME, HT_ISA_NAME);                                             \
+    const ht_kernel HT_CAT(name_##_row, HT_REAL_NAME, HT_ISA_NAME) = {                                                 \
         .size = sizeof(ht_kernel),                                                                                     \
         .op = #op_,                                                                                                    \
-        .name = #op_ "." HT_STR(HT_REAL_NAME) "." HT_STR(HT_ISA_NAME),                                                 \
+        .name = #name_ "." HT_STR(HT_REAL_NAME) "." HT_STR(HT_ISA_NAME),                                               \
         .isa = HT_ISA_ID,                                                                                              \
         .can = can_,                                                                                                   \
         .workspace = workspace_,                                                                                       \
@@ -53,10 +54,21 @@ static inline void ht_load(real *restrict to, const void *from, ht_dtype dtype, 
         for (int64_t i = 0; i < n; i++) to[i] = (real)ht_bf16_to_f32(x[i]);
     } else if (dtype == HT_F16) {
         const ht_f16 *x = (const ht_f16 *)from + start;
-        for (int64_t i = 0; i < n; i++) to[i] = (real)ht_f16_to_f32(x[i]);
+        if (sizeof(real) == sizeof(float))
+            ht_f16_line_to_f32((float *)to, x, n);
+        else
+            for (int64_t i = 0; i < n; i++) to[i] = (real)ht_f16_to_f32(x[i]);
     } else {
         for (int64_t i = 0; i < n; i++) to[i] = (real)ht_load_f64(from, dtype, start + i);
     }
+}
+
+/* n elements to read as real: where they lie if they are of that type, else converted into `stage`. */
+static inline const real *ht_view(real *restrict stage, const void *from, ht_dtype dtype, int64_t start, int64_t n)
+{
+    if (dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)) return (const real *)from + start;
+    ht_load(stage, from, dtype, start, n);
+    return stage;
 }
 
 /* The same with a stride between elements. */
@@ -95,8 +107,7 @@ static inline void ht_save(void *to, ht_dtype dtype, int64_t start, const real *
         ht_bf16 *y = (ht_bf16 *)to + start;
         for (int64_t i = 0; i < n; i++) y[i] = ht_bf16_from_f32((float)from[i]);
     } else if (dtype == HT_F16 && sizeof(real) == sizeof(float)) {
-        ht_f16 *y = (ht_f16 *)to + start;
-        for (int64_t i = 0; i < n; i++) y[i] = ht_f16_from_f32((float)from[i]);
+        ht_f16_line_from_f32((ht_f16 *)to + start, (const float *)from, n);
     } else {
         for (int64_t i = 0; i < n; i++) ht_store_f64(to, dtype, start + i, (double)from[i]);
     }

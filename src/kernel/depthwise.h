@@ -1,154 +1,204 @@
 /* Depthwise convolution for conv.cpu.c: each group has one input channel, so an output plane is a few shifted copies of
- * one input plane, weighted and added. No matrix is gathered: a line of the plane is loaded, scaled and added.
- * Numerics: real inside, taps in order, one rounding.  Threads: planes; weight gradients: output channels.
- * Traffic: the input once per tap, from cache.  Bound: bandwidth. */
+ * one input plane, weighted and added. A band of lines is copied with its padding (conv_planes.h); there every tap is a
+ * run of neighbours, and a few vectors of sums stay in registers over all taps.
+ * Numerics: real inside, FMA, taps in order; weight gradients in lanes, added at the end; one rounding.
+ * Threads: planes of the result; weight gradients: output channels.
+ * Traffic: each operand about once.  Bound: bandwidth. */
 #ifndef HT_KERNEL_DEPTHWISE_H
 #define HT_KERNEL_DEPTHWISE_H
 
-#include "kernel/cpu.h"
-#include "op/op.h"
+#include "kernel/conv_planes.h"
 
-enum { DEPTHWISE_LINE = 512 };
+enum {
+    BAND_ELEMS = 1 << 14, /* of a band */
+    BAND_VECTORS = 4,     /* of sums at a time */
+    BAND_STEP = BAND_VECTORS * VL,
+    BAND_PLACES = 256, /* of a line at a time */
+    BAND_TAPS = 64,    /* at most; over all planes that a result needs */
+    TAPS_TOGETHER = 4, /* of a weight gradient */
+};
 
 typedef struct depthwise {
     const ht_launch *launch;
     const ht_conv *conv;
+    planes planes; /* what the taps see */
+    taps taps;
+    int64_t sources; /* planes that one plane of the result needs */
+    int64_t phase[2];
+    int64_t low, span, band; /* first line that place 0 needs; lines that a line needs; lines of the result in a band */
 } depthwise;
 
-/* One line of the output: `n` places from (step_h, step_w) on. */
-static void depthwise_forward_line(const depthwise *job, int64_t image, int64_t out_channel, int64_t step_h,
-                                   int64_t step_w, int64_t n)
+/* Sets how many lines go together; false when not even one fits. */
+static inline bool depthwise_bands(depthwise *job)
 {
-    const ht_launch *launch = job->launch;
-    const ht_conv *c = job->conv;
-    const ht_window *v = &c->window;
-    real sum[DEPTHWISE_LINE] = {0}, line[DEPTHWISE_LINE];
-    int64_t plane = (image * c->groups + out_channel / c->out_channels) * v->plane[0];
-    for (int64_t tap_h = 0; tap_h < v->size[0]; tap_h++) {
-        int64_t h = ht_window_at(v, 0, step_h, tap_h);
-        if (h < 0 || h >= v->plane[0]) continue;
-        for (int64_t tap_w = 0; tap_w < v->size[1]; tap_w++) {
-            int64_t tap = (out_channel * v->size[0] + tap_h) * v->size[1] + tap_w,
-                    w = ht_window_at(v, 1, step_w, tap_w);
-            ht_span in = ht_span_inside(w, v->stride[1], v->plane[1], 0, n);
-            if (in.from == in.to) continue;
-            real weight = ht_load1(launch->in[1], launch->call->in[1]->dtype, tap);
-            ht_load_strided(line, launch->in[0], launch->call->in[0]->dtype,
-                            (plane + h) * v->plane[1] + w + in.from * v->stride[1], v->stride[1], in.to - in.from);
-            for (int64_t i = in.from; i < in.to; i++) sum[i] += weight * line[i - in.from];
-        }
-    }
-    int64_t at = ((image * c->groups * c->out_channels + out_channel) * v->steps[0] + step_h) * v->steps[1] + step_w;
-    ht_save(launch->out[0], launch->call->out[0]->dtype, at, sum, n);
+    const taps *t = &job->taps;
+    int64_t reach = (t->count[0] - 1) * t->move[0];
+    job->low = t->origin[0] + (reach < 0 ? reach : 0);
+    job->span = (reach < 0 ? -reach : reach) + 1;
+    if (job->planes.plane == 0 || job->sources * taps_total(t) > BAND_TAPS) return false;
+    int64_t lines = BAND_ELEMS / (job->sources * job->planes.line);
+    job->band = lines < job->span ? 0 : (lines - job->span) / t->advance + 1;
+    return job->band > 0;
 }
 
-static void depthwise_forward_plane(void *arg, int64_t tile)
+/* Lines of the sources from what line i of the result needs on, for `count` of them; source to source `pitch` apart. */
+static inline int64_t depthwise_fill(const depthwise *job, real *band, int64_t source, int64_t i, int64_t count)
 {
-    const depthwise *job = arg;
+    int64_t lines = (count - 1) * job->taps.advance + job->span, first = job->low + i * job->taps.advance;
+    for (int64_t s = 0; s < job->sources; s++)
+        for (int64_t l = 0; l < lines; l++)
+            planes_line(&job->planes, band + (s * lines + l) * job->planes.line, source + s, first + l);
+    memset(band + job->sources * lines * job->planes.line, 0, BAND_STEP * sizeof *band);
+    return lines * job->planes.line;
+}
+
+/* Where each tap of each source sees place 0 of a band. */
+static inline void depthwise_offsets(const depthwise *job, int64_t *offset, int64_t pitch)
+{
+    int64_t n = taps_total(&job->taps);
+    for (int64_t s = 0; s < job->sources && n > 0; s++) {
+        tap_offsets(offset + s * n, &job->planes, &job->taps, 0, n);
+        for (int64_t i = 0; i < n; i++) offset[s * n + i] += s * pitch - job->low * job->planes.line;
+    }
+}
+
+/* The weights that these taps have, for output channels from `channel` on, one per source. */
+static inline void depthwise_weights(const depthwise *job, real *weights, int64_t channel)
+{
+    const taps *t = &job->taps;
     const ht_window *v = &job->conv->window;
-    int64_t channels = job->conv->groups * job->conv->out_channels;
-    for (int64_t h = 0; h < v->steps[0]; h++)
-        for (int64_t w = 0; w < v->steps[1]; w += DEPTHWISE_LINE)
-            depthwise_forward_line(job, tile / channels, tile % channels, h, w,
-                                   ht_min_i64(v->steps[1] - w, DEPTHWISE_LINE));
+    for (int64_t s = 0; s < job->sources; s++)
+        for (int64_t a = 0; a < t->count[0]; a++, weights += t->count[1])
+            ht_load_strided(weights, job->launch->in[1], job->launch->call->in[1]->dtype,
+                            ((channel + s) * v->size[0] + t->first[0] + a * t->step[0]) * v->size[1] + t->first[1],
+                            t->step[1], t->count[1]);
 }
 
-/* Adds what one output channel's dy sends to `n` places of the plane from (h, w) on. */
-static void depthwise_collect(const depthwise *job, real *sum, int64_t image, int64_t out_channel, int64_t h, int64_t w,
-                              int64_t n)
+/* sum[j] = sum over taps of weight · what it sees from place j, up to whole steps of places. */
+static inline void depthwise_sum(real *sum, const real *from, const int64_t *offset, const real *weights,
+                                 int64_t n_taps, int64_t n)
 {
-    const ht_launch *launch = job->launch;
-    const ht_window *v = &job->conv->window;
-    real line[DEPTHWISE_LINE];
-    int64_t plane = (image * job->conv->groups * job->conv->out_channels + out_channel) * v->steps[0];
-    for (int64_t tap_h = 0; tap_h < v->size[0]; tap_h++) {
-        int64_t from_top = h - ht_window_at(v, 0, 0, tap_h), step_h = from_top / v->stride[0];
-        if (from_top < 0 || from_top % v->stride[0] || step_h >= v->steps[0]) continue;
-        for (int64_t tap_w = 0; tap_w < v->size[1]; tap_w++) {
-            int64_t tap = (out_channel * v->size[0] + tap_h) * v->size[1] + tap_w;
-            int64_t start = ht_window_at(v, 1, 0, tap_w) - w;
-            ht_span in = ht_span_inside(start, v->stride[1], n, 0, v->steps[1]);
-            if (in.from == in.to) continue;
-            real weight = ht_load1(launch->in[1], launch->call->in[1]->dtype, tap);
-            ht_load(line, launch->in[0], launch->call->in[0]->dtype, (plane + step_h) * v->steps[1] + in.from,
-                    in.to - in.from);
-            for (int64_t i = in.from; i < in.to; i++) sum[start + i * v->stride[1]] += weight * line[i - in.from];
+    for (int64_t j = 0; j < n; j += BAND_STEP) {
+        vec part[BAND_VECTORS] = {{0}};
+        for (int64_t i = 0; i < n_taps; i++) {
+            const loose *seen = (const loose *)(from + offset[i] + j);
+            for (int b = 0; b < BAND_VECTORS; b++) part[b] += weights[i] * seen[b];
         }
+        for (int b = 0; b < BAND_VECTORS; b++) *(loose *)(sum + j + b * VL) = part[b];
     }
 }
 
-static void depthwise_grad_input_plane(void *arg, int64_t tile)
+/* n elements, stride apart from `at` on. */
+static inline void save_strided(const ht_launch *launch, int64_t at, int64_t stride, const real *from, int64_t n)
 {
-    const depthwise *job = arg;
-    const ht_conv *c = job->conv;
-    const ht_window *v = &c->window;
-    int64_t image = tile / c->groups, channel = tile % c->groups;
-    for (int64_t h = 0; h < v->plane[0]; h++) {
-        for (int64_t w = 0; w < v->plane[1]; w += DEPTHWISE_LINE) {
-            real sum[DEPTHWISE_LINE] = {0};
-            int64_t n = ht_min_i64(v->plane[1] - w, DEPTHWISE_LINE);
-            for (int64_t o = 0; o < c->out_channels; o++)
-                depthwise_collect(job, sum, image, channel * c->out_channels + o, h, w, n);
-            ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, (tile * v->plane[0] + h) * v->plane[1] + w,
-                    sum, n);
-        }
-    }
+    void *out = launch->out[0];
+    ht_dtype dtype = launch->call->out[0]->dtype;
+    if (stride == 1)
+        ht_save(out, dtype, at, from, n);
+    else if (dtype == real_dtype)
+        for (int64_t j = 0; j < n; j++) ((real *)out)[at + j * stride] = from[j];
+    else
+        for (int64_t j = 0; j < n; j++) ht_save1(out, dtype, at + j * stride, from[j]);
 }
 
-/* Adds x·dy of one tap over one line of one image, element by element: sum[i] for every DEPTHWISE_LINE-th place. */
-static void depthwise_correlate(const depthwise *job, real *sum, int64_t image, int64_t out_channel, int64_t step_h,
-                                int64_t h, int64_t tap_w)
+/* One phase of a plane of the result: places are `stride` apart in it, from phase on. */
+static inline void depthwise_plane(const depthwise *job, int64_t plane, const int64_t size[2], const int64_t stride[2],
+                                   int64_t source, int64_t channel)
 {
-    const ht_launch *launch = job->launch;
-    const ht_conv *c = job->conv;
-    const ht_window *v = &c->window;
-    real x[DEPTHWISE_LINE], dy[DEPTHWISE_LINE];
-    int64_t x_line = ((image * c->groups + out_channel / c->out_channels) * v->plane[0] + h) * v->plane[1];
-    int64_t dy_line = ((image * c->groups * c->out_channels + out_channel) * v->steps[0] + step_h) * v->steps[1];
-    int64_t start = ht_window_at(v, 1, 0, tap_w);
-    ht_span in = ht_span_inside(start, v->stride[1], v->plane[1], 0, v->steps[1]);
-    for (int64_t i = in.from; i < in.to; i += DEPTHWISE_LINE) {
-        int64_t n = ht_min_i64(in.to - i, DEPTHWISE_LINE);
-        ht_load_strided(x, launch->in[0], launch->call->in[0]->dtype, x_line + start + i * v->stride[1], v->stride[1],
-                        n);
-        ht_load(dy, launch->in[1], launch->call->in[1]->dtype, dy_line + i, n);
-        for (int64_t j = 0; j < n; j++) sum[j] += x[j] * dy[j];
-    }
-}
-
-static void depthwise_grad_weight_channel(void *arg, int64_t out_channel)
-{
-    const depthwise *job = arg;
-    const ht_conv *c = job->conv;
-    const ht_window *v = &c->window;
-    for (int64_t tap = 0; tap < v->size[0] * v->size[1]; tap++) {
-        real sum[DEPTHWISE_LINE] = {0}, total = 0;
-        for (int64_t image = 0; image < c->batch; image++) {
-            for (int64_t step_h = 0; step_h < v->steps[0]; step_h++) {
-                int64_t h = ht_window_at(v, 0, step_h, tap / v->size[1]);
-                if (h >= 0 && h < v->plane[0])
-                    depthwise_correlate(job, sum, image, out_channel, step_h, h, tap % v->size[1]);
+    real band[BAND_ELEMS + BAND_STEP], weights[BAND_TAPS], sum[BAND_PLACES];
+    int64_t offset[BAND_TAPS], n_taps = job->sources * taps_total(&job->taps), lines = job->taps.places[0];
+    depthwise_weights(job, weights, channel);
+    for (int64_t i = 0; i < lines; i += job->band) {
+        int64_t count = ht_min_i64(job->band, lines - i);
+        depthwise_offsets(job, offset, depthwise_fill(job, band, source, i, count));
+        for (int64_t l = 0; l < count; l++) {
+            int64_t at = (plane * size[0] + (i + l) * stride[0] + job->phase[0]) * size[1] + job->phase[1];
+            for (int64_t j = 0; j < job->taps.places[1]; j += BAND_PLACES) {
+                int64_t n = ht_min_i64(BAND_PLACES, job->taps.places[1] - j);
+                depthwise_sum(sum, band + l * job->taps.advance * job->planes.line + j, offset, weights, n_taps, n);
+                save_strided(job->launch, at + j * stride[1], stride[1], sum, n);
             }
         }
-        for (int i = 0; i < DEPTHWISE_LINE; i++) total += sum[i];
-        ht_save1(job->launch->out[0], job->launch->call->out[0]->dtype, out_channel * v->size[0] * v->size[1] + tap,
-                 total);
     }
 }
 
-static void depthwise_forward(const ht_launch *launch, const ht_conv *c)
+static inline void depthwise_forward_tile(void *arg, int64_t tile)
 {
-    ht_parallel(launch->pool, c->batch * c->groups * c->out_channels, depthwise_forward_plane, &(depthwise){launch, c});
+    const depthwise *job = arg;
+    const ht_conv *c = job->conv;
+    depthwise_plane(job, tile, c->window.steps, (const int64_t[]){1, 1}, tile / c->out_channels,
+                    tile % (c->groups * c->out_channels));
 }
 
-static void depthwise_grad_input(const ht_launch *launch, const ht_conv *c)
+static inline void depthwise_grad_input_tile(void *arg, int64_t tile)
 {
-    ht_parallel(launch->pool, c->batch * c->groups, depthwise_grad_input_plane, &(depthwise){launch, c});
+    const depthwise *job = arg;
+    const ht_conv *c = job->conv;
+    depthwise_plane(job, tile, c->window.plane, c->window.stride, tile * c->out_channels,
+                    tile % c->groups * c->out_channels);
 }
 
-static void depthwise_grad_weight(const ht_launch *launch, const ht_conv *c)
+/* ---- weight gradients ---- */
+
+/* sum[t] += x · dy over one line for a few taps, by lanes. */
+static inline void depthwise_dot(vec *sum, const real *x, const int64_t *offset, const real *dy, int64_t n)
 {
-    ht_parallel(launch->pool, c->groups * c->out_channels, depthwise_grad_weight_channel, &(depthwise){launch, c});
+    typedef __typeof__(sum[0] < sum[0]) mask;
+    vec part[TAPS_TOGETHER];
+    int64_t j = 0;
+    for (int t = 0; t < TAPS_TOGETHER; t++) part[t] = sum[t];
+    for (; j + VL <= n; j += VL)
+        for (int t = 0; t < TAPS_TOGETHER; t++)
+            part[t] += *(const loose *)(x + offset[t] + j) * *(const loose *)(dy + j);
+    if (j < n) { /* lanes beyond the line must not count, whatever they hold */
+        mask inside;
+        real last[VL] = {0};
+        for (int i = 0; i < VL; i++) inside[i] = i < n - j ? -1 : 0;
+        memcpy(last, dy + j, (size_t)(n - j) * sizeof *dy);
+        for (int t = 0; t < TAPS_TOGETHER; t++) {
+            vec seen = *(const loose *)(x + offset[t] + j);
+            part[t] += (vec)((mask)seen & inside) * *(const loose *)last;
+        }
+    }
+    for (int t = 0; t < TAPS_TOGETHER; t++) sum[t] = part[t];
+}
+
+/* One image of x, in place `source`, and one plane of dy. */
+static inline void depthwise_correlate(const depthwise *job, vec *sum, int64_t source, int64_t plane)
+{
+    const taps *t = &job->taps;
+    ht_dtype dtype = job->launch->call->in[1]->dtype;
+    real band[BAND_ELEMS + BAND_STEP], stage[BAND_PLACES];
+    int64_t offset[BAND_TAPS + TAPS_TOGETHER] = {0}, n_taps = taps_total(t);
+    for (int64_t i = 0; i < t->places[0]; i += job->band) {
+        int64_t count = ht_min_i64(job->band, t->places[0] - i);
+        depthwise_offsets(job, offset, depthwise_fill(job, band, source, i, count));
+        for (int64_t l = 0; l < count; l++) {
+            for (int64_t j = 0; j < t->places[1]; j += BAND_PLACES) {
+                int64_t n = ht_min_i64(BAND_PLACES, t->places[1] - j);
+                const real *x = band + l * t->advance * job->planes.line + j;
+                const real *dy =
+                    ht_view(stage, job->launch->in[1], dtype, (plane * t->places[0] + i + l) * t->places[1] + j, n);
+                for (int64_t k = 0; k < n_taps; k += TAPS_TOGETHER) depthwise_dot(sum + k, x, offset + k, dy, n);
+            }
+        }
+    }
+}
+
+static inline void depthwise_grad_weight_tile(void *arg, int64_t channel)
+{
+    const depthwise *job = arg;
+    const ht_conv *c = job->conv;
+    vec sum[BAND_TAPS + TAPS_TOGETHER];
+    int64_t n_taps = taps_total(&job->taps), channels = c->groups * c->out_channels;
+    memset(sum, 0, sizeof sum);
+    for (int64_t image = 0; image < c->batch; image++)
+        depthwise_correlate(job, sum, image * c->groups + channel / c->out_channels, image * channels + channel);
+    for (int64_t k = 0; k < n_taps; k++) {
+        real total = 0;
+        for (int i = 0; i < VL; i++) total += sum[k][i];
+        ht_save1(job->launch->out[0], job->launch->call->out[0]->dtype, channel * n_taps + k, total);
+    }
 }
 
 #endif

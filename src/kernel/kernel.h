@@ -11,7 +11,7 @@ typedef struct ht_launch {
     const ht_call *call;
     const void *const *in; /* NULL where an optional input is left out */
     void *const *out;
-    void *workspace;
+    void *workspace; /* starts at a multiple of 64 bytes */
     ht_pool *pool;
 } ht_launch;
 

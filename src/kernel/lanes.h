@@ -5,36 +5,68 @@
 
 #include "kernel/cpu.h"
 
-enum { HT_LANES = 16 };
+#include <string.h>
+
+enum {
+    HT_LANES = 32,
+    HT_VECTOR_BYTES = HT_ISA_ID == HT_ISA_AVX512 ? 64
+                      : HT_ISA_ID == HT_ISA_AVX2 ? 32
+                                                 : 16,
+    HT_VECTOR = HT_VECTOR_BYTES / sizeof(real),
+    HT_LANE_VECTORS = HT_LANES / HT_VECTOR,
+};
+
+typedef real ht_vector __attribute__((vector_size(HT_VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
 
 typedef struct ht_lanes {
     real sum[HT_LANES];
 } ht_lanes;
 
+/* Folded in halves. */
 static inline real ht_lanes_total(const ht_lanes *lanes)
 {
-    real sum[HT_LANES];
-    for (int l = 0; l < HT_LANES; l++) sum[l] = lanes->sum[l];
-    for (int half = HT_LANES / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++) sum[l] += sum[l + half];
-    return sum[0];
+    ht_vector sum[HT_LANE_VECTORS];
+    memcpy(sum, lanes->sum, sizeof sum);
+    for (int half = HT_LANE_VECTORS / 2; half > 0; half /= 2)
+        for (int v = 0; v < half; v++) sum[v] += sum[v + half];
+    for (int half = HT_VECTOR / 2; half > 0; half /= 2) {
+        __typeof__(sum[0] < sum[0]) other;
+        for (int l = 0; l < HT_VECTOR; l++) other[l] = l ^ half;
+        sum[0] += HT_SHUFFLE(sum[0], sum[0], other);
+    }
+    return sum[0][0];
+}
+
+static inline ht_vector ht_vector_at(const real *x, int part)
+{
+    return ((const ht_vector *)x)[part];
 }
 
 /* Adds x[0..n-1]; `at` is where x starts in what is summed, so that short pieces fill all lanes. */
 static inline void ht_lanes_add(ht_lanes *lanes, int64_t at, const real *x, int64_t n)
 {
+    ht_vector sum[HT_LANE_VECTORS];
     int64_t i = 0;
+    memcpy(sum, lanes->sum, sizeof sum);
     for (; i + HT_LANES <= n; i += HT_LANES)
-        for (int l = 0; l < HT_LANES; l++) lanes->sum[l] += x[i + l];
+        for (int v = 0; v < HT_LANE_VECTORS; v++) sum[v] += ht_vector_at(x + i, v);
+    memcpy(lanes->sum, sum, sizeof sum);
     for (; i < n; i++) lanes->sum[(uint64_t)(at + i) % HT_LANES] += x[i];
 }
 
 /* Adds (x - centre)². */
 static inline void ht_lanes_add_squares(ht_lanes *lanes, int64_t at, const real *x, real centre, int64_t n)
 {
+    ht_vector sum[HT_LANE_VECTORS];
     int64_t i = 0;
-    for (; i + HT_LANES <= n; i += HT_LANES)
-        for (int l = 0; l < HT_LANES; l++) lanes->sum[l] += (x[i + l] - centre) * (x[i + l] - centre);
+    memcpy(sum, lanes->sum, sizeof sum);
+    for (; i + HT_LANES <= n; i += HT_LANES) {
+        for (int v = 0; v < HT_LANE_VECTORS; v++) {
+            ht_vector d = ht_vector_at(x + i, v) - centre;
+            sum[v] += d * d;
+        }
+    }
+    memcpy(lanes->sum, sum, sizeof sum);
     for (; i < n; i++) lanes->sum[(uint64_t)(at + i) % HT_LANES] += (x[i] - centre) * (x[i] - centre);
 }
 
@@ -42,9 +74,12 @@ static inline void ht_lanes_add_squares(ht_lanes *lanes, int64_t at, const real 
 static inline void ht_lanes_add_products(ht_lanes *lanes, int64_t at, const real *w, const real *x, real centre,
                                          int64_t n)
 {
+    ht_vector sum[HT_LANE_VECTORS];
     int64_t i = 0;
+    memcpy(sum, lanes->sum, sizeof sum);
     for (; i + HT_LANES <= n; i += HT_LANES)
-        for (int l = 0; l < HT_LANES; l++) lanes->sum[l] += w[i + l] * (x[i + l] - centre);
+        for (int v = 0; v < HT_LANE_VECTORS; v++) sum[v] += ht_vector_at(w + i, v) * (ht_vector_at(x + i, v) - centre);
+    memcpy(lanes->sum, sum, sizeof sum);
     for (; i < n; i++) lanes->sum[(uint64_t)(at + i) % HT_LANES] += w[i] * (x[i] - centre);
 }
 

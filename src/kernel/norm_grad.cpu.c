@@ -1,10 +1,12 @@
 /* With h = (x-m) s and g = dy scale:  dx = s (g - mean(g) - h mean(g h)),  dscale = Σ_rows dy h,  dshift = Σ_rows dy.
  * layernorm_grad (dy, x, m, s, scale or _);  rmsnorm_grad (dy, x, s, scale or _): m = 0, no mean(g), no dshift.
  * Any float, rows along the last axis, row-major.
- * Numerics: real inside, 16 lanes; dscale and dshift in partial sums per tile of rows, added in order; one rounding.
+ * Numerics: real inside, 32 lanes; dscale and dshift in partial sums per tile of rows, added in order; one rounding.
  * Threads: tiles of rows, no more than 64 so that partial sums stay few; then columns.
- * Traffic: 2 reads (4 from cache), 1 write.  Bound: bandwidth. */
+ * Traffic: 2 reads (2 more from L1, while rows after it are on their way), 1 write, past the caches where dx is large.
+ * Bound: bandwidth. */
 #include "kernel/lanes.h"
+#include "kernel/past.h"
 #include "op/op.h"
 
 #include <string.h>
@@ -14,9 +16,9 @@ enum { CHUNK = 1024, GRAIN = 4096, MAX_TILES = 64, COLUMN_GRAIN = 256 };
 typedef struct norm_grad {
     const ht_launch *launch;
     int64_t rows, columns, rows_per_tile;
-    bool centred;
+    bool centred, stream;
     size_t rstd;    /* which input; the scale follows */
-    real *partials; /* [tiles, 2, columns]: of dscale, of dshift; NULL: nobody asks */
+    real *partials; /* [tiles, 2, columns]: of dscale, of dshift */
 } norm_grad;
 
 static int64_t rows_per_tile(int64_t rows, int64_t columns)
@@ -25,35 +27,65 @@ static int64_t rows_per_tile(int64_t rows, int64_t columns)
     return few > fill ? few : fill;
 }
 
-/* g and h of a piece of a row, and dy as real. */
+/* A piece of a row as real. */
 typedef struct piece {
-    real g[CHUNK], h[CHUNK], dy_buffer[CHUNK], param[CHUNK];
-    const real *dy;
+    real x_buffer[CHUNK], dy_buffer[CHUNK], scale_buffer[CHUNK];
+    const real *x, *dy, *scale;
 } piece;
 
-static void load_piece(const norm_grad *job, piece *p, int64_t row, int64_t c, int64_t n, real mean, real rstd)
+static void load_piece(const norm_grad *job, piece *p, int64_t row, int64_t c, int64_t n)
 {
     const ht_launch *launch = job->launch;
     const ht_call *call = launch->call;
     int64_t start = row * job->columns + c;
     p->dy = ht_as_real(p->dy_buffer, launch->in[0], call->in[0]->dtype, start, n);
-    const real *x = ht_as_real(p->h, launch->in[1], call->in[1]->dtype, start, n);
-    for (int64_t i = 0; i < n; i++) p->h[i] = (x[i] - mean) * rstd;
+    p->x = ht_as_real(p->x_buffer, launch->in[1], call->in[1]->dtype, start, n);
+    p->scale = p->scale_buffer;
     size_t scale = job->rstd + 1;
-    if (scale < call->n_in && launch->in[scale]) {
-        const real *w = ht_as_real(p->param, launch->in[scale], call->in[scale]->dtype, c, n);
-        for (int64_t i = 0; i < n; i++) p->g[i] = p->dy[i] * w[i];
-    } else {
-        for (int64_t i = 0; i < n; i++) p->g[i] = p->dy[i];
+    if (scale < call->n_in && launch->in[scale])
+        p->scale = ht_as_real(p->scale_buffer, launch->in[scale], call->in[scale]->dtype, c, n);
+    else
+        for (int64_t i = 0; i < n; i++) p->scale_buffer[i] = 1;
+}
+
+/* Σ g, Σ g h, and what the piece adds to dscale and dshift, in one sweep. */
+static void add_sums(const piece *p, ht_lanes *plain, ht_lanes *along, real *restrict dscale, real *restrict dshift,
+                     real mean, real rstd, int64_t n)
+{
+    ht_vector g_sum[HT_LANE_VECTORS], gh_sum[HT_LANE_VECTORS];
+    int64_t i = 0;
+    memcpy(g_sum, plain->sum, sizeof g_sum);
+    memcpy(gh_sum, along->sum, sizeof gh_sum);
+    for (; i + HT_LANES <= n; i += HT_LANES) {
+        for (int v = 0; v < HT_LANE_VECTORS; v++) {
+            ht_vector dy = ht_vector_at(p->dy + i, v), h = (ht_vector_at(p->x + i, v) - mean) * rstd;
+            ht_vector g = dy * ht_vector_at(p->scale + i, v);
+            g_sum[v] += g;
+            gh_sum[v] += g * h;
+            ((ht_vector *)(dscale + i))[v] += dy * h;
+            ((ht_vector *)(dshift + i))[v] += dy;
+        }
+    }
+    memcpy(plain->sum, g_sum, sizeof g_sum);
+    memcpy(along->sum, gh_sum, sizeof gh_sum);
+    for (int l = 0; i < n; i++, l++) {
+        real h = (p->x[i] - mean) * rstd, g = p->dy[i] * p->scale[i];
+        plain->sum[l] += g;
+        along->sum[l] += g * h;
+        dscale[i] += p->dy[i] * h;
+        dshift[i] += p->dy[i];
     }
 }
 
-static void add_partials(const norm_grad *job, const piece *p, real *partials, int64_t c, int64_t n)
+/* dx of whole vectors, past the caches. Each turn also fetches what lies `ahead` elements on. */
+static void write_past(const piece *p, real *dx, real mean, real rstd, real plain, real slope, int64_t n, int64_t ahead)
 {
-    real *restrict dscale = partials + c, *restrict dshift = partials + job->columns + c;
-    for (int64_t i = 0; i < n; i++) dscale[i] += p->dy[i] * p->h[i];
-    if (!job->centred) return;
-    for (int64_t i = 0; i < n; i++) dshift[i] += p->dy[i];
+    for (int64_t i = 0; i < n; i += HT_VECTOR) {
+        __builtin_prefetch(p->x + i + ahead, 0, 2);
+        __builtin_prefetch(p->dy + i + ahead, 0, 2);
+        ht_vector g = ht_vector_at(p->dy + i, 0) * ht_vector_at(p->scale + i, 0);
+        ht_vector_past(dx + i, (g - plain) * rstd - (ht_vector_at(p->x + i, 0) - mean) * slope);
+    }
 }
 
 static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials)
@@ -61,22 +93,25 @@ static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials
     const ht_launch *launch = job->launch;
     const ht_call *call = launch->call;
     real mean = job->centred ? ht_load1(launch->in[2], call->in[2]->dtype, row) : 0;
-    real rstd = ht_load1(launch->in[job->rstd], call->in[job->rstd]->dtype, row);
+    real rstd = ht_load1(launch->in[job->rstd], call->in[job->rstd]->dtype, row), dx[CHUNK];
     ht_lanes plain_sum = {{0}}, along_sum = {{0}};
+    int64_t ahead = job->columns <= CHUNK ? 2 * job->columns : 0; /* into L2: L1 has no room for them */
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, job->columns - c);
-        load_piece(job, p, row, c, n, mean, rstd);
-        ht_lanes_add(&plain_sum, c, p->g, n);
-        ht_lanes_add_products(&along_sum, c, p->g, p->h, 0, n);
-        if (partials) add_partials(job, p, partials, c, n);
+        load_piece(job, p, row, c, n);
+        add_sums(p, &plain_sum, &along_sum, partials + c, partials + job->columns + c, mean, rstd, n);
     }
     real plain = job->centred ? ht_lanes_total(&plain_sum) / (real)job->columns : 0;
-    real along = ht_lanes_total(&along_sum) / (real)job->columns;
+    real slope = ht_lanes_total(&along_sum) / (real)job->columns * rstd * rstd;
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
-        int64_t n = ht_min_i64(CHUNK, job->columns - c);
-        if (job->columns > CHUNK) load_piece(job, p, row, c, n, mean, rstd); /* else it is still there */
-        for (int64_t i = 0; i < n; i++) p->g[i] = rstd * (p->g[i] - plain - p->h[i] * along);
-        ht_save(launch->out[0], call->out[0]->dtype, row * job->columns + c, p->g, n);
+        int64_t n = ht_min_i64(CHUNK, job->columns - c), start = row * job->columns + c;
+        if (job->columns > CHUNK) load_piece(job, p, row, c, n); /* else it is still there */
+        if (job->stream) {
+            write_past(p, (real *)launch->out[0] + start, mean, rstd, plain, slope, n, ahead);
+            continue;
+        }
+        for (int64_t i = 0; i < n; i++) dx[i] = (p->dy[i] * p->scale[i] - plain) * rstd - (p->x[i] - mean) * slope;
+        ht_save(launch->out[0], call->out[0]->dtype, start, dx, n);
     }
 }
 
@@ -84,10 +119,11 @@ static void grad_tile(void *arg, int64_t tile)
 {
     const norm_grad *job = arg;
     int64_t first = tile * job->rows_per_tile;
-    real *partials = job->partials ? job->partials + tile * 2 * job->columns : NULL;
-    if (partials) memset(partials, 0, (size_t)(2 * job->columns) * sizeof(real));
+    real *partials = job->partials + tile * 2 * job->columns;
+    memset(partials, 0, (size_t)(2 * job->columns) * sizeof(real));
     piece p;
     for (int64_t r = first; r < ht_min_i64(job->rows, first + job->rows_per_tile); r++) grad_row(job, &p, r, partials);
+    if (job->stream) ht_stream_end();
 }
 
 static void combine_tile(void *arg, int64_t tile)
@@ -113,9 +149,11 @@ static void grad_run(const ht_launch *launch, size_t rstd)
     job.rows = ht_type_elems(launch->call->in[rstd]);
     job.columns = x->dim[x->rank - 1];
     job.rows_per_tile = rows_per_tile(job.rows, job.columns);
-    bool params = ht_type_elems(launch->call->out[1]) > 0;
-    if (params) job.partials = launch->workspace;
+    job.partials = launch->workspace;
+    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_STREAM_BYTES &&
+                 ht_rows_past(launch->out[0], launch->call->out[0]->dtype, job.columns);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), grad_tile, &job);
+    bool params = ht_type_elems(launch->call->out[1]) > 0;
     if (params) ht_parallel(launch->pool, ht_tiles(job.columns, COLUMN_GRAIN), combine_tile, &job);
 }
 
@@ -132,9 +170,10 @@ static void rmsnorm_grad_run(const ht_launch *launch)
 static int64_t grad_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    int64_t columns = ht_type_elems(call->out[1]);
+    const ht_type *x = call->in[1];
+    int64_t columns = x->dim[x->rank - 1];
     if (columns == 0) return 0;
-    int64_t rows = ht_type_elems(call->in[1]) / columns, tiles = ht_tiles(rows, rows_per_tile(rows, columns));
+    int64_t rows = ht_type_elems(x) / columns, tiles = ht_tiles(rows, rows_per_tile(rows, columns));
     return (tiles ? tiles : 1) * 2 * columns * (int64_t)sizeof(real);
 }
 

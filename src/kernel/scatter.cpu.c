@@ -1,20 +1,23 @@
 /* scatter_add: y = 0, y[o, index[o,k,i], i] += u[o,k,i], k ascending.  embedding_grad: the same with one index per row,
  * y[index[k], i] += u[k,i].  u, y: any float, index i32 or i64, row-major; an index outside is skipped.
- * Numerics: sums in real, one rounding, the order of k.  Threads: outer index and blocks of columns, which share no
- * sum.  Traffic: u and index once per block, y 2 to 3 times.  Bound: latency of rows that lie apart. */
-#include "kernel/cpu.h"
+ * Numerics: sums in real, one rounding, the order of k.
+ * Threads: zeros by runs of memory; then outer index and blocks of columns, which share no sum, however often an index
+ * comes; then, where y is not of type real, rounding by runs.
+ * Traffic: y is zeroed once, past the caches where it is large; u once, index once per block, the rows of y that are met
+ * once more each.  Bound: bandwidth, latency of rows that lie apart. */
+#include "kernel/past.h"
 #include "op/op.h"
 
 #include <string.h>
 
-enum { COLUMNS = 64, GRAIN = 8192 };
+enum { WIDE = 64, GRAIN = 8192, RUN = 16384, LOOK_AHEAD = 8 };
 
 typedef struct scatter {
     const ht_launch *launch;
     int64_t outer, count, size, inner; /* u is [outer, count, inner], y is [outer, size, inner] */
     bool by_row;                       /* index is [outer, count] */
     real *sums;                        /* y itself where it is of type real, else workspace */
-    int64_t blocks, units_per_tile;
+    int64_t columns, blocks, units_per_tile;
 } scatter;
 
 static bool sums_in_place(const ht_call *call)
@@ -22,39 +25,55 @@ static bool sums_in_place(const ht_call *call)
     return call->out[0]->dtype == (sizeof(real) == sizeof(double) ? HT_F64 : HT_F32);
 }
 
+static int64_t index_of(const scatter *job, int64_t at)
+{
+    return ht_load_int(job->launch->in[0], job->launch->call->in[0]->dtype, at);
+}
+
 static void add_rows(const scatter *job, int64_t outer, int64_t first, int64_t n)
 {
-    const ht_type *index = job->launch->call->in[0], *updates = job->launch->call->in[1];
-    real *sums = job->sums + outer * job->size * job->inner + first, u[COLUMNS];
+    const ht_type *updates = job->launch->call->in[1];
+    real *sums = job->sums + outer * job->size * job->inner + first, buffer[WIDE];
     for (int64_t k = 0; k < job->count; k++) {
         int64_t row = outer * job->count + k;
-        ht_load(u, job->launch->in[1], updates->dtype, row * job->inner + first, n);
+        const real *u = ht_as_real(buffer, job->launch->in[1], updates->dtype, row * job->inner + first, n);
         if (job->by_row) {
-            int64_t at = ht_load_int(job->launch->in[0], index->dtype, row);
+            int64_t at = index_of(job, row), soon = k + LOOK_AHEAD < job->count ? index_of(job, row + LOOK_AHEAD) : -1;
+            if (soon >= 0 && soon < job->size) __builtin_prefetch(sums + soon * job->inner, 1);
             if (at < 0 || at >= job->size) continue;
             real *to = sums + at * job->inner;
             for (int64_t i = 0; i < n; i++) to[i] += u[i];
         } else {
             for (int64_t i = 0; i < n; i++) {
-                int64_t at = ht_load_int(job->launch->in[0], index->dtype, row * job->inner + first + i);
+                int64_t at = index_of(job, row * job->inner + first + i);
                 if (at >= 0 && at < job->size) sums[at * job->inner + i] += u[i];
             }
         }
     }
 }
 
-static void scatter_unit(const scatter *job, int64_t outer, int64_t first)
+static int64_t sum_count(const scatter *job)
 {
-    const ht_type *out = job->launch->call->out[0];
-    int64_t n = ht_min_i64(COLUMNS, job->inner - first);
-    for (int64_t s = 0; s < job->size; s++)
-        memset(job->sums + (outer * job->size + s) * job->inner + first, 0, (size_t)n * sizeof(real));
-    add_rows(job, outer, first, n);
-    if ((void *)job->sums == job->launch->out[0]) return;
-    for (int64_t s = 0; s < job->size; s++) {
-        int64_t at = (outer * job->size + s) * job->inner + first;
-        ht_save(job->launch->out[0], out->dtype, at, job->sums + at, n);
-    }
+    return job->outer * job->size * job->inner;
+}
+
+static void zero_tile(void *arg, int64_t tile)
+{
+    static const real zeros[1024];
+    const scatter *job = arg;
+    int64_t from = tile * RUN, to = ht_min_i64(sum_count(job), from + RUN);
+    bool past = sum_count(job) * (int64_t)sizeof(real) >= HT_STREAM_BYTES;
+    if (!past) memset(job->sums + from, 0, (size_t)(to - from) * sizeof(real));
+    for (int64_t at = from; past && at < to; at += 1024)
+        ht_write_past(job->sums + at, zeros, ht_min_i64(1024, to - at) * (int64_t)sizeof(real));
+    if (past) ht_stream_end();
+}
+
+static void round_tile(void *arg, int64_t tile)
+{
+    const scatter *job = arg;
+    int64_t from = tile * RUN, n = ht_min_i64(RUN, sum_count(job) - from);
+    ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, from, job->sums + from, n);
 }
 
 static void scatter_tile(void *arg, int64_t tile)
@@ -62,17 +81,23 @@ static void scatter_tile(void *arg, int64_t tile)
     const scatter *job = arg;
     int64_t first = tile * job->units_per_tile, units = job->outer * job->blocks;
     for (int64_t u = first; u < ht_min_i64(units, first + job->units_per_tile); u++)
-        scatter_unit(job, u / job->blocks, u % job->blocks * COLUMNS);
+        add_rows(job, u / job->blocks, u % job->blocks * job->columns,
+                 ht_min_i64(job->columns, job->inner - u % job->blocks * job->columns));
 }
 
 static void scatter_all(scatter *job)
 {
     const ht_launch *launch = job->launch;
     job->sums = sums_in_place(launch->call) ? launch->out[0] : launch->workspace;
-    job->blocks = ht_tiles(job->inner, COLUMNS);
-    int64_t work = (job->count + job->size) * ht_min_i64(job->inner, COLUMNS);
+    job->columns = job->inner <= WIDE / 2   ? WIDE / 4
+                   : job->inner <= 2 * WIDE ? WIDE / 2
+                                            : WIDE; /* a few blocks at least */
+    job->blocks = ht_tiles(job->inner, job->columns);
+    int64_t work = job->count * ht_min_i64(job->inner, job->columns), runs = ht_tiles(sum_count(job), RUN);
     job->units_per_tile = work < GRAIN ? GRAIN / (work + 1) : 1;
+    ht_parallel(launch->pool, runs, zero_tile, job);
     ht_parallel(launch->pool, ht_tiles(job->outer * job->blocks, job->units_per_tile), scatter_tile, job);
+    if ((void *)job->sums != launch->out[0]) ht_parallel(launch->pool, runs, round_tile, job);
 }
 
 static void scatter_add_run(const ht_launch *launch)

@@ -262,7 +262,8 @@ static const ht_attr_def conv_attrs[] = {CONV_ATTRS, HT_DEF_END};
 static const ht_attr_def conv_grad_input_attrs[] = {CONV_ATTRS, HT_DEF_REQUIRED("size", HT_ATTR_INTS), HT_DEF_END};
 static const ht_attr_def conv_grad_weight_attrs[] = {CONV_ATTRS, HT_DEF_REQUIRED("window", HT_ATTR_INTS), HT_DEF_END};
 
-/* Depthwise ones have as many groups as channels; the last two of each list cross the kernels' blocks. */
+/* Depthwise ones have as many groups as channels; then come lists that cross the kernels' blocks, lines longer than a
+ * vector, and a window that sees mostly padding. */
 static const char *const conv_samples[] = {
     "(f32[2,3,6,5], f32[4,3,3,3])",
     "(f32[2,3,4,5], f32[4,3,1,1])",
@@ -273,6 +274,9 @@ static const char *const conv_samples[] = {
     "(f32[0,3,4,4], f32[2,3,3,3])",
     "(f32[1,2,5,4], f32[34,2,2,2])",
     "(f32[1,9,9,8], f32[2,9,3,3]) padding=[1,1]",
+    "(f32[2,2,3,70], f32[15,2,3,3]) padding=[1,1]",
+    "(f32[1,4,5,75], f32[4,1,3,3]) stride=[1,2] padding=[1,1] groups=4",
+    "(f32[2,2,3,4], f32[3,2,2,2]) stride=[40,50] padding=[40,50]",
     NULL,
 };
 
@@ -286,6 +290,9 @@ static const char *const conv_grad_input_samples[] = {
     "(f32[0,2,2,2], f32[2,3,3,3]) size=[4,4]",
     "(f32[1,34,4,3], f32[34,2,2,2]) size=[5,4]",
     "(f32[1,2,9,8], f32[2,9,3,3]) size=[9,8] padding=[1,1]",
+    "(f32[2,15,3,70], f32[15,2,3,3]) size=[3,70] padding=[1,1]",
+    "(f32[1,4,5,38], f32[4,1,3,3]) size=[5,75] stride=[1,2] padding=[1,1] groups=4",
+    "(f32[2,3,3,3], f32[3,2,2,2]) size=[3,4] stride=[40,50] padding=[40,50]",
     NULL,
 };
 
@@ -300,6 +307,9 @@ static const char *const conv_grad_weight_samples[] = {
     "(f32[2,0,3,3], f32[2,2,2,2]) window=[2,2]",
     "(f32[1,2,5,4], f32[1,34,4,3]) window=[2,2]",
     "(f32[1,9,9,8], f32[1,2,9,8]) window=[3,3] padding=[1,1]",
+    "(f32[2,2,3,70], f32[2,15,3,70]) window=[3,3] padding=[1,1]",
+    "(f32[1,4,5,75], f32[1,4,5,38]) window=[3,3] stride=[1,2] padding=[1,1] groups=4",
+    "(f32[2,2,3,4], f32[2,3,3,3]) window=[2,2] stride=[40,50] padding=[40,50]",
     NULL,
 };
 

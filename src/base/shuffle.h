@@ -1,0 +1,19 @@
+/* Picking elements of two vectors by a vector of indices: one instruction where the compiler has the builtin, a loop for
+ * the compilers that only check or fuzz us. */
+#ifndef HT_BASE_SHUFFLE_H
+#define HT_BASE_SHUFFLE_H
+
+#if defined(__clang__)
+#define HT_SHUFFLE(a, b, mask)                                                                                         \
+    __extension__({                                                                                                    \
+        __typeof__(a) picked_;                                                                                         \
+        int lanes_ = (int)(sizeof picked_ / sizeof picked_[0]);                                                        \
+        for (int lane_ = 0; lane_ < lanes_; lane_++)                                                                   \
+            picked_[lane_] = (mask)[lane_] < lanes_ ? (a)[(mask)[lane_]] : (b)[(mask)[lane_] - lanes_];                \
+        picked_;                                                                                                       \
+    })
+#else
+#define HT_SHUFFLE(a, b, mask) __builtin_shuffle((a), (b), (mask))
+#endif
+
+#endif

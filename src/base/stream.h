@@ -1,0 +1,58 @@
+/* Stores that go past the caches: a line that is written whole need not be read first. */
+#ifndef HT_BASE_STREAM_H
+#define HT_BASE_STREAM_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { HT_STREAM_LINE = 64 };
+
+/* One vector of 16, 32 or 64 bytes, no wider than the build's registers, to a multiple of its size. */
+static inline void ht_stream_vector(void *to, const void *from, int64_t bytes)
+{
+#if defined(__AVX512F__)
+    if (bytes == 64) {
+        _mm512_stream_si512((__m512i *)to, _mm512_loadu_si512(from));
+        return;
+    }
+#endif
+#if defined(__AVX__)
+    if (bytes == 32) {
+        _mm256_stream_si256((__m256i *)to, _mm256_loadu_si256((const __m256i *)from));
+        return;
+    }
+#endif
+#if defined(__x86_64__)
+    if (bytes == 16) {
+        _mm_stream_si128((__m128i *)to, _mm_loadu_si128((const __m128i *)from));
+        return;
+    }
+#endif
+    memcpy(to, from, (size_t)bytes);
+}
+
+/* A line of 64 bytes at a multiple of 64. */
+static inline void ht_stream_line(char *restrict to, const char *restrict from)
+{
+#if defined(__AVX512F__)
+    ht_stream_vector(to, from, 64);
+#elif defined(__AVX__)
+    for (int i = 0; i < HT_STREAM_LINE; i += 32) ht_stream_vector(to + i, from + i, 32);
+#else
+    for (int i = 0; i < HT_STREAM_LINE; i += 16) ht_stream_vector(to + i, from + i, 16);
+#endif
+}
+
+/* Before a tile that has streamed ends: what follows sees what it wrote. */
+static inline void ht_stream_end(void)
+{
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+#endif

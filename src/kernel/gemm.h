@@ -1,0 +1,43 @@
+/* The GEMM core: y = finish(a · b), blocks packed by exchangeable loaders. For *.cpu.c files of any op that is a matrix
+ * product at heart. */
+#ifndef HT_KERNEL_GEMM_H
+#define HT_KERNEL_GEMM_H
+
+#include "kernel/cpu.h"
+
+typedef struct gemm_side gemm_side;
+
+/* Block [row, row + rows) × [column, column + columns) as real, row-major with `pitch` between rows. */
+typedef void (*gemm_load)(const gemm_side *side, real *to, int64_t pitch, int64_t row, int64_t rows, int64_t column,
+                          int64_t columns);
+
+/* One operand, as a matrix with any strides, or whatever `load` makes of it. */
+struct gemm_side {
+    const void *data;
+    ht_dtype dtype;
+    int64_t down, across; /* strides from row to row and column to column */
+    gemm_load load;       /* NULL: by the strides above */
+    const void *more;     /* for load */
+};
+
+/* The last thing that happens to a run of n results of one row before their only rounding. */
+typedef void (*gemm_finish)(const void *arg, int64_t row, int64_t column, real *values, int64_t n);
+
+typedef struct gemm_job {
+    gemm_side a, b;
+    int64_t m, n, k;
+    void *y; /* rows of n elements, y_down apart */
+    ht_dtype dtype;
+    int64_t y_down;
+    gemm_finish finish; /* NULL: nothing */
+    const void *finish_arg;
+    void *workspace; /* HT_K(gemm_workspace) bytes, aligned to 64 */
+} gemm_job;
+
+#define gemm_run       HT_K(ht_gemm_run)
+#define gemm_workspace HT_K(ht_gemm_workspace)
+
+void gemm_run(const gemm_job *job, ht_pool *pool);
+int64_t gemm_workspace(int64_t m, int64_t n, int64_t k);
+
+#endif

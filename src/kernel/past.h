@@ -1,0 +1,55 @@
+/* Results too large for the caches go past them: a line that is written whole need not be read first. For *.cpu.c
+ * files. */
+#ifndef HT_KERNEL_PAST_H
+#define HT_KERNEL_PAST_H
+
+#include "kernel/lanes.h"
+
+/* From this size on: about half of a large L3. Below it the next kernel finds the result there. */
+enum { HT_STREAM_BYTES = 16 << 20 };
+
+/* A copy that leaves no trace in the caches; the first and last piece of a line are written as usual. */
+static inline void ht_write_past(void *to, const void *from, int64_t bytes)
+{
+    char *y = to;
+    const char *x = from;
+    int64_t at = ht_min_i64((int64_t)(-(uintptr_t)to % HT_STREAM_LINE), bytes);
+    if (at) memcpy(y, x, (size_t)at);
+    for (; at + HT_STREAM_LINE <= bytes; at += HT_STREAM_LINE) ht_stream_line(y + at, x + at);
+    if (at < bytes) memcpy(y + at, x + at, (size_t)(bytes - at));
+}
+
+/* One vector at an address that is a multiple of its size. */
+static inline void ht_vector_past(real *to, ht_vector v)
+{
+    ht_stream_vector(to, &v, sizeof v);
+}
+
+/* May rows of n reals each that start here be written by ht_vector_past? */
+static inline bool ht_rows_past(const void *to, ht_dtype dtype, int64_t n)
+{
+    return dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) && (uintptr_t)to % HT_VECTOR_BYTES == 0 &&
+           n % HT_VECTOR == 0;
+}
+
+/* n elements as ht_save does it, past the caches if `stream`; n at most HT_STREAM_MOST. */
+enum { HT_STREAM_MOST = 1024 };
+static inline void ht_save_stream(void *to, ht_dtype dtype, int64_t start, const real *restrict from, int64_t n,
+                                  bool stream)
+{
+    if (!stream) {
+        ht_save(to, dtype, start, from, n);
+        return;
+    }
+    int64_t bytes = ht_dtype_bytes(dtype);
+    char *first = (char *)to + start * bytes;
+    if (dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)) {
+        ht_write_past(first, from, n * bytes);
+        return;
+    }
+    double room[HT_STREAM_MOST];
+    ht_save(room, dtype, 0, from, n);
+    ht_write_past(first, room, n * bytes);
+}
+
+#endif
