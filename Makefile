@@ -17,6 +17,7 @@ BUILD := $(call folder,$(PRESET))
 packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmocka-dev
 packages_lint := clang-format clang-tidy
 packages_fuzz := clang llvm libclang-rt-dev
+packages_bench := libopenblas-openmp-dev libdnnl-dev
 packages_aarch64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 
 need = @tools/need-packages $(packages_build)
@@ -51,8 +52,9 @@ test-long: ## thread sanitizer, long tests, fuzzers, 64-bit Arm
 	@$(call build,aarch64,all)
 	@tools/run-tests $(call folder,aarch64)
 
-bench: ## build and run the benchmarks (ONLY=name)
+bench: ## build and run the benchmarks (ONLY=name), with the peers that can be had
 	$(need)
+	@tools/need-packages $(packages_bench) || echo "bench: going on without the peers from these packages"
 	@$(call build,release,bench_programs)
 	@tools/run-benches $(call folder,release)/bench $(ONLY)
 

@@ -1,10 +1,20 @@
-/* What the benchmarks share: a clock, medians, and the line that programs read. */
+/* What the benchmarks share: a clock, medians, and the line that programs read.
+ *
+ *     BENCH name=… ours=… peer=… peer_name=… ratio=… unit=…
+ *
+ * name and peer_name together name a row. A ratio above 1 always means that we are the better one: it is peer / ours
+ * where the numbers are costs (ms, ns, MB), ours / peer where they are rates (GFLOP/s, GB/s). Against a ceiling the
+ * ratio is the share of it that we reach. Without the peer on this machine, peer and ratio read "none". */
 #ifndef BENCH_COMMON_H
 #define BENCH_COMMON_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+enum { BENCH_THREADS = 2 }; /* on both sides of every row */
 
 static inline double bench_now(void)
 {
@@ -26,10 +36,21 @@ static inline double bench_median(double *values, int n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-static inline void bench_line(const char *name, double ours, double peer, const char *peer_name, const char *unit)
+/* More of it is better: units per second. Everything else is a cost. */
+static inline bool bench_is_rate(const char *unit)
 {
-    printf("BENCH name=%s ours=%.4g peer=%.4g peer_name=%s ratio=%.3f unit=%s\n", name, ours, peer, peer_name,
-           peer != 0 ? ours / peer : 0, unit);
+    size_t length = strlen(unit);
+    return length > 2 && strcmp(unit + length - 2, "/s") == 0;
+}
+
+/* Theirs not above 0: that peer is missing. */
+static inline void bench_line(const char *name, double mine, double theirs, const char *peer_name, const char *unit)
+{
+    if (theirs > 0)
+        printf("BENCH name=%s ours=%.4g peer=%.4g peer_name=%s ratio=%.3f unit=%s\n", name, mine, theirs, peer_name,
+               bench_is_rate(unit) ? mine / theirs : theirs / mine, unit);
+    else
+        printf("BENCH name=%s ours=%.4g peer=none peer_name=%s ratio=none unit=%s\n", name, mine, peer_name, unit);
     fflush(stdout);
 }
 

@@ -1,0 +1,37 @@
+/* Other libraries to measure against. Each runs in a process of its own, where its threads, its allocator and its
+ * environment do not meet ours, and sleeps in a read between its turns.
+ *
+ * The parent writes "CALLS REQUEST\n", the child answers "seconds=S" (per call) or "refused: reason"; before the first
+ * request it says "ready: version" or "refused: reason". A child keeps the tensors of the last request, and warms up
+ * when a request differs from the one before it. Requests (sizes are decimal numbers):
+ *
+ *     gemm f32|bf16 NN|NT|TN M N K            openblas (f32), torch
+ *     sgemm f32 NN|NT|TN M N K                onednn
+ *     matmul f32|bf16 NN|NT|TN M N K          onednn
+ *     conv_forward|conv_data|conv_weights f32 N C H W O KERNEL     onednn, torch (stride 1, same padding, no bias)
+ *     attention f32 B H T D CAUSAL            torch, forward and backward
+ *     lstm f32 I H B T                        torch, forward and backward
+ *     layernorm f32 R C                       torch, forward and backward
+ *     adamw f32 N                             torch, one fused step */
+#ifndef BENCH_PEER_H
+#define BENCH_PEER_H
+
+typedef struct peer peer;
+
+/* "openblas", "onednn" or "torch". Always returns: where it cannot run, peer_refusal says why and what to install. */
+peer *peer_start(const char *name);
+const char *peer_name(const peer *p);
+/* Why there is no such peer at all; NULL when there is. */
+const char *peer_refusal(const peer *p);
+/* Seconds per call, or -1 after saying on stderr why this request was refused. */
+double peer_time(peer *p, const char *request, int calls);
+void peer_stop(peer *p);
+
+/* For contests. */
+typedef struct peer_request {
+    peer *peer;
+    char text[96];
+} peer_request;
+double peer_turn(void *arg, int calls);
+
+#endif
