@@ -36,6 +36,7 @@ typedef struct ht_plan_opts {
     size_t size;
     const char *target; /* text of a target file (docs/target.md); NULL: this machine */
     bool canaries;      /* guard bytes behind every buffer, checked after each run; always on in debug builds */
+    bool no_fusion;     /* every op is an instruction of its own; the same bits, slower */
 } ht_plan_opts;
 
 #define HT_PLAN_OPTS                                                                                                   \

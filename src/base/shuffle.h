@@ -1,8 +1,16 @@
-/* Picking elements of two vectors by a vector of indices: one instruction where the compiler has the builtin, a loop for
- * the compilers that only check or fuzz us. */
+/* What compilers spell differently about vectors. */
 #ifndef HT_BASE_SHUFFLE_H
 #define HT_BASE_SHUFFLE_H
 
+/* Before a loop whose turns do not touch each other's elements; a result may lie exactly over an input. */
+#if defined(__clang__)
+#define HT_EACH_ALONE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define HT_EACH_ALONE _Pragma("GCC ivdep")
+#endif
+
+/* Picking elements of two vectors by a vector of indices: one instruction where the compiler has the builtin, a loop for
+ * the compilers that only check or fuzz us. */
 #if defined(__clang__)
 #define HT_SHUFFLE(a, b, mask)                                                                                         \
     __extension__({                                                                                                    \

@@ -47,6 +47,18 @@ static inline void ht_stream_line(char *restrict to, const char *restrict from)
 #endif
 }
 
+/* A copy that leaves no trace in the caches; the first and last piece of a line are written as usual. */
+static inline void ht_stream_copy(void *to, const void *from, int64_t bytes)
+{
+    char *y = to;
+    const char *x = from;
+    int64_t at = (int64_t)(-(uintptr_t)to % HT_STREAM_LINE);
+    if (at > bytes) at = bytes;
+    if (at) memcpy(y, x, (size_t)at);
+    for (; at + HT_STREAM_LINE <= bytes; at += HT_STREAM_LINE) ht_stream_line(y + at, x + at);
+    if (at < bytes) memcpy(y + at, x + at, (size_t)(bytes - at));
+}
+
 /* Before a tile that has streamed ends: what follows sees what it wrote. */
 static inline void ht_stream_end(void)
 {

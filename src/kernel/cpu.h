@@ -30,6 +30,24 @@ typedef HT_REAL real;
         .run = run_,                                                                                                   \
     };
 
+/* A row of an element-wise op: `run` comes from kernel/fused.h. */
+#define HT_CPU_STRETCH_KERNEL(op_, can_, begin_, stretch_)                                                             \
+    static void op_##_run(const ht_launch *launch)                                                                     \
+    {                                                                                                                  \
+        ht_stretch_launch(launch, begin_, stretch_);                                                                   \
+    }                                                                                                                  \
+    extern const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME);                                               \
+    const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME) = {                                                   \
+        .size = sizeof(ht_kernel),                                                                                     \
+        .op = #op_,                                                                                                    \
+        .name = #op_ "." HT_STR(HT_REAL_NAME) "." HT_STR(HT_ISA_NAME),                                                 \
+        .isa = HT_ISA_ID,                                                                                              \
+        .can = can_,                                                                                                   \
+        .run = op_##_run,                                                                                              \
+        .begin = begin_,                                                                                               \
+        .stretch = stretch_,                                                                                           \
+    };
+
 /* Does this build's `real` serve the call's float types? NULL: yes. */
 static inline const char *ht_refuse_real(const ht_call *call)
 {

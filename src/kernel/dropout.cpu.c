@@ -1,19 +1,19 @@
-/* y[i] = x[i]/(1-p) where number first + i of the stream is at least p, else 0.  x, y: any float, row-major.
- * Numerics: real, one rounding; the comparison is exact.  Threads: tiles of elements.  Traffic: one read, one write.
- * Bound: compute (Philox). */
+/* y[i] = x[i]/(1-p) where number first + i of the stream is at least p, else 0.  x, y: any float.
+ * Numerics: real, one rounding; the comparison is exact.  Threads and neighbours: kernel/fused.h.  Traffic: one read,
+ * one write.  Bound: compute (Philox). */
 #include "kernel/cpu.h"
 #include "op/op.h"
 
-enum { GRAIN = 8192, CHUNK = 1024 };
+enum { CHUNK = 256 };
 
 typedef struct masking {
-    const ht_launch *launch;
     ht_stream stream;
     uint64_t first;
     double threshold; /* in units of the words */
     real scale;
-    int64_t elems;
 } masking;
+
+_Static_assert(sizeof(masking) <= HT_STRETCH_CONSTANTS, "constants of a launch");
 
 /* Factors of n elements from number `index` of the stream: 0 or the scale. */
 static void draw_factors(const masking *job, uint64_t index, real *factor, int64_t n)
@@ -25,43 +25,39 @@ static void draw_factors(const masking *job, uint64_t index, real *factor, int64
     }
 }
 
-static void dropout_tile(void *arg, int64_t tile)
+static void dropout_stretch(const ht_stretch *s)
 {
-    const masking *job = arg;
-    const ht_call *call = job->launch->call;
+    const masking *job = s->constants;
     real x[CHUNK], factor[CHUNK];
-    int64_t end = ht_min_i64(job->elems, (tile + 1) * GRAIN);
-    for (int64_t at = tile * GRAIN; at < end; at += CHUNK) {
-        int64_t n = ht_min_i64(CHUNK, end - at);
-        draw_factors(job, job->first + (uint64_t)at, factor, n);
-        ht_load(x, job->launch->in[0], call->in[0]->dtype, at, n);
+    for (int64_t at = 0; at < s->n; at += CHUNK) {
+        int64_t n = ht_min_i64(CHUNK, s->n - at);
+        draw_factors(job, job->first + (uint64_t)(s->first + at), factor, n);
+        ht_load(x, s->in[0], s->call->in[0]->dtype, at, n);
         /* Not a product alone: a dropped infinity is 0. */
         for (int64_t i = 0; i < n; i++) x[i] = factor[i] != 0 ? x[i] * factor[i] : 0;
-        ht_save(job->launch->out[0], call->out[0]->dtype, at, x, n);
+        ht_save(s->out[0], s->call->out[0]->dtype, at, x, n);
     }
 }
 
-static void dropout_run(const ht_launch *launch)
+static void dropout_begin(const ht_stretch *whole, void *constants)
 {
-    const ht_call *call = launch->call;
+    const ht_call *call = whole->call;
     double p = ht_call_float(call, "p");
-    const int64_t *seed = launch->in[1], *step = launch->in[2], *sample = launch->in[3];
+    const int64_t *seed = whole->in[1], *step = whole->in[2], *sample = whole->in[3];
     masking job = {
-        .launch = launch,
         .stream = {(uint64_t)*seed, (uint64_t)*step, ht_hash_text(ht_call_text(call, "site"))},
         .first = ht_random_first(call->out[0], *sample),
         .threshold = p * 0x1p32,
         .scale = (real)(1 / (1 - p)),
-        .elems = ht_type_elems(call->out[0]),
     };
-    ht_parallel(launch->pool, ht_tiles(job.elems, GRAIN), dropout_tile, &job);
+    memcpy(constants, &job, sizeof job);
 }
 
 static const char *dropout_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
     const char *reason = ht_refuse_real(call);
-    return reason ? reason : ht_refuse_strided(call);
+    return reason ? reason : ht_refuse_strided_results(call);
 }
 
-HT_CPU_KERNEL(dropout, dropout_can, NULL, dropout_run)
+HT_CPU_STRETCH_KERNEL(dropout, dropout_can, dropout_begin, dropout_stretch)

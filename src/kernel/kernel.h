@@ -5,6 +5,8 @@
 
 #include "graph/graph.h"
 
+struct ht_fused;
+
 /* All that a kernel gets. Pointers are those of the first element; strides are in the call's types. A kernel allocates
  * nothing: what it needs beyond small stack arrays it asks for with `workspace`. */
 typedef struct ht_launch {
@@ -13,7 +15,21 @@ typedef struct ht_launch {
     void *const *out;
     void *workspace; /* starts at a multiple of 64 bytes */
     ht_pool *pool;
+    const struct ht_fused *fused; /* an instruction of element-wise calls, settled when it was planned; else NULL */
 } ht_launch;
+
+/* Elements [first, first + n) of an element-wise call, in row-major order of its results. */
+typedef struct ht_stretch {
+    const ht_call *call;
+    int64_t first, n;
+    /* Arrays that start at element `first`, whatever the strides of the call's types say; an input that has not the
+     * shape of the results (a single number) is given as it is. A result may lie exactly over an input of its type. */
+    const void *const *in;
+    void *const *out;
+    const void *constants; /* what `begin` left; NULL where there is none */
+} ht_stretch;
+
+enum { HT_STRETCH_CONSTANTS = 128 }; /* bytes for `begin`, at a multiple of 64 */
 
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
@@ -23,7 +39,14 @@ typedef struct ht_kernel {
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     void (*run)(const ht_launch *launch);
+    /* Element-wise rows: element i of the results needs only element i of the inputs and single numbers. The planner
+     * then runs neighbours together (kernel/fused.h). `begin` comes once per launch, before any element, and may read
+     * the single numbers; NULL: nothing to do. */
+    void (*begin)(const ht_stretch *whole, void *constants);
+    void (*stretch)(const ht_stretch *stretch);
 } ht_kernel;
+
+#include "kernel/fused.h"
 
 /* All rows of this library, into the context. */
 ht_status ht_kernels_add_all(ht_context *ctx);
@@ -34,5 +57,7 @@ const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht
 /* ---- refusals that many rows share ---- */
 /* Every operand row-major without gaps. */
 const char *ht_refuse_strided(const ht_call *call);
+/* Results row-major without gaps. */
+const char *ht_refuse_strided_results(const ht_call *call);
 
 #endif

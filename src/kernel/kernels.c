@@ -114,6 +114,11 @@ const char *ht_refuse_strided(const ht_call *call)
 {
     for (size_t i = 0; i < call->n_in; i++)
         if (call->in[i] && !ht_type_contiguous(call->in[i])) return "an input is strided";
+    return ht_refuse_strided_results(call);
+}
+
+const char *ht_refuse_strided_results(const ht_call *call)
+{
     for (size_t i = 0; i < call->n_out; i++)
         if (!ht_type_contiguous(call->out[i])) return "a result is strided";
     return NULL;

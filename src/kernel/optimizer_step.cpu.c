@@ -1,20 +1,15 @@
-/* sgd, sgd_momentum, adam: rules in op/optimizer_step.c.  Parameter, gradient and moments: any floats, row-major.
- * Numerics: real, one rounding per result; what depends on the step alone is f64, once per call.  Threads: tiles of
- * elements.  Traffic: each operand once.  Bound: bandwidth.
- * A chunk is read whole before it is written, so any result may lie over any input of its type. */
+/* sgd, sgd_momentum, adam: rules in op/optimizer_step.c.  Parameter, gradient and moments: any floats.
+ * Numerics: real, one rounding per result; what depends on the step alone is f64, once per launch.  Threads and
+ * neighbours: kernel/fused.h.  Traffic: each operand once.  Bound: bandwidth. */
 #include <string.h>
 
 #include "kernel/cpu.h"
 #include "op/op.h"
 
-enum { GRAIN = 16384, CHUNK = 512, TENSORS = 4 };
+enum { CHUNK = 256, TENSORS = 4, RESULTS = 3 };
 
 /* The same scalars serve all three; each uses what its rule needs. */
 typedef struct update {
-    const ht_launch *launch;
-    int tensors; /* inputs that have the parameter's shape */
-    int64_t elems;
-    void (*run)(const struct update *u, real (*x)[CHUNK], int64_t n);
     bool first, nesterov;
     real lr, shrink, decay; /* p · shrink, g + decay · p */
     real beta1, one_minus1; /* also momentum and 1 - dampening */
@@ -23,96 +18,113 @@ typedef struct update {
     real eps;
 } update;
 
-/* x holds p, g and the moments, and leaves with p and the new moments in the order of the results. */
-static void sgd_chunk(const update *u, real (*x)[CHUNK], int64_t n)
+_Static_assert(sizeof(update) <= HT_STRETCH_CONSTANTS, "constants of a launch");
+
+/* x: p, g and the moments.  y: the new p and moments, each perhaps over one of x. */
+typedef void (*rule)(const update *u, real *const *y, const real *const *x, int64_t n);
+
+static void sgd_rule(const update *u, real *const *y, const real *const *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) x[0][i] -= u->lr * (x[1][i] + u->decay * x[0][i]);
+    const real *p = x[0], *g = x[1], lr = u->lr, decay = u->decay;
+    real *to = y[0];
+    HT_EACH_ALONE
+    for (int64_t i = 0; i < n; i++) to[i] = p[i] - lr * (g[i] + decay * p[i]);
 }
 
-static void sgd_momentum_chunk(const update *u, real (*x)[CHUNK], int64_t n)
+static void sgd_momentum_rule(const update *u, real *const *y, const real *const *x, int64_t n)
 {
-    real fresh = u->first ? 1 : u->one_minus1;
-    if (u->first) memset(x[2], 0, (size_t)n * sizeof(real));
+    const real *p = x[0], *g = x[1], *b = x[2], lr = u->lr, decay = u->decay, momentum = u->beta1;
+    real *to = y[0], *velocity = y[1], fresh = u->first ? 1 : u->one_minus1;
+    bool first = u->first, nesterov = u->nesterov;
+    HT_EACH_ALONE
     for (int64_t i = 0; i < n; i++) {
-        real g = x[1][i] + u->decay * x[0][i];
-        real b = u->beta1 * x[2][i] + fresh * g;
-        x[1][i] = b;
-        x[2][i] = g;
+        real before = p[i], slope = g[i] + decay * before;
+        real now = momentum * (first ? 0 : b[i]) + fresh * slope;
+        real step = nesterov ? slope + momentum * now : now;
+        velocity[i] = now;
+        to[i] = before - lr * step;
     }
-    if (u->nesterov)
-        for (int64_t i = 0; i < n; i++) x[0][i] -= u->lr * (x[2][i] + u->beta1 * x[1][i]);
-    else
-        for (int64_t i = 0; i < n; i++) x[0][i] -= u->lr * x[1][i];
 }
 
-static void adam_chunk(const update *u, real (*x)[CHUNK], int64_t n)
+static void adam_rule(const update *u, real *const *y, const real *const *x, int64_t n)
 {
-    /* Decoupled decay leaves g alone, also where p is infinite. */
-    if (u->decay != 0)
-        for (int64_t i = 0; i < n; i++) x[1][i] += u->decay * x[0][i];
+    const real *p = x[0], *g = x[1], *m = x[2], *v = x[3];
+    const update c = *u;
+    real *to = y[0], *mean = y[1], *square = y[2];
+    bool coupled = c.decay != 0; /* decoupled decay leaves g alone, also where p is infinite */
+    HT_EACH_ALONE
     for (int64_t i = 0; i < n; i++) {
-        real g = x[1][i];
-        real m = u->beta1 * x[2][i] + u->one_minus1 * g;
-        real v = u->beta2 * x[3][i] + u->one_minus2 * g * g;
-        x[0][i] = x[0][i] * u->shrink - u->step_size * m / (fn_sqrt(v) * u->root_scale + u->eps);
-        x[1][i] = m;
-        x[2][i] = v;
+        real before = p[i], slope = coupled ? g[i] + c.decay * before : g[i];
+        real m1 = c.beta1 * m[i] + c.one_minus1 * slope;
+        real v1 = c.beta2 * v[i] + c.one_minus2 * slope * slope;
+        to[i] = before * c.shrink - c.step_size * m1 / (fn_sqrt(v1) * c.root_scale + c.eps);
+        mean[i] = m1;
+        square[i] = v1;
     }
 }
 
-static void update_tile(void *arg, int64_t tile)
+/* Operands of other float types pass through arrays on the stack; a chunk is read whole before it is written. */
+static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
 {
-    const update *u = arg;
-    const ht_call *call = u->launch->call;
-    real x[TENSORS][CHUNK];
-    int64_t end = ht_min_i64(u->elems, (tile + 1) * GRAIN);
-    for (int64_t at = tile * GRAIN; at < end; at += CHUNK) {
-        int64_t n = ht_min_i64(CHUNK, end - at);
-        for (int i = 0; i < u->tensors; i++) ht_load(x[i], u->launch->in[i], call->in[i]->dtype, at, n);
-        u->run(u, x, n);
-        for (size_t i = 0; i < call->n_out; i++) ht_save(u->launch->out[i], call->out[i]->dtype, at, x[i], n);
+    real from[TENSORS][CHUNK], to[RESULTS][CHUNK];
+    const real *x[TENSORS];
+    real *y[RESULTS];
+    const ht_dtype native = sizeof(real) == sizeof(float) ? HT_F32 : HT_F64;
+    for (int64_t at = 0; at < s->n; at += CHUNK) {
+        int64_t n = ht_min_i64(CHUNK, s->n - at);
+        for (size_t i = 0; i < tensors; i++) x[i] = ht_view(from[i], s->in[i], s->call->in[i]->dtype, at, n);
+        for (size_t i = 0; i < s->call->n_out; i++)
+            y[i] = s->call->out[i]->dtype == native ? (real *)s->out[i] + at : to[i];
+        apply(s->constants, y, x, n);
+        for (size_t i = 0; i < s->call->n_out; i++)
+            if (y[i] == to[i]) ht_save(s->out[i], s->call->out[i]->dtype, at, to[i], n);
     }
 }
 
-static void run(update *u)
+static void sgd_stretch(const ht_stretch *s)
 {
-    u->elems = ht_type_elems(u->launch->call->out[0]);
-    ht_parallel(u->launch->pool, ht_tiles(u->elems, GRAIN), update_tile, u);
+    run_chunks(s, sgd_rule, 2);
 }
 
-static double scalar(const ht_launch *launch, size_t input)
+static void sgd_momentum_stretch(const ht_stretch *s)
 {
-    return ht_load_f64(launch->in[input], launch->call->in[input]->dtype, 0);
+    run_chunks(s, sgd_momentum_rule, 3);
 }
 
-static void sgd_run(const ht_launch *launch)
+static void adam_stretch(const ht_stretch *s)
 {
-    update u = {.launch = launch, .tensors = 2, .run = sgd_chunk};
-    u.lr = (real)scalar(launch, 2);
-    u.decay = (real)ht_call_float(launch->call, "weight_decay");
-    run(&u);
+    run_chunks(s, adam_rule, 4);
 }
 
-static void sgd_momentum_run(const ht_launch *launch)
+static double scalar(const ht_stretch *whole, size_t input)
 {
-    update u = {.launch = launch, .tensors = 3, .run = sgd_momentum_chunk};
-    u.lr = (real)scalar(launch, 3);
-    u.first = scalar(launch, 4) == 0;
-    u.nesterov = ht_call_int(launch->call, "nesterov") != 0;
-    u.decay = (real)ht_call_float(launch->call, "weight_decay");
-    u.beta1 = (real)ht_call_float(launch->call, "momentum");
-    u.one_minus1 = (real)(1 - ht_call_float(launch->call, "dampening"));
-    run(&u);
+    return ht_load_f64(whole->in[input], whole->call->in[input]->dtype, 0);
 }
 
-static void adam_run(const ht_launch *launch)
+static void sgd_begin(const ht_stretch *whole, void *constants)
 {
-    const ht_call *call = launch->call;
+    update u = {.lr = (real)scalar(whole, 2)};
+    u.decay = (real)ht_call_float(whole->call, "weight_decay");
+    memcpy(constants, &u, sizeof u);
+}
+
+static void sgd_momentum_begin(const ht_stretch *whole, void *constants)
+{
+    update u = {.lr = (real)scalar(whole, 3), .first = scalar(whole, 4) == 0};
+    u.nesterov = ht_call_int(whole->call, "nesterov") != 0;
+    u.decay = (real)ht_call_float(whole->call, "weight_decay");
+    u.beta1 = (real)ht_call_float(whole->call, "momentum");
+    u.one_minus1 = (real)(1 - ht_call_float(whole->call, "dampening"));
+    memcpy(constants, &u, sizeof u);
+}
+
+static void adam_begin(const ht_stretch *whole, void *constants)
+{
+    const ht_call *call = whole->call;
     double beta1 = ht_call_float(call, "beta1"), beta2 = ht_call_float(call, "beta2");
-    double decay = ht_call_float(call, "weight_decay"), lr = scalar(launch, 4), t = scalar(launch, 5) + 1;
+    double decay = ht_call_float(call, "weight_decay"), lr = scalar(whole, 4), t = scalar(whole, 5) + 1;
     bool decoupled = ht_call_int(call, "decoupled") != 0;
-    update u = {.launch = launch, .tensors = 4, .run = adam_chunk};
-    u.shrink = decoupled ? (real)(1 - lr * decay) : 1;
+    update u = {.shrink = decoupled ? (real)(1 - lr * decay) : 1};
     u.decay = decoupled ? 0 : (real)decay;
     u.beta1 = (real)beta1;
     u.beta2 = (real)beta2;
@@ -121,16 +133,16 @@ static void adam_run(const ht_launch *launch)
     u.step_size = (real)(lr / (1 - pow(beta1, t)));
     u.root_scale = (real)(1 / sqrt(1 - pow(beta2, t)));
     u.eps = (real)ht_call_float(call, "eps");
-    run(&u);
+    memcpy(constants, &u, sizeof u);
 }
 
 static const char *can(const ht_call *call, const ht_target *target)
 {
     (void)target;
     const char *reason = ht_refuse_real(call);
-    return reason ? reason : ht_refuse_strided(call);
+    return reason ? reason : ht_refuse_strided_results(call);
 }
 
-HT_CPU_KERNEL(sgd, can, NULL, sgd_run)
-HT_CPU_KERNEL(sgd_momentum, can, NULL, sgd_momentum_run)
-HT_CPU_KERNEL(adam, can, NULL, adam_run)
+HT_CPU_STRETCH_KERNEL(sgd, can, sgd_begin, sgd_stretch)
+HT_CPU_STRETCH_KERNEL(sgd_momentum, can, sgd_momentum_begin, sgd_momentum_stretch)
+HT_CPU_STRETCH_KERNEL(adam, can, adam_begin, adam_stretch)

@@ -8,17 +8,6 @@
 /* From this size on: about half of a large L3. Below it the next kernel finds the result there. */
 enum { HT_STREAM_BYTES = 16 << 20 };
 
-/* A copy that leaves no trace in the caches; the first and last piece of a line are written as usual. */
-static inline void ht_write_past(void *to, const void *from, int64_t bytes)
-{
-    char *y = to;
-    const char *x = from;
-    int64_t at = ht_min_i64((int64_t)(-(uintptr_t)to % HT_STREAM_LINE), bytes);
-    if (at) memcpy(y, x, (size_t)at);
-    for (; at + HT_STREAM_LINE <= bytes; at += HT_STREAM_LINE) ht_stream_line(y + at, x + at);
-    if (at < bytes) memcpy(y + at, x + at, (size_t)(bytes - at));
-}
-
 /* One vector at an address that is a multiple of its size. */
 static inline void ht_vector_past(real *to, ht_vector v)
 {
@@ -44,12 +33,12 @@ static inline void ht_save_stream(void *to, ht_dtype dtype, int64_t start, const
     int64_t bytes = ht_dtype_bytes(dtype);
     char *first = (char *)to + start * bytes;
     if (dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)) {
-        ht_write_past(first, from, n * bytes);
+        ht_stream_copy(first, from, n * bytes);
         return;
     }
     double room[HT_STREAM_MOST];
     ht_save(room, dtype, 0, from, n);
-    ht_write_past(first, room, n * bytes);
+    ht_stream_copy(first, room, n * bytes);
 }
 
 #endif

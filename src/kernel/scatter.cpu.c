@@ -65,7 +65,7 @@ static void zero_tile(void *arg, int64_t tile)
     bool past = sum_count(job) * (int64_t)sizeof(real) >= HT_STREAM_BYTES;
     if (!past) memset(job->sums + from, 0, (size_t)(to - from) * sizeof(real));
     for (int64_t at = from; past && at < to; at += 1024)
-        ht_write_past(job->sums + at, zeros, ht_min_i64(1024, to - at) * (int64_t)sizeof(real));
+        ht_stream_copy(job->sums + at, zeros, ht_min_i64(1024, to - at) * (int64_t)sizeof(real));
     if (past) ht_stream_end();
 }
 

@@ -21,9 +21,12 @@ bool ht_plan_is_view(const ht_graph *g, const ht_node *n)
     return n->op->view && ht_value_of(g, ht_node_out(n, 0))->base.id != 0;
 }
 
-static ht_val contiguous_copy(layout *l, ht_val x)
+/* For a node, in whose region the copy then is: what the region's nodes wait for must be seen there. */
+static ht_val contiguous_copy(layout *l, ht_val x, uint32_t node)
 {
-    return ht_emit1(l->g, "copy", NULL, HT_VALS(x), HT_NO_ATTRS);
+    ht_val copy = ht_emit1(l->g, "copy", NULL, HT_VALS(x), HT_NO_ATTRS);
+    if (copy.id) l->g->nodes[l->g->values[copy.id].owner].region = l->g->nodes[node].region;
+    return copy;
 }
 
 static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
@@ -99,7 +102,7 @@ static ht_status lay_out_move(layout *l, uint32_t id)
         ht_rewrite_keep(&l->rw, id);
         return g->status;
     }
-    ht_val copy = contiguous_copy(l, ht_node_in(g, &g->nodes[id], 0));
+    ht_val copy = contiguous_copy(l, ht_node_in(g, &g->nodes[id], 0), id);
     HT_TRY(g->status);
     HT_TRY(choose_for_copy(l, copy));
     g->operands[g->nodes[id].in] = copy;
@@ -126,7 +129,7 @@ static ht_status lay_out_compute(layout *l, uint32_t id)
     for (size_t i = 0; !kernel && i < g->nodes[id].n_in; i++) {
         ht_val x = ht_node_in(g, &g->nodes[id], i);
         if (!x.id || ht_type_contiguous(ht_type_of(g, x))) continue;
-        ht_val copy = contiguous_copy(l, x);
+        ht_val copy = contiguous_copy(l, x, id);
         HT_TRY(g->status);
         HT_TRY(choose_for_copy(l, copy));
         g->operands[g->nodes[id].in + i] = copy;

@@ -8,7 +8,9 @@
 typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
+    bool fusion;
     const ht_kernel **kernels;
+    ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
 } planning;
 
@@ -99,7 +101,7 @@ static ht_status place_inputs(planning *p)
 
 /* ---- instructions ---- */
 
-static const ht_call *own_call(ht_plan *plan, const ht_call *from)
+const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from)
 {
     ht_call *to = HT_NEW(plan->arena, ht_call, 1);
     const ht_type **types = HT_NEW(plan->arena, const ht_type *, from->n_in + from->n_out);
@@ -134,7 +136,7 @@ static ht_status add_instr(ht_plan *plan, ht_plan_segment *segment, const ht_ker
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     ht_place *places = HT_NEW(plan->arena, ht_place, call->n_in + call->n_out);
     bool *guarded = HT_NEW(plan->arena, bool, call->n_out);
-    *instr = (ht_instr){.kernel = kernel, .call = own_call(plan, call), .workspace = at->workspace};
+    *instr = (ht_instr){.kernel = kernel, .call = ht_plan_own_call(plan, call), .workspace = at->workspace};
     if (!places || !guarded || !instr->call) return no_memory(plan->ctx);
     for (size_t i = 0; i < call->n_in; i++) places[i] = at->in[i];
     for (size_t i = 0; i < call->n_out; i++) {
@@ -143,6 +145,10 @@ static ht_status add_instr(ht_plan *plan, ht_plan_segment *segment, const ht_ker
     }
     instr->in = places;
     instr->out = places + call->n_in;
+    if (kernel->stretch) {
+        instr->fused = ht_plan_step(plan, instr->call, kernel);
+        if (!instr->fused) return no_memory(plan->ctx);
+    }
     if (plan->canary) instr->guarded = guarded;
     instr->role = node ? node->role : HT_ROLE_FWD;
     instr->site = own_text(plan, node ? node->site : NULL);
@@ -193,6 +199,28 @@ static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_reside
                      &(operands){in, out, &r->guarded[n->out], r->workspace[at]}, n);
 }
 
+/* Nodes from position `at` on that are one instruction. */
+static size_t group_length(const planning *p, const ht_segment *s, size_t at)
+{
+    uint32_t group = p->groups.of_node[s->nodes[at]];
+    size_t count = 1;
+    while (group && at + count < s->node_count && p->groups.of_node[s->nodes[at + count]] == group) count++;
+    return count;
+}
+
+static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_residence *r, const uint32_t *nodes,
+                           size_t count)
+{
+    ht_graph *g = p->g;
+    const ht_node *last = &g->nodes[nodes[count - 1]];
+    if (makes_nothing(g, last)) return HT_OK;
+    ht_instr *instr = &segment->instrs[segment->instr_count++];
+    if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
+    instr->role = last->role;
+    instr->site = own_text(p->plan, last->site);
+    return HT_OK;
+}
+
 static ht_status plan_segment(planning *p, uint32_t index)
 {
     ht_graph *g = p->g;
@@ -216,10 +244,13 @@ static ht_status plan_segment(planning *p, uint32_t index)
             place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slots[i]);
     if (status == HT_OK) {
         memcpy(r.value, p->lasting, g->value_count * sizeof *r.value);
-        status = ht_plan_reside(g, index, &p->plan->target, p->kernels, slots, p->plan->canary, &r);
+        status = ht_plan_reside(g, index, &p->plan->target, p->kernels, &p->groups, slots, p->plan->canary, &r);
     }
-    for (size_t at = 0; at < s->node_count && status == HT_OK; at++)
-        status = add_node(p, segment, &r, s->nodes[at], at);
+    for (size_t at = 0, count; at < s->node_count && status == HT_OK; at += count) {
+        count = group_length(p, s, at);
+        status =
+            count > 1 ? add_group(p, segment, &r, s->nodes + at, count) : add_node(p, segment, &r, s->nodes[at], at);
+    }
     for (size_t i = 0; i < s->output_count && status == HT_OK; i++) {
         ht_val v = s->outputs[i].value;
         ht_type plain = *ht_type_of(g, v);
@@ -268,7 +299,7 @@ static void log_kernels(const ht_plan *plan)
 
 static ht_status run_passes(ht_graph *g, const ht_target *target)
 {
-    static const char *const names[] = {"init", "fold", "cse", "dce"};
+    static const char *const names[] = {"init", "fold", "cse", "dce", "regions"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         HT_TRY(ht_pass_run(g, ht_pass_find(names[i]), target, NULL));
     return HT_OK;
@@ -283,6 +314,10 @@ static ht_status build(planning *p)
     plan->model_hash = ht_model_hash(g);
     HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
+    p->groups.of_node = calloc(g->node_count, sizeof *p->groups.of_node);
+    p->groups.inside = calloc(g->value_count, sizeof *p->groups.inside);
+    if (!p->groups.of_node || !p->groups.inside) return no_memory(g->ctx);
+    if (p->fusion) HT_TRY(ht_plan_fuse(g, p->kernels, &p->groups));
     HT_TRY(ht_graph_verify(g));
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
@@ -297,7 +332,7 @@ ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opt
 {
     *out = NULL;
     ht_context *ctx = graph->ctx;
-    planning p = {0};
+    planning p = {.fusion = !opts || !opts->no_fusion};
     ht_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return no_memory(ctx);
     plan->ctx = ctx;
@@ -313,6 +348,8 @@ ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opt
     if (status == HT_OK) status = build(&p);
     ht_graph_free(p.g);
     free(p.kernels);
+    free(p.groups.of_node);
+    free(p.groups.inside);
     free(p.lasting);
     if (status != HT_OK) {
         ht_plan_free(plan);

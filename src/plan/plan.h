@@ -19,7 +19,8 @@ typedef struct ht_place {
 
 typedef struct ht_instr {
     const ht_kernel *kernel;
-    const ht_call *call; /* own copy: the graph is gone */
+    const ht_call *call;   /* own copy: the graph is gone */
+    const ht_fused *fused; /* the steps of an element-wise instruction; else NULL */
     const ht_place *in, *out;
     ht_place workspace;
     const bool *guarded; /* by result: canary bytes lie behind it; NULL in a plan without canaries */
@@ -86,6 +87,14 @@ bool ht_plan_is_view(const ht_graph *g, const ht_node *n);
 /* Puts a segment's nodes into the order in which they run. */
 ht_status ht_plan_schedule(ht_graph *g, uint32_t segment);
 
+/* Element-wise nodes that become one instruction; they stand together in their segment. */
+typedef struct ht_groups {
+    uint32_t *of_node; /* by node id: a number within its segment; 0: alone */
+    bool *inside;      /* by value id: nobody outside its group reads it, so it needs no memory */
+} ht_groups;
+/* Both arrays come zeroed. */
+ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
+
 /* Where every value of a segment lives while it runs. */
 typedef struct ht_residence {
     ht_place *value;     /* by value id */
@@ -99,6 +108,14 @@ typedef struct ht_residence {
 } ht_residence;
 /* `slot`: by output, the place it must end up in. State and inputs have their places in r->value already. */
 ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
-                         const ht_place *slot, bool canary, ht_residence *r);
+                         const ht_groups *groups, const ht_place *slot, bool canary, ht_residence *r);
+
+/* A deep copy into the plan; NULL when memory is out. */
+const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
+/* The instruction of a group: all but role and site. False when memory is out. */
+bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
+                     const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr);
+/* The same for an element-wise call that the plan owns. NULL when memory is out. */
+const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel);
 
 #endif

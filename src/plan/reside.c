@@ -16,11 +16,14 @@ typedef struct residing {
     const ht_segment *s;
     const ht_target *target;
     const ht_kernel **kernels;
+    const ht_groups *groups;
     ht_residence *r;
     ht_arena *arena;
-    uint32_t *last;  /* liveness */
-    int32_t *buffer; /* by value id: index into r->buffers + 1; 0: elsewhere */
-    uint32_t *made;  /* by value id: position of its node */
+    uint32_t *last;   /* liveness */
+    int32_t *buffer;  /* by value id: index into r->buffers + 1; 0: elsewhere */
+    uint32_t *made;   /* by value id: moment of its node */
+    uint32_t *moment; /* by position: when the node runs; nodes of a group run at that of its last one */
+    bool *taken;      /* by value id: a result has taken over its bytes */
     bool canary;
     size_t buffer_room;
     /* State that is stored here, by root value id. */
@@ -58,7 +61,7 @@ static size_t collect_accesses(residing *c, access *list)
             ht_val v = ht_node_in(c->g, node, i);
             if (!v.id || ht_value_of(c->g, ht_root(c->g, v))->kind != HT_VALUE_STATE) continue;
             bool read = node->op != &ht_op_store || i == 1;
-            if (read) c->root_last_read[ht_root(c->g, v).id] = at + 1;
+            if (read) c->root_last_read[ht_root(c->g, v).id] = c->moment[at] + 1;
             span(c->g, v, &list[n]);
             list[n++].place = at;
         }
@@ -83,6 +86,28 @@ static bool survey_state(residing *c)
     return true;
 }
 
+/* The nodes of a group up to moment `at`, by position: [*first, at]. */
+static void group_of(const residing *c, uint32_t at, uint32_t *first)
+{
+    uint32_t group = c->groups->of_node[c->s->nodes[at]];
+    for (*first = at; group && *first > 0 && c->groups->of_node[c->s->nodes[*first - 1]] == group;) --*first;
+}
+
+/* Does a node of its group read x after `maker` has run? Then a result of `maker` must not lie over x. */
+static bool read_later(const residing *c, const ht_node *maker, uint32_t at, ht_val x)
+{
+    uint32_t first;
+    bool later = false;
+    group_of(c, at, &first);
+    for (uint32_t p = first; p <= at; p++) {
+        const ht_node *n = &c->g->nodes[c->s->nodes[p]];
+        for (size_t i = 0; later && i < n->n_in; i++)
+            if (ht_node_in(c->g, n, i).id == x.id) return true;
+        later |= n == maker;
+    }
+    return false;
+}
+
 /* May the maker of v write straight into `state`? Only if nobody needs the old state from then on; the maker itself may
  * read it where it reads element i for element i. */
 static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
@@ -97,6 +122,7 @@ static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
         ht_val x = ht_node_in(g, maker, i);
         if (x.id == state.id && !(maker->op->flags & HT_OP_INPLACE)) return false;
     }
+    if (read_later(c, maker, made, state)) return false;
     /* The store itself counts as a use: reads are what comes before it. */
     return c->last[state.id] == UINT32_MAX || c->last[state.id] <= made;
 }
@@ -112,7 +138,7 @@ static void forget_stores(residing *c)
         const ht_node *node = &c->g->nodes[c->s->nodes[at]];
         for (size_t i = node->op == &ht_op_store; i < node->n_in; i++) {
             ht_val v = ht_node_in(c->g, node, i);
-            if (ht_state_of(c->g, v)) c->last[v.id] = at;
+            if (ht_state_of(c->g, v)) c->last[v.id] = c->moment[at];
         }
     }
 }
@@ -159,34 +185,48 @@ static bool add_buffer(residing *c, uint32_t first, uint32_t last, int64_t bytes
     return true;
 }
 
-/* An input whose bytes result y may take over, or none. */
-static ht_val dying_input(const residing *c, const ht_node *n, ht_val y, uint32_t at)
+/* May a result take over the bytes of x, which the group reads up to position `at`? Not if the group also reads it
+ * through a view. */
+static bool can_take(const residing *c, ht_val x, ht_val y, const ht_node *maker, uint32_t at)
 {
     const ht_graph *g = c->g;
-    if (!(n->op->flags & HT_OP_INPLACE)) return HT_NONE;
-    for (size_t i = 0; i < n->n_in; i++) {
-        ht_val x = ht_node_in(g, n, i);
-        if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id) continue;
-        if (c->r->buffers[c->buffer[x.id] - 1].last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y)))
-            continue;
-        bool alone = true;
+    if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id || c->taken[x.id] || c->made[x.id] == at) return false;
+    if (c->r->buffers[c->buffer[x.id] - 1].last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y)))
+        return false;
+    uint32_t first;
+    group_of(c, at, &first);
+    for (uint32_t p = first; p <= at; p++) {
+        const ht_node *n = &g->nodes[c->s->nodes[p]];
         for (size_t k = 0; k < n->n_in; k++) {
             ht_val other = ht_node_in(g, n, k);
-            alone &= other.id == x.id || !other.id || ht_root(g, other).id != x.id;
+            if (other.id && other.id != x.id && ht_root(g, other).id == x.id) return false;
         }
-        if (alone) return x;
+    }
+    return !read_later(c, maker, at, x);
+}
+
+/* An input of the group whose bytes result y may take over, or none. */
+static ht_val dying_input(const residing *c, const ht_node *maker, ht_val y, uint32_t at)
+{
+    uint32_t first;
+    if (!(maker->op->flags & HT_OP_INPLACE)) return HT_NONE;
+    group_of(c, at, &first);
+    for (uint32_t p = first; p <= at; p++) {
+        const ht_node *n = &c->g->nodes[c->s->nodes[p]];
+        for (size_t i = 0; i < n->n_in; i++)
+            if (can_take(c, ht_node_in(c->g, n, i), y, maker, at)) return ht_node_in(c->g, n, i);
     }
     return HT_NONE;
 }
 
-static bool settle_result(residing *c, const ht_node *n, ht_val y, uint32_t at, bool *taken)
+static bool settle_result(residing *c, const ht_node *n, ht_val y, uint32_t at)
 {
-    if (ht_value_of(c->g, y)->base.id || c->r->value[y.id].area != HT_AREA_NONE) return true;
+    if (ht_value_of(c->g, y)->base.id || c->r->value[y.id].area != HT_AREA_NONE || c->groups->inside[y.id]) return true;
     uint32_t last = c->last[y.id] == UINT32_MAX ? at : c->last[y.id];
     c->r->guarded[y.id] = true;
-    ht_val x = *taken ? HT_NONE : dying_input(c, n, y, at);
+    ht_val x = dying_input(c, n, y, at);
     if (x.id) {
-        *taken = true; /* one result takes one input: two results must not take the same */
+        c->taken[x.id] = true;
         c->buffer[y.id] = c->buffer[x.id];
         c->r->buffers[c->buffer[y.id] - 1].last = last;
         return true;
@@ -199,10 +239,9 @@ static bool settle_transients(residing *c)
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         uint32_t id = c->s->nodes[at];
         const ht_node *n = &c->g->nodes[id];
-        bool taken = false;
         if (n->op == &ht_op_store || ht_plan_is_view(c->g, n)) continue;
         for (size_t i = 0; i < n->n_out; i++)
-            if (!settle_result(c, n, ht_node_out(n, i), at, &taken)) return false;
+            if (!settle_result(c, n, ht_node_out(n, i), c->moment[at])) return false;
         const ht_kernel *kernel = c->kernels[id];
         if (!kernel->workspace) continue;
         ht_call_room room;
@@ -234,10 +273,26 @@ static void settle_offsets(residing *c)
     }
 }
 
+/* When nodes run, when values are made and last read. */
+static void set_moments(residing *c)
+{
+    const ht_graph *g = c->g;
+    for (uint32_t at = (uint32_t)c->s->node_count; at-- > 0;) {
+        uint32_t group = c->groups->of_node[c->s->nodes[at]];
+        bool more = group && at + 1 < c->s->node_count && c->groups->of_node[c->s->nodes[at + 1]] == group;
+        c->moment[at] = more ? c->moment[at + 1] : at;
+        const ht_node *n = &g->nodes[c->s->nodes[at]];
+        for (size_t i = 0; i < n->n_out; i++) c->made[ht_node_out(n, i).id] = c->moment[at];
+    }
+    for (size_t v = 0; v < g->value_count; v++)
+        if (c->last[v] < c->s->node_count) c->last[v] = c->moment[c->last[v]];
+}
+
 ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
-                         const ht_place *slot, bool canary, ht_residence *r)
+                         const ht_groups *groups, const ht_place *slot, bool canary, ht_residence *r)
 {
     residing c = {
+        .groups = groups,
         .g = g,
         .s = &g->segments[segment],
         .target = target,
@@ -248,14 +303,13 @@ ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target,
         .last = ht_liveness(g, segment),
         .buffer = calloc(g->value_count, sizeof *c.buffer),
         .made = calloc(g->value_count, sizeof *c.made),
+        .moment = calloc(g->segments[segment].node_count + 1, sizeof *c.moment),
+        .taken = calloc(g->value_count, sizeof *c.taken),
         .root_last_read = calloc(g->value_count, sizeof *c.root_last_read),
         .root_tangled = calloc(g->value_count, sizeof *c.root_tangled),
     };
-    bool ok = c.arena && c.last && c.buffer && c.made && c.root_last_read && c.root_tangled;
-    for (uint32_t at = 0; ok && at < c.s->node_count; at++) {
-        const ht_node *n = &g->nodes[c.s->nodes[at]];
-        for (size_t i = 0; i < n->n_out; i++) c.made[ht_node_out(n, i).id] = at;
-    }
+    bool ok = c.arena && c.last && c.buffer && c.made && c.moment && c.taken && c.root_last_read && c.root_tangled;
+    if (ok) set_moments(&c);
     if (ok) settle_outputs(&c, slot);
     ok = ok && settle_stores(&c) && settle_transients(&c);
     ht_status status =
@@ -266,6 +320,8 @@ ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target,
     free(c.last);
     free(c.buffer);
     free(c.made);
+    free(c.moment);
+    free(c.taken);
     free(c.root_last_read);
     free(c.root_tangled);
     return status;

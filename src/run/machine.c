@@ -30,6 +30,7 @@ static bool resolve(ht_machine *m, const ht_instr *instr, ht_launch *launch, ht_
         .out = pointers + call->n_in,
         .workspace = ht_machine_at(m, instr->workspace),
         .pool = pool,
+        .fused = instr->fused,
     };
     return true;
 }

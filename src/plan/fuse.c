@@ -1,0 +1,289 @@
+/* Which element-wise nodes of a region become one instruction, and the order of a segment in which such nodes stand
+ * together. A step of planning and not a pass, since it asks the kernel rows; the graph keeps its nodes.
+ *
+ * A node takes part if its kernel is element-wise (kernel/fused.h). Its depth counts, along the longest way to it inside
+ * the region, the steps between nodes that cannot go together: of different shapes, or one of them taking no part.
+ * Nodes of one shape and one depth are a group: an edge between two groups, or a group and a node that is in none, leads
+ * to a greater depth, so groups never wait for each other in a circle, and regions do not either. A group that is too
+ * large for one instruction is halved in the order of the segment.
+ *
+ * Stores go to the end: whoever reads a state then comes before its store, wherever its group stands. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+typedef struct fuser {
+    ht_graph *g;
+    const ht_segment *s;
+    const ht_kernel *const *kernels;
+    ht_groups *groups;
+    uint32_t *place;  /* by value id: place of its node + 1; 0: none */
+    uint32_t *uses;   /* by value id: reads and outputs */
+    uint32_t *seen;   /* by value id: reads by the nodes in question */
+    uint32_t *depth;  /* by place */
+    bool *takes_part; /* by place */
+    uint32_t *sorted; /* places of those that take part, group by group */
+    size_t sorted_count;
+    uint32_t group_count;
+    uint32_t *last; /* by group: place of its last node */
+    uint32_t *next; /* by place: the node before it in its group + 1; 0: none */
+    bool *done;     /* by place: has its place in the new order */
+} fuser;
+
+static const ht_node *node_at(const fuser *f, uint32_t at)
+{
+    return &f->g->nodes[f->s->nodes[at]];
+}
+
+static const ht_type *shape_at(const fuser *f, uint32_t at)
+{
+    return ht_type_of(f->g, ht_node_out(node_at(f, at), 0));
+}
+
+static uint32_t *group_at(const fuser *f, uint32_t at)
+{
+    return &f->groups->of_node[f->s->nodes[at]];
+}
+
+/* ---- who takes part ---- */
+
+static bool can_take_part(const fuser *f, uint32_t at)
+{
+    const ht_node *n = node_at(f, at);
+    const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
+    if (!n->region || !kernel || !kernel->stretch || n->n_in + n->n_out > HT_STEP_OPERANDS) return false;
+    /* The single numbers of an optimiser's step are read before the first element. */
+    return n->op->prec != HT_PREC_EXACT || shape_at(f, at)->rank > 0;
+}
+
+static bool go_together(const fuser *f, uint32_t a, uint32_t b)
+{
+    return f->takes_part[a] && f->takes_part[b] && ht_type_same_shape(shape_at(f, a), shape_at(f, b));
+}
+
+static void set_depth(fuser *f, uint32_t at)
+{
+    const ht_node *n = node_at(f, at);
+    for (size_t i = 0; i < n->n_in && n->region; i++) {
+        uint32_t from = f->place[ht_node_in(f->g, n, i).id];
+        if (!from-- || node_at(f, from)->region != n->region) continue;
+        uint32_t depth = f->depth[from] + !go_together(f, at, from);
+        if (depth > f->depth[at]) f->depth[at] = depth;
+    }
+}
+
+/* ---- groups ---- */
+
+/* A node with all that decides its group. */
+typedef struct member {
+    uint32_t region, depth, place;
+    const ht_type *shape;
+} member;
+
+static int by_shape(const ht_type *a, const ht_type *b)
+{
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i]) return a->dim[i] < b->dim[i] ? -1 : 1;
+    return 0;
+}
+
+static int by_group(const void *left, const void *right)
+{
+    const member *a = left, *b = right;
+    if (a->region != b->region) return a->region < b->region ? -1 : 1;
+    if (a->depth != b->depth) return a->depth < b->depth ? -1 : 1;
+    int shapes = by_shape(a->shape, b->shape);
+    return shapes ? shapes : a->place < b->place ? -1 : a->place > b->place;
+}
+
+static bool sort_members(fuser *f)
+{
+    member *list = malloc((f->sorted_count + 1) * sizeof *list);
+    if (!list) return false;
+    for (size_t i = 0; i < f->sorted_count; i++) {
+        uint32_t at = f->sorted[i];
+        list[i] = (member){node_at(f, at)->region, f->depth[at], at, shape_at(f, at)};
+    }
+    qsort(list, f->sorted_count, sizeof *list, by_group);
+    for (size_t i = 0; i < f->sorted_count; i++) f->sorted[i] = list[i].place;
+    free(list);
+    return true;
+}
+
+static bool same_group(const fuser *f, uint32_t a, uint32_t b)
+{
+    return node_at(f, a)->region == node_at(f, b)->region && f->depth[a] == f->depth[b] &&
+           ht_type_same_shape(shape_at(f, a), shape_at(f, b));
+}
+
+/* Operands of an instruction of these nodes; *results: those that somebody else reads. */
+static size_t count_operands(fuser *f, const uint32_t *places, size_t count, size_t *results)
+{
+    size_t operands = 0;
+    *results = 0;
+    for (size_t k = 0; k < count; k++) {
+        const ht_node *n = node_at(f, places[k]);
+        for (size_t i = 0; i < n->n_in; i++) operands += f->seen[ht_node_in(f->g, n, i).id]++ == 0;
+        operands += n->n_out;
+    }
+    for (size_t k = 0; k < count; k++) {
+        const ht_node *n = node_at(f, places[k]);
+        for (size_t i = 0; i < n->n_out; i++) {
+            operands -= f->seen[n->out + i] > 0; /* counted as input, too */
+            *results += f->uses[n->out + i] > f->seen[n->out + i];
+        }
+    }
+    return operands;
+}
+
+static void forget_reads(fuser *f, const uint32_t *places, size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        const ht_node *n = node_at(f, places[k]);
+        for (size_t i = 0; i < n->n_in; i++) f->seen[ht_node_in(f->g, n, i).id] = 0;
+    }
+}
+
+static void make_group(fuser *f, const uint32_t *places, size_t count)
+{
+    uint32_t number = ++f->group_count;
+    for (size_t k = 0; k < count; k++) {
+        const ht_node *n = node_at(f, places[k]);
+        *group_at(f, places[k]) = number;
+        f->next[places[k]] = k ? places[k - 1] + 1 : 0;
+        for (size_t i = 0; i < n->n_out; i++)
+            f->groups->inside[n->out + i] = f->uses[n->out + i] <= f->seen[n->out + i];
+    }
+    f->last[number] = places[count - 1];
+}
+
+/* One group, or two halves of it; a node alone is no group, nor is one that nobody reads. */
+static void add_group(fuser *f, const uint32_t *places, size_t count)
+{
+    if (count < 2) return;
+    size_t results, operands = count_operands(f, places, count, &results);
+    bool fits = count <= HT_FUSED_STEPS && operands <= HT_FUSED_OPERANDS;
+    if (fits && results) make_group(f, places, count);
+    forget_reads(f, places, count);
+    if (fits) return;
+    add_group(f, places, count / 2);
+    add_group(f, places + count / 2, count - count / 2);
+}
+
+static bool find_groups(fuser *f)
+{
+    for (uint32_t at = 0; at < f->s->node_count; at++) {
+        const ht_node *n = node_at(f, at);
+        for (size_t i = 0; i < n->n_in; i++) f->uses[ht_node_in(f->g, n, i).id]++;
+        for (size_t i = 0; i < n->n_out; i++) f->place[n->out + i] = at + 1;
+    }
+    for (size_t i = 0; i < f->s->output_count; i++) f->uses[f->s->outputs[i].value.id]++;
+    for (uint32_t at = 0; at < f->s->node_count; at++) {
+        f->takes_part[at] = can_take_part(f, at);
+        if (f->takes_part[at]) f->sorted[f->sorted_count++] = at;
+        set_depth(f, at);
+    }
+    if (!sort_members(f)) return false;
+    for (size_t first = 0, end; first < f->sorted_count; first = end) {
+        for (end = first + 1; end < f->sorted_count && same_group(f, f->sorted[first], f->sorted[end]);) end++;
+        add_group(f, f->sorted + first, end - first);
+    }
+    return true;
+}
+
+/* ---- the new order: a group comes where its last node was, or as soon as somebody needs it ---- */
+
+/* The place that stands for a node: its own, or that of the last node of its group. */
+static uint32_t unit_of(const fuser *f, uint32_t at)
+{
+    uint32_t group = *group_at(f, at);
+    return group ? f->last[group] : at;
+}
+
+/* Puts what a node needs and is not there yet on the stack. */
+static size_t push_needs(const fuser *f, uint32_t at, uint32_t *stack, size_t depth)
+{
+    const ht_node *n = node_at(f, at);
+    for (size_t i = 0; i < n->n_in; i++) {
+        uint32_t from = f->place[ht_node_in(f->g, n, i).id];
+        if (!from) continue;
+        uint32_t needed = unit_of(f, from - 1);
+        if (needed != unit_of(f, at) && !f->done[needed]) stack[depth++] = needed;
+    }
+    return depth;
+}
+
+static size_t put_unit(fuser *f, uint32_t place, uint32_t *stack, uint32_t *order, size_t count)
+{
+    size_t depth = 0;
+    stack[depth++] = place;
+    while (depth > 0) {
+        uint32_t unit = stack[depth - 1];
+        size_t before = depth, members = 0;
+        for (uint32_t at = unit + 1; at && !f->done[unit]; at = f->next[at - 1], members++)
+            depth = push_needs(f, at - 1, stack, depth);
+        if (depth > before) continue;
+        depth--;
+        if (f->done[unit]) continue;
+        f->done[unit] = true;
+        count += members;
+        size_t back = count;
+        for (uint32_t at = unit + 1; at; at = f->next[at - 1]) order[--back] = f->s->nodes[at - 1];
+    }
+    return count;
+}
+
+static bool reorder(fuser *f)
+{
+    size_t nodes = f->s->node_count, room = nodes + 1, count = 0;
+    for (uint32_t at = 0; at < nodes; at++) room += node_at(f, at)->n_in;
+    uint32_t *order = malloc((nodes + 1) * sizeof *order), *stack = malloc(room * sizeof *stack);
+    bool ok = order && stack;
+    for (int stores = 0; ok && stores < 2; stores++)
+        for (uint32_t at = 0; at < nodes; at++)
+            if ((node_at(f, at)->op == &ht_op_store) == stores && unit_of(f, at) == at && !f->done[at])
+                count = put_unit(f, at, stack, order, count);
+    if (ok && nodes) memcpy(f->s->nodes, order, nodes * sizeof *order);
+    free(order);
+    free(stack);
+    return ok;
+}
+
+static ht_status fuse_segment(fuser *f, uint32_t segment)
+{
+    f->s = &f->g->segments[segment];
+    f->sorted_count = 0;
+    f->group_count = 0;
+    size_t room = f->s->node_count + 1;
+    f->depth = calloc(room, sizeof *f->depth);
+    f->takes_part = calloc(room, sizeof *f->takes_part);
+    f->sorted = malloc(room * sizeof *f->sorted);
+    f->last = malloc(room * sizeof *f->last);
+    f->next = calloc(room, sizeof *f->next);
+    f->done = calloc(room, sizeof *f->done);
+    bool ok = f->depth && f->takes_part && f->sorted && f->last && f->next && f->done;
+    ok = ok && find_groups(f) && reorder(f);
+    free(f->depth);
+    free(f->takes_part);
+    free(f->sorted);
+    free(f->last);
+    free(f->next);
+    free(f->done);
+    return ok ? HT_OK : ht_fail(f->g->ctx, HT_ENOMEM, "out of memory while fusing segment %s", f->s->name);
+}
+
+ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
+{
+    fuser f = {.g = g, .kernels = kernels, .groups = groups};
+    f.place = calloc(g->value_count, sizeof *f.place);
+    f.uses = calloc(g->value_count, sizeof *f.uses);
+    f.seen = calloc(g->value_count, sizeof *f.seen);
+    ht_status status = f.place && f.uses && f.seen ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while fusing");
+    for (uint32_t i = 0; i < g->segment_count && status == HT_OK; i++) status = fuse_segment(&f, i);
+    free(f.place);
+    free(f.uses);
+    free(f.seen);
+    return status;
+}

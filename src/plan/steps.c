@@ -1,0 +1,130 @@
+/* Instructions of element-wise nodes: a group's call, as if it were one op, and its steps; the one step of a node alone.
+ */
+#include <string.h>
+
+#include "plan/plan.h"
+
+/* Stands in the calls of such instructions; not in the table of ops. */
+static const ht_op op_fused = {.size = sizeof(ht_op), .name = "fused", .prec = HT_PREC_POINT, .flags = HT_OP_INPLACE};
+
+typedef struct program {
+    ht_plan *plan;
+    const ht_graph *g;
+    const ht_groups *groups;
+    const uint32_t *nodes;
+    size_t count;
+    ht_val operands[HT_FUSED_OPERANDS]; /* inputs, results, what lies between */
+    size_t n_in, n_out, n_between;
+} program;
+
+static int find(const program *p, ht_val v)
+{
+    for (size_t i = 0; i < p->n_in + p->n_out + p->n_between; i++)
+        if (p->operands[i].id == v.id) return (int)i;
+    return -1;
+}
+
+static bool made_here(const program *p, ht_val v)
+{
+    for (size_t k = 0; k < p->count; k++) {
+        const ht_node *n = &p->g->nodes[p->nodes[k]];
+        if (v.id >= n->out && v.id < n->out + n->n_out) return true;
+    }
+    return false;
+}
+
+static void list_operands(program *p)
+{
+    for (size_t k = 0; k < p->count; k++) {
+        const ht_node *n = &p->g->nodes[p->nodes[k]];
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val v = ht_node_in(p->g, n, i);
+            if (!made_here(p, v) && find(p, v) < 0) p->operands[p->n_in++] = v;
+        }
+    }
+    for (int inside = 0; inside < 2; inside++)
+        for (size_t k = 0; k < p->count; k++) {
+            const ht_node *n = &p->g->nodes[p->nodes[k]];
+            for (uint32_t v = n->out; v < n->out + n->n_out; v++) {
+                if (p->groups->inside[v] != inside) continue;
+                p->operands[p->n_in + p->n_out + p->n_between] = (ht_val){v};
+                *(inside ? &p->n_between : &p->n_out) += 1;
+            }
+        }
+}
+
+static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *const *kernels, size_t k)
+{
+    ht_call_room room;
+    const ht_node *n = &p->g->nodes[p->nodes[k]];
+    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &room);
+    const ht_kernel *kernel = kernels[p->nodes[k]];
+    *step = (ht_fused_step){.begin = kernel->begin, .stretch = kernel->stretch};
+    step->call = call ? ht_plan_own_call(p->plan, call) : NULL;
+    for (size_t i = 0; i < n->n_in; i++) step->operand[i] = (uint8_t)find(p, ht_node_in(p->g, n, i));
+    for (size_t i = 0; i < n->n_out; i++) step->operand[n->n_in + i] = (uint8_t)find(p, ht_node_out(n, i));
+    return step->call != NULL;
+}
+
+static ht_cost cost_of(const program *p, const ht_fused_step *steps)
+{
+    ht_cost cost = {0};
+    for (size_t k = 0; k < p->count; k++) cost.flops += ht_call_cost(steps[k].call).flops;
+    for (size_t i = 0; i < p->n_in + p->n_out; i++)
+        cost.bytes += (double)ht_type_bytes(ht_type_of(p->g, p->operands[i]));
+    return cost;
+}
+
+bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
+                     const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr)
+{
+    program p = {.plan = plan, .g = g, .groups = groups, .nodes = nodes, .count = count};
+    list_operands(&p);
+    size_t all = p.n_in + p.n_out + p.n_between;
+    ht_fused *f = HT_NEW(plan->arena, ht_fused, 1);
+    ht_fused_operand *operands = HT_NEW(plan->arena, ht_fused_operand, all);
+    ht_fused_step *steps = HT_NEW(plan->arena, ht_fused_step, count);
+    const ht_type **types = HT_NEW(plan->arena, const ht_type *, all);
+    ht_type *own = HT_NEW(plan->arena, ht_type, all);
+    ht_call *call = HT_NEW(plan->arena, ht_call, 1);
+    ht_place *places = HT_NEW(plan->arena, ht_place, all);
+    bool *guarded = HT_NEW(plan->arena, bool, p.n_out);
+    if (!f || !operands || !steps || !types || !own || !call || !places || !guarded) return false;
+    for (size_t i = 0; i < all; i++) {
+        own[i] = *ht_type_of(g, p.operands[i]);
+        types[i] = operands[i].type = &own[i];
+        places[i] = r->value[p.operands[i].id];
+    }
+    for (size_t i = 0; i < p.n_out; i++) guarded[i] = r->guarded[p.operands[p.n_in + i].id];
+    for (size_t k = 0; k < count; k++)
+        if (!fill_step(&p, &steps[k], kernels, k)) return false;
+    *f = (ht_fused){.n_in = (int)p.n_in,
+                    .n_out = (int)p.n_out,
+                    .n_between = (int)p.n_between,
+                    .step_count = (int)count,
+                    .operands = operands,
+                    .steps = steps};
+    ht_fused_settle(f);
+    *call = (ht_call){.op = &op_fused, .n_in = p.n_in, .n_out = p.n_out, .in = types, .out = types + p.n_in};
+    *instr = (ht_instr){.kernel = kernels[nodes[0]], .call = call, .fused = f, .in = places, .out = places + p.n_in};
+    instr->cost = cost_of(&p, steps);
+    if (plan->canary) instr->guarded = guarded;
+    return true;
+}
+
+const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel)
+{
+    ht_fused *f = HT_NEW(plan->arena, ht_fused, 1);
+    ht_fused_operand *operands = HT_NEW(plan->arena, ht_fused_operand, call->n_in + call->n_out);
+    ht_fused_step *step = HT_NEW(plan->arena, ht_fused_step, 1);
+    if (!f || !operands || !step) return NULL;
+    *step = (ht_fused_step){.call = call, .begin = kernel->begin, .stretch = kernel->stretch};
+    for (size_t i = 0; i < call->n_in + call->n_out; i++) {
+        operands[i].type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+        step->operand[i] = (uint8_t)i;
+    }
+    *f = (ht_fused){.n_in = (int)call->n_in, .n_out = (int)call->n_out, .step_count = 1, .steps = step};
+    f->operands = operands;
+    ht_fused_settle(f);
+    return f;
+}

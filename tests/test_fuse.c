@@ -1,0 +1,284 @@
+/* Fused and unfused plans of one graph give the same bits: on random graphs, on bodies with every number type and
+ * broadcast, and on whole training steps. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "graph_dice.h"
+#include "run/run.h"
+#include "train/train.h"
+
+typedef struct world {
+    ht_context *ctx;
+    ht_graph *g;
+    ht_plan *plan[2]; /* fused, not fused */
+    ht_session *s[2];
+} world;
+
+static void say(const world *w, const char *what, uint64_t seed)
+{
+    print_error("graph %llu: %s: %s\n", (unsigned long long)seed, what, ht_context_message(w->ctx));
+    fail();
+}
+
+static void open_context(world *w, int threads, const char *isa)
+{
+    ht_context_opts opts = HT_CONTEXT_OPTS;
+    opts.threads = threads;
+    opts.isa = isa;
+    assert_int_equal(ht_context_create(&w->ctx, &opts), HT_OK);
+}
+
+/* False where the graph cannot be planned even without fusion. */
+static bool make_plans(world *w, uint64_t seed)
+{
+    for (int i = 1; i >= 0; i--) {
+        ht_plan_opts opts = HT_PLAN_OPTS;
+        opts.canaries = true;
+        opts.no_fusion = i == 1;
+        if (ht_plan_create(&w->plan[i], w->g, &opts) != HT_OK) {
+            if (i == 1) return false;
+            say(w, "does not plan when fused", seed);
+        }
+        ht_session_opts session = HT_SESSION_OPTS;
+        session.seed = seed;
+        if (ht_session_create(&w->s[i], w->plan[i], &session) != HT_OK) say(w, "no session", seed);
+    }
+    return true;
+}
+
+static void close_plans(world *w)
+{
+    for (int i = 0; i < 2; i++) {
+        ht_session_free(w->s[i]);
+        ht_plan_free(w->plan[i]);
+        w->s[i] = NULL;
+        w->plan[i] = NULL;
+    }
+    ht_graph_free(w->g);
+    w->g = NULL;
+}
+
+static size_t count_fused(const ht_plan *plan)
+{
+    size_t count = 0;
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++)
+            count += plan->segments[s].instrs[i].fused && plan->segments[s].instrs[i].fused->step_count > 1;
+    return count;
+}
+
+static void fill_inputs(world *w)
+{
+    for (size_t k = 0; k < w->plan[0]->slot_count; k++) {
+        const ht_slot *slot = &w->plan[0]->slots[k];
+        int64_t n = ht_type_elems(&slot->type);
+        if (slot->kind != HT_SLOT_INPUT) continue;
+        double *data = malloc((size_t)(n + 1) * sizeof *data);
+        for (int64_t i = 0; i < n; i++) data[i] = 3 * sin(1.7 * (double)i + (double)k);
+        for (int i = 0; i < 2; i++) assert_int_equal(ht_session_write_f64(w->s[i], slot->name, data, (size_t)n), HT_OK);
+        free(data);
+    }
+}
+
+/* NaN is NaN: which of two NaN an operation passes on is the processor's business. */
+static bool same_number(const void *a, const void *b, ht_dtype dtype, int64_t i)
+{
+    size_t bytes = ht_dtype_bytes(dtype);
+    if (memcmp((const char *)a + i * (int64_t)bytes, (const char *)b + i * (int64_t)bytes, bytes) == 0) return true;
+    return isnan(ht_load_f64(a, dtype, i)) && isnan(ht_load_f64(b, dtype, i));
+}
+
+static void compare(const world *w, uint64_t seed)
+{
+    for (size_t k = 0; k < w->plan[0]->slot_count; k++) {
+        const ht_slot *slot = &w->plan[0]->slots[k];
+        int64_t n = ht_type_elems(&slot->type);
+        size_t bytes = (size_t)ht_type_bytes(&slot->type);
+        void *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+        assert_int_equal(ht_session_read(w->s[0], slot->name, a, bytes), HT_OK);
+        assert_int_equal(ht_session_read(w->s[1], slot->name, b, bytes), HT_OK);
+        for (int64_t i = 0; i < n; i++)
+            if (!same_number(a, b, slot->type.dtype, i)) {
+                print_error("graph %llu: %s[%lld] is %.17g fused, %.17g not fused\n", (unsigned long long)seed,
+                            slot->name, (long long)i, ht_load_f64(a, slot->type.dtype, i),
+                            ht_load_f64(b, slot->type.dtype, i));
+                fail();
+            }
+        free(a);
+        free(b);
+    }
+}
+
+static void run_both(world *w, const char *program, uint64_t seed)
+{
+    fill_inputs(w);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < 2; i++)
+            if (ht_session_run(w->s[i], program) != HT_OK) say(w, "does not run", seed);
+        compare(w, seed);
+    }
+}
+
+static void fuse__random_graphs_give_the_same_bits(void **state)
+{
+    (void)state;
+    world w = {0};
+    size_t planned = 0, fused = 0;
+    open_context(&w, 2, NULL);
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        w.g = graph_dice_build(w.ctx, seed, 10 + seed % 90);
+        assert_non_null(w.g);
+        /* The dice give inputs random first values, which only the interpreter knows. */
+        for (size_t i = 0; i < w.g->input_init_room; i++) w.g->input_inits[i] = HT_ZERO;
+        if (make_plans(&w, seed)) {
+            planned++;
+            fused += count_fused(w.plan[0]);
+            assert_int_equal(count_fused(w.plan[1]), 0);
+            assert_true(w.plan[0]->model_hash == w.plan[1]->model_hash);
+            run_both(&w, "train", seed);
+        }
+        close_plans(&w);
+    }
+    assert_true(planned > 200);
+    assert_true(fused > 200);
+    ht_context_free(w.ctx);
+}
+
+/* A chain of random point-wise ops over a few shapes of inputs that broadcast, with values that are read long after
+ * they were made, and results in the middle. */
+static ht_val any_step(ht_graph *g, graph_dice *d, ht_val a, ht_val b)
+{
+    static const ht_dtype types[] = {HT_F32, HT_BF16, HT_F16, HT_F32, HT_F8E4M3, HT_F64};
+    switch (graph_dice_roll(d, 16)) {
+    case 0: return ht_add(g, a, b);
+    case 1: return ht_mul(g, a, b);
+    case 2: return ht_sub(g, a, b);
+    case 3: return ht_max(g, a, b);
+    case 4: return ht_tanh(g, a);
+    case 5: return ht_gelu(g, a);
+    case 6: return ht_clip(g, a, -0.5, 0.75);
+    case 7: return ht_scale(g, a, 1.25);
+    case 8: return ht_add_scalar(g, a, -0.5);
+    case 9: return ht_select(g, ht_lt(g, a, b), a, ht_neg(g, b));
+    case 10: return ht_cast(g, a, types[graph_dice_roll(d, 6)]);
+    case 11: return ht_cast(g, ht_cast(g, ht_scale(g, a, 9), graph_dice_roll(d, 2) ? HT_I32 : HT_I8), HT_F32);
+    case 12: return ht_cast(g, ht_not(g, ht_gt(g, a, b)), HT_F32);
+    case 13: return ht_relu(g, a);
+    case 14: return ht_div(g, a, ht_add_scalar(g, ht_abs(g, b), 1));
+    default: return ht_sqrt(g, ht_abs(g, a));
+    }
+}
+
+static ht_graph *make_chain(ht_context *ctx, uint64_t seed)
+{
+    static const int64_t rows[] = {3, 1, 70, 5, 33}, columns[] = {7, 300, 1, 2500, 128};
+    graph_dice d = graph_dice_make(seed);
+    ht_graph *g;
+    assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
+    int64_t shape[2] = {rows[graph_dice_roll(&d, 5)], columns[graph_dice_roll(&d, 5)]}, one[2] = {shape[0], 1};
+    ht_val v[64] = {ht_input(g, "x", HT_F32, 2, shape), ht_input(g, "half", HT_BF16, 2, shape),
+                    ht_input(g, "row", HT_F32, 1, shape + 1), ht_input(g, "column", HT_F32, 2, one),
+                    ht_input(g, "number", HT_F32, 0, NULL)};
+    int count = 5, length = 3 + (int)graph_dice_roll(&d, 50);
+    ht_val kept = ht_state_add(g, "kept", HT_F32, 2, shape, HT_UNIFORM(-1, 1));
+    v[count++] = kept;
+    for (int i = 0; i < length && count < 60; i++) {
+        int back = 1 + (int)graph_dice_roll(&d, graph_dice_roll(&d, 2) ? 3 : (uint32_t)count);
+        ht_val a = v[count - 1 - (int)graph_dice_roll(&d, 2)], b = v[count - back];
+        v[count++] = any_step(g, &d, a, b);
+    }
+    char name[16];
+    for (int i = 6; i < count; i++) {
+        snprintf(name, sizeof name, "y%d", i);
+        if (!ht_state_of(g, v[i]) && (i == count - 1 || !graph_dice_roll(&d, 8))) ht_output(g, name, v[i]);
+    }
+    for (int i = count - 1; i >= 6; i--)
+        if (!ht_state_of(g, v[i]) && ht_type_same(ht_type_of(g, v[i]), ht_type_of(g, kept))) {
+            ht_store(g, kept, v[i]);
+            break;
+        }
+    assert_int_equal(ht_graph_status(g), HT_OK);
+    return g;
+}
+
+static void chains(const char *isa, int threads)
+{
+    world w = {0};
+    size_t fused = 0;
+    open_context(&w, threads, isa);
+    for (uint64_t seed = 0; seed < 150; seed++) {
+        w.g = make_chain(w.ctx, seed);
+        if (!make_plans(&w, seed)) say(&w, "does not plan", seed);
+        fused += count_fused(w.plan[0]);
+        run_both(&w, "forward", seed);
+        close_plans(&w);
+    }
+    assert_true(fused > 150);
+    ht_context_free(w.ctx);
+}
+
+static void fuse__chains_give_the_same_bits(void **state)
+{
+    (void)state;
+    chains(NULL, 2);
+}
+
+static void fuse__chains_give_the_same_bits_on_portable_kernels(void **state)
+{
+    (void)state;
+    chains("portable", 1);
+}
+
+/* ---- the optimiser ---- */
+
+static void fuse__an_update_is_one_instruction_over_the_flat_group(void **state)
+{
+    (void)state;
+    world w = {0};
+    open_context(&w, 2, NULL);
+    assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
+    ht_val a = ht_param(w.g, "a", HT_F32, 2, (int64_t[]){40, 30}, HT_NORMAL(0, 1));
+    ht_val b = ht_param(w.g, "b", HT_F32, 1, (int64_t[]){30}, HT_NORMAL(0, 1));
+    ht_output(w.g, "loss", ht_mean(w.g, ht_tanh(w.g, ht_mul(w.g, ht_add(w.g, a, b), a)), 0, NULL, false));
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.clip = 0.5;
+    opts.weight_decay = 0.01;
+    assert_int_equal(ht_graph_train(w.g, &opts), HT_OK);
+    if (!make_plans(&w, 0)) say(&w, "does not plan", 0);
+    run_both(&w, "train", 0);
+    const ht_plan_segment *s = &w.plan[0]->segments[ht_plan_segment_find(w.plan[0], "update")];
+    size_t large = 0;
+    for (size_t i = 0; i < s->instr_count; i++) {
+        const ht_instr *instr = &s->instrs[i];
+        bool flat = instr->call->n_out && ht_type_elems(instr->call->out[0]) > 1000;
+        large += flat;
+        assert_string_not_equal(instr->call->op->name, "copy");
+        if (!flat) continue;
+        assert_non_null(instr->fused);
+        assert_int_equal(instr->call->n_out, 3);
+        for (int o = 0; o < 3; o++) assert_int_equal(instr->out[o].area, HT_AREA_STATE);
+    }
+    assert_int_equal(large, 1);
+    assert_true(s->transient_bytes < 4096);
+    close_plans(&w);
+    ht_context_free(w.ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fuse__random_graphs_give_the_same_bits),
+        cmocka_unit_test(fuse__chains_give_the_same_bits),
+        cmocka_unit_test(fuse__chains_give_the_same_bits_on_portable_kernels),
+        cmocka_unit_test(fuse__an_update_is_one_instruction_over_the_flat_group),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
