@@ -78,30 +78,34 @@ static inline ht_f16 ht_f16_from_f32(float x)
 /* Whole lines of f16: by the processor's own conversion where the build may use it; the same bits (tested). */
 static inline void ht_f16_line_to_f32(float *restrict to, const ht_f16 *restrict from, int64_t n)
 {
-    int64_t i = 0;
+    int64_t whole = 0; /* the compiler sees that nothing is left of a whole number of vectors */
 #if defined(__AVX512F__)
-    for (; i + 16 <= n; i += 16)
+    whole = n / 16 * 16;
+    for (int64_t i = 0; i < whole; i += 16)
         _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(from + i))));
 #elif defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
+    whole = n / 8 * 8;
+    for (int64_t i = 0; i < whole; i += 8)
         _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + i))));
 #endif
-    for (; i < n; i++) to[i] = ht_f16_to_f32(from[i]);
+    for (int64_t i = whole; i < n; i++) to[i] = ht_f16_to_f32(from[i]);
 }
 
 static inline void ht_f16_line_from_f32(ht_f16 *restrict to, const float *restrict from, int64_t n)
 {
-    int64_t i = 0;
+    int64_t whole = 0;
 #if defined(__AVX512F__)
-    for (; i + 16 <= n; i += 16)
+    whole = n / 16 * 16;
+    for (int64_t i = 0; i < whole; i += 16)
         _mm256_storeu_si256((__m256i *)(void *)(to + i),
                             _mm512_cvtps_ph(_mm512_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
+    whole = n / 8 * 8;
+    for (int64_t i = 0; i < whole; i += 8)
         _mm_storeu_si128((__m128i *)(void *)(to + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #endif
-    for (; i < n; i++) to[i] = ht_f16_from_f32(from[i]);
+    for (int64_t i = whole; i < n; i++) to[i] = ht_f16_from_f32(from[i]);
 }
 
 static inline float ht_bf16_to_f32(ht_bf16 x)

@@ -31,10 +31,11 @@ typedef HT_REAL real;
     };
 
 /* A row of an element-wise op: `run` comes from kernel/fused.h. */
-#define HT_CPU_STRETCH_KERNEL(op_, can_, begin_, stretch_)                                                             \
+#define HT_CPU_EACH_KERNEL(op_, can_, begin_, stretch_)                                                                \
+    static const ht_each op_##_each = {.begin = begin_, .stretch = stretch_};                                          \
     static void op_##_run(const ht_launch *launch)                                                                     \
     {                                                                                                                  \
-        ht_stretch_launch(launch, begin_, stretch_);                                                                   \
+        ht_each_launch(launch, &op_##_each);                                                                           \
     }                                                                                                                  \
     extern const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME);                                               \
     const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME) = {                                                   \
@@ -44,8 +45,7 @@ typedef HT_REAL real;
         .isa = HT_ISA_ID,                                                                                              \
         .can = can_,                                                                                                   \
         .run = op_##_run,                                                                                              \
-        .begin = begin_,                                                                                               \
-        .stretch = stretch_,                                                                                           \
+        .each = &op_##_each,                                                                                           \
     };
 
 /* Does this build's `real` serve the call's float types? NULL: yes. */

@@ -60,4 +60,4 @@ static const char *dropout_can(const ht_call *call, const ht_target *target)
     return reason ? reason : ht_refuse_strided_results(call);
 }
 
-HT_CPU_STRETCH_KERNEL(dropout, dropout_can, dropout_begin, dropout_stretch)
+HT_CPU_EACH_KERNEL(dropout, dropout_can, dropout_begin, dropout_stretch)

@@ -5,6 +5,7 @@
 enum {
     SCRATCH_BYTES = 64 << 10,
     STRETCH_MOST = 1024,    /* elements: with a handful of f32 operands the first cache holds them */
+    CHAIN_MOST = 8192,      /* the same for a chain, which keeps what lies between in registers */
     STRETCH_STEP = 64,      /* stretches are multiples of it, so that they start at whole lines */
     LONG_ROW = 128,         /* rows at least this long are taken one by one, so that they need not be copied */
     GRAIN = 16384,          /* elements of a tile for the thread pool, at least */
@@ -70,77 +71,106 @@ static bool is_flat(const ht_fused *f, const ht_fused_operand *o)
     return true;
 }
 
-/* Every stretch sees the same elements: nothing moves but, where a stretch is whole rows, along the row. */
-static bool is_repeated(const ht_fused *f, const ht_fused_operand *o)
+/* Does nothing move along axes [0, end)? */
+static bool is_still(const ht_fused_operand *o, int end)
 {
-    for (int d = 0; d < f->rank; d++)
-        if (o->stride[d] != 0 && (f->by_rows || f->rank == 1 || d < f->rank - 1)) return false;
+    for (int d = 0; d < end; d++)
+        if (o->stride[d] != 0) return false;
     return true;
 }
 
 static ht_way way_of(const ht_fused *f, const ht_fused_operand *o)
 {
     if (is_flat(f, o)) return HT_WAY_FLAT;
-    if (is_repeated(f, o)) return HT_WAY_REPEATED;
-    return f->by_rows && o->stride[f->rank - 1] == 1 ? HT_WAY_LINE : HT_WAY_GATHERED;
+    if (is_still(o, f->rank)) return HT_WAY_CONSTANT;
+    if (f->by_rows && o->stride[f->rank - 1] == 1) return HT_WAY_LINE;
+    /* A stretch of whole rows sees the same row again and again. */
+    return f->rank > 1 && !f->by_rows && is_still(o, f->rank - 1) ? HT_WAY_REPEATED : HT_WAY_GATHERED;
 }
 
-/* What lies between gets a place from the step that makes it to the last that reads it; returns bytes per element. */
-static int64_t place_between(ht_fused *f, int64_t first)
+/* What lies between gets a slot from the step that makes it to the last that reads it; returns how many there are. */
+static int share_slots(const ht_fused *f, uint8_t *slot_of)
 {
-    int last[HT_FUSED_OPERANDS] = {0}, holder[HT_FUSED_OPERANDS];
-    int64_t wide = 1;
-    int slots = 0, between = f->n_in + f->n_out;
+    int last[HT_FUSED_OPERANDS] = {0}, holder[HT_FUSED_OPERANDS], slots = 0;
     for (int s = 0; s < f->step_count; s++) {
         const ht_call *call = f->steps[s].call;
         for (size_t i = 0; i < call->n_in + call->n_out; i++) last[f->steps[s].operand[i]] = s;
     }
-    for (int i = between; i < between + f->n_between; i++)
-        if (bytes_of(&f->operands[i]) > wide) wide = bytes_of(&f->operands[i]);
     for (int s = 0; s < f->step_count; s++) {
         const ht_fused_step *step = &f->steps[s];
         for (size_t i = step->call->n_in; i < step->call->n_in + step->call->n_out; i++) {
             int value = step->operand[i], slot = 0;
-            if (value < between) continue;
+            if (value < f->n_in + f->n_out) continue;
             while (slot < slots && last[holder[slot]] >= s) slot++;
             if (slot == slots) slots++;
             holder[slot] = value;
-            f->operands[value].way = HT_WAY_BETWEEN;
-            f->operands[value].scratch = (int32_t)(first + slot * wide);
+            slot_of[value] = (uint8_t)slot;
         }
     }
-    return first + slots * wide;
+    return slots;
 }
 
-static bool needs_scratch(ht_way way)
+/* Is this operand's scratch as long as a stretch? Else it is a block of a chain, or nothing. */
+static bool is_long(const ht_fused *f, ht_way way)
 {
-    return way >= HT_WAY_REPEATED;
+    if (way == HT_WAY_REPEATED || way == HT_WAY_GATHERED) return true;
+    return !f->chain && way >= HT_WAY_STREAMED;
 }
 
-void ht_fused_settle(ht_fused *f)
+static bool is_block(const ht_fused *f, ht_way way)
+{
+    return f->chain && (way == HT_WAY_CONSTANT || way == HT_WAY_BETWEEN);
+}
+
+/* Blocks first, then what is as long as a stretch, which becomes as long as the scratch allows. */
+static void lay_out_scratch(ht_fused *f)
+{
+    enum { WIDEST = 8 };
+    uint8_t slot_of[HT_FUSED_OPERANDS];
+    int between = f->n_in + f->n_out, slots = share_slots(f, slot_of);
+    int64_t block = f->chain ? f->steps[0].each->chain->build->block * WIDEST : 0, fixed = block, long_bytes = 0;
+    if (f->chain) fixed += slots * block;
+    for (int i = 0; i < between; i++) {
+        if (is_block(f, f->operands[i].way)) fixed += block;
+        if (is_long(f, f->operands[i].way)) long_bytes += bytes_of(&f->operands[i]);
+    }
+    if (!f->chain) long_bytes += slots * WIDEST;
+    f->stretch = f->chain ? CHAIN_MOST : STRETCH_MOST;
+    if (long_bytes)
+        f->stretch = smaller(f->stretch, (SCRATCH_BYTES - fixed) / long_bytes) / STRETCH_STEP * STRETCH_STEP;
+    f->stage = 0;
+    int64_t at = block;
+    for (int i = between; i < between + f->n_between; i++)
+        f->operands[i].scratch = (int32_t)(at + slot_of[i] * (f->chain ? block : f->stretch * WIDEST));
+    at += slots * (f->chain ? block : f->stretch * WIDEST);
+    for (int i = 0; i < between; i++) {
+        f->operands[i].scratch = (int32_t)at;
+        if (is_block(f, f->operands[i].way)) at += block;
+        if (is_long(f, f->operands[i].way)) at += f->stretch * bytes_of(&f->operands[i]);
+    }
+}
+
+void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
 {
     const ht_type *shape = f->operands[f->n_in].type;
-    int64_t bytes = 0;
     for (int i = 0; i < f->n_in; i++)
         f->operands[i].way = ht_type_same_shape(f->operands[i].type, shape) ? HT_WAY_FLAT : HT_WAY_WHOLE;
     f->elems = ht_type_elems(shape);
     merge_axes(f, shape);
     int64_t row = f->dim[f->rank - 1];
     f->by_rows = f->rank > 1 && row >= LONG_ROW;
-    for (int i = 0; i < f->n_in + f->n_out; i++) {
+    for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++) {
         ht_fused_operand *o = &f->operands[i];
-        if (i >= f->n_in)
+        if (i >= f->n_in + f->n_out)
+            o->way = HT_WAY_BETWEEN;
+        else if (i >= f->n_in)
             o->way = ht_type_bytes(o->type) >= STREAM_BYTES ? HT_WAY_STREAMED : HT_WAY_FLAT;
         else if (o->way != HT_WAY_WHOLE)
             o->way = way_of(f, o);
-        if (!needs_scratch(o->way)) continue;
-        o->scratch = (int32_t)bytes; /* per element, for now */
-        bytes += bytes_of(o);
     }
-    bytes = place_between(f, bytes);
-    f->stretch = bytes ? smaller(STRETCH_MOST, SCRATCH_BYTES / bytes) / STRETCH_STEP * STRETCH_STEP : STRETCH_MOST;
-    for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++)
-        if (needs_scratch(f->operands[i].way)) f->operands[i].scratch *= (int32_t)f->stretch;
+    f->chain_count = ht_chain_make(f, chain);
+    f->chain = f->chain_count ? chain : NULL;
+    lay_out_scratch(f);
     if (f->rank > 1 && !f->by_rows) f->stretch = f->stretch / row * row;
     f->grain = (GRAIN + f->stretch - 1) / f->stretch * f->stretch;
 }
@@ -198,11 +228,14 @@ static char *operand_data(const work *w, int i)
 static void aim_tile(const work *w, char *scratch, void **at)
 {
     const ht_fused *f = w->f;
+    int64_t block = f->chain ? f->steps[0].each->chain->build->block : f->stretch;
     for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++) {
         const ht_fused_operand *o = &f->operands[i];
-        if (needs_scratch(w->way[i])) at[i] = scratch + o->scratch;
-        if (w->way[i] == HT_WAY_WHOLE) at[i] = operand_data(w, i);
-        if (w->way[i] == HT_WAY_REPEATED) gather(f, o, at[i], operand_data(w, i), 0, smaller(f->stretch, f->elems));
+        ht_way way = w->way[i];
+        if (is_long(f, way) || is_block(f, way)) at[i] = scratch + o->scratch;
+        if (way == HT_WAY_WHOLE) at[i] = operand_data(w, i);
+        if (way == HT_WAY_CONSTANT) copy_run(at[i], operand_data(w, i), bytes_of(o), 0, block);
+        if (way == HT_WAY_REPEATED) gather(f, o, at[i], operand_data(w, i), 0, smaller(f->stretch, f->elems));
     }
 }
 
@@ -211,10 +244,22 @@ static void aim_stretch(const work *w, int64_t first, int64_t n, void **at)
     const ht_fused *f = w->f;
     for (int i = 0; i < f->n_in + f->n_out; i++) {
         const ht_fused_operand *o = &f->operands[i];
-        if (w->way[i] == HT_WAY_FLAT) at[i] = operand_data(w, i) + first * bytes_of(o);
+        bool in_memory = w->way[i] == HT_WAY_FLAT || (w->way[i] == HT_WAY_STREAMED && f->chain);
+        if (in_memory) at[i] = operand_data(w, i) + first * bytes_of(o);
         if (w->way[i] == HT_WAY_LINE) at[i] = operand_data(w, i) + element_at(f, o, first) * bytes_of(o);
         if (w->way[i] == HT_WAY_GATHERED) gather(f, o, at[i], operand_data(w, i), first, n);
     }
+}
+
+static void run_step(const work *w, int index, int64_t first, int64_t n, void *const *at)
+{
+    const ht_fused_step *step = &w->f->steps[index];
+    const ht_call *call = step->call;
+    const void *in[HT_STEP_OPERANDS];
+    void *out[HT_STEP_OPERANDS];
+    for (size_t i = 0; i < call->n_in; i++) in[i] = at[step->operand[i]];
+    for (size_t i = 0; i < call->n_out; i++) out[i] = at[step->operand[call->n_in + i]];
+    step->each->stretch(&(ht_stretch){call, first, n, in, out, w->constants + index * HT_STRETCH_CONSTANTS});
 }
 
 /* The next stretch's share of large inputs, asked for while this one is worked on. */
@@ -231,23 +276,53 @@ static void look_ahead(const work *w, int64_t next, int64_t n, int step)
     }
 }
 
-static void run_step(const work *w, int index, int64_t first, int64_t n, void *const *at)
+static void run_stretch(const work *w, int64_t first, int64_t n, void *const *at)
 {
-    const ht_fused_step *step = &w->f->steps[index];
-    const ht_call *call = step->call;
-    const void *in[HT_STEP_OPERANDS];
-    void *out[HT_STEP_OPERANDS];
-    for (size_t i = 0; i < call->n_in; i++) in[i] = at[step->operand[i]];
-    for (size_t i = 0; i < call->n_out; i++) out[i] = at[step->operand[call->n_in + i]];
-    step->stretch(&(ht_stretch){call, first, n, in, out, w->constants + index * HT_STRETCH_CONSTANTS});
-}
-
-static void write_streamed(const work *w, int64_t first, int64_t n, void *const *at)
-{
-    for (int i = w->f->n_in; i < w->f->n_in + w->f->n_out; i++) {
-        int64_t bytes = bytes_of(&w->f->operands[i]);
+    const ht_fused *f = w->f;
+    for (int s = 0; s < f->step_count; s++) {
+        look_ahead(w, first + n, smaller(f->stretch, f->elems - first - n), s);
+        run_step(w, s, first, n, at);
+    }
+    for (int i = f->n_in; i < f->n_in + f->n_out; i++) {
+        int64_t bytes = bytes_of(&f->operands[i]);
         if (w->way[i] == HT_WAY_STREAMED) ht_stream_copy(operand_data(w, i) + first * bytes, at[i], n * bytes);
     }
+}
+
+/* Points the steps of a chain to the stretch at hand. */
+static void aim_chain(const work *w, ht_chain_op *ops, char *scratch, void *const *at)
+{
+    const ht_fused *f = w->f;
+    const ht_chain_build *build = f->steps[0].each->chain->build;
+    for (int i = 0; i < f->chain_count; i++) {
+        for (int k = 0; k < 2; k++) {
+            int operand = ops[i].operand[k];
+            if (operand == HT_CHAIN_STAGE) ops[i].memory[k] = scratch + f->stage;
+            if (operand < 0) continue;
+            ops[i].memory[k] = at[operand];
+            ops[i].bytes[k] = is_block(f, w->way[operand]) ? 0 : bytes_of(&f->operands[operand]);
+        }
+        int result = ops[i].operand[0];
+        if (result < f->n_in || w->way[result] != HT_WAY_STREAMED) continue;
+        ht_dtype dtype = f->operands[result].type->dtype;
+        bool lines = (uintptr_t)at[result] % HT_STREAM_LINE == 0;
+        ops[i].run = lines ? build->moves[dtype].stream : build->moves[dtype].store;
+    }
+}
+
+/* Whole blocks as a chain, the elements behind them step by step. */
+static void run_chain(const work *w, ht_chain_op *ops, char *scratch, int64_t first, int64_t n, void *const *at)
+{
+    const ht_fused *f = w->f;
+    const ht_chain_build *build = f->steps[0].each->chain->build;
+    void *rest[HT_FUSED_OPERANDS];
+    int64_t done = n / build->block * build->block;
+    aim_chain(w, ops, scratch, at);
+    build->run(ops, done);
+    if (done == n) return;
+    for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++)
+        rest[i] = is_block(f, w->way[i]) ? at[i] : (char *)at[i] + done * bytes_of(&f->operands[i]);
+    for (int s = 0; s < f->step_count; s++) run_step(w, s, first + done, n - done, rest);
 }
 
 static void run_tile(void *arg, int64_t tile)
@@ -255,18 +330,19 @@ static void run_tile(void *arg, int64_t tile)
     const work *w = arg;
     const ht_fused *f = w->f;
     _Alignas(64) char scratch[SCRATCH_BYTES];
+    ht_chain_op ops[HT_CHAIN_OPS(HT_FUSED_STEPS)];
     void *at[HT_FUSED_OPERANDS];
     int64_t row = f->dim[f->rank - 1], end = smaller(f->elems, (tile + 1) * f->grain);
     aim_tile(w, scratch, at);
+    if (f->chain) memcpy(ops, f->chain, (size_t)f->chain_count * sizeof *ops);
     for (int64_t first = tile * f->grain, n; first < end; first += n) {
         n = smaller(f->stretch, end - first);
         if (f->by_rows) n = smaller(n, row - first % row);
         aim_stretch(w, first, n, at);
-        for (int s = 0; s < f->step_count; s++) {
-            look_ahead(w, first + n, smaller(f->stretch, f->elems - first - n), s);
-            run_step(w, s, first, n, at);
-        }
-        write_streamed(w, first, n, at);
+        if (f->chain)
+            run_chain(w, ops, scratch, first, n, at);
+        else
+            run_stretch(w, first, n, at);
     }
     ht_stream_end();
 }
@@ -291,16 +367,15 @@ void ht_fused_run(const ht_fused *f, const ht_launch *launch)
     for (int s = 0; s < f->step_count; s++) {
         const ht_fused_step *step = &f->steps[s];
         const void *in[HT_STEP_OPERANDS] = {NULL};
-        if (!step->begin) continue;
+        if (!step->each->begin) continue;
         for (size_t i = 0; i < step->call->n_in; i++)
             if (step->operand[i] < f->n_in) in[i] = launch->in[step->operand[i]];
-        step->begin(&(ht_stretch){.call = step->call, .in = in}, constants + s * HT_STRETCH_CONSTANTS);
+        step->each->begin(&(ht_stretch){.call = step->call, .in = in}, constants + s * HT_STRETCH_CONSTANTS);
     }
     ht_parallel(launch->pool, (f->elems + f->grain - 1) / f->grain, run_tile, &w);
 }
 
-void ht_stretch_launch(const ht_launch *launch, void (*begin)(const ht_stretch *whole, void *constants),
-                       void (*stretch)(const ht_stretch *stretch))
+void ht_each_launch(const ht_launch *launch, const ht_each *each)
 {
     if (launch->fused) {
         ht_fused_run(launch->fused, launch);
@@ -308,13 +383,14 @@ void ht_stretch_launch(const ht_launch *launch, void (*begin)(const ht_stretch *
     }
     const ht_call *call = launch->call;
     ht_fused_operand operands[HT_STEP_OPERANDS] = {0};
-    ht_fused_step step = {.call = call, .begin = begin, .stretch = stretch};
+    ht_fused_step step = {.call = call, .each = each};
+    ht_chain_op chain[HT_CHAIN_OPS(1)];
     ht_fused f = {.n_in = (int)call->n_in, .n_out = (int)call->n_out, .step_count = 1, .steps = &step};
     f.operands = operands;
     for (size_t i = 0; i < call->n_in + call->n_out; i++) {
         operands[i].type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
         step.operand[i] = (uint8_t)i;
     }
-    ht_fused_settle(&f);
+    ht_fused_settle(&f, chain);
     ht_fused_run(&f, launch);
 }

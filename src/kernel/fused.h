@@ -1,6 +1,8 @@
-/* Element-wise calls of one shape that run together. The elements are taken in short stretches; over each stretch all calls
- * run one after the other, so that what only they need lives in a few KiB of the first cache and never reaches memory.
- * Every value is rounded to its type as it would be in memory: the bits are those of the calls run alone.
+/* Element-wise calls of one shape that run together. Every value is rounded to its type as it would be in memory: the
+ * bits are those of the calls run alone. What only the calls see never reaches memory:
+ *     - in registers (a chain), block after block, where all of them can: kernel/chain.h;
+ *     - else in a few KiB of the first cache: the elements are taken in short stretches, and over each all calls run one
+ *       after the other. So do the elements behind a chain's last whole block.
  *
  * A call alone is the smallest case: that is how element-wise kernels run at all. */
 #ifndef HT_KERNEL_FUSED_H
@@ -11,15 +13,18 @@ enum {
     HT_FUSED_OPERANDS = 48, /* inputs, results and values between */
     HT_STEP_OPERANDS = 12   /* inputs and results of one call */
 };
+/* The longest chain of so many calls: each may stage, load and store; and the end. */
+#define HT_CHAIN_OPS(steps) (4 * (steps) + 1)
 
 /* How the elements of an operand come before the calls. */
 typedef enum ht_way {
     HT_WAY_FLAT,     /* a row-major array: where they lie */
     HT_WAY_LINE,     /* rows that lie together, one at a time: where they lie */
-    HT_WAY_WHOLE,    /* a single number, or what else is not of the shape */
+    HT_WAY_WHOLE,    /* a single number, or what else is not of the shape: as it is */
+    HT_WAY_STREAMED, /* a large result: written past the caches */
+    HT_WAY_CONSTANT, /* one number for all elements: copied once */
     HT_WAY_REPEATED, /* the same for every stretch: copied together once */
     HT_WAY_GATHERED, /* copied together for each stretch */
-    HT_WAY_STREAMED, /* a large result: written past the caches after each stretch */
     HT_WAY_BETWEEN   /* a value that only the calls see */
 } ht_way;
 
@@ -32,16 +37,52 @@ typedef struct ht_fused_operand {
 
 typedef struct ht_fused_step {
     const ht_call *call;
-    void (*begin)(const ht_stretch *whole, void *constants);
-    void (*stretch)(const ht_stretch *stretch);
+    const ht_each *each;
     uint8_t operand[HT_STEP_OPERANDS]; /* its inputs, then its results: places among the operands */
 } ht_fused_step;
+
+/* ---- chains ---- */
+
+/* A step of a chain; its true type is ht_chain_fn of its build. */
+typedef void (*ht_chain_step)(void);
+
+enum { HT_CHAIN_NOTHING = -1, HT_CHAIN_STAGE = -2 }; /* instead of an operand: none, the block for conversions */
+
+typedef struct ht_chain_op {
+    ht_chain_step run;
+    char *memory[2];  /* of its operands, for the elements at hand */
+    int64_t bytes[2]; /* from element to element; 0: a block of its own */
+    double bound[2];
+    int8_t operand[2];
+} ht_chain_op;
+
+/* What one build of chain.cpu.c offers. */
+typedef struct ht_chain_build {
+    ht_dtype native;
+    int64_t block;
+    struct {
+        ht_chain_step load, stage, store, stream;
+    } moves[HT_DTYPE_COUNT]; /* NULL: it does not know the type */
+    ht_chain_step end;
+    void (*run)(const ht_chain_op *ops, int64_t n); /* the whole blocks of n elements */
+} ht_chain_build;
+
+typedef struct ht_chain_row {
+    const ht_chain_build *build;
+    ht_chain_step forward, reverse; /* the registers hold the first operand, the second; forward NULL: nothing to do */
+    void (*bounds)(const ht_call *call, double *bound); /* NULL: none */
+} ht_chain_row;
+
+/* ---- together ---- */
 
 /* Operands: n_in inputs, n_out results (as in the launch), then what lies between. */
 typedef struct ht_fused {
     int n_in, n_out, n_between, step_count;
     ht_fused_operand *operands; /* types filled in by the maker, all else by ht_fused_settle */
     const ht_fused_step *steps;
+    const ht_chain_op *chain; /* NULL: by stretches alone */
+    int chain_count;
+    int32_t stage; /* bytes from the start of the scratch: the block for conversions */
     /* Axes, merged where the strides of all inputs allow. */
     int rank;
     int64_t dim[HT_MAX_RANK];
@@ -49,11 +90,13 @@ typedef struct ht_fused {
     int64_t elems, stretch, grain;
 } ht_fused;
 
-void ht_fused_settle(ht_fused *fused);
+/* `chain` gives room for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
+void ht_fused_settle(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
+/* The steps of a chain into `ops`, which may be NULL; how many there are, 0 where a chain cannot be. */
+int ht_chain_make(const ht_fused *fused, ht_chain_op *ops);
 
 /* The `run` of an element-wise row. */
-void ht_stretch_launch(const ht_launch *launch, void (*begin)(const ht_stretch *whole, void *constants),
-                       void (*stretch)(const ht_stretch *stretch));
+void ht_each_launch(const ht_launch *launch, const ht_each *each);
 
 #endif

@@ -31,6 +31,15 @@ typedef struct ht_stretch {
 
 enum { HT_STRETCH_CONSTANTS = 128 }; /* bytes for `begin`, at a multiple of 64 */
 
+/* How an element-wise row works: element i of the results needs only element i of the inputs and single numbers, so the
+ * planner may run neighbours together (kernel/fused.h). */
+typedef struct ht_each {
+    /* Once per launch, before any element; may read the single numbers. NULL: nothing to do. */
+    void (*begin)(const ht_stretch *whole, void *constants);
+    void (*stretch)(const ht_stretch *stretch);
+    const struct ht_chain_row *chain; /* the same in registers; NULL: only by stretches */
+} ht_each;
+
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
     const char *op;
@@ -39,11 +48,7 @@ typedef struct ht_kernel {
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     void (*run)(const ht_launch *launch);
-    /* Element-wise rows: element i of the results needs only element i of the inputs and single numbers. The planner
-     * then runs neighbours together (kernel/fused.h). `begin` comes once per launch, before any element, and may read
-     * the single numbers; NULL: nothing to do. */
-    void (*begin)(const ht_stretch *whole, void *constants);
-    void (*stretch)(const ht_stretch *stretch);
+    const ht_each *each; /* NULL: not element-wise */
 } ht_kernel;
 
 #include "kernel/fused.h"

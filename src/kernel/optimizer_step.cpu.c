@@ -143,6 +143,6 @@ static const char *can(const ht_call *call, const ht_target *target)
     return reason ? reason : ht_refuse_strided_results(call);
 }
 
-HT_CPU_STRETCH_KERNEL(sgd, can, sgd_begin, sgd_stretch)
-HT_CPU_STRETCH_KERNEL(sgd_momentum, can, sgd_momentum_begin, sgd_momentum_stretch)
-HT_CPU_STRETCH_KERNEL(adam, can, adam_begin, adam_stretch)
+HT_CPU_EACH_KERNEL(sgd, can, sgd_begin, sgd_stretch)
+HT_CPU_EACH_KERNEL(sgd_momentum, can, sgd_momentum_begin, sgd_momentum_stretch)
+HT_CPU_EACH_KERNEL(adam, can, adam_begin, adam_stretch)

@@ -2,7 +2,7 @@
  * rounding; integers in int64_t, the result wraps (a cast saturates).  Threads, strides and neighbours: kernel/fused.h.
  * Arrays of `real` (and int64_t, bool) are worked on where they lie; others pass through small arrays on the stack.
  * Bound: bandwidth, for the functions compute. */
-#include "kernel/cpu.h"
+#include "kernel/chain.h"
 #include "op/op.h"
 
 enum {
@@ -79,20 +79,27 @@ typedef struct chosen {
         }                                                                                                              \
     }
 
-#define LOOPS_FLOAT1(name, expression, integers) LOOP1(name##_reals, real, real, expression)
-#define LOOPS_FLOAT2(name, expression, integers) LOOP2(name##_reals, real, real, expression)
+#define LOOPS_FLOAT1(name, expression, integers) LOOP1(name##_reals, real, real, expression) HT_CHAIN1(name, expression)
+#define LOOPS_FLOAT2(name, expression, integers) LOOP2(name##_reals, real, real, expression) HT_CHAIN2(name, expression)
 #define LOOPS_NUMBER1(name, expression, integers)                                                                      \
     LOOPS_FLOAT1(name, expression, ) LOOP1(name##_ints, int64_t, int64_t, integers)
 #define LOOPS_NUMBER2(name, expression, integers)                                                                      \
     LOOPS_FLOAT2(name, expression, ) LOOP2(name##_ints, int64_t, int64_t, integers)
 #define LOOPS_COMPARE(name, expression, integers)                                                                      \
-    LOOP2(name##_reals, real, uint8_t, expression) LOOP2(name##_ints, int64_t, uint8_t, expression)
-#define LOOPS_LOGIC1(name, expression, integers) LOOP1(name##_bytes, uint8_t, uint8_t, expression)
-#define LOOPS_LOGIC2(name, expression, integers) LOOP2(name##_bytes, uint8_t, uint8_t, expression)
+    LOOP2(name##_reals, real, uint8_t, expression)                                                                     \
+    LOOP2(name##_ints, int64_t, uint8_t, expression)                                                                   \
+    HT_CHAIN2(name, expression)
+#define LOOPS_LOGIC1(name, expression, integers)                                                                       \
+    LOOP1(name##_bytes, uint8_t, uint8_t, expression) HT_CHAIN1(name, expression)
+#define LOOPS_LOGIC2(name, expression, integers)                                                                       \
+    LOOP2(name##_bytes, uint8_t, uint8_t, expression) HT_CHAIN2(name, expression)
 #define LOOPS_SELECT(name, expression, integers)                                                                       \
-    LOOP_SELECT(name##_reals, real, expression) LOOP_SELECT(name##_ints, int64_t, integers)
-#define LOOPS_CLIP(name, expression, integers) LOOP_CLIP(name##_reals, expression)
-#define LOOPS_CAST(name, expression, integers) LOOPS_NUMBER1(name, expression, integers)
+    LOOP_SELECT(name##_reals, real, expression)                                                                        \
+    LOOP_SELECT(name##_ints, int64_t, integers)                                                                        \
+    HT_CHAIN_SELECT(name, expression)
+#define LOOPS_CLIP(name, expression, integers) LOOP_CLIP(name##_reals, expression) HT_CHAIN1(name, expression)
+#define LOOPS_CAST(name, expression, integers)                                                                         \
+    LOOP1(name##_reals, real, real, expression) LOOP1(name##_ints, int64_t, int64_t, integers)
 
 /* ---- from and to the lanes ---- */
 
@@ -243,22 +250,26 @@ static void begin_cast(const ht_stretch *whole, const loop *reals, const loop *i
     begin(whole, exact ? reals : ints, constants);
 }
 
+static void clip_bounds(const ht_call *call, double *bound)
+{
+    bound[0] = ht_call_float(call, "low");
+    bound[1] = ht_call_float(call, "high");
+}
+
 static void begin_clip(const ht_stretch *whole, const loop *reals, void *constants)
 {
     begin(whole, reals, constants);
     chosen *c = constants;
-    c->bound[0] = (real)ht_call_float(whole->call, "low");
-    c->bound[1] = (real)ht_call_float(whole->call, "high");
+    double bound[2];
+    clip_bounds(whole->call, bound);
+    c->bound[0] = (real)bound[0];
+    c->bound[1] = (real)bound[1];
 }
 
 #define BEGIN(name, ...)                                                                                               \
     static void name##_begin(const ht_stretch *whole, void *constants)                                                 \
     {                                                                                                                  \
         __VA_ARGS__;                                                                                                   \
-    }                                                                                                                  \
-    static void name##_run(const ht_launch *launch)                                                                    \
-    {                                                                                                                  \
-        ht_stretch_launch(launch, name##_begin, stretch);                                                              \
     }
 #define ONE_LOOP(name, loop_, kind)                                                                                    \
     static const loop name##_loop = {.run = loop_, .in = {kind, kind}, .out = kind};                                   \
@@ -269,23 +280,38 @@ static void begin_clip(const ht_stretch *whole, const loop *reals, void *constan
     static const loop name##_int_loop = {                                                                              \
         .run = name##_ints, .in = {first(INT), INT, INT}, .out = int_out, .saturate = is_cast};                        \
     BEGIN(name, chooser(whole, &name##_real_loop, &name##_int_loop, constants))
-#define SAME(kind)          kind
-#define CONDITION(kind)     BYTE
-#define BEGIN_FLOAT1(name)  ONE_LOOP(name, name##_reals, REAL)
-#define BEGIN_FLOAT2(name)  ONE_LOOP(name, name##_reals, REAL)
-#define BEGIN_LOGIC1(name)  ONE_LOOP(name, name##_bytes, BYTE)
-#define BEGIN_LOGIC2(name)  ONE_LOOP(name, name##_bytes, BYTE)
-#define BEGIN_NUMBER1(name) TWO_LOOPS(name, begin_number, SAME, REAL, INT, false)
-#define BEGIN_NUMBER2(name) TWO_LOOPS(name, begin_number, SAME, REAL, INT, false)
-#define BEGIN_COMPARE(name) TWO_LOOPS(name, begin_number, SAME, BYTE, BYTE, false)
-#define BEGIN_SELECT(name)  TWO_LOOPS(name, begin_number, CONDITION, REAL, INT, false)
-#define BEGIN_CAST(name)    TWO_LOOPS(name, begin_cast, SAME, REAL, INT, true)
+#define SAME(kind)      kind
+#define CONDITION(kind) BYTE
+
+#define CHAIN(name, forward_, reverse_, bounds_)                                                                       \
+    static const ht_chain_row name##_chain_row = {&HT_K(ht_chain), forward_, reverse_, bounds_};
+#define CHAIN_ONE(name) CHAIN(name, (ht_chain_step)name##_chain, NULL, NULL)
+#define CHAIN_TWO(name) CHAIN(name, (ht_chain_step)name##_chain, (ht_chain_step)name##_chain_reverse, NULL)
+
+#define BEGIN_FLOAT1(name)  ONE_LOOP(name, name##_reals, REAL) CHAIN_ONE(name)
+#define BEGIN_FLOAT2(name)  ONE_LOOP(name, name##_reals, REAL) CHAIN_TWO(name)
+#define BEGIN_LOGIC1(name)  ONE_LOOP(name, name##_bytes, BYTE) CHAIN_ONE(name)
+#define BEGIN_LOGIC2(name)  ONE_LOOP(name, name##_bytes, BYTE) CHAIN_TWO(name)
+#define BEGIN_NUMBER1(name) TWO_LOOPS(name, begin_number, SAME, REAL, INT, false) CHAIN_ONE(name)
+#define BEGIN_NUMBER2(name) TWO_LOOPS(name, begin_number, SAME, REAL, INT, false) CHAIN_TWO(name)
+#define BEGIN_COMPARE(name) TWO_LOOPS(name, begin_number, SAME, BYTE, BYTE, false) CHAIN_TWO(name)
+#define BEGIN_SELECT(name)  TWO_LOOPS(name, begin_number, CONDITION, REAL, INT, false) CHAIN_TWO(name)
+#define BEGIN_CAST(name)    TWO_LOOPS(name, begin_cast, SAME, REAL, INT, true) CHAIN(name, NULL, NULL, NULL)
 #define BEGIN_CLIP(name)                                                                                               \
     static const loop name##_loop = {.run = name##_reals, .in = {REAL}, .out = REAL};                                  \
-    BEGIN(name, begin_clip(whole, &name##_loop, constants))
+    BEGIN(name, begin_clip(whole, &name##_loop, constants))                                                            \
+    CHAIN(name, (ht_chain_step)name##_chain, NULL, clip_bounds)
 
-#define HT_POINT(name, kind, expression, integers, ...) LOOPS_##kind(name, expression, integers) BEGIN_##kind(name)
-#define HT_POINT_BOOL(name, kind, expression, ...)      LOOPS_##kind(name, expression, ) BEGIN_##kind(name)
+#define EACH(name)                                                                                                     \
+    static const ht_each name##_each = {name##_begin, stretch, &name##_chain_row};                                     \
+    static void name##_run(const ht_launch *launch)                                                                    \
+    {                                                                                                                  \
+        ht_each_launch(launch, &name##_each);                                                                          \
+    }
+
+#define HT_POINT(name, kind, expression, integers, ...)                                                                \
+    LOOPS_##kind(name, expression, integers) BEGIN_##kind(name) EACH(name)
+#define HT_POINT_BOOL(name, kind, expression, ...) LOOPS_##kind(name, expression, ) BEGIN_##kind(name) EACH(name)
 #include "op/pointwise.def"
 #undef HT_POINT
 #undef HT_POINT_BOOL
@@ -304,8 +330,7 @@ static const char *can(const ht_call *call, const ht_target *target)
      .isa = HT_ISA_ID,                                                                                                 \
      .can = can,                                                                                                       \
      .run = id##_run,                                                                                                  \
-     .begin = id##_begin,                                                                                              \
-     .stretch = stretch},
+     .each = &id##_each},
 #define HT_POINT_BOOL(id, ...) HT_POINT(id)
 const ht_kernel HT_K(ht_pointwise)[] = {
 #include "op/pointwise.def"

@@ -52,7 +52,7 @@ static bool can_take_part(const fuser *f, uint32_t at)
 {
     const ht_node *n = node_at(f, at);
     const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
-    if (!n->region || !kernel || !kernel->stretch || n->n_in + n->n_out > HT_STEP_OPERANDS) return false;
+    if (!n->region || !kernel || !kernel->each || n->n_in + n->n_out > HT_STEP_OPERANDS) return false;
     /* The single numbers of an optimiser's step are read before the first element. */
     return n->op->prec != HT_PREC_EXACT || shape_at(f, at)->rank > 0;
 }

@@ -145,7 +145,7 @@ static ht_status add_instr(ht_plan *plan, ht_plan_segment *segment, const ht_ker
     }
     instr->in = places;
     instr->out = places + call->n_in;
-    if (kernel->stretch) {
+    if (kernel->each) {
         instr->fused = ht_plan_step(plan, instr->call, kernel);
         if (!instr->fused) return no_memory(plan->ctx);
     }

@@ -58,8 +58,7 @@ static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *co
     ht_call_room room;
     const ht_node *n = &p->g->nodes[p->nodes[k]];
     const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &room);
-    const ht_kernel *kernel = kernels[p->nodes[k]];
-    *step = (ht_fused_step){.begin = kernel->begin, .stretch = kernel->stretch};
+    *step = (ht_fused_step){.each = kernels[p->nodes[k]]->each};
     step->call = call ? ht_plan_own_call(p->plan, call) : NULL;
     for (size_t i = 0; i < n->n_in; i++) step->operand[i] = (uint8_t)find(p, ht_node_in(p->g, n, i));
     for (size_t i = 0; i < n->n_out; i++) step->operand[n->n_in + i] = (uint8_t)find(p, ht_node_out(n, i));
@@ -76,7 +75,7 @@ static ht_cost cost_of(const program *p, const ht_fused_step *steps)
 }
 
 bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
-                     const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr)
+                   const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr)
 {
     program p = {.plan = plan, .g = g, .groups = groups, .nodes = nodes, .count = count};
     list_operands(&p);
@@ -89,7 +88,8 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
     ht_call *call = HT_NEW(plan->arena, ht_call, 1);
     ht_place *places = HT_NEW(plan->arena, ht_place, all);
     bool *guarded = HT_NEW(plan->arena, bool, p.n_out);
-    if (!f || !operands || !steps || !types || !own || !call || !places || !guarded) return false;
+    ht_chain_op *chain = HT_NEW(plan->arena, ht_chain_op, HT_CHAIN_OPS(count));
+    if (!chain || !f || !operands || !steps || !types || !own || !call || !places || !guarded) return false;
     for (size_t i = 0; i < all; i++) {
         own[i] = *ht_type_of(g, p.operands[i]);
         types[i] = operands[i].type = &own[i];
@@ -104,7 +104,7 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
                     .step_count = (int)count,
                     .operands = operands,
                     .steps = steps};
-    ht_fused_settle(f);
+    ht_fused_settle(f, chain);
     *call = (ht_call){.op = &op_fused, .n_in = p.n_in, .n_out = p.n_out, .in = types, .out = types + p.n_in};
     *instr = (ht_instr){.kernel = kernels[nodes[0]], .call = call, .fused = f, .in = places, .out = places + p.n_in};
     instr->cost = cost_of(&p, steps);
@@ -117,14 +117,15 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
     ht_fused *f = HT_NEW(plan->arena, ht_fused, 1);
     ht_fused_operand *operands = HT_NEW(plan->arena, ht_fused_operand, call->n_in + call->n_out);
     ht_fused_step *step = HT_NEW(plan->arena, ht_fused_step, 1);
-    if (!f || !operands || !step) return NULL;
-    *step = (ht_fused_step){.call = call, .begin = kernel->begin, .stretch = kernel->stretch};
+    ht_chain_op *chain = HT_NEW(plan->arena, ht_chain_op, HT_CHAIN_OPS(1));
+    if (!chain || !f || !operands || !step) return NULL;
+    *step = (ht_fused_step){.call = call, .each = kernel->each};
     for (size_t i = 0; i < call->n_in + call->n_out; i++) {
         operands[i].type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
         step->operand[i] = (uint8_t)i;
     }
     *f = (ht_fused){.n_in = (int)call->n_in, .n_out = (int)call->n_out, .step_count = 1, .steps = step};
     f->operands = operands;
-    ht_fused_settle(f);
+    ht_fused_settle(f, chain);
     return f;
 }
