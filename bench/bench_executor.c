@@ -18,7 +18,7 @@ static double time_loop(const ht_instr *instr, ht_pool *pool)
     float a[8] = {1}, b[8] = {2}, c[8];
     const void *in[2] = {a, b};
     void *out[1] = {c};
-    ht_launch launch = {.call = instr->call, .in = in, .out = out, .pool = pool};
+    ht_launch launch = {.call = instr->call, .in = in, .out = out, .pool = pool, .fused = instr->fused};
     double start = bench_now();
     for (int i = 0; i < OPS; i++) instr->kernel->run(&launch);
     return bench_now() - start;
@@ -43,7 +43,9 @@ static int measure(int threads)
     if (ht_context_create(&ctx, &opts) != HT_OK) return 1;
     ht_status status = ht_graph_create(&g, ctx);
     if (status == HT_OK) status = build(g);
-    if (status == HT_OK) status = ht_plan_create(&plan, g, NULL);
+    ht_plan_opts plan_opts = HT_PLAN_OPTS;
+    plan_opts.no_fusion = true;
+    if (status == HT_OK) status = ht_plan_create(&plan, g, &plan_opts);
     if (status == HT_OK) status = ht_session_create(&s, plan, NULL);
     if (status == HT_OK) {
         const ht_plan_segment *segment = &plan->segments[ht_plan_segment_find(plan, "forward")];
