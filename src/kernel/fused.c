@@ -13,12 +13,7 @@ enum {
     STREAM_BYTES = 16 << 20 /* about half of a large L3: below it the next kernel finds the result there */
 };
 
-typedef struct work {
-    const ht_fused *f;
-    const ht_launch *launch;
-    ht_way way[HT_FUSED_OPERANDS]; /* of this launch: a result that lies over an input is not streamed */
-    char *constants;               /* by step */
-} work;
+typedef ht_epilogue work; /* without a product, too */
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -114,7 +109,7 @@ static int share_slots(const ht_fused *f, uint8_t *slot_of)
 static bool is_long(const ht_fused *f, ht_way way)
 {
     if (way == HT_WAY_REPEATED || way == HT_WAY_GATHERED) return true;
-    return !f->chain && way >= HT_WAY_STREAMED;
+    return !f->chain && way >= HT_WAY_STREAMED && way != HT_WAY_BLOCK;
 }
 
 static bool is_block(const ht_fused *f, ht_way way)
@@ -162,7 +157,7 @@ void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
     for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++) {
         ht_fused_operand *o = &f->operands[i];
         if (i >= f->n_in + f->n_out)
-            o->way = HT_WAY_BETWEEN;
+            o->way = f->dot && i == f->product ? HT_WAY_BLOCK : HT_WAY_BETWEEN;
         else if (i >= f->n_in)
             o->way = ht_type_bytes(o->type) >= STREAM_BYTES ? HT_WAY_STREAMED : HT_WAY_FLAT;
         else if (o->way != HT_WAY_WHOLE)
@@ -259,7 +254,7 @@ static void run_step(const work *w, int index, int64_t first, int64_t n, void *c
     void *out[HT_STEP_OPERANDS];
     for (size_t i = 0; i < call->n_in; i++) in[i] = at[step->operand[i]];
     for (size_t i = 0; i < call->n_out; i++) out[i] = at[step->operand[call->n_in + i]];
-    step->each->stretch(&(ht_stretch){call, first, n, in, out, w->constants + index * HT_STRETCH_CONSTANTS});
+    step->each->stretch(&(ht_stretch){call, first, n, in, out, w->constants[index]});
 }
 
 /* The next stretch's share of large inputs, asked for while this one is worked on. */
@@ -347,6 +342,8 @@ static void run_tile(void *arg, int64_t tile)
     ht_stream_end();
 }
 
+/* ---- launches ---- */
+
 static void choose_ways(work *w)
 {
     const ht_fused *f = w->f;
@@ -358,20 +355,49 @@ static void choose_ways(work *w)
     }
 }
 
-void ht_fused_run(const ht_fused *f, const ht_launch *launch)
+void ht_epilogue_begin(ht_epilogue *w, const ht_fused *f, const ht_launch *launch)
 {
-    _Alignas(64) char constants[HT_FUSED_STEPS * HT_STRETCH_CONSTANTS];
-    work w = {.f = f, .launch = launch, .constants = constants};
-    if (f->elems == 0) return;
-    choose_ways(&w);
+    w->f = f;
+    w->launch = launch;
+    choose_ways(w);
     for (int s = 0; s < f->step_count; s++) {
         const ht_fused_step *step = &f->steps[s];
         const void *in[HT_STEP_OPERANDS] = {NULL};
         if (!step->each->begin) continue;
         for (size_t i = 0; i < step->call->n_in; i++)
             if (step->operand[i] < f->n_in) in[i] = launch->in[step->operand[i]];
-        step->each->begin(&(ht_stretch){.call = step->call, .in = in}, constants + s * HT_STRETCH_CONSTANTS);
+        step->each->begin(&(ht_stretch){.call = step->call, .in = in}, w->constants[s]);
     }
+}
+
+void ht_epilogue_block(const ht_epilogue *w, int64_t first, int64_t step, int64_t rows, int64_t n, char *block,
+                       int64_t pitch)
+{
+    const ht_fused *f = w->f;
+    _Alignas(64) char scratch[SCRATCH_BYTES];
+    ht_chain_op ops[HT_CHAIN_OPS(HT_FUSED_STEPS)];
+    void *at[HT_FUSED_OPERANDS];
+    aim_tile(w, scratch, at);
+    if (f->chain) memcpy(ops, f->chain, (size_t)f->chain_count * sizeof *ops);
+    for (int64_t row = 0; row < rows; row++, first += step) {
+        for (int64_t done = 0, part; done < n; done += part) {
+            part = smaller(f->stretch, n - done);
+            aim_stretch(w, first + done, part, at);
+            at[f->product] = block + row * pitch + done * bytes_of(&f->operands[f->product]);
+            if (f->chain)
+                run_chain(w, ops, scratch, first + done, part, at);
+            else
+                run_stretch(w, first + done, part, at);
+        }
+    }
+    ht_stream_end();
+}
+
+void ht_fused_run(const ht_fused *f, const ht_launch *launch)
+{
+    work w;
+    if (f->elems == 0) return;
+    ht_epilogue_begin(&w, f, launch);
     ht_parallel(launch->pool, (f->elems + f->grain - 1) / f->grain, run_tile, &w);
 }
 

@@ -25,7 +25,8 @@ typedef enum ht_way {
     HT_WAY_CONSTANT, /* one number for all elements: copied once */
     HT_WAY_REPEATED, /* the same for every stretch: copied together once */
     HT_WAY_GATHERED, /* copied together for each stretch */
-    HT_WAY_BETWEEN   /* a value that only the calls see */
+    HT_WAY_BETWEEN,  /* a value that only the calls see */
+    HT_WAY_BLOCK     /* the product before the calls: in the block that it hands over */
 } ht_way;
 
 typedef struct ht_fused_operand {
@@ -88,11 +89,27 @@ typedef struct ht_fused {
     int64_t dim[HT_MAX_RANK];
     bool by_rows; /* a stretch stays inside a row of the last axis */
     int64_t elems, stretch, grain;
+    /* A product whose epilogue these calls are: its inputs come behind the n_in of the launch, its result is the operand
+     * `product`, the first of those between. NULL: none. */
+    const ht_call *dot;
+    int product;
 } ht_fused;
 
 /* `chain` gives room for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
 void ht_fused_settle(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
+
+/* For a product: a launch under way, and a block of its result, `rows` lines of n elements that lie `pitch` bytes apart.
+ * Line i holds the elements from first + i · step on. Blocks may come from any thread. */
+typedef struct ht_epilogue {
+    const ht_fused *f;
+    const ht_launch *launch;
+    ht_way way[HT_FUSED_OPERANDS]; /* of this launch: a result that lies over an input is not streamed */
+    _Alignas(64) char constants[HT_FUSED_STEPS][HT_STRETCH_CONSTANTS];
+} ht_epilogue;
+void ht_epilogue_begin(ht_epilogue *epilogue, const ht_fused *fused, const ht_launch *launch);
+void ht_epilogue_block(const ht_epilogue *epilogue, int64_t first, int64_t step, int64_t rows, int64_t n, char *block,
+                       int64_t pitch);
 /* The steps of a chain into `ops`, which may be NULL; how many there are, 0 where a chain cannot be. */
 int ht_chain_make(const ht_fused *fused, ht_chain_op *ops);
 

@@ -15,7 +15,7 @@ typedef struct ht_launch {
     void *const *out;
     void *workspace; /* starts at a multiple of 64 bytes */
     ht_pool *pool;
-    const struct ht_fused *fused; /* an instruction of element-wise calls, settled when it was planned; else NULL */
+    const struct ht_fused *fused; /* the element-wise calls of an instruction, settled when it was planned; else NULL */
 } ht_launch;
 
 /* Elements [first, first + n) of an element-wise call, in row-major order of its results. */
@@ -49,6 +49,7 @@ typedef struct ht_kernel {
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     void (*run)(const ht_launch *launch);
     const ht_each *each; /* NULL: not element-wise */
+    bool epilogue;       /* a product that can hand its result, block by block, to launch->fused (see there: dot) */
 } ht_kernel;
 
 #include "kernel/fused.h"

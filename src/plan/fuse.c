@@ -7,11 +7,16 @@
  * to a greater depth, so groups never wait for each other in a circle, and regions do not either. A group that is too
  * large for one instruction is halved in the order of the segment.
  *
+ * A product (a kernel with an epilogue) whose only reader is in a group becomes the group's first node: it hands its
+ * result over block by block.
+ *
  * Stores go to the end: whoever reads a state then comes before its store, wherever its group stands. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan.h"
+
+enum { SHORTEST_LINE = 128 }; /* elements that are worth an epilogue */
 
 typedef struct fuser {
     ht_graph *g;
@@ -27,7 +32,7 @@ typedef struct fuser {
     size_t sorted_count;
     uint32_t group_count;
     uint32_t *last; /* by group: place of its last node */
-    uint32_t *next; /* by place: the node before it in its group + 1; 0: none */
+    uint32_t *next; /* by place: that of the node before it in its group + 1; 0: none */
     bool *done;     /* by place: has its place in the new order */
 } fuser;
 
@@ -146,26 +151,49 @@ static void forget_reads(fuser *f, const uint32_t *places, size_t count)
     }
 }
 
-static void make_group(fuser *f, const uint32_t *places, size_t count)
+/* The place + 1 of a product for these nodes; 0: none. */
+static uint32_t find_product(const fuser *f, const uint32_t *places, size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        const ht_node *n = node_at(f, places[k]);
+        const ht_type *shape = shape_at(f, places[k]);
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val v = ht_node_in(f->g, n, i);
+            uint32_t from = f->place[v.id];
+            if (!from || f->uses[v.id] != 1 || shape->dim[shape->rank - 1] < SHORTEST_LINE) continue;
+            const ht_kernel *kernel = f->kernels[f->s->nodes[from - 1]];
+            if (!kernel || !kernel->epilogue || node_at(f, from - 1)->region != n->region) continue;
+            if (ht_type_of(f->g, v)->dtype == HT_F32 && ht_type_same_shape(ht_type_of(f->g, v), shape)) return from;
+        }
+    }
+    return 0;
+}
+
+static void make_group(fuser *f, const uint32_t *places, size_t count, uint32_t product)
 {
     uint32_t number = ++f->group_count;
+    if (product) {
+        *group_at(f, product - 1) = number;
+        f->groups->inside[node_at(f, product - 1)->out] = true;
+    }
     for (size_t k = 0; k < count; k++) {
         const ht_node *n = node_at(f, places[k]);
         *group_at(f, places[k]) = number;
-        f->next[places[k]] = k ? places[k - 1] + 1 : 0;
+        f->next[places[k]] = k ? places[k - 1] + 1 : product;
         for (size_t i = 0; i < n->n_out; i++)
             f->groups->inside[n->out + i] = f->uses[n->out + i] <= f->seen[n->out + i];
     }
     f->last[number] = places[count - 1];
 }
 
-/* One group, or two halves of it; a node alone is no group, nor is one that nobody reads. */
+/* One group, or two halves of it. A node alone is no group, nor are nodes that nobody reads. */
 static void add_group(fuser *f, const uint32_t *places, size_t count)
 {
-    if (count < 2) return;
+    uint32_t product = find_product(f, places, count);
+    if (count + (product != 0) < 2) return;
     size_t results, operands = count_operands(f, places, count, &results);
     bool fits = count <= HT_FUSED_STEPS && operands <= HT_FUSED_OPERANDS;
-    if (fits && results) make_group(f, places, count);
+    if (fits && results) make_group(f, places, count, product);
     forget_reads(f, places, count);
     if (fits) return;
     add_group(f, places, count / 2);

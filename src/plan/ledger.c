@@ -29,8 +29,10 @@ static void print_instr(ht_text *t, const ht_instr *instr)
         ht_text_add(t, " ");
         print_place(t, instr->in[i]);
     }
-    for (int i = 1; instr->fused && i < instr->fused->step_count; i++)
-        ht_text_add(t, "%s%s", i == 1 ? "  with " : ", ", instr->fused->steps[i].call->op->name);
+    const ht_fused *f = instr->fused;
+    int first = f && f->dot ? 0 : 1; /* the kernel's name stands for the first */
+    for (int i = first; f && i < f->step_count; i++)
+        ht_text_add(t, "%s%s", i == first ? "  with " : ", ", f->steps[i].call->op->name);
     if (instr->role != HT_ROLE_FWD) ht_text_add(t, "  role=%s", ht_role_names[instr->role]);
     if (instr->site) ht_text_add(t, "  at=%s", instr->site);
     ht_text_add(t, "\n");

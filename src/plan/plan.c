@@ -209,13 +209,14 @@ static size_t group_length(const planning *p, const ht_segment *s, size_t at)
 }
 
 static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_residence *r, const uint32_t *nodes,
-                           size_t count)
+                           size_t count, size_t at)
 {
     ht_graph *g = p->g;
     const ht_node *last = &g->nodes[nodes[count - 1]];
     if (makes_nothing(g, last)) return HT_OK;
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
+    instr->workspace = r->workspace[at];
     instr->role = last->role;
     instr->site = own_text(p->plan, last->site);
     return HT_OK;
@@ -248,8 +249,8 @@ static ht_status plan_segment(planning *p, uint32_t index)
     }
     for (size_t at = 0, count; at < s->node_count && status == HT_OK; at += count) {
         count = group_length(p, s, at);
-        status =
-            count > 1 ? add_group(p, segment, &r, s->nodes + at, count) : add_node(p, segment, &r, s->nodes[at], at);
+        status = count > 1 ? add_group(p, segment, &r, s->nodes + at, count, at)
+                           : add_node(p, segment, &r, s->nodes[at], at);
     }
     for (size_t i = 0; i < s->output_count && status == HT_OK; i++) {
         ht_val v = s->outputs[i].value;

@@ -108,6 +108,20 @@ static bool read_later(const residing *c, const ht_node *maker, uint32_t at, ht_
     return false;
 }
 
+/* Does the product of the group read x, or what lies over it? It needs all of it, until the last block. */
+static bool read_by_product(const residing *c, uint32_t at, ht_val x)
+{
+    uint32_t first;
+    group_of(c, at, &first);
+    const ht_node *n = &c->g->nodes[c->s->nodes[first]];
+    if (first == at || c->kernels[c->s->nodes[first]]->each) return false;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val other = ht_node_in(c->g, n, i);
+        if (other.id && ht_root(c->g, other).id == ht_root(c->g, x).id) return true;
+    }
+    return false;
+}
+
 /* May the maker of v write straight into `state`? Only if nobody needs the old state from then on; the maker itself may
  * read it where it reads element i for element i. */
 static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
@@ -122,7 +136,7 @@ static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
         ht_val x = ht_node_in(g, maker, i);
         if (x.id == state.id && !(maker->op->flags & HT_OP_INPLACE)) return false;
     }
-    if (read_later(c, maker, made, state)) return false;
+    if (read_later(c, maker, made, state) || read_by_product(c, made, state)) return false;
     /* The store itself counts as a use: reads are what comes before it. */
     return c->last[state.id] == UINT32_MAX || c->last[state.id] <= made;
 }
@@ -202,7 +216,7 @@ static bool can_take(const residing *c, ht_val x, ht_val y, const ht_node *maker
             if (other.id && other.id != x.id && ht_root(g, other).id == x.id) return false;
         }
     }
-    return !read_later(c, maker, at, x);
+    return !read_later(c, maker, at, x) && !read_by_product(c, at, x);
 }
 
 /* An input of the group whose bytes result y may take over, or none. */
@@ -248,7 +262,7 @@ static bool settle_transients(residing *c)
         const ht_call *call = ht_node_call(c->g, n, c->arena, &room);
         int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
         int32_t index = 0;
-        if (bytes < 0 || (bytes > 0 && !add_buffer(c, at, at, bytes, &index))) return false;
+        if (bytes < 0 || (bytes > 0 && !add_buffer(c, c->moment[at], c->moment[at], bytes, &index))) return false;
         c->r->workspace[at] = (ht_place){index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
     }
     return true;

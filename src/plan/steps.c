@@ -1,5 +1,5 @@
-/* Instructions of element-wise nodes: a group's call, as if it were one op, and its steps; the one step of a node alone.
- */
+/* Instructions of element-wise nodes: a group's call, as if it were one op, and its steps, perhaps behind a product; the
+ * one step of a node alone. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -11,8 +11,9 @@ typedef struct program {
     ht_plan *plan;
     const ht_graph *g;
     const ht_groups *groups;
-    const uint32_t *nodes;
+    const uint32_t *nodes; /* the element-wise ones */
     size_t count;
+    const ht_node *dot;                 /* the product before them, or NULL */
     ht_val operands[HT_FUSED_OPERANDS]; /* inputs, results, what lies between */
     size_t n_in, n_out, n_between;
 } program;
@@ -26,6 +27,7 @@ static int find(const program *p, ht_val v)
 
 static bool made_here(const program *p, ht_val v)
 {
+    if (p->dot && v.id == p->dot->out) return true;
     for (size_t k = 0; k < p->count; k++) {
         const ht_node *n = &p->g->nodes[p->nodes[k]];
         if (v.id >= n->out && v.id < n->out + n->n_out) return true;
@@ -42,7 +44,8 @@ static void list_operands(program *p)
             if (!made_here(p, v) && find(p, v) < 0) p->operands[p->n_in++] = v;
         }
     }
-    for (int inside = 0; inside < 2; inside++)
+    for (int inside = 0; inside < 2; inside++) {
+        if (inside && p->dot) p->operands[p->n_in + p->n_out + p->n_between++] = ht_node_out(p->dot, 0);
         for (size_t k = 0; k < p->count; k++) {
             const ht_node *n = &p->g->nodes[p->nodes[k]];
             for (uint32_t v = n->out; v < n->out + n->n_out; v++) {
@@ -51,6 +54,7 @@ static void list_operands(program *p)
                 *(inside ? &p->n_between : &p->n_out) += 1;
             }
         }
+    }
 }
 
 static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *const *kernels, size_t k)
@@ -65,10 +69,70 @@ static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *co
     return step->call != NULL;
 }
 
-static ht_cost cost_of(const program *p, const ht_fused_step *steps)
+/* The call as the machine sees it: pointers for n_in inputs, those of the product, n_out results. */
+static bool fill_call(const program *p, const ht_residence *r, ht_instr *instr)
 {
-    ht_cost cost = {0};
-    for (size_t k = 0; k < p->count; k++) cost.flops += ht_call_cost(steps[k].call).flops;
+    size_t more = p->dot ? p->dot->n_in : 0, n_in = p->n_in + more, all = n_in + p->n_out;
+    ht_call *call = HT_NEW(p->plan->arena, ht_call, 1);
+    const ht_type **types = HT_NEW(p->plan->arena, const ht_type *, all);
+    ht_place *places = HT_NEW(p->plan->arena, ht_place, all);
+    bool *guarded = HT_NEW(p->plan->arena, bool, p->n_out);
+    if (!call || !types || !places || !guarded) return false;
+    for (size_t i = 0; i < all; i++) {
+        ht_val v = i < p->n_in ? p->operands[i]
+                   : i < n_in  ? ht_node_in(p->g, p->dot, i - p->n_in)
+                               : p->operands[i - more];
+        ht_type *own = HT_NEW(p->plan->arena, ht_type, 1);
+        if (!own) return false;
+        *own = *ht_type_of(p->g, v);
+        types[i] = own;
+        places[i] = v.id ? r->value[v.id] : (ht_place){0};
+        if (i >= n_in) guarded[i - n_in] = r->guarded[v.id];
+    }
+    *call = (ht_call){.op = &op_fused, .n_in = n_in, .n_out = p->n_out, .in = types, .out = types + n_in};
+    instr->call = call;
+    instr->in = places;
+    instr->out = places + n_in;
+    if (p->plan->canary) instr->guarded = guarded;
+    return true;
+}
+
+static bool fill_steps(const program *p, const ht_kernel *const *kernels, ht_instr *instr)
+{
+    size_t all = p->n_in + p->n_out + p->n_between;
+    ht_fused *f = HT_NEW(p->plan->arena, ht_fused, 1);
+    ht_fused_operand *operands = HT_NEW(p->plan->arena, ht_fused_operand, all);
+    ht_type *own = HT_NEW(p->plan->arena, ht_type, all);
+    ht_fused_step *steps = HT_NEW(p->plan->arena, ht_fused_step, p->count);
+    ht_chain_op *chain = HT_NEW(p->plan->arena, ht_chain_op, HT_CHAIN_OPS(p->count));
+    if (!f || !operands || !own || !steps || !chain) return false;
+    for (size_t i = 0; i < all; i++) {
+        own[i] = *ht_type_of(p->g, p->operands[i]);
+        operands[i].type = &own[i];
+    }
+    for (size_t k = 0; k < p->count; k++)
+        if (!fill_step(p, &steps[k], kernels, k)) return false;
+    *f = (ht_fused){.n_in = (int)p->n_in, .n_out = (int)p->n_out, .n_between = (int)p->n_between};
+    f->step_count = (int)p->count;
+    f->operands = operands;
+    f->steps = steps;
+    if (p->dot) {
+        ht_call_room room;
+        const ht_call *call = ht_node_call(p->g, p->dot, p->plan->arena, &room);
+        f->product = (int)(p->n_in + p->n_out);
+        f->dot = call ? ht_plan_own_call(p->plan, call) : NULL;
+        if (!f->dot) return false;
+    }
+    ht_fused_settle(f, chain);
+    instr->fused = f;
+    return true;
+}
+
+static ht_cost cost_of(const program *p, const ht_fused *f)
+{
+    ht_cost cost = f->dot ? ht_call_cost(f->dot) : (ht_cost){0};
+    if (f->dot) cost.bytes -= (double)ht_type_bytes(f->dot->out[0]);
+    for (int s = 0; s < f->step_count; s++) cost.flops += ht_call_cost(f->steps[s].call).flops;
     for (size_t i = 0; i < p->n_in + p->n_out; i++)
         cost.bytes += (double)ht_type_bytes(ht_type_of(p->g, p->operands[i]));
     return cost;
@@ -78,37 +142,15 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
                    const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr)
 {
     program p = {.plan = plan, .g = g, .groups = groups, .nodes = nodes, .count = count};
-    list_operands(&p);
-    size_t all = p.n_in + p.n_out + p.n_between;
-    ht_fused *f = HT_NEW(plan->arena, ht_fused, 1);
-    ht_fused_operand *operands = HT_NEW(plan->arena, ht_fused_operand, all);
-    ht_fused_step *steps = HT_NEW(plan->arena, ht_fused_step, count);
-    const ht_type **types = HT_NEW(plan->arena, const ht_type *, all);
-    ht_type *own = HT_NEW(plan->arena, ht_type, all);
-    ht_call *call = HT_NEW(plan->arena, ht_call, 1);
-    ht_place *places = HT_NEW(plan->arena, ht_place, all);
-    bool *guarded = HT_NEW(plan->arena, bool, p.n_out);
-    ht_chain_op *chain = HT_NEW(plan->arena, ht_chain_op, HT_CHAIN_OPS(count));
-    if (!chain || !f || !operands || !steps || !types || !own || !call || !places || !guarded) return false;
-    for (size_t i = 0; i < all; i++) {
-        own[i] = *ht_type_of(g, p.operands[i]);
-        types[i] = operands[i].type = &own[i];
-        places[i] = r->value[p.operands[i].id];
+    *instr = (ht_instr){.kernel = kernels[nodes[0]]};
+    if (!kernels[nodes[0]]->each) {
+        p.dot = &g->nodes[nodes[0]];
+        p.nodes++;
+        p.count--;
     }
-    for (size_t i = 0; i < p.n_out; i++) guarded[i] = r->guarded[p.operands[p.n_in + i].id];
-    for (size_t k = 0; k < count; k++)
-        if (!fill_step(&p, &steps[k], kernels, k)) return false;
-    *f = (ht_fused){.n_in = (int)p.n_in,
-                    .n_out = (int)p.n_out,
-                    .n_between = (int)p.n_between,
-                    .step_count = (int)count,
-                    .operands = operands,
-                    .steps = steps};
-    ht_fused_settle(f, chain);
-    *call = (ht_call){.op = &op_fused, .n_in = p.n_in, .n_out = p.n_out, .in = types, .out = types + p.n_in};
-    *instr = (ht_instr){.kernel = kernels[nodes[0]], .call = call, .fused = f, .in = places, .out = places + p.n_in};
-    instr->cost = cost_of(&p, steps);
-    if (plan->canary) instr->guarded = guarded;
+    list_operands(&p);
+    if (!fill_call(&p, r, instr) || !fill_steps(&p, kernels, instr)) return false;
+    instr->cost = cost_of(&p, instr->fused);
     return true;
 }
 
