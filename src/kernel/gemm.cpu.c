@@ -27,7 +27,10 @@ enum {
     LOW_M = 5 * MR,
     FEW_TILES = 6,
     L1_WAY_BYTES = 4096,
-    GROUP = 8 * MR,        /* rows of a that are packed together */
+    GROUP = 8 * MR, /* rows of a that are packed together */
+    LINE_BYTES = 64,
+    CHUNK = 16,            /* steps of K between two fetches ahead */
+    AHEAD_STRIPS = 8,      /* the next block of b is fetched during the last strips of this one */
     MOST_SLOTS = 64,       /* threads that can take part */
     MOST_PACKED = 1 << 22, /* elements of a that are packed beforehand at a time */
 };
@@ -44,20 +47,47 @@ typedef struct place {
     int64_t to_pitch, before_pitch;
 } place;
 
+/* Memory that will be read soon: runs of bytes, fetched a few lines at a time between the products. */
+typedef struct ahead {
+    const char *run;
+    int64_t at, bytes, pitch; /* within the run, of a run, between runs */
+    int64_t runs;             /* that are left */
+    int64_t lines;            /* per chunk of K */
+} ahead;
+
+/* The first of two such memories, then the second. */
+static inline __attribute__((always_inline)) void fetch_ahead(ahead next[2])
+{
+    if (next->runs == 0) next++;
+    for (int64_t i = 0; i < next->lines && next->runs > 0; i++) {
+        __builtin_prefetch(next->run + next->at, 0, 2);
+        next->at += LINE_BYTES;
+        if (next->at < next->bytes) continue;
+        next->at = 0;
+        next->run += next->pitch;
+        next->runs--;
+    }
+}
+
 /* A few rows of a by one sliver of b. `rows` is a constant at each call, the steps of packed rows are too. */
 static inline __attribute__((always_inline)) void multiply(place at, int rows, const real *restrict a, int64_t row_step,
-                                                           int64_t k_step, const real *restrict b, int64_t depth)
+                                                           int64_t k_step, const real *restrict b, int64_t depth,
+                                                           ahead next[2])
 {
     vec sum[MR][2];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
-    for (int64_t k = 0; k < depth; k++) {
-        vec left = *(const vec *)(b + k * NR), right = *(const vec *)(b + k * NR + VL);
+    for (int64_t k = 0; k < depth;) {
+        int64_t end = ht_min_i64(k + CHUNK, depth);
+        fetch_ahead(next);
+        for (; k < end; k++) {
+            vec left = *(const vec *)(b + k * NR), right = *(const vec *)(b + k * NR + VL);
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            vec x = a[r * row_step + k * k_step] - (vec){0}; /* everywhere, sign of zero included */
-            sum[r][0] += x * left;
-            sum[r][1] += x * right;
+            for (int r = 0; r < rows; r++) {
+                vec x = a[r * row_step + k * k_step] - (vec){0}; /* everywhere, sign of zero included */
+                sum[r][0] += x * left;
+                sum[r][1] += x * right;
+            }
         }
     }
 #pragma GCC unroll 16
@@ -262,28 +292,28 @@ static strip strip_of(const work *w, const room *o, int64_t row, int64_t rows, i
     return s;
 }
 
-static void multiply_strip(place at, const strip *s, const real *b, int64_t depth)
+static void multiply_strip(place at, const strip *s, const real *b, int64_t depth, ahead next[2])
 {
     enum { EIGHT = MR > 8 ? 8 : MR };
     if (s->row_step == 0) {
         if (s->rows == MR)
-            multiply(at, MR, s->a, 1, MR, b, depth);
+            multiply(at, MR, s->a, 1, MR, b, depth, next);
         else if (s->rows == 2)
-            multiply(at, 2, s->a, 1, MR, b, depth);
+            multiply(at, 2, s->a, 1, MR, b, depth, next);
         else if (s->rows == 4)
-            multiply(at, 4, s->a, 1, MR, b, depth);
+            multiply(at, 4, s->a, 1, MR, b, depth, next);
         else
-            multiply(at, EIGHT, s->a, 1, MR, b, depth);
+            multiply(at, EIGHT, s->a, 1, MR, b, depth, next);
     } else if (s->row_step != PITCH) {
-        multiply(at, MR, s->a, s->row_step, 1, b, depth);
+        multiply(at, MR, s->a, s->row_step, 1, b, depth, next);
     } else if (s->rows == MR) {
-        multiply(at, MR, s->a, PITCH, 1, b, depth);
+        multiply(at, MR, s->a, PITCH, 1, b, depth, next);
     } else if (s->rows == 2) {
-        multiply(at, 2, s->a, PITCH, 1, b, depth);
+        multiply(at, 2, s->a, PITCH, 1, b, depth, next);
     } else if (s->rows == 4) {
-        multiply(at, 4, s->a, PITCH, 1, b, depth);
+        multiply(at, 4, s->a, PITCH, 1, b, depth, next);
     } else {
-        multiply(at, EIGHT, s->a, PITCH, 1, b, depth);
+        multiply(at, EIGHT, s->a, PITCH, 1, b, depth, next);
     }
 }
 
@@ -301,14 +331,54 @@ static void release(const work *w, real *sums, int64_t row, int64_t rows, int64_
         ht_save(job->y, job->dtype, (row + r) * job->y_down + column, sums + r * w->e.tile_n, columns);
 }
 
+/* What packing columns of b will read. */
+static ahead ahead_of(const gemm_side *b, int64_t k, int64_t depth, int64_t column, int64_t columns)
+{
+    int64_t bytes = (int64_t)ht_dtype_bytes(b->dtype);
+    const char *run = (const char *)b->data + (k * b->down + column * b->across) * bytes;
+    if (!b->load && b->across == 1)
+        return (ahead){.run = run, .bytes = columns * bytes, .pitch = b->down * bytes, .runs = depth};
+    if (!b->load && b->down == 1)
+        return (ahead){.run = run, .bytes = depth * bytes, .pitch = b->across * bytes, .runs = columns};
+    return (ahead){0};
+}
+
+/* What the strip from `row` will read of a. */
+static ahead strip_ahead(const work *w, int64_t row, int64_t rows, int64_t k, int64_t depth)
+{
+    const gemm_side *a = &w->job->a;
+    int64_t bytes = (int64_t)ht_dtype_bytes(a->dtype);
+    if (by_columns(a))
+        return (ahead){.run = (const char *)(w->packed + (row - w->row) * w->job->k + k * MR),
+                       .bytes = MR * depth * (int64_t)sizeof(real),
+                       .runs = 1};
+    if (a->load || a->across != 1) return (ahead){0};
+    return (ahead){.run = (const char *)a->data + (row * a->down + k) * bytes,
+                   .bytes = depth * bytes,
+                   .pitch = a->down * bytes,
+                   .runs = rows};
+}
+
+/* So many lines at a time that all come in `chunks` times. */
+static void spread(ahead *next, int64_t chunks)
+{
+    next->lines = ht_tiles(next->runs * (ht_tiles(next->bytes, LINE_BYTES) + 1), chunks);
+}
+
 /* One block of K, `b` packed: strip after strip of the tile. */
 static void add_block(const work *w, const room *o, int64_t step, int64_t row, int64_t rows, int64_t column,
-                      int64_t columns)
+                      int64_t columns, ahead *next)
 {
     const gemm_job *job = w->job;
     int64_t pitch = w->e.tile_n, k = step * w->e.depth, depth = ht_min_i64(w->e.depth, job->k - k);
     bool last = step + 1 == w->e.steps;
+    int64_t chunks = ht_tiles(columns, NR) * ht_tiles(depth, CHUNK);
+    spread(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), AHEAD_STRIPS) * chunks, 2));
     for (int64_t i = 0; i < rows; i += MR) {
+        ahead fetch[2] = {{0}, {0}};
+        if (i + MR < rows) fetch[0] = strip_ahead(w, row + i + MR, ht_min_i64(MR, rows - i - MR), k, depth);
+        spread(&fetch[0], ht_tiles(chunks, 2));
+        if (i + AHEAD_STRIPS * MR >= rows) fetch[1] = *next;
         int64_t high = ht_min_i64(MR, rows - i), direct = 0;
         strip s = strip_of(w, o, row + i, high, k, depth);
         if (last && s.rows == high && plain(job)) direct = columns / NR * NR;
@@ -319,10 +389,32 @@ static void add_block(const work *w, const room *o, int64_t step, int64_t row, i
                 at.to = (real *)job->y + (row + i) * job->y_down + column + j;
                 at.to_pitch = job->y_down;
             }
-            multiply_strip(at, &s, o->b + j / NR * sliver_elems(depth), depth);
+            multiply_strip(at, &s, o->b + j / NR * sliver_elems(depth), depth, fetch);
         }
+        if (i + AHEAD_STRIPS * MR >= rows) *next = fetch[1];
         if (last && direct < columns) release(w, sums + direct, row + i, high, column + direct, columns - direct);
     }
+}
+
+typedef struct tile {
+    int64_t row, rows, column, columns;
+} tile;
+
+/* The next tile; without columns when there are no more. */
+static tile tile_of(work *w)
+{
+    int64_t number = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed);
+    if (number >= w->tiles) return (tile){0};
+    int64_t down = ht_tiles(w->rows, w->e.tile_m);
+    tile t = {.row = number % down * w->e.tile_m, .column = number / down * w->e.tile_n};
+    t.rows = ht_min_i64(w->e.tile_m, w->rows - t.row);
+    t.columns = ht_min_i64(w->e.tile_n, w->job->n - t.column);
+    return t;
+}
+
+static int64_t depth_of(const work *w, int64_t step)
+{
+    return ht_min_i64(w->e.depth, w->job->k - step * w->e.depth);
 }
 
 /* A slot's thread takes tiles until there are none. */
@@ -333,16 +425,18 @@ static void take_tiles(void *arg, int64_t slot)
     room o = {.b = w->slots + slot * e->slot};
     o.sums = o.b + e->tile_n / NR * sliver_elems(e->depth);
     o.a = o.sums + e->tile_m * e->tile_n;
-    for (;;) {
-        int64_t tile = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed);
-        if (tile >= w->tiles) return;
-        int64_t down = ht_tiles(w->rows, e->tile_m), row = tile % down * e->tile_m, column = tile / down * e->tile_n;
-        int64_t rows = ht_min_i64(e->tile_m, w->rows - row), columns = ht_min_i64(e->tile_n, w->job->n - column);
+    tile t = tile_of(w);
+    while (t.columns > 0) {
+        tile after = t;
         for (int64_t step = 0; step < e->steps; step++) {
-            int64_t k = step * e->depth;
-            pack_b(&w->job->b, o.b, k, ht_min_i64(e->depth, w->job->k - k), column, columns);
-            add_block(w, &o, step, w->row + row, rows, column, columns);
+            pack_b(&w->job->b, o.b, step * e->depth, depth_of(w, step), t.column, t.columns);
+            int64_t later = (step + 1) % e->steps;
+            if (later == 0) after = tile_of(w);
+            ahead next = ahead_of(&w->job->b, later * e->depth, depth_of(w, later), after.column, after.columns);
+            if (after.columns == 0) next.runs = 0;
+            add_block(w, &o, step, w->row + t.row, t.rows, t.column, t.columns, &next);
         }
+        t = after;
     }
 }
 
