@@ -93,9 +93,13 @@ static inline __attribute__((always_inline)) void multiply(place at, int rows, c
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         loose *to = (loose *)(at.to + r * at.to_pitch);
-        const loose *before = (const loose *)(at.before + r * at.before_pitch);
-        to[0] = at.before ? before[0] + sum[r][0] : sum[r][0];
-        to[1] = at.before ? before[1] + sum[r][1] : sum[r][1];
+        if (at.before) {
+            const loose *before = (const loose *)(at.before + r * at.before_pitch);
+            sum[r][0] += before[0];
+            sum[r][1] += before[1];
+        }
+        to[0] = sum[r][0];
+        to[1] = sum[r][1];
     }
 }
 
