@@ -21,18 +21,18 @@ enum {
     NR = 2 * VL,
     KC = (HT_ISA_ID == HT_ISA_AVX512 ? 2048 : 1024) / sizeof(real), /* a block of K, at most */
     PITCH = KC + 16,                                                /* copied rows of a do not meet in one cache set */
-    TILE_N = 256,     /* columns of a tile at most: b's slivers of one block of K take half of L2 */
-    NARROW_N = 128,   /* when tiles are few */
-    TILE_M = 37 * MR, /* rows of a tile at most */
-    LOW_M = 5 * MR,
-    FEW_TILES = 6,
-    L1_WAY_BYTES = 4096,
-    GROUP = 8 * MR, /* rows of a that are packed together */
-    LINE_BYTES = 64,
-    CHUNK = 16,            /* steps of K between two fetches ahead */
-    AHEAD_STRIPS = 8,      /* the next block of b is fetched during the last strips of this one */
-    MOST_SLOTS = 64,       /* threads that can take part */
+    GROUP = 8 * MR,                                                 /* rows of a that are packed together */
+    TILE_N = 256,          /* columns of a tile, at most: with KC rows of b, half of L2 */
+    NARROW_N = 128,        /* where tiles are few */
+    TILE_M = 19 * MR,      /* rows of a tile, at most */
+    LOW_M = 5 * MR,        /* and at least, where tiles are few */
+    FEW_TILES = 6,         /* with fewer than these, tiles get smaller, so that threads share them evenly */
+    MOST_SLOTS = 32,       /* threads that can take part */
     MOST_PACKED = 1 << 22, /* elements of a that are packed beforehand at a time */
+    LINE_BYTES = 64,
+    L1_WAY_BYTES = 4096, /* addresses so far apart meet in one set of L1 */
+    CHUNK = 16,          /* steps of K between two fetches ahead */
+    AHEAD_STRIPS = 8,    /* the next block of b is fetched during the last strips of this one */
 };
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
@@ -228,11 +228,16 @@ typedef struct extent {
     int64_t slots, slot;    /* threads that find room, elements for each */
 } extent;
 
+static int64_t sums_elems(const extent *e)
+{
+    return (e->steps > 1 ? e->tile_m : MR) * e->tile_n;
+}
+
 typedef struct work {
     const gemm_job *job;
     extent e;
     int64_t row, rows; /* of y that a was packed for */
-    int64_t across, tiles;
+    int64_t tiles;
     real *packed, *slots;
     _Atomic int64_t next;
 } work;
@@ -240,7 +245,7 @@ typedef struct work {
 /* What a thread has to itself. */
 typedef struct room {
     real *b;    /* slivers of one block of K */
-    real *sums; /* a tile, rows tile_n apart */
+    real *sums; /* of a tile, or of a strip where K is one block; rows tile_n apart */
     real *a;    /* MR rows, PITCH apart */
 } room;
 
@@ -271,6 +276,7 @@ typedef struct strip {
     int rows;         /* as many as there are, or a few more */
 } strip;
 
+/* There are lower micro-kernels for the last rows; in between, rows of zeros are multiplied and thrown away. */
 static int rows_made(int64_t rows)
 {
     return rows <= 2 ? 2 : rows <= 4 ? 4 : rows <= 8 && MR > 8 ? 8 : MR;
@@ -369,12 +375,17 @@ static void spread(ahead *next, int64_t chunks)
     next->lines = ht_tiles(next->runs * (ht_tiles(next->bytes, LINE_BYTES) + 1), chunks);
 }
 
+static int64_t depth_of(const work *w, int64_t step)
+{
+    return ht_min_i64(w->e.depth, w->job->k - step * w->e.depth);
+}
+
 /* One block of K, `b` packed: strip after strip of the tile. */
 static void add_block(const work *w, const room *o, int64_t step, int64_t row, int64_t rows, int64_t column,
                       int64_t columns, ahead *next)
 {
     const gemm_job *job = w->job;
-    int64_t pitch = w->e.tile_n, k = step * w->e.depth, depth = ht_min_i64(w->e.depth, job->k - k);
+    int64_t pitch = w->e.tile_n, k = step * w->e.depth, depth = depth_of(w, step);
     bool last = step + 1 == w->e.steps;
     int64_t chunks = ht_tiles(columns, NR) * ht_tiles(depth, CHUNK);
     spread(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), AHEAD_STRIPS) * chunks, 2));
@@ -386,7 +397,7 @@ static void add_block(const work *w, const room *o, int64_t step, int64_t row, i
         int64_t high = ht_min_i64(MR, rows - i), direct = 0;
         strip s = strip_of(w, o, row + i, high, k, depth);
         if (last && s.rows == high && plain(job)) direct = columns / NR * NR;
-        real *sums = o->sums + i * pitch;
+        real *sums = o->sums + (w->e.steps > 1 ? i * pitch : 0);
         for (int64_t j = 0; j < columns; j += NR) {
             place at = {sums + j, step > 0 ? sums + j : NULL, pitch, pitch};
             if (j < direct) {
@@ -416,11 +427,6 @@ static tile tile_of(work *w)
     return t;
 }
 
-static int64_t depth_of(const work *w, int64_t step)
-{
-    return ht_min_i64(w->e.depth, w->job->k - step * w->e.depth);
-}
-
 /* A slot's thread takes tiles until there are none. */
 static void take_tiles(void *arg, int64_t slot)
 {
@@ -428,7 +434,7 @@ static void take_tiles(void *arg, int64_t slot)
     const extent *e = &w->e;
     room o = {.b = w->slots + slot * e->slot};
     o.sums = o.b + e->tile_n / NR * sliver_elems(e->depth);
-    o.a = o.sums + e->tile_m * e->tile_n;
+    o.a = o.sums + sums_elems(e);
     tile t = tile_of(w);
     while (t.columns > 0) {
         tile after = t;
@@ -461,7 +467,7 @@ static extent extent_of(int64_t m, int64_t n, int64_t k)
     while (ht_tiles(e.rows, e.tile_m) * across < FEW_TILES && e.tile_m > LOW_M && down++);
     e.packed = e.rows * k;
     e.slots = ht_min_i64(ht_tiles(e.rows, e.tile_m) * across, MOST_SLOTS);
-    e.slot = e.tile_n / NR * sliver_elems(e.depth) + e.tile_m * e.tile_n + MR * PITCH;
+    e.slot = e.tile_n / NR * sliver_elems(e.depth) + sums_elems(&e) + MR * PITCH;
     return e;
 }
 
@@ -494,11 +500,11 @@ void gemm_run(const gemm_job *job, ht_pool *pool)
     }
     work w = {.job = job, .e = extent_of(job->m, job->n, job->k), .packed = job->workspace};
     w.slots = w.packed + ht_tiles(w.e.packed, NR) * NR;
-    w.across = ht_tiles(job->n, w.e.tile_n);
-    for (w.row = 0; w.row < job->m; w.row += w.e.rows) {
-        w.rows = ht_min_i64(w.e.rows, job->m - w.row);
-        w.tiles = ht_tiles(w.rows, w.e.tile_m) * w.across;
-        if (by_columns(&job->a)) ht_parallel(pool, ht_tiles(w.rows, GROUP) * w.e.steps, pack_columns, &w);
+    bool packed = by_columns(&job->a);
+    for (w.row = 0; w.row < job->m; w.row += w.rows) {
+        w.rows = packed ? ht_min_i64(w.e.rows, job->m - w.row) : job->m;
+        w.tiles = ht_tiles(w.rows, w.e.tile_m) * ht_tiles(job->n, w.e.tile_n);
+        if (packed) ht_parallel(pool, ht_tiles(w.rows, GROUP) * w.e.steps, pack_columns, &w);
         atomic_store_explicit(&w.next, 0, memory_order_relaxed);
         ht_parallel(pool, ht_min_i64(w.tiles, w.e.slots), take_tiles, &w);
     }
