@@ -1,12 +1,15 @@
 /* y[m,n] = sum over k of a[m,k] b[k,n].
- * Both operands are packed block by block: a as rows of KC elements, or as panels of MR rows where it is stored by
- * columns, so that packing is a copy either way; b as slivers of NR columns, transposed in registers where needed.
- * A tile of y takes all of K: partial sums stay in a local array, y is written once.
- * Numerics: real accumulation over k in order within blocks of KC, blocks added in order, one rounding; FMA: this file
- * is compiled with -ffp-contract=fast.
- * Threads: packing by stripes, then tiles of y.  Traffic: a and b once per block, y once.  Bound: FLOPs. */
+ * y is cut into tiles; a tile takes all of K, a block of K after the other. Of each block the tile's columns of b are
+ * packed into slivers of NR columns that stay in L2, and every MR rows of a meet all of them: a's rows are read where
+ * they lie, or copied first where they would meet in one cache set or are of another type. Only a matrix a that is
+ * stored by columns is packed beforehand, for all tiles. Partial sums wait in a tile of their own, y is written once.
+ * Numerics: real accumulation over k in order within blocks of K, blocks added in order, one rounding; FMA: this file
+ * is compiled with -ffp-contract=fast. The blocks of K follow from k alone.
+ * Threads: tiles of y; each thread packs for itself what only it reads.
+ * Traffic: b once per row of tiles, a once per column of tiles, y once.  Bound: FLOPs. */
 #include "kernel/gemm.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
@@ -16,14 +19,20 @@ enum {
     VL = VECTOR_BYTES / sizeof(real),
     MR = HT_ISA_ID == HT_ISA_AVX512 ? 14 : 6, /* rows of a micro-tile: its sums fill the registers */
     NR = 2 * VL,
-    KC = 256,        /* a sliver of b stays in L1 or near it */
-    PITCH = KC + 16, /* rows of packed a do not meet in one cache set */
-    TILE_M = 8 * MR, /* packed a of a tile stays in L2 */
-    TILE_N = 8 * NR,
-    MOST_ELEMS = 1 << 22, /* of packed b at a time */
-    MOST_ROWS = 18 * TILE_M,
-    FEW_TILES = 16, /* with fewer than these, tiles get lower, so that threads share them evenly */
-    LOWEST_TILE = 4 * MR,
+    KC = (HT_ISA_ID == HT_ISA_AVX512 ? 2048 : 1024) / sizeof(real), /* a block of K, at most */
+    PITCH = KC + 16,                                                /* copied rows of a do not meet in one cache set */
+    GROUP = 8 * MR,                                                 /* rows of a that are packed together */
+    TILE_N = 256,          /* columns of a tile, at most: with KC rows of b, half of L2 */
+    NARROW_N = 128,        /* where tiles are few */
+    TILE_M = 19 * MR,      /* rows of a tile, at most */
+    LOW_M = 5 * MR,        /* and at least, where tiles are few */
+    FEW_TILES = 6,         /* with fewer than these, tiles get smaller, so that threads share them evenly */
+    MOST_SLOTS = 32,       /* threads that can take part */
+    MOST_PACKED = 1 << 22, /* elements of a that are packed beforehand at a time */
+    LINE_BYTES = 64,
+    L1_WAY_BYTES = 4096, /* addresses so far apart meet in one set of L1 */
+    CHUNK = 16,          /* steps of K between two fetches ahead */
+    AHEAD_STRIPS = 8,    /* the next block of b is fetched during the last strips of this one */
 };
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
@@ -31,37 +40,82 @@ typedef real loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real
 
 /* ---- the micro-kernel ---- */
 
-typedef struct sums {
-    vec at[MR][2];
-} sums;
+/* Where the sums of a micro-tile go: to[r][..] = sums + before[r][..]. */
+typedef struct place {
+    real *to;
+    const real *before; /* NULL: nothing */
+    int64_t to_pitch, before_pitch;
+} place;
 
-/* MR rows of a by one sliver of b. The steps are constants at each call, so addresses are too. */
-static inline __attribute__((always_inline)) void multiply(sums *out, const real *restrict a, int64_t row_step,
-                                                           int64_t k_step, const real *restrict b, int64_t depth)
+/* Memory that will be read soon: runs of bytes, fetched a few lines at a time between the products. */
+typedef struct ahead {
+    const char *run;
+    int64_t at, bytes, pitch; /* within the run, of a run, between runs */
+    int64_t runs;             /* that are left */
+    int64_t lines;            /* per chunk of K */
+} ahead;
+
+/* The first of two such memories, then the second. */
+static inline __attribute__((always_inline)) void fetch_ahead(ahead next[2])
+{
+    if (next->runs == 0) next++;
+    for (int64_t i = 0; i < next->lines && next->runs > 0; i++) {
+        __builtin_prefetch(next->run + next->at, 0, 2);
+        next->at += LINE_BYTES;
+        if (next->at < next->bytes) continue;
+        next->at = 0;
+        next->run += next->pitch;
+        next->runs--;
+    }
+}
+
+/* A few rows of a by one sliver of b. `rows` is a constant at each call, the steps of packed rows are too. */
+static inline __attribute__((always_inline)) void multiply(place at, int rows, const real *restrict a, int64_t row_step,
+                                                           int64_t k_step, const real *restrict b, int64_t depth,
+                                                           ahead next[2])
 {
     vec sum[MR][2];
-    for (int r = 0; r < MR; r++) sum[r][0] = sum[r][1] = (vec){0};
-    for (int64_t k = 0; k < depth; k++) {
-        vec left = *(const vec *)(b + k * NR), right = *(const vec *)(b + k * NR + VL);
 #pragma GCC unroll 16
-        for (int r = 0; r < MR; r++) {
-            vec x = a[r * row_step + k * k_step] - (vec){0}; /* everywhere, sign of zero included */
-            sum[r][0] += x * left;
-            sum[r][1] += x * right;
+    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
+    for (int64_t k = 0; k < depth;) {
+        int64_t end = ht_min_i64(k + CHUNK, depth);
+        fetch_ahead(next);
+        for (; k < end; k++) {
+            vec left = *(const vec *)(b + k * NR), right = *(const vec *)(b + k * NR + VL);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++) {
+                vec x = a[r * row_step + k * k_step] - (vec){0}; /* everywhere, sign of zero included */
+                sum[r][0] += x * left;
+                sum[r][1] += x * right;
+            }
         }
     }
-    for (int r = 0; r < MR; r++) {
-        out->at[r][0] = sum[r][0];
-        out->at[r][1] = sum[r][1];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        loose *to = (loose *)(at.to + r * at.to_pitch);
+        if (at.before) {
+            const loose *before = (const loose *)(at.before + r * at.before_pitch);
+            sum[r][0] += before[0];
+            sum[r][1] += before[1];
+        }
+        to[0] = sum[r][0];
+        to[1] = sum[r][1];
     }
 }
 
 /* ---- packing ---- */
 
-/* By columns of the source: panels of MR rows, element (r, k) at k·MR + r. By rows: PITCH apart. */
+/* By columns of the source: panels of MR rows, element (r, k) at k·MR + r. */
 static bool by_columns(const gemm_side *a)
 {
     return !a->load && a->down == 1 && a->across != 1;
+}
+
+/* Can a's rows be read where they lie? Not where several of them meet in one set of L1. */
+static bool lies_well(const gemm_side *a)
+{
+    return !a->load && a->across == 1 && a->dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) &&
+           a->down * (int64_t)sizeof(real) % L1_WAY_BYTES != 0;
 }
 
 static void load_rows(const gemm_side *side, real *to, int64_t pitch, int64_t row, int64_t rows, int64_t column,
@@ -76,19 +130,10 @@ static void load_rows(const gemm_side *side, real *to, int64_t pitch, int64_t ro
                         side->across, columns);
 }
 
-/* One tile's rows of one block of K. Rows beyond the matrix are zero: they are multiplied and thrown away. */
-static void pack_a(const gemm_side *a, real *to, int64_t row, int64_t rows, int64_t k, int64_t depth)
+/* From one sliver of b to the next; not a power of two, so that they do not meet in one cache set. */
+static int64_t sliver_elems(int64_t depth)
 {
-    if (!by_columns(a)) {
-        load_rows(a, to, PITCH, row, rows, k, depth);
-        for (int64_t r = rows; r < ht_tiles(rows, MR) * MR; r++) memset(to + r * PITCH, 0, (size_t)depth * sizeof *to);
-        return;
-    }
-    for (int64_t i = 0; i < depth; i++) {
-        real line[TILE_M] = {0};
-        ht_load(line, a->data, a->dtype, row + (k + i) * a->across, rows);
-        for (int64_t p = 0; p * MR < rows; p++) memcpy(to + p * MR * PITCH + i * MR, line + p * MR, MR * sizeof *line);
-    }
+    return (depth + 1) * NR;
 }
 
 /* VL vectors of VL elements, transposed by log2(VL) rounds of interleaving the first half with the second. */
@@ -142,6 +187,7 @@ static void pack_turned(const gemm_side *b, real *to, int64_t k, int64_t depth, 
 static void pack_straight(const gemm_side *b, real *to, int64_t k, int64_t depth, int64_t column, int64_t columns)
 {
     real stage[TILE_N];
+    int64_t apart = sliver_elems(depth);
     for (int64_t i = 0; i < depth; i++, to += NR) {
         int64_t at = (k + i) * b->down + column * b->across, j = 0;
         const real *row = stage;
@@ -149,16 +195,16 @@ static void pack_straight(const gemm_side *b, real *to, int64_t k, int64_t depth
             row = ht_view(stage, b->data, b->dtype, at, columns);
         else
             ht_load_strided(stage, b->data, b->dtype, at, b->across, columns);
-        for (; j + NR <= columns; j += NR) memcpy(to + j * KC, row + j, NR * sizeof *to);
-        for (int64_t c = j; c < columns; c++) to[j * KC + c - j] = row[c];
+        for (; j + NR <= columns; j += NR) memcpy(to + j / NR * apart, row + j, NR * sizeof *to);
+        for (int64_t c = j; c < columns; c++) to[j / NR * apart + c - j] = row[c];
     }
 }
 
 /* The slivers of up to TILE_N columns of one block of K; columns beyond the matrix are zero. */
 static void pack_b(const gemm_side *b, real *to, int64_t k, int64_t depth, int64_t column, int64_t columns)
 {
-    int64_t rest = columns % NR;
-    if (rest) memset(to + (columns - rest) * KC, 0, (size_t)(depth * NR) * sizeof *to);
+    int64_t rest = columns % NR, apart = sliver_elems(depth);
+    if (rest) memset(to + columns / NR * apart, 0, (size_t)(depth * NR) * sizeof *to);
     if (!b->load && (b->down != 1 || b->across == 1)) {
         pack_straight(b, to, k, depth, column, columns);
         return;
@@ -166,146 +212,280 @@ static void pack_b(const gemm_side *b, real *to, int64_t k, int64_t depth, int64
     for (int64_t j = 0; j < columns; j += NR) {
         int64_t wide = ht_min_i64(NR, columns - j);
         if (b->load)
-            b->load(b, to + j * KC, NR, k, depth, column + j, wide);
+            b->load(b, to + j / NR * apart, NR, k, depth, column + j, wide);
         else
-            pack_turned(b, to + j * KC, k, depth, column + j, wide);
+            pack_turned(b, to + j / NR * apart, k, depth, column + j, wide);
     }
 }
 
-/* ---- one block of y: rows [row, row + rows) × columns [column, column + columns), all of K ---- */
+/* ---- one tile of y: all of K ---- */
 
-typedef struct block {
+typedef struct extent {
+    int64_t steps, depth;   /* blocks of K */
+    int64_t tile_m, tile_n; /* rows and columns of a tile */
+    int64_t rows;           /* of y that are made between two packings of a */
+    int64_t packed;         /* elements of packed a */
+    int64_t slots, slot;    /* threads that find room, elements for each */
+} extent;
+
+static int64_t sums_elems(const extent *e)
+{
+    return (e->steps > 1 ? e->tile_m : MR) * e->tile_n;
+}
+
+typedef struct work {
     const gemm_job *job;
-    int64_t row, rows, column, columns;
-    real *a; /* by tile of rows, then block of K: tile_m × PITCH each */
-    real *b; /* by block of K, then sliver: KC × NR each */
-    int64_t tile_m, a_tiles, slivers, steps;
-} block;
+    extent e;
+    int64_t row, rows; /* of y that a was packed for */
+    int64_t tiles;
+    real *packed, *slots;
+    _Atomic int64_t next;
+} work;
 
-static real *a_at(const block *c, int64_t tile, int64_t step)
-{
-    return c->a + (tile * c->steps + step) * c->tile_m * PITCH;
-}
+/* What a thread has to itself. */
+typedef struct room {
+    real *b;    /* slivers of one block of K */
+    real *sums; /* of a tile, or of a strip where K is one block; rows tile_n apart */
+    real *a;    /* MR rows, PITCH apart */
+} room;
 
-static real *b_at(const block *c, int64_t step, int64_t sliver)
+/* A few panels of a matrix a that is stored by columns, for one block of K: a column of all of them at a time, for long
+ * runs of memory. Rows beyond the matrix are zero: they are multiplied and thrown away. */
+static void pack_columns(void *arg, int64_t stripe)
 {
-    return c->b + (step * c->slivers + sliver) * KC * NR;
-}
-
-/* Stripes: first those of a (a tile of rows and a block of K), then those of b (a block of K and a few slivers). */
-static void pack_stripe(void *arg, int64_t stripe)
-{
-    const block *c = arg;
-    int64_t a_stripes = c->a_tiles * c->steps;
-    int64_t step = stripe < a_stripes ? stripe % c->steps : (stripe - a_stripes) % c->steps;
-    int64_t k = step * KC, depth = ht_min_i64(KC, c->job->k - k);
-    if (stripe < a_stripes) {
-        int64_t tile = stripe / c->steps, row = tile * c->tile_m;
-        pack_a(&c->job->a, a_at(c, tile, step), c->row + row, ht_min_i64(c->tile_m, c->rows - row), k, depth);
-        return;
-    }
-    int64_t column = (stripe - a_stripes) / c->steps * TILE_N;
-    pack_b(&c->job->b, b_at(c, step, column / NR), k, depth, c->column + column,
-           ht_min_i64(TILE_N, c->columns - column));
-}
-
-/* Sums of a micro-tile into the tile's local array: rows TILE_N apart. */
-static void keep(real *local, const sums *s, bool first)
-{
-    for (int r = 0; r < MR; r++) {
-        for (int h = 0; h < 2; h++) {
-            vec *at = (vec *)(local + r * TILE_N + h * VL);
-            *at = first ? s->at[r][h] : *at + s->at[r][h];
-        }
+    const work *w = arg;
+    const gemm_side *a = &w->job->a;
+    int64_t row = stripe / w->e.steps * GROUP, rows = ht_min_i64(GROUP, w->rows - row),
+            k = stripe % w->e.steps * w->e.depth;
+    int64_t end = ht_min_i64(k + w->e.depth, w->job->k);
+    real *to = w->packed + row * w->job->k, line[GROUP] = {0};
+    for (; k < end; k++) {
+        const real *from = line;
+        if (rows == GROUP)
+            from = ht_view(line, a->data, a->dtype, w->row + row + k * a->across, rows);
+        else
+            ht_load(line, a->data, a->dtype, w->row + row + k * a->across, rows);
+        for (int64_t p = 0; p < rows; p += MR) memcpy(to + p * w->job->k + k * MR, from + p, MR * sizeof *to);
     }
 }
 
-/* Sums of a micro-tile, complete with what the array holds of the earlier blocks of K, to y. */
-static void release(const block *c, real *local, const sums *s, bool first, int64_t row, int64_t column)
+/* MR rows of a (fewer at the end) of one block of K, as the micro-kernel takes them. */
+typedef struct strip {
+    const real *a;
+    int64_t row_step; /* 0: a packed panel */
+    int rows;         /* as many as there are, or a few more */
+} strip;
+
+/* There are lower micro-kernels for the last rows; in between, rows of zeros are multiplied and thrown away. */
+static int rows_made(int64_t rows)
 {
-    const gemm_job *job = c->job;
-    int64_t rows = ht_min_i64(MR, c->rows - row), columns = ht_min_i64(NR, c->columns - column);
-    bool plain = !job->finish && columns == NR && ht_dtype_bytes(job->dtype) == sizeof(real) &&
-                 job->dtype == (sizeof(real) == 4 ? HT_F32 : HT_F64);
-    if (!plain) keep(local, s, first);
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t at = (c->row + row + r) * job->y_down + c->column + column;
-        if (plain) {
-            loose *y = (loose *)((real *)job->y + at);
-            const vec *before = (const vec *)(local + r * TILE_N);
-            y[0] = first ? s->at[r][0] : before[0] + s->at[r][0];
-            y[1] = first ? s->at[r][1] : before[1] + s->at[r][1];
-            continue;
-        }
-        real *values = local + r * TILE_N;
-        if (job->finish) job->finish(job->finish_arg, c->row + row + r, c->column + column, values, columns);
-        ht_save(job->y, job->dtype, at, values, columns);
+    return rows <= 2 ? 2 : rows <= 4 ? 4 : rows <= 8 && MR > 8 ? 8 : MR;
+}
+
+static strip strip_of(const work *w, const room *o, int64_t row, int64_t rows, int64_t k, int64_t depth)
+{
+    const gemm_side *a = &w->job->a;
+    strip s = {.rows = rows_made(rows)};
+    if (by_columns(a)) {
+        s.a = w->packed + (row - w->row) * w->job->k + k * MR;
+        return s;
+    }
+    if (rows == MR && lies_well(a)) {
+        s.a = (const real *)a->data + row * a->down + k;
+        s.row_step = a->down;
+        return s;
+    }
+    load_rows(a, o->a, PITCH, row, rows, k, depth);
+    for (int64_t r = rows; r < s.rows; r++) memset(o->a + r * PITCH, 0, (size_t)depth * sizeof(real));
+    s.a = o->a;
+    s.row_step = PITCH;
+    return s;
+}
+
+static void multiply_strip(place at, const strip *s, const real *b, int64_t depth, ahead next[2])
+{
+    enum { EIGHT = MR > 8 ? 8 : MR };
+    if (s->row_step == 0) {
+        if (s->rows == MR)
+            multiply(at, MR, s->a, 1, MR, b, depth, next);
+        else if (s->rows == 2)
+            multiply(at, 2, s->a, 1, MR, b, depth, next);
+        else if (s->rows == 4)
+            multiply(at, 4, s->a, 1, MR, b, depth, next);
+        else
+            multiply(at, EIGHT, s->a, 1, MR, b, depth, next);
+    } else if (s->row_step != PITCH) {
+        multiply(at, MR, s->a, s->row_step, 1, b, depth, next);
+    } else if (s->rows == MR) {
+        multiply(at, MR, s->a, PITCH, 1, b, depth, next);
+    } else if (s->rows == 2) {
+        multiply(at, 2, s->a, PITCH, 1, b, depth, next);
+    } else if (s->rows == 4) {
+        multiply(at, 4, s->a, PITCH, 1, b, depth, next);
+    } else {
+        multiply(at, EIGHT, s->a, PITCH, 1, b, depth, next);
     }
 }
 
-static void multiply_tile(void *arg, int64_t tile)
+static bool plain(const gemm_job *job)
 {
-    const block *c = arg;
-    real local[TILE_M * TILE_N] __attribute__((aligned(64)));
-    int64_t across = ht_tiles(c->columns, TILE_N), row = tile / across, column = tile % across * TILE_N;
-    int64_t rows = ht_min_i64(c->tile_m, c->rows - row * c->tile_m), columns = ht_min_i64(TILE_N, c->columns - column);
-    bool panels = by_columns(&c->job->a);
-    for (int64_t step = 0; step < c->steps; step++) {
-        int64_t depth = ht_min_i64(KC, c->job->k - step * KC);
-        const real *a = a_at(c, row, step);
+    return !job->finish && job->dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64);
+}
+
+/* Complete sums to y. */
+static void release(const work *w, real *sums, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    const gemm_job *job = w->job;
+    if (job->finish) job->finish(job->finish_arg, row, column, rows, columns, sums, w->e.tile_n);
+    for (int64_t r = 0; r < rows; r++)
+        ht_save(job->y, job->dtype, (row + r) * job->y_down + column, sums + r * w->e.tile_n, columns);
+}
+
+/* What packing columns of b will read. */
+static ahead ahead_of(const gemm_side *b, int64_t k, int64_t depth, int64_t column, int64_t columns)
+{
+    int64_t bytes = (int64_t)ht_dtype_bytes(b->dtype);
+    const char *run = (const char *)b->data + (k * b->down + column * b->across) * bytes;
+    if (!b->load && b->across == 1)
+        return (ahead){.run = run, .bytes = columns * bytes, .pitch = b->down * bytes, .runs = depth};
+    if (!b->load && b->down == 1)
+        return (ahead){.run = run, .bytes = depth * bytes, .pitch = b->across * bytes, .runs = columns};
+    return (ahead){0};
+}
+
+/* What the strip from `row` will read of a. */
+static ahead strip_ahead(const work *w, int64_t row, int64_t rows, int64_t k, int64_t depth)
+{
+    const gemm_side *a = &w->job->a;
+    int64_t bytes = (int64_t)ht_dtype_bytes(a->dtype);
+    if (by_columns(a))
+        return (ahead){.run = (const char *)(w->packed + (row - w->row) * w->job->k + k * MR),
+                       .bytes = MR * depth * (int64_t)sizeof(real),
+                       .runs = 1};
+    if (a->load || a->across != 1) return (ahead){0};
+    return (ahead){.run = (const char *)a->data + (row * a->down + k) * bytes,
+                   .bytes = depth * bytes,
+                   .pitch = a->down * bytes,
+                   .runs = rows};
+}
+
+/* So many lines at a time that all come in `chunks` times. */
+static void spread(ahead *next, int64_t chunks)
+{
+    next->lines = ht_tiles(next->runs * (ht_tiles(next->bytes, LINE_BYTES) + 1), chunks);
+}
+
+static int64_t depth_of(const work *w, int64_t step)
+{
+    return ht_min_i64(w->e.depth, w->job->k - step * w->e.depth);
+}
+
+/* One block of K, `b` packed: strip after strip of the tile. */
+static void add_block(const work *w, const room *o, int64_t step, int64_t row, int64_t rows, int64_t column,
+                      int64_t columns, ahead *next)
+{
+    const gemm_job *job = w->job;
+    int64_t pitch = w->e.tile_n, k = step * w->e.depth, depth = depth_of(w, step);
+    bool last = step + 1 == w->e.steps;
+    int64_t chunks = ht_tiles(columns, NR) * ht_tiles(depth, CHUNK);
+    spread(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), AHEAD_STRIPS) * chunks, 2));
+    for (int64_t i = 0; i < rows; i += MR) {
+        ahead fetch[2] = {{0}, {0}};
+        if (i + MR < rows) fetch[0] = strip_ahead(w, row + i + MR, ht_min_i64(MR, rows - i - MR), k, depth);
+        spread(&fetch[0], ht_tiles(chunks, 2));
+        if (i + AHEAD_STRIPS * MR >= rows) fetch[1] = *next;
+        int64_t high = ht_min_i64(MR, rows - i), direct = 0;
+        strip s = strip_of(w, o, row + i, high, k, depth);
+        if (last && s.rows == high && plain(job)) direct = columns / NR * NR;
+        real *sums = o->sums + (w->e.steps > 1 ? i * pitch : 0);
         for (int64_t j = 0; j < columns; j += NR) {
-            const real *b = b_at(c, step, (column + j) / NR);
-            for (int64_t i = 0; i < rows; i += MR) {
-                sums s;
-                if (panels)
-                    multiply(&s, a + i * PITCH, 1, MR, b, depth);
-                else
-                    multiply(&s, a + i * PITCH, PITCH, 1, b, depth);
-                if (step + 1 < c->steps)
-                    keep(local + i * TILE_N + j, &s, step == 0);
-                else
-                    release(c, local + i * TILE_N + j, &s, step == 0, row * c->tile_m + i, column + j);
+            place at = {sums + j, step > 0 ? sums + j : NULL, pitch, pitch};
+            if (j < direct) {
+                at.to = (real *)job->y + (row + i) * job->y_down + column + j;
+                at.to_pitch = job->y_down;
             }
+            multiply_strip(at, &s, o->b + j / NR * sliver_elems(depth), depth, fetch);
         }
+        if (i + AHEAD_STRIPS * MR >= rows) *next = fetch[1];
+        if (last && direct < columns) release(w, sums + direct, row + i, high, column + direct, columns - direct);
+    }
+}
+
+typedef struct tile {
+    int64_t row, rows, column, columns;
+} tile;
+
+/* The next tile; without columns when there are no more. */
+static tile tile_of(work *w)
+{
+    int64_t number = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed);
+    if (number >= w->tiles) return (tile){0};
+    int64_t down = ht_tiles(w->rows, w->e.tile_m);
+    tile t = {.row = number % down * w->e.tile_m, .column = number / down * w->e.tile_n};
+    t.rows = ht_min_i64(w->e.tile_m, w->rows - t.row);
+    t.columns = ht_min_i64(w->e.tile_n, w->job->n - t.column);
+    return t;
+}
+
+/* A slot's thread takes tiles until there are none. */
+static void take_tiles(void *arg, int64_t slot)
+{
+    work *w = arg;
+    const extent *e = &w->e;
+    room o = {.b = w->slots + slot * e->slot};
+    o.sums = o.b + e->tile_n / NR * sliver_elems(e->depth);
+    o.a = o.sums + sums_elems(e);
+    tile t = tile_of(w);
+    while (t.columns > 0) {
+        tile after = t;
+        for (int64_t step = 0; step < e->steps; step++) {
+            pack_b(&w->job->b, o.b, step * e->depth, depth_of(w, step), t.column, t.columns);
+            int64_t later = (step + 1) % e->steps;
+            if (later == 0) after = tile_of(w);
+            ahead next = ahead_of(&w->job->b, later * e->depth, depth_of(w, later), after.column, after.columns);
+            if (after.columns == 0) next.runs = 0;
+            add_block(w, &o, step, w->row + t.row, t.rows, t.column, t.columns, &next);
+        }
+        t = after;
     }
 }
 
 /* ---- the whole product ---- */
 
-typedef struct extent {
-    int64_t rows, columns, steps; /* of a block */
-    int64_t tile_m;               /* rows of its tiles */
-    int64_t a_elems, b_elems;
-} extent;
-
 static extent extent_of(int64_t m, int64_t n, int64_t k)
 {
     extent e = {.steps = ht_tiles(k, KC)};
-    int64_t widest = MOST_ELEMS / (e.steps * KC) / TILE_N * TILE_N;
-    e.columns = ht_min_i64(ht_tiles(n, NR) * NR, widest < TILE_N ? TILE_N : widest);
-    e.rows = ht_min_i64(m, MOST_ROWS);
-    int64_t down = ht_tiles(e.rows, TILE_M), across = ht_tiles(e.columns, TILE_N);
+    e.depth = ht_tiles(k, e.steps);
+    e.tile_n = ht_min_i64(TILE_N, ht_tiles(n, NR) * NR);
+    e.rows = MOST_PACKED / k / MR * MR;
+    e.rows = e.rows < TILE_M ? TILE_M : e.rows;
+    e.rows = ht_tiles(ht_tiles(m, ht_tiles(m, e.rows)), MR) * MR;
+    int64_t down = ht_tiles(e.rows, TILE_M);
+    if (down * ht_tiles(n, e.tile_n) < FEW_TILES) e.tile_n = ht_min_i64(e.tile_n, NARROW_N);
+    int64_t across = ht_tiles(n, e.tile_n);
     do e.tile_m = ht_tiles(ht_tiles(e.rows, down), MR) * MR;
-    while (ht_tiles(e.rows, e.tile_m) * across < FEW_TILES && e.tile_m > LOWEST_TILE && down++);
-    e.a_elems = ht_tiles(e.rows, e.tile_m) * e.tile_m * e.steps * PITCH;
-    e.b_elems = e.columns * e.steps * KC;
+    while (ht_tiles(e.rows, e.tile_m) * across < FEW_TILES && e.tile_m > LOW_M && down++);
+    e.packed = e.rows * k;
+    e.slots = ht_min_i64(ht_tiles(e.rows, e.tile_m) * across, MOST_SLOTS);
+    e.slot = e.tile_n / NR * sliver_elems(e.depth) + sums_elems(&e) + MR * PITCH;
     return e;
 }
 
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k)
 {
+    if (m == 0 || n == 0 || k == 0) return 0;
     extent e = extent_of(m, n, k);
-    return (e.a_elems + e.b_elems) * (int64_t)sizeof(real);
+    return (ht_tiles(e.packed, NR) * NR + e.slots * e.slot) * (int64_t)sizeof(real);
 }
 
 static void zero_result(const gemm_job *job)
 {
-    real zeros[NR] = {0}, values[NR];
+    real values[NR];
     for (int64_t r = 0; r < job->m; r++) {
         for (int64_t j = 0; j < job->n; j += NR) {
             int64_t columns = ht_min_i64(NR, job->n - j);
-            memcpy(values, zeros, sizeof values);
-            if (job->finish) job->finish(job->finish_arg, r, j, values, columns);
+            memset(values, 0, sizeof values);
+            if (job->finish) job->finish(job->finish_arg, r, j, 1, columns, values, NR);
             ht_save(job->y, job->dtype, r * job->y_down + j, values, columns);
         }
     }
@@ -318,20 +498,14 @@ void gemm_run(const gemm_job *job, ht_pool *pool)
         zero_result(job);
         return;
     }
-    extent e = extent_of(job->m, job->n, job->k);
-    for (int64_t column = 0; column < job->n; column += e.columns) {
-        for (int64_t row = 0; row < job->m; row += e.rows) {
-            block c = {.job = job, .row = row, .column = column, .steps = e.steps, .tile_m = e.tile_m};
-            c.rows = ht_min_i64(e.rows, job->m - row);
-            c.columns = ht_min_i64(e.columns, job->n - column);
-            c.a = job->workspace;
-            c.b = c.a + e.a_elems;
-            c.a_tiles = ht_tiles(c.rows, e.tile_m);
-            c.slivers = ht_tiles(c.columns, NR);
-            /* b is packed once for all blocks of rows. */
-            int64_t b_stripes = row == 0 ? ht_tiles(c.slivers, TILE_N / NR) * c.steps : 0;
-            ht_parallel(pool, c.a_tiles * c.steps + b_stripes, pack_stripe, &c);
-            ht_parallel(pool, c.a_tiles * ht_tiles(c.columns, TILE_N), multiply_tile, &c);
-        }
+    work w = {.job = job, .e = extent_of(job->m, job->n, job->k), .packed = job->workspace};
+    w.slots = w.packed + ht_tiles(w.e.packed, NR) * NR;
+    bool packed = by_columns(&job->a);
+    for (w.row = 0; w.row < job->m; w.row += w.rows) {
+        w.rows = packed ? ht_min_i64(w.e.rows, job->m - w.row) : job->m;
+        w.tiles = ht_tiles(w.rows, w.e.tile_m) * ht_tiles(job->n, w.e.tile_n);
+        if (packed) ht_parallel(pool, ht_tiles(w.rows, GROUP) * w.e.steps, pack_columns, &w);
+        atomic_store_explicit(&w.next, 0, memory_order_relaxed);
+        ht_parallel(pool, ht_min_i64(w.tiles, w.e.slots), take_tiles, &w);
     }
 }

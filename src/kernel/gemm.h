@@ -20,8 +20,11 @@ struct gemm_side {
     const void *more;     /* for load */
 };
 
-/* The last thing that happens to a run of n results of one row before their only rounding. */
-typedef void (*gemm_finish)(const void *arg, int64_t row, int64_t column, real *values, int64_t n);
+/* The last thing that happens to results before their only rounding: a block of y, complete, whose rows lie `pitch`
+ * apart, to be changed in place. Each element of y comes exactly once, on the thread that made it, while the block is in
+ * L1: blocks are a few rows high, and 256 columns wide (128 in small products) up to the end of y. */
+typedef void (*gemm_finish)(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
+                            int64_t pitch);
 
 typedef struct gemm_job {
     gemm_side a, b;
