@@ -86,32 +86,14 @@ static void multiply_sliver(const row_split *split, const planes *seen, const ta
     multiply_packed(total, COLS, left, sliver, n_k, split->panel, rows);
 }
 
-/* total += left · what n places from q on see, over all steps. */
-static void product_steps(const product *p, real *total, const real *left, int64_t batch, int64_t rows, int64_t q,
-                          int64_t n)
+/* Starts to fetch what a step will copy, if there is such a step. */
+static void fetch_strip(const product *p, int64_t step, int64_t batch, int64_t line, int64_t lines)
 {
-    real strip[STRIP_ELEMS + NR];
-    int64_t offset[KC], channels = p->planes.channels / p->conv->groups, first = 0;
-    int64_t line = q / p->taps.places[1], lines = (q + n - 1) / p->taps.places[1] - line + 1;
-    planes seen = p->planes;
-    taps t = p->taps;
-    seen.data += p->strips.channels ? 0 : batch * channels * p->planes.plane;
-    if (p->strips.channels) q -= line * t.places[1];
-    for (int64_t step = 0; step < p->steps; step++, left += p->split.rows * PITCH) {
-        int64_t k = step * p->step, n_k = ht_min_i64(p->depth - k, p->step);
-        if (p->strips.channels) {
-            int64_t window = taps_total(&t), count = n_k / window;
-            int64_t plane = (p->first_image * p->conv->groups + batch) * channels + k / window;
-            strip_fill(&p->planes, &p->strips, strip, plane, count, line, lines, &seen, &t);
-            if (step + 1 < p->steps)
-                strip_fetch(&p->planes, &t, &p->strips, plane + count, ht_min_i64(p->step, p->depth - k - n_k) / window,
-                            line, lines);
-            first = k;
-        }
-        tap_offsets(offset, &seen, &t, k - first, n_k);
-        for (int64_t j = 0; j < n; j += NR)
-            multiply_sliver(&p->split, &seen, &t, total + j, left, offset, n_k, rows, q + j, ht_min_i64(NR, n - j));
-    }
+    int64_t window = taps_total(&p->taps), k = step * p->step, channels = p->planes.channels / p->conv->groups;
+    if (p->strips.channels && step < p->steps)
+        strip_fetch(&p->planes, &p->taps, &p->strips,
+                    (p->first_image * p->conv->groups + batch) * channels + k / window,
+                    ht_min_i64(p->step, p->depth - k) / window, line, lines);
 }
 
 /* Starts to fetch the lines that will be written: the result is not in the caches. */
@@ -125,6 +107,39 @@ static void fetch_result(const product *p, int64_t batch, int64_t row, int64_t r
     }
 }
 
+/* total = left · what n places from q on see, over all steps. */
+static void product_steps(const product *p, real *total, const real *left, int64_t batch, int64_t row, int64_t q,
+                          int64_t n)
+{
+    int64_t rows = ht_min_i64(p->rows - row, p->split.rows), start = q;
+    real strip[STRIP_ELEMS + NR];
+    int64_t offset[KC], channels = p->planes.channels / p->conv->groups, first = 0;
+    int64_t line = q / p->taps.places[1], lines = (q + n - 1) / p->taps.places[1] - line + 1;
+    planes seen = p->planes;
+    taps t = p->taps;
+    fetch_strip(p, 0, batch, line, lines);
+    memset(total, 0, (size_t)(p->split.rows * COLS) * sizeof *total);
+    if (p->strips.channels)
+        q -= line * t.places[1];
+    else if (p->steps)
+        seen.data += batch * channels * p->planes.plane;
+    for (int64_t step = 0; step < p->steps; step++, left += p->split.rows * PITCH) {
+        int64_t k = step * p->step, n_k = ht_min_i64(p->depth - k, p->step);
+        if (p->strips.channels) {
+            int64_t window = taps_total(&t);
+            int64_t plane = (p->first_image * p->conv->groups + batch) * channels + k / window;
+            strip_fill(&p->planes, &p->strips, strip, plane, n_k / window, line, lines, &seen, &t);
+            fetch_strip(p, step + 1, batch, line, lines);
+            first = k;
+        }
+        if (p->whole_lines && step + 1 == p->steps)
+            fetch_result(p, p->first_image * p->conv->groups + batch, row, rows, start, n);
+        tap_offsets(offset, &seen, &t, k - first, n_k);
+        for (int64_t j = 0; j < n; j += NR)
+            multiply_sliver(&p->split, &seen, &t, total + j, left, offset, n_k, rows, q + j, ht_min_i64(NR, n - j));
+    }
+}
+
 static void product_tile(void *arg, int64_t tile)
 {
     const product *p = arg;
@@ -134,9 +149,7 @@ static void product_tile(void *arg, int64_t tile)
     int64_t n = ht_min_i64(places_total(&p->taps) - q, p->columns), row = block * p->split.rows;
     int64_t rows = ht_min_i64(p->rows - row, p->split.rows), group = batch % p->conv->groups;
     const real *left = p->left + (group * p->split.blocks + block) * p->steps * p->split.rows * PITCH;
-    memset(total, 0, (size_t)(p->split.rows * COLS) * sizeof *total);
-    if (p->whole_lines) fetch_result(p, p->first_image * p->conv->groups + batch, row, rows, q, n);
-    product_steps(p, total, left, batch, rows, q, n);
+    product_steps(p, total, left, batch, row, q, n);
     p->save(p, total, p->first_image * p->conv->groups + batch, row, rows, q, n);
 }
 
