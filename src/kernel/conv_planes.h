@@ -78,13 +78,22 @@ static inline void planes_line(const planes *p, real *to, int64_t plane, int64_t
         memset(to, 0, (size_t)p->line * sizeof *to);
         return;
     }
+    int64_t line = plane * p->source_size[0] + h;
+    if (p->phases == 1) { /* no need to divide */
+        int64_t before = p->from[1] < 0 ? ht_min_i64(-p->from[1], p->line) : 0, from = p->from[1] + before;
+        int64_t n = ht_min_i64(p->line - before, p->source_size[1] - from);
+        if (n < 0) n = 0;
+        for (int64_t j = 0; j < before; j++) to[j] = 0;
+        ht_load(to + before, p->source, p->dtype, line * p->source_size[1] + from, n);
+        for (int64_t j = before + n; j < p->line; j++) to[j] = 0;
+        return;
+    }
     for (int64_t f = 0; f < p->phases; f++, to += p->phase) {
         int64_t start = p->from[1] + f;
         ht_span in = ht_span_inside(start, p->phases, p->source_size[1], 0, p->phase);
         for (int64_t j = 0; j < in.from; j++) to[j] = 0;
         if (in.to > in.from)
-            ht_load_strided(to + in.from, p->source, p->dtype,
-                            (plane * p->source_size[0] + h) * p->source_size[1] + start + in.from * p->phases,
+            ht_load_strided(to + in.from, p->source, p->dtype, line * p->source_size[1] + start + in.from * p->phases,
                             p->phases, in.to - in.from);
         for (int64_t j = in.to; j < p->phase; j++) to[j] = 0;
     }
