@@ -107,6 +107,8 @@ void ours_backward(ours *o, ht_val y, size_t n, const ht_val *wrt)
     if (n > MOST || ht_gradients(g, ht_sum(g, ht_mul(g, y, dy), 0, NULL, false), n, wrt, grads) != HT_OK) return;
     for (size_t i = 0; i < n; i++) {
         snprintf(name, sizeof name, "grad%zu", i);
-        ht_output(g, name, grads[i]);
+        ht_val v = grads[i];
+        ht_val kept = ht_state_add(g, name, ht_val_dtype(g, v), ht_val_rank(g, v), ht_val_dims(g, v), HT_ZERO);
+        ht_store(g, kept, v);
     }
 }

@@ -1,8 +1,9 @@
 /* What the walk over the samples does not see of convolution and pooling: refusals, NaN and infinity, bias, builders.
  */
-#include "op_tests.h"
+#include "op_call.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static ht_graph *new_graph(void)
@@ -184,6 +185,43 @@ static void max_pool2d__first_of_equals_nan_wins_and_infinity_has_a_place(void *
               (const double[]){5, 7});
 }
 
+/* Sizes at which the kernels change their ways and that samples are too small for. */
+static void conv2d__large_sizes_match_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *line;
+    } calls[] = {
+        /* Lines too long for a strip: whole planes are kept. */
+        {"conv2d", "(f32[2,2,4,3000], f32[3,2,3,3]) padding=[1,1]"},
+        {"conv2d_grad_input", "(f32[2,3,4,3000], f32[3,2,3,3]) size=[4,3000] padding=[1,1]"},
+        {"conv2d_grad_weight", "(f32[2,2,4,3000], f32[2,3,4,3000]) window=[3,3] padding=[1,1]"},
+        /* A window deeper than a step. */
+        {"conv2d", "(f32[1,2,14,15], f32[9,2,12,12]) padding=[1,2]"},
+        {"conv2d_grad_input", "(f32[1,9,5,8], f32[9,2,12,12]) size=[14,15] padding=[1,2]"},
+        {"conv2d_grad_weight", "(f32[1,2,14,15], f32[1,9,5,8]) window=[12,12] padding=[1,2]"},
+        /* Places of a line, rows and steps that fill several blocks, parts and spans. */
+        {"conv2d", "(f32[1,40,5,600], f32[90,20,3,3]) stride=[2,2] padding=[1,1] groups=2"},
+        {"conv2d_grad_input", "(f32[1,90,3,300], f32[90,20,3,3]) size=[5,600] stride=[2,2] padding=[1,1] groups=2"},
+        {"conv2d_grad_weight", "(f32[8,12,20,28], f32[8,40,20,28]) window=[3,3] padding=[1,1]"},
+        {"conv2d_grad_weight", "(f32[1,40,5,300], f32[1,34,5,300]) window=[3,3] padding=[1,1] groups=2"},
+        {"conv2d_grad_weight", "(f32[2,90,7,50], f32[2,9,7,50]) window=[1,1]"},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        op_call call;
+        op_call_open(&call, calls[i].op, "%s", calls[i].line);
+        int64_t n = op_call_elems_out(&call, 0);
+        double *want = malloc((size_t)n * sizeof *want);
+        assert_non_null(want);
+        op_call_reference(&call);
+        memcpy(want, call.a.out[0], (size_t)n * sizeof *want);
+        op_call_kernel(&call);
+        op_call_near(calls[i].line, call.a.out[0], want, n, 2e-4);
+        free(want);
+        op_call_close(&call);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +230,7 @@ int main(void)
         cmocka_unit_test(conv2d__hostile_attributes_are_refused),
         cmocka_unit_test(conv2d__largest_padding_is_a_size_too_large_not_an_overflow),
         cmocka_unit_test(conv2d__half_weight_gradients_leave_in_f32),
+        cmocka_unit_test(conv2d__large_sizes_match_the_reference),
         cmocka_unit_test(pool__builders_give_pytorchs_sizes),
         cmocka_unit_test(pool__refuses_what_has_no_answer),
         cmocka_unit_test(max_pool2d__first_of_equals_nan_wins_and_infinity_has_a_place),

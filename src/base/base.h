@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "base/mathfn.h"
+#include "base/pages.h"
 #include "base/philox.h"
 #include "base/pool.h"
 #include "base/processor.h"

@@ -3,14 +3,15 @@
  *     conv2d              r: output channel   q: place of the window   k: input channel, tap   left: w   right: x
  *     conv2d_grad_input   r: input channel    q: place in the plane    k: output channel, tap  left: w   right: dy
  *
- * The weights are packed once; the planes of x or dy are copied with their padding a few images at a time
- * (conv_planes.h). There what a tap sees of neighbouring places is a run: a sliver of the right operand that is a single
- * run is read where it lies, others are gathered. conv2d_grad_input with a stride is one product per phase: places that
+ * The weights are packed once; of x or dy a thread copies what a block of the output needs of a few channels, with its
+ * padding, and multiplies it at once (strips, conv_planes.h); where a strip would be too large, whole planes are copied
+ * a few images at a time. There what a tap sees of neighbouring places is a run: a sliver of the right operand that is a
+ * single run is read where it lies, others are gathered. conv2d_grad_input with a stride is one product per phase: places that
  * agree modulo the stride see the same taps. Depthwise convolution goes by depthwise.h, windows that are mostly padding
  * by conv_lines.h.
  * x, w, y: any float, row-major.  Numerics: real inside, FMA; each step of KC products at most is summed from zero and
- * added to the total, in order; one rounding.  Threads: planes, then blocks of the output.
- * Traffic: x or dy once, then from L3; y once.  Bound: compute. */
+ * added to the total, in order; one rounding.  Threads: blocks of the output (after planes, where these are copied).
+ * Traffic: x or dy once, and again at the seams of blocks, then from L2; y once.  Bound: compute. */
 #include "kernel/conv_lines.h"
 #include "kernel/depthwise.h"
 
@@ -21,22 +22,41 @@ typedef struct product {
     taps taps;
     int64_t images, first_image; /* of the chunk */
     int64_t rows, depth;
+    int64_t columns; /* places of a block: whole lines where they fit */
+    strips strips;
     row_split split;
     real *left; /* by group, block of rows and step: split.rows × PITCH each */
     int64_t step, steps;
     int64_t phase[2]; /* conv2d_grad_input: which places */
     void (*pack_left)(const struct product *p, real *left, int64_t group, int64_t row, int64_t rows, int64_t k,
                       int64_t n_k);
+    bool whole_lines; /* a run of places is a run of the result */
     void (*save)(const struct product *p, const real *total, int64_t batch, int64_t row, int64_t rows, int64_t q,
                  int64_t n);
 } product;
 
 /* ---- the product by blocks of the output ---- */
 
-static int64_t left_elems(int64_t groups, int64_t rows, int64_t depth)
+/* Once the taps are known. A step takes whole channels where there are strips. */
+static void product_cut(product *p)
 {
-    row_split split = split_rows(rows);
-    return groups * split.blocks * ht_tiles(depth, KC) * split.rows * PITCH;
+    int64_t line = p->taps.places[1], window = taps_total(&p->taps), channels = window ? p->depth / window : 0;
+    p->columns = line <= COLS ? COLS / line * line : COLS;
+    p->strips = strips_of(&p->planes, &p->taps, line <= COLS ? COLS / line : 2, channels);
+    int64_t most = p->strips.channels ? p->strips.channels * window : KC, unit = p->strips.channels ? window : 1;
+    p->steps = ht_tiles(p->depth, most);
+    p->step = p->steps ? ht_tiles(p->depth / unit, p->steps) * unit : 0;
+}
+
+static int64_t left_elems(const product *p)
+{
+    return p->conv->groups * p->split.blocks * p->steps * p->split.rows * PITCH;
+}
+
+/* Planes are copied as a whole for taps that have no strips. */
+static bool keeps_planes(const product *p)
+{
+    return !p->strips.channels && !p->planes.in_place && p->depth > 0;
 }
 
 static void pack_left_tile(void *arg, int64_t tile)
@@ -49,40 +69,87 @@ static void pack_left_tile(void *arg, int64_t tile)
     for (int64_t r = rows; r < p->split.rows; r++) memset(left + r * PITCH, 0, PITCH * sizeof *left);
 }
 
-/* One step of a sliver of n places from q on: read where it lies if it is one run, else gathered. */
-static void multiply_sliver(const product *p, real *total, const real *left, const real *data, const int64_t *offset,
-                            int64_t n_k, int64_t rows, int64_t q, int64_t n)
+/* One step of a sliver of n places from q on: read where it lies if each half of it is one run, else gathered. */
+static void multiply_sliver(const row_split *split, const planes *seen, const taps *t, real *total, const real *left,
+                            const int64_t *offset, int64_t n_k, int64_t rows, int64_t q, int64_t n)
 {
     run runs[NR];
-    int64_t count = cut_runs(runs, &p->planes, &p->taps, q, n);
-    if (count == 1 && (n == NR || !p->planes.in_place)) {
-        multiply_lying(total, left, data + runs[0].from, offset, n_k, p->split.panel, rows);
+    int64_t count = cut_runs(runs, seen, t, q, n);
+    if ((count == 1 && (n == NR || !seen->in_place)) || (count == 2 && n == NR && runs[1].at == VL)) {
+        int64_t half = count == 1 ? VL : runs[1].from - runs[0].from;
+        multiply_lying(total, COLS, left, seen->data + runs[0].from, offset, half, n_k, split->panel, rows);
         return;
     }
     real sliver[KC * NR + NR] __attribute__((aligned(64)));
-    if (p->planes.in_place) memset(sliver, 0, sizeof sliver);
-    gather_sliver(sliver, data, offset, n_k, runs, count, p->planes.in_place);
-    multiply_packed(total, left, sliver, n_k, p->split.panel, rows);
+    if (seen->in_place) memset(sliver, 0, sizeof sliver);
+    gather_sliver(sliver, seen->data, offset, n_k, runs, count, seen->in_place);
+    multiply_packed(total, COLS, left, sliver, n_k, split->panel, rows);
+}
+
+/* Starts to fetch what a step will copy, if there is such a step. */
+static void fetch_strip(const product *p, int64_t step, int64_t batch, int64_t line, int64_t lines)
+{
+    int64_t window = taps_total(&p->taps), k = step * p->step, channels = p->planes.channels / p->conv->groups;
+    if (p->strips.channels && step < p->steps)
+        strip_fetch(&p->planes, &p->taps, &p->strips,
+                    (p->first_image * p->conv->groups + batch) * channels + k / window,
+                    ht_min_i64(p->step, p->depth - k) / window, line, lines);
+}
+
+/* Starts to fetch the lines that will be written: the result is not in the caches. */
+static void fetch_result(const product *p, int64_t batch, int64_t row, int64_t rows, int64_t q, int64_t n)
+{
+    int64_t bytes = ht_dtype_bytes(p->launch->call->out[0]->dtype);
+    for (int64_t r = 0; r < rows; r++) {
+        const char *to =
+            (const char *)p->launch->out[0] + ((batch * p->rows + row + r) * places_total(&p->taps) + q) * bytes;
+        for (int64_t at = 0; at < n * bytes; at += HT_STREAM_LINE) __builtin_prefetch(to + at, 1, 2);
+    }
+}
+
+/* total = left · what n places from q on see, over all steps. */
+static void product_steps(const product *p, real *total, const real *left, int64_t batch, int64_t row, int64_t q,
+                          int64_t n)
+{
+    int64_t rows = ht_min_i64(p->rows - row, p->split.rows), start = q;
+    real strip[STRIP_ELEMS + NR];
+    int64_t offset[KC], channels = p->planes.channels / p->conv->groups, first = 0;
+    int64_t line = q / p->taps.places[1], lines = (q + n - 1) / p->taps.places[1] - line + 1;
+    planes seen = p->planes;
+    taps t = p->taps;
+    fetch_strip(p, 0, batch, line, lines);
+    memset(total, 0, (size_t)(p->split.rows * COLS) * sizeof *total);
+    if (p->strips.channels)
+        q -= line * t.places[1];
+    else if (p->steps)
+        seen.data += batch * channels * p->planes.plane;
+    for (int64_t step = 0; step < p->steps; step++, left += p->split.rows * PITCH) {
+        int64_t k = step * p->step, n_k = ht_min_i64(p->depth - k, p->step);
+        if (p->strips.channels) {
+            int64_t window = taps_total(&t);
+            int64_t plane = (p->first_image * p->conv->groups + batch) * channels + k / window;
+            strip_fill(&p->planes, &p->strips, strip, plane, n_k / window, line, lines, &seen, &t);
+            fetch_strip(p, step + 1, batch, line, lines);
+            first = k;
+        }
+        if (p->whole_lines && step + 1 == p->steps)
+            fetch_result(p, p->first_image * p->conv->groups + batch, row, rows, start, n);
+        tap_offsets(offset, &seen, &t, k - first, n_k);
+        for (int64_t j = 0; j < n; j += NR)
+            multiply_sliver(&p->split, &seen, &t, total + j, left, offset, n_k, rows, q + j, ht_min_i64(NR, n - j));
+    }
 }
 
 static void product_tile(void *arg, int64_t tile)
 {
     const product *p = arg;
     real total[ROWS * COLS] __attribute__((aligned(64)));
-    int64_t offset[KC];
-    int64_t across = ht_tiles(places_total(&p->taps), COLS), block = tile % p->split.blocks;
-    int64_t q = tile / p->split.blocks % across * COLS, batch = tile / p->split.blocks / across;
-    int64_t n = ht_min_i64(places_total(&p->taps) - q, COLS), row = block * p->split.rows;
+    int64_t across = ht_tiles(places_total(&p->taps), p->columns), block = tile % p->split.blocks;
+    int64_t q = tile / p->split.blocks % across * p->columns, batch = tile / p->split.blocks / across;
+    int64_t n = ht_min_i64(places_total(&p->taps) - q, p->columns), row = block * p->split.rows;
     int64_t rows = ht_min_i64(p->rows - row, p->split.rows), group = batch % p->conv->groups;
-    const real *data = p->planes.data + batch * (p->planes.channels / p->conv->groups) * p->planes.plane;
     const real *left = p->left + (group * p->split.blocks + block) * p->steps * p->split.rows * PITCH;
-    memset(total, 0, (size_t)(p->split.rows * COLS) * sizeof *total);
-    for (int64_t step = 0; step < p->steps; step++, left += p->split.rows * PITCH) {
-        int64_t k = step * p->step, n_k = ht_min_i64(p->depth - k, p->step);
-        tap_offsets(offset, &p->planes, &p->taps, k, n_k);
-        for (int64_t j = 0; j < n; j += NR)
-            multiply_sliver(p, total + j, left, data, offset, n_k, rows, q + j, ht_min_i64(NR, n - j));
-    }
+    product_steps(p, total, left, batch, row, q, n);
     p->save(p, total, p->first_image * p->conv->groups + batch, row, rows, q, n);
 }
 
@@ -90,10 +157,9 @@ static void product_tile(void *arg, int64_t tile)
 static void product_run(product *p)
 {
     int64_t blocks = p->conv->groups * p->split.blocks, batches = p->images * p->conv->groups;
-    p->steps = ht_tiles(p->depth, KC);
-    p->step = p->steps ? ht_tiles(p->depth, p->steps) : 0;
+    int64_t across = ht_tiles(places_total(&p->taps), p->columns);
     ht_parallel(p->launch->pool, blocks * p->steps, pack_left_tile, p);
-    ht_parallel(p->launch->pool, batches * p->split.blocks * ht_tiles(places_total(&p->taps), COLS), product_tile, p);
+    ht_parallel(p->launch->pool, batches * p->split.blocks * across, product_tile, p);
 }
 
 /* ---- conv2d ---- */
@@ -120,12 +186,13 @@ static void forward_product(product *p, const ht_conv *c, const ht_call *call, c
     p->depth = c->in_channels * taps_total(&p->taps);
     p->pack_left = forward_left;
     p->save = forward_save;
+    p->whole_lines = true;
+    if (p->planes.plane) product_cut(p);
 }
 
-static int64_t product_workspace(const product *p, int64_t depth)
+static int64_t product_workspace(const product *p, int64_t left, bool keep)
 {
-    int64_t elems = left_elems(p->conv->groups, p->rows, depth) + planes_elems(&p->planes, p->conv->batch);
-    return elems * (int64_t)sizeof(real);
+    return (left + (keep ? planes_elems(&p->planes, p->conv->batch) : 0)) * (int64_t)sizeof(real);
 }
 
 static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
@@ -135,7 +202,7 @@ static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
     ht_conv c = ht_conv_of(call, call->in[0], call->in[1]);
     if (ht_type_elems(call->out[0]) == 0) return 0;
     forward_product(&p, &c, call, NULL);
-    return multiplies(&c, &p.planes) ? product_workspace(&p, p.depth) : 0;
+    return multiplies(&c, &p.planes) ? product_workspace(&p, left_elems(&p), keeps_planes(&p)) : 0;
 }
 
 static void forward_lines(const ht_launch *launch, const product *p)
@@ -160,11 +227,12 @@ static void conv2d_run(const ht_launch *launch)
     }
     p.launch = launch;
     p.left = launch->workspace;
-    p.planes.room = p.left + left_elems(c.groups, p.rows, p.depth);
-    p.images = planes_chunk(&p.planes, c.batch);
+    p.planes.room = p.left + left_elems(&p);
+    bool keep = keeps_planes(&p);
+    p.images = keep ? planes_chunk(&p.planes, c.batch) : c.batch;
     for (; p.first_image < c.batch; p.first_image += p.images) {
         p.images = ht_min_i64(p.images, c.batch - p.first_image);
-        planes_take(&p.planes, launch->pool, p.first_image, p.images);
+        if (keep || p.planes.in_place) planes_take(&p.planes, launch->pool, p.first_image, p.images);
         product_run(&p);
     }
 }
@@ -220,6 +288,7 @@ static void grad_input_product(product *p, const ht_conv *c, const ht_call *call
     p->taps.advance = 1;
     p->pack_left = grad_input_left;
     p->save = grad_input_save;
+    p->whole_lines = c->window.stride[0] == 1 && c->window.stride[1] == 1;
 }
 
 /* The taps of one phase. */
@@ -230,17 +299,22 @@ static void grad_input_phase(product *p, int64_t phase_h, int64_t phase_w)
     for (int a = 0; a < 2; a++) phase_taps(&p->taps, &p->planes, &p->conv->window, a, p->phase[a]);
     if (p->planes.in_place) one_line(&p->taps);
     p->depth = p->conv->out_channels * taps_total(&p->taps);
+    product_cut(p);
 }
 
-/* No phase has a deeper product. */
-static int64_t grad_input_depth(const ht_conv *c)
+/* The most that any phase needs: elements of left, whole planes. */
+static void grad_input_needs(product *p, int64_t *left, bool *keep)
 {
-    int64_t depth = c->out_channels;
-    for (int a = 0; a < 2; a++) {
-        int64_t stride = c->window.stride[a], step = stride / common_divisor(stride, c->window.dilation[a]);
-        depth *= ht_tiles(c->window.size[a], step);
+    const ht_window *v = &p->conv->window;
+    *left = 0;
+    *keep = false;
+    for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
+        for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
+            grad_input_phase(p, h, w);
+            if (left_elems(p) > *left) *left = left_elems(p);
+            *keep |= keeps_planes(p);
+        }
     }
-    return depth;
 }
 
 static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target *target)
@@ -250,7 +324,11 @@ static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target 
     ht_conv c = ht_conv_of(call, call->out[0], call->in[1]);
     if (ht_type_elems(call->out[0]) == 0) return 0;
     grad_input_product(&p, &c, call, NULL);
-    return multiplies(&c, &p.planes) ? product_workspace(&p, grad_input_depth(&c)) : 0;
+    if (!multiplies(&c, &p.planes)) return 0;
+    int64_t left;
+    bool keep;
+    grad_input_needs(&p, &left, &keep);
+    return product_workspace(&p, left, keep);
 }
 
 /* Runs or, with launch false, asks whether every phase can be run. */
@@ -292,11 +370,14 @@ static void conv2d_grad_input_run(const ht_launch *launch)
     }
     p.launch = launch;
     p.left = launch->workspace;
-    p.planes.room = p.left + left_elems(c.groups, p.rows, grad_input_depth(&c));
-    p.images = planes_chunk(&p.planes, c.batch);
+    int64_t left;
+    bool keep;
+    grad_input_needs(&p, &left, &keep);
+    p.planes.room = p.left + left;
+    p.images = keep ? planes_chunk(&p.planes, c.batch) : c.batch;
     for (; p.first_image < c.batch; p.first_image += p.images) {
         p.images = ht_min_i64(p.images, c.batch - p.first_image);
-        planes_take(&p.planes, launch->pool, p.first_image, p.images);
+        if (keep || p.planes.in_place) planes_take(&p.planes, launch->pool, p.first_image, p.images);
         for (int64_t h = 0; h < ht_min_i64(c.window.stride[0], c.window.plane[0]); h++) {
             for (int64_t w = 0; w < ht_min_i64(c.window.stride[1], c.window.plane[1]); w++) {
                 grad_input_phase(&p, h, w);

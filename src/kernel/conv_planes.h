@@ -8,6 +8,8 @@
 enum {
     CHUNK_ELEMS = 1 << 21, /* of planes kept at a time: they stay in L3 */
     FEW_CHANNELS = 8,      /* of output for one of input: fewer are no product */
+    STRIP_ELEMS = 1 << 14, /* of a strip at most: it stays in L1 or near it */
+    STRIP_DEPTH = KC / 4,  /* of a step over strips at least, unless the whole product is less deep */
 };
 
 static const ht_dtype real_dtype = sizeof(real) == sizeof(float) ? HT_F32 : HT_F64;
@@ -76,13 +78,22 @@ static inline void planes_line(const planes *p, real *to, int64_t plane, int64_t
         memset(to, 0, (size_t)p->line * sizeof *to);
         return;
     }
+    int64_t line = plane * p->source_size[0] + h;
+    if (p->phases == 1) { /* no need to divide */
+        int64_t before = p->from[1] < 0 ? ht_min_i64(-p->from[1], p->line) : 0, from = p->from[1] + before;
+        int64_t n = ht_min_i64(p->line - before, p->source_size[1] - from);
+        if (n < 0) n = 0;
+        for (int64_t j = 0; j < before; j++) to[j] = 0;
+        ht_load(to + before, p->source, p->dtype, line * p->source_size[1] + from, n);
+        for (int64_t j = before + n; j < p->line; j++) to[j] = 0;
+        return;
+    }
     for (int64_t f = 0; f < p->phases; f++, to += p->phase) {
         int64_t start = p->from[1] + f;
         ht_span in = ht_span_inside(start, p->phases, p->source_size[1], 0, p->phase);
         for (int64_t j = 0; j < in.from; j++) to[j] = 0;
         if (in.to > in.from)
-            ht_load_strided(to + in.from, p->source, p->dtype,
-                            (plane * p->source_size[0] + h) * p->source_size[1] + start + in.from * p->phases,
+            ht_load_strided(to + in.from, p->source, p->dtype, line * p->source_size[1] + start + in.from * p->phases,
                             p->phases, in.to - in.from);
         for (int64_t j = in.to; j < p->phase; j++) to[j] = 0;
     }
@@ -182,6 +193,58 @@ static inline void gather_rows(real *room, const real *data, const planes *p, co
     for (int64_t i = 0; i < n_k; i++)
         for (int64_t r = 0; r < count; r++)
             copy_run(room + i * PITCH + runs[r].at, data + offset[i] + runs[r].from, runs[r].n, p->in_place);
+}
+
+/* ---- strips ---- */
+
+/* A strip: the lines of a few channels that a block of places needs. A thread copies it and reads it at once, so what
+ * is copied never leaves its core's caches. */
+typedef struct strips {
+    int64_t channels;  /* of a strip at most; 0: strips do not serve */
+    int64_t low, span; /* the first line that line 0 of places needs; how many a line of places needs */
+} strips;
+
+/* `lines` lines of places go together, `channels` of the planes take part in a result. */
+static inline strips strips_of(const planes *p, const taps *t, int64_t lines, int64_t channels)
+{
+    int64_t reach = (t->count[0] - 1) * t->move[0], window = taps_total(t);
+    strips s = {0, t->origin[0] + (reach < 0 ? reach : 0), (reach < 0 ? -reach : reach) + 1};
+    if (p->in_place || window == 0 || window > KC) return s;
+    int64_t fit = STRIP_ELEMS / (((lines - 1) * t->advance + s.span) * p->line),
+            most = ht_min_i64(KC / window, channels);
+    fit = ht_min_i64(fit, most);
+    if (fit * window >= STRIP_DEPTH || fit == most) s.channels = fit;
+    return s;
+}
+
+/* Planes `plane`, .. of the source for `lines` lines of places from `line` on. `seen` and `t` are then what the strip
+ * is to places counted from that line on; `room` has NR elements to spare. */
+static inline void strip_fill(const planes *p, const strips *s, real *room, int64_t plane, int64_t channels,
+                              int64_t line, int64_t lines, planes *seen, taps *t)
+{
+    int64_t first = s->low + line * t->advance, count = (lines - 1) * t->advance + s->span;
+    real *to = room;
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t i = 0; i < count; i++, to += p->line) planes_line(p, to, plane + c, first + i);
+    memset(to, 0, NR * sizeof *to);
+    *seen = *p;
+    seen->plane = count * p->line;
+    seen->data = room;
+    t->origin[0] = t->move[0] < 0 ? (1 - t->count[0]) * t->move[0] : 0;
+}
+
+/* Starts to fetch what strip_fill will copy. */
+static inline void strip_fetch(const planes *p, const taps *t, const strips *s, int64_t plane, int64_t channels,
+                               int64_t line, int64_t lines)
+{
+    int64_t first = p->from[0] + s->low + line * t->advance, last = first + (lines - 1) * t->advance + s->span;
+    int64_t bytes = ht_dtype_bytes(p->dtype), width = p->source_size[1] * bytes;
+    if (first < 0) first = 0;
+    last = ht_min_i64(last, p->source_size[0]);
+    for (int64_t c = 0; c < channels; c++) {
+        const char *from = (const char *)p->source + (plane + c) * p->source_size[0] * width;
+        for (int64_t at = first * width; at < last * width; at += HT_STREAM_LINE) __builtin_prefetch(from + at, 0, 2);
+    }
 }
 
 /* ---- what the three ops keep and see ---- */

@@ -19,7 +19,7 @@ enum {
     KC = 128,                                 /* depth of a step: a sliver stays in L1 */
     PITCH = KC + 16,                          /* rows of left do not meet in one cache set */
     ROWS = 6 * MR,                            /* of a block, at most */
-    SLIVERS = 4,                              /* of a block */
+    SLIVERS = 8,                              /* of a block */
     COLS = SLIVERS * NR,
 };
 
@@ -39,17 +39,17 @@ static inline row_split split_rows(int64_t rows)
 
 /* ---- the micro-kernel ---- */
 
-/* `rows` rows of left, PITCH apart, by one sliver; summed from zero, then added to total, rows COLS apart. Line k of the
- * sliver is at k NR, or at offset[k] where it is read from where it lies. */
-static inline __attribute__((always_inline)) void micro(real *restrict total, const real *restrict left,
+/* `rows` rows of left, PITCH apart, by one sliver; summed from zero, then added to total, rows `down` apart. Line k of the
+ * sliver is at k NR, or at offset[k] where it is read from where it lies; its second half is `half` after the first. */
+static inline __attribute__((always_inline)) void micro(real *restrict total, int64_t down, const real *restrict left,
                                                         const real *restrict sliver, const int64_t *restrict offset,
-                                                        int64_t depth, const int rows)
+                                                        int64_t half, int64_t depth, const int rows)
 {
     vec sum[MR][2];
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t k = 0; k < depth; k++) {
-        const loose *line = (const loose *)(sliver + (offset ? offset[k] : k * NR));
-        vec first = line[0], second = line[1];
+        const real *line = sliver + (offset ? offset[k] : k * NR);
+        vec first = *(const loose *)line, second = *(const loose *)(line + half);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             vec x = left[r * PITCH + k] - (vec){0}; /* everywhere, sign of zero included */
@@ -58,50 +58,51 @@ static inline __attribute__((always_inline)) void micro(real *restrict total, co
         }
     }
     for (int r = 0; r < rows; r++) {
-        *(vec *)(total + r * COLS) += sum[r][0];
-        *(vec *)(total + r * COLS + VL) += sum[r][1];
+        *(vec *)(total + r * down) += sum[r][0];
+        *(vec *)(total + r * down + VL) += sum[r][1];
     }
 }
 
-static inline __attribute__((always_inline)) void multiply_panel(real *total, const real *left, const real *sliver,
-                                                                 const int64_t *offset, int64_t depth, int64_t rows)
+static inline __attribute__((always_inline)) void multiply_panel(real *total, int64_t down, const real *left,
+                                                                 const real *sliver, const int64_t *offset,
+                                                                 int64_t half, int64_t depth, int64_t rows)
 {
     switch (rows) {
-    case 1: micro(total, left, sliver, offset, depth, 1); break;
-    case 2: micro(total, left, sliver, offset, depth, 2); break;
-    case 3: micro(total, left, sliver, offset, depth, 3); break;
-    case 4: micro(total, left, sliver, offset, depth, 4); break;
-    case 5: micro(total, left, sliver, offset, depth, 5); break;
-    case 6: micro(total, left, sliver, offset, depth, 6); break;
+    case 1: micro(total, down, left, sliver, offset, half, depth, 1); break;
+    case 2: micro(total, down, left, sliver, offset, half, depth, 2); break;
+    case 3: micro(total, down, left, sliver, offset, half, depth, 3); break;
+    case 4: micro(total, down, left, sliver, offset, half, depth, 4); break;
+    case 5: micro(total, down, left, sliver, offset, half, depth, 5); break;
+    case 6: micro(total, down, left, sliver, offset, half, depth, 6); break;
     default: break;
     }
     if (MR <= 6) return;
     switch (rows) {
-    case 7: micro(total, left, sliver, offset, depth, MR < 7 ? MR : 7); break;
-    case 8: micro(total, left, sliver, offset, depth, MR < 8 ? MR : 8); break;
-    case 9: micro(total, left, sliver, offset, depth, MR < 9 ? MR : 9); break;
-    case 10: micro(total, left, sliver, offset, depth, MR < 10 ? MR : 10); break;
-    case 11: micro(total, left, sliver, offset, depth, MR < 11 ? MR : 11); break;
-    case 12: micro(total, left, sliver, offset, depth, MR < 12 ? MR : 12); break;
-    case 13: micro(total, left, sliver, offset, depth, MR < 13 ? MR : 13); break;
-    case 14: micro(total, left, sliver, offset, depth, MR < 14 ? MR : 14); break;
+    case 7: micro(total, down, left, sliver, offset, half, depth, MR < 7 ? MR : 7); break;
+    case 8: micro(total, down, left, sliver, offset, half, depth, MR < 8 ? MR : 8); break;
+    case 9: micro(total, down, left, sliver, offset, half, depth, MR < 9 ? MR : 9); break;
+    case 10: micro(total, down, left, sliver, offset, half, depth, MR < 10 ? MR : 10); break;
+    case 11: micro(total, down, left, sliver, offset, half, depth, MR < 11 ? MR : 11); break;
+    case 12: micro(total, down, left, sliver, offset, half, depth, MR < 12 ? MR : 12); break;
+    case 13: micro(total, down, left, sliver, offset, half, depth, MR < 13 ? MR : 13); break;
+    case 14: micro(total, down, left, sliver, offset, half, depth, MR < 14 ? MR : 14); break;
     default: break;
     }
 }
 
 /* `rows` rows by one sliver: up to whole panels are multiplied, the surplus thrown away later. */
-static inline void multiply_packed(real *total, const real *left, const real *sliver, int64_t depth, int64_t panel,
-                                   int64_t rows)
+static inline void multiply_packed(real *total, int64_t down, const real *left, const real *sliver, int64_t depth,
+                                   int64_t panel, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r += panel)
-        multiply_panel(total + r * COLS, left + r * PITCH, sliver, NULL, depth, panel);
+        multiply_panel(total + r * down, down, left + r * PITCH, sliver, NULL, VL, depth, panel);
 }
 
-static inline void multiply_lying(real *total, const real *left, const real *sliver, const int64_t *offset,
-                                  int64_t depth, int64_t panel, int64_t rows)
+static inline void multiply_lying(real *total, int64_t down, const real *left, const real *sliver,
+                                  const int64_t *offset, int64_t half, int64_t depth, int64_t panel, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r += panel)
-        multiply_panel(total + r * COLS, left + r * PITCH, sliver, offset, depth, panel);
+        multiply_panel(total + r * down, down, left + r * PITCH, sliver, offset, half, depth, panel);
 }
 
 /* VL vectors of VL elements, transposed by log2(VL) rounds of interleaving the first half with the second. */

@@ -53,9 +53,7 @@ static bool resolve_all(ht_machine *m, ht_pool *pool)
 static char *allocate(int64_t bytes)
 {
     size_t size = ((size_t)bytes + HT_CANARY_BYTES + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
-    char *memory = aligned_alloc(HT_PLAN_ALIGN, size);
-    if (memory) memset(memory, 0, size);
-    return memory;
+    return ht_pages_alloc(size);
 }
 
 ht_status ht_machine_create(ht_machine **out, const ht_plan *plan, ht_pool *pool)
