@@ -237,6 +237,60 @@ static void fuse__chains_give_the_same_bits_on_portable_kernels(void **state)
     chains("portable", 1);
 }
 
+/* ---- products ---- */
+
+/* bias, activation, residual, a second result, several matrices, rows that end inside a block. */
+static ht_graph *make_product(ht_context *ctx, uint64_t seed)
+{
+    static const int64_t rows[] = {40, 7, 129, 64}, columns[] = {128, 300, 96, 513}, inner[] = {64, 200, 33};
+    graph_dice d = graph_dice_make(seed);
+    ht_graph *g;
+    assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
+    int64_t batch = graph_dice_roll(&d, 3) ? 1 : 3, m = rows[graph_dice_roll(&d, 4)],
+            n = columns[graph_dice_roll(&d, 4)];
+    int64_t k = inner[graph_dice_roll(&d, 3)], result[3] = {batch, m, n};
+    ht_dtype dtype = graph_dice_roll(&d, 3) ? HT_F32 : HT_BF16;
+    ht_val a = ht_input(g, "a", dtype, 3, (int64_t[]){batch, m, k});
+    ht_val b = ht_param(g, "b", HT_F32, 3, (int64_t[]){batch, k, n}, HT_UNIFORM(-1, 1));
+    ht_val y = ht_matmul(g, ht_cast(g, a, HT_F32), b, NULL);
+    y = ht_add(g, y, ht_input(g, "bias", HT_F32, 1, &n));
+    if (graph_dice_roll(&d, 2)) y = ht_gelu(g, y);
+    if (graph_dice_roll(&d, 2)) ht_output(g, "middle", y);
+    if (graph_dice_roll(&d, 2)) y = ht_add(g, y, ht_input(g, "residual", HT_F32, 3, result));
+    if (graph_dice_roll(&d, 2)) y = ht_clip(g, y, -0.5, 0.75);
+    ht_output(g, "y", graph_dice_roll(&d, 2) ? ht_cast(g, y, HT_BF16) : y);
+    ht_output(g, "loss", ht_mean(g, y, 0, NULL, false));
+    assert_int_equal(ht_graph_train(g, NULL), HT_OK);
+    return g;
+}
+
+static size_t count_epilogues(const ht_plan *plan)
+{
+    size_t count = 0;
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++)
+            count += plan->segments[s].instrs[i].fused && plan->segments[s].instrs[i].fused->dot;
+    return count;
+}
+
+static void fuse__products_with_epilogues_give_the_same_bits(void **state)
+{
+    (void)state;
+    world w = {0};
+    size_t epilogues = 0;
+    open_context(&w, 2, NULL);
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        w.g = make_product(w.ctx, seed);
+        if (!make_plans(&w, seed)) say(&w, "does not plan", seed);
+        epilogues += count_epilogues(w.plan[0]);
+        assert_int_equal(count_epilogues(w.plan[1]), 0);
+        run_both(&w, "train", seed);
+        close_plans(&w);
+    }
+    assert_true(epilogues > 20);
+    ht_context_free(w.ctx);
+}
+
 /* ---- the optimiser ---- */
 
 static void fuse__an_update_is_one_instruction_over_the_flat_group(void **state)
@@ -278,6 +332,7 @@ int main(void)
         cmocka_unit_test(fuse__random_graphs_give_the_same_bits),
         cmocka_unit_test(fuse__chains_give_the_same_bits),
         cmocka_unit_test(fuse__chains_give_the_same_bits_on_portable_kernels),
+        cmocka_unit_test(fuse__products_with_epilogues_give_the_same_bits),
         cmocka_unit_test(fuse__an_update_is_one_instruction_over_the_flat_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

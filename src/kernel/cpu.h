@@ -17,36 +17,29 @@ typedef HT_REAL real;
 
 /* A row: HT_CPU_KERNEL(softmax, can, workspace or NULL, run) defines softmax_row_f32_avx512, which kernels.def lists.
  * An op with several rows names them. */
-#define HT_CPU_KERNEL(op_, can_, workspace_, run_) HT_CPU_KERNEL_NAMED(op_, op_, can_, workspace_, run_)
-#define HT_CPU_KERNEL_NAMED(name_, op_, can_, workspace_, run_)                                                        \
+#define HT_CPU_ROW_DEFINE(name_, op_, ...)                                                                             \
     extern const ht_kernel HT_CAT(name_##_row, HT_REAL_NAME, HT_ISA_NAME);                                             \
     const ht_kernel HT_CAT(name_##_row, HT_REAL_NAME, HT_ISA_NAME) = {                                                 \
         .size = sizeof(ht_kernel),                                                                                     \
         .op = #op_,                                                                                                    \
         .name = #name_ "." HT_STR(HT_REAL_NAME) "." HT_STR(HT_ISA_NAME),                                               \
         .isa = HT_ISA_ID,                                                                                              \
-        .can = can_,                                                                                                   \
-        .workspace = workspace_,                                                                                       \
-        .run = run_,                                                                                                   \
+        __VA_ARGS__,                                                                                                   \
     };
-
-/* A row of an element-wise op: `run` comes from kernel/fused.h. */
+#define HT_CPU_KERNEL(op_, can_, workspace_, run_) HT_CPU_KERNEL_NAMED(op_, op_, can_, workspace_, run_)
+#define HT_CPU_KERNEL_NAMED(name_, op_, can_, workspace_, run_)                                                        \
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_)
+/* A product that takes an epilogue. */
+#define HT_CPU_DOT_KERNEL(name_, op_, can_, workspace_, run_)                                                          \
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_, .epilogue = true)
+/* An element-wise op: `run` comes from kernel/fused.h. */
 #define HT_CPU_EACH_KERNEL(op_, can_, begin_, stretch_)                                                                \
     static const ht_each op_##_each = {.begin = begin_, .stretch = stretch_};                                          \
     static void op_##_run(const ht_launch *launch)                                                                     \
     {                                                                                                                  \
         ht_each_launch(launch, &op_##_each);                                                                           \
     }                                                                                                                  \
-    extern const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME);                                               \
-    const ht_kernel HT_CAT(op_##_row, HT_REAL_NAME, HT_ISA_NAME) = {                                                   \
-        .size = sizeof(ht_kernel),                                                                                     \
-        .op = #op_,                                                                                                    \
-        .name = #op_ "." HT_STR(HT_REAL_NAME) "." HT_STR(HT_ISA_NAME),                                                 \
-        .isa = HT_ISA_ID,                                                                                              \
-        .can = can_,                                                                                                   \
-        .run = op_##_run,                                                                                              \
-        .each = &op_##_each,                                                                                           \
-    };
+    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .run = op_##_run, .each = &op_##_each)
 
 /* Does this build's `real` serve the call's float types? NULL: yes. */
 static inline const char *ht_refuse_real(const ht_call *call)

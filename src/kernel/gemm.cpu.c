@@ -337,7 +337,7 @@ static void release(const work *w, real *sums, int64_t row, int64_t rows, int64_
 {
     const gemm_job *job = w->job;
     if (job->finish) job->finish(job->finish_arg, row, column, rows, columns, sums, w->e.tile_n);
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows && job->y; r++)
         ht_save(job->y, job->dtype, (row + r) * job->y_down + column, sums + r * w->e.tile_n, columns);
 }
 
@@ -486,7 +486,7 @@ static void zero_result(const gemm_job *job)
             int64_t columns = ht_min_i64(NR, job->n - j);
             memset(values, 0, sizeof values);
             if (job->finish) job->finish(job->finish_arg, r, j, 1, columns, values, NR);
-            ht_save(job->y, job->dtype, r * job->y_down + j, values, columns);
+            if (job->y) ht_save(job->y, job->dtype, r * job->y_down + j, values, columns);
         }
     }
 }

@@ -29,7 +29,7 @@ typedef void (*gemm_finish)(const void *arg, int64_t row, int64_t column, int64_
 typedef struct gemm_job {
     gemm_side a, b;
     int64_t m, n, k;
-    void *y; /* rows of n elements, y_down apart */
+    void *y; /* rows of n elements, y_down apart; NULL: `finish` takes them away */
     ht_dtype dtype;
     int64_t y_down;
     gemm_finish finish; /* NULL: nothing */

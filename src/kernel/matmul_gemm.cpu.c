@@ -10,10 +10,28 @@ static gemm_side side_of(const matrix *m, int64_t at)
     return (gemm_side){.data = first, .dtype = m->dtype, .down = m->down, .across = m->across};
 }
 
+/* The element-wise calls that follow, on blocks of the product. */
+typedef struct following {
+    ht_epilogue epilogue;
+    int64_t first, columns; /* of the matrix at hand */
+} following;
+
+static void finish(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
+                   int64_t pitch)
+{
+    const following *f = arg;
+    ht_epilogue_block(&f->epilogue, f->first + row * f->columns + column, f->columns, rows, columns, (char *)values,
+                      pitch * (int64_t)sizeof(real));
+}
+
 static void matmul_gemm_run(const ht_launch *launch)
 {
-    product p = product_of(launch->call, launch->in, launch->out);
+    const ht_fused *fused = launch->fused;
+    const void *const *in = fused ? launch->in + fused->n_in : launch->in;
+    product p = product_of(fused ? fused->dot : launch->call, in, launch->out);
     int64_t batches = product_batches(&p), y_bytes = p.m * p.n * (int64_t)ht_dtype_bytes(p.dtype);
+    following after = {.columns = p.n};
+    if (fused) ht_epilogue_begin(&after.epilogue, fused, launch);
     for (int64_t batch = 0; batch < batches; batch++) {
         int64_t a_at, b_at;
         product_batch(&p, batch, &a_at, &b_at);
@@ -22,10 +40,13 @@ static void matmul_gemm_run(const ht_launch *launch)
                         .m = p.m,
                         .n = p.n,
                         .k = p.k,
-                        .y = (char *)p.y + batch * y_bytes,
+                        .y = fused ? NULL : (char *)p.y + batch * y_bytes,
                         .dtype = p.dtype,
                         .y_down = p.n,
+                        .finish = fused ? finish : NULL,
+                        .finish_arg = &after,
                         .workspace = launch->workspace};
+        after.first = batch * p.m * p.n;
         gemm_run(&job, launch->pool);
     }
 }
@@ -47,4 +68,4 @@ static const char *matmul_gemm_can(const ht_call *call, const ht_target *target)
     return (double)p.m * (double)p.n * (double)p.k < FEWEST_PRODUCTS ? "too small to pack" : NULL;
 }
 
-HT_CPU_KERNEL_NAMED(matmul_gemm, matmul, matmul_gemm_can, matmul_gemm_workspace, matmul_gemm_run)
+HT_CPU_DOT_KERNEL(matmul_gemm, matmul, matmul_gemm_can, matmul_gemm_workspace, matmul_gemm_run)
