@@ -55,7 +55,7 @@ endforeach()
 set(object_libraries halftone_objects)
 
 # Files whose products and sums are meant as fused multiply-adds; everywhere else contraction is off.
-set(fast_contract gemm lstm lstm_grad norm norm_grad softmax cross_entropy attention conv conv_grad_weight)
+set(fast_contract gemm lstm lstm_grad norm norm_grad softmax cross_entropy attention conv conv_grad_weight matmul_line)
 foreach(name ${fast_contract})
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernel/${name}.cpu.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 endforeach()
