@@ -10,15 +10,18 @@
 enum {
     LINE = 2048,   /* columns at a time: sums stay in L1 */
     STREAMS = 8,   /* rows of b at a time: sums are read and written less often than b */
-    DOTS = 16,     /* columns of a tile where b lies along K */
+    DOTS = 64,     /* columns of a tile where b lies along K, at most: a long stretch of memory */
+    TILES = 32,    /* with fewer than these, tiles get narrower */
+    TOGETHER = 8,  /* of which so many at once */
     BLOCKS = 32,   /* of K at most */
     SHORTEST = 64, /* rows of a block of K at least */
-    AHEAD = 2048,  /* bytes: reads are asked for so early, since the processor's own foresight ends with a page */
+    AHEAD = 1024,  /* bytes: reads are asked for so early, since the processor's own foresight ends with a page */
 };
 
 typedef struct line {
     product p;
     const real *a;         /* contiguous */
+    int64_t columns;       /* of a tile where b lies along K */
     int64_t blocks, depth; /* of K */
     real *partial;         /* by block: n sums */
 } line;
@@ -60,35 +63,39 @@ static inline __attribute__((always_inline)) ht_vector vector_of(const char *fro
 
 /* ---- b lies along K: one dot product per column ---- */
 
-static inline __attribute__((always_inline)) real dot(const real *a, const char *b, ht_dtype dtype, int64_t n)
+/* `count` columns from b on, `step` bytes apart, share the loads of a. */
+static inline __attribute__((always_inline)) void dots(real *total, const real *a, const char *b, int64_t step,
+                                                       ht_dtype dtype, int count, int64_t n)
 {
     const int64_t bytes = bytes_of(dtype);
-    ht_vector sum[HT_LANE_VECTORS] = {{0}};
-    ht_lanes lanes;
+    ht_vector sum[TOGETHER][HT_LANE_VECTORS] = {{{0}}};
     int64_t i = 0;
     for (; i + HT_LANES <= n; i += HT_LANES) {
-        const char *from = b + i * bytes;
-        for (int at = 0; at < HT_LANES * bytes; at += 64) __builtin_prefetch(from + AHEAD + at);
-        for (int v = 0; v < HT_LANE_VECTORS; v++)
-            sum[v] += ht_vector_at(a + i, v) * vector_of(from + v * HT_VECTOR * bytes, dtype);
+#pragma GCC unroll 8
+        for (int c = 0; c < count; c++) {
+            const char *from = b + c * step + i * bytes;
+            for (int at = 0; at < HT_LANES * bytes; at += 64) __builtin_prefetch(from + AHEAD + at);
+#pragma GCC unroll 8
+            for (int v = 0; v < HT_LANE_VECTORS; v++)
+                sum[c][v] += ht_vector_at(a + i, v) * vector_of(from + v * HT_VECTOR * bytes, dtype);
+        }
     }
-    if (i < n) {
-        real rest_a[HT_LANES] = {0}, rest_b[HT_LANES] = {0};
-        memcpy(rest_a, a + i, (size_t)(n - i) * sizeof *a);
-        ht_load(rest_b, b, dtype, i, n - i);
-        for (int v = 0; v < HT_LANE_VECTORS; v++) sum[v] += ht_vector_at(rest_a, v) * ht_vector_at(rest_b, v);
+    for (int c = 0; c < count; c++) {
+        ht_lanes lanes;
+        real rest[HT_LANES] = {0};
+        memcpy(lanes.sum, sum[c], sizeof lanes.sum);
+        ht_load(rest, b + c * step, dtype, i, n - i);
+        for (int l = 0; l < n - i; l++) lanes.sum[l] = multiply_add(a[i + l], rest[l], lanes.sum[l]);
+        total[c] = ht_lanes_total(&lanes);
     }
-    memcpy(lanes.sum, sum, sizeof sum);
-    return ht_lanes_total(&lanes);
 }
 
-static inline __attribute__((always_inline)) void dots(const line *job, real *sum, int64_t first, int64_t columns,
-                                                       ht_dtype dtype)
+static inline __attribute__((always_inline)) void dots_typed(real *total, const real *a, const char *b, int64_t step,
+                                                             ht_dtype dtype, int64_t columns, int64_t n)
 {
-    const matrix *b = &job->p.b;
-    const int64_t bytes = bytes_of(dtype);
-    for (int64_t j = 0; j < columns; j++)
-        sum[j] = dot(job->a, (const char *)b->data + (first + j) * b->across * bytes, dtype, job->p.k);
+    int64_t j = 0;
+    for (; j + TOGETHER <= columns; j += TOGETHER) dots(total + j, a, b + j * step, step, dtype, TOGETHER, n);
+    for (; j < columns; j++) dots(total + j, a, b + j * step, step, dtype, 1, n);
 }
 
 static void dots_tile(void *arg, int64_t tile)
@@ -96,12 +103,14 @@ static void dots_tile(void *arg, int64_t tile)
     const line *job = arg;
     const product *p = &job->p;
     real sum[DOTS];
-    int64_t first = tile * DOTS, columns = ht_min_i64(DOTS, p->n - first);
+    int64_t first = tile * job->columns, columns = ht_min_i64(job->columns, p->n - first);
+    int64_t step = p->b.across * bytes_of(p->b.dtype);
+    const char *b = (const char *)p->b.data + first * step;
     switch (p->b.dtype) {
-    case HT_F32: dots(job, sum, first, columns, HT_F32); break;
-    case HT_BF16: dots(job, sum, first, columns, HT_BF16); break;
-    case HT_F16: dots(job, sum, first, columns, HT_F16); break;
-    default: dots(job, sum, first, columns, p->b.dtype); break;
+    case HT_F32: dots_typed(sum, job->a, b, step, HT_F32, columns, p->k); break;
+    case HT_BF16: dots_typed(sum, job->a, b, step, HT_BF16, columns, p->k); break;
+    case HT_F16: dots_typed(sum, job->a, b, step, HT_F16, columns, p->k); break;
+    default: dots_typed(sum, job->a, b, step, p->b.dtype, columns, p->k); break;
     }
     ht_save(p->y, p->dtype, first, sum, columns);
 }
@@ -191,7 +200,8 @@ static void matmul_line_run(const ht_launch *launch)
     ht_load_strided(a, p->a.data, p->a.dtype, 0, p->a.across, p->k);
     job.a = a;
     if (p->b.down == 1) {
-        ht_parallel(launch->pool, ht_tiles(p->n, DOTS), dots_tile, &job);
+        job.columns = ht_min_i64(DOTS, ht_tiles(p->n, TILES * TOGETHER) * TOGETHER);
+        ht_parallel(launch->pool, ht_tiles(p->n, job.columns), dots_tile, &job);
         return;
     }
     job.depth = ht_tiles(ht_tiles(p->k, block_count(p)), STREAMS) * STREAMS;
