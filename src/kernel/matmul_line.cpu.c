@@ -46,18 +46,18 @@ static inline int64_t bytes_of(ht_dtype dtype)
 static inline __attribute__((always_inline)) ht_vector vector_of(const char *from, ht_dtype dtype)
 {
     if (dtype == HT_F32) return __builtin_convertvector(*(const loose_floats *)from, ht_vector);
-    float line[HT_VECTOR];
+    float single[HT_VECTOR];
     floats x;
     if (dtype == HT_BF16) {
-        ht_bf16_line_to_f32(line, (const ht_bf16 *)from, HT_VECTOR);
+        ht_bf16_line_to_f32(single, (const ht_bf16 *)from, HT_VECTOR);
     } else if (dtype == HT_F16) {
-        ht_f16_line_to_f32(line, (const ht_f16 *)from, HT_VECTOR);
+        ht_f16_line_to_f32(single, (const ht_f16 *)from, HT_VECTOR);
     } else {
         ht_vector own;
         ht_load((real *)&own, from, dtype, 0, HT_VECTOR);
         return own;
     }
-    memcpy(&x, line, sizeof x);
+    memcpy(&x, single, sizeof x);
     return __builtin_convertvector(x, ht_vector);
 }
 
