@@ -125,6 +125,10 @@ static void parse__says_what_is_missing(void **state)
 static void parse__refuses_values_that_are_no_machine(void **state)
 {
     (void)state;
+    assert_refused("{\"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 1,\n\"features\": [\"amx_bf16\"]}",
+                   "node.json:2:13: avx2 has no features, only avx512 has");
+    assert_refused("{\"arch\": \"x86_64\",\n\"features\": [16]}",
+                   "node.json:2:14: a feature is an integer, not a string");
     assert_refused("{\"threads\": 0}", "node.json:1:13: threads must be an integer from 1 to 65536");
     assert_refused("{\"threads\": 1.5}", "node.json:1:13: threads must be an integer from 1 to 65536");
     assert_refused("{\"threads\": 1e30}", "node.json:1:13: threads must be an integer from 1 to 65536");
