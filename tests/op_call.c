@@ -50,7 +50,7 @@ int64_t op_call_elems_out(const op_call *call, size_t result)
 static const ht_kernel *choose(const op_case *c, const ht_call *call, ht_target *target)
 {
     ht_text why = {0};
-    *target = (ht_target){.isa = ht_cpu_isa(), .threads = 2};
+    *target = (ht_target){.isa = ht_cpu_isa(), .features = ht_cpu_features(), .threads = 2};
     const ht_kernel *kernel = ht_kernel_choose(op_tests_context(), call, target, &why);
     if (!kernel) op_case_fail(c, "no kernel: %s", why.data);
     ht_text_free(&why);

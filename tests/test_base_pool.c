@@ -301,6 +301,10 @@ static void cpu__isa_names_go_both_ways(void **state)
     assert_int_equal(ht_isa_from_name("sse9"), -1);
     assert_string_equal(ht_isa_name(HT_ISA_COUNT), "?");
     assert_in_range(ht_cpu_isa(), HT_ISA_PORTABLE, HT_ISA_COUNT - 1);
+    for (int f = 0; f < HT_FEATURE_COUNT; f++)
+        assert_int_equal(ht_feature_from_name(ht_feature_name((ht_feature)f)), f);
+    assert_int_equal(ht_feature_from_name("bf8"), -1);
+    assert_true(ht_cpu_features() == 0 || ht_cpu_isa() == HT_ISA_AVX512);
 #if defined(__x86_64__)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     assert_true((ht_cpu_isa() >= HT_ISA_AVX2) == avx2); /* no CPU has these and lacks F16C */

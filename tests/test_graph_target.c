@@ -47,6 +47,7 @@ static void assert_same(const ht_target *a, const ht_target *b)
     assert_string_equal(a->name, b->name);
     assert_string_equal(a->arch, b->arch);
     assert_int_equal(a->isa, b->isa);
+    assert_int_equal(a->features, b->features);
     assert_int_equal(a->threads, b->threads);
     assert_memory_equal(a->memory_bytes, b->memory_bytes, sizeof a->memory_bytes);
 }
@@ -79,6 +80,10 @@ static void print__reads_back(void **state)
     (void)state;
     ht_target target = {.name = "a \"quoted\" \\ name\n", .arch = "x86_64", .isa = HT_ISA_AVX512, .threads = 65536};
     assert_reads_back(&target);
+    target.features = 1u << HT_FEATURE_AMX_BF16;
+    assert_reads_back(&target);
+    target.features = (1u << HT_FEATURE_COUNT) - 1;
+    assert_reads_back(&target);
     target.memory_bytes[HT_SPACE_HOST] = INT64_MAX;
     target.memory_bytes[HT_SPACE_DISK] = 1;
     assert_reads_back(&target);
@@ -104,6 +109,8 @@ static void parse__names_file_line_and_nearest_key(void **state)
                    "node.json:2:13: a target has no key \"thread\"; did you mean \"threads\"?");
     assert_refused("{\"arch\": \"x86_64\",\n\"memory\": {\"hots\": 4}}",
                    "node.json:2:20: there is no memory \"hots\"; did you mean \"host\"?");
+    assert_refused("{\"arch\": \"x86_64\",\n\"features\": [\"amx_bf8\"]}",
+                   "node.json:2:14: there is no feature \"amx_bf8\"; did you mean \"amx_bf16\"?");
     assert_refused("{\"something_else\": 1}", "node.json:1:20: a target has no key \"something_else\"");
 }
 
@@ -118,6 +125,10 @@ static void parse__says_what_is_missing(void **state)
 static void parse__refuses_values_that_are_no_machine(void **state)
 {
     (void)state;
+    assert_refused("{\"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 1,\n\"features\": [\"amx_bf16\"]}",
+                   "node.json:2:13: avx2 has no features, only avx512 has");
+    assert_refused("{\"arch\": \"x86_64\",\n\"features\": [16]}",
+                   "node.json:2:14: a feature is an integer, not a string");
     assert_refused("{\"threads\": 0}", "node.json:1:13: threads must be an integer from 1 to 65536");
     assert_refused("{\"threads\": 1.5}", "node.json:1:13: threads must be an integer from 1 to 65536");
     assert_refused("{\"threads\": 1e30}", "node.json:1:13: threads must be an integer from 1 to 65536");

@@ -1,6 +1,7 @@
 /* Matmul where samples do not reach: number types of gradients, how a shared weight is differentiated, refusals. */
 #include "op_call.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static size_t count_nodes(const ht_graph *g, const char *op)
@@ -51,6 +52,55 @@ static void half_operands__accumulate_in_f32(void **state)
     op_call_close(&c);
 }
 
+/* Odd K, K beyond a block, ends of tiles and slivers, every order of memory: whatever row takes bf16 pairs. */
+static void half_operands__of_any_shape_match_the_reference(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "(bf16[35,301], bf16[301,37]) -> f32[35,37]",
+        "(bf16[301,35], bf16[301,70]) -> f32[35,70] ta=1",
+        "(bf16[35,333], bf16[49,333]) -> f32[35,49] tb=1",
+        "(bf16[1029,33], bf16[47,1029]) -> f32[33,47] ta=1 tb=1",
+        "(bf16[9,2051], bf16[2051,33])",
+        "(bf16[2,131,65], bf16[2,65,290])",
+        "(bf16[2,40,163], bf16[2,48,163]) tb=1",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        op_call c;
+        op_call_open(&c, "matmul", "%s", lines[i]);
+        int64_t n = op_call_elems_out(&c, 0);
+        double *expected = malloc((size_t)n * sizeof *expected);
+        assert_non_null(expected);
+        op_call_reference(&c);
+        memcpy(expected, c.a.out[0], (size_t)n * sizeof *expected);
+        op_call_kernel(&c);
+        op_call_near(lines[i], c.a.out[0], expected, n, c.c.call->out[0]->dtype == HT_F32 ? 1e-4 : 1e-2);
+        op_call_close(&c);
+        free(expected);
+    }
+}
+
+static const char *chosen(const op_call *c, unsigned features)
+{
+    ht_target target = {.isa = HT_ISA_AVX512, .features = features, .threads = 1};
+    const ht_kernel *kernel = ht_kernel_choose(op_tests_context(), c->c.call, &target, NULL);
+    return kernel ? kernel->name : "none";
+}
+
+static void half_operands__take_the_best_instructions_of_the_target(void **state)
+{
+    (void)state;
+    op_call c;
+    op_call_open(&c, "matmul", "(bf16[64,64], bf16[64,64])");
+    if (strcmp(chosen(&c, 0), "matmul_gemm.f32.avx512") != 0) skip(); /* built for another processor */
+    assert_string_equal(chosen(&c, 1u << HT_FEATURE_AVX512_BF16), "matmul_pairs.bf16.avx512");
+    assert_string_equal(chosen(&c, 1u << HT_FEATURE_AVX512_BF16 | 1u << HT_FEATURE_AMX_BF16), "matmul_pairs.bf16.amx");
+    op_call_close(&c);
+    op_call_open(&c, "matmul", "(f16[64,64], bf16[64,64])");
+    assert_string_equal(chosen(&c, ~0u), "matmul_gemm.f32.avx512");
+    op_call_close(&c);
+}
+
 /* Batches that share b become rows of one product; here they may not, for the rows of a lie the other way. */
 static void batches__join_only_where_memory_allows(void **state)
 {
@@ -87,6 +137,8 @@ int main(void)
         cmocka_unit_test(gradient__of_a_shared_weight_is_one_product),
         cmocka_unit_test(gradient__has_the_number_type_of_its_input),
         cmocka_unit_test(half_operands__accumulate_in_f32),
+        cmocka_unit_test(half_operands__of_any_shape_match_the_reference),
+        cmocka_unit_test(half_operands__take_the_best_instructions_of_the_target),
         cmocka_unit_test(batches__join_only_where_memory_allows),
         cmocka_unit_test(shape_rules__refuse_hostile_calls),
     };

@@ -443,7 +443,7 @@ static void check_case(op_case *c, bool special, bool layouts)
     unsigned ran = 0;
     for (size_t i = 0; i < ctx->kernel_count; i++) {
         const ht_kernel *k = ctx->kernels[i];
-        ht_target target = {.name = "test", .isa = k->isa, .threads = 1};
+        ht_target target = {.name = "test", .isa = k->isa, .features = ht_cpu_features(), .threads = 1};
         if (strcmp(k->op, c->op->name) != 0 || k->isa > ht_cpu_isa()) continue;
         if (k->can && k->can(c->call, &target)) continue;
         ran |= 1u << k->isa;

@@ -105,6 +105,7 @@ static ht_plan *plan_for(const torch_case *k, ht_isa isa)
     ht_plan *plan;
     ht_target_here(op_tests_context(), &target);
     target.isa = isa;
+    if (isa != HT_ISA_AVX512) target.features = 0;
     ht_target_print(&text, &target);
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.target = text.data;

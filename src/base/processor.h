@@ -12,6 +12,20 @@ const char *ht_isa_name(ht_isa isa);
 /* -1 for a name that is none. */
 int ht_isa_from_name(const char *name);
 
+/* Instructions that some processors of the best ISA have and others lack; a set is an unsigned of bits 1 << feature. */
+typedef enum ht_feature {
+    HT_FEATURE_AVX512_BF16, /* dot products of bf16 pairs */
+    HT_FEATURE_AMX_BF16,    /* the same on tiles */
+    HT_FEATURE_COUNT
+} ht_feature;
+
+/* Those that this machine runs. The operating system is asked to let it use AMX, since it hands out the
+ * room for tiles on request only; without its leave the machine has no AMX. */
+unsigned ht_cpu_features(void);
+const char *ht_feature_name(ht_feature feature);
+/* -1 for a name that is none. */
+int ht_feature_from_name(const char *name);
+
 /* The number of threads that this process should use: OMP_NUM_THREADS when set to a positive number (the first of a
  * list), else the cores of the CPU set it is bound to (hwloc where the build has it), no more than the cgroup's quota
  * rounded up; at least 1. `why` receives a word for the log: "OMP_NUM_THREADS", "binding", "cgroup". */

@@ -11,6 +11,7 @@ void ht_target_here(ht_context *ctx, ht_target *out)
 {
     struct utsname machine;
     *out = (ht_target){.isa = (ht_isa)ctx->isa, .threads = ctx->pool ? ht_pool_threads(ctx->pool) : 1};
+    if (out->isa == HT_ISA_AVX512) out->features = ht_cpu_features();
     snprintf(out->name, sizeof out->name, "cpu");
     snprintf(out->arch, sizeof out->arch, "%.15s", uname(&machine) == 0 ? machine.machine : "unknown");
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -75,15 +76,6 @@ static ht_status read_isa(const reader *r, const ht_json *value)
     return HT_OK;
 }
 
-static ht_status read_threads(const reader *r, const ht_json *value)
-{
-    int64_t threads;
-    if (!ht_json_as_int(value, &threads) || threads < 1 || threads > MAX_THREADS)
-        return ht_json_fail(r->ctx, r->name, value, "threads must be an integer from 1 to %d", MAX_THREADS);
-    r->target->threads = (int)threads;
-    return HT_OK;
-}
-
 /* ": did you mean 'x'?" for the nearest of the names, or "" when none is near. */
 typedef struct hint {
     char text[96];
@@ -100,6 +92,35 @@ static hint hint_for(const char *word, size_t count, const char *(*name_of)(size
         snprintf(h.text, sizeof h.text, "; did you mean \"%s\"?", name_of(i));
     }
     return h;
+}
+
+static const char *feature_name_at(size_t i)
+{
+    return ht_feature_name((ht_feature)i);
+}
+
+static ht_status read_features(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_ARRAY));
+    for (const ht_json *item = value->child; item; item = item->next) {
+        if (item->kind != HT_JSON_STRING)
+            return ht_json_fail(r->ctx, r->name, item, "a feature is %s, not a string", ht_json_kind_name(item->kind));
+        int feature = strlen(item->text) == item->length ? ht_feature_from_name(item->text) : -1;
+        if (feature < 0)
+            return ht_json_fail(r->ctx, r->name, item, "there is no feature \"%s\"%s", item->text,
+                                hint_for(item->text, HT_FEATURE_COUNT, feature_name_at).text);
+        r->target->features |= 1u << feature;
+    }
+    return HT_OK;
+}
+
+static ht_status read_threads(const reader *r, const ht_json *value)
+{
+    int64_t threads;
+    if (!ht_json_as_int(value, &threads) || threads < 1 || threads > MAX_THREADS)
+        return ht_json_fail(r->ctx, r->name, value, "threads must be an integer from 1 to %d", MAX_THREADS);
+    r->target->threads = (int)threads;
+    return HT_OK;
 }
 
 static const char *space_name_at(size_t i)
@@ -125,7 +146,7 @@ static ht_status read_memory(const reader *r, const ht_json *value)
 
 static const target_key keys[] = {
     {"name", false, read_name},      {"arch", true, read_arch},      {"isa", true, read_isa},
-    {"threads", true, read_threads}, {"memory", false, read_memory},
+    {"threads", true, read_threads}, {"memory", false, read_memory}, {"features", false, read_features},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
@@ -153,6 +174,9 @@ static ht_status read_target(const reader *r, const ht_json *root)
             return ht_json_fail(r->ctx, r->name, root, "\"%s\" is missing", keys[i].name);
     if (r->target->isa != HT_ISA_PORTABLE && strcmp(r->target->arch, "x86_64") != 0)
         return ht_json_fail(r->ctx, r->name, ht_json_get(root, "isa"), "%s has no %s", r->target->arch,
+                            ht_isa_name(r->target->isa));
+    if (r->target->features && r->target->isa != HT_ISA_AVX512)
+        return ht_json_fail(r->ctx, r->name, ht_json_get(root, "features"), "%s has no features, only avx512 has",
                             ht_isa_name(r->target->isa));
     return HT_OK;
 }
@@ -185,14 +209,27 @@ static void print_string(ht_text *text, const char *string)
     ht_text_add(text, "\"");
 }
 
+static void print_features(ht_text *text, const ht_target *target)
+{
+    if (!target->features) return;
+    const char *before = ",\n  \"features\": [";
+    for (int feature = 0; feature < HT_FEATURE_COUNT; feature++) {
+        if (!ht_target_has(target, (ht_feature)feature)) continue;
+        ht_text_add(text, "%s\"%s\"", before, ht_feature_name((ht_feature)feature));
+        before = ", ";
+    }
+    ht_text_add(text, "]");
+}
+
 void ht_target_print(ht_text *text, const ht_target *target)
 {
     ht_text_add(text, "{\n  \"name\": ");
     print_string(text, target->name);
     ht_text_add(text, ",\n  \"arch\": ");
     print_string(text, target->arch);
-    ht_text_add(text, ",\n  \"isa\": \"%s\",\n  \"threads\": %d,\n  \"memory\": {", ht_isa_name(target->isa),
-                target->threads);
+    ht_text_add(text, ",\n  \"isa\": \"%s\"", ht_isa_name(target->isa));
+    print_features(text, target);
+    ht_text_add(text, ",\n  \"threads\": %d,\n  \"memory\": {", target->threads);
     const char *comma = "";
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         if (target->memory_bytes[space] == 0) continue;

@@ -13,8 +13,11 @@
 #define HT_BUILDS(row, name)                                                                                           \
     row(name, f32_avx512) row(name, f64_avx512) row(name, f32_avx2) row(name, f64_avx2) row(name, f32_portable)        \
         row(name, f64_portable)
+/* Rows of *.x86.c files, which need more than an ISA. They stand before the others of their op. */
+#define HT_X86_ROWS(row) row(matmul_amx) row(matmul_avx512_bf16)
 #else
 #define HT_BUILDS(row, name) row(name, f32_portable) row(name, f64_portable)
+#define HT_X86_ROWS(row)
 #endif
 
 #define DECLARE(name, build) extern const ht_kernel name##_row_##build;
@@ -27,6 +30,7 @@
 
 #define HT_CPU_ROW(name)      HT_BUILDS(DECLARE, name)
 #define HT_PORTABLE_ROW(name) extern const ht_kernel ht_kernel_##name;
+HT_X86_ROWS(HT_PORTABLE_ROW)
 #include "kernel/kernels.def"
 #include "kernel/portable.def"
 #undef HT_CPU_ROW
@@ -35,7 +39,7 @@ HT_BUILDS(DECLARE_ARRAY, ht_pointwise)
 
 #define HT_CPU_ROW(name)      HT_BUILDS(LIST, name)
 #define HT_PORTABLE_ROW(name) &ht_kernel_##name,
-static const ht_kernel *const rows[] = {
+static const ht_kernel *const rows[] = {HT_X86_ROWS(HT_PORTABLE_ROW)
 #include "kernel/kernels.def"
 #include "kernel/portable.def"
 };
