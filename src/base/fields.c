@@ -110,15 +110,20 @@ static size_t sibling(walk *w, const char *pattern, const char **name)
     return strcspn(pattern, ".");
 }
 
-/* Another place in the block that has a key of this name: the usual reason for "unknown" is the wrong level. */
-static const char *elsewhere(const walk *w, const char *name)
+/* Another place in the block that has a key or an object of this name: the usual reason for "unknown" is the wrong level.
+ * Returns the length of that place's name, 0 when there is none. */
+static size_t elsewhere(const walk *w, const char *name, const char **place)
 {
+    size_t name_length = strlen(name);
     for (size_t i = 0; i < w->fields->count; i++) {
-        const char *row = w->fields->list[i].key->name;
-        const char *last = strrchr(row, '.');
-        if (last != NULL && strcmp(last + 1, name) == 0) return row;
+        *place = w->fields->list[i].key->name;
+        for (const char *part = *place; *part != '\0'; part += *part == '.') {
+            size_t length = strcspn(part, ".");
+            if (length == name_length && memcmp(part, name, length) == 0) return (size_t)(part - *place) + length;
+            part += length;
+        }
     }
-    return NULL;
+    return 0;
 }
 
 static void refuse_key(walk *w, const ht_json *value)
@@ -146,10 +151,11 @@ static void refuse_key(walk *w, const ht_json *value)
     ht_origin origin = origin_at(w, value);
     ht_text path = {0};
     print_path(&path, w);
-    const char *other = best[0] == '\0' || least > 1 ? elsewhere(w, name) : NULL;
-    if (other != NULL)
-        ht_problems_error(w->problems, &origin, "%s: unknown key; it belongs to %s%s%s", text_or_empty(&path),
-                          w->fields->block, w->fields->block[0] != '\0' ? "." : "", other);
+    const char *other;
+    size_t other_length = best[0] == '\0' || least > 1 ? elsewhere(w, name, &other) : 0;
+    if (other_length > 0)
+        ht_problems_error(w->problems, &origin, "%s: unknown key; it belongs to %s%s%.*s", text_or_empty(&path),
+                          w->fields->block, w->fields->block[0] != '\0' ? "." : "", (int)other_length, other);
     else if (best[0] != '\0')
         ht_problems_error(w->problems, &origin, "%s: unknown key; did you mean \"%s\"?", text_or_empty(&path), best);
     else
@@ -240,6 +246,12 @@ static void take_value(walk *w, size_t row, const ht_json *value)
     w->out_of_memory |= !is_auto && field->value == NULL;
 }
 
+/* People write comments as members where their JSON has no others. */
+static bool is_comment(const char *name)
+{
+    return strncmp(name, "_comment", 8) == 0 || strncmp(name, "//", 2) == 0;
+}
+
 static void take(walk *w, const ht_json *value);
 
 static void take_members(walk *w, const ht_json *value)
@@ -248,6 +260,7 @@ static void take_members(walk *w, const ht_json *value)
     size_t i = 0;
     if (w->depth == MOST_DEPTH) return;
     for (const ht_json *member = value->child; member != NULL && !w->out_of_memory; member = member->next) {
+        if (value->kind == HT_JSON_OBJECT && is_comment(member->key)) continue;
         snprintf(index, sizeof index, "[%zu]", i++);
         w->names[w->depth++] = value->kind == HT_JSON_OBJECT ? member->key : index;
         take(w, member);
