@@ -10,7 +10,8 @@ static const char usage[] =
     "usage: halftone check FILE [--set KEY=VALUE]... [--deepspeed FILE] [--ranks N] [--all] [--json]\n"
     "       halftone check --keys\n"
     "\n"
-    "Reads a job file, or DeepSpeed's config alone, and prints every value and where it came from: file and line, the\n"
+    "Reads a job file, or DeepSpeed's config alone (- is standard input), and prints every value and where it came "
+    "from: file and line, the\n"
     "command line, default, or derived from others. All errors are printed, not only the first; then the exit status "
     "is "
     "2.\n"
@@ -84,7 +85,16 @@ static int check(ht_context *ctx, const check_job *job)
 {
     ht_config *config;
     ht_text text = {0};
-    ht_status status = ht_config_read(&config, ctx, &job->request);
+    ht_config_request request = job->request;
+    char *input = NULL;
+    if (strcmp(request.path, "-") == 0) {
+        if (ht_read_file(ctx, &input, &request.length, "/dev/stdin") != HT_OK)
+            return cli_fail(CLI_FAILED, "%s", ht_context_message(ctx));
+        request.text = input;
+        request.path = "standard input";
+    }
+    ht_status status = ht_config_read(&config, ctx, &request);
+    free(input);
     if (config == NULL) return cli_fail(CLI_FAILED, "%s", ht_context_message(ctx));
     if (job->json)
         ht_config_print_json(&text, config);

@@ -53,7 +53,7 @@ static void print_block(ht_text *text, const ht_config *c, block_id block, bool 
         const ht_field *field = ht_fields_at(fields, i);
         bool shown = is_shown(c, block, field, all);
         int length = (int)strlen(field->name);
-        hidden += !shown && ht_standing_of(field->key) != HT_STANDING_OTHER;
+        hidden += !shown && field->key->help != NULL && ht_standing_of(field->key) != HT_STANDING_OTHER;
         if (shown && length > width && length <= 48) width = length;
     }
     ht_text_add(text, "%s\n", ht_block_names[block]);

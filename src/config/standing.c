@@ -58,7 +58,7 @@ static void report_later(ht_config *c, block_id block, const ht_field *field, co
     if (field->origin.source == HT_SOURCE_DERIVED || ht_field_is_default_value(field)) return;
     bool engine = block == BLOCK_ENGINE;
     const char *reason = engine ? reason_of(field) : field->key->help;
-    if (engine && *last == reason) return;
+    if (engine && *last != NULL && strcmp(*last, reason) == 0) return;
     *last = reason;
     ht_text path = {0};
     const char *prefix = engine ? c->engine_block : ht_block_names[block];
