@@ -113,7 +113,11 @@ static void job__is_enough_alone(void **state)
     assert_string_equal(r->optimizer, "adamw");
     assert_string_equal(r->schedule, "cosine");
     assert_string_equal(r->precision, "fp32");
-    assert_true(r->lr == 1e-3 && r->lr_min == 1e-4 && r->warmup == 100 && r->clip == 0 && r->beta2 == 0.999);
+    assert_true(r->lr == 1e-3 && r->clip == 0 && r->beta2 == 0.999);
+    assert_true(ht_config_schedule_number(config, "warmup_steps", 1000) == 100);
+    assert_true(ht_config_schedule_number(config, "decay_steps", 1000) == 1000);
+    assert_true(ht_config_schedule_number(config, "min_lr", 1000) == 1e-4);
+    assert_true(isnan(ht_config_schedule_number(config, "cycle_min_lr", 1000)));
     assert_false(ht_config_has_engine(config));
     assert_int_equal(ht_config_problems(config)->count, 0);
     assert_string_equal(ht_config_type(config, "model"), "mlp");
@@ -122,6 +126,37 @@ static void job__is_enough_alone(void **state)
     is("model", "sizes", "[100] | default");
     is("data", "tokenizer", "\"byte\" | default");
     is("data", "train", "\"a\" | job.json:1");
+}
+
+static void job__schedules_are_told_as_numbers(void **state)
+{
+    (void)state;
+    reads(JOB(", \"train\": {\"epochs\": 3, \"schedule\": \"linear\", \"lr\": 0.5, \"lr_min\": 0.1}"));
+    assert_int_equal(ht_config_recipe(config)->steps, 0);
+    assert_int_equal(ht_config_recipe(config)->epochs, 3);
+    assert_string_equal(ht_config_recipe(config)->schedule, "WarmupDecayLR");
+    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 70) == 7);
+    assert_true(ht_config_schedule_number(config, "warmup_linear", 70) == 1);
+    assert_true(ht_config_schedule_number(config, "warmup_min_lr", 70) == 0.1);
+    assert_true(ht_config_schedule_number(config, "warmup_max_lr", 70) == 0.5);
+    reads(JOB(", \"train\": {\"schedule\": \"constant\"}"));
+    assert_string_equal(ht_config_recipe(config)->schedule, "constant");
+    reads(JOB(", \"train\": {\"schedule\": \"constant\", \"warmup\": 9}"));
+    assert_string_equal(ht_config_recipe(config)->schedule, "WarmupLR");
+    assert_true(ht_config_schedule_number(config, "warmup_min_lr", 1000) == 0);
+    reads(JOB(", \"engine\": {\"scheduler\": {\"type\": \"onecycle\", \"params\": {\"cycle_min_lr\": [0.1],"
+              "\"cycle_max_lr\": 1, \"cycle_momentum\": false}}}"));
+    assert_string_equal(ht_config_recipe(config)->schedule, "OneCycle");
+    assert_true(ht_config_schedule_number(config, "cycle_min_lr", 10) == 0.1);
+    assert_true(ht_config_schedule_number(config, "cycle_max_lr", 10) == 1);
+    assert_true(ht_config_schedule_number(config, "cycle_momentum", 10) == 0);
+    assert_true(isnan(ht_config_schedule_number(config, "cycle_second_step_size", 10)));
+    reads(JOB(", \"train\": {\"epochs\": 3}, \"engine\": {\"scheduler\": {\"type\": \"WarmupCosineLR\"}}"));
+    assert_true(ht_config_schedule_number(config, "total_num_steps", 33) == 33);
+    assert_true(ht_config_schedule_number(config, "warmup_linear", 33) == 0);
+    refused(
+        "{\"train_batch_size\": 1, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": [1, 2]}}}",
+        "job.json:1: scheduler.params.warmup_max_lr: expected one number, for the one group of parameters, found 2");
 }
 
 static void job__comments_commas_and_numbers_as_people_write_them(void **state)
@@ -502,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(job__is_enough_alone),
+        TEST(job__schedules_are_told_as_numbers),
         TEST(job__comments_commas_and_numbers_as_people_write_them),
         TEST(job__keys_belong_to_the_chosen_type),
         TEST(job__a_block_without_registered_keys_is_taken_as_it_stands),

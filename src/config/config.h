@@ -58,7 +58,10 @@ typedef struct ht_recipe {
     const char *precision; /* "fp32", "bf16", "fp16", "fp64" */
     double clip;           /* 0: off */
 
-    const char *optimizer; /* "sgd", "adam" (L2), "adamw", "adagrad", "lamb", "lion", "muon" */
+    const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
+    double label_smoothing;
+
+    const char *optimizer; /* "sgd", "adam" (L2), "adamw", "adamw_hf", "adagrad", "lamb", "lion" */
     double lr, beta1, beta2, eps, weight_decay, momentum, dampening;
     bool nesterov;
     bool decay_all;                       /* biases and norms too */
@@ -66,14 +69,16 @@ typedef struct ht_recipe {
     double min_coeff, max_coeff;          /* lamb */
     bool eps_inside_sqrt;                 /* lamb */
 
-    /* "constant", "linear", "cosine" (rise (k+1)/(warmup+1), then to lr_min at the end), or DeepSpeed's "WarmupLR",
-     * "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest", whose numbers are in the engine block. */
+    /* "constant", or a schedule by the name that DeepSpeed has for it: "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
+     * "OneCycle", "LRRangeTest"; or "cosine". Its numbers: ht_config_schedule_number. */
     const char *schedule;
-    int64_t warmup; /* -1: a tenth of the steps, 100 at most, once the epochs' steps are known */
-    double lr_min;
 } ht_recipe;
 
 const ht_recipe *ht_config_recipe(const ht_config *config);
+/* A number of the recipe's schedule by its name in DeepSpeed's config ("warmup_num_steps"); true and false as 1 and 0,
+ * "warmup_linear" for warmup_type; of "cosine": "warmup_steps", "decay_steps", "min_lr". `steps` is how many updates the
+ * whole run makes. NAN when nothing is said. */
+double ht_config_schedule_number(const ht_config *config, const char *name, int64_t steps);
 
 /* ---- for people and programs ---- */
 

@@ -39,7 +39,7 @@ ht_status ht_engine_other_names(ht_config *c);
 /* {"a": {"b": value}} for "a.b"; NULL without memory. */
 const ht_json *ht_nested(ht_arena *arena, const char *path, const ht_json *value);
 
-/* rules.c: train block and engine config fill each other; what does not fit together is an error. */
+/* settle.c: train block and engine config fill each other; what does not fit together is an error. */
 ht_status ht_config_rules(ht_config *c);
 ht_status ht_batch_rules(ht_config *c);
 ht_status ht_schedule_rules(ht_config *c);

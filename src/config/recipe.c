@@ -1,5 +1,7 @@
 #include "config/inside.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int64_t int_or(const ht_fields *fields, const char *name, int64_t otherwise)
@@ -40,6 +42,65 @@ static void fill_optimizer(ht_recipe *r, const ht_fields *train, const ht_fields
     r->eps_inside_sqrt = bool_or(engine, "optimizer.params.eps_inside_sqrt", false);
 }
 
+/* ---- the schedule ---- */
+
+static const char *schedule_name(const ht_fields *train, const ht_fields *engine)
+{
+    const char *ours = ht_field_text(train, "schedule");
+    if (strcmp(ours, "engine") == 0) return ht_field_text(engine, "scheduler.type");
+    if (strcmp(ours, "linear") == 0) return "WarmupDecayLR";
+    if (strcmp(ours, "constant") == 0) return int_or(train, "warmup", 0) > 0 ? "WarmupLR" : "constant";
+    return ours;
+}
+
+static double number_of(const ht_fields *fields, const char *name)
+{
+    const ht_field *field = ht_fields_find(fields, name);
+    if (field == NULL || field->value->kind == HT_JSON_NULL) return NAN;
+    if (field->value->kind == HT_JSON_BOOL) return field->value->boolean;
+    return ht_field_count(fields, name) > 0 ? ht_field_number_at(fields, name, 0) : NAN;
+}
+
+static double engine_number(const ht_fields *engine, const char *name, int64_t steps)
+{
+    char whole[80];
+    if (strcmp(name, "warmup_linear") == 0) {
+        const ht_field *type = ht_fields_find(engine, "scheduler.params.warmup_type");
+        return type != NULL ? strcmp(type->value->text, "linear") == 0 : NAN;
+    }
+    snprintf(whole, sizeof whole, "scheduler.params.%s", name);
+    double number = number_of(engine, whole);
+    return isnan(number) && strcmp(name, "total_num_steps") == 0 ? (double)steps : number;
+}
+
+double ht_config_schedule_number(const ht_config *config, const char *name, int64_t steps)
+{
+    const ht_fields *train = config->blocks[BLOCK_TRAIN];
+    const char *ours = ht_field_text(train, "schedule");
+    if (strcmp(ours, "engine") == 0) return engine_number(config->blocks[BLOCK_ENGINE], name, steps);
+    double lr_min = strcmp(ours, "constant") == 0 ? 0 : number_of(train, "lr_min");
+    double warmup = number_of(train, "warmup");
+    if (isnan(warmup)) warmup = (double)(steps / 10 < 100 ? steps / 10 : 100);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"warmup_steps", warmup},
+        {"decay_steps", (double)steps},
+        {"min_lr", lr_min},
+        {"warmup_num_steps", warmup},
+        {"warmup_linear", 1},
+        {"warmup_min_lr", lr_min},
+        {"warmup_max_lr", config->recipe.lr},
+        {"total_num_steps", (double)steps},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (strcmp(numbers[i].name, name) == 0) return numbers[i].value;
+    return NAN;
+}
+
+/* ---- the whole ---- */
+
 void ht_recipe_fill(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
@@ -60,8 +121,7 @@ void ht_recipe_fill(ht_config *c)
     r->precision = ht_field_text(train, "precision");
     r->clip = ht_field_number(train, "clip");
     fill_optimizer(r, train, engine);
-    r->schedule = ht_field_text(train, "schedule");
-    if (strcmp(r->schedule, "engine") == 0) r->schedule = ht_field_text(engine, "scheduler.type");
-    r->warmup = int_or(train, "warmup", -1);
-    r->lr_min = number_or(train, "lr_min", 0);
+    r->task = ht_field_text(train, "task");
+    r->label_smoothing = ht_field_number(train, "label_smoothing");
+    r->schedule = schedule_name(train, engine);
 }

@@ -53,6 +53,23 @@ static void must_be_given(ht_config *c, const char *name)
                       ht_field_text(engine, "scheduler.type"));
 }
 
+/* DeepSpeed takes a number per group of parameters. */
+static void check_groups(ht_config *c)
+{
+    static const char *const names[] = {"warmup_min_lr", "warmup_max_lr", "cycle_min_lr",        "cycle_max_lr",
+                                        "cycle_min_mom", "cycle_max_mom", "lr_range_test_min_lr"};
+    const ht_fields *engine = c->blocks[BLOCK_ENGINE];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "scheduler.params.%s", names[i]);
+        const ht_field *field = ht_fields_find(engine, name);
+        if (field == NULL || field->value->kind != HT_JSON_ARRAY || field->value->count == 1) continue;
+        ht_problems_error(&c->problems, &field->origin,
+                          "%s: expected one number, for the one group of parameters, found %zu", name,
+                          field->value->count);
+    }
+}
+
 /* "auto" for the rate after the warm-up, or none for WarmupLR: the optimiser's. */
 static ht_status fill_rate(ht_config *c)
 {
@@ -78,6 +95,7 @@ static ht_status settle_engine_schedule(ht_config *c)
         ht_text_free(&place);
         return HT_OK;
     }
+    check_groups(c);
     must_be_given(c, "scheduler.params.cycle_min_lr");
     must_be_given(c, "scheduler.params.cycle_max_lr");
     HT_TRY(fill_rate(c));

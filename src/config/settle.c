@@ -184,8 +184,9 @@ static ht_status fill_optimizer(ht_config *c)
     const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
     for (size_t i = 0; i < ht_engine_type_count(); i++) {
         ht_engine_type type = ht_engine_type_at(i);
-        bool fits = type.ours != NULL && strcasecmp(type.type, t->value->text) == 0;
-        if (strcmp(type.block, "optimizer") != 0 || !fits) continue;
+        bool ours = type.ours != NULL && strcmp(type.ours, t->value->text) == 0;
+        bool named = strcasecmp(type.type, t->value->text) == 0; /* Adam is adamw, but not by name */
+        if (strcmp(type.block, "optimizer") != 0 || !ours || !named) continue;
         char json[64];
         snprintf(json, sizeof json, "\"%s\"", type.type);
         return ht_derive(c, BLOCK_ENGINE, "optimizer.type", json, "left out; train.optimizer");
