@@ -246,12 +246,6 @@ static void take_value(walk *w, size_t row, const ht_json *value)
     w->out_of_memory |= !is_auto && field->value == NULL;
 }
 
-/* People write comments as members where their JSON has no others. */
-static bool is_comment(const char *name)
-{
-    return strncmp(name, "_comment", 8) == 0 || strncmp(name, "//", 2) == 0;
-}
-
 static void take(walk *w, const ht_json *value);
 
 static void take_members(walk *w, const ht_json *value)
@@ -260,7 +254,7 @@ static void take_members(walk *w, const ht_json *value)
     size_t i = 0;
     if (w->depth == MOST_DEPTH) return;
     for (const ht_json *member = value->child; member != NULL && !w->out_of_memory; member = member->next) {
-        if (value->kind == HT_JSON_OBJECT && is_comment(member->key)) continue;
+        if (value->kind == HT_JSON_OBJECT && ht_key_is_comment(member->key)) continue;
         snprintf(index, sizeof index, "[%zu]", i++);
         w->names[w->depth++] = value->kind == HT_JSON_OBJECT ? member->key : index;
         take(w, member);

@@ -132,6 +132,11 @@ bool ht_key_fits(const ht_key *key, const ht_json *value)
     }
 }
 
+bool ht_key_is_comment(const char *name)
+{
+    return strncmp(name, "_comment", 8) == 0 || strncmp(name, "//", 2) == 0;
+}
+
 /* ---- "did you mean" ---- */
 
 const char *ht_key_nearest(const ht_key *keys, const char *name)

@@ -120,6 +120,8 @@ ht_status ht_fields_set(ht_fields *fields, const char *name, const char *json, c
 /* Defaults for the rest; what must be given and was not is an error. */
 ht_status ht_fields_finish(ht_fields *fields, ht_problems *problems);
 
+/* A member that people write for want of comments: "_comment", "//". It is skipped. */
+bool ht_key_is_comment(const char *name);
 /* The name in the table that is the fewest edits away, NULL when all are far. */
 const char *ht_key_nearest(const ht_key *keys, const char *name);
 /* "an integer from 1 to 64", "one of sgd, adam": what a row wants, for messages and docs. */

@@ -134,17 +134,24 @@ static ht_status add_set(ht_config *c, const char *set)
 
 /* ---- which file is what ---- */
 
+/* A name that stands at the top of DeepSpeed's config. */
+static bool is_engine_name(const char *name)
+{
+    size_t length = strlen(name);
+    for (const ht_key *key = ht_engine_keys; key->name != NULL; key++)
+        if (strncmp(key->name, name, length) == 0 && (key->name[length] == '.' || key->name[length] == '\0'))
+            return true;
+    return strcmp(name, "bfloat16") == 0;
+}
+
 /* DeepSpeed's config alone: one of its names stands at the top, and none of ours. */
 static bool looks_like_engine(const ht_json *root)
 {
     bool engine = false;
     if (root->kind != HT_JSON_OBJECT) return false;
     for (const ht_json *member = root->child; member != NULL; member = member->next) {
-        size_t length = strlen(member->key);
-        if (is_block_name(member->key, length)) return false;
-        for (const ht_key *key = ht_engine_keys; key->name != NULL && !engine; key++)
-            engine = strncmp(key->name, member->key, length) == 0 && strchr(".", key->name[length]) != NULL;
-        engine |= strcmp(member->key, "bfloat16") == 0;
+        if (is_block_name(member->key, strlen(member->key))) return false;
+        engine |= is_engine_name(member->key);
     }
     return engine;
 }
@@ -314,15 +321,10 @@ static void check_top(ht_config *c)
         return;
     }
     for (const ht_json *member = root->child; member != NULL; member = member->next) {
-        bool comment = strncmp(member->key, "_comment", 8) == 0 || strncmp(member->key, "//", 2) == 0;
-        if (comment || is_block_name(member->key, strlen(member->key))) continue;
+        if (ht_key_is_comment(member->key) || is_block_name(member->key, strlen(member->key))) continue;
         const char *near = ht_problems_full(&c->problems) ? NULL : ht_key_nearest(tops, member->key);
         where.line = member->line;
-        bool engine = false;
-        size_t length = strlen(member->key);
-        for (const ht_key *key = ht_engine_keys; key->name != NULL && !engine; key++)
-            engine = strncmp(key->name, member->key, length) == 0 && strchr(".", key->name[length]) != NULL;
-        if (engine)
+        if (is_engine_name(member->key))
             ht_problems_error(&c->problems, &where, "%.100s: unknown key; it belongs to engine.%.100s", member->key,
                               member->key);
         else
