@@ -113,24 +113,36 @@ static void tables__every_type_has_its_choice(void **state)
     }
 }
 
-static void docs__config_md_is_what_the_program_writes(void **state)
+/* The file in docs/ is what the command writes now. */
+static void is_fresh(const char *file, const char *command)
 {
-    (void)state;
     ht_context ctx = {0};
-    char *page;
+    char *page, path[4096], *now;
     size_t length;
-    assert_int_equal(ht_read_file(&ctx, &page, &length, HT_TEST_DIR "/../docs/config.md"), HT_OK);
-    FILE *pipe = popen("'" HT_PROGRAM "' check --keys", "r");
+    snprintf(path, sizeof path, "%s/../docs/%s", HT_TEST_DIR, file);
+    assert_int_equal(ht_read_file(&ctx, &page, &length, path), HT_OK);
+    FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
-    char *now = malloc(length + 2);
+    now = malloc(length + 2);
     size_t got = fread(now, 1, length + 2, pipe);
     while (fgetc(pipe) != EOF) {
     }
     assert_int_equal(pclose(pipe), 0);
-    if (got != length || memcmp(now, page, length) != 0)
-        fail_msg("docs/config.md is old: halftone check --keys >docs/config.md");
+    if (got != length || memcmp(now, page, length) != 0) fail_msg("docs/%s is old; it is written by %s", file, command);
     free(now);
     free(page);
+}
+
+static void docs__config_md_is_what_the_program_writes(void **state)
+{
+    (void)state;
+    is_fresh("config.md", "'" HT_PROGRAM "' check --keys");
+}
+
+static void docs__the_man_page_is_what_make_man_writes(void **state)
+{
+    (void)state;
+    is_fresh("man/halftone-check.1", "'" HT_TEST_DIR "/../tools/make-man' '" HT_PROGRAM "' check");
 }
 
 int main(void)
@@ -141,6 +153,7 @@ int main(void)
         cmocka_unit_test(tables__keys_that_mean_the_same_take_the_same),
         cmocka_unit_test(tables__every_type_has_its_choice),
         cmocka_unit_test(docs__config_md_is_what_the_program_writes),
+        cmocka_unit_test(docs__the_man_page_is_what_make_man_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,7 @@ static match match_row(const walk *w, const char *pattern)
 {
     for (size_t i = 0; i < w->depth; i++) {
         const char *name = w->names[i];
+        if (*pattern != *name && *pattern != '*') return MATCH_NONE; /* most rows end here */
         size_t length = strcspn(pattern, ".");
         bool any = length == 1 && *pattern == '*';
         bool element = length == 2 && memcmp(pattern, "[]", 2) == 0;
