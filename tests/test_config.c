@@ -165,6 +165,7 @@ static void job__comments_commas_and_numbers_as_people_write_them(void **state)
     reads("{ // a job\n" MODEL ", # more\n\"train\": {\"steps\": 2e3, \"lr\": 3e-4, \"_comment\": \"x\",},\n"
           "\"_comment2\": [], \"engine\": {\"zero_optimization\": {\"reduce_bucket_size\": 5e8}}}");
     is("train", "steps", "2000 | job.json:3");
+    is("train", "lr_min", "3e-05 | derived: a tenth of train.lr");
     is("train", "warmup", "100 | derived: a tenth of train.steps, 100 at most");
     is("engine", "zero_optimization.reduce_bucket_size", "500000000 | job.json:4");
 }

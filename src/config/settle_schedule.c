@@ -2,6 +2,7 @@
 #include "config/inside.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,13 @@ static ht_status derive_number(ht_config *c, block_id block, const char *name, d
     return status;
 }
 
+/* x / 10 as a person would write it: twelve digits, without the last bits of the division. */
+static double tenth_of(double x)
+{
+    double scale = x > 0 ? pow(10, 13 - floor(log10(x))) : 0;
+    return scale > 0 && isfinite(scale) && isfinite(x * scale) ? round(x / 10 * scale) / scale : x / 10;
+}
+
 /* A job's own schedule: warm-up and last rate where they are not given. */
 static ht_status settle_shape(ht_config *c)
 {
@@ -40,7 +48,7 @@ static ht_status settle_shape(ht_config *c)
                          constant ? "train.schedule is constant" : "a tenth of train.steps, 100 at most"));
     }
     if (ht_field_null(train, "lr_min") && !constant)
-        return derive_number(c, BLOCK_TRAIN, "lr_min", ht_field_number(train, "lr") / 10, "a tenth of train.lr");
+        return derive_number(c, BLOCK_TRAIN, "lr_min", tenth_of(ht_field_number(train, "lr")), "a tenth of train.lr");
     return HT_OK;
 }
 
