@@ -113,7 +113,12 @@ int cmd_check(int argc, char **argv)
         if (end != CLI_DONE) return end;
     }
     job.request.sets = job.sets;
-    if (job.help) return cli_puts(usage);
+    if (job.help) {
+        ht_text text = {0};
+        ht_text_add(&text, "%s\nKeys of the job's train block, and their defaults:\n", usage);
+        ht_config_print_help(&text);
+        return cli_put(&text);
+    }
     if (job.keys) {
         ht_text text = {0};
         ht_config_print_docs(&text, job.request.blocks, job.request.block_count);

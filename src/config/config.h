@@ -88,6 +88,8 @@ void ht_config_print(ht_text *text, const ht_config *config, bool all);
 /* One object: {"job", "engine", "ranks", "values": {"train.lr": {"value", "origin", "file", "line", "why", "standing"}},
  * "warnings", "errors"}; also what a run records. */
 void ht_config_print_json(ht_text *text, const ht_config *config);
+/* The train block, a line per key with its default and what it is: for --help. */
+void ht_config_print_help(ht_text *text);
 /* docs/config.md. */
 void ht_config_print_docs(ht_text *text, const ht_block_keys *blocks, size_t block_count);
 

@@ -1,4 +1,4 @@
-/* docs/config.md, from the tables. */
+/* docs/config.md and parts of --help, from the tables. */
 #include "config/inside.h"
 
 #include <stdio.h>
@@ -147,6 +147,12 @@ static void add_engine(ht_text *text)
         }
         add_row(text, key, true);
     }
+}
+
+void ht_config_print_help(ht_text *text)
+{
+    for (const ht_key *key = ht_train_keys; key->name != NULL; key++)
+        ht_text_add(text, "    train.%-16s %-12s  %s\n", key->name, key->standard, key->help);
 }
 
 void ht_config_print_docs(ht_text *text, const ht_block_keys *blocks, size_t block_count)
