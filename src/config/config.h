@@ -1,0 +1,96 @@
+/* config: the job file and DeepSpeed's config, as one frozen set of values, each with its origin. Keys are rows of tables
+ * (the .def files here, and what models and data declare); reading, checks, docs and messages come from them. Nothing here
+ * knows what a key does: it settles what each key is. */
+#ifndef HT_CONFIG_H
+#define HT_CONFIG_H
+
+#include "base/base.h"
+
+/* Keys of a block of the job file that another room declares. A block's rows are those of type NULL and those of the type
+ * that the job chooses: "model" by its key "type", "data" by "format". Rows for that key itself are not needed. */
+typedef struct ht_block_keys {
+    const char *block; /* "model" or "data" */
+    const char *type;  /* "gpt2"; NULL: rows for all types */
+    const char *help;  /* of the type, one line */
+    const ht_key *keys;
+} ht_block_keys;
+
+typedef struct ht_config_request {
+    const char *path; /* a job file, or DeepSpeed's config alone */
+    const char *text; /* instead of reading the file: its bytes */
+    size_t length;
+    const char *engine_path; /* DeepSpeed's config, instead of the job's "engine"; NULL: none */
+    const char *const *sets; /* "train.lr=3e-4", later ones win */
+    size_t set_count;
+    const ht_block_keys *blocks; /* a block of which no type is registered is taken as it stands */
+    size_t block_count;
+    int64_t ranks; /* of the job; 0 is 1 */
+    bool training; /* what is not there yet is an error, not a warning */
+} ht_config_request;
+
+typedef struct ht_config ht_config;
+
+/* *out is there even when the input is wrong (HT_EINVAL): it holds all problems then, and nothing else may be asked of it.
+ * NULL only without memory. Everything that the functions below return belongs to it. */
+ht_status ht_config_read(ht_config **out, ht_context *ctx, const ht_config_request *request);
+void ht_config_free(ht_config *config);
+
+const ht_problems *ht_config_problems(const ht_config *config);
+
+/* The values of "model", "data", "train", "halftone" or "engine". Without an engine config its keys have their defaults. */
+const ht_fields *ht_config_block(const ht_config *config, const char *block);
+/* The chosen type of "model" or "data"; NULL when the file is DeepSpeed's config alone. */
+const char *ht_config_type(const ht_config *config, const char *block);
+bool ht_config_has_job(const ht_config *config);
+bool ht_config_has_engine(const ht_config *config);
+
+/* ---- what training needs, as plain values: train block and engine config agree on them ---- */
+
+typedef struct ht_recipe {
+    int64_t steps;                                 /* 0: by epochs */
+    int64_t epochs;                                /* 0: by steps */
+    int64_t batch, micro_batch, accumulate, ranks; /* batch = micro_batch × accumulate × ranks */
+    uint64_t seed;
+    int64_t eval_every, snapshot_every; /* 0: only at the end */
+    int64_t eval_batches;               /* 0: all */
+    int64_t keep, log_every;
+    const char *output;
+    const char *precision; /* "fp32", "bf16", "fp16", "fp64" */
+    double clip;           /* 0: off */
+
+    const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
+    double label_smoothing;
+
+    const char *optimizer; /* "sgd", "adam" (L2), "adamw", "adamw_hf", "adagrad", "lamb", "lion" */
+    double lr, beta1, beta2, eps, weight_decay, momentum, dampening;
+    bool nesterov;
+    bool decay_all;                       /* biases and norms too */
+    double lr_decay, initial_accumulator; /* adagrad */
+    double min_coeff, max_coeff;          /* lamb */
+    bool eps_inside_sqrt;                 /* lamb */
+
+    /* "constant", or a schedule by the name that DeepSpeed has for it: "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
+     * "OneCycle", "LRRangeTest"; or "cosine". Its numbers: ht_config_schedule_number. */
+    const char *schedule;
+} ht_recipe;
+
+const ht_recipe *ht_config_recipe(const ht_config *config);
+/* A number of the recipe's schedule by its name in DeepSpeed's config ("warmup_num_steps"); true and false as 1 and 0,
+ * "warmup_linear" for warmup_type; of "cosine": "warmup_steps", "decay_steps", "min_lr". `steps` is how many updates the
+ * whole run makes. NAN when nothing is said. */
+double ht_config_schedule_number(const ht_config *config, const char *name, int64_t steps);
+
+/* ---- for people and programs ---- */
+
+/* A line per value: name, value, where it comes from, and a remark where Halftone does not simply use it. Without `all`,
+ * keys of the engine config that nobody mentioned and that are not used now are left out and counted. */
+void ht_config_print(ht_text *text, const ht_config *config, bool all);
+/* One object: {"job", "engine", "ranks", "values": {"train.lr": {"value", "origin", "file", "line", "why", "standing"}},
+ * "warnings", "errors"}; also what a run records. */
+void ht_config_print_json(ht_text *text, const ht_config *config);
+/* The train block, a line per key with its default and what it is: for --help. */
+void ht_config_print_help(ht_text *text);
+/* docs/config.md. */
+void ht_config_print_docs(ht_text *text, const ht_block_keys *blocks, size_t block_count);
+
+#endif

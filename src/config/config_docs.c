@@ -1,0 +1,170 @@
+/* docs/config.md and parts of --help, from the tables. */
+#include "config/inside.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char head[] =
+    "# Config keys\n"
+    "\n"
+    "This page is written by `halftone check --keys` from the tables that the program reads: do not edit it.\n"
+    "\n"
+    "A **job file** is JSON with the blocks `model`, `data`, `train`, and, where wanted, `halftone` and `engine`. "
+    "Comments "
+    "(`//`, `#`, `/* */`, or members\n"
+    "named `_comment…`) and a comma after the last element are fine; `5e8` is an integer; a key that is given twice is "
+    "an "
+    "error. `--set train.lr=3e-4` overrides a key.\n"
+    "\n"
+    "`engine` is DeepSpeed's config as it is, a path (seen from the job file's folder) or an object; `--deepspeed "
+    "FILE` "
+    "takes its place. The rules between the two:\n"
+    "\n"
+    "- What only one of them gives holds for both. What both give must agree, or it is an error.\n"
+    "- `\"auto\"` in the engine config, and an `optimizer` that it leaves out, are filled by the job's `train` block.\n"
+    "- `train_batch_size` = `train_micro_batch_size_per_gpu` × `gradient_accumulation_steps` × ranks: two give the "
+    "third.\n"
+    "- An engine config without `gradient_clipping` clips at 1.0, as DeepSpeed's current release does; a job without "
+    "an "
+    "engine config does not clip.\n"
+    "- An engine config with an optimizer and without a scheduler has a constant rate, and its weight decay takes in "
+    "biases and norms.\n"
+    "\n"
+    "An unknown key is an error, with the nearest known one. `halftone check FILE` prints every value and where it "
+    "came "
+    "from.\n";
+
+static const char *standing_words(ht_standing standing)
+{
+    static const char *const words[] = {
+        [HT_STANDING_USED] = "used",
+        [HT_STANDING_ONE_RANK] = "nothing to do on one rank",
+        [HT_STANDING_UNNEEDED] = "accepted, not needed",
+        [HT_STANDING_LATER] = "not there yet",
+        [HT_STANDING_DETAIL] = "",
+        [HT_STANDING_OTHER] = "",
+    };
+    return words[standing];
+}
+
+/* Inside a table a bar would end the cell. */
+static void add_cell(ht_text *text, const char *words)
+{
+    for (; *words != '\0'; words++) ht_text_add(text, *words == '|' ? "\\|" : "%c", *words);
+}
+
+static void add_row(ht_text *text, const ht_key *key, bool standing)
+{
+    ht_text_add(text, "| `%s` | ", key->name);
+    ht_key_describe(text, key);
+    ht_text_add(text, " | ");
+    if (key->standard != NULL) {
+        ht_text_add(text, "`");
+        add_cell(text, key->standard);
+        ht_text_add(text, "`");
+    } else {
+        ht_text_add(text, "must be given");
+    }
+    ht_text_add(text, " | ");
+    const char *other = ht_other_name_of(key);
+    add_cell(text, key->help != NULL ? key->help : "");
+    if (other != NULL) ht_text_add(text, " for `%s`", other);
+    if (standing) ht_text_add(text, " | %s", standing_words(ht_standing_of(key)));
+    ht_text_add(text, " |\n");
+}
+
+static void start_table(ht_text *text, bool standing)
+{
+    ht_text_add(text, "\n| key | takes | default | what it is |%s\n| --- | --- | --- | --- |%s\n",
+                standing ? " here |" : "", standing ? " --- |" : "");
+}
+
+static void add_table(ht_text *text, const ht_key *keys, bool standing)
+{
+    start_table(text, standing);
+    for (; keys->name != NULL; keys++) add_row(text, keys, standing);
+}
+
+static void add_registered(ht_text *text, const char *block, const char *selector, const char *what,
+                           const ht_block_keys *blocks, size_t count)
+{
+    ht_text_add(text, "\n## %s\n\n%s\n", block, what);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(blocks[i].block, block) != 0) continue;
+        if (blocks[i].type != NULL)
+            ht_text_add(text, "\n### `\"%s\": \"%s\"`\n\n%s\n", selector, blocks[i].type,
+                        blocks[i].help != NULL ? blocks[i].help : "");
+        if (blocks[i].keys->name != NULL) add_table(text, blocks[i].keys, false);
+    }
+}
+
+/* The part of a name before its first dot. */
+static size_t first_part(const char *name)
+{
+    return name[strcspn(name, ".")] == '\0' ? 0 : strcspn(name, ".");
+}
+
+static void start_engine_block(ht_text *text, const char *name, size_t length)
+{
+    if (length == 0) {
+        ht_text_add(text, "\n### At the top\n");
+    } else {
+        char inside[80];
+        snprintf(inside, sizeof inside, "%.*s.", (int)length, name);
+        const char *title = ht_engine_block_title(inside), *reason = ht_engine_block_reason(inside);
+        ht_text_add(text, "\n### `%.*s`: %s\n\nHere: %s.\n", (int)length, name, title != NULL ? title : "",
+                    reason != NULL ? reason : "");
+    }
+    start_table(text, true);
+}
+
+/* Of the blocks optimizer and scheduler; others have no types. */
+static void add_types(ht_text *text, const char *block, size_t length)
+{
+    for (size_t i = 0; i < ht_engine_type_count(); i++) {
+        ht_engine_type type = ht_engine_type_at(i);
+        if (strlen(type.block) != length || memcmp(type.block, block, length) != 0) continue;
+        ht_text_add(text, "\n#### `\"%s\": {\"type\": \"%s\"}`%s\n", type.block, type.type,
+                    type.standing == HT_STANDING_LATER ? ", not there yet" : "");
+        add_table(text, type.keys, true);
+    }
+}
+
+static void add_engine(ht_text *text)
+{
+    const char *open = NULL; /* name of the block that is being written */
+    size_t open_length = 0;
+    ht_text_add(text,
+                "\n## engine\n\nDeepSpeed's keys, all of them. *Not there yet*: a value other than the default is a "
+                "warning of `check` and an error of `train`.\n");
+    for (const ht_key *key = ht_engine_keys; key->name != NULL; key++) {
+        size_t length = first_part(key->name);
+        if (open == NULL || length != open_length || memcmp(open, key->name, length) != 0) {
+            if (open != NULL) add_types(text, open, open_length);
+            start_engine_block(text, key->name, length);
+            open = key->name;
+            open_length = length;
+        }
+        add_row(text, key, true);
+    }
+}
+
+void ht_config_print_help(ht_text *text)
+{
+    for (const ht_key *key = ht_train_keys; key->name != NULL; key++)
+        ht_text_add(text, "    train.%-16s %-12s  %s\n", key->name, key->standard, key->help);
+}
+
+void ht_config_print_docs(ht_text *text, const ht_block_keys *blocks, size_t block_count)
+{
+    ht_text_add(text, "%s", head);
+    add_registered(text, "model", "type", "`type` chooses the architecture; the other keys depend on it.", blocks,
+                   block_count);
+    add_registered(text, "data", "format", "`format` chooses the reader; the other keys depend on it.", blocks,
+                   block_count);
+    ht_text_add(text, "\n## train\n");
+    add_table(text, ht_train_keys, true);
+    ht_text_add(text, "\n## halftone\n\nWhat DeepSpeed's config has no key for.\n");
+    add_table(text, ht_own_keys, true);
+    add_engine(text);
+}

@@ -1,0 +1,151 @@
+#include "config/inside.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- which fields are worth a line ---- */
+
+static bool is_shown(const ht_config *c, block_id block, const ht_field *field, bool all)
+{
+    ht_standing standing = ht_standing_of(field->key);
+    bool given = field->origin.source != HT_SOURCE_DEFAULT || field->is_auto;
+    if (standing == HT_STANDING_OTHER || field->key->help == NULL) return given;
+    if (block != BLOCK_ENGINE) return true;
+    return c->has_engine && (all || given || standing == HT_STANDING_USED);
+}
+
+static bool has_lines(const ht_config *c, block_id block, bool all)
+{
+    for (size_t i = 0; i < ht_fields_count(c->blocks[block]); i++)
+        if (is_shown(c, block, ht_fields_at(c->blocks[block], i), all)) return true;
+    return false;
+}
+
+/* ---- text ---- */
+
+static void pad(ht_text *text, size_t from, int width)
+{
+    int used = 0; /* characters, not bytes */
+    for (size_t i = from; i < text->length; i++) used += ((unsigned char)text->data[i] & 0xc0) != 0x80;
+    ht_text_add(text, "%*s", used < width ? width - used : 1, "");
+}
+
+static void print_field(ht_text *text, const ht_config *c, block_id block, const ht_field *field, int width)
+{
+    const char *remark = ht_field_remark(c, block, field);
+    size_t start = text->length;
+    ht_text_add(text, "  %s", field->name);
+    pad(text, start, width + 4);
+    start = text->length;
+    ht_json_print(text, field->value);
+    pad(text, start, 16);
+    ht_origin_print(text, &field->origin);
+    ht_text_add(text, "%s%s\n", remark != NULL ? "; " : "", remark != NULL ? remark : "");
+}
+
+static void print_block(ht_text *text, const ht_config *c, block_id block, bool all)
+{
+    const ht_fields *fields = c->blocks[block];
+    if (!has_lines(c, block, all)) return;
+    int width = 0;
+    size_t hidden = 0;
+    for (size_t i = 0; i < ht_fields_count(fields); i++) {
+        const ht_field *field = ht_fields_at(fields, i);
+        bool shown = is_shown(c, block, field, all);
+        int length = (int)strlen(field->name);
+        hidden += !shown && field->key->help != NULL && ht_standing_of(field->key) != HT_STANDING_OTHER;
+        if (shown && length > width && length <= 48) width = length;
+    }
+    ht_text_add(text, "%s\n", ht_block_names[block]);
+    for (size_t i = 0; i < ht_fields_count(fields) && !text->failed; i++)
+        if (is_shown(c, block, ht_fields_at(fields, i), all))
+            print_field(text, c, block, ht_fields_at(fields, i), width);
+    if (hidden > 0)
+        ht_text_add(text, "  %zu more keys have their defaults, which nothing here uses; --all prints them\n", hidden);
+}
+
+void ht_config_print(ht_text *text, const ht_config *config, bool all)
+{
+    ht_text_add(text, "%s: %s, %" PRId64 " %s\n", config->name, config->is_job ? "a job" : "DeepSpeed's config",
+                config->ranks, config->ranks == 1 ? "rank" : "ranks");
+    for (block_id id = 0; id < BLOCK_COUNT; id++) print_block(text, config, id, all);
+}
+
+/* ---- JSON ---- */
+
+static void json_member(ht_text *text, const char *key, const char *value)
+{
+    ht_text_add(text, ", \"%s\": ", key);
+    ht_json_print_string(text, value, strlen(value));
+}
+
+static const char *source_name(ht_source source)
+{
+    static const char *const names[] = {[HT_SOURCE_DEFAULT] = "default",
+                                        [HT_SOURCE_FILE] = "file",
+                                        [HT_SOURCE_COMMAND] = "command",
+                                        [HT_SOURCE_DERIVED] = "derived"};
+    return names[source];
+}
+
+static const char *standing_name(ht_standing standing)
+{
+    static const char *const names[] = {
+        [HT_STANDING_USED] = "used",     [HT_STANDING_ONE_RANK] = "one rank", [HT_STANDING_UNNEEDED] = "not needed",
+        [HT_STANDING_LATER] = "not yet", [HT_STANDING_DETAIL] = "detail",     [HT_STANDING_OTHER] = "other name",
+    };
+    return names[standing];
+}
+
+static void json_field(ht_text *text, block_id block, const ht_field *field, bool first)
+{
+    ht_text name = {0};
+    ht_text_add(&name, "%s.%s", ht_block_names[block], field->name);
+    ht_text_add(text, "%s\n    ", first ? "" : ",");
+    if (!name.failed) ht_json_print_string(text, name.data, name.length);
+    text->failed |= name.failed;
+    ht_text_free(&name);
+    ht_text_add(text, ": {\"value\": ");
+    ht_json_print(text, field->value);
+    json_member(text, "origin", source_name(field->origin.source));
+    if (field->origin.file != NULL) json_member(text, "file", field->origin.file);
+    if (field->origin.line > 0) ht_text_add(text, ", \"line\": %" PRIu32, field->origin.line);
+    if (field->origin.why != NULL) json_member(text, "why", field->origin.why);
+    json_member(text, "standing", standing_name(ht_standing_of(field->key)));
+    ht_text_add(text, "}");
+}
+
+static void json_problems(ht_text *text, const char *name, const ht_problems *problems, bool errors)
+{
+    bool first = true;
+    ht_text_add(text, ",\n  \"%s\": [", name);
+    for (size_t i = 0; i < problems->count; i++) {
+        if (problems->list[i].is_error != errors) continue;
+        ht_text_add(text, "%s\n    ", first ? "" : ",");
+        ht_json_print_string(text, problems->list[i].text, strlen(problems->list[i].text));
+        first = false;
+    }
+    ht_text_add(text, "%s]", first ? "" : "\n  ");
+}
+
+void ht_config_print_json(ht_text *text, const ht_config *config)
+{
+    bool first = true;
+    ht_text_add(text, "{\n  \"file\": ");
+    ht_json_print_string(text, config->name, strlen(config->name));
+    ht_text_add(text, ",\n  \"kind\": \"%s\",\n  \"ranks\": %" PRId64 ",\n  \"values\": {",
+                config->is_job ? "job" : "engine", config->ranks);
+    for (block_id id = 0; id < BLOCK_COUNT && config->problems.errors == 0; id++) {
+        if (id == BLOCK_ENGINE && !config->has_engine) continue;
+        for (size_t i = 0; i < ht_fields_count(config->blocks[id]) && !text->failed; i++) {
+            const ht_field *field = ht_fields_at(config->blocks[id], i);
+            if (!is_shown(config, id, field, true)) continue;
+            json_field(text, id, field, first);
+            first = false;
+        }
+    }
+    ht_text_add(text, "%s}", first ? "" : "\n  ");
+    json_problems(text, "warnings", &config->problems, false);
+    json_problems(text, "errors", &config->problems, true);
+    ht_text_add(text, "\n}\n");
+}

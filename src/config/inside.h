@@ -1,0 +1,61 @@
+/* What the files of config/ share. */
+#ifndef HT_CONFIG_INSIDE_H
+#define HT_CONFIG_INSIDE_H
+
+#include "config/config.h"
+#include "config/tables.h"
+
+typedef enum block_id { BLOCK_MODEL, BLOCK_DATA, BLOCK_TRAIN, BLOCK_OWN, BLOCK_ENGINE, BLOCK_COUNT } block_id;
+
+extern const char *const ht_block_names[BLOCK_COUNT];
+
+/* A tree of values, and where they come from. */
+typedef struct config_source {
+    const ht_json *tree;
+    ht_origin where;
+} config_source;
+
+struct ht_config {
+    ht_arena *arena;
+    ht_problems problems;
+    const char *name; /* of the file */
+    bool is_job, has_engine, training;
+    int64_t ranks;
+    config_source *job, *engine; /* later ones win; job trees hold blocks, engine trees DeepSpeed's keys */
+    size_t job_count, engine_count;
+    const char *engine_block; /* what stands before the engine's keys in messages: "" or "engine" */
+    ht_fields *blocks[BLOCK_COUNT];
+    const char *types[BLOCK_COUNT];
+    ht_recipe recipe;
+};
+
+/* A member of an object, also of one that was built by hand. */
+const ht_json *ht_member(const ht_json *object, const char *key);
+
+/* engine_names.c: a bare boolean for zero_optimization and "bfloat16" become what they stand for; NULL without memory. */
+const ht_json *ht_engine_modern(ht_config *c, const ht_json *tree, const ht_origin *where);
+/* Values under an old or alternative name go to the name that they stand for. */
+ht_status ht_engine_other_names(ht_config *c);
+/* {"a": {"b": value}} for "a.b"; NULL without memory. */
+const ht_json *ht_nested(ht_arena *arena, const char *path, const ht_json *value);
+
+/* settle.c: train block and engine config fill each other; what does not fit together is an error. */
+ht_status ht_config_rules(ht_config *c);
+ht_status ht_batch_rules(ht_config *c);
+ht_status ht_schedule_rules(ht_config *c);
+/* recipe.c */
+void ht_recipe_fill(ht_config *c);
+/* standing.c: what is not there yet; what stays as it is by default although people should know. */
+void ht_config_standings(ht_config *c);
+/* The remark beside a value that is not simply used, NULL: none. */
+const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *field);
+bool ht_field_is_default_value(const ht_field *field);
+
+/* "name (job.json:3)", "name": for sentences about a value. */
+void ht_name_field(ht_text *text, const ht_config *c, block_id block, const ht_field *field);
+/* ht_fields_set with a value that was found by rule: `why` as printf. */
+ht_status ht_derive(ht_config *c, block_id block, const char *name, const char *json, const char *why, ...)
+    __attribute__((format(printf, 5, 6)));
+bool ht_is_given(const ht_fields *fields, const char *name);
+
+#endif

@@ -1,0 +1,127 @@
+#include "config/inside.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int64_t int_or(const ht_fields *fields, const char *name, int64_t otherwise)
+{
+    return ht_field_null(fields, name) ? otherwise : ht_field_int(fields, name);
+}
+
+static double number_or(const ht_fields *fields, const char *name, double otherwise)
+{
+    const ht_field *field = ht_fields_find(fields, name);
+    double number = otherwise;
+    if (field != NULL) ht_json_as_number(field->value, &number);
+    return number;
+}
+
+static bool bool_or(const ht_fields *fields, const char *name, bool otherwise)
+{
+    const ht_field *field = ht_fields_find(fields, name);
+    return field != NULL && field->value->kind == HT_JSON_BOOL ? field->value->boolean : otherwise;
+}
+
+static void fill_optimizer(ht_recipe *r, const ht_fields *train, const ht_fields *engine)
+{
+    r->optimizer = ht_field_text(train, "optimizer");
+    r->lr = ht_field_number(train, "lr");
+    r->beta1 = ht_field_number_at(train, "betas", 0);
+    r->beta2 = ht_field_number_at(train, "betas", 1);
+    r->eps = ht_field_number(train, "eps");
+    r->weight_decay = ht_field_number(train, "weight_decay");
+    r->momentum = ht_field_number(train, "momentum");
+    r->nesterov = ht_field_bool(train, "nesterov");
+    r->decay_all = strcmp(ht_field_text(train, "decay"), "all") == 0;
+    r->dampening = number_or(engine, "optimizer.params.dampening", 0);
+    r->lr_decay = number_or(engine, "optimizer.params.lr_decay", 0);
+    r->initial_accumulator = number_or(engine, "optimizer.params.initial_accumulator_value", 0);
+    r->min_coeff = number_or(engine, "optimizer.params.min_coeff", 0.01);
+    r->max_coeff = number_or(engine, "optimizer.params.max_coeff", 10);
+    r->eps_inside_sqrt = bool_or(engine, "optimizer.params.eps_inside_sqrt", false);
+}
+
+/* ---- the schedule ---- */
+
+static const char *schedule_name(const ht_fields *train, const ht_fields *engine)
+{
+    const char *ours = ht_field_text(train, "schedule");
+    if (strcmp(ours, "engine") == 0) return ht_field_text(engine, "scheduler.type");
+    if (strcmp(ours, "linear") == 0) return "WarmupDecayLR";
+    if (strcmp(ours, "constant") == 0) return int_or(train, "warmup", 0) > 0 ? "WarmupLR" : "constant";
+    return ours;
+}
+
+static double number_of(const ht_fields *fields, const char *name)
+{
+    const ht_field *field = ht_fields_find(fields, name);
+    if (field == NULL || field->value->kind == HT_JSON_NULL) return NAN;
+    if (field->value->kind == HT_JSON_BOOL) return field->value->boolean;
+    return ht_field_count(fields, name) > 0 ? ht_field_number_at(fields, name, 0) : NAN;
+}
+
+static double engine_number(const ht_fields *engine, const char *name, int64_t steps)
+{
+    char whole[80];
+    if (strcmp(name, "warmup_linear") == 0) {
+        const ht_field *type = ht_fields_find(engine, "scheduler.params.warmup_type");
+        return type != NULL ? strcmp(type->value->text, "linear") == 0 : NAN;
+    }
+    snprintf(whole, sizeof whole, "scheduler.params.%s", name);
+    double number = number_of(engine, whole);
+    return isnan(number) && strcmp(name, "total_num_steps") == 0 ? (double)steps : number;
+}
+
+double ht_config_schedule_number(const ht_config *config, const char *name, int64_t steps)
+{
+    const ht_fields *train = config->blocks[BLOCK_TRAIN];
+    const char *ours = ht_field_text(train, "schedule");
+    if (strcmp(ours, "engine") == 0) return engine_number(config->blocks[BLOCK_ENGINE], name, steps);
+    double lr_min = strcmp(ours, "constant") == 0 ? 0 : number_of(train, "lr_min");
+    double warmup = number_of(train, "warmup");
+    if (isnan(warmup)) warmup = (double)(steps / 10 < 100 ? steps / 10 : 100);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"warmup_steps", warmup},
+        {"decay_steps", (double)steps},
+        {"min_lr", lr_min},
+        {"warmup_num_steps", warmup},
+        {"warmup_linear", 1},
+        {"warmup_min_lr", lr_min},
+        {"warmup_max_lr", config->recipe.lr},
+        {"total_num_steps", (double)steps},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (strcmp(numbers[i].name, name) == 0) return numbers[i].value;
+    return NAN;
+}
+
+/* ---- the whole ---- */
+
+void ht_recipe_fill(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    ht_recipe *r = &c->recipe;
+    r->steps = int_or(train, "steps", 0);
+    r->epochs = int_or(train, "epochs", 0);
+    r->batch = ht_field_int(train, "batch");
+    r->micro_batch = ht_field_int(train, "micro_batch");
+    r->accumulate = ht_field_int(train, "accumulate");
+    r->ranks = c->ranks;
+    r->seed = (uint64_t)ht_field_int(train, "seed");
+    r->eval_every = ht_field_int(train, "eval_every");
+    r->eval_batches = int_or(train, "eval_batches", 0);
+    r->snapshot_every = ht_field_int(train, "snapshot_every");
+    r->keep = ht_field_int(train, "keep");
+    r->log_every = ht_field_int(train, "log_every");
+    r->output = ht_field_text(train, "output");
+    r->precision = ht_field_text(train, "precision");
+    r->clip = ht_field_number(train, "clip");
+    fill_optimizer(r, train, engine);
+    r->task = ht_field_text(train, "task");
+    r->label_smoothing = ht_field_number(train, "label_smoothing");
+    r->schedule = schedule_name(train, engine);
+}

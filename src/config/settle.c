@@ -1,0 +1,287 @@
+/* How the job's train block and DeepSpeed's config settle on one value: what one of them gives fills the other; what both
+ * give must agree. "auto", and an optimizer or a scheduler that is left out, are filled by the job. */
+#include "config/inside.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- small tools ---- */
+
+bool ht_is_given(const ht_fields *fields, const char *name)
+{
+    const ht_field *field = ht_fields_find(fields, name);
+    return field != NULL && field->origin.source != HT_SOURCE_DEFAULT;
+}
+
+void ht_name_field(ht_text *text, const ht_config *c, block_id block, const ht_field *field)
+{
+    const char *prefix = block == BLOCK_ENGINE ? c->engine_block : ht_block_names[block];
+    ht_text_add(text, "%s%s%s (", prefix, prefix[0] != '\0' ? "." : "", field->name);
+    ht_origin place = field->origin;
+    place.why = NULL;
+    ht_origin_print(text, &place);
+    ht_text_add(text, ")");
+}
+
+ht_status ht_derive(ht_config *c, block_id block, const char *name, const char *json, const char *why, ...)
+{
+    char sentence[400];
+    va_list args;
+    va_start(args, why);
+    vsnprintf(sentence, sizeof sentence, why, args);
+    va_end(args);
+    ht_origin origin = {.source = HT_SOURCE_DERIVED, .why = sentence};
+    return ht_fields_set(c->blocks[block], name, json, &origin);
+}
+
+static bool same_value(const ht_json *a, const ht_json *b)
+{
+    double x, y;
+    if (ht_json_as_number(a, &x) && ht_json_as_number(b, &y)) return x == y;
+    if (a->kind != b->kind) return false;
+    ht_text left = {0}, right = {0};
+    ht_json_print(&left, a);
+    ht_json_print(&right, b);
+    bool same = !left.failed && !right.failed && strcmp(left.data, right.data) == 0;
+    ht_text_free(&left);
+    ht_text_free(&right);
+    return same;
+}
+
+/* "train.lr is 0.1 (job.json:3), but optimizer.params.lr is 0.2 (ds.json:7)…" */
+static void clash(ht_config *c, const ht_field *t, const ht_field *e)
+{
+    ht_text text = {0};
+    ht_name_field(&text, c, BLOCK_TRAIN, t);
+    ht_text_add(&text, " is ");
+    ht_json_print(&text, t->value);
+    ht_text_add(&text, ", but ");
+    ht_name_field(&text, c, BLOCK_ENGINE, e);
+    ht_text_add(&text, " is ");
+    ht_json_print(&text, e->value);
+    if (!text.failed)
+        ht_problems_error(&c->problems, NULL, "%.600s: leave out one of them, or write \"auto\" in the engine config",
+                          text.data);
+    c->problems.failed |= text.failed;
+    ht_text_free(&text);
+}
+
+/* Gives a field the value of a field of the other side. */
+static ht_status copy(ht_config *c, block_id to, const char *name, block_id from, const ht_field *field)
+{
+    ht_text value = {0}, why = {0};
+    ht_json_print(&value, field->value);
+    ht_name_field(&why, c, from, field);
+    ht_status status = value.failed || why.failed ? HT_ENOMEM : ht_derive(c, to, name, value.data, "%s", why.data);
+    ht_text_free(&value);
+    ht_text_free(&why);
+    return status;
+}
+
+/* ---- pairs of keys that mean the same ---- */
+
+typedef enum pair_rule { PAIR_AGREE, PAIR_FILL } pair_rule; /* FILL: two different values may stand */
+
+static ht_status settle(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    const ht_field *t = ht_fields_find(train, train_name), *e = ht_fields_find(engine, engine_name);
+    if (!c->has_engine || e == NULL) return HT_OK;
+    bool t_given = ht_is_given(train, train_name), e_given = ht_is_given(engine, engine_name);
+    if (t_given && e_given) {
+        if (rule == PAIR_AGREE && !same_value(t->value, e->value)) clash(c, t, e);
+        return HT_OK;
+    }
+    if (e_given) return rule == PAIR_AGREE ? copy(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e) : HT_OK;
+    bool fill = t_given || e->is_auto || e->value->kind == HT_JSON_NULL;
+    if (fill && t->value->kind != HT_JSON_NULL) return copy(c, BLOCK_ENGINE, engine_name, BLOCK_TRAIN, t);
+    if (rule == PAIR_AGREE && e->value->kind != HT_JSON_NULL) return copy(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e);
+    return HT_OK;
+}
+
+/* ---- clipping ---- */
+
+static ht_status settle_clip(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    const ht_field *e = ht_fields_find(engine, "gradient_clipping");
+    if (!c->has_engine) return HT_OK;
+    if (ht_is_given(train, "clip") || ht_is_given(engine, "gradient_clipping"))
+        return settle(c, "clip", "gradient_clipping", PAIR_AGREE);
+    ht_problems_warn(&c->problems, NULL,
+                     "gradient_clipping: %s, so gradients are clipped to a global norm of 1.0, as DeepSpeed's current "
+                     "release does (older ones did not clip); 0 turns it off",
+                     e->is_auto ? "\"auto\", and train.clip is not given" : "not given");
+    return copy(c, BLOCK_TRAIN, "clip", BLOCK_ENGINE, e);
+}
+
+/* ---- precision ---- */
+
+static bool enabled(const ht_config *c, const char *name)
+{
+    return ht_field_bool(c->blocks[BLOCK_ENGINE], name);
+}
+
+/* One of fp16 and bf16 against train.precision. */
+static ht_status settle_half(ht_config *c, const char *precision, const char *key)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    const ht_field *t = ht_fields_find(train, "precision"), *e = ht_fields_find(engine, key);
+    bool wanted = strcmp(ht_field_text(train, "precision"), precision) == 0;
+    if (!ht_is_given(engine, key)) return wanted ? ht_derive(c, BLOCK_ENGINE, key, "true", "train.precision") : HT_OK;
+    if (ht_is_given(train, "precision") && t->origin.source != HT_SOURCE_DERIVED && enabled(c, key) != wanted)
+        clash(c, t, e);
+    return HT_OK;
+}
+
+static ht_status settle_precision(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    if (!c->has_engine) return HT_OK;
+    if (enabled(c, "fp16.enabled") && enabled(c, "bf16.enabled")) {
+        ht_text text = {0};
+        ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, "fp16.enabled"));
+        ht_text_add(&text, " and ");
+        ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, "bf16.enabled"));
+        if (!text.failed)
+            ht_problems_error(&c->problems, NULL, "%.400s are both true: one of them at a time", text.data);
+        ht_text_free(&text);
+        return HT_OK;
+    }
+    if (!ht_is_given(train, "precision")) {
+        const char *key = enabled(c, "fp16.enabled") ? "fp16.enabled" : "bf16.enabled";
+        const char *json = key[0] == 'f' ? "\"fp16\"" : "\"bf16\"";
+        if (enabled(c, key)) {
+            ht_text why = {0};
+            ht_name_field(&why, c, BLOCK_ENGINE, ht_fields_find(engine, key));
+            ht_status status = why.failed ? HT_ENOMEM : ht_derive(c, BLOCK_TRAIN, "precision", json, "%s", why.data);
+            ht_text_free(&why);
+            HT_TRY(status);
+        }
+    }
+    HT_TRY(settle_half(c, "fp16", "fp16.enabled"));
+    return settle_half(c, "bf16", "bf16.enabled");
+}
+
+/* ---- optimizer ---- */
+
+/* Our name for the engine's optimiser, NULL when we have none. */
+static const char *our_optimizer(const ht_config *c, const char *type)
+{
+    ht_engine_type found;
+    const ht_field *mode = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.params.adam_w_mode");
+    if (!ht_engine_type_find("optimizer", type, &found)) return NULL;
+    bool l2 = strcmp(found.type, "Adam") == 0 && mode != NULL && !mode->value->boolean;
+    return l2 ? "adam" : found.ours;
+}
+
+/* The engine config has no optimizer: the job's. */
+static ht_status fill_optimizer(ht_config *c)
+{
+    const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
+    for (size_t i = 0; i < ht_engine_type_count(); i++) {
+        ht_engine_type type = ht_engine_type_at(i);
+        bool ours = type.ours != NULL && strcmp(type.ours, t->value->text) == 0;
+        bool named = strcasecmp(type.type, t->value->text) == 0; /* Adam is adamw, but not by name */
+        if (strcmp(type.block, "optimizer") != 0 || !ours || !named) continue;
+        char json[64];
+        snprintf(json, sizeof json, "\"%s\"", type.type);
+        return ht_derive(c, BLOCK_ENGINE, "optimizer.type", json, "left out; train.optimizer");
+    }
+    return HT_OK;
+}
+
+static ht_status settle_optimizer_type(ht_config *c, const ht_field *e)
+{
+    const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
+    const char *ours = our_optimizer(c, e->value->text);
+    char json[64];
+    if (ours == NULL) return HT_OK; /* not there yet: standing.c says so */
+    if (ht_is_given(c->blocks[BLOCK_TRAIN], "optimizer")) {
+        if (strcmp(ours, t->value->text) != 0) clash(c, t, e);
+        return HT_OK;
+    }
+    ht_text why = {0};
+    ht_name_field(&why, c, BLOCK_ENGINE, e);
+    if (strcasecmp(e->value->text, "Adam") == 0)
+        ht_text_add(&why, strcmp(ours, "adam") == 0 ? "; adam_w_mode is false" : "; Adam means AdamW, as in DeepSpeed");
+    snprintf(json, sizeof json, "\"%s\"", ours);
+    ht_status status = why.failed ? HT_ENOMEM : ht_derive(c, BLOCK_TRAIN, "optimizer", json, "%s", why.data);
+    ht_text_free(&why);
+    return status;
+}
+
+static void check_betas(ht_config *c, block_id block, const char *name)
+{
+    const ht_field *field = ht_fields_find(c->blocks[block], name);
+    if (field == NULL || field->value->kind == HT_JSON_NULL || ht_field_count(c->blocks[block], name) == 2) return;
+    const char *prefix = block == BLOCK_ENGINE ? "" : "train.";
+    ht_problems_error(&c->problems, &field->origin, "%s%s: expected two numbers, found %zu", prefix, name,
+                      ht_field_count(c->blocks[block], name));
+}
+
+static ht_status settle_optimizer(ht_config *c)
+{
+    static const char *const shared[] = {"lr", "betas", "eps", "weight_decay", "momentum", "nesterov"};
+    const ht_field *e = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.type");
+    check_betas(c, BLOCK_TRAIN, "betas");
+    check_betas(c, BLOCK_ENGINE, "optimizer.params.betas");
+    if (!c->has_engine) return HT_OK;
+    if (e->value->kind == HT_JSON_NULL) return fill_optimizer(c);
+    HT_TRY(settle_optimizer_type(c, e));
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "optimizer.params.%s", shared[i]);
+        HT_TRY(settle(c, shared[i], name, PAIR_AGREE));
+    }
+    const ht_field *norm = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.params.max_grad_norm");
+    if (norm != NULL && norm->value->kind != HT_JSON_NULL)
+        ht_problems_error(
+            &c->problems, &norm->origin,
+            "optimizer.params.max_grad_norm: DeepSpeed refuses it here; write gradient_clipping at the top");
+    /* DeepSpeed decays whatever it is given, which is everything. */
+    if (!ht_is_given(c->blocks[BLOCK_TRAIN], "decay"))
+        return ht_derive(c, BLOCK_TRAIN, "decay", "\"all\"",
+                         "the engine config has an optimizer, and DeepSpeed's decay all");
+    return HT_OK;
+}
+
+/* ---- blocks that need more than their own rows say ---- */
+
+static void check_disk(ht_config *c, const char *block)
+{
+    const ht_fields *engine = c->blocks[BLOCK_ENGINE];
+    char device[80], path[80];
+    snprintf(device, sizeof device, "zero_optimization.%s.device", block);
+    snprintf(path, sizeof path, "zero_optimization.%s.nvme_path", block);
+    if (strcmp(ht_field_text(engine, device), "nvme") == 0 && ht_field_text(engine, path) == NULL)
+        ht_problems_error(&c->problems, &ht_fields_find(engine, device)->origin, "%s: \"nvme\" needs a folder: give %s",
+                          device, path);
+}
+
+static void check_nesterov(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN];
+    if (!ht_field_bool(train, "nesterov") || ht_field_number(train, "momentum") > 0) return;
+    ht_problems_error(&c->problems, &ht_fields_find(train, "nesterov")->origin,
+                      "train.nesterov: needs train.momentum above 0");
+}
+
+ht_status ht_config_rules(ht_config *c)
+{
+    HT_TRY(ht_batch_rules(c));
+    HT_TRY(settle_clip(c));
+    HT_TRY(settle(c, "log_every", "steps_per_print", PAIR_AGREE));
+    HT_TRY(settle_precision(c));
+    HT_TRY(settle_optimizer(c));
+    HT_TRY(ht_schedule_rules(c));
+    HT_TRY(settle(c, "warmup", "scheduler.params.warmup_num_steps", PAIR_AGREE));
+    HT_TRY(settle(c, "steps", "scheduler.params.total_num_steps", PAIR_FILL));
+    check_disk(c, "offload_param");
+    check_disk(c, "offload_optimizer");
+    check_nesterov(c);
+    return HT_OK;
+}

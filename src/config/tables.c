@@ -1,0 +1,191 @@
+#include "config/tables.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+/* Each table twice: as ht_key rows for base/, and what is particular to us beside it. */
+typedef struct particular {
+    ht_standing standing;
+    const char *other; /* of an old name: the name that it stands for */
+} particular;
+
+#define ROW(name, kind, standard, low, high, choices, help) {name, HT_KEY_##kind, standard, low, high, choices, help},
+
+const ht_key ht_engine_keys[] = {
+#define HT_ENGINE(standing, name, kind, standard, low, high, choices, help)                                            \
+    ROW(name, kind, standard, low, high, choices, help)
+#define HT_OTHER_NAME(name, kind, other, help) ROW(name, kind, "null", 0, 0, NULL, help)
+#include "config/engine.def"
+#include "config/engine_compress.def"
+#include "config/engine_data.def"
+#undef HT_ENGINE
+#undef HT_OTHER_NAME
+    {0}};
+
+static const particular engine_particulars[] = {
+#define HT_ENGINE(standing, name, kind, standard, low, high, choices, help) {HT_STANDING_##standing, NULL},
+#define HT_OTHER_NAME(name, kind, other, help)                              {HT_STANDING_OTHER, other},
+#include "config/engine.def"
+#include "config/engine_compress.def"
+#include "config/engine_data.def"
+#undef HT_ENGINE
+#undef HT_OTHER_NAME
+};
+
+static const ht_key param_keys[] = {
+#define HT_PARAM(type, standing, name, kind, standard, low, high, choices, help)                                       \
+    ROW(name, kind, standard, low, high, choices, help)
+#define HT_PARAMS_END(type) {0},
+#include "config/params.def"
+#undef HT_PARAM
+#undef HT_PARAMS_END
+};
+
+typedef struct param_particular {
+    const char *type;
+    ht_standing standing;
+} param_particular;
+
+static const param_particular param_particulars[] = {
+#define HT_PARAM(type, standing, name, kind, standard, low, high, choices, help) {#type, HT_STANDING_##standing},
+#define HT_PARAMS_END(type)                                                      {#type, HT_STANDING_DETAIL},
+#include "config/params.def"
+#undef HT_PARAM
+#undef HT_PARAMS_END
+};
+
+#define ENGINE_ROWS (sizeof engine_particulars / sizeof engine_particulars[0])
+#define PARAM_ROWS  (sizeof param_particulars / sizeof param_particulars[0])
+
+const ht_key ht_train_keys[] = {
+#define HT_TRAIN(standing, name, kind, standard, low, high, choices, help)                                             \
+    ROW(name, kind, standard, low, high, choices, help)
+#define HT_OWN(...)
+#include "config/job.def"
+#undef HT_TRAIN
+#undef HT_OWN
+    {0}};
+
+const ht_key ht_own_keys[] = {
+#define HT_TRAIN(...)
+#define HT_OWN(standing, name, kind, standard, low, high, choices, help)                                               \
+    ROW(name, kind, standard, low, high, choices, help)
+#include "config/job.def"
+#undef HT_TRAIN
+#undef HT_OWN
+    {0}};
+
+static const ht_standing train_standings[] = {
+#define HT_TRAIN(standing, ...) HT_STANDING_##standing,
+#define HT_OWN(...)
+#include "config/job.def"
+#undef HT_TRAIN
+#undef HT_OWN
+};
+
+static const ht_standing own_standings[] = {
+#define HT_TRAIN(...)
+#define HT_OWN(standing, ...) HT_STANDING_##standing,
+#include "config/job.def"
+#undef HT_TRAIN
+#undef HT_OWN
+};
+
+/* ---- standings ---- */
+
+/* The row's place in a table of count rows; count when it is not of that table. */
+static size_t place_in(const ht_key *key, const ht_key *table, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (key == &table[i]) return i;
+    return count;
+}
+
+ht_standing ht_standing_of(const ht_key *key)
+{
+    size_t train_count = sizeof train_standings / sizeof train_standings[0];
+    size_t own_count = sizeof own_standings / sizeof own_standings[0];
+    size_t at = place_in(key, ht_engine_keys, ENGINE_ROWS);
+    if (at < ENGINE_ROWS) return engine_particulars[at].standing;
+    at = place_in(key, param_keys, PARAM_ROWS);
+    if (at < PARAM_ROWS) return param_particulars[at].standing;
+    at = place_in(key, ht_train_keys, train_count);
+    if (at < train_count) return train_standings[at];
+    at = place_in(key, ht_own_keys, own_count);
+    return at < own_count ? own_standings[at] : HT_STANDING_USED;
+}
+
+const char *ht_other_name_of(const ht_key *key)
+{
+    size_t at = place_in(key, ht_engine_keys, ENGINE_ROWS);
+    return at < ENGINE_ROWS ? engine_particulars[at].other : NULL;
+}
+
+/* ---- optimisers and schedules ---- */
+
+typedef struct type_row {
+    const char *block, *type, *rows, *ours;
+    ht_standing standing;
+} type_row;
+
+static const type_row types[] = {
+#define HT_ENGINE_TYPE(block, type, rows, ours, standing) {#block, #type, #rows, ours, HT_STANDING_##standing},
+#include "config/types.def"
+#undef HT_ENGINE_TYPE
+};
+
+size_t ht_engine_type_count(void)
+{
+    return sizeof types / sizeof types[0];
+}
+
+ht_engine_type ht_engine_type_at(size_t index)
+{
+    const type_row *row = &types[index];
+    size_t first = 0;
+    while (strcmp(param_particulars[first].type, row->rows) != 0) first++;
+    return (ht_engine_type){row->block, row->type, row->ours, row->standing, &param_keys[first]};
+}
+
+bool ht_engine_type_find(const char *block, const char *type, ht_engine_type *out)
+{
+    for (size_t i = 0; i < ht_engine_type_count(); i++) {
+        if (strcmp(types[i].block, block) != 0 || strcasecmp(types[i].type, type) != 0) continue;
+        *out = ht_engine_type_at(i);
+        return true;
+    }
+    return false;
+}
+
+/* ---- blocks ---- */
+
+typedef struct block_row {
+    const char *name, *title, *reason;
+} block_row;
+
+static const block_row blocks[] = {
+#define HT_ENGINE_BLOCK(name, title, reason) {name, title, reason},
+#include "config/blocks.def"
+#undef HT_ENGINE_BLOCK
+};
+
+static const block_row *block_of(const char *name)
+{
+    static const block_row none = {0};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        size_t length = strlen(blocks[i].name);
+        if (strncmp(name, blocks[i].name, length) == 0 && name[length] == '.') return &blocks[i];
+    }
+    return &none;
+}
+
+const char *ht_engine_block_title(const char *name)
+{
+    return block_of(name)->title;
+}
+
+const char *ht_engine_block_reason(const char *name)
+{
+    return block_of(name)->reason;
+}
