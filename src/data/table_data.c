@@ -156,12 +156,14 @@ static ht_status read_part(table *t, ht_data_part part)
 
 /* ---- labels ---- */
 
-/* Numbers by size, else by bytes. */
+/* Numbers by size and before other texts, those by bytes. */
 static int by_label(const void *left, const void *right)
 {
     const char *a = *(const char *const *)left, *b = *(const char *const *)right;
     double x, y;
-    if (ht_number_read(a, &x) && ht_number_read(b, &y) && x != y) return x < y ? -1 : 1;
+    bool number = ht_number_read(a, &x) && !isnan(x), other = ht_number_read(b, &y) && !isnan(y);
+    if (number != other) return number ? -1 : 1;
+    if (number && x != y) return x < y ? -1 : 1;
     return strcmp(a, b);
 }
 
