@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/rows.h"
+#include "data/row_set.h"
 
 static const ht_key array_keys[] = {
     HT_DATA_PATH_KEYS,

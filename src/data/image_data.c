@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/rows.h"
+#include "data/row_set.h"
 
 #define MOST_BYTES (INT64_C(1) << 34)
 

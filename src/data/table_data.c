@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "data/order.h"
-#include "data/rows.h"
+#include "data/row_set.h"
 
 static const ht_key table_keys[] = {
     HT_DATA_PATH_KEYS,

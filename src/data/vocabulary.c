@@ -23,11 +23,18 @@ struct ht_vocabulary {
     size_t count, room;
     uint32_t *table; /* of size table_room (a power of two): 0 is empty, else position + 1 */
     size_t table_room;
+    uint32_t ascii[128]; /* the same for tokens of one such character, which are most of a text */
 };
 
 static const char *const special_names[HT_TOKEN_SPECIALS] = {"<pad>", "<bos>", "<eos>", "<unk>"};
 
 /* ---- the table ---- */
+
+/* The character of a token that is a single one of ASCII, else -1. */
+static int ascii_of(const char *text, size_t length)
+{
+    return length == 1 && (unsigned char)text[0] < 128 ? text[0] : -1;
+}
 
 static size_t place_of(const ht_vocabulary *v, const char *text, size_t length)
 {
@@ -46,14 +53,20 @@ static bool index_again(ht_vocabulary *v, size_t room)
     free(v->table);
     v->table = table;
     v->table_room = room;
-    for (size_t i = 0; i < v->count; i++)
+    memset(v->ascii, 0, sizeof v->ascii);
+    for (size_t i = 0; i < v->count; i++) {
+        int ascii = ascii_of(v->tokens[i].text, v->tokens[i].length);
+        if (ascii >= 0) v->ascii[ascii] = (uint32_t)i + 1;
         v->table[place_of(v, v->tokens[i].text, v->tokens[i].length)] = (uint32_t)i + 1;
+    }
     return true;
 }
 
 /* The token, new when it has to be; NULL when memory is out. */
 static token *intern(ht_vocabulary *v, const char *text, size_t length)
 {
+    int ascii = ascii_of(text, length);
+    if (ascii >= 0 && v->ascii[ascii]) return &v->tokens[v->ascii[ascii] - 1];
     if (v->count * 2 >= v->table_room && !index_again(v, v->table_room ? v->table_room * 2 : 1024)) return NULL;
     size_t at = place_of(v, text, length);
     if (v->table[at]) return &v->tokens[v->table[at] - 1];
@@ -62,6 +75,7 @@ static token *intern(ht_vocabulary *v, const char *text, size_t length)
     if (!copy) return NULL;
     v->tokens[v->count] = (token){copy, (uint32_t)length, 0};
     v->table[at] = (uint32_t)++v->count;
+    if (ascii >= 0) v->ascii[ascii] = (uint32_t)v->count;
     return &v->tokens[v->count - 1];
 }
 
@@ -108,6 +122,8 @@ int64_t ht_vocabulary_find(const ht_vocabulary *vocabulary, const char *text, si
 {
     if (vocabulary->kind == HT_VOCABULARY_BYTE) return length == 1 ? (unsigned char)text[0] : -1;
     if (!vocabulary->table_room) return -1;
+    int ascii = ascii_of(text, length);
+    if (ascii >= 0) return (int64_t)vocabulary->ascii[ascii] - 1;
     size_t at = place_of(vocabulary, text, length);
     return (int64_t)vocabulary->table[at] - 1;
 }

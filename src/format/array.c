@@ -120,12 +120,11 @@ bool ht_array_integer(const ht_array *array, int64_t index, int64_t *out)
         *out = (int64_t)x;
         return true;
     }
-    uint64_t bits = bits_at(array, index);
-    switch (array->element) {
-    case HT_ELEMENT_I8: *out = (int8_t)bits; return true;
-    case HT_ELEMENT_I16: *out = (int16_t)bits; return true;
-    case HT_ELEMENT_I32: *out = (int32_t)bits; return true;
-    case HT_ELEMENT_I64: *out = (int64_t)bits; return true;
-    default: *out = (int64_t)bits; return bits <= INT64_MAX;
+    if (ht_element_bytes(array->element) < 8) {
+        *out = (int64_t)number_at(array, index);
+        return true;
     }
+    uint64_t bits = bits_at(array, index);
+    *out = (int64_t)bits;
+    return array->element == HT_ELEMENT_I64 || bits <= INT64_MAX;
 }

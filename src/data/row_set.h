@@ -1,6 +1,6 @@
 /* Sets of rows: classification and regression over arrays in memory. */
-#ifndef HT_DATA_ROWS_H
-#define HT_DATA_ROWS_H
+#ifndef HT_DATA_ROW_SET_H
+#define HT_DATA_ROW_SET_H
 
 #include "data/dataset.h"
 

@@ -1,4 +1,4 @@
-#include "data/rows.h"
+#include "data/row_set.h"
 
 #include <inttypes.h>
 #include <math.h>
