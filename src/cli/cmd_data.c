@@ -106,8 +106,8 @@ typedef struct preview {
 
 static bool is_json_word(const char *value)
 {
-    return strchr("[{\"-0123456789", value[0]) != NULL || strcmp(value, "true") == 0 || strcmp(value, "false") == 0 ||
-           strcmp(value, "null") == 0;
+    return (value[0] && strchr("[{\"-0123456789", value[0])) || strcmp(value, "true") == 0 ||
+           strcmp(value, "false") == 0 || strcmp(value, "null") == 0;
 }
 
 static void add_member(ht_text *text, const char *key, const char *value, bool as_text)
