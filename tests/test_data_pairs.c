@@ -274,6 +274,23 @@ static void pairs__the_too_long_and_the_empty_are_left_out_and_counted(void **st
     data_case_refused(c, HT_DATA_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"buckets\": 17}", "buckets");
 }
 
+static void pairs__memory_may_stand_in_for_files(void **state)
+{
+    data_case *c = *state;
+    static const char text[] = "a\tb\nc\td\n",
+                      block[] =
+                          "{\"format\": \"pairs\", \"train\": \"none\", \"minimum_count\": 1, \"validation_share\": 0}";
+    const ht_json *object;
+    ht_data_request request = {.task = HT_DATA_PAIRS, .batch = 2, .memory = text, .memory_length = sizeof text - 1};
+    c->arena = ht_arena_create();
+    assert_int_equal(ht_json_parse(&c->ctx, c->arena, "block", block, strlen(block), &object), HT_OK);
+    assert_int_equal(ht_data_read_block(&request.format, &c->fields, &c->ctx, object), HT_OK);
+    request.fields = c->fields;
+    if (ht_data_open(&c->data, &c->ctx, &request) != HT_OK) fail_msg("%s", c->ctx.message);
+    assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_TRAIN].items, 2);
+    assert_int_equal(ht_vocabulary_find(ht_data_vocabulary(c->data), "d", 1), 5);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, data_case_begin, data_case_end)
 
 int main(void)
@@ -287,6 +304,7 @@ int main(void)
         IN_FOLDER(pairs__more_buckets_mean_less_padding),
         IN_FOLDER(pairs__a_source_sentence_is_on_one_side_of_the_split),
         IN_FOLDER(pairs__the_too_long_and_the_empty_are_left_out_and_counted),
+        IN_FOLDER(pairs__memory_may_stand_in_for_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

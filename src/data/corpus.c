@@ -111,7 +111,7 @@ static ht_status add_files(ht_corpus *corpus, ht_token_set *set, ht_data *data, 
         ht_content content;
         reading r = {corpus, part, ctx, ht_arena_text(data->arena, paths->list[i], strlen(paths->list[i]))};
         if (!r.name) return ht_data_no_memory(ctx, "paths");
-        HT_TRY(ht_content_open(&content, ctx, paths->list[i]));
+        HT_TRY(ht_data_content(&content, data, ctx, paths->list[i]));
         HT_TRY(ht_tokens_keep_content(set, ctx, content));
         HT_TRY(add_file(&r, &content, format, fields));
     }

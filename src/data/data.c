@@ -214,6 +214,16 @@ static bool add_path(ht_paths *paths, const char *path)
     return paths->list[paths->count++] != NULL;
 }
 
+/* Stands for the request's memory among paths. */
+static const char memory_name[] = "memory";
+
+ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path)
+{
+    if (!data->request.memory || strcmp(path, memory_name) != 0) return ht_content_open(out, ctx, path);
+    *out = (ht_content){.data = (const uint8_t *)data->request.memory, .length = data->request.memory_length};
+    return HT_OK;
+}
+
 static ht_status find_pattern(ht_paths *out, ht_context *ctx, const char *key, const char *pattern)
 {
     glob_t found = {0};
@@ -234,6 +244,8 @@ ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, con
     *out = (ht_paths){0};
     const char *folder = data->request.folder;
     ht_status status = HT_OK;
+    if (data->request.memory && strcmp(key, "train") == 0)
+        return add_path(out, memory_name) ? HT_OK : ht_data_no_memory(ctx, "paths");
     for (size_t i = 0; status == HT_OK && i < ht_field_count(fields, key); i++) {
         const char *name = ht_field_text_at(fields, key, i);
         char path[4096];

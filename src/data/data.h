@@ -58,10 +58,13 @@ struct ht_data_request {
     const ht_data_format *format;
     const ht_fields *fields; /* of format->keys; need live only while opening */
     ht_data_task task;
-    int64_t batch;                                       /* rows of a batch */
-    int64_t length;                                      /* tokens of a row; 0: as the block's "length" says */
-    uint64_t seed;                                       /* of shuffling, windows and masks */
-    const char *folder;                                  /* relative paths begin here; NULL: where the process is */
+    int64_t batch;      /* rows of a batch */
+    int64_t length;     /* tokens of a row; 0: as the block's "length" says */
+    uint64_t seed;      /* of shuffling, windows and masks */
+    const char *folder; /* relative paths begin here; NULL: where the process is */
+    const char *memory; /* text, jsonl, pairs, table: the content of "train", instead of its files; need live only while
+                           opening, but with text by bytes as long as the data */
+    size_t memory_length;
     const ht_vocabulary *vocabulary, *source_vocabulary; /* NULL: made from the data; else as before, borrowed */
 };
 

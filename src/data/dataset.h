@@ -48,6 +48,8 @@ typedef struct ht_paths {
  * is an error; a null key gives no paths. */
 ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key);
 void ht_paths_free(ht_paths *paths);
+/* Opens one of these paths: a file, or the request's memory. */
+ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path);
 /* The one file that a key of the block names, "" when it is null. */
 ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t room);
 

@@ -42,6 +42,12 @@ static const ht_key pair_keys[] = {
 
 /* ---- reading ---- */
 
+typedef struct pair_file {
+    const char *path;
+    ht_content content;
+    ht_data_part part;
+} pair_file;
+
 typedef struct pair_reading {
     ht_data *data;
     ht_context *ctx;
@@ -52,6 +58,8 @@ typedef struct pair_reading {
     double share; /* held out of this file */
     ht_data_part part;
     bool counting; /* first time: the vocabularies */
+    pair_file *files;
+    size_t file_count, file_room;
 } pair_reading;
 
 static ht_status add_pair(const pair_reading *r, ht_data_part part, pair p)
@@ -105,40 +113,62 @@ static ht_status read_line(const pair_reading *r, const char *line, size_t lengt
     return HT_OK;
 }
 
-static ht_status read_file(pair_reading *r, const char *path)
+static ht_status read_lines(pair_reading *r, const pair_file *file)
 {
-    ht_content content;
-    HT_TRY(ht_content_open(&content, r->ctx, path));
-    r->name = path;
-    ht_lines lines = {.at = (const char *)content.data, .end = (const char *)content.data + content.length};
+    const char *text = (const char *)file->content.data;
+    ht_lines lines = {.at = text, .end = text + file->content.length};
     const char *line;
     size_t length;
-    ht_status status = HT_OK;
-    while (status == HT_OK && ht_line_next(&lines, &line, &length))
-        if (length > 0) status = read_line(r, line, length, lines.number);
-    ht_content_close(&content);
-    return status;
+    r->name = file->path;
+    while (ht_line_next(&lines, &line, &length))
+        if (length > 0) HT_TRY(read_line(r, line, length, lines.number));
+    return HT_OK;
 }
 
-static ht_status read_part(pair_reading *r, const char *key)
-{
-    ht_paths paths;
-    HT_TRY(ht_paths_find(&paths, r->data, r->ctx, r->data->request.fields, key));
-    ht_status status = HT_OK;
-    for (size_t i = 0; i < paths.count && status == HT_OK; i++) status = read_file(r, paths.list[i]);
-    ht_paths_free(&paths);
-    return status;
-}
-
+/* Once to count tokens, once more to number them. */
 static ht_status read_all(pair_reading *r)
 {
     const ht_fields *fields = r->data->request.fields;
-    r->share = ht_field_null(fields, "validation") ? ht_field_number(fields, "validation_share") : 0;
-    r->part = HT_DATA_TRAIN;
-    HT_TRY(read_part(r, "train"));
-    r->share = 0;
-    r->part = HT_DATA_VALIDATION;
-    return read_part(r, "validation");
+    double share = ht_field_null(fields, "validation") ? ht_field_number(fields, "validation_share") : 0;
+    for (size_t i = 0; i < r->file_count; i++) {
+        r->part = r->files[i].part;
+        r->share = r->part == HT_DATA_TRAIN ? share : 0;
+        HT_TRY(read_lines(r, &r->files[i]));
+    }
+    return HT_OK;
+}
+
+static ht_status open_file(pair_reading *r, ht_data_part part, const char *path)
+{
+    if (!ht_grow((void **)&r->files, &r->file_room, r->file_count + 1, sizeof *r->files))
+        return ht_data_no_memory(r->ctx, "files");
+    pair_file *file = &r->files[r->file_count];
+    *file = (pair_file){.path = ht_arena_text(r->data->arena, path, strlen(path)), .part = part};
+    if (!file->path) return ht_data_no_memory(r->ctx, "files");
+    HT_TRY(ht_data_content(&file->content, r->data, r->ctx, path));
+    r->file_count++;
+    return HT_OK;
+}
+
+static ht_status open_files(pair_reading *r)
+{
+    static const char *const keys[HT_DATA_PARTS] = {"train", "validation"};
+    for (int part = 0; part < HT_DATA_PARTS; part++) {
+        ht_paths paths;
+        HT_TRY(ht_paths_find(&paths, r->data, r->ctx, r->data->request.fields, keys[part]));
+        ht_status status = HT_OK;
+        for (size_t i = 0; i < paths.count && status == HT_OK; i++)
+            status = open_file(r, (ht_data_part)part, paths.list[i]);
+        ht_paths_free(&paths);
+        HT_TRY(status);
+    }
+    return HT_OK;
+}
+
+static void close_files(pair_reading *r)
+{
+    for (size_t i = 0; i < r->file_count; i++) ht_content_close(&r->files[i].content);
+    free(r->files);
 }
 
 static ht_status make_vocabularies(pair_reading *r)
@@ -404,8 +434,11 @@ static ht_status open_pairs(ht_data *data, ht_context *ctx)
     pair_reading r = {.data = data, .ctx = ctx, .set = set, .max_length = ht_field_int(fields, "max_length")};
     if (data->request.length > 0 && data->request.length < r.max_length) r.max_length = data->request.length;
     r.reverse = ht_field_bool(fields, "reverse");
-    HT_TRY(make_vocabularies(&r));
-    HT_TRY(read_all(&r));
+    ht_status status = open_files(&r);
+    if (status == HT_OK) status = make_vocabularies(&r);
+    if (status == HT_OK) status = read_all(&r);
+    close_files(&r);
+    HT_TRY(status);
     if (set->counts[HT_DATA_TRAIN] == 0)
         HT_FAIL(ctx, HT_EINVAL, "data: no pairs to train on (%" PRId64 " left out, empty or longer than %" PRId64 ")",
                 data->info.dropped, r.max_length);

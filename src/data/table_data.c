@@ -130,7 +130,7 @@ static ht_status read_file(table *t, const char *path)
     ht_content content;
     bool header;
     t->name = path;
-    HT_TRY(ht_content_open(&content, t->ctx, path));
+    HT_TRY(ht_data_content(&content, t->data, t->ctx, path));
     ht_status status = has_header(t, &content, &header);
     if (status == HT_OK) {
         ht_csv csv;
