@@ -24,6 +24,7 @@ static const struct {
     {"\"format\": \"table\", \"normalize\": false, \"label\": 0", HT_DATA_REGRESSION},
     {"\"format\": \"shards\", \"length\": 5, \"vocabulary_size\": 1000", HT_DATA_LM},
     {"\"format\": \"text\", \"length\": 9", HT_DATA_MASKED_LM},
+    {"\"format\": \"sentences\", \"minimum_count\": 1, \"length\": 4, \"validation_share\": 0.3", HT_DATA_CLASS},
 };
 
 static void check_batch(const ht_data *data, const ht_batch *batch)

@@ -27,6 +27,7 @@ static const feed_case cases[] = {
      "\"text\", \"train\": \"p.tsv\", \"weight\": 2}]}",
      HT_DATA_LM},
     {"{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"validation_share\": 0.3}", HT_DATA_PAIRS},
+    {"{\"format\": \"sentences\", \"train\": \"s.tsv\", \"length\": 6}", HT_DATA_CLASS},
     {"{\"format\": \"table\", \"train\": \"t.csv\"}", HT_DATA_CLASS},
     {"{\"format\": \"table\", \"train\": \"t.csv\"}", HT_DATA_REGRESSION},
 };
@@ -36,17 +37,20 @@ static int begin(void **state)
 {
     if (data_case_begin(state) != 0) return 1;
     data_case *c = *state;
-    ht_text text = {0}, pairs = {0}, table = {0};
+    ht_text text = {0}, pairs = {0}, table = {0}, sentences = {0};
     for (int i = 0; i < 120; i++) {
         ht_text_add(&text, "line %d of some\n", i * 37 % 100);
         ht_text_add(&pairs, "a%d", i % 50);
         for (int k = 0; k < i % 7; k++) ht_text_add(&pairs, " b");
         ht_text_add(&pairs, "\tc d%d\n", i);
+        ht_text_add(&sentences, "word %d and %d more\tclass %d\n", i, i % 9, i % 2);
         ht_text_add(&table, "%d,%d,%d\n", i, i * i % 17, i % 3);
     }
     data_case_file(c, "a.txt", text.data, text.length);
     data_case_file(c, "p.tsv", pairs.data, pairs.length);
     data_case_file(c, "t.csv", table.data, table.length);
+    data_case_file(c, "s.tsv", sentences.data, sentences.length);
+    ht_text_free(&sentences);
     ht_text_free(&text);
     ht_text_free(&pairs);
     ht_text_free(&table);

@@ -291,6 +291,47 @@ static void pairs__memory_may_stand_in_for_files(void **state)
     assert_int_equal(ht_vocabulary_find(ht_data_vocabulary(c->data), "d", 1), 5);
 }
 
+/* ---- sentences with a class ---- */
+
+static void sentences__begin_with_bos_and_are_cut(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "s.tsv", "good film\tyes\n\tno\nbad bad bad bad film\tno\n");
+    data_case_open(c, HT_DATA_CLASS, 2,
+                   "{\"format\": \"sentences\", \"train\": \"s.tsv\", \"length\": 4, \"minimum_count\": 1, "
+                   "\"validation_share\": 0}");
+    const ht_data_info *info = ht_data_info_of(c->data);
+    assert_int_equal(info->classes, 2);
+    assert_int_equal(info->feature_rank, 0);
+    assert_int_equal(info->vocabulary, 7); /* bad film good */
+    assert_int_equal(info->dropped, 1);
+    assert_string_equal(ht_data_class_name(c->data, 0), "no");
+    ht_feed *feed;
+    assert_int_equal(ht_feed_open(&feed, c->data, HT_DATA_TRAIN, false), HT_OK);
+    ht_batch batch = data_case_next(c, feed);
+    static const int32_t rows[2][4] = {{HT_TOKEN_BOS, 4, 4, 4}, {HT_TOKEN_BOS, 6, 5, HT_TOKEN_PAD}};
+    for (int row = 0; row < 2; row++) {
+        int label = data_case_ints(&batch, "label")[row];
+        assert_memory_equal(data_case_ints(&batch, "tokens") + row * 4, rows[label], sizeof rows[0]);
+        assert_int_equal(data_case_ints(&batch, "length")[row], label ? 3 : 4);
+    }
+    data_case_drop(&batch);
+    ht_feed_free(feed);
+    data_case_text(c, "v.tsv", "maybe\tgood\n");
+    data_case_refused(c, HT_DATA_CLASS, 2,
+                      "{\"format\": \"sentences\", \"train\": \"s.tsv\", \"validation\": \"v.tsv\"}",
+                      "class 'good' does not occur");
+    data_case_open(c, HT_DATA_CLASS, 2,
+                   "{\"format\": \"sentences\", \"train\": \"s.tsv\", \"label_first\": true, \"validation_share\": 0}");
+    assert_string_equal(ht_data_class_name(c->data, 1), "good film");
+    data_case_text(c, "bad.tsv", "no tab\n");
+    data_case_refused(c, HT_DATA_CLASS, 2, "{\"format\": \"sentences\", \"train\": \"bad.tsv\"}", "bad.tsv:1: no tab");
+    data_case_text(c, "bad.tsv", "\xff\tx\n");
+    data_case_refused(c, HT_DATA_CLASS, 2,
+                      "{\"format\": \"sentences\", \"train\": \"bad.tsv\", \"validation_share\": 0}",
+                      "bad.tsv:1: byte 0: not UTF-8");
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, data_case_begin, data_case_end)
 
 int main(void)
@@ -305,6 +346,7 @@ int main(void)
         IN_FOLDER(pairs__a_source_sentence_is_on_one_side_of_the_split),
         IN_FOLDER(pairs__the_too_long_and_the_empty_are_left_out_and_counted),
         IN_FOLDER(pairs__memory_may_stand_in_for_files),
+        IN_FOLDER(sentences__begin_with_bos_and_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

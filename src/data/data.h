@@ -6,7 +6,7 @@
  *
  * Arrays by task (a target or label of -1 does not count):
  *     LM          tokens, targets i32[B,T]; with "document_ids" also positions, documents i32[B,T]
- *     CLASS       x f32[B,..], label i32[B]
+ *     CLASS       x f32[B,..], label i32[B]; of sentences tokens i32[B,T], length i32[B], label
  *     REGRESSION  x f32[B,..], y f32[B,O] (not a number: does not count)
  *     PAIRS       source i32[B,S], source_length i32[B], target_in, targets i32[B,T]
  *     MASKED_LM   tokens, targets i32[B,T], length i32[B] */
@@ -62,7 +62,8 @@ struct ht_data_request {
     int64_t length;     /* tokens of a row; 0: as the block's "length" says */
     uint64_t seed;      /* of shuffling, windows and masks */
     const char *folder; /* relative paths begin here; NULL: where the process is */
-    const char *memory; /* text, jsonl, pairs, table: the content of "train", instead of its files; need live only while
+    const char *
+        memory; /* text, jsonl, pairs, sentences, table: the content of "train", instead of its files; need live only while
                            opening, but with text by bytes as long as the data */
     size_t memory_length;
     const ht_vocabulary *vocabulary, *source_vocabulary; /* NULL: made from the data; else as before, borrowed */
