@@ -7,7 +7,7 @@
 #include "data/row_set.h"
 
 static const ht_key array_keys[] = {
-    HT_DATA_PATH_KEYS,
+    HT_DATA_PATH_KEYS("false"),
     {"train_labels", HT_KEY_TEXTS, "null", 0, 0, NULL, "npy: labels or values of the items"},
     {"validation_labels", HT_KEY_TEXTS, "null", 0, 0, NULL, "likewise"},
     {"x", HT_KEY_TEXT, "\"x\"", 0, 0, NULL, "safetensors: the tensor of the items"},

@@ -29,13 +29,17 @@ struct ht_data {
 
 /* ---- helpers for formats ---- */
 
-/* The keys that every format has. */
-#define HT_DATA_PATH_KEYS                                                                                              \
+/* The keys that every format has. What lies in memory is made into a batch faster than another thread can hand it over;
+ * a thread pays where windows are read from disk. */
+#define HT_DATA_PREFETCH_KEY(standard)                                                                                 \
+    {                                                                                                                  \
+        "prefetch", HT_KEY_BOOL, standard, 0, 0, NULL,                                                                 \
+            "make batches ahead on a thread; pays for files larger than memory"                                        \
+    }
+#define HT_DATA_PATH_KEYS(prefetch)                                                                                    \
     {"train", HT_KEY_TEXTS, NULL, 0, 0, NULL, "file, pattern or list of them to train on"},                            \
         {"validation", HT_KEY_TEXTS, "null", 0, 0, NULL, "files to validate on; without them a share is held out"},    \
-    {                                                                                                                  \
-        "prefetch", HT_KEY_BOOL, "true", 0, 0, NULL, "make batches ahead on a thread"                                  \
-    }
+        HT_DATA_PREFETCH_KEY(prefetch)
 
 ht_status ht_data_no_memory(ht_context *ctx, const char *what);
 

@@ -7,7 +7,7 @@
 #include "data/row_set.h"
 
 static const ht_key idx_keys[] = {
-    HT_DATA_PATH_KEYS,
+    HT_DATA_PATH_KEYS("false"),
     {"train_labels", HT_KEY_TEXTS, "null", 0, 0, NULL, "labels of the images; found by name unless given"},
     {"validation_labels", HT_KEY_TEXTS, "null", 0, 0, NULL, "likewise"},
     {"validation_share", HT_KEY_NUMBER, "0.1", 0, 0.9, NULL, "images that are held out when there are no others"},

@@ -14,7 +14,7 @@
 static const ht_key image_keys[] = {
     {"train", HT_KEY_TEXT, NULL, 0, 0, NULL, "folder with one folder of PNG or JPEG files per class"},
     {"validation", HT_KEY_TEXT, "null", 0, 0, NULL, "folder to validate on; without it a share is held out"},
-    {"prefetch", HT_KEY_BOOL, "true", 0, 0, NULL, "make batches ahead on a thread"},
+    HT_DATA_PREFETCH_KEY("false"),
     {"size", HT_KEY_INTS, "null", 1, 8192, NULL, "height and width that images are resized to; else all must be equal"},
     {"channels", HT_KEY_INT, "3", 1, 3, NULL, "1 grey, 3 colour"},
     {"validation_share", HT_KEY_NUMBER, "0.1", 0, 0.9, NULL, "images that are held out when there are no others"},

@@ -27,7 +27,7 @@ typedef struct sentence_set {
 } sentence_set;
 
 static const ht_key sentence_keys[] = {
-    HT_DATA_PATH_KEYS,
+    HT_DATA_PATH_KEYS("false"),
     {"tokenizer", HT_KEY_CHOICE, "\"word\"", 0, 0, "word|char", "tokens are words and punctuation, or characters"},
     {"lowercase", HT_KEY_BOOL, "false", 0, 0, NULL, "fold the letters A to Z"},
     {"minimum_count", HT_KEY_INT, "2", 1, 1 << 30, NULL, "rarer tokens are unknown"},

@@ -9,7 +9,7 @@
 #include "data/row_set.h"
 
 static const ht_key table_keys[] = {
-    HT_DATA_PATH_KEYS,
+    HT_DATA_PATH_KEYS("false"),
     {"header", HT_KEY_CHOICE, "\"auto\"", 0, 0, "auto|yes|no",
      "does the first row hold names? auto: if it has no number"},
     {"delimiter", HT_KEY_TEXT, "null", 0, 0, NULL, "between cells; comma, semicolon or tab is found unless given"},

@@ -18,7 +18,7 @@ enum { MOST_SOURCES = 64 };
     }
 
 static const ht_key text_keys[] = {
-    HT_DATA_PATH_KEYS,
+    HT_DATA_PATH_KEYS("false"),
     TOKENIZER_KEY,
     {"documents", HT_KEY_CHOICE, "\"none\"", 0, 0, "none|line|paragraph|file",
      "what is a document of its own, with a separator before it"},
@@ -28,7 +28,7 @@ static const ht_key text_keys[] = {
 };
 
 static const ht_key jsonl_keys[] = {
-    HT_DATA_PATH_KEYS,
+    HT_DATA_PATH_KEYS("false"),
     TOKENIZER_KEY,
     {"field", HT_KEY_TEXT, "\"text\"", 0, 0, NULL, "the member of each line that holds the document"},
     HT_TOKEN_KEYS,
@@ -37,7 +37,7 @@ static const ht_key jsonl_keys[] = {
 };
 
 static const ht_key shard_keys[] = {
-    HT_DATA_PATH_KEYS,
+    HT_DATA_PATH_KEYS("true"),
     {"dtype", HT_KEY_CHOICE, "\"uint16\"", 0, 0, "uint16|uint32", "tokens of files without a header"},
     {"vocabulary_size", HT_KEY_INT, "null", 1, 1 << 30, NULL, "number of tokens; the largest one plus 1 unless given"},
     {"separator", HT_KEY_INT, "null", 0, 1 << 30, NULL, "the token that begins each document"},
@@ -48,7 +48,7 @@ static const ht_key shard_keys[] = {
 
 static const ht_key mixture_keys[] = {
     {"sources", HT_KEY_JSON, NULL, 0, 0, NULL, "list of data blocks (text, jsonl, shards), each with its weight"},
-    {"prefetch", HT_KEY_BOOL, "true", 0, 0, NULL, "make batches ahead on a thread"},
+    HT_DATA_PREFETCH_KEY("true"),
     TOKENIZER_KEY,
     HT_TOKEN_KEYS,
     {.name = NULL},
