@@ -14,7 +14,8 @@ folder_release := build
 folder = $(or $(folder_$(1)),build/$(1))
 BUILD := $(call folder,$(PRESET))
 
-packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmocka-dev
+packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmocka-dev \
+    zlib1g-dev libpng-dev libjpeg62-turbo-dev libxxhash-dev
 packages_lint := clang-format clang-tidy
 packages_fuzz := clang llvm libclang-rt-dev
 packages_bench := libopenblas-openmp-dev libdnnl-dev

@@ -2,6 +2,7 @@
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+pkg_check_modules(FILES REQUIRED IMPORTED_TARGET zlib libpng libjpeg libxxhash) # what src/format reads and sums with
 
 set(library_sources)
 foreach(room ${HALFTONE_ROOMS})
@@ -31,7 +32,7 @@ endif()
 add_library(halftone_inside INTERFACE)
 target_include_directories(halftone_inside INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(halftone_inside INTERFACE HT_VERSION="${PROJECT_VERSION}")
-target_link_libraries(halftone_inside INTERFACE halftone_flags Threads::Threads)
+target_link_libraries(halftone_inside INTERFACE halftone_flags Threads::Threads PkgConfig::FILES)
 if(HALFTONE_HWLOC)
     target_link_libraries(halftone_inside INTERFACE PkgConfig::HWLOC)
 endif()

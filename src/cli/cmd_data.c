@@ -1,0 +1,386 @@
+/* halftone data: batches as the model will see them. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+#include "data/data.h"
+#include "format/format.h"
+
+static const char usage[] =
+    "usage: halftone data FILE|FOLDER|JOB.json [OPTIONS]\n\n"
+    "Shows what a file, a folder of images or the \"data\" block of a job gives: sizes, the share of padding, and the\n"
+    "first batches with their rows as text.\n\n"
+    "    --format NAME      what kind of data it is, when the name does not tell\n"
+    "    --task NAME        lm, masked_lm, class, regression or pairs\n"
+    "    --set KEY=VALUE    a key of the data block, as in a job; may be repeated\n"
+    "    --batch N          rows of a batch (4, or what the job says)\n"
+    "    --length N         tokens of a row (what the job says)\n"
+    "    --batches N        how many batches to show (2)\n"
+    "    --rows N           how many rows of each (4)\n"
+    "    --seed N           of the order (1, or what the job says)\n"
+    "    --validation       the held-out part\n"
+    "    --json             one JSON object\n";
+
+enum { MOST_SETS = 64 };
+
+typedef struct options {
+    const char *path, *format, *task;
+    const char *sets[MOST_SETS];
+    size_t set_count;
+    int64_t batch, length, batches, rows, seed;
+    bool validation, json;
+} options;
+
+/* ---- options ---- */
+
+static int read_count(const char *key, const char *value, int64_t low, int64_t *out)
+{
+    double number;
+    if (!value || !ht_number_read(value, &number) || !(number >= (double)low && number <= 1e9) ||
+        number != (double)(int64_t)number)
+        return cli_fail(CLI_WRONG, "data: %s wants a whole number from %" PRId64, key, low);
+    *out = (int64_t)number;
+    return CLI_DONE;
+}
+
+static int read_text(const char *key, const char *value, const char **out)
+{
+    if (!value) return cli_fail(CLI_WRONG, "data: %s wants a value", key);
+    *out = value;
+    return CLI_DONE;
+}
+
+static int read_value(options *o, int argc, char **argv, int *i, bool *found)
+{
+    char *value;
+    *found = true;
+    if (cli_value(argc, argv, i, "--format", &value)) return read_text("--format", value, &o->format);
+    if (cli_value(argc, argv, i, "--task", &value)) return read_text("--task", value, &o->task);
+    if (cli_value(argc, argv, i, "--batch", &value)) return read_count("--batch", value, 1, &o->batch);
+    if (cli_value(argc, argv, i, "--length", &value)) return read_count("--length", value, 1, &o->length);
+    if (cli_value(argc, argv, i, "--batches", &value)) return read_count("--batches", value, 0, &o->batches);
+    if (cli_value(argc, argv, i, "--rows", &value)) return read_count("--rows", value, 0, &o->rows);
+    if (cli_value(argc, argv, i, "--seed", &value)) return read_count("--seed", value, 0, &o->seed);
+    if (cli_value(argc, argv, i, "--set", &value)) {
+        if (o->set_count == MOST_SETS) return cli_fail(CLI_WRONG, "data: more than %d times --set", MOST_SETS);
+        return read_text("--set", value, &o->sets[o->set_count++]);
+    }
+    *found = false;
+    return CLI_DONE;
+}
+
+static int read_options(options *o, int argc, char **argv)
+{
+    *o = (options){.batches = 2, .rows = 4, .seed = -1};
+    for (int i = 1; i < argc; i++) {
+        bool found;
+        int end = read_value(o, argc, argv, &i, &found);
+        if (end != CLI_DONE) return end;
+        if (found) continue;
+        if (cli_flag(argv, i, "--validation"))
+            o->validation = true;
+        else if (cli_flag(argv, i, "--json"))
+            o->json = true;
+        else if (argv[i][0] != '-' && !o->path)
+            o->path = argv[i];
+        else
+            return cli_no_such_option("data", argv[i]);
+    }
+    if (!o->path) return cli_fail(CLI_WRONG, "data: which file? see halftone data --help");
+    return CLI_DONE;
+}
+
+/* ---- from options to an open data set ---- */
+
+typedef struct preview {
+    options o;
+    ht_context *ctx;
+    ht_arena *arena;
+    const ht_json *block;
+    ht_fields *fields;
+    ht_data *data;
+    ht_data_request request;
+} preview;
+
+static bool is_json_word(const char *value)
+{
+    return (value[0] && strchr("[{\"-0123456789", value[0])) || strcmp(value, "true") == 0 ||
+           strcmp(value, "false") == 0 || strcmp(value, "null") == 0;
+}
+
+static void add_member(ht_text *text, const char *key, const char *value, bool as_text)
+{
+    ht_text_add(text, "%s", text->length > 1 ? ", " : "");
+    cli_json_string(text, key);
+    ht_text_add(text, ": ");
+    if (as_text || !is_json_word(value))
+        cli_json_string(text, value);
+    else
+        ht_text_add(text, "%s", value);
+}
+
+static ht_status parse_block(preview *p, ht_text *text)
+{
+    ht_status status = text->failed
+                           ? ht_fail(p->ctx, HT_ENOMEM, "out of memory")
+                           : ht_json_parse(p->ctx, p->arena, "data block", text->data, text->length, &p->block);
+    ht_text_free(text);
+    return status;
+}
+
+/* A data block for a file, as a user would write it. */
+static ht_status block_for_file(preview *p)
+{
+    struct stat about;
+    const char *format = p->o.format;
+    if (!format && stat(p->o.path, &about) == 0 && S_ISDIR(about.st_mode)) format = "images";
+    const ht_data_format *guess = format ? NULL : ht_data_format_guess(p->o.path);
+    if (guess) format = guess->name;
+    if (!format) HT_FAIL(p->ctx, HT_EINVAL, "%s: its name does not tell what it holds; say --format", p->o.path);
+    ht_text text = {0};
+    ht_text_add(&text, "{");
+    add_member(&text, "format", format, true);
+    add_member(&text, "train", p->o.path, true);
+    for (size_t i = 0; i < p->o.set_count; i++) {
+        char key[128];
+        const char *equals = strchr(p->o.sets[i], '=');
+        size_t length = equals ? (size_t)(equals - p->o.sets[i]) : 0;
+        if (length == 0 || length >= sizeof key) {
+            ht_text_free(&text);
+            HT_FAIL(p->ctx, HT_EINVAL, "--set %s: not KEY=VALUE", p->o.sets[i]);
+        }
+        memcpy(key, p->o.sets[i], length);
+        key[length] = '\0';
+        add_member(&text, key, equals + 1, false);
+    }
+    ht_text_add(&text, "}");
+    return parse_block(p, &text);
+}
+
+static ht_status block_of_job(preview *p)
+{
+    char *text;
+    size_t length;
+    const ht_json *root;
+    HT_TRY(ht_read_file(p->ctx, &text, &length, p->o.path));
+    ht_status status = ht_json_parse(p->ctx, p->arena, p->o.path, text, length, &root);
+    free(text);
+    HT_TRY(status);
+    p->block = ht_json_get(root, "data");
+    if (!p->block) HT_FAIL(p->ctx, HT_EINVAL, "%s: the job has no \"data\" block", p->o.path);
+    if (p->o.set_count) HT_FAIL(p->ctx, HT_EINVAL, "--set is for files; change the job's \"data\" block instead");
+    const ht_json *train = ht_json_get(root, "train");
+    const ht_json *batch = ht_json_get(train, "batch"), *seed = ht_json_get(train, "seed");
+    if (batch && p->o.batch == 0) ht_json_as_int(batch, &p->o.batch);
+    if (seed && p->o.seed < 0) ht_json_as_int(seed, &p->o.seed);
+    return HT_OK;
+}
+
+static ht_status choose_task(preview *p)
+{
+    p->request.task = ht_data_standard_task(p->request.format);
+    if (!p->o.task) return HT_OK;
+    for (int i = 0; i < HT_DATA_TASK_COUNT; i++)
+        if (strcmp(ht_data_task_names[i], p->o.task) == 0) {
+            p->request.task = (ht_data_task)i;
+            return HT_OK;
+        }
+    HT_FAIL(p->ctx, HT_EINVAL, "--task %s: lm, masked_lm, class, regression or pairs", p->o.task);
+}
+
+static ht_status open_data(preview *p)
+{
+    size_t length = strlen(p->o.path);
+    bool job = !p->o.format && length > 5 && strcmp(p->o.path + length - 5, ".json") == 0;
+    HT_TRY(job ? block_of_job(p) : block_for_file(p));
+    HT_TRY(ht_data_read_block(&p->request.format, &p->fields, p->ctx, p->block));
+    HT_TRY(choose_task(p));
+    p->request.fields = p->fields;
+    p->request.batch = p->o.batch ? p->o.batch : 4;
+    p->request.length = p->o.length;
+    p->request.seed = p->o.seed < 0 ? 1 : (uint64_t)p->o.seed;
+    return ht_data_open(&p->data, p->ctx, &p->request);
+}
+
+/* ---- output ---- */
+
+static const char *const part_names[HT_DATA_PARTS] = {"train", "validation"};
+
+/* Rows may hold any bytes: what is not UTF-8 becomes a question mark, what would break the line a space. */
+static void add_row(ht_text *out, const ht_data *data, const ht_batch *batch, int64_t row, bool json)
+{
+    ht_text raw = {0}, clean = {0};
+    ht_data_show_row(data, batch, row, &raw);
+    const char *at = raw.data ? raw.data : "", *end = at + raw.length;
+    for (uint32_t code; at < end;) {
+        int length = ht_utf8_next(at, end, &code);
+        if (length == 0 || code == 0)
+            ht_text_add(&clean, "?");
+        else if (code == '\n' && !json)
+            ht_text_add(&clean, "\\n");
+        else if (code < 0x20 && !json)
+            ht_text_add(&clean, " ");
+        else
+            ht_text_add(&clean, "%.*s", length, at);
+        at += length ? length : 1;
+    }
+    if (json)
+        cli_json_string(out, clean.data ? clean.data : "");
+    else
+        ht_text_add(out, "%s", clean.data ? clean.data : "");
+    ht_text_free(&raw);
+    ht_text_free(&clean);
+}
+
+static void add_shape(ht_text *text, const int64_t *shape, int rank)
+{
+    ht_text_add(text, "[");
+    for (int i = 0; i < rank; i++) ht_text_add(text, "%s%" PRId64, i ? ", " : "", shape[i]);
+    ht_text_add(text, "]");
+}
+
+static void add_info(ht_text *text, const preview *p)
+{
+    const ht_data_info *info = ht_data_info_of(p->data);
+    ht_text_add(text, "format      %s, %s\n", p->request.format->name, p->request.format->help);
+    ht_text_add(text, "task        %s\n", ht_data_task_names[p->request.task]);
+    if (info->source_vocabulary)
+        ht_text_add(text, "source      %" PRId64 " tokens in the vocabulary\n", info->source_vocabulary);
+    if (info->vocabulary) ht_text_add(text, "vocabulary  %" PRId64 " tokens\n", info->vocabulary);
+    if (info->classes)
+        ht_text_add(text, "%s%" PRId64 "\n", p->request.task == HT_DATA_CLASS ? "classes     " : "values      ",
+                    info->classes);
+    if (info->feature_rank) {
+        ht_text_add(text, "features    ");
+        add_shape(text, info->feature, info->feature_rank);
+        ht_text_add(text, "\n");
+    }
+    if (info->dropped) ht_text_add(text, "left out    %" PRId64 " records: empty or too long\n", info->dropped);
+    for (int i = 0; i < info->bucket_count && info->bucket_count > 1; i++)
+        ht_text_add(text, "bucket %d    source %" PRId64 ", target %" PRId64 "\n", i, info->buckets[i].source_length,
+                    info->buckets[i].length);
+    for (int part = 0; part < HT_DATA_PARTS; part++) {
+        const ht_data_part_info *about = &info->parts[part];
+        if (!about->batches) continue;
+        ht_text_add(text, "%-11s %" PRId64 " items, %" PRId64 " batches of %" PRId64, part_names[part], about->items,
+                    about->batches, p->request.batch);
+        if (about->tokens) ht_text_add(text, ", %" PRId64 " tokens", about->tokens);
+        ht_text_add(text, ", %.1f %% padding\n", 100 * about->padding);
+    }
+}
+
+static void add_json_info(ht_text *text, const preview *p)
+{
+    const ht_data_info *info = ht_data_info_of(p->data);
+    ht_text_add(text, "{\n  \"format\": \"%s\", \"task\": \"%s\", \"batch\": %" PRId64 ",\n", p->request.format->name,
+                ht_data_task_names[p->request.task], p->request.batch);
+    ht_text_add(text,
+                "  \"vocabulary\": %" PRId64 ", \"source_vocabulary\": %" PRId64 ", \"classes\": %" PRId64
+                ", \"feature\": ",
+                info->vocabulary, info->source_vocabulary, info->classes);
+    add_shape(text, info->feature, info->feature_rank);
+    ht_text_add(text, ", \"left_out\": %" PRId64 ",\n  \"buckets\": [", info->dropped);
+    for (int i = 0; i < info->bucket_count; i++)
+        ht_text_add(text, "%s{\"length\": %" PRId64 ", \"source_length\": %" PRId64 "}", i ? ", " : "",
+                    info->buckets[i].length, info->buckets[i].source_length);
+    ht_text_add(text, "],\n  \"parts\": {");
+    for (int part = 0; part < HT_DATA_PARTS; part++) {
+        const ht_data_part_info *about = &info->parts[part];
+        ht_text_add(
+            text, "%s\"%s\": {\"items\": %" PRId64 ", \"batches\": %" PRId64 ", \"tokens\": %" PRId64 ", \"padding\": ",
+            part ? ", " : "", part_names[part], about->items, about->batches, about->tokens);
+        ht_text_number(text, about->padding);
+        ht_text_add(text, "}");
+    }
+    ht_text_add(text, "},\n  \"batches\": [");
+}
+
+static void add_batch(ht_text *text, const preview *p, const ht_batch *batch, int64_t number)
+{
+    ht_text_add(text, "\nbatch %" PRId64 ": %" PRId64 " rows, %" PRId64 " count", number, batch->rows, batch->counted);
+    for (int i = 0; i < batch->array_count; i++) {
+        ht_text_add(text, "%s%s %s", i ? ", " : "; ", batch->arrays[i].name, ht_dtype_name(batch->arrays[i].dtype));
+        add_shape(text, batch->arrays[i].shape, batch->arrays[i].rank);
+    }
+    ht_text_add(text, "\n");
+    for (int64_t row = 0; row < batch->rows && row < p->o.rows; row++) {
+        ht_text_add(text, "    ");
+        add_row(text, p->data, batch, row, false);
+        ht_text_add(text, "\n");
+    }
+}
+
+static void add_json_batch(ht_text *text, const preview *p, const ht_batch *batch, int64_t number)
+{
+    ht_text_add(text, "%s\n    {\"bucket\": %d, \"rows\": %" PRId64 ", \"counted\": %" PRId64 ", \"arrays\": [",
+                number ? "," : "", batch->bucket, batch->rows, batch->counted);
+    for (int i = 0; i < batch->array_count; i++) {
+        ht_text_add(text, "%s{\"name\": \"%s\", \"dtype\": \"%s\", \"shape\": ", i ? ", " : "", batch->arrays[i].name,
+                    ht_dtype_name(batch->arrays[i].dtype));
+        add_shape(text, batch->arrays[i].shape, batch->arrays[i].rank);
+        ht_text_add(text, "}");
+    }
+    ht_text_add(text, "], \"shown\": [");
+    for (int64_t row = 0; row < batch->rows && row < p->o.rows; row++) {
+        if (row) ht_text_add(text, ", ");
+        add_row(text, p->data, batch, row, true);
+    }
+    ht_text_add(text, "]}");
+}
+
+static ht_status add_one_batch(ht_text *text, const preview *p, ht_feed *feed, int64_t number)
+{
+    ht_batch batch;
+    ht_data_layout(p->data, ht_feed_bucket(feed), &batch);
+    bool room = true;
+    for (int i = 0; i < batch.array_count; i++)
+        room &= (batch.arrays[i].data = calloc(1, batch.arrays[i].bytes + 1)) != NULL;
+    ht_status status = room ? ht_feed_next(feed, &batch) : ht_fail(p->ctx, HT_ENOMEM, "out of memory for a batch");
+    if (status == HT_OK && p->o.json)
+        add_json_batch(text, p, &batch, number);
+    else if (status == HT_OK)
+        add_batch(text, p, &batch, number);
+    for (int i = 0; i < batch.array_count; i++) free(batch.arrays[i].data);
+    return status;
+}
+
+static ht_status show(ht_text *text, preview *p)
+{
+    ht_feed *feed;
+    HT_TRY(open_data(p));
+    HT_TRY(ht_feed_open(&feed, p->data, p->o.validation ? HT_DATA_VALIDATION : HT_DATA_TRAIN, false));
+    if (p->o.json)
+        add_json_info(text, p);
+    else
+        add_info(text, p);
+    ht_status status = HT_OK;
+    for (int64_t i = 0; i < p->o.batches && status == HT_OK; i++) status = add_one_batch(text, p, feed, i);
+    if (p->o.json) ht_text_add(text, "\n  ]\n}\n");
+    ht_feed_free(feed);
+    return status;
+}
+
+int cmd_data(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (cli_flag(argv, i, "--help")) return cli_puts(usage);
+    preview p = {0};
+    int end = read_options(&p.o, argc, argv);
+    if (end != CLI_DONE) return end;
+    end = cli_context(&p.ctx);
+    if (end != CLI_DONE) return end;
+    ht_text text = {0};
+    p.arena = ht_arena_create();
+    ht_status status = p.arena ? show(&text, &p) : ht_fail(p.ctx, HT_ENOMEM, "out of memory");
+    end = status == HT_OK
+              ? cli_put(&text)
+              : cli_fail(status == HT_EIO ? CLI_WRONG : cli_end_of(status), "data: %s", ht_context_message(p.ctx));
+    ht_text_free(&text);
+    ht_data_free(p.data);
+    ht_fields_free(p.fields);
+    ht_arena_free(p.arena);
+    ht_context_free(p.ctx);
+    return end;
+}

@@ -1,0 +1,282 @@
+#include "data/data.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "data/order.h"
+
+#define HT_DATA_FORMAT(id) extern const ht_data_format ht_data_format_##id;
+#include "data/formats.def"
+#undef HT_DATA_FORMAT
+
+const ht_data_format *const ht_data_formats[] = {
+#define HT_DATA_FORMAT(id) &ht_data_format_##id,
+#include "data/formats.def"
+#undef HT_DATA_FORMAT
+    NULL};
+
+const char *const ht_data_task_names[HT_DATA_TASK_COUNT] = {"lm", "class", "regression", "pairs", "masked_lm"};
+
+const ht_data_format *ht_data_format_find(const char *name)
+{
+    for (const ht_data_format *const *format = ht_data_formats; *format; format++)
+        if (strcmp((*format)->name, name) == 0) return *format;
+    return NULL;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+const ht_data_format *ht_data_format_guess(const char *path)
+{
+    static const char *const endings[][2] = {
+        {".txt", "text"},   {".raw", "text"},   {".tsv", "pairs"},          {".csv", "table"}, {".jsonl", "jsonl"},
+        {".bin", "shards"}, {".npy", "arrays"}, {".safetensors", "arrays"}, {"-ubyte", "idx"}, {".idx", "idx"}};
+    char plain[4096];
+    if (snprintf(plain, sizeof plain, "%s", path) >= (int)sizeof plain) return NULL;
+    if (ends_with(plain, ".gz")) plain[strlen(plain) - 3] = '\0';
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (ends_with(plain, endings[i][0])) return ht_data_format_find(endings[i][1]);
+    return NULL;
+}
+
+ht_data_task ht_data_standard_task(const ht_data_format *format)
+{
+    return (ht_data_task)__builtin_ctz(format->tasks);
+}
+
+/* ---- the block ---- */
+
+static ht_status find_format(const ht_data_format **out, ht_context *ctx, const ht_json *object)
+{
+    const ht_json *name = ht_json_get(object, "format");
+    ht_text names = {0};
+    for (const ht_data_format *const *format = ht_data_formats; *format; format++)
+        ht_text_add(&names, "%s%s", format == ht_data_formats ? "" : ", ", (*format)->name);
+    *out = name && name->kind == HT_JSON_STRING ? ht_data_format_find(name->text) : NULL;
+    ht_status status = HT_OK;
+    if (!*out && name && name->kind == HT_JSON_STRING)
+        status = ht_fail(ctx, HT_EINVAL, "data.format: there is no format \"%s\"; known are %s", name->text,
+                         names.data ? names.data : "");
+    else if (!*out)
+        status = ht_fail(ctx, HT_EINVAL, "data.format: must be given, one of %s", names.data ? names.data : "");
+    ht_text_free(&names);
+    return status;
+}
+
+ht_status ht_data_read_block(const ht_data_format **format, ht_fields **fields, ht_context *ctx, const ht_json *object)
+{
+    static const ht_key format_key[] = {{"format", HT_KEY_TEXT, NULL, 0, 0, NULL, "what kind of data"}, {.name = NULL}};
+    *fields = NULL;
+    HT_TRY(find_format(format, ctx, object));
+    ht_problems problems = {0};
+    ht_origin where = {.source = HT_SOURCE_FILE};
+    ht_status status = ht_fields_create(fields, "data");
+    if (status == HT_OK) status = ht_fields_declare(*fields, format_key);
+    if (status == HT_OK) status = ht_fields_declare(*fields, (*format)->keys);
+    if (status == HT_OK) status = ht_fields_take(*fields, object, &where, &problems);
+    if (status == HT_OK) status = ht_fields_finish(*fields, &problems);
+    status = status == HT_OK ? ht_problems_status(&problems, ctx) : ht_data_no_memory(ctx, "the data block");
+    ht_problems_free(&problems);
+    if (status == HT_OK) return HT_OK;
+    ht_fields_free(*fields);
+    *fields = NULL;
+    return status;
+}
+
+/* ---- opening ---- */
+
+static ht_status check_request(ht_context *ctx, const ht_data_request *request)
+{
+    if (request->batch < 1 || request->batch > INT64_C(1) << 24)
+        HT_FAIL(ctx, HT_EINVAL, "data: a batch of %" PRId64 " rows", request->batch);
+    if (request->length < 0 || request->length > INT64_C(1) << 24)
+        HT_FAIL(ctx, HT_EINVAL, "data: rows of %" PRId64 " tokens", request->length);
+    if (!(request->format->tasks >> request->task & 1))
+        HT_FAIL(ctx, HT_EINVAL, "data: the format \"%s\" does not serve the task \"%s\"", request->format->name,
+                ht_data_task_names[request->task]);
+    return HT_OK;
+}
+
+ht_status ht_data_open(ht_data **out, ht_context *ctx, const ht_data_request *request)
+{
+    *out = NULL;
+    HT_TRY(check_request(ctx, request));
+    ht_data *data = calloc(1, sizeof *data);
+    if (!data) return ht_data_no_memory(ctx, "the data set");
+    *data = (ht_data){.ctx = ctx, .request = *request, .info.bucket_count = 1, .arena = ht_arena_create()};
+    ht_status status = data->arena ? request->format->open(data, ctx) : ht_data_no_memory(ctx, "the data set");
+    data->request.fields = NULL;
+    data->request.folder = NULL;
+    if (status != HT_OK) {
+        ht_data_free(data);
+        return status;
+    }
+    *out = data;
+    return HT_OK;
+}
+
+void ht_data_free(ht_data *data)
+{
+    if (!data) return;
+    if (data->kind) data->kind->close(data);
+    ht_vocabulary_free(data->vocabulary);
+    ht_vocabulary_free(data->source_vocabulary);
+    ht_arena_free(data->arena);
+    free(data);
+}
+
+const ht_data_info *ht_data_info_of(const ht_data *data)
+{
+    return &data->info;
+}
+
+const ht_vocabulary *ht_data_vocabulary(const ht_data *data)
+{
+    return data->vocabulary ? data->vocabulary : data->request.vocabulary;
+}
+
+const ht_vocabulary *ht_data_source_vocabulary(const ht_data *data)
+{
+    return data->source_vocabulary ? data->source_vocabulary : data->request.source_vocabulary;
+}
+
+const char *ht_data_class_name(const ht_data *data, int64_t label)
+{
+    return data->class_names && label >= 0 && label < data->info.classes ? data->class_names[label] : NULL;
+}
+
+void ht_data_layout(const ht_data *data, int bucket, ht_batch *batch)
+{
+    *batch = (ht_batch){.bucket = bucket};
+    data->kind->layout(data, bucket, batch);
+}
+
+void ht_data_show_row(const ht_data *data, const ht_batch *batch, int64_t row, ht_text *text)
+{
+    data->kind->show_row(data, batch, row, text);
+}
+
+/* ---- helpers for formats ---- */
+
+ht_status ht_data_no_memory(ht_context *ctx, const char *what)
+{
+    HT_FAIL(ctx, HT_ENOMEM, "data: out of memory for %s", what);
+}
+
+void ht_batch_add(ht_batch *batch, const char *name, ht_dtype dtype, int rank, const int64_t *shape)
+{
+    ht_batch_array *array = &batch->arrays[batch->array_count++];
+    *array = (ht_batch_array){.name = name, .dtype = dtype, .rank = rank, .bytes = ht_dtype_bytes(dtype)};
+    for (int i = 0; i < rank; i++) {
+        array->shape[i] = shape[i];
+        array->bytes *= (size_t)shape[i];
+    }
+}
+
+ht_batch_array *ht_batch_find(ht_batch *batch, const char *name)
+{
+    for (int i = 0; i < batch->array_count; i++)
+        if (strcmp(batch->arrays[i].name, name) == 0) return &batch->arrays[i];
+    return NULL;
+}
+
+ht_status ht_split_items(ht_split *out, ht_data *data, ht_context *ctx, int64_t count, double share)
+{
+    *out = (ht_split){0};
+    for (int part = 0; part < HT_DATA_PARTS; part++) {
+        out->items[part] = HT_NEW(data->arena, int64_t, count);
+        if (!out->items[part]) return ht_data_no_memory(ctx, "the split");
+    }
+    for (int64_t i = 0; i < count; i++) {
+        ht_data_part part = ht_order_share(&i, sizeof i) < share ? HT_DATA_VALIDATION : HT_DATA_TRAIN;
+        out->items[part][out->counts[part]++] = i;
+    }
+    return HT_OK;
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+static bool add_path(ht_paths *paths, const char *path)
+{
+    if (!ht_grow((void **)&paths->list, &paths->room, paths->count + 1, sizeof *paths->list)) return false;
+    paths->list[paths->count] = strdup(path);
+    return paths->list[paths->count++] != NULL;
+}
+
+/* Stands for the request's memory among paths. */
+static const char memory_name[] = "memory";
+
+ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path)
+{
+    if (!data->request.memory || strcmp(path, memory_name) != 0) return ht_content_open(out, ctx, path);
+    *out = (ht_content){.data = (const uint8_t *)data->request.memory, .length = data->request.memory_length};
+    return HT_OK;
+}
+
+static ht_status find_pattern(ht_paths *out, ht_context *ctx, const char *key, const char *pattern)
+{
+    glob_t found = {0};
+    int result = glob(pattern, GLOB_NOSORT, NULL, &found);
+    ht_status status = HT_OK;
+    if (result == GLOB_NOMATCH)
+        status = ht_fail(ctx, HT_EIO, "data.%s: there is no file \"%s\"", key, pattern);
+    else if (result != 0)
+        status = ht_fail(ctx, HT_EIO, "data.%s: \"%s\" could not be looked up", key, pattern);
+    for (size_t i = 0; status == HT_OK && i < found.gl_pathc; i++)
+        if (!add_path(out, found.gl_pathv[i])) status = ht_data_no_memory(ctx, "paths");
+    globfree(&found);
+    return status;
+}
+
+ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key)
+{
+    *out = (ht_paths){0};
+    const char *folder = data->request.folder;
+    ht_status status = HT_OK;
+    if (data->request.memory && strcmp(key, "train") == 0)
+        return add_path(out, memory_name) ? HT_OK : ht_data_no_memory(ctx, "paths");
+    for (size_t i = 0; status == HT_OK && i < ht_field_count(fields, key); i++) {
+        const char *name = ht_field_text_at(fields, key, i);
+        char path[4096];
+        bool joined = folder && *folder && name[0] != '/';
+        int length = snprintf(path, sizeof path, "%s%s%s", joined ? folder : "", joined ? "/" : "", name);
+        size_t before = out->count;
+        if (length < 0 || (size_t)length >= sizeof path)
+            status = ht_fail(ctx, HT_EINVAL, "data.%s: the path is too long", key);
+        else
+            status = find_pattern(out, ctx, key, path);
+        /* The order of a folder is nobody's promise; glob's own sorting follows the locale. */
+        if (status == HT_OK) qsort(out->list + before, out->count - before, sizeof *out->list, by_bytes);
+    }
+    if (status != HT_OK) ht_paths_free(out);
+    return status;
+}
+
+void ht_paths_free(ht_paths *paths)
+{
+    for (size_t i = 0; i < paths->count; i++) free(paths->list[i]);
+    free(paths->list);
+    *paths = (ht_paths){0};
+}
+
+ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t room)
+{
+    ht_paths paths;
+    HT_TRY(ht_paths_find(&paths, data, ctx, data->request.fields, key));
+    ht_status status = HT_OK;
+    if (paths.count > 1) status = ht_fail(ctx, HT_EINVAL, "data.%s: %zu files, one is wanted", key, paths.count);
+    snprintf(out, room, "%s", paths.count ? paths.list[0] : "");
+    ht_paths_free(&paths);
+    return status;
+}

@@ -1,0 +1,172 @@
+/* data: from files to batches. Text, documents, token shards, mixtures, sentence pairs, images, tables and arrays, each a
+ * format with its own keys of the job's "data" block. Knows nothing of graphs: a batch is a handful of named arrays.
+ *
+ * A batch is a pure function of the data, the seed, the part and its number, so a position is one number, seeking is
+ * exact, and a thread that reads ahead changes nothing.
+ *
+ * Arrays by task (a target or label of -1 does not count):
+ *     LM          tokens, targets i32[B,T]; with "document_ids" also positions, documents i32[B,T]
+ *     CLASS       x f32[B,..], label i32[B]; of sentences tokens i32[B,T], length i32[B], label
+ *     REGRESSION  x f32[B,..], y f32[B,O] (not a number: does not count)
+ *     PAIRS       source i32[B,S], source_length i32[B], target_in, targets i32[B,T]
+ *     MASKED_LM   tokens, targets i32[B,T], length i32[B] */
+#ifndef HT_DATA_H
+#define HT_DATA_H
+
+#include "base/base.h"
+
+/* In the order of ht_task. */
+typedef enum ht_data_task {
+    HT_DATA_LM,
+    HT_DATA_CLASS,
+    HT_DATA_REGRESSION,
+    HT_DATA_PAIRS,
+    HT_DATA_MASKED_LM,
+    HT_DATA_TASK_COUNT
+} ht_data_task;
+
+typedef enum ht_data_part { HT_DATA_TRAIN, HT_DATA_VALIDATION, HT_DATA_PARTS } ht_data_part;
+
+typedef struct ht_data ht_data;
+typedef struct ht_feed ht_feed;
+typedef struct ht_vocabulary ht_vocabulary;
+typedef struct ht_data_request ht_data_request;
+
+/* ---- formats: what "data": {"format": ...} may say ---- */
+
+typedef struct ht_data_format {
+    const char *name, *help;
+    const ht_key *keys; /* of the "data" block, beside "format" */
+    unsigned tasks;     /* bits 1 << ht_data_task; the lowest is the standard */
+    ht_status (*open)(ht_data *data, ht_context *ctx);
+} ht_data_format;
+
+/* In the order of the documentation; ends with NULL. */
+extern const ht_data_format *const ht_data_formats[];
+const ht_data_format *ht_data_format_find(const char *name);
+/* What a file's name suggests; NULL when it suggests nothing. */
+const ht_data_format *ht_data_format_guess(const char *path);
+/* Resolves a "data" block: *format from its "format", *fields by that format's keys. */
+ht_status ht_data_read_block(const ht_data_format **format, ht_fields **fields, ht_context *ctx, const ht_json *object);
+/* The task that a format serves when nobody says otherwise. */
+ht_data_task ht_data_standard_task(const ht_data_format *format);
+extern const char *const ht_data_task_names[HT_DATA_TASK_COUNT];
+
+/* ---- opening ---- */
+
+struct ht_data_request {
+    const ht_data_format *format;
+    const ht_fields *fields; /* of format->keys; need live only while opening */
+    ht_data_task task;
+    int64_t batch;      /* rows of a batch */
+    int64_t length;     /* tokens of a row; 0: as the block's "length" says */
+    uint64_t seed;      /* of shuffling, windows and masks */
+    const char *folder; /* relative paths begin here; NULL: where the process is */
+    const char *
+        memory; /* text, jsonl, pairs, sentences, table: the content of "train", instead of its files; need live only while
+                           opening, but with text by bytes as long as the data */
+    size_t memory_length;
+    const ht_vocabulary *vocabulary, *source_vocabulary; /* NULL: made from the data; else as before, borrowed */
+};
+
+enum { HT_DATA_MOST_BUCKETS = 16 };
+
+typedef struct ht_data_bucket {
+    int64_t length, source_length; /* T and S */
+} ht_data_bucket;
+
+typedef struct ht_data_part_info {
+    int64_t items;   /* windows, pairs or rows */
+    int64_t batches; /* in an epoch; 0: there is no such part */
+    int64_t tokens;  /* of texts and pairs (target side) */
+    double padding;  /* the share of cells that only fill up */
+} ht_data_part_info;
+
+typedef struct ht_data_info {
+    int64_t vocabulary, source_vocabulary;
+    int64_t classes; /* of REGRESSION the numbers in a y */
+    int feature_rank;
+    int64_t feature[HT_MAX_RANK - 1];
+    bool documents;                               /* batches carry positions and documents */
+    int bucket_count;                             /* shapes that a batch may have; 1 for all but pairs */
+    ht_data_bucket buckets[HT_DATA_MOST_BUCKETS]; /* from small to large */
+    ht_data_part_info parts[HT_DATA_PARTS];
+    int64_t dropped; /* records left out: too long or empty */
+} ht_data_info;
+
+ht_status ht_data_open(ht_data **out, ht_context *ctx, const ht_data_request *request);
+void ht_data_free(ht_data *data);
+const ht_data_info *ht_data_info_of(const ht_data *data);
+/* Of the tokens (PAIRS: of the target side) and of the source side; NULL where there is none. */
+const ht_vocabulary *ht_data_vocabulary(const ht_data *data);
+const ht_vocabulary *ht_data_source_vocabulary(const ht_data *data);
+/* The name of a class, NULL when it is only a number. */
+const char *ht_data_class_name(const ht_data *data, int64_t label);
+
+/* ---- batches ---- */
+
+enum { HT_BATCH_MOST_ARRAYS = 6 };
+
+typedef struct ht_batch_array {
+    const char *name;
+    ht_dtype dtype;
+    int rank;
+    int64_t shape[HT_MAX_RANK];
+    size_t bytes;
+    void *data; /* the caller's memory, `bytes` large */
+} ht_batch_array;
+
+typedef struct ht_batch {
+    int array_count;
+    ht_batch_array arrays[HT_BATCH_MOST_ARRAYS];
+    int bucket;
+    int64_t rows;    /* that hold data; the rest fills up */
+    int64_t counted; /* tokens or rows that count in the loss */
+    uint64_t epoch;
+    bool last; /* of its epoch */
+} ht_batch;
+
+/* Names, types and shapes of a bucket's arrays; the data pointers are for the caller to set. */
+void ht_data_layout(const ht_data *data, int bucket, ht_batch *batch);
+/* The array of that name, NULL when there is none. */
+ht_batch_array *ht_batch_find(ht_batch *batch, const char *name);
+
+/* An endless row of batches: epoch after epoch of one part. Data and context outlive it. With `prefetch` a thread makes
+ * batches ahead; the batches are the same. Refused for a part that is empty. */
+ht_status ht_feed_open(ht_feed **out, ht_data *data, ht_data_part part, bool prefetch);
+void ht_feed_free(ht_feed *feed);
+/* The bucket of the next batch: prepare the batch for it with ht_data_layout. */
+int ht_feed_bucket(const ht_feed *feed);
+/* Tokens or rows that count in the next `batches` batches together. */
+int64_t ht_feed_counted(const ht_feed *feed, int64_t batches);
+ht_status ht_feed_next(ht_feed *feed, ht_batch *batch);
+
+/* Where a feed stands, for snapshots: the number of batches given so far. */
+uint64_t ht_feed_position(const ht_feed *feed);
+void ht_feed_seek(ht_feed *feed, uint64_t position);
+
+/* One row as a person would read it, for previews. */
+void ht_data_show_row(const ht_data *data, const ht_batch *batch, int64_t row, ht_text *text);
+
+/* ---- vocabularies ---- */
+
+typedef enum ht_vocabulary_kind { HT_VOCABULARY_BYTE, HT_VOCABULARY_CHAR, HT_VOCABULARY_WORD } ht_vocabulary_kind;
+
+/* Ids of the special tokens of sentence pairs; unk stands for what is not in the vocabulary. */
+enum { HT_TOKEN_PAD, HT_TOKEN_BOS, HT_TOKEN_EOS, HT_TOKEN_UNK, HT_TOKEN_SPECIALS };
+
+/* The tokens of texts, special ones included. */
+int64_t ht_vocabulary_size(const ht_vocabulary *vocabulary);
+/* The id of a token by its text; -1 when there is none. */
+int64_t ht_vocabulary_find(const ht_vocabulary *vocabulary, const char *text, size_t length);
+/* Ids of a text, in heap memory: unknown tokens become unk where there is one, and are an error where there is not. */
+ht_status ht_vocabulary_encode(const ht_vocabulary *vocabulary, ht_context *ctx, const char *name, const char *text,
+                               size_t length, int32_t **ids, int64_t *count);
+/* Adds the text of ids; words are joined as people write. Specials and ids that do not exist are left out. */
+void ht_vocabulary_decode(const ht_vocabulary *vocabulary, const int32_t *ids, int64_t count, ht_text *text);
+/* As a JSON file, and back. */
+ht_status ht_vocabulary_write(const ht_vocabulary *vocabulary, ht_context *ctx, const char *path);
+ht_status ht_vocabulary_read(ht_vocabulary **out, ht_context *ctx, const char *path);
+void ht_vocabulary_free(ht_vocabulary *vocabulary);
+
+#endif

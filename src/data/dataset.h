@@ -1,0 +1,72 @@
+/* What the files of this room share: a data set as the formats fill it in. */
+#ifndef HT_DATA_DATASET_H
+#define HT_DATA_DATASET_H
+
+#include "data/data.h"
+#include "format/format.h"
+
+/* What a kind of data set can do once it is open. It is read only: several threads may call these. */
+typedef struct ht_data_kind {
+    void (*layout)(const ht_data *data, int bucket, ht_batch *batch);
+    /* Arrays, rows and counted of batch `index` of the part's endless row of batches; messages go to `ctx`. */
+    ht_status (*fill)(const ht_data *data, ht_context *ctx, ht_data_part part, uint64_t index, ht_batch *batch);
+    int64_t (*counted)(const ht_data *data, ht_data_part part, uint64_t index);
+    int (*bucket)(const ht_data *data, ht_data_part part, uint64_t index); /* NULL: there is one */
+    void (*show_row)(const ht_data *data, const ht_batch *batch, int64_t row, ht_text *text);
+    void (*close)(ht_data *data);
+} ht_data_kind;
+
+struct ht_data {
+    ht_context *ctx;
+    ht_data_request request; /* its fields are NULL once open */
+    ht_data_info info;
+    const ht_data_kind *kind; /* set by the format, with `own` */
+    void *own;
+    ht_arena *arena;                               /* lives as long as the data */
+    ht_vocabulary *vocabulary, *source_vocabulary; /* NULL when there is none, or when it is the caller's */
+    const char *const *class_names;
+};
+
+/* ---- helpers for formats ---- */
+
+/* The keys that every format has. What lies in memory is made into a batch faster than another thread can hand it over;
+ * a thread pays where windows are read from disk. */
+#define HT_DATA_PREFETCH_KEY(standard)                                                                                 \
+    {                                                                                                                  \
+        "prefetch", HT_KEY_BOOL, standard, 0, 0, NULL,                                                                 \
+            "make batches ahead on a thread; pays for files larger than memory"                                        \
+    }
+#define HT_DATA_PATH_KEYS(prefetch)                                                                                    \
+    {"train", HT_KEY_TEXTS, NULL, 0, 0, NULL, "file, pattern or list of them to train on"},                            \
+        {"validation", HT_KEY_TEXTS, "null", 0, 0, NULL, "files to validate on; without them a share is held out"},    \
+        HT_DATA_PREFETCH_KEY(prefetch)
+
+ht_status ht_data_no_memory(ht_context *ctx, const char *what);
+
+typedef struct ht_paths {
+    char **list;
+    size_t count, room;
+} ht_paths;
+
+/* The files that a TEXTS key names: patterns resolved, sorted by bytes, relative to the request's folder. Nothing found
+ * is an error; a null key gives no paths. */
+ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key);
+void ht_paths_free(ht_paths *paths);
+/* Opens one of these paths: a file, or the request's memory. */
+ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path);
+/* The one file that a key of the block names, "" when it is null. */
+ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t room);
+
+/* Adds an array to a layout and sets its bytes. */
+void ht_batch_add(ht_batch *batch, const char *name, ht_dtype dtype, int rank, const int64_t *shape);
+
+/* Splits `count` items: an item goes to validation when pick(i) says so; without a part the list is NULL. */
+typedef struct ht_split {
+    int64_t *items[HT_DATA_PARTS]; /* in the data's arena */
+    int64_t counts[HT_DATA_PARTS];
+} ht_split;
+
+/* By a share that is drawn for each item's number. */
+ht_status ht_split_items(ht_split *out, ht_data *data, ht_context *ctx, int64_t count, double share);
+
+#endif

@@ -1,0 +1,309 @@
+/* Tables: a row is an item, one column its label, the others its features. Names of classes and the mean and deviation
+ * of each feature come from the rows to train on. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/order.h"
+#include "data/row_set.h"
+
+static const ht_key table_keys[] = {
+    HT_DATA_PATH_KEYS("false"),
+    {"header", HT_KEY_CHOICE, "\"auto\"", 0, 0, "auto|yes|no",
+     "does the first row hold names? auto: if it has no number"},
+    {"delimiter", HT_KEY_TEXT, "null", 0, 0, NULL, "between cells; comma, semicolon or tab is found unless given"},
+    {"label", HT_KEY_JSON, "null", 0, 0, NULL, "name or number (from 0) of the label's column; the last unless given"},
+    {"features", HT_KEY_JSON, "null", 0, 0, NULL, "list of names or numbers of columns; all others unless given"},
+    {"normalize", HT_KEY_BOOL, "true", 0, 0, NULL, "features to mean 0 and deviation 1 over the rows to train on"},
+    {"shape", HT_KEY_INTS, "null", 1, 1 << 24, NULL, "of the features, such as [1, 8, 8]; a flat row unless given"},
+    {"validation_share", HT_KEY_NUMBER, "0.1", 0, 0.9, NULL, "rows that are held out when there are no others"},
+    {.name = NULL},
+};
+
+typedef struct table {
+    ht_data *data;
+    ht_context *ctx;
+    const char *name; /* of the file at hand */
+    size_t columns, label;
+    size_t *features;
+    size_t feature_count;
+    char delimiter;
+    float *x; /* of all rows, both parts one behind the other */
+    size_t x_count, x_room;
+    const char **labels; /* as text */
+    size_t rows, label_room;
+    int64_t first[HT_DATA_PARTS + 1];
+} table;
+
+/* ---- columns ---- */
+
+static ht_status find_column(const table *t, const ht_csv *csv, bool header, const ht_json *wanted, const char *key,
+                             size_t *out)
+{
+    int64_t number;
+    if (ht_json_as_int(wanted, &number)) {
+        if (number < 0) number += (int64_t)csv->columns;
+        if (number < 0 || (size_t)number >= csv->columns)
+            HT_FAIL(t->ctx, HT_EINVAL, "data.%s: there is no column %" PRId64 " in %s, it has %zu", key, number,
+                    t->name, csv->columns);
+        *out = (size_t)number;
+        return HT_OK;
+    }
+    if (wanted->kind != HT_JSON_STRING)
+        HT_FAIL(t->ctx, HT_EINVAL, "data.%s: a column is a name or a number, not %s", key,
+                ht_json_kind_name(wanted->kind));
+    if (!header)
+        HT_FAIL(t->ctx, HT_EINVAL, "data.%s: %s has no names of columns for \"%s\"", key, t->name, wanted->text);
+    for (*out = 0; *out < csv->columns; ++*out)
+        if (strcmp(csv->cells[*out], wanted->text) == 0) return HT_OK;
+    HT_FAIL(t->ctx, HT_EINVAL, "data.%s: %s has no column \"%s\"", key, t->name, wanted->text);
+}
+
+/* From the first row of the first file. */
+static ht_status choose_columns(table *t, const ht_csv *csv, bool header)
+{
+    const ht_fields *fields = t->data->request.fields;
+    const ht_json *label = ht_field_json(fields, "label"), *features = ht_field_json(fields, "features");
+    t->columns = csv->columns;
+    t->label = csv->columns - 1;
+    if (label) HT_TRY(find_column(t, csv, header, label, "label", &t->label));
+    t->features = HT_NEW(t->data->arena, size_t, csv->columns + (features ? features->count : 0));
+    if (!t->features) return ht_data_no_memory(t->ctx, "columns");
+    if (features && features->kind != HT_JSON_ARRAY)
+        HT_FAIL(t->ctx, HT_EINVAL, "data.features: must be a list of columns");
+    for (const ht_json *column = features ? features->child : NULL; column; column = column->next)
+        HT_TRY(find_column(t, csv, header, column, "features", &t->features[t->feature_count++]));
+    for (size_t i = 0; !features && i < csv->columns; i++)
+        if (i != t->label) t->features[t->feature_count++] = i;
+    for (size_t i = 0; i < t->feature_count; i++)
+        if (t->features[i] == t->label) HT_FAIL(t->ctx, HT_EINVAL, "data.features: the label's column is among them");
+    if (t->feature_count == 0) HT_FAIL(t->ctx, HT_EINVAL, "%s: no column is left for features", t->name);
+    return HT_OK;
+}
+
+/* ---- rows ---- */
+
+static ht_status take_row(table *t, const ht_csv *csv)
+{
+    if (csv->columns != t->columns)
+        HT_FAIL(t->ctx, HT_EPARSE, "%s: %zu columns, the first file has %zu", t->name, csv->columns, t->columns);
+    if (!ht_grow((void **)&t->x, &t->x_room, t->x_count + t->feature_count, sizeof *t->x) ||
+        !ht_grow((void **)&t->labels, &t->label_room, t->rows + 1, sizeof *t->labels))
+        return ht_data_no_memory(t->ctx, "the table");
+    for (size_t i = 0; i < t->feature_count; i++) {
+        const char *cell = csv->cells[t->features[i]];
+        double number;
+        if (!ht_number_read(cell, &number) || !isfinite(number) || fabs(number) > 1e38)
+            HT_FAIL(t->ctx, HT_EPARSE,
+                    "%s:%" PRId64 ": column %zu holds '%.40s', not a number; leave it out of \"features\"", t->name,
+                    csv->line, t->features[i], cell);
+        t->x[t->x_count++] = (float)number;
+    }
+    const char *label = csv->cells[t->label];
+    t->labels[t->rows] = ht_arena_text(t->data->arena, label, strlen(label));
+    if (!t->labels[t->rows]) return ht_data_no_memory(t->ctx, "labels");
+    t->rows++;
+    return HT_OK;
+}
+
+static ht_status has_header(const table *t, const ht_content *content, bool *out)
+{
+    const char *said = ht_field_text(t->data->request.fields, "header");
+    *out = strcmp(said, "yes") == 0;
+    if (strcmp(said, "auto") != 0) return HT_OK;
+    return ht_csv_has_header(out, t->ctx, t->name, (const char *)content->data, content->length, t->delimiter);
+}
+
+static ht_status read_rows(table *t, ht_csv *csv, bool header)
+{
+    for (bool first = true, more = true;; first = false) {
+        HT_TRY(ht_csv_next(csv, &more));
+        if (!more) return HT_OK;
+        if (first && !t->features) HT_TRY(choose_columns(t, csv, header));
+        if (!first || !header) HT_TRY(take_row(t, csv));
+    }
+}
+
+static ht_status read_file(table *t, const char *path)
+{
+    ht_content content;
+    bool header;
+    t->name = path;
+    HT_TRY(ht_data_content(&content, t->data, t->ctx, path));
+    ht_status status = has_header(t, &content, &header);
+    if (status == HT_OK) {
+        ht_csv csv;
+        ht_csv_open(&csv, t->ctx, path, (const char *)content.data, content.length, t->delimiter);
+        status = read_rows(t, &csv, header);
+        ht_csv_close(&csv);
+    }
+    ht_content_close(&content);
+    return status;
+}
+
+static ht_status read_part(table *t, ht_data_part part)
+{
+    static const char *const keys[HT_DATA_PARTS] = {"train", "validation"};
+    ht_paths paths;
+    HT_TRY(ht_paths_find(&paths, t->data, t->ctx, t->data->request.fields, keys[part]));
+    ht_status status = HT_OK;
+    for (size_t i = 0; i < paths.count && status == HT_OK; i++) status = read_file(t, paths.list[i]);
+    ht_paths_free(&paths);
+    t->first[part + 1] = (int64_t)t->rows;
+    return status;
+}
+
+/* ---- labels ---- */
+
+/* Numbers by size and before other texts, those by bytes. */
+static int by_label(const void *left, const void *right)
+{
+    const char *a = *(const char *const *)left, *b = *(const char *const *)right;
+    double x, y;
+    bool number = ht_number_read(a, &x) && !isnan(x), other = ht_number_read(b, &y) && !isnan(y);
+    if (number != other) return number ? -1 : 1;
+    if (number && x != y) return x < y ? -1 : 1;
+    return strcmp(a, b);
+}
+
+static ht_status name_classes(const table *t, const ht_row_set *set)
+{
+    int64_t count = set->counts[HT_DATA_TRAIN], classes = 0;
+    const char **names = HT_NEW(t->data->arena, const char *, count);
+    if (!names) return ht_data_no_memory(t->ctx, "classes");
+    for (int64_t i = 0; i < count; i++)
+        names[i] = t->labels[set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i];
+    qsort(names, (size_t)count, sizeof *names, by_label);
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || strcmp(names[i], names[classes - 1]) != 0) names[classes++] = names[i];
+    t->data->class_names = names;
+    t->data->info.classes = classes;
+    return HT_OK;
+}
+
+static ht_status number_labels(const table *t, ht_row_set *set)
+{
+    HT_TRY(name_classes(t, set));
+    int32_t *labels = HT_NEW(t->data->arena, int32_t, t->rows);
+    if (!labels) return ht_data_no_memory(t->ctx, "labels");
+    for (size_t i = 0; i < t->rows; i++) {
+        const char *const *found =
+            bsearch(&t->labels[i], t->data->class_names, (size_t)t->data->info.classes, sizeof *t->labels, by_label);
+        if (!found)
+            HT_FAIL(t->ctx, HT_EINVAL, "data: class '%.60s' of row %zu does not occur among the rows to train on",
+                    t->labels[i], i + 1);
+        labels[i] = (int32_t)(found - t->data->class_names);
+    }
+    for (int part = 0; part < HT_DATA_PARTS; part++) set->labels[part] = labels;
+    return HT_OK;
+}
+
+static ht_status number_values(const table *t, ht_row_set *set)
+{
+    float *y = HT_NEW(t->data->arena, float, t->rows);
+    if (!y) return ht_data_no_memory(t->ctx, "values");
+    for (size_t i = 0; i < t->rows; i++) {
+        double number;
+        if (!ht_number_read(t->labels[i], &number))
+            HT_FAIL(t->ctx, HT_EINVAL, "data: the label '%.60s' of row %zu is not a number", t->labels[i], i + 1);
+        y[i] = (float)number;
+    }
+    t->data->info.classes = 1;
+    for (int part = 0; part < HT_DATA_PARTS; part++) set->y[part] = y;
+    return HT_OK;
+}
+
+/* ---- features ---- */
+
+static void normalize(const table *t, const ht_row_set *set)
+{
+    int64_t count = set->counts[HT_DATA_TRAIN], width = (int64_t)t->feature_count;
+    for (int64_t column = 0; column < width; column++) {
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
+            sum += t->x[item * width + column];
+        }
+        double mean = sum / (double)count;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
+            double away = t->x[item * width + column] - mean;
+            squares += away * away;
+        }
+        double deviation = sqrt(squares / (double)count);
+        for (size_t i = 0; i < t->rows; i++) {
+            float *x = &t->x[(int64_t)i * width + column];
+            *x = (float)((*x - mean) / (deviation > 0 ? deviation : 1)); /* a constant column becomes 0 */
+        }
+    }
+}
+
+static ht_status shape_features(const table *t)
+{
+    ht_data_info *info = &t->data->info;
+    const ht_fields *fields = t->data->request.fields;
+    size_t rank = ht_field_count(fields, "shape");
+    if (rank > HT_MAX_RANK - 1) HT_FAIL(t->ctx, HT_ESHAPE, "data.shape: more than %d sizes", HT_MAX_RANK - 1);
+    info->feature_rank = rank ? (int)rank : 1;
+    info->feature[0] = (int64_t)t->feature_count;
+    int64_t product = 1;
+    for (size_t i = 0; i < rank; i++) {
+        info->feature[i] = ht_field_int_at(fields, "shape", i);
+        if (__builtin_mul_overflow(product, info->feature[i], &product)) product = INT64_MAX;
+    }
+    if (rank && product != (int64_t)t->feature_count)
+        HT_FAIL(t->ctx, HT_ESHAPE, "data.shape: %" PRId64 " numbers, the table has %zu features", product,
+                t->feature_count);
+    return HT_OK;
+}
+
+/* Rows of files for validation lie behind those to train on: the part's items are then their numbers. */
+static ht_status split_rows(const table *t, ht_row_set *set)
+{
+    set->counts[HT_DATA_TRAIN] = t->first[1];
+    set->counts[HT_DATA_VALIDATION] = t->first[2] - t->first[1];
+    if (set->counts[HT_DATA_VALIDATION] == 0)
+        return ht_rows_split(set, t->data, t->ctx, ht_field_number(t->data->request.fields, "validation_share"));
+    set->items[HT_DATA_VALIDATION] = HT_NEW(t->data->arena, int64_t, set->counts[HT_DATA_VALIDATION]);
+    if (!set->items[HT_DATA_VALIDATION]) return ht_data_no_memory(t->ctx, "the split");
+    for (int64_t i = 0; i < set->counts[HT_DATA_VALIDATION]; i++) set->items[HT_DATA_VALIDATION][i] = t->first[1] + i;
+    return HT_OK;
+}
+
+static ht_status fill_set(table *t, ht_row_set *set)
+{
+    if (t->first[1] == 0) HT_FAIL(t->ctx, HT_EINVAL, "data: the table has no rows to train on");
+    HT_TRY(shape_features(t));
+    HT_TRY(split_rows(t, set));
+    if (set->counts[HT_DATA_TRAIN] == 0) HT_FAIL(t->ctx, HT_EINVAL, "data: the table has no rows to train on");
+    if (t->data->request.task == HT_DATA_CLASS)
+        HT_TRY(number_labels(t, set));
+    else
+        HT_TRY(number_values(t, set));
+    if (ht_field_bool(t->data->request.fields, "normalize")) normalize(t, set);
+    ht_array x = {.element = HT_ELEMENT_F32, .rank = 2, .shape = {(int64_t)t->rows, (int64_t)t->feature_count}};
+    ht_array_measure(&x);
+    x.data = (const uint8_t *)t->x;
+    for (int part = 0; part < HT_DATA_PARTS; part++) set->x[part] = x;
+    return ht_rows_finish(set, t->data, t->ctx);
+}
+
+static ht_status open_table(ht_data *data, ht_context *ctx)
+{
+    ht_row_set *set;
+    HT_TRY(ht_rows_create(&set, data, ctx));
+    const char *delimiter = ht_field_text(data->request.fields, "delimiter");
+    if (delimiter && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0])))
+        HT_FAIL(ctx, HT_EINVAL, "data.delimiter: must be one character");
+    table t = {.data = data, .ctx = ctx, .delimiter = delimiter ? delimiter[0] : '\0'};
+    ht_status status = read_part(&t, HT_DATA_TRAIN);
+    if (status == HT_OK) status = read_part(&t, HT_DATA_VALIDATION);
+    set->block = t.x;
+    if (status == HT_OK) status = fill_set(&t, set);
+    free(t.labels);
+    return status;
+}
+
+const ht_data_format ht_data_format_table = {"table", "CSV: a row is an item, columns are its label and features",
+                                             table_keys, 1u << HT_DATA_CLASS | 1u << HT_DATA_REGRESSION, open_table};

@@ -1,0 +1,19 @@
+/* format: bytes to tensors and records, and back. Files mapped or inflated, arrays (safetensors, npy, IDX), tables (CSV),
+ * images (PNG, JPEG), token shards, TensorBoard events, checksums. Every reader works on bytes in memory that may be
+ * anybody's: sizes that do not fit are refused, and the message names the file. Knows nothing of graphs, jobs or
+ * batches. The machine is little-endian. */
+#ifndef HT_FORMAT_H
+#define HT_FORMAT_H
+
+#include "format/array.h"
+#include "format/checksum.h"
+#include "format/content.h"
+#include "format/csv.h"
+#include "format/events.h"
+#include "format/idx.h"
+#include "format/image.h"
+#include "format/npy.h"
+#include "format/safetensors.h"
+#include "format/shard.h"
+
+#endif

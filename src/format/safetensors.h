@@ -1,0 +1,42 @@
+/* safetensors: named arrays in one file. Eight bytes of header length, a JSON header, the data. The entries must tile the
+ * data exactly: no gap, no overlap, nothing left over. */
+#ifndef HT_FORMAT_SAFETENSORS_H
+#define HT_FORMAT_SAFETENSORS_H
+
+#include "format/array.h"
+
+typedef struct ht_safetensors ht_safetensors;
+typedef struct ht_safetensors_writer ht_safetensors_writer;
+
+typedef struct ht_named_array {
+    const char *name;
+    ht_array array;
+} ht_named_array;
+
+/* Maps the file; what comes out of it lives until ht_safetensors_free. */
+ht_status ht_safetensors_open(ht_safetensors **out, ht_context *ctx, const char *path);
+/* The same on bytes that the caller keeps. */
+ht_status ht_safetensors_parse(ht_safetensors **out, ht_context *ctx, const char *name, const uint8_t *data,
+                               size_t length);
+void ht_safetensors_free(ht_safetensors *file);
+
+size_t ht_safetensors_count(const ht_safetensors *file);
+/* In the order of the header. */
+const ht_named_array *ht_safetensors_at(const ht_safetensors *file, size_t index);
+/* NULL when there is none of that name. */
+const ht_named_array *ht_safetensors_find(const ht_safetensors *file, const char *name);
+/* A value of __metadata__, or NULL. */
+const char *ht_safetensors_metadata(const ht_safetensors *file, const char *key);
+
+/* Writing is a stream: all names and shapes first, then the bytes of the arrays one after the other, in pieces of any
+ * size. `metadata` is a list of keys and values that ends with NULL, or NULL. Arrays lie in the order given: wide types
+ * first keeps them aligned. The file is complete and on the disk once ht_safetensors_finish has returned HT_OK. */
+ht_status ht_safetensors_create(ht_safetensors_writer **out, ht_context *ctx, const char *path,
+                                const ht_named_array *arrays, size_t count, const char *const *metadata);
+ht_status ht_safetensors_append(ht_safetensors_writer *writer, const void *data, size_t bytes);
+/* Frees the writer in any case; *checksum and *bytes (of the whole file) may be NULL. */
+ht_status ht_safetensors_finish(ht_safetensors_writer *writer, uint64_t *checksum, int64_t *bytes);
+/* Gives up; the unfinished file stays for the caller to remove. */
+void ht_safetensors_abandon(ht_safetensors_writer *writer);
+
+#endif
