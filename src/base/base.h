@@ -1,5 +1,5 @@
 /* base: what every room stands on. The context with its message and log, arenas, growing arrays, number formats,
- * random numbers, the thread pool, what the CPU can do, a JSON reader. Knows nothing of graphs. */
+ * random numbers, the thread pool, what the CPU can do, a JSON reader, config keys. Knows nothing of graphs. */
 #ifndef HT_BASE_H
 #define HT_BASE_H
 
@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/json.h"
+#include "base/key.h"
 #include "base/mathfn.h"
 #include "base/philox.h"
 #include "base/pool.h"

@@ -7,6 +7,7 @@
 #include <halftone/types.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 
 typedef enum ht_json_kind {
     HT_JSON_NULL,
@@ -53,6 +54,11 @@ bool ht_json_as_int(const ht_json *value, int64_t *out);
 bool ht_json_as_number(const ht_json *value, double *out);
 /* "an integer", "an object" …, for messages. */
 const char *ht_json_kind_name(ht_json_kind kind);
+
+/* The value on one line, as JSON: ht_json_parse reads the same back. */
+void ht_json_print(ht_text *text, const ht_json *value);
+/* length bytes as a JSON string with its quotes. */
+void ht_json_print_string(ht_text *text, const char *bytes, size_t length);
 
 /* Fails with HT_EPARSE and "name:line:column: message", for a value that is JSON but not what was wanted. */
 ht_status ht_json_fail(ht_context *ctx, const char *name, const ht_json *value, const char *format, ...)
