@@ -36,8 +36,8 @@ ht_val ht_layer_statistic(ht_build *b, const char *leaf, int rank, const int64_t
 /* ---- layers ---- */
 typedef struct ht_linear_spec {
     bool no_bias;
-    bool in_first;            /* the weight is [in, out], as GPT-2's files have it, else [out, in] */
-    bool given;               /* the two inits below count; else both are uniform within 1/√in, as PyTorch's */
+    bool in_first; /* the weight is [in, out], as GPT-2's files have it, else [out, in] */
+    bool given;    /* the two inits below count; else both are uniform within 1/√in, as PyTorch's */
     ht_init weight, bias;
 } ht_linear_spec;
 /* x [.., in] → [.., out]; spec may be NULL. */

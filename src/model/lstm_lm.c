@@ -28,8 +28,7 @@ static ht_val carried(ht_build *b, const char *which, int64_t layer, int64_t hid
 static ht_val head(ht_build *b, ht_val x, int64_t width)
 {
     ht_linear_spec spec = {.given = true, .weight = HT_UNIFORM(-0.1, 0.1), .bias = HT_ZERO};
-    if (!ht_field_bool(b->f, "tie_word_embeddings"))
-        return ht_layer_linear(b, "decoder", x, b->r->vocabulary, &spec);
+    if (!ht_field_bool(b->f, "tie_word_embeddings")) return ht_layer_linear(b, "decoder", x, b->r->vocabulary, &spec);
     ht_matmul_opts opts = {.size = sizeof opts, .transpose_b = true};
     ht_val table = ht_find(b->g, "encoder.weight");
     if (!x.id || !table.id) return HT_NONE;

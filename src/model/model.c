@@ -70,8 +70,8 @@ static ht_status check(ht_context *ctx, const ht_model_request *r)
         ht_text served = {0};
         for (int t = 0; t < HT_TASK_COUNT; t++)
             if (r->model->tasks >> t & 1) ht_text_add(&served, "%s%s", served.length ? ", " : "", ht_task_names[t]);
-        ht_fail(ctx, HT_EINVAL, "model %s does not serve task %s; it serves %s", r->model->name,
-                ht_task_names[r->task], served.data ? served.data : "none");
+        ht_fail(ctx, HT_EINVAL, "model %s does not serve task %s; it serves %s", r->model->name, ht_task_names[r->task],
+                served.data ? served.data : "none");
         ht_text_free(&served);
         return HT_EINVAL;
     }
