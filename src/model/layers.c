@@ -21,6 +21,7 @@ void ht_enter(ht_build *b, const char *format, ...)
         return;
     }
     b->marks[b->depth++] = at;
+    if (length == 0) return;
     snprintf(b->path + at, sizeof b->path - at, "%s%s", at ? "." : "", name);
     ht_scope_push(b->g, name);
 }
@@ -28,7 +29,9 @@ void ht_enter(ht_build *b, const char *format, ...)
 void ht_leave(ht_build *b)
 {
     if (b->depth == 0) return;
-    b->path[b->marks[--b->depth]] = 0;
+    size_t at = b->marks[--b->depth];
+    if (b->path[at] == 0) return;
+    b->path[at] = 0;
     ht_scope_pop(b->g);
 }
 

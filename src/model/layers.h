@@ -22,7 +22,7 @@ struct ht_build {
     int depth;
 };
 
-/* ---- names ---- */
+/* ---- names: an empty one stays where it is ---- */
 void ht_enter(ht_build *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void ht_leave(ht_build *b);
 /* Latches a failure that says which model it is. */
@@ -77,6 +77,8 @@ ht_val ht_layer_rows(ht_build *b, ht_val tokens);
 
 /* Fills b's inputs for its segment. */
 void ht_task_inputs(ht_build *b);
+/* The input that the loss compares with. */
+ht_val ht_task_targets(ht_build *b);
 /* Loss, count and hits of logits; or the logits themselves where there are no targets. */
 void ht_task_outputs(ht_build *b, ht_val logits);
 /* How many numbers a model has to give for each row. */

@@ -59,19 +59,26 @@ static ht_val total(ht_graph *g, ht_val flags)
     return ht_sum(g, ht_cast(g, flags, HT_I64), 0, NULL, false);
 }
 
-/* Targets as a model's rows stand: [B] or [B·T], or [T·B] where time comes first. */
-static ht_val targets_of(ht_build *b)
+ht_val ht_task_targets(ht_build *b)
 {
     const ht_model_request *r = b->r;
     if (r->task == HT_TASK_CLASS) return ints(b, "label", 1, r->batch, 0);
-    ht_val targets = ints(b, "targets", 2, r->batch, r->length);
+    if (r->task == HT_TASK_REGRESSION) return ht_input(b->g, "y", HT_F32, 2, (int64_t[]){r->batch, r->classes});
+    return ints(b, "targets", 2, r->batch, r->length);
+}
+
+/* Targets as a model's rows stand: [B] or [B·T], or [T·B] where time comes first. */
+static ht_val target_rows(ht_build *b)
+{
+    ht_val targets = ht_task_targets(b);
+    if (b->r->task == HT_TASK_CLASS) return targets;
     return ht_layer_rows(b, b->time_major ? ht_layer_time_major(b, targets) : targets);
 }
 
 static void entropy_outputs(ht_build *b, ht_val logits)
 {
     ht_graph *g = b->g;
-    ht_val targets = targets_of(b);
+    ht_val targets = target_rows(b);
     ht_cross_entropy_opts opts = HT_CROSS_ENTROPY_OPTS;
     opts.ignore_index = -1;
     opts.reduction = HT_REDUCE_SUM;
@@ -91,7 +98,7 @@ static void entropy_outputs(ht_build *b, ht_val logits)
 static void regression_outputs(ht_build *b, ht_val prediction)
 {
     ht_graph *g = b->g;
-    ht_val y = ht_input(g, "y", HT_F32, 2, (int64_t[]){b->r->batch, b->r->classes});
+    ht_val y = ht_task_targets(b);
     if (!y.id || !prediction.id) return;
     ht_val known = ht_eq(g, y, y), zero = ht_fill_like(g, y, 0);
     ht_val error = ht_select(g, known, ht_sub(g, prediction, ht_select(g, known, y, zero)), zero);
