@@ -44,6 +44,60 @@ static void flow(backward *b, const ht_op *op, ht_val x, ht_val dx)
     b->grad[x.id] = b->grad[x.id].id ? ht_add(g, b->grad[x.id], dx) : dx;
 }
 
+/* ---- gradients in pieces ---- */
+
+enum { MAX_PIECES = 16 };
+
+/* One piece of a value that was cut along an axis: dx lies at `start`. */
+typedef struct piece {
+    ht_val dx;
+    int64_t start, size;
+} piece;
+
+/* The piece that an unslice puts back, if it is cut along one axis only; *axis is -1 until one is known. */
+static bool piece_of(const ht_graph *g, ht_val v, int *axis, piece *out)
+{
+    const ht_node *n = ht_maker(g, v);
+    if (!n || strcmp(n->op->name, "unslice") != 0) return false;
+    const ht_attr *start = &n->attr[0], *step = &n->attr[1];
+    const ht_type *whole = ht_type_of(g, v), *part = ht_type_of(g, ht_node_in(g, n, 0));
+    for (int i = 0; i < whole->rank; i++) {
+        if (step->count && step->ints[i] != 1) return false;
+        if (part->dim[i] == whole->dim[i]) continue;
+        if (*axis >= 0 && *axis != i) return false;
+        *axis = i;
+    }
+    if (*axis < 0) return false;
+    *out = (piece){ht_node_in(g, n, 0), start->count ? start->ints[*axis] : 0, part->dim[*axis]};
+    return true;
+}
+
+/* A value that was cut into pieces gets Σ unslice(piece). Where the pieces tile it, that is one concat, which writes
+ * every element once; the sums are left for dce. */
+static ht_val join_pieces(ht_graph *g, ht_val grad)
+{
+    piece pieces[MAX_PIECES];
+    ht_val parts[MAX_PIECES], at = grad;
+    int axis = -1;
+    size_t count = 0;
+    for (bool last = false; !last; count++) {
+        const ht_node *n = ht_maker(g, at);
+        last = !n || strcmp(n->op->name, "add") != 0;
+        if (count == MAX_PIECES || !piece_of(g, last ? at : ht_node_in(g, n, 1), &axis, &pieces[count])) return grad;
+        if (!last) at = ht_node_in(g, n, 0);
+    }
+    if (count < 2) return grad;
+    int64_t next = 0;
+    for (size_t found = 0; found < count; found++) {
+        size_t i = 0;
+        while (i < count && (pieces[i].start != next || pieces[i].size == 0)) i++;
+        if (i == count) return grad;
+        parts[found] = pieces[i].dx;
+        next += pieces[i].size;
+    }
+    return next == ht_type_of(g, grad)->dim[axis] ? ht_concat(g, count, parts, axis) : grad;
+}
+
 /* What a rule emitted for inputs that are parameters is BWD-Weight, the rest BWD-Actv: walk back from the gradients of
  * activations through the rule's own nodes; what is not reached serves weights alone. */
 static void tag_roles(backward *b, const ht_node *n, const ht_val *dx, uint32_t first_node)
@@ -88,7 +142,7 @@ static void differentiate(backward *b, uint32_t node)
     }
     for (size_t i = 0; i < n.n_out; i++) {
         y[i] = ht_node_out(&n, i);
-        dy[i] = b->grad[y[i].id];
+        dy[i] = b->grad[y[i].id].id ? join_pieces(g, b->grad[y[i].id]) : HT_NONE;
         any |= dy[i].id != 0;
     }
     if (!any || !node_needs(b, &n)) return;
