@@ -173,7 +173,7 @@ ht_val ht_layer_conv(ht_build *b, const char *name, ht_val x, ht_conv_spec s)
     opts.groups = groups;
     ht_enter(b, "%s", name);
     /* Without a bias a norm follows, and then ReLU: He's rule by the fan out, as ResNet and MobileNetV2 take it. */
-    ht_init init = s.bias ? by_fan_in(per_group * area) : HT_NORMAL(0, sqrt(2.0 / (double)(s.out / groups * area)));
+    ht_init init = s.bias ? by_fan_in(per_group * area) : HT_NORMAL(0, sqrt(2.0 / (double)(s.out * area)));
     ht_val w = ht_layer_weight(b, "weight", 4, (int64_t[]){s.out, per_group, s.kernel, s.kernel}, init);
     ht_val bias = s.bias ? ht_layer_weight(b, "bias", 1, &s.out, by_fan_in(per_group * area)) : HT_NONE;
     ht_val y = ht_conv2d(b->g, x, w, bias, &opts);
