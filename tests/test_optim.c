@@ -252,18 +252,68 @@ static void optimizer__three_steps_are_as_worked_out(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) check_rule(&cases[i]);
 }
 
-static void optimizer__lamb_refuses_a_group_of_many_tensors(void **state)
+/* A gradient U diag(s) Vᵀ moves the matrix along U diag(f(s/‖s‖)) Vᵀ, where f is five rounds of the polynomial: seen
+ * here on signed permutations, wide, tall, and as the kernel of a convolution. */
+static void muon_case(int rank, const int64_t *dims, double boost)
+{
+    enum { N = 3 };
+    static const double s[N] = {2, -0.6, 0.05};
+    world w;
+    double grad[24] = {0}, p[24], norm = 0;
+    int64_t rows = dims[0], columns = 1;
+    for (int i = 1; i < rank; i++) columns *= dims[i];
+    size_t n = (size_t)(rows * columns), at[N];
+    for (int k = 0; k < N; k++) {
+        at[k] = (size_t)((k + 1) % rows * columns + (k + 2) % columns);
+        grad[at[k]] = s[k];
+        norm += s[k] * s[k];
+    }
+    begin(&w);
+    const ht_optimizer *rule = ht_optimizer_find("muon", NULL);
+    ht_val param = ht_state_add(w.g, "p", HT_F32, rank, dims, HT_CONSTANT(1)), next[2], moments[2];
+    ht_val g = ht_input(w.g, "g", HT_F32, rank, dims);
+    ht_val applied = ht_state_add(w.g, "applied", HT_I64, 0, NULL, HT_ZERO);
+    for (int i = 0; i < 2; i++) moments[i] = ht_state_add(w.g, i ? "v" : "m", HT_F32, rank, dims, HT_ZERO);
+    ht_val lr = ht_fill(w.g, HT_F32, 0, NULL, 0.1);
+    ht_hyper hyper = rule->standard;
+    hyper.weight_decay = 0.5;
+    ht_store(w.g, param, rule->step(w.g, &hyper, param, g, moments, lr, applied, next));
+    ht_store(w.g, moments[0], next[0]);
+    plan(&w);
+    must(&w, ht_session_write_f64(w.s, "g", grad, n));
+    must(&w, ht_session_run(w.s, "forward"));
+    must(&w, ht_session_read_f64(w.s, "p", p, n));
+    for (int k = 0; k < N; k++) {
+        double x = s[k] / sqrt(norm);
+        for (int i = 0; i < 5; i++) x = 3.4445 * x - 4.7750 * pow(x, 3) + 2.0315 * pow(x, 5);
+        assert_float_equal(p[at[k]], 0.95 - 0.1 * boost * x, 1e-5);
+    }
+    assert_float_equal(p[0], 0.95, 1e-5);
+    end(&w);
+}
+
+static void optimizer__muon_moves_along_the_nearest_orthogonal_matrix(void **state)
 {
     (void)state;
-    world w;
-    begin(&w);
-    ht_val x = ht_param(w.g, "x", HT_F32, 1, (int64_t[]){3}, HT_CONSTANT(1));
-    ht_output(w.g, "loss", ht_sum(w.g, ht_mul(w.g, x, x), 0, NULL, false));
-    ht_train_opts opts = HT_TRAIN_OPTS;
-    opts.optimizer = "lamb";
-    assert_int_equal(ht_graph_train(w.g, &opts), HT_ENOTSUP);
-    assert_non_null(strstr(ht_context_message(w.ctx), "tensor by tensor"));
-    end(&w);
+    muon_case(2, (int64_t[]){3, 5}, 1);
+    muon_case(2, (int64_t[]){6, 4}, sqrt(1.5));
+    muon_case(4, (int64_t[]){4, 1, 2, 2}, 1);
+}
+
+static void optimizer__rules_for_single_tensors_refuse_a_group_of_many(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world w;
+        begin(&w);
+        ht_val x = ht_param(w.g, "x", HT_F32, 1, (int64_t[]){3}, HT_CONSTANT(1));
+        ht_output(w.g, "loss", ht_sum(w.g, ht_mul(w.g, x, x), 0, NULL, false));
+        ht_train_opts opts = HT_TRAIN_OPTS;
+        opts.optimizer = i ? "muon" : "lamb";
+        assert_int_equal(ht_graph_train(w.g, &opts), HT_ENOTSUP);
+        assert_non_null(strstr(ht_context_message(w.ctx), "tensor by tensor"));
+        end(&w);
+    }
 }
 
 /* ---- trajectories ---- */
@@ -369,7 +419,8 @@ int main(void)
         cmocka_unit_test(schedule__cosine_is_nanogpts),
         cmocka_unit_test(schedule__what_must_be_given_is_asked_for),
         cmocka_unit_test(optimizer__three_steps_are_as_worked_out),
-        cmocka_unit_test(optimizer__lamb_refuses_a_group_of_many_tensors),
+        cmocka_unit_test(optimizer__muon_moves_along_the_nearest_orthogonal_matrix),
+        cmocka_unit_test(optimizer__rules_for_single_tensors_refuse_a_group_of_many),
         cmocka_unit_test(optimizer__trajectories_are_those_of_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

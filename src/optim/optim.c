@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "optim/muon.h"
+
 static const char *const no_moments[] = {NULL};
 static const char *const momentum_names[] = {"momentum", NULL};
 static const char *const adam_names[] = {"m", "v", NULL};
@@ -183,6 +185,16 @@ static ht_val lamb_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val
     return rounded(g, ht_sub(g, p, ht_mul(g, rate, u)), param);
 }
 
+/* Matrices by Muon, the rest by AdamW at a rate of its own. */
+static ht_val muon_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val grad, const ht_val *moments, ht_val lr,
+                        ht_val applied, ht_val *new_moments)
+{
+    if (!param.id || is_flat(g, "muon", param)) return HT_NONE;
+    new_moments[1] = moments[1];
+    if (ht_val_rank(g, param) >= 2) return ht_muon_matrix(g, hyper, param, grad, moments[0], lr, &new_moments[0]);
+    return adam_rule(g, hyper, 1, param, grad, moments, ht_scale(g, lr, hyper->other_rate), applied, new_moments);
+}
+
 static const ht_optimizer optimizers[] = {
     {.name = "sgd", .moments = sgd_moments, .step = sgd_step},
     {"adam", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, adam_moments, adam_step, false},
@@ -195,11 +207,16 @@ static const ht_optimizer optimizers[] = {
      adam_moments,
      lamb_step,
      true},
+    {"muon",
+     {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95, .other_rate = 0.015},
+     adam_moments,
+     muon_step,
+     true},
 };
 
 const ht_optimizer *ht_optimizer_find(const char *name, const char **names)
 {
-    if (names) *names = "sgd, adam, adamw, adamw_hf, adagrad, lion, lamb";
+    if (names) *names = "sgd, adam, adamw, adamw_hf, adagrad, lion, lamb, muon";
     for (size_t i = 0; i < sizeof optimizers / sizeof optimizers[0]; i++)
         if (strcmp(optimizers[i].name, name) == 0) return &optimizers[i];
     return NULL;

@@ -15,6 +15,7 @@ typedef struct ht_hyper {
     double lr_decay;             /* Adagrad: the rate is divided by 1 + updates · this */
     double min_coeff, max_coeff; /* LAMB: bounds of the trust ratio */
     bool eps_inside_sqrt;        /* LAMB: √(v + eps), not √v + eps */
+    double other_rate;           /* Muon: the rate of what is no matrix, as a part of the matrices' */
 } ht_hyper;
 
 typedef struct ht_optimizer {
