@@ -43,13 +43,19 @@ static void plan_and_feed(model_world *w)
     model_feed(w, "eval");
 }
 
+void model_start_threads(model_world *w, const char *type, const char *json, ht_model_request request,
+                         const ht_train_opts *opts, int threads)
+{
+    request.training = true;
+    model_must(w, model_graph(w, type, json, request, threads));
+    model_must(w, ht_graph_train(w->g, opts));
+    plan_and_feed(w);
+}
+
 void model_start(model_world *w, const char *type, const char *json, ht_model_request request,
                  const ht_train_opts *opts)
 {
-    request.training = true;
-    model_must(w, model_graph(w, type, json, request, 2));
-    model_must(w, ht_graph_train(w->g, opts));
-    plan_and_feed(w);
+    model_start_threads(w, type, json, request, opts, 2);
 }
 
 void model_start_plain(model_world *w, const char *type, const char *json, ht_model_request request)

@@ -20,6 +20,8 @@ ht_status model_graph(model_world *w, const char *type, const char *json, ht_mod
 /* Graph, training step, plan, session, and inputs filled; a failure fails the test. */
 void model_start(model_world *w, const char *type, const char *json, ht_model_request request,
                  const ht_train_opts *opts);
+void model_start_threads(model_world *w, const char *type, const char *json, ht_model_request request,
+                         const ht_train_opts *opts, int threads);
 /* Without a training step. */
 void model_start_plain(model_world *w, const char *type, const char *json, ht_model_request request);
 void model_stop(model_world *w);

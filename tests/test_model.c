@@ -110,6 +110,61 @@ static void model__eval_gives_the_loss_of_forward(void **state)
     }
 }
 
+static void model__same_bits_for_any_number_of_threads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SMALL; i++) {
+        float first[3];
+        for (int threads = 1; threads <= 4; threads *= 2) {
+            model_world w;
+            float loss[3];
+            model_start_threads(&w, small[i].type, small[i].json, small[i].request, NULL, threads);
+            for (int step = 0; step < 3; step++) {
+                model_must(&w, ht_session_run(w.s, "train"));
+                loss[step] = model_read_f32(&w, "loss");
+            }
+            if (threads == 1) memcpy(first, loss, sizeof loss);
+            assert_memory_equal(loss, first, sizeof loss);
+            model_stop(&w);
+        }
+    }
+}
+
+/* Two micro-batches, the seed one over the tokens of both: as one batch of twice the size. */
+static void model__accumulated_micro_batches_are_one_large_batch(void **state)
+{
+    (void)state;
+    enum { T = 8, V = 13, C = 8 };
+    static const char json[] = "{\"n_layer\": 1, \"n_head\": 2, \"n_embd\": 8}";
+    float one[V * C], two[V * C];
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    for (int parts = 1; parts <= 2; parts++) {
+        model_world w;
+        opts.accumulate = parts;
+        ht_model_request request = {.task = LM, .batch = 4 / parts, .length = T, .vocabulary = V};
+        model_start(&w, "gpt2", json, request, &opts);
+        model_set_parameters(&w);
+        /* The second half has fewer targets that count. */
+        int32_t tokens[4][T], targets[4][T];
+        for (int i = 0; i < 4 * T; i++) {
+            tokens[i / T][i % T] = i * 5 % V;
+            targets[i / T][i % T] = i >= 2 * T && i % 3 ? -1 : i * 7 % V;
+        }
+        int64_t count = 0;
+        for (int i = 0; i < 4 * T; i++) count += targets[i / T][i % T] >= 0;
+        model_write_f32(&w, "seed", 1 / (float)count);
+        for (int k = 0; k < parts; k++) {
+            size_t rows = (size_t)(4 / parts);
+            model_must(&w, ht_session_write(w.s, "tokens", tokens[k * 2], rows * sizeof tokens[0]));
+            model_must(&w, ht_session_write(w.s, "targets", targets[k * 2], rows * sizeof targets[0]));
+            model_must(&w, ht_session_run(w.s, k ? "micro" : "micro_first"));
+        }
+        model_must(&w, ht_session_read(w.s, "transformer.wte.weight.grad", parts == 1 ? one : two, sizeof one));
+        model_stop(&w);
+    }
+    for (int i = 0; i < V * C; i++) assert_float_equal(one[i], two[i], 1e-6f);
+}
+
 static void model__targets_that_do_not_count_are_not_counted(void **state)
 {
     (void)state;
@@ -313,6 +368,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model__twenty_steps_on_a_batch_lower_its_loss),
         cmocka_unit_test(model__eval_gives_the_loss_of_forward),
+        cmocka_unit_test(model__same_bits_for_any_number_of_threads),
+        cmocka_unit_test(model__accumulated_micro_batches_are_one_large_batch),
         cmocka_unit_test(model__targets_that_do_not_count_are_not_counted),
         cmocka_unit_test(model__parameter_counts_are_the_published_ones),
         cmocka_unit_test(model__lstm_carries_its_state_to_the_next_batch),
