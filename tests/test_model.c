@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -163,6 +164,65 @@ static void model__accumulated_micro_batches_are_one_large_batch(void **state)
         model_stop(&w);
     }
     for (int i = 0; i < V * C; i++) assert_float_equal(one[i], two[i], 1e-6f);
+}
+
+/* A batch of short sequences: in its own bucket, and padded in the longest one, it has one loss and one gradient. */
+static void bucket_case(const char *type, const char *json, ht_model_request request, const char *probe)
+{
+    enum { S = 4, T = 5 };
+    static const ht_model_bucket buckets[] = {{3, 2}, {T, S}};
+    model_world w;
+    double grad[2][64];
+    float loss[2], eval[2];
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.accumulate = 2;
+    request.buckets = buckets;
+    request.bucket_count = 2;
+    model_start(&w, type, json, request, &opts);
+    model_set_parameters(&w);
+    model_write_f32(&w, "seed", 1);
+    static const char *const names[] = {"tokens", "source", "target_in", "targets"};
+    int32_t lengths[3] = {S, 2, 3};
+    if (request.source_length) model_must(&w, ht_session_write(w.s, "source_length", lengths, sizeof lengths));
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < 4; i++) {
+            int32_t data[64];
+            char name[32];
+            bool source = i == 1, has = request.source_length ? i > 0 : i == 0 || i == 3;
+            int64_t width = k ? (source ? S : T) : (source ? request.source_length : request.length);
+            for (int64_t j = 0; j < request.batch * width; j++) {
+                int64_t at = j % width, row = j / width;
+                bool inside = at < (source ? S : T);
+                data[j] = inside ? (int32_t)((row * 3 + at * 5 + (int64_t)i) % 9) : i == 3 ? -1 : 0;
+            }
+            snprintf(name, sizeof name, k ? "%s:2" : "%s", names[i]);
+            if (has) model_must(&w, ht_session_write(w.s, name, data, (size_t)(request.batch * width) * sizeof *data));
+        }
+        model_must(&w, ht_session_run(w.s, k ? "eval:2" : "eval"));
+        eval[k] = model_read_f32(&w, "loss");
+        model_must(&w, ht_session_run(w.s, k ? "micro_first:2" : "micro_first"));
+        loss[k] = model_read_f32(&w, "loss");
+        model_must(&w, ht_session_run(w.s, k ? "micro:2" : "micro"));
+        model_must(&w, ht_session_read_f64(w.s, probe, grad[k], 48));
+    }
+    assert_float_equal(loss[0], loss[1], 1e-4f);
+    assert_float_equal(eval[0], eval[1], 1e-4f);
+    for (int i = 0; i < 48; i++) assert_float_equal(grad[0][i], grad[1][i], 1e-4f);
+    model_must(&w, ht_session_run(w.s, "update"));
+    model_stop(&w);
+}
+
+static void model__buckets_of_lengths_share_parameters_and_gradients(void **state)
+{
+    (void)state;
+    bucket_case("seq2seq", "{\"hidden\": 4, \"layers\": 1, \"embedding\": 3}", (ht_model_request){PAIRS},
+                "encoder.rnn.weight_ih_l0.grad");
+    bucket_case("gpt2", "{\"n_layer\": 1, \"n_head\": 1, \"n_embd\": 6}",
+                (ht_model_request){.task = LM, .batch = 3, .length = 8, .vocabulary = 13},
+                "transformer.wpe.weight.grad");
+    bucket_case("sequential",
+                "{\"layers\": [{\"type\": \"embedding\", \"out\": 6}, \"positions\", \"attention\", \"linear\"]}",
+                (ht_model_request){.task = LM, .batch = 3, .length = 8, .vocabulary = 13}, "1.weight.grad");
 }
 
 static void model__targets_that_do_not_count_are_not_counted(void **state)
@@ -348,6 +408,10 @@ static void model__what_cannot_be_is_refused_with_its_reason(void **state)
     assert_refused("lstm_lm", "{}", lm, "packed documents");
     lm.vocabulary = 0;
     assert_refused("gpt2", "{}", lm, "vocabulary");
+    pairs.buckets = &(ht_model_bucket){9, 2};
+    pairs.bucket_count = 1;
+    assert_refused("seq2seq", "{}", pairs, "a bucket of lengths 9 and 2 is not within 6 and 7");
+    pairs.bucket_count = 0;
     pairs.beam = 100;
     assert_refused("seq2seq", "{}", pairs, "beam of 100");
 }
@@ -370,6 +434,7 @@ int main(void)
         cmocka_unit_test(model__eval_gives_the_loss_of_forward),
         cmocka_unit_test(model__same_bits_for_any_number_of_threads),
         cmocka_unit_test(model__accumulated_micro_batches_are_one_large_batch),
+        cmocka_unit_test(model__buckets_of_lengths_share_parameters_and_gradients),
         cmocka_unit_test(model__targets_that_do_not_count_are_not_counted),
         cmocka_unit_test(model__parameter_counts_are_the_published_ones),
         cmocka_unit_test(model__lstm_carries_its_state_to_the_next_batch),

@@ -42,7 +42,7 @@ static gpt2 read_gpt2(ht_build *b)
         .deviation = ht_field_number(f, "init_std"),
     };
     m.inner = ht_field_null(f, "n_inner") ? 4 * m.width : ht_field_int(f, "n_inner");
-    m.positions = ht_field_null(f, "n_positions") ? b->r->length : ht_field_int(f, "n_positions");
+    m.positions = ht_field_null(f, "n_positions") ? b->longest : ht_field_int(f, "n_positions");
     if (m.width % m.heads != 0)
         ht_model_fail(b, "n_embd %lld is no multiple of n_head %lld", (long long)m.width, (long long)m.heads);
     if (m.positions < b->r->length)

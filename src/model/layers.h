@@ -12,10 +12,12 @@ struct ht_build {
     ht_graph *g;
     const ht_model_request *r;
     const ht_fields *f;
-    const char *segment;
-    bool training;   /* dropout, batch statistics */
-    bool bare;       /* no targets: the logits are the output */
-    bool time_major; /* the model sets it: its rows are [T, B], not [B, T] */
+    const char *segment; /* its name without the bucket's number */
+    int bucket;          /* 0: the lengths of the request itself */
+    int64_t longest;     /* length of bucket 0 */
+    bool training;       /* dropout, batch statistics */
+    bool bare;           /* no targets: the logits are the output */
+    bool time_major;     /* the model sets it: its rows are [T, B], not [B, T] */
     ht_val x, tokens, positions, documents, lengths, source, target_in; /* inputs; none where the task has none */
     char path[256];
     size_t marks[HT_PATH_DEPTH];

@@ -1,6 +1,7 @@
 #include "model/layers.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define HT_MODEL(id) extern const ht_model ht_model_##id;
@@ -28,6 +29,8 @@ const ht_model *ht_model_find(const char *name, const char **names)
         if (strcmp(ht_models[i]->name, name) == 0) return ht_models[i];
     return NULL;
 }
+
+enum { MAX_BUCKETS = 64 };
 
 /* ---- is the request one that the model can serve? ---- */
 
@@ -64,6 +67,25 @@ static ht_status check_pairs(ht_context *ctx, const ht_model_request *r)
     return HT_OK;
 }
 
+static ht_status check_buckets(ht_context *ctx, const ht_model_request *r)
+{
+    if (r->bucket_count < 0 || r->bucket_count > MAX_BUCKETS)
+        HT_FAIL(ctx, HT_EINVAL, "model %s: %d buckets of lengths; there may be %d", r->model->name, r->bucket_count,
+                MAX_BUCKETS);
+    if (r->bucket_count > 0 && r->model->make)
+        HT_FAIL(ctx, HT_ENOTSUP, "model %s has one shape: its data cannot come in buckets of lengths", r->model->name);
+    for (int i = 0; i < r->bucket_count; i++) {
+        ht_model_bucket k = r->buckets[i];
+        bool pairs = r->task == HT_TASK_PAIRS;
+        if (k.length < 1 || k.length > r->length ||
+            (pairs && (k.source_length < 1 || k.source_length > r->source_length)))
+            HT_FAIL(ctx, HT_ESHAPE,
+                    "model %s: a bucket of lengths %" PRId64 " and %" PRId64 " is not within %" PRId64 " and %" PRId64,
+                    r->model->name, k.length, k.source_length, r->length, r->source_length);
+    }
+    return HT_OK;
+}
+
 static ht_status check(ht_context *ctx, const ht_model_request *r)
 {
     if (!(r->model->tasks >> r->task & 1)) {
@@ -82,6 +104,7 @@ static ht_status check(ht_context *ctx, const ht_model_request *r)
         HT_FAIL(ctx, HT_ESHAPE, "model %s: items of rank %d", r->model->name, r->feature_rank);
     if (!items || r->feature_rank == 0) HT_TRY(check_sequence(ctx, r));
     if (r->task == HT_TASK_PAIRS) HT_TRY(check_pairs(ctx, r));
+    HT_TRY(check_buckets(ctx, r));
     if (!(r->label_smoothing >= 0 && r->label_smoothing < 1))
         HT_FAIL(ctx, HT_EINVAL, "label smoothing is from 0 to below 1, not %g", r->label_smoothing);
     return HT_OK;
@@ -91,10 +114,21 @@ static ht_status check(ht_context *ctx, const ht_model_request *r)
 
 static void build_segment(ht_graph *g, const ht_model_request *r, const char *segment, bool training, bool bare)
 {
-    ht_build b = {.g = g, .r = r, .f = r->fields, .segment = segment, .training = training, .bare = bare};
-    ht_segment_begin(g, segment);
-    ht_task_inputs(&b);
-    ht_task_outputs(&b, r->model->logits(&b));
+    for (int k = 0; k <= (bare ? 0 : r->bucket_count); k++) {
+        ht_model_request sizes = *r;
+        char name[32];
+        if (k > 0) {
+            sizes.length = r->buckets[k - 1].length;
+            sizes.source_length = r->buckets[k - 1].source_length;
+        }
+        ht_build b = {.g = g, .r = &sizes, .f = r->fields, .segment = segment, .bucket = k, .longest = r->length};
+        b.training = training;
+        b.bare = bare;
+        snprintf(name, sizeof name, k ? "%s:%d" : "%s", segment, k);
+        ht_segment_begin(g, name);
+        ht_task_inputs(&b);
+        ht_task_outputs(&b, r->model->logits(&b));
+    }
 }
 
 static ht_status build(ht_graph *g, const ht_model_request *r)
@@ -103,7 +137,7 @@ static ht_status build(ht_graph *g, const ht_model_request *r)
     build_segment(g, r, "eval", false, false);
     if (r->logits) build_segment(g, r, "logits", false, true);
     if (r->beam > 0 && r->model->decoder) {
-        ht_build b = {.g = g, .r = r, .f = r->fields, .segment = "decode_step"};
+        ht_build b = {.g = g, .r = r, .f = r->fields, .segment = "decode_step", .longest = r->length};
         r->model->decoder(&b);
     }
     return ht_graph_status(g);

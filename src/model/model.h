@@ -6,6 +6,8 @@
  *     eval      as it is used: no dropout, running statistics                 always
  *     logits    the same without targets: output `logits`                     when `logits` is asked for
  *     encode, decode_step   of a translator, see seq2seq.c                    when `beam` is not 0
+ * Batches of other lengths have segments of their own, forward:1, eval:1 and so on in the order of `buckets`, and their
+ * inputs with a length have the same ending (tokens:1). One set of parameters serves them all.
  * Inputs by task:
  *     LM          tokens, targets i32[B,T]; with `documents` also positions, documents i32[B,T]
  *     CLASS       x f32[B,..], label i32[B]; of token sequences: tokens i32[B,T], length i32[B], label
@@ -46,6 +48,10 @@ typedef struct ht_model {
     ht_status (*make)(ht_graph **out, ht_context *ctx, const ht_model_request *r);
 } ht_model;
 
+typedef struct ht_model_bucket {
+    int64_t length, source_length;
+} ht_model_bucket;
+
 /* What a model has to know. Sizes that a task does not have are 0. */
 struct ht_model_request {
     const ht_model *model;
@@ -58,6 +64,8 @@ struct ht_model_request {
     int64_t feature[HT_MAX_RANK - 1];
     bool documents; /* LM: several documents in a row, each seeing only itself */
     bool training, logits;
+    const ht_model_bucket *buckets; /* further lengths, none beyond those above; alive while the model is built */
+    int bucket_count;
     int64_t beam; /* hypotheses per sentence in decode_step */
     double label_smoothing;
 };

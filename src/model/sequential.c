@@ -107,9 +107,10 @@ static const ht_key positions_keys[] = {
 static ht_val positions(ht_build *b, const use *u, ht_val x)
 {
     if (!need_rank(b, "positions", x, 3, "sequences [B, T, width]")) return HT_NONE;
-    int64_t dims[] = {dim_of(b, x, 1), dim_of(b, x, 2)};
+    int64_t length = dim_of(b, x, 1), dims[] = {b->longest, dim_of(b, x, 2)};
     ht_val table = ht_layer_weight(b, "weight", 2, dims, HT_NORMAL(0, ht_field_number(u->f, "std")));
-    return ht_add(b->g, x, b->positions.id ? ht_embedding(b->g, table, b->positions) : table);
+    if (b->positions.id) return ht_add(b->g, x, ht_embedding(b->g, table, b->positions));
+    return ht_add(b->g, x, length == b->longest ? table : ht_slice_axis(b->g, table, 0, 0, length));
 }
 
 static const ht_key conv_keys[] = {

@@ -1,4 +1,6 @@
 /* What each task feeds a model and asks of it. */
+#include <stdio.h>
+
 #include "model/layers.h"
 
 const char *const ht_task_names[HT_TASK_COUNT] = {"lm", "class", "regression", "pairs", "masked_lm"};
@@ -10,9 +12,12 @@ int64_t ht_task_width(const ht_model_request *r)
 
 /* ---- inputs ---- */
 
+/* One name stands for one shape, so what has a length is named by its bucket. */
 static ht_val ints(ht_build *b, const char *name, int rank, int64_t rows, int64_t columns)
 {
-    return ht_input(b->g, name, HT_I32, rank, (int64_t[]){rows, columns});
+    char full[64];
+    snprintf(full, sizeof full, rank > 1 && b->bucket ? "%s:%d" : "%s", name, b->bucket);
+    return ht_input(b->g, full, HT_I32, rank, (int64_t[]){rows, columns});
 }
 
 static void sequence_inputs(ht_build *b)

@@ -261,13 +261,14 @@ static ht_val find_output(const ht_graph *g, uint32_t segment, const char *name)
     return HT_NONE;
 }
 
-/* Gradients accumulate in f32, or f64 in an f64 model. */
-static ht_val add_grad_state(ht_graph *g, ht_val param)
+/* Gradients accumulate in f32, or f64 in an f64 model. Those of a model in several segments were made by the first. */
+static ht_val grad_state(ht_graph *g, ht_val param, bool first)
 {
     char name[512];
     ht_type type = *ht_type_of(g, param);
     if (type.dtype != HT_F64) type.dtype = HT_F32;
     snprintf(name, sizeof name, "%s.grad", ht_value_of(g, param)->name);
+    if (!first) return ht_find(g, name);
     return ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_GRADIENTS});
 }
 
@@ -283,7 +284,8 @@ static ht_status stores_last(ht_graph *g, uint32_t segment)
     return ht_rewrite_end(&rw);
 }
 
-static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *params, ht_val *grads, size_t *n)
+static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, bool first, ht_val *params, ht_val *grads,
+                                 size_t *n)
 {
     for (size_t i = 0; i < g->state_count; i++)
         if (g->states[i].trained) params[(*n)++] = g->states[i].value;
@@ -292,14 +294,16 @@ static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *
     g->role = HT_ROLE_BWD_WEIGHT;
     size_t used = 0;
     for (size_t i = 0; i < *n && g->status == HT_OK; i++) {
-        if (!grads[i].id) {
+        if (!grads[i].id && first) {
             ht_note(g->ctx, HT_LOG_WARN, "autodiff: %s does not touch the loss and is not trained",
                     ht_value_of(g, params[i])->name);
             ht_state_of(g, params[i])->trained = false;
             continue;
         }
-        ht_val state = add_grad_state(g, params[i]);
-        if (state.id) ht_store(g, state, ht_cast(g, grads[i], ht_type_of(g, state)->dtype));
+        ht_val state = grad_state(g, params[i], first);
+        if (!state.id) continue;
+        ht_val grad = grads[i].id ? grads[i] : ht_fill_like(g, params[i], 0);
+        ht_store(g, state, ht_cast(g, grad, ht_type_of(g, state)->dtype));
         used++;
     }
     g->role = HT_ROLE_FWD;
@@ -308,9 +312,9 @@ static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *
 }
 
 /* "micro": as "micro_first", but adding to the gradients that are there. */
-static ht_status add_micro(ht_graph *g, uint32_t first)
+static ht_status add_micro(ht_graph *g, uint32_t first, const char *name)
 {
-    uint32_t micro = ht_segment_copy(g, first, "micro", NULL);
+    uint32_t micro = ht_segment_copy(g, first, name, NULL);
     ht_rewrite rw;
     if (g->status == HT_OK && ht_rewrite_begin(&rw, g, micro)) {
         for (size_t i = 0; i < rw.count; i++) {
@@ -329,6 +333,31 @@ static ht_status add_micro(ht_graph *g, uint32_t first)
     return g->status;
 }
 
+/* One segment: "forward", or "forward:3" of a model that has several for batches of different shapes. They share their
+ * gradients; the caller runs the one that fits. */
+static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char *ending, double accumulate)
+{
+    ht_val loss = find_output(g, segment, "loss");
+    if (!loss.id) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: segment 'forward%s' has no output 'loss'", ending);
+    g->segment = segment;
+    ht_type scalar = ht_type_make(ht_type_of(g, loss)->dtype == HT_F64 ? HT_F64 : HT_F32, 0, NULL);
+    ht_val seed = ht_graph_add_input(g, "seed", &scalar, HT_CONSTANT(1 / accumulate));
+    size_t n = 0;
+    ht_val *params = calloc(g->state_count + 1, sizeof *params), *grads = calloc(g->state_count + 1, sizeof *grads);
+    ht_status status = params && grads ? store_gradients(g, loss, seed, !ending[0], params, grads, &n)
+                                       : ht_fail(g->ctx, HT_ENOMEM, "out of memory for backward");
+    free(params);
+    free(grads);
+    HT_TRY(status);
+    HT_TRY(stores_last(g, segment));
+    char name[128];
+    int length = snprintf(name, sizeof name, "micro_first%s", ending);
+    g->segments[segment].name = ht_arena_text(g->arena, name, (size_t)length);
+    if (!g->segments[segment].name) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for backward");
+    snprintf(name, sizeof name, "micro%s", ending);
+    return accumulate > 1 ? add_micro(g, segment, name) : g->status;
+}
+
 static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
 {
     (void)target;
@@ -336,27 +365,21 @@ static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_set
     HT_TRY(ht_setting_number(g->ctx, settings, "accumulate", 1, &accumulate));
     if (!(accumulate >= 1 && accumulate <= 1e6) || accumulate != (double)(uint32_t)accumulate)
         HT_FAIL(g->ctx, HT_EINVAL, "setting accumulate: a whole number from 1 to 1000000");
-    int segment = ht_segment_find(g, "forward");
-    if (segment < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
-    ht_val loss = find_output(g, (uint32_t)segment, "loss");
-    if (!loss.id) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: segment 'forward' has no output 'loss'");
-    g->segment = (uint32_t)segment;
-    ht_type scalar = ht_type_make(ht_type_of(g, loss)->dtype == HT_F64 ? HT_F64 : HT_F32, 0, NULL);
-    ht_val seed = ht_graph_add_input(g, "seed", &scalar, HT_CONSTANT(1 / accumulate));
-    size_t n = 0;
-    ht_val *params = calloc(g->state_count + 1, sizeof *params), *grads = calloc(g->state_count + 1, sizeof *grads);
-    ht_status status = params && grads ? store_gradients(g, loss, seed, params, grads, &n)
-                                       : ht_fail(g->ctx, HT_ENOMEM, "out of memory for backward");
-    free(params);
-    free(grads);
-    HT_TRY(status);
-    HT_TRY(stores_last(g, (uint32_t)segment));
-    g->segments[segment].name = "micro_first";
-    ht_graph_add_program_call(g, "train", (uint32_t)segment, 1);
-    if (accumulate > 1) {
-        HT_TRY(add_micro(g, (uint32_t)segment));
-        ht_graph_add_program_call(g, "train", (uint32_t)ht_segment_find(g, "micro"), (uint32_t)accumulate - 1);
+    int first = ht_segment_find(g, "forward");
+    if (first < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
+    HT_TRY(differentiate_segment(g, (uint32_t)first, "", accumulate));
+    size_t segments = g->segment_count;
+    for (uint32_t i = 0; i < segments; i++) {
+        char ending[64];
+        const char *name = g->segments[i].name;
+        if (strncmp(name, "forward:", 8) != 0) continue;
+        if (strlen(name) >= sizeof ending) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the name '%s' is too long", name);
+        memcpy(ending, name + 7, strlen(name) - 6);
+        HT_TRY(differentiate_segment(g, i, ending, accumulate));
     }
+    ht_graph_add_program_call(g, "train", (uint32_t)first, 1);
+    if (accumulate > 1)
+        ht_graph_add_program_call(g, "train", (uint32_t)ht_segment_find(g, "micro"), (uint32_t)accumulate - 1);
     return g->status;
 }
 
