@@ -373,8 +373,8 @@ static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_set
         char ending[64];
         const char *name = g->segments[i].name;
         if (strncmp(name, "forward:", 8) != 0) continue;
-        if (strlen(name) >= sizeof ending) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the name '%s' is too long", name);
-        memcpy(ending, name + 7, strlen(name) - 6);
+        if (snprintf(ending, sizeof ending, "%s", name + strlen("forward")) >= (int)sizeof ending)
+            HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the name '%s' is too long", name);
         HT_TRY(differentiate_segment(g, i, ending, accumulate));
     }
     ht_graph_add_program_call(g, "train", (uint32_t)first, 1);
