@@ -68,5 +68,18 @@ foreach(example ${HALFTONE_EXAMPLES})
     halftone_test(${example} ${example})
 endforeach()
 
+# tests/plugins/*.c   one shared object each, as users write them; the programs that load them lend their symbols
+file(GLOB plugin_sources CONFIGURE_DEPENDS ${tests_dir}/plugins/*.c)
+foreach(source ${plugin_sources})
+    cmake_path(GET source STEM name)
+    add_library(${name} MODULE ${source})
+    set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/include)
+    target_link_libraries(${name} PRIVATE halftone_flags)
+    add_dependencies(test_model_own ${name})
+endforeach()
+set_target_properties(test_model_own PROPERTIES ENABLE_EXPORTS ON)
+target_compile_definitions(test_model_own PRIVATE HT_PLUGIN_DIR="${CMAKE_BINARY_DIR}/tests")
+
 halftone_test(layers ${CMAKE_SOURCE_DIR}/tools/check-layers ${CMAKE_SOURCE_DIR})
 halftone_test(layers_refuses ${CMAKE_SOURCE_DIR}/tools/check-layers-test)

@@ -277,6 +277,7 @@ const ht_op ht_op_cross_entropy_grad = {
     .name = "cross_entropy_grad",
     .prec = HT_PREC_REDUCE,
     .fuse = HT_FUSE_NONE,
+    .flags = HT_OP_INPLACE,
     .min_in = 4,
     .max_in = 4,
     .n_out = 1,

@@ -1,5 +1,5 @@
-/* optim: optimisers as graph builders. A rule turns a parameter, its gradient and its moments into their new values; it
- * works on one tensor or on a whole flat group alike. Schedules will live here too. */
+/* optim: optimisers and learning-rate schedules as graph builders. A rule turns a parameter, its gradient and its
+ * moments into their new values; a schedule turns the number of updates made so far into the rate of the next one. */
 #ifndef HT_OPTIM_H
 #define HT_OPTIM_H
 
@@ -12,6 +12,10 @@ typedef struct ht_hyper {
     double beta1, beta2, eps, weight_decay;
     double momentum, dampening;
     bool nesterov;
+    double lr_decay;             /* Adagrad: the rate is divided by 1 + updates · this */
+    double min_coeff, max_coeff; /* LAMB: bounds of the trust ratio */
+    bool eps_inside_sqrt;        /* LAMB: √(v + eps), not √v + eps */
+    double other_rate;           /* Muon: the rate of what is no matrix, as a part of the matrices' */
 } ht_hyper;
 
 typedef struct ht_optimizer {
@@ -22,9 +26,44 @@ typedef struct ht_optimizer {
     /* lr: scalar of the parameter's type or f32; applied: i64 scalar, updates made so far. Fills new_moments. */
     ht_val (*step)(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val grad, const ht_val *moments, ht_val lr,
                    ht_val applied, ht_val *new_moments);
+    /* The rule looks at a tensor as a whole (its norm): one call per tensor. Others work on a flat group alike. */
+    bool per_tensor;
 } ht_optimizer;
 
 /* NULL when there is none; `names` (may be NULL) receives a list for messages. */
 const ht_optimizer *ht_optimizer_find(const char *name, const char **names);
+
+/* ---- schedules ---- */
+
+/* A number that a schedule takes; names are those of DeepSpeed's scheduler parameters. */
+typedef struct ht_schedule_param {
+    const char *name; /* NULL ends the list */
+    double standard;  /* NAN: `required`, or else what `help` says */
+    bool required;
+    const char *help;
+} ht_schedule_param;
+
+enum { HT_MAX_SCHEDULE_PARAMS = 12 };
+
+typedef struct ht_schedule {
+    const char *name, *help;
+    const ht_schedule_param *params;
+    /* p: one number per row of params, NAN where none is given; base: the optimiser's own rate; k: f64 scalar, updates
+     * made so far. Gives an f64 scalar. */
+    ht_val (*rate)(ht_graph *g, const double *p, double base, ht_val k);
+    /* The optimiser's momentum (beta1) for the same step, or NULL: left alone. */
+    ht_val (*momentum)(ht_graph *g, const double *p, ht_val k);
+} ht_schedule;
+
+/* NULL when there is none; `names` (may be NULL) receives a list for messages. */
+const ht_schedule *ht_schedule_find(const char *name, const char **names);
+/* Standards into p, for callers that then write what they were given. */
+void ht_schedule_standards(const ht_schedule *schedule, double *p);
+/* Is every required number there, and each one finite and not negative? */
+ht_status ht_schedule_check(ht_context *ctx, const ht_schedule *schedule, const double *p);
+/* The rate as f32[] from the i64 counter of updates made; checks p first. */
+ht_val ht_schedule_rate(ht_graph *g, const ht_schedule *schedule, const double *p, double base, ht_val applied);
+/* beta1 as f32[], or none where the schedule leaves it alone. */
+ht_val ht_schedule_momentum(ht_graph *g, const ht_schedule *schedule, const double *p, ht_val applied);
 
 #endif

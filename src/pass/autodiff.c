@@ -44,6 +44,60 @@ static void flow(backward *b, const ht_op *op, ht_val x, ht_val dx)
     b->grad[x.id] = b->grad[x.id].id ? ht_add(g, b->grad[x.id], dx) : dx;
 }
 
+/* ---- gradients in pieces ---- */
+
+enum { MAX_PIECES = 16 };
+
+/* One piece of a value that was cut along an axis: dx lies at `start`. */
+typedef struct piece {
+    ht_val dx;
+    int64_t start, size;
+} piece;
+
+/* The piece that an unslice puts back, if it is cut along one axis only; *axis is -1 until one is known. */
+static bool piece_of(const ht_graph *g, ht_val v, int *axis, piece *out)
+{
+    const ht_node *n = ht_maker(g, v);
+    if (!n || strcmp(n->op->name, "unslice") != 0) return false;
+    const ht_attr *start = &n->attr[0], *step = &n->attr[1];
+    const ht_type *whole = ht_type_of(g, v), *part = ht_type_of(g, ht_node_in(g, n, 0));
+    for (int i = 0; i < whole->rank; i++) {
+        if (step->count && step->ints[i] != 1) return false;
+        if (part->dim[i] == whole->dim[i]) continue;
+        if (*axis >= 0 && *axis != i) return false;
+        *axis = i;
+    }
+    if (*axis < 0) return false;
+    *out = (piece){ht_node_in(g, n, 0), start->count ? start->ints[*axis] : 0, part->dim[*axis]};
+    return true;
+}
+
+/* A value that was cut into pieces gets Σ unslice(piece). Where the pieces tile it, that is one concat, which writes
+ * every element once; the sums are left for dce. */
+static ht_val join_pieces(ht_graph *g, ht_val grad)
+{
+    piece pieces[MAX_PIECES];
+    ht_val parts[MAX_PIECES], at = grad;
+    int axis = -1;
+    size_t count = 0;
+    for (bool last = false; !last; count++) {
+        const ht_node *n = ht_maker(g, at);
+        last = !n || strcmp(n->op->name, "add") != 0;
+        if (count == MAX_PIECES || !piece_of(g, last ? at : ht_node_in(g, n, 1), &axis, &pieces[count])) return grad;
+        if (!last) at = ht_node_in(g, n, 0);
+    }
+    if (count < 2) return grad;
+    int64_t next = 0;
+    for (size_t found = 0; found < count; found++) {
+        size_t i = 0;
+        while (i < count && (pieces[i].start != next || pieces[i].size == 0)) i++;
+        if (i == count) return grad;
+        parts[found] = pieces[i].dx;
+        next += pieces[i].size;
+    }
+    return next == ht_type_of(g, grad)->dim[axis] ? ht_concat(g, count, parts, axis) : grad;
+}
+
 /* What a rule emitted for inputs that are parameters is BWD-Weight, the rest BWD-Actv: walk back from the gradients of
  * activations through the rule's own nodes; what is not reached serves weights alone. */
 static void tag_roles(backward *b, const ht_node *n, const ht_val *dx, uint32_t first_node)
@@ -88,7 +142,7 @@ static void differentiate(backward *b, uint32_t node)
     }
     for (size_t i = 0; i < n.n_out; i++) {
         y[i] = ht_node_out(&n, i);
-        dy[i] = b->grad[y[i].id];
+        dy[i] = b->grad[y[i].id].id ? join_pieces(g, b->grad[y[i].id]) : HT_NONE;
         any |= dy[i].id != 0;
     }
     if (!any || !node_needs(b, &n)) return;
@@ -207,13 +261,14 @@ static ht_val find_output(const ht_graph *g, uint32_t segment, const char *name)
     return HT_NONE;
 }
 
-/* Gradients accumulate in f32, or f64 in an f64 model. */
-static ht_val add_grad_state(ht_graph *g, ht_val param)
+/* Gradients accumulate in f32, or f64 in an f64 model. Those of a model in several segments were made by the first. */
+static ht_val grad_state(ht_graph *g, ht_val param, bool first)
 {
     char name[512];
     ht_type type = *ht_type_of(g, param);
     if (type.dtype != HT_F64) type.dtype = HT_F32;
     snprintf(name, sizeof name, "%s.grad", ht_value_of(g, param)->name);
+    if (!first) return ht_find(g, name);
     return ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_GRADIENTS});
 }
 
@@ -229,7 +284,8 @@ static ht_status stores_last(ht_graph *g, uint32_t segment)
     return ht_rewrite_end(&rw);
 }
 
-static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *params, ht_val *grads, size_t *n)
+static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, bool first, ht_val *params, ht_val *grads,
+                                 size_t *n)
 {
     for (size_t i = 0; i < g->state_count; i++)
         if (g->states[i].trained) params[(*n)++] = g->states[i].value;
@@ -238,14 +294,16 @@ static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *
     g->role = HT_ROLE_BWD_WEIGHT;
     size_t used = 0;
     for (size_t i = 0; i < *n && g->status == HT_OK; i++) {
-        if (!grads[i].id) {
+        if (!grads[i].id && first) {
             ht_note(g->ctx, HT_LOG_WARN, "autodiff: %s does not touch the loss and is not trained",
                     ht_value_of(g, params[i])->name);
             ht_state_of(g, params[i])->trained = false;
             continue;
         }
-        ht_val state = add_grad_state(g, params[i]);
-        if (state.id) ht_store(g, state, ht_cast(g, grads[i], ht_type_of(g, state)->dtype));
+        ht_val state = grad_state(g, params[i], first);
+        if (!state.id) continue;
+        ht_val grad = grads[i].id ? grads[i] : ht_fill_like(g, params[i], 0);
+        ht_store(g, state, ht_cast(g, grad, ht_type_of(g, state)->dtype));
         used++;
     }
     g->role = HT_ROLE_FWD;
@@ -254,9 +312,9 @@ static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, ht_val *
 }
 
 /* "micro": as "micro_first", but adding to the gradients that are there. */
-static ht_status add_micro(ht_graph *g, uint32_t first)
+static ht_status add_micro(ht_graph *g, uint32_t first, const char *name)
 {
-    uint32_t micro = ht_segment_copy(g, first, "micro", NULL);
+    uint32_t micro = ht_segment_copy(g, first, name, NULL);
     ht_rewrite rw;
     if (g->status == HT_OK && ht_rewrite_begin(&rw, g, micro)) {
         for (size_t i = 0; i < rw.count; i++) {
@@ -275,6 +333,31 @@ static ht_status add_micro(ht_graph *g, uint32_t first)
     return g->status;
 }
 
+/* One segment: "forward", or "forward:3" of a model that has several for batches of different shapes. They share their
+ * gradients; the caller runs the one that fits. */
+static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char *ending, double accumulate)
+{
+    ht_val loss = find_output(g, segment, "loss");
+    if (!loss.id) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: segment 'forward%s' has no output 'loss'", ending);
+    g->segment = segment;
+    ht_type scalar = ht_type_make(ht_type_of(g, loss)->dtype == HT_F64 ? HT_F64 : HT_F32, 0, NULL);
+    ht_val seed = ht_graph_add_input(g, "seed", &scalar, HT_CONSTANT(1 / accumulate));
+    size_t n = 0;
+    ht_val *params = calloc(g->state_count + 1, sizeof *params), *grads = calloc(g->state_count + 1, sizeof *grads);
+    ht_status status = params && grads ? store_gradients(g, loss, seed, !ending[0], params, grads, &n)
+                                       : ht_fail(g->ctx, HT_ENOMEM, "out of memory for backward");
+    free(params);
+    free(grads);
+    HT_TRY(status);
+    HT_TRY(stores_last(g, segment));
+    char name[128];
+    int length = snprintf(name, sizeof name, "micro_first%s", ending);
+    g->segments[segment].name = ht_arena_text(g->arena, name, (size_t)length);
+    if (!g->segments[segment].name) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for backward");
+    snprintf(name, sizeof name, "micro%s", ending);
+    return accumulate > 1 ? add_micro(g, segment, name) : g->status;
+}
+
 static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
 {
     (void)target;
@@ -282,27 +365,21 @@ static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_set
     HT_TRY(ht_setting_number(g->ctx, settings, "accumulate", 1, &accumulate));
     if (!(accumulate >= 1 && accumulate <= 1e6) || accumulate != (double)(uint32_t)accumulate)
         HT_FAIL(g->ctx, HT_EINVAL, "setting accumulate: a whole number from 1 to 1000000");
-    int segment = ht_segment_find(g, "forward");
-    if (segment < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
-    ht_val loss = find_output(g, (uint32_t)segment, "loss");
-    if (!loss.id) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: segment 'forward' has no output 'loss'");
-    g->segment = (uint32_t)segment;
-    ht_type scalar = ht_type_make(ht_type_of(g, loss)->dtype == HT_F64 ? HT_F64 : HT_F32, 0, NULL);
-    ht_val seed = ht_graph_add_input(g, "seed", &scalar, HT_CONSTANT(1 / accumulate));
-    size_t n = 0;
-    ht_val *params = calloc(g->state_count + 1, sizeof *params), *grads = calloc(g->state_count + 1, sizeof *grads);
-    ht_status status = params && grads ? store_gradients(g, loss, seed, params, grads, &n)
-                                       : ht_fail(g->ctx, HT_ENOMEM, "out of memory for backward");
-    free(params);
-    free(grads);
-    HT_TRY(status);
-    HT_TRY(stores_last(g, (uint32_t)segment));
-    g->segments[segment].name = "micro_first";
-    ht_graph_add_program_call(g, "train", (uint32_t)segment, 1);
-    if (accumulate > 1) {
-        HT_TRY(add_micro(g, (uint32_t)segment));
-        ht_graph_add_program_call(g, "train", (uint32_t)ht_segment_find(g, "micro"), (uint32_t)accumulate - 1);
+    int first = ht_segment_find(g, "forward");
+    if (first < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
+    HT_TRY(differentiate_segment(g, (uint32_t)first, "", accumulate));
+    size_t segments = g->segment_count;
+    for (uint32_t i = 0; i < segments; i++) {
+        char ending[64];
+        const char *name = g->segments[i].name;
+        if (strncmp(name, "forward:", 8) != 0) continue;
+        if (snprintf(ending, sizeof ending, "%s", name + strlen("forward")) >= (int)sizeof ending)
+            HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the name '%s' is too long", name);
+        HT_TRY(differentiate_segment(g, i, ending, accumulate));
     }
+    ht_graph_add_program_call(g, "train", (uint32_t)first, 1);
+    if (accumulate > 1)
+        ht_graph_add_program_call(g, "train", (uint32_t)ht_segment_find(g, "micro"), (uint32_t)accumulate - 1);
     return g->status;
 }
 

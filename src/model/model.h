@@ -1,0 +1,84 @@
+/* model: one file per architecture. Each builds the graph of a forward pass from ops and nothing else: parameters with
+ * their names and first values, inputs, losses. Backward, precision and memory are other rooms' work.
+ *
+ * A model's graph has these segments:
+ *     forward   as it is trained: dropout, the batch's own statistics         when `training` is asked for
+ *     eval      as it is used: no dropout, running statistics                 always
+ *     logits    the same without targets: output `logits`                     when `logits` is asked for
+ *     encode, decode_step   of a translator, see seq2seq.c                    when `beam` is not 0
+ * Batches of other lengths have segments of their own, forward:1, eval:1 and so on in the order of `buckets`, and their
+ * inputs with a length have the same ending (tokens:1). One set of parameters serves them all.
+ * Inputs by task:
+ *     LM          tokens, targets i32[B,T]; with `documents` also positions, documents i32[B,T]
+ *     CLASS       x f32[B,..], label i32[B]; of token sequences: tokens i32[B,T], length i32[B], label
+ *     REGRESSION  x f32[B,..], y f32[B,O]
+ *     PAIRS       source i32[B,S], source_length i32[B], target_in, targets i32[B,T]
+ *     MASKED_LM   tokens, targets i32[B,T], length i32[B]
+ * A target or label of -1 does not count, nor does a y that is not a number.
+ * Outputs of forward and eval: `loss`, the sum over what counts and what backward starts from (so the seed is one over
+ * the count of the whole step); `loss_sum`, the same without label smoothing; `count`, i64; and of eval (of CLASS in
+ * forward, too) `correct`, i64, the hits of the largest logit. */
+#ifndef HT_MODEL_H
+#define HT_MODEL_H
+
+#include "op/op.h"
+
+typedef enum ht_task {
+    HT_TASK_LM,
+    HT_TASK_CLASS,
+    HT_TASK_REGRESSION,
+    HT_TASK_PAIRS,
+    HT_TASK_MASKED_LM,
+    HT_TASK_COUNT
+} ht_task;
+
+typedef struct ht_build ht_build;
+typedef struct ht_model_request ht_model_request;
+
+typedef struct ht_model {
+    const char *name, *help;
+    const ht_key *keys; /* of the "model" block, beside "type" */
+    unsigned tasks;     /* bits 1 << ht_task */
+    bool packs;         /* takes packed documents */
+    /* The logits [rows, C] of the current segment, rows in the order of the targets. */
+    ht_val (*logits)(ht_build *b);
+    /* The segments encode and decode_step, or NULL. */
+    void (*decoder)(ht_build *b);
+    /* Instead of these: a graph from elsewhere. */
+    ht_status (*make)(ht_graph **out, ht_context *ctx, const ht_model_request *r);
+} ht_model;
+
+typedef struct ht_model_bucket {
+    int64_t length, source_length;
+} ht_model_bucket;
+
+/* What a model has to know. Sizes that a task does not have are 0. */
+struct ht_model_request {
+    const ht_model *model;
+    const ht_fields *fields; /* of model->keys */
+    ht_task task;
+    int64_t batch, length, source_length;  /* B, T, S */
+    int64_t vocabulary, source_vocabulary; /* vocabulary: of the tokens, of PAIRS that of the target side */
+    int64_t classes;                       /* of CLASS; of REGRESSION the numbers in a y */
+    int feature_rank;                      /* of one item of x; 0 with CLASS: items are token sequences */
+    int64_t feature[HT_MAX_RANK - 1];
+    bool documents; /* LM: several documents in a row, each seeing only itself */
+    bool training, logits;
+    const ht_model_bucket *buckets; /* further lengths, none beyond those above; alive while the model is built */
+    int bucket_count;
+    int64_t beam; /* hypotheses per sentence in decode_step */
+    double label_smoothing;
+};
+
+/* All models in the order of the documentation; ends with NULL. */
+extern const ht_model *const ht_models[];
+/* NULL when there is none; `names` (may be NULL) receives a list for messages. */
+const ht_model *ht_model_find(const char *name, const char **names);
+extern const char *const ht_task_names[HT_TASK_COUNT];
+
+ht_status ht_model_create(ht_graph **out, ht_context *ctx, const ht_model_request *r);
+
+/* Elements of all trained state. */
+int64_t ht_model_parameters(const ht_graph *g);
+
+#endif

@@ -1,0 +1,49 @@
+#include "optim/muon.h"
+
+#include <math.h>
+
+enum { ROUNDS = 5 };
+
+static ht_val product(ht_graph *g, ht_val a, ht_val b, bool transpose_b)
+{
+    ht_matmul_opts opts = {.size = sizeof opts, .transpose_b = transpose_b};
+    return ht_matmul(g, a, b, &opts);
+}
+
+/* Newton-Schulz: X = aX + (bA + cA²)X with A = XXᵀ, for a matrix that is not taller than wide. It lifts every singular
+ * value to between 0.7 and 1.2, and that is near enough to 1. */
+static ht_val orthogonal(ht_graph *g, ht_val x)
+{
+    static const double a = 3.4445, b = -4.7750, c = 2.0315;
+    ht_val norm = ht_add_scalar(g, ht_norm(g, x, 0, NULL, false), 1e-7);
+    x = ht_div(g, x, norm);
+    for (int i = 0; i < ROUNDS; i++) {
+        ht_val square = product(g, x, x, true);
+        ht_val inner = ht_add(g, ht_scale(g, square, b), ht_scale(g, product(g, square, square, false), c));
+        x = ht_add(g, ht_scale(g, x, a), product(g, inner, x, false));
+    }
+    return x;
+}
+
+/* b = μb + (1-μ)g; u = (1-μ)g + μb; p = p(1 - lr λ) - lr·√max(1, rows/columns)·orthogonal(u) */
+ht_val ht_muon_matrix(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val grad, ht_val momentum, ht_val lr,
+                      ht_val *next)
+{
+    *next = HT_NONE;
+    if (!param.id || !grad.id || !momentum.id || !lr.id) return HT_NONE;
+    ht_type type = *ht_type_of(g, param);
+    ht_dtype exact = ht_val_dtype(g, grad);
+    int64_t rows = type.dim[0], columns = 1;
+    for (int i = 1; i < type.rank; i++) columns *= type.dim[i];
+    double mu = hyper->momentum;
+    *next = ht_add(g, ht_scale(g, momentum, mu), ht_scale(g, grad, 1 - mu));
+    ht_val u = ht_add(g, ht_scale(g, grad, 1 - mu), ht_scale(g, *next, mu));
+    u = ht_reshape(g, u, 2, (int64_t[]){rows, columns});
+    if (rows > columns) u = ht_transpose(g, u, 0, 1);
+    u = orthogonal(g, u);
+    if (rows > columns) u = ht_transpose(g, u, 0, 1);
+    ht_val way = ht_scale(g, ht_reshape(g, u, type.rank, type.dim), sqrt(fmax(1, (double)rows / (double)columns)));
+    ht_val p = ht_cast(g, param, exact);
+    if (hyper->weight_decay != 0) way = ht_add(g, way, ht_scale(g, p, hyper->weight_decay));
+    return ht_cast(g, ht_sub(g, p, ht_mul(g, ht_cast(g, lr, exact), way)), type.dtype);
+}

@@ -1,0 +1,41 @@
+/* A model from its name and JSON text, with a batch that is a function of the inputs' names alone. */
+#ifndef TESTS_MODEL_WORLD_H
+#define TESTS_MODEL_WORLD_H
+
+#include "model/model.h"
+#include "train/train.h"
+
+typedef struct model_world {
+    ht_context *ctx;
+    ht_arena *arena;
+    ht_fields *fields;
+    ht_model_request request;
+    ht_graph *g;
+    ht_plan *plan;
+    ht_session *s;
+} model_world;
+
+/* The graph alone; failures are the caller's to judge. */
+ht_status model_graph(model_world *w, const char *type, const char *json, ht_model_request request, int threads);
+/* Graph, training step, plan, session, and inputs filled; a failure fails the test. */
+void model_start(model_world *w, const char *type, const char *json, ht_model_request request,
+                 const ht_train_opts *opts);
+void model_start_threads(model_world *w, const char *type, const char *json, ht_model_request request,
+                         const ht_train_opts *opts, int threads);
+/* Without a training step. */
+void model_start_plain(model_world *w, const char *type, const char *json, ht_model_request request);
+void model_stop(model_world *w);
+void model_must(const model_world *w, ht_status status);
+
+/* Fills the inputs of a segment: tokens and labels within their vocabularies, numbers within ±1. */
+void model_feed(const model_world *w, const char *segment);
+/* Every trained state and statistic as make_models.py gives them. */
+void model_set_parameters(const model_world *w);
+/* A number within ±0.5 from a name and an index: the same in make_models.py. */
+double model_number(const char *name, int64_t index);
+
+float model_read_f32(const model_world *w, const char *name);
+int64_t model_read_i64(const model_world *w, const char *name);
+void model_write_f32(const model_world *w, const char *name, float value);
+
+#endif

@@ -1,0 +1,288 @@
+/* Models of one's own: lists of layers, text graphs, plugins. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "model_world.h"
+
+#define SEQUENCES .batch = 3, .length = 8, .vocabulary = 13
+#define IMAGES    .batch = 4, .classes = 5, .feature_rank = 3, .feature = {3, 16, 16}
+#define ROWS      .batch = 5, .classes = 3, .feature_rank = 1, .feature = {4}
+
+static const ht_model_request lm = {.task = HT_TASK_LM, SEQUENCES}, image = {.task = HT_TASK_CLASS, IMAGES},
+                              rows = {.task = HT_TASK_CLASS, ROWS}, numbers = {.task = HT_TASK_REGRESSION, ROWS};
+
+static float train_20(model_world *w, float *first)
+{
+    float last = 0;
+    for (int step = 0; step < 20; step++) {
+        model_must(w, ht_session_run(w->s, "train"));
+        int64_t count = model_read_i64(w, "count");
+        last = model_read_f32(w, "loss") / (float)count;
+        assert_true(isfinite(last));
+        if (step == 0) *first = last;
+        model_write_f32(w, "seed", 1 / (float)count);
+    }
+    return last;
+}
+
+static void assert_trains(const char *type, const char *json, ht_model_request request)
+{
+    model_world w;
+    float first = 0;
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.lr = 1e-2;
+    opts.clip = 1;
+    model_start(&w, type, json, request, &opts);
+    float last = train_20(&w, &first);
+    if (!(last < 0.97f * first)) print_error("%s: %g to %g\n", json, first, last);
+    assert_true(last < 0.97f * first);
+    model_must(&w, ht_session_run(w.s, "eval"));
+    assert_true(isfinite(model_read_f32(&w, "loss")));
+    model_stop(&w);
+}
+
+static void assert_refused(const char *type, const char *json, ht_model_request request, const char *word)
+{
+    model_world w;
+    assert_int_not_equal(model_graph(&w, type, json, request, 1), HT_OK);
+    if (!strstr(ht_context_message(w.ctx), word)) print_error("no '%s' in: %s\n", word, ht_context_message(w.ctx));
+    assert_non_null(strstr(ht_context_message(w.ctx), word));
+    assert_null(w.g);
+    model_stop(&w);
+}
+
+/* ---- sequential ---- */
+
+static void sequential__every_layer_trains(void **state)
+{
+    (void)state;
+    assert_trains(
+        "sequential",
+        "{\"layers\": [{\"type\": \"linear\", \"out\": 8}, \"relu\", {\"type\": \"dropout\", \"p\": 0.1},"
+        " {\"type\": \"layernorm\"}, {\"type\": \"residual\", \"layers\": [{\"type\": \"linear\", \"out\": 8},"
+        " \"gelu\", \"rmsnorm\"]}, \"linear\"]}",
+        numbers);
+    assert_trains("sequential",
+                  "{\"layers\": [{\"type\": \"conv2d\", \"out\": 6, \"padding\": 1, \"bias\": false}, \"batchnorm\","
+                  " \"silu\", \"max_pool\", {\"type\": \"conv2d\", \"out\": 6, \"groups\": 2}, \"tanh\","
+                  " {\"type\": \"avg_pool\", \"window\": 3, \"stride\": 1, \"padding\": 1}, \"flatten\", \"sigmoid\","
+                  " \"linear\"]}",
+                  image);
+    assert_trains("sequential",
+                  "{\"layers\": [{\"type\": \"conv2d\", \"out\": 6}, \"gelu_tanh\", \"global_avg_pool\", \"linear\"]}",
+                  image);
+    assert_trains(
+        "sequential",
+        "{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"lstm\", \"hidden\": 12, \"layers\":"
+        " 2}, \"linear\"]}",
+        lm);
+    assert_trains("sequential",
+                  "{\"layers\": [{\"type\": \"embedding\", \"out\": 8, \"std\": 0.1}, \"positions\","
+                  " {\"type\": \"residual\", \"layers\": [\"layernorm\", {\"type\": \"attention\", \"heads\": 2}]},"
+                  " \"layernorm\", \"linear\"]}",
+                  lm);
+    ht_model_request sentence = lm;
+    sentence.task = HT_TASK_CLASS;
+    sentence.classes = 3;
+    assert_trains("sequential",
+                  "{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"lstm\", \"hidden\": 8}, \"last\","
+                  " \"linear\"]}",
+                  sentence);
+    assert_trains("sequential", "{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, \"mean\", \"linear\"]}",
+                  sentence);
+}
+
+/* A table of V × V logits is the bigram model. */
+static void sequential__one_embedding_is_a_bigram_model(void **state)
+{
+    (void)state;
+    model_world w;
+    model_start_plain(&w, "sequential", "{\"layers\": [\"embedding\"]}", lm);
+    assert_int_equal(ht_model_parameters(w.g), 13 * 13);
+    assert_true(ht_find(w.g, "0.weight").id != 0);
+    model_stop(&w);
+}
+
+static void sequential__the_same_layers_are_the_mlp(void **state)
+{
+    (void)state;
+    model_world a, b;
+    ht_model_request request = rows;
+    model_start_plain(&a, "mlp", "{\"hidden\": [8]}", request);
+    model_start_plain(&b, "sequential",
+                      "{\"layers\": [{\"type\": \"linear\", \"out\": 8}, \"relu\", {\"type\": \"linear\"}]}", request);
+    const char *names[][2] = {{"layers.0.weight", "0.weight"},
+                              {"layers.0.bias", "0.bias"},
+                              {"layers.1.weight", "2.weight"},
+                              {"layers.1.bias", "2.bias"}};
+    for (size_t i = 0; i < 4; i++) {
+        float data[64];
+        size_t bytes = (size_t)ht_type_bytes(ht_type_of(a.g, ht_find(a.g, names[i][0])));
+        model_must(&a, ht_session_read(a.s, names[i][0], data, bytes));
+        model_must(&b, ht_session_write(b.s, names[i][1], data, bytes));
+    }
+    model_must(&a, ht_session_run(a.s, "eval"));
+    model_must(&b, ht_session_run(b.s, "eval"));
+    assert_true(model_read_f32(&a, "loss") == model_read_f32(&b, "loss"));
+    model_stop(&a);
+    model_stop(&b);
+}
+
+static void sequential__what_cannot_be_is_refused_with_its_reason(void **state)
+{
+    (void)state;
+    assert_refused("sequential", "{\"layers\": [\"linear\", \"while\"]}", rows, "static");
+    assert_refused("sequential", "{\"layers\": [{\"type\": \"if\", \"then\": []}]}", rows, "static");
+    assert_refused("sequential", "{\"layers\": [\"linaer\"]}", rows, "did you mean 'linear'");
+    assert_refused("sequential", "{\"layers\": [{\"type\": \"linear\", \"outs\": 4}]}", rows, "layers.0.outs");
+    assert_refused("sequential", "{\"layers\": [{\"type\": \"conv2d\", \"out\": 4}]}", rows, "conv2d");
+    assert_refused("sequential", "{\"layers\": [{\"out\": 4}]}", rows, "layers.0: a layer is a name");
+    assert_refused("sequential", "{\"layers\": 7}", rows, "a list");
+    assert_refused("sequential", "{\"layers\": [{\"type\": \"linear\", \"out\": 4}]}", rows,
+                   "where the data wants [5, 3]");
+    assert_refused("sequential", "{\"layers\": [\"linear\"]}", lm, "embedding first");
+    assert_refused("sequential",
+                   "{\"layers\": [{\"type\": \"residual\", \"layers\": [{\"type\": \"linear\", \"out\": 9}]}]}", rows,
+                   "goes in and");
+    assert_refused("sequential",
+                   "{\"layers\": [{\"type\": \"embedding\", \"out\": 6}, {\"type\": \"attention\","
+                   " \"heads\": 4}]}",
+                   lm, "no multiple of 4 heads");
+    assert_refused("sequential", "{\"layers\": []}", lm, "where the data wants");
+    /* Nested beyond what names can hold. */
+    char deep[2048] = "{\"layers\": [";
+    for (int i = 0; i < 20; i++) strcat(deep, "{\"type\": \"residual\", \"layers\": [");
+    strcat(deep, "\"relu\"");
+    for (int i = 0; i < 20; i++) strcat(deep, "]}");
+    strcat(deep, "]}");
+    assert_refused("sequential", deep, rows, "nested too deeply");
+}
+
+/* ---- text ---- */
+
+static const char *write_text(const char *text)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/halftone-test-XXXXXX");
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
+    close(file);
+    return path;
+}
+
+static char *graph_json(const char *text)
+{
+    static char json[128];
+    snprintf(json, sizeof json, "{\"file\": \"%s\"}", write_text(text));
+    return json;
+}
+
+static void remove_text(const char *json)
+{
+    char path[64];
+    assert_int_equal(sscanf(json, "{\"file\": \"%63[^\"]", path), 1);
+    unlink(path);
+}
+
+static const char good[] = "state %w f32[4,3] init=normal(0,0.3) trained\n"
+                           "state %rng.seed i64[] heading=scalars\n"
+                           "state %rng.step i64[] heading=scalars\n"
+                           "state %rng.sample i64[] heading=scalars\n"
+                           "state %seen f32[] heading=scalars\n"
+                           "segment forward (%x f32[5,4], %label i32[5]) -> (loss=%loss) {\n"
+                           "  %d = dropout f32[5,4] (%x, %rng.seed, %rng.step, %rng.sample) p=0.1 site=\"x\"\n"
+                           "  %y = matmul f32[5,3] (%d, %w)\n"
+                           "  %loss, %lse = cross_entropy f32[], f32[5] (%y, %label)\n"
+                           "  store %seen = %loss\n"
+                           "}\n";
+
+static void graph__a_text_model_trains_and_is_evaluated_without_dropout(void **state)
+{
+    (void)state;
+    const char *json = graph_json(good);
+    assert_trains("graph", json, rows);
+    model_world w;
+    model_start_plain(&w, "graph", json, rows);
+    int eval = ht_segment_find(w.g, "eval");
+    assert_true(eval >= 0);
+    for (size_t i = 0; i < w.g->segments[eval].node_count; i++) {
+        const ht_op *op = w.g->nodes[w.g->segments[eval].nodes[i]].op;
+        assert_true(op != &ht_op_store && strcmp(op->name, "dropout") != 0);
+    }
+    model_must(&w, ht_session_run(w.s, "eval"));
+    assert_int_equal(model_read_i64(&w, "count"), 1);
+    assert_true(model_read_f32(&w, "loss_sum") == model_read_f32(&w, "loss"));
+    model_stop(&w);
+    remove_text(json);
+}
+
+static void assert_text_refused(const char *text, const char *word)
+{
+    const char *json = graph_json(text);
+    assert_refused("graph", json, rows, word);
+    remove_text(json);
+}
+
+static void graph__what_does_not_fit_the_data_is_refused(void **state)
+{
+    (void)state;
+    assert_text_refused("segment forward (%x f32[5,7], %label i32[5]) -> (loss=%l) { %l = sum f32[] (%x) }",
+                        "input 'x' is f32[5,7]; the data delivers f32[5,4]");
+    assert_text_refused("segment forward (%pixels f32[5,4]) -> (loss=%l) { %l = sum f32[] (%pixels) }",
+                        "nobody delivers the input 'pixels'");
+    assert_text_refused("segment forward (%x f32[5,4]) -> (%l) { %l = sum f32[] (%x) }", "no output 'loss'");
+    assert_text_refused("segment other (%x f32[5,4]) -> (loss=%l) { %l = sum f32[] (%x) }", "no segment 'forward'");
+    assert_text_refused("segment micro_first (%x f32[5,4]) -> (loss=%l) { %l = sum f32[] (%x) }", "forward pass alone");
+    assert_text_refused("segment forward (%x f32[5,4]) -> (loss=%l) { %l = while f32[] (%x) }", "while");
+    assert_refused("graph", "{\"file\": \"/nonexistent/model.ht\"}", rows, "/nonexistent/model.ht");
+    assert_refused("graph", "{}", rows, "file");
+}
+
+/* ---- plugins ---- */
+
+static const char *plugin_json(const char *name, const char *more)
+{
+    static char json[512];
+    snprintf(json, sizeof json, "{\"file\": \"%s/%s.so\"%s}", HT_PLUGIN_DIR, name, more);
+    return json;
+}
+
+static void plugin__a_shared_object_is_a_model(void **state)
+{
+    (void)state;
+    assert_trains("plugin", plugin_json("plugin_linear", ""), rows);
+}
+
+static void plugin__what_is_none_is_refused_with_its_reason(void **state)
+{
+    (void)state;
+    assert_refused("plugin", plugin_json("plugin_linear", ", \"options\": {\"refuse\": true}"), rows, "HT_EINVAL");
+    assert_refused("plugin", plugin_json("plugin_old", ""), rows, "version 999");
+    assert_refused("plugin", plugin_json("plugin_empty", ""), rows, "no function halftone_plugin");
+    assert_refused("plugin", plugin_json("plugin_missing", ""), rows, "plugin_missing");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequential__every_layer_trains),
+        cmocka_unit_test(sequential__one_embedding_is_a_bigram_model),
+        cmocka_unit_test(sequential__the_same_layers_are_the_mlp),
+        cmocka_unit_test(sequential__what_cannot_be_is_refused_with_its_reason),
+        cmocka_unit_test(graph__a_text_model_trains_and_is_evaluated_without_dropout),
+        cmocka_unit_test(graph__what_does_not_fit_the_data_is_refused),
+        cmocka_unit_test(plugin__a_shared_object_is_a_model),
+        cmocka_unit_test(plugin__what_is_none_is_refused_with_its_reason),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
