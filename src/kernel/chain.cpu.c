@@ -2,22 +2,15 @@
  * per store.  Threads: none of its own.  Traffic: each element once; streamed stores go past the caches. */
 #include "kernel/chain.h"
 
+#define UNUSED(k, ...)   (void)v##k;
+#define TO_ARRAY(k, x)   memcpy((x) + (k)*HT_VECTOR, &v##k, sizeof v##k);
+#define FROM_ARRAY(k, x) v##k = ht_register_at(x, k);
+
 static void end(HT_CHAIN_ARGS)
 {
     (void)op;
     (void)at;
-    (void)v0;
-    (void)v1;
-    (void)v2;
-    (void)v3;
-}
-
-static inline void to_array(real *x, ht_register v0, ht_register v1, ht_register v2, ht_register v3)
-{
-    memcpy(x, &v0, sizeof v0);
-    memcpy(x + HT_VECTOR, &v1, sizeof v1);
-    memcpy(x + 2 * HT_VECTOR, &v2, sizeof v2);
-    memcpy(x + 3 * HT_VECTOR, &v3, sizeof v3);
+    HT_CHAIN_ALL(UNUSED, )
 }
 
 static inline void stream_block(char *to, const void *from, int64_t bytes)
@@ -32,10 +25,7 @@ static inline void stream_block(char *to, const void *from, int64_t bytes)
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
         ht_load(x, ht_chain_memory(op, 0, at), dtype, 0, HT_CHAIN_BLOCK);                                              \
-        v0 = ht_register_at(x, 0);                                                                                     \
-        v1 = ht_register_at(x, 1);                                                                                     \
-        v2 = ht_register_at(x, 2);                                                                                     \
-        v3 = ht_register_at(x, 3);                                                                                     \
+        HT_CHAIN_ALL(FROM_ARRAY, x)                                                                                    \
         HT_CHAIN_NEXT;                                                                                                 \
     }                                                                                                                  \
     static void name##_stage(HT_CHAIN_ARGS)                                                                            \
@@ -46,7 +36,7 @@ static inline void stream_block(char *to, const void *from, int64_t bytes)
     static void name##_store(HT_CHAIN_ARGS)                                                                            \
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
-        to_array(x, v0, v1, v2, v3);                                                                                   \
+        HT_CHAIN_ALL(TO_ARRAY, x)                                                                                      \
         ht_save(ht_chain_memory(op, 0, at), dtype, 0, x, HT_CHAIN_BLOCK);                                              \
         HT_CHAIN_NEXT;                                                                                                 \
     }                                                                                                                  \
@@ -54,7 +44,7 @@ static inline void stream_block(char *to, const void *from, int64_t bytes)
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
         type y[HT_CHAIN_BLOCK];                                                                                        \
-        to_array(x, v0, v1, v2, v3);                                                                                   \
+        HT_CHAIN_ALL(TO_ARRAY, x)                                                                                      \
         ht_save(y, dtype, 0, x, HT_CHAIN_BLOCK);                                                                       \
         stream_block(ht_chain_memory(op, 0, at), y, sizeof y);                                                         \
         HT_CHAIN_NEXT;                                                                                                 \
@@ -69,10 +59,7 @@ static void bool_load(HT_CHAIN_ARGS)
     real x[HT_CHAIN_BLOCK];
     const uint8_t *m = (const uint8_t *)ht_chain_memory(op, 0, at);
     for (int k = 0; k < HT_CHAIN_BLOCK; k++) x[k] = m[k] != 0;
-    v0 = ht_register_at(x, 0);
-    v1 = ht_register_at(x, 1);
-    v2 = ht_register_at(x, 2);
-    v3 = ht_register_at(x, 3);
+    HT_CHAIN_ALL(FROM_ARRAY, x)
     HT_CHAIN_NEXT;
 }
 
@@ -88,7 +75,7 @@ static void bool_store(HT_CHAIN_ARGS)
 {
     real x[HT_CHAIN_BLOCK];
     uint8_t *m = (uint8_t *)ht_chain_memory(op, 0, at);
-    to_array(x, v0, v1, v2, v3);
+    HT_CHAIN_ALL(TO_ARRAY, x)
     for (int k = 0; k < HT_CHAIN_BLOCK; k++) m[k] = x[k] != 0;
     HT_CHAIN_NEXT;
 }
@@ -97,7 +84,7 @@ static void run(const ht_chain_op *ops, int64_t n)
 {
     ht_register none = {0};
     for (int64_t at = 0; at + HT_CHAIN_BLOCK <= n; at += HT_CHAIN_BLOCK)
-        ((ht_chain_fn)ops[0].run)(ops, at, none, none, none, none);
+        ((ht_chain_fn)ops[0].run)(ops, at, none, none, none, none, none, none, none, none);
 }
 
 #define MOVE(name)                                                                                                     \

@@ -1,5 +1,5 @@
 /* For *.cpu.c files: element-wise calls whose values stay in registers from one call to the next. A block of elements
- * is held in four registers; each step works on them and jumps to the next, so a chain of calls runs as if it had been
+ * is held in eight registers; each step works on them and jumps to the next, so a chain of calls runs as if it had been
  * written as one loop. Steps come from the same expressions as the loops over arrays: HT_CHAIN1 (x), HT_CHAIN2 (a and
  * b), HT_CHAIN_SELECT (c, a and b), with `low` and `high` for bounds. kernel/chain.c makes the list of steps. */
 #ifndef HT_KERNEL_CHAIN_H
@@ -11,11 +11,23 @@
 
 typedef real ht_register __attribute__((vector_size(HT_VECTOR_BYTES)));
 
-enum { HT_CHAIN_BLOCK = 4 * HT_VECTOR }; /* elements */
+enum { HT_CHAIN_BLOCK = 8 * HT_VECTOR }; /* elements */
 
-#define HT_CHAIN_ARGS const ht_chain_op *op, int64_t at, ht_register v0, ht_register v1, ht_register v2, ht_register v3
+#define HT_CHAIN_ARGS                                                                                                  \
+    const ht_chain_op *op, int64_t at, ht_register v0, ht_register v1, ht_register v2, ht_register v3, ht_register v4, \
+        ht_register v5, ht_register v6, ht_register v7
 typedef void (*ht_chain_fn)(HT_CHAIN_ARGS);
-#define HT_CHAIN_NEXT ((ht_chain_fn)op[1].run)(op + 1, at, v0, v1, v2, v3)
+#define HT_CHAIN_NEXT ((ht_chain_fn)op[1].run)(op + 1, at, v0, v1, v2, v3, v4, v5, v6, v7)
+/* DO(k, ...) for every register vk. */
+#define HT_CHAIN_ALL(DO, ...)                                                                                          \
+    DO(0, __VA_ARGS__)                                                                                                 \
+    DO(1, __VA_ARGS__)                                                                                                 \
+    DO(2, __VA_ARGS__)                                                                                                 \
+    DO(3, __VA_ARGS__)                                                                                                 \
+    DO(4, __VA_ARGS__)                                                                                                 \
+    DO(5, __VA_ARGS__)                                                                                                 \
+    DO(6, __VA_ARGS__)                                                                                                 \
+    DO(7, __VA_ARGS__)
 
 static inline ht_register ht_register_at(const real *x, int part)
 {
@@ -37,6 +49,12 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     }                                                                                                                  \
     memcpy(&(result), to_, sizeof(result));
 
+#define HT_CHAIN_DO1(k, name)         v##k = name##_lanes1(v##k, low, high);
+#define HT_CHAIN_DO2(k, name)         v##k = name##_lanes2(v##k, ht_register_at(m, k));
+#define HT_CHAIN_DO2_REVERSE(k, name) v##k = name##_lanes2(ht_register_at(m, k), v##k);
+#define HT_CHAIN_DO3(k, name)         v##k = name##_lanes3(c, k, v##k, ht_register_at(m, k));
+#define HT_CHAIN_DO3_REVERSE(k, name) v##k = name##_lanes3(c, k, ht_register_at(m, k), v##k);
+
 #define HT_CHAIN1(name, expression)                                                                                    \
     static inline ht_register name##_lanes1(ht_register v, real low, real high)                                        \
     {                                                                                                                  \
@@ -50,10 +68,7 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     static void name##_chain(HT_CHAIN_ARGS)                                                                            \
     {                                                                                                                  \
         real low = (real)op->bound[0], high = (real)op->bound[1];                                                      \
-        v0 = name##_lanes1(v0, low, high);                                                                             \
-        v1 = name##_lanes1(v1, low, high);                                                                             \
-        v2 = name##_lanes1(v2, low, high);                                                                             \
-        v3 = name##_lanes1(v3, low, high);                                                                             \
+        HT_CHAIN_ALL(HT_CHAIN_DO1, name)                                                                               \
         HT_CHAIN_NEXT;                                                                                                 \
     }
 
@@ -69,19 +84,13 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     static void name##_chain(HT_CHAIN_ARGS)                                                                            \
     {                                                                                                                  \
         const real *m = (const real *)ht_chain_memory(op, 0, at);                                                      \
-        v0 = name##_lanes2(v0, ht_register_at(m, 0));                                                                  \
-        v1 = name##_lanes2(v1, ht_register_at(m, 1));                                                                  \
-        v2 = name##_lanes2(v2, ht_register_at(m, 2));                                                                  \
-        v3 = name##_lanes2(v3, ht_register_at(m, 3));                                                                  \
+        HT_CHAIN_ALL(HT_CHAIN_DO2, name)                                                                               \
         HT_CHAIN_NEXT;                                                                                                 \
     }                                                                                                                  \
     static void name##_chain_reverse(HT_CHAIN_ARGS)                                                                    \
     {                                                                                                                  \
         const real *m = (const real *)ht_chain_memory(op, 0, at);                                                      \
-        v0 = name##_lanes2(ht_register_at(m, 0), v0);                                                                  \
-        v1 = name##_lanes2(ht_register_at(m, 1), v1);                                                                  \
-        v2 = name##_lanes2(ht_register_at(m, 2), v2);                                                                  \
-        v3 = name##_lanes2(ht_register_at(m, 3), v3);                                                                  \
+        HT_CHAIN_ALL(HT_CHAIN_DO2_REVERSE, name)                                                                       \
         HT_CHAIN_NEXT;                                                                                                 \
     }
 
@@ -100,20 +109,14 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     {                                                                                                                  \
         const real *m = (const real *)ht_chain_memory(op, 0, at);                                                      \
         const char *c = ht_chain_memory(op, 1, at);                                                                    \
-        v0 = name##_lanes3(c, 0, v0, ht_register_at(m, 0));                                                            \
-        v1 = name##_lanes3(c, 1, v1, ht_register_at(m, 1));                                                            \
-        v2 = name##_lanes3(c, 2, v2, ht_register_at(m, 2));                                                            \
-        v3 = name##_lanes3(c, 3, v3, ht_register_at(m, 3));                                                            \
+        HT_CHAIN_ALL(HT_CHAIN_DO3, name)                                                                               \
         HT_CHAIN_NEXT;                                                                                                 \
     }                                                                                                                  \
     static void name##_chain_reverse(HT_CHAIN_ARGS)                                                                    \
     {                                                                                                                  \
         const real *m = (const real *)ht_chain_memory(op, 0, at);                                                      \
         const char *c = ht_chain_memory(op, 1, at);                                                                    \
-        v0 = name##_lanes3(c, 0, ht_register_at(m, 0), v0);                                                            \
-        v1 = name##_lanes3(c, 1, ht_register_at(m, 1), v1);                                                            \
-        v2 = name##_lanes3(c, 2, ht_register_at(m, 2), v2);                                                            \
-        v3 = name##_lanes3(c, 3, ht_register_at(m, 3), v3);                                                            \
+        HT_CHAIN_ALL(HT_CHAIN_DO3_REVERSE, name)                                                                       \
         HT_CHAIN_NEXT;                                                                                                 \
     }
 

@@ -115,8 +115,7 @@ static inline void ht_save(void *to, ht_dtype dtype, int64_t start, const real *
         double *y = (double *)to + start;
         for (int64_t i = 0; i < n; i++) y[i] = (double)from[i];
     } else if (dtype == HT_BF16 && sizeof(real) == sizeof(float)) {
-        ht_bf16 *y = (ht_bf16 *)to + start;
-        for (int64_t i = 0; i < n; i++) y[i] = ht_bf16_from_f32((float)from[i]);
+        ht_bf16_line_from_f32((ht_bf16 *)to + start, (const float *)from, n);
     } else if (dtype == HT_F16 && sizeof(real) == sizeof(float)) {
         ht_f16_line_from_f32((ht_f16 *)to + start, (const float *)from, n);
     } else {
