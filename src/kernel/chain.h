@@ -41,6 +41,9 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     return op->memory[which] + at * op->bytes[which];
 }
 
+/* A call would cost the registers their values. */
+#define HT_CHAIN_INLINE static inline __attribute__((always_inline))
+
 /* Arrays that the compiler keeps in registers: it vectorises the loop over them. */
 #define HT_CHAIN_LANES(result, ...)                                                                                    \
     real to_[HT_VECTOR];                                                                                               \
@@ -56,7 +59,7 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
 #define HT_CHAIN_DO3_REVERSE(k, name) v##k = name##_lanes3(c, k, ht_register_at(m, k), v##k);
 
 #define HT_CHAIN1(name, expression)                                                                                    \
-    static inline ht_register name##_lanes1(ht_register v, real low, real high)                                        \
+    HT_CHAIN_INLINE ht_register name##_lanes1(ht_register v, real low, real high)                                      \
     {                                                                                                                  \
         real x_[HT_VECTOR];                                                                                            \
         (void)low;                                                                                                     \
@@ -73,7 +76,7 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     }
 
 #define HT_CHAIN2(name, expression)                                                                                    \
-    static inline ht_register name##_lanes2(ht_register left, ht_register right)                                       \
+    HT_CHAIN_INLINE ht_register name##_lanes2(ht_register left, ht_register right)                                     \
     {                                                                                                                  \
         real a_[HT_VECTOR], b_[HT_VECTOR];                                                                             \
         memcpy(a_, &left, sizeof left);                                                                                \
@@ -95,7 +98,7 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     }
 
 #define HT_CHAIN_SELECT(name, expression)                                                                              \
-    static inline ht_register name##_lanes3(const char *condition, int part, ht_register left, ht_register right)      \
+    HT_CHAIN_INLINE ht_register name##_lanes3(const char *condition, int part, ht_register left, ht_register right)    \
     {                                                                                                                  \
         real a_[HT_VECTOR], b_[HT_VECTOR];                                                                             \
         uint8_t c_[HT_VECTOR];                                                                                         \
