@@ -84,7 +84,7 @@ static void run(const ht_chain_op *ops, int64_t n)
 {
     ht_register none = {0};
     for (int64_t at = 0; at + HT_CHAIN_BLOCK <= n; at += HT_CHAIN_BLOCK)
-        ((ht_chain_fn)ops[0].run)(ops, at, none, none, none, none, none, none, none, none);
+        ((ht_chain_fn)ops[0].run)(ops, at, none, none, none, none);
 }
 
 #define MOVE(name)                                                                                                     \

@@ -1,5 +1,5 @@
 /* For *.cpu.c files: element-wise calls whose values stay in registers from one call to the next. A block of elements
- * is held in eight registers; each step works on them and jumps to the next, so a chain of calls runs as if it had been
+ * is held in four registers; each step works on them and jumps to the next, so a chain of calls runs as if it had been
  * written as one loop. Steps come from the same expressions as the loops over arrays: HT_CHAIN1 (x), HT_CHAIN2 (a and
  * b), HT_CHAIN_SELECT (c, a and b), with `low` and `high` for bounds. kernel/chain.c makes the list of steps. */
 #ifndef HT_KERNEL_CHAIN_H
@@ -11,23 +11,17 @@
 
 typedef real ht_register __attribute__((vector_size(HT_VECTOR_BYTES)));
 
-enum { HT_CHAIN_BLOCK = 8 * HT_VECTOR }; /* elements */
+enum { HT_CHAIN_BLOCK = 4 * HT_VECTOR }; /* elements */
 
-#define HT_CHAIN_ARGS                                                                                                  \
-    const ht_chain_op *op, int64_t at, ht_register v0, ht_register v1, ht_register v2, ht_register v3, ht_register v4, \
-        ht_register v5, ht_register v6, ht_register v7
+#define HT_CHAIN_ARGS const ht_chain_op *op, int64_t at, ht_register v0, ht_register v1, ht_register v2, ht_register v3
 typedef void (*ht_chain_fn)(HT_CHAIN_ARGS);
-#define HT_CHAIN_NEXT ((ht_chain_fn)op[1].run)(op + 1, at, v0, v1, v2, v3, v4, v5, v6, v7)
+#define HT_CHAIN_NEXT ((ht_chain_fn)op[1].run)(op + 1, at, v0, v1, v2, v3)
 /* DO(k, ...) for every register vk. */
 #define HT_CHAIN_ALL(DO, ...)                                                                                          \
     DO(0, __VA_ARGS__)                                                                                                 \
     DO(1, __VA_ARGS__)                                                                                                 \
     DO(2, __VA_ARGS__)                                                                                                 \
-    DO(3, __VA_ARGS__)                                                                                                 \
-    DO(4, __VA_ARGS__)                                                                                                 \
-    DO(5, __VA_ARGS__)                                                                                                 \
-    DO(6, __VA_ARGS__)                                                                                                 \
-    DO(7, __VA_ARGS__)
+    DO(3, __VA_ARGS__)
 
 static inline ht_register ht_register_at(const real *x, int part)
 {
