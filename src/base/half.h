@@ -139,19 +139,28 @@ static inline ht_bf16 ht_bf16_from_f32(float x)
     return (ht_bf16){(uint16_t)ht_bits_pick((bits & 0x7fffffffu) > 0x7f800000u, nan, rounded)};
 }
 
+#if defined(__AVX512F__)
+static inline __m512i ht_bf16_round(const float *from)
+{
+    __m512 x = _mm512_loadu_ps(from);
+    __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_mask_or_epi32(_mm512_srli_epi32(sum, 16), nan, high, _mm512_set1_epi32(0x40));
+}
+#endif
+
+/* Whole lines: 32 at a time, so that a full vector is stored. */
 static inline void ht_bf16_line_from_f32(ht_bf16 *restrict to, const float *restrict from, int64_t n)
 {
     int64_t whole = 0;
 #if defined(__AVX512F__)
-    whole = n / 16 * 16;
-    for (int64_t i = 0; i < whole; i += 16) {
-        __m512 x = _mm512_loadu_ps(from + i);
-        __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
-        __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-        __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-        __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-        __m512i rounded = _mm512_mask_or_epi32(_mm512_srli_epi32(sum, 16), nan, high, _mm512_set1_epi32(0x40));
-        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtepi32_epi16(rounded));
+    whole = n / 32 * 32;
+    for (int64_t i = 0; i < whole; i += 32) {
+        __m256i low = _mm512_cvtepi32_epi16(ht_bf16_round(from + i));
+        __m256i high = _mm512_cvtepi32_epi16(ht_bf16_round(from + i + 16));
+        _mm512_storeu_si512(to + i, _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
     }
 #endif
     for (int64_t i = whole; i < n; i++) to[i] = ht_bf16_from_f32(from[i]);

@@ -21,18 +21,21 @@
 
 #define FN_SIGN_BIT 0x80000000u
 
-static inline float fn_pick_f32(int condition, float a, float b)
+/* A loop that calls a function is not vectorised: never left to the compiler's budget. */
+#define FN_INLINE static inline __attribute__((always_inline))
+
+FN_INLINE float fn_pick_f32(int condition, float a, float b)
 {
     return ht_f32_from_bits(ht_bits_pick(condition, ht_f32_bits(a), ht_f32_bits(b)));
 }
 
-static inline float fn_with_sign_f32(float magnitude, float sign)
+FN_INLINE float fn_with_sign_f32(float magnitude, float sign)
 {
     return ht_f32_from_bits((ht_f32_bits(magnitude) & ~FN_SIGN_BIT) | (ht_f32_bits(sign) & FN_SIGN_BIT));
 }
 
 /* x = n ln 2 + r with |r| ≤ ln 2 / 2, e^x = 2^n (1 + r + r² q(r)). */
-static inline float fn_exp_f32(float x)
+FN_INLINE float fn_exp_f32(float x)
 {
     const float shift = 0x1.8p23f; /* adding it rounds to an integer, which the low bits then hold */
     x = fn_pick_f32(x > 89.0f, 89.0f, x);
@@ -54,7 +57,7 @@ static inline float fn_exp_f32(float x)
 }
 
 /* x = 2^k (1 + f) with 1 + f in [√½, √2), log(1 + f) = 2 atanh(s), s = f / (2 + f). */
-static inline float fn_log_f32(float x)
+FN_INLINE float fn_log_f32(float x)
 {
     float scaled = fn_pick_f32(x < 0x1p-126f, x * 0x1p23f, x);
     uint32_t moved = ht_f32_bits(scaled) - 0x3f3504f3u + 0x3f800000u;
@@ -75,7 +78,7 @@ static inline float fn_log_f32(float x)
 }
 
 /* log(u) + c/u, where u = 1 + x as rounded and c is what the rounding lost. */
-static inline float fn_log1p_f32(float x)
+FN_INLINE float fn_log1p_f32(float x)
 {
     float u = 1.0f + x;
     float lost = fn_pick_f32(x < 1.0f, x - (u - 1.0f), 1.0f - (u - x));
@@ -86,7 +89,7 @@ static inline float fn_log1p_f32(float x)
 }
 
 /* Near 0 an odd polynomial; else 1 - 2 / (e^2x + 1). */
-static inline float fn_tanh_f32(float x)
+FN_INLINE float fn_tanh_f32(float x)
 {
     float a = fabsf(x);
     float z = a * a;
@@ -102,7 +105,7 @@ static inline float fn_tanh_f32(float x)
 }
 
 /* 1 / (1 + e^-x), with e^-|x| so that small results keep their digits; what rounding 1 + e^-|x| lost is made good. */
-static inline float fn_sigmoid_f32(float x)
+FN_INLINE float fn_sigmoid_f32(float x)
 {
     float e = fn_exp_f32(-fabsf(x));
     float sum = 1.0f + e;
@@ -112,13 +115,13 @@ static inline float fn_sigmoid_f32(float x)
 }
 
 /* log(1 + e^x). */
-static inline float fn_softplus_f32(float x)
+FN_INLINE float fn_softplus_f32(float x)
 {
     return fn_pick_f32(x > 0.0f, x, 0.0f) + fn_log1p_f32(fn_exp_f32(-fabsf(x)));
 }
 
 /* Near 0 an odd polynomial; else 1 - e^q(x), q a polynomial for log erfc. */
-static inline float fn_erf_f32(float x)
+FN_INLINE float fn_erf_f32(float x)
 {
     float a = fabsf(x);
     float z = a * a;
@@ -146,7 +149,7 @@ static inline float fn_erf_f32(float x)
 /* sin(a + quarter π/2) for a ≥ 0. The reduction is in double, where two pieces of π/2 do what would take five in float:
  * a = n π/2 + r. Beyond 2^20 π/2 n times the first piece is rounded and digits go; the clamp keeps even the largest a
  * within [-1, 1]. */
-static inline float fn_quadrant_f32(float a, uint32_t quarter)
+FN_INLINE float fn_quadrant_f32(float a, uint32_t quarter)
 {
     const double shift = 0x1.8p52;
     double shifted = (double)a * 0x1.45f306dc9c883p-1 + shift;
@@ -164,19 +167,19 @@ static inline float fn_quadrant_f32(float a, uint32_t quarter)
     return ht_f32_from_bits(y ^ (quarter & 2u) << 30);
 }
 
-static inline float fn_sin_f32(float x)
+FN_INLINE float fn_sin_f32(float x)
 {
     uint32_t y = ht_f32_bits(fn_quadrant_f32(fabsf(x), 0u));
     return ht_f32_from_bits(y ^ (ht_f32_bits(x) & FN_SIGN_BIT));
 }
 
-static inline float fn_cos_f32(float x)
+FN_INLINE float fn_cos_f32(float x)
 {
     return fn_quadrant_f32(fabsf(x), 1u);
 }
 
 /* Our own, because floorf is a call where the ISA has no rounding instruction. */
-static inline float fn_floor_f32(float x)
+FN_INLINE float fn_floor_f32(float x)
 {
     float a = fabsf(x);
     float nearest = fn_with_sign_f32((a + 0x1p23f) - 0x1p23f, x);
@@ -184,29 +187,29 @@ static inline float fn_floor_f32(float x)
     return fn_pick_f32(a < 0x1p23f, below, x);
 }
 
-static inline float fn_rsqrt_f32(float x)
+FN_INLINE float fn_rsqrt_f32(float x)
 {
     return 1.0f / sqrtf(x);
 }
 
-static inline float fn_pow_f32(float x, float y)
+FN_INLINE float fn_pow_f32(float x, float y)
 {
     return (float)pow((double)x, (double)y);
 }
 
 /* -1, 1, or x itself where it is a zero or NaN. */
-static inline float fn_sign_f32(float x)
+FN_INLINE float fn_sign_f32(float x)
 {
     return fn_pick_f32((x < 0.0f) | (x > 0.0f), fn_with_sign_f32(1.0f, x), x);
 }
 
 /* NaN if either is, as in PyTorch (and unlike fminf). */
-static inline float fn_min_f32(float a, float b)
+FN_INLINE float fn_min_f32(float a, float b)
 {
     return fn_pick_f32((a < b) | (a != a), a, b);
 }
 
-static inline float fn_max_f32(float a, float b)
+FN_INLINE float fn_max_f32(float a, float b)
 {
     return fn_pick_f32((a > b) | (a != a), a, b);
 }

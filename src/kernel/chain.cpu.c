@@ -2,9 +2,9 @@
  * per store.  Threads: none of its own.  Traffic: each element once; streamed stores go past the caches. */
 #include "kernel/chain.h"
 
-#define UNUSED(k, ...)   (void)v##k;
-#define TO_ARRAY(k, x)   memcpy((x) + (k)*HT_VECTOR, &v##k, sizeof v##k);
-#define FROM_ARRAY(k, x) v##k = ht_register_at(x, k);
+#define NATIVE (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)
+
+#define UNUSED(k, ...) (void)v##k;
 
 static void end(HT_CHAIN_ARGS)
 {
@@ -19,13 +19,21 @@ static inline void stream_block(char *to, const void *from, int64_t bytes)
     for (int64_t i = 0; i < bytes; i += part) ht_stream_vector(to + i, (const char *)from + i, part);
 }
 
+#define LOAD(k, m)  v##k = ht_register_at((const real *)(m), k);
+#define STORE(k, m) memcpy((real *)(m) + (k)*HT_VECTOR, &v##k, sizeof v##k);
+
 /* load, stage (memory 0 to the array at memory 1, registers untouched), store, stream for one type. */
 #define MOVES(name, dtype, type)                                                                                       \
     static void name##_load(HT_CHAIN_ARGS)                                                                             \
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
-        ht_load(x, ht_chain_memory(op, 0, at), dtype, 0, HT_CHAIN_BLOCK);                                              \
-        HT_CHAIN_ALL(FROM_ARRAY, x)                                                                                    \
+        char *m = ht_chain_memory(op, 0, at);                                                                          \
+        if (NATIVE == (dtype)) {                                                                                       \
+            HT_CHAIN_ALL(LOAD, m)                                                                                      \
+        } else {                                                                                                       \
+            ht_load(x, m, dtype, 0, HT_CHAIN_BLOCK);                                                                   \
+            HT_CHAIN_ALL(LOAD, x)                                                                                      \
+        }                                                                                                              \
         HT_CHAIN_NEXT;                                                                                                 \
     }                                                                                                                  \
     static void name##_stage(HT_CHAIN_ARGS)                                                                            \
@@ -36,15 +44,20 @@ static inline void stream_block(char *to, const void *from, int64_t bytes)
     static void name##_store(HT_CHAIN_ARGS)                                                                            \
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
-        HT_CHAIN_ALL(TO_ARRAY, x)                                                                                      \
-        ht_save(ht_chain_memory(op, 0, at), dtype, 0, x, HT_CHAIN_BLOCK);                                              \
+        char *m = ht_chain_memory(op, 0, at);                                                                          \
+        if (NATIVE == (dtype)) {                                                                                       \
+            HT_CHAIN_ALL(STORE, m)                                                                                     \
+        } else {                                                                                                       \
+            HT_CHAIN_ALL(STORE, x)                                                                                     \
+            ht_save(m, dtype, 0, x, HT_CHAIN_BLOCK);                                                                   \
+        }                                                                                                              \
         HT_CHAIN_NEXT;                                                                                                 \
     }                                                                                                                  \
     static void name##_stream(HT_CHAIN_ARGS)                                                                           \
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
         type y[HT_CHAIN_BLOCK];                                                                                        \
-        HT_CHAIN_ALL(TO_ARRAY, x)                                                                                      \
+        HT_CHAIN_ALL(STORE, x)                                                                                         \
         ht_save(y, dtype, 0, x, HT_CHAIN_BLOCK);                                                                       \
         stream_block(ht_chain_memory(op, 0, at), y, sizeof y);                                                         \
         HT_CHAIN_NEXT;                                                                                                 \
@@ -59,7 +72,7 @@ static void bool_load(HT_CHAIN_ARGS)
     real x[HT_CHAIN_BLOCK];
     const uint8_t *m = (const uint8_t *)ht_chain_memory(op, 0, at);
     for (int k = 0; k < HT_CHAIN_BLOCK; k++) x[k] = m[k] != 0;
-    HT_CHAIN_ALL(FROM_ARRAY, x)
+    HT_CHAIN_ALL(LOAD, x)
     HT_CHAIN_NEXT;
 }
 
@@ -75,7 +88,7 @@ static void bool_store(HT_CHAIN_ARGS)
 {
     real x[HT_CHAIN_BLOCK];
     uint8_t *m = (uint8_t *)ht_chain_memory(op, 0, at);
-    HT_CHAIN_ALL(TO_ARRAY, x)
+    HT_CHAIN_ALL(STORE, x)
     for (int k = 0; k < HT_CHAIN_BLOCK; k++) m[k] = x[k] != 0;
     HT_CHAIN_NEXT;
 }
@@ -94,7 +107,7 @@ static void run(const ht_chain_op *ops, int64_t n)
     }
 
 const ht_chain_build HT_K(ht_chain) = {
-    .native = sizeof(real) == sizeof(float) ? HT_F32 : HT_F64,
+    .native = NATIVE,
     .block = HT_CHAIN_BLOCK,
     .moves = {[HT_F32] = MOVE(f32),
               [HT_F64] = MOVE(f64),

@@ -91,15 +91,16 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
         HT_CHAIN_NEXT;                                                                                                 \
     }
 
+/* The condition as numbers first: the compiler does not mix lanes of different sizes. */
 #define HT_CHAIN_SELECT(name, expression)                                                                              \
     HT_CHAIN_INLINE ht_register name##_lanes3(const char *condition, int part, ht_register left, ht_register right)    \
     {                                                                                                                  \
-        real a_[HT_VECTOR], b_[HT_VECTOR];                                                                             \
-        uint8_t c_[HT_VECTOR];                                                                                         \
-        memcpy(c_, condition + part * HT_VECTOR, sizeof c_);                                                           \
+        real a_[HT_VECTOR], b_[HT_VECTOR], c_[HT_VECTOR];                                                              \
+        const uint8_t *from_ = (const uint8_t *)condition + part * HT_VECTOR;                                          \
+        for (int k_ = 0; k_ < HT_VECTOR; k_++) c_[k_] = from_[k_];                                                     \
         memcpy(a_, &left, sizeof left);                                                                                \
         memcpy(b_, &right, sizeof right);                                                                              \
-        HT_CHAIN_LANES(left, uint8_t c = c_[k_]; real a = a_[k_], b = b_[k_]; to_[k_] = (real)(expression);)           \
+        HT_CHAIN_LANES(left, real a = a_[k_], b = b_[k_], c = c_[k_]; to_[k_] = (real)(expression);)                   \
         return left;                                                                                                   \
     }                                                                                                                  \
     static void name##_chain(HT_CHAIN_ARGS)                                                                            \
