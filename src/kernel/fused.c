@@ -22,7 +22,7 @@ static int64_t smaller(int64_t a, int64_t b)
 
 static int64_t bytes_of(const ht_fused_operand *o)
 {
-    return (int64_t)ht_dtype_bytes(o->type->dtype);
+    return o->bytes;
 }
 
 /* ---- settling: axes, ways, scratch ---- */
@@ -148,6 +148,8 @@ static void lay_out_scratch(ht_fused *f)
 void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
 {
     const ht_type *shape = f->operands[f->n_in].type;
+    for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++)
+        f->operands[i].bytes = (int32_t)ht_dtype_bytes(f->operands[i].type->dtype);
     for (int i = 0; i < f->n_in; i++)
         f->operands[i].way = ht_type_same_shape(f->operands[i].type, shape) ? HT_WAY_FLAT : HT_WAY_WHOLE;
     f->elems = ht_type_elems(shape);
@@ -199,8 +201,12 @@ static void copy_run(void *to, const void *from, int64_t bytes, int64_t stride, 
 static int64_t element_at(const ht_fused *f, const ht_fused_operand *o, int64_t index)
 {
     int64_t element = 0;
-    for (int d = f->rank - 1; d >= 0; index /= f->dim[d--]) element += index % f->dim[d] * o->stride[d];
-    return element;
+    for (int d = f->rank - 1; d > 0; d--) {
+        int64_t outer = index / f->dim[d]; /* a division takes its time: one per axis, none for the first */
+        element += (index - outer * f->dim[d]) * o->stride[d];
+        index = outer;
+    }
+    return element + index * o->stride[0];
 }
 
 static void gather(const ht_fused *f, const ht_fused_operand *o, char *to, const char *from, int64_t first, int64_t n)

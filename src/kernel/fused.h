@@ -32,6 +32,7 @@ typedef enum ht_way {
 typedef struct ht_fused_operand {
     const ht_type *type;
     ht_way way;
+    int32_t bytes;               /* of an element */
     int32_t scratch;             /* bytes from the start of the scratch, where the way needs some */
     int64_t stride[HT_MAX_RANK]; /* over the merged axes */
 } ht_fused_operand;
