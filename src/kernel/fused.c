@@ -318,8 +318,10 @@ static void run_chain(const work *w, ht_chain_op *ops, char *scratch, int64_t fi
     const ht_chain_build *build = f->steps[0].each->chain->build;
     void *rest[HT_FUSED_OPERANDS];
     int64_t done = n / build->block * build->block;
-    aim_chain(w, ops, scratch, at);
-    build->run(ops, done);
+    if (done) {
+        aim_chain(w, ops, scratch, at);
+        build->run(ops, done);
+    }
     if (done == n) return;
     for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++)
         rest[i] = is_block(f, w->way[i]) ? at[i] : (char *)at[i] + done * bytes_of(&f->operands[i]);
@@ -335,7 +337,8 @@ static void run_tile(void *arg, int64_t tile)
     void *at[HT_FUSED_OPERANDS];
     int64_t row = f->dim[f->rank - 1], end = smaller(f->elems, (tile + 1) * f->grain);
     aim_tile(w, scratch, at);
-    if (f->chain) memcpy(ops, f->chain, (size_t)f->chain_count * sizeof *ops);
+    if (f->chain && end >= f->steps[0].each->chain->build->block)
+        memcpy(ops, f->chain, (size_t)f->chain_count * sizeof *ops);
     for (int64_t first = tile * f->grain, n; first < end; first += n) {
         n = smaller(f->stretch, end - first);
         if (f->by_rows) n = smaller(n, row - first % row);
