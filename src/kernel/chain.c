@@ -21,7 +21,7 @@ static void add_op(chaining *c, ht_chain_step run, int first, int second, const 
 {
     if (c->ops) {
         ht_chain_op *op = &c->ops[c->count];
-        *op = (ht_chain_op){.run = run, .operand = {(int8_t)first, (int8_t)second}};
+        *op = (ht_chain_op){.run = run, .operand = {(int16_t)first, (int16_t)second}};
         if (bound) memcpy(op->bound, bound, sizeof op->bound);
     }
     c->count++;

@@ -55,7 +55,7 @@ typedef struct ht_chain_op {
     char *memory[2];  /* of its operands, for the elements at hand */
     int64_t bytes[2]; /* from element to element; 0: a block of its own */
     double bound[2];
-    int8_t operand[2];
+    int16_t operand[2];
 } ht_chain_op;
 
 /* What one build of chain.cpu.c offers. */

@@ -23,6 +23,7 @@ typedef struct fuser {
     const ht_segment *s;
     const ht_kernel *const *kernels;
     ht_groups *groups;
+    ht_arena *arena;  /* of all that follows */
     uint32_t *place;  /* by value id: place of its node + 1; 0: none */
     uint32_t *uses;   /* by value id: reads and outputs */
     uint32_t *seen;   /* by value id: reads by the nodes in question */
@@ -105,7 +106,7 @@ static int by_group(const void *left, const void *right)
 
 static bool sort_members(fuser *f)
 {
-    member *list = malloc((f->sorted_count + 1) * sizeof *list);
+    member *list = HT_NEW(f->arena, member, f->sorted_count + 1);
     if (!list) return false;
     for (size_t i = 0; i < f->sorted_count; i++) {
         uint32_t at = f->sorted[i];
@@ -113,7 +114,6 @@ static bool sort_members(fuser *f)
     }
     qsort(list, f->sorted_count, sizeof *list, by_group);
     for (size_t i = 0; i < f->sorted_count; i++) f->sorted[i] = list[i].place;
-    free(list);
     return true;
 }
 
@@ -267,51 +267,48 @@ static bool reorder(fuser *f)
 {
     size_t nodes = f->s->node_count, room = nodes + 1, count = 0;
     for (uint32_t at = 0; at < nodes; at++) room += node_at(f, at)->n_in;
-    uint32_t *order = malloc((nodes + 1) * sizeof *order), *stack = malloc(room * sizeof *stack);
-    bool ok = order && stack;
-    for (int stores = 0; ok && stores < 2; stores++)
+    uint32_t *order = HT_NEW(f->arena, uint32_t, nodes + 1), *stack = HT_NEW(f->arena, uint32_t, room);
+    if (!order || !stack) return false;
+    for (int stores = 0; stores < 2; stores++)
         for (uint32_t at = 0; at < nodes; at++)
             if ((node_at(f, at)->op == &ht_op_store) == stores && unit_of(f, at) == at && !f->done[at])
                 count = put_unit(f, at, stack, order, count);
-    if (ok && nodes) memcpy(f->s->nodes, order, nodes * sizeof *order);
-    free(order);
-    free(stack);
-    return ok;
+    if (nodes) memcpy(f->s->nodes, order, nodes * sizeof *order);
+    return true;
 }
 
-static ht_status fuse_segment(fuser *f, uint32_t segment)
+static bool fuse_segment(fuser *f, uint32_t segment)
 {
     f->s = &f->g->segments[segment];
     f->sorted_count = 0;
     f->group_count = 0;
     size_t room = f->s->node_count + 1;
-    f->depth = calloc(room, sizeof *f->depth);
-    f->takes_part = calloc(room, sizeof *f->takes_part);
-    f->sorted = malloc(room * sizeof *f->sorted);
-    f->last = malloc(room * sizeof *f->last);
-    f->next = calloc(room, sizeof *f->next);
-    f->done = calloc(room, sizeof *f->done);
-    bool ok = f->depth && f->takes_part && f->sorted && f->last && f->next && f->done;
-    ok = ok && find_groups(f) && reorder(f);
-    free(f->depth);
-    free(f->takes_part);
-    free(f->sorted);
-    free(f->last);
-    free(f->next);
-    free(f->done);
-    return ok ? HT_OK : ht_fail(f->g->ctx, HT_ENOMEM, "out of memory while fusing segment %s", f->s->name);
+    f->depth = HT_NEW(f->arena, uint32_t, room);
+    f->takes_part = HT_NEW(f->arena, bool, room);
+    f->sorted = HT_NEW(f->arena, uint32_t, room);
+    f->last = HT_NEW(f->arena, uint32_t, room);
+    f->next = HT_NEW(f->arena, uint32_t, room);
+    f->done = HT_NEW(f->arena, bool, room);
+    if (!f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->done) return false;
+    return find_groups(f) && reorder(f);
+}
+
+static bool fuse_segments(fuser *f)
+{
+    size_t values = f->g->value_count;
+    f->place = HT_NEW(f->arena, uint32_t, values);
+    f->uses = HT_NEW(f->arena, uint32_t, values);
+    f->seen = HT_NEW(f->arena, uint32_t, values);
+    if (!f->place || !f->uses || !f->seen) return false;
+    for (uint32_t i = 0; i < f->g->segment_count; i++)
+        if (!fuse_segment(f, i)) return false;
+    return true;
 }
 
 ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
 {
-    fuser f = {.g = g, .kernels = kernels, .groups = groups};
-    f.place = calloc(g->value_count, sizeof *f.place);
-    f.uses = calloc(g->value_count, sizeof *f.uses);
-    f.seen = calloc(g->value_count, sizeof *f.seen);
-    ht_status status = f.place && f.uses && f.seen ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while fusing");
-    for (uint32_t i = 0; i < g->segment_count && status == HT_OK; i++) status = fuse_segment(&f, i);
-    free(f.place);
-    free(f.uses);
-    free(f.seen);
-    return status;
+    fuser f = {.g = g, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
+    bool ok = f.arena && fuse_segments(&f);
+    ht_arena_free(f.arena);
+    return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while fusing");
 }
