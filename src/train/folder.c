@@ -2,12 +2,13 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { MOST_DEPTH = 8 };
 
 static const char resolved_name[] = "config.resolved.json";
 
@@ -49,11 +50,23 @@ static bool is_ours(const char *name)
            strncmp(name, "events.out.tfevents.", 20) == 0;
 }
 
-static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *place)
+/* A file, or a folder with what it holds; links are removed, not followed. */
+static ht_status remove_tree(ht_context *ctx, const char *path, int depth)
 {
-    (void)about;
-    (void)place;
-    return kind == FTW_DP ? rmdir(path) : unlink(path);
+    struct stat about;
+    if (lstat(path, &about) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+    DIR *entries = S_ISDIR(about.st_mode) && depth < MOST_DEPTH ? opendir(path) : NULL;
+    ht_status status = HT_OK;
+    for (struct dirent *entry; entries && status == HT_OK && (entry = readdir(entries));) {
+        char *inside = NULL;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        status = ht_folder_path(ctx, &inside, path, entry->d_name);
+        if (status == HT_OK) status = remove_tree(ctx, inside, depth + 1);
+        free(inside);
+    }
+    if (entries) closedir(entries);
+    if (status == HT_OK && remove(path) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+    return status;
 }
 
 /* Only what bears the name of something that a run writes; other files of the folder stay. */
@@ -61,9 +74,7 @@ static ht_status remove_entry(ht_context *ctx, const char *folder, const char *n
 {
     char *path;
     HT_TRY(ht_folder_path(ctx, &path, folder, name));
-    ht_status status = HT_OK;
-    if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) != 0)
-        status = ht_fail(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+    ht_status status = remove_tree(ctx, path, 0);
     free(path);
     return status;
 }

@@ -176,8 +176,8 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report)
     ht_step_report r = {
         .step = run->step,
         .steps = run->job.steps,
-        .epoch = (double)ht_feed_position(run->train) /
-                 (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
+        .epoch =
+            (double)ht_feed_position(run->train) / (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
         .loss = total.loss / (total.count > 0 ? total.count : 1),
         .tokens_per_second = (double)counted / (end - start),
         .step_ms = 1e3 * (end - start),
@@ -296,8 +296,8 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
     const ht_json *extra = NULL;
     ht_arena *arena = ht_arena_create();
     if (!arena) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a snapshot");
-    ht_status status = meta->extra ? ht_json_parse(run->ctx, arena, path, meta->extra, strlen(meta->extra), &extra)
-                                   : HT_OK;
+    ht_status status =
+        meta->extra ? ht_json_parse(run->ctx, arena, path, meta->extra, strlen(meta->extra), &extra) : HT_OK;
     int64_t micro_batch = extra_number(extra, "micro_batch", recipe->micro_batch);
     run->skipped_in_a_row = extra_number(extra, "skipped_in_a_row", 0);
     ht_arena_free(arena);
@@ -342,8 +342,7 @@ static ht_status open_feeds(ht_run *run)
     const ht_data_info *info = ht_data_info_of(run->job.data);
     const ht_field *ahead = ht_fields_find(ht_config_block(run->job.config, "data"), "prefetch");
     bool prefetch = ahead && ahead->value->kind == HT_JSON_BOOL && ahead->value->boolean;
-    if (run->request.mode != HT_RUN_EVALUATE)
-        HT_TRY(ht_feed_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
+    if (run->request.mode != HT_RUN_EVALUATE) HT_TRY(ht_feed_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
     if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
     return ht_feed_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
 }

@@ -224,8 +224,7 @@ ht_status ht_metrics_eval(ht_metrics *m, const ht_eval_report *r)
     member(&text, "seconds", r->seconds);
     HT_TRY(put_line(m, &text));
     static const char *const tags[] = {"eval/loss", "eval/perplexity", "eval/accuracy"};
-    HT_TRY(put_events(m, r->step, sizeof tags / sizeof tags[0], tags,
-                      (double[]){r->loss, r->perplexity, r->accuracy}));
+    HT_TRY(put_events(m, r->step, sizeof tags / sizeof tags[0], tags, (double[]){r->loss, r->perplexity, r->accuracy}));
     return ht_metrics_flush(m);
 }
 
@@ -238,8 +237,7 @@ ht_status ht_metrics_close(ht_metrics *m)
 {
     if (!m) return HT_OK;
     ht_status status = ht_events_close(m->events);
-    if (m->lines && fclose(m->lines) != 0)
-        status = ht_fail(m->ctx, HT_EIO, "%s: %s", m->lines_path, strerror(errno));
+    if (m->lines && fclose(m->lines) != 0) status = ht_fail(m->ctx, HT_EIO, "%s: %s", m->lines_path, strerror(errno));
     for (int i = 0; i < CSV_FILES; i++)
         if (m->csv[i] && fclose(m->csv[i]) != 0)
             status = ht_fail(m->ctx, HT_EIO, "%s.csv: %s", csv_names[i], strerror(errno));

@@ -33,8 +33,8 @@ typedef struct ht_step_report {
     double epoch;        /* passes over the training data */
     double loss;         /* mean over what counts, without label smoothing */
     double lr, grad_norm;
-    double tokens_per_second; /* rows per second where there are no tokens */
-    double step_ms;           /* everything: batches, arithmetic, records of the step before */
+    double tokens_per_second;   /* rows per second where there are no tokens */
+    double step_ms;             /* everything: batches, arithmetic, records of the step before */
     double micro_ms, update_ms; /* of it: forward and backward; the update */
     int64_t bytes;              /* that the plan holds */
     int64_t peak_bytes;         /* that the process held at most */
