@@ -64,7 +64,8 @@ static ht_status place_state(planning *p)
             ht_slot *slot = &p->plan->slots[p->plan->slot_count - 1];
             slot->heading = g->states[i].heading;
             slot->derived = g->states[i].derived;
-            if (views) slot->owner = (size_t)(ht_plan_slot(p->plan, ht_value_of(g, value->base)->name) - p->plan->slots);
+            if (views)
+                slot->owner = (size_t)(ht_plan_slot(p->plan, ht_value_of(g, value->base)->name) - p->plan->slots);
         }
     }
     return HT_OK;
