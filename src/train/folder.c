@@ -156,8 +156,8 @@ ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *jo
 /* Of the train block: what says which batches there are and what is counted. */
 static bool is_needed(const char *key)
 {
-    static const char *const keys[] = {"train.task",      "train.batch", "train.micro_batch",  "train.accumulate",
-                                       "train.precision", "train.seed",  "train.eval_batches", "train.output"};
+    static const char *const keys[] = {"train.task",      "train.batch", "train.micro_batch", "train.accumulate",
+                                       "train.precision", "train.seed",  "train.output"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0) return true;
     return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0;

@@ -326,9 +326,11 @@ static ht_status restore(ht_run *run)
         note(run, "%s: there is no snapshot yet, so the run begins at its first step", run->snapshots);
         return HT_OK;
     }
-    ht_status status = evaluating ? ht_snapshot_read_weights(run->job.session, path, &meta)
-                                  : ht_snapshot_read(run->job.session, path, &meta);
+    ht_status status = ht_snapshot_look(run->ctx, path, &meta);
     if (status == HT_OK) status = take_meta(run, meta, path);
+    if (status == HT_OK)
+        status = evaluating ? ht_snapshot_read_weights(run->job.session, path, NULL)
+                            : ht_snapshot_read(run->job.session, path, NULL);
     if (status == HT_OK && !evaluating) note(run, "goes on after step %" PRId64 ", from %s", run->step, path);
     ht_snapshot_meta_free(meta);
     free(path);

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "format/events.h"
+#include "format/format.h"
 #include "train/folder.h"
 
 /* The csv files that DeepSpeed's monitor writes, by its names. */
