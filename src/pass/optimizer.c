@@ -65,6 +65,8 @@ static ht_status read_hyper(builder *b, const ht_settings *settings)
         HT_TRY(ht_setting_number(ctx, settings, key->name, number, &number));
         if (!(number >= key->low && number < key->below) || !isfinite(number))
             HT_FAIL(ctx, HT_EINVAL, "setting %s: %g is outside [%g, %g)", key->name, number, key->low, key->below);
+        if (key->is_switch && number != 0 && number != 1)
+            HT_FAIL(ctx, HT_EINVAL, "setting %s: %g is neither 0 nor 1", key->name, number);
         if (key->is_switch)
             *(bool *)field = number != 0;
         else
