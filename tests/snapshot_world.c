@@ -30,17 +30,22 @@ static void finish(snapshot_world *w, uint64_t seed)
     must(w, ht_session_create(&w->s, w->plan, &opts));
 }
 
-snapshot_world snapshot_world_tiny(uint64_t seed)
+snapshot_world snapshot_world_trained(const ht_train_opts *opts, uint64_t seed)
 {
     snapshot_world w = {0};
-    ht_train_opts opts = HT_TRAIN_OPTS;
-    opts.lr = 1e-2;
     begin(&w);
     must(&w, ht_graph_create(&w.g, w.ctx));
     tiny_build(w.g, 0.1);
-    must(&w, ht_graph_train(w.g, &opts));
+    must(&w, ht_graph_train(w.g, opts));
     finish(&w, seed);
     return w;
+}
+
+snapshot_world snapshot_world_tiny(uint64_t seed)
+{
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.lr = 1e-2;
+    return snapshot_world_trained(&opts, seed);
 }
 
 snapshot_world snapshot_world_text(const char *text)

@@ -15,6 +15,8 @@ typedef struct snapshot_world {
 
 /* The model of tiny_model.h with dropout and AdamW; aborts when it cannot be had. One thread, so that a test may fork. */
 snapshot_world snapshot_world_tiny(uint64_t seed);
+/* The same with another update. */
+snapshot_world snapshot_world_trained(const ht_train_opts *opts, uint64_t seed);
 /* A graph of its own: states and an empty segment. */
 snapshot_world snapshot_world_text(const char *text);
 void snapshot_world_end(snapshot_world *w);

@@ -102,6 +102,57 @@ static void snapshot__a_resumed_run_has_the_bits_of_one_that_never_stopped(void 
     snapshot_world_end(&straight);
 }
 
+static void snapshot__every_optimizer_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"sgd", "adam", "adamw_hf", "adagrad", "lion", "lamb", "muon"};
+    const ht_train_setting settings[] = {
+        {"decay", "matrices"}, {"schedule", "cosine"}, {"schedule.decay_steps", "9"}, {"initial_accumulator", "0.1"}};
+    for (size_t i = 0; i < sizeof optimizers / sizeof optimizers[0]; i++) {
+        ht_train_opts opts = HT_TRAIN_OPTS;
+        opts.optimizer = optimizers[i];
+        opts.momentum = strcmp(optimizers[i], "sgd") == 0 ? 0.9 : 0;
+        opts.weight_decay = 0.01;
+        opts.settings = settings;
+        opts.setting_count = strcmp(optimizers[i], "adagrad") == 0 ? 4 : 3;
+        snapshot_world first = snapshot_world_trained(&opts, 42), second = snapshot_world_trained(&opts, 7);
+        while (first.step < 4) snapshot_world_step(&first);
+        must(&first, snapshot_world_save(&first, folder, 1));
+        must(&second, snapshot_world_load(&second, at("step-00000004")));
+        while (first.step < 8) snapshot_world_step(&first);
+        while (second.step < 8) snapshot_world_step(&second);
+        if (snapshot_world_hash(&first) != snapshot_world_hash(&second))
+            fail_msg("%s goes on otherwise", optimizers[i]);
+        snapshot_world_end(&first);
+        snapshot_world_end(&second);
+    }
+}
+
+/* One flat array or two: a snapshot of either goes into the other. */
+static void snapshot__does_not_depend_on_how_the_optimiser_groups(void **state)
+{
+    (void)state;
+    ht_train_opts opts = HT_TRAIN_OPTS, grouped = HT_TRAIN_OPTS;
+    grouped.settings = &(const ht_train_setting){"decay", "matrices"};
+    grouped.setting_count = 1;
+    snapshot_world one = snapshot_world_trained(&opts, 42), two = snapshot_world_trained(&grouped, 7);
+    float a[TINY_VOCAB * TINY_WIDTH], b[TINY_VOCAB * TINY_WIDTH];
+    while (one.step < 3) snapshot_world_step(&one);
+    must(&one, snapshot_world_save(&one, folder, 1));
+    must(&two, snapshot_world_load(&two, at("step-00000003")));
+    static const char *const names[] = {"table", "table.m", "table.v"};
+    for (int i = 0; i < 3; i++) {
+        must(&one, ht_session_read(one.s, names[i], a, sizeof a));
+        must(&two, ht_session_read(two.s, names[i], b, sizeof b));
+        assert_memory_equal(a, b, sizeof a);
+    }
+    snapshot_world_step(&two);
+    must(&two, snapshot_world_save(&two, folder, 1));
+    must(&one, snapshot_world_load(&one, at("step-00000004")));
+    snapshot_world_end(&one);
+    snapshot_world_end(&two);
+}
+
 static void snapshot__saving_changes_nothing_in_the_session(void **state)
 {
     (void)state;
@@ -567,6 +618,8 @@ int main(void)
 #define ROW(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         ROW(snapshot__a_resumed_run_has_the_bits_of_one_that_never_stopped),
+        ROW(snapshot__every_optimizer_goes_on_where_it_was),
+        ROW(snapshot__does_not_depend_on_how_the_optimiser_groups),
         ROW(snapshot__saving_changes_nothing_in_the_session),
         ROW(snapshot__weights_and_the_rest_are_files_of_their_own),
         ROW(snapshot__what_the_caller_adds_comes_back),
