@@ -165,11 +165,12 @@ static void place(ht_graph *g, ht_val state, ht_val flat, int64_t offset)
     if (g->status == HT_OK) ht_value_view(g, state, flat, offset);
 }
 
-/* The moments of one tensor as states of their own, for rules that want them in its shape. */
+/* The moments of one tensor as states of their own: for rules that want them in its shape, and for snapshots, which are
+ * not to depend on groups. */
 static void place_moments(ht_graph *g, const group *flat, ht_val param, int64_t offset)
 {
     const char *const *moments = flat->rule->moments(&flat->hyper);
-    for (size_t m = 0; moments[m] && flat->rule->per_tensor && g->status == HT_OK; m++) {
+    for (size_t m = 0; moments[m] && g->status == HT_OK; m++) {
         char name[512];
         ht_type type = *ht_type_of(g, param);
         type.dtype = ht_type_of(g, flat->moment[m])->dtype;

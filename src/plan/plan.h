@@ -47,6 +47,10 @@ typedef struct ht_slot {
     ht_type type;
     ht_place place;
     ht_init init; /* of an input */
+    /* Of a state. */
+    ht_heading heading;
+    bool derived;
+    size_t owner; /* the slot whose bytes these are: itself, or what it is a view of */
 } ht_slot;
 
 typedef struct ht_plan_program {
