@@ -149,10 +149,17 @@ static void train__a_table_by_every_optimizer_and_schedule(void **state)
                    " \"data\": {\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0},\n"
                    " \"train\": {\"task\": \"regression\", \"steps\": 12, \"batch\": 8, \"lr\": 0.01}}\n");
     expect(c,
-           "for o in sgd adam adamw; do for s in constant linear cosine; do "
+           "for o in sgd adam adamw adamw_hf adagrad lamb lion; do for s in constant linear cosine; do "
            "\"$H\" train job.json --force --set train.optimizer=$o --set train.schedule=$s || exit; done; done",
            0, "step 12 of 12");
     expect(c, "\"$H\" eval run", 2, "has no validation part");
+    /* The rate of the schedule, not the optimiser's: a warm-up of 4 steps, then down to the last. */
+    expect(c,
+           "\"$H\" train job.json --force --set train.schedule=linear --set train.warmup=4 --set train.lr_min=0 "
+           "--set train.log_every=1 | sed -n 's/.* lr \\([^ ]*\\) .*/\\1/p' | sort -g | tail -n 1",
+           0, "0.01\n");
+    expect(c, "\"$H\" train job.json --force --set train.log_every=1 | sort -u -t' ' -k 10,10 | grep -c ^step", 0,
+           "12\n");
 }
 
 /* ---- stopping and going on ---- */
@@ -296,6 +303,7 @@ static void train__does_what_the_engine_config_says(void **state)
     expect(c, "head -n 2 csv/mine/Train_Samples_lr.csv", 0, "step,Train_Samples_lr\n8,0.00");
     expect(c, "wc -l < csv/mine/Train_Samples_train_loss.csv", 0, "11\n");
     expect(c, "ls board/mine", 0, "events.out.tfevents.");
+    expect(c, "\"$H\" eval run", 0, "perplexity  ");
     expect(c, "\"$H\" train job.json --deepspeed ds.json --resume --set train.steps=12; tail -n 1 csv/mine/*lr.csv", 0,
            "96,0.00");
     expect(c, "wc -l < csv/mine/Train_Samples_train_loss.csv", 0, "13\n");
