@@ -33,7 +33,8 @@ typedef struct train_job {
     /* while it runs */
     bool terminal, bar_shown, breakdown;
     int64_t log_every, first_step;
-    double eval_loss, started_ms;
+    double eval_loss;
+    double total_ms, shown_ms; /* of all steps; of those when the bar was drawn last */
 } train_job;
 
 /* ---- signals ---- */
@@ -77,8 +78,8 @@ static void show_bar(train_job *job, const ht_step_report *r)
     int full = (int)((double)width * (double)r->step / (double)r->steps);
     for (int i = 0; i < width; i++) bar[i] = i < full ? '#' : '.';
     bar[width] = '\0';
-    job->started_ms += r->step_ms;
-    double seconds = job->started_ms / 1e3 / (double)(r->step - job->first_step) * (double)(r->steps - r->step);
+    job->shown_ms = job->total_ms;
+    double seconds = job->total_ms / 1e3 / (double)(r->step - job->first_step) * (double)(r->steps - r->step);
     snprintf(left, sizeof left, "%d:%02d left", (int)(seconds / 60), (int)fmod(seconds, 60));
     char line[256];
     int length = snprintf(line, sizeof line, "%s %" PRId64 "/%" PRId64 " loss %.4f", bar, r->step, r->steps, r->loss);
@@ -94,8 +95,10 @@ static void show_bar(train_job *job, const ht_step_report *r)
 static void on_step(void *arg, const ht_step_report *r)
 {
     train_job *job = arg;
+    job->total_ms += r->step_ms;
     if (job->terminal) {
-        show_bar(job, r);
+        /* Steps may be faster than anybody reads, and faster than a terminal. */
+        if (job->total_ms - job->shown_ms >= 50 || r->step == r->steps || !job->bar_shown) show_bar(job, r);
         return;
     }
     if (r->step % job->log_every != 0 && r->step != job->first_step + 1 && r->step != r->steps && !r->skipped) return;
