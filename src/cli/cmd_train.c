@@ -131,10 +131,9 @@ static void on_note(void *arg, const char *line)
 
 /* ---- the command ---- */
 
-static int fail_with(ht_context *ctx, ht_status status)
+static int fail_with(const ht_context *ctx, int end)
 {
-    /* A file that the job names and that cannot be read is wrong input as much as a wrong key. */
-    return cli_fail(cli_end_of(status), "train: %s", ht_context_message(ctx));
+    return cli_fail(end, "train: %s", ht_context_message(ctx));
 }
 
 static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
@@ -148,7 +147,7 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
             ht_context_threads(ctx), info.folder);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
-    return status == HT_OK ? CLI_DONE : fail_with(ctx, status);
+    return status == HT_OK ? CLI_DONE : fail_with(ctx, CLI_FAILED);
 }
 
 static int train(train_job *job, ht_context *ctx, const ht_config *config)
@@ -178,10 +177,11 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
     }
     hear_signals();
     ht_status status = ht_run_open(&run, ctx, &request);
-    if (status != HT_OK) return fail_with(ctx, status);
+    /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */
+    if (status != HT_OK) return fail_with(ctx, status == HT_EIO ? CLI_WRONG : cli_end_of(status));
     int end = run_to_end(job, ctx, run);
     status = ht_run_close(run);
-    return end == CLI_DONE && status != HT_OK ? fail_with(ctx, status) : end;
+    return end == CLI_DONE && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;
 }
 
 static int read_words(train_job *job, int argc, char **argv)
