@@ -300,22 +300,6 @@ static void optimizer__muon_moves_along_the_nearest_orthogonal_matrix(void **sta
     muon_case(4, (int64_t[]){4, 1, 2, 2}, 1);
 }
 
-static void optimizer__rules_for_single_tensors_refuse_a_group_of_many(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        world w;
-        begin(&w);
-        ht_val x = ht_param(w.g, "x", HT_F32, 1, (int64_t[]){3}, HT_CONSTANT(1));
-        ht_output(w.g, "loss", ht_sum(w.g, ht_mul(w.g, x, x), 0, NULL, false));
-        ht_train_opts opts = HT_TRAIN_OPTS;
-        opts.optimizer = i ? "muon" : "lamb";
-        assert_int_equal(ht_graph_train(w.g, &opts), HT_ENOTSUP);
-        assert_non_null(strstr(ht_context_message(w.ctx), "tensor by tensor"));
-        end(&w);
-    }
-}
-
 /* ---- trajectories ---- */
 
 static const ht_json *row(const ht_json *root, const char *table, const char *name, size_t step)
@@ -420,7 +404,6 @@ int main(void)
         cmocka_unit_test(schedule__what_must_be_given_is_asked_for),
         cmocka_unit_test(optimizer__three_steps_are_as_worked_out),
         cmocka_unit_test(optimizer__muon_moves_along_the_nearest_orthogonal_matrix),
-        cmocka_unit_test(optimizer__rules_for_single_tensors_refuse_a_group_of_many),
         cmocka_unit_test(optimizer__trajectories_are_those_of_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,6 +134,10 @@ static void snapshot__weights_and_the_rest_are_files_of_their_own(void **state)
     assert_null(ht_safetensors_find(weights, "flat.param.f32"));
     assert_non_null(ht_safetensors_find(rest, "applied"));
     assert_non_null(ht_safetensors_find(rest, "rng.step"));
+    /* Moments have their tensors' shapes: how the optimiser groups them is nobody's concern. */
+    assert_non_null(ht_safetensors_find(rest, "table.m"));
+    assert_int_equal(ht_safetensors_find(rest, "table.v")->array.rank, 2);
+    assert_null(ht_safetensors_find(rest, "flat.m.f32"));
     assert_null(ht_safetensors_find(rest, "table.grad"));
     for (size_t i = 0; i < ht_safetensors_count(rest); i++)
         assert_null(strstr(ht_safetensors_at(rest, i)->name, "grad"));

@@ -252,7 +252,7 @@ static const ht_optimizer optimizers[] = {
     }
 #define SWITCH(field)                                                                                                  \
     {                                                                                                                  \
-#field, offsetof(ht_hyper, field), true, 0, 2                                                                  \
+#field, offsetof(ht_hyper, field), true, 0, INFINITY                                                           \
     }
 
 const ht_hyper_key ht_hyper_keys[] = {

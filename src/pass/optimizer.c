@@ -65,6 +65,8 @@ static ht_status read_hyper(builder *b, const ht_settings *settings)
         HT_TRY(ht_setting_number(ctx, settings, key->name, number, &number));
         if (!(number >= key->low && number < key->below) || !isfinite(number))
             HT_FAIL(ctx, HT_EINVAL, "setting %s: %g is outside [%g, %g)", key->name, number, key->low, key->below);
+        if (key->is_switch && number != 0 && number != 1)
+            HT_FAIL(ctx, HT_EINVAL, "setting %s: %g is neither 0 nor 1", key->name, number);
         if (key->is_switch)
             *(bool *)field = number != 0;
         else
@@ -163,11 +165,12 @@ static void place(ht_graph *g, ht_val state, ht_val flat, int64_t offset)
     if (g->status == HT_OK) ht_value_view(g, state, flat, offset);
 }
 
-/* The moments of one tensor as states of their own, for rules that want them in its shape. */
+/* The moments of one tensor as states of their own: for rules that want them in its shape, and for snapshots, which are
+ * not to depend on groups. */
 static void place_moments(ht_graph *g, const group *flat, ht_val param, int64_t offset)
 {
     const char *const *moments = flat->rule->moments(&flat->hyper);
-    for (size_t m = 0; moments[m] && flat->rule->per_tensor && g->status == HT_OK; m++) {
+    for (size_t m = 0; moments[m] && g->status == HT_OK; m++) {
         char name[512];
         ht_type type = *ht_type_of(g, param);
         type.dtype = ht_type_of(g, flat->moment[m])->dtype;
