@@ -1,6 +1,4 @@
-#include "cli/cli.h"
-
-#include "config/config.h"
+#include "cli/job_words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,11 +22,8 @@ static const char usage[] =
     "                  \"warnings\", \"errors\"}\n"
     "    --keys        all keys that there are, as Markdown: docs/config.md\n";
 
-enum { MAX_SETS = 256 };
-
 typedef struct check_job {
-    ht_config_request request;
-    const char *sets[MAX_SETS];
+    cli_job words;
     bool help, all, json, keys;
 } check_job;
 
@@ -37,13 +32,14 @@ static int take_ranks(check_job *job, const char *word)
     double ranks;
     if (word == NULL || !ht_number_read(word, &ranks) || !(ranks >= 1 && ranks <= 1e6) || ranks != (double)(int)ranks)
         return cli_fail(CLI_WRONG, "check: --ranks takes a number from 1 to 1000000, not '%s'", word ? word : "");
-    job->request.ranks = (int64_t)ranks;
+    job->words.request.ranks = (int64_t)ranks;
     return CLI_DONE;
 }
 
 static int read_argument(check_job *job, int argc, char **argv, int *i)
 {
     char *value, *option = argv[*i];
+    int end;
     if (cli_flag(argv, *i, "--help")) {
         job->help = true;
     } else if (cli_flag(argv, *i, "--all")) {
@@ -52,39 +48,25 @@ static int read_argument(check_job *job, int argc, char **argv, int *i)
         job->json = true;
     } else if (cli_flag(argv, *i, "--keys")) {
         job->keys = true;
-    } else if (cli_value(argc, argv, i, "--set", &value)) {
-        if (!value) return cli_fail(CLI_WRONG, "check: --set takes KEY=VALUE");
-        if (job->request.set_count == MAX_SETS) return cli_fail(CLI_WRONG, "check: more than %d settings", MAX_SETS);
-        job->sets[job->request.set_count++] = value;
-    } else if (cli_value(argc, argv, i, "--deepspeed", &value)) {
-        if (!value) return cli_fail(CLI_WRONG, "check: --deepspeed takes a file");
-        job->request.engine_path = value;
+    } else if (cli_job_word(&job->words, "check", argc, argv, i, &end)) {
+        return end;
     } else if (cli_value(argc, argv, i, "--ranks", &value)) {
         return take_ranks(job, value);
     } else if (option[0] == '-' && option[1] != '\0') {
         return cli_no_such_option("check", option);
-    } else if (job->request.path) {
-        return cli_fail(CLI_WRONG, "check: one file at a time: '%s' and '%s'", job->request.path, option);
+    } else if (job->words.request.path) {
+        return cli_fail(CLI_WRONG, "check: one file at a time: '%s' and '%s'", job->words.request.path, option);
     } else {
-        job->request.path = option;
+        job->words.request.path = option;
     }
     return CLI_DONE;
-}
-
-static void print_problems(const ht_problems *problems)
-{
-    for (size_t i = 0; i < problems->count; i++)
-        fprintf(stderr, "%s: %s\n", problems->list[i].is_error ? "error" : "warning", problems->list[i].text);
-    size_t shown = 0;
-    for (size_t i = 0; i < problems->count; i++) shown += problems->list[i].is_error;
-    if (shown < problems->errors) fprintf(stderr, "error: and %zu more\n", problems->errors - shown);
 }
 
 static int check(ht_context *ctx, const check_job *job)
 {
     ht_config *config;
     ht_text text = {0};
-    ht_config_request request = job->request;
+    ht_config_request request = job->words.request;
     char *input = NULL;
     if (strcmp(request.path, "-") == 0) {
         if (ht_read_file(ctx, &input, &request.length, "/dev/stdin") != HT_OK)
@@ -100,7 +82,7 @@ static int check(ht_context *ctx, const check_job *job)
     else if (status == HT_OK)
         ht_config_print(&text, config, job->all);
     int end = cli_put(&text);
-    if (!job->json) print_problems(ht_config_problems(config));
+    if (!job->json) cli_print_problems(ht_config_problems(config));
     ht_config_free(config);
     return end != CLI_DONE ? end : status != HT_OK ? CLI_WRONG : CLI_DONE;
 }
@@ -108,11 +90,11 @@ static int check(ht_context *ctx, const check_job *job)
 int cmd_check(int argc, char **argv)
 {
     check_job job = {0};
+    cli_job_start(&job.words);
     for (int i = 1; i < argc; i++) {
         int end = read_argument(&job, argc, argv, &i);
         if (end != CLI_DONE) return end;
     }
-    job.request.sets = job.sets;
     if (job.help) {
         ht_text text = {0};
         ht_text_add(&text, "%s\nKeys of the job's train block, and their defaults:\n", usage);
@@ -121,10 +103,10 @@ int cmd_check(int argc, char **argv)
     }
     if (job.keys) {
         ht_text text = {0};
-        ht_config_print_docs(&text, job.request.blocks, job.request.block_count);
+        ht_config_print_docs(&text, job.words.request.blocks, job.words.request.block_count);
         return cli_put(&text);
     }
-    if (!job.request.path) return cli_fail(CLI_WRONG, "check: which file? see halftone check --help");
+    if (!job.words.request.path) return cli_fail(CLI_WRONG, "check: which file? see halftone check --help");
     ht_context *ctx;
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;

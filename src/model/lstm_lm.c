@@ -23,7 +23,9 @@ static ht_val carried(ht_build *b, const char *which, int64_t layer, int64_t hid
     char name[96];
     snprintf(name, sizeof name, "carry.%s.%s_l%d", b->segment, which, (int)layer);
     ht_val found = ht_find(b->g, name);
-    return found.id ? found : ht_state_add(b->g, name, HT_F32, 2, (int64_t[]){b->r->batch, hidden}, HT_ZERO);
+    if (found.id) return found;
+    ht_type type = ht_type_make(HT_F32, 2, (int64_t[]){b->r->batch, hidden});
+    return ht_graph_add_state(b->g, name, &type, &(ht_state){.heading = HT_HEADING_CACHES});
 }
 
 static ht_val head(ht_build *b, ht_val x, int64_t width)

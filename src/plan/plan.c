@@ -40,7 +40,7 @@ static ht_status add_slot(ht_plan *plan, const char *name, ht_slot_kind kind, co
     if (!ht_grow((void **)&plan->slots, &plan->slot_room, plan->slot_count + 1, sizeof *plan->slots))
         return no_memory(plan->ctx);
     ht_slot *slot = &plan->slots[plan->slot_count++];
-    *slot = (ht_slot){own_text(plan, name), kind, *type, place, init};
+    *slot = (ht_slot){own_text(plan, name), kind, *type, place, init, .owner = plan->slot_count - 1};
     return slot->name ? HT_OK : no_memory(plan->ctx);
 }
 
@@ -61,6 +61,11 @@ static ht_status place_state(planning *p)
                 p->plan->heading_bytes[g->states[i].heading] += ht_type_bytes(&value->type);
             }
             HT_TRY(add_slot(p->plan, value->name, HT_SLOT_STATE, &value->type, p->lasting[v.id], HT_ZERO));
+            ht_slot *slot = &p->plan->slots[p->plan->slot_count - 1];
+            slot->heading = g->states[i].heading;
+            slot->derived = g->states[i].derived;
+            if (views)
+                slot->owner = (size_t)(ht_plan_slot(p->plan, ht_value_of(g, value->base)->name) - p->plan->slots);
         }
     }
     return HT_OK;

@@ -47,6 +47,10 @@ typedef struct ht_slot {
     ht_type type;
     ht_place place;
     ht_init init; /* of an input */
+    /* Of a state. */
+    ht_heading heading;
+    bool derived;
+    size_t owner; /* the slot whose bytes these are: itself, or what it is a view of */
 } ht_slot;
 
 typedef struct ht_plan_program {
@@ -114,7 +118,7 @@ ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target,
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
 /* The instruction of a group: all but role and site. False when memory is out. */
 bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
-                     const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr);
+                   const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr);
 /* The same for an element-wise call that the plan owns. NULL when memory is out. */
 const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel);
 

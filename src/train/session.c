@@ -1,12 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/session_state.h"
 #include "train/train.h"
-
-struct ht_session {
-    const ht_plan *plan;
-    ht_machine *machine;
-};
 
 /* ---- the training step ---- */
 

@@ -1,9 +1,99 @@
-/* train: sessions. The one place that wires the rooms together: context, training step, plan, memory, running. */
+/* train: sessions and runs. The one place that wires the rooms together: context, training step, plan, memory, running;
+ * and above it a run: a job from its config to the last step, with evaluation, metrics and snapshots. Nothing here prints:
+ * progress goes to the caller's functions. */
 #ifndef HT_TRAIN_H
 #define HT_TRAIN_H
 
+#include <signal.h>
+
 #include <halftone/halftone.h>
 
+#include "config/config.h"
+#include "data/data.h"
+#include "model/model.h"
 #include "run/run.h"
+
+/* ---- jobs: what config has to know of models and data ---- */
+
+enum { HT_MOST_JOB_BLOCKS = 64 };
+
+/* The keys of all models and data formats, for ht_config_request.blocks; `list` has room for HT_MOST_JOB_BLOCKS. */
+size_t ht_job_blocks(ht_block_keys *list);
+
+/* A job file's text from what a run recorded (config.resolved.json): model, data, and of the train block what evaluation
+ * needs. Heap memory for free(). */
+ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out);
+
+/* ---- runs ---- */
+
+typedef struct ht_run ht_run;
+
+typedef struct ht_step_report {
+    int64_t step, steps; /* steps made, this one included, of all */
+    double epoch;        /* passes over the training data */
+    double loss;         /* mean over what counts, without label smoothing */
+    double lr, grad_norm;
+    double tokens_per_second;   /* rows per second where there are no tokens */
+    double step_ms;             /* everything: batches, arithmetic, records of the step before */
+    double micro_ms, update_ms; /* of it: forward and backward; the update */
+    int64_t bytes;              /* that the plan holds */
+    int64_t peak_bytes;         /* that the process held at most */
+    bool skipped;               /* gradients were not finite: nothing was updated */
+} ht_step_report;
+
+typedef struct ht_eval_report {
+    int64_t step;
+    int64_t count;     /* tokens or rows; 0: there is nothing to validate on */
+    double loss;       /* mean */
+    double perplexity; /* NAN where there are no tokens */
+    double accuracy;   /* share of right answers; NAN where there is no such thing */
+    double seconds;
+} ht_eval_report;
+
+typedef enum ht_run_mode {
+    HT_RUN_NEW,      /* refused when the folder holds a run */
+    HT_RUN_FORCE,    /* a run that is there is removed */
+    HT_RUN_RESUME,   /* goes on from the newest complete snapshot, or from the beginning when there is none */
+    HT_RUN_EVALUATE, /* reads the newest snapshot, writes nothing */
+} ht_run_mode;
+
+typedef struct ht_run_request {
+    const ht_config *config; /* a job; lives as long as the run */
+    ht_run_mode mode;
+    const char *folder; /* of the run; NULL: as the config says */
+    const char *memory; /* as in ht_data_request */
+    size_t memory_length;
+    int64_t beam;                      /* a translator's decoder for so many hypotheses; 0: none */
+    const volatile sig_atomic_t *stop; /* not 0: finish the step, snapshot, stop; may be NULL */
+    void *arg;                         /* of the functions; each may be NULL */
+    void (*on_step)(void *arg, const ht_step_report *report);
+    void (*on_eval)(void *arg, const ht_eval_report *report);
+    void (*on_note)(void *arg, const char *line); /* what a person should know: resumed, skipped, saved */
+} ht_run_request;
+
+typedef struct ht_run_info {
+    const char *folder, *model;
+    ht_task task;
+    int64_t parameters, bytes;
+    int64_t steps, first_step; /* of the whole run; made before this process */
+    uint64_t model_hash;
+} ht_run_info;
+
+ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request);
+/* The run from where it stands: steps, evaluations and snapshots as the config says. *stopped: the caller's flag ended
+ * it before its last step. */
+ht_status ht_run_train(ht_run *run, bool *stopped);
+/* Takes NULL. A failure to write the last records is told. */
+ht_status ht_run_close(ht_run *run);
+
+/* The pieces of it. A step: K micro-batches and an update; `report` may be NULL. */
+ht_status ht_run_step(ht_run *run, ht_step_report *report);
+/* On the validation part, as much of it as the config says. */
+ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report);
+ht_status ht_run_snapshot(ht_run *run);
+
+ht_run_info ht_run_info_of(const ht_run *run);
+ht_session *ht_run_session(ht_run *run);
+ht_data *ht_run_data(ht_run *run);
 
 #endif

@@ -1,0 +1,128 @@
+/* halftone eval: a run's newest snapshot on held-out data. */
+#include "cli/job_words.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: halftone eval RUN [--set KEY=VALUE]... [--json]\n"
+    "\n"
+    "Reads the newest complete snapshot of the run in the folder RUN and prints loss, perplexity and accuracy on the\n"
+    "validation part of its data. Paths of the data are seen from where the command is started, as in halftone train.\n"
+    "    --set         overrides a key: data.validation=other.txt, train.eval_batches=10\n"
+    "    --json        one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"count\", "
+    "\"seconds\"};\n"
+    "                  what a task does not have is null\n";
+
+typedef struct eval_job {
+    cli_job words;
+    const char *run;
+    bool help, json;
+} eval_job;
+
+static void add_number(ht_text *text, const char *name, double value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    if (isfinite(value))
+        ht_text_number(text, value);
+    else
+        ht_text_add(text, "null");
+}
+
+static int print_report(const eval_job *job, const ht_eval_report *r)
+{
+    ht_text text = {0};
+    if (job->json) {
+        ht_text_add(&text, "{\"run\": ");
+        cli_json_string(&text, job->run);
+        ht_text_add(&text, ", \"step\": %" PRId64, r->step);
+        add_number(&text, "loss", r->loss);
+        add_number(&text, "perplexity", r->perplexity);
+        add_number(&text, "accuracy", r->accuracy);
+        ht_text_add(&text, ", \"count\": %" PRId64, r->count);
+        add_number(&text, "seconds", r->seconds);
+        ht_text_add(&text, "}\n");
+        return cli_put(&text);
+    }
+    ht_text_add(&text, "step        %" PRId64 "\nloss        %.6f\n", r->step, r->loss);
+    if (!isnan(r->perplexity)) ht_text_add(&text, "perplexity  %.6g\n", r->perplexity);
+    if (!isnan(r->accuracy)) ht_text_add(&text, "accuracy    %.4f\n", r->accuracy);
+    ht_text_add(&text, "count       %" PRId64 "\n", r->count);
+    return cli_put(&text);
+}
+
+static int evaluate(const eval_job *job, ht_context *ctx, const ht_config *config)
+{
+    ht_run *run;
+    ht_eval_report report;
+    ht_run_request request = {.config = config, .mode = HT_RUN_EVALUATE, .folder = job->run};
+    ht_status status = ht_run_open(&run, ctx, &request);
+    if (status == HT_OK) status = ht_run_evaluate(run, &report);
+    int end = CLI_DONE;
+    if (status != HT_OK)
+        end = cli_fail(cli_end_of(status), "eval: %s", ht_context_message(ctx));
+    else if (report.count == 0)
+        end = cli_fail(CLI_WRONG,
+                       "eval: the data of this run has no validation part; --set data.validation=FILE names one");
+    else
+        end = print_report(job, &report);
+    ht_run_close(run);
+    return end;
+}
+
+static int read_run(eval_job *job, ht_context *ctx)
+{
+    char path[4096], *text;
+    ht_config *config;
+    if (snprintf(path, sizeof path, "%s/config.resolved.json", job->run) >= (int)sizeof path)
+        return cli_fail(CLI_WRONG, "eval: the path is too long");
+    if (ht_job_recorded(ctx, path, &text) != HT_OK)
+        return cli_fail(CLI_WRONG, "eval: %s holds no run: %s", job->run, ht_context_message(ctx));
+    job->words.request.path = path;
+    job->words.request.text = text;
+    job->words.request.length = strlen(text);
+    int end = cli_job_read(&job->words, ctx, &config);
+    if (end == CLI_DONE) end = evaluate(job, ctx, config);
+    ht_config_free(config);
+    free(text);
+    return end;
+}
+
+static int read_words(eval_job *job, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        int end;
+        if (cli_flag(argv, i, "--help")) {
+            job->help = true;
+        } else if (cli_flag(argv, i, "--json")) {
+            job->json = true;
+        } else if (strncmp(argv[i], "--set", 5) == 0 && cli_job_word(&job->words, "eval", argc, argv, &i, &end)) {
+            if (end != CLI_DONE) return end;
+        } else if (argv[i][0] == '-') {
+            return cli_no_such_option("eval", argv[i]);
+        } else if (job->run) {
+            return cli_fail(CLI_WRONG, "eval: one run at a time: '%s' and '%s'", job->run, argv[i]);
+        } else {
+            job->run = argv[i];
+        }
+    }
+    return job->help || job->run ? CLI_DONE : cli_fail(CLI_WRONG, "eval: which run? see halftone eval --help");
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    eval_job job = {0};
+    ht_context *ctx;
+    cli_job_start(&job.words);
+    int end = read_words(&job, argc, argv);
+    if (end != CLI_DONE) return end;
+    if (job.help) return cli_puts(usage);
+    end = cli_context(&ctx);
+    if (end != CLI_DONE) return end;
+    end = read_run(&job, ctx);
+    ht_context_free(ctx);
+    return end;
+}

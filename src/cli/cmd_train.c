@@ -1,0 +1,226 @@
+/* halftone train: a run, with its progress on the terminal or as lines for programs. */
+#include "cli/job_words.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: halftone train JOB.json [--resume | --force] [--set KEY=VALUE]... [--deepspeed FILE]\n"
+    "\n"
+    "Trains as the job file says; halftone init writes one to start from, halftone check prints what it comes to, and\n"
+    "docs/config.md lists the keys. The folder train.output receives config.resolved.json, metrics.jsonl, TensorBoard\n"
+    "events, the vocabularies and snapshots.\n"
+    "    --resume      go on from the newest complete snapshot, bit for bit as if the run had never stopped; without "
+    "a\n"
+    "                  snapshot, begin\n"
+    "    --force       remove a run that the folder holds already\n"
+    "    --set         overrides a key: train.lr=3e-4, model.n_layer=2\n"
+    "    --deepspeed   DeepSpeed's config, instead of the job's \"engine\"\n"
+    "\n"
+    "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of names and "
+    "values,\n"
+    "beginning with step, and every evaluation one beginning with eval; notes go to standard error. SIGTERM, SIGUSR1\n"
+    "and SIGINT finish the step, write a snapshot and stop; a second SIGINT ends the program at once.\n";
+
+typedef struct train_job {
+    cli_job words;
+    bool help, resume, force;
+    /* while it runs */
+    bool terminal, bar_shown, breakdown;
+    int64_t log_every, first_step;
+    double eval_loss, started_ms;
+} train_job;
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+static void hear_signals(void)
+{
+    static const int numbers[] = {SIGTERM, SIGUSR1, SIGINT};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        /* The second SIGINT finds no handler any more. */
+        struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+        if (numbers[i] == SIGINT) action.sa_flags |= (int)SA_RESETHAND;
+        sigaction(numbers[i], &action, NULL);
+    }
+}
+
+/* ---- progress ---- */
+
+static void clear_bar(train_job *job)
+{
+    if (job->bar_shown) fputs("\r\033[K", stdout);
+    job->bar_shown = false;
+}
+
+static void show_bar(train_job *job, const ht_step_report *r)
+{
+    enum { MOST = 40 };
+    char bar[MOST + 1], left[32] = "";
+    struct winsize window;
+    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
+    int width = columns >= 130 ? MOST : columns >= 100 ? 20 : 10;
+    int full = (int)((double)width * (double)r->step / (double)r->steps);
+    for (int i = 0; i < width; i++) bar[i] = i < full ? '#' : '.';
+    bar[width] = '\0';
+    job->started_ms += r->step_ms;
+    double seconds = job->started_ms / 1e3 / (double)(r->step - job->first_step) * (double)(r->steps - r->step);
+    snprintf(left, sizeof left, "%d:%02d left", (int)(seconds / 60), (int)fmod(seconds, 60));
+    char line[256];
+    int length = snprintf(line, sizeof line, "%s %" PRId64 "/%" PRId64 " loss %.4f", bar, r->step, r->steps, r->loss);
+    if (!isnan(job->eval_loss))
+        length += snprintf(line + length, sizeof line - (size_t)length, " eval %.4f", job->eval_loss);
+    snprintf(line + length, sizeof line - (size_t)length, " | %.0f/s %.0f MiB lr %.3g | %s", r->tokens_per_second,
+             (double)r->peak_bytes / 0x1p20, r->lr, left);
+    printf("\r%.*s\033[K", columns - 1, line);
+    fflush(stdout);
+    job->bar_shown = true;
+}
+
+static void on_step(void *arg, const ht_step_report *r)
+{
+    train_job *job = arg;
+    if (job->terminal) {
+        show_bar(job, r);
+        return;
+    }
+    if (r->step % job->log_every != 0 && r->step != job->first_step + 1 && r->step != r->steps && !r->skipped) return;
+    printf("step %" PRId64 " of %" PRId64 " epoch %.4f loss %.6f lr %.6g grad_norm %.6g tokens_per_second %.1f "
+           "step_ms %.3f",
+           r->step, r->steps, r->epoch, r->loss, r->lr, r->grad_norm, r->tokens_per_second, r->step_ms);
+    if (job->breakdown) printf(" micro_ms %.3f update_ms %.3f", r->micro_ms, r->update_ms);
+    printf(" bytes %" PRId64 " peak_bytes %" PRId64 " skipped %d\n", r->bytes, r->peak_bytes, r->skipped);
+    fflush(stdout);
+}
+
+static void on_eval(void *arg, const ht_eval_report *r)
+{
+    train_job *job = arg;
+    job->eval_loss = r->loss;
+    clear_bar(job);
+    printf("eval %" PRId64 " loss %.6f", r->step, r->loss);
+    if (!isnan(r->perplexity)) printf(" perplexity %.6g", r->perplexity);
+    if (!isnan(r->accuracy)) printf(" accuracy %.6f", r->accuracy);
+    printf(" count %" PRId64 " seconds %.2f\n", r->count, r->seconds);
+    fflush(stdout);
+}
+
+static void on_note(void *arg, const char *line)
+{
+    clear_bar(arg);
+    fflush(stdout);
+    fprintf(stderr, "halftone: %s\n", line);
+}
+
+/* ---- the command ---- */
+
+static int fail_with(ht_context *ctx, ht_status status)
+{
+    /* A file that the job names and that cannot be read is wrong input as much as a wrong key. */
+    return cli_fail(cli_end_of(status), "train: %s", ht_context_message(ctx));
+}
+
+static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
+{
+    ht_run_info info = ht_run_info_of(run);
+    bool stopped;
+    job->first_step = info.first_step;
+    fprintf(stderr,
+            "halftone: %s, task %s, %" PRId64 " parameters, %.1f MiB planned, %" PRId64 " steps, %d threads, into %s\n",
+            info.model, ht_task_names[info.task], info.parameters, (double)info.bytes / 0x1p20, info.steps,
+            ht_context_threads(ctx), info.folder);
+    ht_status status = ht_run_train(run, &stopped);
+    clear_bar(job);
+    return status == HT_OK ? CLI_DONE : fail_with(ctx, status);
+}
+
+static int train(train_job *job, ht_context *ctx, const ht_config *config)
+{
+    ht_run *run;
+    ht_run_request request = {
+        .config = config,
+        .mode = job->resume  ? HT_RUN_RESUME
+                : job->force ? HT_RUN_FORCE
+                             : HT_RUN_NEW,
+        .stop = &stop_asked,
+        .arg = job,
+        .on_step = on_step,
+        .on_eval = on_eval,
+        .on_note = on_note,
+    };
+    const ht_fields *engine = ht_config_block(config, "engine");
+    job->log_every = ht_config_recipe(config)->log_every;
+    job->terminal = isatty(STDOUT_FILENO) == 1;
+    job->eval_loss = NAN;
+    job->breakdown = ht_config_has_engine(config) && ht_field_bool(engine, "wall_clock_breakdown");
+    if (ht_config_has_engine(config) && ht_field_bool(engine, "dump_state")) {
+        ht_text text = {0};
+        ht_config_print(&text, config, true);
+        int end = cli_put(&text);
+        if (end != CLI_DONE) return end;
+    }
+    hear_signals();
+    ht_status status = ht_run_open(&run, ctx, &request);
+    if (status != HT_OK) return fail_with(ctx, status);
+    int end = run_to_end(job, ctx, run);
+    status = ht_run_close(run);
+    return end == CLI_DONE && status != HT_OK ? fail_with(ctx, status) : end;
+}
+
+static int read_words(train_job *job, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        int end;
+        if (cli_flag(argv, i, "--help")) {
+            job->help = true;
+        } else if (cli_flag(argv, i, "--resume")) {
+            job->resume = true;
+        } else if (cli_flag(argv, i, "--force")) {
+            job->force = true;
+        } else if (cli_job_word(&job->words, "train", argc, argv, &i, &end)) {
+            if (end != CLI_DONE) return end;
+        } else if (argv[i][0] == '-') {
+            return cli_no_such_option("train", argv[i]);
+        } else if (job->words.request.path) {
+            return cli_fail(CLI_WRONG, "train: one job at a time: '%s' and '%s'", job->words.request.path, argv[i]);
+        } else {
+            job->words.request.path = argv[i];
+        }
+    }
+    if (job->resume && job->force)
+        return cli_fail(CLI_WRONG, "train: --resume goes on with a run and --force removes it: one of them");
+    if (!job->help && !job->words.request.path)
+        return cli_fail(CLI_WRONG, "train: which job file? see halftone train --help");
+    return CLI_DONE;
+}
+
+int cmd_train(int argc, char **argv)
+{
+    train_job job = {0};
+    ht_context *ctx;
+    ht_config *config;
+    cli_job_start(&job.words);
+    job.words.request.training = true;
+    int end = read_words(&job, argc, argv);
+    if (end != CLI_DONE) return end;
+    if (job.help) return cli_puts(usage);
+    end = cli_context(&ctx);
+    if (end != CLI_DONE) return end;
+    end = cli_job_read(&job.words, ctx, &config);
+    if (end == CLI_DONE) end = train(&job, ctx, config);
+    ht_config_free(config);
+    ht_context_free(ctx);
+    return end;
+}

@@ -1,0 +1,25 @@
+/* What the commands that take a job file have in common. */
+#ifndef HT_CLI_JOB_WORDS_H
+#define HT_CLI_JOB_WORDS_H
+
+#include "cli/cli.h"
+#include "train/train.h"
+
+enum { CLI_MOST_SETS = 256 };
+
+/* A request for ht_config_read that knows all models and data formats. */
+typedef struct cli_job {
+    ht_config_request request;
+    const char *sets[CLI_MOST_SETS];
+    ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
+} cli_job;
+
+void cli_job_start(cli_job *job);
+/* Takes --set and --deepspeed. False: it is another word; else *end says whether it was right. */
+bool cli_job_word(cli_job *job, const char *command, int argc, char **argv, int *i, int *end);
+/* All problems to stderr, a line each. */
+void cli_print_problems(const ht_problems *problems);
+/* Reads the config and tells its problems; *out is NULL unless the result is CLI_DONE. */
+int cli_job_read(const cli_job *job, ht_context *ctx, ht_config **out);
+
+#endif

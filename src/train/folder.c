@@ -1,0 +1,215 @@
+#include "train/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_DEPTH = 8 };
+
+static const char resolved_name[] = "config.resolved.json";
+
+ht_status ht_folder_path(ht_context *ctx, char **out, const char *folder, const char *name)
+{
+    size_t length = strlen(folder);
+    ht_text text = {0};
+    ht_text_add(&text, "%s%s%s", folder, length && folder[length - 1] == '/' ? "" : "/", name);
+    *out = text.failed ? NULL : text.data;
+    if (!*out) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a path");
+    return HT_OK;
+}
+
+ht_status ht_folder_make(ht_context *ctx, const char *folder)
+{
+    char path[4096];
+    int length = snprintf(path, sizeof path, "%s", folder);
+    if (length == 0 || length >= (int)sizeof path)
+        HT_FAIL(ctx, HT_EINVAL, "train.output: '%.40s' is no path for a folder", folder);
+    for (int i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != '\0') continue;
+        char keep = path[i];
+        path[i] = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+        path[i] = keep;
+    }
+    struct stat about;
+    if (stat(path, &about) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(about.st_mode)) HT_FAIL(ctx, HT_EIO, "%s: it is no folder", path);
+    return HT_OK;
+}
+
+/* ---- a run that is there already ---- */
+
+static bool is_ours(const char *name)
+{
+    return strcmp(name, resolved_name) == 0 || strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "snapshots") == 0 ||
+           strcmp(name, ht_vocabulary_files[0]) == 0 || strcmp(name, ht_vocabulary_files[1]) == 0 ||
+           strncmp(name, "events.out.tfevents.", 20) == 0;
+}
+
+/* A file, or a folder with what it holds; links are removed, not followed. */
+static ht_status remove_tree(ht_context *ctx, const char *path, int depth)
+{
+    struct stat about;
+    if (lstat(path, &about) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+    DIR *entries = S_ISDIR(about.st_mode) && depth < MOST_DEPTH ? opendir(path) : NULL;
+    ht_status status = HT_OK;
+    for (struct dirent *entry; entries && status == HT_OK && (entry = readdir(entries));) {
+        char *inside = NULL;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        status = ht_folder_path(ctx, &inside, path, entry->d_name);
+        if (status == HT_OK) status = remove_tree(ctx, inside, depth + 1);
+        free(inside);
+    }
+    if (entries) closedir(entries);
+    if (status == HT_OK && remove(path) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+    return status;
+}
+
+/* Only what bears the name of something that a run writes; other files of the folder stay. */
+static ht_status remove_entry(ht_context *ctx, const char *folder, const char *name)
+{
+    char *path;
+    HT_TRY(ht_folder_path(ctx, &path, folder, name));
+    ht_status status = remove_tree(ctx, path, 0);
+    free(path);
+    return status;
+}
+
+ht_status ht_folder_claim(ht_context *ctx, const char *folder, ht_run_mode mode)
+{
+    if (mode == HT_RUN_RESUME) return HT_OK;
+    DIR *entries = opendir(folder);
+    if (!entries && errno == ENOENT) return HT_OK;
+    if (!entries) HT_FAIL(ctx, HT_EIO, "%s: %s", folder, strerror(errno));
+    ht_status status = HT_OK;
+    for (struct dirent *entry; status == HT_OK && (entry = readdir(entries));) {
+        if (!is_ours(entry->d_name)) continue;
+        status = mode == HT_RUN_FORCE
+                     ? remove_entry(ctx, folder, entry->d_name)
+                     : ht_fail(ctx, HT_EINVAL,
+                               "%s holds a run already (%s): --resume goes on with it, --force removes it, "
+                               "--set train.output=FOLDER takes another folder",
+                               folder, entry->d_name);
+    }
+    closedir(entries);
+    return status;
+}
+
+/* ---- what a run records of itself ---- */
+
+/* Whole or not at all: whoever reads the folder of a run that was killed finds no half of it. */
+static ht_status write_whole(ht_context *ctx, const char *path, const char *text, size_t length)
+{
+    char other[4096];
+    if (snprintf(other, sizeof other, "%s.new", path) >= (int)sizeof other)
+        HT_FAIL(ctx, HT_EINVAL, "%s: the path is too long", path);
+    FILE *file = fopen(other, "wbe");
+    if (!file) HT_FAIL(ctx, HT_EIO, "%s: %s", other, strerror(errno));
+    bool wrote = fwrite(text, 1, length, file) == length && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    int error = errno;
+    if (fclose(file) != 0 && wrote) wrote = false, error = errno;
+    if (wrote && rename(other, path) != 0) wrote = false, error = errno;
+    if (wrote) return HT_OK;
+    unlink(other);
+    HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(error));
+}
+
+static ht_status write_config(ht_context *ctx, const char *folder, const ht_config *config)
+{
+    char *path;
+    ht_text text = {0};
+    HT_TRY(ht_folder_path(ctx, &path, folder, resolved_name));
+    ht_config_print_json(&text, config);
+    ht_status status = text.failed ? ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path)
+                                   : write_whole(ctx, path, text.data, text.length);
+    ht_text_free(&text);
+    free(path);
+    return status;
+}
+
+static ht_status write_vocabulary(ht_context *ctx, const char *folder, int which, const ht_vocabulary *vocabulary)
+{
+    char *path;
+    if (!vocabulary) return HT_OK;
+    HT_TRY(ht_folder_path(ctx, &path, folder, ht_vocabulary_files[which]));
+    ht_status status = ht_vocabulary_write(vocabulary, ctx, path);
+    free(path);
+    return status;
+}
+
+ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job)
+{
+    HT_TRY(ht_folder_make(ctx, folder));
+    HT_TRY(write_config(ctx, folder, job->config));
+    /* Vocabularies that an earlier start recorded were read from these very files. */
+    if (!job->vocabulary) HT_TRY(write_vocabulary(ctx, folder, 0, ht_data_vocabulary(job->data)));
+    if (!job->source_vocabulary) HT_TRY(write_vocabulary(ctx, folder, 1, ht_data_source_vocabulary(job->data)));
+    return HT_OK;
+}
+
+/* ---- and back ---- */
+
+/* Of the train block: what says which batches there are and what is counted. */
+static bool is_needed(const char *key)
+{
+    static const char *const keys[] = {"train.task",      "train.batch", "train.micro_batch", "train.accumulate",
+                                       "train.precision", "train.seed",  "train.output"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strcmp(key, keys[i]) == 0) return true;
+    return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0;
+}
+
+static void add_block(ht_text *text, const ht_json *values, const char *block)
+{
+    size_t length = strlen(block);
+    bool first = true;
+    ht_text_add(text, "\"%s\": {", block);
+    for (const ht_json *value = values->child; value; value = value->next) {
+        const ht_json *is = ht_json_get(value, "value");
+        if (!is || is->kind == HT_JSON_NULL || !is_needed(value->key)) continue;
+        if (strncmp(value->key, block, length) != 0 || value->key[length] != '.') continue;
+        ht_text_add(text, "%s", first ? "" : ", ");
+        ht_json_print_string(text, value->key + length + 1, strlen(value->key + length + 1));
+        ht_text_add(text, ": ");
+        ht_json_print(text, is);
+        first = false;
+    }
+    ht_text_add(text, "}");
+}
+
+ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out)
+{
+    char *file = NULL;
+    size_t length;
+    const ht_json *root = NULL;
+    *out = NULL;
+    HT_TRY(ht_read_file(ctx, &file, &length, path));
+    ht_arena *arena = ht_arena_create();
+    ht_status status = arena ? ht_json_parse(ctx, arena, path, file, length, &root)
+                             : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
+    const ht_json *values = ht_json_get(root, "values");
+    if (status == HT_OK && (!values || values->kind != HT_JSON_OBJECT))
+        status = ht_fail(ctx, HT_EPARSE, "%s: it has no \"values\": it is not what a run records", path);
+    ht_text text = {0};
+    if (status == HT_OK) {
+        ht_text_add(&text, "{");
+        add_block(&text, values, "model");
+        ht_text_add(&text, ",\n");
+        add_block(&text, values, "data");
+        ht_text_add(&text, ",\n");
+        add_block(&text, values, "train");
+        ht_text_add(&text, "}\n");
+        if (text.failed) status = ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
+    }
+    ht_arena_free(arena);
+    free(file);
+    if (status == HT_OK)
+        *out = text.data;
+    else
+        ht_text_free(&text);
+    return status;
+}

@@ -1,0 +1,17 @@
+/* The folder of a run: config.resolved.json, metrics.jsonl, vocabularies, events, snapshots/. */
+#ifndef HT_TRAIN_FOLDER_H
+#define HT_TRAIN_FOLDER_H
+
+#include "train/job.h"
+
+/* folder/name in heap memory. */
+ht_status ht_folder_path(ht_context *ctx, char **out, const char *folder, const char *name);
+/* With those above it; one that is there is fine. */
+ht_status ht_folder_make(ht_context *ctx, const char *folder);
+
+/* Before anything is opened: is the folder free for a run in this mode? HT_RUN_FORCE removes what a run left there. */
+ht_status ht_folder_claim(ht_context *ctx, const char *folder, ht_run_mode mode);
+/* The resolved config and the vocabularies. */
+ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job);
+
+#endif

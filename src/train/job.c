@@ -1,0 +1,261 @@
+/* From config to session: data, model, training step, plan. */
+#include "train/job.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "optim/optim.h"
+
+const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
+
+size_t ht_job_blocks(ht_block_keys *list)
+{
+    size_t count = 0;
+    for (size_t i = 0; ht_models[i] && count < HT_MOST_JOB_BLOCKS; i++)
+        list[count++] = (ht_block_keys){"model", ht_models[i]->name, ht_models[i]->help, ht_models[i]->keys};
+    for (size_t i = 0; ht_data_formats[i] && count < HT_MOST_JOB_BLOCKS; i++)
+        list[count++] =
+            (ht_block_keys){"data", ht_data_formats[i]->name, ht_data_formats[i]->help, ht_data_formats[i]->keys};
+    return count;
+}
+
+/* ---- data ---- */
+
+/* What the job says; else the first task that both serve, the format's own before others. */
+static ht_status choose_task(ht_job *job)
+{
+    const char *asked = job->recipe->task;
+    unsigned both = job->format->tasks & job->model->tasks;
+    int task = 0;
+    if (asked)
+        while (task < HT_DATA_TASK_COUNT && strcmp(ht_data_task_names[task], asked) != 0) task++;
+    else
+        while (task < HT_DATA_TASK_COUNT && !(both >> task & 1)) task++;
+    if (!asked && both >> ht_data_standard_task(job->format) & 1) task = (int)ht_data_standard_task(job->format);
+    if (task == HT_DATA_TASK_COUNT)
+        HT_FAIL(job->ctx, HT_EINVAL, "model.type %s learns nothing that data.format %s could teach", job->model->name,
+                job->format->name);
+    if (!(job->model->tasks >> task & 1))
+        HT_FAIL(job->ctx, HT_EINVAL, "model.type %s cannot learn the task %s", job->model->name,
+                ht_data_task_names[task]);
+    if (!(job->format->tasks >> task & 1))
+        HT_FAIL(job->ctx, HT_EINVAL, "data.format %s does not serve the task %s", job->format->name,
+                ht_data_task_names[task]);
+    job->task = (ht_data_task)task;
+    return HT_OK;
+}
+
+static ht_status read_vocabulary(ht_job *job, const char *folder, int which, ht_vocabulary **out)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", folder, ht_vocabulary_files[which]) >= (int)sizeof path)
+        HT_FAIL(job->ctx, HT_EINVAL, "%s: the path is too long", folder);
+    return access(path, F_OK) == 0 ? ht_vocabulary_read(out, job->ctx, path) : HT_OK;
+}
+
+static ht_status open_data(ht_job *job, const ht_run_request *request, const char *vocabularies)
+{
+    const char *type = ht_config_type(job->config, "model"), *format = ht_config_type(job->config, "data");
+    job->model = type ? ht_model_find(type, NULL) : NULL;
+    job->format = format ? ht_data_format_find(format) : NULL;
+    if (!job->model || !job->format)
+        HT_FAIL(job->ctx, HT_EINVAL, "there is no \"%s\" block: training needs a job file with model and data",
+                job->model ? "data" : "model");
+    HT_TRY(choose_task(job));
+    if (vocabularies) {
+        HT_TRY(read_vocabulary(job, vocabularies, 0, &job->vocabulary));
+        HT_TRY(read_vocabulary(job, vocabularies, 1, &job->source_vocabulary));
+    }
+    ht_data_request wanted = {
+        .format = job->format,
+        .fields = ht_config_block(job->config, "data"),
+        .task = job->task,
+        .batch = job->recipe->micro_batch,
+        .seed = job->recipe->seed,
+        .memory = request->memory,
+        .memory_length = request->memory_length,
+        .vocabulary = job->vocabulary,
+        .source_vocabulary = job->source_vocabulary,
+    };
+    return ht_data_open(&job->data, job->ctx, &wanted);
+}
+
+/* ---- how long ---- */
+
+static ht_status count_steps(ht_job *job)
+{
+    const ht_recipe *r = job->recipe;
+    int64_t batches = ht_data_info_of(job->data)->parts[HT_DATA_TRAIN].batches;
+    job->steps = r->steps;
+    if (r->steps > 0) return HT_OK;
+    if (batches > 0 && r->epochs > INT64_MAX / 2 / batches)
+        HT_FAIL(job->ctx, HT_EINVAL, "train.epochs: %" PRId64 " epochs of %" PRId64 " batches are too many", r->epochs,
+                batches);
+    /* An epoch that ends inside a step is finished with the beginning of the next one. */
+    job->steps = (r->epochs * batches + r->accumulate - 1) / r->accumulate;
+    return HT_OK;
+}
+
+/* ---- the training step ---- */
+
+typedef struct setting_list {
+    enum { MOST_SETTINGS = 48 } most;
+    ht_setting pairs[MOST_SETTINGS];
+    char values[MOST_SETTINGS][64];
+    char keys[MOST_SETTINGS][64];
+    size_t count;
+} setting_list;
+
+static void set_text(setting_list *list, const char *key, const char *value)
+{
+    if (list->count == MOST_SETTINGS) return;
+    size_t i = list->count++;
+    snprintf(list->keys[i], sizeof list->keys[i], "%s", key);
+    snprintf(list->values[i], sizeof list->values[i], "%s", value);
+    list->pairs[i] = (ht_setting){list->keys[i], list->values[i]};
+}
+
+static void set_number(setting_list *list, const char *key, double value)
+{
+    ht_text text = {0};
+    ht_text_number(&text, value);
+    if (text.data) set_text(list, key, text.data);
+    ht_text_free(&text);
+}
+
+static void set_schedule(const ht_job *job, setting_list *list)
+{
+    const ht_schedule *schedule = ht_schedule_find(job->recipe->schedule, NULL);
+    set_text(list, "schedule", job->recipe->schedule);
+    for (size_t i = 0; schedule && schedule->params[i].name; i++) {
+        char key[64];
+        double value = ht_config_schedule_number(job->config, schedule->params[i].name, job->steps);
+        snprintf(key, sizeof key, "schedule.%s", schedule->params[i].name);
+        if (!isnan(value)) set_number(list, key, value);
+    }
+}
+
+static void collect_settings(const ht_job *job, setting_list *list)
+{
+    const ht_recipe *r = job->recipe;
+    set_text(list, "optimizer", r->optimizer);
+    set_text(list, "decay", r->decay_all ? "all" : "matrices");
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"accumulate", (double)r->accumulate},
+        {"lr", r->lr},
+        {"clip", r->clip},
+        {"beta1", r->beta1},
+        {"beta2", r->beta2},
+        {"eps", r->eps},
+        {"weight_decay", r->weight_decay},
+        {"momentum", r->momentum},
+        {"dampening", r->dampening},
+        {"nesterov", r->nesterov},
+        {"lr_decay", r->lr_decay},
+        {"initial_accumulator", r->initial_accumulator},
+        {"min_coeff", r->min_coeff},
+        {"max_coeff", r->max_coeff},
+        {"eps_inside_sqrt", r->eps_inside_sqrt},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) set_number(list, numbers[i].key, numbers[i].value);
+    if (strcmp(r->schedule, "constant") != 0) set_schedule(job, list);
+}
+
+static ht_status add_training(const ht_job *job, ht_graph *g)
+{
+    setting_list *list = calloc(1, sizeof *list);
+    if (!list) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for the settings");
+    collect_settings(job, list);
+    ht_settings settings = {list->count, list->pairs};
+    ht_target target;
+    ht_target_here(job->ctx, &target);
+    ht_status status = ht_pass_run(g, ht_pass_find("autodiff"), &target, &settings);
+    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("optimizer"), &target, &settings);
+    free(list);
+    return status;
+}
+
+/* A model from elsewhere without a count of its own has one that is always 1. */
+static bool counts_one(const ht_graph *g)
+{
+    int forward = ht_segment_find(g, "forward");
+    const ht_segment *s = forward >= 0 ? &g->segments[forward] : NULL;
+    for (size_t i = 0; s && i < s->output_count; i++) {
+        const ht_node *maker = strcmp(s->outputs[i].name, "count") == 0 ? ht_maker(g, s->outputs[i].value) : NULL;
+        if (maker && strcmp(maker->op->name, "fill") == 0) return true;
+    }
+    return false;
+}
+
+static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph **out)
+{
+    const ht_data_info *info = ht_data_info_of(job->data);
+    int last = info->bucket_count - 1; /* the largest is the model's own, the others are further lengths */
+    ht_model_bucket further[HT_DATA_MOST_BUCKETS];
+    for (int i = 0; i < last; i++)
+        further[i] = (ht_model_bucket){info->buckets[i].length, info->buckets[i].source_length};
+    ht_model_request wanted = {
+        .model = job->model,
+        .fields = ht_config_block(job->config, "model"),
+        .task = (ht_task)job->task,
+        .batch = job->recipe->micro_batch,
+        .length = info->buckets[last].length,
+        .source_length = info->buckets[last].source_length,
+        .vocabulary = info->vocabulary,
+        .source_vocabulary = info->source_vocabulary,
+        .classes = info->classes,
+        .feature_rank = info->feature_rank,
+        .documents = info->documents,
+        .training = request->mode != HT_RUN_EVALUATE,
+        .buckets = further,
+        .bucket_count = last,
+        .beam = request->beam,
+        .label_smoothing = job->recipe->label_smoothing,
+    };
+    memcpy(wanted.feature, info->feature, sizeof wanted.feature);
+    HT_TRY(ht_model_create(out, job->ctx, &wanted));
+    job->mean_loss = job->model->make && counts_one(*out);
+    if (wanted.training) HT_TRY(add_training(job, *out));
+    job->parameters = ht_model_parameters(*out);
+    return HT_OK;
+}
+
+static ht_status open_session(ht_job *job, const ht_run_request *request)
+{
+    ht_graph *graph = NULL;
+    ht_status status = make_graph(job, request, &graph);
+    if (status == HT_OK) status = ht_plan_create(&job->plan, graph, NULL);
+    ht_graph_free(graph);
+    HT_TRY(status);
+    ht_session_opts opts = HT_SESSION_OPTS;
+    opts.seed = job->recipe->seed;
+    return ht_session_create(&job->session, job->plan, &opts);
+}
+
+ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
+{
+    *job = (ht_job){.ctx = ctx, .config = request->config};
+    if (!ht_config_has_job(request->config))
+        HT_FAIL(ctx, HT_EINVAL, "this is DeepSpeed's config alone: training needs a job file with model and data");
+    job->recipe = ht_config_recipe(request->config);
+    if (job->recipe->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
+    HT_TRY(open_data(job, request, vocabularies));
+    HT_TRY(count_steps(job));
+    return open_session(job, request);
+}
+
+void ht_job_close(ht_job *job)
+{
+    ht_session_free(job->session);
+    ht_plan_free(job->plan);
+    ht_data_free(job->data);
+    ht_vocabulary_free(job->vocabulary);
+    ht_vocabulary_free(job->source_vocabulary);
+}

@@ -1,0 +1,30 @@
+/* A job as the loop sees it: data, and a session of the training step that fits it. */
+#ifndef HT_TRAIN_JOB_H
+#define HT_TRAIN_JOB_H
+
+#include "train/train.h"
+
+typedef struct ht_job {
+    ht_context *ctx;
+    const ht_config *config;
+    const ht_recipe *recipe;
+    const ht_model *model;
+    const ht_data_format *format;
+    ht_data_task task;
+    ht_vocabulary *vocabulary, *source_vocabulary; /* as an earlier start recorded them, or NULL */
+    ht_data *data;
+    ht_plan *plan;
+    ht_session *session;
+    int64_t steps;      /* of the whole run */
+    int64_t parameters; /* trained elements */
+    bool mean_loss;     /* a graph of the user's own whose loss is a mean already */
+} ht_job;
+
+/* `vocabularies`: the folder of a run whose vocabularies are to be used, or NULL. After a failure, too, ht_job_close. */
+ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies);
+void ht_job_close(ht_job *job);
+
+/* The names of a vocabulary's file in the run's folder. */
+extern const char *const ht_vocabulary_files[2];
+
+#endif

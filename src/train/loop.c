@@ -1,0 +1,454 @@
+/* A run: steps of micro-batches, evaluation, snapshots. Resuming gives the same bits as never having stopped: a batch is
+ * a function of its number, random numbers of the step's, and everything else is in the session's state. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "train/folder.h"
+#include "train/metrics.h"
+#include "train/snapshot.h"
+
+enum { MOST_SKIPPED = 20 }; /* in a row */
+
+/* One shape of batches: its memory, and the names of what it is run with. */
+typedef struct shape {
+    ht_batch batch;
+    char inputs[HT_BATCH_MOST_ARRAYS][64]; /* slot of each array; empty: the model does not look at it */
+    char first[32], micro[32], eval[32];   /* segments */
+} shape;
+
+struct ht_run {
+    ht_context *ctx;
+    ht_run_request request;
+    char *folder, *snapshots;
+    ht_job job;
+    ht_feed *train, *validation;
+    shape *shapes; /* by bucket */
+    int shape_count;
+    int64_t rows_of_micro; /* of random numbers: further rows of a step begin here */
+    bool has_sample, has_correct;
+    ht_metrics *metrics;
+    int64_t step, first_step, saved_step;
+    int64_t skipped_in_a_row;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void note(const ht_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(const ht_run *run, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    if (!run->request.on_note) return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    run->request.on_note(run->request.arg, line);
+}
+
+/* ---- batches ---- */
+
+static ht_status read_number(const ht_run *run, const char *name, double *out)
+{
+    return ht_session_read_f64(run->job.session, name, out, 1);
+}
+
+/* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
+static ht_status make_shape(ht_run *run, int bucket)
+{
+    shape *s = &run->shapes[bucket];
+    char ending[16] = "";
+    if (bucket < run->shape_count - 1) snprintf(ending, sizeof ending, ":%d", bucket + 1);
+    snprintf(s->first, sizeof s->first, "micro_first%s", ending);
+    snprintf(s->micro, sizeof s->micro, "micro%s", ending);
+    snprintf(s->eval, sizeof s->eval, "eval%s", ending);
+    ht_data_layout(run->job.data, bucket, &s->batch);
+    for (int i = 0; i < s->batch.array_count; i++) {
+        ht_batch_array *array = &s->batch.arrays[i];
+        array->data = calloc(1, array->bytes + 1);
+        if (!array->data) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
+        snprintf(s->inputs[i], sizeof s->inputs[i], "%s%s", array->name, array->rank > 1 ? ending : "");
+        if (!ht_plan_slot(run->job.plan, s->inputs[i])) s->inputs[i][0] = '\0';
+    }
+    return HT_OK;
+}
+
+static ht_status make_shapes(ht_run *run)
+{
+    const ht_data_info *info = ht_data_info_of(run->job.data);
+    int64_t length = info->buckets[info->bucket_count - 1].length;
+    run->shape_count = info->bucket_count;
+    run->shapes = calloc((size_t)run->shape_count, sizeof *run->shapes);
+    if (!run->shapes) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
+    run->rows_of_micro = run->job.recipe->micro_batch * (length > 0 ? length : 1);
+    run->has_sample = ht_plan_slot(run->job.plan, "rng.sample") != NULL;
+    run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
+    for (int i = 0; i < run->shape_count; i++) HT_TRY(make_shape(run, i));
+    return HT_OK;
+}
+
+static ht_status next_batch(ht_run *run, ht_feed *feed, shape **out)
+{
+    shape *s = &run->shapes[ht_feed_bucket(feed)];
+    HT_TRY(ht_feed_next(feed, &s->batch));
+    for (int i = 0; i < s->batch.array_count; i++)
+        if (s->inputs[i][0])
+            HT_TRY(ht_session_write(run->job.session, s->inputs[i], s->batch.arrays[i].data, s->batch.arrays[i].bytes));
+    *out = s;
+    return HT_OK;
+}
+
+/* ---- a step ---- */
+
+typedef struct sums {
+    double loss, count;
+} sums;
+
+static ht_status run_micro(ht_run *run, int64_t index, sums *total)
+{
+    ht_session *session = run->job.session;
+    double loss, count;
+    shape *s;
+    HT_TRY(next_batch(run, run->train, &s));
+    int64_t sample = index * run->rows_of_micro;
+    if (run->has_sample) HT_TRY(ht_session_write(session, "rng.sample", &sample, sizeof sample));
+    HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
+    HT_TRY(read_number(run, "loss_sum", &loss));
+    HT_TRY(read_number(run, "count", &count));
+    total->loss += loss;
+    total->count += count;
+    return HT_OK;
+}
+
+/* What backward starts from: the mean over everything that counts in the whole step. */
+static ht_status write_seed(ht_run *run, int64_t counted)
+{
+    double micros = (double)run->job.recipe->accumulate;
+    double seed = run->job.mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
+    return ht_session_write_f64(run->job.session, "seed", &seed, 1);
+}
+
+static ht_status judge_skip(ht_run *run, const ht_step_report *r)
+{
+    if (!r->skipped) {
+        run->skipped_in_a_row = 0;
+        return HT_OK;
+    }
+    run->skipped_in_a_row++;
+    note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %" PRId64 " in a row)", r->step,
+         r->loss, run->skipped_in_a_row);
+    if (run->skipped_in_a_row >= MOST_SKIPPED)
+        HT_FAIL(run->ctx, HT_ENOTSUP,
+                "the gradients of %d steps in a row, up to step %" PRId64
+                ", were not finite (loss %g): training cannot go on; a smaller train.lr or train.clip may help",
+                MOST_SKIPPED, r->step, r->loss);
+    return HT_OK;
+}
+
+static int64_t peak_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+ht_status ht_run_step(ht_run *run, ht_step_report *report)
+{
+    const ht_recipe *recipe = run->job.recipe;
+    double start = seconds(), applied;
+    sums total = {0, 0};
+    int64_t counted = ht_feed_counted(run->train, recipe->accumulate);
+    HT_TRY(write_seed(run, counted));
+    for (int64_t i = 0; i < recipe->accumulate; i++) HT_TRY(run_micro(run, i, &total));
+    double micro = seconds();
+    HT_TRY(ht_session_run(run->job.session, "update"));
+    double end = seconds();
+    run->step++;
+    ht_step_report r = {
+        .step = run->step,
+        .steps = run->job.steps,
+        .epoch =
+            (double)ht_feed_position(run->train) / (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
+        .loss = total.loss / (total.count > 0 ? total.count : 1),
+        .tokens_per_second = (double)counted / (end - start),
+        .step_ms = 1e3 * (end - start),
+        .micro_ms = 1e3 * (micro - start),
+        .update_ms = 1e3 * (end - micro),
+        .bytes = ht_plan_bytes(run->job.plan),
+        .peak_bytes = peak_bytes(),
+    };
+    HT_TRY(read_number(run, "lr", &r.lr));
+    HT_TRY(read_number(run, "grad_norm", &r.grad_norm));
+    HT_TRY(read_number(run, "applied_now", &applied));
+    r.skipped = applied == 0;
+    if (report) *report = r;
+    HT_TRY(ht_metrics_step(run->metrics, &r));
+    if (run->request.on_step) run->request.on_step(run->request.arg, &r);
+    return judge_skip(run, &r);
+}
+
+/* ---- evaluation ---- */
+
+/* A model that carries its state from batch to batch begins the validation text with none. */
+static ht_status clear_carry(ht_run *run)
+{
+    const ht_plan *plan = run->job.plan;
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
+        if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.eval", 10) != 0) continue;
+        size_t bytes = (size_t)ht_type_bytes(&slot->type);
+        void *zero = calloc(1, bytes + 1);
+        ht_status status = zero ? ht_session_write(run->job.session, slot->name, zero, bytes)
+                                : ht_fail(run->ctx, HT_ENOMEM, "out of memory for an evaluation");
+        free(zero);
+        HT_TRY(status);
+    }
+    return HT_OK;
+}
+
+static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
+{
+    double loss = 0, count = 0, correct = 0;
+    HT_TRY(clear_carry(run));
+    ht_feed_seek(run->validation, 0);
+    for (int64_t i = 0; i < batches; i++) {
+        shape *s;
+        double one_loss, one_count, one_correct = 0;
+        HT_TRY(next_batch(run, run->validation, &s));
+        HT_TRY(ht_session_run(run->job.session, s->eval));
+        HT_TRY(read_number(run, "loss_sum", &one_loss));
+        HT_TRY(read_number(run, "count", &one_count));
+        if (run->has_correct) HT_TRY(read_number(run, "correct", &one_correct));
+        loss += one_loss;
+        count += one_count;
+        correct += one_correct;
+    }
+    bool tokens = run->job.task != HT_DATA_CLASS && run->job.task != HT_DATA_REGRESSION;
+    r->count = (int64_t)count;
+    r->loss = count > 0 ? loss / count : NAN;
+    r->perplexity = tokens ? exp(r->loss) : NAN;
+    r->accuracy = run->has_correct && count > 0 ? correct / count : NAN;
+    return HT_OK;
+}
+
+ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
+{
+    double start = seconds();
+    ht_eval_report r = {.step = run->step, .loss = NAN, .perplexity = NAN, .accuracy = NAN};
+    int64_t batches = ht_data_info_of(run->job.data)->parts[HT_DATA_VALIDATION].batches;
+    int64_t most = run->job.recipe->eval_batches;
+    if (most > 0 && most < batches) batches = most;
+    if (run->validation) HT_TRY(evaluate(run, batches, &r));
+    r.seconds = seconds() - start;
+    if (report) *report = r;
+    if (r.count == 0) return HT_OK;
+    if (run->metrics) HT_TRY(ht_metrics_eval(run->metrics, &r));
+    if (run->request.on_eval) run->request.on_eval(run->request.arg, &r);
+    return HT_OK;
+}
+
+/* ---- snapshots ---- */
+
+ht_status ht_run_snapshot(ht_run *run)
+{
+    const ht_recipe *recipe = run->job.recipe;
+    char extra[160];
+    ht_text config = {0};
+    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"skipped_in_a_row\": %" PRId64 "}",
+             recipe->micro_batch, run->skipped_in_a_row);
+    ht_config_print_json(&config, run->job.config);
+    ht_snapshot_meta meta = {
+        .step = run->step,
+        .position = ht_feed_position(run->train),
+        .seed = recipe->seed,
+        .model_hash = run->job.plan->model_hash,
+        .config_json = config.failed ? NULL : config.data,
+        .extra = extra,
+    };
+    int keep = recipe->keep < INT32_MAX ? (int)recipe->keep : INT32_MAX;
+    ht_status status = ht_snapshot_write(run->job.session, run->snapshots, &meta, keep);
+    ht_text_free(&config);
+    HT_TRY(status);
+    run->saved_step = run->step;
+    return ht_metrics_flush(run->metrics);
+}
+
+static int64_t extra_number(const ht_json *extra, const char *name, int64_t otherwise)
+{
+    int64_t number;
+    const ht_json *value = ht_json_get(extra, name);
+    return value && ht_json_as_int(value, &number) ? number : otherwise;
+}
+
+/* A position counts batches, so it means something only with the same ones. */
+static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char *path)
+{
+    const ht_recipe *recipe = run->job.recipe;
+    const ht_json *extra = NULL;
+    ht_arena *arena = ht_arena_create();
+    if (!arena) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a snapshot");
+    ht_status status =
+        meta->extra ? ht_json_parse(run->ctx, arena, path, meta->extra, strlen(meta->extra), &extra) : HT_OK;
+    int64_t micro_batch = extra_number(extra, "micro_batch", recipe->micro_batch);
+    run->skipped_in_a_row = extra_number(extra, "skipped_in_a_row", 0);
+    ht_arena_free(arena);
+    HT_TRY(status);
+    run->step = run->first_step = run->saved_step = meta->step;
+    if (run->request.mode == HT_RUN_EVALUATE) return HT_OK;
+    if (micro_batch != recipe->micro_batch)
+        HT_FAIL(run->ctx, HT_EINVAL,
+                "%s was made with train.micro_batch %" PRId64 ", not %" PRId64 ": its place in the data would be lost",
+                path, micro_batch, recipe->micro_batch);
+    if (meta->seed != recipe->seed)
+        HT_FAIL(run->ctx, HT_EINVAL, "%s was made with train.seed %" PRIu64 ", not %" PRIu64, path, meta->seed,
+                recipe->seed);
+    ht_feed_seek(run->train, meta->position);
+    return HT_OK;
+}
+
+static ht_status restore(ht_run *run)
+{
+    bool evaluating = run->request.mode == HT_RUN_EVALUATE;
+    char *path = NULL;
+    ht_snapshot_meta *meta = NULL;
+    HT_TRY(ht_snapshot_find(run->ctx, run->snapshots, &path));
+    if (!path && evaluating) HT_FAIL(run->ctx, HT_EINVAL, "%s: there is no complete snapshot", run->snapshots);
+    if (!path) {
+        note(run, "%s: there is no snapshot yet, so the run begins at its first step", run->snapshots);
+        return HT_OK;
+    }
+    ht_status status = ht_snapshot_look(run->ctx, path, &meta);
+    if (status == HT_OK) status = take_meta(run, meta, path);
+    if (status == HT_OK)
+        status = evaluating ? ht_snapshot_read_weights(run->job.session, path, NULL)
+                            : ht_snapshot_read(run->job.session, path, NULL);
+    if (status == HT_OK && !evaluating) note(run, "goes on after step %" PRId64 ", from %s", run->step, path);
+    ht_snapshot_meta_free(meta);
+    free(path);
+    return status;
+}
+
+/* ---- opening and closing ---- */
+
+static ht_status open_feeds(ht_run *run)
+{
+    const ht_data_info *info = ht_data_info_of(run->job.data);
+    const ht_field *ahead = ht_fields_find(ht_config_block(run->job.config, "data"), "prefetch");
+    bool prefetch = ahead && ahead->value->kind == HT_JSON_BOOL && ahead->value->boolean;
+    if (run->request.mode != HT_RUN_EVALUATE) HT_TRY(ht_feed_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
+    if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
+    return ht_feed_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
+}
+
+static ht_status set_up(ht_run *run)
+{
+    ht_run_mode mode = run->request.mode;
+    const char *folder = run->request.folder ? run->request.folder : ht_config_recipe(run->request.config)->output;
+    bool again = mode == HT_RUN_RESUME || mode == HT_RUN_EVALUATE;
+    if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
+    HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
+    if (mode == HT_RUN_NEW) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
+    HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
+    HT_TRY(open_feeds(run));
+    HT_TRY(make_shapes(run));
+    if (again) HT_TRY(restore(run));
+    if (mode == HT_RUN_EVALUATE) return HT_OK;
+    /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
+    if (mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
+    HT_TRY(ht_folder_record(run->ctx, folder, &run->job));
+    return ht_metrics_open(&run->metrics, run->ctx, run->job.config, folder, run->step);
+}
+
+ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request)
+{
+    *out = NULL;
+    ht_run *run = calloc(1, sizeof *run);
+    if (!run) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a run");
+    run->ctx = ctx;
+    run->request = *request;
+    run->saved_step = -1;
+    ht_status status = set_up(run);
+    if (status == HT_OK)
+        *out = run;
+    else
+        ht_run_close(run);
+    return status;
+}
+
+ht_status ht_run_close(ht_run *run)
+{
+    if (!run) return HT_OK;
+    ht_status status = ht_metrics_close(run->metrics);
+    for (int i = 0; i < run->shape_count && run->shapes; i++)
+        for (int k = 0; k < run->shapes[i].batch.array_count; k++) free(run->shapes[i].batch.arrays[k].data);
+    free(run->shapes);
+    ht_feed_free(run->train);
+    ht_feed_free(run->validation);
+    ht_job_close(&run->job);
+    free(run->folder);
+    free(run->snapshots);
+    free(run);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static bool is_due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+ht_status ht_run_train(ht_run *run, bool *stopped)
+{
+    const ht_recipe *recipe = run->job.recipe;
+    const volatile sig_atomic_t *stop = run->request.stop;
+    *stopped = false;
+    if (run->step >= run->job.steps) {
+        note(run, "all %" PRId64 " steps are made", run->job.steps);
+        return HT_OK;
+    }
+    while (run->step < run->job.steps) {
+        HT_TRY(ht_run_step(run, NULL));
+        bool last = run->step == run->job.steps;
+        *stopped = !last && stop && *stop;
+        if (last || is_due(run->step, recipe->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
+        if (last || *stopped || is_due(run->step, recipe->snapshot_every)) HT_TRY(ht_run_snapshot(run));
+        if (!*stopped) continue;
+        note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
+        return HT_OK;
+    }
+    return HT_OK;
+}
+
+ht_run_info ht_run_info_of(const ht_run *run)
+{
+    return (ht_run_info){
+        .folder = run->folder,
+        .model = run->job.model->name,
+        .task = (ht_task)run->job.task,
+        .parameters = run->job.parameters,
+        .bytes = ht_plan_bytes(run->job.plan),
+        .steps = run->job.steps,
+        .first_step = run->first_step,
+        .model_hash = run->job.plan->model_hash,
+    };
+}
+
+ht_session *ht_run_session(ht_run *run)
+{
+    return run->job.session;
+}
+
+ht_data *ht_run_data(ht_run *run)
+{
+    return run->job.data;
+}

@@ -1,0 +1,146 @@
+#include "train/saved.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ht_status no_memory(ht_context *ctx)
+{
+    return ht_fail(ctx, HT_ENOMEM, "out of memory for the list of a snapshot's tensors");
+}
+
+static int file_of(ht_heading heading)
+{
+    bool weight = heading == HT_HEADING_PARAMETERS || heading == HT_HEADING_MASTERS || heading == HT_HEADING_STATISTICS;
+    return weight ? HT_SNAPSHOT_WEIGHTS : HT_SNAPSHOT_OPTIMIZER;
+}
+
+static ht_status add(ht_saved_list *list, ht_context *ctx, const ht_saved *saved)
+{
+    if (!ht_grow((void **)&list->items, &list->room, list->count + 1, sizeof *list->items)) return no_memory(ctx);
+    list->items[list->count++] = *saved;
+    return HT_OK;
+}
+
+static ht_status add_slot(ht_saved_list *list, const ht_session *s, const ht_slot *slot)
+{
+    ht_saved saved = {.name = slot->name, .file = file_of(slot->heading)};
+    saved.array.element = ht_element_of_dtype(slot->type.dtype);
+    saved.array.rank = slot->type.rank;
+    memcpy(saved.array.shape, slot->type.dim, sizeof slot->type.dim);
+    saved.array.data = ht_machine_at(s->machine, slot->place);
+    if (saved.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&saved.array))
+        HT_FAIL(s->plan->ctx, HT_ENOTSUP, "snapshot: state '%s' has a type that no file holds", slot->name);
+    return add(list, s->plan->ctx, &saved);
+}
+
+/* Elements begin .. end - 1 of a state, which no view has. */
+static ht_status add_filler(ht_saved_list *list, const ht_session *s, const ht_slot *owner, int64_t begin, int64_t end)
+{
+    if (begin >= end) return HT_OK;
+    ht_saved saved = {.file = HT_SNAPSHOT_OPTIMIZER, .filler = true};
+    ht_text name = {0};
+    ht_text_add(&name, "%s[%" PRId64 ":%" PRId64 "]", owner->name, begin, end);
+    if (!name.failed) saved.name = ht_arena_text(list->names, name.data, name.length);
+    ht_text_free(&name);
+    if (!saved.name) return no_memory(s->plan->ctx);
+    saved.array = (ht_array){.element = ht_element_of_dtype(owner->type.dtype), .rank = 1, .shape = {end - begin}};
+    ht_array_measure(&saved.array);
+    ht_place place = owner->place;
+    place.offset += begin * (int64_t)ht_dtype_bytes(owner->type.dtype);
+    saved.array.data = ht_machine_at(s->machine, place);
+    return add(list, s->plan->ctx, &saved);
+}
+
+/* By owner, then by place; of two that begin together the longer first. */
+static int by_place(const void *left, const void *right)
+{
+    const ht_slot *a = *(const ht_slot *const *)left, *b = *(const ht_slot *const *)right;
+    if (a->owner != b->owner) return a->owner < b->owner ? -1 : 1;
+    if (a->place.offset != b->place.offset) return a->place.offset < b->place.offset ? -1 : 1;
+    int64_t x = ht_type_elems(&a->type), y = ht_type_elems(&b->type);
+    if (x != y) return x > y ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+/* The views of one state, in order: each that begins behind the last one's end, and what lies between them. A view
+ * that overlaps another or is strided adds no bytes of its own. */
+static ht_status add_views(ht_saved_list *list, const ht_session *s, const ht_slot *const *views, size_t count)
+{
+    const ht_slot *owner = &s->plan->slots[views[0]->owner];
+    int64_t bytes = (int64_t)ht_dtype_bytes(owner->type.dtype), end = 0;
+    for (size_t i = 0; i < count; i++) {
+        int64_t begin = (views[i]->place.offset - owner->place.offset) / bytes, elems = ht_type_elems(&views[i]->type);
+        bool fits = begin >= end && !views[i]->derived && ht_type_contiguous(&views[i]->type);
+        if (elems > 0 && !fits) continue;
+        HT_TRY(add_slot(list, s, views[i]));
+        if (elems == 0) continue;
+        HT_TRY(add_filler(list, s, owner, end, begin));
+        end = begin + elems;
+    }
+    return add_filler(list, s, owner, end, ht_type_elems(&owner->type));
+}
+
+static bool is_saved(const ht_slot *slot)
+{
+    return slot->kind == HT_SLOT_STATE && !slot->derived && slot->heading != HT_HEADING_GRADIENTS;
+}
+
+static ht_status collect(ht_saved_list *list, const ht_session *s, const ht_slot **views, bool *viewed)
+{
+    const ht_plan *plan = s->plan;
+    size_t count = 0;
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
+        if (slot->kind != HT_SLOT_STATE || slot->owner == i || !is_saved(&plan->slots[slot->owner])) continue;
+        views[count++] = slot;
+        viewed[slot->owner] = true;
+    }
+    if (count) qsort(views, count, sizeof *views, by_place);
+    for (size_t i = 0; i < plan->slot_count; i++)
+        if (is_saved(&plan->slots[i]) && plan->slots[i].owner == i && !viewed[i])
+            HT_TRY(add_slot(list, s, &plan->slots[i]));
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && views[end]->owner == views[i]->owner;) end++;
+        HT_TRY(add_views(list, s, views + i, end - i));
+    }
+    return HT_OK;
+}
+
+static int wide_first(const void *left, const void *right)
+{
+    const ht_saved *a = left, *b = right;
+    size_t x = ht_element_bytes(a->array.element), y = ht_element_bytes(b->array.element);
+    if (x != y) return x > y ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+ht_status ht_saved_find(ht_saved_list *out, const ht_session *session)
+{
+    ht_context *ctx = session->plan->ctx;
+    *out = (ht_saved_list){.names = ht_arena_create()};
+    const ht_slot **views = calloc(session->plan->slot_count + 1, sizeof *views);
+    bool *viewed = calloc(session->plan->slot_count + 1, sizeof *viewed);
+    bool ok = out->names && views && viewed;
+    ht_status status = ok ? collect(out, session, views, viewed) : no_memory(ctx);
+    if (status == HT_OK && out->count) qsort(out->items, out->count, sizeof *out->items, wide_first);
+    if (status != HT_OK) ht_saved_free(out);
+    free(views);
+    free(viewed);
+    return status;
+}
+
+void ht_saved_free(ht_saved_list *list)
+{
+    free(list->items);
+    ht_arena_free(list->names);
+    *list = (ht_saved_list){0};
+}
+
+bool ht_saved_present(const ht_saved *saved)
+{
+    if (!saved->filler) return true;
+    for (size_t i = 0; i < saved->array.bytes; i++)
+        if (saved->array.data[i]) return true;
+    return false;
+}

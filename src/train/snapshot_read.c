@@ -1,0 +1,212 @@
+/* Reading a snapshot: everything is compared before anything is changed. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "train/saved.h"
+#include "train/snapshot.h"
+#include "train/snapshot_folder.h"
+
+typedef struct reading {
+    ht_context *ctx;
+    ht_session *session;
+    ht_arena *arena;
+    ht_manifest manifest;
+    ht_saved_list list;
+    const ht_named_array **from; /* by item of the list; NULL: not in the files */
+    char paths[HT_SNAPSHOT_FILES][HT_PATH_ROOM];
+    ht_safetensors *files[HT_SNAPSHOT_FILES];
+    int file_count; /* 1: weights only */
+} reading;
+
+/* ---- what comes with the state ---- */
+
+static ht_status own_meta(ht_context *ctx, const char *path, const ht_snapshot_meta *from, ht_snapshot_meta **out)
+{
+    size_t config = from->config_json ? strlen(from->config_json) + 1 : 0;
+    size_t extra = from->extra ? strlen(from->extra) + 1 : 0;
+    ht_snapshot_meta *meta = calloc(1, sizeof *meta + config + extra);
+    if (!meta) HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory", path);
+    char *texts = (char *)(meta + 1);
+    *meta = *from;
+    if (config) meta->config_json = memcpy(texts, from->config_json, config);
+    if (extra) meta->extra = memcpy(texts + config, from->extra, extra);
+    *out = meta;
+    return HT_OK;
+}
+
+void ht_snapshot_meta_free(ht_snapshot_meta *meta)
+{
+    free(meta);
+}
+
+ht_status ht_snapshot_look(ht_context *ctx, const char *path, ht_snapshot_meta **meta)
+{
+    ht_manifest manifest;
+    *meta = NULL;
+    ht_arena *arena = ht_arena_create();
+    if (!arena) HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory", path);
+    ht_status status = ht_snapshot_manifest(&manifest, ctx, arena, path);
+    if (status == HT_OK) status = own_meta(ctx, path, &manifest.meta, meta);
+    ht_arena_free(arena);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+static ht_status open_file(reading *r, const char *path, int which)
+{
+    const ht_stored_file *stored = &r->manifest.files[which];
+    uint64_t checksum;
+    int64_t bytes;
+    struct stat about;
+    int length = snprintf(r->paths[which], HT_PATH_ROOM, "%s/%s", path, ht_snapshot_file_names[which]);
+    if (length < 0 || length >= HT_PATH_ROOM) HT_FAIL(r->ctx, HT_EINVAL, "%s: the path is too long", path);
+    const char *file = r->paths[which];
+    if (stat(file, &about) != 0) HT_FAIL(r->ctx, HT_EIO, "%s: %s", file, strerror(errno));
+    if (!S_ISREG(about.st_mode)) HT_FAIL(r->ctx, HT_EIO, "%s: not a file", file);
+    bytes = (int64_t)about.st_size;
+    if (bytes == stored->bytes) HT_TRY(ht_checksum_file(&checksum, &bytes, r->ctx, file));
+    if (bytes != stored->bytes)
+        HT_FAIL(r->ctx, HT_EPARSE, "%s: %" PRId64 " bytes, the manifest says %" PRId64, file, bytes, stored->bytes);
+    if (checksum != stored->checksum)
+        HT_FAIL(r->ctx, HT_EPARSE, "%s: checksum %016" PRIx64 ", the manifest says %016" PRIx64 ": the file is damaged",
+                file, checksum, stored->checksum);
+    return ht_safetensors_open(&r->files[which], r->ctx, file);
+}
+
+typedef struct array_text {
+    char text[256];
+} array_text;
+
+/* "F32 [8, 4]". */
+static array_text describe(const ht_array *array)
+{
+    array_text t;
+    int length = snprintf(t.text, sizeof t.text, "%s [", ht_element_name(array->element));
+    for (int i = 0; i < array->rank; i++)
+        length +=
+            snprintf(t.text + length, sizeof t.text - (size_t)length, "%s%" PRId64, i ? ", " : "", array->shape[i]);
+    snprintf(t.text + length, sizeof t.text - (size_t)length, "]");
+    return t;
+}
+
+static bool same_array(const ht_array *a, const ht_array *b)
+{
+    return a->element == b->element && a->rank == b->rank &&
+           memcmp(a->shape, b->shape, (size_t)a->rank * sizeof a->shape[0]) == 0;
+}
+
+/* C has no third truth value: a byte of 2 would be undefined behaviour wherever it is read. */
+static bool proper_values(const ht_array *array)
+{
+    if (array->element != HT_ELEMENT_BOOL) return true;
+    for (size_t i = 0; i < array->bytes; i++)
+        if (array->data[i] > 1) return false;
+    return true;
+}
+
+static ht_status match(reading *r, size_t item, size_t *matched)
+{
+    const ht_saved *wanted = &r->list.items[item];
+    const char *file = r->paths[wanted->file];
+    const ht_named_array *found = ht_safetensors_find(r->files[wanted->file], wanted->name);
+    if (!found && wanted->filler) return HT_OK;
+    if (!found) HT_FAIL(r->ctx, HT_EINVAL, "%s: there is no tensor '%s'", file, wanted->name);
+    if (!same_array(&found->array, &wanted->array))
+        HT_FAIL(r->ctx, HT_ESHAPE, "%s: tensor '%s' is %s, the model's is %s", file, wanted->name,
+                describe(&found->array).text, describe(&wanted->array).text);
+    if (!proper_values(&found->array))
+        HT_FAIL(r->ctx, HT_EPARSE, "%s: tensor '%s' is BOOL and holds a byte above 1", file, wanted->name);
+    r->from[item] = found;
+    matched[wanted->file]++;
+    return HT_OK;
+}
+
+static ht_status name_stranger(const reading *r, int file)
+{
+    for (size_t i = 0; i < ht_safetensors_count(r->files[file]); i++) {
+        const ht_named_array *entry = ht_safetensors_at(r->files[file], i);
+        bool known = false;
+        for (size_t k = 0; k < r->list.count && !known; k++) known = r->from[k] == entry;
+        if (!known) HT_FAIL(r->ctx, HT_EINVAL, "%s: the model has no state '%s'", r->paths[file], entry->name);
+    }
+    return HT_OK;
+}
+
+static ht_status compare(reading *r, const char *path)
+{
+    size_t matched[HT_SNAPSHOT_FILES] = {0};
+    HT_TRY(ht_snapshot_manifest(&r->manifest, r->ctx, r->arena, path));
+    for (int i = 0; i < r->file_count; i++) HT_TRY(open_file(r, path, i));
+    HT_TRY(ht_saved_find(&r->list, r->session));
+    r->from = HT_NEW(r->arena, const ht_named_array *, r->list.count);
+    if (!r->from) HT_FAIL(r->ctx, HT_ENOMEM, "%s: out of memory", path);
+    for (size_t i = 0; i < r->list.count; i++)
+        if (r->list.items[i].file < r->file_count) HT_TRY(match(r, i, matched));
+    /* Another plan of the model may lack tensors that training had, and its hash is its own. */
+    if (r->file_count < HT_SNAPSHOT_FILES) return HT_OK;
+    for (int i = 0; i < r->file_count; i++)
+        if (matched[i] != ht_safetensors_count(r->files[i])) HT_TRY(name_stranger(r, i));
+    uint64_t hash = r->session->plan->model_hash;
+    if (r->manifest.meta.model_hash != hash)
+        HT_FAIL(r->ctx, HT_EINVAL,
+                "%s: the snapshot is of another model: hash %016" PRIx64 ", this model's is %016" PRIx64, path,
+                r->manifest.meta.model_hash, hash);
+    return HT_OK;
+}
+
+/* ---- changing ---- */
+
+static void copy(const reading *r)
+{
+    for (size_t i = 0; i < r->list.count; i++) {
+        const ht_saved *to = &r->list.items[i];
+        if (to->file >= r->file_count || to->array.bytes == 0) continue;
+        /* The list's arrays are the session's own memory. */
+        if (r->from[i])
+            memcpy((uint8_t *)to->array.data, r->from[i]->array.data, to->array.bytes);
+        else
+            memset((uint8_t *)to->array.data, 0, to->array.bytes);
+    }
+}
+
+static ht_status read_files(ht_session *session, const char *path, int file_count, ht_snapshot_meta **meta)
+{
+    ht_context *ctx = session->plan->ctx;
+    reading *r = calloc(1, sizeof *r);
+    ht_snapshot_meta *own = NULL;
+    if (meta) *meta = NULL;
+    if (!r) HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory", path);
+    r->ctx = ctx;
+    r->session = session;
+    r->file_count = file_count;
+    r->arena = ht_arena_create();
+    ht_status status = r->arena ? compare(r, path) : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
+    if (status == HT_OK && meta) status = own_meta(ctx, path, &r->manifest.meta, &own);
+    if (status == HT_OK) {
+        copy(r);
+        int derive = ht_plan_segment_find(session->plan, "derive");
+        if (derive >= 0) status = ht_machine_run(session->machine, (size_t)derive);
+    }
+    for (int i = 0; i < HT_SNAPSHOT_FILES; i++) ht_safetensors_free(r->files[i]);
+    ht_saved_free(&r->list);
+    ht_arena_free(r->arena);
+    free(r);
+    if (status != HT_OK) ht_snapshot_meta_free(own);
+    if (status == HT_OK && meta) *meta = own;
+    return status;
+}
+
+ht_status ht_snapshot_read(ht_session *session, const char *path, ht_snapshot_meta **meta)
+{
+    return read_files(session, path, HT_SNAPSHOT_FILES, meta);
+}
+
+ht_status ht_snapshot_read_weights(ht_session *session, const char *path, ht_snapshot_meta **meta)
+{
+    return read_files(session, path, HT_SNAPSHOT_WEIGHTS + 1, meta);
+}
