@@ -145,7 +145,6 @@ typedef struct token {
 static size_t split_at_spaces(const char *text, token *list)
 {
     size_t count = 0;
-    if (!*text) return 0;
     for (const char *start = text;; text++) {
         if (*text && *text != ' ') continue;
         if (list) list[count] = (token){.text = start, .length = (size_t)(text - start)};

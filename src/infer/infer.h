@@ -31,8 +31,8 @@ enum { HT_BLEU_ORDERS = 4 };
 
 typedef enum ht_bleu_tokenizer {
     HT_BLEU_13A,  /* as mteval-v13a does it, the standard of sacreBLEU */
-    HT_BLEU_NONE, /* the texts are tokens already, one space between two of them; two spaces in a row have an empty token
-                     between them, which sacreBLEU would not count */
+    HT_BLEU_NONE, /* the texts are tokens already, cut at each single space; so an empty text is one empty token, which
+                     sacreBLEU's "none" would not count */
 } ht_bleu_tokenizer;
 
 /* Counts over a corpus; starts as zeros and a tokenizer. */
