@@ -90,6 +90,8 @@ HT_API ht_val ht_reduce_max(ht_graph *g, ht_val x, int n_axes, const int64_t *ax
 HT_API ht_val ht_norm(ht_graph *g, ht_val x, int n_axes, const int64_t *axes, bool keep); /* √Σx² */
 HT_API ht_val ht_argmax(ht_graph *g, ht_val x, int axis, bool keep);                      /* i64; first of equals */
 HT_API ht_val ht_all_finite(ht_graph *g, ht_val x);                                       /* bool[] */
+/* √(sum of squares) of all of x as f64[], and in *finite (bool[]) what all_finite says: one look at x. */
+HT_API ht_val ht_norm_finite(ht_graph *g, ht_val x, ht_val *finite);
 HT_API ht_val ht_cumsum(ht_graph *g, ht_val x, int axis);
 /* The k largest along the last axis, descending; equal values by lower index first. */
 HT_API void ht_topk(ht_graph *g, ht_val x, int64_t k, ht_val *values, ht_val *indices);

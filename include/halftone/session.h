@@ -9,10 +9,15 @@
 extern "C" {
 #endif
 
+/* A setting by name, its value as text: numbers as C writes them, switches as 0 and 1. */
+typedef struct ht_train_setting {
+    const char *key, *value;
+} ht_train_setting;
+
 /* What turns a model into a training step. A field that is zero takes the optimiser's own default. */
 typedef struct ht_train_opts {
     size_t size;
-    const char *optimizer; /* "sgd", "adam", "adamw" */
+    const char *optimizer; /* "sgd", "adam", "adamw", "adamw_hf", "adagrad", "lion", "lamb", "muon" */
     double lr;
     double beta1, beta2, eps;
     double weight_decay;
@@ -20,6 +25,9 @@ typedef struct ht_train_opts {
     bool nesterov;
     double clip;    /* global gradient norm; 0: off */
     int accumulate; /* micro-batches per update */
+    /* What has no field, and what shall be zero; a key here goes before its field (docs/update.md has them all). */
+    size_t setting_count;
+    const ht_train_setting *settings;
 } ht_train_opts;
 
 #define HT_TRAIN_OPTS                                                                                                  \
@@ -28,8 +36,9 @@ typedef struct ht_train_opts {
     }
 
 /* The segment "forward" with its output "loss" becomes the program "train": forward and backward ("micro_first", and
- * "micro" when gradients accumulate), then "update". Adds the states "lr" and "applied" (updates made), the input
- * "seed" (weight of the loss), the outputs "grad_norm" and "applied_now". */
+ * "micro" when gradients accumulate), then "update". Adds the state "applied" (updates made), the input "seed"
+ * (weight of the loss), the outputs "grad_norm" and "applied_now". "lr" is the rate: a state that may be written, or with
+ * the setting "schedule" an output, the rate that the last update had. */
 HT_API ht_status ht_graph_train(ht_graph *graph, const ht_train_opts *opts);
 
 typedef struct ht_plan_opts {

@@ -121,8 +121,9 @@ static void sgd_momentum_begin(const ht_stretch *whole, void *constants)
 static void adam_begin(const ht_stretch *whole, void *constants)
 {
     const ht_call *call = whole->call;
-    double beta1 = ht_call_float(call, "beta1"), beta2 = ht_call_float(call, "beta2");
-    double decay = ht_call_float(call, "weight_decay"), lr = scalar(whole, 4), t = scalar(whole, 5) + 1;
+    double beta1 = call->n_in > 6 ? scalar(whole, 6) : ht_call_float(call, "beta1");
+    double beta2 = ht_call_float(call, "beta2"), decay = ht_call_float(call, "weight_decay"), lr = scalar(whole, 4),
+           t = scalar(whole, 5) + 1;
     bool decoupled = ht_call_int(call, "decoupled") != 0;
     update u = {.shrink = decoupled ? (real)(1 - lr * decay) : 1};
     u.decay = decoupled ? 0 : (real)decay;

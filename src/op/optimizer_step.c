@@ -2,7 +2,8 @@
  *     sgd            g += λp; p -= lr g
  *     sgd_momentum   g += λp; b = g at t = 1, later μb + (1-τ)g; p -= lr b, or lr (g + μb) with Nesterov
  *     adam           m = β1 m + (1-β1) g, v = β2 v + (1-β2) g², p -= lr/(1-β1^t) m / (√v/√(1-β2^t) + eps);
- *                    weight decay: decoupled p *= 1 - lr λ before it (AdamW), else g += λp before all (L2) */
+ *                    weight decay: decoupled p *= 1 - lr λ before it (AdamW), else g += λp before all (L2);
+ *                    a seventh input, where there is one, stands for β1: a schedule that moves it */
 #include "op/op.h"
 
 /* Inputs 0 .. tensors-1 are floats of one shape, then comes the learning rate and, with_step, the step. */
@@ -69,6 +70,10 @@ static ht_status sgd_momentum_infer(ht_context *ctx, const ht_call *call, ht_typ
 static ht_status adam_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     HT_TRY(need_update(ctx, call, 4, true));
+    if (call->n_in > 6) {
+        HT_TRY(ht_need_float(ctx, call, 6));
+        HT_TRY(ht_need_rank(ctx, call, 6, 0));
+    }
     HT_TRY(need_below_one(ctx, call, "beta1"));
     HT_TRY(need_below_one(ctx, call, "beta2"));
     HT_TRY(need_at_least_zero(ctx, call, "eps"));
@@ -107,7 +112,7 @@ static void sgd_momentum_ref(const ht_call *call, const double *const *in, doubl
 
 static void adam_ref(const ht_call *call, const double *const *in, double *const *out)
 {
-    double beta1 = ht_call_float(call, "beta1"), beta2 = ht_call_float(call, "beta2");
+    double beta1 = call->n_in > 6 ? in[6][0] : ht_call_float(call, "beta1"), beta2 = ht_call_float(call, "beta2");
     double eps = ht_call_float(call, "eps"), decay = ht_call_float(call, "weight_decay");
     bool decoupled = ht_call_int(call, "decoupled");
     double lr = in[4][0], t = in[5][0] + 1;
@@ -162,6 +167,7 @@ static const char *const adam_samples[] = {
     "(f64[], f64[], f64[], f64[] 0.01..1, f64[] 0.01..0.1, i64[] 1..1)",
     "(f32[0], f32[0], f32[0], f32[0], f32[] 0.01..0.1, i64[])",
     "(f32[5,4001], bf16[5,4001], f32[5,4001], f32[5,4001] 0.01..1, f32[] 0.01..0.1, i64[] 99..99) beta2=0.95 eps=1e-6",
+    "(f32[7], f32[7], f32[7], f32[7] 0.01..1, f32[] 0.01..0.1, i64[] 2..2, f32[] 0.8..0.95)",
     NULL,
 };
 
@@ -208,7 +214,7 @@ const ht_op ht_op_adam = {
     .fuse = HT_FUSE_POINT,
     .flags = HT_OP_INPLACE,
     .min_in = 6,
-    .max_in = 6,
+    .max_in = 7,
     .n_out = 3,
     .attrs = adam_attrs,
     .infer = adam_infer,

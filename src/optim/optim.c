@@ -1,6 +1,7 @@
 #include "optim/optim.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "optim/muon.h"
@@ -39,7 +40,7 @@ static ht_val adam_rule(ht_graph *g, const ht_hyper *hyper, int64_t decoupled, h
                         const ht_val *moments, ht_val lr, ht_val applied, ht_val *new_moments)
 {
     ht_val out[3];
-    ht_emit_n(g, "adam", NULL, HT_VALS(param, grad, moments[0], moments[1], lr, applied),
+    ht_emit_n(g, "adam", NULL, HT_VALS(param, grad, moments[0], moments[1], lr, applied, hyper->cycled),
               HT_ATTRS(HT_FLOAT("beta1", hyper->beta1), HT_FLOAT("beta2", hyper->beta2), HT_FLOAT("eps", hyper->eps),
                        HT_FLOAT("weight_decay", hyper->weight_decay), HT_INT("decoupled", decoupled)),
               out);
@@ -80,6 +81,14 @@ static ht_val blend(ht_graph *g, double a, ht_val x, double b, ht_val y)
     return ht_add(g, ht_scale(g, x, a), ht_scale(g, y, b));
 }
 
+/* β·x + (1-β)·y with β1, which a schedule may move. */
+static ht_val blend_first(ht_graph *g, const ht_hyper *hyper, ht_val x, ht_val y)
+{
+    if (!hyper->cycled.id) return blend(g, hyper->beta1, x, 1 - hyper->beta1, y);
+    ht_val beta = as_exact(g, hyper->cycled, y);
+    return ht_add(g, ht_mul(g, x, beta), ht_mul(g, y, ht_add_scalar(g, ht_neg(g, beta), 1)));
+}
+
 static const char *const sum_names[] = {"sum", NULL};
 static const char *const *adagrad_moments(const ht_hyper *hyper)
 {
@@ -114,30 +123,37 @@ static ht_val lion_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val
 {
     (void)applied;
     ht_val p = as_exact(g, param, grad), rate = as_exact(g, lr, grad);
-    ht_val way = ht_sign(g, blend(g, hyper->beta1, moments[0], 1 - hyper->beta1, grad));
+    ht_val way = ht_sign(g, blend_first(g, hyper, moments[0], grad));
     if (hyper->weight_decay != 0) way = ht_add(g, way, ht_scale(g, p, hyper->weight_decay));
     new_moments[0] = blend(g, hyper->beta2, moments[0], 1 - hyper->beta2, grad);
     return rounded(g, ht_sub(g, p, ht_mul(g, rate, way)), param);
 }
 
-/* 1 - β^updates after this one. */
-static ht_val correction(ht_graph *g, double beta, ht_val applied)
+/* 1 - β^updates after this one, from ln β. */
+static ht_val correction(ht_graph *g, ht_val log_beta, ht_val applied)
 {
     ht_val t = ht_add_scalar(g, ht_cast(g, applied, HT_F64), 1);
-    ht_val power = ht_exp(g, ht_scale(g, t, log(beta)));
+    ht_val power = ht_exp(g, ht_mul(g, t, log_beta));
     return ht_sub(g, ht_fill(g, HT_F64, 0, NULL, 1), power);
+}
+
+/* ln β as a scalar; of 0, a number whose exponential is 0. */
+static ht_val log_of(ht_graph *g, double beta)
+{
+    return ht_fill(g, HT_F64, 0, NULL, beta > 0 ? log(beta) : -1e4);
 }
 
 /* The rate of a rule that corrects the ratio of its moments, not each: lr·√c2/c1. */
 static ht_val corrected_rate(ht_graph *g, const ht_hyper *hyper, ht_val lr, ht_val applied, ht_val grad)
 {
-    ht_val c1 = correction(g, hyper->beta1, applied), c2 = correction(g, hyper->beta2, applied);
+    ht_val first = hyper->cycled.id ? ht_log(g, ht_cast(g, hyper->cycled, HT_F64)) : log_of(g, hyper->beta1);
+    ht_val c1 = correction(g, first, applied), c2 = correction(g, log_of(g, hyper->beta2), applied);
     return ht_mul(g, as_exact(g, lr, grad), as_exact(g, ht_div(g, ht_sqrt(g, c2), c1), grad));
 }
 
 static void adam_blend(ht_graph *g, const ht_hyper *hyper, ht_val grad, const ht_val *moments, ht_val *next)
 {
-    next[0] = blend(g, hyper->beta1, moments[0], 1 - hyper->beta1, grad);
+    next[0] = blend_first(g, hyper, moments[0], grad);
     next[1] = blend(g, hyper->beta2, moments[1], 1 - hyper->beta2, ht_mul(g, grad, grad));
 }
 
@@ -153,22 +169,12 @@ static ht_val adamw_hf_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht
     return rounded(g, p, param);
 }
 
-/* A rule that needs single tensors refuses a group of many: its norm would be that of all. */
-static bool is_flat(ht_graph *g, const char *rule, ht_val param)
-{
-    const char *name = ht_value_of(g, param)->name;
-    if (!name || strncmp(name, "flat.", 5) != 0) return false;
-    ht_graph_fail(g, HT_ENOTSUP, "%s works tensor by tensor, and '%s' holds many", rule, name);
-    return true;
-}
-
 /* u = m/(√v + eps) + λp; p -= lr·√c2/c1·r·u, r = ‖p‖/‖u‖ within bounds, 1 where a norm is 0. The moments are not
  * corrected, their ratio is: as DeepSpeed has it. */
 static ht_val lamb_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val grad, const ht_val *moments, ht_val lr,
                         ht_val applied, ht_val *new_moments)
 {
     ht_val p = as_exact(g, param, grad);
-    if (!p.id || is_flat(g, "lamb", param)) return HT_NONE;
     adam_blend(g, hyper, grad, moments, new_moments);
     ht_val m = new_moments[0], v = new_moments[1];
     ht_val root = hyper->eps_inside_sqrt ? ht_sqrt(g, ht_add_scalar(g, v, hyper->eps))
@@ -185,33 +191,85 @@ static ht_val lamb_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val
     return rounded(g, ht_sub(g, p, ht_mul(g, rate, u)), param);
 }
 
-/* Matrices by Muon, the rest by AdamW at a rate of its own. */
+static const char *const *muon_moments(const ht_hyper *hyper)
+{
+    (void)hyper;
+    return momentum_names;
+}
+
 static ht_val muon_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val grad, const ht_val *moments, ht_val lr,
                         ht_val applied, ht_val *new_moments)
 {
-    if (!param.id || is_flat(g, "muon", param)) return HT_NONE;
-    new_moments[1] = moments[1];
-    if (ht_val_rank(g, param) >= 2) return ht_muon_matrix(g, hyper, param, grad, moments[0], lr, &new_moments[0]);
+    (void)applied;
+    return ht_muon_matrix(g, hyper, param, grad, moments[0], lr, &new_moments[0]);
+}
+
+/* What is no matrix moves by AdamW, at a rate of its own. */
+static ht_val muon_rest_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val grad, const ht_val *moments,
+                             ht_val lr, ht_val applied, ht_val *new_moments)
+{
     return adam_rule(g, hyper, 1, param, grad, moments, ht_scale(g, lr, hyper->other_rate), applied, new_moments);
 }
 
+static const ht_optimizer muon_rest = {.name = "muon", .moments = adam_moments, .step = muon_rest_step};
+
 static const ht_optimizer optimizers[] = {
     {.name = "sgd", .moments = sgd_moments, .step = sgd_step},
-    {"adam", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, adam_moments, adam_step, false},
-    {"adamw", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, adam_moments, adamw_step, false},
-    {"adamw_hf", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6}, adam_moments, adamw_hf_step, false},
-    {"adagrad", {.eps = 1e-10}, adagrad_moments, adagrad_step, false},
-    {"lion", {.beta1 = 0.9, .beta2 = 0.999}, lion_moments, lion_step, false},
-    {"lamb",
-     {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .min_coeff = 0.01, .max_coeff = 10},
-     adam_moments,
-     lamb_step,
-     true},
-    {"muon",
-     {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95, .other_rate = 0.015},
-     adam_moments,
-     muon_step,
-     true},
+    {.name = "adam",
+     .standard = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+     .moments = adam_moments,
+     .step = adam_step},
+    {.name = "adamw",
+     .standard = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+     .moments = adam_moments,
+     .step = adamw_step},
+    {.name = "adamw_hf",
+     .standard = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6},
+     .moments = adam_moments,
+     .step = adamw_hf_step},
+    {.name = "adagrad",
+     .standard = {.eps = 1e-10},
+     .moments = adagrad_moments,
+     .step = adagrad_step,
+     .accumulates = true},
+    {.name = "lion", .standard = {.beta1 = 0.9, .beta2 = 0.999}, .moments = lion_moments, .step = lion_step},
+    {.name = "lamb",
+     .standard = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .min_coeff = 0.01, .max_coeff = 10},
+     .moments = adam_moments,
+     .step = lamb_step,
+     .per_tensor = true},
+    {.name = "muon",
+     .standard = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95, .other_rate = 0.015},
+     .moments = muon_moments,
+     .step = muon_step,
+     .per_tensor = true,
+     .rest = &muon_rest},
+};
+
+#define NUMBER(field, low, below)                                                                                      \
+    {                                                                                                                  \
+#field, offsetof(ht_hyper, field), false, low, below                                                           \
+    }
+#define SWITCH(field)                                                                                                  \
+    {                                                                                                                  \
+#field, offsetof(ht_hyper, field), true, 0, 2                                                                  \
+    }
+
+const ht_hyper_key ht_hyper_keys[] = {
+    NUMBER(beta1, 0, 1),
+    NUMBER(beta2, 0, 1),
+    NUMBER(eps, 0, INFINITY),
+    NUMBER(weight_decay, 0, INFINITY),
+    NUMBER(momentum, 0, INFINITY),
+    NUMBER(dampening, -INFINITY, INFINITY),
+    SWITCH(nesterov),
+    NUMBER(lr_decay, 0, INFINITY),
+    NUMBER(min_coeff, 0, INFINITY),
+    NUMBER(max_coeff, 0, INFINITY),
+    SWITCH(eps_inside_sqrt),
+    NUMBER(other_rate, 0, INFINITY),
+    NUMBER(initial_accumulator, 0, INFINITY),
+    {NULL, 0, false, 0, 0},
 };
 
 const ht_optimizer *ht_optimizer_find(const char *name, const char **names)

@@ -16,9 +16,21 @@ typedef struct ht_hyper {
     double min_coeff, max_coeff; /* LAMB: bounds of the trust ratio */
     bool eps_inside_sqrt;        /* LAMB: √(v + eps), not √v + eps */
     double other_rate;           /* Muon: the rate of what is no matrix, as a part of the matrices' */
+    double initial_accumulator;  /* Adagrad: where its sum starts */
+    ht_val cycled;               /* a scalar in place of beta1, where a schedule moves it; or none */
 } ht_hyper;
 
-typedef struct ht_optimizer {
+/* A number of ht_hyper by its name in settings. */
+typedef struct ht_hyper_key {
+    const char *name; /* NULL ends the list */
+    size_t at;        /* its place in ht_hyper; a bool where is_switch */
+    bool is_switch;
+    double low, below; /* low <= number < below */
+} ht_hyper_key;
+extern const ht_hyper_key ht_hyper_keys[];
+
+typedef struct ht_optimizer ht_optimizer;
+struct ht_optimizer {
     const char *name;
     ht_hyper standard;
     /* Names of the moments that this rule keeps, ending with NULL; depends on the hyper-parameters. */
@@ -28,7 +40,11 @@ typedef struct ht_optimizer {
                    ht_val applied, ht_val *new_moments);
     /* The rule looks at a tensor as a whole (its norm): one call per tensor. Others work on a flat group alike. */
     bool per_tensor;
-} ht_optimizer;
+    /* Its moment starts as hyper.initial_accumulator, not as 0. */
+    bool accumulates;
+    /* The rule for tensors of rank 0 and 1; NULL: this one. */
+    const ht_optimizer *rest;
+};
 
 /* NULL when there is none; `names` (may be NULL) receives a list for messages. */
 const ht_optimizer *ht_optimizer_find(const char *name, const char **names);

@@ -1,6 +1,9 @@
-/* Appends the segment "update": non-finite check, clipping, the optimiser, and stores that keep the old state where the
- * gradients were not finite. Parameters, gradients and moments become flat groups in one order, one per number type, so
- * that the whole update is one call and a partition is a slice. */
+/* Appends the segment "update": the gradients' norm with its non-finite check, clipping, the rate, the optimiser, and
+ * stores that keep the old state where the gradients were not finite. Parameters, gradients and moments become flat
+ * groups in one order, so that an update is one call per group and a partition is a slice: one group per number type, or
+ * two where matrices (rank 2 and more) are treated differently from the rest. Rules that look at whole tensors work on
+ * the tensors' places in the group. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +13,13 @@
 
 enum { GROUP_ALIGN = 16 }; /* elements between neighbours' starts: 64 bytes of f32 */
 
+typedef enum part { PART_ALL, PART_MATRICES, PART_REST } part;
+
 typedef struct group {
+    const ht_optimizer *rule;
+    ht_hyper hyper;
+    ht_dtype dtype; /* of its parameters */
+    part part;
     ht_val param, grad, moment[HT_MAX_MOMENTS]; /* flat states */
 } group;
 
@@ -19,51 +28,134 @@ typedef struct builder {
     const ht_optimizer *rule;
     ht_hyper hyper;
     double lr, clip;
-    group groups[HT_DTYPE_COUNT];
+    bool spare_rest;             /* weight decay is for matrices alone */
+    const ht_schedule *schedule; /* NULL: the state "lr" is the rate */
+    double schedule_params[HT_MAX_SCHEDULE_PARAMS];
+    group groups[2 * HT_DTYPE_COUNT];
     int group_count;
+    ht_val rate, applied, factor, finite; /* scalars of the update; factor: of the gradients, or none */
 } builder;
+
+/* ---- settings ---- */
+
+static const char schedule_prefix[] = "schedule.";
+
+static const char *schedule_number(const char *key)
+{
+    size_t length = sizeof schedule_prefix - 1;
+    return strncmp(key, schedule_prefix, length) == 0 ? key + length : NULL;
+}
+
+bool ht_optimizer_reads(const char *key)
+{
+    static const char *const others[] = {"optimizer", "decay", "lr", "clip", "schedule"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(others[i], key) == 0) return true;
+    for (const ht_hyper_key *row = ht_hyper_keys; row->name; row++)
+        if (strcmp(row->name, key) == 0) return true;
+    return schedule_number(key) != NULL;
+}
+
+static ht_status read_hyper(builder *b, const ht_settings *settings)
+{
+    ht_context *ctx = b->g->ctx;
+    for (const ht_hyper_key *key = ht_hyper_keys; key->name; key++) {
+        char *field = (char *)&b->hyper + key->at;
+        double number = key->is_switch ? *(bool *)field : *(double *)field;
+        HT_TRY(ht_setting_number(ctx, settings, key->name, number, &number));
+        if (!(number >= key->low && number < key->below) || !isfinite(number))
+            HT_FAIL(ctx, HT_EINVAL, "setting %s: %g is outside [%g, %g)", key->name, number, key->low, key->below);
+        if (key->is_switch)
+            *(bool *)field = number != 0;
+        else
+            *(double *)field = number;
+    }
+    if (b->hyper.min_coeff > b->hyper.max_coeff)
+        HT_FAIL(ctx, HT_EINVAL, "setting min_coeff: %g is above max_coeff, %g", b->hyper.min_coeff, b->hyper.max_coeff);
+    return HT_OK;
+}
+
+static ht_status unknown_number(const builder *b, const char *key)
+{
+    char known[512] = "none";
+    size_t at = 0;
+    for (size_t i = 0; b->schedule && b->schedule->params[i].name && at < sizeof known; i++)
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", b->schedule->params[i].name);
+    HT_FAIL(b->g->ctx, HT_EINVAL, "setting %s: the schedule %s has no such number; known: %s", key,
+            b->schedule ? b->schedule->name : "constant", known);
+}
+
+static ht_status read_schedule(builder *b, const ht_settings *settings)
+{
+    ht_context *ctx = b->g->ctx;
+    const char *names, *name = ht_setting_text(settings, "schedule", "constant");
+    if (strcmp(name, "constant") != 0) {
+        b->schedule = ht_schedule_find(name, &names);
+        if (!b->schedule)
+            HT_FAIL(ctx, HT_EINVAL, "setting schedule: there is no '%s'; known: constant, %s", name, names);
+        ht_schedule_standards(b->schedule, b->schedule_params);
+    }
+    for (size_t i = 0; settings && i < settings->count; i++) {
+        const char *key = settings->pairs[i].key, *number = schedule_number(key);
+        size_t row = 0;
+        if (!number) continue;
+        if (!b->schedule) return unknown_number(b, key);
+        while (b->schedule->params[row].name && strcmp(b->schedule->params[row].name, number) != 0) row++;
+        if (!b->schedule->params[row].name) return unknown_number(b, key);
+        HT_TRY(ht_setting_number(ctx, settings, key, 0, &b->schedule_params[row]));
+    }
+    return b->schedule ? ht_schedule_check(ctx, b->schedule, b->schedule_params) : HT_OK;
+}
 
 static ht_status read_settings(builder *b, const ht_settings *settings)
 {
     ht_context *ctx = b->g->ctx;
     const char *names, *name = ht_setting_text(settings, "optimizer", "adamw");
+    const char *decay = ht_setting_text(settings, "decay", "all");
     b->rule = ht_optimizer_find(name, &names);
     if (!b->rule) HT_FAIL(ctx, HT_EINVAL, "setting optimizer: there is no '%s'; known: %s", name, names);
     b->hyper = b->rule->standard;
-    ht_hyper *h = &b->hyper;
-    double nesterov;
+    b->spare_rest = strcmp(decay, "matrices") == 0;
+    if (!b->spare_rest && strcmp(decay, "all") != 0)
+        HT_FAIL(ctx, HT_EINVAL, "setting decay: there is no '%s'; known: matrices, all", decay);
     HT_TRY(ht_setting_number(ctx, settings, "lr", 1e-3, &b->lr));
     HT_TRY(ht_setting_number(ctx, settings, "clip", 0, &b->clip));
-    HT_TRY(ht_setting_number(ctx, settings, "beta1", h->beta1, &h->beta1));
-    HT_TRY(ht_setting_number(ctx, settings, "beta2", h->beta2, &h->beta2));
-    HT_TRY(ht_setting_number(ctx, settings, "eps", h->eps, &h->eps));
-    HT_TRY(ht_setting_number(ctx, settings, "weight_decay", h->weight_decay, &h->weight_decay));
-    HT_TRY(ht_setting_number(ctx, settings, "momentum", h->momentum, &h->momentum));
-    HT_TRY(ht_setting_number(ctx, settings, "dampening", h->dampening, &h->dampening));
-    HT_TRY(ht_setting_number(ctx, settings, "nesterov", h->nesterov, &nesterov));
-    h->nesterov = nesterov != 0;
+    if (!(b->lr >= 0 && isfinite(b->lr))) HT_FAIL(ctx, HT_EINVAL, "setting lr: %g is no rate", b->lr);
     if (!(b->clip >= 0)) HT_FAIL(ctx, HT_EINVAL, "setting clip: a norm, or 0 for none");
-    return HT_OK;
+    HT_TRY(read_hyper(b, settings));
+    return read_schedule(b, settings);
 }
 
 /* ---- flat groups ---- */
 
-/* The gradient state of a parameter: autodiff names it "<param>.grad". */
-static ht_val grad_of(ht_graph *g, ht_val param)
+/* The state of a parameter that is named "<param>.<what>": autodiff's gradient, a moment. */
+static ht_val state_beside(ht_graph *g, ht_val param, const char *what)
 {
     char name[512];
-    snprintf(name, sizeof name, "%s.grad", ht_value_of(g, param)->name);
-    ht_val grad = ht_find(g, name);
-    return ht_state_of(g, grad) ? grad : HT_NONE;
+    snprintf(name, sizeof name, "%s.%s", ht_value_of(g, param)->name, what);
+    ht_val state = ht_find(g, name);
+    return ht_state_of(g, state) ? state : HT_NONE;
 }
 
-/* A flat state of the group of parameters of type `of`. */
-static ht_val add_flat(ht_graph *g, const char *what, ht_dtype of, ht_dtype dtype, int64_t elems, ht_heading heading)
+static bool is_member(const group *flat, const ht_graph *g, const ht_state *s)
 {
+    const ht_type *type = ht_type_of(g, s->value);
+    if (!s->trained || type->dtype != flat->dtype) return false;
+    return flat->part == PART_ALL || (type->rank >= 2) == (flat->part == PART_MATRICES);
+}
+
+static int64_t room_of(const ht_graph *g, ht_val param)
+{
+    return (ht_type_elems(ht_type_of(g, param)) + GROUP_ALIGN - 1) / GROUP_ALIGN * GROUP_ALIGN;
+}
+
+static ht_val add_flat(ht_graph *g, const group *flat, const char *what, ht_dtype dtype, int64_t elems, ht_state state)
+{
+    static const char *const parts[] = {[PART_ALL] = "", [PART_MATRICES] = ".matrices", [PART_REST] = ".rest"};
     char name[64];
     ht_type type = ht_type_make(dtype, 1, &elems);
-    snprintf(name, sizeof name, "flat.%s.%s", what, ht_dtype_name(of));
-    return ht_graph_add_state(g, name, &type, &(ht_state){.heading = heading});
+    snprintf(name, sizeof name, "flat.%s.%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part]);
+    return ht_graph_add_state(g, name, &type, &state);
 }
 
 static void place(ht_graph *g, ht_val state, ht_val flat, int64_t offset)
@@ -71,74 +163,136 @@ static void place(ht_graph *g, ht_val state, ht_val flat, int64_t offset)
     if (g->status == HT_OK) ht_value_view(g, state, flat, offset);
 }
 
-/* All trained parameters of one number type, in the order in which they were declared. */
-static ht_status make_group(builder *b, ht_dtype dtype)
+/* The moments of one tensor as states of their own, for rules that want them in its shape. */
+static void place_moments(ht_graph *g, const group *flat, ht_val param, int64_t offset)
+{
+    const char *const *moments = flat->rule->moments(&flat->hyper);
+    for (size_t m = 0; moments[m] && flat->rule->per_tensor && g->status == HT_OK; m++) {
+        char name[512];
+        ht_type type = *ht_type_of(g, param);
+        type.dtype = ht_type_of(g, flat->moment[m])->dtype;
+        snprintf(name, sizeof name, "%s.%s", ht_value_of(g, param)->name, moments[m]);
+        place(g, ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_OPTIMIZER}), flat->moment[m],
+              offset);
+    }
+}
+
+static ht_status count_members(const builder *b, const group *flat, int64_t *elems)
 {
     ht_graph *g = b->g;
-    int64_t elems = 0;
-    size_t states = g->state_count;
-    for (size_t i = 0; i < states; i++) {
+    *elems = 0;
+    for (size_t i = 0; i < g->state_count; i++) {
         const ht_state *s = &g->states[i];
-        if (!s->trained || ht_type_of(g, s->value)->dtype != dtype) continue;
+        if (!is_member(flat, g, s)) continue;
         const char *name = ht_value_of(g, s->value)->name;
-        if (!grad_of(g, s->value).id) HT_FAIL(g->ctx, HT_EINVAL, "optimizer: %s has no gradient; run autodiff", name);
+        if (!state_beside(g, s->value, "grad").id)
+            HT_FAIL(g->ctx, HT_EINVAL, "optimizer: %s has no gradient; run autodiff", name);
         if (ht_value_of(g, s->value)->base.id) HT_FAIL(g->ctx, HT_EINVAL, "optimizer: %s is in a group already", name);
-        elems += (ht_type_elems(ht_type_of(g, s->value)) + GROUP_ALIGN - 1) / GROUP_ALIGN * GROUP_ALIGN;
+        *elems += room_of(g, s->value);
     }
+    return HT_OK;
+}
+
+/* All trained parameters of one number type and part, in the order in which they were declared. */
+static ht_status make_group(builder *b, ht_dtype dtype, part which)
+{
+    ht_graph *g = b->g;
+    int64_t elems, offset = 0;
+    group *flat = &b->groups[b->group_count];
+    *flat = (group){.rule = b->rule, .hyper = b->hyper, .dtype = dtype, .part = which};
+    if (which == PART_REST && b->rule->rest) flat->rule = b->rule->rest;
+    if (which == PART_REST && b->spare_rest) flat->hyper.weight_decay = 0;
+    HT_TRY(count_members(b, flat, &elems));
     if (elems == 0) return HT_OK;
-    group *flat = &b->groups[b->group_count++];
+    b->group_count++;
     /* As autodiff types gradients: half parameters have f32 ones, and f32 moments. */
     ht_dtype exact = dtype == HT_F64 ? HT_F64 : HT_F32;
-    flat->param = add_flat(g, "param", dtype, dtype, elems, HT_HEADING_PARAMETERS);
-    flat->grad = add_flat(g, "grad", dtype, exact, elems, HT_HEADING_GRADIENTS);
-    const char *const *moments = b->rule->moments(&b->hyper);
-    for (size_t m = 0; moments[m]; m++)
-        flat->moment[m] = add_flat(g, moments[m], dtype, exact, elems, HT_HEADING_OPTIMIZER);
+    flat->param = add_flat(g, flat, "param", dtype, elems, (ht_state){.heading = HT_HEADING_PARAMETERS});
+    flat->grad = add_flat(g, flat, "grad", exact, elems, (ht_state){.heading = HT_HEADING_GRADIENTS});
+    const char *const *moments = flat->rule->moments(&flat->hyper);
+    ht_state moment = {.heading = HT_HEADING_OPTIMIZER};
+    if (flat->rule->accumulates && flat->hyper.initial_accumulator > 0)
+        moment.init = HT_CONSTANT(flat->hyper.initial_accumulator);
+    for (size_t m = 0; moments[m]; m++) flat->moment[m] = add_flat(g, flat, moments[m], exact, elems, moment);
     HT_TRY(g->status);
-    int64_t offset = 0;
-    for (size_t i = 0; i < states; i++) {
+    for (size_t i = 0, states = g->state_count; i < states; i++) {
         ht_val param = g->states[i].value;
-        if (!g->states[i].trained || ht_type_of(g, param)->dtype != dtype) continue;
+        if (!is_member(flat, g, &g->states[i])) continue;
         place(g, param, flat->param, offset);
-        place(g, grad_of(g, param), flat->grad, offset);
-        offset += (ht_type_elems(ht_type_of(g, param)) + GROUP_ALIGN - 1) / GROUP_ALIGN * GROUP_ALIGN;
+        place(g, state_beside(g, param, "grad"), flat->grad, offset);
+        place_moments(g, flat, param, offset);
+        offset += room_of(g, param);
     }
+    return g->status;
+}
+
+static ht_status make_groups(builder *b)
+{
+    bool split = b->spare_rest || b->rule->rest;
+    for (int d = 0; d < HT_DTYPE_COUNT; d++) {
+        if (!ht_dtype_is_float((ht_dtype)d)) continue;
+        if (!split) HT_TRY(make_group(b, (ht_dtype)d, PART_ALL));
+        if (split) HT_TRY(make_group(b, (ht_dtype)d, PART_MATRICES));
+        if (split) HT_TRY(make_group(b, (ht_dtype)d, PART_REST));
+    }
+    if (b->group_count == 0) HT_FAIL(b->g->ctx, HT_EINVAL, "optimizer: the graph has no trained state");
     return HT_OK;
 }
 
 /* ---- the update ---- */
 
-static ht_val all_groups_finite(builder *b)
-{
-    ht_val finite = HT_NONE;
-    for (int i = 0; i < b->group_count; i++) {
-        ht_val one = ht_all_finite(b->g, b->groups[i].grad);
-        finite = finite.id ? ht_and(b->g, finite, one) : one;
-    }
-    return finite;
-}
-
+/* The norm of all gradients as f64, and whether all are finite. */
 static ht_val global_norm(builder *b)
 {
-    ht_val square = HT_NONE;
-    for (int i = 0; i < b->group_count; i++) {
-        ht_val norm = ht_norm(b->g, b->groups[i].grad, 0, NULL, false), one = ht_mul(b->g, norm, norm);
-        if (i == 0 && b->group_count == 1) return norm;
-        square = square.id ? ht_add(b->g, square, one) : one;
+    ht_graph *g = b->g;
+    ht_val norm = ht_norm_finite(g, b->groups[0].grad, &b->finite);
+    if (b->group_count == 1) return norm;
+    ht_val square = ht_mul(g, norm, norm), finite;
+    for (int i = 1; i < b->group_count; i++) {
+        norm = ht_norm_finite(g, b->groups[i].grad, &finite);
+        square = ht_add(g, square, ht_mul(g, norm, norm));
+        b->finite = ht_and(g, b->finite, finite);
     }
-    return ht_sqrt(b->g, square);
+    return ht_sqrt(g, square);
 }
 
-static void update_group(builder *b, const group *flat, ht_val factor, ht_val finite, ht_val lr, ht_val applied)
+/* One call of the rule: a flat group, or a tensor in its place there. */
+static void update_one(const builder *b, const group *flat, ht_val param, ht_val grad, const ht_val *old)
 {
     ht_graph *g = b->g;
     ht_val moments[HT_MAX_MOMENTS] = {HT_NONE};
-    const char *const *names = b->rule->moments(&b->hyper);
-    ht_val grad = factor.id ? ht_mul(g, flat->grad, ht_cast(g, factor, ht_type_of(g, flat->grad)->dtype)) : flat->grad;
-    ht_val param = b->rule->step(g, &b->hyper, flat->param, grad, flat->moment, lr, applied, moments);
+    const char *const *names = flat->rule->moments(&flat->hyper);
+    if (b->factor.id) grad = ht_mul(g, grad, ht_cast(g, b->factor, ht_type_of(g, grad)->dtype));
+    ht_val next = flat->rule->step(g, &flat->hyper, param, grad, old, b->rate, b->applied, moments);
     if (g->status != HT_OK) return;
-    ht_store(g, flat->param, ht_select(g, finite, param, flat->param));
-    for (size_t m = 0; names[m]; m++) ht_store(g, flat->moment[m], ht_select(g, finite, moments[m], flat->moment[m]));
+    ht_store(g, param, ht_select(g, b->finite, next, param));
+    for (size_t m = 0; names[m]; m++) ht_store(g, old[m], ht_select(g, b->finite, moments[m], old[m]));
+}
+
+static void update_group(const builder *b, const group *flat)
+{
+    ht_graph *g = b->g;
+    const char *const *names = flat->rule->moments(&flat->hyper);
+    if (!flat->rule->per_tensor) {
+        update_one(b, flat, flat->param, flat->grad, flat->moment);
+        return;
+    }
+    for (size_t i = 0; i < g->state_count && g->status == HT_OK; i++) {
+        ht_val param = g->states[i].value, old[HT_MAX_MOMENTS] = {HT_NONE};
+        if (!is_member(flat, g, &g->states[i]) || !ht_type_elems(ht_type_of(g, param))) continue;
+        for (size_t m = 0; names[m]; m++) old[m] = state_beside(g, param, names[m]);
+        update_one(b, flat, param, state_beside(g, param, "grad"), old);
+    }
+}
+
+/* The rate of this update: what the schedule says, or the state "lr". */
+static void choose_rate(builder *b)
+{
+    ht_graph *g = b->g;
+    if (!b->schedule) return;
+    b->rate = ht_schedule_rate(g, b->schedule, b->schedule_params, b->lr, b->applied);
+    ht_val cycled = ht_schedule_momentum(g, b->schedule, b->schedule_params, b->applied);
+    for (int i = 0; i < b->group_count; i++) b->groups[i].hyper.cycled = cycled;
 }
 
 static void count_step(ht_graph *g, ht_val applied, ht_val finite)
@@ -154,27 +308,27 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_se
     (void)target;
     builder b = {.g = g};
     HT_TRY(read_settings(&b, settings));
-    for (int d = 0; d < HT_DTYPE_COUNT; d++)
-        if (ht_dtype_is_float((ht_dtype)d)) HT_TRY(make_group(&b, (ht_dtype)d));
-    if (b.group_count == 0) HT_FAIL(g->ctx, HT_EINVAL, "optimizer: the graph has no trained state");
-    ht_val lr = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(b.lr));
-    ht_val applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
+    HT_TRY(make_groups(&b));
+    if (!b.schedule) b.rate = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(b.lr));
+    b.applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
     g->segment = ht_graph_add_segment(g, "update");
     HT_TRY(g->status);
     g->role = HT_ROLE_UPDATE;
-    ht_val finite = all_groups_finite(&b), norm = global_norm(&b), factor = HT_NONE;
+    ht_val norm = global_norm(&b);
     /* Gradients are divided by max(1, (norm + 1e-6) / clip). */
     if (b.clip > 0)
-        factor = ht_reciprocal(
+        b.factor = ht_reciprocal(
             g, ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b.clip), ht_fill_like(g, norm, 1)));
-    for (int i = 0; i < b.group_count; i++) update_group(&b, &b.groups[i], factor, finite, lr, applied);
-    count_step(g, applied, finite);
-    ht_output(g, "grad_norm", norm);
-    ht_output(g, "applied_now", finite);
+    choose_rate(&b);
+    for (int i = 0; i < b.group_count; i++) update_group(&b, &b.groups[i]);
+    count_step(g, b.applied, b.finite);
+    ht_output(g, "grad_norm", ht_cast(g, norm, HT_F32));
+    ht_output(g, "applied_now", b.finite);
+    if (b.schedule) ht_output(g, "lr", b.rate);
     g->role = HT_ROLE_FWD;
     ht_graph_add_program_call(g, "train", g->segment, 1);
     return g->status;
 }
 
-const ht_pass ht_pass_optimizer = {"optimizer", "append the update: finite check, clip, optimiser, flat groups", true,
-                                   optimizer_run};
+const ht_pass ht_pass_optimizer = {"optimizer", "append the update: norm and check, clip, rate, optimiser, flat groups",
+                                   true, optimizer_run};

@@ -350,7 +350,8 @@ def sgd_momentum(s, params, lr):
 
 def adam(s, params, lr):
     kind = torch.optim.AdamW if s.get("decoupled", 1) else torch.optim.Adam
-    return kind(params, lr=lr, betas=(s.get("beta1", 0.9), s.get("beta2", 0.999)), eps=s.get("eps", 1e-8),
+    beta1 = float(s.x[6]) if len(s.x) > 6 else s.get("beta1", 0.9)
+    return kind(params, lr=lr, betas=(beta1, s.get("beta2", 0.999)), eps=s.get("eps", 1e-8),
                 weight_decay=s.get("weight_decay", 0))
 
 
@@ -373,6 +374,7 @@ OPS = {
     "sum": reduction(torch.sum), "mean": reduction(torch.mean), "reduce_max": reduction(torch.amax),
     "norm": reduction(torch.linalg.vector_norm), "argmax": argmax, "cumsum": cumsum,
     "all_finite": unary(lambda x: torch.isfinite(x).all()),
+    "norm_finite": lambda s: [torch.linalg.vector_norm(s.x[0].detach()), torch.isfinite(s.x[0]).all()],
     "topk": lambda s: list(torch.topk(s.x[0], s.get("k", 0), dim=-1)),
     "softmax": lambda s: [F.softmax(s.x[0], s.get("axis", -1))],
     "log_softmax": lambda s: [F.log_softmax(s.x[0], s.get("axis", -1))],
