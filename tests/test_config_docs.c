@@ -139,10 +139,16 @@ static void docs__config_md_is_what_the_program_writes(void **state)
     is_fresh("config.md", "'" HT_PROGRAM "' check --keys");
 }
 
-static void docs__the_man_page_is_what_make_man_writes(void **state)
+static void docs__the_man_pages_are_what_make_man_writes(void **state)
 {
     (void)state;
-    is_fresh("man/halftone-check.1", "'" HT_TEST_DIR "/../tools/make-man' '" HT_PROGRAM "' check");
+    static const char *const commands[] = {"check", "data", "eval", "init", "train"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char page[64], command[4096];
+        snprintf(page, sizeof page, "man/halftone-%s.1", commands[i]);
+        snprintf(command, sizeof command, "'%s/../tools/make-man' '%s' %s", HT_TEST_DIR, HT_PROGRAM, commands[i]);
+        is_fresh(page, command);
+    }
 }
 
 int main(void)
@@ -153,7 +159,7 @@ int main(void)
         cmocka_unit_test(tables__keys_that_mean_the_same_take_the_same),
         cmocka_unit_test(tables__every_type_has_its_choice),
         cmocka_unit_test(docs__config_md_is_what_the_program_writes),
-        cmocka_unit_test(docs__the_man_page_is_what_make_man_writes),
+        cmocka_unit_test(docs__the_man_pages_are_what_make_man_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,8 @@ static void hear_signals(void)
         if (numbers[i] == SIGINT) action.sa_flags |= (int)SA_RESETHAND;
         sigaction(numbers[i], &action, NULL);
     }
+    /* A limit on the size of files is then an error with a name, and not the end of the program. */
+    sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
 }
 
 /* ---- progress ---- */

@@ -1,0 +1,262 @@
+/* halftone train, stopped and resumed in every way: the last snapshot and the records are those of a run that nobody
+ * disturbed, byte for byte. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "data_case.h"
+
+enum { KILLS = 20, LONG_KILLS = 200 };
+
+/* Runs a shell line in the case's folder, $H is the program; both streams must hold `text`. */
+static void expect(const data_case *c, const char *line, int wanted, const char *text)
+{
+    static char got[1 << 16];
+    char command[8192];
+    snprintf(command, sizeof command, "H='%s'; cd '%s' && (%s) 2>&1", HT_PROGRAM, c->folder, line);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    got[fread(got, 1, sizeof got - 1, pipe)] = '\0';
+    int status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) != wanted || !strstr(got, text))
+        fail_msg("%s: exit status %d, not %d, or '%s' is not in:\n%.3000s", line, WEXITSTATUS(status), wanted, text,
+                 got);
+}
+
+/* Losses to the last digit, and the bytes of the last snapshot. Times differ, and so does the folder's name in the
+ * config that the manifest holds. */
+static void expect_the_same_runs(const data_case *c)
+{
+    expect(c,
+           "for r in whole run; do sed 's/, \"tokens_per_second.*skipped/, \"skipped/; s/, \"seconds.*//' "
+           "$r/metrics.jsonl > $r.txt; done; cmp whole.txt run.txt && "
+           "a=$(ls -d whole/snapshots/step-* | tail -n 1); b=run/${a#whole/}; "
+           "for f in weights optimizer; do cmp $a/$f.safetensors $b/$f.safetensors || exit; done; echo same",
+           0, "same\n");
+}
+
+/* ---- lives ---- */
+
+typedef struct life {
+    pid_t process;
+    FILE *lines;
+} life;
+
+/* `halftone train job.json --resume` with that many threads. */
+static life begin(const data_case *c, int threads)
+{
+    int ends[2];
+    char number[16];
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    pid_t process = fork();
+    assert_true(process >= 0);
+    if (process == 0) {
+        snprintf(number, sizeof number, "%d", threads);
+        if (chdir(c->folder) != 0 || dup2(ends[1], STDOUT_FILENO) < 0 || !freopen("notes", "a", stderr)) _exit(99);
+        close(ends[0]);
+        close(ends[1]);
+        setenv("OMP_NUM_THREADS", number, 1);
+        execl(HT_PROGRAM, HT_PROGRAM, "train", "job.json", "--resume", (char *)NULL);
+        _exit(98);
+    }
+    close(ends[1]);
+    return (life){process, fdopen(ends[0], "r")};
+}
+
+/* Reads on to the end; the exit status, or minus the signal's number. */
+static int end(life *l)
+{
+    char line[1024];
+    int status;
+    while (fgets(line, sizeof line, l->lines)) continue;
+    fclose(l->lines);
+    assert_int_equal(waitpid(l->process, &status, 0), l->process);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Waits until the run says that it has made that many steps; false when it ended before. */
+static bool wait_for_step(life *l, int step)
+{
+    char line[1024];
+    int has = 0;
+    while (has < step)
+        if (!fgets(line, sizeof line, l->lines))
+            return false;
+        else if (sscanf(line, "step %d ", &has) != 1)
+            has = 0;
+    return true;
+}
+
+/* ---- jobs ---- */
+
+static void write_files(data_case *c)
+{
+    enum { IMAGES = 90, SIDE = 8 };
+    static const char *const words[][2] = {{"one", "un"}, {"two", "deux"}, {"cat", "chat"}, {"dog", "chien"}};
+    static char text[9000], pairs[12000];
+    static unsigned char images[16 + IMAGES * SIDE * SIDE] = {0, 0, 8, 3,    0, 0, 0, IMAGES,
+                                                              0, 0, 0, SIDE, 0, 0, 0, SIDE};
+    static unsigned char labels[8 + IMAGES] = {0, 0, 8, 1, 0, 0, 0, IMAGES};
+    size_t length = 0;
+    for (int i = 0; length + 64 < sizeof text; i++)
+        length += (size_t)snprintf(text + length, 64, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
+    data_case_text(c, "sums.txt", text);
+    length = 0;
+    for (int i = 0; i < 120; i++) {
+        for (int side = 0; side < 2; side++) {
+            for (int k = 0; k <= i % 5; k++)
+                length += (size_t)snprintf(pairs + length, 16, "%s ", words[(i / 5 + k * 3) % 4][side]);
+            length += (size_t)snprintf(pairs + length, 16, "%d%c", i, side ? '\n' : '\t');
+        }
+    }
+    data_case_text(c, "pairs.tsv", pairs);
+    for (int i = 0; i < IMAGES; i++) {
+        labels[8 + i] = (unsigned char)(i % 3);
+        for (int p = 0; p < SIDE * SIDE; p++)
+            images[16 + i * SIDE * SIDE + p] = (unsigned char)(i % 3 * 60 + i * p % 60);
+    }
+    data_case_file(c, "train-images-idx3-ubyte", images, sizeof images);
+    data_case_file(c, "train-labels-idx1-ubyte", labels, sizeof labels);
+}
+
+static const char *const jobs[] = {
+    /* Windows anywhere, dropout, a schedule, micro-batches. */
+    "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1},\n"
+    " \"data\": {\"format\": \"text\", \"train\": \"sums.txt\", \"length\": 16, \"prefetch\": true},\n"
+    " \"train\": {\"steps\": 60, \"batch\": 8, \"accumulate\": 2, \"lr\": 3e-3, \"schedule\": \"cosine\", \"clip\": "
+    "1.0,\n"
+    "            \"eval_every\": 7, \"log_every\": 1, \"snapshot_every\": 4}}\n",
+    /* A text that goes on from batch to batch, and a state that goes with it. */
+    "{\"model\": {\"type\": \"lstm_lm\", \"hidden\": 16, \"layers\": 2, \"dropout\": 0.2},\n"
+    " \"data\": {\"format\": \"text\", \"train\": \"sums.txt\", \"length\": 8, \"order\": \"stream\"},\n"
+    " \"train\": {\"steps\": 60, \"batch\": 4, \"lr\": 3e-3, \"eval_every\": 9, \"log_every\": 1,\n"
+    "            \"snapshot_every\": 6}}\n",
+    /* Batches of several shapes, shuffled anew in each epoch. */
+    "{\"model\": {\"type\": \"seq2seq\", \"hidden\": 16, \"layers\": 1, \"dropout\": 0.1},\n"
+    " \"data\": {\"format\": \"pairs\", \"train\": \"pairs.tsv\", \"minimum_count\": 2, \"buckets\": 3},\n"
+    " \"train\": {\"epochs\": 9, \"batch\": 16, \"accumulate\": 2, \"lr\": 0.01, \"eval_every\": 10, \"log_every\": "
+    "1,\n"
+    "            \"snapshot_every\": 3}}\n",
+    /* Running statistics, momentum. */
+    "{\"model\": {\"type\": \"sequential\", \"layers\": [{\"type\": \"conv2d\", \"out\": 4, \"padding\": 1},\n"
+    "            \"batchnorm\", \"relu\", \"max_pool\", \"flatten\", \"dropout\", \"linear\"]},\n"
+    " \"data\": {\"format\": \"idx\", \"train\": \"train-images-idx3-ubyte\", \"validation_share\": 0.2},\n"
+    " \"train\": {\"epochs\": 8, \"batch\": 9, \"lr\": 0.01, \"optimizer\": \"sgd\", \"eval_every\": 11, "
+    "\"log_every\": 1,\n"
+    "            \"snapshot_every\": 5}}\n",
+};
+
+static void train_whole(data_case *c, const char *job)
+{
+    write_files(c);
+    data_case_text(c, "job.json", job);
+    expect(c, "rm -rf whole run; \"$H\" train job.json --set train.output=whole", 0, "step ");
+}
+
+/* ---- the tests ---- */
+
+static void resume__every_kind_of_job_goes_on_as_if_nothing_had_been(void **state)
+{
+    data_case *c = *state;
+    static const int signals[] = {SIGKILL, SIGTERM, SIGKILL, SIGUSR1, SIGINT};
+    for (size_t j = 0; j < sizeof jobs / sizeof jobs[0]; j++) {
+        train_whole(c, jobs[j]);
+        for (int turn = 0; turn < 5; turn++) {
+            life l = begin(c, 1 + turn % 3);
+            if (wait_for_step(&l, 7 * turn + 5)) kill(l.process, signals[turn]);
+            /* A signal may come too late, where many share the machine. */
+            int status = end(&l);
+            if (status != 0 && !(signals[turn] == SIGKILL && status == -SIGKILL))
+                fail_msg("job %zu: life %d ended with %d", j, turn, status);
+        }
+        expect(c, "OMP_NUM_THREADS=2 \"$H\" train job.json --resume 2>> notes; grep 'goes on' notes; rm notes", 0,
+               "goes on after step ");
+        expect_the_same_runs(c);
+    }
+}
+
+/* At any moment: while it starts, in a step, in a snapshot, while it removes an old one. */
+static void resume__survives_kills_at_random_moments(void **state)
+{
+    data_case *c = *state;
+    int wanted = getenv("HALFTONE_LONG") ? LONG_KILLS : KILLS, kills = 0;
+    ht_stream dice = {.seed = (uint64_t)getpid(), .step = (uint64_t)time(NULL)};
+    struct timespec start, now;
+    print_message("dice of %d, %lld\n", (int)getpid(), (long long)dice.step);
+    train_whole(c, jobs[0]);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    expect(c,
+           "sed 's/\"snapshot_every\": 4/\"snapshot_every\": 1/' job.json > j && mv j job.json; "
+           "rm -rf whole; \"$H\" train job.json --set train.output=whole",
+           0, "step 60 of 60");
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = (double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec);
+    for (uint64_t turn = 0; kills < wanted; turn++) {
+        life l = begin(c, 1 + (int)(turn % 2));
+        double pause = ht_stream_uniform(&dice, turn) * seconds / 3;
+        nanosleep(&(struct timespec){(time_t)pause, (long)(1e9 * (pause - (double)(time_t)pause))}, NULL);
+        kill(l.process, SIGKILL);
+        int status = end(&l);
+        if (status != 0 && status != -SIGKILL) expect(c, "tail -n 3 notes", 0, "no such life should end by itself");
+        kills += status == -SIGKILL;
+        if (status != 0) continue;
+        /* It got to its end before we got to it: that is a run to compare, and the next one begins anew. */
+        expect_the_same_runs(c);
+        expect(c, "rm -rf run", 0, "");
+    }
+    expect(c, "\"$H\" train job.json --resume", 0, "");
+    expect_the_same_runs(c);
+    print_message("%d kills\n", kills);
+}
+
+/* A snapshot that cannot be written ends the run with an error; what was saved before is there to go on from. */
+static void resume__after_a_snapshot_that_could_not_be_written(void **state)
+{
+    data_case *c = *state;
+    train_whole(c, jobs[0]);
+    expect(c, "mkdir -p run/snapshots; : > run/snapshots/step-00000012.partial; \"$H\" train job.json --resume", 1,
+           "no snapshot of step 12: run/snapshots/step-00000012.partial/weights.safetensors: Not a directory");
+    expect(c, "ls run/snapshots", 0, "step-00000004\nstep-00000008\nstep-00000012.partial\n");
+    expect(c, "rm run/snapshots/step-00000012.partial; ulimit -f 24; \"$H\" train job.json --resume", 1,
+           "weights.safetensors: File too large");
+    expect(c, "ls run/snapshots", 0, "step-00000004\nstep-00000008\n");
+    expect(c, "\"$H\" train job.json --resume", 0, "goes on after step 8");
+    expect_the_same_runs(c);
+}
+
+static void resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged(void **state)
+{
+    data_case *c = *state;
+    train_whole(c, jobs[0]);
+    expect(c, "cp -r whole run; rm run/snapshots/step-00000060/optimizer.safetensors; \"$H\" train job.json --resume",
+           0, "goes on after step 56");
+    expect_the_same_runs(c);
+    expect(c,
+           "printf x | dd of=run/snapshots/step-00000060/weights.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null; "
+           "\"$H\" train job.json --resume --set train.steps=70; test $? != 0",
+           0, "step-00000060/weights.safetensors: checksum ");
+    expect(c, "\"$H\" eval run; test $? != 0", 0, "step-00000060/weights.safetensors: checksum ");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(resume__every_kind_of_job_goes_on_as_if_nothing_had_been),
+        CASE(resume__survives_kills_at_random_moments),
+        CASE(resume__after_a_snapshot_that_could_not_be_written),
+        CASE(resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,585 @@
+/* Snapshots: what goes in comes out, what is damaged or foreign is refused, old ones go. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "format/format.h"
+#include "snapshot_world.h"
+#include "tiny_model.h"
+#include "train/manifest.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snapshot_folder_make(folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    snapshot_folder_remove(folder);
+    return 0;
+}
+
+static const char *at(const char *name)
+{
+    return snapshot_folder_at(folder, name);
+}
+
+static void must(const snapshot_world *w, ht_status status)
+{
+    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
+    assert_int_equal(status, HT_OK);
+}
+
+static void message_has(const snapshot_world *w, const char *part)
+{
+    if (!strstr(ht_context_message(w->ctx), part)) fail_msg("'%s' is not in: %s", part, ht_context_message(w->ctx));
+}
+
+/* The newest snapshot's name; "" when there is none. */
+static const char *newest(const snapshot_world *w)
+{
+    static char name[64];
+    char *path;
+    must(w, ht_snapshot_find(w->ctx, folder, &path));
+    snprintf(name, sizeof name, "%s", path ? strrchr(path, '/') + 1 : "");
+    free(path);
+    return name;
+}
+
+static char *read_whole(const char *path, size_t *length)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char *data = malloc(1 << 20);
+    assert_non_null(data);
+    *length = fread(data, 1, 1 << 20, file);
+    fclose(file);
+    return data;
+}
+
+static void write_whole(const char *path, const char *data, size_t length)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void snapshot__a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
+{
+    (void)state;
+    snapshot_world straight = snapshot_world_tiny(42);
+    for (int i = 0; i < 9; i++) snapshot_world_step(&straight);
+    for (int stop = 0; stop < 9; stop += 4) {
+        snapshot_world first = snapshot_world_tiny(42), second = snapshot_world_tiny(7);
+        while (first.step < stop) snapshot_world_step(&first);
+        must(&first, snapshot_world_save(&first, folder, 9));
+        snapshot_world_step(&second);
+        assert_true(snapshot_world_hash(&first) != snapshot_world_hash(&second));
+        char name[64];
+        snprintf(name, sizeof name, "step-%08d", stop);
+        must(&second, snapshot_world_load(&second, at(name)));
+        assert_int_equal(second.step, stop);
+        assert_true(snapshot_world_hash(&first) == snapshot_world_hash(&second));
+        while (second.step < 9) snapshot_world_step(&second);
+        assert_true(snapshot_world_hash(&straight) == snapshot_world_hash(&second));
+        snapshot_world_end(&first);
+        snapshot_world_end(&second);
+    }
+    snapshot_world_end(&straight);
+}
+
+static void snapshot__saving_changes_nothing_in_the_session(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    snapshot_world_step(&w);
+    uint64_t before = snapshot_world_hash(&w);
+    must(&w, snapshot_world_save(&w, folder, 1));
+    assert_true(snapshot_world_hash(&w) == before);
+    snapshot_world_end(&w);
+}
+
+/* Parameters under their own names, moments and counters apart, no gradients. */
+static void snapshot__weights_and_the_rest_are_files_of_their_own(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    snapshot_world_step(&w);
+    must(&w, snapshot_world_save(&w, folder, 1));
+    ht_safetensors *weights, *rest;
+    must(&w, ht_safetensors_open(&weights, w.ctx, at("step-00000001/weights.safetensors")));
+    must(&w, ht_safetensors_open(&rest, w.ctx, at("step-00000001/optimizer.safetensors")));
+    const ht_named_array *table = ht_safetensors_find(weights, "table");
+    assert_non_null(table);
+    assert_int_equal(table->array.rank, 2);
+    float has[TINY_VOCAB * TINY_WIDTH];
+    assert_true(table->array.bytes <= sizeof has);
+    must(&w, ht_session_read(w.s, "table", has, table->array.bytes));
+    assert_memory_equal(has, table->array.data, table->array.bytes);
+    assert_int_equal(ht_safetensors_count(weights), 13);
+    assert_null(ht_safetensors_find(weights, "flat.param.f32"));
+    assert_non_null(ht_safetensors_find(rest, "applied"));
+    assert_non_null(ht_safetensors_find(rest, "rng.step"));
+    assert_null(ht_safetensors_find(rest, "table.grad"));
+    for (size_t i = 0; i < ht_safetensors_count(rest); i++)
+        assert_null(strstr(ht_safetensors_at(rest, i)->name, "grad"));
+    ht_safetensors_free(weights);
+    ht_safetensors_free(rest);
+    snapshot_world_end(&w);
+}
+
+static void snapshot__what_the_caller_adds_comes_back(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    ht_snapshot_meta in = {.step = 123456789,
+                           .position = INT64_MAX,
+                           .seed = UINT64_MAX,
+                           .config_json = "{\"a\": [1, 2.5, \"x\\ny\"], // why\n \"b\": {}}",
+                           .extra = "{}"},
+                     *out;
+    must(&w, ht_snapshot_write(w.s, folder, &in, 1));
+    assert_string_equal(newest(&w), "step-123456789");
+    must(&w, ht_snapshot_look(w.ctx, at("step-123456789"), &out));
+    assert_int_equal(out->step, 123456789);
+    assert_true(out->position == INT64_MAX && out->seed == UINT64_MAX && out->model_hash == w.plan->model_hash);
+    assert_string_equal(out->config_json, "{\"a\": [1, 2.5, \"x\\ny\"], \"b\": {}}");
+    assert_string_equal(out->extra, "{}");
+    ht_snapshot_meta_free(out);
+    in = (ht_snapshot_meta){.step = 1};
+    must(&w, ht_snapshot_write(w.s, folder, &in, 1));
+    must(&w, ht_snapshot_read(w.s, at("step-00000001"), &out));
+    assert_null(out->config_json);
+    assert_null(out->extra);
+    ht_snapshot_meta_free(out);
+    snapshot_world_end(&w);
+}
+
+static void snapshot__arguments_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    ht_snapshot_meta meta = {.step = -1};
+    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EINVAL);
+    message_has(&w, "step -1 is negative");
+    meta.step = 0;
+    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 0), HT_EINVAL);
+    message_has(&w, "at least 1 is kept");
+    meta.position = UINT64_MAX;
+    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EINVAL);
+    message_has(&w, "position 18446744073709551615");
+    meta.position = 0;
+    meta.extra = "[1]";
+    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EINVAL);
+    message_has(&w, "extra is an array");
+    meta.extra = "{\"a\": }";
+    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EPARSE);
+    message_has(&w, "extra:1:7");
+    assert_int_equal(snapshot_folder_count(folder), 0);
+    assert_int_equal(snapshot_world_save(&w, at("no/such"), 1), HT_EIO);
+    message_has(&w, "no/such: No such file or directory");
+    snapshot_world_end(&w);
+}
+
+/* Every number type, a scalar, nothing at all, and state that others view: with gaps, overlaps and strides. */
+static const char zoo[] = "state %f64 f64[3]\nstate %f32 f32[2,3] heading=optimizer\nstate %f16 f16[5]\n"
+                          "state %bf16 bf16[1,1,7]\nstate %e4 f8e4m3[9]\nstate %e5 f8e5m2[2]\nstate %i8 i8[3]\n"
+                          "state %u8 u8[3]\nstate %i32 i32[3]\nstate %i64 i64[] heading=scalars\n"
+                          "state %bool bool[11]\nstate %nothing f32[4,0,2]\nstate %half f32[3] derived\n"
+                          "state %flat f32[40]\nstate %slope f32[30] heading=gradients\n"
+                          "state %a f32[3,2]{%flat, 2, [2,1]}\nstate %b f32[4]{%flat, 16, [1]}\n"
+                          "state %again f32[2]{%flat, 4, [1]}\nstate %across f32[6]{%flat, 18, [1]}\n"
+                          "state %comb f32[4]{%flat, 24, [3]}\nstate %empty f32[0]{%flat, 40, [1]}\n"
+                          "segment forward () {\n}\n";
+
+static void fill_state(const snapshot_world *w, unsigned char first)
+{
+    for (size_t i = 0; i < w->plan->slot_count; i++) {
+        const ht_slot *slot = &w->plan->slots[i];
+        size_t bytes = (size_t)ht_type_bytes(&slot->type);
+        unsigned char data[256];
+        if (slot->kind != HT_SLOT_STATE || slot->owner != i || slot->derived) continue;
+        assert_true(bytes <= sizeof data);
+        for (size_t k = 0; k < bytes; k++) {
+            data[k] = (unsigned char)(first + 37 * i + 11 * k);
+            if (slot->type.dtype == HT_BOOL) data[k] &= 1;
+        }
+        must(w, ht_session_write(w->s, slot->name, data, bytes));
+    }
+}
+
+static void snapshot__holds_every_type_and_every_byte(void **state)
+{
+    (void)state;
+    snapshot_world a = snapshot_world_text(zoo), b = snapshot_world_text(zoo);
+    fill_state(&a, 3);
+    fill_state(&b, 150);
+    must(&a, snapshot_world_save(&a, folder, 1));
+    must(&b, snapshot_world_load(&b, at("step-00000000")));
+    assert_true(snapshot_world_hash(&a) == snapshot_world_hash(&b));
+    ht_safetensors *weights, *rest;
+    must(&a, ht_safetensors_open(&weights, a.ctx, at("step-00000000/weights.safetensors")));
+    must(&a, ht_safetensors_open(&rest, a.ctx, at("step-00000000/optimizer.safetensors")));
+    assert_null(ht_safetensors_find(weights, "half"));
+    assert_null(ht_safetensors_find(weights, "flat"));
+    assert_null(ht_safetensors_find(weights, "again"));
+    assert_null(ht_safetensors_find(weights, "comb"));
+    assert_non_null(ht_safetensors_find(weights, "nothing"));
+    assert_non_null(ht_safetensors_find(weights, "empty"));
+    assert_int_equal(ht_safetensors_find(weights, "a")->array.rank, 2);
+    assert_int_equal(ht_safetensors_find(rest, "i64")->array.rank, 0);
+    assert_non_null(ht_safetensors_find(rest, "flat[0:2]"));
+    assert_non_null(ht_safetensors_find(rest, "flat[20:40]"));
+    ht_safetensors_free(weights);
+    ht_safetensors_free(rest);
+    snapshot_world_end(&a);
+    snapshot_world_end(&b);
+}
+
+/* Padding that is zero is not stored, and is zero again after reading. */
+static void snapshot__gaps_of_zeros_are_left_out_and_restored(void **state)
+{
+    (void)state;
+    const char text[] = "state %flat f32[8]\nstate %a f32[3]{%flat, 0, [1]}\nsegment forward () {\n}\n";
+    snapshot_world a = snapshot_world_text(text), b = snapshot_world_text(text);
+    float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1}, now[8];
+    must(&a, ht_session_write(a.s, "a", ones, 12));
+    must(&b, ht_session_write(b.s, "flat", ones, 32));
+    must(&a, snapshot_world_save(&a, folder, 1));
+    must(&b, snapshot_world_load(&b, at("step-00000000")));
+    must(&b, ht_session_read(b.s, "flat", now, sizeof now));
+    for (int i = 0; i < 8; i++) assert_float_equal(now[i], i < 3 ? 1 : 0, 0);
+    ht_safetensors *rest;
+    must(&a, ht_safetensors_open(&rest, a.ctx, at("step-00000000/optimizer.safetensors")));
+    assert_int_equal(ht_safetensors_count(rest), 0);
+    ht_safetensors_free(rest);
+    snapshot_world_end(&a);
+    snapshot_world_end(&b);
+}
+
+static void snapshot__derived_state_is_made_anew(void **state)
+{
+    (void)state;
+    const char text[] = "state %w f32[2]\nstate %w.half bf16[2] derived\n"
+                        "segment forward () {\n}\nsegment derive () {\n  %h = cast bf16[2] (%w)\n"
+                        "  store %w.half = %h\n}\n";
+    snapshot_world a = snapshot_world_text(text), b = snapshot_world_text(text);
+    double values[2] = {1.5, -3}, now[2];
+    must(&a, ht_session_write_f64(a.s, "w", values, 2));
+    must(&a, snapshot_world_save(&a, folder, 1));
+    must(&b, snapshot_world_load(&b, at("step-00000000")));
+    must(&b, ht_session_read_f64(b.s, "w.half", now, 2));
+    assert_float_equal(now[0], 1.5, 0);
+    assert_float_equal(now[1], -3, 0);
+    snapshot_world_end(&a);
+    snapshot_world_end(&b);
+}
+
+/* ---- which one, and how many ---- */
+
+static void find__nothing_there_is_no_failure(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    char *path = (char *)"";
+    must(&w, ht_snapshot_find(w.ctx, at("nowhere"), &path));
+    assert_null(path);
+    assert_string_equal(newest(&w), "");
+    write_whole(at("file"), "", 0);
+    assert_int_equal(ht_snapshot_find(w.ctx, at("file"), &path), HT_EIO);
+    message_has(&w, "file: Not a directory");
+    snapshot_world_end(&w);
+}
+
+static void keep__the_newest_stay(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    for (int i = 0; i < 5; i++) {
+        must(&w, snapshot_world_save(&w, folder, 2));
+        snapshot_world_step(&w);
+    }
+    assert_int_equal(snapshot_folder_count(folder), 2);
+    assert_string_equal(newest(&w), "step-00000004");
+    assert_int_equal(access(at("step-00000003"), F_OK), 0);
+    /* A run that goes back in time loses neither the new one nor those ahead of it. */
+    w.step = 2;
+    must(&w, snapshot_world_save(&w, folder, 1));
+    assert_int_equal(access(at("step-00000002/manifest.json"), F_OK), 0);
+    assert_int_equal(snapshot_folder_count(folder), 3);
+    snapshot_world_end(&w);
+}
+
+/* One without its files does not count as kept, and what is not ours stays. */
+static void keep__only_complete_ones_count(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    for (int i = 0; i < 3; i++) {
+        must(&w, snapshot_world_save(&w, folder, 9));
+        snapshot_world_step(&w);
+    }
+    assert_int_equal(unlink(at("step-00000002/weights.safetensors")), 0);
+    assert_string_equal(newest(&w), "step-00000001");
+    assert_int_equal(mkdir(at("step-7"), 0777), 0);
+    assert_int_equal(mkdir(at("step-00000001.mine"), 0777), 0);
+    write_whole(at("step-00000000/notes"), "x", 1);
+    must(&w, snapshot_world_save(&w, folder, 2));
+    assert_string_equal(newest(&w), "step-00000003");
+    assert_int_equal(access(at("step-00000001/manifest.json"), F_OK), 0);
+    assert_int_not_equal(access(at("step-00000000"), F_OK), 0);
+    assert_int_equal(access(at("step-00000000.partial/notes"), F_OK), 0);
+    assert_int_equal(access(at("step-7"), F_OK), 0);
+    assert_int_equal(access(at("step-00000001.mine"), F_OK), 0);
+    snapshot_world_end(&w);
+}
+
+static void snapshot__of_the_same_step_replaces(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42), v = snapshot_world_tiny(1);
+    must(&w, snapshot_world_save(&w, folder, 1));
+    must(&v, snapshot_world_save(&v, folder, 1));
+    assert_int_equal(snapshot_folder_count(folder), 1);
+    must(&w, snapshot_world_load(&w, at("step-00000000")));
+    assert_true(snapshot_world_hash(&w) == snapshot_world_hash(&v));
+    snapshot_world_end(&w);
+    snapshot_world_end(&v);
+}
+
+/* Where a process may have died: in mid-write, in mid-removal, between the two renames of a replacement. */
+static void leftovers__are_passed_over_and_cleaned_up(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    must(&w, snapshot_world_save(&w, folder, 9));
+    assert_int_equal(mkdir(at("step-00000009.partial"), 0777), 0);
+    write_whole(at("step-00000009.partial/weights.safetensors"), "half", 4);
+    assert_string_equal(newest(&w), "step-00000000");
+    char from[1024];
+    snprintf(from, sizeof from, "%s", at("step-00000000"));
+    assert_int_equal(rename(from, at("step-00000000.replaced")), 0);
+    assert_string_equal(newest(&w), "step-00000000.replaced");
+    snapshot_world_step(&w);
+    must(&w, snapshot_world_save(&w, folder, 9));
+    assert_int_equal(snapshot_folder_count(folder), 2);
+    assert_int_equal(access(at("step-00000000/manifest.json"), F_OK), 0);
+    /* With its successor in place it goes. */
+    assert_int_equal(mkdir(at("step-00000001.replaced"), 0777), 0);
+    snapshot_world_step(&w);
+    must(&w, snapshot_world_save(&w, folder, 9));
+    assert_int_equal(snapshot_folder_count(folder), 3);
+    assert_int_not_equal(access(at("step-00000001.replaced"), F_OK), 0);
+    snapshot_world_end(&w);
+}
+
+/* ---- what is refused ---- */
+
+/* Reading fails with that status and part of a message, and changes nothing. */
+static void refused(snapshot_world *w, ht_status status, const char *part)
+{
+    uint64_t before = snapshot_world_hash(w);
+    assert_int_equal(snapshot_world_load(w, at("step-00000000")), status);
+    message_has(w, part);
+    assert_true(snapshot_world_hash(w) == before);
+}
+
+static void read__finds_every_flipped_bit_of_a_file(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"weights.safetensors", "optimizer.safetensors", "manifest.json"};
+    snapshot_world w = snapshot_world_tiny(42), v = snapshot_world_tiny(1);
+    must(&w, snapshot_world_save(&w, folder, 1));
+    for (int f = 0; f < 3; f++) {
+        char path[1024];
+        size_t length;
+        snprintf(path, sizeof path, "%s/step-00000000/%s", folder, files[f]);
+        char *data = read_whole(path, &length);
+        for (size_t i = 0; i < length; i += 1 + length / 40) {
+            data[i] ^= 1;
+            write_whole(path, data, length);
+            uint64_t before = snapshot_world_hash(&v);
+            assert_int_not_equal(snapshot_world_load(&v, at("step-00000000")), HT_OK);
+            message_has(&v, files[f]);
+            assert_true(snapshot_world_hash(&v) == before);
+            data[i] ^= 1;
+        }
+        for (size_t cut = 0; cut < length; cut += 1 + length / 20) {
+            write_whole(path, data, cut);
+            refused(&v, HT_EPARSE, files[f]);
+            assert_string_equal(newest(&v), "");
+        }
+        write_whole(path, data, length);
+        free(data);
+    }
+    must(&v, snapshot_world_load(&v, at("step-00000000")));
+    snapshot_world_end(&w);
+    snapshot_world_end(&v);
+}
+
+/* A session of `now` reads what one of `then` wrote. */
+static void foreign(const char *then, const char *now, ht_status status, const char *part)
+{
+    snapshot_world a = snapshot_world_text(then), b = snapshot_world_text(now);
+    must(&a, snapshot_world_save(&a, folder, 1));
+    refused(&b, status, part);
+    snapshot_world_end(&a);
+    snapshot_world_end(&b);
+}
+
+static void read__names_the_tensor_that_does_not_fit(void **state)
+{
+    (void)state;
+    const char base[] = "state %w f32[2,3]\nstate %n i64[] heading=scalars\nsegment forward () {\n}\n";
+    foreign(base, "state %w f32[3,2]\nstate %n i64[] heading=scalars\nsegment forward () {\n}\n", HT_ESHAPE,
+            "weights.safetensors: tensor 'w' is F32 [2, 3], the model's is F32 [3, 2]");
+    foreign(base, "state %w f32[2]\nstate %n i64[] heading=scalars\nsegment forward () {\n}\n", HT_ESHAPE, "'w'");
+    foreign(base, "state %w bf16[2,3]\nstate %n i64[] heading=scalars\nsegment forward () {\n}\n", HT_ESHAPE,
+            "is F32 [2, 3], the model's is BF16 [2, 3]");
+    foreign(base, "state %w f32[2,3]\nsegment forward () {\n}\n", HT_EINVAL,
+            "optimizer.safetensors: the model has no state 'n'");
+    foreign(
+        base,
+        "state %w f32[2,3]\nstate %n i64[] heading=scalars\nstate %m i64[] heading=scalars\nsegment forward () {\n}\n",
+        HT_EINVAL, "optimizer.safetensors: there is no tensor 'm'");
+    foreign("state %w f32[2]\nsegment forward (%x f32[2]) -> (y=%y) {\n  %y = add f32[2] (%w, %x)\n}\n",
+            "state %w f32[2]\nsegment forward (%x f32[2]) -> (y=%y) {\n  %y = mul f32[2] (%w, %x)\n}\n", HT_EINVAL,
+            "of another model");
+}
+
+/* A forger's file with right checksums is still no way to undefined behaviour. */
+static void read__a_bool_that_is_neither_is_refused(void **state)
+{
+    (void)state;
+    const char text[] = "state %b bool[4]\nsegment forward () {\n}\n";
+    snapshot_world w = snapshot_world_text(text);
+    must(&w, snapshot_world_save(&w, folder, 1));
+    ht_named_array array = {"b", {.element = ht_element_of_dtype(HT_BOOL), .rank = 1, .shape = {4}}};
+    ht_safetensors_writer *writer;
+    assert_true(ht_array_measure(&array.array));
+    must(&w, ht_safetensors_create(&writer, w.ctx, at("step-00000000/weights.safetensors"), &array, 1, NULL));
+    must(&w, ht_safetensors_append(writer, "\1\0\2\0", 4));
+    ht_manifest manifest;
+    ht_arena *arena = ht_arena_create();
+    size_t length;
+    char *old = read_whole(at("step-00000000/manifest.json"), &length);
+    must(&w, ht_manifest_parse(&manifest, w.ctx, arena, "old", old, length));
+    must(&w, ht_safetensors_finish(writer, &manifest.files[0].checksum, &manifest.files[0].bytes));
+    ht_text now = {0};
+    must(&w, ht_manifest_print(&now, w.ctx, &manifest));
+    write_whole(at("step-00000000/manifest.json"), now.data, now.length);
+    assert_string_equal(newest(&w), "step-00000000");
+    refused(&w, HT_EPARSE, "tensor 'b' is BOOL and holds a byte above 1");
+    ht_text_free(&now);
+    ht_arena_free(arena);
+    free(old);
+    snapshot_world_end(&w);
+}
+
+/* ---- weights alone ---- */
+
+static void weights__go_into_a_session_without_an_optimiser(void **state)
+{
+    (void)state;
+    snapshot_world w = snapshot_world_tiny(42);
+    for (int i = 0; i < 3; i++) snapshot_world_step(&w);
+    must(&w, snapshot_world_save(&w, folder, 1));
+    snapshot_world v = snapshot_world_text("state %table f32[11,8]\nstate %count i64[] heading=scalars\n"
+                                           "segment forward () {\n}\n");
+    float a[88], b[88];
+    int64_t count = 5;
+    must(&v, ht_session_write(v.s, "count", &count, sizeof count));
+    ht_snapshot_meta *meta;
+    must(&v, ht_snapshot_read_weights(v.s, at("step-00000003"), &meta));
+    assert_int_equal(meta->step, 3);
+    ht_snapshot_meta_free(meta);
+    must(&w, ht_session_read(w.s, "table", a, sizeof a));
+    must(&v, ht_session_read(v.s, "table", b, sizeof b));
+    must(&v, ht_session_read(v.s, "count", &count, sizeof count));
+    assert_memory_equal(a, b, sizeof a);
+    assert_int_equal(count, 5);
+    snapshot_world_end(&v);
+    v = snapshot_world_text("state %other f32[11,8]\nsegment forward () {\n}\n");
+    assert_int_equal(ht_snapshot_read_weights(v.s, at("step-00000003"), NULL), HT_EINVAL);
+    message_has(&v, "weights.safetensors: there is no tensor 'other'");
+    snapshot_world_end(&v);
+    snapshot_world_end(&w);
+}
+
+/* ---- manifests that nobody of us wrote ---- */
+
+static void manifest_refused(const char *text, const char *part)
+{
+    ht_context ctx = {0};
+    ht_manifest manifest;
+    ht_arena *arena = ht_arena_create();
+    assert_int_equal(ht_manifest_parse(&manifest, &ctx, arena, "m", text, strlen(text)), HT_EPARSE);
+    if (!strstr(ctx.message, part)) fail_msg("'%s' is not in: %s", part, ctx.message);
+    ht_arena_free(arena);
+}
+
+static void manifest__says_what_is_wrong_with_it(void **state)
+{
+    (void)state;
+#define START "{\"format\": \"halftone snapshot\", \"version\": 1, "
+#define FILES                                                                                                          \
+    "\"files\": {\"weights.safetensors\": {\"bytes\": 8, \"xxh3\": \"0123456789abcdef\"}, "                            \
+    "\"optimizer.safetensors\": {\"bytes\": 8, \"xxh3\": \"0123456789abcdef\"}}, "
+#define NUMBERS "\"step\": 1, \"position\": 2, \"seed\": \"3\", \"model_hash\": \"0123456789abcdef\", "
+    manifest_refused("", "m:1:1");
+    manifest_refused("[]", "not the manifest of a snapshot");
+    manifest_refused("{}", "there is no \"format\"");
+    manifest_refused("{\"format\": \"zip\"}", "the format is not \"halftone snapshot\"");
+    manifest_refused("{\"format\": \"halftone snapshot\", \"version\": 2}", "version 2; this program reads version 1");
+    manifest_refused(START "\"stop\": 1}", "unknown key \"stop\"");
+    manifest_refused(START "\"step\": -1}", "\"step\" is -1: negative");
+    manifest_refused(START "\"step\": 1.5}", "\"step\" is a number");
+    manifest_refused(START "\"step\": 1, \"step\": 2}", "step");
+    manifest_refused(START "\"step\": 1, \"position\": 2, \"seed\": \"18446744073709551616\"}", "\"seed\" is not");
+    manifest_refused(START "\"step\": 1, \"position\": 2, \"seed\": \"\"}", "\"seed\" is not");
+    manifest_refused(START "\"step\": 1, \"position\": 2, \"seed\": \"3\", \"model_hash\": \"12\"}", "16 hexadecimal");
+    manifest_refused(START NUMBERS "\"files\": {\"../../etc/passwd\": {}}}", "unknown key \"../../etc/passwd\"");
+    manifest_refused(START NUMBERS "\"files\": {\"weights.safetensors\": 3}}", "is an integer");
+    manifest_refused(START NUMBERS FILES "\"extra\": 3}", "\"extra\" is an integer");
+    manifest_refused(START NUMBERS FILES "\"extra\": {}}", "there is no \"manifest_xxh3\"");
+}
+
+int main(void)
+{
+#define ROW(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+    const struct CMUnitTest tests[] = {
+        ROW(snapshot__a_resumed_run_has_the_bits_of_one_that_never_stopped),
+        ROW(snapshot__saving_changes_nothing_in_the_session),
+        ROW(snapshot__weights_and_the_rest_are_files_of_their_own),
+        ROW(snapshot__what_the_caller_adds_comes_back),
+        ROW(snapshot__arguments_that_cannot_be_are_refused),
+        ROW(snapshot__holds_every_type_and_every_byte),
+        ROW(snapshot__gaps_of_zeros_are_left_out_and_restored),
+        ROW(snapshot__derived_state_is_made_anew),
+        ROW(find__nothing_there_is_no_failure),
+        ROW(keep__the_newest_stay),
+        ROW(keep__only_complete_ones_count),
+        ROW(snapshot__of_the_same_step_replaces),
+        ROW(leftovers__are_passed_over_and_cleaned_up),
+        ROW(read__finds_every_flipped_bit_of_a_file),
+        ROW(read__names_the_tensor_that_does_not_fit),
+        ROW(read__a_bool_that_is_neither_is_refused),
+        ROW(weights__go_into_a_session_without_an_optimiser),
+        ROW(manifest__says_what_is_wrong_with_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
