@@ -35,7 +35,7 @@ static const char usage[] =
 enum {
     DEMO_SEED = 1,
     DEMO_PAIRS = 40000,
-    DEMO_STEPS = 1600,
+    DEMO_STEPS = 2000,
     REAL_STEPS = 3000,
     MOST_TRANSLATED = 2000,
     BEAM = 1,

@@ -11,7 +11,7 @@ bool ht_axis_holds(const ht_axis *axis, double value)
 double ht_axis_place(const ht_axis *axis, double value)
 {
     double share = axis->logarithmic ? (log(value) - log(axis->low)) / (log(axis->high) - log(axis->low))
-                                     : (value - axis->low) / (axis->high - axis->low);
+                                     : (value / 2 - axis->low / 2) / (axis->high / 2 - axis->low / 2);
     return axis->from + share * (axis->to - axis->from);
 }
 
