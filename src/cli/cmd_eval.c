@@ -16,7 +16,7 @@ static const char usage[] =
     "    --set         overrides a key: data.validation=other.txt, train.eval_batches=10\n"
     "    --bleu        translate the validation part, too, and print its BLEU: 13a (sacreBLEU's standard) or none "
     "(texts\n"
-    "                  are tokens already); words that the vocabulary does not know are left out on both sides\n"
+    "                  are tokens already); words of a reference that the vocabulary does not know are never matched\n"
     "    --beam        hypotheses per sentence; 1 when it is left out\n"
     "    --json        one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"bleu\", \"count\", "
     "\"seconds\"};\n"

@@ -43,7 +43,8 @@ static void add_curves(const demo *d, ht_report *report)
 
 static void add_translations(const demo *d, ht_report *report)
 {
-    static const char *const heads[] = {"English", "translation", "reference", "right"};
+    static const char *const made_up[] = {"English", "translation", "reference", "right"};
+    static const char *const real[] = {"source", "translation", "reference", "equal"};
     const char *cells[SHOWN_ON_PAGE * 4];
     size_t rows = 0;
     for (size_t i = 0; i < d->translations.count && rows < SHOWN_ON_PAGE; i++, rows++) {
@@ -53,8 +54,8 @@ static void add_translations(const demo *d, ht_report *report)
         cells[rows * 4 + 2] = t->reference;
         cells[rows * 4 + 3] = d->right[i] ? "yes" : "no";
     }
-    ht_table table = {.title = "Held-out sentences", .columns = 4, .rows = rows, .heads = heads, .cells = cells};
-    if (d->data) table.heads = (const char *const[]){"source", "translation", "reference", "equal"};
+    ht_table table = {
+        .title = "Held-out sentences", .columns = 4, .rows = rows, .heads = d->data ? real : made_up, .cells = cells};
     ht_report_table(report, &table);
 }
 
@@ -102,16 +103,29 @@ ht_status demo_write_page(demo *d)
 
 /* ---- the terminal ---- */
 
+/* A word for the shell, in quotes where it needs them. */
+static void add_word(ht_text *text, const char *before, const char *after)
+{
+    size_t plain = strspn(before, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+@%=:,");
+    if (before[plain] == '\0') {
+        ht_text_add(text, "%s%s", before, after);
+        return;
+    }
+    ht_text_add(text, "'");
+    for (const char *c = before; *c; c++) ht_text_add(text, *c == '\'' ? "'\\''" : "%c", *c);
+    ht_text_add(text, "%s'", after);
+}
+
+/* Commands to try, with the program as it was started. */
 static void add_next(const demo *d, ht_text *text, int which)
 {
-    switch (which) {
-    case 0: ht_text_add(text, "halftone eval %s --bleu 13a", d->output); break;
-    case 1:
-        ht_text_add(text, "halftone train %s/job.json --resume --set train.steps=%" PRId64, d->output,
-                    d->steps * 3 / 2);
-        break;
-    default: ht_text_add(text, "halftone data %s/job.json --validation", d->output);
-    }
+    static const char *const commands[] = {"eval", "train", "data"};
+    add_word(text, cli_program, "");
+    ht_text_add(text, " %s ", commands[which]);
+    add_word(text, d->output, which == 0 ? "" : "/job.json");
+    if (which == 0) ht_text_add(text, " --bleu 13a");
+    if (which == 1) ht_text_add(text, " --resume --set train.steps=%" PRId64, d->steps * 3 / 2);
+    if (which == 2) ht_text_add(text, " --validation");
 }
 
 static void add_some_translations(const demo *d, ht_text *text)

@@ -75,7 +75,16 @@ static char *text_of(const ht_vocabulary *vocabulary, const int32_t *ids, int64_
     return NULL;
 }
 
-static ht_status keep_row(cli_translations *out, ht_context *ctx, const room *r, const ht_data *data, int64_t row)
+/* Unknown words of a reference stand there as such; a translation that says "unknown", too, is not right. */
+static int64_t drop_unknown(int32_t *ids, int64_t count)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] != HT_TOKEN_UNK) ids[kept++] = ids[i];
+    return kept;
+}
+
+static ht_status keep_row(cli_translations *out, ht_context *ctx, room *r, const ht_data *data, int64_t row)
 {
     if (!ht_grow((void **)&out->list, &out->room, out->count + 1, sizeof *out->list))
         HT_FAIL(ctx, HT_ENOMEM, "out of memory for translations");
@@ -85,7 +94,8 @@ static ht_status keep_row(cli_translations *out, ht_context *ctx, const room *r,
     cli_translation *t = &out->list[out->count++];
     t->source = text_of(ht_data_source_vocabulary(data), r->source + row * r->source_length, r->source_length);
     t->reference = text_of(vocabulary, targets, length);
-    t->translation = text_of(vocabulary, r->tokens + row * r->length, r->lengths[row]);
+    int32_t *tokens = r->tokens + row * r->length;
+    t->translation = text_of(vocabulary, tokens, drop_unknown(tokens, r->lengths[row]));
     for (int64_t i = 0; i < length; i++) out->tokens += targets[i] >= 0;
     if (!t->source || !t->reference || !t->translation) HT_FAIL(ctx, HT_ENOMEM, "out of memory for translations");
     return HT_OK;

@@ -5,7 +5,7 @@
 #include "train/train.h"
 
 typedef struct cli_translation {
-    char *source, *reference, *translation; /* as people write; words that no vocabulary knows are left out */
+    char *source, *reference, *translation; /* as people write; unknown words are <unk>, in a translation nothing */
 } cli_translation;
 
 typedef struct cli_translations {
