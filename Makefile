@@ -30,10 +30,10 @@ all: ## build build/halftone, build/libhalftone.so and the examples
 	$(need)
 	@$(call build,$(PRESET),engine)
 
-run: ## build and run the spiral example end to end
+run: ## build, then train a small translator on made-up sentences (runs/demo)
 	$(need)
-	@$(call build,$(PRESET),example_spiral)
-	$(BUILD)/examples/example_spiral
+	@$(call build,$(PRESET),halftone_program)
+	$(BUILD)/halftone demo
 
 test: ## build everything and run the tests
 	$(need)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *cli_program = "halftone";
+
 int cli_fail(int end, const char *format, ...)
 {
     va_list args;

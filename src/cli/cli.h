@@ -7,6 +7,9 @@
 /* How the program ends. */
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2 };
 
+/* The program as it was started, for commands that a user can copy. */
+extern const char *cli_program;
+
 /* A command sees its own name in argv[0] and returns how the program ends. */
 #define HT_COMMAND(name, help) int cmd_##name(int argc, char **argv);
 #include "cli/commands.def"

@@ -66,6 +66,7 @@ static int version(void)
 
 int main(int argc, char **argv)
 {
+    if (argc > 0) cli_program = argv[0];
     if (argc < 2) {
         ht_text text = {0};
         add_help(&text);

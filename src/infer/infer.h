@@ -1,4 +1,5 @@
-/* infer: running a trained model. Here: search over the segments encode and decode_step of a translator. */
+/* infer: running a trained model, and judging what it says. Here: search over the segments encode and decode_step of a
+ * translator, and BLEU. */
 #ifndef HT_INFER_H
 #define HT_INFER_H
 
@@ -23,5 +24,31 @@ typedef struct ht_search_opts {
  * `scores` (may be NULL) receives the log probabilities. An output that did not end in time is cut there. */
 ht_status ht_search(ht_session *session, ht_context *ctx, const ht_search_opts *opts, int32_t *tokens, int64_t *lengths,
                     double *scores);
+
+/* ---- BLEU ---- */
+
+enum { HT_BLEU_ORDERS = 4 };
+
+typedef enum ht_bleu_tokenizer {
+    HT_BLEU_13A,  /* as mteval-v13a does it, the standard of sacreBLEU */
+    HT_BLEU_NONE, /* the texts are tokens already, cut at each single space; so an empty text is one empty token, which
+                     sacreBLEU's "none" would not count */
+} ht_bleu_tokenizer;
+
+/* Counts over a corpus; starts as zeros and a tokenizer. */
+typedef struct ht_bleu {
+    ht_bleu_tokenizer tokenizer;
+    int64_t matches[HT_BLEU_ORDERS], totals[HT_BLEU_ORDERS]; /* of runs of 1 to 4 tokens */
+    int64_t length, reference_length;                        /* in tokens */
+} ht_bleu;
+
+/* One sentence and its reference; UTF-8, zero-terminated. */
+ht_status ht_bleu_add(ht_bleu *bleu, ht_context *ctx, const char *sentence, const char *reference);
+/* 0 to 100: exponential smoothing where an order has no match, as sacreBLEU does it. */
+double ht_bleu_score(const ht_bleu *bleu);
+/* The factor for outputs that are too short. */
+double ht_bleu_brevity(const ht_bleu *bleu);
+/* "13a" or "none"; false for anything else. */
+bool ht_bleu_tokenizer_find(const char *name, ht_bleu_tokenizer *out);
 
 #endif

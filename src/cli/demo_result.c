@@ -1,0 +1,241 @@
+/* What halftone demo shows at the end: on the terminal, as JSON, as a page. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "cli/curve.h"
+#include "cli/demo.h"
+#include "report/report.h"
+
+enum { SHOWN = 6, SHOWN_ON_PAGE = 40 };
+
+/* ---- the page ---- */
+
+static void add_curves(const demo *d, ht_report *report)
+{
+    double *steps = calloc(d->made + 1, sizeof *steps);
+    if (!steps) return;
+    for (size_t i = 0; i < d->made; i++) steps[i] = (double)(i + 1);
+    const ht_series series[] = {{"training, each batch", d->made, steps, d->losses},
+                                {"held out", d->evals, d->eval_x, d->eval_y}};
+    ht_chart chart = {.title = "Loss",
+                      .x_label = "step",
+                      .y_label = "mean loss of a word",
+                      .y_log = true,
+                      .series = series,
+                      .series_count = 2,
+                      .zoom_from = 0.8 * (double)d->made,
+                      .zoom_to = (double)d->made};
+    if (d->floor_loss > 0) {
+        chart.level = d->floor_loss;
+        chart.level_name = "the least possible: some words have two translations";
+    }
+    ht_report_chart(report, &chart);
+    ht_histogram times = {
+        .title = "Time of a step", .x_label = "milliseconds", .count = d->made, .values = d->step_ms, .bins = 60};
+    ht_report_histogram(report, &times);
+    free(steps);
+}
+
+static void add_translations(const demo *d, ht_report *report)
+{
+    static const char *const made_up[] = {"English", "translation", "reference", "right"};
+    static const char *const real[] = {"source", "translation", "reference", "equal"};
+    const char *cells[SHOWN_ON_PAGE * 4];
+    size_t rows = 0;
+    for (size_t i = 0; i < d->translations.count && rows < SHOWN_ON_PAGE; i++, rows++) {
+        const cli_translation *t = &d->translations.list[i];
+        cells[rows * 4] = t->source;
+        cells[rows * 4 + 1] = t->translation;
+        cells[rows * 4 + 2] = t->reference;
+        cells[rows * 4 + 3] = d->right[i] ? "yes" : "no";
+    }
+    ht_table table = {
+        .title = "Held-out sentences", .columns = 4, .rows = rows, .heads = d->data ? real : made_up, .cells = cells};
+    ht_report_table(report, &table);
+}
+
+static void add_numbers(const demo *d, ht_report *report)
+{
+    enum { ROWS = 6 };
+    char text[ROWS][64];
+    static const char *const heads[] = {"what", "value"};
+    snprintf(text[0], sizeof text[0], "%zu", d->made);
+    snprintf(text[1], sizeof text[1], "%" PRId64, ht_run_info_of(d->run).parameters);
+    snprintf(text[2], sizeof text[2], "%.4f", d->last_eval.perplexity);
+    snprintf(text[3], sizeof text[3], "%.4f", exp(d->floor_loss));
+    snprintf(text[4], sizeof text[4], "%zu of %zu", d->right_count, d->translations.count);
+    snprintf(text[5], sizeof text[5], "%.2f", d->bleu);
+    const char *cells[] = {"steps",
+                           text[0],
+                           "parameters",
+                           text[1],
+                           "perplexity, held out",
+                           text[2],
+                           "lowest possible perplexity",
+                           d->floor_loss > 0 ? text[3] : "not known",
+                           d->data ? "equal to the reference" : "valid translations",
+                           text[4],
+                           "BLEU (13a)",
+                           text[5]};
+    ht_report_table(report, &(ht_table){.columns = 2, .rows = ROWS, .heads = heads, .cells = cells});
+}
+
+ht_status demo_write_page(demo *d)
+{
+    ht_report *report;
+    HT_TRY(ht_report_create(&report, d->ctx, "A small translator"));
+    ht_report_paragraph(report, d->data
+                                    ? "Trained by halftone demo on the pairs of a file."
+                                    : "Trained by halftone demo. The sentences are synthetic: a small grammar makes "
+                                      "them up, and says which translations are right.");
+    add_numbers(d, report);
+    add_curves(d, report);
+    add_translations(d, report);
+    ht_status status = ht_report_write(report, d->page);
+    ht_report_free(report);
+    return status;
+}
+
+/* ---- the terminal ---- */
+
+/* A word for the shell, in quotes where it needs them. */
+static void add_word(ht_text *text, const char *before, const char *after)
+{
+    size_t plain = strspn(before, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+@%=:,");
+    if (before[plain] == '\0') {
+        ht_text_add(text, "%s%s", before, after);
+        return;
+    }
+    ht_text_add(text, "'");
+    for (const char *c = before; *c; c++) ht_text_add(text, *c == '\'' ? "'\\''" : "%c", *c);
+    ht_text_add(text, "%s'", after);
+}
+
+/* Commands to try, with the program as it was started. */
+static void add_next(const demo *d, ht_text *text, int which)
+{
+    static const char *const commands[] = {"eval", "train", "data"};
+    add_word(text, cli_program, "");
+    ht_text_add(text, " %s ", commands[which]);
+    add_word(text, d->output, which == 0 ? "" : "/job.json");
+    if (which == 0) ht_text_add(text, " --bleu 13a");
+    if (which == 1) ht_text_add(text, " --resume --set train.steps=%" PRId64, d->steps * 3 / 2);
+    if (which == 2) ht_text_add(text, " --validation");
+}
+
+static void add_some_translations(const demo *d, ht_text *text)
+{
+    /* Spread over the list, which is sorted by length; half of the places go to what is wrong, if there is any. */
+    size_t count = d->translations.count, shown = 0;
+    for (size_t i = 0; i < count && shown < SHOWN / 3; i++)
+        if (!d->right[i]) {
+            const cli_translation *t = &d->translations.list[i];
+            ht_text_add(text, "  wrong  %s\n         %s\n", t->source, t->translation);
+            shown++;
+        }
+    for (size_t k = 0; shown < SHOWN && k < 3 * SHOWN; k++) {
+        size_t i = count * (2 * k + 1) / (6 * SHOWN);
+        if (i >= count || !d->right[i]) continue;
+        const cli_translation *t = &d->translations.list[i];
+        ht_text_add(text, "  right  %s\n         %s\n", t->source, t->translation);
+        shown++;
+        k += 2;
+    }
+}
+
+static int print_for_people(const demo *d)
+{
+    ht_text text = {0};
+    struct winsize window;
+    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 30 ? window.ws_col : 80;
+    cli_curve curve = {.y = d->losses,
+                       .count = d->made,
+                       .columns = (columns > 110 ? 110 : columns) - 14,
+                       .rows = 12,
+                       .level = d->floor_loss,
+                       .unicode = cli_unicode()};
+    ht_text_add(&text, "Loss of %zu steps in %.1f seconds:\n", d->made, d->seconds);
+    cli_curve_add(&text, &curve);
+    if (d->floor_loss > 0)
+        ht_text_add(&text, "(dotted: %.4f, the least that anybody can reach, for some words have two translations)\n",
+                    d->floor_loss);
+    ht_text_add(&text, "\nHeld out: perplexity %.4f", d->last_eval.perplexity);
+    if (d->floor_loss > 0) ht_text_add(&text, "; the lowest possible is %.4f", exp(d->floor_loss));
+    ht_text_add(&text, "\n%zu of %zu sentences %s (%.1f %%); BLEU %.2f\n\n", d->right_count, d->translations.count,
+                d->data ? "are exactly the reference" : "are exactly right, any valid synonym counts",
+                100 * (double)d->right_count / (double)d->translations.count, d->bleu);
+    add_some_translations(d, &text);
+    ht_text_add(&text, "\nThe curves as a page: %s\n\nTry next, on this very run:\n", d->page);
+    for (int i = 0; i < 3; i++) {
+        ht_text_add(&text, "  ");
+        add_next(d, &text, i);
+        ht_text_add(&text, "\n");
+    }
+    return cli_put(&text);
+}
+
+/* ---- JSON ---- */
+
+static void add_member(ht_text *text, const char *name, double value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    if (isfinite(value))
+        ht_text_number(text, value);
+    else
+        ht_text_add(text, "null");
+}
+
+static void add_string(ht_text *text, const char *name, const char *value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    cli_json_string(text, value);
+}
+
+static int print_json(const demo *d)
+{
+    ht_text text = {0};
+    const ht_data_info *info = ht_data_info_of(ht_run_data(d->run));
+    ht_text_add(&text, "{\"synthetic\": %s", d->data ? "false" : "true");
+    add_string(&text, "run", d->output);
+    add_string(&text, "page", d->page);
+    add_member(&text, "parameters", (double)ht_run_info_of(d->run).parameters);
+    add_member(&text, "train_pairs", (double)info->parts[HT_DATA_TRAIN].items);
+    add_member(&text, "held_out", (double)info->parts[HT_DATA_VALIDATION].items);
+    add_member(&text, "steps", (double)d->made);
+    add_member(&text, "seconds", d->seconds);
+    add_member(&text, "loss", d->last_eval.loss);
+    add_member(&text, "perplexity", d->last_eval.perplexity);
+    add_member(&text, "lowest_perplexity", d->floor_loss > 0 ? exp(d->floor_loss) : NAN);
+    add_member(&text, "exact", (double)d->right_count);
+    add_member(&text, "translated", (double)d->translations.count);
+    add_member(&text, "bleu", d->bleu);
+    ht_text_add(&text, ", \"try\": [");
+    for (int i = 0; i < 3; i++) {
+        ht_text next = {0};
+        add_next(d, &next, i);
+        ht_text_add(&text, "%s", i ? ", " : "");
+        cli_json_string(&text, next.data ? next.data : "");
+        ht_text_free(&next);
+    }
+    ht_text_add(&text, "], \"translations\": [");
+    for (size_t i = 0; i < d->translations.count; i++) {
+        const cli_translation *t = &d->translations.list[i];
+        ht_text_add(&text, "%s\n  {\"source\": ", i ? "," : "");
+        cli_json_string(&text, t->source);
+        add_string(&text, "translation", t->translation);
+        add_string(&text, "reference", t->reference);
+        ht_text_add(&text, ", \"right\": %s}", d->right[i] ? "true" : "false");
+    }
+    ht_text_add(&text, "\n]}\n");
+    return cli_put(&text);
+}
+
+int demo_print_result(demo *d)
+{
+    return d->json ? print_json(d) : print_for_people(d);
+}

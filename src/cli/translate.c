@@ -1,0 +1,154 @@
+#include "cli/translate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "infer/infer.h"
+
+/* A batch as the data gives it, the source as the decoder wants it (in the largest shape), and what comes out. */
+typedef struct room {
+    ht_batch batch;
+    int64_t rows, source_length, length;
+    int32_t *source, *tokens;
+    int64_t *lengths;
+} room;
+
+void cli_translations_free(cli_translations *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->list[i].source);
+        free(list->list[i].reference);
+        free(list->list[i].translation);
+    }
+    free(list->list);
+    *list = (cli_translations){0};
+}
+
+static void close_room(room *r)
+{
+    for (int i = 0; i < r->batch.array_count; i++) free(r->batch.arrays[i].data);
+    free(r->source);
+    free(r->tokens);
+    free(r->lengths);
+}
+
+static bool open_room(room *r, ht_data *data)
+{
+    const ht_data_info *info = ht_data_info_of(data);
+    const ht_data_bucket *largest = &info->buckets[info->bucket_count - 1];
+    ht_data_layout(data, info->bucket_count - 1, &r->batch);
+    r->rows = r->batch.arrays[0].shape[0];
+    r->source_length = largest->source_length;
+    r->length = largest->length;
+    bool all = true;
+    for (int i = 0; i < r->batch.array_count; i++)
+        all &= (r->batch.arrays[i].data = calloc(1, r->batch.arrays[i].bytes + 1)) != NULL;
+    r->source = calloc((size_t)(r->rows * r->source_length), sizeof *r->source);
+    r->tokens = calloc((size_t)(r->rows * r->length), sizeof *r->tokens);
+    r->lengths = calloc((size_t)r->rows, sizeof *r->lengths);
+    return all && r->source && r->tokens && r->lengths;
+}
+
+/* The next batch; smaller shapes fit into the memory of the largest. */
+static ht_status next_batch(room *r, ht_data *data, ht_feed *feed)
+{
+    ht_batch batch;
+    ht_data_layout(data, ht_feed_bucket(feed), &batch);
+    for (int i = 0; i < batch.array_count; i++) batch.arrays[i].data = r->batch.arrays[i].data;
+    HT_TRY(ht_feed_next(feed, &batch));
+    r->batch = batch;
+    int64_t length = batch.arrays[0].shape[1];
+    const int32_t *from = batch.arrays[0].data;
+    for (int64_t row = 0; row < r->rows; row++)
+        for (int64_t i = 0; i < r->source_length; i++)
+            r->source[row * r->source_length + i] = i < length ? from[row * length + i] : HT_TOKEN_PAD;
+    return HT_OK;
+}
+
+static char *text_of(const ht_vocabulary *vocabulary, const int32_t *ids, int64_t count)
+{
+    ht_text text = {0};
+    ht_text_add(&text, "%s", "");
+    ht_vocabulary_decode(vocabulary, ids, count, &text);
+    if (!text.failed) return text.data;
+    ht_text_free(&text);
+    return NULL;
+}
+
+/* Unknown words of a reference stand there as such; a translation that says "unknown", too, is not right. */
+static int64_t drop_unknown(int32_t *ids, int64_t count)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] != HT_TOKEN_UNK) ids[kept++] = ids[i];
+    return kept;
+}
+
+static ht_status keep_row(cli_translations *out, ht_context *ctx, room *r, const ht_data *data, int64_t row)
+{
+    if (!ht_grow((void **)&out->list, &out->room, out->count + 1, sizeof *out->list))
+        HT_FAIL(ctx, HT_ENOMEM, "out of memory for translations");
+    const ht_vocabulary *vocabulary = ht_data_vocabulary(data);
+    int64_t length = r->batch.arrays[3].shape[1];
+    const int32_t *targets = (const int32_t *)r->batch.arrays[3].data + row * length;
+    cli_translation *t = &out->list[out->count++];
+    t->source = text_of(ht_data_source_vocabulary(data), r->source + row * r->source_length, r->source_length);
+    t->reference = text_of(vocabulary, targets, length);
+    int32_t *tokens = r->tokens + row * r->length;
+    t->translation = text_of(vocabulary, tokens, drop_unknown(tokens, r->lengths[row]));
+    for (int64_t i = 0; i < length; i++) out->tokens += targets[i] >= 0;
+    if (!t->source || !t->reference || !t->translation) HT_FAIL(ctx, HT_ENOMEM, "out of memory for translations");
+    return HT_OK;
+}
+
+static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *run, room *r, ht_feed *feed,
+                               int64_t beam, size_t most)
+{
+    ht_data *data = ht_run_data(run);
+    ht_session *session = ht_run_session(run);
+    ht_search_opts opts = HT_SEARCH_OPTS;
+    opts.batch = r->rows;
+    opts.beam = beam;
+    opts.length = r->length;
+    opts.start = HT_TOKEN_BOS;
+    opts.end = HT_TOKEN_EOS;
+    opts.length_penalty = beam > 1 ? 1 : 0;
+    for (bool more = true; more;) {
+        HT_TRY(next_batch(r, data, feed));
+        HT_TRY(
+            ht_session_write(session, "source", r->source, (size_t)(r->rows * r->source_length) * sizeof *r->source));
+        HT_TRY(ht_session_write(session, "source_length", r->batch.arrays[1].data, r->batch.arrays[1].bytes));
+        HT_TRY(ht_search(session, ctx, &opts, r->tokens, r->lengths, NULL));
+        for (int64_t row = 0; row < r->batch.rows && (most == 0 || out->count < most); row++)
+            HT_TRY(keep_row(out, ctx, r, data, row));
+        more = !r->batch.last && (most == 0 || out->count < most);
+    }
+    return HT_OK;
+}
+
+ht_status cli_translate(cli_translations *out, ht_context *ctx, ht_run *run, int64_t beam, size_t most)
+{
+    room r = {0};
+    ht_feed *feed;
+    *out = (cli_translations){0};
+    if (ht_run_info_of(run).task != HT_TASK_PAIRS)
+        HT_FAIL(ctx, HT_EINVAL, "only models of sentence pairs translate; this one's task is %s",
+                ht_task_names[ht_run_info_of(run).task]);
+    HT_TRY(ht_feed_open(&feed, ht_run_data(run), HT_DATA_VALIDATION, false));
+    ht_status status = open_room(&r, ht_run_data(run)) ? translate_all(out, ctx, run, &r, feed, beam, most)
+                                                       : ht_fail(ctx, HT_ENOMEM, "out of memory for a batch");
+    close_room(&r);
+    ht_feed_free(feed);
+    return status;
+}
+
+ht_status cli_translations_bleu(const cli_translations *list, ht_context *ctx, const char *tokenizer, double *score)
+{
+    ht_bleu bleu = {.tokenizer = HT_BLEU_13A};
+    if (!ht_bleu_tokenizer_find(tokenizer, &bleu.tokenizer))
+        HT_FAIL(ctx, HT_EINVAL, "BLEU's tokenizer is 13a or none, not '%s'", tokenizer);
+    for (size_t i = 0; i < list->count; i++)
+        HT_TRY(ht_bleu_add(&bleu, ctx, list->list[i].translation, list->list[i].reference));
+    *score = ht_bleu_score(&bleu);
+    return HT_OK;
+}

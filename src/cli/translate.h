@@ -1,0 +1,25 @@
+/* Held-out sentences through a trained translator. */
+#ifndef HT_CLI_TRANSLATE_H
+#define HT_CLI_TRANSLATE_H
+
+#include "train/train.h"
+
+typedef struct cli_translation {
+    char *source, *reference, *translation; /* as people write; unknown words are <unk>, in a translation nothing */
+} cli_translation;
+
+typedef struct cli_translations {
+    cli_translation *list;
+    size_t count, room;
+    int64_t tokens; /* of the references, their ends included */
+} cli_translations;
+
+/* Translates the first `most` sentences (0: all) of the validation part, in its order. The run was opened with this
+ * beam. Call cli_translations_free after a failure, too. */
+ht_status cli_translate(cli_translations *out, ht_context *ctx, ht_run *run, int64_t beam, size_t most);
+void cli_translations_free(cli_translations *list);
+
+/* The BLEU of all of them. */
+ht_status cli_translations_bleu(const cli_translations *list, ht_context *ctx, const char *tokenizer, double *score);
+
+#endif

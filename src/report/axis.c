@@ -1,0 +1,85 @@
+#include <math.h>
+#include <stdio.h>
+
+#include "report/page.h"
+
+bool ht_axis_holds(const ht_axis *axis, double value)
+{
+    return isfinite(value) && (!axis->logarithmic || value > 0);
+}
+
+double ht_axis_place(const ht_axis *axis, double value)
+{
+    double share = axis->logarithmic ? (log(value) - log(axis->low)) / (log(axis->high) - log(axis->low))
+                                     : (value / 2 - axis->low / 2) / (axis->high / 2 - axis->low / 2);
+    return axis->from + share * (axis->to - axis->from);
+}
+
+static double round_step(double span, int wanted)
+{
+    double raw = span / wanted, power = pow(10, floor(log10(raw))), share = raw / power;
+    return power * (share <= 1.000001 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10);
+}
+
+static void linear_ticks(ht_axis *axis, int wanted)
+{
+    double step = round_step(axis->high - axis->low, wanted);
+    /* A range beyond what doubles can step through keeps its ends as its only ticks. */
+    if (!(step > 0) || !isfinite(step) || axis->low + step == axis->low || axis->high - step == axis->high) {
+        axis->ticks[0] = axis->low;
+        axis->ticks[1] = axis->high;
+        axis->tick_count = 2;
+        return;
+    }
+    axis->low = step * floor(axis->low / step + 1e-9);
+    axis->high = step * ceil(axis->high / step - 1e-9);
+    double first = round(axis->low / step);
+    for (int i = 0; i < HT_MOST_TICKS && (first + i) * step <= axis->high + step / 2; i++)
+        axis->ticks[axis->tick_count++] = (first + i) * step;
+}
+
+static void log_ticks(ht_axis *axis, int wanted)
+{
+    int first = (int)floor(log10(axis->low) + 1e-9), last = (int)ceil(log10(axis->high) - 1e-9);
+    int stride = (last - first) / wanted + 1;
+    bool few = last - first <= 3;
+    static const double parts[] = {1, 2, 5};
+    for (int power = first; power <= last; power += stride)
+        for (int i = 0; i < (few ? 3 : 1); i++) {
+            double tick = parts[i] * pow(10, power);
+            bool inside = tick >= axis->low * 0.999999 && tick <= axis->high * 1.000001;
+            if (inside && axis->tick_count < HT_MOST_TICKS) axis->ticks[axis->tick_count++] = tick;
+        }
+}
+
+void ht_axis_settle(ht_axis *axis, int wanted)
+{
+    axis->tick_count = 0;
+    if (!(axis->low <= axis->high)) axis->low = axis->logarithmic ? 1 : 0, axis->high = axis->logarithmic ? 10 : 1;
+    if (axis->low == axis->high && axis->logarithmic) {
+        axis->low /= 2;
+        axis->high *= 2;
+    } else if (axis->low == axis->high) {
+        double around = axis->low != 0 ? fabs(axis->low) * 0.1 : 0.5;
+        axis->low -= around;
+        axis->high += around;
+    }
+    if (axis->logarithmic)
+        log_ticks(axis, wanted);
+    else
+        linear_ticks(axis, wanted);
+}
+
+void ht_axis_number(ht_text *page, double value)
+{
+    if (fabs(value) < 1e-300) value = 0;
+    double size = fabs(value);
+    if (size >= 1e6 || (size > 0 && size < 1e-3)) {
+        int power = (int)floor(log10(size) + 1e-9);
+        ht_text_number(page, round(value / pow(10, power) * 100) / 100);
+        ht_text_add(page, "e%d", power);
+        return;
+    }
+    double fine = pow(10, 5 - (size > 0 ? floor(log10(size)) : 0));
+    ht_text_number(page, round(value * fine) / fine);
+}

@@ -1,0 +1,155 @@
+/* halftone demo from outside. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "data_case.h"
+
+/* Runs a shell line in the case's folder, $H is the program; the text of both streams. */
+static const char *run(const data_case *c, const char *line, int *status)
+{
+    static char text[1 << 18];
+    char command[8192];
+    snprintf(command, sizeof command, "H='%s'; cd '%s' && (%s) 2>&1", HT_PROGRAM, c->folder, line);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t length = fread(text, 1, sizeof text - 1, pipe);
+    text[length] = '\0';
+    *status = pclose(pipe);
+    assert_true(WIFEXITED(*status));
+    *status = WEXITSTATUS(*status);
+    return text;
+}
+
+static void expect(const data_case *c, const char *line, int wanted, const char *text)
+{
+    int status;
+    const char *got = run(c, line, &status);
+    if (status != wanted || !strstr(got, text))
+        fail_msg("%s: exit status %d, not %d, or '%s' is not in:\n%.3000s", line, status, wanted, text, got);
+}
+
+/* The number behind a name in the JSON object that a line prints. */
+static double number_in(const char *text, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    const char *at = strstr(text, key);
+    if (!at) fail_msg("no %s in %.300s", key, text);
+    return at ? atof(at + strlen(key)) : 0;
+}
+
+static void demo__shows_what_it_did_and_commands_that_work(void **state)
+{
+    data_case *c = *state;
+    expect(c, "\"$H\" demo --help", 0, "usage: halftone demo");
+    expect(c, "LC_ALL=C \"$H\" demo --steps 4 > said && cat said", 0, "sentences are synthetic");
+    expect(c, "cat said", 0, "step 4 of 4  loss ");
+    expect(c, "cat said", 0, "Loss of 4 steps");
+    expect(c, "cat said", 0, "the lowest possible is 1.05");
+    expect(c, "cat said", 0, " of 396 sentences are exactly right");
+    expect(c, "cat said", 0, "The curves as a page: runs/demo/report.html\n");
+    expect(c, "cat runs/demo/report.html", 0, "<title>A small translator</title>");
+    expect(c, "grep -c '<svg' runs/demo/report.html", 0, "2\n");
+    /* The last three lines are commands. */
+    expect(c, "tail -n 3 said | sed -n 1p > one && sh -e one", 0, "bleu        ");
+    expect(c, "tail -n 3 said | sed -n 2p > two && sh -e two", 0, "goes on after step 4");
+    expect(c, "tail -n 3 said | sed -n 3p > three && sh -e three", 0, "396 items");
+}
+
+static void demo__is_the_same_on_every_run(void **state)
+{
+    data_case *c = *state;
+    expect(
+        c,
+        "\"$H\" demo --json --steps 3 --output a > a.json && OMP_NUM_THREADS=1 \"$H\" demo --json --steps 3 --output "
+        "'a b' > b.json",
+        0, "");
+    expect(c,
+           "cmp a/snapshots/step-00000003/weights.safetensors a?b/snapshots/step-00000003/weights.safetensors && "
+           "cmp a/pairs.tsv a?b/pairs.tsv && echo same",
+           0, "same");
+    /* All but the names and the time. */
+    expect(c,
+           "for f in a b; do sed '1s/\"run.*\"parameters/\"parameters/; 1s/\"seconds\": [^,]*, //; 1s/\"try\".*//' "
+           "$f.json "
+           "> $f.cut; done; cmp a.cut b.cut && wc -l < a.cut",
+           0, "398\n");
+    expect(c, "sed -n 's/.*\"try\": \\[\"\\([^\"]*\\)\".*/\\1/p' b.json > one && sh -e one", 0, "perplexity  ");
+}
+
+static void demo__replaces_a_run_and_leaves_other_files(void **state)
+{
+    data_case *c = *state;
+    expect(c,
+           "mkdir -p x && echo mine > x/notes && \"$H\" demo --json --steps 2 --output x > /dev/null && \"$H\" demo "
+           "--json --steps 1 --output x > /dev/null && ls x/snapshots x/notes",
+           0, "step-00000001");
+    expect(c, "test ! -e x/snapshots/step-00000002 && cat x/notes", 0, "mine");
+}
+
+static void demo__takes_real_pairs(void **state)
+{
+    data_case *c = *state;
+    static char text[1 << 15];
+    size_t length = 0;
+    for (int i = 0; i < 400; i++)
+        length += (size_t)sprintf(text + length, "word %d is %d\tle mot %d est %d\n", i, i % 7, i, i % 7);
+    data_case_text(c, "mine.tsv", text);
+    expect(c, "LC_ALL=C \"$H\" demo --data mine.tsv --steps 2 > said && cat said", 0, "learns from mine.tsv");
+    expect(c, "cat said", 0, "are exactly the reference");
+    expect(c, "grep -c synthetic said; grep -c lowest said; true", 0, "0\n0\n");
+    expect(c, "\"$H\" demo --data mine.tsv --steps 1 --json", 0, "\"synthetic\": false");
+    expect(c, "\"$H\" demo --data mine.tsv --steps 1 --json", 0, "\"lowest_perplexity\": null");
+}
+
+static void demo__refuses_what_is_wrong(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "few.tsv", "a\tb\n");
+    data_case_text(c, "bad.tsv", "no tab\n");
+    data_case_text(c, "file", "");
+    expect(c, "\"$H\" demo --steps 0", 2, "--steps wants a whole number from 1");
+    expect(c, "\"$H\" demo --steps 1.5", 2, "--steps wants");
+    expect(c, "\"$H\" demo --steps", 2, "--steps wants");
+    expect(c, "\"$H\" demo --data", 2, "--data wants a file");
+    expect(c, "\"$H\" demo --output ''", 2, "--output wants a folder");
+    expect(c, "\"$H\" demo fast", 2, "'fast' is not understood");
+    expect(c, "\"$H\" demo --data bad.tsv --steps 1", 2, "bad.tsv:1: no tab");
+    expect(c, "\"$H\" demo --data none.tsv --steps 1; test $? -ne 0", 0, "none.tsv");
+    expect(c, "\"$H\" demo --data few.tsv --steps 1; test $? -ne 0", 0, "halftone: demo: ");
+    expect(c, "\"$H\" demo --steps 1 --output file/below", 1, "file");
+    expect(c, "\"$H\" eval runs/demo --bleu 14", 2, "13a or none");
+    expect(c, "\"$H\" eval runs/demo --beam 0", 2, "--beam wants");
+}
+
+/* The whole of it, where time is plenty. */
+static void demo__learns_to_translate(void **state)
+{
+    data_case *c = *state;
+    int status;
+    if (!getenv("HALFTONE_LONG")) skip();
+    const char *text = run(c, "\"$H\" demo --json", &status);
+    assert_int_equal(status, 0);
+    assert_true(number_in(text, "exact") >= 0.9 * number_in(text, "translated"));
+    double lowest = number_in(text, "lowest_perplexity"), reached = number_in(text, "perplexity");
+    assert_true(reached > lowest && reached < 1.1 * lowest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(demo__shows_what_it_did_and_commands_that_work, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(demo__is_the_same_on_every_run, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(demo__replaces_a_run_and_leaves_other_files, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(demo__takes_real_pairs, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(demo__refuses_what_is_wrong, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(demo__learns_to_translate, data_case_begin, data_case_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
