@@ -33,7 +33,8 @@ typedef struct train_job {
     /* while it runs */
     bool terminal, bar_shown, breakdown;
     int64_t log_every, first_step;
-    double eval_loss, started_ms;
+    double eval_loss;
+    double total_ms, shown_ms; /* of all steps; of those when the bar was drawn last */
 } train_job;
 
 /* ---- signals ---- */
@@ -77,8 +78,8 @@ static void show_bar(train_job *job, const ht_step_report *r)
     int full = (int)((double)width * (double)r->step / (double)r->steps);
     for (int i = 0; i < width; i++) bar[i] = i < full ? '#' : '.';
     bar[width] = '\0';
-    job->started_ms += r->step_ms;
-    double seconds = job->started_ms / 1e3 / (double)(r->step - job->first_step) * (double)(r->steps - r->step);
+    job->shown_ms = job->total_ms;
+    double seconds = job->total_ms / 1e3 / (double)(r->step - job->first_step) * (double)(r->steps - r->step);
     snprintf(left, sizeof left, "%d:%02d left", (int)(seconds / 60), (int)fmod(seconds, 60));
     char line[256];
     int length = snprintf(line, sizeof line, "%s %" PRId64 "/%" PRId64 " loss %.4f", bar, r->step, r->steps, r->loss);
@@ -94,8 +95,10 @@ static void show_bar(train_job *job, const ht_step_report *r)
 static void on_step(void *arg, const ht_step_report *r)
 {
     train_job *job = arg;
+    job->total_ms += r->step_ms;
     if (job->terminal) {
-        show_bar(job, r);
+        /* Steps may be faster than anybody reads, and faster than a terminal. */
+        if (job->total_ms - job->shown_ms >= 50 || r->step == r->steps || !job->bar_shown) show_bar(job, r);
         return;
     }
     if (r->step % job->log_every != 0 && r->step != job->first_step + 1 && r->step != r->steps && !r->skipped) return;
@@ -128,10 +131,9 @@ static void on_note(void *arg, const char *line)
 
 /* ---- the command ---- */
 
-static int fail_with(ht_context *ctx, ht_status status)
+static int fail_with(const ht_context *ctx, int end)
 {
-    /* A file that the job names and that cannot be read is wrong input as much as a wrong key. */
-    return cli_fail(cli_end_of(status), "train: %s", ht_context_message(ctx));
+    return cli_fail(end, "train: %s", ht_context_message(ctx));
 }
 
 static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
@@ -145,7 +147,7 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
             ht_context_threads(ctx), info.folder);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
-    return status == HT_OK ? CLI_DONE : fail_with(ctx, status);
+    return status == HT_OK ? CLI_DONE : fail_with(ctx, CLI_FAILED);
 }
 
 static int train(train_job *job, ht_context *ctx, const ht_config *config)
@@ -175,10 +177,11 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
     }
     hear_signals();
     ht_status status = ht_run_open(&run, ctx, &request);
-    if (status != HT_OK) return fail_with(ctx, status);
+    /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */
+    if (status != HT_OK) return fail_with(ctx, status == HT_EIO ? CLI_WRONG : cli_end_of(status));
     int end = run_to_end(job, ctx, run);
     status = ht_run_close(run);
-    return end == CLI_DONE && status != HT_OK ? fail_with(ctx, status) : end;
+    return end == CLI_DONE && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;
 }
 
 static int read_words(train_job *job, int argc, char **argv)

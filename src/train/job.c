@@ -1,6 +1,7 @@
 /* From config to session: data, model, training step, plan. */
 #include "train/job.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -102,8 +103,9 @@ static ht_status count_steps(ht_job *job)
 
 /* ---- the training step ---- */
 
+enum { MOST_SETTINGS = 48 };
+
 typedef struct setting_list {
-    enum { MOST_SETTINGS = 48 } most;
     ht_setting pairs[MOST_SETTINGS];
     char values[MOST_SETTINGS][64];
     char keys[MOST_SETTINGS][64];
@@ -112,7 +114,7 @@ typedef struct setting_list {
 
 static void set_text(setting_list *list, const char *key, const char *value)
 {
-    if (list->count == MOST_SETTINGS) return;
+    assert(list->count < MOST_SETTINGS);
     size_t i = list->count++;
     snprintf(list->keys[i], sizeof list->keys[i], "%s", key);
     snprintf(list->values[i], sizeof list->values[i], "%s", value);

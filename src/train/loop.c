@@ -166,6 +166,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report)
     const ht_recipe *recipe = run->job.recipe;
     double start = seconds(), applied;
     sums total = {0, 0};
+    if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
     int64_t counted = ht_feed_counted(run->train, recipe->accumulate);
     HT_TRY(write_seed(run, counted));
     for (int64_t i = 0; i < recipe->accumulate; i++) HT_TRY(run_micro(run, i, &total));
