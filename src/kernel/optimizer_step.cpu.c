@@ -63,6 +63,13 @@ static void adam_rule(const update *u, real *const *y, const real *const *x, int
     }
 }
 
+/* The old values as results. Each may lie over another one's input, so all are read before any is written. */
+static void keep_chunk(const ht_stretch *s, const real *const *x, real (*to)[CHUNK], int64_t at, int64_t n)
+{
+    for (size_t i = 0; i < s->call->n_out; i++) memcpy(to[i], x[i ? i + 1 : 0], (size_t)n * sizeof(real));
+    for (size_t i = 0; i < s->call->n_out; i++) ht_save(s->out[i], s->call->out[i]->dtype, at, to[i], n);
+}
+
 /* Operands of other float types pass through arrays on the stack; a chunk is read whole before it is written. */
 static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
 {
@@ -74,10 +81,13 @@ static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
     for (int64_t at = 0; at < s->n; at += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, s->n - at);
         for (size_t i = 0; i < tensors; i++) x[i] = ht_view(from[i], s->in[i], s->call->in[i]->dtype, at, n);
+        if (keep) {
+            keep_chunk(s, x, to, at, n);
+            continue;
+        }
         for (size_t i = 0; i < s->call->n_out; i++)
             y[i] = s->call->out[i]->dtype == native ? (real *)s->out[i] + at : to[i];
-        if (!keep) apply(s->constants, y, x, n);
-        for (size_t i = 0; keep && i < s->call->n_out; i++) memmove(y[i], x[i ? i + 1 : 0], (size_t)n * sizeof(real));
+        apply(s->constants, y, x, n);
         for (size_t i = 0; i < s->call->n_out; i++)
             if (y[i] == to[i]) ht_save(s->out[i], s->call->out[i]->dtype, at, to[i], n);
     }

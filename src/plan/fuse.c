@@ -157,7 +157,7 @@ static uint32_t find_product(const fuser *f, const uint32_t *places, size_t coun
     for (size_t k = 0; k < count; k++) {
         const ht_node *n = node_at(f, places[k]);
         const ht_type *shape = shape_at(f, places[k]);
-        for (size_t i = 0; i < n->n_in; i++) {
+        for (size_t i = 0; i < n->n_in && shape->rank > 0; i++) {
             ht_val v = ht_node_in(f->g, n, i);
             uint32_t from = f->place[v.id];
             if (!from || f->uses[v.id] != 1 || shape->dim[shape->rank - 1] < SHORTEST_LINE) continue;
