@@ -51,7 +51,7 @@ static void apply(const rule *r, int64_t n, double (*state)[MAX_ELEMS], const do
     for (size_t i = 1; i < states; i++) INPUT(&tensor, state[i]);
     INPUT(&scalar, &lr);
     if (r->op != &ht_op_sgd) INPUT(&integer, &step_value);
-    assert_int_equal(n_in, r->op->max_in);
+    assert_int_equal(n_in, r->op->min_in);
     ht_call call = {r->op, n_in, states, r->n_attr, in_types, out_types, r->attr};
     ht_type inferred[MOST_STATES];
     ht_context ctx = {0};

@@ -10,9 +10,9 @@ enum { CHUNK = 256, TENSORS = 4, RESULTS = 3 };
 
 /* The same scalars serve all three; each uses what its rule needs. */
 typedef struct update {
-    bool first, nesterov;
-    real lr, shrink, decay; /* p · shrink, g + decay · p */
-    real beta1, one_minus1; /* also momentum and 1 - dampening */
+    bool keep, first, nesterov; /* keep: the results are the old values */
+    real lr, shrink, decay;     /* p · shrink, g + decay · p */
+    real beta1, one_minus1;     /* also momentum and 1 - dampening */
     real beta2, one_minus2;
     real step_size, root_scale; /* lr/c1 and 1/√c2 */
     real eps;
@@ -63,6 +63,13 @@ static void adam_rule(const update *u, real *const *y, const real *const *x, int
     }
 }
 
+/* The old values as results. Each may lie over another one's input, so all are read before any is written. */
+static void keep_chunk(const ht_stretch *s, const real *const *x, real (*to)[CHUNK], int64_t at, int64_t n)
+{
+    for (size_t i = 0; i < s->call->n_out; i++) memcpy(to[i], x[i ? i + 1 : 0], (size_t)n * sizeof(real));
+    for (size_t i = 0; i < s->call->n_out; i++) ht_save(s->out[i], s->call->out[i]->dtype, at, to[i], n);
+}
+
 /* Operands of other float types pass through arrays on the stack; a chunk is read whole before it is written. */
 static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
 {
@@ -70,9 +77,14 @@ static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
     const real *x[TENSORS];
     real *y[RESULTS];
     const ht_dtype native = sizeof(real) == sizeof(float) ? HT_F32 : HT_F64;
+    bool keep = ((const update *)s->constants)->keep;
     for (int64_t at = 0; at < s->n; at += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, s->n - at);
         for (size_t i = 0; i < tensors; i++) x[i] = ht_view(from[i], s->in[i], s->call->in[i]->dtype, at, n);
+        if (keep) {
+            keep_chunk(s, x, to, at, n);
+            continue;
+        }
         for (size_t i = 0; i < s->call->n_out; i++)
             y[i] = s->call->out[i]->dtype == native ? (real *)s->out[i] + at : to[i];
         apply(s->constants, y, x, n);
@@ -101,16 +113,22 @@ static double scalar(const ht_stretch *whole, size_t input)
     return ht_load_f64(whole->in[input], whole->call->in[input]->dtype, 0);
 }
 
+/* Does the input `apply`, at this place if it is there, say no? */
+static bool says_no(const ht_stretch *whole, size_t apply)
+{
+    return whole->call->n_in > apply && scalar(whole, apply) == 0;
+}
+
 static void sgd_begin(const ht_stretch *whole, void *constants)
 {
-    update u = {.lr = (real)scalar(whole, 2)};
+    update u = {.lr = (real)scalar(whole, 2), .keep = says_no(whole, 3)};
     u.decay = (real)ht_call_float(whole->call, "weight_decay");
     memcpy(constants, &u, sizeof u);
 }
 
 static void sgd_momentum_begin(const ht_stretch *whole, void *constants)
 {
-    update u = {.lr = (real)scalar(whole, 3), .first = scalar(whole, 4) == 0};
+    update u = {.lr = (real)scalar(whole, 3), .first = scalar(whole, 4) == 0, .keep = says_no(whole, 5)};
     u.nesterov = ht_call_int(whole->call, "nesterov") != 0;
     u.decay = (real)ht_call_float(whole->call, "weight_decay");
     u.beta1 = (real)ht_call_float(whole->call, "momentum");
@@ -121,11 +139,11 @@ static void sgd_momentum_begin(const ht_stretch *whole, void *constants)
 static void adam_begin(const ht_stretch *whole, void *constants)
 {
     const ht_call *call = whole->call;
-    double beta1 = call->n_in > 6 ? scalar(whole, 6) : ht_call_float(call, "beta1");
+    double beta1 = call->n_in > 7 ? scalar(whole, 7) : ht_call_float(call, "beta1");
     double beta2 = ht_call_float(call, "beta2"), decay = ht_call_float(call, "weight_decay"), lr = scalar(whole, 4),
            t = scalar(whole, 5) + 1;
     bool decoupled = ht_call_int(call, "decoupled") != 0;
-    update u = {.shrink = decoupled ? (real)(1 - lr * decay) : 1};
+    update u = {.shrink = decoupled ? (real)(1 - lr * decay) : 1, .keep = says_no(whole, 6)};
     u.decay = decoupled ? 0 : (real)decay;
     u.beta1 = (real)beta1;
     u.beta2 = (real)beta2;

@@ -3,10 +3,21 @@
  *     sgd_momentum   g += λp; b = g at t = 1, later μb + (1-τ)g; p -= lr b, or lr (g + μb) with Nesterov
  *     adam           m = β1 m + (1-β1) g, v = β2 v + (1-β2) g², p -= lr/(1-β1^t) m / (√v/√(1-β2^t) + eps);
  *                    weight decay: decoupled p *= 1 - lr λ before it (AdamW), else g += λp before all (L2);
- *                    a seventh input, where there is one, stands for β1: a schedule that moves it */
+ *                    an input behind `apply` stands for β1: a schedule that moves it
+ * The input `apply`, where there is one, is true or false; if false, the results are the old parameter and moments as
+ * they are, whatever the gradient holds. */
 #include "op/op.h"
 
-/* Inputs 0 .. tensors-1 are floats of one shape, then comes the learning rate and, with_step, the step. */
+#include <string.h>
+
+enum {
+    SGD_APPLY = 3,
+    SGD_MOMENTUM_APPLY = 5,
+    ADAM_APPLY = 6,
+    ADAM_BETA1 = 7
+}; /* places of inputs that may be absent */
+
+/* Inputs 0 .. tensors-1 are floats of one shape; then come the learning rate, with_step the step, and perhaps apply. */
 static ht_status need_update(ht_context *ctx, const ht_call *call, size_t tensors, bool with_step)
 {
     ht_type_text a, b;
@@ -16,11 +27,17 @@ static ht_status need_update(ht_context *ctx, const ht_call *call, size_t tensor
             HT_FAIL(ctx, HT_ESHAPE, "input %zu is %s, the parameter %s", i, ht_type_str(call->in[i], &a),
                     ht_type_str(call->in[0], &b));
     }
+    size_t apply = tensors + 1 + with_step;
     HT_TRY(ht_need_float(ctx, call, tensors));
     HT_TRY(ht_need_rank(ctx, call, tensors, 0));
-    if (!with_step) return HT_OK;
-    HT_TRY(ht_need_int(ctx, call, tensors + 1));
-    return ht_need_rank(ctx, call, tensors + 1, 0);
+    if (with_step) {
+        HT_TRY(ht_need_int(ctx, call, tensors + 1));
+        HT_TRY(ht_need_rank(ctx, call, tensors + 1, 0));
+    }
+    if (call->n_in <= apply || !call->in[apply]) return HT_OK;
+    if (call->in[apply]->dtype != HT_BOOL || call->in[apply]->rank != 0)
+        HT_FAIL(ctx, HT_EDTYPE, "input %zu is %s, not bool[]", apply, ht_type_str(call->in[apply], &a));
+    return HT_OK;
 }
 
 static ht_status need_at_least_zero(ht_context *ctx, const ht_call *call, const char *key)
@@ -70,9 +87,10 @@ static ht_status sgd_momentum_infer(ht_context *ctx, const ht_call *call, ht_typ
 static ht_status adam_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     HT_TRY(need_update(ctx, call, 4, true));
-    if (call->n_in > 6) {
-        HT_TRY(ht_need_float(ctx, call, 6));
-        HT_TRY(ht_need_rank(ctx, call, 6, 0));
+    if (call->n_in > ADAM_BETA1) {
+        if (!call->in[ADAM_APPLY]) HT_FAIL(ctx, HT_EINVAL, "beta1 as an input comes behind apply, which is absent");
+        HT_TRY(ht_need_float(ctx, call, ADAM_BETA1));
+        HT_TRY(ht_need_rank(ctx, call, ADAM_BETA1, 0));
     }
     HT_TRY(need_below_one(ctx, call, "beta1"));
     HT_TRY(need_below_one(ctx, call, "beta2"));
@@ -89,8 +107,18 @@ HT_COST_PER_OUT(sgd_cost, 4)
 HT_COST_PER_OUT(sgd_momentum_cost, 8)
 HT_COST_PER_OUT(adam_cost, 16)
 
+/* True where the input at place `apply` says no: the results are then the old values. */
+static bool ref_kept(const ht_call *call, const double *const *in, double *const *out, size_t apply)
+{
+    if (call->n_in <= apply || in[apply][0] != 0) return false;
+    size_t bytes = (size_t)ht_type_elems(call->out[0]) * sizeof(double);
+    for (size_t i = 0; i < call->n_out && bytes; i++) memcpy(out[i], in[i ? i + 1 : 0], bytes);
+    return true;
+}
+
 static void sgd_ref(const ht_call *call, const double *const *in, double *const *out)
 {
+    if (ref_kept(call, in, out, SGD_APPLY)) return;
     double decay = ht_call_float(call, "weight_decay"), lr = in[2][0];
     int64_t n = ht_type_elems(call->out[0]);
     for (int64_t i = 0; i < n; i++) out[0][i] = in[0][i] - lr * (in[1][i] + decay * in[0][i]);
@@ -98,6 +126,7 @@ static void sgd_ref(const ht_call *call, const double *const *in, double *const 
 
 static void sgd_momentum_ref(const ht_call *call, const double *const *in, double *const *out)
 {
+    if (ref_kept(call, in, out, SGD_MOMENTUM_APPLY)) return;
     double decay = ht_call_float(call, "weight_decay"), momentum = ht_call_float(call, "momentum");
     double dampening = ht_call_float(call, "dampening"), lr = in[3][0];
     bool first = in[4][0] == 0, nesterov = ht_call_int(call, "nesterov");
@@ -112,7 +141,9 @@ static void sgd_momentum_ref(const ht_call *call, const double *const *in, doubl
 
 static void adam_ref(const ht_call *call, const double *const *in, double *const *out)
 {
-    double beta1 = call->n_in > 6 ? in[6][0] : ht_call_float(call, "beta1"), beta2 = ht_call_float(call, "beta2");
+    if (ref_kept(call, in, out, ADAM_APPLY)) return;
+    double beta1 = call->n_in > ADAM_BETA1 ? in[ADAM_BETA1][0] : ht_call_float(call, "beta1"),
+           beta2 = ht_call_float(call, "beta2");
     double eps = ht_call_float(call, "eps"), decay = ht_call_float(call, "weight_decay");
     bool decoupled = ht_call_int(call, "decoupled");
     double lr = in[4][0], t = in[5][0] + 1;
@@ -151,6 +182,8 @@ static const char *const sgd_samples[] = {
     "(f32[0], f32[0], f32[] 0.01..0.1)",
     "(f32[7], bf16[7], f64[] 0.01..0.1)",
     "(f32[5,4001], f32[5,4001], f32[] 0.01..0.1) weight_decay=0.01",
+    "(f32[7], f32[7], f32[] 0.01..0.1, bool[] 0..0)",
+    "(f32[7], f32[7], f32[] 0.01..0.1, bool[] 1..1)",
     NULL,
 };
 static const char *const sgd_momentum_samples[] = {
@@ -159,6 +192,8 @@ static const char *const sgd_momentum_samples[] = {
     "(f64[], f64[], f64[], f64[] 0.01..0.1, i64[] 2..2) dampening=0.5",
     "(f32[0], f32[0], f32[0], f32[] 0.01..0.1, i64[])",
     "(f32[5,4001], bf16[5,4001], f32[5,4001], f32[] 0.01..0.1, i64[] 7..7) momentum=0.8 nesterov=1 weight_decay=0.01",
+    "(f32[7], f32[7], f32[7], f32[] 0.01..0.1, i64[] 3..3, bool[] 0..0)",
+    "(f32[7], f32[7], f32[7], f32[] 0.01..0.1, i64[] 3..3, bool[] 1..1)",
     NULL,
 };
 static const char *const adam_samples[] = {
@@ -167,7 +202,9 @@ static const char *const adam_samples[] = {
     "(f64[], f64[], f64[], f64[] 0.01..1, f64[] 0.01..0.1, i64[] 1..1)",
     "(f32[0], f32[0], f32[0], f32[0], f32[] 0.01..0.1, i64[])",
     "(f32[5,4001], bf16[5,4001], f32[5,4001], f32[5,4001] 0.01..1, f32[] 0.01..0.1, i64[] 99..99) beta2=0.95 eps=1e-6",
-    "(f32[7], f32[7], f32[7], f32[7] 0.01..1, f32[] 0.01..0.1, i64[] 2..2, f32[] 0.8..0.95)",
+    "(f32[7], f32[7], f32[7], f32[7] 0.01..1, f32[] 0.01..0.1, i64[] 2..2, bool[] 1..1)",
+    "(f32[700], f32[700], bf16[700], f32[700] 0.01..1, f32[] 0.01..0.1, i64[] 2..2, bool[] 0..0)",
+    "(f32[7], f32[7], f32[7], f32[7] 0.01..1, f32[] 0.01..0.1, i64[] 2..2, bool[] 1..1, f32[] 0.8..0.95)",
     NULL,
 };
 
@@ -180,7 +217,7 @@ const ht_op ht_op_sgd = {
     .fuse = HT_FUSE_POINT,
     .flags = HT_OP_INPLACE,
     .min_in = 3,
-    .max_in = 3,
+    .max_in = 4,
     .n_out = 1,
     .attrs = sgd_attrs,
     .infer = sgd_infer,
@@ -197,7 +234,7 @@ const ht_op ht_op_sgd_momentum = {
     .fuse = HT_FUSE_POINT,
     .flags = HT_OP_INPLACE,
     .min_in = 5,
-    .max_in = 5,
+    .max_in = 6,
     .n_out = 2,
     .attrs = sgd_momentum_attrs,
     .infer = sgd_momentum_infer,
@@ -214,7 +251,7 @@ const ht_op ht_op_adam = {
     .fuse = HT_FUSE_POINT,
     .flags = HT_OP_INPLACE,
     .min_in = 6,
-    .max_in = 7,
+    .max_in = 8,
     .n_out = 3,
     .attrs = adam_attrs,
     .infer = adam_infer,

@@ -25,10 +25,10 @@ static ht_val sgd_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val 
                        ht_val applied, ht_val *new_moments)
 {
     if (hyper->momentum == 0)
-        return ht_emit1(g, "sgd", NULL, HT_VALS(param, grad, lr),
+        return ht_emit1(g, "sgd", NULL, HT_VALS(param, grad, lr, hyper->apply),
                         HT_ATTRS(HT_FLOAT("weight_decay", hyper->weight_decay)));
     ht_val out[2];
-    ht_emit_n(g, "sgd_momentum", NULL, HT_VALS(param, grad, moments[0], lr, applied),
+    ht_emit_n(g, "sgd_momentum", NULL, HT_VALS(param, grad, moments[0], lr, applied, hyper->apply),
               HT_ATTRS(HT_FLOAT("momentum", hyper->momentum), HT_FLOAT("dampening", hyper->dampening),
                        HT_INT("nesterov", hyper->nesterov), HT_FLOAT("weight_decay", hyper->weight_decay)),
               out);
@@ -40,7 +40,7 @@ static ht_val adam_rule(ht_graph *g, const ht_hyper *hyper, int64_t decoupled, h
                         const ht_val *moments, ht_val lr, ht_val applied, ht_val *new_moments)
 {
     ht_val out[3];
-    ht_emit_n(g, "adam", NULL, HT_VALS(param, grad, moments[0], moments[1], lr, applied, hyper->cycled),
+    ht_emit_n(g, "adam", NULL, HT_VALS(param, grad, moments[0], moments[1], lr, applied, hyper->apply, hyper->cycled),
               HT_ATTRS(HT_FLOAT("beta1", hyper->beta1), HT_FLOAT("beta2", hyper->beta2), HT_FLOAT("eps", hyper->eps),
                        HT_FLOAT("weight_decay", hyper->weight_decay), HT_INT("decoupled", decoupled)),
               out);
@@ -211,18 +211,20 @@ static ht_val muon_rest_step(ht_graph *g, const ht_hyper *hyper, ht_val param, h
     return adam_rule(g, hyper, 1, param, grad, moments, ht_scale(g, lr, hyper->other_rate), applied, new_moments);
 }
 
-static const ht_optimizer muon_rest = {.name = "muon", .moments = adam_moments, .step = muon_rest_step};
+static const ht_optimizer muon_rest = {.name = "muon", .moments = adam_moments, .step = muon_rest_step, .skips = true};
 
 static const ht_optimizer optimizers[] = {
-    {.name = "sgd", .moments = sgd_moments, .step = sgd_step},
+    {.name = "sgd", .moments = sgd_moments, .step = sgd_step, .skips = true},
     {.name = "adam",
      .standard = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
      .moments = adam_moments,
-     .step = adam_step},
+     .step = adam_step,
+     .skips = true},
     {.name = "adamw",
      .standard = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
      .moments = adam_moments,
-     .step = adamw_step},
+     .step = adamw_step,
+     .skips = true},
     {.name = "adamw_hf",
      .standard = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6},
      .moments = adam_moments,

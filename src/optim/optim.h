@@ -17,7 +17,8 @@ typedef struct ht_hyper {
     bool eps_inside_sqrt;        /* LAMB: √(v + eps), not √v + eps */
     double other_rate;           /* Muon: the rate of what is no matrix, as a part of the matrices' */
     double initial_accumulator;  /* Adagrad: where its sum starts */
-    ht_val cycled;               /* a scalar in place of beta1, where a schedule moves it; or none */
+    ht_val cycled; /* a scalar in place of beta1, where a schedule moves it; or none (Adam: only with apply) */
+    ht_val apply;  /* for a rule that `skips`: where this bool[] is false, all stays; or none */
 } ht_hyper;
 
 /* A number of ht_hyper by its name in settings. */
@@ -40,6 +41,8 @@ struct ht_optimizer {
                    ht_val applied, ht_val *new_moments);
     /* The rule looks at a tensor as a whole (its norm): one call per tensor. Others work on a flat group alike. */
     bool per_tensor;
+    /* The rule reads hyper.apply. Of others the caller chooses between old and new values. */
+    bool skips;
     /* Its moment starts as hyper.initial_accumulator, not as 0. */
     bool accumulates;
     /* The rule for tensors of rank 0 and 1; NULL: this one. */

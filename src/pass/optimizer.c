@@ -259,6 +259,12 @@ static ht_val global_norm(builder *b)
     return ht_sqrt(g, square);
 }
 
+/* Where gradients were not finite the old value stays: the rule sees to it, or a select does. */
+static void store_if(const builder *b, const group *flat, ht_val old, ht_val next)
+{
+    ht_store(b->g, old, flat->rule->skips ? next : ht_select(b->g, b->finite, next, old));
+}
+
 /* One call of the rule: a flat group, or a tensor in its place there. */
 static void update_one(const builder *b, const group *flat, ht_val param, ht_val grad, const ht_val *old)
 {
@@ -266,10 +272,12 @@ static void update_one(const builder *b, const group *flat, ht_val param, ht_val
     ht_val moments[HT_MAX_MOMENTS] = {HT_NONE};
     const char *const *names = flat->rule->moments(&flat->hyper);
     if (b->factor.id) grad = ht_mul(g, grad, ht_cast(g, b->factor, ht_type_of(g, grad)->dtype));
-    ht_val next = flat->rule->step(g, &flat->hyper, param, grad, old, b->rate, b->applied, moments);
+    ht_hyper hyper = flat->hyper;
+    if (flat->rule->skips) hyper.apply = b->finite;
+    ht_val next = flat->rule->step(g, &hyper, param, grad, old, b->rate, b->applied, moments);
     if (g->status != HT_OK) return;
-    ht_store(g, param, ht_select(g, b->finite, next, param));
-    for (size_t m = 0; names[m]; m++) ht_store(g, old[m], ht_select(g, b->finite, moments[m], old[m]));
+    store_if(b, flat, param, next);
+    for (size_t m = 0; names[m]; m++) store_if(b, flat, old[m], moments[m]);
 }
 
 static void update_group(const builder *b, const group *flat)

@@ -326,8 +326,11 @@ def avg_pool2d(s):
 def optimizer(make, keys):
     """One step of a torch.optim optimiser whose state is given."""
     def run(s):
-        tensors = [t.detach().clone() for t in s.x]
+        tensors = [t if t is None else t.detach().clone() for t in s.x]
         n = 2 + len(keys)
+        apply = n + 1 + bool(keys)
+        if len(tensors) > apply and tensors[apply] is not None and not tensors[apply]:
+            return [tensors[0]] + tensors[2:n]
         p, lr = torch.nn.Parameter(tensors[0]), float(tensors[n])
         step = int(tensors[n + 1]) if keys else 0
         p.grad = tensors[1]
@@ -350,7 +353,7 @@ def sgd_momentum(s, params, lr):
 
 def adam(s, params, lr):
     kind = torch.optim.AdamW if s.get("decoupled", 1) else torch.optim.Adam
-    beta1 = float(s.x[6]) if len(s.x) > 6 else s.get("beta1", 0.9)
+    beta1 = float(s.x[7].detach()) if len(s.x) > 7 else s.get("beta1", 0.9)
     return kind(params, lr=lr, betas=(beta1, s.get("beta2", 0.999)), eps=s.get("eps", 1e-8),
                 weight_decay=s.get("weight_decay", 0))
 
