@@ -1,7 +1,8 @@
 /* Whole training steps against PyTorch: GPT-2, a translator, ResNet-18; then what a first step costs a new process, in
  * time and memory.
  *
- *     bench_train                       the rows
+ *     bench_train                       all rows
+ *     bench_train NAME                  the rows of one model, without torch.compile
  *     bench_train profile NAME          where the time of a step goes, by kernel
  *     bench_train plan NAME             the plan as text
  *     bench_train step NAME [STEPS]     only trains; prints the peak of this process's memory */
@@ -161,13 +162,13 @@ int main(int argc, char **argv)
         return step(&find_entry(argv[2])->trainee, argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1);
     if (argc > 2 && (strcmp(argv[1], "profile") == 0 || strcmp(argv[1], "plan") == 0))
         return inspect(argv[1], find_entry(argv[2]));
-    measure_processes();
+    const char *only = argc > 1 ? argv[1] : NULL;
+    if (!only) measure_processes();
     ht_context *ctx = ours_context();
     peer *torch = peer_start("torch");
-    for (int i = 0; i < COLD; i++)
-        if (argc < 2 || strstr(entries[i].trainee.name, argv[1])) measure_steps(&entries[i], ctx, torch, false);
-    for (int i = 0; i < COLD; i++)
-        if (argc < 2 || strstr(entries[i].trainee.name, argv[1])) measure_steps(&entries[i], ctx, torch, true);
+    for (int compiled = 0; compiled < (only ? 1 : 2); compiled++)
+        for (int i = 0; i < COLD; i++)
+            if (!only || strstr(entries[i].trainee.name, only)) measure_steps(&entries[i], ctx, torch, compiled);
     peer_stop(torch);
     ht_context_free(ctx);
     return 0;
