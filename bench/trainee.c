@@ -189,7 +189,8 @@ void trainee_profile(trainee *t, ht_context *ctx, int rounds)
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
         size_t bytes = (size_t)ht_type_bytes(&slot->type);
-        if (slot->kind == HT_SLOT_INPUT) ht_session_read(t->ours.session, slot->name, ht_machine_at(m, slot->place), bytes);
+        if (slot->kind == HT_SLOT_INPUT)
+            ht_session_read(t->ours.session, slot->name, ht_machine_at(m, slot->place), bytes);
     }
     const ht_plan_program *program = &plan->programs[ht_plan_program_find(plan, "train")];
     for (size_t c = 0; c < program->call_count; c++)

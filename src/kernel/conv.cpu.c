@@ -258,8 +258,7 @@ static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
     if (ht_type_elems(call->out[0]) == 0) return 0;
     forward_product(&p, &c, call, NULL);
     if (!multiplies(&c, &p.planes)) return 0;
-    if (crowds(&c, places_total(&p.taps)))
-        return gemm_workspace(p.rows, crowd_places(&p), p.depth) + crowd_planes(&p);
+    if (crowds(&c, places_total(&p.taps))) return gemm_workspace(p.rows, crowd_places(&p), p.depth) + crowd_planes(&p);
     return product_workspace(&p, left_elems(&p), keeps_planes(&p));
 }
 
@@ -398,7 +397,8 @@ static int64_t grad_input_crowd(product *p, const ht_launch *launch)
     for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
         for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
             grad_input_phase(p, h, w);
-            int64_t left = crowd_bytes(crowd_left(p)), bytes = left + gemm_workspace(p->rows, crowd_places(p), p->depth);
+            int64_t left = crowd_bytes(crowd_left(p)),
+                    bytes = left + gemm_workspace(p->rows, crowd_places(p), p->depth);
             if (bytes > most) most = bytes;
             if (!launch) continue;
             p->left = (real *)((char *)launch->workspace + kept);
