@@ -82,7 +82,7 @@ void trainee_stop(trainee *t)
 
 /* ---- profile ---- */
 
-enum { ROUNDS = 31, SHOWN = 40 };
+enum { ROUNDS = 31, SHOWN = 64 };
 
 typedef struct line {
     const ht_instr *instr;

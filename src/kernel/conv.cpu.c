@@ -303,24 +303,35 @@ static void conv2d_run(const ht_launch *launch)
 
 /* ---- conv2d_grad_input ---- */
 
+/* Where the taps of a phase are in a window. */
+static int64_t tap_at(const product *p, int64_t tap)
+{
+    const taps *t = &p->taps;
+    return (t->first[0] + tap / t->count[1] * t->step[0]) * p->conv->window.size[1] + t->first[1] +
+           tap % t->count[1] * t->step[1];
+}
+
 static void grad_input_left(const product *p, real *left, int64_t pitch, int64_t group, int64_t row, int64_t rows,
                             int64_t k, int64_t n_k)
 {
     const ht_conv *c = p->conv;
-    const taps *t = &p->taps;
-    const ht_window *v = &c->window;
-    int64_t window = taps_total(t);
-    bool whole = window == v->size[0] * v->size[1]; /* then all taps of a channel are one run */
-    for (int64_t i = 0; i < n_k;) {
-        int64_t b = (k + i) % t->count[1], a = (k + i) / t->count[1] % t->count[0], channel = (k + i) / window;
-        int64_t tap = (t->first[0] + a * t->step[0]) * v->size[1] + t->first[1] + b * t->step[1];
-        int64_t n = ht_min_i64(n_k - i, whole ? window - (k + i) % window : t->count[1] - b);
+    const void *w = p->launch->in[1];
+    ht_dtype dtype = p->launch->call->in[1]->dtype;
+    int64_t window = taps_total(&p->taps), area = c->window.size[0] * c->window.size[1], at[KC];
+    for (int64_t i = 0, n; i < n_k; i += n) {
+        int64_t channel = (k + i) / window, tap = (k + i) % window;
+        int64_t from = ((group * c->out_channels + channel) * c->in_channels + row) * area;
+        n = ht_min_i64(ht_min_i64(n_k - i, window - tap), KC);
+        for (int64_t j = 0; j < n && window != area; j++) at[j] = tap_at(p, tap + j);
         for (int64_t r = 0; r < rows; r++) {
-            int64_t w = ((group * c->out_channels + channel) * c->in_channels + row + r) * v->size[0] * v->size[1];
-            ht_load_strided(left + r * pitch + i, p->launch->in[1], p->launch->call->in[1]->dtype, w + tap, t->step[1],
-                            n);
+            real *to = left + r * pitch + i;
+            if (window == area) /* all taps of a channel are one run */
+                ht_load(to, w, dtype, from + r * area + tap, n);
+            else if (dtype == real_dtype)
+                for (int64_t j = 0; j < n; j++) to[j] = ((const real *)w)[from + r * area + at[j]];
+            else
+                for (int64_t j = 0; j < n; j++) to[j] = ht_load1(w, dtype, from + r * area + at[j]);
         }
-        i += n;
     }
 }
 
@@ -389,6 +400,28 @@ static bool grad_input_crowds(const ht_conv *c)
     return crowds(c, ht_tiles(v->plane[0], v->stride[0]) * ht_tiles(v->plane[1], v->stride[1]));
 }
 
+static void clear_image(void *arg, int64_t image)
+{
+    const ht_launch *launch = arg;
+    const ht_type *type = launch->call->out[0];
+    size_t bytes = (size_t)(ht_type_bytes(type) / type->dim[0]);
+    memset((char *)launch->out[0] + (size_t)image * bytes, 0, bytes);
+}
+
+/* Places that no tap reaches are zero, and their phases need not be run. */
+static void grad_input_clear(product *p)
+{
+    const ht_window *v = &p->conv->window;
+    bool all = true;
+    for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
+        for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
+            grad_input_phase(p, h, w);
+            all &= p->depth > 0;
+        }
+    }
+    if (!all) ht_parallel(p->launch->pool, p->conv->batch, clear_image, (void *)p->launch);
+}
+
 /* Phase by phase; without a launch only the bytes of workspace are counted. */
 static int64_t grad_input_crowd(product *p, const ht_launch *launch)
 {
@@ -400,7 +433,7 @@ static int64_t grad_input_crowd(product *p, const ht_launch *launch)
             int64_t left = crowd_bytes(crowd_left(p)),
                     bytes = left + gemm_workspace(p->rows, crowd_places(p), p->depth);
             if (bytes > most) most = bytes;
-            if (!launch) continue;
+            if (!launch || p->depth == 0) continue;
             p->left = (real *)((char *)launch->workspace + kept);
             crowd_product(p, NULL, (char *)p->left + left);
         }
@@ -461,6 +494,7 @@ static void conv2d_grad_input_run(const ht_launch *launch)
         return;
     }
     p.launch = launch;
+    grad_input_clear(&p);
     if (grad_input_crowds(&c)) {
         p.planes.room = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
@@ -479,7 +513,7 @@ static void conv2d_grad_input_run(const ht_launch *launch)
         for (int64_t h = 0; h < ht_min_i64(c.window.stride[0], c.window.plane[0]); h++) {
             for (int64_t w = 0; w < ht_min_i64(c.window.stride[1], c.window.plane[1]); w++) {
                 grad_input_phase(&p, h, w);
-                product_run(&p);
+                if (p.depth > 0) product_run(&p);
             }
         }
     }
