@@ -103,4 +103,25 @@ static inline void crowd_load(const gemm_side *side, real *to, int64_t pitch, in
     }
 }
 
+/* The same turned: places [row, row + rows) by pairs. */
+static inline void crowd_load_turned(const gemm_side *side, real *to, int64_t pitch, int64_t row, int64_t rows,
+                                     int64_t column, int64_t columns)
+{
+    run runs[KC];
+    real stage[NR * KC] __attribute__((aligned(64)));
+    vec square[VL];
+    for (int64_t q = 0; q < rows; q += KC, to += KC * pitch) {
+        int64_t n = ht_min_i64(rows - q, KC), count = crowd_runs(runs, side->more, row + q, n);
+        if (columns < NR || n < KC) memset(stage, 0, sizeof stage);
+        crowd_lines(side->more, stage, KC, column, columns, runs, count);
+        for (int64_t j = 0; j < columns; j += VL) {
+            for (int64_t i = 0; i < n; i += VL) {
+                for (int64_t l = 0; l < VL; l++) square[l] = *(const vec *)(stage + (j + l) * KC + i);
+                transpose(square);
+                for (int64_t l = 0; l < ht_min_i64(VL, n - i); l++) *(loose *)(to + (i + l) * pitch + j) = square[l];
+            }
+        }
+    }
+}
+
 #endif

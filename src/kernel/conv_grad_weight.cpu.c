@@ -214,7 +214,7 @@ static weight_crowd weight_crowd_of(const weight_job *job)
     const planes *p = &job->planes;
     weight_crowd w = {.planes = p->in_place ? 0 : crowd_bytes(job->conv->batch * p->channels * p->plane + NR)};
     w.dy = crowd_bytes(job->cols * crowd_pitch(crowd_places(job)));
-    w.all = w.planes + w.dy + gemm_workspace(job->rows, job->cols, crowd_places(job));
+    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, crowd_places(job));
     return w;
 }
 
@@ -229,21 +229,6 @@ static void crowd_channel(void *arg, int64_t channel)
                 (image * job->cols + channel) * places, places);
 }
 
-/* A gemm_finish: columns are output channels, rows of the result. */
-static void crowd_finish(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
-                         int64_t pitch)
-{
-    const weight_job *job = arg;
-    real line[ROWS];
-    for (int64_t r = 0; r < rows; r += ROWS) {
-        int64_t n = ht_min_i64(ROWS, rows - r);
-        for (int64_t j = 0; j < columns; j++) {
-            for (int64_t i = 0; i < n; i++) line[i] = values[(r + i) * pitch + j];
-            ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, (column + j) * job->rows + row + r, line, n);
-        }
-    }
-}
-
 static void weight_crowd_run(weight_job *job)
 {
     const ht_launch *launch = job->launch;
@@ -254,11 +239,12 @@ static void weight_crowd_run(weight_job *job)
     job->turned = (real *)(room + w.planes);
     planes_take(&job->planes, launch->pool, 0, job->conv->batch);
     ht_parallel(launch->pool, job->cols, crowd_channel, job);
-    gemm_job product = {.m = job->rows, .n = job->cols, .k = crowd_places(job), .workspace = room + w.planes + w.dy};
-    product.a = (gemm_side){.dtype = real_dtype, .load = crowd_load, .more = &places};
-    product.b = (gemm_side){job->turned, real_dtype, 1, crowd_pitch(crowd_places(job)), NULL, NULL};
-    product.finish = crowd_finish;
-    product.finish_arg = job;
+    gemm_job product = {.m = job->cols, .n = job->rows, .k = crowd_places(job), .workspace = room + w.planes + w.dy};
+    product.a = (gemm_side){job->turned, real_dtype, crowd_pitch(crowd_places(job)), 1, NULL, NULL};
+    product.b = (gemm_side){.dtype = real_dtype, .load = crowd_load_turned, .more = &places};
+    product.y = launch->out[0];
+    product.dtype = launch->call->out[0]->dtype;
+    product.y_down = job->rows;
     gemm_run(&product, launch->pool);
 }
 
