@@ -2,7 +2,8 @@
  * time and memory.
  *
  *     bench_train                       all rows
- *     bench_train NAME                  the rows of one model, without torch.compile
+ *     bench_train NAME [compiled]       the row of one model, against eager PyTorch or torch.compile
+ *     bench_train processes             the first step of a process: time, memory
  *     bench_train profile NAME          where the time of a step goes, by kernel
  *     bench_train plan NAME             the plan as text
  *     bench_train step NAME [STEPS]     only trains; prints the peak of this process's memory */
@@ -162,13 +163,16 @@ int main(int argc, char **argv)
         return step(&find_entry(argv[2])->trainee, argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1);
     if (argc > 2 && (strcmp(argv[1], "profile") == 0 || strcmp(argv[1], "plan") == 0))
         return inspect(argv[1], find_entry(argv[2]));
-    const char *only = argc > 1 ? argv[1] : NULL;
-    if (!only) measure_processes();
+    const char *only = argc > 1 ? argv[1] : "";
+    bool compiled = argc > 2 && strcmp(argv[2], "compiled") == 0, processes = strcmp(only, "processes") == 0;
+    if (processes || argc < 2) measure_processes();
+    if (processes) return 0;
     ht_context *ctx = ours_context();
     peer *torch = peer_start("torch");
-    for (int compiled = 0; compiled < (only ? 1 : 2); compiled++)
-        for (int i = 0; i < COLD; i++)
-            if (!only || strstr(entries[i].trainee.name, only)) measure_steps(&entries[i], ctx, torch, compiled);
+    for (int i = 0; i < 2 * COLD; i++) {
+        entry *e = &entries[i % COLD];
+        if (strstr(e->trainee.name, only) && (argc < 2 || compiled == i / COLD)) measure_steps(e, ctx, torch, i / COLD);
+    }
     peer_stop(torch);
     ht_context_free(ctx);
     return 0;
