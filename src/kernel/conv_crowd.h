@@ -11,6 +11,7 @@ enum {
     CROWD_PLACES = 128, /* of a plane, at most: larger ones fill tiles of their own */
     CROWD_ALIGN = 64,   /* bytes, of parts of the workspace */
     CROWD_ROWS = 16,    /* of a matrix that are arranged at a time */
+    CROWD_WIDTH = 16,   /* elements that are copied at once, at most */
 };
 
 /* Element (k, q) is what (channel, tap) pair k sees at place q, counted over all images. */
@@ -52,7 +53,8 @@ static inline int64_t crowd_runs(run *runs, const crowd *c, int64_t q, int64_t n
 }
 
 /* One line of a block per offset. Runs are copied `width` elements at a time: what one writes past its end is
- * overwritten by the next; the last one stops at its end. */
+ * overwritten by the next ones, or surplus when these are short: less than CROWD_WIDTH elements behind the block, and less
+ * than a line of it. The last one stops at its end. */
 static inline __attribute__((always_inline)) void crowd_copy(real *to, int64_t pitch, const real *data,
                                                              const int64_t *offset, int64_t lines, const run *runs,
                                                              int64_t count, const int width)
@@ -78,13 +80,13 @@ static inline void crowd_lines(const crowd *c, real *to, int64_t pitch, int64_t 
         int64_t n = ht_min_i64(lines - i, KC);
         real *at = to + i * pitch;
         tap_offsets(offset, c->planes, c->taps, k + i, n);
-        if (c->planes->in_place || wide > 16) /* the operand itself has nothing to spare behind it */
+        if (c->planes->in_place || wide > CROWD_WIDTH) /* the operand itself has nothing to spare behind it */
             for (int64_t l = 0; l < n; l++)
                 for (int64_t r = 0; r < count; r++)
                     memcpy(at + l * pitch + runs[r].at, c->planes->data + offset[l] + runs[r].from,
                            (size_t)runs[r].n * sizeof(real));
         else if (wide > 8)
-            crowd_copy(at, pitch, c->planes->data, offset, n, runs, count, 16);
+            crowd_copy(at, pitch, c->planes->data, offset, n, runs, count, CROWD_WIDTH);
         else if (wide > 4)
             crowd_copy(at, pitch, c->planes->data, offset, n, runs, count, 8);
         else
@@ -108,7 +110,7 @@ static inline void crowd_load_turned(const gemm_side *side, real *to, int64_t pi
                                      int64_t column, int64_t columns)
 {
     run runs[KC];
-    real stage[NR * KC] __attribute__((aligned(64)));
+    real stage[NR * KC + CROWD_WIDTH] __attribute__((aligned(64)));
     vec square[VL];
     for (int64_t q = 0; q < rows; q += KC, to += KC * pitch) {
         int64_t n = ht_min_i64(rows - q, KC), count = crowd_runs(runs, side->more, row + q, n);
