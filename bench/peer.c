@@ -51,7 +51,8 @@ static bool find_program(const char *name, char *path, size_t size)
     return snprintf(path, size, "%s/peer_%s", self, name) < (int)size && access(path, X_OK) == 0;
 }
 
-static void become(const char *name, const char *path)
+/* request NULL: it listens. */
+static void become(const char *name, const char *path, const char *request, const char *calls)
 {
     char threads[16];
     snprintf(threads, sizeof threads, "%d", BENCH_THREADS);
@@ -60,9 +61,9 @@ static void become(const char *name, const char *path)
     setenv("MKL_NUM_THREADS", threads, 1);
     setenv("OMP_WAIT_POLICY", "passive", 1); /* or its idle threads would spin in our turns */
     if (strcmp(name, "torch") == 0)
-        execlp("python3", "python3", path, (char *)NULL);
+        execlp("python3", "python3", path, request, calls, (char *)NULL);
     else
-        execl(path, path, (char *)NULL);
+        execl(path, path, request, calls, (char *)NULL);
     _exit(127);
 }
 
@@ -81,7 +82,7 @@ static bool spawn(peer *p, const char *path)
         dup2(request[0], 0);
         dup2(answer[1], 1);
         for (int fd = 3; fd < 64; fd++) close(fd);
-        become(p->name, path);
+        become(p->name, path, NULL, NULL);
     }
     close(request[0]);
     close(answer[1]);
@@ -208,4 +209,28 @@ void peer_stop(peer *p)
         }
     }
     free(p);
+}
+
+double peer_process(const char *name, const char *request, int calls, double *kilobytes)
+{
+    char path[PATH_MAX], count[16], text[256] = "";
+    int answer[2], status = 1;
+    if (!find_program(name, path, sizeof path) || pipe(answer) != 0) return -1;
+    snprintf(count, sizeof count, "%d", calls);
+    fflush(stdout);
+    double start = bench_now();
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(answer[1], 1);
+        for (int fd = 3; fd < 64; fd++) close(fd);
+        become(name, path, request, count);
+    }
+    close(answer[1]);
+    ssize_t n = child > 0 ? read(answer[0], text, sizeof text - 1) : 0;
+    close(answer[0]);
+    if (child > 0) waitpid(child, &status, 0);
+    double seconds = bench_now() - start;
+    if (status == 0 && n > 0 && sscanf(text, "kilobytes=%lf", kilobytes) == 1) return seconds;
+    fprintf(stderr, "%s: %s: %s\n", name, request, n > 0 ? text : "no answer");
+    return -1;
 }

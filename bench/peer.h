@@ -12,7 +12,11 @@
  *     attention f32 B H T D CAUSAL            torch, forward and backward
  *     lstm f32 I H B T                        torch, forward and backward
  *     layernorm f32 R C                       torch, forward and backward
- *     adamw f32 N                             torch, one fused step */
+ *     adamw f32 N                             torch, one fused step
+ *     train_gpt2 f32 LAYERS HEADS WIDTH LENGTH VOCABULARY BATCH    torch, a whole training step with AdamW
+ *     train_seq2seq f32 LAYERS HIDDEN BATCH LENGTH VOCABULARY      torch, with Adam
+ *     train_resnet18 f32 BATCH                torch, 32x32 images, SGD with momentum
+ *     compiled_train_...                      the same through torch.compile */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H
 
@@ -26,6 +30,10 @@ const char *peer_refusal(const peer *p);
 /* Seconds per call, or -1 after saying on stderr why this request was refused. */
 double peer_time(peer *p, const char *request, int calls);
 void peer_stop(peer *p);
+
+/* The peer as a new process that does the request `calls` times and ends. Its wall time, or -1; kilobytes: the peak of
+ * its memory beyond what it took to load the library. */
+double peer_process(const char *name, const char *request, int calls, double *kilobytes);
 
 /* For contests. */
 typedef struct peer_request {

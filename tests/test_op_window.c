@@ -206,6 +206,20 @@ static void conv2d__large_sizes_match_the_reference(void **state)
         {"conv2d_grad_weight", "(f32[8,12,20,28], f32[8,40,20,28]) window=[3,3] padding=[1,1]"},
         {"conv2d_grad_weight", "(f32[1,40,5,300], f32[1,34,5,300]) window=[3,3] padding=[1,1] groups=2"},
         {"conv2d_grad_weight", "(f32[2,90,7,50], f32[2,9,7,50]) window=[1,1]"},
+        /* Small planes of several images: tiles begin and end in the midst of planes and of lines. */
+        {"conv2d", "(f32[7,40,5,9], f32[70,40,3,3]) padding=[1,1]"},
+        {"conv2d_grad_input", "(f32[7,70,5,9], f32[70,40,3,3]) size=[5,9] padding=[1,1]"},
+        {"conv2d_grad_weight", "(f32[7,40,5,9], f32[7,70,5,9]) window=[3,3] padding=[1,1]"},
+        {"conv2d", "(f32[19,20,7,7], f32[30,20,3,3]) stride=[2,2] padding=[1,1]"},
+        {"conv2d_grad_input", "(f32[19,30,4,4], f32[30,20,3,3]) size=[7,7] stride=[2,2] padding=[1,1]"},
+        {"conv2d_grad_weight", "(f32[19,20,7,7], f32[19,30,4,4]) window=[3,3] stride=[2,2] padding=[1,1]"},
+        {"conv2d", "(f32[5,64,3,11], f32[20,64,1,1])"},
+        {"conv2d_grad_input", "(f32[5,20,3,11], f32[20,64,1,1]) size=[3,11]"},
+        {"conv2d_grad_weight", "(f32[5,64,3,11], f32[5,20,3,11]) window=[1,1]"},
+        /* Too many places for that. */
+        {"conv2d", "(f32[2,2,25,24], f32[3,2,3,3]) stride=[2,2] padding=[1,1]"},
+        {"conv2d_grad_input", "(f32[2,3,13,12], f32[3,2,3,3]) size=[25,24] stride=[2,2] padding=[1,1]"},
+        {"conv2d_grad_weight", "(f32[2,2,25,24], f32[2,3,13,12]) window=[3,3] stride=[2,2] padding=[1,1]"},
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         op_call call;

@@ -7,11 +7,12 @@
  * padding, and multiplies it at once (strips, conv_planes.h); where a strip would be too large, whole planes are copied
  * a few images at a time. There what a tap sees of neighbouring places is a run: a sliver of the right operand that is a
  * single run is read where it lies, others are gathered. conv2d_grad_input with a stride is one product per phase: places that
- * agree modulo the stride see the same taps. Depthwise convolution goes by depthwise.h, windows that are mostly padding
- * by conv_lines.h.
+ * agree modulo the stride see the same taps. Small planes go by conv_crowd.h, depthwise convolution by depthwise.h,
+ * windows that are mostly padding by conv_lines.h.
  * x, w, y: any float, row-major.  Numerics: real inside, FMA; each step of KC products at most is summed from zero and
  * added to the total, in order; one rounding.  Threads: blocks of the output (after planes, where these are copied).
  * Traffic: x or dy once, and again at the seams of blocks, then from L2; y once.  Bound: compute. */
+#include "kernel/conv_crowd.h"
 #include "kernel/conv_lines.h"
 #include "kernel/depthwise.h"
 
@@ -28,11 +29,12 @@ typedef struct product {
     real *left; /* by group, block of rows and step: split.rows × PITCH each */
     int64_t step, steps;
     int64_t phase[2]; /* conv2d_grad_input: which places */
-    void (*pack_left)(const struct product *p, real *left, int64_t group, int64_t row, int64_t rows, int64_t k,
-                      int64_t n_k);
+    /* Block [row, row + rows) × [k, k + n_k) of left, rows `pitch` apart. */
+    void (*pack_left)(const struct product *p, real *left, int64_t pitch, int64_t group, int64_t row, int64_t rows,
+                      int64_t k, int64_t n_k);
     bool whole_lines; /* a run of places is a run of the result */
-    void (*save)(const struct product *p, const real *total, int64_t batch, int64_t row, int64_t rows, int64_t q,
-                 int64_t n);
+    void (*save)(const struct product *p, const real *total, int64_t pitch, int64_t batch, int64_t row, int64_t rows,
+                 int64_t q, int64_t n);
 } product;
 
 /* ---- the product by blocks of the output ---- */
@@ -65,7 +67,7 @@ static void pack_left_tile(void *arg, int64_t tile)
     int64_t step = tile % p->steps, row = tile / p->steps % p->split.blocks * p->split.rows;
     int64_t rows = ht_min_i64(p->rows - row, p->split.rows), k = step * p->step;
     real *left = p->left + tile * p->split.rows * PITCH;
-    p->pack_left(p, left, tile / p->steps / p->split.blocks, row, rows, k, ht_min_i64(p->depth - k, p->step));
+    p->pack_left(p, left, PITCH, tile / p->steps / p->split.blocks, row, rows, k, ht_min_i64(p->depth - k, p->step));
     for (int64_t r = rows; r < p->split.rows; r++) memset(left + r * PITCH, 0, PITCH * sizeof *left);
 }
 
@@ -150,7 +152,7 @@ static void product_tile(void *arg, int64_t tile)
     int64_t rows = ht_min_i64(p->rows - row, p->split.rows), group = batch % p->conv->groups;
     const real *left = p->left + (group * p->split.blocks + block) * p->steps * p->split.rows * PITCH;
     product_steps(p, total, left, batch, row, q, n);
-    p->save(p, total, p->first_image * p->conv->groups + batch, row, rows, q, n);
+    p->save(p, total, COLS, p->first_image * p->conv->groups + batch, row, rows, q, n);
 }
 
 /* One chunk of images, one set of taps. */
@@ -162,21 +164,74 @@ static void product_run(product *p)
     ht_parallel(p->launch->pool, batches * p->split.blocks * across, product_tile, p);
 }
 
+/* ---- the product for all images at once ---- */
+
+static int64_t crowd_places(const product *p)
+{
+    return p->conv->batch * places_total(&p->taps);
+}
+
+/* Bytes for the planes of all images. */
+static int64_t crowd_planes(const product *p)
+{
+    return p->planes.in_place ? 0 : crowd_bytes(p->conv->batch * p->planes.channels * p->planes.plane + NR);
+}
+
+/* Elements of left as a matrix. */
+static int64_t crowd_left(const product *p)
+{
+    return p->rows * crowd_pitch(p->depth);
+}
+
+/* A gemm_finish: columns are places of all images. */
+static void crowd_finish(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
+                         int64_t pitch)
+{
+    const product *p = arg;
+    int64_t places = places_total(&p->taps);
+    for (int64_t at = 0; at < columns;) {
+        int64_t image = (column + at) / places, q = (column + at) % places, n = ht_min_i64(places - q, columns - at);
+        p->save(p, values + at, pitch, image, row, rows, q, n);
+        at += n;
+    }
+}
+
+static void crowd_left_tile(void *arg, int64_t tile)
+{
+    const product *p = arg;
+    int64_t row = tile * CROWD_ROWS, pitch = crowd_pitch(p->depth);
+    p->pack_left(p, p->left + row * pitch, pitch, 0, row, ht_min_i64(CROWD_ROWS, p->rows - row), 0, p->depth);
+}
+
+/* left NULL: it is arranged in p->left first. */
+static void crowd_product(product *p, const gemm_side *left, void *workspace)
+{
+    crowd places = {&p->planes, &p->taps};
+    gemm_job job = {.m = p->rows, .n = crowd_places(p), .k = p->depth, .workspace = workspace};
+    job.a = left ? *left : (gemm_side){p->left, real_dtype, crowd_pitch(p->depth), 1, NULL, NULL};
+    job.b = (gemm_side){.dtype = real_dtype, .load = crowd_load, .more = &places};
+    job.finish = crowd_finish;
+    job.finish_arg = p;
+    if (!left) ht_parallel(p->launch->pool, ht_tiles(p->rows, CROWD_ROWS), crowd_left_tile, p);
+    gemm_run(&job, p->launch->pool);
+}
+
 /* ---- conv2d ---- */
 
-static void forward_left(const product *p, real *left, int64_t group, int64_t row, int64_t rows, int64_t k, int64_t n_k)
+static void forward_left(const product *p, real *left, int64_t pitch, int64_t group, int64_t row, int64_t rows,
+                         int64_t k, int64_t n_k)
 {
     for (int64_t r = 0; r < rows; r++)
-        ht_load(left + r * PITCH, p->launch->in[1], p->launch->call->in[1]->dtype,
+        ht_load(left + r * pitch, p->launch->in[1], p->launch->call->in[1]->dtype,
                 (group * p->rows + row + r) * p->depth + k, n_k);
 }
 
-static void forward_save(const product *p, const real *total, int64_t batch, int64_t row, int64_t rows, int64_t q,
-                         int64_t n)
+static void forward_save(const product *p, const real *total, int64_t pitch, int64_t batch, int64_t row, int64_t rows,
+                         int64_t q, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++)
         ht_save(p->launch->out[0], p->launch->call->out[0]->dtype,
-                (batch * p->rows + row + r) * places_total(&p->taps) + q, total + r * COLS, n);
+                (batch * p->rows + row + r) * places_total(&p->taps) + q, total + r * pitch, n);
 }
 
 static void forward_product(product *p, const ht_conv *c, const ht_call *call, const void *x)
@@ -202,7 +257,9 @@ static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
     ht_conv c = ht_conv_of(call, call->in[0], call->in[1]);
     if (ht_type_elems(call->out[0]) == 0) return 0;
     forward_product(&p, &c, call, NULL);
-    return multiplies(&c, &p.planes) ? product_workspace(&p, left_elems(&p), keeps_planes(&p)) : 0;
+    if (!multiplies(&c, &p.planes)) return 0;
+    if (crowds(&c, places_total(&p.taps))) return gemm_workspace(p.rows, crowd_places(&p), p.depth) + crowd_planes(&p);
+    return product_workspace(&p, left_elems(&p), keeps_planes(&p));
 }
 
 static void forward_lines(const ht_launch *launch, const product *p)
@@ -226,6 +283,13 @@ static void conv2d_run(const ht_launch *launch)
         return;
     }
     p.launch = launch;
+    if (crowds(&c, places_total(&p.taps))) {
+        gemm_side weights = {launch->in[1], launch->call->in[1]->dtype, p.depth, 1, NULL, NULL};
+        p.planes.room = launch->workspace;
+        planes_take(&p.planes, launch->pool, 0, c.batch);
+        crowd_product(&p, &weights, (char *)launch->workspace + crowd_planes(&p));
+        return;
+    }
     p.left = launch->workspace;
     p.planes.room = p.left + left_elems(&p);
     bool keep = keeps_planes(&p);
@@ -239,35 +303,48 @@ static void conv2d_run(const ht_launch *launch)
 
 /* ---- conv2d_grad_input ---- */
 
-static void grad_input_left(const product *p, real *left, int64_t group, int64_t row, int64_t rows, int64_t k,
-                            int64_t n_k)
+/* Where the taps of a phase are in a window. */
+static int64_t tap_at(const product *p, int64_t tap)
+{
+    const taps *t = &p->taps;
+    return (t->first[0] + tap / t->count[1] * t->step[0]) * p->conv->window.size[1] + t->first[1] +
+           tap % t->count[1] * t->step[1];
+}
+
+static void grad_input_left(const product *p, real *left, int64_t pitch, int64_t group, int64_t row, int64_t rows,
+                            int64_t k, int64_t n_k)
 {
     const ht_conv *c = p->conv;
-    const taps *t = &p->taps;
-    const ht_window *v = &c->window;
-    for (int64_t i = 0; i < n_k;) {
-        int64_t b = (k + i) % t->count[1], a = (k + i) / t->count[1] % t->count[0], channel = (k + i) / taps_total(t);
-        int64_t tap = (t->first[0] + a * t->step[0]) * v->size[1] + t->first[1] + b * t->step[1];
-        int64_t n = ht_min_i64(n_k - i, t->count[1] - b);
+    const void *w = p->launch->in[1];
+    ht_dtype dtype = p->launch->call->in[1]->dtype;
+    int64_t window = taps_total(&p->taps), area = c->window.size[0] * c->window.size[1], at[KC];
+    for (int64_t i = 0, n; i < n_k; i += n) {
+        int64_t channel = (k + i) / window, tap = (k + i) % window;
+        int64_t from = ((group * c->out_channels + channel) * c->in_channels + row) * area;
+        n = ht_min_i64(ht_min_i64(n_k - i, window - tap), KC);
+        for (int64_t j = 0; j < n && window != area; j++) at[j] = tap_at(p, tap + j);
         for (int64_t r = 0; r < rows; r++) {
-            int64_t w = ((group * c->out_channels + channel) * c->in_channels + row + r) * v->size[0] * v->size[1];
-            ht_load_strided(left + r * PITCH + i, p->launch->in[1], p->launch->call->in[1]->dtype, w + tap, t->step[1],
-                            n);
+            real *to = left + r * pitch + i;
+            if (window == area) /* all taps of a channel are one run */
+                ht_load(to, w, dtype, from + r * area + tap, n);
+            else if (dtype == real_dtype)
+                for (int64_t j = 0; j < n; j++) to[j] = ((const real *)w)[from + r * area + at[j]];
+            else
+                for (int64_t j = 0; j < n; j++) to[j] = ht_load1(w, dtype, from + r * area + at[j]);
         }
-        i += n;
     }
 }
 
 /* Places of a phase are stride apart in the plane. */
-static void grad_input_save(const product *p, const real *total, int64_t batch, int64_t row, int64_t rows, int64_t q,
-                            int64_t n)
+static void grad_input_save(const product *p, const real *total, int64_t pitch, int64_t batch, int64_t row,
+                            int64_t rows, int64_t q, int64_t n)
 {
     const ht_window *v = &p->conv->window;
     const taps *t = &p->taps;
     int64_t stride = v->stride[1];
     for (int64_t r = 0; r < rows; r++) {
         int64_t plane = (batch * p->rows + row + r) * v->plane[0] * v->plane[1];
-        const real *from = total + r * COLS;
+        const real *from = total + r * pitch;
         if (stride == 1 && v->stride[0] == 1) {
             ht_save(p->launch->out[0], p->launch->call->out[0]->dtype, plane + q, from, n);
             continue;
@@ -317,6 +394,53 @@ static void grad_input_needs(product *p, int64_t *left, bool *keep)
     }
 }
 
+static bool grad_input_crowds(const ht_conv *c)
+{
+    const ht_window *v = &c->window;
+    return crowds(c, ht_tiles(v->plane[0], v->stride[0]) * ht_tiles(v->plane[1], v->stride[1]));
+}
+
+static void clear_image(void *arg, int64_t image)
+{
+    const ht_launch *launch = arg;
+    const ht_type *type = launch->call->out[0];
+    size_t bytes = (size_t)(ht_type_bytes(type) / type->dim[0]);
+    memset((char *)launch->out[0] + (size_t)image * bytes, 0, bytes);
+}
+
+/* Places that no tap reaches are zero, and their phases need not be run. */
+static void grad_input_clear(product *p)
+{
+    const ht_window *v = &p->conv->window;
+    bool all = true;
+    for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
+        for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
+            grad_input_phase(p, h, w);
+            all &= p->depth > 0;
+        }
+    }
+    if (!all) ht_parallel(p->launch->pool, p->conv->batch, clear_image, (void *)p->launch);
+}
+
+/* Phase by phase; without a launch only the bytes of workspace are counted. */
+static int64_t grad_input_crowd(product *p, const ht_launch *launch)
+{
+    const ht_window *v = &p->conv->window;
+    int64_t most = 0, kept = crowd_planes(p);
+    for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
+        for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
+            grad_input_phase(p, h, w);
+            int64_t left = crowd_bytes(crowd_left(p)),
+                    bytes = left + gemm_workspace(p->rows, crowd_places(p), p->depth);
+            if (bytes > most) most = bytes;
+            if (!launch || p->depth == 0) continue;
+            p->left = (real *)((char *)launch->workspace + kept);
+            crowd_product(p, NULL, (char *)p->left + left);
+        }
+    }
+    return kept + most;
+}
+
 static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
@@ -325,6 +449,7 @@ static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target 
     if (ht_type_elems(call->out[0]) == 0) return 0;
     grad_input_product(&p, &c, call, NULL);
     if (!multiplies(&c, &p.planes)) return 0;
+    if (grad_input_crowds(&c)) return grad_input_crowd(&p, NULL);
     int64_t left;
     bool keep;
     grad_input_needs(&p, &left, &keep);
@@ -369,6 +494,13 @@ static void conv2d_grad_input_run(const ht_launch *launch)
         return;
     }
     p.launch = launch;
+    grad_input_clear(&p);
+    if (grad_input_crowds(&c)) {
+        p.planes.room = launch->workspace;
+        planes_take(&p.planes, launch->pool, 0, c.batch);
+        grad_input_crowd(&p, launch);
+        return;
+    }
     p.left = launch->workspace;
     int64_t left;
     bool keep;
@@ -381,7 +513,7 @@ static void conv2d_grad_input_run(const ht_launch *launch)
         for (int64_t h = 0; h < ht_min_i64(c.window.stride[0], c.window.plane[0]); h++) {
             for (int64_t w = 0; w < ht_min_i64(c.window.stride[1], c.window.plane[1]); w++) {
                 grad_input_phase(&p, h, w);
-                product_run(&p);
+                if (p.depth > 0) product_run(&p);
             }
         }
     }

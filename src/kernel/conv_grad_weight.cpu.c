@@ -2,11 +2,12 @@
  * q: output channel, k: image and place. A step of k is some lines of one image: a thread turns dy of the step, gathers
  * left from strips of x (conv_planes.h) block by block, and adds the products to sums that stay in its L2; where a strip
  * would be too large, whole planes are copied first, a few images at a time.
- * The steps are dealt out to parts, whose sums are added and turned at the end.
+ * The steps are dealt out to parts, whose sums are added and turned at the end. Small planes go by conv_crowd.h.
  * x, dy, dw: any float, row-major.  Numerics: real inside, FMA; each step of KC products at most is summed from zero and
  * added to the part, in order, then the parts in order; one rounding.  Threads: parts, and spans of rows where parts are
  * few; their number depends on sizes alone.
  * Traffic: x and dy once for each span of rows, x again at the seams of steps; then from L2.  Bound: compute. */
+#include "kernel/conv_crowd.h"
 #include "kernel/conv_lines.h"
 #include "kernel/depthwise.h"
 
@@ -196,6 +197,57 @@ static void weight_turn_tile(void *arg, int64_t tile)
     }
 }
 
+/* ---- all images at once ---- */
+
+/* What k counts. */
+static int64_t crowd_places(const weight_job *job)
+{
+    return job->conv->batch * places_total(&job->taps);
+}
+
+typedef struct weight_crowd {
+    int64_t planes, dy, all; /* bytes: x with its padding, then dy by channel, then the GEMM core's */
+} weight_crowd;
+
+static weight_crowd weight_crowd_of(const weight_job *job)
+{
+    const planes *p = &job->planes;
+    weight_crowd w = {.planes = p->in_place ? 0 : crowd_bytes(job->conv->batch * p->channels * p->plane + NR)};
+    w.dy = crowd_bytes(job->cols * crowd_pitch(crowd_places(job)));
+    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, crowd_places(job));
+    return w;
+}
+
+/* One channel of dy, image after image. */
+static void crowd_channel(void *arg, int64_t channel)
+{
+    const weight_job *job = arg;
+    int64_t places = places_total(&job->taps);
+    real *to = job->turned + channel * crowd_pitch(crowd_places(job));
+    for (int64_t image = 0; image < job->conv->batch; image++)
+        ht_load(to + image * places, job->launch->in[1], job->launch->call->in[1]->dtype,
+                (image * job->cols + channel) * places, places);
+}
+
+static void weight_crowd_run(weight_job *job)
+{
+    const ht_launch *launch = job->launch;
+    weight_crowd w = weight_crowd_of(job);
+    crowd places = {&job->planes, &job->taps};
+    char *room = launch->workspace;
+    job->planes.room = (real *)room;
+    job->turned = (real *)(room + w.planes);
+    planes_take(&job->planes, launch->pool, 0, job->conv->batch);
+    ht_parallel(launch->pool, job->cols, crowd_channel, job);
+    gemm_job product = {.m = job->cols, .n = job->rows, .k = crowd_places(job), .workspace = room + w.planes + w.dy};
+    product.a = (gemm_side){job->turned, real_dtype, crowd_pitch(crowd_places(job)), 1, NULL, NULL};
+    product.b = (gemm_side){.dtype = real_dtype, .load = crowd_load_turned, .more = &places};
+    product.y = launch->out[0];
+    product.dtype = launch->call->out[0]->dtype;
+    product.y_down = job->rows;
+    gemm_run(&product, launch->pool);
+}
+
 static int64_t conv2d_grad_weight_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
@@ -204,6 +256,7 @@ static int64_t conv2d_grad_weight_workspace(const ht_call *call, const ht_target
     if (ht_type_elems(call->out[0]) == 0) return 0;
     weight_plan(&job, &c, call, NULL);
     if (!multiplies(&c, &job.planes)) return 0;
+    if (crowds(&c, places_total(&job.taps))) return weight_crowd_of(&job).all;
     int64_t kept = keeps_planes(&job) ? planes_elems(&job.planes, c.batch) : 0;
     return (sums_elems(&job) + turned_elems(&job) + kept) * (int64_t)sizeof(real);
 }
@@ -230,6 +283,10 @@ static void conv2d_grad_weight_run(const ht_launch *launch)
         return;
     }
     job.launch = launch;
+    if (crowds(&c, places_total(&job.taps))) {
+        weight_crowd_run(&job);
+        return;
+    }
     job.turned = launch->workspace;
     job.sums = job.turned + turned_elems(&job);
     job.planes.room = job.sums + sums_elems(&job);

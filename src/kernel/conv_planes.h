@@ -15,13 +15,15 @@ enum {
 static const ht_dtype real_dtype = sizeof(real) == sizeof(float) ? HT_F32 : HT_F64;
 
 /* What is kept of each plane. With a stride along a line its columns are dealt out to `phases` runs: column w is
- * element w / phases of run w % phases, so that places are neighbours. */
+ * element w / phases of run w % phases, so that places are neighbours. Runs and lines that no tap looks at are left out
+ * where the window is smaller than its stride. */
 typedef struct planes {
     const void *source;
     ht_dtype dtype;
     int64_t source_size[2];
-    int64_t from[2], size[2]; /* lines and columns kept: the first of each, counted in the source, and how many */
-    int64_t phases;
+    int64_t from[2], size[2];   /* lines and columns kept: the first of each, counted in the source, and how many */
+    int64_t phases, runs;       /* the first `runs` of them are kept */
+    int64_t stride, seen;       /* of each `stride` lines the first `seen` are looked at; there is room for all */
     int64_t phase, line, plane; /* elements from run to run, line to line, plane to plane */
     int64_t channels;           /* planes of an image */
     bool in_place;              /* the source serves as it is */
@@ -52,7 +54,7 @@ static inline int64_t places_total(const taps *t)
 static inline void planes_lay_out(planes *p)
 {
     p->phase = ht_tiles(p->size[1], p->phases);
-    p->line = p->phases * p->phase;
+    p->line = p->runs * p->phase;
     p->plane = p->size[0] * p->line;
 }
 
@@ -88,7 +90,7 @@ static inline void planes_line(const planes *p, real *to, int64_t plane, int64_t
         for (int64_t j = before + n; j < p->line; j++) to[j] = 0;
         return;
     }
-    for (int64_t f = 0; f < p->phases; f++, to += p->phase) {
+    for (int64_t f = 0; f < p->runs; f++, to += p->phase) {
         int64_t start = p->from[1] + f;
         ht_span in = ht_span_inside(start, p->phases, p->source_size[1], 0, p->phase);
         for (int64_t j = 0; j < in.from; j++) to[j] = 0;
@@ -103,7 +105,7 @@ static inline void planes_fill(void *arg, int64_t plane)
 {
     const planes *p = arg;
     for (int64_t i = 0; i < p->size[0]; i++)
-        planes_line(p, p->room + plane * p->plane + i * p->line, p->first + plane, i);
+        if (i % p->stride < p->seen) planes_line(p, p->room + plane * p->plane + i * p->line, p->first + plane, i);
 }
 
 /* The planes of `images` images from `image` on, in p->data. */
@@ -225,7 +227,8 @@ static inline void strip_fill(const planes *p, const strips *s, real *room, int6
     int64_t first = s->low + line * t->advance, count = (lines - 1) * t->advance + s->span;
     real *to = room;
     for (int64_t c = 0; c < channels; c++)
-        for (int64_t i = 0; i < count; i++, to += p->line) planes_line(p, to, plane + c, first + i);
+        for (int64_t i = 0; i < count; i++, to += p->line)
+            if ((first + i) % p->stride < p->seen) planes_line(p, to, plane + c, first + i);
     memset(to, 0, NR * sizeof *to);
     *seen = *p;
     seen->plane = count * p->line;
@@ -294,6 +297,9 @@ static inline void image_planes(planes *p, taps *t, const ht_conv *c, const void
         t->move[a] = v->dilation[a];
         t->places[a] = v->steps[a];
     }
+    p->runs = ht_min_i64(p->phases, (v->size[1] - 1) * v->dilation[1] + 1);
+    p->stride = v->stride[0];
+    p->seen = (v->size[0] - 1) * v->dilation[0] + 1;
     take_in_place(p, v);
     if (p->in_place) one_line(t);
     if (sane(p, v)) planes_lay_out(p);
@@ -318,7 +324,8 @@ static inline int64_t common_divisor(int64_t a, int64_t b)
 static inline void result_planes(planes *p, const ht_conv *c, const void *dy, ht_dtype dtype)
 {
     const ht_window *v = &c->window;
-    *p = (planes){.source = dy, .dtype = dtype, .phases = 1, .channels = c->groups * c->out_channels};
+    *p = (planes){.source = dy, .dtype = dtype, .channels = c->groups * c->out_channels};
+    p->phases = p->runs = p->stride = p->seen = 1;
     for (int a = 0; a < 2; a++) {
         p->source_size[a] = v->steps[a];
         p->from[a] = floor_divide(v->padding[a] - (v->size[a] - 1) * v->dilation[a], v->stride[a]);

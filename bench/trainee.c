@@ -1,0 +1,215 @@
+#include "trainee.h"
+
+#include <string.h>
+
+#include "bench_common.h"
+
+static void must(const ht_context *ctx, ht_status status)
+{
+    if (status == HT_OK) return;
+    fprintf(stderr, "%s\n", ht_context_message(ctx));
+    exit(1);
+}
+
+/* ---- start ---- */
+
+static int64_t largest(const ht_model_request *r, const char *input)
+{
+    if (strcmp(input, "source") == 0) return r->source_vocabulary;
+    if (strcmp(input, "label") == 0) return r->classes;
+    return r->vocabulary;
+}
+
+static void feed(trainee *t)
+{
+    uint32_t dice = 1;
+    for (size_t i = 0; i < t->ours.plan->slot_count; i++) {
+        const ht_slot *slot = &t->ours.plan->slots[i];
+        if (slot->kind != HT_SLOT_INPUT || slot->type.rank == 0) continue;
+        if (ht_dtype_is_float(slot->type.dtype)) {
+            ours_fill(&t->ours, slot->name, -1, 1);
+            continue;
+        }
+        int64_t n = ht_type_elems(&slot->type), below = largest(&t->request, slot->name);
+        bool length = strcmp(slot->name, "source_length") == 0;
+        double *data = malloc((size_t)n * sizeof *data);
+        if (!data) exit(1);
+        for (int64_t k = 0; k < n; k++) {
+            dice = dice * 1664525u + 1013904223u;
+            data[k] = length ? (double)t->request.source_length : (double)((dice >> 8) % (uint32_t)below);
+        }
+        ht_session_write_f64(t->ours.session, slot->name, data, (size_t)n);
+        free(data);
+    }
+}
+
+void trainee_start(trainee *t, ht_context *ctx)
+{
+    const ht_json *object;
+    ht_train_opts opts = HT_TRAIN_OPTS;
+    opts.optimizer = t->optimizer;
+    opts.lr = 1e-4;
+    if (strcmp(t->optimizer, "sgd") == 0) opts.momentum = 0.9;
+    t->arena = ht_arena_create();
+    if (!t->arena) exit(1);
+    t->request.model = ht_model_find(t->type, NULL);
+    t->request.training = true;
+    must(ctx, ht_json_parse(ctx, t->arena, "bench", t->json, strlen(t->json), &object));
+    must(ctx, ht_fields_read(&t->fields, ctx, t->request.model->keys, "model", object));
+    t->request.fields = t->fields;
+    t->ours = (ours){.run = "train"};
+    must(ctx, ht_model_create(&t->ours.graph, ctx, &t->request));
+    must(ctx, ht_graph_train(t->ours.graph, &opts));
+    must(ctx, ht_plan_create(&t->ours.plan, t->ours.graph, NULL));
+    /* As a trainer does: once there is a plan, nobody needs the graph. */
+    ht_graph_free(t->ours.graph);
+    t->ours.graph = NULL;
+    must(ctx, ht_session_create(&t->ours.session, t->ours.plan, NULL));
+    /* The loss is a sum; its weight makes it the mean. */
+    double seed = 1.0 / (double)(t->request.batch * (t->request.length ? t->request.length : 1));
+    must(ctx, ht_session_write_f64(t->ours.session, "seed", &seed, 1));
+    feed(t);
+}
+
+void trainee_stop(trainee *t)
+{
+    ours_end(&t->ours);
+    ht_fields_free(t->fields);
+    ht_arena_free(t->arena);
+    t->fields = NULL;
+    t->arena = NULL;
+}
+
+/* ---- profile ---- */
+
+enum { ROUNDS = 31, SHOWN = 64 };
+
+typedef struct line {
+    const ht_instr *instr;
+    ht_launch launch;
+    double seconds[ROUNDS], median;
+} line;
+
+typedef struct sheet {
+    line *lines;
+    size_t count;
+} sheet;
+
+static void add_segment(sheet *s, const ht_machine *m, const ht_plan_segment *segment, ht_pool *pool)
+{
+    s->lines = realloc(s->lines, (s->count + segment->instr_count) * sizeof *s->lines);
+    if (!s->lines) exit(1);
+    for (size_t i = 0; i < segment->instr_count; i++) {
+        const ht_instr *instr = &segment->instrs[i];
+        size_t n_in = instr->call->n_in, n_out = instr->call->n_out;
+        void **at = malloc((n_in + n_out + 1) * sizeof *at);
+        if (!at) exit(1);
+        for (size_t k = 0; k < n_in; k++) at[k] = ht_machine_at(m, instr->in[k]);
+        for (size_t k = 0; k < n_out; k++) at[n_in + k] = ht_machine_at(m, instr->out[k]);
+        s->lines[s->count++] = (line){.instr = instr,
+                                      .launch = {.call = instr->call,
+                                                 .in = (const void *const *)at,
+                                                 .out = at + n_in,
+                                                 .workspace = ht_machine_at(m, instr->workspace),
+                                                 .pool = pool,
+                                                 .fused = instr->fused}};
+    }
+}
+
+static int by_median(const void *a, const void *b)
+{
+    double x = ((const line *)a)->median, y = ((const line *)b)->median;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void print_kernels(const sheet *s, double total)
+{
+    bool *done = calloc(s->count, sizeof *done);
+    if (!done) exit(1);
+    for (;;) {
+        const char *best = NULL;
+        double most = 0;
+        int calls = 0;
+        for (size_t i = 0; i < s->count; i++) {
+            double sum = 0;
+            int n = 0;
+            if (done[i]) continue;
+            for (size_t k = 0; k < s->count; k++) {
+                if (done[k] || strcmp(s->lines[k].instr->kernel->name, s->lines[i].instr->kernel->name) != 0) continue;
+                sum += s->lines[k].median;
+                n++;
+            }
+            if (sum > most || !best) {
+                most = sum;
+                calls = n;
+                best = s->lines[i].instr->kernel->name;
+            }
+        }
+        if (!best) break;
+        printf("  %8.3f ms %5.1f %%  %4d × %s\n", most * 1e3, 100 * most / total, calls, best);
+        for (size_t i = 0; i < s->count; i++)
+            if (strcmp(s->lines[i].instr->kernel->name, best) == 0) done[i] = true;
+    }
+    free(done);
+}
+
+static void print_types(const ht_instr *instr)
+{
+    ht_type_text text;
+    for (size_t i = 0; i < instr->call->n_in; i++)
+        if (instr->call->in[i]) printf(" %s", ht_type_str(instr->call->in[i], &text));
+    printf(" →");
+    for (size_t i = 0; i < instr->call->n_out; i++)
+        if (instr->call->out[i]) printf(" %s", ht_type_str(instr->call->out[i], &text));
+}
+
+static void print_lines(const sheet *s)
+{
+    for (size_t i = 0; i < s->count && i < SHOWN; i++) {
+        const line *l = &s->lines[i];
+        double flops = (double)l->instr->cost.flops;
+        printf("  %8.3f ms  %6.1f GFLOP/s  %s", l->median * 1e3, l->median > 0 ? flops / l->median / 1e9 : 0,
+               l->instr->kernel->name);
+        print_types(l->instr);
+        printf("  %s\n", l->instr->site ? l->instr->site : "");
+    }
+}
+
+void trainee_profile(trainee *t, ht_context *ctx, int rounds)
+{
+    ht_machine *m;
+    sheet s = {0};
+    double total = 0;
+    const ht_plan *plan = t->ours.plan;
+    if (rounds > ROUNDS) rounds = ROUNDS;
+    /* A machine of its own on the same plan: a session does not show its launches. */
+    must(ctx, ht_machine_create(&m, plan, ctx->pool));
+    int init = ht_plan_segment_find(plan, "init");
+    if (init >= 0) must(ctx, ht_machine_run(m, (size_t)init));
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
+        size_t bytes = (size_t)ht_type_bytes(&slot->type);
+        if (slot->kind == HT_SLOT_INPUT)
+            ht_session_read(t->ours.session, slot->name, ht_machine_at(m, slot->place), bytes);
+    }
+    const ht_plan_program *program = &plan->programs[ht_plan_program_find(plan, "train")];
+    for (size_t c = 0; c < program->call_count; c++)
+        for (uint32_t k = 0; k < program->calls[c].times; k++)
+            add_segment(&s, m, &plan->segments[program->calls[c].segment], ctx->pool);
+    for (int r = -1; r < rounds; r++) {
+        for (size_t i = 0; i < s.count; i++) {
+            double start = bench_now();
+            s.lines[i].instr->kernel->run(&s.lines[i].launch);
+            if (r >= 0) s.lines[i].seconds[r] = bench_now() - start;
+        }
+    }
+    for (size_t i = 0; i < s.count; i++) total += s.lines[i].median = bench_median(s.lines[i].seconds, rounds);
+    printf("%s: %zu instructions, %.3f ms, plan of %.1f MB\n", t->name, s.count, total * 1e3,
+           (double)ht_plan_bytes(plan) / 1e6);
+    print_kernels(&s, total);
+    qsort(s.lines, s.count, sizeof *s.lines, by_median);
+    print_lines(&s);
+    for (size_t i = 0; i < s.count; i++) free((void *)s.lines[i].launch.in);
+    free(s.lines);
+    ht_machine_free(m);
+}

@@ -1,0 +1,25 @@
+/* A model of src/model with its training step, ready to run: what `halftone train` makes of a job file. */
+#ifndef BENCH_TRAINEE_H
+#define BENCH_TRAINEE_H
+
+#include "model/model.h"
+#include "ours.h"
+
+typedef struct trainee {
+    const char *name;
+    const char *type, *json; /* the "model" block */
+    const char *optimizer;
+    ht_model_request request; /* but model and fields */
+    ours ours;
+    ht_arena *arena;
+    ht_fields *fields;
+} trainee;
+
+/* Graph, training step, plan, session, and a batch of random tokens, labels and images. Ends the program on failure. */
+void trainee_start(trainee *t, ht_context *ctx);
+void trainee_stop(trainee *t);
+/* Runs the step's instructions one by one, `rounds` times: median time per kernel and of the most expensive
+ * instructions, on standard output. */
+void trainee_profile(trainee *t, ht_context *ctx, int rounds);
+
+#endif
