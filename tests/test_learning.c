@@ -65,7 +65,8 @@ static void learning__lenet_reads_digits(void **state)
               "{\"model\": {\"type\": \"lenet\"},\n"
               " \"data\": {\"format\": \"idx\", \"train\": \"%s\", \"validation\": \"%s\",\n"
               "           \"mean\": [0.1307], \"std\": [0.3081]},\n"
-              " \"train\": {\"epochs\": 5, \"batch\": 64, \"lr\": 1e-3, \"eval_every\": 0, \"snapshot_every\": 0}}\n",
+              " \"train\": {\"epochs\": 5, \"batch\": 64, \"lr\": 2e-3, \"lr_min\": 1e-5, \"eval_every\": 0,\n"
+              "            \"snapshot_every\": 0}}\n",
               images, data_case_real("mnist/t10k-images-idx3-ubyte.gz"));
     assert_true(train(c, "", " accuracy ") >= 0.99);
 }
