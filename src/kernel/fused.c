@@ -153,6 +153,7 @@ void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
     for (int i = 0; i < f->n_in; i++)
         f->operands[i].way = ht_type_same_shape(f->operands[i].type, shape) ? HT_WAY_FLAT : HT_WAY_WHOLE;
     f->elems = ht_type_elems(shape);
+    if (f->elems == 0) return; /* nothing will run */
     merge_axes(f, shape);
     int64_t row = f->dim[f->rank - 1];
     f->by_rows = f->rank > 1 && row >= LONG_ROW;

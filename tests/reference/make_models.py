@@ -278,7 +278,7 @@ CASES = {
     "seq2seq_dot": Case("seq2seq", {"hidden": 8, "layers": 3, "attention": "dot"}, task="pairs", batch=2, length=5,
                         source_length=6, vocabulary=11, source_vocabulary=9),
     "resnet": Case("resnet", {"width": 4, "stem": "cifar"}, task="class", batch=4, classes=5, feature=[3, 16, 16]),
-    "resnet50": Case("resnet", {"width": 4, "depth": 50}, task="class", batch=4, classes=5, feature=[3, 64, 64]),
+    "resnet50": Case("resnet", {"width": 4, "depth": 50}, task="class", batch=6, classes=5, feature=[3, 64, 64]),
     "lenet": Case("lenet", {}, task="class", batch=2, classes=10, feature=[28, 28]),
 }
 BUILD = {f.__name__: f for f in (gpt2, llama, bert, lstm_lm, seq2seq, resnet, lenet)}
