@@ -1,38 +1,5 @@
 /* halftone data from outside. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-
-#include <cmocka.h>
-
-#include "data_case.h"
-
-/* Runs a shell line in the case's folder, $H is the program; the text of both streams. */
-static const char *run(const data_case *c, const char *line, int *status)
-{
-    static char text[1 << 16];
-    char command[4096];
-    snprintf(command, sizeof command, "H='%s'; cd '%s' && (%s) 2>&1", HT_PROGRAM, c->folder, line);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t length = fread(text, 1, sizeof text - 1, pipe);
-    text[length] = '\0';
-    *status = pclose(pipe);
-    assert_true(WIFEXITED(*status));
-    *status = WEXITSTATUS(*status);
-    return text;
-}
-
-static void expect(const data_case *c, const char *line, int wanted, const char *text)
-{
-    int status;
-    const char *got = run(c, line, &status);
-    if (status != wanted || !strstr(got, text))
-        fail_msg("%s: exit status %d, not %d, or '%s' is not in:\n%s", line, status, wanted, text, got);
-}
+#include "cli_case.h"
 
 static void data__guesses_the_format_and_shows_batches(void **state)
 {

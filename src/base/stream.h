@@ -9,7 +9,11 @@
 #include <immintrin.h>
 #endif
 
-enum { HT_STREAM_LINE = 64 };
+enum {
+    HT_STREAM_LINE = 64,
+    /* Results from this size on are worth it: about half of a large L3. Below it the next kernel finds them there. */
+    HT_STREAM_BYTES = 16 << 20
+};
 
 /* One vector of 16, 32 or 64 bytes, no wider than the build's registers, to a multiple of its size. */
 static inline void ht_stream_vector(void *to, const void *from, int64_t bytes)

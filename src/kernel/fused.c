@@ -4,13 +4,11 @@
 
 enum {
     SCRATCH_BYTES = 64 << 10,
-    STRETCH_MOST = 1024,    /* elements: with a handful of f32 operands the first cache holds them */
-    CHAIN_MOST = 8192,      /* the same for a chain, which keeps what lies between in registers */
-    STRETCH_STEP = 64,      /* stretches are multiples of it, so that they start at whole lines */
-    LONG_ROW = 128,         /* rows at least this long are taken one by one, so that they need not be copied */
-    GRAIN = 16384,          /* elements of a tile for the thread pool, at least */
-    AHEAD_BYTES = 1 << 20,  /* operands from here on are fetched a stretch ahead */
-    STREAM_BYTES = 16 << 20 /* about half of a large L3: below it the next kernel finds the result there */
+    STRETCH_MOST = 1024,   /* elements: with a handful of f32 operands the first cache holds them */
+    CHAIN_MOST = 8192,     /* the same for a chain, which keeps what lies between in registers */
+    STRETCH_STEP = 64,     /* stretches are multiples of it, so that they start at whole lines */
+    GRAIN = 16384,         /* elements of a tile for the thread pool, at least */
+    AHEAD_BYTES = 1 << 20, /* operands from here on are fetched a stretch ahead */
 };
 
 typedef ht_epilogue work; /* without a product, too */
@@ -117,7 +115,7 @@ static bool is_block(const ht_fused *f, ht_way way)
     return f->chain && (way == HT_WAY_CONSTANT || way == HT_WAY_BETWEEN);
 }
 
-/* Blocks first, then what is as long as a stretch, which becomes as long as the scratch allows. */
+/* Blocks first (the one for conversions before all others), then what is as long as a stretch, which becomes as long as the scratch allows. */
 static void lay_out_scratch(ht_fused *f)
 {
     enum { WIDEST = 8 };
@@ -133,7 +131,6 @@ static void lay_out_scratch(ht_fused *f)
     f->stretch = f->chain ? CHAIN_MOST : STRETCH_MOST;
     if (long_bytes)
         f->stretch = smaller(f->stretch, (SCRATCH_BYTES - fixed) / long_bytes) / STRETCH_STEP * STRETCH_STEP;
-    f->stage = 0;
     int64_t at = block;
     for (int i = between; i < between + f->n_between; i++)
         f->operands[i].scratch = (int32_t)(at + slot_of[i] * (f->chain ? block : f->stretch * WIDEST));
@@ -156,13 +153,13 @@ void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
     if (f->elems == 0) return; /* nothing will run */
     merge_axes(f, shape);
     int64_t row = f->dim[f->rank - 1];
-    f->by_rows = f->rank > 1 && row >= LONG_ROW;
+    f->by_rows = f->rank > 1 && row >= HT_LONG_ROW;
     for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++) {
         ht_fused_operand *o = &f->operands[i];
         if (i >= f->n_in + f->n_out)
             o->way = f->dot && i == f->product ? HT_WAY_BLOCK : HT_WAY_BETWEEN;
         else if (i >= f->n_in)
-            o->way = ht_type_bytes(o->type) >= STREAM_BYTES ? HT_WAY_STREAMED : HT_WAY_FLAT;
+            o->way = ht_type_bytes(o->type) >= HT_STREAM_BYTES ? HT_WAY_STREAMED : HT_WAY_FLAT;
         else if (o->way != HT_WAY_WHOLE)
             o->way = way_of(f, o);
     }
@@ -299,7 +296,7 @@ static void aim_chain(const work *w, ht_chain_op *ops, char *scratch, void *cons
     for (int i = 0; i < f->chain_count; i++) {
         for (int k = 0; k < 2; k++) {
             int operand = ops[i].operand[k];
-            if (operand == HT_CHAIN_STAGE) ops[i].memory[k] = scratch + f->stage;
+            if (operand == HT_CHAIN_STAGE) ops[i].memory[k] = scratch;
             if (operand < 0) continue;
             ops[i].memory[k] = at[operand];
             ops[i].bytes[k] = is_block(f, w->way[operand]) ? 0 : bytes_of(&f->operands[operand]);
@@ -411,22 +408,29 @@ void ht_fused_run(const ht_fused *f, const ht_launch *launch)
     ht_parallel(launch->pool, (f->elems + f->grain - 1) / f->grain, run_tile, &w);
 }
 
+void ht_fused_alone(ht_fused *f, ht_fused_operand *operands, ht_fused_step *step, ht_chain_op *chain,
+                    const ht_call *call, const ht_each *each)
+{
+    *step = (ht_fused_step){.call = call, .each = each};
+    *f = (ht_fused){.n_in = (int)call->n_in, .n_out = (int)call->n_out, .step_count = 1, .steps = step};
+    f->operands = operands;
+    for (size_t i = 0; i < call->n_in + call->n_out; i++) {
+        operands[i] = (ht_fused_operand){.type = i < call->n_in ? call->in[i] : call->out[i - call->n_in]};
+        step->operand[i] = (uint8_t)i;
+    }
+    ht_fused_settle(f, chain);
+}
+
 void ht_each_launch(const ht_launch *launch, const ht_each *each)
 {
     if (launch->fused) {
         ht_fused_run(launch->fused, launch);
         return;
     }
-    const ht_call *call = launch->call;
-    ht_fused_operand operands[HT_STEP_OPERANDS] = {0};
-    ht_fused_step step = {.call = call, .each = each};
+    ht_fused f;
+    ht_fused_operand operands[HT_STEP_OPERANDS];
+    ht_fused_step step;
     ht_chain_op chain[HT_CHAIN_OPS(1)];
-    ht_fused f = {.n_in = (int)call->n_in, .n_out = (int)call->n_out, .step_count = 1, .steps = &step};
-    f.operands = operands;
-    for (size_t i = 0; i < call->n_in + call->n_out; i++) {
-        operands[i].type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        step.operand[i] = (uint8_t)i;
-    }
-    ht_fused_settle(&f, chain);
+    ht_fused_alone(&f, operands, &step, chain, launch->call, each);
     ht_fused_run(&f, launch);
 }

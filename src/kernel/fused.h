@@ -11,7 +11,8 @@
 enum {
     HT_FUSED_STEPS = 32,
     HT_FUSED_OPERANDS = 48, /* inputs, results and values between */
-    HT_STEP_OPERANDS = 12   /* inputs and results of one call */
+    HT_STEP_OPERANDS = 12,  /* inputs and results of one call */
+    HT_LONG_ROW = 128       /* elements of a row that is taken by itself, where it lies; also of an epilogue */
 };
 /* The longest chain of so many calls: each may stage, load and store; and the end. */
 #define HT_CHAIN_OPS(steps) (4 * (steps) + 1)
@@ -84,7 +85,6 @@ typedef struct ht_fused {
     const ht_fused_step *steps;
     const ht_chain_op *chain; /* NULL: by stretches alone */
     int chain_count;
-    int32_t stage; /* bytes from the start of the scratch: the block for conversions */
     /* Axes, merged where the strides of all inputs allow. */
     int rank;
     int64_t dim[HT_MAX_RANK];
@@ -99,6 +99,9 @@ typedef struct ht_fused {
 /* `chain` gives room for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
 void ht_fused_settle(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
+/* A call alone, settled; the arrays have room for its operands and HT_CHAIN_OPS(1), and live as long as *fused. */
+void ht_fused_alone(ht_fused *fused, ht_fused_operand *operands, ht_fused_step *step, ht_chain_op *chain,
+                    const ht_call *call, const ht_each *each);
 
 /* For a product: a launch under way, and a block of its result, `rows` lines of n elements that lie `pitch` bytes apart.
  * Line i holds the elements from first + i · step on. Blocks may come from any thread. */

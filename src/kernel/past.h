@@ -5,9 +5,6 @@
 
 #include "kernel/lanes.h"
 
-/* From this size on: about half of a large L3. Below it the next kernel finds the result there. */
-enum { HT_STREAM_BYTES = 16 << 20 };
-
 /* One vector at an address that is a multiple of its size. */
 static inline void ht_vector_past(real *to, ht_vector v)
 {

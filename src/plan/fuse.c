@@ -16,8 +16,6 @@
 
 #include "plan/plan.h"
 
-enum { SHORTEST_LINE = 128 }; /* elements that are worth an epilogue */
-
 typedef struct fuser {
     ht_graph *g;
     const ht_segment *s;
@@ -160,7 +158,7 @@ static uint32_t find_product(const fuser *f, const uint32_t *places, size_t coun
         for (size_t i = 0; i < n->n_in && shape->rank > 0; i++) {
             ht_val v = ht_node_in(f->g, n, i);
             uint32_t from = f->place[v.id];
-            if (!from || f->uses[v.id] != 1 || shape->dim[shape->rank - 1] < SHORTEST_LINE) continue;
+            if (!from || f->uses[v.id] != 1 || shape->dim[shape->rank - 1] < HT_LONG_ROW) continue;
             const ht_kernel *kernel = f->kernels[f->s->nodes[from - 1]];
             if (!kernel || !kernel->epilogue || node_at(f, from - 1)->region != n->region) continue;
             if (ht_type_of(f->g, v)->dtype == HT_F32 && ht_type_same_shape(ht_type_of(f->g, v), shape)) return from;

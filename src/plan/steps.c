@@ -160,14 +160,7 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
     ht_fused_operand *operands = HT_NEW(plan->arena, ht_fused_operand, call->n_in + call->n_out);
     ht_fused_step *step = HT_NEW(plan->arena, ht_fused_step, 1);
     ht_chain_op *chain = HT_NEW(plan->arena, ht_chain_op, HT_CHAIN_OPS(1));
-    if (!chain || !f || !operands || !step) return NULL;
-    *step = (ht_fused_step){.call = call, .each = kernel->each};
-    for (size_t i = 0; i < call->n_in + call->n_out; i++) {
-        operands[i].type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        step->operand[i] = (uint8_t)i;
-    }
-    *f = (ht_fused){.n_in = (int)call->n_in, .n_out = (int)call->n_out, .step_count = 1, .steps = step};
-    f->operands = operands;
-    ht_fused_settle(f, chain);
+    if (!f || !operands || !step || !chain) return NULL;
+    ht_fused_alone(f, operands, step, chain, call, kernel->each);
     return f;
 }
