@@ -52,6 +52,9 @@ HT_API ht_val ht_find(const ht_graph *graph, const char *name);
 HT_API void ht_scope_push(ht_graph *graph, const char *name);
 HT_API void ht_scope_pop(ht_graph *graph);
 
+/* With mixed precision, the op that makes this value and its gradient read, compute and write f32. */
+HT_API void ht_full_precision(ht_graph *graph, ht_val value);
+
 HT_API ht_dtype ht_val_dtype(const ht_graph *graph, ht_val value);
 HT_API int ht_val_rank(const ht_graph *graph, ht_val value);
 /* Sizes; borrowed, `rank` of them. */

@@ -331,6 +331,15 @@ void ht_graph_add_program_call(ht_graph *g, const char *program, uint32_t segmen
 
 /* ---- scopes ---- */
 
+void ht_full_precision(ht_graph *g, ht_val v)
+{
+    if (g->status != HT_OK) return;
+    if (ht_maker(g, v))
+        g->nodes[ht_value_of(g, v)->owner].full = true;
+    else
+        ht_graph_fail(g, HT_EINVAL, "full precision is for results of ops, not for state and inputs");
+}
+
 void ht_scope_push(ht_graph *g, const char *name)
 {
     size_t length = strlen(g->scope), depth_limit = sizeof g->scope_mark / sizeof g->scope_mark[0];

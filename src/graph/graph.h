@@ -49,6 +49,7 @@ typedef struct ht_node {
     ht_role role;
     uint32_t region;  /* 0: none */
     bool keep;        /* a wanted duplicate: never merged */
+    bool full;        /* the model's author wants it, and its gradient, in full precision */
     uint32_t origin;  /* the node whose gradient rule made this one; 0: none */
     const char *site; /* scope of the model's author, or NULL */
     uint64_t was;     /* a folded constant: the model hash of what it replaces; 0: none */

@@ -257,6 +257,8 @@ static size_t parse_attrs(parser *p, const ht_op *op, ht_attr *attrs, size_t roo
         bool has_value = ht_lex_peek(&p->lex, '=');
         if (ht_slice_is(key, "keep") && !has_value) {
             common->keep = true; /* `keep=1` is an op's own */
+        } else if (ht_slice_is(key, "full") && !has_value) {
+            common->full = true;
         } else if (!has_value) {
             p->lex = before; /* the next statement */
             break;
@@ -282,6 +284,7 @@ static void stamp(parser *p, const ht_node *common)
     n->role = common->role;
     n->region = common->region;
     n->keep = common->keep;
+    n->full = common->full;
     n->origin = common->origin;
     n->site = common->site;
     n->was = common->was;

@@ -96,6 +96,7 @@ static void copy_node(ht_graph *g, uint32_t node, ht_val *map, uint32_t *node_ma
     copy->role = n.role;
     copy->region = n.region;
     copy->keep = n.keep;
+    copy->full = n.full;
     copy->origin = node_map[n.origin];
     copy->site = n.site;
     copy->was = n.was;

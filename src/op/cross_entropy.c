@@ -264,6 +264,7 @@ const ht_op ht_op_cross_entropy = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 2,
+    .f32_out = 3,
     .attrs = loss_attr_defs,
     .infer = cross_entropy_infer,
     .cost = cross_entropy_cost,

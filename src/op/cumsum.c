@@ -60,6 +60,7 @@ const ht_op ht_op_cumsum = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
+    .f32_out = 1,
     .attrs = cumsum_attrs,
     .infer = cumsum_infer,
     .cost = cumsum_cost,

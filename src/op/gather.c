@@ -155,6 +155,7 @@ const ht_op ht_op_scatter_add = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
+    .f32_out = 1,
     .attrs = scatter_add_attrs,
     .infer = scatter_add_infer,
     .cost = scatter_add_cost,

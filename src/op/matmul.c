@@ -191,6 +191,7 @@ const ht_op ht_op_matmul = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
+    .half_in = 3,
     .attrs = matmul_attrs,
     .infer = matmul_infer,
     .cost = matmul_cost,

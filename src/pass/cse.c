@@ -102,7 +102,8 @@ static void merge_node(merger *m, uint32_t id)
     uint64_t hash = pure ? hash_node(m, n) : 0;
     size_t slot = pure ? find_slot(m, n, hash) : 0;
     if (pure && m->slots[slot]) {
-        const ht_node *first = &m->g->nodes[m->slots[slot]];
+        ht_node *first = &m->g->nodes[m->slots[slot]];
+        first->full |= n->full;
         for (size_t i = 0; i < n->n_out; i++) ht_rewrite_replace(&m->rw, ht_node_out(n, i), ht_node_out(first, i));
         m->stands_for[id] = m->slots[slot];
         return;

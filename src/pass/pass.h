@@ -34,8 +34,9 @@ const ht_pass *ht_pass_find(const char *name);
 /* Runs one pass and checks what it left: the IR's rules, and the model hash of a system pass. */
 ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings);
 
-/* Does the pass optimizer read a setting of this key? */
+/* Does the pass optimizer, or autocast, read a setting of this key? */
 bool ht_optimizer_reads(const char *key);
+bool ht_autocast_reads(const char *key);
 
 /* Backward for `loss`, seeded with `seed` (a scalar, or none for 1), appended to the loss's segment: gradients of n
  * values; none where the loss does not depend on a value. */

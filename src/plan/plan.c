@@ -9,6 +9,7 @@ typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
     bool fusion;
+    ht_settings settings; /* of precision */
     const ht_kernel **kernels;
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
@@ -303,11 +304,16 @@ static void log_kernels(const ht_plan *plan)
             (long long)ht_plan_bytes(plan), counts[HT_ISA_AVX512], counts[HT_ISA_AVX2], counts[HT_ISA_PORTABLE]);
 }
 
-static ht_status run_passes(ht_graph *g, const ht_target *target)
+static ht_status run_passes(ht_graph *g, const ht_target *target, const ht_settings *settings)
 {
-    static const char *const names[] = {"init", "fold", "cse", "dce", "regions"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        HT_TRY(ht_pass_run(g, ht_pass_find(names[i]), target, NULL));
+    /* Casts that autocast put in are shared, and join the regions of their neighbours. */
+    static const char *const names[] = {"init",     "fold", "cse", "dce",     "regions",
+                                        "autocast", "cse",  "dce", "regions", NULL};
+    bool casts = strcmp(ht_setting_text(settings, "precision", "fp32"), "fp32") != 0;
+    for (size_t i = 0; names[i]; i++) {
+        if (strcmp(names[i], "autocast") == 0 && !casts) break;
+        HT_TRY(ht_pass_run(g, ht_pass_find(names[i]), target, settings));
+    }
     return HT_OK;
 }
 
@@ -316,7 +322,7 @@ static ht_status build(planning *p)
     ht_graph *g = p->g;
     ht_plan *plan = p->plan;
     HT_TRY(ht_graph_verify(g));
-    HT_TRY(run_passes(g, &plan->target));
+    HT_TRY(run_passes(g, &plan->target, &p->settings));
     plan->model_hash = ht_model_hash(g);
     HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
@@ -334,22 +340,41 @@ static ht_status build(planning *p)
     return copy_programs(p);
 }
 
+/* Options as settings of the pass; those that were given one by one come last and count. */
+static ht_status read_opts(planning *p, const ht_plan_opts *o)
+{
+    ht_plan *plan = p->plan;
+    ht_setting *pairs = HT_NEW(plan->arena, ht_setting, 1 + o->setting_count);
+    if (!pairs) return no_memory(plan->ctx);
+    if (o->precision) pairs[p->settings.count++] = (ht_setting){"precision", o->precision};
+    for (size_t i = 0; i < o->setting_count; i++) {
+        const ht_train_setting *given = &o->settings[i];
+        if (!given->key || !given->value) HT_FAIL(plan->ctx, HT_EINVAL, "setting %zu has no key or no value", i);
+        if (!ht_autocast_reads(given->key))
+            HT_FAIL(plan->ctx, HT_EINVAL, "setting %s: planning has no such setting", given->key);
+        pairs[p->settings.count++] = (ht_setting){given->key, given->value};
+    }
+    p->settings.pairs = pairs;
+    p->fusion = !o->no_fusion;
+    plan->canary = ht_debug_build() || o->canaries;
+    if (o->target) return ht_target_parse(plan->ctx, &plan->target, "target", o->target, strlen(o->target));
+    ht_target_here(plan->ctx, &plan->target);
+    return HT_OK;
+}
+
 ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts)
 {
     *out = NULL;
     ht_context *ctx = graph->ctx;
-    planning p = {.fusion = !opts || !opts->no_fusion};
+    ht_plan_opts o = HT_PLAN_OPTS;
+    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    planning p = {0};
     ht_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return no_memory(ctx);
     plan->ctx = ctx;
-    plan->canary = ht_debug_build() || (opts && opts->canaries);
     plan->arena = ht_arena_create();
     p.plan = plan;
-    ht_status status = plan->arena ? HT_OK : no_memory(ctx);
-    if (status == HT_OK && opts && opts->target)
-        status = ht_target_parse(ctx, &plan->target, "target", opts->target, strlen(opts->target));
-    else if (status == HT_OK)
-        ht_target_here(ctx, &plan->target);
+    ht_status status = plan->arena ? read_opts(&p, &o) : no_memory(ctx);
     if (status == HT_OK) status = ht_graph_clone(&p.g, graph);
     if (status == HT_OK) status = build(&p);
     ht_graph_free(p.g);

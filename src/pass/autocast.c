@@ -1,0 +1,428 @@
+/* Chooses a number type for every value, after "Mixed Precision Training": products read half and accumulate in f32;
+ * weight gradients, sums, statistics and losses are f32; parameters stay f32 and have half copies that the update writes.
+ * It only types: nothing is computed elsewhere or in another order.
+ *
+ * What a value's type would be if it left its region:
+ *     dot      half; weight gradients f32
+ *     reduce   half, or f32 where the op says so (f32_out)
+ *     point    the widest of its inputs that are no constants, parameters or broadcasts; f32 if there is no other
+ *     move     that of its input
+ *     exact    what the op's rule says
+ * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends.
+ *
+ * In fp64 everything is f64, state too. */
+#include "pass/autocast.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is known of a value of the segment at hand. */
+typedef struct fact {
+    bool half;    /* would be half outside its region */
+    bool weak;    /* a constant, a parameter, a broadcast: has no say in the type of what it is combined with */
+    bool outside; /* somebody outside its region reads it */
+    bool wide;    /* ends in a gradient's accumulator */
+    ht_val cast;  /* its half version, once one was made */
+} fact;
+
+typedef struct caster {
+    ht_graph *g;
+    const ht_policy *policy;
+    ht_half_copies copies;
+    ht_rewrite rw;
+    fact *facts; /* by value id, of values that were there before */
+    size_t fact_count;
+} caster;
+
+/* The value that a chain of views begins with. */
+static ht_val start_of_views(const ht_graph *g, ht_val v)
+{
+    for (const ht_node *n = ht_maker(g, v); n && n->op->view && n->n_in == 1; n = ht_maker(g, v))
+        v = ht_node_in(g, n, 0);
+    return v;
+}
+
+static bool is_listed(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = list; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0')) return true;
+    return false;
+}
+
+/* An op that stays f32, by its author's wish or the policy's; its gradient with it. */
+static bool is_full(const caster *c, const ht_node *n)
+{
+    const ht_node *origin = &c->g->nodes[n->origin];
+    if (n->full || is_listed(c->policy->f32_ops, n->op->name)) return true;
+    return n->origin && (origin->full || is_listed(c->policy->f32_ops, origin->op->name));
+}
+
+/* ---- looking ahead: who reads what ---- */
+
+static bool is_add(const ht_node *n)
+{
+    return n->op->prec == HT_PREC_POINT && strcmp(n->op->name, "add") == 0;
+}
+
+/* What is summed up or passed on to become a gradient is one, too. */
+static void spread_wide(caster *c, const ht_node *n)
+{
+    if (n->role == HT_ROLE_FWD || !(n->op->prec == HT_PREC_MOVE || is_add(n))) return;
+    for (size_t k = 0; k < n->n_out; k++)
+        for (size_t i = 0; c->facts[n->out + k].wide && i < n->n_in; i++)
+            c->facts[ht_node_in(c->g, n, i).id].wide = true;
+}
+
+static void look_ahead(caster *c, const ht_segment *s)
+{
+    ht_graph *g = c->g;
+    for (size_t i = 0; i < s->output_count; i++) c->facts[s->outputs[i].value.id].outside = true;
+    for (size_t at = s->node_count; at-- > 0;) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        bool moves = n->op->prec == HT_PREC_MOVE, leaves = !n->region;
+        if (n->op == &ht_op_store && ht_state_of(g, ht_node_in(g, n, 0))->heading == HT_HEADING_GRADIENTS)
+            c->facts[ht_node_in(g, n, 1).id].wide = true;
+        spread_wide(c, n);
+        for (size_t i = 0; moves && i < n->n_out; i++) leaves |= c->facts[n->out + i].outside;
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val v = ht_node_in(g, n, i);
+            const ht_node *maker = ht_maker(g, v);
+            if (!maker || leaves || maker->region != n->region) c->facts[v.id].outside = true;
+        }
+    }
+}
+
+/* ---- the type of a result ---- */
+
+/* Whether inputs of a result's shape, or else all of them, want it in half. *any: one of them had a say. */
+static bool inputs_want_half(const caster *c, const ht_node *n, const ht_type *result, bool same_shape, bool *any)
+{
+    bool half = true;
+    *any = false;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(c->g, n, i);
+        const ht_type *type = ht_type_of(c->g, v);
+        if (!v.id || !ht_dtype_is_float(type->dtype) || c->facts[v.id].weak) continue;
+        if (same_shape && !ht_type_same_shape(type, result)) continue;
+        *any = true;
+        half &= c->facts[v.id].half;
+    }
+    return half && *any;
+}
+
+/* A broadcast shows each element several times. */
+static bool is_broadcast(const caster *c, const ht_node *n)
+{
+    return n->op->view &&
+           ht_type_elems(ht_type_of(c->g, ht_node_out(n, 0))) > ht_type_elems(ht_type_of(c->g, ht_node_in(c->g, n, 0)));
+}
+
+static bool reads_floats(const caster *c, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_in; i++)
+        if (ht_dtype_is_float(ht_type_of(c->g, ht_node_in(c->g, n, i))->dtype)) return true;
+    return false;
+}
+
+static void judge(caster *c, const ht_node *n, size_t result)
+{
+    fact *f = &c->facts[n->out + result];
+    const ht_type *type = ht_type_of(c->g, ht_node_out(n, result));
+    bool any = true, keeps_f32 = n->op->f32_out >> result & 1, moves = n->op->prec == HT_PREC_MOVE;
+    if (!reads_floats(c, n)) {
+        f->weak = true;
+    } else if (n->op->prec == HT_PREC_EXACT || keeps_f32) {
+        f->half = false;
+    } else if ((n->op->flags & HT_OP_TYPED) && !moves) {
+        f->half = type->dtype == c->policy->half;
+    } else if (n->op->prec == HT_PREC_DOT || (n->op->prec == HT_PREC_REDUCE && n->role == HT_ROLE_FWD)) {
+        f->half = true;
+    } else if (n->op->prec == HT_PREC_REDUCE) {
+        /* A gradient is like what it is the gradient of, which has its shape. */
+        f->half = inputs_want_half(c, n, type, true, &any);
+        if (!any) f->half = inputs_want_half(c, n, type, false, &any);
+    } else {
+        f->half = inputs_want_half(c, n, type, false, &any);
+        f->weak = !any || (moves && is_broadcast(c, n));
+    }
+    if (!moves && is_full(c, n)) f->half = false;
+    if (is_listed(c->policy->half_ops, n->op->name)) f->half = true;
+}
+
+/* ---- casts ---- */
+
+/* What the builder emitted for n belongs where n does. */
+static void stamp(ht_graph *g, size_t first, const ht_node *n)
+{
+    for (size_t i = first; i < g->node_count; i++) {
+        g->nodes[i].role = n->role;
+        g->nodes[i].site = n->site;
+    }
+}
+
+static ht_val same_view_of(ht_graph *g, const ht_node *move, ht_val of)
+{
+    ht_type want = *ht_type_of(g, ht_node_out(move, 0));
+    ht_val out[8];
+    ht_node n = *move;
+    want.dtype = ht_type_of(g, of)->dtype;
+    ht_emit(g, n.op, 1, &of, ht_op_attr_count(n.op), n.attr, &want, out);
+    return out[0];
+}
+
+static bool is_parameter(const ht_graph *g, ht_val v)
+{
+    const ht_state *s = ht_state_of(g, v);
+    return s && (s->heading == HT_HEADING_PARAMETERS || s->heading == HT_HEADING_MASTERS);
+}
+
+/* v in half: its half copy, the same view of one, or a cast. A parameter that the policy keeps in f32 stays itself. */
+static ht_val in_half(caster *c, ht_val v)
+{
+    ht_graph *g = c->g;
+    if (ht_type_of(g, v)->dtype != HT_F32) return v;
+    fact *f = v.id < c->fact_count ? &c->facts[v.id] : NULL;
+    if (f && f->cast.id) return f->cast;
+    const ht_node *maker = ht_maker(g, v);
+    ht_val made = HT_NONE;
+    if (is_parameter(g, v)) {
+        made = ht_half_copy(&c->copies, v);
+        if (!made.id && ht_type_of(g, v)->rank >= 2) made = v;
+    } else if (maker && maker->op->view && is_parameter(g, start_of_views(g, v))) {
+        ht_node move = *maker;
+        made = same_view_of(g, &move, in_half(c, ht_node_in(g, &move, 0)));
+    }
+    if (!made.id) made = ht_cast(g, v, c->policy->half);
+    if (f) f->cast = made;
+    return made;
+}
+
+static void set_operand(ht_graph *g, const ht_node *n, size_t i, ht_val v)
+{
+    g->operands[n->in + i] = v;
+}
+
+/* What n reads becomes what it wants to read. */
+static void cast_inputs(caster *c, const ht_node *n)
+{
+    ht_graph *g = c->g;
+    bool looks_up = n->op->prec == HT_PREC_MOVE;
+    if (is_full(c, n) || (looks_up && c->policy->residual_f32)) return;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(g, n, i);
+        if (v.id && (n->op->half_in >> i & 1)) set_operand(g, n, i, in_half(c, v));
+    }
+}
+
+/* Several inputs of one move are of one type. */
+static void cast_alike(caster *c, const ht_node *n)
+{
+    ht_graph *g = c->g;
+    ht_dtype first = ht_type_of(g, ht_node_in(g, n, 0))->dtype, wanted = first;
+    for (size_t i = 1; i < n->n_in; i++) {
+        ht_dtype dtype = ht_type_of(g, ht_node_in(g, n, i))->dtype;
+        if (dtype != first && ht_dtype_is_float(dtype) && ht_dtype_is_float(first))
+            wanted = c->facts[n->out].half ? c->policy->half : HT_F32;
+    }
+    for (size_t i = 0; i < n->n_in && wanted != first; i++) {
+        ht_val v = ht_node_in(g, n, i);
+        if (ht_dtype_is_float(ht_type_of(g, v)->dtype)) set_operand(g, n, i, ht_cast(g, v, wanted));
+    }
+}
+
+/* ---- the walk ---- */
+
+static void set_results(caster *c, const ht_node *n)
+{
+    ht_graph *g = c->g;
+    bool typed = n->op->flags & HT_OP_TYPED;
+    for (size_t i = 0; i < n->n_out; i++) {
+        const fact *f = &c->facts[n->out + i];
+        ht_type *type = &g->values[n->out + i].type;
+        if (type->dtype != HT_F32) continue;
+        if (n->op->prec == HT_PREC_MOVE) {
+            ht_dtype dtype = n->n_in ? ht_type_of(g, ht_node_in(g, n, 0))->dtype : HT_F32;
+            if (ht_dtype_is_float(dtype)) type->dtype = dtype;
+        } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && !f->wide && f->outside) {
+            type->dtype = c->policy->half;
+        }
+    }
+}
+
+/* The optimiser computes in f32; what its ops make of state that is half has that state's type. */
+static void infer_results(caster *c, const ht_node *n)
+{
+    ht_graph *g = c->g;
+    ht_call_room room;
+    ht_type types[8];
+    if (n->op->prec != HT_PREC_EXACT || (n->op->flags & HT_OP_TYPED)) return;
+    const ht_call *call = ht_node_call(g, n, g->arena, &room);
+    ht_status status = call ? n->op->infer(g->ctx, call, types) : HT_ENOMEM;
+    if (status != HT_OK) ht_graph_fail(g, status, "autocast: %s does not take state of these types", n->op->name);
+    for (size_t i = 0; i < n->n_out && status == HT_OK; i++) g->values[n->out + i].type.dtype = types[i].dtype;
+}
+
+static void type_node(caster *c, uint32_t id)
+{
+    ht_graph *g = c->g;
+    const ht_node n = g->nodes[id]; /* the builder may move the graph's */
+    size_t first = g->node_count;
+    if (n.op == &ht_op_store) {
+        ht_val state = ht_node_in(g, &n, 0);
+        set_operand(g, &n, 1, ht_cast(g, ht_node_in(g, &n, 1), ht_type_of(g, state)->dtype));
+        stamp(g, first, &n);
+        ht_rewrite_keep(&c->rw, id);
+        if (n.role == HT_ROLE_UPDATE) ht_half_copy_store(&c->copies, state, ht_node_in(g, &n, 1));
+        stamp(g, first, &n);
+        return;
+    }
+    if (n.role == HT_ROLE_UPDATE) {
+        infer_results(c, &n);
+    } else {
+        for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
+        cast_inputs(c, &n);
+        if (n.op->prec == HT_PREC_MOVE && n.n_in > 1) cast_alike(c, &n);
+        set_results(c, &n);
+    }
+    stamp(g, first, &n);
+    ht_rewrite_keep(&c->rw, id);
+}
+
+static ht_status type_segment(caster *c, uint32_t segment)
+{
+    ht_graph *g = c->g;
+    c->fact_count = g->value_count;
+    c->facts = calloc(c->fact_count, sizeof *c->facts);
+    if (!c->facts) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for autocast");
+    for (size_t i = 0; i < g->state_count; i++) c->facts[g->states[i].value.id].weak = true;
+    for (size_t i = 0; i < g->segments[segment].input_count; i++)
+        c->facts[g->segments[segment].inputs[i].id].weak = true;
+    look_ahead(c, &g->segments[segment]);
+    if (ht_rewrite_begin(&c->rw, g, segment))
+        for (size_t i = 0; i < c->rw.count && g->status == HT_OK; i++) type_node(c, c->rw.old[i]);
+    ht_status status = ht_rewrite_end(&c->rw);
+    free(c->facts);
+    return status;
+}
+
+/* Copies are known when all that reads them has been seen; so what writes them comes last. */
+static ht_status cast_to_half(ht_graph *g, const ht_policy *policy)
+{
+    caster c = {.g = g, .policy = policy, .copies = {.g = g, .policy = policy}};
+    int update = ht_segment_find(g, "update");
+    ht_status status = HT_OK;
+    ht_policy_types_state(g, policy);
+    for (uint32_t i = 0; i < g->segment_count && status == HT_OK; i++)
+        if ((int)i != update) status = type_segment(&c, i);
+    if (update >= 0 && status == HT_OK) status = type_segment(&c, (uint32_t)update);
+    if (status == HT_OK) status = ht_half_copies_derive(&c.copies);
+    free(c.copies.copy);
+    return status;
+}
+
+/* ---- fp64 ---- */
+
+static void widen(ht_graph *g, ht_val v)
+{
+    ht_type *type = &g->values[v.id].type;
+    if (type->dtype == HT_F32) type->dtype = HT_F64;
+}
+
+/* Batches come as they are: a cast stands behind every input. */
+static ht_status cast_to_f64(ht_graph *g)
+{
+    for (size_t i = 0; i < g->state_count; i++) widen(g, g->states[i].value);
+    for (uint32_t s = 0; s < g->segment_count; s++) {
+        ht_rewrite rw;
+        if (!ht_rewrite_begin(&rw, g, s)) return g->status;
+        for (size_t i = 0; i < g->segments[s].input_count; i++) {
+            ht_val input = g->segments[s].inputs[i];
+            if (ht_type_of(g, input)->dtype == HT_F32) ht_rewrite_replace(&rw, input, ht_cast(g, input, HT_F64));
+        }
+        for (size_t i = 0; i < rw.count; i++) {
+            const ht_node *n = &g->nodes[rw.old[i]];
+            for (size_t k = 0; k < n->n_out; k++) widen(g, ht_node_out(n, k));
+            ht_rewrite_keep(&rw, rw.old[i]);
+        }
+        HT_TRY(ht_rewrite_end(&rw));
+    }
+    return g->status;
+}
+
+/* ---- settings ---- */
+
+bool ht_autocast_reads(const char *key)
+{
+    static const char *const known[] = {"precision", "masters",  "gradients", "moments",
+                                        "residual",  "fp32_ops", "half_ops",  "fp32_params"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(known[i], key) == 0) return true;
+    return false;
+}
+
+static ht_status read_switch(ht_graph *g, const ht_settings *settings, const char *key, const char *yes, const char *no,
+                             bool *out)
+{
+    const char *text = ht_setting_text(settings, key, *out ? yes : no);
+    if (strcmp(text, yes) != 0 && strcmp(text, no) != 0)
+        HT_FAIL(g->ctx, HT_EINVAL, "setting %s: there is no '%s'; known: %s, %s", key, text, yes, no);
+    *out = strcmp(text, yes) == 0;
+    return HT_OK;
+}
+
+static ht_status check_ops(ht_graph *g, const char *key, const char *list)
+{
+    for (const char *at = list; at && *at;) {
+        size_t length = strcspn(at, ",");
+        if (!ht_op_find(g->ctx, at, length))
+            HT_FAIL(g->ctx, HT_EINVAL, "setting %s: there is no op '%.*s'", key, (int)length, at);
+        at += length + (at[length] == ',');
+    }
+    return HT_OK;
+}
+
+static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy *p)
+{
+    bool half_gradients = false, half_moments = false;
+    const char *params = ht_setting_text(settings, "fp32_params", "");
+    p->masters = true;
+    HT_TRY(read_switch(g, settings, "masters", "1", "0", &p->masters));
+    HT_TRY(read_switch(g, settings, "gradients", "half", "f32", &half_gradients));
+    HT_TRY(read_switch(g, settings, "moments", "half", "f32", &half_moments));
+    HT_TRY(read_switch(g, settings, "residual", "f32", "half", &p->residual_f32));
+    p->gradients = half_gradients ? p->half : HT_F32;
+    p->moments = half_moments ? p->half : HT_F32;
+    p->f32_ops = ht_setting_text(settings, "fp32_ops", NULL);
+    p->half_ops = ht_setting_text(settings, "half_ops", NULL);
+    HT_TRY(check_ops(g, "fp32_ops", p->f32_ops));
+    HT_TRY(check_ops(g, "half_ops", p->half_ops));
+    if (!params[0]) return HT_OK;
+    int wrong = regcomp(&p->f32_params, params, REG_EXTENDED | REG_NOSUB);
+    if (wrong) {
+        char why[128];
+        regerror(wrong, &p->f32_params, why, sizeof why);
+        HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: '%s': %s", params, why);
+    }
+    p->has_f32_params = true;
+    return HT_OK;
+}
+
+static ht_status autocast_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+{
+    (void)target;
+    ht_policy policy = {0};
+    const char *precision = ht_setting_text(settings, "precision", "fp32");
+    if (strcmp(precision, "fp32") == 0) return HT_OK;
+    if (strcmp(precision, "fp64") == 0) return cast_to_f64(g);
+    if (strcmp(precision, "fp16") != 0 && strcmp(precision, "bf16") != 0)
+        HT_FAIL(g->ctx, HT_EINVAL, "setting precision: there is no '%s'; known: fp64, fp32, fp16, bf16", precision);
+    policy.half = precision[0] == 'f' ? HT_F16 : HT_BF16;
+    ht_status status = read_policy(g, settings, &policy);
+    if (status == HT_OK) status = cast_to_half(g, &policy);
+    if (policy.has_f32_params) regfree(&policy.f32_params);
+    return status;
+}
+
+const ht_pass ht_pass_autocast = {"autocast", "choose a number type for every value; casts and half copies", true,
+                                  autocast_run};
