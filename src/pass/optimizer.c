@@ -351,10 +351,10 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_se
     choose_rate(&b);
     for (int i = 0; i < b.group_count; i++) update_group(&b, &b.groups[i]);
     count_step(g, b.applied, b.apply);
-    ht_scaler_step(&b.scaler, g, b.finite);
     ht_output(g, "grad_norm", ht_cast(g, norm, HT_F32));
     ht_output(g, "applied_now", b.apply);
     if (b.schedule) ht_output(g, "lr", b.rate);
+    ht_scaler_step(&b.scaler, g, b.finite); /* last: then nobody needs the old state any more */
     g->role = HT_ROLE_FWD;
     ht_graph_add_program_call(g, "train", g->segment, 1);
     return g->status;
