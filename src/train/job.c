@@ -229,16 +229,22 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     return HT_OK;
 }
 
-static ht_status open_session(ht_job *job, const ht_run_request *request)
+ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out)
 {
     ht_graph *graph = NULL;
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    opts.no_fusion = !fusion;
     ht_status status = make_graph(job, request, &graph);
-    if (status == HT_OK) status = ht_plan_create(&job->plan, graph, NULL);
+    if (status == HT_OK) status = ht_plan_create(out, graph, &opts);
     ht_graph_free(graph);
-    HT_TRY(status);
+    return status;
+}
+
+ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out)
+{
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = job->recipe->seed;
-    return ht_session_create(&job->session, job->plan, &opts);
+    return ht_session_create(out, plan, &opts);
 }
 
 ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
@@ -250,7 +256,8 @@ ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *reques
     if (job->recipe->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
     HT_TRY(open_data(job, request, vocabularies));
     HT_TRY(count_steps(job));
-    return open_session(job, request);
+    HT_TRY(ht_job_plan(job, request, !request->no_fusion, &job->plan));
+    return ht_job_session(job, job->plan, &job->session);
 }
 
 void ht_job_close(ht_job *job)

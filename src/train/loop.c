@@ -9,18 +9,12 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "train/batches.h"
 #include "train/folder.h"
 #include "train/metrics.h"
 #include "train/snapshot.h"
 
 enum { MOST_SKIPPED = 20 }; /* in a row */
-
-/* One shape of batches: its memory, and the names of what it is run with. */
-typedef struct shape {
-    ht_batch batch;
-    char inputs[HT_BATCH_MOST_ARRAYS][64]; /* slot of each array; empty: the model does not look at it */
-    char first[32], micro[32], eval[32];   /* segments */
-} shape;
 
 struct ht_run {
     ht_context *ctx;
@@ -28,10 +22,8 @@ struct ht_run {
     char *folder, *snapshots;
     ht_job job;
     ht_feed *train, *validation;
-    shape *shapes; /* by bucket */
-    int shape_count;
-    int64_t rows_of_micro; /* of random numbers: further rows of a step begin here */
-    bool has_sample, has_correct;
+    ht_batches batches;
+    bool has_correct;
     ht_metrics *metrics;
     int64_t step, first_step, saved_step;
     int64_t skipped_in_a_row;
@@ -63,51 +55,6 @@ static ht_status read_number(const ht_run *run, const char *name, double *out)
     return ht_session_read_f64(run->job.session, name, out, 1);
 }
 
-/* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
-static ht_status make_shape(ht_run *run, int bucket)
-{
-    shape *s = &run->shapes[bucket];
-    char ending[16] = "";
-    if (bucket < run->shape_count - 1) snprintf(ending, sizeof ending, ":%d", bucket + 1);
-    snprintf(s->first, sizeof s->first, "micro_first%s", ending);
-    snprintf(s->micro, sizeof s->micro, "micro%s", ending);
-    snprintf(s->eval, sizeof s->eval, "eval%s", ending);
-    ht_data_layout(run->job.data, bucket, &s->batch);
-    for (int i = 0; i < s->batch.array_count; i++) {
-        ht_batch_array *array = &s->batch.arrays[i];
-        array->data = calloc(1, array->bytes + 1);
-        if (!array->data) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
-        snprintf(s->inputs[i], sizeof s->inputs[i], "%s%s", array->name, array->rank > 1 ? ending : "");
-        if (!ht_plan_slot(run->job.plan, s->inputs[i])) s->inputs[i][0] = '\0';
-    }
-    return HT_OK;
-}
-
-static ht_status make_shapes(ht_run *run)
-{
-    const ht_data_info *info = ht_data_info_of(run->job.data);
-    int64_t length = info->buckets[info->bucket_count - 1].length;
-    run->shape_count = info->bucket_count;
-    run->shapes = calloc((size_t)run->shape_count, sizeof *run->shapes);
-    if (!run->shapes) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
-    run->rows_of_micro = run->job.recipe->micro_batch * (length > 0 ? length : 1);
-    run->has_sample = ht_plan_slot(run->job.plan, "rng.sample") != NULL;
-    run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
-    for (int i = 0; i < run->shape_count; i++) HT_TRY(make_shape(run, i));
-    return HT_OK;
-}
-
-static ht_status next_batch(ht_run *run, ht_feed *feed, shape **out)
-{
-    shape *s = &run->shapes[ht_feed_bucket(feed)];
-    HT_TRY(ht_feed_next(feed, &s->batch));
-    for (int i = 0; i < s->batch.array_count; i++)
-        if (s->inputs[i][0])
-            HT_TRY(ht_session_write(run->job.session, s->inputs[i], s->batch.arrays[i].data, s->batch.arrays[i].bytes));
-    *out = s;
-    return HT_OK;
-}
-
 /* ---- a step ---- */
 
 typedef struct sums {
@@ -118,24 +65,14 @@ static ht_status run_micro(ht_run *run, int64_t index, sums *total)
 {
     ht_session *session = run->job.session;
     double loss, count;
-    shape *s;
-    HT_TRY(next_batch(run, run->train, &s));
-    int64_t sample = index * run->rows_of_micro;
-    if (run->has_sample) HT_TRY(ht_session_write(session, "rng.sample", &sample, sizeof sample));
+    ht_shape *s;
+    HT_TRY(ht_batches_micro(&run->batches, run->train, index, session, &s));
     HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
     HT_TRY(read_number(run, "loss_sum", &loss));
     HT_TRY(read_number(run, "count", &count));
     total->loss += loss;
     total->count += count;
     return HT_OK;
-}
-
-/* What backward starts from: the mean over everything that counts in the whole step. */
-static ht_status write_seed(ht_run *run, int64_t counted)
-{
-    double micros = (double)run->job.recipe->accumulate;
-    double seed = run->job.mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
-    return ht_session_write_f64(run->job.session, "seed", &seed, 1);
 }
 
 static ht_status judge_skip(ht_run *run, const ht_step_report *r)
@@ -168,7 +105,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report)
     sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
     int64_t counted = ht_feed_counted(run->train, recipe->accumulate);
-    HT_TRY(write_seed(run, counted));
+    HT_TRY(ht_batches_seed(&run->job, run->job.session, counted));
     for (int64_t i = 0; i < recipe->accumulate; i++) HT_TRY(run_micro(run, i, &total));
     double micro = seconds();
     HT_TRY(ht_session_run(run->job.session, "update"));
@@ -222,9 +159,9 @@ static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
     HT_TRY(clear_carry(run));
     ht_feed_seek(run->validation, 0);
     for (int64_t i = 0; i < batches; i++) {
-        shape *s;
+        ht_shape *s;
         double one_loss, one_count, one_correct = 0;
-        HT_TRY(next_batch(run, run->validation, &s));
+        HT_TRY(ht_batches_next(&run->batches, run->validation, run->job.session, &s));
         HT_TRY(ht_session_run(run->job.session, s->eval));
         HT_TRY(read_number(run, "loss_sum", &one_loss));
         HT_TRY(read_number(run, "count", &one_count));
@@ -360,7 +297,8 @@ static ht_status set_up(ht_run *run)
     if (mode == HT_RUN_NEW) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_feeds(run));
-    HT_TRY(make_shapes(run));
+    HT_TRY(ht_batches_open(&run->batches, &run->job, run->job.plan));
+    run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
     if (again) HT_TRY(restore(run));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
     /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
@@ -389,9 +327,7 @@ ht_status ht_run_close(ht_run *run)
 {
     if (!run) return HT_OK;
     ht_status status = ht_metrics_close(run->metrics);
-    for (int i = 0; i < run->shape_count && run->shapes; i++)
-        for (int k = 0; k < run->shapes[i].batch.array_count; k++) free(run->shapes[i].batch.arrays[k].data);
-    free(run->shapes);
+    ht_batches_close(&run->batches);
     ht_feed_free(run->train);
     ht_feed_free(run->validation);
     ht_job_close(&run->job);
@@ -452,4 +388,9 @@ ht_session *ht_run_session(ht_run *run)
 ht_data *ht_run_data(ht_run *run)
 {
     return run->job.data;
+}
+
+ht_run_view ht_run_look(ht_run *run)
+{
+    return (ht_run_view){&run->job, &run->request, run->train, run->step};
 }

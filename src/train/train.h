@@ -12,6 +12,7 @@
 #include "data/data.h"
 #include "model/model.h"
 #include "run/run.h"
+#include "train/watch.h"
 
 /* ---- jobs: what config has to know of models and data ---- */
 
@@ -63,6 +64,7 @@ typedef struct ht_run_request {
     const char *folder; /* of the run; NULL: as the config says */
     const char *memory; /* as in ht_data_request */
     size_t memory_length;
+    bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
     int64_t beam;                      /* a translator's decoder for so many hypotheses; 0: none */
     const volatile sig_atomic_t *stop; /* not 0: finish the step, snapshot, stop; may be NULL */
     void *arg;                         /* of the functions; each may be NULL */
