@@ -46,6 +46,12 @@ typedef struct ht_plan_opts {
     const char *target; /* text of a target file (docs/target.md); NULL: this machine */
     bool canaries;      /* guard bytes behind every buffer, checked after each run; always on in debug builds */
     bool no_fusion;     /* every op is an instruction of its own; the same bits, slower */
+    /* "fp32" (NULL is that), "fp64", or "fp16" and "bf16": products in half, masters, sums and losses in f32
+     * (docs/precision.md). Further settings of the policy: masters, gradients, moments, residual, fp32_ops, half_ops,
+     * fp32_params. */
+    const char *precision;
+    size_t setting_count;
+    const ht_train_setting *settings;
 } ht_plan_opts;
 
 #define HT_PLAN_OPTS                                                                                                   \

@@ -146,6 +146,7 @@ static void collect_settings(const ht_job *job, setting_list *list)
     const ht_recipe *r = job->recipe;
     set_text(list, "optimizer", r->optimizer);
     set_text(list, "decay", r->decay_all ? "all" : "matrices");
+    set_text(list, "loss_scale", r->loss_scale);
     const struct {
         const char *key;
         double value;
@@ -165,6 +166,11 @@ static void collect_settings(const ht_job *job, setting_list *list)
         {"min_coeff", r->min_coeff},
         {"max_coeff", r->max_coeff},
         {"eps_inside_sqrt", r->eps_inside_sqrt},
+        {"scale_power", (double)r->scale_power},
+        {"scale_window", (double)r->scale_window},
+        {"scale_hysteresis", (double)r->scale_hysteresis},
+        {"scale_consecutive", r->scale_consecutive},
+        {"scale_min", r->scale_min},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) set_number(list, numbers[i].key, numbers[i].value);
     if (strcmp(r->schedule, "constant") != 0) set_schedule(job, list);
@@ -229,11 +235,37 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     return HT_OK;
 }
 
+/* ---- the plan ---- */
+
+enum { MOST_POLICIES = 8 };
+
+/* What half precision is to mean, for the planner. */
+static size_t collect_policy(const ht_recipe *r, ht_train_setting *list)
+{
+    const ht_train_setting all[MOST_POLICIES] = {
+        {"masters", r->masters ? "1" : "0"},
+        {"gradients", r->half_gradients ? "half" : "f32"},
+        {"moments", r->half_moments ? "half" : "f32"},
+        {"residual", r->residual},
+        {"fp32_ops", r->fp32_ops},
+        {"half_ops", r->half_ops},
+        {"fp32_params", r->fp32_params},
+    };
+    size_t count = 0;
+    for (size_t i = 0; i < MOST_POLICIES; i++)
+        if (all[i].value) list[count++] = all[i];
+    return count;
+}
+
 ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out)
 {
     ht_graph *graph = NULL;
     ht_plan_opts opts = HT_PLAN_OPTS;
+    ht_train_setting policy[MOST_POLICIES];
     opts.no_fusion = !fusion;
+    opts.precision = job->recipe->precision;
+    opts.setting_count = collect_policy(job->recipe, policy);
+    opts.settings = policy;
     ht_status status = make_graph(job, request, &graph);
     if (status == HT_OK) status = ht_plan_create(out, graph, &opts);
     ht_graph_free(graph);

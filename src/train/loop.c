@@ -14,8 +14,6 @@
 #include "train/metrics.h"
 #include "train/snapshot.h"
 
-enum { MOST_SKIPPED = 20 }; /* in a row */
-
 struct ht_run {
     ht_context *ctx;
     ht_run_request request;
@@ -26,7 +24,7 @@ struct ht_run {
     bool has_correct;
     ht_metrics *metrics;
     int64_t step, first_step, saved_step;
-    int64_t skipped_in_a_row;
+    bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
 };
 
 static double seconds(void)
@@ -75,21 +73,43 @@ static ht_status run_micro(ht_run *run, int64_t index, sums *total)
     return HT_OK;
 }
 
+static bool is_dynamic(const ht_run *run)
+{
+    return strcmp(run->job.recipe->loss_scale, "dynamic") == 0;
+}
+
+/* Training cannot go on: why, and the first value that went wrong. */
+static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_a_row)
+{
+    ht_text first = {0};
+    /* Where the replay fails, too, its reason stands in the same place. */
+    bool found = ht_first_nonfinite(run, r->step, &first) == HT_OK && !first.failed && first.data;
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", found ? first.data : ht_context_message(run->ctx));
+    ht_text_free(&first);
+    if (is_dynamic(run))
+        HT_FAIL(run->ctx, HT_ENOTSUP,
+                "the gradients of step %" PRId64
+                " were not finite (loss %g) with the smallest loss scale, %g: training cannot go on: %s",
+                r->step, r->loss, r->loss_scale, reason);
+    HT_FAIL(run->ctx, HT_ENOTSUP,
+            "the gradients of %" PRId64 " steps in a row, up to step %" PRId64
+            ", were not finite (loss %g): training cannot go on; a smaller train.lr or train.clip may help: %s",
+            in_a_row, r->step, r->loss, reason);
+}
+
 static ht_status judge_skip(ht_run *run, const ht_step_report *r)
 {
-    if (!r->skipped) {
-        run->skipped_in_a_row = 0;
-        return HT_OK;
-    }
-    run->skipped_in_a_row++;
-    note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %" PRId64 " in a row)", r->step,
-         r->loss, run->skipped_in_a_row);
-    if (run->skipped_in_a_row >= MOST_SKIPPED)
-        HT_FAIL(run->ctx, HT_ENOTSUP,
-                "the gradients of %d steps in a row, up to step %" PRId64
-                ", were not finite (loss %g): training cannot go on; a smaller train.lr or train.clip may help",
-                MOST_SKIPPED, r->step, r->loss);
-    return HT_OK;
+    double in_a_row, fatal, scale;
+    char now[64] = "";
+    if (!r->skipped) return HT_OK;
+    HT_TRY(read_number(run, "skips_in_a_row", &in_a_row));
+    HT_TRY(read_number(run, "fatal", &fatal));
+    HT_TRY(read_number(run, "loss_scale", &scale));
+    if (scale != r->loss_scale) snprintf(now, sizeof now, "; the loss scale is now %g", scale);
+    note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %.0f in a row)%s", r->step, r->loss,
+         in_a_row, now);
+    return fatal != 0 ? fail_for_good(run, r, (int64_t)in_a_row) : HT_OK;
 }
 
 static int64_t peak_bytes(void)
@@ -101,13 +121,14 @@ static int64_t peak_bytes(void)
 ht_status ht_run_step(ht_run *run, ht_step_report *report)
 {
     const ht_recipe *recipe = run->job.recipe;
-    double start = seconds(), applied;
+    double start = seconds(), scale, applied_now, applied;
     sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
     int64_t counted = ht_feed_counted(run->train, recipe->accumulate);
     HT_TRY(ht_batches_seed(&run->job, run->job.session, counted));
     for (int64_t i = 0; i < recipe->accumulate; i++) HT_TRY(run_micro(run, i, &total));
     double micro = seconds();
+    HT_TRY(read_number(run, "loss_scale", &scale));
     HT_TRY(ht_session_run(run->job.session, "update"));
     double end = seconds();
     run->step++;
@@ -118,6 +139,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report)
             (double)ht_feed_position(run->train) / (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
         .loss = total.loss / (total.count > 0 ? total.count : 1),
         .tokens_per_second = (double)counted / (end - start),
+        .loss_scale = scale,
         .step_ms = 1e3 * (end - start),
         .micro_ms = 1e3 * (micro - start),
         .update_ms = 1e3 * (end - micro),
@@ -126,8 +148,10 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report)
     };
     HT_TRY(read_number(run, "lr", &r.lr));
     HT_TRY(read_number(run, "grad_norm", &r.grad_norm));
-    HT_TRY(read_number(run, "applied_now", &applied));
-    r.skipped = applied == 0;
+    HT_TRY(read_number(run, "applied_now", &applied_now));
+    HT_TRY(read_number(run, "applied", &applied));
+    r.skipped = applied_now == 0;
+    r.skips = run->step - (int64_t)applied;
     if (report) *report = r;
     HT_TRY(ht_metrics_step(run->metrics, &r));
     if (run->request.on_step) run->request.on_step(run->request.arg, &r);
@@ -201,8 +225,8 @@ ht_status ht_run_snapshot(ht_run *run)
     const ht_recipe *recipe = run->job.recipe;
     char extra[160];
     ht_text config = {0};
-    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"skipped_in_a_row\": %" PRId64 "}",
-             recipe->micro_batch, run->skipped_in_a_row);
+    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"dynamic_loss_scale\": %d}", recipe->micro_batch,
+             is_dynamic(run));
     ht_config_print_json(&config, run->job.config);
     ht_snapshot_meta meta = {
         .step = run->step,
@@ -237,7 +261,7 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
     ht_status status =
         meta->extra ? ht_json_parse(run->ctx, arena, path, meta->extra, strlen(meta->extra), &extra) : HT_OK;
     int64_t micro_batch = extra_number(extra, "micro_batch", recipe->micro_batch);
-    run->skipped_in_a_row = extra_number(extra, "skipped_in_a_row", 0);
+    run->saved_dynamic = extra_number(extra, "dynamic_loss_scale", 0) != 0;
     ht_arena_free(arena);
     HT_TRY(status);
     run->step = run->first_step = run->saved_step = meta->step;
@@ -251,6 +275,16 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
                 recipe->seed);
     ht_feed_seek(run->train, meta->position);
     return HT_OK;
+}
+
+/* All state; but a loss scale that does not move is the config's, and one that moves goes on only where it moved. */
+static ht_status read_state(ht_run *run, const char *path)
+{
+    double scale;
+    HT_TRY(read_number(run, "loss_scale", &scale));
+    HT_TRY(ht_snapshot_read(run->job.session, path, NULL));
+    if (is_dynamic(run) && run->saved_dynamic) return HT_OK;
+    return ht_session_write_f64(run->job.session, "loss_scale", &scale, 1);
 }
 
 static ht_status restore(ht_run *run)
@@ -267,8 +301,7 @@ static ht_status restore(ht_run *run)
     ht_status status = ht_snapshot_look(run->ctx, path, &meta);
     if (status == HT_OK) status = take_meta(run, meta, path);
     if (status == HT_OK)
-        status = evaluating ? ht_snapshot_read_weights(run->job.session, path, NULL)
-                            : ht_snapshot_read(run->job.session, path, NULL);
+        status = evaluating ? ht_snapshot_read_weights(run->job.session, path, NULL) : read_state(run, path);
     if (status == HT_OK && !evaluating) note(run, "goes on after step %" PRId64 ", from %s", run->step, path);
     ht_snapshot_meta_free(meta);
     free(path);
