@@ -452,11 +452,11 @@ static void engine__unknown_keys_name_the_nearest_or_the_right_place(void **stat
 static void engine__what_is_not_there_yet_warns_and_stops_training(void **state)
 {
     (void)state;
-    const char *text = "{\"train_batch_size\": 1, \"gradient_clipping\": 1,\n\"fp16\": {\"enabled\": true},\n"
+    const char *text = "{\"train_batch_size\": 1, \"gradient_clipping\": 1,\n\"autotuning\": {\"enabled\": true},\n"
                        "\"optimizer\": {\"type\": \"OneBitAdam\"}, \"zero_optimization\": {\"stage\": 2},\n"
                        "\"sparse_attention\": {\"mode\": \"fixed\", \"block\": 16}, \"wandb\": {\"enabled\": true}}";
     reads(text);
-    warned("job.json:2: fp16.enabled is true: not there yet: ");
+    warned("job.json:2: autotuning.enabled is true: not there yet: ");
     warned("job.json:3: optimizer.type is OneBitAdam: not there yet: ");
     warned("job.json:4: sparse_attention.mode is \"fixed\": not there yet: ");
     not_warned("sparse_attention.block");

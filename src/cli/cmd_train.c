@@ -85,6 +85,8 @@ static void show_bar(train_job *job, const ht_step_report *r)
     int length = snprintf(line, sizeof line, "%s %" PRId64 "/%" PRId64 " loss %.4f", bar, r->step, r->steps, r->loss);
     if (!isnan(job->eval_loss))
         length += snprintf(line + length, sizeof line - (size_t)length, " eval %.4f", job->eval_loss);
+    if (r->loss_scale != 1) length += snprintf(line + length, sizeof line - (size_t)length, " scale %g", r->loss_scale);
+    if (r->skips > 0) length += snprintf(line + length, sizeof line - (size_t)length, " skipped %" PRId64, r->skips);
     snprintf(line + length, sizeof line - (size_t)length, " | %.0f/s %.0f MiB lr %.3g | %s", r->tokens_per_second,
              (double)r->peak_bytes / 0x1p20, r->lr, left);
     printf("\r%.*s\033[K", columns - 1, line);
@@ -106,7 +108,8 @@ static void on_step(void *arg, const ht_step_report *r)
            "step_ms %.3f",
            r->step, r->steps, r->epoch, r->loss, r->lr, r->grad_norm, r->tokens_per_second, r->step_ms);
     if (job->breakdown) printf(" micro_ms %.3f update_ms %.3f", r->micro_ms, r->update_ms);
-    printf(" bytes %" PRId64 " peak_bytes %" PRId64 " skipped %d\n", r->bytes, r->peak_bytes, r->skipped);
+    printf(" bytes %" PRId64 " peak_bytes %" PRId64 " skipped %d loss_scale %.9g skips %" PRId64 "\n", r->bytes,
+           r->peak_bytes, r->skipped, r->loss_scale, r->skips);
     fflush(stdout);
 }
 

@@ -55,8 +55,18 @@ typedef struct ht_recipe {
     int64_t eval_batches;               /* 0: all */
     int64_t keep, log_every;
     const char *output;
-    const char *precision; /* "fp32", "bf16", "fp16", "fp64" */
-    double clip;           /* 0: off */
+    double clip; /* 0: off */
+
+    const char *precision;  /* "fp32", "bf16", "fp16", "fp64" */
+    const char *loss_scale; /* "none", "dynamic", or a number */
+    int64_t scale_power, scale_window, scale_hysteresis;
+    bool scale_consecutive;
+    double scale_min;
+    bool masters;                      /* false: parameters are half themselves */
+    bool half_gradients, half_moments; /* accumulators and the optimiser's state are half, too */
+    const char *residual;              /* "half", "f32" */
+    const char *fp32_ops, *half_ops;   /* names between commas; NULL: none */
+    const char *fp32_params;           /* a regular expression; NULL: none */
 
     const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
     double label_smoothing;

@@ -43,6 +43,7 @@ const ht_json *ht_nested(ht_arena *arena, const char *path, const ht_json *value
 ht_status ht_config_rules(ht_config *c);
 ht_status ht_batch_rules(ht_config *c);
 ht_status ht_schedule_rules(ht_config *c);
+ht_status ht_precision_rules(ht_config *c);
 /* recipe.c */
 void ht_recipe_fill(ht_config *c);
 /* standing.c: what is not there yet; what stays as it is by default although people should know. */
@@ -56,6 +57,8 @@ void ht_name_field(ht_text *text, const ht_config *c, block_id block, const ht_f
 /* ht_fields_set with a value that was found by rule: `why` as printf. */
 ht_status ht_derive(ht_config *c, block_id block, const char *name, const char *json, const char *why, ...)
     __attribute__((format(printf, 5, 6)));
+/* An error about two fields that should say the same. */
+void ht_clash(ht_config *c, const ht_field *train, const ht_field *engine);
 bool ht_is_given(const ht_fields *fields, const char *name);
 
 #endif

@@ -42,6 +42,66 @@ static void fill_optimizer(ht_recipe *r, const ht_fields *train, const ht_fields
     r->eps_inside_sqrt = bool_or(engine, "optimizer.params.eps_inside_sqrt", false);
 }
 
+/* ---- precision ---- */
+
+/* What a text holds, in the config's memory; NULL and a note of it when there is none to be had. */
+static const char *owned(ht_config *c, ht_text *text)
+{
+    const char *copy = text->failed || text->data == NULL ? NULL : ht_arena_text(c->arena, text->data, text->length);
+    c->problems.failed |= copy == NULL;
+    ht_text_free(text);
+    return copy;
+}
+
+static const char *joined(ht_config *c, const ht_fields *fields, const char *name)
+{
+    ht_text text = {0};
+    size_t count = ht_field_count(fields, name);
+    if (count == 0) return NULL;
+    for (size_t i = 0; i < count; i++) ht_text_add(&text, "%s%s", i ? "," : "", ht_field_text_at(fields, name, i));
+    return owned(c, &text);
+}
+
+static const char *scale_text(ht_config *c, const ht_json *value)
+{
+    double number = 1;
+    ht_text text = {0};
+    if (value->kind == HT_JSON_STRING) return value->text;
+    ht_json_as_number(value, &number);
+    ht_text_number(&text, number);
+    return owned(c, &text);
+}
+
+static bool is_half(const char *word)
+{
+    return word != NULL && (strcmp(word, "fp16") == 0 || strcmp(word, "bf16") == 0);
+}
+
+static void fill_precision(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE], *own = c->blocks[BLOCK_OWN];
+    ht_recipe *r = &c->recipe;
+    r->precision = ht_field_text(train, "precision");
+    r->loss_scale = scale_text(c, ht_fields_find(train, "loss_scale")->value);
+    r->scale_power = ht_field_int(engine, "fp16.initial_scale_power");
+    r->scale_window = ht_field_int(engine, "fp16.loss_scale_window");
+    r->scale_hysteresis = ht_field_int(engine, "fp16.hysteresis");
+    r->scale_consecutive = ht_field_bool(engine, "fp16.consecutive_hysteresis");
+    r->scale_min = ht_field_number(engine, "fp16.min_loss_scale");
+    r->masters = ht_field_bool(train, "masters");
+    bool fp16_alone =
+        ht_field_bool(engine, "fp16.enabled") && ht_field_bool(engine, "fp16.fp16_master_weights_and_grads");
+    bool bf16_alone =
+        ht_field_bool(engine, "bf16.enabled") && ht_field_bool(engine, "bf16.bf16_master_weights_and_grads");
+    const char *accumulators = ht_field_text(engine, "data_types.grad_accum_dtype");
+    r->half_gradients = accumulators != NULL ? is_half(accumulators) : fp16_alone || bf16_alone;
+    r->half_moments = ht_field_bool(engine, "bf16.enabled") && ht_field_bool(engine, "bf16.bf16_optimizer_states");
+    r->residual = ht_field_text(own, "residual");
+    r->fp32_ops = joined(c, own, "fp32_ops");
+    r->half_ops = joined(c, own, "half_ops");
+    r->fp32_params = ht_field_text(own, "fp32_params");
+}
+
 /* ---- the schedule ---- */
 
 static const char *schedule_name(const ht_fields *train, const ht_fields *engine)
@@ -118,8 +178,8 @@ void ht_recipe_fill(ht_config *c)
     r->keep = ht_field_int(train, "keep");
     r->log_every = ht_field_int(train, "log_every");
     r->output = ht_field_text(train, "output");
-    r->precision = ht_field_text(train, "precision");
     r->clip = ht_field_number(train, "clip");
+    fill_precision(c);
     fill_optimizer(r, train, engine);
     r->task = ht_field_text(train, "task");
     r->label_smoothing = ht_field_number(train, "label_smoothing");

@@ -52,7 +52,7 @@ static bool same_value(const ht_json *a, const ht_json *b)
 }
 
 /* "train.lr is 0.1 (job.json:3), but optimizer.params.lr is 0.2 (ds.json:7)…" */
-static void clash(ht_config *c, const ht_field *t, const ht_field *e)
+void ht_clash(ht_config *c, const ht_field *t, const ht_field *e)
 {
     ht_text text = {0};
     ht_name_field(&text, c, BLOCK_TRAIN, t);
@@ -92,7 +92,7 @@ static ht_status settle(ht_config *c, const char *train_name, const char *engine
     if (!c->has_engine || e == NULL) return HT_OK;
     bool t_given = ht_is_given(train, train_name), e_given = ht_is_given(engine, engine_name);
     if (t_given && e_given) {
-        if (rule == PAIR_AGREE && !same_value(t->value, e->value)) clash(c, t, e);
+        if (rule == PAIR_AGREE && !same_value(t->value, e->value)) ht_clash(c, t, e);
         return HT_OK;
     }
     if (e_given) return rule == PAIR_AGREE ? copy(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e) : HT_OK;
@@ -116,54 +116,6 @@ static ht_status settle_clip(ht_config *c)
                      "release does (older ones did not clip); 0 turns it off",
                      e->is_auto ? "\"auto\", and train.clip is not given" : "not given");
     return copy(c, BLOCK_TRAIN, "clip", BLOCK_ENGINE, e);
-}
-
-/* ---- precision ---- */
-
-static bool enabled(const ht_config *c, const char *name)
-{
-    return ht_field_bool(c->blocks[BLOCK_ENGINE], name);
-}
-
-/* One of fp16 and bf16 against train.precision. */
-static ht_status settle_half(ht_config *c, const char *precision, const char *key)
-{
-    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
-    const ht_field *t = ht_fields_find(train, "precision"), *e = ht_fields_find(engine, key);
-    bool wanted = strcmp(ht_field_text(train, "precision"), precision) == 0;
-    if (!ht_is_given(engine, key)) return wanted ? ht_derive(c, BLOCK_ENGINE, key, "true", "train.precision") : HT_OK;
-    if (ht_is_given(train, "precision") && t->origin.source != HT_SOURCE_DERIVED && enabled(c, key) != wanted)
-        clash(c, t, e);
-    return HT_OK;
-}
-
-static ht_status settle_precision(ht_config *c)
-{
-    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
-    if (!c->has_engine) return HT_OK;
-    if (enabled(c, "fp16.enabled") && enabled(c, "bf16.enabled")) {
-        ht_text text = {0};
-        ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, "fp16.enabled"));
-        ht_text_add(&text, " and ");
-        ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, "bf16.enabled"));
-        if (!text.failed)
-            ht_problems_error(&c->problems, NULL, "%.400s are both true: one of them at a time", text.data);
-        ht_text_free(&text);
-        return HT_OK;
-    }
-    if (!ht_is_given(train, "precision")) {
-        const char *key = enabled(c, "fp16.enabled") ? "fp16.enabled" : "bf16.enabled";
-        const char *json = key[0] == 'f' ? "\"fp16\"" : "\"bf16\"";
-        if (enabled(c, key)) {
-            ht_text why = {0};
-            ht_name_field(&why, c, BLOCK_ENGINE, ht_fields_find(engine, key));
-            ht_status status = why.failed ? HT_ENOMEM : ht_derive(c, BLOCK_TRAIN, "precision", json, "%s", why.data);
-            ht_text_free(&why);
-            HT_TRY(status);
-        }
-    }
-    HT_TRY(settle_half(c, "fp16", "fp16.enabled"));
-    return settle_half(c, "bf16", "bf16.enabled");
 }
 
 /* ---- optimizer ---- */
@@ -201,7 +153,7 @@ static ht_status settle_optimizer_type(ht_config *c, const ht_field *e)
     char json[64];
     if (ours == NULL) return HT_OK; /* not there yet: standing.c says so */
     if (ht_is_given(c->blocks[BLOCK_TRAIN], "optimizer")) {
-        if (strcmp(ours, t->value->text) != 0) clash(c, t, e);
+        if (strcmp(ours, t->value->text) != 0) ht_clash(c, t, e);
         return HT_OK;
     }
     ht_text why = {0};
@@ -275,7 +227,7 @@ ht_status ht_config_rules(ht_config *c)
     HT_TRY(ht_batch_rules(c));
     HT_TRY(settle_clip(c));
     HT_TRY(settle(c, "log_every", "steps_per_print", PAIR_AGREE));
-    HT_TRY(settle_precision(c));
+    HT_TRY(ht_precision_rules(c));
     HT_TRY(settle_optimizer(c));
     HT_TRY(ht_schedule_rules(c));
     HT_TRY(settle(c, "warmup", "scheduler.params.warmup_num_steps", PAIR_AGREE));

@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 #include "op/reference.h"
 #include "op/rules.h"
+#include "op/scale_step.h"
 #include "op/window.h"
 
 /* All ops of this library, into the context. */

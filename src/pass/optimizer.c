@@ -1,5 +1,5 @@
-/* Appends the segment "update": the gradients' norm with its non-finite check, clipping, the rate, the optimiser, and
- * stores that keep the old state where the gradients were not finite. Parameters, gradients and moments become flat
+/* Appends the segment "update": the gradients' norm with its non-finite check, unscaling and clipping, the rate, the
+ * optimiser, stores that keep the old state where the gradients were not finite, and the next loss scale. Parameters, gradients and moments become flat
  * groups in one order, so that an update is one call per group and a partition is a slice: one group per number type, or
  * two where matrices (rank 2 and more) are treated differently from the rest. Rules that look at whole tensors work on
  * the tensors' places in the group. */
@@ -10,6 +10,7 @@
 
 #include "optim/optim.h"
 #include "pass/pass.h"
+#include "pass/scaler.h"
 
 enum { GROUP_ALIGN = 16 }; /* elements between neighbours' starts: 64 bytes of f32 */
 
@@ -33,7 +34,8 @@ typedef struct builder {
     double schedule_params[HT_MAX_SCHEDULE_PARAMS];
     group groups[2 * HT_DTYPE_COUNT];
     int group_count;
-    ht_val rate, applied, factor, finite; /* scalars of the update; factor: of the gradients, or none */
+    ht_scaler scaler;
+    ht_val rate, applied, factor, finite, apply; /* scalars of the update; factor: of the gradients, or none */
 } builder;
 
 /* ---- settings ---- */
@@ -53,7 +55,7 @@ bool ht_optimizer_reads(const char *key)
         if (strcmp(others[i], key) == 0) return true;
     for (const ht_hyper_key *row = ht_hyper_keys; row->name; row++)
         if (strcmp(row->name, key) == 0) return true;
-    return schedule_number(key) != NULL;
+    return schedule_number(key) != NULL || ht_scaler_reads(key);
 }
 
 static ht_status read_hyper(builder *b, const ht_settings *settings)
@@ -125,6 +127,7 @@ static ht_status read_settings(builder *b, const ht_settings *settings)
     if (!(b->lr >= 0 && isfinite(b->lr))) HT_FAIL(ctx, HT_EINVAL, "setting lr: %g is no rate", b->lr);
     if (!(b->clip >= 0)) HT_FAIL(ctx, HT_EINVAL, "setting clip: a norm, or 0 for none");
     HT_TRY(read_hyper(b, settings));
+    HT_TRY(ht_scaler_read(&b->scaler, ctx, settings));
     return read_schedule(b, settings);
 }
 
@@ -259,10 +262,26 @@ static ht_val global_norm(builder *b)
     return ht_sqrt(g, square);
 }
 
+/* What gradients are multiplied by: one over the scale that their loss had, and what clipping says of the norm that they
+ * have without it. Returns that norm. */
+static ht_val choose_factor(builder *b)
+{
+    ht_graph *g = b->g;
+    ht_val norm = global_norm(b);
+    b->factor = ht_scaler_inverse(&b->scaler, g);
+    if (b->factor.id) norm = ht_mul(g, norm, b->factor);
+    if (b->clip == 0) return norm;
+    /* Gradients are divided by max(1, (norm + 1e-6) / clip). */
+    ht_val excess = ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b->clip), ht_fill_like(g, norm, 1));
+    ht_val clipping = ht_reciprocal(g, excess);
+    b->factor = b->factor.id ? ht_mul(g, b->factor, clipping) : clipping;
+    return norm;
+}
+
 /* Where gradients were not finite the old value stays: the rule sees to it, or a select does. */
 static void store_if(const builder *b, const group *flat, ht_val old, ht_val next)
 {
-    ht_store(b->g, old, flat->rule->skips ? next : ht_select(b->g, b->finite, next, old));
+    ht_store(b->g, old, flat->rule->skips ? next : ht_select(b->g, b->apply, next, old));
 }
 
 /* One call of the rule: a flat group, or a tensor in its place there. */
@@ -273,7 +292,7 @@ static void update_one(const builder *b, const group *flat, ht_val param, ht_val
     const char *const *names = flat->rule->moments(&flat->hyper);
     if (b->factor.id) grad = ht_mul(g, grad, ht_cast(g, b->factor, ht_type_of(g, grad)->dtype));
     ht_hyper hyper = flat->hyper;
-    if (flat->rule->skips) hyper.apply = b->finite;
+    if (flat->rule->skips) hyper.apply = b->apply;
     ht_val next = flat->rule->step(g, &hyper, param, grad, old, b->rate, b->applied, moments);
     if (g->status != HT_OK) return;
     store_if(b, flat, param, next);
@@ -306,9 +325,9 @@ static void choose_rate(builder *b)
     for (int i = 0; i < b->group_count; i++) b->groups[i].hyper.cycled = cycled;
 }
 
-static void count_step(ht_graph *g, ht_val applied, ht_val finite)
+static void count_step(ht_graph *g, ht_val applied, ht_val apply)
 {
-    ht_store(g, applied, ht_select(g, finite, ht_add_scalar(g, applied, 1), applied));
+    ht_store(g, applied, ht_select(g, apply, ht_add_scalar(g, applied, 1), applied));
     /* A skipped step consumes its batch: random numbers move on. */
     ht_val step = ht_find(g, "rng.step");
     if (step.id) ht_store(g, step, ht_add_scalar(g, step, 1));
@@ -322,20 +341,20 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_se
     HT_TRY(make_groups(&b));
     if (!b.schedule) b.rate = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(b.lr));
     b.applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
+    ht_scaler_add_state(&b.scaler, g);
+    HT_TRY(ht_scaler_scale_seeds(&b.scaler, g));
     g->segment = ht_graph_add_segment(g, "update");
     HT_TRY(g->status);
     g->role = HT_ROLE_UPDATE;
-    ht_val norm = global_norm(&b);
-    /* Gradients are divided by max(1, (norm + 1e-6) / clip). */
-    if (b.clip > 0)
-        b.factor = ht_reciprocal(
-            g, ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b.clip), ht_fill_like(g, norm, 1)));
+    ht_val norm = choose_factor(&b);
+    b.apply = ht_scaler_allows(&b.scaler, g, b.finite);
     choose_rate(&b);
     for (int i = 0; i < b.group_count; i++) update_group(&b, &b.groups[i]);
-    count_step(g, b.applied, b.finite);
+    count_step(g, b.applied, b.apply);
     ht_output(g, "grad_norm", ht_cast(g, norm, HT_F32));
-    ht_output(g, "applied_now", b.finite);
+    ht_output(g, "applied_now", b.apply);
     if (b.schedule) ht_output(g, "lr", b.rate);
+    ht_scaler_step(&b.scaler, g, b.finite); /* last: then nobody needs the old state any more */
     g->role = HT_ROLE_FWD;
     ht_graph_add_program_call(g, "train", g->segment, 1);
     return g->status;

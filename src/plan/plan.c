@@ -129,6 +129,35 @@ const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from)
     return to;
 }
 
+/* A value without a name of its own has that of the state or output that it is made in. */
+static const char *name_of(const ht_plan *plan, const ht_type *type, ht_place place)
+{
+    if (place.area != HT_AREA_STATE && place.area != HT_AREA_SLOT) return NULL;
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
+        if (slot->place.area == place.area && slot->place.offset == place.offset && ht_type_same(&slot->type, type))
+            return slot->name;
+    }
+    return NULL;
+}
+
+/* What reports say of an instruction. False when memory is out. */
+static bool describe(planning *p, ht_instr *instr, const ht_node *node)
+{
+    ht_plan *plan = p->plan;
+    const ht_node *origin = node->origin ? &p->g->nodes[node->origin] : NULL;
+    const char *name = node->n_out ? ht_value_of(p->g, ht_node_out(node, 0))->name : NULL;
+    instr->role = node->role;
+    instr->site = own_text(plan, node->site);
+    instr->origin = origin ? origin->op->name : NULL;
+    instr->origin_site = origin ? own_text(plan, origin->site) : NULL;
+    instr->value = own_text(plan, name);
+    if ((node->site && !instr->site) || (origin && origin->site && !instr->origin_site) || (name && !instr->value))
+        return false;
+    if (!name) instr->value = name_of(plan, instr->call->out[0], instr->out[0]);
+    return true;
+}
+
 /* What an instruction touches: places of its operands, and which results end at a canary. */
 typedef struct operands {
     const ht_place *in, *out;
@@ -136,9 +165,10 @@ typedef struct operands {
     ht_place workspace;
 } operands;
 
-static ht_status add_instr(ht_plan *plan, ht_plan_segment *segment, const ht_kernel *kernel, const ht_call *call,
+static ht_status add_instr(planning *p, ht_plan_segment *segment, const ht_kernel *kernel, const ht_call *call,
                            const operands *at, const ht_node *node)
 {
+    ht_plan *plan = p->plan;
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     ht_place *places = HT_NEW(plan->arena, ht_place, call->n_in + call->n_out);
     bool *guarded = HT_NEW(plan->arena, bool, call->n_out);
@@ -156,9 +186,9 @@ static ht_status add_instr(ht_plan *plan, ht_plan_segment *segment, const ht_ker
         if (!instr->fused) return no_memory(plan->ctx);
     }
     if (plan->canary) instr->guarded = guarded;
-    instr->role = node ? node->role : HT_ROLE_FWD;
-    instr->site = own_text(plan, node ? node->site : NULL);
     instr->cost = ht_call_cost(call);
+    if (node) return describe(p, instr, node) ? HT_OK : no_memory(plan->ctx);
+    instr->value = name_of(plan, call->out[0], at->out[0]);
     return HT_OK;
 }
 
@@ -170,7 +200,7 @@ static ht_status add_copy(planning *p, ht_plan_segment *segment, const ht_type *
     if (!call.op) HT_FAIL(p->g->ctx, HT_ENOTSUP, "there is no op 'copy'");
     const ht_kernel *kernel = ht_kernel_choose(p->g->ctx, &call, &p->plan->target, NULL);
     if (!kernel) HT_FAIL(p->g->ctx, HT_ENOTSUP, "no kernel copies a value of segment %s", segment->name);
-    return add_instr(p->plan, segment, kernel, &call, &(operands){&source, &goal, &guarded, {0}}, node);
+    return add_instr(p, segment, kernel, &call, &(operands){&source, &goal, &guarded, {0}}, node);
 }
 
 /* Nothing to compute, however long the other axes are. */
@@ -201,8 +231,7 @@ static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_reside
         in[i] = v.id ? r->value[v.id] : (ht_place){0};
     }
     for (size_t i = 0; i < n->n_out; i++) out[i] = r->value[n->out + i];
-    return add_instr(p->plan, segment, p->kernels[id], call,
-                     &(operands){in, out, &r->guarded[n->out], r->workspace[at]}, n);
+    return add_instr(p, segment, p->kernels[id], call, &(operands){in, out, &r->guarded[n->out], r->workspace[at]}, n);
 }
 
 /* Nodes from position `at` on that are one instruction. */
@@ -223,9 +252,7 @@ static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_resid
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
     instr->workspace = r->workspace[at];
-    instr->role = last->role;
-    instr->site = own_text(p->plan, last->site);
-    return HT_OK;
+    return describe(p, instr, last) ? HT_OK : no_memory(g->ctx);
 }
 
 static ht_status plan_segment(planning *p, uint32_t index)

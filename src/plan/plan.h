@@ -25,7 +25,10 @@ typedef struct ht_instr {
     ht_place workspace;
     const bool *guarded; /* by result: canary bytes lie behind it; NULL in a plan without canaries */
     /* For reports. */
+    const char
+        *value; /* name of the first result, or NULL: the graph's, or that of the state or output it is made in */
     const char *site;
+    const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
     ht_role role;
     ht_cost cost;
 } ht_instr;

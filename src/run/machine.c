@@ -118,3 +118,32 @@ ht_status ht_machine_run(ht_machine *m, size_t segment)
     for (size_t i = 0; i < s->instr_count; i++) s->instrs[i].kernel->run(&launches[i]);
     return HT_OK;
 }
+
+/* NULL, or an instruction that makes the values of several nodes. */
+static const ht_instr *find_fused(const ht_plan_segment *s)
+{
+    for (size_t i = 0; i < s->instr_count; i++)
+        if (s->instrs[i].fused && (s->instrs[i].fused->step_count > 1 || s->instrs[i].fused->dot)) return &s->instrs[i];
+    return NULL;
+}
+
+ht_status ht_machine_watch(ht_machine *m, size_t segment, ht_watch_fn watch, void *arg)
+{
+    const ht_plan_segment *s = &m->plan->segments[segment];
+    const ht_launch *launches = m->launches[segment];
+    const ht_instr *fused = find_fused(s);
+    if (fused)
+        HT_FAIL(m->plan->ctx, HT_EINVAL,
+                "segment %s: %s does several ops at once; watching wants a plan without fusion", s->name,
+                fused->kernel->name);
+    for (size_t i = 0; i < s->instr_count; i++) {
+        const ht_instr *instr = &s->instrs[i];
+        if (m->plan->canary)
+            HT_TRY(run_guarded(m, instr, &launches[i]));
+        else
+            instr->kernel->run(&launches[i]);
+        for (size_t k = 0; k < instr->call->n_out; k++)
+            if (!watch(arg, instr, k, instr->call->out[k], launches[i].out[k])) return HT_OK;
+    }
+    return HT_OK;
+}

@@ -14,4 +14,10 @@ void *ht_machine_at(const ht_machine *machine, ht_place place);
 /* One segment by index; fails only when a canary died. */
 ht_status ht_machine_run(ht_machine *machine, size_t segment);
 
+/* One result of an instruction, right after it ran; false: enough. Later instructions may take its bytes. */
+typedef bool (*ht_watch_fn)(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data);
+/* ht_machine_run, with every result shown as soon as it is made, until `watch` has seen enough: then the segment is left
+ * half done. For plans made with no_fusion: elsewhere some values never exist, and it is refused. */
+ht_status ht_machine_watch(ht_machine *machine, size_t segment, ht_watch_fn watch, void *arg);
+
 #endif

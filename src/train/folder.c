@@ -156,11 +156,11 @@ ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *jo
 /* Of the train block: what says which batches there are and what is counted. */
 static bool is_needed(const char *key)
 {
-    static const char *const keys[] = {"train.task",      "train.batch", "train.micro_batch", "train.accumulate",
-                                       "train.precision", "train.seed",  "train.output"};
+    static const char *const keys[] = {"train.task",      "train.batch",   "train.micro_batch", "train.accumulate",
+                                       "train.precision", "train.masters", "train.seed",        "train.output"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0) return true;
-    return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0;
+    return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0 || strncmp(key, "halftone.", 9) == 0;
 }
 
 static void add_block(ht_text *text, const ht_json *values, const char *block)
@@ -202,6 +202,8 @@ ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out)
         add_block(&text, values, "data");
         ht_text_add(&text, ",\n");
         add_block(&text, values, "train");
+        ht_text_add(&text, ",\n");
+        add_block(&text, values, "halftone");
         ht_text_add(&text, "}\n");
         if (text.failed) status = ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
     }

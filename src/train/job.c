@@ -146,6 +146,7 @@ static void collect_settings(const ht_job *job, setting_list *list)
     const ht_recipe *r = job->recipe;
     set_text(list, "optimizer", r->optimizer);
     set_text(list, "decay", r->decay_all ? "all" : "matrices");
+    set_text(list, "loss_scale", r->loss_scale);
     const struct {
         const char *key;
         double value;
@@ -165,6 +166,11 @@ static void collect_settings(const ht_job *job, setting_list *list)
         {"min_coeff", r->min_coeff},
         {"max_coeff", r->max_coeff},
         {"eps_inside_sqrt", r->eps_inside_sqrt},
+        {"scale_power", (double)r->scale_power},
+        {"scale_window", (double)r->scale_window},
+        {"scale_hysteresis", (double)r->scale_hysteresis},
+        {"scale_consecutive", r->scale_consecutive},
+        {"scale_min", r->scale_min},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) set_number(list, numbers[i].key, numbers[i].value);
     if (strcmp(r->schedule, "constant") != 0) set_schedule(job, list);
@@ -229,16 +235,48 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     return HT_OK;
 }
 
-static ht_status open_session(ht_job *job, const ht_run_request *request)
+/* ---- the plan ---- */
+
+enum { MOST_POLICIES = 8 };
+
+/* What half precision is to mean, for the planner. */
+static size_t collect_policy(const ht_recipe *r, ht_train_setting *list)
+{
+    const ht_train_setting all[MOST_POLICIES] = {
+        {"masters", r->masters ? "1" : "0"},
+        {"gradients", r->half_gradients ? "half" : "f32"},
+        {"moments", r->half_moments ? "half" : "f32"},
+        {"residual", r->residual},
+        {"fp32_ops", r->fp32_ops},
+        {"half_ops", r->half_ops},
+        {"fp32_params", r->fp32_params},
+    };
+    size_t count = 0;
+    for (size_t i = 0; i < MOST_POLICIES; i++)
+        if (all[i].value) list[count++] = all[i];
+    return count;
+}
+
+ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out)
 {
     ht_graph *graph = NULL;
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    ht_train_setting policy[MOST_POLICIES];
+    opts.no_fusion = !fusion;
+    opts.precision = job->recipe->precision;
+    opts.setting_count = collect_policy(job->recipe, policy);
+    opts.settings = policy;
     ht_status status = make_graph(job, request, &graph);
-    if (status == HT_OK) status = ht_plan_create(&job->plan, graph, NULL);
+    if (status == HT_OK) status = ht_plan_create(out, graph, &opts);
     ht_graph_free(graph);
-    HT_TRY(status);
+    return status;
+}
+
+ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out)
+{
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = job->recipe->seed;
-    return ht_session_create(&job->session, job->plan, &opts);
+    return ht_session_create(out, plan, &opts);
 }
 
 ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
@@ -250,7 +288,8 @@ ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *reques
     if (job->recipe->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
     HT_TRY(open_data(job, request, vocabularies));
     HT_TRY(count_steps(job));
-    return open_session(job, request);
+    HT_TRY(ht_job_plan(job, request, !request->no_fusion, &job->plan));
+    return ht_job_session(job, job->plan, &job->session);
 }
 
 void ht_job_close(ht_job *job)

@@ -23,6 +23,19 @@ typedef struct ht_job {
 /* `vocabularies`: the folder of a run whose vocabularies are to be used, or NULL. After a failure, too, ht_job_close. */
 ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies);
 void ht_job_close(ht_job *job);
+/* A plan of the job's own graph once more, and a session of it: for those who want to look into a step. Without fusion
+ * every value is made; the bits are the same. */
+ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out);
+ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out);
+
+/* What a replay has to know of a run. */
+typedef struct ht_run_view {
+    ht_job *job;
+    const ht_run_request *request;
+    ht_feed *train; /* NULL in a run that evaluates */
+    int64_t step;   /* steps made */
+} ht_run_view;
+ht_run_view ht_run_look(ht_run *run);
 
 /* The names of a vocabulary's file in the run's folder. */
 extern const char *const ht_vocabulary_files[2];

@@ -9,18 +9,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "train/batches.h"
 #include "train/folder.h"
 #include "train/metrics.h"
 #include "train/snapshot.h"
-
-enum { MOST_SKIPPED = 20 }; /* in a row */
-
-/* One shape of batches: its memory, and the names of what it is run with. */
-typedef struct shape {
-    ht_batch batch;
-    char inputs[HT_BATCH_MOST_ARRAYS][64]; /* slot of each array; empty: the model does not look at it */
-    char first[32], micro[32], eval[32];   /* segments */
-} shape;
 
 struct ht_run {
     ht_context *ctx;
@@ -28,13 +20,11 @@ struct ht_run {
     char *folder, *snapshots;
     ht_job job;
     ht_feed *train, *validation;
-    shape *shapes; /* by bucket */
-    int shape_count;
-    int64_t rows_of_micro; /* of random numbers: further rows of a step begin here */
-    bool has_sample, has_correct;
+    ht_batches batches;
+    bool has_correct;
     ht_metrics *metrics;
     int64_t step, first_step, saved_step;
-    int64_t skipped_in_a_row;
+    bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
 };
 
 static double seconds(void)
@@ -63,51 +53,6 @@ static ht_status read_number(const ht_run *run, const char *name, double *out)
     return ht_session_read_f64(run->job.session, name, out, 1);
 }
 
-/* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
-static ht_status make_shape(ht_run *run, int bucket)
-{
-    shape *s = &run->shapes[bucket];
-    char ending[16] = "";
-    if (bucket < run->shape_count - 1) snprintf(ending, sizeof ending, ":%d", bucket + 1);
-    snprintf(s->first, sizeof s->first, "micro_first%s", ending);
-    snprintf(s->micro, sizeof s->micro, "micro%s", ending);
-    snprintf(s->eval, sizeof s->eval, "eval%s", ending);
-    ht_data_layout(run->job.data, bucket, &s->batch);
-    for (int i = 0; i < s->batch.array_count; i++) {
-        ht_batch_array *array = &s->batch.arrays[i];
-        array->data = calloc(1, array->bytes + 1);
-        if (!array->data) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
-        snprintf(s->inputs[i], sizeof s->inputs[i], "%s%s", array->name, array->rank > 1 ? ending : "");
-        if (!ht_plan_slot(run->job.plan, s->inputs[i])) s->inputs[i][0] = '\0';
-    }
-    return HT_OK;
-}
-
-static ht_status make_shapes(ht_run *run)
-{
-    const ht_data_info *info = ht_data_info_of(run->job.data);
-    int64_t length = info->buckets[info->bucket_count - 1].length;
-    run->shape_count = info->bucket_count;
-    run->shapes = calloc((size_t)run->shape_count, sizeof *run->shapes);
-    if (!run->shapes) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
-    run->rows_of_micro = run->job.recipe->micro_batch * (length > 0 ? length : 1);
-    run->has_sample = ht_plan_slot(run->job.plan, "rng.sample") != NULL;
-    run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
-    for (int i = 0; i < run->shape_count; i++) HT_TRY(make_shape(run, i));
-    return HT_OK;
-}
-
-static ht_status next_batch(ht_run *run, ht_feed *feed, shape **out)
-{
-    shape *s = &run->shapes[ht_feed_bucket(feed)];
-    HT_TRY(ht_feed_next(feed, &s->batch));
-    for (int i = 0; i < s->batch.array_count; i++)
-        if (s->inputs[i][0])
-            HT_TRY(ht_session_write(run->job.session, s->inputs[i], s->batch.arrays[i].data, s->batch.arrays[i].bytes));
-    *out = s;
-    return HT_OK;
-}
-
 /* ---- a step ---- */
 
 typedef struct sums {
@@ -118,10 +63,8 @@ static ht_status run_micro(ht_run *run, int64_t index, sums *total)
 {
     ht_session *session = run->job.session;
     double loss, count;
-    shape *s;
-    HT_TRY(next_batch(run, run->train, &s));
-    int64_t sample = index * run->rows_of_micro;
-    if (run->has_sample) HT_TRY(ht_session_write(session, "rng.sample", &sample, sizeof sample));
+    ht_shape *s;
+    HT_TRY(ht_batches_micro(&run->batches, run->train, index, session, &s));
     HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
     HT_TRY(read_number(run, "loss_sum", &loss));
     HT_TRY(read_number(run, "count", &count));
@@ -130,29 +73,43 @@ static ht_status run_micro(ht_run *run, int64_t index, sums *total)
     return HT_OK;
 }
 
-/* What backward starts from: the mean over everything that counts in the whole step. */
-static ht_status write_seed(ht_run *run, int64_t counted)
+static bool is_dynamic(const ht_run *run)
 {
-    double micros = (double)run->job.recipe->accumulate;
-    double seed = run->job.mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
-    return ht_session_write_f64(run->job.session, "seed", &seed, 1);
+    return strcmp(run->job.recipe->loss_scale, "dynamic") == 0;
+}
+
+/* Training cannot go on: why, and the first value that went wrong. */
+static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_a_row)
+{
+    ht_text first = {0};
+    /* Where the replay fails, too, its reason stands in the same place. */
+    bool found = ht_first_nonfinite(run, r->step, &first) == HT_OK && !first.failed && first.data;
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", found ? first.data : ht_context_message(run->ctx));
+    ht_text_free(&first);
+    if (is_dynamic(run))
+        HT_FAIL(run->ctx, HT_ENOTSUP,
+                "the gradients of step %" PRId64
+                " were not finite (loss %g) with the smallest loss scale, %g: training cannot go on: %s",
+                r->step, r->loss, r->loss_scale, reason);
+    HT_FAIL(run->ctx, HT_ENOTSUP,
+            "the gradients of %" PRId64 " steps in a row, up to step %" PRId64
+            ", were not finite (loss %g): training cannot go on; a smaller train.lr or train.clip may help: %s",
+            in_a_row, r->step, r->loss, reason);
 }
 
 static ht_status judge_skip(ht_run *run, const ht_step_report *r)
 {
-    if (!r->skipped) {
-        run->skipped_in_a_row = 0;
-        return HT_OK;
-    }
-    run->skipped_in_a_row++;
-    note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %" PRId64 " in a row)", r->step,
-         r->loss, run->skipped_in_a_row);
-    if (run->skipped_in_a_row >= MOST_SKIPPED)
-        HT_FAIL(run->ctx, HT_ENOTSUP,
-                "the gradients of %d steps in a row, up to step %" PRId64
-                ", were not finite (loss %g): training cannot go on; a smaller train.lr or train.clip may help",
-                MOST_SKIPPED, r->step, r->loss);
-    return HT_OK;
+    double in_a_row, fatal, scale;
+    char now[64] = "";
+    if (!r->skipped) return HT_OK;
+    HT_TRY(read_number(run, "skips_in_a_row", &in_a_row));
+    HT_TRY(read_number(run, "fatal", &fatal));
+    HT_TRY(read_number(run, "loss_scale", &scale));
+    if (scale != r->loss_scale) snprintf(now, sizeof now, "; the loss scale is now %g", scale);
+    note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %.0f in a row)%s", r->step, r->loss,
+         in_a_row, now);
+    return fatal != 0 ? fail_for_good(run, r, (int64_t)in_a_row) : HT_OK;
 }
 
 static int64_t peak_bytes(void)
@@ -164,13 +121,14 @@ static int64_t peak_bytes(void)
 ht_status ht_run_step(ht_run *run, ht_step_report *report)
 {
     const ht_recipe *recipe = run->job.recipe;
-    double start = seconds(), applied;
+    double start = seconds(), scale, applied_now, applied;
     sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
     int64_t counted = ht_feed_counted(run->train, recipe->accumulate);
-    HT_TRY(write_seed(run, counted));
+    HT_TRY(ht_batches_seed(&run->job, run->job.session, counted));
     for (int64_t i = 0; i < recipe->accumulate; i++) HT_TRY(run_micro(run, i, &total));
     double micro = seconds();
+    HT_TRY(read_number(run, "loss_scale", &scale));
     HT_TRY(ht_session_run(run->job.session, "update"));
     double end = seconds();
     run->step++;
@@ -181,6 +139,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report)
             (double)ht_feed_position(run->train) / (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
         .loss = total.loss / (total.count > 0 ? total.count : 1),
         .tokens_per_second = (double)counted / (end - start),
+        .loss_scale = scale,
         .step_ms = 1e3 * (end - start),
         .micro_ms = 1e3 * (micro - start),
         .update_ms = 1e3 * (end - micro),
@@ -189,8 +148,10 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report)
     };
     HT_TRY(read_number(run, "lr", &r.lr));
     HT_TRY(read_number(run, "grad_norm", &r.grad_norm));
-    HT_TRY(read_number(run, "applied_now", &applied));
-    r.skipped = applied == 0;
+    HT_TRY(read_number(run, "applied_now", &applied_now));
+    HT_TRY(read_number(run, "applied", &applied));
+    r.skipped = applied_now == 0;
+    r.skips = run->step - (int64_t)applied;
     if (report) *report = r;
     HT_TRY(ht_metrics_step(run->metrics, &r));
     if (run->request.on_step) run->request.on_step(run->request.arg, &r);
@@ -222,9 +183,9 @@ static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
     HT_TRY(clear_carry(run));
     ht_feed_seek(run->validation, 0);
     for (int64_t i = 0; i < batches; i++) {
-        shape *s;
+        ht_shape *s;
         double one_loss, one_count, one_correct = 0;
-        HT_TRY(next_batch(run, run->validation, &s));
+        HT_TRY(ht_batches_next(&run->batches, run->validation, run->job.session, &s));
         HT_TRY(ht_session_run(run->job.session, s->eval));
         HT_TRY(read_number(run, "loss_sum", &one_loss));
         HT_TRY(read_number(run, "count", &one_count));
@@ -264,8 +225,8 @@ ht_status ht_run_snapshot(ht_run *run)
     const ht_recipe *recipe = run->job.recipe;
     char extra[160];
     ht_text config = {0};
-    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"skipped_in_a_row\": %" PRId64 "}",
-             recipe->micro_batch, run->skipped_in_a_row);
+    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"dynamic_loss_scale\": %d}", recipe->micro_batch,
+             is_dynamic(run));
     ht_config_print_json(&config, run->job.config);
     ht_snapshot_meta meta = {
         .step = run->step,
@@ -300,7 +261,7 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
     ht_status status =
         meta->extra ? ht_json_parse(run->ctx, arena, path, meta->extra, strlen(meta->extra), &extra) : HT_OK;
     int64_t micro_batch = extra_number(extra, "micro_batch", recipe->micro_batch);
-    run->skipped_in_a_row = extra_number(extra, "skipped_in_a_row", 0);
+    run->saved_dynamic = extra_number(extra, "dynamic_loss_scale", 0) != 0;
     ht_arena_free(arena);
     HT_TRY(status);
     run->step = run->first_step = run->saved_step = meta->step;
@@ -314,6 +275,16 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
                 recipe->seed);
     ht_feed_seek(run->train, meta->position);
     return HT_OK;
+}
+
+/* All state; but a loss scale that does not move is the config's, and one that moves goes on only where it moved. */
+static ht_status read_state(ht_run *run, const char *path)
+{
+    double scale;
+    HT_TRY(read_number(run, "loss_scale", &scale));
+    HT_TRY(ht_snapshot_read(run->job.session, path, NULL));
+    if (is_dynamic(run) && run->saved_dynamic) return HT_OK;
+    return ht_session_write_f64(run->job.session, "loss_scale", &scale, 1);
 }
 
 static ht_status restore(ht_run *run)
@@ -330,8 +301,7 @@ static ht_status restore(ht_run *run)
     ht_status status = ht_snapshot_look(run->ctx, path, &meta);
     if (status == HT_OK) status = take_meta(run, meta, path);
     if (status == HT_OK)
-        status = evaluating ? ht_snapshot_read_weights(run->job.session, path, NULL)
-                            : ht_snapshot_read(run->job.session, path, NULL);
+        status = evaluating ? ht_snapshot_read_weights(run->job.session, path, NULL) : read_state(run, path);
     if (status == HT_OK && !evaluating) note(run, "goes on after step %" PRId64 ", from %s", run->step, path);
     ht_snapshot_meta_free(meta);
     free(path);
@@ -360,7 +330,8 @@ static ht_status set_up(ht_run *run)
     if (mode == HT_RUN_NEW) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_feeds(run));
-    HT_TRY(make_shapes(run));
+    HT_TRY(ht_batches_open(&run->batches, &run->job, run->job.plan));
+    run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
     if (again) HT_TRY(restore(run));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
     /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
@@ -389,9 +360,7 @@ ht_status ht_run_close(ht_run *run)
 {
     if (!run) return HT_OK;
     ht_status status = ht_metrics_close(run->metrics);
-    for (int i = 0; i < run->shape_count && run->shapes; i++)
-        for (int k = 0; k < run->shapes[i].batch.array_count; k++) free(run->shapes[i].batch.arrays[k].data);
-    free(run->shapes);
+    ht_batches_close(&run->batches);
     ht_feed_free(run->train);
     ht_feed_free(run->validation);
     ht_job_close(&run->job);
@@ -452,4 +421,9 @@ ht_session *ht_run_session(ht_run *run)
 ht_data *ht_run_data(ht_run *run)
 {
     return run->job.data;
+}
+
+ht_run_view ht_run_look(ht_run *run)
+{
+    return (ht_run_view){&run->job, &run->request, run->train, run->step};
 }

@@ -13,8 +13,9 @@
 #include "train/folder.h"
 
 /* The csv files that DeepSpeed's monitor writes, by its names. */
-enum { CSV_LOSS, CSV_LR, CSV_FILES };
-static const char *const csv_names[CSV_FILES] = {"Train_Samples_train_loss", "Train_Samples_lr"};
+enum { CSV_LOSS, CSV_LR, CSV_SCALE, CSV_FILES };
+static const char *const csv_names[CSV_FILES] = {"Train_Samples_train_loss", "Train_Samples_lr",
+                                                 "Train_Samples_loss_scale"};
 
 struct ht_metrics {
     ht_context *ctx;
@@ -23,6 +24,7 @@ struct ht_metrics {
     ht_events *events;
     FILE *csv[CSV_FILES];
     int64_t batch;
+    bool scaled; /* losses have a scale that is worth a curve */
 };
 
 /* ---- opening ---- */
@@ -127,7 +129,8 @@ static ht_status open_csv(ht_metrics *m, const ht_config *config, const char *fo
     char *place = NULL;
     if (!ht_config_has_engine(config) || !ht_field_bool(engine, "csv_monitor.enabled")) return HT_OK;
     ht_status status = monitor_folder(m, engine, "csv_monitor", folder, &place);
-    for (int i = 0; i < CSV_FILES && status == HT_OK; i++) status = open_csv_file(m, place, i, step);
+    for (int i = 0; i < CSV_FILES && status == HT_OK; i++)
+        if (i != CSV_SCALE || m->scaled) status = open_csv_file(m, place, i, step);
     free(place);
     return status;
 }
@@ -139,6 +142,7 @@ ht_status ht_metrics_open(ht_metrics **out, ht_context *ctx, const ht_config *co
     if (!m) HT_FAIL(ctx, HT_ENOMEM, "out of memory for metrics");
     m->ctx = ctx;
     m->batch = ht_config_recipe(config)->batch;
+    m->scaled = strcmp(ht_config_recipe(config)->loss_scale, "none") != 0;
     ht_status status = open_lines(m, folder, step);
     if (status == HT_OK) status = open_events(m, config, folder);
     if (status == HT_OK) status = open_csv(m, config, folder, step);
@@ -198,18 +202,21 @@ ht_status ht_metrics_step(ht_metrics *m, const ht_step_report *r)
     member(&text, "loss", r->loss);
     member(&text, "lr", r->lr);
     member(&text, "grad_norm", r->grad_norm);
+    member(&text, "loss_scale", r->loss_scale);
     member(&text, "tokens_per_second", r->tokens_per_second);
     member(&text, "step_ms", r->step_ms);
     member(&text, "micro_ms", r->micro_ms);
     member(&text, "update_ms", r->update_ms);
-    ht_text_add(&text, ", \"bytes\": %" PRId64 ", \"peak_bytes\": %" PRId64 ", \"skipped\": %s", r->bytes,
-                r->peak_bytes, r->skipped ? "true" : "false");
+    ht_text_add(&text, ", \"bytes\": %" PRId64 ", \"peak_bytes\": %" PRId64 ", \"skipped\": %s, \"skips\": %" PRId64,
+                r->bytes, r->peak_bytes, r->skipped ? "true" : "false", r->skips);
     HT_TRY(put_line(m, &text));
-    static const char *const tags[] = {"train/loss", "train/lr", "train/grad_norm", "train/tokens_per_second",
-                                       "train/step_ms"};
-    HT_TRY(put_events(m, r->step, sizeof tags / sizeof tags[0], tags,
-                      (double[]){r->loss, r->lr, r->grad_norm, r->tokens_per_second, r->step_ms}));
+    static const char *const tags[] = {"train/loss",    "train/lr",        "train/grad_norm", "train/tokens_per_second",
+                                       "train/step_ms", "train/loss_scale"};
+    HT_TRY(put_events(
+        m, r->step, sizeof tags / sizeof tags[0], tags,
+        (double[]){r->loss, r->lr, r->grad_norm, r->tokens_per_second, r->step_ms, m->scaled ? r->loss_scale : NAN}));
     HT_TRY(put_csv(m, CSV_LOSS, r->step, r->loss));
+    HT_TRY(put_csv(m, CSV_SCALE, r->step, r->loss_scale));
     return put_csv(m, CSV_LR, r->step, r->lr);
 }
 

@@ -22,9 +22,19 @@ static ht_status add(ht_saved_list *list, ht_context *ctx, const ht_saved *saved
     return HT_OK;
 }
 
+/* State of the loss scale, which the first programs that wrote snapshots did not have. */
+static bool is_newcomer(const char *name)
+{
+    static const char *const names[] = {"loss_scale",      "loss_scale.hysteresis", "loss_scale.iteration",
+                                        "loss_scale.last", "skips_in_a_row",        "fatal"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
 static ht_status add_slot(ht_saved_list *list, const ht_session *s, const ht_slot *slot)
 {
-    ht_saved saved = {.name = slot->name, .file = file_of(slot->heading)};
+    ht_saved saved = {.name = slot->name, .file = file_of(slot->heading), .newcomer = is_newcomer(slot->name)};
     saved.array.element = ht_element_of_dtype(slot->type.dtype);
     saved.array.rank = slot->type.rank;
     memcpy(saved.array.shape, slot->type.dim, sizeof slot->type.dim);

@@ -11,6 +11,7 @@ typedef struct ht_saved {
     ht_array array; /* data: in the session's memory */
     int file;       /* HT_SNAPSHOT_WEIGHTS, … */
     bool filler;    /* bytes between the views of a state: absent from the file while they are zero */
+    bool newcomer;  /* older programs did not have it: may be absent, and keeps the value of the session then */
 } ht_saved;
 
 typedef struct ht_saved_list {

@@ -114,7 +114,7 @@ static ht_status match(reading *r, size_t item, size_t *matched)
     const ht_saved *wanted = &r->list.items[item];
     const char *file = r->paths[wanted->file];
     const ht_named_array *found = ht_safetensors_find(r->files[wanted->file], wanted->name);
-    if (!found && wanted->filler) return HT_OK;
+    if (!found && (wanted->filler || wanted->newcomer)) return HT_OK;
     if (!found) HT_FAIL(r->ctx, HT_EINVAL, "%s: there is no tensor '%s'", file, wanted->name);
     if (!same_array(&found->array, &wanted->array))
         HT_FAIL(r->ctx, HT_ESHAPE, "%s: tensor '%s' is %s, the model's is %s", file, wanted->name,
@@ -169,7 +169,7 @@ static void copy(const reading *r)
         /* The list's arrays are the session's own memory. */
         if (r->from[i])
             memcpy((uint8_t *)to->array.data, r->from[i]->array.data, to->array.bytes);
-        else
+        else if (to->filler)
             memset((uint8_t *)to->array.data, 0, to->array.bytes);
     }
 }

@@ -12,6 +12,7 @@
 #include "data/data.h"
 #include "model/model.h"
 #include "run/run.h"
+#include "train/watch.h"
 
 /* ---- jobs: what config has to know of models and data ---- */
 
@@ -29,16 +30,18 @@ ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out);
 typedef struct ht_run ht_run;
 
 typedef struct ht_step_report {
-    int64_t step, steps; /* steps made, this one included, of all */
-    double epoch;        /* passes over the training data */
-    double loss;         /* mean over what counts, without label smoothing */
-    double lr, grad_norm;
+    int64_t step, steps;        /* steps made, this one included, of all */
+    double epoch;               /* passes over the training data */
+    double loss;                /* mean over what counts, without label smoothing */
+    double lr, grad_norm;       /* the norm without the loss scale */
+    double loss_scale;          /* what this step's loss was multiplied by; 1: losses are not scaled */
     double tokens_per_second;   /* rows per second where there are no tokens */
     double step_ms;             /* everything: batches, arithmetic, records of the step before */
     double micro_ms, update_ms; /* of it: forward and backward; the update */
     int64_t bytes;              /* that the plan holds */
     int64_t peak_bytes;         /* that the process held at most */
     bool skipped;               /* gradients were not finite: nothing was updated */
+    int64_t skips;              /* steps skipped so far, this one included */
 } ht_step_report;
 
 typedef struct ht_eval_report {
@@ -63,6 +66,7 @@ typedef struct ht_run_request {
     const char *folder; /* of the run; NULL: as the config says */
     const char *memory; /* as in ht_data_request */
     size_t memory_length;
+    bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
     int64_t beam;                      /* a translator's decoder for so many hypotheses; 0: none */
     const volatile sig_atomic_t *stop; /* not 0: finish the step, snapshot, stop; may be NULL */
     void *arg;                         /* of the functions; each may be NULL */

@@ -1,0 +1,371 @@
+/* halftone diff: where two jobs part, value by value. */
+#include "cli/job_words.h"
+#include "cli/value_diff.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: halftone diff A.json B.json [--set KEY=VALUE]... [--tolerance X] [--json]\n"
+    "       halftone diff JOB.json --axis KEY=A,B | --precision A,B [--set KEY=VALUE]... [--tolerance X] [--json]\n"
+    "\n"
+    "Makes the first micro-batch and the first update of two jobs that differ, or of one job with two values of a "
+    "key,\n"
+    "each in a plan that makes every value, and compares the values: by layer, forward and backward, the largest "
+    "error\n"
+    "relative to the largest number, and that of root mean squares; then the first value where the two part. "
+    "Gradients\n"
+    "are compared as they are without loss scaling. Values are partners by name; those without one by layer, op, "
+    "role,\n"
+    "shape and order.\n"
+    "    --axis        the key that differs and its two values: train.lr=0.1,0.2\n"
+    "    --precision   the same as --axis train.precision=A,B: fp32,bf16\n"
+    "    --set         overrides a key of both\n"
+    "    --deepspeed   DeepSpeed's config for both, instead of the job's \"engine\"\n"
+    "    --tolerance   also tell the first value whose largest error is above this; 0.001 when it is left out\n"
+    "    --json        one object: {\"a\", \"b\", \"tolerance\", \"compared\", \"identical\", \"only_a\", \"only_b\", "
+    "\"first_difference\",\n"
+    "                  \"first_beyond\", \"layers\": [{\"layer\", \"values\", \"forward_max\", \"forward_rms\", "
+    "\"backward_max\",\n"
+    "                  \"backward_rms\"}], \"values\": [{\"name\", \"op\", \"layer\", \"role\", \"origin\", "
+    "\"result\", "
+    "\"type_a\",\n"
+    "                  \"type_b\", \"identical\", \"max\", \"rms\"}]}; an error that is no number is null\n";
+
+typedef struct diff_job {
+    cli_job words[2];
+    char *axis;           /* KEY=A,B */
+    char sets[2][1024];   /* KEY=A and KEY=B */
+    const char *axis_key; /* what stands before the axis' own = ; NULL: the axis has its key */
+    double tolerance;
+    bool help, json;
+} diff_job;
+
+/* ---- layers ---- */
+
+typedef struct layer_row {
+    const char *name;
+    size_t values;
+    double max[2], rms[2]; /* forward (and update), backward; NAN: none */
+} layer_row;
+
+static const char *layer_of(const cli_pair *pair)
+{
+    if (pair->role == HT_ROLE_UPDATE) return "(update)";
+    return pair->site ? pair->site : "(no layer)";
+}
+
+static void take_worst(double *worst, double value)
+{
+    if (isnan(*worst) || value > *worst) *worst = value;
+}
+
+/* By layer, in the order in which values are made; heap memory. NULL when memory is out. */
+static layer_row *make_layers(const cli_value_diff *diff, size_t *count)
+{
+    layer_row *rows = calloc(diff->count + 1, sizeof *rows);
+    *count = 0;
+    for (size_t i = 0; rows && i < diff->count; i++) {
+        const cli_pair *pair = &diff->pairs[i];
+        size_t at = 0;
+        while (at < *count && strcmp(rows[at].name, layer_of(pair)) != 0) at++;
+        if (at == *count) rows[(*count)++] = (layer_row){layer_of(pair), 0, {NAN, NAN}, {NAN, NAN}};
+        int backward = pair->role == HT_ROLE_BWD_ACT || pair->role == HT_ROLE_BWD_WEIGHT;
+        rows[at].values++;
+        take_worst(&rows[at].max[backward], pair->max);
+        take_worst(&rows[at].rms[backward], pair->rms);
+    }
+    return rows;
+}
+
+static const cli_pair *first_pair(const cli_value_diff *diff, double tolerance)
+{
+    for (size_t i = 0; i < diff->count; i++)
+        if (!diff->pairs[i].identical && diff->pairs[i].max > tolerance) return &diff->pairs[i];
+    return NULL;
+}
+
+static size_t count_identical(const cli_value_diff *diff)
+{
+    size_t identical = 0;
+    for (size_t i = 0; i < diff->count; i++) identical += diff->pairs[i].identical;
+    return identical;
+}
+
+/* ---- for people ---- */
+
+static void add_error(ht_text *text, double error)
+{
+    if (isnan(error))
+        ht_text_add(text, "  %9s", "-");
+    else if (error == 0)
+        ht_text_add(text, "  %9s", "0");
+    else
+        ht_text_add(text, "  %9.2e", error);
+}
+
+static void add_first(ht_text *text, const char *what, const cli_pair *pair)
+{
+    ht_type_text a, b;
+    if (!pair) {
+        ht_text_add(text, "%s: none\n", what);
+        return;
+    }
+    ht_type_str(&pair->type[0], &a);
+    ht_type_str(&pair->type[1], &b);
+    bool same = strcmp(a.text, b.text) == 0;
+    ht_text_add(text, "%s: %s%s%s%s%s, %s%s%s (%s%s%s): max %.2e, rms %.2e\n", what, pair->name ? pair->name : "",
+                pair->name ? " " : "", a.text, same ? "" : " and ", same ? "" : b.text, pair->op,
+                pair->site ? " at " : "", pair->site ? pair->site : "", ht_role_names[pair->role],
+                pair->origin ? " of " : "", pair->origin ? pair->origin : "", pair->max, pair->rms);
+}
+
+static void add_table(ht_text *text, const diff_job *job, const cli_value_diff *diff, const layer_row *rows,
+                      size_t count)
+{
+    int width = (int)strlen("layer");
+    for (size_t i = 0; i < count; i++)
+        if ((int)strlen(rows[i].name) > width) width = (int)strlen(rows[i].name);
+    ht_text_add(text, "%-*s  %6s  %20s  %20s\n", width, "", "", "forward", "backward");
+    ht_text_add(text, "%-*s  %6s  %9s  %9s  %9s  %9s\n", width, "layer", "values", "max", "rms", "max", "rms");
+    for (size_t i = 0; i < count; i++) {
+        ht_text_add(text, "%-*s  %6zu", width, rows[i].name, rows[i].values);
+        for (int backward = 0; backward < 2; backward++) {
+            add_error(text, rows[i].max[backward]);
+            add_error(text, rows[i].rms[backward]);
+        }
+        ht_text_add(text, "\n");
+    }
+    ht_text_add(text, "\n%zu values compared, %zu identical; %zu only in A, %zu only in B\n", diff->count,
+                count_identical(diff), diff->only[0], diff->only[1]);
+    add_first(text, "first difference", first_pair(diff, -1));
+    char what[64];
+    snprintf(what, sizeof what, "first beyond %g", job->tolerance);
+    add_first(text, what, first_pair(diff, job->tolerance));
+}
+
+/* ---- for programs ---- */
+
+static void add_member(ht_text *text, const char *name, const char *value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    if (value)
+        cli_json_string(text, value);
+    else
+        ht_text_add(text, "null");
+}
+
+static void add_number(ht_text *text, const char *name, double value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    if (isfinite(value))
+        ht_text_number(text, value);
+    else
+        ht_text_add(text, "null");
+}
+
+static void add_pair(ht_text *text, const cli_pair *pair)
+{
+    ht_type_text a, b;
+    if (!pair) {
+        ht_text_add(text, "null");
+        return;
+    }
+    ht_text_add(text, "{\"op\": ");
+    cli_json_string(text, pair->op);
+    add_member(text, "name", pair->name);
+    add_member(text, "layer", layer_of(pair));
+    add_member(text, "role", ht_role_names[pair->role]);
+    add_member(text, "origin", pair->origin);
+    ht_text_add(text, ", \"result\": %zu", pair->result);
+    add_member(text, "type_a", ht_type_str(&pair->type[0], &a));
+    add_member(text, "type_b", ht_type_str(&pair->type[1], &b));
+    ht_text_add(text, ", \"identical\": %s", pair->identical ? "true" : "false");
+    add_number(text, "max", pair->max);
+    add_number(text, "rms", pair->rms);
+    ht_text_add(text, "}");
+}
+
+static const char *side_name(const diff_job *job, int side)
+{
+    return job->axis ? job->sets[side] : job->words[side].request.path;
+}
+
+static void add_json(ht_text *text, const diff_job *job, const cli_value_diff *diff, const layer_row *rows,
+                     size_t count)
+{
+    ht_text_add(text, "{\"a\": ");
+    cli_json_string(text, side_name(job, 0));
+    add_member(text, "b", side_name(job, 1));
+    add_number(text, "tolerance", job->tolerance);
+    ht_text_add(text, ", \"compared\": %zu, \"identical\": %zu, \"only_a\": %zu, \"only_b\": %zu", diff->count,
+                count_identical(diff), diff->only[0], diff->only[1]);
+    ht_text_add(text, ",\n \"first_difference\": ");
+    add_pair(text, first_pair(diff, -1));
+    ht_text_add(text, ",\n \"first_beyond\": ");
+    add_pair(text, first_pair(diff, job->tolerance));
+    ht_text_add(text, ",\n \"layers\": [");
+    for (size_t i = 0; i < count; i++) {
+        ht_text_add(text, "%s\n  {\"layer\": ", i ? "," : "");
+        cli_json_string(text, rows[i].name);
+        ht_text_add(text, ", \"values\": %zu", rows[i].values);
+        add_number(text, "forward_max", rows[i].max[0]);
+        add_number(text, "forward_rms", rows[i].rms[0]);
+        add_number(text, "backward_max", rows[i].max[1]);
+        add_number(text, "backward_rms", rows[i].rms[1]);
+        ht_text_add(text, "}");
+    }
+    ht_text_add(text, "],\n \"values\": [");
+    for (size_t i = 0; i < diff->count; i++) {
+        ht_text_add(text, "%s\n  ", i ? "," : "");
+        add_pair(text, &diff->pairs[i]);
+    }
+    ht_text_add(text, "]}\n");
+}
+
+static int print_diff(const diff_job *job, const cli_value_diff *diff)
+{
+    size_t count;
+    layer_row *rows = make_layers(diff, &count);
+    if (!rows) return cli_fail(CLI_FAILED, "diff: out of memory");
+    ht_text text = {0};
+    if (job->json)
+        add_json(&text, job, diff, rows, count);
+    else
+        add_table(&text, job, diff, rows, count);
+    free(rows);
+    return cli_put(&text);
+}
+
+/* ---- the command ---- */
+
+/* One side: its config, a replay of it, and what is done with that. */
+static int walk_side(diff_job *job, ht_context *ctx, cli_value_diff *diff, int side)
+{
+    ht_config *config;
+    ht_replay *replay = NULL;
+    int end = cli_job_read(&job->words[side], ctx, &config);
+    if (end != CLI_DONE) return end;
+    ht_run_request request = {.config = config, .mode = HT_RUN_NEW};
+    ht_status status = ht_replay_open(&replay, ctx, &request);
+    if (status != HT_OK)
+        end = cli_fail(status == HT_EIO ? CLI_WRONG : cli_end_of(status), "diff: %s: %s", side_name(job, side),
+                       ht_context_message(ctx));
+    if (status == HT_OK) status = side == 0 ? cli_value_diff_keep(diff, replay) : cli_value_diff_compare(diff, replay);
+    if (status != HT_OK && end == CLI_DONE)
+        end = cli_fail(cli_end_of(status), "diff: %s: %s", side_name(job, side), ht_context_message(ctx));
+    ht_replay_free(replay);
+    ht_config_free(config);
+    return end;
+}
+
+static int walk_both(diff_job *job, ht_context *ctx)
+{
+    cli_value_diff diff;
+    int end = CLI_DONE;
+    if (cli_value_diff_start(&diff, ctx) != HT_OK) end = cli_fail(CLI_FAILED, "diff: %s", ht_context_message(ctx));
+    for (int side = 0; side < 2 && end == CLI_DONE; side++) end = walk_side(job, ctx, &diff, side);
+    if (end == CLI_DONE && diff.count == 0)
+        end = cli_fail(CLI_WRONG, "diff: the two have no value in common");
+    else if (end == CLI_DONE)
+        end = print_diff(job, &diff);
+    cli_value_diff_free(&diff);
+    return end;
+}
+
+/* KEY=A,B as the settings KEY=A and KEY=B, behind those of both sides. */
+static int split_axis(diff_job *job)
+{
+    const char *key = job->axis_key ? job->axis_key : "", *comma = strchr(job->axis, ',');
+    const char *equals = strchr(job->axis, '=');
+    size_t name = job->axis_key ? 0 : equals ? (size_t)(equals - job->axis) + 1 : 0;
+    if (!comma || strchr(comma + 1, ',') || (!job->axis_key && (!equals || equals > comma)) || !comma[1] ||
+        (size_t)(comma - job->axis) == name)
+        return cli_fail(CLI_WRONG, "diff: %s takes %sA,B: two values", job->axis_key ? "--precision" : "--axis",
+                        job->axis_key ? "" : "KEY=");
+    for (int side = 0; side < 2; side++) {
+        int first = side == 0 ? (int)(comma - job->axis - (ptrdiff_t)name) : (int)strlen(comma + 1);
+        int length = snprintf(job->sets[side], sizeof job->sets[side], "%s%.*s%.*s", key, (int)name, job->axis, first,
+                              side == 0 ? job->axis + name : comma + 1);
+        if (length >= (int)sizeof job->sets[side]) return cli_fail(CLI_WRONG, "diff: the axis is too long");
+        cli_job *words = &job->words[side];
+        if (words->request.set_count == CLI_MOST_SETS)
+            return cli_fail(CLI_WRONG, "diff: more than %d settings", CLI_MOST_SETS);
+        words->sets[words->request.set_count++] = job->sets[side];
+    }
+    return CLI_DONE;
+}
+
+/* What was said once holds for both sides. */
+static int settle_sides(diff_job *job, const char *const *paths, int path_count)
+{
+    cli_job *a = &job->words[0], *b = &job->words[1];
+    if (path_count == 2 && job->axis)
+        return cli_fail(CLI_WRONG, "diff: two jobs, or one with --axis or --precision: not both");
+    if (path_count == 0 || (path_count == 1 && !job->axis))
+        return cli_fail(CLI_WRONG, "diff: which two? see halftone diff --help");
+    a->request.training = b->request.training = true;
+    a->request.path = paths[0];
+    b->request.path = paths[path_count - 1];
+    b->request.engine_path = a->request.engine_path;
+    b->request.set_count = a->request.set_count;
+    memcpy(b->sets, a->sets, sizeof b->sets);
+    return job->axis ? split_axis(job) : CLI_DONE;
+}
+
+static int read_words(diff_job *job, int argc, char **argv)
+{
+    const char *paths[2] = {NULL, NULL};
+    int path_count = 0, end;
+    for (int i = 1; i < argc; i++) {
+        char *value;
+        if (cli_flag(argv, i, "--help")) {
+            job->help = true;
+        } else if (cli_flag(argv, i, "--json")) {
+            job->json = true;
+        } else if (cli_value(argc, argv, &i, "--tolerance", &value)) {
+            if (!value || !ht_number_read(value, &job->tolerance) || !(job->tolerance >= 0))
+                return cli_fail(CLI_WRONG, "diff: --tolerance wants a number of at least 0");
+        } else if (strncmp(argv[i], "--axis", 6) == 0 || strncmp(argv[i], "--precision", 11) == 0) {
+            const char *key = argv[i][2] == 'a' ? NULL : "train.precision=";
+            if (!cli_value(argc, argv, &i, key ? "--precision" : "--axis", &value))
+                return cli_no_such_option("diff", argv[i]);
+            if (!value) return cli_fail(CLI_WRONG, "diff: %s wants two values", key ? "--precision" : "--axis");
+            if (job->axis) return cli_fail(CLI_WRONG, "diff: one axis at a time");
+            job->axis = value;
+            job->axis_key = key;
+        } else if (cli_job_word(&job->words[0], "diff", argc, argv, &i, &end)) {
+            if (end != CLI_DONE) return end;
+        } else if (argv[i][0] == '-') {
+            return cli_no_such_option("diff", argv[i]);
+        } else if (path_count == 2) {
+            return cli_fail(CLI_WRONG, "diff: two jobs are compared, and '%s' is a third", argv[i]);
+        } else {
+            paths[path_count++] = argv[i];
+        }
+    }
+    return job->help ? CLI_DONE : settle_sides(job, paths, path_count);
+}
+
+int cmd_diff(int argc, char **argv)
+{
+    diff_job *job = calloc(1, sizeof *job);
+    ht_context *ctx;
+    if (!job) return cli_fail(CLI_FAILED, "diff: out of memory");
+    job->tolerance = 1e-3;
+    for (int side = 0; side < 2; side++) cli_job_start(&job->words[side]);
+    int end = read_words(job, argc, argv);
+    if (end == CLI_DONE && job->help) {
+        free(job);
+        return cli_puts(usage);
+    }
+    if (end == CLI_DONE) end = cli_context(&ctx);
+    if (end == CLI_DONE) {
+        end = walk_both(job, ctx);
+        ht_context_free(ctx);
+    }
+    free(job);
+    return end;
+}

@@ -1,0 +1,37 @@
+/* scale_step: the next loss scale and its counters.  All scalars.
+ * Numerics: halves and doubles in f32, the same function as the reference.  Threads: one.  Everything is read before
+ * anything is written, so that the results may lie over the inputs. */
+#include "kernel/kernel.h"
+#include "op/op.h"
+
+static void scale_step_run(const ht_launch *launch)
+{
+    ht_scale_rule rule = ht_scale_rule_of(launch->call);
+    const void *const *in = launch->in;
+    void *const *out = launch->out;
+    ht_scale_state now = {
+        .scale = *(const float *)in[1],
+        .hysteresis = *(const int64_t *)in[2],
+        .iteration = *(const int64_t *)in[3],
+        .last = *(const int64_t *)in[4],
+        .skips = *(const int64_t *)in[5],
+        .fatal = *(const uint8_t *)in[6] != 0,
+    };
+    ht_scale_state next = ht_scale_next(&rule, now, *(const uint8_t *)in[0] != 0);
+    *(float *)out[0] = next.scale;
+    *(int64_t *)out[1] = next.hysteresis;
+    *(int64_t *)out[2] = next.iteration;
+    *(int64_t *)out[3] = next.last;
+    *(int64_t *)out[4] = next.skips;
+    *(uint8_t *)out[5] = next.fatal;
+}
+
+static const char *can(const ht_call *call, const ht_target *target)
+{
+    (void)call, (void)target;
+    return NULL; /* scalars have no strides */
+}
+
+extern const ht_kernel ht_kernel_scale_step;
+const ht_kernel ht_kernel_scale_step = {
+    .size = sizeof(ht_kernel), .op = "scale_step", .name = "scale_step", .can = can, .run = scale_step_run};

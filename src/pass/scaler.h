@@ -1,0 +1,29 @@
+/* The loss scale in a training step: what the pass optimizer builds of it. docs/update.md has the settings. */
+#ifndef HT_PASS_SCALER_H
+#define HT_PASS_SCALER_H
+
+#include "pass/pass.h"
+
+typedef enum ht_scaling { HT_SCALING_NONE, HT_SCALING_STATIC, HT_SCALING_DYNAMIC } ht_scaling;
+
+typedef struct ht_scaler {
+    ht_scaling kind;
+    double first; /* the scale that training begins with */
+    double power, window, hysteresis, consecutive, min, most_skips;
+    ht_val scale, left, iteration, last, skips, fatal; /* states */
+} ht_scaler;
+
+bool ht_scaler_reads(const char *key);
+ht_status ht_scaler_read(ht_scaler *scaler, ht_context *ctx, const ht_settings *settings);
+void ht_scaler_add_state(ht_scaler *scaler, ht_graph *g);
+/* Backward begins with seed · scale in every segment of micro-batches. */
+ht_status ht_scaler_scale_seeds(const ht_scaler *scaler, ht_graph *g);
+
+/* In the update, before ht_scaler_step: 1 / scale as f64, none where nothing is scaled. */
+ht_val ht_scaler_inverse(const ht_scaler *scaler, ht_graph *g);
+/* May the update be made? */
+ht_val ht_scaler_allows(const ht_scaler *scaler, ht_graph *g, ht_val finite);
+/* The state after the step. */
+void ht_scaler_step(const ht_scaler *scaler, ht_graph *g, ht_val finite);
+
+#endif

@@ -1,0 +1,349 @@
+#include "train/watch.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/batches.h"
+#include "train/session_state.h"
+
+struct ht_replay {
+    ht_context *ctx;
+    ht_run *run; /* NULL: of a job of its own */
+    ht_job own, *job;
+    ht_plan *plan;
+    ht_session *session;
+    ht_batches batches;
+    ht_feed *feed;
+    /* while it walks */
+    ht_watch_fn watch;
+    void *arg;
+    int64_t micro;
+    bool enough;
+};
+
+/* ---- opening ---- */
+
+static ht_status open_feed(ht_replay *r)
+{
+    HT_TRY(ht_batches_open(&r->batches, r->job, r->plan));
+    return ht_feed_open(&r->feed, r->job->data, HT_DATA_TRAIN, false);
+}
+
+static ht_status open_own(ht_replay *r, const ht_run_request *request)
+{
+    ht_run_request wanted = *request;
+    wanted.no_fusion = true;
+    HT_TRY(ht_job_open(&r->own, r->ctx, &wanted, NULL));
+    r->plan = r->own.plan;
+    r->session = r->own.session;
+    return open_feed(r);
+}
+
+static ht_status open_beside(ht_replay *r, const ht_run_view *run)
+{
+    HT_TRY(ht_job_plan(r->job, run->request, false, &r->plan));
+    HT_TRY(ht_job_session(r->job, r->plan, &r->session));
+    return open_feed(r);
+}
+
+static ht_status start(ht_replay **out, ht_context *ctx)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a replay");
+    (*out)->ctx = ctx;
+    return HT_OK;
+}
+
+static ht_status finish(ht_replay **out, ht_status status)
+{
+    if (status == HT_OK) return HT_OK;
+    ht_replay_free(*out);
+    *out = NULL;
+    return status;
+}
+
+ht_status ht_replay_open(ht_replay **out, ht_context *ctx, const ht_run_request *request)
+{
+    HT_TRY(start(out, ctx));
+    (*out)->job = &(*out)->own;
+    return finish(out, open_own(*out, request));
+}
+
+ht_status ht_replay_of_run(ht_replay **out, ht_run *run)
+{
+    ht_run_view view = ht_run_look(run);
+    HT_TRY(start(out, view.job->ctx));
+    (*out)->run = run;
+    (*out)->job = view.job;
+    return finish(out, open_beside(*out, &view));
+}
+
+void ht_replay_free(ht_replay *r)
+{
+    if (!r) return;
+    ht_feed_free(r->feed);
+    ht_batches_close(&r->batches);
+    if (r->run) {
+        ht_session_free(r->session);
+        ht_plan_free(r->plan);
+    } else {
+        ht_job_close(&r->own);
+    }
+    free(r);
+}
+
+/* ---- state ---- */
+
+/* Plans of one graph have the same states, each with its own place for them. */
+static ht_status copy_state(ht_replay *r, const ht_session *from)
+{
+    for (size_t i = 0; i < r->plan->slot_count; i++) {
+        const ht_slot *to = &r->plan->slots[i];
+        if (to->kind != HT_SLOT_STATE || to->owner != i) continue;
+        const ht_slot *slot = ht_plan_slot(from->plan, to->name);
+        if (!slot || !ht_type_same(&slot->type, &to->type))
+            HT_FAIL(r->ctx, HT_EVERIFY, "replay: the run's plan has no state '%s' of this type", to->name);
+        size_t bytes = (size_t)ht_type_bytes(&to->type);
+        if (bytes)
+            memcpy(ht_machine_at(r->session->machine, to->place), ht_machine_at(from->machine, slot->place), bytes);
+    }
+    return HT_OK;
+}
+
+enum { CHUNK = 1024 };
+
+typedef struct bad_count {
+    int64_t inf, nan, elems;
+} bad_count;
+
+static bad_count count_bad(const ht_type *type, const void *data)
+{
+    bad_count bad = {.elems = ht_type_elems(type)};
+    double chunk[CHUNK];
+    for (int64_t start_at = 0; start_at < bad.elems; start_at += CHUNK) {
+        int64_t count = bad.elems - start_at < CHUNK ? bad.elems - start_at : CHUNK;
+        ht_watch_load(type, data, start_at, count, chunk);
+        for (int64_t i = 0; i < count; i++) {
+            bad.inf += isinf(chunk[i]) != 0;
+            bad.nan += isnan(chunk[i]) != 0;
+        }
+    }
+    return bad;
+}
+
+static bool is_bad(const bad_count *bad)
+{
+    return bad->inf + bad->nan > 0;
+}
+
+static void clear_bad_carry(ht_replay *r)
+{
+    for (size_t i = 0; i < r->plan->slot_count; i++) {
+        const ht_slot *slot = &r->plan->slots[i];
+        if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.", 6) != 0) continue;
+        void *data = ht_machine_at(r->session->machine, slot->place);
+        bad_count bad = count_bad(&slot->type, data);
+        if (is_bad(&bad)) memset(data, 0, (size_t)ht_type_bytes(&slot->type));
+    }
+}
+
+ht_status ht_replay_take(ht_replay *r, int64_t step)
+{
+    ht_run_view run = ht_run_look(r->run);
+    HT_TRY(copy_state(r, run.job->session));
+    clear_bad_carry(r);
+    if (!ht_plan_slot(r->plan, "rng.step")) return HT_OK;
+    int64_t random;
+    HT_TRY(ht_session_read(r->session, "rng.step", &random, sizeof random));
+    random += step - 1 - run.step;
+    return ht_session_write(r->session, "rng.step", &random, sizeof random);
+}
+
+/* ---- walking ---- */
+
+static bool pass_on(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
+{
+    ht_replay *r = arg;
+    r->enough = !r->watch(r->arg, instr, result, type, data);
+    return !r->enough;
+}
+
+static ht_status walk(ht_replay *r, const char *segment)
+{
+    int index = ht_plan_segment_find(r->plan, segment);
+    if (index < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no segment '%s'", segment);
+    return ht_machine_watch(r->session->machine, (size_t)index, pass_on, r);
+}
+
+/* The number of the step's first batch. A run may have counted otherwise before it was resumed, so it counts from where
+ * the run stands now. */
+static ht_status seek(ht_replay *r, int64_t step)
+{
+    int64_t micros = r->job->recipe->accumulate, position = (step - 1) * micros;
+    if (r->run) {
+        ht_run_view run = ht_run_look(r->run);
+        if (!run.train) HT_FAIL(r->ctx, HT_EINVAL, "replay: a run that was opened to evaluate has no steps");
+        position = (int64_t)ht_feed_position(run.train) + (step - 1 - run.step) * micros;
+    }
+    if (position < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
+    ht_feed_seek(r->feed, (uint64_t)position);
+    return ht_batches_seed(r->job, r->session, ht_feed_counted(r->feed, micros));
+}
+
+ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_watch_fn watch, void *arg)
+{
+    int64_t all = r->job->recipe->accumulate;
+    r->watch = watch;
+    r->arg = arg;
+    r->enough = false;
+    HT_TRY(seek(r, step));
+    if (micros < 0 || micros > all) micros = all;
+    for (r->micro = 0; r->micro < micros && !r->enough; r->micro++) {
+        ht_shape *s;
+        HT_TRY(ht_batches_micro(&r->batches, r->feed, r->micro, r->session, &s));
+        HT_TRY(walk(r, r->micro == 0 ? s->first : s->micro));
+        if (r->enough) return HT_OK;
+    }
+    return update && !r->enough ? walk(r, "update") : HT_OK;
+}
+
+int64_t ht_replay_micro(const ht_replay *r)
+{
+    return r->micro;
+}
+
+static const char *slot_name(const ht_replay *r, const ht_type *type, ht_place place)
+{
+    if (place.area != HT_AREA_STATE && place.area != HT_AREA_SLOT) return NULL;
+    for (size_t i = 0; i < r->plan->slot_count; i++) {
+        const ht_slot *slot = &r->plan->slots[i];
+        if (slot->place.area == place.area && slot->place.offset == place.offset && ht_type_same(&slot->type, type))
+            return slot->name;
+    }
+    return NULL;
+}
+
+const char *ht_replay_name(const ht_replay *r, const ht_instr *instr, size_t result)
+{
+    return result == 0 && instr->value ? instr->value : slot_name(r, instr->call->out[result], instr->out[result]);
+}
+
+const void *ht_replay_input(const ht_replay *r, const ht_instr *instr, size_t input)
+{
+    return ht_machine_at(r->session->machine, instr->in[input]);
+}
+
+ht_session *ht_replay_session(ht_replay *r)
+{
+    return r->session;
+}
+
+double ht_replay_loss_scale(const ht_replay *r)
+{
+    double scale = 1;
+    const ht_slot *slot = ht_plan_slot(r->plan, "loss_scale");
+    if (slot && slot->kind == HT_SLOT_STATE && ht_type_elems(&slot->type) == 1)
+        scale = ht_load_f64(ht_machine_at(r->session->machine, slot->place), slot->type.dtype, 0);
+    return scale > 0 ? scale : 1;
+}
+
+/* ---- values ---- */
+
+/* Elements from the first to number `index` of a row-major order. */
+static int64_t offset_of(const ht_type *type, int64_t index)
+{
+    int64_t offset = 0;
+    for (int i = type->rank; i-- > 0;) {
+        offset += index % type->dim[i] * type->stride[i];
+        index /= type->dim[i];
+    }
+    return offset;
+}
+
+void ht_watch_load(const ht_type *type, const void *data, int64_t from, int64_t count, double *to)
+{
+    if (!ht_type_contiguous(type))
+        for (int64_t i = 0; i < count; i++) to[i] = ht_load_f64(data, type->dtype, offset_of(type, from + i));
+    else if (type->dtype == HT_F32)
+        for (int64_t i = 0; i < count; i++) to[i] = (double)((const float *)data)[from + i];
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = ht_load_f64(data, type->dtype, from + i);
+}
+
+void ht_watch_describe(ht_text *text, const ht_instr *instr)
+{
+    const char *site = instr->site ? instr->site : instr->origin_site;
+    ht_text_add(text, "%s%s%s (%s%s%s)", instr->call->op->name, site ? " at " : "", site ? site : "",
+                ht_role_names[instr->role], instr->origin ? " of " : "", instr->origin ? instr->origin : "");
+}
+
+/* ---- the first value that is not finite ---- */
+
+typedef struct search {
+    const ht_replay *replay;
+    ht_text *out;
+    bool found;
+} search;
+
+static void add_count(ht_text *text, const bad_count *bad)
+{
+    ht_text_add(text, "%" PRId64 " inf and %" PRId64 " NaN of %" PRId64 " elements", bad->inf, bad->nan, bad->elems);
+}
+
+/* Every result before was finite, so what came in broken is state or a batch. */
+static void add_broken_input(search *s, const ht_instr *instr)
+{
+    for (size_t i = 0; i < instr->call->n_in; i++) {
+        const ht_type *type = instr->call->in[i];
+        const void *data = ht_replay_input(s->replay, instr, i);
+        bool written = false;
+        for (size_t k = 0; k < instr->call->n_out; k++)
+            if (instr->in[i].area == instr->out[k].area && instr->in[i].offset == instr->out[k].offset) written = true;
+        if (!type || !data || written || !ht_dtype_is_float(type->dtype)) continue;
+        bad_count bad = count_bad(type, data);
+        if (!is_bad(&bad)) continue;
+        const char *name = slot_name(s->replay, type, instr->in[i]);
+        ht_text_add(s->out, "; what it read was not finite before: %s, ", name ? name : "a part of the state");
+        add_count(s->out, &bad);
+        return;
+    }
+}
+
+static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
+{
+    search *s = arg;
+    if (!ht_dtype_is_float(type->dtype)) return true;
+    bad_count bad = count_bad(type, data);
+    if (!is_bad(&bad)) return true;
+    ht_type_text shape;
+    const char *name = ht_replay_name(s->replay, instr, result);
+    ht_text_add(s->out, "the first value that is not finite is %s%s%s, the result of ", name ? name : "",
+                name ? " " : "", ht_type_str(type, &shape));
+    ht_watch_describe(s->out, instr);
+    if (instr->role != HT_ROLE_UPDATE)
+        ht_text_add(s->out, " in micro-batch %" PRId64 " of %" PRId64, s->replay->micro + 1,
+                    s->replay->job->recipe->accumulate);
+    ht_text_add(s->out, ": ");
+    add_count(s->out, &bad);
+    add_broken_input(s, instr);
+    s->found = true;
+    return false;
+}
+
+ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out)
+{
+    ht_replay *replay;
+    HT_TRY(ht_replay_of_run(&replay, run));
+    search s = {.replay = replay, .out = out};
+    ht_status status = ht_replay_take(replay, step);
+    if (status == HT_OK) status = ht_replay_step(replay, step, -1, true, look, &s);
+    if (status == HT_OK && !s.found)
+        ht_text_add(out, "step %" PRId64 " was replayed, and every value in it was finite", step);
+    ht_context *ctx = replay->ctx;
+    ht_replay_free(replay);
+    HT_TRY(status);
+    if (out->failed) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a report");
+    return HT_OK;
+}

@@ -1,0 +1,127 @@
+/* halftone formats, diff and train --numerics from outside. */
+#include "cli_case.h"
+
+/* ---- formats ---- */
+
+static void formats__says_what_the_types_hold(void **state)
+{
+    data_case *c = *state;
+    expect(c, "\"$H\" formats > f.txt && cat f.txt", 0, "f64      1/11/52      8  1.79769e+308  2.22507e-308");
+    expect(c, "cat f.txt", 0, "f32      1/8/23       4   3.40282e+38   1.17549e-38     1.4013e-45");
+    expect(c, "cat f.txt", 0, "f16      1/5/10       2         65504   6.10352e-05    5.96046e-08   0.000976562");
+    expect(c, "cat f.txt", 0, "bf16     1/8/7        2   3.38953e+38   1.17549e-38    9.18355e-41     0.0078125");
+    expect(c, "cat f.txt", 0, "f8e4m3   1/4/3        1           448      0.015625     0.00195312         0.125");
+    expect(c, "cat f.txt", 0, "f8e5m2   1/5/2        1         57344   6.10352e-05    1.52588e-05          0.25");
+    expect(c, "cat f.txt", 0, "i8       1/0/7        1           127             -              -             -");
+}
+
+static void formats__measures_sums_and_oscillators(void **state)
+{
+    data_case *c = *state;
+    expect(c, "\"$H\" formats --json > f.json && grep -c '\"name\": \"f16\"' f.json", 0, "3\n");
+    /* Additions of floats by the processor, and additions rounded by our own function: the same number. */
+    expect(c,
+           "grep '\"name\": \"f32\", \"terms_error\"' f.json | "
+           "sed 's/.*\"sequential\": \\([^,]*\\),.*\"f32\": \\([^,]*\\),.*/\\1 \\2/' | "
+           "awk '{print ($1 == $2 && $1 > 9700 && $1 < 9800) ? \"same\" : \"other\"}'",
+           0, "same\n");
+    /* A sum stays where half the distance to the next number is more than the largest term. */
+    expect(c, "grep '\"name\": \"f16\", \"terms_error\"' f.json", 0, "\"sequential\": 4, ");
+    expect(c, "grep '\"name\": \"bf16\", \"terms_error\"' f.json", 0, "\"sequential\": 0.5, ");
+    expect(c, "grep '\"name\": \"f64\", \"terms_error\"' f.json", 0, "\"last_change\": 10000000, \"f32\": null");
+    /* Fewer bits, larger errors. */
+    expect(c,
+           "sed -n 's/.*\"worst_energy_error\": \\([^,]*\\),.*/\\1/p' f.json | "
+           "awk 'NR > 1 && $1 < 5 * last {bad = 1} {last = $1} END {print NR, bad ? \"bad\" : \"good\"}'",
+           0, "4 good\n");
+    expect(c, "\"$H\" formats --jsn", 2, "'--jsn' is not understood");
+    expect(c, "\"$H\" formats > /dev/full", 1, "standard output: ");
+}
+
+/* ---- diff ---- */
+
+static void write_job(data_case *c)
+{
+    static char text[12000];
+    size_t length = 0;
+    for (int i = 0; length + 64 < sizeof text; i++)
+        length += (size_t)sprintf(text + length, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
+    data_case_text(c, "sums.txt", text);
+    data_case_text(
+        c, "job.json",
+        "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1},\n"
+        " \"data\": {\"format\": \"text\", \"train\": \"sums.txt\", \"tokenizer\": \"char\", \"length\": 16},\n"
+        " \"train\": {\"steps\": 12, \"batch\": 8, \"accumulate\": 2, \"lr\": 3e-3, \"snapshot_every\": 5}}\n");
+}
+
+static void diff__of_a_job_with_itself_finds_nothing(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "cp job.json other.json && \"$H\" diff job.json other.json > d.txt && cat d.txt", 0,
+           "first difference: none\nfirst beyond 0.001: none\n");
+    expect(c, "grep -E '^([0-9]+) values compared, \\1 identical; 0 only in A, 0 only in B$' d.txt", 0, "identical");
+    expect(c, "grep '^transformer.h.1.mlp.c_fc ' d.txt", 0, "          0          0          0          0\n");
+    expect(c, "ls", 0, "d.txt\n"); /* and leaves nothing behind */
+    expect(c, "if [ -e run ]; then exit 3; fi", 0, "");
+}
+
+static void diff__finds_where_two_jobs_part(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    /* Another rate is seen only by the update. */
+    expect(c, "\"$H\" diff job.json --axis train.lr=0.1,0.2 > d.txt && grep '^first difference' d.txt", 0, "(update)");
+    expect(c, "grep '^transformer.wte ' d.txt", 0, "          0          0          0          0\n");
+    expect(c, "grep '^(update) ' d.txt", 0, "  5.00e-01   5.00e-01");
+    /* Another activation: whatever comes before it is the same, and all gradients differ. */
+    expect(c, "\"$H\" diff job.json --axis model.activation=gelu,relu > d.txt && grep '^first difference' d.txt", 0,
+           "matmul at transformer.h.0.mlp.c_proj (fwd): max ");
+    expect(c, "grep '^transformer.h.0.mlp.c_fc ' d.txt | awk '{print $3, $4, ($5 > 0)}'", 0, "0 0 1\n");
+    expect(c, "grep 'values compared' d.txt | awk '{print ($6 > 0), ($10 > 0)}'", 0, "1 1\n");
+    /* Two files. */
+    expect(c, "sed 's/\"dropout\": 0.1/\"dropout\": 0.2/' job.json > b.json && \"$H\" diff job.json b.json", 0,
+           "first difference: f32[64,16], dropout at transformer");
+    /* A tolerance above every error. */
+    expect(c, "\"$H\" diff job.json --axis train.lr=0.1,0.2 --tolerance 2", 0, "first beyond 2: none\n");
+    expect(c,
+           "\"$H\" diff job.json --axis=train.seed=1,2 --json > d.json && "
+           "grep '\"first_difference\": {\"op\": \"embedding\"' d.json",
+           0, "\"layer\": \"transformer.wte\", \"role\": \"fwd\"");
+    expect(c, "head -n 1 d.json", 0, "{\"a\": \"train.seed=1\", \"b\": \"train.seed=2\", \"tolerance\": 0.001");
+}
+
+static void diff__refuses_what_it_cannot_compare(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "\"$H\" diff", 2, "which two?");
+    expect(c, "\"$H\" diff job.json", 2, "which two?");
+    expect(c, "\"$H\" diff job.json job.json --axis train.lr=1,2", 2, "not both");
+    expect(c, "\"$H\" diff job.json job.json job.json", 2, "is a third");
+    expect(c, "\"$H\" diff job.json --axis train.lr=1", 2, "--axis takes KEY=A,B");
+    expect(c, "\"$H\" diff job.json --axis 1,2", 2, "--axis takes KEY=A,B");
+    expect(c, "\"$H\" diff job.json --axis train.lr=1,2,3", 2, "--axis takes KEY=A,B");
+    expect(c, "\"$H\" diff job.json --axis train.lr=,2", 2, "--axis takes KEY=A,B");
+    expect(c, "\"$H\" diff job.json --precision fp32", 2, "--precision takes A,B");
+    expect(c, "\"$H\" diff job.json --precision fp32,fp33", 2, "train.precision");
+    expect(c, "\"$H\" diff job.json --axis", 2, "wants two values");
+    expect(c, "\"$H\" diff job.json --axis train.lr=1,2 --axis train.seed=1,2", 2, "one axis at a time");
+    expect(c, "\"$H\" diff job.json --axis train.lt=1,2", 2, "did you mean");
+    expect(c, "\"$H\" diff job.json nowhere.json", 2, "nowhere.json");
+    expect(c, "\"$H\" diff job.json job.json --tolerance -1", 2, "at least 0");
+    expect(c, "\"$H\" diff job.json job.json --set data.train=nowhere.txt", 2, "nowhere.txt");
+    expect(c, "\"$H\" diff job.json --axes train.lr=1,2", 2, "'--axes' is not understood");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats__says_what_the_types_hold),
+        cmocka_unit_test(formats__measures_sums_and_oscillators),
+        cmocka_unit_test(diff__of_a_job_with_itself_finds_nothing),
+        cmocka_unit_test(diff__finds_where_two_jobs_part),
+        cmocka_unit_test(diff__refuses_what_it_cannot_compare),
+    };
+    return cmocka_run_group_tests(tests, data_case_begin, data_case_end);
+}

@@ -1,0 +1,337 @@
+/* Looking into steps: ht_machine_watch, replays of a run's steps, and the first value that is not finite. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "data_case.h"
+#include "tiny_model.h"
+#include "train/train.h"
+
+/* ---- a machine ---- */
+
+typedef struct world {
+    ht_context *ctx;
+    ht_plan *plan;
+    ht_machine *machine;
+} world;
+
+static void must(ht_context *ctx, ht_status status)
+{
+    if (status != HT_OK) print_error("%s\n", ht_context_message(ctx));
+    assert_int_equal(status, HT_OK);
+}
+
+static world start(bool fusion, bool canaries)
+{
+    world w = {0};
+    ht_graph *g;
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    must(w.ctx, ht_graph_create(&g, w.ctx));
+    tiny_build(g, 0.1);
+    must(w.ctx, ht_graph_train(g, NULL));
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    opts.no_fusion = !fusion;
+    opts.canaries = canaries;
+    must(w.ctx, ht_plan_create(&w.plan, g, &opts));
+    ht_graph_free(g);
+    must(w.ctx, ht_machine_create(&w.machine, w.plan, w.ctx->pool));
+    must(w.ctx, ht_machine_run(w.machine, (size_t)ht_plan_segment_find(w.plan, "init")));
+    int32_t token[TINY_BATCH * TINY_TIME], label[TINY_BATCH * TINY_TIME];
+    tiny_tokens(0, token, label);
+    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "token")->place), token, sizeof token);
+    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "label")->place), label, sizeof label);
+    *(float *)ht_machine_at(w.machine, ht_plan_slot(w.plan, "seed")->place) = 1;
+    return w;
+}
+
+static void stop(world *w)
+{
+    ht_machine_free(w->machine);
+    ht_plan_free(w->plan);
+    ht_context_free(w->ctx);
+}
+
+typedef struct seen {
+    const world *w;
+    size_t count, most; /* results shown; when to stop, 0: never */
+    size_t named_grads, with_origin, backward;
+    bool loss;
+} seen;
+
+static bool see(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
+{
+    seen *s = arg;
+    assert_ptr_equal(type, instr->call->out[result]);
+    assert_ptr_equal(data, ht_machine_at(s->w->machine, instr->out[result]));
+    s->count++;
+    s->backward += instr->role == HT_ROLE_BWD_ACT || instr->role == HT_ROLE_BWD_WEIGHT;
+    s->with_origin += instr->origin != NULL;
+    for (size_t i = 0; i < s->w->plan->slot_count; i++) {
+        const ht_slot *slot = &s->w->plan->slots[i];
+        if (result == 0 && instr->value && strcmp(slot->name, instr->value) == 0 && slot->owner != i) s->named_grads++;
+    }
+    s->loss = s->loss || (instr->value && strcmp(instr->value, "loss") == 0);
+    return s->count != s->most;
+}
+
+static void watch__gives_the_bits_of_a_fused_run(void **state)
+{
+    (void)state;
+    static const char *const segments[] = {"micro_first", "update"};
+    world plain = start(true, false), watched = start(false, true);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < 2; i++) {
+            seen s = {.w = &watched};
+            must(plain.ctx, ht_machine_run(plain.machine, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
+            must(watched.ctx,
+                 ht_machine_watch(watched.machine, (size_t)ht_plan_segment_find(watched.plan, segments[i]), see, &s));
+        }
+    }
+    size_t compared = 0;
+    for (size_t i = 0; i < plain.plan->slot_count; i++) {
+        const ht_slot *a = &plain.plan->slots[i], *b = ht_plan_slot(watched.plan, a->name);
+        assert_non_null(b);
+        if (memcmp(ht_machine_at(plain.machine, a->place), ht_machine_at(watched.machine, b->place),
+                   (size_t)ht_type_bytes(&a->type)) != 0)
+            fail_msg("%s differs", a->name);
+        compared += a->kind == HT_SLOT_STATE;
+    }
+    assert_true(compared > 10);
+    stop(&plain);
+    stop(&watched);
+}
+
+static void watch__shows_every_result_with_its_names(void **state)
+{
+    (void)state;
+    world w = start(false, false);
+    size_t segment = (size_t)ht_plan_segment_find(w.plan, "micro_first"), results = 0;
+    for (size_t i = 0; i < w.plan->segments[segment].instr_count; i++)
+        results += w.plan->segments[segment].instrs[i].call->n_out;
+    seen s = {.w = &w};
+    must(w.ctx, ht_machine_watch(w.machine, segment, see, &s));
+    assert_int_equal(s.count, results);
+    assert_true(s.named_grads > 5); /* made where they are stored, and called as the state is */
+    assert_true(s.loss);
+    assert_true(s.backward > 20);
+    assert_true(s.with_origin > s.backward / 2);
+    stop(&w);
+}
+
+static void watch__stops_when_it_has_seen_enough(void **state)
+{
+    (void)state;
+    world w = start(false, false);
+    seen s = {.w = &w, .most = 7};
+    must(w.ctx, ht_machine_watch(w.machine, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s));
+    assert_int_equal(s.count, 7);
+    stop(&w);
+}
+
+static void watch__refuses_a_plan_that_fuses(void **state)
+{
+    (void)state;
+    world w = start(true, false);
+    seen s = {.w = &w};
+    assert_int_equal(ht_machine_watch(w.machine, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s),
+                     HT_EINVAL);
+    assert_non_null(strstr(ht_context_message(w.ctx), "without fusion"));
+    assert_int_equal(s.count, 0);
+    stop(&w);
+}
+
+/* ---- runs ---- */
+
+typedef struct run_world {
+    ht_context *ctx;
+    ht_config *config;
+    ht_run *run;
+} run_world;
+
+static run_world open_run(const data_case *c, const char *job)
+{
+    static ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
+    run_world w = {0};
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    ht_config_request request = {.path = "job.json",
+                                 .text = job,
+                                 .length = strlen(job),
+                                 .training = true,
+                                 .blocks = blocks,
+                                 .block_count = ht_job_blocks(blocks)};
+    ht_status status = ht_config_read(&w.config, w.ctx, &request);
+    if (status != HT_OK && w.config) print_error("%s\n", ht_config_problems(w.config)->list[0].text);
+    must(w.ctx, status);
+    ht_run_request wanted = {.config = w.config, .mode = HT_RUN_FORCE, .folder = data_case_path(c, "run")};
+    must(w.ctx, ht_run_open(&w.run, w.ctx, &wanted));
+    return w;
+}
+
+static void close_run(run_world *w)
+{
+    must(w->ctx, ht_run_close(w->run));
+    ht_config_free(w->config);
+    ht_context_free(w->ctx);
+}
+
+static char job_text[4096];
+
+/* An LSTM carries state from batch to batch, and drops out. */
+static const char *lstm_job(data_case *c, double lr)
+{
+    static char text[6000];
+    size_t length = 0;
+    for (int i = 0; length + 64 < sizeof text; i++)
+        length += (size_t)sprintf(text + length, "%d and %d makes %d.\n", i % 13, i % 7, i % 13 + i % 7);
+    data_case_text(c, "sums.txt", text);
+    snprintf(job_text, sizeof job_text,
+             "{\"model\": {\"type\": \"lstm_lm\", \"hidden\": 16, \"layers\": 1, \"dropout\": 0.5},\n"
+             " \"data\": {\"format\": \"text\", \"train\": \"%s\", \"tokenizer\": \"char\", \"length\": 8,\n"
+             "           \"order\": \"stream\"},\n"
+             " \"train\": {\"steps\": 6, \"batch\": 4, \"accumulate\": 2, \"lr\": %g}}",
+             data_case_path(c, "sums.txt"), lr);
+    return job_text;
+}
+
+/* Regression on the rows 0 .. 7, the last of which is `last`. */
+static const char *table_job(data_case *c, const char *last)
+{
+    char text[512];
+    snprintf(text, sizeof text, "a,b,y\n1,2,3\n2,3,5\n3,1,4\n0,1,1\n2,2,4\n4,1,5\n1,1,2\n%s\n", last);
+    data_case_text(c, "t.csv", text);
+    snprintf(job_text, sizeof job_text,
+             "{\"model\": {\"type\": \"mlp\", \"hidden\": [8]},\n"
+             " \"data\": {\"format\": \"table\", \"train\": \"%s\", \"validation_share\": 0,\n"
+             "           \"normalize\": false},\n"
+             " \"train\": {\"task\": \"regression\", \"steps\": 4, \"batch\": 8, \"accumulate\": 2, \"lr\": 0.01}}",
+             data_case_path(c, "t.csv"));
+    return job_text;
+}
+
+typedef struct loss_of {
+    const ht_replay *replay;
+    double sum[2];
+} loss_of;
+
+static bool add_loss(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
+{
+    loss_of *l = arg;
+    if (result == 0 && instr->value && strcmp(instr->value, "loss_sum") == 0)
+        ht_watch_load(type, data, 0, 1, &l->sum[ht_replay_micro(l->replay)]);
+    return true;
+}
+
+/* The mean loss of a replayed step, as a step reports it. */
+static double replayed_loss(run_world *w, ht_replay *replay, int64_t step, double counted)
+{
+    loss_of l = {.replay = replay};
+    must(w->ctx, ht_replay_take(replay, step));
+    must(w->ctx, ht_replay_step(replay, step, -1, true, add_loss, &l));
+    return (l.sum[0] + l.sum[1]) / counted;
+}
+
+static void replay__of_the_next_step_has_its_bits(void **state)
+{
+    data_case *c = *state;
+    run_world w = open_run(c, lstm_job(c, 0.01));
+    ht_replay *replay;
+    must(w.ctx, ht_replay_of_run(&replay, w.run));
+    for (int64_t step = 1; step <= 4; step++) {
+        ht_step_report report;
+        double expected = replayed_loss(&w, replay, step, 4 * 8);
+        must(w.ctx, ht_run_step(w.run, &report));
+        assert_true(expected == report.loss);
+    }
+    ht_replay_free(replay);
+    close_run(&w);
+}
+
+/* With a rate of zero and nothing carried, a step that was made can be had again. */
+static void replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers(void **state)
+{
+    data_case *c = *state;
+    char *job = strdup(lstm_job(c, 0)), *at = strstr(job, "\"dropout\": 0.5");
+    assert_non_null(at);
+    char own[4096];
+    snprintf(own, sizeof own, "%.*s\"carry\": false, %s", (int)(at - job), job, at);
+    free(job);
+    run_world w = open_run(c, own);
+    ht_replay *replay;
+    ht_step_report reports[4];
+    for (int i = 0; i < 4; i++) must(w.ctx, ht_run_step(w.run, &reports[i]));
+    must(w.ctx, ht_replay_of_run(&replay, w.run));
+    for (int i = 3; i >= 0; i--) assert_true(replayed_loss(&w, replay, i + 1, 4 * 8) == reports[i].loss);
+    assert_true(reports[0].loss != reports[1].loss);
+    ht_replay_free(replay);
+    close_run(&w);
+}
+
+static void expect_line(ht_text *line, const char *const *parts)
+{
+    assert_false(line->failed);
+    assert_null(strchr(line->data, '\n'));
+    for (; *parts; parts++)
+        if (!strstr(line->data, *parts)) fail_msg("'%s' is not in: %s", *parts, line->data);
+    ht_text_free(line);
+}
+
+static void nonfinite__a_broken_parameter_is_named(void **state)
+{
+    data_case *c = *state;
+    run_world w = open_run(c, table_job(c, "3,3,6"));
+    ht_session *session = ht_run_session(w.run);
+    ht_step_report report;
+    ht_text line = {0};
+    must(w.ctx, ht_run_step(w.run, &report));
+    assert_false(report.skipped);
+    must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
+    expect_line(&line, (const char *const[]){"step 1 was replayed, and every value in it was finite", NULL});
+    double values[16];
+    must(w.ctx, ht_session_read_f64(session, "layers.0.weight", values, 16));
+    values[5] = INFINITY;
+    must(w.ctx, ht_session_write_f64(session, "layers.0.weight", values, 16));
+    must(w.ctx, ht_run_step(w.run, &report));
+    assert_true(report.skipped);
+    must(w.ctx, ht_first_nonfinite(w.run, 2, &line));
+    expect_line(&line, (const char *const[]){"the result of matmul at layers.0", "(fwd)", "in micro-batch 1 of 2",
+                                             "4 inf and 0 NaN of 32 elements", "layers.0.weight, 1 inf and 0 NaN of 16",
+                                             NULL});
+    close_run(&w);
+}
+
+static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void **state)
+{
+    data_case *c = *state;
+    run_world w = open_run(c, table_job(c, "1e20,3,6"));
+    ht_step_report report;
+    ht_text line = {0};
+    must(w.ctx, ht_run_step(w.run, &report));
+    assert_true(report.skipped);
+    must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
+    expect_line(&line, (const char *const[]){"in micro-batch 2 of 2", "1 inf and 0 NaN", NULL});
+    close_run(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(watch__gives_the_bits_of_a_fused_run),
+        cmocka_unit_test(watch__shows_every_result_with_its_names),
+        cmocka_unit_test(watch__stops_when_it_has_seen_enough),
+        cmocka_unit_test(watch__refuses_a_plan_that_fuses),
+        cmocka_unit_test_setup_teardown(replay__of_the_next_step_has_its_bits, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers,
+                                        data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(nonfinite__a_broken_parameter_is_named, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch, data_case_begin,
+                                        data_case_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
