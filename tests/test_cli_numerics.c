@@ -114,6 +114,73 @@ static void diff__refuses_what_it_cannot_compare(void **state)
     expect(c, "\"$H\" diff job.json --axes train.lr=1,2", 2, "'--axes' is not understood");
 }
 
+/* ---- numerics ---- */
+
+static void numerics__are_recorded_and_change_nothing(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "rm -rf run && \"$H\" train job.json > /dev/null && sed 's/, \"tokens_per.*//; s/, \"seconds.*//' "
+           "run/metrics.jsonl > plain",
+           0, "");
+    expect(c, "\"$H\" train job.json --force --numerics=5 > out.txt && cat out.txt", 0,
+           "Gradients as f16 would hold them, over 4 steps looked at\n");
+    expect(c, "sed 's/, \"tokens_per.*//; s/, \"seconds.*//' run/metrics.jsonl | cmp - plain && echo same", 0,
+           "same\n");
+    expect(c, "sed -n 's/.*\"kind\": \"tensors\", \"step\": \\([0-9]*\\),.*/\\1/p' run/numerics.jsonl | tr '\\n' ' '",
+           0, "1 5 10 12 ");
+    expect(c, "grep -c '\"kind\": \"loss_scale\"' run/numerics.jsonl", 0, "1\n");
+    expect(c, "grep -o '\"name\": \"transformer.h.0.attn.c_attn.weight.grad\", \"op\": \"[a-z]*\"' run/numerics.jsonl",
+           0, "weight.grad");
+    expect(c, "grep '^gradients of weights ' out.txt | awk '{print ($4 > 0 ? NF : 0)}'", 0, "10\n");
+    expect(c, "grep -c '<svg' run/numerics.html", 0, "3\n");
+    expect(c, "\"$H\" train job.json", 2, "holds a run already");
+    expect(c, "\"$H\" train job.json --force > /dev/null && ls run", 0, "metrics.jsonl\nsnapshots\n");
+}
+
+static void numerics__go_on_after_a_resume(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "\"$H\" train job.json --force --numerics=4 > out.txt && grep tensors run/numerics.jsonl > whole && wc -l < "
+           "whole",
+           0, "4\n");
+    /* From step 10 on, whose later records are cut off and come again. */
+    expect(c, "rm -r run/snapshots/step-00000012 && \"$H\" train job.json --resume --numerics=4 > /dev/null", 0,
+           "after step 10");
+    expect(c, "grep tensors run/numerics.jsonl | cmp - whole && echo same", 0, "same\n");
+}
+
+static void numerics__of_a_loss_that_is_scaled_are_told_with_and_without_the_scale(void **state)
+{
+    data_case *c = *state;
+    int status;
+    write_job(c);
+    run(c, "\"$H\" check job.json --set train.loss_scale=1024", &status);
+    if (status != 0) skip();
+    expect(c, "\"$H\" train job.json --force --numerics --set train.loss_scale=1024 > out.txt && cat out.txt", 0,
+           "  times the loss scale");
+    expect(c, "grep -c '\"loss_scale\": 1024, .*\"scaled\": {' run/numerics.jsonl", 0, "2\n");
+    expect(c, "grep -c '<svg' run/numerics.html", 0, "6\n");
+    /* 1024 takes every exponent ten up. */
+    expect(c,
+           "sed -n 's/.*weight.grad\"[^}]*\"unscaled\": {[^}]*\"lowest\": \\(-*[0-9]*\\),[^}]*}, \"scaled\": "
+           "{[^}]*\"lowest\": \\(-*[0-9]*\\),.*/\\1 \\2/p' run/numerics.jsonl | awk '{print $2 - $1}' | sort -u",
+           0, "10\n");
+}
+
+static void numerics__refuse_what_is_no_number_of_steps(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "\"$H\" train job.json --numerics=0", 2, "--numerics wants a whole number of steps");
+    expect(c, "\"$H\" train job.json --numerics=", 2, "--numerics wants a whole number of steps");
+    expect(c, "\"$H\" train job.json --numerics=1.5", 2, "--numerics wants a whole number of steps");
+    expect(c, "\"$H\" train job.json --numeric", 2, "is not understood");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +189,10 @@ int main(void)
         cmocka_unit_test(diff__of_a_job_with_itself_finds_nothing),
         cmocka_unit_test(diff__finds_where_two_jobs_part),
         cmocka_unit_test(diff__refuses_what_it_cannot_compare),
+        cmocka_unit_test(numerics__are_recorded_and_change_nothing),
+        cmocka_unit_test(numerics__go_on_after_a_resume),
+        cmocka_unit_test(numerics__of_a_loss_that_is_scaled_are_told_with_and_without_the_scale),
+        cmocka_unit_test(numerics__refuse_what_is_no_number_of_steps),
     };
     return cmocka_run_group_tests(tests, data_case_begin, data_case_end);
 }

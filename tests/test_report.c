@@ -1,4 +1,4 @@
-/* The page: escaping, ticks, lines, insets, histograms. */
+/* The page: escaping, ticks, lines, insets, histograms, bars. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -260,6 +260,23 @@ static void histogram__counts_every_number_once(void **state)
     assert_null(strstr(page, "nan"));
 }
 
+static void bars__are_stacks_of_what_is_above_zero(void **state)
+{
+    world *w = *state;
+    const double heights[] = {1, 0, NAN, 2, 4, -1, INFINITY, 1};
+    const char *const labels[] = {"a<", NULL, "c", NULL}, *const parts[] = {"below&", "above"};
+    ht_bars bars = {
+        .title = "t<", .count = 4, .labels = labels, .part_count = 2, .part_names = parts, .heights = heights};
+    ht_report_bars(w->report, &bars);
+    ht_report_bars(w->report, &(ht_bars){.part_names = parts});
+    const char *page = ht_report_page(w->report);
+    assert_int_equal(count_of(page, "class=\"part\""), 2 + 2 + 2); /* a's, the last one's, the legend's; c has none */
+    assert_int_equal(count_of(page, ">c</text>"), 1);
+    assert_int_equal(count_of(page, ">below&amp;</text>"), 1);
+    assert_null(strstr(page, "nan"));
+    check_tags(page);
+}
+
 static void page__is_written_whole_or_not_at_all(void **state)
 {
     world *w = *state;
@@ -289,6 +306,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(chart__long_series_keep_their_extremes, start, stop),
         cmocka_unit_test_setup_teardown(chart__has_a_legend_and_an_inset, start, stop),
         cmocka_unit_test_setup_teardown(histogram__counts_every_number_once, start, stop),
+        cmocka_unit_test_setup_teardown(bars__are_stacks_of_what_is_above_zero, start, stop),
         cmocka_unit_test_setup_teardown(page__is_written_whole_or_not_at_all, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

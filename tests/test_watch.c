@@ -155,7 +155,7 @@ typedef struct run_world {
     ht_run *run;
 } run_world;
 
-static run_world open_run(const data_case *c, const char *job)
+static run_world open_run_with(const data_case *c, const char *job, int64_t numerics)
 {
     static ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
     run_world w = {0};
@@ -169,9 +169,15 @@ static run_world open_run(const data_case *c, const char *job)
     ht_status status = ht_config_read(&w.config, w.ctx, &request);
     if (status != HT_OK && w.config) print_error("%s\n", ht_config_problems(w.config)->list[0].text);
     must(w.ctx, status);
-    ht_run_request wanted = {.config = w.config, .mode = HT_RUN_FORCE, .folder = data_case_path(c, "run")};
+    ht_run_request wanted = {
+        .config = w.config, .mode = HT_RUN_FORCE, .folder = data_case_path(c, "run"), .numerics = numerics};
     must(w.ctx, ht_run_open(&w.run, w.ctx, &wanted));
     return w;
+}
+
+static run_world open_run(const data_case *c, const char *job)
+{
+    return open_run_with(c, job, 0);
 }
 
 static void close_run(run_world *w)
@@ -319,6 +325,83 @@ static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void *
     close_run(&w);
 }
 
+/* ---- numerics ---- */
+
+/* The record of one gradient in the last line of numerics.jsonl. */
+static const ht_json *find_record(run_world *w, ht_arena *arena, const char *path, const char *name)
+{
+    char *text, *line;
+    size_t length;
+    const ht_json *root;
+    must(w->ctx, ht_read_file(w->ctx, &text, &length, path));
+    assert_int_equal(text[length - 1], '\n');
+    text[length - 1] = '\0';
+    line = strrchr(text, '\n');
+    assert_non_null(line);
+    must(w->ctx, ht_json_parse(w->ctx, arena, path, line + 1, strlen(line + 1), &root));
+    free(text);
+    for (const ht_json *t = ht_json_get(root, "tensors")->child; t; t = t->next) {
+        const ht_json *is = ht_json_get(t, "name");
+        if (is->kind == HT_JSON_STRING && strcmp(is->text, name) == 0) return t;
+    }
+    fail_msg("%s is not in %s", name, path);
+    return NULL;
+}
+
+static double share(const ht_json *record, const char *name)
+{
+    double value;
+    assert_true(ht_json_as_number(ht_json_get(record, name), &value));
+    return value;
+}
+
+static void numerics__count_the_exponents_of_the_gradient(void **state)
+{
+    data_case *c = *state;
+    char job[4096];
+    snprintf(job, sizeof job, "%s", table_job(c, "1e-9,3e4,6e4"));
+    char *steps = strstr(job, "\"steps\": 4"), *accumulate = strstr(job, "\"accumulate\": 2");
+    assert_true(steps && accumulate);
+    steps[9] = '1';
+    accumulate[14] = '1';
+    run_world w = open_run_with(c, job, 100);
+    bool stopped;
+    must(w.ctx, ht_run_train(w.run, &stopped));
+    static const char *const names[] = {"layers.0.weight", "layers.1.weight", "layers.0.bias"};
+    static const size_t sizes[] = {16, 8, 8};
+    ht_arena *arena = ht_arena_create();
+    for (int k = 0; k < 3; k++) {
+        char name[64];
+        double grad[16], max = 0;
+        snprintf(name, sizeof name, "%s.grad", names[k]);
+        must(w.ctx, ht_session_read_f64(ht_run_session(w.run), name, grad, sizes[k]));
+        const ht_json *record = find_record(&w, arena, data_case_path(c, "run/numerics.jsonl"), name);
+        const ht_json *view = ht_json_get(record, "unscaled");
+        size_t kinds[5] = {0}; /* as f16 would have them */
+        int64_t bins[64] = {0}, lowest = (int64_t)share(view, "lowest"), counted = 0;
+        for (size_t i = 0; i < sizes[k]; i++) {
+            double x = fabs(grad[i]), half = fabs((double)ht_f16_to_f32(ht_f16_from_f64(x)));
+            kinds[x == 0 ? 0 : half == 0 ? 1 : x < 0x1p-14 ? 2 : x <= 65504 ? 3 : 4]++;
+            max = fmax(max, x);
+            if (x > 0) bins[ilogb(x) - lowest]++;
+        }
+        static const char *const shares[] = {"zero", "flushed", "subnormal", "normal", "above"};
+        for (int i = 0; i < 5; i++)
+            assert_true(share(i ? view : record, shares[i]) == (double)kinds[i] / (double)sizes[k]);
+        assert_true(share(view, "max") == max);
+        assert_true(share(record, "elements") == (double)sizes[k]);
+        size_t at = 0;
+        for (const ht_json *count = ht_json_get(view, "counts")->child; count; count = count->next, at++) {
+            assert_int_equal(count->integer, bins[at]);
+            counted += count->integer;
+        }
+        assert_int_equal(counted, sizes[k] - kinds[0]);
+        assert_null(ht_json_get(record, "scaled")); /* the loss is not scaled */
+    }
+    ht_arena_free(arena);
+    close_run(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +413,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers,
                                         data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(nonfinite__a_broken_parameter_is_named, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(numerics__count_the_exponents_of_the_gradient, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch, data_case_begin,
                                         data_case_end),
     };

@@ -1,5 +1,6 @@
 /* halftone train: a run, with its progress on the terminal or as lines for programs. */
 #include "cli/job_words.h"
+#include "cli/numerics_page.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +11,7 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: halftone train JOB.json [--resume | --force] [--set KEY=VALUE]... [--deepspeed FILE]\n"
+    "usage: halftone train JOB.json [--resume | --force] [--set KEY=VALUE]... [--deepspeed FILE] [--numerics[=N]]\n"
     "\n"
     "Trains as the job file says; halftone init writes one to start from, halftone check prints what it comes to, and\n"
     "docs/config.md lists the keys. The folder train.output receives config.resolved.json, metrics.jsonl, TensorBoard\n"
@@ -21,6 +22,9 @@ static const char usage[] =
     "    --force       remove a run that the folder holds already\n"
     "    --set         overrides a key: train.lr=3e-4, model.n_layer=2\n"
     "    --deepspeed   DeepSpeed's config, instead of the job's \"engine\"\n"
+    "    --numerics    every N steps (100), and in the first and the last, how large gradients are and what f16 would\n"
+    "                  make of them: numerics.jsonl and numerics.html in the folder, a table at the end; the training\n"
+    "                  is the same bit for bit, and takes about twice the memory\n"
     "\n"
     "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of names and "
     "values,\n"
@@ -30,6 +34,7 @@ static const char usage[] =
 typedef struct train_job {
     cli_job words;
     bool help, resume, force;
+    int64_t numerics; /* 0: not asked for */
     /* while it runs */
     bool terminal, bar_shown, breakdown;
     int64_t log_every, first_step;
@@ -139,6 +144,14 @@ static int fail_with(const ht_context *ctx, int end)
     return cli_fail(end, "train: %s", ht_context_message(ctx));
 }
 
+static int show_numerics(ht_context *ctx, const char *folder)
+{
+    ht_text text = {0};
+    if (cli_numerics_page(&text, ctx, folder) == HT_OK) return cli_put(&text);
+    ht_text_free(&text);
+    return fail_with(ctx, CLI_FAILED);
+}
+
 static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
 {
     ht_run_info info = ht_run_info_of(run);
@@ -150,7 +163,8 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
             ht_context_threads(ctx), info.folder);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
-    return status == HT_OK ? CLI_DONE : fail_with(ctx, CLI_FAILED);
+    if (status != HT_OK) return fail_with(ctx, CLI_FAILED);
+    return job->numerics > 0 ? show_numerics(ctx, info.folder) : CLI_DONE;
 }
 
 static int train(train_job *job, ht_context *ctx, const ht_config *config)
@@ -161,6 +175,7 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
         .mode = job->resume  ? HT_RUN_RESUME
                 : job->force ? HT_RUN_FORCE
                              : HT_RUN_NEW,
+        .numerics = job->numerics,
         .stop = &stop_asked,
         .arg = job,
         .on_step = on_step,
@@ -197,6 +212,13 @@ static int read_words(train_job *job, int argc, char **argv)
             job->resume = true;
         } else if (cli_flag(argv, i, "--force")) {
             job->force = true;
+        } else if (cli_flag(argv, i, "--numerics")) {
+            job->numerics = 100;
+        } else if (strncmp(argv[i], "--numerics=", 11) == 0) {
+            double number;
+            if (!ht_number_read(argv[i] + 11, &number) || !(number >= 1 && number <= 1e9) || number != floor(number))
+                return cli_fail(CLI_WRONG, "train: --numerics wants a whole number of steps, such as --numerics=100");
+            job->numerics = (int64_t)number;
         } else if (cli_job_word(&job->words, "train", argc, argv, &i, &end)) {
             if (end != CLI_DONE) return end;
         } else if (argv[i][0] == '-') {

@@ -75,7 +75,7 @@ static bool make_key(walker *w, const ht_instr *instr, size_t result, const ht_t
 
 static bool is_gradient(const ht_instr *instr)
 {
-    return instr->role == HT_ROLE_BWD_ACT || instr->role == HT_ROLE_BWD_WEIGHT;
+    return instr->seeded && (instr->role == HT_ROLE_BWD_ACT || instr->role == HT_ROLE_BWD_WEIGHT);
 }
 
 /* ---- A ---- */
@@ -125,7 +125,7 @@ static int by_key(const void *a, const void *b)
 
 ht_status cli_value_diff_keep(cli_value_diff *d, ht_replay *a)
 {
-    walker w = {.diff = d, .replay = a, .scale = ht_replay_loss_scale(a)};
+    walker w = {.diff = d, .replay = a, .scale = ht_session_loss_scale(ht_replay_session(a))};
     ht_status status = ht_replay_step(a, 1, 1, true, keep, &w);
     ht_text_free(&w.key);
     HT_TRY(status);
@@ -237,7 +237,7 @@ static bool compare(void *arg, const ht_instr *instr, size_t result, const ht_ty
 
 ht_status cli_value_diff_compare(cli_value_diff *d, ht_replay *b)
 {
-    walker w = {.diff = d, .replay = b, .scale = ht_replay_loss_scale(b)};
+    walker w = {.diff = d, .replay = b, .scale = ht_session_loss_scale(ht_replay_session(b))};
     ht_status status = ht_replay_step(b, 1, 1, true, compare, &w);
     ht_text_free(&w.key);
     HT_TRY(status);

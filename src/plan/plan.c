@@ -13,6 +13,7 @@ typedef struct planning {
     const ht_kernel **kernels;
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
+    bool *seeded;      /* by value id: follows from the input "seed" */
 } planning;
 
 static ht_status no_memory(ht_context *ctx)
@@ -141,6 +142,28 @@ static const char *name_of(const ht_plan *plan, const ht_type *type, ht_place pl
     return NULL;
 }
 
+static bool reads_seeded(const planning *p, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_in; i++)
+        if (p->seeded[ht_node_in(p->g, n, i).id]) return true;
+    return false;
+}
+
+/* Gradients follow from what backward starts with; what their rules compute of the model's own values does not. */
+static void mark_seeded(planning *p)
+{
+    for (size_t s = 0; s < p->g->segment_count; s++) {
+        const ht_segment *segment = &p->g->segments[s];
+        for (size_t i = 0; i < segment->input_count; i++)
+            p->seeded[segment->inputs[i].id] = strcmp(ht_value_of(p->g, segment->inputs[i])->name, "seed") == 0;
+        for (size_t at = 0; at < segment->node_count; at++) {
+            const ht_node *n = &p->g->nodes[segment->nodes[at]];
+            bool seeded = reads_seeded(p, n);
+            for (size_t i = 0; i < n->n_out; i++) p->seeded[n->out + i] = seeded;
+        }
+    }
+}
+
 /* What reports say of an instruction. False when memory is out. */
 static bool describe(planning *p, ht_instr *instr, const ht_node *node)
 {
@@ -148,6 +171,7 @@ static bool describe(planning *p, ht_instr *instr, const ht_node *node)
     const ht_node *origin = node->origin ? &p->g->nodes[node->origin] : NULL;
     const char *name = node->n_out ? ht_value_of(p->g, ht_node_out(node, 0))->name : NULL;
     instr->role = node->role;
+    instr->seeded = reads_seeded(p, node);
     instr->site = own_text(plan, node->site);
     instr->origin = origin ? origin->op->name : NULL;
     instr->origin_site = origin ? own_text(plan, origin->site) : NULL;
@@ -360,7 +384,9 @@ static ht_status build(planning *p)
     HT_TRY(ht_graph_verify(g));
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
-    if (!p->lasting || !plan->segments) return no_memory(g->ctx);
+    p->seeded = calloc(g->value_count, sizeof *p->seeded);
+    if (!p->lasting || !p->seeded || !plan->segments) return no_memory(g->ctx);
+    mark_seeded(p);
     HT_TRY(place_state(p));
     HT_TRY(place_inputs(p));
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
@@ -409,6 +435,7 @@ ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opt
     free(p.groups.of_node);
     free(p.groups.inside);
     free(p.lasting);
+    free(p.seeded);
     if (status != HT_OK) {
         ht_plan_free(plan);
         return status;

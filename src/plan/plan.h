@@ -30,6 +30,7 @@ typedef struct ht_instr {
     const char *site;
     const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
     ht_role role;
+    bool seeded; /* follows from the input "seed": a gradient, as large as the loss is scaled */
     ht_cost cost;
 } ht_instr;
 

@@ -1,4 +1,4 @@
-/* Line charts and histograms as SVG. Colours are those of Okabe and Ito, which people who see fewer colours can tell
+/* Line charts, histograms and bars as SVG. Colours are those of Okabe and Ito, which people who see fewer colours can tell
  * apart; lines beyond the eighth are dashed. */
 #include <math.h>
 #include <stdlib.h>
@@ -272,5 +272,64 @@ void ht_report_histogram(ht_report *report, const ht_histogram *h)
         double right = ht_axis_place(&f.x, from + (high / (double)bins - low / (double)bins));
         box(page, "bar", left, top, fmax(right - left - 1, 0.5), f.y.from - top);
     }
+    ht_text_add(page, "</svg>\n");
+}
+
+/* The height of the tallest bar, or 1 when there is nothing to see. */
+static double tallest(const ht_bars *bars)
+{
+    double most = 0;
+    for (size_t i = 0; i < bars->count; i++) {
+        double height = 0;
+        for (size_t k = 0; k < bars->part_count; k++) {
+            double part = bars->heights[k * bars->count + i];
+            if (isfinite(part) && part > 0) height += part;
+        }
+        if (isfinite(height)) most = fmax(most, height);
+    }
+    return most > 0 ? most : 1;
+}
+
+static void draw_stack(ht_text *page, const ht_bars *bars, const field *f, size_t i, double left, double width)
+{
+    double below = 0;
+    for (size_t k = 0; k < bars->part_count; k++) {
+        double part = bars->heights[k * bars->count + i];
+        if (!(isfinite(part) && part > 0) || !isfinite(below + part)) continue;
+        double bottom = ht_axis_place(&f->y, below), top = ht_axis_place(&f->y, below + part);
+        ht_text_add(page, "<g style=\"--part:%s\">", colours[k % COLOURS]);
+        box(page, "part", left, top, width, bottom - top);
+        ht_text_add(page, "</g>\n");
+        below += part;
+    }
+}
+
+static void draw_parts_legend(ht_text *page, const ht_bars *bars)
+{
+    for (size_t k = 0; k < bars->part_count; k++) {
+        double y = HEIGHT + 10 + (double)k * LEGEND_LINE;
+        ht_text_add(page, "<g style=\"--part:%s\">", colours[k % COLOURS]);
+        box(page, "part", LEFT, y - 10, 12, 12);
+        ht_text_add(page, "</g>\n");
+        text_at(page, LEFT + 20, y, "start", bars->part_names[k]);
+    }
+}
+
+void ht_report_bars(ht_report *report, const ht_bars *bars)
+{
+    ht_text *page = &report->page;
+    field f = {.x = {.from = LEFT, .to = WIDTH - RIGHT}, .y = {.from = HEIGHT - BOTTOM, .to = TOP}};
+    f.y.high = tallest(bars);
+    ht_axis_settle(&f.y, 6);
+    open_picture(page, bars->title, HEIGHT + 10 + (double)bars->part_count * LEGEND_LINE);
+    draw_axes(page, &f);
+    draw_labels(page, &f, bars->x_label, bars->y_label);
+    double room = (f.x.to - f.x.from) / (double)(bars->count ? bars->count : 1);
+    for (size_t i = 0; i < bars->count; i++) {
+        double left = f.x.from + (double)i * room;
+        draw_stack(page, bars, &f, i, left + 0.1 * room, 0.8 * room);
+        if (bars->labels[i]) text_at(page, left + room / 2, f.y.from + 16, "middle", bars->labels[i]);
+    }
+    draw_parts_legend(page, bars);
     ht_text_add(page, "</svg>\n");
 }

@@ -37,6 +37,16 @@ typedef struct ht_histogram {
     size_t bins;          /* 0: as many as the numbers suggest */
 } ht_histogram;
 
+/* Bars beside each other, each a stack of parts. */
+typedef struct ht_bars {
+    const char *title, *x_label, *y_label;
+    size_t count;
+    const char *const *labels; /* [count], below the bars; NULL: this one has none */
+    size_t part_count;
+    const char *const *part_names;
+    const double *heights; /* [part_count, count], from below; what is not above zero is left out */
+} ht_bars;
+
 ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title);
 void ht_report_free(ht_report *report);
 /* All text is plain: it is escaped here. */
@@ -44,6 +54,7 @@ void ht_report_paragraph(ht_report *report, const char *text);
 void ht_report_chart(ht_report *report, const ht_chart *chart);
 void ht_report_table(ht_report *report, const ht_table *table);
 void ht_report_histogram(ht_report *report, const ht_histogram *histogram);
+void ht_report_bars(ht_report *report, const ht_bars *bars);
 /* Ends the page, to which nothing is added any more, and gives its text; borrowed. NULL when memory ran out. */
 const char *ht_report_page(ht_report *report);
 /* Writes the page beside `path` and renames it, so that nobody sees half of it. */

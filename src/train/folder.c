@@ -46,6 +46,7 @@ ht_status ht_folder_make(ht_context *ctx, const char *folder)
 static bool is_ours(const char *name)
 {
     return strcmp(name, resolved_name) == 0 || strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "snapshots") == 0 ||
+           strcmp(name, "numerics.jsonl") == 0 || strcmp(name, "numerics.html") == 0 ||
            strcmp(name, ht_vocabulary_files[0]) == 0 || strcmp(name, ht_vocabulary_files[1]) == 0 ||
            strncmp(name, "events.out.tfevents.", 20) == 0;
 }

@@ -12,6 +12,7 @@
 #include "train/batches.h"
 #include "train/folder.h"
 #include "train/metrics.h"
+#include "train/numerics.h"
 #include "train/snapshot.h"
 
 struct ht_run {
@@ -23,6 +24,7 @@ struct ht_run {
     ht_batches batches;
     bool has_correct;
     ht_metrics *metrics;
+    ht_numerics *numerics; /* NULL: nobody asked */
     int64_t step, first_step, saved_step;
     bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
 };
@@ -337,7 +339,9 @@ static ht_status set_up(ht_run *run)
     /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
     if (mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_folder_record(run->ctx, folder, &run->job));
-    return ht_metrics_open(&run->metrics, run->ctx, run->job.config, folder, run->step);
+    HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, folder, run->step));
+    if (run->request.numerics < 1) return HT_OK;
+    return ht_numerics_open(&run->numerics, run, folder, run->step, run->request.numerics);
 }
 
 ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request)
@@ -359,7 +363,8 @@ ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *reque
 ht_status ht_run_close(ht_run *run)
 {
     if (!run) return HT_OK;
-    ht_status status = ht_metrics_close(run->metrics);
+    ht_status status = ht_metrics_close(run->metrics), numerics = ht_numerics_close(run->numerics);
+    if (status == HT_OK) status = numerics;
     ht_batches_close(&run->batches);
     ht_feed_free(run->train);
     ht_feed_free(run->validation);
@@ -387,6 +392,7 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
         return HT_OK;
     }
     while (run->step < run->job.steps) {
+        if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
         HT_TRY(ht_run_step(run, NULL));
         bool last = run->step == run->job.steps;
         *stopped = !last && stop && *stop;

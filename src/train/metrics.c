@@ -65,6 +65,11 @@ static ht_status cut(ht_context *ctx, const char *path, int64_t last, int64_t (*
     return HT_OK;
 }
 
+ht_status ht_metrics_cut(ht_context *ctx, const char *path, int64_t step)
+{
+    return cut(ctx, path, step, step_of_line);
+}
+
 static ht_status open_lines(ht_metrics *m, const char *folder, int64_t step)
 {
     HT_TRY(ht_folder_path(m->ctx, &m->lines_path, folder, "metrics.jsonl"));

@@ -13,6 +13,8 @@ ht_status ht_metrics_step(ht_metrics *metrics, const ht_step_report *report);
 ht_status ht_metrics_eval(ht_metrics *metrics, const ht_eval_report *report);
 /* Everything so far reaches the files. */
 ht_status ht_metrics_flush(ht_metrics *metrics);
+/* Cuts a file of such lines behind the last whole one of a step up to `step`. One that is not there stays away. */
+ht_status ht_metrics_cut(ht_context *ctx, const char *path, int64_t step);
 /* Takes NULL. */
 ht_status ht_metrics_close(ht_metrics *metrics);
 

@@ -67,6 +67,7 @@ typedef struct ht_run_request {
     const char *memory; /* as in ht_data_request */
     size_t memory_length;
     bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
+    int64_t numerics;                  /* look into the first, the last and every so many steps; 0: never */
     int64_t beam;                      /* a translator's decoder for so many hypotheses; 0: none */
     const volatile sig_atomic_t *stop; /* not 0: finish the step, snapshot, stop; may be NULL */
     void *arg;                         /* of the functions; each may be NULL */

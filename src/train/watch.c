@@ -240,12 +240,12 @@ ht_session *ht_replay_session(ht_replay *r)
     return r->session;
 }
 
-double ht_replay_loss_scale(const ht_replay *r)
+double ht_session_loss_scale(const ht_session *session)
 {
     double scale = 1;
-    const ht_slot *slot = ht_plan_slot(r->plan, "loss_scale");
+    const ht_slot *slot = ht_plan_slot(session->plan, "loss_scale");
     if (slot && slot->kind == HT_SLOT_STATE && ht_type_elems(&slot->type) == 1)
-        scale = ht_load_f64(ht_machine_at(r->session->machine, slot->place), slot->type.dtype, 0);
+        scale = ht_load_f64(ht_machine_at(session->machine, slot->place), slot->type.dtype, 0);
     return scale > 0 ? scale : 1;
 }
 

@@ -29,7 +29,7 @@ const char *ht_replay_name(const ht_replay *replay, const ht_instr *instr, size_
 const void *ht_replay_input(const ht_replay *replay, const ht_instr *instr, size_t input);
 ht_session *ht_replay_session(ht_replay *replay);
 /* What gradients are multiplied by as the state stands: 1 where losses are not scaled. */
-double ht_replay_loss_scale(const ht_replay *replay);
+double ht_session_loss_scale(const ht_session *session);
 
 /* `count` elements from `start` on, row-major whatever the strides, as f64. */
 void ht_watch_load(const ht_type *type, const void *data, int64_t start, int64_t count, double *to);
