@@ -69,6 +69,7 @@ typedef struct ht_run_request {
     bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
     int64_t numerics;                  /* look into the first, the last and every so many steps; 0: never */
     int64_t beam;                      /* a translator's decoder for so many hypotheses; 0: none */
+    const ht_pass_watch *watch;        /* hears of every pass on the way to a plan; may be NULL */
     const volatile sig_atomic_t *stop; /* not 0: finish the step, snapshot, stop; may be NULL */
     void *arg;                         /* of the functions; each may be NULL */
     void (*on_step)(void *arg, const ht_step_report *report);
@@ -83,6 +84,9 @@ typedef struct ht_run_info {
     int64_t steps, first_step; /* of the whole run; made before this process */
     uint64_t model_hash;
 } ht_run_info;
+
+/* A job's plan, and nothing else: no folder, no memory for it, no step. */
+ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request);
 
 ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request);
 /* The run from where it stands: steps, evaluations and snapshots as the config says. *stopped: the caller's flag ended
