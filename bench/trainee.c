@@ -60,7 +60,10 @@ void trainee_start(trainee *t, ht_context *ctx)
     t->ours = (ours){.run = "train"};
     must(ctx, ht_model_create(&t->ours.graph, ctx, &t->request));
     must(ctx, ht_graph_train(t->ours.graph, &opts));
-    must(ctx, ht_plan_create(&t->ours.plan, t->ours.graph, NULL));
+    ht_plan_opts plan_opts = HT_PLAN_OPTS;
+    plan_opts.precision = t->precision;
+    plan_opts.target = t->target;
+    must(ctx, ht_plan_create(&t->ours.plan, t->ours.graph, &plan_opts));
     /* As a trainer does: once there is a plan, nobody needs the graph. */
     ht_graph_free(t->ours.graph);
     t->ours.graph = NULL;
