@@ -46,7 +46,7 @@ typedef struct gemm_job {
 void gemm_run(const gemm_job *job, ht_pool *pool);
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k);
 
-enum { GEMM_KEEP_ROWS = 128 }; /* with more rows, packing b along the way costs less than some 5 % (decision 0006) */
+enum { GEMM_KEEP_ROWS = 128 }; /* with more rows, packing b along the way costs less than some 5 % (decision 0014) */
 
 /* Packs b, n columns of k elements, for any number of products whatever their rows. `to` is aligned to 64. */
 void gemm_keep(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
