@@ -212,6 +212,49 @@ static void keep__needs_state_and_few_rows(void **state)
     end(&w);
 }
 
+/* ---- every row that keeps ---- */
+
+/* One product, its result by bytes, after each of a few runs and of two weights. */
+static void run_product(ht_dtype dtype, bool turned, bool no_keep, uint64_t hashes[8])
+{
+    enum { COLUMNS = 75, DEPTH = 1100 }; /* more than one block of K, an end in both directions */
+    world w = {0};
+    ht_matmul_opts opts = {.size = sizeof opts, .transpose_b = turned};
+    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    must(&w, ht_graph_create(&w.g, w.ctx));
+    ht_val x = ht_input(w.g, "x", dtype, 2, (int64_t[]){ROWS, DEPTH});
+    int64_t dims[2] = {turned ? COLUMNS : DEPTH, turned ? DEPTH : COLUMNS};
+    ht_output(w.g, "y", ht_matmul(w.g, x, ht_param(w.g, "w", dtype, 2, dims, HT_NORMAL(0, 1)), &opts));
+    ht_plan_opts plan = HT_PLAN_OPTS;
+    plan.no_keep = no_keep;
+    must(&w, ht_plan_create(&w.plan, w.g, &plan));
+    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    assert_int_equal(w.plan->kept_count, no_keep ? 0 : 1);
+    fill(&w, "x", ROWS * DEPTH, 1);
+    for (int i = 0; i < 8; i++) {
+        double y[ROWS * COLUMNS];
+        if (i == 4) fill(&w, "w", COLUMNS * DEPTH, 2);
+        must(&w, ht_session_run(w.s, "forward"));
+        must(&w, ht_session_read_f64(w.s, "y", y, ROWS * COLUMNS));
+        hashes[i] = ht_hash_bytes(0, y, sizeof y);
+    }
+    end(&w);
+}
+
+static void kept__has_the_same_bits_in_every_type(void **state)
+{
+    (void)state;
+    static const ht_dtype dtypes[] = {HT_F64, HT_F32, HT_F16, HT_BF16};
+    for (int i = 0; i < 8; i++) {
+        uint64_t kept[8], packed[8];
+        run_product(dtypes[i / 2], i % 2, false, kept);
+        run_product(dtypes[i / 2], i % 2, true, packed);
+        assert_memory_equal(kept, packed, sizeof kept);
+        assert_int_equal(kept[3], kept[0]);
+        assert_int_not_equal(kept[4], kept[3]);
+    }
+}
+
 /* ---- never old weights ---- */
 
 static void train(const world *w, int steps)
@@ -336,6 +379,7 @@ int main(void)
         cmocka_unit_test(keep__serves_the_micro_batches_of_one_step),
         cmocka_unit_test(keep__is_counted_and_can_be_declined),
         cmocka_unit_test(keep__needs_state_and_few_rows),
+        cmocka_unit_test(kept__has_the_same_bits_in_every_type),
         cmocka_unit_test(kept__follows_training),
         cmocka_unit_test(kept__follows_what_is_written),
         cmocka_unit_test(kept__follows_a_snapshot),
