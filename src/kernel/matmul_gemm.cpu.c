@@ -2,7 +2,7 @@
 #include "kernel/gemm.h"
 #include "kernel/product.h"
 
-enum { FEWEST_ROWS = 8, FEWEST_PRODUCTS = 1 << 18 };
+enum { FEWEST_ROWS = 2, FEWEST_PRODUCTS = 1 << 18 };
 
 static gemm_side side_of(const matrix *m, int64_t at)
 {

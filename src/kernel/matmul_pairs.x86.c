@@ -16,7 +16,7 @@ enum {
     MOST_ELEMS = 1 << 22, /* of packed b at a time */
     MOST_ROWS = 2016,     /* of packed a at a time, about */
     FEW_TILES = 16,       /* with fewer than these, tiles get lower, so that threads share them evenly */
-    FEWEST_ROWS = 8,
+    FEWEST_ROWS = 2,
     FEWEST_PRODUCTS = 1 << 18,
     KEEP_ROWS = 128, /* with more, packing b in every run does not matter much (decision 0014) */
 };
