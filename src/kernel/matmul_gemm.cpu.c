@@ -2,7 +2,11 @@
 #include "kernel/gemm.h"
 #include "kernel/product.h"
 
-enum { FEWEST_ROWS = 2, FEWEST_PRODUCTS = 1 << 18 };
+enum {
+    FEWEST_ROWS = 3,
+    FEWEST_ROWS_TURNED = 2, /* where b lies along K, which the plain row is slow at */
+    FEWEST_PRODUCTS = 1 << 18,
+};
 
 static gemm_side side_of(const matrix *m, int64_t at)
 {
@@ -87,7 +91,7 @@ static const char *matmul_gemm_can(const ht_call *call, const ht_target *target)
     const char *reason = product_can(call);
     if (reason) return reason;
     product p = product_of(call, NULL, NULL);
-    if (p.m < FEWEST_ROWS) return "too few rows to pack for";
+    if (p.m < (p.b.down == 1 ? FEWEST_ROWS_TURNED : FEWEST_ROWS)) return "too few rows to pack for";
     return (double)p.m * (double)p.n * (double)p.k < FEWEST_PRODUCTS ? "too small to pack" : NULL;
 }
 

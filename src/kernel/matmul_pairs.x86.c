@@ -16,7 +16,8 @@ enum {
     MOST_ELEMS = 1 << 22, /* of packed b at a time */
     MOST_ROWS = 2016,     /* of packed a at a time, about */
     FEW_TILES = 16,       /* with fewer than these, tiles get lower, so that threads share them evenly */
-    FEWEST_ROWS = 2,
+    FEWEST_ROWS = 8,
+    FEWEST_ROWS_TURNED = 4, /* where b lies along K: its pairs lie together already */
     FEWEST_PRODUCTS = 1 << 18,
     KEEP_ROWS = 128, /* with more, packing b in every run does not matter much (decision 0014) */
 };
@@ -300,7 +301,7 @@ static const char *can(const ht_call *call)
     if (reason) return reason;
     if (call->in[0]->dtype != HT_BF16 || call->in[1]->dtype != HT_BF16) return "an input is not bf16";
     product p = product_of(call, NULL, NULL);
-    if (p.m < FEWEST_ROWS) return "too few rows to pack for";
+    if (p.m < (p.b.down == 1 ? FEWEST_ROWS_TURNED : FEWEST_ROWS)) return "too few rows to pack for";
     return (double)p.m * (double)p.n * (double)p.k < FEWEST_PRODUCTS ? "too small to pack" : NULL;
 }
 
