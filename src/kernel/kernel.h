@@ -14,6 +14,7 @@ typedef struct ht_launch {
     const void *const *in; /* NULL where an optional input is left out */
     void *const *out;
     void *workspace; /* starts at a multiple of 64 bytes */
+    void *kept;      /* what the row's `keep` made of inputs, at a multiple of 64 bytes; NULL: the run sees to it */
     ht_pool *pool;
     const struct ht_fused *fused; /* the element-wise calls of an instruction, settled when it was planned; else NULL */
 } ht_launch;
@@ -40,6 +41,16 @@ typedef struct ht_each {
     const struct ht_chain_row *chain; /* the same in registers; NULL: only by stretches */
 } ht_each;
 
+/* Inputs in the form that a row computes with (weights packed for products), for rows that would make it again in every
+ * run. Where these inputs are state the planner gives the form memory that lasts (plan/keep.c), and it is made again only
+ * when the state was written. It follows from these inputs, their types and the call's attributes alone; a run has the same
+ * bits with and without it. */
+typedef struct ht_keep {
+    uint32_t inputs;                                                /* bit i: input i */
+    int64_t (*bytes)(const ht_call *call, const ht_target *target); /* 0: this call wins nothing by it */
+    void (*make)(const ht_launch *launch);                          /* launch->kept from launch->in */
+} ht_keep;
+
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
     const char *op;
@@ -50,6 +61,7 @@ typedef struct ht_kernel {
     void (*run)(const ht_launch *launch);
     const ht_each *each; /* NULL: not element-wise */
     bool epilogue;       /* a product that can hand its result, block by block, to launch->fused (see there: dot) */
+    const ht_keep *keep; /* NULL: nothing */
 } ht_kernel;
 
 #include "kernel/fused.h"

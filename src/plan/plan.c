@@ -8,7 +8,7 @@
 typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
-    bool fusion;
+    bool fusion, keep;
     ht_settings settings; /* of precision */
     const ht_kernel **kernels;
     ht_groups groups;
@@ -28,7 +28,7 @@ static const char *own_text(ht_plan *plan, const char *text)
 
 /* ---- state and slots ---- */
 
-static ht_place add_place(ht_plan *plan, ht_area area, int64_t bytes)
+ht_place ht_plan_add_place(ht_plan *plan, ht_area area, int64_t bytes)
 {
     ht_place place = {area, plan->area_bytes[area]};
     if (plan->canary) bytes += HT_CANARY_BYTES;
@@ -59,7 +59,7 @@ static ht_status place_state(planning *p)
                 p->lasting[v.id] = p->lasting[value->base.id];
                 p->lasting[v.id].offset += value->offset * (int64_t)ht_dtype_bytes(value->type.dtype);
             } else {
-                p->lasting[v.id] = add_place(p->plan, HT_AREA_STATE, ht_type_bytes(&value->type));
+                p->lasting[v.id] = ht_plan_add_place(p->plan, HT_AREA_STATE, ht_type_bytes(&value->type));
                 p->plan->heading_bytes[g->states[i].heading] += ht_type_bytes(&value->type);
             }
             HT_TRY(add_slot(p->plan, value->name, HT_SLOT_STATE, &value->type, p->lasting[v.id], HT_ZERO));
@@ -89,7 +89,7 @@ static ht_status place_named(planning *p, const char *name, ht_slot_kind kind, c
         *place = slot->place;
         return HT_OK;
     }
-    *place = add_place(p->plan, HT_AREA_SLOT, ht_type_bytes(&plain));
+    *place = ht_plan_add_place(p->plan, HT_AREA_SLOT, ht_type_bytes(&plain));
     return add_slot(p->plan, name, kind, &plain, *place, init);
 }
 
@@ -390,7 +390,8 @@ static ht_status build(planning *p)
     HT_TRY(place_state(p));
     HT_TRY(place_inputs(p));
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
-    return copy_programs(p);
+    HT_TRY(copy_programs(p));
+    return p->keep ? ht_plan_keep(plan) : HT_OK;
 }
 
 /* Options as settings of the pass; those that were given one by one come last and count. */
@@ -409,6 +410,7 @@ static ht_status read_opts(planning *p, const ht_plan_opts *o)
     }
     p->settings.pairs = pairs;
     p->fusion = !o->no_fusion;
+    p->keep = !o->no_keep;
     plan->canary = ht_debug_build() || o->canaries;
     if (o->target) return ht_target_parse(plan->ctx, &plan->target, "target", o->target, strlen(o->target));
     ht_target_here(plan->ctx, &plan->target);
@@ -449,13 +451,16 @@ void ht_plan_free(ht_plan *plan)
 {
     if (!plan) return;
     free(plan->slots);
+    free(plan->kept);
     ht_arena_free(plan->arena);
     free(plan);
 }
 
 int64_t ht_plan_bytes(const ht_plan *plan)
 {
-    return plan->area_bytes[HT_AREA_STATE] + plan->area_bytes[HT_AREA_SLOT] + plan->area_bytes[HT_AREA_TRANSIENT];
+    int64_t bytes = 0;
+    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += plan->area_bytes[area];
+    return bytes;
 }
 
 int ht_plan_segment_find(const ht_plan *plan, const char *name)

@@ -10,11 +10,31 @@ struct ht_machine {
     ht_arena *arena;
     char *area[HT_AREA_COUNT];
     ht_launch **launches; /* by segment, then instruction */
+    uint8_t *kept;        /* by what the plan keeps: how it stands to its state, see below */
 };
 
-void *ht_machine_at(const ht_machine *m, ht_place place)
+/* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
+ * is written between any two runs costs nothing. MADE: ready to use. */
+enum { STALE, READ, MADE };
+
+static void *at(const ht_machine *m, ht_place place)
 {
     return place.area == HT_AREA_NONE ? NULL : m->area[place.area] + place.offset;
+}
+
+const void *ht_machine_at(const ht_machine *m, ht_place place)
+{
+    return at(m, place);
+}
+
+void *ht_machine_open(ht_machine *m, ht_place place, int64_t bytes)
+{
+    for (size_t i = 0; i < m->plan->kept_count && place.area == HT_AREA_STATE; i++) {
+        const ht_state_span *source = m->plan->kept[i].source;
+        for (int k = 0; k < HT_KEPT_SOURCES; k++)
+            if (source[k].first < place.offset + bytes && place.offset < source[k].end) m->kept[i] = STALE;
+    }
+    return at(m, place);
 }
 
 static bool resolve(ht_machine *m, const ht_instr *instr, ht_launch *launch, ht_pool *pool)
@@ -22,13 +42,13 @@ static bool resolve(ht_machine *m, const ht_instr *instr, ht_launch *launch, ht_
     const ht_call *call = instr->call;
     void **pointers = HT_NEW(m->arena, void *, call->n_in + call->n_out);
     if (!pointers) return false;
-    for (size_t i = 0; i < call->n_in; i++) pointers[i] = ht_machine_at(m, instr->in[i]);
-    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = ht_machine_at(m, instr->out[i]);
+    for (size_t i = 0; i < call->n_in; i++) pointers[i] = at(m, instr->in[i]);
+    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = at(m, instr->out[i]);
     *launch = (ht_launch){
         .call = call,
         .in = (const void *const *)pointers,
         .out = pointers + call->n_in,
-        .workspace = ht_machine_at(m, instr->workspace),
+        .workspace = at(m, instr->workspace),
         .pool = pool,
         .fused = instr->fused,
     };
@@ -63,7 +83,8 @@ ht_status ht_machine_create(ht_machine **out, const ht_plan *plan, ht_pool *pool
     if (!m) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
     m->plan = plan;
     m->arena = ht_arena_create();
-    bool ok = m->arena != NULL;
+    m->kept = m->arena ? HT_NEW(m->arena, uint8_t, plan->kept_count) : NULL;
+    bool ok = m->kept != NULL;
     for (int a = HT_AREA_STATE; a < HT_AREA_COUNT && ok; a++) {
         m->area[a] = allocate(plan->area_bytes[a]);
         ok = m->area[a] != NULL;
@@ -107,10 +128,25 @@ static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const h
     return HT_OK;
 }
 
+/* What a segment uses is not written by it, so all of it can be made before. */
+static void make_kept(ht_machine *m, const ht_plan_segment *s, ht_launch *launches)
+{
+    for (size_t i = 0; i < s->spoil_count; i++) m->kept[s->spoils[i]] = STALE;
+    for (size_t i = 0; i < s->keep_count; i++) {
+        const ht_instr *instr = &s->instrs[s->keeps[i]];
+        ht_launch *launch = &launches[s->keeps[i]];
+        uint8_t *state = &m->kept[instr->kept - 1];
+        launch->kept = *state == STALE ? NULL : at(m, m->plan->kept[instr->kept - 1].place);
+        if (*state == READ) instr->kernel->keep->make(launch);
+        if (*state < MADE) ++*state;
+    }
+}
+
 ht_status ht_machine_run(ht_machine *m, size_t segment)
 {
     const ht_plan_segment *s = &m->plan->segments[segment];
-    const ht_launch *launches = m->launches[segment];
+    ht_launch *launches = m->launches[segment];
+    make_kept(m, s, launches);
     if (m->plan->canary) {
         for (size_t i = 0; i < s->instr_count; i++) HT_TRY(run_guarded(m, &s->instrs[i], &launches[i]));
         return HT_OK;
