@@ -1,7 +1,10 @@
 /* Which instructions run together, rows by rows. A band starts with a reduction by rows and goes on, in the order of the
  * segment, with what uses its results at once: element-wise instructions and reductions of as many rows, each of which
  * needs of the values that the band makes only the row at hand. They stay instructions of their own with results in
- * memory; one just finds there, still in the cache, what another has read or made a few rows ago. */
+ * memory; one just finds there, still in the cache, what another has read or made a few rows ago. A node without inputs
+ * (a constant) that stands among them goes before them. */
+#include <string.h>
+
 #include "plan/plan.h"
 
 typedef struct bander {
@@ -98,6 +101,14 @@ static bool unit_joins(bander *b, size_t at, size_t end)
     return true;
 }
 
+/* Puts the node at position `from` before that at `to`. */
+static void move_up(const bander *b, size_t from, size_t to)
+{
+    uint32_t node = b->s->nodes[from];
+    memmove(b->s->nodes + to + 1, b->s->nodes + to, (from - to) * sizeof node);
+    b->s->nodes[to] = node;
+}
+
 /* The band that starts with the instruction [at, end); returns where the search goes on. */
 static size_t add_band(bander *b, size_t at, size_t end)
 {
@@ -107,6 +118,11 @@ static size_t add_band(bander *b, size_t at, size_t end)
     for (size_t p = end, next; p < b->s->node_count && parts < HT_BAND_PARTS; p = next) {
         next = unit_end(b, p);
         if (ht_plan_is_view(b->g, node_at(b, p))) continue;
+        if (node_at(b, p)->n_in == 0) {
+            move_up(b, p, at++);
+            last++;
+            continue;
+        }
         if (!unit_joins(b, p, next) || !b->linked) break;
         parts++;
         last = next;
@@ -129,7 +145,7 @@ static bool find_bands(bander *b)
     return true;
 }
 
-ht_status ht_plan_bands(const ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
+ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
 {
     bander b = {.g = g, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
     b.maker = b.arena ? HT_NEW(b.arena, uint32_t, g->value_count) : NULL;

@@ -103,8 +103,8 @@ typedef struct ht_groups {
 } ht_groups;
 /* All arrays come zeroed. */
 ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
-/* After it: which instructions run together. */
-ht_status ht_plan_bands(const ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
+/* After it: which instructions run together; constants may move up. */
+ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 
 /* Where every value of a segment lives while it runs. */
 typedef struct ht_residence {
