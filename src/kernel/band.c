@@ -1,6 +1,8 @@
 #include "kernel/kernel.h"
 
-enum { BAND_ELEMS = 16384 }; /* of a band, about: a few such arrays fit in the second cache */
+/* Elements of a band, about. At most: a few such arrays fit in the second cache. At least: a band costs each part a
+ * start. Between them, a few bands for each of a few threads. */
+enum { BAND_MOST = 16384, BAND_LEAST = 4096, BANDS = 16 };
 
 typedef struct band {
     const ht_kernel *const *kernels;
@@ -32,7 +34,8 @@ void ht_band_run(const ht_kernel *const *kernels, const ht_launch *launches, siz
     int64_t elems = rows;
     for (size_t i = 0; i < count; i++)
         if (elems_of(&launches[i]) > elems) elems = elems_of(&launches[i]);
-    band b = {kernels, launches, count, rows, BAND_ELEMS / (elems / rows)};
+    int64_t most = elems / BANDS < BAND_LEAST ? BAND_LEAST : elems / BANDS < BAND_MOST ? elems / BANDS : BAND_MOST;
+    band b = {kernels, launches, count, rows, most / (elems / rows)};
     if (b.grain < 1) b.grain = 1;
     ht_parallel(launches[0].pool, (rows + b.grain - 1) / b.grain, run_band, &b);
 }
