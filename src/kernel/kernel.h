@@ -51,6 +51,14 @@ typedef struct ht_keep {
     void (*make)(const ht_launch *launch);                          /* launch->kept from launch->in */
 } ht_keep;
 
+/* How a reduction is fused: it takes what it folds from launch->fused (see there: fold). */
+typedef struct ht_folding {
+    bool (*pays)(const ht_call *call);
+    /* How many results there are, if each is that of a row of neighbours and made by itself; else 0. */
+    int64_t (*rows)(const ht_call *call);
+    void (*run_rows)(const ht_launch *launch, int64_t from, int64_t to); /* some of these, in the calling thread */
+} ht_folding;
+
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
     const char *op;
@@ -59,12 +67,18 @@ typedef struct ht_kernel {
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     void (*run)(const ht_launch *launch);
-    const ht_each *each; /* NULL: not element-wise */
+    const ht_each *each;       /* NULL: not element-wise */
+    const ht_folding *folding; /* NULL: no reduction that can be fused */
     bool epilogue;       /* a product that can hand its result, block by block, to launch->fused (see there: dot) */
     const ht_keep *keep; /* NULL: nothing */
 } ht_kernel;
 
 #include "kernel/fused.h"
+
+enum { HT_BAND_PARTS = 16 };
+/* Launches one after the other, over a few of `rows` rows at a time, so that one finds in the cache what another has
+ * made. Each is element-wise or a reduction by rows, and needs of the others' results only the row at hand. */
+void ht_band_run(const ht_kernel *const *kernels, const ht_launch *launches, size_t count, int64_t rows);
 
 /* All rows of this library, into the context. */
 ht_status ht_kernels_add_all(ht_context *ctx);

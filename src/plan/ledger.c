@@ -30,13 +30,14 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
         print_place(t, instr->in[i]);
     }
     const ht_fused *f = instr->fused;
-    int first = f && f->dot ? 0 : 1; /* the kernel's name stands for the first */
+    int first = f && (f->dot || f->fold) ? 0 : 1; /* the kernel's name stands for the first */
     for (int i = first; f && i < f->step_count; i++)
         ht_text_add(t, "%s%s", i == first ? "  with " : ", ", f->steps[i].call->op->name);
     if (instr->kept) {
         ht_text_add(t, "  packed ");
         print_place(t, plan->kept[instr->kept - 1].place);
     }
+    if (instr->band) ht_text_add(t, "  together with the next %zu", instr->band - 1);
     if (instr->role != HT_ROLE_FWD) ht_text_add(t, "  role=%s", ht_role_names[instr->role]);
     if (instr->site) ht_text_add(t, "  at=%s", instr->site);
     ht_text_add(t, "\n");

@@ -275,8 +275,22 @@ static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_resid
     if (makes_nothing(g, last)) return HT_OK;
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
-    instr->workspace = r->workspace[at];
+    instr->workspace = r->workspace[instr->fused->fold ? at + count - 1 : at];
     return describe(p, instr, last) ? HT_OK : no_memory(g->ctx);
+}
+
+/* The instruction from position `at`, if there is one, also as part of its band. */
+static ht_status add_unit(planning *p, ht_plan_segment *segment, const ht_residence *r, const ht_segment *s, size_t at,
+                          size_t count)
+{
+    uint32_t band = p->groups.band[s->nodes[at]];
+    size_t place = segment->instr_count;
+    HT_TRY(count > 1 ? add_group(p, segment, r, s->nodes + at, count, at) : add_node(p, segment, r, s->nodes[at], at));
+    if (!band || place == segment->instr_count) return HT_OK;
+    if (at == 0 || p->groups.band[s->nodes[at - 1]] != band) segment->instrs[place].rows = p->groups.rows[s->nodes[at]];
+    while (!segment->instrs[place].rows) place--;
+    segment->instrs[place].band++;
+    return HT_OK;
 }
 
 static ht_status plan_segment(planning *p, uint32_t index)
@@ -306,8 +320,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
     }
     for (size_t at = 0, count; at < s->node_count && status == HT_OK; at += count) {
         count = group_length(p, s, at);
-        status = count > 1 ? add_group(p, segment, &r, s->nodes + at, count, at)
-                           : add_node(p, segment, &r, s->nodes[at], at);
+        status = add_unit(p, segment, &r, s, at, count);
     }
     for (size_t i = 0; i < s->output_count && status == HT_OK; i++) {
         ht_val v = s->outputs[i].value;
@@ -379,8 +392,11 @@ static ht_status build(planning *p)
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
     p->groups.of_node = calloc(g->node_count, sizeof *p->groups.of_node);
     p->groups.inside = calloc(g->value_count, sizeof *p->groups.inside);
-    if (!p->groups.of_node || !p->groups.inside) return no_memory(g->ctx);
+    p->groups.band = calloc(g->node_count, sizeof *p->groups.band);
+    p->groups.rows = calloc(g->node_count, sizeof *p->groups.rows);
+    if (!p->groups.of_node || !p->groups.inside || !p->groups.band || !p->groups.rows) return no_memory(g->ctx);
     if (p->fusion) HT_TRY(ht_plan_fuse(g, p->kernels, &p->groups));
+    if (p->fusion) HT_TRY(ht_plan_bands(g, p->kernels, &p->groups));
     HT_TRY(ht_graph_verify(g));
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
@@ -436,6 +452,8 @@ ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opt
     free(p.kernels);
     free(p.groups.of_node);
     free(p.groups.inside);
+    free(p.groups.band);
+    free(p.groups.rows);
     free(p.lasting);
     free(p.seeded);
     if (status != HT_OK) {

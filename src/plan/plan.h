@@ -29,6 +29,8 @@ typedef struct ht_instr {
     const ht_kernel *kernel;
     const ht_call *call;   /* own copy: the graph is gone */
     const ht_fused *fused; /* the steps of an element-wise instruction; else NULL */
+    size_t band;           /* instructions from this one on that run together, rows by rows; 0: it runs by itself */
+    int64_t rows;          /* of a band */
     const ht_place *in, *out;
     ht_place workspace;
     uint32_t kept;       /* 1 + index into the plan's kept; 0: nothing */
@@ -122,13 +124,18 @@ bool ht_plan_is_view(const ht_graph *g, const ht_node *n);
 /* Puts a segment's nodes into the order in which they run. */
 ht_status ht_plan_schedule(ht_graph *g, uint32_t segment);
 
-/* Element-wise nodes that become one instruction; they stand together in their segment. */
+/* Element-wise nodes that become one instruction, perhaps with a product before or a reduction behind them; they stand together in their segment. */
 typedef struct ht_groups {
     uint32_t *of_node; /* by node id: a number within its segment; 0: alone */
     bool *inside;      /* by value id: nobody outside its group reads it, so it needs no memory */
+    /* Instructions that run together, rows by rows. */
+    uint32_t *band; /* by node id: a number within its segment, none of a group's; 0: none */
+    int64_t *rows;  /* by node id: of its band */
 } ht_groups;
-/* Both arrays come zeroed. */
+/* All arrays come zeroed. */
 ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
+/* After it: which instructions run together; constants may move up. */
+ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 
 /* Where every value of a segment lives while it runs. */
 typedef struct ht_residence {

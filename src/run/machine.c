@@ -111,13 +111,19 @@ static unsigned char *canary_behind(const ht_instr *instr, const ht_launch *laun
     return instr->guarded[i] ? (unsigned char *)launch->out[i] + ht_type_bytes(instr->call->out[i]) : NULL;
 }
 
-static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+static void run(const ht_instr *instr, const ht_launch *launch)
 {
-    for (size_t i = 0; i < instr->call->n_out; i++) {
-        unsigned char *canary = canary_behind(instr, launch, i);
-        if (canary) memset(canary, CANARY, HT_CANARY_BYTES);
+    const ht_kernel *kernels[HT_BAND_PARTS];
+    if (!instr->band) {
+        instr->kernel->run(launch);
+        return;
     }
-    instr->kernel->run(launch);
+    for (size_t i = 0; i < instr->band; i++) kernels[i] = instr[i].kernel;
+    ht_band_run(kernels, launch, instr->band, instr->rows);
+}
+
+static ht_status check_canaries(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+{
     for (size_t i = 0; i < instr->call->n_out; i++) {
         const unsigned char *canary = canary_behind(instr, launch, i);
         for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
@@ -142,36 +148,56 @@ static void make_kept(ht_machine *m, const ht_plan_segment *s, ht_launch *launch
     }
 }
 
+static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+{
+    size_t count = instr->band ? instr->band : 1;
+    for (size_t k = 0; k < count; k++) {
+        for (size_t i = 0; i < instr[k].call->n_out; i++) {
+            unsigned char *canary = canary_behind(&instr[k], &launch[k], i);
+            if (canary) memset(canary, CANARY, HT_CANARY_BYTES);
+        }
+    }
+    run(instr, launch);
+    for (size_t k = 0; k < count; k++) HT_TRY(check_canaries(m, &instr[k], &launch[k]));
+    return HT_OK;
+}
+
 ht_status ht_machine_run(ht_machine *m, size_t segment)
 {
     const ht_plan_segment *s = &m->plan->segments[segment];
     ht_launch *launches = m->launches[segment];
     make_kept(m, s, launches);
-    if (m->plan->canary) {
-        for (size_t i = 0; i < s->instr_count; i++) HT_TRY(run_guarded(m, &s->instrs[i], &launches[i]));
-        return HT_OK;
+    for (size_t i = 0, count; i < s->instr_count; i += count) {
+        const ht_instr *instr = &s->instrs[i];
+        count = instr->band ? instr->band : 1;
+        if (m->plan->canary)
+            HT_TRY(run_guarded(m, instr, &launches[i]));
+        else
+            run(instr, &launches[i]);
     }
-    for (size_t i = 0; i < s->instr_count; i++) s->instrs[i].kernel->run(&launches[i]);
     return HT_OK;
 }
 
 /* NULL, or an instruction that makes the values of several nodes. */
 static const ht_instr *find_fused(const ht_plan_segment *s)
 {
-    for (size_t i = 0; i < s->instr_count; i++)
-        if (s->instrs[i].fused && (s->instrs[i].fused->step_count > 1 || s->instrs[i].fused->dot)) return &s->instrs[i];
+    for (size_t i = 0; i < s->instr_count; i++) {
+        const ht_fused *f = s->instrs[i].fused;
+        if (f && (f->step_count > 1 || f->dot || f->fold)) return &s->instrs[i];
+    }
     return NULL;
 }
 
 ht_status ht_machine_watch(ht_machine *m, size_t segment, ht_watch_fn watch, void *arg)
 {
     const ht_plan_segment *s = &m->plan->segments[segment];
-    const ht_launch *launches = m->launches[segment];
+    ht_launch *launches = m->launches[segment];
     const ht_instr *fused = find_fused(s);
     if (fused)
         HT_FAIL(m->plan->ctx, HT_EINVAL,
                 "segment %s: %s does several ops at once; watching wants a plan without fusion", s->name,
                 fused->kernel->name);
+    make_kept(m, s, launches);
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
         if (m->plan->canary)
