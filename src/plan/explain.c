@@ -7,7 +7,7 @@
 
 const char *const ht_block_names[HT_BLOCK_COUNT] = {"float2half", "FWD", "BWD-Actv", "BWD-Weight", "weight update"};
 
-enum { SHOWN_STEPS = 4 }; /* ops of an instruction that are named */
+enum { SHOWN_STEPS = 3 }; /* ops of an instruction that are named before the last */
 
 typedef struct explainer {
     const ht_plan *plan;
@@ -49,22 +49,28 @@ static void add_types(ht_text *text, size_t count, const ht_type *const *types)
     }
 }
 
-/* A fused instruction's steps; repeats in a row are named once. */
-static void add_ops(ht_text *text, const ht_instr *instr)
+/* The ops of an instruction in their order: a product, element-wise steps, a reduction. NULL: there are no more. */
+static const char *op_at(const ht_instr *instr, int at)
 {
     const ht_fused *f = instr->fused;
-    const char *last = f && f->dot ? f->dot->op->name : f ? NULL : instr->call->op->name;
-    int shown = 1;
-    if (last) ht_text_add(text, "%s", last);
-    for (int i = 0; f && i < f->step_count; i++) {
-        const char *name = f->steps[i].call->op->name;
+    if (!f) return at == 0 ? instr->call->op->name : NULL;
+    if (f->dot && at-- == 0) return f->dot->op->name;
+    if (at < f->step_count) return f->steps[at].call->op->name;
+    return f->fold && at == f->step_count ? f->fold->op->name : NULL;
+}
+
+/* Repeats in a row are named once; of many, the first ones and the last. */
+static void add_ops(ht_text *text, const ht_instr *instr)
+{
+    const char *last = NULL, *name, *next;
+    for (int at = 0, shown = 0; (name = op_at(instr, at)) != NULL; at++) {
+        next = op_at(instr, at + 1);
         if (last && strcmp(last, name) == 0) continue;
-        if (shown > SHOWN_STEPS) {
-            ht_text_add(text, " + ...");
-            return;
-        }
-        ht_text_add(text, "%s%s", last ? " + " : "", name);
         last = name;
+        if (shown == SHOWN_STEPS && next)
+            ht_text_add(text, " + ...");
+        else if (shown < SHOWN_STEPS || !next)
+            ht_text_add(text, "%s%s", shown ? " + " : "", name);
         shown++;
     }
 }
@@ -75,7 +81,8 @@ static void add_ops(ht_text *text, const ht_instr *instr)
 static const ht_call *main_call(const ht_instr *instr)
 {
     const ht_fused *f = instr->fused;
-    return f && f->dot ? f->dot : f ? f->steps[0].call : instr->call;
+    if (!f) return instr->call;
+    return f->dot ? f->dot : f->fold ? f->fold : f->steps[0].call;
 }
 
 static bool is_half(const ht_plan *plan)
