@@ -144,6 +144,17 @@ static void explain__draws_the_step(void **state)
     expect(c, "\"$H\" explain job.json --dot --set train.precision=fp32 | grep -c bf16", 1, "0\n");
 }
 
+static void explain__writes_a_page(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "\"$H\" explain job.json --html page.html && grep -c '<table' page.html", 0, "2\n");
+    expect(c, "grep -c '<td[^>]*>transformer.h.\\*.mlp.c_fc</td>' page.html", 0, "1\n");
+    expect(c, "grep -o 'What a training step does to each layer, in bf16' page.html", 0, "bf16");
+    expect(c, "\"$H\" explain job.json --html nowhere/page.html", 1, "nowhere/page.html");
+    expect(c, "\"$H\" explain job.json --html", 2, "--html takes a file");
+}
+
 static void explain__refuses_what_it_cannot_plan(void **state)
 {
     data_case *c = *state;
@@ -151,7 +162,7 @@ static void explain__refuses_what_it_cannot_plan(void **state)
     expect(c, "\"$H\" explain", 2, "which job?");
     expect(c, "\"$H\" explain nowhere.json", 2, "nowhere.json");
     expect(c, "\"$H\" explain job.json job.json", 2, "one job at a time");
-    expect(c, "\"$H\" explain job.json --dot --json", 2, "three different outputs");
+    expect(c, "\"$H\" explain job.json --dot --json", 2, "different outputs");
     expect(c, "\"$H\" explain job.json --al", 2, "'--al' is not understood");
     expect(c, "\"$H\" explain job.json --set train.precison=bf16", 2, "did you mean");
     expect(c, "\"$H\" explain job.json --set data.train=nowhere.txt", 2, "nowhere.txt");
@@ -170,6 +181,7 @@ int main(void)
         cmocka_unit_test(explain__tells_which_kernels_refused_and_why),
         cmocka_unit_test(explain__prints_graphs_that_parse_again),
         cmocka_unit_test(explain__draws_the_step),
+        cmocka_unit_test(explain__writes_a_page),
         cmocka_unit_test(explain__refuses_what_it_cannot_plan),
     };
     return cmocka_run_group_tests(tests, data_case_begin, data_case_end);

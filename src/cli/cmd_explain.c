@@ -7,7 +7,7 @@
 
 static const char usage[] =
     "usage: halftone explain JOB.json [--all] [--set KEY=VALUE]...\n"
-    "       halftone explain JOB.json --graph[=PASS] | --dot | --json [--set KEY=VALUE]...\n"
+    "       halftone explain JOB.json --graph[=PASS] | --dot | --html FILE | --json [--set KEY=VALUE]...\n"
     "\n"
     "Plans a job and shows what its training step does to each layer, in the blocks of the mixed-precision paper: "
     "the\n"
@@ -16,10 +16,11 @@ static const char usage[] =
     "the number types that it reads and makes, the precision class that chose them, the bytes that it moves, its "
     "kernel,\n"
     "and by a note the kernels before that one that refused. What stands above: the passes on the way, each with the\n"
-    "hash of the model that it left, and the bytes of the plan. Nothing is trained or written.\n"
+    "hash of the model that it left, and the bytes of the plan. Nothing is trained.\n"
     "    --all         every layer; without it, those that are alike but for their number are one, with a *\n"
     "    --graph       the graph's text (docs/ir.md) after each pass, or after PASS\n"
     "    --dot         a drawing for Graphviz: halftone explain job.json --dot | dot -Tsvg > step.svg\n"
+    "    --html        the table as a page, into FILE\n"
     "    --set         overrides a key: train.precision=bf16\n"
     "    --deepspeed   DeepSpeed's config, instead of the job's \"engine\"\n"
     "    --json        one object: {\"precision\", \"isa\", \"model_hash\", \"bytes\": {heading: bytes}, \"passes\": "
@@ -31,8 +32,19 @@ static const char usage[] =
 typedef struct explain_job {
     cli_job words;
     const char *graph_pass; /* NULL: after every pass */
+    const char *html;       /* a file; NULL: none */
     bool help, all, graph, dot, json;
 } explain_job;
+
+static int write_page(const explain_job *job, const cli_explained *e)
+{
+    ht_report *report = NULL;
+    ht_status status = ht_report_create(&report, e->ctx, "A training step, explained");
+    if (status == HT_OK) status = cli_explain_report(report, e);
+    if (status == HT_OK) status = ht_report_write(report, job->html);
+    ht_report_free(report);
+    return status == HT_OK ? CLI_DONE : cli_fail(CLI_FAILED, "explain: %s", ht_context_message(e->ctx));
+}
 
 static int print_explained(const explain_job *job, const cli_explained *e)
 {
@@ -45,6 +57,7 @@ static int print_explained(const explain_job *job, const cli_explained *e)
         return end;
     }
     if (job->graph) return cli_puts(e->graphs.data);
+    if (job->html) return write_page(job, e);
     if (job->dot && cli_explain_dot(&text, e) != HT_OK) text.failed = true;
     if (job->json) cli_explain_json(&text, e);
     if (!job->dot && !job->json) cli_explain_table(&text, e, job->all);
@@ -73,6 +86,7 @@ static int explain(explain_job *job, ht_context *ctx)
 static int read_words(explain_job *job, int argc, char **argv)
 {
     int end;
+    char *value;
     for (int i = 1; i < argc; i++) {
         if (cli_flag(argv, i, "--help")) {
             job->help = true;
@@ -87,6 +101,9 @@ static int read_words(explain_job *job, int argc, char **argv)
         } else if (strncmp(argv[i], "--graph=", 8) == 0) {
             job->graph = true;
             job->graph_pass = argv[i] + 8;
+        } else if (cli_value(argc, argv, &i, "--html", &value)) {
+            if (!value || !value[0]) return cli_fail(CLI_WRONG, "explain: --html takes a file");
+            job->html = value;
         } else if (cli_job_word(&job->words, "explain", argc, argv, &i, &end)) {
             if (end != CLI_DONE) return end;
         } else if (argv[i][0] == '-') {
@@ -99,8 +116,8 @@ static int read_words(explain_job *job, int argc, char **argv)
     }
     if (job->help) return CLI_DONE;
     if (!job->words.request.path) return cli_fail(CLI_WRONG, "explain: which job? see halftone explain --help");
-    if (job->graph + job->dot + job->json > 1)
-        return cli_fail(CLI_WRONG, "explain: --graph, --dot and --json are three different outputs");
+    if (job->graph + job->dot + job->json + (job->html != NULL) > 1)
+        return cli_fail(CLI_WRONG, "explain: --graph, --dot, --html and --json are different outputs");
     return CLI_DONE;
 }
 

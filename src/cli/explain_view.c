@@ -336,6 +336,23 @@ static bool add_notes(ht_report *report, ht_arena *arena, const shown_rows *show
     return true;
 }
 
+static void add_introduction(ht_report *report, const cli_explained *e)
+{
+    ht_text text = {0};
+    size_t of_system = 0;
+    for (size_t i = 0; i < e->pass_count; i++) of_system += e->passes[i].pass->system;
+    ht_text_add(
+        &text,
+        "Each layer in the blocks of Figure 1 of \"Mixed Precision Training\". A row is an instruction: its ops, "
+        "how often it occurs, the number types that it reads and makes, the precision class that chose them, the "
+        "bytes that it moves, and its kernel. Products add up in f32. A * stands for the numbers of layers that "
+        "are alike. The plan holds %" PRId64 " bytes. %zu of %zu passes on the way are the system's: they left "
+        "the model, whose hash is %016" PRIx64 ", as it was.",
+        ht_plan_bytes(e->plan), of_system, e->pass_count, e->plan->model_hash);
+    if (!text.failed) ht_report_paragraph(report, text.data);
+    ht_text_free(&text);
+}
+
 ht_status cli_explain_report(ht_report *report, const cli_explained *e)
 {
     shown_rows shown;
@@ -345,6 +362,7 @@ ht_status cli_explain_report(ht_report *report, const cli_explained *e)
     const char **cells = ok ? make_cells(arena, &shown) : NULL;
     snprintf(title, sizeof title, "What a training step does to each layer, in %s", e->plan->precision);
     ht_table table = {.title = title, .columns = COLUMNS, .rows = shown.count, .heads = heads, .cells = cells};
+    add_introduction(report, e);
     if (cells) ht_report_table(report, &table);
     ok = cells && add_notes(report, arena, &shown);
     free_shown(&shown);
