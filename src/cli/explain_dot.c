@@ -10,14 +10,14 @@ enum { BATCH = -1 }; /* instead of a layer: what the batch brings */
 
 typedef struct arrow {
     int from, to; /* layers */
-    ht_block from_block, to_block;
+    ht_figure_block from_block, to_block;
     ht_dtype dtype;
 } arrow;
 
 typedef struct drawing {
     const ht_graph *g;
     const char **layers;
-    bool (*boxes)[HT_BLOCK_COUNT]; /* by layer: which of them are there */
+    bool (*boxes)[HT_FIGURE_COUNT]; /* by layer: which of them are there */
     size_t layer_count, layer_room, box_room;
     arrow *arrows;
     size_t arrow_count, arrow_room;
@@ -47,7 +47,8 @@ static int find_layer(drawing *d, const char *layer)
     return (int)d->layer_count++;
 }
 
-static void add_arrow(drawing *d, int from, ht_block from_block, int to, ht_block to_block, ht_dtype dtype)
+static void add_arrow(drawing *d, int from, ht_figure_block from_block, int to, ht_figure_block to_block,
+                      ht_dtype dtype)
 {
     if (d->failed || (from == to && from_block == to_block)) return;
     for (size_t i = d->arrow_count; i-- > 0;) {
@@ -65,24 +66,24 @@ static void add_arrow(drawing *d, int from, ht_block from_block, int to, ht_bloc
     d->boxes[to][to_block] = true;
 }
 
-static ht_block block_of(const ht_node *n)
+static ht_figure_block block_of(const ht_node *n)
 {
-    static const ht_block blocks[HT_ROLE_COUNT] = {HT_BLOCK_FWD, HT_BLOCK_BWD_ACT, HT_BLOCK_BWD_WEIGHT,
-                                                   HT_BLOCK_UPDATE};
+    static const ht_figure_block blocks[HT_ROLE_COUNT] = {HT_FIGURE_FWD, HT_FIGURE_BWD_ACT, HT_FIGURE_BWD_WEIGHT,
+                                                          HT_FIGURE_UPDATE};
     return blocks[n->role];
 }
 
 /* Parameters come out of their layer's update, or of the copy that it writes. */
-static void add_state(drawing *d, ht_val v, int layer, ht_block block)
+static void add_state(drawing *d, ht_val v, int layer, ht_figure_block block)
 {
     const ht_state *state = ht_state_of(d->g, v);
     bool copy = state->heading == HT_HEADING_WEIGHTS;
     if (!copy && !state->trained) return;
     if (!d->owner[v.id]) d->owner[v.id] = layer + 1;
     int owner = d->owner[v.id] - 1;
-    ht_block from = copy ? HT_BLOCK_FLOAT2HALF : HT_BLOCK_UPDATE;
+    ht_figure_block from = copy ? HT_FIGURE_FLOAT2HALF : HT_FIGURE_UPDATE;
     add_arrow(d, owner, from, layer, block, ht_type_of(d->g, v)->dtype);
-    if (copy) add_arrow(d, owner, HT_BLOCK_UPDATE, owner, HT_BLOCK_FLOAT2HALF, HT_F32);
+    if (copy) add_arrow(d, owner, HT_FIGURE_UPDATE, owner, HT_FIGURE_FLOAT2HALF, HT_F32);
 }
 
 /* A gradient goes to the update of the layer whose parameter it belongs to. */
@@ -100,7 +101,7 @@ static void add_store(drawing *d, const ht_node *store)
                    (name[length - 5] == '\0' || strcmp(name + length - 5, ".half") == 0);
         if (own && d->owner[v.id]) to = d->owner[v.id] - 1;
     }
-    add_arrow(d, from, block_of(maker), to, HT_BLOCK_UPDATE, state->type.dtype);
+    add_arrow(d, from, block_of(maker), to, HT_FIGURE_UPDATE, state->type.dtype);
 }
 
 static void add_node(drawing *d, const ht_node *n)
@@ -121,20 +122,20 @@ static void add_node(drawing *d, const ht_node *n)
         else if (v.id && ht_state_of(d->g, v))
             add_state(d, v, layer, block_of(n));
         else if (v.id)
-            add_arrow(d, BATCH, HT_BLOCK_FWD, layer, block_of(n), dtype);
+            add_arrow(d, BATCH, HT_FIGURE_FWD, layer, block_of(n), dtype);
     }
 }
 
 static void print_boxes(ht_text *text, const drawing *d)
 {
-    static const char *const colours[HT_BLOCK_COUNT] = {"#f4d9a8", "#cfe2f3", "#d9ead3", "#d9d2e9", "#eeeeee"};
+    static const char *const colours[HT_FIGURE_COUNT] = {"#f4d9a8", "#cfe2f3", "#d9ead3", "#d9d2e9", "#eeeeee"};
     for (size_t i = 0; i < d->layer_count; i++) {
         ht_text_add(text, "  subgraph cluster_%zu {\n    label=", i);
         cli_json_string(text, d->layers[i]);
         ht_text_add(text, ";\n");
-        for (int b = 0; b < HT_BLOCK_COUNT; b++)
+        for (int b = 0; b < HT_FIGURE_COUNT; b++)
             if (d->boxes[i][b])
-                ht_text_add(text, "    l%zu_%d [label=\"%s\", fillcolor=\"%s\"];\n", i, b, ht_block_names[b],
+                ht_text_add(text, "    l%zu_%d [label=\"%s\", fillcolor=\"%s\"];\n", i, b, ht_figure_names[b],
                             colours[b]);
         ht_text_add(text, "  }\n");
     }

@@ -91,13 +91,15 @@ typedef struct shown_row {
 typedef struct shown_rows {
     shown_row *list;
     size_t count;
-    const char **notes; /* refusals, each once */
+    char **notes; /* refusals, each once */
     size_t note_count;
+    bool isa_left_out; /* a kernel of a better instruction set than the plan's was among them */
 } shown_rows;
 
 static void free_shown(shown_rows *s)
 {
     for (size_t i = 0; i < s->count; i++) free(s->list[i].layer);
+    for (size_t i = 0; i < s->note_count; i++) free(s->notes[i]);
     free(s->list);
     free(s->notes);
 }
@@ -112,18 +114,58 @@ static bool says_the_same(const ht_explain_row *a, const ht_explain_row *b)
 static int by_layer(const void *left, const void *right)
 {
     const shown_row *a = left, *b = right;
+    bool a_last = a->layer[0] == '(', b_last = b->layer[0] == '(';
+    if (a_last != b_last) return a_last ? 1 : -1;
     if (a->layer_order != b->layer_order) return a->layer_order < b->layer_order ? -1 : 1;
     if (a->row->block != b->row->block) return a->row->block < b->row->block ? -1 : 1;
     return a->row < b->row ? -1 : a->row > b->row;
 }
 
-static size_t note_of(shown_rows *s, const char *refused)
+/* Kernels of instruction sets that the plan is not for refuse every call: that is said once, and not in each note. */
+static bool lacks_isa(const char *refusal, size_t length)
 {
+    const char *reason = strstr(refusal, ": needs ");
+    if (!reason || reason >= refusal + length) return false;
+    reason += strlen(": needs ");
+    for (int isa = 0; isa < HT_ISA_COUNT; isa++) {
+        const char *name = ht_isa_name((ht_isa)isa);
+        if (strlen(name) == length - (size_t)(reason - refusal) && strncmp(reason, name, strlen(name)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "name: reason; name: reason" without those; heap memory, NULL when memory is out. */
+static char *make_note(shown_rows *s, const char *refused)
+{
+    ht_text text = {0};
+    for (const char *at = refused, *end; *at; at = end) {
+        end = strstr(at, "; ");
+        size_t length = end ? (size_t)(end - at) : strlen(at);
+        if (lacks_isa(at, length))
+            s->isa_left_out = true;
+        else
+            ht_text_add(&text, "%s%.*s", text.length ? "; " : "", (int)length, at);
+        end = end ? end + 2 : at + length;
+    }
+    ht_text_add(&text, "%s", "");
+    if (!text.failed) return text.data;
+    ht_text_free(&text);
+    return NULL;
+}
+
+static bool set_note(shown_rows *s, shown_row *shown)
+{
+    char *note = make_note(s, shown->row->refused);
     size_t i = 0;
-    if (!refused[0]) return 0;
-    while (i < s->note_count && strcmp(s->notes[i], refused) != 0) i++;
-    if (i == s->note_count) s->notes[s->note_count++] = refused;
-    return i + 1;
+    if (!note) return false;
+    while (i < s->note_count && strcmp(s->notes[i], note) != 0) i++;
+    shown->note = note[0] ? i + 1 : 0;
+    if (i == s->note_count && note[0])
+        s->notes[s->note_count++] = note;
+    else
+        free(note);
+    return true;
 }
 
 /* Where the rows of a layer stand: beside others of its name. */
@@ -159,7 +201,7 @@ static bool show(shown_rows *s, const ht_explanation *table, bool all)
         if (ok) add_shown(s, &table->rows[i], layer);
     }
     if (ok && s->count) qsort(s->list, s->count, sizeof *s->list, by_layer);
-    for (size_t i = 0; i < s->count && ok; i++) s->list[i].note = note_of(s, s->list[i].row->refused);
+    for (size_t i = 0; i < s->count && ok; i++) ok = set_note(s, &s->list[i]);
     return ok;
 }
 
@@ -182,10 +224,10 @@ static const char **make_cells(ht_arena *arena, const shown_rows *s)
         snprintf(kernel, sizeof kernel, shown->note ? "%s [%zu]" : "%s", shown->row->kernel, shown->note);
         const char **row = &cells[i * COLUMNS];
         row[LAYER] = again ? "" : shown->layer;
-        row[BLOCK] = ht_block_names[shown->row->block];
+        row[BLOCK] = ht_figure_names[shown->row->block];
         row[OP] = shown->row->op;
         row[TIMES] = ht_arena_text(arena, times, strlen(times));
-        row[IN] = shown->row->in;
+        row[IN] = shown->row->in[0] ? shown->row->in : "-";
         row[OUT] = shown->row->out;
         row[CLASS] = shown->row->prec_class;
         row[BYTES] = ht_arena_text(arena, bytes, strlen(bytes));
@@ -243,6 +285,20 @@ static void add_bytes(ht_text *text, const ht_plan *plan)
     ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "all", ht_plan_bytes(plan));
 }
 
+/* A refusal a line. */
+static void add_note(ht_text *text, size_t number, const char *note)
+{
+    for (const char *at = note, *end; *at; at = end) {
+        end = strstr(at, "; ");
+        size_t length = end ? (size_t)(end - at) : strlen(at);
+        if (at == note)
+            ht_text_add(text, "[%zu] %.*s\n", number, (int)length, at);
+        else
+            ht_text_add(text, "    %.*s\n", (int)length, at);
+        end = end ? end + 2 : at + length;
+    }
+}
+
 void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
 {
     shown_rows shown;
@@ -259,8 +315,11 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
         add_cells(text, cells, shown.count);
     else
         text->failed = true;
+    if (shown.isa_left_out)
+        ht_text_add(text, "\nThe plan is for %s: kernels of better instruction sets refuse every call.\n",
+                    ht_isa_name(e->plan->target.isa));
     if (shown.note_count) ht_text_add(text, "\nKernels that stand before the chosen one, and why they refused:\n");
-    for (size_t i = 0; i < shown.note_count; i++) ht_text_add(text, "[%zu] %s\n", i + 1, shown.notes[i]);
+    for (size_t i = 0; i < shown.note_count; i++) add_note(text, i + 1, shown.notes[i]);
     free_shown(&shown);
     ht_arena_free(arena);
 }
@@ -277,7 +336,7 @@ static void add_json_row(ht_text *text, const ht_explain_row *row)
 {
     ht_text_add(text, "{\"layer\": ");
     cli_json_string(text, row->layer);
-    add_member(text, "block", ht_block_names[row->block]);
+    add_member(text, "block", ht_figure_names[row->block]);
     add_member(text, "op", row->op);
     add_member(text, "in", row->in);
     add_member(text, "out", row->out);

@@ -5,7 +5,7 @@
 
 #include "plan/plan.h"
 
-const char *const ht_block_names[HT_BLOCK_COUNT] = {"float2half", "FWD", "BWD-Actv", "BWD-Weight", "weight update"};
+const char *const ht_figure_names[HT_FIGURE_COUNT] = {"float2half", "FWD", "BWD-Actv", "BWD-Weight", "weight update"};
 
 enum { SHOWN_STEPS = 3 }; /* ops of an instruction that are named before the last */
 
@@ -106,6 +106,25 @@ static const char *layer_of(const ht_instr *instr)
     return site && site[0] ? site : "(none)";
 }
 
+static bool has_layer(const explainer *e, const char *layer, size_t length)
+{
+    for (size_t i = 0; i < e->layer_count; i++)
+        if (strncmp(e->layers[i], layer, length) == 0 && e->layers[i][length] == '\0') return true;
+    return false;
+}
+
+/* A copy that planning put before an instruction belongs to that one. */
+static const ht_instr *stands_for(const ht_plan_segment *s, size_t at)
+{
+    const ht_instr *instr = &s->instrs[at];
+    if (instr->site || instr->origin_site || strcmp(instr->call->op->name, "copy") != 0) return instr;
+    for (size_t k = at + 1; k < s->instr_count; k++)
+        for (size_t i = 0; i < s->instrs[k].call->n_in; i++)
+            if (s->instrs[k].in[i].area == instr->out[0].area && s->instrs[k].in[i].offset == instr->out[0].offset)
+                return &s->instrs[k];
+    return instr;
+}
+
 static size_t layer_order(explainer *e, const char *layer)
 {
     for (size_t i = 0; i < e->layer_count; i++)
@@ -121,7 +140,7 @@ static size_t layer_order(explainer *e, const char *layer)
 /* ---- rows ---- */
 
 /* NULL when memory is out. */
-static ht_explain_row *add_row(explainer *e, const char *layer, ht_block block, const ht_instr *instr)
+static ht_explain_row *add_row(explainer *e, const char *layer, ht_figure_block block, const ht_instr *instr)
 {
     ht_explanation *to = e->to;
     layer = ht_arena_text(to->arena, layer, strlen(layer));
@@ -145,13 +164,14 @@ static ht_explain_row *add_row(explainer *e, const char *layer, ht_block block, 
     return row;
 }
 
-static void add_instr(explainer *e, const ht_instr *instr)
+static void add_instr(explainer *e, const ht_plan_segment *segment, size_t at)
 {
-    static const ht_block blocks[HT_ROLE_COUNT] = {HT_BLOCK_FWD, HT_BLOCK_BWD_ACT, HT_BLOCK_BWD_WEIGHT,
-                                                   HT_BLOCK_UPDATE};
+    static const ht_figure_block blocks[HT_ROLE_COUNT] = {HT_FIGURE_FWD, HT_FIGURE_BWD_ACT, HT_FIGURE_BWD_WEIGHT,
+                                                          HT_FIGURE_UPDATE};
+    const ht_instr *instr = &segment->instrs[at], *place = stands_for(segment, at);
     const ht_call *call = main_call(instr), *whole = instr->call;
     ht_text op = {0}, in = {0}, out = {0}, in_types = {0}, out_types = {0};
-    ht_explain_row *row = add_row(e, layer_of(instr), blocks[instr->role], instr);
+    ht_explain_row *row = add_row(e, layer_of(place), blocks[place->role], instr);
     if (!row) return;
     bool product = instr->fused && instr->fused->dot;
     add_ops(&op, instr);
@@ -192,9 +212,14 @@ static const ht_slot *slot_beside(const ht_plan *plan, const ht_slot *slot, cons
     return found && found->kind == HT_SLOT_STATE ? found : NULL;
 }
 
-/* A parameter belongs to the layer that reads it first, itself or its copy. */
-static const char *layer_of_parameter(const ht_plan_segment *micro, const ht_slot *slot, const ht_slot *half)
+/* A parameter belongs to the layer that its name begins with, or else to the one that reads it first, itself or its
+ * copy. NULL when memory is out. */
+static const char *layer_of_parameter(explainer *e, const ht_plan_segment *micro, const ht_slot *slot,
+                                      const ht_slot *half)
 {
+    const char *dot = strrchr(slot->name, '.');
+    size_t length = dot ? (size_t)(dot - slot->name) : 0;
+    if (dot && has_layer(e, slot->name, length)) return ht_arena_text(e->to->arena, slot->name, length);
     for (size_t i = 0; i < micro->instr_count; i++)
         if (reads(&micro->instrs[i], slot) || (half && reads(&micro->instrs[i], half)))
             return layer_of(&micro->instrs[i]);
@@ -217,7 +242,7 @@ static const ht_instr *writer_of(const ht_plan_segment *update, const ht_slot *s
     return NULL;
 }
 
-static void add_parameter_row(explainer *e, const char *layer, ht_block block, const ht_instr *writer,
+static void add_parameter_row(explainer *e, const char *layer, ht_figure_block block, const ht_instr *writer,
                               const ht_slot *from, const ht_slot *to, double bytes)
 {
     ht_explain_row *row = add_row(e, layer, block, writer);
@@ -226,7 +251,7 @@ static void add_parameter_row(explainer *e, const char *layer, ht_block block, c
     const ht_type *types[2] = {&from->type, gradient ? &gradient->type : NULL};
     ht_text op = {0}, in = {0}, out = {0}, in_types = {0}, out_types = {0};
     ht_type_text a, b;
-    if (block == HT_BLOCK_FLOAT2HALF) {
+    if (block == HT_FIGURE_FLOAT2HALF) {
         ht_text_add(&op, "cast");
         row->prec_class = "masters";
     } else {
@@ -251,8 +276,9 @@ static void add_parameter(explainer *e, const ht_plan_segment *micro, const ht_p
     const ht_slot *half = slot_beside(e->plan, slot, "half");
     size_t result;
     const ht_instr *writer = writer_of(update, slot, &result);
-    const char *layer = layer_of_parameter(micro, slot, half);
-    if (!writer) return;
+    const char *layer = layer_of_parameter(e, micro, slot, half);
+    if (!layer) e->failed = true;
+    if (!writer || !layer) return;
     double share = (double)ht_type_elems(&slot->type) / (double)ht_type_elems(writer->call->out[result]);
     double bytes = writer->cost.bytes * share;
     e->told[writer - update->instrs] = true;
@@ -263,9 +289,9 @@ static void add_parameter(explainer *e, const ht_plan_segment *micro, const ht_p
         if (caster == writer) bytes -= copied;
         if (caster != writer) copied += (double)ht_type_bytes(&slot->type);
         e->told[caster - update->instrs] = true;
-        add_parameter_row(e, layer, HT_BLOCK_FLOAT2HALF, caster, slot, half, copied);
+        add_parameter_row(e, layer, HT_FIGURE_FLOAT2HALF, caster, slot, half, copied);
     }
-    add_parameter_row(e, layer, HT_BLOCK_UPDATE, writer, slot, slot, bytes);
+    add_parameter_row(e, layer, HT_FIGURE_UPDATE, writer, slot, slot, bytes);
 }
 
 static bool is_parameter(const ht_plan *plan, const ht_slot *slot)
@@ -279,6 +305,8 @@ static bool is_parameter(const ht_plan *plan, const ht_slot *slot)
 static int by_layer(const void *left, const void *right)
 {
     const ht_explain_row *a = left, *b = right;
+    bool a_last = a->layer[0] == '(', b_last = b->layer[0] == '(';
+    if (a_last != b_last) return a_last ? 1 : -1;
     if (a->layer_order != b->layer_order) return a->layer_order < b->layer_order ? -1 : 1;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
     return a->order < b->order ? -1 : a->order > b->order;
@@ -289,7 +317,7 @@ static void explain_update(explainer *e, const ht_plan_segment *micro, const ht_
     for (size_t i = 0; i < e->plan->slot_count && !e->failed; i++)
         if (is_parameter(e->plan, &e->plan->slots[i])) add_parameter(e, micro, update, &e->plan->slots[i]);
     for (size_t i = 0; i < update->instr_count && !e->failed; i++)
-        if (!e->told[i]) add_instr(e, &update->instrs[i]);
+        if (!e->told[i]) add_instr(e, update, i);
 }
 
 ht_status ht_plan_explain(ht_explanation *out, const ht_plan *plan)
@@ -299,7 +327,7 @@ ht_status ht_plan_explain(ht_explanation *out, const ht_plan *plan)
     int micro = ht_plan_segment_find(plan, "micro_first"), update = ht_plan_segment_find(plan, "update");
     if (micro < 0) micro = ht_plan_segment_find(plan, "forward");
     const ht_plan_segment *first = micro >= 0 ? &plan->segments[micro] : NULL;
-    for (size_t i = 0; first && i < first->instr_count && !e.failed; i++) add_instr(&e, &first->instrs[i]);
+    for (size_t i = 0; first && i < first->instr_count && !e.failed; i++) add_instr(&e, first, i);
     if (first && update >= 0 && !e.failed) {
         e.told = calloc(plan->segments[update].instr_count + 1, sizeof *e.told);
         e.failed = !e.told;

@@ -5,20 +5,20 @@
 
 #include "base/base.h"
 
-typedef enum ht_block {
-    HT_BLOCK_FLOAT2HALF, /* the half copy of a parameter */
-    HT_BLOCK_FWD,
-    HT_BLOCK_BWD_ACT,
-    HT_BLOCK_BWD_WEIGHT,
-    HT_BLOCK_UPDATE,
-    HT_BLOCK_COUNT
-} ht_block;
-extern const char *const ht_block_names[HT_BLOCK_COUNT];
+typedef enum ht_figure_block {
+    HT_FIGURE_FLOAT2HALF, /* the half copy of a parameter */
+    HT_FIGURE_FWD,
+    HT_FIGURE_BWD_ACT,
+    HT_FIGURE_BWD_WEIGHT,
+    HT_FIGURE_UPDATE,
+    HT_FIGURE_COUNT
+} ht_figure_block;
+extern const char *const ht_figure_names[HT_FIGURE_COUNT];
 
 /* One instruction; of an instruction that updates many parameters at once, the share of one of them. */
 typedef struct ht_explain_row {
     const char *layer; /* the model author's scope; "(none)", "(update)" where there is none */
-    ht_block block;
+    ht_figure_block block;
     const char *op;                   /* "matmul + add + gelu" */
     const char *in, *out;             /* number types, each once: "bf16", "f32 bf16" */
     const char *in_types, *out_types; /* with shapes, all of them */
