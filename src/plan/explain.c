@@ -77,12 +77,15 @@ static void add_ops(ht_text *text, const ht_instr *instr)
 
 /* ---- what an instruction is ---- */
 
-/* The call that the kernel was chosen for. */
+/* The call that an instruction is there for: the product, the reduction, the optimiser's rule, or else the first step. */
 static const ht_call *main_call(const ht_instr *instr)
 {
     const ht_fused *f = instr->fused;
     if (!f) return instr->call;
-    return f->dot ? f->dot : f->fold ? f->fold : f->steps[0].call;
+    if (f->dot || f->fold) return f->dot ? f->dot : f->fold;
+    for (int i = 0; i < f->step_count; i++)
+        if (f->steps[i].call->op->prec == HT_PREC_EXACT) return f->steps[i].call;
+    return f->steps[0].call;
 }
 
 static bool is_half(const ht_plan *plan)
@@ -150,12 +153,13 @@ static ht_explain_row *add_row(explainer *e, const char *layer, ht_figure_block 
     }
     const ht_call *call = main_call(instr);
     ht_text refused = {0};
-    ht_kernel_choose(e->plan->ctx, call, &e->plan->target, &refused);
+    /* As layout chose it: the call has not changed since. */
+    const ht_kernel *kernel = ht_kernel_choose(e->plan->ctx, call, &e->plan->target, &refused);
     ht_explain_row *row = &to->rows[to->count];
     *row = (ht_explain_row){.layer = layer,
                             .block = block,
                             .prec_class = ht_prec_name(call->op->prec),
-                            .kernel = instr->kernel->name,
+                            .kernel = kernel ? kernel->name : instr->kernel->name,
                             .refused = own(e, &refused),
                             .layer_order = layer_order(e, layer),
                             .order = to->count};
