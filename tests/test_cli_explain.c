@@ -61,7 +61,7 @@ static void explain__follows_the_precision(void **state)
     expect(c,
            "\"$H\" explain job.json --json --set 'halftone.fp32_ops=[\"matmul\"]' > e.json; " ROWS(
                "transformer.h.0.mlp.c_fc") " | grep '^FWD|matmul'",
-           0, "|f32|f32|dot, kept f32|");
+           0, "|bf16 f32|f32|dot, kept f32|");
 }
 
 static void explain__labels_every_pass_with_the_hash_of_the_model(void **state)
