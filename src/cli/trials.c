@@ -76,27 +76,13 @@ void cli_trials_free(cli_trials *trials)
 
 /* ---- numbers ---- */
 
-double cli_mean(const double *values, size_t count)
-{
-    double sum = 0;
-    for (size_t i = 0; i < count; i++) sum += values[i];
-    return count ? sum / (double)count : NAN;
-}
-
-double cli_deviation(const double *values, size_t count)
-{
-    double mean = cli_mean(values, count), squares = 0;
-    for (size_t i = 0; i < count; i++) squares += (values[i] - mean) * (values[i] - mean);
-    return count > 1 ? sqrt(squares / (double)(count - 1)) : NAN;
-}
-
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* The values are not needed in their order any more. */
+/* Sorts the values. */
 static double median(double *values, size_t count)
 {
     if (count == 0) return NAN;
@@ -193,6 +179,7 @@ static bool take_info(cli_trial *t, const ht_run_info *info)
     t->task = info->task;
     t->parameters = info->parameters;
     t->bytes = info->bytes;
+    t->kept = info->kept_bytes;
     t->slots = info->slot_bytes;
     t->activations = info->activation_bytes;
     memcpy(t->headings, info->heading_bytes, sizeof t->headings);

@@ -4,6 +4,7 @@
 #define HT_CLI_TRIALS_H
 
 #include "cli/job_words.h"
+#include "cli/spread.h"
 
 enum { CLI_TRIAL_SETS = 32, CLI_MOST_TRIALS = 1000 };
 
@@ -19,8 +20,9 @@ typedef struct cli_trial {
 
     /* What came out. */
     ht_task task;
-    size_t made; /* steps */
-    double *loss, *scale, *step_ms, *rate;
+    size_t made;            /* steps */
+    double *loss, *scale;   /* by step */
+    double *step_ms, *rate; /* of steps, smallest first once the trial is over */
     size_t evals;
     double *eval_step, *eval_loss;
     ht_eval_report last_eval; /* count 0: nothing is held out */
@@ -28,7 +30,7 @@ typedef struct cli_trial {
     double final_loss;        /* training, over the last tenth of the steps */
     double perplexity;        /* held out; of final_loss where nothing is; NAN without tokens */
     double median_ms, median_rate, seconds;
-    int64_t skipped, parameters, bytes, slots, activations, headings[HT_HEADING_COUNT];
+    int64_t skipped, parameters, bytes, kept, slots, activations, headings[HT_HEADING_COUNT];
     char error[1024]; /* why it ended before its last step; "": it did not */
     /* while it runs */
     size_t room, eval_rooms[2];
@@ -59,9 +61,5 @@ int cli_trials_read(cli_trials *trials);
 /* Runs all. A run whose gradients are not finite for good is a result; any other failure ends it. */
 int cli_trials_run(cli_trials *trials);
 void cli_trials_free(cli_trials *trials);
-
-/* The mean of `count` numbers, and the standard deviation of a sample (NAN of fewer than two). */
-double cli_mean(const double *values, size_t count);
-double cli_deviation(const double *values, size_t count);
 
 #endif
