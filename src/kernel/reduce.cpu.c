@@ -63,7 +63,7 @@ static inline double fold_start(fold_kind kind)
 
 static inline double larger(double a, double b)
 {
-    return (b > a) | (b != b) ? b : a; /* NaN wins */
+    return ((b > a) | (b != b)) ? b : a; /* NaN wins */
 }
 
 static inline void fold(fold_kind kind, double *restrict sum, const real *restrict x, int64_t n)
