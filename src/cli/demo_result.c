@@ -11,7 +11,7 @@
 #include "cli/demo.h"
 #include "cli/numerics_page.h"
 
-enum { SHOWN = 6, SHOWN_ON_PAGE = 40 };
+enum { SHOWN = 6, SHOWN_ON_PAGE = 40, LINE = 110 };
 
 /* ---- the page ---- */
 
@@ -188,6 +188,20 @@ static void add_some_translations(const demo *d, ht_text *text)
     }
 }
 
+/* At spaces, so that lines have at most `width` bytes where that is possible. */
+static void add_wrapped(ht_text *text, const char *words, size_t width)
+{
+    size_t column = 0;
+    while (*words) {
+        size_t length = strcspn(words, " \n");
+        if (column > 0 && column + 1 + length > width) column = 0, ht_text_add(text, "\n");
+        ht_text_add(text, "%s%.*s", column > 0 ? " " : "", (int)length, words);
+        column += length + (column > 0);
+        words += length + (words[length] != '\0');
+    }
+    ht_text_add(text, "\n");
+}
+
 /* Every claim with its verdict and its numbers, then how they were judged. */
 static void add_claims(const demo *d, ht_text *text)
 {
@@ -195,7 +209,10 @@ static void add_claims(const demo *d, ht_text *text)
     for (int i = 0; i < DEMO_CLAIMS; i++)
         ht_text_add(text, "  %s: %s\n    %s\n", d->claims[i].text, cli_verdict_names[d->claims[i].verdict],
                     d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
-    demo_explain_claims(text, d);
+    ht_text how = {0};
+    demo_explain_claims(&how, d);
+    add_wrapped(text, how.data ? how.data : "", LINE);
+    ht_text_free(&how);
 }
 
 static void add_comparison(const demo *d, ht_text *text)

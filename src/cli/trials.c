@@ -212,7 +212,6 @@ static int run_one(cli_trials *trials, cli_trial *t)
     ht_run_request request = {.config = t->config,
                               .mode = HT_RUN_FORCE,
                               .folder = t->folder,
-                              .beam = t->beam,
                               .numerics = t->numerics,
                               .arg = &r,
                               .on_step = on_step,

@@ -14,8 +14,8 @@ typedef struct cli_trial {
     char *group;                /* trials of one group differ in their seed only */
     char *sets[CLI_TRIAL_SETS]; /* "train.precision=fp16", behind those of the job */
     size_t set_count;
-    int64_t beam, numerics; /* as in ht_run_request */
-    ht_config *config;      /* after cli_trials_read */
+    int64_t numerics;  /* as in ht_run_request */
+    ht_config *config; /* after cli_trials_read */
     const ht_recipe *recipe;
 
     /* What came out. */

@@ -56,7 +56,7 @@ void cli_trials_grid(cli_grid *grid, const cli_trials *trials)
         cli_grid_cell(grid, "%d", bits_of(t->recipe->precision));
         cli_grid_number(grid, "%.5f", t->final_loss);
         cli_grid_number(grid, "%.5f", held_out(t));
-        if (tokens) cli_grid_number(grid, "%.5g", t->perplexity);
+        if (tokens) cli_grid_number(grid, "%.4f", t->perplexity);
         if (accuracy) cli_grid_number(grid, "%.4f", accuracy_of(t));
         cli_grid_cell(grid, "%" PRId64, t->skipped);
         cli_grid_number(grid, "%.3f", t->median_ms);
@@ -84,11 +84,20 @@ static int64_t bytes_at(const cli_trial *t, int row)
     return t->bytes - known;
 }
 
-static bool byte_row_used(const cli_trials *trials, int row)
+/* Is it worth a column of its own? The others share one. */
+static bool byte_row_shown(const cli_trials *trials, int row)
 {
     for (size_t i = 0; i < trials->count; i++)
-        if (bytes_at(&trials->list[i], row) != 0) return true;
+        if (row != OTHER && 200 * bytes_at(&trials->list[i], row) >= trials->list[i].bytes) return true;
     return false;
+}
+
+static int64_t bytes_not_shown(const cli_trials *trials, const cli_trial *t)
+{
+    int64_t bytes = 0;
+    for (int row = 0; row < BYTE_ROWS; row++)
+        if (!byte_row_shown(trials, row)) bytes += bytes_at(t, row);
+    return bytes;
 }
 
 static double byte_unit(const cli_trials *trials, const char **name)
@@ -106,13 +115,15 @@ const char *cli_trials_memory(cli_grid *grid, const cli_trials *trials)
     double unit = byte_unit(trials, &name);
     cli_grid_head(grid, "run");
     for (int row = 0; row < BYTE_ROWS; row++)
-        if (byte_row_used(trials, row)) cli_grid_head(grid, byte_name(row));
+        if (byte_row_shown(trials, row)) cli_grid_head(grid, byte_name(row));
+    cli_grid_head(grid, "other");
     cli_grid_head(grid, "total");
     for (size_t i = 0; i < trials->count; i++) {
         const cli_trial *t = &trials->list[i];
         cli_grid_cell(grid, "%s", t->name);
         for (int row = 0; row < BYTE_ROWS; row++)
-            if (byte_row_used(trials, row)) cli_grid_cell(grid, "%.2f", (double)bytes_at(t, row) / unit);
+            if (byte_row_shown(trials, row)) cli_grid_cell(grid, "%.2f", (double)bytes_at(t, row) / unit);
+        cli_grid_cell(grid, "%.2f", (double)bytes_not_shown(trials, t) / unit);
         cli_grid_cell(grid, "%.2f", (double)t->bytes / unit);
     }
     return name;
@@ -341,7 +352,7 @@ static void add_bars(ht_report *report, const cli_trials *trials)
     const char **labels = calloc(trials->count + 1, sizeof *labels);
     size_t used = 0;
     for (int row = 0; row < BYTE_ROWS && heights && labels; row++) {
-        if (!byte_row_used(trials, row)) continue;
+        if (!byte_row_shown(trials, row)) continue;
         for (size_t i = 0; i < trials->count; i++) {
             heights[used * trials->count + i] = (double)bytes_at(&trials->list[i], row) / unit;
             labels[i] = trials->list[i].group;
