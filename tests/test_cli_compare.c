@@ -102,7 +102,8 @@ static void compare__goes_along_axes_and_seeds(void **state)
            "/dev/null && ls compare | wc -l",
            0, "9\n");
     expect(c, "head -n 1 said | awk '{print $1, $2, $3, $4, $5, $6}'", 0, "run bits loss held out skipped\n");
-    expect(c, "grep -c '^train.lr=0.02 model.activation=tanh seed 2 ' said", 0, "2\n");
+    expect(c, "grep -c '^train.lr=0.02 model.activation=tanh seed 2 ' said", 0, "1\n");
+    expect(c, "grep -c '^train.lr=0.02 model.activation=tanh ' said", 0, "4\n");
     expect(c, "grep '^over seeds ' said", 0, "seeds  held-out loss  deviation  to the first  its error\n");
     /* The first is compared with nobody, the others by pairs. */
     expect(c, "grep '^train.lr=0.01 model.activation=relu  *2 ' said | awk '{print NF, $6, $7}'", 0, "7 - -\n");

@@ -36,6 +36,14 @@ const char *cli_trial_measure_name(const cli_trial *t)
     return has_tokens(t) ? "perplexity" : t->last_eval.count > 0 ? "held-out loss" : "loss";
 }
 
+/* How many trials from this one on differ in their seed only. */
+static size_t group_length(const cli_trials *trials, size_t from)
+{
+    size_t to = from;
+    while (to < trials->count && strcmp(trials->list[to].group, trials->list[from].group) == 0) to++;
+    return to - from;
+}
+
 /* ---- tables ---- */
 
 void cli_trials_grid(cli_grid *grid, const cli_trials *trials)
@@ -118,9 +126,9 @@ const char *cli_trials_memory(cli_grid *grid, const cli_trials *trials)
         if (byte_row_shown(trials, row)) cli_grid_head(grid, byte_name(row));
     cli_grid_head(grid, "other");
     cli_grid_head(grid, "total");
-    for (size_t i = 0; i < trials->count; i++) {
+    for (size_t i = 0; i < trials->count; i += group_length(trials, i)) {
         const cli_trial *t = &trials->list[i];
-        cli_grid_cell(grid, "%s", t->name);
+        cli_grid_cell(grid, "%s", t->group);
         for (int row = 0; row < BYTE_ROWS; row++)
             if (byte_row_shown(trials, row)) cli_grid_cell(grid, "%.2f", (double)bytes_at(t, row) / unit);
         cli_grid_cell(grid, "%.2f", (double)bytes_not_shown(trials, t) / unit);
@@ -137,13 +145,6 @@ typedef struct trial_group {
     double mean, deviation;
     double difference, error; /* to the first group, by pairs of one seed: mean and its standard error; NAN: no pairs */
 } trial_group;
-
-static size_t group_length(const cli_trials *trials, size_t from)
-{
-    size_t to = from;
-    while (to < trials->count && strcmp(trials->list[to].group, trials->list[from].group) == 0) to++;
-    return to - from;
-}
 
 /* The group that begins at trial `from`. */
 static trial_group make_group(const cli_trials *trials, size_t from)
@@ -350,20 +351,21 @@ static void add_bars(ht_report *report, const cli_trials *trials)
     double unit = byte_unit(trials, &unit_name);
     double *heights = calloc(BYTE_ROWS * trials->count + 1, sizeof *heights);
     const char **labels = calloc(trials->count + 1, sizeof *labels);
-    size_t used = 0;
+    size_t used = 0, bars = 0;
+    for (size_t i = 0; i < trials->count && labels; i += group_length(trials, i))
+        labels[bars++] = trials->list[i].group;
     for (int row = 0; row < BYTE_ROWS && heights && labels; row++) {
         if (!byte_row_shown(trials, row)) continue;
-        for (size_t i = 0; i < trials->count; i++) {
-            heights[used * trials->count + i] = (double)bytes_at(&trials->list[i], row) / unit;
-            labels[i] = trials->list[i].group;
-        }
+        double *next = heights + used * bars;
+        for (size_t i = 0; i < trials->count; i += group_length(trials, i))
+            *next++ = (double)bytes_at(&trials->list[i], row) / unit;
         parts[used++] = byte_name(row);
     }
     if (used > 0)
         ht_report_bars(report, &(ht_bars){.title = "Memory by what it is for",
                                           .x_label = "run",
                                           .y_label = unit_name,
-                                          .count = trials->count,
+                                          .count = bars,
                                           .labels = labels,
                                           .part_count = used,
                                           .part_names = parts,

@@ -7,7 +7,7 @@
 
 /* A row per trial: bits, loss, perplexity or accuracy, skips, time. */
 void cli_trials_grid(cli_grid *grid, const cli_trials *trials);
-/* A row per trial: bytes by heading. Returns the unit's name. */
+/* A row per setting: bytes by heading; seeds do not change them. Returns the unit's name. */
 const char *cli_trials_memory(cli_grid *grid, const cli_trials *trials);
 /* A row per group of trials that differ in their seed only, against the first group. False: there is no such group. */
 bool cli_trials_groups(cli_grid *grid, const cli_trials *trials);
