@@ -46,6 +46,8 @@ static void demo__compares_precisions(void **state)
     expect(c, "cat said", 0, "How this is judged: ");
     expect(c, "cat d/report.html", 0, "Magnitude of gradients of weights, times the loss scale");
     expect(c, "cat d/report.html", 0, "Memory by what it is for");
+    expect(c, "cat d/report.html", 0, "What a training step does to each layer, in fp16");
+    expect(c, "grep -c '<td>encoder.rnn</td><td>float2half</td>' d/report.html", 0, "1\n");
     expect(c, "grep -c '<svg' d/report.html", 0, "12\n");
     expect(c, "tail -n 3 said | sed -n 1p > one && sh -e one", 0, "bleu        ");
     /* Without the dynamic scale; for programs. */

@@ -9,6 +9,7 @@
 
 #include "cli/curve.h"
 #include "cli/demo.h"
+#include "cli/explain_view.h"
 #include "cli/numerics_page.h"
 
 enum { SHOWN = 6, SHOWN_ON_PAGE = 40, LINE = 110 };
@@ -121,6 +122,9 @@ static ht_status add_experiment(demo *d, ht_report *report)
     ht_text_free(&half);
     ht_text_free(&title);
     if (failed) HT_FAIL(d->ctx, HT_ENOMEM, "out of memory for a page");
+    /* Figure 1 of the paper for this model, in the precision whose gradients were looked at. */
+    ht_run_request planned = {.config = d->trials.list[d->watched].config, .mode = HT_RUN_NEW};
+    HT_TRY(cli_explain_on_page(report, d->ctx, &planned));
     return cli_numerics_add(&d->gradients, report, d->ctx, d->trials.list[d->watched].folder);
 }
 
