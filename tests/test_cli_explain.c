@@ -89,12 +89,29 @@ static void explain__takes_layers_that_are_alike_as_one(void **state)
 {
     data_case *c = *state;
     write_job(c);
-    expect(c, "\"$H\" explain job.json > e.txt && grep -A 1 '^transformer.h.\\*.mlp.c_fc ' e.txt", 0,
+    expect(c, "\"$H\" explain job.json > e.txt && grep -A 1 '^transformer.h.\\*.mlp.c_fc .*float2half' e.txt", 0,
            "float2half     cast  ");
-    expect(c, "grep '^transformer.h.\\*.mlp.c_fc ' e.txt | awk '{print $4, $8}'", 0, "2 65536\n");
+    expect(c, "grep '^transformer.h.\\*.mlp.c_fc .*float2half' e.txt | awk '{print $4, $8}'", 0, "2 65536\n");
     expect(c, "grep -c '^transformer.h.1.mlp.c_fc ' e.txt", 1, "0\n");
-    expect(c, "\"$H\" explain job.json --all > a.txt && grep -c '^transformer.h.[01].mlp.c_fc ' a.txt", 0, "2\n");
+    expect(c, "\"$H\" explain job.json --all > a.txt && grep -c '^transformer.h.[01].mlp.c_fc .*float2half' a.txt", 0,
+           "2\n");
     expect(c, "grep '^all  ' e.txt > one && grep '^all  ' a.txt | cmp - one && echo same", 0, "same\n");
+}
+
+static void explain__begins_with_a_line_per_layer(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(
+        c,
+        "HALFTONE_ISA=portable \"$H\" explain job.json > e.txt && sed -n '/^layer .*BWD-Weight/,/^$/p' e.txt > figure; "
+        "grep '^transformer.h.\\*.mlp.c_fc ' figure | sed 's/   */|/g'",
+        0, "transformer.h.*.mlp.c_fc|f32 -> bf16|bf16 -> bf16|bf16 -> bf16|bf16 -> f32|f32 -> f32\n");
+    /* Layers that differ in a type stay apart; those without parameters are left out. */
+    expect(c, "grep -c '^transformer.h.[*01].mlp ' figure", 1, "0\n");
+    expect(c, "grep '^transformer.h.\\*.ln_2 ' figure | sed 's/   */|/g'", 0,
+           "transformer.h.*.ln_2|-|bf16 f32 -> bf16 f32|bf16 f32 -> bf16 f32|-|f32 -> f32\n");
+    expect(c, "grep -c 'i32' figure", 1, "0\n");
 }
 
 static void explain__tells_which_kernels_refused_and_why(void **state)
@@ -180,6 +197,7 @@ int main(void)
         cmocka_unit_test(explain__follows_the_precision),
         cmocka_unit_test(explain__labels_every_pass_with_the_hash_of_the_model),
         cmocka_unit_test(explain__takes_layers_that_are_alike_as_one),
+        cmocka_unit_test(explain__begins_with_a_line_per_layer),
         cmocka_unit_test(explain__tells_which_kernels_refused_and_why),
         cmocka_unit_test(explain__prints_graphs_that_parse_again),
         cmocka_unit_test(explain__draws_the_step),

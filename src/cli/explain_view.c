@@ -311,6 +311,8 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
     ht_text_add(text, "\n");
     add_bytes(text, e->plan);
     ht_text_add(text, "\n");
+    cli_explain_figure(text, e);
+    ht_text_add(text, "\n");
     if (cells)
         add_cells(text, cells, shown.count);
     else

@@ -33,6 +33,8 @@ typedef struct cli_explained {
 ht_status cli_explain(cli_explained *explained, ht_context *ctx, const ht_run_request *request);
 void cli_explained_free(cli_explained *explained);
 
+/* A line per layer with parameters: what the product of each block reads and makes. */
+void cli_explain_figure(ht_text *text, const cli_explained *explained);
 /* `all`: layers that are alike but for their number stay apart. */
 void cli_explain_table(ht_text *text, const cli_explained *explained, bool all);
 void cli_explain_json(ht_text *text, const cli_explained *explained);
