@@ -41,6 +41,7 @@ static void demo__compares_precisions(void **state)
     expect(c, "cat said", 0, "There is no arithmetic in fp16");
     expect(c, "cat said", 0, "Gradients as f16 would hold them, over 2 steps looked at\n");
     expect(c, "cat said", 0, "  times the loss scale");
+    expect(c, "grep '^generator  ' said | sed 's/   */|/g'", 0, "generator|f32 -> f16|f16 -> ");
     expect(c, "cat said", 0, "Three claims of the paper on mixed precision\n");
     expect(c, "grep -c -E '^  (Mixed|It ends|fp16 without).*: (true|false|not distinguishable here)$' said", 0, "3\n");
     expect(c, "cat said", 0, "How this is judged: ");

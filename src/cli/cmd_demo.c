@@ -333,6 +333,7 @@ int cmd_demo(int argc, char **argv)
         cli_translations_free(&d->translations);
         free(d->right);
         ht_text_free(&d->gradients);
+        ht_text_free(&d->figure);
         for (int i = 0; i < DEMO_CLAIMS; i++) ht_text_free(&d->claims[i].numbers);
         if (d->ctx) ht_context_free(d->ctx);
     }

@@ -33,7 +33,7 @@ typedef struct demo {
     double floor_loss; /* the lowest mean loss that the grammar allows on these sentences; 0: not known */
     double bleu;
     size_t watched; /* the trial whose gradients were looked at; 0: none */
-    ht_text gradients;
+    ht_text figure, gradients;
     demo_claim claims[DEMO_CLAIMS];
     char page[4096];
 } demo;

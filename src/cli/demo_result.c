@@ -124,7 +124,7 @@ static ht_status add_experiment(demo *d, ht_report *report)
     if (failed) HT_FAIL(d->ctx, HT_ENOMEM, "out of memory for a page");
     /* Figure 1 of the paper for this model, in the precision whose gradients were looked at. */
     ht_run_request planned = {.config = d->trials.list[d->watched].config, .mode = HT_RUN_NEW};
-    HT_TRY(cli_explain_on_page(report, d->ctx, &planned));
+    HT_TRY(cli_explain_on_page(report, &d->figure, d->ctx, &planned));
     return cli_numerics_add(&d->gradients, report, d->ctx, d->trials.list[d->watched].folder);
 }
 
@@ -229,6 +229,9 @@ static void add_comparison(const demo *d, ht_text *text)
     cli_grid_print(text, &memory);
     cli_trials_half(text, &d->trials);
     cli_trials_errors(text, &d->trials);
+    if (d->figure.data)
+        ht_text_add(text, "\nFigure 1 of the paper for this model, in %s: what each block reads and makes\n%s\n",
+                    d->trials.list[d->watched].name, d->figure.data);
     if (d->gradients.data) ht_text_add(text, "%s(of %s)\n", d->gradients.data, d->trials.list[d->watched].name);
     add_claims(d, text);
     cli_grid_free(&runs);

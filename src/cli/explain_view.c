@@ -432,11 +432,12 @@ ht_status cli_explain_report(ht_report *report, const cli_explained *e)
     return HT_OK;
 }
 
-ht_status cli_explain_on_page(ht_report *report, ht_context *ctx, const ht_run_request *request)
+ht_status cli_explain_on_page(ht_report *report, ht_text *figure, ht_context *ctx, const ht_run_request *request)
 {
     cli_explained e = {0};
     ht_status status = cli_explain(&e, ctx, request);
     if (status == HT_OK) status = cli_explain_report(report, &e);
+    if (status == HT_OK && figure) cli_explain_figure(figure, &e);
     cli_explained_free(&e);
     return status;
 }

@@ -42,8 +42,8 @@ void cli_explain_json(ht_text *text, const cli_explained *explained);
 ht_status cli_explain_dot(ht_text *text, const cli_explained *explained);
 /* The table on a page. */
 ht_status cli_explain_report(ht_report *report, const cli_explained *explained);
-/* All of it for a job: what a page of a run takes. */
-ht_status cli_explain_on_page(ht_report *report, ht_context *ctx, const ht_run_request *request);
+/* All of it for a job: the table on a page, and the lines of cli_explain_figure, for which `figure` may be NULL. */
+ht_status cli_explain_on_page(ht_report *report, ht_text *figure, ht_context *ctx, const ht_run_request *request);
 
 /* The layer's name with numbers that stand alone as *: "h.3.mlp" and "h.*.mlp". Heap memory; NULL when memory is out. */
 char *cli_layer_pattern(const char *layer);
