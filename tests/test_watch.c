@@ -45,9 +45,9 @@ static world start(bool fusion, bool canaries)
     must(w.ctx, ht_machine_run(w.machine, (size_t)ht_plan_segment_find(w.plan, "init")));
     int32_t token[TINY_BATCH * TINY_TIME], label[TINY_BATCH * TINY_TIME];
     tiny_tokens(0, token, label);
-    memcpy(ht_machine_open(w.machine, ht_plan_slot(w.plan, "token")->place, sizeof token), token, sizeof token);
-    memcpy(ht_machine_open(w.machine, ht_plan_slot(w.plan, "label")->place, sizeof label), label, sizeof label);
-    *(float *)ht_machine_open(w.machine, ht_plan_slot(w.plan, "seed")->place, sizeof(float)) = 1;
+    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "token")->place), token, sizeof token);
+    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "label")->place), label, sizeof label);
+    *(float *)ht_machine_at(w.machine, ht_plan_slot(w.plan, "seed")->place) = 1;
     return w;
 }
 
