@@ -12,6 +12,7 @@
 
 #include "data_case.h"
 #include "tiny_model.h"
+#include "train/session_state.h"
 #include "train/train.h"
 
 /* ---- a machine ---- */
@@ -19,7 +20,8 @@
 typedef struct world {
     ht_context *ctx;
     ht_plan *plan;
-    ht_machine *machine;
+    ht_session *session;
+    ht_machine *machine; /* the session's */
 } world;
 
 static void must(ht_context *ctx, ht_status status)
@@ -41,19 +43,19 @@ static world start(bool fusion, bool canaries)
     opts.canaries = canaries;
     must(w.ctx, ht_plan_create(&w.plan, g, &opts));
     ht_graph_free(g);
-    must(w.ctx, ht_machine_create(&w.machine, w.plan, w.ctx->pool));
-    must(w.ctx, ht_machine_run(w.machine, (size_t)ht_plan_segment_find(w.plan, "init")));
+    must(w.ctx, ht_session_create(&w.session, w.plan, NULL));
+    w.machine = w.session->machine;
     int32_t token[TINY_BATCH * TINY_TIME], label[TINY_BATCH * TINY_TIME];
     tiny_tokens(0, token, label);
-    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "token")->place), token, sizeof token);
-    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "label")->place), label, sizeof label);
-    *(float *)ht_machine_at(w.machine, ht_plan_slot(w.plan, "seed")->place) = 1;
+    must(w.ctx, ht_session_write(w.session, "token", token, sizeof token));
+    must(w.ctx, ht_session_write(w.session, "label", label, sizeof label));
+    must(w.ctx, ht_session_write_f64(w.session, "seed", (double[]){1}, 1));
     return w;
 }
 
 static void stop(world *w)
 {
-    ht_machine_free(w->machine);
+    ht_session_free(w->session);
     ht_plan_free(w->plan);
     ht_context_free(w->ctx);
 }
