@@ -12,15 +12,16 @@
 #include "train/folder.h"
 #include "train/metrics.h"
 #include "train/rewind.h"
+#include "train/session_state.h"
 #include "train/snapshot.h"
 
 enum { MOST_SKIPPED = 20 }; /* in a row */
 
 /* One shape of batches: its memory, and the names of what it is run with. */
 typedef struct shape {
-    ht_batch batch;
-    char inputs[HT_BATCH_MOST_ARRAYS][64]; /* slot of each array; empty: the model does not look at it */
-    char first[32], micro[32], eval[32];   /* segments */
+    ht_batch batch;                      /* made where the session reads it */
+    void *unread[HT_BATCH_MOST_ARRAYS];  /* heap memory of an array that the model does not look at, else NULL */
+    char first[32], micro[32], eval[32]; /* segments */
 } shape;
 
 struct ht_run {
@@ -65,6 +66,20 @@ static ht_status read_number(const ht_run *run, const char *name, double *out)
     return ht_session_read_f64(run->job.session, name, out, 1);
 }
 
+/* Where the batches of an array are made: in the input's own memory, so that nothing is copied. */
+static ht_status place_array(const ht_run *run, ht_batch_array *array, const char *input, void **unread)
+{
+    const ht_slot *slot = ht_plan_slot(run->job.plan, input);
+    if (slot && (size_t)ht_type_bytes(&slot->type) != array->bytes)
+        HT_FAIL(run->ctx, HT_ESHAPE, "input '%s' of the model has %" PRId64 " bytes, a batch of this data %zu", input,
+                ht_type_bytes(&slot->type), array->bytes);
+    if (slot)
+        array->data = ht_machine_at(run->job.session->machine, slot->place);
+    else if (!(array->data = *unread = calloc(1, array->bytes + 1)))
+        HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
+    return HT_OK;
+}
+
 /* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
 static ht_status make_shape(ht_run *run, int bucket)
 {
@@ -77,10 +92,9 @@ static ht_status make_shape(ht_run *run, int bucket)
     ht_data_layout(run->job.data, bucket, &s->batch);
     for (int i = 0; i < s->batch.array_count; i++) {
         ht_batch_array *array = &s->batch.arrays[i];
-        array->data = calloc(1, array->bytes + 1);
-        if (!array->data) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for batches");
-        snprintf(s->inputs[i], sizeof s->inputs[i], "%s%s", array->name, array->rank > 1 ? ending : "");
-        if (!ht_plan_slot(run->job.plan, s->inputs[i])) s->inputs[i][0] = '\0';
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", array->name, array->rank > 1 ? ending : "");
+        HT_TRY(place_array(run, array, name, &s->unread[i]));
     }
     return HT_OK;
 }
@@ -103,9 +117,6 @@ static ht_status next_batch(ht_run *run, ht_feed *feed, shape **out)
 {
     shape *s = &run->shapes[ht_feed_bucket(feed)];
     HT_TRY(ht_feed_next(feed, &s->batch));
-    for (int i = 0; i < s->batch.array_count; i++)
-        if (s->inputs[i][0])
-            HT_TRY(ht_session_write(run->job.session, s->inputs[i], s->batch.arrays[i].data, s->batch.arrays[i].bytes));
     *out = s;
     return HT_OK;
 }
@@ -416,7 +427,7 @@ ht_status ht_run_close(ht_run *run)
     if (!run) return HT_OK;
     ht_status status = ht_metrics_close(run->metrics);
     for (int i = 0; i < run->shape_count && run->shapes; i++)
-        for (int k = 0; k < run->shapes[i].batch.array_count; k++) free(run->shapes[i].batch.arrays[k].data);
+        for (int k = 0; k < HT_BATCH_MOST_ARRAYS; k++) free(run->shapes[i].unread[k]);
     free(run->shapes);
     ht_feed_free(run->train);
     ht_feed_free(run->validation);
