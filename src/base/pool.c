@@ -16,7 +16,7 @@
 #include <time.h>
 
 #define EPOCH_STOP   UINT64_MAX
-#define SPIN_NANOS   30000
+#define SPIN_NANOS   100000
 #define YIELD_NANOS  300000
 #define LINE_BYTES   64
 #define MOST_THREADS 4096
