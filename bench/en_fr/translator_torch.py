@@ -71,10 +71,10 @@ class Pairs:
             self.buckets[next(fits)].append((source, target))
         self.items = [(bucket, pair) for bucket, pairs in enumerate(self.buckets) for pair in pairs]
 
-    def epoch(self, random):
-        items = [(b, pairs[i]) for b, pairs in enumerate(self.buckets) for i in random.permutation(len(pairs))]
+    def epoch(self, shuffled):
+        items = [(b, pairs[i]) for b, pairs in enumerate(self.buckets) for i in shuffled(len(pairs))]
         whole = len(items) // self.batch
-        return [items[i * self.batch : (i + 1) * self.batch] for i in random.permutation(whole)]
+        return [items[i * self.batch : (i + 1) * self.batch] for i in shuffled(whole)]
 
     def all(self):
         return [self.items[i : i + self.batch] for i in range(0, len(self.items), self.batch)]
@@ -168,8 +168,6 @@ def train(folder, steps, seeds, limit):
 
 
 def train_one(torch, folder, loaded, steps, seed):
-    import numpy
-
     torch.manual_seed(seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     job, (training, validation), sizes = loaded
@@ -195,13 +193,13 @@ def train_one(torch, folder, loaded, steps, seed):
         with torch.no_grad():
             return sum(float(loss_of(batch, "sum")) for batch in held_out) / count
 
-    random, queue, start = numpy.random.default_rng(seed), [], time.time()
+    dice, queue, start = torch.Generator().manual_seed(seed), [], time.time()
     with open(os.path.join(folder, f"pytorch-{seed}.csv"), "w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("step", "loss", "perplexity", "seconds"))
         for step in range(1, steps + 1):
             if not queue:
-                queue = training.epoch(random)[::-1]
+                queue = training.epoch(lambda count: torch.randperm(count, generator=dice).tolist())[::-1]
             for group in optimizer.param_groups:
                 group["lr"] = rate(how, steps, step - 1)
             optimizer.zero_grad()
