@@ -197,10 +197,10 @@ static void resume__a_stop_between_micro_batches_drops_the_step(void **state)
 {
     data_case *c = *state;
     static const char *const sets[] = {
-        "--set train.steps=8 --set train.batch=800 --set train.accumulate=200",
-        "--set train.steps=8 --set train.batch=800 --set train.accumulate=200",
-        "--set train.steps=8 --set train.epochs=null --set train.batch=1600 --set train.accumulate=100",
-        "--set train.steps=8 --set train.epochs=null --set train.batch=1800 --set train.accumulate=200",
+        "--set train.steps=6 --set train.batch=320 --set train.accumulate=80",
+        "--set train.steps=6 --set train.batch=320 --set train.accumulate=80",
+        "--set train.steps=6 --set train.epochs=null --set train.batch=640 --set train.accumulate=40",
+        "--set train.steps=6 --set train.epochs=null --set train.batch=720 --set train.accumulate=80",
     };
     static const int signals[] = {SIGTERM, SIGUSR1, SIGINT};
     for (size_t j = 0; j < sizeof jobs / sizeof jobs[0]; j++) {
@@ -208,11 +208,11 @@ static void resume__a_stop_between_micro_batches_drops_the_step(void **state)
         write_files(c);
         data_case_text(c, "short.json", jobs[j]);
         snprintf(line, sizeof line, "rm -rf whole run; \"$H\" train short.json %s --set train.output=whole", sets[j]);
-        expect(c, line, 0, "step 8 of 8");
-        for (int turn = 0; turn < 6; turn++) {
+        expect(c, line, 0, "step 6 of 6");
+        for (int turn = 0; turn < 4; turn++) {
             life l = begin_with(c, 1 + turn % 2, "short.json", sets[j]);
             bool lives = wait_for_step(&l, turn + 1);
-            nanosleep(&(struct timespec){0, 4000000}, NULL); /* into the next step */
+            nanosleep(&(struct timespec){0, 2000000}, NULL); /* into the next step */
             if (lives) kill(l.process, signals[turn % 3]);
             assert_int_equal(end(&l), 0);
         }

@@ -27,7 +27,7 @@ static int64_t item_at(const ht_data *data, ht_data_part part, uint64_t index, i
     return set->items[part] ? set->items[part][place] : (int64_t)place;
 }
 
-/* Pixels in one pass: the vectors of a whole batch of images are what a step would notice. */
+/* In one pass, without aliases, so that the compiler makes vectors of it: a step would notice. */
 static void scale_bytes(const uint8_t *restrict from, int64_t count, float scale, float shift, float *restrict out)
 {
     for (int64_t i = 0; i < count; i++) out[i] = (float)from[i] * scale + shift;
