@@ -253,8 +253,9 @@ static void replay__of_the_next_step_has_its_bits(void **state)
     must(w.ctx, ht_replay_of_run(&replay, w.run));
     for (int64_t step = 1; step <= 4; step++) {
         ht_step_report report;
+        bool dropped;
         double expected = replayed_loss(&w, replay, step, 4 * 8);
-        must(w.ctx, ht_run_step(w.run, &report));
+        must(w.ctx, ht_run_step(w.run, &report, &dropped));
         assert_true(expected == report.loss);
     }
     ht_replay_free(replay);
@@ -273,7 +274,8 @@ static void replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers
     run_world w = open_run(c, own);
     ht_replay *replay;
     ht_step_report reports[4];
-    for (int i = 0; i < 4; i++) must(w.ctx, ht_run_step(w.run, &reports[i]));
+    bool dropped;
+    for (int i = 0; i < 4; i++) must(w.ctx, ht_run_step(w.run, &reports[i], &dropped));
     must(w.ctx, ht_replay_of_run(&replay, w.run));
     for (int i = 3; i >= 0; i--) assert_true(replayed_loss(&w, replay, i + 1, 4 * 8) == reports[i].loss);
     assert_true(reports[0].loss != reports[1].loss);
@@ -296,8 +298,9 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
     run_world w = open_run(c, table_job(c, "3,3,6"));
     ht_session *session = ht_run_session(w.run);
     ht_step_report report;
+    bool dropped;
     ht_text line = {0};
-    must(w.ctx, ht_run_step(w.run, &report));
+    must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_false(report.skipped);
     must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
     expect_line(&line, (const char *const[]){"step 1 was replayed, and every value in it was finite", NULL});
@@ -305,7 +308,7 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
     must(w.ctx, ht_session_read_f64(session, "layers.0.weight", values, 16));
     values[5] = INFINITY;
     must(w.ctx, ht_session_write_f64(session, "layers.0.weight", values, 16));
-    must(w.ctx, ht_run_step(w.run, &report));
+    must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
     must(w.ctx, ht_first_nonfinite(w.run, 2, &line));
     expect_line(&line, (const char *const[]){"the result of matmul at layers.0", "(fwd)", "in micro-batch 1 of 2",
@@ -319,8 +322,9 @@ static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void *
     data_case *c = *state;
     run_world w = open_run(c, table_job(c, "1e20,3,6"));
     ht_step_report report;
+    bool dropped;
     ht_text line = {0};
-    must(w.ctx, ht_run_step(w.run, &report));
+    must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
     must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
     expect_line(&line, (const char *const[]){"in micro-batch 2 of 2", "1 inf and 0 NaN", NULL});
