@@ -150,6 +150,20 @@ static void judge(caster *c, const ht_node *n, size_t result)
     if (is_listed(c->policy->half_ops, n->op->name)) f->half = true;
 }
 
+/* A move that would rather read half: the lookup in a table. */
+static bool looks_up(const ht_node *n)
+{
+    return n->op->prec == HT_PREC_MOVE && n->op->half_in;
+}
+
+/* Rows of a table are no parameter any more: they begin what is added to them, and are of the type they were read in. */
+static void judge_rows(caster *c, const ht_node *n)
+{
+    fact *f = &c->facts[n->out];
+    f->half = ht_type_of(c->g, ht_node_in(c->g, n, 0))->dtype == c->policy->half;
+    f->weak = false;
+}
+
 /* ---- casts ---- */
 
 /* What the builder emitted for n belongs where n does. */
@@ -207,8 +221,7 @@ static void set_operand(ht_graph *g, const ht_node *n, size_t i, ht_val v)
 static void cast_inputs(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
-    bool looks_up = n->op->prec == HT_PREC_MOVE;
-    if (is_full(c, n) || (looks_up && c->policy->residual_f32)) return;
+    if (is_full(c, n) || (looks_up(n) && c->policy->residual_f32)) return;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
         if (v.id && (n->op->half_in >> i & 1)) set_operand(g, n, i, in_half(c, v));
@@ -219,15 +232,17 @@ static void cast_inputs(caster *c, const ht_node *n)
 static void cast_alike(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
-    ht_dtype first = ht_type_of(g, ht_node_in(g, n, 0))->dtype, wanted = first;
+    ht_dtype first = ht_type_of(g, ht_node_in(g, n, 0))->dtype;
+    bool alike = true;
     for (size_t i = 1; i < n->n_in; i++) {
         ht_dtype dtype = ht_type_of(g, ht_node_in(g, n, i))->dtype;
-        if (dtype != first && ht_dtype_is_float(dtype) && ht_dtype_is_float(first))
-            wanted = c->facts[n->out].half ? c->policy->half : HT_F32;
+        alike &= dtype == first || !ht_dtype_is_float(dtype);
     }
-    for (size_t i = 0; i < n->n_in && wanted != first; i++) {
+    if (alike) return;
+    for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
-        if (ht_dtype_is_float(ht_type_of(g, v)->dtype)) set_operand(g, n, i, ht_cast(g, v, wanted));
+        if (c->facts[n->out].half) v = in_half(c, v);
+        set_operand(g, n, i, ht_cast(g, v, c->facts[n->out].half ? c->policy->half : HT_F32));
     }
 }
 
@@ -282,6 +297,7 @@ static void type_node(caster *c, uint32_t id)
     } else {
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
         cast_inputs(c, &n);
+        if (looks_up(&n)) judge_rows(c, &n);
         if (n.op->prec == HT_PREC_MOVE && n.n_in > 1) cast_alike(c, &n);
         set_results(c, &n);
     }
