@@ -65,7 +65,9 @@ void ours_fill(ours *o, const char *name, double low, double high)
 bool ours_ready(ours *o)
 {
     ht_status status = ht_graph_status(o->graph);
-    if (status == HT_OK) status = ht_plan_create(&o->plan, o->graph, NULL);
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    opts.no_keep = o->no_keep;
+    if (status == HT_OK) status = ht_plan_create(&o->plan, o->graph, &opts);
     if (status == HT_OK) status = ht_session_create(&o->session, o->plan, NULL);
     if (status != HT_OK) {
         fprintf(stderr, "%s\n", ht_context_message(o->graph->ctx));

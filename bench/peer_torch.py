@@ -153,13 +153,17 @@ def compiled(model, wanted):
     return torch.compile(model) if wanted else model
 
 
-def train_gpt2(fast):
+def train_gpt2(fast, half=None):
     def prepare(dtype, layers, heads, width, length, vocabulary, batch):
+        def loss(m):
+            with torch.autocast("cpu", half or torch.bfloat16, enabled=half is not None):
+                return F.cross_entropy(m(tokens).view(batch * length, vocabulary), targets)
+
         model = compiled(Gpt2(layers, heads, width, length, vocabulary).to(dtype), fast)
         tokens = torch.randint(vocabulary, (batch, length))
         targets = torch.randint(vocabulary, (batch * length,))
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-        return stepper(model, lambda m: F.cross_entropy(m(tokens).view(batch * length, vocabulary), targets), optimizer)
+        return stepper(model, loss, optimizer)
 
     return prepare
 
@@ -240,6 +244,7 @@ OPS = {
     "layernorm": layernorm,
     "adamw": adamw,
     "train_gpt2": train_gpt2(False),
+    "autocast_train_gpt2": train_gpt2(False, torch.bfloat16),
     "train_seq2seq": train_seq2seq(False),
     "train_resnet18": train_resnet18(False),
     "compiled_train_gpt2": train_gpt2(True),

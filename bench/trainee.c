@@ -60,7 +60,10 @@ void trainee_start(trainee *t, ht_context *ctx)
     t->ours = (ours){.run = "train"};
     must(ctx, ht_model_create(&t->ours.graph, ctx, &t->request));
     must(ctx, ht_graph_train(t->ours.graph, &opts));
-    must(ctx, ht_plan_create(&t->ours.plan, t->ours.graph, NULL));
+    ht_plan_opts plan_opts = HT_PLAN_OPTS;
+    plan_opts.precision = t->precision;
+    plan_opts.target = t->target;
+    must(ctx, ht_plan_create(&t->ours.plan, t->ours.graph, &plan_opts));
     /* As a trainer does: once there is a plan, nobody needs the graph. */
     ht_graph_free(t->ours.graph);
     t->ours.graph = NULL;
@@ -95,7 +98,7 @@ typedef struct sheet {
     size_t count;
 } sheet;
 
-static void add_segment(sheet *s, const ht_machine *m, const ht_plan_segment *segment, ht_pool *pool)
+static void add_segment(sheet *s, ht_machine *m, const ht_plan_segment *segment, ht_pool *pool)
 {
     s->lines = realloc(s->lines, (s->count + segment->instr_count) * sizeof *s->lines);
     if (!s->lines) exit(1);
@@ -104,13 +107,13 @@ static void add_segment(sheet *s, const ht_machine *m, const ht_plan_segment *se
         size_t n_in = instr->call->n_in, n_out = instr->call->n_out;
         void **at = malloc((n_in + n_out + 1) * sizeof *at);
         if (!at) exit(1);
-        for (size_t k = 0; k < n_in; k++) at[k] = ht_machine_at(m, instr->in[k]);
-        for (size_t k = 0; k < n_out; k++) at[n_in + k] = ht_machine_at(m, instr->out[k]);
+        for (size_t k = 0; k < n_in; k++) at[k] = ht_machine_open(m, instr->in[k], 0);
+        for (size_t k = 0; k < n_out; k++) at[n_in + k] = ht_machine_open(m, instr->out[k], 0);
         s->lines[s->count++] = (line){.instr = instr,
                                       .launch = {.call = instr->call,
                                                  .in = (const void *const *)at,
                                                  .out = at + n_in,
-                                                 .workspace = ht_machine_at(m, instr->workspace),
+                                                 .workspace = ht_machine_open(m, instr->workspace, 0),
                                                  .pool = pool,
                                                  .fused = instr->fused}};
     }
@@ -190,7 +193,7 @@ void trainee_profile(trainee *t, ht_context *ctx, int rounds)
         const ht_slot *slot = &plan->slots[i];
         size_t bytes = (size_t)ht_type_bytes(&slot->type);
         if (slot->kind == HT_SLOT_INPUT)
-            ht_session_read(t->ours.session, slot->name, ht_machine_at(m, slot->place), bytes);
+            ht_session_read(t->ours.session, slot->name, ht_machine_open(m, slot->place, (int64_t)bytes), bytes);
     }
     const ht_plan_program *program = &plan->programs[ht_plan_program_find(plan, "train")];
     for (size_t c = 0; c < program->call_count; c++)

@@ -9,6 +9,8 @@ typedef struct trainee {
     const char *name;
     const char *type, *json; /* the "model" block */
     const char *optimizer;
+    const char *precision;    /* NULL: fp32 */
+    const char *target;       /* text of a target file; NULL: this machine */
     ht_model_request request; /* but model and fields */
     ours ours;
     ht_arena *arena;

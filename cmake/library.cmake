@@ -64,6 +64,13 @@ foreach(name ${fast_contract})
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernel/${name}.cpu.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 endforeach()
 
+# The steps of chains work on four registers one after the other, each through a long row of dependent instructions; gcc
+# interleaves them only when it is told to schedule before it hands out registers. clang does that anyway.
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernel/pointwise.cpu.c
+        PROPERTIES COMPILE_OPTIONS "-fschedule-insns;-fsched-pressure")
+endif()
+
 # The kernel matrix: each *.cpu.c once per real type and instruction set; the names in it come from these definitions.
 if(matrix_sources)
     foreach(isa ${isas})

@@ -17,7 +17,9 @@
 /* The other builds, where this one has them. */
 #define BUILD(isa)                                                                                                     \
     __attribute__((weak)) void ht_gemm_run_f32_##isa(const gemm_job *, ht_pool *);                                     \
-    __attribute__((weak)) int64_t ht_gemm_workspace_f32_##isa(int64_t, int64_t, int64_t);
+    __attribute__((weak)) int64_t ht_gemm_workspace_f32_##isa(int64_t, int64_t, int64_t);                              \
+    __attribute__((weak)) void ht_gemm_keep_f32_##isa(const gemm_side *, int64_t, int64_t, void *, ht_pool *);         \
+    __attribute__((weak)) int64_t ht_gemm_kept_bytes_f32_##isa(int64_t, int64_t);
 BUILD(avx2)
 BUILD(avx512)
 
@@ -25,12 +27,15 @@ typedef struct build {
     ht_isa isa;
     void (*run)(const gemm_job *job, ht_pool *pool);
     int64_t (*workspace)(int64_t m, int64_t n, int64_t k);
+    void (*keep)(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
+    int64_t (*kept_bytes)(int64_t n, int64_t k);
 } build;
 
 static const build builds[] = {
-    {HT_ISA_PORTABLE, gemm_run, gemm_workspace},
-    {HT_ISA_AVX2, ht_gemm_run_f32_avx2, ht_gemm_workspace_f32_avx2},
-    {HT_ISA_AVX512, ht_gemm_run_f32_avx512, ht_gemm_workspace_f32_avx512},
+    {HT_ISA_PORTABLE, gemm_run, gemm_workspace, gemm_keep, gemm_kept_bytes},
+    {HT_ISA_AVX2, ht_gemm_run_f32_avx2, ht_gemm_workspace_f32_avx2, ht_gemm_keep_f32_avx2, ht_gemm_kept_bytes_f32_avx2},
+    {HT_ISA_AVX512, ht_gemm_run_f32_avx512, ht_gemm_workspace_f32_avx512, ht_gemm_keep_f32_avx512,
+     ht_gemm_kept_bytes_f32_avx512},
 };
 enum { BUILDS = sizeof builds / sizeof builds[0] };
 
@@ -107,8 +112,9 @@ typedef struct shape {
     int64_t m, n, k;
 } shape;
 
-static void *run(const build *b, const operand *a, const operand *other, shape s, ht_dtype dtype, const finisher *f,
-                 int threads)
+/* kept: b as build->keep left it, or NULL. */
+static void *run_with(const build *b, const operand *a, const operand *other, shape s, ht_dtype dtype,
+                      const finisher *f, int threads, const void *kept)
 {
     size_t bytes = (size_t)(s.m * s.n) * ht_dtype_bytes(dtype);
     int64_t room = b->workspace(s.m, s.n, s.k);
@@ -118,11 +124,19 @@ static void *run(const build *b, const operand *a, const operand *other, shape s
     gemm_job job = {.a = a->side, .b = other->side, .m = s.m, .n = s.n, .k = s.k, .y = y, .dtype = dtype};
     job.y_down = s.n;
     job.workspace = workspace;
+    job.kept = kept;
+    if (kept) job.b.data = NULL, job.b.load = NULL; /* not looked at any more */
     if (f) job.finish = add_place, job.finish_arg = f;
     b->run(&job, pool);
     ht_pool_free(pool);
     free(workspace);
     return y;
+}
+
+static void *run(const build *b, const operand *a, const operand *other, shape s, ht_dtype dtype, const finisher *f,
+                 int threads)
+{
+    return run_with(b, a, other, s, dtype, f, threads, NULL);
 }
 
 static void check(const build *b, const operand *a, const operand *other, shape s, ht_dtype dtype, const finisher *f)
@@ -230,6 +244,45 @@ static void threads__do_not_change_a_bit(void **state)
     close_operand(&b);
 }
 
+static void *keep(const build *b, const operand *other, shape s, int threads)
+{
+    /* No byte more than asked for, beyond the alignment: what is read or written behind is AddressSanitizer's. */
+    size_t bytes = (size_t)b->kept_bytes(s.n, s.k);
+    ht_pool *pool = ht_pool_create(threads);
+    void *kept = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_true(pool && kept);
+    memset(kept, 0x7f, bytes); /* large numbers where nothing was packed */
+    b->keep(&other->side, s.n, s.k, kept, pool);
+    ht_pool_free(pool);
+    return kept;
+}
+
+static void kept__gives_the_bits_of_packing_along_the_way(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {{8, 299, 530}, {61, 299, 530}, {31, 33, 512}, {300, 520, 1100}, {14, 32, 1}};
+    for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * LAYOUTS; i++) {
+        shape s = shapes[i / LAYOUTS];
+        ht_dtype dtype = i % 3 == 0 ? HT_F32 : i % 3 == 1 ? HT_F16 : HT_BF16;
+        operand a, b;
+        open_operand(&a, i % 2 ? BY_ROWS : BY_COLUMNS, HT_F32, s.m, s.k, 9);
+        open_operand(&b, (layout)(i % LAYOUTS), dtype, s.k, s.n, 10);
+        for (int isa = 0; isa < BUILDS; isa++) {
+            if (!runs_here(&builds[isa])) continue;
+            void *kept = keep(&builds[isa], &b, s, 1 + i % 3), *plain = run(&builds[isa], &a, &b, s, HT_F32, NULL, 1);
+            for (int threads = 1; threads <= 2; threads++) {
+                void *y = run_with(&builds[isa], &a, &b, s, HT_F32, NULL, threads, kept);
+                assert_memory_equal(y, plain, (size_t)(s.m * s.n) * sizeof(float));
+                free(y);
+            }
+            free(plain);
+            free(kept);
+        }
+        close_operand(&a);
+        close_operand(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +290,7 @@ int main(void)
         cmocka_unit_test(product__is_right_at_the_ends_of_blocks),
         cmocka_unit_test(finish__sees_every_element_once),
         cmocka_unit_test(threads__do_not_change_a_bit),
+        cmocka_unit_test(kept__gives_the_bits_of_packing_along_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,7 @@ typedef struct ht_plan_opts {
     const char *target; /* text of a target file (docs/target.md); NULL: this machine */
     bool canaries;      /* guard bytes behind every buffer, checked after each run; always on in debug builds */
     bool no_fusion;     /* every op is an instruction of its own; the same bits, slower */
+    bool no_keep;       /* weights are not kept packed between runs: less memory, the same bits */
     /* "fp32" (NULL is that), "fp64", or "fp16" and "bf16": products in half, masters, sums and losses in f32
      * (docs/precision.md). Further settings of the policy: masters, gradients, moments, residual, fp32_ops, half_ops,
      * fp32_params. */
@@ -62,7 +63,7 @@ typedef struct ht_plan_opts {
 /* The graph is read, not changed, and may be freed afterwards. opts may be NULL. */
 HT_API ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts);
 HT_API void ht_plan_free(ht_plan *plan);
-/* All bytes that a session of this plan allocates for state, slots and transients. */
+/* All bytes that a session of this plan allocates for state, slots, transients and packed weights. */
 HT_API int64_t ht_plan_bytes(const ht_plan *plan);
 /* The memory ledger and the instructions of every segment, for people; *out is heap memory for free(). */
 HT_API ht_status ht_plan_print(char **out, const ht_plan *plan);

@@ -66,7 +66,8 @@ static void add_step(chaining *c, const ht_fused_step *step)
 static void add_result(chaining *c, int result)
 {
     bool outside = result < c->f->n_in + c->f->n_out, exact = dtype_of(c, result) == c->build->native;
-    if (c->read[result] || outside)
+    bool folded = c->f->fold && result == c->f->folded;
+    if (c->read[result] || outside || folded)
         add_op(c, c->build->moves[dtype_of(c, result)].store, result, HT_CHAIN_NOTHING, NULL);
     /* Registers hold more digits than a narrower type: it is read back from memory. */
     c->held = exact || dtype_of(c, result) == HT_BOOL ? result : -1;

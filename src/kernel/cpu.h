@@ -29,9 +29,15 @@ typedef HT_REAL real;
 #define HT_CPU_KERNEL(op_, can_, workspace_, run_) HT_CPU_KERNEL_NAMED(op_, op_, can_, workspace_, run_)
 #define HT_CPU_KERNEL_NAMED(name_, op_, can_, workspace_, run_)                                                        \
     HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_)
-/* A product that takes an epilogue. */
-#define HT_CPU_DOT_KERNEL(name_, op_, can_, workspace_, run_)                                                          \
-    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_, .epilogue = true)
+/* A row that packs inputs which may be kept. */
+#define HT_CPU_KEEP_KERNEL(name_, op_, can_, workspace_, run_, keep_)                                                  \
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_, .keep = keep_)
+/* Such a product that takes an epilogue. */
+#define HT_CPU_DOT_KERNEL(name_, op_, can_, workspace_, run_, keep_)                                                   \
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_, .epilogue = true, .keep = keep_)
+/* A reduction that takes the element-wise calls before it. */
+#define HT_CPU_FOLD_KERNEL(op_, can_, workspace_, folding_, run_)                                                      \
+    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .workspace = workspace_, .run = run_, .folding = folding_)
 /* An element-wise op: `run` comes from kernel/fused.h. */
 #define HT_CPU_EACH_KERNEL(op_, can_, begin_, stretch_)                                                                \
     static const ht_each op_##_each = {.begin = begin_, .stretch = stretch_};                                          \

@@ -3,7 +3,6 @@
 #include "kernel/kernel.h"
 
 enum {
-    SCRATCH_BYTES = 64 << 10,
     STRETCH_MOST = 1024,   /* elements: with a handful of f32 operands the first cache holds them */
     CHAIN_MOST = 8192,     /* the same for a chain, which keeps what lies between in registers */
     STRETCH_STEP = 64,     /* stretches are multiples of it, so that they start at whole lines */
@@ -77,6 +76,7 @@ static ht_way way_of(const ht_fused *f, const ht_fused_operand *o)
     if (is_flat(f, o)) return HT_WAY_FLAT;
     if (is_still(o, f->rank)) return HT_WAY_CONSTANT;
     if (f->by_rows && o->stride[f->rank - 1] == 1) return HT_WAY_LINE;
+    if (f->by_rows && o->stride[f->rank - 1] == 0) return HT_WAY_ROW;
     /* A stretch of whole rows sees the same row again and again. */
     return f->rank > 1 && !f->by_rows && is_still(o, f->rank - 1) ? HT_WAY_REPEATED : HT_WAY_GATHERED;
 }
@@ -93,7 +93,7 @@ static int share_slots(const ht_fused *f, uint8_t *slot_of)
         const ht_fused_step *step = &f->steps[s];
         for (size_t i = step->call->n_in; i < step->call->n_in + step->call->n_out; i++) {
             int value = step->operand[i], slot = 0;
-            if (value < f->n_in + f->n_out) continue;
+            if (f->operands[value].way != HT_WAY_BETWEEN) continue;
             while (slot < slots && last[holder[slot]] >= s) slot++;
             if (slot == slots) slots++;
             holder[slot] = value;
@@ -107,22 +107,23 @@ static int share_slots(const ht_fused *f, uint8_t *slot_of)
 static bool is_long(const ht_fused *f, ht_way way)
 {
     if (way == HT_WAY_REPEATED || way == HT_WAY_GATHERED) return true;
-    return !f->chain && way >= HT_WAY_STREAMED && way != HT_WAY_BLOCK;
+    return !f->chain && way >= HT_WAY_STREAMED && way < HT_WAY_BLOCK;
 }
 
 static bool is_block(const ht_fused *f, ht_way way)
 {
-    return f->chain && (way == HT_WAY_CONSTANT || way == HT_WAY_BETWEEN);
+    return f->chain && (way == HT_WAY_CONSTANT || way == HT_WAY_ROW || way == HT_WAY_BETWEEN);
 }
 
 /* Blocks first (the one for conversions before all others), then what is as long as a stretch, which becomes as long as the scratch allows. */
 static void lay_out_scratch(ht_fused *f)
 {
     enum { WIDEST = 8 };
-    uint8_t slot_of[HT_FUSED_OPERANDS];
+    uint8_t slot_of[HT_FUSED_OPERANDS] = {0};
     int between = f->n_in + f->n_out, slots = share_slots(f, slot_of);
     int64_t block = f->chain ? f->steps[0].each->chain->build->block * WIDEST : 0, fixed = block, long_bytes = 0;
     if (f->chain) fixed += slots * block;
+    if (f->fold) fixed += HT_FOLD_MOST * WIDEST;
     for (int i = 0; i < between; i++) {
         if (is_block(f, f->operands[i].way)) fixed += block;
         if (is_long(f, f->operands[i].way)) long_bytes += bytes_of(&f->operands[i]);
@@ -130,7 +131,7 @@ static void lay_out_scratch(ht_fused *f)
     if (!f->chain) long_bytes += slots * WIDEST;
     f->stretch = f->chain ? CHAIN_MOST : STRETCH_MOST;
     if (long_bytes)
-        f->stretch = smaller(f->stretch, (SCRATCH_BYTES - fixed) / long_bytes) / STRETCH_STEP * STRETCH_STEP;
+        f->stretch = smaller(f->stretch, (HT_FUSED_SCRATCH - fixed) / long_bytes) / STRETCH_STEP * STRETCH_STEP;
     int64_t at = block;
     for (int i = between; i < between + f->n_between; i++)
         f->operands[i].scratch = (int32_t)(at + slot_of[i] * (f->chain ? block : f->stretch * WIDEST));
@@ -140,6 +141,17 @@ static void lay_out_scratch(ht_fused *f)
         if (is_block(f, f->operands[i].way)) at += block;
         if (is_long(f, f->operands[i].way)) at += f->stretch * bytes_of(&f->operands[i]);
     }
+    if (f->fold && f->folded >= between) f->operands[f->folded].scratch = (int32_t)at;
+}
+
+static ht_way way_of_value(const ht_fused *f, int i)
+{
+    const ht_fused_operand *o = &f->operands[i];
+    bool folded = f->fold && i == f->folded;
+    if (i >= f->n_in + f->n_out && f->dot && i == f->product) return HT_WAY_BLOCK;
+    if (i >= f->n_in + f->n_out) return folded ? HT_WAY_FOLDED : HT_WAY_BETWEEN;
+    /* What a reduction reads at once must not go past the caches. */
+    return ht_type_bytes(o->type) >= HT_STREAM_BYTES && !folded ? HT_WAY_STREAMED : HT_WAY_FLAT;
 }
 
 void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
@@ -156,10 +168,8 @@ void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
     f->by_rows = f->rank > 1 && row >= HT_LONG_ROW;
     for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++) {
         ht_fused_operand *o = &f->operands[i];
-        if (i >= f->n_in + f->n_out)
-            o->way = f->dot && i == f->product ? HT_WAY_BLOCK : HT_WAY_BETWEEN;
-        else if (i >= f->n_in)
-            o->way = ht_type_bytes(o->type) >= HT_STREAM_BYTES ? HT_WAY_STREAMED : HT_WAY_FLAT;
+        if (i >= f->n_in)
+            o->way = way_of_value(f, i);
         else if (o->way != HT_WAY_WHOLE)
             o->way = way_of(f, o);
     }
@@ -238,14 +248,20 @@ static void aim_tile(const work *w, char *scratch, void **at)
     }
 }
 
-static void aim_stretch(const work *w, int64_t first, int64_t n, void **at)
+static void aim_stretch(const work *w, ht_fused_tile *tile, int64_t first, int64_t n)
 {
     const ht_fused *f = w->f;
+    void **at = tile->at;
+    int64_t row = f->dim[f->rank - 1];
+    int64_t block = f->chain ? f->steps[0].each->chain->build->block : n;
     for (int i = 0; i < f->n_in + f->n_out; i++) {
         const ht_fused_operand *o = &f->operands[i];
         bool in_memory = w->way[i] == HT_WAY_FLAT || (w->way[i] == HT_WAY_STREAMED && f->chain);
         if (in_memory) at[i] = operand_data(w, i) + first * bytes_of(o);
         if (w->way[i] == HT_WAY_LINE) at[i] = operand_data(w, i) + element_at(f, o, first) * bytes_of(o);
+        if (w->way[i] == HT_WAY_REPEATED) at[i] = tile->scratch + o->scratch + first % row * bytes_of(o);
+        if (w->way[i] == HT_WAY_ROW)
+            copy_run(at[i], operand_data(w, i) + element_at(f, o, first) * bytes_of(o), bytes_of(o), 0, block);
         if (w->way[i] == HT_WAY_GATHERED) gather(f, o, at[i], operand_data(w, i), first, n);
     }
 }
@@ -326,27 +342,63 @@ static void run_chain(const work *w, ht_chain_op *ops, char *scratch, int64_t fi
     for (int s = 0; s < f->step_count; s++) run_step(w, s, first + done, n - done, rest);
 }
 
-static void run_tile(void *arg, int64_t tile)
+/* Elements [first, first + n), a stretch at a time: inside a row where rows are long, else no further than repeated rows
+ * reach. `folded`: where those that a reduction will read go, or NULL. */
+static void run_elements(const work *w, ht_fused_tile *tile, int64_t first, int64_t n, char *folded)
+{
+    const ht_fused *f = w->f;
+    int64_t row = f->dim[f->rank - 1], end = first + n;
+    for (int64_t part; first < end; first += part) {
+        part = smaller(f->stretch, end - first);
+        if (f->rank > 1) part = smaller(part, (f->by_rows ? row : f->stretch) - first % row);
+        aim_stretch(w, tile, first, part);
+        if (folded) tile->at[f->folded] = folded;
+        if (f->chain)
+            run_chain(w, tile->ops, tile->scratch, first, part, tile->at);
+        else
+            run_stretch(w, first, part, tile->at);
+        if (folded) folded += part * bytes_of(&f->operands[f->folded]);
+    }
+}
+
+void ht_fused_open(const ht_epilogue *w, ht_fused_tile *tile)
+{
+    const ht_fused *f = w->f;
+    if (f->elems == 0) return;
+    aim_tile(w, tile->scratch, tile->at);
+    if (f->chain && f->elems >= f->steps[0].each->chain->build->block)
+        memcpy(tile->ops, f->chain, (size_t)f->chain_count * sizeof *tile->ops);
+}
+
+static void run_tile(void *arg, int64_t index)
 {
     const work *w = arg;
-    const ht_fused *f = w->f;
-    _Alignas(64) char scratch[SCRATCH_BYTES];
-    ht_chain_op ops[HT_CHAIN_OPS(HT_FUSED_STEPS)];
-    void *at[HT_FUSED_OPERANDS];
-    int64_t row = f->dim[f->rank - 1], end = smaller(f->elems, (tile + 1) * f->grain);
-    aim_tile(w, scratch, at);
-    if (f->chain && end >= f->steps[0].each->chain->build->block)
-        memcpy(ops, f->chain, (size_t)f->chain_count * sizeof *ops);
-    for (int64_t first = tile * f->grain, n; first < end; first += n) {
-        n = smaller(f->stretch, end - first);
-        if (f->by_rows) n = smaller(n, row - first % row);
-        aim_stretch(w, first, n, at);
-        if (f->chain)
-            run_chain(w, ops, scratch, first, n, at);
-        else
-            run_stretch(w, first, n, at);
-    }
+    ht_fused_tile tile;
+    int64_t first = index * w->f->grain;
+    ht_fused_open(w, &tile);
+    run_elements(w, &tile, first, smaller(w->f->elems - first, w->f->grain), NULL);
     ht_stream_end();
+}
+
+void ht_fused_rows(const ht_fused *f, const ht_launch *launch, int64_t from, int64_t to, int64_t rows)
+{
+    work w;
+    ht_fused_tile tile;
+    int64_t row = f->elems / rows;
+    ht_epilogue_begin(&w, f, launch);
+    ht_fused_open(&w, &tile);
+    run_elements(&w, &tile, from * row, (to - from) * row, NULL);
+    ht_stream_end();
+}
+
+const void *ht_fused_piece(const ht_epilogue *w, ht_fused_tile *tile, int64_t first, int64_t n)
+{
+    const ht_fused *f = w->f;
+    const ht_fused_operand *folded = &f->operands[f->folded];
+    bool inside = folded->way == HT_WAY_FOLDED;
+    char *values = inside ? tile->scratch + folded->scratch : operand_data(w, f->folded) + first * bytes_of(folded);
+    run_elements(w, tile, first, n, inside ? values : NULL);
+    return values;
 }
 
 /* ---- launches ---- */
@@ -381,20 +433,17 @@ void ht_epilogue_block(const ht_epilogue *w, int64_t first, int64_t step, int64_
                        int64_t pitch)
 {
     const ht_fused *f = w->f;
-    _Alignas(64) char scratch[SCRATCH_BYTES];
-    ht_chain_op ops[HT_CHAIN_OPS(HT_FUSED_STEPS)];
-    void *at[HT_FUSED_OPERANDS];
-    aim_tile(w, scratch, at);
-    if (f->chain) memcpy(ops, f->chain, (size_t)f->chain_count * sizeof *ops);
+    ht_fused_tile tile;
+    ht_fused_open(w, &tile);
     for (int64_t row = 0; row < rows; row++, first += step) {
         for (int64_t done = 0, part; done < n; done += part) {
             part = smaller(f->stretch, n - done);
-            aim_stretch(w, first + done, part, at);
-            at[f->product] = block + row * pitch + done * bytes_of(&f->operands[f->product]);
+            aim_stretch(w, &tile, first + done, part);
+            tile.at[f->product] = block + row * pitch + done * bytes_of(&f->operands[f->product]);
             if (f->chain)
-                run_chain(w, ops, scratch, first + done, part, at);
+                run_chain(w, tile.ops, tile.scratch, first + done, part, tile.at);
             else
-                run_stretch(w, first + done, part, at);
+                run_stretch(w, first + done, part, tile.at);
         }
     }
     ht_stream_end();

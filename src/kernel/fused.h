@@ -3,6 +3,8 @@
  *     - in registers (a chain), block after block, where all of them can: kernel/chain.h;
  *     - else in a few KiB of the first cache: the elements are taken in short stretches, and over each all calls run one
  *       after the other. So do the elements behind a chain's last whole block.
+ * A product may come before them (its result is handed over block by block), a reduction behind them (it takes what it
+ * folds piece by piece).
  *
  * A call alone is the smallest case: that is how element-wise kernels run at all. */
 #ifndef HT_KERNEL_FUSED_H
@@ -12,7 +14,9 @@ enum {
     HT_FUSED_STEPS = 32,
     HT_FUSED_OPERANDS = 48, /* inputs, results and values between */
     HT_STEP_OPERANDS = 12,  /* inputs and results of one call */
-    HT_LONG_ROW = 128       /* elements of a row that is taken by itself, where it lies; also of an epilogue */
+    HT_FOLD_MOST = 1024,    /* elements that a reduction takes at a time */
+    HT_FUSED_SCRATCH = 64 << 10,
+    HT_LONG_ROW = 128 /* elements of a row that is taken by itself, where it lies; also of an epilogue */
 };
 /* The longest chain of so many calls: each may stage, load and store; and the end. */
 #define HT_CHAIN_OPS(steps) (4 * (steps) + 1)
@@ -24,10 +28,12 @@ typedef enum ht_way {
     HT_WAY_WHOLE,    /* a single number, or what else is not of the shape: as it is */
     HT_WAY_STREAMED, /* a large result: written past the caches */
     HT_WAY_CONSTANT, /* one number for all elements: copied once */
+    HT_WAY_ROW,      /* one number for all elements of a row: copied for each row */
     HT_WAY_REPEATED, /* the same for every stretch: copied together once */
     HT_WAY_GATHERED, /* copied together for each stretch */
     HT_WAY_BETWEEN,  /* a value that only the calls see */
-    HT_WAY_BLOCK     /* the product before the calls: in the block that it hands over */
+    HT_WAY_BLOCK,    /* the product before the calls: in the block that it hands over */
+    HT_WAY_FOLDED    /* a value that only the reduction behind the calls reads: a piece of it */
 } ht_way;
 
 typedef struct ht_fused_operand {
@@ -94,11 +100,17 @@ typedef struct ht_fused {
      * `product`, the first of those between. NULL: none. */
     const ht_call *dot;
     int product;
+    /* A reduction of operand `folded`, a result or one between: its own result comes behind the n_out of the launch, and
+     * its kernel runs the calls. NULL: none. */
+    const ht_call *fold;
+    int folded;
 } ht_fused;
 
 /* `chain` gives room for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
 void ht_fused_settle(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
+/* Rows [from, to), where all elements are so many rows; the caller has threads of its own. */
+void ht_fused_rows(const ht_fused *fused, const ht_launch *launch, int64_t from, int64_t to, int64_t rows);
 /* A call alone, settled; the arrays have room for its operands and HT_CHAIN_OPS(1), and live as long as *fused. */
 void ht_fused_alone(ht_fused *fused, ht_fused_operand *operands, ht_fused_step *step, ht_chain_op *chain,
                     const ht_call *call, const ht_each *each);
@@ -114,6 +126,18 @@ typedef struct ht_epilogue {
 void ht_epilogue_begin(ht_epilogue *epilogue, const ht_fused *fused, const ht_launch *launch);
 void ht_epilogue_block(const ht_epilogue *epilogue, int64_t first, int64_t step, int64_t rows, int64_t n, char *block,
                        int64_t pitch);
+
+/* For a reduction, after ht_epilogue_begin: what one thread needs for a tile, and elements [first, first + n) of what is
+ * folded, as an array of its type that lasts until the next call; n is at most HT_FOLD_MOST. The results of the calls are
+ * made along the way, so each element must be asked for once. */
+typedef struct ht_fused_tile {
+    _Alignas(64) char scratch[HT_FUSED_SCRATCH];
+    ht_chain_op ops[HT_CHAIN_OPS(HT_FUSED_STEPS)];
+    void *at[HT_FUSED_OPERANDS];
+} ht_fused_tile;
+void ht_fused_open(const ht_epilogue *epilogue, ht_fused_tile *tile);
+const void *ht_fused_piece(const ht_epilogue *epilogue, ht_fused_tile *tile, int64_t first, int64_t n);
+
 /* The steps of a chain into `ops`, which may be NULL; how many there are, 0 where a chain cannot be. */
 int ht_chain_make(const ht_fused *fused, ht_chain_op *ops);
 

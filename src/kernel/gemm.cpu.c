@@ -184,10 +184,10 @@ static void pack_turned(const gemm_side *b, real *to, int64_t k, int64_t depth, 
 }
 
 /* Slivers whose source lies along its columns: a row of all of them at a time, for long runs of memory. */
-static void pack_straight(const gemm_side *b, real *to, int64_t k, int64_t depth, int64_t column, int64_t columns)
+static void pack_straight(const gemm_side *b, real *to, int64_t apart, int64_t k, int64_t depth, int64_t column,
+                          int64_t columns)
 {
     real stage[TILE_N];
-    int64_t apart = sliver_elems(depth);
     for (int64_t i = 0; i < depth; i++, to += NR) {
         int64_t at = (k + i) * b->down + column * b->across, j = 0;
         const real *row = stage;
@@ -200,13 +200,15 @@ static void pack_straight(const gemm_side *b, real *to, int64_t k, int64_t depth
     }
 }
 
-/* The slivers of up to TILE_N columns of one block of K; columns beyond the matrix are zero. */
-static void pack_b(const gemm_side *b, real *to, int64_t k, int64_t depth, int64_t column, int64_t columns)
+/* The slivers of up to TILE_N columns of one block of K, `apart` elements from each other; columns beyond the matrix are
+ * zero. */
+static void pack_b(const gemm_side *b, real *to, int64_t apart, int64_t k, int64_t depth, int64_t column,
+                   int64_t columns)
 {
-    int64_t rest = columns % NR, apart = sliver_elems(depth);
+    int64_t rest = columns % NR;
     if (rest) memset(to + columns / NR * apart, 0, (size_t)(depth * NR) * sizeof *to);
     if (!b->load && (b->down != 1 || b->across == 1)) {
-        pack_straight(b, to, k, depth, column, columns);
+        pack_straight(b, to, apart, k, depth, column, columns);
         return;
     }
     for (int64_t j = 0; j < columns; j += NR) {
@@ -244,9 +246,11 @@ typedef struct work {
 
 /* What a thread has to itself. */
 typedef struct room {
-    real *b;    /* slivers of one block of K */
-    real *sums; /* of a tile, or of a strip where K is one block; rows tile_n apart */
-    real *a;    /* MR rows, PITCH apart */
+    real *packed;  /* slivers of one block of K */
+    real *sums;    /* of a tile, or of a strip where K is one block; rows tile_n apart */
+    real *a;       /* MR rows, PITCH apart */
+    const real *b; /* the slivers at hand: packed, or part of what was kept */
+    int64_t apart; /* from sliver to sliver, elements */
 } room;
 
 /* A few panels of a matrix a that is stored by columns, for one block of K: a column of all of them at a time, for long
@@ -341,10 +345,22 @@ static void release(const work *w, real *sums, int64_t row, int64_t rows, int64_
         ht_save(job->y, job->dtype, (row + r) * job->y_down + column, sums + r * w->e.tile_n, columns);
 }
 
-/* What packing columns of b will read. */
-static ahead ahead_of(const gemm_side *b, int64_t k, int64_t depth, int64_t column, int64_t columns)
+/* One block of K in what was kept: a sliver holds all of K. */
+static const real *kept_at(const gemm_job *job, int64_t k, int64_t column)
 {
+    return (const real *)job->kept + column / NR * sliver_elems(job->k) + k * NR;
+}
+
+/* What making or reading slivers of b will read. */
+static ahead ahead_of(const gemm_job *job, int64_t k, int64_t depth, int64_t column, int64_t columns)
+{
+    const gemm_side *b = &job->b;
     int64_t bytes = (int64_t)ht_dtype_bytes(b->dtype);
+    if (job->kept)
+        return (ahead){.run = (const char *)kept_at(job, k, column),
+                       .bytes = depth * NR * (int64_t)sizeof(real),
+                       .pitch = sliver_elems(job->k) * (int64_t)sizeof(real),
+                       .runs = ht_tiles(columns, NR)};
     const char *run = (const char *)b->data + (k * b->down + column * b->across) * bytes;
     if (!b->load && b->across == 1)
         return (ahead){.run = run, .bytes = columns * bytes, .pitch = b->down * bytes, .runs = depth};
@@ -404,7 +420,7 @@ static void add_block(const work *w, const room *o, int64_t step, int64_t row, i
                 at.to = (real *)job->y + (row + i) * job->y_down + column + j;
                 at.to_pitch = job->y_down;
             }
-            multiply_strip(at, &s, o->b + j / NR * sliver_elems(depth), depth, fetch);
+            multiply_strip(at, &s, o->b + j / NR * o->apart, depth, fetch);
         }
         if (i + AHEAD_STRIPS * MR >= rows) *next = fetch[1];
         if (last && direct < columns) release(w, sums + direct, row + i, high, column + direct, columns - direct);
@@ -427,22 +443,31 @@ static tile tile_of(work *w)
     return t;
 }
 
+/* Slivers for one block of K of a tile. */
+static void take_b(const work *w, room *o, int64_t step, const tile *t)
+{
+    int64_t k = step * w->e.depth, depth = depth_of(w, step);
+    o->apart = sliver_elems(w->job->kept ? w->job->k : depth);
+    o->b = w->job->kept ? kept_at(w->job, k, t->column) : o->packed;
+    if (!w->job->kept) pack_b(&w->job->b, o->packed, o->apart, k, depth, t->column, t->columns);
+}
+
 /* A slot's thread takes tiles until there are none. */
 static void take_tiles(void *arg, int64_t slot)
 {
     work *w = arg;
     const extent *e = &w->e;
-    room o = {.b = w->slots + slot * e->slot};
-    o.sums = o.b + e->tile_n / NR * sliver_elems(e->depth);
+    room o = {.packed = w->slots + slot * e->slot};
+    o.sums = o.packed + e->tile_n / NR * sliver_elems(e->depth);
     o.a = o.sums + sums_elems(e);
     tile t = tile_of(w);
     while (t.columns > 0) {
         tile after = t;
         for (int64_t step = 0; step < e->steps; step++) {
-            pack_b(&w->job->b, o.b, step * e->depth, depth_of(w, step), t.column, t.columns);
+            take_b(w, &o, step, &t);
             int64_t later = (step + 1) % e->steps;
             if (later == 0) after = tile_of(w);
-            ahead next = ahead_of(&w->job->b, later * e->depth, depth_of(w, later), after.column, after.columns);
+            ahead next = ahead_of(w->job, later * e->depth, depth_of(w, later), after.column, after.columns);
             if (after.columns == 0) next.runs = 0;
             add_block(w, &o, step, w->row + t.row, t.rows, t.column, t.columns, &next);
         }
@@ -476,6 +501,34 @@ int64_t gemm_workspace(int64_t m, int64_t n, int64_t k)
     if (m == 0 || n == 0 || k == 0) return 0;
     extent e = extent_of(m, n, k);
     return (ht_tiles(e.packed, NR) * NR + e.slots * e.slot) * (int64_t)sizeof(real);
+}
+
+/* ---- b packed once for many products ---- */
+
+typedef struct keeping {
+    const gemm_side *b;
+    real *to;
+    int64_t n, k;
+} keeping;
+
+static void keep_stripe(void *arg, int64_t stripe)
+{
+    const keeping *c = arg;
+    int64_t column = stripe * TILE_N, apart = sliver_elems(c->k);
+    for (int64_t k = 0; k < c->k; k += KC)
+        pack_b(c->b, c->to + column / NR * apart + k * NR, apart, k, ht_min_i64(KC, c->k - k), column,
+               ht_min_i64(TILE_N, c->n - column));
+}
+
+void gemm_keep(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool)
+{
+    keeping c = {b, to, n, k};
+    ht_parallel(pool, ht_tiles(n, TILE_N), keep_stripe, &c);
+}
+
+int64_t gemm_kept_bytes(int64_t n, int64_t k)
+{
+    return ht_tiles(n, NR) * sliver_elems(k) * (int64_t)sizeof(real);
 }
 
 static void zero_result(const gemm_job *job)

@@ -14,6 +14,7 @@ typedef struct ht_launch {
     const void *const *in; /* NULL where an optional input is left out */
     void *const *out;
     void *workspace; /* starts at a multiple of 64 bytes */
+    void *kept;      /* what the row's `keep` made of inputs, at a multiple of 64 bytes; NULL: the run sees to it */
     ht_pool *pool;
     const struct ht_fused *fused; /* the element-wise calls of an instruction, settled when it was planned; else NULL */
 } ht_launch;
@@ -40,6 +41,24 @@ typedef struct ht_each {
     const struct ht_chain_row *chain; /* the same in registers; NULL: only by stretches */
 } ht_each;
 
+/* Inputs in the form that a row computes with (weights packed for products), for rows that would make it again in every
+ * run. Where these inputs are state the planner gives the form memory that lasts (plan/keep.c), and it is made again only
+ * when the state was written. It follows from these inputs, their types and the call's attributes alone; a run has the same
+ * bits with and without it. */
+typedef struct ht_keep {
+    uint32_t inputs;                                                /* bit i: input i */
+    int64_t (*bytes)(const ht_call *call, const ht_target *target); /* 0: this call wins nothing by it */
+    void (*make)(const ht_launch *launch);                          /* launch->kept from launch->in */
+} ht_keep;
+
+/* How a reduction is fused: it takes what it folds from launch->fused (see there: fold). */
+typedef struct ht_folding {
+    bool (*pays)(const ht_call *call);
+    /* How many results there are, if each is that of a row of neighbours and made by itself; else 0. */
+    int64_t (*rows)(const ht_call *call);
+    void (*run_rows)(const ht_launch *launch, int64_t from, int64_t to); /* some of these, in the calling thread */
+} ht_folding;
+
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
     const char *op;
@@ -48,11 +67,18 @@ typedef struct ht_kernel {
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     void (*run)(const ht_launch *launch);
-    const ht_each *each; /* NULL: not element-wise */
+    const ht_each *each;       /* NULL: not element-wise */
+    const ht_folding *folding; /* NULL: no reduction that can be fused */
     bool epilogue;       /* a product that can hand its result, block by block, to launch->fused (see there: dot) */
+    const ht_keep *keep; /* NULL: nothing */
 } ht_kernel;
 
 #include "kernel/fused.h"
+
+enum { HT_BAND_PARTS = 16 };
+/* Launches one after the other, over a few of `rows` rows at a time, so that one finds in the cache what another has
+ * made. Each is element-wise or a reduction by rows, and needs of the others' results only the row at hand. */
+void ht_band_run(const ht_kernel *const *kernels, const ht_launch *launches, size_t count, int64_t rows);
 
 /* All rows of this library, into the context. */
 ht_status ht_kernels_add_all(ht_context *ctx);

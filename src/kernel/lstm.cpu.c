@@ -5,7 +5,7 @@
  * this file is compiled with -ffp-contract=fast.
  * Threads: tiles of sequences and units, one ht_parallel per step; a tile makes all four gates of its units, so the cell
  * follows the product while its sums are in L1.
- * Traffic: w_hidden is packed once per call, and read once per step and group of sequences, from L2 where it fits;
+ * Traffic: w_hidden is packed once per call where it was not kept, and read once per step and group of sequences, from L2 where it fits;
  * pre lies in the reserve.  Bound: FLOPs. */
 #include "kernel/lstm.h"
 
@@ -39,6 +39,17 @@ static void layout(lstm *job, panel_room *room)
 }
 
 /* ---- w_hidden ---- */
+
+/* What is kept is w_input as gemm_keep packs it, so many elements, then w_hidden. */
+static int64_t kept_input(const layer *l)
+{
+    return round_up(ht_tiles(gemm_kept_bytes(l->gates, l->inputs), sizeof(real)), 16);
+}
+
+static gemm_side input_weights(const layer *l)
+{
+    return (gemm_side){.data = l->w_input.data, .dtype = l->w_input.dtype, .down = 1, .across = l->inputs};
+}
 
 static real *sliver(const lstm *job, int64_t vector, int pair)
 {
@@ -154,16 +165,20 @@ static void lstm_run(const ht_launch *launch)
     if (l->hidden == 0) return;
     layout(&job, &(panel_room){launch->workspace, 0});
     if (l->reserve.dtype == REAL_DTYPE) job.pre = (panel){l->reserve.data, KEPT * l->hidden};
-    ht_parallel(launch->pool, ht_tiles(l->hidden, PACKED_HALF), pack_units, &job);
+    if (launch->kept)
+        job.packed = (real *)launch->kept + kept_input(l);
+    else
+        ht_parallel(launch->pool, ht_tiles(l->hidden, PACKED_HALF), pack_units, &job);
     gemm_run(&(gemm_job){.a = {.data = l->x.data, .dtype = l->x.dtype, .down = l->inputs, .across = 1},
-                         .b = {.data = l->w_input.data, .dtype = l->w_input.dtype, .down = 1, .across = l->inputs},
+                         .b = input_weights(l),
                          .m = l->steps * l->batch,
                          .n = l->gates,
                          .k = l->inputs,
                          .y = job.pre.data,
                          .dtype = REAL_DTYPE,
                          .y_down = job.pre.row,
-                         .workspace = job.gemm},
+                         .workspace = job.gemm,
+                         .kept = launch->kept},
              launch->pool);
     load_or_zero(job.real_bias, job.bias, 0, l->gates);
     load_state(&job, job.h[0], l->h0);
@@ -184,10 +199,29 @@ static int64_t lstm_workspace(const ht_call *call, const ht_target *target)
     return room.used * (int64_t)sizeof(real);
 }
 
+static int64_t lstm_keep_bytes(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    layer l = layer_sizes(call);
+    if (l.hidden == 0 || l.steps * l.batch > GEMM_KEEP_ROWS) return 0;
+    return (kept_input(&l) + 4 * l.hidden * round_up(l.hidden, PACKED_HALF)) * (int64_t)sizeof(real);
+}
+
+static void lstm_keep_make(const ht_launch *launch)
+{
+    lstm job = {.l = layer_of(launch, 6)};
+    gemm_side w_input = input_weights(&job.l);
+    gemm_keep(&w_input, job.l.gates, job.l.inputs, launch->kept, launch->pool);
+    job.packed = (real *)launch->kept + kept_input(&job.l);
+    ht_parallel(launch->pool, ht_tiles(job.l.hidden, PACKED_HALF), pack_units, &job);
+}
+
+static const ht_keep lstm_keep = {1u << 3 | 1u << 4, lstm_keep_bytes, lstm_keep_make};
+
 static const char *lstm_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
     return lstm_refuse(call);
 }
 
-HT_CPU_KERNEL(lstm, lstm_can, lstm_workspace, lstm_run)
+HT_CPU_KEEP_KERNEL(lstm, lstm, lstm_can, lstm_workspace, lstm_run, &lstm_keep)

@@ -2,7 +2,11 @@
 #include "kernel/gemm.h"
 #include "kernel/product.h"
 
-enum { FEWEST_ROWS = 8, FEWEST_PRODUCTS = 1 << 18 };
+enum {
+    FEWEST_ROWS = 3,
+    FEWEST_ROWS_TURNED = 2, /* where b lies along K, which the plain row is slow at */
+    FEWEST_PRODUCTS = 1 << 18,
+};
 
 static gemm_side side_of(const matrix *m, int64_t at)
 {
@@ -24,11 +28,16 @@ static void finish(const void *arg, int64_t row, int64_t column, int64_t rows, i
                       pitch * (int64_t)sizeof(real));
 }
 
+static product product_at(const ht_launch *launch)
+{
+    const ht_fused *fused = launch->fused;
+    return product_of(fused ? fused->dot : launch->call, launch->in + (fused ? fused->n_in : 0), launch->out);
+}
+
 static void matmul_gemm_run(const ht_launch *launch)
 {
     const ht_fused *fused = launch->fused;
-    const void *const *in = fused ? launch->in + fused->n_in : launch->in;
-    product p = product_of(fused ? fused->dot : launch->call, in, launch->out);
+    product p = product_at(launch);
     int64_t batches = product_batches(&p), y_bytes = p.m * p.n * (int64_t)ht_dtype_bytes(p.dtype);
     following after = {.columns = p.n};
     if (fused) ht_epilogue_begin(&after.epilogue, fused, launch);
@@ -45,7 +54,8 @@ static void matmul_gemm_run(const ht_launch *launch)
                         .y_down = p.n,
                         .finish = fused ? finish : NULL,
                         .finish_arg = &after,
-                        .workspace = launch->workspace};
+                        .workspace = launch->workspace,
+                        .kept = launch->kept};
         after.first = batch * p.m * p.n;
         gemm_run(&job, launch->pool);
     }
@@ -58,14 +68,31 @@ static int64_t matmul_gemm_workspace(const ht_call *call, const ht_target *targe
     return gemm_workspace(p.m, p.n, p.k);
 }
 
+/* b of a single product with few rows. */
+static int64_t matmul_gemm_keep_bytes(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    product p = product_of(call, NULL, NULL);
+    return p.m <= GEMM_KEEP_ROWS && product_batches(&p) == 1 ? gemm_kept_bytes(p.n, p.k) : 0;
+}
+
+static void matmul_gemm_keep_make(const ht_launch *launch)
+{
+    product p = product_at(launch);
+    gemm_side b = side_of(&p.b, 0);
+    gemm_keep(&b, p.n, p.k, launch->kept, launch->pool);
+}
+
+static const ht_keep matmul_gemm_keep = {1u << 1, matmul_gemm_keep_bytes, matmul_gemm_keep_make};
+
 static const char *matmul_gemm_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
     const char *reason = product_can(call);
     if (reason) return reason;
     product p = product_of(call, NULL, NULL);
-    if (p.m < FEWEST_ROWS) return "too few rows to pack for";
+    if (p.m < (p.b.down == 1 ? FEWEST_ROWS_TURNED : FEWEST_ROWS)) return "too few rows to pack for";
     return (double)p.m * (double)p.n * (double)p.k < FEWEST_PRODUCTS ? "too small to pack" : NULL;
 }
 
-HT_CPU_DOT_KERNEL(matmul_gemm, matmul, matmul_gemm_can, matmul_gemm_workspace, matmul_gemm_run)
+HT_CPU_DOT_KERNEL(matmul_gemm, matmul, matmul_gemm_can, matmul_gemm_workspace, matmul_gemm_run, &matmul_gemm_keep)

@@ -8,14 +8,16 @@
 #include "kernel/product.h"
 
 enum {
-    LINE = 2048,   /* columns at a time: sums stay in L1 */
-    STREAMS = 8,   /* rows of b at a time: sums are read and written less often than b */
-    DOTS = 64,     /* columns of a tile where b lies along K, at most: a long stretch of memory */
-    TILES = 32,    /* with fewer than these, tiles get narrower */
-    TOGETHER = 8,  /* of which so many at once */
-    BLOCKS = 32,   /* of K at most */
-    SHORTEST = 64, /* rows of a block of K at least */
-    AHEAD = 1024,  /* bytes: reads are asked for so early, since the processor's own foresight ends with a page */
+    LINE = 2048,     /* columns at a time where numbers pass through an array: it stays in L1 */
+    LONG = 16384,    /* and where b's rows are read in place: the processor fetches ahead, in long runs best */
+    STREAMS = 8,     /* rows of b at a time: sums are read and written less often than b */
+    FEW_STREAMS = 4, /* of wide elements: more runs at once slow each other down */
+    DOTS = 64,       /* columns of a tile where b lies along K, at most: a long stretch of memory */
+    TILES = 32,      /* with fewer than these, tiles get narrower */
+    TOGETHER = 8,    /* of which so many at once */
+    BLOCKS = 32,     /* of K at most */
+    SHORTEST = 64,   /* rows of a block of K at least */
+    AHEAD = 1024,    /* bytes: reads are asked for so early, since the processor's own foresight ends with a page */
 };
 
 typedef struct line {
@@ -125,10 +127,7 @@ static inline __attribute__((always_inline)) void add_lines(real *restrict sum, 
     int64_t i = 0;
     for (; i + HT_VECTOR <= n; i += HT_VECTOR) {
         ht_vector *at = (ht_vector *)(sum + i), t = *at;
-        for (int s = 0; s < streams; s++) {
-            __builtin_prefetch(b + s * step + i * bytes + AHEAD);
-            t += a[s] * vector_of(b + s * step + i * bytes, dtype);
-        }
+        for (int s = 0; s < streams; s++) t += a[s] * vector_of(b + s * step + i * bytes, dtype);
         *at = t;
     }
     for (; i < n; i++)
@@ -140,6 +139,8 @@ static inline __attribute__((always_inline)) void add_typed(real *restrict sum, 
 {
     if (streams == STREAMS)
         add_lines(sum, a, b, step, dtype, STREAMS, n);
+    else if (streams == FEW_STREAMS)
+        add_lines(sum, a, b, step, dtype, FEW_STREAMS, n);
     else
         add_lines(sum, a, b, step, dtype, streams, n);
 }
@@ -170,11 +171,12 @@ static void lines_tile(void *arg, int64_t block)
     const product *p = &job->p;
     int64_t first = block * job->depth, end = ht_min_i64(p->k, first + job->depth);
     real *sum = job->partial + block * p->n;
+    int64_t wide = p->b.across == 1 ? LONG : LINE, most = bytes_of(p->b.dtype) < 4 ? STREAMS : FEW_STREAMS;
     memset(sum, 0, (size_t)p->n * sizeof *sum);
-    for (int64_t k = first; k < end; k += STREAMS) {
-        int streams = (int)ht_min_i64(STREAMS, end - k);
-        for (int64_t j = 0; j < p->n; j += LINE)
-            add_rows(p, sum + j, job->a + k, k, j, streams, ht_min_i64(LINE, p->n - j));
+    for (int64_t k = first; k < end; k += most) {
+        int streams = (int)ht_min_i64(most, end - k);
+        for (int64_t j = 0; j < p->n; j += wide)
+            add_rows(p, sum + j, job->a + k, k, j, streams, ht_min_i64(wide, p->n - j));
     }
 }
 

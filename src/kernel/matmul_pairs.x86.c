@@ -17,7 +17,9 @@ enum {
     MOST_ROWS = 2016,     /* of packed a at a time, about */
     FEW_TILES = 16,       /* with fewer than these, tiles get lower, so that threads share them evenly */
     FEWEST_ROWS = 8,
+    FEWEST_ROWS_TURNED = 4, /* where b lies along K: its pairs lie together already */
     FEWEST_PRODUCTS = 1 << 18,
+    KEEP_ROWS = 128, /* with more, packing b in every run does not matter much (decision 0014) */
 };
 
 typedef uint32_t words __attribute__((vector_size(64)));
@@ -31,8 +33,9 @@ typedef struct block {
     int64_t unit; /* rows that multiply takes at a time */
     int64_t row, rows, column, columns;
     int64_t tile_m, a_tiles, slivers, steps;
-    uint16_t *a; /* by tile of rows, then block of K: tile_m × PITCH each */
-    uint16_t *b; /* by block of K, then sliver: KC × NR each */
+    uint16_t *a;    /* by tile of rows, then block of K: tile_m × PITCH each */
+    uint16_t *b;    /* by block of K, then sliver: KC × NR each */
+    uint16_t *kept; /* b of all blocks of columns, one after the other; NULL: packed here */
 } block;
 
 static uint16_t *a_at(const block *c, int64_t tile, int64_t step)
@@ -213,6 +216,12 @@ static int64_t a_elems(const block *e)
     return e->a_tiles * e->steps * e->tile_m * PAIRS_PITCH;
 }
 
+/* The part of what is kept for the columns from `column` on. */
+static uint16_t *kept_at(const block *e, int64_t column)
+{
+    return e->kept + column * e->steps * KC;
+}
+
 static void run_matrix(const block *extent, ht_pool *pool)
 {
     const product *p = &extent->p;
@@ -225,8 +234,9 @@ static void run_matrix(const block *extent, ht_pool *pool)
             c.columns = ht_min_i64(extent->columns, p->n - column);
             c.a_tiles = ht_tiles(c.rows, c.tile_m);
             c.slivers = ht_tiles(c.columns, NR);
+            if (c.kept) c.b = kept_at(&c, column);
             /* b is packed once for all blocks of rows. */
-            ht_parallel(pool, (c.a_tiles + (row == 0 ? c.slivers : 0)) * c.steps, pack_stripe, &c);
+            ht_parallel(pool, (c.a_tiles + (row == 0 && !c.kept ? c.slivers : 0)) * c.steps, pack_stripe, &c);
             ht_parallel(pool, c.a_tiles * ht_tiles(c.columns, TILE_N), multiply_tile, &c);
         }
     }
@@ -239,6 +249,7 @@ static void run(const ht_launch *launch, pairs_multiply multiply, int64_t unit)
     extent.multiply = multiply;
     extent.a = launch->workspace;
     extent.b = extent.a + a_elems(&extent);
+    extent.kept = launch->kept;
     for (int64_t batch = 0; batch < product_batches(&p); batch++) {
         int64_t a_first, b_first;
         product_batch(&p, batch, &a_first, &b_first);
@@ -257,13 +268,40 @@ static int64_t workspace(const ht_call *call, int64_t unit)
     return (a_elems(&e) + e.slivers * e.steps * KC * NR) * (int64_t)sizeof(uint16_t);
 }
 
+/* Neither bytes nor what they hold depend on the rows of a, so both processors' rows share this. */
+static int64_t keep_bytes(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    product p = product_of(call, NULL, NULL);
+    if (p.m > KEEP_ROWS || product_batches(&p) != 1) return 0;
+    return ht_tiles(p.n, NR) * NR * ht_tiles(p.k, KC) * KC * (int64_t)sizeof(uint16_t);
+}
+
+static void keep_make(const ht_launch *launch)
+{
+    product p = product_of(launch->call, launch->in, launch->out);
+    block c = extent_of(&p, PAIRS_AVX512_ROWS);
+    int64_t columns = c.columns;
+    c.p = p;
+    c.kept = launch->kept;
+    c.a_tiles = 0;
+    for (c.column = 0; c.column < p.n; c.column += columns) {
+        c.columns = ht_min_i64(columns, p.n - c.column);
+        c.slivers = ht_tiles(c.columns, NR);
+        c.b = kept_at(&c, c.column);
+        ht_parallel(launch->pool, c.slivers * c.steps, pack_stripe, &c);
+    }
+}
+
+static const ht_keep keep = {1u << 1, keep_bytes, keep_make};
+
 static const char *can(const ht_call *call)
 {
     const char *reason = product_can(call);
     if (reason) return reason;
     if (call->in[0]->dtype != HT_BF16 || call->in[1]->dtype != HT_BF16) return "an input is not bf16";
     product p = product_of(call, NULL, NULL);
-    if (p.m < FEWEST_ROWS) return "too few rows to pack for";
+    if (p.m < (p.b.down == 1 ? FEWEST_ROWS_TURNED : FEWEST_ROWS)) return "too few rows to pack for";
     return (double)p.m * (double)p.n * (double)p.k < FEWEST_PRODUCTS ? "too small to pack" : NULL;
 }
 
@@ -310,6 +348,7 @@ const ht_kernel ht_kernel_matmul_amx = {
     .can = amx_can,
     .workspace = amx_workspace,
     .run = amx_run,
+    .keep = &keep,
 };
 const ht_kernel ht_kernel_matmul_avx512_bf16 = {
     .size = sizeof(ht_kernel),
@@ -319,4 +358,5 @@ const ht_kernel ht_kernel_matmul_avx512_bf16 = {
     .can = avx512_can,
     .workspace = avx512_workspace,
     .run = avx512_run,
+    .keep = &keep,
 };

@@ -3,22 +3,28 @@
  * type. The maximum is exact, and NaN if any x is.
  * Threads: outputs, and blocks of each reduction; partial results of blocks wait in the workspace and are folded in
  * order.  Traffic: 1 read.  Bound: bandwidth.
+ * Element-wise calls before it (kernel/fused.h) are run for each piece of x that is folded, in the same order.
  * A run of reduced elements is folded as if it were rows of LANES columns, so both cases are one vectorised loop. */
 #include "kernel/reduce.h"
 #include "kernel/cpu.h"
 
 enum {
-    BLOCK = 4096,  /* elements of a tile, about */
-    MIN_ROWS = 64, /* but at least these many rows of columns, for each costs a partial result per column */
-    COLUMNS = 512, /* of a tile, at most */
-    CHUNK = 1024,  /* elements converted at a time */
+    BLOCK = 4096,   /* elements of a tile, about */
+    MIN_ROWS = 64,  /* but at least these many rows of columns, for each costs a partial result per column */
+    COLUMNS = 1024, /* of a tile, at most */
+    CHUNK = 1024,   /* elements converted or made at a time */
     LANES = 32,
+    SHORT_PIECE = 128, /* elements for which it does not pay to call others */
 };
 
 typedef enum fold_kind { FOLD_SUM, FOLD_SQUARES, FOLD_MAX } fold_kind;
 
 typedef struct reduction {
     const ht_launch *launch;
+    const ht_call *call;
+    void *out;
+    const ht_epilogue *before; /* the calls that make x; NULL: it lies in memory */
+    ht_fused_tile *tile;       /* for these, of this thread */
     ht_reduce_shape shape;
     fold_kind kind;
     bool mean;
@@ -30,7 +36,7 @@ typedef struct reduction {
 
 static reduction plan_of(const ht_call *call, fold_kind kind)
 {
-    reduction job = {.shape = ht_reduce_shape_of(call), .kind = kind, .block = BLOCK, .column_tiles = 1};
+    reduction job = {.call = call, .shape = ht_reduce_shape_of(call), .kind = kind, .block = BLOCK, .column_tiles = 1};
     int64_t width = 1;
     if (!job.shape.run_reduced) {
         width = ht_min_i64(job.shape.run, COLUMNS);
@@ -81,7 +87,7 @@ static void finish(const reduction *job, int64_t output, const double *value, in
         else
             y[i] = (real)(job->kind == FOLD_SQUARES ? sqrt(value[i]) : value[i]);
     }
-    ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, output, y, n);
+    ht_save(job->out, job->call->out[0]->dtype, output, y, n);
 }
 
 /* A block's results for n neighbouring outputs. */
@@ -94,6 +100,14 @@ static void deliver(const reduction *job, int64_t block, int64_t output, const d
         memcpy(partial + block * job->shape.outputs + output, value, (size_t)n * sizeof *value);
 }
 
+/* n elements of x, at most CHUNK; the buffer has room for them. */
+static inline const real *take(const reduction *job, real *buffer, int64_t start, int64_t n)
+{
+    ht_dtype dtype = job->call->in[0]->dtype;
+    if (!job->before) return ht_view(buffer, job->launch->in[0], dtype, start, n);
+    return ht_view(buffer, ht_fused_piece(job->before, job->tile, start, n), dtype, 0, n);
+}
+
 static void fold_run(const reduction *job, int64_t kept, int64_t block)
 {
     const ht_reduce_shape *s = &job->shape;
@@ -102,10 +116,9 @@ static void fold_run(const reduction *job, int64_t kept, int64_t block)
     double lane[LANES];
     for (int i = 0; i < LANES; i++) lane[i] = fold_start(job->kind);
     while (at < end) {
-        real x[CHUNK];
+        real buffer[CHUNK];
         int64_t inside = at % s->run, n = ht_min_i64(CHUNK, ht_min_i64(s->run - inside, end - at)), i = 0;
-        ht_load(x, job->launch->in[0], job->launch->call->in[0]->dtype,
-                base + ht_reduce_offset(&s->reduced, at / s->run) + inside, n);
+        const real *x = take(job, buffer, base + ht_reduce_offset(&s->reduced, at / s->run) + inside, n);
         for (; i + LANES <= n; i += LANES) fold(job->kind, lane, x + i, LANES);
         fold(job->kind, lane, x + i, n - i);
         at += n;
@@ -125,10 +138,9 @@ static void fold_columns(const reduction *job, int64_t kept, int64_t column, int
     double sum[COLUMNS];
     for (int64_t i = 0; i < columns; i++) sum[i] = fold_start(job->kind);
     while (row < end) {
-        real x[CHUNK];
+        real buffer[CHUNK];
         int64_t rows = ht_min_i64(together, ht_min_i64(axis_rows - row % axis_rows, end - row));
-        ht_load(x, job->launch->in[0], job->launch->call->in[0]->dtype, base + ht_reduce_offset(&s->reduced, row),
-                rows * columns);
+        const real *x = take(job, buffer, base + ht_reduce_offset(&s->reduced, row), rows * columns);
         for (int64_t r = 0; r < rows; r++) fold(job->kind, sum, x + r * columns, columns);
         row += rows;
     }
@@ -148,6 +160,16 @@ static void reduce_tile(void *arg, int64_t tile)
     }
 }
 
+static void reduce_fused_tile(void *arg, int64_t tile)
+{
+    ht_fused_tile room;
+    reduction job = *(const reduction *)arg;
+    job.tile = &room;
+    ht_fused_open(job.before, &room);
+    reduce_tile(&job, tile);
+    ht_stream_end();
+}
+
 static void join_tile(void *arg, int64_t tile)
 {
     const reduction *job = arg;
@@ -160,15 +182,38 @@ static void join_tile(void *arg, int64_t tile)
     finish(job, output, sum, n);
 }
 
+static reduction begin(const ht_launch *launch, fold_kind kind, bool mean, ht_epilogue *before)
+{
+    const ht_fused *fused = launch->fused;
+    reduction job = plan_of(fused ? fused->fold : launch->call, kind);
+    job.launch = launch;
+    job.out = launch->out[fused ? fused->n_out : 0];
+    job.mean = mean;
+    if (!fused) return job;
+    ht_epilogue_begin(before, fused, launch);
+    job.before = before;
+    return job;
+}
+
 static void reduce_run(const ht_launch *launch, fold_kind kind, bool mean)
 {
-    reduction job = plan_of(launch->call, kind);
+    ht_epilogue before;
+    reduction job = begin(launch, kind, mean, &before);
     if (job.shape.outputs == 0) return;
-    job.launch = launch;
-    job.mean = mean;
     ht_parallel(launch->pool, ht_tiles(job.shape.kept.count, job.kept_grain) * job.column_tiles * job.blocks,
-                reduce_tile, &job);
+                job.before ? reduce_fused_tile : reduce_tile, &job);
     if (job.blocks > 1) ht_parallel(launch->pool, ht_tiles(job.shape.outputs, COLUMNS), join_tile, &job);
+}
+
+static void reduce_rows(const ht_launch *launch, fold_kind kind, bool mean, int64_t from, int64_t to)
+{
+    ht_epilogue before;
+    ht_fused_tile room;
+    reduction job = begin(launch, kind, mean, &before);
+    job.tile = &room;
+    if (job.before) ht_fused_open(job.before, &room);
+    for (int64_t row = from; row < to; row++) fold_run(&job, row, 0);
+    ht_stream_end();
 }
 
 static int64_t reduce_workspace(const ht_call *call, const ht_target *target)
@@ -176,6 +221,21 @@ static int64_t reduce_workspace(const ht_call *call, const ht_target *target)
     (void)target;
     reduction job = plan_of(call, FOLD_SUM);
     return job.blocks > 1 ? job.blocks * job.shape.outputs * (int64_t)sizeof(double) : 0;
+}
+
+/* Are the pieces of x that are folded long enough? */
+static bool fold_pays(const ht_call *call)
+{
+    ht_reduce_shape s = ht_reduce_shape_of(call);
+    int64_t rows = s.run_reduced || !s.reduced.rank ? 1 : s.reduced.size[s.reduced.rank - 1];
+    return ht_type_elems(call->in[0]) > 0 && s.run * ht_min_i64(rows, SHORT_PIECE) >= SHORT_PIECE;
+}
+
+static int64_t rows_of(const ht_call *call)
+{
+    reduction job = plan_of(call, FOLD_SUM);
+    bool by_rows = job.shape.run_reduced && !job.shape.reduced.rank && job.blocks == 1 && job.shape.run > 1;
+    return by_rows ? job.shape.outputs : 0;
 }
 
 static const char *reduce_can(const ht_call *call, const ht_target *target)
@@ -186,27 +246,19 @@ static const char *reduce_can(const ht_call *call, const ht_target *target)
     return reason ? reason : ht_refuse_strided(call);
 }
 
-static void sum_run(const ht_launch *launch)
-{
-    reduce_run(launch, FOLD_SUM, false);
-}
+#define REDUCTION(op, kind, mean)                                                                                      \
+    static void op##_run(const ht_launch *launch)                                                                      \
+    {                                                                                                                  \
+        reduce_run(launch, kind, mean);                                                                                \
+    }                                                                                                                  \
+    static void op##_rows(const ht_launch *launch, int64_t from, int64_t to)                                           \
+    {                                                                                                                  \
+        reduce_rows(launch, kind, mean, from, to);                                                                     \
+    }                                                                                                                  \
+    static const ht_folding op##_folding = {fold_pays, rows_of, op##_rows};                                            \
+    HT_CPU_FOLD_KERNEL(op, reduce_can, reduce_workspace, &op##_folding, op##_run)
 
-static void mean_run(const ht_launch *launch)
-{
-    reduce_run(launch, FOLD_SUM, true);
-}
-
-static void reduce_max_run(const ht_launch *launch)
-{
-    reduce_run(launch, FOLD_MAX, false);
-}
-
-static void norm_run(const ht_launch *launch)
-{
-    reduce_run(launch, FOLD_SQUARES, false);
-}
-
-HT_CPU_KERNEL(sum, reduce_can, reduce_workspace, sum_run)
-HT_CPU_KERNEL(mean, reduce_can, reduce_workspace, mean_run)
-HT_CPU_KERNEL(reduce_max, reduce_can, reduce_workspace, reduce_max_run)
-HT_CPU_KERNEL(norm, reduce_can, reduce_workspace, norm_run)
+REDUCTION(sum, FOLD_SUM, false)
+REDUCTION(mean, FOLD_SUM, true)
+REDUCTION(reduce_max, FOLD_MAX, false)
+REDUCTION(norm, FOLD_SQUARES, false)

@@ -8,7 +8,8 @@
  * large for one instruction is halved in the order of the segment.
  *
  * A product (a kernel with an epilogue) whose only reader is in a group becomes the group's first node: it hands its
- * result over block by block.
+ * result over block by block. A reduction (a kernel with a folding) of what a group makes becomes its last node: it
+ * reads nothing else, and whoever reads it is of a greater depth than the group, so nobody waits in a circle.
  *
  * Stores go to the end: whoever reads a state then comes before its store, wherever its group stands. */
 #include <stdlib.h>
@@ -25,6 +26,7 @@ typedef struct fuser {
     uint32_t *place;  /* by value id: place of its node + 1; 0: none */
     uint32_t *uses;   /* by value id: reads and outputs */
     uint32_t *seen;   /* by value id: reads by the nodes in question */
+    uint32_t *fold;   /* by value id: place + 1 of a reduction that can take it from a group; 0: none */
     uint32_t *depth;  /* by place */
     bool *takes_part; /* by place */
     uint32_t *sorted; /* places of those that take part, group by group */
@@ -167,7 +169,18 @@ static uint32_t find_product(const fuser *f, const uint32_t *places, size_t coun
     return 0;
 }
 
-static void make_group(fuser *f, const uint32_t *places, size_t count, uint32_t product)
+/* The place + 1 of a reduction of what one of these nodes makes; 0: none. */
+static uint32_t find_fold(const fuser *f, const uint32_t *places, size_t count)
+{
+    for (size_t k = count; k-- > 0;) {
+        const ht_node *n = node_at(f, places[k]);
+        for (uint32_t v = n->out; v < n->out + n->n_out; v++)
+            if (f->fold[v] && node_at(f, f->fold[v] - 1)->region == n->region) return f->fold[v];
+    }
+    return 0;
+}
+
+static void make_group(fuser *f, const uint32_t *places, size_t count, uint32_t product, uint32_t fold)
 {
     uint32_t number = ++f->group_count;
     if (product) {
@@ -182,20 +195,38 @@ static void make_group(fuser *f, const uint32_t *places, size_t count, uint32_t 
             f->groups->inside[n->out + i] = f->uses[n->out + i] <= f->seen[n->out + i];
     }
     f->last[number] = places[count - 1];
+    if (!fold) return;
+    *group_at(f, fold - 1) = number;
+    f->next[fold - 1] = places[count - 1] + 1;
+    f->last[number] = fold - 1;
 }
 
 /* One group, or two halves of it. A node alone is no group, nor are nodes that nobody reads. */
 static void add_group(fuser *f, const uint32_t *places, size_t count)
 {
-    uint32_t product = find_product(f, places, count);
-    if (count + (product != 0) < 2) return;
+    uint32_t product = find_product(f, places, count), fold = product ? 0 : find_fold(f, places, count);
+    if (count + (product || fold) < 2) return;
+    if (fold) f->seen[ht_node_in(f->g, node_at(f, fold - 1), 0).id]++;
     size_t results, operands = count_operands(f, places, count, &results);
     bool fits = count <= HT_FUSED_STEPS && operands <= HT_FUSED_OPERANDS;
-    if (fits && results) make_group(f, places, count, product);
+    if (fits && (results || fold)) make_group(f, places, count, product, fold);
     forget_reads(f, places, count);
+    if (fold) f->seen[ht_node_in(f->g, node_at(f, fold - 1), 0).id] = 0;
     if (fits) return;
     add_group(f, places, count / 2);
     add_group(f, places + count / 2, count - count / 2);
+}
+
+/* Remembers a reduction by what it reads. */
+static bool note_fold(fuser *f, uint32_t at)
+{
+    const ht_node *n = node_at(f, at);
+    const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
+    if (!n->region || !kernel || !kernel->folding || !f->uses[n->out]) return true;
+    ht_call_room room;
+    const ht_call *call = ht_node_call(f->g, n, f->arena, &room);
+    if (call && kernel->folding->pays(call)) f->fold[ht_node_in(f->g, n, 0).id] = at + 1;
+    return call != NULL;
 }
 
 static bool find_groups(fuser *f)
@@ -210,6 +241,7 @@ static bool find_groups(fuser *f)
         f->takes_part[at] = can_take_part(f, at);
         if (f->takes_part[at]) f->sorted[f->sorted_count++] = at;
         set_depth(f, at);
+        if (!note_fold(f, at)) return false;
     }
     if (!sort_members(f)) return false;
     for (size_t first = 0, end; first < f->sorted_count; first = end) {
@@ -297,7 +329,8 @@ static bool fuse_segments(fuser *f)
     f->place = HT_NEW(f->arena, uint32_t, values);
     f->uses = HT_NEW(f->arena, uint32_t, values);
     f->seen = HT_NEW(f->arena, uint32_t, values);
-    if (!f->place || !f->uses || !f->seen) return false;
+    f->fold = HT_NEW(f->arena, uint32_t, values);
+    if (!f->place || !f->uses || !f->seen || !f->fold) return false;
     for (uint32_t i = 0; i < f->g->segment_count; i++)
         if (!fuse_segment(f, i)) return false;
     return true;

@@ -10,12 +10,12 @@ static void print_bytes(ht_text *t, const char *what, int64_t bytes)
 
 static void print_place(ht_text *t, ht_place place)
 {
-    static const char *const names[HT_AREA_COUNT] = {"_", "state", "slot", "transient"};
+    static const char *const names[HT_AREA_COUNT] = {"_", "state", "slot", "transient", "kept"};
     ht_text_add(t, "%s", names[place.area]);
     if (place.area != HT_AREA_NONE) ht_text_add(t, "+%lld", (long long)place.offset);
 }
 
-static void print_instr(ht_text *t, const ht_instr *instr)
+static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
 {
     ht_text_add(t, "  %-28s", instr->kernel->name);
     for (size_t i = 0; i < instr->call->n_out; i++) {
@@ -30,9 +30,14 @@ static void print_instr(ht_text *t, const ht_instr *instr)
         print_place(t, instr->in[i]);
     }
     const ht_fused *f = instr->fused;
-    int first = f && f->dot ? 0 : 1; /* the kernel's name stands for the first */
+    int first = f && (f->dot || f->fold) ? 0 : 1; /* the kernel's name stands for the first */
     for (int i = first; f && i < f->step_count; i++)
         ht_text_add(t, "%s%s", i == first ? "  with " : ", ", f->steps[i].call->op->name);
+    if (instr->kept) {
+        ht_text_add(t, "  packed ");
+        print_place(t, plan->kept[instr->kept - 1].place);
+    }
+    if (instr->band) ht_text_add(t, "  together with the next %zu", instr->band - 1);
     if (instr->role != HT_ROLE_FWD) ht_text_add(t, "  role=%s", ht_role_names[instr->role]);
     if (instr->site) ht_text_add(t, "  at=%s", instr->site);
     ht_text_add(t, "\n");
@@ -48,12 +53,13 @@ ht_status ht_plan_print(char **out, const ht_plan *plan)
     print_bytes(&t, "state", plan->area_bytes[HT_AREA_STATE]);
     print_bytes(&t, "slots", plan->area_bytes[HT_AREA_SLOT]);
     print_bytes(&t, "transients", plan->area_bytes[HT_AREA_TRANSIENT]);
+    if (plan->area_bytes[HT_AREA_KEPT]) print_bytes(&t, "kept", plan->area_bytes[HT_AREA_KEPT]);
     print_bytes(&t, "total", ht_plan_bytes(plan));
     for (size_t i = 0; i < plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i];
         ht_text_add(&t, "\nsegment %s: %zu instructions, %lld transient bytes (%lld alive at once)\n", s->name,
                     s->instr_count, (long long)s->transient_bytes, (long long)s->live_bytes);
-        for (size_t k = 0; k < s->instr_count; k++) print_instr(&t, &s->instrs[k]);
+        for (size_t k = 0; k < s->instr_count; k++) print_instr(&t, plan, &s->instrs[k]);
     }
     *out = t.data;
     if (!t.failed) return HT_OK;

@@ -8,7 +8,7 @@
 typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
-    bool fusion;
+    bool fusion, keep;
     ht_settings settings; /* of precision */
     const ht_kernel **kernels;
     ht_groups groups;
@@ -28,7 +28,7 @@ static const char *own_text(ht_plan *plan, const char *text)
 
 /* ---- state and slots ---- */
 
-static ht_place add_place(ht_plan *plan, ht_area area, int64_t bytes)
+ht_place ht_plan_add_place(ht_plan *plan, ht_area area, int64_t bytes)
 {
     ht_place place = {area, plan->area_bytes[area]};
     if (plan->canary) bytes += HT_CANARY_BYTES;
@@ -59,7 +59,7 @@ static ht_status place_state(planning *p)
                 p->lasting[v.id] = p->lasting[value->base.id];
                 p->lasting[v.id].offset += value->offset * (int64_t)ht_dtype_bytes(value->type.dtype);
             } else {
-                p->lasting[v.id] = add_place(p->plan, HT_AREA_STATE, ht_type_bytes(&value->type));
+                p->lasting[v.id] = ht_plan_add_place(p->plan, HT_AREA_STATE, ht_type_bytes(&value->type));
                 p->plan->heading_bytes[g->states[i].heading] += ht_type_bytes(&value->type);
             }
             HT_TRY(add_slot(p->plan, value->name, HT_SLOT_STATE, &value->type, p->lasting[v.id], HT_ZERO));
@@ -89,7 +89,7 @@ static ht_status place_named(planning *p, const char *name, ht_slot_kind kind, c
         *place = slot->place;
         return HT_OK;
     }
-    *place = add_place(p->plan, HT_AREA_SLOT, ht_type_bytes(&plain));
+    *place = ht_plan_add_place(p->plan, HT_AREA_SLOT, ht_type_bytes(&plain));
     return add_slot(p->plan, name, kind, &plain, *place, init);
 }
 
@@ -275,8 +275,22 @@ static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_resid
     if (makes_nothing(g, last)) return HT_OK;
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
-    instr->workspace = r->workspace[at];
+    instr->workspace = r->workspace[instr->fused->fold ? at + count - 1 : at];
     return describe(p, instr, last) ? HT_OK : no_memory(g->ctx);
+}
+
+/* The instruction from position `at`, if there is one, also as part of its band. */
+static ht_status add_unit(planning *p, ht_plan_segment *segment, const ht_residence *r, const ht_segment *s, size_t at,
+                          size_t count)
+{
+    uint32_t band = p->groups.band[s->nodes[at]];
+    size_t place = segment->instr_count;
+    HT_TRY(count > 1 ? add_group(p, segment, r, s->nodes + at, count, at) : add_node(p, segment, r, s->nodes[at], at));
+    if (!band || place == segment->instr_count) return HT_OK;
+    if (at == 0 || p->groups.band[s->nodes[at - 1]] != band) segment->instrs[place].rows = p->groups.rows[s->nodes[at]];
+    while (!segment->instrs[place].rows) place--;
+    segment->instrs[place].band++;
+    return HT_OK;
 }
 
 static ht_status plan_segment(planning *p, uint32_t index)
@@ -306,8 +320,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
     }
     for (size_t at = 0, count; at < s->node_count && status == HT_OK; at += count) {
         count = group_length(p, s, at);
-        status = count > 1 ? add_group(p, segment, &r, s->nodes + at, count, at)
-                           : add_node(p, segment, &r, s->nodes[at], at);
+        status = add_unit(p, segment, &r, s, at, count);
     }
     for (size_t i = 0; i < s->output_count && status == HT_OK; i++) {
         ht_val v = s->outputs[i].value;
@@ -379,8 +392,11 @@ static ht_status build(planning *p)
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
     p->groups.of_node = calloc(g->node_count, sizeof *p->groups.of_node);
     p->groups.inside = calloc(g->value_count, sizeof *p->groups.inside);
-    if (!p->groups.of_node || !p->groups.inside) return no_memory(g->ctx);
+    p->groups.band = calloc(g->node_count, sizeof *p->groups.band);
+    p->groups.rows = calloc(g->node_count, sizeof *p->groups.rows);
+    if (!p->groups.of_node || !p->groups.inside || !p->groups.band || !p->groups.rows) return no_memory(g->ctx);
     if (p->fusion) HT_TRY(ht_plan_fuse(g, p->kernels, &p->groups));
+    if (p->fusion) HT_TRY(ht_plan_bands(g, p->kernels, &p->groups));
     HT_TRY(ht_graph_verify(g));
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
@@ -390,7 +406,8 @@ static ht_status build(planning *p)
     HT_TRY(place_state(p));
     HT_TRY(place_inputs(p));
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
-    return copy_programs(p);
+    HT_TRY(copy_programs(p));
+    return p->keep ? ht_plan_keep(plan) : HT_OK;
 }
 
 /* Options as settings of the pass; those that were given one by one come last and count. */
@@ -409,6 +426,7 @@ static ht_status read_opts(planning *p, const ht_plan_opts *o)
     }
     p->settings.pairs = pairs;
     p->fusion = !o->no_fusion;
+    p->keep = !o->no_keep;
     plan->canary = ht_debug_build() || o->canaries;
     if (o->target) return ht_target_parse(plan->ctx, &plan->target, "target", o->target, strlen(o->target));
     ht_target_here(plan->ctx, &plan->target);
@@ -434,6 +452,8 @@ ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opt
     free(p.kernels);
     free(p.groups.of_node);
     free(p.groups.inside);
+    free(p.groups.band);
+    free(p.groups.rows);
     free(p.lasting);
     free(p.seeded);
     if (status != HT_OK) {
@@ -449,13 +469,16 @@ void ht_plan_free(ht_plan *plan)
 {
     if (!plan) return;
     free(plan->slots);
+    free(plan->kept);
     ht_arena_free(plan->arena);
     free(plan);
 }
 
 int64_t ht_plan_bytes(const ht_plan *plan)
 {
-    return plan->area_bytes[HT_AREA_STATE] + plan->area_bytes[HT_AREA_SLOT] + plan->area_bytes[HT_AREA_TRANSIENT];
+    int64_t bytes = 0;
+    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += plan->area_bytes[area];
+    return bytes;
 }
 
 int ht_plan_segment_find(const ht_plan *plan, const char *name)

@@ -9,8 +9,16 @@
 #include "pass/pass.h"
 #include "plan/memory.h"
 
-/* Three stretches of memory: state lasts, slots hold inputs and outputs, transients live inside one segment call. */
-typedef enum ht_area { HT_AREA_NONE, HT_AREA_STATE, HT_AREA_SLOT, HT_AREA_TRANSIENT, HT_AREA_COUNT } ht_area;
+/* Stretches of memory: state lasts, slots hold inputs and outputs, transients live inside one segment call, and what is
+ * kept is state in the form that kernels compute with (kernel/kernel.h: ht_keep). */
+typedef enum ht_area {
+    HT_AREA_NONE,
+    HT_AREA_STATE,
+    HT_AREA_SLOT,
+    HT_AREA_TRANSIENT,
+    HT_AREA_KEPT,
+    HT_AREA_COUNT
+} ht_area;
 
 typedef struct ht_place {
     ht_area area; /* NONE: an optional operand left out */
@@ -21,8 +29,11 @@ typedef struct ht_instr {
     const ht_kernel *kernel;
     const ht_call *call;   /* own copy: the graph is gone */
     const ht_fused *fused; /* the steps of an element-wise instruction; else NULL */
+    size_t band;           /* instructions from this one on that run together, rows by rows; 0: it runs by itself */
+    int64_t rows;          /* of a band */
     const ht_place *in, *out;
     ht_place workspace;
+    uint32_t kept;       /* 1 + index into the plan's kept; 0: nothing */
     const bool *guarded; /* by result: canary bytes lie behind it; NULL in a plan without canaries */
     /* For reports. */
     const char
@@ -40,7 +51,24 @@ typedef struct ht_plan_segment {
     size_t instr_count;
     int64_t transient_bytes;
     int64_t live_bytes; /* the most that is alive at once: no plan can be smaller */
+    uint32_t *keeps;    /* instructions that use something kept */
+    uint32_t *spoils;   /* indices of what is kept of state that this segment writes; it uses none of that itself */
+    size_t keep_count, spoil_count;
 } ht_plan_segment;
+
+/* Bytes [first, end) of the state area. */
+typedef struct ht_state_span {
+    int64_t first, end;
+} ht_state_span;
+
+enum { HT_KEPT_SOURCES = 2 };
+
+/* One form of one or two states, for all instructions that can share it. */
+typedef struct ht_kept {
+    ht_place place;
+    ht_state_span source[HT_KEPT_SOURCES]; /* empty where there are fewer */
+    const ht_instr *user;                  /* the first */
+} ht_kept;
 
 typedef enum ht_slot_kind { HT_SLOT_STATE, HT_SLOT_INPUT, HT_SLOT_OUTPUT } ht_slot_kind;
 
@@ -72,7 +100,8 @@ struct ht_plan {
     ht_plan_segment *segments;
     ht_plan_program *programs;
     ht_slot *slots;
-    size_t segment_count, program_count, slot_count, slot_room;
+    ht_kept *kept;
+    size_t segment_count, program_count, slot_count, slot_room, kept_count, kept_room;
     int64_t area_bytes[HT_AREA_COUNT];
     int64_t heading_bytes[HT_HEADING_COUNT];
 };
@@ -95,13 +124,18 @@ bool ht_plan_is_view(const ht_graph *g, const ht_node *n);
 /* Puts a segment's nodes into the order in which they run. */
 ht_status ht_plan_schedule(ht_graph *g, uint32_t segment);
 
-/* Element-wise nodes that become one instruction; they stand together in their segment. */
+/* Element-wise nodes that become one instruction, perhaps with a product before or a reduction behind them; they stand together in their segment. */
 typedef struct ht_groups {
     uint32_t *of_node; /* by node id: a number within its segment; 0: alone */
     bool *inside;      /* by value id: nobody outside its group reads it, so it needs no memory */
+    /* Instructions that run together, rows by rows. */
+    uint32_t *band; /* by node id: a number within its segment, none of a group's; 0: none */
+    int64_t *rows;  /* by node id: of its band */
 } ht_groups;
-/* Both arrays come zeroed. */
+/* All arrays come zeroed. */
 ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
+/* After it: which instructions run together; constants may move up. */
+ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 
 /* Where every value of a segment lives while it runs. */
 typedef struct ht_residence {
@@ -125,5 +159,10 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
                    const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr);
 /* The same for an element-wise call that the plan owns. NULL when memory is out. */
 const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel);
+
+/* Once all instructions are there: which of them use forms of state that are kept, and who writes that state. */
+ht_status ht_plan_keep(ht_plan *plan);
+/* A new place at the end of an area. */
+ht_place ht_plan_add_place(ht_plan *plan, ht_area area, int64_t bytes);
 
 #endif

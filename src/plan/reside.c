@@ -22,7 +22,7 @@ typedef struct residing {
     uint32_t *last;   /* liveness */
     int32_t *buffer;  /* by value id: index into r->buffers + 1; 0: elsewhere */
     uint32_t *made;   /* by value id: moment of its node */
-    uint32_t *moment; /* by position: when the node runs; nodes of a group run at that of its last one */
+    uint32_t *moment; /* by position: when the node runs; nodes of a group or band run at that of its last one */
     bool *taken;      /* by value id: a result has taken over its bytes */
     bool canary;
     size_t buffer_room;
@@ -86,18 +86,26 @@ static bool survey_state(residing *c)
     return true;
 }
 
-/* The nodes of a group up to moment `at`, by position: [*first, at]. */
-static void group_of(const residing *c, uint32_t at, uint32_t *first)
+/* The number that the nodes have which run together with this one: of a band, of a group; 0: there are none. */
+static uint32_t group_at(const residing *c, uint32_t at)
 {
-    uint32_t group = c->groups->of_node[c->s->nodes[at]];
-    for (*first = at; group && *first > 0 && c->groups->of_node[c->s->nodes[*first - 1]] == group;) --*first;
+    uint32_t id = c->s->nodes[at];
+    return c->groups->band[id] ? c->groups->band[id] : c->groups->of_node[id];
 }
 
-/* Does a node of its group read x after `maker` has run? Then a result of `maker` must not lie over x. */
+/* The nodes of a group or band up to moment `at`, by position: [*first, at]. */
+static void group_of(const residing *c, uint32_t at, uint32_t *first)
+{
+    uint32_t group = group_at(c, at);
+    for (*first = at; group && *first > 0 && group_at(c, *first - 1) == group;) --*first;
+}
+
+/* Does a node of its group read x after `maker` has run? Then a result of `maker` must not lie over x. Where the maker
+ * does not go element by element (a reduction), the others of its group are never done before it. */
 static bool read_later(const residing *c, const ht_node *maker, uint32_t at, ht_val x)
 {
     uint32_t first;
-    bool later = false;
+    bool later = !(maker->op->flags & HT_OP_INPLACE);
     group_of(c, at, &first);
     for (uint32_t p = first; p <= at; p++) {
         const ht_node *n = &c->g->nodes[c->s->nodes[p]];
@@ -114,7 +122,7 @@ static bool read_by_product(const residing *c, uint32_t at, ht_val x)
     uint32_t first;
     group_of(c, at, &first);
     const ht_node *n = &c->g->nodes[c->s->nodes[first]];
-    if (first == at || c->kernels[c->s->nodes[first]]->each) return false;
+    if (first == at || !c->kernels[c->s->nodes[first]]->epilogue) return false;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val other = ht_node_in(c->g, n, i);
         if (other.id && ht_root(c->g, other).id == ht_root(c->g, x).id) return true;
@@ -132,10 +140,6 @@ static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
     if (!ht_type_contiguous(ht_type_of(g, state))) return false;
     uint32_t root = ht_root(g, state).id, made = c->made[v.id];
     if (c->root_tangled[root] && c->root_last_read[root] > made) return false;
-    for (size_t i = 0; i < maker->n_in; i++) {
-        ht_val x = ht_node_in(g, maker, i);
-        if (x.id == state.id && !(maker->op->flags & HT_OP_INPLACE)) return false;
-    }
     if (read_later(c, maker, made, state) || read_by_product(c, made, state)) return false;
     /* The store itself counts as a use: reads are what comes before it. */
     return c->last[state.id] == UINT32_MAX || c->last[state.id] <= made;
@@ -292,8 +296,8 @@ static void set_moments(residing *c)
 {
     const ht_graph *g = c->g;
     for (uint32_t at = (uint32_t)c->s->node_count; at-- > 0;) {
-        uint32_t group = c->groups->of_node[c->s->nodes[at]];
-        bool more = group && at + 1 < c->s->node_count && c->groups->of_node[c->s->nodes[at + 1]] == group;
+        uint32_t group = group_at(c, at);
+        bool more = group && at + 1 < c->s->node_count && group_at(c, at + 1) == group;
         c->moment[at] = more ? c->moment[at + 1] : at;
         const ht_node *n = &g->nodes[c->s->nodes[at]];
         for (size_t i = 0; i < n->n_out; i++) c->made[ht_node_out(n, i).id] = c->moment[at];

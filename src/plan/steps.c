@@ -1,5 +1,5 @@
-/* Instructions of element-wise nodes: a group's call, as if it were one op, and its steps, perhaps behind a product; the
- * one step of a node alone. */
+/* Instructions of element-wise nodes: a group's call, as if it were one op, and its steps, perhaps behind a product or
+ * before a reduction; the one step of a node alone. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -14,6 +14,7 @@ typedef struct program {
     const uint32_t *nodes; /* the element-wise ones */
     size_t count;
     const ht_node *dot;                 /* the product before them, or NULL */
+    const ht_node *fold;                /* the reduction behind them, or NULL */
     ht_val operands[HT_FUSED_OPERANDS]; /* inputs, results, what lies between */
     size_t n_in, n_out, n_between;
 } program;
@@ -69,19 +70,22 @@ static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *co
     return step->call != NULL;
 }
 
-/* The call as the machine sees it: pointers for n_in inputs, those of the product, n_out results. */
+/* The call as the machine sees it: pointers for n_in inputs, those of the product, n_out results, that of the
+ * reduction. */
 static bool fill_call(const program *p, const ht_residence *r, ht_instr *instr)
 {
-    size_t more = p->dot ? p->dot->n_in : 0, n_in = p->n_in + more, all = n_in + p->n_out;
+    size_t more = p->dot ? p->dot->n_in : 0, n_in = p->n_in + more, n_out = p->n_out + (p->fold != NULL);
+    size_t all = n_in + n_out;
     ht_call *call = HT_NEW(p->plan->arena, ht_call, 1);
     const ht_type **types = HT_NEW(p->plan->arena, const ht_type *, all);
     ht_place *places = HT_NEW(p->plan->arena, ht_place, all);
-    bool *guarded = HT_NEW(p->plan->arena, bool, p->n_out);
+    bool *guarded = HT_NEW(p->plan->arena, bool, n_out);
     if (!call || !types || !places || !guarded) return false;
     for (size_t i = 0; i < all; i++) {
-        ht_val v = i < p->n_in ? p->operands[i]
-                   : i < n_in  ? ht_node_in(p->g, p->dot, i - p->n_in)
-                               : p->operands[i - more];
+        ht_val v = i < p->n_in            ? p->operands[i]
+                   : i < n_in             ? ht_node_in(p->g, p->dot, i - p->n_in)
+                   : i == n_in + p->n_out ? ht_node_out(p->fold, 0)
+                                          : p->operands[i - more];
         ht_type *own = HT_NEW(p->plan->arena, ht_type, 1);
         if (!own) return false;
         *own = *ht_type_of(p->g, v);
@@ -89,12 +93,22 @@ static bool fill_call(const program *p, const ht_residence *r, ht_instr *instr)
         places[i] = v.id ? r->value[v.id] : (ht_place){0};
         if (i >= n_in) guarded[i - n_in] = r->guarded[v.id];
     }
-    *call = (ht_call){.op = &op_fused, .n_in = n_in, .n_out = p->n_out, .in = types, .out = types + n_in};
+    *call = (ht_call){.op = &op_fused, .n_in = n_in, .n_out = n_out, .in = types, .out = types + n_in};
     instr->call = call;
     instr->in = places;
     instr->out = places + n_in;
     if (p->plan->canary) instr->guarded = guarded;
     return true;
+}
+
+/* The call of the product or the reduction, where there is one. */
+static bool own_node_call(const program *p, const ht_node *n, const ht_call **own)
+{
+    if (!n) return true;
+    ht_call_room room;
+    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &room);
+    *own = call ? ht_plan_own_call(p->plan, call) : NULL;
+    return *own != NULL;
 }
 
 static bool fill_steps(const program *p, const ht_kernel *const *kernels, ht_instr *instr)
@@ -116,13 +130,9 @@ static bool fill_steps(const program *p, const ht_kernel *const *kernels, ht_ins
     f->step_count = (int)p->count;
     f->operands = operands;
     f->steps = steps;
-    if (p->dot) {
-        ht_call_room room;
-        const ht_call *call = ht_node_call(p->g, p->dot, p->plan->arena, &room);
-        f->product = (int)(p->n_in + p->n_out);
-        f->dot = call ? ht_plan_own_call(p->plan, call) : NULL;
-        if (!f->dot) return false;
-    }
+    f->product = (int)(p->n_in + p->n_out);
+    if (p->fold) f->folded = find(p, ht_node_in(p->g, p->fold, 0));
+    if (!own_node_call(p, p->dot, &f->dot) || !own_node_call(p, p->fold, &f->fold)) return false;
     ht_fused_settle(f, chain);
     instr->fused = f;
     return true;
@@ -132,6 +142,10 @@ static ht_cost cost_of(const program *p, const ht_fused *f)
 {
     ht_cost cost = f->dot ? ht_call_cost(f->dot) : (ht_cost){0};
     if (f->dot) cost.bytes -= (double)ht_type_bytes(f->dot->out[0]);
+    if (f->fold) {
+        cost.flops += ht_call_cost(f->fold).flops;
+        cost.bytes += (double)ht_type_bytes(f->fold->out[0]);
+    }
     for (int s = 0; s < f->step_count; s++) cost.flops += ht_call_cost(f->steps[s].call).flops;
     for (size_t i = 0; i < p->n_in + p->n_out; i++)
         cost.bytes += (double)ht_type_bytes(ht_type_of(p->g, p->operands[i]));
@@ -146,6 +160,11 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
     if (!kernels[nodes[0]]->each) {
         p.dot = &g->nodes[nodes[0]];
         p.nodes++;
+        p.count--;
+    }
+    if (!kernels[nodes[count - 1]]->each) {
+        p.fold = &g->nodes[nodes[count - 1]];
+        instr->kernel = kernels[nodes[count - 1]];
         p.count--;
     }
     list_operands(&p);

@@ -10,11 +10,31 @@ struct ht_machine {
     ht_arena *arena;
     char *area[HT_AREA_COUNT];
     ht_launch **launches; /* by segment, then instruction */
+    uint8_t *kept;        /* by what the plan keeps: how it stands to its state, see below */
 };
 
-void *ht_machine_at(const ht_machine *m, ht_place place)
+/* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
+ * is written between any two runs costs nothing. MADE: ready to use. */
+enum { STALE, READ, MADE };
+
+static void *at(const ht_machine *m, ht_place place)
 {
     return place.area == HT_AREA_NONE ? NULL : m->area[place.area] + place.offset;
+}
+
+const void *ht_machine_at(const ht_machine *m, ht_place place)
+{
+    return at(m, place);
+}
+
+void *ht_machine_open(ht_machine *m, ht_place place, int64_t bytes)
+{
+    for (size_t i = 0; i < m->plan->kept_count && place.area == HT_AREA_STATE; i++) {
+        const ht_state_span *source = m->plan->kept[i].source;
+        for (int k = 0; k < HT_KEPT_SOURCES; k++)
+            if (source[k].first < place.offset + bytes && place.offset < source[k].end) m->kept[i] = STALE;
+    }
+    return at(m, place);
 }
 
 static bool resolve(ht_machine *m, const ht_instr *instr, ht_launch *launch, ht_pool *pool)
@@ -22,13 +42,13 @@ static bool resolve(ht_machine *m, const ht_instr *instr, ht_launch *launch, ht_
     const ht_call *call = instr->call;
     void **pointers = HT_NEW(m->arena, void *, call->n_in + call->n_out);
     if (!pointers) return false;
-    for (size_t i = 0; i < call->n_in; i++) pointers[i] = ht_machine_at(m, instr->in[i]);
-    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = ht_machine_at(m, instr->out[i]);
+    for (size_t i = 0; i < call->n_in; i++) pointers[i] = at(m, instr->in[i]);
+    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = at(m, instr->out[i]);
     *launch = (ht_launch){
         .call = call,
         .in = (const void *const *)pointers,
         .out = pointers + call->n_in,
-        .workspace = ht_machine_at(m, instr->workspace),
+        .workspace = at(m, instr->workspace),
         .pool = pool,
         .fused = instr->fused,
     };
@@ -63,7 +83,8 @@ ht_status ht_machine_create(ht_machine **out, const ht_plan *plan, ht_pool *pool
     if (!m) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
     m->plan = plan;
     m->arena = ht_arena_create();
-    bool ok = m->arena != NULL;
+    m->kept = m->arena ? HT_NEW(m->arena, uint8_t, plan->kept_count) : NULL;
+    bool ok = m->kept != NULL;
     for (int a = HT_AREA_STATE; a < HT_AREA_COUNT && ok; a++) {
         m->area[a] = allocate(plan->area_bytes[a]);
         ok = m->area[a] != NULL;
@@ -90,13 +111,19 @@ static unsigned char *canary_behind(const ht_instr *instr, const ht_launch *laun
     return instr->guarded[i] ? (unsigned char *)launch->out[i] + ht_type_bytes(instr->call->out[i]) : NULL;
 }
 
-static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+static void run(const ht_instr *instr, const ht_launch *launch)
 {
-    for (size_t i = 0; i < instr->call->n_out; i++) {
-        unsigned char *canary = canary_behind(instr, launch, i);
-        if (canary) memset(canary, CANARY, HT_CANARY_BYTES);
+    const ht_kernel *kernels[HT_BAND_PARTS];
+    if (!instr->band) {
+        instr->kernel->run(launch);
+        return;
     }
-    instr->kernel->run(launch);
+    for (size_t i = 0; i < instr->band; i++) kernels[i] = instr[i].kernel;
+    ht_band_run(kernels, launch, instr->band, instr->rows);
+}
+
+static ht_status check_canaries(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+{
     for (size_t i = 0; i < instr->call->n_out; i++) {
         const unsigned char *canary = canary_behind(instr, launch, i);
         for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
@@ -107,35 +134,70 @@ static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const h
     return HT_OK;
 }
 
+/* What a segment uses is not written by it, so all of it can be made before. */
+static void make_kept(ht_machine *m, const ht_plan_segment *s, ht_launch *launches)
+{
+    for (size_t i = 0; i < s->spoil_count; i++) m->kept[s->spoils[i]] = STALE;
+    for (size_t i = 0; i < s->keep_count; i++) {
+        const ht_instr *instr = &s->instrs[s->keeps[i]];
+        ht_launch *launch = &launches[s->keeps[i]];
+        uint8_t *state = &m->kept[instr->kept - 1];
+        launch->kept = *state == STALE ? NULL : at(m, m->plan->kept[instr->kept - 1].place);
+        if (*state == READ) instr->kernel->keep->make(launch);
+        if (*state < MADE) ++*state;
+    }
+}
+
+static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+{
+    size_t count = instr->band ? instr->band : 1;
+    for (size_t k = 0; k < count; k++) {
+        for (size_t i = 0; i < instr[k].call->n_out; i++) {
+            unsigned char *canary = canary_behind(&instr[k], &launch[k], i);
+            if (canary) memset(canary, CANARY, HT_CANARY_BYTES);
+        }
+    }
+    run(instr, launch);
+    for (size_t k = 0; k < count; k++) HT_TRY(check_canaries(m, &instr[k], &launch[k]));
+    return HT_OK;
+}
+
 ht_status ht_machine_run(ht_machine *m, size_t segment)
 {
     const ht_plan_segment *s = &m->plan->segments[segment];
-    const ht_launch *launches = m->launches[segment];
-    if (m->plan->canary) {
-        for (size_t i = 0; i < s->instr_count; i++) HT_TRY(run_guarded(m, &s->instrs[i], &launches[i]));
-        return HT_OK;
+    ht_launch *launches = m->launches[segment];
+    make_kept(m, s, launches);
+    for (size_t i = 0, count; i < s->instr_count; i += count) {
+        const ht_instr *instr = &s->instrs[i];
+        count = instr->band ? instr->band : 1;
+        if (m->plan->canary)
+            HT_TRY(run_guarded(m, instr, &launches[i]));
+        else
+            run(instr, &launches[i]);
     }
-    for (size_t i = 0; i < s->instr_count; i++) s->instrs[i].kernel->run(&launches[i]);
     return HT_OK;
 }
 
 /* NULL, or an instruction that makes the values of several nodes. */
 static const ht_instr *find_fused(const ht_plan_segment *s)
 {
-    for (size_t i = 0; i < s->instr_count; i++)
-        if (s->instrs[i].fused && (s->instrs[i].fused->step_count > 1 || s->instrs[i].fused->dot)) return &s->instrs[i];
+    for (size_t i = 0; i < s->instr_count; i++) {
+        const ht_fused *f = s->instrs[i].fused;
+        if (f && (f->step_count > 1 || f->dot || f->fold)) return &s->instrs[i];
+    }
     return NULL;
 }
 
 ht_status ht_machine_watch(ht_machine *m, size_t segment, ht_watch_fn watch, void *arg)
 {
     const ht_plan_segment *s = &m->plan->segments[segment];
-    const ht_launch *launches = m->launches[segment];
+    ht_launch *launches = m->launches[segment];
     const ht_instr *fused = find_fused(s);
     if (fused)
         HT_FAIL(m->plan->ctx, HT_EINVAL,
                 "segment %s: %s does several ops at once; watching wants a plan without fusion", s->name,
                 fused->kernel->name);
+    make_kept(m, s, launches);
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
         if (m->plan->canary)

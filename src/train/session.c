@@ -79,8 +79,8 @@ ht_status ht_graph_train(ht_graph *g, const ht_train_opts *opts)
 
 static void fill_slot(const ht_session *s, const ht_slot *slot, double value)
 {
-    for (int64_t i = 0; i < ht_type_elems(&slot->type); i++)
-        ht_store_f64(ht_machine_at(s->machine, slot->place), slot->type.dtype, i, value);
+    void *to = ht_machine_open(s->machine, slot->place, ht_type_bytes(&slot->type));
+    for (int64_t i = 0; i < ht_type_elems(&slot->type); i++) ht_store_f64(to, slot->type.dtype, i, value);
 }
 
 static ht_status start_inputs(ht_session *s)
@@ -100,7 +100,7 @@ static ht_status start(ht_session *s, const ht_session_opts *opts)
     int64_t value = opts ? (int64_t)opts->seed : 0;
     HT_TRY(ht_machine_create(&s->machine, s->plan, s->plan->ctx->pool));
     HT_TRY(start_inputs(s));
-    if (seed) memcpy(ht_machine_at(s->machine, seed->place), &value, sizeof value);
+    if (seed) memcpy(ht_machine_open(s->machine, seed->place, sizeof value), &value, sizeof value);
     int init = ht_plan_segment_find(s->plan, "init"), derive = ht_plan_segment_find(s->plan, "derive");
     if (init >= 0) HT_TRY(ht_machine_run(s->machine, (size_t)init));
     if (derive >= 0) HT_TRY(ht_machine_run(s->machine, (size_t)derive));
@@ -161,7 +161,7 @@ ht_status ht_session_write(ht_session *s, const char *name, const void *data, si
 {
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, bytes, true, &slot));
-    if (bytes) memcpy(ht_machine_at(s->machine, slot->place), data, bytes);
+    if (bytes) memcpy(ht_machine_open(s->machine, slot->place, (int64_t)bytes), data, bytes);
     return HT_OK;
 }
 
@@ -177,7 +177,7 @@ ht_status ht_session_write_f64(ht_session *s, const char *name, const double *da
 {
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, count, false, &slot));
-    void *to = ht_machine_at(s->machine, slot->place);
+    void *to = ht_machine_open(s->machine, slot->place, ht_type_bytes(&slot->type));
     for (size_t i = 0; i < count; i++) ht_store_f64(to, slot->type.dtype, (int64_t)i, data[i]);
     return HT_OK;
 }

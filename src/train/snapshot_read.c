@@ -163,6 +163,8 @@ static ht_status compare(reading *r, const char *path)
 
 static void copy(const reading *r)
 {
+    const ht_plan *plan = r->session->plan;
+    ht_machine_open(r->session->machine, (ht_place){HT_AREA_STATE, 0}, plan->area_bytes[HT_AREA_STATE]);
     for (size_t i = 0; i < r->list.count; i++) {
         const ht_saved *to = &r->list.items[i];
         if (to->file >= r->file_count || to->array.bytes == 0) continue;

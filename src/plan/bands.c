@@ -1,0 +1,159 @@
+/* Which instructions run together, rows by rows. A band starts with a reduction by rows and goes on, in the order of the
+ * segment, with what uses its results at once: element-wise instructions and reductions of as many rows, each of which
+ * needs of the values that the band makes only the row at hand. They stay instructions of their own with results in
+ * memory; one just finds there, still in the cache, what another has read or made a few rows ago. A node without inputs
+ * (a constant) that stands among them goes before them. */
+#include <string.h>
+
+#include "plan/plan.h"
+
+typedef struct bander {
+    const ht_graph *g;
+    const ht_segment *s;
+    const ht_kernel *const *kernels;
+    ht_groups *groups;
+    ht_arena *arena;
+    uint32_t *maker; /* by value id: number of the band that makes it */
+    uint32_t number; /* of the band at hand */
+    int64_t rows;
+    bool linked; /* the instruction at hand uses the band's values */
+} bander;
+
+static const ht_node *node_at(const bander *b, size_t at)
+{
+    return &b->g->nodes[b->s->nodes[at]];
+}
+
+/* Behind the last node of the instruction that starts at a position. */
+static size_t unit_end(const bander *b, size_t at)
+{
+    uint32_t group = b->groups->of_node[b->s->nodes[at++]];
+    while (group && at < b->s->node_count && b->groups->of_node[b->s->nodes[at]] == group) at++;
+    return at;
+}
+
+/* How many of its first axes count the rows; -1: none do. */
+static int row_axes(const ht_type *type, int64_t rows)
+{
+    int64_t product = 1;
+    for (int k = 0; k <= type->rank; k++) {
+        if (product == rows) return k;
+        if (k < type->rank) product *= type->dim[k];
+    }
+    return -1;
+}
+
+/* Does row r of v lie in row r of `root`, which is a row-major array? */
+static bool same_rows(const bander *b, ht_val v, ht_val root)
+{
+    const ht_value *value = ht_value_of(b->g, v);
+    const ht_type *type = &value->type;
+    int64_t row = ht_type_elems(ht_type_of(b->g, root)) / b->rows, end = value->base.id ? value->offset : 0;
+    int axes = row_axes(type, b->rows);
+    int64_t step = row;
+    for (int d = axes - 1; d >= 0; step *= type->dim[d--])
+        if (type->dim[d] > 1 && type->stride[d] != step) return false;
+    for (int d = axes; d < type->rank; d++) {
+        if (type->stride[d] < 0) return false;
+        end += (type->dim[d] - 1) * type->stride[d];
+    }
+    return axes >= 0 && end < row;
+}
+
+/* May a node that goes over `shape` read v? */
+static bool can_read(bander *b, ht_val v, const ht_type *shape)
+{
+    if (!v.id) return true;
+    ht_val root = ht_root(b->g, v);
+    if (b->maker[root.id] != b->number) return true;
+    b->linked = true;
+    return ht_type_same_shape(ht_type_of(b->g, v), shape) && same_rows(b, v, root);
+}
+
+/* The rows of a reduction; 0: it is none, or not by rows; -1: out of memory. */
+static int64_t rows_of(const bander *b, size_t at)
+{
+    const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
+    if (!kernel || !kernel->folding) return 0;
+    ht_call_room room;
+    const ht_call *call = ht_node_call(b->g, node_at(b, at), b->arena, &room);
+    return call ? kernel->folding->rows(call) : -1;
+}
+
+static bool node_joins(bander *b, size_t at)
+{
+    const ht_node *n = node_at(b, at);
+    const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
+    if (!kernel || (!kernel->each && rows_of(b, at) != b->rows)) return false;
+    const ht_type *shape = ht_type_of(b->g, kernel->each ? ht_node_out(n, 0) : ht_node_in(b->g, n, 0));
+    if (row_axes(shape, b->rows) < 0) return false;
+    for (size_t i = 0; i < n->n_in; i++)
+        if (!can_read(b, ht_node_in(b->g, n, i), shape)) return false;
+    for (size_t i = 0; i < n->n_out; i++) b->maker[ht_node_out(n, i).id] = b->number;
+    return true;
+}
+
+static bool unit_joins(bander *b, size_t at, size_t end)
+{
+    b->linked = false;
+    for (size_t p = at; p < end; p++)
+        if (!node_joins(b, p)) return false;
+    return true;
+}
+
+/* Puts the node at position `from` before that at `to`. */
+static void move_up(const bander *b, size_t from, size_t to)
+{
+    uint32_t node = b->s->nodes[from];
+    memmove(b->s->nodes + to + 1, b->s->nodes + to, (from - to) * sizeof node);
+    b->s->nodes[to] = node;
+}
+
+/* The band that starts with the instruction [at, end); returns where the search goes on. */
+static size_t add_band(bander *b, size_t at, size_t end)
+{
+    size_t parts = 1, last = end;
+    b->number = (uint32_t)(b->s->node_count + 1 + at);
+    if (!unit_joins(b, at, end)) return end;
+    for (size_t p = end, next; p < b->s->node_count && parts < HT_BAND_PARTS; p = next) {
+        next = unit_end(b, p);
+        if (ht_plan_is_view(b->g, node_at(b, p))) continue;
+        if (node_at(b, p)->n_in == 0) {
+            move_up(b, p, at++);
+            last++;
+            continue;
+        }
+        if (!unit_joins(b, p, next) || !b->linked) break;
+        parts++;
+        last = next;
+    }
+    for (size_t p = at; p < last && parts > 1; p++) {
+        b->groups->band[b->s->nodes[p]] = b->number;
+        b->groups->rows[b->s->nodes[p]] = b->rows;
+    }
+    return last;
+}
+
+static bool find_bands(bander *b)
+{
+    for (size_t at = 0, end; at < b->s->node_count; at = end) {
+        end = unit_end(b, at);
+        b->rows = rows_of(b, end - 1);
+        if (b->rows < 0) return false;
+        if (b->rows > 1) end = add_band(b, at, end);
+    }
+    return true;
+}
+
+ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
+{
+    bander b = {.g = g, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
+    b.maker = b.arena ? HT_NEW(b.arena, uint32_t, g->value_count) : NULL;
+    bool ok = b.maker != NULL;
+    for (size_t i = 0; i < g->segment_count && ok; i++) {
+        b.s = &g->segments[i];
+        ok = find_bands(&b);
+    }
+    ht_arena_free(b.arena);
+    return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while fusing");
+}

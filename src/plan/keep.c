@@ -1,0 +1,219 @@
+/* What is kept between runs: forms of state that kernels compute with (ht_keep), such as packed weights. A segment may use
+ * one if it only reads the state; what writes the state, in any segment, spoils it. Judged by the finished instructions:
+ * a result in the state area is a write. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+/* Making a form alone costs as much as three or four runs win by it: it must be used so often before it is spoiled. */
+enum { FEWEST_USES = 4 };
+
+typedef struct written {
+    ht_state_span *spans; /* by place, apart from each other */
+    size_t count;
+} written;
+
+typedef struct keeping {
+    ht_plan *plan;
+    written *of_segment;
+} keeping;
+
+static ht_status no_memory(const ht_plan *plan)
+{
+    return ht_fail(plan->ctx, HT_ENOMEM, "out of memory for what a plan keeps");
+}
+
+/* ---- who writes what ---- */
+
+static ht_state_span span_of(ht_place place, const ht_type *type)
+{
+    int64_t last = 0;
+    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
+    int64_t elems = ht_type_elems(type) ? last + 1 : 0;
+    return (ht_state_span){place.offset, place.offset + elems * (int64_t)ht_dtype_bytes(type->dtype)};
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const ht_state_span *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Sorted, neighbours and overlapping ones joined. */
+static void tidy(written *w)
+{
+    size_t count = 0;
+    if (w->count) qsort(w->spans, w->count, sizeof *w->spans, by_place);
+    for (size_t i = 0; i < w->count; i++) {
+        ht_state_span *last = count ? &w->spans[count - 1] : NULL;
+        if (!last || w->spans[i].first > last->end)
+            w->spans[count++] = w->spans[i];
+        else if (w->spans[i].end > last->end)
+            last->end = w->spans[i].end;
+    }
+    w->count = count;
+}
+
+static bool list_written(const ht_plan_segment *s, written *w)
+{
+    size_t room = 0;
+    for (size_t i = 0; i < s->instr_count; i++) {
+        const ht_instr *instr = &s->instrs[i];
+        for (size_t o = 0; o < instr->call->n_out; o++) {
+            if (instr->out[o].area != HT_AREA_STATE) continue;
+            if (!ht_grow((void **)&w->spans, &room, w->count + 1, sizeof *w->spans)) return false;
+            w->spans[w->count++] = span_of(instr->out[o], instr->call->out[o]);
+        }
+    }
+    tidy(w);
+    return true;
+}
+
+static bool touches(const written *w, ht_state_span span)
+{
+    size_t low = 0, high = w->count; /* the first that ends behind the beginning of the span */
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (w->spans[middle].end > span.first)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < w->count && w->spans[low].first < span.end;
+}
+
+static bool writes(const keeping *c, size_t segment, const ht_kept *kept)
+{
+    for (int i = 0; i < HT_KEPT_SOURCES; i++)
+        if (touches(&c->of_segment[segment], kept->source[i])) return true;
+    return false;
+}
+
+/* ---- what is worth keeping ---- */
+
+/* How often a program runs this segment and its sisters that read the same, before it writes; -1: the program does not
+ * run the segment, or writes nothing of it. */
+static int64_t uses_in(const keeping *c, const ht_plan_program *p, size_t segment, const ht_kept *kept)
+{
+    int64_t uses = 0;
+    bool runs = false, spoils = false;
+    for (size_t i = 0; i < p->call_count; i++) {
+        runs |= p->calls[i].segment == segment;
+        if (writes(c, p->calls[i].segment, kept))
+            spoils = true;
+        else
+            uses += p->calls[i].times;
+    }
+    return runs && spoils ? uses : -1;
+}
+
+/* A backward pass outside of programs is followed by an update, sooner or later. */
+static bool trains(const ht_plan_segment *s)
+{
+    for (size_t i = 0; i < s->instr_count; i++)
+        if (s->instrs[i].role != HT_ROLE_FWD) return true;
+    return false;
+}
+
+static bool pays(const keeping *c, size_t segment, const ht_kept *kept)
+{
+    int64_t least = -1;
+    for (size_t i = 0; i < c->plan->program_count; i++) {
+        int64_t uses = uses_in(c, &c->plan->programs[i], segment, kept);
+        if (uses >= 0 && (least < 0 || uses < least)) least = uses;
+    }
+    return least < 0 ? !trains(&c->plan->segments[segment]) : least >= FEWEST_USES;
+}
+
+/* ---- instructions ---- */
+
+/* The call that the kernel packs for, and the places of its inputs. */
+static const ht_call *packing_call(const ht_instr *instr, const ht_place **in)
+{
+    bool behind = instr->fused && instr->fused->dot;
+    *in = instr->in + (behind ? instr->fused->n_in : 0);
+    return behind ? instr->fused->dot : instr->call;
+}
+
+/* Where the form comes from; false unless all of it is state. */
+static bool find_sources(const ht_instr *instr, ht_kept *kept)
+{
+    const ht_place *in;
+    const ht_call *call = packing_call(instr, &in);
+    int count = 0;
+    for (size_t i = 0; i < call->n_in; i++) {
+        if (!(instr->kernel->keep->inputs >> i & 1)) continue;
+        if (in[i].area != HT_AREA_STATE || count == HT_KEPT_SOURCES) return false;
+        kept->source[count++] = span_of(in[i], call->in[i]);
+    }
+    return count > 0;
+}
+
+/* Do two instructions make the same of the same? */
+static bool same_form(const ht_instr *a, const ht_instr *b)
+{
+    const ht_place *a_in, *b_in;
+    const ht_call *x = packing_call(a, &a_in), *y = packing_call(b, &b_in);
+    if (a->kernel->keep != b->kernel->keep || x->n_in != y->n_in || x->n_attr != y->n_attr) return false;
+    for (size_t i = 0; i < x->n_in; i++)
+        if (a->kernel->keep->inputs >> i & 1)
+            if (a_in[i].offset != b_in[i].offset || !ht_type_same(x->in[i], y->in[i]) ||
+                memcmp(x->in[i]->stride, y->in[i]->stride, sizeof x->in[i]->stride[0] * (size_t)x->in[i]->rank) != 0)
+                return false;
+    for (size_t i = 0; i < x->n_attr; i++)
+        if (!ht_attr_equal(&x->attr[i], &y->attr[i])) return false;
+    return true;
+}
+
+static ht_status keep_for(keeping *c, size_t segment, ht_instr *instr)
+{
+    ht_plan *plan = c->plan;
+    const ht_place *in;
+    ht_kept kept = {.user = instr};
+    if (!instr->kernel->keep) return HT_OK;
+    int64_t bytes = instr->kernel->keep->bytes(packing_call(instr, &in), &plan->target);
+    if (bytes == 0 || !find_sources(instr, &kept) || writes(c, segment, &kept) || !pays(c, segment, &kept))
+        return HT_OK;
+    for (size_t i = 0; i < plan->kept_count && !instr->kept; i++)
+        if (same_form(plan->kept[i].user, instr)) instr->kept = (uint32_t)i + 1;
+    if (!instr->kept) {
+        if (!ht_grow((void **)&plan->kept, &plan->kept_room, plan->kept_count + 1, sizeof kept)) return no_memory(plan);
+        kept.place = ht_plan_add_place(plan, HT_AREA_KEPT, bytes);
+        plan->kept[plan->kept_count++] = kept;
+        instr->kept = (uint32_t)plan->kept_count;
+    }
+    plan->segments[segment].keep_count++;
+    return HT_OK;
+}
+
+/* The two lists of a segment, now that everything that is kept is known. */
+static ht_status list_kept(const keeping *c, size_t segment)
+{
+    ht_plan *plan = c->plan;
+    ht_plan_segment *s = &plan->segments[segment];
+    s->keeps = HT_NEW(plan->arena, uint32_t, s->keep_count);
+    s->spoils = HT_NEW(plan->arena, uint32_t, plan->kept_count);
+    if (!s->keeps || !s->spoils) return no_memory(plan);
+    s->keep_count = 0;
+    for (size_t i = 0; i < s->instr_count; i++)
+        if (s->instrs[i].kept) s->keeps[s->keep_count++] = (uint32_t)i;
+    for (size_t i = 0; i < plan->kept_count; i++)
+        if (writes(c, segment, &plan->kept[i])) s->spoils[s->spoil_count++] = (uint32_t)i;
+    return HT_OK;
+}
+
+ht_status ht_plan_keep(ht_plan *plan)
+{
+    keeping c = {plan, calloc(plan->segment_count + 1, sizeof *c.of_segment)};
+    ht_status status = c.of_segment ? HT_OK : no_memory(plan);
+    for (size_t s = 0; s < plan->segment_count && status == HT_OK; s++)
+        if (!list_written(&plan->segments[s], &c.of_segment[s])) status = no_memory(plan);
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count && status == HT_OK; i++)
+            status = keep_for(&c, s, &plan->segments[s].instrs[i]);
+    for (size_t s = 0; s < plan->segment_count && status == HT_OK; s++) status = list_kept(&c, s);
+    for (size_t s = 0; s < plan->segment_count && c.of_segment; s++) free(c.of_segment[s].spans);
+    free(c.of_segment);
+    return status;
+}
