@@ -107,7 +107,8 @@ static ht_status copy_state(ht_replay *r, const ht_session *from)
             HT_FAIL(r->ctx, HT_EVERIFY, "replay: the run's plan has no state '%s' of this type", to->name);
         size_t bytes = (size_t)ht_type_bytes(&to->type);
         if (bytes)
-            memcpy(ht_machine_at(r->session->machine, to->place), ht_machine_at(from->machine, slot->place), bytes);
+            memcpy(ht_machine_open(r->session->machine, to->place, (int64_t)bytes),
+                   ht_machine_at(from->machine, slot->place), bytes);
     }
     return HT_OK;
 }
@@ -143,7 +144,7 @@ static void clear_bad_carry(ht_replay *r)
     for (size_t i = 0; i < r->plan->slot_count; i++) {
         const ht_slot *slot = &r->plan->slots[i];
         if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.", 6) != 0) continue;
-        void *data = ht_machine_at(r->session->machine, slot->place);
+        void *data = ht_machine_open(r->session->machine, slot->place, ht_type_bytes(&slot->type));
         bad_count bad = count_bad(&slot->type, data);
         if (is_bad(&bad)) memset(data, 0, (size_t)ht_type_bytes(&slot->type));
     }
