@@ -33,6 +33,7 @@ static const mode modes[] = {
     {"bf16, f32 parameters", "bf16", "none", 0.1, {{"fp32_params", "weight|table|[0-9]$"}}},
     {"bf16, half gradients and moments", "bf16", "none", 0.1, {{"gradients", "half"}, {"moments", "half"}}},
     {"fp16, pure", "fp16", "1024", 0.03, {{"masters", "0"}}},
+    {"bf16, pure, rounded by chance", "bf16", "none", 0.15, {{"masters", "0"}, {"rounding", "stochastic"}}},
     {"bf16, all half", "bf16", "none", 0.15, {{"masters", "0"}, {"gradients", "half"}, {"moments", "half"}}},
 };
 enum { MODES = sizeof modes / sizeof modes[0] };
@@ -340,6 +341,8 @@ static void settings__that_are_wrong_are_refused_by_name(void **state)
         {"fp16", "fp32_ops", "matmul,sofmax", "setting fp32_ops: there is no op 'sofmax'"},
         {"fp16", "half_ops", "matmul,,softmax", "setting half_ops: there is no op ''"},
         {"fp16", "fp32_params", "(unclosed", "setting fp32_params: '(unclosed'"},
+        {"bf16", "rounding", "up", "setting rounding: there is no 'up'; known: stochastic, nearest"},
+        {"bf16", "rounding", "stochastic", "setting rounding: stochastic is for parameters that are half themselves"},
     };
     model_world w;
     ht_plan *plan;

@@ -19,6 +19,7 @@ static const struct {
     {"random_uniform", "PyTorch draws other numbers"},
     {"random_normal", "PyTorch draws other numbers"},
     {"dropout", "PyTorch draws other numbers"},
+    {"round_stochastic", "PyTorch draws other numbers"},
     {"unslice", "the gradient of slice"},
     {"conv2d_grad_input", "the gradient of conv2d"},
     {"conv2d_grad_weight", "the gradient of conv2d"},

@@ -278,6 +278,44 @@ static void infer_results(caster *c, const ht_node *n)
     for (size_t i = 0; i < n->n_out && status == HT_OK; i++) g->values[n->out + i].type.dtype = types[i].dtype;
 }
 
+/* ---- rounding by chance ---- */
+
+static bool is_half_parameter(const caster *c, ht_val v)
+{
+    return is_parameter(c->g, v) && ht_type_of(c->g, v)->dtype == c->policy->half;
+}
+
+/* The rule computes a parameter in f32: what rounds it stands behind. */
+static void widen_parameters(caster *c, const ht_node *n)
+{
+    if (n->op->prec != HT_PREC_EXACT) return;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(c->g, n, i);
+        if (v.id && is_half_parameter(c, v)) set_operand(c->g, n, i, ht_cast(c->g, v, HT_F32));
+    }
+}
+
+/* A draw for each element and update made; a skipped one rounds nothing, for the old values are halves. */
+static ht_val round_by_chance(caster *c, ht_val state, ht_val value)
+{
+    ht_graph *g = c->g;
+    ht_type want = *ht_type_of(g, value);
+    ht_val seed = ht_find(g, "rng.seed"), step = ht_find(g, "applied");
+    if (!seed.id) seed = ht_state_add(g, "rng.seed", HT_I64, 0, NULL, HT_ZERO);
+    if (!step.id) ht_graph_fail(g, HT_EINVAL, "autocast: rounding by chance needs the state 'applied'; run optimizer");
+    want.dtype = c->policy->half;
+    return ht_emit1(g, "round_stochastic", &want, HT_VALS(value, seed, step),
+                    HT_ATTRS(HT_TEXT("site", ht_value_of(g, state)->name)));
+}
+
+/* What is stored, in the type of the state that it goes to. */
+static ht_val as_stored(caster *c, const ht_node *store, ht_val state, ht_val value)
+{
+    bool update = store->role == HT_ROLE_UPDATE;
+    if (c->policy->stochastic && update && is_half_parameter(c, state)) return round_by_chance(c, state, value);
+    return ht_cast(c->g, value, ht_type_of(c->g, state)->dtype);
+}
+
 static void type_node(caster *c, uint32_t id)
 {
     ht_graph *g = c->g;
@@ -285,7 +323,7 @@ static void type_node(caster *c, uint32_t id)
     size_t first = g->node_count;
     if (n.op == &ht_op_store) {
         ht_val state = ht_node_in(g, &n, 0);
-        set_operand(g, &n, 1, ht_cast(g, ht_node_in(g, &n, 1), ht_type_of(g, state)->dtype));
+        set_operand(g, &n, 1, as_stored(c, &n, state, ht_node_in(g, &n, 1)));
         stamp(g, first, &n);
         ht_rewrite_keep(&c->rw, id);
         if (n.role == HT_ROLE_UPDATE) ht_half_copy_store(&c->copies, state, ht_node_in(g, &n, 1));
@@ -293,6 +331,7 @@ static void type_node(caster *c, uint32_t id)
         return;
     }
     if (n.role == HT_ROLE_UPDATE) {
+        if (c->policy->stochastic) widen_parameters(c, &n);
         infer_results(c, &n);
     } else {
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
@@ -371,7 +410,8 @@ static ht_status cast_to_f64(ht_graph *g)
 bool ht_autocast_reads(const char *key)
 {
     static const char *const known[] = {"precision", "masters",  "gradients", "moments",
-                                        "residual",  "fp32_ops", "half_ops",  "fp32_params"};
+                                        "residual",  "fp32_ops", "half_ops",  "fp32_params",
+                                        "rounding"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i], key) == 0) return true;
     return false;
@@ -407,6 +447,9 @@ static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy
     HT_TRY(read_switch(g, settings, "gradients", "half", "f32", &half_gradients));
     HT_TRY(read_switch(g, settings, "moments", "half", "f32", &half_moments));
     HT_TRY(read_switch(g, settings, "residual", "f32", "half", &p->residual_f32));
+    HT_TRY(read_switch(g, settings, "rounding", "stochastic", "nearest", &p->stochastic));
+    if (p->stochastic && p->masters)
+        HT_FAIL(g->ctx, HT_EINVAL, "setting rounding: stochastic is for parameters that are half themselves: masters=0");
     p->gradients = half_gradients ? p->half : HT_F32;
     p->moments = half_moments ? p->half : HT_F32;
     p->f32_ops = ht_setting_text(settings, "fp32_ops", NULL);
@@ -414,6 +457,8 @@ static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy
     HT_TRY(check_ops(g, "fp32_ops", p->f32_ops));
     HT_TRY(check_ops(g, "half_ops", p->half_ops));
     if (!params[0]) return HT_OK;
+    if (!p->masters)
+        HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: without masters all parameters are of one type");
     int wrong = regcomp(&p->f32_params, params, REG_EXTENDED | REG_NOSUB);
     if (wrong) {
         char why[128];
