@@ -303,7 +303,8 @@ static void full_precision__keeps_an_op_and_its_gradient_in_f32(void **state)
     assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
     for (int full = 0; full < 2; full++) {
         assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
-        ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){4, 8}), label = ht_input(g, "label", HT_I32, 1, (int64_t[]){4});
+        ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){4, 8}),
+               label = ht_input(g, "label", HT_I32, 1, (int64_t[]){4});
         ht_val w = ht_param(g, "w", HT_F32, 2, (int64_t[]){8, 6}, HT_NORMAL(0, 0.3)), z = ht_matmul(g, x, w, NULL);
         if (full) ht_full_precision(g, z);
         ht_output(g, "loss", ht_cross_entropy(g, ht_softmax(g, z, -1), label, NULL));

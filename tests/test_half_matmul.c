@@ -65,8 +65,8 @@ static void check(const op_call *c, const product *p, const char *what)
     for (int64_t i = 0; i < p->m * p->n; i++) {
         double bound, sum = exact(c, p, i / p->n, i % p->n, &bound), y = c->a.out[0][i];
         if (!(fabs(y - sum) <= bound))
-            op_case_fail(&c->c, "%s: element %lld is %.9g, exactly %.17g: off by %g, bound %g", what, (long long)i, y, sum,
-                         fabs(y - sum), bound);
+            op_case_fail(&c->c, "%s: element %lld is %.9g, exactly %.17g: off by %g, bound %g", what, (long long)i, y,
+                         sum, fabs(y - sum), bound);
     }
 }
 

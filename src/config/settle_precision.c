@@ -247,10 +247,11 @@ static void check_rounding(ht_config *c)
     const char *precision = ht_field_text(train, "precision");
     bool half = strcmp(precision, "fp16") == 0 || strcmp(precision, "bf16") == 0;
     if (strcmp(field->value->text, "stochastic") != 0 || (half && !ht_field_bool(train, "masters"))) return;
-    ht_problems_error(&c->problems, &field->origin,
-                      "halftone.rounding: \"stochastic\" is for fp16 and bf16 with train.masters false; the precision is "
-                      "%s, and its parameters are not half",
-                      precision);
+    ht_problems_error(
+        &c->problems, &field->origin,
+        "halftone.rounding: \"stochastic\" is for fp16 and bf16 with train.masters false; the precision is "
+        "%s, and its parameters are not half",
+        precision);
 }
 
 ht_status ht_precision_rules(ht_config *c)

@@ -409,9 +409,8 @@ static ht_status cast_to_f64(ht_graph *g)
 
 bool ht_autocast_reads(const char *key)
 {
-    static const char *const known[] = {"precision", "masters",  "gradients", "moments",
-                                        "residual",  "fp32_ops", "half_ops",  "fp32_params",
-                                        "rounding"};
+    static const char *const known[] = {"precision", "masters",  "gradients",   "moments", "residual",
+                                        "fp32_ops",  "half_ops", "fp32_params", "rounding"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i], key) == 0) return true;
     return false;
@@ -449,7 +448,8 @@ static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy
     HT_TRY(read_switch(g, settings, "residual", "f32", "half", &p->residual_f32));
     HT_TRY(read_switch(g, settings, "rounding", "stochastic", "nearest", &p->stochastic));
     if (p->stochastic && p->masters)
-        HT_FAIL(g->ctx, HT_EINVAL, "setting rounding: stochastic is for parameters that are half themselves: masters=0");
+        HT_FAIL(g->ctx, HT_EINVAL,
+                "setting rounding: stochastic is for parameters that are half themselves: masters=0");
     p->gradients = half_gradients ? p->half : HT_F32;
     p->moments = half_moments ? p->half : HT_F32;
     p->f32_ops = ht_setting_text(settings, "fp32_ops", NULL);
@@ -457,8 +457,7 @@ static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy
     HT_TRY(check_ops(g, "fp32_ops", p->f32_ops));
     HT_TRY(check_ops(g, "half_ops", p->half_ops));
     if (!params[0]) return HT_OK;
-    if (!p->masters)
-        HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: without masters all parameters are of one type");
+    if (!p->masters) HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: without masters all parameters are of one type");
     int wrong = regcomp(&p->f32_params, params, REG_EXTENDED | REG_NOSUB);
     if (wrong) {
         char why[128];
