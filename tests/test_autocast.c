@@ -62,6 +62,7 @@ static void start(model_world *w, size_t model, how h)
             planning.setting_count++;
     }
     model_start_planned(w, small[model].type, small[model].json, small[model].request, &opts, &planning, h.threads);
+    model_write_f32(w, "seed", 0.05f);
 }
 
 static double read_number(const model_world *w, const char *name)
@@ -88,16 +89,17 @@ static void train__every_model_in_every_mode_follows_fp32(void **state)
         double plain[STEPS];
         for (size_t m = 0; m <= MODES; m++) {
             model_world w;
-            const mode *mode = m ? &modes[m - 1] : NULL;
-            start(&w, i, (how){.mode = mode, .threads = 2});
+            const mode *in = m ? &modes[m - 1] : NULL;
+            start(&w, i, (how){.mode = in, .threads = 2});
             for (int s = 0; s < STEPS; s++) {
-                double loss = step(&w), far = mode ? fabs(loss - plain[s]) : 0;
-                if (!mode) plain[s] = loss;
-                if (!isfinite(loss) || (mode && far > mode->near * fabs(plain[s])))
+                double loss = step(&w), far = in ? fabs(loss - plain[s]) : 0;
+                if (!in) plain[s] = loss;
+                if (!isfinite(loss) || (in && far > in->near * fabs(plain[s])))
                     fail_msg("%s %s in %s, step %d: loss %g, in fp32 %g", small[i].type, small[i].json,
-                             mode ? mode->name : "fp32", s, loss, plain[s]);
+                             in ? in->name : "fp32", s, loss, plain[s]);
             }
-            assert_int_equal(model_read_i64(&w, "applied"), STEPS);
+            bool moves = in && strcmp(in->loss_scale, "dynamic") == 0; /* and begins where some gradients overflow */
+            assert_true(model_read_i64(&w, "applied") >= (moves ? 1 : STEPS));
             model_stop(&w);
         }
     }
@@ -185,7 +187,7 @@ static void copies__follow_their_masters(void **state)
             planning.precision = m ? "bf16" : "fp16";
             model_start_planned(&w, "gpt2", "{\"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16}",
                                 (ht_model_request){.task = LM, SEQUENCES}, &opts, &planning, 2);
-            assert_int_equal(check_copies(&w, m ? HT_BF16 : HT_F16), 6);
+            assert_int_equal(check_copies(&w, m ? HT_BF16 : HT_F16), 5);
             for (int s = 0; s < 3; s++) {
                 step(&w);
                 check_copies(&w, m ? HT_BF16 : HT_F16);
@@ -226,20 +228,23 @@ static void copies__are_made_again_when_a_master_is_written(void **state)
     assert_true(loss[0] != loss[1]);
 }
 
-/* What has no dropout and no batch norm computes the same in training and in use, in half too. */
+/* What has no dropout and no batch norm computes the same in training and in use, but for values that only backward
+ * wants to see and that are therefore rounded there. */
 static void eval__gives_the_loss_of_training(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SMALL; i++) {
         model_world w;
         if (strstr("resnet mobilenet_v2", small[i].type)) continue;
+        if (strcmp(small[i].type, "lstm_lm") == 0) continue; /* its state moves from one to the other */
         start(&w, i, (how){.mode = &modes[i % 2 ? 1 : 3], .threads = 2});
         step(&w);
         model_must(&w, ht_session_run(w.s, "eval"));
         double eval = read_number(&w, "loss");
         model_must(&w, ht_session_run(w.s, "micro_first"));
-        /* A carried LSTM state moves between the two. */
-        if (strcmp(small[i].type, "lstm_lm") != 0) assert_true(read_number(&w, "loss") == eval);
+        double loss = read_number(&w, "loss");
+        if (!(fabs(loss - eval) <= 0.01 * fabs(loss)))
+            fail_msg("%s: loss %g, in use %g", small[i].type, loss, eval);
         model_stop(&w);
     }
 }
@@ -375,7 +380,7 @@ static void fp32_params__names_parameters_that_have_no_copy(void **state)
     assert_null(ht_plan_slot(w.plan, "transformer.h.1.attn.c_proj.weight.half"));
     assert_non_null(ht_plan_slot(w.plan, "transformer.h.1.mlp.c_fc.weight.half"));
     step(&w);
-    assert_int_equal(check_copies(&w, HT_F16), 2 + 2 * 2);
+    assert_int_equal(check_copies(&w, HT_F16), 1 + 2 * 2);
     model_stop(&w);
 }
 
@@ -429,7 +434,10 @@ static void memory__of_gpt2_is_what_half_promises(void **state)
         ht_plan_opts planning = HT_PLAN_OPTS;
         planning.precision = precisions[i];
         model_must(&w, ht_plan_create(&plan, w.g, &planning));
-        double state_bytes = (double)plan->area_bytes[HT_AREA_STATE] / parameters;
+        double bytes = 0, scalars = (double)plan->heading_bytes[HT_HEADING_SCALARS];
+        for (int h = 0; h < HT_HEADING_COUNT; h++) bytes += (double)plan->heading_bytes[h];
+        double state_bytes = (bytes - scalars) / parameters;
+        assert_true(scalars < 256);
         transient[i] = (double)plan->area_bytes[HT_AREA_TRANSIENT];
         print_message("%s: %.3f bytes of state per parameter, %.0f MiB of transients, %.3f of fp32's\n", precisions[i],
                       state_bytes, transient[i] / 0x1p20, transient[i] / transient[0]);

@@ -265,10 +265,9 @@ static void set_results(caster *c, const ht_node *n)
     }
 }
 
-/* The optimiser computes in f32; what its ops make of state that is half has that state's type. */
-static void infer_results(caster *c, const ht_node *n)
+/* What exact ops make has the type that their rule says: the optimiser's that of its state. */
+static void infer_results(ht_graph *g, const ht_node *n)
 {
-    ht_graph *g = c->g;
     ht_call_room room;
     ht_type types[8];
     if (n->op->prec != HT_PREC_EXACT || (n->op->flags & HT_OP_TYPED)) return;
@@ -332,7 +331,7 @@ static void type_node(caster *c, uint32_t id)
     }
     if (n.role == HT_ROLE_UPDATE) {
         if (c->policy->stochastic) widen_parameters(c, &n);
-        infer_results(c, &n);
+        infer_results(g, &n);
     } else {
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
         cast_inputs(c, &n);
@@ -384,10 +383,23 @@ static void widen(ht_graph *g, ht_val v)
     if (type->dtype == HT_F32) type->dtype = HT_F64;
 }
 
-/* Batches come as they are: a cast stands behind every input. */
+static void widen_node(ht_graph *g, const ht_node *node)
+{
+    const ht_node n = *node; /* the builder may move the graph's */
+    if (n.op == &ht_op_store)
+        set_operand(g, &n, 1, ht_cast(g, ht_node_in(g, &n, 1), ht_type_of(g, ht_node_in(g, &n, 0))->dtype));
+    else if (n.op->prec == HT_PREC_EXACT && !(n.op->flags & HT_OP_TYPED))
+        infer_results(g, &n);
+    else
+        for (size_t k = 0; k < n.n_out; k++) widen(g, ht_node_out(&n, k));
+}
+
+/* Batches come as they are: a cast stands behind every input. The rate and the loss scale are numbers of a type that
+ * their readers know. */
 static ht_status cast_to_f64(ht_graph *g)
 {
-    for (size_t i = 0; i < g->state_count; i++) widen(g, g->states[i].value);
+    for (size_t i = 0; i < g->state_count; i++)
+        if (g->states[i].heading != HT_HEADING_SCALARS) widen(g, g->states[i].value);
     for (uint32_t s = 0; s < g->segment_count; s++) {
         ht_rewrite rw;
         if (!ht_rewrite_begin(&rw, g, s)) return g->status;
@@ -396,8 +408,7 @@ static ht_status cast_to_f64(ht_graph *g)
             if (ht_type_of(g, input)->dtype == HT_F32) ht_rewrite_replace(&rw, input, ht_cast(g, input, HT_F64));
         }
         for (size_t i = 0; i < rw.count; i++) {
-            const ht_node *n = &g->nodes[rw.old[i]];
-            for (size_t k = 0; k < n->n_out; k++) widen(g, ht_node_out(n, k));
+            widen_node(g, &g->nodes[rw.old[i]]);
             ht_rewrite_keep(&rw, rw.old[i]);
         }
         HT_TRY(ht_rewrite_end(&rw));
