@@ -91,6 +91,17 @@ static void diff__finds_where_two_jobs_part(void **state)
     expect(c, "head -n 1 d.json", 0, "{\"a\": \"train.seed=1\", \"b\": \"train.seed=2\", \"tolerance\": 0.001");
 }
 
+/* Powers of two scale every gradient of f32 exactly. */
+static void diff__compares_gradients_without_their_scale(void **state)
+{
+    data_case *c = *state;
+    int status;
+    write_job(c);
+    run(c, "\"$H\" check job.json --set train.loss_scale=1024", &status);
+    if (status != 0) skip();
+    expect(c, "\"$H\" diff job.json --axis train.loss_scale=none,1024", 0, "first difference: none\n");
+}
+
 static void diff__refuses_what_it_cannot_compare(void **state)
 {
     data_case *c = *state;
@@ -188,6 +199,7 @@ int main(void)
         cmocka_unit_test(formats__measures_sums_and_oscillators),
         cmocka_unit_test(diff__of_a_job_with_itself_finds_nothing),
         cmocka_unit_test(diff__finds_where_two_jobs_part),
+        cmocka_unit_test(diff__compares_gradients_without_their_scale),
         cmocka_unit_test(diff__refuses_what_it_cannot_compare),
         cmocka_unit_test(numerics__are_recorded_and_change_nothing),
         cmocka_unit_test(numerics__go_on_after_a_resume),

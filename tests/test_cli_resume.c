@@ -51,11 +51,11 @@ typedef struct life {
     FILE *lines;
 } life;
 
-/* `halftone train job.json --resume` with that many threads. */
-static life begin(const data_case *c, int threads)
+/* `halftone train JOB --resume SETS` with that many threads. */
+static life begin_with(const data_case *c, int threads, const char *job, const char *sets)
 {
     int ends[2];
-    char number[16];
+    char number[16], line[1024];
     assert_int_equal(pipe(ends), 0);
     fflush(NULL);
     pid_t process = fork();
@@ -66,11 +66,17 @@ static life begin(const data_case *c, int threads)
         close(ends[0]);
         close(ends[1]);
         setenv("OMP_NUM_THREADS", number, 1);
-        execl(HT_PROGRAM, HT_PROGRAM, "train", "job.json", "--resume", (char *)NULL);
+        snprintf(line, sizeof line, "exec '%s' train %s --resume %s", HT_PROGRAM, job, sets);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
         _exit(98);
     }
     close(ends[1]);
     return (life){process, fdopen(ends[0], "r")};
+}
+
+static life begin(const data_case *c, int threads)
+{
+    return begin_with(c, threads, "job.json", "");
 }
 
 /* Reads on to the end; the exit status, or minus the signal's number. */
@@ -185,6 +191,38 @@ static void resume__every_kind_of_job_goes_on_as_if_nothing_had_been(void **stat
     }
 }
 
+/* With many micro-batches a signal comes between two of them. The step is dropped, with what its micro-batches did to
+ * running statistics or a carried state, and the next life makes it from its beginning. */
+static void resume__a_stop_between_micro_batches_drops_the_step(void **state)
+{
+    data_case *c = *state;
+    static const char *const sets[] = {
+        "--set train.steps=6 --set train.batch=320 --set train.accumulate=80",
+        "--set train.steps=6 --set train.batch=320 --set train.accumulate=80",
+        "--set train.steps=6 --set train.epochs=null --set train.batch=640 --set train.accumulate=40",
+        "--set train.steps=6 --set train.epochs=null --set train.batch=720 --set train.accumulate=80",
+    };
+    static const int signals[] = {SIGTERM, SIGUSR1, SIGINT};
+    for (size_t j = 0; j < sizeof jobs / sizeof jobs[0]; j++) {
+        char line[512];
+        write_files(c);
+        data_case_text(c, "short.json", jobs[j]);
+        snprintf(line, sizeof line, "rm -rf whole run; \"$H\" train short.json %s --set train.output=whole", sets[j]);
+        expect(c, line, 0, "step 6 of 6");
+        for (int turn = 0; turn < 4; turn++) {
+            life l = begin_with(c, 1 + turn % 2, "short.json", sets[j]);
+            bool lives = wait_for_step(&l, turn + 1);
+            nanosleep(&(struct timespec){0, 2000000}, NULL); /* into the next step */
+            if (lives) kill(l.process, signals[turn % 3]);
+            assert_int_equal(end(&l), 0);
+        }
+        expect(c, "cat notes", 0, "stopped in the middle of step ");
+        snprintf(line, sizeof line, "\"$H\" train short.json --resume %s; rm notes", sets[j]);
+        expect(c, line, 0, "goes on after step ");
+        expect_the_same_runs(c);
+    }
+}
+
 /* At any moment: while it starts, in a step, in a snapshot, while it removes an old one. */
 static void resume__survives_kills_at_random_moments(void **state)
 {
@@ -254,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(resume__every_kind_of_job_goes_on_as_if_nothing_had_been),
+        CASE(resume__a_stop_between_micro_batches_drops_the_step),
         CASE(resume__survives_kills_at_random_moments),
         CASE(resume__after_a_snapshot_that_could_not_be_written),
         CASE(resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged),

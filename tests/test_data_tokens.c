@@ -131,6 +131,8 @@ static void text__validation_counts_every_target_once(void **state)
     ht_feed_free(feed);
 }
 
+/* Windows follow each other without a gap from where the epoch's begin; the window that no longer fits at the end is the
+ * one that begins with the text. */
 static void text__shuffled_epochs_hold_every_window_once(void **state)
 {
     data_case *c = *state;
@@ -139,24 +141,31 @@ static void text__shuffled_epochs_hold_every_window_once(void **state)
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 4, \"order\": \"shuffled\", "
                    "\"validation_share\": 0}");
     ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    char orders[4][7] = {{0}};
-    for (int epoch = 0; epoch < 4; epoch++) {
-        int seen = 0;
+    char orders[40][7] = {{0}};
+    int phases = 0, differ = 0;
+    for (int epoch = 0; epoch < 40; epoch++) {
+        int hits[24] = {0}, phase = 0, missing = 0;
         for (int b = 0; b < 2; b++) {
             ht_batch batch = data_case_next(c, feed);
             assert_int_equal(batch.epoch, epoch);
             assert_int_equal(batch.last, b == 1);
+            assert_int_equal(batch.counted, 12);
             for (int row = 0; row < 3; row++) {
                 int first = data_case_ints(&batch, "tokens")[row * 4] - 'a';
-                assert_int_equal(first % 4, 0);
-                seen |= 1 << first / 4;
-                orders[epoch][b * 3 + row] = (char)('0' + first / 4);
+                if (first % 4) phase = first % 4;
+                for (int t = 0; t < 4; t++) hits[first + t]++;
+                orders[epoch][b * 3 + row] = (char)('0' + first);
             }
             data_case_drop(&batch);
         }
-        assert_int_equal(seen, 63);
+        for (int at = 0; at < 24; at++) missing += hits[at] == 0;
+        for (int at = 0; at < 24; at++) assert_in_range(hits[at], 0, at >= phase && at < 4 && phase ? 2 : 1);
+        assert_int_equal(missing, phase ? 4 - phase : 0);
+        phases |= 1 << phase;
+        differ += epoch > 0 && strcmp(orders[epoch], orders[epoch - 1]) != 0;
     }
-    assert_true(strcmp(orders[0], orders[1]) != 0 || strcmp(orders[1], orders[2]) != 0);
+    assert_int_equal(phases, 15);
+    assert_true(differ > 30);
     ht_feed_free(feed);
     ht_feed *none;
     assert_int_equal(ht_feed_open(&none, c->data, HT_DATA_VALIDATION, false), HT_EINVAL);

@@ -238,7 +238,10 @@ static void events__are_the_bytes_that_tensorboard_reads(void **state)
     assert_int_equal(ht_events_close(events), HT_OK);
     assert_int_equal(ht_events_open(&events, &c->ctx, path, 2), HT_OK); /* goes on behind, with no second version */
     assert_int_equal(ht_events_scalar(events, 1, 7, "loss", 0.5f), HT_OK);
+    assert_int_equal(ht_events_start(events, 1, 7), HT_OK);
     assert_int_equal(ht_events_close(events), HT_OK);
+    static const uint8_t start[] = {0x09, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xf0,
+                                    0x3f, 0x10, 0x07, 0x3a, 0x02, 0x08, 0x01};
     static const uint8_t scalar[] = {0x1a, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x12, 0x9b, 0xd8,
                                      0x2d, 0x09, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xf0, 0x3f, 0x10,
                                      0x07, 0x2a, 0x0d, 0x0a, 0x0b, 0x0a, 0x04, 0x6c, 0x6f, 0x73, 0x73,
@@ -246,10 +249,11 @@ static void events__are_the_bytes_that_tensorboard_reads(void **state)
     ht_content content;
     assert_int_equal(ht_content_map(&content, &c->ctx, path), HT_OK);
     size_t version = 8 + 4 + 9 + 2 + 13 + 4;
-    assert_int_equal(content.length, version + 2 * sizeof scalar);
+    assert_int_equal(content.length, version + 2 * sizeof scalar + 8 + 4 + sizeof start + 4);
     assert_memory_equal(content.data + 8 + 4 + 9 + 2, "brain.Event:2", 13);
     assert_memory_equal(content.data + version, scalar, sizeof scalar);
     assert_memory_equal(content.data + version + sizeof scalar, scalar, sizeof scalar);
+    assert_memory_equal(content.data + version + 2 * sizeof scalar + 8 + 4, start, sizeof start);
     ht_content_close(&content);
 }
 

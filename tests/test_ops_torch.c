@@ -18,6 +18,7 @@ static const struct {
 } no_file[] = {
     {"random_uniform", "PyTorch draws other numbers"},
     {"random_normal", "PyTorch draws other numbers"},
+    {"scale_step", "DeepSpeed's rule, which PyTorch has not; test_scaler has its worked table"},
     {"dropout", "PyTorch draws other numbers"},
     {"round_stochastic", "PyTorch draws other numbers"},
     {"unslice", "the gradient of slice"},

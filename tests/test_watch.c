@@ -12,6 +12,7 @@
 
 #include "data_case.h"
 #include "tiny_model.h"
+#include "train/session_state.h"
 #include "train/train.h"
 
 /* ---- a machine ---- */
@@ -19,7 +20,8 @@
 typedef struct world {
     ht_context *ctx;
     ht_plan *plan;
-    ht_machine *machine;
+    ht_session *session;
+    ht_machine *machine; /* the session's */
 } world;
 
 static void must(ht_context *ctx, ht_status status)
@@ -41,19 +43,19 @@ static world start(bool fusion, bool canaries)
     opts.canaries = canaries;
     must(w.ctx, ht_plan_create(&w.plan, g, &opts));
     ht_graph_free(g);
-    must(w.ctx, ht_machine_create(&w.machine, w.plan, w.ctx->pool));
-    must(w.ctx, ht_machine_run(w.machine, (size_t)ht_plan_segment_find(w.plan, "init")));
+    must(w.ctx, ht_session_create(&w.session, w.plan, NULL));
+    w.machine = w.session->machine;
     int32_t token[TINY_BATCH * TINY_TIME], label[TINY_BATCH * TINY_TIME];
     tiny_tokens(0, token, label);
-    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "token")->place), token, sizeof token);
-    memcpy(ht_machine_at(w.machine, ht_plan_slot(w.plan, "label")->place), label, sizeof label);
-    *(float *)ht_machine_at(w.machine, ht_plan_slot(w.plan, "seed")->place) = 1;
+    must(w.ctx, ht_session_write(w.session, "token", token, sizeof token));
+    must(w.ctx, ht_session_write(w.session, "label", label, sizeof label));
+    must(w.ctx, ht_session_write_f64(w.session, "seed", (double[]){1}, 1));
     return w;
 }
 
 static void stop(world *w)
 {
-    ht_machine_free(w->machine);
+    ht_session_free(w->session);
     ht_plan_free(w->plan);
     ht_context_free(w->ctx);
 }
@@ -251,8 +253,9 @@ static void replay__of_the_next_step_has_its_bits(void **state)
     must(w.ctx, ht_replay_of_run(&replay, w.run));
     for (int64_t step = 1; step <= 4; step++) {
         ht_step_report report;
+        bool dropped;
         double expected = replayed_loss(&w, replay, step, 4 * 8);
-        must(w.ctx, ht_run_step(w.run, &report));
+        must(w.ctx, ht_run_step(w.run, &report, &dropped));
         assert_true(expected == report.loss);
     }
     ht_replay_free(replay);
@@ -271,7 +274,8 @@ static void replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers
     run_world w = open_run(c, own);
     ht_replay *replay;
     ht_step_report reports[4];
-    for (int i = 0; i < 4; i++) must(w.ctx, ht_run_step(w.run, &reports[i]));
+    bool dropped;
+    for (int i = 0; i < 4; i++) must(w.ctx, ht_run_step(w.run, &reports[i], &dropped));
     must(w.ctx, ht_replay_of_run(&replay, w.run));
     for (int i = 3; i >= 0; i--) assert_true(replayed_loss(&w, replay, i + 1, 4 * 8) == reports[i].loss);
     assert_true(reports[0].loss != reports[1].loss);
@@ -294,8 +298,9 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
     run_world w = open_run(c, table_job(c, "3,3,6"));
     ht_session *session = ht_run_session(w.run);
     ht_step_report report;
+    bool dropped;
     ht_text line = {0};
-    must(w.ctx, ht_run_step(w.run, &report));
+    must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_false(report.skipped);
     must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
     expect_line(&line, (const char *const[]){"step 1 was replayed, and every value in it was finite", NULL});
@@ -303,7 +308,7 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
     must(w.ctx, ht_session_read_f64(session, "layers.0.weight", values, 16));
     values[5] = INFINITY;
     must(w.ctx, ht_session_write_f64(session, "layers.0.weight", values, 16));
-    must(w.ctx, ht_run_step(w.run, &report));
+    must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
     must(w.ctx, ht_first_nonfinite(w.run, 2, &line));
     expect_line(&line, (const char *const[]){"the result of matmul at layers.0", "(fwd)", "in micro-batch 1 of 2",
@@ -317,8 +322,9 @@ static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void *
     data_case *c = *state;
     run_world w = open_run(c, table_job(c, "1e20,3,6"));
     ht_step_report report;
+    bool dropped;
     ht_text line = {0};
-    must(w.ctx, ht_run_step(w.run, &report));
+    must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
     must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
     expect_line(&line, (const char *const[]){"in micro-batch 2 of 2", "1 inf and 0 NaN", NULL});

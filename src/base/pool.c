@@ -16,7 +16,8 @@
 #include <time.h>
 
 #define EPOCH_STOP   UINT64_MAX
-#define SPIN_NANOS   30000
+#define SPIN_NANOS   100000
+#define YIELD_NANOS  300000
 #define LINE_BYTES   64
 #define MOST_THREADS 4096
 
@@ -84,18 +85,21 @@ static uint64_t sleep_for_news(ht_pool *pool, uint64_t seen)
     return epoch;
 }
 
-/* An epoch that is a job not yet seen, or the end. */
+/* An epoch that is a job not yet seen, or the end. Between two steps the caller makes a batch and writes its records,
+ * which takes longer than a spin should; but to wake a sleeper takes about as long again, so a worker stays awake for a
+ * while and gives its core to whoever wants it. */
 static uint64_t wait_for_news(ht_pool *pool, uint64_t seen)
 {
-    int64_t until = 0;
+    int64_t since = 0;
     for (unsigned turn = 0;; turn++) {
         uint64_t epoch = atomic_load_explicit(&pool->epoch, memory_order_acquire);
         if (is_news(epoch, seen)) return epoch;
         relax();
         if (turn % 64 != 63) continue;
         int64_t now = nanos_now();
-        if (until == 0) until = now + SPIN_NANOS;
-        if (now >= until) return sleep_for_news(pool, seen);
+        if (since == 0) since = now;
+        if (now - since >= YIELD_NANOS) return sleep_for_news(pool, seen);
+        if (now - since >= SPIN_NANOS) sched_yield();
     }
 }
 

@@ -29,7 +29,7 @@ static const char usage[] =
     "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of names and "
     "values,\n"
     "beginning with step, and every evaluation one beginning with eval; notes go to standard error. SIGTERM, SIGUSR1\n"
-    "and SIGINT finish the step, write a snapshot and stop; a second SIGINT ends the program at once.\n";
+    "and SIGINT write a snapshot of the last whole step and stop; a second SIGINT ends the program at once.\n";
 
 typedef struct train_job {
     cli_job words;

@@ -296,7 +296,7 @@ static void add_bars(ht_report *report, const numerics *n, int role, int view)
         int exponent = LOW + i;
         heights[class_of(exponent)][i + 2] = 100 * n->bins[role][view][i] / elements;
         snprintf(numbers[i], sizeof numbers[i], "%d", exponent);
-        if (exponent % 10 == 0) labels[i + 2] = numbers[i];
+        if (exponent % 10 == 0 && exponent > LOW) labels[i + 2] = numbers[i];
     }
     snprintf(title, sizeof title, "Magnitude of %s%s", role_names[role],
              view == SCALED ? ", times the loss scale" : "");

@@ -19,6 +19,8 @@ typedef struct kept_value {
 typedef struct cli_kept_list {
     kept_value *values;
     size_t count, room;
+    size_t left_out; /* met, and not compared */
+    double scale;
 } kept_list;
 
 /* One side while it walks. */
@@ -26,6 +28,7 @@ typedef struct walker {
     cli_value_diff *diff;
     ht_replay *replay;
     double scale;
+    bool other_scale; /* than A's */
     ht_text key;
     ht_status status;
 } walker;
@@ -73,9 +76,11 @@ static bool make_key(walker *w, const ht_instr *instr, size_t result, const ht_t
     return !key->failed;
 }
 
-static bool is_gradient(const ht_instr *instr)
+/* In an update, gradients are still scaled or not any more, and nothing says which but what it ends with; the scale itself
+ * and what follows from it differ because they shall. */
+static bool is_about_scale(const walker *w, const ht_instr *instr, const char *name)
 {
-    return instr->seeded && (instr->role == HT_ROLE_BWD_ACT || instr->role == HT_ROLE_BWD_WEIGHT);
+    return instr->role == HT_ROLE_UPDATE && w->other_scale && (!name || strncmp(name, "loss_scale", 10) == 0);
 }
 
 /* ---- A ---- */
@@ -102,7 +107,7 @@ static bool keep(void *arg, const ht_instr *instr, size_t result, const ht_type 
     if (!ht_dtype_is_float(type->dtype)) return true;
     bool ok = make_key(w, instr, result, type) &&
               ht_grow((void **)&list->values, &list->room, list->count + 1, sizeof *list->values);
-    kept_value value = {.index = list->count, .type = *type, .scale = is_gradient(instr) ? w->scale : 1};
+    kept_value value = {.index = list->count, .type = *type, .scale = instr->seeded ? w->scale : 1};
     if (ok) value.key = ht_arena_text(w->diff->arena, w->key.data, w->key.length);
     if (ok) value.bytes = malloc((size_t)ht_type_bytes(type) + 1);
     if (!ok || !value.key || !value.bytes) {
@@ -130,6 +135,7 @@ ht_status cli_value_diff_keep(cli_value_diff *d, ht_replay *a)
     ht_text_free(&w.key);
     HT_TRY(status);
     HT_TRY(w.status);
+    d->kept->scale = w.scale;
     if (d->kept->count) qsort(d->kept->values, d->kept->count, sizeof *d->kept->values, by_key);
     return HT_OK;
 }
@@ -212,11 +218,15 @@ static bool compare(void *arg, const ht_instr *instr, size_t result, const ht_ty
         return false;
     }
     kept_value *partner = find_partner(w);
+    const char *name = ht_replay_name(w->replay, instr, result);
+    if (is_about_scale(w, instr, name)) {
+        d->kept->left_out += partner != NULL;
+        return true;
+    }
     if (!partner) {
         d->only[1]++;
         return true;
     }
-    const char *name = ht_replay_name(w->replay, instr, result);
     cli_pair pair = {.name = own(d, name),
                      .op = instr->call->op->name,
                      .site = own(d, site_of(instr)),
@@ -228,7 +238,7 @@ static bool compare(void *arg, const ht_instr *instr, size_t result, const ht_ty
         no_memory(w);
         return false;
     }
-    measure(&pair, partner, is_gradient(instr) ? w->scale : 1, type, data);
+    measure(&pair, partner, instr->seeded ? w->scale : 1, type, data);
     d->pairs[d->count++] = pair;
     free(partner->bytes);
     partner->bytes = NULL;
@@ -238,10 +248,11 @@ static bool compare(void *arg, const ht_instr *instr, size_t result, const ht_ty
 ht_status cli_value_diff_compare(cli_value_diff *d, ht_replay *b)
 {
     walker w = {.diff = d, .replay = b, .scale = ht_session_loss_scale(ht_replay_session(b))};
+    w.other_scale = w.scale != d->kept->scale;
     ht_status status = ht_replay_step(b, 1, 1, true, compare, &w);
     ht_text_free(&w.key);
     HT_TRY(status);
     HT_TRY(w.status);
-    d->only[0] = d->kept->count - d->count;
+    d->only[0] = d->kept->count - d->kept->left_out - d->count;
     return HT_OK;
 }

@@ -27,6 +27,12 @@ static int64_t item_at(const ht_data *data, ht_data_part part, uint64_t index, i
     return set->items[part] ? set->items[part][place] : (int64_t)place;
 }
 
+/* In one pass, without aliases, so that the compiler makes vectors of it: a step would notice. */
+static void scale_bytes(const uint8_t *restrict from, int64_t count, float scale, float shift, float *restrict out)
+{
+    for (int64_t i = 0; i < count; i++) out[i] = (float)from[i] * scale + shift;
+}
+
 static void fill_x(const ht_data *data, ht_data_part part, int64_t item, float *out)
 {
     const ht_row_set *set = data->own;
@@ -35,20 +41,36 @@ static void fill_x(const ht_data *data, ht_data_part part, int64_t item, float *
         memset(out, 0, (size_t)count * sizeof *out);
         return;
     }
-    ht_array_floats(&set->x[part], item * count, count, out);
-    if (!set->scale) return;
+    const ht_array *x = &set->x[part];
     int64_t channels = data->info.feature_rank > 0 ? data->info.feature[0] : 1, plane = count / channels;
+    if (set->scale && x->element == HT_ELEMENT_U8) {
+        for (int64_t c = 0; c < channels; c++)
+            scale_bytes(x->data + item * count + c * plane, plane, set->scale[c], set->shift[c], out + c * plane);
+        return;
+    }
+    ht_array_floats(x, item * count, count, out);
+    if (!set->scale) return;
     for (int64_t c = 0; c < channels; c++)
         for (int64_t i = c * plane; i < (c + 1) * plane; i++) out[i] = out[i] * set->scale[c] + set->shift[c];
+}
+
+/* Rows lie anywhere in memory: the next one comes nearer while this one is converted. */
+static void fetch_x(const ht_data *data, ht_data_part part, int64_t item)
+{
+    const ht_array *x = &((const ht_row_set *)data->own)->x[part];
+    size_t bytes = (size_t)feature_count(data) * ht_element_bytes(x->element);
+    if (item < 0 || bytes > 4096) return; /* the processor sees a long row coming by itself */
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(x->data + (size_t)item * bytes + at);
 }
 
 static ht_status fill(const ht_data *data, ht_context *ctx, ht_data_part part, uint64_t index, ht_batch *batch)
 {
     (void)ctx;
     const ht_row_set *set = data->own;
-    int64_t count = feature_count(data), width = data->info.classes;
+    int64_t count = feature_count(data), width = data->info.classes, next = item_at(data, part, index, 0);
     for (int64_t row = 0; row < data->request.batch; row++) {
-        int64_t item = item_at(data, part, index, row);
+        int64_t item = next;
+        if (row + 1 < data->request.batch) fetch_x(data, part, next = item_at(data, part, index, row + 1));
         fill_x(data, part, item, (float *)batch->arrays[0].data + row * count);
         batch->rows += item >= 0;
         if (data->request.task == HT_DATA_CLASS) {
@@ -68,8 +90,13 @@ static ht_status fill(const ht_data *data, ht_context *ctx, ht_data_part part, u
 static int64_t counted(const ht_data *data, ht_data_part part, uint64_t index)
 {
     const ht_row_set *set = data->own;
-    int64_t sum = 0, width = data->info.classes;
-    for (int64_t row = 0; row < data->request.batch; row++) {
+    int64_t sum = 0, width = data->info.classes, batch = data->request.batch;
+    if (set->all_count[part]) {
+        int64_t left = set->counts[part] - (int64_t)(index % (uint64_t)data->info.parts[part].batches) * batch;
+        int64_t rows = part == HT_DATA_TRAIN || left > batch ? batch : left;
+        return data->request.task == HT_DATA_CLASS ? rows : rows * width;
+    }
+    for (int64_t row = 0; row < batch; row++) {
         int64_t item = item_at(data, part, index, row);
         if (item < 0) continue;
         if (data->request.task == HT_DATA_CLASS) sum += set->labels[part][item] >= 0;
@@ -133,6 +160,18 @@ ht_status ht_rows_create(ht_row_set **out, ht_data *data, ht_context *ctx)
     return HT_OK;
 }
 
+static bool all_count(const ht_row_set *set, const ht_data *data, ht_data_part part)
+{
+    int64_t width = data->info.classes;
+    for (int64_t i = 0; i < set->counts[part]; i++) {
+        int64_t item = set->items[part] ? set->items[part][i] : i;
+        if (data->request.task == HT_DATA_CLASS && set->labels[part][item] < 0) return false;
+        for (int64_t k = 0; data->request.task != HT_DATA_CLASS && k < width; k++)
+            if (isnan(set->y[part][item * width + k])) return false;
+    }
+    return true;
+}
+
 ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx)
 {
     int64_t batch = data->request.batch, bytes = (int64_t)sizeof(float);
@@ -143,6 +182,7 @@ ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx)
     for (int part = 0; part < HT_DATA_PARTS; part++) {
         ht_data_part_info *info = &data->info.parts[part];
         info->items = set->counts[part];
+        set->all_count[part] = all_count(set, data, (ht_data_part)part);
         info->batches = part == HT_DATA_TRAIN ? info->items / batch : (info->items + batch - 1) / batch;
         if (part == HT_DATA_TRAIN && info->items > 0 && info->batches == 0) info->batches = 1;
         if (part == HT_DATA_VALIDATION && info->batches)

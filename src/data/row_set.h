@@ -10,7 +10,8 @@ typedef struct ht_row_set {
     float *y[HT_DATA_PARTS];        /* of REGRESSION, info.classes each */
     int64_t *items[HT_DATA_PARTS];  /* the items of the part; NULL: all in order */
     int64_t counts[HT_DATA_PARTS];
-    float *scale, *shift; /* NULL, or by channel (the first size of the feature): x * scale + shift */
+    bool all_count[HT_DATA_PARTS]; /* no label of the part is -1, no value NaN */
+    float *scale, *shift;          /* NULL, or by channel (the first size of the feature): x * scale + shift */
     ht_content contents[4];
     int content_count;
     ht_safetensors *files[HT_DATA_PARTS];

@@ -55,6 +55,22 @@ static window window_number(const ht_token_set *set, const ht_piece_list *list, 
     return (window){piece, start, least(set->length, piece->count - 1 - start)};
 }
 
+/* The same, but the windows of a piece begin elsewhere in each epoch, so that a token is seen in other contexts. When
+ * the last one no longer fits, it is the one that begins with the piece. */
+static window window_of_epoch(const ht_token_set *set, const ht_piece_list *list, uint64_t seed, uint64_t epoch,
+                              int64_t number)
+{
+    window w = window_number(set, list, number);
+    size_t at = (size_t)(w.piece - list->list);
+    int64_t last = w.piece->count - 1 - set->length;
+    if (last < 0) return w;
+    uint64_t draw = epoch * list->count + at;
+    w.start += (int64_t)ht_order_draw(seed, "phase", draw, (uint64_t)least(set->length, last + 1));
+    if (w.start > last) w.start = 0;
+    w.length = set->length;
+    return w;
+}
+
 /* With replacement, every place where a whole row can begin as likely as any other. */
 static window window_anywhere(const ht_token_set *set, const ht_piece_list *list, uint64_t seed, const char *site,
                               uint64_t row)
@@ -106,8 +122,10 @@ static window window_of_row(const ht_data *data, ht_data_part part, uint64_t ind
     uint64_t item = batch * (uint64_t)data->request.batch + (uint64_t)row;
     if (part == HT_DATA_TRAIN) item %= (uint64_t)info->items;
     if (item >= (uint64_t)info->items) return (window){0};
-    if (part == HT_DATA_TRAIN && set->order == HT_TOKENS_SHUFFLED)
+    if (part == HT_DATA_TRAIN && set->order == HT_TOKENS_SHUFFLED) {
         item = ht_order_at(seed, epoch, "windows", (uint64_t)info->items, item);
+        return window_of_epoch(set, &set->groups[0].parts[part], seed, epoch, (int64_t)item);
+    }
     /* The groups of a mixture follow each other in validation. */
     for (size_t i = 0;; i++) {
         const ht_piece_list *list = &set->groups[i].parts[part];

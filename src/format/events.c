@@ -1,5 +1,6 @@
 /* A record is: length (u64), masked crc of the length, data, masked crc of the data. The data is an Event in protobuf:
- * 1 wall_time (double), 2 step (varint), 3 file_version (text), 5 Summary { 1 Value { 1 tag, 2 simple_value } }. */
+ * 1 wall_time (double), 2 step (varint), 3 file_version (text), 5 Summary { 1 Value { 1 tag, 2 simple_value } },
+ * 7 SessionLog { 1 status (1: start) }. */
 #include "format/events.h"
 
 #include <errno.h>
@@ -132,6 +133,17 @@ ht_status ht_events_scalar(ht_events *events, double wall_time, int64_t step, co
     add_key(&event, 2, 0);
     add_varint(&event, (uint64_t)step);
     add_bytes(&event, 5, summary.bytes, summary.length);
+    return put_record(events, &event);
+}
+
+ht_status ht_events_start(ht_events *events, double wall_time, int64_t step)
+{
+    static const uint8_t start[] = {1 << 3 | 0, 1};
+    message event = {.length = 0};
+    add_wall_time(&event, wall_time);
+    add_key(&event, 2, 0);
+    add_varint(&event, (uint64_t)step);
+    add_bytes(&event, 7, start, sizeof start);
     return put_record(events, &event);
 }
 

@@ -12,7 +12,9 @@ enum {
     BLOCK = 4096,   /* elements of a tile, about */
     MIN_ROWS = 64,  /* but at least these many rows of columns, for each costs a partial result per column */
     COLUMNS = 1024, /* of a tile, at most */
-    CHUNK = 1024,   /* elements converted or made at a time */
+    FEW_COLUMNS = 256,
+    TILES = 16,   /* enough for a few threads */
+    CHUNK = 1024, /* elements converted or made at a time */
     LANES = 32,
     SHORT_PIECE = 128, /* elements for which it does not pay to call others */
 };
@@ -30,6 +32,7 @@ typedef struct reduction {
     bool mean;
     int64_t block;        /* positions of the reduction in a block */
     int64_t blocks;       /* per output */
+    int64_t columns;      /* of a tile */
     int64_t column_tiles; /* of the run, where it is kept */
     int64_t kept_grain;   /* outer kept positions in a tile */
 } reduction;
@@ -41,9 +44,13 @@ static reduction plan_of(const ht_call *call, fold_kind kind)
     if (!job.shape.run_reduced) {
         width = ht_min_i64(job.shape.run, COLUMNS);
         job.block = width > BLOCK / MIN_ROWS ? MIN_ROWS : BLOCK / (width ? width : 1);
-        job.column_tiles = ht_tiles(job.shape.run, COLUMNS);
     }
     job.blocks = job.shape.length > job.block ? ht_tiles(job.shape.length, job.block) : 1;
+    /* Narrower tiles where there are few: columns do not meet, so the bits stay. */
+    job.columns = COLUMNS;
+    int64_t others = job.blocks * job.shape.kept.count;
+    while (job.columns > FEW_COLUMNS && others * ht_tiles(job.shape.run, job.columns) < TILES) job.columns /= 2;
+    if (!job.shape.run_reduced) job.column_tiles = ht_tiles(job.shape.run, job.columns);
     job.kept_grain = BLOCK / (1 + width * ht_min_i64(job.shape.length, job.block));
     if (job.kept_grain < 1) job.kept_grain = 1;
     return job;
@@ -56,7 +63,7 @@ static inline double fold_start(fold_kind kind)
 
 static inline double larger(double a, double b)
 {
-    return (b > a) | (b != b) ? b : a; /* NaN wins */
+    return ((b > a) | (b != b)) ? b : a; /* NaN wins */
 }
 
 static inline void fold(fold_kind kind, double *restrict sum, const real *restrict x, int64_t n)
@@ -130,7 +137,7 @@ static void fold_run(const reduction *job, int64_t kept, int64_t block)
 static void fold_columns(const reduction *job, int64_t kept, int64_t column, int64_t block)
 {
     const ht_reduce_shape *s = &job->shape;
-    int64_t columns = ht_min_i64(COLUMNS, s->run - column), base = ht_reduce_offset(&s->kept, kept) + column;
+    int64_t columns = ht_min_i64(job->columns, s->run - column), base = ht_reduce_offset(&s->kept, kept) + column;
     int64_t row = block * job->block, end = ht_min_i64(s->length, row + job->block);
     /* Rows of the innermost reduced axis follow each other: narrow ones are converted several at a time. */
     int64_t together = columns < s->run ? 1 : CHUNK / columns;
@@ -150,7 +157,7 @@ static void fold_columns(const reduction *job, int64_t kept, int64_t column, int
 static void reduce_tile(void *arg, int64_t tile)
 {
     const reduction *job = arg;
-    int64_t block = tile % job->blocks, column = tile / job->blocks % job->column_tiles * COLUMNS;
+    int64_t block = tile % job->blocks, column = tile / job->blocks % job->column_tiles * job->columns;
     int64_t kept = tile / job->blocks / job->column_tiles * job->kept_grain;
     for (int64_t i = kept; i < ht_min_i64(job->shape.kept.count, kept + job->kept_grain); i++) {
         if (job->shape.run_reduced)

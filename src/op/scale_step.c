@@ -1,6 +1,6 @@
 /* scale_step: what becomes of the loss scale after a step, by DeepSpeed's rule for its partitioned optimisers. All
  * operands are scalars. Inputs: were the step's gradients finite; then the state, and the results are the next of each:
- *     scale       of the loss
+ *     scale       of the loss; f32, or f64 with numbers that f32 has
  *     hysteresis  how many overflows there may be until the scale is halved, that one included
  *     iteration   steps so far
  *     last        the iteration of the last overflow, -1 before the first
@@ -76,11 +76,14 @@ static ht_status scale_step_infer(ht_context *ctx, const ht_call *call, ht_type 
     static const ht_dtype dtypes[INPUTS] = {HT_BOOL, HT_F32, HT_I64, HT_I64, HT_I64, HT_I64, HT_BOOL};
     for (size_t i = 0; i < INPUTS; i++) {
         ht_type_text is;
-        if (call->in[i]->rank != 0 || call->in[i]->dtype != dtypes[i])
+        bool wide = i == SCALE && call->in[i]->dtype == HT_F64; /* a model in f64 has all its state so */
+        if (call->in[i]->rank != 0 || (call->in[i]->dtype != dtypes[i] && !wide))
             HT_FAIL(ctx, HT_EDTYPE, "input %zu is %s, not %s[]", i, ht_type_str(call->in[i], &is),
                     ht_dtype_name(dtypes[i]));
         if (i > FINITE) out[i - 1] = *call->in[i];
     }
+    double min = ht_call_float(call, "min");
+    if (!(min >= 0 && min <= FLT_MAX)) HT_FAIL(ctx, HT_EINVAL, "min is %g, not a number from 0 on", min);
     HT_TRY(ht_need_flag(ctx, call, "dynamic"));
     HT_TRY(ht_need_flag(ctx, call, "consecutive"));
     ht_scale_rule rule = ht_scale_rule_of(call);
@@ -89,7 +92,6 @@ static ht_status scale_step_infer(ht_context *ctx, const ht_call *call, ht_type 
         HT_FAIL(ctx, HT_EINVAL, "hysteresis is %" PRId64 ", not a number from 1 on", rule.hysteresis);
     if (rule.most_skips < 0)
         HT_FAIL(ctx, HT_EINVAL, "most_skips is %" PRId64 ", not a number from 0 on", rule.most_skips);
-    if (!(rule.min >= 0 && isfinite(rule.min))) HT_FAIL(ctx, HT_EINVAL, "min is %g, not a number from 0 on", rule.min);
     return HT_OK;
 }
 
@@ -97,7 +99,7 @@ static void scale_step_ref(const ht_call *call, const double *const *in, double 
 {
     ht_scale_rule rule = ht_scale_rule_of(call);
     ht_scale_state now = {
-        .scale = (float)in[SCALE][0],
+        .scale = (float)ht_round_to(HT_F32, in[SCALE][0]),
         .hysteresis = (int64_t)in[HYSTERESIS][0],
         .iteration = (int64_t)in[ITERATION][0],
         .last = (int64_t)in[LAST][0],

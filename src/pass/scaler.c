@@ -43,6 +43,7 @@ static ht_status read_kind(ht_scaler *s, ht_context *ctx, const ht_settings *set
     s->kind = HT_SCALING_STATIC;
     if (!ht_number_read(text, &s->first) || !(s->first >= FLT_MIN && s->first <= FLT_MAX))
         HT_FAIL(ctx, HT_EINVAL, "setting loss_scale: '%s' is neither none, dynamic nor a number above 0", text);
+    s->first = (double)(float)s->first; /* so that it is the same number in a model in f64 */
     return HT_OK;
 }
 

@@ -12,6 +12,7 @@ enum { FEWEST_USES = 4 };
 typedef struct written {
     ht_state_span *spans; /* by place, apart from each other */
     size_t count;
+    bool trains; /* the segment has a backward pass: an update follows, sooner or later */
 } written;
 
 typedef struct keeping {
@@ -60,6 +61,7 @@ static bool list_written(const ht_plan_segment *s, written *w)
     size_t room = 0;
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
+        w->trains |= instr->role != HT_ROLE_FWD;
         for (size_t o = 0; o < instr->call->n_out; o++) {
             if (instr->out[o].area != HT_AREA_STATE) continue;
             if (!ht_grow((void **)&w->spans, &room, w->count + 1, sizeof *w->spans)) return false;
@@ -108,14 +110,6 @@ static int64_t uses_in(const keeping *c, const ht_plan_program *p, size_t segmen
     return runs && spoils ? uses : -1;
 }
 
-/* A backward pass outside of programs is followed by an update, sooner or later. */
-static bool trains(const ht_plan_segment *s)
-{
-    for (size_t i = 0; i < s->instr_count; i++)
-        if (s->instrs[i].role != HT_ROLE_FWD) return true;
-    return false;
-}
-
 static bool pays(const keeping *c, size_t segment, const ht_kept *kept)
 {
     int64_t least = -1;
@@ -123,7 +117,7 @@ static bool pays(const keeping *c, size_t segment, const ht_kept *kept)
         int64_t uses = uses_in(c, &c->plan->programs[i], segment, kept);
         if (uses >= 0 && (least < 0 || uses < least)) least = uses;
     }
-    return least < 0 ? !trains(&c->plan->segments[segment]) : least >= FEWEST_USES;
+    return least < 0 ? !c->of_segment[segment].trains : least >= FEWEST_USES;
 }
 
 /* ---- instructions ---- */

@@ -21,11 +21,18 @@ bool ht_plan_is_view(const ht_graph *g, const ht_node *n)
     return n->op->view && ht_value_of(g, ht_node_out(n, 0))->base.id != 0;
 }
 
-/* For a node, in whose region the copy then is: what the region's nodes wait for must be seen there. */
+/* For a node, whose work the copy then is part of, and in whose region it is: what the region's nodes wait for must be seen
+ * there. */
 static ht_val contiguous_copy(layout *l, ht_val x, uint32_t node)
 {
     ht_val copy = ht_emit1(l->g, "copy", NULL, HT_VALS(x), HT_NO_ATTRS);
-    if (copy.id) l->g->nodes[l->g->values[copy.id].owner].region = l->g->nodes[node].region;
+    if (!copy.id) return copy;
+    ht_node *made = &l->g->nodes[l->g->values[copy.id].owner];
+    const ht_node *wants = &l->g->nodes[node];
+    made->region = wants->region;
+    made->role = wants->role;
+    made->site = wants->site;
+    made->origin = wants->origin;
     return copy;
 }
 

@@ -297,7 +297,7 @@ static void draw_stack(ht_text *page, const ht_bars *bars, const field *f, size_
         double part = bars->heights[k * bars->count + i];
         if (!(isfinite(part) && part > 0) || !isfinite(below + part)) continue;
         double bottom = ht_axis_place(&f->y, below), top = ht_axis_place(&f->y, below + part);
-        ht_text_add(page, "<g style=\"--part:%s\">", colours[k % COLOURS]);
+        ht_text_add(page, "<g fill=\"%s\">", colours[k % COLOURS]);
         box(page, "part", left, top, width, bottom - top);
         ht_text_add(page, "</g>\n");
         below += part;
@@ -308,7 +308,7 @@ static void draw_parts_legend(ht_text *page, const ht_bars *bars)
 {
     for (size_t k = 0; k < bars->part_count; k++) {
         double y = HEIGHT + 10 + (double)k * LEGEND_LINE;
-        ht_text_add(page, "<g style=\"--part:%s\">", colours[k % COLOURS]);
+        ht_text_add(page, "<g fill=\"%s\">", colours[k % COLOURS]);
         box(page, "part", LEFT, y - 10, 12, 12);
         ht_text_add(page, "</g>\n");
         text_at(page, LEFT + 20, y, "start", bars->part_names[k]);

@@ -14,7 +14,7 @@ static const char style[] =
     "vertical-align:top}\n"
     "td.n{text-align:right;font-variant-numeric:tabular-nums}svg{width:100%;height:auto}\n"
     "svg text{font:12px system-ui,sans-serif;fill:#444}svg .grid{stroke:#e4e4e4}svg .frame{stroke:#888;fill:none}\n"
-    "svg .level{stroke:#666;stroke-dasharray:5 4}svg .bar{fill:#0072b2}svg .part{fill:var(--part)}svg "
+    "svg .level{stroke:#666;stroke-dasharray:5 4}svg .bar{fill:#0072b2}svg "
     ".zoom{fill:#fff;stroke:#888}\n";
 
 ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title)

@@ -1,10 +1,28 @@
 #include "train/batches.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "train/session_state.h"
+
+/* Where the batches of an array are made: in the input's own memory, so that nothing is copied. */
+static ht_status place_array(const ht_batches *b, const ht_job *job, ht_batch_array *array, const char *input,
+                             void **unread)
+{
+    const ht_slot *slot = ht_plan_slot(b->session->plan, input);
+    if (slot && (size_t)ht_type_bytes(&slot->type) != array->bytes)
+        HT_FAIL(job->ctx, HT_ESHAPE, "input '%s' of the model has %" PRId64 " bytes, a batch of this data %zu", input,
+                ht_type_bytes(&slot->type), array->bytes);
+    if (slot)
+        array->data = ht_machine_open(b->session->machine, slot->place, ht_type_bytes(&slot->type));
+    else if (!(array->data = *unread = calloc(1, array->bytes + 1)))
+        HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
+    return HT_OK;
+}
+
 /* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
-static ht_status open_shape(ht_batches *b, const ht_job *job, const ht_plan *plan, int bucket)
+static ht_status open_shape(ht_batches *b, const ht_job *job, int bucket)
 {
     ht_shape *s = &b->shapes[bucket];
     char ending[16] = "";
@@ -15,50 +33,44 @@ static ht_status open_shape(ht_batches *b, const ht_job *job, const ht_plan *pla
     ht_data_layout(job->data, bucket, &s->batch);
     for (int i = 0; i < s->batch.array_count; i++) {
         ht_batch_array *array = &s->batch.arrays[i];
-        array->data = calloc(1, array->bytes + 1);
-        if (!array->data) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
-        snprintf(s->inputs[i], sizeof s->inputs[i], "%s%s", array->name, array->rank > 1 ? ending : "");
-        if (!ht_plan_slot(plan, s->inputs[i])) s->inputs[i][0] = '\0';
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", array->name, array->rank > 1 ? ending : "");
+        HT_TRY(place_array(b, job, array, name, &s->unread[i]));
     }
     return HT_OK;
 }
 
-ht_status ht_batches_open(ht_batches *b, const ht_job *job, const ht_plan *plan)
+ht_status ht_batches_open(ht_batches *b, const ht_job *job, ht_session *session)
 {
     const ht_data_info *info = ht_data_info_of(job->data);
     int64_t length = info->buckets[info->bucket_count - 1].length;
-    *b = (ht_batches){.shape_count = info->bucket_count};
+    *b = (ht_batches){.session = session, .shape_count = info->bucket_count};
     b->shapes = calloc((size_t)b->shape_count, sizeof *b->shapes);
     if (!b->shapes) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
     b->rows_of_micro = job->recipe->micro_batch * (length > 0 ? length : 1);
-    b->has_sample = ht_plan_slot(plan, "rng.sample") != NULL;
-    for (int i = 0; i < b->shape_count; i++) HT_TRY(open_shape(b, job, plan, i));
+    b->has_sample = ht_plan_slot(session->plan, "rng.sample") != NULL;
+    for (int i = 0; i < b->shape_count; i++) HT_TRY(open_shape(b, job, i));
     return HT_OK;
 }
 
 void ht_batches_close(ht_batches *b)
 {
     for (int i = 0; i < b->shape_count && b->shapes; i++)
-        for (int k = 0; k < b->shapes[i].batch.array_count; k++) free(b->shapes[i].batch.arrays[k].data);
+        for (int k = 0; k < HT_BATCH_MOST_ARRAYS; k++) free(b->shapes[i].unread[k]);
     free(b->shapes);
 }
 
-ht_status ht_batches_next(ht_batches *b, ht_feed *feed, ht_session *session, ht_shape **shape)
+ht_status ht_batches_next(ht_batches *b, ht_feed *feed, ht_shape **shape)
 {
-    ht_shape *s = &b->shapes[ht_feed_bucket(feed)];
-    HT_TRY(ht_feed_next(feed, &s->batch));
-    for (int i = 0; i < s->batch.array_count; i++)
-        if (s->inputs[i][0])
-            HT_TRY(ht_session_write(session, s->inputs[i], s->batch.arrays[i].data, s->batch.arrays[i].bytes));
-    *shape = s;
-    return HT_OK;
+    *shape = &b->shapes[ht_feed_bucket(feed)];
+    return ht_feed_next(feed, &(*shape)->batch);
 }
 
-ht_status ht_batches_micro(ht_batches *b, ht_feed *feed, int64_t index, ht_session *session, ht_shape **shape)
+ht_status ht_batches_micro(ht_batches *b, ht_feed *feed, int64_t index, ht_shape **shape)
 {
-    HT_TRY(ht_batches_next(b, feed, session, shape));
+    HT_TRY(ht_batches_next(b, feed, shape));
     int64_t sample = index * b->rows_of_micro;
-    return b->has_sample ? ht_session_write(session, "rng.sample", &sample, sizeof sample) : HT_OK;
+    return b->has_sample ? ht_session_write(b->session, "rng.sample", &sample, sizeof sample) : HT_OK;
 }
 
 ht_status ht_batches_seed(const ht_job *job, ht_session *session, int64_t counted)

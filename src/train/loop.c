@@ -13,6 +13,7 @@
 #include "train/folder.h"
 #include "train/metrics.h"
 #include "train/numerics.h"
+#include "train/rewind.h"
 #include "train/snapshot.h"
 
 struct ht_run {
@@ -25,6 +26,7 @@ struct ht_run {
     bool has_correct;
     ht_metrics *metrics;
     ht_numerics *numerics; /* NULL: nobody asked */
+    ht_rewind *rewind;     /* NULL: nobody can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
     bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
 };
@@ -66,7 +68,7 @@ static ht_status run_micro(ht_run *run, int64_t index, sums *total)
     ht_session *session = run->job.session;
     double loss, count;
     ht_shape *s;
-    HT_TRY(ht_batches_micro(&run->batches, run->train, index, session, &s));
+    HT_TRY(ht_batches_micro(&run->batches, run->train, index, &s));
     HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
     HT_TRY(read_number(run, "loss_sum", &loss));
     HT_TRY(read_number(run, "count", &count));
@@ -120,15 +122,38 @@ static int64_t peak_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-ht_status ht_run_step(ht_run *run, ht_step_report *report)
+static bool is_stopped(const ht_run *run)
 {
-    const ht_recipe *recipe = run->job.recipe;
+    return run->request.stop && *run->request.stop;
+}
+
+/* All micro-batches of a step, or none: when the caller's flag is set between two of them, everything but the gradients
+ * is again as it was before the first, and *dropped says so. */
+static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
+{
+    uint64_t position = ht_feed_position(run->train);
+    *dropped = false;
+    if (run->rewind) ht_rewind_mark(run->rewind);
+    for (int64_t i = 0; i < run->job.recipe->accumulate; i++) {
+        *dropped = i > 0 && run->rewind && is_stopped(run);
+        if (*dropped) break;
+        HT_TRY(run_micro(run, i, total));
+    }
+    if (!*dropped) return HT_OK;
+    ht_rewind_back(run->rewind);
+    ht_feed_seek(run->train, position);
+    return HT_OK;
+}
+
+ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
+{
     double start = seconds(), scale, applied_now, applied;
     sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
-    int64_t counted = ht_feed_counted(run->train, recipe->accumulate);
+    int64_t counted = ht_feed_counted(run->train, run->job.recipe->accumulate);
     HT_TRY(ht_batches_seed(&run->job, run->job.session, counted));
-    for (int64_t i = 0; i < recipe->accumulate; i++) HT_TRY(run_micro(run, i, &total));
+    HT_TRY(run_micros(run, &total, dropped));
+    if (*dropped) return HT_OK;
     double micro = seconds();
     HT_TRY(read_number(run, "loss_scale", &scale));
     HT_TRY(ht_session_run(run->job.session, "update"));
@@ -187,7 +212,7 @@ static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
     for (int64_t i = 0; i < batches; i++) {
         ht_shape *s;
         double one_loss, one_count, one_correct = 0;
-        HT_TRY(ht_batches_next(&run->batches, run->validation, run->job.session, &s));
+        HT_TRY(ht_batches_next(&run->batches, run->validation, &s));
         HT_TRY(ht_session_run(run->job.session, s->eval));
         HT_TRY(read_number(run, "loss_sum", &one_loss));
         HT_TRY(read_number(run, "count", &one_count));
@@ -332,10 +357,11 @@ static ht_status set_up(ht_run *run)
     if (mode == HT_RUN_NEW) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_feeds(run));
-    HT_TRY(ht_batches_open(&run->batches, &run->job, run->job.plan));
+    HT_TRY(ht_batches_open(&run->batches, &run->job, run->job.session));
     run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
     if (again) HT_TRY(restore(run));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
+    if (run->request.stop && run->job.recipe->accumulate > 1) HT_TRY(ht_rewind_open(&run->rewind, run->job.session));
     /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
     if (mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_folder_record(run->ctx, folder, &run->job));
@@ -368,6 +394,7 @@ ht_status ht_run_close(ht_run *run)
     ht_batches_close(&run->batches);
     ht_feed_free(run->train);
     ht_feed_free(run->validation);
+    ht_rewind_free(run->rewind);
     ht_job_close(&run->job);
     free(run->folder);
     free(run->snapshots);
@@ -382,25 +409,39 @@ static bool is_due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
-ht_status ht_run_train(ht_run *run, bool *stopped)
+/* What a step leaves to do: evaluate, save. */
+static ht_status finish_step(ht_run *run, bool stopped)
 {
     const ht_recipe *recipe = run->job.recipe;
-    const volatile sig_atomic_t *stop = run->request.stop;
+    bool last = run->step == run->job.steps;
+    if (last || is_due(run->step, recipe->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
+    if (last || stopped || is_due(run->step, recipe->snapshot_every)) HT_TRY(ht_run_snapshot(run));
+    if (stopped) note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
+    return HT_OK;
+}
+
+/* The snapshot of the last complete step may be there already. */
+static ht_status give_up_step(ht_run *run)
+{
+    if (run->saved_step != run->step) HT_TRY(ht_run_snapshot(run));
+    note(run, "stopped in the middle of step %" PRId64 " of %" PRId64 ", with a snapshot of step %" PRId64,
+         run->step + 1, run->job.steps, run->step);
+    return HT_OK;
+}
+
+ht_status ht_run_train(ht_run *run, bool *stopped)
+{
     *stopped = false;
     if (run->step >= run->job.steps) {
         note(run, "all %" PRId64 " steps are made", run->job.steps);
         return HT_OK;
     }
-    while (run->step < run->job.steps) {
+    while (run->step < run->job.steps && !*stopped) {
+        bool dropped;
         if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
-        HT_TRY(ht_run_step(run, NULL));
-        bool last = run->step == run->job.steps;
-        *stopped = !last && stop && *stop;
-        if (last || is_due(run->step, recipe->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
-        if (last || *stopped || is_due(run->step, recipe->snapshot_every)) HT_TRY(ht_run_snapshot(run));
-        if (!*stopped) continue;
-        note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
-        return HT_OK;
+        HT_TRY(ht_run_step(run, NULL, &dropped));
+        *stopped = dropped || (run->step < run->job.steps && is_stopped(run));
+        HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
     }
     return HT_OK;
 }

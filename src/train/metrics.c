@@ -99,7 +99,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static ht_status open_events(ht_metrics *m, const ht_config *config, const char *folder)
+static ht_status open_events(ht_metrics *m, const ht_config *config, const char *folder, int64_t step)
 {
     const ht_fields *engine = ht_config_block(config, "engine");
     char *place = NULL, *path = NULL, name[96];
@@ -109,6 +109,7 @@ static ht_status open_events(ht_metrics *m, const ht_config *config, const char 
     snprintf(name, sizeof name, "events.out.tfevents.%lld.%ld.halftone", (long long)now(), (long)getpid());
     if (status == HT_OK) status = ht_folder_path(m->ctx, &path, place ? place : folder, name);
     if (status == HT_OK) status = ht_events_open(&m->events, m->ctx, path, now());
+    if (status == HT_OK) status = ht_events_start(m->events, now(), step + 1);
     free(place);
     free(path);
     return status;
@@ -149,7 +150,7 @@ ht_status ht_metrics_open(ht_metrics **out, ht_context *ctx, const ht_config *co
     m->batch = ht_config_recipe(config)->batch;
     m->scaled = strcmp(ht_config_recipe(config)->loss_scale, "none") != 0;
     ht_status status = open_lines(m, folder, step);
-    if (status == HT_OK) status = open_events(m, config, folder);
+    if (status == HT_OK) status = open_events(m, config, folder, step);
     if (status == HT_OK) status = open_csv(m, config, folder, step);
     if (status == HT_OK)
         *out = m;

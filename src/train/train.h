@@ -69,7 +69,7 @@ typedef struct ht_run_request {
     bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
     int64_t numerics;                  /* look into the first, the last and every so many steps; 0: never */
     int64_t beam;                      /* a translator's decoder for so many hypotheses; 0: none */
-    const volatile sig_atomic_t *stop; /* not 0: finish the step, snapshot, stop; may be NULL */
+    const volatile sig_atomic_t *stop; /* not 0: drop a step that is half made, snapshot, stop; may be NULL */
     void *arg;                         /* of the functions; each may be NULL */
     void (*on_step)(void *arg, const ht_step_report *report);
     void (*on_eval)(void *arg, const ht_eval_report *report);
@@ -91,8 +91,9 @@ ht_status ht_run_train(ht_run *run, bool *stopped);
 /* Takes NULL. A failure to write the last records is told. */
 ht_status ht_run_close(ht_run *run);
 
-/* The pieces of it. A step: K micro-batches and an update; `report` may be NULL. */
-ht_status ht_run_step(ht_run *run, ht_step_report *report);
+/* The pieces of it. A step: K micro-batches and an update; `report` may be NULL. *dropped: the caller's flag came between
+ * two micro-batches, and the run stands where it stood before. */
+ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped);
 /* On the validation part, as much of it as the config says. */
 ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report);
 ht_status ht_run_snapshot(ht_run *run);

@@ -27,7 +27,7 @@ struct ht_replay {
 
 static ht_status open_feed(ht_replay *r)
 {
-    HT_TRY(ht_batches_open(&r->batches, r->job, r->plan));
+    HT_TRY(ht_batches_open(&r->batches, r->job, r->session));
     return ht_feed_open(&r->feed, r->job->data, HT_DATA_TRAIN, false);
 }
 
@@ -203,7 +203,7 @@ ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update
     if (micros < 0 || micros > all) micros = all;
     for (r->micro = 0; r->micro < micros && !r->enough; r->micro++) {
         ht_shape *s;
-        HT_TRY(ht_batches_micro(&r->batches, r->feed, r->micro, r->session, &s));
+        HT_TRY(ht_batches_micro(&r->batches, r->feed, r->micro, &s));
         HT_TRY(walk(r, r->micro == 0 ? s->first : s->micro));
         if (r->enough) return HT_OK;
     }
