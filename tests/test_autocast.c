@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "graph_dice.h"
 #include "model_world.h"
 #include "plan/plan.h"
 #include "small_models.h"
@@ -149,6 +150,96 @@ static void bits__do_not_depend_on_fusion_or_threads(void **state)
     }
 }
 
+/* ---- any graph ---- */
+
+static ht_status plan_dice(ht_plan **plan, const ht_graph *g, const char *precision, bool no_fusion)
+{
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    opts.precision = precision;
+    opts.no_fusion = no_fusion;
+    opts.canaries = true;
+    return ht_plan_create(plan, g, &opts);
+}
+
+static void fill_inputs(ht_session *s, const ht_plan *plan)
+{
+    for (size_t k = 0; k < plan->slot_count; k++) {
+        const ht_slot *slot = &plan->slots[k];
+        int64_t n = ht_type_elems(&slot->type);
+        if (slot->kind != HT_SLOT_INPUT) continue;
+        double *data = malloc((size_t)(n + 1) * sizeof *data);
+        assert_non_null(data);
+        for (int64_t i = 0; i < n; i++) data[i] = 3 * sin(1.7 * (double)i + (double)k);
+        assert_int_equal(ht_session_write_f64(s, slot->name, data, (size_t)n), HT_OK);
+        free(data);
+    }
+}
+
+/* NaN is NaN, whichever. */
+static bool same_slot(const ht_slot *slot, const ht_session *const *s)
+{
+    size_t bytes = (size_t)ht_type_bytes(&slot->type);
+    ht_dtype dtype = slot->type.dtype;
+    char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+    bool same = true;
+    assert_true(a && b);
+    assert_int_equal(ht_session_read(s[0], slot->name, a, bytes), HT_OK);
+    assert_int_equal(ht_session_read(s[1], slot->name, b, bytes), HT_OK);
+    for (int64_t i = 0; memcmp(a, b, bytes) != 0 && i < ht_type_elems(&slot->type); i++) {
+        int64_t at = i * (int64_t)ht_dtype_bytes(dtype);
+        same &= memcmp(a + at, b + at, ht_dtype_bytes(dtype)) == 0 ||
+                (isnan(ht_load_f64(a, dtype, i)) && isnan(ht_load_f64(b, dtype, i)));
+    }
+    free(a);
+    free(b);
+    return same;
+}
+
+static void run_dice(ht_context *ctx, const ht_graph *g, const char *precision, uint64_t seed)
+{
+    ht_plan *plan[2];
+    ht_session *s[2];
+    for (int i = 0; i < 2; i++) {
+        if (plan_dice(&plan[i], g, precision, i) != HT_OK || ht_session_create(&s[i], plan[i], NULL) != HT_OK)
+            fail_msg("graph %llu in %s: %s", (unsigned long long)seed, precision, ht_context_message(ctx));
+        fill_inputs(s[i], plan[i]);
+        for (int step = 0; step < 2; step++) assert_int_equal(ht_session_run(s[i], "train"), HT_OK);
+    }
+    for (size_t k = 0; k < plan[0]->slot_count; k++)
+        if (!same_slot(&plan[0]->slots[k], (const ht_session *const *)s))
+            fail_msg("graph %llu in %s: %s differs without fusion", (unsigned long long)seed, precision,
+                     plan[0]->slots[k].name);
+    for (int i = 0; i < 2; i++) {
+        ht_session_free(s[i]);
+        ht_plan_free(plan[i]);
+    }
+}
+
+/* What plans in fp32 plans in every precision, and gives the same bits with fusion and without. */
+static void any_graph__plans_in_every_precision(void **state)
+{
+    (void)state;
+    static const char *const precisions[] = {"fp16", "bf16", "fp64"};
+    ht_context *ctx;
+    size_t planned = 0;
+    assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        ht_graph *g = graph_dice_build(ctx, seed, 10 + seed % 90);
+        ht_plan *plan;
+        assert_non_null(g);
+        /* The dice give inputs random first values, which only the interpreter knows. */
+        for (size_t i = 0; i < g->input_init_room; i++) g->input_inits[i] = HT_ZERO;
+        if (plan_dice(&plan, g, NULL, false) == HT_OK) {
+            ht_plan_free(plan);
+            planned++;
+            for (size_t p = 0; p < 3; p++) run_dice(ctx, g, precisions[p], seed);
+        }
+        ht_graph_free(g);
+    }
+    assert_true(planned > 100);
+    ht_context_free(ctx);
+}
+
 /* ---- copies ---- */
 
 /* Returns how many copies there are. */
@@ -199,6 +290,31 @@ static void copies__follow_their_masters(void **state)
             model_must(&w, ht_session_run(w.s, "train"));
             assert_int_equal(model_read_i64(&w, "applied"), 3);
             check_copies(&w, m ? HT_BF16 : HT_F16);
+            model_stop(&w);
+        }
+    }
+}
+
+/* Every rule with every type of state, on matrices, on windows of convolutions and on vectors. */
+static void rules__take_state_of_any_type(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {"sgd", "adam", "adamw", "adagrad", "lion", "lamb", "muon"};
+    for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
+        for (size_t m = 0; m < MODES; m++) {
+            model_world w;
+            ht_train_opts opts = HT_TRAIN_OPTS;
+            ht_plan_opts planning = HT_PLAN_OPTS;
+            opts.optimizer = rules[r];
+            opts.momentum = strcmp(rules[r], "sgd") == 0 ? 0.9 : 0;
+            planning.precision = modes[m].precision;
+            planning.settings = modes[m].settings;
+            while (planning.setting_count < MAX_SETTINGS && modes[m].settings[planning.setting_count].key)
+                planning.setting_count++;
+            model_start_planned(&w, "lenet", "{}", (ht_model_request){.task = CLASS, DIGITS}, &opts, &planning, 2);
+            for (int s = 0; s < 3; s++)
+                if (!isfinite(step(&w))) fail_msg("%s in %s: the loss is not finite", rules[r], modes[m].name);
+            assert_int_equal(model_read_i64(&w, "applied"), 3);
             model_stop(&w);
         }
     }
@@ -456,7 +572,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train__every_model_in_every_mode_follows_fp32),
         cmocka_unit_test(bits__do_not_depend_on_fusion_or_threads),
+        cmocka_unit_test(any_graph__plans_in_every_precision),
         cmocka_unit_test(copies__follow_their_masters),
+        cmocka_unit_test(rules__take_state_of_any_type),
         cmocka_unit_test(copies__are_made_again_when_a_master_is_written),
         cmocka_unit_test(eval__gives_the_loss_of_training),
         cmocka_unit_test(accumulation__adds_in_the_type_that_was_asked_for),

@@ -336,9 +336,9 @@ static void type_node(caster *c, uint32_t id)
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
         cast_inputs(c, &n);
         if (looks_up(&n)) judge_rows(c, &n);
-        if (n.op->prec == HT_PREC_MOVE && n.n_in > 1) cast_alike(c, &n);
-        set_results(c, &n);
     }
+    if (n.op->prec == HT_PREC_MOVE && n.n_in > 1) cast_alike(c, &n);
+    set_results(c, &n);
     stamp(g, first, &n);
     ht_rewrite_keep(&c->rw, id);
 }
@@ -383,9 +383,19 @@ static void widen(ht_graph *g, ht_val v)
     if (type->dtype == HT_F32) type->dtype = HT_F64;
 }
 
+static bool moves_float(const ht_graph *g, const ht_node *n)
+{
+    return n->op->prec == HT_PREC_MOVE && n->op != &ht_op_store && n->n_in &&
+           ht_dtype_is_float(ht_type_of(g, ht_node_in(g, n, 0))->dtype);
+}
+
 static void widen_node(ht_graph *g, const ht_node *node)
 {
     const ht_node n = *node; /* the builder may move the graph's */
+    for (size_t i = 0; moves_float(g, &n) && i < n.n_in; i++) {
+        ht_val v = ht_node_in(g, &n, i);
+        if (ht_type_of(g, v)->dtype == HT_F32) set_operand(g, &n, i, ht_cast(g, v, HT_F64));
+    }
     if (n.op == &ht_op_store)
         set_operand(g, &n, 1, ht_cast(g, ht_node_in(g, &n, 1), ht_type_of(g, ht_node_in(g, &n, 0))->dtype));
     else if (n.op->prec == HT_PREC_EXACT && !(n.op->flags & HT_OP_TYPED))
