@@ -34,22 +34,28 @@ ht_status model_graph(model_world *w, const char *type, const char *json, ht_mod
     return ht_model_create(&w->g, w->ctx, &w->request);
 }
 
-static void plan_and_feed(model_world *w)
+static void plan_and_feed(model_world *w, const ht_plan_opts *planning)
 {
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = 7;
-    model_must(w, ht_plan_create(&w->plan, w->g, NULL));
+    model_must(w, ht_plan_create(&w->plan, w->g, planning));
     model_must(w, ht_session_create(&w->s, w->plan, &opts));
     model_feed(w, "eval");
+}
+
+void model_start_planned(model_world *w, const char *type, const char *json, ht_model_request request,
+                         const ht_train_opts *opts, const ht_plan_opts *planning, int threads)
+{
+    request.training = true;
+    model_must(w, model_graph(w, type, json, request, threads));
+    model_must(w, ht_graph_train(w->g, opts));
+    plan_and_feed(w, planning);
 }
 
 void model_start_threads(model_world *w, const char *type, const char *json, ht_model_request request,
                          const ht_train_opts *opts, int threads)
 {
-    request.training = true;
-    model_must(w, model_graph(w, type, json, request, threads));
-    model_must(w, ht_graph_train(w->g, opts));
-    plan_and_feed(w);
+    model_start_planned(w, type, json, request, opts, NULL, threads);
 }
 
 void model_start(model_world *w, const char *type, const char *json, ht_model_request request,
@@ -61,7 +67,7 @@ void model_start(model_world *w, const char *type, const char *json, ht_model_re
 void model_start_plain(model_world *w, const char *type, const char *json, ht_model_request request)
 {
     model_must(w, model_graph(w, type, json, request, 2));
-    plan_and_feed(w);
+    plan_and_feed(w, NULL);
 }
 
 void model_stop(model_world *w)

@@ -22,6 +22,9 @@ void model_start(model_world *w, const char *type, const char *json, ht_model_re
                  const ht_train_opts *opts);
 void model_start_threads(model_world *w, const char *type, const char *json, ht_model_request request,
                          const ht_train_opts *opts, int threads);
+/* With options of planning: its precision. */
+void model_start_planned(model_world *w, const char *type, const char *json, ht_model_request request,
+                         const ht_train_opts *opts, const ht_plan_opts *planning, int threads);
 /* Without a training step. */
 void model_start_plain(model_world *w, const char *type, const char *json, ht_model_request request);
 void model_stop(model_world *w);

@@ -132,6 +132,17 @@ static void job__the_policy_of_half_precision(void **state)
     assert_string_equal(r->fp32_ops, "gelu,add");
     assert_string_equal(r->half_ops, "softmax");
     assert_string_equal(r->fp32_params, "norm");
+    assert_string_equal(r->rounding, "nearest");
+}
+
+static void job__rounding_by_chance_is_for_parameters_that_are_half(void **state)
+{
+    (void)state;
+#define ROUNDING ", \"halftone\": {\"rounding\": \"stochastic\"}"
+    const ht_recipe *r = reads(TRAIN("\"precision\": \"bf16\", \"masters\": false") ROUNDING);
+    assert_string_equal(r->rounding, "stochastic");
+    refused(TRAIN("\"precision\": \"bf16\"") ROUNDING, "halftone.rounding: \"stochastic\" is for fp16 and bf16 with");
+    refused(TRAIN("\"precision\": \"fp32\", \"masters\": false") ROUNDING, "the precision is fp32");
 }
 
 static void engine__the_fp16_block_is_taken_as_it_stands(void **state)
@@ -267,6 +278,7 @@ int main(void)
         TEST(job__the_scale_follows_the_precision),
         TEST(job__a_scale_is_a_word_or_a_number),
         TEST(job__the_policy_of_half_precision),
+        TEST(job__rounding_by_chance_is_for_parameters_that_are_half),
         TEST(engine__the_fp16_block_is_taken_as_it_stands),
         TEST(engine__train_block_and_fp16_agree_on_the_scale),
         TEST(engine__pure_half_has_neither_masters_nor_fp32_gradients),

@@ -20,6 +20,7 @@ static const struct {
     {"random_normal", "PyTorch draws other numbers"},
     {"scale_step", "DeepSpeed's rule, which PyTorch has not; test_scaler has its worked table"},
     {"dropout", "PyTorch draws other numbers"},
+    {"round_stochastic", "PyTorch draws other numbers"},
     {"unslice", "the gradient of slice"},
     {"conv2d_grad_input", "the gradient of conv2d"},
     {"conv2d_grad_weight", "the gradient of conv2d"},

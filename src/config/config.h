@@ -67,6 +67,7 @@ typedef struct ht_recipe {
     const char *residual;              /* "half", "f32" */
     const char *fp32_ops, *half_ops;   /* names between commas; NULL: none */
     const char *fp32_params;           /* a regular expression; NULL: none */
+    const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
 
     const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
     double label_smoothing;

@@ -100,6 +100,7 @@ static void fill_precision(ht_config *c)
     r->fp32_ops = joined(c, own, "fp32_ops");
     r->half_ops = joined(c, own, "half_ops");
     r->fp32_params = ht_field_text(own, "fp32_params");
+    r->rounding = ht_field_text(own, "rounding");
 }
 
 /* ---- the schedule ---- */

@@ -239,6 +239,21 @@ static void tell_overflow_check(ht_config *c)
                      key);
 }
 
+/* Masters are f32: then there is nothing to round by chance. */
+static void check_rounding(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN];
+    const ht_field *field = ht_fields_find(c->blocks[BLOCK_OWN], "rounding");
+    const char *precision = ht_field_text(train, "precision");
+    bool half = strcmp(precision, "fp16") == 0 || strcmp(precision, "bf16") == 0;
+    if (strcmp(field->value->text, "stochastic") != 0 || (half && !ht_field_bool(train, "masters"))) return;
+    ht_problems_error(
+        &c->problems, &field->origin,
+        "halftone.rounding: \"stochastic\" is for fp16 and bf16 with train.masters false; the precision is "
+        "%s, and its parameters are not half",
+        precision);
+}
+
 ht_status ht_precision_rules(ht_config *c)
 {
     bool clash = false;
@@ -246,8 +261,9 @@ ht_status ht_precision_rules(ht_config *c)
     if (clash) return HT_OK;
     if (c->has_engine) HT_TRY(settle_precision(c, way));
     HT_TRY(settle_scale(c, way));
+    if (c->has_engine) HT_TRY(settle_masters(c, way));
+    check_rounding(c);
     if (!c->has_engine) return HT_OK;
-    HT_TRY(settle_masters(c, way));
     check_minimum(c);
     check_accumulators(c);
     tell_overflow_check(c);

@@ -11,11 +11,12 @@ enum {
     NR = PAIRS_NR,
     KC = PAIRS_KC,
     TILE_N = PAIRS_TILE_N,
-    HIGHEST_TILE = 128,   /* rows */
-    WIDE = 16,            /* u32 in a vector */
-    MOST_ELEMS = 1 << 22, /* of packed b at a time */
-    MOST_ROWS = 2016,     /* of packed a at a time, about */
-    FEW_TILES = 16,       /* with fewer than these, tiles get lower, so that threads share them evenly */
+    HIGHEST_TILE = 128,     /* rows */
+    WIDE = 16,              /* u32 in a vector */
+    MOST_ELEMS = 1 << 22,   /* of packed b at a time */
+    MOST_ROWS = 2016,       /* of packed a at a time, about */
+    MOST_A_ELEMS = 1 << 25, /* of those rows: with a K of tens of thousands they are fewer */
+    FEW_TILES = 16,         /* with fewer than these, tiles get lower, so that threads share them evenly */
     FEWEST_ROWS = 8,
     FEWEST_ROWS_TURNED = 4, /* where b lies along K: its pairs lie together already */
     FEWEST_PRODUCTS = 1 << 18,
@@ -234,7 +235,8 @@ static block extent_of(const product *p, const way *how)
     int64_t unit = how->unit;
     int64_t widest = MOST_ELEMS / (e.steps * KC) / TILE_N * TILE_N;
     e.columns = ht_min_i64(ht_tiles(p->n, NR) * NR, widest < TILE_N ? TILE_N : widest);
-    e.rows = ht_min_i64(p->m, MOST_ROWS / unit * unit);
+    int64_t most = ht_min_i64(MOST_ROWS, MOST_A_ELEMS / (e.steps * PAIRS_PITCH)) / unit * unit;
+    e.rows = ht_min_i64(p->m, most < unit ? unit : most);
     int64_t highest = HIGHEST_TILE / unit * unit, down = ht_tiles(e.rows, highest);
     do e.tile_m = ht_tiles(ht_tiles(e.rows, down), unit) * unit;
     while (down++ * ht_tiles(e.columns, TILE_N) < FEW_TILES && e.tile_m > 2 * unit);

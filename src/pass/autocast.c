@@ -150,6 +150,20 @@ static void judge(caster *c, const ht_node *n, size_t result)
     if (is_listed(c->policy->half_ops, n->op->name)) f->half = true;
 }
 
+/* A move that would rather read half: the lookup in a table. */
+static bool looks_up(const ht_node *n)
+{
+    return n->op->prec == HT_PREC_MOVE && n->op->half_in;
+}
+
+/* Rows of a table are no parameter any more: they begin what is added to them, and are of the type they were read in. */
+static void judge_rows(caster *c, const ht_node *n)
+{
+    fact *f = &c->facts[n->out];
+    f->half = ht_type_of(c->g, ht_node_in(c->g, n, 0))->dtype == c->policy->half;
+    f->weak = false;
+}
+
 /* ---- casts ---- */
 
 /* What the builder emitted for n belongs where n does. */
@@ -207,8 +221,7 @@ static void set_operand(ht_graph *g, const ht_node *n, size_t i, ht_val v)
 static void cast_inputs(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
-    bool looks_up = n->op->prec == HT_PREC_MOVE;
-    if (is_full(c, n) || (looks_up && c->policy->residual_f32)) return;
+    if (is_full(c, n) || (looks_up(n) && c->policy->residual_f32)) return;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
         if (v.id && (n->op->half_in >> i & 1)) set_operand(g, n, i, in_half(c, v));
@@ -219,15 +232,17 @@ static void cast_inputs(caster *c, const ht_node *n)
 static void cast_alike(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
-    ht_dtype first = ht_type_of(g, ht_node_in(g, n, 0))->dtype, wanted = first;
+    ht_dtype first = ht_type_of(g, ht_node_in(g, n, 0))->dtype;
+    bool alike = true;
     for (size_t i = 1; i < n->n_in; i++) {
         ht_dtype dtype = ht_type_of(g, ht_node_in(g, n, i))->dtype;
-        if (dtype != first && ht_dtype_is_float(dtype) && ht_dtype_is_float(first))
-            wanted = c->facts[n->out].half ? c->policy->half : HT_F32;
+        alike &= dtype == first || !ht_dtype_is_float(dtype);
     }
-    for (size_t i = 0; i < n->n_in && wanted != first; i++) {
+    if (alike) return;
+    for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
-        if (ht_dtype_is_float(ht_type_of(g, v)->dtype)) set_operand(g, n, i, ht_cast(g, v, wanted));
+        if (c->facts[n->out].half) v = in_half(c, v);
+        set_operand(g, n, i, ht_cast(g, v, c->facts[n->out].half ? c->policy->half : HT_F32));
     }
 }
 
@@ -250,10 +265,9 @@ static void set_results(caster *c, const ht_node *n)
     }
 }
 
-/* The optimiser computes in f32; what its ops make of state that is half has that state's type. */
-static void infer_results(caster *c, const ht_node *n)
+/* What exact ops make has the type that their rule says: the optimiser's that of its state. */
+static void infer_results(ht_graph *g, const ht_node *n)
 {
-    ht_graph *g = c->g;
     ht_call_room room;
     ht_type types[8];
     if (n->op->prec != HT_PREC_EXACT || (n->op->flags & HT_OP_TYPED)) return;
@@ -263,6 +277,44 @@ static void infer_results(caster *c, const ht_node *n)
     for (size_t i = 0; i < n->n_out && status == HT_OK; i++) g->values[n->out + i].type.dtype = types[i].dtype;
 }
 
+/* ---- rounding by chance ---- */
+
+static bool is_half_parameter(const caster *c, ht_val v)
+{
+    return is_parameter(c->g, v) && ht_type_of(c->g, v)->dtype == c->policy->half;
+}
+
+/* The rule computes a parameter in f32: what rounds it stands behind. */
+static void widen_parameters(caster *c, const ht_node *n)
+{
+    if (n->op->prec != HT_PREC_EXACT) return;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(c->g, n, i);
+        if (v.id && is_half_parameter(c, v)) set_operand(c->g, n, i, ht_cast(c->g, v, HT_F32));
+    }
+}
+
+/* A draw for each element and update made; a skipped one rounds nothing, for the old values are halves. */
+static ht_val round_by_chance(caster *c, ht_val state, ht_val value)
+{
+    ht_graph *g = c->g;
+    ht_type want = *ht_type_of(g, value);
+    ht_val seed = ht_find(g, "rng.seed"), step = ht_find(g, "applied");
+    if (!seed.id) seed = ht_state_add(g, "rng.seed", HT_I64, 0, NULL, HT_ZERO);
+    if (!step.id) ht_graph_fail(g, HT_EINVAL, "autocast: rounding by chance needs the state 'applied'; run optimizer");
+    want.dtype = c->policy->half;
+    return ht_emit1(g, "round_stochastic", &want, HT_VALS(value, seed, step),
+                    HT_ATTRS(HT_TEXT("site", ht_value_of(g, state)->name)));
+}
+
+/* What is stored, in the type of the state that it goes to. */
+static ht_val as_stored(caster *c, const ht_node *store, ht_val state, ht_val value)
+{
+    bool update = store->role == HT_ROLE_UPDATE;
+    if (c->policy->stochastic && update && is_half_parameter(c, state)) return round_by_chance(c, state, value);
+    return ht_cast(c->g, value, ht_type_of(c->g, state)->dtype);
+}
+
 static void type_node(caster *c, uint32_t id)
 {
     ht_graph *g = c->g;
@@ -270,7 +322,7 @@ static void type_node(caster *c, uint32_t id)
     size_t first = g->node_count;
     if (n.op == &ht_op_store) {
         ht_val state = ht_node_in(g, &n, 0);
-        set_operand(g, &n, 1, ht_cast(g, ht_node_in(g, &n, 1), ht_type_of(g, state)->dtype));
+        set_operand(g, &n, 1, as_stored(c, &n, state, ht_node_in(g, &n, 1)));
         stamp(g, first, &n);
         ht_rewrite_keep(&c->rw, id);
         if (n.role == HT_ROLE_UPDATE) ht_half_copy_store(&c->copies, state, ht_node_in(g, &n, 1));
@@ -278,13 +330,15 @@ static void type_node(caster *c, uint32_t id)
         return;
     }
     if (n.role == HT_ROLE_UPDATE) {
-        infer_results(c, &n);
+        if (c->policy->stochastic) widen_parameters(c, &n);
+        infer_results(g, &n);
     } else {
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
         cast_inputs(c, &n);
-        if (n.op->prec == HT_PREC_MOVE && n.n_in > 1) cast_alike(c, &n);
-        set_results(c, &n);
+        if (looks_up(&n)) judge_rows(c, &n);
     }
+    if (n.op->prec == HT_PREC_MOVE && n.n_in > 1) cast_alike(c, &n);
+    set_results(c, &n);
     stamp(g, first, &n);
     ht_rewrite_keep(&c->rw, id);
 }
@@ -329,10 +383,33 @@ static void widen(ht_graph *g, ht_val v)
     if (type->dtype == HT_F32) type->dtype = HT_F64;
 }
 
-/* Batches come as they are: a cast stands behind every input. */
+static bool moves_float(const ht_graph *g, const ht_node *n)
+{
+    return n->op->prec == HT_PREC_MOVE && n->op != &ht_op_store && n->n_in &&
+           ht_dtype_is_float(ht_type_of(g, ht_node_in(g, n, 0))->dtype);
+}
+
+static void widen_node(ht_graph *g, const ht_node *node)
+{
+    const ht_node n = *node; /* the builder may move the graph's */
+    for (size_t i = 0; moves_float(g, &n) && i < n.n_in; i++) {
+        ht_val v = ht_node_in(g, &n, i);
+        if (ht_type_of(g, v)->dtype == HT_F32) set_operand(g, &n, i, ht_cast(g, v, HT_F64));
+    }
+    if (n.op == &ht_op_store)
+        set_operand(g, &n, 1, ht_cast(g, ht_node_in(g, &n, 1), ht_type_of(g, ht_node_in(g, &n, 0))->dtype));
+    else if (n.op->prec == HT_PREC_EXACT && !(n.op->flags & HT_OP_TYPED))
+        infer_results(g, &n);
+    else
+        for (size_t k = 0; k < n.n_out; k++) widen(g, ht_node_out(&n, k));
+}
+
+/* Batches come as they are: a cast stands behind every input. The rate and the loss scale are numbers of a type that
+ * their readers know. */
 static ht_status cast_to_f64(ht_graph *g)
 {
-    for (size_t i = 0; i < g->state_count; i++) widen(g, g->states[i].value);
+    for (size_t i = 0; i < g->state_count; i++)
+        if (g->states[i].heading != HT_HEADING_SCALARS) widen(g, g->states[i].value);
     for (uint32_t s = 0; s < g->segment_count; s++) {
         ht_rewrite rw;
         if (!ht_rewrite_begin(&rw, g, s)) return g->status;
@@ -341,8 +418,7 @@ static ht_status cast_to_f64(ht_graph *g)
             if (ht_type_of(g, input)->dtype == HT_F32) ht_rewrite_replace(&rw, input, ht_cast(g, input, HT_F64));
         }
         for (size_t i = 0; i < rw.count; i++) {
-            const ht_node *n = &g->nodes[rw.old[i]];
-            for (size_t k = 0; k < n->n_out; k++) widen(g, ht_node_out(n, k));
+            widen_node(g, &g->nodes[rw.old[i]]);
             ht_rewrite_keep(&rw, rw.old[i]);
         }
         HT_TRY(ht_rewrite_end(&rw));
@@ -354,8 +430,8 @@ static ht_status cast_to_f64(ht_graph *g)
 
 bool ht_autocast_reads(const char *key)
 {
-    static const char *const known[] = {"precision", "masters",  "gradients", "moments",
-                                        "residual",  "fp32_ops", "half_ops",  "fp32_params"};
+    static const char *const known[] = {"precision", "masters",  "gradients",   "moments", "residual",
+                                        "fp32_ops",  "half_ops", "fp32_params", "rounding"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i], key) == 0) return true;
     return false;
@@ -391,6 +467,10 @@ static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy
     HT_TRY(read_switch(g, settings, "gradients", "half", "f32", &half_gradients));
     HT_TRY(read_switch(g, settings, "moments", "half", "f32", &half_moments));
     HT_TRY(read_switch(g, settings, "residual", "f32", "half", &p->residual_f32));
+    HT_TRY(read_switch(g, settings, "rounding", "stochastic", "nearest", &p->stochastic));
+    if (p->stochastic && p->masters)
+        HT_FAIL(g->ctx, HT_EINVAL,
+                "setting rounding: stochastic is for parameters that are half themselves: masters=0");
     p->gradients = half_gradients ? p->half : HT_F32;
     p->moments = half_moments ? p->half : HT_F32;
     p->f32_ops = ht_setting_text(settings, "fp32_ops", NULL);
@@ -398,6 +478,7 @@ static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy
     HT_TRY(check_ops(g, "fp32_ops", p->f32_ops));
     HT_TRY(check_ops(g, "half_ops", p->half_ops));
     if (!params[0]) return HT_OK;
+    if (!p->masters) HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: without masters all parameters are of one type");
     int wrong = regcomp(&p->f32_params, params, REG_EXTENDED | REG_NOSUB);
     if (wrong) {
         char why[128];

@@ -11,6 +11,7 @@ typedef struct ht_policy {
     bool masters;         /* parameters stay f32 and have a half copy; else they are half themselves */
     ht_dtype gradients;   /* of the accumulators */
     ht_dtype moments;     /* of the optimiser's state */
+    bool stochastic;      /* the update rounds half parameters by chance instead of to the nearest */
     bool residual_f32;    /* tables are looked up in f32, so that what is added to their rows stays f32 */
     const char *f32_ops;  /* names between commas: read and made in f32 */
     const char *half_ops; /* names between commas: their results are half whatever their class says */

@@ -155,41 +155,70 @@ static int by_time(const void *a, const void *b)
     return x->buffer < y->buffer ? -1 : x->buffer > y->buffer;
 }
 
-ht_status ht_memory_assign(ht_context *ctx, ht_interval *buffers, size_t n, int64_t align, int64_t *total,
-                           int64_t *live)
+/* What both sweeps work with. */
+typedef struct scratch {
+    space space;
+    event *births, *deaths;
+    int64_t *offsets;
+} scratch;
+
+/* First fit in order of birth; or, with time running backward, of death. Returns the end of the highest buffer. */
+static int64_t sweep(scratch *w, ht_interval *buffers, size_t n, int64_t align, bool backward, int64_t *live)
 {
-    space s = {.blocks = calloc(2 * n + 2, sizeof *s.blocks)};
-    event *births = malloc((n + 1) * sizeof *births), *deaths = malloc((n + 1) * sizeof *deaths);
-    *total = *live = 0;
-    if (!s.blocks || !births || !deaths) {
-        free(s.blocks);
-        free(births);
-        free(deaths);
-        HT_FAIL(ctx, HT_ENOMEM, "out of memory while laying out memory");
-    }
-    for (size_t i = 0; i < n; i++) {
-        births[i] = (event){buffers[i].first, (uint32_t)i};
-        deaths[i] = (event){buffers[i].last, (uint32_t)i};
-    }
-    qsort(births, n, sizeof *births, by_time);
-    qsort(deaths, n, sizeof *deaths, by_time);
+    space *s = &w->space;
     int64_t now = 0;
+    *s = (space){.blocks = s->blocks};
+    for (size_t i = 0; i < n; i++) {
+        w->births[i] = (event){backward ? UINT32_MAX - buffers[i].last : buffers[i].first, (uint32_t)i};
+        w->deaths[i] = (event){backward ? UINT32_MAX - buffers[i].first : buffers[i].last, (uint32_t)i};
+    }
+    qsort(w->births, n, sizeof *w->births, by_time);
+    qsort(w->deaths, n, sizeof *w->deaths, by_time);
     for (size_t b = 0, d = 0; b < n; b++) {
-        for (; d < n && deaths[d].time < births[b].time; d++) {
-            const ht_interval *dead = &buffers[deaths[d].buffer];
+        for (; d < n && w->deaths[d].time < w->births[b].time; d++) {
+            const ht_interval *dead = &buffers[w->deaths[d].buffer];
             int64_t bytes = (dead->bytes + align - 1) / align * align;
-            if (bytes) give_back(&s, dead->offset, bytes);
+            if (bytes) give_back(s, dead->offset, bytes);
             now -= bytes;
         }
-        ht_interval *born = &buffers[births[b].buffer];
+        ht_interval *born = &buffers[w->births[b].buffer];
         int64_t bytes = (born->bytes + align - 1) / align * align;
-        born->offset = bytes ? take(&s, bytes) : 0;
+        born->offset = bytes ? take(s, bytes) : 0;
         now += bytes;
         if (now > *live) *live = now;
     }
-    *total = s.end;
-    free(s.blocks);
-    free(births);
-    free(deaths);
+    return s->end;
+}
+
+/* Activations live from forward to backward and leave holes behind when they are laid out as they are born: laid out as
+ * they die they pack better. Which of the two wins is the graph's business. */
+static int64_t better_sweep(scratch *w, ht_interval *buffers, size_t n, int64_t align, int64_t *live)
+{
+    int64_t forward = sweep(w, buffers, n, align, false, live);
+    if (forward == *live) return forward;
+    for (size_t i = 0; i < n; i++) w->offsets[i] = buffers[i].offset;
+    int64_t backward = sweep(w, buffers, n, align, true, live);
+    if (backward < forward) return backward;
+    for (size_t i = 0; i < n; i++) buffers[i].offset = w->offsets[i];
+    return forward;
+}
+
+ht_status ht_memory_assign(ht_context *ctx, ht_interval *buffers, size_t n, int64_t align, int64_t *total,
+                           int64_t *live)
+{
+    scratch w = {
+        .space = {.blocks = calloc(2 * n + 2, sizeof *w.space.blocks)},
+        .births = malloc((n + 1) * sizeof *w.births),
+        .deaths = malloc((n + 1) * sizeof *w.deaths),
+        .offsets = malloc((n + 1) * sizeof *w.offsets),
+    };
+    bool ok = w.space.blocks && w.births && w.deaths && w.offsets;
+    *total = *live = 0;
+    if (ok) *total = better_sweep(&w, buffers, n, align, live);
+    free(w.space.blocks);
+    free(w.births);
+    free(w.deaths);
+    free(w.offsets);
+    if (!ok) HT_FAIL(ctx, HT_ENOMEM, "out of memory while laying out memory");
     return HT_OK;
 }

@@ -250,6 +250,7 @@ static size_t collect_policy(const ht_recipe *r, ht_train_setting *list)
         {"fp32_ops", r->fp32_ops},
         {"half_ops", r->half_ops},
         {"fp32_params", r->fp32_params},
+        {"rounding", r->rounding},
     };
     size_t count = 0;
     for (size_t i = 0; i < MOST_POLICIES; i++)

@@ -129,8 +129,17 @@ void ht_session_free(ht_session *s)
     free(s);
 }
 
+/* Half copies of parameters that were written since the last run. */
+static ht_status derive_again(ht_session *s)
+{
+    int derive = s->stale ? ht_plan_segment_find(s->plan, "derive") : -1;
+    s->stale = false;
+    return derive >= 0 ? ht_machine_run(s->machine, (size_t)derive) : HT_OK;
+}
+
 ht_status ht_session_run(ht_session *s, const char *name)
 {
+    HT_TRY(derive_again(s));
     int program = ht_plan_program_find(s->plan, name);
     if (program < 0) {
         int segment = ht_plan_segment_find(s->plan, name);
@@ -157,10 +166,17 @@ static ht_status find_slot(const ht_session *s, const char *name, size_t count, 
     return HT_OK;
 }
 
+static void note_write(ht_session *s, const ht_slot *slot)
+{
+    bool parameter = slot->heading == HT_HEADING_PARAMETERS || slot->heading == HT_HEADING_MASTERS;
+    s->stale |= slot->kind == HT_SLOT_STATE && parameter;
+}
+
 ht_status ht_session_write(ht_session *s, const char *name, const void *data, size_t bytes)
 {
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, bytes, true, &slot));
+    note_write(s, slot);
     if (bytes) memcpy(ht_machine_open(s->machine, slot->place, (int64_t)bytes), data, bytes);
     return HT_OK;
 }
@@ -177,6 +193,7 @@ ht_status ht_session_write_f64(ht_session *s, const char *name, const double *da
 {
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, count, false, &slot));
+    note_write(s, slot);
     void *to = ht_machine_open(s->machine, slot->place, ht_type_bytes(&slot->type));
     for (size_t i = 0; i < count; i++) ht_store_f64(to, slot->type.dtype, (int64_t)i, data[i]);
     return HT_OK;

@@ -7,6 +7,7 @@
 struct ht_session {
     const ht_plan *plan;
     ht_machine *machine;
+    bool stale; /* a parameter was written: "derive" runs before anything else does */
 };
 
 #endif
