@@ -48,6 +48,8 @@ static void explain__follows_the_precision(void **state)
     expect(c, "\"$H\" explain job.json --json --set train.precision=fp32 > e.json; grep -c float2half e.json", 1,
            "0\n");
     expect(c, "grep -c '\"\\(in\\|out\\)\": \"[^\"]*f16' e.json", 1, "0\n");
+    expect(c, "\"$H\" explain job.json --json --set train.precision=fp64 > e.json; " ROWS("transformer.h.0.mlp.c_fc"),
+           0, "|f64|f64|dot|");
     expect(c, "\"$H\" explain job.json --json --set train.precision=fp16 > e.json; " ROWS("transformer.h.0.mlp.c_fc"),
            0, "float2half|cast|f32|f16|masters|32768|");
     /* Without masters the update itself makes half. */
