@@ -21,7 +21,8 @@ typedef struct fact {
     bool half;    /* would be half outside its region */
     bool weak;    /* a constant, a parameter, a broadcast: has no say in the type of what it is combined with */
     bool outside; /* somebody outside its region reads it */
-    bool wide;    /* ends in a gradient's accumulator */
+    bool wide;    /* ends in a gradient's accumulator, or is shown as an output that is f32 */
+    bool shown;   /* such an output itself */
     ht_val cast;  /* its half version, once one was made */
 } fact;
 
@@ -65,10 +66,10 @@ static bool is_add(const ht_node *n)
     return n->op->prec == HT_PREC_POINT && strcmp(n->op->name, "add") == 0;
 }
 
-/* What is summed up or passed on to become a gradient is one, too. */
+/* What is summed up or passed on to become a gradient is one, too; so is what is passed on to be shown. */
 static void spread_wide(caster *c, const ht_node *n)
 {
-    if (n->role == HT_ROLE_FWD || !(n->op->prec == HT_PREC_MOVE || is_add(n))) return;
+    if (n->op->prec != HT_PREC_MOVE && (n->role == HT_ROLE_FWD || !is_add(n))) return;
     for (size_t k = 0; k < n->n_out; k++)
         for (size_t i = 0; c->facts[n->out + k].wide && i < n->n_in; i++)
             c->facts[ht_node_in(c->g, n, i).id].wide = true;
@@ -77,7 +78,11 @@ static void spread_wide(caster *c, const ht_node *n)
 static void look_ahead(caster *c, const ht_segment *s)
 {
     ht_graph *g = c->g;
-    for (size_t i = 0; i < s->output_count; i++) c->facts[s->outputs[i].value.id].outside = true;
+    for (size_t i = 0; i < s->output_count; i++) {
+        fact *f = &c->facts[s->outputs[i].value.id];
+        f->outside = true;
+        f->shown = f->wide = ht_type_of(g, s->outputs[i].value)->dtype == HT_F32;
+    }
     for (size_t at = s->node_count; at-- > 0;) {
         const ht_node *n = &g->nodes[s->nodes[at]];
         bool moves = n->op->prec == HT_PREC_MOVE, leaves = !n->region;
@@ -343,6 +348,16 @@ static void type_node(caster *c, uint32_t id)
     ht_rewrite_keep(&c->rw, id);
 }
 
+/* Outputs keep the type that their author gave them, whatever they are computed in. */
+static void cast_outputs(caster *c, uint32_t segment)
+{
+    ht_graph *g = c->g;
+    for (size_t i = 0; i < g->segments[segment].output_count; i++) {
+        ht_val v = g->segments[segment].outputs[i].value;
+        if (v.id < c->fact_count && c->facts[v.id].shown) g->segments[segment].outputs[i].value = ht_cast(g, v, HT_F32);
+    }
+}
+
 static ht_status type_segment(caster *c, uint32_t segment)
 {
     ht_graph *g = c->g;
@@ -353,8 +368,10 @@ static ht_status type_segment(caster *c, uint32_t segment)
     for (size_t i = 0; i < g->segments[segment].input_count; i++)
         c->facts[g->segments[segment].inputs[i].id].weak = true;
     look_ahead(c, &g->segments[segment]);
-    if (ht_rewrite_begin(&c->rw, g, segment))
+    if (ht_rewrite_begin(&c->rw, g, segment)) {
         for (size_t i = 0; i < c->rw.count && g->status == HT_OK; i++) type_node(c, c->rw.old[i]);
+        cast_outputs(c, segment);
+    }
     ht_status status = ht_rewrite_end(&c->rw);
     free(c->facts);
     return status;
