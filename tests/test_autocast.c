@@ -526,6 +526,23 @@ static void residual__in_f32_is_a_wider_stream(void **state)
     assert_true(bytes[1] > bytes[0]);
 }
 
+/* bf16 has f32's exponents: a power of two moves no digit of a gradient there. */
+static void loss_scale__changes_no_bit_in_bf16(void **state)
+{
+    (void)state;
+    static const mode scaled = {"bf16, scale 1024", "bf16", "1024", 0, {{0}}};
+    enum { N = 13 * 16 };
+    float table[2][N];
+    for (int k = 0; k < 2; k++) {
+        model_world w;
+        start(&w, 12, (how){.mode = k ? &scaled : &modes[3], .threads = 2});
+        for (int s = 0; s < 3; s++) step(&w);
+        model_must(&w, ht_session_read(w.s, "transformer.wte.weight", table[k], sizeof table[k]));
+        model_stop(&w);
+    }
+    assert_memory_equal(table[0], table[1], sizeof table[0]);
+}
+
 static void precision__fp32_is_what_no_precision_is(void **state)
 {
     (void)state;
@@ -590,6 +607,7 @@ int main(void)
         cmocka_unit_test(settings__that_are_wrong_are_refused_by_name),
         cmocka_unit_test(fp32_params__names_parameters_that_have_no_copy),
         cmocka_unit_test(residual__in_f32_is_a_wider_stream),
+        cmocka_unit_test(loss_scale__changes_no_bit_in_bf16),
         cmocka_unit_test(precision__fp32_is_what_no_precision_is),
         cmocka_unit_test(memory__of_gpt2_is_what_half_promises),
     };
