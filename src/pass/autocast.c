@@ -5,7 +5,8 @@
  * What a value's type would be if it left its region:
  *     dot      half; weight gradients f32
  *     reduce   half, or f32 where the op says so (f32_out)
- *     point    the widest of its inputs that are no constants, parameters or broadcasts; f32 if there is no other
+ *     point    the widest of its inputs that are no constants, parameters or broadcasts; f32 if there is no other, or
+ *              if only sums read it
  *     move     that of its input
  *     exact    what the op's rule says
  * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends.
@@ -23,6 +24,8 @@ typedef struct fact {
     bool outside; /* somebody outside its region reads it */
     bool wide;    /* ends in a gradient's accumulator, or is shown as an output that is f32 */
     bool shown;   /* such an output itself */
+    bool summed;  /* a sum of forward reads it */
+    bool used;    /* something else does */
     ht_val cast;  /* its half version, once one was made */
 } fact;
 
@@ -75,6 +78,13 @@ static void spread_wide(caster *c, const ht_node *n)
             c->facts[ht_node_in(c->g, n, i).id].wide = true;
 }
 
+/* sum, mean, norm. */
+static bool sums_up(const ht_node *n)
+{
+    return n->op->prec == HT_PREC_REDUCE && n->op->f32_out && n->op->n_out == 1 && n->n_in == 1 &&
+           n->role == HT_ROLE_FWD;
+}
+
 static void look_ahead(caster *c, const ht_segment *s)
 {
     ht_graph *g = c->g;
@@ -94,6 +104,7 @@ static void look_ahead(caster *c, const ht_segment *s)
             ht_val v = ht_node_in(g, n, i);
             const ht_node *maker = ht_maker(g, v);
             if (!maker || leaves || maker->region != n->region) c->facts[v.id].outside = true;
+            *(sums_up(n) ? &c->facts[v.id].summed : &c->facts[v.id].used) = true;
         }
     }
 }
@@ -253,6 +264,12 @@ static void cast_alike(caster *c, const ht_node *n)
 
 /* ---- the walk ---- */
 
+/* What only sums read is not rounded before it is summed: so squares of a loss do not overflow. */
+static bool stays_wide(const ht_node *n, const fact *f)
+{
+    return f->wide || (n->op->prec == HT_PREC_POINT && f->summed && !f->used);
+}
+
 static void set_results(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
@@ -264,7 +281,7 @@ static void set_results(caster *c, const ht_node *n)
         if (n->op->prec == HT_PREC_MOVE) {
             ht_dtype dtype = n->n_in ? ht_type_of(g, ht_node_in(g, n, 0))->dtype : HT_F32;
             if (ht_dtype_is_float(dtype)) type->dtype = dtype;
-        } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && !f->wide && f->outside) {
+        } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && f->outside && !stays_wide(n, f)) {
             type->dtype = c->policy->half;
         }
     }
