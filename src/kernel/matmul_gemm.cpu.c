@@ -28,16 +28,10 @@ static void finish(const void *arg, int64_t row, int64_t column, int64_t rows, i
                       pitch * (int64_t)sizeof(real));
 }
 
-static product product_at(const ht_launch *launch)
-{
-    const ht_fused *fused = launch->fused;
-    return product_of(fused ? fused->dot : launch->call, launch->in + (fused ? fused->n_in : 0), launch->out);
-}
-
 static void matmul_gemm_run(const ht_launch *launch)
 {
     const ht_fused *fused = launch->fused;
-    product p = product_at(launch);
+    product p = product_of_launch(launch);
     int64_t batches = product_batches(&p), y_bytes = p.m * p.n * (int64_t)ht_dtype_bytes(p.dtype);
     following after = {.columns = p.n};
     if (fused) ht_epilogue_begin(&after.epilogue, fused, launch);
@@ -78,7 +72,7 @@ static int64_t matmul_gemm_keep_bytes(const ht_call *call, const ht_target *targ
 
 static void matmul_gemm_keep_make(const ht_launch *launch)
 {
-    product p = product_at(launch);
+    product p = product_of_launch(launch);
     gemm_side b = side_of(&p.b, 0);
     gemm_keep(&b, p.n, p.k, launch->kept, launch->pool);
 }

@@ -27,18 +27,11 @@ typedef uint32_t words __attribute__((vector_size(64)));
 typedef int32_t places __attribute__((vector_size(64)));
 typedef uint32_t loose_words __attribute__((vector_size(64), aligned(2), may_alias));
 
-/* An inner loop and what suits it. */
-typedef struct way {
-    pairs_multiply multiply;
-    int64_t unit; /* rows that it takes at a time */
-    bool
-        in_place; /* it reads each line of a once: rows that lie along k need no packing, wherever they meet in a cache */
-} way;
-
 /* A block of y: rows [row, row + rows) × columns [column, column + columns), all of K. */
 typedef struct block {
     product p; /* of one matrix of the batch */
-    way way;
+    pairs_multiply multiply;
+    int64_t unit;                /* rows that multiply takes at a time */
     const ht_epilogue *epilogue; /* of the calls that follow; NULL: none */
     int64_t first;               /* element of all of y that this matrix begins with */
     int64_t row, rows, column, columns;
@@ -63,12 +56,6 @@ static int64_t padded(int64_t depth)
     return ht_tiles(depth, STEP) * STEP;
 }
 
-/* Does the inner loop read these rows of a where they are? */
-static bool reads_in_place(const block *c, int64_t rows)
-{
-    return c->way.in_place && c->p.a.across == 1 && c->p.k % STEP == 0 && rows % c->way.unit == 0;
-}
-
 /* ---- packing ---- */
 
 /* Rows of a that are stored by columns: two columns at a time, so that each store is a pair. */
@@ -88,7 +75,7 @@ static void pack_a(const block *c, uint16_t *to, int64_t row, int64_t rows, int6
 {
     const matrix *a = &c->p.a;
     const uint16_t *from = (const uint16_t *)a->data + row * a->down + k * a->across;
-    int64_t all = ht_tiles(rows, c->way.unit) * c->way.unit;
+    int64_t all = ht_tiles(rows, c->unit) * c->unit;
     for (int64_t r = 0; r < all; r++) {
         int64_t filled = r < rows ? depth : 0;
         memset(to + r * PAIRS_PITCH + filled, 0, (size_t)(padded(depth) - filled) * sizeof *to);
@@ -181,8 +168,8 @@ static void pack_stripe(void *arg, int64_t stripe)
     int64_t a_stripes = c->a_tiles * c->steps, which = stripe < a_stripes ? stripe : stripe - a_stripes;
     int64_t step = which % c->steps, k = step * KC, depth = ht_min_i64(KC, c->p.k - k), index = which / c->steps;
     if (stripe < a_stripes) {
-        int64_t row = index * c->tile_m, rows = ht_min_i64(c->tile_m, c->rows - row);
-        if (!reads_in_place(c, rows)) pack_a(c, a_at(c, index, step), c->row + row, rows, k, depth);
+        int64_t row = index * c->tile_m;
+        pack_a(c, a_at(c, index, step), c->row + row, ht_min_i64(c->tile_m, c->rows - row), k, depth);
     } else {
         int64_t column = index * NR;
         pack_b(c, b_at(c, step, index), k, depth, c->column + column, ht_min_i64(NR, c->columns - column));
@@ -191,48 +178,34 @@ static void pack_stripe(void *arg, int64_t stripe)
 
 /* ---- multiplying ---- */
 
-/* A finished piece of a tile, from its row and column in the matrix on: stored, or handed over. */
-static void finish(const block *c, int64_t row, int64_t column, int64_t rows, int64_t columns, float *sums)
-{
-    int64_t at = row * c->p.n + column;
-    if (c->epilogue) {
-        ht_epilogue_block(c->epilogue, c->first + at, c->p.n, rows, columns, (char *)sums,
-                          TILE_N * (int64_t)sizeof *sums);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r++) ht_save(c->p.y, c->p.dtype, at + r * c->p.n, sums + r * TILE_N, columns);
-}
-
 static void multiply_tile(void *arg, int64_t tile)
 {
     const block *c = arg;
     float local[HIGHEST_TILE * TILE_N] __attribute__((aligned(64)));
-    int64_t across = ht_tiles(c->columns, TILE_N), at = tile / across, row = at * c->tile_m, n = c->p.n;
+    int64_t across = ht_tiles(c->columns, TILE_N), at = tile / across, row = at * c->tile_m;
     int64_t column = tile % across * TILE_N, columns = ht_min_i64(TILE_N, c->columns - column);
-    int64_t rows = ht_min_i64(c->tile_m, c->rows - row), whole = ht_tiles(rows, c->way.unit) * c->way.unit;
-    bool in_place = reads_in_place(c, rows), plain = !c->epilogue && c->p.dtype == HT_F32 && rows == whole;
+    int64_t rows = ht_min_i64(c->tile_m, c->rows - row), whole = ht_tiles(rows, c->unit) * c->unit;
+    int64_t y_at = (c->row + row) * c->p.n + c->column + column;
     for (int64_t step = 0; step < c->steps; step++) {
         int64_t depth = padded(ht_min_i64(KC, c->p.k - step * KC));
-        const uint16_t *a = a_at(c, at, step);
-        if (in_place) a = (const uint16_t *)c->p.a.data + (c->row + row) * c->p.a.down + step * KC;
         for (int64_t j = 0; j < columns; j += NR) {
-            int64_t wide = ht_min_i64(NR, columns - j), y_row = c->row + row, y_column = c->column + column + j;
-            bool direct = plain && wide == NR; /* the sums are y's own elements */
-            c->way.multiply(direct ? (float *)c->p.y + y_row * n + y_column : local + j, direct ? n : TILE_N, a,
-                            in_place ? c->p.a.down : PAIRS_PITCH, b_at(c, step, (column + j) / NR), whole, depth,
-                            step == 0);
-            if (step + 1 == c->steps && !direct) finish(c, y_row, y_column, rows, wide, local + j);
+            c->multiply(local + j, a_at(c, at, step), b_at(c, step, (column + j) / NR), whole, depth, step == 0);
+            if (step + 1 < c->steps || c->epilogue) continue;
+            for (int64_t r = 0; r < rows; r++)
+                ht_save(c->p.y, c->p.dtype, y_at + r * c->p.n + j, local + r * TILE_N + j, ht_min_i64(NR, columns - j));
         }
     }
+    /* What follows works on long lines. */
+    if (c->epilogue)
+        ht_epilogue_block(c->epilogue, c->first + y_at, c->p.n, rows, columns, (char *)local, TILE_N * sizeof *local);
 }
 
 /* ---- the whole product ---- */
 
 /* The largest block, its tiles and its packed operands, from sizes alone. */
-static block extent_of(const product *p, const way *how)
+static block extent_of(const product *p, int64_t unit)
 {
-    block e = {.way = *how, .steps = ht_tiles(p->k, KC)};
-    int64_t unit = how->unit;
+    block e = {.unit = unit, .steps = ht_tiles(p->k, KC)};
     int64_t widest = MOST_ELEMS / (e.steps * KC) / TILE_N * TILE_N;
     e.columns = ht_min_i64(ht_tiles(p->n, NR) * NR, widest < TILE_N ? TILE_N : widest);
     int64_t most = ht_min_i64(MOST_ROWS, MOST_A_ELEMS / (e.steps * PAIRS_PITCH)) / unit * unit;
@@ -276,19 +249,14 @@ static void run_matrix(const block *extent, ht_pool *pool)
     }
 }
 
-static product product_at(const ht_launch *launch)
+static void run(const ht_launch *launch, pairs_multiply multiply, int64_t unit)
 {
-    const ht_fused *fused = launch->fused;
-    return product_of(fused ? fused->dot : launch->call, launch->in + (fused ? fused->n_in : 0), launch->out);
-}
-
-static void run(const ht_launch *launch, const way *how)
-{
-    product p = product_at(launch);
-    block extent = extent_of(&p, how);
+    product p = product_of_launch(launch);
+    block extent = extent_of(&p, unit);
     ht_epilogue epilogue;
     if (launch->fused) ht_epilogue_begin(&epilogue, launch->fused, launch);
     if (launch->fused) extent.epilogue = &epilogue;
+    extent.multiply = multiply;
     extent.a = launch->workspace;
     extent.b = extent.a + a_elems(&extent);
     extent.kept = launch->kept;
@@ -304,15 +272,12 @@ static void run(const ht_launch *launch, const way *how)
     }
 }
 
-static int64_t workspace(const ht_call *call, const way *how)
+static int64_t workspace(const ht_call *call, int64_t unit)
 {
     product p = product_of(call, NULL, NULL);
-    block e = extent_of(&p, how);
+    block e = extent_of(&p, unit);
     return (a_elems(&e) + e.slivers * e.steps * KC * NR) * (int64_t)sizeof(uint16_t);
 }
-
-static const way avx512_way = {ht_pairs_multiply_avx512, PAIRS_AVX512_ROWS, false};
-static const way amx_way = {ht_pairs_multiply_amx, PAIRS_AMX_ROWS, true};
 
 /* Neither bytes nor what they hold depend on the rows of a, so both processors' rows share this. */
 static int64_t keep_bytes(const ht_call *call, const ht_target *target)
@@ -325,8 +290,8 @@ static int64_t keep_bytes(const ht_call *call, const ht_target *target)
 
 static void keep_make(const ht_launch *launch)
 {
-    product p = product_at(launch);
-    block c = extent_of(&p, &avx512_way);
+    product p = product_of_launch(launch);
+    block c = extent_of(&p, PAIRS_AVX512_ROWS);
     int64_t columns = c.columns;
     c.p = p;
     c.kept = launch->kept;
@@ -355,13 +320,13 @@ static const char *can(const ht_call *call)
 
 static void amx_run(const ht_launch *launch)
 {
-    run(launch, &amx_way);
+    run(launch, ht_pairs_multiply_amx, PAIRS_AMX_ROWS);
 }
 
 static int64_t amx_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return workspace(call, &amx_way);
+    return workspace(call, PAIRS_AMX_ROWS);
 }
 
 static const char *amx_can(const ht_call *call, const ht_target *target)
@@ -371,13 +336,13 @@ static const char *amx_can(const ht_call *call, const ht_target *target)
 
 static void avx512_run(const ht_launch *launch)
 {
-    run(launch, &avx512_way);
+    run(launch, ht_pairs_multiply_avx512, PAIRS_AVX512_ROWS);
 }
 
 static int64_t avx512_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return workspace(call, &avx512_way);
+    return workspace(call, PAIRS_AVX512_ROWS);
 }
 
 static const char *avx512_can(const ht_call *call, const ht_target *target)

@@ -11,19 +11,18 @@ enum {
     PAIRS_NR = 32,                       /* columns of a sliver */
     PAIRS_KC = 1024,                     /* of k at a time: rows of a tile and a sliver stay in L2 */
     PAIRS_PITCH = PAIRS_KC + PAIRS_STEP, /* rows do not meet in one cache set */
-    PAIRS_TILE_N = 8 * PAIRS_NR,         /* columns of a tile of y */
+    PAIRS_TILE_N = 8 * PAIRS_NR,         /* columns of a tile of y: its sums lie so far apart */
     PAIRS_AVX512_ROWS = 14,              /* rows that an inner loop takes at a time */
     PAIRS_AMX_ROWS = 32,
 };
 
-/* sum[rows × NR] = a · b, or += unless it is the first block of k. Rows of the sums and of a lie so many elements apart.
- * `rows` is a multiple of the loop's own, depth one of PAIRS_STEP; b is aligned to 64 bytes. */
-typedef void (*pairs_multiply)(float *sum, int64_t sum_pitch, const uint16_t *a, int64_t a_pitch, const uint16_t *b,
-                               int64_t rows, int64_t depth, bool first);
+/* sum[rows × NR] (rows PAIRS_TILE_N apart) = a · b, or += unless it is the first block of k. `rows` is a multiple of the
+ * loop's own, depth one of PAIRS_STEP; all pointers are aligned to 64 bytes but for a, whose rows are. */
+typedef void (*pairs_multiply)(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth,
+                               bool first);
 
-void ht_pairs_multiply_avx512(float *sum, int64_t sum_pitch, const uint16_t *a, int64_t a_pitch, const uint16_t *b,
-                              int64_t rows, int64_t depth, bool first);
-void ht_pairs_multiply_amx(float *sum, int64_t sum_pitch, const uint16_t *a, int64_t a_pitch, const uint16_t *b,
-                           int64_t rows, int64_t depth, bool first);
+void ht_pairs_multiply_avx512(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth,
+                              bool first);
+void ht_pairs_multiply_amx(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth, bool first);
 
 #endif

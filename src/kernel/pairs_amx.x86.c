@@ -7,9 +7,11 @@
 #include "kernel/pairs.h"
 
 enum {
-    HIGH = 16,              /* rows of a tile */
-    WIDE = 16,              /* f32, or pairs, in a row of a tile */
-    B_BYTES = PAIRS_NR * 4, /* from row to row */
+    HIGH = 16,                    /* rows of a tile */
+    WIDE = 16,                    /* f32, or pairs, in a row of a tile */
+    SUM_BYTES = PAIRS_TILE_N * 4, /* from row to row */
+    A_BYTES = PAIRS_PITCH * 2,
+    B_BYTES = PAIRS_NR * 4,
 };
 
 /* As ldtilecfg reads it. */
@@ -21,41 +23,37 @@ typedef struct tile_config {
 _Static_assert(sizeof(tile_config) == 64, "ldtilecfg reads 64 bytes");
 
 /* Tiles 0 to 3: sums, 2 × 2; 4 and 5: a; 6 and 7: b. Tile numbers are part of the instructions. */
-static void multiply_rows(float *sum, int64_t sum_pitch, const uint16_t *a, int64_t a_pitch, const uint16_t *b,
-                          int64_t depth, bool first)
+static void multiply_rows(float *sum, const uint16_t *a, const uint16_t *b, int64_t depth, bool first)
 {
-    float *low = sum + HIGH * sum_pitch;
-    const uint16_t *a_low = a + HIGH * a_pitch;
-    int64_t sum_bytes = sum_pitch * (int64_t)sizeof *sum, a_bytes = a_pitch * (int64_t)sizeof *a;
+    float *low = sum + HIGH * PAIRS_TILE_N;
     if (first) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     } else {
-        _tile_loadd(0, sum, sum_bytes);
-        _tile_loadd(1, sum + WIDE, sum_bytes);
-        _tile_loadd(2, low, sum_bytes);
-        _tile_loadd(3, low + WIDE, sum_bytes);
+        _tile_loadd(0, sum, SUM_BYTES);
+        _tile_loadd(1, sum + WIDE, SUM_BYTES);
+        _tile_loadd(2, low, SUM_BYTES);
+        _tile_loadd(3, low + WIDE, SUM_BYTES);
     }
     for (int64_t k = 0; k < depth; k += PAIRS_STEP) {
-        _tile_loadd(4, a + k, a_bytes);
+        _tile_loadd(4, a + k, A_BYTES);
         _tile_loadd(6, b + k * PAIRS_NR, B_BYTES);
         _tile_loadd(7, b + k * PAIRS_NR + 2 * WIDE, B_BYTES);
-        _tile_loadd(5, a_low + k, a_bytes);
+        _tile_loadd(5, a + HIGH * PAIRS_PITCH + k, A_BYTES);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sum, sum_bytes);
-    _tile_stored(1, sum + WIDE, sum_bytes);
-    _tile_stored(2, low, sum_bytes);
-    _tile_stored(3, low + WIDE, sum_bytes);
+    _tile_stored(0, sum, SUM_BYTES);
+    _tile_stored(1, sum + WIDE, SUM_BYTES);
+    _tile_stored(2, low, SUM_BYTES);
+    _tile_stored(3, low + WIDE, SUM_BYTES);
 }
 
-void ht_pairs_multiply_amx(float *sum, int64_t sum_pitch, const uint16_t *a, int64_t a_pitch, const uint16_t *b,
-                           int64_t rows, int64_t depth, bool first)
+void ht_pairs_multiply_amx(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth, bool first)
 {
     tile_config config = {.palette = 1};
     for (int tile = 0; tile < 8; tile++) {
@@ -64,6 +62,6 @@ void ht_pairs_multiply_amx(float *sum, int64_t sum_pitch, const uint16_t *a, int
     }
     _tile_loadconfig(&config);
     for (int64_t r = 0; r < rows; r += PAIRS_AMX_ROWS)
-        multiply_rows(sum + r * sum_pitch, sum_pitch, a + r * a_pitch, a_pitch, b, depth, first);
+        multiply_rows(sum + r * PAIRS_TILE_N, a + r * PAIRS_PITCH, b, depth, first);
     _tile_release();
 }

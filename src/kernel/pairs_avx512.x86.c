@@ -14,34 +14,32 @@ static inline __m512bh pair(const uint16_t *a)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-static void multiply_rows(float *sum, int64_t sum_pitch, const uint16_t *a, int64_t a_pitch, const uint16_t *b,
-                          int64_t depth, bool first)
+static void multiply_rows(float *sum, const uint16_t *a, const uint16_t *b, int64_t depth, bool first)
 {
     __m512 left[ROWS], right[ROWS];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-        left[r] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(sum + r * sum_pitch);
-        right[r] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(sum + r * sum_pitch + VECTOR);
+        left[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(sum + r * PAIRS_TILE_N);
+        right[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(sum + r * PAIRS_TILE_N + VECTOR);
     }
     for (int64_t k = 0; k < depth; k += 2, a += 2, b += 2 * PAIRS_NR) {
         __m512bh x = (__m512bh)_mm512_load_si512(b), y = (__m512bh)_mm512_load_si512(b + 2 * VECTOR);
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; r++) {
-            __m512bh both = pair(a + r * a_pitch);
+            __m512bh both = pair(a + r * PAIRS_PITCH);
             left[r] = _mm512_dpbf16_ps(left[r], both, x);
             right[r] = _mm512_dpbf16_ps(right[r], both, y);
         }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-        _mm512_storeu_ps(sum + r * sum_pitch, left[r]);
-        _mm512_storeu_ps(sum + r * sum_pitch + VECTOR, right[r]);
+        _mm512_store_ps(sum + r * PAIRS_TILE_N, left[r]);
+        _mm512_store_ps(sum + r * PAIRS_TILE_N + VECTOR, right[r]);
     }
 }
 
-void ht_pairs_multiply_avx512(float *sum, int64_t sum_pitch, const uint16_t *a, int64_t a_pitch, const uint16_t *b,
-                              int64_t rows, int64_t depth, bool first)
+void ht_pairs_multiply_avx512(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth, bool first)
 {
     for (int64_t r = 0; r < rows; r += ROWS)
-        multiply_rows(sum + r * sum_pitch, sum_pitch, a + r * a_pitch, a_pitch, b, depth, first);
+        multiply_rows(sum + r * PAIRS_TILE_N, a + r * PAIRS_PITCH, b, depth, first);
 }
