@@ -14,11 +14,13 @@
 #define PAIRS                                                                                                          \
     .task = HT_TASK_PAIRS, .batch = 3, .length = 6, .source_length = 7, .vocabulary = 11, .source_vocabulary = 9
 
-static const struct {
+typedef struct small_model {
     const char *type, *json;
     ht_model_request request;
     double lr;
-} small[] = {
+} small_model;
+
+static const small_model small[] = {
     {"mlp", "{\"hidden\": [16, 12]}", {.task = CLASS, DIGITS}, 1e-2},
     {"mlp", "{\"hidden\": [], \"activation\": \"tanh\"}", {.task = CLASS, DIGITS}, 1e-2},
     {"mlp", "{\"hidden\": 8}", {.task = REGRESSION, .batch = 5, .classes = 2, .feature_rank = 1, .feature = {4}}, 1e-2},

@@ -61,6 +61,38 @@ static void resume__goes_on_bit_for_bit_in_every_mode(void **state)
     }
 }
 
+/* Beams read the model's outputs, whatever they were computed in. */
+static void eval__translates_in_every_precision(void **state)
+{
+    data_case *c = *state;
+    static const char *const words[][2] = {{"one", "un"}, {"two", "deux"}, {"cat", "chat"}, {"dog", "chien"}};
+    static const char *const precisions[] = {"fp32", "fp64", "fp16", "bf16"};
+    static char pairs[12000];
+    size_t length = 0;
+    for (int i = 0; i < 120; i++)
+        for (int side = 0; side < 2; side++)
+            for (int k = 0; k <= i % 3 + 3; k++)
+                length += (size_t)snprintf(pairs + length, 16, "%s%c", words[(i / 3 + k * 3) % 4][side],
+                                           k < i % 3 + 3 ? ' '
+                                           : side        ? '\n'
+                                                         : '\t');
+    data_case_text(c, "pairs.tsv", pairs);
+    data_case_text(
+        c, "s2s.json",
+        "{\"model\": {\"type\": \"seq2seq\", \"hidden\": 24, \"layers\": 1},\n"
+        " \"data\": {\"format\": \"pairs\", \"train\": \"pairs.tsv\", \"validation\": \"pairs.tsv\", "
+        "\"minimum_count\": 1, \"buckets\": 2},\n"
+        " \"train\": {\"epochs\": 20, \"batch\": 12, \"lr\": 0.02, \"eval_every\": 0, \"log_every\": 100}}\n");
+    for (size_t p = 0; p < 4; p++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "rm -rf run; \"$H\" train s2s.json --set train.precision=%s > said 2>&1 || cat said; \"$H\" eval run "
+                 "--bleu none",
+                 precisions[p]);
+        expect(c, line, 0, "bleu        100.0000");
+    }
+}
+
 /* ---- masters ---- */
 
 /* Weights of a normal size and a rate that is small beside them: each update is less than half a step of what a half
@@ -121,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(resume__goes_on_bit_for_bit_in_every_mode),
+        CASE(eval__translates_in_every_precision),
         CASE(masters__matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

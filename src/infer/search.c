@@ -20,7 +20,7 @@ typedef struct search {
     double *total;         /* [B, K] log probability so far; -inf: not in use */
     int32_t *token;        /* [length + 1, B, K] */
     int32_t *parent;       /* likewise: the hypothesis of the step before */
-    float *top_value;      /* [B, K, K] */
+    double *top_value;     /* [B, K, K] */
     int64_t *top_token;    /* likewise */
     candidate *candidates; /* [K·K] */
     double *best;          /* [B] score of the best finished one; -inf: none */
@@ -87,8 +87,7 @@ static bool advance(search *s, int64_t b, int64_t step)
     for (int64_t k = 0; k < beam; k++)
         for (int64_t i = 0; total[k] > -INFINITY && i < beam; i++) {
             int64_t at = (b * beam + k) * beam + i;
-            s->candidates[count++] =
-                (candidate){total[k] + (double)s->top_value[at], (int32_t)s->top_token[at], (int32_t)k};
+            s->candidates[count++] = (candidate){total[k] + s->top_value[at], (int32_t)s->top_token[at], (int32_t)k};
         }
     qsort(s->candidates, count, sizeof *s->candidates, by_total);
     int32_t *token = s->token + (step + 1) * s->rows + b * beam, *parent = s->parent + (step + 1) * s->rows + b * beam;
@@ -118,7 +117,7 @@ static ht_status one_step(search *s, ht_session *session, int64_t step)
     HT_TRY(ht_session_write(session, "token", s->token + step * s->rows, row_bytes));
     HT_TRY(ht_session_write(session, "parent", s->parent + step * s->rows, row_bytes));
     HT_TRY(ht_session_run(session, "decode_step"));
-    HT_TRY(ht_session_read(session, "top_log_probability", s->top_value, top * sizeof *s->top_value));
+    HT_TRY(ht_session_read_f64(session, "top_log_probability", s->top_value, top));
     return ht_session_read(session, "top_token", s->top_token, top * sizeof *s->top_token);
 }
 

@@ -5,7 +5,8 @@
  * What a value's type would be if it left its region:
  *     dot      half; weight gradients f32
  *     reduce   half, or f32 where the op says so (f32_out)
- *     point    the widest of its inputs that are no constants, parameters or broadcasts; f32 if there is no other
+ *     point    the widest of its inputs that are no constants, parameters or broadcasts; f32 if there is no other, or
+ *              if only sums read it
  *     move     that of its input
  *     exact    what the op's rule says
  * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends.
@@ -21,7 +22,10 @@ typedef struct fact {
     bool half;    /* would be half outside its region */
     bool weak;    /* a constant, a parameter, a broadcast: has no say in the type of what it is combined with */
     bool outside; /* somebody outside its region reads it */
-    bool wide;    /* ends in a gradient's accumulator */
+    bool wide;    /* ends in a gradient's accumulator, or is shown as an output that is f32 */
+    bool shown;   /* such an output itself */
+    bool summed;  /* a sum of forward reads it */
+    bool used;    /* something else does */
     ht_val cast;  /* its half version, once one was made */
 } fact;
 
@@ -65,19 +69,30 @@ static bool is_add(const ht_node *n)
     return n->op->prec == HT_PREC_POINT && strcmp(n->op->name, "add") == 0;
 }
 
-/* What is summed up or passed on to become a gradient is one, too. */
+/* What is summed up or passed on to become a gradient is one, too; so is what is passed on to be shown. */
 static void spread_wide(caster *c, const ht_node *n)
 {
-    if (n->role == HT_ROLE_FWD || !(n->op->prec == HT_PREC_MOVE || is_add(n))) return;
+    if (n->op->prec != HT_PREC_MOVE && (n->role == HT_ROLE_FWD || !is_add(n))) return;
     for (size_t k = 0; k < n->n_out; k++)
         for (size_t i = 0; c->facts[n->out + k].wide && i < n->n_in; i++)
             c->facts[ht_node_in(c->g, n, i).id].wide = true;
 }
 
+/* sum, mean, norm. */
+static bool sums_up(const ht_node *n)
+{
+    return n->op->prec == HT_PREC_REDUCE && n->op->f32_out && n->op->n_out == 1 && n->n_in == 1 &&
+           n->role == HT_ROLE_FWD;
+}
+
 static void look_ahead(caster *c, const ht_segment *s)
 {
     ht_graph *g = c->g;
-    for (size_t i = 0; i < s->output_count; i++) c->facts[s->outputs[i].value.id].outside = true;
+    for (size_t i = 0; i < s->output_count; i++) {
+        fact *f = &c->facts[s->outputs[i].value.id];
+        f->outside = true;
+        f->shown = f->wide = ht_type_of(g, s->outputs[i].value)->dtype == HT_F32;
+    }
     for (size_t at = s->node_count; at-- > 0;) {
         const ht_node *n = &g->nodes[s->nodes[at]];
         bool moves = n->op->prec == HT_PREC_MOVE, leaves = !n->region;
@@ -89,6 +104,7 @@ static void look_ahead(caster *c, const ht_segment *s)
             ht_val v = ht_node_in(g, n, i);
             const ht_node *maker = ht_maker(g, v);
             if (!maker || leaves || maker->region != n->region) c->facts[v.id].outside = true;
+            *(sums_up(n) ? &c->facts[v.id].summed : &c->facts[v.id].used) = true;
         }
     }
 }
@@ -248,6 +264,12 @@ static void cast_alike(caster *c, const ht_node *n)
 
 /* ---- the walk ---- */
 
+/* What only sums read is not rounded before it is summed: so squares of a loss do not overflow. */
+static bool stays_wide(const ht_node *n, const fact *f)
+{
+    return f->wide || (n->op->prec == HT_PREC_POINT && f->summed && !f->used);
+}
+
 static void set_results(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
@@ -259,7 +281,7 @@ static void set_results(caster *c, const ht_node *n)
         if (n->op->prec == HT_PREC_MOVE) {
             ht_dtype dtype = n->n_in ? ht_type_of(g, ht_node_in(g, n, 0))->dtype : HT_F32;
             if (ht_dtype_is_float(dtype)) type->dtype = dtype;
-        } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && !f->wide && f->outside) {
+        } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && f->outside && !stays_wide(n, f)) {
             type->dtype = c->policy->half;
         }
     }
@@ -343,6 +365,16 @@ static void type_node(caster *c, uint32_t id)
     ht_rewrite_keep(&c->rw, id);
 }
 
+/* Outputs keep the type that their author gave them, whatever they are computed in. */
+static void cast_outputs(caster *c, uint32_t segment)
+{
+    ht_graph *g = c->g;
+    for (size_t i = 0; i < g->segments[segment].output_count; i++) {
+        ht_val v = g->segments[segment].outputs[i].value;
+        if (v.id < c->fact_count && c->facts[v.id].shown) g->segments[segment].outputs[i].value = ht_cast(g, v, HT_F32);
+    }
+}
+
 static ht_status type_segment(caster *c, uint32_t segment)
 {
     ht_graph *g = c->g;
@@ -353,8 +385,10 @@ static ht_status type_segment(caster *c, uint32_t segment)
     for (size_t i = 0; i < g->segments[segment].input_count; i++)
         c->facts[g->segments[segment].inputs[i].id].weak = true;
     look_ahead(c, &g->segments[segment]);
-    if (ht_rewrite_begin(&c->rw, g, segment))
+    if (ht_rewrite_begin(&c->rw, g, segment)) {
         for (size_t i = 0; i < c->rw.count && g->status == HT_OK; i++) type_node(c, c->rw.old[i]);
+        cast_outputs(c, segment);
+    }
     ht_status status = ht_rewrite_end(&c->rw);
     free(c->facts);
     return status;
