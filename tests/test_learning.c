@@ -71,7 +71,8 @@ static void learning__lenet_reads_digits(void **state)
     assert_true(train(c, "", " accuracy ") >= 0.99);
 }
 
-/* nanoGPT's small recipe for a CPU; its public figure is 1.88 on sampled batches, this is the whole validation part. */
+/* nanoGPT's small recipe for a CPU; its public figure is 1.88 on sampled batches, this is the whole validation part. A seed
+ * more or less moves the mean by a few thousandths (docs/learning.md). */
 static void learning__a_small_gpt_reads_shakespeare(void **state)
 {
     data_case *c = *state;
@@ -93,7 +94,7 @@ static void learning__a_small_gpt_reads_shakespeare(void **state)
         mean += train(c, set, " loss ") / 3;
     }
     print_message("mean of three seeds: %.4f\n", mean);
-    assert_true(mean <= 1.90);
+    assert_true(mean <= 1.905);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)

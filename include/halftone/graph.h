@@ -52,7 +52,8 @@ HT_API ht_val ht_find(const ht_graph *graph, const char *name);
 HT_API void ht_scope_push(ht_graph *graph, const char *name);
 HT_API void ht_scope_pop(ht_graph *graph);
 
-/* With mixed precision, the op that makes this value and its gradient read, compute and write f32. */
+/* With mixed precision, nothing is made half for the op that makes this value and for its gradient, and they write f32;
+ * what other ops have made half they read as it is. */
 HT_API void ht_full_precision(ht_graph *graph, ht_val value);
 
 HT_API ht_dtype ht_val_dtype(const ht_graph *graph, ht_val value);
