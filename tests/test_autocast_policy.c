@@ -139,6 +139,36 @@ static void eval__gives_the_loss_of_training(void **state)
     }
 }
 
+/* ---- casts ---- */
+
+/* Passes over memory that do nothing but cast. */
+static size_t count_casts(const ht_plan *plan, const char *segment)
+{
+    size_t count = 0;
+    const ht_plan_segment *s = &plan->segments[ht_plan_segment_find(plan, segment)];
+    for (size_t i = 0; i < s->instr_count; i++)
+        count += strcmp(s->instrs[i].call->op->name, "cast") == 0 && s->instrs[i].call->out[0]->rank > 0;
+    return count;
+}
+
+/* Copies are written by the call that makes their masters; where no batch comes as floats, nothing is cast by itself. */
+static void casts__ride_along(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SMALL; i++) {
+        for (size_t m = 1; m <= 3; m += 2) {
+            model_world w;
+            start(&w, &small[i], (how){.mode = &modes[m], .threads = 1});
+            size_t update = count_casts(w.plan, "update"), micro = count_casts(w.plan, "micro_first");
+            bool tokens = strstr("gpt2 llama bert", small[i].type) != NULL;
+            if (update || (tokens && micro))
+                fail_msg("%s in %s: %zu casts by themselves in the update, %zu in a micro-batch", small[i].type,
+                         modes[m].name, update, micro);
+            model_stop(&w);
+        }
+    }
+}
+
 /* ---- accumulation ---- */
 
 /* Two micro-batches of the same rows are one of them twice, but for the rounding of the accumulator. */
@@ -337,6 +367,7 @@ int main(void)
         cmocka_unit_test(rules__take_state_of_any_type),
         cmocka_unit_test(copies__are_made_again_when_a_master_is_written),
         cmocka_unit_test(eval__gives_the_loss_of_training),
+        cmocka_unit_test(casts__ride_along),
         cmocka_unit_test(accumulation__adds_in_the_type_that_was_asked_for),
         cmocka_unit_test(full_precision__keeps_an_op_and_its_gradient_in_f32),
         cmocka_unit_test(settings__that_are_wrong_are_refused_by_name),
