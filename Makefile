@@ -30,7 +30,7 @@ all: ## build build/halftone, build/libhalftone.so and the examples
 	$(need)
 	@$(call build,$(PRESET),engine)
 
-run: ## build, then train a small translator on made-up sentences (runs/demo)
+run: ## build, then train a small translator in several precisions (runs/demo)
 	$(need)
 	@$(call build,$(PRESET),halftone_program)
 	$(BUILD)/halftone demo

@@ -15,8 +15,8 @@ static void demo__shows_what_it_did_and_commands_that_work(void **state)
 {
     data_case *c = *state;
     expect(c, "\"$H\" demo --help", 0, "usage: halftone demo");
-    expect(c, "LC_ALL=C \"$H\" demo --steps 4 > said && cat said", 0, "sentences are synthetic");
-    expect(c, "cat said", 0, "step 4 of 4  loss ");
+    expect(c, "LC_ALL=C \"$H\" demo --single --steps 4 > said && cat said", 0, "sentences are synthetic");
+    expect(c, "cat said", 0, "fp32: step 4 of 4  loss ");
     expect(c, "cat said", 0, "Loss of 4 steps");
     expect(c, "cat said", 0, "the lowest possible is 1.05");
     expect(c, "cat said", 0, " of 396 sentences are exactly right");
@@ -29,21 +29,50 @@ static void demo__shows_what_it_did_and_commands_that_work(void **state)
     expect(c, "tail -n 3 said | sed -n 3p > three && sh -e three", 0, "396 items");
 }
 
+/* The experiment, with hardly any steps: everything is there, and nothing can be claimed. */
+static void demo__compares_precisions(void **state)
+{
+    data_case *c = *state;
+    expect(c, "LC_ALL=C \"$H\" demo --steps 2 --output d > said && ls d", 0, "bf16\nconfig.resolved.json\n");
+    expect(c, "ls -d d/f*", 0, "d/fp16-dynamic\nd/fp16-scale-1\nd/fp16-scale-1024\nd/fp32-seed-2\nd/fp32-seed-3\n");
+    expect(c, "grep -c 'steps in .* seconds, loss .*, held-out perplexity ' said", 0, "7\n");
+    expect(c, "sed -n '/^All runs/,/^$/p' said | awk 'END {print NR}'", 0, "10\n");
+    expect(c, "cat said", 0, "Memory in ");
+    expect(c, "cat said", 0, "There is no arithmetic in fp16");
+    expect(c, "cat said", 0, "Gradients as f16 would hold them, over 2 steps looked at\n");
+    expect(c, "cat said", 0, "  times the loss scale");
+    expect(c, "grep '^generator  ' said | sed 's/   */|/g'", 0, "generator|f32 -> f16|f16 -> ");
+    expect(c, "cat said", 0, "Three claims of the paper on mixed precision\n");
+    expect(c, "grep -c -E '^  (Mixed|It ends|fp16 without).*: (true|false|not distinguishable here)$' said", 0, "3\n");
+    expect(c, "cat said", 0, "How this is judged: ");
+    expect(c, "cat d/report.html", 0, "Magnitude of gradients of weights, times the loss scale");
+    expect(c, "cat d/report.html", 0, "Memory by what it is for");
+    expect(c, "cat d/report.html", 0, "What a training step does to each layer, in fp16");
+    expect(c, "grep -c '<td>encoder.rnn</td><td>float2half</td>' d/report.html", 0, "1\n");
+    expect(c, "grep -c '<svg' d/report.html", 0, "12\n");
+    expect(c, "tail -n 3 said | sed -n 1p > one && sh -e one", 0, "bleu        ");
+    /* Without the dynamic scale; for programs. */
+    expect(c, "\"$H\" demo --quick --steps 2 --json --output q > q.json && grep -c '\"precision\": ' q.json", 0, "6\n");
+    expect(c, "grep -c '\"verdict\": ' q.json", 0, "3\n");
+    expect(c, "grep -A1 '\"groups\": ' q.json", 0, "{\"name\": \"fp32\", \"seeds\": 3, \"measure\": \"perplexity\"");
+}
+
 static void demo__is_the_same_on_every_run(void **state)
 {
     data_case *c = *state;
-    expect(
-        c,
-        "\"$H\" demo --json --steps 3 --output a > a.json && OMP_NUM_THREADS=1 \"$H\" demo --json --steps 3 --output "
-        "'a b' > b.json",
-        0, "");
+    expect(c,
+           "\"$H\" demo --single --json --steps 3 --output a > a.json && OMP_NUM_THREADS=1 \"$H\" demo --single --json "
+           "--steps 3 --output "
+           "'a b' > b.json",
+           0, "");
     expect(c,
            "cmp a/snapshots/step-00000003/weights.safetensors a?b/snapshots/step-00000003/weights.safetensors && "
            "cmp a/pairs.tsv a?b/pairs.tsv && echo same",
            0, "same");
     /* All but the names and the time. */
     expect(c,
-           "for f in a b; do sed '1s/\"run.*\"parameters/\"parameters/; 1s/\"seconds\": [^,]*, //; 1s/\"try\".*//' "
+           "for f in a b; do sed '1s/\"run.*\"parameters/\"parameters/; 1s/\"seconds\": [^,]*, //; 1s/\"try\".*//; /^ "
+           "\"claims\"/,$d' "
            "$f.json "
            "> $f.cut; done; cmp a.cut b.cut && wc -l < a.cut",
            0, "398\n");
@@ -54,7 +83,8 @@ static void demo__replaces_a_run_and_leaves_other_files(void **state)
 {
     data_case *c = *state;
     expect(c,
-           "mkdir -p x && echo mine > x/notes && \"$H\" demo --json --steps 2 --output x > /dev/null && \"$H\" demo "
+           "mkdir -p x && echo mine > x/notes && \"$H\" demo --single --json --steps 2 --output x > /dev/null && "
+           "\"$H\" demo --single "
            "--json --steps 1 --output x > /dev/null && ls x/snapshots x/notes",
            0, "step-00000001");
     expect(c, "test ! -e x/snapshots/step-00000002 && cat x/notes", 0, "mine");
@@ -68,11 +98,11 @@ static void demo__takes_real_pairs(void **state)
     for (int i = 0; i < 400; i++)
         length += (size_t)sprintf(text + length, "word %d is %d\tle mot %d est %d\n", i, i % 7, i, i % 7);
     data_case_text(c, "mine.tsv", text);
-    expect(c, "LC_ALL=C \"$H\" demo --data mine.tsv --steps 2 > said && cat said", 0, "learns from mine.tsv");
+    expect(c, "LC_ALL=C \"$H\" demo --single --data mine.tsv --steps 2 > said && cat said", 0, "learns from mine.tsv");
     expect(c, "cat said", 0, "are exactly the reference");
     expect(c, "grep -c synthetic said; grep -c lowest said; true", 0, "0\n0\n");
-    expect(c, "\"$H\" demo --data mine.tsv --steps 1 --json", 0, "\"synthetic\": false");
-    expect(c, "\"$H\" demo --data mine.tsv --steps 1 --json", 0, "\"lowest_perplexity\": null");
+    expect(c, "\"$H\" demo --single --data mine.tsv --steps 1 --json", 0, "\"synthetic\": false");
+    expect(c, "\"$H\" demo --single --data mine.tsv --steps 1 --json", 0, "\"lowest_perplexity\": null");
 }
 
 static void demo__refuses_what_is_wrong(void **state)
@@ -81,14 +111,15 @@ static void demo__refuses_what_is_wrong(void **state)
     data_case_text(c, "few.tsv", "a\tb\n");
     data_case_text(c, "bad.tsv", "no tab\n");
     data_case_text(c, "file", "");
+    expect(c, "\"$H\" demo --quick --single", 2, "one of them");
     expect(c, "\"$H\" demo --steps 0", 2, "--steps wants a whole number from 1");
     expect(c, "\"$H\" demo --steps 1.5", 2, "--steps wants");
     expect(c, "\"$H\" demo --steps", 2, "--steps wants");
     expect(c, "\"$H\" demo --data", 2, "--data wants a file");
     expect(c, "\"$H\" demo --output ''", 2, "--output wants a folder");
     expect(c, "\"$H\" demo fast", 2, "'fast' is not understood");
-    expect(c, "\"$H\" demo --data bad.tsv --steps 1", 2, "bad.tsv:1: no tab");
-    expect(c, "\"$H\" demo --data none.tsv --steps 1; test $? -ne 0", 0, "none.tsv");
+    expect(c, "\"$H\" demo --single --data bad.tsv --steps 1", 2, "bad.tsv:1: no tab");
+    expect(c, "\"$H\" demo --data none.tsv --single --steps 1; test $? -ne 0", 0, "none.tsv");
     expect(c, "\"$H\" demo --data few.tsv --steps 1; test $? -ne 0", 0, "halftone: demo: ");
     expect(c, "\"$H\" demo --steps 1 --output file/below", 1, "file");
     expect(c, "\"$H\" eval runs/demo --bleu 14", 2, "13a or none");
@@ -101,7 +132,7 @@ static void demo__learns_to_translate(void **state)
     data_case *c = *state;
     int status;
     if (!getenv("HALFTONE_LONG")) skip();
-    const char *text = run(c, "\"$H\" demo --json", &status);
+    const char *text = run(c, "\"$H\" demo --single --json", &status);
     assert_int_equal(status, 0);
     assert_true(number_in(text, "exact") >= 0.9 * number_in(text, "translated"));
     double lowest = number_in(text, "lowest_perplexity"), reached = number_in(text, "perplexity");
@@ -112,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(demo__shows_what_it_did_and_commands_that_work, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(demo__compares_precisions, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(demo__is_the_same_on_every_run, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(demo__replaces_a_run_and_leaves_other_files, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(demo__takes_real_pairs, data_case_begin, data_case_end),

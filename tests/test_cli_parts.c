@@ -1,4 +1,4 @@
-/* Parts of the program that print nothing themselves: the demo's grammar, and curves for the terminal. */
+/* Parts of the program that print nothing themselves: the demo's grammar, curves for the terminal, verdicts. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 
 #include "cli/curve.h"
 #include "cli/grammar.h"
+#include "cli/spread.h"
 
 /* ---- grammar ---- */
 
@@ -210,6 +211,43 @@ static void unicode__is_what_the_environment_promises(void **state)
     assert_false(cli_unicode());
 }
 
+/* ---- spread ---- */
+
+static void spread__knows_mean_deviation_and_band(void **state)
+{
+    (void)state;
+    const double three[] = {1, 2, 3};
+    assert_float_equal(cli_mean(three, 3), 2, 0);
+    assert_float_equal(cli_deviation(three, 3), 1, 1e-15);
+    /* Student's t with two degrees of freedom is 4.303, and the mean itself is a third as uncertain as a number. */
+    assert_float_equal(cli_band(three, 3), 4.303 * sqrt(4. / 3), 1e-12);
+    assert_float_equal(cli_band(three, 2), 12.706 * sqrt(0.5) * sqrt(1.5), 1e-12);
+    assert_true(isnan(cli_mean(three, 0)) && isnan(cli_deviation(three, 1)) && isnan(cli_band(three, 1)));
+    double many[20];
+    for (int i = 0; i < 20; i++) many[i] = i % 2;
+    assert_float_equal(cli_band(many, 20), 2.262 * cli_deviation(many, 20) * sqrt(1.05), 1e-12);
+}
+
+static void spread__forces_no_verdict(void **state)
+{
+    (void)state;
+    /* A deviation of 0.01, so a band of about 0.05. */
+    const double wide[] = {0.99, 1.00, 1.01}, narrow[] = {0.9999, 1.0000, 1.0001};
+    assert_int_equal(cli_as_good(1.00, wide, 3, 0.1), CLI_TRUE);
+    assert_int_equal(cli_as_good(1.00, wide, 3, 0.01), CLI_UNCLEAR);
+    assert_int_equal(cli_as_good(0.90, wide, 3, 0.01), CLI_TRUE);
+    assert_int_equal(cli_as_good(1.04, wide, 3, 0.01), CLI_UNCLEAR);
+    assert_int_equal(cli_as_good(1.06, wide, 3, 0.01), CLI_FALSE);
+    /* Worse for certain, but by less than the margin: as good. */
+    assert_int_equal(cli_as_good(1.005, narrow, 3, 0.01), CLI_TRUE);
+    assert_int_equal(cli_as_good(1.005, narrow, 3, 0.001), CLI_FALSE);
+    assert_int_equal(cli_as_good(NAN, wide, 3, 0.01), CLI_FALSE);
+    assert_int_equal(cli_as_good(1.00, wide, 1, 0.01), CLI_UNCLEAR);
+    assert_int_equal(cli_not(CLI_TRUE), CLI_FALSE);
+    assert_int_equal(cli_not(CLI_FALSE), CLI_TRUE);
+    assert_int_equal(cli_not(CLI_UNCLEAR), CLI_UNCLEAR);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +261,8 @@ int main(void)
         cmocka_unit_test(curve__leaves_out_what_is_no_loss),
         cmocka_unit_test(curve__fits_its_field_whatever_the_count),
         cmocka_unit_test(unicode__is_what_the_environment_promises),
+        cmocka_unit_test(spread__knows_mean_deviation_and_band),
+        cmocka_unit_test(spread__forces_no_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

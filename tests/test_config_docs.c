@@ -142,7 +142,8 @@ static void docs__config_md_is_what_the_program_writes(void **state)
 static void docs__the_man_pages_are_what_make_man_writes(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"check", "data", "demo", "diff", "eval", "formats", "init", "train"};
+    static const char *const commands[] = {"check", "compare", "data",    "demo", "diff",
+                                           "eval",  "explain", "formats", "init", "train"};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char page[64], command[4096];
         snprintf(page, sizeof page, "man/halftone-%s.1", commands[i]);

@@ -57,6 +57,7 @@ static void tutorial__every_command_works(void **state)
     expect_in(text, "step 80 of 80");
     expect_in(text, "perplexity  ");
     expect_in(text, "accuracy    ");
+    expect_in(text, "The curves as a page: compare/compare.html");
     free(script);
     free(page);
 }

@@ -8,35 +8,48 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/grammar.h"
 
 static const char usage[] =
-    "usage: halftone demo [--data FILE] [--output FOLDER] [--steps N] [--json]\n"
+    "usage: halftone demo [--quick | --single] [--data FILE] [--output FOLDER] [--steps N] [--json]\n"
     "\n"
-    "Trains a small LSTM with attention to translate English into French, shows its loss, translates sentences that "
-    "it\n"
-    "has not seen and writes a page with the curves. The sentences are synthetic: a grammar inside the program makes\n"
-    "them up, always the same ones, and the same bits come out on every run. It takes about 20 seconds on two cores.\n"
+    "The experiment of the paper on mixed precision, in small: trains an LSTM with attention to translate English "
+    "into\n"
+    "French in fp32 with three seeds, in fp16 with a loss scale of 1, of 1024 and a dynamic one, and in bf16, about "
+    "20\n"
+    "seconds each on two cores. Shows losses, times and memory side by side, how large gradients are, and what all "
+    "that\n"
+    "says about three claims; translates sentences that the first run has not seen, and writes a page with the "
+    "curves.\n"
+    "The sentences are synthetic: a grammar inside the program makes them up, always the same ones, and the same bits\n"
+    "come out every time.\n"
+    "    --quick       in about 30 seconds: fewer steps, and no dynamic scale\n"
+    "    --single      only the first run, in fp32\n"
     "    --data        real pairs instead: a source, a tab and its translation per line, gzip too; this takes longer\n"
-    "    --output      folder of the run, runs/demo when it is left out; a run that it holds is replaced\n"
-    "    --steps       optimiser steps\n"
+    "    --output      folder of the first run and, inside it, of the others; runs/demo when it is left out; runs that "
+    "it\n"
+    "                  holds are replaced\n"
+    "    --steps       optimiser steps of each run\n"
     "    --json        one object: {\"synthetic\", \"run\", \"page\", \"parameters\", \"train_pairs\", \"held_out\", "
     "\"steps\",\n"
     "                  \"seconds\", \"loss\", \"perplexity\", \"lowest_perplexity\", \"exact\", \"translated\", "
     "\"bleu\", "
     "\"try\",\n"
-    "                  \"translations\": [{\"source\", \"translation\", \"reference\", \"right\"}]}; lowest_perplexity "
-    "is null "
-    "with --data\n";
+    "                  \"translations\": [{\"source\", \"translation\", \"reference\", \"right\"}], \"claims\": "
+    "[{\"claim\",\n"
+    "                  \"verdict\", \"numbers\"}], \"runs\", \"groups\"}; lowest_perplexity is null with --data; runs "
+    "and groups\n"
+    "                  are those of halftone compare --json\n";
 
 enum {
     DEMO_SEED = 1,
     DEMO_PAIRS = 40000,
     DEMO_STEPS = 2000,
+    QUICK_STEPS = 500,
     REAL_STEPS = 3000,
+    FULL_SEEDS = 3,
     MOST_TRANSLATED = 2000,
     BEAM = 1,
     MOST_PATH = 4000,
@@ -54,6 +67,10 @@ static int read_words(demo *d, int argc, char **argv)
             d->help = true;
         } else if (cli_flag(argv, i, "--json")) {
             d->json = true;
+        } else if (cli_flag(argv, i, "--quick")) {
+            d->quick = true;
+        } else if (cli_flag(argv, i, "--single")) {
+            d->single = true;
         } else if (cli_value(argc, argv, &i, "--data", &value)) {
             if (!(d->data = value)) return cli_fail(CLI_WRONG, "demo: --data wants a file");
         } else if (cli_value(argc, argv, &i, "--output", &value)) {
@@ -68,7 +85,8 @@ static int read_words(demo *d, int argc, char **argv)
             return cli_no_such_option("demo", argv[i]);
         }
     }
-    if (d->steps == 0) d->steps = d->data ? REAL_STEPS : DEMO_STEPS;
+    if (d->quick && d->single) return cli_fail(CLI_WRONG, "demo: --quick or --single: one of them");
+    if (d->steps == 0) d->steps = d->quick ? QUICK_STEPS : d->data ? REAL_STEPS : DEMO_STEPS;
     return CLI_DONE;
 }
 
@@ -138,43 +156,10 @@ static ht_status write_job(demo *d, const char *path, const char *pairs)
 
 /* ---- training ---- */
 
-static void on_step(void *arg, const ht_step_report *r)
+static void print_start(const demo *d, ht_run *run)
 {
-    demo *d = arg;
-    if (d->made < d->room) {
-        d->losses[d->made] = r->loss;
-        d->step_ms[d->made++] = r->step_ms;
-    }
-    if (d->json) return;
-    int64_t tenth = r->steps / 10 > 0 ? r->steps / 10 : 1;
-    if (d->terminal && (r->step % 10 == 0 || r->step == r->steps))
-        printf("\rstep %" PRId64 " of %" PRId64 "  loss %.4f  %.0f words a second\033[K", r->step, r->steps, r->loss,
-               r->tokens_per_second);
-    else if (!d->terminal && (r->step % tenth == 0 || r->step == 1))
-        printf("step %" PRId64 " of %" PRId64 "  loss %.4f\n", r->step, r->steps, r->loss);
-    fflush(stdout);
-}
-
-static void on_eval(void *arg, const ht_eval_report *r)
-{
-    demo *d = arg;
-    d->last_eval = *r;
-    if (d->evals == DEMO_MOST_EVALS) return;
-    d->eval_x[d->evals] = (double)r->step;
-    d->eval_y[d->evals++] = r->loss;
-}
-
-static void on_note(void *arg, const char *line)
-{
-    (void)arg;
-    fprintf(stderr, "halftone: %s\n", line);
-}
-
-static void print_start(const demo *d)
-{
-    const ht_data_info *info = ht_data_info_of(ht_run_data(d->run));
-    ht_run_info run = ht_run_info_of(d->run);
-    if (d->json) return;
+    const ht_data_info *info = ht_data_info_of(ht_run_data(run));
+    ht_run_info about = ht_run_info_of(run);
     if (d->data)
         printf("A small translator learns from %s.\n", d->data);
     else
@@ -182,50 +167,45 @@ static void print_start(const demo *d)
             "A small translator learns French. Its sentences are synthetic: a grammar inside this program makes them "
             "up.\nhalftone demo --data pairs.tsv takes real ones.\n");
     printf("%" PRId64 " pairs to learn from, %" PRId64 " held out; %" PRId64 " and %" PRId64
-           " words; an LSTM with attention, %" PRId64 " parameters, %.1f MiB, %d threads\n\n",
+           " words; an LSTM with attention, %" PRId64 " parameters, %d threads\n\n",
            info->parts[HT_DATA_TRAIN].items, info->parts[HT_DATA_VALIDATION].items, info->source_vocabulary,
-           info->vocabulary, run.parameters, (double)run.bytes / 0x1p20, ht_context_threads(d->ctx));
+           info->vocabulary, about.parameters, ht_context_threads(d->ctx));
+    if (d->trials.count > 1) printf("It does so %zu times, %" PRId64 " steps each:\n", d->trials.count, about.steps);
     fflush(stdout);
 }
 
-static double now(void)
+static void on_start(void *arg, const cli_trial *t, ht_run *run)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    demo *d = arg;
+    const ht_data_info *info = ht_data_info_of(ht_run_data(run));
+    if (t != d->trials.list) return;
+    d->train_pairs = info->parts[HT_DATA_TRAIN].items;
+    d->held_out = info->parts[HT_DATA_VALIDATION].items;
+    if (!d->json) print_start(d, run);
 }
 
-static ht_status train(demo *d)
+static void on_step(void *arg, const cli_trial *t, const ht_step_report *r)
 {
-    bool stopped;
-    ht_run_request request = {.config = d->config,
-                              .mode = HT_RUN_FORCE,
-                              .beam = BEAM,
-                              .arg = d,
-                              .on_step = on_step,
-                              .on_eval = on_eval,
-                              .on_note = on_note};
-    d->room = (size_t)d->steps;
-    d->losses = calloc(d->room, sizeof *d->losses);
-    d->step_ms = calloc(d->room, sizeof *d->step_ms);
-    if (!d->losses || !d->step_ms) HT_FAIL(d->ctx, HT_ENOMEM, "out of memory for %" PRId64 " losses", d->steps);
-    HT_TRY(ht_run_open(&d->run, d->ctx, &request));
-    print_start(d);
-    double start = now();
-    HT_TRY(ht_run_train(d->run, &stopped));
-    d->seconds = now() - start;
-    if (d->terminal && !d->json) fputs("\r\033[K", stdout);
-    return HT_OK;
+    demo *d = arg;
+    if (d->json) return;
+    int64_t tenth = r->steps / 10 > 0 ? r->steps / 10 : 1;
+    d->total_ms += r->step_ms;
+    if (d->terminal && (d->total_ms - d->shown_ms >= 50 || r->step == r->steps)) {
+        d->shown_ms = d->total_ms;
+        printf("\r%s: step %" PRId64 " of %" PRId64 "  loss %.4f  %.0f words a second\033[K", t->name, r->step,
+               r->steps, r->loss, r->tokens_per_second);
+    } else if (!d->terminal && t == d->trials.list && (r->step % tenth == 0 || r->step == 1)) {
+        printf("%s: step %" PRId64 " of %" PRId64 "  loss %.4f\n", t->name, r->step, r->steps, r->loss);
+    }
+    fflush(stdout);
 }
 
 /* ---- what it has learnt ---- */
 
-static ht_status judge(demo *d)
+static ht_status judge(demo *d, ht_run *run)
 {
     cli_translations *t = &d->translations;
-    if (ht_data_info_of(ht_run_data(d->run))->parts[HT_DATA_VALIDATION].batches < 1)
-        HT_FAIL(d->ctx, HT_EINVAL, "%s: too few pairs to hold any out", d->data ? d->data : "the grammar");
-    HT_TRY(cli_translate(t, d->ctx, d->run, BEAM, MOST_TRANSLATED));
+    HT_TRY(cli_translate(t, d->ctx, run, BEAM, MOST_TRANSLATED));
     HT_TRY(cli_translations_bleu(t, d->ctx, "13a", &d->bleu));
     d->right = calloc(t->count + 1, sizeof *d->right);
     if (!d->right) HT_FAIL(d->ctx, HT_ENOMEM, "out of memory for translations");
@@ -241,6 +221,33 @@ static ht_status judge(demo *d)
     return HT_OK;
 }
 
+/* The first run once more, to translate: a decoder would have taken memory while it trained. */
+static ht_status translate(demo *d)
+{
+    ht_run *run;
+    ht_run_request request = {
+        .config = d->trials.list[0].config, .mode = HT_RUN_EVALUATE, .folder = d->output, .beam = BEAM};
+    HT_TRY(ht_run_open(&run, d->ctx, &request));
+    ht_status status = judge(d, run), closed = ht_run_close(run);
+    return status == HT_OK ? closed : status;
+}
+
+static ht_status on_end(void *arg, cli_trial *t, ht_run *run)
+{
+    demo *d = arg;
+    (void)run;
+    if (t == d->trials.list && t->last_eval.count == 0)
+        HT_FAIL(d->ctx, HT_EINVAL, "%s: too few pairs to hold any out", d->data ? d->data : "the grammar");
+    if (!d->json) {
+        printf("%s%s: %zu steps in %.1f seconds, loss %.4f", d->terminal ? "\r\033[K" : "", t->name, t->made,
+               t->seconds, t->final_loss);
+        if (t->last_eval.count > 0) printf(", held-out perplexity %.4f", t->last_eval.perplexity);
+        printf("%s\n", t->skipped > 0 ? "; some steps were skipped" : "");
+        fflush(stdout);
+    }
+    return HT_OK;
+}
+
 /* ---- the command ---- */
 
 static int fail_with(const demo *d, ht_status status)
@@ -248,10 +255,43 @@ static int fail_with(const demo *d, ht_status status)
     return cli_fail(cli_end_of(status), "demo: %s", ht_context_message(d->ctx));
 }
 
+/* The first run is the folder's own, the others lie inside it. */
+static bool add_trial(demo *d, const char *name, const char *group, const char *precision, const char *scale, int seed)
+{
+    char folder[MOST_PATH + 64];
+    if (d->trials.count == 0)
+        snprintf(folder, sizeof folder, "%s", d->output);
+    else
+        snprintf(folder, sizeof folder, "%s/%s", d->output, name);
+    for (char *c = folder + strlen(d->output); *c; c++)
+        if (*c == ' ') *c = '-';
+    cli_trial *t = cli_trials_add(&d->trials, name, folder, group);
+    return t && cli_trial_set(t, "train.precision=%s", precision) && cli_trial_set(t, "train.seed=%d", seed) &&
+           (!scale || cli_trial_set(t, "train.loss_scale=%s", scale));
+}
+
+static bool add_trials(demo *d)
+{
+    bool ok = add_trial(d, "fp32", "fp32", "fp32", NULL, DEMO_SEED);
+    if (d->single || !ok) return ok;
+    for (int seed = DEMO_SEED + 1; seed < DEMO_SEED + FULL_SEEDS && ok; seed++) {
+        char name[32];
+        snprintf(name, sizeof name, "fp32 seed %d", seed);
+        ok = add_trial(d, name, "fp32", "fp32", NULL, seed);
+    }
+    ok = ok && add_trial(d, "fp16 scale 1", "fp16 scale 1", "fp16", "1", DEMO_SEED);
+    ok = ok && add_trial(d, "fp16 scale 1024", "fp16 scale 1024", "fp16", "1024", DEMO_SEED);
+    if (ok) {
+        d->watched = d->trials.count - 1;
+        d->trials.list[d->watched].numerics = d->steps / 4 > 0 ? d->steps / 4 : 1;
+    }
+    if (!d->quick) ok = ok && add_trial(d, "fp16 dynamic", "fp16 dynamic", "fp16", "dynamic", DEMO_SEED);
+    return ok && add_trial(d, "bf16", "bf16", "bf16", NULL, DEMO_SEED);
+}
+
 static int run_demo(demo *d)
 {
     char job[MOST_PATH + 16], pairs[MOST_PATH + 16];
-    cli_job words;
     snprintf(job, sizeof job, "%s/job.json", d->output);
     snprintf(pairs, sizeof pairs, "%s/pairs.tsv", d->output);
     snprintf(d->page, sizeof d->page, "%s/report.html", d->output);
@@ -259,34 +299,44 @@ static int run_demo(demo *d)
     if (status == HT_OK && !d->data) status = write_pairs(d->ctx, pairs);
     if (status == HT_OK) status = write_job(d, job, d->data ? d->data : pairs);
     if (status != HT_OK) return fail_with(d, status);
-    cli_job_start(&words);
-    words.request.path = job;
-    words.request.training = true;
-    int end = cli_job_read(&words, d->ctx, &d->config);
+    cli_job_start(&d->words);
+    d->words.request.path = job;
+    d->trials = (cli_trials){.ctx = d->ctx,
+                             .command = "demo",
+                             .job = &d->words,
+                             .arg = d,
+                             .on_start = on_start,
+                             .on_step = on_step,
+                             .on_end = on_end};
+    if (!add_trials(d)) return cli_fail(CLI_FAILED, "demo: out of memory");
+    int end = cli_trials_read(&d->trials);
+    if (end == CLI_DONE) end = cli_trials_run(&d->trials);
     if (end != CLI_DONE) return end;
-    status = train(d);
-    if (status == HT_OK) status = judge(d);
+    if (!d->single) demo_judge_claims(d);
+    status = translate(d);
     if (status == HT_OK) status = demo_write_page(d);
     return status == HT_OK ? demo_print_result(d) : fail_with(d, status);
 }
 
 int cmd_demo(int argc, char **argv)
 {
-    demo d = {0};
-    int end = read_words(&d, argc, argv);
-    if (end != CLI_DONE) return end;
-    if (d.help) return cli_puts(usage);
-    end = cli_context(&d.ctx);
-    if (end != CLI_DONE) return end;
-    d.terminal = isatty(STDOUT_FILENO) == 1;
-    end = run_demo(&d);
-    ht_status status = ht_run_close(d.run);
-    if (end == CLI_DONE && status != HT_OK) end = fail_with(&d, status);
-    cli_translations_free(&d.translations);
-    free(d.right);
-    free(d.losses);
-    free(d.step_ms);
-    ht_config_free(d.config);
-    ht_context_free(d.ctx);
+    demo *d = calloc(1, sizeof *d);
+    if (!d) return cli_fail(CLI_FAILED, "demo: out of memory");
+    int end = read_words(d, argc, argv);
+    if (end == CLI_DONE && d->help) {
+        end = cli_puts(usage);
+    } else if (end == CLI_DONE) {
+        end = cli_context(&d->ctx);
+        d->terminal = isatty(STDOUT_FILENO) == 1;
+        if (end == CLI_DONE) end = run_demo(d);
+        cli_trials_free(&d->trials);
+        cli_translations_free(&d->translations);
+        free(d->right);
+        ht_text_free(&d->gradients);
+        ht_text_free(&d->figure);
+        for (int i = 0; i < DEMO_CLAIMS; i++) ht_text_free(&d->claims[i].numbers);
+        if (d->ctx) ht_context_free(d->ctx);
+    }
+    free(d);
     return end;
 }

@@ -1,6 +1,6 @@
 #include "cli/cli.h"
 
-#include "op/op.h"
+#include "pass/pass.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,15 +14,6 @@ static const char usage[] =
     "    --json      one object with everything, samples included: {\"ops\": [{\"name\", \"class\", \"inputs\": "
     "[least,\n"
     "                most], \"results\", \"gradient\", \"reason\" (without a gradient), \"samples\"}]}\n";
-
-static const char *class_name(ht_prec prec)
-{
-    static const char *const names[] = {
-        [HT_PREC_DOT] = "dot",   [HT_PREC_REDUCE] = "reduce", [HT_PREC_POINT] = "point",
-        [HT_PREC_MOVE] = "move", [HT_PREC_EXACT] = "exact",
-    };
-    return names[prec];
-}
 
 static const char *no_gradient_reason(const ht_op *op)
 {
@@ -44,7 +35,7 @@ static void add_table(ht_text *text, const ht_context *ctx)
             snprintf(inputs, sizeof inputs, "%d", op->min_in);
         else
             snprintf(inputs, sizeof inputs, "%d-%d", op->min_in, op->max_in);
-        ht_text_add(text, "%-*s  %-6s  %6s  %7d  %s%s\n", width, op->name, class_name(op->prec), inputs, op->n_out,
+        ht_text_add(text, "%-*s  %-6s  %6s  %7d  %s%s\n", width, op->name, ht_prec_name(op->prec), inputs, op->n_out,
                     op->grad ? "yes" : "no: ", op->grad ? "" : no_gradient_reason(op));
     }
 }
@@ -61,7 +52,7 @@ static void add_json_op(ht_text *text, const ht_op *op)
     ht_text_add(text, "    {\"name\": ");
     cli_json_string(text, op->name);
     ht_text_add(text, ", \"class\": \"%s\", \"inputs\": [%d, %d], \"results\": %d, \"gradient\": %s",
-                class_name(op->prec), op->min_in, op->max_in, op->n_out, op->grad ? "true" : "false");
+                ht_prec_name(op->prec), op->min_in, op->max_in, op->n_out, op->grad ? "true" : "false");
     if (!op->grad) {
         ht_text_add(text, ", \"reason\": ");
         cli_json_string(text, no_gradient_reason(op));

@@ -2,35 +2,46 @@
 #ifndef HT_CLI_DEMO_H
 #define HT_CLI_DEMO_H
 
-#include "cli/job_words.h"
 #include "cli/translate.h"
+#include "cli/trials_result.h"
 
-enum { DEMO_MOST_EVALS = 64 };
+/* A claim of the paper on mixed precision, and what this experiment says to it. */
+typedef struct demo_claim {
+    const char *text;
+    cli_verdict verdict;
+    ht_text numbers;
+} demo_claim;
+
+enum { DEMO_CLAIMS = 3 };
 
 typedef struct demo {
     /* what the command says */
     const char *data, *output; /* data: a file of pairs, NULL: the grammar's */
-    int64_t steps, pairs;      /* 0: the standard */
-    bool json, help;
-    /* the run */
+    int64_t steps;             /* 0: the standard */
+    bool json, help, quick, single;
+    /* the runs; the first one is shown at work */
     ht_context *ctx;
-    ht_config *config;
-    ht_run *run;
+    cli_job words;
+    cli_trials trials;
     bool terminal;
-    double *losses, *step_ms; /* by step */
-    size_t made, room;
-    double eval_x[DEMO_MOST_EVALS], eval_y[DEMO_MOST_EVALS];
-    size_t evals;
-    ht_eval_report last_eval;
-    double seconds; /* of training */
+    double shown_ms, total_ms;
+    int64_t train_pairs, held_out;
     /* what came out */
     cli_translations translations;
     bool *right; /* by translation */
     size_t right_count;
     double floor_loss; /* the lowest mean loss that the grammar allows on these sentences; 0: not known */
     double bleu;
+    size_t watched; /* the trial whose gradients were looked at; 0: none */
+    ht_text figure, gradients;
+    demo_claim claims[DEMO_CLAIMS];
     char page[4096];
 } demo;
+
+/* Of several trials: fills demo->claims. */
+void demo_judge_claims(demo *d);
+/* How they were judged, in a few sentences. */
+void demo_explain_claims(ht_text *text, const demo *d);
 
 /* Writes demo->page. */
 ht_status demo_write_page(demo *d);

@@ -9,34 +9,36 @@
 
 #include "cli/curve.h"
 #include "cli/demo.h"
-#include "report/report.h"
+#include "cli/explain_view.h"
+#include "cli/numerics_page.h"
 
-enum { SHOWN = 6, SHOWN_ON_PAGE = 40 };
+enum { SHOWN = 6, SHOWN_ON_PAGE = 40, LINE = 110 };
 
 /* ---- the page ---- */
 
 static void add_curves(const demo *d, ht_report *report)
 {
-    double *steps = calloc(d->made + 1, sizeof *steps);
+    const cli_trial *t = &d->trials.list[0];
+    double *steps = calloc(t->made + 1, sizeof *steps);
     if (!steps) return;
-    for (size_t i = 0; i < d->made; i++) steps[i] = (double)(i + 1);
-    const ht_series series[] = {{"training, each batch", d->made, steps, d->losses},
-                                {"held out", d->evals, d->eval_x, d->eval_y}};
-    ht_chart chart = {.title = "Loss",
+    for (size_t i = 0; i < t->made; i++) steps[i] = (double)(i + 1);
+    const ht_series series[] = {{"training, each batch", t->made, steps, t->loss},
+                                {"held out", t->evals, t->eval_step, t->eval_loss}};
+    ht_chart chart = {.title = "Loss of the first run",
                       .x_label = "step",
                       .y_label = "mean loss of a word",
                       .y_log = true,
                       .series = series,
                       .series_count = 2,
-                      .zoom_from = 0.8 * (double)d->made,
-                      .zoom_to = (double)d->made};
+                      .zoom_from = 0.8 * (double)t->made,
+                      .zoom_to = (double)t->made};
     if (d->floor_loss > 0) {
         chart.level = d->floor_loss;
         chart.level_name = "the least possible: some words have two translations";
     }
     ht_report_chart(report, &chart);
     ht_histogram times = {
-        .title = "Time of a step", .x_label = "milliseconds", .count = d->made, .values = d->step_ms, .bins = 60};
+        .title = "Time of a step", .x_label = "milliseconds", .count = t->made, .values = t->step_ms, .bins = 60};
     ht_report_histogram(report, &times);
     free(steps);
 }
@@ -64,9 +66,10 @@ static void add_numbers(const demo *d, ht_report *report)
     enum { ROWS = 6 };
     char text[ROWS][64];
     static const char *const heads[] = {"what", "value"};
-    snprintf(text[0], sizeof text[0], "%zu", d->made);
-    snprintf(text[1], sizeof text[1], "%" PRId64, ht_run_info_of(d->run).parameters);
-    snprintf(text[2], sizeof text[2], "%.4f", d->last_eval.perplexity);
+    const cli_trial *t = &d->trials.list[0];
+    snprintf(text[0], sizeof text[0], "%zu", t->made);
+    snprintf(text[1], sizeof text[1], "%" PRId64, t->parameters);
+    snprintf(text[2], sizeof text[2], "%.4f", t->last_eval.perplexity);
     snprintf(text[3], sizeof text[3], "%.4f", exp(d->floor_loss));
     snprintf(text[4], sizeof text[4], "%zu of %zu", d->right_count, d->translations.count);
     snprintf(text[5], sizeof text[5], "%.2f", d->bleu);
@@ -85,6 +88,46 @@ static void add_numbers(const demo *d, ht_report *report)
     ht_report_table(report, &(ht_table){.columns = 2, .rows = ROWS, .heads = heads, .cells = cells});
 }
 
+/* Claims, tables and curves of all runs. */
+static ht_status add_experiment(demo *d, ht_report *report)
+{
+    cli_grid claims = {0}, runs = {0}, memory = {0};
+    ht_text how = {0}, half = {0}, title = {0};
+    cli_grid_head(&claims, "claim");
+    cli_grid_head(&claims, "here");
+    cli_grid_head(&claims, "numbers");
+    for (int i = 0; i < DEMO_CLAIMS; i++) {
+        cli_grid_cell(&claims, "%s", d->claims[i].text);
+        cli_grid_cell(&claims, "%s", cli_verdict_names[d->claims[i].verdict]);
+        cli_grid_cell(&claims, "%s", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+    }
+    demo_explain_claims(&how, d);
+    cli_trials_half(&half, &d->trials);
+    cli_trials_errors(&half, &d->trials);
+    cli_trials_grid(&runs, &d->trials);
+    ht_text_add(&title, "Memory in %s", cli_trials_memory(&memory, &d->trials));
+    bool failed = how.failed || half.failed || title.failed || claims.failed || runs.failed || memory.failed;
+    if (!failed) {
+        cli_grid_report(report, &claims, "Three claims of the paper on mixed precision");
+        ht_report_paragraph(report, how.data);
+        cli_grid_report(report, &runs, "All runs");
+        ht_report_paragraph(report, half.data);
+        cli_trials_charts(report, &d->trials);
+        cli_grid_report(report, &memory, title.data);
+    }
+    cli_grid_free(&claims);
+    cli_grid_free(&runs);
+    cli_grid_free(&memory);
+    ht_text_free(&how);
+    ht_text_free(&half);
+    ht_text_free(&title);
+    if (failed) HT_FAIL(d->ctx, HT_ENOMEM, "out of memory for a page");
+    /* Figure 1 of the paper for this model, in the precision whose gradients were looked at. */
+    ht_run_request planned = {.config = d->trials.list[d->watched].config, .mode = HT_RUN_NEW};
+    HT_TRY(cli_explain_on_page(report, &d->figure, d->ctx, &planned));
+    return cli_numerics_add(&d->gradients, report, d->ctx, d->trials.list[d->watched].folder);
+}
+
 ht_status demo_write_page(demo *d)
 {
     ht_report *report;
@@ -94,9 +137,10 @@ ht_status demo_write_page(demo *d)
                                     : "Trained by halftone demo. The sentences are synthetic: a small grammar makes "
                                       "them up, and says which translations are right.");
     add_numbers(d, report);
+    ht_status status = d->single ? HT_OK : add_experiment(d, report);
     add_curves(d, report);
     add_translations(d, report);
-    ht_status status = ht_report_write(report, d->page);
+    if (status == HT_OK) status = ht_report_write(report, d->page);
     ht_report_free(report);
     return status;
 }
@@ -148,28 +192,76 @@ static void add_some_translations(const demo *d, ht_text *text)
     }
 }
 
+/* At spaces, so that lines have at most `width` bytes where that is possible. */
+static void add_wrapped(ht_text *text, const char *words, size_t width)
+{
+    size_t column = 0;
+    while (*words) {
+        size_t length = strcspn(words, " \n");
+        if (column > 0 && column + 1 + length > width) column = 0, ht_text_add(text, "\n");
+        ht_text_add(text, "%s%.*s", column > 0 ? " " : "", (int)length, words);
+        column += length + (column > 0);
+        words += length + (words[length] != '\0');
+    }
+    ht_text_add(text, "\n");
+}
+
+/* Every claim with its verdict and its numbers, then how they were judged. */
+static void add_claims(const demo *d, ht_text *text)
+{
+    ht_text_add(text, "\nThree claims of the paper on mixed precision\n");
+    for (int i = 0; i < DEMO_CLAIMS; i++)
+        ht_text_add(text, "  %s: %s\n    %s\n", d->claims[i].text, cli_verdict_names[d->claims[i].verdict],
+                    d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+    ht_text how = {0};
+    demo_explain_claims(&how, d);
+    add_wrapped(text, how.data ? how.data : "", LINE);
+    ht_text_free(&how);
+}
+
+static void add_comparison(const demo *d, ht_text *text)
+{
+    cli_grid runs = {0}, memory = {0};
+    ht_text_add(text, "\nAll runs\n");
+    cli_trials_grid(&runs, &d->trials);
+    cli_grid_print(text, &runs);
+    ht_text_add(text, "\nMemory in %s\n", cli_trials_memory(&memory, &d->trials));
+    cli_grid_print(text, &memory);
+    cli_trials_half(text, &d->trials);
+    cli_trials_errors(text, &d->trials);
+    if (d->figure.data)
+        ht_text_add(text, "\nFigure 1 of the paper for this model, in %s: what each block reads and makes\n%s\n",
+                    d->trials.list[d->watched].name, d->figure.data);
+    if (d->gradients.data) ht_text_add(text, "%s(of %s)\n", d->gradients.data, d->trials.list[d->watched].name);
+    add_claims(d, text);
+    cli_grid_free(&runs);
+    cli_grid_free(&memory);
+}
+
 static int print_for_people(const demo *d)
 {
     ht_text text = {0};
+    const cli_trial *t = &d->trials.list[0];
     struct winsize window;
     int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 30 ? window.ws_col : 80;
-    cli_curve curve = {.y = d->losses,
-                       .count = d->made,
+    cli_curve curve = {.y = t->loss,
+                       .count = t->made,
                        .columns = (columns > 110 ? 110 : columns) - 14,
                        .rows = 12,
                        .level = d->floor_loss,
                        .unicode = cli_unicode()};
-    ht_text_add(&text, "Loss of %zu steps in %.1f seconds:\n", d->made, d->seconds);
+    ht_text_add(&text, "\nLoss of %zu steps in %.1f seconds, %s:\n", t->made, t->seconds, t->name);
     cli_curve_add(&text, &curve);
     if (d->floor_loss > 0)
         ht_text_add(&text, "(dotted: %.4f, the least that anybody can reach, for some words have two translations)\n",
                     d->floor_loss);
-    ht_text_add(&text, "\nHeld out: perplexity %.4f", d->last_eval.perplexity);
+    ht_text_add(&text, "\nHeld out: perplexity %.4f", t->last_eval.perplexity);
     if (d->floor_loss > 0) ht_text_add(&text, "; the lowest possible is %.4f", exp(d->floor_loss));
     ht_text_add(&text, "\n%zu of %zu sentences %s (%.1f %%); BLEU %.2f\n\n", d->right_count, d->translations.count,
                 d->data ? "are exactly the reference" : "are exactly right, any valid synonym counts",
                 100 * (double)d->right_count / (double)d->translations.count, d->bleu);
     add_some_translations(d, &text);
+    if (!d->single) add_comparison(d, &text);
     ht_text_add(&text, "\nThe curves as a page: %s\n\nTry next, on this very run:\n", d->page);
     for (int i = 0; i < 3; i++) {
         ht_text_add(&text, "  ");
@@ -199,17 +291,17 @@ static void add_string(ht_text *text, const char *name, const char *value)
 static int print_json(const demo *d)
 {
     ht_text text = {0};
-    const ht_data_info *info = ht_data_info_of(ht_run_data(d->run));
+    const cli_trial *t = &d->trials.list[0];
     ht_text_add(&text, "{\"synthetic\": %s", d->data ? "false" : "true");
     add_string(&text, "run", d->output);
     add_string(&text, "page", d->page);
-    add_member(&text, "parameters", (double)ht_run_info_of(d->run).parameters);
-    add_member(&text, "train_pairs", (double)info->parts[HT_DATA_TRAIN].items);
-    add_member(&text, "held_out", (double)info->parts[HT_DATA_VALIDATION].items);
-    add_member(&text, "steps", (double)d->made);
-    add_member(&text, "seconds", d->seconds);
-    add_member(&text, "loss", d->last_eval.loss);
-    add_member(&text, "perplexity", d->last_eval.perplexity);
+    add_member(&text, "parameters", (double)t->parameters);
+    add_member(&text, "train_pairs", (double)d->train_pairs);
+    add_member(&text, "held_out", (double)d->held_out);
+    add_member(&text, "steps", (double)t->made);
+    add_member(&text, "seconds", t->seconds);
+    add_member(&text, "loss", t->last_eval.loss);
+    add_member(&text, "perplexity", t->last_eval.perplexity);
     add_member(&text, "lowest_perplexity", d->floor_loss > 0 ? exp(d->floor_loss) : NAN);
     add_member(&text, "exact", (double)d->right_count);
     add_member(&text, "translated", (double)d->translations.count);
@@ -224,14 +316,24 @@ static int print_json(const demo *d)
     }
     ht_text_add(&text, "], \"translations\": [");
     for (size_t i = 0; i < d->translations.count; i++) {
-        const cli_translation *t = &d->translations.list[i];
+        const cli_translation *one = &d->translations.list[i];
         ht_text_add(&text, "%s\n  {\"source\": ", i ? "," : "");
-        cli_json_string(&text, t->source);
-        add_string(&text, "translation", t->translation);
-        add_string(&text, "reference", t->reference);
+        cli_json_string(&text, one->source);
+        add_string(&text, "translation", one->translation);
+        add_string(&text, "reference", one->reference);
         ht_text_add(&text, ", \"right\": %s}", d->right[i] ? "true" : "false");
     }
-    ht_text_add(&text, "\n]}\n");
+    ht_text_add(&text, "\n],\n \"claims\": [");
+    for (int i = 0; i < DEMO_CLAIMS && !d->single; i++) {
+        ht_text_add(&text, "%s\n  {\"claim\": ", i ? "," : "");
+        cli_json_string(&text, d->claims[i].text);
+        add_string(&text, "verdict", cli_verdict_names[d->claims[i].verdict]);
+        add_string(&text, "numbers", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+        ht_text_add(&text, "}");
+    }
+    ht_text_add(&text, "],\n ");
+    cli_trials_json(&text, &d->trials);
+    ht_text_add(&text, "}\n");
     return cli_put(&text);
 }
 

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/report.h"
-
 /* Exponents that are drawn; what lies outside is drawn at the ends. f16's own: smallest normal, smallest that is kept,
  * largest. */
 enum { LOW = -60, HIGH = 20, SPAN = HIGH - LOW + 1, F16_NORMAL = -14, F16_KEPT = -25, F16_LARGEST = 15 };
@@ -348,32 +346,18 @@ static void add_page_table(ht_report *report, const numerics *n)
                                         .cells = cells});
 }
 
-static ht_status write_page(const numerics *n, const char *folder)
+static void add_charts(ht_report *report, const numerics *n)
 {
-    ht_report *report;
-    ht_text path = {0}, title = {0};
-    ht_text_add(&path, "%s/numerics.html", folder);
-    ht_text_add(&title, "Gradients of %s", folder);
-    ht_status status = path.failed || title.failed ? ht_fail(n->ctx, HT_ENOMEM, "out of memory for a page")
-                                                   : ht_report_create(&report, n->ctx, title.data);
-    if (status == HT_OK) {
-        ht_report_paragraph(report,
-                            "How large gradients are, and what f16 would make of them: from 2^-25 downwards they "
-                            "become zero, below 2^-14 they "
-                            "lose digits, above 65504 they are infinite. A loss scale moves all of them to the right.");
-        for (int r = 0; r < ROLES; r++)
-            for (int v = 0; v < (n->scaled ? VIEWS : 1); v++) add_bars(report, n, r, v);
-        add_curves(report, n);
-        add_page_table(report, n);
-        status = ht_report_write(report, path.data);
-        ht_report_free(report);
-    }
-    ht_text_free(&path);
-    ht_text_free(&title);
-    return status;
+    ht_report_paragraph(report, "How large gradients are, and what f16 would make of them: from 2^-25 downwards they "
+                                "become zero, below 2^-14 they lose digits, above 65504 they are infinite. A loss "
+                                "scale moves all of them to the right.");
+    for (int r = 0; r < ROLES; r++)
+        for (int v = 0; v < (n->scaled ? VIEWS : 1); v++) add_bars(report, n, r, v);
+    add_curves(report, n);
+    add_page_table(report, n);
 }
 
-ht_status cli_numerics_page(ht_text *text, ht_context *ctx, const char *folder)
+ht_status cli_numerics_add(ht_text *text, ht_report *report, ht_context *ctx, const char *folder)
 {
     numerics *n = calloc(1, sizeof *n);
     ht_text path = {0};
@@ -382,10 +366,28 @@ ht_status cli_numerics_page(ht_text *text, ht_context *ctx, const char *folder)
     ht_text_add(&path, "%s/numerics.jsonl", folder);
     ht_status status = path.failed ? ht_fail(ctx, HT_ENOMEM, "out of memory for numerics") : read_lines(n, path.data);
     if (status == HT_OK && n->tensors) qsort(n->tensor, n->tensors, sizeof *n->tensor, by_loss);
-    if (status == HT_OK) status = write_page(n, folder);
+    if (status == HT_OK) add_charts(report, n);
     if (status == HT_OK) add_table(text, n);
     free_numerics(n);
     free(n);
     ht_text_free(&path);
+    return status;
+}
+
+ht_status cli_numerics_page(ht_text *text, ht_context *ctx, const char *folder)
+{
+    ht_report *report;
+    ht_text path = {0}, title = {0};
+    ht_text_add(&path, "%s/numerics.html", folder);
+    ht_text_add(&title, "Gradients of %s", folder);
+    ht_status status = path.failed || title.failed ? ht_fail(ctx, HT_ENOMEM, "out of memory for a page")
+                                                   : ht_report_create(&report, ctx, title.data);
+    if (status == HT_OK) {
+        status = cli_numerics_add(text, report, ctx, folder);
+        if (status == HT_OK) status = ht_report_write(report, path.data);
+        ht_report_free(report);
+    }
+    ht_text_free(&path);
+    ht_text_free(&title);
     return status;
 }

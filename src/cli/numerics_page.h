@@ -2,9 +2,11 @@
 #ifndef HT_CLI_NUMERICS_PAGE_H
 #define HT_CLI_NUMERICS_PAGE_H
 
-#include "base/base.h"
+#include "report/report.h"
 
-/* Reads FOLDER/numerics.jsonl, writes FOLDER/numerics.html and adds the table. */
+/* Reads FOLDER/numerics.jsonl, adds charts and a table to the page, and a table to the text. */
+ht_status cli_numerics_add(ht_text *text, ht_report *report, ht_context *ctx, const char *folder);
+/* The same on a page of its own, FOLDER/numerics.html. */
 ht_status cli_numerics_page(ht_text *text, ht_context *ctx, const char *folder);
 
 #endif

@@ -83,7 +83,7 @@ void ht_band_run(const ht_kernel *const *kernels, const ht_launch *launches, siz
 /* All rows of this library, into the context. */
 ht_status ht_kernels_add_all(ht_context *ctx);
 ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel);
-/* The first row that takes the call. On NULL, `why` (may be NULL) tells every refusal. */
+/* The first row that takes the call, or NULL. `why` (may be NULL) tells what the rows before it say. */
 const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why);
 
 /* ---- refusals that many rows share ---- */

@@ -89,7 +89,6 @@ ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel)
 static void tell_refusals(const ht_context *ctx, size_t first, size_t end, const ht_call *call, const ht_target *target,
                           ht_text *why)
 {
-    if (first == end) ht_text_add(why, "there is no kernel for %s", call->op->name);
     for (size_t i = first; i < end; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
         if (i > first) ht_text_add(why, "; ");
@@ -104,12 +103,16 @@ const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht
 {
     const char *op = call->op->name;
     size_t first = place_after(ctx, op, HT_ISA_COUNT), i = first;
+    const ht_kernel *chosen = NULL;
     for (; i < ctx->kernel_count && strcmp(ctx->kernels[i]->op, op) == 0; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
-        if (kernel->isa <= target->isa && !kernel->can(call, target)) return kernel;
+        if (kernel->isa > target->isa || kernel->can(call, target)) continue;
+        chosen = kernel;
+        break;
     }
+    if (why && !chosen && first == i) ht_text_add(why, "there is no kernel for %s", op);
     if (why) tell_refusals(ctx, first, i, call, target, why);
-    return NULL;
+    return chosen;
 }
 
 /* ---- refusals that many rows share ---- */

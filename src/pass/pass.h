@@ -34,6 +34,18 @@ const ht_pass *ht_pass_find(const char *name);
 /* Runs one pass and checks what it left: the IR's rules, and the model hash of a system pass. */
 ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings);
 
+/* Somebody who hears of every pass that was run, with what it left. A failure of `after` ends the work. */
+typedef struct ht_pass_watch {
+    ht_status (*after)(void *arg, const ht_pass *pass, const ht_graph *g);
+    void *arg;
+} ht_pass_watch;
+/* The same, and tells `watch`, which may be NULL. */
+ht_status ht_pass_run_watched(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
+                              const ht_pass_watch *watch);
+
+/* A precision class in a word: "dot". */
+const char *ht_prec_name(ht_prec prec);
+
 /* Does the pass optimizer, or autocast, read a setting of this key? */
 bool ht_optimizer_reads(const char *key);
 bool ht_autocast_reads(const char *key);

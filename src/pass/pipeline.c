@@ -49,3 +49,19 @@ ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target,
         HT_FAIL(g->ctx, HT_EVERIFY, "pass %s changed the model", pass->name);
     return HT_OK;
 }
+
+ht_status ht_pass_run_watched(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
+                              const ht_pass_watch *watch)
+{
+    HT_TRY(ht_pass_run(g, pass, target, settings));
+    return watch ? watch->after(watch->arg, pass, g) : HT_OK;
+}
+
+const char *ht_prec_name(ht_prec prec)
+{
+    static const char *const names[] = {
+        [HT_PREC_DOT] = "dot",   [HT_PREC_REDUCE] = "reduce", [HT_PREC_POINT] = "point",
+        [HT_PREC_MOVE] = "move", [HT_PREC_EXACT] = "exact",
+    };
+    return names[prec];
+}

@@ -9,7 +9,8 @@ typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
     bool fusion, keep;
-    ht_settings settings; /* of precision */
+    ht_settings settings;       /* of precision */
+    const ht_pass_watch *watch; /* may be NULL */
     const ht_kernel **kernels;
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
@@ -164,14 +165,14 @@ static void mark_seeded(planning *p)
     }
 }
 
-/* What reports say of an instruction. False when memory is out. */
-static bool describe(planning *p, ht_instr *instr, const ht_node *node)
+/* What reports say of an instruction: what it makes, and the node that it is there for. False when memory is out. */
+static bool describe(planning *p, ht_instr *instr, const ht_node *last, const ht_node *node)
 {
     ht_plan *plan = p->plan;
     const ht_node *origin = node->origin ? &p->g->nodes[node->origin] : NULL;
-    const char *name = node->n_out ? ht_value_of(p->g, ht_node_out(node, 0))->name : NULL;
+    const char *name = last->n_out ? ht_value_of(p->g, ht_node_out(last, 0))->name : NULL;
     instr->role = node->role;
-    instr->seeded = reads_seeded(p, node);
+    instr->seeded = reads_seeded(p, last);
     instr->site = own_text(plan, node->site);
     instr->origin = origin ? origin->op->name : NULL;
     instr->origin_site = origin ? own_text(plan, origin->site) : NULL;
@@ -211,7 +212,7 @@ static ht_status add_instr(planning *p, ht_plan_segment *segment, const ht_kerne
     }
     if (plan->canary) instr->guarded = guarded;
     instr->cost = ht_call_cost(call);
-    if (node) return describe(p, instr, node) ? HT_OK : no_memory(plan->ctx);
+    if (node) return describe(p, instr, node, node) ? HT_OK : no_memory(plan->ctx);
     instr->value = name_of(plan, call->out[0], at->out[0]);
     return HT_OK;
 }
@@ -271,12 +272,12 @@ static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_resid
                            size_t count, size_t at)
 {
     ht_graph *g = p->g;
-    const ht_node *last = &g->nodes[nodes[count - 1]];
+    const ht_node *last = &g->nodes[nodes[count - 1]], *first = &g->nodes[nodes[0]];
     if (makes_nothing(g, last)) return HT_OK;
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
     instr->workspace = r->workspace[instr->fused->fold ? at + count - 1 : at];
-    return describe(p, instr, last) ? HT_OK : no_memory(g->ctx);
+    return describe(p, instr, last, instr->fused->dot ? first : last) ? HT_OK : no_memory(g->ctx);
 }
 
 /* The instruction from position `at`, if there is one, also as part of its band. */
@@ -368,15 +369,15 @@ static void log_kernels(const ht_plan *plan)
             (long long)ht_plan_bytes(plan), counts[HT_ISA_AVX512], counts[HT_ISA_AVX2], counts[HT_ISA_PORTABLE]);
 }
 
-static ht_status run_passes(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status run_passes(planning *p)
 {
     /* Casts that autocast put in are shared, and join the regions of their neighbours. */
     static const char *const names[] = {"init",     "fold", "cse", "dce",     "regions",
                                         "autocast", "cse",  "dce", "regions", NULL};
-    bool casts = strcmp(ht_setting_text(settings, "precision", "fp32"), "fp32") != 0;
+    bool casts = strcmp(p->plan->precision, "fp32") != 0;
     for (size_t i = 0; names[i]; i++) {
         if (strcmp(names[i], "autocast") == 0 && !casts) break;
-        HT_TRY(ht_pass_run(g, ht_pass_find(names[i]), target, settings));
+        HT_TRY(ht_pass_run_watched(p->g, ht_pass_find(names[i]), &p->plan->target, &p->settings, p->watch));
     }
     return HT_OK;
 }
@@ -386,7 +387,7 @@ static ht_status build(planning *p)
     ht_graph *g = p->g;
     ht_plan *plan = p->plan;
     HT_TRY(ht_graph_verify(g));
-    HT_TRY(run_passes(g, &plan->target, &p->settings));
+    HT_TRY(run_passes(p));
     plan->model_hash = ht_model_hash(g);
     HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
@@ -425,6 +426,8 @@ static ht_status read_opts(planning *p, const ht_plan_opts *o)
         pairs[p->settings.count++] = (ht_setting){given->key, given->value};
     }
     p->settings.pairs = pairs;
+    plan->precision = own_text(plan, ht_setting_text(&p->settings, "precision", "fp32"));
+    if (!plan->precision) return no_memory(plan->ctx);
     p->fusion = !o->no_fusion;
     p->keep = !o->no_keep;
     plan->canary = ht_debug_build() || o->canaries;
@@ -433,13 +436,14 @@ static ht_status read_opts(planning *p, const ht_plan_opts *o)
     return HT_OK;
 }
 
-ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts)
+ht_status ht_plan_create_watched(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
+                                 const ht_pass_watch *watch)
 {
     *out = NULL;
     ht_context *ctx = graph->ctx;
     ht_plan_opts o = HT_PLAN_OPTS;
     if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    planning p = {0};
+    planning p = {.watch = watch};
     ht_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return no_memory(ctx);
     plan->ctx = ctx;
@@ -463,6 +467,11 @@ ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opt
     log_kernels(plan);
     *out = plan;
     return HT_OK;
+}
+
+ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts)
+{
+    return ht_plan_create_watched(out, graph, opts, NULL);
 }
 
 void ht_plan_free(ht_plan *plan)

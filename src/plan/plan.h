@@ -96,6 +96,7 @@ struct ht_plan {
     ht_arena *arena;
     ht_target target;
     uint64_t model_hash;
+    const char *precision; /* "fp32", "fp64", "fp16", "bf16" */
     bool canary;
     ht_plan_segment *segments;
     ht_plan_program *programs;
@@ -108,10 +109,16 @@ struct ht_plan {
 
 enum { HT_PLAN_ALIGN = 64, HT_CANARY_BYTES = 64 };
 
+/* ht_plan_create for somebody who wants to hear of the passes; `watch` may be NULL. */
+ht_status ht_plan_create_watched(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
+                                 const ht_pass_watch *watch);
+
 /* -1 when there is none. */
 int ht_plan_segment_find(const ht_plan *plan, const char *name);
 int ht_plan_program_find(const ht_plan *plan, const char *name);
 const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
+
+#include "plan/explain.h"
 
 /* ---- steps of planning, in their own files ---- */
 

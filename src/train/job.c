@@ -176,7 +176,7 @@ static void collect_settings(const ht_job *job, setting_list *list)
     if (strcmp(r->schedule, "constant") != 0) set_schedule(job, list);
 }
 
-static ht_status add_training(const ht_job *job, ht_graph *g)
+static ht_status add_training(const ht_job *job, ht_graph *g, const ht_pass_watch *watch)
 {
     setting_list *list = calloc(1, sizeof *list);
     if (!list) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for the settings");
@@ -184,8 +184,8 @@ static ht_status add_training(const ht_job *job, ht_graph *g)
     ht_settings settings = {list->count, list->pairs};
     ht_target target;
     ht_target_here(job->ctx, &target);
-    ht_status status = ht_pass_run(g, ht_pass_find("autodiff"), &target, &settings);
-    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("optimizer"), &target, &settings);
+    ht_status status = ht_pass_run_watched(g, ht_pass_find("autodiff"), &target, &settings, watch);
+    if (status == HT_OK) status = ht_pass_run_watched(g, ht_pass_find("optimizer"), &target, &settings, watch);
     free(list);
     return status;
 }
@@ -230,7 +230,7 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     memcpy(wanted.feature, info->feature, sizeof wanted.feature);
     HT_TRY(ht_model_create(out, job->ctx, &wanted));
     job->mean_loss = job->model->make && counts_one(*out);
-    if (wanted.training) HT_TRY(add_training(job, *out));
+    if (wanted.training) HT_TRY(add_training(job, *out, request->watch));
     job->parameters = ht_model_parameters(*out);
     return HT_OK;
 }
@@ -268,7 +268,7 @@ ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, h
     opts.setting_count = collect_policy(job->recipe, policy);
     opts.settings = policy;
     ht_status status = make_graph(job, request, &graph);
-    if (status == HT_OK) status = ht_plan_create(out, graph, &opts);
+    if (status == HT_OK) status = ht_plan_create_watched(out, graph, &opts, request->watch);
     ht_graph_free(graph);
     return status;
 }
@@ -280,7 +280,8 @@ ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **ou
     return ht_session_create(out, plan, &opts);
 }
 
-ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
+/* All of a job but its session. */
+static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
 {
     *job = (ht_job){.ctx = ctx, .config = request->config};
     if (!ht_config_has_job(request->config))
@@ -289,8 +290,23 @@ ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *reques
     if (job->recipe->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
     HT_TRY(open_data(job, request, vocabularies));
     HT_TRY(count_steps(job));
-    HT_TRY(ht_job_plan(job, request, !request->no_fusion, &job->plan));
+    return ht_job_plan(job, request, !request->no_fusion, &job->plan);
+}
+
+ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
+{
+    HT_TRY(open_plan(job, ctx, request, vocabularies));
     return ht_job_session(job, job->plan, &job->session);
+}
+
+ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request)
+{
+    ht_job job;
+    ht_status status = open_plan(&job, ctx, request, NULL);
+    *out = job.plan;
+    job.plan = NULL;
+    ht_job_close(&job);
+    return status;
 }
 
 void ht_job_close(ht_job *job)

@@ -448,16 +448,22 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
 
 ht_run_info ht_run_info_of(const ht_run *run)
 {
-    return (ht_run_info){
+    const ht_plan *plan = run->job.plan;
+    ht_run_info info = {
         .folder = run->folder,
         .model = run->job.model->name,
         .task = (ht_task)run->job.task,
         .parameters = run->job.parameters,
-        .bytes = ht_plan_bytes(run->job.plan),
+        .bytes = ht_plan_bytes(plan),
+        .kept_bytes = plan->area_bytes[HT_AREA_KEPT],
+        .slot_bytes = plan->area_bytes[HT_AREA_SLOT],
+        .activation_bytes = plan->area_bytes[HT_AREA_TRANSIENT],
         .steps = run->job.steps,
         .first_step = run->first_step,
-        .model_hash = run->job.plan->model_hash,
+        .model_hash = plan->model_hash,
     };
+    memcpy(info.heading_bytes, plan->heading_bytes, sizeof info.heading_bytes);
+    return info;
 }
 
 ht_session *ht_run_session(ht_run *run)

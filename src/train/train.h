@@ -63,8 +63,9 @@ typedef enum ht_run_mode {
 typedef struct ht_run_request {
     const ht_config *config; /* a job; lives as long as the run */
     ht_run_mode mode;
-    const char *folder; /* of the run; NULL: as the config says */
-    const char *memory; /* as in ht_data_request */
+    const ht_pass_watch *watch; /* hears of every pass on the way to a plan; may be NULL */
+    const char *folder;         /* of the run; NULL: as the config says */
+    const char *memory;         /* as in ht_data_request */
     size_t memory_length;
     bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
     int64_t numerics;                  /* look into the first, the last and every so many steps; 0: never */
@@ -80,9 +81,15 @@ typedef struct ht_run_info {
     const char *folder, *model;
     ht_task task;
     int64_t parameters, bytes;
+    /* Of those bytes: state by heading, state as kernels keep it, inputs and outputs, and what lives inside a step,
+     * activations above all. What is missing to the sum is alignment. */
+    int64_t heading_bytes[HT_HEADING_COUNT], kept_bytes, slot_bytes, activation_bytes;
     int64_t steps, first_step; /* of the whole run; made before this process */
     uint64_t model_hash;
 } ht_run_info;
+
+/* A job's plan, and nothing else: no folder, no memory for it, no step. */
+ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request);
 
 ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request);
 /* The run from where it stands: steps, evaluations and snapshots as the config says. *stopped: the caller's flag ended

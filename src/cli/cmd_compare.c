@@ -1,0 +1,410 @@
+/* halftone compare: one job in several settings, side by side. */
+#include "cli/trials_result.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: halftone compare JOB.json [--precision A,B,...] [--loss-scale A,B,...] [--axis KEY=A,B,...]...\n"
+    "                        [--seeds N] [--output FOLDER] [--set KEY=VALUE]... [--json]\n"
+    "\n"
+    "Trains a job in several settings, with the same data and seed, and prints what came of each: loss, perplexity or\n"
+    "accuracy, steps skipped, time, memory by what it is for. A page with the curves is written beside the runs. Loss\n"
+    "is the mean of the last tenth of the steps; perplexity and accuracy are of what is held out, where there is any;\n"
+    "times are medians of all steps. A run whose gradients are not finite for good stays in the table with its "
+    "reason.\n"
+    "    --precision   of fp64, fp32, fp16, bf16; fp32,fp16,bf16 when this and --axis are left out\n"
+    "    --loss-scale  numbers, dynamic or none, for each run in fp16; others are not scaled\n"
+    "    --axis        a key and its values: train.lr=0.1,0.2; axes combine with each other\n"
+    "    --seeds       each setting with N seeds, from train.seed on; a table over seeds compares the settings with "
+    "the\n"
+    "                  first by pairs of one seed: mean difference and its standard error\n"
+    "    --output      folder of the runs and of compare.html, compare when it is left out; runs of the same names "
+    "are\n"
+    "                  replaced\n"
+    "    --set         overrides a key of all\n"
+    "    --deepspeed   DeepSpeed's config for all, instead of the job's \"engine\"\n"
+    "    --json        one object: {\"job\", \"page\", \"runs\": [{\"name\", \"precision\", \"loss_scale\", \"seed\", "
+    "\"bits\", \"steps\",\n"
+    "                  \"final_loss\", \"mean_loss\", \"eval_loss\", \"perplexity\", \"accuracy\", \"skipped\", "
+    "\"step_ms\",\n"
+    "                  \"tokens_per_second\", \"seconds\", \"parameters\", \"bytes\", \"bytes_by_heading\", "
+    "\"settings\", \"folder\",\n"
+    "                  \"error\"}], \"groups\": [{\"name\", \"seeds\", \"measure\", \"mean\", \"deviation\", "
+    "\"difference\",\n"
+    "                  \"difference_error\"}]}; what there is not is null\n";
+
+enum { MOST_VALUES = 64, MOST_AXES = 8, MOST_SEEDS = 100, MOST_FOLDER = 3000 };
+
+/* A key and its values; words of the command line, cut at commas. */
+typedef struct axis {
+    const char *key;
+    const char *values[MOST_VALUES];
+    size_t count;
+} axis;
+
+typedef struct comparison {
+    cli_job words;
+    axis precision, scale, axes[MOST_AXES];
+    size_t axis_count;
+    int64_t seeds;
+    const char *output;
+    bool help, json;
+    /* while it runs */
+    cli_trials trials;
+    ht_config *base;
+    bool terminal;
+    double shown_ms, total_ms;
+} comparison;
+
+/* ---- words ---- */
+
+/* Cuts at commas. False: an empty value, one that comes twice, or too many. */
+static bool cut_values(axis *a, char *text)
+{
+    a->count = 0;
+    for (char *next = text; next; a->count++) {
+        char *value = next, *comma = strchr(value, ',');
+        if (comma) *comma = '\0';
+        next = comma ? comma + 1 : NULL;
+        if (!*value || a->count == MOST_VALUES) return false;
+        for (size_t i = 0; i < a->count; i++)
+            if (strcmp(a->values[i], value) == 0) return false;
+        a->values[a->count] = value;
+    }
+    return true;
+}
+
+static int read_axis(comparison *c, char *text)
+{
+    static const char *const own[][2] = {{"train.precision", "--precision"}, {"train.seed", "--seeds"}};
+    axis *a = &c->axes[c->axis_count];
+    char *equals = text ? strchr(text, '=') : NULL;
+    if (!equals || equals == text) return cli_fail(CLI_WRONG, "compare: --axis takes KEY=A,B,...");
+    if (c->axis_count == MOST_AXES) return cli_fail(CLI_WRONG, "compare: more than %d axes", MOST_AXES);
+    *equals = '\0';
+    a->key = text;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (strcmp(text, own[i][0]) == 0)
+            return cli_fail(CLI_WRONG, "compare: %s has an option of its own, %s", text, own[i][1]);
+    for (size_t i = 0; i < c->axis_count; i++)
+        if (strcmp(c->axes[i].key, text) == 0) return cli_fail(CLI_WRONG, "compare: %s is an axis already", text);
+    if (!cut_values(a, equals + 1))
+        return cli_fail(CLI_WRONG, "compare: --axis %s takes up to %d values that differ, between commas", text,
+                        MOST_VALUES);
+    c->axis_count++;
+    return CLI_DONE;
+}
+
+/* *taken: it was one of the words that take a value of their own. */
+static int read_list(comparison *c, int argc, char **argv, int *i, bool *taken)
+{
+    char *value;
+    double number;
+    *taken = true;
+    if (cli_value(argc, argv, i, "--precision", &value)) {
+        if (!value || !cut_values(&c->precision, value))
+            return cli_fail(CLI_WRONG, "compare: --precision takes types that differ, between commas: fp32,fp16");
+    } else if (cli_value(argc, argv, i, "--loss-scale", &value)) {
+        if (!value || !cut_values(&c->scale, value))
+            return cli_fail(CLI_WRONG, "compare: --loss-scale takes scales that differ, between commas: 1024,dynamic");
+    } else if (cli_value(argc, argv, i, "--axis", &value)) {
+        return read_axis(c, value);
+    } else if (cli_value(argc, argv, i, "--seeds", &value)) {
+        if (!value || !ht_number_read(value, &number) || !(number >= 1 && number <= MOST_SEEDS) ||
+            number != floor(number))
+            return cli_fail(CLI_WRONG, "compare: --seeds wants a whole number from 1 to %d", MOST_SEEDS);
+        c->seeds = (int64_t)number;
+    } else if (cli_value(argc, argv, i, "--output", &value)) {
+        if (!value || !*value || strlen(value) > MOST_FOLDER)
+            return cli_fail(CLI_WRONG, "compare: --output wants a folder");
+        c->output = value;
+    } else {
+        *taken = false;
+    }
+    return CLI_DONE;
+}
+
+static int read_words(comparison *c, int argc, char **argv)
+{
+    c->output = "compare";
+    c->seeds = 1;
+    for (int i = 1; i < argc; i++) {
+        int end;
+        bool taken;
+        if (cli_flag(argv, i, "--help")) {
+            c->help = true;
+            continue;
+        }
+        if (cli_flag(argv, i, "--json")) {
+            c->json = true;
+            continue;
+        }
+        end = read_list(c, argc, argv, &i, &taken);
+        if (taken && end != CLI_DONE) return end;
+        if (taken) continue;
+        if (cli_job_word(&c->words, "compare", argc, argv, &i, &end)) {
+            if (end != CLI_DONE) return end;
+        } else if (argv[i][0] == '-') {
+            return cli_no_such_option("compare", argv[i]);
+        } else if (c->words.request.path) {
+            return cli_fail(CLI_WRONG, "compare: one job at a time: '%s' and '%s'", c->words.request.path, argv[i]);
+        } else {
+            c->words.request.path = argv[i];
+        }
+    }
+    if (!c->help && !c->words.request.path)
+        return cli_fail(CLI_WRONG, "compare: which job file? see halftone compare --help");
+    return CLI_DONE;
+}
+
+/* ---- settings ---- */
+
+/* One setting: a choice from each list. */
+typedef struct setting {
+    const char *precision, *scale; /* NULL: as the job says */
+    size_t choice[MOST_AXES];
+} setting;
+
+/* "fp16 scale 1024 train.lr=0.1" */
+static void name_setting(ht_text *name, const comparison *c, const setting *s)
+{
+    if (s->precision) ht_text_add(name, "%s", s->precision);
+    if (s->scale) ht_text_add(name, "%sscale %s", name->length ? " " : "", s->scale);
+    for (size_t a = 0; a < c->axis_count; a++)
+        ht_text_add(name, "%s%s=%s", name->length ? " " : "", c->axes[a].key, c->axes[a].values[s->choice[a]]);
+    if (name->length == 0) ht_text_add(name, "%s", ht_config_recipe(c->base)->precision);
+}
+
+/* A name as part of a path. Two names may give one. */
+static void add_path(ht_text *path, const char *name)
+{
+    for (; *name; name++) {
+        bool plain = isalnum((unsigned char)*name) || (*name && strchr("._=-+", *name));
+        ht_text_add(path, "%c", *name == ' ' ? '-' : plain ? *name : '_');
+    }
+}
+
+static bool path_taken(const comparison *c, const char *path)
+{
+    for (size_t i = 0; i < c->trials.count; i++)
+        if (strcmp(c->trials.list[i].folder, path) == 0) return true;
+    return false;
+}
+
+static bool fill_trial(const comparison *c, cli_trial *t, const setting *s, uint64_t seed)
+{
+    bool ok = !s->precision || cli_trial_precision(t, c->base, s->precision, s->scale);
+    for (size_t a = 0; a < c->axis_count && ok; a++)
+        ok = cli_trial_set(t, "%s=%s", c->axes[a].key, c->axes[a].values[s->choice[a]]);
+    return ok && (c->seeds == 1 || cli_trial_set(t, "train.seed=%" PRIu64, seed));
+}
+
+static int add_trial(comparison *c, const setting *s, int64_t number)
+{
+    ht_text name = {0}, group = {0}, folder = {0};
+    uint64_t seed = ht_config_recipe(c->base)->seed + (uint64_t)number;
+    cli_trial *t = NULL;
+    name_setting(&group, c, s);
+    name_setting(&name, c, s);
+    if (c->seeds > 1) ht_text_add(&name, " seed %" PRIu64, seed);
+    ht_text_add(&folder, "%s/", c->output);
+    add_path(&folder, name.data ? name.data : "");
+    while (!folder.failed && path_taken(c, folder.data)) ht_text_add(&folder, "_");
+    if (!name.failed && !group.failed && !folder.failed)
+        t = cli_trials_add(&c->trials, name.data, folder.data, group.data);
+    bool ok = t && fill_trial(c, t, s, seed);
+    ht_text_free(&name);
+    ht_text_free(&group);
+    ht_text_free(&folder);
+    return ok ? CLI_DONE : cli_fail(CLI_FAILED, "compare: a setting is too long, or memory is out");
+}
+
+/* All seeds of all choices along the axes. */
+static int add_choices(comparison *c, setting *s)
+{
+    memset(s->choice, 0, sizeof s->choice);
+    for (;;) {
+        size_t a = c->axis_count;
+        for (int64_t seed = 0; seed < c->seeds; seed++) {
+            if (c->trials.count == CLI_MOST_TRIALS)
+                return cli_fail(CLI_WRONG, "compare: more than %d runs", CLI_MOST_TRIALS);
+            int end = add_trial(c, s, seed);
+            if (end != CLI_DONE) return end;
+        }
+        while (a > 0 && ++s->choice[a - 1] == c->axes[a - 1].count) s->choice[--a] = 0;
+        if (a == 0) return CLI_DONE;
+    }
+}
+
+static int add_all(comparison *c)
+{
+    static const axis standard = {NULL, {"fp32", "fp16", "bf16"}, 3};
+    static const axis own = {NULL, {NULL}, 1};
+    const axis *precisions = c->precision.count ? &c->precision : c->axis_count ? &own : &standard;
+    const char *job = ht_config_recipe(c->base)->precision;
+    bool scaled = false;
+    for (size_t p = 0; p < precisions->count; p++) {
+        setting s = {.precision = precisions->values[p]};
+        bool f16 = strcmp(s.precision ? s.precision : job, "fp16") == 0;
+        if (f16 && c->scale.count && !s.precision) s.precision = job;
+        scaled = scaled || f16;
+        for (size_t k = 0; k < (f16 && c->scale.count ? c->scale.count : 1); k++) {
+            s.scale = f16 && c->scale.count ? c->scale.values[k] : NULL;
+            int end = add_choices(c, &s);
+            if (end != CLI_DONE) return end;
+        }
+    }
+    if (c->scale.count && !scaled)
+        return cli_fail(CLI_WRONG, "compare: --loss-scale is for runs in fp16: there is none");
+    return CLI_DONE;
+}
+
+/* ---- progress ---- */
+
+static void on_step(void *arg, const cli_trial *t, const ht_step_report *r)
+{
+    comparison *c = arg;
+    c->total_ms += r->step_ms;
+    if (!c->terminal || (c->total_ms - c->shown_ms < 50 && r->step != r->steps)) return;
+    c->shown_ms = c->total_ms;
+    fprintf(stderr, "\r%zu of %zu  %s  step %" PRId64 " of %" PRId64 "  loss %.4f\033[K",
+            (size_t)(t - c->trials.list) + 1, c->trials.count, t->name, r->step, r->steps, r->loss);
+}
+
+static ht_status on_end(void *arg, cli_trial *t, ht_run *run)
+{
+    const comparison *c = arg;
+    (void)run;
+    fprintf(stderr, "%shalftone: %zu of %zu, %s: %zu steps in %.1f seconds, loss %.4f\n", c->terminal ? "\r\033[K" : "",
+            (size_t)(t - c->trials.list) + 1, c->trials.count, t->name, t->made, t->seconds, t->final_loss);
+    return HT_OK;
+}
+
+/* ---- results ---- */
+
+static const char unit_title[] = "Memory in ";
+
+static ht_status write_page(const comparison *c, const char *path)
+{
+    ht_report *report;
+    ht_text title = {0}, half = {0}, memory_title = {0}, errors = {0};
+    cli_grid runs = {0}, memory = {0}, groups = {0};
+    ht_text_add(&title, "%s in %zu settings", c->words.request.path, c->trials.count);
+    cli_trials_half(&half, &c->trials);
+    cli_trials_errors(&errors, &c->trials);
+    ht_text_add(&memory_title, "%s%s", unit_title, cli_trials_memory(&memory, &c->trials));
+    cli_trials_grid(&runs, &c->trials);
+    bool several = cli_trials_groups(&groups, &c->trials);
+    bool failed = title.failed || half.failed || errors.failed || memory_title.failed || runs.failed || memory.failed ||
+                  groups.failed;
+    ht_status status = failed ? ht_fail(c->trials.ctx, HT_ENOMEM, "out of memory for a page")
+                              : ht_report_create(&report, c->trials.ctx, title.data);
+    if (status == HT_OK) {
+        if (half.data) ht_report_paragraph(report, half.data);
+        if (errors.data) ht_report_paragraph(report, errors.data);
+        cli_grid_report(report, &runs, "What came out");
+        if (several) cli_grid_report(report, &groups, "Over seeds");
+        cli_trials_charts(report, &c->trials);
+        cli_grid_report(report, &memory, memory_title.data);
+        status = ht_report_write(report, path);
+        ht_report_free(report);
+    }
+    cli_grid_free(&runs);
+    cli_grid_free(&memory);
+    cli_grid_free(&groups);
+    ht_text_free(&title);
+    ht_text_free(&half);
+    ht_text_free(&memory_title);
+    ht_text_free(&errors);
+    return status;
+}
+
+static int print_tables(const comparison *c, const char *page)
+{
+    ht_text text = {0};
+    cli_grid runs = {0}, memory = {0}, groups = {0};
+    cli_trials_grid(&runs, &c->trials);
+    cli_grid_print(&text, &runs);
+    if (cli_trials_groups(&groups, &c->trials)) {
+        ht_text_add(&text, "\n");
+        cli_grid_print(&text, &groups);
+    }
+    ht_text_add(&text, "\n%s%s\n", unit_title, cli_trials_memory(&memory, &c->trials));
+    cli_grid_print(&text, &memory);
+    ht_text_add(&text, "\n");
+    cli_trials_errors(&text, &c->trials);
+    cli_trials_half(&text, &c->trials);
+    ht_text_add(&text, "The curves as a page: %s\n", page);
+    cli_grid_free(&runs);
+    cli_grid_free(&memory);
+    cli_grid_free(&groups);
+    return cli_put(&text);
+}
+
+static int print_json(const comparison *c, const char *page)
+{
+    ht_text text = {0};
+    ht_text_add(&text, "{\"job\": ");
+    cli_json_string(&text, c->words.request.path);
+    ht_text_add(&text, ", \"page\": ");
+    cli_json_string(&text, page);
+    ht_text_add(&text, ",\n ");
+    cli_trials_json(&text, &c->trials);
+    ht_text_add(&text, "}\n");
+    return cli_put(&text);
+}
+
+/* ---- the command ---- */
+
+static int compare(comparison *c)
+{
+    char page[MOST_FOLDER + 16];
+    c->trials.command = "compare";
+    c->trials.job = &c->words;
+    c->trials.arg = c;
+    c->trials.on_step = on_step;
+    c->trials.on_end = on_end;
+    c->terminal = isatty(STDERR_FILENO) == 1;
+    c->words.request.training = true;
+    /* Its warnings come again with the first trial, so only errors are told here. */
+    ht_status status = ht_config_read(&c->base, c->trials.ctx, &c->words.request);
+    if (!c->base) return cli_fail(CLI_FAILED, "compare: %s", ht_context_message(c->trials.ctx));
+    if (status != HT_OK) {
+        cli_print_problems(ht_config_problems(c->base));
+        return CLI_WRONG;
+    }
+    int end = add_all(c);
+    if (end == CLI_DONE) end = cli_trials_read(&c->trials);
+    if (end == CLI_DONE) end = cli_trials_run(&c->trials);
+    if (end != CLI_DONE) return end;
+    snprintf(page, sizeof page, "%s/compare.html", c->output);
+    if (write_page(c, page) != HT_OK) return cli_fail(CLI_FAILED, "compare: %s", ht_context_message(c->trials.ctx));
+    return c->json ? print_json(c, page) : print_tables(c, page);
+}
+
+int cmd_compare(int argc, char **argv)
+{
+    comparison *c = calloc(1, sizeof *c);
+    if (!c) return cli_fail(CLI_FAILED, "compare: out of memory");
+    cli_job_start(&c->words);
+    int end = read_words(c, argc, argv);
+    if (end == CLI_DONE && c->help) {
+        end = cli_puts(usage);
+    } else if (end == CLI_DONE) {
+        end = cli_context(&c->trials.ctx);
+        if (end == CLI_DONE) end = compare(c);
+        ht_config *base = c->base;
+        ht_context *ctx = c->trials.ctx;
+        cli_trials_free(&c->trials);
+        ht_config_free(base);
+        if (ctx) ht_context_free(ctx);
+    }
+    free(c);
+    return end;
+}

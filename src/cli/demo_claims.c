@@ -1,0 +1,91 @@
+/* The three claims of the paper on mixed precision, judged by the demo's runs. */
+#include <math.h>
+#include <string.h>
+
+#include "cli/demo.h"
+
+enum { MOST_OTHERS = 16 };
+
+/* A hundredth of the perplexity, for losses. */
+static double margin(void)
+{
+    return log(1.01);
+}
+
+static bool is_full(const cli_trial *t)
+{
+    return strcmp(t->recipe->precision, "fp32") == 0;
+}
+
+static bool is_unscaled(const cli_trial *t)
+{
+    return strcmp(t->recipe->precision, "fp16") == 0 && strcmp(t->recipe->loss_scale, "1") == 0;
+}
+
+static bool is_mixed(const cli_trial *t)
+{
+    return !is_full(t) && !is_unscaled(t);
+}
+
+static double whole_course(const cli_trial *t)
+{
+    return t->error[0] ? NAN : t->mean_loss;
+}
+
+static double the_end(const cli_trial *t)
+{
+    return t->error[0] ? NAN : t->last_eval.count > 0 ? t->last_eval.loss : t->final_loss;
+}
+
+static size_t collect(double *values, const cli_trials *trials, double (*measure)(const cli_trial *))
+{
+    size_t count = 0;
+    for (size_t i = 0; i < trials->count && count < MOST_OTHERS; i++)
+        if (is_full(&trials->list[i])) values[count++] = measure(&trials->list[i]);
+    return count;
+}
+
+/* All of the chosen trials against fp32: the worst verdict counts. */
+static void judge(demo_claim *claim, const cli_trials *trials, const char *name, double (*measure)(const cli_trial *),
+                  bool (*chosen)(const cli_trial *))
+{
+    double full[MOST_OTHERS];
+    size_t count = collect(full, trials, measure), found = 0;
+    claim->verdict = CLI_TRUE;
+    ht_text_add(&claim->numbers, "%s: fp32 %.5f ± %.5f", name, cli_mean(full, count), cli_band(full, count));
+    for (size_t i = 0; i < trials->count; i++) {
+        const cli_trial *t = &trials->list[i];
+        if (!chosen(t)) continue;
+        cli_verdict one = cli_as_good(measure(t), full, count, margin());
+        if (one < claim->verdict) claim->verdict = one;
+        ht_text_add(&claim->numbers, "%s %s %.5f (perplexity %+.2f %%)", found++ ? "," : ";", t->name, measure(t),
+                    100 * expm1(measure(t) - cli_mean(full, count)));
+    }
+    if (found == 0) claim->verdict = CLI_UNCLEAR;
+}
+
+void demo_judge_claims(demo *d)
+{
+    const cli_trials *trials = &d->trials;
+    static const char *const texts[DEMO_CLAIMS] = {"Mixed precision converges as fast as fp32, or faster",
+                                                   "It ends as good as fp32, or better",
+                                                   "fp16 without loss scaling (scale 1) ends worse than fp32"};
+    for (int i = 0; i < DEMO_CLAIMS; i++) d->claims[i].text = texts[i];
+    judge(&d->claims[0], trials, "mean training loss of all steps", whole_course, is_mixed);
+    judge(&d->claims[1], trials, "held-out loss at the end", the_end, is_mixed);
+    judge(&d->claims[2], trials, "held-out loss at the end", the_end, is_unscaled);
+    d->claims[2].verdict = cli_not(d->claims[2].verdict);
+}
+
+void demo_explain_claims(ht_text *text, const demo *d)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < d->trials.count; i++) count += is_full(&d->trials.list[i]);
+    ht_text_add(text,
+                "How this is judged: behind ± stands how far one more fp32 run would lie from the mean of the %zu "
+                "here, in 95 of 100 cases (t distribution). A run is as good if, moved up by that much, it is at most "
+                "1 %% of perplexity above the mean; it is worse if, moved down by that much, it is still above the "
+                "mean; "
+                "else this experiment cannot tell. Of several runs the worst counts.\n",
+                count);
+}

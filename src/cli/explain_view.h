@@ -1,0 +1,51 @@
+/* What `halftone explain` and the demo's page show of a job: the passes on the way to its plan, and the plan layer by
+ * layer. */
+#ifndef HT_CLI_EXPLAIN_VIEW_H
+#define HT_CLI_EXPLAIN_VIEW_H
+
+#include "cli/cli.h"
+#include "report/report.h"
+#include "train/train.h"
+
+typedef struct cli_pass_note {
+    const ht_pass *pass;
+    uint64_t model_hash; /* of what it left */
+    size_t nodes, casts;
+} cli_pass_note;
+
+enum { CLI_MOST_PASSES = 32 };
+
+typedef struct cli_explained {
+    ht_context *ctx;
+    /* Wishes. */
+    bool keep_text;        /* the graph's text after each pass */
+    const char *only_pass; /* after this pass alone; NULL: every one */
+    /* Answers. */
+    ht_plan *plan;
+    ht_explanation table;
+    cli_pass_note passes[CLI_MOST_PASSES];
+    size_t pass_count;
+    ht_text graphs;
+    ht_graph *last; /* as the last pass left it */
+} cli_explained;
+
+/* Plans the job, without fusion where `request` says so; wishes come filled in. After a failure, too, free. */
+ht_status cli_explain(cli_explained *explained, ht_context *ctx, const ht_run_request *request);
+void cli_explained_free(cli_explained *explained);
+
+/* A line per layer with parameters: what the product of each block reads and makes. */
+void cli_explain_figure(ht_text *text, const cli_explained *explained);
+/* `all`: layers that are alike but for their number stay apart. */
+void cli_explain_table(ht_text *text, const cli_explained *explained, bool all);
+void cli_explain_json(ht_text *text, const cli_explained *explained);
+/* A drawing for Graphviz: a box for each block of a layer, arrows with the number types that flow. */
+ht_status cli_explain_dot(ht_text *text, const cli_explained *explained);
+/* The table on a page. */
+ht_status cli_explain_report(ht_report *report, const cli_explained *explained);
+/* All of it for a job: the table on a page, and the lines of cli_explain_figure, for which `figure` may be NULL. */
+ht_status cli_explain_on_page(ht_report *report, ht_text *figure, ht_context *ctx, const ht_run_request *request);
+
+/* The layer's name with numbers that stand alone as *: "h.3.mlp" and "h.*.mlp". Heap memory; NULL when memory is out. */
+char *cli_layer_pattern(const char *layer);
+
+#endif

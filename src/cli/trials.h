@@ -1,0 +1,65 @@
+/* One job in several settings, with the same data, and what came of each: the work behind halftone compare and
+ * halftone demo. */
+#ifndef HT_CLI_TRIALS_H
+#define HT_CLI_TRIALS_H
+
+#include "cli/job_words.h"
+#include "cli/spread.h"
+
+enum { CLI_TRIAL_SETS = 32, CLI_MOST_TRIALS = 1000 };
+
+typedef struct cli_trial {
+    char *name;                 /* for tables and curves */
+    char *folder;               /* of the run; one that is there is replaced */
+    char *group;                /* trials of one group differ in their seed only */
+    char *sets[CLI_TRIAL_SETS]; /* "train.precision=fp16", behind those of the job */
+    size_t set_count;
+    int64_t numerics;  /* as in ht_run_request */
+    ht_config *config; /* after cli_trials_read */
+    const ht_recipe *recipe;
+
+    /* What came out. */
+    ht_task task;
+    size_t made;            /* steps */
+    double *loss, *scale;   /* by step */
+    double *step_ms, *rate; /* of steps, smallest first once the trial is over */
+    size_t evals;
+    double *eval_step, *eval_loss;
+    ht_eval_report last_eval; /* count 0: nothing is held out */
+    double mean_loss;         /* training, over all steps */
+    double final_loss;        /* training, over the last tenth of the steps */
+    double perplexity;        /* held out; of final_loss where nothing is; NAN without tokens */
+    double median_ms, median_rate, seconds;
+    int64_t skipped, parameters, bytes, kept, slots, activations, headings[HT_HEADING_COUNT];
+    char error[1024]; /* why it ended before its last step; "": it did not */
+    /* while it runs */
+    size_t room, eval_rooms[2];
+} cli_trial;
+
+typedef struct cli_trials {
+    ht_context *ctx;
+    const char *command; /* for messages */
+    const cli_job *job;
+    cli_trial *list;
+    size_t count, room;
+    void *arg; /* of the functions; each may be NULL */
+    void (*on_start)(void *arg, const cli_trial *trial, ht_run *run);
+    void (*on_step)(void *arg, const cli_trial *trial, const ht_step_report *report);
+    /* After the last step, while the run is open. */
+    ht_status (*on_end)(void *arg, cli_trial *trial, ht_run *run);
+} cli_trials;
+
+/* A new trial at the end of the list; NULL without memory. The pointer holds until the next one is added. */
+cli_trial *cli_trials_add(cli_trials *trials, const char *name, const char *folder, const char *group);
+/* False without memory or with too many. */
+bool cli_trial_set(cli_trial *trial, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* train.precision and, unless NULL, train.loss_scale, against whatever the engine config of `base` says. */
+bool cli_trial_precision(cli_trial *trial, const ht_config *base, const char *precision, const char *loss_scale);
+
+/* Reads all configs before any run: CLI_DONE, or the problems are told. */
+int cli_trials_read(cli_trials *trials);
+/* Runs all. A run whose gradients are not finite for good is a result; any other failure ends it. */
+int cli_trials_run(cli_trials *trials);
+void cli_trials_free(cli_trials *trials);
+
+#endif

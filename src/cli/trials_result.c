@@ -1,0 +1,470 @@
+#include "cli/trials_result.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool has_tokens(const cli_trial *t)
+{
+    return t->task != HT_TASK_CLASS && t->task != HT_TASK_REGRESSION;
+}
+
+static int bits_of(const char *precision)
+{
+    int bits = atoi(precision + strcspn(precision, "0123456789"));
+    return bits > 0 ? bits : 32;
+}
+
+static double held_out(const cli_trial *t)
+{
+    return t->last_eval.count > 0 ? t->last_eval.loss : NAN;
+}
+
+static double accuracy_of(const cli_trial *t)
+{
+    return t->last_eval.count > 0 ? t->last_eval.accuracy : NAN;
+}
+
+double cli_trial_measure(const cli_trial *t)
+{
+    return has_tokens(t) ? t->perplexity : t->last_eval.count > 0 ? t->last_eval.loss : t->final_loss;
+}
+
+const char *cli_trial_measure_name(const cli_trial *t)
+{
+    return has_tokens(t) ? "perplexity" : t->last_eval.count > 0 ? "held-out loss" : "loss";
+}
+
+/* How many trials from this one on differ in their seed only. */
+static size_t group_length(const cli_trials *trials, size_t from)
+{
+    size_t to = from;
+    while (to < trials->count && strcmp(trials->list[to].group, trials->list[from].group) == 0) to++;
+    return to - from;
+}
+
+/* ---- tables ---- */
+
+void cli_trials_grid(cli_grid *grid, const cli_trials *trials)
+{
+    if (trials->count == 0) return;
+    bool tokens = has_tokens(&trials->list[0]), accuracy = false;
+    for (size_t i = 0; i < trials->count; i++) accuracy = accuracy || !isnan(accuracy_of(&trials->list[i]));
+    static const char *const heads[] = {"run", "bits", "loss", "held out"};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) cli_grid_head(grid, heads[i]);
+    if (tokens) cli_grid_head(grid, "perplexity");
+    if (accuracy) cli_grid_head(grid, "accuracy");
+    cli_grid_head(grid, "skipped");
+    cli_grid_head(grid, "step ms");
+    cli_grid_head(grid, tokens ? "tokens/s" : "rows/s");
+    for (size_t i = 0; i < trials->count; i++) {
+        const cli_trial *t = &trials->list[i];
+        cli_grid_cell(grid, "%s", t->name);
+        cli_grid_cell(grid, "%d", bits_of(t->recipe->precision));
+        cli_grid_number(grid, "%.5f", t->final_loss);
+        cli_grid_number(grid, "%.5f", held_out(t));
+        if (tokens) cli_grid_number(grid, "%.4f", t->perplexity);
+        if (accuracy) cli_grid_number(grid, "%.4f", accuracy_of(t));
+        cli_grid_cell(grid, "%" PRId64, t->skipped);
+        cli_grid_number(grid, "%.3f", t->median_ms);
+        cli_grid_number(grid, "%.0f", t->median_rate);
+    }
+}
+
+/* A heading's bytes; behind the headings of state come four more. */
+enum { KEPT = HT_HEADING_COUNT, SLOTS, ACTIVATIONS, OTHER, BYTE_ROWS };
+static const char *const more_names[] = {"packed", "inputs, outputs", "activations", "alignment"};
+
+static const char *byte_name(int row)
+{
+    return row < HT_HEADING_COUNT ? ht_heading_names[row] : more_names[row - HT_HEADING_COUNT];
+}
+
+static int64_t bytes_at(const cli_trial *t, int row)
+{
+    int64_t known = t->kept + t->slots + t->activations;
+    if (row < HT_HEADING_COUNT) return t->headings[row];
+    if (row == KEPT) return t->kept;
+    if (row == SLOTS) return t->slots;
+    if (row == ACTIVATIONS) return t->activations;
+    for (int h = 0; h < HT_HEADING_COUNT; h++) known += t->headings[h];
+    return t->bytes - known;
+}
+
+/* Is it worth a column of its own? The others share one. */
+static bool byte_row_shown(const cli_trials *trials, int row)
+{
+    for (size_t i = 0; i < trials->count; i++)
+        if (row != OTHER && 200 * bytes_at(&trials->list[i], row) >= trials->list[i].bytes) return true;
+    return false;
+}
+
+static int64_t bytes_not_shown(const cli_trials *trials, const cli_trial *t)
+{
+    int64_t bytes = 0;
+    for (int row = 0; row < BYTE_ROWS; row++)
+        if (!byte_row_shown(trials, row)) bytes += bytes_at(t, row);
+    return bytes;
+}
+
+static double byte_unit(const cli_trials *trials, const char **name)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < trials->count; i++)
+        if (trials->list[i].bytes > most) most = trials->list[i].bytes;
+    *name = most < 4 << 20 ? "KiB" : "MiB";
+    return most < 4 << 20 ? 0x1p10 : 0x1p20;
+}
+
+const char *cli_trials_memory(cli_grid *grid, const cli_trials *trials)
+{
+    const char *name;
+    double unit = byte_unit(trials, &name);
+    cli_grid_head(grid, "run");
+    for (int row = 0; row < BYTE_ROWS; row++)
+        if (byte_row_shown(trials, row)) cli_grid_head(grid, byte_name(row));
+    cli_grid_head(grid, "other");
+    cli_grid_head(grid, "total");
+    for (size_t i = 0; i < trials->count; i += group_length(trials, i)) {
+        const cli_trial *t = &trials->list[i];
+        cli_grid_cell(grid, "%s", t->group);
+        for (int row = 0; row < BYTE_ROWS; row++)
+            if (byte_row_shown(trials, row)) cli_grid_cell(grid, "%.2f", (double)bytes_at(t, row) / unit);
+        cli_grid_cell(grid, "%.2f", (double)bytes_not_shown(trials, t) / unit);
+        cli_grid_cell(grid, "%.2f", (double)t->bytes / unit);
+    }
+    return name;
+}
+
+/* ---- groups ---- */
+
+typedef struct trial_group {
+    const cli_trial *first;
+    size_t count;
+    double mean, deviation;
+    double difference, error; /* to the first group, by pairs of one seed: mean and its standard error; NAN: no pairs */
+} trial_group;
+
+/* The group that begins at trial `from`. */
+static trial_group make_group(const cli_trials *trials, size_t from)
+{
+    trial_group g = {.first = &trials->list[from], .count = group_length(trials, from), .difference = NAN};
+    size_t pairs = group_length(trials, 0) == g.count ? g.count : 0;
+    double *values = calloc(2 * g.count + 1, sizeof *values);
+    g.mean = g.deviation = g.error = NAN;
+    if (!values) return g;
+    for (size_t i = 0; i < g.count; i++) {
+        values[i] = cli_trial_measure(&trials->list[from + i]);
+        if (i < pairs) values[g.count + i] = values[i] - cli_trial_measure(&trials->list[i]);
+        if (trials->list[from + i].recipe->seed != trials->list[i].recipe->seed) pairs = 0;
+    }
+    g.mean = cli_mean(values, g.count);
+    g.deviation = cli_deviation(values, g.count);
+    if (pairs > 0 && from > 0) {
+        g.difference = cli_mean(values + g.count, pairs);
+        g.error = cli_deviation(values + g.count, pairs) / sqrt((double)pairs);
+    }
+    free(values);
+    return g;
+}
+
+bool cli_trials_groups(cli_grid *grid, const cli_trials *trials)
+{
+    bool several = false;
+    for (size_t i = 0; i < trials->count; i += group_length(trials, i))
+        several = several || group_length(trials, i) > 1;
+    if (!several) return false;
+    cli_grid_head(grid, "over seeds");
+    cli_grid_head(grid, "seeds");
+    cli_grid_head(grid, cli_trial_measure_name(&trials->list[0]));
+    cli_grid_head(grid, "deviation");
+    cli_grid_head(grid, "to the first");
+    cli_grid_head(grid, "its error");
+    for (size_t i = 0; i < trials->count; i += group_length(trials, i)) {
+        trial_group g = make_group(trials, i);
+        cli_grid_cell(grid, "%s", g.first->group);
+        cli_grid_cell(grid, "%zu", g.count);
+        cli_grid_number(grid, "%.5f", g.mean);
+        cli_grid_number(grid, "%.5f", g.deviation);
+        cli_grid_number(grid, "%+.5f", g.difference);
+        cli_grid_number(grid, "%.5f", g.error);
+    }
+    return true;
+}
+
+/* ---- sentences ---- */
+
+static bool any_precision(const cli_trials *trials, const char *precision)
+{
+    for (size_t i = 0; i < trials->count; i++)
+        if (strcmp(trials->list[i].recipe->precision, precision) == 0) return true;
+    return false;
+}
+
+/* f16 products are widened by every kernel row that there is, so only bf16 may have arithmetic of its own. */
+void cli_trials_half(ht_text *text, const cli_trials *trials)
+{
+    ht_target target;
+    bool f16 = any_precision(trials, "fp16"), bf16 = any_precision(trials, "bf16");
+    ht_target_here(trials->ctx, &target);
+    const char *with = ht_target_has(&target, HT_FEATURE_AMX_BF16)      ? "AMX_BF16"
+                       : ht_target_has(&target, HT_FEATURE_AVX512_BF16) ? "AVX512_BF16"
+                                                                        : NULL;
+    if (!f16 && !bf16) return;
+    if (!with || !bf16)
+        ht_text_add(text,
+                    "There is no arithmetic in %s on this processor: its numbers are widened to f32 where they are "
+                    "used, so it saves memory and the time to move it, not the time to compute.\n",
+                    f16 && bf16 ? "fp16 and bf16"
+                    : f16       ? "fp16"
+                                : "bf16");
+    else if (f16)
+        ht_text_add(text,
+                    "There is no arithmetic in fp16 on this processor, whose numbers are widened to f32 where they are "
+                    "used; products of bf16 are made by %s.\n",
+                    with);
+    else
+        ht_text_add(text, "Products of bf16 are made by %s on this processor.\n", with);
+}
+
+void cli_trials_errors(ht_text *text, const cli_trials *trials)
+{
+    for (size_t i = 0; i < trials->count; i++) {
+        const cli_trial *t = &trials->list[i];
+        if (t->error[0]) ht_text_add(text, "%s ended after %zu steps: %s\n", t->name, t->made, t->error);
+    }
+}
+
+/* ---- charts ---- */
+
+typedef struct curve_set {
+    ht_series *series;
+    size_t count;
+    double *points; /* of all */
+    bool failed;
+} curve_set;
+
+/* Room for `length` points of each trial, twice: x and y. */
+static curve_set start_curves(const cli_trials *trials, size_t length)
+{
+    curve_set c = {.series = calloc(trials->count + 1, sizeof *c.series),
+                   .points = calloc(trials->count * length * 2 + 1, sizeof *c.points)};
+    c.failed = !c.series || !c.points;
+    return c;
+}
+
+static void free_curves(curve_set *c)
+{
+    free(c->series);
+    free(c->points);
+}
+
+static size_t longest(const cli_trials *trials)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < trials->count; i++) {
+        if (trials->list[i].made > most) most = trials->list[i].made;
+        if (trials->list[i].evals > most) most = trials->list[i].evals;
+    }
+    return most;
+}
+
+/* Training curves from step `from` on, each point the mean of the steps around it. */
+static void add_training(ht_report *report, const cli_trials *trials, size_t from, const char *title, bool logarithmic)
+{
+    size_t length = longest(trials), window = length / 100;
+    curve_set c = start_curves(trials, length);
+    bool tokens = has_tokens(&trials->list[0]);
+    for (size_t i = 0; i < trials->count && !c.failed; i++) {
+        const cli_trial *t = &trials->list[i];
+        double *x = c.points + 2 * i * length, *y = x + length;
+        size_t count = 0;
+        for (size_t k = from; k < t->made; k++, count++) {
+            size_t first = k < window ? 0 : k - window, last = k + window < t->made ? k + window : t->made - 1;
+            double mean = cli_mean(t->loss + first, last - first + 1);
+            x[count] = (double)(k + 1);
+            y[count] = tokens ? exp(mean) : mean;
+        }
+        if (count > 0) c.series[c.count++] = (ht_series){t->name, count, x, y};
+    }
+    ht_report_chart(report, &(ht_chart){.title = title,
+                                        .x_label = "step",
+                                        .y_label = tokens ? "training perplexity" : "training loss",
+                                        .y_log = logarithmic,
+                                        .series = c.series,
+                                        .series_count = c.count});
+    free_curves(&c);
+}
+
+static void add_held_out(ht_report *report, const cli_trials *trials)
+{
+    size_t length = longest(trials);
+    curve_set c = start_curves(trials, length);
+    bool tokens = has_tokens(&trials->list[0]);
+    for (size_t i = 0; i < trials->count && !c.failed; i++) {
+        const cli_trial *t = &trials->list[i];
+        double *y = c.points + i * length;
+        for (size_t k = 0; k < t->evals; k++) y[k] = tokens ? exp(t->eval_loss[k]) : t->eval_loss[k];
+        if (t->evals > 1) c.series[c.count++] = (ht_series){t->name, t->evals, t->eval_step, y};
+    }
+    if (c.count > 0)
+        ht_report_chart(report, &(ht_chart){.title = tokens ? "Held-out perplexity" : "Held-out loss",
+                                            .x_label = "step",
+                                            .y_label = tokens ? "perplexity" : "loss",
+                                            .y_log = true,
+                                            .series = c.series,
+                                            .series_count = c.count});
+    free_curves(&c);
+}
+
+static bool scale_moves(const cli_trial *t)
+{
+    for (size_t i = 1; i < t->made; i++)
+        if (t->scale[i] != t->scale[0]) return true;
+    return false;
+}
+
+static void add_scales(ht_report *report, const cli_trials *trials)
+{
+    size_t length = longest(trials);
+    curve_set c = start_curves(trials, length);
+    for (size_t i = 0; i < trials->count && !c.failed; i++) {
+        const cli_trial *t = &trials->list[i];
+        double *x = c.points + i * length;
+        for (size_t k = 0; k < t->made; k++) x[k] = (double)(k + 1);
+        if (scale_moves(t)) c.series[c.count++] = (ht_series){t->name, t->made, x, t->scale};
+    }
+    if (c.count > 0)
+        ht_report_chart(report, &(ht_chart){.title = "Loss scale",
+                                            .x_label = "step",
+                                            .y_label = "scale",
+                                            .y_log = true,
+                                            .series = c.series,
+                                            .series_count = c.count});
+    free_curves(&c);
+}
+
+static void add_bars(ht_report *report, const cli_trials *trials)
+{
+    const char *unit_name, *parts[BYTE_ROWS];
+    double unit = byte_unit(trials, &unit_name);
+    double *heights = calloc(BYTE_ROWS * trials->count + 1, sizeof *heights);
+    const char **labels = calloc(trials->count + 1, sizeof *labels);
+    size_t used = 0, bars = 0;
+    for (size_t i = 0; i < trials->count && labels; i += group_length(trials, i))
+        labels[bars++] = trials->list[i].group;
+    for (int row = 0; row < BYTE_ROWS && heights && labels; row++) {
+        if (!byte_row_shown(trials, row)) continue;
+        double *next = heights + used * bars;
+        for (size_t i = 0; i < trials->count; i += group_length(trials, i))
+            *next++ = (double)bytes_at(&trials->list[i], row) / unit;
+        parts[used++] = byte_name(row);
+    }
+    if (used > 0)
+        ht_report_bars(report, &(ht_bars){.title = "Memory by what it is for",
+                                          .x_label = "run",
+                                          .y_label = unit_name,
+                                          .count = bars,
+                                          .labels = labels,
+                                          .part_count = used,
+                                          .part_names = parts,
+                                          .heights = heights});
+    free(heights);
+    free((void *)labels);
+}
+
+void cli_trials_charts(ht_report *report, const cli_trials *trials)
+{
+    if (trials->count == 0) return;
+    size_t length = longest(trials);
+    bool tokens = has_tokens(&trials->list[0]);
+    add_training(report, trials, 0, tokens ? "Training perplexity" : "Training loss", true);
+    add_training(report, trials, length - length / 5, "The last fifth of it", false);
+    add_held_out(report, trials);
+    add_scales(report, trials);
+    add_bars(report, trials);
+}
+
+/* ---- for programs ---- */
+
+static void add_number(ht_text *text, const char *name, double value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    if (isfinite(value))
+        ht_text_number(text, value);
+    else
+        ht_text_add(text, "null");
+}
+
+static void add_string(ht_text *text, const char *name, const char *value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    cli_json_string(text, value);
+}
+
+static void add_run(ht_text *text, const cli_trial *t)
+{
+    double scale;
+    ht_text_add(text, "{\"name\": ");
+    cli_json_string(text, t->name);
+    add_string(text, "precision", t->recipe->precision);
+    if (ht_number_read(t->recipe->loss_scale, &scale))
+        add_number(text, "loss_scale", scale);
+    else
+        add_string(text, "loss_scale", t->recipe->loss_scale);
+    ht_text_add(text, ", \"seed\": %" PRIu64 ", \"bits\": %d, \"steps\": %zu", t->recipe->seed,
+                bits_of(t->recipe->precision), t->made);
+    add_number(text, "final_loss", t->final_loss);
+    add_number(text, "mean_loss", t->mean_loss);
+    add_number(text, "eval_loss", held_out(t));
+    add_number(text, "perplexity", t->perplexity);
+    add_number(text, "accuracy", accuracy_of(t));
+    ht_text_add(text, ", \"skipped\": %" PRId64, t->skipped);
+    add_number(text, "step_ms", t->median_ms);
+    add_number(text, "tokens_per_second", t->median_rate);
+    add_number(text, "seconds", t->seconds);
+    ht_text_add(text, ", \"parameters\": %" PRId64 ", \"bytes\": %" PRId64 ", \"bytes_by_heading\": {", t->parameters,
+                t->bytes);
+    const char *comma = "";
+    for (int row = 0; row < BYTE_ROWS; row++) {
+        if (bytes_at(t, row) == 0) continue;
+        ht_text_add(text, "%s\"%s\": %" PRId64, comma, byte_name(row), bytes_at(t, row));
+        comma = ", ";
+    }
+    ht_text_add(text, "}, \"settings\": [");
+    for (size_t i = 0; i < t->set_count; i++) {
+        ht_text_add(text, i ? ", " : "");
+        cli_json_string(text, t->sets[i]);
+    }
+    ht_text_add(text, "]");
+    add_string(text, "folder", t->folder);
+    if (t->error[0])
+        add_string(text, "error", t->error);
+    else
+        ht_text_add(text, ", \"error\": null");
+    ht_text_add(text, "}");
+}
+
+void cli_trials_json(ht_text *text, const cli_trials *trials)
+{
+    ht_text_add(text, "\"runs\": [");
+    for (size_t i = 0; i < trials->count; i++) {
+        ht_text_add(text, "%s\n  ", i ? "," : "");
+        add_run(text, &trials->list[i]);
+    }
+    ht_text_add(text, "],\n \"groups\": [");
+    for (size_t i = 0; i < trials->count; i += group_length(trials, i)) {
+        trial_group g = make_group(trials, i);
+        ht_text_add(text, "%s\n  {\"name\": ", i ? "," : "");
+        cli_json_string(text, g.first->group);
+        ht_text_add(text, ", \"seeds\": %zu", g.count);
+        add_string(text, "measure", cli_trial_measure_name(g.first));
+        add_number(text, "mean", g.mean);
+        add_number(text, "deviation", g.deviation);
+        add_number(text, "difference", g.difference);
+        add_number(text, "difference_error", g.error);
+        ht_text_add(text, "}");
+    }
+    ht_text_add(text, "]");
+}
