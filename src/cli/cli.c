@@ -1,6 +1,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,6 +87,24 @@ void cli_json_string(ht_text *text, const char *string)
             ht_text_add(text, "%c", *c);
     }
     ht_text_add(text, "\"");
+}
+
+void cli_json_text(ht_text *text, const char *name, const char *value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    if (value)
+        cli_json_string(text, value);
+    else
+        ht_text_add(text, "null");
+}
+
+void cli_json_number(ht_text *text, const char *name, double value)
+{
+    ht_text_add(text, ", \"%s\": ", name);
+    if (isfinite(value))
+        ht_text_number(text, value);
+    else
+        ht_text_add(text, "null");
 }
 
 bool cli_flag(char **argv, int i, const char *flag)

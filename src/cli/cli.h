@@ -29,6 +29,9 @@ int cli_put(ht_text *text);
 int cli_puts(const char *text);
 /* A JSON string with its quotes. */
 void cli_json_string(ht_text *text, const char *string);
+/* A further member of an object: `, "name": value`. NULL and what is no finite number become null. */
+void cli_json_text(ht_text *text, const char *name, const char *value);
+void cli_json_number(ht_text *text, const char *name, double value);
 
 /* Is argv[i] the flag? */
 bool cli_flag(char **argv, int i, const char *flag);

@@ -148,24 +148,6 @@ static void add_table(ht_text *text, const diff_job *job, const cli_value_diff *
 
 /* ---- for programs ---- */
 
-static void add_member(ht_text *text, const char *name, const char *value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (value)
-        cli_json_string(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
-static void add_number(ht_text *text, const char *name, double value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (isfinite(value))
-        ht_text_number(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
 static void add_pair(ht_text *text, const cli_pair *pair)
 {
     ht_type_text a, b;
@@ -175,16 +157,16 @@ static void add_pair(ht_text *text, const cli_pair *pair)
     }
     ht_text_add(text, "{\"op\": ");
     cli_json_string(text, pair->op);
-    add_member(text, "name", pair->name);
-    add_member(text, "layer", layer_of(pair));
-    add_member(text, "role", ht_role_names[pair->role]);
-    add_member(text, "origin", pair->origin);
+    cli_json_text(text, "name", pair->name);
+    cli_json_text(text, "layer", layer_of(pair));
+    cli_json_text(text, "role", ht_role_names[pair->role]);
+    cli_json_text(text, "origin", pair->origin);
     ht_text_add(text, ", \"result\": %zu", pair->result);
-    add_member(text, "type_a", ht_type_str(&pair->type[0], &a));
-    add_member(text, "type_b", ht_type_str(&pair->type[1], &b));
+    cli_json_text(text, "type_a", ht_type_str(&pair->type[0], &a));
+    cli_json_text(text, "type_b", ht_type_str(&pair->type[1], &b));
     ht_text_add(text, ", \"identical\": %s", pair->identical ? "true" : "false");
-    add_number(text, "max", pair->max);
-    add_number(text, "rms", pair->rms);
+    cli_json_number(text, "max", pair->max);
+    cli_json_number(text, "rms", pair->rms);
     ht_text_add(text, "}");
 }
 
@@ -198,8 +180,8 @@ static void add_json(ht_text *text, const diff_job *job, const cli_value_diff *d
 {
     ht_text_add(text, "{\"a\": ");
     cli_json_string(text, side_name(job, 0));
-    add_member(text, "b", side_name(job, 1));
-    add_number(text, "tolerance", job->tolerance);
+    cli_json_text(text, "b", side_name(job, 1));
+    cli_json_number(text, "tolerance", job->tolerance);
     ht_text_add(text, ", \"compared\": %zu, \"identical\": %zu, \"only_a\": %zu, \"only_b\": %zu", diff->count,
                 count_identical(diff), diff->only[0], diff->only[1]);
     ht_text_add(text, ",\n \"first_difference\": ");
@@ -211,10 +193,10 @@ static void add_json(ht_text *text, const diff_job *job, const cli_value_diff *d
         ht_text_add(text, "%s\n  {\"layer\": ", i ? "," : "");
         cli_json_string(text, rows[i].name);
         ht_text_add(text, ", \"values\": %zu", rows[i].values);
-        add_number(text, "forward_max", rows[i].max[0]);
-        add_number(text, "forward_rms", rows[i].rms[0]);
-        add_number(text, "backward_max", rows[i].max[1]);
-        add_number(text, "backward_rms", rows[i].rms[1]);
+        cli_json_number(text, "forward_max", rows[i].max[0]);
+        cli_json_number(text, "forward_rms", rows[i].rms[0]);
+        cli_json_number(text, "backward_max", rows[i].max[1]);
+        cli_json_number(text, "backward_rms", rows[i].rms[1]);
         ht_text_add(text, "}");
     }
     ht_text_add(text, "],\n \"values\": [");

@@ -30,15 +30,6 @@ typedef struct eval_job {
     bool help, json;
 } eval_job;
 
-static void add_number(ht_text *text, const char *name, double value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (isfinite(value))
-        ht_text_number(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
 static int print_report(const eval_job *job, const ht_eval_report *r, double bleu)
 {
     ht_text text = {0};
@@ -46,12 +37,12 @@ static int print_report(const eval_job *job, const ht_eval_report *r, double ble
         ht_text_add(&text, "{\"run\": ");
         cli_json_string(&text, job->run);
         ht_text_add(&text, ", \"step\": %" PRId64, r->step);
-        add_number(&text, "loss", r->loss);
-        add_number(&text, "perplexity", r->perplexity);
-        add_number(&text, "accuracy", r->accuracy);
-        add_number(&text, "bleu", bleu);
+        cli_json_number(&text, "loss", r->loss);
+        cli_json_number(&text, "perplexity", r->perplexity);
+        cli_json_number(&text, "accuracy", r->accuracy);
+        cli_json_number(&text, "bleu", bleu);
         ht_text_add(&text, ", \"count\": %" PRId64, r->count);
-        add_number(&text, "seconds", r->seconds);
+        cli_json_number(&text, "seconds", r->seconds);
         ht_text_add(&text, "}\n");
         return cli_put(&text);
     }

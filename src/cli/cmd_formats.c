@@ -147,15 +147,6 @@ static void add_oscillators(ht_text *text, const cli_oscillator *o)
 
 /* ---- for programs ---- */
 
-static void add_number(ht_text *text, const char *name, double value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (isfinite(value))
-        ht_text_number(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
 static void add_json_types(ht_text *text)
 {
     ht_text_add(text, "{\n  \"types\": [\n");
@@ -163,11 +154,11 @@ static void add_json_types(ht_text *text)
         format_facts f = find_facts(shown[i]);
         ht_text_add(text, "    {\"name\": \"%s\", \"bytes\": %zu, \"sign\": %d, \"exponent\": %d, \"mantissa\": %d",
                     ht_dtype_name(shown[i]), ht_dtype_bytes(shown[i]), f.sign, f.exponent, f.mantissa);
-        add_number(text, "max", f.max);
-        add_number(text, "min_normal", f.normal);
-        add_number(text, "min_subnormal", f.subnormal);
-        add_number(text, "epsilon", f.epsilon);
-        add_number(text, "digits", f.digits);
+        cli_json_number(text, "max", f.max);
+        cli_json_number(text, "min_normal", f.normal);
+        cli_json_number(text, "min_subnormal", f.subnormal);
+        cli_json_number(text, "epsilon", f.epsilon);
+        cli_json_number(text, "digits", f.digits);
         ht_text_add(text, "}%s\n", i + 1 < SHOWN ? "," : "");
     }
 }
@@ -175,28 +166,28 @@ static void add_json_types(ht_text *text)
 static void add_json_trials(ht_text *text, const cli_sum *sums, const cli_oscillator *o)
 {
     ht_text_add(text, "  ],\n  \"sum\": {\"terms\": %d", CLI_SUM_TERMS);
-    add_number(text, "exact", sums[0].exact);
+    cli_json_number(text, "exact", sums[0].exact);
     ht_text_add(text, ", \"types\": [\n");
     for (size_t i = 0; i < TRIED; i++) {
         bool wider = tried[i] == HT_F64;
         ht_text_add(text, "    {\"name\": \"%s\"", ht_dtype_name(tried[i]));
-        add_number(text, "terms_error", sums[i].terms_error);
-        add_number(text, "sequential", sums[i].sequential);
-        add_number(text, "sequential_error", sums[i].sequential_error);
+        cli_json_number(text, "terms_error", sums[i].terms_error);
+        cli_json_number(text, "sequential", sums[i].sequential);
+        cli_json_number(text, "sequential_error", sums[i].sequential_error);
         ht_text_add(text, ", \"last_change\": %" PRId64, sums[i].last_change);
-        add_number(text, "f32", wider ? NAN : sums[i].accumulated);
-        add_number(text, "f32_error", wider ? NAN : sums[i].accumulated_error);
+        cli_json_number(text, "f32", wider ? NAN : sums[i].accumulated);
+        cli_json_number(text, "f32_error", wider ? NAN : sums[i].accumulated_error);
         ht_text_add(text, "}%s\n", i + 1 < TRIED ? "," : "");
     }
     ht_text_add(text, "  ]},\n  \"oscillator\": {\"steps\": %d", CLI_OSCILLATOR_STEPS);
-    add_number(text, "periods", o[0].periods);
+    cli_json_number(text, "periods", o[0].periods);
     ht_text_add(text, ", \"types\": [\n");
     for (size_t i = 0; i < TRIED; i++) {
         ht_text_add(text, "    {\"name\": \"%s\"", ht_dtype_name(tried[i]));
-        add_number(text, "energy_error", o[i].energy_error);
-        add_number(text, "worst_energy_error", o[i].worst_energy);
-        add_number(text, "phase_error", o[i].phase_error);
-        add_number(text, "amplitude", o[i].amplitude);
+        cli_json_number(text, "energy_error", o[i].energy_error);
+        cli_json_number(text, "worst_energy_error", o[i].worst_energy);
+        cli_json_number(text, "phase_error", o[i].phase_error);
+        cli_json_number(text, "amplitude", o[i].amplitude);
         ht_text_add(text, "}%s\n", i + 1 < TRIED ? "," : "");
     }
     ht_text_add(text, "  ]}\n}\n");

@@ -273,39 +273,24 @@ static int print_for_people(const demo *d)
 
 /* ---- JSON ---- */
 
-static void add_member(ht_text *text, const char *name, double value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (isfinite(value))
-        ht_text_number(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
-static void add_string(ht_text *text, const char *name, const char *value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    cli_json_string(text, value);
-}
-
 static int print_json(const demo *d)
 {
     ht_text text = {0};
     const cli_trial *t = &d->trials.list[0];
     ht_text_add(&text, "{\"synthetic\": %s", d->data ? "false" : "true");
-    add_string(&text, "run", d->output);
-    add_string(&text, "page", d->page);
-    add_member(&text, "parameters", (double)t->parameters);
-    add_member(&text, "train_pairs", (double)d->train_pairs);
-    add_member(&text, "held_out", (double)d->held_out);
-    add_member(&text, "steps", (double)t->made);
-    add_member(&text, "seconds", t->seconds);
-    add_member(&text, "loss", t->last_eval.loss);
-    add_member(&text, "perplexity", t->last_eval.perplexity);
-    add_member(&text, "lowest_perplexity", d->floor_loss > 0 ? exp(d->floor_loss) : NAN);
-    add_member(&text, "exact", (double)d->right_count);
-    add_member(&text, "translated", (double)d->translations.count);
-    add_member(&text, "bleu", d->bleu);
+    cli_json_text(&text, "run", d->output);
+    cli_json_text(&text, "page", d->page);
+    cli_json_number(&text, "parameters", (double)t->parameters);
+    cli_json_number(&text, "train_pairs", (double)d->train_pairs);
+    cli_json_number(&text, "held_out", (double)d->held_out);
+    cli_json_number(&text, "steps", (double)t->made);
+    cli_json_number(&text, "seconds", t->seconds);
+    cli_json_number(&text, "loss", t->last_eval.loss);
+    cli_json_number(&text, "perplexity", t->last_eval.perplexity);
+    cli_json_number(&text, "lowest_perplexity", d->floor_loss > 0 ? exp(d->floor_loss) : NAN);
+    cli_json_number(&text, "exact", (double)d->right_count);
+    cli_json_number(&text, "translated", (double)d->translations.count);
+    cli_json_number(&text, "bleu", d->bleu);
     ht_text_add(&text, ", \"try\": [");
     for (int i = 0; i < 3; i++) {
         ht_text next = {0};
@@ -319,16 +304,16 @@ static int print_json(const demo *d)
         const cli_translation *one = &d->translations.list[i];
         ht_text_add(&text, "%s\n  {\"source\": ", i ? "," : "");
         cli_json_string(&text, one->source);
-        add_string(&text, "translation", one->translation);
-        add_string(&text, "reference", one->reference);
+        cli_json_text(&text, "translation", one->translation);
+        cli_json_text(&text, "reference", one->reference);
         ht_text_add(&text, ", \"right\": %s}", d->right[i] ? "true" : "false");
     }
     ht_text_add(&text, "\n],\n \"claims\": [");
     for (int i = 0; i < DEMO_CLAIMS && !d->single; i++) {
         ht_text_add(&text, "%s\n  {\"claim\": ", i ? "," : "");
         cli_json_string(&text, d->claims[i].text);
-        add_string(&text, "verdict", cli_verdict_names[d->claims[i].verdict]);
-        add_string(&text, "numbers", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+        cli_json_text(&text, "verdict", cli_verdict_names[d->claims[i].verdict]);
+        cli_json_text(&text, "numbers", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
         ht_text_add(&text, "}");
     }
     ht_text_add(&text, "],\n ");

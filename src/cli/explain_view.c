@@ -328,26 +328,20 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
 
 /* ---- JSON ---- */
 
-static void add_member(ht_text *text, const char *name, const char *value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    cli_json_string(text, value);
-}
-
 static void add_json_row(ht_text *text, const ht_explain_row *row)
 {
     ht_text_add(text, "{\"layer\": ");
     cli_json_string(text, row->layer);
-    add_member(text, "block", ht_figure_names[row->block]);
-    add_member(text, "op", row->op);
-    add_member(text, "in", row->in);
-    add_member(text, "out", row->out);
-    add_member(text, "in_types", row->in_types);
-    add_member(text, "out_types", row->out_types);
-    add_member(text, "class", row->prec_class);
+    cli_json_text(text, "block", ht_figure_names[row->block]);
+    cli_json_text(text, "op", row->op);
+    cli_json_text(text, "in", row->in);
+    cli_json_text(text, "out", row->out);
+    cli_json_text(text, "in_types", row->in_types);
+    cli_json_text(text, "out_types", row->out_types);
+    cli_json_text(text, "class", row->prec_class);
     ht_text_add(text, ", \"bytes\": %" PRId64, row->bytes);
-    add_member(text, "kernel", row->kernel);
-    add_member(text, "refused", row->refused);
+    cli_json_text(text, "kernel", row->kernel);
+    cli_json_text(text, "refused", row->refused);
     ht_text_add(text, "}");
 }
 
@@ -356,7 +350,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     const ht_plan *plan = e->plan;
     ht_text_add(text, "{\"precision\": ");
     cli_json_string(text, plan->precision);
-    add_member(text, "isa", ht_isa_name(plan->target.isa));
+    cli_json_text(text, "isa", ht_isa_name(plan->target.isa));
     ht_text_add(text, ", \"model_hash\": \"%016" PRIx64 "\",\n \"bytes\": {", plan->model_hash);
     for (int h = 0; h < HT_HEADING_COUNT; h++)
         if (plan->heading_bytes[h])

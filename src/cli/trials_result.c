@@ -388,42 +388,27 @@ void cli_trials_charts(ht_report *report, const cli_trials *trials)
 
 /* ---- for programs ---- */
 
-static void add_number(ht_text *text, const char *name, double value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (isfinite(value))
-        ht_text_number(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
-static void add_string(ht_text *text, const char *name, const char *value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    cli_json_string(text, value);
-}
-
 static void add_run(ht_text *text, const cli_trial *t)
 {
     double scale;
     ht_text_add(text, "{\"name\": ");
     cli_json_string(text, t->name);
-    add_string(text, "precision", t->recipe->precision);
+    cli_json_text(text, "precision", t->recipe->precision);
     if (ht_number_read(t->recipe->loss_scale, &scale))
-        add_number(text, "loss_scale", scale);
+        cli_json_number(text, "loss_scale", scale);
     else
-        add_string(text, "loss_scale", t->recipe->loss_scale);
+        cli_json_text(text, "loss_scale", t->recipe->loss_scale);
     ht_text_add(text, ", \"seed\": %" PRIu64 ", \"bits\": %d, \"steps\": %zu", t->recipe->seed,
                 bits_of(t->recipe->precision), t->made);
-    add_number(text, "final_loss", t->final_loss);
-    add_number(text, "mean_loss", t->mean_loss);
-    add_number(text, "eval_loss", held_out(t));
-    add_number(text, "perplexity", t->perplexity);
-    add_number(text, "accuracy", accuracy_of(t));
+    cli_json_number(text, "final_loss", t->final_loss);
+    cli_json_number(text, "mean_loss", t->mean_loss);
+    cli_json_number(text, "eval_loss", held_out(t));
+    cli_json_number(text, "perplexity", t->perplexity);
+    cli_json_number(text, "accuracy", accuracy_of(t));
     ht_text_add(text, ", \"skipped\": %" PRId64, t->skipped);
-    add_number(text, "step_ms", t->median_ms);
-    add_number(text, "tokens_per_second", t->median_rate);
-    add_number(text, "seconds", t->seconds);
+    cli_json_number(text, "step_ms", t->median_ms);
+    cli_json_number(text, "tokens_per_second", t->median_rate);
+    cli_json_number(text, "seconds", t->seconds);
     ht_text_add(text, ", \"parameters\": %" PRId64 ", \"bytes\": %" PRId64 ", \"bytes_by_heading\": {", t->parameters,
                 t->bytes);
     const char *comma = "";
@@ -438,9 +423,9 @@ static void add_run(ht_text *text, const cli_trial *t)
         cli_json_string(text, t->sets[i]);
     }
     ht_text_add(text, "]");
-    add_string(text, "folder", t->folder);
+    cli_json_text(text, "folder", t->folder);
     if (t->error[0])
-        add_string(text, "error", t->error);
+        cli_json_text(text, "error", t->error);
     else
         ht_text_add(text, ", \"error\": null");
     ht_text_add(text, "}");
@@ -459,11 +444,11 @@ void cli_trials_json(ht_text *text, const cli_trials *trials)
         ht_text_add(text, "%s\n  {\"name\": ", i ? "," : "");
         cli_json_string(text, g.first->group);
         ht_text_add(text, ", \"seeds\": %zu", g.count);
-        add_string(text, "measure", cli_trial_measure_name(g.first));
-        add_number(text, "mean", g.mean);
-        add_number(text, "deviation", g.deviation);
-        add_number(text, "difference", g.difference);
-        add_number(text, "difference_error", g.error);
+        cli_json_text(text, "measure", cli_trial_measure_name(g.first));
+        cli_json_number(text, "mean", g.mean);
+        cli_json_number(text, "deviation", g.deviation);
+        cli_json_number(text, "difference", g.difference);
+        cli_json_number(text, "difference_error", g.error);
         ht_text_add(text, "}");
     }
     ht_text_add(text, "]");
