@@ -307,6 +307,7 @@ static void init__writes_jobs_that_check_accepts(void **state)
     expect(c, "\"$H\" init sums.txt", 2, "--force writes over it");
     expect(c, "\"$H\" train job.json --set train.steps=2 --set train.batch=2", 0, "eval 2 loss");
     expect(c, "\"$H\" init", 2, "which data?");
+    expect(c, "\"$H\" init nothing.txt other.json", 2, "init: nothing.txt: there is no such file");
     expect(c, "\"$H\" init thing", 2, "does not tell what it holds");
     expect(c, "\"$H\" init thing --format tape", 2, "--format tape: text, jsonl");
 }

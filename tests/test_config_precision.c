@@ -122,17 +122,20 @@ static void job__a_scale_is_a_word_or_a_number(void **state)
 static void job__the_policy_of_half_precision(void **state)
 {
     (void)state;
-    const ht_recipe *r =
-        reads(TRAIN("\"precision\": \"bf16\", \"masters\": false") ", \"halftone\": {\"residual\": "
-                                                                   "\"f32\", \"fp32_ops\": [\"gelu\", \"add\"], "
-                                                                   "\"half_ops\": \"softmax\", "
-                                                                   "\"fp32_params\": \"norm\"}");
-    assert_true(!r->masters && !r->half_gradients);
+    const ht_recipe *r = reads(
+        TRAIN("\"precision\": \"bf16\"") ", \"halftone\": {\"residual\": \"f32\", \"fp32_ops\": [\"gelu\", \"add\"], "
+                                         "\"half_ops\": \"softmax\", \"fp32_params\": \"norm\"}");
+    assert_true(r->masters && !r->half_gradients);
     assert_string_equal(r->residual, "f32");
     assert_string_equal(r->fp32_ops, "gelu,add");
     assert_string_equal(r->half_ops, "softmax");
     assert_string_equal(r->fp32_params, "norm");
     assert_string_equal(r->rounding, "nearest");
+    assert_false(reads(TRAIN("\"precision\": \"bf16\", \"masters\": false"))->masters);
+#define KEPT(expression) ", \"halftone\": {\"fp32_params\": \"" expression "\"}"
+    refused(TRAIN("\"precision\": \"bf16\"") KEPT("(["), "halftone.fp32_params: \"([\" is no regular expression: ");
+    refused(TRAIN("\"precision\": \"bf16\", \"masters\": false") KEPT("norm"),
+            "halftone.fp32_params: without masters all parameters are of one type");
 }
 
 static void job__rounding_by_chance_is_for_parameters_that_are_half(void **state)

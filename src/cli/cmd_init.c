@@ -3,6 +3,7 @@
 #include "data/data.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -148,6 +149,15 @@ static int write_file(const char *path, ht_text *text, bool force)
     return cli_put(&said);
 }
 
+/* A name, or a pattern that finds something. */
+static bool is_there(const char *data)
+{
+    glob_t found;
+    bool there = glob(data, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    return there;
+}
+
 static int make_job(const char *data, const char *format, const char *path, bool force)
 {
     const ht_data_format *guess = format ? ht_data_format_find(format) : ht_data_format_guess(data);
@@ -161,7 +171,8 @@ static int make_job(const char *data, const char *format, const char *path, bool
     ht_text text = {0};
     add_job(&text, s, data);
     if (text.failed || strcmp(path, "-") == 0) return cli_put(&text);
-    int end = write_file(path, &text, force);
+    int end = is_there(data) ? write_file(path, &text, force)
+                             : cli_fail(CLI_WRONG, "init: %s: there is no such file or folder", data);
     ht_text_free(&text);
     return end;
 }

@@ -5,6 +5,7 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <regex.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -254,6 +255,26 @@ static void check_rounding(ht_config *c)
         precision);
 }
 
+/* What would only show when the step is planned. */
+static void check_kept_parameters(ht_config *c)
+{
+    const ht_field *field = ht_fields_find(c->blocks[BLOCK_OWN], "fp32_params");
+    if (field->value->kind == HT_JSON_NULL) return;
+    regex_t expression;
+    int wrong = regcomp(&expression, field->value->text, REG_EXTENDED | REG_NOSUB);
+    if (wrong) {
+        char why[128];
+        regerror(wrong, &expression, why, sizeof why);
+        ht_problems_error(&c->problems, &field->origin, "halftone.fp32_params: \"%.100s\" is no regular expression: %s",
+                          field->value->text, why);
+        return;
+    }
+    regfree(&expression);
+    if (!ht_field_bool(c->blocks[BLOCK_TRAIN], "masters"))
+        ht_problems_error(&c->problems, &field->origin,
+                          "halftone.fp32_params: without masters all parameters are of one type");
+}
+
 ht_status ht_precision_rules(ht_config *c)
 {
     bool clash = false;
@@ -263,6 +284,7 @@ ht_status ht_precision_rules(ht_config *c)
     HT_TRY(settle_scale(c, way));
     if (c->has_engine) HT_TRY(settle_masters(c, way));
     check_rounding(c);
+    check_kept_parameters(c);
     if (!c->has_engine) return HT_OK;
     check_minimum(c);
     check_accumulators(c);

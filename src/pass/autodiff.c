@@ -41,7 +41,10 @@ static void flow(backward *b, const ht_op *op, ht_val x, ht_val dx)
                       ht_type_str(ht_type_of(g, dx), &is), ht_type_str(ht_type_of(g, x), &should));
         return;
     }
+    /* The sum of a weight's gradients serves the weight alone. */
+    if (ht_state_of(g, x)) g->role = HT_ROLE_BWD_WEIGHT;
     b->grad[x.id] = b->grad[x.id].id ? ht_add(g, b->grad[x.id], dx) : dx;
+    g->role = HT_ROLE_BWD_ACT;
 }
 
 /* ---- gradients in pieces ---- */

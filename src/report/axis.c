@@ -64,10 +64,19 @@ void ht_axis_settle(ht_axis *axis, int wanted)
         axis->low -= around;
         axis->high += around;
     }
-    if (axis->logarithmic)
-        log_ticks(axis, wanted);
-    else
-        linear_ticks(axis, wanted);
+    double low = axis->low, high = axis->high;
+    if (axis->logarithmic) log_ticks(axis, wanted);
+    if (axis->logarithmic && axis->tick_count >= 3) return;
+    /* A narrow stretch of a logarithmic axis has hardly a round power: even steps label it. */
+    axis->tick_count = 0;
+    linear_ticks(axis, wanted);
+    if (!axis->logarithmic) return;
+    int kept = 0;
+    for (int i = 0; i < axis->tick_count; i++)
+        if (axis->ticks[i] >= low && axis->ticks[i] <= high) axis->ticks[kept++] = axis->ticks[i];
+    axis->tick_count = kept;
+    axis->low = low;
+    axis->high = high;
 }
 
 void ht_axis_number(ht_text *page, double value)

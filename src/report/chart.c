@@ -151,6 +151,11 @@ static void add_stretch(ht_text *page, const field *f, const ht_series *s, size_
     if (other != one) add_point(page, f, s->x[other], s->y[other], pen_down);
 }
 
+static const char *dashes(size_t series)
+{
+    return series < COLOURS ? "" : " stroke-dasharray=\"6 3\"";
+}
+
 static void draw_series(ht_text *page, const field *f, const ht_chart *chart)
 {
     for (size_t k = 0; k < chart->series_count; k++) {
@@ -158,7 +163,7 @@ static void draw_series(ht_text *page, const field *f, const ht_chart *chart)
         size_t stride = s->count / MOST_POINTS + 1;
         bool pen_down = false;
         ht_text_add(page, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"%s d=\"", colours[k % COLOURS],
-                    k >= COLOURS ? " stroke-dasharray=\"6 3\"" : "");
+                    dashes(k));
         for (size_t i = 0; i < s->count; i += stride)
             add_stretch(page, f, s, i, i + stride < s->count ? i + stride : s->count, &pen_down);
         ht_text_add(page, "\"/>\n");
@@ -172,7 +177,7 @@ static void draw_legend(ht_text *page, const ht_chart *chart, double top)
 {
     for (size_t k = 0; k < chart->series_count; k++) {
         double y = top + (double)k * LEGEND_LINE;
-        ht_text_add(page, "<path stroke=\"%s\" stroke-width=\"3\" d=\"M%d ", colours[k % COLOURS], LEFT);
+        ht_text_add(page, "<path stroke=\"%s\" stroke-width=\"3\"%s d=\"M%d ", colours[k % COLOURS], dashes(k), LEFT);
         ht_page_coordinate(page, y - 4);
         ht_text_add(page, "h24\"/>\n");
         text_at(page, LEFT + 32, y, "start", chart->series[k].name);

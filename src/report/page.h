@@ -26,7 +26,8 @@ typedef struct ht_axis {
 } ht_axis;
 
 /* Widens what is empty or a single value, rounds outwards to ticks where that costs little, chooses about `wanted`
- * ticks: 1, 2 or 5 times a power of ten, on a logarithmic axis powers of ten and, where those are few, 2 and 5 of them. */
+ * ticks: 1, 2 or 5 times a power of ten, on a logarithmic axis powers of ten and, where those are few, 2 and 5 of them, or
+ * even steps. */
 void ht_axis_settle(ht_axis *axis, int wanted);
 double ht_axis_place(const ht_axis *axis, double value);
 /* Can the axis show it? */

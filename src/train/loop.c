@@ -98,8 +98,9 @@ static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_
                 r->step, r->loss, r->loss_scale, reason);
     HT_FAIL(run->ctx, HT_ENOTSUP,
             "the gradients of %" PRId64 " steps in a row, up to step %" PRId64
-            ", were not finite (loss %g): training cannot go on; a smaller train.lr or train.clip may help: %s",
-            in_a_row, r->step, r->loss, reason);
+            ", were not finite (loss %g, loss scale %g): training cannot go on; a smaller %s may help: %s",
+            in_a_row, r->step, r->loss, r->loss_scale,
+            r->loss_scale > 1 ? "train.loss_scale" : "train.lr or train.clip", reason);
 }
 
 static ht_status judge_skip(ht_run *run, const ht_step_report *r)
