@@ -417,6 +417,30 @@ static void fuse__a_chain_that_is_only_summed_is_not_stored(void **state)
     }
 }
 
+/* Around the largest number of operands: 24 inputs and what is made of them, and some more. */
+static void fuse__as_many_operands_as_an_instruction_holds_are_summed(void **state)
+{
+    (void)state;
+    for (int inputs = 22; inputs <= 27; inputs++) {
+        int64_t axis = 1;
+        char name[16];
+        world w = {0};
+        open_context(&w, 1, NULL);
+        assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
+        ht_val sum = HT_NONE;
+        for (int i = 0; i < inputs; i++) {
+            snprintf(name, sizeof name, "x%d", i);
+            ht_val x = ht_input(w.g, name, HT_F32, 2, (int64_t[]){64, 256});
+            sum = i ? ht_add(w.g, sum, x) : x;
+        }
+        ht_output(w.g, "y", ht_sum(w.g, sum, 1, &axis, false));
+        if (!make_plans(&w, 0)) say(&w, "does not plan", 0);
+        run_both(&w, "forward", 0);
+        close_plans(&w);
+        ht_context_free(w.ctx);
+    }
+}
+
 /* The sum is stored into what the chain still reads. */
 static void fuse__a_sum_that_replaces_an_operand_waits_for_all_elements(void **state)
 {
@@ -604,6 +628,7 @@ int main(void)
         cmocka_unit_test(fuse__reductions_give_the_same_bits_on_any_number_of_threads),
         cmocka_unit_test(fuse__reductions_give_the_same_bits_on_lesser_kernels),
         cmocka_unit_test(fuse__a_chain_that_is_only_summed_is_not_stored),
+        cmocka_unit_test(fuse__as_many_operands_as_an_instruction_holds_are_summed),
         cmocka_unit_test(fuse__a_sum_that_replaces_an_operand_waits_for_all_elements),
         cmocka_unit_test(fuse__rows_give_the_same_bits_on_any_number_of_threads),
         cmocka_unit_test(fuse__rows_give_the_same_bits_on_lesser_kernels),

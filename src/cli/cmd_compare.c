@@ -11,7 +11,7 @@
 
 static const char usage[] =
     "usage: halftone compare JOB.json [--precision A,B,...] [--loss-scale A,B,...] [--axis KEY=A,B,...]...\n"
-    "                        [--seeds N] [--output FOLDER] [--set KEY=VALUE]... [--json]\n"
+    "                        [--seeds N] [--output FOLDER] [--set KEY=VALUE]... [--deepspeed FILE] [--json]\n"
     "\n"
     "Trains a job in several settings, with the same data and seed, and prints what came of each: loss, perplexity or\n"
     "accuracy, steps skipped, time, memory by what it is for. A page with the curves is written beside the runs. Loss\n"
@@ -82,7 +82,8 @@ static bool cut_values(axis *a, char *text)
 
 static int read_axis(comparison *c, char *text)
 {
-    static const char *const own[][2] = {{"train.precision", "--precision"}, {"train.seed", "--seeds"}};
+    static const char *const own[][2] = {
+        {"train.precision", "--precision"}, {"train.loss_scale", "--loss-scale"}, {"train.seed", "--seeds"}};
     axis *a = &c->axes[c->axis_count];
     char *equals = text ? strchr(text, '=') : NULL;
     if (!equals || equals == text) return cli_fail(CLI_WRONG, "compare: --axis takes KEY=A,B,...");

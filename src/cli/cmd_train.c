@@ -163,8 +163,10 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
             ht_context_threads(ctx), info.folder);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
-    if (status != HT_OK) return fail_with(ctx, CLI_FAILED);
-    return job->numerics > 0 ? show_numerics(ctx, info.folder) : CLI_DONE;
+    int end = status == HT_OK ? CLI_DONE : fail_with(ctx, CLI_FAILED);
+    if (job->numerics == 0) return end;
+    int shown = show_numerics(ctx, info.folder);
+    return end != CLI_DONE ? end : shown;
 }
 
 static int train(train_job *job, ht_context *ctx, const ht_config *config)

@@ -164,7 +164,8 @@ ht_status cli_explain_dot(ht_text *text, const cli_explained *e)
     for (size_t i = 0; segment >= 0 && i < d.g->segments[segment].node_count && !d.failed; i++)
         add_node(&d, &d.g->nodes[d.g->segments[segment].nodes[i]]);
     if (!d.failed) {
-        ht_text_add(text, "digraph step {\n  rankdir=LR;\n  newrank=true;\n  node [shape=box, style=filled, fontname=\"sans-serif\"];\n"
+        ht_text_add(text, "digraph step {\n  rankdir=LR;\n  newrank=true;\n  node [shape=box, style=filled, "
+                          "fontname=\"sans-serif\"];\n"
                           "  edge [fontname=\"sans-serif\", fontsize=10];\n"
                           "  batch [shape=ellipse, fillcolor=\"white\"];\n");
         print_boxes(text, &d);

@@ -96,7 +96,9 @@ static void sum_up(cli_trial *t)
     t->mean_loss = cli_mean(t->loss, t->made);
     t->final_loss = cli_mean(t->loss + t->made - tail, tail);
     bool tokens = t->task != HT_TASK_CLASS && t->task != HT_TASK_REGRESSION;
-    t->perplexity = !tokens ? NAN : t->last_eval.count > 0 ? t->last_eval.perplexity : exp(t->final_loss);
+    t->perplexity = NAN;
+    if (tokens && t->last_eval.count > 0) t->perplexity = t->last_eval.perplexity;
+    if (tokens && t->last_eval.count == 0 && !t->error[0]) t->perplexity = exp(t->final_loss);
     t->median_ms = median(t->step_ms, t->made);
     t->median_rate = median(t->rate, t->made);
 }

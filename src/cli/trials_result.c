@@ -28,11 +28,17 @@ static double accuracy_of(const cli_trial *t)
 
 double cli_trial_measure(const cli_trial *t)
 {
-    return has_tokens(t) ? t->perplexity : t->last_eval.count > 0 ? t->last_eval.loss : t->final_loss;
+    if (has_tokens(t)) return t->perplexity;
+    if (t->last_eval.count > 0) return t->last_eval.loss;
+    return t->error[0] ? NAN : t->final_loss;
 }
 
-const char *cli_trial_measure_name(const cli_trial *t)
+/* One for all: that of the first trial that came to its end. */
+static const char *measure_name(const cli_trials *trials)
 {
+    size_t i = 0;
+    while (i + 1 < trials->count && trials->list[i].error[0]) i++;
+    const cli_trial *t = &trials->list[i];
     return has_tokens(t) ? "perplexity" : t->last_eval.count > 0 ? "held-out loss" : "loss";
 }
 
@@ -177,7 +183,7 @@ bool cli_trials_groups(cli_grid *grid, const cli_trials *trials)
     if (!several) return false;
     cli_grid_head(grid, "over seeds");
     cli_grid_head(grid, "seeds");
-    cli_grid_head(grid, cli_trial_measure_name(&trials->list[0]));
+    cli_grid_head(grid, measure_name(trials));
     cli_grid_head(grid, "deviation");
     cli_grid_head(grid, "to the first");
     cli_grid_head(grid, "its error");
@@ -444,7 +450,7 @@ void cli_trials_json(ht_text *text, const cli_trials *trials)
         ht_text_add(text, "%s\n  {\"name\": ", i ? "," : "");
         cli_json_string(text, g.first->group);
         ht_text_add(text, ", \"seeds\": %zu", g.count);
-        cli_json_text(text, "measure", cli_trial_measure_name(g.first));
+        cli_json_text(text, "measure", measure_name(trials));
         cli_json_number(text, "mean", g.mean);
         cli_json_number(text, "deviation", g.deviation);
         cli_json_number(text, "difference", g.difference);

@@ -24,6 +24,5 @@ void cli_trials_json(ht_text *text, const cli_trials *trials);
 
 /* What a trial is judged by: perplexity, or without tokens the held-out loss, or where nothing is held out the loss. */
 double cli_trial_measure(const cli_trial *trial);
-const char *cli_trial_measure_name(const cli_trial *trial);
 
 #endif

@@ -142,6 +142,10 @@ static ht_status settle_fp16_scale(ht_config *c)
     const ht_field *t = ht_fields_find(train, "loss_scale"), *e = ht_fields_find(engine, key);
     double number = ht_field_number(engine, key);
     ht_text json = {0};
+    if (number > 0 && !(number >= FLT_MIN && number <= FLT_MAX)) {
+        ht_problems_error(&c->problems, &e->origin, "%s: %g is outside what fp32 can hold", key, number);
+        return HT_OK;
+    }
     if (ht_field_null(train, "loss_scale")) {
         if (number > 0) ht_text_number(&json, number);
         ht_status status =

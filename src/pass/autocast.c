@@ -347,8 +347,6 @@ static void type_node(caster *c, uint32_t id)
         set_operand(g, &n, 1, as_stored(c, &n, state, ht_node_in(g, &n, 1)));
         stamp(g, first, &n);
         ht_rewrite_keep(&c->rw, id);
-        if (n.role == HT_ROLE_UPDATE) ht_half_copy_store(&c->copies, state, ht_node_in(g, &n, 1));
-        stamp(g, first, &n);
         return;
     }
     if (n.role == HT_ROLE_UPDATE) {
@@ -394,16 +392,30 @@ static ht_status type_segment(caster *c, uint32_t segment)
     return status;
 }
 
-/* Copies are known when all that reads them has been seen; so what writes them comes last. */
+/* Whatever writes a parameter writes its copy. */
+static ht_status store_copies(caster *c, uint32_t segment)
+{
+    ht_graph *g = c->g;
+    if (!ht_rewrite_begin(&c->rw, g, segment)) return g->status;
+    for (size_t i = 0; i < c->rw.count && g->status == HT_OK; i++) {
+        const ht_node n = g->nodes[c->rw.old[i]];
+        size_t first = g->node_count;
+        ht_rewrite_keep(&c->rw, c->rw.old[i]);
+        if (n.op == &ht_op_store) ht_half_copy_store(&c->copies, ht_node_in(g, &n, 0), ht_node_in(g, &n, 1));
+        stamp(g, first, &n);
+    }
+    return ht_rewrite_end(&c->rw);
+}
+
+/* Copies are known when all that reads them has been seen. */
 static ht_status cast_to_half(ht_graph *g, const ht_policy *policy)
 {
     caster c = {.g = g, .policy = policy, .copies = {.g = g, .policy = policy}};
-    int update = ht_segment_find(g, "update");
+    uint32_t count = (uint32_t)g->segment_count;
     ht_status status = HT_OK;
     ht_policy_types_state(g, policy);
-    for (uint32_t i = 0; i < g->segment_count && status == HT_OK; i++)
-        if ((int)i != update) status = type_segment(&c, i);
-    if (update >= 0 && status == HT_OK) status = type_segment(&c, (uint32_t)update);
+    for (uint32_t i = 0; i < count && status == HT_OK; i++) status = type_segment(&c, i);
+    for (uint32_t i = 0; i < count && status == HT_OK; i++) status = store_copies(&c, i);
     if (status == HT_OK) status = ht_half_copies_derive(&c.copies);
     free(c.copies.copy);
     return status;

@@ -24,9 +24,23 @@ void ht_policy_types_state(ht_graph *g, const ht_policy *policy)
         if (s->heading == HT_HEADING_GRADIENTS) set_state_dtype(g, s->value, policy->gradients);
         if (s->heading == HT_HEADING_OPTIMIZER) set_state_dtype(g, s->value, policy->moments);
     }
+    for (size_t i = 0; i < g->state_count; i++) {
+        ht_val state = g->states[i].value;
+        g->values[state.id].type.dtype = ht_type_of(g, ht_root(g, state))->dtype;
+    }
 }
 
 /* ---- copies ---- */
+
+/* Shares bytes with others in a way that is no flat group: copies of both could not be told apart. */
+static bool is_tangled(const ht_graph *g, ht_val state)
+{
+    ht_val base = ht_value_of(g, state)->base;
+    if (base.id) return ht_type_of(g, base)->rank != 1 || !ht_type_contiguous(ht_type_of(g, state));
+    for (size_t i = 0; i < g->state_count; i++)
+        if (ht_value_of(g, g->states[i].value)->base.id == state.id) return true;
+    return false;
+}
 
 static bool has_copy(const ht_half_copies *c, ht_val state)
 {
@@ -35,6 +49,7 @@ static bool has_copy(const ht_half_copies *c, ht_val state)
     const ht_type *type = ht_type_of(g, state);
     if (!s || type->dtype != HT_F32 || type->rank < 2 || s->derived) return false;
     if (s->heading != HT_HEADING_PARAMETERS && s->heading != HT_HEADING_MASTERS) return false;
+    if (is_tangled(g, state)) return false;
     return !c->policy->has_f32_params || regexec(&c->policy->f32_params, ht_value_of(g, state)->name, 0, NULL, 0) != 0;
 }
 

@@ -207,7 +207,8 @@ static void add_group(fuser *f, const uint32_t *places, size_t count)
     uint32_t product = find_product(f, places, count), fold = product ? 0 : find_fold(f, places, count);
     if (count + (product || fold) < 2) return;
     if (fold) f->seen[ht_node_in(f->g, node_at(f, fold - 1), 0).id]++;
-    size_t results, operands = count_operands(f, places, count, &results);
+    /* The fold's own reading makes the count one too low. */
+    size_t results, operands = count_operands(f, places, count, &results) + (fold != 0);
     bool fits = count <= HT_FUSED_STEPS && operands <= HT_FUSED_OPERANDS;
     if (fits && (results || fold)) make_group(f, places, count, product, fold);
     forget_reads(f, places, count);
