@@ -170,6 +170,10 @@ static void compare__refuses_what_is_wrong(void **state)
     expect(c, "\"$H\" compare table.json --axis train.lr=1,1", 2, "values that differ");
     expect(c, "\"$H\" compare table.json --axis train.lr=1 --axis train.lr=2", 2, "an axis already");
     expect(c, "\"$H\" compare table.json --axis train.seed=1,2", 2, "an option of its own, --seeds");
+    expect(c, "\"$H\" compare table.json --axis train.loss_scale=1,2", 2, "an option of its own, --loss-scale");
+    /* A list is one value. */
+    expect(c, "\"$H\" compare table.json --precision bf16 --axis 'halftone.fp32_ops=[\"add\",\"ad\"],[\"add\"]'", 2,
+           "there is no op 'ad'");
     expect(c, "\"$H\" compare table.json --seeds 0", 2, "--seeds wants");
     expect(c, "\"$H\" compare table.json --output ''", 2, "--output wants a folder");
     expect(c, "\"$H\" compare table.json --precisions fp32", 2, "'--precisions' is not understood");

@@ -64,12 +64,23 @@ typedef struct comparison {
 
 /* ---- words ---- */
 
+/* The next comma that is not inside of a list or an object. */
+static char *find_comma(char *text)
+{
+    int depth = 0;
+    for (char *c = text; *c; c++) {
+        depth += (*c == '[' || *c == '{') - (*c == ']' || *c == '}');
+        if (*c == ',' && depth == 0) return c;
+    }
+    return NULL;
+}
+
 /* Cuts at commas. False: an empty value, one that comes twice, or too many. */
 static bool cut_values(axis *a, char *text)
 {
     a->count = 0;
     for (char *next = text; next; a->count++) {
-        char *value = next, *comma = strchr(value, ',');
+        char *value = next, *comma = find_comma(value);
         if (comma) *comma = '\0';
         next = comma ? comma + 1 : NULL;
         if (!*value || a->count == MOST_VALUES) return false;
