@@ -11,20 +11,8 @@
 #include <cmocka.h>
 
 #include "optim/optim.h"
+#include "session_world.h"
 #include "train/train.h"
-
-typedef struct world {
-    ht_context *ctx;
-    ht_graph *g;
-    ht_plan *plan;
-    ht_session *s;
-} world;
-
-static void must(const world *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
 
 static void begin(world *w)
 {

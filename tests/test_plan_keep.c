@@ -9,23 +9,11 @@
 
 #include <cmocka.h>
 
+#include "session_world.h"
 #include "snapshot_world.h"
 
 /* Large enough for the GEMM core, few enough rows to keep for. */
 enum { ROWS = 16, WIDE = 160, UNITS = 48, STEPS = 2, LABELS = 10 };
-
-typedef struct world {
-    ht_context *ctx;
-    ht_graph *g;
-    ht_plan *plan;
-    ht_session *s;
-} world;
-
-static void must(const world *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
 
 static ht_val parameter(ht_graph *g, const char *name, int64_t rows, int64_t columns)
 {

@@ -9,23 +9,11 @@
 
 #include <cmocka.h>
 
+#include "session_world.h"
 #include "tiny_model.h"
 #include "train/train.h"
 
 enum { TOKENS = TINY_BATCH * TINY_TIME, TABLE = TINY_VOCAB * TINY_WIDTH };
-
-typedef struct world {
-    ht_context *ctx;
-    ht_graph *g;
-    ht_plan *plan;
-    ht_session *s;
-} world;
-
-static void must(const world *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
 
 static world start(int threads, double dropout, const ht_train_opts *train, bool canaries)
 {

@@ -22,23 +22,8 @@
 
 #include <cmocka.h>
 
+#include "snapshot_case.h"
 #include "snapshot_world.h"
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snapshot_folder_make(folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    snapshot_folder_remove(folder);
-    return 0;
-}
 
 /* ---- calls that fail, and a record of those that do not ---- */
 

@@ -11,25 +11,10 @@
 #include <cmocka.h>
 
 #include "format/format.h"
+#include "snapshot_case.h"
 #include "snapshot_world.h"
 #include "tiny_model.h"
 #include "train/manifest.h"
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snapshot_folder_make(folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    snapshot_folder_remove(folder);
-    return 0;
-}
 
 static const char *at(const char *name)
 {
