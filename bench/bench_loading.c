@@ -44,10 +44,10 @@ static bool open_run(loading *l, ht_context *ctx, const char *data, const char *
     if (ht_run_open(&l->run, ctx, &request) != HT_OK) return false;
     if (ht_feed_open(&l->feed, ht_run_data(l->run), HT_DATA_TRAIN, false) != HT_OK) return false;
     ht_data_layout(ht_run_data(l->run), 0, &l->batch);
-    bool room = true;
+    bool allocated = true;
     for (int i = 0; i < l->batch.array_count; i++)
-        room &= (l->batch.arrays[i].data = calloc(1, l->batch.arrays[i].bytes)) != NULL;
-    return room;
+        allocated &= (l->batch.arrays[i].data = calloc(1, l->batch.arrays[i].bytes)) != NULL;
+    return allocated;
 }
 
 static double whole_step(void *arg, int calls)

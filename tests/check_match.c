@@ -28,7 +28,7 @@ typedef struct check {
 typedef struct matcher {
     captures known;
     char *message;
-    size_t room;
+    size_t capacity;
     bool broken; /* the script itself is wrong */
 } matcher;
 
@@ -37,7 +37,7 @@ static bool complain(matcher *m, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (m->room && !m->message[0]) vsnprintf(m->message, m->room, format, args);
+    if (m->capacity && !m->message[0]) vsnprintf(m->message, m->capacity, format, args);
     va_end(args);
     return false;
 }
@@ -217,14 +217,14 @@ static const char *find_line(matcher *m, const check *c, const forbidden *f, con
     return NULL;
 }
 
-bool check_match(const char *script, const char *output, char *message, size_t message_room)
+bool check_match(const char *script, const char *output, char *message, size_t message_capacity)
 {
-    matcher m = {.message = message, .room = message_room};
+    matcher m = {.message = message, .capacity = message_capacity};
     forbidden not_before = {.count = 0};
     check c;
     int line = 0, more, wanted = 0;
     const char *at = output;
-    if (message_room) message[0] = 0;
+    if (message_capacity) message[0] = 0;
     while ((more = take_check(&m, &script, &line, &c)) > 0) {
         if (c.kind == CHECK_NOT) {
             if (not_before.count == MAX_NOT) return complain(&m, "script line %d: too many CHECK-NOT in a row", c.line);

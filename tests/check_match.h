@@ -12,6 +12,6 @@
 
 /* Does the output fulfil the script? If not, or if the script is no script, `message` says what and where. A script
  * without a single CHECK or CHECK-NEXT is an error: it could not fail. */
-bool check_match(const char *script, const char *output, char *message, size_t message_room);
+bool check_match(const char *script, const char *output, char *message, size_t message_capacity);
 
 #endif

@@ -10,12 +10,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void replay_file(const char *path)
 {
     FILE *file = fopen(path, "rb");
-    size_t length = 0, room = 0;
+    size_t length = 0, capacity = 0;
     uint8_t *data = NULL;
     for (size_t got = 1; file && got > 0; length += got) {
-        if (length == room) data = realloc(data, room += 1 << 16);
+        if (length == capacity) data = realloc(data, capacity += 1 << 16);
         if (!data) abort();
-        got = fread(data + length, 1, room - length, file);
+        got = fread(data + length, 1, capacity - length, file);
     }
     if (!file || ferror(file)) {
         perror(path);

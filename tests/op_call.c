@@ -77,9 +77,9 @@ static int64_t element_offset(const ht_type *t, int64_t index)
 
 static void *room_for(ht_arena *arena, const ht_type *type)
 {
-    void *room = ht_arena_alloc(arena, (size_t)ht_type_bytes(type) + 1, 1);
-    assert_non_null(room);
-    return room;
+    void *memory = ht_arena_alloc(arena, (size_t)ht_type_bytes(type) + 1, 1);
+    assert_non_null(memory);
+    return memory;
 }
 
 static void run(op_call *call, const ht_call *like)

@@ -89,8 +89,8 @@ bool op_case_build(op_case *c)
     ht_context *ctx = op_tests_context();
     if (ht_sample_graph(ctx, &c->sample, &c->graph) != HT_OK) return false;
     if (!op_case_node(c)) op_case_fail(c, "its graph does not hold the op");
-    ht_call_room room;
-    const ht_call *call = ht_node_call(c->graph, op_case_node(c), c->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(c->graph, op_case_node(c), c->arena, &storage);
     assert_non_null(call);
     c->made = *call;
     for (size_t i = 0; i < call->n_in; i++) {

@@ -184,7 +184,7 @@ static void any_graph__plans_in_every_precision(void **state)
         ht_plan *plan;
         assert_non_null(g);
         /* The dice give inputs random first values, which only the interpreter knows. */
-        for (size_t i = 0; i < g->input_init_room; i++) g->input_inits[i] = HT_ZERO;
+        for (size_t i = 0; i < g->input_init_capacity; i++) g->input_inits[i] = HT_ZERO;
         if (plan_dice(&plan, g, NULL, false) == HT_OK) {
             ht_plan_free(plan);
             planned++;

@@ -85,21 +85,21 @@ static void grow__keeps_what_was_there(void **state)
 {
     (void)state;
     int *array = NULL;
-    size_t room = 0, moves = 0;
+    size_t capacity = 0, moves = 0;
     for (size_t i = 0; i < 10000; i++) {
-        size_t before = room;
-        assert_true(ht_grow((void **)&array, &room, i + 1, sizeof *array));
-        moves += room != before;
+        size_t before = capacity;
+        assert_true(ht_grow((void **)&array, &capacity, i + 1, sizeof *array));
+        moves += capacity != before;
         array[i] = (int)i;
     }
     for (size_t i = 0; i < 10000; i++) assert_int_equal(array[i], i);
     assert_true(moves < 16); /* doubling, not creeping */
     int *kept = array;
-    size_t kept_room = room;
-    assert_false(ht_grow((void **)&array, &room, SIZE_MAX, sizeof *array));
-    assert_false(ht_grow((void **)&array, &room, SIZE_MAX / 2, sizeof *array));
+    size_t kept_capacity = capacity;
+    assert_false(ht_grow((void **)&array, &capacity, SIZE_MAX, sizeof *array));
+    assert_false(ht_grow((void **)&array, &capacity, SIZE_MAX / 2, sizeof *array));
     assert_ptr_equal(array, kept);
-    assert_int_equal(room, kept_room);
+    assert_int_equal(capacity, kept_capacity);
     free(array);
 }
 

@@ -14,7 +14,7 @@
 static char folder[2048];
 
 /* "accepted", or the first error without the file's name. */
-static void outcome_of(const char *name, char *out, size_t room)
+static void outcome_of(const char *name, char *out, size_t capacity)
 {
     ht_context ctx = {0};
     ht_config *config;
@@ -30,7 +30,7 @@ static void outcome_of(const char *name, char *out, size_t room)
     for (size_t i = problems->count; status != HT_OK && i-- > 0;)
         if (problems->list[i].is_error) line = problems->list[i].text;
     if (strncmp(line, name, strlen(name)) == 0) line += strlen(name);
-    snprintf(out, room, "%s", line);
+    snprintf(out, capacity, "%s", line);
     ht_config_free(config);
     free(text);
 }

@@ -14,14 +14,14 @@
 
 /* ---- gzip ---- */
 
-static size_t gzip(uint8_t *out, size_t room, const char *text, size_t length)
+static size_t gzip(uint8_t *out, size_t capacity, const char *text, size_t length)
 {
     z_stream z = {0};
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
     z.next_in = (Bytef *)text;
     z.avail_in = (uInt)length;
     z.next_out = out;
-    z.avail_out = (uInt)room;
+    z.avail_out = (uInt)capacity;
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
     size_t bytes = z.total_out;
     deflateEnd(&z);

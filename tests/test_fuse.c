@@ -137,7 +137,7 @@ static void fuse__random_graphs_give_the_same_bits(void **state)
         w.g = graph_dice_build(w.ctx, seed, 10 + seed % 90);
         assert_non_null(w.g);
         /* The dice give inputs random first values, which only the interpreter knows. */
-        for (size_t i = 0; i < w.g->input_init_room; i++) w.g->input_inits[i] = HT_ZERO;
+        for (size_t i = 0; i < w.g->input_init_capacity; i++) w.g->input_inits[i] = HT_ZERO;
         if (make_plans(&w, seed)) {
             planned++;
             fused += count_fused(w.plan[0]);

@@ -117,8 +117,8 @@ static void *run_with(const build *b, const operand *a, const operand *other, sh
                       const finisher *f, int threads, const void *kept)
 {
     size_t bytes = (size_t)(s.m * s.n) * ht_dtype_bytes(dtype);
-    int64_t room = b->workspace(s.m, s.n, s.k);
-    void *y = malloc(bytes), *workspace = aligned_alloc(64, (size_t)(room + 63) / 64 * 64);
+    int64_t scratch_bytes = b->workspace(s.m, s.n, s.k);
+    void *y = malloc(bytes), *workspace = aligned_alloc(64, (size_t)(scratch_bytes + 63) / 64 * 64);
     ht_pool *pool = ht_pool_create(threads);
     assert_true(y && workspace && pool);
     gemm_job job = {.a = a->side, .b = other->side, .m = s.m, .n = s.n, .k = s.k, .y = y, .dtype = dtype};

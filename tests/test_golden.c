@@ -85,12 +85,12 @@ static void the_matcher__accepts_and_refuses(void **state)
 
 static char *read_stream(FILE *file)
 {
-    size_t length = 0, room = 1 << 16;
-    char *text = malloc(room);
+    size_t length = 0, capacity = 1 << 16;
+    char *text = malloc(capacity);
     assert_non_null(text);
-    for (size_t got; (got = fread(text + length, 1, room - 1 - length, file)) > 0;) {
+    for (size_t got; (got = fread(text + length, 1, capacity - 1 - length, file)) > 0;) {
         length += got;
-        if (length + 1 == room) text = realloc(text, room *= 2);
+        if (length + 1 == capacity) text = realloc(text, capacity *= 2);
         assert_non_null(text);
     }
     text[length] = 0;
@@ -180,10 +180,10 @@ static size_t find_goldens(struct CMUnitTest *tests)
     for (struct dirent *entry; (entry = readdir(folder)) && count < MAX_FILES;) {
         const char *dot = strrchr(entry->d_name, '.');
         if (!dot || strcmp(dot, ".ht") != 0) continue;
-        size_t room = strlen(HT_GOLDEN_DIR) + strlen(entry->d_name) + 2;
-        char *path = malloc(room);
+        size_t capacity = strlen(HT_GOLDEN_DIR) + strlen(entry->d_name) + 2;
+        char *path = malloc(capacity);
         if (!path) abort();
-        snprintf(path, room, "%s/%s", HT_GOLDEN_DIR, entry->d_name);
+        snprintf(path, capacity, "%s/%s", HT_GOLDEN_DIR, entry->d_name);
         tests[count++] =
             (struct CMUnitTest){.name = strrchr(path, '/') + 1, .test_func = golden, .initial_state = path};
     }

@@ -47,12 +47,12 @@ static void open_case(op_case *c, const stream_case *from, int rows)
     if (!op_case_build(c)) op_case_fail(c, "%s", ht_context_message(op_tests_context()));
 }
 
-/* `shift` bytes after the start of a line; the caller frees *room. */
-static char *room_for(void **room, int64_t bytes, int shift)
+/* `shift` bytes after the start of a line; the caller frees *memory. */
+static char *aligned_buffer(void **memory, int64_t bytes, int shift)
 {
-    assert_int_equal(posix_memalign(room, LINE, (size_t)(bytes + LINE)), 0);
-    memset(*room, JUNK, (size_t)(bytes + LINE));
-    return (char *)*room + shift;
+    assert_int_equal(posix_memalign(memory, LINE, (size_t)(bytes + LINE)), 0);
+    memset(*memory, JUNK, (size_t)(bytes + LINE));
+    return (char *)*memory + shift;
 }
 
 static void run(const op_case *c, ht_isa isa, const void *const *in, void *const *out)
@@ -61,7 +61,7 @@ static void run(const op_case *c, ht_isa isa, const void *const *in, void *const
     const ht_kernel *kernel = ht_kernel_choose(op_tests_context(), c->call, &target, NULL);
     if (!kernel) op_case_fail(c, "no kernel");
     void *workspace;
-    room_for(&workspace, kernel->workspace ? kernel->workspace(c->call, &target) : 0, 0);
+    aligned_buffer(&workspace, kernel->workspace ? kernel->workspace(c->call, &target) : 0, 0);
     ht_pool *pool = ht_pool_create(2);
     assert_non_null(pool);
     kernel->run(&(ht_launch){.call = c->call, .in = in, .out = out, .workspace = workspace, .pool = pool});
@@ -74,33 +74,33 @@ static void compare_piece(const op_case *whole, const op_case *piece, ht_isa isa
                           const char *streamed, int i, int shift)
 {
     const void *part[HT_SAMPLE_MAX] = {NULL};
-    void *room[8], *out[8];
+    void *memory[8], *out[8];
     for (size_t k = 0; k < whole->call->n_in; k++) {
         if (!in[k]) continue;
         int64_t bytes = ht_type_bytes(piece->call->in[k]);
         part[k] = (const char *)in[k] + (bytes < ht_type_bytes(whole->call->in[k]) ? i * bytes : 0);
     }
     for (size_t k = 0; k < piece->call->n_out; k++)
-        out[k] = room_for(&room[k], ht_type_bytes(piece->call->out[k]), k == 0 ? shift : 0);
+        out[k] = aligned_buffer(&memory[k], ht_type_bytes(piece->call->out[k]), k == 0 ? shift : 0);
     run(piece, isa, part, out);
     int64_t bytes = ht_type_bytes(piece->call->out[0]);
     if (memcmp(out[0], streamed + i * bytes, (size_t)bytes) != 0)
         op_case_fail(whole, "isa %d, result %d bytes into a line: piece %d of the rows has other bits", (int)isa, shift,
                      i);
-    for (size_t k = 0; k < piece->call->n_out; k++) free(room[k]);
+    for (size_t k = 0; k < piece->call->n_out; k++) free(memory[k]);
 }
 
 static void check_isa(const op_case *whole, const op_case *piece, ht_isa isa, const void *const *in, int shift)
 {
-    void *room[8], *out[8];
+    void *memory[8], *out[8];
     for (size_t k = 0; k < whole->call->n_out; k++)
-        out[k] = room_for(&room[k], ht_type_bytes(whole->call->out[k]), k == 0 ? shift : 0);
+        out[k] = aligned_buffer(&memory[k], ht_type_bytes(whole->call->out[k]), k == 0 ? shift : 0);
     run(whole, isa, in, out);
     const unsigned char *end = (const unsigned char *)out[0] + ht_type_bytes(whole->call->out[0]);
     for (int i = 0; i < LINE - shift; i++)
         if (end[i] != JUNK) op_case_fail(whole, "isa %d wrote past the end of the result", (int)isa);
     for (int i = 0; i < PIECES; i++) compare_piece(whole, piece, isa, in, out[0], i, shift);
-    for (size_t k = 0; k < whole->call->n_out; k++) free(room[k]);
+    for (size_t k = 0; k < whole->call->n_out; k++) free(memory[k]);
 }
 
 static void check(const stream_case *from)
@@ -113,20 +113,20 @@ static void check(const stream_case *from)
     assert_true(ht_type_bytes(piece.call->out[0]) < STREAM_BYTES);
     op_arrays values;
     op_arrays_make(&values, &whole);
-    void *room[HT_SAMPLE_MAX] = {NULL};
+    void *memory[HT_SAMPLE_MAX] = {NULL};
     const void *in[HT_SAMPLE_MAX] = {NULL};
     for (size_t k = 0; k < whole.call->n_in; k++) {
         const ht_type *type = whole.call->in[k];
         if (!type) continue;
-        in[k] = room_for(&room[k], ht_type_bytes(type), 0);
-        for (int64_t e = 0; e < ht_type_elems(type); e++) ht_store_f64(room[k], type->dtype, e, values.in[k][e]);
+        in[k] = aligned_buffer(&memory[k], ht_type_bytes(type), 0);
+        for (int64_t e = 0; e < ht_type_elems(type); e++) ht_store_f64(memory[k], type->dtype, e, values.in[k][e]);
     }
     int element = (int)ht_dtype_bytes(whole.call->out[0]->dtype);
     for (int isa = HT_ISA_PORTABLE; isa <= (int)ht_cpu_isa(); isa++) {
         check_isa(&whole, &piece, (ht_isa)isa, in, 0);
         check_isa(&whole, &piece, (ht_isa)isa, in, element);
     }
-    for (size_t k = 0; k < whole.call->n_in; k++) free(room[k]);
+    for (size_t k = 0; k < whole.call->n_in; k++) free(memory[k]);
     op_case_free(&piece);
     op_case_free(&whole);
 }

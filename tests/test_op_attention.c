@@ -393,14 +393,14 @@ static void builder__passes_every_option(void **state)
     ht_val y = ht_attention(g, ht_rotary(g, q, position, 500, true), k, k, &opts);
     assert_int_equal(ht_graph_status(g), HT_OK);
     const ht_node *attention = ht_maker(g, y), *rotary = ht_maker(g, ht_node_in(g, attention, 0));
-    ht_call_room room;
-    const ht_call *call = ht_node_call(g, attention, NULL, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(g, attention, NULL, &storage);
     assert_int_equal(call->n_in, 5);
     assert_int_equal(ht_call_int(call, "causal"), 1);
     assert_true(ht_call_float(call, "scale") == 0.5);
     assert_int_equal(ht_node_in(g, attention, 3).id, opts.lengths.id);
     assert_int_equal(ht_node_in(g, attention, 4).id, opts.document.id);
-    call = ht_node_call(g, rotary, NULL, &room);
+    call = ht_node_call(g, rotary, NULL, &storage);
     assert_true(ht_call_float(call, "base") == 500);
     assert_int_equal(ht_call_int(call, "interleaved"), 1);
     assert_int_equal(ht_maker(g, ht_attention(g, q, k, k, NULL))->n_in, 3);

@@ -155,12 +155,12 @@ static int64_t random_layout(ht_type *type, uint64_t *at)
 static void check_copy(ht_type from, ht_type to, int64_t from_elems, int64_t to_elems, ht_pool *pool)
 {
     size_t bytes = ht_dtype_bytes(from.dtype);
-    size_t room = (size_t)to_elems * bytes;
-    unsigned char *x = malloc((size_t)from_elems * bytes), *y = malloc(room), *right = malloc(room);
+    size_t capacity = (size_t)to_elems * bytes;
+    unsigned char *x = malloc((size_t)from_elems * bytes), *y = malloc(capacity), *right = malloc(capacity);
     assert_true(x && y && right);
     for (size_t i = 0; i < (size_t)from_elems * bytes; i++) x[i] = (unsigned char)(i * 37 + i / 251);
-    memset(y, 0xA5, room);
-    memset(right, 0xA5, room);
+    memset(y, 0xA5, capacity);
+    memset(right, 0xA5, capacity);
     for (int64_t k = 0; k < ht_type_elems(&from); k++)
         memcpy(right + (size_t)element(&to, k) * bytes, x + (size_t)element(&from, k) * bytes, bytes);
     const ht_type *in_types[] = {&from}, *out_types[] = {&to};
@@ -169,7 +169,7 @@ static void check_copy(ht_type from, ht_type to, int64_t from_elems, int64_t to_
     void *out[] = {y};
     assert_null(ht_kernel_copy.can(&call, NULL));
     ht_kernel_copy.run(&(ht_launch){.call = &call, .in = in, .out = out, .pool = pool});
-    assert_memory_equal(y, right, room);
+    assert_memory_equal(y, right, capacity);
     free(x);
     free(y);
     free(right);

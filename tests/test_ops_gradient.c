@@ -139,7 +139,7 @@ static void probed_add(probed *p, const double *value, const double *weight, int
     p->elems[p->n++] = elems;
 }
 
-static void probed_room(probed *p, ht_arena *arena)
+static void probed_allocate(probed *p, ht_arena *arena)
 {
     int64_t all = 0;
     for (size_t i = 0; i < p->n; i++) all += p->elems[i];
@@ -293,7 +293,7 @@ static unsigned check_first(const ht_op *op, const char *line, int only_result)
         seen |= 1u << i;
         probed_add(&p, r.arrays.out[i], ht_reference_value(k.ref, k.weight[w++]), ht_type_elems(k.c.call->out[i]));
     }
-    probed_room(&p, k.c.arena);
+    probed_allocate(&p, k.c.arena);
     checked how = {&k.c, "gradient", FIRST_TOLERANCE, only_result < 0 ? FIRST_EVERY : MORE_EVERY};
     for (size_t i = 0, f = 0; i < node->n_in; i++) {
         if (f == k.first.n || ht_node_in(k.c.graph, node, i).id != k.first.wrt[f].id) continue;
@@ -364,7 +364,7 @@ static bool check_second(const ht_op *op, const char *line)
     for (size_t i = 0; i < once.first.n; i++)
         probed_add(&p, ht_reference_value(once.ref, once.first.grad[i]), ht_reference_value(k.ref, k.weight[i]),
                    ht_type_elems(ht_type_of(once.c.graph, once.first.grad[i])));
-    probed_room(&p, once.c.arena);
+    probed_allocate(&p, once.c.arena);
     checked how = {&k.c, "second derivative", SECOND_TOLERANCE, MORE_EVERY};
     for (size_t i = 0; i < k.second.n; i++) {
         ht_val v = i < once.first.n ? once.first.wrt[i] : once.weight[i - once.first.n];

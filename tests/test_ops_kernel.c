@@ -156,15 +156,15 @@ static bool gaps_hold(const buffer *b, const ht_type *t)
 /* ---- one launch ---- */
 
 /* A call of its own, so that strides can be changed, and buffers for it. */
-typedef struct launch_room {
+typedef struct launch_buffers {
     ht_type in_type[HT_SAMPLE_MAX], out_type[8];
     const ht_type *in_types[HT_SAMPLE_MAX], *out_types[8];
     ht_call call;
     buffer in[HT_SAMPLE_MAX], out[8], before[HT_SAMPLE_MAX];
     int over[8]; /* result i is written over this input; -1: memory of its own */
-} launch_room;
+} launch_buffers;
 
-static void room_types(launch_room *r, const ht_call *call, layout in_layout, layout out_layout)
+static void launch_buffers_types(launch_buffers *r, const ht_call *call, layout in_layout, layout out_layout)
 {
     memset(r, 0, sizeof *r);
     r->call = *call;
@@ -182,7 +182,7 @@ static void room_types(launch_room *r, const ht_call *call, layout in_layout, la
     r->call.out = r->out_types;
 }
 
-static void room_buffers(launch_room *r, const op_arrays *a)
+static void launch_buffers_fill(launch_buffers *r, const op_arrays *a)
 {
     for (size_t i = 0; i < r->call.n_in; i++) {
         const ht_type *t = r->in_types[i];
@@ -196,7 +196,7 @@ static void room_buffers(launch_room *r, const op_arrays *a)
     for (size_t i = 0; i < r->call.n_out; i++) r->out[i] = buffer_make(span_bytes(r->out_types[i]));
 }
 
-static void room_free(launch_room *r)
+static void launch_buffers_free(launch_buffers *r)
 {
     for (size_t i = 0; i < r->call.n_in; i++) {
         free(r->in[i].block);
@@ -205,12 +205,12 @@ static void room_free(launch_room *r)
     for (size_t i = 0; i < r->call.n_out; i++) free(r->out[i].block);
 }
 
-static const buffer *result_buffer(const launch_room *r, size_t i)
+static const buffer *result_buffer(const launch_buffers *r, size_t i)
 {
     return r->over[i] < 0 ? &r->out[i] : &r->in[r->over[i]];
 }
 
-static void check_untouched(const op_case *c, const ht_kernel *k, const launch_room *r, const buffer *workspace)
+static void check_untouched(const op_case *c, const ht_kernel *k, const launch_buffers *r, const buffer *workspace)
 {
     if (!guards_hold(workspace)) op_case_fail(c, "%s writes outside its workspace", k->name);
     for (size_t i = 0; i < r->call.n_in; i++) {
@@ -228,7 +228,7 @@ static void check_untouched(const op_case *c, const ht_kernel *k, const launch_r
     }
 }
 
-static void launch(const op_case *c, const ht_kernel *k, launch_room *r, const ht_target *target, ht_pool *pool)
+static void launch(const op_case *c, const ht_kernel *k, launch_buffers *r, const ht_target *target, ht_pool *pool)
 {
     const void *in[HT_SAMPLE_MAX];
     void *out[8];
@@ -295,7 +295,7 @@ static bool close_enough(const bound *b, ht_dtype dtype, double got, double want
     return fabs(got - want) <= b->relative * fabs(want) + b->absolute;
 }
 
-static void check_values(const op_case *c, const ht_kernel *k, const launch_room *r, const op_arrays *a)
+static void check_values(const op_case *c, const ht_kernel *k, const launch_buffers *r, const op_arrays *a)
 {
     for (size_t i = 0; i < r->call.n_out; i++) {
         const ht_type *t = r->out_types[i];
@@ -317,7 +317,7 @@ typedef struct pools {
 } pools;
 static pools shared_pools;
 
-static void check_same_bits(const op_case *c, const ht_kernel *k, const launch_room *a, const launch_room *b,
+static void check_same_bits(const op_case *c, const ht_kernel *k, const launch_buffers *a, const launch_buffers *b,
                             const char *what)
 {
     for (size_t i = 0; i < a->call.n_out; i++)
@@ -326,27 +326,27 @@ static void check_same_bits(const op_case *c, const ht_kernel *k, const launch_r
 }
 
 static void check_threads(const op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a,
-                          const launch_room *alone)
+                          const launch_buffers *alone)
 {
     ht_pool *many[] = {shared_pools.two, shared_pools.four};
     const char *const names[] = {"with 2 threads", "with 4 threads"};
     for (size_t i = 0; i < 2; i++) {
-        launch_room r;
-        room_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
-        room_buffers(&r, a);
+        launch_buffers r;
+        launch_buffers_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
+        launch_buffers_fill(&r, a);
         launch(c, k, &r, target, many[i]);
         check_same_bits(c, k, alone, &r, names[i]);
-        room_free(&r);
+        launch_buffers_free(&r);
     }
 }
 
 static void check_layout(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a, layout in,
                          layout out)
 {
-    launch_room r;
-    room_types(&r, c->call, in, out);
+    launch_buffers r;
+    launch_buffers_types(&r, c->call, in, out);
     if (k->can && k->can(&r.call, target)) return;
-    room_buffers(&r, a);
+    launch_buffers_fill(&r, a);
     /* Where an axis repeats, elements share an address: what lies there in the end is the input. */
     op_arrays seen;
     op_arrays_make(&seen, c);
@@ -361,7 +361,7 @@ static void check_layout(op_case *c, const ht_kernel *k, const ht_target *target
     launch(c, k, &r, target, NULL);
     check_values(c, k, &r, &seen);
     c->variant = plain;
-    room_free(&r);
+    launch_buffers_free(&r);
 }
 
 static void check_layouts(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a)
@@ -372,20 +372,20 @@ static void check_layouts(op_case *c, const ht_kernel *k, const ht_target *targe
 }
 
 static void launch_over(const op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a,
-                        const launch_room *alone, const int over[8])
+                        const launch_buffers *alone, const int over[8])
 {
-    launch_room r;
-    room_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
+    launch_buffers r;
+    launch_buffers_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
     memcpy(r.over, over, sizeof r.over);
-    room_buffers(&r, a);
+    launch_buffers_fill(&r, a);
     launch(c, k, &r, target, NULL);
     check_same_bits(c, k, alone, &r, "when it is written over an input");
-    room_free(&r);
+    launch_buffers_free(&r);
 }
 
 /* Each result over each input of its type, then all results over different inputs at once. */
 static void check_in_place(const op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a,
-                           const launch_room *alone)
+                           const launch_buffers *alone)
 {
     if (!(c->op->flags & HT_OP_INPLACE)) return;
     int none[8] = {-1, -1, -1, -1, -1, -1, -1, -1}, all[8];
@@ -407,14 +407,14 @@ static void check_in_place(const op_case *c, const ht_kernel *k, const ht_target
 
 static void check_row(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a, bool layouts)
 {
-    launch_room alone;
-    room_types(&alone, c->call, ROW_MAJOR, ROW_MAJOR);
-    room_buffers(&alone, a);
+    launch_buffers alone;
+    launch_buffers_types(&alone, c->call, ROW_MAJOR, ROW_MAJOR);
+    launch_buffers_fill(&alone, a);
     launch(c, k, &alone, target, NULL);
     check_values(c, k, &alone, a);
     check_threads(c, k, target, a, &alone);
     check_in_place(c, k, target, a, &alone);
-    room_free(&alone);
+    launch_buffers_free(&alone);
     if (layouts) check_layouts(c, k, target, a);
 }
 

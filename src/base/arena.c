@@ -28,20 +28,20 @@
 
 typedef struct chunk {
     struct chunk *next;
-    size_t used, room;
+    size_t used, capacity;
     _Alignas(16) unsigned char bytes[];
 } chunk;
 
 struct ht_arena {
     chunk *chunks; /* the one being filled comes first */
-    size_t next_room;
+    size_t next_capacity;
     size_t used;
 };
 
 ht_arena *ht_arena_create(void)
 {
     ht_arena *arena = calloc(1, sizeof *arena);
-    if (arena != NULL) arena->next_room = FIRST_CHUNK_BYTES;
+    if (arena != NULL) arena->next_capacity = FIRST_CHUNK_BYTES;
     return arena;
 }
 
@@ -50,19 +50,19 @@ void ht_arena_free(ht_arena *arena)
     if (arena == NULL) return;
     for (chunk *at = arena->chunks; at != NULL;) {
         chunk *next = at->next;
-        ASAN_UNPOISON_MEMORY_REGION(at->bytes, at->room);
+        ASAN_UNPOISON_MEMORY_REGION(at->bytes, at->capacity);
         free(at);
         at = next;
     }
     free(arena);
 }
 
-static chunk *chunk_create(size_t room)
+static chunk *chunk_create(size_t capacity)
 {
-    chunk *fresh = calloc(1, sizeof *fresh + room);
+    chunk *fresh = calloc(1, sizeof *fresh + capacity);
     if (fresh == NULL) return NULL;
-    fresh->room = room;
-    ASAN_POISON_MEMORY_REGION(fresh->bytes, room);
+    fresh->capacity = capacity;
+    ASAN_POISON_MEMORY_REGION(fresh->bytes, capacity);
     return fresh;
 }
 
@@ -71,8 +71,8 @@ static chunk *chunk_create(size_t room)
 static chunk *chunk_for(ht_arena *arena, size_t bytes)
 {
     chunk *first = arena->chunks;
-    if (first != NULL && first->room - first->used >= bytes) return first;
-    if (bytes > arena->next_room / 4) {
+    if (first != NULL && first->capacity - first->used >= bytes) return first;
+    if (bytes > arena->next_capacity / 4) {
         chunk *own = chunk_create(bytes);
         if (own == NULL) return NULL;
         own->next = first != NULL ? first->next : NULL;
@@ -82,9 +82,9 @@ static chunk *chunk_for(ht_arena *arena, size_t bytes)
             arena->chunks = own;
         return own;
     }
-    chunk *fresh = chunk_create(arena->next_room);
+    chunk *fresh = chunk_create(arena->next_capacity);
     if (fresh == NULL) return NULL;
-    if (arena->next_room < LAST_CHUNK_BYTES) arena->next_room *= 2;
+    if (arena->next_capacity < LAST_CHUNK_BYTES) arena->next_capacity *= 2;
     fresh->next = first;
     arena->chunks = fresh;
     return fresh;
@@ -117,10 +117,10 @@ size_t ht_arena_used(const ht_arena *arena)
     return arena->used;
 }
 
-bool ht_grow(void **array, size_t *room, size_t need, size_t elem_bytes)
+bool ht_grow(void **array, size_t *capacity, size_t need, size_t elem_bytes)
 {
-    if (need <= *room) return true;
-    size_t wanted = *room < 8 ? 8 : *room;
+    if (need <= *capacity) return true;
+    size_t wanted = *capacity < 8 ? 8 : *capacity;
     while (wanted < need) {
         if (wanted > SIZE_MAX / 2) return false;
         wanted *= 2;
@@ -133,6 +133,6 @@ bool ht_grow(void **array, size_t *room, size_t need, size_t elem_bytes)
     void *grown = realloc(old, bytes);
     if (grown == NULL) return false;
     memcpy(array, &grown, sizeof grown);
-    *room = wanted;
+    *capacity = wanted;
     return true;
 }

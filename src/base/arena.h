@@ -22,6 +22,6 @@ size_t ht_arena_used(const ht_arena *arena);
 
 /* Makes room for `need` elements in *array, growing by doubling; false when memory is out. The array is heap memory:
  * whoever owns it calls free(). */
-bool ht_grow(void **array, size_t *room, size_t need, size_t elem_bytes);
+bool ht_grow(void **array, size_t *capacity, size_t need, size_t elem_bytes);
 
 #endif

@@ -12,12 +12,12 @@
 #include "base/json.h"
 #include "base/key.h"
 #include "base/mathfn.h"
+#include "base/nt_store.h"
 #include "base/pages.h"
 #include "base/philox.h"
 #include "base/pool.h"
 #include "base/processor.h"
 #include "base/shuffle.h"
-#include "base/stream.h"
 #include "base/text.h"
 
 #endif

@@ -19,11 +19,11 @@ struct ht_context {
     int isa; /* ht_isa: the best that kernels may use */
     /* Tables, best first; the rooms graph/ and kernel/ own what they point to. */
     const struct ht_op **ops;
-    size_t op_count, op_room;
+    size_t op_count, op_capacity;
     uint32_t *op_index; /* open-addressed hash of names, op_index_room slots, 0 is empty, else position + 1 */
-    size_t op_index_room;
+    size_t op_index_capacity;
     const struct ht_kernel **kernels;
-    size_t kernel_count, kernel_room;
+    size_t kernel_count, kernel_capacity;
 };
 
 /* Records the message and returns `status`. */

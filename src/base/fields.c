@@ -17,9 +17,9 @@ struct ht_fields {
     ht_arena *arena;
     const char *block;
     ht_field *list; /* one per row */
-    size_t count, room;
+    size_t count, capacity;
     ht_field *named; /* of rows with "*", while reading: one per name that was given */
-    size_t named_count, named_room;
+    size_t named_count, named_capacity;
 };
 
 typedef struct walk {
@@ -216,8 +216,9 @@ static ht_field *named_field(walk *w, const ht_key *key)
                 field = &fields->named[i];
     if (field == NULL && !place.failed) {
         const char *name = ht_arena_text(fields->arena, place.data, place.length);
-        bool room = ht_grow((void **)&fields->named, &fields->named_room, fields->named_count + 1, sizeof(ht_field));
-        if (name != NULL && room) {
+        bool grown =
+            ht_grow((void **)&fields->named, &fields->named_capacity, fields->named_count + 1, sizeof(ht_field));
+        if (name != NULL && grown) {
             field = &fields->named[fields->named_count++];
             *field = (ht_field){.name = name, .key = key};
         }
@@ -337,7 +338,7 @@ ht_status ht_fields_declare(ht_fields *fields, const ht_key *keys)
 {
     size_t count = 0;
     while (keys[count].name != NULL) count++;
-    if (!ht_grow((void **)&fields->list, &fields->room, fields->count + count, sizeof(ht_field))) return HT_ENOMEM;
+    if (!ht_grow((void **)&fields->list, &fields->capacity, fields->count + count, sizeof(ht_field))) return HT_ENOMEM;
     for (size_t i = 0; i < count; i++)
         fields->list[fields->count++] = (ht_field){.name = keys[i].name, .key = &keys[i]};
     return HT_OK;
@@ -411,13 +412,14 @@ static ht_status finish_into(ht_fields *fields, ht_field *list, size_t *count, h
 ht_status ht_fields_finish(ht_fields *fields, ht_problems *problems)
 {
     ht_field *list = NULL;
-    size_t count = 0, room = 0;
-    if (!ht_grow((void **)&list, &room, fields->count + fields->named_count + 1, sizeof(ht_field))) return HT_ENOMEM;
+    size_t count = 0, capacity = 0;
+    if (!ht_grow((void **)&list, &capacity, fields->count + fields->named_count + 1, sizeof(ht_field)))
+        return HT_ENOMEM;
     ht_status status = finish_into(fields, list, &count, problems);
     free(fields->list);
     fields->list = list;
     fields->count = count;
-    fields->room = room;
+    fields->capacity = capacity;
     return status;
 }
 

@@ -52,7 +52,7 @@ typedef struct ht_problem {
 
 typedef struct ht_problems {
     ht_problem *list;
-    size_t count, room;
+    size_t count, capacity;
     size_t errors; /* of them; keeps counting when the list is full */
     bool failed;   /* memory ran out */
 } ht_problems;

@@ -42,7 +42,8 @@ static void add(ht_problems *problems, bool is_error, const ht_origin *where, co
     char what[800];
     vsnprintf(what, sizeof what, format, args);
     ht_text_add(&text, "%s", what);
-    if (text.failed || !ht_grow((void **)&problems->list, &problems->room, problems->count + 1, sizeof(ht_problem))) {
+    if (text.failed ||
+        !ht_grow((void **)&problems->list, &problems->capacity, problems->count + 1, sizeof(ht_problem))) {
         problems->failed = true;
         ht_text_free(&text);
         return;

@@ -16,14 +16,14 @@ void ht_text_add(ht_text *text, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    size_t free_bytes = text->room - text->length;
+    size_t free_bytes = text->capacity - text->length;
     int wrote = vsnprintf(text->data != NULL ? text->data + text->length : NULL, free_bytes, format, args);
     va_end(args);
     if (wrote < 0) {
         text->failed = true;
     } else if ((size_t)wrote >= free_bytes) {
-        if (ht_grow((void **)&text->data, &text->room, text->length + (size_t)wrote + 1, 1))
-            vsnprintf(text->data + text->length, text->room - text->length, format, again);
+        if (ht_grow((void **)&text->data, &text->capacity, text->length + (size_t)wrote + 1, 1))
+            vsnprintf(text->data + text->length, text->capacity - text->length, format, again);
         else
             text->failed = true;
     }
@@ -72,11 +72,11 @@ void ht_text_number(ht_text *text, double x)
 /* Everything up to the end of the file; grows as it reads, so pipes work too. */
 static ht_status read_stream(ht_context *ctx, FILE *file, char **data, size_t *length, const char *path)
 {
-    size_t room = 0;
+    size_t capacity = 0;
     for (;;) {
-        if (!ht_grow((void **)data, &room, *length + (64u << 10) + 1, 1))
+        if (!ht_grow((void **)data, &capacity, *length + (64u << 10) + 1, 1))
             HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory after %zu bytes", path, *length);
-        size_t got = fread(*data + *length, 1, room - 1 - *length, file);
+        size_t got = fread(*data + *length, 1, capacity - 1 - *length, file);
         *length += got;
         if (ferror(file)) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
         if (got == 0) break;

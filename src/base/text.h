@@ -6,7 +6,7 @@
 
 typedef struct ht_text {
     char *data; /* zero-terminated once anything was written; heap memory, freed by ht_text_free */
-    size_t length, room;
+    size_t length, capacity;
     bool failed; /* memory ran out: everything after is ignored */
 } ht_text;
 

@@ -21,11 +21,11 @@ static int threads_asked(void)
     return threads < MOST_THREADS ? (int)threads : MOST_THREADS;
 }
 
-static bool read_line(const char *path, char *line, size_t room)
+static bool read_line(const char *path, char *line, size_t capacity)
 {
     FILE *file = fopen(path, "re");
     if (file == NULL) return false;
-    bool got = fgets(line, (int)room, file) != NULL;
+    bool got = fgets(line, (int)capacity, file) != NULL;
     fclose(file);
     return got;
 }

@@ -334,10 +334,10 @@ static ht_status add_one_batch(ht_text *text, const preview *p, ht_feed *feed, i
 {
     ht_batch batch;
     ht_data_layout(p->data, ht_feed_bucket(feed), &batch);
-    bool room = true;
+    bool allocated = true;
     for (int i = 0; i < batch.array_count; i++)
-        room &= (batch.arrays[i].data = calloc(1, batch.arrays[i].bytes + 1)) != NULL;
-    ht_status status = room ? ht_feed_next(feed, &batch) : ht_fail(p->ctx, HT_ENOMEM, "out of memory for a batch");
+        allocated &= (batch.arrays[i].data = calloc(1, batch.arrays[i].bytes + 1)) != NULL;
+    ht_status status = allocated ? ht_feed_next(feed, &batch) : ht_fail(p->ctx, HT_ENOMEM, "out of memory for a batch");
     if (status == HT_OK && p->o.json)
         add_json_batch(text, p, &batch, number);
     else if (status == HT_OK)

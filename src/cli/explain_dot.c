@@ -18,9 +18,9 @@ typedef struct drawing {
     const ht_graph *g;
     const char **layers;
     bool (*boxes)[HT_FIGURE_COUNT]; /* by layer: which of them are there */
-    size_t layer_count, layer_room, box_room;
+    size_t layer_count, layer_capacity, box_capacity;
     arrow *arrows;
-    size_t arrow_count, arrow_room;
+    size_t arrow_count, arrow_capacity;
     int *owner; /* by value id of a state: the layer that reads it first, plus 1 */
     bool failed;
 } drawing;
@@ -37,8 +37,8 @@ static int find_layer(drawing *d, const char *layer)
     for (size_t i = d->layer_count; i-- > 0;)
         if (strcmp(d->layers[i], layer) == 0) return (int)i;
     size_t need = d->layer_count + 1;
-    if (!ht_grow((void **)&d->layers, &d->layer_room, need, sizeof *d->layers) ||
-        !ht_grow((void **)&d->boxes, &d->box_room, need, sizeof *d->boxes)) {
+    if (!ht_grow((void **)&d->layers, &d->layer_capacity, need, sizeof *d->layers) ||
+        !ht_grow((void **)&d->boxes, &d->box_capacity, need, sizeof *d->boxes)) {
         d->failed = true;
         return 0;
     }
@@ -57,7 +57,7 @@ static void add_arrow(drawing *d, int from, ht_figure_block from_block, int to, 
             a->dtype == dtype)
             return;
     }
-    if (!ht_grow((void **)&d->arrows, &d->arrow_room, d->arrow_count + 1, sizeof *d->arrows)) {
+    if (!ht_grow((void **)&d->arrows, &d->arrow_capacity, d->arrow_count + 1, sizeof *d->arrows)) {
         d->failed = true;
         return;
     }

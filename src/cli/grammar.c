@@ -81,7 +81,7 @@ typedef struct meaning {
 
 typedef struct speaker {
     chooser *c;
-    char *text;         /* GRAMMAR_ROOM bytes */
+    char *text;         /* SENTENCE_BYTES bytes */
     const char *wanted; /* NULL: anything */
     size_t length;
 } speaker;
@@ -96,7 +96,7 @@ static bool begins_with_vowel(const char *word)
 static void add_bytes(speaker *s, const char *bytes, size_t count)
 {
     if (s->c->wrong) return;
-    if (s->length + count >= GRAMMAR_ROOM || (s->wanted && strncmp(s->wanted + s->length, bytes, count) != 0)) {
+    if (s->length + count >= SENTENCE_BYTES || (s->wanted && strncmp(s->wanted + s->length, bytes, count) != 0)) {
         s->c->wrong = true;
         return;
     }
@@ -242,7 +242,7 @@ typedef struct writer {
     chooser *c;
     const char *words[MOST_WORDS];
     int count;
-    char future[GRAMMAR_ROOM];
+    char future[SENTENCE_BYTES];
 } writer;
 
 static void put(writer *w, const char *word)
@@ -355,10 +355,10 @@ static void join(const writer *w, char *text)
                 glue = true;
                 break;
             }
-        length += (size_t)snprintf(text + length, GRAMMAR_ROOM - length, "%s%s", close ? "" : " ", word);
+        length += (size_t)snprintf(text + length, SENTENCE_BYTES - length, "%s%s", close ? "" : " ", word);
         close = glue;
     }
-    snprintf(text + length, GRAMMAR_ROOM - length, ".");
+    snprintf(text + length, SENTENCE_BYTES - length, ".");
     if (text[0] >= 'a' && text[0] <= 'z') text[0] = (char)(text[0] - 'a' + 'A');
 }
 
@@ -409,7 +409,7 @@ static int translate(const meaning *m, const char *french, int *hits)
     chooser c = {0};
     int count = 0;
     do {
-        char text[GRAMMAR_ROOM];
+        char text[SENTENCE_BYTES];
         write_sentence(&c, m, text);
         if (french) *hits += strcmp(text, french) == 0;
         count++;
@@ -423,7 +423,7 @@ static int read_english(const char *english, const char *french, int *hits, int 
     int translations = 0;
     *meanings = 0;
     do {
-        char text[GRAMMAR_ROOM] = "";
+        char text[SENTENCE_BYTES] = "";
         speaker s = {.c = &c, .text = text, .wanted = english};
         meaning m = {0};
         say_sentence(&s, &m);

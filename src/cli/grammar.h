@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GRAMMAR_ROOM = 256 }; /* bytes of any sentence, the end included */
+enum { SENTENCE_BYTES = 256 }; /* bytes of any sentence, the end included */
 
 typedef struct grammar_pair {
-    char english[GRAMMAR_ROOM], french[GRAMMAR_ROOM];
+    char english[SENTENCE_BYTES], french[SENTENCE_BYTES];
     double log_probability; /* of this French sentence given the English one; log(1/k) for k equally likely ones */
 } grammar_pair;
 

@@ -21,7 +21,7 @@ void cli_grid_cell(cli_grid *grid, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     char *cell = NULL;
-    if (grid->failed || !ht_grow((void **)&grid->cells, &grid->room, grid->count + 1, sizeof *grid->cells) ||
+    if (grid->failed || !ht_grow((void **)&grid->cells, &grid->capacity, grid->count + 1, sizeof *grid->cells) ||
         !(cell = strdup(text)))
         grid->failed = true;
     else

@@ -11,7 +11,7 @@ typedef struct cli_grid {
     const char *heads[CLI_MOST_COLUMNS]; /* borrowed */
     size_t columns;
     char **cells; /* row by row */
-    size_t count, room;
+    size_t count, capacity;
     bool failed; /* memory ran out: what follows is left out */
 } cli_grid;
 

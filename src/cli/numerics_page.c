@@ -31,12 +31,12 @@ typedef struct numerics {
     share_sums sums[ROLES][VIEWS];
     double bins[ROLES][VIEWS][SPAN];
     bool scaled; /* a loss scale other than 1 was seen */
-    size_t looks, look_room;
+    size_t looks, look_capacity;
     double *look_step, *look_lost[ROLES]; /* per cent */
-    size_t lost_room[ROLES];
-    size_t scales, scale_rooms[2];
+    size_t lost_capacity[ROLES];
+    size_t scales, scale_capacity[2];
     double *scale_step, *scale;
-    size_t tensors, tensor_room;
+    size_t tensors, tensor_capacity;
     tensor_row *tensor;
 } numerics;
 
@@ -126,7 +126,7 @@ static bool add_tensor(numerics *n, const ht_json *tensor, const share_sums *sum
     if (at < n->tensors) {
         free(label);
     } else {
-        if (!ht_grow((void **)&n->tensor, &n->tensor_room, n->tensors + 1, sizeof *n->tensor)) {
+        if (!ht_grow((void **)&n->tensor, &n->tensor_capacity, n->tensors + 1, sizeof *n->tensor)) {
             free(label);
             return false;
         }
@@ -158,10 +158,10 @@ static bool read_look(numerics *n, const ht_json *line)
     if (tensors && tensors->kind == HT_JSON_ARRAY)
         for (const ht_json *tensor = tensors->child; tensor; tensor = tensor->next)
             if (!read_tensor(n, tensor, look, guess++)) return false;
-    bool room = ht_grow((void **)&n->look_step, &n->look_room, n->looks + 1, sizeof *n->look_step);
-    for (int r = 0; r < ROLES && room; r++)
-        room = ht_grow((void **)&n->look_lost[r], &n->lost_room[r], n->looks + 1, sizeof *n->look_lost[r]);
-    if (!room) return false;
+    bool grown = ht_grow((void **)&n->look_step, &n->look_capacity, n->looks + 1, sizeof *n->look_step);
+    for (int r = 0; r < ROLES && grown; r++)
+        grown = ht_grow((void **)&n->look_lost[r], &n->lost_capacity[r], n->looks + 1, sizeof *n->look_lost[r]);
+    if (!grown) return false;
     n->look_step[n->looks] = number(line, "step");
     for (int r = 0; r < ROLES; r++) n->look_lost[r][n->looks] = 100 * look[r].flushed / fmax(1, look[r].elements);
     n->looks++;
@@ -170,8 +170,8 @@ static bool read_look(numerics *n, const ht_json *line)
 
 static bool read_scale(numerics *n, const ht_json *line)
 {
-    if (!ht_grow((void **)&n->scale_step, &n->scale_rooms[0], n->scales + 2, sizeof *n->scale_step) ||
-        !ht_grow((void **)&n->scale, &n->scale_rooms[1], n->scales + 2, sizeof *n->scale))
+    if (!ht_grow((void **)&n->scale_step, &n->scale_capacity[0], n->scales + 2, sizeof *n->scale_step) ||
+        !ht_grow((void **)&n->scale, &n->scale_capacity[1], n->scales + 2, sizeof *n->scale))
         return false;
     double step = number(line, "step"), scale = number(line, "loss_scale");
     /* A scale holds until the step before the next one's: a staircase. */

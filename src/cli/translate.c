@@ -6,12 +6,12 @@
 #include "infer/infer.h"
 
 /* A batch as the data gives it, the source as the decoder wants it (in the largest shape), and what comes out. */
-typedef struct room {
+typedef struct batch_buffers {
     ht_batch batch;
     int64_t rows, source_length, length;
     int32_t *source, *tokens;
     int64_t *lengths;
-} room;
+} batch_buffers;
 
 void cli_translations_free(cli_translations *list)
 {
@@ -24,7 +24,7 @@ void cli_translations_free(cli_translations *list)
     *list = (cli_translations){0};
 }
 
-static void close_room(room *r)
+static void close_buffers(batch_buffers *r)
 {
     for (int i = 0; i < r->batch.array_count; i++) free(r->batch.arrays[i].data);
     free(r->source);
@@ -32,7 +32,7 @@ static void close_room(room *r)
     free(r->lengths);
 }
 
-static bool open_room(room *r, ht_data *data)
+static bool open_buffers(batch_buffers *r, ht_data *data)
 {
     const ht_data_info *info = ht_data_info_of(data);
     const ht_data_bucket *largest = &info->buckets[info->bucket_count - 1];
@@ -50,7 +50,7 @@ static bool open_room(room *r, ht_data *data)
 }
 
 /* The next batch; smaller shapes fit into the memory of the largest. */
-static ht_status next_batch(room *r, ht_data *data, ht_feed *feed)
+static ht_status next_batch(batch_buffers *r, ht_data *data, ht_feed *feed)
 {
     ht_batch batch;
     ht_data_layout(data, ht_feed_bucket(feed), &batch);
@@ -84,9 +84,9 @@ static int64_t drop_unknown(int32_t *ids, int64_t count)
     return kept;
 }
 
-static ht_status keep_row(cli_translations *out, ht_context *ctx, room *r, const ht_data *data, int64_t row)
+static ht_status keep_row(cli_translations *out, ht_context *ctx, batch_buffers *r, const ht_data *data, int64_t row)
 {
-    if (!ht_grow((void **)&out->list, &out->room, out->count + 1, sizeof *out->list))
+    if (!ht_grow((void **)&out->list, &out->capacity, out->count + 1, sizeof *out->list))
         HT_FAIL(ctx, HT_ENOMEM, "out of memory for translations");
     const ht_vocabulary *vocabulary = ht_data_vocabulary(data);
     int64_t length = r->batch.arrays[3].shape[1];
@@ -101,7 +101,7 @@ static ht_status keep_row(cli_translations *out, ht_context *ctx, room *r, const
     return HT_OK;
 }
 
-static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *run, room *r, ht_feed *feed,
+static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *run, batch_buffers *r, ht_feed *feed,
                                int64_t beam, size_t most)
 {
     ht_data *data = ht_run_data(run);
@@ -128,16 +128,16 @@ static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *r
 
 ht_status cli_translate(cli_translations *out, ht_context *ctx, ht_run *run, int64_t beam, size_t most)
 {
-    room r = {0};
+    batch_buffers r = {0};
     ht_feed *feed;
     *out = (cli_translations){0};
     if (ht_run_info_of(run).task != HT_TASK_PAIRS)
         HT_FAIL(ctx, HT_EINVAL, "only models of sentence pairs translate; this one's task is %s",
                 ht_task_names[ht_run_info_of(run).task]);
     HT_TRY(ht_feed_open(&feed, ht_run_data(run), HT_DATA_VALIDATION, false));
-    ht_status status = open_room(&r, ht_run_data(run)) ? translate_all(out, ctx, run, &r, feed, beam, most)
-                                                       : ht_fail(ctx, HT_ENOMEM, "out of memory for a batch");
-    close_room(&r);
+    ht_status status = open_buffers(&r, ht_run_data(run)) ? translate_all(out, ctx, run, &r, feed, beam, most)
+                                                          : ht_fail(ctx, HT_ENOMEM, "out of memory for a batch");
+    close_buffers(&r);
     ht_feed_free(feed);
     return status;
 }

@@ -10,7 +10,7 @@ typedef struct cli_translation {
 
 typedef struct cli_translations {
     cli_translation *list;
-    size_t count, room;
+    size_t count, capacity;
     int64_t tokens; /* of the references, their ends included */
 } cli_translations;
 

@@ -11,7 +11,7 @@
 
 cli_trial *cli_trials_add(cli_trials *trials, const char *name, const char *folder, const char *group)
 {
-    if (!ht_grow((void **)&trials->list, &trials->room, trials->count + 1, sizeof *trials->list)) return NULL;
+    if (!ht_grow((void **)&trials->list, &trials->capacity, trials->count + 1, sizeof *trials->list)) return NULL;
     cli_trial *t = &trials->list[trials->count];
     *t = (cli_trial){.name = strdup(name), .folder = strdup(folder), .group = strdup(group)};
     trials->count++;
@@ -71,7 +71,7 @@ void cli_trials_free(cli_trials *trials)
     }
     free(trials->list);
     trials->list = NULL;
-    trials->count = trials->room = 0;
+    trials->count = trials->capacity = 0;
 }
 
 /* ---- numbers ---- */
@@ -144,7 +144,7 @@ static void on_step(void *arg, const ht_step_report *r)
 {
     trial_run *run = arg;
     cli_trial *t = run->trial;
-    if (t->made < t->room) {
+    if (t->made < t->capacity) {
         t->loss[t->made] = r->loss;
         t->scale[t->made] = r->loss_scale;
         t->step_ms[t->made] = r->step_ms;
@@ -159,8 +159,8 @@ static void on_eval(void *arg, const ht_eval_report *r)
     trial_run *run = arg;
     cli_trial *t = run->trial;
     t->last_eval = *r;
-    if (!ht_grow((void **)&t->eval_step, &t->eval_rooms[0], t->evals + 1, sizeof *t->eval_step) ||
-        !ht_grow((void **)&t->eval_loss, &t->eval_rooms[1], t->evals + 1, sizeof *t->eval_loss)) {
+    if (!ht_grow((void **)&t->eval_step, &t->eval_capacity[0], t->evals + 1, sizeof *t->eval_step) ||
+        !ht_grow((void **)&t->eval_loss, &t->eval_capacity[1], t->evals + 1, sizeof *t->eval_loss)) {
         run->failed = true;
         return;
     }
@@ -185,10 +185,10 @@ static bool take_info(cli_trial *t, const ht_run_info *info)
     t->slots = info->slot_bytes;
     t->activations = info->activation_bytes;
     memcpy(t->headings, info->heading_bytes, sizeof t->headings);
-    t->room = (size_t)info->steps;
+    t->capacity = (size_t)info->steps;
     bool ok = true;
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
-        ok = (*arrays[i] = calloc(t->room + 1, sizeof **arrays[i])) != NULL && ok;
+        ok = (*arrays[i] = calloc(t->capacity + 1, sizeof **arrays[i])) != NULL && ok;
     return ok;
 }
 

@@ -33,7 +33,7 @@ typedef struct cli_trial {
     int64_t skipped, parameters, bytes, kept, slots, activations, headings[HT_HEADING_COUNT];
     char error[1024]; /* why it ended before its last step; "": it did not */
     /* while it runs */
-    size_t room, eval_rooms[2];
+    size_t capacity, eval_capacity[2];
 } cli_trial;
 
 typedef struct cli_trials {
@@ -41,7 +41,7 @@ typedef struct cli_trials {
     const char *command; /* for messages */
     const cli_job *job;
     cli_trial *list;
-    size_t count, room;
+    size_t count, capacity;
     void *arg; /* of the functions; each may be NULL */
     void (*on_start)(void *arg, const cli_trial *trial, ht_run *run);
     void (*on_step)(void *arg, const cli_trial *trial, const ht_step_report *report);

@@ -18,7 +18,7 @@ typedef struct kept_value {
 
 typedef struct cli_kept_list {
     kept_value *values;
-    size_t count, room;
+    size_t count, capacity;
     size_t left_out; /* met, and not compared */
     double scale;
 } kept_list;
@@ -106,7 +106,7 @@ static bool keep(void *arg, const ht_instr *instr, size_t result, const ht_type 
     kept_list *list = w->diff->kept;
     if (!ht_dtype_is_float(type->dtype)) return true;
     bool ok = make_key(w, instr, result, type) &&
-              ht_grow((void **)&list->values, &list->room, list->count + 1, sizeof *list->values);
+              ht_grow((void **)&list->values, &list->capacity, list->count + 1, sizeof *list->values);
     kept_value value = {.index = list->count, .type = *type, .scale = instr->seeded ? w->scale : 1};
     if (ok) value.key = ht_arena_text(w->diff->arena, w->key.data, w->key.length);
     if (ok) value.bytes = malloc((size_t)ht_type_bytes(type) + 1);
@@ -213,7 +213,8 @@ static bool compare(void *arg, const ht_instr *instr, size_t result, const ht_ty
     walker *w = arg;
     cli_value_diff *d = w->diff;
     if (!ht_dtype_is_float(type->dtype)) return true;
-    if (!make_key(w, instr, result, type) || !ht_grow((void **)&d->pairs, &d->room, d->count + 1, sizeof *d->pairs)) {
+    if (!make_key(w, instr, result, type) ||
+        !ht_grow((void **)&d->pairs, &d->capacity, d->count + 1, sizeof *d->pairs)) {
         no_memory(w);
         return false;
     }

@@ -22,7 +22,7 @@ typedef struct cli_value_diff {
     ht_context *ctx;
     ht_arena *arena;
     cli_pair *pairs; /* in B's order */
-    size_t count, room;
+    size_t count, capacity;
     size_t only[2]; /* values without a partner, in A, in B */
     struct cli_kept_list *kept;
 } cli_value_diff;

@@ -16,7 +16,7 @@ typedef struct reading {
 static ht_status add_span(const reading *r, const char *text, size_t length)
 {
     ht_corpus *c = r->corpus;
-    if (!ht_grow((void **)&c->spans[r->part], &c->rooms[r->part], c->counts[r->part] + 1, sizeof **c->spans))
+    if (!ht_grow((void **)&c->spans[r->part], &c->capacities[r->part], c->counts[r->part] + 1, sizeof **c->spans))
         return ht_data_no_memory(r->ctx, "documents");
     c->spans[r->part][c->counts[r->part]++] = (ht_text_span){text, length, r->name};
     return HT_OK;

@@ -13,7 +13,7 @@ typedef struct ht_text_span {
 /* The texts of one group: spans of mapped files, or of `arena`. */
 typedef struct ht_corpus {
     ht_text_span *spans[HT_DATA_PARTS];
-    size_t counts[HT_DATA_PARTS], rooms[HT_DATA_PARTS];
+    size_t counts[HT_DATA_PARTS], capacities[HT_DATA_PARTS];
     bool documents; /* each span is one */
     bool held_out;  /* validation has files of its own */
     double share;   /* else: what is held out */

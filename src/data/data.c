@@ -209,7 +209,7 @@ static int by_bytes(const void *left, const void *right)
 
 static bool add_path(ht_paths *paths, const char *path)
 {
-    if (!ht_grow((void **)&paths->list, &paths->room, paths->count + 1, sizeof *paths->list)) return false;
+    if (!ht_grow((void **)&paths->list, &paths->capacity, paths->count + 1, sizeof *paths->list)) return false;
     paths->list[paths->count] = strdup(path);
     return paths->list[paths->count++] != NULL;
 }
@@ -270,13 +270,13 @@ void ht_paths_free(ht_paths *paths)
     *paths = (ht_paths){0};
 }
 
-ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t room)
+ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t capacity)
 {
     ht_paths paths;
     HT_TRY(ht_paths_find(&paths, data, ctx, data->request.fields, key));
     ht_status status = HT_OK;
     if (paths.count > 1) status = ht_fail(ctx, HT_EINVAL, "data.%s: %zu files, one is wanted", key, paths.count);
-    snprintf(out, room, "%s", paths.count ? paths.list[0] : "");
+    snprintf(out, capacity, "%s", paths.count ? paths.list[0] : "");
     ht_paths_free(&paths);
     return status;
 }

@@ -45,7 +45,7 @@ ht_status ht_data_no_memory(ht_context *ctx, const char *what);
 
 typedef struct ht_paths {
     char **list;
-    size_t count, room;
+    size_t count, capacity;
 } ht_paths;
 
 /* The files that a TEXTS key names: patterns resolved, sorted by bytes, relative to the request's folder. Nothing found
@@ -55,7 +55,7 @@ void ht_paths_free(ht_paths *paths);
 /* Opens one of these paths: a file, or the request's memory. */
 ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path);
 /* The one file that a key of the block names, "" when it is null. */
-ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t room);
+ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t capacity);
 
 /* Adds an array to a layout and sets its bytes. */
 void ht_batch_add(ht_batch *batch, const char *name, ht_dtype dtype, int rank, const int64_t *shape);

@@ -16,13 +16,13 @@ static const ht_key idx_keys[] = {
 };
 
 /* train-images-idx3-ubyte.gz has its labels in train-labels-idx1-ubyte.gz. */
-static bool labels_beside(const char *images, char *out, size_t room)
+static bool labels_beside(const char *images, char *out, size_t capacity)
 {
     const char *word = NULL;
     for (const char *at = strstr(images, "images"); at; at = strstr(at + 1, "images")) word = at;
     if (!word) return false;
-    int length = snprintf(out, room, "%.*slabels%s", (int)(word - images), images, word + strlen("images"));
-    if (length < 0 || (size_t)length >= room) return false;
+    int length = snprintf(out, capacity, "%.*slabels%s", (int)(word - images), images, word + strlen("images"));
+    if (length < 0 || (size_t)length >= capacity) return false;
     char *rank = strstr(out + (word - images), "idx");
     if (rank && rank[3] >= '2' && rank[3] <= '9') rank[3] = '1';
     return true;

@@ -24,7 +24,7 @@ static const ht_key image_keys[] = {
 
 typedef struct names {
     char **list;
-    size_t count, room;
+    size_t count, capacity;
 } names;
 
 static void free_names(names *n)
@@ -52,7 +52,7 @@ static ht_status list_folder(names *out, ht_context *ctx, const char *path, bool
         int length = snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
         if (length < 0 || (size_t)length >= sizeof inside || stat(inside, &about) != 0) continue;
         if (folders ? !S_ISDIR(about.st_mode) : !(S_ISREG(about.st_mode) && ht_image_is_named(inside))) continue;
-        if (!ht_grow((void **)&out->list, &out->room, out->count + 1, sizeof *out->list) ||
+        if (!ht_grow((void **)&out->list, &out->capacity, out->count + 1, sizeof *out->list) ||
             !(out->list[out->count] = strdup(folders ? entry->d_name : inside)))
             status = ht_data_no_memory(ctx, "names of images");
         else
@@ -68,9 +68,9 @@ typedef struct image_reading {
     ht_context *ctx;
     ht_row_set *set;
     uint8_t *pixels; /* of all images */
-    size_t bytes, room;
+    size_t bytes, capacity;
     int32_t *labels;
-    size_t count, label_room;
+    size_t count, label_capacity;
     char first[4096]; /* the image that set the size */
 } image_reading;
 
@@ -106,8 +106,8 @@ static ht_status keep_image(image_reading *r, const ht_image *image, int32_t lab
     if (r->bytes + bytes > MOST_BYTES)
         HT_FAIL(r->ctx, HT_ENOMEM,
                 "data: the images have more than %" PRId64 " bytes of pixels; give a smaller \"size\"", MOST_BYTES);
-    if (!ht_grow((void **)&r->pixels, &r->room, r->bytes + bytes, 1) ||
-        !ht_grow((void **)&r->labels, &r->label_room, r->count + 1, sizeof *r->labels))
+    if (!ht_grow((void **)&r->pixels, &r->capacity, r->bytes + bytes, 1) ||
+        !ht_grow((void **)&r->labels, &r->label_capacity, r->count + 1, sizeof *r->labels))
         return ht_data_no_memory(r->ctx, "images");
     uint8_t *out = r->pixels + r->bytes;
     for (size_t c = 0; c < (size_t)image->channels; c++)
@@ -184,12 +184,12 @@ static ht_status read_folder(image_reading *r, const char *folder)
     return status;
 }
 
-static ht_status folder_of(const image_reading *r, const char *key, char *out, size_t room)
+static ht_status folder_of(const image_reading *r, const char *key, char *out, size_t capacity)
 {
     const char *name = ht_field_text(r->data->request.fields, key), *base = r->data->request.folder;
     bool joined = base && *base && name[0] != '/';
-    int length = snprintf(out, room, "%s%s%s", joined ? base : "", joined ? "/" : "", name);
-    if (length < 0 || (size_t)length >= room) HT_FAIL(r->ctx, HT_EINVAL, "data.%s: the path is too long", key);
+    int length = snprintf(out, capacity, "%s%s%s", joined ? base : "", joined ? "/" : "", name);
+    if (length < 0 || (size_t)length >= capacity) HT_FAIL(r->ctx, HT_EINVAL, "data.%s: the path is too long", key);
     return HT_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct pair {
 typedef struct pair_set {
     ht_ids source_ids, target_ids;
     pair *pairs[HT_DATA_PARTS]; /* by bucket */
-    size_t counts[HT_DATA_PARTS], rooms[HT_DATA_PARTS];
+    size_t counts[HT_DATA_PARTS], capacities[HT_DATA_PARTS];
     int64_t first[HT_DATA_PARTS][HT_DATA_MOST_BUCKETS + 1]; /* pair of each bucket */
 } pair_set;
 
@@ -59,13 +59,13 @@ typedef struct pair_reading {
     ht_data_part part;
     bool counting; /* first time: the vocabularies */
     pair_file *files;
-    size_t file_count, file_room;
+    size_t file_count, file_capacity;
 } pair_reading;
 
 static ht_status add_pair(const pair_reading *r, ht_data_part part, pair p)
 {
     pair_set *set = r->set;
-    if (!ht_grow((void **)&set->pairs[part], &set->rooms[part], set->counts[part] + 1, sizeof **set->pairs))
+    if (!ht_grow((void **)&set->pairs[part], &set->capacities[part], set->counts[part] + 1, sizeof **set->pairs))
         return ht_data_no_memory(r->ctx, "pairs");
     set->pairs[part][set->counts[part]++] = p;
     return HT_OK;
@@ -140,7 +140,7 @@ static ht_status read_all(pair_reading *r)
 
 static ht_status open_file(pair_reading *r, ht_data_part part, const char *path)
 {
-    if (!ht_grow((void **)&r->files, &r->file_room, r->file_count + 1, sizeof *r->files))
+    if (!ht_grow((void **)&r->files, &r->file_capacity, r->file_count + 1, sizeof *r->files))
         return ht_data_no_memory(r->ctx, "files");
     pair_file *file = &r->files[r->file_count];
     *file = (pair_file){.path = ht_arena_text(r->data->arena, path, strlen(path)), .part = part};

@@ -20,10 +20,10 @@ typedef struct sentence {
 typedef struct sentence_set {
     ht_ids ids;
     sentence *list[HT_DATA_PARTS];
-    size_t counts[HT_DATA_PARTS], rooms[HT_DATA_PARTS];
+    size_t counts[HT_DATA_PARTS], capacities[HT_DATA_PARTS];
     int64_t length; /* of a row */
     ht_content *contents;
-    size_t content_count, content_room;
+    size_t content_count, content_capacity;
 } sentence_set;
 
 static const ht_key sentence_keys[] = {
@@ -64,7 +64,7 @@ static ht_status read_line(const sentence_reading *r, ht_data_part part, const c
     s.label = ht_arena_text(r->data->arena, sides[label], bytes[label]);
     if (part == HT_DATA_TRAIN && ht_order_share(s.text, s.text_length) < r->share) part = HT_DATA_VALIDATION;
     sentence_set *set = r->set;
-    if (!s.label || !ht_grow((void **)&set->list[part], &set->rooms[part], set->counts[part] + 1, sizeof s))
+    if (!s.label || !ht_grow((void **)&set->list[part], &set->capacities[part], set->counts[part] + 1, sizeof s))
         return ht_data_no_memory(r->ctx, "sentences");
     set->list[part][set->counts[part]++] = s;
     return HT_OK;
@@ -73,7 +73,7 @@ static ht_status read_line(const sentence_reading *r, ht_data_part part, const c
 static ht_status read_file(const sentence_reading *r, ht_data_part part, const char *path)
 {
     sentence_set *set = r->set;
-    if (!ht_grow((void **)&set->contents, &set->content_room, set->content_count + 1, sizeof *set->contents))
+    if (!ht_grow((void **)&set->contents, &set->content_capacity, set->content_count + 1, sizeof *set->contents))
         return ht_data_no_memory(r->ctx, "files");
     ht_content *content = &set->contents[set->content_count];
     const char *name = ht_arena_text(r->data->arena, path, strlen(path));

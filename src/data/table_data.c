@@ -30,9 +30,9 @@ typedef struct table {
     size_t feature_count;
     char delimiter;
     float *x; /* of all rows, both parts one behind the other */
-    size_t x_count, x_room;
+    size_t x_count, x_capacity;
     const char **labels; /* as text */
-    size_t rows, label_room;
+    size_t rows, label_capacity;
     int64_t first[HT_DATA_PARTS + 1];
 } table;
 
@@ -88,8 +88,8 @@ static ht_status take_row(table *t, const ht_csv *csv)
 {
     if (csv->columns != t->columns)
         HT_FAIL(t->ctx, HT_EPARSE, "%s: %zu columns, the first file has %zu", t->name, csv->columns, t->columns);
-    if (!ht_grow((void **)&t->x, &t->x_room, t->x_count + t->feature_count, sizeof *t->x) ||
-        !ht_grow((void **)&t->labels, &t->label_room, t->rows + 1, sizeof *t->labels))
+    if (!ht_grow((void **)&t->x, &t->x_capacity, t->x_count + t->feature_count, sizeof *t->x) ||
+        !ht_grow((void **)&t->labels, &t->label_capacity, t->rows + 1, sizeof *t->labels))
         return ht_data_no_memory(t->ctx, "the table");
     for (size_t i = 0; i < t->feature_count; i++) {
         const char *cell = csv->cells[t->features[i]];

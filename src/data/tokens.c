@@ -327,7 +327,7 @@ ht_status ht_tokens_create(ht_token_set **out, ht_data *data, ht_context *ctx, s
 
 ht_status ht_tokens_keep_content(ht_token_set *set, ht_context *ctx, ht_content content)
 {
-    if (!ht_grow((void **)&set->contents, &set->content_room, set->content_count + 1, sizeof *set->contents)) {
+    if (!ht_grow((void **)&set->contents, &set->content_capacity, set->content_count + 1, sizeof *set->contents)) {
         ht_content_close(&content);
         return ht_data_no_memory(ctx, "files");
     }
@@ -337,7 +337,7 @@ ht_status ht_tokens_keep_content(ht_token_set *set, ht_context *ctx, ht_content 
 
 ht_status ht_tokens_keep_block(ht_token_set *set, ht_context *ctx, void *block)
 {
-    if (!ht_grow((void **)&set->blocks, &set->block_room, set->block_count + 1, sizeof *set->blocks)) {
+    if (!ht_grow((void **)&set->blocks, &set->block_capacity, set->block_count + 1, sizeof *set->blocks)) {
         free(block);
         return ht_data_no_memory(ctx, "tokens");
     }
@@ -349,7 +349,7 @@ ht_status ht_tokens_add(ht_token_set *set, ht_context *ctx, size_t group, ht_dat
 {
     if (piece.count < 2) return HT_OK; /* no token has a target */
     ht_piece_list *list = &set->groups[group].parts[part];
-    if (!ht_grow((void **)&list->list, &list->room, list->count + 1, sizeof *list->list))
+    if (!ht_grow((void **)&list->list, &list->capacity, list->count + 1, sizeof *list->list))
         return ht_data_no_memory(ctx, "pieces");
     list->list[list->count++] = piece;
     return HT_OK;

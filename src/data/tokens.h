@@ -13,7 +13,7 @@ typedef struct ht_piece {
 
 typedef struct ht_piece_list {
     ht_piece *list; /* heap memory */
-    size_t count, room;
+    size_t count, capacity;
     int64_t *first_window; /* of each piece, and their sum behind the last; made by ht_tokens_finish */
     int64_t *first_start;
 } ht_piece_list;
@@ -40,9 +40,9 @@ typedef struct ht_token_set {
     double mask_share;
     /* What the pieces point into. */
     ht_content *contents;
-    size_t content_count, content_room;
+    size_t content_count, content_capacity;
     void **blocks;
-    size_t block_count, block_room;
+    size_t block_count, block_capacity;
 } ht_token_set;
 
 #define HT_TOKEN_KEYS                                                                                                  \

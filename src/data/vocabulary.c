@@ -20,9 +20,9 @@ struct ht_vocabulary {
     bool specials, lowercase;
     ht_arena *arena;
     token *tokens;
-    size_t count, room;
+    size_t count, capacity;
     uint32_t *table; /* of size table_room (a power of two): 0 is empty, else position + 1 */
-    size_t table_room;
+    size_t table_capacity;
     uint32_t ascii[128]; /* the same for tokens of one such character, which are most of a text */
 };
 
@@ -38,21 +38,21 @@ static int ascii_of(const char *text, size_t length)
 
 static size_t place_of(const ht_vocabulary *v, const char *text, size_t length)
 {
-    size_t at = ht_hash_bytes(0, text, length) & (v->table_room - 1);
-    for (; v->table[at]; at = (at + 1) & (v->table_room - 1)) {
+    size_t at = ht_hash_bytes(0, text, length) & (v->table_capacity - 1);
+    for (; v->table[at]; at = (at + 1) & (v->table_capacity - 1)) {
         const token *t = &v->tokens[v->table[at] - 1];
         if (t->length == length && memcmp(t->text, text, length) == 0) break;
     }
     return at;
 }
 
-static bool index_again(ht_vocabulary *v, size_t room)
+static bool index_again(ht_vocabulary *v, size_t capacity)
 {
-    uint32_t *table = calloc(room, sizeof *table);
+    uint32_t *table = calloc(capacity, sizeof *table);
     if (!table) return false;
     free(v->table);
     v->table = table;
-    v->table_room = room;
+    v->table_capacity = capacity;
     memset(v->ascii, 0, sizeof v->ascii);
     for (size_t i = 0; i < v->count; i++) {
         int ascii = ascii_of(v->tokens[i].text, v->tokens[i].length);
@@ -67,10 +67,12 @@ static token *intern(ht_vocabulary *v, const char *text, size_t length)
 {
     int ascii = ascii_of(text, length);
     if (ascii >= 0 && v->ascii[ascii]) return &v->tokens[v->ascii[ascii] - 1];
-    if (v->count * 2 >= v->table_room && !index_again(v, v->table_room ? v->table_room * 2 : 1024)) return NULL;
+    if (v->count * 2 >= v->table_capacity && !index_again(v, v->table_capacity ? v->table_capacity * 2 : 1024))
+        return NULL;
     size_t at = place_of(v, text, length);
     if (v->table[at]) return &v->tokens[v->table[at] - 1];
-    if (v->count >= INT32_MAX || !ht_grow((void **)&v->tokens, &v->room, v->count + 1, sizeof *v->tokens)) return NULL;
+    if (v->count >= INT32_MAX || !ht_grow((void **)&v->tokens, &v->capacity, v->count + 1, sizeof *v->tokens))
+        return NULL;
     char *copy = ht_arena_text(v->arena, text, length);
     if (!copy) return NULL;
     v->tokens[v->count] = (token){copy, (uint32_t)length, 0};
@@ -121,7 +123,7 @@ int64_t ht_vocabulary_size(const ht_vocabulary *vocabulary)
 int64_t ht_vocabulary_find(const ht_vocabulary *vocabulary, const char *text, size_t length)
 {
     if (vocabulary->kind == HT_VOCABULARY_BYTE) return length == 1 ? (unsigned char)text[0] : -1;
-    if (!vocabulary->table_room) return -1;
+    if (!vocabulary->table_capacity) return -1;
     int ascii = ascii_of(text, length);
     if (ascii >= 0) return (int64_t)vocabulary->ascii[ascii] - 1;
     size_t at = place_of(vocabulary, text, length);
@@ -212,7 +214,7 @@ ht_status ht_vocabulary_finish(ht_vocabulary *vocabulary, ht_context *ctx, int64
     v->count = kept;
     if (v->kind == HT_VOCABULARY_CHAR && kept > first)
         qsort(v->tokens + first, kept - first, sizeof *v->tokens, by_text);
-    return index_again(v, v->table_room ? v->table_room : 1024) ? HT_OK : no_memory(ctx);
+    return index_again(v, v->table_capacity ? v->table_capacity : 1024) ? HT_OK : no_memory(ctx);
 }
 
 ht_status ht_vocabulary_append(const ht_vocabulary *vocabulary, ht_context *ctx, const char *name, const char *text,
@@ -235,7 +237,7 @@ ht_status ht_vocabulary_append(const ht_vocabulary *vocabulary, ht_context *ctx,
         if (id < 0)
             HT_FAIL(ctx, HT_EINVAL, "%s: byte %zu: '%.*s' is not in the vocabulary", name, (size_t)(at - text) - bytes,
                     (int)bytes, piece);
-        if (!ht_grow((void **)&ids->list, &ids->room, ids->count + 1, sizeof *ids->list)) return no_memory(ctx);
+        if (!ht_grow((void **)&ids->list, &ids->capacity, ids->count + 1, sizeof *ids->list)) return no_memory(ctx);
         ids->list[ids->count++] = (int32_t)id;
     }
 }

@@ -18,7 +18,7 @@ ht_status ht_vocabulary_finish(ht_vocabulary *vocabulary, ht_context *ctx, int64
 /* Appends to a growing list of ids. */
 typedef struct ht_ids {
     int32_t *list;
-    size_t count, room;
+    size_t count, capacity;
 } ht_ids;
 ht_status ht_vocabulary_append(const ht_vocabulary *vocabulary, ht_context *ctx, const char *name, const char *text,
                                size_t length, ht_ids *ids);

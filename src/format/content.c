@@ -63,14 +63,14 @@ void ht_content_close(ht_content *content)
 
 /* One member, from where the input stands; the output grows as needed. */
 static ht_status inflate_member(ht_context *ctx, const char *name, z_stream *z, const uint8_t *end, size_t most,
-                                void **out, size_t *room, size_t *length)
+                                void **out, size_t *capacity, size_t *length)
 {
     for (int result = Z_OK; result != Z_STREAM_END;) {
         size_t left = (size_t)(end - z->next_in);
         z->avail_in = left < (1u << 30) ? (uInt)left : 1u << 30;
-        if (!ht_grow(out, room, *length + (64u << 10), 1))
+        if (!ht_grow(out, capacity, *length + (64u << 10), 1))
             HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory after inflating %zu bytes", name, *length);
-        size_t space = *room - *length;
+        size_t space = *capacity - *length;
         uInt given = space < (1u << 30) ? (uInt)space : 1u << 30;
         z->next_out = (uint8_t *)*out + *length;
         z->avail_out = given;
@@ -97,10 +97,10 @@ ht_status ht_gz_inflate(ht_context *ctx, const char *name, const uint8_t *data, 
     if (inflateInit2(&z, 15 + 16) != Z_OK) HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory for inflating", name);
     const uint8_t *end = data + length;
     void *buffer = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ht_status status = HT_OK;
     do {
-        status = inflate_member(ctx, name, &z, end, most, &buffer, &room, out_length);
+        status = inflate_member(ctx, name, &z, end, most, &buffer, &capacity, out_length);
         /* Zeros after the last member are padding of tapes and blocks. */
         while (status == HT_OK && z.next_in < end && *z.next_in == 0) z.next_in++;
     } while (status == HT_OK && z.next_in < end && inflateReset(&z) == Z_OK);

@@ -39,7 +39,7 @@ void ht_csv_close(ht_csv *csv)
 
 static ht_status add_char(ht_csv *csv, size_t *length, char c)
 {
-    if (!ht_grow((void **)&csv->text, &csv->text_room, *length + 1, 1))
+    if (!ht_grow((void **)&csv->text, &csv->text_capacity, *length + 1, 1))
         HT_FAIL(csv->ctx, HT_ENOMEM, "%s:%" PRId64 ": out of memory for the row", csv->name, csv->line);
     csv->text[(*length)++] = c;
     return HT_OK;
@@ -99,7 +99,7 @@ static ht_status read_row(ht_csv *csv, size_t *count)
     for (;;) {
         if (*count == MOST_COLUMNS)
             HT_FAIL(csv->ctx, HT_ESHAPE, "%s:%" PRId64 ": more than %d cells", csv->name, csv->line, MOST_COLUMNS);
-        if (!ht_grow((void **)&csv->starts, &csv->start_room, *count + 1, sizeof *csv->starts))
+        if (!ht_grow((void **)&csv->starts, &csv->start_capacity, *count + 1, sizeof *csv->starts))
             HT_FAIL(csv->ctx, HT_ENOMEM, "%s:%" PRId64 ": out of memory for the row", csv->name, csv->line);
         csv->starts[(*count)++] = length;
         HT_TRY(read_cell(csv, &length));
@@ -121,7 +121,7 @@ ht_status ht_csv_next(ht_csv *csv, bool *more)
         HT_FAIL(csv->ctx, HT_EPARSE, "%s:%" PRId64 ": %zu cells, the rows before have %zu", csv->name, csv->line, count,
                 csv->columns);
     csv->columns = count;
-    if (!ht_grow((void **)&csv->cells, &csv->cell_room, count, sizeof *csv->cells))
+    if (!ht_grow((void **)&csv->cells, &csv->cell_capacity, count, sizeof *csv->cells))
         HT_FAIL(csv->ctx, HT_ENOMEM, "%s:%" PRId64 ": out of memory for the row", csv->name, csv->line);
     for (size_t i = 0; i < count; i++) csv->cells[i] = csv->text + csv->starts[i];
     *more = true;

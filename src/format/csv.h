@@ -16,7 +16,7 @@ typedef struct ht_csv {
     const char **cells; /* of the row given last: zero-terminated, until the next call */
     char *text;
     size_t *starts;
-    size_t cell_room, text_room, start_room;
+    size_t cell_capacity, text_capacity, start_capacity;
 } ht_csv;
 
 /* `delimiter` 0: the most frequent of comma, semicolon and tab in the first line. Frees nothing of the caller's. */

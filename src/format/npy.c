@@ -45,14 +45,14 @@ static bool take_word(header *h, const char *word)
     return true;
 }
 
-/* A quoted string without escapes, shorter than `room`. */
-static bool take_string(header *h, char *out, size_t room)
+/* A quoted string without escapes, shorter than `capacity`. */
+static bool take_string(header *h, char *out, size_t capacity)
 {
     skip_space(h);
     if (h->at == h->end || (*h->at != '\'' && *h->at != '"')) return false;
     char quote = *h->at;
     const char *close = memchr(h->at + 1, quote, (size_t)(h->end - h->at - 1));
-    if (!close || (size_t)(close - h->at) > room) return false;
+    if (!close || (size_t)(close - h->at) > capacity) return false;
     size_t length = (size_t)(close - h->at - 1);
     memcpy(out, h->at + 1, length);
     out[length] = '\0';

@@ -27,11 +27,11 @@ static ht_status parse_headed(ht_shard *out, ht_context *ctx, const char *name, 
     if (word_at(data, 1) != row->version)
         HT_FAIL(ctx, HT_ENOTSUP, "%s: token shard of version %" PRIu32 ", not %" PRIu32, name, word_at(data, 1),
                 row->version);
-    uint64_t count = word_at(data, 2), room = length - HEADER_BYTES;
-    if (count * (uint64_t)row->width != room)
+    uint64_t count = word_at(data, 2), payload = length - HEADER_BYTES;
+    if (count * (uint64_t)row->width != payload)
         HT_FAIL(ctx, HT_EPARSE,
                 "%s: the header promises %" PRIu64 " tokens of %d bytes, the file has %" PRIu64 " bytes of them", name,
-                count, row->width, room);
+                count, row->width, payload);
     *out = (ht_shard){data + HEADER_BYTES, row->width, count};
     return HT_OK;
 }

@@ -170,10 +170,10 @@ static void append_node(ht_graph *g, const ht_op *op, size_t n_in, const ht_val 
     ht_segment *s = &g->segments[g->segment];
     size_t n_out = (size_t)op->n_out;
     if (g->value_count + n_out >= UINT32_MAX || g->operand_count + n_in >= UINT32_MAX ||
-        !ht_grow((void **)&g->values, &g->value_room, g->value_count + n_out, sizeof *g->values) ||
-        !ht_grow((void **)&g->operands, &g->operand_room, g->operand_count + n_in, sizeof *g->operands) ||
-        !ht_grow((void **)&g->nodes, &g->node_room, g->node_count + 1, sizeof *g->nodes) ||
-        !ht_grow((void **)&s->nodes, &s->node_room, s->node_count + 1, sizeof *s->nodes)) {
+        !ht_grow((void **)&g->values, &g->value_capacity, g->value_count + n_out, sizeof *g->values) ||
+        !ht_grow((void **)&g->operands, &g->operand_capacity, g->operand_count + n_in, sizeof *g->operands) ||
+        !ht_grow((void **)&g->nodes, &g->node_capacity, g->node_count + 1, sizeof *g->nodes) ||
+        !ht_grow((void **)&s->nodes, &s->node_capacity, s->node_count + 1, sizeof *s->nodes)) {
         ht_graph_fail(g, HT_ENOMEM, "out of memory for the graph");
         return;
     }

@@ -23,8 +23,8 @@ ht_status ht_graph_create(ht_graph **out, ht_context *ctx)
     g->ctx = ctx;
     g->segment = UINT32_MAX;
     g->arena = ht_arena_create();
-    if (!g->arena || !ht_grow((void **)&g->values, &g->value_room, 64, sizeof *g->values) ||
-        !ht_grow((void **)&g->nodes, &g->node_room, 64, sizeof *g->nodes)) {
+    if (!g->arena || !ht_grow((void **)&g->values, &g->value_capacity, 64, sizeof *g->values) ||
+        !ht_grow((void **)&g->nodes, &g->node_capacity, 64, sizeof *g->nodes)) {
         ht_graph_free(g);
         HT_FAIL(ctx, HT_ENOMEM, "out of memory for a graph");
     }
@@ -72,9 +72,9 @@ void ht_graph_fail(ht_graph *g, ht_status status, const char *format, ...)
     g->status = ht_fail(g->ctx, status, "%s%s%s", message, g->scope[0] ? ", at " : "", g->scope);
 }
 
-static bool room_for(ht_graph *g, void **array, size_t *room, size_t need, size_t elem_bytes)
+static bool reserve(ht_graph *g, void **array, size_t *capacity, size_t need, size_t elem_bytes)
 {
-    if (need < UINT32_MAX && ht_grow(array, room, need, elem_bytes)) return true;
+    if (need < UINT32_MAX && ht_grow(array, capacity, need, elem_bytes)) return true;
     ht_graph_fail(g, HT_ENOMEM, "out of memory for the graph");
     return false;
 }
@@ -108,9 +108,9 @@ static bool check_name(ht_graph *g, const char *what, const char *name)
 
 static int state_find(const ht_graph *g, const char *name)
 {
-    if (!g->state_index_room) return -1;
-    size_t slot = ht_hash_text(name) & (g->state_index_room - 1);
-    for (; g->state_index[slot]; slot = (slot + 1) & (g->state_index_room - 1)) {
+    if (!g->state_index_capacity) return -1;
+    size_t slot = ht_hash_text(name) & (g->state_index_capacity - 1);
+    for (; g->state_index[slot]; slot = (slot + 1) & (g->state_index_capacity - 1)) {
         uint32_t i = g->state_index[slot] - 1;
         if (strcmp(ht_value_of(g, g->states[i].value)->name, name) == 0) return (int)i;
     }
@@ -119,27 +119,27 @@ static int state_find(const ht_graph *g, const char *name)
 
 static void state_index_put(ht_graph *g, uint32_t i)
 {
-    size_t slot = ht_hash_text(ht_value_of(g, g->states[i].value)->name) & (g->state_index_room - 1);
-    while (g->state_index[slot]) slot = (slot + 1) & (g->state_index_room - 1);
+    size_t slot = ht_hash_text(ht_value_of(g, g->states[i].value)->name) & (g->state_index_capacity - 1);
+    while (g->state_index[slot]) slot = (slot + 1) & (g->state_index_capacity - 1);
     g->state_index[slot] = i + 1;
 }
 
 static bool state_index_add(ht_graph *g)
 {
     uint32_t count = (uint32_t)g->state_count;
-    if (g->state_index_room >= 2 * (size_t)count) {
+    if (g->state_index_capacity >= 2 * (size_t)count) {
         state_index_put(g, count - 1);
         return true;
     }
-    size_t room = g->state_index_room ? g->state_index_room * 2 : 64;
-    uint32_t *index = calloc(room, sizeof *index);
+    size_t capacity = g->state_index_capacity ? g->state_index_capacity * 2 : 64;
+    uint32_t *index = calloc(capacity, sizeof *index);
     if (!index) {
         ht_graph_fail(g, HT_ENOMEM, "out of memory for names");
         return false;
     }
     free(g->state_index);
     g->state_index = index;
-    g->state_index_room = room;
+    g->state_index_capacity = capacity;
     for (uint32_t i = 0; i < count; i++) state_index_put(g, i);
     return true;
 }
@@ -160,7 +160,7 @@ ht_val ht_find(const ht_graph *g, const char *name)
 
 static ht_val add_value(ht_graph *g, ht_value_kind kind, const ht_type *type, uint32_t owner, const char *name)
 {
-    if (!room_for(g, (void **)&g->values, &g->value_room, g->value_count + 1, sizeof *g->values)) return HT_NONE;
+    if (!reserve(g, (void **)&g->values, &g->value_capacity, g->value_count + 1, sizeof *g->values)) return HT_NONE;
     ht_val v = {(uint32_t)g->value_count++};
     g->values[v.id] = (ht_value){.kind = kind, .type = *type, .name = name, .owner = owner};
     ht_type_row_major(&g->values[v.id].type);
@@ -178,7 +178,7 @@ ht_val ht_graph_add_state(ht_graph *g, const char *name, const ht_type *type, co
         g->status = g->ctx->status;
         return HT_NONE;
     }
-    if (!room_for(g, (void **)&g->states, &g->state_room, g->state_count + 1, sizeof *g->states)) return HT_NONE;
+    if (!reserve(g, (void **)&g->states, &g->state_capacity, g->state_count + 1, sizeof *g->states)) return HT_NONE;
     const char *copy = intern(g, name);
     if (!copy) return HT_NONE;
     ht_val v = add_value(g, HT_VALUE_STATE, type, (uint32_t)g->state_count, copy);
@@ -222,13 +222,13 @@ ht_val ht_graph_add_input(ht_graph *g, const char *name, const ht_type *type, ht
         return HT_NONE;
     }
     const char *copy = intern(g, name);
-    if (!copy || !room_for(g, (void **)&s->inputs, &s->input_room, s->input_count + 1, sizeof *s->inputs))
+    if (!copy || !reserve(g, (void **)&s->inputs, &s->input_capacity, s->input_count + 1, sizeof *s->inputs))
         return HT_NONE;
     ht_val v = add_value(g, HT_VALUE_INPUT, type, g->segment, copy);
-    size_t before = g->input_init_room;
-    if (!v.id || !room_for(g, (void **)&g->input_inits, &g->input_init_room, v.id + 1, sizeof *g->input_inits))
+    size_t before = g->input_init_capacity;
+    if (!v.id || !reserve(g, (void **)&g->input_inits, &g->input_init_capacity, v.id + 1, sizeof *g->input_inits))
         return HT_NONE;
-    memset(g->input_inits + before, 0, (g->input_init_room - before) * sizeof *g->input_inits);
+    memset(g->input_inits + before, 0, (g->input_init_capacity - before) * sizeof *g->input_inits);
     g->input_inits[v.id] = init;
     s->inputs[s->input_count++] = v;
     return v;
@@ -242,7 +242,7 @@ ht_val ht_input(ht_graph *g, const char *name, ht_dtype dtype, int rank, const i
 
 ht_init ht_input_init(const ht_graph *g, ht_val input)
 {
-    return input.id < g->input_init_room ? g->input_inits[input.id] : HT_ZERO;
+    return input.id < g->input_init_capacity ? g->input_inits[input.id] : HT_ZERO;
 }
 
 void ht_output(ht_graph *g, const char *name, ht_val value)
@@ -260,7 +260,8 @@ void ht_output(ht_graph *g, const char *name, ht_val value)
         }
     }
     const char *copy = intern(g, name);
-    if (!copy || !room_for(g, (void **)&s->outputs, &s->output_room, s->output_count + 1, sizeof *s->outputs)) return;
+    if (!copy || !reserve(g, (void **)&s->outputs, &s->output_capacity, s->output_count + 1, sizeof *s->outputs))
+        return;
     s->outputs[s->output_count++] = (ht_named){copy, value};
 }
 
@@ -285,7 +286,7 @@ uint32_t ht_graph_add_segment(ht_graph *g, const char *name)
         return UINT32_MAX;
     }
     const char *copy = intern(g, name);
-    if (!copy || !room_for(g, (void **)&g->segments, &g->segment_room, g->segment_count + 1, sizeof *g->segments))
+    if (!copy || !reserve(g, (void **)&g->segments, &g->segment_capacity, g->segment_count + 1, sizeof *g->segments))
         return UINT32_MAX;
     g->segments[g->segment_count] = (ht_segment){.name = copy};
     return (uint32_t)g->segment_count++;
@@ -319,13 +320,14 @@ void ht_graph_add_program_call(ht_graph *g, const char *program, uint32_t segmen
     int found = ht_program_find(g, program);
     if (found < 0) {
         const char *copy = intern(g, program);
-        if (!copy || !room_for(g, (void **)&g->programs, &g->program_room, g->program_count + 1, sizeof *g->programs))
+        if (!copy ||
+            !reserve(g, (void **)&g->programs, &g->program_capacity, g->program_count + 1, sizeof *g->programs))
             return;
         found = (int)g->program_count++;
         g->programs[found] = (ht_program){.name = copy};
     }
     ht_program *p = &g->programs[found];
-    if (room_for(g, (void **)&p->calls, &p->call_room, p->call_count + 1, sizeof *p->calls))
+    if (reserve(g, (void **)&p->calls, &p->call_capacity, p->call_count + 1, sizeof *p->calls))
         p->calls[p->call_count++] = (ht_program_call){segment, times};
 }
 

@@ -66,7 +66,7 @@ typedef struct ht_segment {
     ht_named *outputs;
     uint32_t *nodes; /* in execution order */
     size_t input_count, output_count, node_count;
-    size_t input_room, output_room, node_room;
+    size_t input_capacity, output_capacity, node_capacity;
 } ht_segment;
 
 typedef struct ht_program_call {
@@ -77,7 +77,7 @@ typedef struct ht_program_call {
 typedef struct ht_program {
     const char *name;
     ht_program_call *calls;
-    size_t call_count, call_room;
+    size_t call_count, call_capacity;
 } ht_program;
 
 struct ht_graph {
@@ -91,9 +91,9 @@ struct ht_graph {
     ht_segment *segments;
     ht_program *programs;
     size_t value_count, node_count, operand_count, state_count, segment_count, program_count;
-    size_t value_room, node_room, operand_room, state_room, segment_room, program_room;
+    size_t value_capacity, node_capacity, operand_capacity, state_capacity, segment_capacity, program_capacity;
     ht_init *input_inits; /* by value id; only inputs use it */
-    size_t input_init_room;
+    size_t input_init_capacity;
     uint32_t segment; /* where the builder appends; UINT32_MAX: not begun */
     /* Stamped on every node that the builder makes. */
     ht_role role;
@@ -103,7 +103,7 @@ struct ht_graph {
     size_t scope_depth;
     /* Names of states, for uniqueness and lookup. */
     uint32_t *state_index;
-    size_t state_index_room;
+    size_t state_index_capacity;
 };
 
 /* The op of `store STATE = VALUE`: inputs state and value, no result. Not in the table: the IR knows it by itself. */
@@ -140,12 +140,12 @@ extern const char *const ht_role_names[HT_ROLE_COUNT];
 extern const char *const ht_heading_names[HT_HEADING_COUNT];
 
 /* A node as its rules see it. Room for up to 8 operands without an allocation; more come from the arena given. */
-typedef struct ht_call_room {
+typedef struct ht_call_storage {
     ht_call call;
     const ht_type *in[8], *out[8];
-} ht_call_room;
+} ht_call_storage;
 /* Valid until the graph's values move (the builder adds one). NULL when memory is out. */
-const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena, ht_call_room *room);
+const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena, ht_call_storage *storage);
 
 /* ---- building ---- */
 /* Latches a failure on the graph; the message gets the scope appended. */
@@ -233,7 +233,7 @@ typedef struct ht_rewrite {
     uint32_t *old;
     size_t count;
     ht_val *map; /* by value id; none: itself */
-    size_t map_room;
+    size_t map_capacity;
 } ht_rewrite;
 bool ht_rewrite_begin(ht_rewrite *rw, ht_graph *g, uint32_t segment);
 ht_val ht_rewrite_map(const ht_rewrite *rw, ht_val v);

@@ -263,12 +263,12 @@ static ht_attr lex_list(ht_lex *lex, ht_attr attr)
 {
     double *floats = NULL;
     int64_t *ints = NULL;
-    size_t count = 0, float_room = 0, int_room = 0;
+    size_t count = 0, float_capacity = 0, int_capacity = 0;
     if (!ht_lex_need(lex, '[')) return attr;
     while (lex->status == HT_OK && !ht_lex_take(lex, ']')) {
         if (count && !ht_lex_need(lex, ',')) break;
-        bool grown = attr.kind == HT_ATTR_INTS ? ht_grow((void **)&ints, &int_room, count + 1, sizeof *ints)
-                                               : ht_grow((void **)&floats, &float_room, count + 1, sizeof *floats);
+        bool grown = attr.kind == HT_ATTR_INTS ? ht_grow((void **)&ints, &int_capacity, count + 1, sizeof *ints)
+                                               : ht_grow((void **)&floats, &float_capacity, count + 1, sizeof *floats);
         if (!grown) {
             lex->status = ht_fail(lex->ctx, HT_ENOMEM, "%s: out of memory", lex->file);
             break;

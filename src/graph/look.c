@@ -60,23 +60,23 @@ bool ht_overlap(const ht_graph *g, ht_val a, ht_val b)
     return a_first < b_end && b_first < a_end;
 }
 
-const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena, ht_call_room *room)
+const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena, ht_call_storage *storage)
 {
-    const ht_type **in = n->n_in <= 8 ? room->in : HT_NEW(arena, const ht_type *, n->n_in);
+    const ht_type **in = n->n_in <= 8 ? storage->in : HT_NEW(arena, const ht_type *, n->n_in);
     if (!in) return NULL;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
         in[i] = v.id ? ht_type_of(g, v) : NULL;
     }
-    for (size_t i = 0; i < n->n_out; i++) room->out[i] = ht_type_of(g, ht_node_out(n, i));
-    room->call = (ht_call){.op = n->op,
-                           .n_in = n->n_in,
-                           .n_out = n->n_out,
-                           .n_attr = ht_op_attr_count(n->op),
-                           .in = in,
-                           .out = room->out,
-                           .attr = n->attr};
-    return &room->call;
+    for (size_t i = 0; i < n->n_out; i++) storage->out[i] = ht_type_of(g, ht_node_out(n, i));
+    storage->call = (ht_call){.op = n->op,
+                              .n_in = n->n_in,
+                              .n_out = n->n_out,
+                              .n_attr = ht_op_attr_count(n->op),
+                              .in = in,
+                              .out = storage->out,
+                              .attr = n->attr};
+    return &storage->call;
 }
 
 uint32_t *ht_liveness(const ht_graph *g, uint32_t segment)

@@ -12,8 +12,8 @@ typedef struct ht_namemap_slot {
 } ht_namemap_slot;
 
 typedef struct ht_namemap {
-    ht_namemap_slot *slots; /* room is a power of two */
-    size_t room, count;
+    ht_namemap_slot *slots; /* capacity is a power of two */
+    size_t capacity, count;
     uint32_t scope; /* names put in another scope than this one or 0 are not seen */
 } ht_namemap;
 

@@ -94,28 +94,28 @@ static uint64_t hash_name(const char *name, size_t length)
 static void index_put(ht_context *ctx, size_t position)
 {
     const char *name = ctx->ops[position]->name;
-    size_t slot = hash_name(name, strlen(name)) & (ctx->op_index_room - 1);
-    while (ctx->op_index[slot]) slot = (slot + 1) & (ctx->op_index_room - 1);
+    size_t slot = hash_name(name, strlen(name)) & (ctx->op_index_capacity - 1);
+    while (ctx->op_index[slot]) slot = (slot + 1) & (ctx->op_index_capacity - 1);
     ctx->op_index[slot] = (uint32_t)position + 1;
 }
 
 static bool index_grow(ht_context *ctx)
 {
-    size_t room = ctx->op_index_room ? ctx->op_index_room * 2 : 256;
-    uint32_t *index = calloc(room, sizeof *index);
+    size_t capacity = ctx->op_index_capacity ? ctx->op_index_capacity * 2 : 256;
+    uint32_t *index = calloc(capacity, sizeof *index);
     if (!index) return false;
     free(ctx->op_index);
     ctx->op_index = index;
-    ctx->op_index_room = room;
+    ctx->op_index_capacity = capacity;
     for (size_t i = 0; i < ctx->op_count; i++) index_put(ctx, i);
     return true;
 }
 
 const ht_op *ht_op_find(const ht_context *ctx, const char *name, size_t length)
 {
-    if (!ctx->op_index_room) return NULL;
-    size_t slot = hash_name(name, length) & (ctx->op_index_room - 1);
-    for (; ctx->op_index[slot]; slot = (slot + 1) & (ctx->op_index_room - 1)) {
+    if (!ctx->op_index_capacity) return NULL;
+    size_t slot = hash_name(name, length) & (ctx->op_index_capacity - 1);
+    for (; ctx->op_index[slot]; slot = (slot + 1) & (ctx->op_index_capacity - 1)) {
         const ht_op *op = ctx->ops[ctx->op_index[slot] - 1];
         if (strlen(op->name) == length && memcmp(op->name, name, length) == 0) return op;
     }
@@ -129,9 +129,9 @@ ht_status ht_op_add(ht_context *ctx, const ht_op *op)
         HT_FAIL(ctx, HT_EINVAL, "op %s: a row needs a name, a shape rule and at most 8 results",
                 op->name ? op->name : "?");
     if (ht_op_find(ctx, op->name, strlen(op->name))) HT_FAIL(ctx, HT_EINVAL, "op %s exists already", op->name);
-    if (!ht_grow((void **)&ctx->ops, &ctx->op_room, ctx->op_count + 1, sizeof *ctx->ops))
+    if (!ht_grow((void **)&ctx->ops, &ctx->op_capacity, ctx->op_count + 1, sizeof *ctx->ops))
         HT_FAIL(ctx, HT_ENOMEM, "out of memory for the op table");
-    if (ctx->op_index_room < 2 * (ctx->op_count + 1) && !index_grow(ctx))
+    if (ctx->op_index_capacity < 2 * (ctx->op_count + 1) && !index_grow(ctx))
         HT_FAIL(ctx, HT_ENOMEM, "out of memory for the op table");
     ctx->ops[ctx->op_count++] = op;
     index_put(ctx, ctx->op_count - 1);

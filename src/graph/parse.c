@@ -16,7 +16,7 @@ typedef struct parser {
     ht_graph *g;
     ht_namemap names;
     ht_val *inputs; /* of the node at hand */
-    size_t input_room;
+    size_t input_capacity;
     ht_lex_place statement; /* where the state, input, node or call at hand began */
 } parser;
 
@@ -189,7 +189,7 @@ typedef struct output_item {
 
 typedef struct output_list {
     output_item *items;
-    size_t count, room;
+    size_t count, capacity;
 } output_list;
 
 static void parse_outputs(parser *p, output_list *list)
@@ -199,7 +199,7 @@ static void parse_outputs(parser *p, output_list *list)
     ht_lex_need(&p->lex, '(');
     for (bool first = true; p->lex.status == HT_OK && !ht_lex_take(&p->lex, ')'); first = false) {
         if (!first) ht_lex_need(&p->lex, ',');
-        if (!ht_grow((void **)&list->items, &list->room, list->count + 1, sizeof *list->items)) {
+        if (!ht_grow((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items)) {
             p->lex.status = ht_fail(p->g->ctx, HT_ENOMEM, "%s: out of memory", p->lex.file);
             return;
         }
@@ -248,7 +248,7 @@ static bool is_common(ht_slice key)
 }
 
 /* Attributes up to the end of the line's node; those of every node go to `common`. */
-static size_t parse_attrs(parser *p, const ht_op *op, ht_attr *attrs, size_t room, ht_node *common)
+static size_t parse_attrs(parser *p, const ht_op *op, ht_attr *attrs, size_t capacity, ht_node *common)
 {
     size_t count = 0;
     while (ht_lex_peek_word(&p->lex)) {
@@ -264,7 +264,7 @@ static size_t parse_attrs(parser *p, const ht_op *op, ht_attr *attrs, size_t roo
             break;
         } else if (ht_lex_take(&p->lex, '=') && is_common(key)) {
             parse_common_attr(p, key, common);
-        } else if (count == room) {
+        } else if (count == capacity) {
             ht_lex_fail(&p->lex, "%s: more attributes than it has", op->name);
         } else {
             ht_lex_place place = {before.at, before.line_start, before.line};
@@ -308,7 +308,7 @@ static size_t parse_operands(parser *p)
     ht_lex_need(&p->lex, '(');
     while (p->lex.status == HT_OK && !ht_lex_take(&p->lex, ')')) {
         if (count) ht_lex_need(&p->lex, ',');
-        if (!ht_grow((void **)&p->inputs, &p->input_room, count + 1, sizeof *p->inputs)) {
+        if (!ht_grow((void **)&p->inputs, &p->input_capacity, count + 1, sizeof *p->inputs)) {
             p->lex.status = ht_fail(p->g->ctx, HT_ENOMEM, "%s: out of memory", p->lex.file);
             return 0;
         }

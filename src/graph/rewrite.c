@@ -24,20 +24,20 @@ bool ht_rewrite_begin(ht_rewrite *rw, ht_graph *g, uint32_t segment)
 ht_val ht_rewrite_map(const ht_rewrite *rw, ht_val v)
 {
     /* A replacement can itself have been replaced before it was known here. */
-    while (v.id && v.id < rw->map_room && rw->map[v.id].id) v = rw->map[v.id];
+    while (v.id && v.id < rw->map_capacity && rw->map[v.id].id) v = rw->map[v.id];
     return v;
 }
 
 void ht_rewrite_replace(ht_rewrite *rw, ht_val old, ht_val with)
 {
-    size_t before = rw->map_room;
+    size_t before = rw->map_capacity;
     with = ht_rewrite_map(rw, with);
     if (!with.id || old.id == with.id) return;
-    if (!ht_grow((void **)&rw->map, &rw->map_room, old.id + 1, sizeof *rw->map)) {
+    if (!ht_grow((void **)&rw->map, &rw->map_capacity, old.id + 1, sizeof *rw->map)) {
         ht_graph_fail(rw->g, HT_ENOMEM, "out of memory while rewriting");
         return;
     }
-    memset(rw->map + before, 0, (rw->map_room - before) * sizeof *rw->map);
+    memset(rw->map + before, 0, (rw->map_capacity - before) * sizeof *rw->map);
     rw->map[old.id] = with;
 }
 
@@ -51,7 +51,7 @@ void ht_rewrite_keep(ht_rewrite *rw, uint32_t node)
         ht_value *v = &g->values[n->out + i];
         v->base = ht_rewrite_map(rw, v->base);
     }
-    if (ht_grow((void **)&s->nodes, &s->node_room, s->node_count + 1, sizeof *s->nodes))
+    if (ht_grow((void **)&s->nodes, &s->node_capacity, s->node_count + 1, sizeof *s->nodes))
         s->nodes[s->node_count++] = node;
     else
         ht_graph_fail(g, HT_ENOMEM, "out of memory while rewriting");
@@ -200,16 +200,16 @@ static bool clone_lists(ht_graph *to, const ht_graph *from)
         t->inputs = copy_array(s->inputs, s->input_count, sizeof *s->inputs);
         t->outputs = copy_array(s->outputs, s->output_count, sizeof *s->outputs);
         t->nodes = copy_array(s->nodes, s->node_count, sizeof *s->nodes);
-        t->input_room = s->input_count;
-        t->output_room = s->output_count;
-        t->node_room = s->node_count;
+        t->input_capacity = s->input_count;
+        t->output_capacity = s->output_count;
+        t->node_capacity = s->node_count;
         ok &= t->inputs && t->outputs && t->nodes;
     }
     for (size_t i = 0; i < from->program_count; i++) {
         const ht_program *p = &from->programs[i];
         to->programs[i] = *p;
         to->programs[i].calls = copy_array(p->calls, p->call_count, sizeof *p->calls);
-        to->programs[i].call_room = p->call_count;
+        to->programs[i].call_capacity = p->call_count;
         ok &= to->programs[i].calls != NULL;
     }
     return ok;
@@ -222,19 +222,19 @@ ht_status ht_graph_clone(ht_graph **out, const ht_graph *from)
     ht_graph *g = malloc(sizeof *g);
     if (!g) HT_FAIL(from->ctx, HT_ENOMEM, "out of memory for a graph");
     *g = *from;
-#define COPY(array, count, room)                                                                                       \
-    g->array = copy_array(from->array, from->count, sizeof *g->array), g->room = from->count
-    COPY(values, value_count, value_room);
-    COPY(nodes, node_count, node_room);
-    COPY(operands, operand_count, operand_room);
-    COPY(states, state_count, state_room);
-    COPY(input_inits, input_init_room, input_init_room);
-    COPY(state_index, state_index_room, state_index_room);
+#define COPY(array, count, capacity)                                                                                   \
+    g->array = copy_array(from->array, from->count, sizeof *g->array), g->capacity = from->count
+    COPY(values, value_count, value_capacity);
+    COPY(nodes, node_count, node_capacity);
+    COPY(operands, operand_count, operand_capacity);
+    COPY(states, state_count, state_capacity);
+    COPY(input_inits, input_init_capacity, input_init_capacity);
+    COPY(state_index, state_index_capacity, state_index_capacity);
 #undef COPY
     g->segments = calloc(from->segment_count + 1, sizeof *g->segments);
     g->programs = calloc(from->program_count + 1, sizeof *g->programs);
-    g->segment_room = from->segment_count;
-    g->program_room = from->program_count;
+    g->segment_capacity = from->segment_count;
+    g->program_capacity = from->program_count;
     g->arena = ht_arena_create();
     if (!g->segments) g->segment_count = 0;
     if (!g->programs) g->program_count = 0;

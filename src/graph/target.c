@@ -41,11 +41,11 @@ static ht_status need_kind(const reader *r, const ht_json *value, ht_json_kind k
                         ht_json_kind_name(kind));
 }
 
-static ht_status read_word(const reader *r, const ht_json *value, char *to, size_t room)
+static ht_status read_word(const reader *r, const ht_json *value, char *to, size_t capacity)
 {
     HT_TRY(need_kind(r, value, HT_JSON_STRING));
-    if (value->length == 0 || value->length >= room || strlen(value->text) != value->length)
-        return ht_json_fail(r->ctx, r->name, value, "%s must have 1 to %zu bytes", value->key, room - 1);
+    if (value->length == 0 || value->length >= capacity || strlen(value->text) != value->length)
+        return ht_json_fail(r->ctx, r->name, value, "%s must have 1 to %zu bytes", value->key, capacity - 1);
     memcpy(to, value->text, value->length + 1);
     return HT_OK;
 }

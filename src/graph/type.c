@@ -105,10 +105,10 @@ void ht_type_print(ht_text *text, const ht_type *type)
 
 const char *ht_type_str(const ht_type *type, ht_type_text *buffer)
 {
-    size_t n = 0, room = sizeof buffer->text;
-    n += (size_t)snprintf(buffer->text, room, "%s[", ht_dtype_name(type->dtype));
+    size_t n = 0, capacity = sizeof buffer->text;
+    n += (size_t)snprintf(buffer->text, capacity, "%s[", ht_dtype_name(type->dtype));
     for (int i = 0; i < type->rank && i < HT_MAX_RANK; i++)
-        n += (size_t)snprintf(buffer->text + n, room - n, "%s%lld", i ? "," : "", (long long)type->dim[i]);
-    snprintf(buffer->text + n, room - n, "]");
+        n += (size_t)snprintf(buffer->text + n, capacity - n, "%s%lld", i ? "," : "", (long long)type->dim[i]);
+    snprintf(buffer->text + n, capacity - n, "]");
     return buffer->text;
 }

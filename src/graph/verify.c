@@ -93,8 +93,8 @@ static ht_status check_use(const verifier *c, const ht_node *n, ht_val v, uint32
 static ht_status check_types(const verifier *c, const ht_node *n)
 {
     ht_graph *g = c->g;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(g, n, c->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(g, n, c->arena, &storage);
     if (!call) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory while verifying");
     ht_type types[8];
     for (size_t i = 0; i < n->n_out; i++) types[i] = *call->out[i];

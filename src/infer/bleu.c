@@ -101,8 +101,8 @@ static char *tokenize(ht_bleu_tokenizer tokenizer, const char *text)
     if (length > SIZE_MAX / 128) return NULL;
     if (tokenizer == HT_BLEU_NONE) return strdup(text);
     /* The first rule makes three bytes of one, each of the others four of two. */
-    size_t room = (length + 4) * 3 * 2 * 2 * 2;
-    char *one = malloc(room), *two = malloc(room);
+    size_t capacity = (length + 4) * 3 * 2 * 2 * 2;
+    char *one = malloc(capacity), *two = malloc(capacity);
     if (!one || !two) {
         free(one);
         free(two);
@@ -235,8 +235,8 @@ static bool add_tokens(ht_bleu *bleu, const char *const texts[2])
     token *tokens = calloc(all + 1, sizeof *tokens);
     int32_t *numbers = calloc(all + 1, sizeof *numbers);
     run *runs = calloc(all + 1, sizeof *runs);
-    bool room = tokens && numbers && runs && all < INT32_MAX;
-    if (room) {
+    bool enough = tokens && numbers && runs && all < INT32_MAX;
+    if (enough) {
         split(bleu->tokenizer, texts[0], tokens);
         split(bleu->tokenizer, texts[1], tokens + counts[0]);
         for (size_t i = 0; i < all; i++) tokens[i].number = &numbers[i];
@@ -253,7 +253,7 @@ static bool add_tokens(ht_bleu *bleu, const char *const texts[2])
     free(tokens);
     free(numbers);
     free(runs);
-    return room;
+    return enough;
 }
 
 ht_status ht_bleu_add(ht_bleu *bleu, ht_context *ctx, const char *sentence, const char *reference)

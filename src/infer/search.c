@@ -36,7 +36,7 @@ static void search_free(search *s)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) free(all[i]);
 }
 
-static bool search_room(search *s)
+static bool search_allocate(search *s)
 {
     size_t rows = (size_t)s->rows, batch = (size_t)s->o->batch, beam = (size_t)s->o->beam;
     size_t steps = (size_t)s->o->length + 1;
@@ -174,7 +174,7 @@ ht_status ht_search(ht_session *session, ht_context *ctx, const ht_search_opts *
                 "search: %" PRId64 " sentences, a beam of %" PRId64 ", %" PRId64 " tokens: out of range", o.batch,
                 o.beam, o.length);
     search s = {.o = &o, .rows = o.batch * o.beam};
-    ht_status status = search_room(&s) ? run(&s, session) : ht_fail(ctx, HT_ENOMEM, "out of memory for search");
+    ht_status status = search_allocate(&s) ? run(&s, session) : ht_fail(ctx, HT_ENOMEM, "out of memory for search");
     for (int64_t b = 0; status == HT_OK && b < o.batch; b++) write_out(&s, b, tokens, lengths, scores);
     search_free(&s);
     return status;

@@ -184,9 +184,9 @@ static int64_t hide(const sight *s, int64_t query, real *score)
 /* Pieces of one slot, in order; the slot's buffers belong to whoever runs it. */
 #define EACH_PIECE(job, slot, piece) for (int64_t piece = (slot); piece < (job)->pieces; piece += (job)->slots)
 
-static room room_of(const attention *job, int64_t slot)
+static scratch scratch_of(const attention *job, int64_t slot)
 {
-    return (room){job->buffers + slot * job->slot_reals, 0};
+    return (scratch){job->buffers + slot * job->slot_reals, 0};
 }
 
 /* Runs a pass whose work is cut in `pieces`. */
@@ -226,7 +226,7 @@ typedef struct forward_buffers {
     real *k, *v, *keys_across, *score;
 } forward_buffers;
 
-static forward_buffers forward_layout(int64_t width, int64_t value_width, room *from)
+static forward_buffers forward_layout(int64_t width, int64_t value_width, scratch *from)
 {
     forward_buffers to;
     to.q = take_rows(from, (int64_t)CHUNK * QUERIES, width);
@@ -338,7 +338,7 @@ static void forward_chunk(const attention *job, const forward_buffers *to, spot 
 static void forward_pass(void *arg, int64_t slot)
 {
     const attention *job = arg;
-    room from = room_of(job, slot);
+    scratch from = scratch_of(job, slot);
     forward_buffers to = forward_layout(job->width, job->value_width, &from);
     EACH_PIECE(job, slot, piece) forward_chunk(job, &to, query_spot(job, piece, (int64_t)CHUNK * QUERIES));
 }
@@ -346,7 +346,7 @@ static void forward_pass(void *arg, int64_t slot)
 static void attention_run(const ht_launch *launch)
 {
     attention job = job_of(launch, 3, 4);
-    room slot = {NULL, 0};
+    scratch slot = {NULL, 0};
     forward_layout(job.width, job.value_width, &slot);
     job.buffers = launch->workspace, job.slot_reals = slot.used;
     run_slots(&job, query_pieces(launch->call->in[0], (int64_t)CHUNK * QUERIES), forward_pass);
@@ -358,7 +358,7 @@ typedef struct backward_buffers {
     real *q, *dy, *k, *v, *keys_across, *values_across, *dk, *dv, *weight, *slope;
 } backward_buffers;
 
-static backward_buffers backward_layout(int64_t width, int64_t value_width, room *from)
+static backward_buffers backward_layout(int64_t width, int64_t value_width, scratch *from)
 {
     backward_buffers to;
     to.q = take_rows(from, QUERIES, width);
@@ -496,7 +496,7 @@ static void backward_part(const attention *job, const backward_buffers *to, int6
 static void backward_pass(void *arg, int64_t slot)
 {
     const attention *job = arg;
-    room from = room_of(job, slot);
+    scratch from = scratch_of(job, slot);
     backward_buffers to = backward_layout(job->width, job->value_width, &from);
     EACH_PIECE(job, slot, piece) backward_part(job, &to, piece);
 }
@@ -516,7 +516,7 @@ static void finish_tile(void *arg, int64_t tile)
 }
 
 /* What the backward pass keeps beside the buffers of its slots. */
-static void take_sums(const ht_call *call, room *from, real **delta, real **dq)
+static void take_sums(const ht_call *call, scratch *from, real **delta, real **dq)
 {
     const ht_type *q = call->in[0];
     *delta = take(from, ht_type_elems(call->in[4]));
@@ -530,7 +530,7 @@ static void attention_grad_run(const ht_launch *launch)
     job.y = rows_of(launch, 3), job.dy = rows_of(launch, 5);
     job.lse = launch->in[4], job.lse_dtype = call->in[4]->dtype;
     job.parts = parts_of(call->in[1]);
-    room from = {launch->workspace, 0}, slot = {NULL, 0};
+    scratch from = {launch->workspace, 0}, slot = {NULL, 0};
     if (job.batch * job.groups == 0) return;
     backward_layout(job.width, job.value_width, &slot);
     take_sums(call, &from, &job.delta, &job.dq);
@@ -546,7 +546,7 @@ static int64_t attention_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
     const ht_type *q = call->in[0], *v = call->in[2];
-    room slot = {NULL, 0};
+    scratch slot = {NULL, 0};
     forward_layout(q->dim[3], v->dim[3], &slot);
     return ht_min_i64(SLOTS, query_pieces(q, (int64_t)CHUNK * QUERIES)) * slot.used * (int64_t)sizeof(real);
 }
@@ -555,7 +555,7 @@ static int64_t attention_grad_workspace(const ht_call *call, const ht_target *ta
 {
     (void)target;
     const ht_type *q = call->in[0], *k = call->in[1], *v = call->in[2];
-    room sums = {NULL, 0}, slot = {NULL, 0};
+    scratch sums = {NULL, 0}, slot = {NULL, 0};
     real *delta, *dq;
     take_sums(call, &sums, &delta, &dq);
     backward_layout(q->dim[3], v->dim[3], &slot);

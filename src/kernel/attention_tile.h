@@ -34,12 +34,12 @@ static inline int64_t whole_vectors(int64_t n)
 /* ---- buffers ---- */
 
 /* Cuts buffers out of a workspace; with no start it only counts. */
-typedef struct room {
+typedef struct scratch {
     real *start;
     int64_t used;
-} room;
+} scratch;
 
-static inline real *take(room *from, int64_t elems)
+static inline real *take(scratch *from, int64_t elems)
 {
     real *start = from->start ? from->start + from->used : NULL;
     from->used += (elems + 15) / 16 * 16;
@@ -47,7 +47,7 @@ static inline real *take(room *from, int64_t elems)
 }
 
 /* Rows in slabs. */
-static inline real *take_rows(room *from, int64_t count, int64_t width)
+static inline real *take_rows(scratch *from, int64_t count, int64_t width)
 {
     return take(from, ht_tiles(width, SLAB) * SLAB * count);
 }

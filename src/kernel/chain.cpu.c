@@ -16,7 +16,7 @@ static void end(HT_CHAIN_ARGS)
 static inline void stream_block(char *to, const void *from, int64_t bytes)
 {
     int64_t part = bytes < HT_VECTOR_BYTES ? bytes : HT_VECTOR_BYTES;
-    for (int64_t i = 0; i < bytes; i += part) ht_stream_vector(to + i, (const char *)from + i, part);
+    for (int64_t i = 0; i < bytes; i += part) ht_nt_store_vector(to + i, (const char *)from + i, part);
 }
 
 #define LOAD(k, m)  v##k = ht_register_at((const real *)(m), k);

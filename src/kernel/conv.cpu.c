@@ -105,7 +105,7 @@ static void fetch_result(const product *p, int64_t batch, int64_t row, int64_t r
     for (int64_t r = 0; r < rows; r++) {
         const char *to =
             (const char *)p->launch->out[0] + ((batch * p->rows + row + r) * places_total(&p->taps) + q) * bytes;
-        for (int64_t at = 0; at < n * bytes; at += HT_STREAM_LINE) __builtin_prefetch(to + at, 1, 2);
+        for (int64_t at = 0; at < n * bytes; at += HT_CACHE_LINE_BYTES) __builtin_prefetch(to + at, 1, 2);
     }
 }
 
@@ -285,13 +285,13 @@ static void conv2d_run(const ht_launch *launch)
     p.launch = launch;
     if (crowds(&c, places_total(&p.taps))) {
         gemm_side weights = {launch->in[1], launch->call->in[1]->dtype, p.depth, 1, NULL, NULL};
-        p.planes.room = launch->workspace;
+        p.planes.scratch = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
         crowd_product(&p, &weights, (char *)launch->workspace + crowd_planes(&p));
         return;
     }
     p.left = launch->workspace;
-    p.planes.room = p.left + left_elems(&p);
+    p.planes.scratch = p.left + left_elems(&p);
     bool keep = keeps_planes(&p);
     p.images = keep ? planes_chunk(&p.planes, c.batch) : c.batch;
     for (; p.first_image < c.batch; p.first_image += p.images) {
@@ -496,7 +496,7 @@ static void conv2d_grad_input_run(const ht_launch *launch)
     p.launch = launch;
     grad_input_clear(&p);
     if (grad_input_crowds(&c)) {
-        p.planes.room = launch->workspace;
+        p.planes.scratch = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
         grad_input_crowd(&p, launch);
         return;
@@ -505,7 +505,7 @@ static void conv2d_grad_input_run(const ht_launch *launch)
     int64_t left;
     bool keep;
     grad_input_needs(&p, &left, &keep);
-    p.planes.room = p.left + left;
+    p.planes.scratch = p.left + left;
     p.images = keep ? planes_chunk(&p.planes, c.batch) : c.batch;
     for (; p.first_image < c.batch; p.first_image += p.images) {
         p.images = ht_min_i64(p.images, c.batch - p.first_image);

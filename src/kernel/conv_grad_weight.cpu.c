@@ -121,7 +121,7 @@ static void fetch_step(const weight_job *job, int64_t batch, int64_t q, int64_t 
     for (int64_t c = 0; c < job->cols; c++) {
         const char *from =
             (const char *)job->launch->in[1] + ((batch * job->cols + c) * places_total(&job->taps) + q) * bytes;
-        for (int64_t at = 0; at < n * bytes; at += HT_STREAM_LINE) __builtin_prefetch(from + at, 0, 2);
+        for (int64_t at = 0; at < n * bytes; at += HT_CACHE_LINE_BYTES) __builtin_prefetch(from + at, 0, 2);
     }
 }
 
@@ -234,12 +234,12 @@ static void weight_crowd_run(weight_job *job)
     const ht_launch *launch = job->launch;
     weight_crowd w = weight_crowd_of(job);
     crowd places = {&job->planes, &job->taps};
-    char *room = launch->workspace;
-    job->planes.room = (real *)room;
-    job->turned = (real *)(room + w.planes);
+    char *scratch = launch->workspace;
+    job->planes.scratch = (real *)scratch;
+    job->turned = (real *)(scratch + w.planes);
     planes_take(&job->planes, launch->pool, 0, job->conv->batch);
     ht_parallel(launch->pool, job->cols, crowd_channel, job);
-    gemm_job product = {.m = job->cols, .n = job->rows, .k = crowd_places(job), .workspace = room + w.planes + w.dy};
+    gemm_job product = {.m = job->cols, .n = job->rows, .k = crowd_places(job), .workspace = scratch + w.planes + w.dy};
     product.a = (gemm_side){job->turned, real_dtype, crowd_pitch(crowd_places(job)), 1, NULL, NULL};
     product.b = (gemm_side){.dtype = real_dtype, .load = crowd_load_turned, .more = &places};
     product.y = launch->out[0];
@@ -289,7 +289,7 @@ static void conv2d_grad_weight_run(const ht_launch *launch)
     }
     job.turned = launch->workspace;
     job.sums = job.turned + turned_elems(&job);
-    job.planes.room = job.sums + sums_elems(&job);
+    job.planes.scratch = job.sums + sums_elems(&job);
     for (; job.first_image < c.batch; job.first_image += job.images) {
         job.images = ht_min_i64(job.images, c.batch - job.first_image);
         if (!job.strips.channels) planes_take(&job.planes, launch->pool, job.first_image, job.images);

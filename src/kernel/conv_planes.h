@@ -28,7 +28,7 @@ typedef struct planes {
     int64_t channels;           /* planes of an image */
     bool in_place;              /* the source serves as it is */
     const real *data;           /* plane 0 of the first image of the chunk */
-    real *room;                 /* where planes are written unless in_place */
+    real *scratch;              /* where planes are written unless in_place */
     int64_t first;              /* plane of the source that is plane 0 here */
 } planes;
 
@@ -66,7 +66,7 @@ static inline int64_t planes_chunk(const planes *p, int64_t batch)
     return p->in_place ? batch : ht_min_i64(count, batch);
 }
 
-/* Elements of room; a gathered run may read up to a sliver beyond the last plane. */
+/* Elements of scratch; a gathered run may read up to a sliver beyond the last plane. */
 static inline int64_t planes_elems(const planes *p, int64_t batch)
 {
     return p->in_place ? 0 : planes_chunk(p, batch) * p->channels * p->plane + NR;
@@ -105,17 +105,17 @@ static inline void planes_fill(void *arg, int64_t plane)
 {
     const planes *p = arg;
     for (int64_t i = 0; i < p->size[0]; i++)
-        if (i % p->stride < p->seen) planes_line(p, p->room + plane * p->plane + i * p->line, p->first + plane, i);
+        if (i % p->stride < p->seen) planes_line(p, p->scratch + plane * p->plane + i * p->line, p->first + plane, i);
 }
 
 /* The planes of `images` images from `image` on, in p->data. */
 static inline void planes_take(planes *p, ht_pool *pool, int64_t image, int64_t images)
 {
     p->first = image * p->channels;
-    p->data = p->in_place ? (const real *)p->source + p->first * p->plane : p->room;
+    p->data = p->in_place ? (const real *)p->source + p->first * p->plane : p->scratch;
     if (p->in_place) return;
     int64_t count = images * p->channels;
-    memset(p->room + count * p->plane, 0, NR * sizeof *p->room);
+    memset(p->scratch + count * p->plane, 0, NR * sizeof *p->scratch);
     ht_parallel(pool, count, planes_fill, p);
 }
 
@@ -164,13 +164,13 @@ static inline void copy_run(real *to, const real *from, int64_t n, bool exact)
 }
 
 /* Lines of a sliver that is made of several runs, one for each offset: line i at i NR. What a run writes past its end is
- * overwritten by the next one, or surplus; `room` has NR elements to spare. */
-static inline void gather_sliver(real *room, const real *data, const int64_t *offset, int64_t n_k, const run *runs,
+ * overwritten by the next one, or surplus; `scratch` has NR elements to spare. */
+static inline void gather_sliver(real *scratch, const real *data, const int64_t *offset, int64_t n_k, const run *runs,
                                  int64_t count, bool exact)
 {
-    for (int64_t i = 0; i < n_k; i++, room += NR) {
+    for (int64_t i = 0; i < n_k; i++, scratch += NR) {
         for (int64_t r = 0; r < count; r++) {
-            real *to = room + runs[r].at;
+            real *to = scratch + runs[r].at;
             const real *from = data + offset[i] + runs[r].from;
             if (exact) {
                 for (int64_t j = 0; j < runs[r].n; j++) to[j] = from[j];
@@ -183,9 +183,9 @@ static inline void gather_sliver(real *room, const real *data, const int64_t *of
     }
 }
 
-/* What n_k (channel, tap) pairs from k on see of n places from q on, n KC at most: pair i, place j at i PITCH + j. `room`
+/* What n_k (channel, tap) pairs from k on see of n places from q on, n KC at most: pair i, place j at i PITCH + j. `scratch`
  * has NR elements to spare. */
-static inline void gather_rows(real *room, const real *data, const planes *p, const taps *t, int64_t k, int64_t n_k,
+static inline void gather_rows(real *scratch, const real *data, const planes *p, const taps *t, int64_t k, int64_t n_k,
                                int64_t q, int64_t n)
 {
     int64_t offset[ROWS];
@@ -194,7 +194,7 @@ static inline void gather_rows(real *room, const real *data, const planes *p, co
     tap_offsets(offset, p, t, k, n_k);
     for (int64_t i = 0; i < n_k; i++)
         for (int64_t r = 0; r < count; r++)
-            copy_run(room + i * PITCH + runs[r].at, data + offset[i] + runs[r].from, runs[r].n, p->in_place);
+            copy_run(scratch + i * PITCH + runs[r].at, data + offset[i] + runs[r].from, runs[r].n, p->in_place);
 }
 
 /* ---- strips ---- */
@@ -220,19 +220,19 @@ static inline strips strips_of(const planes *p, const taps *t, int64_t lines, in
 }
 
 /* Planes `plane`, .. of the source for `lines` lines of places from `line` on. `seen` and `t` are then what the strip
- * is to places counted from that line on; `room` has NR elements to spare. */
-static inline void strip_fill(const planes *p, const strips *s, real *room, int64_t plane, int64_t channels,
+ * is to places counted from that line on; `scratch` has NR elements to spare. */
+static inline void strip_fill(const planes *p, const strips *s, real *scratch, int64_t plane, int64_t channels,
                               int64_t line, int64_t lines, planes *seen, taps *t)
 {
     int64_t first = s->low + line * t->advance, count = (lines - 1) * t->advance + s->span;
-    real *to = room;
+    real *to = scratch;
     for (int64_t c = 0; c < channels; c++)
         for (int64_t i = 0; i < count; i++, to += p->line)
             if ((first + i) % p->stride < p->seen) planes_line(p, to, plane + c, first + i);
     memset(to, 0, NR * sizeof *to);
     *seen = *p;
     seen->plane = count * p->line;
-    seen->data = room;
+    seen->data = scratch;
     t->origin[0] = t->move[0] < 0 ? (1 - t->count[0]) * t->move[0] : 0;
 }
 
@@ -246,7 +246,8 @@ static inline void strip_fetch(const planes *p, const taps *t, const strips *s, 
     last = ht_min_i64(last, p->source_size[0]);
     for (int64_t c = 0; c < channels; c++) {
         const char *from = (const char *)p->source + (plane + c) * p->source_size[0] * width;
-        for (int64_t at = first * width; at < last * width; at += HT_STREAM_LINE) __builtin_prefetch(from + at, 0, 2);
+        for (int64_t at = first * width; at < last * width; at += HT_CACHE_LINE_BYTES)
+            __builtin_prefetch(from + at, 0, 2);
     }
 }
 

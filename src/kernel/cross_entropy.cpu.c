@@ -145,14 +145,14 @@ static void grad_tile(void *arg, int64_t tile)
         if (label < 0 || label >= job->classes) weight = (real)NAN;
         grad_row(job, r, label, weight, ht_load1(launch->in[2], launch->call->in[2]->dtype, r));
     }
-    if (job->stream) ht_stream_end();
+    if (job->stream) ht_nt_fence();
 }
 
 static void cross_entropy_grad_run(const ht_launch *launch)
 {
     loss_job job = job_of(launch->call);
     job.launch = launch;
-    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_STREAM_BYTES && launch->in[0] != launch->out[0];
+    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES && launch->in[0] != launch->out[0];
     for (int64_t r = 0; job.mean && r < job.rows; r++) job.counted += label_of(&job, r) != job.ignore_index;
     ht_parallel(launch->pool, ht_tiles(job.rows, job.grain), grad_tile, &job);
 }

@@ -151,7 +151,7 @@ static ht_way way_of_value(const ht_fused *f, int i)
     if (i >= f->n_in + f->n_out && f->dot && i == f->product) return HT_WAY_BLOCK;
     if (i >= f->n_in + f->n_out) return folded ? HT_WAY_FOLDED : HT_WAY_BETWEEN;
     /* What a reduction reads at once must not go past the caches. */
-    return ht_type_bytes(o->type) >= HT_STREAM_BYTES && !folded ? HT_WAY_STREAMED : HT_WAY_FLAT;
+    return ht_type_bytes(o->type) >= HT_NT_STORE_BYTES && !folded ? HT_WAY_STREAMED : HT_WAY_FLAT;
 }
 
 void ht_fused_settle(ht_fused *f, ht_chain_op *chain)
@@ -285,9 +285,9 @@ static void look_ahead(const work *w, int64_t next, int64_t n, int step)
         int64_t bytes = bytes_of(&f->operands[i]);
         if (w->way[i] != HT_WAY_FLAT || f->elems * bytes < AHEAD_BYTES) continue;
         const char *from = operand_data(w, i) + next * bytes;
-        for (int64_t line = n * bytes * step / f->step_count / HT_STREAM_LINE;
-             line < n * bytes * (step + 1) / f->step_count / HT_STREAM_LINE; line++)
-            __builtin_prefetch(from + line * HT_STREAM_LINE);
+        for (int64_t line = n * bytes * step / f->step_count / HT_CACHE_LINE_BYTES;
+             line < n * bytes * (step + 1) / f->step_count / HT_CACHE_LINE_BYTES; line++)
+            __builtin_prefetch(from + line * HT_CACHE_LINE_BYTES);
     }
 }
 
@@ -300,7 +300,7 @@ static void run_stretch(const work *w, int64_t first, int64_t n, void *const *at
     }
     for (int i = f->n_in; i < f->n_in + f->n_out; i++) {
         int64_t bytes = bytes_of(&f->operands[i]);
-        if (w->way[i] == HT_WAY_STREAMED) ht_stream_copy(operand_data(w, i) + first * bytes, at[i], n * bytes);
+        if (w->way[i] == HT_WAY_STREAMED) ht_nt_copy(operand_data(w, i) + first * bytes, at[i], n * bytes);
     }
 }
 
@@ -320,7 +320,7 @@ static void aim_chain(const work *w, ht_chain_op *ops, char *scratch, void *cons
         int result = ops[i].operand[0];
         if (result < f->n_in || w->way[result] != HT_WAY_STREAMED) continue;
         ht_dtype dtype = f->operands[result].type->dtype;
-        bool lines = (uintptr_t)at[result] % HT_STREAM_LINE == 0;
+        bool lines = (uintptr_t)at[result] % HT_CACHE_LINE_BYTES == 0;
         ops[i].run = lines ? build->moves[dtype].stream : build->moves[dtype].store;
     }
 }
@@ -377,7 +377,7 @@ static void run_tile(void *arg, int64_t index)
     int64_t first = index * w->f->grain;
     ht_fused_open(w, &tile);
     run_elements(w, &tile, first, smaller(w->f->elems - first, w->f->grain), NULL);
-    ht_stream_end();
+    ht_nt_fence();
 }
 
 void ht_fused_rows(const ht_fused *f, const ht_launch *launch, int64_t from, int64_t to, int64_t rows)
@@ -388,7 +388,7 @@ void ht_fused_rows(const ht_fused *f, const ht_launch *launch, int64_t from, int
     ht_epilogue_begin(&w, f, launch);
     ht_fused_open(&w, &tile);
     run_elements(&w, &tile, from * row, (to - from) * row, NULL);
-    ht_stream_end();
+    ht_nt_fence();
 }
 
 const void *ht_fused_piece(const ht_epilogue *w, ht_fused_tile *tile, int64_t first, int64_t n)
@@ -446,7 +446,7 @@ void ht_epilogue_block(const ht_epilogue *w, int64_t first, int64_t step, int64_
                 run_stretch(w, first + done, part, tile.at);
         }
     }
-    ht_stream_end();
+    ht_nt_fence();
 }
 
 void ht_fused_run(const ht_fused *f, const ht_launch *launch)

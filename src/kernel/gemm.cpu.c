@@ -227,7 +227,7 @@ typedef struct extent {
     int64_t tile_m, tile_n; /* rows and columns of a tile */
     int64_t rows;           /* of y that are made between two packings of a */
     int64_t packed;         /* elements of packed a */
-    int64_t slots, slot;    /* threads that find room, elements for each */
+    int64_t slots, slot;    /* threads that have scratch, elements for each */
 } extent;
 
 static int64_t sums_elems(const extent *e)
@@ -245,13 +245,13 @@ typedef struct work {
 } work;
 
 /* What a thread has to itself. */
-typedef struct room {
+typedef struct scratch {
     real *packed;  /* slivers of one block of K */
     real *sums;    /* of a tile, or of a strip where K is one block; rows tile_n apart */
     real *a;       /* MR rows, PITCH apart */
     const real *b; /* the slivers at hand: packed, or part of what was kept */
     int64_t apart; /* from sliver to sliver, elements */
-} room;
+} scratch;
 
 /* A few panels of a matrix a that is stored by columns, for one block of K: a column of all of them at a time, for long
  * runs of memory. Rows beyond the matrix are zero: they are multiplied and thrown away. */
@@ -286,7 +286,7 @@ static int rows_made(int64_t rows)
     return rows <= 2 ? 2 : rows <= 4 ? 4 : rows <= 8 && MR > 8 ? 8 : MR;
 }
 
-static strip strip_of(const work *w, const room *o, int64_t row, int64_t rows, int64_t k, int64_t depth)
+static strip strip_of(const work *w, const scratch *o, int64_t row, int64_t rows, int64_t k, int64_t depth)
 {
     const gemm_side *a = &w->job->a;
     strip s = {.rows = rows_made(rows)};
@@ -397,7 +397,7 @@ static int64_t depth_of(const work *w, int64_t step)
 }
 
 /* One block of K, `b` packed: strip after strip of the tile. */
-static void add_block(const work *w, const room *o, int64_t step, int64_t row, int64_t rows, int64_t column,
+static void add_block(const work *w, const scratch *o, int64_t step, int64_t row, int64_t rows, int64_t column,
                       int64_t columns, ahead *next)
 {
     const gemm_job *job = w->job;
@@ -444,7 +444,7 @@ static tile tile_of(work *w)
 }
 
 /* Slivers for one block of K of a tile. */
-static void take_b(const work *w, room *o, int64_t step, const tile *t)
+static void take_b(const work *w, scratch *o, int64_t step, const tile *t)
 {
     int64_t k = step * w->e.depth, depth = depth_of(w, step);
     o->apart = sliver_elems(w->job->kept ? w->job->k : depth);
@@ -457,7 +457,7 @@ static void take_tiles(void *arg, int64_t slot)
 {
     work *w = arg;
     const extent *e = &w->e;
-    room o = {.packed = w->slots + slot * e->slot};
+    scratch o = {.packed = w->slots + slot * e->slot};
     o.sums = o.packed + e->tile_n / NR * sliver_elems(e->depth);
     o.a = o.sums + sums_elems(e);
     tile t = tile_of(w);

@@ -77,7 +77,7 @@ ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel)
 {
     if (kernel->size != sizeof(ht_kernel) || !kernel->op || !kernel->name || !kernel->can || !kernel->run)
         HT_FAIL(ctx, HT_EINVAL, "kernel %s: the row is not complete", kernel->name ? kernel->name : "without a name");
-    if (!ht_grow((void **)&ctx->kernels, &ctx->kernel_room, ctx->kernel_count + 1, sizeof(const ht_kernel *)))
+    if (!ht_grow((void **)&ctx->kernels, &ctx->kernel_capacity, ctx->kernel_count + 1, sizeof(const ht_kernel *)))
         HT_FAIL(ctx, HT_ENOMEM, "no memory for the table of kernels");
     size_t place = place_after(ctx, kernel->op, (int)kernel->isa);
     memmove(&ctx->kernels[place + 1], &ctx->kernels[place], (ctx->kernel_count - place) * sizeof(const ht_kernel *));

@@ -22,20 +22,20 @@ typedef struct lstm {
     int now; /* which h holds the step before */
 } lstm;
 
-static void layout(lstm *job, panel_room *room)
+static void layout(lstm *job, panel_scratch *scratch)
 {
     const layer *l = &job->l;
-    job->gemm = room->start;
+    job->gemm = scratch->start;
     int64_t gemm = gemm_workspace(at_least_one(l->steps * l->batch), l->gates, at_least_one(l->inputs));
-    panel_take(room, 1, ht_tiles(gemm, sizeof(real)));
+    panel_take(scratch, 1, ht_tiles(gemm, sizeof(real)));
     int64_t rows = job->l.reserve.dtype == REAL_DTYPE ? 0 : l->steps * l->batch;
-    job->pre = panel_take(room, rows, l->gates);
-    job->packed = panel_take(room, 4 * l->hidden, round_up(l->hidden, PACKED_HALF)).data;
-    job->real_bias = panel_take(room, 1, l->gates).data;
+    job->pre = panel_take(scratch, rows, l->gates);
+    job->packed = panel_take(scratch, 4 * l->hidden, round_up(l->hidden, PACKED_HALF)).data;
+    job->real_bias = panel_take(scratch, 1, l->gates).data;
     /* An odd number of lines between rows: they do not meet in one cache set. */
     int64_t pitch = round_up(l->hidden, 16) + 16;
-    for (int i = 0; i < 2; i++) job->h[i] = panel_take(room, l->batch, pitch);
-    job->c = panel_take(room, l->batch, l->hidden);
+    for (int i = 0; i < 2; i++) job->h[i] = panel_take(scratch, l->batch, pitch);
+    job->c = panel_take(scratch, l->batch, l->hidden);
 }
 
 /* ---- w_hidden ---- */
@@ -163,7 +163,7 @@ static void lstm_run(const ht_launch *launch)
     l->reserve = result_side(launch, 3);
     job.y = result_side(launch, 0), job.h_end = result_side(launch, 1), job.c_end = result_side(launch, 2);
     if (l->hidden == 0) return;
-    layout(&job, &(panel_room){launch->workspace, 0});
+    layout(&job, &(panel_scratch){launch->workspace, 0});
     if (l->reserve.dtype == REAL_DTYPE) job.pre = (panel){l->reserve.data, KEPT * l->hidden};
     if (launch->kept)
         job.packed = (real *)launch->kept + kept_input(l);
@@ -194,9 +194,9 @@ static int64_t lstm_workspace(const ht_call *call, const ht_target *target)
     (void)target;
     lstm job = {.l = layer_sizes(call)};
     job.l.reserve.dtype = call->out[3]->dtype;
-    panel_room room = {NULL, 0};
-    if (job.l.hidden > 0) layout(&job, &room);
-    return room.used * (int64_t)sizeof(real);
+    panel_scratch scratch = {NULL, 0};
+    if (job.l.hidden > 0) layout(&job, &scratch);
+    return scratch.used * (int64_t)sizeof(real);
 }
 
 static int64_t lstm_keep_bytes(const ht_call *call, const ht_target *target)

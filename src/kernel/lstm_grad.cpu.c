@@ -30,17 +30,17 @@ static int64_t gemm_bytes(const layer *l)
     return most > dw_hidden ? most : dw_hidden;
 }
 
-static void layout(lstm_grad *job, panel_room *room)
+static void layout(lstm_grad *job, panel_scratch *scratch)
 {
     const layer *l = &job->l;
-    job->gemm = room->start;
-    panel_take(room, 1, ht_tiles(gemm_bytes(l), sizeof(real)));
+    job->gemm = scratch->start;
+    panel_take(scratch, 1, ht_tiles(gemm_bytes(l), sizeof(real)));
     /* An odd number of lines between rows: they do not meet in one cache set. */
-    job->pre = panel_take(room, l->steps * l->batch, round_up(l->gates, 32) + 16);
-    job->h_before = panel_take(room, l->steps * l->batch, l->hidden);
-    job->packed = panel_take(room, l->gates, round_up(l->hidden, PACKED_WIDTH)).data;
-    job->h = panel_take(room, l->batch, l->hidden);
-    job->c = panel_take(room, l->batch, l->hidden);
+    job->pre = panel_take(scratch, l->steps * l->batch, round_up(l->gates, 32) + 16);
+    job->h_before = panel_take(scratch, l->steps * l->batch, l->hidden);
+    job->packed = panel_take(scratch, l->gates, round_up(l->hidden, PACKED_WIDTH)).data;
+    job->h = panel_take(scratch, l->batch, l->hidden);
+    job->c = panel_take(scratch, l->batch, l->hidden);
 }
 
 static real *sliver(const lstm_grad *job, int64_t unit)
@@ -205,7 +205,7 @@ static void lstm_grad_run(const ht_launch *launch)
         if (bytes > 0) memset(job.dx.data, 0, (size_t)bytes);
         return;
     }
-    layout(&job, &(panel_room){launch->workspace, 0});
+    layout(&job, &(panel_scratch){launch->workspace, 0});
     ht_parallel(launch->pool, ht_tiles(l->hidden, PACKED_WIDTH), pack_sliver, &job);
     int64_t states = l->batch * l->hidden;
     load_or_zero(job.h.data, job.dh, 0, states);
@@ -223,9 +223,9 @@ static int64_t lstm_grad_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
     lstm_grad job = {.l = layer_sizes(call)};
-    panel_room room = {NULL, 0};
-    if (job.l.hidden > 0) layout(&job, &room);
-    return room.used * (int64_t)sizeof(real);
+    panel_scratch scratch = {NULL, 0};
+    if (job.l.hidden > 0) layout(&job, &scratch);
+    return scratch.used * (int64_t)sizeof(real);
 }
 
 static const char *lstm_grad_can(const ht_call *call, const ht_target *target)

@@ -92,7 +92,7 @@ static void norm_tile(void *arg, int64_t tile)
         if (job->centred) ht_save1(launch->out[1], launch->call->out[1]->dtype, r, mean);
         ht_save1(launch->out[last], launch->call->out[last]->dtype, r, rstd);
     }
-    if (job->stream) ht_stream_end();
+    if (job->stream) ht_nt_fence();
 }
 
 static void norm_run(const ht_launch *launch, bool centred)
@@ -102,7 +102,7 @@ static void norm_run(const ht_launch *launch, bool centred)
     job.rows = ht_type_elems(launch->call->out[1]);
     job.columns = x->dim[x->rank - 1];
     job.rows_per_tile = job.columns < GRAIN ? GRAIN / (job.columns + 1) : 1;
-    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_STREAM_BYTES &&
+    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
                  ht_rows_past(launch->out[0], launch->call->out[0]->dtype, job.columns);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), norm_tile, &job);
 }

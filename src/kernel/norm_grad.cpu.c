@@ -123,7 +123,7 @@ static void grad_tile(void *arg, int64_t tile)
     memset(partials, 0, (size_t)(2 * job->columns) * sizeof(real));
     piece p;
     for (int64_t r = first; r < ht_min_i64(job->rows, first + job->rows_per_tile); r++) grad_row(job, &p, r, partials);
-    if (job->stream) ht_stream_end();
+    if (job->stream) ht_nt_fence();
 }
 
 static void combine_tile(void *arg, int64_t tile)
@@ -150,7 +150,7 @@ static void grad_run(const ht_launch *launch, size_t rstd)
     job.columns = x->dim[x->rank - 1];
     job.rows_per_tile = rows_per_tile(job.rows, job.columns);
     job.partials = launch->workspace;
-    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_STREAM_BYTES &&
+    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
                  ht_rows_past(launch->out[0], launch->call->out[0]->dtype, job.columns);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), grad_tile, &job);
     bool params = ht_type_elems(launch->call->out[1]) > 0;

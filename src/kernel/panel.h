@@ -11,15 +11,15 @@ typedef struct panel {
 } panel;
 
 /* Cuts buffers out of a workspace; with no start it only counts. */
-typedef struct panel_room {
+typedef struct panel_scratch {
     real *start;
     int64_t used;
-} panel_room;
+} panel_scratch;
 
-static inline panel panel_take(panel_room *room, int64_t row_count, int64_t row)
+static inline panel panel_take(panel_scratch *scratch, int64_t row_count, int64_t row)
 {
-    panel p = {room->start ? room->start + room->used : NULL, row};
-    room->used += (row_count * row + 15) / 16 * 16;
+    panel p = {scratch->start ? scratch->start + scratch->used : NULL, row};
+    scratch->used += (row_count * row + 15) / 16 * 16;
     return p;
 }
 

@@ -8,7 +8,7 @@
 /* One vector at an address that is a multiple of its size. */
 static inline void ht_vector_past(real *to, ht_vector v)
 {
-    ht_stream_vector(to, &v, sizeof v);
+    ht_nt_store_vector(to, &v, sizeof v);
 }
 
 /* May rows of n reals each that start here be written by ht_vector_past? */
@@ -30,12 +30,12 @@ static inline void ht_save_stream(void *to, ht_dtype dtype, int64_t start, const
     int64_t bytes = ht_dtype_bytes(dtype);
     char *first = (char *)to + start * bytes;
     if (dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)) {
-        ht_stream_copy(first, from, n * bytes);
+        ht_nt_copy(first, from, n * bytes);
         return;
     }
-    double room[HT_STREAM_MOST];
-    ht_save(room, dtype, 0, from, n);
-    ht_stream_copy(first, room, n * bytes);
+    double scratch[HT_STREAM_MOST];
+    ht_save(scratch, dtype, 0, from, n);
+    ht_nt_copy(first, scratch, n * bytes);
 }
 
 #endif

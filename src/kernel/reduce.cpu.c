@@ -169,12 +169,12 @@ static void reduce_tile(void *arg, int64_t tile)
 
 static void reduce_fused_tile(void *arg, int64_t tile)
 {
-    ht_fused_tile room;
+    ht_fused_tile buffers;
     reduction job = *(const reduction *)arg;
-    job.tile = &room;
-    ht_fused_open(job.before, &room);
+    job.tile = &buffers;
+    ht_fused_open(job.before, &buffers);
     reduce_tile(&job, tile);
-    ht_stream_end();
+    ht_nt_fence();
 }
 
 static void join_tile(void *arg, int64_t tile)
@@ -215,12 +215,12 @@ static void reduce_run(const ht_launch *launch, fold_kind kind, bool mean)
 static void reduce_rows(const ht_launch *launch, fold_kind kind, bool mean, int64_t from, int64_t to)
 {
     ht_epilogue before;
-    ht_fused_tile room;
+    ht_fused_tile buffers;
     reduction job = begin(launch, kind, mean, &before);
-    job.tile = &room;
-    if (job.before) ht_fused_open(job.before, &room);
+    job.tile = &buffers;
+    if (job.before) ht_fused_open(job.before, &buffers);
     for (int64_t row = from; row < to; row++) fold_run(&job, row, 0);
-    ht_stream_end();
+    ht_nt_fence();
 }
 
 static int64_t reduce_workspace(const ht_call *call, const ht_target *target)

@@ -62,11 +62,11 @@ static void zero_tile(void *arg, int64_t tile)
     static const real zeros[1024];
     const scatter *job = arg;
     int64_t from = tile * RUN, to = ht_min_i64(sum_count(job), from + RUN);
-    bool past = sum_count(job) * (int64_t)sizeof(real) >= HT_STREAM_BYTES;
+    bool past = sum_count(job) * (int64_t)sizeof(real) >= HT_NT_STORE_BYTES;
     if (!past) memset(job->sums + from, 0, (size_t)(to - from) * sizeof(real));
     for (int64_t at = from; past && at < to; at += 1024)
-        ht_stream_copy(job->sums + at, zeros, ht_min_i64(1024, to - at) * (int64_t)sizeof(real));
-    if (past) ht_stream_end();
+        ht_nt_copy(job->sums + at, zeros, ht_min_i64(1024, to - at) * (int64_t)sizeof(real));
+    if (past) ht_nt_fence();
 }
 
 static void round_tile(void *arg, int64_t tile)

@@ -60,7 +60,7 @@ static void row_tile(void *arg, int64_t tile)
     int64_t n = job->around.size;
     for (int64_t r = tile * job->grain; r < ht_min_i64(job->around.outer, (tile + 1) * job->grain); r++)
         (job->logarithm ? log_softmax_row : softmax_row)(job, r * n, n);
-    if (job->stream) ht_stream_end();
+    if (job->stream) ht_nt_fence();
 }
 
 /* Neighbouring columns in step, so that memory is read along its rows. */
@@ -101,7 +101,7 @@ static void softmax_any(const ht_launch *launch, bool logarithm)
         .out = launch->call->out[0]->dtype,
         .around = ht_around_axis(x, ht_call_axis(launch->call, "axis", x->rank)),
         .logarithm = logarithm,
-        .stream = ht_type_bytes(launch->call->out[0]) >= HT_STREAM_BYTES && launch->in[0] != launch->out[0],
+        .stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES && launch->in[0] != launch->out[0],
     };
     job.grain = ht_row_grain(job.around.size);
     job.column_tiles = ht_tiles(job.around.inner, COLUMNS);

@@ -222,12 +222,12 @@ static void spread(const extent *e, const double *const *in, const double *x, co
     }
 }
 
-/* One sequence, last step first. `room` holds 4H pre-activations and H hidden values. */
+/* One sequence, last step first. `scratch` holds 4H pre-activations and H hidden values. */
 static void ref_back(const ht_call *call, const double *const *in, double *const *out, int64_t b, int64_t steps,
-                     double *room)
+                     double *scratch)
 {
     extent e = extent_of(call);
-    double *dpre = room, *h_before = room + 4 * e.hidden;
+    double *dpre = scratch, *h_before = scratch + 4 * e.hidden;
     double *dh = out[OUT_DH0] + b * e.hidden, *dc = out[OUT_DC0] + b * e.hidden;
     const double *dy = input_or_none(call, GRAD_DY) ? in[GRAD_DY] : NULL;
     for (int64_t j = 0; j < e.hidden; j++) {
@@ -251,14 +251,14 @@ static void lstm_grad_ref(const ht_call *call, const double *const *in, double *
 {
     extent e = extent_of(call);
     const double *lengths = input_or_none(call, GRAD_LENGTHS) ? in[GRAD_LENGTHS] : NULL;
-    double *room = calloc((size_t)e.hidden + 1, 5 * sizeof *room);
+    double *scratch = calloc((size_t)e.hidden + 1, 5 * sizeof *scratch);
     for (size_t i = 0; i < LSTM_GRAD_RESULTS; i++)
-        for (int64_t k = 0; k < ht_type_elems(call->out[i]); k++) out[i][k] = room ? 0 : NAN;
-    for (int64_t b = 0; room && b < e.batch; b++) {
+        for (int64_t k = 0; k < ht_type_elems(call->out[i]); k++) out[i][k] = scratch ? 0 : NAN;
+    for (int64_t b = 0; scratch && b < e.batch; b++) {
         double steps = lengths ? fmax(0, fmin(lengths[b], (double)e.steps)) : (double)e.steps;
-        ref_back(call, in, out, b, (int64_t)steps, room);
+        ref_back(call, in, out, b, (int64_t)steps, scratch);
     }
-    free(room);
+    free(scratch);
 }
 
 /* ---- rows ---- */

@@ -17,7 +17,7 @@ struct ht_reference {
     bool round;
     uint64_t seed;
     slot *slots; /* by value id */
-    size_t slot_room;
+    size_t slot_capacity;
     uint32_t runs;
     uint32_t segment; /* run last; UINT32_MAX: none */
 };
@@ -123,10 +123,10 @@ static ht_status held_start(ht_reference *ref, ht_val v, ht_init init)
 static ht_status start_all(ht_reference *ref)
 {
     const ht_graph *g = ref->g;
-    size_t had = ref->slot_room;
-    if (!ht_grow((void **)&ref->slots, &ref->slot_room, g->value_count, sizeof(slot)))
+    size_t had = ref->slot_capacity;
+    if (!ht_grow((void **)&ref->slots, &ref->slot_capacity, g->value_count, sizeof(slot)))
         HT_FAIL(g->ctx, HT_ENOMEM, "reference: no memory for %zu values", g->value_count);
-    if (ref->slot_room > had) memset(ref->slots + had, 0, (ref->slot_room - had) * sizeof(slot));
+    if (ref->slot_capacity > had) memset(ref->slots + had, 0, (ref->slot_capacity - had) * sizeof(slot));
     for (size_t i = 0; i < g->state_count; i++)
         if (!ht_value_of(g, g->states[i].value)->base.id)
             HT_TRY(held_start(ref, g->states[i].value, g->states[i].init));
@@ -155,8 +155,8 @@ static ht_status operands_read(ht_reference *ref, const ht_node *n, const double
 static ht_status node_run(ht_reference *ref, const ht_node *n, ht_arena *arena)
 {
     ht_graph *g = ref->g;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(g, n, arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(g, n, arena, &storage);
     const double **in = HT_NEW(arena, const double *, n->n_in);
     double **out = HT_NEW(arena, double *, n->n_out);
     if (!call || !in || !out) HT_FAIL(g->ctx, HT_ENOMEM, "reference: no memory for a node with %u inputs", n->n_in);
@@ -208,7 +208,7 @@ ht_status ht_reference_run_program(ht_reference *ref, const char *name)
 
 double *ht_reference_value(ht_reference *ref, ht_val v)
 {
-    if (!v.id || v.id >= ref->slot_room || v.id >= ref->g->value_count) return NULL;
+    if (!v.id || v.id >= ref->slot_capacity || v.id >= ref->g->value_count) return NULL;
     const slot *s = &ref->slots[v.id];
     if (ht_value_of(ref->g, v)->kind != HT_VALUE_RESULT) return s->started ? held_read(ref, v) : NULL;
     return s->data && s->stamp == ref->runs ? s->data : NULL;
@@ -241,7 +241,7 @@ ht_status ht_reference_create(ht_reference **out, ht_graph *g, bool round, uint6
 void ht_reference_free(ht_reference *ref)
 {
     if (!ref) return;
-    for (size_t i = 0; i < ref->slot_room; i++) free(ref->slots[i].data);
+    for (size_t i = 0; i < ref->slot_capacity; i++) free(ref->slots[i].data);
     free(ref->slots);
     free(ref);
 }

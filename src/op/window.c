@@ -29,8 +29,8 @@ static int64_t reach_of(const ht_window *window, int axis)
 void ht_window_count(ht_window *window)
 {
     for (int axis = 0; axis < 2; axis++) {
-        int64_t room = window->plane[axis] + 2 * window->padding[axis] - reach_of(window, axis);
-        window->steps[axis] = room / window->stride[axis] + 1;
+        int64_t range = window->plane[axis] + 2 * window->padding[axis] - reach_of(window, axis);
+        window->steps[axis] = range / window->stride[axis] + 1;
     }
 }
 

@@ -290,10 +290,10 @@ static void set_results(caster *c, const ht_node *n)
 /* What exact ops make has the type that their rule says: the optimiser's that of its state. */
 static void infer_results(ht_graph *g, const ht_node *n)
 {
-    ht_call_room room;
+    ht_call_storage storage;
     ht_type types[8];
     if (n->op->prec != HT_PREC_EXACT || (n->op->flags & HT_OP_TYPED)) return;
-    const ht_call *call = ht_node_call(g, n, g->arena, &room);
+    const ht_call *call = ht_node_call(g, n, g->arena, &storage);
     ht_status status = call ? n->op->infer(g->ctx, call, types) : HT_ENOMEM;
     if (status != HT_OK) ht_graph_fail(g, status, "autocast: %s does not take state of these types", n->op->name);
     for (size_t i = 0; i < n->n_out && status == HT_OK; i++) g->values[n->out + i].type.dtype = types[i].dtype;

@@ -24,7 +24,7 @@ typedef struct ht_half_copies {
     ht_graph *g;
     const ht_policy *policy;
     ht_val *copy; /* by value id of a state: its half copy, or none */
-    size_t room;
+    size_t capacity;
 } ht_half_copies;
 
 /* Types of state as the policy wants them, where it differs from what the optimizer pass made. */

@@ -15,7 +15,7 @@ typedef struct merger {
     ht_rewrite rw;
     uint32_t *slots; /* open-addressed: node ids that stay, 0 is empty; room is a power of two */
     uint64_t *hash;  /* by slot */
-    size_t room;
+    size_t capacity;
     uint32_t *stands_for; /* by node id: the node that took its place */
 } merger;
 
@@ -88,8 +88,8 @@ static bool same_node(const merger *m, const ht_node *a, const ht_node *b)
 /* The slot of an equal node, or the empty one where it belongs. */
 static size_t find_slot(const merger *m, const ht_node *n, uint64_t hash)
 {
-    size_t slot = hash & (m->room - 1);
-    for (; m->slots[slot]; slot = (slot + 1) & (m->room - 1))
+    size_t slot = hash & (m->capacity - 1);
+    for (; m->slots[slot]; slot = (slot + 1) & (m->capacity - 1))
         if (m->hash[slot] == hash && same_node(m, &m->g->nodes[m->slots[slot]], n)) break;
     return slot;
 }
@@ -118,10 +118,10 @@ static void merge_node(merger *m, uint32_t id)
 static ht_status merge_segment(merger *m, uint32_t segment)
 {
     size_t nodes = m->g->segments[segment].node_count;
-    m->room = 64;
-    while (m->room < 2 * nodes) m->room *= 2;
-    m->slots = calloc(m->room, sizeof *m->slots);
-    m->hash = calloc(m->room, sizeof *m->hash);
+    m->capacity = 64;
+    while (m->capacity < 2 * nodes) m->capacity *= 2;
+    m->slots = calloc(m->capacity, sizeof *m->slots);
+    m->hash = calloc(m->capacity, sizeof *m->hash);
     ht_status status = HT_OK;
     if (!m->slots || !m->hash) {
         status = ht_fail(m->g->ctx, HT_ENOMEM, "cse: out of memory");

@@ -78,7 +78,7 @@ static void learn(ht_folder *f, const ht_node *n)
 const ht_known *ht_fold_known(const ht_folder *f, ht_val v)
 {
     v = ht_rewrite_map(&f->rw, v);
-    return v.id < f->known_room && f->known[v.id].data ? &f->known[v.id] : NULL;
+    return v.id < f->known_capacity && f->known[v.id].data ? &f->known[v.id] : NULL;
 }
 
 /* ---- computing ---- */
@@ -220,7 +220,7 @@ static ht_node *like(ht_folder *f, const ht_node *old)
     n->role = old->role;
     n->origin = old->origin;
     n->site = old->site;
-    if (ht_fold_room(f)) learn(f, n);
+    if (ht_fold_reserve(f)) learn(f, n);
     return n;
 }
 
@@ -252,11 +252,11 @@ static bool fold_node(ht_folder *f, uint32_t id)
     ht_node n = g->nodes[id];
     if (!is_candidate(f, &n)) return false;
     ht_arena *arena = ht_arena_create();
-    ht_call_room room;
+    ht_call_storage storage;
     double one[8];
     folded results[8];
     for (size_t i = 0; i < n.n_out; i++) results[i] = (folded){.data = &one[i]};
-    const ht_call *call = arena ? ht_node_call(g, &n, arena, &room) : NULL;
+    const ht_call *call = arena ? ht_node_call(g, &n, arena, &storage) : NULL;
     bool done = call && (compute_one(f, &n, call, results) || compute_all(f, arena, &n, call, results));
     for (size_t i = 0; done && i < n.n_out; i++) replace(f, &n, i, &results[i]);
     ht_arena_free(arena);
@@ -265,14 +265,14 @@ static bool fold_node(ht_folder *f, uint32_t id)
 
 /* ---- the pass ---- */
 
-bool ht_fold_room(ht_folder *f)
+bool ht_fold_reserve(ht_folder *f)
 {
-    size_t before = f->known_room;
-    if (!ht_grow((void **)&f->known, &f->known_room, f->g->value_count, sizeof *f->known)) {
+    size_t before = f->known_capacity;
+    if (!ht_grow((void **)&f->known, &f->known_capacity, f->g->value_count, sizeof *f->known)) {
         ht_graph_fail(f->g, HT_ENOMEM, "fold: out of memory");
         return false;
     }
-    memset(f->known + before, 0, (f->known_room - before) * sizeof *f->known);
+    memset(f->known + before, 0, (f->known_capacity - before) * sizeof *f->known);
     return true;
 }
 
@@ -327,7 +327,7 @@ static ht_status fold_segment(ht_graph *g, uint32_t segment)
     f.seen = calloc(g->value_count, sizeof *f.seen);
     f.stored = calloc(g->value_count, sizeof *f.stored);
     ht_status status = HT_ENOMEM;
-    if (f.arena && f.hashes && f.seen && f.stored && ht_fold_room(&f)) {
+    if (f.arena && f.hashes && f.seen && f.stored && ht_fold_reserve(&f)) {
         see_model(&f, segment);
         see_stores(&f, segment);
         if (ht_rewrite_begin(&f.rw, g, segment))

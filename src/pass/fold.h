@@ -16,7 +16,7 @@ typedef struct ht_folder {
     ht_arena *arena;
     const ht_op *fill, *constant, *expand;
     ht_known *known; /* by value id */
-    size_t known_room;
+    size_t known_capacity;
     uint64_t *hashes; /* model hashes of the segment's values as it was, hash_count of them */
     size_t hash_count;
     bool *seen;   /* by value id, as it was: the model hash depends on it */
@@ -25,7 +25,7 @@ typedef struct ht_folder {
 
 /* NULL where nothing is known of v. */
 const ht_known *ht_fold_known(const ht_folder *f, ht_val v);
-bool ht_fold_room(ht_folder *f);
+bool ht_fold_reserve(ht_folder *f);
 /* Is the node a part of the model, so that what takes its place must hash alike? */
 bool ht_fold_in_model(const ht_folder *f, const ht_node *n);
 /* Replaces the node's result by an equal value that is there already; false where no identity applies. */

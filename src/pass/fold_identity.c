@@ -77,8 +77,8 @@ static ht_val undone(const ht_folder *f, const ht_node *n)
 /* Where the elements of n's result lie in its input, when they lie in `layout`; false when only a copy will do. */
 static bool step_view(const ht_folder *f, const ht_node *n, const ht_type *layout, ht_type *out, int64_t *offset)
 {
-    ht_call_room room;
-    ht_call call = *ht_node_call(f->g, n, NULL, &room);
+    ht_call_storage storage;
+    ht_call call = *ht_node_call(f->g, n, NULL, &storage);
     const ht_type *in[1] = {layout};
     call.in = in;
     *out = *call.out[0];

@@ -55,22 +55,22 @@ static bool has_copy(const ht_half_copies *c, ht_val state)
 
 static ht_val known_copy(const ht_half_copies *c, ht_val state)
 {
-    return state.id < c->room ? c->copy[state.id] : HT_NONE;
+    return state.id < c->capacity ? c->copy[state.id] : HT_NONE;
 }
 
 static ht_val add_copy(ht_half_copies *c, ht_val state)
 {
     ht_graph *g = c->g;
-    size_t before = c->room;
+    size_t before = c->capacity;
     char name[512];
     ht_type type = *ht_type_of(g, state);
     type.dtype = c->policy->half;
     snprintf(name, sizeof name, "%s.half", ht_value_of(g, state)->name);
-    if (!ht_grow((void **)&c->copy, &c->room, state.id + 1, sizeof *c->copy)) {
+    if (!ht_grow((void **)&c->copy, &c->capacity, state.id + 1, sizeof *c->copy)) {
         ht_graph_fail(g, HT_ENOMEM, "out of memory for half copies");
         return HT_NONE;
     }
-    memset(c->copy + before, 0, (c->room - before) * sizeof *c->copy);
+    memset(c->copy + before, 0, (c->capacity - before) * sizeof *c->copy);
     c->copy[state.id] = ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_WEIGHTS, .derived = true});
     if (g->status == HT_OK) ht_state_of(g, state)->heading = HT_HEADING_MASTERS;
     return c->copy[state.id];
@@ -99,7 +99,7 @@ ht_status ht_half_copies_derive(ht_half_copies *c)
     ht_graph *g = c->g;
     uint32_t resume = g->segment;
     int derive = -1;
-    for (uint32_t id = 1; id < c->room && g->status == HT_OK; id++) {
+    for (uint32_t id = 1; id < c->capacity && g->status == HT_OK; id++) {
         ht_val copy = c->copy[id];
         /* Each parameter by itself: so a copy is known to be its master's, whatever lies between them in a group. */
         if (!copy.id || ht_type_of(g, copy)->rank < 2) continue;

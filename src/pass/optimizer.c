@@ -149,7 +149,7 @@ static bool is_member(const group *flat, const ht_graph *g, const ht_state *s)
     return flat->part == PART_ALL || (type->rank >= 2) == (flat->part == PART_MATRICES);
 }
 
-static int64_t room_of(const ht_graph *g, ht_val param)
+static int64_t padded_elems(const ht_graph *g, ht_val param)
 {
     return (ht_type_elems(ht_type_of(g, param)) + GROUP_ALIGN - 1) / GROUP_ALIGN * GROUP_ALIGN;
 }
@@ -194,7 +194,7 @@ static ht_status count_members(const builder *b, const group *flat, int64_t *ele
         if (!state_beside(g, s->value, "grad").id)
             HT_FAIL(g->ctx, HT_EINVAL, "optimizer: %s has no gradient; run autodiff", name);
         if (ht_value_of(g, s->value)->base.id) HT_FAIL(g->ctx, HT_EINVAL, "optimizer: %s is in a group already", name);
-        *elems += room_of(g, s->value);
+        *elems += padded_elems(g, s->value);
     }
     return HT_OK;
 }
@@ -227,7 +227,7 @@ static ht_status make_group(builder *b, ht_dtype dtype, part which)
         place(g, param, flat->param, offset);
         place(g, state_beside(g, param, "grad"), flat->grad, offset);
         place_moments(g, flat, param, offset);
-        offset += room_of(g, param);
+        offset += padded_elems(g, param);
     }
     return g->status;
 }

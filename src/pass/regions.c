@@ -313,11 +313,11 @@ static void put_node(marker *m, uint32_t at)
 
 static ht_status mark_segment(marker *m, const ht_segment *s)
 {
-    size_t room = s->node_count + 1;
+    size_t capacity = s->node_count + 1;
     m->s = s;
-    m->regions = calloc(room, sizeof *m->regions);
-    m->waits = calloc(room, sizeof *m->waits);
-    m->stack = calloc(room, sizeof *m->stack);
+    m->regions = calloc(capacity, sizeof *m->regions);
+    m->waits = calloc(capacity, sizeof *m->waits);
+    m->stack = calloc(capacity, sizeof *m->stack);
     ht_status status = HT_OK;
     if (m->regions && m->waits && m->stack) {
         look_around(m);

@@ -75,8 +75,8 @@ static int64_t rows_of(const bander *b, size_t at)
 {
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
     if (!kernel || !kernel->folding) return 0;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(b->g, node_at(b, at), b->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(b->g, node_at(b, at), b->arena, &storage);
     return call ? kernel->folding->rows(call) : -1;
 }
 

@@ -13,7 +13,7 @@ typedef struct explainer {
     const ht_plan *plan;
     ht_explanation *to;
     const char **layers; /* in the order in which forward meets them */
-    size_t layer_count, layer_room;
+    size_t layer_count, layer_capacity;
     bool *told; /* by instruction of the update: parameters stand for it */
     bool failed;
 } explainer;
@@ -132,7 +132,7 @@ static size_t layer_order(explainer *e, const char *layer)
 {
     for (size_t i = 0; i < e->layer_count; i++)
         if (strcmp(e->layers[i], layer) == 0) return i;
-    if (!ht_grow((void **)&e->layers, &e->layer_room, e->layer_count + 1, sizeof *e->layers)) {
+    if (!ht_grow((void **)&e->layers, &e->layer_capacity, e->layer_count + 1, sizeof *e->layers)) {
         e->failed = true;
         return 0;
     }
@@ -147,7 +147,7 @@ static ht_explain_row *add_row(explainer *e, const char *layer, ht_figure_block 
 {
     ht_explanation *to = e->to;
     layer = ht_arena_text(to->arena, layer, strlen(layer));
-    if (!layer || !ht_grow((void **)&to->rows, &to->room, to->count + 1, sizeof *to->rows)) {
+    if (!layer || !ht_grow((void **)&to->rows, &to->capacity, to->count + 1, sizeof *to->rows)) {
         e->failed = true;
         return NULL;
     }

@@ -32,7 +32,7 @@ typedef struct ht_explain_row {
 typedef struct ht_explanation {
     ht_arena *arena;
     ht_explain_row *rows; /* layer by layer, in the order of forward; in a layer, block by block */
-    size_t count, room;
+    size_t count, capacity;
 } ht_explanation;
 
 /* Of the first micro-batch and the update, or of a plan without them of "forward". */

@@ -224,8 +224,8 @@ static bool note_fold(fuser *f, uint32_t at)
     const ht_node *n = node_at(f, at);
     const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
     if (!n->region || !kernel || !kernel->folding || !f->uses[n->out]) return true;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(f->g, n, f->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(f->g, n, f->arena, &storage);
     if (call && kernel->folding->pays(call)) f->fold[ht_node_in(f->g, n, 0).id] = at + 1;
     return call != NULL;
 }
@@ -296,9 +296,9 @@ static size_t put_unit(fuser *f, uint32_t place, uint32_t *stack, uint32_t *orde
 
 static bool reorder(fuser *f)
 {
-    size_t nodes = f->s->node_count, room = nodes + 1, count = 0;
-    for (uint32_t at = 0; at < nodes; at++) room += node_at(f, at)->n_in;
-    uint32_t *order = HT_NEW(f->arena, uint32_t, nodes + 1), *stack = HT_NEW(f->arena, uint32_t, room);
+    size_t nodes = f->s->node_count, capacity = nodes + 1, count = 0;
+    for (uint32_t at = 0; at < nodes; at++) capacity += node_at(f, at)->n_in;
+    uint32_t *order = HT_NEW(f->arena, uint32_t, nodes + 1), *stack = HT_NEW(f->arena, uint32_t, capacity);
     if (!order || !stack) return false;
     for (int stores = 0; stores < 2; stores++)
         for (uint32_t at = 0; at < nodes; at++)
@@ -313,13 +313,13 @@ static bool fuse_segment(fuser *f, uint32_t segment)
     f->s = &f->g->segments[segment];
     f->sorted_count = 0;
     f->group_count = 0;
-    size_t room = f->s->node_count + 1;
-    f->depth = HT_NEW(f->arena, uint32_t, room);
-    f->takes_part = HT_NEW(f->arena, bool, room);
-    f->sorted = HT_NEW(f->arena, uint32_t, room);
-    f->last = HT_NEW(f->arena, uint32_t, room);
-    f->next = HT_NEW(f->arena, uint32_t, room);
-    f->done = HT_NEW(f->arena, bool, room);
+    size_t capacity = f->s->node_count + 1;
+    f->depth = HT_NEW(f->arena, uint32_t, capacity);
+    f->takes_part = HT_NEW(f->arena, bool, capacity);
+    f->sorted = HT_NEW(f->arena, uint32_t, capacity);
+    f->last = HT_NEW(f->arena, uint32_t, capacity);
+    f->next = HT_NEW(f->arena, uint32_t, capacity);
+    f->done = HT_NEW(f->arena, bool, capacity);
     if (!f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->done) return false;
     return find_groups(f) && reorder(f);
 }

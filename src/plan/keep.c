@@ -58,13 +58,13 @@ static void tidy(written *w)
 
 static bool list_written(const ht_plan_segment *s, written *w)
 {
-    size_t room = 0;
+    size_t capacity = 0;
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
         w->trains |= instr->role != HT_ROLE_FWD;
         for (size_t o = 0; o < instr->call->n_out; o++) {
             if (instr->out[o].area != HT_AREA_STATE) continue;
-            if (!ht_grow((void **)&w->spans, &room, w->count + 1, sizeof *w->spans)) return false;
+            if (!ht_grow((void **)&w->spans, &capacity, w->count + 1, sizeof *w->spans)) return false;
             w->spans[w->count++] = span_of(instr->out[o], instr->call->out[o]);
         }
     }
@@ -172,7 +172,8 @@ static ht_status keep_for(keeping *c, size_t segment, ht_instr *instr)
     for (size_t i = 0; i < plan->kept_count && !instr->kept; i++)
         if (same_form(plan->kept[i].user, instr)) instr->kept = (uint32_t)i + 1;
     if (!instr->kept) {
-        if (!ht_grow((void **)&plan->kept, &plan->kept_room, plan->kept_count + 1, sizeof kept)) return no_memory(plan);
+        if (!ht_grow((void **)&plan->kept, &plan->kept_capacity, plan->kept_count + 1, sizeof kept))
+            return no_memory(plan);
         kept.place = ht_plan_add_place(plan, HT_AREA_KEPT, bytes);
         plan->kept[plan->kept_count++] = kept;
         instr->kept = (uint32_t)plan->kept_count;

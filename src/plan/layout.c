@@ -11,7 +11,7 @@ typedef struct layout {
     ht_rewrite rw;
     ht_arena *arena;
     const ht_kernel **kernels;
-    size_t kernel_room;
+    size_t kernel_capacity;
     uint32_t *last_read; /* by value id: position of the last read, through views of it too */
     uint32_t *stored_at; /* by value id of state that owns bytes: position of its first store; UINT32_MAX: none */
 } layout;
@@ -38,10 +38,10 @@ static ht_val contiguous_copy(layout *l, ht_val x, uint32_t node)
 
 static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
 {
-    size_t before = l->kernel_room;
-    if (!ht_grow((void **)&l->kernels, &l->kernel_room, (size_t)node + 1, sizeof *l->kernels))
+    size_t before = l->kernel_capacity;
+    if (!ht_grow((void **)&l->kernels, &l->kernel_capacity, (size_t)node + 1, sizeof *l->kernels))
         HT_FAIL(l->g->ctx, HT_ENOMEM, "out of memory while choosing kernels");
-    memset(l->kernels + before, 0, (l->kernel_room - before) * sizeof *l->kernels);
+    memset(l->kernels + before, 0, (l->kernel_capacity - before) * sizeof *l->kernels);
     l->kernels[node] = kernel;
     return HT_OK;
 }
@@ -49,9 +49,9 @@ static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
 /* A copy that layout itself inserted. */
 static ht_status choose_for_copy(layout *l, ht_val copy)
 {
-    ht_call_room room;
+    ht_call_storage storage;
     const ht_node *n = ht_maker(l->g, copy);
-    const ht_call *call = ht_node_call(l->g, n, l->arena, &room);
+    const ht_call *call = ht_node_call(l->g, n, l->arena, &storage);
     const ht_kernel *kernel = call ? ht_kernel_choose(l->g->ctx, call, l->target, NULL) : NULL;
     if (!kernel) HT_FAIL(l->g->ctx, HT_ENOTSUP, "no kernel copies a strided value");
     return remember(l, (uint32_t)(n - l->g->nodes), kernel);
@@ -89,8 +89,8 @@ static bool outlives(const layout *l, ht_val y, ht_val root)
 static bool make_view(layout *l, const ht_node *n)
 {
     ht_graph *g = l->g;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(g, n, l->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(g, n, l->arena, &storage);
     ht_val x = ht_node_in(g, n, 0), y = ht_node_out(n, 0);
     ht_type type = *ht_type_of(g, y);
     int64_t offset = 0;
@@ -130,8 +130,8 @@ static ht_status no_kernel(layout *l, const ht_node *n, ht_text *why)
 static ht_status lay_out_compute(layout *l, uint32_t id)
 {
     ht_graph *g = l->g;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(g, &g->nodes[id], l->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(g, &g->nodes[id], l->arena, &storage);
     const ht_kernel *kernel = call ? ht_kernel_choose(g->ctx, call, l->target, NULL) : NULL;
     for (size_t i = 0; !kernel && i < g->nodes[id].n_in; i++) {
         ht_val x = ht_node_in(g, &g->nodes[id], i);
@@ -143,7 +143,7 @@ static ht_status lay_out_compute(layout *l, uint32_t id)
     }
     if (!kernel) {
         ht_text why = {0};
-        call = ht_node_call(g, &g->nodes[id], l->arena, &room);
+        call = ht_node_call(g, &g->nodes[id], l->arena, &storage);
         kernel = call ? ht_kernel_choose(g->ctx, call, l->target, &why) : NULL;
         if (!kernel) return no_kernel(l, &g->nodes[id], &why);
         ht_text_free(&why);

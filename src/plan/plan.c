@@ -40,7 +40,7 @@ ht_place ht_plan_add_place(ht_plan *plan, ht_area area, int64_t bytes)
 static ht_status add_slot(ht_plan *plan, const char *name, ht_slot_kind kind, const ht_type *type, ht_place place,
                           ht_init init)
 {
-    if (!ht_grow((void **)&plan->slots, &plan->slot_room, plan->slot_count + 1, sizeof *plan->slots))
+    if (!ht_grow((void **)&plan->slots, &plan->slot_capacity, plan->slot_count + 1, sizeof *plan->slots))
         return no_memory(plan->ctx);
     ht_slot *slot = &plan->slots[plan->slot_count++];
     *slot = (ht_slot){own_text(plan, name), kind, *type, place, init, .owner = plan->slot_count - 1};
@@ -247,8 +247,8 @@ static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_reside
                         r->guarded[state.id], n);
     }
     if (ht_plan_is_view(g, n) || makes_nothing(g, n)) return HT_OK;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(g, n, p->plan->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(g, n, p->plan->arena, &storage);
     ht_place few[8], out[8], *in = n->n_in <= 8 ? few : HT_NEW(p->plan->arena, ht_place, n->n_in);
     if (!call || !in) return no_memory(g->ctx);
     for (size_t i = 0; i < n->n_in; i++) {

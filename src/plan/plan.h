@@ -102,7 +102,7 @@ struct ht_plan {
     ht_plan_program *programs;
     ht_slot *slots;
     ht_kept *kept;
-    size_t segment_count, program_count, slot_count, slot_room, kept_count, kept_room;
+    size_t segment_count, program_count, slot_count, slot_capacity, kept_count, kept_capacity;
     int64_t area_bytes[HT_AREA_COUNT];
     int64_t heading_bytes[HT_HEADING_COUNT];
 };

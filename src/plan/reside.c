@@ -25,7 +25,7 @@ typedef struct residing {
     uint32_t *moment; /* by position: when the node runs; nodes of a group or band run at that of its last one */
     bool *taken;      /* by value id: a result has taken over its bytes */
     bool canary;
-    size_t buffer_room;
+    size_t buffer_capacity;
     /* State that is stored here, by root value id. */
     uint32_t *root_last_read; /* position + 1 of the last read of any part; 0: none */
     bool *root_tangled;       /* two different values of it overlap: judge by the whole root */
@@ -196,7 +196,7 @@ static void settle_outputs(residing *c, const ht_place *slot)
 static bool add_buffer(residing *c, uint32_t first, uint32_t last, int64_t bytes, int32_t *index)
 {
     ht_residence *r = c->r;
-    if (!ht_grow((void **)&r->buffers, &c->buffer_room, r->buffer_count + 1, sizeof *r->buffers)) return false;
+    if (!ht_grow((void **)&r->buffers, &c->buffer_capacity, r->buffer_count + 1, sizeof *r->buffers)) return false;
     r->buffers[r->buffer_count++] =
         (ht_interval){.first = first, .last = last, .bytes = bytes + (c->canary ? HT_CANARY_BYTES : 0)};
     *index = (int32_t)r->buffer_count;
@@ -262,8 +262,8 @@ static bool settle_transients(residing *c)
             if (!settle_result(c, n, ht_node_out(n, i), c->moment[at])) return false;
         const ht_kernel *kernel = c->kernels[id];
         if (!kernel->workspace) continue;
-        ht_call_room room;
-        const ht_call *call = ht_node_call(c->g, n, c->arena, &room);
+        ht_call_storage storage;
+        const ht_call *call = ht_node_call(c->g, n, c->arena, &storage);
         int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
         int32_t index = 0;
         if (bytes < 0 || (bytes > 0 && !add_buffer(c, c->moment[at], c->moment[at], bytes, &index))) return false;

@@ -60,9 +60,9 @@ static void list_operands(program *p)
 
 static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *const *kernels, size_t k)
 {
-    ht_call_room room;
+    ht_call_storage storage;
     const ht_node *n = &p->g->nodes[p->nodes[k]];
-    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &room);
+    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &storage);
     *step = (ht_fused_step){.each = kernels[p->nodes[k]]->each};
     step->call = call ? ht_plan_own_call(p->plan, call) : NULL;
     for (size_t i = 0; i < n->n_in; i++) step->operand[i] = (uint8_t)find(p, ht_node_in(p->g, n, i));
@@ -105,8 +105,8 @@ static bool fill_call(const program *p, const ht_residence *r, ht_instr *instr)
 static bool own_node_call(const program *p, const ht_node *n, const ht_call **own)
 {
     if (!n) return true;
-    ht_call_room room;
-    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &room);
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &storage);
     *own = call ? ht_plan_own_call(p->plan, call) : NULL;
     return *own != NULL;
 }

@@ -329,11 +329,11 @@ void ht_report_bars(ht_report *report, const ht_bars *bars)
     open_picture(page, bars->title, HEIGHT + 10 + (double)bars->part_count * LEGEND_LINE);
     draw_axes(page, &f);
     draw_labels(page, &f, bars->x_label, bars->y_label);
-    double room = (f.x.to - f.x.from) / (double)(bars->count ? bars->count : 1);
+    double slot_width = (f.x.to - f.x.from) / (double)(bars->count ? bars->count : 1);
     for (size_t i = 0; i < bars->count; i++) {
-        double left = f.x.from + (double)i * room;
-        draw_stack(page, bars, &f, i, left + 0.1 * room, 0.8 * room);
-        if (bars->labels[i]) text_at(page, left + room / 2, f.y.from + 16, "middle", bars->labels[i]);
+        double left = f.x.from + (double)i * slot_width;
+        draw_stack(page, bars, &f, i, left + 0.1 * slot_width, 0.8 * slot_width);
+        if (bars->labels[i]) text_at(page, left + slot_width / 2, f.y.from + 16, "middle", bars->labels[i]);
     }
     draw_parts_legend(page, bars);
     ht_text_add(page, "</svg>\n");

@@ -17,7 +17,7 @@ static int file_of(ht_heading heading)
 
 static ht_status add(ht_saved_list *list, ht_context *ctx, const ht_saved *saved)
 {
-    if (!ht_grow((void **)&list->items, &list->room, list->count + 1, sizeof *list->items)) return no_memory(ctx);
+    if (!ht_grow((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items)) return no_memory(ctx);
     list->items[list->count++] = *saved;
     return HT_OK;
 }

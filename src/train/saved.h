@@ -16,7 +16,7 @@ typedef struct ht_saved {
 
 typedef struct ht_saved_list {
     ht_saved *items; /* heap memory, freed with the arena's names by ht_saved_free */
-    size_t count, room;
+    size_t count, capacity;
     ht_arena *names;
 } ht_saved_list;
 

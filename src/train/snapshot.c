@@ -22,7 +22,7 @@ typedef struct writing {
     int64_t step;
     int keep;
     int lock; /* the open folder */
-    char partial[HT_PATH_ROOM], whole[HT_PATH_ROOM];
+    char partial[HT_PATH_BYTES], whole[HT_PATH_BYTES];
 } writing;
 
 static ht_status failed(const writing *w, const char *path)
@@ -42,7 +42,7 @@ static ht_status append_all(ht_safetensors_writer *writer, const ht_saved_list *
 
 static ht_status write_tensors(const writing *w, const ht_saved_list *list, int file, ht_stored_file *stored)
 {
-    char path[HT_PATH_ROOM];
+    char path[HT_PATH_BYTES];
     ht_snapshot_entry partial = {w->step, HT_SNAPSHOT_PARTIAL};
     HT_TRY(ht_snapshot_path(path, w->ctx, w->folder, partial, ht_snapshot_file_names[file]));
     ht_named_array *arrays = calloc(list->count + 1, sizeof *arrays);
@@ -81,7 +81,7 @@ static ht_status write_text(const writing *w, const char *path, const ht_text *t
 
 static ht_status write_files(const writing *w, const ht_snapshot_meta *meta)
 {
-    char path[HT_PATH_ROOM];
+    char path[HT_PATH_BYTES];
     ht_manifest manifest = {.meta = *meta};
     ht_saved_list list;
     ht_text text = {0};
@@ -120,9 +120,9 @@ static ht_status sync_path(const writing *w, const char *path)
 /* The name of a new folder lasts once its parent is synced. */
 static ht_status sync_parent(const writing *w)
 {
-    char parent[HT_PATH_ROOM];
+    char parent[HT_PATH_BYTES];
     int length = snprintf(parent, sizeof parent, "%s/..", w->folder);
-    if (length < 0 || length >= HT_PATH_ROOM) HT_FAIL(w->ctx, HT_EINVAL, "%s: the path is too long", w->folder);
+    if (length < 0 || length >= HT_PATH_BYTES) HT_FAIL(w->ctx, HT_EINVAL, "%s: the path is too long", w->folder);
     return sync_path(w, parent);
 }
 
@@ -148,7 +148,7 @@ static void note_left(const writing *w, int64_t step, int error)
 /* A replaced snapshot without its successor gets its name back. */
 static void restore(const writing *w, ht_snapshot_entry entry)
 {
-    char from[HT_PATH_ROOM], to[HT_PATH_ROOM];
+    char from[HT_PATH_BYTES], to[HT_PATH_BYTES];
     ht_snapshot_entry whole = {entry.step, HT_SNAPSHOT_WHOLE};
     if (ht_snapshot_path(from, w->ctx, w->folder, entry, NULL) == HT_OK &&
         ht_snapshot_path(to, w->ctx, w->folder, whole, NULL) == HT_OK)
@@ -174,7 +174,7 @@ static ht_status clean(const writing *w)
 
 static ht_status give_name(const writing *w)
 {
-    char replaced[HT_PATH_ROOM];
+    char replaced[HT_PATH_BYTES];
     if (rename(w->partial, w->whole) == 0) return sync_folder(w, w->lock, w->folder);
     if (errno != ENOTEMPTY && errno != EEXIST) return failed(w, w->whole);
     ht_snapshot_entry old = {w->step, HT_SNAPSHOT_REPLACED};
@@ -202,7 +202,7 @@ static void remove_old(const writing *w)
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        char path[HT_PATH_ROOM];
+        char path[HT_PATH_BYTES];
         if (entries[i].kind != HT_SNAPSHOT_WHOLE || entries[i].step > w->step) continue;
         if (kept == w->keep)
             note_left(w, entries[i].step, ht_snapshot_remove(w->folder, entries[i]));

@@ -56,7 +56,7 @@ static int newest_first(const void *left, const void *right)
 ht_status ht_snapshot_list(ht_context *ctx, const char *folder, ht_snapshot_entry **out, size_t *count)
 {
     void *entries = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     *out = NULL;
     *count = 0;
     DIR *open_folder = opendir(folder);
@@ -69,7 +69,7 @@ ht_status ht_snapshot_list(ht_context *ctx, const char *folder, ht_snapshot_entr
         if (!found && errno) status = ht_fail(ctx, HT_EIO, "%s: %s", folder, strerror(errno));
         if (!found || status != HT_OK) break;
         if (!read_name(found->d_name, &entry)) continue;
-        if (!ht_grow(&entries, &room, *count + 1, sizeof entry)) {
+        if (!ht_grow(&entries, &capacity, *count + 1, sizeof entry)) {
             status = ht_fail(ctx, HT_ENOMEM, "%s: out of memory", folder);
             break;
         }
@@ -86,26 +86,26 @@ ht_status ht_snapshot_list(ht_context *ctx, const char *folder, ht_snapshot_entr
     return HT_OK;
 }
 
-ht_status ht_snapshot_path(char path[HT_PATH_ROOM], ht_context *ctx, const char *folder, ht_snapshot_entry entry,
+ht_status ht_snapshot_path(char path[HT_PATH_BYTES], ht_context *ctx, const char *folder, ht_snapshot_entry entry,
                            const char *file)
 {
     int length =
-        snprintf(path, HT_PATH_ROOM, "%s/%s%s%s", folder, name_of(entry).text, file ? "/" : "", file ? file : "");
-    if (length < 0 || length >= HT_PATH_ROOM) HT_FAIL(ctx, HT_EINVAL, "%s: the path is too long", folder);
+        snprintf(path, HT_PATH_BYTES, "%s/%s%s%s", folder, name_of(entry).text, file ? "/" : "", file ? file : "");
+    if (length < 0 || length >= HT_PATH_BYTES) HT_FAIL(ctx, HT_EINVAL, "%s: the path is too long", folder);
     return HT_OK;
 }
 
 /* ---- reading what is there ---- */
 
-static bool file_path(char path[HT_PATH_ROOM], const char *folder, const char *file)
+static bool file_path(char path[HT_PATH_BYTES], const char *folder, const char *file)
 {
-    int length = snprintf(path, HT_PATH_ROOM, "%s/%s", folder, file);
-    return length >= 0 && length < HT_PATH_ROOM;
+    int length = snprintf(path, HT_PATH_BYTES, "%s/%s", folder, file);
+    return length >= 0 && length < HT_PATH_BYTES;
 }
 
 ht_status ht_snapshot_manifest(ht_manifest *out, ht_context *ctx, ht_arena *arena, const char *path)
 {
-    char file[HT_PATH_ROOM];
+    char file[HT_PATH_BYTES];
     ht_content content;
     if (!file_path(file, path, HT_MANIFEST_NAME)) HT_FAIL(ctx, HT_EINVAL, "%s: the path is too long", path);
     HT_TRY(ht_content_map(&content, ctx, file));
@@ -120,7 +120,7 @@ ht_status ht_snapshot_manifest(ht_manifest *out, ht_context *ctx, ht_arena *aren
 
 static ht_status check_size(ht_context *ctx, const char *path, int which, int64_t bytes)
 {
-    char file[HT_PATH_ROOM];
+    char file[HT_PATH_BYTES];
     struct stat about;
     if (!file_path(file, path, ht_snapshot_file_names[which]))
         HT_FAIL(ctx, HT_EINVAL, "%s: the path is too long", path);
@@ -154,7 +154,7 @@ ht_status ht_snapshot_find(ht_context *ctx, const char *folder, char **path)
     HT_TRY(ht_snapshot_list(ctx, folder, &entries, &count));
     ht_status status = HT_OK;
     for (size_t i = 0; i < count && !*path && status == HT_OK; i++) {
-        char candidate[HT_PATH_ROOM];
+        char candidate[HT_PATH_BYTES];
         ht_context aside = {0}; /* what is wrong with a candidate is no failure of ours */
         status = ht_snapshot_path(candidate, ctx, folder, entries[i], NULL);
         if (status != HT_OK || entries[i].kind == HT_SNAPSHOT_PARTIAL) continue;
@@ -176,7 +176,7 @@ int ht_snapshot_unlink(const char *path)
     const char *const files[] = {HT_MANIFEST_NAME, ht_snapshot_file_names[0], ht_snapshot_file_names[1]};
     int first = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        char file[HT_PATH_ROOM];
+        char file[HT_PATH_BYTES];
         if (!file_path(file, path, files[i])) return ENAMETOOLONG;
         if (unlink(file) != 0 && errno != ENOENT && !first) first = errno;
     }
@@ -187,7 +187,7 @@ int ht_snapshot_unlink(const char *path)
 int ht_snapshot_remove(const char *folder, ht_snapshot_entry entry)
 {
     ht_context aside = {0};
-    char from[HT_PATH_ROOM], to[HT_PATH_ROOM];
+    char from[HT_PATH_BYTES], to[HT_PATH_BYTES];
     ht_snapshot_entry partial = {entry.step, HT_SNAPSHOT_PARTIAL};
     if (ht_snapshot_path(from, &aside, folder, entry, NULL) != HT_OK) return ENAMETOOLONG;
     if (ht_snapshot_path(to, &aside, folder, partial, NULL) != HT_OK) return ENAMETOOLONG;

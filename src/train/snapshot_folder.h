@@ -4,7 +4,7 @@
 
 #include "train/manifest.h"
 
-enum { HT_PATH_ROOM = 4096 };
+enum { HT_PATH_BYTES = 4096 };
 
 typedef enum ht_snapshot_kind {
     HT_SNAPSHOT_WHOLE,    /* step-NNNNNNNN */
@@ -20,7 +20,7 @@ typedef struct ht_snapshot_entry {
 /* Newest first, and of one step the whole one first; other names are nobody's concern. *out is heap memory. */
 ht_status ht_snapshot_list(ht_context *ctx, const char *folder, ht_snapshot_entry **out, size_t *count);
 /* folder/step-NNNNNNNN…, and inside it `file` unless that is NULL. */
-ht_status ht_snapshot_path(char path[HT_PATH_ROOM], ht_context *ctx, const char *folder, ht_snapshot_entry entry,
+ht_status ht_snapshot_path(char path[HT_PATH_BYTES], ht_context *ctx, const char *folder, ht_snapshot_entry entry,
                            const char *file);
 
 /* Reads and checks path/manifest.json; texts live in the arena. */

@@ -17,7 +17,7 @@ typedef struct reading {
     ht_manifest manifest;
     ht_saved_list list;
     const ht_named_array **from; /* by item of the list; NULL: not in the files */
-    char paths[HT_SNAPSHOT_FILES][HT_PATH_ROOM];
+    char paths[HT_SNAPSHOT_FILES][HT_PATH_BYTES];
     ht_safetensors *files[HT_SNAPSHOT_FILES];
     int file_count; /* 1: weights only */
 } reading;
@@ -63,8 +63,8 @@ static ht_status open_file(reading *r, const char *path, int which)
     uint64_t checksum;
     int64_t bytes;
     struct stat about;
-    int length = snprintf(r->paths[which], HT_PATH_ROOM, "%s/%s", path, ht_snapshot_file_names[which]);
-    if (length < 0 || length >= HT_PATH_ROOM) HT_FAIL(r->ctx, HT_EINVAL, "%s: the path is too long", path);
+    int length = snprintf(r->paths[which], HT_PATH_BYTES, "%s/%s", path, ht_snapshot_file_names[which]);
+    if (length < 0 || length >= HT_PATH_BYTES) HT_FAIL(r->ctx, HT_EINVAL, "%s: the path is too long", path);
     const char *file = r->paths[which];
     if (stat(file, &about) != 0) HT_FAIL(r->ctx, HT_EIO, "%s: %s", file, strerror(errno));
     if (!S_ISREG(about.st_mode)) HT_FAIL(r->ctx, HT_EIO, "%s: not a file", file);

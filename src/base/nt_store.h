@@ -1,6 +1,6 @@
-/* Stores that go past the caches: a line that is written whole need not be read first. */
-#ifndef HT_BASE_STREAM_H
-#define HT_BASE_STREAM_H
+/* Non-temporal stores, which go past the caches: a line that is written whole need not be read first. */
+#ifndef HT_BASE_NT_STORE_H
+#define HT_BASE_NT_STORE_H
 
 #include <stdint.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 #endif
 
 enum {
-    HT_STREAM_LINE = 64,
+    HT_CACHE_LINE_BYTES = 64,
     /* Results from this size on are worth it: about half of a large L3. Below it the next kernel finds them there. */
-    HT_STREAM_BYTES = 16 << 20
+    HT_NT_STORE_BYTES = 16 << 20
 };
 
 /* One vector of 16, 32 or 64 bytes, no wider than the build's registers, to a multiple of its size. */
-static inline void ht_stream_vector(void *to, const void *from, int64_t bytes)
+static inline void ht_nt_store_vector(void *to, const void *from, int64_t bytes)
 {
 #if defined(__AVX512F__)
     if (bytes == 64) {
@@ -40,31 +40,31 @@ static inline void ht_stream_vector(void *to, const void *from, int64_t bytes)
 }
 
 /* A line of 64 bytes at a multiple of 64. */
-static inline void ht_stream_line(char *restrict to, const char *restrict from)
+static inline void ht_nt_store_line(char *restrict to, const char *restrict from)
 {
 #if defined(__AVX512F__)
-    ht_stream_vector(to, from, 64);
+    ht_nt_store_vector(to, from, 64);
 #elif defined(__AVX__)
-    for (int i = 0; i < HT_STREAM_LINE; i += 32) ht_stream_vector(to + i, from + i, 32);
+    for (int i = 0; i < HT_CACHE_LINE_BYTES; i += 32) ht_nt_store_vector(to + i, from + i, 32);
 #else
-    for (int i = 0; i < HT_STREAM_LINE; i += 16) ht_stream_vector(to + i, from + i, 16);
+    for (int i = 0; i < HT_CACHE_LINE_BYTES; i += 16) ht_nt_store_vector(to + i, from + i, 16);
 #endif
 }
 
 /* A copy that leaves no trace in the caches; the first and last piece of a line are written as usual. */
-static inline void ht_stream_copy(void *to, const void *from, int64_t bytes)
+static inline void ht_nt_copy(void *to, const void *from, int64_t bytes)
 {
     char *y = to;
     const char *x = from;
-    int64_t at = (int64_t)(-(uintptr_t)to % HT_STREAM_LINE);
+    int64_t at = (int64_t)(-(uintptr_t)to % HT_CACHE_LINE_BYTES);
     if (at > bytes) at = bytes;
     if (at) memcpy(y, x, (size_t)at);
-    for (; at + HT_STREAM_LINE <= bytes; at += HT_STREAM_LINE) ht_stream_line(y + at, x + at);
+    for (; at + HT_CACHE_LINE_BYTES <= bytes; at += HT_CACHE_LINE_BYTES) ht_nt_store_line(y + at, x + at);
     if (at < bytes) memcpy(y + at, x + at, (size_t)(bytes - at));
 }
 
 /* Before a tile that has streamed ends: what follows sees what it wrote. */
-static inline void ht_stream_end(void)
+static inline void ht_nt_fence(void)
 {
 #if defined(__x86_64__)
     _mm_sfence();
