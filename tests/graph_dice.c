@@ -169,7 +169,7 @@ static void any_node(bench *b)
     ht_graph *g = b->g;
     size_t before = g->node_count;
     keep_value(b, makers[graph_dice_roll(&b->d, sizeof makers / sizeof makers[0])](b));
-    if (g->node_count > before && !graph_dice_roll(&b->d, 20)) g->nodes[g->node_count - 1].keep = true;
+    if (g->node_count > before && !graph_dice_roll(&b->d, 20)) g->nodes[g->node_count - 1].no_merge = true;
 }
 
 /* ---- whole graphs ---- */
@@ -226,7 +226,7 @@ static void fill_segment(bench *b, size_t nodes)
         /* A result: an output that is a state could be one that is stored. */
         ht_val v = any_value(b);
         snprintf(name, sizeof name, "y%u", i);
-        if (ht_maker(g, v)) ht_output(g, name, v);
+        if (ht_producer(g, v)) ht_output(g, name, v);
     }
     add_stores(b);
     g->role = HT_ROLE_FWD;

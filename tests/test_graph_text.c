@@ -167,7 +167,7 @@ static void attributes_of_every_node__survive(void **state)
     assert_string_equal(a->site, "a \"q\" \\ \x01");
     assert_int_equal(a->region, 3);
     assert_int_equal(b->origin, g->segments[0].nodes[0]);
-    assert_true(b->keep && b->region == 1 && b->role == HT_ROLE_BWD_ACT && b->was == 255);
+    assert_true(b->no_merge && b->region == 1 && b->role == HT_ROLE_BWD_ACT && b->was == 255);
     check_round_trip(g);
     ht_graph_free(g);
 }

@@ -392,7 +392,7 @@ static void builder__passes_every_option(void **state)
     opts.document = ht_input(g, "document", HT_I64, HT_DIMS(2, 6));
     ht_val y = ht_attention(g, ht_rotary(g, q, position, 500, true), k, k, &opts);
     assert_int_equal(ht_graph_status(g), HT_OK);
-    const ht_node *attention = ht_maker(g, y), *rotary = ht_maker(g, ht_node_in(g, attention, 0));
+    const ht_node *attention = ht_producer(g, y), *rotary = ht_producer(g, ht_node_in(g, attention, 0));
     ht_call_storage storage;
     const ht_call *call = ht_node_call(g, attention, NULL, &storage);
     assert_int_equal(call->n_in, 5);
@@ -403,7 +403,7 @@ static void builder__passes_every_option(void **state)
     call = ht_node_call(g, rotary, NULL, &storage);
     assert_true(ht_call_float(call, "base") == 500);
     assert_int_equal(ht_call_int(call, "interleaved"), 1);
-    assert_int_equal(ht_maker(g, ht_attention(g, q, k, k, NULL))->n_in, 3);
+    assert_int_equal(ht_producer(g, ht_attention(g, q, k, k, NULL))->n_in, 3);
     assert_int_equal(ht_attention(g, k, q, q, NULL).id, 0);
     assert_int_equal(ht_graph_status(g), HT_ESHAPE);
     ht_graph_free(g);

@@ -90,10 +90,10 @@ static void add_state(drawing *d, ht_val v, int layer, ht_figure_block block)
 static void add_store(drawing *d, const ht_node *store)
 {
     const ht_value *state = ht_value_of(d->g, ht_node_in(d->g, store, 0));
-    const ht_node *maker = ht_maker(d->g, ht_node_in(d->g, store, 1));
+    const ht_node *producer = ht_producer(d->g, ht_node_in(d->g, store, 1));
     size_t length = strlen(state->name);
-    if (!maker || length < 5 || strcmp(state->name + length - 5, ".grad") != 0) return;
-    int from = find_layer(d, layer_of(d->g, maker)), to = from;
+    if (!producer || length < 5 || strcmp(state->name + length - 5, ".grad") != 0) return;
+    int from = find_layer(d, layer_of(d->g, producer)), to = from;
     for (size_t i = 0; i < d->g->state_count; i++) {
         ht_val v = d->g->states[i].value;
         const char *name = ht_value_of(d->g, v)->name;
@@ -101,7 +101,7 @@ static void add_store(drawing *d, const ht_node *store)
                    (name[length - 5] == '\0' || strcmp(name + length - 5, ".half") == 0);
         if (own && d->owner[v.id]) to = d->owner[v.id] - 1;
     }
-    add_arrow(d, from, block_of(maker), to, HT_FIGURE_UPDATE, state->type.dtype);
+    add_arrow(d, from, block_of(producer), to, HT_FIGURE_UPDATE, state->type.dtype);
 }
 
 static void add_node(drawing *d, const ht_node *n)
@@ -115,10 +115,10 @@ static void add_node(drawing *d, const ht_node *n)
     d->boxes[layer][block_of(n)] = true;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(d->g, n, i);
-        const ht_node *maker = ht_maker(d->g, v);
+        const ht_node *producer = ht_producer(d->g, v);
         ht_dtype dtype = ht_type_of(d->g, v)->dtype;
-        if (maker)
-            add_arrow(d, find_layer(d, layer_of(d->g, maker)), block_of(maker), layer, block_of(n), dtype);
+        if (producer)
+            add_arrow(d, find_layer(d, layer_of(d->g, producer)), block_of(producer), layer, block_of(n), dtype);
         else if (v.id && ht_state_of(d->g, v))
             add_state(d, v, layer, block_of(n));
         else if (v.id)

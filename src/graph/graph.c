@@ -336,7 +336,7 @@ void ht_graph_add_program_call(ht_graph *g, const char *program, uint32_t segmen
 void ht_full_precision(ht_graph *g, ht_val v)
 {
     if (g->status != HT_OK) return;
-    if (ht_maker(g, v))
+    if (ht_producer(g, v))
         g->nodes[ht_value_of(g, v)->owner].full = true;
     else
         ht_graph_fail(g, HT_EINVAL, "full precision is for results of ops, not for state and inputs");

@@ -48,7 +48,7 @@ typedef struct ht_node {
     const ht_attr *attr; /* complete, in the order of op->attrs */
     ht_role role;
     uint32_t region;  /* 0: none */
-    bool keep;        /* a wanted duplicate: never merged */
+    bool no_merge;    /* a wanted duplicate: never merged */
     bool full;        /* the model's author wants it, and its gradient, in full precision */
     uint32_t origin;  /* the node whose gradient rule made this one; 0: none */
     const char *site; /* scope of the model's author, or NULL */
@@ -127,7 +127,7 @@ static inline ht_val ht_node_out(const ht_node *n, size_t i)
     return (ht_val){n->out + (uint32_t)i};
 }
 /* The node that makes v, or NULL for state and inputs. */
-const ht_node *ht_maker(const ht_graph *g, ht_val v);
+const ht_node *ht_producer(const ht_graph *g, ht_val v);
 /* Follows views to the value that owns the bytes. */
 ht_val ht_root(const ht_graph *g, ht_val v);
 ht_state *ht_state_of(const ht_graph *g, ht_val v); /* NULL unless v is a state */

@@ -255,8 +255,8 @@ static size_t parse_attrs(parser *p, const ht_op *op, ht_attr *attrs, size_t cap
         ht_lex before = p->lex;
         ht_slice key = ht_lex_name(&p->lex, "an attribute");
         bool has_value = ht_lex_peek(&p->lex, '=');
-        if (ht_slice_is(key, "keep") && !has_value) {
-            common->keep = true; /* `keep=1` is an op's own */
+        if ((ht_slice_is(key, "no_merge") || ht_slice_is(key, "keep")) && !has_value) {
+            common->no_merge = true; /* `keep` is the spelling of older texts; `keep=1` is an op's own */
         } else if (ht_slice_is(key, "full") && !has_value) {
             common->full = true;
         } else if (!has_value) {
@@ -283,7 +283,7 @@ static void stamp(parser *p, const ht_node *common)
     ht_node *n = &p->g->nodes[p->g->node_count - 1];
     n->role = common->role;
     n->region = common->region;
-    n->keep = common->keep;
+    n->no_merge = common->no_merge;
     n->full = common->full;
     n->origin = common->origin;
     n->site = common->site;

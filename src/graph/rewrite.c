@@ -95,7 +95,7 @@ static void copy_node(ht_graph *g, uint32_t node, ht_val *map, uint32_t *node_ma
     ht_node *copy = &g->nodes[g->node_count - 1];
     copy->role = n.role;
     copy->region = n.region;
-    copy->keep = n.keep;
+    copy->no_merge = n.no_merge;
     copy->full = n.full;
     copy->origin = node_map[n.origin];
     copy->site = n.site;

@@ -41,7 +41,7 @@ typedef struct caster {
 /* The value that a chain of views begins with. */
 static ht_val start_of_views(const ht_graph *g, ht_val v)
 {
-    for (const ht_node *n = ht_maker(g, v); n && n->op->view && n->n_in == 1; n = ht_maker(g, v))
+    for (const ht_node *n = ht_producer(g, v); n && n->op->view && n->n_in == 1; n = ht_producer(g, v))
         v = ht_node_in(g, n, 0);
     return v;
 }
@@ -102,8 +102,8 @@ static void look_ahead(caster *c, const ht_segment *s)
         for (size_t i = 0; moves && i < n->n_out; i++) leaves |= c->facts[n->out + i].outside;
         for (size_t i = 0; i < n->n_in; i++) {
             ht_val v = ht_node_in(g, n, i);
-            const ht_node *maker = ht_maker(g, v);
-            if (!maker || leaves || maker->region != n->region) c->facts[v.id].outside = true;
+            const ht_node *producer = ht_producer(g, v);
+            if (!producer || leaves || producer->region != n->region) c->facts[v.id].outside = true;
             *(sums_up(n) ? &c->facts[v.id].summed : &c->facts[v.id].used) = true;
         }
     }
@@ -214,13 +214,13 @@ static ht_val in_half(caster *c, ht_val v)
     if (ht_type_of(g, v)->dtype != HT_F32) return v;
     fact *f = v.id < c->fact_count ? &c->facts[v.id] : NULL;
     if (f && f->cast.id) return f->cast;
-    const ht_node *maker = ht_maker(g, v);
+    const ht_node *producer = ht_producer(g, v);
     ht_val made = HT_NONE;
     if (is_parameter(g, v)) {
         made = ht_half_copy(&c->copies, v);
         if (!made.id && ht_type_of(g, v)->rank >= 2) made = v;
-    } else if (maker && maker->op->view && is_parameter(g, start_of_views(g, v))) {
-        ht_node move = *maker;
+    } else if (producer && producer->op->view && is_parameter(g, start_of_views(g, v))) {
+        ht_node move = *producer;
         made = same_view_of(g, &move, in_half(c, ht_node_in(g, &move, 0)));
     }
     if (!made.id) made = ht_cast(g, v, c->policy->half);

@@ -60,7 +60,7 @@ typedef struct piece {
 /* The piece that an unslice puts back, if it is cut along one axis only; *axis is -1 until one is known. */
 static bool piece_of(const ht_graph *g, ht_val v, int *axis, piece *out)
 {
-    const ht_node *n = ht_maker(g, v);
+    const ht_node *n = ht_producer(g, v);
     if (!n || strcmp(n->op->name, "unslice") != 0) return false;
     const ht_attr *start = &n->attr[0], *step = &n->attr[1];
     const ht_type *whole = ht_type_of(g, v), *part = ht_type_of(g, ht_node_in(g, n, 0));
@@ -84,7 +84,7 @@ static ht_val join_pieces(ht_graph *g, ht_val grad)
     int axis = -1;
     size_t count = 0;
     for (bool last = false; !last; count++) {
-        const ht_node *n = ht_maker(g, at);
+        const ht_node *n = ht_producer(g, at);
         last = !n || strcmp(n->op->name, "add") != 0;
         if (count == MAX_PIECES || !piece_of(g, last ? at : ht_node_in(g, n, 1), &axis, &pieces[count])) return grad;
         if (!last) at = ht_node_in(g, n, 0);
@@ -113,16 +113,17 @@ static void tag_roles(backward *b, const ht_node *n, const ht_val *dx, uint32_t 
         return;
     }
     for (size_t i = 0; i < n->n_in; i++) {
-        const ht_node *maker = dx[i].id ? ht_maker(g, dx[i]) : NULL;
+        const ht_node *producer = dx[i].id ? ht_producer(g, dx[i]) : NULL;
         bool weight = ht_state_of(g, ht_node_in(g, n, i)) != NULL;
-        if (maker && maker - g->nodes >= first_node && !weight) activation[maker - g->nodes - first_node] = true;
+        if (producer && producer - g->nodes >= first_node && !weight)
+            activation[producer - g->nodes - first_node] = true;
     }
     for (size_t k = count; k-- > 0;) {
         ht_node *emitted = &g->nodes[first_node + k];
         emitted->role = activation[k] ? HT_ROLE_BWD_ACT : HT_ROLE_BWD_WEIGHT;
         for (size_t i = 0; activation[k] && i < emitted->n_in; i++) {
-            const ht_node *maker = ht_maker(g, ht_node_in(g, emitted, i));
-            if (maker && maker - g->nodes >= first_node) activation[maker - g->nodes - first_node] = true;
+            const ht_node *producer = ht_producer(g, ht_node_in(g, emitted, i));
+            if (producer && producer - g->nodes >= first_node) activation[producer - g->nodes - first_node] = true;
         }
     }
     free(activation);

@@ -1,6 +1,6 @@
 /* Merges nodes that compute the same: equal op, attributes, inputs and result types. The first stays. Roles, names and
  * sites may differ; these may not:
- *     keep     a wanted duplicate (a recomputed activation): it neither goes nor takes the place of another
+ *     no_merge a wanted duplicate (a recomputed activation): it neither goes nor takes the place of another
  *     effect   what a node does besides its results is done as often as it says
  *     was      the model hash of a folded constant: merging two that differ would change the hash of their users
  *     region   a merge across regions could close a circle between them
@@ -13,7 +13,7 @@
 typedef struct merger {
     ht_graph *g;
     ht_rewrite rw;
-    uint32_t *slots; /* open-addressed: node ids that stay, 0 is empty; room is a power of two */
+    uint32_t *slots; /* open-addressed: node ids that stay, 0 is empty; capacity is a power of two */
     uint64_t *hash;  /* by slot */
     size_t capacity;
     uint32_t *stands_for; /* by node id: the node that took its place */
@@ -98,7 +98,7 @@ static void merge_node(merger *m, uint32_t id)
 {
     ht_node *n = &m->g->nodes[id];
     if (m->stands_for[n->origin]) n->origin = m->stands_for[n->origin];
-    bool pure = !n->keep && !(n->op->flags & HT_OP_EFFECT);
+    bool pure = !n->no_merge && !(n->op->flags & HT_OP_EFFECT);
     uint64_t hash = pure ? hash_node(m, n) : 0;
     size_t slot = pure ? find_slot(m, n, hash) : 0;
     if (pure && m->slots[slot]) {

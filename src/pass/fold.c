@@ -197,12 +197,12 @@ static bool is_shown_number(const ht_folder *f, const ht_node *n)
 {
     if (n->op != f->expand) return false;
     ht_val number = ht_rewrite_map(&f->rw, ht_node_in(f->g, n, 0));
-    return ht_type_of(f->g, number)->rank == 0 && ht_maker(f->g, number)->op == f->fill;
+    return ht_type_of(f->g, number)->rank == 0 && ht_producer(f->g, number)->op == f->fill;
 }
 
 static bool is_candidate(const ht_folder *f, const ht_node *n)
 {
-    if (!n->n_in || !n->n_out || n->keep || !n->op->ref || (n->op->flags & (HT_OP_EFFECT | HT_OP_NO_FOLD)))
+    if (!n->n_in || !n->n_out || n->no_merge || !n->op->ref || (n->op->flags & (HT_OP_EFFECT | HT_OP_NO_FOLD)))
         return false;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(f->g, n, i);

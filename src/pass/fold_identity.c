@@ -65,7 +65,7 @@ static ht_val undone(const ht_folder *f, const ht_node *n)
 {
     for (size_t i = 0; i < sizeof involutions / sizeof involutions[0]; i++) {
         if (strcmp(n->op->name, involutions[i]) != 0) continue;
-        const ht_node *inner = ht_maker(f->g, input(f, n, 0));
+        const ht_node *inner = ht_producer(f->g, input(f, n, 0));
         /* The value in between must not have rounded either. */
         if (inner && inner->op == n->op &&
             ht_type_same(ht_type_of(f->g, input(f, n, 0)), ht_type_of(f->g, ht_node_out(n, 0))))
@@ -102,7 +102,7 @@ static ht_val same_view(const ht_folder *f, const ht_node *n)
     if (ht_type_same(ht_type_of(f->g, x), want) && step_view(f, n, ht_type_of(f->g, x), &first, &offset) &&
         ht_type_contiguous(&first))
         return x;
-    const ht_node *inner = ht_maker(f->g, x);
+    const ht_node *inner = ht_producer(f->g, x);
     if (!is_view_op(inner)) return HT_NONE;
     ht_val origin = input(f, inner, 0);
     if (ht_type_same(ht_type_of(f->g, origin), want) &&
@@ -123,7 +123,7 @@ static bool is_stored(const ht_folder *f, ht_val v)
 static void skip_reshape(ht_folder *f, ht_node *n)
 {
     if (strcmp(n->op->name, "reshape") != 0) return;
-    const ht_node *inner = ht_maker(f->g, input(f, n, 0));
+    const ht_node *inner = ht_producer(f->g, input(f, n, 0));
     if (inner && inner->op == n->op && !ht_fold_in_model(f, n) && !is_stored(f, input(f, inner, 0)))
         f->g->operands[n->in] = input(f, inner, 0);
 }
@@ -131,7 +131,7 @@ static void skip_reshape(ht_folder *f, ht_node *n)
 /* Values that this pass made are not in the table; they carry what they stand for. */
 static uint64_t model_hash(const ht_folder *f, ht_val v)
 {
-    return v.id < f->hash_count ? f->hashes[v.id] : ht_maker(f->g, v)->was;
+    return v.id < f->hash_count ? f->hashes[v.id] : ht_producer(f->g, v)->was;
 }
 
 /* May every use of n's result read `to` instead? */
@@ -153,7 +153,7 @@ bool ht_fold_identity(ht_folder *f, uint32_t id)
         without_neutral, chosen_side, without_cast, undone, same_view,
     };
     ht_node *n = &f->g->nodes[id];
-    if (n->keep || (n->op->flags & HT_OP_EFFECT)) return false;
+    if (n->no_merge || (n->op->flags & HT_OP_EFFECT)) return false;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         ht_val to = rules[i](f, n);
         if (!may_stand_for(f, n, to)) continue;

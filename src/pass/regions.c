@@ -157,7 +157,7 @@ static bool fits_edge(const marker *m, const region *own, const region *from, ht
                ht_type_same_shape(own->shape, from->shape) && !ht_type_same_shape(type, own->shape);
     if (!ht_type_same_shape(type, own->shape)) return false;
     /* An epilogue takes the dot's result from registers: nobody else may want it. */
-    return ht_maker(m->g, v)->op->fuse != HT_FUSE_DOT || m->uses[v.id] == 1;
+    return ht_producer(m->g, v)->op->fuse != HT_FUSE_DOT || m->uses[v.id] == 1;
 }
 
 static void absorb(region *into, const region *from)
@@ -196,7 +196,7 @@ static void see(marker *m, reading *r, ht_val v, bool through_view)
     uint32_t root = root_of(m, m->place[v.id] - 1);
     region *from = &m->regions[root];
     if (from->level > r->highest) r->highest = from->level;
-    bool good = !r->own.closed && !from->closed && same_side(m, r->n, ht_maker(m->g, v)) &&
+    bool good = !r->own.closed && !from->closed && same_side(m, r->n, ht_producer(m->g, v)) &&
                 fits_edge(m, &r->own, from, v, through_view);
     for (size_t i = 0; i < r->count; i++) {
         if (r->sources[i].root != root) continue;

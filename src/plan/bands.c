@@ -13,8 +13,8 @@ typedef struct bander {
     const ht_kernel *const *kernels;
     ht_groups *groups;
     ht_arena *arena;
-    uint32_t *maker; /* by value id: number of the band that makes it */
-    uint32_t number; /* of the band at hand */
+    uint32_t *producer; /* by value id: number of the band that makes it */
+    uint32_t number;    /* of the band at hand */
     int64_t rows;
     bool linked; /* the instruction at hand uses the band's values */
 } bander;
@@ -65,7 +65,7 @@ static bool can_read(bander *b, ht_val v, const ht_type *shape)
 {
     if (!v.id) return true;
     ht_val root = ht_root(b->g, v);
-    if (b->maker[root.id] != b->number) return true;
+    if (b->producer[root.id] != b->number) return true;
     b->linked = true;
     return ht_type_same_shape(ht_type_of(b->g, v), shape) && same_rows(b, v, root);
 }
@@ -89,7 +89,7 @@ static bool node_joins(bander *b, size_t at)
     if (row_axes(shape, b->rows) < 0) return false;
     for (size_t i = 0; i < n->n_in; i++)
         if (!can_read(b, ht_node_in(b->g, n, i), shape)) return false;
-    for (size_t i = 0; i < n->n_out; i++) b->maker[ht_node_out(n, i).id] = b->number;
+    for (size_t i = 0; i < n->n_out; i++) b->producer[ht_node_out(n, i).id] = b->number;
     return true;
 }
 
@@ -148,8 +148,8 @@ static bool find_bands(bander *b)
 ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
 {
     bander b = {.g = g, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
-    b.maker = b.arena ? HT_NEW(b.arena, uint32_t, g->value_count) : NULL;
-    bool ok = b.maker != NULL;
+    b.producer = b.arena ? HT_NEW(b.arena, uint32_t, g->value_count) : NULL;
+    bool ok = b.producer != NULL;
     for (size_t i = 0; i < g->segment_count && ok; i++) {
         b.s = &g->segments[i];
         ok = find_bands(&b);

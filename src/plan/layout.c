@@ -50,7 +50,7 @@ static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
 static ht_status choose_for_copy(layout *l, ht_val copy)
 {
     ht_call_storage storage;
-    const ht_node *n = ht_maker(l->g, copy);
+    const ht_node *n = ht_producer(l->g, copy);
     const ht_call *call = ht_node_call(l->g, n, l->arena, &storage);
     const ht_kernel *kernel = call ? ht_kernel_choose(l->g->ctx, call, l->target, NULL) : NULL;
     if (!kernel) HT_FAIL(l->g->ctx, HT_ENOTSUP, "no kernel copies a strided value");

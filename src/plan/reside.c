@@ -102,16 +102,16 @@ static void group_of(const residing *c, uint32_t at, uint32_t *first)
 
 /* Does a node of its group read x after `maker` has run? Then a result of `maker` must not lie over x. Where the maker
  * does not go element by element (a reduction), the others of its group are never done before it. */
-static bool read_later(const residing *c, const ht_node *maker, uint32_t at, ht_val x)
+static bool read_later(const residing *c, const ht_node *producer, uint32_t at, ht_val x)
 {
     uint32_t first;
-    bool later = !(maker->op->flags & HT_OP_INPLACE);
+    bool later = !(producer->op->flags & HT_OP_INPLACE);
     group_of(c, at, &first);
     for (uint32_t p = first; p <= at; p++) {
         const ht_node *n = &c->g->nodes[c->s->nodes[p]];
         for (size_t i = 0; later && i < n->n_in; i++)
             if (ht_node_in(c->g, n, i).id == x.id) return true;
-        later |= n == maker;
+        later |= n == producer;
     }
     return false;
 }
@@ -135,12 +135,12 @@ static bool read_by_product(const residing *c, uint32_t at, ht_val x)
 static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
 {
     const ht_graph *g = c->g;
-    const ht_node *maker = ht_maker(g, v);
-    if (!maker || ht_value_of(g, v)->base.id || c->r->value[v.id].area != HT_AREA_NONE) return false;
+    const ht_node *producer = ht_producer(g, v);
+    if (!producer || ht_value_of(g, v)->base.id || c->r->value[v.id].area != HT_AREA_NONE) return false;
     if (!ht_type_contiguous(ht_type_of(g, state))) return false;
     uint32_t root = ht_root(g, state).id, made = c->made[v.id];
     if (c->root_tangled[root] && c->root_last_read[root] > made) return false;
-    if (read_later(c, maker, made, state) || read_by_product(c, made, state)) return false;
+    if (read_later(c, producer, made, state) || read_by_product(c, made, state)) return false;
     /* The store itself counts as a use: reads are what comes before it. */
     return c->last[state.id] == UINT32_MAX || c->last[state.id] <= made;
 }
@@ -205,7 +205,7 @@ static bool add_buffer(residing *c, uint32_t first, uint32_t last, int64_t bytes
 
 /* May a result take over the bytes of x, which the group reads up to position `at`? Not if the group also reads it
  * through a view. */
-static bool can_take(const residing *c, ht_val x, ht_val y, const ht_node *maker, uint32_t at)
+static bool can_take(const residing *c, ht_val x, ht_val y, const ht_node *producer, uint32_t at)
 {
     const ht_graph *g = c->g;
     if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id || c->taken[x.id] || c->made[x.id] == at) return false;
@@ -220,19 +220,19 @@ static bool can_take(const residing *c, ht_val x, ht_val y, const ht_node *maker
             if (other.id && other.id != x.id && ht_root(g, other).id == x.id) return false;
         }
     }
-    return !read_later(c, maker, at, x) && !read_by_product(c, at, x);
+    return !read_later(c, producer, at, x) && !read_by_product(c, at, x);
 }
 
 /* An input of the group whose bytes result y may take over, or none. */
-static ht_val dying_input(const residing *c, const ht_node *maker, ht_val y, uint32_t at)
+static ht_val dying_input(const residing *c, const ht_node *producer, ht_val y, uint32_t at)
 {
     uint32_t first;
-    if (!(maker->op->flags & HT_OP_INPLACE)) return HT_NONE;
+    if (!(producer->op->flags & HT_OP_INPLACE)) return HT_NONE;
     group_of(c, at, &first);
     for (uint32_t p = first; p <= at; p++) {
         const ht_node *n = &c->g->nodes[c->s->nodes[p]];
         for (size_t i = 0; i < n->n_in; i++)
-            if (can_take(c, ht_node_in(c->g, n, i), y, maker, at)) return ht_node_in(c->g, n, i);
+            if (can_take(c, ht_node_in(c->g, n, i), y, producer, at)) return ht_node_in(c->g, n, i);
     }
     return HT_NONE;
 }

@@ -196,8 +196,8 @@ static bool counts_one(const ht_graph *g)
     int forward = ht_segment_find(g, "forward");
     const ht_segment *s = forward >= 0 ? &g->segments[forward] : NULL;
     for (size_t i = 0; s && i < s->output_count; i++) {
-        const ht_node *maker = strcmp(s->outputs[i].name, "count") == 0 ? ht_maker(g, s->outputs[i].value) : NULL;
-        if (maker && strcmp(maker->op->name, "fill") == 0) return true;
+        const ht_node *producer = strcmp(s->outputs[i].name, "count") == 0 ? ht_producer(g, s->outputs[i].value) : NULL;
+        if (producer && strcmp(producer->op->name, "fill") == 0) return true;
     }
     return false;
 }

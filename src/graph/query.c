@@ -4,7 +4,7 @@
 
 #include "graph/graph.h"
 
-const ht_node *ht_maker(const ht_graph *g, ht_val v)
+const ht_node *ht_producer(const ht_graph *g, ht_val v)
 {
     const ht_value *value = ht_value_of(g, v);
     return value->kind == HT_VALUE_RESULT ? &g->nodes[value->owner] : NULL;
