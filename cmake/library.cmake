@@ -88,15 +88,15 @@ if(matrix_sources)
 endif()
 
 # Files for instructions beyond avx512, each with flags of its own: only rows that ask for them may call them.
-set(beyond_pairs_avx512 -mavx512bf16)
-set(beyond_pairs_amx -mamx-tile -mamx-bf16)
+set(beyond_bf16_dot_avx512 -mavx512bf16)
+set(beyond_bf16_dot_amx -mamx-tile -mamx-bf16)
 if(built_isas)
     add_library(kernel_x86 OBJECT ${x86_sources})
     target_link_libraries(kernel_x86 PRIVATE halftone_inside)
     target_compile_options(kernel_x86 PRIVATE ${isa_flags_avx512})
     target_compile_definitions(kernel_x86 PRIVATE
         HT_REAL=float HT_REAL_NAME=f32 HT_ISA_NAME=avx512 HT_ISA_ID=HT_ISA_AVX512)
-    foreach(name pairs_avx512 pairs_amx)
+    foreach(name bf16_dot_avx512 bf16_dot_amx)
         set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernel/${name}.x86.c PROPERTIES
             COMPILE_OPTIONS "${beyond_${name}}")
     endforeach()

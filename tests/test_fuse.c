@@ -269,7 +269,7 @@ static size_t count_epilogues(const ht_plan *plan)
     size_t count = 0;
     for (size_t s = 0; s < plan->segment_count; s++)
         for (size_t i = 0; i < plan->segments[s].instr_count; i++)
-            count += plan->segments[s].instrs[i].fused && plan->segments[s].instrs[i].fused->dot;
+            count += plan->segments[s].instrs[i].fused && plan->segments[s].instrs[i].fused->gemm;
     return count;
 }
 

@@ -32,7 +32,7 @@ typedef struct build {
 } build;
 
 static const build builds[] = {
-    {HT_ISA_PORTABLE, gemm_run, gemm_workspace, gemm_keep, gemm_kept_bytes},
+    {HT_ISA_PORTABLE, gemm_run, gemm_workspace, gemm_prepack, gemm_prepacked_bytes},
     {HT_ISA_AVX2, ht_gemm_run_f32_avx2, ht_gemm_workspace_f32_avx2, ht_gemm_keep_f32_avx2, ht_gemm_kept_bytes_f32_avx2},
     {HT_ISA_AVX512, ht_gemm_run_f32_avx512, ht_gemm_workspace_f32_avx512, ht_gemm_keep_f32_avx512,
      ht_gemm_kept_bytes_f32_avx512},
@@ -124,7 +124,7 @@ static void *run_with(const build *b, const operand *a, const operand *other, sh
     gemm_job job = {.a = a->side, .b = other->side, .m = s.m, .n = s.n, .k = s.k, .y = y, .dtype = dtype};
     job.y_down = s.n;
     job.workspace = workspace;
-    job.kept = kept;
+    job.prepacked = kept;
     if (kept) job.b.data = NULL, job.b.load = NULL; /* not looked at any more */
     if (f) job.finish = add_place, job.finish_arg = f;
     b->run(&job, pool);

@@ -4,9 +4,9 @@
 
 /* Before a loop whose turns do not touch each other's elements; a result may lie exactly over an input. */
 #if defined(__clang__)
-#define HT_EACH_ALONE _Pragma("clang loop vectorize(assume_safety)")
+#define HT_ELEMENTWISE_ALONE _Pragma("clang loop vectorize(assume_safety)")
 #else
-#define HT_EACH_ALONE _Pragma("GCC ivdep")
+#define HT_ELEMENTWISE_ALONE _Pragma("GCC ivdep")
 #endif
 
 /* Picking elements of two vectors by a vector of indices: one instruction where the compiler has the builtin, a loop for

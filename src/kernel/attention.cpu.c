@@ -94,7 +94,7 @@ static void load_rows(real *to, int64_t capacity, const rows *x, int64_t start, 
             int64_t from = start + i * x->stride[2] + d;
             vec *row = (vec *)(to + d * capacity + i * SLAB);
             if (plain && n == SLAB)
-                for (int v = 0; v < SLAB / VL; v++) row[v] = ((const loose *)((const real *)x->data + from))[v];
+                for (int v = 0; v < SLAB / VL; v++) row[v] = ((const vec_unaligned *)((const real *)x->data + from))[v];
             else
                 ht_load((real *)row, x->data, x->dtype, from, n);
         }

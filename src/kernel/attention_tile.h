@@ -20,7 +20,7 @@ enum {
 };
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef real loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
+typedef real vec_unaligned __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
 typedef __typeof__((vec){0} < (vec){0}) mask; /* an integer per lane, all ones for true */
 
 #define INLINE static inline __attribute__((always_inline))

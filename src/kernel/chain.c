@@ -45,7 +45,7 @@ static int second_operand(chaining *c, int operand)
 
 static void add_step(chaining *c, const ht_fused_step *step)
 {
-    const ht_chain_row *row = step->each->chain;
+    const ht_chain_row *row = step->elementwise->chain;
     size_t n_in = step->call->n_in;
     double bound[2] = {0};
     if (row->bounds) row->bounds(step->call, bound);
@@ -88,15 +88,15 @@ static void walk(chaining *c)
 /* All steps of one build, all operands of types that it moves, none that must be seen whole. */
 static const ht_chain_build *build_of(const ht_fused *f)
 {
-    const ht_chain_row *row = f->steps[0].each->chain;
+    const ht_chain_row *row = f->steps[0].elementwise->chain;
     const ht_chain_build *build = row ? row->build : NULL;
     for (int s = 0; build && s < f->step_count; s++) {
-        const ht_chain_row *other = f->steps[s].each->chain;
+        const ht_chain_row *other = f->steps[s].elementwise->chain;
         if (!other || other->build != build) return NULL;
     }
     for (int i = 0; build && i < f->n_in + f->n_out + f->n_between; i++) {
         const ht_fused_operand *o = &f->operands[i];
-        if (o->way == HT_WAY_WHOLE || !build->moves[o->type->dtype].load) return NULL;
+        if (o->access == HT_ACCESS_WHOLE || !build->moves[o->type->dtype].load) return NULL;
     }
     return build;
 }

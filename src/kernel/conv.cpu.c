@@ -8,12 +8,12 @@
  * a few images at a time. There what a tap sees of neighbouring places is a run: a sliver of the right operand that is a
  * single run is read where it lies, others are gathered. conv2d_grad_input with a stride is one product per phase: places that
  * agree modulo the stride see the same taps. Small planes go by conv_crowd.h, depthwise convolution by depthwise.h,
- * windows that are mostly padding by conv_lines.h.
+ * windows that are mostly padding by conv_direct.h.
  * x, w, y: any float, row-major.  Numerics: real inside, FMA; each step of KC products at most is summed from zero and
  * added to the total, in order; one rounding.  Threads: blocks of the output (after planes, where these are copied).
  * Traffic: x or dy once, and again at the seams of blocks, then from L2; y once.  Bound: compute. */
-#include "kernel/conv_crowd.h"
-#include "kernel/conv_lines.h"
+#include "kernel/conv_direct.h"
+#include "kernel/conv_im2col.h"
 #include "kernel/depthwise.h"
 
 typedef struct product {
@@ -166,26 +166,26 @@ static void product_run(product *p)
 
 /* ---- the product for all images at once ---- */
 
-static int64_t crowd_places(const product *p)
+static int64_t im2col_places(const product *p)
 {
     return p->conv->batch * places_total(&p->taps);
 }
 
 /* Bytes for the planes of all images. */
-static int64_t crowd_planes(const product *p)
+static int64_t im2col_planes(const product *p)
 {
-    return p->planes.in_place ? 0 : crowd_bytes(p->conv->batch * p->planes.channels * p->planes.plane + NR);
+    return p->planes.in_place ? 0 : im2col_bytes(p->conv->batch * p->planes.channels * p->planes.plane + NR);
 }
 
 /* Elements of left as a matrix. */
-static int64_t crowd_left(const product *p)
+static int64_t im2col_left(const product *p)
 {
-    return p->rows * crowd_pitch(p->depth);
+    return p->rows * im2col_pitch(p->depth);
 }
 
 /* A gemm_finish: columns are places of all images. */
-static void crowd_finish(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
-                         int64_t pitch)
+static void im2col_finish(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
+                          int64_t pitch)
 {
     const product *p = arg;
     int64_t places = places_total(&p->taps);
@@ -196,23 +196,23 @@ static void crowd_finish(const void *arg, int64_t row, int64_t column, int64_t r
     }
 }
 
-static void crowd_left_tile(void *arg, int64_t tile)
+static void im2col_left_tile(void *arg, int64_t tile)
 {
     const product *p = arg;
-    int64_t row = tile * CROWD_ROWS, pitch = crowd_pitch(p->depth);
-    p->pack_left(p, p->left + row * pitch, pitch, 0, row, ht_min_i64(CROWD_ROWS, p->rows - row), 0, p->depth);
+    int64_t row = tile * IM2COL_ROWS, pitch = im2col_pitch(p->depth);
+    p->pack_left(p, p->left + row * pitch, pitch, 0, row, ht_min_i64(IM2COL_ROWS, p->rows - row), 0, p->depth);
 }
 
 /* left NULL: it is arranged in p->left first. */
-static void crowd_product(product *p, const gemm_side *left, void *workspace)
+static void im2col_product(product *p, const gemm_side *left, void *workspace)
 {
-    crowd places = {&p->planes, &p->taps};
-    gemm_job job = {.m = p->rows, .n = crowd_places(p), .k = p->depth, .workspace = workspace};
-    job.a = left ? *left : (gemm_side){p->left, real_dtype, crowd_pitch(p->depth), 1, NULL, NULL};
-    job.b = (gemm_side){.dtype = real_dtype, .load = crowd_load, .more = &places};
-    job.finish = crowd_finish;
+    im2col places = {&p->planes, &p->taps};
+    gemm_job job = {.m = p->rows, .n = im2col_places(p), .k = p->depth, .workspace = workspace};
+    job.a = left ? *left : (gemm_side){p->left, real_dtype, im2col_pitch(p->depth), 1, NULL, NULL};
+    job.b = (gemm_side){.dtype = real_dtype, .load = im2col_load, .more = &places};
+    job.finish = im2col_finish;
     job.finish_arg = p;
-    if (!left) ht_parallel(p->launch->pool, ht_tiles(p->rows, CROWD_ROWS), crowd_left_tile, p);
+    if (!left) ht_parallel(p->launch->pool, ht_tiles(p->rows, IM2COL_ROWS), im2col_left_tile, p);
     gemm_run(&job, p->launch->pool);
 }
 
@@ -258,18 +258,19 @@ static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
     if (ht_type_elems(call->out[0]) == 0) return 0;
     forward_product(&p, &c, call, NULL);
     if (!multiplies(&c, &p.planes)) return 0;
-    if (crowds(&c, places_total(&p.taps))) return gemm_workspace(p.rows, crowd_places(&p), p.depth) + crowd_planes(&p);
+    if (uses_im2col(&c, places_total(&p.taps)))
+        return gemm_workspace(p.rows, im2col_places(&p), p.depth) + im2col_planes(&p);
     return product_workspace(&p, left_elems(&p), keeps_planes(&p));
 }
 
-static void forward_lines(const ht_launch *launch, const product *p)
+static void forward_direct(const ht_launch *launch, const product *p)
 {
     depthwise job = {.launch = launch, .conv = p->conv, .planes = p->planes, .taps = p->taps, .sources = 1};
     const ht_conv *c = p->conv;
-    if (c->in_channels == 1 && depthwise_bands(&job))
+    if (c->in_channels == 1 && depthwise_strips(&job))
         ht_parallel(launch->pool, c->batch * c->groups * c->out_channels, depthwise_forward_tile, &job);
     else
-        lines_forward(launch, c);
+        direct_forward(launch, c);
 }
 
 static void conv2d_run(const ht_launch *launch)
@@ -279,15 +280,15 @@ static void conv2d_run(const ht_launch *launch)
     if (ht_type_elems(launch->call->out[0]) == 0) return;
     forward_product(&p, &c, launch->call, launch->in[0]);
     if (!multiplies(&c, &p.planes)) {
-        forward_lines(launch, &p);
+        forward_direct(launch, &p);
         return;
     }
     p.launch = launch;
-    if (crowds(&c, places_total(&p.taps))) {
+    if (uses_im2col(&c, places_total(&p.taps))) {
         gemm_side weights = {launch->in[1], launch->call->in[1]->dtype, p.depth, 1, NULL, NULL};
         p.planes.scratch = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
-        crowd_product(&p, &weights, (char *)launch->workspace + crowd_planes(&p));
+        im2col_product(&p, &weights, (char *)launch->workspace + im2col_planes(&p));
         return;
     }
     p.left = launch->workspace;
@@ -394,10 +395,10 @@ static void grad_input_needs(product *p, int64_t *left, bool *keep)
     }
 }
 
-static bool grad_input_crowds(const ht_conv *c)
+static bool grad_input_uses_im2col(const ht_conv *c)
 {
     const ht_window *v = &c->window;
-    return crowds(c, ht_tiles(v->plane[0], v->stride[0]) * ht_tiles(v->plane[1], v->stride[1]));
+    return uses_im2col(c, ht_tiles(v->plane[0], v->stride[0]) * ht_tiles(v->plane[1], v->stride[1]));
 }
 
 static void clear_image(void *arg, int64_t image)
@@ -423,19 +424,19 @@ static void grad_input_clear(product *p)
 }
 
 /* Phase by phase; without a launch only the bytes of workspace are counted. */
-static int64_t grad_input_crowd(product *p, const ht_launch *launch)
+static int64_t grad_input_im2col(product *p, const ht_launch *launch)
 {
     const ht_window *v = &p->conv->window;
-    int64_t most = 0, kept = crowd_planes(p);
+    int64_t most = 0, kept = im2col_planes(p);
     for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
         for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
             grad_input_phase(p, h, w);
-            int64_t left = crowd_bytes(crowd_left(p)),
-                    bytes = left + gemm_workspace(p->rows, crowd_places(p), p->depth);
+            int64_t left = im2col_bytes(im2col_left(p)),
+                    bytes = left + gemm_workspace(p->rows, im2col_places(p), p->depth);
             if (bytes > most) most = bytes;
             if (!launch || p->depth == 0) continue;
             p->left = (real *)((char *)launch->workspace + kept);
-            crowd_product(p, NULL, (char *)p->left + left);
+            im2col_product(p, NULL, (char *)p->left + left);
         }
     }
     return kept + most;
@@ -449,7 +450,7 @@ static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target 
     if (ht_type_elems(call->out[0]) == 0) return 0;
     grad_input_product(&p, &c, call, NULL);
     if (!multiplies(&c, &p.planes)) return 0;
-    if (grad_input_crowds(&c)) return grad_input_crowd(&p, NULL);
+    if (grad_input_uses_im2col(&c)) return grad_input_im2col(&p, NULL);
     int64_t left;
     bool keep;
     grad_input_needs(&p, &left, &keep);
@@ -457,7 +458,7 @@ static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target 
 }
 
 /* Runs or, with launch false, asks whether every phase can be run. */
-static bool grad_input_bands(depthwise *job, bool launch)
+static bool grad_input_strips(depthwise *job, bool launch)
 {
     const ht_conv *c = job->conv;
     const ht_window *v = &c->window;
@@ -466,21 +467,21 @@ static bool grad_input_bands(depthwise *job, bool launch)
             phase_taps(&job->taps, &job->planes, v, 0, job->phase[0] = h);
             phase_taps(&job->taps, &job->planes, v, 1, job->phase[1] = w);
             if (job->planes.in_place) one_line(&job->taps);
-            if (!depthwise_bands(job)) return false;
+            if (!depthwise_strips(job)) return false;
             if (launch) ht_parallel(job->launch->pool, c->batch * c->groups, depthwise_grad_input_tile, job);
         }
     }
     return true;
 }
 
-static void grad_input_lines(const ht_launch *launch, const product *p)
+static void grad_input_direct(const ht_launch *launch, const product *p)
 {
     depthwise job = {.launch = launch, .conv = p->conv, .planes = p->planes, .taps = p->taps};
     job.sources = p->conv->out_channels;
-    if (p->conv->in_channels == 1 && grad_input_bands(&job, false))
-        grad_input_bands(&job, true);
+    if (p->conv->in_channels == 1 && grad_input_strips(&job, false))
+        grad_input_strips(&job, true);
     else
-        lines_grad_input(launch, p->conv);
+        direct_grad_input(launch, p->conv);
 }
 
 static void conv2d_grad_input_run(const ht_launch *launch)
@@ -490,15 +491,15 @@ static void conv2d_grad_input_run(const ht_launch *launch)
     if (ht_type_elems(launch->call->out[0]) == 0) return;
     grad_input_product(&p, &c, launch->call, launch->in[0]);
     if (!multiplies(&c, &p.planes)) {
-        grad_input_lines(launch, &p);
+        grad_input_direct(launch, &p);
         return;
     }
     p.launch = launch;
     grad_input_clear(&p);
-    if (grad_input_crowds(&c)) {
+    if (grad_input_uses_im2col(&c)) {
         p.planes.scratch = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
-        grad_input_crowd(&p, launch);
+        grad_input_im2col(&p, launch);
         return;
     }
     p.left = launch->workspace;

@@ -7,8 +7,8 @@
  * added to the part, in order, then the parts in order; one rounding.  Threads: parts, and spans of rows where parts are
  * few; their number depends on sizes alone.
  * Traffic: x and dy once for each span of rows, x again at the seams of steps; then from L2.  Bound: compute. */
-#include "kernel/conv_crowd.h"
-#include "kernel/conv_lines.h"
+#include "kernel/conv_direct.h"
+#include "kernel/conv_im2col.h"
 #include "kernel/depthwise.h"
 
 enum {
@@ -91,7 +91,7 @@ static void turn_channels(const weight_job *job, real *to, int64_t channel, int6
     for (int64_t i = 0; i < n; i += VL) {
         int64_t deep = ht_min_i64(VL, n - i), at = channel * places + q + i;
         if (channels == VL && deep == VL && dtype == real_dtype) {
-            for (int64_t j = 0; j < VL; j++) square[j] = *(const loose *)((const real *)dy + at + j * places);
+            for (int64_t j = 0; j < VL; j++) square[j] = *(const vec_unaligned *)((const real *)dy + at + j * places);
         } else {
             memset(square, 0, sizeof square);
             for (int64_t j = 0; j < channels; j++) ht_load((real *)&square[j], dy, dtype, at + j * places, deep);
@@ -200,48 +200,49 @@ static void weight_turn_tile(void *arg, int64_t tile)
 /* ---- all images at once ---- */
 
 /* What k counts. */
-static int64_t crowd_places(const weight_job *job)
+static int64_t im2col_places(const weight_job *job)
 {
     return job->conv->batch * places_total(&job->taps);
 }
 
-typedef struct weight_crowd {
+typedef struct weight_im2col {
     int64_t planes, dy, all; /* bytes: x with its padding, then dy by channel, then the GEMM core's */
-} weight_crowd;
+} weight_im2col;
 
-static weight_crowd weight_crowd_of(const weight_job *job)
+static weight_im2col weight_im2col_of(const weight_job *job)
 {
     const planes *p = &job->planes;
-    weight_crowd w = {.planes = p->in_place ? 0 : crowd_bytes(job->conv->batch * p->channels * p->plane + NR)};
-    w.dy = crowd_bytes(job->cols * crowd_pitch(crowd_places(job)));
-    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, crowd_places(job));
+    weight_im2col w = {.planes = p->in_place ? 0 : im2col_bytes(job->conv->batch * p->channels * p->plane + NR)};
+    w.dy = im2col_bytes(job->cols * im2col_pitch(im2col_places(job)));
+    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, im2col_places(job));
     return w;
 }
 
 /* One channel of dy, image after image. */
-static void crowd_channel(void *arg, int64_t channel)
+static void im2col_channel(void *arg, int64_t channel)
 {
     const weight_job *job = arg;
     int64_t places = places_total(&job->taps);
-    real *to = job->turned + channel * crowd_pitch(crowd_places(job));
+    real *to = job->turned + channel * im2col_pitch(im2col_places(job));
     for (int64_t image = 0; image < job->conv->batch; image++)
         ht_load(to + image * places, job->launch->in[1], job->launch->call->in[1]->dtype,
                 (image * job->cols + channel) * places, places);
 }
 
-static void weight_crowd_run(weight_job *job)
+static void weight_im2col_run(weight_job *job)
 {
     const ht_launch *launch = job->launch;
-    weight_crowd w = weight_crowd_of(job);
-    crowd places = {&job->planes, &job->taps};
+    weight_im2col w = weight_im2col_of(job);
+    im2col places = {&job->planes, &job->taps};
     char *scratch = launch->workspace;
     job->planes.scratch = (real *)scratch;
     job->turned = (real *)(scratch + w.planes);
     planes_take(&job->planes, launch->pool, 0, job->conv->batch);
-    ht_parallel(launch->pool, job->cols, crowd_channel, job);
-    gemm_job product = {.m = job->cols, .n = job->rows, .k = crowd_places(job), .workspace = scratch + w.planes + w.dy};
-    product.a = (gemm_side){job->turned, real_dtype, crowd_pitch(crowd_places(job)), 1, NULL, NULL};
-    product.b = (gemm_side){.dtype = real_dtype, .load = crowd_load_turned, .more = &places};
+    ht_parallel(launch->pool, job->cols, im2col_channel, job);
+    gemm_job product = {
+        .m = job->cols, .n = job->rows, .k = im2col_places(job), .workspace = scratch + w.planes + w.dy};
+    product.a = (gemm_side){job->turned, real_dtype, im2col_pitch(im2col_places(job)), 1, NULL, NULL};
+    product.b = (gemm_side){.dtype = real_dtype, .load = im2col_load_turned, .more = &places};
     product.y = launch->out[0];
     product.dtype = launch->call->out[0]->dtype;
     product.y_down = job->rows;
@@ -256,20 +257,20 @@ static int64_t conv2d_grad_weight_workspace(const ht_call *call, const ht_target
     if (ht_type_elems(call->out[0]) == 0) return 0;
     weight_plan(&job, &c, call, NULL);
     if (!multiplies(&c, &job.planes)) return 0;
-    if (crowds(&c, places_total(&job.taps))) return weight_crowd_of(&job).all;
+    if (uses_im2col(&c, places_total(&job.taps))) return weight_im2col_of(&job).all;
     int64_t kept = keeps_planes(&job) ? planes_elems(&job.planes, c.batch) : 0;
     return (sums_elems(&job) + turned_elems(&job) + kept) * (int64_t)sizeof(real);
 }
 
-static void grad_weight_lines(const ht_launch *launch, const weight_job *weights)
+static void grad_weight_direct(const ht_launch *launch, const weight_job *weights)
 {
     depthwise job = {.launch = launch, .conv = weights->conv, .planes = weights->planes, .taps = weights->taps};
     const ht_conv *c = weights->conv;
     job.sources = 1;
-    if (c->in_channels == 1 && depthwise_bands(&job))
+    if (c->in_channels == 1 && depthwise_strips(&job))
         ht_parallel(launch->pool, c->groups * c->out_channels, depthwise_grad_weight_tile, &job);
     else
-        lines_grad_weight(launch, c);
+        direct_grad_weight(launch, c);
 }
 
 static void conv2d_grad_weight_run(const ht_launch *launch)
@@ -279,12 +280,12 @@ static void conv2d_grad_weight_run(const ht_launch *launch)
     if (ht_type_elems(launch->call->out[0]) == 0) return;
     weight_plan(&job, &c, launch->call, launch->in[0]);
     if (!multiplies(&c, &job.planes)) {
-        grad_weight_lines(launch, &job);
+        grad_weight_direct(launch, &job);
         return;
     }
     job.launch = launch;
-    if (crowds(&c, places_total(&job.taps))) {
-        weight_crowd_run(&job);
+    if (uses_im2col(&c, places_total(&job.taps))) {
+        weight_im2col_run(&job);
         return;
     }
     job.turned = launch->workspace;

@@ -156,9 +156,9 @@ static inline void copy_run(real *to, const real *from, int64_t n, bool exact)
 {
     int64_t i = 0;
     for (; i + (exact ? NR : 1) <= n; i += NR) {
-        vec first = *(const loose *)(from + i), second = *(const loose *)(from + i + VL);
-        *(loose *)(to + i) = first;
-        *(loose *)(to + i + VL) = second;
+        vec first = *(const vec_unaligned *)(from + i), second = *(const vec_unaligned *)(from + i + VL);
+        *(vec_unaligned *)(to + i) = first;
+        *(vec_unaligned *)(to + i + VL) = second;
     }
     for (; i < n; i++) to[i] = from[i];
 }
@@ -176,9 +176,9 @@ static inline void gather_sliver(real *scratch, const real *data, const int64_t 
                 for (int64_t j = 0; j < runs[r].n; j++) to[j] = from[j];
                 continue;
             }
-            vec first = *(const loose *)from, second = *(const loose *)(from + VL);
-            *(loose *)to = first;
-            *(loose *)(to + VL) = second;
+            vec first = *(const vec_unaligned *)from, second = *(const vec_unaligned *)(from + VL);
+            *(vec_unaligned *)to = first;
+            *(vec_unaligned *)(to + VL) = second;
         }
     }
 }

@@ -24,7 +24,7 @@ enum {
 };
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef real loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
+typedef real vec_unaligned __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
 
 /* Rows are dealt out evenly to blocks and their panels, so that little is multiplied for nothing. */
 typedef struct row_split {
@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void micro(real *restrict total, in
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t k = 0; k < depth; k++) {
         const real *line = sliver + (offset ? offset[k] : k * NR);
-        vec first = *(const loose *)line, second = *(const loose *)(line + half);
+        vec first = *(const vec_unaligned *)line, second = *(const vec_unaligned *)(line + half);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             vec x = left[r * PITCH + k] - (vec){0}; /* everywhere, sign of zero included */

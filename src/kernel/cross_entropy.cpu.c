@@ -5,8 +5,8 @@
  * Traffic: 1 read, as long as a row stays in L2; the gradient 1 read, 1 write, past the caches where it is large.
  * Bound: bandwidth, exponentials. FMA: this file is compiled with -ffp-contract=fast.
  * An ignored row gives 0 and does not count; a label outside the classes gives NaN. */
-#include "kernel/past.h"
 #include "kernel/rows.h"
+#include "kernel/stream_store.h"
 #include "op/op.h"
 
 #include <string.h>
@@ -130,7 +130,7 @@ static void grad_row(const loss_job *job, int64_t row, int64_t label, real weigh
             if (label >= at && label < at + count)
                 dx[label - at] = (fn_exp(x[label - at] - lse) - spread - peak) * weight;
         }
-        ht_save_stream(launch->out[0], launch->call->out[0]->dtype, start, dx, count, job->stream);
+        ht_save_streamed(launch->out[0], launch->call->out[0]->dtype, start, dx, count, job->stream);
     }
 }
 

@@ -13,7 +13,7 @@ typedef struct masking {
     real scale;
 } masking;
 
-_Static_assert(sizeof(masking) <= HT_STRETCH_CONSTANTS, "constants of a launch");
+_Static_assert(sizeof(masking) <= HT_SPAN_CONSTANTS, "constants of a launch");
 
 /* Factors of n elements from number `index` of the stream: 0 or the scale. */
 static void draw_factors(const masking *job, uint64_t index, real *factor, int64_t n)
@@ -25,7 +25,7 @@ static void draw_factors(const masking *job, uint64_t index, real *factor, int64
     }
 }
 
-static void dropout_stretch(const ht_stretch *s)
+static void dropout_span(const ht_span_args *s)
 {
     const masking *job = s->constants;
     real x[CHUNK], factor[CHUNK];
@@ -39,7 +39,7 @@ static void dropout_stretch(const ht_stretch *s)
     }
 }
 
-static void dropout_begin(const ht_stretch *whole, void *constants)
+static void dropout_begin(const ht_span_args *whole, void *constants)
 {
     const ht_call *call = whole->call;
     double p = ht_call_float(call, "p");
@@ -60,4 +60,4 @@ static const char *dropout_can(const ht_call *call, const ht_target *target)
     return reason ? reason : ht_refuse_strided_results(call);
 }
 
-HT_CPU_EACH_KERNEL(dropout, dropout_can, dropout_begin, dropout_stretch)
+HT_CPU_ELEMENTWISE_KERNEL(dropout, dropout_can, dropout_begin, dropout_span)

@@ -1,7 +1,7 @@
 /* Element-wise calls of one shape that run together. Every value is rounded to its type as it would be in memory: the
  * bits are those of the calls run alone. What only the calls see never reaches memory:
  *     - in registers (a chain), block after block, where all of them can: kernel/chain.h;
- *     - else in a few KiB of the first cache: the elements are taken in short stretches, and over each all calls run one
+ *     - else in a few KiB of the first cache: the elements are taken in short spans, and over each all calls run one
  *       after the other. So do the elements behind a chain's last whole block.
  * A product may come before them (its result is handed over block by block), a reduction behind them (it takes what it
  * folds piece by piece).
@@ -22,23 +22,23 @@ enum {
 #define HT_CHAIN_OPS(steps) (4 * (steps) + 1)
 
 /* How the elements of an operand come before the calls. */
-typedef enum ht_way {
-    HT_WAY_FLAT,     /* a row-major array: where they lie */
-    HT_WAY_LINE,     /* rows that lie together, one at a time: where they lie */
-    HT_WAY_WHOLE,    /* a single number, or what else is not of the shape: as it is */
-    HT_WAY_STREAMED, /* a large result: written past the caches */
-    HT_WAY_CONSTANT, /* one number for all elements: copied once */
-    HT_WAY_ROW,      /* one number for all elements of a row: copied for each row */
-    HT_WAY_REPEATED, /* the same for every stretch: copied together once */
-    HT_WAY_GATHERED, /* copied together for each stretch */
-    HT_WAY_BETWEEN,  /* a value that only the calls see */
-    HT_WAY_BLOCK,    /* the product before the calls: in the block that it hands over */
-    HT_WAY_FOLDED    /* a value that only the reduction behind the calls reads: a piece of it */
-} ht_way;
+typedef enum ht_operand_access {
+    HT_ACCESS_FLAT,     /* a row-major array: where they lie */
+    HT_ACCESS_LINE,     /* rows that lie together, one at a time: where they lie */
+    HT_ACCESS_WHOLE,    /* a single number, or what else is not of the shape: as it is */
+    HT_ACCESS_STREAMED, /* a large result: written past the caches */
+    HT_ACCESS_CONSTANT, /* one number for all elements: copied once */
+    HT_ACCESS_ROW,      /* one number for all elements of a row: copied for each row */
+    HT_ACCESS_REPEATED, /* the same for every span: copied together once */
+    HT_ACCESS_GATHERED, /* copied together for each span */
+    HT_ACCESS_BETWEEN,  /* a value that only the calls see */
+    HT_ACCESS_BLOCK,    /* the product before the calls: in the block that it hands over */
+    HT_ACCESS_FOLDED    /* a value that only the reduction behind the calls reads: a piece of it */
+} ht_operand_access;
 
 typedef struct ht_fused_operand {
     const ht_type *type;
-    ht_way way;
+    ht_operand_access access;
     int32_t bytes;               /* of an element */
     int32_t scratch;             /* bytes from the start of the scratch, where the way needs some */
     int64_t stride[HT_MAX_RANK]; /* over the merged axes */
@@ -46,7 +46,7 @@ typedef struct ht_fused_operand {
 
 typedef struct ht_fused_step {
     const ht_call *call;
-    const ht_each *each;
+    const ht_elementwise *elementwise;
     uint8_t operand[HT_STEP_OPERANDS]; /* its inputs, then its results: places among the operands */
 } ht_fused_step;
 
@@ -87,18 +87,18 @@ typedef struct ht_chain_row {
 /* Operands: n_in inputs, n_out results (as in the launch), then what lies between. */
 typedef struct ht_fused {
     int n_in, n_out, n_between, step_count;
-    ht_fused_operand *operands; /* types filled in by the maker, all else by ht_fused_settle */
+    ht_fused_operand *operands; /* types filled in by the maker, all else by ht_fused_compile */
     const ht_fused_step *steps;
-    const ht_chain_op *chain; /* NULL: by stretches alone */
+    const ht_chain_op *chain; /* NULL: by spans alone */
     int chain_count;
     /* Axes, merged where the strides of all inputs allow. */
     int rank;
     int64_t dim[HT_MAX_RANK];
-    bool by_rows; /* a stretch stays inside a row of the last axis */
-    int64_t elems, stretch, grain;
+    bool by_rows; /* a span stays inside a row of the last axis */
+    int64_t elems, span, grain;
     /* A product whose epilogue these calls are: its inputs come behind the n_in of the launch, its result is the operand
      * `product`, the first of those between. NULL: none. */
-    const ht_call *dot;
+    const ht_call *gemm;
     int product;
     /* A reduction of operand `folded`, a result or one between: its own result comes behind the n_out of the launch, and
      * its kernel runs the calls. NULL: none. */
@@ -107,21 +107,21 @@ typedef struct ht_fused {
 } ht_fused;
 
 /* `chain` gives room for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
-void ht_fused_settle(ht_fused *fused, ht_chain_op *chain);
+void ht_fused_compile(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
 /* Rows [from, to), where all elements are so many rows; the caller has threads of its own. */
 void ht_fused_rows(const ht_fused *fused, const ht_launch *launch, int64_t from, int64_t to, int64_t rows);
-/* A call alone, settled; the arrays have room for its operands and HT_CHAIN_OPS(1), and live as long as *fused. */
+/* A call alone, compiled; the arrays have room for its operands and HT_CHAIN_OPS(1), and live as long as *fused. */
 void ht_fused_alone(ht_fused *fused, ht_fused_operand *operands, ht_fused_step *step, ht_chain_op *chain,
-                    const ht_call *call, const ht_each *each);
+                    const ht_call *call, const ht_elementwise *elementwise);
 
 /* For a product: a launch under way, and a block of its result, `rows` lines of n elements that lie `pitch` bytes apart.
  * Line i holds the elements from first + i · step on. Blocks may come from any thread. */
 typedef struct ht_epilogue {
     const ht_fused *f;
     const ht_launch *launch;
-    ht_way way[HT_FUSED_OPERANDS]; /* of this launch: a result that lies over an input is not streamed */
-    _Alignas(64) char constants[HT_FUSED_STEPS][HT_STRETCH_CONSTANTS];
+    ht_operand_access access[HT_FUSED_OPERANDS]; /* of this launch: a result that lies over an input is not streamed */
+    _Alignas(64) char constants[HT_FUSED_STEPS][HT_SPAN_CONSTANTS];
 } ht_epilogue;
 void ht_epilogue_begin(ht_epilogue *epilogue, const ht_fused *fused, const ht_launch *launch);
 void ht_epilogue_block(const ht_epilogue *epilogue, int64_t first, int64_t step, int64_t rows, int64_t n, char *block,
@@ -142,6 +142,6 @@ const void *ht_fused_piece(const ht_epilogue *epilogue, ht_fused_tile *tile, int
 int ht_chain_make(const ht_fused *fused, ht_chain_op *ops);
 
 /* The `run` of an element-wise row. */
-void ht_each_launch(const ht_launch *launch, const ht_each *each);
+void ht_elementwise_launch(const ht_launch *launch, const ht_elementwise *elementwise);
 
 #endif

@@ -32,31 +32,31 @@ enum {
     LINE_BYTES = 64,
     L1_WAY_BYTES = 4096, /* addresses so far apart meet in one set of L1 */
     CHUNK = 16,          /* steps of K between two fetches ahead */
-    AHEAD_STRIPS = 8,    /* the next block of b is fetched during the last strips of this one */
+    PREFETCH_STRIPS = 8, /* the next block of b is fetched during the last strips of this one */
 };
 
 typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef real loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
+typedef real vec_unaligned __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
 
 /* ---- the micro-kernel ---- */
 
 /* Where the sums of a micro-tile go: to[r][..] = sums + before[r][..]. */
-typedef struct place {
+typedef struct out_tile {
     real *to;
     const real *before; /* NULL: nothing */
     int64_t to_pitch, before_pitch;
-} place;
+} out_tile;
 
 /* Memory that will be read soon: runs of bytes, fetched a few lines at a time between the products. */
-typedef struct ahead {
+typedef struct prefetch {
     const char *run;
     int64_t at, bytes, pitch; /* within the run, of a run, between runs */
     int64_t runs;             /* that are left */
     int64_t lines;            /* per chunk of K */
-} ahead;
+} prefetch;
 
 /* The first of two such memories, then the second. */
-static inline __attribute__((always_inline)) void fetch_ahead(ahead next[2])
+static inline __attribute__((always_inline)) void prefetch_some(prefetch next[2])
 {
     if (next->runs == 0) next++;
     for (int64_t i = 0; i < next->lines && next->runs > 0; i++) {
@@ -70,16 +70,16 @@ static inline __attribute__((always_inline)) void fetch_ahead(ahead next[2])
 }
 
 /* A few rows of a by one sliver of b. `rows` is a constant at each call, the steps of packed rows are too. */
-static inline __attribute__((always_inline)) void multiply(place at, int rows, const real *restrict a, int64_t row_step,
-                                                           int64_t k_step, const real *restrict b, int64_t depth,
-                                                           ahead next[2])
+static inline __attribute__((always_inline)) void multiply(out_tile at, int rows, const real *restrict a,
+                                                           int64_t row_step, int64_t k_step, const real *restrict b,
+                                                           int64_t depth, prefetch next[2])
 {
     vec sum[MR][2];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t k = 0; k < depth;) {
         int64_t end = ht_min_i64(k + CHUNK, depth);
-        fetch_ahead(next);
+        prefetch_some(next);
         for (; k < end; k++) {
             vec left = *(const vec *)(b + k * NR), right = *(const vec *)(b + k * NR + VL);
 #pragma GCC unroll 16
@@ -92,9 +92,9 @@ static inline __attribute__((always_inline)) void multiply(place at, int rows, c
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
-        loose *to = (loose *)(at.to + r * at.to_pitch);
+        vec_unaligned *to = (vec_unaligned *)(at.to + r * at.to_pitch);
         if (at.before) {
-            const loose *before = (const loose *)(at.before + r * at.before_pitch);
+            const vec_unaligned *before = (const vec_unaligned *)(at.before + r * at.before_pitch);
             sum[r][0] += before[0];
             sum[r][1] += before[1];
         }
@@ -112,7 +112,7 @@ static bool by_columns(const gemm_side *a)
 }
 
 /* Can a's rows be read where they lie? Not where several of them meet in one set of L1. */
-static bool lies_well(const gemm_side *a)
+static bool readable_in_place(const gemm_side *a)
 {
     return !a->load && a->across == 1 && a->dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) &&
            a->down * (int64_t)sizeof(real) % L1_WAY_BYTES != 0;
@@ -172,7 +172,7 @@ static void pack_turned(const gemm_side *b, real *to, int64_t k, int64_t depth, 
             vec block[VL];
             if (wide == VL && deep == VL) {
 #pragma GCC unroll 16
-                for (int c = 0; c < VL; c++) block[c] = *(const loose *)(line[c] + i);
+                for (int c = 0; c < VL; c++) block[c] = *(const vec_unaligned *)(line[c] + i);
             } else {
                 memset(block, 0, sizeof block);
                 for (int64_t c = 0; c < wide; c++) memcpy(&block[c], line[c] + i, (size_t)deep * sizeof(real));
@@ -249,7 +249,7 @@ typedef struct scratch {
     real *packed;  /* slivers of one block of K */
     real *sums;    /* of a tile, or of a strip where K is one block; rows tile_n apart */
     real *a;       /* MR rows, PITCH apart */
-    const real *b; /* the slivers at hand: packed, or part of what was kept */
+    const real *b; /* the slivers at hand: packed, or part of what was prepacked */
     int64_t apart; /* from sliver to sliver, elements */
 } scratch;
 
@@ -294,7 +294,7 @@ static strip strip_of(const work *w, const scratch *o, int64_t row, int64_t rows
         s.a = w->packed + (row - w->row) * w->job->k + k * MR;
         return s;
     }
-    if (rows == MR && lies_well(a)) {
+    if (rows == MR && readable_in_place(a)) {
         s.a = (const real *)a->data + row * a->down + k;
         s.row_step = a->down;
         return s;
@@ -306,7 +306,7 @@ static strip strip_of(const work *w, const scratch *o, int64_t row, int64_t rows
     return s;
 }
 
-static void multiply_strip(place at, const strip *s, const real *b, int64_t depth, ahead next[2])
+static void multiply_strip(out_tile at, const strip *s, const real *b, int64_t depth, prefetch next[2])
 {
     enum { EIGHT = MR > 8 ? 8 : MR };
     if (s->row_step == 0) {
@@ -337,7 +337,7 @@ static bool plain(const gemm_job *job)
 }
 
 /* Complete sums to y. */
-static void release(const work *w, real *sums, int64_t row, int64_t rows, int64_t column, int64_t columns)
+static void write_back(const work *w, real *sums, int64_t row, int64_t rows, int64_t column, int64_t columns)
 {
     const gemm_job *job = w->job;
     if (job->finish) job->finish(job->finish_arg, row, column, rows, columns, sums, w->e.tile_n);
@@ -345,48 +345,48 @@ static void release(const work *w, real *sums, int64_t row, int64_t rows, int64_
         ht_save(job->y, job->dtype, (row + r) * job->y_down + column, sums + r * w->e.tile_n, columns);
 }
 
-/* One block of K in what was kept: a sliver holds all of K. */
-static const real *kept_at(const gemm_job *job, int64_t k, int64_t column)
+/* One block of K in what was prepacked: a sliver holds all of K. */
+static const real *prepacked_at(const gemm_job *job, int64_t k, int64_t column)
 {
-    return (const real *)job->kept + column / NR * sliver_elems(job->k) + k * NR;
+    return (const real *)job->prepacked + column / NR * sliver_elems(job->k) + k * NR;
 }
 
 /* What making or reading slivers of b will read. */
-static ahead ahead_of(const gemm_job *job, int64_t k, int64_t depth, int64_t column, int64_t columns)
+static prefetch prefetch_of(const gemm_job *job, int64_t k, int64_t depth, int64_t column, int64_t columns)
 {
     const gemm_side *b = &job->b;
     int64_t bytes = (int64_t)ht_dtype_bytes(b->dtype);
-    if (job->kept)
-        return (ahead){.run = (const char *)kept_at(job, k, column),
-                       .bytes = depth * NR * (int64_t)sizeof(real),
-                       .pitch = sliver_elems(job->k) * (int64_t)sizeof(real),
-                       .runs = ht_tiles(columns, NR)};
+    if (job->prepacked)
+        return (prefetch){.run = (const char *)prepacked_at(job, k, column),
+                          .bytes = depth * NR * (int64_t)sizeof(real),
+                          .pitch = sliver_elems(job->k) * (int64_t)sizeof(real),
+                          .runs = ht_tiles(columns, NR)};
     const char *run = (const char *)b->data + (k * b->down + column * b->across) * bytes;
     if (!b->load && b->across == 1)
-        return (ahead){.run = run, .bytes = columns * bytes, .pitch = b->down * bytes, .runs = depth};
+        return (prefetch){.run = run, .bytes = columns * bytes, .pitch = b->down * bytes, .runs = depth};
     if (!b->load && b->down == 1)
-        return (ahead){.run = run, .bytes = depth * bytes, .pitch = b->across * bytes, .runs = columns};
-    return (ahead){0};
+        return (prefetch){.run = run, .bytes = depth * bytes, .pitch = b->across * bytes, .runs = columns};
+    return (prefetch){0};
 }
 
 /* What the strip from `row` will read of a. */
-static ahead strip_ahead(const work *w, int64_t row, int64_t rows, int64_t k, int64_t depth)
+static prefetch strip_prefetch(const work *w, int64_t row, int64_t rows, int64_t k, int64_t depth)
 {
     const gemm_side *a = &w->job->a;
     int64_t bytes = (int64_t)ht_dtype_bytes(a->dtype);
     if (by_columns(a))
-        return (ahead){.run = (const char *)(w->packed + (row - w->row) * w->job->k + k * MR),
-                       .bytes = MR * depth * (int64_t)sizeof(real),
-                       .runs = 1};
-    if (a->load || a->across != 1) return (ahead){0};
-    return (ahead){.run = (const char *)a->data + (row * a->down + k) * bytes,
-                   .bytes = depth * bytes,
-                   .pitch = a->down * bytes,
-                   .runs = rows};
+        return (prefetch){.run = (const char *)(w->packed + (row - w->row) * w->job->k + k * MR),
+                          .bytes = MR * depth * (int64_t)sizeof(real),
+                          .runs = 1};
+    if (a->load || a->across != 1) return (prefetch){0};
+    return (prefetch){.run = (const char *)a->data + (row * a->down + k) * bytes,
+                      .bytes = depth * bytes,
+                      .pitch = a->down * bytes,
+                      .runs = rows};
 }
 
 /* So many lines at a time that all come in `chunks` times. */
-static void spread(ahead *next, int64_t chunks)
+static void spread(prefetch *next, int64_t chunks)
 {
     next->lines = ht_tiles(next->runs * (ht_tiles(next->bytes, LINE_BYTES) + 1), chunks);
 }
@@ -398,32 +398,32 @@ static int64_t depth_of(const work *w, int64_t step)
 
 /* One block of K, `b` packed: strip after strip of the tile. */
 static void add_block(const work *w, const scratch *o, int64_t step, int64_t row, int64_t rows, int64_t column,
-                      int64_t columns, ahead *next)
+                      int64_t columns, prefetch *next)
 {
     const gemm_job *job = w->job;
     int64_t pitch = w->e.tile_n, k = step * w->e.depth, depth = depth_of(w, step);
     bool last = step + 1 == w->e.steps;
     int64_t chunks = ht_tiles(columns, NR) * ht_tiles(depth, CHUNK);
-    spread(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), AHEAD_STRIPS) * chunks, 2));
+    spread(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), PREFETCH_STRIPS) * chunks, 2));
     for (int64_t i = 0; i < rows; i += MR) {
-        ahead fetch[2] = {{0}, {0}};
-        if (i + MR < rows) fetch[0] = strip_ahead(w, row + i + MR, ht_min_i64(MR, rows - i - MR), k, depth);
+        prefetch fetch[2] = {{0}, {0}};
+        if (i + MR < rows) fetch[0] = strip_prefetch(w, row + i + MR, ht_min_i64(MR, rows - i - MR), k, depth);
         spread(&fetch[0], ht_tiles(chunks, 2));
-        if (i + AHEAD_STRIPS * MR >= rows) fetch[1] = *next;
+        if (i + PREFETCH_STRIPS * MR >= rows) fetch[1] = *next;
         int64_t high = ht_min_i64(MR, rows - i), direct = 0;
         strip s = strip_of(w, o, row + i, high, k, depth);
         if (last && s.rows == high && plain(job)) direct = columns / NR * NR;
         real *sums = o->sums + (w->e.steps > 1 ? i * pitch : 0);
         for (int64_t j = 0; j < columns; j += NR) {
-            place at = {sums + j, step > 0 ? sums + j : NULL, pitch, pitch};
+            out_tile at = {sums + j, step > 0 ? sums + j : NULL, pitch, pitch};
             if (j < direct) {
                 at.to = (real *)job->y + (row + i) * job->y_down + column + j;
                 at.to_pitch = job->y_down;
             }
             multiply_strip(at, &s, o->b + j / NR * o->apart, depth, fetch);
         }
-        if (i + AHEAD_STRIPS * MR >= rows) *next = fetch[1];
-        if (last && direct < columns) release(w, sums + direct, row + i, high, column + direct, columns - direct);
+        if (i + PREFETCH_STRIPS * MR >= rows) *next = fetch[1];
+        if (last && direct < columns) write_back(w, sums + direct, row + i, high, column + direct, columns - direct);
     }
 }
 
@@ -447,9 +447,9 @@ static tile tile_of(work *w)
 static void take_b(const work *w, scratch *o, int64_t step, const tile *t)
 {
     int64_t k = step * w->e.depth, depth = depth_of(w, step);
-    o->apart = sliver_elems(w->job->kept ? w->job->k : depth);
-    o->b = w->job->kept ? kept_at(w->job, k, t->column) : o->packed;
-    if (!w->job->kept) pack_b(&w->job->b, o->packed, o->apart, k, depth, t->column, t->columns);
+    o->apart = sliver_elems(w->job->prepacked ? w->job->k : depth);
+    o->b = w->job->prepacked ? prepacked_at(w->job, k, t->column) : o->packed;
+    if (!w->job->prepacked) pack_b(&w->job->b, o->packed, o->apart, k, depth, t->column, t->columns);
 }
 
 /* A slot's thread takes tiles until there are none. */
@@ -467,7 +467,7 @@ static void take_tiles(void *arg, int64_t slot)
             take_b(w, &o, step, &t);
             int64_t later = (step + 1) % e->steps;
             if (later == 0) after = tile_of(w);
-            ahead next = ahead_of(w->job, later * e->depth, depth_of(w, later), after.column, after.columns);
+            prefetch next = prefetch_of(w->job, later * e->depth, depth_of(w, later), after.column, after.columns);
             if (after.columns == 0) next.runs = 0;
             add_block(w, &o, step, w->row + t.row, t.rows, t.column, t.columns, &next);
         }
@@ -511,7 +511,7 @@ typedef struct keeping {
     int64_t n, k;
 } keeping;
 
-static void keep_stripe(void *arg, int64_t stripe)
+static void prepack_stripe(void *arg, int64_t stripe)
 {
     const keeping *c = arg;
     int64_t column = stripe * TILE_N, apart = sliver_elems(c->k);
@@ -520,13 +520,13 @@ static void keep_stripe(void *arg, int64_t stripe)
                ht_min_i64(TILE_N, c->n - column));
 }
 
-void gemm_keep(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool)
+void gemm_prepack(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool)
 {
     keeping c = {b, to, n, k};
-    ht_parallel(pool, ht_tiles(n, TILE_N), keep_stripe, &c);
+    ht_parallel(pool, ht_tiles(n, TILE_N), prepack_stripe, &c);
 }
 
-int64_t gemm_kept_bytes(int64_t n, int64_t k)
+int64_t gemm_prepacked_bytes(int64_t n, int64_t k)
 {
     return ht_tiles(n, NR) * sliver_elems(k) * (int64_t)sizeof(real);
 }

@@ -34,22 +34,23 @@ typedef struct gemm_job {
     int64_t y_down;
     gemm_finish finish; /* NULL: nothing */
     const void *finish_arg;
-    void *workspace;  /* HT_K(gemm_workspace) bytes, aligned to 64 */
-    const void *kept; /* all of b, as gemm_keep left it; NULL: b is packed along the way. The same bits either way. */
+    void *workspace; /* HT_K(gemm_workspace) bytes, aligned to 64 */
+    const void
+        *prepacked; /* all of b, as gemm_prepack left it; NULL: b is packed along the way. The same bits either way. */
 } gemm_job;
 
-#define gemm_run        HT_K(ht_gemm_run)
-#define gemm_workspace  HT_K(ht_gemm_workspace)
-#define gemm_keep       HT_K(ht_gemm_keep)
-#define gemm_kept_bytes HT_K(ht_gemm_kept_bytes)
+#define gemm_run             HT_K(ht_gemm_run)
+#define gemm_workspace       HT_K(ht_gemm_workspace)
+#define gemm_prepack         HT_K(ht_gemm_prepack)
+#define gemm_prepacked_bytes HT_K(ht_gemm_prepacked_bytes)
 
 void gemm_run(const gemm_job *job, ht_pool *pool);
 int64_t gemm_workspace(int64_t m, int64_t n, int64_t k);
 
-enum { GEMM_KEEP_ROWS = 128 }; /* with more rows, packing b along the way costs less than some 5 % (decision 0014) */
+enum { GEMM_PREPACK_ROWS = 128 }; /* with more rows, packing b along the way costs less than some 5 % (decision 0014) */
 
 /* Packs b, n columns of k elements, for any number of products whatever their rows. `to` is aligned to 64. */
-void gemm_keep(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
-int64_t gemm_kept_bytes(int64_t n, int64_t k);
+void gemm_prepack(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
+int64_t gemm_prepacked_bytes(int64_t n, int64_t k);
 
 #endif

@@ -14,13 +14,14 @@ typedef struct ht_launch {
     const void *const *in; /* NULL where an optional input is left out */
     void *const *out;
     void *workspace; /* starts at a multiple of 64 bytes */
-    void *kept;      /* what the row's `keep` made of inputs, at a multiple of 64 bytes; NULL: the run sees to it */
+    void *prepacked; /* what the row's `prepack` made of inputs, at a multiple of 64 bytes; NULL: the run sees to it */
     ht_pool *pool;
-    const struct ht_fused *fused; /* the element-wise calls of an instruction, settled when it was planned; else NULL */
+    const struct ht_fused
+        *fused; /* the element-wise calls of an instruction, compiled when it was planned; else NULL */
 } ht_launch;
 
 /* Elements [first, first + n) of an element-wise call, in row-major order of its results. */
-typedef struct ht_stretch {
+typedef struct ht_span_args {
     const ht_call *call;
     int64_t first, n;
     /* Arrays that start at element `first`, whatever the strides of the call's types say; an input that has not the
@@ -28,36 +29,36 @@ typedef struct ht_stretch {
     const void *const *in;
     void *const *out;
     const void *constants; /* what `begin` left; NULL where there is none */
-} ht_stretch;
+} ht_span_args;
 
-enum { HT_STRETCH_CONSTANTS = 128 }; /* bytes for `begin`, at a multiple of 64 */
+enum { HT_SPAN_CONSTANTS = 128 }; /* bytes for `begin`, at a multiple of 64 */
 
 /* How an element-wise row works: element i of the results needs only element i of the inputs and single numbers, so the
  * planner may run neighbours together (kernel/fused.h). */
-typedef struct ht_each {
+typedef struct ht_elementwise {
     /* Once per launch, before any element; may read the single numbers. NULL: nothing to do. */
-    void (*begin)(const ht_stretch *whole, void *constants);
-    void (*stretch)(const ht_stretch *stretch);
-    const struct ht_chain_row *chain; /* the same in registers; NULL: only by stretches */
-} ht_each;
+    void (*begin)(const ht_span_args *whole, void *constants);
+    void (*span)(const ht_span_args *span);
+    const struct ht_chain_row *chain; /* the same in registers; NULL: only by spans */
+} ht_elementwise;
 
 /* Inputs in the form that a row computes with (weights packed for products), for rows that would make it again in every
- * run. Where these inputs are state the planner gives the form memory that lasts (plan/keep.c), and it is made again only
+ * run. Where these inputs are state the planner gives the form memory that lasts (plan/prepack.c), and it is made again only
  * when the state was written. It follows from these inputs, their types and the call's attributes alone; a run has the same
  * bits with and without it. */
-typedef struct ht_keep {
+typedef struct ht_prepack {
     uint32_t inputs;                                                /* bit i: input i */
     int64_t (*bytes)(const ht_call *call, const ht_target *target); /* 0: this call wins nothing by it */
-    void (*make)(const ht_launch *launch);                          /* launch->kept from launch->in */
-} ht_keep;
+    void (*make)(const ht_launch *launch);                          /* launch->prepacked from launch->in */
+} ht_prepack;
 
 /* How a reduction is fused: it takes what it folds from launch->fused (see there: fold). */
-typedef struct ht_folding {
+typedef struct ht_reduce_fusion {
     bool (*pays)(const ht_call *call);
     /* How many results there are, if each is that of a row of neighbours and made by itself; else 0. */
     int64_t (*rows)(const ht_call *call);
     void (*run_rows)(const ht_launch *launch, int64_t from, int64_t to); /* some of these, in the calling thread */
-} ht_folding;
+} ht_reduce_fusion;
 
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
@@ -67,18 +68,18 @@ typedef struct ht_kernel {
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     void (*run)(const ht_launch *launch);
-    const ht_each *each;       /* NULL: not element-wise */
-    const ht_folding *folding; /* NULL: no reduction that can be fused */
-    bool epilogue;       /* a product that can hand its result, block by block, to launch->fused (see there: dot) */
-    const ht_keep *keep; /* NULL: nothing */
+    const ht_elementwise *elementwise;     /* NULL: not element-wise */
+    const ht_reduce_fusion *reduce_fusion; /* NULL: no reduction that can be fused */
+    bool epilogue; /* a product that can hand its result, block by block, to launch->fused (see there: gemm) */
+    const ht_prepack *prepack; /* NULL: nothing */
 } ht_kernel;
 
 #include "kernel/fused.h"
 
-enum { HT_BAND_PARTS = 16 };
+enum { HT_ROW_BLOCK_PARTS = 16 };
 /* Launches one after the other, over a few of `rows` rows at a time, so that one finds in the cache what another has
  * made. Each is element-wise or a reduction by rows, and needs of the others' results only the row at hand. */
-void ht_band_run(const ht_kernel *const *kernels, const ht_launch *launches, size_t count, int64_t rows);
+void ht_row_block_run(const ht_kernel *const *kernels, const ht_launch *launches, size_t count, int64_t rows);
 
 /* All rows of this library, into the context. */
 ht_status ht_kernels_add_all(ht_context *ctx);

@@ -5,7 +5,7 @@
  * this file is compiled with -ffp-contract=fast.
  * Threads: tiles of sequences and units, one ht_parallel per step; a tile makes all four gates of its units, so the cell
  * follows the product while its sums are in L1.
- * Traffic: w_hidden is packed once per call where it was not kept, and read once per step and group of sequences, from L2 where it fits;
+ * Traffic: w_hidden is packed once per call unless it is prepacked, and read once per step and group of sequences, from L2 where it fits;
  * pre lies in the reserve.  Bound: FLOPs. */
 #include "kernel/lstm.h"
 
@@ -40,10 +40,10 @@ static void layout(lstm *job, panel_scratch *scratch)
 
 /* ---- w_hidden ---- */
 
-/* What is kept is w_input as gemm_keep packs it, so many elements, then w_hidden. */
-static int64_t kept_input(const layer *l)
+/* What is prepacked is w_input as gemm_prepack packs it, so many elements, then w_hidden. */
+static int64_t prepacked_input(const layer *l)
 {
-    return round_up(ht_tiles(gemm_kept_bytes(l->gates, l->inputs), sizeof(real)), 16);
+    return round_up(ht_tiles(gemm_prepacked_bytes(l->gates, l->inputs), sizeof(real)), 16);
 }
 
 static gemm_side input_weights(const layer *l)
@@ -111,9 +111,9 @@ static void save_step(const lstm *job, int64_t row, int64_t unit, int64_t n, rea
                       const real *y)
 {
     side reserve = job->l.reserve;
-    int64_t hidden = job->l.hidden, kept = row * KEPT * hidden + unit;
-    for (int p = GATE_I; p <= GATE_O; p++) ht_save(reserve.data, reserve.dtype, kept + p * hidden, gate[p], n);
-    ht_save(reserve.data, reserve.dtype, kept + CELL * hidden, c, n);
+    int64_t hidden = job->l.hidden, at_reserve = row * RESERVED * hidden + unit;
+    for (int p = GATE_I; p <= GATE_O; p++) ht_save(reserve.data, reserve.dtype, at_reserve + p * hidden, gate[p], n);
+    ht_save(reserve.data, reserve.dtype, at_reserve + CELL * hidden, c, n);
     ht_save(job->y.data, job->y.dtype, row * hidden + unit, y, n);
 }
 
@@ -164,9 +164,9 @@ static void lstm_run(const ht_launch *launch)
     job.y = result_side(launch, 0), job.h_end = result_side(launch, 1), job.c_end = result_side(launch, 2);
     if (l->hidden == 0) return;
     layout(&job, &(panel_scratch){launch->workspace, 0});
-    if (l->reserve.dtype == REAL_DTYPE) job.pre = (panel){l->reserve.data, KEPT * l->hidden};
-    if (launch->kept)
-        job.packed = (real *)launch->kept + kept_input(l);
+    if (l->reserve.dtype == REAL_DTYPE) job.pre = (panel){l->reserve.data, RESERVED * l->hidden};
+    if (launch->prepacked)
+        job.packed = (real *)launch->prepacked + prepacked_input(l);
     else
         ht_parallel(launch->pool, ht_tiles(l->hidden, PACKED_HALF), pack_units, &job);
     gemm_run(&(gemm_job){.a = {.data = l->x.data, .dtype = l->x.dtype, .down = l->inputs, .across = 1},
@@ -178,7 +178,7 @@ static void lstm_run(const ht_launch *launch)
                          .dtype = REAL_DTYPE,
                          .y_down = job.pre.row,
                          .workspace = job.gemm,
-                         .kept = launch->kept},
+                         .prepacked = launch->prepacked},
              launch->pool);
     load_or_zero(job.real_bias, job.bias, 0, l->gates);
     load_state(&job, job.h[0], l->h0);
@@ -199,24 +199,24 @@ static int64_t lstm_workspace(const ht_call *call, const ht_target *target)
     return scratch.used * (int64_t)sizeof(real);
 }
 
-static int64_t lstm_keep_bytes(const ht_call *call, const ht_target *target)
+static int64_t lstm_prepack_bytes(const ht_call *call, const ht_target *target)
 {
     (void)target;
     layer l = layer_sizes(call);
-    if (l.hidden == 0 || l.steps * l.batch > GEMM_KEEP_ROWS) return 0;
-    return (kept_input(&l) + 4 * l.hidden * round_up(l.hidden, PACKED_HALF)) * (int64_t)sizeof(real);
+    if (l.hidden == 0 || l.steps * l.batch > GEMM_PREPACK_ROWS) return 0;
+    return (prepacked_input(&l) + 4 * l.hidden * round_up(l.hidden, PACKED_HALF)) * (int64_t)sizeof(real);
 }
 
-static void lstm_keep_make(const ht_launch *launch)
+static void lstm_prepack_make(const ht_launch *launch)
 {
     lstm job = {.l = layer_of(launch, 6)};
     gemm_side w_input = input_weights(&job.l);
-    gemm_keep(&w_input, job.l.gates, job.l.inputs, launch->kept, launch->pool);
-    job.packed = (real *)launch->kept + kept_input(&job.l);
+    gemm_prepack(&w_input, job.l.gates, job.l.inputs, launch->prepacked, launch->pool);
+    job.packed = (real *)launch->prepacked + prepacked_input(&job.l);
     ht_parallel(launch->pool, ht_tiles(job.l.hidden, PACKED_HALF), pack_units, &job);
 }
 
-static const ht_keep lstm_keep = {1u << 3 | 1u << 4, lstm_keep_bytes, lstm_keep_make};
+static const ht_prepack lstm_prepack = {1u << 3 | 1u << 4, lstm_prepack_bytes, lstm_prepack_make};
 
 static const char *lstm_can(const ht_call *call, const ht_target *target)
 {
@@ -224,4 +224,4 @@ static const char *lstm_can(const ht_call *call, const ht_target *target)
     return lstm_refuse(call);
 }
 
-HT_CPU_KEEP_KERNEL(lstm, lstm, lstm_can, lstm_workspace, lstm_run, &lstm_keep)
+HT_CPU_PREPACK_KERNEL(lstm, lstm, lstm_can, lstm_workspace, lstm_run, &lstm_prepack)

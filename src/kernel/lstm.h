@@ -9,7 +9,7 @@
 
 /* A tile of a step: ROWS sequences by UNITS units, PACKED_ROWS sequences at a time. */
 enum { ROWS = 32, UNITS = 64, COLUMNS = 128 };
-enum { GATE_I, GATE_F, GATE_G, GATE_O, CELL, KEPT };
+enum { GATE_I, GATE_F, GATE_G, GATE_O, CELL, RESERVED };
 #define REAL_DTYPE (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)
 
 /* An operand or a result; data is NULL where an input is left out. */

@@ -63,18 +63,19 @@ static void pack_sliver(void *arg, int64_t tile)
 
 /* What the reserve keeps of n units of one step and sequence. */
 typedef struct memory {
-    real kept[KEPT][UNITS], c_before[UNITS];
+    real reserved[RESERVED][UNITS], c_before[UNITS];
 } memory;
 
 static void recall(const lstm_grad *job, memory *m, int64_t sequence, int64_t unit, int64_t n)
 {
     const layer *l = &job->l;
-    int64_t from = (job->step * l->batch + sequence) * KEPT * l->hidden + unit;
-    for (int p = GATE_I; p < KEPT; p++) ht_load(m->kept[p], l->reserve.data, l->reserve.dtype, from + p * l->hidden, n);
+    int64_t from = (job->step * l->batch + sequence) * RESERVED * l->hidden + unit;
+    for (int p = GATE_I; p < RESERVED; p++)
+        ht_load(m->reserved[p], l->reserve.data, l->reserve.dtype, from + p * l->hidden, n);
     if (job->step == 0)
         ht_load(m->c_before, l->c0.data, l->c0.dtype, sequence * l->hidden + unit, n);
     else
-        ht_load(m->c_before, l->reserve.data, l->reserve.dtype, from - (l->batch * KEPT - CELL) * l->hidden, n);
+        ht_load(m->c_before, l->reserve.data, l->reserve.dtype, from - (l->batch * RESERVED - CELL) * l->hidden, n);
 }
 
 /* d(gates) into `to`; dc becomes that of the step before; h is this step's. */
@@ -84,8 +85,9 @@ static void cells_grad(const memory *m, const real *restrict dh, const real *res
     real *restrict di = to + GATE_I * hidden, *restrict df = to + GATE_F * hidden;
     real *restrict dg = to + GATE_G * hidden, *restrict d_o = to + GATE_O * hidden;
     for (int64_t j = 0; j < n; j++) {
-        real i = m->kept[GATE_I][j], f = m->kept[GATE_F][j], g = m->kept[GATE_G][j], o = m->kept[GATE_O][j];
-        real squashed = fn_tanh(m->kept[CELL][j]), out = dh[j] + dy[j];
+        real i = m->reserved[GATE_I][j], f = m->reserved[GATE_F][j], g = m->reserved[GATE_G][j],
+             o = m->reserved[GATE_O][j];
+        real squashed = fn_tanh(m->reserved[CELL][j]), out = dh[j] + dy[j];
         real cell = dc[j] + out * o * (1 - squashed * squashed);
         di[j] = cell * g * (i * (1 - i));
         df[j] = cell * m->c_before[j] * (f * (1 - f));

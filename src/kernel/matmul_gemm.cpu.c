@@ -49,7 +49,7 @@ static void matmul_gemm_run(const ht_launch *launch)
                         .finish = fused ? finish : NULL,
                         .finish_arg = &after,
                         .workspace = launch->workspace,
-                        .kept = launch->kept};
+                        .prepacked = launch->prepacked};
         after.first = batch * p.m * p.n;
         gemm_run(&job, launch->pool);
     }
@@ -63,21 +63,21 @@ static int64_t matmul_gemm_workspace(const ht_call *call, const ht_target *targe
 }
 
 /* b of a single product with few rows. */
-static int64_t matmul_gemm_keep_bytes(const ht_call *call, const ht_target *target)
+static int64_t matmul_gemm_prepack_bytes(const ht_call *call, const ht_target *target)
 {
     (void)target;
     product p = product_of(call, NULL, NULL);
-    return p.m <= GEMM_KEEP_ROWS && product_batches(&p) == 1 ? gemm_kept_bytes(p.n, p.k) : 0;
+    return p.m <= GEMM_PREPACK_ROWS && product_batches(&p) == 1 ? gemm_prepacked_bytes(p.n, p.k) : 0;
 }
 
-static void matmul_gemm_keep_make(const ht_launch *launch)
+static void matmul_gemm_prepack_make(const ht_launch *launch)
 {
     product p = product_of_launch(launch);
     gemm_side b = side_of(&p.b, 0);
-    gemm_keep(&b, p.n, p.k, launch->kept, launch->pool);
+    gemm_prepack(&b, p.n, p.k, launch->prepacked, launch->pool);
 }
 
-static const ht_keep matmul_gemm_keep = {1u << 1, matmul_gemm_keep_bytes, matmul_gemm_keep_make};
+static const ht_prepack matmul_gemm_prepack = {1u << 1, matmul_gemm_prepack_bytes, matmul_gemm_prepack_make};
 
 static const char *matmul_gemm_can(const ht_call *call, const ht_target *target)
 {
@@ -89,4 +89,4 @@ static const char *matmul_gemm_can(const ht_call *call, const ht_target *target)
     return (double)p.m * (double)p.n * (double)p.k < FEWEST_PRODUCTS ? "too small to pack" : NULL;
 }
 
-HT_CPU_DOT_KERNEL(matmul_gemm, matmul, matmul_gemm_can, matmul_gemm_workspace, matmul_gemm_run, &matmul_gemm_keep)
+HT_CPU_DOT_KERNEL(matmul_gemm, matmul, matmul_gemm_can, matmul_gemm_workspace, matmul_gemm_run, &matmul_gemm_prepack)

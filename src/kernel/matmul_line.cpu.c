@@ -2,7 +2,7 @@
  * Half numbers are converted in registers, on their way from memory to the product.
  * Numerics: real accumulation. Where b lies along K, lanes of k over all of K; else K in blocks of rows, their sums added
  * in order. FMA: this file is compiled with -ffp-contract=fast.
- * Threads: columns where b lies along K, else blocks of K: each reads its own stretch of b from end to end.
+ * Threads: columns where b lies along K, else blocks of K: each reads its own span of b from end to end.
  * Traffic: b once.  Bound: bandwidth. */
 #include "kernel/lanes.h"
 #include "kernel/product.h"
@@ -12,7 +12,7 @@ enum {
     LONG = 16384,    /* and where b's rows are read in place: the processor fetches ahead, in long runs best */
     STREAMS = 8,     /* rows of b at a time: sums are read and written less often than b */
     FEW_STREAMS = 4, /* of wide elements: more runs at once slow each other down */
-    DOTS = 64,       /* columns of a tile where b lies along K, at most: a long stretch of memory */
+    DOTS = 64,       /* columns of a tile where b lies along K, at most: a long span of memory */
     TILES = 32,      /* with fewer than these, tiles get narrower */
     TOGETHER = 8,    /* of which so many at once */
     BLOCKS = 32,     /* of K at most */
@@ -37,7 +37,7 @@ static int64_t block_count(const product *p)
 /* ---- elements to vectors ---- */
 
 typedef float floats __attribute__((vector_size(HT_VECTOR * 4)));
-typedef float loose_floats __attribute__((vector_size(HT_VECTOR * 4), aligned(4), may_alias));
+typedef float floats_unaligned __attribute__((vector_size(HT_VECTOR * 4), aligned(4), may_alias));
 
 static inline int64_t bytes_of(ht_dtype dtype)
 {
@@ -47,7 +47,7 @@ static inline int64_t bytes_of(ht_dtype dtype)
 /* HT_VECTOR elements from byte `from` on; dtype is a constant wherever this is inlined. */
 static inline __attribute__((always_inline)) ht_vector vector_of(const char *from, ht_dtype dtype)
 {
-    if (dtype == HT_F32) return __builtin_convertvector(*(const loose_floats *)from, ht_vector);
+    if (dtype == HT_F32) return __builtin_convertvector(*(const floats_unaligned *)from, ht_vector);
     float single[HT_VECTOR];
     floats x;
     if (dtype == HT_BF16) {
@@ -165,7 +165,7 @@ static void add_rows(const product *p, real *restrict sum, const real *a, int64_
     }
 }
 
-static void lines_tile(void *arg, int64_t block)
+static void direct_tile(void *arg, int64_t block)
 {
     const line *job = arg;
     const product *p = &job->p;
@@ -208,7 +208,7 @@ static void matmul_line_run(const ht_launch *launch)
     }
     job.depth = ht_tiles(ht_tiles(p->k, block_count(p)), STREAMS) * STREAMS;
     job.blocks = ht_tiles(p->k, job.depth);
-    ht_parallel(launch->pool, job.blocks, lines_tile, &job);
+    ht_parallel(launch->pool, job.blocks, direct_tile, &job);
     ht_parallel(launch->pool, ht_tiles(p->n, LINE), fold_tile, &job);
 }
 

@@ -4,7 +4,7 @@
  * Threads: rows.  Traffic: 1 read (2 more from L1, while the next row is on its way), 1 write, past the caches where y is
  * large.  Bound: bandwidth. */
 #include "kernel/lanes.h"
-#include "kernel/past.h"
+#include "kernel/stream_store.h"
 #include "op/op.h"
 
 enum { CHUNK = 1024, GRAIN = 8192 };
@@ -50,14 +50,14 @@ static real row_rstd(const norm *job, int64_t start, real mean)
     return 1 / fn_sqrt(variance + job->eps);
 }
 
-/* y of whole vectors, past the caches. Each turn also fetches a line `ahead` elements on. */
-static void write_past(real *y, const real *x, const real *scale, const real *shift, real mean, real rstd, int64_t n,
-                       int64_t ahead)
+/* y of whole vectors, past the caches. Each turn also fetches a line `prefetch_distance` elements on. */
+static void write_streamed(real *y, const real *x, const real *scale, const real *shift, real mean, real rstd,
+                           int64_t n, int64_t prefetch_distance)
 {
     for (int64_t i = 0; i < n; i += HT_VECTOR) {
-        __builtin_prefetch(x + i + ahead);
+        __builtin_prefetch(x + i + prefetch_distance);
         ht_vector h = (ht_vector_at(x + i, 0) - mean) * rstd;
-        ht_vector_past(y + i, h * ht_vector_at(scale + i, 0) + ht_vector_at(shift + i, 0));
+        ht_vector_stream_store(y + i, h * ht_vector_at(scale + i, 0) + ht_vector_at(shift + i, 0));
     }
 }
 
@@ -65,13 +65,13 @@ static void write_row(const norm *job, int64_t start, real mean, real rstd)
 {
     const ht_call *call = job->launch->call;
     real buffer[CHUNK], scale_buffer[CHUNK], shift_buffer[CHUNK], y[CHUNK];
-    int64_t ahead = job->columns <= CHUNK ? 2 * job->columns : 0; /* rows that three of fit into L1 */
+    int64_t prefetch_distance = job->columns <= CHUNK ? 2 * job->columns : 0; /* rows that three of fit into L1 */
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, job->columns - c);
         const real *x = ht_as_real(buffer, job->launch->in[0], call->in[0]->dtype, start + c, n);
         const real *scale = param(job, 1, scale_buffer, c, n, 1), *shift = param(job, 2, shift_buffer, c, n, 0);
         if (job->stream) {
-            write_past((real *)job->launch->out[0] + start + c, x, scale, shift, mean, rstd, n, ahead);
+            write_streamed((real *)job->launch->out[0] + start + c, x, scale, shift, mean, rstd, n, prefetch_distance);
             continue;
         }
         for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * scale[i] + shift[i];
@@ -103,7 +103,7 @@ static void norm_run(const ht_launch *launch, bool centred)
     job.columns = x->dim[x->rank - 1];
     job.rows_per_tile = job.columns < GRAIN ? GRAIN / (job.columns + 1) : 1;
     job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
-                 ht_rows_past(launch->out[0], launch->call->out[0]->dtype, job.columns);
+                 ht_rows_can_stream(launch->out[0], launch->call->out[0]->dtype, job.columns);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), norm_tile, &job);
 }
 

@@ -6,7 +6,7 @@
  * Traffic: 2 reads (2 more from L1, while rows after it are on their way), 1 write, past the caches where dx is large.
  * Bound: bandwidth. */
 #include "kernel/lanes.h"
-#include "kernel/past.h"
+#include "kernel/stream_store.h"
 #include "op/op.h"
 
 #include <string.h>
@@ -77,14 +77,15 @@ static void add_sums(const piece *p, ht_lanes *plain, ht_lanes *along, real *res
     }
 }
 
-/* dx of whole vectors, past the caches. Each turn also fetches what lies `ahead` elements on. */
-static void write_past(const piece *p, real *dx, real mean, real rstd, real plain, real slope, int64_t n, int64_t ahead)
+/* dx of whole vectors, past the caches. Each turn also fetches what lies `prefetch_distance` elements on. */
+static void write_streamed(const piece *p, real *dx, real mean, real rstd, real plain, real slope, int64_t n,
+                           int64_t prefetch_distance)
 {
     for (int64_t i = 0; i < n; i += HT_VECTOR) {
-        __builtin_prefetch(p->x + i + ahead, 0, 2);
-        __builtin_prefetch(p->dy + i + ahead, 0, 2);
+        __builtin_prefetch(p->x + i + prefetch_distance, 0, 2);
+        __builtin_prefetch(p->dy + i + prefetch_distance, 0, 2);
         ht_vector g = ht_vector_at(p->dy + i, 0) * ht_vector_at(p->scale + i, 0);
-        ht_vector_past(dx + i, (g - plain) * rstd - (ht_vector_at(p->x + i, 0) - mean) * slope);
+        ht_vector_stream_store(dx + i, (g - plain) * rstd - (ht_vector_at(p->x + i, 0) - mean) * slope);
     }
 }
 
@@ -95,7 +96,7 @@ static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials
     real mean = job->centred ? ht_load1(launch->in[2], call->in[2]->dtype, row) : 0;
     real rstd = ht_load1(launch->in[job->rstd], call->in[job->rstd]->dtype, row), dx[CHUNK];
     ht_lanes plain_sum = {{0}}, along_sum = {{0}};
-    int64_t ahead = job->columns <= CHUNK ? 2 * job->columns : 0; /* into L2: L1 has no room for them */
+    int64_t prefetch_distance = job->columns <= CHUNK ? 2 * job->columns : 0; /* into L2: L1 has no room for them */
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, job->columns - c);
         load_piece(job, p, row, c, n);
@@ -107,7 +108,7 @@ static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials
         int64_t n = ht_min_i64(CHUNK, job->columns - c), start = row * job->columns + c;
         if (job->columns > CHUNK) load_piece(job, p, row, c, n); /* else it is still there */
         if (job->stream) {
-            write_past(p, (real *)launch->out[0] + start, mean, rstd, plain, slope, n, ahead);
+            write_streamed(p, (real *)launch->out[0] + start, mean, rstd, plain, slope, n, prefetch_distance);
             continue;
         }
         for (int64_t i = 0; i < n; i++) dx[i] = (p->dy[i] * p->scale[i] - plain) * rstd - (p->x[i] - mean) * slope;
@@ -151,7 +152,7 @@ static void grad_run(const ht_launch *launch, size_t rstd)
     job.rows_per_tile = rows_per_tile(job.rows, job.columns);
     job.partials = launch->workspace;
     job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
-                 ht_rows_past(launch->out[0], launch->call->out[0]->dtype, job.columns);
+                 ht_rows_can_stream(launch->out[0], launch->call->out[0]->dtype, job.columns);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), grad_tile, &job);
     bool params = ht_type_elems(launch->call->out[1]) > 0;
     if (params) ht_parallel(launch->pool, ht_tiles(job.columns, COLUMN_GRAIN), combine_tile, &job);

@@ -18,7 +18,7 @@ typedef struct update {
     real eps;
 } update;
 
-_Static_assert(sizeof(update) <= HT_STRETCH_CONSTANTS, "constants of a launch");
+_Static_assert(sizeof(update) <= HT_SPAN_CONSTANTS, "constants of a launch");
 
 /* x: p, g and the moments.  y: the new p and moments, each perhaps over one of x. */
 typedef void (*rule)(const update *u, real *const *y, const real *const *x, int64_t n);
@@ -27,7 +27,7 @@ static void sgd_rule(const update *u, real *const *y, const real *const *x, int6
 {
     const real *p = x[0], *g = x[1], lr = u->lr, decay = u->decay;
     real *to = y[0];
-    HT_EACH_ALONE
+    HT_ELEMENTWISE_ALONE
     for (int64_t i = 0; i < n; i++) to[i] = p[i] - lr * (g[i] + decay * p[i]);
 }
 
@@ -36,7 +36,7 @@ static void sgd_momentum_rule(const update *u, real *const *y, const real *const
     const real *p = x[0], *g = x[1], *b = x[2], lr = u->lr, decay = u->decay, momentum = u->beta1;
     real *to = y[0], *velocity = y[1], fresh = u->first ? 1 : u->one_minus1;
     bool first = u->first, nesterov = u->nesterov;
-    HT_EACH_ALONE
+    HT_ELEMENTWISE_ALONE
     for (int64_t i = 0; i < n; i++) {
         real before = p[i], slope = g[i] + decay * before;
         real now = momentum * (first ? 0 : b[i]) + fresh * slope;
@@ -52,7 +52,7 @@ static void adam_rule(const update *u, real *const *y, const real *const *x, int
     const update c = *u;
     real *to = y[0], *mean = y[1], *square = y[2];
     bool coupled = c.decay != 0; /* decoupled decay leaves g alone, also where p is infinite */
-    HT_EACH_ALONE
+    HT_ELEMENTWISE_ALONE
     for (int64_t i = 0; i < n; i++) {
         real before = p[i], slope = coupled ? g[i] + c.decay * before : g[i];
         real m1 = c.beta1 * m[i] + c.one_minus1 * slope;
@@ -64,14 +64,14 @@ static void adam_rule(const update *u, real *const *y, const real *const *x, int
 }
 
 /* The old values as results. Each may lie over another one's input, so all are read before any is written. */
-static void keep_chunk(const ht_stretch *s, const real *const *x, real (*to)[CHUNK], int64_t at, int64_t n)
+static void copy_chunk(const ht_span_args *s, const real *const *x, real (*to)[CHUNK], int64_t at, int64_t n)
 {
     for (size_t i = 0; i < s->call->n_out; i++) memcpy(to[i], x[i ? i + 1 : 0], (size_t)n * sizeof(real));
     for (size_t i = 0; i < s->call->n_out; i++) ht_save(s->out[i], s->call->out[i]->dtype, at, to[i], n);
 }
 
 /* Operands of other float types pass through arrays on the stack; a chunk is read whole before it is written. */
-static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
+static void run_chunks(const ht_span_args *s, rule apply, size_t tensors)
 {
     real from[TENSORS][CHUNK], to[RESULTS][CHUNK];
     const real *x[TENSORS];
@@ -82,7 +82,7 @@ static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
         int64_t n = ht_min_i64(CHUNK, s->n - at);
         for (size_t i = 0; i < tensors; i++) x[i] = ht_view(from[i], s->in[i], s->call->in[i]->dtype, at, n);
         if (keep) {
-            keep_chunk(s, x, to, at, n);
+            copy_chunk(s, x, to, at, n);
             continue;
         }
         for (size_t i = 0; i < s->call->n_out; i++)
@@ -93,40 +93,40 @@ static void run_chunks(const ht_stretch *s, rule apply, size_t tensors)
     }
 }
 
-static void sgd_stretch(const ht_stretch *s)
+static void sgd_span(const ht_span_args *s)
 {
     run_chunks(s, sgd_rule, 2);
 }
 
-static void sgd_momentum_stretch(const ht_stretch *s)
+static void sgd_momentum_span(const ht_span_args *s)
 {
     run_chunks(s, sgd_momentum_rule, 3);
 }
 
-static void adam_stretch(const ht_stretch *s)
+static void adam_span(const ht_span_args *s)
 {
     run_chunks(s, adam_rule, 4);
 }
 
-static double scalar(const ht_stretch *whole, size_t input)
+static double scalar(const ht_span_args *whole, size_t input)
 {
     return ht_load_f64(whole->in[input], whole->call->in[input]->dtype, 0);
 }
 
 /* Does the input `apply`, at this place if it is there, say no? */
-static bool says_no(const ht_stretch *whole, size_t apply)
+static bool says_no(const ht_span_args *whole, size_t apply)
 {
     return whole->call->n_in > apply && scalar(whole, apply) == 0;
 }
 
-static void sgd_begin(const ht_stretch *whole, void *constants)
+static void sgd_begin(const ht_span_args *whole, void *constants)
 {
     update u = {.lr = (real)scalar(whole, 2), .keep = says_no(whole, 3)};
     u.decay = (real)ht_call_float(whole->call, "weight_decay");
     memcpy(constants, &u, sizeof u);
 }
 
-static void sgd_momentum_begin(const ht_stretch *whole, void *constants)
+static void sgd_momentum_begin(const ht_span_args *whole, void *constants)
 {
     update u = {.lr = (real)scalar(whole, 3), .first = scalar(whole, 4) == 0, .keep = says_no(whole, 5)};
     u.nesterov = ht_call_int(whole->call, "nesterov") != 0;
@@ -136,7 +136,7 @@ static void sgd_momentum_begin(const ht_stretch *whole, void *constants)
     memcpy(constants, &u, sizeof u);
 }
 
-static void adam_begin(const ht_stretch *whole, void *constants)
+static void adam_begin(const ht_span_args *whole, void *constants)
 {
     const ht_call *call = whole->call;
     double beta1 = call->n_in > 7 ? scalar(whole, 7) : ht_call_float(call, "beta1");
@@ -162,6 +162,6 @@ static const char *can(const ht_call *call, const ht_target *target)
     return reason ? reason : ht_refuse_strided_results(call);
 }
 
-HT_CPU_EACH_KERNEL(sgd, can, sgd_begin, sgd_stretch)
-HT_CPU_EACH_KERNEL(sgd_momentum, can, sgd_momentum_begin, sgd_momentum_stretch)
-HT_CPU_EACH_KERNEL(adam, can, adam_begin, adam_stretch)
+HT_CPU_ELEMENTWISE_KERNEL(sgd, can, sgd_begin, sgd_span)
+HT_CPU_ELEMENTWISE_KERNEL(sgd_momentum, can, sgd_momentum_begin, sgd_momentum_span)
+HT_CPU_ELEMENTWISE_KERNEL(adam, can, adam_begin, adam_span)

@@ -35,7 +35,7 @@ typedef struct chosen {
         (void)bound;                                                                                                   \
         const FROM *in = from[0];                                                                                      \
         TO *y = to;                                                                                                    \
-        HT_EACH_ALONE                                                                                                  \
+        HT_ELEMENTWISE_ALONE                                                                                           \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             FROM x = in[i];                                                                                            \
             y[i] = (TO)(expression);                                                                                   \
@@ -47,7 +47,7 @@ typedef struct chosen {
         (void)bound;                                                                                                   \
         const FROM *left = from[0], *right = from[1];                                                                  \
         TO *y = to;                                                                                                    \
-        HT_EACH_ALONE                                                                                                  \
+        HT_ELEMENTWISE_ALONE                                                                                           \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             FROM a = left[i], b = right[i];                                                                            \
             y[i] = (TO)(expression);                                                                                   \
@@ -60,7 +60,7 @@ typedef struct chosen {
         const uint8_t *condition = from[0];                                                                            \
         const TYPE *left = from[1], *right = from[2];                                                                  \
         TYPE *y = to;                                                                                                  \
-        HT_EACH_ALONE                                                                                                  \
+        HT_ELEMENTWISE_ALONE                                                                                           \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             uint8_t c = condition[i];                                                                                  \
             TYPE a = left[i], b = right[i];                                                                            \
@@ -72,7 +72,7 @@ typedef struct chosen {
     {                                                                                                                  \
         const real *in = from[0], low = bound[0], high = bound[1];                                                     \
         real *y = to;                                                                                                  \
-        HT_EACH_ALONE                                                                                                  \
+        HT_ELEMENTWISE_ALONE                                                                                           \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             real x = in[i];                                                                                            \
             y[i] = (expression);                                                                                       \
@@ -181,9 +181,9 @@ static void save(void *to, ht_dtype dtype, lane kind, const void *from, int64_t 
         ht_save(to, dtype, 0, from, n);
 }
 
-/* ---- a stretch ---- */
+/* ---- a span ---- */
 
-static const void *lane_view(const ht_stretch *s, size_t input, lane kind, int64_t at, int64_t n, chunk *staged)
+static const void *lane_view(const ht_span_args *s, size_t input, lane kind, int64_t at, int64_t n, chunk *staged)
 {
     ht_dtype dtype = s->call->in[input]->dtype;
     const char *from = (const char *)s->in[input] + at * (int64_t)ht_dtype_bytes(dtype);
@@ -193,7 +193,7 @@ static const void *lane_view(const ht_stretch *s, size_t input, lane kind, int64
 }
 
 /* A chunk is read whole before it is written. */
-static void run_chunk(const ht_stretch *s, const chosen *c, int64_t at, int64_t n)
+static void run_chunk(const ht_span_args *s, const chosen *c, int64_t at, int64_t n)
 {
     const loop *l = c->loop;
     chunk staged[INPUTS], result;
@@ -214,7 +214,7 @@ static void run_chunk(const ht_stretch *s, const chosen *c, int64_t at, int64_t 
     save(to, dtype, l->out, from[0], n);
 }
 
-static void stretch(const ht_stretch *s)
+static void span(const ht_span_args *s)
 {
     const chosen *c = s->constants;
     if (c->native) {
@@ -226,7 +226,7 @@ static void stretch(const ht_stretch *s)
 
 /* ---- the rows ---- */
 
-static void begin(const ht_stretch *whole, const loop *l, void *constants)
+static void begin(const ht_span_args *whole, const loop *l, void *constants)
 {
     const ht_call *call = whole->call;
     chosen c = {.loop = l, .native = is_native(call->out[0]->dtype, l->out) && !l->saturate};
@@ -235,7 +235,7 @@ static void begin(const ht_stretch *whole, const loop *l, void *constants)
 }
 
 /* Of two loops, by the last input: the first of a select is its condition. */
-static void begin_number(const ht_stretch *whole, const loop *reals, const loop *ints, void *constants)
+static void begin_number(const ht_span_args *whole, const loop *reals, const loop *ints, void *constants)
 {
     ht_dtype dtype = whole->call->in[whole->call->n_in - 1]->dtype;
     begin(whole, ht_dtype_is_float(dtype) ? reals : ints, constants);
@@ -243,7 +243,7 @@ static void begin_number(const ht_stretch *whole, const loop *reals, const loop 
 
 /* Integers go through int64_t, since a float would round them before the result's own rounding does; those of eight
  * bits fit. */
-static void begin_cast(const ht_stretch *whole, const loop *reals, const loop *ints, void *constants)
+static void begin_cast(const ht_span_args *whole, const loop *reals, const loop *ints, void *constants)
 {
     ht_dtype from = whole->call->in[0]->dtype, to = whole->call->out[0]->dtype;
     bool exact = ht_dtype_is_float(from) || (ht_dtype_bytes(from) == 1 && ht_dtype_is_float(to));
@@ -256,7 +256,7 @@ static void clip_bounds(const ht_call *call, double *bound)
     bound[1] = ht_call_float(call, "high");
 }
 
-static void begin_clip(const ht_stretch *whole, const loop *reals, void *constants)
+static void begin_clip(const ht_span_args *whole, const loop *reals, void *constants)
 {
     begin(whole, reals, constants);
     chosen *c = constants;
@@ -267,7 +267,7 @@ static void begin_clip(const ht_stretch *whole, const loop *reals, void *constan
 }
 
 #define BEGIN(name, ...)                                                                                               \
-    static void name##_begin(const ht_stretch *whole, void *constants)                                                 \
+    static void name##_begin(const ht_span_args *whole, void *constants)                                               \
     {                                                                                                                  \
         __VA_ARGS__;                                                                                                   \
     }
@@ -303,10 +303,10 @@ static void begin_clip(const ht_stretch *whole, const loop *reals, void *constan
     CHAIN(name, (ht_chain_step)name##_chain, NULL, clip_bounds)
 
 #define EACH(name)                                                                                                     \
-    static const ht_each name##_each = {name##_begin, stretch, &name##_chain_row};                                     \
+    static const ht_elementwise name##_elementwise = {name##_begin, span, &name##_chain_row};                          \
     static void name##_run(const ht_launch *launch)                                                                    \
     {                                                                                                                  \
-        ht_each_launch(launch, &name##_each);                                                                          \
+        ht_elementwise_launch(launch, &name##_elementwise);                                                            \
     }
 
 #define HT_POINT(name, kind, expression, integers, ...)                                                                \
@@ -330,7 +330,7 @@ static const char *can(const ht_call *call, const ht_target *target)
      .isa = HT_ISA_ID,                                                                                                 \
      .can = can,                                                                                                       \
      .run = id##_run,                                                                                                  \
-     .each = &id##_each},
+     .elementwise = &id##_elementwise},
 #define HT_POINT_BOOL(id, ...) HT_POINT(id)
 const ht_kernel HT_K(ht_pointwise)[] = {
 #include "op/pointwise.def"

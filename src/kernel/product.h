@@ -86,7 +86,7 @@ static inline product product_of(const ht_call *call, const void *const *in, voi
 static inline product product_of_launch(const ht_launch *launch)
 {
     const ht_fused *fused = launch->fused;
-    return product_of(fused ? fused->dot : launch->call, launch->in + (fused ? fused->n_in : 0), launch->out);
+    return product_of(fused ? fused->gemm : launch->call, launch->in + (fused ? fused->n_in : 0), launch->out);
 }
 
 static inline int64_t product_batches(const product *p)

@@ -15,7 +15,7 @@ typedef struct rounding {
     double largest;
 } rounding;
 
-_Static_assert(sizeof(rounding) <= HT_STRETCH_CONSTANTS, "constants of a launch");
+_Static_assert(sizeof(rounding) <= HT_SPAN_CONSTANTS, "constants of a launch");
 
 /* 2^exponent, of a normal number. */
 static double power_of_two(int exponent)
@@ -38,7 +38,7 @@ static double round_one(const rounding *job, double x, uint32_t word)
     return copysign(below * power_of_two(exponent - job->digits + 1), x);
 }
 
-static void round_stretch(const ht_stretch *s)
+static void round_span(const ht_span_args *s)
 {
     const rounding *job = s->constants;
     real x[CHUNK];
@@ -55,7 +55,7 @@ static void round_stretch(const ht_stretch *s)
     }
 }
 
-static void round_begin(const ht_stretch *whole, void *constants)
+static void round_begin(const ht_span_args *whole, void *constants)
 {
     const ht_call *call = whole->call;
     const int64_t *seed = whole->in[1], *step = whole->in[2];
@@ -76,4 +76,4 @@ static const char *can(const ht_call *call, const ht_target *target)
     return reason ? reason : ht_refuse_strided_results(call);
 }
 
-HT_CPU_EACH_KERNEL(round_stochastic, can, round_begin, round_stretch)
+HT_CPU_ELEMENTWISE_KERNEL(round_stochastic, can, round_begin, round_span)

@@ -42,14 +42,15 @@ static inline real ht_row_max(const void *from, ht_dtype dtype, int64_t start, i
     return lane[0];
 }
 
-/* e = exp(x - max), and the sum of it. e may be x. Also fetches what lies `ahead` elements on: the next row, while this
+/* e = exp(x - max), and the sum of it. e may be x. Also fetches what lies `prefetch_distance` elements on: the next row, while this
  * one keeps the processor busy. */
-static inline real ht_row_exp(real *e, const real *x, real max, int64_t n, int64_t ahead)
+static inline real ht_row_exp(real *e, const real *x, real max, int64_t n, int64_t prefetch_distance)
 {
     real lane[HT_ROW_LANES] = {0};
     int64_t i = 0;
     for (; i + HT_ROW_LANES <= n; i += HT_ROW_LANES) {
-        for (int l = 0; l < HT_ROW_LANES; l += 64 / (int)sizeof(real)) __builtin_prefetch(x + i + l + ahead, 0, 2);
+        for (int l = 0; l < HT_ROW_LANES; l += 64 / (int)sizeof(real))
+            __builtin_prefetch(x + i + l + prefetch_distance, 0, 2);
         for (int l = 0; l < HT_ROW_LANES; l++) e[i + l] = fn_exp(x[i + l] - max);
         for (int l = 0; l < HT_ROW_LANES; l++) lane[l] += e[i + l];
     }

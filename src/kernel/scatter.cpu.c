@@ -5,7 +5,7 @@
  * comes; then, where y is not of type real, rounding by runs.
  * Traffic: y is zeroed once, past the caches where it is large; u once, index once per block, the rows of y that are met
  * once more each.  Bound: bandwidth, latency of rows that lie apart. */
-#include "kernel/past.h"
+#include "kernel/stream_store.h"
 #include "op/op.h"
 
 #include <string.h>
@@ -62,11 +62,11 @@ static void zero_tile(void *arg, int64_t tile)
     static const real zeros[1024];
     const scatter *job = arg;
     int64_t from = tile * RUN, to = ht_min_i64(sum_count(job), from + RUN);
-    bool past = sum_count(job) * (int64_t)sizeof(real) >= HT_NT_STORE_BYTES;
-    if (!past) memset(job->sums + from, 0, (size_t)(to - from) * sizeof(real));
-    for (int64_t at = from; past && at < to; at += 1024)
+    bool streamed = sum_count(job) * (int64_t)sizeof(real) >= HT_NT_STORE_BYTES;
+    if (!streamed) memset(job->sums + from, 0, (size_t)(to - from) * sizeof(real));
+    for (int64_t at = from; streamed && at < to; at += 1024)
         ht_nt_copy(job->sums + at, zeros, ht_min_i64(1024, to - at) * (int64_t)sizeof(real));
-    if (past) ht_nt_fence();
+    if (streamed) ht_nt_fence();
 }
 
 static void round_tile(void *arg, int64_t tile)

@@ -3,11 +3,11 @@
  * -ffp-contract=fast.
  * Threads: rows, or blocks of columns where the axis is not the last.  Traffic: 1 read, 1 write, as long as a row stays
  * in L2.  Bound: bandwidth, exponentials. */
-#include "kernel/past.h"
 #include "kernel/rows.h"
+#include "kernel/stream_store.h"
 #include "op/op.h"
 
-enum { COLUMNS = 256, KEPT = 4096 };
+enum { COLUMNS = 256, STACK_COLUMNS = 4096 };
 
 typedef struct softmax_job {
     const ht_launch *launch;
@@ -26,7 +26,7 @@ static void log_softmax_row(const softmax_job *job, int64_t start, int64_t n)
         int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at);
         const real *x = ht_as_real(buffer, from, job->in, start + at, count);
         for (int64_t i = 0; i < count; i++) y[i] = x[i] - max - log_sum;
-        ht_save_stream(job->launch->out[0], job->out, start + at, y, count, job->stream);
+        ht_save_streamed(job->launch->out[0], job->out, start + at, y, count, job->stream);
     }
 }
 
@@ -36,13 +36,13 @@ static void softmax_row(const softmax_job *job, int64_t start, int64_t n)
 {
     const void *from = job->launch->in[0];
     bool real_out = job->out == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64);
-    real buffer[HT_ROW_CHUNK], kept[KEPT], max = ht_row_max(from, job->in, start, n);
-    real *e = n <= KEPT ? kept : real_out ? (real *)job->launch->out[0] + start : NULL;
+    real buffer[HT_ROW_CHUNK], on_stack[STACK_COLUMNS], max = ht_row_max(from, job->in, start, n);
+    real *e = n <= STACK_COLUMNS ? on_stack : real_out ? (real *)job->launch->out[0] + start : NULL;
     double sum = 0;
     for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
         int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at);
         const real *x = ht_as_real(buffer, from, job->in, start + at, count);
-        sum += (double)ht_row_exp(e ? e + at : buffer, x, max, count, n <= KEPT ? n : 0);
+        sum += (double)ht_row_exp(e ? e + at : buffer, x, max, count, n <= STACK_COLUMNS ? n : 0);
     }
     real scale = 1 / (real)sum;
     for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
@@ -50,7 +50,7 @@ static void softmax_row(const softmax_job *job, int64_t start, int64_t n)
         real *y = e ? e + at : buffer;
         if (!e) ht_row_exp(buffer, ht_as_real(buffer, from, job->in, start + at, count), max, count, 0);
         for (int64_t i = 0; i < count; i++) y[i] *= scale;
-        if (e == kept || !e) ht_save_stream(job->launch->out[0], job->out, start + at, y, count, job->stream);
+        if (e == on_stack || !e) ht_save_streamed(job->launch->out[0], job->out, start + at, y, count, job->stream);
     }
 }
 

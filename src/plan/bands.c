@@ -74,18 +74,18 @@ static bool can_read(bander *b, ht_val v, const ht_type *shape)
 static int64_t rows_of(const bander *b, size_t at)
 {
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
-    if (!kernel || !kernel->folding) return 0;
+    if (!kernel || !kernel->reduce_fusion) return 0;
     ht_call_storage storage;
     const ht_call *call = ht_node_call(b->g, node_at(b, at), b->arena, &storage);
-    return call ? kernel->folding->rows(call) : -1;
+    return call ? kernel->reduce_fusion->rows(call) : -1;
 }
 
 static bool node_joins(bander *b, size_t at)
 {
     const ht_node *n = node_at(b, at);
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
-    if (!kernel || (!kernel->each && rows_of(b, at) != b->rows)) return false;
-    const ht_type *shape = ht_type_of(b->g, kernel->each ? ht_node_out(n, 0) : ht_node_in(b->g, n, 0));
+    if (!kernel || (!kernel->elementwise && rows_of(b, at) != b->rows)) return false;
+    const ht_type *shape = ht_type_of(b->g, kernel->elementwise ? ht_node_out(n, 0) : ht_node_in(b->g, n, 0));
     if (row_axes(shape, b->rows) < 0) return false;
     for (size_t i = 0; i < n->n_in; i++)
         if (!can_read(b, ht_node_in(b->g, n, i), shape)) return false;
@@ -115,7 +115,7 @@ static size_t add_band(bander *b, size_t at, size_t end)
     size_t parts = 1, last = end;
     b->number = (uint32_t)(b->s->node_count + 1 + at);
     if (!unit_joins(b, at, end)) return end;
-    for (size_t p = end, next; p < b->s->node_count && parts < HT_BAND_PARTS; p = next) {
+    for (size_t p = end, next; p < b->s->node_count && parts < HT_ROW_BLOCK_PARTS; p = next) {
         next = unit_end(b, p);
         if (ht_plan_is_view(b->g, node_at(b, p))) continue;
         if (node_at(b, p)->n_in == 0) {

@@ -54,7 +54,7 @@ static const char *op_at(const ht_instr *instr, int at)
 {
     const ht_fused *f = instr->fused;
     if (!f) return at == 0 ? instr->call->op->name : NULL;
-    if (f->dot && at-- == 0) return f->dot->op->name;
+    if (f->gemm && at-- == 0) return f->gemm->op->name;
     if (at < f->step_count) return f->steps[at].call->op->name;
     return f->fold && at == f->step_count ? f->fold->op->name : NULL;
 }
@@ -82,7 +82,7 @@ static const ht_call *main_call(const ht_instr *instr)
 {
     const ht_fused *f = instr->fused;
     if (!f) return instr->call;
-    if (f->dot || f->fold) return f->dot ? f->dot : f->fold;
+    if (f->gemm || f->fold) return f->gemm ? f->gemm : f->fold;
     for (int i = 0; i < f->step_count; i++)
         if (f->steps[i].call->op->prec == HT_PREC_EXACT) return f->steps[i].call;
     return f->steps[0].call;
@@ -177,7 +177,7 @@ static void add_instr(explainer *e, const ht_plan_segment *segment, size_t at)
     ht_text op = {0}, in = {0}, out = {0}, in_types = {0}, out_types = {0};
     ht_explain_row *row = add_row(e, layer_of(place), blocks[place->role], instr);
     if (!row) return;
-    bool product = instr->fused && instr->fused->dot;
+    bool product = instr->fused && instr->fused->gemm;
     add_ops(&op, instr);
     add_dtypes(&in, product ? call->n_in : whole->n_in, product ? call->in : whole->in);
     add_dtypes(&out, whole->n_out, whole->out);

@@ -58,7 +58,7 @@ static bool can_take_part(const fuser *f, uint32_t at)
 {
     const ht_node *n = node_at(f, at);
     const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
-    if (!n->region || !kernel || !kernel->each || n->n_in + n->n_out > HT_STEP_OPERANDS) return false;
+    if (!n->region || !kernel || !kernel->elementwise || n->n_in + n->n_out > HT_STEP_OPERANDS) return false;
     /* The single numbers of an optimiser's step are read before the first element. */
     return n->op->prec != HT_PREC_EXACT || shape_at(f, at)->rank > 0;
 }
@@ -223,10 +223,10 @@ static bool note_fold(fuser *f, uint32_t at)
 {
     const ht_node *n = node_at(f, at);
     const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
-    if (!n->region || !kernel || !kernel->folding || !f->uses[n->out]) return true;
+    if (!n->region || !kernel || !kernel->reduce_fusion || !f->uses[n->out]) return true;
     ht_call_storage storage;
     const ht_call *call = ht_node_call(f->g, n, f->arena, &storage);
-    if (call && kernel->folding->pays(call)) f->fold[ht_node_in(f->g, n, 0).id] = at + 1;
+    if (call && kernel->reduce_fusion->pays(call)) f->fold[ht_node_in(f->g, n, 0).id] = at + 1;
     return call != NULL;
 }
 

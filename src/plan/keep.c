@@ -1,4 +1,4 @@
-/* What is kept between runs: forms of state that kernels compute with (ht_keep), such as packed weights. A segment may use
+/* What is kept between runs: forms of state that kernels compute with (ht_prepack), such as packed weights. A segment may use
  * one if it only reads the state; what writes the state, in any segment, spoils it. Judged by the finished instructions:
  * a result in the state area is a write. */
 #include <stdlib.h>
@@ -125,9 +125,9 @@ static bool pays(const keeping *c, size_t segment, const ht_kept *kept)
 /* The call that the kernel packs for, and the places of its inputs. */
 static const ht_call *packing_call(const ht_instr *instr, const ht_place **in)
 {
-    bool behind = instr->fused && instr->fused->dot;
+    bool behind = instr->fused && instr->fused->gemm;
     *in = instr->in + (behind ? instr->fused->n_in : 0);
-    return behind ? instr->fused->dot : instr->call;
+    return behind ? instr->fused->gemm : instr->call;
 }
 
 /* Where the form comes from; false unless all of it is state. */
@@ -137,7 +137,7 @@ static bool find_sources(const ht_instr *instr, ht_kept *kept)
     const ht_call *call = packing_call(instr, &in);
     int count = 0;
     for (size_t i = 0; i < call->n_in; i++) {
-        if (!(instr->kernel->keep->inputs >> i & 1)) continue;
+        if (!(instr->kernel->prepack->inputs >> i & 1)) continue;
         if (in[i].area != HT_AREA_STATE || count == HT_KEPT_SOURCES) return false;
         kept->source[count++] = span_of(in[i], call->in[i]);
     }
@@ -149,9 +149,9 @@ static bool same_form(const ht_instr *a, const ht_instr *b)
 {
     const ht_place *a_in, *b_in;
     const ht_call *x = packing_call(a, &a_in), *y = packing_call(b, &b_in);
-    if (a->kernel->keep != b->kernel->keep || x->n_in != y->n_in || x->n_attr != y->n_attr) return false;
+    if (a->kernel->prepack != b->kernel->prepack || x->n_in != y->n_in || x->n_attr != y->n_attr) return false;
     for (size_t i = 0; i < x->n_in; i++)
-        if (a->kernel->keep->inputs >> i & 1)
+        if (a->kernel->prepack->inputs >> i & 1)
             if (a_in[i].offset != b_in[i].offset || !ht_type_same(x->in[i], y->in[i]) ||
                 memcmp(x->in[i]->stride, y->in[i]->stride, sizeof x->in[i]->stride[0] * (size_t)x->in[i]->rank) != 0)
                 return false;
@@ -165,8 +165,8 @@ static ht_status keep_for(keeping *c, size_t segment, ht_instr *instr)
     ht_plan *plan = c->plan;
     const ht_place *in;
     ht_kept kept = {.user = instr};
-    if (!instr->kernel->keep) return HT_OK;
-    int64_t bytes = instr->kernel->keep->bytes(packing_call(instr, &in), &plan->target);
+    if (!instr->kernel->prepack) return HT_OK;
+    int64_t bytes = instr->kernel->prepack->bytes(packing_call(instr, &in), &plan->target);
     if (bytes == 0 || !find_sources(instr, &kept) || writes(c, segment, &kept) || !pays(c, segment, &kept))
         return HT_OK;
     for (size_t i = 0; i < plan->kept_count && !instr->kept; i++)

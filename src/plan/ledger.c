@@ -30,7 +30,7 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
         print_place(t, instr->in[i]);
     }
     const ht_fused *f = instr->fused;
-    int first = f && (f->dot || f->fold) ? 0 : 1; /* the kernel's name stands for the first */
+    int first = f && (f->gemm || f->fold) ? 0 : 1; /* the kernel's name stands for the first */
     for (int i = first; f && i < f->step_count; i++)
         ht_text_add(t, "%s%s", i == first ? "  with " : ", ", f->steps[i].call->op->name);
     if (instr->kept) {

@@ -206,7 +206,7 @@ static ht_status add_instr(planning *p, ht_plan_segment *segment, const ht_kerne
     }
     instr->in = places;
     instr->out = places + call->n_in;
-    if (kernel->each) {
+    if (kernel->elementwise) {
         instr->fused = ht_plan_step(plan, instr->call, kernel);
         if (!instr->fused) return no_memory(plan->ctx);
     }
@@ -277,7 +277,7 @@ static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_resid
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
     instr->workspace = r->workspace[instr->fused->fold ? at + count - 1 : at];
-    return describe(p, instr, last, instr->fused->dot ? first : last) ? HT_OK : no_memory(g->ctx);
+    return describe(p, instr, last, instr->fused->gemm ? first : last) ? HT_OK : no_memory(g->ctx);
 }
 
 /* The instruction from position `at`, if there is one, also as part of its band. */

@@ -10,7 +10,7 @@
 #include "plan/memory.h"
 
 /* Stretches of memory: state lasts, slots hold inputs and outputs, transients live inside one segment call, and what is
- * kept is state in the form that kernels compute with (kernel/kernel.h: ht_keep). */
+ * kept is state in the form that kernels compute with (kernel/kernel.h: ht_prepack). */
 typedef enum ht_area {
     HT_AREA_NONE,
     HT_AREA_STATE,

@@ -13,7 +13,7 @@ typedef struct program {
     const ht_groups *groups;
     const uint32_t *nodes; /* the element-wise ones */
     size_t count;
-    const ht_node *dot;                 /* the product before them, or NULL */
+    const ht_node *gemm;                /* the product before them, or NULL */
     const ht_node *fold;                /* the reduction behind them, or NULL */
     ht_val operands[HT_FUSED_OPERANDS]; /* inputs, results, what lies between */
     size_t n_in, n_out, n_between;
@@ -28,7 +28,7 @@ static int find(const program *p, ht_val v)
 
 static bool made_here(const program *p, ht_val v)
 {
-    if (p->dot && v.id == p->dot->out) return true;
+    if (p->gemm && v.id == p->gemm->out) return true;
     for (size_t k = 0; k < p->count; k++) {
         const ht_node *n = &p->g->nodes[p->nodes[k]];
         if (v.id >= n->out && v.id < n->out + n->n_out) return true;
@@ -46,7 +46,7 @@ static void list_operands(program *p)
         }
     }
     for (int inside = 0; inside < 2; inside++) {
-        if (inside && p->dot) p->operands[p->n_in + p->n_out + p->n_between++] = ht_node_out(p->dot, 0);
+        if (inside && p->gemm) p->operands[p->n_in + p->n_out + p->n_between++] = ht_node_out(p->gemm, 0);
         for (size_t k = 0; k < p->count; k++) {
             const ht_node *n = &p->g->nodes[p->nodes[k]];
             for (uint32_t v = n->out; v < n->out + n->n_out; v++) {
@@ -63,7 +63,7 @@ static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *co
     ht_call_storage storage;
     const ht_node *n = &p->g->nodes[p->nodes[k]];
     const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &storage);
-    *step = (ht_fused_step){.each = kernels[p->nodes[k]]->each};
+    *step = (ht_fused_step){.elementwise = kernels[p->nodes[k]]->elementwise};
     step->call = call ? ht_plan_own_call(p->plan, call) : NULL;
     for (size_t i = 0; i < n->n_in; i++) step->operand[i] = (uint8_t)find(p, ht_node_in(p->g, n, i));
     for (size_t i = 0; i < n->n_out; i++) step->operand[n->n_in + i] = (uint8_t)find(p, ht_node_out(n, i));
@@ -74,7 +74,7 @@ static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *co
  * reduction. */
 static bool fill_call(const program *p, const ht_residence *r, ht_instr *instr)
 {
-    size_t more = p->dot ? p->dot->n_in : 0, n_in = p->n_in + more, n_out = p->n_out + (p->fold != NULL);
+    size_t more = p->gemm ? p->gemm->n_in : 0, n_in = p->n_in + more, n_out = p->n_out + (p->fold != NULL);
     size_t all = n_in + n_out;
     ht_call *call = HT_NEW(p->plan->arena, ht_call, 1);
     const ht_type **types = HT_NEW(p->plan->arena, const ht_type *, all);
@@ -83,7 +83,7 @@ static bool fill_call(const program *p, const ht_residence *r, ht_instr *instr)
     if (!call || !types || !places || !guarded) return false;
     for (size_t i = 0; i < all; i++) {
         ht_val v = i < p->n_in            ? p->operands[i]
-                   : i < n_in             ? ht_node_in(p->g, p->dot, i - p->n_in)
+                   : i < n_in             ? ht_node_in(p->g, p->gemm, i - p->n_in)
                    : i == n_in + p->n_out ? ht_node_out(p->fold, 0)
                                           : p->operands[i - more];
         ht_type *own = HT_NEW(p->plan->arena, ht_type, 1);
@@ -132,16 +132,16 @@ static bool fill_steps(const program *p, const ht_kernel *const *kernels, ht_ins
     f->steps = steps;
     f->product = (int)(p->n_in + p->n_out);
     if (p->fold) f->folded = find(p, ht_node_in(p->g, p->fold, 0));
-    if (!own_node_call(p, p->dot, &f->dot) || !own_node_call(p, p->fold, &f->fold)) return false;
-    ht_fused_settle(f, chain);
+    if (!own_node_call(p, p->gemm, &f->gemm) || !own_node_call(p, p->fold, &f->fold)) return false;
+    ht_fused_compile(f, chain);
     instr->fused = f;
     return true;
 }
 
 static ht_cost cost_of(const program *p, const ht_fused *f)
 {
-    ht_cost cost = f->dot ? ht_call_cost(f->dot) : (ht_cost){0};
-    if (f->dot) cost.bytes -= (double)ht_type_bytes(f->dot->out[0]);
+    ht_cost cost = f->gemm ? ht_call_cost(f->gemm) : (ht_cost){0};
+    if (f->gemm) cost.bytes -= (double)ht_type_bytes(f->gemm->out[0]);
     if (f->fold) {
         cost.flops += ht_call_cost(f->fold).flops;
         cost.bytes += (double)ht_type_bytes(f->fold->out[0]);
@@ -157,12 +157,12 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
 {
     program p = {.plan = plan, .g = g, .groups = groups, .nodes = nodes, .count = count};
     *instr = (ht_instr){.kernel = kernels[nodes[0]]};
-    if (!kernels[nodes[0]]->each) {
-        p.dot = &g->nodes[nodes[0]];
+    if (!kernels[nodes[0]]->elementwise) {
+        p.gemm = &g->nodes[nodes[0]];
         p.nodes++;
         p.count--;
     }
-    if (!kernels[nodes[count - 1]]->each) {
+    if (!kernels[nodes[count - 1]]->elementwise) {
         p.fold = &g->nodes[nodes[count - 1]];
         instr->kernel = kernels[nodes[count - 1]];
         p.count--;
@@ -180,6 +180,6 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
     ht_fused_step *step = HT_NEW(plan->arena, ht_fused_step, 1);
     ht_chain_op *chain = HT_NEW(plan->arena, ht_chain_op, HT_CHAIN_OPS(1));
     if (!f || !operands || !step || !chain) return NULL;
-    ht_fused_alone(f, operands, step, chain, call, kernel->each);
+    ht_fused_alone(f, operands, step, chain, call, kernel->elementwise);
     return f;
 }

@@ -113,13 +113,13 @@ static unsigned char *canary_behind(const ht_instr *instr, const ht_launch *laun
 
 static void run(const ht_instr *instr, const ht_launch *launch)
 {
-    const ht_kernel *kernels[HT_BAND_PARTS];
+    const ht_kernel *kernels[HT_ROW_BLOCK_PARTS];
     if (!instr->band) {
         instr->kernel->run(launch);
         return;
     }
     for (size_t i = 0; i < instr->band; i++) kernels[i] = instr[i].kernel;
-    ht_band_run(kernels, launch, instr->band, instr->rows);
+    ht_row_block_run(kernels, launch, instr->band, instr->rows);
 }
 
 static ht_status check_canaries(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
@@ -142,8 +142,8 @@ static void make_kept(ht_machine *m, const ht_plan_segment *s, ht_launch *launch
         const ht_instr *instr = &s->instrs[s->keeps[i]];
         ht_launch *launch = &launches[s->keeps[i]];
         uint8_t *state = &m->kept[instr->kept - 1];
-        launch->kept = *state == STALE ? NULL : at(m, m->plan->kept[instr->kept - 1].place);
-        if (*state == READ) instr->kernel->keep->make(launch);
+        launch->prepacked = *state == STALE ? NULL : at(m, m->plan->kept[instr->kept - 1].place);
+        if (*state == READ) instr->kernel->prepack->make(launch);
         if (*state < MADE) ++*state;
     }
 }
@@ -183,7 +183,7 @@ static const ht_instr *find_fused(const ht_plan_segment *s)
 {
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_fused *f = s->instrs[i].fused;
-        if (f && (f->step_count > 1 || f->dot || f->fold)) return &s->instrs[i];
+        if (f && (f->step_count > 1 || f->gemm || f->fold)) return &s->instrs[i];
     }
     return NULL;
 }

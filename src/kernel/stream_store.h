@@ -1,27 +1,27 @@
 /* Results too large for the caches go past them: a line that is written whole need not be read first. For *.cpu.c
  * files. */
-#ifndef HT_KERNEL_PAST_H
-#define HT_KERNEL_PAST_H
+#ifndef HT_KERNEL_STREAM_STORE_H
+#define HT_KERNEL_STREAM_STORE_H
 
 #include "kernel/lanes.h"
 
 /* One vector at an address that is a multiple of its size. */
-static inline void ht_vector_past(real *to, ht_vector v)
+static inline void ht_vector_stream_store(real *to, ht_vector v)
 {
     ht_nt_store_vector(to, &v, sizeof v);
 }
 
-/* May rows of n reals each that start here be written by ht_vector_past? */
-static inline bool ht_rows_past(const void *to, ht_dtype dtype, int64_t n)
+/* May rows of n reals each that start here be written by ht_vector_stream_store? */
+static inline bool ht_rows_can_stream(const void *to, ht_dtype dtype, int64_t n)
 {
     return dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) && (uintptr_t)to % HT_VECTOR_BYTES == 0 &&
            n % HT_VECTOR == 0;
 }
 
-/* n elements as ht_save does it, past the caches if `stream`; n at most HT_STREAM_MOST. */
-enum { HT_STREAM_MOST = 1024 };
-static inline void ht_save_stream(void *to, ht_dtype dtype, int64_t start, const real *restrict from, int64_t n,
-                                  bool stream)
+/* n elements as ht_save does it, past the caches if `stream`; n at most HT_STREAM_STORE_ELEMS. */
+enum { HT_STREAM_STORE_ELEMS = 1024 };
+static inline void ht_save_streamed(void *to, ht_dtype dtype, int64_t start, const real *restrict from, int64_t n,
+                                    bool stream)
 {
     if (!stream) {
         ht_save(to, dtype, start, from, n);
@@ -33,7 +33,7 @@ static inline void ht_save_stream(void *to, ht_dtype dtype, int64_t start, const
         ht_nt_copy(first, from, n * bytes);
         return;
     }
-    double scratch[HT_STREAM_MOST];
+    double scratch[HT_STREAM_STORE_ELEMS];
     ht_save(scratch, dtype, 0, from, n);
     ht_nt_copy(first, scratch, n * bytes);
 }

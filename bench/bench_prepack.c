@@ -56,7 +56,7 @@ static void compare(const char *name, ours *kept, ours *packed)
     ours_end(packed);
 }
 
-/* bench_kept [PART]: only the rows whose names contain it. */
+/* bench_prepack [PART]: only the rows whose names contain it. */
 int main(int argc, char **argv)
 {
     static const int64_t lstms[][2] = {{1, 8}, {1, 32}, {8, 8}, {4, 32}};

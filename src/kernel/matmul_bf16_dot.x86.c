@@ -3,14 +3,14 @@
  * Numerics: f32 accumulation over k in order, a pair at a time, one rounding; subnormal inputs and sums count as zero,
  * as these instructions have it.
  * Threads: packing by stripes, then tiles of y, which take all of K.  Traffic: a and b once, y once.  Bound: FLOPs. */
-#include "kernel/pairs.h"
+#include "kernel/bf16_dot.h"
 #include "kernel/product.h"
 
 enum {
-    STEP = PAIRS_STEP,
-    NR = PAIRS_NR,
-    KC = PAIRS_KC,
-    TILE_N = PAIRS_TILE_N,
+    STEP = BF16_DOT_STEP,
+    NR = BF16_DOT_NR,
+    KC = BF16_DOT_KC,
+    TILE_N = BF16_DOT_TILE_N,
     HIGHEST_TILE = 128,     /* rows */
     WIDE = 16,              /* u32 in a vector */
     MOST_ELEMS = 1 << 22,   /* of packed b at a time */
@@ -20,30 +20,30 @@ enum {
     FEWEST_ROWS = 8,
     FEWEST_ROWS_TURNED = 4, /* where b lies along K: its pairs lie together already */
     FEWEST_PRODUCTS = 1 << 18,
-    KEEP_ROWS = 128, /* with more, packing b in every run does not matter much (decision 0014) */
+    PREPACK_ROWS = 128, /* with more, packing b in every run does not matter much (decision 0014) */
 };
 
 typedef uint32_t words __attribute__((vector_size(64)));
 typedef int32_t places __attribute__((vector_size(64)));
-typedef uint32_t loose_words __attribute__((vector_size(64), aligned(2), may_alias));
+typedef uint32_t words_unaligned __attribute__((vector_size(64), aligned(2), may_alias));
 
 /* A block of y: rows [row, row + rows) × columns [column, column + columns), all of K. */
 typedef struct block {
     product p; /* of one matrix of the batch */
-    pairs_multiply multiply;
+    bf16_dot_fn multiply;
     int64_t unit;                /* rows that multiply takes at a time */
     const ht_epilogue *epilogue; /* of the calls that follow; NULL: none */
     int64_t first;               /* element of all of y that this matrix begins with */
     int64_t row, rows, column, columns;
     int64_t tile_m, a_tiles, slivers, steps;
-    uint16_t *a;    /* by tile of rows, then block of K: tile_m × PITCH each */
-    uint16_t *b;    /* by block of K, then sliver: KC × NR each */
-    uint16_t *kept; /* b of all blocks of columns, one after the other; NULL: packed here */
+    uint16_t *a;         /* by tile of rows, then block of K: tile_m × PITCH each */
+    uint16_t *b;         /* by block of K, then sliver: KC × NR each */
+    uint16_t *prepacked; /* b of all blocks of columns, one after the other; NULL: packed here */
 } block;
 
 static uint16_t *a_at(const block *c, int64_t tile, int64_t step)
 {
-    return c->a + (tile * c->steps + step) * c->tile_m * PAIRS_PITCH;
+    return c->a + (tile * c->steps + step) * c->tile_m * BF16_DOT_PITCH;
 }
 
 static uint16_t *b_at(const block *c, int64_t step, int64_t sliver)
@@ -66,7 +66,7 @@ static void pack_a_turned(const matrix *a, const uint16_t *from, uint16_t *to, i
         uint32_t line[HIGHEST_TILE];
         for (int64_t r = 0; r < rows; r++) line[r] = even[r];
         for (int64_t r = 0; odd && r < rows; r++) line[r] |= (uint32_t)odd[r] << 16;
-        for (int64_t r = 0; r < rows; r++) memcpy(to + r * PAIRS_PITCH + k, &line[r], sizeof line[r]);
+        for (int64_t r = 0; r < rows; r++) memcpy(to + r * BF16_DOT_PITCH + k, &line[r], sizeof line[r]);
     }
 }
 
@@ -78,15 +78,16 @@ static void pack_a(const block *c, uint16_t *to, int64_t row, int64_t rows, int6
     int64_t all = ht_tiles(rows, c->unit) * c->unit;
     for (int64_t r = 0; r < all; r++) {
         int64_t filled = r < rows ? depth : 0;
-        memset(to + r * PAIRS_PITCH + filled, 0, (size_t)(padded(depth) - filled) * sizeof *to);
+        memset(to + r * BF16_DOT_PITCH + filled, 0, (size_t)(padded(depth) - filled) * sizeof *to);
     }
     if (a->across == 1) {
-        for (int64_t r = 0; r < rows; r++) memcpy(to + r * PAIRS_PITCH, from + r * a->down, (size_t)depth * sizeof *to);
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(to + r * BF16_DOT_PITCH, from + r * a->down, (size_t)depth * sizeof *to);
     } else if (a->down == 1) {
         pack_a_turned(a, from, to, rows, depth);
     } else {
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t i = 0; i < depth; i++) to[r * PAIRS_PITCH + i] = from[r * a->down + i * a->across];
+            for (int64_t i = 0; i < depth; i++) to[r * BF16_DOT_PITCH + i] = from[r * a->down + i * a->across];
     }
 }
 
@@ -118,7 +119,7 @@ static int64_t pack_b_turned(const matrix *b, const uint16_t *from, uint16_t *to
     for (; k + 2 * WIDE <= depth; k += 2 * WIDE) {
         words v[WIDE];
 #pragma GCC unroll 16
-        for (int j = 0; j < WIDE; j++) v[j] = *(const loose_words *)(from + j * b->across + k);
+        for (int j = 0; j < WIDE; j++) v[j] = *(const words_unaligned *)(from + j * b->across + k);
         transpose(v);
 #pragma GCC unroll 16
         for (int i = 0; i < WIDE; i++) *(words *)(to + (k / 2 + i) * 2 * NR) = v[i];
@@ -127,7 +128,7 @@ static int64_t pack_b_turned(const matrix *b, const uint16_t *from, uint16_t *to
 }
 
 /* `columns` columns of a sliver from step `k` on, by their strides. */
-static void pack_b_pairs(const matrix *b, const uint16_t *from, uint16_t *to, int64_t k, int64_t depth, int64_t columns)
+static void pack_b_bf16(const matrix *b, const uint16_t *from, uint16_t *to, int64_t k, int64_t depth, int64_t columns)
 {
     for (; k < depth; k += 2) {
         const uint16_t *even = from + k * b->down, *odd = k + 1 < depth ? even + b->down : NULL;
@@ -151,13 +152,13 @@ static void pack_b(const block *c, uint16_t *to, int64_t k, int64_t depth, int64
     int64_t filled = columns < NR ? 0 : depth / 2 * 2;
     memset(to + filled * NR, 0, (size_t)((padded(depth) - filled) * NR) * sizeof *to);
     if (b->down != 1 || b->across == 1) {
-        pack_b_pairs(b, from, to, 0, depth, columns);
+        pack_b_bf16(b, from, to, 0, depth, columns);
         return;
     }
     for (int64_t j = 0; j < columns; j += WIDE) {
         int64_t wide = ht_min_i64(WIDE, columns - j);
         int64_t done = wide == WIDE ? pack_b_turned(b, from + j * b->across, to + 2 * j, depth) : 0;
-        pack_b_pairs(b, from + j * b->across, to + 2 * j, done, depth, wide);
+        pack_b_bf16(b, from + j * b->across, to + 2 * j, done, depth, wide);
     }
 }
 
@@ -208,7 +209,7 @@ static block extent_of(const product *p, int64_t unit)
     block e = {.unit = unit, .steps = ht_tiles(p->k, KC)};
     int64_t widest = MOST_ELEMS / (e.steps * KC) / TILE_N * TILE_N;
     e.columns = ht_min_i64(ht_tiles(p->n, NR) * NR, widest < TILE_N ? TILE_N : widest);
-    int64_t most = ht_min_i64(MOST_ROWS, MOST_A_ELEMS / (e.steps * PAIRS_PITCH)) / unit * unit;
+    int64_t most = ht_min_i64(MOST_ROWS, MOST_A_ELEMS / (e.steps * BF16_DOT_PITCH)) / unit * unit;
     e.rows = ht_min_i64(p->m, most < unit ? unit : most);
     int64_t highest = HIGHEST_TILE / unit * unit, down = ht_tiles(e.rows, highest);
     do e.tile_m = ht_tiles(ht_tiles(e.rows, down), unit) * unit;
@@ -220,13 +221,13 @@ static block extent_of(const product *p, int64_t unit)
 
 static int64_t a_elems(const block *e)
 {
-    return e->a_tiles * e->steps * e->tile_m * PAIRS_PITCH;
+    return e->a_tiles * e->steps * e->tile_m * BF16_DOT_PITCH;
 }
 
-/* The part of what is kept for the columns from `column` on. */
-static uint16_t *kept_at(const block *e, int64_t column)
+/* The part of what is prepacked for the columns from `column` on. */
+static uint16_t *prepacked_at(const block *e, int64_t column)
 {
-    return e->kept + column * e->steps * KC;
+    return e->prepacked + column * e->steps * KC;
 }
 
 static void run_matrix(const block *extent, ht_pool *pool)
@@ -241,15 +242,15 @@ static void run_matrix(const block *extent, ht_pool *pool)
             c.columns = ht_min_i64(extent->columns, p->n - column);
             c.a_tiles = ht_tiles(c.rows, c.tile_m);
             c.slivers = ht_tiles(c.columns, NR);
-            if (c.kept) c.b = kept_at(&c, column);
+            if (c.prepacked) c.b = prepacked_at(&c, column);
             /* b is packed once for all blocks of rows. */
-            ht_parallel(pool, (c.a_tiles + (row == 0 && !c.kept ? c.slivers : 0)) * c.steps, pack_stripe, &c);
+            ht_parallel(pool, (c.a_tiles + (row == 0 && !c.prepacked ? c.slivers : 0)) * c.steps, pack_stripe, &c);
             ht_parallel(pool, c.a_tiles * ht_tiles(c.columns, TILE_N), multiply_tile, &c);
         }
     }
 }
 
-static void run(const ht_launch *launch, pairs_multiply multiply, int64_t unit)
+static void run(const ht_launch *launch, bf16_dot_fn multiply, int64_t unit)
 {
     product p = product_of_launch(launch);
     block extent = extent_of(&p, unit);
@@ -259,7 +260,7 @@ static void run(const ht_launch *launch, pairs_multiply multiply, int64_t unit)
     extent.multiply = multiply;
     extent.a = launch->workspace;
     extent.b = extent.a + a_elems(&extent);
-    extent.kept = launch->kept;
+    extent.prepacked = launch->prepacked;
     for (int64_t batch = 0; batch < product_batches(&p); batch++) {
         int64_t a_first, b_first;
         product_batch(&p, batch, &a_first, &b_first);
@@ -280,31 +281,31 @@ static int64_t workspace(const ht_call *call, int64_t unit)
 }
 
 /* Neither bytes nor what they hold depend on the rows of a, so both processors' rows share this. */
-static int64_t keep_bytes(const ht_call *call, const ht_target *target)
+static int64_t prepack_bytes(const ht_call *call, const ht_target *target)
 {
     (void)target;
     product p = product_of(call, NULL, NULL);
-    if (p.m > KEEP_ROWS || product_batches(&p) != 1) return 0;
+    if (p.m > PREPACK_ROWS || product_batches(&p) != 1) return 0;
     return ht_tiles(p.n, NR) * NR * ht_tiles(p.k, KC) * KC * (int64_t)sizeof(uint16_t);
 }
 
-static void keep_make(const ht_launch *launch)
+static void prepack_make(const ht_launch *launch)
 {
     product p = product_of_launch(launch);
-    block c = extent_of(&p, PAIRS_AVX512_ROWS);
+    block c = extent_of(&p, BF16_DOT_AVX512_ROWS);
     int64_t columns = c.columns;
     c.p = p;
-    c.kept = launch->kept;
+    c.prepacked = launch->prepacked;
     c.a_tiles = 0;
     for (c.column = 0; c.column < p.n; c.column += columns) {
         c.columns = ht_min_i64(columns, p.n - c.column);
         c.slivers = ht_tiles(c.columns, NR);
-        c.b = kept_at(&c, c.column);
+        c.b = prepacked_at(&c, c.column);
         ht_parallel(launch->pool, c.slivers * c.steps, pack_stripe, &c);
     }
 }
 
-static const ht_keep keep = {1u << 1, keep_bytes, keep_make};
+static const ht_prepack keep = {1u << 1, prepack_bytes, prepack_make};
 
 static const char *can(const ht_call *call)
 {
@@ -320,13 +321,13 @@ static const char *can(const ht_call *call)
 
 static void amx_run(const ht_launch *launch)
 {
-    run(launch, ht_pairs_multiply_amx, PAIRS_AMX_ROWS);
+    run(launch, ht_bf16_dot_amx, BF16_DOT_AMX_ROWS);
 }
 
 static int64_t amx_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return workspace(call, PAIRS_AMX_ROWS);
+    return workspace(call, BF16_DOT_AMX_ROWS);
 }
 
 static const char *amx_can(const ht_call *call, const ht_target *target)
@@ -336,13 +337,13 @@ static const char *amx_can(const ht_call *call, const ht_target *target)
 
 static void avx512_run(const ht_launch *launch)
 {
-    run(launch, ht_pairs_multiply_avx512, PAIRS_AVX512_ROWS);
+    run(launch, ht_bf16_dot_avx512, BF16_DOT_AVX512_ROWS);
 }
 
 static int64_t avx512_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return workspace(call, PAIRS_AVX512_ROWS);
+    return workspace(call, BF16_DOT_AVX512_ROWS);
 }
 
 static const char *avx512_can(const ht_call *call, const ht_target *target)
@@ -360,7 +361,7 @@ const ht_kernel ht_kernel_matmul_amx = {
     .workspace = amx_workspace,
     .run = amx_run,
     .epilogue = true,
-    .keep = &keep,
+    .prepack = &keep,
 };
 const ht_kernel ht_kernel_matmul_avx512_bf16 = {
     .size = sizeof(ht_kernel),
@@ -371,5 +372,5 @@ const ht_kernel ht_kernel_matmul_avx512_bf16 = {
     .workspace = avx512_workspace,
     .run = avx512_run,
     .epilogue = true,
-    .keep = &keep,
+    .prepack = &keep,
 };

@@ -1,0 +1,43 @@
+#include "kernel/kernel.h"
+
+/* Elements of a block, about. At most: a few such arrays fit in the second cache. At least: a block costs each part a
+ * start. Between them, a few blocks for each of a few threads. */
+enum { BLOCK_ELEMS_MOST = 16384, BLOCK_ELEMS_LEAST = 4096, BLOCKS = 16 };
+
+typedef struct row_blocks {
+    const ht_kernel *const *kernels;
+    const ht_launch *launches;
+    size_t count;
+    int64_t rows, grain;
+} row_blocks;
+
+static int64_t elems_of(const ht_launch *launch)
+{
+    return launch->fused ? launch->fused->elems : ht_type_elems(launch->call->in[0]);
+}
+
+static void run_block(void *arg, int64_t tile)
+{
+    const row_blocks *b = arg;
+    int64_t from = tile * b->grain, to = from + b->grain < b->rows ? from + b->grain : b->rows;
+    for (size_t i = 0; i < b->count; i++) {
+        const ht_launch *launch = &b->launches[i];
+        if (b->kernels[i]->elementwise)
+            ht_fused_rows(launch->fused, launch, from, to, b->rows);
+        else
+            b->kernels[i]->reduce_fusion->run_rows(launch, from, to);
+    }
+}
+
+void ht_row_block_run(const ht_kernel *const *kernels, const ht_launch *launches, size_t count, int64_t rows)
+{
+    int64_t elems = rows;
+    for (size_t i = 0; i < count; i++)
+        if (elems_of(&launches[i]) > elems) elems = elems_of(&launches[i]);
+    int64_t most = elems / BLOCKS < BLOCK_ELEMS_LEAST  ? BLOCK_ELEMS_LEAST
+                   : elems / BLOCKS < BLOCK_ELEMS_MOST ? elems / BLOCKS
+                                                       : BLOCK_ELEMS_MOST;
+    row_blocks b = {kernels, launches, count, rows, most / (elems / rows)};
+    if (b.grain < 1) b.grain = 1;
+    ht_parallel(launches[0].pool, (rows + b.grain - 1) / b.grain, run_block, &b);
+}
