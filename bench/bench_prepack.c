@@ -18,11 +18,11 @@ static const shape shapes[] = {
     {HT_BF16, 128, 3072, 768, true},
 };
 
-static void build_product(ours *o, ht_context *ctx, const shape *s, bool no_keep)
+static void build_product(ours *o, ht_context *ctx, const shape *s, bool no_prepack)
 {
     ht_matmul_opts opts = {.size = sizeof opts, .transpose_b = s->turned};
     ours_begin(o, ctx);
-    o->no_keep = no_keep;
+    o->no_prepack = no_prepack;
     ht_val a = ht_input(o->graph, "a", s->dtype, 2, (int64_t[]){s->m, s->k});
     int64_t dims[2] = {s->turned ? s->n : s->k, s->turned ? s->k : s->n};
     ht_val b = ht_param(o->graph, "b", s->dtype, 2, dims, HT_ZERO);
@@ -32,10 +32,10 @@ static void build_product(ours *o, ht_context *ctx, const shape *s, bool no_keep
 
 enum { HIDDEN = 256 };
 
-static void build_lstm(ours *o, ht_context *ctx, int64_t steps, int64_t batch, bool no_keep)
+static void build_lstm(ours *o, ht_context *ctx, int64_t steps, int64_t batch, bool no_prepack)
 {
     ours_begin(o, ctx);
-    o->no_keep = no_keep;
+    o->no_prepack = no_prepack;
     ht_graph *g = o->graph;
     ht_val x = ht_input(g, "x", HT_F32, 3, (int64_t[]){steps, batch, HIDDEN});
     ht_val start = ht_fill(g, HT_F32, 2, (int64_t[]){batch, HIDDEN}, 0);

@@ -11,7 +11,7 @@ typedef struct ours {
     ht_plan *plan;
     ht_session *session;
     const char *run; /* segment or program; "forward" unless changed */
-    bool no_keep;    /* as in ht_plan_opts */
+    bool no_prepack; /* as in ht_plan_opts */
 } ours;
 
 /* BENCH_THREADS threads; ends the program when there is no context. */

@@ -95,11 +95,11 @@ static void grow__keeps_what_was_there(void **state)
     for (size_t i = 0; i < 10000; i++) assert_int_equal(array[i], i);
     assert_true(moves < 16); /* doubling, not creeping */
     int *kept = array;
-    size_t kept_capacity = capacity;
+    size_t prepacked_capacity = capacity;
     assert_false(ht_grow((void **)&array, &capacity, SIZE_MAX, sizeof *array));
     assert_false(ht_grow((void **)&array, &capacity, SIZE_MAX / 2, sizeof *array));
     assert_ptr_equal(array, kept);
-    assert_int_equal(capacity, kept_capacity);
+    assert_int_equal(capacity, prepacked_capacity);
     free(array);
 }
 

@@ -33,7 +33,7 @@ static world start(const char *precision, bool fusion, const ht_pass_watch *watc
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.no_fusion = !fusion;
     opts.precision = precision;
-    must(w.ctx, ht_plan_create_watched(&w.plan, g, &opts, watch));
+    must(w.ctx, ht_plan_create_observed(&w.plan, g, &opts, watch));
     ht_graph_free(g);
     must(w.ctx, ht_plan_explain(&w.table, w.plan));
     return w;
@@ -191,7 +191,7 @@ static void passes__end_where_the_listener_fails(void **state)
     must(ctx, ht_graph_create(&g, ctx));
     tiny_build(g, 0);
     must(ctx, ht_graph_train(g, NULL));
-    assert_int_equal(ht_plan_create_watched(&plan, g, NULL, &watch), HT_EINVAL);
+    assert_int_equal(ht_plan_create_observed(&plan, g, NULL, &watch), HT_EINVAL);
     assert_null(plan);
     assert_string_equal(ht_context_message(ctx), "enough at cse");
     assert_int_equal(h.calls, 3);

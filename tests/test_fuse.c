@@ -468,7 +468,7 @@ static size_t count_bands(const ht_plan *plan)
 {
     size_t count = 0;
     for (size_t s = 0; s < plan->segment_count; s++)
-        for (size_t i = 0; i < plan->segments[s].instr_count; i++) count += plan->segments[s].instrs[i].band > 0;
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) count += plan->segments[s].instrs[i].row_block > 0;
     return count;
 }
 
@@ -558,7 +558,7 @@ static void fuse__a_reduction_and_what_uses_it_by_rows_run_together(void **state
         run_both(&w, "forward", 0);
         const ht_plan_segment *s = &w.plan[0]->segments[0];
         const ht_instr *first = &s->instrs[s->instr_count - instructions[form]]; /* behind the constants */
-        assert_int_equal(first->band, instructions[form]);
+        assert_int_equal(first->row_block, instructions[form]);
         assert_int_equal(first->rows, 500);
         close_plans(&w);
         ht_context_free(w.ctx);

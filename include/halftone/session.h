@@ -46,7 +46,10 @@ typedef struct ht_plan_opts {
     const char *target; /* text of a target file (docs/target.md); NULL: this machine */
     bool canaries;      /* guard bytes behind every buffer, checked after each run; always on in debug builds */
     bool no_fusion;     /* every op is an instruction of its own; the same bits, slower */
-    bool no_keep;       /* weights are not kept packed between runs: less memory, the same bits */
+    union {
+        bool no_prepack; /* weights are packed anew in every run: less memory, the same bits */
+        bool no_keep;    /* deprecated: the former name of no_prepack */
+    };
     /* "fp32" (NULL is that), "fp64", or "fp16" and "bf16": products in half, masters, sums and losses in f32
      * (docs/precision.md). Further settings of the policy: masters, gradients, moments, residual, fp32_ops, half_ops,
      * fp32_params, rounding. */

@@ -280,8 +280,8 @@ static void add_bytes(ht_text *text, const ht_plan *plan)
         if (plan->heading_bytes[h])
             ht_text_add(text, "%-12s %14" PRId64 " bytes\n", ht_heading_names[h], plan->heading_bytes[h]);
     ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "transients", plan->area_bytes[HT_AREA_TRANSIENT]);
-    if (plan->area_bytes[HT_AREA_KEPT])
-        ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "packed", plan->area_bytes[HT_AREA_KEPT]);
+    if (plan->area_bytes[HT_AREA_PREPACKED])
+        ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "packed", plan->area_bytes[HT_AREA_PREPACKED]);
     ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "all", ht_plan_bytes(plan));
 }
 
@@ -356,7 +356,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
         if (plan->heading_bytes[h])
             ht_text_add(text, "\"%s\": %" PRId64 ", ", ht_heading_names[h], plan->heading_bytes[h]);
     ht_text_add(text, "\"transients\": %" PRId64 ", \"packed\": %" PRId64 ", \"all\": %" PRId64 "},\n \"passes\": [",
-                plan->area_bytes[HT_AREA_TRANSIENT], plan->area_bytes[HT_AREA_KEPT], ht_plan_bytes(plan));
+                plan->area_bytes[HT_AREA_TRANSIENT], plan->area_bytes[HT_AREA_PREPACKED], ht_plan_bytes(plan));
     for (size_t i = 0; i < e->pass_count; i++) {
         const cli_pass_note *note = &e->passes[i];
         ht_text_add(text, "%s\n  {\"name\": ", i ? "," : "");

@@ -181,7 +181,7 @@ static bool take_info(cli_trial *t, const ht_run_info *info)
     t->task = info->task;
     t->parameters = info->parameters;
     t->bytes = info->bytes;
-    t->kept = info->kept_bytes;
+    t->prepacked = info->prepacked_bytes;
     t->slots = info->slot_bytes;
     t->activations = info->activation_bytes;
     memcpy(t->headings, info->heading_bytes, sizeof t->headings);

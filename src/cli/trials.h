@@ -30,7 +30,7 @@ typedef struct cli_trial {
     double final_loss;        /* training, over the last tenth of the steps */
     double perplexity;        /* held out; of final_loss where nothing is; NAN without tokens */
     double median_ms, median_rate, seconds;
-    int64_t skipped, parameters, bytes, kept, slots, activations, headings[HT_HEADING_COUNT];
+    int64_t skipped, parameters, bytes, prepacked, slots, activations, headings[HT_HEADING_COUNT];
     char error[1024]; /* why it ended before its last step; "": it did not */
     /* while it runs */
     size_t capacity, eval_capacity[2];

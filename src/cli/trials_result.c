@@ -79,7 +79,7 @@ void cli_trials_grid(cli_grid *grid, const cli_trials *trials)
 }
 
 /* A heading's bytes; behind the headings of state come four more. */
-enum { KEPT = HT_HEADING_COUNT, SLOTS, ACTIVATIONS, OTHER, BYTE_ROWS };
+enum { PREPACKED = HT_HEADING_COUNT, SLOTS, ACTIVATIONS, OTHER, BYTE_ROWS };
 static const char *const more_names[] = {"packed", "inputs, outputs", "activations", "alignment"};
 
 static const char *byte_name(int row)
@@ -89,9 +89,9 @@ static const char *byte_name(int row)
 
 static int64_t bytes_at(const cli_trial *t, int row)
 {
-    int64_t known = t->kept + t->slots + t->activations;
+    int64_t known = t->prepacked + t->slots + t->activations;
     if (row < HT_HEADING_COUNT) return t->headings[row];
-    if (row == KEPT) return t->kept;
+    if (row == PREPACKED) return t->prepacked;
     if (row == SLOTS) return t->slots;
     if (row == ACTIVATIONS) return t->activations;
     for (int h = 0; h < HT_HEADING_COUNT; h++) known += t->headings[h];

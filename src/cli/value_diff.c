@@ -107,7 +107,7 @@ static bool keep(void *arg, const ht_instr *instr, size_t result, const ht_type 
     if (!ht_dtype_is_float(type->dtype)) return true;
     bool ok = make_key(w, instr, result, type) &&
               ht_grow((void **)&list->values, &list->capacity, list->count + 1, sizeof *list->values);
-    kept_value value = {.index = list->count, .type = *type, .scale = instr->seeded ? w->scale : 1};
+    kept_value value = {.index = list->count, .type = *type, .scale = instr->loss_scaled ? w->scale : 1};
     if (ok) value.key = ht_arena_text(w->diff->arena, w->key.data, w->key.length);
     if (ok) value.bytes = malloc((size_t)ht_type_bytes(type) + 1);
     if (!ok || !value.key || !value.bytes) {
@@ -239,7 +239,7 @@ static bool compare(void *arg, const ht_instr *instr, size_t result, const ht_ty
         no_memory(w);
         return false;
     }
-    measure(&pair, partner, instr->seeded ? w->scale : 1, type, data);
+    measure(&pair, partner, instr->loss_scaled ? w->scale : 1, type, data);
     d->pairs[d->count++] = pair;
     free(partner->bytes);
     partner->bytes = NULL;

@@ -8,13 +8,13 @@
 typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
-    bool fusion, keep;
+    bool fusion, prepack;
     ht_settings settings;       /* of precision */
     const ht_pass_watch *watch; /* may be NULL */
     const ht_kernel **kernels;
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
-    bool *seeded;      /* by value id: follows from the input "seed" */
+    bool *loss_scaled; /* by value id: follows from the input "seed" */
 } planning;
 
 static ht_status no_memory(ht_context *ctx)
@@ -143,24 +143,24 @@ static const char *name_of(const ht_plan *plan, const ht_type *type, ht_place pl
     return NULL;
 }
 
-static bool reads_seeded(const planning *p, const ht_node *n)
+static bool reads_loss_scaled(const planning *p, const ht_node *n)
 {
     for (size_t i = 0; i < n->n_in; i++)
-        if (p->seeded[ht_node_in(p->g, n, i).id]) return true;
+        if (p->loss_scaled[ht_node_in(p->g, n, i).id]) return true;
     return false;
 }
 
 /* Gradients follow from what backward starts with; what their rules compute of the model's own values does not. */
-static void mark_seeded(planning *p)
+static void mark_loss_scaled(planning *p)
 {
     for (size_t s = 0; s < p->g->segment_count; s++) {
         const ht_segment *segment = &p->g->segments[s];
         for (size_t i = 0; i < segment->input_count; i++)
-            p->seeded[segment->inputs[i].id] = strcmp(ht_value_of(p->g, segment->inputs[i])->name, "seed") == 0;
+            p->loss_scaled[segment->inputs[i].id] = strcmp(ht_value_of(p->g, segment->inputs[i])->name, "seed") == 0;
         for (size_t at = 0; at < segment->node_count; at++) {
             const ht_node *n = &p->g->nodes[segment->nodes[at]];
-            bool seeded = reads_seeded(p, n);
-            for (size_t i = 0; i < n->n_out; i++) p->seeded[n->out + i] = seeded;
+            bool loss_scaled = reads_loss_scaled(p, n);
+            for (size_t i = 0; i < n->n_out; i++) p->loss_scaled[n->out + i] = loss_scaled;
         }
     }
 }
@@ -172,7 +172,7 @@ static bool describe(planning *p, ht_instr *instr, const ht_node *last, const ht
     const ht_node *origin = node->origin ? &p->g->nodes[node->origin] : NULL;
     const char *name = last->n_out ? ht_value_of(p->g, ht_node_out(last, 0))->name : NULL;
     instr->role = node->role;
-    instr->seeded = reads_seeded(p, last);
+    instr->loss_scaled = reads_loss_scaled(p, last);
     instr->site = own_text(plan, node->site);
     instr->origin = origin ? origin->op->name : NULL;
     instr->origin_site = origin ? own_text(plan, origin->site) : NULL;
@@ -236,7 +236,7 @@ static bool makes_nothing(const ht_graph *g, const ht_node *n)
     return true;
 }
 
-static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_residence *r, uint32_t id, size_t at)
+static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r, uint32_t id, size_t at)
 {
     ht_graph *g = p->g;
     const ht_node *n = &g->nodes[id];
@@ -268,7 +268,7 @@ static size_t group_length(const planning *p, const ht_segment *s, size_t at)
     return count;
 }
 
-static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_residence *r, const uint32_t *nodes,
+static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r, const uint32_t *nodes,
                            size_t count, size_t at)
 {
     ht_graph *g = p->g;
@@ -280,17 +280,18 @@ static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_resid
     return describe(p, instr, last, instr->fused->gemm ? first : last) ? HT_OK : no_memory(g->ctx);
 }
 
-/* The instruction from position `at`, if there is one, also as part of its band. */
-static ht_status add_unit(planning *p, ht_plan_segment *segment, const ht_residence *r, const ht_segment *s, size_t at,
-                          size_t count)
+/* The instruction from position `at`, if there is one, also as part of its row block. */
+static ht_status add_unit(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r, const ht_segment *s,
+                          size_t at, size_t count)
 {
-    uint32_t band = p->groups.band[s->nodes[at]];
+    uint32_t row_block = p->groups.row_block[s->nodes[at]];
     size_t place = segment->instr_count;
     HT_TRY(count > 1 ? add_group(p, segment, r, s->nodes + at, count, at) : add_node(p, segment, r, s->nodes[at], at));
-    if (!band || place == segment->instr_count) return HT_OK;
-    if (at == 0 || p->groups.band[s->nodes[at - 1]] != band) segment->instrs[place].rows = p->groups.rows[s->nodes[at]];
+    if (!row_block || place == segment->instr_count) return HT_OK;
+    if (at == 0 || p->groups.row_block[s->nodes[at - 1]] != row_block)
+        segment->instrs[place].rows = p->groups.rows[s->nodes[at]];
     while (!segment->instrs[place].rows) place--;
-    segment->instrs[place].band++;
+    segment->instrs[place].row_block++;
     return HT_OK;
 }
 
@@ -302,7 +303,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
     segment->name = own_text(p->plan, s->name);
     segment->instrs = HT_NEW(p->plan->arena, ht_instr, s->node_count + s->output_count);
     ht_place *slots = calloc(s->output_count + 1, sizeof *slots);
-    ht_residence r = {
+    ht_buffer_assignment r = {
         .value = malloc(g->value_count * sizeof *r.value),
         .workspace = calloc(s->node_count + 1, sizeof *r.workspace),
         .guarded = calloc(g->value_count, sizeof *r.guarded),
@@ -317,7 +318,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
             place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slots[i]);
     if (status == HT_OK) {
         memcpy(r.value, p->lasting, g->value_count * sizeof *r.value);
-        status = ht_plan_reside(g, index, &p->plan->target, p->kernels, &p->groups, slots, p->plan->canary, &r);
+        status = ht_plan_assign_buffers(g, index, &p->plan->target, p->kernels, &p->groups, slots, p->plan->canary, &r);
     }
     for (size_t at = 0, count; at < s->node_count && status == HT_OK; at += count) {
         count = group_length(p, s, at);
@@ -393,22 +394,22 @@ static ht_status build(planning *p)
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
     p->groups.of_node = calloc(g->node_count, sizeof *p->groups.of_node);
     p->groups.inside = calloc(g->value_count, sizeof *p->groups.inside);
-    p->groups.band = calloc(g->node_count, sizeof *p->groups.band);
+    p->groups.row_block = calloc(g->node_count, sizeof *p->groups.row_block);
     p->groups.rows = calloc(g->node_count, sizeof *p->groups.rows);
-    if (!p->groups.of_node || !p->groups.inside || !p->groups.band || !p->groups.rows) return no_memory(g->ctx);
+    if (!p->groups.of_node || !p->groups.inside || !p->groups.row_block || !p->groups.rows) return no_memory(g->ctx);
     if (p->fusion) HT_TRY(ht_plan_fuse(g, p->kernels, &p->groups));
-    if (p->fusion) HT_TRY(ht_plan_bands(g, p->kernels, &p->groups));
+    if (p->fusion) HT_TRY(ht_plan_find_row_blocks(g, p->kernels, &p->groups));
     HT_TRY(ht_graph_verify(g));
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
-    p->seeded = calloc(g->value_count, sizeof *p->seeded);
-    if (!p->lasting || !p->seeded || !plan->segments) return no_memory(g->ctx);
-    mark_seeded(p);
+    p->loss_scaled = calloc(g->value_count, sizeof *p->loss_scaled);
+    if (!p->lasting || !p->loss_scaled || !plan->segments) return no_memory(g->ctx);
+    mark_loss_scaled(p);
     HT_TRY(place_state(p));
     HT_TRY(place_inputs(p));
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
     HT_TRY(copy_programs(p));
-    return p->keep ? ht_plan_keep(plan) : HT_OK;
+    return p->prepack ? ht_plan_prepack(plan) : HT_OK;
 }
 
 /* Options as settings of the pass; those that were given one by one come last and count. */
@@ -429,15 +430,15 @@ static ht_status read_opts(planning *p, const ht_plan_opts *o)
     plan->precision = own_text(plan, ht_setting_text(&p->settings, "precision", "fp32"));
     if (!plan->precision) return no_memory(plan->ctx);
     p->fusion = !o->no_fusion;
-    p->keep = !o->no_keep;
+    p->prepack = !o->no_prepack;
     plan->canary = ht_debug_build() || o->canaries;
     if (o->target) return ht_target_parse(plan->ctx, &plan->target, "target", o->target, strlen(o->target));
     ht_target_here(plan->ctx, &plan->target);
     return HT_OK;
 }
 
-ht_status ht_plan_create_watched(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
-                                 const ht_pass_watch *watch)
+ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
+                                  const ht_pass_watch *watch)
 {
     *out = NULL;
     ht_context *ctx = graph->ctx;
@@ -456,10 +457,10 @@ ht_status ht_plan_create_watched(ht_plan **out, const ht_graph *graph, const ht_
     free(p.kernels);
     free(p.groups.of_node);
     free(p.groups.inside);
-    free(p.groups.band);
+    free(p.groups.row_block);
     free(p.groups.rows);
     free(p.lasting);
-    free(p.seeded);
+    free(p.loss_scaled);
     if (status != HT_OK) {
         ht_plan_free(plan);
         return status;
@@ -471,14 +472,14 @@ ht_status ht_plan_create_watched(ht_plan **out, const ht_graph *graph, const ht_
 
 ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts)
 {
-    return ht_plan_create_watched(out, graph, opts, NULL);
+    return ht_plan_create_observed(out, graph, opts, NULL);
 }
 
 void ht_plan_free(ht_plan *plan)
 {
     if (!plan) return;
     free(plan->slots);
-    free(plan->kept);
+    free(plan->prepacked);
     ht_arena_free(plan->arena);
     free(plan);
 }

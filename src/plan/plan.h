@@ -9,14 +9,14 @@
 #include "pass/pass.h"
 #include "plan/memory.h"
 
-/* Stretches of memory: state lasts, slots hold inputs and outputs, transients live inside one segment call, and what is
- * kept is state in the form that kernels compute with (kernel/kernel.h: ht_prepack). */
+/* Areas of memory: state lasts, slots hold inputs and outputs, transients live inside one segment call, and prepacked is
+ * state in the form that kernels compute with (kernel/kernel.h: ht_prepack). */
 typedef enum ht_area {
     HT_AREA_NONE,
     HT_AREA_STATE,
     HT_AREA_SLOT,
     HT_AREA_TRANSIENT,
-    HT_AREA_KEPT,
+    HT_AREA_PREPACKED,
     HT_AREA_COUNT
 } ht_area;
 
@@ -29,11 +29,11 @@ typedef struct ht_instr {
     const ht_kernel *kernel;
     const ht_call *call;   /* own copy: the graph is gone */
     const ht_fused *fused; /* the steps of an element-wise instruction; else NULL */
-    size_t band;           /* instructions from this one on that run together, rows by rows; 0: it runs by itself */
-    int64_t rows;          /* of a band */
+    size_t row_block;      /* instructions from this one on that run together, rows by rows; 0: it runs by itself */
+    int64_t rows;          /* of a row block */
     const ht_place *in, *out;
     ht_place workspace;
-    uint32_t kept;       /* 1 + index into the plan's kept; 0: nothing */
+    uint32_t prepacked;  /* 1 + index into the plan's prepacked; 0: nothing */
     const bool *guarded; /* by result: canary bytes lie behind it; NULL in a plan without canaries */
     /* For reports. */
     const char
@@ -41,7 +41,7 @@ typedef struct ht_instr {
     const char *site;
     const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
     ht_role role;
-    bool seeded; /* follows from the input "seed": a gradient, as large as the loss is scaled */
+    bool loss_scaled; /* follows from the input "seed": a gradient, as large as the loss is scaled */
     ht_cost cost;
 } ht_instr;
 
@@ -51,9 +51,10 @@ typedef struct ht_plan_segment {
     size_t instr_count;
     int64_t transient_bytes;
     int64_t live_bytes; /* the most that is alive at once: no plan can be smaller */
-    uint32_t *keeps;    /* instructions that use something kept */
-    uint32_t *spoils;   /* indices of what is kept of state that this segment writes; it uses none of that itself */
-    size_t keep_count, spoil_count;
+    uint32_t *prepacks; /* instructions that use something prepacked */
+    uint32_t *
+        invalidates; /* indices of what is prepacked from state that this segment writes; it uses none of them itself */
+    size_t prepack_count, invalidate_count;
 } ht_plan_segment;
 
 /* Bytes [first, end) of the state area. */
@@ -61,14 +62,14 @@ typedef struct ht_state_span {
     int64_t first, end;
 } ht_state_span;
 
-enum { HT_KEPT_SOURCES = 2 };
+enum { HT_PREPACK_SOURCES = 2 };
 
 /* One form of one or two states, for all instructions that can share it. */
-typedef struct ht_kept {
+typedef struct ht_prepacked {
     ht_place place;
-    ht_state_span source[HT_KEPT_SOURCES]; /* empty where there are fewer */
-    const ht_instr *user;                  /* the first */
-} ht_kept;
+    ht_state_span source[HT_PREPACK_SOURCES]; /* empty where there are fewer */
+    const ht_instr *user;                     /* the first */
+} ht_prepacked;
 
 typedef enum ht_slot_kind { HT_SLOT_STATE, HT_SLOT_INPUT, HT_SLOT_OUTPUT } ht_slot_kind;
 
@@ -101,8 +102,8 @@ struct ht_plan {
     ht_plan_segment *segments;
     ht_plan_program *programs;
     ht_slot *slots;
-    ht_kept *kept;
-    size_t segment_count, program_count, slot_count, slot_capacity, kept_count, kept_capacity;
+    ht_prepacked *prepacked;
+    size_t segment_count, program_count, slot_count, slot_capacity, prepacked_count, prepacked_capacity;
     int64_t area_bytes[HT_AREA_COUNT];
     int64_t heading_bytes[HT_HEADING_COUNT];
 };
@@ -110,8 +111,8 @@ struct ht_plan {
 enum { HT_PLAN_ALIGN = 64, HT_CANARY_BYTES = 64 };
 
 /* ht_plan_create for somebody who wants to hear of the passes; `watch` may be NULL. */
-ht_status ht_plan_create_watched(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
-                                 const ht_pass_watch *watch);
+ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
+                                  const ht_pass_watch *watch);
 
 /* -1 when there is none. */
 int ht_plan_segment_find(const ht_plan *plan, const char *name);
@@ -136,16 +137,16 @@ typedef struct ht_groups {
     uint32_t *of_node; /* by node id: a number within its segment; 0: alone */
     bool *inside;      /* by value id: nobody outside its group reads it, so it needs no memory */
     /* Instructions that run together, rows by rows. */
-    uint32_t *band; /* by node id: a number within its segment, none of a group's; 0: none */
-    int64_t *rows;  /* by node id: of its band */
+    uint32_t *row_block; /* by node id: a number within its segment, none of a group's; 0: none */
+    int64_t *rows;       /* by node id: of its row block */
 } ht_groups;
 /* All arrays come zeroed. */
 ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 /* After it: which instructions run together; constants may move up. */
-ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
+ht_status ht_plan_find_row_blocks(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 
 /* Where every value of a segment lives while it runs. */
-typedef struct ht_residence {
+typedef struct ht_buffer_assignment {
     ht_place *value;     /* by value id */
     ht_place *workspace; /* by position */
     bool *guarded;       /* by value id: owns its bytes up to a canary */
@@ -154,21 +155,21 @@ typedef struct ht_residence {
     ht_interval *buffers;
     size_t buffer_count;
     int64_t bytes, live_bytes;
-} ht_residence;
+} ht_buffer_assignment;
 /* `slot`: by output, the place it must end up in. State and inputs have their places in r->value already. */
-ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
-                         const ht_groups *groups, const ht_place *slot, bool canary, ht_residence *r);
+ht_status ht_plan_assign_buffers(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
+                                 const ht_groups *groups, const ht_place *slot, bool canary, ht_buffer_assignment *r);
 
 /* A deep copy into the plan; NULL when memory is out. */
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
 /* The instruction of a group: all but role and site. False when memory is out. */
 bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
-                   const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr);
+                   const ht_kernel *const *kernels, const ht_buffer_assignment *r, ht_instr *instr);
 /* The same for an element-wise call that the plan owns. NULL when memory is out. */
 const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel);
 
-/* Once all instructions are there: which of them use forms of state that are kept, and who writes that state. */
-ht_status ht_plan_keep(ht_plan *plan);
+/* Prepacking, once all instructions are there: which of them read prepacked state, and which segments invalidate it. */
+ht_status ht_plan_prepack(ht_plan *plan);
 /* A new place at the end of an area. */
 ht_place ht_plan_add_place(ht_plan *plan, ht_area area, int64_t bytes);
 

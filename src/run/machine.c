@@ -10,7 +10,7 @@ struct ht_machine {
     ht_arena *arena;
     char *area[HT_AREA_COUNT];
     ht_launch **launches; /* by segment, then instruction */
-    uint8_t *kept;        /* by what the plan keeps: how it stands to its state, see below */
+    uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
 };
 
 /* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
@@ -29,10 +29,10 @@ const void *ht_machine_at(const ht_machine *m, ht_place place)
 
 void *ht_machine_open(ht_machine *m, ht_place place, int64_t bytes)
 {
-    for (size_t i = 0; i < m->plan->kept_count && place.area == HT_AREA_STATE; i++) {
-        const ht_state_span *source = m->plan->kept[i].source;
-        for (int k = 0; k < HT_KEPT_SOURCES; k++)
-            if (source[k].first < place.offset + bytes && place.offset < source[k].end) m->kept[i] = STALE;
+    for (size_t i = 0; i < m->plan->prepacked_count && place.area == HT_AREA_STATE; i++) {
+        const ht_state_span *source = m->plan->prepacked[i].source;
+        for (int k = 0; k < HT_PREPACK_SOURCES; k++)
+            if (source[k].first < place.offset + bytes && place.offset < source[k].end) m->prepacked[i] = STALE;
     }
     return at(m, place);
 }
@@ -83,8 +83,8 @@ ht_status ht_machine_create(ht_machine **out, const ht_plan *plan, ht_pool *pool
     if (!m) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
     m->plan = plan;
     m->arena = ht_arena_create();
-    m->kept = m->arena ? HT_NEW(m->arena, uint8_t, plan->kept_count) : NULL;
-    bool ok = m->kept != NULL;
+    m->prepacked = m->arena ? HT_NEW(m->arena, uint8_t, plan->prepacked_count) : NULL;
+    bool ok = m->prepacked != NULL;
     for (int a = HT_AREA_STATE; a < HT_AREA_COUNT && ok; a++) {
         m->area[a] = allocate(plan->area_bytes[a]);
         ok = m->area[a] != NULL;
@@ -114,12 +114,12 @@ static unsigned char *canary_behind(const ht_instr *instr, const ht_launch *laun
 static void run(const ht_instr *instr, const ht_launch *launch)
 {
     const ht_kernel *kernels[HT_ROW_BLOCK_PARTS];
-    if (!instr->band) {
+    if (!instr->row_block) {
         instr->kernel->run(launch);
         return;
     }
-    for (size_t i = 0; i < instr->band; i++) kernels[i] = instr[i].kernel;
-    ht_row_block_run(kernels, launch, instr->band, instr->rows);
+    for (size_t i = 0; i < instr->row_block; i++) kernels[i] = instr[i].kernel;
+    ht_row_block_run(kernels, launch, instr->row_block, instr->rows);
 }
 
 static ht_status check_canaries(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
@@ -135,14 +135,14 @@ static ht_status check_canaries(const ht_machine *m, const ht_instr *instr, cons
 }
 
 /* What a segment uses is not written by it, so all of it can be made before. */
-static void make_kept(ht_machine *m, const ht_plan_segment *s, ht_launch *launches)
+static void make_prepacked(ht_machine *m, const ht_plan_segment *s, ht_launch *launches)
 {
-    for (size_t i = 0; i < s->spoil_count; i++) m->kept[s->spoils[i]] = STALE;
-    for (size_t i = 0; i < s->keep_count; i++) {
-        const ht_instr *instr = &s->instrs[s->keeps[i]];
-        ht_launch *launch = &launches[s->keeps[i]];
-        uint8_t *state = &m->kept[instr->kept - 1];
-        launch->prepacked = *state == STALE ? NULL : at(m, m->plan->kept[instr->kept - 1].place);
+    for (size_t i = 0; i < s->invalidate_count; i++) m->prepacked[s->invalidates[i]] = STALE;
+    for (size_t i = 0; i < s->prepack_count; i++) {
+        const ht_instr *instr = &s->instrs[s->prepacks[i]];
+        ht_launch *launch = &launches[s->prepacks[i]];
+        uint8_t *state = &m->prepacked[instr->prepacked - 1];
+        launch->prepacked = *state == STALE ? NULL : at(m, m->plan->prepacked[instr->prepacked - 1].place);
         if (*state == READ) instr->kernel->prepack->make(launch);
         if (*state < MADE) ++*state;
     }
@@ -150,7 +150,7 @@ static void make_kept(ht_machine *m, const ht_plan_segment *s, ht_launch *launch
 
 static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
 {
-    size_t count = instr->band ? instr->band : 1;
+    size_t count = instr->row_block ? instr->row_block : 1;
     for (size_t k = 0; k < count; k++) {
         for (size_t i = 0; i < instr[k].call->n_out; i++) {
             unsigned char *canary = canary_behind(&instr[k], &launch[k], i);
@@ -166,10 +166,10 @@ ht_status ht_machine_run(ht_machine *m, size_t segment)
 {
     const ht_plan_segment *s = &m->plan->segments[segment];
     ht_launch *launches = m->launches[segment];
-    make_kept(m, s, launches);
+    make_prepacked(m, s, launches);
     for (size_t i = 0, count; i < s->instr_count; i += count) {
         const ht_instr *instr = &s->instrs[i];
-        count = instr->band ? instr->band : 1;
+        count = instr->row_block ? instr->row_block : 1;
         if (m->plan->canary)
             HT_TRY(run_guarded(m, instr, &launches[i]));
         else
@@ -197,7 +197,7 @@ ht_status ht_machine_watch(ht_machine *m, size_t segment, ht_watch_fn watch, voi
         HT_FAIL(m->plan->ctx, HT_EINVAL,
                 "segment %s: %s does several ops at once; watching wants a plan without fusion", s->name,
                 fused->kernel->name);
-    make_kept(m, s, launches);
+    make_prepacked(m, s, launches);
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
         if (m->plan->canary)

@@ -268,7 +268,7 @@ ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, h
     opts.setting_count = collect_policy(job->recipe, policy);
     opts.settings = policy;
     ht_status status = make_graph(job, request, &graph);
-    if (status == HT_OK) status = ht_plan_create_watched(out, graph, &opts, request->watch);
+    if (status == HT_OK) status = ht_plan_create_observed(out, graph, &opts, request->watch);
     ht_graph_free(graph);
     return status;
 }

@@ -456,7 +456,7 @@ ht_run_info ht_run_info_of(const ht_run *run)
         .task = (ht_task)run->job.task,
         .parameters = run->job.parameters,
         .bytes = ht_plan_bytes(plan),
-        .kept_bytes = plan->area_bytes[HT_AREA_KEPT],
+        .prepacked_bytes = plan->area_bytes[HT_AREA_PREPACKED],
         .slot_bytes = plan->area_bytes[HT_AREA_SLOT],
         .activation_bytes = plan->area_bytes[HT_AREA_TRANSIENT],
         .steps = run->job.steps,

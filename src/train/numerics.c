@@ -149,7 +149,7 @@ static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type 
 {
     ht_numerics *n = arg;
     if (instr->role != HT_ROLE_BWD_ACT && instr->role != HT_ROLE_BWD_WEIGHT) return true;
-    if (!instr->seeded || !ht_dtype_is_float(type->dtype)) return true;
+    if (!instr->loss_scaled || !ht_dtype_is_float(type->dtype)) return true;
     const char *name = ht_replay_name(n->replay, instr, result);
     if (!name && instr->call->op->prec == HT_PREC_MOVE) return true; /* the same numbers once more */
     counts *c = malloc(sizeof *c);

@@ -83,7 +83,7 @@ typedef struct ht_run_info {
     int64_t parameters, bytes;
     /* Of those bytes: state by heading, state as kernels keep it, inputs and outputs, and what lives inside a step,
      * activations above all. What is missing to the sum is alignment. */
-    int64_t heading_bytes[HT_HEADING_COUNT], kept_bytes, slot_bytes, activation_bytes;
+    int64_t heading_bytes[HT_HEADING_COUNT], prepacked_bytes, slot_bytes, activation_bytes;
     int64_t steps, first_step; /* of the whole run; made before this process */
     uint64_t model_hash;
 } ht_run_info;

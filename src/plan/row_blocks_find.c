@@ -1,31 +1,31 @@
-/* Which instructions run together, rows by rows. A band starts with a reduction by rows and goes on, in the order of the
+/* Which instructions run together, rows by rows. A row block starts with a reduction by rows and goes on, in the order of the
  * segment, with what uses its results at once: element-wise instructions and reductions of as many rows, each of which
- * needs of the values that the band makes only the row at hand. They stay instructions of their own with results in
+ * needs of the values that the row block makes only the row at hand. They stay instructions of their own with results in
  * memory; one just finds there, still in the cache, what another has read or made a few rows ago. A node without inputs
  * (a constant) that stands among them goes before them. */
 #include <string.h>
 
 #include "plan/plan.h"
 
-typedef struct bander {
+typedef struct block_finder {
     const ht_graph *g;
     const ht_segment *s;
     const ht_kernel *const *kernels;
     ht_groups *groups;
     ht_arena *arena;
-    uint32_t *producer; /* by value id: number of the band that makes it */
-    uint32_t number;    /* of the band at hand */
+    uint32_t *producer; /* by value id: number of the row block that makes it */
+    uint32_t number;    /* of the row block at hand */
     int64_t rows;
-    bool linked; /* the instruction at hand uses the band's values */
-} bander;
+    bool linked; /* the instruction at hand uses the row block's values */
+} block_finder;
 
-static const ht_node *node_at(const bander *b, size_t at)
+static const ht_node *node_at(const block_finder *b, size_t at)
 {
     return &b->g->nodes[b->s->nodes[at]];
 }
 
 /* Behind the last node of the instruction that starts at a position. */
-static size_t unit_end(const bander *b, size_t at)
+static size_t unit_end(const block_finder *b, size_t at)
 {
     uint32_t group = b->groups->of_node[b->s->nodes[at++]];
     while (group && at < b->s->node_count && b->groups->of_node[b->s->nodes[at]] == group) at++;
@@ -44,7 +44,7 @@ static int row_axes(const ht_type *type, int64_t rows)
 }
 
 /* Does row r of v lie in row r of `root`, which is a row-major array? */
-static bool same_rows(const bander *b, ht_val v, ht_val root)
+static bool same_rows(const block_finder *b, ht_val v, ht_val root)
 {
     const ht_value *value = ht_value_of(b->g, v);
     const ht_type *type = &value->type;
@@ -61,7 +61,7 @@ static bool same_rows(const bander *b, ht_val v, ht_val root)
 }
 
 /* May a node that goes over `shape` read v? */
-static bool can_read(bander *b, ht_val v, const ht_type *shape)
+static bool can_read(block_finder *b, ht_val v, const ht_type *shape)
 {
     if (!v.id) return true;
     ht_val root = ht_root(b->g, v);
@@ -71,7 +71,7 @@ static bool can_read(bander *b, ht_val v, const ht_type *shape)
 }
 
 /* The rows of a reduction; 0: it is none, or not by rows; -1: out of memory. */
-static int64_t rows_of(const bander *b, size_t at)
+static int64_t rows_of(const block_finder *b, size_t at)
 {
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
     if (!kernel || !kernel->reduce_fusion) return 0;
@@ -80,7 +80,7 @@ static int64_t rows_of(const bander *b, size_t at)
     return call ? kernel->reduce_fusion->rows(call) : -1;
 }
 
-static bool node_joins(bander *b, size_t at)
+static bool node_joins(block_finder *b, size_t at)
 {
     const ht_node *n = node_at(b, at);
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
@@ -93,7 +93,7 @@ static bool node_joins(bander *b, size_t at)
     return true;
 }
 
-static bool unit_joins(bander *b, size_t at, size_t end)
+static bool unit_joins(block_finder *b, size_t at, size_t end)
 {
     b->linked = false;
     for (size_t p = at; p < end; p++)
@@ -102,15 +102,15 @@ static bool unit_joins(bander *b, size_t at, size_t end)
 }
 
 /* Puts the node at position `from` before that at `to`. */
-static void move_up(const bander *b, size_t from, size_t to)
+static void move_up(const block_finder *b, size_t from, size_t to)
 {
     uint32_t node = b->s->nodes[from];
     memmove(b->s->nodes + to + 1, b->s->nodes + to, (from - to) * sizeof node);
     b->s->nodes[to] = node;
 }
 
-/* The band that starts with the instruction [at, end); returns where the search goes on. */
-static size_t add_band(bander *b, size_t at, size_t end)
+/* The row block that starts with the instruction [at, end); returns where the search goes on. */
+static size_t add_row_block(block_finder *b, size_t at, size_t end)
 {
     size_t parts = 1, last = end;
     b->number = (uint32_t)(b->s->node_count + 1 + at);
@@ -128,31 +128,31 @@ static size_t add_band(bander *b, size_t at, size_t end)
         last = next;
     }
     for (size_t p = at; p < last && parts > 1; p++) {
-        b->groups->band[b->s->nodes[p]] = b->number;
+        b->groups->row_block[b->s->nodes[p]] = b->number;
         b->groups->rows[b->s->nodes[p]] = b->rows;
     }
     return last;
 }
 
-static bool find_bands(bander *b)
+static bool find_row_blocks(block_finder *b)
 {
     for (size_t at = 0, end; at < b->s->node_count; at = end) {
         end = unit_end(b, at);
         b->rows = rows_of(b, end - 1);
         if (b->rows < 0) return false;
-        if (b->rows > 1) end = add_band(b, at, end);
+        if (b->rows > 1) end = add_row_block(b, at, end);
     }
     return true;
 }
 
-ht_status ht_plan_bands(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
+ht_status ht_plan_find_row_blocks(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
 {
-    bander b = {.g = g, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
+    block_finder b = {.g = g, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
     b.producer = b.arena ? HT_NEW(b.arena, uint32_t, g->value_count) : NULL;
     bool ok = b.producer != NULL;
     for (size_t i = 0; i < g->segment_count && ok; i++) {
         b.s = &g->segments[i];
-        ok = find_bands(&b);
+        ok = find_row_blocks(&b);
     }
     ht_arena_free(b.arena);
     return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while fusing");

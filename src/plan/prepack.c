@@ -1,12 +1,12 @@
-/* What is kept between runs: forms of state that kernels compute with (ht_prepack), such as packed weights. A segment may use
- * one if it only reads the state; what writes the state, in any segment, spoils it. Judged by the finished instructions:
+/* Prepacking: forms of state that kernels compute with (ht_prepack), such as packed weights, last between runs. A segment may use
+ * one if it only reads the state; what writes the state, in any segment, invalidates it. Judged by the finished instructions:
  * a result in the state area is a write. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan.h"
 
-/* Making a form alone costs as much as three or four runs win by it: it must be used so often before it is spoiled. */
+/* Making a form alone costs as much as three or four runs win by it: it must be used so often before it is invalidated. */
 enum { FEWEST_USES = 4 };
 
 typedef struct written {
@@ -15,14 +15,14 @@ typedef struct written {
     bool trains; /* the segment has a backward pass: an update follows, sooner or later */
 } written;
 
-typedef struct keeping {
+typedef struct prepacking {
     ht_plan *plan;
     written *of_segment;
-} keeping;
+} prepacking;
 
 static ht_status no_memory(const ht_plan *plan)
 {
-    return ht_fail(plan->ctx, HT_ENOMEM, "out of memory for what a plan keeps");
+    return ht_fail(plan->ctx, HT_ENOMEM, "out of memory for prepacking");
 }
 
 /* ---- who writes what ---- */
@@ -85,10 +85,10 @@ static bool touches(const written *w, ht_state_span span)
     return low < w->count && w->spans[low].first < span.end;
 }
 
-static bool writes(const keeping *c, size_t segment, const ht_kept *kept)
+static bool writes(const prepacking *c, size_t segment, const ht_prepacked *prepacked)
 {
-    for (int i = 0; i < HT_KEPT_SOURCES; i++)
-        if (touches(&c->of_segment[segment], kept->source[i])) return true;
+    for (int i = 0; i < HT_PREPACK_SOURCES; i++)
+        if (touches(&c->of_segment[segment], prepacked->source[i])) return true;
     return false;
 }
 
@@ -96,25 +96,25 @@ static bool writes(const keeping *c, size_t segment, const ht_kept *kept)
 
 /* How often a program runs this segment and its sisters that read the same, before it writes; -1: the program does not
  * run the segment, or writes nothing of it. */
-static int64_t uses_in(const keeping *c, const ht_plan_program *p, size_t segment, const ht_kept *kept)
+static int64_t uses_in(const prepacking *c, const ht_plan_program *p, size_t segment, const ht_prepacked *prepacked)
 {
     int64_t uses = 0;
-    bool runs = false, spoils = false;
+    bool runs = false, invalidates = false;
     for (size_t i = 0; i < p->call_count; i++) {
         runs |= p->calls[i].segment == segment;
-        if (writes(c, p->calls[i].segment, kept))
-            spoils = true;
+        if (writes(c, p->calls[i].segment, prepacked))
+            invalidates = true;
         else
             uses += p->calls[i].times;
     }
-    return runs && spoils ? uses : -1;
+    return runs && invalidates ? uses : -1;
 }
 
-static bool pays(const keeping *c, size_t segment, const ht_kept *kept)
+static bool pays(const prepacking *c, size_t segment, const ht_prepacked *prepacked)
 {
     int64_t least = -1;
     for (size_t i = 0; i < c->plan->program_count; i++) {
-        int64_t uses = uses_in(c, &c->plan->programs[i], segment, kept);
+        int64_t uses = uses_in(c, &c->plan->programs[i], segment, prepacked);
         if (uses >= 0 && (least < 0 || uses < least)) least = uses;
     }
     return least < 0 ? !c->of_segment[segment].trains : least >= FEWEST_USES;
@@ -131,15 +131,15 @@ static const ht_call *packing_call(const ht_instr *instr, const ht_place **in)
 }
 
 /* Where the form comes from; false unless all of it is state. */
-static bool find_sources(const ht_instr *instr, ht_kept *kept)
+static bool find_sources(const ht_instr *instr, ht_prepacked *prepacked)
 {
     const ht_place *in;
     const ht_call *call = packing_call(instr, &in);
     int count = 0;
     for (size_t i = 0; i < call->n_in; i++) {
         if (!(instr->kernel->prepack->inputs >> i & 1)) continue;
-        if (in[i].area != HT_AREA_STATE || count == HT_KEPT_SOURCES) return false;
-        kept->source[count++] = span_of(in[i], call->in[i]);
+        if (in[i].area != HT_AREA_STATE || count == HT_PREPACK_SOURCES) return false;
+        prepacked->source[count++] = span_of(in[i], call->in[i]);
     }
     return count > 0;
 }
@@ -160,54 +160,55 @@ static bool same_form(const ht_instr *a, const ht_instr *b)
     return true;
 }
 
-static ht_status keep_for(keeping *c, size_t segment, ht_instr *instr)
+static ht_status prepack_for(prepacking *c, size_t segment, ht_instr *instr)
 {
     ht_plan *plan = c->plan;
     const ht_place *in;
-    ht_kept kept = {.user = instr};
+    ht_prepacked prepacked = {.user = instr};
     if (!instr->kernel->prepack) return HT_OK;
     int64_t bytes = instr->kernel->prepack->bytes(packing_call(instr, &in), &plan->target);
-    if (bytes == 0 || !find_sources(instr, &kept) || writes(c, segment, &kept) || !pays(c, segment, &kept))
+    if (bytes == 0 || !find_sources(instr, &prepacked) || writes(c, segment, &prepacked) ||
+        !pays(c, segment, &prepacked))
         return HT_OK;
-    for (size_t i = 0; i < plan->kept_count && !instr->kept; i++)
-        if (same_form(plan->kept[i].user, instr)) instr->kept = (uint32_t)i + 1;
-    if (!instr->kept) {
-        if (!ht_grow((void **)&plan->kept, &plan->kept_capacity, plan->kept_count + 1, sizeof kept))
+    for (size_t i = 0; i < plan->prepacked_count && !instr->prepacked; i++)
+        if (same_form(plan->prepacked[i].user, instr)) instr->prepacked = (uint32_t)i + 1;
+    if (!instr->prepacked) {
+        if (!ht_grow((void **)&plan->prepacked, &plan->prepacked_capacity, plan->prepacked_count + 1, sizeof prepacked))
             return no_memory(plan);
-        kept.place = ht_plan_add_place(plan, HT_AREA_KEPT, bytes);
-        plan->kept[plan->kept_count++] = kept;
-        instr->kept = (uint32_t)plan->kept_count;
+        prepacked.place = ht_plan_add_place(plan, HT_AREA_PREPACKED, bytes);
+        plan->prepacked[plan->prepacked_count++] = prepacked;
+        instr->prepacked = (uint32_t)plan->prepacked_count;
     }
-    plan->segments[segment].keep_count++;
+    plan->segments[segment].prepack_count++;
     return HT_OK;
 }
 
-/* The two lists of a segment, now that everything that is kept is known. */
-static ht_status list_kept(const keeping *c, size_t segment)
+/* The two lists of a segment, now that everything that is prepacked is known. */
+static ht_status list_prepacked(const prepacking *c, size_t segment)
 {
     ht_plan *plan = c->plan;
     ht_plan_segment *s = &plan->segments[segment];
-    s->keeps = HT_NEW(plan->arena, uint32_t, s->keep_count);
-    s->spoils = HT_NEW(plan->arena, uint32_t, plan->kept_count);
-    if (!s->keeps || !s->spoils) return no_memory(plan);
-    s->keep_count = 0;
+    s->prepacks = HT_NEW(plan->arena, uint32_t, s->prepack_count);
+    s->invalidates = HT_NEW(plan->arena, uint32_t, plan->prepacked_count);
+    if (!s->prepacks || !s->invalidates) return no_memory(plan);
+    s->prepack_count = 0;
     for (size_t i = 0; i < s->instr_count; i++)
-        if (s->instrs[i].kept) s->keeps[s->keep_count++] = (uint32_t)i;
-    for (size_t i = 0; i < plan->kept_count; i++)
-        if (writes(c, segment, &plan->kept[i])) s->spoils[s->spoil_count++] = (uint32_t)i;
+        if (s->instrs[i].prepacked) s->prepacks[s->prepack_count++] = (uint32_t)i;
+    for (size_t i = 0; i < plan->prepacked_count; i++)
+        if (writes(c, segment, &plan->prepacked[i])) s->invalidates[s->invalidate_count++] = (uint32_t)i;
     return HT_OK;
 }
 
-ht_status ht_plan_keep(ht_plan *plan)
+ht_status ht_plan_prepack(ht_plan *plan)
 {
-    keeping c = {plan, calloc(plan->segment_count + 1, sizeof *c.of_segment)};
+    prepacking c = {plan, calloc(plan->segment_count + 1, sizeof *c.of_segment)};
     ht_status status = c.of_segment ? HT_OK : no_memory(plan);
     for (size_t s = 0; s < plan->segment_count && status == HT_OK; s++)
         if (!list_written(&plan->segments[s], &c.of_segment[s])) status = no_memory(plan);
     for (size_t s = 0; s < plan->segment_count; s++)
         for (size_t i = 0; i < plan->segments[s].instr_count && status == HT_OK; i++)
-            status = keep_for(&c, s, &plan->segments[s].instrs[i]);
-    for (size_t s = 0; s < plan->segment_count && status == HT_OK; s++) status = list_kept(&c, s);
+            status = prepack_for(&c, s, &plan->segments[s].instrs[i]);
+    for (size_t s = 0; s < plan->segment_count && status == HT_OK; s++) status = list_prepacked(&c, s);
     for (size_t s = 0; s < plan->segment_count && c.of_segment; s++) free(c.of_segment[s].spans);
     free(c.of_segment);
     return status;

@@ -11,25 +11,25 @@ typedef struct access {
     int64_t first, end;
 } access;
 
-typedef struct residing {
+typedef struct assignment {
     ht_graph *g;
     const ht_segment *s;
     const ht_target *target;
     const ht_kernel **kernels;
     const ht_groups *groups;
-    ht_residence *r;
+    ht_buffer_assignment *r;
     ht_arena *arena;
-    uint32_t *last;   /* liveness */
-    int32_t *buffer;  /* by value id: index into r->buffers + 1; 0: elsewhere */
-    uint32_t *made;   /* by value id: moment of its node */
-    uint32_t *moment; /* by position: when the node runs; nodes of a group or band run at that of its last one */
-    bool *taken;      /* by value id: a result has taken over its bytes */
+    uint32_t *last;  /* liveness */
+    int32_t *buffer; /* by value id: index into r->buffers + 1; 0: elsewhere */
+    uint32_t *made;  /* by value id: time of its node */
+    uint32_t *time;  /* by position: when the node runs; nodes of a group or row block run at that of its last one */
+    bool *taken;     /* by value id: a result has taken over its bytes */
     bool canary;
     size_t buffer_capacity;
     /* State that is stored here, by root value id. */
     uint32_t *root_last_read; /* position + 1 of the last read of any part; 0: none */
-    bool *root_tangled;       /* two different values of it overlap: judge by the whole root */
-} residing;
+    bool *root_aliased;       /* two different values of it overlap: judge by the whole root */
+} assignment;
 
 /* ---- stores in place ---- */
 
@@ -51,7 +51,7 @@ static int by_span(const void *a, const void *b)
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
-static size_t collect_accesses(residing *c, access *list)
+static size_t collect_accesses(assignment *c, access *list)
 {
     size_t n = 0;
     for (uint32_t at = 0; at < c->s->node_count; at++) {
@@ -61,7 +61,7 @@ static size_t collect_accesses(residing *c, access *list)
             ht_val v = ht_node_in(c->g, node, i);
             if (!v.id || ht_value_of(c->g, ht_root(c->g, v))->kind != HT_VALUE_STATE) continue;
             bool read = node->op != &ht_op_store || i == 1;
-            if (read) c->root_last_read[ht_root(c->g, v).id] = c->moment[at] + 1;
+            if (read) c->root_last_read[ht_root(c->g, v).id] = c->time[at] + 1;
             span(c->g, v, &list[n]);
             list[n++].place = at;
         }
@@ -70,7 +70,7 @@ static size_t collect_accesses(residing *c, access *list)
 }
 
 /* Finds roots of which two different values overlap; everywhere else a value's own reads are all that matter. */
-static bool survey_state(residing *c)
+static bool survey_state(assignment *c)
 {
     size_t operands = 1;
     for (size_t at = 0; at < c->s->node_count; at++) operands += c->g->nodes[c->s->nodes[at]].n_in;
@@ -80,21 +80,21 @@ static bool survey_state(residing *c)
     qsort(list, n, sizeof *list, by_span);
     for (size_t i = 1; i < n; i++) {
         const access *a = &list[i - 1], *b = &list[i];
-        if (a->root == b->root && a->value != b->value && b->first < a->end) c->root_tangled[a->root] = true;
+        if (a->root == b->root && a->value != b->value && b->first < a->end) c->root_aliased[a->root] = true;
     }
     free(list);
     return true;
 }
 
-/* The number that the nodes have which run together with this one: of a band, of a group; 0: there are none. */
-static uint32_t group_at(const residing *c, uint32_t at)
+/* The number that the nodes have which run together with this one: of a row block, of a group; 0: there are none. */
+static uint32_t group_at(const assignment *c, uint32_t at)
 {
     uint32_t id = c->s->nodes[at];
-    return c->groups->band[id] ? c->groups->band[id] : c->groups->of_node[id];
+    return c->groups->row_block[id] ? c->groups->row_block[id] : c->groups->of_node[id];
 }
 
-/* The nodes of a group or band up to moment `at`, by position: [*first, at]. */
-static void group_of(const residing *c, uint32_t at, uint32_t *first)
+/* The nodes of a group or row block up to time `at`, by position: [*first, at]. */
+static void group_of(const assignment *c, uint32_t at, uint32_t *first)
 {
     uint32_t group = group_at(c, at);
     for (*first = at; group && *first > 0 && group_at(c, *first - 1) == group;) --*first;
@@ -102,7 +102,7 @@ static void group_of(const residing *c, uint32_t at, uint32_t *first)
 
 /* Does a node of its group read x after `maker` has run? Then a result of `maker` must not lie over x. Where the maker
  * does not go element by element (a reduction), the others of its group are never done before it. */
-static bool read_later(const residing *c, const ht_node *producer, uint32_t at, ht_val x)
+static bool read_later(const assignment *c, const ht_node *producer, uint32_t at, ht_val x)
 {
     uint32_t first;
     bool later = !(producer->op->flags & HT_OP_INPLACE);
@@ -117,7 +117,7 @@ static bool read_later(const residing *c, const ht_node *producer, uint32_t at, 
 }
 
 /* Does the product of the group read x, or what lies over it? It needs all of it, until the last block. */
-static bool read_by_product(const residing *c, uint32_t at, ht_val x)
+static bool read_by_product(const assignment *c, uint32_t at, ht_val x)
 {
     uint32_t first;
     group_of(c, at, &first);
@@ -132,21 +132,21 @@ static bool read_by_product(const residing *c, uint32_t at, ht_val x)
 
 /* May the maker of v write straight into `state`? Only if nobody needs the old state from then on; the maker itself may
  * read it where it reads element i for element i. */
-static bool can_store_in_place(const residing *c, ht_val state, ht_val v)
+static bool can_store_in_place(const assignment *c, ht_val state, ht_val v)
 {
     const ht_graph *g = c->g;
     const ht_node *producer = ht_producer(g, v);
     if (!producer || ht_value_of(g, v)->base.id || c->r->value[v.id].area != HT_AREA_NONE) return false;
     if (!ht_type_contiguous(ht_type_of(g, state))) return false;
     uint32_t root = ht_root(g, state).id, made = c->made[v.id];
-    if (c->root_tangled[root] && c->root_last_read[root] > made) return false;
+    if (c->root_aliased[root] && c->root_last_read[root] > made) return false;
     if (read_later(c, producer, made, state) || read_by_product(c, made, state)) return false;
     /* The store itself counts as a use: reads are what comes before it. */
     return c->last[state.id] == UINT32_MAX || c->last[state.id] <= made;
 }
 
 /* Positions of the last read of each stored state, its store left out. */
-static void forget_stores(residing *c)
+static void forget_stores(assignment *c)
 {
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         const ht_node *node = &c->g->nodes[c->s->nodes[at]];
@@ -156,12 +156,12 @@ static void forget_stores(residing *c)
         const ht_node *node = &c->g->nodes[c->s->nodes[at]];
         for (size_t i = node->op == &ht_op_store; i < node->n_in; i++) {
             ht_val v = ht_node_in(c->g, node, i);
-            if (ht_state_of(c->g, v)) c->last[v.id] = c->moment[at];
+            if (ht_state_of(c->g, v)) c->last[v.id] = c->time[at];
         }
     }
 }
 
-static bool settle_stores(residing *c)
+static bool assign_stores(assignment *c)
 {
     if (!survey_state(c)) return false;
     forget_stores(c);
@@ -179,7 +179,7 @@ static bool settle_stores(residing *c)
 }
 
 /* An output's value is made in its slot, unless it must be elsewhere or is two outputs. */
-static void settle_outputs(residing *c, const ht_place *slot)
+static void assign_outputs(assignment *c, const ht_place *slot)
 {
     for (size_t i = 0; i < c->s->output_count; i++) {
         ht_val v = c->s->outputs[i].value;
@@ -193,9 +193,9 @@ static void settle_outputs(residing *c, const ht_place *slot)
 
 /* ---- transients ---- */
 
-static bool add_buffer(residing *c, uint32_t first, uint32_t last, int64_t bytes, int32_t *index)
+static bool add_buffer(assignment *c, uint32_t first, uint32_t last, int64_t bytes, int32_t *index)
 {
-    ht_residence *r = c->r;
+    ht_buffer_assignment *r = c->r;
     if (!ht_grow((void **)&r->buffers, &c->buffer_capacity, r->buffer_count + 1, sizeof *r->buffers)) return false;
     r->buffers[r->buffer_count++] =
         (ht_interval){.first = first, .last = last, .bytes = bytes + (c->canary ? HT_CANARY_BYTES : 0)};
@@ -205,7 +205,7 @@ static bool add_buffer(residing *c, uint32_t first, uint32_t last, int64_t bytes
 
 /* May a result take over the bytes of x, which the group reads up to position `at`? Not if the group also reads it
  * through a view. */
-static bool can_take(const residing *c, ht_val x, ht_val y, const ht_node *producer, uint32_t at)
+static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *producer, uint32_t at)
 {
     const ht_graph *g = c->g;
     if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id || c->taken[x.id] || c->made[x.id] == at) return false;
@@ -224,7 +224,7 @@ static bool can_take(const residing *c, ht_val x, ht_val y, const ht_node *produ
 }
 
 /* An input of the group whose bytes result y may take over, or none. */
-static ht_val dying_input(const residing *c, const ht_node *producer, ht_val y, uint32_t at)
+static ht_val reusable_input(const assignment *c, const ht_node *producer, ht_val y, uint32_t at)
 {
     uint32_t first;
     if (!(producer->op->flags & HT_OP_INPLACE)) return HT_NONE;
@@ -237,12 +237,12 @@ static ht_val dying_input(const residing *c, const ht_node *producer, ht_val y, 
     return HT_NONE;
 }
 
-static bool settle_result(residing *c, const ht_node *n, ht_val y, uint32_t at)
+static bool assign_result(assignment *c, const ht_node *n, ht_val y, uint32_t at)
 {
     if (ht_value_of(c->g, y)->base.id || c->r->value[y.id].area != HT_AREA_NONE || c->groups->inside[y.id]) return true;
     uint32_t last = c->last[y.id] == UINT32_MAX ? at : c->last[y.id];
     c->r->guarded[y.id] = true;
-    ht_val x = dying_input(c, n, y, at);
+    ht_val x = reusable_input(c, n, y, at);
     if (x.id) {
         c->taken[x.id] = true;
         c->buffer[y.id] = c->buffer[x.id];
@@ -252,28 +252,28 @@ static bool settle_result(residing *c, const ht_node *n, ht_val y, uint32_t at)
     return add_buffer(c, at, last, ht_type_bytes(ht_type_of(c->g, y)), &c->buffer[y.id]);
 }
 
-static bool settle_transients(residing *c)
+static bool assign_transients(assignment *c)
 {
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         uint32_t id = c->s->nodes[at];
         const ht_node *n = &c->g->nodes[id];
         if (n->op == &ht_op_store || ht_plan_is_view(c->g, n)) continue;
         for (size_t i = 0; i < n->n_out; i++)
-            if (!settle_result(c, n, ht_node_out(n, i), c->moment[at])) return false;
+            if (!assign_result(c, n, ht_node_out(n, i), c->time[at])) return false;
         const ht_kernel *kernel = c->kernels[id];
         if (!kernel->workspace) continue;
         ht_call_storage storage;
         const ht_call *call = ht_node_call(c->g, n, c->arena, &storage);
         int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
         int32_t index = 0;
-        if (bytes < 0 || (bytes > 0 && !add_buffer(c, c->moment[at], c->moment[at], bytes, &index))) return false;
+        if (bytes < 0 || (bytes > 0 && !add_buffer(c, c->time[at], c->time[at], bytes, &index))) return false;
         c->r->workspace[at] = (ht_place){index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
     }
     return true;
 }
 
 /* Buffer numbers become offsets; views follow their roots. */
-static void settle_offsets(residing *c)
+static void assign_offsets(assignment *c)
 {
     ht_graph *g = c->g;
     for (uint32_t at = 0; at < c->s->node_count; at++) {
@@ -292,24 +292,24 @@ static void settle_offsets(residing *c)
 }
 
 /* When nodes run, when values are made and last read. */
-static void set_moments(residing *c)
+static void set_times(assignment *c)
 {
     const ht_graph *g = c->g;
     for (uint32_t at = (uint32_t)c->s->node_count; at-- > 0;) {
         uint32_t group = group_at(c, at);
         bool more = group && at + 1 < c->s->node_count && group_at(c, at + 1) == group;
-        c->moment[at] = more ? c->moment[at + 1] : at;
+        c->time[at] = more ? c->time[at + 1] : at;
         const ht_node *n = &g->nodes[c->s->nodes[at]];
-        for (size_t i = 0; i < n->n_out; i++) c->made[ht_node_out(n, i).id] = c->moment[at];
+        for (size_t i = 0; i < n->n_out; i++) c->made[ht_node_out(n, i).id] = c->time[at];
     }
     for (size_t v = 0; v < g->value_count; v++)
-        if (c->last[v] < c->s->node_count) c->last[v] = c->moment[c->last[v]];
+        if (c->last[v] < c->s->node_count) c->last[v] = c->time[c->last[v]];
 }
 
-ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
-                         const ht_groups *groups, const ht_place *slot, bool canary, ht_residence *r)
+ht_status ht_plan_assign_buffers(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
+                                 const ht_groups *groups, const ht_place *slot, bool canary, ht_buffer_assignment *r)
 {
-    residing c = {
+    assignment c = {
         .groups = groups,
         .g = g,
         .s = &g->segments[segment],
@@ -321,26 +321,26 @@ ht_status ht_plan_reside(ht_graph *g, uint32_t segment, const ht_target *target,
         .last = ht_liveness(g, segment),
         .buffer = calloc(g->value_count, sizeof *c.buffer),
         .made = calloc(g->value_count, sizeof *c.made),
-        .moment = calloc(g->segments[segment].node_count + 1, sizeof *c.moment),
+        .time = calloc(g->segments[segment].node_count + 1, sizeof *c.time),
         .taken = calloc(g->value_count, sizeof *c.taken),
         .root_last_read = calloc(g->value_count, sizeof *c.root_last_read),
-        .root_tangled = calloc(g->value_count, sizeof *c.root_tangled),
+        .root_aliased = calloc(g->value_count, sizeof *c.root_aliased),
     };
-    bool ok = c.arena && c.last && c.buffer && c.made && c.moment && c.taken && c.root_last_read && c.root_tangled;
-    if (ok) set_moments(&c);
-    if (ok) settle_outputs(&c, slot);
-    ok = ok && settle_stores(&c) && settle_transients(&c);
+    bool ok = c.arena && c.last && c.buffer && c.made && c.time && c.taken && c.root_last_read && c.root_aliased;
+    if (ok) set_times(&c);
+    if (ok) assign_outputs(&c, slot);
+    ok = ok && assign_stores(&c) && assign_transients(&c);
     ht_status status =
         ok ? ht_memory_assign(g->ctx, r->buffers, r->buffer_count, HT_PLAN_ALIGN, &r->bytes, &r->live_bytes)
            : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
-    if (status == HT_OK) settle_offsets(&c);
+    if (status == HT_OK) assign_offsets(&c);
     ht_arena_free(c.arena);
     free(c.last);
     free(c.buffer);
     free(c.made);
-    free(c.moment);
+    free(c.time);
     free(c.taken);
     free(c.root_last_read);
-    free(c.root_tangled);
+    free(c.root_aliased);
     return status;
 }

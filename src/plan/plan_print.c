@@ -10,7 +10,7 @@ static void print_bytes(ht_text *t, const char *what, int64_t bytes)
 
 static void print_place(ht_text *t, ht_place place)
 {
-    static const char *const names[HT_AREA_COUNT] = {"_", "state", "slot", "transient", "kept"};
+    static const char *const names[HT_AREA_COUNT] = {"_", "state", "slot", "transient", "prepacked"};
     ht_text_add(t, "%s", names[place.area]);
     if (place.area != HT_AREA_NONE) ht_text_add(t, "+%lld", (long long)place.offset);
 }
@@ -33,11 +33,11 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
     int first = f && (f->gemm || f->fold) ? 0 : 1; /* the kernel's name stands for the first */
     for (int i = first; f && i < f->step_count; i++)
         ht_text_add(t, "%s%s", i == first ? "  with " : ", ", f->steps[i].call->op->name);
-    if (instr->kept) {
+    if (instr->prepacked) {
         ht_text_add(t, "  packed ");
-        print_place(t, plan->kept[instr->kept - 1].place);
+        print_place(t, plan->prepacked[instr->prepacked - 1].place);
     }
-    if (instr->band) ht_text_add(t, "  together with the next %zu", instr->band - 1);
+    if (instr->row_block) ht_text_add(t, "  together with the next %zu", instr->row_block - 1);
     if (instr->role != HT_ROLE_FWD) ht_text_add(t, "  role=%s", ht_role_names[instr->role]);
     if (instr->site) ht_text_add(t, "  at=%s", instr->site);
     ht_text_add(t, "\n");
@@ -53,7 +53,7 @@ ht_status ht_plan_print(char **out, const ht_plan *plan)
     print_bytes(&t, "state", plan->area_bytes[HT_AREA_STATE]);
     print_bytes(&t, "slots", plan->area_bytes[HT_AREA_SLOT]);
     print_bytes(&t, "transients", plan->area_bytes[HT_AREA_TRANSIENT]);
-    if (plan->area_bytes[HT_AREA_KEPT]) print_bytes(&t, "kept", plan->area_bytes[HT_AREA_KEPT]);
+    if (plan->area_bytes[HT_AREA_PREPACKED]) print_bytes(&t, "prepacked", plan->area_bytes[HT_AREA_PREPACKED]);
     print_bytes(&t, "total", ht_plan_bytes(plan));
     for (size_t i = 0; i < plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i];

@@ -1,4 +1,4 @@
-/* Packed weights that are kept between runs: who keeps them, the same bits as without, never those of old weights. */
+/* Prepacked weights: which segments use them, the same bits as without, never those of old weights. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,7 @@ static void fill(const world *w, const char *name, int64_t count, int seed)
     free(data);
 }
 
-static world begin(int accumulate, bool no_keep)
+static world begin(int accumulate, bool no_prepack)
 {
     world w = {0};
     ht_context_opts opts = HT_CONTEXT_OPTS;
@@ -79,7 +79,7 @@ static world begin(int accumulate, bool no_keep)
     must(&w, ht_graph_create(&w.g, w.ctx));
     build(&w, accumulate);
     ht_plan_opts plan = HT_PLAN_OPTS;
-    plan.no_keep = no_keep;
+    plan.no_prepack = no_prepack;
     plan.canaries = true;
     must(&w, ht_plan_create(&w.plan, w.g, &plan));
     must(&w, ht_session_create(&w.s, w.plan, NULL));
@@ -130,51 +130,51 @@ static void must_agree(const world *keeps, const world *packs)
 
 /* ---- who keeps ---- */
 
-static void keep__is_for_segments_that_only_read(void **state)
+static void prepack__is_for_segments_that_only_read(void **state)
 {
     (void)state;
     world w = begin(1, false);
-    assert_int_equal(segment(&w, "predict")->keep_count, 2);
-    assert_int_equal(segment(&w, "double")->keep_count, 2);
-    assert_int_equal(segment(&w, "recur")->keep_count, 1);
-    assert_int_equal(segment(&w, "predict")->spoil_count, 0);
+    assert_int_equal(segment(&w, "predict")->prepack_count, 2);
+    assert_int_equal(segment(&w, "double")->prepack_count, 2);
+    assert_int_equal(segment(&w, "recur")->prepack_count, 1);
+    assert_int_equal(segment(&w, "predict")->invalidate_count, 0);
     /* One step, one update: packing apart would be for nothing. */
-    assert_int_equal(segment(&w, "micro_first")->keep_count, 0);
+    assert_int_equal(segment(&w, "micro_first")->prepack_count, 0);
     /* Both products and the lstm, once each: "double" has the forms of "predict". */
-    assert_int_equal(w.plan->kept_count, 3);
-    assert_int_equal(segment(&w, "update")->spoil_count, 3);
-    assert_int_equal(segment(&w, "init")->spoil_count, 3);
+    assert_int_equal(w.plan->prepacked_count, 3);
+    assert_int_equal(segment(&w, "update")->invalidate_count, 3);
+    assert_int_equal(segment(&w, "init")->invalidate_count, 3);
     end(&w);
 }
 
-static void keep__serves_the_micro_batches_of_one_step(void **state)
+static void prepack__serves_the_micro_batches_of_one_step(void **state)
 {
     (void)state;
     world many = begin(8, false), few = begin(2, false);
-    assert_true(segment(&many, "micro")->keep_count > 0);
-    assert_true(segment(&many, "micro_first")->keep_count > 0);
-    assert_int_equal(segment(&few, "micro")->keep_count, 0);
+    assert_true(segment(&many, "micro")->prepack_count > 0);
+    assert_true(segment(&many, "micro_first")->prepack_count > 0);
+    assert_int_equal(segment(&few, "micro")->prepack_count, 0);
     end(&many);
     end(&few);
 }
 
-static void keep__is_counted_and_can_be_declined(void **state)
+static void prepack__is_counted_and_can_be_declined(void **state)
 {
     (void)state;
     world w = begin(1, false), lean = begin(1, true);
     char *text;
     must(&w, ht_plan_print(&text, w.plan));
-    assert_non_null(strstr(text, "\n  kept "));
+    assert_non_null(strstr(text, "\n  prepacked "));
     free(text);
-    assert_true(w.plan->area_bytes[HT_AREA_KEPT] >= (int64_t)sizeof(float) * 2 * WIDE * WIDE);
-    assert_int_equal(lean.plan->area_bytes[HT_AREA_KEPT], 0);
-    assert_int_equal(ht_plan_bytes(w.plan) - w.plan->area_bytes[HT_AREA_KEPT], ht_plan_bytes(lean.plan));
-    assert_int_equal(lean.plan->kept_count, 0);
+    assert_true(w.plan->area_bytes[HT_AREA_PREPACKED] >= (int64_t)sizeof(float) * 2 * WIDE * WIDE);
+    assert_int_equal(lean.plan->area_bytes[HT_AREA_PREPACKED], 0);
+    assert_int_equal(ht_plan_bytes(w.plan) - w.plan->area_bytes[HT_AREA_PREPACKED], ht_plan_bytes(lean.plan));
+    assert_int_equal(lean.plan->prepacked_count, 0);
     end(&w);
     end(&lean);
 }
 
-static void keep__needs_state_and_few_rows(void **state)
+static void prepack__needs_state_and_few_rows(void **state)
 {
     (void)state;
     world w = {0};
@@ -196,14 +196,14 @@ static void keep__needs_state_and_few_rows(void **state)
     ht_store(g, kept, ht_concat(g, 2, (const ht_val[]){y, y}, 0));
     must(&w, ht_graph_status(g));
     must(&w, ht_plan_create(&w.plan, g, NULL));
-    assert_int_equal(w.plan->kept_count, 0);
+    assert_int_equal(w.plan->prepacked_count, 0);
     end(&w);
 }
 
 /* ---- every row that keeps ---- */
 
 /* One product, its result by bytes, after each of a few runs and of two weights. */
-static void run_product(ht_dtype dtype, bool turned, bool no_keep, uint64_t hashes[8])
+static void run_product(ht_dtype dtype, bool turned, bool no_prepack, uint64_t hashes[8])
 {
     enum { COLUMNS = 75, DEPTH = 1100 }; /* more than one block of K, an end in both directions */
     world w = {0};
@@ -214,10 +214,10 @@ static void run_product(ht_dtype dtype, bool turned, bool no_keep, uint64_t hash
     int64_t dims[2] = {turned ? COLUMNS : DEPTH, turned ? DEPTH : COLUMNS};
     ht_output(w.g, "y", ht_matmul(w.g, x, ht_param(w.g, "w", dtype, 2, dims, HT_NORMAL(0, 1)), &opts));
     ht_plan_opts plan = HT_PLAN_OPTS;
-    plan.no_keep = no_keep;
+    plan.no_prepack = no_prepack;
     must(&w, ht_plan_create(&w.plan, w.g, &plan));
     must(&w, ht_session_create(&w.s, w.plan, NULL));
-    assert_int_equal(w.plan->kept_count, no_keep ? 0 : 1);
+    assert_int_equal(w.plan->prepacked_count, no_prepack ? 0 : 1);
     fill(&w, "x", ROWS * DEPTH, 1);
     for (int i = 0; i < 8; i++) {
         double y[ROWS * COLUMNS];
@@ -229,7 +229,7 @@ static void run_product(ht_dtype dtype, bool turned, bool no_keep, uint64_t hash
     end(&w);
 }
 
-static void kept__has_the_same_bits_in_every_type(void **state)
+static void prepack__has_the_same_bits_in_every_type(void **state)
 {
     (void)state;
     static const ht_dtype dtypes[] = {HT_F64, HT_F32, HT_F16, HT_BF16};
@@ -253,7 +253,7 @@ static void train(const world *w, int steps)
     for (int i = 0; i < steps; i++) must(w, ht_session_run(w->s, "train"));
 }
 
-static void kept__follows_training(void **state)
+static void prepack__follows_training(void **state)
 {
     (void)state;
     for (int accumulate = 1; accumulate <= 8; accumulate += 7) {
@@ -271,7 +271,7 @@ static void kept__follows_training(void **state)
     }
 }
 
-static void kept__follows_what_is_written(void **state)
+static void prepack__follows_what_is_written(void **state)
 {
     (void)state;
     static const struct {
@@ -308,7 +308,7 @@ static void kept__follows_what_is_written(void **state)
     end(&packs);
 }
 
-static void kept__follows_a_snapshot(void **state)
+static void prepack__follows_a_snapshot(void **state)
 {
     (void)state;
     char folder[64], *path;
@@ -335,7 +335,7 @@ static void kept__follows_a_snapshot(void **state)
     end(&packs);
 }
 
-static void kept__belongs_to_its_session(void **state)
+static void prepack__belongs_to_its_session(void **state)
 {
     (void)state;
     world keeps = begin(1, false), packs = begin(1, true);
@@ -363,15 +363,15 @@ static void kept__belongs_to_its_session(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keep__is_for_segments_that_only_read),
-        cmocka_unit_test(keep__serves_the_micro_batches_of_one_step),
-        cmocka_unit_test(keep__is_counted_and_can_be_declined),
-        cmocka_unit_test(keep__needs_state_and_few_rows),
-        cmocka_unit_test(kept__has_the_same_bits_in_every_type),
-        cmocka_unit_test(kept__follows_training),
-        cmocka_unit_test(kept__follows_what_is_written),
-        cmocka_unit_test(kept__follows_a_snapshot),
-        cmocka_unit_test(kept__belongs_to_its_session),
+        cmocka_unit_test(prepack__is_for_segments_that_only_read),
+        cmocka_unit_test(prepack__serves_the_micro_batches_of_one_step),
+        cmocka_unit_test(prepack__is_counted_and_can_be_declined),
+        cmocka_unit_test(prepack__needs_state_and_few_rows),
+        cmocka_unit_test(prepack__has_the_same_bits_in_every_type),
+        cmocka_unit_test(prepack__follows_training),
+        cmocka_unit_test(prepack__follows_what_is_written),
+        cmocka_unit_test(prepack__follows_a_snapshot),
+        cmocka_unit_test(prepack__belongs_to_its_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *co
 
 /* The call as the machine sees it: pointers for n_in inputs, those of the product, n_out results, that of the
  * reduction. */
-static bool fill_call(const program *p, const ht_residence *r, ht_instr *instr)
+static bool fill_call(const program *p, const ht_buffer_assignment *r, ht_instr *instr)
 {
     size_t more = p->gemm ? p->gemm->n_in : 0, n_in = p->n_in + more, n_out = p->n_out + (p->fold != NULL);
     size_t all = n_in + n_out;
@@ -153,7 +153,7 @@ static ht_cost cost_of(const program *p, const ht_fused *f)
 }
 
 bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
-                   const ht_kernel *const *kernels, const ht_residence *r, ht_instr *instr)
+                   const ht_kernel *const *kernels, const ht_buffer_assignment *r, ht_instr *instr)
 {
     program p = {.plan = plan, .g = g, .groups = groups, .nodes = nodes, .count = count};
     *instr = (ht_instr){.kernel = kernels[nodes[0]]};
