@@ -98,7 +98,7 @@ typedef struct sheet {
     size_t count;
 } sheet;
 
-static void add_segment(sheet *s, ht_machine *m, const ht_plan_segment *segment, ht_pool *pool)
+static void add_segment(sheet *s, ht_executor *m, const ht_plan_segment *segment, ht_pool *pool)
 {
     s->lines = realloc(s->lines, (s->count + segment->instr_count) * sizeof *s->lines);
     if (!s->lines) exit(1);
@@ -107,13 +107,13 @@ static void add_segment(sheet *s, ht_machine *m, const ht_plan_segment *segment,
         size_t n_in = instr->call->n_in, n_out = instr->call->n_out;
         void **at = malloc((n_in + n_out + 1) * sizeof *at);
         if (!at) exit(1);
-        for (size_t k = 0; k < n_in; k++) at[k] = ht_machine_open(m, instr->in[k], 0);
-        for (size_t k = 0; k < n_out; k++) at[n_in + k] = ht_machine_open(m, instr->out[k], 0);
+        for (size_t k = 0; k < n_in; k++) at[k] = ht_executor_open(m, instr->in[k], 0);
+        for (size_t k = 0; k < n_out; k++) at[n_in + k] = ht_executor_open(m, instr->out[k], 0);
         s->lines[s->count++] = (line){.instr = instr,
                                       .launch = {.call = instr->call,
                                                  .in = (const void *const *)at,
                                                  .out = at + n_in,
-                                                 .workspace = ht_machine_open(m, instr->workspace, 0),
+                                                 .workspace = ht_executor_open(m, instr->workspace, 0),
                                                  .pool = pool,
                                                  .fused = instr->fused}};
     }
@@ -180,20 +180,20 @@ static void print_lines(const sheet *s)
 
 void trainee_profile(trainee *t, ht_context *ctx, int rounds)
 {
-    ht_machine *m;
+    ht_executor *m;
     sheet s = {0};
     double total = 0;
     const ht_plan *plan = t->ours.plan;
     if (rounds > ROUNDS) rounds = ROUNDS;
     /* A machine of its own on the same plan: a session does not show its launches. */
-    must(ctx, ht_machine_create(&m, plan, ctx->pool));
+    must(ctx, ht_executor_create(&m, plan, ctx->pool));
     int init = ht_plan_segment_find(plan, "init");
-    if (init >= 0) must(ctx, ht_machine_run(m, (size_t)init));
+    if (init >= 0) must(ctx, ht_executor_run(m, (size_t)init));
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
         size_t bytes = (size_t)ht_type_bytes(&slot->type);
         if (slot->kind == HT_SLOT_INPUT)
-            ht_session_read(t->ours.session, slot->name, ht_machine_open(m, slot->place, (int64_t)bytes), bytes);
+            ht_session_read(t->ours.session, slot->name, ht_executor_open(m, slot->place, (int64_t)bytes), bytes);
     }
     const ht_plan_program *program = &plan->programs[ht_plan_program_find(plan, "train")];
     for (size_t c = 0; c < program->call_count; c++)
@@ -214,5 +214,5 @@ void trainee_profile(trainee *t, ht_context *ctx, int rounds)
     print_lines(&s);
     for (size_t i = 0; i < s.count; i++) free((void *)s.lines[i].launch.in);
     free(s.lines);
-    ht_machine_free(m);
+    ht_executor_free(m);
 }

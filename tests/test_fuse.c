@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "exec/exec.h"
 #include "graph_dice.h"
-#include "run/run.h"
 #include "train/train.h"
 
 typedef struct world {

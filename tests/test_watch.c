@@ -1,4 +1,4 @@
-/* Looking into steps: ht_machine_watch, replays of a run's steps, and the first value that is not finite. */
+/* Looking into steps: ht_executor_trace, replays of a run's steps, and the first value that is not finite. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "data_case.h"
+#include "exec/exec.h"
 #include "tiny_model.h"
-#include "train/session_state.h"
 #include "train/train.h"
 
 /* ---- a machine ---- */
@@ -21,7 +21,7 @@ typedef struct world {
     ht_context *ctx;
     ht_plan *plan;
     ht_session *session;
-    ht_machine *machine; /* the session's */
+    ht_executor *executor; /* the session's */
 } world;
 
 static void must(ht_context *ctx, ht_status status)
@@ -44,7 +44,7 @@ static world start(bool fusion, bool canaries)
     must(w.ctx, ht_plan_create(&w.plan, g, &opts));
     ht_graph_free(g);
     must(w.ctx, ht_session_create(&w.session, w.plan, NULL));
-    w.machine = w.session->machine;
+    w.executor = w.session->executor;
     int32_t token[TINY_BATCH * TINY_TIME], label[TINY_BATCH * TINY_TIME];
     tiny_tokens(0, token, label);
     must(w.ctx, ht_session_write(w.session, "token", token, sizeof token));
@@ -71,7 +71,7 @@ static bool see(void *arg, const ht_instr *instr, size_t result, const ht_type *
 {
     seen *s = arg;
     assert_ptr_equal(type, instr->call->out[result]);
-    assert_ptr_equal(data, ht_machine_at(s->w->machine, instr->out[result]));
+    assert_ptr_equal(data, ht_executor_at(s->w->executor, instr->out[result]));
     s->count++;
     s->backward += instr->role == HT_ROLE_BWD_ACT || instr->role == HT_ROLE_BWD_WEIGHT;
     s->with_origin += instr->origin != NULL;
@@ -91,16 +91,16 @@ static void watch__gives_the_bits_of_a_fused_run(void **state)
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 2; i++) {
             seen s = {.w = &watched};
-            must(plain.ctx, ht_machine_run(plain.machine, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
+            must(plain.ctx, ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
             must(watched.ctx,
-                 ht_machine_watch(watched.machine, (size_t)ht_plan_segment_find(watched.plan, segments[i]), see, &s));
+                 ht_executor_trace(watched.executor, (size_t)ht_plan_segment_find(watched.plan, segments[i]), see, &s));
         }
     }
     size_t compared = 0;
     for (size_t i = 0; i < plain.plan->slot_count; i++) {
         const ht_slot *a = &plain.plan->slots[i], *b = ht_plan_slot(watched.plan, a->name);
         assert_non_null(b);
-        if (memcmp(ht_machine_at(plain.machine, a->place), ht_machine_at(watched.machine, b->place),
+        if (memcmp(ht_executor_at(plain.executor, a->place), ht_executor_at(watched.executor, b->place),
                    (size_t)ht_type_bytes(&a->type)) != 0)
             fail_msg("%s differs", a->name);
         compared += a->kind == HT_SLOT_STATE;
@@ -118,7 +118,7 @@ static void watch__shows_every_result_with_its_names(void **state)
     for (size_t i = 0; i < w.plan->segments[segment].instr_count; i++)
         results += w.plan->segments[segment].instrs[i].call->n_out;
     seen s = {.w = &w};
-    must(w.ctx, ht_machine_watch(w.machine, segment, see, &s));
+    must(w.ctx, ht_executor_trace(w.executor, segment, see, &s));
     assert_int_equal(s.count, results);
     assert_true(s.named_grads > 5); /* made where they are stored, and called as the state is */
     assert_true(s.loss);
@@ -132,7 +132,7 @@ static void watch__stops_when_it_has_seen_enough(void **state)
     (void)state;
     world w = start(false, false);
     seen s = {.w = &w, .most = 7};
-    must(w.ctx, ht_machine_watch(w.machine, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s));
+    must(w.ctx, ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s));
     assert_int_equal(s.count, 7);
     stop(&w);
 }
@@ -142,7 +142,7 @@ static void watch__refuses_a_plan_that_fuses(void **state)
     (void)state;
     world w = start(true, false);
     seen s = {.w = &w};
-    assert_int_equal(ht_machine_watch(w.machine, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s),
+    assert_int_equal(ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s),
                      HT_EINVAL);
     assert_non_null(strstr(ht_context_message(w.ctx), "without fusion"));
     assert_int_equal(s.count, 0);

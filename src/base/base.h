@@ -7,6 +7,7 @@
 #include <halftone/types.h>
 
 #include "base/arena.h"
+#include "base/context.h"
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/json.h"

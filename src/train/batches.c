@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "train/session_state.h"
+#include "exec/exec.h"
 
 /* Where the batches of an array are made: in the input's own memory, so that nothing is copied. */
 static ht_status place_array(const ht_batches *b, const ht_job *job, ht_batch_array *array, const char *input,
@@ -15,7 +15,7 @@ static ht_status place_array(const ht_batches *b, const ht_job *job, ht_batch_ar
         HT_FAIL(job->ctx, HT_ESHAPE, "input '%s' of the model has %" PRId64 " bytes, a batch of this data %zu", input,
                 ht_type_bytes(&slot->type), array->bytes);
     if (slot)
-        array->data = ht_machine_open(b->session->machine, slot->place, ht_type_bytes(&slot->type));
+        array->data = ht_executor_open(b->session->executor, slot->place, ht_type_bytes(&slot->type));
     else if (!(array->data = *unread = calloc(1, array->bytes + 1)))
         HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
     return HT_OK;

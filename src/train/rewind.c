@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "train/session_state.h"
+#include "exec/exec.h"
 
 struct ht_rewind {
     ht_session *session;
@@ -44,9 +44,9 @@ static size_t walk(const ht_rewind *rewind, char *copy, bool back)
         const ht_slot *slot = &session->plan->slots[rewind->slots[i]];
         size_t bytes = (size_t)ht_type_bytes(&slot->type);
         if (copy && back)
-            memcpy(ht_machine_open(session->machine, slot->place, (int64_t)bytes), copy + at, bytes);
+            memcpy(ht_executor_open(session->executor, slot->place, (int64_t)bytes), copy + at, bytes);
         else if (copy)
-            memcpy(copy + at, ht_machine_at(session->machine, slot->place), bytes);
+            memcpy(copy + at, ht_executor_at(session->executor, slot->place), bytes);
         at += bytes;
     }
     return at;

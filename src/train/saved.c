@@ -38,7 +38,7 @@ static ht_status add_slot(ht_saved_list *list, const ht_session *s, const ht_slo
     saved.array.element = ht_element_of_dtype(slot->type.dtype);
     saved.array.rank = slot->type.rank;
     memcpy(saved.array.shape, slot->type.dim, sizeof slot->type.dim);
-    saved.array.data = ht_machine_at(s->machine, slot->place);
+    saved.array.data = ht_executor_at(s->executor, slot->place);
     if (saved.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&saved.array))
         HT_FAIL(s->plan->ctx, HT_ENOTSUP, "snapshot: state '%s' has a type that no file holds", slot->name);
     return add(list, s->plan->ctx, &saved);
@@ -58,7 +58,7 @@ static ht_status add_filler(ht_saved_list *list, const ht_session *s, const ht_s
     ht_array_measure(&saved.array);
     ht_place place = owner->place;
     place.offset += begin * (int64_t)ht_dtype_bytes(owner->type.dtype);
-    saved.array.data = ht_machine_at(s->machine, place);
+    saved.array.data = ht_executor_at(s->executor, place);
     return add(list, s->plan->ctx, &saved);
 }
 

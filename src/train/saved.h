@@ -2,9 +2,9 @@
 #ifndef HT_TRAIN_SAVED_H
 #define HT_TRAIN_SAVED_H
 
+#include "exec/exec.h"
 #include "format/format.h"
 #include "train/manifest.h"
-#include "train/session_state.h"
 
 typedef struct ht_saved {
     const char *name;

@@ -164,7 +164,7 @@ static ht_status compare(reading *r, const char *path)
 static void copy(const reading *r)
 {
     const ht_plan *plan = r->session->plan;
-    ht_machine_open(r->session->machine, (ht_place){HT_AREA_STATE, 0}, plan->area_bytes[HT_AREA_STATE]);
+    ht_executor_open(r->session->executor, (ht_place){HT_AREA_STATE, 0}, plan->area_bytes[HT_AREA_STATE]);
     for (size_t i = 0; i < r->list.count; i++) {
         const ht_saved *to = &r->list.items[i];
         if (to->file >= r->file_count || to->array.bytes == 0) continue;
@@ -192,7 +192,7 @@ static ht_status read_files(ht_session *session, const char *path, int file_coun
     if (status == HT_OK) {
         copy(r);
         int derive = ht_plan_segment_find(session->plan, "derive");
-        if (derive >= 0) status = ht_machine_run(session->machine, (size_t)derive);
+        if (derive >= 0) status = ht_executor_run(session->executor, (size_t)derive);
     }
     for (int i = 0; i < HT_SNAPSHOT_FILES; i++) ht_safetensors_free(r->files[i]);
     ht_saved_free(&r->list);

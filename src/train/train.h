@@ -10,8 +10,8 @@
 
 #include "config/config.h"
 #include "data/data.h"
+#include "exec/exec.h"
 #include "model/model.h"
-#include "run/run.h"
 #include "train/watch.h"
 
 /* ---- jobs: what config has to know of models and data ---- */

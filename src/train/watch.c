@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/exec.h"
 #include "train/batches.h"
-#include "train/session_state.h"
 
 struct ht_replay {
     ht_context *ctx;
@@ -17,7 +17,7 @@ struct ht_replay {
     ht_batches batches;
     ht_feed *feed;
     /* while it walks */
-    ht_watch_fn watch;
+    ht_trace_fn watch;
     void *arg;
     int64_t micro;
     bool enough;
@@ -107,8 +107,8 @@ static ht_status copy_state(ht_replay *r, const ht_session *from)
             HT_FAIL(r->ctx, HT_EVERIFY, "replay: the run's plan has no state '%s' of this type", to->name);
         size_t bytes = (size_t)ht_type_bytes(&to->type);
         if (bytes)
-            memcpy(ht_machine_open(r->session->machine, to->place, (int64_t)bytes),
-                   ht_machine_at(from->machine, slot->place), bytes);
+            memcpy(ht_executor_open(r->session->executor, to->place, (int64_t)bytes),
+                   ht_executor_at(from->executor, slot->place), bytes);
     }
     return HT_OK;
 }
@@ -144,7 +144,7 @@ static void clear_bad_carry(ht_replay *r)
     for (size_t i = 0; i < r->plan->slot_count; i++) {
         const ht_slot *slot = &r->plan->slots[i];
         if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.", 6) != 0) continue;
-        void *data = ht_machine_open(r->session->machine, slot->place, ht_type_bytes(&slot->type));
+        void *data = ht_executor_open(r->session->executor, slot->place, ht_type_bytes(&slot->type));
         bad_count bad = count_bad(&slot->type, data);
         if (is_bad(&bad)) memset(data, 0, (size_t)ht_type_bytes(&slot->type));
     }
@@ -175,7 +175,7 @@ static ht_status walk(ht_replay *r, const char *segment)
 {
     int index = ht_plan_segment_find(r->plan, segment);
     if (index < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no segment '%s'", segment);
-    return ht_machine_watch(r->session->machine, (size_t)index, pass_on, r);
+    return ht_executor_trace(r->session->executor, (size_t)index, pass_on, r);
 }
 
 /* The number of the step's first batch. A run may have counted otherwise before it was resumed, so it counts from where
@@ -193,7 +193,7 @@ static ht_status seek(ht_replay *r, int64_t step)
     return ht_batches_seed(r->job, r->session, ht_feed_counted(r->feed, micros));
 }
 
-ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_watch_fn watch, void *arg)
+ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_trace_fn watch, void *arg)
 {
     int64_t all = r->job->recipe->accumulate;
     r->watch = watch;
@@ -233,7 +233,7 @@ const char *ht_replay_name(const ht_replay *r, const ht_instr *instr, size_t res
 
 const void *ht_replay_input(const ht_replay *r, const ht_instr *instr, size_t input)
 {
-    return ht_machine_at(r->session->machine, instr->in[input]);
+    return ht_executor_at(r->session->executor, instr->in[input]);
 }
 
 ht_session *ht_replay_session(ht_replay *r)
@@ -246,7 +246,7 @@ double ht_session_loss_scale(const ht_session *session)
     double scale = 1;
     const ht_slot *slot = ht_plan_slot(session->plan, "loss_scale");
     if (slot && slot->kind == HT_SLOT_STATE && ht_type_elems(&slot->type) == 1)
-        scale = ht_load_f64(ht_machine_at(session->machine, slot->place), slot->type.dtype, 0);
+        scale = ht_load_f64(ht_executor_at(session->executor, slot->place), slot->type.dtype, 0);
     return scale > 0 ? scale : 1;
 }
 

@@ -3,7 +3,7 @@
 #ifndef HT_TRAIN_WATCH_H
 #define HT_TRAIN_WATCH_H
 
-#include "run/run.h"
+#include "exec/exec.h"
 
 typedef struct ht_run ht_run;
 typedef struct ht_run_request ht_run_request;
@@ -20,7 +20,7 @@ void ht_replay_free(ht_replay *replay);
  * carries from batch to batch, which begins with zeros where it is not finite any more. */
 ht_status ht_replay_take(ht_replay *replay, int64_t step);
 /* The first `micros` micro-batches of a step (-1: all), then, if asked, its update. Stops where `watch` says so. */
-ht_status ht_replay_step(ht_replay *replay, int64_t step, int64_t micros, bool update, ht_watch_fn watch, void *arg);
+ht_status ht_replay_step(ht_replay *replay, int64_t step, int64_t micros, bool update, ht_trace_fn watch, void *arg);
 /* While watching: the number of the micro-batch, from 0. */
 int64_t ht_replay_micro(const ht_replay *replay);
 /* The name of a result, or NULL: the first one's as the instruction says, others' where they are state or outputs. */

@@ -1,7 +1,8 @@
+/* The context of the public API: thread pool, instruction set, tables of ops and kernels. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/train.h"
+#include "exec/exec.h"
 
 const char *ht_version(void)
 {

@@ -1,11 +1,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/run.h"
+#include "exec/exec.h"
 
 enum { CANARY = 0xC5 };
 
-struct ht_machine {
+struct ht_executor {
     const ht_plan *plan;
     ht_arena *arena;
     char *area[HT_AREA_COUNT];
@@ -17,54 +17,54 @@ struct ht_machine {
  * is written between any two runs costs nothing. MADE: ready to use. */
 enum { STALE, READ, MADE };
 
-static void *at(const ht_machine *m, ht_place place)
+static void *at(const ht_executor *e, ht_place place)
 {
-    return place.area == HT_AREA_NONE ? NULL : m->area[place.area] + place.offset;
+    return place.area == HT_AREA_NONE ? NULL : e->area[place.area] + place.offset;
 }
 
-const void *ht_machine_at(const ht_machine *m, ht_place place)
+const void *ht_executor_at(const ht_executor *e, ht_place place)
 {
-    return at(m, place);
+    return at(e, place);
 }
 
-void *ht_machine_open(ht_machine *m, ht_place place, int64_t bytes)
+void *ht_executor_open(ht_executor *e, ht_place place, int64_t bytes)
 {
-    for (size_t i = 0; i < m->plan->prepacked_count && place.area == HT_AREA_STATE; i++) {
-        const ht_state_span *source = m->plan->prepacked[i].source;
+    for (size_t i = 0; i < e->plan->prepacked_count && place.area == HT_AREA_STATE; i++) {
+        const ht_state_span *source = e->plan->prepacked[i].source;
         for (int k = 0; k < HT_PREPACK_SOURCES; k++)
-            if (source[k].first < place.offset + bytes && place.offset < source[k].end) m->prepacked[i] = STALE;
+            if (source[k].first < place.offset + bytes && place.offset < source[k].end) e->prepacked[i] = STALE;
     }
-    return at(m, place);
+    return at(e, place);
 }
 
-static bool resolve(ht_machine *m, const ht_instr *instr, ht_launch *launch, ht_pool *pool)
+static bool resolve(ht_executor *e, const ht_instr *instr, ht_launch *launch, ht_pool *pool)
 {
     const ht_call *call = instr->call;
-    void **pointers = HT_NEW(m->arena, void *, call->n_in + call->n_out);
+    void **pointers = HT_NEW(e->arena, void *, call->n_in + call->n_out);
     if (!pointers) return false;
-    for (size_t i = 0; i < call->n_in; i++) pointers[i] = at(m, instr->in[i]);
-    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = at(m, instr->out[i]);
+    for (size_t i = 0; i < call->n_in; i++) pointers[i] = at(e, instr->in[i]);
+    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = at(e, instr->out[i]);
     *launch = (ht_launch){
         .call = call,
         .in = (const void *const *)pointers,
         .out = pointers + call->n_in,
-        .workspace = at(m, instr->workspace),
+        .workspace = at(e, instr->workspace),
         .pool = pool,
         .fused = instr->fused,
     };
     return true;
 }
 
-static bool resolve_all(ht_machine *m, ht_pool *pool)
+static bool resolve_all(ht_executor *e, ht_pool *pool)
 {
-    m->launches = HT_NEW(m->arena, ht_launch *, m->plan->segment_count);
-    if (!m->launches) return false;
-    for (size_t s = 0; s < m->plan->segment_count; s++) {
-        const ht_plan_segment *segment = &m->plan->segments[s];
-        m->launches[s] = HT_NEW(m->arena, ht_launch, segment->instr_count);
-        if (!m->launches[s]) return false;
+    e->launches = HT_NEW(e->arena, ht_launch *, e->plan->segment_count);
+    if (!e->launches) return false;
+    for (size_t s = 0; s < e->plan->segment_count; s++) {
+        const ht_plan_segment *segment = &e->plan->segments[s];
+        e->launches[s] = HT_NEW(e->arena, ht_launch, segment->instr_count);
+        if (!e->launches[s]) return false;
         for (size_t i = 0; i < segment->instr_count; i++)
-            if (!resolve(m, &segment->instrs[i], &m->launches[s][i], pool)) return false;
+            if (!resolve(e, &segment->instrs[i], &e->launches[s][i], pool)) return false;
     }
     return true;
 }
@@ -76,33 +76,33 @@ static char *allocate(int64_t bytes)
     return ht_pages_alloc(size);
 }
 
-ht_status ht_machine_create(ht_machine **out, const ht_plan *plan, ht_pool *pool)
+ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, ht_pool *pool)
 {
     *out = NULL;
-    ht_machine *m = calloc(1, sizeof *m);
-    if (!m) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
-    m->plan = plan;
-    m->arena = ht_arena_create();
-    m->prepacked = m->arena ? HT_NEW(m->arena, uint8_t, plan->prepacked_count) : NULL;
-    bool ok = m->prepacked != NULL;
+    ht_executor *e = calloc(1, sizeof *e);
+    if (!e) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
+    e->plan = plan;
+    e->arena = ht_arena_create();
+    e->prepacked = e->arena ? HT_NEW(e->arena, uint8_t, plan->prepacked_count) : NULL;
+    bool ok = e->prepacked != NULL;
     for (int a = HT_AREA_STATE; a < HT_AREA_COUNT && ok; a++) {
-        m->area[a] = allocate(plan->area_bytes[a]);
-        ok = m->area[a] != NULL;
+        e->area[a] = allocate(plan->area_bytes[a]);
+        ok = e->area[a] != NULL;
     }
-    if (!ok || !resolve_all(m, pool)) {
-        ht_machine_free(m);
+    if (!ok || !resolve_all(e, pool)) {
+        ht_executor_free(e);
         HT_FAIL(plan->ctx, HT_ENOMEM, "the plan's %lld bytes could not be had", (long long)ht_plan_bytes(plan));
     }
-    *out = m;
+    *out = e;
     return HT_OK;
 }
 
-void ht_machine_free(ht_machine *m)
+void ht_executor_free(ht_executor *e)
 {
-    if (!m) return;
-    for (int a = 0; a < HT_AREA_COUNT; a++) free(m->area[a]);
-    ht_arena_free(m->arena);
-    free(m);
+    if (!e) return;
+    for (int a = 0; a < HT_AREA_COUNT; a++) free(e->area[a]);
+    ht_arena_free(e->arena);
+    free(e);
 }
 
 /* Behind result i of an instruction, or NULL where nobody guards. */
@@ -122,33 +122,33 @@ static void run(const ht_instr *instr, const ht_launch *launch)
     ht_row_block_run(kernels, launch, instr->row_block, instr->rows);
 }
 
-static ht_status check_canaries(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+static ht_status check_canaries(const ht_executor *e, const ht_instr *instr, const ht_launch *launch)
 {
     for (size_t i = 0; i < instr->call->n_out; i++) {
         const unsigned char *canary = canary_behind(instr, launch, i);
         for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
             if (canary[b] != CANARY)
-                HT_FAIL(m->plan->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s", instr->kernel->name,
+                HT_FAIL(e->plan->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s", instr->kernel->name,
                         i, instr->site ? ", at " : "", instr->site ? instr->site : "");
     }
     return HT_OK;
 }
 
 /* What a segment uses is not written by it, so all of it can be made before. */
-static void make_prepacked(ht_machine *m, const ht_plan_segment *s, ht_launch *launches)
+static void make_prepacked(ht_executor *e, const ht_plan_segment *s, ht_launch *launches)
 {
-    for (size_t i = 0; i < s->invalidate_count; i++) m->prepacked[s->invalidates[i]] = STALE;
+    for (size_t i = 0; i < s->invalidate_count; i++) e->prepacked[s->invalidates[i]] = STALE;
     for (size_t i = 0; i < s->prepack_count; i++) {
         const ht_instr *instr = &s->instrs[s->prepacks[i]];
         ht_launch *launch = &launches[s->prepacks[i]];
-        uint8_t *state = &m->prepacked[instr->prepacked - 1];
-        launch->prepacked = *state == STALE ? NULL : at(m, m->plan->prepacked[instr->prepacked - 1].place);
+        uint8_t *state = &e->prepacked[instr->prepacked - 1];
+        launch->prepacked = *state == STALE ? NULL : at(e, e->plan->prepacked[instr->prepacked - 1].place);
         if (*state == READ) instr->kernel->prepack->make(launch);
         if (*state < MADE) ++*state;
     }
 }
 
-static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const ht_launch *launch)
+static ht_status run_guarded(const ht_executor *e, const ht_instr *instr, const ht_launch *launch)
 {
     size_t count = instr->row_block ? instr->row_block : 1;
     for (size_t k = 0; k < count; k++) {
@@ -158,20 +158,20 @@ static ht_status run_guarded(const ht_machine *m, const ht_instr *instr, const h
         }
     }
     run(instr, launch);
-    for (size_t k = 0; k < count; k++) HT_TRY(check_canaries(m, &instr[k], &launch[k]));
+    for (size_t k = 0; k < count; k++) HT_TRY(check_canaries(e, &instr[k], &launch[k]));
     return HT_OK;
 }
 
-ht_status ht_machine_run(ht_machine *m, size_t segment)
+ht_status ht_executor_run(ht_executor *e, size_t segment)
 {
-    const ht_plan_segment *s = &m->plan->segments[segment];
-    ht_launch *launches = m->launches[segment];
-    make_prepacked(m, s, launches);
+    const ht_plan_segment *s = &e->plan->segments[segment];
+    ht_launch *launches = e->launches[segment];
+    make_prepacked(e, s, launches);
     for (size_t i = 0, count; i < s->instr_count; i += count) {
         const ht_instr *instr = &s->instrs[i];
         count = instr->row_block ? instr->row_block : 1;
-        if (m->plan->canary)
-            HT_TRY(run_guarded(m, instr, &launches[i]));
+        if (e->plan->canary)
+            HT_TRY(run_guarded(e, instr, &launches[i]));
         else
             run(instr, &launches[i]);
     }
@@ -188,20 +188,20 @@ static const ht_instr *find_fused(const ht_plan_segment *s)
     return NULL;
 }
 
-ht_status ht_machine_watch(ht_machine *m, size_t segment, ht_watch_fn watch, void *arg)
+ht_status ht_executor_trace(ht_executor *e, size_t segment, ht_trace_fn watch, void *arg)
 {
-    const ht_plan_segment *s = &m->plan->segments[segment];
-    ht_launch *launches = m->launches[segment];
+    const ht_plan_segment *s = &e->plan->segments[segment];
+    ht_launch *launches = e->launches[segment];
     const ht_instr *fused = find_fused(s);
     if (fused)
-        HT_FAIL(m->plan->ctx, HT_EINVAL,
+        HT_FAIL(e->plan->ctx, HT_EINVAL,
                 "segment %s: %s does several ops at once; watching wants a plan without fusion", s->name,
                 fused->kernel->name);
-    make_prepacked(m, s, launches);
+    make_prepacked(e, s, launches);
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
-        if (m->plan->canary)
-            HT_TRY(run_guarded(m, instr, &launches[i]));
+        if (e->plan->canary)
+            HT_TRY(run_guarded(e, instr, &launches[i]));
         else
             instr->kernel->run(&launches[i]);
         for (size_t k = 0; k < instr->call->n_out; k++)

@@ -1,85 +1,14 @@
+/* The sessions of the public API: a plan's memory with its initial values, run and accessed by name. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session_state.h"
-#include "train/train.h"
+#include "exec/exec.h"
 
-/* ---- the training step ---- */
-
-enum { TRAIN_NUMBERS = 10 };
-
-/* The fields of ht_train_opts as settings, and what was given as settings behind them: there the last one counts. */
-typedef struct train_settings {
-    ht_text texts[TRAIN_NUMBERS];
-    ht_settings list;
-    ht_setting *pairs;
-} train_settings;
-
-static ht_status add_given(ht_context *ctx, train_settings *t, const ht_train_opts *o)
-{
-    for (size_t i = 0; i < o->setting_count; i++) {
-        const ht_train_setting *given = &o->settings[i];
-        if (!given->key || !given->value) HT_FAIL(ctx, HT_EINVAL, "setting %zu has no key or no value", i);
-        if (strcmp(given->key, "accumulate") != 0 && !ht_optimizer_reads(given->key))
-            HT_FAIL(ctx, HT_EINVAL, "setting %s: training has no such setting", given->key);
-        t->pairs[t->list.count++] = (ht_setting){given->key, given->value};
-    }
-    return HT_OK;
-}
-
-static ht_status fill_settings(ht_context *ctx, train_settings *t, const ht_train_opts *o)
-{
-    const struct {
-        const char *key;
-        double value;
-    } numbers[TRAIN_NUMBERS] = {
-        {"lr", o->lr},
-        {"beta1", o->beta1},
-        {"beta2", o->beta2},
-        {"eps", o->eps},
-        {"weight_decay", o->weight_decay},
-        {"momentum", o->momentum},
-        {"dampening", o->dampening},
-        {"nesterov", o->nesterov},
-        {"clip", o->clip},
-        {"accumulate", o->accumulate},
-    };
-    memset(t, 0, sizeof *t);
-    t->pairs = calloc(1 + TRAIN_NUMBERS + o->setting_count, sizeof *t->pairs);
-    if (!t->pairs) HT_FAIL(ctx, HT_ENOMEM, "out of memory for settings");
-    t->list.pairs = t->pairs;
-    t->pairs[t->list.count++] = (ht_setting){"optimizer", o->optimizer ? o->optimizer : "adamw"};
-    for (size_t i = 0; i < TRAIN_NUMBERS; i++) {
-        if (numbers[i].value == 0) continue;
-        ht_text_number(&t->texts[i], numbers[i].value);
-        if (!t->texts[i].data) HT_FAIL(ctx, HT_ENOMEM, "out of memory for settings");
-        t->pairs[t->list.count++] = (ht_setting){numbers[i].key, t->texts[i].data};
-    }
-    return add_given(ctx, t, o);
-}
-
-ht_status ht_graph_train(ht_graph *g, const ht_train_opts *opts)
-{
-    ht_train_opts o = HT_TRAIN_OPTS;
-    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    train_settings settings;
-    ht_target target;
-    ht_target_here(g->ctx, &target);
-    ht_status status = ht_graph_status(g);
-    if (status != HT_OK) return status;
-    status = fill_settings(g->ctx, &settings, &o);
-    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("autodiff"), &target, &settings.list);
-    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("optimizer"), &target, &settings.list);
-    for (size_t i = 0; i < TRAIN_NUMBERS; i++) ht_text_free(&settings.texts[i]);
-    free(settings.pairs);
-    return status;
-}
-
-/* ---- sessions ---- */
+/* ---- open and close ---- */
 
 static void fill_slot(const ht_session *s, const ht_slot *slot, double value)
 {
-    void *to = ht_machine_open(s->machine, slot->place, ht_type_bytes(&slot->type));
+    void *to = ht_executor_open(s->executor, slot->place, ht_type_bytes(&slot->type));
     for (int64_t i = 0; i < ht_type_elems(&slot->type); i++) ht_store_f64(to, slot->type.dtype, i, value);
 }
 
@@ -98,12 +27,12 @@ static ht_status start(ht_session *s, const ht_session_opts *opts)
 {
     const ht_slot *seed = ht_plan_slot(s->plan, "rng.seed");
     int64_t value = opts ? (int64_t)opts->seed : 0;
-    HT_TRY(ht_machine_create(&s->machine, s->plan, s->plan->ctx->pool));
+    HT_TRY(ht_executor_create(&s->executor, s->plan, s->plan->ctx->pool));
     HT_TRY(start_inputs(s));
-    if (seed) memcpy(ht_machine_open(s->machine, seed->place, sizeof value), &value, sizeof value);
+    if (seed) memcpy(ht_executor_open(s->executor, seed->place, sizeof value), &value, sizeof value);
     int init = ht_plan_segment_find(s->plan, "init"), derive = ht_plan_segment_find(s->plan, "derive");
-    if (init >= 0) HT_TRY(ht_machine_run(s->machine, (size_t)init));
-    if (derive >= 0) HT_TRY(ht_machine_run(s->machine, (size_t)derive));
+    if (init >= 0) HT_TRY(ht_executor_run(s->executor, (size_t)init));
+    if (derive >= 0) HT_TRY(ht_executor_run(s->executor, (size_t)derive));
     return HT_OK;
 }
 
@@ -125,7 +54,7 @@ ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_sess
 void ht_session_free(ht_session *s)
 {
     if (!s) return;
-    ht_machine_free(s->machine);
+    ht_executor_free(s->executor);
     free(s);
 }
 
@@ -134,7 +63,7 @@ static ht_status derive_again(ht_session *s)
 {
     int derive = s->stale ? ht_plan_segment_find(s->plan, "derive") : -1;
     s->stale = false;
-    return derive >= 0 ? ht_machine_run(s->machine, (size_t)derive) : HT_OK;
+    return derive >= 0 ? ht_executor_run(s->executor, (size_t)derive) : HT_OK;
 }
 
 ht_status ht_session_run(ht_session *s, const char *name)
@@ -144,11 +73,11 @@ ht_status ht_session_run(ht_session *s, const char *name)
     if (program < 0) {
         int segment = ht_plan_segment_find(s->plan, name);
         if (segment < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program or segment '%s'", name);
-        return ht_machine_run(s->machine, (size_t)segment);
+        return ht_executor_run(s->executor, (size_t)segment);
     }
     const ht_plan_program *p = &s->plan->programs[program];
     for (size_t c = 0; c < p->call_count; c++)
-        for (uint32_t k = 0; k < p->calls[c].times; k++) HT_TRY(ht_machine_run(s->machine, p->calls[c].segment));
+        for (uint32_t k = 0; k < p->calls[c].times; k++) HT_TRY(ht_executor_run(s->executor, p->calls[c].segment));
     return HT_OK;
 }
 
@@ -177,7 +106,7 @@ ht_status ht_session_write(ht_session *s, const char *name, const void *data, si
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, bytes, true, &slot));
     note_write(s, slot);
-    if (bytes) memcpy(ht_machine_open(s->machine, slot->place, (int64_t)bytes), data, bytes);
+    if (bytes) memcpy(ht_executor_open(s->executor, slot->place, (int64_t)bytes), data, bytes);
     return HT_OK;
 }
 
@@ -185,7 +114,7 @@ ht_status ht_session_read(const ht_session *s, const char *name, void *data, siz
 {
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, bytes, true, &slot));
-    if (bytes) memcpy(data, ht_machine_at(s->machine, slot->place), bytes);
+    if (bytes) memcpy(data, ht_executor_at(s->executor, slot->place), bytes);
     return HT_OK;
 }
 
@@ -194,7 +123,7 @@ ht_status ht_session_write_f64(ht_session *s, const char *name, const double *da
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, count, false, &slot));
     note_write(s, slot);
-    void *to = ht_machine_open(s->machine, slot->place, ht_type_bytes(&slot->type));
+    void *to = ht_executor_open(s->executor, slot->place, ht_type_bytes(&slot->type));
     for (size_t i = 0; i < count; i++) ht_store_f64(to, slot->type.dtype, (int64_t)i, data[i]);
     return HT_OK;
 }
@@ -203,7 +132,7 @@ ht_status ht_session_read_f64(const ht_session *s, const char *name, double *dat
 {
     const ht_slot *slot;
     HT_TRY(find_slot(s, name, count, false, &slot));
-    const void *from = ht_machine_at(s->machine, slot->place);
+    const void *from = ht_executor_at(s->executor, slot->place);
     for (size_t i = 0; i < count; i++) data[i] = ht_load_f64(from, slot->type.dtype, (int64_t)i);
     return HT_OK;
 }
