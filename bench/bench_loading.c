@@ -72,8 +72,8 @@ static double real_data(void *arg, int calls)
     ht_session *session = ht_run_session(l->run);
     double start = bench_now();
     for (int i = 0; i < calls; i++) {
-        double seed = 1 / (double)ht_feed_counted(l->feed, 1);
-        bool ready = ht_session_write_f64(session, "seed", &seed, 1) == HT_OK;
+        double loss_grad = 1 / (double)ht_feed_counted(l->feed, 1);
+        bool ready = ht_session_write_f64(session, "loss_grad", &loss_grad, 1) == HT_OK;
         ready = ready && ht_feed_next(l->feed, &l->batch) == HT_OK;
         for (int k = 0; k < l->batch.array_count && ready; k++)
             ready = ht_session_write(session, l->batch.arrays[k].name, l->batch.arrays[k].data,

@@ -69,8 +69,8 @@ void trainee_start(trainee *t, ht_context *ctx)
     t->ours.graph = NULL;
     must(ctx, ht_session_create(&t->ours.session, t->ours.plan, NULL));
     /* The loss is a sum; its weight makes it the mean. */
-    double seed = 1.0 / (double)(t->request.batch * (t->request.length ? t->request.length : 1));
-    must(ctx, ht_session_write_f64(t->ours.session, "seed", &seed, 1));
+    double loss_grad = 1.0 / (double)(t->request.batch * (t->request.length ? t->request.length : 1));
+    must(ctx, ht_session_write_f64(t->ours.session, "loss_grad", &loss_grad, 1));
     feed(t);
 }
 

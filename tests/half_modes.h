@@ -60,7 +60,7 @@ static inline void start(model_world *w, const small_model *model, how h)
             planning.setting_count++;
     }
     model_start_planned(w, model->type, model->json, model->request, &opts, &planning, h.threads);
-    model_write_f32(w, "seed", 0.05f);
+    model_write_f32(w, "loss_grad", 0.05f);
 }
 
 static inline double read_number(const model_world *w, const char *name)
@@ -76,7 +76,7 @@ static inline double step(const model_world *w)
     model_must(w, ht_session_run(w->s, "train"));
     int64_t count = model_read_i64(w, "count");
     assert_true(count > 0);
-    model_write_f32(w, "seed", 1 / (float)count);
+    model_write_f32(w, "loss_grad", 1 / (float)count);
     return read_number(w, "loss") / (double)count;
 }
 

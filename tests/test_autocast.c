@@ -239,7 +239,7 @@ static void precision__fp64_is_f64_throughout(void **state)
         char grad[128];
         while (strcmp(small[model].type, names[k][0]) != 0) model++;
         start(&w, &small[model], (how){.mode = &modes[0], .threads = 2});
-        model_write_f32(&w, "seed", 1);
+        model_write_f32(&w, "loss_grad", 1);
         const ht_slot *slot = ht_plan_slot(w.plan, names[k][1]);
         if (!slot) fail_msg("%s has no %s", names[k][0], names[k][1]);
         size_t n = (size_t)ht_type_elems(&slot->type), at = n / 3;

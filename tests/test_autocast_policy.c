@@ -59,7 +59,7 @@ static void copies__follow_their_masters(void **state)
                 check_copies(&w, m ? HT_BF16 : HT_F16);
             }
             /* A step that is skipped leaves both. */
-            model_write_f32(&w, "seed", INFINITY);
+            model_write_f32(&w, "loss_grad", INFINITY);
             model_must(&w, ht_session_run(w.s, "train"));
             assert_int_equal(model_read_i64(&w, "applied"), 3);
             check_copies(&w, m ? HT_BF16 : HT_F16);

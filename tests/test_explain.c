@@ -22,7 +22,7 @@ static void must(ht_context *ctx, ht_status status)
     assert_int_equal(status, HT_OK);
 }
 
-static world start(const char *precision, bool fusion, const ht_pass_watch *watch)
+static world start(const char *precision, bool fusion, const ht_pass_observer *watch)
 {
     world w = {0};
     ht_graph *g;
@@ -171,7 +171,7 @@ static void passes__are_told_in_their_order_with_the_same_model(void **state)
 {
     (void)state;
     heard h = {.calls = 0};
-    ht_pass_watch watch = {hear, &h};
+    ht_pass_observer watch = {hear, &h};
     world w = start("bf16", true, &watch);
     assert_string_equal(h.names, "init fold cse dce regions autocast cse dce regions");
     assert_true(h.hash == w.plan->model_hash);
@@ -186,7 +186,7 @@ static void passes__end_where_the_listener_fails(void **state)
     ht_graph *g;
     ht_plan *plan;
     heard h = {.fail_at = 3};
-    ht_pass_watch watch = {hear, &h};
+    ht_pass_observer watch = {hear, &h};
     assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
     must(ctx, ht_graph_create(&g, ctx));
     tiny_build(g, 0);

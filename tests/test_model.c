@@ -29,7 +29,7 @@ static void model__twenty_steps_on_a_batch_lower_its_loss(void **state)
             last = model_read_f32(&w, "loss") / (float)count;
             assert_true(isfinite(last));
             if (step == 0) first = last;
-            model_write_f32(&w, "seed", 1 / (float)count);
+            model_write_f32(&w, "loss_grad", 1 / (float)count);
         }
         if (!(last < 0.95f * first)) print_error("%s %s: %g to %g\n", small[i].type, small[i].json, first, last);
         assert_true(last < 0.95f * first);
@@ -100,7 +100,7 @@ static void model__accumulated_micro_batches_are_one_large_batch(void **state)
         }
         int64_t count = 0;
         for (int i = 0; i < 4 * T; i++) count += targets[i / T][i % T] >= 0;
-        model_write_f32(&w, "seed", 1 / (float)count);
+        model_write_f32(&w, "loss_grad", 1 / (float)count);
         for (int k = 0; k < parts; k++) {
             size_t rows = (size_t)(4 / parts);
             model_must(&w, ht_session_write(w.s, "tokens", tokens[k * 2], rows * sizeof tokens[0]));
@@ -127,7 +127,7 @@ static void bucket_case(const char *type, const char *json, ht_model_request req
     request.bucket_count = 2;
     model_start(&w, type, json, request, &opts);
     model_set_parameters(&w);
-    model_write_f32(&w, "seed", 1);
+    model_write_f32(&w, "loss_grad", 1);
     static const char *const names[] = {"tokens", "source", "target_in", "targets"};
     int32_t lengths[3] = {S, 2, 3};
     if (request.source_length) model_must(&w, ht_session_write(w.s, "source_length", lengths, sizeof lengths));

@@ -29,7 +29,7 @@ static float train_20(model_world *w, float *first)
         last = model_read_f32(w, "loss") / (float)count;
         assert_true(isfinite(last));
         if (step == 0) *first = last;
-        model_write_f32(w, "seed", 1 / (float)count);
+        model_write_f32(w, "loss_grad", 1 / (float)count);
     }
     return last;
 }

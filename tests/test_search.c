@@ -128,7 +128,7 @@ static void search__a_trained_translator_gives_back_its_sentences(void **state)
         for (int t = 0; t < T; t++) in[b][t] = t == 0 ? START : targets[b][t - 1] < 0 ? 0 : targets[b][t - 1];
     model_must(&w, ht_session_write(w.s, "targets", targets, sizeof targets));
     model_must(&w, ht_session_write(w.s, "target_in", in, sizeof in));
-    model_write_f32(&w, "seed", 1.0f / 11);
+    model_write_f32(&w, "loss_grad", 1.0f / 11);
     for (int i = 0; i < 150; i++) model_must(&w, ht_session_run(w.s, "train"));
     static const int64_t want[B] = {3, 1, 4};
     int32_t tokens[B * T];

@@ -135,7 +135,7 @@ static void session__a_step_with_infinite_gradients_changes_nothing(void **state
     bool applied = true;
     int64_t count = 0;
     must(&w, ht_session_read(w.s, "table", before, sizeof before));
-    must(&w, ht_session_write(w.s, "seed", &seed, sizeof seed));
+    must(&w, ht_session_write(w.s, "loss_grad", &seed, sizeof seed));
     step(&w, 1);
     must(&w, ht_session_read(w.s, "table", after, sizeof after));
     must(&w, ht_session_read(w.s, "applied_now", &applied, sizeof applied));

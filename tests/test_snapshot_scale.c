@@ -50,7 +50,7 @@ static void write_whole(const char *path, const char *data, size_t length)
 static void scaled_step(snapshot_world *w)
 {
     double seed = w->step == 2 || w->step == 6 ? INFINITY : 1;
-    must(w, ht_session_write_f64(w->s, "seed", &seed, 1));
+    must(w, ht_session_write_f64(w->s, "loss_grad", &seed, 1));
     snapshot_world_step(w);
 }
 

@@ -348,7 +348,7 @@ static void update__muon_moves_matrices_and_adamw_the_rest(void **state)
     (void)state;
     world w;
     ht_train_opts opts =
-        OPTS("muon", 0.5, .weight_decay = 0.5, SETTINGS({"other_rate", "0.25"}, {"decay", "matrices"}));
+        OPTS("muon", 0.5, .weight_decay = 0.5, SETTINGS({"rest_lr_scale", "0.25"}, {"decay", "matrices"}));
     start_products(&w, HT_F32, &opts);
     set_all_gradients(&w, 2);
     set_gradient(&w, MATRIX, (double[]){3, 0, 0, -1});

@@ -49,7 +49,7 @@ static world start(bool fusion, bool canaries)
     tiny_tokens(0, token, label);
     must(w.ctx, ht_session_write(w.session, "token", token, sizeof token));
     must(w.ctx, ht_session_write(w.session, "label", label, sizeof label));
-    must(w.ctx, ht_session_write_f64(w.session, "seed", (double[]){1}, 1));
+    must(w.ctx, ht_session_write_f64(w.session, "loss_grad", (double[]){1}, 1));
     return w;
 }
 

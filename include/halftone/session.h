@@ -37,8 +37,9 @@ typedef struct ht_train_opts {
 
 /* The segment "forward" with its output "loss" becomes the program "train": forward and backward ("micro_first", and
  * "micro" when gradients accumulate), then "update". Adds the states "applied" (updates made) and "loss_scale" with its
- * counters, the input "seed" (weight of the loss), the outputs "grad_norm" and "applied_now". "lr" is the rate: a state
- * that may be written, or with the setting "schedule" an output, the rate that the last update had. */
+ * counters, the input "loss_grad" (what backward starts from: the weight of the loss; "seed" is its deprecated name),
+ * the outputs "grad_norm" and "applied_now". "lr" is the rate: a state that may be written, or with the setting
+ * "schedule" an output, the rate that the last update had. */
 HT_API ht_status ht_graph_train(ht_graph *graph, const ht_train_opts *opts);
 
 typedef struct ht_plan_opts {

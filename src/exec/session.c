@@ -86,6 +86,7 @@ ht_status ht_session_run(ht_session *s, const char *name)
 static ht_status find_slot(const ht_session *s, const char *name, size_t count, bool bytes, const ht_slot **slot)
 {
     *slot = ht_plan_slot(s->plan, name);
+    if (!*slot && strcmp(name, "seed") == 0) *slot = ht_plan_slot(s->plan, "loss_grad"); /* its deprecated name */
     if (!*slot) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no state, input or output '%s'", name);
     size_t has = (size_t)(bytes ? ht_type_bytes(&(*slot)->type) : ht_type_elems(&(*slot)->type));
     ht_type_text t;

@@ -208,7 +208,7 @@ static ht_val muon_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val
 static ht_val muon_rest_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val grad, const ht_val *moments,
                              ht_val lr, ht_val applied, ht_val *new_moments)
 {
-    return adam_rule(g, hyper, 1, param, grad, moments, ht_scale(g, lr, hyper->other_rate), applied, new_moments);
+    return adam_rule(g, hyper, 1, param, grad, moments, ht_scale(g, lr, hyper->rest_lr_scale), applied, new_moments);
 }
 
 static const ht_optimizer muon_rest = {.name = "muon", .moments = adam_moments, .step = muon_rest_step, .skips = true};
@@ -241,7 +241,7 @@ static const ht_optimizer optimizers[] = {
      .step = lamb_step,
      .per_tensor = true},
     {.name = "muon",
-     .standard = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95, .other_rate = 0.015},
+     .standard = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95, .rest_lr_scale = 0.015},
      .moments = muon_moments,
      .step = muon_step,
      .per_tensor = true,
@@ -269,7 +269,7 @@ const ht_hyper_key ht_hyper_keys[] = {
     NUMBER(min_coeff, 0, INFINITY),
     NUMBER(max_coeff, 0, INFINITY),
     SWITCH(eps_inside_sqrt),
-    NUMBER(other_rate, 0, INFINITY),
+    NUMBER(rest_lr_scale, 0, INFINITY),
     NUMBER(initial_accumulator, 0, INFINITY),
     {NULL, 0, false, 0, 0},
 };

@@ -15,7 +15,7 @@ typedef struct ht_hyper {
     double lr_decay;             /* Adagrad: the rate is divided by 1 + updates · this */
     double min_coeff, max_coeff; /* LAMB: bounds of the trust ratio */
     bool eps_inside_sqrt;        /* LAMB: √(v + eps), not √v + eps */
-    double other_rate;           /* Muon: the rate of what is no matrix, as a part of the matrices' */
+    double rest_lr_scale;        /* Muon: the rate of what is no matrix, as a part of the matrices' */
     double initial_accumulator;  /* Adagrad: where its sum starts */
     ht_val cycled; /* a scalar in place of beta1, where a schedule moves it; or none (Adam: only with apply) */
     ht_val apply;  /* for a rule that `skips`: where this bool[] is false, all stays; or none */

@@ -185,12 +185,12 @@ static void differentiate(backward *b, uint32_t node)
     ht_arena_free(arena);
 }
 
-static void sweep(backward *b, uint32_t segment, ht_val loss, ht_val seed)
+static void sweep(backward *b, uint32_t segment, ht_val loss, ht_val loss_grad)
 {
     ht_graph *g = b->g;
     size_t count = g->segments[segment].node_count;
     g->role = HT_ROLE_BWD_ACT;
-    b->grad[loss.id] = seed.id ? ht_cast(g, seed, ht_type_of(g, loss)->dtype) : ht_fill_like(g, loss, 1);
+    b->grad[loss.id] = loss_grad.id ? ht_cast(g, loss_grad, ht_type_of(g, loss)->dtype) : ht_fill_like(g, loss, 1);
     for (size_t at = count; at-- > 0 && g->status == HT_OK;) differentiate(b, g->segments[segment].nodes[at]);
 }
 
@@ -217,7 +217,7 @@ static ht_status check_loss(ht_graph *g, ht_val loss, uint32_t *segment)
     HT_FAIL(g->ctx, HT_EINVAL, "the loss is in no segment");
 }
 
-ht_status ht_backward(ht_graph *g, ht_val loss, ht_val seed, size_t n, const ht_val *wrt, ht_val *grads)
+ht_status ht_backward(ht_graph *g, ht_val loss, ht_val loss_grad, size_t n, const ht_val *wrt, ht_val *grads)
 {
     uint32_t segment = 0;
     if (g->status != HT_OK) return g->status;
@@ -231,7 +231,7 @@ ht_status ht_backward(ht_graph *g, ht_val loss, ht_val seed, size_t n, const ht_
         uint32_t resume = g->segment;
         ht_role role = g->role;
         g->segment = segment;
-        sweep(&b, segment, loss, seed);
+        sweep(&b, segment, loss, loss_grad);
         g->segment = resume;
         g->role = role;
         g->origin = 0;
@@ -288,13 +288,13 @@ static ht_status stores_last(ht_graph *g, uint32_t segment)
     return ht_rewrite_end(&rw);
 }
 
-static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val seed, bool first, ht_val *params, ht_val *grads,
+static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val loss_grad, bool first, ht_val *params, ht_val *grads,
                                  size_t *n)
 {
     for (size_t i = 0; i < g->state_count; i++)
         if (g->states[i].trained) params[(*n)++] = g->states[i].value;
     if (*n == 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no trained state");
-    HT_TRY(ht_backward(g, loss, seed, *n, params, grads));
+    HT_TRY(ht_backward(g, loss, loss_grad, *n, params, grads));
     g->role = HT_ROLE_BWD_WEIGHT;
     size_t used = 0;
     for (size_t i = 0; i < *n && g->status == HT_OK; i++) {
@@ -345,10 +345,10 @@ static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char
     if (!loss.id) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: segment 'forward%s' has no output 'loss'", ending);
     g->segment = segment;
     ht_type scalar = ht_type_make(ht_type_of(g, loss)->dtype == HT_F64 ? HT_F64 : HT_F32, 0, NULL);
-    ht_val seed = ht_graph_add_input(g, "seed", &scalar, HT_CONSTANT(1 / accumulate));
+    ht_val loss_grad = ht_graph_add_input(g, "loss_grad", &scalar, HT_CONSTANT(1 / accumulate));
     size_t n = 0;
     ht_val *params = calloc(g->state_count + 1, sizeof *params), *grads = calloc(g->state_count + 1, sizeof *grads);
-    ht_status status = params && grads ? store_gradients(g, loss, seed, !ending[0], params, grads, &n)
+    ht_status status = params && grads ? store_gradients(g, loss, loss_grad, !ending[0], params, grads, &n)
                                        : ht_fail(g->ctx, HT_ENOMEM, "out of memory for backward");
     free(params);
     free(grads);

@@ -342,7 +342,7 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_se
     if (!b.schedule) b.rate = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(b.lr));
     b.applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
     ht_scaler_add_state(&b.scaler, g);
-    HT_TRY(ht_scaler_scale_seeds(&b.scaler, g));
+    HT_TRY(ht_scaler_scale_loss_grads(&b.scaler, g));
     g->segment = ht_graph_add_segment(g, "update");
     HT_TRY(g->status);
     g->role = HT_ROLE_UPDATE;

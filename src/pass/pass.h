@@ -35,13 +35,13 @@ const ht_pass *ht_pass_find(const char *name);
 ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings);
 
 /* Somebody who hears of every pass that was run, with what it left. A failure of `after` ends the work. */
-typedef struct ht_pass_watch {
+typedef struct ht_pass_observer {
     ht_status (*after)(void *arg, const ht_pass *pass, const ht_graph *g);
     void *arg;
-} ht_pass_watch;
-/* The same, and tells `watch`, which may be NULL. */
-ht_status ht_pass_run_watched(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
-                              const ht_pass_watch *watch);
+} ht_pass_observer;
+/* The same, and tells `observer`, which may be NULL. */
+ht_status ht_pass_run_observed(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
+                               const ht_pass_observer *observer);
 
 /* A precision class in a word: "dot". */
 const char *ht_prec_name(ht_prec prec);
@@ -50,8 +50,8 @@ const char *ht_prec_name(ht_prec prec);
 bool ht_optimizer_reads(const char *key);
 bool ht_autocast_reads(const char *key);
 
-/* Backward for `loss`, seeded with `seed` (a scalar, or none for 1), appended to the loss's segment: gradients of n
+/* Backward for `loss`, which starts from the gradient `loss_grad` (a scalar, or none for 1), appended to the loss's segment: gradients of n
  * values; none where the loss does not depend on a value. */
-ht_status ht_backward(ht_graph *g, ht_val loss, ht_val seed, size_t n, const ht_val *wrt, ht_val *grads);
+ht_status ht_backward(ht_graph *g, ht_val loss, ht_val loss_grad, size_t n, const ht_val *wrt, ht_val *grads);
 
 #endif

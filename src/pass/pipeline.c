@@ -50,11 +50,11 @@ ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target,
     return HT_OK;
 }
 
-ht_status ht_pass_run_watched(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
-                              const ht_pass_watch *watch)
+ht_status ht_pass_run_observed(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
+                               const ht_pass_observer *observer)
 {
     HT_TRY(ht_pass_run(g, pass, target, settings));
-    return watch ? watch->after(watch->arg, pass, g) : HT_OK;
+    return observer ? observer->after(observer->arg, pass, g) : HT_OK;
 }
 
 const char *ht_prec_name(ht_prec prec)

@@ -85,16 +85,17 @@ static bool reads(const ht_graph *g, const ht_node *n, ht_val v)
     return false;
 }
 
-/* In the seed's type, f32 or f64, whatever the loss has. */
-static ht_status scale_seed(const ht_scaler *s, ht_graph *g, uint32_t segment, ht_val seed)
+/* In the type of loss_grad, f32 or f64, whatever the loss has. */
+static ht_status scale_loss_grad(const ht_scaler *s, ht_graph *g, uint32_t segment, ht_val loss_grad)
 {
     ht_rewrite rw;
     bool scaled = false;
     if (!ht_rewrite_begin(&rw, g, segment)) return g->status;
     for (size_t i = 0; i < rw.count; i++) {
-        if (!scaled && reads(g, &g->nodes[rw.old[i]], seed)) {
+        if (!scaled && reads(g, &g->nodes[rw.old[i]], loss_grad)) {
             g->role = HT_ROLE_BWD_ACT;
-            ht_rewrite_replace(&rw, seed, ht_mul(g, seed, ht_cast(g, s->scale, ht_type_of(g, seed)->dtype)));
+            ht_rewrite_replace(&rw, loss_grad,
+                               ht_mul(g, loss_grad, ht_cast(g, s->scale, ht_type_of(g, loss_grad)->dtype)));
             g->role = HT_ROLE_FWD;
             scaled = true;
         }
@@ -103,7 +104,7 @@ static ht_status scale_seed(const ht_scaler *s, ht_graph *g, uint32_t segment, h
     return ht_rewrite_end(&rw);
 }
 
-ht_status ht_scaler_scale_seeds(const ht_scaler *s, ht_graph *g)
+ht_status ht_scaler_scale_loss_grads(const ht_scaler *s, ht_graph *g)
 {
     HT_TRY(g->status);
     if (s->kind == HT_SCALING_NONE) return HT_OK;
@@ -111,7 +112,7 @@ ht_status ht_scaler_scale_seeds(const ht_scaler *s, ht_graph *g)
         if (strncmp(g->segments[i].name, "micro", 5) != 0) continue;
         for (size_t k = 0; k < g->segments[i].input_count; k++) {
             ht_val input = g->segments[i].inputs[k];
-            if (strcmp(ht_value_of(g, input)->name, "seed") == 0) HT_TRY(scale_seed(s, g, i, input));
+            if (strcmp(ht_value_of(g, input)->name, "loss_grad") == 0) HT_TRY(scale_loss_grad(s, g, i, input));
         }
     }
     return HT_OK;

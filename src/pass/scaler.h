@@ -17,7 +17,7 @@ bool ht_scaler_reads(const char *key);
 ht_status ht_scaler_read(ht_scaler *scaler, ht_context *ctx, const ht_settings *settings);
 void ht_scaler_add_state(ht_scaler *scaler, ht_graph *g);
 /* Backward begins with seed · scale in every segment of micro-batches. */
-ht_status ht_scaler_scale_seeds(const ht_scaler *scaler, ht_graph *g);
+ht_status ht_scaler_scale_loss_grads(const ht_scaler *scaler, ht_graph *g);
 
 /* In the update, before ht_scaler_step: 1 / scale as f64, none where nothing is scaled. */
 ht_val ht_scaler_inverse(const ht_scaler *scaler, ht_graph *g);

@@ -9,12 +9,12 @@ typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
     bool fusion, prepack;
-    ht_settings settings;       /* of precision */
-    const ht_pass_watch *watch; /* may be NULL */
+    ht_settings settings;             /* of precision */
+    const ht_pass_observer *observer; /* may be NULL */
     const ht_kernel **kernels;
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
-    bool *loss_scaled; /* by value id: follows from the input "seed" */
+    bool *loss_scaled; /* by value id: follows from the input "loss_grad" */
 } planning;
 
 static ht_status no_memory(ht_context *ctx)
@@ -156,7 +156,8 @@ static void mark_loss_scaled(planning *p)
     for (size_t s = 0; s < p->g->segment_count; s++) {
         const ht_segment *segment = &p->g->segments[s];
         for (size_t i = 0; i < segment->input_count; i++)
-            p->loss_scaled[segment->inputs[i].id] = strcmp(ht_value_of(p->g, segment->inputs[i])->name, "seed") == 0;
+            p->loss_scaled[segment->inputs[i].id] =
+                strcmp(ht_value_of(p->g, segment->inputs[i])->name, "loss_grad") == 0;
         for (size_t at = 0; at < segment->node_count; at++) {
             const ht_node *n = &p->g->nodes[segment->nodes[at]];
             bool loss_scaled = reads_loss_scaled(p, n);
@@ -378,7 +379,7 @@ static ht_status run_passes(planning *p)
     bool casts = strcmp(p->plan->precision, "fp32") != 0;
     for (size_t i = 0; names[i]; i++) {
         if (strcmp(names[i], "autocast") == 0 && !casts) break;
-        HT_TRY(ht_pass_run_watched(p->g, ht_pass_find(names[i]), &p->plan->target, &p->settings, p->watch));
+        HT_TRY(ht_pass_run_observed(p->g, ht_pass_find(names[i]), &p->plan->target, &p->settings, p->observer));
     }
     return HT_OK;
 }
@@ -438,13 +439,13 @@ static ht_status read_opts(planning *p, const ht_plan_opts *o)
 }
 
 ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
-                                  const ht_pass_watch *watch)
+                                  const ht_pass_observer *observer)
 {
     *out = NULL;
     ht_context *ctx = graph->ctx;
     ht_plan_opts o = HT_PLAN_OPTS;
     if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    planning p = {.watch = watch};
+    planning p = {.observer = observer};
     ht_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return no_memory(ctx);
     plan->ctx = ctx;

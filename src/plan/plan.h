@@ -41,7 +41,7 @@ typedef struct ht_instr {
     const char *site;
     const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
     ht_role role;
-    bool loss_scaled; /* follows from the input "seed": a gradient, as large as the loss is scaled */
+    bool loss_scaled; /* follows from the input "loss_grad": a gradient, as large as the loss is scaled */
     ht_cost cost;
 } ht_instr;
 
@@ -110,9 +110,9 @@ struct ht_plan {
 
 enum { HT_PLAN_ALIGN = 64, HT_CANARY_BYTES = 64 };
 
-/* ht_plan_create for somebody who wants to hear of the passes; `watch` may be NULL. */
+/* ht_plan_create for somebody who wants to hear of the passes; `observer` may be NULL. */
 ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
-                                  const ht_pass_watch *watch);
+                                  const ht_pass_observer *observer);
 
 /* -1 when there is none. */
 int ht_plan_segment_find(const ht_plan *plan, const char *name);

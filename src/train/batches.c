@@ -76,6 +76,6 @@ ht_status ht_batches_micro(ht_batches *b, ht_feed *feed, int64_t index, ht_shape
 ht_status ht_batches_seed(const ht_job *job, ht_session *session, int64_t counted)
 {
     double micros = (double)job->recipe->accumulate;
-    double seed = job->mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
-    return ht_session_write_f64(session, "seed", &seed, 1);
+    double loss_grad = job->mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
+    return ht_session_write_f64(session, "loss_grad", &loss_grad, 1);
 }

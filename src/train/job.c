@@ -176,7 +176,7 @@ static void collect_settings(const ht_job *job, setting_list *list)
     if (strcmp(r->schedule, "constant") != 0) set_schedule(job, list);
 }
 
-static ht_status add_training(const ht_job *job, ht_graph *g, const ht_pass_watch *watch)
+static ht_status add_training(const ht_job *job, ht_graph *g, const ht_pass_observer *observer)
 {
     setting_list *list = calloc(1, sizeof *list);
     if (!list) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for the settings");
@@ -184,8 +184,8 @@ static ht_status add_training(const ht_job *job, ht_graph *g, const ht_pass_watc
     ht_settings settings = {list->count, list->pairs};
     ht_target target;
     ht_target_here(job->ctx, &target);
-    ht_status status = ht_pass_run_watched(g, ht_pass_find("autodiff"), &target, &settings, watch);
-    if (status == HT_OK) status = ht_pass_run_watched(g, ht_pass_find("optimizer"), &target, &settings, watch);
+    ht_status status = ht_pass_run_observed(g, ht_pass_find("autodiff"), &target, &settings, observer);
+    if (status == HT_OK) status = ht_pass_run_observed(g, ht_pass_find("optimizer"), &target, &settings, observer);
     free(list);
     return status;
 }
@@ -230,7 +230,7 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     memcpy(wanted.feature, info->feature, sizeof wanted.feature);
     HT_TRY(ht_model_create(out, job->ctx, &wanted));
     job->mean_loss = job->model->make && counts_one(*out);
-    if (wanted.training) HT_TRY(add_training(job, *out, request->watch));
+    if (wanted.training) HT_TRY(add_training(job, *out, request->observer));
     job->parameters = ht_model_parameters(*out);
     return HT_OK;
 }
@@ -268,7 +268,7 @@ ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, h
     opts.setting_count = collect_policy(job->recipe, policy);
     opts.settings = policy;
     ht_status status = make_graph(job, request, &graph);
-    if (status == HT_OK) status = ht_plan_create_observed(out, graph, &opts, request->watch);
+    if (status == HT_OK) status = ht_plan_create_observed(out, graph, &opts, request->observer);
     ht_graph_free(graph);
     return status;
 }

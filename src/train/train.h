@@ -63,9 +63,9 @@ typedef enum ht_run_mode {
 typedef struct ht_run_request {
     const ht_config *config; /* a job; lives as long as the run */
     ht_run_mode mode;
-    const ht_pass_watch *watch; /* hears of every pass on the way to a plan; may be NULL */
-    const char *folder;         /* of the run; NULL: as the config says */
-    const char *memory;         /* as in ht_data_request */
+    const ht_pass_observer *observer; /* hears of every pass on the way to a plan; may be NULL */
+    const char *folder;               /* of the run; NULL: as the config says */
+    const char *memory;               /* as in ht_data_request */
     size_t memory_length;
     bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
     int64_t numerics;                  /* look into the first, the last and every so many steps; 0: never */
