@@ -108,7 +108,7 @@ static void job__is_enough_alone(void **state)
 {
     (void)state;
     reads(JOB(""));
-    const ht_recipe *r = ht_config_recipe(config);
+    const ht_train_config *r = ht_config_train(config);
     assert_true(r->steps == 1000 && r->epochs == 0 && r->batch == 16 && r->micro_batch == 16 && r->accumulate == 1);
     assert_string_equal(r->optimizer, "adamw");
     assert_string_equal(r->schedule, "cosine");
@@ -132,21 +132,21 @@ static void job__schedules_are_told_as_numbers(void **state)
 {
     (void)state;
     reads(JOB(", \"train\": {\"epochs\": 3, \"schedule\": \"linear\", \"lr\": 0.5, \"lr_min\": 0.1}"));
-    assert_int_equal(ht_config_recipe(config)->steps, 0);
-    assert_int_equal(ht_config_recipe(config)->epochs, 3);
-    assert_string_equal(ht_config_recipe(config)->schedule, "WarmupDecayLR");
+    assert_int_equal(ht_config_train(config)->steps, 0);
+    assert_int_equal(ht_config_train(config)->epochs, 3);
+    assert_string_equal(ht_config_train(config)->schedule, "WarmupDecayLR");
     assert_true(ht_config_schedule_number(config, "warmup_num_steps", 70) == 7);
     assert_true(ht_config_schedule_number(config, "warmup_linear", 70) == 1);
     assert_true(ht_config_schedule_number(config, "warmup_min_lr", 70) == 0.1);
     assert_true(ht_config_schedule_number(config, "warmup_max_lr", 70) == 0.5);
     reads(JOB(", \"train\": {\"schedule\": \"constant\"}"));
-    assert_string_equal(ht_config_recipe(config)->schedule, "constant");
+    assert_string_equal(ht_config_train(config)->schedule, "constant");
     reads(JOB(", \"train\": {\"schedule\": \"constant\", \"warmup\": 9}"));
-    assert_string_equal(ht_config_recipe(config)->schedule, "WarmupLR");
+    assert_string_equal(ht_config_train(config)->schedule, "WarmupLR");
     assert_true(ht_config_schedule_number(config, "warmup_min_lr", 1000) == 0);
     reads(JOB(", \"engine\": {\"scheduler\": {\"type\": \"onecycle\", \"params\": {\"cycle_min_lr\": [0.1],"
               "\"cycle_max_lr\": 1, \"cycle_momentum\": false}}}"));
-    assert_string_equal(ht_config_recipe(config)->schedule, "OneCycle");
+    assert_string_equal(ht_config_train(config)->schedule, "OneCycle");
     assert_true(ht_config_schedule_number(config, "cycle_min_lr", 10) == 0.1);
     assert_true(ht_config_schedule_number(config, "cycle_max_lr", 10) == 1);
     assert_true(ht_config_schedule_number(config, "cycle_momentum", 10) == 0);
@@ -291,7 +291,7 @@ static void engine__stands_alone(void **state)
     reads("{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4,\n"
           "\"optimizer\": {\"type\": \"adam\", \"params\": {\"lr\": 0.01, \"betas\": [0.8, 0.99]}},\n"
           "\"steps_per_print\": 7, \"gradient_clipping\": 0.5}");
-    const ht_recipe *r = ht_config_recipe(config);
+    const ht_train_config *r = ht_config_train(config);
     assert_false(ht_config_has_job(config));
     assert_true(r->batch == 32 && r->micro_batch == 4 && r->accumulate == 8 && r->log_every == 7 && r->clip == 0.5);
     assert_true(r->lr == 0.01 && r->beta1 == 0.8 && r->beta2 == 0.99 && r->weight_decay == 0 && r->decay_all);
@@ -306,9 +306,9 @@ static void engine__adam_w_mode_false_is_plain_adam(void **state)
 {
     (void)state;
     reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}");
-    assert_string_equal(ht_config_recipe(config)->optimizer, "adam");
+    assert_string_equal(ht_config_train(config)->optimizer, "adam");
     reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}}}");
-    assert_string_equal(ht_config_recipe(config)->optimizer, "adamw");
+    assert_string_equal(ht_config_train(config)->optimizer, "adamw");
 }
 
 static void engine__clips_at_one_unless_told_and_says_so(void **state)
@@ -316,12 +316,12 @@ static void engine__clips_at_one_unless_told_and_says_so(void **state)
     (void)state;
     reads("{\"train_batch_size\": 1}");
     warned("gradient_clipping: not given, so gradients are clipped to a global norm of 1.0");
-    assert_true(ht_config_recipe(config)->clip == 1);
+    assert_true(ht_config_train(config)->clip == 1);
     reads("{\"train_batch_size\": 1, \"gradient_clipping\": 0}");
     assert_int_equal(ht_config_problems(config)->count, 0);
-    assert_true(ht_config_recipe(config)->clip == 0);
+    assert_true(ht_config_train(config)->clip == 0);
     reads(JOB(", \"train\": {\"clip\": 2}, \"engine\": {\"gradient_clipping\": \"auto\"}"));
-    assert_true(ht_config_recipe(config)->clip == 2);
+    assert_true(ht_config_train(config)->clip == 2);
     is("engine", "gradient_clipping", "2 | derived: train.clip (job.json:1)");
 }
 
@@ -345,7 +345,7 @@ static void engine__auto_is_filled_from_the_job(void **state)
     is("engine", "fp16.enabled", "false | default: \"auto\"");
     is("engine", "fp16.hysteresis", "2 | default: \"auto\"");
     is("train", "schedule", "\"engine\" | derived: scheduler.type is WarmupDecayLR");
-    assert_string_equal(ht_config_recipe(config)->schedule, "WarmupDecayLR");
+    assert_string_equal(ht_config_train(config)->schedule, "WarmupDecayLR");
 }
 
 static void engine__a_missing_optimizer_is_the_jobs(void **state)
@@ -353,9 +353,9 @@ static void engine__a_missing_optimizer_is_the_jobs(void **state)
     (void)state;
     reads(JOB(", \"train\": {\"optimizer\": \"sgd\", \"lr\": 0.1}, \"engine\": {\"train_batch_size\": 8}"));
     is("engine", "optimizer.type", "\"SGD\" | derived: left out; train.optimizer");
-    assert_string_equal(ht_config_recipe(config)->optimizer, "sgd");
-    assert_string_equal(ht_config_recipe(config)->schedule, "cosine");
-    assert_false(ht_config_recipe(config)->decay_all);
+    assert_string_equal(ht_config_train(config)->optimizer, "sgd");
+    assert_string_equal(ht_config_train(config)->schedule, "cosine");
+    assert_false(ht_config_train(config)->decay_all);
 }
 
 static void engine__two_different_values_clash(void **state)
@@ -403,7 +403,7 @@ static void engine__fp16_and_bf16_exclude_each_other(void **state)
     refused("{\"train_batch_size\": 1, \"fp16\": {\"enabled\": true},\n\"bfloat16\": {\"enabled\": true}}",
             "fp16.enabled (job.json:1) and bf16.enabled (job.json:2) are both true: one of them at a time");
     reads("{\"train_batch_size\": 1, \"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": true}}");
-    assert_string_equal(ht_config_recipe(config)->precision, "bf16");
+    assert_string_equal(ht_config_train(config)->precision, "bf16");
 }
 
 static void engine__old_spellings_are_mapped(void **state)

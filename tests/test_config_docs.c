@@ -42,7 +42,7 @@ static void tables__every_default_fits_its_row(void **state)
 {
     (void)state;
     check_table(ht_train_keys, "train");
-    check_table(ht_own_keys, "halftone");
+    check_table(ht_halftone_keys, "halftone");
     check_table(ht_engine_keys, "engine");
     for (size_t i = 0; i < ht_engine_type_count(); i++) check_table(ht_engine_type_at(i).keys, "params");
 }
@@ -53,11 +53,11 @@ static void tables__other_names_lead_to_a_row(void **state)
     size_t count = 0;
     for (const ht_key *key = ht_engine_keys; key->name != NULL; key++) {
         const char *other = ht_other_name_of(key);
-        assert_true((ht_standing_of(key) == HT_STANDING_OTHER) == (other != NULL));
+        assert_true((ht_support_of(key) == HT_SUPPORT_OTHER) == (other != NULL));
         if (other == NULL) continue;
         count++;
         const ht_key *target = row(ht_engine_keys, other);
-        assert_true(ht_standing_of(target) != HT_STANDING_OTHER);
+        assert_true(ht_support_of(target) != HT_SUPPORT_OTHER);
         assert_true(target->kind == key->kind || (target->kind == HT_KEY_CHOICE && key->kind == HT_KEY_BOOL));
     }
     assert_true(count > 10);

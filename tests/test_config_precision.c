@@ -41,12 +41,12 @@ static ht_status read_text(const char *text)
 }
 
 /* A config that is complete but for these members. */
-static const ht_recipe *reads(const char *members)
+static const ht_train_config *reads(const char *members)
 {
     char text[2048];
     snprintf(text, sizeof text, "{%s}", members);
     if (read_text(text) != HT_OK) fail_msg("%s: %s", text, ctx.message);
-    return ht_config_recipe(config);
+    return ht_config_train(config);
 }
 
 static void refused(const char *members, const char *part)
@@ -82,7 +82,7 @@ static void job__the_scale_follows_the_precision(void **state)
     for (size_t i = 0; i < 4; i++) {
         char members[256];
         snprintf(members, sizeof members, BLOCKS ", \"train\": {\"precision\": \"%s\"}", rows[i].precision);
-        const ht_recipe *r = reads(members);
+        const ht_train_config *r = reads(members);
         assert_string_equal(r->precision, rows[i].precision);
         assert_string_equal(r->loss_scale, rows[i].scale);
         assert_true(r->masters && !r->half_gradients && !r->half_moments);
@@ -91,7 +91,7 @@ static void job__the_scale_follows_the_precision(void **state)
         assert_null(r->fp32_params);
     }
     is("train", "loss_scale", "\"dynamic\" | derived: train.precision is fp16");
-    const ht_recipe *r = ht_config_recipe(config);
+    const ht_train_config *r = ht_config_train(config);
     assert_true(r->scale_power == 16 && r->scale_window == 1000 && r->scale_hysteresis == 2);
     assert_true(!r->scale_consecutive && r->scale_min == 1);
 }
@@ -122,7 +122,7 @@ static void job__a_scale_is_a_word_or_a_number(void **state)
 static void job__the_policy_of_half_precision(void **state)
 {
     (void)state;
-    const ht_recipe *r = reads(
+    const ht_train_config *r = reads(
         TRAIN("\"precision\": \"bf16\"") ", \"halftone\": {\"residual\": \"f32\", \"fp32_ops\": [\"gelu\", \"add\"], "
                                          "\"half_ops\": \"softmax\", \"fp32_params\": \"norm\"}");
     assert_true(r->masters && !r->half_gradients);
@@ -142,7 +142,7 @@ static void job__rounding_by_chance_is_for_parameters_that_are_half(void **state
 {
     (void)state;
 #define ROUNDING ", \"halftone\": {\"rounding\": \"stochastic\"}"
-    const ht_recipe *r = reads(TRAIN("\"precision\": \"bf16\", \"masters\": false") ROUNDING);
+    const ht_train_config *r = reads(TRAIN("\"precision\": \"bf16\", \"masters\": false") ROUNDING);
     assert_string_equal(r->rounding, "stochastic");
     refused(TRAIN("\"precision\": \"bf16\"") ROUNDING, "halftone.rounding: \"stochastic\" is for fp16 and bf16 with");
     refused(TRAIN("\"precision\": \"fp32\", \"masters\": false") ROUNDING, "the precision is fp32");
@@ -151,7 +151,7 @@ static void job__rounding_by_chance_is_for_parameters_that_are_half(void **state
 static void engine__the_fp16_block_is_taken_as_it_stands(void **state)
 {
     (void)state;
-    const ht_recipe *r =
+    const ht_train_config *r =
         reads(ENGINE("\"fp16\": {\"enabled\": true, \"loss_scale\": 0, \"initial_scale_power\": 12, "
                      "\"loss_scale_window\": 500, \"hysteresis\": 3, \"consecutive_hysteresis\": true, "
                      "\"min_loss_scale\": 4}"));
@@ -189,8 +189,8 @@ static void engine__train_block_and_fp16_agree_on_the_scale(void **state)
 static void engine__pure_half_has_neither_masters_nor_fp32_gradients(void **state)
 {
     (void)state;
-    const ht_recipe *r = reads(ENGINE("\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
-                                      "\"bf16_optimizer_states\": true}"));
+    const ht_train_config *r = reads(ENGINE("\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true, "
+                                            "\"bf16_optimizer_states\": true}"));
     assert_true(!r->masters && r->half_gradients && r->half_moments);
     is("train", "masters", "false | derived: bf16.bf16_master_weights_and_grads (job.json:1)");
     r = reads(ENGINE("\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}"));
@@ -208,7 +208,7 @@ static void engine__pure_half_has_neither_masters_nor_fp32_gradients(void **stat
 static void engine__gradients_accumulate_in_fp32_or_in_the_precision(void **state)
 {
     (void)state;
-    const ht_recipe *r =
+    const ht_train_config *r =
         reads(ENGINE("\"bf16\": {\"enabled\": true}, \"data_types\": {\"grad_accum_dtype\": \"bf16\"}"));
     assert_true(r->masters && r->half_gradients);
     reads(ENGINE("\"data_types\": {\"grad_accum_dtype\": \"fp32\"}"));
@@ -247,7 +247,7 @@ static void engine__apex_levels_are_mapped(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char members[512];
         snprintf(members, sizeof members, ENGINE("\"amp\": {%s}"), rows[i].members);
-        const ht_recipe *r = reads(members);
+        const ht_train_config *r = reads(members);
         if (strcmp(r->precision, rows[i].precision) != 0 || strcmp(r->loss_scale, rows[i].scale) != 0 ||
             r->masters != rows[i].masters)
             fail_msg("%s: %s, %s, %d", rows[i].members, r->precision, r->loss_scale, r->masters);
@@ -262,7 +262,7 @@ static void engine__autocast_of_pytorch_is_mapped(void **state)
 {
     (void)state;
     assert_string_equal(reads(ENGINE("\"torch_autocast\": {\"enabled\": true}"))->precision, "bf16");
-    const ht_recipe *r = reads(ENGINE("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"torch.float16\"}"));
+    const ht_train_config *r = reads(ENGINE("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"torch.float16\"}"));
     assert_string_equal(r->precision, "fp16");
     assert_string_equal(r->loss_scale, "dynamic");
     /* Two ways that mean the same are fine. */

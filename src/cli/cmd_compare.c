@@ -190,7 +190,7 @@ static void name_setting(ht_text *name, const comparison *c, const setting *s)
     if (s->scale) ht_text_add(name, "%sscale %s", name->length ? " " : "", s->scale);
     for (size_t a = 0; a < c->axis_count; a++)
         ht_text_add(name, "%s%s=%s", name->length ? " " : "", c->axes[a].key, c->axes[a].values[s->choice[a]]);
-    if (name->length == 0) ht_text_add(name, "%s", ht_config_recipe(c->base)->precision);
+    if (name->length == 0) ht_text_add(name, "%s", ht_config_train(c->base)->precision);
 }
 
 /* A name as part of a path. Two names may give one. */
@@ -220,7 +220,7 @@ static bool fill_trial(const comparison *c, cli_trial *t, const setting *s, uint
 static int add_trial(comparison *c, const setting *s, int64_t number)
 {
     ht_text name = {0}, group = {0}, folder = {0};
-    uint64_t seed = ht_config_recipe(c->base)->seed + (uint64_t)number;
+    uint64_t seed = ht_config_train(c->base)->seed + (uint64_t)number;
     cli_trial *t = NULL;
     name_setting(&group, c, s);
     name_setting(&name, c, s);
@@ -259,7 +259,7 @@ static int add_all(comparison *c)
     static const axis standard = {NULL, {"fp32", "fp16", "bf16"}, 3};
     static const axis own = {NULL, {NULL}, 1};
     const axis *precisions = c->precision.count ? &c->precision : c->axis_count ? &own : &standard;
-    const char *job = ht_config_recipe(c->base)->precision;
+    const char *job = ht_config_train(c->base)->precision;
     bool scaled = false;
     for (size_t p = 0; p < precisions->count; p++) {
         setting s = {.precision = precisions->values[p]};

@@ -185,7 +185,7 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
         .on_note = on_note,
     };
     const ht_fields *engine = ht_config_block(config, "engine");
-    job->log_every = ht_config_recipe(config)->log_every;
+    job->log_every = ht_config_train(config)->log_every;
     job->terminal = isatty(STDOUT_FILENO) == 1;
     job->eval_loss = NAN;
     job->breakdown = ht_config_has_engine(config) && ht_field_bool(engine, "wall_clock_breakdown");

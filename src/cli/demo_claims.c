@@ -14,12 +14,12 @@ static double margin(void)
 
 static bool is_full(const cli_trial *t)
 {
-    return strcmp(t->recipe->precision, "fp32") == 0;
+    return strcmp(t->train_config->precision, "fp32") == 0;
 }
 
 static bool is_unscaled(const cli_trial *t)
 {
-    return strcmp(t->recipe->precision, "fp16") == 0 && strcmp(t->recipe->loss_scale, "1") == 0;
+    return strcmp(t->train_config->precision, "fp16") == 0 && strcmp(t->train_config->loss_scale, "1") == 0;
 }
 
 static bool is_mixed(const cli_trial *t)

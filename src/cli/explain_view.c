@@ -44,9 +44,9 @@ static ht_status after_pass(void *arg, const ht_pass *pass, const ht_graph *g)
 ht_status cli_explain(cli_explained *e, ht_context *ctx, const ht_run_request *request)
 {
     ht_run_request wanted = *request;
-    ht_pass_observer watch = {after_pass, e};
+    ht_pass_observer observer = {after_pass, e};
     e->ctx = ctx;
-    wanted.observer = &watch;
+    wanted.observer = &observer;
     HT_TRY(ht_run_plan(&e->plan, ctx, &wanted));
     return ht_plan_explain(&e->table, e->plan);
 }

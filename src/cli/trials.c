@@ -121,7 +121,7 @@ static int read_one(cli_trials *trials, cli_trial *t, bool first)
     if (!ht_config_has_job(t->config))
         return cli_fail(CLI_WRONG, "%s: %s is DeepSpeed's config alone: training needs a job file with model and data",
                         trials->command, job->request.path);
-    t->recipe = ht_config_recipe(t->config);
+    t->train_config = ht_config_train(t->config);
     return CLI_DONE;
 }
 

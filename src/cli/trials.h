@@ -16,7 +16,7 @@ typedef struct cli_trial {
     size_t set_count;
     int64_t numerics;  /* as in ht_run_request */
     ht_config *config; /* after cli_trials_read */
-    const ht_recipe *recipe;
+    const ht_train_config *train_config;
 
     /* What came out. */
     ht_task task;

@@ -67,7 +67,7 @@ void cli_trials_grid(cli_grid *grid, const cli_trials *trials)
     for (size_t i = 0; i < trials->count; i++) {
         const cli_trial *t = &trials->list[i];
         cli_grid_cell(grid, "%s", t->name);
-        cli_grid_cell(grid, "%d", bits_of(t->recipe->precision));
+        cli_grid_cell(grid, "%d", bits_of(t->train_config->precision));
         cli_grid_number(grid, "%.5f", t->final_loss);
         cli_grid_number(grid, "%.5f", held_out(t));
         if (tokens) cli_grid_number(grid, "%.4f", t->perplexity);
@@ -163,7 +163,7 @@ static trial_group make_group(const cli_trials *trials, size_t from)
     for (size_t i = 0; i < g.count; i++) {
         values[i] = cli_trial_measure(&trials->list[from + i]);
         if (i < pairs) values[g.count + i] = values[i] - cli_trial_measure(&trials->list[i]);
-        if (trials->list[from + i].recipe->seed != trials->list[i].recipe->seed) pairs = 0;
+        if (trials->list[from + i].train_config->seed != trials->list[i].train_config->seed) pairs = 0;
     }
     g.mean = cli_mean(values, g.count);
     g.deviation = cli_deviation(values, g.count);
@@ -204,7 +204,7 @@ bool cli_trials_groups(cli_grid *grid, const cli_trials *trials)
 static bool any_precision(const cli_trials *trials, const char *precision)
 {
     for (size_t i = 0; i < trials->count; i++)
-        if (strcmp(trials->list[i].recipe->precision, precision) == 0) return true;
+        if (strcmp(trials->list[i].train_config->precision, precision) == 0) return true;
     return false;
 }
 
@@ -399,13 +399,13 @@ static void add_run(ht_text *text, const cli_trial *t)
     double scale;
     ht_text_add(text, "{\"name\": ");
     cli_json_string(text, t->name);
-    cli_json_text(text, "precision", t->recipe->precision);
-    if (ht_number_read(t->recipe->loss_scale, &scale))
+    cli_json_text(text, "precision", t->train_config->precision);
+    if (ht_number_read(t->train_config->loss_scale, &scale))
         cli_json_number(text, "loss_scale", scale);
     else
-        cli_json_text(text, "loss_scale", t->recipe->loss_scale);
-    ht_text_add(text, ", \"seed\": %" PRIu64 ", \"bits\": %d, \"steps\": %zu", t->recipe->seed,
-                bits_of(t->recipe->precision), t->made);
+        cli_json_text(text, "loss_scale", t->train_config->loss_scale);
+    ht_text_add(text, ", \"seed\": %" PRIu64 ", \"bits\": %d, \"steps\": %zu", t->train_config->seed,
+                bits_of(t->train_config->precision), t->made);
     cli_json_number(text, "final_loss", t->final_loss);
     cli_json_number(text, "mean_loss", t->mean_loss);
     cli_json_number(text, "eval_loss", held_out(t));

@@ -1,6 +1,6 @@
 /* config: the job file and DeepSpeed's config, as one frozen set of values, each with its origin. Keys are rows of tables
  * (the .def files here, and what models and data declare); reading, checks, docs and messages come from them. Nothing here
- * knows what a key does: it settles what each key is. */
+ * knows what a key does: it decides what each key's value is. */
 #ifndef HT_CONFIG_H
 #define HT_CONFIG_H
 
@@ -46,7 +46,7 @@ bool ht_config_has_engine(const ht_config *config);
 
 /* ---- what training needs, as plain values: train block and engine config agree on them ---- */
 
-typedef struct ht_recipe {
+typedef struct ht_train_config {
     int64_t steps;                                 /* 0: by epochs */
     int64_t epochs;                                /* 0: by steps */
     int64_t batch, micro_batch, accumulate, ranks; /* batch = micro_batch × accumulate × ranks */
@@ -83,10 +83,10 @@ typedef struct ht_recipe {
     /* "constant", or a schedule by the name that DeepSpeed has for it: "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
      * "OneCycle", "LRRangeTest"; or "cosine". Its numbers: ht_config_schedule_number. */
     const char *schedule;
-} ht_recipe;
+} ht_train_config;
 
-const ht_recipe *ht_config_recipe(const ht_config *config);
-/* A number of the recipe's schedule by its name in DeepSpeed's config ("warmup_num_steps"); true and false as 1 and 0,
+const ht_train_config *ht_config_train(const ht_config *config);
+/* A number of the schedule by its name in DeepSpeed's config ("warmup_num_steps"); true and false as 1 and 0,
  * "warmup_linear" for warmup_type; of "cosine": "warmup_steps", "decay_steps", "min_lr". `steps` is how many updates the
  * whole run makes. NAN when nothing is said. */
 double ht_config_schedule_number(const ht_config *config, const char *name, int64_t steps);
@@ -96,7 +96,7 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
 /* A line per value: name, value, where it comes from, and a remark where Halftone does not simply use it. Without `all`,
  * keys of the engine config that nobody mentioned and that are not used now are left out and counted. */
 void ht_config_print(ht_text *text, const ht_config *config, bool all);
-/* One object: {"job", "engine", "ranks", "values": {"train.lr": {"value", "origin", "file", "line", "why", "standing"}},
+/* One object: {"job", "engine", "ranks", "values": {"train.lr": {"value", "origin", "file", "line", "why", "support"}},
  * "warnings", "errors"}; also what a run records. */
 void ht_config_print_json(ht_text *text, const ht_config *config);
 /* The train block, a line per key with its default and what it is: for --help. */

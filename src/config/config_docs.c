@@ -1,5 +1,5 @@
 /* docs/config.md and parts of --help, from the tables. */
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,17 +34,17 @@ static const char head[] =
     "came "
     "from.\n";
 
-static const char *standing_words(ht_standing standing)
+static const char *support_words(ht_support support)
 {
     static const char *const words[] = {
-        [HT_STANDING_USED] = "used",
-        [HT_STANDING_ONE_RANK] = "nothing to do on one rank",
-        [HT_STANDING_UNNEEDED] = "accepted, not needed",
-        [HT_STANDING_LATER] = "not there yet",
-        [HT_STANDING_DETAIL] = "",
-        [HT_STANDING_OTHER] = "",
+        [HT_SUPPORT_USED] = "used",
+        [HT_SUPPORT_ONE_RANK] = "nothing to do on one rank",
+        [HT_SUPPORT_UNNEEDED] = "accepted, not needed",
+        [HT_SUPPORT_LATER] = "not there yet",
+        [HT_SUPPORT_DETAIL] = "",
+        [HT_SUPPORT_OTHER] = "",
     };
-    return words[standing];
+    return words[support];
 }
 
 /* Inside a table a bar would end the cell. */
@@ -53,7 +53,7 @@ static void add_cell(ht_text *text, const char *words)
     for (; *words != '\0'; words++) ht_text_add(text, *words == '|' ? "\\|" : "%c", *words);
 }
 
-static void add_row(ht_text *text, const ht_key *key, bool standing)
+static void add_row(ht_text *text, const ht_key *key, bool support)
 {
     ht_text_add(text, "| `%s` | ", key->name);
     ht_key_describe(text, key);
@@ -69,20 +69,20 @@ static void add_row(ht_text *text, const ht_key *key, bool standing)
     const char *other = ht_other_name_of(key);
     add_cell(text, key->help != NULL ? key->help : "");
     if (other != NULL) ht_text_add(text, " for `%s`", other);
-    if (standing) ht_text_add(text, " | %s", standing_words(ht_standing_of(key)));
+    if (support) ht_text_add(text, " | %s", support_words(ht_support_of(key)));
     ht_text_add(text, " |\n");
 }
 
-static void start_table(ht_text *text, bool standing)
+static void start_table(ht_text *text, bool support)
 {
     ht_text_add(text, "\n| key | takes | default | what it is |%s\n| --- | --- | --- | --- |%s\n",
-                standing ? " here |" : "", standing ? " --- |" : "");
+                support ? " here |" : "", support ? " --- |" : "");
 }
 
-static void add_table(ht_text *text, const ht_key *keys, bool standing)
+static void add_table(ht_text *text, const ht_key *keys, bool support)
 {
-    start_table(text, standing);
-    for (; keys->name != NULL; keys++) add_row(text, keys, standing);
+    start_table(text, support);
+    for (; keys->name != NULL; keys++) add_row(text, keys, support);
 }
 
 static void add_registered(ht_text *text, const char *block, const char *selector, const char *what,
@@ -125,7 +125,7 @@ static void add_types(ht_text *text, const char *block, size_t length)
         ht_engine_type type = ht_engine_type_at(i);
         if (strlen(type.block) != length || memcmp(type.block, block, length) != 0) continue;
         ht_text_add(text, "\n#### `\"%s\": {\"type\": \"%s\"}`%s\n", type.block, type.type,
-                    type.standing == HT_STANDING_LATER ? ", not there yet" : "");
+                    type.support == HT_SUPPORT_LATER ? ", not there yet" : "");
         add_table(text, type.keys, true);
     }
 }
@@ -165,6 +165,6 @@ void ht_config_print_docs(ht_text *text, const ht_block_keys *blocks, size_t blo
     ht_text_add(text, "\n## train\n");
     add_table(text, ht_train_keys, true);
     ht_text_add(text, "\n## halftone\n\nWhat DeepSpeed's config has no key for.\n");
-    add_table(text, ht_own_keys, true);
+    add_table(text, ht_halftone_keys, true);
     add_engine(text);
 }

@@ -1,4 +1,4 @@
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 
 static bool is_shown(const ht_config *c, block_id block, const ht_field *field, bool all)
 {
-    ht_standing standing = ht_standing_of(field->key);
+    ht_support support = ht_support_of(field->key);
     bool given = field->origin.source != HT_SOURCE_DEFAULT || field->is_auto;
-    if (standing == HT_STANDING_OTHER || field->key->help == NULL) return given;
+    if (support == HT_SUPPORT_OTHER || field->key->help == NULL) return given;
     if (block != BLOCK_ENGINE) return true;
-    return c->has_engine && (all || given || standing == HT_STANDING_USED);
+    return c->has_engine && (all || given || support == HT_SUPPORT_USED);
 }
 
 static bool has_lines(const ht_config *c, block_id block, bool all)
@@ -53,7 +53,7 @@ static void print_block(ht_text *text, const ht_config *c, block_id block, bool 
         const ht_field *field = ht_fields_at(fields, i);
         bool shown = is_shown(c, block, field, all);
         int length = (int)strlen(field->name);
-        hidden += !shown && field->key->help != NULL && ht_standing_of(field->key) != HT_STANDING_OTHER;
+        hidden += !shown && field->key->help != NULL && ht_support_of(field->key) != HT_SUPPORT_OTHER;
         if (shown && length > width && length <= 48) width = length;
     }
     ht_text_add(text, "%s\n", ht_block_names[block]);
@@ -88,13 +88,13 @@ static const char *source_name(ht_source source)
     return names[source];
 }
 
-static const char *standing_name(ht_standing standing)
+static const char *support_name(ht_support support)
 {
     static const char *const names[] = {
-        [HT_STANDING_USED] = "used",     [HT_STANDING_ONE_RANK] = "one rank", [HT_STANDING_UNNEEDED] = "not needed",
-        [HT_STANDING_LATER] = "not yet", [HT_STANDING_DETAIL] = "detail",     [HT_STANDING_OTHER] = "other name",
+        [HT_SUPPORT_USED] = "used",     [HT_SUPPORT_ONE_RANK] = "one rank", [HT_SUPPORT_UNNEEDED] = "not needed",
+        [HT_SUPPORT_LATER] = "not yet", [HT_SUPPORT_DETAIL] = "detail",     [HT_SUPPORT_OTHER] = "other name",
     };
-    return names[standing];
+    return names[support];
 }
 
 static void json_field(ht_text *text, block_id block, const ht_field *field, bool first)
@@ -111,7 +111,7 @@ static void json_field(ht_text *text, block_id block, const ht_field *field, boo
     if (field->origin.file != NULL) json_member(text, "file", field->origin.file);
     if (field->origin.line > 0) ht_text_add(text, ", \"line\": %" PRIu32, field->origin.line);
     if (field->origin.why != NULL) json_member(text, "why", field->origin.why);
-    json_member(text, "standing", standing_name(ht_standing_of(field->key)));
+    json_member(text, "standing", support_name(ht_support_of(field->key)));
     ht_text_add(text, "}");
 }
 

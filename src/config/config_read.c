@@ -1,6 +1,6 @@
 /* From files and the command line to trees, and from trees to the fields of each block. Problems are collected; only the
  * lack of memory ends the reading at once. */
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -285,7 +285,7 @@ static ht_status declare(ht_config *c, const ht_config_request *r, block_id id)
     case BLOCK_MODEL: return c->is_job ? declare_typed(c, r, id, "type") : HT_OK;
     case BLOCK_DATA: return c->is_job ? declare_typed(c, r, id, "format") : HT_OK;
     case BLOCK_TRAIN: return ht_fields_declare(c->blocks[id], ht_train_keys);
-    case BLOCK_OWN: return ht_fields_declare(c->blocks[id], ht_own_keys);
+    case BLOCK_HALFTONE: return ht_fields_declare(c->blocks[id], ht_halftone_keys);
     default: break;
     }
     HT_TRY(ht_fields_declare(c->blocks[id], ht_engine_keys));
@@ -349,8 +349,8 @@ static ht_status read_all(ht_config *c, const ht_config_request *r)
     if (c->is_job) check_top(c);
     for (block_id id = 0; id < BLOCK_COUNT; id++) HT_TRY(read_block(c, r, id));
     HT_TRY(ht_config_rules(c));
-    ht_config_standings(c);
-    if (c->problems.errors == 0) ht_recipe_fill(c);
+    ht_config_check_support(c);
+    if (c->problems.errors == 0) ht_train_config_fill(c);
     return HT_OK;
 }
 
@@ -417,7 +417,7 @@ bool ht_config_has_engine(const ht_config *config)
     return config->has_engine;
 }
 
-const ht_recipe *ht_config_recipe(const ht_config *config)
+const ht_train_config *ht_config_train(const ht_config *config)
 {
-    return &config->recipe;
+    return &config->train_config;
 }

@@ -1,4 +1,4 @@
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <string.h>
 

@@ -6,14 +6,14 @@
 
 /* Each table twice: as ht_key rows for base/, and what is particular to us beside it. */
 typedef struct particular {
-    ht_standing standing;
+    ht_support support;
     const char *other; /* of an old name: the name that it stands for */
 } particular;
 
 #define ROW(name, kind, standard, low, high, choices, help) {name, HT_KEY_##kind, standard, low, high, choices, help},
 
 const ht_key ht_engine_keys[] = {
-#define HT_ENGINE(standing, name, kind, standard, low, high, choices, help)                                            \
+#define HT_ENGINE(support, name, kind, standard, low, high, choices, help)                                             \
     ROW(name, kind, standard, low, high, choices, help)
 #define HT_OTHER_NAME(name, kind, other, help) ROW(name, kind, "null", 0, 0, NULL, help)
 #include "config/engine.def"
@@ -24,8 +24,8 @@ const ht_key ht_engine_keys[] = {
     {0}};
 
 static const particular engine_particulars[] = {
-#define HT_ENGINE(standing, name, kind, standard, low, high, choices, help) {HT_STANDING_##standing, NULL},
-#define HT_OTHER_NAME(name, kind, other, help)                              {HT_STANDING_OTHER, other},
+#define HT_ENGINE(support, name, kind, standard, low, high, choices, help) {HT_SUPPORT_##support, NULL},
+#define HT_OTHER_NAME(name, kind, other, help)                             {HT_SUPPORT_OTHER, other},
 #include "config/engine.def"
 #include "config/engine_compress.def"
 #include "config/engine_data.def"
@@ -34,7 +34,7 @@ static const particular engine_particulars[] = {
 };
 
 static const ht_key param_keys[] = {
-#define HT_PARAM(type, standing, name, kind, standard, low, high, choices, help)                                       \
+#define HT_PARAM(type, support, name, kind, standard, low, high, choices, help)                                        \
     ROW(name, kind, standard, low, high, choices, help)
 #define HT_PARAMS_END(type) {0},
 #include "config/params.def"
@@ -44,12 +44,12 @@ static const ht_key param_keys[] = {
 
 typedef struct param_particular {
     const char *type;
-    ht_standing standing;
+    ht_support support;
 } param_particular;
 
 static const param_particular param_particulars[] = {
-#define HT_PARAM(type, standing, name, kind, standard, low, high, choices, help) {#type, HT_STANDING_##standing},
-#define HT_PARAMS_END(type)                                                      {#type, HT_STANDING_DETAIL},
+#define HT_PARAM(type, support, name, kind, standard, low, high, choices, help) {#type, HT_SUPPORT_##support},
+#define HT_PARAMS_END(type)                                                     {#type, HT_SUPPORT_DETAIL},
 #include "config/params.def"
 #undef HT_PARAM
 #undef HT_PARAMS_END
@@ -59,40 +59,40 @@ static const param_particular param_particulars[] = {
 #define PARAM_ROWS  (sizeof param_particulars / sizeof param_particulars[0])
 
 const ht_key ht_train_keys[] = {
-#define HT_TRAIN(standing, name, kind, standard, low, high, choices, help)                                             \
+#define HT_TRAIN(support, name, kind, standard, low, high, choices, help)                                              \
     ROW(name, kind, standard, low, high, choices, help)
-#define HT_OWN(...)
+#define HT_HALFTONE(...)
 #include "config/job.def"
 #undef HT_TRAIN
-#undef HT_OWN
+#undef HT_HALFTONE
     {0}};
 
-const ht_key ht_own_keys[] = {
+const ht_key ht_halftone_keys[] = {
 #define HT_TRAIN(...)
-#define HT_OWN(standing, name, kind, standard, low, high, choices, help)                                               \
+#define HT_HALFTONE(support, name, kind, standard, low, high, choices, help)                                           \
     ROW(name, kind, standard, low, high, choices, help)
 #include "config/job.def"
 #undef HT_TRAIN
-#undef HT_OWN
+#undef HT_HALFTONE
     {0}};
 
-static const ht_standing train_standings[] = {
-#define HT_TRAIN(standing, ...) HT_STANDING_##standing,
-#define HT_OWN(...)
+static const ht_support train_support[] = {
+#define HT_TRAIN(support, ...) HT_SUPPORT_##support,
+#define HT_HALFTONE(...)
 #include "config/job.def"
 #undef HT_TRAIN
-#undef HT_OWN
+#undef HT_HALFTONE
 };
 
-static const ht_standing own_standings[] = {
+static const ht_support halftone_support[] = {
 #define HT_TRAIN(...)
-#define HT_OWN(standing, ...) HT_STANDING_##standing,
+#define HT_HALFTONE(support, ...) HT_SUPPORT_##support,
 #include "config/job.def"
 #undef HT_TRAIN
-#undef HT_OWN
+#undef HT_HALFTONE
 };
 
-/* ---- standings ---- */
+/* ---- support ---- */
 
 /* The row's place in a table of count rows; count when it is not of that table. */
 static size_t place_in(const ht_key *key, const ht_key *table, size_t count)
@@ -102,18 +102,18 @@ static size_t place_in(const ht_key *key, const ht_key *table, size_t count)
     return count;
 }
 
-ht_standing ht_standing_of(const ht_key *key)
+ht_support ht_support_of(const ht_key *key)
 {
-    size_t train_count = sizeof train_standings / sizeof train_standings[0];
-    size_t own_count = sizeof own_standings / sizeof own_standings[0];
+    size_t train_count = sizeof train_support / sizeof train_support[0];
+    size_t halftone_count = sizeof halftone_support / sizeof halftone_support[0];
     size_t at = place_in(key, ht_engine_keys, ENGINE_ROWS);
-    if (at < ENGINE_ROWS) return engine_particulars[at].standing;
+    if (at < ENGINE_ROWS) return engine_particulars[at].support;
     at = place_in(key, param_keys, PARAM_ROWS);
-    if (at < PARAM_ROWS) return param_particulars[at].standing;
+    if (at < PARAM_ROWS) return param_particulars[at].support;
     at = place_in(key, ht_train_keys, train_count);
-    if (at < train_count) return train_standings[at];
-    at = place_in(key, ht_own_keys, own_count);
-    return at < own_count ? own_standings[at] : HT_STANDING_USED;
+    if (at < train_count) return train_support[at];
+    at = place_in(key, ht_halftone_keys, halftone_count);
+    return at < halftone_count ? halftone_support[at] : HT_SUPPORT_USED;
 }
 
 const char *ht_other_name_of(const ht_key *key)
@@ -126,11 +126,11 @@ const char *ht_other_name_of(const ht_key *key)
 
 typedef struct type_row {
     const char *block, *type, *rows, *ours;
-    ht_standing standing;
+    ht_support support;
 } type_row;
 
 static const type_row types[] = {
-#define HT_ENGINE_TYPE(block, type, rows, ours, standing) {#block, #type, #rows, ours, HT_STANDING_##standing},
+#define HT_ENGINE_TYPE(block, type, rows, ours, support) {#block, #type, #rows, ours, HT_SUPPORT_##support},
 #include "config/types.def"
 #undef HT_ENGINE_TYPE
 };
@@ -145,7 +145,7 @@ ht_engine_type ht_engine_type_at(size_t index)
     const type_row *row = &types[index];
     size_t first = 0;
     while (strcmp(param_particulars[first].type, row->rows) != 0) first++;
-    return (ht_engine_type){row->block, row->type, row->ours, row->standing, &param_keys[first]};
+    return (ht_engine_type){row->block, row->type, row->ours, row->support, &param_keys[first]};
 }
 
 bool ht_engine_type_find(const char *block, const char *type, ht_engine_type *out)

@@ -4,24 +4,24 @@
 
 #include "base/base.h"
 
-typedef enum ht_standing {
-    HT_STANDING_USED,
-    HT_STANDING_ONE_RANK, /* does nothing on one rank */
-    HT_STANDING_UNNEEDED, /* accepted; there is nothing to switch */
-    HT_STANDING_LATER,    /* not there yet: any other value than the default is refused by training */
-    HT_STANDING_DETAIL,   /* of a block whose other rows say what happens */
-    HT_STANDING_OTHER     /* an old or alternative name */
-} ht_standing;
+typedef enum ht_support {
+    HT_SUPPORT_USED,
+    HT_SUPPORT_ONE_RANK, /* does nothing on one rank */
+    HT_SUPPORT_UNNEEDED, /* accepted; there is nothing to switch */
+    HT_SUPPORT_LATER,    /* not there yet: any other value than the default is refused by training */
+    HT_SUPPORT_DETAIL,   /* of a block whose other rows say what happens */
+    HT_SUPPORT_OTHER     /* an old or alternative name */
+} ht_support;
 
 typedef struct ht_engine_type {
     const char *block, *type;
     const char *ours; /* our name for it; NULL: there is none yet */
-    ht_standing standing;
+    ht_support support;
     const ht_key *keys; /* of its params, with their whole names */
 } ht_engine_type;
 
 /* Tables that end with a row without a name. */
-extern const ht_key ht_engine_keys[], ht_train_keys[], ht_own_keys[];
+extern const ht_key ht_engine_keys[], ht_train_keys[], ht_halftone_keys[];
 
 size_t ht_engine_type_count(void);
 ht_engine_type ht_engine_type_at(size_t index);
@@ -29,8 +29,8 @@ ht_engine_type ht_engine_type_at(size_t index);
 bool ht_engine_type_find(const char *block, const char *type, ht_engine_type *out);
 
 /* Of a row of these tables; a foreign row (a model's) is used. */
-ht_standing ht_standing_of(const ht_key *key);
-/* The name that a row of standing OTHER stands for. */
+ht_support ht_support_of(const ht_key *key);
+/* The name that a row of support OTHER stands for. */
 const char *ht_other_name_of(const ht_key *key);
 /* Of the block that a key of the engine config belongs to: NULL at the top level. */
 const char *ht_engine_block_title(const char *name);

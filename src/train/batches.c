@@ -47,7 +47,7 @@ ht_status ht_batches_open(ht_batches *b, const ht_job *job, ht_session *session)
     *b = (ht_batches){.session = session, .shape_count = info->bucket_count};
     b->shapes = calloc((size_t)b->shape_count, sizeof *b->shapes);
     if (!b->shapes) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
-    b->rows_of_micro = job->recipe->micro_batch * (length > 0 ? length : 1);
+    b->rows_of_micro = job->train_config->micro_batch * (length > 0 ? length : 1);
     b->has_sample = ht_plan_slot(session->plan, "rng.sample") != NULL;
     for (int i = 0; i < b->shape_count; i++) HT_TRY(open_shape(b, job, i));
     return HT_OK;
@@ -75,7 +75,7 @@ ht_status ht_batches_micro(ht_batches *b, ht_feed *feed, int64_t index, ht_shape
 
 ht_status ht_batches_seed(const ht_job *job, ht_session *session, int64_t counted)
 {
-    double micros = (double)job->recipe->accumulate;
+    double micros = (double)job->train_config->accumulate;
     double loss_grad = job->mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
     return ht_session_write_f64(session, "loss_grad", &loss_grad, 1);
 }

@@ -29,7 +29,7 @@ size_t ht_job_blocks(ht_block_keys *list)
 /* What the job says; else the first task that both serve, the format's own before others. */
 static ht_status choose_task(ht_job *job)
 {
-    const char *asked = job->recipe->task;
+    const char *asked = job->train_config->task;
     unsigned both = job->format->tasks & job->model->tasks;
     int task = 0;
     if (asked)
@@ -75,8 +75,8 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         .format = job->format,
         .fields = ht_config_block(job->config, "data"),
         .task = job->task,
-        .batch = job->recipe->micro_batch,
-        .seed = job->recipe->seed,
+        .batch = job->train_config->micro_batch,
+        .seed = job->train_config->seed,
         .memory = request->memory,
         .memory_length = request->memory_length,
         .vocabulary = job->vocabulary,
@@ -89,7 +89,7 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
 
 static ht_status count_steps(ht_job *job)
 {
-    const ht_recipe *r = job->recipe;
+    const ht_train_config *r = job->train_config;
     int64_t batches = ht_data_info_of(job->data)->parts[HT_DATA_TRAIN].batches;
     job->steps = r->steps;
     if (r->steps > 0) return HT_OK;
@@ -131,8 +131,8 @@ static void set_number(setting_list *list, const char *key, double value)
 
 static void set_schedule(const ht_job *job, setting_list *list)
 {
-    const ht_schedule *schedule = ht_schedule_find(job->recipe->schedule, NULL);
-    set_text(list, "schedule", job->recipe->schedule);
+    const ht_schedule *schedule = ht_schedule_find(job->train_config->schedule, NULL);
+    set_text(list, "schedule", job->train_config->schedule);
     for (size_t i = 0; schedule && schedule->params[i].name; i++) {
         char key[64];
         double value = ht_config_schedule_number(job->config, schedule->params[i].name, job->steps);
@@ -143,7 +143,7 @@ static void set_schedule(const ht_job *job, setting_list *list)
 
 static void collect_settings(const ht_job *job, setting_list *list)
 {
-    const ht_recipe *r = job->recipe;
+    const ht_train_config *r = job->train_config;
     set_text(list, "optimizer", r->optimizer);
     set_text(list, "decay", r->decay_all ? "all" : "matrices");
     set_text(list, "loss_scale", r->loss_scale);
@@ -213,7 +213,7 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
         .model = job->model,
         .fields = ht_config_block(job->config, "model"),
         .task = (ht_task)job->task,
-        .batch = job->recipe->micro_batch,
+        .batch = job->train_config->micro_batch,
         .length = info->buckets[last].length,
         .source_length = info->buckets[last].source_length,
         .vocabulary = info->vocabulary,
@@ -225,7 +225,7 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
         .buckets = further,
         .bucket_count = last,
         .beam = request->beam,
-        .label_smoothing = job->recipe->label_smoothing,
+        .label_smoothing = job->train_config->label_smoothing,
     };
     memcpy(wanted.feature, info->feature, sizeof wanted.feature);
     HT_TRY(ht_model_create(out, job->ctx, &wanted));
@@ -240,7 +240,7 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
 enum { MOST_POLICIES = 8 };
 
 /* What half precision is to mean, for the planner. */
-static size_t collect_policy(const ht_recipe *r, ht_train_setting *list)
+static size_t collect_policy(const ht_train_config *r, ht_train_setting *list)
 {
     const ht_train_setting all[MOST_POLICIES] = {
         {"masters", r->masters ? "1" : "0"},
@@ -264,8 +264,8 @@ ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, h
     ht_plan_opts opts = HT_PLAN_OPTS;
     ht_train_setting policy[MOST_POLICIES];
     opts.no_fusion = !fusion;
-    opts.precision = job->recipe->precision;
-    opts.setting_count = collect_policy(job->recipe, policy);
+    opts.precision = job->train_config->precision;
+    opts.setting_count = collect_policy(job->train_config, policy);
     opts.settings = policy;
     ht_status status = make_graph(job, request, &graph);
     if (status == HT_OK) status = ht_plan_create_observed(out, graph, &opts, request->observer);
@@ -276,7 +276,7 @@ ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, h
 ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out)
 {
     ht_session_opts opts = HT_SESSION_OPTS;
-    opts.seed = job->recipe->seed;
+    opts.seed = job->train_config->seed;
     return ht_session_create(out, plan, &opts);
 }
 
@@ -286,8 +286,8 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     *job = (ht_job){.ctx = ctx, .config = request->config};
     if (!ht_config_has_job(request->config))
         HT_FAIL(ctx, HT_EINVAL, "this is DeepSpeed's config alone: training needs a job file with model and data");
-    job->recipe = ht_config_recipe(request->config);
-    if (job->recipe->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
+    job->train_config = ht_config_train(request->config);
+    if (job->train_config->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
     HT_TRY(open_data(job, request, vocabularies));
     HT_TRY(count_steps(job));
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);

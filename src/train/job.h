@@ -7,7 +7,7 @@
 typedef struct ht_job {
     ht_context *ctx;
     const ht_config *config;
-    const ht_recipe *recipe;
+    const ht_train_config *train_config;
     const ht_model *model;
     const ht_data_format *format;
     ht_data_task task;

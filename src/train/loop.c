@@ -79,7 +79,7 @@ static ht_status run_micro(ht_run *run, int64_t index, sums *total)
 
 static bool is_dynamic(const ht_run *run)
 {
-    return strcmp(run->job.recipe->loss_scale, "dynamic") == 0;
+    return strcmp(run->job.train_config->loss_scale, "dynamic") == 0;
 }
 
 /* Training cannot go on: why, and the first value that went wrong. */
@@ -135,7 +135,7 @@ static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
     uint64_t position = ht_feed_position(run->train);
     *dropped = false;
     if (run->rewind) ht_rewind_mark(run->rewind);
-    for (int64_t i = 0; i < run->job.recipe->accumulate; i++) {
+    for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
         *dropped = i > 0 && run->rewind && is_stopped(run);
         if (*dropped) break;
         HT_TRY(run_micro(run, i, total));
@@ -151,7 +151,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     double start = seconds(), scale, applied_now, applied;
     sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
-    int64_t counted = ht_feed_counted(run->train, run->job.recipe->accumulate);
+    int64_t counted = ht_feed_counted(run->train, run->job.train_config->accumulate);
     HT_TRY(ht_batches_seed(&run->job, run->job.session, counted));
     HT_TRY(run_micros(run, &total, dropped));
     if (*dropped) return HT_OK;
@@ -235,7 +235,7 @@ ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
     double start = seconds();
     ht_eval_report r = {.step = run->step, .loss = NAN, .perplexity = NAN, .accuracy = NAN};
     int64_t batches = ht_data_info_of(run->job.data)->parts[HT_DATA_VALIDATION].batches;
-    int64_t most = run->job.recipe->eval_batches;
+    int64_t most = run->job.train_config->eval_batches;
     if (most > 0 && most < batches) batches = most;
     if (run->validation) HT_TRY(evaluate(run, batches, &r));
     r.seconds = seconds() - start;
@@ -250,21 +250,21 @@ ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
 
 ht_status ht_run_snapshot(ht_run *run)
 {
-    const ht_recipe *recipe = run->job.recipe;
+    const ht_train_config *train_config = run->job.train_config;
     char extra[160];
     ht_text config = {0};
-    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"dynamic_loss_scale\": %d}", recipe->micro_batch,
-             is_dynamic(run));
+    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"dynamic_loss_scale\": %d}",
+             train_config->micro_batch, is_dynamic(run));
     ht_config_print_json(&config, run->job.config);
     ht_snapshot_meta meta = {
         .step = run->step,
         .position = ht_feed_position(run->train),
-        .seed = recipe->seed,
+        .seed = train_config->seed,
         .model_hash = run->job.plan->model_hash,
         .config_json = config.failed ? NULL : config.data,
         .extra = extra,
     };
-    int keep = recipe->keep < INT32_MAX ? (int)recipe->keep : INT32_MAX;
+    int keep = train_config->keep < INT32_MAX ? (int)train_config->keep : INT32_MAX;
     ht_status status = ht_snapshot_write(run->job.session, run->snapshots, &meta, keep);
     ht_text_free(&config);
     HT_TRY(status);
@@ -282,25 +282,25 @@ static int64_t extra_number(const ht_json *extra, const char *name, int64_t othe
 /* A position counts batches, so it means something only with the same ones. */
 static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char *path)
 {
-    const ht_recipe *recipe = run->job.recipe;
+    const ht_train_config *train_config = run->job.train_config;
     const ht_json *extra = NULL;
     ht_arena *arena = ht_arena_create();
     if (!arena) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a snapshot");
     ht_status status =
         meta->extra ? ht_json_parse(run->ctx, arena, path, meta->extra, strlen(meta->extra), &extra) : HT_OK;
-    int64_t micro_batch = extra_number(extra, "micro_batch", recipe->micro_batch);
+    int64_t micro_batch = extra_number(extra, "micro_batch", train_config->micro_batch);
     run->saved_dynamic = extra_number(extra, "dynamic_loss_scale", 0) != 0;
     ht_arena_free(arena);
     HT_TRY(status);
     run->step = run->first_step = run->saved_step = meta->step;
     if (run->request.mode == HT_RUN_EVALUATE) return HT_OK;
-    if (micro_batch != recipe->micro_batch)
+    if (micro_batch != train_config->micro_batch)
         HT_FAIL(run->ctx, HT_EINVAL,
                 "%s was made with train.micro_batch %" PRId64 ", not %" PRId64 ": its place in the data would be lost",
-                path, micro_batch, recipe->micro_batch);
-    if (meta->seed != recipe->seed)
+                path, micro_batch, train_config->micro_batch);
+    if (meta->seed != train_config->seed)
         HT_FAIL(run->ctx, HT_EINVAL, "%s was made with train.seed %" PRIu64 ", not %" PRIu64, path, meta->seed,
-                recipe->seed);
+                train_config->seed);
     ht_feed_seek(run->train, meta->position);
     return HT_OK;
 }
@@ -351,7 +351,7 @@ static ht_status open_feeds(ht_run *run)
 static ht_status set_up(ht_run *run)
 {
     ht_run_mode mode = run->request.mode;
-    const char *folder = run->request.folder ? run->request.folder : ht_config_recipe(run->request.config)->output;
+    const char *folder = run->request.folder ? run->request.folder : ht_config_train(run->request.config)->output;
     bool again = mode == HT_RUN_RESUME || mode == HT_RUN_EVALUATE;
     if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
     HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
@@ -362,7 +362,8 @@ static ht_status set_up(ht_run *run)
     run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
     if (again) HT_TRY(restore(run));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
-    if (run->request.stop && run->job.recipe->accumulate > 1) HT_TRY(ht_rewind_open(&run->rewind, run->job.session));
+    if (run->request.stop && run->job.train_config->accumulate > 1)
+        HT_TRY(ht_rewind_open(&run->rewind, run->job.session));
     /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
     if (mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_folder_record(run->ctx, folder, &run->job));
@@ -413,10 +414,10 @@ static bool is_due(int64_t step, int64_t every)
 /* What a step leaves to do: evaluate, save. */
 static ht_status finish_step(ht_run *run, bool stopped)
 {
-    const ht_recipe *recipe = run->job.recipe;
+    const ht_train_config *train_config = run->job.train_config;
     bool last = run->step == run->job.steps;
-    if (last || is_due(run->step, recipe->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
-    if (last || stopped || is_due(run->step, recipe->snapshot_every)) HT_TRY(ht_run_snapshot(run));
+    if (last || is_due(run->step, train_config->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
+    if (last || stopped || is_due(run->step, train_config->snapshot_every)) HT_TRY(ht_run_snapshot(run));
     if (stopped) note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
     return HT_OK;
 }

@@ -147,8 +147,8 @@ ht_status ht_metrics_open(ht_metrics **out, ht_context *ctx, const ht_config *co
     ht_metrics *m = calloc(1, sizeof *m);
     if (!m) HT_FAIL(ctx, HT_ENOMEM, "out of memory for metrics");
     m->ctx = ctx;
-    m->batch = ht_config_recipe(config)->batch;
-    m->scaled = strcmp(ht_config_recipe(config)->loss_scale, "none") != 0;
+    m->batch = ht_config_train(config)->batch;
+    m->scaled = strcmp(ht_config_train(config)->loss_scale, "none") != 0;
     ht_status status = open_lines(m, folder, step);
     if (status == HT_OK) status = open_events(m, config, folder, step);
     if (status == HT_OK) status = open_csv(m, config, folder, step);

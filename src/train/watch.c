@@ -182,7 +182,7 @@ static ht_status walk(ht_replay *r, const char *segment)
  * the run stands now. */
 static ht_status seek(ht_replay *r, int64_t step)
 {
-    int64_t micros = r->job->recipe->accumulate, position = (step - 1) * micros;
+    int64_t micros = r->job->train_config->accumulate, position = (step - 1) * micros;
     if (r->run) {
         ht_run_view run = ht_run_look(r->run);
         if (!run.train) HT_FAIL(r->ctx, HT_EINVAL, "replay: a run that was opened to evaluate has no steps");
@@ -195,7 +195,7 @@ static ht_status seek(ht_replay *r, int64_t step)
 
 ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_trace_fn watch, void *arg)
 {
-    int64_t all = r->job->recipe->accumulate;
+    int64_t all = r->job->train_config->accumulate;
     r->watch = watch;
     r->arg = arg;
     r->enough = false;
@@ -325,7 +325,7 @@ static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type 
     ht_watch_describe(s->out, instr);
     if (instr->role != HT_ROLE_UPDATE)
         ht_text_add(s->out, " in micro-batch %" PRId64 " of %" PRId64, s->replay->micro + 1,
-                    s->replay->job->recipe->accumulate);
+                    s->replay->job->train_config->accumulate);
     ht_text_add(s->out, ": ");
     add_count(s->out, &bad);
     add_broken_input(s, instr);

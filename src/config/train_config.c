@@ -1,4 +1,4 @@
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool bool_or(const ht_fields *fields, const char *name, bool otherwise)
     return field != NULL && field->value->kind == HT_JSON_BOOL ? field->value->boolean : otherwise;
 }
 
-static void fill_optimizer(ht_recipe *r, const ht_fields *train, const ht_fields *engine)
+static void fill_optimizer(ht_train_config *r, const ht_fields *train, const ht_fields *engine)
 {
     r->optimizer = ht_field_text(train, "optimizer");
     r->lr = ht_field_number(train, "lr");
@@ -79,8 +79,9 @@ static bool is_half(const char *word)
 
 static void fill_precision(ht_config *c)
 {
-    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE], *own = c->blocks[BLOCK_OWN];
-    ht_recipe *r = &c->recipe;
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE],
+                    *halftone = c->blocks[BLOCK_HALFTONE];
+    ht_train_config *r = &c->train_config;
     r->precision = ht_field_text(train, "precision");
     r->loss_scale = scale_text(c, ht_fields_find(train, "loss_scale")->value);
     r->scale_power = ht_field_int(engine, "fp16.initial_scale_power");
@@ -96,11 +97,11 @@ static void fill_precision(ht_config *c)
     const char *accumulators = ht_field_text(engine, "data_types.grad_accum_dtype");
     r->half_gradients = accumulators != NULL ? is_half(accumulators) : fp16_alone || bf16_alone;
     r->half_moments = ht_field_bool(engine, "bf16.enabled") && ht_field_bool(engine, "bf16.bf16_optimizer_states");
-    r->residual = ht_field_text(own, "residual");
-    r->fp32_ops = joined(c, own, "fp32_ops");
-    r->half_ops = joined(c, own, "half_ops");
-    r->fp32_params = ht_field_text(own, "fp32_params");
-    r->rounding = ht_field_text(own, "rounding");
+    r->residual = ht_field_text(halftone, "residual");
+    r->fp32_ops = joined(c, halftone, "fp32_ops");
+    r->half_ops = joined(c, halftone, "half_ops");
+    r->fp32_params = ht_field_text(halftone, "fp32_params");
+    r->rounding = ht_field_text(halftone, "rounding");
 }
 
 /* ---- the schedule ---- */
@@ -152,7 +153,7 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
         {"warmup_num_steps", warmup},
         {"warmup_linear", 1},
         {"warmup_min_lr", lr_min},
-        {"warmup_max_lr", config->recipe.lr},
+        {"warmup_max_lr", config->train_config.lr},
         {"total_num_steps", (double)steps},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -162,10 +163,10 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
 
 /* ---- the whole ---- */
 
-void ht_recipe_fill(ht_config *c)
+void ht_train_config_fill(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
-    ht_recipe *r = &c->recipe;
+    ht_train_config *r = &c->train_config;
     r->steps = int_or(train, "steps", 0);
     r->epochs = int_or(train, "epochs", 0);
     r->batch = ht_field_int(train, "batch");

@@ -1,6 +1,6 @@
-/* How the job's train block and DeepSpeed's config settle on one value: what one of them gives fills the other; what both
+/* How the job's train block and DeepSpeed's config are reconciled: what one of them gives fills the other; what both
  * give must agree. "auto", and an optimizer or a scheduler that is left out, are filled by the job. */
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ static ht_status copy(ht_config *c, block_id to, const char *name, block_id from
 
 typedef enum pair_rule { PAIR_AGREE, PAIR_FILL } pair_rule; /* FILL: two different values may stand */
 
-static ht_status settle(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule)
+static ht_status reconcile(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const ht_field *t = ht_fields_find(train, train_name), *e = ht_fields_find(engine, engine_name);
@@ -104,13 +104,13 @@ static ht_status settle(ht_config *c, const char *train_name, const char *engine
 
 /* ---- clipping ---- */
 
-static ht_status settle_clip(ht_config *c)
+static ht_status reconcile_clip(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const ht_field *e = ht_fields_find(engine, "gradient_clipping");
     if (!c->has_engine) return HT_OK;
     if (ht_is_given(train, "clip") || ht_is_given(engine, "gradient_clipping"))
-        return settle(c, "clip", "gradient_clipping", PAIR_AGREE);
+        return reconcile(c, "clip", "gradient_clipping", PAIR_AGREE);
     ht_problems_warn(&c->problems, NULL,
                      "gradient_clipping: %s, so gradients are clipped to a global norm of 1.0, as DeepSpeed's current "
                      "release does (older ones did not clip); 0 turns it off",
@@ -146,12 +146,12 @@ static ht_status fill_optimizer(ht_config *c)
     return HT_OK;
 }
 
-static ht_status settle_optimizer_type(ht_config *c, const ht_field *e)
+static ht_status reconcile_optimizer_type(ht_config *c, const ht_field *e)
 {
     const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
     const char *ours = our_optimizer(c, e->value->text);
     char json[64];
-    if (ours == NULL) return HT_OK; /* not there yet: standing.c says so */
+    if (ours == NULL) return HT_OK; /* not there yet: support.c says so */
     if (ht_is_given(c->blocks[BLOCK_TRAIN], "optimizer")) {
         if (strcmp(ours, t->value->text) != 0) ht_clash(c, t, e);
         return HT_OK;
@@ -175,7 +175,7 @@ static void check_betas(ht_config *c, block_id block, const char *name)
                       ht_field_count(c->blocks[block], name));
 }
 
-static ht_status settle_optimizer(ht_config *c)
+static ht_status reconcile_optimizer(ht_config *c)
 {
     static const char *const shared[] = {"lr", "betas", "eps", "weight_decay", "momentum", "nesterov"};
     const ht_field *e = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.type");
@@ -183,11 +183,11 @@ static ht_status settle_optimizer(ht_config *c)
     check_betas(c, BLOCK_ENGINE, "optimizer.params.betas");
     if (!c->has_engine) return HT_OK;
     if (e->value->kind == HT_JSON_NULL) return fill_optimizer(c);
-    HT_TRY(settle_optimizer_type(c, e));
+    HT_TRY(reconcile_optimizer_type(c, e));
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
         char name[64];
         snprintf(name, sizeof name, "optimizer.params.%s", shared[i]);
-        HT_TRY(settle(c, shared[i], name, PAIR_AGREE));
+        HT_TRY(reconcile(c, shared[i], name, PAIR_AGREE));
     }
     const ht_field *norm = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.params.max_grad_norm");
     if (norm != NULL && norm->value->kind != HT_JSON_NULL)
@@ -225,13 +225,13 @@ static void check_nesterov(ht_config *c)
 ht_status ht_config_rules(ht_config *c)
 {
     HT_TRY(ht_batch_rules(c));
-    HT_TRY(settle_clip(c));
-    HT_TRY(settle(c, "log_every", "steps_per_print", PAIR_AGREE));
+    HT_TRY(reconcile_clip(c));
+    HT_TRY(reconcile(c, "log_every", "steps_per_print", PAIR_AGREE));
     HT_TRY(ht_precision_rules(c));
-    HT_TRY(settle_optimizer(c));
+    HT_TRY(reconcile_optimizer(c));
     HT_TRY(ht_schedule_rules(c));
-    HT_TRY(settle(c, "warmup", "scheduler.params.warmup_num_steps", PAIR_AGREE));
-    HT_TRY(settle(c, "steps", "scheduler.params.total_num_steps", PAIR_FILL));
+    HT_TRY(reconcile(c, "warmup", "scheduler.params.warmup_num_steps", PAIR_AGREE));
+    HT_TRY(reconcile(c, "steps", "scheduler.params.total_num_steps", PAIR_FILL));
     check_disk(c, "offload_param");
     check_disk(c, "offload_optimizer");
     check_nesterov(c);

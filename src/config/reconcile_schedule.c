@@ -1,12 +1,12 @@
 /* The length of training and the learning-rate schedule. */
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static ht_status settle_length(ht_config *c)
+static ht_status reconcile_length(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
     bool steps = !ht_field_null(train, "steps"), epochs = !ht_field_null(train, "epochs");
@@ -36,7 +36,7 @@ static double tenth_of(double x)
 }
 
 /* A job's own schedule: warm-up and last rate where they are not given. */
-static ht_status settle_shape(ht_config *c)
+static ht_status reconcile_shape(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
     bool constant = strcmp(ht_field_text(train, "schedule"), "constant") == 0;
@@ -88,7 +88,7 @@ static ht_status fill_rate(ht_config *c)
     return derive_number(c, BLOCK_ENGINE, most->name, ht_field_number(c->blocks[BLOCK_TRAIN], "lr"), "train.lr");
 }
 
-static ht_status settle_engine_schedule(ht_config *c)
+static ht_status reconcile_engine_schedule(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const ht_field *type = ht_fields_find(engine, "scheduler.type");
@@ -113,8 +113,8 @@ static ht_status settle_engine_schedule(ht_config *c)
 ht_status ht_schedule_rules(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
-    HT_TRY(settle_length(c));
-    if (!ht_field_null(engine, "scheduler.type")) return settle_engine_schedule(c);
+    HT_TRY(reconcile_length(c));
+    if (!ht_field_null(engine, "scheduler.type")) return reconcile_engine_schedule(c);
     if (strcmp(ht_field_text(train, "schedule"), "engine") == 0) {
         ht_problems_error(&c->problems, &ht_fields_find(train, "schedule")->origin,
                           "train.schedule: \"engine\", but there is no engine config with a scheduler");
@@ -125,5 +125,5 @@ ht_status ht_schedule_rules(ht_config *c)
     if (optimizer && !ht_is_given(train, "schedule"))
         HT_TRY(ht_derive(c, BLOCK_TRAIN, "schedule", "\"constant\"",
                          "the engine config has an optimizer and no scheduler"));
-    return settle_shape(c);
+    return reconcile_shape(c);
 }

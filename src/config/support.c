@@ -1,6 +1,6 @@
 /* What Halftone makes of a key: a remark beside its value, and a warning (an error for training) where it asks for what is
  * not there yet. */
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,11 +34,11 @@ static const char *reason_of(const ht_field *field)
 const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *field)
 {
     if (!was_given(field)) return NULL;
-    switch (ht_standing_of(field->key)) {
-    case HT_STANDING_ONE_RANK: return c->ranks == 1 ? "nothing to do on one rank" : NULL;
-    case HT_STANDING_UNNEEDED: return block == BLOCK_ENGINE ? reason_of(field) : NULL;
-    case HT_STANDING_LATER: return ht_field_is_default_value(field) ? NULL : "not there yet";
-    case HT_STANDING_OTHER: return field->key->help;
+    switch (ht_support_of(field->key)) {
+    case HT_SUPPORT_ONE_RANK: return c->ranks == 1 ? "nothing to do on one rank" : NULL;
+    case HT_SUPPORT_UNNEEDED: return block == BLOCK_ENGINE ? reason_of(field) : NULL;
+    case HT_SUPPORT_LATER: return ht_field_is_default_value(field) ? NULL : "not there yet";
+    case HT_SUPPORT_OTHER: return field->key->help;
     default: return NULL;
     }
 }
@@ -54,7 +54,7 @@ static void report(ht_config *c, const ht_field *field, const char *path, const 
 /* One report per reason: a block of ten keys is one feature. */
 static void report_later(ht_config *c, block_id block, const ht_field *field, const char **last)
 {
-    if (ht_standing_of(field->key) != HT_STANDING_LATER || !was_given(field)) return;
+    if (ht_support_of(field->key) != HT_SUPPORT_LATER || !was_given(field)) return;
     if (field->origin.source == HT_SOURCE_DERIVED || ht_field_is_default_value(field)) return;
     bool engine = block == BLOCK_ENGINE;
     const char *reason = engine ? reason_of(field) : field->key->help;
@@ -76,16 +76,16 @@ static void report_type(ht_config *c, const char *block)
     snprintf(name, sizeof name, "%s.type", block);
     const ht_field *field = ht_fields_find(c->blocks[BLOCK_ENGINE], name);
     if (field->value->kind != HT_JSON_STRING || field->origin.source == HT_SOURCE_DERIVED) return;
-    if (!ht_engine_type_find(block, field->value->text, &type) || type.standing != HT_STANDING_LATER) return;
+    if (!ht_engine_type_find(block, field->value->text, &type) || type.support != HT_SUPPORT_LATER) return;
     ht_text path = {0};
     ht_text_add(&path, "%s is %s", name, type.type);
     if (!path.failed) report(c, field, path.data, "the optimisers are Adam, AdamW, SGD, Adagrad, Lamb and Lion");
     ht_text_free(&path);
 }
 
-void ht_config_standings(ht_config *c)
+void ht_config_check_support(ht_config *c)
 {
-    static const block_id ours[] = {BLOCK_TRAIN, BLOCK_OWN, BLOCK_ENGINE};
+    static const block_id ours[] = {BLOCK_TRAIN, BLOCK_HALFTONE, BLOCK_ENGINE};
     for (size_t b = 0; b < sizeof ours / sizeof ours[0]; b++) {
         const char *last = NULL;
         const ht_fields *fields = c->blocks[ours[b]];

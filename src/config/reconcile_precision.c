@@ -1,6 +1,6 @@
-/* Number types and the loss scale: which of DeepSpeed's four ways to ask for half precision is on, and what it means for
+/* Number types and the loss scale: which of DeepSpeed's four modes that ask for half precision is on, and what it means for
  * train.precision, train.loss_scale and train.masters. */
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -16,8 +16,8 @@ static bool enabled(const ht_config *c, const char *name)
 
 /* ---- precision ---- */
 
-enum { FP16, BF16, AMP, AUTOCAST, WAYS };
-static const char *const ways[WAYS] = {"fp16.enabled", "bf16.enabled", "amp.enabled", "torch_autocast.enabled"};
+enum { FP16, BF16, AMP, AUTOCAST, MODES };
+static const char *const modes[MODES] = {"fp16.enabled", "bf16.enabled", "amp.enabled", "torch_autocast.enabled"};
 
 /* apex's level; its own default is O1. */
 static const char *amp_level(const ht_config *c)
@@ -26,36 +26,36 @@ static const char *amp_level(const ht_config *c)
     return level != NULL ? level : "O1";
 }
 
-static const char *precision_of(const ht_config *c, int way)
+static const char *precision_of(const ht_config *c, int mode)
 {
     const char *dtype = ht_field_text(c->blocks[BLOCK_ENGINE], "torch_autocast.dtype");
-    if (way == AMP) return strcmp(amp_level(c), "O0") == 0 ? "fp32" : "fp16";
-    if (way == AUTOCAST) return dtype == NULL || strstr(dtype, "bf") != NULL ? "bf16" : "fp16";
-    return way == FP16 ? "fp16" : "bf16";
+    if (mode == AMP) return strcmp(amp_level(c), "O0") == 0 ? "fp32" : "fp16";
+    if (mode == AUTOCAST) return dtype == NULL || strstr(dtype, "bf") != NULL ? "bf16" : "fp16";
+    return mode == FP16 ? "fp16" : "bf16";
 }
 
 static void tell_two(ht_config *c, int one, int other)
 {
     const ht_fields *engine = c->blocks[BLOCK_ENGINE];
     ht_text text = {0};
-    ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, ways[one]));
+    ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, modes[one]));
     ht_text_add(&text, " and ");
-    ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, ways[other]));
+    ht_name_field(&text, c, BLOCK_ENGINE, ht_fields_find(engine, modes[other]));
     if (!text.failed) ht_problems_error(&c->problems, NULL, "%.400s are both true: one of them at a time", text.data);
     c->problems.failed |= text.failed;
     ht_text_free(&text);
 }
 
-/* The first way that is on; WAYS when none is. A second one must mean the same precision. */
-static int chosen_way(ht_config *c, bool *clash)
+/* The first mode that is on; MODES when none is. A second one must mean the same precision. */
+static int chosen_mode(ht_config *c, bool *clash)
 {
-    int chosen = WAYS;
+    int chosen = MODES;
     *clash = false;
-    for (int i = 0; i < WAYS && !*clash; i++) {
-        if (!enabled(c, ways[i])) continue;
-        *clash = chosen != WAYS && strcmp(precision_of(c, i), precision_of(c, chosen)) != 0;
+    for (int i = 0; i < MODES && !*clash; i++) {
+        if (!enabled(c, modes[i])) continue;
+        *clash = chosen != MODES && strcmp(precision_of(c, i), precision_of(c, chosen)) != 0;
         if (*clash) tell_two(c, chosen, i);
-        if (chosen == WAYS) chosen = i;
+        if (chosen == MODES) chosen = i;
     }
     return chosen;
 }
@@ -71,7 +71,7 @@ static ht_status follow(ht_config *c, const char *name, const char *json, const 
 }
 
 /* One of fp16 and bf16 against train.precision. */
-static ht_status settle_half(ht_config *c, const char *precision, const char *key)
+static ht_status reconcile_half(ht_config *c, const char *precision, const char *key)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const ht_field *t = ht_fields_find(train, "precision"), *e = ht_fields_find(engine, key);
@@ -82,23 +82,23 @@ static ht_status settle_half(ht_config *c, const char *precision, const char *ke
     return HT_OK;
 }
 
-static ht_status settle_precision(ht_config *c, int way)
+static ht_status reconcile_precision(ht_config *c, int mode)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
-    if (way == AMP || way == AUTOCAST) {
-        const char *precision = precision_of(c, way);
+    if (mode == AMP || mode == AUTOCAST) {
+        const char *precision = precision_of(c, mode);
         bool agrees = strcmp(ht_field_text(train, "precision"), precision) == 0;
         char json[16];
         snprintf(json, sizeof json, "\"%s\"", precision);
-        if (!ht_is_given(train, "precision")) return follow(c, "precision", json, ways[way]);
+        if (!ht_is_given(train, "precision")) return follow(c, "precision", json, modes[mode]);
         if (!agrees)
-            ht_clash(c, ht_fields_find(train, "precision"), ht_fields_find(c->blocks[BLOCK_ENGINE], ways[way]));
+            ht_clash(c, ht_fields_find(train, "precision"), ht_fields_find(c->blocks[BLOCK_ENGINE], modes[mode]));
         return HT_OK;
     }
-    if (way != WAYS && !ht_is_given(train, "precision"))
-        HT_TRY(follow(c, "precision", way == FP16 ? "\"fp16\"" : "\"bf16\"", ways[way]));
-    HT_TRY(settle_half(c, "fp16", "fp16.enabled"));
-    return settle_half(c, "bf16", "bf16.enabled");
+    if (mode != MODES && !ht_is_given(train, "precision"))
+        HT_TRY(follow(c, "precision", mode == FP16 ? "\"fp16\"" : "\"bf16\"", modes[mode]));
+    HT_TRY(reconcile_half(c, "fp16", "fp16.enabled"));
+    return reconcile_half(c, "bf16", "bf16.enabled");
 }
 
 /* ---- the loss scale ---- */
@@ -135,7 +135,7 @@ static double engine_scale(const ht_json *value)
 }
 
 /* The fp16 block has a scale of its own. */
-static ht_status settle_fp16_scale(ht_config *c)
+static ht_status reconcile_fp16_scale(ht_config *c)
 {
     static const char key[] = "fp16.loss_scale";
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
@@ -164,7 +164,7 @@ static ht_status settle_fp16_scale(ht_config *c)
 }
 
 /* apex's own, of which O3 has none. */
-static ht_status settle_amp_scale(ht_config *c)
+static ht_status reconcile_amp_scale(ht_config *c)
 {
     const ht_field *given = ht_fields_find(c->blocks[BLOCK_ENGINE], "amp.loss_scale");
     ht_text json = {0};
@@ -179,12 +179,12 @@ static ht_status settle_amp_scale(ht_config *c)
     return status;
 }
 
-static ht_status settle_scale(ht_config *c, int way)
+static ht_status reconcile_scale(ht_config *c, int mode)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
     if (!check_scale(c, BLOCK_TRAIN, "loss_scale")) return HT_OK;
-    if (c->has_engine && way == AMP) HT_TRY(settle_amp_scale(c));
-    if (c->has_engine && enabled(c, "fp16.enabled")) HT_TRY(settle_fp16_scale(c));
+    if (c->has_engine && mode == AMP) HT_TRY(reconcile_amp_scale(c));
+    if (c->has_engine && enabled(c, "fp16.enabled")) HT_TRY(reconcile_fp16_scale(c));
     if (!ht_field_null(train, "loss_scale")) return HT_OK;
     const char *precision = ht_field_text(train, "precision");
     return ht_derive(c, BLOCK_TRAIN, "loss_scale", strcmp(precision, "fp16") == 0 ? "\"dynamic\"" : "\"none\"",
@@ -207,14 +207,14 @@ static void check_minimum(ht_config *c)
 
 /* ---- masters and accumulators ---- */
 
-static ht_status settle_masters(ht_config *c, int way)
+static ht_status reconcile_masters(ht_config *c, int mode)
 {
     static const char *const keys[] = {"fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads"};
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const char *without = NULL;
     for (int i = 0; i < 2; i++)
-        if (enabled(c, ways[i]) && enabled(c, keys[i])) without = keys[i];
-    if (way == AMP && strcmp(amp_level(c), "O3") == 0) without = "amp.opt_level";
+        if (enabled(c, modes[i]) && enabled(c, keys[i])) without = keys[i];
+    if (mode == AMP && strcmp(amp_level(c), "O3") == 0) without = "amp.opt_level";
     if (without == NULL) return HT_OK;
     if (!ht_is_given(train, "masters")) return follow(c, "masters", "false", without);
     if (ht_field_bool(train, "masters")) ht_clash(c, ht_fields_find(train, "masters"), ht_fields_find(engine, without));
@@ -248,7 +248,7 @@ static void tell_overflow_check(ht_config *c)
 static void check_rounding(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
-    const ht_field *field = ht_fields_find(c->blocks[BLOCK_OWN], "rounding");
+    const ht_field *field = ht_fields_find(c->blocks[BLOCK_HALFTONE], "rounding");
     const char *precision = ht_field_text(train, "precision");
     bool half = strcmp(precision, "fp16") == 0 || strcmp(precision, "bf16") == 0;
     if (strcmp(field->value->text, "stochastic") != 0 || (half && !ht_field_bool(train, "masters"))) return;
@@ -262,7 +262,7 @@ static void check_rounding(ht_config *c)
 /* What would only show when the step is planned. */
 static void check_kept_parameters(ht_config *c)
 {
-    const ht_field *field = ht_fields_find(c->blocks[BLOCK_OWN], "fp32_params");
+    const ht_field *field = ht_fields_find(c->blocks[BLOCK_HALFTONE], "fp32_params");
     if (field->value->kind == HT_JSON_NULL) return;
     regex_t expression;
     int wrong = regcomp(&expression, field->value->text, REG_EXTENDED | REG_NOSUB);
@@ -282,11 +282,11 @@ static void check_kept_parameters(ht_config *c)
 ht_status ht_precision_rules(ht_config *c)
 {
     bool clash = false;
-    int way = c->has_engine ? chosen_way(c, &clash) : WAYS;
+    int mode = c->has_engine ? chosen_mode(c, &clash) : MODES;
     if (clash) return HT_OK;
-    if (c->has_engine) HT_TRY(settle_precision(c, way));
-    HT_TRY(settle_scale(c, way));
-    if (c->has_engine) HT_TRY(settle_masters(c, way));
+    if (c->has_engine) HT_TRY(reconcile_precision(c, mode));
+    HT_TRY(reconcile_scale(c, mode));
+    if (c->has_engine) HT_TRY(reconcile_masters(c, mode));
     check_rounding(c);
     check_kept_parameters(c);
     if (!c->has_engine) return HT_OK;

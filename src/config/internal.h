@@ -1,11 +1,11 @@
 /* What the files of config/ share. */
-#ifndef HT_CONFIG_INSIDE_H
-#define HT_CONFIG_INSIDE_H
+#ifndef HT_CONFIG_INTERNAL_H
+#define HT_CONFIG_INTERNAL_H
 
 #include "config/config.h"
 #include "config/tables.h"
 
-typedef enum block_id { BLOCK_MODEL, BLOCK_DATA, BLOCK_TRAIN, BLOCK_OWN, BLOCK_ENGINE, BLOCK_COUNT } block_id;
+typedef enum block_id { BLOCK_MODEL, BLOCK_DATA, BLOCK_TRAIN, BLOCK_HALFTONE, BLOCK_ENGINE, BLOCK_COUNT } block_id;
 
 extern const char *const ht_block_names[BLOCK_COUNT];
 
@@ -26,7 +26,7 @@ struct ht_config {
     const char *engine_block; /* what stands before the engine's keys in messages: "" or "engine" */
     ht_fields *blocks[BLOCK_COUNT];
     const char *types[BLOCK_COUNT];
-    ht_recipe recipe;
+    ht_train_config train_config;
 };
 
 /* A member of an object, also of one that was built by hand. */
@@ -39,15 +39,15 @@ ht_status ht_engine_other_names(ht_config *c);
 /* {"a": {"b": value}} for "a.b"; NULL without memory. */
 const ht_json *ht_nested(ht_arena *arena, const char *path, const ht_json *value);
 
-/* settle.c: train block and engine config fill each other; what does not fit together is an error. */
+/* reconcile.c: train block and engine config fill each other; what does not fit together is an error. */
 ht_status ht_config_rules(ht_config *c);
 ht_status ht_batch_rules(ht_config *c);
 ht_status ht_schedule_rules(ht_config *c);
 ht_status ht_precision_rules(ht_config *c);
-/* recipe.c */
-void ht_recipe_fill(ht_config *c);
-/* standing.c: what is not there yet; what stays as it is by default although people should know. */
-void ht_config_standings(ht_config *c);
+/* train_config.c */
+void ht_train_config_fill(ht_config *c);
+/* support.c: what is not there yet; what stays as it is by default although people should know. */
+void ht_config_check_support(ht_config *c);
 /* The remark beside a value that is not simply used, NULL: none. */
 const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *field);
 bool ht_field_is_default_value(const ht_field *field);

@@ -1,5 +1,5 @@
 /* train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks: two give the third. */
-#include "config/inside.h"
+#include "config/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
