@@ -49,17 +49,17 @@ static void compute(double seconds)
     }
 }
 
-/* The median time of one ht_feed_next, in microseconds, with `pause` seconds between them. */
-static double time_feed(const opened *o, bool prefetch, double pause, double *copy)
+/* The median time of one ht_loader_next, in microseconds, with `pause` seconds between them. */
+static double time_loader(const opened *o, bool prefetch, double pause, double *copy)
 {
     static double next[ROUNDS], copies[ROUNDS];
-    ht_feed *feed;
-    if (ht_feed_open(&feed, o->data, HT_DATA_TRAIN, prefetch) != HT_OK) return -1;
+    ht_loader *loader;
+    if (ht_loader_open(&loader, o->data, HT_DATA_TRAIN, prefetch) != HT_OK) return -1;
     ht_status status = HT_OK;
     for (int i = 0; i < ROUNDS && status == HT_OK; i++) {
         ht_batch batch;
         void *ready[HT_BATCH_MOST_ARRAYS];
-        ht_data_layout(o->data, ht_feed_bucket(feed), &batch);
+        ht_data_layout(o->data, ht_loader_bucket(loader), &batch);
         for (int k = 0; k < batch.array_count; k++) {
             batch.arrays[k].data = calloc(1, batch.arrays[k].bytes);
             ready[k] = malloc(batch.arrays[k].bytes);
@@ -67,7 +67,7 @@ static double time_feed(const opened *o, bool prefetch, double pause, double *co
         }
         compute(pause);
         double start = bench_now();
-        status = ht_feed_next(feed, &batch);
+        status = ht_loader_next(loader, &batch);
         double middle = bench_now();
         for (int k = 0; k < batch.array_count; k++) memcpy(batch.arrays[k].data, ready[k], batch.arrays[k].bytes);
         copies[i] = (bench_now() - middle) * 1e6;
@@ -77,7 +77,7 @@ static double time_feed(const opened *o, bool prefetch, double pause, double *co
             free(ready[k]);
         }
     }
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     *copy = bench_median(copies, ROUNDS);
     return status == HT_OK ? bench_median(next, ROUNDS) : -1;
 }
@@ -98,7 +98,7 @@ int main(void)
             return 1;
         }
         double opening = bench_now() - start;
-        double plain = time_feed(&o, false, 0, &copy), ahead = time_feed(&o, true, 2e-3, &copy_ahead);
+        double plain = time_loader(&o, false, 0, &copy), ahead = time_loader(&o, true, 2e-3, &copy_ahead);
         char name[64];
         bench_line(cases[i].name, plain, copy, "copy", "us");
         snprintf(name, sizeof name, "%s_ahead", cases[i].name);

@@ -10,7 +10,7 @@ typedef struct loading {
     const char *name, *file, *job; /* the job has the file's path for %s */
     ht_config *config;
     ht_run *run;
-    ht_feed *feed;
+    ht_loader *loader;
     ht_batch batch;
 } loading;
 
@@ -42,7 +42,7 @@ static bool open_run(loading *l, ht_context *ctx, const char *data, const char *
     if (ht_config_read(&l->config, ctx, &read) != HT_OK) return false;
     ht_run_request request = {.config = l->config, .mode = HT_RUN_FORCE, .folder = folder};
     if (ht_run_open(&l->run, ctx, &request) != HT_OK) return false;
-    if (ht_feed_open(&l->feed, ht_run_data(l->run), HT_DATA_TRAIN, false) != HT_OK) return false;
+    if (ht_loader_open(&l->loader, ht_run_data(l->run), HT_DATA_TRAIN, false) != HT_OK) return false;
     ht_data_layout(ht_run_data(l->run), 0, &l->batch);
     bool allocated = true;
     for (int i = 0; i < l->batch.array_count; i++)
@@ -72,9 +72,9 @@ static double real_data(void *arg, int calls)
     ht_session *session = ht_run_session(l->run);
     double start = bench_now();
     for (int i = 0; i < calls; i++) {
-        double loss_grad = 1 / (double)ht_feed_counted(l->feed, 1);
+        double loss_grad = 1 / (double)ht_loader_counted(l->loader, 1);
         bool ready = ht_session_write_f64(session, "loss_grad", &loss_grad, 1) == HT_OK;
-        ready = ready && ht_feed_next(l->feed, &l->batch) == HT_OK;
+        ready = ready && ht_loader_next(l->loader, &l->batch) == HT_OK;
         for (int k = 0; k < l->batch.array_count && ready; k++)
             ready = ht_session_write(session, l->batch.arrays[k].name, l->batch.arrays[k].data,
                                      l->batch.arrays[k].bytes) == HT_OK;
@@ -110,7 +110,7 @@ static bool measure(loading *l, ht_context *ctx, const char *data)
         fprintf(stderr, "%s: %s\n", l->name, ht_context_message(ctx));
     }
     for (int i = 0; i < l->batch.array_count; i++) free(l->batch.arrays[i].data);
-    ht_feed_free(l->feed);
+    ht_loader_free(l->loader);
     ht_run_close(l->run);
     ht_config_free(l->config);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);

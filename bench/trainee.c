@@ -20,7 +20,7 @@ static int64_t largest(const ht_model_request *r, const char *input)
     return r->vocabulary;
 }
 
-static void feed(trainee *t)
+static void write_inputs(trainee *t)
 {
     uint32_t dice = 1;
     for (size_t i = 0; i < t->ours.plan->slot_count; i++) {
@@ -71,7 +71,7 @@ void trainee_start(trainee *t, ht_context *ctx)
     /* The loss is a sum; its weight makes it the mean. */
     double loss_grad = 1.0 / (double)(t->request.batch * (t->request.length ? t->request.length : 1));
     must(ctx, ht_session_write_f64(t->ours.session, "loss_grad", &loss_grad, 1));
-    feed(t);
+    write_inputs(t);
 }
 
 void trainee_stop(trainee *t)

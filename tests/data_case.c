@@ -107,16 +107,16 @@ void data_case_refused(data_case *c, ht_data_task task, int64_t batch, const cha
     if (!strstr(c->ctx.message, message)) fail_msg("%s: '%s' is not in: %s", block, message, c->ctx.message);
 }
 
-ht_batch data_case_next(data_case *c, ht_feed *feed)
+ht_batch data_case_next(data_case *c, ht_loader *loader)
 {
     ht_batch batch;
-    ht_data_layout(c->data, ht_feed_bucket(feed), &batch);
+    ht_data_layout(c->data, ht_loader_bucket(loader), &batch);
     for (int i = 0; i < batch.array_count; i++) {
         batch.arrays[i].data = malloc(batch.arrays[i].bytes);
         assert_non_null(batch.arrays[i].data);
         memset(batch.arrays[i].data, 0xa5, batch.arrays[i].bytes);
     }
-    if (ht_feed_next(feed, &batch) != HT_OK) fail_msg("next: %s", c->ctx.message);
+    if (ht_loader_next(loader, &batch) != HT_OK) fail_msg("next: %s", c->ctx.message);
     return batch;
 }
 

@@ -28,7 +28,7 @@ void data_case_open(data_case *c, ht_data_task task, int64_t batch, const char *
 void data_case_refused(data_case *c, ht_data_task task, int64_t batch, const char *block, const char *message);
 
 /* A batch of the next bucket with memory of its own, filled; free with data_case_drop. */
-ht_batch data_case_next(data_case *c, ht_feed *feed);
+ht_batch data_case_next(data_case *c, ht_loader *loader);
 void data_case_drop(ht_batch *batch);
 /* An array of the batch as numbers. */
 const int32_t *data_case_ints(ht_batch *batch, const char *name);

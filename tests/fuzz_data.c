@@ -46,19 +46,19 @@ static void check_batch(const ht_data *data, const ht_batch *batch)
 
 static void take_batches(ht_data *data, ht_data_part part)
 {
-    ht_feed *feed;
-    if (ht_feed_open(&feed, data, part, false) != HT_OK) return;
+    ht_loader *loader;
+    if (ht_loader_open(&loader, data, part, false) != HT_OK) return;
     for (int i = 0; i < 5; i++) {
         ht_batch batch;
-        int64_t counted = ht_feed_counted(feed, 1);
-        ht_data_layout(data, ht_feed_bucket(feed), &batch);
+        int64_t counted = ht_loader_counted(loader, 1);
+        ht_data_layout(data, ht_loader_bucket(loader), &batch);
         for (int k = 0; k < batch.array_count; k++) batch.arrays[k].data = malloc(batch.arrays[k].bytes + 1);
-        ht_status status = ht_feed_next(feed, &batch);
+        ht_status status = ht_loader_next(loader, &batch);
         if (status == HT_OK && batch.counted != counted) abort();
         if (status == HT_OK) check_batch(data, &batch);
         for (int k = 0; k < batch.array_count; k++) free(batch.arrays[k].data);
     }
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 static void try_data(ht_context *ctx, ht_arena *arena, size_t format, const char *path)

@@ -34,13 +34,13 @@ ht_status model_graph(model_world *w, const char *type, const char *json, ht_mod
     return ht_model_create(&w->g, w->ctx, &w->request);
 }
 
-static void plan_and_feed(model_world *w, const ht_plan_opts *planning)
+static void plan_and_write(model_world *w, const ht_plan_opts *planning)
 {
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = 7;
     model_must(w, ht_plan_create(&w->plan, w->g, planning));
     model_must(w, ht_session_create(&w->s, w->plan, &opts));
-    model_feed(w, "eval");
+    model_write_inputs(w, "eval");
 }
 
 void model_start_planned(model_world *w, const char *type, const char *json, ht_model_request request,
@@ -49,7 +49,7 @@ void model_start_planned(model_world *w, const char *type, const char *json, ht_
     request.training = true;
     model_must(w, model_graph(w, type, json, request, threads));
     model_must(w, ht_graph_train(w->g, opts));
-    plan_and_feed(w, planning);
+    plan_and_write(w, planning);
 }
 
 void model_start_threads(model_world *w, const char *type, const char *json, ht_model_request request,
@@ -67,7 +67,7 @@ void model_start(model_world *w, const char *type, const char *json, ht_model_re
 void model_start_plain(model_world *w, const char *type, const char *json, ht_model_request request)
 {
     model_must(w, model_graph(w, type, json, request, 2));
-    plan_and_feed(w, NULL);
+    plan_and_write(w, NULL);
 }
 
 void model_stop(model_world *w)
@@ -105,7 +105,7 @@ static int64_t integer(const model_world *w, const char *name, int64_t index)
     return (int64_t)(u * (double)r->vocabulary);
 }
 
-void model_feed(const model_world *w, const char *segment)
+void model_write_inputs(const model_world *w, const char *segment)
 {
     int at = ht_segment_find(w->g, segment);
     assert_true(at >= 0);

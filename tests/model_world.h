@@ -31,7 +31,7 @@ void model_stop(model_world *w);
 void model_must(const model_world *w, ht_status status);
 
 /* Fills the inputs of a segment: tokens and labels within their vocabularies, numbers within ±1. */
-void model_feed(const model_world *w, const char *segment);
+void model_write_inputs(const model_world *w, const char *segment);
 /* Every trained state and statistic as make_models.py gives them. */
 void model_set_parameters(const model_world *w);
 /* A number within ±0.5 from a name and an index: the same in make_models.py. */

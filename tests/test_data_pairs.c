@@ -134,9 +134,9 @@ static void pairs__have_bos_eos_padding_and_lengths(void **state)
     assert_int_equal(info->vocabulary, 6);
     assert_int_equal(info->buckets[0].source_length, 3);
     assert_int_equal(info->buckets[0].length, 3);
-    ht_feed *feed;
-    assert_int_equal(ht_feed_open(&feed, c->data, HT_DATA_TRAIN, false), HT_OK);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader;
+    assert_int_equal(ht_loader_open(&loader, c->data, HT_DATA_TRAIN, false), HT_OK);
+    ht_batch batch = data_case_next(c, loader);
     /* One pair, two rows: the second only fills up. */
     static const int32_t source[] = {4, 5, 6, 0, 0, 0}, lengths[] = {3, 1}, in[] = {1, 4, 5, 0, 0, 0};
     static const int32_t targets[] = {4, 5, 2, -1, -1, -1};
@@ -151,7 +151,7 @@ static void pairs__have_bos_eos_padding_and_lengths(void **state)
     assert_string_equal(shown.data, "a b c -> x y");
     ht_text_free(&shown);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 /* Pairs i: a source and a target of some length, each with a word of its own. */
@@ -180,15 +180,15 @@ static void pairs__an_epoch_holds_each_pair_once_in_buckets_that_fit(void **stat
     assert_int_equal(info->bucket_count, 3);
     assert_int_equal(info->parts[0].items, 203);
     assert_int_equal(info->parts[0].batches, 25);
-    ht_feed *feed;
-    assert_int_equal(ht_feed_open(&feed, c->data, HT_DATA_TRAIN, false), HT_OK);
+    ht_loader *loader;
+    assert_int_equal(ht_loader_open(&loader, c->data, HT_DATA_TRAIN, false), HT_OK);
     int used[3] = {0}, first_order[2][25];
     for (int epoch = 0; epoch < 2; epoch++) {
         int seen = 0;
         bool *pair_seen = calloc((size_t)info->source_vocabulary, sizeof *pair_seen);
         for (int b = 0; b < 25; b++) {
-            int64_t promised = ht_feed_counted(feed, 1);
-            ht_batch batch = data_case_next(c, feed);
+            int64_t promised = ht_loader_counted(loader, 1);
+            ht_batch batch = data_case_next(c, loader);
             assert_int_equal(promised, batch.counted);
             used[batch.bucket]++;
             const int32_t *source = data_case_ints(&batch, "source");
@@ -208,7 +208,7 @@ static void pairs__an_epoch_holds_each_pair_once_in_buckets_that_fit(void **stat
     }
     assert_true(used[0] > 0 && used[1] > 0 && used[2] > 0);
     assert_memory_not_equal(first_order[0], first_order[1], sizeof first_order[0]);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 static void pairs__more_buckets_mean_less_padding(void **state)
@@ -306,9 +306,9 @@ static void sentences__begin_with_bos_and_are_cut(void **state)
     assert_int_equal(info->vocabulary, 7); /* bad film good */
     assert_int_equal(info->dropped, 1);
     assert_string_equal(ht_data_class_name(c->data, 0), "no");
-    ht_feed *feed;
-    assert_int_equal(ht_feed_open(&feed, c->data, HT_DATA_TRAIN, false), HT_OK);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader;
+    assert_int_equal(ht_loader_open(&loader, c->data, HT_DATA_TRAIN, false), HT_OK);
+    ht_batch batch = data_case_next(c, loader);
     static const int32_t rows[2][4] = {{HT_TOKEN_BOS, 4, 4, 4}, {HT_TOKEN_BOS, 6, 5, HT_TOKEN_PAD}};
     for (int row = 0; row < 2; row++) {
         int label = data_case_ints(&batch, "label")[row];
@@ -316,7 +316,7 @@ static void sentences__begin_with_bos_and_are_cut(void **state)
         assert_int_equal(data_case_ints(&batch, "length")[row], label ? 3 : 4);
     }
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     data_case_text(c, "v.tsv", "maybe\tgood\n");
     data_case_refused(c, HT_DATA_CLASS, 2,
                       "{\"format\": \"sentences\", \"train\": \"s.tsv\", \"validation\": \"v.tsv\"}",

@@ -34,17 +34,17 @@ static void names__bigram_counts_give_the_known_loss(void **state)
     open_real(c, HT_DATA_LM, 64, "text", "lm/names.txt", keys);
     assert_int_equal(ht_data_info_of(c->data)->vocabulary, 27);
     double counts[27][27] = {{0}}, total = 0, loss = 0;
-    ht_feed *feed;
-    assert_int_equal(ht_feed_open(&feed, c->data, HT_DATA_VALIDATION, true), HT_OK);
+    ht_loader *loader;
+    assert_int_equal(ht_loader_open(&loader, c->data, HT_DATA_VALIDATION, true), HT_OK);
     for (bool last = false; !last;) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         const int32_t *tokens = data_case_ints(&batch, "tokens"), *targets = data_case_ints(&batch, "targets");
         for (int i = 0; i < 64 * 37; i++)
             if (targets[i] >= 0) counts[tokens[i]][targets[i]]++;
         last = batch.last;
         data_case_drop(&batch);
     }
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     for (int a = 0; a < 27; a++) {
         double row = 0;
         for (int b = 0; b < 27; b++) row += counts[a][b];
@@ -85,15 +85,15 @@ static void mnist__has_its_counts(void **state)
     static const int known[10] = {980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009};
     int counts[10] = {0};
     double sum = 0;
-    ht_feed *feed;
-    assert_int_equal(ht_feed_open(&feed, c->data, HT_DATA_TRAIN, true), HT_OK);
+    ht_loader *loader;
+    assert_int_equal(ht_loader_open(&loader, c->data, HT_DATA_TRAIN, true), HT_OK);
     for (int b = 0; b < 100; b++) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         for (int i = 0; i < 100; i++) counts[data_case_ints(&batch, "label")[i]]++;
         for (int i = 0; i < 78400; i++) sum += data_case_floats(&batch, "x")[i];
         data_case_drop(&batch);
     }
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     for (int i = 0; i < 10; i++) assert_int_equal(counts[i], known[i]);
     assert_true(fabs(sum / 7840000 - 0.1325) < 1e-3); /* the mean pixel of the test set */
 }

@@ -12,11 +12,11 @@
 #include "data_case.h"
 #include "format/format.h"
 
-static ht_feed *feed_of(data_case *c, ht_data_part part)
+static ht_loader *loader_of(data_case *c, ht_data_part part)
 {
-    ht_feed *feed;
-    if (ht_feed_open(&feed, c->data, part, false) != HT_OK) fail_msg("feed: %s", c->ctx.message);
-    return feed;
+    ht_loader *loader;
+    if (ht_loader_open(&loader, c->data, part, false) != HT_OK) fail_msg("loader: %s", c->ctx.message);
+    return loader;
 }
 
 /* ---- IDX ---- */
@@ -46,10 +46,10 @@ static void idx__labels_are_found_beside_the_images_and_stay_with_them(void **st
     assert_int_equal(info->classes, 5);
     assert_int_equal(info->feature_rank, 3);
     assert_int_equal(info->feature[0] * 100 + info->feature[1] * 10 + info->feature[2], 123);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
     int seen[20] = {0};
     for (int b = 0; b < 5; b++) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         for (int row = 0; row < 4; row++) {
             const float *x = data_case_floats(&batch, "x") + (ptrdiff_t)row * 6;
             int item = (int)lroundf((x[0] * 0.25f + 0.5f) * 255) / 6;
@@ -61,17 +61,17 @@ static void idx__labels_are_found_beside_the_images_and_stay_with_them(void **st
         data_case_drop(&batch);
     }
     for (int i = 0; i < 20; i++) assert_int_equal(seen[i], 1);
-    ht_feed_free(feed);
-    feed = feed_of(c, HT_DATA_VALIDATION);
-    assert_int_equal(ht_feed_counted(feed, 2), 7);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader_free(loader);
+    loader = loader_of(c, HT_DATA_VALIDATION);
+    assert_int_equal(ht_loader_counted(loader, 2), 7);
+    ht_batch batch = data_case_next(c, loader);
     data_case_drop(&batch);
-    batch = data_case_next(c, feed);
+    batch = data_case_next(c, loader);
     assert_int_equal(batch.rows, 3);
     assert_int_equal(data_case_ints(&batch, "label")[3], -1);
     assert_true(batch.last);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 static void idx__what_does_not_fit_together_is_refused(void **state)
@@ -107,8 +107,8 @@ static void tables__roles_by_name_and_normalisation_from_what_is_trained_on(void
     assert_string_equal(ht_data_class_name(c->data, 0), "blue");
     assert_string_equal(ht_data_class_name(c->data, 1), "red");
     assert_null(ht_data_class_name(c->data, 2));
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader);
     double sum = 0, squares = 0;
     for (int row = 0; row < 3; row++) {
         const float *x = data_case_floats(&batch, "x") + (ptrdiff_t)row * 2;
@@ -119,14 +119,14 @@ static void tables__roles_by_name_and_normalisation_from_what_is_trained_on(void
     }
     assert_true(fabs(sum) < 1e-6 && fabs(squares / 3 - 1) < 1e-6);
     data_case_drop(&batch);
-    ht_feed_free(feed);
-    feed = feed_of(c, HT_DATA_VALIDATION);
-    batch = data_case_next(c, feed);
+    ht_loader_free(loader);
+    loader = loader_of(c, HT_DATA_VALIDATION);
+    batch = data_case_next(c, loader);
     assert_true(fabs(data_case_floats(&batch, "x")[1] - (100 - 2) / sqrt(2.0 / 3)) < 1e-4);
     assert_int_equal(data_case_ints(&batch, "label")[0], 0);
     assert_int_equal(data_case_ints(&batch, "label")[1], -1);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 static void tables__regression_takes_the_last_column_unless_told(void **state)
@@ -137,15 +137,15 @@ static void tables__regression_takes_the_last_column_unless_told(void **state)
                    "{\"format\": \"table\", \"train\": \"t.csv\", \"normalize\": false, "
                    "\"validation_share\": 0, \"shape\": [2, 1]}");
     assert_int_equal(ht_data_info_of(c->data)->feature_rank, 2);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader);
     for (int row = 0; row < 2; row++) {
         float x = data_case_floats(&batch, "x")[row * 2], y = data_case_floats(&batch, "y")[row];
         assert_true((x == 1 && y == 0.5f) || (x == 3 && y == -1.5f));
     }
     assert_int_equal(batch.counted, 2);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 static void tables__wrong_cells_and_columns_are_named(void **state)
@@ -222,14 +222,14 @@ static void arrays__npy_files_and_safetensors_give_the_same_rows(void **state)
     for (int kind = 0; kind < 2; kind++) {
         data_case_open(c, HT_DATA_CLASS, 3, blocks[kind]);
         assert_int_equal(ht_data_info_of(c->data)->classes, 3);
-        ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-        ht_batch batch = data_case_next(c, feed);
+        ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+        ht_batch batch = data_case_next(c, loader);
         for (int row = 0; row < 3; row++) {
             int item = (int)data_case_floats(&batch, "x")[row * 4] / 4;
             assert_int_equal(data_case_ints(&batch, "label")[row], y[item]);
         }
         data_case_drop(&batch);
-        ht_feed_free(feed);
+        ht_loader_free(loader);
         data_case_open(c, HT_DATA_REGRESSION, 3, blocks[kind]);
         assert_int_equal(ht_data_info_of(c->data)->classes, 1);
     }
@@ -271,8 +271,8 @@ static void images__folders_are_classes_and_channels_come_first(void **state)
     const ht_data_info *info = ht_data_info_of(c->data);
     assert_int_equal(info->classes, 2);
     assert_int_equal(info->feature[0] * 100 + info->feature[1] * 10 + info->feature[2], 334);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader);
     for (int row = 0; row < 2; row++) {
         const float *x = data_case_floats(&batch, "x") + (ptrdiff_t)row * 36;
         int label = data_case_ints(&batch, "label")[row];
@@ -281,7 +281,7 @@ static void images__folders_are_classes_and_channels_come_first(void **state)
         assert_true(fabsf(x[24] - 1) < 1e-6f);
     }
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 static void images__other_sizes_are_resized_or_refused(void **state)

@@ -11,11 +11,11 @@
 #include "data/order.h"
 #include "data_case.h"
 
-static ht_feed *feed_of(data_case *c, ht_data_part part)
+static ht_loader *loader_of(data_case *c, ht_data_part part)
 {
-    ht_feed *feed;
-    if (ht_feed_open(&feed, c->data, part, false) != HT_OK) fail_msg("feed: %s", c->ctx.message);
-    return feed;
+    ht_loader *loader;
+    if (ht_loader_open(&loader, c->data, part, false) != HT_OK) fail_msg("loader: %s", c->ctx.message);
+    return loader;
 }
 
 /* ---- orders ---- */
@@ -86,8 +86,8 @@ static void text__characters_are_sorted_code_points_and_the_end_is_held_out(void
     assert_int_equal(info->parts[HT_DATA_VALIDATION].tokens, 3);
     assert_int_equal(ht_vocabulary_find(ht_data_vocabulary(c->data), " ", 1), 0);
     assert_int_equal(ht_vocabulary_find(ht_data_vocabulary(c->data), "\xc3\xa9", 2), 3);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader);
     static const int32_t tokens[] = {2, 3, 1, 0}, targets[] = {3, 1, 0, 2};
     assert_memory_equal(data_case_ints(&batch, "tokens"), tokens, sizeof tokens);
     assert_memory_equal(data_case_ints(&batch, "targets"), targets, sizeof targets);
@@ -97,7 +97,7 @@ static void text__characters_are_sorted_code_points_and_the_end_is_held_out(void
                                     "a ");
     ht_text_free(&shown);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 /* Every token of validation is a target once; what fills up does not count. */
@@ -111,12 +111,12 @@ static void text__validation_counts_every_target_once(void **state)
                    "\"length\": 5}");
     assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_VALIDATION].items, 5);
     assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_VALIDATION].batches, 3);
-    ht_feed *feed = feed_of(c, HT_DATA_VALIDATION);
+    ht_loader *loader = loader_of(c, HT_DATA_VALIDATION);
     int seen[256] = {0};
     int64_t counted = 0;
-    assert_int_equal(ht_feed_counted(feed, 3), 22);
+    assert_int_equal(ht_loader_counted(loader, 3), 22);
     for (bool last = false; !last;) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         const int32_t *tokens = data_case_ints(&batch, "tokens"), *targets = data_case_ints(&batch, "targets");
         for (int i = 0; i < 10; i++) {
             if (targets[i] >= 0) seen[targets[i]]++;
@@ -128,7 +128,7 @@ static void text__validation_counts_every_target_once(void **state)
     }
     assert_int_equal(counted, 22);
     for (int i = 'b'; i <= 'w'; i++) assert_int_equal(seen[i], 1);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 /* Windows follow each other without a gap from where the epoch's begin; the window that no longer fits at the end is the
@@ -140,13 +140,13 @@ static void text__shuffled_epochs_hold_every_window_once(void **state)
     data_case_open(c, HT_DATA_LM, 3,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 4, \"order\": \"shuffled\", "
                    "\"validation_share\": 0}");
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
     char orders[40][7] = {{0}};
     int phases = 0, differ = 0;
     for (int epoch = 0; epoch < 40; epoch++) {
         int hits[24] = {0}, phase = 0, missing = 0;
         for (int b = 0; b < 2; b++) {
-            ht_batch batch = data_case_next(c, feed);
+            ht_batch batch = data_case_next(c, loader);
             assert_int_equal(batch.epoch, epoch);
             assert_int_equal(batch.last, b == 1);
             assert_int_equal(batch.counted, 12);
@@ -166,9 +166,9 @@ static void text__shuffled_epochs_hold_every_window_once(void **state)
     }
     assert_int_equal(phases, 15);
     assert_true(differ > 30);
-    ht_feed_free(feed);
-    ht_feed *none;
-    assert_int_equal(ht_feed_open(&none, c->data, HT_DATA_VALIDATION, false), HT_EINVAL);
+    ht_loader_free(loader);
+    ht_loader *none;
+    assert_int_equal(ht_loader_open(&none, c->data, HT_DATA_VALIDATION, false), HT_EINVAL);
     assert_non_null(strstr(c->ctx.message, "no validation part"));
 }
 
@@ -178,17 +178,17 @@ static void text__random_windows_begin_anywhere_but_too_late(void **state)
     data_case_text(c, "a.txt", "abcdefghij");
     data_case_open(c, HT_DATA_LM, 50,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 4, \"validation_share\": 0}");
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
     int hits[10] = {0};
     for (int b = 0; b < 60; b++) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         assert_int_equal(batch.counted, 200);
         for (int row = 0; row < 50; row++) hits[data_case_ints(&batch, "tokens")[row * 4] - 'a']++;
         data_case_drop(&batch);
     }
     for (int i = 0; i < 6; i++) assert_in_range(hits[i], 400, 600);
     for (int i = 6; i < 10; i++) assert_int_equal(hits[i], 0);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 /* Row r of batch k+1 goes on where row r of batch k ended. */
@@ -202,17 +202,17 @@ static void text__streams_go_on_from_batch_to_batch(void **state)
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 6, \"order\": \"stream\", "
                    "\"validation_share\": 0}");
     assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_TRAIN].batches, 4); /* strips of 25 */
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
     int32_t expected[4] = {20, 45, 70, 95};
     for (int b = 0; b < 4; b++) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         for (int row = 0; row < 4; row++) {
             assert_int_equal(data_case_ints(&batch, "tokens")[row * 6], expected[row]);
             expected[row] = data_case_ints(&batch, "targets")[row * 6 + 5];
         }
         data_case_drop(&batch);
     }
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     data_case_refused(c, HT_DATA_LM, 60,
                       "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 6, \"order\": \"stream\", "
                       "\"validation_share\": 0}",
@@ -229,8 +229,8 @@ static void text__documents_carry_numbers_and_positions(void **state)
                    "\"tokenizer\": \"char\"}");
     assert_int_equal(ht_data_info_of(c->data)->vocabulary, 7);
     assert_true(ht_data_info_of(c->data)->documents);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    ht_batch batch = data_case_next(c, feed); /* | a b | c d e | f  ->  6 0 1 6 2 3 4 6 5 */
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader); /* | a b | c d e | f  ->  6 0 1 6 2 3 4 6 5 */
     static const int32_t tokens[] = {6, 0, 1, 6, 2, 3, 4, 6}, targets[] = {0, 1, 6, 2, 3, 4, 6, 5};
     static const int32_t positions[] = {0, 1, 2, 0, 1, 2, 3, 0}, documents[] = {0, 0, 0, 1, 1, 1, 1, 2};
     assert_memory_equal(data_case_ints(&batch, "tokens"), tokens, sizeof tokens);
@@ -238,7 +238,7 @@ static void text__documents_carry_numbers_and_positions(void **state)
     assert_memory_equal(data_case_ints(&batch, "positions"), positions, sizeof positions);
     assert_memory_equal(data_case_ints(&batch, "documents"), documents, sizeof documents);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     data_case_text(c, "p.txt", "one\nmore\n\n\ntwo\n");
     data_case_open(c, HT_DATA_LM, 1,
                    "{\"format\": \"text\", \"train\": \"p.txt\", \"documents\": \"paragraph\", \"length\": 4, "
@@ -261,10 +261,10 @@ static void text__a_masked_model_finds_some_tokens(void **state)
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 100, \"tokenizer\": "
                    "\"char\", \"mask_share\": 0.2}");
     assert_int_equal(ht_data_info_of(c->data)->vocabulary, 27);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    int64_t found = 0, masked = 0, kept = 0, promised = ht_feed_counted(feed, 20);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    int64_t found = 0, masked = 0, kept = 0, promised = ht_loader_counted(loader, 20);
     for (int b = 0; b < 20; b++) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         const int32_t *tokens = data_case_ints(&batch, "tokens"), *targets = data_case_ints(&batch, "targets");
         for (int i = 0; i < 1000; i++) {
             found += targets[i] >= 0;
@@ -280,7 +280,7 @@ static void text__a_masked_model_finds_some_tokens(void **state)
     assert_in_range(found, 3700, 4300);
     assert_in_range(masked * 100 / found, 76, 84);
     assert_in_range(kept * 100 / found, 7, 14);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 static void text__wrong_input_is_refused_with_its_place(void **state)
@@ -319,12 +319,12 @@ static void text__patterns_are_sorted_by_bytes(void **state)
     data_case_open(c, HT_DATA_LM, 1,
                    "{\"format\": \"text\", \"train\": \"*.txt\", \"length\": 5, \"order\": \"sequential\", "
                    "\"validation_share\": 0}");
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader);
     static const int32_t tokens[] = {'1', '1', '3', '3', '2'};
     assert_memory_equal(data_case_ints(&batch, "tokens"), tokens, sizeof tokens);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 /* ---- JSONL ---- */
@@ -336,13 +336,13 @@ static void jsonl__a_line_is_a_document(void **state)
     data_case_open(c, HT_DATA_LM, 1,
                    "{\"format\": \"jsonl\", \"train\": \"a.jsonl\", \"field\": \"body\", \"length\": 4, "
                    "\"order\": \"sequential\", \"validation_share\": 0}");
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
-    ht_batch batch = data_case_next(c, feed);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader);
     static const int32_t tokens[] = {256, 'h', 0xc3, 0xa9}, targets[] = {'h', 0xc3, 0xa9, 256};
     assert_memory_equal(data_case_ints(&batch, "tokens"), tokens, sizeof tokens);
     assert_memory_equal(data_case_ints(&batch, "targets"), targets, sizeof targets);
     data_case_drop(&batch);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     data_case_text(c, "bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 7}\n");
     data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"jsonl\", \"train\": \"bad.jsonl\"}",
                       "bad.jsonl:2: no text in the field \"text\"");
@@ -369,15 +369,15 @@ static void shards__tokens_beyond_the_vocabulary_are_found_when_they_come(void *
                    "{\"format\": \"shards\", \"train\": \"s.bin\", \"length\": 8, \"validation_share\": 0, "
                    "\"vocabulary_size\": 60, \"order\": \"sequential\"}");
     for (int prefetch = 0; prefetch < 2; prefetch++) {
-        ht_feed *feed;
-        assert_int_equal(ht_feed_open(&feed, c->data, HT_DATA_TRAIN, prefetch), HT_OK);
-        ht_batch batch = data_case_next(c, feed); /* tokens up to 48 */
-        assert_int_equal(ht_feed_next(feed, &batch), HT_EINVAL);
+        ht_loader *loader;
+        assert_int_equal(ht_loader_open(&loader, c->data, HT_DATA_TRAIN, prefetch), HT_OK);
+        ht_batch batch = data_case_next(c, loader); /* tokens up to 48 */
+        assert_int_equal(ht_loader_next(loader, &batch), HT_EINVAL);
         assert_non_null(strstr(c->ctx.message, "token 60 does not exist in a vocabulary of 60"));
-        assert_int_equal(ht_feed_next(feed, &batch), HT_EINVAL);
-        assert_int_equal(ht_feed_position(feed), 1);
+        assert_int_equal(ht_loader_next(loader, &batch), HT_EINVAL);
+        assert_int_equal(ht_loader_position(loader), 1);
         data_case_drop(&batch);
-        ht_feed_free(feed);
+        ht_loader_free(loader);
     }
     data_case_refused(c, HT_DATA_LM, 2,
                       "{\"format\": \"shards\", \"train\": \"s.bin\", \"order\": \"stream\", \"length\": 30}",
@@ -401,10 +401,10 @@ static void mixtures__draw_rows_by_weight(void **state)
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"weight\": 3},"
                    "{\"format\": \"text\", \"train\": \"b.txt\", \"weight\": 1}]}");
     assert_int_equal(ht_data_info_of(c->data)->vocabulary, 2);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
     int from_b = 0;
     for (int i = 0; i < 40; i++) {
-        ht_batch batch = data_case_next(c, feed);
+        ht_batch batch = data_case_next(c, loader);
         for (int row = 0; row < 100; row++) {
             const int32_t *tokens = data_case_ints(&batch, "tokens") + (ptrdiff_t)row * 8;
             for (int t = 1; t < 8; t++) assert_int_equal(tokens[t], tokens[0]);
@@ -413,7 +413,7 @@ static void mixtures__draw_rows_by_weight(void **state)
         data_case_drop(&batch);
     }
     assert_in_range(from_b, 900, 1100); /* of 4000 */
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_VALIDATION].tokens, 30);
     data_case_refused(c, HT_DATA_LM, 1,
                       "{\"format\": \"mixture\", \"sources\": [{\"format\": \"text\", \"train\": \"a.txt\", "

@@ -41,7 +41,7 @@ static void stop(world *w)
     ht_context_free(w->ctx);
 }
 
-static void feed(const world *w, int which)
+static void write_inputs(const world *w, int which)
 {
     int32_t token[TOKENS], label[TOKENS];
     tiny_tokens(which, token, label);
@@ -52,7 +52,7 @@ static void feed(const world *w, int which)
 static float step(const world *w, int which)
 {
     float loss;
-    feed(w, which);
+    write_inputs(w, which);
     must(w, ht_session_run(w->s, "train"));
     must(w, ht_session_read(w->s, "loss", &loss, sizeof loss));
     return loss;
@@ -109,7 +109,7 @@ static void session__accumulated_gradients_are_the_mean_of_micro_batches(void **
     float one[2][TABLE], both[TABLE];
     for (int i = 0; i < 2; i++) {
         world w = start(1, 0, NULL, false);
-        feed(&w, i);
+        write_inputs(&w, i);
         must(&w, ht_session_run(w.s, "micro_first"));
         must(&w, ht_session_read(w.s, "table.grad", one[i], sizeof one[i]));
         stop(&w);
@@ -117,9 +117,9 @@ static void session__accumulated_gradients_are_the_mean_of_micro_batches(void **
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.accumulate = 2;
     world w = start(1, 0, &opts, false);
-    feed(&w, 0);
+    write_inputs(&w, 0);
     must(&w, ht_session_run(w.s, "micro_first"));
-    feed(&w, 1);
+    write_inputs(&w, 1);
     must(&w, ht_session_run(w.s, "micro"));
     must(&w, ht_session_read(w.s, "table.grad", both, sizeof both));
     for (int i = 0; i < TABLE; i++) assert_float_equal(both[i], (one[0][i] + one[1][i]) / 2, 1e-6f);

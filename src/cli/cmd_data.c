@@ -330,14 +330,15 @@ static void add_json_batch(ht_text *text, const preview *p, const ht_batch *batc
     ht_text_add(text, "]}");
 }
 
-static ht_status add_one_batch(ht_text *text, const preview *p, ht_feed *feed, int64_t number)
+static ht_status add_one_batch(ht_text *text, const preview *p, ht_loader *loader, int64_t number)
 {
     ht_batch batch;
-    ht_data_layout(p->data, ht_feed_bucket(feed), &batch);
+    ht_data_layout(p->data, ht_loader_bucket(loader), &batch);
     bool allocated = true;
     for (int i = 0; i < batch.array_count; i++)
         allocated &= (batch.arrays[i].data = calloc(1, batch.arrays[i].bytes + 1)) != NULL;
-    ht_status status = allocated ? ht_feed_next(feed, &batch) : ht_fail(p->ctx, HT_ENOMEM, "out of memory for a batch");
+    ht_status status =
+        allocated ? ht_loader_next(loader, &batch) : ht_fail(p->ctx, HT_ENOMEM, "out of memory for a batch");
     if (status == HT_OK && p->o.json)
         add_json_batch(text, p, &batch, number);
     else if (status == HT_OK)
@@ -348,17 +349,17 @@ static ht_status add_one_batch(ht_text *text, const preview *p, ht_feed *feed, i
 
 static ht_status show(ht_text *text, preview *p)
 {
-    ht_feed *feed;
+    ht_loader *loader;
     HT_TRY(open_data(p));
-    HT_TRY(ht_feed_open(&feed, p->data, p->o.validation ? HT_DATA_VALIDATION : HT_DATA_TRAIN, false));
+    HT_TRY(ht_loader_open(&loader, p->data, p->o.validation ? HT_DATA_VALIDATION : HT_DATA_TRAIN, false));
     if (p->o.json)
         add_json_info(text, p);
     else
         add_info(text, p);
     ht_status status = HT_OK;
-    for (int64_t i = 0; i < p->o.batches && status == HT_OK; i++) status = add_one_batch(text, p, feed, i);
+    for (int64_t i = 0; i < p->o.batches && status == HT_OK; i++) status = add_one_batch(text, p, loader, i);
     if (p->o.json) ht_text_add(text, "\n  ]\n}\n");
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     return status;
 }
 

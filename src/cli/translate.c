@@ -50,12 +50,12 @@ static bool open_buffers(batch_buffers *r, ht_data *data)
 }
 
 /* The next batch; smaller shapes fit into the memory of the largest. */
-static ht_status next_batch(batch_buffers *r, ht_data *data, ht_feed *feed)
+static ht_status next_batch(batch_buffers *r, ht_data *data, ht_loader *loader)
 {
     ht_batch batch;
-    ht_data_layout(data, ht_feed_bucket(feed), &batch);
+    ht_data_layout(data, ht_loader_bucket(loader), &batch);
     for (int i = 0; i < batch.array_count; i++) batch.arrays[i].data = r->batch.arrays[i].data;
-    HT_TRY(ht_feed_next(feed, &batch));
+    HT_TRY(ht_loader_next(loader, &batch));
     r->batch = batch;
     int64_t length = batch.arrays[0].shape[1];
     const int32_t *from = batch.arrays[0].data;
@@ -101,7 +101,7 @@ static ht_status keep_row(cli_translations *out, ht_context *ctx, batch_buffers 
     return HT_OK;
 }
 
-static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *run, batch_buffers *r, ht_feed *feed,
+static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *run, batch_buffers *r, ht_loader *loader,
                                int64_t beam, size_t most)
 {
     ht_data *data = ht_run_data(run);
@@ -114,7 +114,7 @@ static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *r
     opts.end = HT_TOKEN_EOS;
     opts.length_penalty = beam > 1 ? 1 : 0;
     for (bool more = true; more;) {
-        HT_TRY(next_batch(r, data, feed));
+        HT_TRY(next_batch(r, data, loader));
         HT_TRY(
             ht_session_write(session, "source", r->source, (size_t)(r->rows * r->source_length) * sizeof *r->source));
         HT_TRY(ht_session_write(session, "source_length", r->batch.arrays[1].data, r->batch.arrays[1].bytes));
@@ -129,16 +129,16 @@ static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *r
 ht_status cli_translate(cli_translations *out, ht_context *ctx, ht_run *run, int64_t beam, size_t most)
 {
     batch_buffers r = {0};
-    ht_feed *feed;
+    ht_loader *loader;
     *out = (cli_translations){0};
     if (ht_run_info_of(run).task != HT_TASK_PAIRS)
         HT_FAIL(ctx, HT_EINVAL, "only models of sentence pairs translate; this one's task is %s",
                 ht_task_names[ht_run_info_of(run).task]);
-    HT_TRY(ht_feed_open(&feed, ht_run_data(run), HT_DATA_VALIDATION, false));
-    ht_status status = open_buffers(&r, ht_run_data(run)) ? translate_all(out, ctx, run, &r, feed, beam, most)
+    HT_TRY(ht_loader_open(&loader, ht_run_data(run), HT_DATA_VALIDATION, false));
+    ht_status status = open_buffers(&r, ht_run_data(run)) ? translate_all(out, ctx, run, &r, loader, beam, most)
                                                           : ht_fail(ctx, HT_ENOMEM, "out of memory for a batch");
     close_buffers(&r);
-    ht_feed_free(feed);
+    ht_loader_free(loader);
     return status;
 }
 

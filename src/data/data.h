@@ -28,7 +28,7 @@ typedef enum ht_data_task {
 typedef enum ht_data_part { HT_DATA_TRAIN, HT_DATA_VALIDATION, HT_DATA_PARTS } ht_data_part;
 
 typedef struct ht_data ht_data;
-typedef struct ht_feed ht_feed;
+typedef struct ht_loader ht_loader;
 typedef struct ht_vocabulary ht_vocabulary;
 typedef struct ht_data_request ht_data_request;
 
@@ -133,17 +133,17 @@ ht_batch_array *ht_batch_find(ht_batch *batch, const char *name);
 
 /* An endless row of batches: epoch after epoch of one part. Data and context outlive it. With `prefetch` a thread makes
  * batches ahead; the batches are the same. Refused for a part that is empty. */
-ht_status ht_feed_open(ht_feed **out, ht_data *data, ht_data_part part, bool prefetch);
-void ht_feed_free(ht_feed *feed);
+ht_status ht_loader_open(ht_loader **out, ht_data *data, ht_data_part part, bool prefetch);
+void ht_loader_free(ht_loader *loader);
 /* The bucket of the next batch: prepare the batch for it with ht_data_layout. */
-int ht_feed_bucket(const ht_feed *feed);
+int ht_loader_bucket(const ht_loader *loader);
 /* Tokens or rows that count in the next `batches` batches together. */
-int64_t ht_feed_counted(const ht_feed *feed, int64_t batches);
-ht_status ht_feed_next(ht_feed *feed, ht_batch *batch);
+int64_t ht_loader_counted(const ht_loader *loader, int64_t batches);
+ht_status ht_loader_next(ht_loader *loader, ht_batch *batch);
 
-/* Where a feed stands, for snapshots: the number of batches given so far. */
-uint64_t ht_feed_position(const ht_feed *feed);
-void ht_feed_seek(ht_feed *feed, uint64_t position);
+/* Where a loader stands, for snapshots: the number of batches given so far. */
+uint64_t ht_loader_position(const ht_loader *loader);
+void ht_loader_seek(ht_loader *loader, uint64_t position);
 
 /* One row as a person would read it, for previews. */
 void ht_data_show_row(const ht_data *data, const ht_batch *batch, int64_t row, ht_text *text);

@@ -2,7 +2,7 @@
  * with the output `count`; without that it is taken as it is. */
 #include <stdlib.h>
 
-#include "model/adopt.h"
+#include "model/import.h"
 
 static const ht_key graph_keys[] = {
     {"file", HT_KEY_TEXT, NULL, 0, 0, NULL, "the .ht file; docs/ir.md is its grammar"},
@@ -19,7 +19,7 @@ static ht_status graph_make(ht_graph **out, ht_context *ctx, const ht_model_requ
     ht_status status = ht_graph_parse(&g, ctx, path, text, length);
     free(text);
     HT_TRY(status);
-    status = ht_model_adopt(g, r, path);
+    status = ht_model_import(g, r, path);
     if (status != HT_OK) {
         ht_graph_free(g);
         return status;

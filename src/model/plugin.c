@@ -5,7 +5,7 @@
 
 #include <halftone/plugin.h>
 
-#include "model/adopt.h"
+#include "model/import.h"
 
 static const ht_key plugin_keys[] = {
     {"file", HT_KEY_TEXT, NULL, 0, 0, NULL, "the shared object; halftone/plugin.h says what is in it"},
@@ -58,7 +58,7 @@ static ht_status build(ht_graph *g, const ht_model_request *r, const ht_plugin *
     ht_status status = plugin->build(g, &request);
     HT_TRY(ht_graph_status(g));
     if (status != HT_OK) HT_FAIL(g->ctx, status, "plugin %s: its build gave %s", path, ht_status_name(status));
-    return ht_model_adopt(g, r, path);
+    return ht_model_import(g, r, path);
 }
 
 static ht_status load(ht_graph *g, const ht_model_request *r, const char *path, const char *options)

@@ -60,15 +60,15 @@ void ht_batches_close(ht_batches *b)
     free(b->shapes);
 }
 
-ht_status ht_batches_next(ht_batches *b, ht_feed *feed, ht_shape **shape)
+ht_status ht_batches_next(ht_batches *b, ht_loader *loader, ht_shape **shape)
 {
-    *shape = &b->shapes[ht_feed_bucket(feed)];
-    return ht_feed_next(feed, &(*shape)->batch);
+    *shape = &b->shapes[ht_loader_bucket(loader)];
+    return ht_loader_next(loader, &(*shape)->batch);
 }
 
-ht_status ht_batches_micro(ht_batches *b, ht_feed *feed, int64_t index, ht_shape **shape)
+ht_status ht_batches_micro(ht_batches *b, ht_loader *loader, int64_t index, ht_shape **shape)
 {
-    HT_TRY(ht_batches_next(b, feed, shape));
+    HT_TRY(ht_batches_next(b, loader, shape));
     int64_t sample = index * b->rows_of_micro;
     return b->has_sample ? ht_session_write(b->session, "rng.sample", &sample, sizeof sample) : HT_OK;
 }

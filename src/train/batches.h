@@ -1,4 +1,4 @@
-/* How the batches of a feed reach a session: which array goes into which input, and which segments run on it. */
+/* How the batches of a loader reach a session: which array goes into which input, and which segments run on it. */
 #ifndef HT_TRAIN_BATCHES_H
 #define HT_TRAIN_BATCHES_H
 
@@ -23,10 +23,10 @@ typedef struct ht_batches {
 ht_status ht_batches_open(ht_batches *batches, const ht_job *job, ht_session *session);
 void ht_batches_close(ht_batches *batches);
 
-/* The feed's next batch, in the session's inputs; *shape says what to run. */
-ht_status ht_batches_next(ht_batches *batches, ht_feed *feed, ht_shape **shape);
+/* The loader's next batch, in the session's inputs; *shape says what to run. */
+ht_status ht_batches_next(ht_batches *batches, ht_loader *loader, ht_shape **shape);
 /* The same for micro-batch `index` of a training step, and what random numbers ask for. */
-ht_status ht_batches_micro(ht_batches *batches, ht_feed *feed, int64_t index, ht_shape **shape);
+ht_status ht_batches_micro(ht_batches *batches, ht_loader *loader, int64_t index, ht_shape **shape);
 
 /* What backward starts from: the mean over everything that counts in the whole step. */
 ht_status ht_batches_seed(const ht_job *job, ht_session *session, int64_t counted);

@@ -21,7 +21,7 @@ struct ht_run {
     ht_run_request request;
     char *folder, *snapshots;
     ht_job job;
-    ht_feed *train, *validation;
+    ht_loader *train, *validation;
     ht_batches batches;
     bool has_correct;
     ht_metrics *metrics;
@@ -132,7 +132,7 @@ static bool is_stopped(const ht_run *run)
  * is again as it was before the first, and *dropped says so. */
 static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
 {
-    uint64_t position = ht_feed_position(run->train);
+    uint64_t position = ht_loader_position(run->train);
     *dropped = false;
     if (run->rewind) ht_rewind_mark(run->rewind);
     for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
@@ -142,7 +142,7 @@ static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
     }
     if (!*dropped) return HT_OK;
     ht_rewind_back(run->rewind);
-    ht_feed_seek(run->train, position);
+    ht_loader_seek(run->train, position);
     return HT_OK;
 }
 
@@ -151,7 +151,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     double start = seconds(), scale, applied_now, applied;
     sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
-    int64_t counted = ht_feed_counted(run->train, run->job.train_config->accumulate);
+    int64_t counted = ht_loader_counted(run->train, run->job.train_config->accumulate);
     HT_TRY(ht_batches_seed(&run->job, run->job.session, counted));
     HT_TRY(run_micros(run, &total, dropped));
     if (*dropped) return HT_OK;
@@ -163,8 +163,8 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     ht_step_report r = {
         .step = run->step,
         .steps = run->job.steps,
-        .epoch =
-            (double)ht_feed_position(run->train) / (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
+        .epoch = (double)ht_loader_position(run->train) /
+                 (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
         .loss = total.loss / (total.count > 0 ? total.count : 1),
         .tokens_per_second = (double)counted / (end - start),
         .loss_scale = scale,
@@ -209,7 +209,7 @@ static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
 {
     double loss = 0, count = 0, correct = 0;
     HT_TRY(clear_carry(run));
-    ht_feed_seek(run->validation, 0);
+    ht_loader_seek(run->validation, 0);
     for (int64_t i = 0; i < batches; i++) {
         ht_shape *s;
         double one_loss, one_count, one_correct = 0;
@@ -258,7 +258,7 @@ ht_status ht_run_snapshot(ht_run *run)
     ht_config_print_json(&config, run->job.config);
     ht_snapshot_meta meta = {
         .step = run->step,
-        .position = ht_feed_position(run->train),
+        .position = ht_loader_position(run->train),
         .seed = train_config->seed,
         .model_hash = run->job.plan->model_hash,
         .config_json = config.failed ? NULL : config.data,
@@ -301,7 +301,7 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
     if (meta->seed != train_config->seed)
         HT_FAIL(run->ctx, HT_EINVAL, "%s was made with train.seed %" PRIu64 ", not %" PRIu64, path, meta->seed,
                 train_config->seed);
-    ht_feed_seek(run->train, meta->position);
+    ht_loader_seek(run->train, meta->position);
     return HT_OK;
 }
 
@@ -338,14 +338,15 @@ static ht_status restore(ht_run *run)
 
 /* ---- opening and closing ---- */
 
-static ht_status open_feeds(ht_run *run)
+static ht_status open_loaders(ht_run *run)
 {
     const ht_data_info *info = ht_data_info_of(run->job.data);
     const ht_field *ahead = ht_fields_find(ht_config_block(run->job.config, "data"), "prefetch");
     bool prefetch = ahead && ahead->value->kind == HT_JSON_BOOL && ahead->value->boolean;
-    if (run->request.mode != HT_RUN_EVALUATE) HT_TRY(ht_feed_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
+    if (run->request.mode != HT_RUN_EVALUATE)
+        HT_TRY(ht_loader_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
     if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
-    return ht_feed_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
+    return ht_loader_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
 }
 
 static ht_status set_up(ht_run *run)
@@ -357,7 +358,7 @@ static ht_status set_up(ht_run *run)
     HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
     if (mode == HT_RUN_NEW) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
-    HT_TRY(open_feeds(run));
+    HT_TRY(open_loaders(run));
     HT_TRY(ht_batches_open(&run->batches, &run->job, run->job.session));
     run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
     if (again) HT_TRY(restore(run));
@@ -394,8 +395,8 @@ ht_status ht_run_close(ht_run *run)
     ht_status status = ht_metrics_close(run->metrics), numerics = ht_numerics_close(run->numerics);
     if (status == HT_OK) status = numerics;
     ht_batches_close(&run->batches);
-    ht_feed_free(run->train);
-    ht_feed_free(run->validation);
+    ht_loader_free(run->train);
+    ht_loader_free(run->validation);
     ht_rewind_free(run->rewind);
     ht_job_close(&run->job);
     free(run->folder);

@@ -11,7 +11,7 @@
 /* What resuming needs beside the state. */
 typedef struct ht_snapshot_meta {
     int64_t step;      /* updates that the state has seen, skipped ones too */
-    uint64_t position; /* of the feed */
+    uint64_t position; /* of the loader */
     uint64_t seed;
     uint64_t model_hash;     /* the plan's; what a writer puts here is not looked at */
     const char *config_json; /* an object as text, or NULL; reading gives the same values, not the same spaces */

@@ -15,7 +15,7 @@ struct ht_replay {
     ht_plan *plan;
     ht_session *session;
     ht_batches batches;
-    ht_feed *feed;
+    ht_loader *loader;
     /* while it walks */
     ht_trace_fn watch;
     void *arg;
@@ -25,10 +25,10 @@ struct ht_replay {
 
 /* ---- opening ---- */
 
-static ht_status open_feed(ht_replay *r)
+static ht_status open_loaders(ht_replay *r)
 {
     HT_TRY(ht_batches_open(&r->batches, r->job, r->session));
-    return ht_feed_open(&r->feed, r->job->data, HT_DATA_TRAIN, false);
+    return ht_loader_open(&r->loader, r->job->data, HT_DATA_TRAIN, false);
 }
 
 static ht_status open_own(ht_replay *r, const ht_run_request *request)
@@ -38,14 +38,14 @@ static ht_status open_own(ht_replay *r, const ht_run_request *request)
     HT_TRY(ht_job_open(&r->own, r->ctx, &wanted, NULL));
     r->plan = r->own.plan;
     r->session = r->own.session;
-    return open_feed(r);
+    return open_loaders(r);
 }
 
 static ht_status open_beside(ht_replay *r, const ht_run_view *run)
 {
     HT_TRY(ht_job_plan(r->job, run->request, false, &r->plan));
     HT_TRY(ht_job_session(r->job, r->plan, &r->session));
-    return open_feed(r);
+    return open_loaders(r);
 }
 
 static ht_status start(ht_replay **out, ht_context *ctx)
@@ -83,7 +83,7 @@ ht_status ht_replay_of_run(ht_replay **out, ht_run *run)
 void ht_replay_free(ht_replay *r)
 {
     if (!r) return;
-    ht_feed_free(r->feed);
+    ht_loader_free(r->loader);
     ht_batches_close(&r->batches);
     if (r->run) {
         ht_session_free(r->session);
@@ -186,11 +186,11 @@ static ht_status seek(ht_replay *r, int64_t step)
     if (r->run) {
         ht_run_view run = ht_run_look(r->run);
         if (!run.train) HT_FAIL(r->ctx, HT_EINVAL, "replay: a run that was opened to evaluate has no steps");
-        position = (int64_t)ht_feed_position(run.train) + (step - 1 - run.step) * micros;
+        position = (int64_t)ht_loader_position(run.train) + (step - 1 - run.step) * micros;
     }
     if (position < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
-    ht_feed_seek(r->feed, (uint64_t)position);
-    return ht_batches_seed(r->job, r->session, ht_feed_counted(r->feed, micros));
+    ht_loader_seek(r->loader, (uint64_t)position);
+    return ht_batches_seed(r->job, r->session, ht_loader_counted(r->loader, micros));
 }
 
 ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_trace_fn watch, void *arg)
@@ -203,7 +203,7 @@ ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update
     if (micros < 0 || micros > all) micros = all;
     for (r->micro = 0; r->micro < micros && !r->enough; r->micro++) {
         ht_shape *s;
-        HT_TRY(ht_batches_micro(&r->batches, r->feed, r->micro, &s));
+        HT_TRY(ht_batches_micro(&r->batches, r->loader, r->micro, &s));
         HT_TRY(walk(r, r->micro == 0 ? s->first : s->micro));
         if (r->enough) return HT_OK;
     }

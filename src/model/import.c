@@ -1,4 +1,4 @@
-#include "model/adopt.h"
+#include "model/import.h"
 
 #include <string.h>
 
@@ -86,7 +86,7 @@ static ht_status add_eval(ht_graph *g, uint32_t forward)
     return ht_rewrite_end(&rw);
 }
 
-ht_status ht_model_adopt(ht_graph *g, const ht_model_request *r, const char *from)
+ht_status ht_model_import(ht_graph *g, const ht_model_request *r, const char *from)
 {
     static const char *const made_later[] = {"micro_first", "micro", "update", "init", "derive"};
     for (size_t i = 0; i < sizeof made_later / sizeof made_later[0]; i++)

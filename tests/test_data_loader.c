@@ -9,12 +9,12 @@
 
 #include "data_case.h"
 
-typedef struct feed_case {
+typedef struct loader_case {
     const char *block;
     ht_data_task task;
-} feed_case;
+} loader_case;
 
-static const feed_case cases[] = {
+static const loader_case cases[] = {
     {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 7}", HT_DATA_LM},
     {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 7, \"order\": \"shuffled\", \"tokenizer\": \"char\"}",
      HT_DATA_LM},
@@ -69,111 +69,112 @@ static uint64_t hash_of(const ht_batch *batch)
     return hash;
 }
 
-static uint64_t next_hash(data_case *c, ht_feed *feed)
+static uint64_t next_hash(data_case *c, ht_loader *loader)
 {
-    ht_batch batch = data_case_next(c, feed);
+    ht_batch batch = data_case_next(c, loader);
     uint64_t hash = hash_of(&batch);
     data_case_drop(&batch);
     return hash;
 }
 
-static ht_feed *feed_of(data_case *c, ht_data_part part, bool prefetch)
+static ht_loader *loader_of(data_case *c, ht_data_part part, bool prefetch)
 {
-    ht_feed *feed;
-    if (ht_feed_open(&feed, c->data, part, prefetch) != HT_OK) fail_msg("feed: %s", c->ctx.message);
-    return feed;
+    ht_loader *loader;
+    if (ht_loader_open(&loader, c->data, part, prefetch) != HT_OK) fail_msg("loader: %s", c->ctx.message);
+    return loader;
 }
 
-static void feeds__a_thread_changes_nothing(void **state)
+static void loader__a_thread_changes_nothing(void **state)
 {
     data_case *c = *state;
     for (int i = 0; i < CASES; i++) {
         data_case_open(c, cases[i].task, 4, cases[i].block);
         for (int part = 0; part < HT_DATA_PARTS; part++) {
-            ht_feed *plain = feed_of(c, (ht_data_part)part, false), *ahead = feed_of(c, (ht_data_part)part, true);
+            ht_loader *plain = loader_of(c, (ht_data_part)part, false), *ahead = loader_of(c, (ht_data_part)part, true);
             for (int b = 0; b < BATCHES; b++) {
-                assert_int_equal(ht_feed_bucket(plain), ht_feed_bucket(ahead));
+                assert_int_equal(ht_loader_bucket(plain), ht_loader_bucket(ahead));
                 if (next_hash(c, plain) != next_hash(c, ahead)) fail_msg("%s: batch %d differs", cases[i].block, b);
             }
-            ht_feed_free(plain);
-            ht_feed_free(ahead);
+            ht_loader_free(plain);
+            ht_loader_free(ahead);
         }
     }
 }
 
-static void feeds__a_seek_is_exact_in_any_direction(void **state)
+static void loader__a_seek_is_exact_in_any_direction(void **state)
 {
     data_case *c = *state;
     static const uint64_t places[] = {39, 0, 1, 38, 17, 17, 5, 20};
     for (int i = 0; i < CASES; i++) {
         data_case_open(c, cases[i].task, 4, cases[i].block);
         uint64_t hashes[BATCHES];
-        ht_feed *feed = feed_of(c, HT_DATA_TRAIN, false);
-        for (int b = 0; b < BATCHES; b++) hashes[b] = next_hash(c, feed);
-        assert_int_equal(ht_feed_position(feed), BATCHES);
-        ht_feed_free(feed);
+        ht_loader *loader = loader_of(c, HT_DATA_TRAIN, false);
+        for (int b = 0; b < BATCHES; b++) hashes[b] = next_hash(c, loader);
+        assert_int_equal(ht_loader_position(loader), BATCHES);
+        ht_loader_free(loader);
         for (int prefetch = 0; prefetch < 2; prefetch++) {
-            feed = feed_of(c, HT_DATA_TRAIN, prefetch);
+            loader = loader_of(c, HT_DATA_TRAIN, prefetch);
             for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
-                ht_feed_seek(feed, places[k]);
-                assert_int_equal(ht_feed_position(feed), places[k]);
+                ht_loader_seek(loader, places[k]);
+                assert_int_equal(ht_loader_position(loader), places[k]);
                 for (uint64_t b = places[k]; b < places[k] + 3 && b < BATCHES; b++)
-                    if (next_hash(c, feed) != hashes[b]) fail_msg("%s: batch %d after a seek", cases[i].block, (int)b);
+                    if (next_hash(c, loader) != hashes[b])
+                        fail_msg("%s: batch %d after a seek", cases[i].block, (int)b);
             }
-            ht_feed_free(feed);
+            ht_loader_free(loader);
         }
         /* Opened again, the data gives the same. */
         data_case_open(c, cases[i].task, 4, cases[i].block);
-        feed = feed_of(c, HT_DATA_TRAIN, false);
-        for (int b = 0; b < BATCHES; b++) assert_true(next_hash(c, feed) == hashes[b]);
-        ht_feed_free(feed);
+        loader = loader_of(c, HT_DATA_TRAIN, false);
+        for (int b = 0; b < BATCHES; b++) assert_true(next_hash(c, loader) == hashes[b]);
+        ht_loader_free(loader);
     }
 }
 
-static void feeds__what_will_count_is_known_before(void **state)
+static void loader__what_will_count_is_known_before(void **state)
 {
     data_case *c = *state;
     for (int i = 0; i < CASES; i++) {
         data_case_open(c, cases[i].task, 4, cases[i].block);
         for (int part = 0; part < HT_DATA_PARTS; part++) {
-            ht_feed *feed = feed_of(c, (ht_data_part)part, false);
-            int64_t promised = ht_feed_counted(feed, BATCHES), counted = 0;
+            ht_loader *loader = loader_of(c, (ht_data_part)part, false);
+            int64_t promised = ht_loader_counted(loader, BATCHES), counted = 0;
             for (int b = 0; b < BATCHES; b++) {
-                ht_batch batch = data_case_next(c, feed);
+                ht_batch batch = data_case_next(c, loader);
                 counted += batch.counted;
                 data_case_drop(&batch);
             }
             assert_int_equal(promised, counted);
-            ht_feed_free(feed);
+            ht_loader_free(loader);
         }
     }
 }
 
-static void feeds__ending_at_any_moment_leaves_nothing_behind(void **state)
+static void loader__ending_at_any_moment_leaves_nothing_behind(void **state)
 {
     data_case *c = *state;
     data_case_open(c, HT_DATA_LM, 4, cases[0].block);
     for (int i = 0; i < 200; i++) {
-        ht_feed *feed = feed_of(c, HT_DATA_TRAIN, true);
-        if (i % 3 == 1) next_hash(c, feed);
-        if (i % 3 == 2) ht_feed_seek(feed, (uint64_t)i);
-        ht_feed_free(feed);
+        ht_loader *loader = loader_of(c, HT_DATA_TRAIN, true);
+        if (i % 3 == 1) next_hash(c, loader);
+        if (i % 3 == 2) ht_loader_seek(loader, (uint64_t)i);
+        ht_loader_free(loader);
     }
-    ht_feed_free(NULL);
+    ht_loader_free(NULL);
     ht_data_free(NULL);
 }
 
-static void feeds__a_batch_of_another_shape_is_refused(void **state)
+static void loader__a_batch_of_another_shape_is_refused(void **state)
 {
     data_case *c = *state;
     data_case_open(c, HT_DATA_PAIRS, 4, cases[6].block);
-    ht_feed *feed = feed_of(c, HT_DATA_TRAIN, false);
-    int bucket = ht_feed_bucket(feed);
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN, false);
+    int bucket = ht_loader_bucket(loader);
     ht_batch batch;
     ht_data_layout(c->data, bucket == 0 ? 1 : 0, &batch);
-    assert_int_equal(ht_feed_next(feed, &batch), HT_EINVAL);
+    assert_int_equal(ht_loader_next(loader, &batch), HT_EINVAL);
     assert_non_null(strstr(c->ctx.message, "the next batch is of bucket"));
-    ht_feed_free(feed);
+    ht_loader_free(loader);
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, begin, data_case_end)
@@ -181,11 +182,11 @@ static void feeds__a_batch_of_another_shape_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(feeds__a_thread_changes_nothing),
-        IN_FOLDER(feeds__a_seek_is_exact_in_any_direction),
-        IN_FOLDER(feeds__what_will_count_is_known_before),
-        IN_FOLDER(feeds__ending_at_any_moment_leaves_nothing_behind),
-        IN_FOLDER(feeds__a_batch_of_another_shape_is_refused),
+        IN_FOLDER(loader__a_thread_changes_nothing),
+        IN_FOLDER(loader__a_seek_is_exact_in_any_direction),
+        IN_FOLDER(loader__what_will_count_is_known_before),
+        IN_FOLDER(loader__ending_at_any_moment_leaves_nothing_behind),
+        IN_FOLDER(loader__a_batch_of_another_shape_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
