@@ -95,7 +95,7 @@ static void copy_elements(const ht_type *type, const void *from, void *to)
     }
     for (int64_t i = 0; i < ht_type_elems(type); i++) {
         double x;
-        ht_watch_load(type, from, i, 1, &x);
+        ht_trace_load(type, from, i, 1, &x);
         ht_store_f64(to, type->dtype, i, x);
     }
 }
@@ -193,8 +193,8 @@ static void measure(cli_pair *pair, const kept_value *a, double scale, const ht_
     int64_t elems = ht_type_elems(type);
     for (int64_t at = 0; at < elems; at += CHUNK) {
         int64_t count = elems - at < CHUNK ? elems - at : CHUNK;
-        ht_watch_load(&a->type, a->bytes, at, count, x);
-        ht_watch_load(type, data, at, count, y);
+        ht_trace_load(&a->type, a->bytes, at, count, x);
+        ht_trace_load(type, data, at, count, y);
         for (int64_t i = 0; i < count; i++) add_number(&s, x[i] / a->scale, y[i] / scale);
     }
     double most = fmax(s.most[0], s.most[1]), square = fmax(s.square[0], s.square[1]);

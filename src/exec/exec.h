@@ -18,9 +18,9 @@ ht_status ht_executor_run(ht_executor *executor, size_t segment);
 
 /* One result of an instruction, right after it ran; false: enough. Later instructions may take its bytes. */
 typedef bool (*ht_trace_fn)(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data);
-/* ht_executor_run, with every result shown as soon as it is made, until `watch` has seen enough: then the segment is left
+/* ht_executor_run, with every result shown as soon as it is made, until `trace` has seen enough: then the segment is left
  * half done. For plans made with no_fusion: elsewhere some values never exist, and it is refused. */
-ht_status ht_executor_trace(ht_executor *executor, size_t segment, ht_trace_fn watch, void *arg);
+ht_status ht_executor_trace(ht_executor *executor, size_t segment, ht_trace_fn trace, void *arg);
 
 /* A session of the public API. */
 struct ht_session {

@@ -188,15 +188,14 @@ static const ht_instr *find_fused(const ht_plan_segment *s)
     return NULL;
 }
 
-ht_status ht_executor_trace(ht_executor *e, size_t segment, ht_trace_fn watch, void *arg)
+ht_status ht_executor_trace(ht_executor *e, size_t segment, ht_trace_fn trace, void *arg)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[segment];
     const ht_instr *fused = find_fused(s);
     if (fused)
-        HT_FAIL(e->plan->ctx, HT_EINVAL,
-                "segment %s: %s does several ops at once; watching wants a plan without fusion", s->name,
-                fused->kernel->name);
+        HT_FAIL(e->plan->ctx, HT_EINVAL, "segment %s: %s does several ops at once; tracing wants a plan without fusion",
+                s->name, fused->kernel->name);
     make_prepacked(e, s, launches);
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
@@ -205,7 +204,7 @@ ht_status ht_executor_trace(ht_executor *e, size_t segment, ht_trace_fn watch, v
         else
             instr->kernel->run(&launches[i]);
         for (size_t k = 0; k < instr->call->n_out; k++)
-            if (!watch(arg, instr, k, instr->call->out[k], launches[i].out[k])) return HT_OK;
+            if (!trace(arg, instr, k, instr->call->out[k], launches[i].out[k])) return HT_OK;
     }
     return HT_OK;
 }

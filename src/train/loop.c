@@ -9,11 +9,11 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "train/batches.h"
+#include "train/batch_binding.h"
 #include "train/folder.h"
 #include "train/metrics.h"
 #include "train/numerics.h"
-#include "train/rewind.h"
+#include "train/rollback.h"
 #include "train/snapshot.h"
 
 struct ht_run {
@@ -22,11 +22,11 @@ struct ht_run {
     char *folder, *snapshots;
     ht_job job;
     ht_loader *train, *validation;
-    ht_batches batches;
+    ht_batch_binding binding;
     bool has_correct;
     ht_metrics *metrics;
     ht_numerics *numerics; /* NULL: nobody asked */
-    ht_rewind *rewind;     /* NULL: nobody can stop the run between two micro-batches */
+    ht_rollback *rollback; /* NULL: nobody can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
     bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
 };
@@ -68,7 +68,7 @@ static ht_status run_micro(ht_run *run, int64_t index, sums *total)
     ht_session *session = run->job.session;
     double loss, count;
     ht_shape *s;
-    HT_TRY(ht_batches_micro(&run->batches, run->train, index, &s));
+    HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &s));
     HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
     HT_TRY(read_number(run, "loss_sum", &loss));
     HT_TRY(read_number(run, "count", &count));
@@ -134,14 +134,14 @@ static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
 {
     uint64_t position = ht_loader_position(run->train);
     *dropped = false;
-    if (run->rewind) ht_rewind_mark(run->rewind);
+    if (run->rollback) ht_rollback_mark(run->rollback);
     for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
-        *dropped = i > 0 && run->rewind && is_stopped(run);
+        *dropped = i > 0 && run->rollback && is_stopped(run);
         if (*dropped) break;
         HT_TRY(run_micro(run, i, total));
     }
     if (!*dropped) return HT_OK;
-    ht_rewind_back(run->rewind);
+    ht_rollback_restore(run->rollback);
     ht_loader_seek(run->train, position);
     return HT_OK;
 }
@@ -152,7 +152,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
     int64_t counted = ht_loader_counted(run->train, run->job.train_config->accumulate);
-    HT_TRY(ht_batches_seed(&run->job, run->job.session, counted));
+    HT_TRY(ht_batch_binding_loss_grad(&run->job, run->job.session, counted));
     HT_TRY(run_micros(run, &total, dropped));
     if (*dropped) return HT_OK;
     double micro = seconds();
@@ -213,7 +213,7 @@ static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
     for (int64_t i = 0; i < batches; i++) {
         ht_shape *s;
         double one_loss, one_count, one_correct = 0;
-        HT_TRY(ht_batches_next(&run->batches, run->validation, &s));
+        HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &s));
         HT_TRY(ht_session_run(run->job.session, s->eval));
         HT_TRY(read_number(run, "loss_sum", &one_loss));
         HT_TRY(read_number(run, "count", &one_count));
@@ -359,12 +359,12 @@ static ht_status set_up(ht_run *run)
     if (mode == HT_RUN_NEW) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_loaders(run));
-    HT_TRY(ht_batches_open(&run->batches, &run->job, run->job.session));
+    HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
     run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
     if (again) HT_TRY(restore(run));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
     if (run->request.stop && run->job.train_config->accumulate > 1)
-        HT_TRY(ht_rewind_open(&run->rewind, run->job.session));
+        HT_TRY(ht_rollback_open(&run->rollback, run->job.session));
     /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
     if (mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
     HT_TRY(ht_folder_record(run->ctx, folder, &run->job));
@@ -394,10 +394,10 @@ ht_status ht_run_close(ht_run *run)
     if (!run) return HT_OK;
     ht_status status = ht_metrics_close(run->metrics), numerics = ht_numerics_close(run->numerics);
     if (status == HT_OK) status = numerics;
-    ht_batches_close(&run->batches);
+    ht_batch_binding_close(&run->binding);
     ht_loader_free(run->train);
     ht_loader_free(run->validation);
-    ht_rewind_free(run->rewind);
+    ht_rollback_free(run->rollback);
     ht_job_close(&run->job);
     free(run->folder);
     free(run->snapshots);

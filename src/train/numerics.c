@@ -83,7 +83,7 @@ static void count_all(counts *c, const ht_type *type, const void *data, double s
     memset(c, 0, sizeof *c);
     for (int64_t at = 0; at < elems; at += CHUNK) {
         int64_t count = elems - at < CHUNK ? elems - at : CHUNK;
-        ht_watch_load(type, data, at, count, chunk);
+        ht_trace_load(type, data, at, count, chunk);
         for (int64_t i = 0; i < count; i++) {
             double x = fabs(chunk[i] / scale);
             uint64_t bits = bits_of(x);

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/saved.h"
 #include "train/snapshot_folder.h"
+#include "train/snapshot_tensors.h"
 
 typedef struct writing {
     ht_context *ctx;
@@ -32,7 +32,8 @@ static ht_status failed(const writing *w, const char *path)
 
 /* ---- files ---- */
 
-static ht_status append_all(ht_safetensors_writer *writer, const ht_saved_list *list, const bool *present, int file)
+static ht_status append_all(ht_safetensors_writer *writer, const ht_snapshot_tensor_list *list, const bool *present,
+                            int file)
 {
     for (size_t i = 0; i < list->count; i++)
         if (present[i] && list->items[i].file == file)
@@ -40,7 +41,7 @@ static ht_status append_all(ht_safetensors_writer *writer, const ht_saved_list *
     return HT_OK;
 }
 
-static ht_status write_tensors(const writing *w, const ht_saved_list *list, int file, ht_stored_file *stored)
+static ht_status write_tensors(const writing *w, const ht_snapshot_tensor_list *list, int file, ht_stored_file *stored)
 {
     char path[HT_PATH_BYTES];
     ht_snapshot_entry partial = {w->step, HT_SNAPSHOT_PARTIAL};
@@ -50,7 +51,7 @@ static ht_status write_tensors(const writing *w, const ht_saved_list *list, int 
     size_t count = 0;
     ht_status status = arrays && present ? HT_OK : ht_fail(w->ctx, HT_ENOMEM, "%s: out of memory", path);
     for (size_t i = 0; i < list->count && status == HT_OK; i++) {
-        present[i] = ht_saved_present(&list->items[i]);
+        present[i] = ht_snapshot_tensor_present(&list->items[i]);
         if (present[i] && list->items[i].file == file)
             arrays[count++] = (ht_named_array){list->items[i].name, list->items[i].array};
     }
@@ -83,11 +84,11 @@ static ht_status write_files(const writing *w, const ht_snapshot_meta *meta)
 {
     char path[HT_PATH_BYTES];
     ht_manifest manifest = {.meta = *meta};
-    ht_saved_list list;
+    ht_snapshot_tensor_list list;
     ht_text text = {0};
     ht_snapshot_entry partial = {w->step, HT_SNAPSHOT_PARTIAL};
     HT_TRY(ht_snapshot_path(path, w->ctx, w->folder, partial, HT_MANIFEST_NAME));
-    HT_TRY(ht_saved_find(&list, w->session));
+    HT_TRY(ht_snapshot_tensor_find(&list, w->session));
     manifest.meta.model_hash = w->session->plan->model_hash;
     ht_status status = HT_OK;
     for (int i = 0; i < HT_SNAPSHOT_FILES && status == HT_OK; i++)
@@ -95,7 +96,7 @@ static ht_status write_files(const writing *w, const ht_snapshot_meta *meta)
     if (status == HT_OK) status = ht_manifest_print(&text, w->ctx, &manifest);
     if (status == HT_OK) status = write_text(w, path, &text);
     ht_text_free(&text);
-    ht_saved_free(&list);
+    ht_snapshot_tensor_free(&list);
     return status;
 }
 

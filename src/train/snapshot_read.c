@@ -6,16 +6,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "train/saved.h"
 #include "train/snapshot.h"
 #include "train/snapshot_folder.h"
+#include "train/snapshot_tensors.h"
 
 typedef struct reading {
     ht_context *ctx;
     ht_session *session;
     ht_arena *arena;
     ht_manifest manifest;
-    ht_saved_list list;
+    ht_snapshot_tensor_list list;
     const ht_named_array **from; /* by item of the list; NULL: not in the files */
     char paths[HT_SNAPSHOT_FILES][HT_PATH_BYTES];
     ht_safetensors *files[HT_SNAPSHOT_FILES];
@@ -111,10 +111,10 @@ static bool proper_values(const ht_array *array)
 
 static ht_status match(reading *r, size_t item, size_t *matched)
 {
-    const ht_saved *wanted = &r->list.items[item];
+    const ht_snapshot_tensor *wanted = &r->list.items[item];
     const char *file = r->paths[wanted->file];
     const ht_named_array *found = ht_safetensors_find(r->files[wanted->file], wanted->name);
-    if (!found && (wanted->filler || wanted->newcomer)) return HT_OK;
+    if (!found && (wanted->padding || wanted->optional)) return HT_OK;
     if (!found) HT_FAIL(r->ctx, HT_EINVAL, "%s: there is no tensor '%s'", file, wanted->name);
     if (!same_array(&found->array, &wanted->array))
         HT_FAIL(r->ctx, HT_ESHAPE, "%s: tensor '%s' is %s, the model's is %s", file, wanted->name,
@@ -142,7 +142,7 @@ static ht_status compare(reading *r, const char *path)
     size_t matched[HT_SNAPSHOT_FILES] = {0};
     HT_TRY(ht_snapshot_manifest(&r->manifest, r->ctx, r->arena, path));
     for (int i = 0; i < r->file_count; i++) HT_TRY(open_file(r, path, i));
-    HT_TRY(ht_saved_find(&r->list, r->session));
+    HT_TRY(ht_snapshot_tensor_find(&r->list, r->session));
     r->from = HT_NEW(r->arena, const ht_named_array *, r->list.count);
     if (!r->from) HT_FAIL(r->ctx, HT_ENOMEM, "%s: out of memory", path);
     for (size_t i = 0; i < r->list.count; i++)
@@ -166,12 +166,12 @@ static void copy(const reading *r)
     const ht_plan *plan = r->session->plan;
     ht_executor_open(r->session->executor, (ht_place){HT_AREA_STATE, 0}, plan->area_bytes[HT_AREA_STATE]);
     for (size_t i = 0; i < r->list.count; i++) {
-        const ht_saved *to = &r->list.items[i];
+        const ht_snapshot_tensor *to = &r->list.items[i];
         if (to->file >= r->file_count || to->array.bytes == 0) continue;
         /* The list's arrays are the session's own memory. */
         if (r->from[i])
             memcpy((uint8_t *)to->array.data, r->from[i]->array.data, to->array.bytes);
-        else if (to->filler)
+        else if (to->padding)
             memset((uint8_t *)to->array.data, 0, to->array.bytes);
     }
 }
@@ -195,7 +195,7 @@ static ht_status read_files(ht_session *session, const char *path, int file_coun
         if (derive >= 0) status = ht_executor_run(session->executor, (size_t)derive);
     }
     for (int i = 0; i < HT_SNAPSHOT_FILES; i++) ht_safetensors_free(r->files[i]);
-    ht_saved_free(&r->list);
+    ht_snapshot_tensor_free(&r->list);
     ht_arena_free(r->arena);
     free(r);
     if (status != HT_OK) ht_snapshot_meta_free(own);

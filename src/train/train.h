@@ -12,7 +12,7 @@
 #include "data/data.h"
 #include "exec/exec.h"
 #include "model/model.h"
-#include "train/watch.h"
+#include "train/replay.h"
 
 /* ---- jobs: what config has to know of models and data ---- */
 

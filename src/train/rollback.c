@@ -1,4 +1,4 @@
-#include "train/rewind.h"
+#include "train/rollback.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "exec/exec.h"
 
-struct ht_rewind {
+struct ht_rollback {
     ht_session *session;
     size_t *slots; /* the states that micro-batches change, gradients left out: those begin anew */
     size_t slot_count;
@@ -36,12 +36,12 @@ static bool is_changed_by_micro(const ht_plan *plan, size_t index)
 }
 
 /* Walks the states between session and copy; returns their bytes together. Without a copy it only counts. */
-static size_t walk(const ht_rewind *rewind, char *copy, bool back)
+static size_t walk(const ht_rollback *rollback, char *copy, bool back)
 {
-    const ht_session *session = rewind->session;
+    const ht_session *session = rollback->session;
     size_t at = 0;
-    for (size_t i = 0; i < rewind->slot_count; i++) {
-        const ht_slot *slot = &session->plan->slots[rewind->slots[i]];
+    for (size_t i = 0; i < rollback->slot_count; i++) {
+        const ht_slot *slot = &session->plan->slots[rollback->slots[i]];
         size_t bytes = (size_t)ht_type_bytes(&slot->type);
         if (copy && back)
             memcpy(ht_executor_open(session->executor, slot->place, (int64_t)bytes), copy + at, bytes);
@@ -52,38 +52,38 @@ static size_t walk(const ht_rewind *rewind, char *copy, bool back)
     return at;
 }
 
-ht_status ht_rewind_open(ht_rewind **out, ht_session *session)
+ht_status ht_rollback_open(ht_rollback **out, ht_session *session)
 {
     const ht_plan *plan = session->plan;
-    ht_rewind *rewind = *out = calloc(1, sizeof *rewind);
-    if (rewind) rewind->slots = calloc(plan->slot_count + 1, sizeof *rewind->slots);
-    if (rewind && rewind->slots) {
-        rewind->session = session;
+    ht_rollback *rollback = *out = calloc(1, sizeof *rollback);
+    if (rollback) rollback->slots = calloc(plan->slot_count + 1, sizeof *rollback->slots);
+    if (rollback && rollback->slots) {
+        rollback->session = session;
         for (size_t i = 0; i < plan->slot_count; i++)
-            if (is_changed_by_micro(plan, i)) rewind->slots[rewind->slot_count++] = i;
-        rewind->copy = calloc(1, walk(rewind, NULL, false) + 1);
-        if (rewind->copy) return HT_OK;
+            if (is_changed_by_micro(plan, i)) rollback->slots[rollback->slot_count++] = i;
+        rollback->copy = calloc(1, walk(rollback, NULL, false) + 1);
+        if (rollback->copy) return HT_OK;
     }
-    ht_rewind_free(rewind);
+    ht_rollback_free(rollback);
     *out = NULL;
     HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a copy of what a step changes");
 }
 
-void ht_rewind_mark(ht_rewind *rewind)
+void ht_rollback_mark(ht_rollback *rollback)
 {
-    walk(rewind, rewind->copy, false);
+    walk(rollback, rollback->copy, false);
 }
 
-void ht_rewind_back(ht_rewind *rewind)
+void ht_rollback_restore(ht_rollback *rollback)
 {
-    walk(rewind, rewind->copy, true);
-    rewind->session->stale = true; /* half copies follow */
+    walk(rollback, rollback->copy, true);
+    rollback->session->stale = true; /* half copies follow */
 }
 
-void ht_rewind_free(ht_rewind *rewind)
+void ht_rollback_free(ht_rollback *rollback)
 {
-    if (!rewind) return;
-    free(rewind->slots);
-    free(rewind->copy);
-    free(rewind);
+    if (!rollback) return;
+    free(rollback->slots);
+    free(rollback->copy);
+    free(rollback);
 }

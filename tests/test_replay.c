@@ -83,7 +83,7 @@ static bool see(void *arg, const ht_instr *instr, size_t result, const ht_type *
     return s->count != s->most;
 }
 
-static void watch__gives_the_bits_of_a_fused_run(void **state)
+static void replay__gives_the_bits_of_a_fused_run(void **state)
 {
     (void)state;
     static const char *const segments[] = {"micro_first", "update"};
@@ -110,7 +110,7 @@ static void watch__gives_the_bits_of_a_fused_run(void **state)
     stop(&watched);
 }
 
-static void watch__shows_every_result_with_its_names(void **state)
+static void replay__shows_every_result_with_its_names(void **state)
 {
     (void)state;
     world w = start(false, false);
@@ -127,7 +127,7 @@ static void watch__shows_every_result_with_its_names(void **state)
     stop(&w);
 }
 
-static void watch__stops_when_it_has_seen_enough(void **state)
+static void replay__stops_when_it_has_seen_enough(void **state)
 {
     (void)state;
     world w = start(false, false);
@@ -137,7 +137,7 @@ static void watch__stops_when_it_has_seen_enough(void **state)
     stop(&w);
 }
 
-static void watch__refuses_a_plan_that_fuses(void **state)
+static void replay__refuses_a_plan_that_fuses(void **state)
 {
     (void)state;
     world w = start(true, false);
@@ -232,7 +232,7 @@ static bool add_loss(void *arg, const ht_instr *instr, size_t result, const ht_t
 {
     loss_of *l = arg;
     if (result == 0 && instr->value && strcmp(instr->value, "loss_sum") == 0)
-        ht_watch_load(type, data, 0, 1, &l->sum[ht_replay_micro(l->replay)]);
+        ht_trace_load(type, data, 0, 1, &l->sum[ht_replay_micro(l->replay)]);
     return true;
 }
 
@@ -411,10 +411,10 @@ static void numerics__count_the_exponents_of_the_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(watch__gives_the_bits_of_a_fused_run),
-        cmocka_unit_test(watch__shows_every_result_with_its_names),
-        cmocka_unit_test(watch__stops_when_it_has_seen_enough),
-        cmocka_unit_test(watch__refuses_a_plan_that_fuses),
+        cmocka_unit_test(replay__gives_the_bits_of_a_fused_run),
+        cmocka_unit_test(replay__shows_every_result_with_its_names),
+        cmocka_unit_test(replay__stops_when_it_has_seen_enough),
+        cmocka_unit_test(replay__refuses_a_plan_that_fuses),
         cmocka_unit_test_setup_teardown(replay__of_the_next_step_has_its_bits, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers,
                                         data_case_begin, data_case_end),

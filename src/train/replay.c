@@ -1,4 +1,4 @@
-#include "train/watch.h"
+#include "train/replay.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "exec/exec.h"
-#include "train/batches.h"
+#include "train/batch_binding.h"
 
 struct ht_replay {
     ht_context *ctx;
@@ -14,10 +14,10 @@ struct ht_replay {
     ht_job own, *job;
     ht_plan *plan;
     ht_session *session;
-    ht_batches batches;
+    ht_batch_binding binding;
     ht_loader *loader;
     /* while it walks */
-    ht_trace_fn watch;
+    ht_trace_fn trace;
     void *arg;
     int64_t micro;
     bool enough;
@@ -27,7 +27,7 @@ struct ht_replay {
 
 static ht_status open_loaders(ht_replay *r)
 {
-    HT_TRY(ht_batches_open(&r->batches, r->job, r->session));
+    HT_TRY(ht_batch_binding_open(&r->binding, r->job, r->session));
     return ht_loader_open(&r->loader, r->job->data, HT_DATA_TRAIN, false);
 }
 
@@ -84,7 +84,7 @@ void ht_replay_free(ht_replay *r)
 {
     if (!r) return;
     ht_loader_free(r->loader);
-    ht_batches_close(&r->batches);
+    ht_batch_binding_close(&r->binding);
     if (r->run) {
         ht_session_free(r->session);
         ht_plan_free(r->plan);
@@ -125,7 +125,7 @@ static bad_count count_bad(const ht_type *type, const void *data)
     double chunk[CHUNK];
     for (int64_t start_at = 0; start_at < bad.elems; start_at += CHUNK) {
         int64_t count = bad.elems - start_at < CHUNK ? bad.elems - start_at : CHUNK;
-        ht_watch_load(type, data, start_at, count, chunk);
+        ht_trace_load(type, data, start_at, count, chunk);
         for (int64_t i = 0; i < count; i++) {
             bad.inf += isinf(chunk[i]) != 0;
             bad.nan += isnan(chunk[i]) != 0;
@@ -167,7 +167,7 @@ ht_status ht_replay_take(ht_replay *r, int64_t step)
 static bool pass_on(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
 {
     ht_replay *r = arg;
-    r->enough = !r->watch(r->arg, instr, result, type, data);
+    r->enough = !r->trace(r->arg, instr, result, type, data);
     return !r->enough;
 }
 
@@ -190,20 +190,20 @@ static ht_status seek(ht_replay *r, int64_t step)
     }
     if (position < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
     ht_loader_seek(r->loader, (uint64_t)position);
-    return ht_batches_seed(r->job, r->session, ht_loader_counted(r->loader, micros));
+    return ht_batch_binding_loss_grad(r->job, r->session, ht_loader_counted(r->loader, micros));
 }
 
-ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_trace_fn watch, void *arg)
+ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_trace_fn trace, void *arg)
 {
     int64_t all = r->job->train_config->accumulate;
-    r->watch = watch;
+    r->trace = trace;
     r->arg = arg;
     r->enough = false;
     HT_TRY(seek(r, step));
     if (micros < 0 || micros > all) micros = all;
     for (r->micro = 0; r->micro < micros && !r->enough; r->micro++) {
         ht_shape *s;
-        HT_TRY(ht_batches_micro(&r->batches, r->loader, r->micro, &s));
+        HT_TRY(ht_batch_binding_micro(&r->binding, r->loader, r->micro, &s));
         HT_TRY(walk(r, r->micro == 0 ? s->first : s->micro));
         if (r->enough) return HT_OK;
     }
@@ -263,7 +263,7 @@ static int64_t offset_of(const ht_type *type, int64_t index)
     return offset;
 }
 
-void ht_watch_load(const ht_type *type, const void *data, int64_t from, int64_t count, double *to)
+void ht_trace_load(const ht_type *type, const void *data, int64_t from, int64_t count, double *to)
 {
     if (!ht_type_contiguous(type))
         for (int64_t i = 0; i < count; i++) to[i] = ht_load_f64(data, type->dtype, offset_of(type, from + i));
@@ -273,7 +273,7 @@ void ht_watch_load(const ht_type *type, const void *data, int64_t from, int64_t 
         for (int64_t i = 0; i < count; i++) to[i] = ht_load_f64(data, type->dtype, from + i);
 }
 
-void ht_watch_describe(ht_text *text, const ht_instr *instr)
+void ht_trace_describe(ht_text *text, const ht_instr *instr)
 {
     const char *site = instr->site ? instr->site : instr->origin_site;
     ht_text_add(text, "%s%s%s (%s%s%s)", instr->call->op->name, site ? " at " : "", site ? site : "",
@@ -322,7 +322,7 @@ static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type 
     const char *name = ht_replay_name(s->replay, instr, result);
     ht_text_add(s->out, "the first value that is not finite is %s%s%s, the result of ", name ? name : "",
                 name ? " " : "", ht_type_str(type, &shape));
-    ht_watch_describe(s->out, instr);
+    ht_trace_describe(s->out, instr);
     if (instr->role != HT_ROLE_UPDATE)
         ht_text_add(s->out, " in micro-batch %" PRId64 " of %" PRId64, s->replay->micro + 1,
                     s->replay->job->train_config->accumulate);

@@ -1,7 +1,7 @@
 /* Looking into a step. A run's plan fuses, so that many values never exist; a replay is the same step in a plan that makes
  * all of them, with the same bits, and shows each as soon as it is there. */
-#ifndef HT_TRAIN_WATCH_H
-#define HT_TRAIN_WATCH_H
+#ifndef HT_TRAIN_REPLAY_H
+#define HT_TRAIN_REPLAY_H
 
 #include "exec/exec.h"
 
@@ -19,9 +19,9 @@ void ht_replay_free(ht_replay *replay);
  * next. What the run has learned since is not undone: of a step that was skipped this is its state, but for what a model
  * carries from batch to batch, which begins with zeros where it is not finite any more. */
 ht_status ht_replay_take(ht_replay *replay, int64_t step);
-/* The first `micros` micro-batches of a step (-1: all), then, if asked, its update. Stops where `watch` says so. */
-ht_status ht_replay_step(ht_replay *replay, int64_t step, int64_t micros, bool update, ht_trace_fn watch, void *arg);
-/* While watching: the number of the micro-batch, from 0. */
+/* The first `micros` micro-batches of a step (-1: all), then, if asked, its update. Stops where `trace` says so. */
+ht_status ht_replay_step(ht_replay *replay, int64_t step, int64_t micros, bool update, ht_trace_fn trace, void *arg);
+/* While tracing: the number of the micro-batch, from 0. */
 int64_t ht_replay_micro(const ht_replay *replay);
 /* The name of a result, or NULL: the first one's as the instruction says, others' where they are state or outputs. */
 const char *ht_replay_name(const ht_replay *replay, const ht_instr *instr, size_t result);
@@ -32,9 +32,9 @@ ht_session *ht_replay_session(ht_replay *replay);
 double ht_session_loss_scale(const ht_session *session);
 
 /* `count` elements from `start` on, row-major whatever the strides, as f64. */
-void ht_watch_load(const ht_type *type, const void *data, int64_t start, int64_t count, double *to);
+void ht_trace_load(const ht_type *type, const void *data, int64_t start, int64_t count, double *to);
 /* "matmul at h.0.mlp (bwd_act of gelu)": where an instruction stands. */
-void ht_watch_describe(ht_text *text, const ht_instr *instr);
+void ht_trace_describe(ht_text *text, const ht_instr *instr);
 
 /* Replays a step that the run has made and was skipped, normally its last, and writes one line without its end: the first
  * value that is not finite, what made it, in which micro-batch, and how many inf and NaN it holds. */

@@ -1,4 +1,4 @@
-#include "train/batches.h"
+#include "train/batch_binding.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "exec/exec.h"
 
 /* Where the batches of an array are made: in the input's own memory, so that nothing is copied. */
-static ht_status place_array(const ht_batches *b, const ht_job *job, ht_batch_array *array, const char *input,
+static ht_status place_array(const ht_batch_binding *b, const ht_job *job, ht_batch_array *array, const char *input,
                              void **unread)
 {
     const ht_slot *slot = ht_plan_slot(b->session->plan, input);
@@ -22,7 +22,7 @@ static ht_status place_array(const ht_batches *b, const ht_job *job, ht_batch_ar
 }
 
 /* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
-static ht_status open_shape(ht_batches *b, const ht_job *job, int bucket)
+static ht_status open_shape(ht_batch_binding *b, const ht_job *job, int bucket)
 {
     ht_shape *s = &b->shapes[bucket];
     char ending[16] = "";
@@ -40,11 +40,11 @@ static ht_status open_shape(ht_batches *b, const ht_job *job, int bucket)
     return HT_OK;
 }
 
-ht_status ht_batches_open(ht_batches *b, const ht_job *job, ht_session *session)
+ht_status ht_batch_binding_open(ht_batch_binding *b, const ht_job *job, ht_session *session)
 {
     const ht_data_info *info = ht_data_info_of(job->data);
     int64_t length = info->buckets[info->bucket_count - 1].length;
-    *b = (ht_batches){.session = session, .shape_count = info->bucket_count};
+    *b = (ht_batch_binding){.session = session, .shape_count = info->bucket_count};
     b->shapes = calloc((size_t)b->shape_count, sizeof *b->shapes);
     if (!b->shapes) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
     b->rows_of_micro = job->train_config->micro_batch * (length > 0 ? length : 1);
@@ -53,27 +53,27 @@ ht_status ht_batches_open(ht_batches *b, const ht_job *job, ht_session *session)
     return HT_OK;
 }
 
-void ht_batches_close(ht_batches *b)
+void ht_batch_binding_close(ht_batch_binding *b)
 {
     for (int i = 0; i < b->shape_count && b->shapes; i++)
         for (int k = 0; k < HT_BATCH_MOST_ARRAYS; k++) free(b->shapes[i].unread[k]);
     free(b->shapes);
 }
 
-ht_status ht_batches_next(ht_batches *b, ht_loader *loader, ht_shape **shape)
+ht_status ht_batch_binding_next(ht_batch_binding *b, ht_loader *loader, ht_shape **shape)
 {
     *shape = &b->shapes[ht_loader_bucket(loader)];
     return ht_loader_next(loader, &(*shape)->batch);
 }
 
-ht_status ht_batches_micro(ht_batches *b, ht_loader *loader, int64_t index, ht_shape **shape)
+ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t index, ht_shape **shape)
 {
-    HT_TRY(ht_batches_next(b, loader, shape));
+    HT_TRY(ht_batch_binding_next(b, loader, shape));
     int64_t sample = index * b->rows_of_micro;
     return b->has_sample ? ht_session_write(b->session, "rng.sample", &sample, sizeof sample) : HT_OK;
 }
 
-ht_status ht_batches_seed(const ht_job *job, ht_session *session, int64_t counted)
+ht_status ht_batch_binding_loss_grad(const ht_job *job, ht_session *session, int64_t counted)
 {
     double micros = (double)job->train_config->accumulate;
     double loss_grad = job->mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;

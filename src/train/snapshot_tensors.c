@@ -1,4 +1,4 @@
-#include "train/saved.h"
+#include "train/snapshot_tensors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,15 +15,15 @@ static int file_of(ht_heading heading)
     return weight ? HT_SNAPSHOT_WEIGHTS : HT_SNAPSHOT_OPTIMIZER;
 }
 
-static ht_status add(ht_saved_list *list, ht_context *ctx, const ht_saved *saved)
+static ht_status add(ht_snapshot_tensor_list *list, ht_context *ctx, const ht_snapshot_tensor *tensor)
 {
     if (!ht_grow((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items)) return no_memory(ctx);
-    list->items[list->count++] = *saved;
+    list->items[list->count++] = *tensor;
     return HT_OK;
 }
 
 /* State of the loss scale, which the first programs that wrote snapshots did not have. */
-static bool is_newcomer(const char *name)
+static bool is_optional(const char *name)
 {
     static const char *const names[] = {"loss_scale",      "loss_scale.hysteresis", "loss_scale.iteration",
                                         "loss_scale.last", "skips_in_a_row",        "fatal"};
@@ -32,34 +32,36 @@ static bool is_newcomer(const char *name)
     return false;
 }
 
-static ht_status add_slot(ht_saved_list *list, const ht_session *s, const ht_slot *slot)
+static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot *slot)
 {
-    ht_saved saved = {.name = slot->name, .file = file_of(slot->heading), .newcomer = is_newcomer(slot->name)};
-    saved.array.element = ht_element_of_dtype(slot->type.dtype);
-    saved.array.rank = slot->type.rank;
-    memcpy(saved.array.shape, slot->type.dim, sizeof slot->type.dim);
-    saved.array.data = ht_executor_at(s->executor, slot->place);
-    if (saved.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&saved.array))
+    ht_snapshot_tensor tensor = {
+        .name = slot->name, .file = file_of(slot->heading), .optional = is_optional(slot->name)};
+    tensor.array.element = ht_element_of_dtype(slot->type.dtype);
+    tensor.array.rank = slot->type.rank;
+    memcpy(tensor.array.shape, slot->type.dim, sizeof slot->type.dim);
+    tensor.array.data = ht_executor_at(s->executor, slot->place);
+    if (tensor.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&tensor.array))
         HT_FAIL(s->plan->ctx, HT_ENOTSUP, "snapshot: state '%s' has a type that no file holds", slot->name);
-    return add(list, s->plan->ctx, &saved);
+    return add(list, s->plan->ctx, &tensor);
 }
 
 /* Elements begin .. end - 1 of a state, which no view has. */
-static ht_status add_filler(ht_saved_list *list, const ht_session *s, const ht_slot *owner, int64_t begin, int64_t end)
+static ht_status add_padding(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot *owner, int64_t begin,
+                             int64_t end)
 {
     if (begin >= end) return HT_OK;
-    ht_saved saved = {.file = HT_SNAPSHOT_OPTIMIZER, .filler = true};
+    ht_snapshot_tensor tensor = {.file = HT_SNAPSHOT_OPTIMIZER, .padding = true};
     ht_text name = {0};
     ht_text_add(&name, "%s[%" PRId64 ":%" PRId64 "]", owner->name, begin, end);
-    if (!name.failed) saved.name = ht_arena_text(list->names, name.data, name.length);
+    if (!name.failed) tensor.name = ht_arena_text(list->names, name.data, name.length);
     ht_text_free(&name);
-    if (!saved.name) return no_memory(s->plan->ctx);
-    saved.array = (ht_array){.element = ht_element_of_dtype(owner->type.dtype), .rank = 1, .shape = {end - begin}};
-    ht_array_measure(&saved.array);
+    if (!tensor.name) return no_memory(s->plan->ctx);
+    tensor.array = (ht_array){.element = ht_element_of_dtype(owner->type.dtype), .rank = 1, .shape = {end - begin}};
+    ht_array_measure(&tensor.array);
     ht_place place = owner->place;
     place.offset += begin * (int64_t)ht_dtype_bytes(owner->type.dtype);
-    saved.array.data = ht_executor_at(s->executor, place);
-    return add(list, s->plan->ctx, &saved);
+    tensor.array.data = ht_executor_at(s->executor, place);
+    return add(list, s->plan->ctx, &tensor);
 }
 
 /* By owner, then by place; of two that begin together the longer first. */
@@ -75,7 +77,8 @@ static int by_place(const void *left, const void *right)
 
 /* The views of one state, in order: each that begins behind the last one's end, and what lies between them. A view
  * that overlaps another or is strided adds no bytes of its own. */
-static ht_status add_views(ht_saved_list *list, const ht_session *s, const ht_slot *const *views, size_t count)
+static ht_status add_views(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot *const *views,
+                           size_t count)
 {
     const ht_slot *owner = &s->plan->slots[views[0]->owner];
     int64_t bytes = (int64_t)ht_dtype_bytes(owner->type.dtype), end = 0;
@@ -85,10 +88,10 @@ static ht_status add_views(ht_saved_list *list, const ht_session *s, const ht_sl
         if (elems > 0 && !fits) continue;
         HT_TRY(add_slot(list, s, views[i]));
         if (elems == 0) continue;
-        HT_TRY(add_filler(list, s, owner, end, begin));
+        HT_TRY(add_padding(list, s, owner, end, begin));
         end = begin + elems;
     }
-    return add_filler(list, s, owner, end, ht_type_elems(&owner->type));
+    return add_padding(list, s, owner, end, ht_type_elems(&owner->type));
 }
 
 static bool is_saved(const ht_slot *slot)
@@ -96,7 +99,7 @@ static bool is_saved(const ht_slot *slot)
     return slot->kind == HT_SLOT_STATE && !slot->derived && slot->heading != HT_HEADING_GRADIENTS;
 }
 
-static ht_status collect(ht_saved_list *list, const ht_session *s, const ht_slot **views, bool *viewed)
+static ht_status collect(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot **views, bool *viewed)
 {
     const ht_plan *plan = s->plan;
     size_t count = 0;
@@ -119,38 +122,38 @@ static ht_status collect(ht_saved_list *list, const ht_session *s, const ht_slot
 
 static int wide_first(const void *left, const void *right)
 {
-    const ht_saved *a = left, *b = right;
+    const ht_snapshot_tensor *a = left, *b = right;
     size_t x = ht_element_bytes(a->array.element), y = ht_element_bytes(b->array.element);
     if (x != y) return x > y ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
-ht_status ht_saved_find(ht_saved_list *out, const ht_session *session)
+ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_session *session)
 {
     ht_context *ctx = session->plan->ctx;
-    *out = (ht_saved_list){.names = ht_arena_create()};
+    *out = (ht_snapshot_tensor_list){.names = ht_arena_create()};
     const ht_slot **views = calloc(session->plan->slot_count + 1, sizeof *views);
     bool *viewed = calloc(session->plan->slot_count + 1, sizeof *viewed);
     bool ok = out->names && views && viewed;
     ht_status status = ok ? collect(out, session, views, viewed) : no_memory(ctx);
     if (status == HT_OK && out->count) qsort(out->items, out->count, sizeof *out->items, wide_first);
-    if (status != HT_OK) ht_saved_free(out);
+    if (status != HT_OK) ht_snapshot_tensor_free(out);
     free(views);
     free(viewed);
     return status;
 }
 
-void ht_saved_free(ht_saved_list *list)
+void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list)
 {
     free(list->items);
     ht_arena_free(list->names);
-    *list = (ht_saved_list){0};
+    *list = (ht_snapshot_tensor_list){0};
 }
 
-bool ht_saved_present(const ht_saved *saved)
+bool ht_snapshot_tensor_present(const ht_snapshot_tensor *tensor)
 {
-    if (!saved->filler) return true;
-    for (size_t i = 0; i < saved->array.bytes; i++)
-        if (saved->array.data[i]) return true;
+    if (!tensor->padding) return true;
+    for (size_t i = 0; i < tensor->array.bytes; i++)
+        if (tensor->array.data[i]) return true;
     return false;
 }

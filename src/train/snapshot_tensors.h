@@ -1,0 +1,32 @@
+/* Which bytes of a session a snapshot holds, and under which names. */
+#ifndef HT_TRAIN_SNAPSHOT_TENSORS_H
+#define HT_TRAIN_SNAPSHOT_TENSORS_H
+
+#include "exec/exec.h"
+#include "format/format.h"
+#include "train/manifest.h"
+
+typedef struct ht_snapshot_tensor {
+    const char *name;
+    ht_array array; /* data: in the session's memory */
+    int file;       /* HT_SNAPSHOT_WEIGHTS, … */
+    bool padding;   /* bytes between the views of a state: absent from the file while they are zero */
+    bool optional;  /* older programs did not have it: may be absent, and keeps the value of the session then */
+} ht_snapshot_tensor;
+
+typedef struct ht_snapshot_tensor_list {
+    ht_snapshot_tensor *items; /* heap memory, freed with the arena's names by ht_snapshot_tensor_free */
+    size_t count, capacity;
+    ht_arena *names;
+} ht_snapshot_tensor_list;
+
+/* Every state that is neither derived nor a gradient. What others view is saved as its views, so that a file holds
+ * the tensors of the model and not how they were laid out; bytes that no view has follow as "name[begin:end]". Wide
+ * types first. On failure *out is empty. */
+ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_session *session);
+void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list);
+
+/* Is it in the file now? */
+bool ht_snapshot_tensor_present(const ht_snapshot_tensor *tensor);
+
+#endif
