@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "cli/curve.h"
+#include "cli/term_plot.h"
 #include "cli/grammar.h"
-#include "cli/spread.h"
+#include "cli/stats.h"
 
 /* ---- grammar ---- */
 
@@ -123,19 +123,19 @@ static void grammar__refuses_what_is_wrong(void **state)
 
 /* ---- curves ---- */
 
-static char *drawn(const cli_curve *curve)
+static char *drawn(const cli_term_plot *curve)
 {
     ht_text text = {0};
-    cli_curve_add(&text, curve);
+    cli_term_plot_add(&text, curve);
     assert_false(text.failed);
     return text.data;
 }
 
-static void curve__falls_from_the_upper_left_to_the_lower_right(void **state)
+static void term_plot__falls_from_the_upper_left_to_the_lower_right(void **state)
 {
     (void)state;
     const double y[] = {8, 4, 2, 1};
-    cli_curve curve = {.y = y, .count = 4, .columns = 4, .rows = 4};
+    cli_term_plot curve = {.y = y, .count = 4, .columns = 4, .rows = 4};
     char *text = drawn(&curve);
     assert_string_equal(text, "       8 |*\n"
                               "         | *\n"
@@ -145,11 +145,11 @@ static void curve__falls_from_the_upper_left_to_the_lower_right(void **state)
     free(text);
 }
 
-static void curve__is_drawn_in_braille_where_it_can_be(void **state)
+static void term_plot__is_drawn_in_braille_where_it_can_be(void **state)
 {
     (void)state;
     const double y[] = {1, 1, 1, 1};
-    cli_curve curve = {.y = y, .count = 4, .columns = 2, .rows = 2, .unicode = true, .level = 2};
+    cli_term_plot curve = {.y = y, .count = 4, .columns = 2, .rows = 2, .unicode = true, .level = 2};
     char *text = drawn(&curve);
     /* The level in the top row of dots, at every third; the curve in the lowest. */
     assert_string_equal(text, "       2 │⠁⠈\n"
@@ -158,11 +158,11 @@ static void curve__is_drawn_in_braille_where_it_can_be(void **state)
     free(text);
 }
 
-static void curve__leaves_out_what_is_no_loss(void **state)
+static void term_plot__leaves_out_what_is_no_loss(void **state)
 {
     (void)state;
     const double y[] = {NAN, INFINITY, 0, -1};
-    cli_curve curve = {.y = y, .count = 4, .columns = 4, .rows = 4};
+    cli_term_plot curve = {.y = y, .count = 4, .columns = 4, .rows = 4};
     char *text = drawn(&curve);
     assert_string_equal(text, "(nothing to draw)\n");
     free(text);
@@ -177,13 +177,13 @@ static void curve__leaves_out_what_is_no_loss(void **state)
     free(text);
 }
 
-static void curve__fits_its_field_whatever_the_count(void **state)
+static void term_plot__fits_its_field_whatever_the_count(void **state)
 {
     (void)state;
     double y[1000];
     for (int i = 0; i < 1000; i++) y[i] = 1 + fabs(sin(i)) * 1000;
     for (size_t count = 1; count <= 1000; count = count * 3 + 1) {
-        cli_curve curve = {.y = y, .count = count, .columns = 30, .rows = 5};
+        cli_term_plot curve = {.y = y, .count = count, .columns = 30, .rows = 5};
         char *text = drawn(&curve);
         int lines = 0;
         for (char *at = text, *end; *at; at = end + 1, lines++) {
@@ -211,24 +211,24 @@ static void unicode__is_what_the_environment_promises(void **state)
     assert_false(cli_unicode());
 }
 
-/* ---- spread ---- */
+/* ---- statistics ---- */
 
-static void spread__knows_mean_deviation_and_band(void **state)
+static void stats__know_mean_deviation_and_prediction_interval(void **state)
 {
     (void)state;
     const double three[] = {1, 2, 3};
     assert_float_equal(cli_mean(three, 3), 2, 0);
     assert_float_equal(cli_deviation(three, 3), 1, 1e-15);
     /* Student's t with two degrees of freedom is 4.303, and the mean itself is a third as uncertain as a number. */
-    assert_float_equal(cli_band(three, 3), 4.303 * sqrt(4. / 3), 1e-12);
-    assert_float_equal(cli_band(three, 2), 12.706 * sqrt(0.5) * sqrt(1.5), 1e-12);
-    assert_true(isnan(cli_mean(three, 0)) && isnan(cli_deviation(three, 1)) && isnan(cli_band(three, 1)));
+    assert_float_equal(cli_prediction_interval(three, 3), 4.303 * sqrt(4. / 3), 1e-12);
+    assert_float_equal(cli_prediction_interval(three, 2), 12.706 * sqrt(0.5) * sqrt(1.5), 1e-12);
+    assert_true(isnan(cli_mean(three, 0)) && isnan(cli_deviation(three, 1)) && isnan(cli_prediction_interval(three, 1)));
     double many[20];
     for (int i = 0; i < 20; i++) many[i] = i % 2;
-    assert_float_equal(cli_band(many, 20), 2.262 * cli_deviation(many, 20) * sqrt(1.05), 1e-12);
+    assert_float_equal(cli_prediction_interval(many, 20), 2.262 * cli_deviation(many, 20) * sqrt(1.05), 1e-12);
 }
 
-static void spread__forces_no_verdict(void **state)
+static void stats__forces_no_verdict(void **state)
 {
     (void)state;
     /* A deviation of 0.01, so a band of about 0.05. */
@@ -256,13 +256,13 @@ int main(void)
         cmocka_unit_test(grammar__every_synonym_is_drawn),
         cmocka_unit_test(grammar__knows_the_rules_of_french),
         cmocka_unit_test(grammar__refuses_what_is_wrong),
-        cmocka_unit_test(curve__falls_from_the_upper_left_to_the_lower_right),
-        cmocka_unit_test(curve__is_drawn_in_braille_where_it_can_be),
-        cmocka_unit_test(curve__leaves_out_what_is_no_loss),
-        cmocka_unit_test(curve__fits_its_field_whatever_the_count),
+        cmocka_unit_test(term_plot__falls_from_the_upper_left_to_the_lower_right),
+        cmocka_unit_test(term_plot__is_drawn_in_braille_where_it_can_be),
+        cmocka_unit_test(term_plot__leaves_out_what_is_no_loss),
+        cmocka_unit_test(term_plot__fits_its_field_whatever_the_count),
         cmocka_unit_test(unicode__is_what_the_environment_promises),
-        cmocka_unit_test(spread__knows_mean_deviation_and_band),
-        cmocka_unit_test(spread__forces_no_verdict),
+        cmocka_unit_test(stats__know_mean_deviation_and_prediction_interval),
+        cmocka_unit_test(stats__forces_no_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

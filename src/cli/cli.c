@@ -37,7 +37,7 @@ typedef struct warnings {
     char last[1024];
 } warnings;
 
-static void hear(void *arg, ht_log_level level, const char *line)
+static void on_log(void *arg, ht_log_level level, const char *line)
 {
     warnings *w = arg;
     if (level != HT_LOG_WARN) return;
@@ -49,15 +49,16 @@ static void hear(void *arg, ht_log_level level, const char *line)
 
 int cli_context(ht_context **out)
 {
-    static warnings heard; /* as long as any context */
+    static warnings startup_warnings; /* as long as any context */
     ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.log = hear;
-    opts.log_arg = &heard;
+    opts.log = on_log;
+    opts.log_arg = &startup_warnings;
     ht_status status = ht_context_create(out, &opts);
-    heard.started = true;
+    startup_warnings.started = true;
     if (status == HT_OK) return CLI_DONE;
     bool environment = status == HT_EINVAL || status == HT_ENOTSUP;
-    return cli_fail(environment ? CLI_WRONG : CLI_FAILED, "%s", heard.last[0] ? heard.last : ht_status_name(status));
+    return cli_fail(environment ? CLI_WRONG : CLI_FAILED, "%s",
+                    startup_warnings.last[0] ? startup_warnings.last : ht_status_name(status));
 }
 
 int cli_puts(const char *text)

@@ -1,4 +1,4 @@
-#include "cli/job_words.h"
+#include "cli/job_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static const char usage[] =
     "    --keys        all keys that there are, as Markdown: docs/config.md\n";
 
 typedef struct check_job {
-    cli_job words;
+    cli_job job_options;
     bool help, all, json, keys;
 } check_job;
 
@@ -32,7 +32,7 @@ static int take_ranks(check_job *job, const char *word)
     double ranks;
     if (word == NULL || !ht_number_read(word, &ranks) || !(ranks >= 1 && ranks <= 1e6) || ranks != (double)(int)ranks)
         return cli_fail(CLI_WRONG, "check: --ranks takes a number from 1 to 1000000, not '%s'", word ? word : "");
-    job->words.request.ranks = (int64_t)ranks;
+    job->job_options.request.ranks = (int64_t)ranks;
     return CLI_DONE;
 }
 
@@ -48,16 +48,16 @@ static int read_argument(check_job *job, int argc, char **argv, int *i)
         job->json = true;
     } else if (cli_flag(argv, *i, "--keys")) {
         job->keys = true;
-    } else if (cli_job_word(&job->words, "check", argc, argv, i, &end)) {
+    } else if (cli_job_option(&job->job_options, "check", argc, argv, i, &end)) {
         return end;
     } else if (cli_value(argc, argv, i, "--ranks", &value)) {
         return take_ranks(job, value);
     } else if (option[0] == '-' && option[1] != '\0') {
         return cli_no_such_option("check", option);
-    } else if (job->words.request.path) {
-        return cli_fail(CLI_WRONG, "check: one file at a time: '%s' and '%s'", job->words.request.path, option);
+    } else if (job->job_options.request.path) {
+        return cli_fail(CLI_WRONG, "check: one file at a time: '%s' and '%s'", job->job_options.request.path, option);
     } else {
-        job->words.request.path = option;
+        job->job_options.request.path = option;
     }
     return CLI_DONE;
 }
@@ -66,7 +66,7 @@ static int check(ht_context *ctx, const check_job *job)
 {
     ht_config *config;
     ht_text text = {0};
-    ht_config_request request = job->words.request;
+    ht_config_request request = job->job_options.request;
     char *input = NULL;
     if (strcmp(request.path, "-") == 0) {
         if (ht_read_file(ctx, &input, &request.length, "/dev/stdin") != HT_OK)
@@ -90,7 +90,7 @@ static int check(ht_context *ctx, const check_job *job)
 int cmd_check(int argc, char **argv)
 {
     check_job job = {0};
-    cli_job_start(&job.words);
+    cli_job_start(&job.job_options);
     for (int i = 1; i < argc; i++) {
         int end = read_argument(&job, argc, argv, &i);
         if (end != CLI_DONE) return end;
@@ -103,10 +103,10 @@ int cmd_check(int argc, char **argv)
     }
     if (job.keys) {
         ht_text text = {0};
-        ht_config_print_docs(&text, job.words.request.blocks, job.words.request.block_count);
+        ht_config_print_docs(&text, job.job_options.request.blocks, job.job_options.request.block_count);
         return cli_put(&text);
     }
-    if (!job.words.request.path) return cli_fail(CLI_WRONG, "check: which file? see halftone check --help");
+    if (!job.job_options.request.path) return cli_fail(CLI_WRONG, "check: which file? see halftone check --help");
     ht_context *ctx;
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;

@@ -1,5 +1,5 @@
 /* halftone compare: one job in several settings, side by side. */
-#include "cli/trials_result.h"
+#include "cli/sweep_result.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -49,20 +49,20 @@ typedef struct axis {
 } axis;
 
 typedef struct comparison {
-    cli_job words;
+    cli_job job_options;
     axis precision, scale, axes[MOST_AXES];
     size_t axis_count;
     int64_t seeds;
     const char *output;
     bool help, json;
     /* while it runs */
-    cli_trials trials;
+    cli_sweep sweep;
     ht_config *base;
     bool terminal;
     double shown_ms, total_ms;
 } comparison;
 
-/* ---- words ---- */
+/* ---- arguments ---- */
 
 /* The next comma that is not inside of a list or an object. */
 static char *find_comma(char *text)
@@ -142,7 +142,7 @@ static int read_list(comparison *c, int argc, char **argv, int *i, bool *taken)
     return CLI_DONE;
 }
 
-static int read_words(comparison *c, int argc, char **argv)
+static int parse_args(comparison *c, int argc, char **argv)
 {
     c->output = "compare";
     c->seeds = 1;
@@ -160,17 +160,18 @@ static int read_words(comparison *c, int argc, char **argv)
         end = read_list(c, argc, argv, &i, &taken);
         if (taken && end != CLI_DONE) return end;
         if (taken) continue;
-        if (cli_job_word(&c->words, "compare", argc, argv, &i, &end)) {
+        if (cli_job_option(&c->job_options, "compare", argc, argv, &i, &end)) {
             if (end != CLI_DONE) return end;
         } else if (argv[i][0] == '-') {
             return cli_no_such_option("compare", argv[i]);
-        } else if (c->words.request.path) {
-            return cli_fail(CLI_WRONG, "compare: one job at a time: '%s' and '%s'", c->words.request.path, argv[i]);
+        } else if (c->job_options.request.path) {
+            return cli_fail(CLI_WRONG, "compare: one job at a time: '%s' and '%s'", c->job_options.request.path,
+                            argv[i]);
         } else {
-            c->words.request.path = argv[i];
+            c->job_options.request.path = argv[i];
         }
     }
-    if (!c->help && !c->words.request.path)
+    if (!c->help && !c->job_options.request.path)
         return cli_fail(CLI_WRONG, "compare: which job file? see halftone compare --help");
     return CLI_DONE;
 }
@@ -204,24 +205,24 @@ static void add_path(ht_text *path, const char *name)
 
 static bool path_taken(const comparison *c, const char *path)
 {
-    for (size_t i = 0; i < c->trials.count; i++)
-        if (strcmp(c->trials.list[i].folder, path) == 0) return true;
+    for (size_t i = 0; i < c->sweep.count; i++)
+        if (strcmp(c->sweep.list[i].folder, path) == 0) return true;
     return false;
 }
 
-static bool fill_trial(const comparison *c, cli_trial *t, const setting *s, uint64_t seed)
+static bool fill_entry(const comparison *c, cli_sweep_entry *t, const setting *s, uint64_t seed)
 {
-    bool ok = !s->precision || cli_trial_precision(t, c->base, s->precision, s->scale);
+    bool ok = !s->precision || cli_sweep_entry_precision(t, c->base, s->precision, s->scale);
     for (size_t a = 0; a < c->axis_count && ok; a++)
-        ok = cli_trial_set(t, "%s=%s", c->axes[a].key, c->axes[a].values[s->choice[a]]);
-    return ok && (c->seeds == 1 || cli_trial_set(t, "train.seed=%" PRIu64, seed));
+        ok = cli_sweep_entry_set(t, "%s=%s", c->axes[a].key, c->axes[a].values[s->choice[a]]);
+    return ok && (c->seeds == 1 || cli_sweep_entry_set(t, "train.seed=%" PRIu64, seed));
 }
 
-static int add_trial(comparison *c, const setting *s, int64_t number)
+static int add_entry(comparison *c, const setting *s, int64_t number)
 {
     ht_text name = {0}, group = {0}, folder = {0};
     uint64_t seed = ht_config_train(c->base)->seed + (uint64_t)number;
-    cli_trial *t = NULL;
+    cli_sweep_entry *t = NULL;
     name_setting(&group, c, s);
     name_setting(&name, c, s);
     if (c->seeds > 1) ht_text_add(&name, " seed %" PRIu64, seed);
@@ -229,8 +230,8 @@ static int add_trial(comparison *c, const setting *s, int64_t number)
     add_path(&folder, name.data ? name.data : "");
     while (!folder.failed && path_taken(c, folder.data)) ht_text_add(&folder, "_");
     if (!name.failed && !group.failed && !folder.failed)
-        t = cli_trials_add(&c->trials, name.data, folder.data, group.data);
-    bool ok = t && fill_trial(c, t, s, seed);
+        t = cli_sweep_add(&c->sweep, name.data, folder.data, group.data);
+    bool ok = t && fill_entry(c, t, s, seed);
     ht_text_free(&name);
     ht_text_free(&group);
     ht_text_free(&folder);
@@ -244,9 +245,9 @@ static int add_choices(comparison *c, setting *s)
     for (;;) {
         size_t a = c->axis_count;
         for (int64_t seed = 0; seed < c->seeds; seed++) {
-            if (c->trials.count == CLI_MOST_TRIALS)
-                return cli_fail(CLI_WRONG, "compare: more than %d runs", CLI_MOST_TRIALS);
-            int end = add_trial(c, s, seed);
+            if (c->sweep.count == CLI_MOST_SWEEP_ENTRIES)
+                return cli_fail(CLI_WRONG, "compare: more than %d runs", CLI_MOST_SWEEP_ENTRIES);
+            int end = add_entry(c, s, seed);
             if (end != CLI_DONE) return end;
         }
         while (a > 0 && ++s->choice[a - 1] == c->axes[a - 1].count) s->choice[--a] = 0;
@@ -279,22 +280,22 @@ static int add_all(comparison *c)
 
 /* ---- progress ---- */
 
-static void on_step(void *arg, const cli_trial *t, const ht_step_report *r)
+static void on_step(void *arg, const cli_sweep_entry *t, const ht_step_report *r)
 {
     comparison *c = arg;
     c->total_ms += r->step_ms;
     if (!c->terminal || (c->total_ms - c->shown_ms < 50 && r->step != r->steps)) return;
     c->shown_ms = c->total_ms;
     fprintf(stderr, "\r%zu of %zu  %s  step %" PRId64 " of %" PRId64 "  loss %.4f\033[K",
-            (size_t)(t - c->trials.list) + 1, c->trials.count, t->name, r->step, r->steps, r->loss);
+            (size_t)(t - c->sweep.list) + 1, c->sweep.count, t->name, r->step, r->steps, r->loss);
 }
 
-static ht_status on_end(void *arg, cli_trial *t, ht_run *run)
+static ht_status on_end(void *arg, cli_sweep_entry *t, ht_run *run)
 {
     const comparison *c = arg;
     (void)run;
     fprintf(stderr, "%shalftone: %zu of %zu, %s: %zu steps in %.1f seconds, loss %.4f\n", c->terminal ? "\r\033[K" : "",
-            (size_t)(t - c->trials.list) + 1, c->trials.count, t->name, t->made, t->seconds, t->final_loss);
+            (size_t)(t - c->sweep.list) + 1, c->sweep.count, t->name, t->made, t->seconds, t->final_loss);
     return HT_OK;
 }
 
@@ -306,30 +307,30 @@ static ht_status write_page(const comparison *c, const char *path)
 {
     ht_report *report;
     ht_text title = {0}, half = {0}, memory_title = {0}, errors = {0};
-    cli_grid runs = {0}, memory = {0}, groups = {0};
-    ht_text_add(&title, "%s in %zu settings", c->words.request.path, c->trials.count);
-    cli_trials_half(&half, &c->trials);
-    cli_trials_errors(&errors, &c->trials);
-    ht_text_add(&memory_title, "%s%s", unit_title, cli_trials_memory(&memory, &c->trials));
-    cli_trials_grid(&runs, &c->trials);
-    bool several = cli_trials_groups(&groups, &c->trials);
+    cli_table runs = {0}, memory = {0}, groups = {0};
+    ht_text_add(&title, "%s in %zu settings", c->job_options.request.path, c->sweep.count);
+    cli_sweep_half(&half, &c->sweep);
+    cli_sweep_errors(&errors, &c->sweep);
+    ht_text_add(&memory_title, "%s%s", unit_title, cli_sweep_memory(&memory, &c->sweep));
+    cli_sweep_grid(&runs, &c->sweep);
+    bool several = cli_sweep_groups(&groups, &c->sweep);
     bool failed = title.failed || half.failed || errors.failed || memory_title.failed || runs.failed || memory.failed ||
                   groups.failed;
-    ht_status status = failed ? ht_fail(c->trials.ctx, HT_ENOMEM, "out of memory for a page")
-                              : ht_report_create(&report, c->trials.ctx, title.data);
+    ht_status status = failed ? ht_fail(c->sweep.ctx, HT_ENOMEM, "out of memory for a page")
+                              : ht_report_create(&report, c->sweep.ctx, title.data);
     if (status == HT_OK) {
         if (half.data) ht_report_paragraph(report, half.data);
         if (errors.data) ht_report_paragraph(report, errors.data);
-        cli_grid_report(report, &runs, "What came out");
-        if (several) cli_grid_report(report, &groups, "Over seeds");
-        cli_trials_charts(report, &c->trials);
-        cli_grid_report(report, &memory, memory_title.data);
+        cli_table_report(report, &runs, "What came out");
+        if (several) cli_table_report(report, &groups, "Over seeds");
+        cli_sweep_charts(report, &c->sweep);
+        cli_table_report(report, &memory, memory_title.data);
         status = ht_report_write(report, path);
         ht_report_free(report);
     }
-    cli_grid_free(&runs);
-    cli_grid_free(&memory);
-    cli_grid_free(&groups);
+    cli_table_free(&runs);
+    cli_table_free(&memory);
+    cli_table_free(&groups);
     ht_text_free(&title);
     ht_text_free(&half);
     ht_text_free(&memory_title);
@@ -340,22 +341,22 @@ static ht_status write_page(const comparison *c, const char *path)
 static int print_tables(const comparison *c, const char *page)
 {
     ht_text text = {0};
-    cli_grid runs = {0}, memory = {0}, groups = {0};
-    cli_trials_grid(&runs, &c->trials);
-    cli_grid_print(&text, &runs);
-    if (cli_trials_groups(&groups, &c->trials)) {
+    cli_table runs = {0}, memory = {0}, groups = {0};
+    cli_sweep_grid(&runs, &c->sweep);
+    cli_table_print(&text, &runs);
+    if (cli_sweep_groups(&groups, &c->sweep)) {
         ht_text_add(&text, "\n");
-        cli_grid_print(&text, &groups);
+        cli_table_print(&text, &groups);
     }
-    ht_text_add(&text, "\n%s%s\n", unit_title, cli_trials_memory(&memory, &c->trials));
-    cli_grid_print(&text, &memory);
+    ht_text_add(&text, "\n%s%s\n", unit_title, cli_sweep_memory(&memory, &c->sweep));
+    cli_table_print(&text, &memory);
     ht_text_add(&text, "\n");
-    cli_trials_errors(&text, &c->trials);
-    cli_trials_half(&text, &c->trials);
+    cli_sweep_errors(&text, &c->sweep);
+    cli_sweep_half(&text, &c->sweep);
     ht_text_add(&text, "The curves as a page: %s\n", page);
-    cli_grid_free(&runs);
-    cli_grid_free(&memory);
-    cli_grid_free(&groups);
+    cli_table_free(&runs);
+    cli_table_free(&memory);
+    cli_table_free(&groups);
     return cli_put(&text);
 }
 
@@ -363,11 +364,11 @@ static int print_json(const comparison *c, const char *page)
 {
     ht_text text = {0};
     ht_text_add(&text, "{\"job\": ");
-    cli_json_string(&text, c->words.request.path);
+    cli_json_string(&text, c->job_options.request.path);
     ht_text_add(&text, ", \"page\": ");
     cli_json_string(&text, page);
     ht_text_add(&text, ",\n ");
-    cli_trials_json(&text, &c->trials);
+    cli_sweep_json(&text, &c->sweep);
     ht_text_add(&text, "}\n");
     return cli_put(&text);
 }
@@ -377,26 +378,26 @@ static int print_json(const comparison *c, const char *page)
 static int compare(comparison *c)
 {
     char page[MOST_FOLDER + 16];
-    c->trials.command = "compare";
-    c->trials.job = &c->words;
-    c->trials.arg = c;
-    c->trials.on_step = on_step;
-    c->trials.on_end = on_end;
+    c->sweep.command = "compare";
+    c->sweep.job = &c->job_options;
+    c->sweep.arg = c;
+    c->sweep.on_step = on_step;
+    c->sweep.on_end = on_end;
     c->terminal = isatty(STDERR_FILENO) == 1;
-    c->words.request.training = true;
-    /* Its warnings come again with the first trial, so only errors are told here. */
-    ht_status status = ht_config_read(&c->base, c->trials.ctx, &c->words.request);
-    if (!c->base) return cli_fail(CLI_FAILED, "compare: %s", ht_context_message(c->trials.ctx));
+    c->job_options.request.training = true;
+    /* Its warnings come again with the first run, so only errors are told here. */
+    ht_status status = ht_config_read(&c->base, c->sweep.ctx, &c->job_options.request);
+    if (!c->base) return cli_fail(CLI_FAILED, "compare: %s", ht_context_message(c->sweep.ctx));
     if (status != HT_OK) {
         cli_print_problems(ht_config_problems(c->base));
         return CLI_WRONG;
     }
     int end = add_all(c);
-    if (end == CLI_DONE) end = cli_trials_read(&c->trials);
-    if (end == CLI_DONE) end = cli_trials_run(&c->trials);
+    if (end == CLI_DONE) end = cli_sweep_read(&c->sweep);
+    if (end == CLI_DONE) end = cli_sweep_run(&c->sweep);
     if (end != CLI_DONE) return end;
     snprintf(page, sizeof page, "%s/compare.html", c->output);
-    if (write_page(c, page) != HT_OK) return cli_fail(CLI_FAILED, "compare: %s", ht_context_message(c->trials.ctx));
+    if (write_page(c, page) != HT_OK) return cli_fail(CLI_FAILED, "compare: %s", ht_context_message(c->sweep.ctx));
     return c->json ? print_json(c, page) : print_tables(c, page);
 }
 
@@ -404,16 +405,16 @@ int cmd_compare(int argc, char **argv)
 {
     comparison *c = calloc(1, sizeof *c);
     if (!c) return cli_fail(CLI_FAILED, "compare: out of memory");
-    cli_job_start(&c->words);
-    int end = read_words(c, argc, argv);
+    cli_job_start(&c->job_options);
+    int end = parse_args(c, argc, argv);
     if (end == CLI_DONE && c->help) {
         end = cli_puts(usage);
     } else if (end == CLI_DONE) {
-        end = cli_context(&c->trials.ctx);
+        end = cli_context(&c->sweep.ctx);
         if (end == CLI_DONE) end = compare(c);
         ht_config *base = c->base;
-        ht_context *ctx = c->trials.ctx;
-        cli_trials_free(&c->trials);
+        ht_context *ctx = c->sweep.ctx;
+        cli_sweep_free(&c->sweep);
         ht_config_free(base);
         if (ctx) ht_context_free(ctx);
     }

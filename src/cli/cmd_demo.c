@@ -55,9 +55,9 @@ enum {
     MOST_PATH = 4000,
 };
 
-/* ---- words ---- */
+/* ---- arguments ---- */
 
-static int read_words(demo *d, int argc, char **argv)
+static int parse_args(demo *d, int argc, char **argv)
 {
     d->output = "runs/demo";
     for (int i = 1; i < argc; i++) {
@@ -170,21 +170,21 @@ static void print_start(const demo *d, ht_run *run)
            " words; an LSTM with attention, %" PRId64 " parameters, %d threads\n\n",
            info->parts[HT_DATA_TRAIN].items, info->parts[HT_DATA_VALIDATION].items, info->source_vocabulary,
            info->vocabulary, about.parameters, ht_context_threads(d->ctx));
-    if (d->trials.count > 1) printf("It does so %zu times, %" PRId64 " steps each:\n", d->trials.count, about.steps);
+    if (d->sweep.count > 1) printf("It does so %zu times, %" PRId64 " steps each:\n", d->sweep.count, about.steps);
     fflush(stdout);
 }
 
-static void on_start(void *arg, const cli_trial *t, ht_run *run)
+static void on_start(void *arg, const cli_sweep_entry *t, ht_run *run)
 {
     demo *d = arg;
     const ht_data_info *info = ht_data_info_of(ht_run_data(run));
-    if (t != d->trials.list) return;
+    if (t != d->sweep.list) return;
     d->train_pairs = info->parts[HT_DATA_TRAIN].items;
     d->held_out = info->parts[HT_DATA_VALIDATION].items;
     if (!d->json) print_start(d, run);
 }
 
-static void on_step(void *arg, const cli_trial *t, const ht_step_report *r)
+static void on_step(void *arg, const cli_sweep_entry *t, const ht_step_report *r)
 {
     demo *d = arg;
     if (d->json) return;
@@ -194,7 +194,7 @@ static void on_step(void *arg, const cli_trial *t, const ht_step_report *r)
         d->shown_ms = d->total_ms;
         printf("\r%s: step %" PRId64 " of %" PRId64 "  loss %.4f  %.0f words a second\033[K", t->name, r->step,
                r->steps, r->loss, r->tokens_per_second);
-    } else if (!d->terminal && t == d->trials.list && (r->step % tenth == 0 || r->step == 1)) {
+    } else if (!d->terminal && t == d->sweep.list && (r->step % tenth == 0 || r->step == 1)) {
         printf("%s: step %" PRId64 " of %" PRId64 "  loss %.4f\n", t->name, r->step, r->steps, r->loss);
     }
     fflush(stdout);
@@ -226,17 +226,17 @@ static ht_status translate(demo *d)
 {
     ht_run *run;
     ht_run_request request = {
-        .config = d->trials.list[0].config, .mode = HT_RUN_EVALUATE, .folder = d->output, .beam = BEAM};
+        .config = d->sweep.list[0].config, .mode = HT_RUN_EVALUATE, .folder = d->output, .beam = BEAM};
     HT_TRY(ht_run_open(&run, d->ctx, &request));
     ht_status status = judge(d, run), closed = ht_run_close(run);
     return status == HT_OK ? closed : status;
 }
 
-static ht_status on_end(void *arg, cli_trial *t, ht_run *run)
+static ht_status on_end(void *arg, cli_sweep_entry *t, ht_run *run)
 {
     demo *d = arg;
     (void)run;
-    if (t == d->trials.list && t->last_eval.count == 0)
+    if (t == d->sweep.list && t->last_eval.count == 0)
         HT_FAIL(d->ctx, HT_EINVAL, "%s: too few pairs to hold any out", d->data ? d->data : "the grammar");
     if (!d->json) {
         printf("%s%s: %zu steps in %.1f seconds, loss %.4f", d->terminal ? "\r\033[K" : "", t->name, t->made,
@@ -256,37 +256,38 @@ static int fail_with(const demo *d, ht_status status)
 }
 
 /* The first run is the folder's own, the others lie inside it. */
-static bool add_trial(demo *d, const char *name, const char *group, const char *precision, const char *scale, int seed)
+static bool add_entry(demo *d, const char *name, const char *group, const char *precision, const char *scale, int seed)
 {
     char folder[MOST_PATH + 64];
-    if (d->trials.count == 0)
+    if (d->sweep.count == 0)
         snprintf(folder, sizeof folder, "%s", d->output);
     else
         snprintf(folder, sizeof folder, "%s/%s", d->output, name);
     for (char *c = folder + strlen(d->output); *c; c++)
         if (*c == ' ') *c = '-';
-    cli_trial *t = cli_trials_add(&d->trials, name, folder, group);
-    return t && cli_trial_set(t, "train.precision=%s", precision) && cli_trial_set(t, "train.seed=%d", seed) &&
-           (!scale || cli_trial_set(t, "train.loss_scale=%s", scale));
+    cli_sweep_entry *t = cli_sweep_add(&d->sweep, name, folder, group);
+    return t && cli_sweep_entry_set(t, "train.precision=%s", precision) &&
+           cli_sweep_entry_set(t, "train.seed=%d", seed) &&
+           (!scale || cli_sweep_entry_set(t, "train.loss_scale=%s", scale));
 }
 
-static bool add_trials(demo *d)
+static bool add_entries(demo *d)
 {
-    bool ok = add_trial(d, "fp32", "fp32", "fp32", NULL, DEMO_SEED);
+    bool ok = add_entry(d, "fp32", "fp32", "fp32", NULL, DEMO_SEED);
     if (d->single || !ok) return ok;
     for (int seed = DEMO_SEED + 1; seed < DEMO_SEED + FULL_SEEDS && ok; seed++) {
         char name[32];
         snprintf(name, sizeof name, "fp32 seed %d", seed);
-        ok = add_trial(d, name, "fp32", "fp32", NULL, seed);
+        ok = add_entry(d, name, "fp32", "fp32", NULL, seed);
     }
-    ok = ok && add_trial(d, "fp16 scale 1", "fp16 scale 1", "fp16", "1", DEMO_SEED);
-    ok = ok && add_trial(d, "fp16 scale 1024", "fp16 scale 1024", "fp16", "1024", DEMO_SEED);
+    ok = ok && add_entry(d, "fp16 scale 1", "fp16 scale 1", "fp16", "1", DEMO_SEED);
+    ok = ok && add_entry(d, "fp16 scale 1024", "fp16 scale 1024", "fp16", "1024", DEMO_SEED);
     if (ok) {
-        d->watched = d->trials.count - 1;
-        d->trials.list[d->watched].numerics = d->steps / 4 > 0 ? d->steps / 4 : 1;
+        d->watched = d->sweep.count - 1;
+        d->sweep.list[d->watched].numerics = d->steps / 4 > 0 ? d->steps / 4 : 1;
     }
-    if (!d->quick) ok = ok && add_trial(d, "fp16 dynamic", "fp16 dynamic", "fp16", "dynamic", DEMO_SEED);
-    return ok && add_trial(d, "bf16", "bf16", "bf16", NULL, DEMO_SEED);
+    if (!d->quick) ok = ok && add_entry(d, "fp16 dynamic", "fp16 dynamic", "fp16", "dynamic", DEMO_SEED);
+    return ok && add_entry(d, "bf16", "bf16", "bf16", NULL, DEMO_SEED);
 }
 
 static int run_demo(demo *d)
@@ -299,18 +300,18 @@ static int run_demo(demo *d)
     if (status == HT_OK && !d->data) status = write_pairs(d->ctx, pairs);
     if (status == HT_OK) status = write_job(d, job, d->data ? d->data : pairs);
     if (status != HT_OK) return fail_with(d, status);
-    cli_job_start(&d->words);
-    d->words.request.path = job;
-    d->trials = (cli_trials){.ctx = d->ctx,
-                             .command = "demo",
-                             .job = &d->words,
-                             .arg = d,
-                             .on_start = on_start,
-                             .on_step = on_step,
-                             .on_end = on_end};
-    if (!add_trials(d)) return cli_fail(CLI_FAILED, "demo: out of memory");
-    int end = cli_trials_read(&d->trials);
-    if (end == CLI_DONE) end = cli_trials_run(&d->trials);
+    cli_job_start(&d->job_options);
+    d->job_options.request.path = job;
+    d->sweep = (cli_sweep){.ctx = d->ctx,
+                           .command = "demo",
+                           .job = &d->job_options,
+                           .arg = d,
+                           .on_start = on_start,
+                           .on_step = on_step,
+                           .on_end = on_end};
+    if (!add_entries(d)) return cli_fail(CLI_FAILED, "demo: out of memory");
+    int end = cli_sweep_read(&d->sweep);
+    if (end == CLI_DONE) end = cli_sweep_run(&d->sweep);
     if (end != CLI_DONE) return end;
     if (!d->single) demo_judge_claims(d);
     status = translate(d);
@@ -322,14 +323,14 @@ int cmd_demo(int argc, char **argv)
 {
     demo *d = calloc(1, sizeof *d);
     if (!d) return cli_fail(CLI_FAILED, "demo: out of memory");
-    int end = read_words(d, argc, argv);
+    int end = parse_args(d, argc, argv);
     if (end == CLI_DONE && d->help) {
         end = cli_puts(usage);
     } else if (end == CLI_DONE) {
         end = cli_context(&d->ctx);
         d->terminal = isatty(STDOUT_FILENO) == 1;
         if (end == CLI_DONE) end = run_demo(d);
-        cli_trials_free(&d->trials);
+        cli_sweep_free(&d->sweep);
         cli_translations_free(&d->translations);
         free(d->right);
         ht_text_free(&d->gradients);

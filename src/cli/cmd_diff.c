@@ -1,5 +1,5 @@
 /* halftone diff: where two jobs part, value by value. */
-#include "cli/job_words.h"
+#include "cli/job_options.h"
 #include "cli/value_diff.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static const char usage[] =
     "                  \"type_b\", \"identical\", \"max\", \"rms\"}]}; an error that is no number is null\n";
 
 typedef struct diff_job {
-    cli_job words[2];
+    cli_job job_options[2];
     char *axis;           /* KEY=A,B */
     char sets[2][1024];   /* KEY=A and KEY=B */
     const char *axis_key; /* what stands before the axis' own = ; NULL: the axis has its key */
@@ -172,7 +172,7 @@ static void add_pair(ht_text *text, const cli_pair *pair)
 
 static const char *side_name(const diff_job *job, int side)
 {
-    return job->axis ? job->sets[side] : job->words[side].request.path;
+    return job->axis ? job->sets[side] : job->job_options[side].request.path;
 }
 
 static void add_json(ht_text *text, const diff_job *job, const cli_value_diff *diff, const layer_row *rows,
@@ -228,7 +228,7 @@ static int walk_side(diff_job *job, ht_context *ctx, cli_value_diff *diff, int s
 {
     ht_config *config;
     ht_replay *replay = NULL;
-    int end = cli_job_read(&job->words[side], ctx, &config);
+    int end = cli_job_read(&job->job_options[side], ctx, &config);
     if (end != CLI_DONE) return end;
     ht_run_request request = {.config = config, .mode = HT_RUN_NEW};
     ht_status status = ht_replay_open(&replay, ctx, &request);
@@ -272,10 +272,10 @@ static int split_axis(diff_job *job)
         int length = snprintf(job->sets[side], sizeof job->sets[side], "%s%.*s%.*s", key, (int)name, job->axis, first,
                               side == 0 ? job->axis + name : comma + 1);
         if (length >= (int)sizeof job->sets[side]) return cli_fail(CLI_WRONG, "diff: the axis is too long");
-        cli_job *words = &job->words[side];
-        if (words->request.set_count == CLI_MOST_SETS)
+        cli_job *options = &job->job_options[side];
+        if (options->request.set_count == CLI_MOST_SETS)
             return cli_fail(CLI_WRONG, "diff: more than %d settings", CLI_MOST_SETS);
-        words->sets[words->request.set_count++] = job->sets[side];
+        options->sets[options->request.set_count++] = job->sets[side];
     }
     return CLI_DONE;
 }
@@ -283,7 +283,7 @@ static int split_axis(diff_job *job)
 /* What was said once holds for both sides. */
 static int settle_sides(diff_job *job, const char *const *paths, int path_count)
 {
-    cli_job *a = &job->words[0], *b = &job->words[1];
+    cli_job *a = &job->job_options[0], *b = &job->job_options[1];
     if (path_count == 2 && job->axis)
         return cli_fail(CLI_WRONG, "diff: two jobs, or one with --axis or --precision: not both");
     if (path_count == 0 || (path_count == 1 && !job->axis))
@@ -297,7 +297,7 @@ static int settle_sides(diff_job *job, const char *const *paths, int path_count)
     return job->axis ? split_axis(job) : CLI_DONE;
 }
 
-static int read_words(diff_job *job, int argc, char **argv)
+static int parse_args(diff_job *job, int argc, char **argv)
 {
     const char *paths[2] = {NULL, NULL};
     int path_count = 0, end;
@@ -318,7 +318,7 @@ static int read_words(diff_job *job, int argc, char **argv)
             if (job->axis) return cli_fail(CLI_WRONG, "diff: one axis at a time");
             job->axis = value;
             job->axis_key = key;
-        } else if (cli_job_word(&job->words[0], "diff", argc, argv, &i, &end)) {
+        } else if (cli_job_option(&job->job_options[0], "diff", argc, argv, &i, &end)) {
             if (end != CLI_DONE) return end;
         } else if (argv[i][0] == '-') {
             return cli_no_such_option("diff", argv[i]);
@@ -337,8 +337,8 @@ int cmd_diff(int argc, char **argv)
     ht_context *ctx;
     if (!job) return cli_fail(CLI_FAILED, "diff: out of memory");
     job->tolerance = 1e-3;
-    for (int side = 0; side < 2; side++) cli_job_start(&job->words[side]);
-    int end = read_words(job, argc, argv);
+    for (int side = 0; side < 2; side++) cli_job_start(&job->job_options[side]);
+    int end = parse_args(job, argc, argv);
     if (end == CLI_DONE && job->help) {
         free(job);
         return cli_puts(usage);

@@ -1,5 +1,5 @@
 /* halftone eval: a run's newest snapshot on held-out data. */
-#include "cli/job_words.h"
+#include "cli/job_options.h"
 #include "cli/translate.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ static const char usage[] =
     "                  what a task does not have is null\n";
 
 typedef struct eval_job {
-    cli_job words;
+    cli_job job_options;
     const char *run;
     const char *bleu; /* its tokenizer; NULL: not asked for */
     int64_t beam;
@@ -93,17 +93,17 @@ static int read_run(eval_job *job, ht_context *ctx)
         return cli_fail(CLI_WRONG, "eval: the path is too long");
     if (ht_job_recorded(ctx, path, &text) != HT_OK)
         return cli_fail(CLI_WRONG, "eval: %s holds no run: %s", job->run, ht_context_message(ctx));
-    job->words.request.path = path;
-    job->words.request.text = text;
-    job->words.request.length = strlen(text);
-    int end = cli_job_read(&job->words, ctx, &config);
+    job->job_options.request.path = path;
+    job->job_options.request.text = text;
+    job->job_options.request.length = strlen(text);
+    int end = cli_job_read(&job->job_options, ctx, &config);
     if (end == CLI_DONE) end = evaluate(job, ctx, config);
     ht_config_free(config);
     free(text);
     return end;
 }
 
-static int read_words(eval_job *job, int argc, char **argv)
+static int parse_args(eval_job *job, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         int end;
@@ -121,7 +121,8 @@ static int read_words(eval_job *job, int argc, char **argv)
             if (!value || !ht_number_read(value, &number) || !(number >= 1 && number <= 64) || number != floor(number))
                 return cli_fail(CLI_WRONG, "eval: --beam wants a whole number from 1 to 64");
             job->beam = (int64_t)number;
-        } else if (strncmp(argv[i], "--set", 5) == 0 && cli_job_word(&job->words, "eval", argc, argv, &i, &end)) {
+        } else if (strncmp(argv[i], "--set", 5) == 0 &&
+                   cli_job_option(&job->job_options, "eval", argc, argv, &i, &end)) {
             if (end != CLI_DONE) return end;
         } else if (argv[i][0] == '-') {
             return cli_no_such_option("eval", argv[i]);
@@ -138,8 +139,8 @@ int cmd_eval(int argc, char **argv)
 {
     eval_job job = {.beam = 1};
     ht_context *ctx;
-    cli_job_start(&job.words);
-    int end = read_words(&job, argc, argv);
+    cli_job_start(&job.job_options);
+    int end = parse_args(&job, argc, argv);
     if (end != CLI_DONE) return end;
     if (job.help) return cli_puts(usage);
     end = cli_context(&ctx);

@@ -1,6 +1,6 @@
 /* halftone explain: what a job's training step is made of. */
 #include "cli/explain_view.h"
-#include "cli/job_words.h"
+#include "cli/job_options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static const char usage[] =
     "                  \"in_types\", \"out_types\", \"class\", \"bytes\", \"kernel\", \"refused\"}]}\n";
 
 typedef struct explain_job {
-    cli_job words;
+    cli_job job_options;
     const char *graph_pass; /* NULL: after every pass */
     const char *html;       /* a file; NULL: none */
     bool help, all, graph, dot, json;
@@ -70,7 +70,7 @@ static int explain(explain_job *job, ht_context *ctx)
 {
     ht_config *config;
     cli_explained explained = {.keep_text = job->graph, .only_pass = job->graph_pass};
-    int end = cli_job_read(&job->words, ctx, &config);
+    int end = cli_job_read(&job->job_options, ctx, &config);
     if (end != CLI_DONE) return end;
     ht_run_request request = {.config = config, .mode = HT_RUN_NEW};
     ht_status status = cli_explain(&explained, ctx, &request);
@@ -85,7 +85,7 @@ static int explain(explain_job *job, ht_context *ctx)
     return end;
 }
 
-static int read_words(explain_job *job, int argc, char **argv)
+static int parse_args(explain_job *job, int argc, char **argv)
 {
     int end;
     char *value;
@@ -106,18 +106,19 @@ static int read_words(explain_job *job, int argc, char **argv)
         } else if (cli_value(argc, argv, &i, "--html", &value)) {
             if (!value || !value[0]) return cli_fail(CLI_WRONG, "explain: --html takes a file");
             job->html = value;
-        } else if (cli_job_word(&job->words, "explain", argc, argv, &i, &end)) {
+        } else if (cli_job_option(&job->job_options, "explain", argc, argv, &i, &end)) {
             if (end != CLI_DONE) return end;
         } else if (argv[i][0] == '-') {
             return cli_no_such_option("explain", argv[i]);
-        } else if (job->words.request.path) {
-            return cli_fail(CLI_WRONG, "explain: one job at a time: '%s' and '%s'", job->words.request.path, argv[i]);
+        } else if (job->job_options.request.path) {
+            return cli_fail(CLI_WRONG, "explain: one job at a time: '%s' and '%s'", job->job_options.request.path,
+                            argv[i]);
         } else {
-            job->words.request.path = argv[i];
+            job->job_options.request.path = argv[i];
         }
     }
     if (job->help) return CLI_DONE;
-    if (!job->words.request.path) return cli_fail(CLI_WRONG, "explain: which job? see halftone explain --help");
+    if (!job->job_options.request.path) return cli_fail(CLI_WRONG, "explain: which job? see halftone explain --help");
     if (job->graph + job->dot + job->json + (job->html != NULL) > 1)
         return cli_fail(CLI_WRONG, "explain: --graph, --dot, --html and --json are different outputs");
     return CLI_DONE;
@@ -128,9 +129,9 @@ int cmd_explain(int argc, char **argv)
     explain_job *job = calloc(1, sizeof *job);
     ht_context *ctx;
     if (!job) return cli_fail(CLI_FAILED, "explain: out of memory");
-    cli_job_start(&job->words);
-    job->words.request.training = true;
-    int end = read_words(job, argc, argv);
+    cli_job_start(&job->job_options);
+    job->job_options.request.training = true;
+    int end = parse_args(job, argc, argv);
     if (end == CLI_DONE && job->help) {
         free(job);
         return cli_puts(usage);

@@ -1,7 +1,7 @@
 /* halftone formats: the number types, asked rather than told: every number in the tables is found by rounding with the
  * functions that the kernels use. */
 #include "cli/cli.h"
-#include "cli/format_trials.h"
+#include "cli/format_experiments.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -163,7 +163,7 @@ static void add_json_types(ht_text *text)
     }
 }
 
-static void add_json_trials(ht_text *text, const cli_sum *sums, const cli_oscillator *o)
+static void add_json_entries(ht_text *text, const cli_sum *sums, const cli_oscillator *o)
 {
     ht_text_add(text, "  ],\n  \"sum\": {\"terms\": %d", CLI_SUM_TERMS);
     cli_json_number(text, "exact", sums[0].exact);
@@ -210,7 +210,7 @@ int cmd_formats(int argc, char **argv)
     ht_text text = {0};
     if (json) {
         add_json_types(&text);
-        add_json_trials(&text, sums, oscillators);
+        add_json_entries(&text, sums, oscillators);
     } else {
         add_types(&text);
         add_sums(&text, sums);

@@ -1,5 +1,5 @@
 /* halftone train: a run, with its progress on the terminal or as lines for programs. */
-#include "cli/job_words.h"
+#include "cli/job_options.h"
 #include "cli/numerics_page.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static const char usage[] =
     "and SIGINT write a snapshot of the last whole step and stop; a second SIGINT ends the program at once.\n";
 
 typedef struct train_job {
-    cli_job words;
+    cli_job job_options;
     bool help, resume, force;
     int64_t numerics; /* 0: not asked for */
     /* while it runs */
@@ -52,7 +52,7 @@ static void ask_to_stop(int number)
     stop_asked = 1;
 }
 
-static void hear_signals(void)
+static void install_signal_handlers(void)
 {
     static const int numbers[] = {SIGTERM, SIGUSR1, SIGINT};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -195,7 +195,7 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
         int end = cli_put(&text);
         if (end != CLI_DONE) return end;
     }
-    hear_signals();
+    install_signal_handlers();
     ht_status status = ht_run_open(&run, ctx, &request);
     /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */
     if (status != HT_OK) return fail_with(ctx, status == HT_EIO ? CLI_WRONG : cli_end_of(status));
@@ -204,7 +204,7 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
     return end == CLI_DONE && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;
 }
 
-static int read_words(train_job *job, int argc, char **argv)
+static int parse_args(train_job *job, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         int end;
@@ -221,19 +221,20 @@ static int read_words(train_job *job, int argc, char **argv)
             if (!ht_number_read(argv[i] + 11, &number) || !(number >= 1 && number <= 1e9) || number != floor(number))
                 return cli_fail(CLI_WRONG, "train: --numerics wants a whole number of steps, such as --numerics=100");
             job->numerics = (int64_t)number;
-        } else if (cli_job_word(&job->words, "train", argc, argv, &i, &end)) {
+        } else if (cli_job_option(&job->job_options, "train", argc, argv, &i, &end)) {
             if (end != CLI_DONE) return end;
         } else if (argv[i][0] == '-') {
             return cli_no_such_option("train", argv[i]);
-        } else if (job->words.request.path) {
-            return cli_fail(CLI_WRONG, "train: one job at a time: '%s' and '%s'", job->words.request.path, argv[i]);
+        } else if (job->job_options.request.path) {
+            return cli_fail(CLI_WRONG, "train: one job at a time: '%s' and '%s'", job->job_options.request.path,
+                            argv[i]);
         } else {
-            job->words.request.path = argv[i];
+            job->job_options.request.path = argv[i];
         }
     }
     if (job->resume && job->force)
         return cli_fail(CLI_WRONG, "train: --resume goes on with a run and --force removes it: one of them");
-    if (!job->help && !job->words.request.path)
+    if (!job->help && !job->job_options.request.path)
         return cli_fail(CLI_WRONG, "train: which job file? see halftone train --help");
     return CLI_DONE;
 }
@@ -243,14 +244,14 @@ int cmd_train(int argc, char **argv)
     train_job job = {0};
     ht_context *ctx;
     ht_config *config;
-    cli_job_start(&job.words);
-    job.words.request.training = true;
-    int end = read_words(&job, argc, argv);
+    cli_job_start(&job.job_options);
+    job.job_options.request.training = true;
+    int end = parse_args(&job, argc, argv);
     if (end != CLI_DONE) return end;
     if (job.help) return cli_puts(usage);
     end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
-    end = cli_job_read(&job.words, ctx, &config);
+    end = cli_job_read(&job.job_options, ctx, &config);
     if (end == CLI_DONE) end = train(&job, ctx, config);
     ht_config_free(config);
     ht_context_free(ctx);

@@ -2,8 +2,8 @@
 #ifndef HT_CLI_DEMO_H
 #define HT_CLI_DEMO_H
 
+#include "cli/sweep_result.h"
 #include "cli/translate.h"
-#include "cli/trials_result.h"
 
 /* A claim of the paper on mixed precision, and what this experiment says to it. */
 typedef struct demo_claim {
@@ -21,8 +21,8 @@ typedef struct demo {
     bool json, help, quick, single;
     /* the runs; the first one is shown at work */
     ht_context *ctx;
-    cli_job words;
-    cli_trials trials;
+    cli_job job_options;
+    cli_sweep sweep;
     bool terminal;
     double shown_ms, total_ms;
     int64_t train_pairs, held_out;
@@ -32,13 +32,13 @@ typedef struct demo {
     size_t right_count;
     double floor_loss; /* the lowest mean loss that the grammar allows on these sentences; 0: not known */
     double bleu;
-    size_t watched; /* the trial whose gradients were looked at; 0: none */
+    size_t watched; /* the run whose gradients were looked at; 0: none */
     ht_text figure, gradients;
     demo_claim claims[DEMO_CLAIMS];
     char page[4096];
 } demo;
 
-/* Of several trials: fills demo->claims. */
+/* Of several runs: fills demo->claims. */
 void demo_judge_claims(demo *d);
 /* How they were judged, in a few sentences. */
 void demo_explain_claims(ht_text *text, const demo *d);

@@ -7,10 +7,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli/curve.h"
 #include "cli/demo.h"
 #include "cli/explain_view.h"
 #include "cli/numerics_page.h"
+#include "cli/term_plot.h"
 
 enum { SHOWN = 6, SHOWN_ON_PAGE = 40, LINE = 110 };
 
@@ -18,7 +18,7 @@ enum { SHOWN = 6, SHOWN_ON_PAGE = 40, LINE = 110 };
 
 static void add_curves(const demo *d, ht_report *report)
 {
-    const cli_trial *t = &d->trials.list[0];
+    const cli_sweep_entry *t = &d->sweep.list[0];
     double *steps = calloc(t->made + 1, sizeof *steps);
     if (!steps) return;
     for (size_t i = 0; i < t->made; i++) steps[i] = (double)(i + 1);
@@ -66,7 +66,7 @@ static void add_numbers(const demo *d, ht_report *report)
     enum { ROWS = 6 };
     char text[ROWS][64];
     static const char *const heads[] = {"what", "value"};
-    const cli_trial *t = &d->trials.list[0];
+    const cli_sweep_entry *t = &d->sweep.list[0];
     snprintf(text[0], sizeof text[0], "%zu", t->made);
     snprintf(text[1], sizeof text[1], "%" PRId64, t->parameters);
     snprintf(text[2], sizeof text[2], "%.4f", t->last_eval.perplexity);
@@ -91,41 +91,41 @@ static void add_numbers(const demo *d, ht_report *report)
 /* Claims, tables and curves of all runs. */
 static ht_status add_experiment(demo *d, ht_report *report)
 {
-    cli_grid claims = {0}, runs = {0}, memory = {0};
+    cli_table claims = {0}, runs = {0}, memory = {0};
     ht_text how = {0}, half = {0}, title = {0};
-    cli_grid_head(&claims, "claim");
-    cli_grid_head(&claims, "here");
-    cli_grid_head(&claims, "numbers");
+    cli_table_head(&claims, "claim");
+    cli_table_head(&claims, "here");
+    cli_table_head(&claims, "numbers");
     for (int i = 0; i < DEMO_CLAIMS; i++) {
-        cli_grid_cell(&claims, "%s", d->claims[i].text);
-        cli_grid_cell(&claims, "%s", cli_verdict_names[d->claims[i].verdict]);
-        cli_grid_cell(&claims, "%s", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+        cli_table_cell(&claims, "%s", d->claims[i].text);
+        cli_table_cell(&claims, "%s", cli_verdict_names[d->claims[i].verdict]);
+        cli_table_cell(&claims, "%s", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
     }
     demo_explain_claims(&how, d);
-    cli_trials_half(&half, &d->trials);
-    cli_trials_errors(&half, &d->trials);
-    cli_trials_grid(&runs, &d->trials);
-    ht_text_add(&title, "Memory in %s", cli_trials_memory(&memory, &d->trials));
+    cli_sweep_half(&half, &d->sweep);
+    cli_sweep_errors(&half, &d->sweep);
+    cli_sweep_grid(&runs, &d->sweep);
+    ht_text_add(&title, "Memory in %s", cli_sweep_memory(&memory, &d->sweep));
     bool failed = how.failed || half.failed || title.failed || claims.failed || runs.failed || memory.failed;
     if (!failed) {
-        cli_grid_report(report, &claims, "Three claims of the paper on mixed precision");
+        cli_table_report(report, &claims, "Three claims of the paper on mixed precision");
         ht_report_paragraph(report, how.data);
-        cli_grid_report(report, &runs, "All runs");
+        cli_table_report(report, &runs, "All runs");
         ht_report_paragraph(report, half.data);
-        cli_trials_charts(report, &d->trials);
-        cli_grid_report(report, &memory, title.data);
+        cli_sweep_charts(report, &d->sweep);
+        cli_table_report(report, &memory, title.data);
     }
-    cli_grid_free(&claims);
-    cli_grid_free(&runs);
-    cli_grid_free(&memory);
+    cli_table_free(&claims);
+    cli_table_free(&runs);
+    cli_table_free(&memory);
     ht_text_free(&how);
     ht_text_free(&half);
     ht_text_free(&title);
     if (failed) HT_FAIL(d->ctx, HT_ENOMEM, "out of memory for a page");
     /* Figure 1 of the paper for this model, in the precision whose gradients were looked at. */
-    ht_run_request planned = {.config = d->trials.list[d->watched].config, .mode = HT_RUN_NEW};
+    ht_run_request planned = {.config = d->sweep.list[d->watched].config, .mode = HT_RUN_NEW};
     HT_TRY(cli_explain_on_page(report, &d->figure, d->ctx, &planned));
-    return cli_numerics_add(&d->gradients, report, d->ctx, d->trials.list[d->watched].folder);
+    return cli_numerics_add(&d->gradients, report, d->ctx, d->sweep.list[d->watched].folder);
 }
 
 ht_status demo_write_page(demo *d)
@@ -221,37 +221,37 @@ static void add_claims(const demo *d, ht_text *text)
 
 static void add_comparison(const demo *d, ht_text *text)
 {
-    cli_grid runs = {0}, memory = {0};
+    cli_table runs = {0}, memory = {0};
     ht_text_add(text, "\nAll runs\n");
-    cli_trials_grid(&runs, &d->trials);
-    cli_grid_print(text, &runs);
-    ht_text_add(text, "\nMemory in %s\n", cli_trials_memory(&memory, &d->trials));
-    cli_grid_print(text, &memory);
-    cli_trials_half(text, &d->trials);
-    cli_trials_errors(text, &d->trials);
+    cli_sweep_grid(&runs, &d->sweep);
+    cli_table_print(text, &runs);
+    ht_text_add(text, "\nMemory in %s\n", cli_sweep_memory(&memory, &d->sweep));
+    cli_table_print(text, &memory);
+    cli_sweep_half(text, &d->sweep);
+    cli_sweep_errors(text, &d->sweep);
     if (d->figure.data)
         ht_text_add(text, "\nFigure 1 of the paper for this model, in %s: what each block reads and makes\n%s\n",
-                    d->trials.list[d->watched].name, d->figure.data);
-    if (d->gradients.data) ht_text_add(text, "%s(of %s)\n", d->gradients.data, d->trials.list[d->watched].name);
+                    d->sweep.list[d->watched].name, d->figure.data);
+    if (d->gradients.data) ht_text_add(text, "%s(of %s)\n", d->gradients.data, d->sweep.list[d->watched].name);
     add_claims(d, text);
-    cli_grid_free(&runs);
-    cli_grid_free(&memory);
+    cli_table_free(&runs);
+    cli_table_free(&memory);
 }
 
 static int print_for_people(const demo *d)
 {
     ht_text text = {0};
-    const cli_trial *t = &d->trials.list[0];
+    const cli_sweep_entry *t = &d->sweep.list[0];
     struct winsize window;
     int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 30 ? window.ws_col : 80;
-    cli_curve curve = {.y = t->loss,
-                       .count = t->made,
-                       .columns = (columns > 110 ? 110 : columns) - 14,
-                       .rows = 12,
-                       .level = d->floor_loss,
-                       .unicode = cli_unicode()};
+    cli_term_plot curve = {.y = t->loss,
+                           .count = t->made,
+                           .columns = (columns > 110 ? 110 : columns) - 14,
+                           .rows = 12,
+                           .level = d->floor_loss,
+                           .unicode = cli_unicode()};
     ht_text_add(&text, "\nLoss of %zu steps in %.1f seconds, %s:\n", t->made, t->seconds, t->name);
-    cli_curve_add(&text, &curve);
+    cli_term_plot_add(&text, &curve);
     if (d->floor_loss > 0)
         ht_text_add(&text, "(dotted: %.4f, the least that anybody can reach, for some words have two translations)\n",
                     d->floor_loss);
@@ -276,7 +276,7 @@ static int print_for_people(const demo *d)
 static int print_json(const demo *d)
 {
     ht_text text = {0};
-    const cli_trial *t = &d->trials.list[0];
+    const cli_sweep_entry *t = &d->sweep.list[0];
     ht_text_add(&text, "{\"synthetic\": %s", d->data ? "false" : "true");
     cli_json_text(&text, "run", d->output);
     cli_json_text(&text, "page", d->page);
@@ -317,7 +317,7 @@ static int print_json(const demo *d)
         ht_text_add(&text, "}");
     }
     ht_text_add(&text, "],\n ");
-    cli_trials_json(&text, &d->trials);
+    cli_sweep_json(&text, &d->sweep);
     ht_text_add(&text, "}\n");
     return cli_put(&text);
 }

@@ -1,11 +1,11 @@
-#include "cli/trials_result.h"
+#include "cli/sweep_result.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_tokens(const cli_trial *t)
+static bool has_tokens(const cli_sweep_entry *t)
 {
     return t->task != HT_TASK_CLASS && t->task != HT_TASK_REGRESSION;
 }
@@ -16,65 +16,65 @@ static int bits_of(const char *precision)
     return bits > 0 ? bits : 32;
 }
 
-static double held_out(const cli_trial *t)
+static double held_out(const cli_sweep_entry *t)
 {
     return t->last_eval.count > 0 ? t->last_eval.loss : NAN;
 }
 
-static double accuracy_of(const cli_trial *t)
+static double accuracy_of(const cli_sweep_entry *t)
 {
     return t->last_eval.count > 0 ? t->last_eval.accuracy : NAN;
 }
 
-double cli_trial_measure(const cli_trial *t)
+double cli_sweep_entry_measure(const cli_sweep_entry *t)
 {
     if (has_tokens(t)) return t->perplexity;
     if (t->last_eval.count > 0) return t->last_eval.loss;
     return t->error[0] ? NAN : t->final_loss;
 }
 
-/* One for all: that of the first trial that came to its end. */
-static const char *measure_name(const cli_trials *trials)
+/* One for all: that of the first run that came to its end. */
+static const char *measure_name(const cli_sweep *sweep)
 {
     size_t i = 0;
-    while (i + 1 < trials->count && trials->list[i].error[0]) i++;
-    const cli_trial *t = &trials->list[i];
+    while (i + 1 < sweep->count && sweep->list[i].error[0]) i++;
+    const cli_sweep_entry *t = &sweep->list[i];
     return has_tokens(t) ? "perplexity" : t->last_eval.count > 0 ? "held-out loss" : "loss";
 }
 
-/* How many trials from this one on differ in their seed only. */
-static size_t group_length(const cli_trials *trials, size_t from)
+/* How many runs from this one on differ in their seed only. */
+static size_t group_length(const cli_sweep *sweep, size_t from)
 {
     size_t to = from;
-    while (to < trials->count && strcmp(trials->list[to].group, trials->list[from].group) == 0) to++;
+    while (to < sweep->count && strcmp(sweep->list[to].group, sweep->list[from].group) == 0) to++;
     return to - from;
 }
 
 /* ---- tables ---- */
 
-void cli_trials_grid(cli_grid *grid, const cli_trials *trials)
+void cli_sweep_grid(cli_table *table, const cli_sweep *sweep)
 {
-    if (trials->count == 0) return;
-    bool tokens = has_tokens(&trials->list[0]), accuracy = false;
-    for (size_t i = 0; i < trials->count; i++) accuracy = accuracy || !isnan(accuracy_of(&trials->list[i]));
+    if (sweep->count == 0) return;
+    bool tokens = has_tokens(&sweep->list[0]), accuracy = false;
+    for (size_t i = 0; i < sweep->count; i++) accuracy = accuracy || !isnan(accuracy_of(&sweep->list[i]));
     static const char *const heads[] = {"run", "bits", "loss", "held out"};
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) cli_grid_head(grid, heads[i]);
-    if (tokens) cli_grid_head(grid, "perplexity");
-    if (accuracy) cli_grid_head(grid, "accuracy");
-    cli_grid_head(grid, "skipped");
-    cli_grid_head(grid, "step ms");
-    cli_grid_head(grid, tokens ? "tokens/s" : "rows/s");
-    for (size_t i = 0; i < trials->count; i++) {
-        const cli_trial *t = &trials->list[i];
-        cli_grid_cell(grid, "%s", t->name);
-        cli_grid_cell(grid, "%d", bits_of(t->train_config->precision));
-        cli_grid_number(grid, "%.5f", t->final_loss);
-        cli_grid_number(grid, "%.5f", held_out(t));
-        if (tokens) cli_grid_number(grid, "%.4f", t->perplexity);
-        if (accuracy) cli_grid_number(grid, "%.4f", accuracy_of(t));
-        cli_grid_cell(grid, "%" PRId64, t->skipped);
-        cli_grid_number(grid, "%.3f", t->median_ms);
-        cli_grid_number(grid, "%.0f", t->median_rate);
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) cli_table_head(table, heads[i]);
+    if (tokens) cli_table_head(table, "perplexity");
+    if (accuracy) cli_table_head(table, "accuracy");
+    cli_table_head(table, "skipped");
+    cli_table_head(table, "step ms");
+    cli_table_head(table, tokens ? "tokens/s" : "rows/s");
+    for (size_t i = 0; i < sweep->count; i++) {
+        const cli_sweep_entry *t = &sweep->list[i];
+        cli_table_cell(table, "%s", t->name);
+        cli_table_cell(table, "%d", bits_of(t->train_config->precision));
+        cli_table_number(table, "%.5f", t->final_loss);
+        cli_table_number(table, "%.5f", held_out(t));
+        if (tokens) cli_table_number(table, "%.4f", t->perplexity);
+        if (accuracy) cli_table_number(table, "%.4f", accuracy_of(t));
+        cli_table_cell(table, "%" PRId64, t->skipped);
+        cli_table_number(table, "%.3f", t->median_ms);
+        cli_table_number(table, "%.0f", t->median_rate);
     }
 }
 
@@ -87,7 +87,7 @@ static const char *byte_name(int row)
     return row < HT_HEADING_COUNT ? ht_heading_names[row] : more_names[row - HT_HEADING_COUNT];
 }
 
-static int64_t bytes_at(const cli_trial *t, int row)
+static int64_t bytes_at(const cli_sweep_entry *t, int row)
 {
     int64_t known = t->prepacked + t->slots + t->activations;
     if (row < HT_HEADING_COUNT) return t->headings[row];
@@ -99,71 +99,71 @@ static int64_t bytes_at(const cli_trial *t, int row)
 }
 
 /* Is it worth a column of its own? The others share one. */
-static bool byte_row_shown(const cli_trials *trials, int row)
+static bool byte_row_shown(const cli_sweep *sweep, int row)
 {
-    for (size_t i = 0; i < trials->count; i++)
-        if (row != OTHER && 200 * bytes_at(&trials->list[i], row) >= trials->list[i].bytes) return true;
+    for (size_t i = 0; i < sweep->count; i++)
+        if (row != OTHER && 200 * bytes_at(&sweep->list[i], row) >= sweep->list[i].bytes) return true;
     return false;
 }
 
-static int64_t bytes_not_shown(const cli_trials *trials, const cli_trial *t)
+static int64_t bytes_not_shown(const cli_sweep *sweep, const cli_sweep_entry *t)
 {
     int64_t bytes = 0;
     for (int row = 0; row < BYTE_ROWS; row++)
-        if (!byte_row_shown(trials, row)) bytes += bytes_at(t, row);
+        if (!byte_row_shown(sweep, row)) bytes += bytes_at(t, row);
     return bytes;
 }
 
-static double byte_unit(const cli_trials *trials, const char **name)
+static double byte_unit(const cli_sweep *sweep, const char **name)
 {
     int64_t most = 0;
-    for (size_t i = 0; i < trials->count; i++)
-        if (trials->list[i].bytes > most) most = trials->list[i].bytes;
+    for (size_t i = 0; i < sweep->count; i++)
+        if (sweep->list[i].bytes > most) most = sweep->list[i].bytes;
     *name = most < 4 << 20 ? "KiB" : "MiB";
     return most < 4 << 20 ? 0x1p10 : 0x1p20;
 }
 
-const char *cli_trials_memory(cli_grid *grid, const cli_trials *trials)
+const char *cli_sweep_memory(cli_table *table, const cli_sweep *sweep)
 {
     const char *name;
-    double unit = byte_unit(trials, &name);
-    cli_grid_head(grid, "run");
+    double unit = byte_unit(sweep, &name);
+    cli_table_head(table, "run");
     for (int row = 0; row < BYTE_ROWS; row++)
-        if (byte_row_shown(trials, row)) cli_grid_head(grid, byte_name(row));
-    cli_grid_head(grid, "other");
-    cli_grid_head(grid, "total");
-    for (size_t i = 0; i < trials->count; i += group_length(trials, i)) {
-        const cli_trial *t = &trials->list[i];
-        cli_grid_cell(grid, "%s", t->group);
+        if (byte_row_shown(sweep, row)) cli_table_head(table, byte_name(row));
+    cli_table_head(table, "other");
+    cli_table_head(table, "total");
+    for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
+        const cli_sweep_entry *t = &sweep->list[i];
+        cli_table_cell(table, "%s", t->group);
         for (int row = 0; row < BYTE_ROWS; row++)
-            if (byte_row_shown(trials, row)) cli_grid_cell(grid, "%.2f", (double)bytes_at(t, row) / unit);
-        cli_grid_cell(grid, "%.2f", (double)bytes_not_shown(trials, t) / unit);
-        cli_grid_cell(grid, "%.2f", (double)t->bytes / unit);
+            if (byte_row_shown(sweep, row)) cli_table_cell(table, "%.2f", (double)bytes_at(t, row) / unit);
+        cli_table_cell(table, "%.2f", (double)bytes_not_shown(sweep, t) / unit);
+        cli_table_cell(table, "%.2f", (double)t->bytes / unit);
     }
     return name;
 }
 
 /* ---- groups ---- */
 
-typedef struct trial_group {
-    const cli_trial *first;
+typedef struct entry_group {
+    const cli_sweep_entry *first;
     size_t count;
     double mean, deviation;
     double difference, error; /* to the first group, by pairs of one seed: mean and its standard error; NAN: no pairs */
-} trial_group;
+} entry_group;
 
-/* The group that begins at trial `from`. */
-static trial_group make_group(const cli_trials *trials, size_t from)
+/* The group that begins at run `from`. */
+static entry_group make_group(const cli_sweep *sweep, size_t from)
 {
-    trial_group g = {.first = &trials->list[from], .count = group_length(trials, from), .difference = NAN};
-    size_t pairs = group_length(trials, 0) == g.count ? g.count : 0;
+    entry_group g = {.first = &sweep->list[from], .count = group_length(sweep, from), .difference = NAN};
+    size_t pairs = group_length(sweep, 0) == g.count ? g.count : 0;
     double *values = calloc(2 * g.count + 1, sizeof *values);
     g.mean = g.deviation = g.error = NAN;
     if (!values) return g;
     for (size_t i = 0; i < g.count; i++) {
-        values[i] = cli_trial_measure(&trials->list[from + i]);
-        if (i < pairs) values[g.count + i] = values[i] - cli_trial_measure(&trials->list[i]);
-        if (trials->list[from + i].train_config->seed != trials->list[i].train_config->seed) pairs = 0;
+        values[i] = cli_sweep_entry_measure(&sweep->list[from + i]);
+        if (i < pairs) values[g.count + i] = values[i] - cli_sweep_entry_measure(&sweep->list[i]);
+        if (sweep->list[from + i].train_config->seed != sweep->list[i].train_config->seed) pairs = 0;
     }
     g.mean = cli_mean(values, g.count);
     g.deviation = cli_deviation(values, g.count);
@@ -175,45 +175,44 @@ static trial_group make_group(const cli_trials *trials, size_t from)
     return g;
 }
 
-bool cli_trials_groups(cli_grid *grid, const cli_trials *trials)
+bool cli_sweep_groups(cli_table *table, const cli_sweep *sweep)
 {
     bool several = false;
-    for (size_t i = 0; i < trials->count; i += group_length(trials, i))
-        several = several || group_length(trials, i) > 1;
+    for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) several = several || group_length(sweep, i) > 1;
     if (!several) return false;
-    cli_grid_head(grid, "over seeds");
-    cli_grid_head(grid, "seeds");
-    cli_grid_head(grid, measure_name(trials));
-    cli_grid_head(grid, "deviation");
-    cli_grid_head(grid, "to the first");
-    cli_grid_head(grid, "its error");
-    for (size_t i = 0; i < trials->count; i += group_length(trials, i)) {
-        trial_group g = make_group(trials, i);
-        cli_grid_cell(grid, "%s", g.first->group);
-        cli_grid_cell(grid, "%zu", g.count);
-        cli_grid_number(grid, "%.5f", g.mean);
-        cli_grid_number(grid, "%.5f", g.deviation);
-        cli_grid_number(grid, "%+.5f", g.difference);
-        cli_grid_number(grid, "%.5f", g.error);
+    cli_table_head(table, "over seeds");
+    cli_table_head(table, "seeds");
+    cli_table_head(table, measure_name(sweep));
+    cli_table_head(table, "deviation");
+    cli_table_head(table, "to the first");
+    cli_table_head(table, "its error");
+    for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
+        entry_group g = make_group(sweep, i);
+        cli_table_cell(table, "%s", g.first->group);
+        cli_table_cell(table, "%zu", g.count);
+        cli_table_number(table, "%.5f", g.mean);
+        cli_table_number(table, "%.5f", g.deviation);
+        cli_table_number(table, "%+.5f", g.difference);
+        cli_table_number(table, "%.5f", g.error);
     }
     return true;
 }
 
 /* ---- sentences ---- */
 
-static bool any_precision(const cli_trials *trials, const char *precision)
+static bool any_precision(const cli_sweep *sweep, const char *precision)
 {
-    for (size_t i = 0; i < trials->count; i++)
-        if (strcmp(trials->list[i].train_config->precision, precision) == 0) return true;
+    for (size_t i = 0; i < sweep->count; i++)
+        if (strcmp(sweep->list[i].train_config->precision, precision) == 0) return true;
     return false;
 }
 
 /* f16 products are widened by every kernel row that there is, so only bf16 may have arithmetic of its own. */
-void cli_trials_half(ht_text *text, const cli_trials *trials)
+void cli_sweep_half(ht_text *text, const cli_sweep *sweep)
 {
     ht_target target;
-    bool f16 = any_precision(trials, "fp16"), bf16 = any_precision(trials, "bf16");
-    ht_target_here(trials->ctx, &target);
+    bool f16 = any_precision(sweep, "fp16"), bf16 = any_precision(sweep, "bf16");
+    ht_target_here(sweep->ctx, &target);
     const char *with = ht_target_has(&target, HT_FEATURE_AMX_BF16)      ? "AMX_BF16"
                        : ht_target_has(&target, HT_FEATURE_AVX512_BF16) ? "AVX512_BF16"
                                                                         : NULL;
@@ -234,10 +233,10 @@ void cli_trials_half(ht_text *text, const cli_trials *trials)
         ht_text_add(text, "Products of bf16 are made by %s on this processor.\n", with);
 }
 
-void cli_trials_errors(ht_text *text, const cli_trials *trials)
+void cli_sweep_errors(ht_text *text, const cli_sweep *sweep)
 {
-    for (size_t i = 0; i < trials->count; i++) {
-        const cli_trial *t = &trials->list[i];
+    for (size_t i = 0; i < sweep->count; i++) {
+        const cli_sweep_entry *t = &sweep->list[i];
         if (t->error[0]) ht_text_add(text, "%s ended after %zu steps: %s\n", t->name, t->made, t->error);
     }
 }
@@ -251,11 +250,11 @@ typedef struct curve_set {
     bool failed;
 } curve_set;
 
-/* Room for `length` points of each trial, twice: x and y. */
-static curve_set start_curves(const cli_trials *trials, size_t length)
+/* Room for `length` points of each run, twice: x and y. */
+static curve_set start_curves(const cli_sweep *sweep, size_t length)
 {
-    curve_set c = {.series = calloc(trials->count + 1, sizeof *c.series),
-                   .points = calloc(trials->count * length * 2 + 1, sizeof *c.points)};
+    curve_set c = {.series = calloc(sweep->count + 1, sizeof *c.series),
+                   .points = calloc(sweep->count * length * 2 + 1, sizeof *c.points)};
     c.failed = !c.series || !c.points;
     return c;
 }
@@ -266,24 +265,24 @@ static void free_curves(curve_set *c)
     free(c->points);
 }
 
-static size_t longest(const cli_trials *trials)
+static size_t longest(const cli_sweep *sweep)
 {
     size_t most = 0;
-    for (size_t i = 0; i < trials->count; i++) {
-        if (trials->list[i].made > most) most = trials->list[i].made;
-        if (trials->list[i].evals > most) most = trials->list[i].evals;
+    for (size_t i = 0; i < sweep->count; i++) {
+        if (sweep->list[i].made > most) most = sweep->list[i].made;
+        if (sweep->list[i].evals > most) most = sweep->list[i].evals;
     }
     return most;
 }
 
 /* Training curves from step `from` on, each point the mean of the steps around it. */
-static void add_training(ht_report *report, const cli_trials *trials, size_t from, const char *title, bool logarithmic)
+static void add_training(ht_report *report, const cli_sweep *sweep, size_t from, const char *title, bool logarithmic)
 {
-    size_t length = longest(trials), window = length / 100;
-    curve_set c = start_curves(trials, length);
-    bool tokens = has_tokens(&trials->list[0]);
-    for (size_t i = 0; i < trials->count && !c.failed; i++) {
-        const cli_trial *t = &trials->list[i];
+    size_t length = longest(sweep), window = length / 100;
+    curve_set c = start_curves(sweep, length);
+    bool tokens = has_tokens(&sweep->list[0]);
+    for (size_t i = 0; i < sweep->count && !c.failed; i++) {
+        const cli_sweep_entry *t = &sweep->list[i];
         double *x = c.points + 2 * i * length, *y = x + length;
         size_t count = 0;
         for (size_t k = from; k < t->made; k++, count++) {
@@ -303,13 +302,13 @@ static void add_training(ht_report *report, const cli_trials *trials, size_t fro
     free_curves(&c);
 }
 
-static void add_held_out(ht_report *report, const cli_trials *trials)
+static void add_held_out(ht_report *report, const cli_sweep *sweep)
 {
-    size_t length = longest(trials);
-    curve_set c = start_curves(trials, length);
-    bool tokens = has_tokens(&trials->list[0]);
-    for (size_t i = 0; i < trials->count && !c.failed; i++) {
-        const cli_trial *t = &trials->list[i];
+    size_t length = longest(sweep);
+    curve_set c = start_curves(sweep, length);
+    bool tokens = has_tokens(&sweep->list[0]);
+    for (size_t i = 0; i < sweep->count && !c.failed; i++) {
+        const cli_sweep_entry *t = &sweep->list[i];
         double *y = c.points + i * length;
         for (size_t k = 0; k < t->evals; k++) y[k] = tokens ? exp(t->eval_loss[k]) : t->eval_loss[k];
         if (t->evals > 1) c.series[c.count++] = (ht_series){t->name, t->evals, t->eval_step, y};
@@ -324,19 +323,19 @@ static void add_held_out(ht_report *report, const cli_trials *trials)
     free_curves(&c);
 }
 
-static bool scale_moves(const cli_trial *t)
+static bool scale_moves(const cli_sweep_entry *t)
 {
     for (size_t i = 1; i < t->made; i++)
         if (t->scale[i] != t->scale[0]) return true;
     return false;
 }
 
-static void add_scales(ht_report *report, const cli_trials *trials)
+static void add_scales(ht_report *report, const cli_sweep *sweep)
 {
-    size_t length = longest(trials);
-    curve_set c = start_curves(trials, length);
-    for (size_t i = 0; i < trials->count && !c.failed; i++) {
-        const cli_trial *t = &trials->list[i];
+    size_t length = longest(sweep);
+    curve_set c = start_curves(sweep, length);
+    for (size_t i = 0; i < sweep->count && !c.failed; i++) {
+        const cli_sweep_entry *t = &sweep->list[i];
         double *x = c.points + i * length;
         for (size_t k = 0; k < t->made; k++) x[k] = (double)(k + 1);
         if (scale_moves(t)) c.series[c.count++] = (ht_series){t->name, t->made, x, t->scale};
@@ -351,20 +350,19 @@ static void add_scales(ht_report *report, const cli_trials *trials)
     free_curves(&c);
 }
 
-static void add_bars(ht_report *report, const cli_trials *trials)
+static void add_bars(ht_report *report, const cli_sweep *sweep)
 {
     const char *unit_name, *parts[BYTE_ROWS];
-    double unit = byte_unit(trials, &unit_name);
-    double *heights = calloc(BYTE_ROWS * trials->count + 1, sizeof *heights);
-    const char **labels = calloc(trials->count + 1, sizeof *labels);
+    double unit = byte_unit(sweep, &unit_name);
+    double *heights = calloc(BYTE_ROWS * sweep->count + 1, sizeof *heights);
+    const char **labels = calloc(sweep->count + 1, sizeof *labels);
     size_t used = 0, bars = 0;
-    for (size_t i = 0; i < trials->count && labels; i += group_length(trials, i))
-        labels[bars++] = trials->list[i].group;
+    for (size_t i = 0; i < sweep->count && labels; i += group_length(sweep, i)) labels[bars++] = sweep->list[i].group;
     for (int row = 0; row < BYTE_ROWS && heights && labels; row++) {
-        if (!byte_row_shown(trials, row)) continue;
+        if (!byte_row_shown(sweep, row)) continue;
         double *next = heights + used * bars;
-        for (size_t i = 0; i < trials->count; i += group_length(trials, i))
-            *next++ = (double)bytes_at(&trials->list[i], row) / unit;
+        for (size_t i = 0; i < sweep->count; i += group_length(sweep, i))
+            *next++ = (double)bytes_at(&sweep->list[i], row) / unit;
         parts[used++] = byte_name(row);
     }
     if (used > 0)
@@ -380,21 +378,21 @@ static void add_bars(ht_report *report, const cli_trials *trials)
     free((void *)labels);
 }
 
-void cli_trials_charts(ht_report *report, const cli_trials *trials)
+void cli_sweep_charts(ht_report *report, const cli_sweep *sweep)
 {
-    if (trials->count == 0) return;
-    size_t length = longest(trials);
-    bool tokens = has_tokens(&trials->list[0]);
-    add_training(report, trials, 0, tokens ? "Training perplexity" : "Training loss", true);
-    add_training(report, trials, length - length / 5, "The last fifth of it", false);
-    add_held_out(report, trials);
-    add_scales(report, trials);
-    add_bars(report, trials);
+    if (sweep->count == 0) return;
+    size_t length = longest(sweep);
+    bool tokens = has_tokens(&sweep->list[0]);
+    add_training(report, sweep, 0, tokens ? "Training perplexity" : "Training loss", true);
+    add_training(report, sweep, length - length / 5, "The last fifth of it", false);
+    add_held_out(report, sweep);
+    add_scales(report, sweep);
+    add_bars(report, sweep);
 }
 
 /* ---- for programs ---- */
 
-static void add_run(ht_text *text, const cli_trial *t)
+static void add_run(ht_text *text, const cli_sweep_entry *t)
 {
     double scale;
     ht_text_add(text, "{\"name\": ");
@@ -437,20 +435,20 @@ static void add_run(ht_text *text, const cli_trial *t)
     ht_text_add(text, "}");
 }
 
-void cli_trials_json(ht_text *text, const cli_trials *trials)
+void cli_sweep_json(ht_text *text, const cli_sweep *sweep)
 {
     ht_text_add(text, "\"runs\": [");
-    for (size_t i = 0; i < trials->count; i++) {
+    for (size_t i = 0; i < sweep->count; i++) {
         ht_text_add(text, "%s\n  ", i ? "," : "");
-        add_run(text, &trials->list[i]);
+        add_run(text, &sweep->list[i]);
     }
     ht_text_add(text, "],\n \"groups\": [");
-    for (size_t i = 0; i < trials->count; i += group_length(trials, i)) {
-        trial_group g = make_group(trials, i);
+    for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
+        entry_group g = make_group(sweep, i);
         ht_text_add(text, "%s\n  {\"name\": ", i ? "," : "");
         cli_json_string(text, g.first->group);
         ht_text_add(text, ", \"seeds\": %zu", g.count);
-        cli_json_text(text, "measure", measure_name(trials));
+        cli_json_text(text, "measure", measure_name(sweep));
         cli_json_number(text, "mean", g.mean);
         cli_json_number(text, "deviation", g.deviation);
         cli_json_number(text, "difference", g.difference);

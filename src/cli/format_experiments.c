@@ -1,4 +1,4 @@
-#include "cli/format_trials.h"
+#include "cli/format_experiments.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Two small computations that show what a number type does to arithmetic: a long sum and an oscillator. */
-#ifndef HT_CLI_FORMAT_TRIALS_H
-#define HT_CLI_FORMAT_TRIALS_H
+#ifndef HT_CLI_FORMAT_EXPERIMENTS_H
+#define HT_CLI_FORMAT_EXPERIMENTS_H
 
 #include "base/base.h"
 

@@ -1,4 +1,4 @@
-#include "cli/curve.h"
+#include "cli/term_plot.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -53,40 +53,40 @@ static bool usable(double y)
 }
 
 /* The mean of the values that fall on a column of dots; NAN when there is none. */
-static double mean_at(const cli_curve *curve, int x, int width)
+static double mean_at(const cli_term_plot *plot, int x, int width)
 {
-    size_t from = curve->count * (size_t)x / (size_t)width, to = curve->count * (size_t)(x + 1) / (size_t)width;
+    size_t from = plot->count * (size_t)x / (size_t)width, to = plot->count * (size_t)(x + 1) / (size_t)width;
     double sum = 0;
     int used = 0;
     if (to == from) to = from + 1;
-    for (size_t i = from; i < to && i < curve->count; i++)
-        if (usable(curve->y[i])) sum += curve->y[i], used++;
+    for (size_t i = from; i < to && i < plot->count; i++)
+        if (usable(plot->y[i])) sum += plot->y[i], used++;
     return used ? sum / used : NAN;
 }
 
-static bool measure(canvas *c, const cli_curve *curve, int width)
+static bool measure(canvas *c, const cli_term_plot *plot, int width)
 {
     c->low = INFINITY;
     c->high = -INFINITY;
     for (int x = 0; x < width; x++) {
-        double y = mean_at(curve, x, width);
+        double y = mean_at(plot, x, width);
         if (!usable(y)) continue;
         c->low = fmin(c->low, log(y));
         c->high = fmax(c->high, log(y));
     }
     if (!(c->low <= c->high)) return false;
-    if (usable(curve->level)) c->low = fmin(c->low, log(curve->level)), c->high = fmax(c->high, log(curve->level));
+    if (usable(plot->level)) c->low = fmin(c->low, log(plot->level)), c->high = fmax(c->high, log(plot->level));
     if (c->low == c->high) c->low -= 0.5, c->high += 0.5;
     return true;
 }
 
-static void draw(canvas *c, const cli_curve *curve, int width)
+static void draw(canvas *c, const cli_term_plot *plot, int width)
 {
     int before = -1;
-    for (int x = 0; usable(curve->level) && x < width; x += c->down == 1 ? 2 : 3)
-        set_dot(c, x, row_of(c, curve->level), true);
+    for (int x = 0; usable(plot->level) && x < width; x += c->down == 1 ? 2 : 3)
+        set_dot(c, x, row_of(c, plot->level), true);
     for (int x = 0; x < width; x++) {
-        double y = mean_at(curve, x, width);
+        double y = mean_at(plot, x, width);
         if (!usable(y)) {
             before = -1;
             continue;
@@ -111,25 +111,25 @@ static void add_cell(ht_text *text, const canvas *c, uint8_t bits)
         ht_text_add(text, "\xe2%c%c", (char)(0xa0 | bits >> 6), (char)(0x80 | (bits & 0x3f)));
 }
 
-void cli_curve_add(ht_text *text, const cli_curve *curve)
+void cli_term_plot_add(ht_text *text, const cli_term_plot *plot)
 {
     canvas *c = calloc(1, sizeof *c);
     if (!c) {
         text->failed = true;
         return;
     }
-    c->columns = curve->columns < 2 ? 2 : curve->columns > MOST_CELLS ? MOST_CELLS : curve->columns;
-    c->rows = curve->rows < 2 ? 2 : curve->rows > MOST_CELLS ? MOST_CELLS : curve->rows;
-    c->across = curve->unicode ? DOTS_ACROSS : 1;
-    c->down = curve->unicode ? DOTS_DOWN : 1;
+    c->columns = plot->columns < 2 ? 2 : plot->columns > MOST_CELLS ? MOST_CELLS : plot->columns;
+    c->rows = plot->rows < 2 ? 2 : plot->rows > MOST_CELLS ? MOST_CELLS : plot->rows;
+    c->across = plot->unicode ? DOTS_ACROSS : 1;
+    c->down = plot->unicode ? DOTS_DOWN : 1;
     int width = c->columns * c->across;
-    if (curve->count == 0 || !measure(c, curve, width)) {
+    if (plot->count == 0 || !measure(c, plot, width)) {
         ht_text_add(text, "(nothing to draw)\n");
         free(c);
         return;
     }
-    draw(c, curve, width);
-    const char *bar = curve->unicode ? "\u2502" : "|";
+    draw(c, plot, width);
+    const char *bar = plot->unicode ? "\u2502" : "|";
     for (int row = 0; row < c->rows; row++) {
         bool marked = row == 0 || row == c->rows / 2 || row == c->rows - 1;
         double value = exp(c->high - (c->high - c->low) * row / (c->rows - 1));
@@ -141,6 +141,6 @@ void cli_curve_add(ht_text *text, const cli_curve *curve)
         while (text->length > 0 && text->data && text->data[text->length - 1] == ' ') text->data[--text->length] = '\0';
         ht_text_add(text, "\n");
     }
-    ht_text_add(text, "%8s  1%*zu\n", "", c->columns - 1, curve->count);
+    ht_text_add(text, "%8s  1%*zu\n", "", c->columns - 1, plot->count);
     free(c);
 }

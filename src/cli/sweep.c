@@ -1,4 +1,4 @@
-#include "cli/trials.h"
+#include "cli/sweep.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -9,25 +9,25 @@
 
 /* ---- the list ---- */
 
-cli_trial *cli_trials_add(cli_trials *trials, const char *name, const char *folder, const char *group)
+cli_sweep_entry *cli_sweep_add(cli_sweep *sweep, const char *name, const char *folder, const char *group)
 {
-    if (!ht_grow((void **)&trials->list, &trials->capacity, trials->count + 1, sizeof *trials->list)) return NULL;
-    cli_trial *t = &trials->list[trials->count];
-    *t = (cli_trial){.name = strdup(name), .folder = strdup(folder), .group = strdup(group)};
-    trials->count++;
+    if (!ht_grow((void **)&sweep->list, &sweep->capacity, sweep->count + 1, sizeof *sweep->list)) return NULL;
+    cli_sweep_entry *t = &sweep->list[sweep->count];
+    *t = (cli_sweep_entry){.name = strdup(name), .folder = strdup(folder), .group = strdup(group)};
+    sweep->count++;
     return t->name && t->folder && t->group ? t : NULL;
 }
 
-bool cli_trial_set(cli_trial *trial, const char *format, ...)
+bool cli_sweep_entry_set(cli_sweep_entry *entry, const char *format, ...)
 {
     char text[1024];
     va_list args;
     va_start(args, format);
     int length = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (trial->set_count == CLI_TRIAL_SETS || length < 0 || length >= (int)sizeof text) return false;
+    if (entry->set_count == CLI_SWEEP_SETS || length < 0 || length >= (int)sizeof text) return false;
     char *copy = strdup(text);
-    if (copy) trial->sets[trial->set_count++] = copy;
+    if (copy) entry->sets[entry->set_count++] = copy;
     return copy != NULL;
 }
 
@@ -39,28 +39,29 @@ static bool is_given(const ht_config *config, const char *key)
 }
 
 /* An engine config that asks for a precision would contradict train.precision: it is told the same. */
-bool cli_trial_precision(cli_trial *trial, const ht_config *base, const char *precision, const char *loss_scale)
+bool cli_sweep_entry_precision(cli_sweep_entry *entry, const ht_config *base, const char *precision,
+                               const char *loss_scale)
 {
     static const char *const ways[][2] = {
         {"fp16.enabled", "fp16"}, {"bf16.enabled", "bf16"}, {"amp.enabled", ""}, {"torch_autocast.enabled", ""}};
-    bool ok = cli_trial_set(trial, "train.precision=%s", precision);
+    bool ok = cli_sweep_entry_set(entry, "train.precision=%s", precision);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0] && ok && ht_config_has_engine(base); i++)
         if (is_given(base, ways[i][0]))
-            ok =
-                cli_trial_set(trial, "engine.%s=%s", ways[i][0], strcmp(ways[i][1], precision) == 0 ? "true" : "false");
+            ok = cli_sweep_entry_set(entry, "engine.%s=%s", ways[i][0],
+                                     strcmp(ways[i][1], precision) == 0 ? "true" : "false");
     if (!ok || !loss_scale) return ok;
     if (ht_config_has_engine(base) && is_given(base, "fp16.loss_scale"))
-        ok = cli_trial_set(trial, "engine.fp16.loss_scale=%s",
-                           strcmp(loss_scale, "dynamic") == 0 ? "0"
-                           : strcmp(loss_scale, "none") == 0  ? "1"
-                                                              : loss_scale);
-    return ok && cli_trial_set(trial, "train.loss_scale=%s", loss_scale);
+        ok = cli_sweep_entry_set(entry, "engine.fp16.loss_scale=%s",
+                                 strcmp(loss_scale, "dynamic") == 0 ? "0"
+                                 : strcmp(loss_scale, "none") == 0  ? "1"
+                                                                    : loss_scale);
+    return ok && cli_sweep_entry_set(entry, "train.loss_scale=%s", loss_scale);
 }
 
-void cli_trials_free(cli_trials *trials)
+void cli_sweep_free(cli_sweep *sweep)
 {
-    for (size_t i = 0; i < trials->count; i++) {
-        cli_trial *t = &trials->list[i];
+    for (size_t i = 0; i < sweep->count; i++) {
+        cli_sweep_entry *t = &sweep->list[i];
         double *arrays[] = {t->loss, t->scale, t->step_ms, t->rate, t->eval_step, t->eval_loss};
         for (size_t k = 0; k < sizeof arrays / sizeof arrays[0]; k++) free(arrays[k]);
         for (size_t k = 0; k < t->set_count; k++) free(t->sets[k]);
@@ -69,9 +70,9 @@ void cli_trials_free(cli_trials *trials)
         free(t->folder);
         free(t->group);
     }
-    free(trials->list);
-    trials->list = NULL;
-    trials->count = trials->capacity = 0;
+    free(sweep->list);
+    sweep->list = NULL;
+    sweep->count = sweep->capacity = 0;
 }
 
 /* ---- numbers ---- */
@@ -90,7 +91,7 @@ static double median(double *values, size_t count)
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-static void sum_up(cli_trial *t)
+static void sum_up(cli_sweep_entry *t)
 {
     size_t tail = t->made < 10 ? t->made > 0 : t->made / 10;
     t->mean_loss = cli_mean(t->loss, t->made);
@@ -105,45 +106,45 @@ static void sum_up(cli_trial *t)
 
 /* ---- reading ---- */
 
-static int read_one(cli_trials *trials, cli_trial *t, bool first)
+static int read_one(cli_sweep *sweep, cli_sweep_entry *t, bool first)
 {
-    const cli_job *job = trials->job;
-    const char *sets[CLI_MOST_SETS + CLI_TRIAL_SETS];
+    const cli_job *job = sweep->job;
+    const char *sets[CLI_MOST_SETS + CLI_SWEEP_SETS];
     ht_config_request request = job->request;
     memcpy(sets, job->sets, job->request.set_count * sizeof *sets);
     for (size_t i = 0; i < t->set_count; i++) sets[request.set_count++] = t->sets[i];
     request.sets = sets;
     request.training = true;
-    ht_status status = ht_config_read(&t->config, trials->ctx, &request);
-    if (!t->config) return cli_fail(CLI_FAILED, "%s: %s", trials->command, ht_context_message(trials->ctx));
+    ht_status status = ht_config_read(&t->config, sweep->ctx, &request);
+    if (!t->config) return cli_fail(CLI_FAILED, "%s: %s", sweep->command, ht_context_message(sweep->ctx));
     if (first || status != HT_OK) cli_print_problems(ht_config_problems(t->config));
     if (status != HT_OK) return CLI_WRONG;
     if (!ht_config_has_job(t->config))
         return cli_fail(CLI_WRONG, "%s: %s is DeepSpeed's config alone: training needs a job file with model and data",
-                        trials->command, job->request.path);
+                        sweep->command, job->request.path);
     t->train_config = ht_config_train(t->config);
     return CLI_DONE;
 }
 
-int cli_trials_read(cli_trials *trials)
+int cli_sweep_read(cli_sweep *sweep)
 {
     int end = CLI_DONE;
-    for (size_t i = 0; i < trials->count && end == CLI_DONE; i++) end = read_one(trials, &trials->list[i], i == 0);
+    for (size_t i = 0; i < sweep->count && end == CLI_DONE; i++) end = read_one(sweep, &sweep->list[i], i == 0);
     return end;
 }
 
 /* ---- running ---- */
 
-typedef struct trial_run {
-    cli_trials *trials;
-    cli_trial *trial;
+typedef struct execute_run {
+    cli_sweep *sweep;
+    cli_sweep_entry *entry;
     bool failed; /* memory ran out */
-} trial_run;
+} execute_run;
 
 static void on_step(void *arg, const ht_step_report *r)
 {
-    trial_run *run = arg;
-    cli_trial *t = run->trial;
+    execute_run *run = arg;
+    cli_sweep_entry *t = run->entry;
     if (t->made < t->capacity) {
         t->loss[t->made] = r->loss;
         t->scale[t->made] = r->loss_scale;
@@ -151,13 +152,13 @@ static void on_step(void *arg, const ht_step_report *r)
         t->rate[t->made++] = r->tokens_per_second;
     }
     t->skipped = r->skips;
-    if (run->trials->on_step) run->trials->on_step(run->trials->arg, t, r);
+    if (run->sweep->on_step) run->sweep->on_step(run->sweep->arg, t, r);
 }
 
 static void on_eval(void *arg, const ht_eval_report *r)
 {
-    trial_run *run = arg;
-    cli_trial *t = run->trial;
+    execute_run *run = arg;
+    cli_sweep_entry *t = run->entry;
     t->last_eval = *r;
     if (!ht_grow((void **)&t->eval_step, &t->eval_capacity[0], t->evals + 1, sizeof *t->eval_step) ||
         !ht_grow((void **)&t->eval_loss, &t->eval_capacity[1], t->evals + 1, sizeof *t->eval_loss)) {
@@ -175,7 +176,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static bool take_info(cli_trial *t, const ht_run_info *info)
+static bool take_info(cli_sweep_entry *t, const ht_run_info *info)
 {
     double **const arrays[] = {&t->loss, &t->scale, &t->step_ms, &t->rate};
     t->task = info->task;
@@ -193,24 +194,24 @@ static bool take_info(cli_trial *t, const ht_run_info *info)
 }
 
 /* Gradients that stay no numbers are what an experiment may show. */
-static ht_status train(trial_run *r, ht_run *run)
+static ht_status train(execute_run *r, ht_run *run)
 {
     bool stopped;
     double start = now();
     ht_status status = ht_run_train(run, &stopped);
-    r->trial->seconds = now() - start;
-    if (status == HT_ENOTSUP && r->trial->made > 0) {
-        snprintf(r->trial->error, sizeof r->trial->error, "%s", ht_context_message(r->trials->ctx));
+    r->entry->seconds = now() - start;
+    if (status == HT_ENOTSUP && r->entry->made > 0) {
+        snprintf(r->entry->error, sizeof r->entry->error, "%s", ht_context_message(r->sweep->ctx));
         status = HT_OK;
     }
-    if (status == HT_OK && r->failed) status = ht_fail(r->trials->ctx, HT_ENOMEM, "out of memory for a trial");
+    if (status == HT_OK && r->failed) status = ht_fail(r->sweep->ctx, HT_ENOMEM, "out of memory for a run");
     return status;
 }
 
-static int run_one(cli_trials *trials, cli_trial *t)
+static int run_one(cli_sweep *sweep, cli_sweep_entry *t)
 {
     ht_run *run;
-    trial_run r = {.trials = trials, .trial = t};
+    execute_run r = {.sweep = sweep, .entry = t};
     ht_run_request request = {.config = t->config,
                               .mode = HT_RUN_FORCE,
                               .folder = t->folder,
@@ -218,27 +219,27 @@ static int run_one(cli_trials *trials, cli_trial *t)
                               .arg = &r,
                               .on_step = on_step,
                               .on_eval = on_eval};
-    ht_status status = ht_run_open(&run, trials->ctx, &request);
+    ht_status status = ht_run_open(&run, sweep->ctx, &request);
     /* As in halftone train: before the first step a file that cannot be read is wrong input. */
     int end = status == HT_EIO ? CLI_WRONG : cli_end_of(status);
     if (status == HT_OK) {
         ht_run_info info = ht_run_info_of(run);
-        status = take_info(t, &info) ? HT_OK : ht_fail(trials->ctx, HT_ENOMEM, "out of memory for a trial");
-        if (status == HT_OK && trials->on_start) trials->on_start(trials->arg, t, run);
+        status = take_info(t, &info) ? HT_OK : ht_fail(sweep->ctx, HT_ENOMEM, "out of memory for a run");
+        if (status == HT_OK && sweep->on_start) sweep->on_start(sweep->arg, t, run);
         if (status == HT_OK) status = train(&r, run);
         if (status == HT_OK) sum_up(t);
-        if (status == HT_OK && trials->on_end) status = trials->on_end(trials->arg, t, run);
+        if (status == HT_OK && sweep->on_end) status = sweep->on_end(sweep->arg, t, run);
         ht_status closed = ht_run_close(run);
         if (status == HT_OK) status = closed;
         end = cli_end_of(status);
     }
     if (status == HT_OK) return CLI_DONE;
-    return cli_fail(end, "%s: %s: %s", trials->command, t->name, ht_context_message(trials->ctx));
+    return cli_fail(end, "%s: %s: %s", sweep->command, t->name, ht_context_message(sweep->ctx));
 }
 
-int cli_trials_run(cli_trials *trials)
+int cli_sweep_run(cli_sweep *sweep)
 {
     int end = CLI_DONE;
-    for (size_t i = 0; i < trials->count && end == CLI_DONE; i++) end = run_one(trials, &trials->list[i]);
+    for (size_t i = 0; i < sweep->count && end == CLI_DONE; i++) end = run_one(sweep, &sweep->list[i]);
     return end;
 }

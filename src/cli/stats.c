@@ -1,4 +1,4 @@
-#include "cli/spread.h"
+#include "cli/stats.h"
 
 #include <math.h>
 
@@ -18,7 +18,7 @@ double cli_deviation(const double *values, size_t count)
     return count > 1 ? sqrt(squares / (double)(count - 1)) : NAN;
 }
 
-double cli_band(const double *values, size_t count)
+double cli_prediction_interval(const double *values, size_t count)
 {
     /* 0.975 quantiles by degrees of freedom, from 1; more than these are treated as the last. */
     static const double quantiles[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262};
@@ -30,10 +30,10 @@ double cli_band(const double *values, size_t count)
 
 cli_verdict cli_as_good(double value, const double *others, size_t count, double margin)
 {
-    double mean = cli_mean(others, count), band = cli_band(others, count);
+    double mean = cli_mean(others, count), interval = cli_prediction_interval(others, count);
     if (!isfinite(value)) return CLI_FALSE;
-    if (value + band <= mean + margin) return CLI_TRUE;
-    return value - band > mean ? CLI_FALSE : CLI_UNCLEAR;
+    if (value + interval <= mean + margin) return CLI_TRUE;
+    return value - interval > mean ? CLI_FALSE : CLI_UNCLEAR;
 }
 
 cli_verdict cli_not(cli_verdict verdict)

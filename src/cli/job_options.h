@@ -1,6 +1,6 @@
 /* What the commands that take a job file have in common. */
-#ifndef HT_CLI_JOB_WORDS_H
-#define HT_CLI_JOB_WORDS_H
+#ifndef HT_CLI_JOB_OPTIONS_H
+#define HT_CLI_JOB_OPTIONS_H
 
 #include "cli/cli.h"
 #include "train/train.h"
@@ -16,7 +16,7 @@ typedef struct cli_job {
 
 void cli_job_start(cli_job *job);
 /* Takes --set and --deepspeed. False: it is another word; else *end says whether it was right. */
-bool cli_job_word(cli_job *job, const char *command, int argc, char **argv, int *i, int *end);
+bool cli_job_option(cli_job *job, const char *command, int argc, char **argv, int *i, int *end);
 /* All problems to stderr, a line each. */
 void cli_print_problems(const ht_problems *problems);
 /* Reads the config and tells its problems; *out is NULL unless the result is CLI_DONE. */

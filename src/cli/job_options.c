@@ -1,4 +1,4 @@
-#include "cli/job_words.h"
+#include "cli/job_options.h"
 
 #include <stdio.h>
 
@@ -8,7 +8,7 @@ void cli_job_start(cli_job *job)
     job->request.block_count = ht_job_blocks(job->blocks);
 }
 
-bool cli_job_word(cli_job *job, const char *command, int argc, char **argv, int *i, int *end)
+bool cli_job_option(cli_job *job, const char *command, int argc, char **argv, int *i, int *end)
 {
     char *value;
     *end = CLI_DONE;
