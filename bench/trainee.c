@@ -22,7 +22,7 @@ static int64_t largest(const ht_model_request *r, const char *input)
 
 static void write_inputs(trainee *t)
 {
-    uint32_t dice = 1;
+    uint32_t rng = 1;
     for (size_t i = 0; i < t->ours.plan->slot_count; i++) {
         const ht_slot *slot = &t->ours.plan->slots[i];
         if (slot->kind != HT_SLOT_INPUT || slot->type.rank == 0) continue;
@@ -35,8 +35,8 @@ static void write_inputs(trainee *t)
         double *data = malloc((size_t)n * sizeof *data);
         if (!data) exit(1);
         for (int64_t k = 0; k < n; k++) {
-            dice = dice * 1664525u + 1013904223u;
-            data[k] = length ? (double)t->request.source_length : (double)((dice >> 8) % (uint32_t)below);
+            rng = rng * 1664525u + 1013904223u;
+            data[k] = length ? (double)t->request.source_length : (double)((rng >> 8) % (uint32_t)below);
         }
         ht_session_write_f64(t->ours.session, slot->name, data, (size_t)n);
         free(data);

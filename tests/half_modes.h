@@ -2,7 +2,7 @@
 #ifndef TESTS_HALF_MODES_H
 #define TESTS_HALF_MODES_H
 
-#include "model_world.h"
+#include "model_fixture.h"
 #include "plan/plan.h"
 #include "small_models.h"
 
@@ -42,7 +42,7 @@ typedef struct how {
     bool no_fusion;
 } how;
 
-static inline void start(model_world *w, const small_model *model, how h)
+static inline void start(model_fixture *w, const small_model *model, how h)
 {
     ht_train_opts opts = HT_TRAIN_OPTS;
     ht_plan_opts planning = HT_PLAN_OPTS;
@@ -63,7 +63,7 @@ static inline void start(model_world *w, const small_model *model, how h)
     model_write_f32(w, "loss_grad", 0.05f);
 }
 
-static inline double read_number(const model_world *w, const char *name)
+static inline double read_number(const model_fixture *w, const char *name)
 {
     double value = 0;
     model_must(w, ht_session_read_f64(w->s, name, &value, 1));
@@ -71,7 +71,7 @@ static inline double read_number(const model_world *w, const char *name)
 }
 
 /* One training step; its loss per target. */
-static inline double step(const model_world *w)
+static inline double step(const model_fixture *w)
 {
     model_must(w, ht_session_run(w->s, "train"));
     int64_t count = model_read_i64(w, "count");

@@ -2,7 +2,7 @@
 #ifndef HT_TESTS_SNAPSHOT_CASE_H
 #define HT_TESTS_SNAPSHOT_CASE_H
 
-#include "snapshot_world.h"
+#include "snapshot_fixture.h"
 
 static char folder[64];
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "graph_dice.h"
 #include "half_modes.h"
+#include "random_graph.h"
 
 enum { STEPS = 3 };
 
@@ -23,7 +23,7 @@ static void train__every_model_in_every_mode_follows_fp32(void **state)
         /* Batch norms over four numbers, fifty deep: what fp32 and fp64 make of it parts after a step. */
         bool wild = strstr(small[i].json, "\"depth\": 50") != NULL;
         for (size_t m = 0; m <= MODES; m++) {
-            model_world w;
+            model_fixture w;
             if (m && !is_tried(i, m - 1)) continue;
             const mode *in = m ? &modes[m - 1] : NULL;
             start(&w, &small[i], (how){.mode = in, .threads = 2});
@@ -43,7 +43,7 @@ static void train__every_model_in_every_mode_follows_fp32(void **state)
 
 /* ---- the same bits ---- */
 
-static uint64_t hash_everything(const model_world *w)
+static uint64_t hash_everything(const model_fixture *w)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < w->plan->slot_count; i++) {
@@ -63,7 +63,7 @@ static void same_bits(const small_model *model, const mode *in)
     const how ways[] = {{in, 1, false}, {in, 2, true}, {in, 3, false}};
     uint64_t first = 0;
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
-        model_world w;
+        model_fixture w;
         start(&w, model, ways[k]);
         for (int s = 0; s < 2; s++) step(&w);
         uint64_t hash = hash_everything(&w);
@@ -108,7 +108,7 @@ static void bits__of_large_products_do_not_depend_on_them_either(void **state)
 
 /* ---- any graph ---- */
 
-static ht_status plan_dice(ht_plan **plan, const ht_graph *g, const char *precision, bool no_fusion)
+static ht_status plan_random(ht_plan **plan, const ht_graph *g, const char *precision, bool no_fusion)
 {
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.precision = precision;
@@ -151,12 +151,12 @@ static bool same_slot(const ht_slot *slot, const ht_session *const *s)
     return same;
 }
 
-static void run_dice(ht_context *ctx, const ht_graph *g, const char *precision, uint64_t seed)
+static void run_random(ht_context *ctx, const ht_graph *g, const char *precision, uint64_t seed)
 {
     ht_plan *plan[2];
     ht_session *s[2];
     for (int i = 0; i < 2; i++) {
-        if (plan_dice(&plan[i], g, precision, i) != HT_OK || ht_session_create(&s[i], plan[i], NULL) != HT_OK)
+        if (plan_random(&plan[i], g, precision, i) != HT_OK || ht_session_create(&s[i], plan[i], NULL) != HT_OK)
             fail_msg("graph %llu in %s: %s", (unsigned long long)seed, precision, ht_context_message(ctx));
         fill_inputs(s[i], plan[i]);
         for (int step = 0; step < 2; step++) assert_int_equal(ht_session_run(s[i], "train"), HT_OK);
@@ -180,15 +180,15 @@ static void any_graph__plans_in_every_precision(void **state)
     size_t planned = 0;
     assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
     for (uint64_t seed = 0; seed < 200; seed++) {
-        ht_graph *g = graph_dice_build(ctx, seed, 10 + seed % 90);
+        ht_graph *g = random_graph_build(ctx, seed, 10 + seed % 90);
         ht_plan *plan;
         assert_non_null(g);
-        /* The dice give inputs random first values, which only the interpreter knows. */
+        /* Random graphs give inputs random first values, which only the interpreter knows. */
         for (size_t i = 0; i < g->input_init_capacity; i++) g->input_inits[i] = HT_ZERO;
-        if (plan_dice(&plan, g, NULL, false) == HT_OK) {
+        if (plan_random(&plan, g, NULL, false) == HT_OK) {
             ht_plan_free(plan);
             planned++;
-            for (size_t p = 0; p < 3; p++) run_dice(ctx, g, precisions[p], seed);
+            for (size_t p = 0; p < 3; p++) run_random(ctx, g, precisions[p], seed);
         }
         ht_graph_free(g);
     }
@@ -206,7 +206,7 @@ static void loss_scale__changes_no_bit_in_bf16(void **state)
     enum { N = 13 * 16 };
     float table[2][N];
     for (int k = 0; k < 2; k++) {
-        model_world w;
+        model_fixture w;
         start(&w, &small[12], (how){.mode = k ? &scaled : &modes[3], .threads = 2});
         for (int s = 0; s < 3; s++) step(&w);
         model_must(&w, ht_session_read(w.s, "transformer.wte.weight", table[k], sizeof table[k]));
@@ -215,7 +215,7 @@ static void loss_scale__changes_no_bit_in_bf16(void **state)
     assert_memory_equal(table[0], table[1], sizeof table[0]);
 }
 
-static double loss_with(const model_world *w, const char *name, double *data, size_t n, size_t at, double value)
+static double loss_with(const model_fixture *w, const char *name, double *data, size_t n, size_t at, double value)
 {
     double before = data[at];
     data[at] = value;
@@ -234,7 +234,7 @@ static void precision__fp64_is_f64_throughout(void **state)
         {"gpt2", "transformer.h.1.ln_2.bias"},          {"llama", "model.layers.1.mlp.down_proj.weight"},
         {"seq2seq", "encoder.rnn.weight_hh_l0"},        {"lenet", "conv1.weight"}};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-        model_world w;
+        model_fixture w;
         size_t model = 0;
         char grad[128];
         while (strcmp(small[model].type, names[k][0]) != 0) model++;
@@ -265,7 +265,7 @@ static void precision__fp32_is_what_no_precision_is(void **state)
     uint64_t hash[2];
     static const mode plain = {"fp32", "fp32", "none", 0, {{0}}};
     for (int named = 0; named < 2; named++) {
-        model_world w;
+        model_fixture w;
         start(&w, &small[12], (how){.mode = named ? &plain : NULL, .threads = 2});
         for (int s = 0; s < 2; s++) step(&w);
         hash[named] = hash_everything(&w);

@@ -16,7 +16,7 @@
 /* ---- copies ---- */
 
 /* Returns how many copies there are. */
-static size_t check_copies(const model_world *w, ht_dtype half)
+static size_t check_copies(const model_fixture *w, ht_dtype half)
 {
     size_t count = 0;
     for (size_t i = 0; i < w->plan->slot_count; i++) {
@@ -46,7 +46,7 @@ static void copies__follow_their_masters(void **state)
     static const char *const rules[] = {"adamw", "sgd", "lamb", "muon", "lion"};
     for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
         for (int m = 0; m < 2; m++) {
-            model_world w;
+            model_fixture w;
             ht_train_opts opts = HT_TRAIN_OPTS;
             ht_plan_opts planning = HT_PLAN_OPTS;
             opts.optimizer = rules[r];
@@ -75,7 +75,7 @@ static void rules__take_state_of_any_type(void **state)
     static const char *const rules[] = {"sgd", "adam", "adamw", "adagrad", "lion", "lamb", "muon"};
     for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
         for (size_t m = 0; m < MODES; m++) {
-            model_world w;
+            model_fixture w;
             ht_train_opts opts = HT_TRAIN_OPTS;
             ht_plan_opts planning = HT_PLAN_OPTS;
             opts.optimizer = rules[r];
@@ -99,7 +99,7 @@ static void copies__are_made_again_when_a_master_is_written(void **state)
     (void)state;
     double loss[2];
     for (int written = 0; written < 2; written++) {
-        model_world w;
+        model_fixture w;
         start(&w, &small[0], (how){.mode = &modes[1], .threads = 2});
         const char *name = "layers.0.weight";
         for (size_t i = 0; i < w.plan->slot_count; i++)
@@ -125,7 +125,7 @@ static void eval__gives_the_loss_of_training(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SMALL; i++) {
-        model_world w;
+        model_fixture w;
         if (strstr("resnet mobilenet_v2", small[i].type)) continue;
         if (strcmp(small[i].type, "lstm_lm") == 0) continue; /* its state moves from one to the other */
         start(&w, &small[i], (how){.mode = &modes[i % 2 ? 1 : 3], .threads = 2});
@@ -157,7 +157,7 @@ static void casts__ride_along(void **state)
     (void)state;
     for (size_t i = 0; i < SMALL; i++) {
         for (size_t m = 1; m <= 3; m += 2) {
-            model_world w;
+            model_fixture w;
             start(&w, &small[i], (how){.mode = &modes[m], .threads = 1});
             size_t update = count_casts(w.plan, "update"), micro = count_casts(w.plan, "micro_first");
             bool tokens = strstr("gpt2 llama bert", small[i].type) != NULL;
@@ -177,7 +177,7 @@ static void accumulation__adds_in_the_type_that_was_asked_for(void **state)
     (void)state;
     enum { N = 13 * 16 };
     for (int half = 0; half < 2; half++) {
-        model_world w;
+        model_fixture w;
         double once[N], twice[N];
         ht_train_opts opts = HT_TRAIN_OPTS;
         ht_plan_opts planning = HT_PLAN_OPTS;
@@ -270,7 +270,7 @@ static void settings__that_are_wrong_are_refused_by_name(void **state)
         {"bf16", "rounding", "up", "setting rounding: there is no 'up'; known: stochastic, nearest"},
         {"bf16", "rounding", "stochastic", "setting rounding: stochastic is for parameters that are half themselves"},
     };
-    model_world w;
+    model_fixture w;
     ht_plan *plan;
     start(&w, &small[0], (how){.threads = 1});
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -290,7 +290,7 @@ static void fp32_params__names_parameters_that_have_no_copy(void **state)
     (void)state;
     ht_plan_opts opts = HT_PLAN_OPTS;
     ht_train_setting keep = {"fp32_params", "^transformer\\.h\\.[0-9]+\\.attn\\."};
-    model_world w;
+    model_fixture w;
     opts.precision = "fp16";
     opts.settings = &keep;
     opts.setting_count = 1;
@@ -309,7 +309,7 @@ static void residual__in_f32_is_a_wider_stream(void **state)
     (void)state;
     int64_t bytes[2];
     for (int wide = 0; wide < 2; wide++) {
-        model_world w;
+        model_fixture w;
         start(&w, &small[12], (how){.mode = &modes[wide ? 4 : 3], .threads = 1});
         assert_string_equal(small[12].type, "gpt2");
         const ht_call *norm = find_call(w.plan, "layernorm");
@@ -324,7 +324,7 @@ static void residual__in_f32_is_a_wider_stream(void **state)
 /* ---- memory ---- */
 
 /* gpt2 as it was published, sequences of 1024, eight at once: planned only. */
-static void check_bytes(const model_world *w, double parameters, const char *target)
+static void check_bytes(const model_fixture *w, double parameters, const char *target)
 {
     static const char *const precisions[] = {"fp32", "fp16", "bf16"};
     double transient[3];
@@ -350,7 +350,7 @@ static void check_bytes(const model_world *w, double parameters, const char *tar
 static void memory__of_gpt2_is_what_half_promises(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     ht_model_request request = {.task = LM, .batch = 8, .length = 1024, .vocabulary = 50257, .training = true};
     model_must(&w, model_graph(&w, "gpt2", "{}", request, 1));
     double parameters = (double)ht_model_parameters(w.g);

@@ -228,9 +228,9 @@ static void resume__survives_kills_at_random_moments(void **state)
 {
     data_case *c = *state;
     int wanted = getenv("HALFTONE_LONG") ? LONG_KILLS : KILLS, kills = 0;
-    ht_stream dice = {.seed = (uint64_t)getpid(), .step = (uint64_t)time(NULL)};
+    ht_stream rng = {.seed = (uint64_t)getpid(), .step = (uint64_t)time(NULL)};
     struct timespec start, now;
-    print_message("dice of %d, %lld\n", (int)getpid(), (long long)dice.step);
+    print_message("random numbers of %d, %lld\n", (int)getpid(), (long long)rng.step);
     train_whole(c, jobs[0]);
     clock_gettime(CLOCK_MONOTONIC, &start);
     expect(c,
@@ -241,7 +241,7 @@ static void resume__survives_kills_at_random_moments(void **state)
     double seconds = (double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec);
     for (uint64_t turn = 0; kills < wanted; turn++) {
         life l = begin(c, 1 + (int)(turn % 2));
-        double pause = ht_stream_uniform(&dice, turn) * seconds / 3;
+        double pause = ht_stream_uniform(&rng, turn) * seconds / 3;
         nanosleep(&(struct timespec){(time_t)pause, (long)(1e9 * (pause - (double)(time_t)pause))}, NULL);
         kill(l.process, SIGKILL);
         int status = end(&l);

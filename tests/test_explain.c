@@ -10,11 +10,11 @@
 #include "plan/plan.h"
 #include "tiny_model.h"
 
-typedef struct world {
+typedef struct fixture {
     ht_context *ctx;
     ht_plan *plan;
     ht_explanation table;
-} world;
+} fixture;
 
 static void must(ht_context *ctx, ht_status status)
 {
@@ -22,9 +22,9 @@ static void must(ht_context *ctx, ht_status status)
     assert_int_equal(status, HT_OK);
 }
 
-static world start(const char *precision, bool fusion, const ht_pass_observer *watch)
+static fixture start(const char *precision, bool fusion, const ht_pass_observer *watch)
 {
-    world w = {0};
+    fixture w = {0};
     ht_graph *g;
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(w.ctx, ht_graph_create(&g, w.ctx));
@@ -39,21 +39,21 @@ static world start(const char *precision, bool fusion, const ht_pass_observer *w
     return w;
 }
 
-static void stop(world *w)
+static void stop(fixture *w)
 {
     ht_explanation_free(&w->table);
     ht_plan_free(w->plan);
     ht_context_free(w->ctx);
 }
 
-static const ht_plan_segment *segment(const world *w, const char *name)
+static const ht_plan_segment *segment(const fixture *w, const char *name)
 {
     int index = ht_plan_segment_find(w->plan, name);
     assert_true(index >= 0);
     return &w->plan->segments[index];
 }
 
-static size_t count(const world *w, ht_figure_block block)
+static size_t count(const fixture *w, ht_figure_block block)
 {
     size_t rows = 0;
     for (size_t i = 0; i < w->table.count; i++) rows += w->table.rows[i].block == block;
@@ -66,7 +66,7 @@ static void explain__has_a_row_for_every_instruction_of_a_micro_batch(void **sta
 {
     (void)state;
     for (int fusion = 0; fusion < 2; fusion++) {
-        world w = start("bf16", fusion, NULL);
+        fixture w = start("bf16", fusion, NULL);
         const ht_plan_segment *micro = segment(&w, "micro_first");
         double moved = 0, told = 0;
         size_t rows = count(&w, HT_FIGURE_FWD) + count(&w, HT_FIGURE_BWD_ACT) + count(&w, HT_FIGURE_BWD_WEIGHT);
@@ -85,7 +85,7 @@ static void explain__has_a_row_for_every_instruction_of_a_micro_batch(void **sta
 static void explain__names_the_kernels_that_run(void **state)
 {
     (void)state;
-    world w = start("fp16", false, NULL);
+    fixture w = start("fp16", false, NULL);
     const ht_plan_segment *micro = segment(&w, "micro_first");
     for (size_t i = 0; i < micro->instr_count; i++) {
         const ht_instr *instr = &micro->instrs[i];
@@ -99,7 +99,7 @@ static void explain__gives_each_matrix_one_copy_and_each_parameter_one_update(vo
     (void)state;
     static const char *const precisions[] = {"fp32", "fp16", "bf16"};
     for (size_t p = 0; p < 3; p++) {
-        world w = start(precisions[p], true, NULL);
+        fixture w = start(precisions[p], true, NULL);
         size_t matrices = 0, parameters = 0, updates = 0;
         int64_t elements = 0, bytes = 0;
         for (size_t i = 0; i < w.plan->slot_count; i++) {
@@ -172,7 +172,7 @@ static void passes__are_told_in_their_order_with_the_same_model(void **state)
     (void)state;
     heard h = {.calls = 0};
     ht_pass_observer watch = {hear, &h};
-    world w = start("bf16", true, &watch);
+    fixture w = start("bf16", true, &watch);
     assert_string_equal(h.names, "init fold cse dce regions autocast cse dce regions");
     assert_true(h.hash == w.plan->model_hash);
     assert_string_equal(w.plan->precision, "bf16");

@@ -12,23 +12,23 @@
 #include <cmocka.h>
 
 #include "exec/exec.h"
-#include "graph_dice.h"
+#include "random_graph.h"
 #include "train/train.h"
 
-typedef struct world {
+typedef struct fixture {
     ht_context *ctx;
     ht_graph *g;
     ht_plan *plan[2]; /* fused, not fused */
     ht_session *s[2];
-} world;
+} fixture;
 
-static void say(const world *w, const char *what, uint64_t seed)
+static void say(const fixture *w, const char *what, uint64_t seed)
 {
     print_error("graph %llu: %s: %s\n", (unsigned long long)seed, what, ht_context_message(w->ctx));
     fail();
 }
 
-static void open_context(world *w, int threads, const char *isa)
+static void open_context(fixture *w, int threads, const char *isa)
 {
     ht_context_opts opts = HT_CONTEXT_OPTS;
     opts.threads = threads;
@@ -37,7 +37,7 @@ static void open_context(world *w, int threads, const char *isa)
 }
 
 /* False where the graph cannot be planned even without fusion. */
-static bool make_plans(world *w, uint64_t seed)
+static bool make_plans(fixture *w, uint64_t seed)
 {
     for (int i = 1; i >= 0; i--) {
         ht_plan_opts opts = HT_PLAN_OPTS;
@@ -54,7 +54,7 @@ static bool make_plans(world *w, uint64_t seed)
     return true;
 }
 
-static void close_plans(world *w)
+static void close_plans(fixture *w)
 {
     for (int i = 0; i < 2; i++) {
         ht_session_free(w->s[i]);
@@ -75,7 +75,7 @@ static size_t count_fused(const ht_plan *plan)
     return count;
 }
 
-static void fill_inputs(world *w)
+static void fill_inputs(fixture *w)
 {
     for (size_t k = 0; k < w->plan[0]->slot_count; k++) {
         const ht_slot *slot = &w->plan[0]->slots[k];
@@ -96,7 +96,7 @@ static bool same_number(const void *a, const void *b, ht_dtype dtype, int64_t i)
     return isnan(ht_load_f64(a, dtype, i)) && isnan(ht_load_f64(b, dtype, i));
 }
 
-static void compare(const world *w, uint64_t seed)
+static void compare(const fixture *w, uint64_t seed)
 {
     for (size_t k = 0; k < w->plan[0]->slot_count; k++) {
         const ht_slot *slot = &w->plan[0]->slots[k];
@@ -117,7 +117,7 @@ static void compare(const world *w, uint64_t seed)
     }
 }
 
-static void run_both(world *w, const char *program, uint64_t seed)
+static void run_both(fixture *w, const char *program, uint64_t seed)
 {
     fill_inputs(w);
     for (int step = 0; step < 3; step++) {
@@ -130,11 +130,11 @@ static void run_both(world *w, const char *program, uint64_t seed)
 static void fuse__random_graphs_give_the_same_bits(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     size_t planned = 0, fused = 0;
     open_context(&w, 2, NULL);
     for (uint64_t seed = 0; seed < 400; seed++) {
-        w.g = graph_dice_build(w.ctx, seed, 10 + seed % 90);
+        w.g = random_graph_build(w.ctx, seed, 10 + seed % 90);
         assert_non_null(w.g);
         /* The dice give inputs random first values, which only the interpreter knows. */
         for (size_t i = 0; i < w.g->input_init_capacity; i++) w.g->input_inits[i] = HT_ZERO;
@@ -154,10 +154,10 @@ static void fuse__random_graphs_give_the_same_bits(void **state)
 
 /* A chain of random point-wise ops over a few shapes of inputs that broadcast, with values that are read long after
  * they were made, and results in the middle. */
-static ht_val any_step(ht_graph *g, graph_dice *d, ht_val a, ht_val b)
+static ht_val any_step(ht_graph *g, random_graph *d, ht_val a, ht_val b)
 {
     static const ht_dtype types[] = {HT_F32, HT_BF16, HT_F16, HT_F32, HT_F8E4M3, HT_F64};
-    switch (graph_dice_roll(d, 16)) {
+    switch (random_graph_next(d, 16)) {
     case 0: return ht_add(g, a, b);
     case 1: return ht_mul(g, a, b);
     case 2: return ht_sub(g, a, b);
@@ -168,8 +168,8 @@ static ht_val any_step(ht_graph *g, graph_dice *d, ht_val a, ht_val b)
     case 7: return ht_scale(g, a, 1.25);
     case 8: return ht_add_scalar(g, a, -0.5);
     case 9: return ht_select(g, ht_lt(g, a, b), a, ht_neg(g, b));
-    case 10: return ht_cast(g, a, types[graph_dice_roll(d, 6)]);
-    case 11: return ht_cast(g, ht_cast(g, ht_scale(g, a, 9), graph_dice_roll(d, 2) ? HT_I32 : HT_I8), HT_F32);
+    case 10: return ht_cast(g, a, types[random_graph_next(d, 6)]);
+    case 11: return ht_cast(g, ht_cast(g, ht_scale(g, a, 9), random_graph_next(d, 2) ? HT_I32 : HT_I8), HT_F32);
     case 12: return ht_cast(g, ht_not(g, ht_gt(g, a, b)), HT_F32);
     case 13: return ht_relu(g, a);
     case 14: return ht_div(g, a, ht_add_scalar(g, ht_abs(g, b), 1));
@@ -180,25 +180,25 @@ static ht_val any_step(ht_graph *g, graph_dice *d, ht_val a, ht_val b)
 static ht_graph *make_chain(ht_context *ctx, uint64_t seed)
 {
     static const int64_t rows[] = {3, 1, 70, 5, 33}, columns[] = {7, 300, 1, 2500, 128};
-    graph_dice d = graph_dice_make(seed);
+    random_graph d = random_graph_make(seed);
     ht_graph *g;
     assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
-    int64_t shape[2] = {rows[graph_dice_roll(&d, 5)], columns[graph_dice_roll(&d, 5)]}, one[2] = {shape[0], 1};
+    int64_t shape[2] = {rows[random_graph_next(&d, 5)], columns[random_graph_next(&d, 5)]}, one[2] = {shape[0], 1};
     ht_val v[64] = {ht_input(g, "x", HT_F32, 2, shape), ht_input(g, "half", HT_BF16, 2, shape),
                     ht_input(g, "row", HT_F32, 1, shape + 1), ht_input(g, "column", HT_F32, 2, one),
                     ht_input(g, "number", HT_F32, 0, NULL)};
-    int count = 5, length = 3 + (int)graph_dice_roll(&d, 50);
+    int count = 5, length = 3 + (int)random_graph_next(&d, 50);
     ht_val kept = ht_state_add(g, "kept", HT_F32, 2, shape, HT_UNIFORM(-1, 1));
     v[count++] = kept;
     for (int i = 0; i < length && count < 60; i++) {
-        int back = 1 + (int)graph_dice_roll(&d, graph_dice_roll(&d, 2) ? 3 : (uint32_t)count);
-        ht_val a = v[count - 1 - (int)graph_dice_roll(&d, 2)], b = v[count - back];
+        int back = 1 + (int)random_graph_next(&d, random_graph_next(&d, 2) ? 3 : (uint32_t)count);
+        ht_val a = v[count - 1 - (int)random_graph_next(&d, 2)], b = v[count - back];
         v[count++] = any_step(g, &d, a, b);
     }
     char name[16];
     for (int i = 6; i < count; i++) {
         snprintf(name, sizeof name, "y%d", i);
-        if (!ht_state_of(g, v[i]) && (i == count - 1 || !graph_dice_roll(&d, 8))) ht_output(g, name, v[i]);
+        if (!ht_state_of(g, v[i]) && (i == count - 1 || !random_graph_next(&d, 8))) ht_output(g, name, v[i]);
     }
     for (int i = count - 1; i >= 6; i--)
         if (!ht_state_of(g, v[i]) && ht_type_same(ht_type_of(g, v[i]), ht_type_of(g, kept))) {
@@ -211,7 +211,7 @@ static ht_graph *make_chain(ht_context *ctx, uint64_t seed)
 
 static void chains(const char *isa, int threads)
 {
-    world w = {0};
+    fixture w = {0};
     size_t fused = 0;
     open_context(&w, threads, isa);
     for (uint64_t seed = 0; seed < 150; seed++) {
@@ -243,22 +243,22 @@ static void fuse__chains_give_the_same_bits_on_portable_kernels(void **state)
 static ht_graph *make_product(ht_context *ctx, uint64_t seed)
 {
     static const int64_t rows[] = {40, 7, 129, 64}, columns[] = {128, 300, 96, 513}, inner[] = {64, 200, 33};
-    graph_dice d = graph_dice_make(seed);
+    random_graph d = random_graph_make(seed);
     ht_graph *g;
     assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
-    int64_t batch = graph_dice_roll(&d, 3) ? 1 : 3, m = rows[graph_dice_roll(&d, 4)],
-            n = columns[graph_dice_roll(&d, 4)];
-    int64_t k = inner[graph_dice_roll(&d, 3)], result[3] = {batch, m, n};
-    ht_dtype dtype = graph_dice_roll(&d, 3) ? HT_F32 : HT_BF16;
+    int64_t batch = random_graph_next(&d, 3) ? 1 : 3, m = rows[random_graph_next(&d, 4)],
+            n = columns[random_graph_next(&d, 4)];
+    int64_t k = inner[random_graph_next(&d, 3)], result[3] = {batch, m, n};
+    ht_dtype dtype = random_graph_next(&d, 3) ? HT_F32 : HT_BF16;
     ht_val a = ht_input(g, "a", dtype, 3, (int64_t[]){batch, m, k});
     ht_val b = ht_param(g, "b", HT_F32, 3, (int64_t[]){batch, k, n}, HT_UNIFORM(-1, 1));
     ht_val y = ht_matmul(g, ht_cast(g, a, HT_F32), b, NULL);
     y = ht_add(g, y, ht_input(g, "bias", HT_F32, 1, &n));
-    if (graph_dice_roll(&d, 2)) y = ht_gelu(g, y);
-    if (graph_dice_roll(&d, 2)) ht_output(g, "middle", y);
-    if (graph_dice_roll(&d, 2)) y = ht_add(g, y, ht_input(g, "residual", HT_F32, 3, result));
-    if (graph_dice_roll(&d, 2)) y = ht_clip(g, y, -0.5, 0.75);
-    ht_output(g, "y", graph_dice_roll(&d, 2) ? ht_cast(g, y, HT_BF16) : y);
+    if (random_graph_next(&d, 2)) y = ht_gelu(g, y);
+    if (random_graph_next(&d, 2)) ht_output(g, "middle", y);
+    if (random_graph_next(&d, 2)) y = ht_add(g, y, ht_input(g, "residual", HT_F32, 3, result));
+    if (random_graph_next(&d, 2)) y = ht_clip(g, y, -0.5, 0.75);
+    ht_output(g, "y", random_graph_next(&d, 2) ? ht_cast(g, y, HT_BF16) : y);
     ht_output(g, "loss", ht_mean(g, y, 0, NULL, false));
     assert_int_equal(ht_graph_train(g, NULL), HT_OK);
     return g;
@@ -276,7 +276,7 @@ static size_t count_epilogues(const ht_plan *plan)
 static void fuse__products_with_epilogues_give_the_same_bits(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     size_t epilogues = 0;
     open_context(&w, 2, NULL);
     for (uint64_t seed = 0; seed < 60; seed++) {
@@ -302,10 +302,10 @@ static size_t count_folds(const ht_plan *plan)
     return count;
 }
 
-static ht_val any_reduction(ht_graph *g, graph_dice *d, ht_val x, int n_axes, const int64_t *axes)
+static ht_val any_reduction(ht_graph *g, random_graph *d, ht_val x, int n_axes, const int64_t *axes)
 {
-    bool keep = graph_dice_roll(d, 2);
-    switch (graph_dice_roll(d, 4)) {
+    bool keep = random_graph_next(d, 2);
+    switch (random_graph_next(d, 4)) {
     case 0: return ht_sum(g, x, n_axes, axes, keep);
     case 1: return ht_mean(g, x, n_axes, axes, keep);
     case 2: return ht_reduce_max(g, x, n_axes, axes, keep);
@@ -320,31 +320,32 @@ static ht_graph *make_fold(ht_context *ctx, uint64_t seed)
     static const int64_t rows[] = {1, 3, 64, 65, 130, 17}, columns[] = {1, 7, 128, 300, 1025, 33};
     static const int64_t axes[][3] = {{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}};
     static const int axis_counts[] = {1, 1, 1, 2, 2, 2, 3};
-    graph_dice d = graph_dice_make(seed);
+    random_graph d = random_graph_make(seed);
     ht_graph *g;
     assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
-    int64_t shape[3] = {1 + graph_dice_roll(&d, 2), rows[graph_dice_roll(&d, 6)], columns[graph_dice_roll(&d, 6)]};
+    int64_t shape[3] = {1 + random_graph_next(&d, 2), rows[random_graph_next(&d, 6)],
+                        columns[random_graph_next(&d, 6)]};
     ht_val v[16] = {ht_input(g, "line", HT_F32, 1, shape + 2),
                     ht_input(g, "number", HT_F32, 3, (int64_t[]){shape[0], shape[1], 1}),
                     ht_input(g, "half", HT_BF16, 3, shape), ht_input(g, "x", HT_F32, 3, shape)};
-    int count = 4, length = 4 + (int)graph_dice_roll(&d, 6);
+    int count = 4, length = 4 + (int)random_graph_next(&d, 6);
     for (; count < length; count++) {
-        ht_val step = any_step(g, &d, v[count - 1], v[graph_dice_roll(&d, (uint32_t)count)]);
+        ht_val step = any_step(g, &d, v[count - 1], v[random_graph_next(&d, (uint32_t)count)]);
         v[count] = ht_dtype_is_float(ht_type_of(g, step)->dtype) ? step : ht_cast(g, step, HT_F32);
     }
     for (int i = 0; i < 2; i++) {
-        uint32_t which = graph_dice_roll(&d, 7);
-        ht_val from = v[count - 1 - (i ? (int)graph_dice_roll(&d, 2) : 0)];
+        uint32_t which = random_graph_next(&d, 7);
+        ht_val from = v[count - 1 - (i ? (int)random_graph_next(&d, 2) : 0)];
         ht_val y = any_reduction(g, &d, from, axis_counts[which], axes[which]);
-        ht_output(g, i ? "second" : "first", graph_dice_roll(&d, 2) ? ht_tanh(g, y) : y);
-        if (graph_dice_roll(&d, 2)) break;
+        ht_output(g, i ? "second" : "first", random_graph_next(&d, 2) ? ht_tanh(g, y) : y);
+        if (random_graph_next(&d, 2)) break;
     }
-    if (graph_dice_roll(&d, 2)) ht_output(g, "y", v[count - 1]);
+    if (random_graph_next(&d, 2)) ht_output(g, "y", v[count - 1]);
     assert_int_equal(ht_graph_status(g), HT_OK);
     return g;
 }
 
-static uint64_t digest(const world *w)
+static uint64_t digest(const fixture *w)
 {
     uint64_t sum = 14695981039346656037u;
     for (size_t k = 0; k < w->plan[0]->slot_count; k++) {
@@ -362,7 +363,7 @@ enum { FOLD_SEEDS = 80 };
 
 static void folds(const char *isa, int threads, uint64_t *digests)
 {
-    world w = {0};
+    fixture w = {0};
     size_t found = 0;
     open_context(&w, threads, isa);
     for (uint64_t seed = 0; seed < FOLD_SEEDS; seed++) {
@@ -401,7 +402,7 @@ static void fuse__a_chain_that_is_only_summed_is_not_stored(void **state)
 {
     (void)state;
     for (int64_t axis = 0; axis < 2; axis++) {
-        world w = {0};
+        fixture w = {0};
         open_context(&w, 2, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){1000, 300});
@@ -424,7 +425,7 @@ static void fuse__as_many_operands_as_an_instruction_holds_are_summed(void **sta
     for (int inputs = 22; inputs <= 27; inputs++) {
         int64_t axis = 1;
         char name[16];
-        world w = {0};
+        fixture w = {0};
         open_context(&w, 1, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_val sum = HT_NONE;
@@ -447,7 +448,7 @@ static void fuse__a_sum_that_replaces_an_operand_waits_for_all_elements(void **s
     (void)state;
     for (int64_t axis = 0; axis < 2; axis++) {
         int64_t n = 400;
-        world w = {0};
+        fixture w = {0};
         open_context(&w, 3, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){n, n});
@@ -488,20 +489,21 @@ static ht_val normalise(ht_graph *g, ht_val x, uint32_t form)
 static ht_graph *make_rows(ht_context *ctx, uint64_t seed)
 {
     static const int64_t rows[] = {2, 3, 17, 65}, columns[] = {2, 7, 128, 300, 1025, 4097};
-    graph_dice d = graph_dice_make(seed);
+    random_graph d = random_graph_make(seed);
     ht_graph *g;
     assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
-    int64_t shape[3] = {1 + graph_dice_roll(&d, 2), rows[graph_dice_roll(&d, 4)], columns[graph_dice_roll(&d, 6)]};
-    ht_dtype dtype = graph_dice_roll(&d, 3) ? HT_F32 : HT_BF16;
+    int64_t shape[3] = {1 + random_graph_next(&d, 2), rows[random_graph_next(&d, 4)],
+                        columns[random_graph_next(&d, 6)]};
+    ht_dtype dtype = random_graph_next(&d, 3) ? HT_F32 : HT_BF16;
     ht_val x = ht_cast(g, ht_input(g, "x", dtype, 3, shape), HT_F32);
     ht_val kept = ht_state_add(g, "kept", HT_F32, 3, shape, HT_UNIFORM(-1, 1));
-    if (graph_dice_roll(&d, 2)) x = ht_add(g, x, kept);
+    if (random_graph_next(&d, 2)) x = ht_add(g, x, kept);
     x = ht_mul(g, x, ht_param(g, "scale", HT_F32, 1, shape + 2, HT_UNIFORM(-1, 1)));
-    ht_val y = normalise(g, x, graph_dice_roll(&d, 4));
-    if (graph_dice_roll(&d, 2)) y = ht_add(g, y, ht_param(g, "shift", HT_F32, 1, shape + 2, HT_UNIFORM(-1, 1)));
-    if (graph_dice_roll(&d, 2)) y = normalise(g, ht_tanh(g, y), graph_dice_roll(&d, 4));
-    if (graph_dice_roll(&d, 2)) ht_store(g, kept, y);
-    ht_output(g, "y", graph_dice_roll(&d, 2) ? y : ht_cast(g, y, HT_BF16));
+    ht_val y = normalise(g, x, random_graph_next(&d, 4));
+    if (random_graph_next(&d, 2)) y = ht_add(g, y, ht_param(g, "shift", HT_F32, 1, shape + 2, HT_UNIFORM(-1, 1)));
+    if (random_graph_next(&d, 2)) y = normalise(g, ht_tanh(g, y), random_graph_next(&d, 4));
+    if (random_graph_next(&d, 2)) ht_store(g, kept, y);
+    ht_output(g, "y", random_graph_next(&d, 2) ? y : ht_cast(g, y, HT_BF16));
     ht_output(g, "loss", ht_mean(g, ht_mul(g, y, y), 0, NULL, false));
     assert_int_equal(ht_graph_train(g, NULL), HT_OK);
     return g;
@@ -511,7 +513,7 @@ enum { ROW_SEEDS = 40 };
 
 static void rows(const char *isa, int threads, uint64_t *digests)
 {
-    world w = {0};
+    fixture w = {0};
     size_t found = 0;
     open_context(&w, threads, isa);
     for (uint64_t seed = 0; seed < ROW_SEEDS; seed++) {
@@ -550,7 +552,7 @@ static void fuse__a_reduction_and_what_uses_it_by_rows_run_together(void **state
     (void)state;
     static const size_t instructions[] = {2, 3, 3, 4};
     for (uint32_t form = 0; form < 4; form++) {
-        world w = {0};
+        fixture w = {0};
         open_context(&w, 2, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_output(w.g, "y", normalise(w.g, ht_input(w.g, "x", HT_F32, 2, (int64_t[]){500, 300}), form));
@@ -570,7 +572,7 @@ static void fuse__a_transposed_reader_does_not_run_with_the_rows(void **state)
 {
     (void)state;
     int64_t n = 300, last = -1;
-    world w = {0};
+    fixture w = {0};
     open_context(&w, 3, NULL);
     assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
     ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){n, n});
@@ -588,7 +590,7 @@ static void fuse__a_transposed_reader_does_not_run_with_the_rows(void **state)
 static void fuse__an_update_is_one_instruction_over_the_flat_group(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     open_context(&w, 2, NULL);
     assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
     ht_val a = ht_param(w.g, "a", HT_F32, 2, (int64_t[]){40, 30}, HT_NORMAL(0, 1));

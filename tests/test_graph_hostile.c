@@ -13,19 +13,19 @@ enum { TRIES = 6000, LONG_TRIES = 100000, TEXT_EVERY = 16, RUN_ELEMS = 20000 };
 
 /* ---- the stream ---- */
 
-typedef struct dice {
+typedef struct rng {
     ht_stream stream;
     uint64_t next;
-} dice;
+} rng;
 
-static uint32_t roll(dice *d, uint32_t sides)
+static uint32_t roll(rng *d, uint32_t sides)
 {
     return ht_stream_word(&d->stream, d->next++) % sides;
 }
 
 #define PICK(d, table) (table)[roll(d, (uint32_t)(sizeof(table) / sizeof((table)[0])))]
 
-static int64_t any_int(dice *d)
+static int64_t any_int(rng *d)
 {
     static const int64_t edges[] = {0,
                                     1,
@@ -58,25 +58,25 @@ static int64_t any_int(dice *d)
     return PICK(d, edges);
 }
 
-static int64_t any_size(dice *d)
+static int64_t any_size(rng *d)
 {
     static const int64_t sizes[] = {0, 1, 1, 2,  2,  3,       3,         4,         5,        6,
                                     7, 8, 9, 16, 33, 1 << 20, 1LL << 31, 1LL << 40, 1LL << 56};
     return PICK(d, sizes);
 }
 
-static double any_float(dice *d)
+static double any_float(rng *d)
 {
     static const double edges[] = {0, -0.0, 1, -1, 0.5, 2, 1e-300, 1e300, -1e300, INFINITY, -INFINITY, NAN, 1e-8, 3};
     return PICK(d, edges);
 }
 
-static ht_dtype any_dtype(dice *d)
+static ht_dtype any_dtype(rng *d)
 {
     return (ht_dtype)roll(d, HT_DTYPE_COUNT);
 }
 
-static ht_type any_type(dice *d)
+static ht_type any_type(rng *d)
 {
     int64_t dims[HT_MAX_RANK];
     int rank = (int)roll(d, HT_MAX_RANK + 1);
@@ -87,7 +87,7 @@ static ht_type any_type(dice *d)
 
 /* ---- changes to a sample ---- */
 
-static void change_type(dice *d, ht_type *t)
+static void change_type(rng *d, ht_type *t)
 {
     switch (roll(d, 5)) {
     case 0: t->dtype = any_dtype(d); break;
@@ -105,7 +105,7 @@ static void change_type(dice *d, ht_type *t)
     *t = ht_type_make(t->dtype, t->rank, t->dim);
 }
 
-static void change_inputs(dice *d, ht_sample *s)
+static void change_inputs(rng *d, ht_sample *s)
 {
     if (s->n_in && roll(d, 4)) {
         size_t i = roll(d, (uint32_t)s->n_in);
@@ -124,7 +124,7 @@ static void change_inputs(dice *d, ht_sample *s)
     s->given[s->n_in++] = roll(d, 8) != 0;
 }
 
-static void any_list(dice *d, ht_arena *arena, ht_attr *a)
+static void any_list(rng *d, ht_arena *arena, ht_attr *a)
 {
     a->count = roll(d, HT_MAX_RANK + 2);
     int64_t *ints = HT_NEW(arena, int64_t, a->count);
@@ -139,7 +139,7 @@ static void any_list(dice *d, ht_arena *arena, ht_attr *a)
     a->floats = floats;
 }
 
-static void any_value(dice *d, ht_arena *arena, ht_attr *a)
+static void any_value(rng *d, ht_arena *arena, ht_attr *a)
 {
     static const char *const texts[] = {"", "mean", "sum", "none", "nonsense", "f32", "\x01\xff", "x y \" z"};
     a->i = any_int(d);
@@ -148,7 +148,7 @@ static void any_value(dice *d, ht_arena *arena, ht_attr *a)
     any_list(d, arena, a);
 }
 
-static void change_attr(dice *d, ht_arena *arena, ht_sample *s)
+static void change_attr(rng *d, ht_arena *arena, ht_sample *s)
 {
     size_t n_def = ht_op_attr_count(s->op);
     uint32_t what = roll(d, 16);
@@ -183,7 +183,7 @@ static void change_attr(dice *d, ht_arena *arena, ht_sample *s)
     any_value(d, arena, a);
 }
 
-static void change_results(dice *d, ht_sample *s)
+static void change_results(rng *d, ht_sample *s)
 {
     if (!s->typed || !roll(d, 8)) {
         s->typed = !s->typed;
@@ -194,7 +194,7 @@ static void change_results(dice *d, ht_sample *s)
     change_type(d, &s->want[roll(d, (uint32_t)s->op->n_out)]);
 }
 
-static void change(dice *d, ht_arena *arena, ht_sample *s)
+static void change(rng *d, ht_arena *arena, ht_sample *s)
 {
     for (uint32_t n = 1 + roll(d, 3); n > 0; n--) {
         uint32_t what = roll(d, 8);
@@ -246,7 +246,7 @@ static bool is_small(const ht_call *call)
     return extent <= RUN_ELEMS && ht_call_cost(call).flops <= 1e6;
 }
 
-static void run_it(dice *d, op_case *c)
+static void run_it(rng *d, op_case *c)
 {
     op_arrays a;
     op_arrays_make(&a, c);
@@ -286,7 +286,7 @@ static void check_gradient(op_case *c)
         fail_msg("%s: its gradient does not verify: %s", c->op->name, ht_context_message(ctx));
 }
 
-static void check_try(dice *d, op_case *c, bool text)
+static void check_try(rng *d, op_case *c, bool text)
 {
     ht_context *ctx = op_tests_context();
     ctx->message[0] = 0;
@@ -308,7 +308,7 @@ static void hostile_calls_are_refused_or_right(void **state)
     const ht_op *op = *state;
     size_t n_samples = 0;
     while (op->samples[n_samples]) n_samples++;
-    dice d = {.stream = {.seed = 11, .site = ht_hash_text(op->name)}};
+    rng d = {.stream = {.seed = 11, .site = ht_hash_text(op->name)}};
     int64_t tries = getenv("HALFTONE_LONG") ? LONG_TRIES : TRIES;
     for (int64_t i = 0; i < tries; i++) {
         op_case c;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph_dice.h"
+#include "random_graph.h"
 
 static ht_context *ctx;
 
@@ -213,7 +213,7 @@ static void random_graphs__clone_and_copy(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
-        ht_graph *g = graph_dice_build(ctx, seed, 30), *clone;
+        ht_graph *g = random_graph_build(ctx, seed, 30), *clone;
         assert_non_null(g);
         assert_int_equal(ht_graph_clone(&clone, g), HT_OK);
         assert_true(ht_graph_equal(g, clone));

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph_dice.h"
+#include "random_graph.h"
 
 static ht_context *ctx;
 
@@ -90,7 +90,7 @@ static void random_graphs__read_back(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        ht_graph *g = graph_dice_build(ctx, seed, 5 + seed % 60);
+        ht_graph *g = random_graph_build(ctx, seed, 5 + seed % 60);
         if (!g) fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(ctx));
         check_round_trip(g);
         ht_graph_free(g);
@@ -340,7 +340,7 @@ static void hostile_text__is_refused_with_its_place(void **state)
 static void text_cut_anywhere__is_refused_or_a_graph(void **state)
 {
     (void)state;
-    ht_graph *g = graph_dice_build(ctx, 10, 60), *part;
+    ht_graph *g = random_graph_build(ctx, 10, 60), *part;
     assert_non_null(g);
     char *text = print(g);
     for (size_t length = 0; length < strlen(text); length++) {

@@ -9,14 +9,14 @@
 
 #include <cmocka.h>
 
-#include "model_world.h"
+#include "model_fixture.h"
 #include "small_models.h"
 
 static void model__twenty_steps_on_a_batch_lower_its_loss(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SMALL; i++) {
-        model_world w;
+        model_fixture w;
         ht_train_opts opts = HT_TRAIN_OPTS;
         opts.lr = small[i].lr;
         opts.clip = 1;
@@ -42,7 +42,7 @@ static void model__eval_gives_the_loss_of_forward(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SMALL; i++) {
-        model_world w;
+        model_fixture w;
         ht_model_request request = small[i].request;
         bool batchnorm = strstr("resnet mobilenet_v2", small[i].type) != NULL;
         if (batchnorm) continue;
@@ -64,7 +64,7 @@ static void model__same_bits_for_any_number_of_threads(void **state)
     for (size_t i = 0; i < SMALL; i++) {
         float first[3];
         for (int threads = 1; threads <= 4; threads *= 2) {
-            model_world w;
+            model_fixture w;
             float loss[3];
             model_start_threads(&w, small[i].type, small[i].json, small[i].request, NULL, threads);
             for (int step = 0; step < 3; step++) {
@@ -87,7 +87,7 @@ static void model__accumulated_micro_batches_are_one_large_batch(void **state)
     float one[V * C], two[V * C];
     ht_train_opts opts = HT_TRAIN_OPTS;
     for (int parts = 1; parts <= 2; parts++) {
-        model_world w;
+        model_fixture w;
         opts.accumulate = parts;
         ht_model_request request = {.task = LM, .batch = 4 / parts, .length = T, .vocabulary = V};
         model_start(&w, "gpt2", json, request, &opts);
@@ -118,7 +118,7 @@ static void bucket_case(const char *type, const char *json, ht_model_request req
 {
     enum { S = 4, T = 5 };
     static const ht_model_bucket buckets[] = {{3, 2}, {T, S}};
-    model_world w;
+    model_fixture w;
     double grad[2][64];
     float loss[2], eval[2];
     ht_train_opts opts = HT_TRAIN_OPTS;
@@ -175,7 +175,7 @@ static void model__buckets_of_lengths_share_parameters_and_gradients(void **stat
 static void model__targets_that_do_not_count_are_not_counted(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     model_start_plain(&w, "gpt2", "{\"n_layer\": 1, \"n_head\": 1, \"n_embd\": 8}",
                       (ht_model_request){.task = LM, SEQUENCES});
     int32_t targets[24];
@@ -190,7 +190,7 @@ static void model__targets_that_do_not_count_are_not_counted(void **state)
 
 static void assert_parameters(const char *type, const char *json, ht_model_request request, int64_t count)
 {
-    model_world w;
+    model_fixture w;
     model_must(&w, model_graph(&w, type, json, request, 1));
     if (ht_model_parameters(w.g) != count)
         print_error("%s %s: %lld\n", type, json, (long long)ht_model_parameters(w.g));
@@ -243,7 +243,7 @@ static void model__lstm_carries_its_state_to_the_next_batch(void **state)
     (void)state;
     enum { B = 2, T = 4, V = 13 };
     static const char json[] = "{\"hidden\": 6, \"layers\": 2}";
-    model_world parts, whole;
+    model_fixture parts, whole;
     model_start_plain(&parts, "lstm_lm", json,
                       (ht_model_request){.task = LM, .batch = B, .length = T, .vocabulary = V});
     model_start_plain(&whole, "lstm_lm", json,
@@ -279,7 +279,7 @@ static void model__lstm_carries_its_state_to_the_next_batch(void **state)
 static void model__an_evaluation_leaves_the_training_state_alone(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     float before[3 * 6], after[3 * 6];
     model_start(&w, "lstm_lm", "{\"hidden\": 6, \"layers\": 1}", (ht_model_request){.task = LM, SEQUENCES}, NULL);
     model_must(&w, ht_session_run(w.s, "train"));
@@ -296,7 +296,7 @@ static void model__an_evaluation_leaves_the_training_state_alone(void **state)
 static void model__batchnorm_statistics_move_in_training_alone(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     float start[8], trained[8], after[8];
     ht_model_request request = {.task = CLASS, IMAGES};
     model_start(&w, "resnet", "{\"width\": 8, \"stem\": \"cifar\"}", request, NULL);
@@ -313,7 +313,7 @@ static void model__batchnorm_statistics_move_in_training_alone(void **state)
 static void model__dropout_is_on_in_training_alone(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     ht_model_request request = {.task = LM, SEQUENCES, .training = true};
     model_start_plain(&w, "gpt2", "{\"n_layer\": 1, \"n_head\": 1, \"n_embd\": 8, \"dropout\": 0.5}", request);
     model_must(&w, ht_session_run(w.s, "eval"));
@@ -329,7 +329,7 @@ static void model__dropout_is_on_in_training_alone(void **state)
 
 static void assert_refused(const char *type, const char *json, ht_model_request request, const char *word)
 {
-    model_world w;
+    model_fixture w;
     assert_int_not_equal(model_graph(&w, type, json, request, 1), HT_OK);
     if (!strstr(ht_context_message(w.ctx), word)) print_error("no '%s' in: %s\n", word, ht_context_message(w.ctx));
     assert_non_null(strstr(ht_context_message(w.ctx), word));

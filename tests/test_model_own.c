@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "model_world.h"
+#include "model_fixture.h"
 
 #define SEQUENCES .batch = 3, .length = 8, .vocabulary = 13
 #define IMAGES    .batch = 4, .classes = 5, .feature_rank = 3, .feature = {3, 16, 16}
@@ -20,7 +20,7 @@
 static const ht_model_request lm = {.task = HT_TASK_LM, SEQUENCES}, image = {.task = HT_TASK_CLASS, IMAGES},
                               rows = {.task = HT_TASK_CLASS, ROWS}, numbers = {.task = HT_TASK_REGRESSION, ROWS};
 
-static float train_20(model_world *w, float *first)
+static float train_20(model_fixture *w, float *first)
 {
     float last = 0;
     for (int step = 0; step < 20; step++) {
@@ -36,7 +36,7 @@ static float train_20(model_world *w, float *first)
 
 static void assert_trains(const char *type, const char *json, ht_model_request request)
 {
-    model_world w;
+    model_fixture w;
     float first = 0;
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.lr = 1e-2;
@@ -52,7 +52,7 @@ static void assert_trains(const char *type, const char *json, ht_model_request r
 
 static void assert_refused(const char *type, const char *json, ht_model_request request, const char *word)
 {
-    model_world w;
+    model_fixture w;
     assert_int_not_equal(model_graph(&w, type, json, request, 1), HT_OK);
     if (!strstr(ht_context_message(w.ctx), word)) print_error("no '%s' in: %s\n", word, ht_context_message(w.ctx));
     assert_non_null(strstr(ht_context_message(w.ctx), word));
@@ -105,7 +105,7 @@ static void sequential__every_layer_trains(void **state)
 static void sequential__one_embedding_is_a_bigram_model(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     model_start_plain(&w, "sequential", "{\"layers\": [\"embedding\"]}", lm);
     assert_int_equal(ht_model_parameters(w.g), 13 * 13);
     assert_true(ht_find(w.g, "0.weight").id != 0);
@@ -115,7 +115,7 @@ static void sequential__one_embedding_is_a_bigram_model(void **state)
 static void sequential__the_same_layers_are_the_mlp(void **state)
 {
     (void)state;
-    model_world a, b;
+    model_fixture a, b;
     ht_model_request request = rows;
     model_start_plain(&a, "mlp", "{\"hidden\": [8]}", request);
     model_start_plain(&b, "sequential",
@@ -211,7 +211,7 @@ static void graph__a_text_model_trains_and_is_evaluated_without_dropout(void **s
     (void)state;
     const char *json = graph_json(good);
     assert_trains("graph", json, rows);
-    model_world w;
+    model_fixture w;
     model_start_plain(&w, "graph", json, rows);
     int eval = ht_segment_find(w.g, "eval");
     assert_true(eval >= 0);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "model_world.h"
+#include "model_fixture.h"
 
 typedef struct reference {
     char *text;
@@ -86,7 +86,7 @@ static void assert_near(const reference *r, const char *what, double have, doubl
     assert_true(near);
 }
 
-static void check_logits(const model_world *w, reference *r)
+static void check_logits(const model_fixture *w, reference *r)
 {
     char *line = line_of(r, "logits"), *end;
     assert_non_null(line);
@@ -104,7 +104,7 @@ static void check_logits(const model_world *w, reference *r)
     free(logits);
 }
 
-static void check_gradients(const model_world *w, reference *r)
+static void check_gradients(const model_fixture *w, reference *r)
 {
     size_t checked = 0, trained = 0;
     for (char *line; (line = line_of(r, "grad")); free(line), checked++) {
@@ -130,7 +130,7 @@ static void check_gradients(const model_world *w, reference *r)
 
 static void check_file(const char *path)
 {
-    model_world w;
+    model_fixture w;
     reference r = {.file = path};
     size_t length;
     ht_context *ctx;

@@ -18,21 +18,21 @@ const char *__tsan_default_options(void)
 }
 
 /* A graph with its interpreter. */
-typedef struct world {
+typedef struct fixture {
     ht_graph *g;
     ht_reference *ref;
-} world;
+} fixture;
 
-static world world_of_graph(ht_graph *g, bool round, uint64_t seed)
+static fixture fixture_of_graph(ht_graph *g, bool round, uint64_t seed)
 {
-    world w = {.g = g};
+    fixture w = {.g = g};
     assert_int_equal(ht_graph_status(g), HT_OK);
     assert_int_equal(ht_graph_verify(g), HT_OK);
     assert_int_equal(ht_reference_create(&w.ref, g, round, seed), HT_OK);
     return w;
 }
 
-static void world_free(world *w)
+static void fixture_free(fixture *w)
 {
     ht_reference_free(w->ref);
     ht_graph_free(w->g);
@@ -45,7 +45,7 @@ static ht_graph *new_graph(void)
     return g;
 }
 
-static double *value(world *w, const char *name)
+static double *value(fixture *w, const char *name)
 {
     double *data = ht_reference_value(w->ref, ht_find(w->g, name));
     assert_non_null(data);
@@ -60,7 +60,7 @@ static void values_are_rounded_to_their_type_when_asked(void **state)
         ht_val x = ht_input(g, "x", HT_F64, HT_DIMS(2));
         ht_output(g, "half", ht_cast(g, x, HT_F16));
         ht_output(g, "whole", ht_cast(g, x, HT_I32));
-        world w = world_of_graph(g, round != 0, 0);
+        fixture w = fixture_of_graph(g, round != 0, 0);
         memcpy(value(&w, "x"), (double[]){1.0001, -2.7}, 2 * sizeof(double));
         assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
         const double *half = ht_reference_output(w.ref, "half"), *whole = ht_reference_output(w.ref, "whole");
@@ -68,7 +68,7 @@ static void values_are_rounded_to_their_type_when_asked(void **state)
         assert_true(half[1] == (round ? ht_round_to(HT_F16, -2.7) : -2.7));
         assert_true(whole[0] == 1 && whole[1] == -2);
         assert_null(ht_reference_output(w.ref, "nothing"));
-        world_free(&w);
+        fixture_free(&w);
     }
 }
 
@@ -80,13 +80,13 @@ static void a_store_is_seen_by_the_next_run_only(void **state)
     ht_val twice = ht_add(g, count, count);
     ht_output(g, "twice", twice);
     ht_store(g, count, twice);
-    world w = world_of_graph(g, true, 0);
+    fixture w = fixture_of_graph(g, true, 0);
     for (double expected = 10; expected <= 40; expected *= 2) {
         assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
         assert_true(*ht_reference_output(w.ref, "twice") == expected);
         assert_true(*value(&w, "count") == expected);
     }
-    world_free(&w);
+    fixture_free(&w);
 }
 
 static void a_program_runs_its_segments_in_order(void **state)
@@ -101,11 +101,11 @@ static void a_program_runs_its_segments_in_order(void **state)
     ht_store(g, x, ht_add_scalar(g, x, 1));
     ht_graph_add_program_call(g, "both", grow, 2);
     ht_graph_add_program_call(g, "both", g->segment, 1);
-    world w = world_of_graph(g, true, 0);
+    fixture w = fixture_of_graph(g, true, 0);
     assert_int_equal(ht_reference_run_program(w.ref, "both"), HT_OK);
     assert_true(*value(&w, "x") == 10);
     assert_int_equal(ht_reference_run_program(w.ref, "neither"), HT_EINVAL);
-    world_free(&w);
+    fixture_free(&w);
 }
 
 /* flat [6] with two views: rows [2,3] transposed as columns [3,2], and its last two elements. */
@@ -125,7 +125,7 @@ static void views_of_state_read_and_write_their_base(void **state)
     ht_segment_begin(g, "write");
     ht_val rows = ht_input(g, "rows", HT_F32, HT_DIMS(3, 2));
     ht_store(g, columns, rows);
-    world w = world_of_graph(g, true, 0);
+    fixture w = fixture_of_graph(g, true, 0);
 
     const double first[] = {7, 7, 7, 7, 9, 9};
     assert_memory_equal(value(&w, "flat"), first, sizeof first);
@@ -142,7 +142,7 @@ static void views_of_state_read_and_write_their_base(void **state)
     assert_memory_equal(value(&w, "flat"), written, sizeof written);
     value(&w, "tail")[1] = 99;
     assert_true(value(&w, "flat")[5] == 99);
-    world_free(&w);
+    fixture_free(&w);
 }
 
 /* First values are those that the random ops draw at a site of the state's name. */
@@ -156,13 +156,13 @@ static void first_values_are_drawn_as_the_random_ops_draw(void **state)
     ht_rng rng = ht_rng_state(g);
     ht_output(g, "u", ht_random_uniform(g, HT_F32, 2, dims, -2, 3, rng, "uniform"));
     ht_output(g, "n", ht_random_normal(g, HT_F32, 2, dims, 1, 0.5, rng, "normal"));
-    world w = world_of_graph(g, true, 42);
+    fixture w = fixture_of_graph(g, true, 42);
     assert_true(*value(&w, "rng.seed") == 42);
     assert_int_equal(ht_reference_run(w.ref, g->segment), HT_OK);
     assert_memory_equal(ht_reference_output(w.ref, "u"), value(&w, "uniform"), 15 * sizeof(double));
     assert_memory_equal(ht_reference_output(w.ref, "n"), value(&w, "normal"), 15 * sizeof(double));
     assert_true(value(&w, "normal")[0] != value(&w, "normal")[1]);
-    world_free(&w);
+    fixture_free(&w);
 }
 
 static void values_of_another_segment_are_not_known(void **state)
@@ -173,7 +173,7 @@ static void values_of_another_segment_are_not_known(void **state)
     ht_val x = ht_fill(g, HT_F32, HT_DIMS(2), 3);
     ht_segment_begin(g, "b");
     ht_val y = ht_fill(g, HT_F32, HT_DIMS(0), 4);
-    world w = world_of_graph(g, true, 0);
+    fixture w = fixture_of_graph(g, true, 0);
     assert_null(ht_reference_value(w.ref, x));
     assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
     assert_true(ht_reference_value(w.ref, x)[1] == 3);
@@ -181,7 +181,7 @@ static void values_of_another_segment_are_not_known(void **state)
     assert_null(ht_reference_value(w.ref, x));
     assert_non_null(ht_reference_value(w.ref, y));
     assert_null(ht_reference_value(w.ref, HT_NONE));
-    world_free(&w);
+    fixture_free(&w);
 }
 
 static void what_was_built_later_is_there_in_the_next_run(void **state)
@@ -189,12 +189,12 @@ static void what_was_built_later_is_there_in_the_next_run(void **state)
     (void)state;
     ht_graph *g = new_graph();
     ht_val x = ht_input(g, "x", HT_F32, 0, NULL);
-    world w = world_of_graph(g, true, 0);
+    fixture w = fixture_of_graph(g, true, 0);
     ht_val y = ht_add(g, x, ht_state_add(g, "late", HT_F32, 0, NULL, HT_CONSTANT(2)));
     *value(&w, "x") = 1;
     assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
     assert_true(*ht_reference_value(w.ref, y) == 3);
-    world_free(&w);
+    fixture_free(&w);
 }
 
 static void an_empty_tensor_with_a_long_axis_takes_no_time(void **state)
@@ -203,10 +203,10 @@ static void an_empty_tensor_with_a_long_axis_takes_no_time(void **state)
     ht_graph *g = new_graph();
     ht_val y = ht_softmax(g, ht_fill(g, HT_F32, HT_DIMS(1LL << 50, 0), 1), 1);
     ht_output(g, "y", y);
-    world w = world_of_graph(g, true, 0);
+    fixture w = fixture_of_graph(g, true, 0);
     assert_int_equal(ht_reference_run(w.ref, 0), HT_OK);
     assert_non_null(ht_reference_output(w.ref, "y"));
-    world_free(&w);
+    fixture_free(&w);
 }
 
 static void too_large_a_state_is_a_status(void **state)

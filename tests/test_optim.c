@@ -11,24 +11,24 @@
 #include <cmocka.h>
 
 #include "optim/optim.h"
-#include "session_world.h"
+#include "session_fixture.h"
 #include "train/train.h"
 
-static void begin(world *w)
+static void begin(fixture *w)
 {
     memset(w, 0, sizeof *w);
     assert_int_equal(ht_context_create(&w->ctx, NULL), HT_OK);
     must(w, ht_graph_create(&w->g, w->ctx));
 }
 
-static void plan(world *w)
+static void plan(fixture *w)
 {
     must(w, ht_graph_status(w->g));
     must(w, ht_plan_create(&w->plan, w->g, NULL));
     must(w, ht_session_create(&w->s, w->plan, NULL));
 }
 
-static void end(world *w)
+static void end(fixture *w)
 {
     ht_session_free(w->s);
     ht_plan_free(w->plan);
@@ -59,7 +59,7 @@ enum { STEPS = 12 };
 static void assert_rates(const char *name, const given *numbers, double base, const double *rates,
                          const double *momenta)
 {
-    world w;
+    fixture w;
     double p[HT_MAX_SCHEDULE_PARAMS];
     const ht_schedule *schedule = ht_schedule_find(name, NULL);
     assert_non_null(schedule);
@@ -148,7 +148,7 @@ static void schedule__cosine_is_nanogpts(void **state)
 static void schedule__what_must_be_given_is_asked_for(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     double p[HT_MAX_SCHEDULE_PARAMS];
     const char *names;
     assert_null(ht_schedule_find("WarmUp", &names));
@@ -174,7 +174,7 @@ typedef struct rule_case {
     double want[3][2];
 } rule_case;
 
-static void build_rule(const world *w, const rule_case *c, const ht_optimizer *rule, const ht_hyper *hyper)
+static void build_rule(const fixture *w, const rule_case *c, const ht_optimizer *rule, const ht_hyper *hyper)
 {
     ht_graph *g = w->g;
     int64_t n = (int64_t)c->n;
@@ -193,7 +193,7 @@ static void build_rule(const world *w, const rule_case *c, const ht_optimizer *r
 static void check_rule(const rule_case *c)
 {
     static const double gradient[3] = {.5, -.25, .1};
-    world w;
+    fixture w;
     const ht_optimizer *rule = ht_optimizer_find(c->name, NULL);
     assert_non_null(rule);
     ht_hyper hyper = rule->standard;
@@ -246,7 +246,7 @@ static void muon_case(int rank, const int64_t *dims, double boost)
 {
     enum { N = 3 };
     static const double s[N] = {2, -0.6, 0.05};
-    world w;
+    fixture w;
     double grad[24] = {0}, p[24], norm = 0;
     int64_t rows = dims[0], columns = 1;
     for (int i = 1; i < rank; i++) columns *= dims[i];
@@ -309,7 +309,7 @@ static size_t numbers_of(const ht_json *list, double *to)
 }
 
 /* The loss is Σ p·g, so that its gradient is what the file says. */
-static void build_products(const world *w, const ht_json *root)
+static void build_products(const fixture *w, const ht_json *root)
 {
     ht_val loss = HT_NONE;
     for (const ht_json *p = ht_json_get(root, "Parameters")->child; p; p = p->next) {
@@ -326,7 +326,7 @@ static void build_products(const world *w, const ht_json *root)
 
 static void check_trajectory(const char *folder, const char *file, const ht_train_opts *opts)
 {
-    world w;
+    fixture w;
     char path[1024], *text;
     size_t length;
     const ht_json *root;

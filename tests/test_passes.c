@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph_dice.h"
 #include "pass/pass.h"
+#include "random_graph.h"
 
 enum { GRAPHS = 300 };
 
@@ -35,9 +35,9 @@ static size_t size_of(uint64_t seed)
     return seed % 10 == 0 ? 200 : 5 + seed % 40;
 }
 
-static ht_graph *random_graph(uint64_t seed)
+static ht_graph *make_graph(uint64_t seed)
 {
-    ht_graph *g = graph_dice_build(ctx, seed, size_of(seed));
+    ht_graph *g = random_graph_build(ctx, seed, size_of(seed));
     if (!g) fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(ctx));
     return g;
 }
@@ -98,7 +98,7 @@ static void compare_runs(ht_graph *a, ht_graph *b, uint64_t seed)
 static void check_values_stay(const char *const *passes)
 {
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
-        ht_graph *g = random_graph(seed), *before;
+        ht_graph *g = make_graph(seed), *before;
         assert_int_equal(ht_graph_clone(&before, g), HT_OK);
         for (size_t i = 0; passes[i]; i++) run_pass(g, passes[i], seed);
         compare_runs(before, g, seed);
@@ -136,7 +136,7 @@ static void all__keep_values_together(void **state)
 static void check_idempotent(const char *name)
 {
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
-        ht_graph *g = random_graph(seed), *once;
+        ht_graph *g = make_graph(seed), *once;
         run_pass(g, name, seed);
         assert_int_equal(ht_graph_clone(&once, g), HT_OK);
         run_pass(g, name, seed);
@@ -162,7 +162,7 @@ static void dce__leaves_only_what_is_used(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < GRAPHS; seed++) {
-        ht_graph *g = random_graph(seed);
+        ht_graph *g = make_graph(seed);
         run_pass(g, "dce", seed);
         for (uint32_t s = 0; s < g->segment_count; s++) {
             uint32_t *last = ht_liveness(g, s);
@@ -333,7 +333,7 @@ static void regions__never_wait_for_each_other_in_a_circle(void **state)
     (void)state;
     size_t marked = 0, all = 0;
     for (uint64_t seed = 0; seed < 3 * GRAPHS; seed++) {
-        ht_graph *g = random_graph(seed);
+        ht_graph *g = make_graph(seed);
         if (seed % 2) run_pass(g, "cse", seed);
         run_pass(g, "regions", seed);
         for (size_t s = 0; s < g->segment_count; s++) {

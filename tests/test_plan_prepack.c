@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "session_world.h"
-#include "snapshot_world.h"
+#include "session_fixture.h"
+#include "snapshot_fixture.h"
 
 /* Large enough for the GEMM core, few enough rows to keep for. */
 enum { ROWS = 16, WIDE = 160, UNITS = 48, STEPS = 2, LABELS = 10 };
@@ -40,7 +40,7 @@ static ht_val recurrent(ht_graph *g, ht_val x)
 }
 
 /* A model in training, and segments that look at it: "predict", "double" with twice the rows, "recur". */
-static void build(world *w, int accumulate)
+static void build(fixture *w, int accumulate)
 {
     ht_graph *g = w->g;
     ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){ROWS, WIDE});
@@ -61,7 +61,7 @@ static void build(world *w, int accumulate)
     must(w, ht_graph_status(g));
 }
 
-static void fill(const world *w, const char *name, int64_t count, int seed)
+static void fill(const fixture *w, const char *name, int64_t count, int seed)
 {
     double *data = malloc((size_t)count * sizeof *data);
     assert_non_null(data);
@@ -70,9 +70,9 @@ static void fill(const world *w, const char *name, int64_t count, int seed)
     free(data);
 }
 
-static world begin(int accumulate, bool no_prepack)
+static fixture begin(int accumulate, bool no_prepack)
 {
-    world w = {0};
+    fixture w = {0};
     ht_context_opts opts = HT_CONTEXT_OPTS;
     opts.threads = 2;
     assert_int_equal(ht_context_create(&w.ctx, &opts), HT_OK);
@@ -88,7 +88,7 @@ static world begin(int accumulate, bool no_prepack)
     return w;
 }
 
-static void end(world *w)
+static void end(fixture *w)
 {
     ht_session_free(w->s);
     ht_plan_free(w->plan);
@@ -96,7 +96,7 @@ static void end(world *w)
     ht_context_free(w->ctx);
 }
 
-static const ht_plan_segment *segment(const world *w, const char *name)
+static const ht_plan_segment *segment(const fixture *w, const char *name)
 {
     int index = ht_plan_segment_find(w->plan, name);
     assert_true(index >= 0);
@@ -104,7 +104,7 @@ static const ht_plan_segment *segment(const world *w, const char *name)
 }
 
 /* A hash of what a segment says. */
-static uint64_t look(const world *w, ht_session *s, const char *name, const char *output, int64_t count)
+static uint64_t look(const fixture *w, ht_session *s, const char *name, const char *output, int64_t count)
 {
     float *y = malloc((size_t)count * sizeof *y);
     assert_non_null(y);
@@ -115,7 +115,7 @@ static uint64_t look(const world *w, ht_session *s, const char *name, const char
     return hash;
 }
 
-static uint64_t look_at_all(const world *w, ht_session *s)
+static uint64_t look_at_all(const fixture *w, ht_session *s)
 {
     uint64_t all[3] = {look(w, s, "predict", "y", ROWS * WIDE), look(w, s, "double", "y2", 2 * ROWS * WIDE),
                        look(w, s, "recur", "steps", ROWS * UNITS)};
@@ -123,7 +123,7 @@ static uint64_t look_at_all(const world *w, ht_session *s)
 }
 
 /* As often as it takes until everything is packed, and twice more. */
-static void must_agree(const world *keeps, const world *packs)
+static void must_agree(const fixture *keeps, const fixture *packs)
 {
     for (int i = 0; i < 4; i++) assert_int_equal(look_at_all(keeps, keeps->s), look_at_all(packs, packs->s));
 }
@@ -133,7 +133,7 @@ static void must_agree(const world *keeps, const world *packs)
 static void prepack__is_for_segments_that_only_read(void **state)
 {
     (void)state;
-    world w = begin(1, false);
+    fixture w = begin(1, false);
     assert_int_equal(segment(&w, "predict")->prepack_count, 2);
     assert_int_equal(segment(&w, "double")->prepack_count, 2);
     assert_int_equal(segment(&w, "recur")->prepack_count, 1);
@@ -150,7 +150,7 @@ static void prepack__is_for_segments_that_only_read(void **state)
 static void prepack__serves_the_micro_batches_of_one_step(void **state)
 {
     (void)state;
-    world many = begin(8, false), few = begin(2, false);
+    fixture many = begin(8, false), few = begin(2, false);
     assert_true(segment(&many, "micro")->prepack_count > 0);
     assert_true(segment(&many, "micro_first")->prepack_count > 0);
     assert_int_equal(segment(&few, "micro")->prepack_count, 0);
@@ -161,7 +161,7 @@ static void prepack__serves_the_micro_batches_of_one_step(void **state)
 static void prepack__is_counted_and_can_be_declined(void **state)
 {
     (void)state;
-    world w = begin(1, false), lean = begin(1, true);
+    fixture w = begin(1, false), lean = begin(1, true);
     char *text;
     must(&w, ht_plan_print(&text, w.plan));
     assert_non_null(strstr(text, "\n  prepacked "));
@@ -177,7 +177,7 @@ static void prepack__is_counted_and_can_be_declined(void **state)
 static void prepack__needs_state_and_few_rows(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(&w, ht_graph_create(&w.g, w.ctx));
     ht_graph *g = w.g;
@@ -206,7 +206,7 @@ static void prepack__needs_state_and_few_rows(void **state)
 static void run_product(ht_dtype dtype, bool turned, bool no_prepack, uint64_t hashes[8])
 {
     enum { COLUMNS = 75, DEPTH = 1100 }; /* more than one block of K, an end in both directions */
-    world w = {0};
+    fixture w = {0};
     ht_matmul_opts opts = {.size = sizeof opts, .transpose_b = turned};
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(&w, ht_graph_create(&w.g, w.ctx));
@@ -245,7 +245,7 @@ static void prepack__has_the_same_bits_in_every_type(void **state)
 
 /* ---- never old weights ---- */
 
-static void train(const world *w, int steps)
+static void train(const fixture *w, int steps)
 {
     int32_t label[ROWS];
     for (int i = 0; i < ROWS; i++) label[i] = i % LABELS;
@@ -257,7 +257,7 @@ static void prepack__follows_training(void **state)
 {
     (void)state;
     for (int accumulate = 1; accumulate <= 8; accumulate += 7) {
-        world keeps = begin(accumulate, false), packs = begin(accumulate, true);
+        fixture keeps = begin(accumulate, false), packs = begin(accumulate, true);
         uint64_t before = look_at_all(&keeps, keeps.s);
         for (int round = 0; round < 3; round++) {
             must_agree(&keeps, &packs);
@@ -281,7 +281,7 @@ static void prepack__follows_what_is_written(void **state)
                    {"second.w", WIDE * WIDE},
                    {"lstm.w_input", 4 * UNITS * WIDE},
                    {"lstm.w_hidden", 4 * UNITS * UNITS}};
-    world keeps = begin(1, false), packs = begin(1, true);
+    fixture keeps = begin(1, false), packs = begin(1, true);
     for (int i = 0; i < 4; i++) {
         must_agree(&keeps, &packs);
         uint64_t before = look_at_all(&keeps, keeps.s);
@@ -312,7 +312,7 @@ static void prepack__follows_a_snapshot(void **state)
 {
     (void)state;
     char folder[64], *path;
-    world keeps = begin(1, false), packs = begin(1, true);
+    fixture keeps = begin(1, false), packs = begin(1, true);
     ht_snapshot_meta meta = {.step = 1};
     snapshot_folder_make(folder);
     must(&packs, ht_snapshot_write(packs.s, folder, &meta, 1));
@@ -338,7 +338,7 @@ static void prepack__follows_a_snapshot(void **state)
 static void prepack__belongs_to_its_session(void **state)
 {
     (void)state;
-    world keeps = begin(1, false), packs = begin(1, true);
+    fixture keeps = begin(1, false), packs = begin(1, true);
     ht_session *other;
     must(&keeps, ht_session_create(&other, keeps.plan, NULL));
     float *x = calloc(2 * ROWS * WIDE, sizeof *x);

@@ -17,12 +17,12 @@
 
 /* ---- a machine ---- */
 
-typedef struct world {
+typedef struct fixture {
     ht_context *ctx;
     ht_plan *plan;
     ht_session *session;
     ht_executor *executor; /* the session's */
-} world;
+} fixture;
 
 static void must(ht_context *ctx, ht_status status)
 {
@@ -30,9 +30,9 @@ static void must(ht_context *ctx, ht_status status)
     assert_int_equal(status, HT_OK);
 }
 
-static world start(bool fusion, bool canaries)
+static fixture start(bool fusion, bool canaries)
 {
-    world w = {0};
+    fixture w = {0};
     ht_graph *g;
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(w.ctx, ht_graph_create(&g, w.ctx));
@@ -53,7 +53,7 @@ static world start(bool fusion, bool canaries)
     return w;
 }
 
-static void stop(world *w)
+static void stop(fixture *w)
 {
     ht_session_free(w->session);
     ht_plan_free(w->plan);
@@ -61,7 +61,7 @@ static void stop(world *w)
 }
 
 typedef struct seen {
-    const world *w;
+    const fixture *w;
     size_t count, most; /* results shown; when to stop, 0: never */
     size_t named_grads, with_origin, backward;
     bool loss;
@@ -87,7 +87,7 @@ static void replay__gives_the_bits_of_a_fused_run(void **state)
 {
     (void)state;
     static const char *const segments[] = {"micro_first", "update"};
-    world plain = start(true, false), watched = start(false, true);
+    fixture plain = start(true, false), watched = start(false, true);
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 2; i++) {
             seen s = {.w = &watched};
@@ -113,7 +113,7 @@ static void replay__gives_the_bits_of_a_fused_run(void **state)
 static void replay__shows_every_result_with_its_names(void **state)
 {
     (void)state;
-    world w = start(false, false);
+    fixture w = start(false, false);
     size_t segment = (size_t)ht_plan_segment_find(w.plan, "micro_first"), results = 0;
     for (size_t i = 0; i < w.plan->segments[segment].instr_count; i++)
         results += w.plan->segments[segment].instrs[i].call->n_out;
@@ -130,7 +130,7 @@ static void replay__shows_every_result_with_its_names(void **state)
 static void replay__stops_when_it_has_seen_enough(void **state)
 {
     (void)state;
-    world w = start(false, false);
+    fixture w = start(false, false);
     seen s = {.w = &w, .most = 7};
     must(w.ctx, ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s));
     assert_int_equal(s.count, 7);
@@ -140,7 +140,7 @@ static void replay__stops_when_it_has_seen_enough(void **state)
 static void replay__refuses_a_plan_that_fuses(void **state)
 {
     (void)state;
-    world w = start(true, false);
+    fixture w = start(true, false);
     seen s = {.w = &w};
     assert_int_equal(ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s),
                      HT_EINVAL);
@@ -151,16 +151,16 @@ static void replay__refuses_a_plan_that_fuses(void **state)
 
 /* ---- runs ---- */
 
-typedef struct run_world {
+typedef struct run_fixture {
     ht_context *ctx;
     ht_config *config;
     ht_run *run;
-} run_world;
+} run_fixture;
 
-static run_world open_run_with(const data_case *c, const char *job, int64_t numerics)
+static run_fixture open_run_with(const data_case *c, const char *job, int64_t numerics)
 {
     static ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
-    run_world w = {0};
+    run_fixture w = {0};
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     ht_config_request request = {.path = "job.json",
                                  .text = job,
@@ -177,12 +177,12 @@ static run_world open_run_with(const data_case *c, const char *job, int64_t nume
     return w;
 }
 
-static run_world open_run(const data_case *c, const char *job)
+static run_fixture open_run(const data_case *c, const char *job)
 {
     return open_run_with(c, job, 0);
 }
 
-static void close_run(run_world *w)
+static void close_run(run_fixture *w)
 {
     must(w->ctx, ht_run_close(w->run));
     ht_config_free(w->config);
@@ -237,7 +237,7 @@ static bool add_loss(void *arg, const ht_instr *instr, size_t result, const ht_t
 }
 
 /* The mean loss of a replayed step, as a step reports it. */
-static double replayed_loss(run_world *w, ht_replay *replay, int64_t step, double counted)
+static double replayed_loss(run_fixture *w, ht_replay *replay, int64_t step, double counted)
 {
     loss_of l = {.replay = replay};
     must(w->ctx, ht_replay_take(replay, step));
@@ -248,7 +248,7 @@ static double replayed_loss(run_world *w, ht_replay *replay, int64_t step, doubl
 static void replay__of_the_next_step_has_its_bits(void **state)
 {
     data_case *c = *state;
-    run_world w = open_run(c, lstm_job(c, 0.01));
+    run_fixture w = open_run(c, lstm_job(c, 0.01));
     ht_replay *replay;
     must(w.ctx, ht_replay_of_run(&replay, w.run));
     for (int64_t step = 1; step <= 4; step++) {
@@ -271,7 +271,7 @@ static void replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers
     char own[4096];
     snprintf(own, sizeof own, "%.*s\"carry\": false, %s", (int)(at - job), job, at);
     free(job);
-    run_world w = open_run(c, own);
+    run_fixture w = open_run(c, own);
     ht_replay *replay;
     ht_step_report reports[4];
     bool dropped;
@@ -295,7 +295,7 @@ static void expect_line(ht_text *line, const char *const *parts)
 static void nonfinite__a_broken_parameter_is_named(void **state)
 {
     data_case *c = *state;
-    run_world w = open_run(c, table_job(c, "3,3,6"));
+    run_fixture w = open_run(c, table_job(c, "3,3,6"));
     ht_session *session = ht_run_session(w.run);
     ht_step_report report;
     bool dropped;
@@ -320,7 +320,7 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
 static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void **state)
 {
     data_case *c = *state;
-    run_world w = open_run(c, table_job(c, "1e20,3,6"));
+    run_fixture w = open_run(c, table_job(c, "1e20,3,6"));
     ht_step_report report;
     bool dropped;
     ht_text line = {0};
@@ -334,7 +334,7 @@ static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void *
 /* ---- numerics ---- */
 
 /* The record of one gradient in the last line of numerics.jsonl. */
-static const ht_json *find_record(run_world *w, ht_arena *arena, const char *path, const char *name)
+static const ht_json *find_record(run_fixture *w, ht_arena *arena, const char *path, const char *name)
 {
     char *text, *line;
     size_t length;
@@ -370,7 +370,7 @@ static void numerics__count_the_exponents_of_the_gradient(void **state)
     assert_true(steps && accumulate);
     steps[9] = '1';
     accumulate[14] = '1';
-    run_world w = open_run_with(c, job, 100);
+    run_fixture w = open_run_with(c, job, 100);
     bool stopped;
     must(w.ctx, ht_run_train(w.run, &stopped));
     static const char *const names[] = {"layers.0.weight", "layers.1.weight", "layers.0.bias"};

@@ -13,14 +13,14 @@
 
 #include "report/page.h"
 
-typedef struct world {
+typedef struct fixture {
     ht_context *ctx;
     ht_report *report;
-} world;
+} fixture;
 
 static int start(void **state)
 {
-    static world w;
+    static fixture w;
     ht_context_opts opts = HT_CONTEXT_OPTS;
     *state = &w;
     return ht_context_create(&w.ctx, &opts) != HT_OK || ht_report_create(&w.report, w.ctx, "a <title>") != HT_OK;
@@ -28,7 +28,7 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     ht_report_free(w->report);
     ht_context_free(w->ctx);
     return 0;
@@ -69,7 +69,7 @@ static void check_tags(const char *page)
 
 static void text__cannot_become_markup(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const char *evil = "<script>alert('1')</script>&amp;\"\x01";
     const char *escaped = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;amp;&quot; ";
     const double x[] = {1, 2}, y[] = {1, 2};
@@ -95,7 +95,7 @@ static void text__cannot_become_markup(void **state)
 
 static void page__loads_and_runs_nothing(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const double x[] = {1, 2}, y[] = {1, 2};
     ht_series series = {"a", 2, x, y};
     ht_report_chart(w->report, &(ht_chart){.series = &series, .series_count = 1});
@@ -109,7 +109,7 @@ static void page__loads_and_runs_nothing(void **state)
 
 static void table__numbers_stand_to_the_right(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const char *heads[] = {"a", "b"}, *cells[] = {"word", "1.5", "-2e3", "1.5 ms"};
     ht_report_table(w->report, &(ht_table){.columns = 2, .rows = 2, .heads = heads, .cells = cells});
     const char *page = ht_report_page(w->report);
@@ -181,7 +181,7 @@ static const char *path_of(const char *page, int which)
 /* What is no number interrupts the line, and nothing that is no number gets onto the page. */
 static void chart__lines_stop_at_what_is_no_number(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const double x[] = {0, 1, 2, 3, 4}, y[] = {1, 2, NAN, 1, 2};
     ht_series series = {"a", 5, x, y};
     ht_report_chart(w->report, &(ht_chart){.series = &series, .series_count = 1});
@@ -195,7 +195,7 @@ static void chart__lines_stop_at_what_is_no_number(void **state)
 
 static void chart__a_logarithmic_axis_leaves_out_zero(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const double x[] = {1, 10, 100}, y[] = {100, 0, 1};
     ht_series series = {"a", 3, x, y};
     ht_report_chart(w->report, &(ht_chart){.series = &series, .series_count = 1, .x_log = true, .y_log = true});
@@ -207,7 +207,7 @@ static void chart__a_logarithmic_axis_leaves_out_zero(void **state)
 
 static void chart__long_series_keep_their_extremes(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     enum { MANY = 100000 };
     double *x = calloc(MANY, sizeof *x), *y = calloc(MANY, sizeof *y);
     assert_non_null(x);
@@ -230,7 +230,7 @@ static void chart__long_series_keep_their_extremes(void **state)
 
 static void chart__has_a_legend_and_an_inset(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const double x[] = {0, 10, 20, 30}, y[] = {8, 4, 2, 1};
     ht_series series[] = {{"first", 4, x, y}, {"second", 4, x, x}};
     ht_chart chart = {.series = series, .series_count = 2, .zoom_from = 20, .zoom_to = 30};
@@ -248,7 +248,7 @@ static void chart__has_a_legend_and_an_inset(void **state)
 
 static void histogram__counts_every_number_once(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const double values[] = {0, 0, 0, 1, 4, NAN, INFINITY};
     ht_report_histogram(w->report, &(ht_histogram){.count = 7, .values = values, .bins = 4});
     const double none[] = {NAN};
@@ -262,7 +262,7 @@ static void histogram__counts_every_number_once(void **state)
 
 static void bars__are_stacks_of_what_is_above_zero(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     const double heights[] = {1, 0, NAN, 2, 4, -1, INFINITY, 1};
     const char *const labels[] = {"a<", NULL, "c", NULL}, *const parts[] = {"below&", "above"};
     ht_bars bars = {
@@ -279,7 +279,7 @@ static void bars__are_stacks_of_what_is_above_zero(void **state)
 
 static void page__is_written_whole_or_not_at_all(void **state)
 {
-    world *w = *state;
+    fixture *w = *state;
     char path[64], *text;
     size_t length;
     snprintf(path, sizeof path, "/tmp/halftone-report-%d.html", (int)getpid());

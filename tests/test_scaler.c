@@ -223,12 +223,12 @@ static void rule__extreme_counters_do_no_harm(void **state)
 
 /* ---- the update ---- */
 
-typedef struct world {
+typedef struct fixture {
     ht_context *ctx;
     ht_graph *g;
     ht_plan *plan;
     ht_session *s;
-} world;
+} fixture;
 
 #define MOST_SETTINGS 8
 typedef struct choice {
@@ -238,7 +238,7 @@ typedef struct choice {
     ht_train_setting settings[MOST_SETTINGS]; /* up to the first without a key */
 } choice;
 
-static void must(const world *w, ht_status status)
+static void must(const fixture *w, ht_status status)
 {
     if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
     assert_int_equal(status, HT_OK);
@@ -253,7 +253,7 @@ static ht_train_opts opts_of(const choice *c)
     return opts;
 }
 
-static void begin(world *w)
+static void begin(fixture *w)
 {
     memset(w, 0, sizeof *w);
     ht_context_opts opts = HT_CONTEXT_OPTS;
@@ -262,7 +262,7 @@ static void begin(world *w)
     must(w, ht_graph_create(&w->g, w->ctx));
 }
 
-static void plan(world *w)
+static void plan(fixture *w)
 {
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = 7;
@@ -270,7 +270,7 @@ static void plan(world *w)
     must(w, ht_session_create(&w->s, w->plan, &opts));
 }
 
-static void end(world *w)
+static void end(fixture *w)
 {
     ht_session_free(w->s);
     ht_plan_free(w->plan);
@@ -288,7 +288,7 @@ static const struct {
 } tensors[2] = {{"matrix", "g.matrix", "matrix.grad", 2, {2, 2}, 4}, {"vector", "g.vector", "vector.grad", 1, {3}, 3}};
 enum { MATRIX, VECTOR, TENSORS };
 
-static ht_status build_products(world *w, ht_dtype dtype, const choice *c)
+static ht_status build_products(fixture *w, ht_dtype dtype, const choice *c)
 {
     ht_val loss = HT_NONE;
     ht_train_opts opts = opts_of(c);
@@ -303,43 +303,43 @@ static ht_status build_products(world *w, ht_dtype dtype, const choice *c)
     return ht_graph_train(w->g, &opts);
 }
 
-static void start_products(world *w, ht_dtype dtype, const choice *c)
+static void start_products(fixture *w, ht_dtype dtype, const choice *c)
 {
     must(w, build_products(w, dtype, c));
     plan(w);
 }
 
-static void fill(const world *w, const char *name, size_t elems, double value)
+static void fill(const fixture *w, const char *name, size_t elems, double value)
 {
     double values[4] = {value, value, value, value};
     must(w, ht_session_write_f64(w->s, name, values, elems));
 }
 
-static void set_gradients(const world *w, double value)
+static void set_gradients(const fixture *w, double value)
 {
     for (int i = 0; i < TENSORS; i++) fill(w, tensors[i].input, tensors[i].elems, value);
 }
 
-static double element(const world *w, const char *name, size_t elems, size_t at)
+static double element(const fixture *w, const char *name, size_t elems, size_t at)
 {
     double values[4];
     must(w, ht_session_read_f64(w->s, name, values, elems));
     return values[at];
 }
 
-static double parameter(const world *w, int tensor, size_t at)
+static double parameter(const fixture *w, int tensor, size_t at)
 {
     return element(w, tensors[tensor].name, tensors[tensor].elems, at);
 }
 
-static double scalar(const world *w, const char *name)
+static double scalar(const fixture *w, const char *name)
 {
     double value;
     must(w, ht_session_read_f64(w->s, name, &value, 1));
     return value;
 }
 
-static void run(const world *w, const char *name)
+static void run(const fixture *w, const char *name)
 {
     must(w, ht_session_run(w->s, name));
 }
@@ -359,7 +359,7 @@ static void update__the_scale_follows_the_worked_table(void **state)
 {
     (void)state;
     for (int consecutive = 0; consecutive < 2; consecutive++) {
-        world w;
+        fixture w;
         choice c = {"sgd", 1, .settings = DYNAMIC(TABLE_SETTINGS, {"scale_consecutive", consecutive ? "1" : "0"})};
         int applied = 0;
         start_products(&w, HT_F32, &c);
@@ -387,7 +387,7 @@ static void update__the_scale_follows_the_worked_table(void **state)
 static void update__fatal_blocks_all_later_updates(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     choice c = {"adamw", 0.5, .settings = DYNAMIC(TABLE_SETTINGS)};
     start_products(&w, HT_F32, &c);
     for (int i = 0; i <= FATAL_AT; i++) {
@@ -418,7 +418,7 @@ static void update__twenty_skips_in_a_row_are_fatal_without_a_dynamic_scale(void
     (void)state;
     static const char *const scales[] = {"none", "1024"};
     for (int k = 0; k < 2; k++) {
-        world w;
+        fixture w;
         choice c = {"lion", 0.1, .settings = {{"loss_scale", scales[k]}}};
         start_products(&w, HT_F32, &c);
         for (int i = 0; i < 19; i++) {
@@ -445,7 +445,7 @@ static void update__twenty_skips_in_a_row_are_fatal_without_a_dynamic_scale(void
 typedef enum source { FROM_INPUT, FROM_STATE, SOURCES } source;
 
 /* Three micro-batches; the bad one brings its number through the model, or finds it in the accumulator afterwards. */
-static void step_with(const world *w, double bad, bool all, int bad_micro, source from)
+static void step_with(const fixture *w, double bad, bool all, int bad_micro, source from)
 {
     static const char *const segments[] = {"micro_first", "micro", "micro"};
     for (int k = 0; k < 3; k++) {
@@ -468,7 +468,7 @@ static void step_with(const world *w, double bad, bool all, int bad_micro, sourc
 
 static void check_injection(const choice *c, double bad, bool all, int micro, source from)
 {
-    world w;
+    fixture w;
     start_products(&w, HT_F32, c);
     step_with(&w, bad, all, micro, from);
     assert_int_equal(scalar(&w, "applied_now"), 0);
@@ -503,7 +503,7 @@ static void update__an_inf_or_nan_anywhere_skips_the_step(void **state)
 static void update__an_overflow_that_the_scale_makes_is_one(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     choice c = {"sgd", 0x1p-120, .settings = DYNAMIC({"scale_hysteresis", "1"})};
     start_products(&w, HT_F32, &c);
     set_gradients(&w, 0x1p112);
@@ -522,7 +522,7 @@ enum { TOKENS = TINY_BATCH * TINY_TIME, WEIGHTS = TINY_VOCAB * TINY_WIDTH };
 /* A small language model, some steps; the table and the norm of the last step's gradients. */
 static void train_tiny(const choice *c, float *weights, double *norm)
 {
-    world w;
+    fixture w;
     ht_train_opts opts = opts_of(c);
     begin(&w);
     tiny_build(w.g, 0.1);
@@ -571,7 +571,7 @@ static void update__other_scales_are_undone_within_roundings(void **state)
 {
     (void)state;
     for (int d = 0; d < 2; d++) {
-        world w;
+        fixture w;
         choice c = {"sgd", 1, .settings = {{"loss_scale", "3"}}};
         start_products(&w, d ? HT_F64 : HT_F32, &c);
         set_gradients(&w, 0.1);
@@ -585,7 +585,7 @@ static void update__other_scales_are_undone_within_roundings(void **state)
 static void update__a_written_scale_is_used_by_both_ends(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     choice c = {"sgd", 1, .settings = {{"loss_scale", "64"}}};
     start_products(&w, HT_F32, &c);
     must(&w, ht_session_write_f64(w.s, "loss_scale", (double[]){4096}, 1));
@@ -600,7 +600,7 @@ static void update__a_written_scale_is_used_by_both_ends(void **state)
 static void update__without_a_scale_nothing_is_multiplied(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     choice c = {.optimizer = "sgd", .lr = 1};
     start_products(&w, HT_F32, &c);
     set_gradients(&w, 0.1);
@@ -631,7 +631,7 @@ static void update__wrong_scale_settings_are_errors_that_name_them(void **state)
         {"most_skips", "many", "setting most_skips: 'many' is no number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w;
+        fixture w;
         choice c = {"sgd", 1, .settings = {{"loss_scale", "dynamic"}, {cases[i].key, cases[i].value}}};
         ht_status status = build_products(&w, HT_F32, &c);
         if (status != HT_EINVAL || !strstr(ht_context_message(w.ctx), cases[i].says))

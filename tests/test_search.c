@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "infer/infer.h"
-#include "model_world.h"
+#include "model_fixture.h"
 
 enum { B = 3, S = 6, T = 5, V = 8, START = 1, END = 2 };
 
@@ -28,7 +28,7 @@ static ht_model_request request_of(int64_t beam)
 }
 
 /* The log probability of outputs by teacher forcing: the logits segment, all steps at once. */
-static void log_probability(const model_world *w, const int32_t *tokens, const int64_t *lengths, double *sum)
+static void log_probability(const model_fixture *w, const int32_t *tokens, const int64_t *lengths, double *sum)
 {
     int32_t in[B][T] = {{0}};
     float logits[B][T][V];
@@ -65,7 +65,7 @@ static void search__scores_are_those_of_teacher_forcing(void **state)
     (void)state;
     double narrow[B];
     for (int64_t beam = 1; beam <= V; beam += beam < 3 ? 1 : 5) {
-        model_world w;
+        model_fixture w;
         int32_t tokens[B * T];
         int64_t lengths[B];
         double scores[B], forced[B];
@@ -87,7 +87,7 @@ static void search__scores_are_those_of_teacher_forcing(void **state)
 static void search__a_full_beam_finds_the_best_of_all_outputs(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     int32_t tokens[B * 2];
     int64_t lengths[B];
     double scores[B], best[B];
@@ -117,7 +117,7 @@ static void search__a_full_beam_finds_the_best_of_all_outputs(void **state)
 static void search__a_trained_translator_gives_back_its_sentences(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     ht_train_opts train = HT_TRAIN_OPTS;
     train.lr = 1e-2;
     model_start(&w, "seq2seq", json, request_of(2), &train);
@@ -145,7 +145,7 @@ static void search__a_trained_translator_gives_back_its_sentences(void **state)
 static void search__sizes_out_of_range_are_refused(void **state)
 {
     (void)state;
-    model_world w;
+    model_fixture w;
     int32_t tokens[B * T];
     int64_t lengths[B];
     model_start_plain(&w, "seq2seq", json, request_of(1));

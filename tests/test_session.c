@@ -9,15 +9,15 @@
 
 #include <cmocka.h>
 
-#include "session_world.h"
+#include "session_fixture.h"
 #include "tiny_model.h"
 #include "train/train.h"
 
 enum { TOKENS = TINY_BATCH * TINY_TIME, TABLE = TINY_VOCAB * TINY_WIDTH };
 
-static world start(int threads, double dropout, const ht_train_opts *train, bool canaries)
+static fixture start(int threads, double dropout, const ht_train_opts *train, bool canaries)
 {
-    world w = {0};
+    fixture w = {0};
     ht_context_opts opts = HT_CONTEXT_OPTS;
     opts.threads = threads;
     assert_int_equal(ht_context_create(&w.ctx, &opts), HT_OK);
@@ -33,7 +33,7 @@ static world start(int threads, double dropout, const ht_train_opts *train, bool
     return w;
 }
 
-static void stop(world *w)
+static void stop(fixture *w)
 {
     ht_session_free(w->s);
     ht_plan_free(w->plan);
@@ -41,7 +41,7 @@ static void stop(world *w)
     ht_context_free(w->ctx);
 }
 
-static void write_inputs(const world *w, int which)
+static void write_inputs(const fixture *w, int which)
 {
     int32_t token[TOKENS], label[TOKENS];
     tiny_tokens(which, token, label);
@@ -49,7 +49,7 @@ static void write_inputs(const world *w, int which)
     must(w, ht_session_write(w->s, "label", label, sizeof label));
 }
 
-static float step(const world *w, int which)
+static float step(const fixture *w, int which)
 {
     float loss;
     write_inputs(w, which);
@@ -63,7 +63,7 @@ static void session__training_lowers_the_loss(void **state)
     (void)state;
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.lr = 1e-2;
-    world w = start(2, 0, &opts, false);
+    fixture w = start(2, 0, &opts, false);
     float first = step(&w, 0), last = 0;
     for (int i = 1; i < 60; i++) last = step(&w, 0);
     assert_true(first > 1.5f && last < 0.2f * first);
@@ -78,7 +78,7 @@ static void session__same_bits_for_any_number_of_threads_and_on_a_rerun(void **s
     float first_loss[6], first_table[TABLE];
     for (size_t run = 0; run < 5; run++) {
         float loss[6], table[TABLE];
-        world w = start(threads[run], 0.2, NULL, run == 4);
+        fixture w = start(threads[run], 0.2, NULL, run == 4);
         for (int i = 0; i < 6; i++) loss[i] = step(&w, i);
         must(&w, ht_session_read(w.s, "table", table, sizeof table));
         if (run == 0) {
@@ -96,7 +96,7 @@ static void session__dropout_draws_anew_each_step(void **state)
     (void)state;
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.lr = 1e-12;
-    world w = start(1, 0.5, &opts, false);
+    fixture w = start(1, 0.5, &opts, false);
     float a = step(&w, 0), b = step(&w, 0);
     assert_true(fabsf(a - b) > 1e-4f);
     stop(&w);
@@ -108,7 +108,7 @@ static void session__accumulated_gradients_are_the_mean_of_micro_batches(void **
     (void)state;
     float one[2][TABLE], both[TABLE];
     for (int i = 0; i < 2; i++) {
-        world w = start(1, 0, NULL, false);
+        fixture w = start(1, 0, NULL, false);
         write_inputs(&w, i);
         must(&w, ht_session_run(w.s, "micro_first"));
         must(&w, ht_session_read(w.s, "table.grad", one[i], sizeof one[i]));
@@ -116,7 +116,7 @@ static void session__accumulated_gradients_are_the_mean_of_micro_batches(void **
     }
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.accumulate = 2;
-    world w = start(1, 0, &opts, false);
+    fixture w = start(1, 0, &opts, false);
     write_inputs(&w, 0);
     must(&w, ht_session_run(w.s, "micro_first"));
     write_inputs(&w, 1);
@@ -129,7 +129,7 @@ static void session__accumulated_gradients_are_the_mean_of_micro_batches(void **
 static void session__a_step_with_infinite_gradients_changes_nothing(void **state)
 {
     (void)state;
-    world w = start(2, 0, NULL, false);
+    fixture w = start(2, 0, NULL, false);
     step(&w, 0);
     float before[TABLE], after[TABLE], seed = INFINITY;
     bool applied = true;
@@ -153,7 +153,7 @@ static void session__clipping_bounds_the_update(void **state)
     opts.optimizer = "sgd";
     opts.lr = 1;
     opts.clip = 0.01;
-    world w = start(1, 0, &opts, false);
+    fixture w = start(1, 0, &opts, false);
     float before[TABLE], after[TABLE], norm;
     must(&w, ht_session_read(w.s, "table", before, sizeof before));
     step(&w, 0);
@@ -170,7 +170,7 @@ static void session__clipping_bounds_the_update(void **state)
 static void session__steps_agree_with_the_interpreter(void **state)
 {
     (void)state;
-    world w = start(2, 0.1, NULL, true);
+    fixture w = start(2, 0.1, NULL, true);
     ht_reference *ref;
     must(&w, ht_reference_create(&ref, w.g, true, 42));
     for (int i = 0; i < 3; i++) {
@@ -193,7 +193,7 @@ static void session__steps_agree_with_the_interpreter(void **state)
 static void session__backward_reads_state_before_forward_replaces_it(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     float r = 3, x = 2, grad = 0, after = 0;
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(&w, ht_graph_create(&w.g, w.ctx));
@@ -219,7 +219,7 @@ static void session__backward_reads_state_before_forward_replaces_it(void **stat
 static void session__half_parameters_train_with_f32_moments(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(&w, ht_graph_create(&w.g, w.ctx));
     ht_val p = ht_param(w.g, "p", HT_BF16, 1, (int64_t[]){3}, HT_CONSTANT(1));
@@ -243,7 +243,7 @@ static void session__half_parameters_train_with_f32_moments(void **state)
 static void session__bad_names_and_sizes_are_errors_that_name_them(void **state)
 {
     (void)state;
-    world w = start(1, 0, NULL, false);
+    fixture w = start(1, 0, NULL, false);
     float x = 0;
     assert_int_equal(ht_session_read(w.s, "nothing", &x, sizeof x), HT_EINVAL);
     assert_non_null(strstr(ht_context_message(w.ctx), "nothing"));
@@ -288,7 +288,7 @@ static const ht_kernel rogue_kernel = {
 static void session__a_canary_catches_a_kernel_that_writes_too_far(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(&w, ht_op_add(w.ctx, &rogue_op));
     must(&w, ht_kernel_add(w.ctx, &rogue_kernel));
@@ -323,7 +323,7 @@ static size_t count_copies(const ht_plan *plan, const char *segment)
 static void plan__gradients_and_updates_are_stored_where_they_are_made(void **state)
 {
     (void)state;
-    world w = start(1, 0, NULL, false);
+    fixture w = start(1, 0, NULL, false);
     assert_int_equal(count_copies(w.plan, "update"), 0);
     /* One instruction over the flat group: clipping, Adam and the choice to skip. */
     const ht_plan_segment *update = &w.plan->segments[ht_plan_segment_find(w.plan, "update")];
@@ -339,7 +339,7 @@ static void plan__gradients_and_updates_are_stored_where_they_are_made(void **st
 static void plan__a_node_runs_where_its_first_reader_is(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(&w, ht_graph_create(&w.g, w.ctx));
     ht_val x = ht_input(w.g, "x", HT_F32, 1, (int64_t[]){64}), late = ht_iota(w.g, HT_F32, 1, (int64_t[]){64}, 0);
@@ -359,7 +359,7 @@ static void plan__a_node_runs_where_its_first_reader_is(void **state)
 static void plan__empty_results_need_no_instruction(void **state)
 {
     (void)state;
-    world w = {0};
+    fixture w = {0};
     assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
     must(&w, ht_graph_create(&w.g, w.ctx));
     ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){INT64_C(1) << 50, 0});
@@ -378,7 +378,7 @@ static void plan__empty_results_need_no_instruction(void **state)
 static void plan__prints_a_ledger_whose_parts_add_up(void **state)
 {
     (void)state;
-    world w = start(1, 0, NULL, false);
+    fixture w = start(1, 0, NULL, false);
     char *text;
     must(&w, ht_plan_print(&text, w.plan));
     assert_non_null(strstr(text, "optimizer"));
@@ -395,7 +395,7 @@ static void plan__prints_a_ledger_whose_parts_add_up(void **state)
 static void plan__can_be_made_for_another_machine(void **state)
 {
     (void)state;
-    world w = start(1, 0, NULL, false);
+    fixture w = start(1, 0, NULL, false);
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.target = "{\"name\": \"elsewhere\", \"arch\": \"x86_64\", \"isa\": \"portable\", \"threads\": 3}";
     ht_plan *plan;

@@ -12,12 +12,12 @@
 #include "tiny_model.h"
 #include "train/train.h"
 
-typedef struct world {
+typedef struct fixture {
     ht_context *ctx;
     ht_graph *g;
     ht_plan *plan;
     ht_session *s;
-} world;
+} fixture;
 
 #define SETTINGS(...)                                                                                                  \
     .setting_count = sizeof((ht_train_setting[]){__VA_ARGS__}) / sizeof(ht_train_setting),                             \
@@ -28,13 +28,13 @@ typedef struct world {
 #define OPTS(name, rate, ...)                                                                                          \
     ((ht_train_opts){.size = sizeof(ht_train_opts), .optimizer = name, .lr = rate, .accumulate = 1, __VA_ARGS__})
 
-static void must(const world *w, ht_status status)
+static void must(const fixture *w, ht_status status)
 {
     if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
     assert_int_equal(status, HT_OK);
 }
 
-static void begin(world *w, int threads)
+static void begin(fixture *w, int threads)
 {
     memset(w, 0, sizeof *w);
     ht_context_opts opts = HT_CONTEXT_OPTS;
@@ -43,13 +43,13 @@ static void begin(world *w, int threads)
     must(w, ht_graph_create(&w->g, w->ctx));
 }
 
-static void plan(world *w)
+static void plan(fixture *w)
 {
     must(w, ht_plan_create(&w->plan, w->g, NULL));
     must(w, ht_session_create(&w->s, w->plan, NULL));
 }
 
-static void end(world *w)
+static void end(fixture *w)
 {
     ht_session_free(w->s);
     ht_plan_free(w->plan);
@@ -67,7 +67,7 @@ static const struct {
     {"matrix", "g.matrix", 2, {2, 2}, 4}, {"vector", "g.vector", 1, {3}, 3}, {"other", "g.other", 1, {2}, 2}};
 enum { MATRIX, VECTOR, OTHER };
 
-static ht_status build_products(world *w, ht_dtype dtype, const ht_train_opts *opts)
+static ht_status build_products(fixture *w, ht_dtype dtype, const ht_train_opts *opts)
 {
     ht_val loss = HT_NONE;
     begin(w, 2);
@@ -81,37 +81,37 @@ static ht_status build_products(world *w, ht_dtype dtype, const ht_train_opts *o
     return ht_graph_train(w->g, opts);
 }
 
-static void start_products(world *w, ht_dtype dtype, const ht_train_opts *opts)
+static void start_products(fixture *w, ht_dtype dtype, const ht_train_opts *opts)
 {
     must(w, build_products(w, dtype, opts));
     plan(w);
 }
 
-static void set_gradient(const world *w, int tensor, const double *values)
+static void set_gradient(const fixture *w, int tensor, const double *values)
 {
     must(w, ht_session_write_f64(w->s, tensors[tensor].grad, values, tensors[tensor].elems));
 }
 
-static void set_all_gradients(const world *w, double value)
+static void set_all_gradients(const fixture *w, double value)
 {
     for (int i = 0; i < 3; i++) set_gradient(w, i, (double[]){value, value, value, value});
 }
 
-static double element(const world *w, int tensor, size_t at)
+static double element(const fixture *w, int tensor, size_t at)
 {
     double values[4];
     must(w, ht_session_read_f64(w->s, tensors[tensor].name, values, tensors[tensor].elems));
     return values[at];
 }
 
-static double scalar(const world *w, const char *name)
+static double scalar(const fixture *w, const char *name)
 {
     double value;
     must(w, ht_session_read_f64(w->s, name, &value, 1));
     return value;
 }
 
-static void step(const world *w)
+static void step(const fixture *w)
 {
     must(w, ht_session_run(w->s, "train"));
 }
@@ -124,7 +124,7 @@ static void update__decay_spares_what_is_no_matrix(void **state)
     static const char *const rules[] = {"adamw", "adamw_hf", "lion", "sgd", "adagrad"};
     for (size_t r = 0; r < 5; r++) {
         for (int all = 0; all < 2; all++) {
-            world w;
+            fixture w;
             ht_train_opts opts =
                 OPTS(rules[r], 0.1, .weight_decay = 0.5, SETTINGS({"decay", all ? "all" : "matrices"}));
             start_products(&w, HT_F32, &opts);
@@ -143,7 +143,7 @@ static void update__groups_share_the_norm_and_the_check(void **state)
     (void)state;
     double moved[2][3], norm[2];
     for (int split = 0; split < 2; split++) {
-        world w;
+        fixture w;
         ht_train_opts opts = OPTS("sgd", 1, .clip = 0.5, SETTINGS({"decay", split ? "matrices" : "all"}));
         start_products(&w, HT_F32, &opts);
         set_all_gradients(&w, 2);
@@ -171,7 +171,7 @@ static void update__groups_share_the_norm_and_the_check(void **state)
 static void update__a_norm_that_overflows_skips_nothing(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS("sgd", 1, .clip = 3);
     start_products(&w, HT_F32, &opts);
     set_all_gradients(&w, 3e38);
@@ -198,7 +198,7 @@ static void update__what_is_not_finite_is_found_in_every_type(void **state)
     static const double bad[] = {NAN, INFINITY, -INFINITY};
     for (int t = 0; t < 3; t++) {
         for (int k = 0; k < 3; k++) {
-            world w;
+            fixture w;
             ht_train_opts opts = OPTS("adamw", 0.1, .clip = 1);
             start_products(&w, types[t], &opts);
             set_all_gradients(&w, 0.5);
@@ -222,7 +222,7 @@ static void update__what_is_not_finite_is_found_in_every_type(void **state)
 static void update__a_skipped_step_advances_neither_rate_nor_count(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS("sgd", 1,
                               SETTINGS({"schedule", "cosine"}, {"schedule.warmup_steps", "4"},
                                        {"schedule.decay_steps", "5"}, {"schedule.min_lr", "0.25"}));
@@ -244,7 +244,7 @@ static void update__a_skipped_step_advances_neither_rate_nor_count(void **state)
 static void update__without_a_schedule_the_rate_is_a_state(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS("sgd", 0.5, SETTINGS({"schedule", "constant"}));
     start_products(&w, HT_F32, &opts);
     set_all_gradients(&w, 1);
@@ -280,7 +280,7 @@ static void update__one_cycle_moves_beta1_against_the_rate(void **state)
     static const char *const rules[] = {"adamw", "adamw_hf", "lion"};
     static const double gradients[8] = {1, -0.5, -0.25, 2, -1, 0.125, 0.5, -2};
     for (int r = 0; r < 3; r++) {
-        world w;
+        fixture w;
         by_hand x = {.p = 1};
         ht_train_opts opts = OPTS(rules[r], 1,
                                   SETTINGS({"schedule", "OneCycle"}, {"schedule.cycle_min_lr", "0.1"},
@@ -307,7 +307,7 @@ static void update__lamb_takes_each_tensor_for_itself(void **state)
     (void)state;
     static const double gradient[3] = {.5, -.25, .1};
     static const double want[3][2] = {{.947651, -2.047535}, {.905296, -2.079548}, {.869853, -2.108583}};
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS("lamb", 0.1, .weight_decay = 0.1);
     start_products(&w, HT_F32, &opts);
     must(&w, ht_session_write_f64(w.s, "other", (double[]){1, -2}, 2));
@@ -330,7 +330,7 @@ static void update__lamb_takes_each_tensor_for_itself(void **state)
 static void update__lamb_reads_its_numbers(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS(
         "lamb", 0.1, SETTINGS({"min_coeff", "0.5"}, {"max_coeff", "0.5"}, {"eps_inside_sqrt", "1"}, {"eps", "0.001"}));
     start_products(&w, HT_F32, &opts);
@@ -346,7 +346,7 @@ static void update__lamb_reads_its_numbers(void **state)
 static void update__muon_moves_matrices_and_adamw_the_rest(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts =
         OPTS("muon", 0.5, .weight_decay = 0.5, SETTINGS({"rest_lr_scale", "0.25"}, {"decay", "matrices"}));
     start_products(&w, HT_F32, &opts);
@@ -375,7 +375,7 @@ static void update__muon_moves_matrices_and_adamw_the_rest(void **state)
 static void update__adagrad_starts_where_it_is_told(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS("adagrad", 0.5, SETTINGS({"initial_accumulator", "3"}, {"lr_decay", "1"}));
     start_products(&w, HT_F32, &opts);
     set_all_gradients(&w, 1);
@@ -390,7 +390,7 @@ static void update__adagrad_starts_where_it_is_told(void **state)
 static void update__settings_go_before_fields(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS("adamw", 0.5, .beta1 = 0.5, SETTINGS({"beta1", "0"}, {"beta2", "0"}, {"lr", "0.25"}));
     start_products(&w, HT_F32, &opts);
     for (int i = 0; i < 3; i++) {
@@ -424,7 +424,7 @@ static void update__wrong_settings_are_errors_that_name_them(void **state)
         {"lr", NULL, "has no key or no value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world w;
+        fixture w;
         ht_train_opts opts = OPTS("lamb", 0.1, SETTINGS({cases[i].key, cases[i].value}));
         ht_status status = build_products(&w, HT_F32, &opts);
         if (status == HT_OK || !strstr(ht_context_message(w.ctx), cases[i].says))
@@ -437,7 +437,7 @@ static void update__wrong_settings_are_errors_that_name_them(void **state)
 
 enum { TOKENS = TINY_BATCH * TINY_TIME, TABLE = TINY_VOCAB * TINY_WIDTH };
 
-static void start_tiny(world *w, int threads, const ht_train_opts *opts, bool no_fusion)
+static void start_tiny(fixture *w, int threads, const ht_train_opts *opts, bool no_fusion)
 {
     begin(w, threads);
     tiny_build(w->g, 0);
@@ -450,7 +450,7 @@ static void start_tiny(world *w, int threads, const ht_train_opts *opts, bool no
     must(w, ht_session_create(&w->s, w->plan, &session_opts));
 }
 
-static float tiny_step(const world *w, int which)
+static float tiny_step(const fixture *w, int which)
 {
     int32_t token[TOKENS], label[TOKENS];
     float loss;
@@ -473,7 +473,7 @@ static void update__every_rule_lowers_the_loss(void **state)
 {
     (void)state;
     for (size_t r = 0; r < RULES; r++) {
-        world w;
+        fixture w;
         ht_train_opts opts = OPTS(every_rule[r].name, every_rule[r].lr, .clip = 1, .weight_decay = 0.01,
                                   SETTINGS({"decay", "matrices"}, {"schedule", "cosine"},
                                            {"schedule.warmup_steps", "5"}, {"schedule.decay_steps", "60"}));
@@ -492,7 +492,7 @@ static void update__same_bits_for_any_number_of_threads_and_unfused(void **state
     for (size_t r = 0; r < RULES; r++) {
         float first[TABLE];
         for (int run = 0; run < 4; run++) {
-            world w;
+            fixture w;
             float table[TABLE];
             ht_train_opts opts = OPTS(every_rule[r].name, every_rule[r].lr, .clip = 0.1, .weight_decay = 0.1,
                                       SETTINGS({"decay", "matrices"}));
@@ -510,7 +510,7 @@ static void update__same_bits_for_any_number_of_threads_and_unfused(void **state
 static void update__a_tied_table_is_there_once(void **state)
 {
     (void)state;
-    world w;
+    fixture w;
     ht_train_opts opts = OPTS("adamw", 0.01, SETTINGS({"decay", "matrices"}));
     start_tiny(&w, 1, &opts, false);
     enum { C = TINY_WIDTH };

@@ -1,6 +1,6 @@
 /* A graph on its way to a session, for tests of whole steps. */
-#ifndef HT_TESTS_SESSION_WORLD_H
-#define HT_TESTS_SESSION_WORLD_H
+#ifndef HT_TESTS_SESSION_FIXTURE_H
+#define HT_TESTS_SESSION_FIXTURE_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,14 +11,14 @@
 
 #include "train/train.h"
 
-typedef struct world {
+typedef struct fixture {
     ht_context *ctx;
     ht_graph *g;
     ht_plan *plan;
     ht_session *s;
-} world;
+} fixture;
 
-static void must(const world *w, ht_status status)
+static void must(const fixture *w, ht_status status)
 {
     if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
     assert_int_equal(status, HT_OK);

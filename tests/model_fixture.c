@@ -1,4 +1,4 @@
-#include "model_world.h"
+#include "model_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -10,13 +10,13 @@
 
 #include <cmocka.h>
 
-void model_must(const model_world *w, ht_status status)
+void model_must(const model_fixture *w, ht_status status)
 {
     if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
     assert_int_equal(status, HT_OK);
 }
 
-ht_status model_graph(model_world *w, const char *type, const char *json, ht_model_request request, int threads)
+ht_status model_graph(model_fixture *w, const char *type, const char *json, ht_model_request request, int threads)
 {
     memset(w, 0, sizeof *w);
     ht_context_opts opts = HT_CONTEXT_OPTS;
@@ -34,7 +34,7 @@ ht_status model_graph(model_world *w, const char *type, const char *json, ht_mod
     return ht_model_create(&w->g, w->ctx, &w->request);
 }
 
-static void plan_and_write(model_world *w, const ht_plan_opts *planning)
+static void plan_and_write(model_fixture *w, const ht_plan_opts *planning)
 {
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = 7;
@@ -43,7 +43,7 @@ static void plan_and_write(model_world *w, const ht_plan_opts *planning)
     model_write_inputs(w, "eval");
 }
 
-void model_start_planned(model_world *w, const char *type, const char *json, ht_model_request request,
+void model_start_planned(model_fixture *w, const char *type, const char *json, ht_model_request request,
                          const ht_train_opts *opts, const ht_plan_opts *planning, int threads)
 {
     request.training = true;
@@ -52,25 +52,25 @@ void model_start_planned(model_world *w, const char *type, const char *json, ht_
     plan_and_write(w, planning);
 }
 
-void model_start_threads(model_world *w, const char *type, const char *json, ht_model_request request,
+void model_start_threads(model_fixture *w, const char *type, const char *json, ht_model_request request,
                          const ht_train_opts *opts, int threads)
 {
     model_start_planned(w, type, json, request, opts, NULL, threads);
 }
 
-void model_start(model_world *w, const char *type, const char *json, ht_model_request request,
+void model_start(model_fixture *w, const char *type, const char *json, ht_model_request request,
                  const ht_train_opts *opts)
 {
     model_start_threads(w, type, json, request, opts, 2);
 }
 
-void model_start_plain(model_world *w, const char *type, const char *json, ht_model_request request)
+void model_start_plain(model_fixture *w, const char *type, const char *json, ht_model_request request)
 {
     model_must(w, model_graph(w, type, json, request, 2));
     plan_and_write(w, NULL);
 }
 
-void model_stop(model_world *w)
+void model_stop(model_fixture *w)
 {
     ht_session_free(w->s);
     ht_plan_free(w->plan);
@@ -90,7 +90,7 @@ double model_number(const char *name, int64_t index)
     return x - floor(x) - 0.5;
 }
 
-static int64_t integer(const model_world *w, const char *name, int64_t index)
+static int64_t integer(const model_fixture *w, const char *name, int64_t index)
 {
     const ht_model_request *r = &w->request;
     double u = model_number(name, index) + 0.5;
@@ -105,7 +105,7 @@ static int64_t integer(const model_world *w, const char *name, int64_t index)
     return (int64_t)(u * (double)r->vocabulary);
 }
 
-void model_write_inputs(const model_world *w, const char *segment)
+void model_write_inputs(const model_fixture *w, const char *segment)
 {
     int at = ht_segment_find(w->g, segment);
     assert_true(at >= 0);
@@ -122,7 +122,7 @@ void model_write_inputs(const model_world *w, const char *segment)
     }
 }
 
-void model_set_parameters(const model_world *w)
+void model_set_parameters(const model_fixture *w)
 {
     for (size_t i = 0; i < w->g->state_count; i++) {
         const ht_value *v = ht_value_of(w->g, w->g->states[i].value);
@@ -140,21 +140,21 @@ void model_set_parameters(const model_world *w)
     }
 }
 
-float model_read_f32(const model_world *w, const char *name)
+float model_read_f32(const model_fixture *w, const char *name)
 {
     float value = 0;
     model_must(w, ht_session_read(w->s, name, &value, sizeof value));
     return value;
 }
 
-int64_t model_read_i64(const model_world *w, const char *name)
+int64_t model_read_i64(const model_fixture *w, const char *name)
 {
     int64_t value = 0;
     model_must(w, ht_session_read(w->s, name, &value, sizeof value));
     return value;
 }
 
-void model_write_f32(const model_world *w, const char *name, float value)
+void model_write_f32(const model_fixture *w, const char *name, float value)
 {
     model_must(w, ht_session_write(w->s, name, &value, sizeof value));
 }

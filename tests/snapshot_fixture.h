@@ -1,34 +1,34 @@
 /* Support for tests of snapshots: a small model in training, and folders. */
-#ifndef HT_TESTS_SNAPSHOT_WORLD_H
-#define HT_TESTS_SNAPSHOT_WORLD_H
+#ifndef HT_TESTS_SNAPSHOT_FIXTURE_H
+#define HT_TESTS_SNAPSHOT_FIXTURE_H
 
 #include "train/snapshot.h"
 #include "train/train.h"
 
-typedef struct snapshot_world {
+typedef struct snapshot_fixture {
     ht_context *ctx;
     ht_graph *g;
     ht_plan *plan;
     ht_session *s;
     int64_t step;
-} snapshot_world;
+} snapshot_fixture;
 
 /* The model of tiny_model.h with dropout and AdamW; aborts when it cannot be had. One thread, so that a test may fork. */
-snapshot_world snapshot_world_tiny(uint64_t seed);
+snapshot_fixture snapshot_fixture_tiny(uint64_t seed);
 /* The same with another update. */
-snapshot_world snapshot_world_trained(const ht_train_opts *opts, uint64_t seed);
+snapshot_fixture snapshot_fixture_trained(const ht_train_opts *opts, uint64_t seed);
 /* A graph of its own: states and an empty segment. */
-snapshot_world snapshot_world_text(const char *text);
-void snapshot_world_end(snapshot_world *w);
+snapshot_fixture snapshot_fixture_text(const char *text);
+void snapshot_fixture_end(snapshot_fixture *w);
 
 /* One training step on the batch of that number, then the step is counted. */
-void snapshot_world_step(snapshot_world *w);
+void snapshot_fixture_step(snapshot_fixture *w);
 /* A snapshot of where it stands. */
-ht_status snapshot_world_save(snapshot_world *w, const char *folder, int keep);
+ht_status snapshot_fixture_save(snapshot_fixture *w, const char *folder, int keep);
 /* Reads the snapshot and takes over its step. */
-ht_status snapshot_world_load(snapshot_world *w, const char *path);
+ht_status snapshot_fixture_load(snapshot_fixture *w, const char *path);
 /* Of all bytes of all state but gradients, which the next step makes anew. */
-uint64_t snapshot_world_hash(const snapshot_world *w);
+uint64_t snapshot_fixture_hash(const snapshot_fixture *w);
 
 /* A new folder of TMPDIR; and away with one, whatever it holds. */
 void snapshot_folder_make(char folder[64]);

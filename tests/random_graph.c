@@ -1,14 +1,14 @@
-#include "graph_dice.h"
+#include "random_graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-graph_dice graph_dice_make(uint64_t seed)
+random_graph random_graph_make(uint64_t seed)
 {
-    return (graph_dice){.stream = {.seed = seed, .site = ht_hash_text("graph_dice")}};
+    return (random_graph){.stream = {.seed = seed, .site = ht_hash_text("graph_dice")}};
 }
 
-uint32_t graph_dice_roll(graph_dice *d, uint32_t n)
+uint32_t random_graph_next(random_graph *d, uint32_t n)
 {
     return ht_stream_word(&d->stream, d->next++) % n;
 }
@@ -17,7 +17,7 @@ enum { ROOM = 512 };
 
 typedef struct bench {
     ht_graph *g;
-    graph_dice d;
+    random_graph d;
     ht_val values[ROOM]; /* that the next node may read */
     size_t count;
 } bench;
@@ -30,7 +30,8 @@ static void keep_value(bench *b, ht_val v)
 /* Newer values more often, so that chains grow. */
 static ht_val any_value(bench *b)
 {
-    uint32_t back = graph_dice_roll(&b->d, 3) ? graph_dice_roll(&b->d, 8) : graph_dice_roll(&b->d, (uint32_t)b->count);
+    uint32_t back =
+        random_graph_next(&b->d, 3) ? random_graph_next(&b->d, 8) : random_graph_next(&b->d, (uint32_t)b->count);
     return b->values[b->count - 1 - back % b->count];
 }
 
@@ -63,7 +64,7 @@ static const ht_type shapes[] = {
 
 static const ht_type *any_shape(bench *b)
 {
-    return &shapes[graph_dice_roll(&b->d, sizeof shapes / sizeof shapes[0])];
+    return &shapes[random_graph_next(&b->d, sizeof shapes / sizeof shapes[0])];
 }
 
 /* ---- nodes ---- */
@@ -73,15 +74,15 @@ static ht_val point1(bench *b)
     static const char *const names[] = {"tanh", "neg", "abs", "relu", "sigmoid", "neg", "sin"};
     ht_val x = any_float(b);
     ht_type want = *ht_type_of(b->g, x);
-    if (!graph_dice_roll(&b->d, 12)) want.space = HT_SPACE_HOST;
-    return ht_emit1(b->g, names[graph_dice_roll(&b->d, 7)], &want, HT_VALS(x), HT_NO_ATTRS);
+    if (!random_graph_next(&b->d, 12)) want.space = HT_SPACE_HOST;
+    return ht_emit1(b->g, names[random_graph_next(&b->d, 7)], &want, HT_VALS(x), HT_NO_ATTRS);
 }
 
 static ht_val point2(bench *b)
 {
     static const char *const names[] = {"add", "mul", "sub", "max", "add", "mul"};
     ht_val x = any_float(b);
-    return ht_emit1(b->g, names[graph_dice_roll(&b->d, 6)], NULL, HT_VALS(x, partner(b, x)), HT_NO_ATTRS);
+    return ht_emit1(b->g, names[random_graph_next(&b->d, 6)], NULL, HT_VALS(x, partner(b, x)), HT_NO_ATTRS);
 }
 
 static ht_val number(bench *b)
@@ -89,12 +90,12 @@ static ht_val number(bench *b)
     static const double numbers[] = {0, 1, -0.0, 0.3, -2, 1, 0};
     ht_val x = any_float(b);
     const ht_type *t = any_shape(b);
-    double value = numbers[graph_dice_roll(&b->d, 7)];
-    switch (graph_dice_roll(&b->d, 5)) {
+    double value = numbers[random_graph_next(&b->d, 7)];
+    switch (random_graph_next(&b->d, 5)) {
     case 0: return ht_scale(b->g, x, value);
     case 1: return ht_add_scalar(b->g, x, value);
     case 2: return ht_sub(b->g, x, ht_fill_like(b->g, x, value));
-    case 3: return ht_constant(b->g, HT_F32, 1, (int64_t[]){4}, (double[]){value, 1, 0.1, graph_dice_roll(&b->d, 2)});
+    case 3: return ht_constant(b->g, HT_F32, 1, (int64_t[]){4}, (double[]){value, 1, 0.1, random_graph_next(&b->d, 2)});
     default: return ht_fill(b->g, t->dtype, t->rank, t->dim, value);
     }
 }
@@ -102,10 +103,10 @@ static ht_val number(bench *b)
 static ht_val condition(bench *b)
 {
     ht_val x = any_float(b), y = partner(b, x);
-    ht_val c = graph_dice_roll(&b->d, 2)
+    ht_val c = random_graph_next(&b->d, 2)
                    ? ht_lt(b->g, x, y)
-                   : ht_fill(b->g, HT_BOOL, ht_val_rank(b->g, x), ht_val_dims(b->g, x), graph_dice_roll(&b->d, 2));
-    if (graph_dice_roll(&b->d, 2)) c = ht_not(b->g, c);
+                   : ht_fill(b->g, HT_BOOL, ht_val_rank(b->g, x), ht_val_dims(b->g, x), random_graph_next(&b->d, 2));
+    if (random_graph_next(&b->d, 2)) c = ht_not(b->g, c);
     return ht_select(b->g, c, x, partner(b, x));
 }
 
@@ -113,9 +114,9 @@ static ht_val reduction(bench *b)
 {
     ht_val x = any_float(b);
     int rank = ht_val_rank(b->g, x);
-    int64_t axis = rank ? graph_dice_roll(&b->d, (uint32_t)rank) : 0;
-    bool keep = graph_dice_roll(&b->d, 2);
-    switch (graph_dice_roll(&b->d, 4)) {
+    int64_t axis = rank ? random_graph_next(&b->d, (uint32_t)rank) : 0;
+    bool keep = random_graph_next(&b->d, 2);
+    switch (random_graph_next(&b->d, 4)) {
     case 0: return ht_sum(b->g, x, rank ? 1 : 0, &axis, keep);
     case 1: return ht_norm(b->g, x, 0, NULL, false);
     case 2: return rank ? ht_softmax(b->g, x, (int)axis) : ht_tanh(b->g, x);
@@ -134,7 +135,7 @@ static ht_val move(bench *b)
     ht_type t = *ht_type_of(b->g, x);
     int64_t order[2] = {1, 0}, wide[HT_MAX_RANK + 1] = {2}, elems = ht_type_elems(&t);
     for (int i = 0; i < t.rank; i++) wide[1 + i] = t.dim[i];
-    switch (graph_dice_roll(&b->d, 6)) {
+    switch (random_graph_next(&b->d, 6)) {
     case 0: return t.rank == 2 ? ht_permute(b->g, x, 2, order) : x;
     case 1: return ht_reshape(b->g, x, 1, &elems);
     case 2: return elems == 24 ? ht_reshape(b->g, x, 2, (int64_t[]){4, 6}) : x;
@@ -150,7 +151,7 @@ static ht_val dot(bench *b)
     if (ht_val_rank(b->g, x) != 2) return HT_NONE;
     ht_matmul_opts opts = {sizeof opts, false, true};
     ht_val y = ht_matmul(b->g, x, x, &opts);
-    return graph_dice_roll(&b->d, 2) ? y : ht_tanh(b->g, y);
+    return random_graph_next(&b->d, 2) ? y : ht_tanh(b->g, y);
 }
 
 static ht_val narrow(bench *b)
@@ -158,7 +159,7 @@ static ht_val narrow(bench *b)
     static const ht_dtype types[] = {HT_F32, HT_BF16, HT_F16, HT_F64};
     ht_val x = any_float(b);
     ht_type want = *ht_type_of(b->g, x);
-    want.dtype = types[graph_dice_roll(&b->d, 4)];
+    want.dtype = types[random_graph_next(&b->d, 4)];
     return ht_emit1(b->g, "cast", &want, HT_VALS(x), HT_NO_ATTRS);
 }
 
@@ -168,8 +169,8 @@ static void any_node(bench *b)
                                                 condition, reduction, reduction, move,   dot,    narrow};
     ht_graph *g = b->g;
     size_t before = g->node_count;
-    keep_value(b, makers[graph_dice_roll(&b->d, sizeof makers / sizeof makers[0])](b));
-    if (g->node_count > before && !graph_dice_roll(&b->d, 20)) g->nodes[g->node_count - 1].no_merge = true;
+    keep_value(b, makers[random_graph_next(&b->d, sizeof makers / sizeof makers[0])](b));
+    if (g->node_count > before && !random_graph_next(&b->d, 20)) g->nodes[g->node_count - 1].no_merge = true;
 }
 
 /* ---- whole graphs ---- */
@@ -222,7 +223,7 @@ static void fill_segment(bench *b, size_t nodes)
         any_node(b);
     }
     g->role = HT_ROLE_UPDATE;
-    for (uint32_t i = 0; i <= graph_dice_roll(&b->d, 3); i++) {
+    for (uint32_t i = 0; i <= random_graph_next(&b->d, 3); i++) {
         /* A result: an output that is a state could be one that is stored. */
         ht_val v = any_value(b);
         snprintf(name, sizeof name, "y%u", i);
@@ -232,21 +233,21 @@ static void fill_segment(bench *b, size_t nodes)
     g->role = HT_ROLE_FWD;
 }
 
-ht_graph *graph_dice_build(ht_context *ctx, uint64_t seed, size_t nodes)
+ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes)
 {
-    bench b = {.d = graph_dice_make(seed)};
+    bench b = {.d = random_graph_make(seed)};
     if (ht_graph_create(&b.g, ctx) != HT_OK) return NULL;
     add_states(&b);
     size_t states = b.count;
     ht_segment_begin(b.g, "forward");
     fill_segment(&b, nodes);
-    if (!graph_dice_roll(&b.d, 3)) {
+    if (!random_graph_next(&b.d, 3)) {
         b.count = states;
         ht_segment_begin(b.g, "other");
         fill_segment(&b, nodes / 2);
     }
     for (uint32_t i = 0; i < b.g->segment_count; i++)
-        ht_graph_add_program_call(b.g, "train", i, 1 + graph_dice_roll(&b.d, 2));
+        ht_graph_add_program_call(b.g, "train", i, 1 + random_graph_next(&b.d, 2));
     if (b.g->status == HT_OK && ht_graph_verify(b.g) == HT_OK) return b.g;
     ht_graph_free(b.g);
     return NULL;

@@ -1,4 +1,4 @@
-#include "snapshot_world.h"
+#include "snapshot_fixture.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -8,21 +8,21 @@
 
 #include "tiny_model.h"
 
-static void must(const snapshot_world *w, ht_status status)
+static void must(const snapshot_fixture *w, ht_status status)
 {
     if (status == HT_OK) return;
     fprintf(stderr, "%s\n", w->ctx ? ht_context_message(w->ctx) : ht_status_name(status));
     abort();
 }
 
-static void begin(snapshot_world *w)
+static void begin(snapshot_fixture *w)
 {
     ht_context_opts opts = HT_CONTEXT_OPTS;
     opts.threads = 1;
     must(w, ht_context_create(&w->ctx, &opts));
 }
 
-static void finish(snapshot_world *w, uint64_t seed)
+static void finish(snapshot_fixture *w, uint64_t seed)
 {
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = seed;
@@ -30,9 +30,9 @@ static void finish(snapshot_world *w, uint64_t seed)
     must(w, ht_session_create(&w->s, w->plan, &opts));
 }
 
-snapshot_world snapshot_world_trained(const ht_train_opts *opts, uint64_t seed)
+snapshot_fixture snapshot_fixture_trained(const ht_train_opts *opts, uint64_t seed)
 {
-    snapshot_world w = {0};
+    snapshot_fixture w = {0};
     begin(&w);
     must(&w, ht_graph_create(&w.g, w.ctx));
     tiny_build(w.g, 0.1);
@@ -41,32 +41,32 @@ snapshot_world snapshot_world_trained(const ht_train_opts *opts, uint64_t seed)
     return w;
 }
 
-snapshot_world snapshot_world_tiny(uint64_t seed)
+snapshot_fixture snapshot_fixture_tiny(uint64_t seed)
 {
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.lr = 1e-2;
-    return snapshot_world_trained(&opts, seed);
+    return snapshot_fixture_trained(&opts, seed);
 }
 
-snapshot_world snapshot_world_text(const char *text)
+snapshot_fixture snapshot_fixture_text(const char *text)
 {
-    snapshot_world w = {0};
+    snapshot_fixture w = {0};
     begin(&w);
     must(&w, ht_graph_parse(&w.g, w.ctx, "test", text, strlen(text)));
     finish(&w, 0);
     return w;
 }
 
-void snapshot_world_end(snapshot_world *w)
+void snapshot_fixture_end(snapshot_fixture *w)
 {
     ht_session_free(w->s);
     ht_plan_free(w->plan);
     ht_graph_free(w->g);
     ht_context_free(w->ctx);
-    *w = (snapshot_world){0};
+    *w = (snapshot_fixture){0};
 }
 
-void snapshot_world_step(snapshot_world *w)
+void snapshot_fixture_step(snapshot_fixture *w)
 {
     int32_t token[TINY_BATCH * TINY_TIME], label[TINY_BATCH * TINY_TIME];
     tiny_tokens((int)(w->step % 5), token, label);
@@ -76,13 +76,13 @@ void snapshot_world_step(snapshot_world *w)
     w->step++;
 }
 
-ht_status snapshot_world_save(snapshot_world *w, const char *folder, int keep)
+ht_status snapshot_fixture_save(snapshot_fixture *w, const char *folder, int keep)
 {
     ht_snapshot_meta meta = {.step = w->step, .position = (uint64_t)w->step, .seed = 42};
     return ht_snapshot_write(w->s, folder, &meta, keep);
 }
 
-ht_status snapshot_world_load(snapshot_world *w, const char *path)
+ht_status snapshot_fixture_load(snapshot_fixture *w, const char *path)
 {
     ht_snapshot_meta *meta;
     ht_status status = ht_snapshot_read(w->s, path, &meta);
@@ -91,7 +91,7 @@ ht_status snapshot_world_load(snapshot_world *w, const char *path)
     return status;
 }
 
-uint64_t snapshot_world_hash(const snapshot_world *w)
+uint64_t snapshot_fixture_hash(const snapshot_fixture *w)
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < w->plan->slot_count; i++) {
