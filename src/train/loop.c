@@ -50,31 +50,9 @@ static void note(const ht_run *run, const char *format, ...)
     run->request.on_note(run->request.arg, line);
 }
 
-/* ---- batches ---- */
-
 static ht_status read_number(const ht_run *run, const char *name, double *out)
 {
     return ht_session_read_f64(run->job.session, name, out, 1);
-}
-
-/* ---- a step ---- */
-
-typedef struct sums {
-    double loss, count;
-} sums;
-
-static ht_status run_micro(ht_run *run, int64_t index, sums *total)
-{
-    ht_session *session = run->job.session;
-    double loss, count;
-    ht_shape *s;
-    HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &s));
-    HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
-    HT_TRY(read_number(run, "loss_sum", &loss));
-    HT_TRY(read_number(run, "count", &count));
-    total->loss += loss;
-    total->count += count;
-    return HT_OK;
 }
 
 static bool is_dynamic(const ht_run *run)
@@ -82,195 +60,12 @@ static bool is_dynamic(const ht_run *run)
     return strcmp(run->job.train_config->loss_scale, "dynamic") == 0;
 }
 
-/* Training cannot go on: why, and the first value that went wrong. */
-static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_a_row)
-{
-    ht_text first = {0};
-    /* Where the replay fails, too, its reason stands in the same place. */
-    bool found = ht_first_nonfinite(run, r->step, &first) == HT_OK && !first.failed && first.data;
-    char reason[512];
-    snprintf(reason, sizeof reason, "%s", found ? first.data : ht_context_message(run->ctx));
-    ht_text_free(&first);
-    if (is_dynamic(run))
-        HT_FAIL(run->ctx, HT_ENOTSUP,
-                "the gradients of step %" PRId64
-                " were not finite (loss %g) with the smallest loss scale, %g: training cannot go on: %s",
-                r->step, r->loss, r->loss_scale, reason);
-    HT_FAIL(run->ctx, HT_ENOTSUP,
-            "the gradients of %" PRId64 " steps in a row, up to step %" PRId64
-            ", were not finite (loss %g, loss scale %g): training cannot go on; a smaller %s may help: %s",
-            in_a_row, r->step, r->loss, r->loss_scale,
-            r->loss_scale > 1 ? "train.loss_scale" : "train.lr or train.clip", reason);
-}
-
-static ht_status judge_skip(ht_run *run, const ht_step_report *r)
-{
-    double in_a_row, fatal, scale;
-    char now[64] = "";
-    if (!r->skipped) return HT_OK;
-    HT_TRY(read_number(run, "skips_in_a_row", &in_a_row));
-    HT_TRY(read_number(run, "fatal", &fatal));
-    HT_TRY(read_number(run, "loss_scale", &scale));
-    if (scale != r->loss_scale) snprintf(now, sizeof now, "; the loss scale is now %g", scale);
-    note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %.0f in a row)%s", r->step, r->loss,
-         in_a_row, now);
-    return fatal != 0 ? fail_for_good(run, r, (int64_t)in_a_row) : HT_OK;
-}
-
-static int64_t peak_bytes(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
-
 static bool is_stopped(const ht_run *run)
 {
     return run->request.stop && *run->request.stop;
 }
 
-/* All micro-batches of a step, or none: when the caller's flag is set between two of them, everything but the gradients
- * is again as it was before the first, and *dropped says so. */
-static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
-{
-    uint64_t position = ht_loader_position(run->train);
-    *dropped = false;
-    if (run->rollback) ht_rollback_mark(run->rollback);
-    for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
-        *dropped = i > 0 && run->rollback && is_stopped(run);
-        if (*dropped) break;
-        HT_TRY(run_micro(run, i, total));
-    }
-    if (!*dropped) return HT_OK;
-    ht_rollback_restore(run->rollback);
-    ht_loader_seek(run->train, position);
-    return HT_OK;
-}
-
-ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
-{
-    double start = seconds(), scale, applied_now, applied;
-    sums total = {0, 0};
-    if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
-    int64_t counted = ht_loader_counted(run->train, run->job.train_config->accumulate);
-    HT_TRY(ht_batch_binding_loss_grad(&run->job, run->job.session, counted));
-    HT_TRY(run_micros(run, &total, dropped));
-    if (*dropped) return HT_OK;
-    double micro = seconds();
-    HT_TRY(read_number(run, "loss_scale", &scale));
-    HT_TRY(ht_session_run(run->job.session, "update"));
-    double end = seconds();
-    run->step++;
-    ht_step_report r = {
-        .step = run->step,
-        .steps = run->job.steps,
-        .epoch = (double)ht_loader_position(run->train) /
-                 (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
-        .loss = total.loss / (total.count > 0 ? total.count : 1),
-        .tokens_per_second = (double)counted / (end - start),
-        .loss_scale = scale,
-        .step_ms = 1e3 * (end - start),
-        .micro_ms = 1e3 * (micro - start),
-        .update_ms = 1e3 * (end - micro),
-        .bytes = ht_plan_bytes(run->job.plan),
-        .peak_bytes = peak_bytes(),
-    };
-    HT_TRY(read_number(run, "lr", &r.lr));
-    HT_TRY(read_number(run, "grad_norm", &r.grad_norm));
-    HT_TRY(read_number(run, "applied_now", &applied_now));
-    HT_TRY(read_number(run, "applied", &applied));
-    r.skipped = applied_now == 0;
-    r.skips = run->step - (int64_t)applied;
-    if (report) *report = r;
-    HT_TRY(ht_metrics_step(run->metrics, &r));
-    if (run->request.on_step) run->request.on_step(run->request.arg, &r);
-    return judge_skip(run, &r);
-}
-
-/* ---- evaluation ---- */
-
-/* A model that carries its state from batch to batch begins the validation text with none. */
-static ht_status clear_carry(ht_run *run)
-{
-    const ht_plan *plan = run->job.plan;
-    for (size_t i = 0; i < plan->slot_count; i++) {
-        const ht_slot *slot = &plan->slots[i];
-        if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.eval", 10) != 0) continue;
-        size_t bytes = (size_t)ht_type_bytes(&slot->type);
-        void *zero = calloc(1, bytes + 1);
-        ht_status status = zero ? ht_session_write(run->job.session, slot->name, zero, bytes)
-                                : ht_fail(run->ctx, HT_ENOMEM, "out of memory for an evaluation");
-        free(zero);
-        HT_TRY(status);
-    }
-    return HT_OK;
-}
-
-static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
-{
-    double loss = 0, count = 0, correct = 0;
-    HT_TRY(clear_carry(run));
-    ht_loader_seek(run->validation, 0);
-    for (int64_t i = 0; i < batches; i++) {
-        ht_shape *s;
-        double one_loss, one_count, one_correct = 0;
-        HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &s));
-        HT_TRY(ht_session_run(run->job.session, s->eval));
-        HT_TRY(read_number(run, "loss_sum", &one_loss));
-        HT_TRY(read_number(run, "count", &one_count));
-        if (run->has_correct) HT_TRY(read_number(run, "correct", &one_correct));
-        loss += one_loss;
-        count += one_count;
-        correct += one_correct;
-    }
-    bool tokens = run->job.task != HT_DATA_CLASS && run->job.task != HT_DATA_REGRESSION;
-    r->count = (int64_t)count;
-    r->loss = count > 0 ? loss / count : NAN;
-    r->perplexity = tokens ? exp(r->loss) : NAN;
-    r->accuracy = run->has_correct && count > 0 ? correct / count : NAN;
-    return HT_OK;
-}
-
-ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
-{
-    double start = seconds();
-    ht_eval_report r = {.step = run->step, .loss = NAN, .perplexity = NAN, .accuracy = NAN};
-    int64_t batches = ht_data_info_of(run->job.data)->parts[HT_DATA_VALIDATION].batches;
-    int64_t most = run->job.train_config->eval_batches;
-    if (most > 0 && most < batches) batches = most;
-    if (run->validation) HT_TRY(evaluate(run, batches, &r));
-    r.seconds = seconds() - start;
-    if (report) *report = r;
-    if (r.count == 0) return HT_OK;
-    if (run->metrics) HT_TRY(ht_metrics_eval(run->metrics, &r));
-    if (run->request.on_eval) run->request.on_eval(run->request.arg, &r);
-    return HT_OK;
-}
-
-/* ---- snapshots ---- */
-
-ht_status ht_run_snapshot(ht_run *run)
-{
-    const ht_train_config *train_config = run->job.train_config;
-    char extra[160];
-    ht_text config = {0};
-    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"dynamic_loss_scale\": %d}",
-             train_config->micro_batch, is_dynamic(run));
-    ht_config_print_json(&config, run->job.config);
-    ht_snapshot_meta meta = {
-        .step = run->step,
-        .position = ht_loader_position(run->train),
-        .seed = train_config->seed,
-        .model_hash = run->job.plan->model_hash,
-        .config_json = config.failed ? NULL : config.data,
-        .extra = extra,
-    };
-    int keep = train_config->keep < INT32_MAX ? (int)train_config->keep : INT32_MAX;
-    ht_status status = ht_snapshot_write(run->job.session, run->snapshots, &meta, keep);
-    ht_text_free(&config);
-    HT_TRY(status);
-    run->saved_step = run->step;
-    return ht_metrics_flush(run->metrics);
-}
+/* ---- open ---- */
 
 static int64_t extra_number(const ht_json *extra, const char *name, int64_t otherwise)
 {
@@ -336,8 +131,6 @@ static ht_status restore(ht_run *run)
     return status;
 }
 
-/* ---- opening and closing ---- */
-
 static ht_status open_loaders(ht_run *run)
 {
     const ht_data_info *info = ht_data_info_of(run->job.data);
@@ -389,23 +182,212 @@ ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *reque
     return status;
 }
 
-ht_status ht_run_close(ht_run *run)
+/* ---- step ---- */
+
+typedef struct sums {
+    double loss, count;
+} sums;
+
+static ht_status run_micro(ht_run *run, int64_t index, sums *total)
 {
-    if (!run) return HT_OK;
-    ht_status status = ht_metrics_close(run->metrics), numerics = ht_numerics_close(run->numerics);
-    if (status == HT_OK) status = numerics;
-    ht_batch_binding_close(&run->binding);
-    ht_loader_free(run->train);
-    ht_loader_free(run->validation);
-    ht_rollback_free(run->rollback);
-    ht_job_close(&run->job);
-    free(run->folder);
-    free(run->snapshots);
-    free(run);
-    return status;
+    ht_session *session = run->job.session;
+    double loss, count;
+    ht_shape *s;
+    HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &s));
+    HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
+    HT_TRY(read_number(run, "loss_sum", &loss));
+    HT_TRY(read_number(run, "count", &count));
+    total->loss += loss;
+    total->count += count;
+    return HT_OK;
 }
 
-/* ---- the whole ---- */
+/* Training cannot go on: why, and the first value that went wrong. */
+static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_a_row)
+{
+    ht_text first = {0};
+    /* Where the replay fails, too, its reason stands in the same place. */
+    bool found = ht_first_nonfinite(run, r->step, &first) == HT_OK && !first.failed && first.data;
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", found ? first.data : ht_context_message(run->ctx));
+    ht_text_free(&first);
+    if (is_dynamic(run))
+        HT_FAIL(run->ctx, HT_ENOTSUP,
+                "the gradients of step %" PRId64
+                " were not finite (loss %g) with the smallest loss scale, %g: training cannot go on: %s",
+                r->step, r->loss, r->loss_scale, reason);
+    HT_FAIL(run->ctx, HT_ENOTSUP,
+            "the gradients of %" PRId64 " steps in a row, up to step %" PRId64
+            ", were not finite (loss %g, loss scale %g): training cannot go on; a smaller %s may help: %s",
+            in_a_row, r->step, r->loss, r->loss_scale,
+            r->loss_scale > 1 ? "train.loss_scale" : "train.lr or train.clip", reason);
+}
+
+static ht_status judge_skip(ht_run *run, const ht_step_report *r)
+{
+    double in_a_row, fatal, scale;
+    char now[64] = "";
+    if (!r->skipped) return HT_OK;
+    HT_TRY(read_number(run, "skips_in_a_row", &in_a_row));
+    HT_TRY(read_number(run, "fatal", &fatal));
+    HT_TRY(read_number(run, "loss_scale", &scale));
+    if (scale != r->loss_scale) snprintf(now, sizeof now, "; the loss scale is now %g", scale);
+    note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %.0f in a row)%s", r->step, r->loss,
+         in_a_row, now);
+    return fatal != 0 ? fail_for_good(run, r, (int64_t)in_a_row) : HT_OK;
+}
+
+static int64_t peak_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+/* All micro-batches of a step, or none: when the caller's flag is set between two of them, everything but the gradients
+ * is again as it was before the first, and *dropped says so. */
+static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
+{
+    uint64_t position = ht_loader_position(run->train);
+    *dropped = false;
+    if (run->rollback) ht_rollback_mark(run->rollback);
+    for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
+        *dropped = i > 0 && run->rollback && is_stopped(run);
+        if (*dropped) break;
+        HT_TRY(run_micro(run, i, total));
+    }
+    if (!*dropped) return HT_OK;
+    ht_rollback_restore(run->rollback);
+    ht_loader_seek(run->train, position);
+    return HT_OK;
+}
+
+ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
+{
+    double start = seconds(), scale, applied_now, applied;
+    sums total = {0, 0};
+    if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
+    int64_t counted = ht_loader_counted(run->train, run->job.train_config->accumulate);
+    HT_TRY(ht_batch_binding_loss_grad(&run->job, run->job.session, counted));
+    HT_TRY(run_micros(run, &total, dropped));
+    if (*dropped) return HT_OK;
+    double micro = seconds();
+    HT_TRY(read_number(run, "loss_scale", &scale));
+    HT_TRY(ht_session_run(run->job.session, "update"));
+    double end = seconds();
+    run->step++;
+    ht_step_report r = {
+        .step = run->step,
+        .steps = run->job.steps,
+        .epoch = (double)ht_loader_position(run->train) /
+                 (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
+        .loss = total.loss / (total.count > 0 ? total.count : 1),
+        .tokens_per_second = (double)counted / (end - start),
+        .loss_scale = scale,
+        .step_ms = 1e3 * (end - start),
+        .micro_ms = 1e3 * (micro - start),
+        .update_ms = 1e3 * (end - micro),
+        .bytes = ht_plan_bytes(run->job.plan),
+        .peak_bytes = peak_bytes(),
+    };
+    HT_TRY(read_number(run, "lr", &r.lr));
+    HT_TRY(read_number(run, "grad_norm", &r.grad_norm));
+    HT_TRY(read_number(run, "applied_now", &applied_now));
+    HT_TRY(read_number(run, "applied", &applied));
+    r.skipped = applied_now == 0;
+    r.skips = run->step - (int64_t)applied;
+    if (report) *report = r;
+    HT_TRY(ht_metrics_step(run->metrics, &r));
+    if (run->request.on_step) run->request.on_step(run->request.arg, &r);
+    return judge_skip(run, &r);
+}
+
+/* ---- evaluate ---- */
+
+/* A model that carries its state from batch to batch begins the validation text with none. */
+static ht_status clear_carry(ht_run *run)
+{
+    const ht_plan *plan = run->job.plan;
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
+        if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.eval", 10) != 0) continue;
+        size_t bytes = (size_t)ht_type_bytes(&slot->type);
+        void *zero = calloc(1, bytes + 1);
+        ht_status status = zero ? ht_session_write(run->job.session, slot->name, zero, bytes)
+                                : ht_fail(run->ctx, HT_ENOMEM, "out of memory for an evaluation");
+        free(zero);
+        HT_TRY(status);
+    }
+    return HT_OK;
+}
+
+static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
+{
+    double loss = 0, count = 0, correct = 0;
+    HT_TRY(clear_carry(run));
+    ht_loader_seek(run->validation, 0);
+    for (int64_t i = 0; i < batches; i++) {
+        ht_shape *s;
+        double one_loss, one_count, one_correct = 0;
+        HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &s));
+        HT_TRY(ht_session_run(run->job.session, s->eval));
+        HT_TRY(read_number(run, "loss_sum", &one_loss));
+        HT_TRY(read_number(run, "count", &one_count));
+        if (run->has_correct) HT_TRY(read_number(run, "correct", &one_correct));
+        loss += one_loss;
+        count += one_count;
+        correct += one_correct;
+    }
+    bool tokens = run->job.task != HT_DATA_CLASS && run->job.task != HT_DATA_REGRESSION;
+    r->count = (int64_t)count;
+    r->loss = count > 0 ? loss / count : NAN;
+    r->perplexity = tokens ? exp(r->loss) : NAN;
+    r->accuracy = run->has_correct && count > 0 ? correct / count : NAN;
+    return HT_OK;
+}
+
+ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
+{
+    double start = seconds();
+    ht_eval_report r = {.step = run->step, .loss = NAN, .perplexity = NAN, .accuracy = NAN};
+    int64_t batches = ht_data_info_of(run->job.data)->parts[HT_DATA_VALIDATION].batches;
+    int64_t most = run->job.train_config->eval_batches;
+    if (most > 0 && most < batches) batches = most;
+    if (run->validation) HT_TRY(evaluate(run, batches, &r));
+    r.seconds = seconds() - start;
+    if (report) *report = r;
+    if (r.count == 0) return HT_OK;
+    if (run->metrics) HT_TRY(ht_metrics_eval(run->metrics, &r));
+    if (run->request.on_eval) run->request.on_eval(run->request.arg, &r);
+    return HT_OK;
+}
+
+/* ---- snapshot ---- */
+
+ht_status ht_run_snapshot(ht_run *run)
+{
+    const ht_train_config *train_config = run->job.train_config;
+    char extra[160];
+    ht_text config = {0};
+    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"dynamic_loss_scale\": %d}",
+             train_config->micro_batch, is_dynamic(run));
+    ht_config_print_json(&config, run->job.config);
+    ht_snapshot_meta meta = {
+        .step = run->step,
+        .position = ht_loader_position(run->train),
+        .seed = train_config->seed,
+        .model_hash = run->job.plan->model_hash,
+        .config_json = config.failed ? NULL : config.data,
+        .extra = extra,
+    };
+    int keep = train_config->keep < INT32_MAX ? (int)train_config->keep : INT32_MAX;
+    ht_status status = ht_snapshot_write(run->job.session, run->snapshots, &meta, keep);
+    ht_text_free(&config);
+    HT_TRY(status);
+    run->saved_step = run->step;
+    return ht_metrics_flush(run->metrics);
+}
+
+/* ---- all steps ---- */
 
 static bool is_due(int64_t step, int64_t every)
 {
@@ -448,6 +430,26 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
     }
     return HT_OK;
 }
+
+/* ---- close ---- */
+
+ht_status ht_run_close(ht_run *run)
+{
+    if (!run) return HT_OK;
+    ht_status status = ht_metrics_close(run->metrics), numerics = ht_numerics_close(run->numerics);
+    if (status == HT_OK) status = numerics;
+    ht_batch_binding_close(&run->binding);
+    ht_loader_free(run->train);
+    ht_loader_free(run->validation);
+    ht_rollback_free(run->rollback);
+    ht_job_close(&run->job);
+    free(run->folder);
+    free(run->snapshots);
+    free(run);
+    return status;
+}
+
+/* ---- what others see of a run ---- */
 
 ht_run_info ht_run_info_of(const ht_run *run)
 {
