@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "train/metrics.h"
+
 enum { MOST_DEPTH = 8 };
 
 static const char resolved_name[] = "config.resolved.json";
@@ -45,10 +47,11 @@ ht_status ht_folder_make(ht_context *ctx, const char *folder)
 
 static bool is_ours(const char *name)
 {
-    return strcmp(name, resolved_name) == 0 || strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "snapshots") == 0 ||
-           strcmp(name, "numerics.jsonl") == 0 || strcmp(name, "numerics.html") == 0 ||
-           strcmp(name, ht_vocabulary_files[0]) == 0 || strcmp(name, ht_vocabulary_files[1]) == 0 ||
-           strncmp(name, "events.out.tfevents.", 20) == 0;
+    static const char *const names[] = {resolved_name, "snapshots", "numerics.jsonl", "numerics.html"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return strcmp(name, ht_vocabulary_files[0]) == 0 || strcmp(name, ht_vocabulary_files[1]) == 0 ||
+           ht_metrics_own(name);
 }
 
 /* A file, or a folder with what it holds; links are removed, not followed. */

@@ -1,0 +1,90 @@
+/* The sink for TensorBoard: an events file in the run's folder, or where the engine config's tensorboard block says. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/format.h"
+#include "train/folder.h"
+#include "train/metrics.h"
+
+static const char file_prefix[] = "events.out.tfevents.";
+
+typedef struct tensorboard {
+    ht_events *events;
+    bool scaled; /* losses have a scale that is worth a curve */
+} tensorboard;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static ht_status tensorboard_open(void **state, const ht_sink_request *request)
+{
+    const ht_fields *engine = ht_config_block(request->config, "engine");
+    char *folder = NULL, *path = NULL, name[96];
+    ht_status status = HT_OK;
+    tensorboard *s = *state = calloc(1, sizeof *s);
+    if (!s) HT_FAIL(request->ctx, HT_ENOMEM, "out of memory for metrics");
+    s->scaled = strcmp(ht_config_train(request->config)->loss_scale, "none") != 0;
+    if (ht_config_has_engine(request->config) && ht_field_bool(engine, "tensorboard.enabled"))
+        status = ht_sink_monitor_folder(request, "tensorboard", &folder);
+    snprintf(name, sizeof name, "%s%lld.%ld.halftone", file_prefix, (long long)now(), (long)getpid());
+    if (status == HT_OK) status = ht_folder_path(request->ctx, &path, folder ? folder : request->folder, name);
+    if (status == HT_OK) status = ht_events_open(&s->events, request->ctx, path, now());
+    if (status == HT_OK) status = ht_events_start(s->events, now(), request->step + 1);
+    free(folder);
+    free(path);
+    return status;
+}
+
+static ht_status put_scalars(tensorboard *s, int64_t step, size_t count, const char *const *tags, const double *values)
+{
+    double wall = now();
+    for (size_t i = 0; i < count; i++)
+        if (!isnan(values[i])) HT_TRY(ht_events_scalar(s->events, wall, step, tags[i], (float)values[i]));
+    return HT_OK;
+}
+
+static ht_status tensorboard_step(void *state, const ht_step_report *r)
+{
+    tensorboard *s = state;
+    static const char *const tags[] = {"train/loss",    "train/lr",        "train/grad_norm", "train/tokens_per_second",
+                                       "train/step_ms", "train/loss_scale"};
+    const double values[] = {
+        r->loss, r->lr, r->grad_norm, r->tokens_per_second, r->step_ms, s->scaled ? r->loss_scale : NAN};
+    return put_scalars(s, r->step, sizeof tags / sizeof tags[0], tags, values);
+}
+
+static ht_status tensorboard_eval(void *state, const ht_eval_report *r)
+{
+    static const char *const tags[] = {"eval/loss", "eval/perplexity", "eval/accuracy"};
+    const double values[] = {r->loss, r->perplexity, r->accuracy};
+    return put_scalars(state, r->step, sizeof tags / sizeof tags[0], tags, values);
+}
+
+static ht_status tensorboard_flush(void *state)
+{
+    return ht_events_flush(((tensorboard *)state)->events);
+}
+
+static ht_status tensorboard_close(void *state)
+{
+    tensorboard *s = state;
+    ht_status status = ht_events_close(s->events);
+    free(s);
+    return status;
+}
+
+static bool tensorboard_owns(const char *name)
+{
+    return strncmp(name, file_prefix, sizeof file_prefix - 1) == 0;
+}
+
+const ht_sink ht_sink_tensorboard = {tensorboard_open,  tensorboard_step,  tensorboard_eval,
+                                     tensorboard_flush, tensorboard_close, tensorboard_owns};
