@@ -58,18 +58,18 @@ foreach(source ${library_sources})
 endforeach()
 set(object_libraries halftone_objects)
 
-# Files whose products and sums are meant as fused multiply-adds; everywhere else contraction is off.
-set(fast_contract gemm lstm lstm_grad norm norm_grad softmax cross_entropy attention conv conv_grad_weight matmul_line)
-foreach(name ${fast_contract})
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernel/${name}.cpu.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+# A kernel file says itself what flags it needs beyond those of all files, in lines of its own:
+#     /* HT_COMPILE: -ffp-contract=fast */        for every compiler
+#     /* HT_COMPILE GNU: -fschedule-insns */      for one (CMAKE_C_COMPILER_ID)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${matrix_sources})
+foreach(source ${matrix_sources})
+    file(STRINGS ${source} lines REGEX "^/\\* HT_COMPILE( ${CMAKE_C_COMPILER_ID})?: .* \\*/$")
+    foreach(line ${lines})
+        string(REGEX REPLACE "^[^:]*: (.*) \\*/$" "\\1" flags "${line}")
+        separate_arguments(flags)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${flags})
+    endforeach()
 endforeach()
-
-# The steps of chains work on four registers one after the other, each through a long row of dependent instructions; gcc
-# interleaves them only when it is told to schedule before it hands out registers. clang does that anyway.
-if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernel/pointwise.cpu.c
-        PROPERTIES COMPILE_OPTIONS "-fschedule-insns;-fsched-pressure")
-endif()
 
 # The kernel matrix: each *.cpu.c once per real type and instruction set; the names in it come from these definitions.
 if(matrix_sources)

@@ -4,13 +4,13 @@
  *
  * Numerics: real inside, one rounding at the end; keys in ascending tiles with a running maximum (online softmax), so
  * that a score exists only inside its tile; the order of every sum depends on sizes alone. The weight of a key that is
- * hidden inside a tile is zero; keys beyond a sequence's length are never read. FMA: this file is compiled with
- * -ffp-contract=fast.
+ * hidden inside a tile is zero; keys beyond a sequence's length are never read. FMA.
  * Threads: forward by (sequence, head, a few tiles of queries); backward by (sequence, group, part of the keys), where
  * each part sums a dq of its own and the parts are added in order: one part where there are enough groups. Work is dealt
  * to a fixed number of slots, each with its buffers in the workspace.
  * Traffic: forward reads k and v once per few tiles of queries, backward q and dy once per tile of keys; scores are
  * computed once each way.  Bound: compute. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/attention_tile.h"
 #include "kernel/lanes.h"
 #include "op/op.h"

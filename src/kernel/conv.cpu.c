@@ -12,6 +12,7 @@
  * x, w, y: any float, row-major.  Numerics: real inside, FMA; each step of KC products at most is summed from zero and
  * added to the total, in order; one rounding.  Threads: blocks of the output (after planes, where these are copied).
  * Traffic: x or dy once, and again at the seams of blocks, then from L2; y once.  Bound: compute. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/conv_direct.h"
 #include "kernel/conv_im2col.h"
 #include "kernel/depthwise.h"

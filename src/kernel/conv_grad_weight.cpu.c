@@ -7,6 +7,7 @@
  * added to the part, in order, then the parts in order; one rounding.  Threads: parts, and spans of rows where parts are
  * few; their number depends on sizes alone.
  * Traffic: x and dy once for each span of rows, x again at the seams of steps; then from L2.  Bound: compute. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/conv_direct.h"
 #include "kernel/conv_im2col.h"
 #include "kernel/depthwise.h"

@@ -3,8 +3,9 @@
  * Numerics: exponentials in real, what is one per row in double; dlogits is scaled before its only rounding.
  * Threads: rows; partial losses of tiles wait in the workspace and are added in order.
  * Traffic: 1 read, as long as a row stays in L2; the gradient 1 read, 1 write, past the caches where it is large.
- * Bound: bandwidth, exponentials. FMA: this file is compiled with -ffp-contract=fast.
+ * Bound: bandwidth, exponentials. FMA.
  * An ignored row gives 0 and does not count; a label outside the classes gives NaN. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/rows.h"
 #include "kernel/stream_store.h"
 #include "op/op.h"

@@ -3,10 +3,11 @@
  * packed into slivers of NR columns that stay in L2, and every MR rows of a meet all of them: a's rows are read where
  * they lie, or copied first where they would meet in one cache set or are of another type. Only a matrix a that is
  * stored by columns is packed beforehand, for all tiles. Partial sums wait in a tile of their own, y is written once.
- * Numerics: real accumulation over k in order within blocks of K, blocks added in order, one rounding; FMA: this file
- * is compiled with -ffp-contract=fast. The blocks of K follow from k alone.
+ * Numerics: real accumulation over k in order within blocks of K, blocks added in order, one rounding;
+ * FMA. The blocks of K follow from k alone.
  * Threads: tiles of y; each thread packs for itself what only it reads.
  * Traffic: b once per row of tiles, a once per column of tiles, y once.  Bound: FLOPs. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/gemm.h"
 
 #include <stdatomic.h>

@@ -1,12 +1,12 @@
 /* pre = x w_input' for all steps in one product; then step by step pre += h w_hidden' + bias, the gates, c and h.
  * Every operand: any float, row-major.
  *
- * Numerics: real inside; h and c go from step to step unrounded, results are rounded once where they are stored. FMA:
- * this file is compiled with -ffp-contract=fast.
+ * Numerics: real inside; h and c go from step to step unrounded, results are rounded once where they are stored. FMA.
  * Threads: tiles of sequences and units, one ht_parallel per step; a tile makes all four gates of its units, so the cell
  * follows the product while its sums are in L1.
  * Traffic: w_hidden is packed once per call unless it is prepacked, and read once per step and group of sequences, from L2 where it fits;
  * pre lies in the reserve.  Bound: FLOPs. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/lstm.h"
 
 typedef struct lstm {

@@ -3,10 +3,11 @@
  * Every operand: any float, row-major.
  *
  * Numerics: real inside; dh and dc go from step to step unrounded, results are rounded once. h of the step before is made
- * from the reserve: o tanh(c). FMA: this file is compiled with -ffp-contract=fast.
+ * from the reserve: o tanh(c). FMA.
  * Threads: tiles of sequences and units, one ht_parallel per step: d(gates) of a unit needs dh of that unit alone.
  * Traffic: w_hidden is packed once per call, and read once per step and group of sequences, from L2 where it fits.
  * Bound: FLOPs. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/lstm.h"
 
 typedef struct lstm_grad {

@@ -1,9 +1,10 @@
 /* y[j] = sum over k of a[k] b[k,j]: matmul with a single row or column, as in decoding.
  * Half numbers are converted in registers, on their way from memory to the product.
  * Numerics: real accumulation. Where b lies along K, lanes of k over all of K; else K in blocks of rows, their sums added
- * in order. FMA: this file is compiled with -ffp-contract=fast.
+ * in order. FMA.
  * Threads: columns where b lies along K, else blocks of K: each reads its own span of b from end to end.
  * Traffic: b once.  Bound: bandwidth. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/lanes.h"
 #include "kernel/product.h"
 

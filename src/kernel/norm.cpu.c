@@ -3,6 +3,7 @@
  * Numerics: real inside; the mean first, then squares about it; 32 lanes, fixed order; one rounding.
  * Threads: rows.  Traffic: 1 read (2 more from L1, while the next row is on its way), 1 write, past the caches where y is
  * large.  Bound: bandwidth. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/lanes.h"
 #include "kernel/stream_store.h"
 #include "op/op.h"

@@ -5,6 +5,7 @@
  * Threads: tiles of rows, no more than 64 so that partial sums stay few; then columns.
  * Traffic: 2 reads (2 more from L1, while rows after it are on their way), 1 write, past the caches where dx is large.
  * Bound: bandwidth. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/lanes.h"
 #include "kernel/stream_store.h"
 #include "op/op.h"

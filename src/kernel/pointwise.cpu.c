@@ -2,6 +2,9 @@
  * rounding; integers in int64_t, the result wraps (a cast saturates).  Threads, strides and neighbours: kernel/fused.h.
  * Arrays of `real` (and int64_t, bool) are worked on where they lie; others pass through small arrays on the stack.
  * Bound: bandwidth, for the functions compute. */
+/* The steps of chains work on four registers one after the other, each through a long row of dependent instructions; gcc
+ * interleaves them only when it is told to schedule before it hands out registers. clang does that anyway. */
+/* HT_COMPILE GNU: -fschedule-insns -fsched-pressure */
 #include "kernel/chain.h"
 #include "op/op.h"
 

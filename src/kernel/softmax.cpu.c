@@ -1,8 +1,8 @@
 /* y[r,c] = exp(x[r,c]-m[r])/s[r], or x[r,c]-m[r]-log s[r].  x, y: any float, the axis anywhere, row-major.
- * Numerics: real inside, sums of chunks in double, one rounding, fixed order. FMA: this file is compiled with
- * -ffp-contract=fast.
+ * Numerics: real inside, sums of chunks in double, one rounding, fixed order. FMA.
  * Threads: rows, or blocks of columns where the axis is not the last.  Traffic: 1 read, 1 write, as long as a row stays
  * in L2.  Bound: bandwidth, exponentials. */
+/* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/rows.h"
 #include "kernel/stream_store.h"
 #include "op/op.h"
