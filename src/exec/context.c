@@ -9,6 +9,15 @@ const char *ht_version(void)
     return HT_VERSION;
 }
 
+static ht_status no_such_isa(ht_context *ctx, const char *name)
+{
+    ht_text known = {0};
+    ht_isa_list(&known, " or ");
+    ht_status status = ht_fail(ctx, HT_EINVAL, "ISA '%s': %s", name, known.data ? known.data : "no such ISA");
+    ht_text_free(&known);
+    return status;
+}
+
 /* The ISA that the caller, the environment or the machine says; never more than the machine has. */
 static ht_status choose_isa(ht_context *ctx, const char *asked)
 {
@@ -17,8 +26,9 @@ static ht_status choose_isa(ht_context *ctx, const char *asked)
     ctx->isa = best;
     if (!name || !name[0]) return HT_OK;
     int isa = ht_isa_from_name(name);
-    if (isa < 0) HT_FAIL(ctx, HT_EINVAL, "ISA '%s': portable, avx2 or avx512", name);
-    if (isa > (int)best) HT_FAIL(ctx, HT_ENOTSUP, "ISA '%s': this machine has %s", name, ht_isa_name(best));
+    if (isa < 0) return no_such_isa(ctx, name);
+    if (!ht_isa_runs(best, (ht_isa)isa))
+        HT_FAIL(ctx, HT_ENOTSUP, "ISA '%s': this machine has %s", name, ht_isa_name(best));
     ctx->isa = isa;
     return HT_OK;
 }

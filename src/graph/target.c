@@ -11,7 +11,7 @@ void ht_target_here(ht_context *ctx, ht_target *out)
 {
     struct utsname machine;
     *out = (ht_target){.isa = (ht_isa)ctx->isa, .threads = ctx->pool ? ht_pool_threads(ctx->pool) : 1};
-    if (out->isa == HT_ISA_AVX512) out->features = ht_cpu_features();
+    if (ht_isa_features(out->isa)) out->features = ht_cpu_features() & ht_isa_features(out->isa);
     snprintf(out->name, sizeof out->name, "cpu");
     snprintf(out->arch, sizeof out->arch, "%.15s", uname(&machine) == 0 ? machine.machine : "unknown");
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -67,7 +67,7 @@ static ht_status read_isa(const reader *r, const ht_json *value)
     int isa = ht_isa_from_name(name);
     if (isa < 0) {
         ht_text known = {0};
-        for (int i = 0; i < HT_ISA_COUNT; i++) ht_text_add(&known, "%s%s", i ? ", " : "", ht_isa_name((ht_isa)i));
+        ht_isa_list(&known, ", ");
         ht_json_fail(r->ctx, r->name, value, "isa \"%s\" is none of %s", name, known.data ? known.data : "ours");
         ht_text_free(&known);
         return HT_EPARSE;
@@ -172,12 +172,13 @@ static ht_status read_target(const reader *r, const ht_json *root)
     for (size_t i = 0; i < KEY_COUNT; i++)
         if (keys[i].required && !ht_json_get(root, keys[i].name))
             return ht_json_fail(r->ctx, r->name, root, "\"%s\" is missing", keys[i].name);
-    if (r->target->isa != HT_ISA_PORTABLE && strcmp(r->target->arch, "x86_64") != 0)
+    if (!ht_isa_on(r->target->isa, r->target->arch))
         return ht_json_fail(r->ctx, r->name, ht_json_get(root, "isa"), "%s has no %s", r->target->arch,
                             ht_isa_name(r->target->isa));
-    if (r->target->features && r->target->isa != HT_ISA_AVX512)
-        return ht_json_fail(r->ctx, r->name, ht_json_get(root, "features"), "%s has no features, only avx512 has",
-                            ht_isa_name(r->target->isa));
+    for (int i = 0; i < HT_FEATURE_COUNT; i++)
+        if (ht_target_has(r->target, (ht_feature)i) && !ht_isa_runs(r->target->isa, ht_feature_isa((ht_feature)i)))
+            return ht_json_fail(r->ctx, r->name, ht_json_get(root, "features"), "%s has no features, only %s has",
+                                ht_isa_name(r->target->isa), ht_isa_name(ht_feature_isa((ht_feature)i)));
     return HT_OK;
 }
 

@@ -15,6 +15,11 @@ typedef HT_REAL real;
 /* The name of something in this build: HT_K(softmax) is softmax_f32_avx512. */
 #define HT_K(name) HT_CAT(name, HT_REAL_NAME, HT_ISA_NAME)
 
+/* A column of the build's row in base/isas.def: VECTOR_BYTES, VECTOR_REGISTERS, FMA. */
+#define HT_ISA_COLUMN_(isa, column)   isa##_##column
+#define HT_ISA_COLUMN_OF(isa, column) HT_ISA_COLUMN_(isa, column)
+#define HT_ISA_COLUMN(column)         HT_ISA_COLUMN_OF(HT_ISA_ID, column)
+
 /* A row: HT_CPU_KERNEL(softmax, can, workspace or NULL, run) defines softmax_row_f32_avx512, which kernels.def lists.
  * An op with several rows names them. */
 #define HT_CPU_ROW_DEFINE(name_, op_, ...)                                                                             \

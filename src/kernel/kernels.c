@@ -1,6 +1,6 @@
 /* The table of kernels. It is kept sorted by op and, within an op, best ISA first, so that choosing is a short search.
  */
-#include "kernel/kernel.h"
+#include "kernel/cell.h"
 
 #include <string.h>
 
@@ -8,46 +8,39 @@
 
 /* ---- the rows of this library ---- */
 
-/* row(name, build) for every way that a *.cpu.c file was compiled, best first. */
-#ifdef HT_BUILT_X86
-#define HT_BUILDS(row, name)                                                                                           \
-    row(name, f32_avx512) row(name, f64_avx512) row(name, f32_avx2) row(name, f64_avx2) row(name, f32_portable)        \
-        row(name, f64_portable)
-/* Rows of *.x86.c files, which need more than an ISA. They stand before the others of their op. */
-#define HT_X86_ROWS(row) row(matmul_amx) row(matmul_avx512_bf16)
-#else
-#define HT_BUILDS(row, name) row(name, f32_portable) row(name, f64_portable)
-#define HT_X86_ROWS(row)
-#endif
-
-#define DECLARE(name, build) extern const ht_kernel name##_row_##build;
-#define LIST(name, build)    &name##_row_##build,
-#define DECLARE_ARRAY(name, build)                                                                                     \
-    extern const ht_kernel name##_##build[];                                                                           \
-    extern const size_t name##_count_##build;
-#define ADD_ARRAY(name, build)                                                                                         \
-    for (size_t i = 0; i < name##_count_##build; i++) HT_TRY(ht_kernel_add(ctx, &name##_##build[i]));
-
-#define HT_CPU_ROW(name)      HT_BUILDS(DECLARE, name)
-#define HT_PORTABLE_ROW(name) extern const ht_kernel ht_kernel_##name;
-HT_X86_ROWS(HT_PORTABLE_ROW)
+#define HT_FEATURE_ROW(architecture, name) HT_ON_##architecture(extern const ht_kernel ht_kernel_##name;)
+#define HT_PORTABLE_ROW(name)              extern const ht_kernel ht_kernel_##name;
 #include "kernel/kernels.def"
-#include "kernel/portable.def"
-#undef HT_CPU_ROW
-#undef HT_PORTABLE_ROW
-HT_BUILDS(DECLARE_ARRAY, ht_pointwise)
 
-#define HT_CPU_ROW(name)      HT_BUILDS(LIST, name)
-#define HT_PORTABLE_ROW(name) &ht_kernel_##name,
-static const ht_kernel *const rows[] = {HT_X86_ROWS(HT_PORTABLE_ROW)
+#define HT_ISA(id, name, architecture, ...)                                                                            \
+    HT_ON_##architecture(extern const ht_kernel_cell ht_kernel_cell_f32_##name, ht_kernel_cell_f64_##name;)
+#include "base/isas.def"
+
+static const ht_kernel *const feature_rows[] = {
+#define HT_FEATURE_ROW(architecture, name) HT_ON_##architecture(&ht_kernel_##name, )
 #include "kernel/kernels.def"
-#include "kernel/portable.def"
+    NULL};
+
+static const ht_kernel_cell *const cells[] = {
+#define HT_ISA(id, name, architecture, ...)                                                                            \
+    HT_ON_##architecture(&ht_kernel_cell_f32_##name, &ht_kernel_cell_f64_##name, )
+#include "base/isas.def"
 };
+enum { CELLS = sizeof cells / sizeof cells[0] };
+
+static const ht_kernel *const portable_rows[] = {
+#define HT_PORTABLE_ROW(name) &ht_kernel_##name,
+#include "kernel/kernels.def"
+    NULL};
 
 ht_status ht_kernels_add_all(ht_context *ctx)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) HT_TRY(ht_kernel_add(ctx, rows[i]));
-    HT_BUILDS(ADD_ARRAY, ht_pointwise)
+    for (size_t i = 0; feature_rows[i]; i++) HT_TRY(ht_kernel_add(ctx, feature_rows[i]));
+    for (size_t row = 0; row < HT_CPU_ROW_COUNT; row++)
+        for (size_t i = 0; i < CELLS; i++) HT_TRY(ht_kernel_add(ctx, cells[i]->rows[row]));
+    for (size_t i = 0; portable_rows[i]; i++) HT_TRY(ht_kernel_add(ctx, portable_rows[i]));
+    for (size_t i = 0; i < CELLS; i++)
+        for (size_t op = 0; op < *cells[i]->pointwise_count; op++) HT_TRY(ht_kernel_add(ctx, &cells[i]->pointwise[op]));
     return HT_OK;
 }
 
@@ -92,7 +85,7 @@ static void tell_refusals(const ht_context *ctx, size_t first, size_t end, const
     for (size_t i = first; i < end; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
         if (i > first) ht_text_add(why, "; ");
-        if (kernel->isa > target->isa)
+        if (!ht_isa_runs(target->isa, kernel->isa))
             ht_text_add(why, "%s: needs %s", kernel->name, ht_isa_name(kernel->isa));
         else
             ht_text_add(why, "%s: %s", kernel->name, kernel->can(call, target));
@@ -106,7 +99,7 @@ const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht
     const ht_kernel *chosen = NULL;
     for (; i < ctx->kernel_count && strcmp(ctx->kernels[i]->op, op) == 0; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
-        if (kernel->isa > target->isa || kernel->can(call, target)) continue;
+        if (!ht_isa_runs(target->isa, kernel->isa) || kernel->can(call, target)) continue;
         chosen = kernel;
         break;
     }

@@ -22,7 +22,7 @@ typedef struct product {
 
 static inline real multiply_add(real x, real y, real sum)
 {
-    if (HT_ISA_ID < HT_ISA_AVX2) return x * y + sum;
+    if (!HT_ISA_COLUMN(FMA)) return x * y + sum;
     return sizeof(real) == sizeof(float) ? (real)fmaf((float)x, (float)y, (float)sum) : (real)fma(x, y, sum);
 }
 

@@ -367,8 +367,13 @@ static void log_kernels(const ht_plan *plan)
     size_t counts[HT_ISA_COUNT] = {0};
     for (size_t s = 0; s < plan->segment_count; s++)
         for (size_t i = 0; i < plan->segments[s].instr_count; i++) counts[plan->segments[s].instrs[i].kernel->isa]++;
-    ht_note(plan->ctx, HT_LOG_INFO, "plan: %lld bytes; kernels: %zu avx512, %zu avx2, %zu portable",
-            (long long)ht_plan_bytes(plan), counts[HT_ISA_AVX512], counts[HT_ISA_AVX2], counts[HT_ISA_PORTABLE]);
+    ht_text line = {0};
+    for (int isa = HT_ISA_COUNT; isa-- > 0;)
+        if (ht_isa_built((ht_isa)isa))
+            ht_text_add(&line, "%s%zu %s", line.length ? ", " : "", counts[isa], ht_isa_name((ht_isa)isa));
+    ht_note(plan->ctx, HT_LOG_INFO, "plan: %lld bytes; kernels: %s", (long long)ht_plan_bytes(plan),
+            line.data ? line.data : "");
+    ht_text_free(&line);
 }
 
 static ht_status run_passes(planning *p)
