@@ -6,7 +6,7 @@ pkg_check_modules(FILES REQUIRED IMPORTED_TARGET zlib libpng libjpeg libxxhash) 
 
 set(library_sources)
 foreach(room ${HALFTONE_ROOMS})
-    file(GLOB room_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.c)
+    file(GLOB_RECURSE room_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.c)
     list(APPEND library_sources ${room_sources})
 endforeach()
 if(NOT library_sources)

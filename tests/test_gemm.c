@@ -3,7 +3,7 @@
 #define HT_REAL_NAME f32
 #define HT_ISA_NAME  portable
 #define HT_ISA_ID    HT_ISA_PORTABLE
-#include "kernel/gemm.h"
+#include "kernel/gemm/gemm.h"
 
 #include <math.h>
 #include <setjmp.h>

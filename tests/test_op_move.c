@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel/strided.h"
+#include "kernel/move/strided.h"
 
 extern const ht_op ht_op_reshape, ht_op_permute, ht_op_slice, ht_op_unslice, ht_op_expand, ht_op_concat, ht_op_pad,
     ht_op_gather, ht_op_scatter_add, ht_op_one_hot, ht_op_embedding, ht_op_embedding_grad;

@@ -44,7 +44,7 @@ typedef HT_REAL real;
 /* A reduction that takes the element-wise calls before it. */
 #define HT_CPU_FOLD_KERNEL(op_, can_, workspace_, reduce_fusion_, run_)                                                \
     HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .workspace = workspace_, .run = run_, .reduce_fusion = reduce_fusion_)
-/* An element-wise op: `run` comes from kernel/fused.h. */
+/* An element-wise op: `run` comes from kernel/elementwise/fused.h. */
 #define HT_CPU_ELEMENTWISE_KERNEL(op_, can_, begin_, span_)                                                            \
     static const ht_elementwise op_##_elementwise = {.begin = begin_, .span = span_};                                  \
     static void op_##_run(const ht_launch *launch)                                                                     \

@@ -34,7 +34,7 @@ typedef struct ht_span_args {
 enum { HT_SPAN_CONSTANTS = 128 }; /* bytes for `begin`, at a multiple of 64 */
 
 /* How an element-wise row works: element i of the results needs only element i of the inputs and single numbers, so the
- * planner may run neighbours together (kernel/fused.h). */
+ * planner may run neighbours together (kernel/elementwise/fused.h). */
 typedef struct ht_elementwise {
     /* Once per launch, before any element; may read the single numbers. NULL: nothing to do. */
     void (*begin)(const ht_span_args *whole, void *constants);
@@ -74,7 +74,7 @@ typedef struct ht_kernel {
     const ht_prepack *prepack; /* NULL: nothing */
 } ht_kernel;
 
-#include "kernel/fused.h"
+#include "kernel/elementwise/fused.h"
 
 enum { HT_ROW_BLOCK_PARTS = 16 };
 /* Launches one after the other, over a few of `rows` rows at a time, so that one finds in the cache what another has

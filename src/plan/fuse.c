@@ -1,7 +1,7 @@
 /* Which element-wise nodes of a region become one instruction, and the order of a segment in which such nodes stand
  * together. A step of planning and not a pass, since it asks the kernel rows; the graph keeps its nodes.
  *
- * A node takes part if its kernel is element-wise (kernel/fused.h). Its depth counts, along the longest way to it inside
+ * A node takes part if its kernel is element-wise (kernel/elementwise/fused.h). Its depth counts, along the longest way to it inside
  * the region, the steps between nodes that cannot go together: of different shapes, or one of them taking no part.
  * Nodes of one shape and one depth are a group: an edge between two groups, or a group and a node that is in none, leads
  * to a greater depth, so groups never wait for each other in a circle, and regions do not either. A group that is too

@@ -1,0 +1,45 @@
+/* The inner loop of bf16 products with AVX512_BF16: 14 rows by 32 columns in registers.
+ * vdpbf16ps adds two products to each f32 lane, the odd one first, and takes subnormal numbers for zero. */
+#include <immintrin.h>
+
+#include "kernel/gemm/bf16_dot.h"
+
+enum { ROWS = BF16_DOT_AVX512_ROWS, VECTOR = 16 };
+
+/* Two elements of a row, in every lane. */
+static inline __m512bh pair(const uint16_t *a)
+{
+    int32_t bits;
+    memcpy(&bits, a, sizeof bits);
+    return (__m512bh)_mm512_set1_epi32(bits);
+}
+
+static void multiply_rows(float *sum, const uint16_t *a, const uint16_t *b, int64_t depth, bool first)
+{
+    __m512 left[ROWS], right[ROWS];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        left[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(sum + r * BF16_DOT_TILE_N);
+        right[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(sum + r * BF16_DOT_TILE_N + VECTOR);
+    }
+    for (int64_t k = 0; k < depth; k += 2, a += 2, b += 2 * BF16_DOT_NR) {
+        __m512bh x = (__m512bh)_mm512_load_si512(b), y = (__m512bh)_mm512_load_si512(b + 2 * VECTOR);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++) {
+            __m512bh both = pair(a + r * BF16_DOT_PITCH);
+            left[r] = _mm512_dpbf16_ps(left[r], both, x);
+            right[r] = _mm512_dpbf16_ps(right[r], both, y);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        _mm512_store_ps(sum + r * BF16_DOT_TILE_N, left[r]);
+        _mm512_store_ps(sum + r * BF16_DOT_TILE_N + VECTOR, right[r]);
+    }
+}
+
+void ht_bf16_dot_avx512(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth, bool first)
+{
+    for (int64_t r = 0; r < rows; r += ROWS)
+        multiply_rows(sum + r * BF16_DOT_TILE_N, a + r * BF16_DOT_PITCH, b, depth, first);
+}
