@@ -3,20 +3,14 @@
 #ifndef HT_KERNEL_LANES_H
 #define HT_KERNEL_LANES_H
 
-#include "kernel/cpu.h"
+#include "kernel/simd.h"
 
 #include <string.h>
 
 enum {
     HT_LANES = 32,
-    HT_VECTOR_BYTES = HT_ISA_ID == HT_ISA_AVX512 ? 64
-                      : HT_ISA_ID == HT_ISA_AVX2 ? 32
-                                                 : 16,
-    HT_VECTOR = HT_VECTOR_BYTES / sizeof(real),
-    HT_LANE_VECTORS = HT_LANES / HT_VECTOR,
+    HT_LANE_VECTORS = HT_LANES / VL,
 };
-
-typedef real ht_vector __attribute__((vector_size(HT_VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
 
 typedef struct ht_lanes {
     real sum[HT_LANES];
@@ -25,31 +19,26 @@ typedef struct ht_lanes {
 /* Folded in halves. */
 static inline real ht_lanes_total(const ht_lanes *lanes)
 {
-    ht_vector sum[HT_LANE_VECTORS];
+    vec_unaligned sum[HT_LANE_VECTORS];
     memcpy(sum, lanes->sum, sizeof sum);
     for (int half = HT_LANE_VECTORS / 2; half > 0; half /= 2)
         for (int v = 0; v < half; v++) sum[v] += sum[v + half];
-    for (int half = HT_VECTOR / 2; half > 0; half /= 2) {
+    for (int half = VL / 2; half > 0; half /= 2) {
         __typeof__(sum[0] < sum[0]) other;
-        for (int l = 0; l < HT_VECTOR; l++) other[l] = l ^ half;
+        for (int l = 0; l < VL; l++) other[l] = l ^ half;
         sum[0] += HT_SHUFFLE(sum[0], sum[0], other);
     }
     return sum[0][0];
 }
 
-static inline ht_vector ht_vector_at(const real *x, int part)
-{
-    return ((const ht_vector *)x)[part];
-}
-
 /* Adds x[0..n-1]; `at` is where x starts in what is summed, so that short pieces fill all lanes. */
 static inline void ht_lanes_add(ht_lanes *lanes, int64_t at, const real *x, int64_t n)
 {
-    ht_vector sum[HT_LANE_VECTORS];
+    vec_unaligned sum[HT_LANE_VECTORS];
     int64_t i = 0;
     memcpy(sum, lanes->sum, sizeof sum);
     for (; i + HT_LANES <= n; i += HT_LANES)
-        for (int v = 0; v < HT_LANE_VECTORS; v++) sum[v] += ht_vector_at(x + i, v);
+        for (int v = 0; v < HT_LANE_VECTORS; v++) sum[v] += vec_at(x + i, v);
     memcpy(lanes->sum, sum, sizeof sum);
     for (; i < n; i++) lanes->sum[(uint64_t)(at + i) % HT_LANES] += x[i];
 }
@@ -57,12 +46,12 @@ static inline void ht_lanes_add(ht_lanes *lanes, int64_t at, const real *x, int6
 /* Adds (x - centre)². */
 static inline void ht_lanes_add_squares(ht_lanes *lanes, int64_t at, const real *x, real centre, int64_t n)
 {
-    ht_vector sum[HT_LANE_VECTORS];
+    vec_unaligned sum[HT_LANE_VECTORS];
     int64_t i = 0;
     memcpy(sum, lanes->sum, sizeof sum);
     for (; i + HT_LANES <= n; i += HT_LANES) {
         for (int v = 0; v < HT_LANE_VECTORS; v++) {
-            ht_vector d = ht_vector_at(x + i, v) - centre;
+            vec_unaligned d = vec_at(x + i, v) - centre;
             sum[v] += d * d;
         }
     }
@@ -74,11 +63,11 @@ static inline void ht_lanes_add_squares(ht_lanes *lanes, int64_t at, const real 
 static inline void ht_lanes_add_products(ht_lanes *lanes, int64_t at, const real *w, const real *x, real centre,
                                          int64_t n)
 {
-    ht_vector sum[HT_LANE_VECTORS];
+    vec_unaligned sum[HT_LANE_VECTORS];
     int64_t i = 0;
     memcpy(sum, lanes->sum, sizeof sum);
     for (; i + HT_LANES <= n; i += HT_LANES)
-        for (int v = 0; v < HT_LANE_VECTORS; v++) sum[v] += ht_vector_at(w + i, v) * (ht_vector_at(x + i, v) - centre);
+        for (int v = 0; v < HT_LANE_VECTORS; v++) sum[v] += vec_at(w + i, v) * (vec_at(x + i, v) - centre);
     memcpy(lanes->sum, sum, sizeof sum);
     for (; i < n; i++) lanes->sum[(uint64_t)(at + i) % HT_LANES] += w[i] * (x[i] - centre);
 }

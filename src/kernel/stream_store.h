@@ -6,7 +6,7 @@
 #include "kernel/lanes.h"
 
 /* One vector at an address that is a multiple of its size. */
-static inline void ht_vector_stream_store(real *to, ht_vector v)
+static inline void ht_vector_stream_store(real *to, vec_unaligned v)
 {
     ht_nt_store_vector(to, &v, sizeof v);
 }
@@ -14,8 +14,7 @@ static inline void ht_vector_stream_store(real *to, ht_vector v)
 /* May rows of n reals each that start here be written by ht_vector_stream_store? */
 static inline bool ht_rows_can_stream(const void *to, ht_dtype dtype, int64_t n)
 {
-    return dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) && (uintptr_t)to % HT_VECTOR_BYTES == 0 &&
-           n % HT_VECTOR == 0;
+    return dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) && (uintptr_t)to % VEC_BYTES == 0 && n % VL == 0;
 }
 
 /* n elements as ht_save does it, past the caches if `stream`; n at most HT_STREAM_STORE_ELEMS. */

@@ -6,22 +6,14 @@
 #ifndef HT_KERNEL_ATTENTION_TILE_H
 #define HT_KERNEL_ATTENTION_TILE_H
 
-#include "kernel/cpu.h"
+#include "kernel/simd.h"
 
 enum {
-    VECTOR_BYTES = HT_ISA_ID == HT_ISA_AVX512 ? 64
-                   : HT_ISA_ID == HT_ISA_AVX2 ? 32
-                                              : 16,
-    VL = VECTOR_BYTES / sizeof(real),
-    MR = HT_ISA_ID == HT_ISA_AVX512 ? 12 : 6, /* rows of a micro-tile of 2 VL columns: its sums fill the registers */
-    QUERIES = 96,                             /* of a tile; a multiple of MR */
-    KEYS = 192,                               /* of a tile; a multiple of MR and of 2 VL */
+    MR = VEC_REGISTERS == 32 ? 12 : 6, /* rows of a micro-tile of 2 VL columns: its sums fill the registers */
+    QUERIES = 96,                      /* of a tile; a multiple of MR */
+    KEYS = 192,                        /* of a tile; a multiple of MR and of 2 VL */
     SLAB = 64,
 };
-
-typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef real vec_unaligned __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
-typedef __typeof__((vec){0} < (vec){0}) mask; /* an integer per lane, all ones for true */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -134,27 +126,6 @@ static void sum_over_queries(real *sum, int64_t pitch, const real *weight, const
 
 /* ---- turning ---- */
 
-/* VL vectors of VL elements, transposed by log2(VL) rounds of interleaving the first half with the second. */
-INLINE void transpose(vec v[VL])
-{
-    mask low, high;
-    for (int i = 0; i < VL; i++) {
-        low[i] = i / 2 + i % 2 * VL;
-        high[i] = VL / 2 + i / 2 + i % 2 * VL;
-    }
-#pragma GCC unroll 4
-    for (int width = 1; width < VL; width *= 2) {
-        vec turned[VL];
-#pragma GCC unroll 8
-        for (int i = 0; i < VL / 2; i++) {
-            turned[2 * i] = HT_SHUFFLE(v[i], v[i + VL / 2], low);
-            turned[2 * i + 1] = HT_SHUFFLE(v[i], v[i + VL / 2], high);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VL; i++) v[i] = turned[i];
-    }
-}
-
 /* across[d, j] = factor x[j, d] for all KEYS rows of x, which lies in slabs; whole vectors of columns are read. */
 static void turn_keys(real *across, const real *x, int64_t width, real factor)
 {
@@ -163,7 +134,7 @@ static void turn_keys(real *across, const real *x, int64_t width, real factor)
         for (int64_t j = 0; j < KEYS; j += VL) {
             vec block[VL];
             for (int i = 0; i < VL; i++) block[i] = *(const vec *)(from + (j + i) * SLAB) * factor;
-            transpose(block);
+            vec_transpose(block);
             for (int i = 0; i < VL; i++) *(vec *)(across + (d + i) * KEYS + j) = block[i];
         }
     }
@@ -174,21 +145,21 @@ static void turn_keys(real *across, const real *x, int64_t width, real factor)
 /* Lane by lane; a NaN may get lost. */
 INLINE vec larger(vec a, vec b)
 {
-    mask left = a > b;
-    return (vec)(((mask)a & left) | ((mask)b & ~left));
+    vec_mask left = a > b;
+    return (vec)(((vec_mask)a & left) | ((vec_mask)b & ~left));
 }
 
 /* Neighbours of the first half, and of the second, side by side: VL lanes are halved log2(VL) times. */
 INLINE vec first_half_twice(vec x)
 {
-    mask from;
+    vec_mask from;
     for (int l = 0; l < VL; l++) from[l] = l / 2;
     return HT_SHUFFLE(x, x, from);
 }
 
 INLINE vec second_half_twice(vec x)
 {
-    mask from;
+    vec_mask from;
     for (int l = 0; l < VL; l++) from[l] = VL / 2 + l / 2;
     return HT_SHUFFLE(x, x, from);
 }
@@ -214,8 +185,8 @@ INLINE vec power_of_two(vec x)
         return x;
     }
     const real shift = 0x1.8p23f;
-    mask over = x > 128;
-    x = (vec)(((mask)(x - x + 128) & over) | ((mask)x & ~over));
+    vec_mask over = x > 128;
+    x = (vec)(((vec_mask)(x - x + 128) & over) | ((vec_mask)x & ~over));
     vec rounded = x + shift, r = x - (rounded - shift);
     vec y = (real)0x1.470c5ep-13f * r + (real)0x1.5f72fap-10f;
     y = y * r + (real)0x1.3b270cp-7f;
@@ -226,7 +197,7 @@ INLINE vec power_of_two(vec x)
     /* The whole number lies in the low bits of `rounded`; what is shifted out wraps, and x < -126 is cut below. */
     typedef uint32_t bits __attribute__((vector_size(sizeof(vec))));
     vec scale = (vec)(((bits)rounded << 23) + 0x3f800000u);
-    return (vec)((mask)(y * scale) & ~(x < -126));
+    return (vec)((vec_mask)(y * scale) & ~(x < -126));
 }
 
 #endif

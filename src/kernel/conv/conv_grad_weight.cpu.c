@@ -97,7 +97,7 @@ static void turn_channels(const weight_job *job, real *to, int64_t channel, int6
             memset(square, 0, sizeof square);
             for (int64_t j = 0; j < channels; j++) ht_load((real *)&square[j], dy, dtype, at + j * places, deep);
         }
-        transpose(square);
+        vec_transpose(square);
         for (int64_t j = 0; j < deep; j++) *(vec *)(to + (i + j) * NR) = square[j];
     }
 }

@@ -119,7 +119,7 @@ static inline void im2col_load_turned(const gemm_side *side, real *to, int64_t p
         for (int64_t j = 0; j < columns; j += VL) {
             for (int64_t i = 0; i < n; i += VL) {
                 for (int64_t l = 0; l < VL; l++) square[l] = *(const vec *)(stage + (j + l) * KC + i);
-                transpose(square);
+                vec_transpose(square);
                 for (int64_t l = 0; l < ht_min_i64(VL, n - i); l++)
                     *(vec_unaligned *)(to + (i + l) * pitch + j) = square[l];
             }

@@ -4,27 +4,20 @@
 #ifndef HT_KERNEL_CONV_PRODUCT_H
 #define HT_KERNEL_CONV_PRODUCT_H
 
-#include "kernel/cpu.h"
+#include "kernel/simd.h"
 #include "op/op.h"
 
 #include <string.h>
 
 enum {
-    VECTOR_BYTES = HT_ISA_ID == HT_ISA_AVX512 ? 64
-                   : HT_ISA_ID == HT_ISA_AVX2 ? 32
-                                              : 16,
-    VL = VECTOR_BYTES / sizeof(real),
-    MR = HT_ISA_ID == HT_ISA_AVX512 ? 14 : 6, /* rows of a micro-tile at most: its sums fill the registers */
-    NR = 2 * VL,                              /* columns of a sliver */
-    KC = 128,                                 /* depth of a step: a sliver stays in L1 */
-    PITCH = KC + 16,                          /* rows of left do not meet in one cache set */
-    ROWS = 6 * MR,                            /* of a block, at most */
-    SLIVERS = 8,                              /* of a block */
+    MR = VEC_REGISTERS == 32 ? 14 : 6, /* rows of a micro-tile at most: its sums fill the registers */
+    NR = 2 * VL,                       /* columns of a sliver */
+    KC = 128,                          /* depth of a step: a sliver stays in L1 */
+    PITCH = KC + 16,                   /* rows of left do not meet in one cache set */
+    ROWS = 6 * MR,                     /* of a block, at most */
+    SLIVERS = 8,                       /* of a block */
     COLS = SLIVERS * NR,
 };
-
-typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef real vec_unaligned __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
 
 /* Rows are dealt out evenly to blocks and their panels, so that little is multiplied for nothing. */
 typedef struct row_split {
@@ -103,28 +96,6 @@ static inline void multiply_lying(real *total, int64_t down, const real *left, c
 {
     for (int64_t r = 0; r < rows; r += panel)
         multiply_panel(total + r * down, down, left + r * PITCH, sliver, offset, half, depth, panel);
-}
-
-/* VL vectors of VL elements, transposed by log2(VL) rounds of interleaving the first half with the second. */
-static inline __attribute__((always_inline)) void transpose(vec v[VL])
-{
-    typedef __typeof__(v[0] < v[0]) mask;
-    mask low, high;
-    for (int i = 0; i < VL; i++) {
-        low[i] = i / 2 + i % 2 * VL;
-        high[i] = VL / 2 + i / 2 + i % 2 * VL;
-    }
-#pragma GCC unroll 4
-    for (int width = 1; width < VL; width *= 2) {
-        vec turned[VL];
-#pragma GCC unroll 8
-        for (int i = 0; i < VL / 2; i++) {
-            turned[2 * i] = HT_SHUFFLE(v[i], v[i + VL / 2], low);
-            turned[2 * i + 1] = HT_SHUFFLE(v[i], v[i + VL / 2], high);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VL; i++) v[i] = turned[i];
-    }
 }
 
 #endif

@@ -144,7 +144,6 @@ static inline void depthwise_grad_input_tile(void *arg, int64_t tile)
 /* sum[t] += x · dy over one line for a few taps, by lanes. */
 static inline void depthwise_dot(vec *sum, const real *x, const int64_t *offset, const real *dy, int64_t n)
 {
-    typedef __typeof__(sum[0] < sum[0]) mask;
     vec part[TAPS_TOGETHER];
     int64_t j = 0;
     for (int t = 0; t < TAPS_TOGETHER; t++) part[t] = sum[t];
@@ -152,13 +151,13 @@ static inline void depthwise_dot(vec *sum, const real *x, const int64_t *offset,
         for (int t = 0; t < TAPS_TOGETHER; t++)
             part[t] += *(const vec_unaligned *)(x + offset[t] + j) * *(const vec_unaligned *)(dy + j);
     if (j < n) { /* lanes beyond the line must not count, whatever they hold */
-        mask inside;
+        vec_mask inside;
         real last[VL] = {0};
         for (int i = 0; i < VL; i++) inside[i] = i < n - j ? -1 : 0;
         memcpy(last, dy + j, (size_t)(n - j) * sizeof *dy);
         for (int t = 0; t < TAPS_TOGETHER; t++) {
             vec seen = *(const vec_unaligned *)(x + offset[t] + j);
-            part[t] += (vec)((mask)seen & inside) * *(const vec_unaligned *)last;
+            part[t] += (vec)((vec_mask)seen & inside) * *(const vec_unaligned *)last;
         }
     }
     for (int t = 0; t < TAPS_TOGETHER; t++) sum[t] = part[t];

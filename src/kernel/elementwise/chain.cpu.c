@@ -15,12 +15,12 @@ static void end(HT_CHAIN_ARGS)
 
 static inline void stream_block(char *to, const void *from, int64_t bytes)
 {
-    int64_t part = bytes < HT_VECTOR_BYTES ? bytes : HT_VECTOR_BYTES;
+    int64_t part = bytes < VEC_BYTES ? bytes : VEC_BYTES;
     for (int64_t i = 0; i < bytes; i += part) ht_nt_store_vector(to + i, (const char *)from + i, part);
 }
 
-#define LOAD(k, m)  v##k = ht_register_at((const real *)(m), k);
-#define STORE(k, m) memcpy((real *)(m) + (k)*HT_VECTOR, &v##k, sizeof v##k);
+#define LOAD(k, m)  v##k = vec_load((const real *)(m), k);
+#define STORE(k, m) memcpy((real *)(m) + (k)*VL, &v##k, sizeof v##k);
 
 /* load, stage (memory 0 to the array at memory 1, registers untouched), store, stream for one type. */
 #define MOVES(name, dtype, type)                                                                                       \
@@ -95,7 +95,7 @@ static void bool_store(HT_CHAIN_ARGS)
 
 static void run(const ht_chain_op *ops, int64_t n)
 {
-    ht_register none = {0};
+    vec none = {0};
     for (int64_t at = 0; at + HT_CHAIN_BLOCK <= n; at += HT_CHAIN_BLOCK)
         ((ht_chain_fn)ops[0].run)(ops, at, none, none, none, none);
 }

@@ -7,13 +7,11 @@
 
 #include <string.h>
 
-#include "kernel/lanes.h"
+#include "kernel/simd.h"
 
-typedef real ht_register __attribute__((vector_size(HT_VECTOR_BYTES)));
+enum { HT_CHAIN_BLOCK = 4 * VL }; /* elements */
 
-enum { HT_CHAIN_BLOCK = 4 * HT_VECTOR }; /* elements */
-
-#define HT_CHAIN_ARGS const ht_chain_op *op, int64_t at, ht_register v0, ht_register v1, ht_register v2, ht_register v3
+#define HT_CHAIN_ARGS const ht_chain_op *op, int64_t at, vec v0, vec v1, vec v2, vec v3
 typedef void (*ht_chain_fn)(HT_CHAIN_ARGS);
 #define HT_CHAIN_NEXT ((ht_chain_fn)op[1].run)(op + 1, at, v0, v1, v2, v3)
 /* DO(k, ...) for every register vk. */
@@ -22,13 +20,6 @@ typedef void (*ht_chain_fn)(HT_CHAIN_ARGS);
     DO(1, __VA_ARGS__)                                                                                                 \
     DO(2, __VA_ARGS__)                                                                                                 \
     DO(3, __VA_ARGS__)
-
-static inline ht_register ht_register_at(const real *x, int part)
-{
-    ht_register v;
-    memcpy(&v, x + part * HT_VECTOR, sizeof v);
-    return v;
-}
 
 static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at)
 {
@@ -40,22 +31,22 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
 
 /* Arrays that the compiler keeps in registers: it vectorises the loop over them. */
 #define HT_CHAIN_LANES(result, ...)                                                                                    \
-    real to_[HT_VECTOR];                                                                                               \
-    for (int k_ = 0; k_ < HT_VECTOR; k_++) {                                                                           \
+    real to_[VL];                                                                                                      \
+    for (int k_ = 0; k_ < VL; k_++) {                                                                                  \
         __VA_ARGS__                                                                                                    \
     }                                                                                                                  \
     memcpy(&(result), to_, sizeof(result));
 
 #define HT_CHAIN_DO1(k, name)         v##k = name##_lanes1(v##k, low, high);
-#define HT_CHAIN_DO2(k, name)         v##k = name##_lanes2(v##k, ht_register_at(m, k));
-#define HT_CHAIN_DO2_REVERSE(k, name) v##k = name##_lanes2(ht_register_at(m, k), v##k);
-#define HT_CHAIN_DO3(k, name)         v##k = name##_lanes3(c, k, v##k, ht_register_at(m, k));
-#define HT_CHAIN_DO3_REVERSE(k, name) v##k = name##_lanes3(c, k, ht_register_at(m, k), v##k);
+#define HT_CHAIN_DO2(k, name)         v##k = name##_lanes2(v##k, vec_load(m, k));
+#define HT_CHAIN_DO2_REVERSE(k, name) v##k = name##_lanes2(vec_load(m, k), v##k);
+#define HT_CHAIN_DO3(k, name)         v##k = name##_lanes3(c, k, v##k, vec_load(m, k));
+#define HT_CHAIN_DO3_REVERSE(k, name) v##k = name##_lanes3(c, k, vec_load(m, k), v##k);
 
 #define HT_CHAIN1(name, expression)                                                                                    \
-    HT_CHAIN_INLINE ht_register name##_lanes1(ht_register v, real low, real high)                                      \
+    HT_CHAIN_INLINE vec name##_lanes1(vec v, real low, real high)                                                      \
     {                                                                                                                  \
-        real x_[HT_VECTOR];                                                                                            \
+        real x_[VL];                                                                                                   \
         (void)low;                                                                                                     \
         (void)high;                                                                                                    \
         memcpy(x_, &v, sizeof v);                                                                                      \
@@ -70,9 +61,9 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
     }
 
 #define HT_CHAIN2(name, expression)                                                                                    \
-    HT_CHAIN_INLINE ht_register name##_lanes2(ht_register left, ht_register right)                                     \
+    HT_CHAIN_INLINE vec name##_lanes2(vec left, vec right)                                                             \
     {                                                                                                                  \
-        real a_[HT_VECTOR], b_[HT_VECTOR];                                                                             \
+        real a_[VL], b_[VL];                                                                                           \
         memcpy(a_, &left, sizeof left);                                                                                \
         memcpy(b_, &right, sizeof right);                                                                              \
         HT_CHAIN_LANES(left, real a = a_[k_], b = b_[k_]; to_[k_] = (real)(expression);)                               \
@@ -93,11 +84,11 @@ static inline char *ht_chain_memory(const ht_chain_op *op, int which, int64_t at
 
 /* The condition as numbers first: the compiler does not mix lanes of different sizes. */
 #define HT_CHAIN_SELECT(name, expression)                                                                              \
-    HT_CHAIN_INLINE ht_register name##_lanes3(const char *condition, int part, ht_register left, ht_register right)    \
+    HT_CHAIN_INLINE vec name##_lanes3(const char *condition, int part, vec left, vec right)                            \
     {                                                                                                                  \
-        real a_[HT_VECTOR], b_[HT_VECTOR], c_[HT_VECTOR];                                                              \
-        const uint8_t *from_ = (const uint8_t *)condition + part * HT_VECTOR;                                          \
-        for (int k_ = 0; k_ < HT_VECTOR; k_++) c_[k_] = from_[k_];                                                     \
+        real a_[VL], b_[VL], c_[VL];                                                                                   \
+        const uint8_t *from_ = (const uint8_t *)condition + part * VL;                                                 \
+        for (int k_ = 0; k_ < VL; k_++) c_[k_] = from_[k_];                                                            \
         memcpy(a_, &left, sizeof left);                                                                                \
         memcpy(b_, &right, sizeof right);                                                                              \
         HT_CHAIN_LANES(left, real a = a_[k_], b = b_[k_], c = c_[k_]; to_[k_] = (real)(expression);)                   \

@@ -9,24 +9,21 @@
  * Traffic: b once per row of tiles, a once per column of tiles, y once.  Bound: FLOPs. */
 /* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/gemm/gemm.h"
+#include "kernel/simd.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
 enum {
-    VECTOR_BYTES = HT_ISA_ID == HT_ISA_AVX512 ? 64
-                   : HT_ISA_ID == HT_ISA_AVX2 ? 32
-                                              : 16,
-    VL = VECTOR_BYTES / sizeof(real),
-    MR = HT_ISA_ID == HT_ISA_AVX512 ? 14 : 6, /* rows of a micro-tile: its sums fill the registers */
+    MR = VEC_REGISTERS == 32 ? 14 : 6, /* rows of a micro-tile: its sums fill the registers */
     NR = 2 * VL,
-    KC = (HT_ISA_ID == HT_ISA_AVX512 ? 2048 : 1024) / sizeof(real), /* a block of K, at most */
-    PITCH = KC + 16,                                                /* copied rows of a do not meet in one cache set */
-    GROUP = 8 * MR,                                                 /* rows of a that are packed together */
-    TILE_N = 256,          /* columns of a tile, at most: with KC rows of b, half of L2 */
-    NARROW_N = 128,        /* where tiles are few */
-    TILE_M = 19 * MR,      /* rows of a tile, at most */
-    LOW_M = 5 * MR,        /* and at least, where tiles are few */
+    KC = (VEC_BYTES == 64 ? 2048 : 1024) / sizeof(real), /* a block of K, at most */
+    PITCH = KC + 16,                                     /* copied rows of a do not meet in one cache set */
+    GROUP = 8 * MR,                                      /* rows of a that are packed together */
+    TILE_N = 256,                                        /* columns of a tile, at most: with KC rows of b, half of L2 */
+    NARROW_N = 128,                                      /* where tiles are few */
+    TILE_M = 19 * MR,                                    /* rows of a tile, at most */
+    LOW_M = 5 * MR,                                      /* and at least, where tiles are few */
     FEW_TILES = 6,         /* with fewer than these, tiles get smaller, so that threads share them evenly */
     MOST_SLOTS = 32,       /* threads that can take part */
     MOST_PACKED = 1 << 22, /* elements of a that are packed beforehand at a time */
@@ -35,9 +32,6 @@ enum {
     CHUNK = 16,          /* steps of K between two fetches ahead */
     PREFETCH_STRIPS = 8, /* the next block of b is fetched during the last strips of this one */
 };
-
-typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef real vec_unaligned __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)))); /* anywhere in memory */
 
 /* ---- the micro-kernel ---- */
 
@@ -137,28 +131,6 @@ static int64_t sliver_elems(int64_t depth)
     return (depth + 1) * NR;
 }
 
-/* VL vectors of VL elements, transposed by log2(VL) rounds of interleaving the first half with the second. */
-static inline __attribute__((always_inline)) void transpose(vec v[VL])
-{
-    typedef __typeof__(v[0] < v[0]) mask;
-    mask low, high;
-    for (int i = 0; i < VL; i++) {
-        low[i] = i / 2 + i % 2 * VL;
-        high[i] = VL / 2 + i / 2 + i % 2 * VL;
-    }
-#pragma GCC unroll 4
-    for (int width = 1; width < VL; width *= 2) {
-        vec turned[VL];
-#pragma GCC unroll 8
-        for (int i = 0; i < VL / 2; i++) {
-            turned[2 * i] = HT_SHUFFLE(v[i], v[i + VL / 2], low);
-            turned[2 * i + 1] = HT_SHUFFLE(v[i], v[i + VL / 2], high);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VL; i++) v[i] = turned[i];
-    }
-}
-
 /* A sliver whose source lies along k: VL columns by VL steps of k at a time. */
 static void pack_turned(const gemm_side *b, real *to, int64_t k, int64_t depth, int64_t column, int64_t columns)
 {
@@ -178,7 +150,7 @@ static void pack_turned(const gemm_side *b, real *to, int64_t k, int64_t depth, 
                 memset(block, 0, sizeof block);
                 for (int64_t c = 0; c < wide; c++) memcpy(&block[c], line[c] + i, (size_t)deep * sizeof(real));
             }
-            transpose(block);
+            vec_transpose(block);
             for (int64_t c = 0; c < deep; c++) *(vec *)(to + (i + c) * NR + j) = block[c];
         }
     }

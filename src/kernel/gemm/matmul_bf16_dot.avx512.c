@@ -5,6 +5,7 @@
  * Threads: packing by stripes, then tiles of y, which take all of K.  Traffic: a and b once, y once.  Bound: FLOPs. */
 #include "kernel/gemm/bf16_dot.h"
 #include "kernel/gemm/product.h"
+#include "kernel/simd.h"
 
 enum {
     STEP = BF16_DOT_STEP,
@@ -12,7 +13,6 @@ enum {
     KC = BF16_DOT_KC,
     TILE_N = BF16_DOT_TILE_N,
     HIGHEST_TILE = 128,     /* rows */
-    WIDE = 16,              /* u32 in a vector */
     MOST_ELEMS = 1 << 22,   /* of packed b at a time */
     MOST_ROWS = 2016,       /* of packed a at a time, about */
     MOST_A_ELEMS = 1 << 25, /* of those rows: with a K of tens of thousands they are fewer */
@@ -23,9 +23,9 @@ enum {
     PREPACK_ROWS = 128, /* with more, packing b in every run does not matter much (decision 0014) */
 };
 
-typedef uint32_t words __attribute__((vector_size(64)));
-typedef int32_t places __attribute__((vector_size(64)));
-typedef uint32_t words_unaligned __attribute__((vector_size(64), aligned(2), may_alias));
+/* Pairs on their way from memory to memory. */
+typedef vec pairs __attribute__((may_alias));
+typedef vec pairs_unaligned __attribute__((aligned(2), may_alias));
 
 /* A block of y: rows [row, row + rows) × columns [column, column + columns), all of K. */
 typedef struct block {
@@ -91,38 +91,17 @@ static void pack_a(const block *c, uint16_t *to, int64_t row, int64_t rows, int6
     }
 }
 
-/* 16 vectors of 16 pairs, transposed by four rounds of interleaving the first half with the second. */
-static inline __attribute__((always_inline)) void transpose(words v[WIDE])
-{
-    places low, high;
-    for (int i = 0; i < WIDE; i++) {
-        low[i] = i / 2 + i % 2 * WIDE;
-        high[i] = WIDE / 2 + i / 2 + i % 2 * WIDE;
-    }
-#pragma GCC unroll 4
-    for (int width = 1; width < WIDE; width *= 2) {
-        words turned[WIDE];
-#pragma GCC unroll 8
-        for (int i = 0; i < WIDE / 2; i++) {
-            turned[2 * i] = HT_SHUFFLE(v[i], v[i + WIDE / 2], low);
-            turned[2 * i + 1] = HT_SHUFFLE(v[i], v[i + WIDE / 2], high);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < WIDE; i++) v[i] = turned[i];
-    }
-}
-
 /* A full half of a sliver, 16 columns that lie along k: their pairs lie together already. Returns how far it came. */
 static int64_t pack_b_turned(const matrix *b, const uint16_t *from, uint16_t *to, int64_t depth)
 {
     int64_t k = 0;
-    for (; k + 2 * WIDE <= depth; k += 2 * WIDE) {
-        words v[WIDE];
+    for (; k + 2 * VL <= depth; k += 2 * VL) {
+        vec v[VL];
 #pragma GCC unroll 16
-        for (int j = 0; j < WIDE; j++) v[j] = *(const words_unaligned *)(from + j * b->across + k);
-        transpose(v);
+        for (int j = 0; j < VL; j++) v[j] = *(const pairs_unaligned *)(from + j * b->across + k);
+        vec_transpose(v);
 #pragma GCC unroll 16
-        for (int i = 0; i < WIDE; i++) *(words *)(to + (k / 2 + i) * 2 * NR) = v[i];
+        for (int i = 0; i < VL; i++) *(pairs *)(to + (k / 2 + i) * 2 * NR) = v[i];
     }
     return k;
 }
@@ -155,9 +134,9 @@ static void pack_b(const block *c, uint16_t *to, int64_t k, int64_t depth, int64
         pack_b_bf16(b, from, to, 0, depth, columns);
         return;
     }
-    for (int64_t j = 0; j < columns; j += WIDE) {
-        int64_t wide = ht_min_i64(WIDE, columns - j);
-        int64_t done = wide == WIDE ? pack_b_turned(b, from + j * b->across, to + 2 * j, depth) : 0;
+    for (int64_t j = 0; j < columns; j += VL) {
+        int64_t wide = ht_min_i64(VL, columns - j);
+        int64_t done = wide == VL ? pack_b_turned(b, from + j * b->across, to + 2 * j, depth) : 0;
         pack_b_bf16(b, from + j * b->across, to + 2 * j, done, depth, wide);
     }
 }

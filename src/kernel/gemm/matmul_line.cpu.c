@@ -5,8 +5,8 @@
  * Threads: columns where b lies along K, else blocks of K: each reads its own span of b from end to end.
  * Traffic: b once.  Bound: bandwidth. */
 /* HT_COMPILE: -ffp-contract=fast */
-#include "kernel/lanes.h"
 #include "kernel/gemm/product.h"
+#include "kernel/lanes.h"
 
 enum {
     LINE = 2048,     /* columns at a time where numbers pass through an array: it stays in L1 */
@@ -37,31 +37,31 @@ static int64_t block_count(const product *p)
 
 /* ---- elements to vectors ---- */
 
-typedef float floats __attribute__((vector_size(HT_VECTOR * 4)));
-typedef float floats_unaligned __attribute__((vector_size(HT_VECTOR * 4), aligned(4), may_alias));
+typedef float floats __attribute__((vector_size(VL * 4)));
+typedef float floats_unaligned __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
 static inline int64_t bytes_of(ht_dtype dtype)
 {
     return dtype == HT_F32 ? 4 : dtype == HT_F16 || dtype == HT_BF16 ? 2 : (int64_t)ht_dtype_bytes(dtype);
 }
 
-/* HT_VECTOR elements from byte `from` on; dtype is a constant wherever this is inlined. */
-static inline __attribute__((always_inline)) ht_vector vector_of(const char *from, ht_dtype dtype)
+/* VL elements from byte `from` on; dtype is a constant wherever this is inlined. */
+static inline __attribute__((always_inline)) vec_unaligned vector_of(const char *from, ht_dtype dtype)
 {
-    if (dtype == HT_F32) return __builtin_convertvector(*(const floats_unaligned *)from, ht_vector);
-    float single[HT_VECTOR];
+    if (dtype == HT_F32) return __builtin_convertvector(*(const floats_unaligned *)from, vec_unaligned);
+    float single[VL];
     floats x;
     if (dtype == HT_BF16) {
-        ht_bf16_line_to_f32(single, (const ht_bf16 *)from, HT_VECTOR);
+        ht_bf16_line_to_f32(single, (const ht_bf16 *)from, VL);
     } else if (dtype == HT_F16) {
-        ht_f16_line_to_f32(single, (const ht_f16 *)from, HT_VECTOR);
+        ht_f16_line_to_f32(single, (const ht_f16 *)from, VL);
     } else {
-        ht_vector own;
-        ht_load((real *)&own, from, dtype, 0, HT_VECTOR);
+        vec_unaligned own;
+        ht_load((real *)&own, from, dtype, 0, VL);
         return own;
     }
     memcpy(&x, single, sizeof x);
-    return __builtin_convertvector(x, ht_vector);
+    return __builtin_convertvector(x, vec_unaligned);
 }
 
 /* ---- b lies along K: one dot product per column ---- */
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void dots(real *total, const real *
                                                        ht_dtype dtype, int count, int64_t n)
 {
     const int64_t bytes = bytes_of(dtype);
-    ht_vector sum[TOGETHER][HT_LANE_VECTORS] = {{{0}}};
+    vec_unaligned sum[TOGETHER][HT_LANE_VECTORS] = {{{0}}};
     int64_t i = 0;
     for (; i + HT_LANES <= n; i += HT_LANES) {
 #pragma GCC unroll 8
@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void dots(real *total, const real *
             for (int at = 0; at < HT_LANES * bytes; at += 64) __builtin_prefetch(from + AHEAD + at);
 #pragma GCC unroll 8
             for (int v = 0; v < HT_LANE_VECTORS; v++)
-                sum[c][v] += ht_vector_at(a + i, v) * vector_of(from + v * HT_VECTOR * bytes, dtype);
+                sum[c][v] += vec_at(a + i, v) * vector_of(from + v * VL * bytes, dtype);
         }
     }
     for (int c = 0; c < count; c++) {
@@ -126,8 +126,8 @@ static inline __attribute__((always_inline)) void add_lines(real *restrict sum, 
 {
     const int64_t bytes = bytes_of(dtype);
     int64_t i = 0;
-    for (; i + HT_VECTOR <= n; i += HT_VECTOR) {
-        ht_vector *at = (ht_vector *)(sum + i), t = *at;
+    for (; i + VL <= n; i += VL) {
+        vec_unaligned *at = (vec_unaligned *)(sum + i), t = *at;
         for (int s = 0; s < streams; s++) t += a[s] * vector_of(b + s * step + i * bytes, dtype);
         *at = t;
     }

@@ -55,10 +55,10 @@ static real row_rstd(const norm *job, int64_t start, real mean)
 static void write_streamed(real *y, const real *x, const real *scale, const real *shift, real mean, real rstd,
                            int64_t n, int64_t prefetch_distance)
 {
-    for (int64_t i = 0; i < n; i += HT_VECTOR) {
+    for (int64_t i = 0; i < n; i += VL) {
         __builtin_prefetch(x + i + prefetch_distance);
-        ht_vector h = (ht_vector_at(x + i, 0) - mean) * rstd;
-        ht_vector_stream_store(y + i, h * ht_vector_at(scale + i, 0) + ht_vector_at(shift + i, 0));
+        vec_unaligned h = (vec_at(x + i, 0) - mean) * rstd;
+        ht_vector_stream_store(y + i, h * vec_at(scale + i, 0) + vec_at(shift + i, 0));
     }
 }
 

@@ -53,18 +53,18 @@ static void load_piece(const norm_grad *job, piece *p, int64_t row, int64_t c, i
 static void add_sums(const piece *p, ht_lanes *plain, ht_lanes *along, real *restrict dscale, real *restrict dshift,
                      real mean, real rstd, int64_t n)
 {
-    ht_vector g_sum[HT_LANE_VECTORS], gh_sum[HT_LANE_VECTORS];
+    vec_unaligned g_sum[HT_LANE_VECTORS], gh_sum[HT_LANE_VECTORS];
     int64_t i = 0;
     memcpy(g_sum, plain->sum, sizeof g_sum);
     memcpy(gh_sum, along->sum, sizeof gh_sum);
     for (; i + HT_LANES <= n; i += HT_LANES) {
         for (int v = 0; v < HT_LANE_VECTORS; v++) {
-            ht_vector dy = ht_vector_at(p->dy + i, v), h = (ht_vector_at(p->x + i, v) - mean) * rstd;
-            ht_vector g = dy * ht_vector_at(p->scale + i, v);
+            vec_unaligned dy = vec_at(p->dy + i, v), h = (vec_at(p->x + i, v) - mean) * rstd;
+            vec_unaligned g = dy * vec_at(p->scale + i, v);
             g_sum[v] += g;
             gh_sum[v] += g * h;
-            ((ht_vector *)(dscale + i))[v] += dy * h;
-            ((ht_vector *)(dshift + i))[v] += dy;
+            ((vec_unaligned *)(dscale + i))[v] += dy * h;
+            ((vec_unaligned *)(dshift + i))[v] += dy;
         }
     }
     memcpy(plain->sum, g_sum, sizeof g_sum);
@@ -82,11 +82,11 @@ static void add_sums(const piece *p, ht_lanes *plain, ht_lanes *along, real *res
 static void write_streamed(const piece *p, real *dx, real mean, real rstd, real plain, real slope, int64_t n,
                            int64_t prefetch_distance)
 {
-    for (int64_t i = 0; i < n; i += HT_VECTOR) {
+    for (int64_t i = 0; i < n; i += VL) {
         __builtin_prefetch(p->x + i + prefetch_distance, 0, 2);
         __builtin_prefetch(p->dy + i + prefetch_distance, 0, 2);
-        ht_vector g = ht_vector_at(p->dy + i, 0) * ht_vector_at(p->scale + i, 0);
-        ht_vector_stream_store(dx + i, (g - plain) * rstd - (ht_vector_at(p->x + i, 0) - mean) * slope);
+        vec_unaligned g = vec_at(p->dy + i, 0) * vec_at(p->scale + i, 0);
+        ht_vector_stream_store(dx + i, (g - plain) * rstd - (vec_at(p->x + i, 0) - mean) * slope);
     }
 }
 

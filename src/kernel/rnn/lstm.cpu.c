@@ -30,7 +30,7 @@ static void layout(lstm *job, panel_scratch *scratch)
     panel_take(scratch, 1, ht_tiles(gemm, sizeof(real)));
     int64_t rows = job->l.reserve.dtype == REAL_DTYPE ? 0 : l->steps * l->batch;
     job->pre = panel_take(scratch, rows, l->gates);
-    job->packed = panel_take(scratch, 4 * l->hidden, round_up(l->hidden, PACKED_HALF)).data;
+    job->packed = panel_take(scratch, 4 * l->hidden, round_up(l->hidden, VL)).data;
     job->real_bias = panel_take(scratch, 1, l->gates).data;
     /* An odd number of lines between rows: they do not meet in one cache set. */
     int64_t pitch = round_up(l->hidden, 16) + 16;
@@ -60,10 +60,10 @@ static real *sliver(const lstm *job, int64_t vector, int pair)
 static void pack_units(void *arg, int64_t vector)
 {
     const lstm *job = arg;
-    int64_t hidden = job->l.hidden, first = vector * PACKED_HALF, units = ht_min_i64(PACKED_HALF, hidden - first);
-    real row[PACKED_HALF][UNITS];
+    int64_t hidden = job->l.hidden, first = vector * VL, units = ht_min_i64(VL, hidden - first);
+    real row[VL][UNITS];
     for (int gate = GATE_I; gate <= GATE_O; gate++) {
-        real *to = sliver(job, vector, gate / 2) + gate % 2 * PACKED_HALF;
+        real *to = sliver(job, vector, gate / 2) + gate % 2 * VL;
         for (int64_t k = 0; k < hidden; k += UNITS) {
             int64_t n = ht_min_i64(UNITS, hidden - k);
             memset(row, 0, sizeof row);
@@ -71,7 +71,7 @@ static void pack_units(void *arg, int64_t vector)
                 ht_load(row[u], job->l.w_hidden.data, job->l.w_hidden.dtype, (gate * hidden + first + u) * hidden + k,
                         n);
             for (int64_t i = 0; i < n; i++)
-                for (int u = 0; u < PACKED_HALF; u++) to[(k + i) * PACKED_WIDTH + u] = row[u][i];
+                for (int u = 0; u < VL; u++) to[(k + i) * PACKED_WIDTH + u] = row[u][i];
         }
     }
 }
@@ -86,10 +86,10 @@ typedef struct block {
 static void multiply_hidden(const lstm *job, block *b, int64_t row, int64_t rows, spot at)
 {
     panel h = part(job->h[job->now], row, 0);
-    for (int64_t u = 0; u < at.units; u += PACKED_HALF)
+    for (int64_t u = 0; u < at.units; u += VL)
         for (int pair = 0; pair < 2; pair++)
             packed_product(&b->sum[0][2 * pair][u], &b->sum[0][2 * pair + 1][u], 4 * UNITS, h.data, h.row,
-                           sliver(job, (at.unit + u) / PACKED_HALF, pair), job->l.hidden, rows);
+                           sliver(job, (at.unit + u) / VL, pair), job->l.hidden, rows);
 }
 
 /* Gates, cell and h of n units of one sequence; `gate` holds what the hidden state adds and gets the gates. */
@@ -168,7 +168,7 @@ static void lstm_run(const ht_launch *launch)
     if (launch->prepacked)
         job.packed = (real *)launch->prepacked + prepacked_input(l);
     else
-        ht_parallel(launch->pool, ht_tiles(l->hidden, PACKED_HALF), pack_units, &job);
+        ht_parallel(launch->pool, ht_tiles(l->hidden, VL), pack_units, &job);
     gemm_run(&(gemm_job){.a = {.data = l->x.data, .dtype = l->x.dtype, .down = l->inputs, .across = 1},
                          .b = input_weights(l),
                          .m = l->steps * l->batch,
@@ -204,7 +204,7 @@ static int64_t lstm_prepack_bytes(const ht_call *call, const ht_target *target)
     (void)target;
     layer l = layer_sizes(call);
     if (l.hidden == 0 || l.steps * l.batch > GEMM_PREPACK_ROWS) return 0;
-    return (prepacked_input(&l) + 4 * l.hidden * round_up(l.hidden, PACKED_HALF)) * (int64_t)sizeof(real);
+    return (prepacked_input(&l) + 4 * l.hidden * round_up(l.hidden, VL)) * (int64_t)sizeof(real);
 }
 
 static void lstm_prepack_make(const ht_launch *launch)
@@ -213,7 +213,7 @@ static void lstm_prepack_make(const ht_launch *launch)
     gemm_side w_input = input_weights(&job.l);
     gemm_prepack(&w_input, job.l.gates, job.l.inputs, launch->prepacked, launch->pool);
     job.packed = (real *)launch->prepacked + prepacked_input(&job.l);
-    ht_parallel(launch->pool, ht_tiles(job.l.hidden, PACKED_HALF), pack_units, &job);
+    ht_parallel(launch->pool, ht_tiles(job.l.hidden, VL), pack_units, &job);
 }
 
 static const ht_prepack lstm_prepack = {1u << 3 | 1u << 4, lstm_prepack_bytes, lstm_prepack_make};

@@ -125,8 +125,7 @@ static void hidden_grad(const lstm_grad *job, int64_t first, int64_t rows, int64
     _Alignas(64) real sum[PACKED_ROWS][UNITS];
     panel from = part(job->pre, (job->step + 1) * l->batch + first, 0);
     for (int64_t u = 0; u < units; u += PACKED_WIDTH)
-        packed_product(&sum[0][u], &sum[0][u + PACKED_HALF], UNITS, from.data, from.row, sliver(job, unit + u),
-                       l->gates, rows);
+        packed_product(&sum[0][u], &sum[0][u + VL], UNITS, from.data, from.row, sliver(job, unit + u), l->gates, rows);
     for (int64_t r = 0; r < rows; r++)
         if (alive(l, job->step + 1, first + r))
             memcpy(part(job->h, first + r, unit).data, sum[r], (size_t)units * sizeof(real));

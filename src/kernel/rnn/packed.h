@@ -3,18 +3,12 @@
 #ifndef HT_KERNEL_PACKED_H
 #define HT_KERNEL_PACKED_H
 
-#include "kernel/cpu.h"
+#include "kernel/simd.h"
 
 enum {
-    PACKED_BYTES = HT_ISA_ID == HT_ISA_AVX512 ? 64
-                   : HT_ISA_ID == HT_ISA_AVX2 ? 32
-                                              : 16,
-    PACKED_HALF = PACKED_BYTES / sizeof(real), /* columns in a vector */
-    PACKED_WIDTH = 2 * PACKED_HALF,            /* columns of a sliver: element (k, j) at k·WIDTH + j */
-    PACKED_ROWS = HT_ISA_ID == HT_ISA_AVX512 ? 8 : 4,
+    PACKED_WIDTH = 2 * VL, /* columns of a sliver: element (k, j) at k·WIDTH + j */
+    PACKED_ROWS = VEC_REGISTERS == 32 ? 8 : 4,
 };
-
-typedef real packed_vec __attribute__((vector_size(PACKED_BYTES)));
 
 /* `count` rows of a, a_row apart, by one sliver, in the order of k. The two halves of the result's rows go to `left` and
  * `right`, to_row apart. */
@@ -22,21 +16,21 @@ static inline __attribute__((always_inline)) void packed_rows(real *left, real *
                                                               const real *restrict a, int64_t a_row,
                                                               const real *restrict b, int64_t depth, const int count)
 {
-    packed_vec sum[PACKED_ROWS][2];
-    for (int r = 0; r < count; r++) sum[r][0] = sum[r][1] = (packed_vec){0};
+    vec sum[PACKED_ROWS][2];
+    for (int r = 0; r < count; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t k = 0; k < depth; k++) {
-        packed_vec first = *(const packed_vec *)(b + k * PACKED_WIDTH);
-        packed_vec second = *(const packed_vec *)(b + k * PACKED_WIDTH + PACKED_HALF);
+        vec first = *(const vec *)(b + k * PACKED_WIDTH);
+        vec second = *(const vec *)(b + k * PACKED_WIDTH + VL);
 #pragma GCC unroll 16
         for (int r = 0; r < count; r++) {
-            packed_vec x = a[r * a_row + k] - (packed_vec){0}; /* everywhere, sign of zero included */
+            vec x = a[r * a_row + k] - (vec){0}; /* everywhere, sign of zero included */
             sum[r][0] += x * first;
             sum[r][1] += x * second;
         }
     }
     for (int r = 0; r < count; r++) {
-        *(packed_vec *)(left + r * to_row) = sum[r][0];
-        *(packed_vec *)(right + r * to_row) = sum[r][1];
+        *(vec *)(left + r * to_row) = sum[r][0];
+        *(vec *)(right + r * to_row) = sum[r][1];
     }
 }
 
