@@ -16,6 +16,8 @@ enum {
 };
 
 #define INLINE static inline __attribute__((always_inline))
+/* Work on a whole tile: a function of its own, so that its loops have the registers to themselves. */
+#define TILE_FUNCTION static __attribute__((noinline))
 
 /* Up to a whole number of vectors. */
 static inline int64_t whole_vectors(int64_t n)
@@ -89,7 +91,7 @@ static inline int64_t strip_end(const extent *e, int64_t query)
 }
 
 /* score[i, j] = sum over d of x[i, d] across[d, j], where x lies in slabs of QUERIES rows and across KEYS apart. */
-static void score_product(real *score, const real *x, const real *across, int64_t width, const extent *e)
+TILE_FUNCTION void score_product(real *score, const real *x, const real *across, int64_t width, const extent *e)
 {
     for (int64_t i = 0; i < e->queries; i += MR) {
         real *to = score + i * KEYS;
@@ -103,7 +105,8 @@ static void score_product(real *score, const real *x, const real *across, int64_
 }
 
 /* sum[i, d] += sum over keys j of weight[i, j] x[j, d], where x lies in slabs of KEYS rows. */
-static void sum_over_keys(real *sum, int64_t pitch, const real *weight, const real *x, int64_t width, const extent *e)
+TILE_FUNCTION void sum_over_keys(real *sum, int64_t pitch, const real *weight, const real *x, int64_t width,
+                                 const extent *e)
 {
     for (int64_t i = 0; i < e->queries; i += MR)
         for (int64_t d = 0; d < width; d += SLAB)
@@ -111,23 +114,10 @@ static void sum_over_keys(real *sum, int64_t pitch, const real *weight, const re
                   ht_min_i64(SLAB, width - d), true);
 }
 
-/* sum[j, d] += sum over queries i of weight[i, j] x[i, d], where x lies in slabs of QUERIES rows. */
-static void sum_over_queries(real *sum, int64_t pitch, const real *weight, const real *x, int64_t width,
-                             const extent *e)
-{
-    int64_t first = 0;
-    for (int64_t j = 0; j < e->keys; j += MR) {
-        while (first < e->queries && e->end[first] <= j) first++;
-        for (int64_t d = 0; d < width; d += SLAB)
-            strip(sum + j * pitch + d, pitch, weight + first * KEYS + j, 1, KEYS, x + d * QUERIES + first * SLAB, SLAB,
-                  e->queries - first, ht_min_i64(SLAB, width - d), true);
-    }
-}
-
 /* ---- turning ---- */
 
 /* across[d, j] = factor x[j, d] for all KEYS rows of x, which lies in slabs; whole vectors of columns are read. */
-static void turn_keys(real *across, const real *x, int64_t width, real factor)
+TILE_FUNCTION void turn_keys(real *across, const real *x, int64_t width, real factor)
 {
     for (int64_t d = 0; d < width; d += VL) {
         const real *from = x + d / SLAB * SLAB * KEYS + d % SLAB;

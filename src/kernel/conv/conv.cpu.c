@@ -15,6 +15,7 @@
 /* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/conv/conv_direct.h"
 #include "kernel/conv/conv_im2col.h"
+#include "kernel/conv/conv_product.h"
 #include "kernel/conv/depthwise.h"
 
 typedef struct product {
