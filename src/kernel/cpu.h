@@ -7,6 +7,7 @@
 #include "kernel/kernel.h"
 
 typedef HT_REAL real;
+#define HT_REAL_DTYPE (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)
 
 #define HT_CAT_(a, b, c) a##_##b##_##c
 #define HT_CAT(a, b, c)  HT_CAT_(a, b, c)
@@ -89,7 +90,7 @@ static inline void ht_load(real *restrict to, const void *from, ht_dtype dtype, 
 /* n elements to read as real: where they lie if they are of that type, else converted into `stage`. */
 static inline const real *ht_view(real *restrict stage, const void *from, ht_dtype dtype, int64_t start, int64_t n)
 {
-    if (dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)) return (const real *)from + start;
+    if (dtype == HT_REAL_DTYPE) return (const real *)from + start;
     ht_load(stage, from, dtype, start, n);
     return stage;
 }

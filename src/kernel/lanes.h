@@ -72,12 +72,4 @@ static inline void ht_lanes_add_products(ht_lanes *lanes, int64_t at, const real
     for (; i < n; i++) lanes->sum[(uint64_t)(at + i) % HT_LANES] += w[i] * (x[i] - centre);
 }
 
-/* n elements as real: where they lie if they are of that type, else converted into the buffer. */
-static inline const real *ht_as_real(real *buffer, const void *from, ht_dtype dtype, int64_t start, int64_t n)
-{
-    if (dtype == (sizeof(real) == sizeof(double) ? HT_F64 : HT_F32)) return (const real *)from + start;
-    ht_load(buffer, from, dtype, start, n);
-    return buffer;
-}
-
 #endif

@@ -14,7 +14,7 @@ static inline void ht_vector_stream_store(real *to, vec_unaligned v)
 /* May rows of n reals each that start here be written by ht_vector_stream_store? */
 static inline bool ht_rows_can_stream(const void *to, ht_dtype dtype, int64_t n)
 {
-    return dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) && (uintptr_t)to % VEC_BYTES == 0 && n % VL == 0;
+    return dtype == HT_REAL_DTYPE && (uintptr_t)to % VEC_BYTES == 0 && n % VL == 0;
 }
 
 /* n elements as ht_save does it, past the caches if `stream`; n at most HT_STREAM_STORE_ELEMS. */
@@ -28,7 +28,7 @@ static inline void ht_save_streamed(void *to, ht_dtype dtype, int64_t start, con
     }
     int64_t bytes = ht_dtype_bytes(dtype);
     char *first = (char *)to + start * bytes;
-    if (dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)) {
+    if (dtype == HT_REAL_DTYPE) {
         ht_nt_copy(first, from, n * bytes);
         return;
     }

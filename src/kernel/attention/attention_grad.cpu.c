@@ -65,8 +65,8 @@ static void delta_tile(void *arg, int64_t tile)
         ht_lanes lanes = {{0}};
         for (int64_t d = 0; d < job->value_width; d += SLAB) {
             int64_t n = ht_min_i64(SLAB, job->value_width - d);
-            const real *y = ht_as_real(left, job->y.data, job->y.dtype, y_start + d, n);
-            const real *dy = ht_as_real(right, job->dy.data, job->dy.dtype, dy_start + d, n);
+            const real *y = ht_view(left, job->y.data, job->y.dtype, y_start + d, n);
+            const real *dy = ht_view(right, job->dy.data, job->dy.dtype, dy_start + d, n);
             ht_lanes_add_products(&lanes, 0, y, dy, 0, n);
         }
         delta[i] = ht_lanes_total(&lanes);

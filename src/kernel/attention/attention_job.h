@@ -77,7 +77,7 @@ static inline int64_t row_start(const rows *x, int64_t batch, int64_t head, int6
 /* Into slabs of `capacity` rows. */
 TILE_FUNCTION void load_rows(real *to, int64_t capacity, const rows *x, int64_t start, int64_t count, int64_t width)
 {
-    bool plain = x->dtype == (sizeof(real) == sizeof(double) ? HT_F64 : HT_F32);
+    bool plain = x->dtype == HT_REAL_DTYPE;
     for (int64_t d = 0; d < width; d += SLAB) {
         int64_t n = ht_min_i64(SLAB, width - d);
         for (int64_t i = 0; i < count; i++) {

@@ -210,8 +210,8 @@ static void im2col_product(product *p, const gemm_side *left, void *workspace)
 {
     im2col places = {&p->planes, &p->taps};
     gemm_job job = {.m = p->rows, .n = im2col_places(p), .k = p->depth, .workspace = workspace};
-    job.a = left ? *left : (gemm_side){p->left, real_dtype, im2col_pitch(p->depth), 1, NULL, NULL};
-    job.b = (gemm_side){.dtype = real_dtype, .load = im2col_load, .more = &places};
+    job.a = left ? *left : (gemm_side){p->left, HT_REAL_DTYPE, im2col_pitch(p->depth), 1, NULL, NULL};
+    job.b = (gemm_side){.dtype = HT_REAL_DTYPE, .load = im2col_load, .more = &places};
     job.finish = im2col_finish;
     job.finish_arg = p;
     if (!left) ht_parallel(p->launch->pool, ht_tiles(p->rows, IM2COL_ROWS), im2col_left_tile, p);
@@ -330,7 +330,7 @@ static void grad_input_left(const product *p, real *left, int64_t pitch, int64_t
             real *to = left + r * pitch + i;
             if (window == area) /* all taps of a channel are one run */
                 ht_load(to, w, dtype, from + r * area + tap, n);
-            else if (dtype == real_dtype)
+            else if (dtype == HT_REAL_DTYPE)
                 for (int64_t j = 0; j < n; j++) to[j] = ((const real *)w)[from + r * area + at[j]];
             else
                 for (int64_t j = 0; j < n; j++) to[j] = ht_load1(w, dtype, from + r * area + at[j]);

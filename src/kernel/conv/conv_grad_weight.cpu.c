@@ -92,7 +92,7 @@ static void turn_channels(const weight_job *job, real *to, int64_t channel, int6
     vec square[VL];
     for (int64_t i = 0; i < n; i += VL) {
         int64_t deep = ht_min_i64(VL, n - i), at = channel * places + q + i;
-        if (channels == VL && deep == VL && dtype == real_dtype) {
+        if (channels == VL && deep == VL && dtype == HT_REAL_DTYPE) {
             for (int64_t j = 0; j < VL; j++) square[j] = *(const vec_unaligned *)((const real *)dy + at + j * places);
         } else {
             memset(square, 0, sizeof square);
@@ -243,8 +243,8 @@ static void weight_im2col_run(weight_job *job)
     ht_parallel(launch->pool, job->cols, im2col_channel, job);
     gemm_job product = {
         .m = job->cols, .n = job->rows, .k = im2col_places(job), .workspace = scratch + w.planes + w.dy};
-    product.a = (gemm_side){job->turned, real_dtype, im2col_pitch(im2col_places(job)), 1, NULL, NULL};
-    product.b = (gemm_side){.dtype = real_dtype, .load = im2col_load_turned, .more = &places};
+    product.a = (gemm_side){job->turned, HT_REAL_DTYPE, im2col_pitch(im2col_places(job)), 1, NULL, NULL};
+    product.b = (gemm_side){.dtype = HT_REAL_DTYPE, .load = im2col_load_turned, .more = &places};
     product.y = launch->out[0];
     product.dtype = launch->call->out[0]->dtype;
     product.y_down = job->rows;

@@ -12,8 +12,6 @@ enum {
     STRIP_DEPTH = KC / 4,  /* of a step over strips at least, unless the whole product is less deep */
 };
 
-static const ht_dtype real_dtype = sizeof(real) == sizeof(float) ? HT_F32 : HT_F64;
-
 /* What is kept of each plane. With a stride along a line its columns are dealt out to `phases` runs: column w is
  * element w / phases of run w % phases, so that places are neighbours. Runs and lines that no tap looks at are left out
  * where the window is smaller than its stride. */
@@ -271,7 +269,7 @@ static inline bool pointwise(const ht_window *v)
 /* One tap, no padding: the operand serves as it is, a plane as a single line. */
 static inline void take_in_place(planes *p, const ht_window *v)
 {
-    if (p->dtype != real_dtype || !pointwise(v)) return;
+    if (p->dtype != HT_REAL_DTYPE || !pointwise(v)) return;
     p->in_place = true;
     p->size[1] = p->source_size[1] *= p->source_size[0];
     p->size[0] = p->source_size[0] = 1;

@@ -96,7 +96,7 @@ static inline void save_strided(const ht_launch *launch, int64_t at, int64_t str
     ht_dtype dtype = launch->call->out[0]->dtype;
     if (stride == 1)
         ht_save(out, dtype, at, from, n);
-    else if (dtype == real_dtype)
+    else if (dtype == HT_REAL_DTYPE)
         for (int64_t j = 0; j < n; j++) ((real *)out)[at + j * stride] = from[j];
     else
         for (int64_t j = 0; j < n; j++) ht_save1(out, dtype, at + j * stride, from[j]);

@@ -2,8 +2,6 @@
  * per store.  Threads: none of its own.  Traffic: each element once; streamed stores go past the caches. */
 #include "kernel/elementwise/chain.h"
 
-#define NATIVE (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)
-
 #define UNUSED(k, ...) (void)v##k;
 
 static void end(HT_CHAIN_ARGS)
@@ -28,7 +26,7 @@ static inline void stream_block(char *to, const void *from, int64_t bytes)
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
         char *m = ht_chain_memory(op, 0, at);                                                                          \
-        if (NATIVE == (dtype)) {                                                                                       \
+        if (HT_REAL_DTYPE == (dtype)) {                                                                                \
             HT_CHAIN_ALL(LOAD, m)                                                                                      \
         } else {                                                                                                       \
             ht_load(x, m, dtype, 0, HT_CHAIN_BLOCK);                                                                   \
@@ -45,7 +43,7 @@ static inline void stream_block(char *to, const void *from, int64_t bytes)
     {                                                                                                                  \
         real x[HT_CHAIN_BLOCK];                                                                                        \
         char *m = ht_chain_memory(op, 0, at);                                                                          \
-        if (NATIVE == (dtype)) {                                                                                       \
+        if (HT_REAL_DTYPE == (dtype)) {                                                                                \
             HT_CHAIN_ALL(STORE, m)                                                                                     \
         } else {                                                                                                       \
             HT_CHAIN_ALL(STORE, x)                                                                                     \
@@ -107,7 +105,7 @@ static void run(const ht_chain_op *ops, int64_t n)
     }
 
 const ht_chain_build HT_K(ht_chain) = {
-    .native = NATIVE,
+    .native = HT_REAL_DTYPE,
     .block = HT_CHAIN_BLOCK,
     .moves = {[HT_F32] = MOVE(f32),
               [HT_F64] = MOVE(f64),

@@ -114,7 +114,7 @@ typedef union chunk {
 
 static bool is_native(ht_dtype dtype, lane kind)
 {
-    if (kind == REAL) return dtype == (sizeof(real) == sizeof(double) ? HT_F64 : HT_F32);
+    if (kind == REAL) return dtype == HT_REAL_DTYPE;
     return dtype == (kind == INT ? HT_I64 : HT_BOOL);
 }
 

@@ -109,7 +109,7 @@ static bool by_columns(const gemm_side *a)
 /* Can a's rows be read where they lie? Not where several of them meet in one set of L1. */
 static bool readable_in_place(const gemm_side *a)
 {
-    return !a->load && a->across == 1 && a->dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64) &&
+    return !a->load && a->across == 1 && a->dtype == HT_REAL_DTYPE &&
            a->down * (int64_t)sizeof(real) % L1_WAY_BYTES != 0;
 }
 
@@ -306,7 +306,7 @@ static void multiply_strip(out_tile at, const strip *s, const real *b, int64_t d
 
 static bool plain(const gemm_job *job)
 {
-    return !job->finish && job->dtype == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64);
+    return !job->finish && job->dtype == HT_REAL_DTYPE;
 }
 
 /* Complete sums to y. */

@@ -155,7 +155,7 @@ static void add_rows(const product *p, real *restrict sum, const real *a, int64_
     if (b->across != 1) {
         real stage[STREAMS][LINE];
         for (int s = 0; s < streams; s++) ht_load_strided(stage[s], b->data, b->dtype, at + s * b->down, b->across, n);
-        add_typed(sum, a, (const char *)stage, sizeof stage[0], sizeof(real) == 4 ? HT_F32 : HT_F64, streams, n);
+        add_typed(sum, a, (const char *)stage, sizeof stage[0], HT_REAL_DTYPE, streams, n);
         return;
     }
     switch (b->dtype) {

@@ -22,7 +22,7 @@ typedef struct scatter {
 
 static bool sums_in_place(const ht_call *call)
 {
-    return call->out[0]->dtype == (sizeof(real) == sizeof(double) ? HT_F64 : HT_F32);
+    return call->out[0]->dtype == HT_REAL_DTYPE;
 }
 
 static int64_t index_of(const scatter *job, int64_t at)
@@ -36,7 +36,7 @@ static void add_rows(const scatter *job, int64_t outer, int64_t first, int64_t n
     real *sums = job->sums + outer * job->size * job->inner + first, buffer[WIDE];
     for (int64_t k = 0; k < job->count; k++) {
         int64_t row = outer * job->count + k;
-        const real *u = ht_as_real(buffer, job->launch->in[1], updates->dtype, row * job->inner + first, n);
+        const real *u = ht_view(buffer, job->launch->in[1], updates->dtype, row * job->inner + first, n);
         if (job->by_row) {
             int64_t at = index_of(job, row), soon = k + LOOK_AHEAD < job->count ? index_of(job, row + LOOK_AHEAD) : -1;
             if (soon >= 0 && soon < job->size) __builtin_prefetch(sums + soon * job->inner, 1);

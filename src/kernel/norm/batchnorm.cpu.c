@@ -47,7 +47,7 @@ static void visit(const channels *job, several *k, visit_fn fn)
 
 static const real *piece(const channels *job, real *buffer, size_t operand, int64_t start, int64_t n)
 {
-    return ht_as_real(buffer, job->launch->in[operand], job->launch->call->in[operand]->dtype, start, n);
+    return ht_view(buffer, job->launch->in[operand], job->launch->call->in[operand]->dtype, start, n);
 }
 
 static void add_values(const channels *job, several *k, int64_t c, int64_t at, int64_t start, int64_t n)

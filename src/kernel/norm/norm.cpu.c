@@ -21,7 +21,7 @@ typedef struct norm {
 static const real *param(const norm *job, size_t i, real *buffer, int64_t c, int64_t n, real missing)
 {
     const ht_call *call = job->launch->call;
-    if (i < call->n_in && call->in[i]) return ht_as_real(buffer, job->launch->in[i], call->in[i]->dtype, c, n);
+    if (i < call->n_in && call->in[i]) return ht_view(buffer, job->launch->in[i], call->in[i]->dtype, c, n);
     for (int64_t k = 0; k < n; k++) buffer[k] = missing;
     return buffer;
 }
@@ -33,7 +33,7 @@ static real row_mean(const norm *job, int64_t start)
     real buffer[CHUNK];
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, job->columns - c);
-        ht_lanes_add(&sum, c, ht_as_real(buffer, job->launch->in[0], dtype, start + c, n), n);
+        ht_lanes_add(&sum, c, ht_view(buffer, job->launch->in[0], dtype, start + c, n), n);
     }
     return job->columns ? ht_lanes_total(&sum) / (real)job->columns : 0;
 }
@@ -45,7 +45,7 @@ static real row_rstd(const norm *job, int64_t start, real mean)
     real buffer[CHUNK];
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, job->columns - c);
-        ht_lanes_add_squares(&squares, c, ht_as_real(buffer, job->launch->in[0], dtype, start + c, n), mean, n);
+        ht_lanes_add_squares(&squares, c, ht_view(buffer, job->launch->in[0], dtype, start + c, n), mean, n);
     }
     real variance = job->columns ? ht_lanes_total(&squares) / (real)job->columns : 0;
     return 1 / fn_sqrt(variance + job->eps);
@@ -69,7 +69,7 @@ static void write_row(const norm *job, int64_t start, real mean, real rstd)
     int64_t prefetch_distance = job->columns <= CHUNK ? 2 * job->columns : 0; /* rows that three of fit into L1 */
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, job->columns - c);
-        const real *x = ht_as_real(buffer, job->launch->in[0], call->in[0]->dtype, start + c, n);
+        const real *x = ht_view(buffer, job->launch->in[0], call->in[0]->dtype, start + c, n);
         const real *scale = param(job, 1, scale_buffer, c, n, 1), *shift = param(job, 2, shift_buffer, c, n, 0);
         if (job->stream) {
             write_streamed((real *)job->launch->out[0] + start + c, x, scale, shift, mean, rstd, n, prefetch_distance);

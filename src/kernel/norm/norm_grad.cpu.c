@@ -39,12 +39,12 @@ static void load_piece(const norm_grad *job, piece *p, int64_t row, int64_t c, i
     const ht_launch *launch = job->launch;
     const ht_call *call = launch->call;
     int64_t start = row * job->columns + c;
-    p->dy = ht_as_real(p->dy_buffer, launch->in[0], call->in[0]->dtype, start, n);
-    p->x = ht_as_real(p->x_buffer, launch->in[1], call->in[1]->dtype, start, n);
+    p->dy = ht_view(p->dy_buffer, launch->in[0], call->in[0]->dtype, start, n);
+    p->x = ht_view(p->x_buffer, launch->in[1], call->in[1]->dtype, start, n);
     p->scale = p->scale_buffer;
     size_t scale = job->rstd + 1;
     if (scale < call->n_in && launch->in[scale])
-        p->scale = ht_as_real(p->scale_buffer, launch->in[scale], call->in[scale]->dtype, c, n);
+        p->scale = ht_view(p->scale_buffer, launch->in[scale], call->in[scale]->dtype, c, n);
     else
         for (int64_t i = 0; i < n; i++) p->scale_buffer[i] = 1;
 }

@@ -76,7 +76,7 @@ static void run_chunks(const ht_span_args *s, rule apply, size_t tensors)
     real from[TENSORS][CHUNK], to[RESULTS][CHUNK];
     const real *x[TENSORS];
     real *y[RESULTS];
-    const ht_dtype native = sizeof(real) == sizeof(float) ? HT_F32 : HT_F64;
+    const ht_dtype native = HT_REAL_DTYPE;
     bool keep = ((const update *)s->constants)->keep;
     for (int64_t at = 0; at < s->n; at += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, s->n - at);

@@ -57,7 +57,7 @@ static double row_mean(const loss_job *job, int64_t start)
     double sum = 0;
     for (int64_t at = 0; at < job->classes; at += HT_ROW_CHUNK) {
         int64_t count = ht_min_i64(HT_ROW_CHUNK, job->classes - at);
-        sum += (double)ht_lane_sum(ht_as_real(x, job->launch->in[0], job->dtype, start + at, count), count);
+        sum += (double)ht_lane_sum(ht_view(x, job->launch->in[0], job->dtype, start + at, count), count);
     }
     return sum / (double)job->classes;
 }
@@ -126,7 +126,7 @@ static void grad_row(const loss_job *job, int64_t row, int64_t label, real weigh
         if (label == job->ignore_index) {
             memset(dx, 0, (size_t)count * sizeof *dx);
         } else {
-            const real *x = ht_as_real(buffer, launch->in[0], job->dtype, start, count);
+            const real *x = ht_view(buffer, launch->in[0], job->dtype, start, count);
             for (int64_t i = 0; i < count; i++) dx[i] = (fn_exp(x[i] - lse) - spread) * weight;
             if (label >= at && label < at + count)
                 dx[label - at] = (fn_exp(x[label - at] - lse) - spread - peak) * weight;

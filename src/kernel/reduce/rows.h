@@ -32,7 +32,7 @@ static inline real ht_row_max(const void *from, ht_dtype dtype, int64_t start, i
     for (int l = 0; l < HT_ROW_LANES; l++) lane[l] = -(real)INFINITY;
     for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
         int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at), i = 0;
-        const real *x = ht_as_real(buffer, from, dtype, start + at, count);
+        const real *x = ht_view(buffer, from, dtype, start + at, count);
         for (; i + HT_ROW_LANES <= count; i += HT_ROW_LANES)
             for (int l = 0; l < HT_ROW_LANES; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
         for (int l = 0; i + l < count; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
@@ -70,7 +70,7 @@ static inline double ht_row_sum_exp(const void *from, ht_dtype dtype, int64_t st
     double sum = 0;
     for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
         int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at);
-        sum += (double)ht_row_exp(e, ht_as_real(buffer, from, dtype, start + at, count), max, count, n);
+        sum += (double)ht_row_exp(e, ht_view(buffer, from, dtype, start + at, count), max, count, n);
     }
     return sum;
 }

@@ -24,7 +24,7 @@ static void log_softmax_row(const softmax_job *job, int64_t start, int64_t n)
     real log_sum = fn_log((real)ht_row_sum_exp(from, job->in, start, n, max));
     for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
         int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at);
-        const real *x = ht_as_real(buffer, from, job->in, start + at, count);
+        const real *x = ht_view(buffer, from, job->in, start + at, count);
         for (int64_t i = 0; i < count; i++) y[i] = x[i] - max - log_sum;
         ht_save_streamed(job->launch->out[0], job->out, start + at, y, count, job->stream);
     }
@@ -35,20 +35,20 @@ static void log_softmax_row(const softmax_job *job, int64_t start, int64_t n)
 static void softmax_row(const softmax_job *job, int64_t start, int64_t n)
 {
     const void *from = job->launch->in[0];
-    bool real_out = job->out == (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64);
+    bool real_out = job->out == HT_REAL_DTYPE;
     real buffer[HT_ROW_CHUNK], on_stack[STACK_COLUMNS], max = ht_row_max(from, job->in, start, n);
     real *e = n <= STACK_COLUMNS ? on_stack : real_out ? (real *)job->launch->out[0] + start : NULL;
     double sum = 0;
     for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
         int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at);
-        const real *x = ht_as_real(buffer, from, job->in, start + at, count);
+        const real *x = ht_view(buffer, from, job->in, start + at, count);
         sum += (double)ht_row_exp(e ? e + at : buffer, x, max, count, n <= STACK_COLUMNS ? n : 0);
     }
     real scale = 1 / (real)sum;
     for (int64_t at = 0; at < n; at += HT_ROW_CHUNK) {
         int64_t count = ht_min_i64(HT_ROW_CHUNK, n - at);
         real *y = e ? e + at : buffer;
-        if (!e) ht_row_exp(buffer, ht_as_real(buffer, from, job->in, start + at, count), max, count, 0);
+        if (!e) ht_row_exp(buffer, ht_view(buffer, from, job->in, start + at, count), max, count, 0);
         for (int64_t i = 0; i < count; i++) y[i] *= scale;
         if (e == on_stack || !e) ht_save_streamed(job->launch->out[0], job->out, start + at, y, count, job->stream);
     }

@@ -28,7 +28,7 @@ static void layout(lstm *job, panel_scratch *scratch)
     job->gemm = scratch->start;
     int64_t gemm = gemm_workspace(at_least_one(l->steps * l->batch), l->gates, at_least_one(l->inputs));
     panel_take(scratch, 1, ht_tiles(gemm, sizeof(real)));
-    int64_t rows = job->l.reserve.dtype == REAL_DTYPE ? 0 : l->steps * l->batch;
+    int64_t rows = job->l.reserve.dtype == HT_REAL_DTYPE ? 0 : l->steps * l->batch;
     job->pre = panel_take(scratch, rows, l->gates);
     job->packed = panel_take(scratch, 4 * l->hidden, round_up(l->hidden, VL)).data;
     job->real_bias = panel_take(scratch, 1, l->gates).data;
@@ -164,7 +164,7 @@ static void lstm_run(const ht_launch *launch)
     job.y = result_side(launch, 0), job.h_end = result_side(launch, 1), job.c_end = result_side(launch, 2);
     if (l->hidden == 0) return;
     layout(&job, &(panel_scratch){launch->workspace, 0});
-    if (l->reserve.dtype == REAL_DTYPE) job.pre = (panel){l->reserve.data, RESERVED * l->hidden};
+    if (l->reserve.dtype == HT_REAL_DTYPE) job.pre = (panel){l->reserve.data, RESERVED * l->hidden};
     if (launch->prepacked)
         job.packed = (real *)launch->prepacked + prepacked_input(l);
     else
@@ -175,7 +175,7 @@ static void lstm_run(const ht_launch *launch)
                          .n = l->gates,
                          .k = l->inputs,
                          .y = job.pre.data,
-                         .dtype = REAL_DTYPE,
+                         .dtype = HT_REAL_DTYPE,
                          .y_down = job.pre.row,
                          .workspace = job.gemm,
                          .prepacked = launch->prepacked},

@@ -84,7 +84,6 @@ static inline void packed_product(real *left, real *right, int64_t to_row, const
 /* A tile of a step: ROWS sequences by UNITS units, PACKED_ROWS sequences at a time. */
 enum { ROWS = 32, UNITS = 64, COLUMNS = 128 };
 enum { GATE_I, GATE_F, GATE_G, GATE_O, CELL, RESERVED };
-#define REAL_DTYPE (sizeof(real) == sizeof(float) ? HT_F32 : HT_F64)
 
 /* An operand or a result; data is NULL where an input is left out. */
 typedef struct side {
@@ -171,7 +170,7 @@ static inline panel part(panel whole, int64_t row, int64_t column)
 
 static inline gemm_side real_matrix(panel p, int64_t down, int64_t across)
 {
-    return (gemm_side){.data = p.data, .dtype = REAL_DTYPE, .down = down, .across = across};
+    return (gemm_side){.data = p.data, .dtype = HT_REAL_DTYPE, .down = down, .across = across};
 }
 
 static inline int64_t at_least_one(int64_t n)
