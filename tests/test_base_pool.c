@@ -311,6 +311,21 @@ static void cpu__isa_names_go_both_ways(void **state)
 #endif
 }
 
+static void cpu__an_isa_runs_the_kernels_of_the_rows_before_it(void **state)
+{
+    (void)state;
+    assert_true(ht_isa_runs(HT_ISA_AVX512, HT_ISA_AVX512));
+    assert_true(ht_isa_runs(HT_ISA_AVX512, HT_ISA_AVX2));
+    assert_true(ht_isa_runs(HT_ISA_AVX2, HT_ISA_PORTABLE));
+    assert_false(ht_isa_runs(HT_ISA_AVX2, HT_ISA_AVX512));
+    assert_true(ht_isa_on(HT_ISA_PORTABLE, "aarch64"));
+    assert_false(ht_isa_on(HT_ISA_AVX2, "aarch64"));
+    assert_true(ht_isa_built(HT_ISA_PORTABLE));
+    assert_true(ht_isa_built(ht_cpu_isa()));
+    assert_int_equal(ht_isa_features(HT_ISA_AVX2), 0);
+    assert_int_equal(ht_isa_features(HT_ISA_AVX512), 1u << HT_FEATURE_AVX512_BF16 | 1u << HT_FEATURE_AMX_BF16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +342,7 @@ int main(void)
         cmocka_unit_test(cpu__cgroup_quota_is_the_least_on_the_way_up),
         cmocka_unit_test(cpu__omp_num_threads_wins),
         cmocka_unit_test(cpu__isa_names_go_both_ways),
+        cmocka_unit_test(cpu__an_isa_runs_the_kernels_of_the_rows_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,14 +14,13 @@
 
 #include <cmocka.h>
 
-/* The other builds, where this one has them. */
-#define BUILD(isa)                                                                                                     \
-    __attribute__((weak)) void ht_gemm_run_f32_##isa(const gemm_job *, ht_pool *);                                     \
-    __attribute__((weak)) int64_t ht_gemm_workspace_f32_##isa(int64_t, int64_t, int64_t);                              \
-    __attribute__((weak)) void ht_gemm_keep_f32_##isa(const gemm_side *, int64_t, int64_t, void *, ht_pool *);         \
-    __attribute__((weak)) int64_t ht_gemm_kept_bytes_f32_##isa(int64_t, int64_t);
-BUILD(avx2)
-BUILD(avx512)
+/* The builds that this architecture has. */
+#define HT_ISA(id, name, architecture, ...)                                                                            \
+    HT_ON_##architecture(void ht_gemm_run_f32_##name(const gemm_job *, ht_pool *);                                     \
+                         int64_t ht_gemm_workspace_f32_##name(int64_t, int64_t, int64_t);                              \
+                         void ht_gemm_prepack_f32_##name(const gemm_side *, int64_t, int64_t, void *, ht_pool *);      \
+                         int64_t ht_gemm_prepacked_bytes_f32_##name(int64_t, int64_t);)
+#include "base/isas.def"
 
 typedef struct build {
     ht_isa isa;
@@ -32,10 +31,10 @@ typedef struct build {
 } build;
 
 static const build builds[] = {
-    {HT_ISA_PORTABLE, gemm_run, gemm_workspace, gemm_prepack, gemm_prepacked_bytes},
-    {HT_ISA_AVX2, ht_gemm_run_f32_avx2, ht_gemm_workspace_f32_avx2, ht_gemm_keep_f32_avx2, ht_gemm_kept_bytes_f32_avx2},
-    {HT_ISA_AVX512, ht_gemm_run_f32_avx512, ht_gemm_workspace_f32_avx512, ht_gemm_keep_f32_avx512,
-     ht_gemm_kept_bytes_f32_avx512},
+#define HT_ISA(id, name, architecture, ...)                                                                            \
+    HT_ON_##architecture({HT_ISA_##id, ht_gemm_run_f32_##name, ht_gemm_workspace_f32_##name,                           \
+                          ht_gemm_prepack_f32_##name, ht_gemm_prepacked_bytes_f32_##name}, )
+#include "base/isas.def"
 };
 enum { BUILDS = sizeof builds / sizeof builds[0] };
 
@@ -161,7 +160,7 @@ static void check(const build *b, const operand *a, const operand *other, shape 
 
 static bool runs_here(const build *b)
 {
-    return b->run && b->isa <= ht_cpu_isa();
+    return ht_isa_runs(ht_cpu_isa(), b->isa);
 }
 
 static void product__is_right_however_operands_lie(void **state)

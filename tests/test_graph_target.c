@@ -2,6 +2,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,6 +153,34 @@ static void parse__refuses_what_is_no_json(void **state)
     assert_non_null(strstr(ctx.message, "node.json:1:"));
 }
 
+static void assert_in_file(const char *path, const char *words)
+{
+    static char page[1 << 16];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    if (!strstr(page, words)) fail_msg("%s does not have \"%s\"", path, words);
+}
+
+/* A new row of base/isas.def goes into them. */
+static void target__the_docs_name_every_isa_and_feature(void **state)
+{
+    (void)state;
+    char choices[256] = "HALFTONE_ISA=", word[64];
+    for (int i = 0; i < HT_ISA_COUNT; i++) {
+        snprintf(word, sizeof word, "`%s`", ht_isa_name((ht_isa)i));
+        assert_in_file(HT_TEST_DIR "/../docs/target.md", word);
+        snprintf(word, sizeof word, "%s%s", i ? "|" : "", ht_isa_name((ht_isa)i));
+        strncat(choices, word, sizeof choices - strlen(choices) - 1);
+    }
+    assert_in_file(HT_TEST_DIR "/../README.md", choices);
+    for (int i = 0; i < HT_FEATURE_COUNT; i++) {
+        snprintf(word, sizeof word, "`%s`", ht_feature_name((ht_feature)i));
+        assert_in_file(HT_TEST_DIR "/../docs/target.md", word);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +191,7 @@ int main(void)
         cmocka_unit_test(parse__says_what_is_missing),
         cmocka_unit_test(parse__refuses_values_that_are_no_machine),
         cmocka_unit_test(parse__refuses_what_is_no_json),
+        cmocka_unit_test(target__the_docs_name_every_isa_and_feature),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
