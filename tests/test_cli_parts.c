@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "cli/term_plot.h"
 #include "cli/grammar.h"
 #include "cli/stats.h"
+#include "cli/term_plot.h"
 
 /* ---- grammar ---- */
 
@@ -222,7 +222,8 @@ static void stats__know_mean_deviation_and_prediction_interval(void **state)
     /* Student's t with two degrees of freedom is 4.303, and the mean itself is a third as uncertain as a number. */
     assert_float_equal(cli_prediction_interval(three, 3), 4.303 * sqrt(4. / 3), 1e-12);
     assert_float_equal(cli_prediction_interval(three, 2), 12.706 * sqrt(0.5) * sqrt(1.5), 1e-12);
-    assert_true(isnan(cli_mean(three, 0)) && isnan(cli_deviation(three, 1)) && isnan(cli_prediction_interval(three, 1)));
+    assert_true(isnan(cli_mean(three, 0)) && isnan(cli_deviation(three, 1)) &&
+                isnan(cli_prediction_interval(three, 1)));
     double many[20];
     for (int i = 0; i < 20; i++) many[i] = i % 2;
     assert_float_equal(cli_prediction_interval(many, 20), 2.262 * cli_deviation(many, 20) * sqrt(1.05), 1e-12);

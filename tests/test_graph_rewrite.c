@@ -152,7 +152,7 @@ static const char original[] = "state %w f32[4] heading=parameters trained\n"
                                "\nsegment s (%x f32[4] init=normal(0,1)) -> (y=%y, k=%k, x=%x) {\n"
                                "  %t = tanh f32[4] (%x) region=1 at=\"h.0\"\n"
                                "  %v = slice f32[2]{%t, 2, [1]} (%t) start=[2]\n"
-                               "  %0 = random_normal bf16[4] (%k, %k, %k) site=\"a\" role=update keep\n"
+                               "  %0 = random_normal bf16[4] (%k, %k, %k) site=\"a\" role=update no_merge\n"
                                "  %y = add bf16[4] (%t, %0) role=bwd_act region=1 from=%t was=0x0000000000000001\n"
                                "  store %w = %t role=update\n"
                                "}\n";
@@ -244,12 +244,12 @@ static const char model[] = MODEL("f32[4]", "%0 = mul f32[4] (%x, %w)\n%y = sub 
 /* The same model, as the system may write it. */
 static const char *const same_models[] = {
     MODEL("bf16[4]", "%0 = mul f32[4] (%x, %w)\n%y = sub f32[4] (%0, %x)"),
-    MODEL("f32[4]", "%h = mul bf16[4] (%x, %w) role=bwd_act region=2 keep at=\"a\"\n%y = sub f32[4] (%h, %x)"),
+    MODEL("f32[4]", "%h = mul bf16[4] (%x, %w) role=bwd_act region=2 no_merge at=\"a\"\n%y = sub f32[4] (%h, %x)"),
     MODEL("f32[4]", "%0 = mul f32[4] (%w, %x)\n%y = sub f32[4] (%0, %x)"),
     MODEL("f32[4]",
           "%c = cast bf16[4] (%w)\n%0 = mul f32[4] (%x, %c)\n%1 = cast f16[4] (%0)\n%y = sub f32[4] (%1, %x)"),
     MODEL("f32[4]", "%c = copy f32[4] (%x)\n%0 = mul f32[4] (%c, %w)\n%y = sub f32[4] (%0, %c)"),
-    MODEL("f32[4]", "%d = exp f32[4] (%x)\n%0 = mul f32[4] (%x, %w)\n%1 = mul f32[4] (%x, %w) keep\n"
+    MODEL("f32[4]", "%d = exp f32[4] (%x)\n%0 = mul f32[4] (%x, %w)\n%1 = mul f32[4] (%x, %w) no_merge\n"
                     "%y = sub f32[4] (%1, %x)"),
     "state %w f32[4] heading=masters\nstate %w.half bf16[4] heading=weights derived\n"
     "segment derive () -> () {\n%0 = cast bf16[4] (%w)\nstore %w.half = %0\n}\n"

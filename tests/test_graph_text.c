@@ -116,9 +116,9 @@ static const char *const canonical[] = {
     "\nsegment forward (%x f32[4,6] init=normal(0,1), %i i64[4], %s i64[], %b f32[6]) -> (loss=%0, again=%0, in=%x) {\n"
     "  %0, %lse = cross_entropy f32[], f32[4] (%x, %i) label_smoothing=0.1 at=\"head \\\"q\\\" \\\\ \\x01\"\n"
     "  %1, %2, %3 = layernorm bf16[4,6], f32[4], f32[4] (%x, _, %b) role=bwd_act from=%0\n"
-    "  %r.x = random_uniform f32[2] (%s, %s, %s) low=-1e+300 site=\"a b\" keep\n"
+    "  %r.x = random_uniform f32[2] (%s, %s, %s) low=-1e+300 site=\"a b\" no_merge\n"
     "  %4 = constant f64[2,2]@host () data=[0,-0,0.1,1e+300]\n"
-    "  %5 = sum f32[4] (%x) axes=[1] role=bwd_weight region=12 keep\n"
+    "  %5 = sum f32[4] (%x) axes=[1] role=bwd_weight region=12 no_merge\n"
     "}\n",
 };
 
@@ -147,7 +147,7 @@ static void free_text__becomes_canonical(void **state)
     assert_string_equal(text, "state %w f32[2] heading=masters init=normal(0.5,100) trained\n"
                               "\nsegment s (%x f32[2], %y f32[2]) -> (z=%z, other=%x) {\n"
                               "  %z = add f32[2] (%x, %y)\n"
-                              "  %q = sum f32[] (%z) region=7 keep at=\"\"\n"
+                              "  %q = sum f32[] (%z) region=7 no_merge at=\"\"\n"
                               "  %0 = expand f32[2] (%q)\n"
                               "  store %w = %0 role=update\n"
                               "}\n"
@@ -161,7 +161,7 @@ static void attributes_of_every_node__survive(void **state)
     (void)state;
     ht_graph *g = parse("segment forward (%x f32[4,6], %i i64[4]) -> (loss=%0) {\n"
                         "  %0, %lse = cross_entropy f32[], f32[4] (%x, %i) region=3 at=\"a \\\"q\\\" \\\\ \\x01\"\n"
-                        "  %h = neg bf16[4,6] (%x) role=bwd_act region=1 keep from=%0 was=0x00000000000000ff\n"
+                        "  %h = neg bf16[4,6] (%x) role=bwd_act region=1 no_merge from=%0 was=0x00000000000000ff\n"
                         "}\n");
     const ht_node *a = &g->nodes[g->segments[0].nodes[0]], *b = &g->nodes[g->segments[0].nodes[1]];
     assert_string_equal(a->site, "a \"q\" \\ \x01");
