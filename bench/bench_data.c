@@ -7,18 +7,18 @@
 
 typedef struct bench_case {
     const char *name, *file, *keys;
-    ht_data_task task;
+    ht_task task;
     int64_t batch;
 } bench_case;
 
 static const bench_case cases[] = {
     {"data_text_12x64", "lm/tinyshakespeare.txt", "\"format\": \"text\", \"tokenizer\": \"char\", \"length\": 64",
-     HT_DATA_LM, 12},
+     HT_TASK_LM, 12},
     {"data_text_64x256", "lm/tinyshakespeare.txt", "\"format\": \"text\", \"tokenizer\": \"char\", \"length\": 256",
-     HT_DATA_LM, 64},
+     HT_TASK_LM, 64},
     {"data_mnist_64", "mnist/train-images-idx3-ubyte.gz", "\"format\": \"idx\", \"mean\": 0.1307, \"std\": 0.3081",
-     HT_DATA_CLASS, 64},
-    {"data_pairs_32", "en-fr/tatoeba-2017.tsv.gz", "\"format\": \"pairs\"", HT_DATA_PAIRS, 32},
+     HT_TASK_CLASS, 64},
+    {"data_pairs_32", "en-fr/tatoeba-2017.tsv.gz", "\"format\": \"pairs\"", HT_TASK_PAIRS, 32},
 };
 
 enum { ROUNDS = 400 };

@@ -81,7 +81,7 @@ void data_case_text(data_case *c, const char *name, const char *text)
     data_case_file(c, name, text, strlen(text));
 }
 
-ht_status data_case_try(data_case *c, ht_data_task task, int64_t batch, const char *block)
+ht_status data_case_try(data_case *c, ht_task task, int64_t batch, const char *block)
 {
     forget_data(c);
     c->arena = ht_arena_create();
@@ -94,12 +94,12 @@ ht_status data_case_try(data_case *c, ht_data_task task, int64_t batch, const ch
     return ht_data_open(&c->data, &c->ctx, &request);
 }
 
-void data_case_open(data_case *c, ht_data_task task, int64_t batch, const char *block)
+void data_case_open(data_case *c, ht_task task, int64_t batch, const char *block)
 {
     if (data_case_try(c, task, batch, block) != HT_OK) fail_msg("%s: %s", block, c->ctx.message);
 }
 
-void data_case_refused(data_case *c, ht_data_task task, int64_t batch, const char *block, const char *message)
+void data_case_refused(data_case *c, ht_task task, int64_t batch, const char *block, const char *message)
 {
     ht_status status = data_case_try(c, task, batch, block);
     if (status == HT_OK) fail_msg("%s: was not refused", block);

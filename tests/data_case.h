@@ -22,10 +22,10 @@ void data_case_text(data_case *c, const char *name, const char *text);
 /* The path of a name in the folder, in static memory. */
 const char *data_case_path(const data_case *c, const char *name);
 /* Opens the block (paths relative to the folder, or absolute), closing the one before. */
-ht_status data_case_try(data_case *c, ht_data_task task, int64_t batch, const char *block);
-void data_case_open(data_case *c, ht_data_task task, int64_t batch, const char *block);
+ht_status data_case_try(data_case *c, ht_task task, int64_t batch, const char *block);
+void data_case_open(data_case *c, ht_task task, int64_t batch, const char *block);
 /* Fails unless opening is refused with a message that contains `message`. */
-void data_case_refused(data_case *c, ht_data_task task, int64_t batch, const char *block, const char *message);
+void data_case_refused(data_case *c, ht_task task, int64_t batch, const char *block, const char *message);
 
 /* A batch of the next bucket with memory of its own, filled; free with data_case_drop. */
 ht_batch data_case_next(data_case *c, ht_loader *loader);

@@ -13,18 +13,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct {
     const char *keys;
-    ht_data_task task;
+    ht_task task;
 } formats[] = {
-    {"\"format\": \"text\", \"tokenizer\": \"char\", \"length\": 5", HT_DATA_LM},
-    {"\"format\": \"text\", \"documents\": \"paragraph\", \"length\": 5, \"document_ids\": true", HT_DATA_LM},
-    {"\"format\": \"jsonl\", \"length\": 5, \"order\": \"shuffled\"", HT_DATA_LM},
-    {"\"format\": \"pairs\", \"minimum_count\": 1, \"validation_share\": 0.5", HT_DATA_PAIRS},
-    {"\"format\": \"pairs\", \"tokenizer\": \"char\", \"buckets\": 2", HT_DATA_PAIRS},
-    {"\"format\": \"table\"", HT_DATA_CLASS},
-    {"\"format\": \"table\", \"normalize\": false, \"label\": 0", HT_DATA_REGRESSION},
-    {"\"format\": \"shards\", \"length\": 5, \"vocabulary_size\": 1000", HT_DATA_LM},
-    {"\"format\": \"text\", \"length\": 9", HT_DATA_MASKED_LM},
-    {"\"format\": \"sentences\", \"minimum_count\": 1, \"length\": 4, \"validation_share\": 0.3", HT_DATA_CLASS},
+    {"\"format\": \"text\", \"tokenizer\": \"char\", \"length\": 5", HT_TASK_LM},
+    {"\"format\": \"text\", \"documents\": \"paragraph\", \"length\": 5, \"document_ids\": true", HT_TASK_LM},
+    {"\"format\": \"jsonl\", \"length\": 5, \"order\": \"shuffled\"", HT_TASK_LM},
+    {"\"format\": \"pairs\", \"minimum_count\": 1, \"validation_share\": 0.5", HT_TASK_PAIRS},
+    {"\"format\": \"pairs\", \"tokenizer\": \"char\", \"buckets\": 2", HT_TASK_PAIRS},
+    {"\"format\": \"table\"", HT_TASK_CLASS},
+    {"\"format\": \"table\", \"normalize\": false, \"label\": 0", HT_TASK_REGRESSION},
+    {"\"format\": \"shards\", \"length\": 5, \"vocabulary_size\": 1000", HT_TASK_LM},
+    {"\"format\": \"text\", \"length\": 9", HT_TASK_MASKED_LM},
+    {"\"format\": \"sentences\", \"minimum_count\": 1, \"length\": 4, \"validation_share\": 0.3", HT_TASK_CLASS},
 };
 
 static void check_batch(const ht_data *data, const ht_batch *batch)

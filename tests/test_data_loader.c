@@ -11,25 +11,25 @@
 
 typedef struct loader_case {
     const char *block;
-    ht_data_task task;
+    ht_task task;
 } loader_case;
 
 static const loader_case cases[] = {
-    {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 7}", HT_DATA_LM},
+    {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 7}", HT_TASK_LM},
     {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 7, \"order\": \"shuffled\", \"tokenizer\": \"char\"}",
-     HT_DATA_LM},
-    {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 7, \"order\": \"stream\"}", HT_DATA_LM},
+     HT_TASK_LM},
+    {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 7, \"order\": \"stream\"}", HT_TASK_LM},
     {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 9, \"documents\": \"line\", \"document_ids\": true}",
-     HT_DATA_LM},
-    {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 9}", HT_DATA_MASKED_LM},
+     HT_TASK_LM},
+    {"{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 9}", HT_TASK_MASKED_LM},
     {"{\"format\": \"mixture\", \"length\": 5, \"sources\": [{\"format\": \"text\", \"train\": \"a.txt\"}, "
      "{\"format\": "
      "\"text\", \"train\": \"p.tsv\", \"weight\": 2}]}",
-     HT_DATA_LM},
-    {"{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"validation_share\": 0.3}", HT_DATA_PAIRS},
-    {"{\"format\": \"sentences\", \"train\": \"s.tsv\", \"length\": 6}", HT_DATA_CLASS},
-    {"{\"format\": \"table\", \"train\": \"t.csv\"}", HT_DATA_CLASS},
-    {"{\"format\": \"table\", \"train\": \"t.csv\"}", HT_DATA_REGRESSION},
+     HT_TASK_LM},
+    {"{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"validation_share\": 0.3}", HT_TASK_PAIRS},
+    {"{\"format\": \"sentences\", \"train\": \"s.tsv\", \"length\": 6}", HT_TASK_CLASS},
+    {"{\"format\": \"table\", \"train\": \"t.csv\"}", HT_TASK_CLASS},
+    {"{\"format\": \"table\", \"train\": \"t.csv\"}", HT_TASK_REGRESSION},
 };
 enum { CASES = sizeof cases / sizeof cases[0], BATCHES = 40 };
 
@@ -153,7 +153,7 @@ static void loader__what_will_count_is_known_before(void **state)
 static void loader__ending_at_any_moment_leaves_nothing_behind(void **state)
 {
     data_case *c = *state;
-    data_case_open(c, HT_DATA_LM, 4, cases[0].block);
+    data_case_open(c, HT_TASK_LM, 4, cases[0].block);
     for (int i = 0; i < 200; i++) {
         ht_loader *loader = loader_of(c, HT_DATA_TRAIN, true);
         if (i % 3 == 1) next_hash(c, loader);
@@ -167,7 +167,7 @@ static void loader__ending_at_any_moment_leaves_nothing_behind(void **state)
 static void loader__a_batch_of_another_shape_is_refused(void **state)
 {
     data_case *c = *state;
-    data_case_open(c, HT_DATA_PAIRS, 4, cases[6].block);
+    data_case_open(c, HT_TASK_PAIRS, 4, cases[6].block);
     ht_loader *loader = loader_of(c, HT_DATA_TRAIN, false);
     int bucket = ht_loader_bucket(loader);
     ht_batch batch;

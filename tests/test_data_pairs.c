@@ -126,7 +126,7 @@ static void pairs__have_bos_eos_padding_and_lengths(void **state)
 {
     data_case *c = *state;
     data_case_text(c, "p.tsv", "a b c\tx y\tignored\n");
-    data_case_open(c, HT_DATA_PAIRS, 2,
+    data_case_open(c, HT_TASK_PAIRS, 2,
                    "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"buckets\": 1, "
                    "\"validation_share\": 0}");
     const ht_data_info *info = ht_data_info_of(c->data);
@@ -173,7 +173,7 @@ static void pairs__an_epoch_holds_each_pair_once_in_buckets_that_fit(void **stat
 {
     data_case *c = *state;
     write_pairs(c, 203);
-    data_case_open(c, HT_DATA_PAIRS, 8,
+    data_case_open(c, HT_TASK_PAIRS, 8,
                    "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"buckets\": 3, "
                    "\"validation_share\": 0}");
     const ht_data_info *info = ht_data_info_of(c->data);
@@ -220,7 +220,7 @@ static void pairs__more_buckets_mean_less_padding(void **state)
         char block[256];
         snprintf(block, sizeof block,
                  "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"buckets\": %d}", buckets);
-        data_case_open(c, HT_DATA_PAIRS, 4, block);
+        data_case_open(c, HT_TASK_PAIRS, 4, block);
         double padding = ht_data_info_of(c->data)->parts[0].padding;
         assert_true(padding < before && padding >= 0);
         before = padding;
@@ -234,7 +234,7 @@ static void pairs__a_source_sentence_is_on_one_side_of_the_split(void **state)
     for (int i = 0; i < 3000; i++) ht_text_add(&text, "s%d\tt%d\n", i / 3, i); /* each source three times */
     data_case_file(c, "p.tsv", text.data, text.length);
     ht_text_free(&text);
-    data_case_open(c, HT_DATA_PAIRS, 10,
+    data_case_open(c, HT_TASK_PAIRS, 10,
                    "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"tokenizer\": "
                    "\"char\", \"validation_share\": 0.2}");
     const ht_data_info *info = ht_data_info_of(c->data);
@@ -242,7 +242,7 @@ static void pairs__a_source_sentence_is_on_one_side_of_the_split(void **state)
     assert_int_equal(info->parts[HT_DATA_TRAIN].items + held, 3000);
     assert_int_equal(held % 3, 0);
     assert_in_range(held, 480, 720);
-    data_case_open(c, HT_DATA_PAIRS, 10,
+    data_case_open(c, HT_TASK_PAIRS, 10,
                    "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"validation_share\": 0.2, "
                    "\"minimum_count\": 1}");
     /* Words that only held-out sentences have are unknown: the vocabulary comes from what is trained on. */
@@ -254,24 +254,24 @@ static void pairs__the_too_long_and_the_empty_are_left_out_and_counted(void **st
 {
     data_case *c = *state;
     data_case_text(c, "p.tsv", "a\tb\n\n\tb\na\t\na a a a a\tb\na\tb b b b\na\tb b b\n");
-    data_case_open(c, HT_DATA_PAIRS, 1,
+    data_case_open(c, HT_TASK_PAIRS, 1,
                    "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"max_length\": 4, "
                    "\"validation_share\": 0}");
     assert_int_equal(ht_data_info_of(c->data)->dropped, 4);
     assert_int_equal(ht_data_info_of(c->data)->parts[0].items, 2);
-    data_case_open(c, HT_DATA_PAIRS, 1,
+    data_case_open(c, HT_TASK_PAIRS, 1,
                    "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"minimum_count\": 1, \"reverse\": true, "
                    "\"validation_share\": 0}");
     assert_int_equal(ht_vocabulary_find(ht_data_source_vocabulary(c->data), "b", 1), 4);
     data_case_text(c, "bad.tsv", "a\tb\nno tab here\n");
-    data_case_refused(c, HT_DATA_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"bad.tsv\", \"validation_share\": 0}",
+    data_case_refused(c, HT_TASK_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"bad.tsv\", \"validation_share\": 0}",
                       "bad.tsv:2: no tab");
     data_case_text(c, "bad.tsv", "a\t\xff\n");
-    data_case_refused(c, HT_DATA_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"bad.tsv\", \"validation_share\": 0}",
+    data_case_refused(c, HT_TASK_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"bad.tsv\", \"validation_share\": 0}",
                       "bad.tsv:1: byte 0: not UTF-8");
     data_case_text(c, "bad.tsv", "");
-    data_case_refused(c, HT_DATA_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"bad.tsv\"}", "no pairs to train on");
-    data_case_refused(c, HT_DATA_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"buckets\": 17}", "buckets");
+    data_case_refused(c, HT_TASK_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"bad.tsv\"}", "no pairs to train on");
+    data_case_refused(c, HT_TASK_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"buckets\": 17}", "buckets");
 }
 
 static void pairs__memory_may_stand_in_for_files(void **state)
@@ -281,7 +281,7 @@ static void pairs__memory_may_stand_in_for_files(void **state)
                       block[] =
                           "{\"format\": \"pairs\", \"train\": \"none\", \"minimum_count\": 1, \"validation_share\": 0}";
     const ht_json *object;
-    ht_data_request request = {.task = HT_DATA_PAIRS, .batch = 2, .memory = text, .memory_length = sizeof text - 1};
+    ht_data_request request = {.task = HT_TASK_PAIRS, .batch = 2, .memory = text, .memory_length = sizeof text - 1};
     c->arena = ht_arena_create();
     assert_int_equal(ht_json_parse(&c->ctx, c->arena, "block", block, strlen(block), &object), HT_OK);
     assert_int_equal(ht_data_read_block(&request.format, &c->fields, &c->ctx, object), HT_OK);
@@ -297,7 +297,7 @@ static void sentences__begin_with_bos_and_are_cut(void **state)
 {
     data_case *c = *state;
     data_case_text(c, "s.tsv", "good film\tyes\n\tno\nbad bad bad bad film\tno\n");
-    data_case_open(c, HT_DATA_CLASS, 2,
+    data_case_open(c, HT_TASK_CLASS, 2,
                    "{\"format\": \"sentences\", \"train\": \"s.tsv\", \"length\": 4, \"minimum_count\": 1, "
                    "\"validation_share\": 0}");
     const ht_data_info *info = ht_data_info_of(c->data);
@@ -318,16 +318,16 @@ static void sentences__begin_with_bos_and_are_cut(void **state)
     data_case_drop(&batch);
     ht_loader_free(loader);
     data_case_text(c, "v.tsv", "maybe\tgood\n");
-    data_case_refused(c, HT_DATA_CLASS, 2,
+    data_case_refused(c, HT_TASK_CLASS, 2,
                       "{\"format\": \"sentences\", \"train\": \"s.tsv\", \"validation\": \"v.tsv\"}",
                       "class 'good' does not occur");
-    data_case_open(c, HT_DATA_CLASS, 2,
+    data_case_open(c, HT_TASK_CLASS, 2,
                    "{\"format\": \"sentences\", \"train\": \"s.tsv\", \"label_first\": true, \"validation_share\": 0}");
     assert_string_equal(ht_data_class_name(c->data, 1), "good film");
     data_case_text(c, "bad.tsv", "no tab\n");
-    data_case_refused(c, HT_DATA_CLASS, 2, "{\"format\": \"sentences\", \"train\": \"bad.tsv\"}", "bad.tsv:1: no tab");
+    data_case_refused(c, HT_TASK_CLASS, 2, "{\"format\": \"sentences\", \"train\": \"bad.tsv\"}", "bad.tsv:1: no tab");
     data_case_text(c, "bad.tsv", "\xff\tx\n");
-    data_case_refused(c, HT_DATA_CLASS, 2,
+    data_case_refused(c, HT_TASK_CLASS, 2,
                       "{\"format\": \"sentences\", \"train\": \"bad.tsv\", \"validation_share\": 0}",
                       "bad.tsv:1: byte 0: not UTF-8");
 }

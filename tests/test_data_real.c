@@ -11,8 +11,7 @@
 #include "data_case.h"
 #include "format/format.h"
 
-static void open_real(data_case *c, ht_data_task task, int64_t batch, const char *format, const char *name,
-                      const char *keys)
+static void open_real(data_case *c, ht_task task, int64_t batch, const char *format, const char *name, const char *keys)
 {
     const char *path = data_case_real(name);
     if (!path) skip();
@@ -31,7 +30,7 @@ static void names__bigram_counts_give_the_known_loss(void **state)
     char keys[1200];
     snprintf(keys, sizeof keys,
              "\"validation\": \"%s\", \"documents\": \"line\", \"tokenizer\": \"char\", \"length\": 37", path);
-    open_real(c, HT_DATA_LM, 64, "text", "lm/names.txt", keys);
+    open_real(c, HT_TASK_LM, 64, "text", "lm/names.txt", keys);
     assert_int_equal(ht_data_info_of(c->data)->vocabulary, 27);
     double counts[27][27] = {{0}}, total = 0, loss = 0;
     ht_loader *loader;
@@ -59,7 +58,7 @@ static void names__bigram_counts_give_the_known_loss(void **state)
 static void shakespeare__is_split_and_numbered_as_others_do(void **state)
 {
     data_case *c = *state;
-    open_real(c, HT_DATA_LM, 12, "text", "lm/tinyshakespeare.txt", "\"tokenizer\": \"char\", \"length\": 64");
+    open_real(c, HT_TASK_LM, 12, "text", "lm/tinyshakespeare.txt", "\"tokenizer\": \"char\", \"length\": 64");
     const ht_data_info *info = ht_data_info_of(c->data);
     assert_int_equal(info->vocabulary, 65);
     assert_int_equal(info->parts[HT_DATA_TRAIN].tokens, 1003854);
@@ -78,7 +77,7 @@ static void shakespeare__is_split_and_numbered_as_others_do(void **state)
 static void mnist__has_its_counts(void **state)
 {
     data_case *c = *state;
-    open_real(c, HT_DATA_CLASS, 100, "idx", "mnist/t10k-images-idx3-ubyte.gz", "\"validation_share\": 0");
+    open_real(c, HT_TASK_CLASS, 100, "idx", "mnist/t10k-images-idx3-ubyte.gz", "\"validation_share\": 0");
     const ht_data_info *info = ht_data_info_of(c->data);
     assert_int_equal(info->parts[HT_DATA_TRAIN].items, 10000);
     assert_int_equal(info->classes, 10);
@@ -101,7 +100,7 @@ static void mnist__has_its_counts(void **state)
 static void digits__is_a_table_of_images(void **state)
 {
     data_case *c = *state;
-    open_real(c, HT_DATA_CLASS, 32, "table", "digits/digits.csv.gz", "\"shape\": [1, 8, 8]");
+    open_real(c, HT_TASK_CLASS, 32, "table", "digits/digits.csv.gz", "\"shape\": [1, 8, 8]");
     const ht_data_info *info = ht_data_info_of(c->data);
     assert_int_equal(info->parts[0].items + info->parts[1].items, 1797);
     assert_int_equal(info->classes, 10);
@@ -111,11 +110,11 @@ static void digits__is_a_table_of_images(void **state)
 static void tatoeba__is_read_whole_and_padded_little(void **state)
 {
     data_case *c = *state;
-    open_real(c, HT_DATA_PAIRS, 32, "pairs", "en-fr/tatoeba-2017.tsv.gz", "\"buckets\": 1");
+    open_real(c, HT_TASK_PAIRS, 32, "pairs", "en-fr/tatoeba-2017.tsv.gz", "\"buckets\": 1");
     const ht_data_info *info = ht_data_info_of(c->data);
     assert_int_equal(info->parts[0].items + info->parts[1].items + info->dropped, 142787);
     double one = info->parts[0].padding;
-    open_real(c, HT_DATA_PAIRS, 32, "pairs", "en-fr/tatoeba-2017.tsv.gz", "\"buckets\": 8");
+    open_real(c, HT_TASK_PAIRS, 32, "pairs", "en-fr/tatoeba-2017.tsv.gz", "\"buckets\": 8");
     info = ht_data_info_of(c->data);
     assert_true(info->parts[0].padding < 0.2 && one > 0.6);
 }

@@ -39,7 +39,7 @@ static void idx__labels_are_found_beside_the_images_and_stay_with_them(void **st
     write_idx(c, "train-images-idx3-ubyte", "train-labels-idx1-ubyte", 20);
     write_idx(c, "t10k-images-idx3-ubyte", "other", 7);
     data_case_open(
-        c, HT_DATA_CLASS, 4,
+        c, HT_TASK_CLASS, 4,
         "{\"format\": \"idx\", \"train\": \"train-images-idx3-ubyte\", \"validation\": \"t10k-images-idx3-ubyte\", "
         "\"validation_labels\": \"other\", \"mean\": 0.5, \"std\": 0.25}");
     const ht_data_info *info = ht_data_info_of(c->data);
@@ -80,17 +80,17 @@ static void idx__what_does_not_fit_together_is_refused(void **state)
     write_idx(c, "a-images", "a-labels", 20);
     write_idx(c, "b-images", "b-labels", 19);
     data_case_text(c, "junk", "hello");
-    data_case_refused(c, HT_DATA_CLASS, 4,
+    data_case_refused(c, HT_TASK_CLASS, 4,
                       "{\"format\": \"idx\", \"train\": \"a-images\", \"train_labels\": \"b-labels\"}",
                       "19 labels for 20 items");
-    data_case_refused(c, HT_DATA_CLASS, 4,
+    data_case_refused(c, HT_TASK_CLASS, 4,
                       "{\"format\": \"idx\", \"train\": \"a-labels\", \"train_labels\": \"a-labels\"}",
                       "rank 1 is not that of images");
-    data_case_refused(c, HT_DATA_CLASS, 4, "{\"format\": \"idx\", \"train\": \"junk\"}",
+    data_case_refused(c, HT_TASK_CLASS, 4, "{\"format\": \"idx\", \"train\": \"junk\"}",
                       "does not tell where its labels are");
-    data_case_refused(c, HT_DATA_CLASS, 4, "{\"format\": \"idx\", \"train\": \"a-images\", \"mean\": [1, 2]}",
+    data_case_refused(c, HT_TASK_CLASS, 4, "{\"format\": \"idx\", \"train\": \"a-images\", \"mean\": [1, 2]}",
                       "2 and 1 numbers for 1 channels");
-    data_case_refused(c, HT_DATA_CLASS, 4, "{\"format\": \"idx\", \"train\": \"?-images\"}", "2 files, one is wanted");
+    data_case_refused(c, HT_TASK_CLASS, 4, "{\"format\": \"idx\", \"train\": \"?-images\"}", "2 files, one is wanted");
 }
 
 /* ---- tables ---- */
@@ -100,7 +100,7 @@ static void tables__roles_by_name_and_normalisation_from_what_is_trained_on(void
     data_case *c = *state;
     data_case_text(c, "t.csv", "kind,size,note,weight\nred,1,x,10\nblue,2,y,10\nred,3,z,10\n");
     data_case_text(c, "v.csv", "kind,size,note,weight\nblue,100,,11\n");
-    data_case_open(c, HT_DATA_CLASS, 3,
+    data_case_open(c, HT_TASK_CLASS, 3,
                    "{\"format\": \"table\", \"train\": \"t.csv\", \"validation\": \"v.csv\", \"label\": "
                    "\"kind\", \"features\": [\"weight\", \"size\"]}");
     assert_int_equal(ht_data_info_of(c->data)->classes, 2);
@@ -133,7 +133,7 @@ static void tables__regression_takes_the_last_column_unless_told(void **state)
 {
     data_case *c = *state;
     data_case_text(c, "t.csv", "1;2;0.5\n3;4;-1.5\n");
-    data_case_open(c, HT_DATA_REGRESSION, 2,
+    data_case_open(c, HT_TASK_REGRESSION, 2,
                    "{\"format\": \"table\", \"train\": \"t.csv\", \"normalize\": false, "
                    "\"validation_share\": 0, \"shape\": [2, 1]}");
     assert_int_equal(ht_data_info_of(c->data)->feature_rank, 2);
@@ -170,19 +170,19 @@ static void tables__wrong_cells_and_columns_are_named(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char block[512];
         snprintf(block, sizeof block, "{\"format\": \"table\", \"train\": \"t.csv\", %s}", cases[i].keys);
-        data_case_refused(c, HT_DATA_CLASS, 1, block, cases[i].message);
+        data_case_refused(c, HT_TASK_CLASS, 1, block, cases[i].message);
     }
-    data_case_refused(c, HT_DATA_REGRESSION, 1,
+    data_case_refused(c, HT_TASK_REGRESSION, 1,
                       "{\"format\": \"table\", \"train\": \"t.csv\", \"features\": [\"a\"], \"validation_share\": 0}",
                       "'x' of row 1 is not a number");
     data_case_text(c, "empty.csv", "");
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"table\", \"train\": \"empty.csv\"}", "no rows to train on");
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"table\", \"train\": \"empty.csv\"}", "no rows to train on");
     data_case_text(c, "v.csv", "a,b,c\n1,2,new\n");
-    data_case_refused(c, HT_DATA_CLASS, 1,
+    data_case_refused(c, HT_TASK_CLASS, 1,
                       "{\"format\": \"table\", \"train\": \"t.csv\", \"features\": [\"a\"], \"validation\": \"v.csv\"}",
                       "class 'new' of row 3");
     data_case_text(c, "nan.csv", "1,nan,0\n");
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"table\", \"train\": \"nan.csv\", \"validation_share\": 0}",
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"table\", \"train\": \"nan.csv\", \"validation_share\": 0}",
                       "holds 'nan', not a number");
 }
 
@@ -220,7 +220,7 @@ static void arrays__npy_files_and_safetensors_give_the_same_rows(void **state)
         "{\"format\": \"arrays\", \"train\": \"d.safetensors\", \"x\": \"images\", \"y\": \"labels\", "
         "\"validation_share\": 0}"};
     for (int kind = 0; kind < 2; kind++) {
-        data_case_open(c, HT_DATA_CLASS, 3, blocks[kind]);
+        data_case_open(c, HT_TASK_CLASS, 3, blocks[kind]);
         assert_int_equal(ht_data_info_of(c->data)->classes, 3);
         ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
         ht_batch batch = data_case_next(c, loader);
@@ -230,18 +230,18 @@ static void arrays__npy_files_and_safetensors_give_the_same_rows(void **state)
         }
         data_case_drop(&batch);
         ht_loader_free(loader);
-        data_case_open(c, HT_DATA_REGRESSION, 3, blocks[kind]);
+        data_case_open(c, HT_TASK_REGRESSION, 3, blocks[kind]);
         assert_int_equal(ht_data_info_of(c->data)->classes, 1);
     }
-    data_case_refused(c, HT_DATA_CLASS, 3, "{\"format\": \"arrays\", \"train\": \"d.safetensors\"}", "no tensor \"x\"");
-    data_case_refused(c, HT_DATA_CLASS, 3, "{\"format\": \"arrays\", \"train\": \"x.npy\"}",
+    data_case_refused(c, HT_TASK_CLASS, 3, "{\"format\": \"arrays\", \"train\": \"d.safetensors\"}", "no tensor \"x\"");
+    data_case_refused(c, HT_TASK_CLASS, 3, "{\"format\": \"arrays\", \"train\": \"x.npy\"}",
                       "data.train_labels: must be given");
-    data_case_refused(c, HT_DATA_CLASS, 3,
+    data_case_refused(c, HT_TASK_CLASS, 3,
                       "{\"format\": \"arrays\", \"train\": \"y.npy\", \"train_labels\": \"x.npy\"}",
                       "12 labels for 3 items");
     y[1] = -2;
     write_npy(c, "y.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (3,)}", y, sizeof y);
-    data_case_refused(c, HT_DATA_CLASS, 3, blocks[0], "label 1 is not a whole number from 0");
+    data_case_refused(c, HT_TASK_CLASS, 3, blocks[0], "label 1 is not a whole number from 0");
 }
 
 /* ---- images ---- */
@@ -267,7 +267,7 @@ static void images__folders_are_classes_and_channels_come_first(void **state)
     write_png(c, "cat/1.png", 4, 3, 0);
     write_png(c, "dog/1.PNG", 4, 3, 51);
     data_case_text(c, "dog/readme.txt", "no image");
-    data_case_open(c, HT_DATA_CLASS, 2, "{\"format\": \"images\", \"train\": \".\", \"validation_share\": 0}");
+    data_case_open(c, HT_TASK_CLASS, 2, "{\"format\": \"images\", \"train\": \".\", \"validation_share\": 0}");
     const ht_data_info *info = ht_data_info_of(c->data);
     assert_int_equal(info->classes, 2);
     assert_int_equal(info->feature[0] * 100 + info->feature[1] * 10 + info->feature[2], 334);
@@ -289,17 +289,17 @@ static void images__other_sizes_are_resized_or_refused(void **state)
     data_case *c = *state;
     write_png(c, "a/1.png", 4, 4, 10);
     write_png(c, "b/1.png", 8, 6, 10);
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"images\", \"train\": \".\"}", "8 by 6 pixels");
-    data_case_open(c, HT_DATA_CLASS, 1,
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"images\", \"train\": \".\"}", "8 by 6 pixels");
+    data_case_open(c, HT_TASK_CLASS, 1,
                    "{\"format\": \"images\", \"train\": \".\", \"size\": [5, 6], \"channels\": 1}");
     assert_int_equal(ht_data_info_of(c->data)->feature[0] * 100 + ht_data_info_of(c->data)->feature[1] * 10 +
                          ht_data_info_of(c->data)->feature[2],
                      156);
     data_case_text(c, "b/2.png", "\x89PNG\r\n\x1a\n");
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"images\", \"train\": \".\", \"size\": 4}", "b/2.png: PNG");
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"images\", \"train\": \"a\"}", "no folders in it");
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"images\", \"train\": \"nowhere\"}", "nowhere: No such file");
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"images\", \"train\": \".\", \"channels\": 2}",
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"images\", \"train\": \".\", \"size\": 4}", "b/2.png: PNG");
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"images\", \"train\": \"a\"}", "no folders in it");
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"images\", \"train\": \"nowhere\"}", "nowhere: No such file");
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"images\", \"train\": \".\", \"channels\": 2}",
                       "1 or 3, not 2");
 }
 

@@ -77,7 +77,7 @@ static void text__characters_are_sorted_code_points_and_the_end_is_held_out(void
                    "b\xc3\xa9"
                    "a b\xc3\xa9"
                    "a b\xc3\xa9"); /* 10 characters: b é a space */
-    data_case_open(c, HT_DATA_LM, 1,
+    data_case_open(c, HT_TASK_LM, 1,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"tokenizer\": \"char\", \"length\": 4, "
                    "\"order\": \"sequential\", \"validation_share\": 0.3}");
     const ht_data_info *info = ht_data_info_of(c->data);
@@ -106,7 +106,7 @@ static void text__validation_counts_every_target_once(void **state)
     data_case *c = *state;
     data_case_text(c, "train.txt", "abcdefgh");
     data_case_text(c, "valid.txt", "abcdefghijklmnopqrstuvw"); /* 23 bytes, 22 targets */
-    data_case_open(c, HT_DATA_LM, 2,
+    data_case_open(c, HT_TASK_LM, 2,
                    "{\"format\": \"text\", \"train\": \"train.txt\", \"validation\": \"valid.txt\", "
                    "\"length\": 5}");
     assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_VALIDATION].items, 5);
@@ -137,7 +137,7 @@ static void text__shuffled_epochs_hold_every_window_once(void **state)
 {
     data_case *c = *state;
     data_case_text(c, "a.txt", "abcdefghijklmnopqrstuvwxy"); /* 24 targets: 6 windows of 4 */
-    data_case_open(c, HT_DATA_LM, 3,
+    data_case_open(c, HT_TASK_LM, 3,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 4, \"order\": \"shuffled\", "
                    "\"validation_share\": 0}");
     ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
@@ -176,7 +176,7 @@ static void text__random_windows_begin_anywhere_but_too_late(void **state)
 {
     data_case *c = *state;
     data_case_text(c, "a.txt", "abcdefghij");
-    data_case_open(c, HT_DATA_LM, 50,
+    data_case_open(c, HT_TASK_LM, 50,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 4, \"validation_share\": 0}");
     ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
     int hits[10] = {0};
@@ -198,7 +198,7 @@ static void text__streams_go_on_from_batch_to_batch(void **state)
     char text[102];
     for (int i = 0; i < 101; i++) text[i] = (char)(i + 20);
     data_case_file(c, "a.txt", text, 101);
-    data_case_open(c, HT_DATA_LM, 4,
+    data_case_open(c, HT_TASK_LM, 4,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 6, \"order\": \"stream\", "
                    "\"validation_share\": 0}");
     assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_TRAIN].batches, 4); /* strips of 25 */
@@ -213,7 +213,7 @@ static void text__streams_go_on_from_batch_to_batch(void **state)
         data_case_drop(&batch);
     }
     ht_loader_free(loader);
-    data_case_refused(c, HT_DATA_LM, 60,
+    data_case_refused(c, HT_TASK_LM, 60,
                       "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 6, \"order\": \"stream\", "
                       "\"validation_share\": 0}",
                       "60 streams of 1, shorter than one row of 6");
@@ -223,7 +223,7 @@ static void text__documents_carry_numbers_and_positions(void **state)
 {
     data_case *c = *state;
     data_case_text(c, "a.txt", "ab\n\ncde\nf\n");
-    data_case_open(c, HT_DATA_LM, 1,
+    data_case_open(c, HT_TASK_LM, 1,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"documents\": \"line\", \"length\": 8, "
                    "\"order\": \"sequential\", \"document_ids\": true, \"validation_share\": 0, "
                    "\"tokenizer\": \"char\"}");
@@ -240,11 +240,11 @@ static void text__documents_carry_numbers_and_positions(void **state)
     data_case_drop(&batch);
     ht_loader_free(loader);
     data_case_text(c, "p.txt", "one\nmore\n\n\ntwo\n");
-    data_case_open(c, HT_DATA_LM, 1,
+    data_case_open(c, HT_TASK_LM, 1,
                    "{\"format\": \"text\", \"train\": \"p.txt\", \"documents\": \"paragraph\", \"length\": 4, "
                    "\"validation_share\": 0}");
     assert_int_equal(ht_data_info_of(c->data)->parts[0].tokens, 1 + 8 + 1 + 3);
-    data_case_open(c, HT_DATA_LM, 1,
+    data_case_open(c, HT_TASK_LM, 1,
                    "{\"format\": \"text\", \"train\": [\"a.txt\", \"p.txt\"], \"documents\": \"file\", "
                    "\"length\": 4, \"validation_share\": 0.5}");
     assert_int_equal(ht_data_info_of(c->data)->parts[0].tokens, 1 + 10);
@@ -257,7 +257,7 @@ static void text__a_masked_model_finds_some_tokens(void **state)
     char text[4001];
     for (int i = 0; i < 4000; i++) text[i] = (char)('a' + i % 26);
     data_case_file(c, "a.txt", text, 4000);
-    data_case_open(c, HT_DATA_MASKED_LM, 10,
+    data_case_open(c, HT_TASK_MASKED_LM, 10,
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"length\": 100, \"tokenizer\": "
                    "\"char\", \"mask_share\": 0.2}");
     assert_int_equal(ht_data_info_of(c->data)->vocabulary, 27);
@@ -292,21 +292,21 @@ static void text__wrong_input_is_refused_with_its_place(void **state)
     data_case_text(c, "one.txt", "a");
     data_case_text(c, "abc.txt", "abcabcabc");
     data_case_text(c, "xyz.txt", "xyz");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"text\", \"train\": \"bad.txt\", \"tokenizer\": \"char\"}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"text\", \"train\": \"bad.txt\", \"tokenizer\": \"char\"}",
                       "bad.txt: byte 3: not UTF-8");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"text\", \"train\": \"one.txt\"}", "fewer than two tokens");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"text\", \"train\": \"no*.txt\"}", "there is no file");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"text\", \"train\": \"abc.txt\", \"length\": 0}", "length");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"text\", \"train\": \"abc.txt\", \"tokeniser\": \"byte\"}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"text\", \"train\": \"one.txt\"}", "fewer than two tokens");
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"text\", \"train\": \"no*.txt\"}", "there is no file");
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"text\", \"train\": \"abc.txt\", \"length\": 0}", "length");
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"text\", \"train\": \"abc.txt\", \"tokeniser\": \"byte\"}",
                       "tokenizer");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"text\"}", "train");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"txt\", \"train\": \"abc.txt\"}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"text\"}", "train");
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"txt\", \"train\": \"abc.txt\"}",
                       "no format \"txt\"; known are text");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"train\": \"abc.txt\"}", "data.format: must be given");
-    data_case_refused(c, HT_DATA_CLASS, 1, "{\"format\": \"text\", \"train\": \"abc.txt\"}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"train\": \"abc.txt\"}", "data.format: must be given");
+    data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"text\", \"train\": \"abc.txt\"}",
                       "does not serve the task \"class\"");
-    data_case_refused(c, HT_DATA_LM, 0, "{\"format\": \"text\", \"train\": \"abc.txt\"}", "a batch of 0 rows");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"text\", \"train\": \"abc.txt\", \"document_ids\": true}",
+    data_case_refused(c, HT_TASK_LM, 0, "{\"format\": \"text\", \"train\": \"abc.txt\"}", "a batch of 0 rows");
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"text\", \"train\": \"abc.txt\", \"document_ids\": true}",
                       "nothing tells documents apart");
 }
 
@@ -316,7 +316,7 @@ static void text__patterns_are_sorted_by_bytes(void **state)
     data_case_text(c, "b.txt", "22");
     data_case_text(c, "B.txt", "11");
     data_case_text(c, "a.txt", "33");
-    data_case_open(c, HT_DATA_LM, 1,
+    data_case_open(c, HT_TASK_LM, 1,
                    "{\"format\": \"text\", \"train\": \"*.txt\", \"length\": 5, \"order\": \"sequential\", "
                    "\"validation_share\": 0}");
     ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
@@ -333,7 +333,7 @@ static void jsonl__a_line_is_a_document(void **state)
 {
     data_case *c = *state;
     data_case_text(c, "a.jsonl", "{\"id\": 1, \"body\": \"h\\u00e9\"}\r\n  \n{\"body\": \"\"}\n{\"body\": \"x\"}\n");
-    data_case_open(c, HT_DATA_LM, 1,
+    data_case_open(c, HT_TASK_LM, 1,
                    "{\"format\": \"jsonl\", \"train\": \"a.jsonl\", \"field\": \"body\", \"length\": 4, "
                    "\"order\": \"sequential\", \"validation_share\": 0}");
     ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
@@ -344,13 +344,13 @@ static void jsonl__a_line_is_a_document(void **state)
     data_case_drop(&batch);
     ht_loader_free(loader);
     data_case_text(c, "bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 7}\n");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"jsonl\", \"train\": \"bad.jsonl\"}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"jsonl\", \"train\": \"bad.jsonl\"}",
                       "bad.jsonl:2: no text in the field \"text\"");
     data_case_text(c, "bad.jsonl", "{\"text\": \"a\"}\n{\"other\": 7}\n");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"jsonl\", \"train\": \"bad.jsonl\"}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"jsonl\", \"train\": \"bad.jsonl\"}",
                       "2: there is no field \"text\"");
     data_case_text(c, "bad.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"a\n");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"jsonl\", \"train\": \"bad.jsonl\"}", "line 3 of ");
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"jsonl\", \"train\": \"bad.jsonl\"}", "line 3 of ");
 }
 
 /* ---- shards and mixtures ---- */
@@ -361,11 +361,11 @@ static void shards__tokens_beyond_the_vocabulary_are_found_when_they_come(void *
     uint16_t tokens[40];
     for (int i = 0; i < 40; i++) tokens[i] = (uint16_t)(i * 3);
     data_case_file(c, "s.bin", tokens, sizeof tokens);
-    data_case_open(c, HT_DATA_LM, 2,
+    data_case_open(c, HT_TASK_LM, 2,
                    "{\"format\": \"shards\", \"train\": \"s.bin\", \"length\": 8, \"validation_share\": 0}");
     assert_int_equal(ht_data_info_of(c->data)->vocabulary, 118);
     assert_int_equal(ht_data_info_of(c->data)->parts[0].items, 4);
-    data_case_open(c, HT_DATA_LM, 2,
+    data_case_open(c, HT_TASK_LM, 2,
                    "{\"format\": \"shards\", \"train\": \"s.bin\", \"length\": 8, \"validation_share\": 0, "
                    "\"vocabulary_size\": 60, \"order\": \"sequential\"}");
     for (int prefetch = 0; prefetch < 2; prefetch++) {
@@ -379,12 +379,12 @@ static void shards__tokens_beyond_the_vocabulary_are_found_when_they_come(void *
         data_case_drop(&batch);
         ht_loader_free(loader);
     }
-    data_case_refused(c, HT_DATA_LM, 2,
+    data_case_refused(c, HT_TASK_LM, 2,
                       "{\"format\": \"shards\", \"train\": \"s.bin\", \"order\": \"stream\", \"length\": 30}",
                       "shorter than one row");
     uint32_t wide[4] = {1, 2, 0xfffffff0u, 3};
     data_case_file(c, "w.bin", wide, sizeof wide);
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"shards\", \"train\": \"w.bin\", \"dtype\": \"uint32\"}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"shards\", \"train\": \"w.bin\", \"dtype\": \"uint32\"}",
                       "token 4294967280 is beyond");
 }
 
@@ -396,7 +396,7 @@ static void mixtures__draw_rows_by_weight(void **state)
     memset(b, 'b', sizeof b);
     data_case_file(c, "a.txt", a, sizeof a);
     data_case_file(c, "b.txt", b, sizeof b);
-    data_case_open(c, HT_DATA_LM, 100,
+    data_case_open(c, HT_TASK_LM, 100,
                    "{\"format\": \"mixture\", \"length\": 8, \"tokenizer\": \"char\", \"sources\": ["
                    "{\"format\": \"text\", \"train\": \"a.txt\", \"weight\": 3},"
                    "{\"format\": \"text\", \"train\": \"b.txt\", \"weight\": 1}]}");
@@ -415,18 +415,18 @@ static void mixtures__draw_rows_by_weight(void **state)
     assert_in_range(from_b, 900, 1100); /* of 4000 */
     ht_loader_free(loader);
     assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_VALIDATION].tokens, 30);
-    data_case_refused(c, HT_DATA_LM, 1,
+    data_case_refused(c, HT_TASK_LM, 1,
                       "{\"format\": \"mixture\", \"sources\": [{\"format\": \"text\", \"train\": \"a.txt\", "
                       "\"length\": 3}]}",
                       "data.sources[0].length: belongs to the mixture");
-    data_case_refused(c, HT_DATA_LM, 1,
+    data_case_refused(c, HT_TASK_LM, 1,
                       "{\"format\": \"mixture\", \"sources\": [{\"format\": \"table\", \"train\": \"a.txt\"}]}",
                       "\"table\" does not mix");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"mixture\", \"sources\": []}", "a list of 1 to 64");
-    data_case_refused(c, HT_DATA_LM, 1,
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"mixture\", \"sources\": []}", "a list of 1 to 64");
+    data_case_refused(c, HT_TASK_LM, 1,
                       "{\"format\": \"mixture\", \"sources\": [{\"format\": \"mixture\", \"sources\": []}]}",
                       "\"mixture\" does not mix");
-    data_case_refused(c, HT_DATA_LM, 1, "{\"format\": \"mixture\", \"sources\": [{\"format\": \"text\"}]}",
+    data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"mixture\", \"sources\": [{\"format\": \"text\"}]}",
                       "data.sources[0]");
 }
 

@@ -19,6 +19,7 @@
 #include "base/pool.h"
 #include "base/processor.h"
 #include "base/shuffle.h"
+#include "base/task.h"
 #include "base/text.h"
 
 #endif

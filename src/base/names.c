@@ -1,3 +1,5 @@
+#include "base/task.h"
+
 #include <halftone/types.h>
 
 typedef struct dtype_row {
@@ -42,3 +44,9 @@ const char *ht_status_name(ht_status status)
     };
     return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "?";
 }
+
+const char *const ht_task_names[HT_TASK_COUNT] = {
+#define HT_TASK(id, name) name,
+#include "base/tasks.def"
+#undef HT_TASK
+};

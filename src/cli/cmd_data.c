@@ -182,9 +182,9 @@ static ht_status choose_task(preview *p)
 {
     p->request.task = ht_data_standard_task(p->request.format);
     if (!p->o.task) return HT_OK;
-    for (int i = 0; i < HT_DATA_TASK_COUNT; i++)
-        if (strcmp(ht_data_task_names[i], p->o.task) == 0) {
-            p->request.task = (ht_data_task)i;
+    for (int i = 0; i < HT_TASK_COUNT; i++)
+        if (strcmp(ht_task_names[i], p->o.task) == 0) {
+            p->request.task = (ht_task)i;
             return HT_OK;
         }
     HT_FAIL(p->ctx, HT_EINVAL, "--task %s: lm, masked_lm, class, regression or pairs", p->o.task);
@@ -245,12 +245,12 @@ static void add_info(ht_text *text, const preview *p)
 {
     const ht_data_info *info = ht_data_info_of(p->data);
     ht_text_add(text, "format      %s, %s\n", p->request.format->name, p->request.format->help);
-    ht_text_add(text, "task        %s\n", ht_data_task_names[p->request.task]);
+    ht_text_add(text, "task        %s\n", ht_task_names[p->request.task]);
     if (info->source_vocabulary)
         ht_text_add(text, "source      %" PRId64 " tokens in the vocabulary\n", info->source_vocabulary);
     if (info->vocabulary) ht_text_add(text, "vocabulary  %" PRId64 " tokens\n", info->vocabulary);
     if (info->classes)
-        ht_text_add(text, "%s%" PRId64 "\n", p->request.task == HT_DATA_CLASS ? "classes     " : "values      ",
+        ht_text_add(text, "%s%" PRId64 "\n", p->request.task == HT_TASK_CLASS ? "classes     " : "values      ",
                     info->classes);
     if (info->feature_rank) {
         ht_text_add(text, "features    ");
@@ -275,7 +275,7 @@ static void add_json_info(ht_text *text, const preview *p)
 {
     const ht_data_info *info = ht_data_info_of(p->data);
     ht_text_add(text, "{\n  \"format\": \"%s\", \"task\": \"%s\", \"batch\": %" PRId64 ",\n", p->request.format->name,
-                ht_data_task_names[p->request.task], p->request.batch);
+                ht_task_names[p->request.task], p->request.batch);
     ht_text_add(text,
                 "  \"vocabulary\": %" PRId64 ", \"source_vocabulary\": %" PRId64 ", \"classes\": %" PRId64
                 ", \"feature\": ",

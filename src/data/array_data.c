@@ -65,7 +65,7 @@ static ht_status open_part(ht_row_set *set, ht_data *data, ht_context *ctx, ht_d
     HT_TRY(read_pair(set, data, ctx, part, path, keys[part][1], &y));
     HT_TRY(ht_rows_feature(data, ctx, path, &set->x[part]));
     set->counts[part] = set->x[part].shape[0];
-    if (data->request.task == HT_DATA_CLASS) return ht_rows_labels(set, data, ctx, part, path, &y);
+    if (data->request.task == HT_TASK_CLASS) return ht_rows_labels(set, data, ctx, part, path, &y);
     return ht_rows_values(set, data, ctx, part, path, &y);
 }
 
@@ -79,4 +79,4 @@ static ht_status open_arrays(ht_data *data, ht_context *ctx)
 }
 
 const ht_data_format ht_data_format_arrays = {"arrays", "items and labels as npy files or tensors of safetensors files",
-                                              array_keys, 1u << HT_DATA_CLASS | 1u << HT_DATA_REGRESSION, open_arrays};
+                                              array_keys, 1u << HT_TASK_CLASS | 1u << HT_TASK_REGRESSION, open_arrays};

@@ -19,8 +19,6 @@ const ht_data_format *const ht_data_formats[] = {
 #undef HT_DATA_FORMAT
     NULL};
 
-const char *const ht_data_task_names[HT_DATA_TASK_COUNT] = {"lm", "class", "regression", "pairs", "masked_lm"};
-
 const ht_data_format *ht_data_format_find(const char *name)
 {
     for (const ht_data_format *const *format = ht_data_formats; *format; format++)
@@ -47,9 +45,9 @@ const ht_data_format *ht_data_format_guess(const char *path)
     return NULL;
 }
 
-ht_data_task ht_data_standard_task(const ht_data_format *format)
+ht_task ht_data_standard_task(const ht_data_format *format)
 {
-    return (ht_data_task)__builtin_ctz(format->tasks);
+    return (ht_task)__builtin_ctz(format->tasks);
 }
 
 /* ---- the block ---- */
@@ -101,7 +99,7 @@ static ht_status check_request(ht_context *ctx, const ht_data_request *request)
         HT_FAIL(ctx, HT_EINVAL, "data: rows of %" PRId64 " tokens", request->length);
     if (!(request->format->tasks >> request->task & 1))
         HT_FAIL(ctx, HT_EINVAL, "data: the format \"%s\" does not serve the task \"%s\"", request->format->name,
-                ht_data_task_names[request->task]);
+                ht_task_names[request->task]);
     return HT_OK;
 }
 

@@ -15,16 +15,6 @@
 
 #include "base/base.h"
 
-/* In the order of ht_task. */
-typedef enum ht_data_task {
-    HT_DATA_LM,
-    HT_DATA_CLASS,
-    HT_DATA_REGRESSION,
-    HT_DATA_PAIRS,
-    HT_DATA_MASKED_LM,
-    HT_DATA_TASK_COUNT
-} ht_data_task;
-
 typedef enum ht_data_part { HT_DATA_TRAIN, HT_DATA_VALIDATION, HT_DATA_PARTS } ht_data_part;
 
 typedef struct ht_data ht_data;
@@ -37,7 +27,7 @@ typedef struct ht_data_request ht_data_request;
 typedef struct ht_data_format {
     const char *name, *help;
     const ht_key *keys; /* of the "data" block, beside "format" */
-    unsigned tasks;     /* bits 1 << ht_data_task; the lowest is the standard */
+    unsigned tasks;     /* bits 1 << ht_task; the lowest is the standard */
     ht_status (*open)(ht_data *data, ht_context *ctx);
 } ht_data_format;
 
@@ -49,15 +39,14 @@ const ht_data_format *ht_data_format_guess(const char *path);
 /* Resolves a "data" block: *format from its "format", *fields by that format's keys. */
 ht_status ht_data_read_block(const ht_data_format **format, ht_fields **fields, ht_context *ctx, const ht_json *object);
 /* The task that a format serves when nobody says otherwise. */
-ht_data_task ht_data_standard_task(const ht_data_format *format);
-extern const char *const ht_data_task_names[HT_DATA_TASK_COUNT];
+ht_task ht_data_standard_task(const ht_data_format *format);
 
 /* ---- opening ---- */
 
 struct ht_data_request {
     const ht_data_format *format;
     const ht_fields *fields; /* of format->keys; need live only while opening */
-    ht_data_task task;
+    ht_task task;
     int64_t batch;      /* rows of a batch */
     int64_t length;     /* tokens of a row; 0: as the block's "length" says */
     uint64_t seed;      /* of shuffling, windows and masks */

@@ -80,4 +80,4 @@ static ht_status open_idx(ht_data *data, ht_context *ctx)
 }
 
 const ht_data_format ht_data_format_idx = {"idx", "images and labels as the MNIST family has them", idx_keys,
-                                           1u << HT_DATA_CLASS, open_idx};
+                                           1u << HT_TASK_CLASS, open_idx};

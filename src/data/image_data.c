@@ -242,4 +242,4 @@ static ht_status open_images(ht_data *data, ht_context *ctx)
 }
 
 const ht_data_format ht_data_format_images = {"images", "PNG and JPEG files in a folder for each class", image_keys,
-                                              1u << HT_DATA_CLASS, open_images};
+                                              1u << HT_TASK_CLASS, open_images};

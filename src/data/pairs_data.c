@@ -448,4 +448,4 @@ static ht_status open_pairs(ht_data *data, ht_context *ctx)
 }
 
 const ht_data_format ht_data_format_pairs = {"pairs", "sentence pairs, source and target with a tab between", pair_keys,
-                                             1u << HT_DATA_PAIRS, open_pairs};
+                                             1u << HT_TASK_PAIRS, open_pairs};

@@ -73,7 +73,7 @@ static ht_status fill(const ht_data *data, ht_context *ctx, ht_data_part part, u
         if (row + 1 < data->request.batch) fetch_x(data, part, next = item_at(data, part, index, row + 1));
         fill_x(data, part, item, (float *)batch->arrays[0].data + row * count);
         batch->rows += item >= 0;
-        if (data->request.task == HT_DATA_CLASS) {
+        if (data->request.task == HT_TASK_CLASS) {
             ((int32_t *)batch->arrays[1].data)[row] = item < 0 ? -1 : set->labels[part][item];
             batch->counted += item >= 0 && set->labels[part][item] >= 0;
             continue;
@@ -94,13 +94,13 @@ static int64_t counted(const ht_data *data, ht_data_part part, uint64_t index)
     if (set->all_count[part]) {
         int64_t left = set->counts[part] - (int64_t)(index % (uint64_t)data->info.parts[part].batches) * batch;
         int64_t rows = part == HT_DATA_TRAIN || left > batch ? batch : left;
-        return data->request.task == HT_DATA_CLASS ? rows : rows * width;
+        return data->request.task == HT_TASK_CLASS ? rows : rows * width;
     }
     for (int64_t row = 0; row < batch; row++) {
         int64_t item = item_at(data, part, index, row);
         if (item < 0) continue;
-        if (data->request.task == HT_DATA_CLASS) sum += set->labels[part][item] >= 0;
-        for (int64_t i = 0; data->request.task != HT_DATA_CLASS && i < width; i++)
+        if (data->request.task == HT_TASK_CLASS) sum += set->labels[part][item] >= 0;
+        for (int64_t i = 0; data->request.task != HT_TASK_CLASS && i < width; i++)
             sum += !isnan(set->y[part][item * width + i]);
     }
     return sum;
@@ -112,7 +112,7 @@ static void layout(const ht_data *data, int bucket, ht_batch *batch)
     int64_t shape[HT_MAX_RANK] = {data->request.batch}, y[2] = {data->request.batch, data->info.classes};
     for (int i = 0; i < data->info.feature_rank; i++) shape[i + 1] = data->info.feature[i];
     ht_batch_add(batch, "x", HT_F32, data->info.feature_rank + 1, shape);
-    if (data->request.task == HT_DATA_CLASS)
+    if (data->request.task == HT_TASK_CLASS)
         ht_batch_add(batch, "label", HT_I32, 1, y);
     else
         ht_batch_add(batch, "y", HT_F32, 2, y);
@@ -129,7 +129,7 @@ static void show_row(const ht_data *data, const ht_batch *batch, int64_t row, ht
     int64_t count = feature_count(data);
     show_numbers((const float *)batch->arrays[0].data + row * count, count, text);
     ht_text_add(text, " -> ");
-    if (data->request.task != HT_DATA_CLASS) {
+    if (data->request.task != HT_TASK_CLASS) {
         show_numbers((const float *)batch->arrays[1].data + row * data->info.classes, data->info.classes, text);
         return;
     }
@@ -165,8 +165,8 @@ static bool all_count(const ht_row_set *set, const ht_data *data, ht_data_part p
     int64_t width = data->info.classes;
     for (int64_t i = 0; i < set->counts[part]; i++) {
         int64_t item = set->items[part] ? set->items[part][i] : i;
-        if (data->request.task == HT_DATA_CLASS && set->labels[part][item] < 0) return false;
-        for (int64_t k = 0; data->request.task != HT_DATA_CLASS && k < width; k++)
+        if (data->request.task == HT_TASK_CLASS && set->labels[part][item] < 0) return false;
+        for (int64_t k = 0; data->request.task != HT_TASK_CLASS && k < width; k++)
             if (isnan(set->y[part][item * width + k])) return false;
     }
     return true;

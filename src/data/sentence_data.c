@@ -280,4 +280,4 @@ static ht_status open_sentences(ht_data *data, ht_context *ctx)
 }
 
 const ht_data_format ht_data_format_sentences = {"sentences", "text, tab, label per line", sentence_keys,
-                                                 1u << HT_DATA_CLASS, open_sentences};
+                                                 1u << HT_TASK_CLASS, open_sentences};

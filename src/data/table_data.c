@@ -277,7 +277,7 @@ static ht_status fill_set(table *t, ht_row_set *set)
     HT_TRY(shape_features(t));
     HT_TRY(split_rows(t, set));
     if (set->counts[HT_DATA_TRAIN] == 0) HT_FAIL(t->ctx, HT_EINVAL, "data: the table has no rows to train on");
-    if (t->data->request.task == HT_DATA_CLASS)
+    if (t->data->request.task == HT_TASK_CLASS)
         HT_TRY(number_labels(t, set));
     else
         HT_TRY(number_values(t, set));
@@ -306,4 +306,4 @@ static ht_status open_table(ht_data *data, ht_context *ctx)
 }
 
 const ht_data_format ht_data_format_table = {"table", "CSV: a row is an item, columns are its label and features",
-                                             table_keys, 1u << HT_DATA_CLASS | 1u << HT_DATA_REGRESSION, open_table};
+                                             table_keys, 1u << HT_TASK_CLASS | 1u << HT_TASK_REGRESSION, open_table};

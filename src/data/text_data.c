@@ -186,7 +186,7 @@ static ht_status open_mixture(ht_data *data, ht_context *ctx)
     return status == HT_OK ? ht_tokens_finish(set, data, ctx) : status;
 }
 
-#define LANGUAGE_TASKS (1u << HT_DATA_LM | 1u << HT_DATA_MASKED_LM)
+#define LANGUAGE_TASKS (1u << HT_TASK_LM | 1u << HT_TASK_MASKED_LM)
 
 const ht_data_format ht_data_format_text = {"text", "plain text, by bytes or characters", text_keys, LANGUAGE_TASKS,
                                             open_corpus};

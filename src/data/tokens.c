@@ -199,7 +199,7 @@ static ht_status check_row(const ht_data *data, ht_context *ctx, const int32_t *
 static ht_status fill(const ht_data *data, ht_context *ctx, ht_data_part part, uint64_t index, ht_batch *batch)
 {
     const ht_token_set *set = data->own;
-    bool masked = data->request.task == HT_DATA_MASKED_LM;
+    bool masked = data->request.task == HT_TASK_MASKED_LM;
     for (int64_t row = 0; row < data->request.batch; row++) {
         window w = window_of_row(data, part, index, row);
         int32_t *tokens = (int32_t *)batch->arrays[0].data + row * set->length;
@@ -229,7 +229,7 @@ static int64_t counted(const ht_data *data, ht_data_part part, uint64_t index)
     for (int64_t row = 0; row < data->request.batch; row++) {
         int64_t length = window_of_row(data, part, index, row).length;
         if (length < 0) length = 0;
-        if (data->request.task != HT_DATA_MASKED_LM) {
+        if (data->request.task != HT_TASK_MASKED_LM) {
             sum += length;
             continue;
         }
@@ -248,7 +248,7 @@ static void layout(const ht_data *data, int bucket, ht_batch *batch)
     int64_t shape[2] = {data->request.batch, ((const ht_token_set *)data->own)->length};
     ht_batch_add(batch, "tokens", HT_I32, 2, shape);
     ht_batch_add(batch, "targets", HT_I32, 2, shape);
-    if (data->request.task == HT_DATA_MASKED_LM) {
+    if (data->request.task == HT_TASK_MASKED_LM) {
         ht_batch_add(batch, "length", HT_I32, 1, shape);
     } else if (data->info.documents) {
         ht_batch_add(batch, "positions", HT_I32, 2, shape);
@@ -264,7 +264,7 @@ static void show_row(const ht_data *data, const ht_batch *batch, int64_t row, ht
     for (int64_t t = 0; t < set->length; t++) {
         if (tokens[t] == set->separator)
             ht_text_add(text, "<document>");
-        else if (data->request.task == HT_DATA_MASKED_LM && tokens[t] == set->mask)
+        else if (data->request.task == HT_TASK_MASKED_LM && tokens[t] == set->mask)
             ht_text_add(text, "<mask>");
         else if (vocabulary)
             ht_vocabulary_decode(vocabulary, tokens + t, 1, text);
@@ -319,7 +319,7 @@ ht_status ht_tokens_create(ht_token_set **out, ht_data *data, ht_context *ctx, s
     set->separator = set->mask = -1;
     data->own = set;
     data->kind = &token_kind;
-    data->info.documents = ht_field_bool(fields, "document_ids") && data->request.task == HT_DATA_LM;
+    data->info.documents = ht_field_bool(fields, "document_ids") && data->request.task == HT_TASK_LM;
     data->info.buckets[0].length = set->length;
     *out = set;
     return HT_OK;
@@ -416,7 +416,7 @@ ht_status ht_tokens_finish(ht_token_set *set, ht_data *data, ht_context *ctx)
         HT_FAIL(ctx, HT_EINVAL, "data.document_ids: nothing tells documents apart here");
     if (set->group_count > 1 && set->order != HT_TOKENS_RANDOM)
         HT_FAIL(ctx, HT_ENOTSUP, "data.order: a mixture draws its rows, only \"random\" is possible");
-    if (data->request.task == HT_DATA_MASKED_LM) set->mask = (int32_t)data->info.vocabulary++;
+    if (data->request.task == HT_TASK_MASKED_LM) set->mask = (int32_t)data->info.vocabulary++;
     for (int part = 0; part < HT_DATA_PARTS; part++) HT_TRY(finish_part(set, data, ctx, (ht_data_part)part));
     return HT_OK;
 }

@@ -23,15 +23,6 @@
 
 #include "op/op.h"
 
-typedef enum ht_task {
-    HT_TASK_LM,
-    HT_TASK_CLASS,
-    HT_TASK_REGRESSION,
-    HT_TASK_PAIRS,
-    HT_TASK_MASKED_LM,
-    HT_TASK_COUNT
-} ht_task;
-
 typedef struct ht_build ht_build;
 typedef struct ht_model_request ht_model_request;
 
@@ -74,7 +65,6 @@ struct ht_model_request {
 extern const ht_model *const ht_models[];
 /* NULL when there is none; `names` (may be NULL) receives a list for messages. */
 const ht_model *ht_model_find(const char *name, const char **names);
-extern const char *const ht_task_names[HT_TASK_COUNT];
 
 ht_status ht_model_create(ht_graph **out, ht_context *ctx, const ht_model_request *r);
 

@@ -3,8 +3,6 @@
 
 #include "model/layers.h"
 
-const char *const ht_task_names[HT_TASK_COUNT] = {"lm", "class", "regression", "pairs", "masked_lm"};
-
 int64_t ht_task_width(const ht_model_request *r)
 {
     return r->task == HT_TASK_CLASS || r->task == HT_TASK_REGRESSION ? r->classes : r->vocabulary;

@@ -33,20 +33,19 @@ static ht_status choose_task(ht_job *job)
     unsigned both = job->format->tasks & job->model->tasks;
     int task = 0;
     if (asked)
-        while (task < HT_DATA_TASK_COUNT && strcmp(ht_data_task_names[task], asked) != 0) task++;
+        while (task < HT_TASK_COUNT && strcmp(ht_task_names[task], asked) != 0) task++;
     else
-        while (task < HT_DATA_TASK_COUNT && !(both >> task & 1)) task++;
+        while (task < HT_TASK_COUNT && !(both >> task & 1)) task++;
     if (!asked && both >> ht_data_standard_task(job->format) & 1) task = (int)ht_data_standard_task(job->format);
-    if (task == HT_DATA_TASK_COUNT)
+    if (task == HT_TASK_COUNT)
         HT_FAIL(job->ctx, HT_EINVAL, "model.type %s learns nothing that data.format %s could teach", job->model->name,
                 job->format->name);
     if (!(job->model->tasks >> task & 1))
-        HT_FAIL(job->ctx, HT_EINVAL, "model.type %s cannot learn the task %s", job->model->name,
-                ht_data_task_names[task]);
+        HT_FAIL(job->ctx, HT_EINVAL, "model.type %s cannot learn the task %s", job->model->name, ht_task_names[task]);
     if (!(job->format->tasks >> task & 1))
         HT_FAIL(job->ctx, HT_EINVAL, "data.format %s does not serve the task %s", job->format->name,
-                ht_data_task_names[task]);
-    job->task = (ht_data_task)task;
+                ht_task_names[task]);
+    job->task = (ht_task)task;
     return HT_OK;
 }
 
@@ -212,7 +211,7 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     ht_model_request wanted = {
         .model = job->model,
         .fields = ht_config_block(job->config, "model"),
-        .task = (ht_task)job->task,
+        .task = job->task,
         .batch = job->train_config->micro_batch,
         .length = info->buckets[last].length,
         .source_length = info->buckets[last].source_length,

@@ -10,7 +10,7 @@ typedef struct ht_job {
     const ht_train_config *train_config;
     const ht_model *model;
     const ht_data_format *format;
-    ht_data_task task;
+    ht_task task;
     ht_vocabulary *vocabulary, *source_vocabulary; /* as an earlier start recorded them, or NULL */
     ht_data *data;
     ht_plan *plan;

@@ -337,7 +337,7 @@ static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
         count += one_count;
         correct += one_correct;
     }
-    bool tokens = run->job.task != HT_DATA_CLASS && run->job.task != HT_DATA_REGRESSION;
+    bool tokens = run->job.task != HT_TASK_CLASS && run->job.task != HT_TASK_REGRESSION;
     r->count = (int64_t)count;
     r->loss = count > 0 ? loss / count : NAN;
     r->perplexity = tokens ? exp(r->loss) : NAN;
@@ -457,7 +457,7 @@ ht_run_info ht_run_info_of(const ht_run *run)
     ht_run_info info = {
         .folder = run->folder,
         .model = run->job.model->name,
-        .task = (ht_task)run->job.task,
+        .task = run->job.task,
         .parameters = run->job.parameters,
         .bytes = ht_plan_bytes(plan),
         .prepacked_bytes = plan->area_bytes[HT_AREA_PREPACKED],
