@@ -121,7 +121,7 @@ static void build_adamw_step(ours *o, ht_context *ctx)
     ours_begin(o, ctx);
     ht_graph *g = o->graph;
     const ht_optimizer *rule = ht_optimizer_find("adamw", NULL);
-    ht_hyper hyper = rule->standard;
+    ht_hyper hyper = ht_optimizer_standards(rule);
     ht_val param = ht_state_add(g, "param", HT_F32, 1, dims, HT_ZERO);
     ht_val grad = ht_input(g, "grad", HT_F32, 1, dims);
     ht_val moments[HT_MAX_MOMENTS] = {ht_state_add(g, "m", HT_F32, 1, dims, HT_ZERO),

@@ -196,7 +196,7 @@ static void check_rule(const rule_case *c)
     fixture w;
     const ht_optimizer *rule = ht_optimizer_find(c->name, NULL);
     assert_non_null(rule);
-    ht_hyper hyper = rule->standard;
+    ht_hyper hyper = ht_optimizer_standards(rule);
     hyper.weight_decay = 0.1;
     hyper.momentum = c->over.momentum;
     hyper.dampening = c->over.dampening;
@@ -240,6 +240,28 @@ static void optimizer__three_steps_are_as_worked_out(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) check_rule(&cases[i]);
 }
 
+static void every_optimizer__reads_hyper_parameters_that_exist(void **state)
+{
+    (void)state;
+    ht_context *ctx;
+    assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
+    for (size_t i = 0; ht_optimizers[i]; i++) {
+        const ht_optimizer *rule = ht_optimizers[i];
+        const ht_hyper hyper = ht_optimizer_standards(rule);
+        assert_ptr_equal(ht_optimizer_find(rule->name, NULL), rule);
+        assert_true(rule->help[0] && rule->params && rule->moments && rule->step);
+        for (const ht_hyper_param *param = rule->params; param->name; param++) {
+            const ht_setting_key *key = ht_setting_find(ht_hyper_keys, param->name);
+            assert_non_null(key);
+            const char *field = (const char *)&hyper + key->at;
+            double value = key->kind == HT_SETTING_SWITCH ? *(const bool *)field : *(const double *)field;
+            assert_true(value == param->standard);
+        }
+        assert_int_equal(ht_settings_check(ctx, ht_hyper_keys, &hyper), HT_OK);
+    }
+    ht_context_free(ctx);
+}
+
 /* A gradient U diag(s) Vᵀ moves the matrix along U diag(f(s/‖s‖)) Vᵀ, where f is five rounds of the polynomial: seen
  * here on signed permutations, wide, tall, and as the kernel of a convolution. */
 static void muon_case(int rank, const int64_t *dims, double boost)
@@ -263,7 +285,7 @@ static void muon_case(int rank, const int64_t *dims, double boost)
     ht_val applied = ht_state_add(w.g, "applied", HT_I64, 0, NULL, HT_ZERO);
     for (int i = 0; i < 2; i++) moments[i] = ht_state_add(w.g, i ? "v" : "m", HT_F32, rank, dims, HT_ZERO);
     ht_val lr = ht_fill(w.g, HT_F32, 0, NULL, 0.1);
-    ht_hyper hyper = rule->standard;
+    ht_hyper hyper = ht_optimizer_standards(rule);
     hyper.weight_decay = 0.5;
     ht_store(w.g, param, rule->step(w.g, &hyper, param, g, moments, lr, applied, next));
     ht_store(w.g, moments[0], next[0]);
@@ -392,6 +414,7 @@ int main(void)
         cmocka_unit_test(schedule__what_must_be_given_is_asked_for),
         cmocka_unit_test(optimizer__three_steps_are_as_worked_out),
         cmocka_unit_test(optimizer__muon_moves_along_the_nearest_orthogonal_matrix),
+        cmocka_unit_test(every_optimizer__reads_hyper_parameters_that_exist),
         cmocka_unit_test(optimizer__trajectories_are_those_of_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,6 +18,7 @@
 #include "base/philox.h"
 #include "base/pool.h"
 #include "base/processor.h"
+#include "base/setting.h"
 #include "base/shuffle.h"
 #include "base/task.h"
 #include "base/text.h"

@@ -9,31 +9,31 @@ enum { HT_MAX_MOMENTS = 2 };
 
 /* What the rules read; each uses what it knows. */
 typedef struct ht_hyper {
-    double beta1, beta2, eps, weight_decay;
-    double momentum, dampening;
-    bool nesterov;
-    double lr_decay;             /* Adagrad: the rate is divided by 1 + updates · this */
-    double min_coeff, max_coeff; /* LAMB: bounds of the trust ratio */
-    bool eps_inside_sqrt;        /* LAMB: √(v + eps), not √v + eps */
-    double rest_lr_scale;        /* Muon: the rate of what is no matrix, as a part of the matrices' */
-    double initial_accumulator;  /* Adagrad: where its sum starts */
+#define HT_HYPER(name, kind, type, low, high, place, help) type name;
+#include "optim/hyper.def"
+#undef HT_HYPER
     ht_val cycled; /* a scalar in place of beta1, where a schedule moves it; or none (Adam: only with apply) */
     ht_val apply;  /* for a rule that `skips`: where this bool[] is false, all stays; or none */
 } ht_hyper;
 
-/* A number of ht_hyper by its name in settings. */
-typedef struct ht_hyper_key {
-    const char *name; /* NULL ends the list */
-    size_t at;        /* its place in ht_hyper; a bool where is_switch */
-    bool is_switch;
-    double low, below; /* low <= number < below */
-} ht_hyper_key;
-extern const ht_hyper_key ht_hyper_keys[];
+/* The rows of hyper.def as fields of ht_hyper. */
+extern const ht_setting_key ht_hyper_keys[];
+/* Does the train block get a key from this row, for jobs whose optimiser reads it? */
+bool ht_hyper_has_own_key(const ht_setting_key *key);
+
+/* A hyper-parameter that an optimiser reads. */
+typedef struct ht_hyper_param {
+    const char *name; /* of a row of hyper.def; NULL ends the list */
+    double standard;  /* of a switch: 0 or 1 */
+} ht_hyper_param;
 
 typedef struct ht_optimizer ht_optimizer;
 struct ht_optimizer {
-    const char *name;
-    ht_hyper standard;
+    const char *name, *help;
+    const ht_hyper_param *params; /* all that it reads */
+    /* The rate of a job that gives none; the job's other hyper-parameters default to `params` then. 0: they all default
+     * to what the train block says. */
+    double lr;
     /* Names of the moments that this rule keeps, ending with NULL; depends on the hyper-parameters. */
     const char *const *(*moments)(const ht_hyper *hyper);
     /* lr: scalar of the parameter's type or f32; applied: i64 scalar, updates made so far. Fills new_moments. */
@@ -49,8 +49,14 @@ struct ht_optimizer {
     const ht_optimizer *rest;
 };
 
+/* All of them, in the order of messages and docs; ends with NULL. */
+extern const ht_optimizer *const ht_optimizers[];
 /* NULL when there is none; `names` (may be NULL) receives a list for messages. */
 const ht_optimizer *ht_optimizer_find(const char *name, const char **names);
+/* Every hyper-parameter as the row says; what it does not read is 0. */
+ht_hyper ht_optimizer_standards(const ht_optimizer *optimizer);
+/* The row's parameter of this name; NULL when it reads none. */
+const ht_hyper_param *ht_optimizer_param(const ht_optimizer *optimizer, const char *name);
 
 /* ---- schedules ---- */
 

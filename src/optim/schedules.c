@@ -232,17 +232,20 @@ static ht_val one_cycle_momentum(ht_graph *g, const double *p, ht_val k)
 /* ---- the table ---- */
 
 static const ht_schedule schedules[] = {
-    {"WarmupLR", "warm-up, then the same rate", warmup_params, warmup_rate, NULL},
-    {"WarmupDecayLR", "warm-up, then a line down to the start", decay_params, decay_rate, NULL},
-    {"WarmupCosineLR", "warm-up, then half a cosine", warmup_cosine_params, warmup_cosine_rate, NULL},
-    {"OneCycle", "up, down, and decay; momentum the other way", one_cycle_params, one_cycle_rate, one_cycle_momentum},
-    {"LRRangeTest", "a rate that grows, to find the largest that trains", range_params, range_rate, NULL},
-    {"cosine", "linear warm-up and half a cosine, as nanoGPT has it", cosine_params, cosine_rate, NULL},
+#define HT_SCHEDULE(id, text, rows, rate, momentum) {#id, text, rows, rate, momentum},
+#include "optim/schedules.def"
+#undef HT_SCHEDULE
 };
+
+static const char listed[] =
+#define HT_SCHEDULE(id, text, rows, rate, momentum) ", " #id
+#include "optim/schedules.def"
+#undef HT_SCHEDULE
+    ;
 
 const ht_schedule *ht_schedule_find(const char *name, const char **names)
 {
-    if (names) *names = "WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest, cosine";
+    if (names) *names = listed + strlen(", ");
     for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
         if (strcmp(schedules[i].name, name) == 0) return &schedules[i];
     return NULL;

@@ -53,7 +53,7 @@ bool ht_optimizer_reads(const char *key)
     static const char *const others[] = {"optimizer", "decay", "lr", "clip", "schedule"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(others[i], key) == 0) return true;
-    for (const ht_hyper_key *row = ht_hyper_keys; row->name; row++)
+    for (const ht_setting_key *row = ht_hyper_keys; row->name; row++)
         if (strcmp(row->name, key) == 0) return true;
     return schedule_number(key) != NULL || ht_scaler_reads(key);
 }
@@ -61,18 +61,9 @@ bool ht_optimizer_reads(const char *key)
 static ht_status read_hyper(builder *b, const ht_settings *settings)
 {
     ht_context *ctx = b->g->ctx;
-    for (const ht_hyper_key *key = ht_hyper_keys; key->name; key++) {
-        char *field = (char *)&b->hyper + key->at;
-        double number = key->is_switch ? *(bool *)field : *(double *)field;
-        HT_TRY(ht_setting_number(ctx, settings, key->name, number, &number));
-        if (!(number >= key->low && number < key->below) || !isfinite(number))
-            HT_FAIL(ctx, HT_EINVAL, "setting %s: %g is outside [%g, %g)", key->name, number, key->low, key->below);
-        if (key->is_switch && number != 0 && number != 1)
-            HT_FAIL(ctx, HT_EINVAL, "setting %s: %g is neither 0 nor 1", key->name, number);
-        if (key->is_switch)
-            *(bool *)field = number != 0;
-        else
-            *(double *)field = number;
+    for (const ht_setting_key *key = ht_hyper_keys; key->name; key++) {
+        const char *text = ht_setting_text(settings, key->name, NULL);
+        if (text) HT_TRY(ht_setting_read(ctx, key, &b->hyper, key->name, text));
     }
     if (b->hyper.min_coeff > b->hyper.max_coeff)
         HT_FAIL(ctx, HT_EINVAL, "setting min_coeff: %g is above max_coeff, %g", b->hyper.min_coeff, b->hyper.max_coeff);
@@ -118,7 +109,7 @@ static ht_status read_settings(builder *b, const ht_settings *settings)
     const char *decay = ht_setting_text(settings, "decay", "all");
     b->rule = ht_optimizer_find(name, &names);
     if (!b->rule) HT_FAIL(ctx, HT_EINVAL, "setting optimizer: there is no '%s'; known: %s", name, names);
-    b->hyper = b->rule->standard;
+    b->hyper = ht_optimizer_standards(b->rule);
     b->spare_rest = strcmp(decay, "matrices") == 0;
     if (!b->spare_rest && strcmp(decay, "all") != 0)
         HT_FAIL(ctx, HT_EINVAL, "setting decay: there is no '%s'; known: matrices, all", decay);
