@@ -110,10 +110,10 @@ static void job__is_enough_alone(void **state)
     reads(JOB(""));
     const ht_train_config *r = ht_config_train(config);
     assert_true(r->steps == 1000 && r->epochs == 0 && r->batch == 16 && r->micro_batch == 16 && r->accumulate == 1);
-    assert_string_equal(r->optimizer, "adamw");
+    assert_string_equal(r->optimizer->name, "adamw");
     assert_string_equal(r->schedule, "cosine");
     assert_string_equal(r->precision, "fp32");
-    assert_true(r->lr == 1e-3 && r->clip == 0 && r->beta2 == 0.999);
+    assert_true(r->lr == 1e-3 && r->clip == 0 && r->hyper.beta2 == 0.999);
     assert_true(ht_config_schedule_number(config, "warmup_steps", 1000) == 100);
     assert_true(ht_config_schedule_number(config, "decay_steps", 1000) == 1000);
     assert_true(ht_config_schedule_number(config, "min_lr", 1000) == 1e-4);
@@ -294,8 +294,9 @@ static void engine__stands_alone(void **state)
     const ht_train_config *r = ht_config_train(config);
     assert_false(ht_config_has_job(config));
     assert_true(r->batch == 32 && r->micro_batch == 4 && r->accumulate == 8 && r->log_every == 7 && r->clip == 0.5);
-    assert_true(r->lr == 0.01 && r->beta1 == 0.8 && r->beta2 == 0.99 && r->weight_decay == 0 && r->decay_all);
-    assert_string_equal(r->optimizer, "adamw");
+    assert_true(r->lr == 0.01 && r->hyper.beta1 == 0.8 && r->hyper.beta2 == 0.99 && r->hyper.weight_decay == 0 &&
+                r->decay_all);
+    assert_string_equal(r->optimizer->name, "adamw");
     assert_string_equal(r->schedule, "constant");
     is("engine", "gradient_accumulation_steps", "8 | derived: 32 / (4 × 1 rank)");
     is("train", "optimizer", "\"adamw\" | derived: optimizer.type (job.json:2); Adam means AdamW, as in DeepSpeed");
@@ -306,9 +307,9 @@ static void engine__adam_w_mode_false_is_plain_adam(void **state)
 {
     (void)state;
     reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}");
-    assert_string_equal(ht_config_train(config)->optimizer, "adam");
+    assert_string_equal(ht_config_train(config)->optimizer->name, "adam");
     reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}}}");
-    assert_string_equal(ht_config_train(config)->optimizer, "adamw");
+    assert_string_equal(ht_config_train(config)->optimizer->name, "adamw");
 }
 
 static void engine__clips_at_one_unless_told_and_says_so(void **state)
@@ -353,7 +354,7 @@ static void engine__a_missing_optimizer_is_the_jobs(void **state)
     (void)state;
     reads(JOB(", \"train\": {\"optimizer\": \"sgd\", \"lr\": 0.1}, \"engine\": {\"train_batch_size\": 8}"));
     is("engine", "optimizer.type", "\"SGD\" | derived: left out; train.optimizer");
-    assert_string_equal(ht_config_train(config)->optimizer, "sgd");
+    assert_string_equal(ht_config_train(config)->optimizer->name, "sgd");
     assert_string_equal(ht_config_train(config)->schedule, "cosine");
     assert_false(ht_config_train(config)->decay_all);
 }

@@ -377,26 +377,27 @@ static void regions__a_crossed_pair_stays_apart(void **state)
 static void every_pass__has_a_name_a_line_of_help_and_is_found(void **state)
 {
     (void)state;
-    for (size_t i = 0; ht_passes[i]; i++) {
-        assert_true(ht_passes[i]->name[0] && ht_passes[i]->help[0] && ht_passes[i]->run);
-        assert_ptr_equal(ht_pass_find(ht_passes[i]->name), ht_passes[i]);
-        assert_null(strchr(ht_passes[i]->help, '\n'));
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
+        const ht_pass *pass = row->pass;
+        assert_true(pass->name[0] && pass->help[0] && pass->run);
+        assert_ptr_equal(ht_pass_find(pass->name), pass);
+        assert_null(strchr(pass->help, '\n'));
     }
     assert_null(ht_pass_find("no_such_pass"));
 }
 
-static ht_status broken_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status broken_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    (void)settings;
+    (void)options;
     g->segments[0].node_count = 0; /* outputs lose their makers */
     return HT_OK;
 }
 
-static ht_status changing_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status changing_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    (void)settings;
+    (void)options;
     ht_val y = g->segments[0].outputs[0].value;
     g->segment = 0;
     g->segments[0].outputs[0].value = ht_tanh(g, y);
@@ -407,7 +408,8 @@ static void the_pipeline__refuses_a_pass_that_breaks_or_changes_the_model(void *
 {
     (void)state;
     static const char text[] = "segment forward (%x f32[4]) -> (y=%0) {\n  %0 = neg f32[4] (%x)\n}\n";
-    ht_pass broken = {"broken", "", true, broken_run}, changing = {"changing", "", true, changing_run};
+    ht_pass broken = {.name = "broken", .help = "", .system = true, .run = broken_run};
+    ht_pass changing = {.name = "changing", .help = "", .system = true, .run = changing_run};
     ht_graph *g = parse(text);
     assert_int_equal(ht_pass_run(g, &broken, NULL, NULL), HT_EVERIFY);
     assert_non_null(strstr(ht_context_message(ctx), "after pass broken"));
@@ -418,6 +420,55 @@ static void the_pipeline__refuses_a_pass_that_breaks_or_changes_the_model(void *
     changing.system = false;
     assert_int_equal(ht_pass_run(g, &changing, NULL, NULL), HT_OK);
     ht_graph_free(g);
+}
+
+static ht_status note_name(void *arg, const ht_pass *pass, const ht_graph *g)
+{
+    (void)g;
+    strcat(strcat(arg, " "), pass->name);
+    return HT_OK;
+}
+
+static void runs(ht_stage stage, const ht_pass_options *options, const char *want)
+{
+    static const char text[] = "state %w f32[4] heading=parameters trained\n"
+                               "segment forward (%x f32[4]) -> (loss=%1) {\n"
+                               "  %0 = mul f32[4] (%x, %w)\n  %1 = sum f32[] (%0)\n}\n";
+    char names[256] = "";
+    ht_pass_observer observer = {note_name, names};
+    ht_graph *g = parse(text);
+    assert_int_equal(ht_pipeline_run(g, stage, NULL, options, &observer), HT_OK);
+    assert_string_equal(names, want);
+    ht_graph_free(g);
+}
+
+static void the_pipeline__runs_the_rows_of_a_stage_whose_condition_holds(void **state)
+{
+    (void)state;
+    ht_pass_options options = ht_pass_options_standard();
+    runs(HT_STAGE_TRAIN, &options, "");
+    runs(HT_STAGE_PLAN, &options, " init fold cse dce regions");
+    options.training = true;
+    options.precision.precision = HT_PRECISION_BF16;
+    runs(HT_STAGE_TRAIN, &options, " autodiff optimizer");
+    runs(HT_STAGE_PLAN, &options, " init fold cse dce regions autocast cse dce regions");
+}
+
+static void settings__become_values_of_the_stage_that_knows_them(void **state)
+{
+    (void)state;
+    ht_pass_options options = ht_pass_options_standard();
+    const ht_train_setting given[] = {{"beta2", "0.5"}, {"optimizer", "lamb"}, {"precision", "fp16"}, {"beta2", "0.25"},
+                                      {"masters", "0"}, {"scale_window", "7"}, {"nobody", "1"}};
+    assert_int_equal(ht_pass_options_read(ctx, &options, HT_STAGE_ANY, sizeof given / sizeof given[0], given), HT_OK);
+    assert_string_equal(options.train.optimizer->name, "lamb");
+    assert_true(options.train.hyper.beta2 == 0.25 && options.train.hyper.max_coeff == 10);
+    assert_true(options.train.scaling.window == 7 && options.precision.precision == HT_PRECISION_FP16);
+    assert_false(options.precision.masters);
+    assert_int_equal(ht_pass_options_read(ctx, &options, HT_STAGE_PLAN, 1, given), HT_EINVAL);
+    assert_string_equal(ht_context_message(ctx), "setting beta2: planning has no such setting");
+    assert_int_equal(ht_pass_options_read(ctx, &options, HT_STAGE_TRAIN, 1, &given[2]), HT_EINVAL);
+    assert_string_equal(ht_context_message(ctx), "setting precision: training has no such setting");
 }
 
 int main(void)
@@ -437,6 +488,8 @@ int main(void)
         cmocka_unit_test(regions__a_crossed_pair_stays_apart),
         cmocka_unit_test(every_pass__has_a_name_a_line_of_help_and_is_found),
         cmocka_unit_test(the_pipeline__refuses_a_pass_that_breaks_or_changes_the_model),
+        cmocka_unit_test(the_pipeline__runs_the_rows_of_a_stage_whose_condition_holds),
+        cmocka_unit_test(settings__become_values_of_the_stage_that_knows_them),
     };
     return cmocka_run_group_tests(tests, make_context, free_context);
 }

@@ -16,14 +16,15 @@ static const char usage[] =
     "    --pass      passes to run; may be given several times\n"
     "    --set       a setting for the passes that know its key\n"
     "    --target    the machine to optimise for (see halftone target); this one when it is left out\n"
-    "    --list      the passes, in the order of the pipeline; with --json {\"passes\": [{\"name\", \"help\"}]}\n";
+    "    --list      the pipeline: its passes in the order that runs; with --json {\"passes\": [{\"name\", \"help\", "
+    "\"if\"}]}\n";
 
 enum { MAX_WORDS = 64 };
 
 typedef struct opt_job {
     const char *file, *target_file;
     const ht_pass *passes[MAX_WORDS];
-    ht_setting pairs[MAX_WORDS];
+    ht_train_setting pairs[MAX_WORDS];
     size_t pass_count, pair_count;
     bool help, list, json;
 } opt_job;
@@ -34,9 +35,9 @@ static int no_such_pass(const char *name)
 {
     const char *nearest = NULL;
     int best = 4;
-    for (size_t i = 0; ht_passes[i]; i++) {
-        int distance = ht_edit_distance(name, ht_passes[i]->name);
-        if (distance < best) best = distance, nearest = ht_passes[i]->name;
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
+        int distance = ht_edit_distance(name, row->pass->name);
+        if (distance < best) best = distance, nearest = row->pass->name;
     }
     if (nearest) return cli_fail(CLI_WRONG, "opt: there is no pass '%s'; did you mean '%s'?", name, nearest);
     return cli_fail(CLI_WRONG, "opt: there is no pass '%s'; see halftone opt --list", name);
@@ -64,7 +65,7 @@ static int add_setting(opt_job *job, char *pair)
     if (!equals || equals == pair) return cli_fail(CLI_WRONG, "opt: --set takes KEY=VALUE, not '%s'", pair);
     if (job->pair_count == MAX_WORDS) return cli_fail(CLI_WRONG, "opt: more than %d settings", MAX_WORDS);
     *equals = '\0';
-    job->pairs[job->pair_count++] = (ht_setting){pair, equals + 1};
+    job->pairs[job->pair_count++] = (ht_train_setting){pair, equals + 1};
     return CLI_DONE;
 }
 
@@ -100,15 +101,19 @@ static int list_passes(bool json)
 {
     ht_text text = {0};
     if (json) ht_text_add(&text, "{\n  \"passes\": [");
-    for (size_t i = 0; ht_passes[i]; i++) {
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
+        const char *condition = row->when->words;
         if (!json) {
-            ht_text_add(&text, "%-12s %s\n", ht_passes[i]->name, ht_passes[i]->help);
+            ht_text_add(&text, "%-12s %s%s%s\n", row->pass->name, row->pass->help, condition ? "; if " : "",
+                        condition ? condition : "");
             continue;
         }
-        ht_text_add(&text, "%s\n    {\"name\": ", i ? "," : "");
-        cli_json_string(&text, ht_passes[i]->name);
+        ht_text_add(&text, "%s\n    {\"name\": ", row == ht_pipeline ? "" : ",");
+        cli_json_string(&text, row->pass->name);
         ht_text_add(&text, ", \"help\": ");
-        cli_json_string(&text, ht_passes[i]->help);
+        cli_json_string(&text, row->pass->help);
+        if (condition) ht_text_add(&text, ", \"if\": ");
+        if (condition) cli_json_string(&text, condition);
         ht_text_add(&text, "}");
     }
     if (json) ht_text_add(&text, "\n  ]\n}\n");
@@ -153,13 +158,14 @@ static int print_graph(ht_context *ctx, const ht_graph *g)
 static int optimise(ht_context *ctx, const opt_job *job, ht_graph **g)
 {
     ht_target target;
-    ht_settings settings = {job->pair_count, job->pairs};
+    ht_pass_options options = ht_pass_options_standard();
     ht_status status = read_target(ctx, job->target_file, &target);
     if (status == HT_OK) status = read_graph(ctx, job->file, g);
     if (status == HT_ENOMEM) return cli_fail(CLI_FAILED, "%s", ht_context_message(ctx));
     if (status != HT_OK) return cli_fail(CLI_WRONG, "%s", ht_context_message(ctx));
+    status = ht_pass_options_read(ctx, &options, HT_STAGE_ANY, job->pair_count, job->pairs);
     for (size_t i = 0; i < job->pass_count && status == HT_OK; i++)
-        status = ht_pass_run(*g, job->passes[i], &target, &settings);
+        status = ht_pass_run(*g, job->passes[i], &target, &options);
     if (status != HT_OK) return cli_fail(cli_end_of(status), "%s", ht_context_message(ctx));
     return print_graph(ctx, *g);
 }

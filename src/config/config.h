@@ -4,7 +4,7 @@
 #ifndef HT_CONFIG_H
 #define HT_CONFIG_H
 
-#include "base/base.h"
+#include "optim/optim.h"
 
 /* Keys of a block of the job file that another room declares. A block's rows are those of type NULL and those of the type
  * that the job chooses: "model" by its key "type", "data" by "format". Rows for that key itself are not needed. */
@@ -59,6 +59,7 @@ typedef struct ht_train_config {
 
     const char *precision;  /* "fp32", "bf16", "fp16", "fp64" */
     const char *loss_scale; /* "none", "dynamic", or a number */
+    double fixed_scale;     /* that number; 1 where it is a word */
     int64_t scale_power, scale_window, scale_hysteresis;
     bool scale_consecutive;
     double scale_min;
@@ -72,13 +73,10 @@ typedef struct ht_train_config {
     const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
     double label_smoothing;
 
-    const char *optimizer; /* "sgd", "adam" (L2), "adamw", "adamw_hf", "adagrad", "lamb", "lion" */
-    double lr, beta1, beta2, eps, weight_decay, momentum, dampening;
-    bool nesterov;
-    bool decay_all;                       /* biases and norms too */
-    double lr_decay, initial_accumulator; /* adagrad */
-    double min_coeff, max_coeff;          /* lamb */
-    bool eps_inside_sqrt;                 /* lamb */
+    const ht_optimizer *optimizer;
+    ht_hyper hyper;
+    double lr;
+    bool decay_all; /* biases and norms too */
 
     /* "constant", or a schedule by the name that DeepSpeed has for it: "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
      * "OneCycle", "LRRangeTest"; or "cosine". Its numbers: ht_config_schedule_number. */

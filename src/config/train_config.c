@@ -9,37 +9,36 @@ static int64_t int_or(const ht_fields *fields, const char *name, int64_t otherwi
     return ht_field_null(fields, name) ? otherwise : ht_field_int(fields, name);
 }
 
-static double number_or(const ht_fields *fields, const char *name, double otherwise)
+/* ---- the optimiser ---- */
+
+/* Where a hyper-parameter is given: the train block, else DeepSpeed's params. NULL: nowhere, or null. */
+static const ht_json *hyper_value(const ht_fields *train, const ht_fields *engine, const char *name)
 {
-    const ht_field *field = ht_fields_find(fields, name);
-    double number = otherwise;
-    if (field != NULL) ht_json_as_number(field->value, &number);
-    return number;
+    char param[80];
+    bool start = strcmp(name, "initial_accumulator") == 0; /* DeepSpeed calls it a value */
+    snprintf(param, sizeof param, "optimizer.params.%s%s", name, start ? "_value" : "");
+    const ht_field *field = ht_fields_find(train, name);
+    if (field == NULL) field = ht_fields_find(engine, param);
+    return field != NULL && field->value->kind != HT_JSON_NULL ? field->value : NULL;
 }
 
-static bool bool_or(const ht_fields *fields, const char *name, bool otherwise)
+static void fill_optimizer(ht_train_config *t, const ht_fields *train, const ht_fields *engine)
 {
-    const ht_field *field = ht_fields_find(fields, name);
-    return field != NULL && field->value->kind == HT_JSON_BOOL ? field->value->boolean : otherwise;
-}
-
-static void fill_optimizer(ht_train_config *r, const ht_fields *train, const ht_fields *engine)
-{
-    r->optimizer = ht_field_text(train, "optimizer");
-    r->lr = ht_field_number(train, "lr");
-    r->beta1 = ht_field_number_at(train, "betas", 0);
-    r->beta2 = ht_field_number_at(train, "betas", 1);
-    r->eps = ht_field_number(train, "eps");
-    r->weight_decay = ht_field_number(train, "weight_decay");
-    r->momentum = ht_field_number(train, "momentum");
-    r->nesterov = ht_field_bool(train, "nesterov");
-    r->decay_all = strcmp(ht_field_text(train, "decay"), "all") == 0;
-    r->dampening = number_or(engine, "optimizer.params.dampening", 0);
-    r->lr_decay = number_or(engine, "optimizer.params.lr_decay", 0);
-    r->initial_accumulator = number_or(engine, "optimizer.params.initial_accumulator_value", 0);
-    r->min_coeff = number_or(engine, "optimizer.params.min_coeff", 0.01);
-    r->max_coeff = number_or(engine, "optimizer.params.max_coeff", 10);
-    r->eps_inside_sqrt = bool_or(engine, "optimizer.params.eps_inside_sqrt", false);
+    t->optimizer = ht_optimizer_find(ht_field_text(train, "optimizer"), NULL);
+    t->hyper = ht_optimizer_standards(t->optimizer);
+    t->lr = ht_field_number(train, "lr");
+    t->decay_all = strcmp(ht_field_text(train, "decay"), "all") == 0;
+    for (const ht_setting_key *key = ht_hyper_keys; key->name != NULL; key++) {
+        const ht_json *value = hyper_value(train, engine, key->name);
+        char *field = (char *)&t->hyper + key->at;
+        if (value == NULL) continue;
+        if (key->kind == HT_SETTING_SWITCH)
+            *(bool *)field = value->boolean;
+        else
+            ht_json_as_number(value, (double *)field);
+    }
+    t->hyper.beta1 = ht_field_number_at(train, "betas", 0);
+    t->hyper.beta2 = ht_field_number_at(train, "betas", 1);
 }
 
 /* ---- precision ---- */
@@ -83,7 +82,9 @@ static void fill_precision(ht_config *c)
                     *halftone = c->blocks[BLOCK_HALFTONE];
     ht_train_config *r = &c->train_config;
     r->precision = ht_field_text(train, "precision");
+    r->fixed_scale = 1;
     r->loss_scale = scale_text(c, ht_fields_find(train, "loss_scale")->value);
+    ht_json_as_number(ht_fields_find(train, "loss_scale")->value, &r->fixed_scale);
     r->scale_power = ht_field_int(engine, "fp16.initial_scale_power");
     r->scale_window = ht_field_int(engine, "fp16.loss_scale_window");
     r->scale_hysteresis = ht_field_int(engine, "fp16.hysteresis");

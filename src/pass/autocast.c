@@ -472,26 +472,48 @@ static ht_status cast_to_f64(ht_graph *g)
     return g->status;
 }
 
-/* ---- settings ---- */
+/* ---- options ---- */
 
-bool ht_autocast_reads(const char *key)
-{
-    static const char *const known[] = {"precision", "masters",  "gradients",   "moments", "residual",
-                                        "fp32_ops",  "half_ops", "fp32_params", "rounding"};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i], key) == 0) return true;
-    return false;
-}
-
-static ht_status read_switch(ht_graph *g, const ht_settings *settings, const char *key, const char *yes, const char *no,
-                             bool *out)
-{
-    const char *text = ht_setting_text(settings, key, *out ? yes : no);
-    if (strcmp(text, yes) != 0 && strcmp(text, no) != 0)
-        HT_FAIL(g->ctx, HT_EINVAL, "setting %s: there is no '%s'; known: %s, %s", key, text, yes, no);
-    *out = strcmp(text, yes) == 0;
-    return HT_OK;
-}
+#define PRECISION(field) .at = offsetof(ht_precision_options, field)
+static const ht_setting_key keys[] = {
+    {.name = "precision",
+     .kind = HT_SETTING_CHOICE,
+     PRECISION(precision),
+     .words = "fp64|fp32|fp16|bf16", /* as ht_precision */
+     .help = "number type of the arithmetic"},
+    {.name = "masters",
+     .kind = HT_SETTING_EITHER,
+     PRECISION(masters),
+     .words = "1|0",
+     .help = "0: parameters are half themselves"},
+    {.name = "gradients",
+     .kind = HT_SETTING_EITHER,
+     PRECISION(half_gradients),
+     .words = "half|f32",
+     .help = "number type of the accumulators"},
+    {.name = "moments",
+     .kind = HT_SETTING_EITHER,
+     PRECISION(half_moments),
+     .words = "half|f32",
+     .help = "number type of the optimiser's state"},
+    {.name = "residual",
+     .kind = HT_SETTING_EITHER,
+     PRECISION(residual_f32),
+     .words = "f32|half",
+     .help = "number type of the residual stream"},
+    {.name = "rounding",
+     .kind = HT_SETTING_EITHER,
+     PRECISION(stochastic),
+     .words = "stochastic|nearest",
+     .help = "how the update rounds half parameters"},
+    {.name = "fp32_ops", .kind = HT_SETTING_TEXT, PRECISION(fp32_ops), .help = "ops that compute in fp32, by name"},
+    {.name = "half_ops", .kind = HT_SETTING_TEXT, PRECISION(half_ops), .help = "ops that compute in half, by name"},
+    {.name = "fp32_params",
+     .kind = HT_SETTING_TEXT,
+     PRECISION(fp32_params),
+     .help = "regular expression: parameters without a half copy"},
+    {.name = NULL}};
+#undef PRECISION
 
 static ht_status check_ops(ht_graph *g, const char *key, const char *list)
 {
@@ -504,52 +526,51 @@ static ht_status check_ops(ht_graph *g, const char *key, const char *list)
     return HT_OK;
 }
 
-static ht_status read_policy(ht_graph *g, const ht_settings *settings, ht_policy *p)
+static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, ht_policy *p)
 {
-    bool half_gradients = false, half_moments = false;
-    const char *params = ht_setting_text(settings, "fp32_params", "");
-    p->masters = true;
-    HT_TRY(read_switch(g, settings, "masters", "1", "0", &p->masters));
-    HT_TRY(read_switch(g, settings, "gradients", "half", "f32", &half_gradients));
-    HT_TRY(read_switch(g, settings, "moments", "half", "f32", &half_moments));
-    HT_TRY(read_switch(g, settings, "residual", "f32", "half", &p->residual_f32));
-    HT_TRY(read_switch(g, settings, "rounding", "stochastic", "nearest", &p->stochastic));
+    *p = (ht_policy){.half = o->precision == HT_PRECISION_FP16 ? HT_F16 : HT_BF16,
+                     .masters = o->masters,
+                     .stochastic = o->stochastic,
+                     .residual_f32 = o->residual_f32,
+                     .f32_ops = o->fp32_ops,
+                     .half_ops = o->half_ops};
+    p->gradients = o->half_gradients ? p->half : HT_F32;
+    p->moments = o->half_moments ? p->half : HT_F32;
     if (p->stochastic && p->masters)
         HT_FAIL(g->ctx, HT_EINVAL,
                 "setting rounding: stochastic is for parameters that are half themselves: masters=0");
-    p->gradients = half_gradients ? p->half : HT_F32;
-    p->moments = half_moments ? p->half : HT_F32;
-    p->f32_ops = ht_setting_text(settings, "fp32_ops", NULL);
-    p->half_ops = ht_setting_text(settings, "half_ops", NULL);
     HT_TRY(check_ops(g, "fp32_ops", p->f32_ops));
     HT_TRY(check_ops(g, "half_ops", p->half_ops));
-    if (!params[0]) return HT_OK;
+    if (!o->fp32_params || !o->fp32_params[0]) return HT_OK;
     if (!p->masters) HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: without masters all parameters are of one type");
-    int wrong = regcomp(&p->f32_params, params, REG_EXTENDED | REG_NOSUB);
+    int wrong = regcomp(&p->f32_params, o->fp32_params, REG_EXTENDED | REG_NOSUB);
     if (wrong) {
         char why[128];
         regerror(wrong, &p->f32_params, why, sizeof why);
-        HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: '%s': %s", params, why);
+        HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: '%s': %s", o->fp32_params, why);
     }
     p->has_f32_params = true;
     return HT_OK;
 }
 
-static ht_status autocast_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status autocast_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    ht_policy policy = {0};
-    const char *precision = ht_setting_text(settings, "precision", "fp32");
-    if (strcmp(precision, "fp32") == 0) return HT_OK;
-    if (strcmp(precision, "fp64") == 0) return cast_to_f64(g);
-    if (strcmp(precision, "fp16") != 0 && strcmp(precision, "bf16") != 0)
-        HT_FAIL(g->ctx, HT_EINVAL, "setting precision: there is no '%s'; known: fp64, fp32, fp16, bf16", precision);
-    policy.half = precision[0] == 'f' ? HT_F16 : HT_BF16;
-    ht_status status = read_policy(g, settings, &policy);
+    ht_policy policy;
+    if (options->precision.precision == HT_PRECISION_FP32) return HT_OK;
+    if (options->precision.precision == HT_PRECISION_FP64) return cast_to_f64(g);
+    ht_status status = choose_policy(g, &options->precision, &policy);
     if (status == HT_OK) status = cast_to_half(g, &policy);
     if (policy.has_f32_params) regfree(&policy.f32_params);
     return status;
 }
 
-const ht_pass ht_pass_autocast = {"autocast", "choose a number type for every value; casts and half copies", true,
-                                  autocast_run};
+static const ht_pass_settings settings[] = {{keys, offsetof(ht_pass_options, precision)}, {NULL, 0}};
+
+const ht_pass ht_pass_autocast = {
+    .name = "autocast",
+    .help = "choose a number type for every value; casts and half copies",
+    .system = true,
+    .run = autocast_run,
+    .settings = settings,
+};

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pass/pass.h"
+#include "pass/train_options.h"
 
 typedef struct backward {
     ht_graph *g;
@@ -362,13 +362,11 @@ static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char
     return accumulate > 1 ? add_micro(g, segment, name) : g->status;
 }
 
-static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    double accumulate;
-    HT_TRY(ht_setting_number(g->ctx, settings, "accumulate", 1, &accumulate));
-    if (!(accumulate >= 1 && accumulate <= 1e6) || accumulate != (double)(uint32_t)accumulate)
-        HT_FAIL(g->ctx, HT_EINVAL, "setting accumulate: a whole number from 1 to 1000000");
+    HT_TRY(ht_autodiff_check(g->ctx, &options->train));
+    double accumulate = (double)options->train.accumulate;
     int first = ht_segment_find(g, "forward");
     if (first < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
     HT_TRY(differentiate_segment(g, (uint32_t)first, "", accumulate));
@@ -387,4 +385,10 @@ static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_set
     return g->status;
 }
 
-const ht_pass ht_pass_autodiff = {"autodiff", "append backward to 'forward' and store gradients", true, autodiff_run};
+const ht_pass ht_pass_autodiff = {
+    .name = "autodiff",
+    .help = "append backward to 'forward' and store gradients",
+    .system = true,
+    .run = autodiff_run,
+    .settings = ht_autodiff_settings,
+};

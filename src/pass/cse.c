@@ -135,10 +135,10 @@ static ht_status merge_segment(merger *m, uint32_t segment)
     return status;
 }
 
-static ht_status cse_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status cse_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    (void)settings;
+    (void)options;
     merger m = {.g = g, .stands_for = calloc(g->node_count, sizeof(uint32_t))};
     ht_status status = m.stands_for ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "cse: out of memory");
     for (size_t i = 0; i < g->segment_count && status == HT_OK; i++) status = merge_segment(&m, (uint32_t)i);
@@ -146,4 +146,9 @@ static ht_status cse_run(ht_graph *g, const ht_target *target, const ht_settings
     return status;
 }
 
-const ht_pass ht_pass_cse = {"cse", "merge nodes that compute the same", true, cse_run};
+const ht_pass ht_pass_cse = {
+    .name = "cse",
+    .help = "merge nodes that compute the same",
+    .system = true,
+    .run = cse_run,
+};

@@ -34,10 +34,10 @@ static void sweep_segment(const ht_graph *g, ht_segment *s, bool *live)
     if (kept) memmove(s->nodes, s->nodes + kept, s->node_count * sizeof *s->nodes);
 }
 
-static ht_status dce_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status dce_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    (void)settings;
+    (void)options;
     bool *live = calloc(g->value_count, sizeof *live);
     if (!live) HT_FAIL(g->ctx, HT_ENOMEM, "dce: out of memory");
     /* Results belong to one segment, and for states and inputs the marks are not read: one array serves all. */
@@ -46,4 +46,9 @@ static ht_status dce_run(ht_graph *g, const ht_target *target, const ht_settings
     return HT_OK;
 }
 
-const ht_pass ht_pass_dce = {"dce", "remove nodes that reach no output and no store", true, dce_run};
+const ht_pass ht_pass_dce = {
+    .name = "dce",
+    .help = "remove nodes that reach no output and no store",
+    .system = true,
+    .run = dce_run,
+};

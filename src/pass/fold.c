@@ -349,12 +349,17 @@ static ht_status fold_segment(ht_graph *g, uint32_t segment)
     return status;
 }
 
-static ht_status fold_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status fold_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    (void)settings;
+    (void)options;
     for (size_t i = 0; i < g->segment_count; i++) HT_TRY(fold_segment(g, (uint32_t)i));
     return HT_OK;
 }
 
-const ht_pass ht_pass_fold = {"fold", "compute what is known already, drop what changes nothing", true, fold_run};
+const ht_pass ht_pass_fold = {
+    .name = "fold",
+    .help = "compute what is known already, drop what changes nothing",
+    .system = true,
+    .run = fold_run,
+};

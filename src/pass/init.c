@@ -19,10 +19,10 @@ static bool is_random(ht_init init)
     return init.kind == HT_INIT_NORMAL || init.kind == HT_INIT_UNIFORM;
 }
 
-static ht_status init_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status init_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    (void)settings;
+    (void)options;
     if (ht_segment_find(g, "init") >= 0) return HT_OK;
     uint32_t resume = g->segment;
     bool random = false;
@@ -37,4 +37,9 @@ static ht_status init_run(ht_graph *g, const ht_target *target, const ht_setting
     return g->status;
 }
 
-const ht_pass ht_pass_init = {"init", "add the segment that gives state its first values", true, init_run};
+const ht_pass ht_pass_init = {
+    .name = "init",
+    .help = "add the segment that gives state its first values",
+    .system = true,
+    .run = init_run,
+};

@@ -3,14 +3,12 @@
  * groups in one order, so that an update is one call per group and a partition is a slice: one group per number type, or
  * two where matrices (rank 2 and more) are treated differently from the rest. Rules that look at whole tensors work on
  * the tensors' places in the group. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/optim.h"
-#include "pass/pass.h"
 #include "pass/scaler.h"
+#include "pass/train_options.h"
 
 enum { GROUP_ALIGN = 16 }; /* elements between neighbours' starts: 64 bytes of f32 */
 
@@ -26,101 +24,12 @@ typedef struct group {
 
 typedef struct builder {
     ht_graph *g;
-    const ht_optimizer *rule;
-    ht_hyper hyper;
-    double lr, clip;
-    bool spare_rest;             /* weight decay is for matrices alone */
-    const ht_schedule *schedule; /* NULL: the state "lr" is the rate */
-    double schedule_params[HT_MAX_SCHEDULE_PARAMS];
+    const ht_train_options *options;
     group groups[2 * HT_DTYPE_COUNT];
     int group_count;
     ht_scaler scaler;
     ht_val rate, applied, factor, finite, apply; /* scalars of the update; factor: of the gradients, or none */
 } builder;
-
-/* ---- settings ---- */
-
-static const char schedule_prefix[] = "schedule.";
-
-static const char *schedule_number(const char *key)
-{
-    size_t length = sizeof schedule_prefix - 1;
-    return strncmp(key, schedule_prefix, length) == 0 ? key + length : NULL;
-}
-
-bool ht_optimizer_reads(const char *key)
-{
-    static const char *const others[] = {"optimizer", "decay", "lr", "clip", "schedule"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(others[i], key) == 0) return true;
-    for (const ht_setting_key *row = ht_hyper_keys; row->name; row++)
-        if (strcmp(row->name, key) == 0) return true;
-    return schedule_number(key) != NULL || ht_scaler_reads(key);
-}
-
-static ht_status read_hyper(builder *b, const ht_settings *settings)
-{
-    ht_context *ctx = b->g->ctx;
-    for (const ht_setting_key *key = ht_hyper_keys; key->name; key++) {
-        const char *text = ht_setting_text(settings, key->name, NULL);
-        if (text) HT_TRY(ht_setting_read(ctx, key, &b->hyper, key->name, text));
-    }
-    if (b->hyper.min_coeff > b->hyper.max_coeff)
-        HT_FAIL(ctx, HT_EINVAL, "setting min_coeff: %g is above max_coeff, %g", b->hyper.min_coeff, b->hyper.max_coeff);
-    return HT_OK;
-}
-
-static ht_status unknown_number(const builder *b, const char *key)
-{
-    char known[512] = "none";
-    size_t at = 0;
-    for (size_t i = 0; b->schedule && b->schedule->params[i].name && at < sizeof known; i++)
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", b->schedule->params[i].name);
-    HT_FAIL(b->g->ctx, HT_EINVAL, "setting %s: the schedule %s has no such number; known: %s", key,
-            b->schedule ? b->schedule->name : "constant", known);
-}
-
-static ht_status read_schedule(builder *b, const ht_settings *settings)
-{
-    ht_context *ctx = b->g->ctx;
-    const char *names, *name = ht_setting_text(settings, "schedule", "constant");
-    if (strcmp(name, "constant") != 0) {
-        b->schedule = ht_schedule_find(name, &names);
-        if (!b->schedule)
-            HT_FAIL(ctx, HT_EINVAL, "setting schedule: there is no '%s'; known: constant, %s", name, names);
-        ht_schedule_standards(b->schedule, b->schedule_params);
-    }
-    for (size_t i = 0; settings && i < settings->count; i++) {
-        const char *key = settings->pairs[i].key, *number = schedule_number(key);
-        size_t row = 0;
-        if (!number) continue;
-        if (!b->schedule) return unknown_number(b, key);
-        while (b->schedule->params[row].name && strcmp(b->schedule->params[row].name, number) != 0) row++;
-        if (!b->schedule->params[row].name) return unknown_number(b, key);
-        HT_TRY(ht_setting_number(ctx, settings, key, 0, &b->schedule_params[row]));
-    }
-    return b->schedule ? ht_schedule_check(ctx, b->schedule, b->schedule_params) : HT_OK;
-}
-
-static ht_status read_settings(builder *b, const ht_settings *settings)
-{
-    ht_context *ctx = b->g->ctx;
-    const char *names, *name = ht_setting_text(settings, "optimizer", "adamw");
-    const char *decay = ht_setting_text(settings, "decay", "all");
-    b->rule = ht_optimizer_find(name, &names);
-    if (!b->rule) HT_FAIL(ctx, HT_EINVAL, "setting optimizer: there is no '%s'; known: %s", name, names);
-    b->hyper = ht_optimizer_standards(b->rule);
-    b->spare_rest = strcmp(decay, "matrices") == 0;
-    if (!b->spare_rest && strcmp(decay, "all") != 0)
-        HT_FAIL(ctx, HT_EINVAL, "setting decay: there is no '%s'; known: matrices, all", decay);
-    HT_TRY(ht_setting_number(ctx, settings, "lr", 1e-3, &b->lr));
-    HT_TRY(ht_setting_number(ctx, settings, "clip", 0, &b->clip));
-    if (!(b->lr >= 0 && isfinite(b->lr))) HT_FAIL(ctx, HT_EINVAL, "setting lr: %g is no rate", b->lr);
-    if (!(b->clip >= 0)) HT_FAIL(ctx, HT_EINVAL, "setting clip: a norm, or 0 for none");
-    HT_TRY(read_hyper(b, settings));
-    HT_TRY(ht_scaler_read(&b->scaler, ctx, settings));
-    return read_schedule(b, settings);
-}
 
 /* ---- flat groups ---- */
 
@@ -196,9 +105,9 @@ static ht_status make_group(builder *b, ht_dtype dtype, part which)
     ht_graph *g = b->g;
     int64_t elems, offset = 0;
     group *flat = &b->groups[b->group_count];
-    *flat = (group){.rule = b->rule, .hyper = b->hyper, .dtype = dtype, .part = which};
-    if (which == PART_REST && b->rule->rest) flat->rule = b->rule->rest;
-    if (which == PART_REST && b->spare_rest) flat->hyper.weight_decay = 0;
+    *flat = (group){.rule = b->options->optimizer, .hyper = b->options->hyper, .dtype = dtype, .part = which};
+    if (which == PART_REST && b->options->optimizer->rest) flat->rule = b->options->optimizer->rest;
+    if (which == PART_REST && b->options->decay_matrices) flat->hyper.weight_decay = 0;
     HT_TRY(count_members(b, flat, &elems));
     if (elems == 0) return HT_OK;
     b->group_count++;
@@ -225,7 +134,7 @@ static ht_status make_group(builder *b, ht_dtype dtype, part which)
 
 static ht_status make_groups(builder *b)
 {
-    bool split = b->spare_rest || b->rule->rest;
+    bool split = b->options->decay_matrices || b->options->optimizer->rest;
     for (int d = 0; d < HT_DTYPE_COUNT; d++) {
         if (!ht_dtype_is_float((ht_dtype)d)) continue;
         if (!split) HT_TRY(make_group(b, (ht_dtype)d, PART_ALL));
@@ -261,9 +170,10 @@ static ht_val choose_factor(builder *b)
     ht_val norm = global_norm(b);
     b->factor = ht_scaler_inverse(&b->scaler, g);
     if (b->factor.id) norm = ht_mul(g, norm, b->factor);
-    if (b->clip == 0) return norm;
+    if (b->options->clip == 0) return norm;
     /* Gradients are divided by max(1, (norm + 1e-6) / clip). */
-    ht_val excess = ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b->clip), ht_fill_like(g, norm, 1));
+    ht_val excess =
+        ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b->options->clip), ht_fill_like(g, norm, 1));
     ht_val clipping = ht_reciprocal(g, excess);
     b->factor = b->factor.id ? ht_mul(g, b->factor, clipping) : clipping;
     return norm;
@@ -310,9 +220,9 @@ static void update_group(const builder *b, const group *flat)
 static void choose_rate(builder *b)
 {
     ht_graph *g = b->g;
-    if (!b->schedule) return;
-    b->rate = ht_schedule_rate(g, b->schedule, b->schedule_params, b->lr, b->applied);
-    ht_val cycled = ht_schedule_momentum(g, b->schedule, b->schedule_params, b->applied);
+    if (!b->options->schedule) return;
+    b->rate = ht_schedule_rate(g, b->options->schedule, b->options->schedule_params, b->options->lr, b->applied);
+    ht_val cycled = ht_schedule_momentum(g, b->options->schedule, b->options->schedule_params, b->applied);
     for (int i = 0; i < b->group_count; i++) b->groups[i].hyper.cycled = cycled;
 }
 
@@ -324,13 +234,14 @@ static void count_step(ht_graph *g, ht_val applied, ht_val apply)
     if (step.id) ht_store(g, step, ht_add_scalar(g, step, 1));
 }
 
-static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    builder b = {.g = g};
-    HT_TRY(read_settings(&b, settings));
+    const ht_train_options *o = &options->train;
+    builder b = {.g = g, .options = o, .scaler = {.options = &o->scaling}};
+    HT_TRY(ht_optimizer_check(g->ctx, o));
     HT_TRY(make_groups(&b));
-    if (!b.schedule) b.rate = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(b.lr));
+    if (!o->schedule) b.rate = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(o->lr));
     b.applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
     ht_scaler_add_state(&b.scaler, g);
     HT_TRY(ht_scaler_scale_loss_grads(&b.scaler, g));
@@ -344,12 +255,17 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_se
     count_step(g, b.applied, b.apply);
     ht_output(g, "grad_norm", ht_cast(g, norm, HT_F32));
     ht_output(g, "applied_now", b.apply);
-    if (b.schedule) ht_output(g, "lr", b.rate);
+    if (o->schedule) ht_output(g, "lr", b.rate);
     ht_scaler_step(&b.scaler, g, b.finite); /* last: then nobody needs the old state any more */
     g->role = HT_ROLE_FWD;
     ht_graph_add_program_call(g, "train", g->segment, 1);
     return g->status;
 }
 
-const ht_pass ht_pass_optimizer = {"optimizer", "append the update: norm and check, clip, rate, optimiser, flat groups",
-                                   true, optimizer_run};
+const ht_pass ht_pass_optimizer = {
+    .name = "optimizer",
+    .help = "append the update: norm and check, clip, rate, optimiser, flat groups",
+    .system = true,
+    .run = optimizer_run,
+    .settings = ht_optimizer_settings,
+};

@@ -1,54 +1,68 @@
 /* pass: one file per pass, graph to graph, and the pipeline that verifies after each. A pass sees a graph, a target and
- * its settings; never a device, a kernel or a file. */
+ * its options; never a device, a kernel or a file. */
 #ifndef HT_PASS_H
 #define HT_PASS_H
 
 #include "op/op.h"
+#include "pass/options.h"
 
-/* `--set key=value` and what callers give in C: read by the passes that know the key. */
-typedef struct ht_setting {
-    const char *key, *value;
-} ht_setting;
-typedef struct ht_settings {
-    size_t count;
-    const ht_setting *pairs;
-} ht_settings;
-
-/* The last value given for a key, or `standard`. */
-const char *ht_setting_text(const ht_settings *settings, const char *key, const char *standard);
-/* The same as a number; a value that is none is a failure that names the key. */
-ht_status ht_setting_number(ht_context *ctx, const ht_settings *settings, const char *key, double standard,
-                            double *out);
+/* Names for some of the options: a table of keys, and where the struct that they are fields of lies in ht_pass_options. */
+typedef struct ht_pass_settings {
+    const ht_setting_key *keys; /* NULL ends the list */
+    size_t at;
+} ht_pass_settings;
 
 typedef struct ht_pass {
     const char *name;
     const char *help; /* one line */
     bool system;      /* leaves the model as it is: the pipeline asserts its hash */
-    ht_status (*run)(ht_graph *g, const ht_target *target, const ht_settings *settings);
+    ht_status (*run)(ht_graph *g, const ht_target *target, const ht_pass_options *options);
+    const ht_pass_settings *settings; /* that it reads; NULL: none */
 } ht_pass;
 
-/* All passes in the order of the pipeline; ends with NULL. */
-extern const ht_pass *const ht_passes[];
-const ht_pass *ht_pass_find(const char *name);
+/* ---- the pipeline: from a model's graph to its plan ---- */
 
-/* Runs one pass and checks what it left: the IR's rules, and the model hash of a system pass. */
-ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings);
+typedef enum ht_stage {
+    HT_STAGE_TRAIN, /* a model's graph becomes a training step: ht_graph_train, and jobs */
+    HT_STAGE_PLAN,  /* a graph becomes one that can be planned: ht_plan_create */
+    HT_STAGE_ANY    /* of settings: whichever stage knows the name */
+} ht_stage;
+
+typedef struct ht_pass_condition {
+    const char *words; /* "training"; NULL: always */
+    bool (*holds)(const ht_pass_options *options);
+} ht_pass_condition;
+
+typedef struct ht_pipeline_row {
+    const ht_pass *pass;
+    ht_stage stage;
+    const ht_pass_condition *when;
+} ht_pipeline_row;
+
+/* The rows of passes.def; ends with a row without a pass. */
+extern const ht_pipeline_row ht_pipeline[];
+/* NULL when there is none of that name. */
+const ht_pass *ht_pass_find(const char *name);
 
 /* Somebody who hears of every pass that was run, with what it left. A failure of `after` ends the work. */
 typedef struct ht_pass_observer {
     ht_status (*after)(void *arg, const ht_pass *pass, const ht_graph *g);
     void *arg;
 } ht_pass_observer;
-/* The same, and tells `observer`, which may be NULL. */
-ht_status ht_pass_run_observed(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
-                               const ht_pass_observer *observer);
+
+/* Runs one pass and checks what it left: the IR's rules, and the model hash of a system pass. options: NULL: standard. */
+ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_pass_options *options);
+/* Runs the rows of one stage whose condition holds, each as ht_pass_run, and tells `observer`, which may be NULL. */
+ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_target *target, const ht_pass_options *options,
+                          const ht_pass_observer *observer);
+
+/* Settings by name become options; of a name that is given twice the last one counts. A name that no pass of the stage
+ * knows is a failure; with HT_STAGE_ANY it is left out. Texts are borrowed. */
+ht_status ht_pass_options_read(ht_context *ctx, ht_pass_options *options, ht_stage stage, size_t count,
+                               const ht_train_setting *settings);
 
 /* A precision class in a word: "dot". */
 const char *ht_prec_name(ht_prec prec);
-
-/* Does the pass optimizer, or autocast, read a setting of this key? */
-bool ht_optimizer_reads(const char *key);
-bool ht_autocast_reads(const char *key);
 
 /* Backward for `loss`, which starts from the gradient `loss_grad` (a scalar, or none for 1), appended to the loss's segment: gradients of n
  * values; none where the loss does not depend on a value. */

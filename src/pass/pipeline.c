@@ -1,44 +1,47 @@
-#include <string.h>
-
 #include "pass/pass.h"
 
-#define HT_PASS(id) extern const ht_pass ht_pass_##id;
+#include <string.h>
+
+/* ---- the table ---- */
+
+static bool is_training(const ht_pass_options *options)
+{
+    return options->training;
+}
+
+static bool is_casting(const ht_pass_options *options)
+{
+    return options->precision.precision != HT_PRECISION_FP32;
+}
+
+static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
+                               casting = {"precision is not fp32", is_casting};
+
+#define HT_PASS(id, stage, condition) extern const ht_pass ht_pass_##id;
 #include "pass/passes.def"
 #undef HT_PASS
 
-const ht_pass *const ht_passes[] = {
-#define HT_PASS(id) &ht_pass_##id,
+const ht_pipeline_row ht_pipeline[] = {
+#define HT_PASS(id, stage, condition) {&ht_pass_##id, HT_STAGE_##stage, &condition},
 #include "pass/passes.def"
 #undef HT_PASS
-    NULL,
+    {NULL, HT_STAGE_ANY, NULL},
 };
 
 const ht_pass *ht_pass_find(const char *name)
 {
-    for (size_t i = 0; ht_passes[i]; i++)
-        if (strcmp(ht_passes[i]->name, name) == 0) return ht_passes[i];
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++)
+        if (strcmp(row->pass->name, name) == 0) return row->pass;
     return NULL;
 }
 
-const char *ht_setting_text(const ht_settings *settings, const char *key, const char *standard)
-{
-    for (size_t i = settings ? settings->count : 0; i-- > 0;)
-        if (strcmp(settings->pairs[i].key, key) == 0) return settings->pairs[i].value;
-    return standard;
-}
+/* ---- running it ---- */
 
-ht_status ht_setting_number(ht_context *ctx, const ht_settings *settings, const char *key, double standard, double *out)
+ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_pass_options *options)
 {
-    const char *text = ht_setting_text(settings, key, NULL);
-    *out = standard;
-    if (text && !ht_number_read(text, out)) HT_FAIL(ctx, HT_EINVAL, "setting %s: '%s' is no number", key, text);
-    return HT_OK;
-}
-
-ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings)
-{
+    const ht_pass_options standard = ht_pass_options_standard();
     uint64_t before = pass->system ? ht_model_hash(g) : 0;
-    HT_TRY(pass->run(g, target, settings));
+    HT_TRY(pass->run(g, target, options ? options : &standard));
     ht_status status = ht_graph_verify(g);
     if (status != HT_OK) {
         char message[sizeof g->ctx->message];
@@ -50,11 +53,15 @@ ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target,
     return HT_OK;
 }
 
-ht_status ht_pass_run_observed(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_settings *settings,
-                               const ht_pass_observer *observer)
+ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_target *target, const ht_pass_options *options,
+                          const ht_pass_observer *observer)
 {
-    HT_TRY(ht_pass_run(g, pass, target, settings));
-    return observer ? observer->after(observer->arg, pass, g) : HT_OK;
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
+        if (row->stage != stage || (row->when->holds && !row->when->holds(options))) continue;
+        HT_TRY(ht_pass_run(g, row->pass, target, options));
+        if (observer) HT_TRY(observer->after(observer->arg, row->pass, g));
+    }
+    return HT_OK;
 }
 
 const char *ht_prec_name(ht_prec prec)

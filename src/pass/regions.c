@@ -338,10 +338,10 @@ static ht_status mark_segment(marker *m, const ht_segment *s)
     return status;
 }
 
-static ht_status regions_run(ht_graph *g, const ht_target *target, const ht_settings *settings)
+static ht_status regions_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
 {
     (void)target;
-    (void)settings;
+    (void)options;
     marker m = {.g = g};
     m.place = calloc(g->value_count, sizeof *m.place);
     m.uses = calloc(g->value_count, sizeof *m.uses);
@@ -354,4 +354,9 @@ static ht_status regions_run(ht_graph *g, const ht_target *target, const ht_sett
     return status;
 }
 
-const ht_pass ht_pass_regions = {"regions", "mark what is computed together", true, regions_run};
+const ht_pass ht_pass_regions = {
+    .name = "regions",
+    .help = "mark what is computed together",
+    .system = true,
+    .run = regions_run,
+};

@@ -4,17 +4,11 @@
 
 #include "pass/pass.h"
 
-typedef enum ht_scaling { HT_SCALING_NONE, HT_SCALING_STATIC, HT_SCALING_DYNAMIC } ht_scaling;
-
 typedef struct ht_scaler {
-    ht_scaling kind;
-    double first; /* the scale that training begins with */
-    double power, window, hysteresis, consecutive, min, most_skips;
+    const ht_scaling_options *options;
     ht_val scale, left, iteration, last, skips, fatal; /* states */
 } ht_scaler;
 
-bool ht_scaler_reads(const char *key);
-ht_status ht_scaler_read(ht_scaler *scaler, ht_context *ctx, const ht_settings *settings);
 void ht_scaler_add_state(ht_scaler *scaler, ht_graph *g);
 /* Backward begins with seed · scale in every segment of micro-batches. */
 ht_status ht_scaler_scale_loss_grads(const ht_scaler *scaler, ht_graph *g);

@@ -8,9 +8,7 @@
 typedef struct planning {
     ht_graph *g; /* our own clone */
     ht_plan *plan;
-    bool fusion, prepack;
-    ht_settings settings;             /* of precision */
-    const ht_pass_observer *observer; /* may be NULL */
+    const ht_plan_request *request;
     const ht_kernel **kernels;
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
@@ -376,25 +374,12 @@ static void log_kernels(const ht_plan *plan)
     ht_text_free(&line);
 }
 
-static ht_status run_passes(planning *p)
-{
-    /* Casts that autocast put in are shared, and join the regions of their neighbours. */
-    static const char *const names[] = {"init",     "fold", "cse", "dce",     "regions",
-                                        "autocast", "cse",  "dce", "regions", NULL};
-    bool casts = strcmp(p->plan->precision, "fp32") != 0;
-    for (size_t i = 0; names[i]; i++) {
-        if (strcmp(names[i], "autocast") == 0 && !casts) break;
-        HT_TRY(ht_pass_run_observed(p->g, ht_pass_find(names[i]), &p->plan->target, &p->settings, p->observer));
-    }
-    return HT_OK;
-}
-
 static ht_status build(planning *p)
 {
     ht_graph *g = p->g;
     ht_plan *plan = p->plan;
     HT_TRY(ht_graph_verify(g));
-    HT_TRY(run_passes(p));
+    HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &plan->target, p->request->options, p->request->observer));
     plan->model_hash = ht_model_hash(g);
     HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
@@ -403,8 +388,8 @@ static ht_status build(planning *p)
     p->groups.row_block = calloc(g->node_count, sizeof *p->groups.row_block);
     p->groups.rows = calloc(g->node_count, sizeof *p->groups.rows);
     if (!p->groups.of_node || !p->groups.inside || !p->groups.row_block || !p->groups.rows) return no_memory(g->ctx);
-    if (p->fusion) HT_TRY(ht_plan_fuse(g, p->kernels, &p->groups));
-    if (p->fusion) HT_TRY(ht_plan_find_row_blocks(g, p->kernels, &p->groups));
+    if (!p->request->no_fusion) HT_TRY(ht_plan_fuse(g, p->kernels, &p->groups));
+    if (!p->request->no_fusion) HT_TRY(ht_plan_find_row_blocks(g, p->kernels, &p->groups));
     HT_TRY(ht_graph_verify(g));
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
@@ -415,49 +400,23 @@ static ht_status build(planning *p)
     HT_TRY(place_inputs(p));
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
     HT_TRY(copy_programs(p));
-    return p->prepack ? ht_plan_prepack(plan) : HT_OK;
+    return p->request->no_prepack ? HT_OK : ht_plan_prepack(plan);
 }
 
-/* Options as settings of the pass; those that were given one by one come last and count. */
-static ht_status read_opts(planning *p, const ht_plan_opts *o)
-{
-    ht_plan *plan = p->plan;
-    ht_setting *pairs = HT_NEW(plan->arena, ht_setting, 1 + o->setting_count);
-    if (!pairs) return no_memory(plan->ctx);
-    if (o->precision) pairs[p->settings.count++] = (ht_setting){"precision", o->precision};
-    for (size_t i = 0; i < o->setting_count; i++) {
-        const ht_train_setting *given = &o->settings[i];
-        if (!given->key || !given->value) HT_FAIL(plan->ctx, HT_EINVAL, "setting %zu has no key or no value", i);
-        if (!ht_autocast_reads(given->key))
-            HT_FAIL(plan->ctx, HT_EINVAL, "setting %s: planning has no such setting", given->key);
-        pairs[p->settings.count++] = (ht_setting){given->key, given->value};
-    }
-    p->settings.pairs = pairs;
-    plan->precision = own_text(plan, ht_setting_text(&p->settings, "precision", "fp32"));
-    if (!plan->precision) return no_memory(plan->ctx);
-    p->fusion = !o->no_fusion;
-    p->prepack = !o->no_prepack;
-    plan->canary = ht_debug_build() || o->canaries;
-    if (o->target) return ht_target_parse(plan->ctx, &plan->target, "target", o->target, strlen(o->target));
-    ht_target_here(plan->ctx, &plan->target);
-    return HT_OK;
-}
-
-ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
-                                  const ht_pass_observer *observer)
+ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request)
 {
     *out = NULL;
     ht_context *ctx = graph->ctx;
-    ht_plan_opts o = HT_PLAN_OPTS;
-    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    planning p = {.observer = observer};
+    planning p = {.request = request};
     ht_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return no_memory(ctx);
     plan->ctx = ctx;
     plan->arena = ht_arena_create();
+    plan->target = *request->target;
+    plan->precision = ht_precision_name(request->options->precision.precision);
+    plan->canary = ht_debug_build() || request->canaries;
     p.plan = plan;
-    ht_status status = plan->arena ? read_opts(&p, &o) : no_memory(ctx);
-    if (status == HT_OK) status = ht_graph_clone(&p.g, graph);
+    ht_status status = plan->arena ? ht_graph_clone(&p.g, graph) : no_memory(ctx);
     if (status == HT_OK) status = build(&p);
     ht_graph_free(p.g);
     free(p.kernels);
@@ -474,6 +433,32 @@ ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht
     log_kernels(plan);
     *out = plan;
     return HT_OK;
+}
+
+/* Texts become values here, once. */
+ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
+                                  const ht_pass_observer *observer)
+{
+    *out = NULL;
+    ht_context *ctx = graph->ctx;
+    ht_plan_opts o = HT_PLAN_OPTS;
+    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    ht_target target = {0};
+    ht_pass_options options = ht_pass_options_standard();
+    const ht_train_setting precision = {"precision", o.precision};
+    if (o.precision) HT_TRY(ht_pass_options_read(ctx, &options, HT_STAGE_PLAN, 1, &precision));
+    HT_TRY(ht_pass_options_read(ctx, &options, HT_STAGE_PLAN, o.setting_count, o.settings));
+    if (o.target)
+        HT_TRY(ht_target_parse(ctx, &target, "target", o.target, strlen(o.target)));
+    else
+        ht_target_here(ctx, &target);
+    ht_plan_request request = {.target = &target,
+                               .options = &options,
+                               .observer = observer,
+                               .no_fusion = o.no_fusion,
+                               .no_prepack = o.no_prepack,
+                               .canaries = o.canaries};
+    return ht_plan_build(out, graph, &request);
 }
 
 ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts)

@@ -114,6 +114,15 @@ enum { HT_PLAN_ALIGN = 64, HT_CANARY_BYTES = 64 };
 ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
                                   const ht_pass_observer *observer);
 
+/* A plan as the other rooms ask for it: values instead of texts. */
+typedef struct ht_plan_request {
+    const ht_target *target;
+    const ht_pass_options *options;       /* of the passes of HT_STAGE_PLAN */
+    const ht_pass_observer *observer;     /* hears of the passes; may be NULL */
+    bool no_fusion, no_prepack, canaries; /* as in ht_plan_opts */
+} ht_plan_request;
+ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request);
+
 /* -1 when there is none. */
 int ht_plan_segment_find(const ht_plan *plan, const char *name);
 int ht_plan_program_find(const ht_plan *plan, const char *name);

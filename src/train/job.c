@@ -1,15 +1,12 @@
 /* From config to session: data, model, training step, plan. */
 #include "train/job.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "optim/optim.h"
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
 
@@ -102,91 +99,57 @@ static ht_status count_steps(ht_job *job)
 
 /* ---- the training step ---- */
 
-enum { MOST_SETTINGS = 48 };
-
-typedef struct setting_list {
-    ht_setting pairs[MOST_SETTINGS];
-    char values[MOST_SETTINGS][64];
-    char keys[MOST_SETTINGS][64];
-    size_t count;
-} setting_list;
-
-static void set_text(setting_list *list, const char *key, const char *value)
+static ht_scaling_options scaling_of(const ht_train_config *c)
 {
-    assert(list->count < MOST_SETTINGS);
-    size_t i = list->count++;
-    snprintf(list->keys[i], sizeof list->keys[i], "%s", key);
-    snprintf(list->values[i], sizeof list->values[i], "%s", value);
-    list->pairs[i] = (ht_setting){list->keys[i], list->values[i]};
+    ht_scaling_options scaling = ht_pass_options_standard().train.scaling;
+    scaling.kind = HT_SCALING_STATIC;
+    if (strcmp(c->loss_scale, "none") == 0) scaling.kind = HT_SCALING_NONE;
+    if (strcmp(c->loss_scale, "dynamic") == 0) scaling.kind = HT_SCALING_DYNAMIC;
+    scaling.fixed = c->fixed_scale;
+    scaling.power = c->scale_power;
+    scaling.window = c->scale_window;
+    scaling.hysteresis = c->scale_hysteresis;
+    scaling.consecutive = c->scale_consecutive;
+    scaling.min = c->scale_min;
+    return scaling;
 }
 
-static void set_number(setting_list *list, const char *key, double value)
+static ht_status fill_schedule(const ht_job *job, ht_train_options *train)
 {
-    ht_text text = {0};
-    ht_text_number(&text, value);
-    if (text.data) set_text(list, key, text.data);
-    ht_text_free(&text);
-}
-
-static void set_schedule(const ht_job *job, setting_list *list)
-{
-    const ht_schedule *schedule = ht_schedule_find(job->train_config->schedule, NULL);
-    set_text(list, "schedule", job->train_config->schedule);
-    for (size_t i = 0; schedule && schedule->params[i].name; i++) {
-        char key[64];
-        double value = ht_config_schedule_number(job->config, schedule->params[i].name, job->steps);
-        snprintf(key, sizeof key, "schedule.%s", schedule->params[i].name);
-        if (!isnan(value)) set_number(list, key, value);
+    HT_TRY(ht_train_options_schedule(job->ctx, train, job->train_config->schedule));
+    for (size_t i = 0; train->schedule && train->schedule->params[i].name; i++) {
+        double value = ht_config_schedule_number(job->config, train->schedule->params[i].name, job->steps);
+        if (!isnan(value)) train->schedule_params[i] = value;
     }
+    return HT_OK;
 }
 
-static void collect_settings(const ht_job *job, setting_list *list)
+/* The job's options of all passes. */
+static ht_status fill_options(ht_job *job, bool training)
 {
-    const ht_train_config *r = job->train_config;
-    set_text(list, "optimizer", r->optimizer);
-    set_text(list, "decay", r->decay_all ? "all" : "matrices");
-    set_text(list, "loss_scale", r->loss_scale);
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {
-        {"accumulate", (double)r->accumulate},
-        {"lr", r->lr},
-        {"clip", r->clip},
-        {"beta1", r->beta1},
-        {"beta2", r->beta2},
-        {"eps", r->eps},
-        {"weight_decay", r->weight_decay},
-        {"momentum", r->momentum},
-        {"dampening", r->dampening},
-        {"nesterov", r->nesterov},
-        {"lr_decay", r->lr_decay},
-        {"initial_accumulator", r->initial_accumulator},
-        {"min_coeff", r->min_coeff},
-        {"max_coeff", r->max_coeff},
-        {"eps_inside_sqrt", r->eps_inside_sqrt},
-        {"scale_power", (double)r->scale_power},
-        {"scale_window", (double)r->scale_window},
-        {"scale_hysteresis", (double)r->scale_hysteresis},
-        {"scale_consecutive", r->scale_consecutive},
-        {"scale_min", r->scale_min},
+    const ht_train_config *c = job->train_config;
+    ht_pass_options *options = &job->options;
+    *options = ht_pass_options_standard();
+    options->training = training;
+    options->train.accumulate = c->accumulate;
+    options->train.optimizer = c->optimizer;
+    options->train.hyper = c->hyper;
+    options->train.lr = c->lr;
+    options->train.clip = c->clip;
+    options->train.decay_matrices = !c->decay_all;
+    options->train.scaling = scaling_of(c);
+    options->precision = (ht_precision_options){
+        .precision = ht_precision_find(c->precision),
+        .masters = c->masters,
+        .half_gradients = c->half_gradients,
+        .half_moments = c->half_moments,
+        .residual_f32 = strcmp(c->residual, "f32") == 0,
+        .stochastic = strcmp(c->rounding, "stochastic") == 0,
+        .fp32_ops = c->fp32_ops,
+        .half_ops = c->half_ops,
+        .fp32_params = c->fp32_params,
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) set_number(list, numbers[i].key, numbers[i].value);
-    if (strcmp(r->schedule, "constant") != 0) set_schedule(job, list);
-}
-
-static ht_status add_training(const ht_job *job, ht_graph *g, const ht_pass_observer *observer)
-{
-    setting_list *list = calloc(1, sizeof *list);
-    if (!list) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for the settings");
-    collect_settings(job, list);
-    ht_settings settings = {list->count, list->pairs};
-    ht_target target;
-    ht_target_here(job->ctx, &target);
-    ht_status status = ht_pass_run_observed(g, ht_pass_find("autodiff"), &target, &settings, observer);
-    if (status == HT_OK) status = ht_pass_run_observed(g, ht_pass_find("optimizer"), &target, &settings, observer);
-    free(list);
-    return status;
+    return fill_schedule(job, &options->train);
 }
 
 /* A model from elsewhere without a count of its own has one that is always 1. */
@@ -220,7 +183,7 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
         .classes = info->classes,
         .feature_rank = info->feature_rank,
         .documents = info->documents,
-        .training = request->mode != HT_RUN_EVALUATE,
+        .training = job->options.training,
         .buckets = further,
         .bucket_count = last,
         .beam = request->beam,
@@ -229,45 +192,20 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     memcpy(wanted.feature, info->feature, sizeof wanted.feature);
     HT_TRY(ht_model_create(out, job->ctx, &wanted));
     job->mean_loss = job->model->make && counts_one(*out);
-    if (wanted.training) HT_TRY(add_training(job, *out, request->observer));
+    HT_TRY(ht_pipeline_run(*out, HT_STAGE_TRAIN, &job->target, &job->options, request->observer));
     job->parameters = ht_model_parameters(*out);
     return HT_OK;
 }
 
 /* ---- the plan ---- */
 
-enum { MOST_POLICIES = 8 };
-
-/* What half precision is to mean, for the planner. */
-static size_t collect_policy(const ht_train_config *r, ht_train_setting *list)
-{
-    const ht_train_setting all[MOST_POLICIES] = {
-        {"masters", r->masters ? "1" : "0"},
-        {"gradients", r->half_gradients ? "half" : "f32"},
-        {"moments", r->half_moments ? "half" : "f32"},
-        {"residual", r->residual},
-        {"fp32_ops", r->fp32_ops},
-        {"half_ops", r->half_ops},
-        {"fp32_params", r->fp32_params},
-        {"rounding", r->rounding},
-    };
-    size_t count = 0;
-    for (size_t i = 0; i < MOST_POLICIES; i++)
-        if (all[i].value) list[count++] = all[i];
-    return count;
-}
-
 ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out)
 {
     ht_graph *graph = NULL;
-    ht_plan_opts opts = HT_PLAN_OPTS;
-    ht_train_setting policy[MOST_POLICIES];
-    opts.no_fusion = !fusion;
-    opts.precision = job->train_config->precision;
-    opts.setting_count = collect_policy(job->train_config, policy);
-    opts.settings = policy;
+    ht_plan_request wanted = {
+        .target = &job->target, .options = &job->options, .observer = request->observer, .no_fusion = !fusion};
     ht_status status = make_graph(job, request, &graph);
-    if (status == HT_OK) status = ht_plan_create_observed(out, graph, &opts, request->observer);
+    if (status == HT_OK) status = ht_plan_build(out, graph, &wanted);
     ht_graph_free(graph);
     return status;
 }
@@ -289,6 +227,8 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     if (job->train_config->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
     HT_TRY(open_data(job, request, vocabularies));
     HT_TRY(count_steps(job));
+    HT_TRY(fill_options(job, request->mode != HT_RUN_EVALUATE));
+    ht_target_here(ctx, &job->target);
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);
 }
 

@@ -8,6 +8,8 @@ typedef struct ht_job {
     ht_context *ctx;
     const ht_config *config;
     const ht_train_config *train_config;
+    ht_target target;        /* one for all passes and the plan */
+    ht_pass_options options; /* of all passes */
     const ht_model *model;
     const ht_data_format *format;
     ht_task task;

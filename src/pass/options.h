@@ -1,0 +1,63 @@
+/* What passes are told, as typed values. Callers start from ht_pass_options_standard and change what they know; names and
+ * texts (`--set`, the public structs) become values once, in ht_pass_options_read. */
+#ifndef HT_PASS_OPTIONS_H
+#define HT_PASS_OPTIONS_H
+
+#include <halftone/session.h>
+
+#include "optim/optim.h"
+
+typedef enum ht_scaling { HT_SCALING_NONE, HT_SCALING_STATIC, HT_SCALING_DYNAMIC } ht_scaling;
+
+/* The loss scale: docs/update.md. */
+typedef struct ht_scaling_options {
+    ht_scaling kind;
+    double fixed;                      /* of STATIC: the scale */
+    int64_t power, window, hysteresis; /* of DYNAMIC: it begins with two to this power */
+    int64_t consecutive;               /* 0 or 1 */
+    double min;
+    int64_t most_skips;
+} ht_scaling_options;
+
+/* Of autodiff and optimizer. */
+typedef struct ht_train_options {
+    int64_t accumulate; /* micro-batches per update */
+    const ht_optimizer *optimizer;
+    ht_hyper hyper;
+    double lr, clip;             /* clip: 0: off */
+    bool decay_matrices;         /* weight decay is for tensors of rank 2 and more alone */
+    const ht_schedule *schedule; /* NULL: the state "lr" is the rate */
+    double schedule_params[HT_MAX_SCHEDULE_PARAMS];
+    ht_scaling_options scaling;
+} ht_train_options;
+
+typedef enum ht_precision { HT_PRECISION_FP64, HT_PRECISION_FP32, HT_PRECISION_FP16, HT_PRECISION_BF16 } ht_precision;
+/* "fp64", …; a name that is none of them is a bug of the caller. */
+const char *ht_precision_name(ht_precision precision);
+ht_precision ht_precision_find(const char *name);
+
+/* Of autocast: docs/precision.md. */
+typedef struct ht_precision_options {
+    ht_precision precision;
+    bool masters;                      /* false: parameters are half themselves */
+    bool half_gradients, half_moments; /* accumulators and the optimiser's state are half, too */
+    bool residual_f32;
+    bool stochastic;                 /* the update rounds half parameters by chance instead of to the nearest */
+    const char *fp32_ops, *half_ops; /* names between commas; NULL: none */
+    const char *fp32_params;         /* a regular expression; NULL or "": none */
+} ht_precision_options;
+
+typedef struct ht_pass_options {
+    bool training; /* the graph becomes a training step */
+    ht_train_options train;
+    ht_precision_options precision;
+} ht_pass_options;
+
+/* All options as they are when nobody says otherwise. */
+ht_pass_options ht_pass_options_standard(void);
+
+/* Another optimiser, with its own hyper-parameters; an unknown name is a failure that lists the known ones. */
+ht_status ht_train_options_choose(ht_context *ctx, ht_train_options *options, const char *optimizer);
+ht_status ht_train_options_schedule(ht_context *ctx, ht_train_options *options, const char *schedule);
+
+#endif
