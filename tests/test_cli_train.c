@@ -79,6 +79,20 @@ static void train__learns_a_text_and_evaluates_the_same(void **state)
            0, "learned");
 }
 
+static void train__learns_a_text_by_muon(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    data_case_text(c, "job.json", text_job);
+    expect(c, "\"$H\" train job.json --set train.optimizer=muon --set train.lr=0.02", 0, "eval 40 loss ");
+    expect(c, "grep -c '\"train.rest_lr_scale\": {\"value\": 0.015, ' run/config.resolved.json", 0, "1\n");
+    expect(c,
+           "awk -F'\"loss\": ' '/step/ {split($2, a, \",\"); if (NR == 1) first = a[1]; last = a[1]} "
+           "END {print (last < first - 0.3) ? \"learned\" : \"not\"}' run/metrics.jsonl",
+           0, "learned");
+    expect(c, "\"$H\" eval run", 0, "perplexity  ");
+}
+
 static void train__learns_images(void **state)
 {
     data_case *c = *state;
@@ -116,7 +130,7 @@ static void train__a_table_by_every_optimizer_and_schedule(void **state)
                    " \"data\": {\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0},\n"
                    " \"train\": {\"task\": \"regression\", \"steps\": 12, \"batch\": 8, \"lr\": 0.01}}\n");
     expect(c,
-           "for o in sgd adam adamw adamw_hf adagrad lamb lion; do for s in constant linear cosine; do "
+           "for o in sgd adam adamw adamw_hf adagrad lion lamb muon; do for s in constant linear cosine; do "
            "\"$H\" train job.json --force --set train.optimizer=$o --set train.schedule=$s || exit; done; done",
            0, "step 12 of 12");
     expect(c, "\"$H\" eval run", 2, "has no validation part");
@@ -326,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(train__learns_a_text_and_evaluates_the_same),
+        CASE(train__learns_a_text_by_muon),
         CASE(train__learns_images),
         CASE(train__learns_pairs_of_all_lengths),
         CASE(train__a_table_by_every_optimizer_and_schedule),

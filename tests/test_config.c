@@ -349,6 +349,45 @@ static void engine__auto_is_filled_from_the_job(void **state)
     assert_string_equal(ht_config_train(config)->schedule, "WarmupDecayLR");
 }
 
+static void muon__has_the_defaults_of_its_row(void **state)
+{
+    (void)state;
+    reads(JOB(", \"train\": {\"optimizer\": \"muon\", \"momentum\": 0.5}"));
+    const ht_train_config *t = ht_config_train(config);
+    assert_string_equal(t->optimizer->name, "muon");
+    assert_true(t->lr == 0.02 && t->hyper.momentum == 0.5 && t->hyper.rest_lr_scale == 0.015);
+    assert_true(t->hyper.beta1 == 0.9 && t->hyper.beta2 == 0.95 && t->hyper.eps == 1e-10);
+    is("train", "betas", "[0.9, 0.95] | derived: default of muon");
+    is("train", "momentum", "0.5 | job.json:1");
+    reads(JOB(", \"train\": {\"optimizer\": \"Muon\", \"rest_lr_scale\": 0.25}"));
+    assert_true(ht_config_train(config)->hyper.rest_lr_scale == 0.25);
+    refused(JOB(", \"train\": {\"rest_lr_scale\": 0.25}"), "job.json:1: train.rest_lr_scale: unknown key");
+}
+
+static void muon__takes_deepspeeds_two_rates(void **state)
+{
+    (void)state;
+    reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Muon\",\n"
+          "\"params\": {\"lr\": 0.5, \"muon_lr\": 0.04, \"adam_lr\": 0.01, \"ns_method\": \"gram\"}}}");
+    const ht_train_config *t = ht_config_train(config);
+    assert_string_equal(t->optimizer->name, "muon");
+    assert_true(t->lr == 0.04 && t->hyper.rest_lr_scale == 0.25 && t->hyper.momentum == 0.95 && t->decay_all);
+    is("train", "lr", "0.04 | derived: optimizer.params.muon_lr (job.json:2)");
+    warned("job.json:2: optimizer.params.ns_method: \"gram\" runs as \"standard\": ");
+    reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.5}}}");
+    assert_true(ht_config_train(config)->lr == 0.5 && ht_config_train(config)->hyper.rest_lr_scale == 1);
+    refused(JOB(", \"train\": {\"rest_lr_scale\": 1},\n"
+                "\"engine\": {\"optimizer\": {\"type\": \"Muon\", \"params\": {\"adam_lr\": 0.1}}}"),
+            "job.json:2: optimizer.params.adam_lr: train.rest_lr_scale is given too: leave out one of them");
+    refused(JOB(", \"train\": {\"lr\": 1},\n"
+                "\"engine\": {\"optimizer\": {\"type\": \"Muon\", \"params\": {\"muon_lr\": 0.1}}}"),
+            "train.lr (job.json:1) is 1, but engine.optimizer.params.muon_lr (job.json:2) is 0.1: leave out one of "
+            "them, or write \"auto\" in the engine config");
+    refused("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Muon\",\n"
+            "\"params\": {\"muon_lr\": 0, \"adam_lr\": 0.1}}}",
+            "job.json:2: optimizer.params.adam_lr: here it is a part of the rate of matrices, and that is 0");
+}
+
 static void engine__a_missing_optimizer_is_the_jobs(void **state)
 {
     (void)state;
@@ -554,6 +593,8 @@ int main(void)
         TEST(engine__clips_at_one_unless_told_and_says_so),
         TEST(engine__auto_is_filled_from_the_job),
         TEST(engine__a_missing_optimizer_is_the_jobs),
+        TEST(muon__has_the_defaults_of_its_row),
+        TEST(muon__takes_deepspeeds_two_rates),
         TEST(engine__two_different_values_clash),
         TEST(engine__batch_identity),
         TEST(engine__fp16_and_bf16_exclude_each_other),

@@ -149,6 +149,32 @@ static void add_engine(ht_text *text)
     }
 }
 
+/* A line per optimiser, then the keys that only some of them have. */
+static void add_optimizers(ht_text *text)
+{
+    ht_text_add(text, "\n### `optimizer`\n\n| name | what it is | reads |\n| --- | --- | --- |\n");
+    for (size_t i = 0; ht_optimizers[i] != NULL; i++) {
+        const ht_optimizer *o = ht_optimizers[i];
+        ht_text_add(text, "| `%s` | %s | ", o->name, o->help);
+        if (o->lr != 0) ht_text_add(text, "`lr` (%g), ", o->lr);
+        for (const ht_hyper_param *param = o->params; param->name != NULL; param++) {
+            ht_text_add(text, "%s`%s`", param == o->params ? "" : ", ", param->name);
+            if (o->lr != 0) ht_text_add(text, " (%g)", param->standard);
+        }
+        ht_text_add(text, " |\n");
+    }
+    ht_text_add(text, "\n`beta1` and `beta2` are the two numbers of `betas`. A number in parentheses is what a job has "
+                      "that leaves it out; without one, the default above holds.\n");
+    const ht_key *key;
+    for (size_t i = 0; ht_optimizers[i] != NULL; i++) {
+        for (size_t k = 0; (key = ht_hyper_train_key(ht_optimizers[i], k)) != NULL; k++) {
+            if (k == 0) ht_text_add(text, "\nOnly with `\"optimizer\": \"%s\"`:\n", ht_optimizers[i]->name);
+            if (k == 0) start_table(text, false);
+            add_row(text, key, false);
+        }
+    }
+}
+
 void ht_config_print_help(ht_text *text)
 {
     for (const ht_key *key = ht_train_keys; key->name != NULL; key++)
@@ -164,6 +190,7 @@ void ht_config_print_docs(ht_text *text, const ht_block_keys *blocks, size_t blo
                    block_count);
     ht_text_add(text, "\n## train\n");
     add_table(text, ht_train_keys, true);
+    add_optimizers(text);
     ht_text_add(text, "\n## halftone\n\nWhat DeepSpeed's config has no key for.\n");
     add_table(text, ht_halftone_keys, true);
     add_engine(text);

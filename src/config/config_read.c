@@ -275,6 +275,32 @@ static ht_status declare_engine_type(ht_config *c, const char *block, const ht_k
     return ht_fields_declare(c->blocks[BLOCK_ENGINE], params);
 }
 
+/* The optimiser of the job: what the train block names, else DeepSpeed's config. NULL: neither does, or nobody knows it. */
+static const ht_optimizer *named_optimizer(const ht_config *c)
+{
+    ht_engine_type type;
+    const char *name = last_text(c->job, c->job_count, "train", "optimizer");
+    const char *theirs = last_text(c->engine, c->engine_count, "optimizer", "type");
+    if (name == NULL && theirs != NULL && ht_engine_type_find("optimizer", theirs, &type)) name = type.ours;
+    for (size_t i = 0; name != NULL && ht_optimizers[i] != NULL; i++)
+        if (strcasecmp(ht_optimizers[i]->name, name) == 0) return ht_optimizers[i];
+    return NULL;
+}
+
+static ht_status declare_train(ht_config *c)
+{
+    const ht_optimizer *optimizer = named_optimizer(c);
+    const ht_key *key;
+    HT_TRY(ht_fields_declare(c->blocks[BLOCK_TRAIN], ht_train_keys));
+    for (size_t i = 0; optimizer != NULL && (key = ht_hyper_train_key(optimizer, i)) != NULL; i++) {
+        ht_key *rows = HT_NEW(c->arena, ht_key, 2);
+        if (rows == NULL) return HT_ENOMEM;
+        rows[0] = *key;
+        HT_TRY(ht_fields_declare(c->blocks[BLOCK_TRAIN], rows));
+    }
+    return HT_OK;
+}
+
 static ht_status declare(ht_config *c, const ht_config_request *r, block_id id)
 {
     static const ht_key optimizer_params[] = {{.name = "optimizer.params", .kind = HT_KEY_JSON, .standard = "null"},
@@ -284,7 +310,7 @@ static ht_status declare(ht_config *c, const ht_config_request *r, block_id id)
     switch (id) {
     case BLOCK_MODEL: return c->is_job ? declare_typed(c, r, id, "type") : HT_OK;
     case BLOCK_DATA: return c->is_job ? declare_typed(c, r, id, "format") : HT_OK;
-    case BLOCK_TRAIN: return ht_fields_declare(c->blocks[id], ht_train_keys);
+    case BLOCK_TRAIN: return declare_train(c);
     case BLOCK_HALFTONE: return ht_fields_declare(c->blocks[id], ht_halftone_keys);
     default: break;
     }

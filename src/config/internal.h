@@ -42,6 +42,7 @@ const ht_json *ht_nested(ht_arena *arena, const char *path, const ht_json *value
 /* reconcile.c: train block and engine config fill each other; what does not fit together is an error. */
 ht_status ht_config_rules(ht_config *c);
 ht_status ht_batch_rules(ht_config *c);
+ht_status ht_optimizer_rules(ht_config *c);
 ht_status ht_schedule_rules(ht_config *c);
 ht_status ht_precision_rules(ht_config *c);
 /* train_config.c */
@@ -57,6 +58,11 @@ void ht_name_field(ht_text *text, const ht_config *c, block_id block, const ht_f
 /* ht_fields_set with a value that was found by rule: `why` as printf. */
 ht_status ht_derive(ht_config *c, block_id block, const char *name, const char *json, const char *why, ...)
     __attribute__((format(printf, 5, 6)));
+/* Gives a field the value of a field of the other side. */
+ht_status ht_derive_from(ht_config *c, block_id to, const char *name, block_id from, const ht_field *field);
+/* A key of the train block and one of the engine config that mean the same. FILL: two different values may stand. */
+typedef enum pair_rule { PAIR_AGREE, PAIR_FILL } pair_rule;
+ht_status ht_reconcile_pair(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule);
 /* An error about two fields that should say the same. */
 void ht_clash(ht_config *c, const ht_field *train, const ht_field *engine);
 bool ht_is_given(const ht_fields *fields, const char *name);

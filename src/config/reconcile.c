@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- small tools ---- */
 
@@ -69,8 +68,7 @@ void ht_clash(ht_config *c, const ht_field *t, const ht_field *e)
     ht_text_free(&text);
 }
 
-/* Gives a field the value of a field of the other side. */
-static ht_status copy(ht_config *c, block_id to, const char *name, block_id from, const ht_field *field)
+ht_status ht_derive_from(ht_config *c, block_id to, const char *name, block_id from, const ht_field *field)
 {
     ht_text value = {0}, why = {0};
     ht_json_print(&value, field->value);
@@ -83,9 +81,7 @@ static ht_status copy(ht_config *c, block_id to, const char *name, block_id from
 
 /* ---- pairs of keys that mean the same ---- */
 
-typedef enum pair_rule { PAIR_AGREE, PAIR_FILL } pair_rule; /* FILL: two different values may stand */
-
-static ht_status reconcile(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule)
+ht_status ht_reconcile_pair(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const ht_field *t = ht_fields_find(train, train_name), *e = ht_fields_find(engine, engine_name);
@@ -95,10 +91,11 @@ static ht_status reconcile(ht_config *c, const char *train_name, const char *eng
         if (rule == PAIR_AGREE && !same_value(t->value, e->value)) ht_clash(c, t, e);
         return HT_OK;
     }
-    if (e_given) return rule == PAIR_AGREE ? copy(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e) : HT_OK;
+    if (e_given) return rule == PAIR_AGREE ? ht_derive_from(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e) : HT_OK;
     bool fill = t_given || e->is_auto || e->value->kind == HT_JSON_NULL;
-    if (fill && t->value->kind != HT_JSON_NULL) return copy(c, BLOCK_ENGINE, engine_name, BLOCK_TRAIN, t);
-    if (rule == PAIR_AGREE && e->value->kind != HT_JSON_NULL) return copy(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e);
+    if (fill && t->value->kind != HT_JSON_NULL) return ht_derive_from(c, BLOCK_ENGINE, engine_name, BLOCK_TRAIN, t);
+    if (rule == PAIR_AGREE && e->value->kind != HT_JSON_NULL)
+        return ht_derive_from(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e);
     return HT_OK;
 }
 
@@ -110,95 +107,12 @@ static ht_status reconcile_clip(ht_config *c)
     const ht_field *e = ht_fields_find(engine, "gradient_clipping");
     if (!c->has_engine) return HT_OK;
     if (ht_is_given(train, "clip") || ht_is_given(engine, "gradient_clipping"))
-        return reconcile(c, "clip", "gradient_clipping", PAIR_AGREE);
+        return ht_reconcile_pair(c, "clip", "gradient_clipping", PAIR_AGREE);
     ht_problems_warn(&c->problems, NULL,
                      "gradient_clipping: %s, so gradients are clipped to a global norm of 1.0, as DeepSpeed's current "
                      "release does (older ones did not clip); 0 turns it off",
                      e->is_auto ? "\"auto\", and train.clip is not given" : "not given");
-    return copy(c, BLOCK_TRAIN, "clip", BLOCK_ENGINE, e);
-}
-
-/* ---- optimizer ---- */
-
-/* Our name for the engine's optimiser, NULL when we have none. */
-static const char *our_optimizer(const ht_config *c, const char *type)
-{
-    ht_engine_type found;
-    const ht_field *mode = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.params.adam_w_mode");
-    if (!ht_engine_type_find("optimizer", type, &found)) return NULL;
-    bool l2 = strcmp(found.type, "Adam") == 0 && mode != NULL && !mode->value->boolean;
-    return l2 ? "adam" : found.ours;
-}
-
-/* The engine config has no optimizer: the job's. */
-static ht_status fill_optimizer(ht_config *c)
-{
-    const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
-    for (size_t i = 0; i < ht_engine_type_count(); i++) {
-        ht_engine_type type = ht_engine_type_at(i);
-        bool ours = type.ours != NULL && strcmp(type.ours, t->value->text) == 0;
-        bool named = strcasecmp(type.type, t->value->text) == 0; /* Adam is adamw, but not by name */
-        if (strcmp(type.block, "optimizer") != 0 || !ours || !named) continue;
-        char json[64];
-        snprintf(json, sizeof json, "\"%s\"", type.type);
-        return ht_derive(c, BLOCK_ENGINE, "optimizer.type", json, "left out; train.optimizer");
-    }
-    return HT_OK;
-}
-
-static ht_status reconcile_optimizer_type(ht_config *c, const ht_field *e)
-{
-    const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
-    const char *ours = our_optimizer(c, e->value->text);
-    char json[64];
-    if (ours == NULL) return HT_OK; /* not there yet: support.c says so */
-    if (ht_is_given(c->blocks[BLOCK_TRAIN], "optimizer")) {
-        if (strcmp(ours, t->value->text) != 0) ht_clash(c, t, e);
-        return HT_OK;
-    }
-    ht_text why = {0};
-    ht_name_field(&why, c, BLOCK_ENGINE, e);
-    if (strcasecmp(e->value->text, "Adam") == 0)
-        ht_text_add(&why, strcmp(ours, "adam") == 0 ? "; adam_w_mode is false" : "; Adam means AdamW, as in DeepSpeed");
-    snprintf(json, sizeof json, "\"%s\"", ours);
-    ht_status status = why.failed ? HT_ENOMEM : ht_derive(c, BLOCK_TRAIN, "optimizer", json, "%s", why.data);
-    ht_text_free(&why);
-    return status;
-}
-
-static void check_betas(ht_config *c, block_id block, const char *name)
-{
-    const ht_field *field = ht_fields_find(c->blocks[block], name);
-    if (field == NULL || field->value->kind == HT_JSON_NULL || ht_field_count(c->blocks[block], name) == 2) return;
-    const char *prefix = block == BLOCK_ENGINE ? "" : "train.";
-    ht_problems_error(&c->problems, &field->origin, "%s%s: expected two numbers, found %zu", prefix, name,
-                      ht_field_count(c->blocks[block], name));
-}
-
-static ht_status reconcile_optimizer(ht_config *c)
-{
-    static const char *const shared[] = {"lr", "betas", "eps", "weight_decay", "momentum", "nesterov"};
-    const ht_field *e = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.type");
-    check_betas(c, BLOCK_TRAIN, "betas");
-    check_betas(c, BLOCK_ENGINE, "optimizer.params.betas");
-    if (!c->has_engine) return HT_OK;
-    if (e->value->kind == HT_JSON_NULL) return fill_optimizer(c);
-    HT_TRY(reconcile_optimizer_type(c, e));
-    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "optimizer.params.%s", shared[i]);
-        HT_TRY(reconcile(c, shared[i], name, PAIR_AGREE));
-    }
-    const ht_field *norm = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.params.max_grad_norm");
-    if (norm != NULL && norm->value->kind != HT_JSON_NULL)
-        ht_problems_error(
-            &c->problems, &norm->origin,
-            "optimizer.params.max_grad_norm: DeepSpeed refuses it here; write gradient_clipping at the top");
-    /* DeepSpeed decays whatever it is given, which is everything. */
-    if (!ht_is_given(c->blocks[BLOCK_TRAIN], "decay"))
-        return ht_derive(c, BLOCK_TRAIN, "decay", "\"all\"",
-                         "the engine config has an optimizer, and DeepSpeed's decay all");
-    return HT_OK;
+    return ht_derive_from(c, BLOCK_TRAIN, "clip", BLOCK_ENGINE, e);
 }
 
 /* ---- blocks that need more than their own rows say ---- */
@@ -226,12 +140,12 @@ ht_status ht_config_rules(ht_config *c)
 {
     HT_TRY(ht_batch_rules(c));
     HT_TRY(reconcile_clip(c));
-    HT_TRY(reconcile(c, "log_every", "steps_per_print", PAIR_AGREE));
+    HT_TRY(ht_reconcile_pair(c, "log_every", "steps_per_print", PAIR_AGREE));
     HT_TRY(ht_precision_rules(c));
-    HT_TRY(reconcile_optimizer(c));
+    HT_TRY(ht_optimizer_rules(c));
     HT_TRY(ht_schedule_rules(c));
-    HT_TRY(reconcile(c, "warmup", "scheduler.params.warmup_num_steps", PAIR_AGREE));
-    HT_TRY(reconcile(c, "steps", "scheduler.params.total_num_steps", PAIR_FILL));
+    HT_TRY(ht_reconcile_pair(c, "warmup", "scheduler.params.warmup_num_steps", PAIR_AGREE));
+    HT_TRY(ht_reconcile_pair(c, "steps", "scheduler.params.total_num_steps", PAIR_FILL));
     check_disk(c, "offload_param");
     check_disk(c, "offload_optimizer");
     check_nesterov(c);

@@ -69,18 +69,32 @@ static void report_later(ht_config *c, block_id block, const ht_field *field, co
     ht_text_free(&path);
 }
 
-static void report_type(ht_config *c, const char *block)
+/* "the optimisers are Adam, AdamW and SGD" */
+static void list_optimizers(ht_text *text)
+{
+    const char *before = "the optimisers are ", *last = NULL;
+    for (size_t i = 0; i < ht_engine_type_count(); i++) {
+        ht_engine_type type = ht_engine_type_at(i);
+        if (strcmp(type.block, "optimizer") != 0 || type.support != HT_SUPPORT_USED) continue;
+        if (last != NULL) ht_text_add(text, "%s%s", before, last);
+        if (last != NULL) before = ", ";
+        last = type.type;
+    }
+    if (last != NULL) ht_text_add(text, " and %s", last);
+}
+
+static void report_optimizer(ht_config *c)
 {
     ht_engine_type type;
-    char name[32];
-    snprintf(name, sizeof name, "%s.type", block);
-    const ht_field *field = ht_fields_find(c->blocks[BLOCK_ENGINE], name);
+    const ht_field *field = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.type");
     if (field->value->kind != HT_JSON_STRING || field->origin.source == HT_SOURCE_DERIVED) return;
-    if (!ht_engine_type_find(block, field->value->text, &type) || type.support != HT_SUPPORT_LATER) return;
-    ht_text path = {0};
-    ht_text_add(&path, "%s is %s", name, type.type);
-    if (!path.failed) report(c, field, path.data, "the optimisers are Adam, AdamW, SGD, Adagrad, Lamb and Lion");
+    if (!ht_engine_type_find("optimizer", field->value->text, &type) || type.support != HT_SUPPORT_LATER) return;
+    ht_text path = {0}, known = {0};
+    ht_text_add(&path, "optimizer.type is %s", type.type);
+    list_optimizers(&known);
+    if (!path.failed && !known.failed) report(c, field, path.data, known.data);
     ht_text_free(&path);
+    ht_text_free(&known);
 }
 
 void ht_config_check_support(ht_config *c)
@@ -91,7 +105,7 @@ void ht_config_check_support(ht_config *c)
         const ht_fields *fields = c->blocks[ours[b]];
         for (size_t i = 0; i < ht_fields_count(fields); i++) report_later(c, ours[b], ht_fields_at(fields, i), &last);
     }
-    report_type(c, "optimizer");
+    report_optimizer(c);
     if (c->training && c->ranks > 1)
         ht_problems_error(&c->problems, NULL, "%" PRId64 " ranks: not there yet: training runs on one rank", c->ranks);
 }

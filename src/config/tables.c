@@ -58,6 +58,18 @@ static const param_particular param_particulars[] = {
 #define ENGINE_ROWS (sizeof engine_particulars / sizeof engine_particulars[0])
 #define PARAM_ROWS  (sizeof param_particulars / sizeof param_particulars[0])
 
+/* "|sgd|adam…": choices from the rows of other rooms. */
+static const char optimizer_choices[] =
+#define HT_OPTIMIZER(id) "|" #id
+#include "optim/optimizers.def"
+#undef HT_OPTIMIZER
+    ;
+static const char task_choices[] =
+#define HT_TASK(id, name) "|" name
+#include "base/tasks.def"
+#undef HT_TASK
+    ;
+
 const ht_key ht_train_keys[] = {
 #define HT_TRAIN(support, name, kind, standard, low, high, choices, help)                                              \
     ROW(name, kind, standard, low, high, choices, help)
@@ -91,6 +103,24 @@ static const ht_support halftone_support[] = {
 #undef HT_TRAIN
 #undef HT_HALFTONE
 };
+
+/* Keys that only some optimisers have: rows of optim/hyper.def. */
+#define KIND_NUMBER                              HT_KEY_NUMBER
+#define KIND_SWITCH                              HT_KEY_BOOL
+#define KEY_OWN_KEY(name, kind, low, high, help) {name, kind, "null", low, high, NULL, help},
+#define KEY_ELSEWHERE(name, kind, low, high, help)
+static const ht_key hyper_keys[] = {
+#define HT_HYPER(id, kind, type, low, high, place, help) KEY_##place(#id, KIND_##kind, low, high, help)
+#include "optim/hyper.def"
+#undef HT_HYPER
+    {0}};
+
+const ht_key *ht_hyper_train_key(const ht_optimizer *optimizer, size_t index)
+{
+    for (const ht_key *key = hyper_keys; key->name != NULL; key++)
+        if (ht_optimizer_param(optimizer, key->name) != NULL && index-- == 0) return key;
+    return NULL;
+}
 
 /* ---- support ---- */
 

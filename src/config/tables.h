@@ -2,7 +2,7 @@
 #ifndef HT_CONFIG_TABLES_H
 #define HT_CONFIG_TABLES_H
 
-#include "base/base.h"
+#include "optim/optim.h"
 
 typedef enum ht_support {
     HT_SUPPORT_USED,
@@ -22,6 +22,9 @@ typedef struct ht_engine_type {
 
 /* Tables that end with a row without a name. */
 extern const ht_key ht_engine_keys[], ht_train_keys[], ht_halftone_keys[];
+
+/* The keys that the train block has for this optimiser beyond those above; NULL behind the last. */
+const ht_key *ht_hyper_train_key(const ht_optimizer *optimizer, size_t index);
 
 size_t ht_engine_type_count(void);
 ht_engine_type ht_engine_type_at(size_t index);
