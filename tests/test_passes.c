@@ -382,6 +382,9 @@ static void every_pass__has_a_name_a_line_of_help_and_is_found(void **state)
         assert_true(pass->name[0] && pass->help[0] && pass->run);
         assert_ptr_equal(ht_pass_find(pass->name), pass);
         assert_null(strchr(pass->help, '\n'));
+        for (const ht_pass_settings *table = pass->settings; table && table->keys; table++)
+            for (const ht_setting_key *key = table->keys; key->name; key++)
+                assert_true(key->help[0] && !strchr(key->help, '\n') && !key->read == (key->kind != HT_SETTING_CUSTOM));
     }
     assert_null(ht_pass_find("no_such_pass"));
 }
