@@ -1,4 +1,4 @@
-#include "base/json.h"
+#include "base/json_write.h"
 
 #include "base/fail.h"
 #include "base/text.h"
@@ -374,6 +374,76 @@ static void json__large_files_take_linear_time(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* ---- writing ---- */
+
+static void write_example(ht_json_writer *json)
+{
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "text", "a \"b\"\\\n\t\x01");
+    ht_json_put_text(json, "none", NULL);
+    ht_json_put_number(json, "third", 1. / 3);
+    ht_json_put_number(json, "huge", INFINITY);
+    ht_json_put_int(json, "least", INT64_MIN);
+    ht_json_put_uint(json, "most", UINT64_MAX);
+    ht_json_put_hash(json, "hash", 0xabc);
+    ht_json_begin_array(json, "list");
+    ht_json_end_array(json);
+    ht_json_begin_object(json, "inner");
+    ht_json_put_bool(json, "yes", true);
+    ht_json_put_json(json, "raw", "[1]");
+    ht_json_end_object(json);
+    ht_json_end_object(json);
+}
+
+static void writer__gives_what_the_reader_reads(void **state)
+{
+    (void)state;
+    ht_text text = {0};
+    write_example(&(ht_json_writer){.text = &text});
+    assert_string_equal(text.data,
+                        "{\"text\": \"a \\\"b\\\"\\\\\\n\\t\\u0001\", \"none\": null, \"third\": 0.3333333333333333, "
+                        "\"huge\": null, \"least\": -9223372036854775808, \"most\": 18446744073709551615, "
+                        "\"hash\": \"0000000000000abc\", \"list\": [], \"inner\": {\"yes\": true, \"raw\": [1]}}");
+    assert_string_equal(ht_json_get(parsed(text.data), "text")->text, "a \"b\"\\\n\t\x01");
+    ht_text_free(&text);
+}
+
+static void writer__is_compact_or_in_lines_where_asked(void **state)
+{
+    (void)state;
+    ht_text text = {0};
+    ht_json_writer json = {.text = &text, .compact = true, .long_escapes = true};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_text(&json, "a", "\n");
+    ht_json_begin_array(&json, "b");
+    ht_json_put_int(&json, NULL, 1);
+    ht_json_put_int(&json, NULL, 2);
+    ht_json_end_array(&json);
+    ht_json_end_object(&json);
+    assert_string_equal(text.data, "{\"a\":\"\\u000a\",\"b\":[1,2]}");
+    text.length = 0;
+    json = (ht_json_writer){.text = &text};
+    ht_json_begin_array(&json, NULL);
+    for (int i = 0; i < 2; i++) {
+        ht_json_line(&json, 2);
+        ht_json_put_int(&json, NULL, i);
+    }
+    ht_json_line(&json, 0);
+    ht_json_end_array(&json);
+    assert_string_equal(text.data, "[\n  0,\n  1\n]");
+    ht_text_free(&text);
+}
+
+static void writer__repeats_what_was_parsed(void **state)
+{
+    (void)state;
+    static const char source[] = "{\"a\": [1, 2.5, null, {\"b\": \"c\"}], \"d\": true}";
+    ht_text text = {0};
+    ht_json_print(&text, parsed(source));
+    assert_string_equal(text.data, source);
+    ht_text_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +462,9 @@ int main(void)
         TEST(json__nesting_has_a_limit),
         TEST(json__damaged_texts_do_no_harm),
         TEST(json__large_files_take_linear_time),
+        TEST(writer__gives_what_the_reader_reads),
+        TEST(writer__is_compact_or_in_lines_where_asked),
+        TEST(writer__repeats_what_was_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* base: what every room stands on. The context with its message and log, arenas, growing arrays, number formats,
- * random numbers, the thread pool, what the CPU can do, a JSON reader, config keys. Knows nothing of graphs. */
+ * random numbers, the thread pool, what the CPU can do, JSON reader and writer, config keys. Knows nothing of graphs. */
 #ifndef HT_BASE_H
 #define HT_BASE_H
 
@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/json.h"
+#include "base/json_write.h"
 #include "base/key.h"
 #include "base/mathfn.h"
 #include "base/nt_store.h"

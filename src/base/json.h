@@ -55,10 +55,8 @@ bool ht_json_as_number(const ht_json *value, double *out);
 /* "an integer", "an object" …, for messages. */
 const char *ht_json_kind_name(ht_json_kind kind);
 
-/* The value on one line, as JSON: ht_json_parse reads the same back. */
+/* The value on one line, as JSON: ht_json_parse reads the same back. See json_write.h for writing in parts. */
 void ht_json_print(ht_text *text, const ht_json *value);
-/* length bytes as a JSON string with its quotes. */
-void ht_json_print_string(ht_text *text, const char *bytes, size_t length);
 
 /* Fails with HT_EPARSE and "name:line:column: message", for a value that is JSON but not what was wanted. */
 ht_status ht_json_fail(ht_context *ctx, const char *name, const ht_json *value, const char *format, ...)

@@ -73,12 +73,6 @@ void ht_config_print(ht_text *text, const ht_config *config, bool all)
 
 /* ---- JSON ---- */
 
-static void json_member(ht_text *text, const char *key, const char *value)
-{
-    ht_text_add(text, ", \"%s\": ", key);
-    ht_json_print_string(text, value, strlen(value));
-}
-
 static const char *source_name(ht_source source)
 {
     static const char *const names[] = {[HT_SOURCE_DEFAULT] = "default",
@@ -97,55 +91,70 @@ static const char *support_name(ht_support support)
     return names[support];
 }
 
-static void json_field(ht_text *text, block_id block, const ht_field *field, bool first)
+static void put_field(ht_json_writer *json, block_id block, const ht_field *field)
 {
     ht_text name = {0};
     ht_text_add(&name, "%s.%s", ht_block_names[block], field->name);
-    ht_text_add(text, "%s\n    ", first ? "" : ",");
-    if (!name.failed) ht_json_print_string(text, name.data, name.length);
-    text->failed |= name.failed;
+    json->text->failed |= name.failed;
+    ht_json_line(json, 4);
+    ht_json_begin_object(json, name.data ? name.data : "");
     ht_text_free(&name);
-    ht_text_add(text, ": {\"value\": ");
-    ht_json_print(text, field->value);
-    json_member(text, "origin", source_name(field->origin.source));
-    if (field->origin.file != NULL) json_member(text, "file", field->origin.file);
-    if (field->origin.line > 0) ht_text_add(text, ", \"line\": %" PRIu32, field->origin.line);
-    if (field->origin.why != NULL) json_member(text, "why", field->origin.why);
-    json_member(text, "standing", support_name(ht_support_of(field->key)));
-    ht_text_add(text, "}");
+    ht_json_put_value(json, "value", field->value);
+    ht_json_put_text(json, "origin", source_name(field->origin.source));
+    if (field->origin.file != NULL) ht_json_put_text(json, "file", field->origin.file);
+    if (field->origin.line > 0) ht_json_put_int(json, "line", field->origin.line);
+    if (field->origin.why != NULL) ht_json_put_text(json, "why", field->origin.why);
+    ht_json_put_text(json, "standing", support_name(ht_support_of(field->key)));
+    ht_json_end_object(json);
 }
 
-static void json_problems(ht_text *text, const char *name, const ht_problems *problems, bool errors)
+static void put_values(ht_json_writer *json, const ht_config *config)
 {
-    bool first = true;
-    ht_text_add(text, ",\n  \"%s\": [", name);
+    bool any = false;
+    ht_json_begin_object(json, "values");
+    for (block_id id = 0; id < BLOCK_COUNT && config->problems.errors == 0; id++) {
+        if (id == BLOCK_ENGINE && !config->has_engine) continue;
+        for (size_t i = 0; i < ht_fields_count(config->blocks[id]) && !json->text->failed; i++) {
+            const ht_field *field = ht_fields_at(config->blocks[id], i);
+            if (!is_shown(config, id, field, true)) continue;
+            put_field(json, id, field);
+            any = true;
+        }
+    }
+    if (any) ht_json_line(json, 2);
+    ht_json_end_object(json);
+}
+
+static void put_problems(ht_json_writer *json, const char *name, const ht_problems *problems, bool errors)
+{
+    bool any = false;
+    ht_json_line(json, 2);
+    ht_json_begin_array(json, name);
     for (size_t i = 0; i < problems->count; i++) {
         if (problems->list[i].is_error != errors) continue;
-        ht_text_add(text, "%s\n    ", first ? "" : ",");
-        ht_json_print_string(text, problems->list[i].text, strlen(problems->list[i].text));
-        first = false;
+        ht_json_line(json, 4);
+        ht_json_put_text(json, NULL, problems->list[i].text);
+        any = true;
     }
-    ht_text_add(text, "%s]", first ? "" : "\n  ");
+    if (any) ht_json_line(json, 2);
+    ht_json_end_array(json);
 }
 
 void ht_config_print_json(ht_text *text, const ht_config *config)
 {
-    bool first = true;
-    ht_text_add(text, "{\n  \"file\": ");
-    ht_json_print_string(text, config->name, strlen(config->name));
-    ht_text_add(text, ",\n  \"kind\": \"%s\",\n  \"ranks\": %" PRId64 ",\n  \"values\": {",
-                config->is_job ? "job" : "engine", config->ranks);
-    for (block_id id = 0; id < BLOCK_COUNT && config->problems.errors == 0; id++) {
-        if (id == BLOCK_ENGINE && !config->has_engine) continue;
-        for (size_t i = 0; i < ht_fields_count(config->blocks[id]) && !text->failed; i++) {
-            const ht_field *field = ht_fields_at(config->blocks[id], i);
-            if (!is_shown(config, id, field, true)) continue;
-            json_field(text, id, field, first);
-            first = false;
-        }
-    }
-    ht_text_add(text, "%s}", first ? "" : "\n  ");
-    json_problems(text, "warnings", &config->problems, false);
-    json_problems(text, "errors", &config->problems, true);
-    ht_text_add(text, "\n}\n");
+    ht_json_writer json = {.text = text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_line(&json, 2);
+    ht_json_put_text(&json, "file", config->name);
+    ht_json_line(&json, 2);
+    ht_json_put_text(&json, "kind", config->is_job ? "job" : "engine");
+    ht_json_line(&json, 2);
+    ht_json_put_int(&json, "ranks", config->ranks);
+    ht_json_line(&json, 2);
+    put_values(&json, config);
+    put_problems(&json, "warnings", &config->problems, false);
+    put_problems(&json, "errors", &config->problems, true);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
 }

@@ -286,32 +286,23 @@ void ht_vocabulary_decode(const ht_vocabulary *vocabulary, const int32_t *ids, i
 
 static const char *const kind_names[] = {"byte", "char", "word"};
 
-static void add_json_token(ht_text *text, const token *t)
-{
-    ht_text_add(text, "\"");
-    for (uint32_t i = 0; i < t->length; i++) {
-        unsigned char c = (unsigned char)t->text[i];
-        if (c == '"' || c == '\\')
-            ht_text_add(text, "\\%c", c);
-        else if (c < 0x20)
-            ht_text_add(text, "\\u%04x", (unsigned)c);
-        else
-            ht_text_add(text, "%c", c);
-    }
-    ht_text_add(text, "\"");
-}
-
 ht_status ht_vocabulary_write(const ht_vocabulary *vocabulary, ht_context *ctx, const char *path)
 {
     const ht_vocabulary *v = vocabulary;
     ht_text text = {0};
-    ht_text_add(&text, "{\"kind\": \"%s\", \"specials\": %s, \"lowercase\": %s, \"tokens\": [", kind_names[v->kind],
-                v->specials ? "true" : "false", v->lowercase ? "true" : "false");
+    ht_json_writer json = {.text = &text, .long_escapes = true};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_text(&json, "kind", kind_names[v->kind]);
+    ht_json_put_bool(&json, "specials", v->specials);
+    ht_json_put_bool(&json, "lowercase", v->lowercase);
+    ht_json_begin_array(&json, "tokens");
     for (size_t i = 0; i < v->count; i++) {
-        ht_text_add(&text, i ? ",\n" : "\n");
-        add_json_token(&text, &v->tokens[i]);
+        ht_json_line(&json, 0);
+        ht_json_put_bytes(&json, NULL, v->tokens[i].text, v->tokens[i].length);
     }
-    ht_text_add(&text, "]}\n");
+    ht_json_end_array(&json);
+    ht_json_end_object(&json);
+    ht_text_add(&text, "\n");
     if (text.failed) {
         ht_text_free(&text);
         return no_memory(ctx);

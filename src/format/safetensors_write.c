@@ -19,52 +19,39 @@ struct ht_safetensors_writer {
     ht_status status;           /* of the first failure */
 };
 
-static void add_json_string(ht_text *text, const char *string)
+static void put_entry(ht_json_writer *json, const ht_named_array *entry, uint64_t begin)
 {
-    ht_text_add(text, "\"");
-    for (const char *c = string; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            ht_text_add(text, "\\%c", *c);
-        else if ((unsigned char)*c < 0x20)
-            ht_text_add(text, "\\u%04x", (unsigned)(unsigned char)*c);
-        else
-            ht_text_add(text, "%c", *c);
-    }
-    ht_text_add(text, "\"");
-}
-
-static void add_entry(ht_text *text, const ht_named_array *entry, uint64_t begin)
-{
-    add_json_string(text, entry->name);
-    ht_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", ht_element_name(entry->array.element));
-    for (int i = 0; i < entry->array.rank; i++) ht_text_add(text, "%s%" PRId64, i ? "," : "", entry->array.shape[i]);
-    ht_text_add(text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, begin + entry->array.bytes);
+    ht_json_begin_object(json, entry->name);
+    ht_json_put_text(json, "dtype", ht_element_name(entry->array.element));
+    ht_json_begin_array(json, "shape");
+    for (int i = 0; i < entry->array.rank; i++) ht_json_put_int(json, NULL, entry->array.shape[i]);
+    ht_json_end_array(json);
+    ht_json_begin_array(json, "data_offsets");
+    ht_json_put_uint(json, NULL, begin);
+    ht_json_put_uint(json, NULL, begin + entry->array.bytes);
+    ht_json_end_array(json);
+    ht_json_end_object(json);
 }
 
 /* Padded with spaces to a multiple of 8, so that the data is aligned. */
 static ht_status make_header(ht_text *text, ht_safetensors_writer *writer, const ht_named_array *arrays, size_t count,
                              const char *const *metadata)
 {
-    ht_text_add(text, "{");
+    ht_json_writer json = {.text = text, .compact = true};
+    ht_json_begin_object(&json, NULL);
     if (metadata && metadata[0]) {
-        ht_text_add(text, "\"__metadata__\":{");
-        for (const char *const *pair = metadata; pair[0]; pair += 2) {
-            if (pair != metadata) ht_text_add(text, ",");
-            add_json_string(text, pair[0]);
-            ht_text_add(text, ":");
-            add_json_string(text, pair[1]);
-        }
-        ht_text_add(text, "}%s", count ? "," : "");
+        ht_json_begin_object(&json, "__metadata__");
+        for (const char *const *pair = metadata; pair[0]; pair += 2) ht_json_put_text(&json, pair[0], pair[1]);
+        ht_json_end_object(&json);
     }
     for (size_t i = 0; i < count; i++) {
         ht_named_array entry = arrays[i];
         if (!ht_array_measure(&entry.array))
             HT_FAIL(writer->ctx, HT_ESHAPE, "%s: %s: the sizes of the shape overflow", writer->path, entry.name);
-        add_entry(text, &entry, writer->promised);
-        if (i + 1 < count) ht_text_add(text, ",");
+        put_entry(&json, &entry, writer->promised);
         writer->promised += entry.array.bytes;
     }
-    ht_text_add(text, "}");
+    ht_json_end_object(&json);
     while (!text->failed && text->length % 8 != 0) ht_text_add(text, " ");
     if (text->failed) HT_FAIL(writer->ctx, HT_ENOMEM, "%s: out of memory for the header", writer->path);
     return HT_OK;

@@ -196,47 +196,37 @@ ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, con
 
 /* ---- printing ---- */
 
-static void print_string(ht_text *text, const char *string)
-{
-    ht_text_add(text, "\"");
-    for (const char *c = string; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            ht_text_add(text, "\\%c", *c);
-        else if ((unsigned char)*c < 0x20)
-            ht_text_add(text, "\\u%04x", (unsigned)(unsigned char)*c);
-        else
-            ht_text_add(text, "%c", *c);
-    }
-    ht_text_add(text, "\"");
-}
-
-static void print_features(ht_text *text, const ht_target *target)
+static void put_features(ht_json_writer *json, const ht_target *target)
 {
     if (!target->features) return;
-    const char *before = ",\n  \"features\": [";
-    for (int feature = 0; feature < HT_FEATURE_COUNT; feature++) {
-        if (!ht_target_has(target, (ht_feature)feature)) continue;
-        ht_text_add(text, "%s\"%s\"", before, ht_feature_name((ht_feature)feature));
-        before = ", ";
-    }
-    ht_text_add(text, "]");
+    ht_json_line(json, 2);
+    ht_json_begin_array(json, "features");
+    for (int feature = 0; feature < HT_FEATURE_COUNT; feature++)
+        if (ht_target_has(target, (ht_feature)feature))
+            ht_json_put_text(json, NULL, ht_feature_name((ht_feature)feature));
+    ht_json_end_array(json);
 }
 
 void ht_target_print(ht_text *text, const ht_target *target)
 {
-    ht_text_add(text, "{\n  \"name\": ");
-    print_string(text, target->name);
-    ht_text_add(text, ",\n  \"arch\": ");
-    print_string(text, target->arch);
-    ht_text_add(text, ",\n  \"isa\": \"%s\"", ht_isa_name(target->isa));
-    print_features(text, target);
-    ht_text_add(text, ",\n  \"threads\": %d,\n  \"memory\": {", target->threads);
-    const char *comma = "";
-    for (int space = 0; space < HT_SPACE_COUNT; space++) {
-        if (target->memory_bytes[space] == 0) continue;
-        ht_text_add(text, "%s\"%s\": %lld", comma, ht_space_name((ht_space)space),
-                    (long long)target->memory_bytes[space]);
-        comma = ", ";
-    }
-    ht_text_add(text, "}\n}\n");
+    ht_json_writer json = {.text = text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_line(&json, 2);
+    ht_json_put_text(&json, "name", target->name);
+    ht_json_line(&json, 2);
+    ht_json_put_text(&json, "arch", target->arch);
+    ht_json_line(&json, 2);
+    ht_json_put_text(&json, "isa", ht_isa_name(target->isa));
+    put_features(&json, target);
+    ht_json_line(&json, 2);
+    ht_json_put_int(&json, "threads", target->threads);
+    ht_json_line(&json, 2);
+    ht_json_begin_object(&json, "memory");
+    for (int space = 0; space < HT_SPACE_COUNT; space++)
+        if (target->memory_bytes[space] != 0)
+            ht_json_put_int(&json, ht_space_name((ht_space)space), target->memory_bytes[space]);
+    ht_json_end_object(&json);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
 }

@@ -167,22 +167,17 @@ static bool is_needed(const char *key)
     return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0 || strncmp(key, "halftone.", 9) == 0;
 }
 
-static void add_block(ht_text *text, const ht_json *values, const char *block)
+static void put_block(ht_json_writer *json, const ht_json *values, const char *block)
 {
     size_t length = strlen(block);
-    bool first = true;
-    ht_text_add(text, "\"%s\": {", block);
+    ht_json_begin_object(json, block);
     for (const ht_json *value = values->child; value; value = value->next) {
         const ht_json *is = ht_json_get(value, "value");
         if (!is || is->kind == HT_JSON_NULL || !is_needed(value->key)) continue;
         if (strncmp(value->key, block, length) != 0 || value->key[length] != '.') continue;
-        ht_text_add(text, "%s", first ? "" : ", ");
-        ht_json_print_string(text, value->key + length + 1, strlen(value->key + length + 1));
-        ht_text_add(text, ": ");
-        ht_json_print(text, is);
-        first = false;
+        ht_json_put_value(json, value->key + length + 1, is);
     }
-    ht_text_add(text, "}");
+    ht_json_end_object(json);
 }
 
 ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out)
@@ -200,15 +195,15 @@ ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out)
         status = ht_fail(ctx, HT_EPARSE, "%s: it has no \"values\": it is not what a run records", path);
     ht_text text = {0};
     if (status == HT_OK) {
-        ht_text_add(&text, "{");
-        add_block(&text, values, "model");
-        ht_text_add(&text, ",\n");
-        add_block(&text, values, "data");
-        ht_text_add(&text, ",\n");
-        add_block(&text, values, "train");
-        ht_text_add(&text, ",\n");
-        add_block(&text, values, "halftone");
-        ht_text_add(&text, "}\n");
+        static const char *const blocks[] = {"model", "data", "train", "halftone"};
+        ht_json_writer json = {.text = &text};
+        ht_json_begin_object(&json, NULL);
+        for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+            if (i > 0) ht_json_line(&json, 0);
+            put_block(&json, values, blocks[i]);
+        }
+        ht_json_end_object(&json);
+        ht_text_add(&text, "\n");
         if (text.failed) status = ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
     }
     ht_arena_free(arena);

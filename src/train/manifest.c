@@ -1,6 +1,7 @@
 #include "train/manifest.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "format/format.h"
@@ -15,7 +16,7 @@ const char *const ht_snapshot_file_names[HT_SNAPSHOT_FILES] = {"weights.safetens
 
 /* ---- printing ---- */
 
-static ht_status print_object(ht_text *out, ht_context *ctx, const char *key, const char *text)
+static ht_status put_object(ht_json_writer *json, ht_context *ctx, const char *key, const char *text)
 {
     if (!text) return HT_OK;
     ht_arena *arena = ht_arena_create();
@@ -25,12 +26,51 @@ static ht_status print_object(ht_text *out, ht_context *ctx, const char *key, co
     if (status == HT_OK && value->kind != HT_JSON_OBJECT)
         status = ht_fail(ctx, HT_EINVAL, "manifest: %s is %s, not an object", key, ht_json_kind_name(value->kind));
     if (status == HT_OK) {
-        ht_text_add(out, "  \"%s\": ", key);
-        ht_json_print(out, value);
-        ht_text_add(out, ",\n");
+        ht_json_line(json, 2);
+        ht_json_put_value(json, key, value);
     }
     ht_arena_free(arena);
     return status;
+}
+
+static void put_files(ht_json_writer *json, const ht_manifest *m)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, "files");
+    for (int i = 0; i < HT_SNAPSHOT_FILES; i++) {
+        ht_json_line(json, 4);
+        ht_json_begin_object(json, ht_snapshot_file_names[i]);
+        ht_json_put_int(json, "bytes", m->files[i].bytes);
+        ht_json_put_hash(json, "xxh3", m->files[i].checksum);
+        ht_json_end_object(json);
+    }
+    ht_json_line(json, 2);
+    ht_json_end_object(json);
+}
+
+/* What is sealed: an object that is still open, up to the comma before its last member. */
+static ht_status put_sealed(ht_json_writer *json, ht_context *ctx, const ht_manifest *m)
+{
+    char seed[24]; /* text, for a JSON number keeps only 53 bits in many programs */
+    snprintf(seed, sizeof seed, "%" PRIu64, m->meta.seed);
+    ht_json_begin_object(json, NULL);
+    ht_json_line(json, 2);
+    ht_json_put_text(json, "format", what_it_is);
+    ht_json_line(json, 2);
+    ht_json_put_int(json, "version", VERSION);
+    ht_json_line(json, 2);
+    ht_json_put_int(json, "step", m->meta.step);
+    ht_json_line(json, 2);
+    ht_json_put_uint(json, "position", m->meta.position);
+    ht_json_line(json, 2);
+    ht_json_put_text(json, "seed", seed);
+    ht_json_line(json, 2);
+    ht_json_put_hash(json, "model_hash", m->meta.model_hash);
+    put_files(json, m);
+    HT_TRY(put_object(json, ctx, "config", m->meta.config_json));
+    HT_TRY(put_object(json, ctx, "extra", m->meta.extra));
+    ht_text_add(json->text, ",\n");
+    return HT_OK;
 }
 
 ht_status ht_manifest_print(ht_text *out, ht_context *ctx, const ht_manifest *m)
@@ -38,19 +78,7 @@ ht_status ht_manifest_print(ht_text *out, ht_context *ctx, const ht_manifest *m)
     if (m->meta.step < 0) HT_FAIL(ctx, HT_EINVAL, "snapshot: step %" PRId64 " is negative", m->meta.step);
     if (m->meta.position > INT64_MAX)
         HT_FAIL(ctx, HT_EINVAL, "snapshot: position %" PRIu64 " is more than 2^63 - 1", m->meta.position);
-    ht_text_add(out, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n", what_it_is, VERSION);
-    ht_text_add(out, "  \"step\": %" PRId64 ",\n  \"position\": %" PRIu64 ",\n", m->meta.step, m->meta.position);
-    /* Text, for a JSON number keeps only 53 bits in many programs. */
-    ht_text_add(out, "  \"seed\": \"%" PRIu64 "\",\n  \"model_hash\": \"%016" PRIx64 "\",\n", m->meta.seed,
-                m->meta.model_hash);
-    ht_text_add(out, "  \"files\": {\n");
-    for (int i = 0; i < HT_SNAPSHOT_FILES; i++)
-        ht_text_add(out, "    \"%s\": {\"bytes\": %" PRId64 ", \"xxh3\": \"%016" PRIx64 "\"}%s\n",
-                    ht_snapshot_file_names[i], m->files[i].bytes, m->files[i].checksum,
-                    i + 1 < HT_SNAPSHOT_FILES ? "," : "");
-    ht_text_add(out, "  },\n");
-    HT_TRY(print_object(out, ctx, "config", m->meta.config_json));
-    HT_TRY(print_object(out, ctx, "extra", m->meta.extra));
+    HT_TRY(put_sealed(&(ht_json_writer){.text = out}, ctx, m));
     if (!out->failed)
         ht_text_add(out, "%s%016" PRIx64 "%s", seal_begin, ht_checksum_bytes(out->data, out->length), seal_end);
     if (out->failed) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a manifest");

@@ -20,7 +20,7 @@ struct ht_numerics {
     double scale; /* as noted last; NAN: not yet */
     /* while it looks */
     ht_text line;
-    size_t tensors;
+    ht_json_writer json; /* into the line */
 };
 
 ht_status ht_numerics_open(ht_numerics **out, ht_run *run, const char *folder, int64_t step, int64_t every)
@@ -107,43 +107,34 @@ static int64_t sum_bins(const counts *c, int from, int to)
     return sum;
 }
 
-static void add_share(ht_text *text, const char *name, int64_t count, int64_t of)
+static void put_share(ht_json_writer *json, const char *name, int64_t count, int64_t of)
 {
-    ht_text_add(text, ", \"%s\": ", name);
-    ht_text_number(text, of > 0 ? (double)count / (double)of : 0);
+    ht_json_put_number(json, name, of > 0 ? (double)count / (double)of : 0);
 }
 
 /* The values as f16 would hold them, in shares of all, and how many have which exponent. */
-static void add_counts(ht_text *text, const char *name, const counts *c, int64_t elems)
+static void put_counts(ht_json_writer *json, const char *name, const counts *c, int64_t elems)
 {
     int lowest = -BIAS, highest = BIAS;
     int64_t flushed = sum_bins(c, -BIAS, LEAST_KEPT - 1) + c->ties;
     int64_t subnormal = sum_bins(c, LEAST_KEPT, LEAST_NORMAL - 1) - c->ties;
-    ht_text_add(text, ", \"%s\": {\"max\": ", name);
-    ht_text_number(text, c->max);
-    add_share(text, "flushed", flushed, elems);
-    add_share(text, "subnormal", subnormal, elems);
-    add_share(text, "normal", sum_bins(c, LEAST_NORMAL, LARGEST) - c->above, elems);
-    add_share(text, "above", sum_bins(c, LARGEST + 1, BIAS) + c->above, elems);
+    ht_json_begin_object(json, name);
+    ht_json_put_number(json, "max", c->max);
+    put_share(json, "flushed", flushed, elems);
+    put_share(json, "subnormal", subnormal, elems);
+    put_share(json, "normal", sum_bins(c, LEAST_NORMAL, LARGEST) - c->above, elems);
+    put_share(json, "above", sum_bins(c, LARGEST + 1, BIAS) + c->above, elems);
     while (lowest < highest && !c->bins[lowest + BIAS]) lowest++;
     while (highest > lowest && !c->bins[highest + BIAS]) highest--;
     bool none = !c->bins[lowest + BIAS];
-    ht_text_add(text, ", \"lowest\": %d, \"counts\": [", none ? 0 : lowest);
-    for (int e = lowest; e <= highest && !none; e++)
-        ht_text_add(text, "%s%" PRId64, e == lowest ? "" : ", ", c->bins[e + BIAS]);
-    ht_text_add(text, "]}");
+    ht_json_put_int(json, "lowest", none ? 0 : lowest);
+    ht_json_begin_array(json, "counts");
+    for (int e = lowest; e <= highest && !none; e++) ht_json_put_int(json, NULL, c->bins[e + BIAS]);
+    ht_json_end_array(json);
+    ht_json_end_object(json);
 }
 
 /* ---- looking ---- */
-
-static void add_word(ht_text *text, const char *name, const char *word)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (word)
-        ht_json_print_string(text, word, strlen(word));
-    else
-        ht_text_add(text, "null");
-}
 
 static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
 {
@@ -159,30 +150,33 @@ static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type 
     }
     ht_type_text shape;
     int64_t elems = ht_type_elems(type);
-    ht_text *line = &n->line;
+    ht_json_writer *json = &n->json;
     count_all(c, type, data, n->scale);
-    ht_text_add(line, "%s{\"role\": \"%s\"", n->tensors++ ? ", " : "", ht_role_names[instr->role]);
-    add_word(line, "name", name);
-    add_word(line, "op", instr->call->op->name);
-    add_word(line, "layer", instr->site ? instr->site : instr->origin_site);
-    add_word(line, "origin", instr->origin);
-    add_word(line, "type", ht_type_str(type, &shape));
-    ht_text_add(line, ", \"elements\": %" PRId64, elems);
-    add_share(line, "zero", c->zero, elems);
-    ht_text_add(line, ", \"inf\": %" PRId64 ", \"nan\": %" PRId64, c->inf, c->nan);
-    add_counts(line, "unscaled", c, elems);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "role", ht_role_names[instr->role]);
+    ht_json_put_text(json, "name", name);
+    ht_json_put_text(json, "op", instr->call->op->name);
+    ht_json_put_text(json, "layer", instr->site ? instr->site : instr->origin_site);
+    ht_json_put_text(json, "origin", instr->origin);
+    ht_json_put_text(json, "type", ht_type_str(type, &shape));
+    ht_json_put_int(json, "elements", elems);
+    put_share(json, "zero", c->zero, elems);
+    ht_json_put_int(json, "inf", c->inf);
+    ht_json_put_int(json, "nan", c->nan);
+    put_counts(json, "unscaled", c, elems);
     if (n->scale != 1) {
         count_all(c, type, data, 1);
-        add_counts(line, "scaled", c, elems);
+        put_counts(json, "scaled", c, elems);
     }
-    ht_text_add(line, "}");
+    ht_json_end_object(json);
     free(c);
     return true;
 }
 
 static ht_status put_line(ht_numerics *n)
 {
-    ht_text_add(&n->line, "}\n");
+    ht_json_end_object(&n->json);
+    ht_text_add(&n->line, "\n");
     if (n->line.failed) HT_FAIL(n->ctx, HT_ENOMEM, "%s: out of memory", n->path);
     bool wrote = fwrite(n->line.data, 1, n->line.length, n->file) == n->line.length && fflush(n->file) == 0;
     if (!wrote) HT_FAIL(n->ctx, HT_EIO, "%s: %s", n->path, strerror(errno));
@@ -192,8 +186,11 @@ static ht_status put_line(ht_numerics *n)
 static void start_line(ht_numerics *n, const char *kind, int64_t step)
 {
     n->line.length = 0;
-    ht_text_add(&n->line, "{\"kind\": \"%s\", \"step\": %" PRId64 ", \"loss_scale\": ", kind, step);
-    ht_text_number(&n->line, n->scale);
+    n->json = (ht_json_writer){.text = &n->line};
+    ht_json_begin_object(&n->json, NULL);
+    ht_json_put_text(&n->json, "kind", kind);
+    ht_json_put_int(&n->json, "step", step);
+    ht_json_put_number(&n->json, "loss_scale", n->scale);
 }
 
 ht_status ht_numerics_before(ht_numerics *n, int64_t step, bool last)
@@ -207,9 +204,8 @@ ht_status ht_numerics_before(ht_numerics *n, int64_t step, bool last)
     if (step != 1 && !last && step % n->every != 0) return HT_OK;
     HT_TRY(ht_replay_take(n->replay, step));
     start_line(n, "tensors", step);
-    ht_text_add(&n->line, ", \"tensors\": [");
-    n->tensors = 0;
+    ht_json_begin_array(&n->json, "tensors");
     HT_TRY(ht_replay_step(n->replay, step, 1, false, look, n));
-    ht_text_add(&n->line, "]");
+    ht_json_end_array(&n->json);
     return put_line(n);
 }
