@@ -1,5 +1,5 @@
 /* halftone demo: a small translator, trained before one's eyes. */
-#include "cli/demo.h"
+#include "cli/demo_command.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/grammar.h"
+#include "demo/demo.h"
 
 static const char usage[] =
     "usage: halftone demo [--quick | --single] [--data FILE] [--output FOLDER] [--steps N] [--json]\n"
@@ -122,8 +122,8 @@ static ht_status write_pairs(ht_context *ctx, const char *path)
 {
     ht_text text = {0};
     for (uint64_t i = 0; i < DEMO_PAIRS; i++) {
-        grammar_pair pair;
-        grammar_make(DEMO_SEED, i, &pair);
+        ht_grammar_pair pair;
+        ht_grammar_make(DEMO_SEED, i, &pair);
         ht_text_add(&text, "%s\t%s\n", pair.english, pair.french);
     }
     return write_file(ctx, path, &text);
@@ -213,9 +213,9 @@ static ht_status judge(demo *d, ht_run *run)
     for (size_t i = 0; i < t->count; i++) {
         const cli_translation *one = &t->list[i];
         d->right[i] =
-            d->data ? strcmp(one->translation, one->reference) == 0 : grammar_check(one->source, one->translation);
+            d->data ? strcmp(one->translation, one->reference) == 0 : ht_grammar_check(one->source, one->translation);
         d->right_count += d->right[i];
-        if (!d->data) surprise += log(grammar_translations(one->source, NULL));
+        if (!d->data) surprise += log(ht_grammar_translations(one->source, NULL));
     }
     if (!d->data && t->tokens > 0) d->floor_loss = surprise / (double)t->tokens;
     return HT_OK;

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/demo.h"
+#include "cli/demo_command.h"
 
 enum { MOST_OTHERS = 16 };
 

@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli/demo.h"
+#include "cli/demo_command.h"
 #include "cli/explain_view.h"
 #include "cli/numerics_page.h"
 #include "cli/term_plot.h"

@@ -1,6 +1,6 @@
 /* What the files of halftone demo share. */
-#ifndef HT_CLI_DEMO_H
-#define HT_CLI_DEMO_H
+#ifndef HT_CLI_DEMO_COMMAND_H
+#define HT_CLI_DEMO_COMMAND_H
 
 #include "cli/sweep_result.h"
 #include "cli/translate.h"

@@ -1,6 +1,6 @@
 /* Words of the demo's grammar. A second French entry is a synonym; NULL stands where there is none. */
-#ifndef HT_CLI_LEXICON_H
-#define HT_CLI_LEXICON_H
+#ifndef HT_DEMO_LEXICON_H
+#define HT_DEMO_LEXICON_H
 
 #include <stdbool.h>
 
@@ -9,38 +9,38 @@ enum { PERSONS = 6 }; /* je tu il nous vous ils */
 
 enum { BEINGS = 1, THINGS = 2 }; /* bits: what a word goes with */
 
-typedef struct lexicon_noun {
+typedef struct ht_lexicon_noun {
     const char *english, *plural;
     struct {
         const char *singular, *plural;
         char gender; /* 'm', 'f' */
     } french[2];
-} lexicon_noun;
+} ht_lexicon_noun;
 
 enum { MASCULINE, FEMININE, MASCULINE_PLURAL, FEMININE_PLURAL, BEFORE_VOWEL, ADJECTIVE_FORMS };
-typedef struct lexicon_adjective {
+typedef struct ht_lexicon_adjective {
     const char *english;
     bool before; /* the noun */
     unsigned kinds;
     const char *french[2][ADJECTIVE_FORMS];
-} lexicon_adjective;
+} ht_lexicon_adjective;
 
 enum { INFINITIVE = PERSONS, FUTURE_STEM, PARTICIPLE, VERB_FORMS };
-typedef struct lexicon_verb {
+typedef struct ht_lexicon_verb {
     const char *english, *third, *past;
     unsigned kinds;                    /* of its object */
     const char *french[2][VERB_FORMS]; /* the present of six persons, then as above */
-} lexicon_verb;
+} ht_lexicon_verb;
 
-typedef struct lexicon_phrase {
+typedef struct ht_lexicon_phrase {
     const char *english, *french[2];
     unsigned tenses; /* bits: where it may stand */
-} lexicon_phrase;
+} ht_lexicon_phrase;
 
-typedef struct lexicon_determiner {
+typedef struct ht_lexicon_determiner {
     const char *english, *plural;
     const char *french[4]; /* masculine, feminine, plural, masculine before a vowel */
-} lexicon_determiner;
+} ht_lexicon_determiner;
 
 enum {
     NOUN_COUNT = 24,
@@ -54,11 +54,11 @@ enum {
     SOME = 1,
 };
 
-extern const lexicon_noun lexicon_nouns[NOUN_COUNT];
-extern const lexicon_adjective lexicon_adjectives[ADJECTIVE_COUNT];
-extern const lexicon_verb lexicon_verbs[VERB_COUNT];
-extern const lexicon_phrase lexicon_adverbs[ADVERB_COUNT];
-extern const lexicon_phrase lexicon_endings[ENDING_COUNT];
-extern const lexicon_determiner lexicon_determiners[DETERMINER_COUNT];
+extern const ht_lexicon_noun ht_lexicon_nouns[NOUN_COUNT];
+extern const ht_lexicon_adjective ht_lexicon_adjectives[ADJECTIVE_COUNT];
+extern const ht_lexicon_verb ht_lexicon_verbs[VERB_COUNT];
+extern const ht_lexicon_phrase ht_lexicon_adverbs[ADVERB_COUNT];
+extern const ht_lexicon_phrase ht_lexicon_endings[ENDING_COUNT];
+extern const ht_lexicon_determiner ht_lexicon_determiners[DETERMINER_COUNT];
 
 #endif

@@ -2,23 +2,23 @@
  * spoken; what they mean is kept, and the French text follows from it and from a choice for each word that has a
  * synonym.
  *
- * Choices come from dice, or from a list. The reader of English goes through all lists in order and gives one up as soon
+ * Choices come from a random stream, or from a list. The reader of English goes through all lists in order and gives one up as soon
  * as its text and the sentence part, so that the generator is its own parser. */
-#include "cli/grammar.h"
+#include "demo/demo.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/lexicon.h"
+#include "demo/lexicon.h"
 
 enum { MOST_CHOICES = 32, MOST_WORDS = 32, NOBODY = -1 };
 
 /* ---- choices ---- */
 
 typedef struct chooser {
-    const ht_stream *dice; /* NULL: the list decides, and grows by zeros */
+    const ht_stream *stream; /* NULL: the list decides, and grows by zeros */
     int list[MOST_CHOICES], ways[MOST_CHOICES];
     int count, planned;
     bool wrong; /* the text has left the sentence that is read: nothing counts any more */
@@ -30,9 +30,9 @@ static int choose_mostly_first(chooser *c, int ways, int more)
     if (c->wrong || ways < 2) return 0;
     int at = c->count++;
     c->ways[at] = ways;
-    if (c->dice) {
+    if (c->stream) {
         int faces = ways + more,
-            fallen = (int)(((uint64_t)ht_stream_word(c->dice, (uint64_t)at) * (uint64_t)faces) >> 32);
+            fallen = (int)(((uint64_t)ht_stream_word(c->stream, (uint64_t)at) * (uint64_t)faces) >> 32);
         c->list[at] = fallen > more ? fallen - more : 0;
     } else if (at >= c->planned) {
         c->list[at] = 0;
@@ -81,7 +81,7 @@ typedef struct meaning {
 
 typedef struct speaker {
     chooser *c;
-    char *text;         /* SENTENCE_BYTES bytes */
+    char *text;         /* HT_SENTENCE_BYTES bytes */
     const char *wanted; /* NULL: anything */
     size_t length;
 } speaker;
@@ -96,7 +96,7 @@ static bool begins_with_vowel(const char *word)
 static void add_bytes(speaker *s, const char *bytes, size_t count)
 {
     if (s->c->wrong) return;
-    if (s->length + count >= SENTENCE_BYTES || (s->wanted && strncmp(s->wanted + s->length, bytes, count) != 0)) {
+    if (s->length + count >= HT_SENTENCE_BYTES || (s->wanted && strncmp(s->wanted + s->length, bytes, count) != 0)) {
         s->c->wrong = true;
         return;
     }
@@ -122,7 +122,7 @@ static int adjectives_of(unsigned kind, int list[ADJECTIVE_COUNT])
 {
     int count = 0;
     for (int i = 0; i < ADJECTIVE_COUNT; i++)
-        if (lexicon_adjectives[i].kinds & kind) list[count++] = i;
+        if (ht_lexicon_adjectives[i].kinds & kind) list[count++] = i;
     return count;
 }
 
@@ -134,13 +134,13 @@ static void say_noun(speaker *s, thing *t, unsigned kind)
     t->person = NOBODY;
     t->determiner = choose(c, DETERMINER_COUNT);
     t->plural = choose_mostly_first(c, 2, 1);
-    const lexicon_determiner *d = &lexicon_determiners[t->determiner];
+    const ht_lexicon_determiner *d = &ht_lexicon_determiners[t->determiner];
     say(s, t->plural ? d->plural : d->english);
     int adjective_number = choose_mostly_first(c, adjectives + 1, adjectives - 1);
     t->adjective = adjective_number ? fitting[adjective_number - 1] : -1;
     t->noun = kind == BEINGS ? choose(c, BEING_COUNT) : BEING_COUNT + choose(c, NOUN_COUNT - BEING_COUNT);
-    const lexicon_noun *n = &lexicon_nouns[t->noun];
-    const char *adjective = t->adjective >= 0 ? lexicon_adjectives[t->adjective].english : NULL;
+    const ht_lexicon_noun *n = &ht_lexicon_nouns[t->noun];
+    const char *adjective = t->adjective >= 0 ? ht_lexicon_adjectives[t->adjective].english : NULL;
     const char *next = adjective ? adjective : n->english;
     if (t->determiner == SOME && !t->plural && next[0] != 'h' && begins_with_vowel(next)) add_bytes(s, "n", 1);
     if (adjective) say(s, adjective);
@@ -177,14 +177,14 @@ static void say_adverb(speaker *s, const meaning *m)
 {
     if (m->negation == NOT) say(s, "not");
     if (m->negation == NEVER) say(s, "never");
-    if (m->adverb >= 0) say(s, lexicon_adverbs[m->adverb].english);
+    if (m->adverb >= 0) say(s, ht_lexicon_adverbs[m->adverb].english);
 }
 
 /* "sees", "does not often see", "will never see", "was not", ... */
 static void say_verb(speaker *s, const meaning *m)
 {
     int person = person_of(&m->subject);
-    const lexicon_verb *v = m->verb >= 0 ? &lexicon_verbs[m->verb] : NULL;
+    const ht_lexicon_verb *v = m->verb >= 0 ? &ht_lexicon_verbs[m->verb] : NULL;
     if (m->tense == NEAR_FUTURE || m->tense == FUTURE) {
         say(s, m->tense == FUTURE ? "will" : to_be(person));
         say_adverb(s, m);
@@ -207,7 +207,7 @@ static int choose_ending(chooser *c, int tense)
 {
     int fitting[ENDING_COUNT], count = 0;
     for (int i = 0; i < ENDING_COUNT; i++)
-        if (lexicon_endings[i].tenses & 1u << tense) fitting[count++] = i;
+        if (ht_lexicon_endings[i].tenses & 1u << tense) fitting[count++] = i;
     int chosen = choose_mostly_first(c, count + 1, count - 1);
     return chosen ? fitting[chosen - 1] : -1;
 }
@@ -224,15 +224,15 @@ static void say_sentence(speaker *s, meaning *m)
     m->adverb = adverb ? choose_mostly_first(c, ADVERB_COUNT + 1, ADVERB_COUNT - 1) - 1 : -1;
     say_verb(s, m);
     if (m->verb >= 0) {
-        bool any = lexicon_verbs[m->verb].kinds & BEINGS;
+        bool any = ht_lexicon_verbs[m->verb].kinds & BEINGS;
         say_noun(s, &m->object, any && choose(c, 2) ? BEINGS : THINGS);
     } else {
         int fitting[ADJECTIVE_COUNT], count = adjectives_of(BEINGS, fitting);
         m->quality = fitting[choose(c, count)];
-        say(s, lexicon_adjectives[m->quality].english);
+        say(s, ht_lexicon_adjectives[m->quality].english);
     }
     m->ending = choose_ending(c, m->tense);
-    if (m->ending >= 0) say(s, lexicon_endings[m->ending].english);
+    if (m->ending >= 0) say(s, ht_lexicon_endings[m->ending].english);
     add_bytes(s, ".", 1);
 }
 
@@ -242,7 +242,7 @@ typedef struct writer {
     chooser *c;
     const char *words[MOST_WORDS];
     int count;
-    char future[SENTENCE_BYTES];
+    char future[HT_SENTENCE_BYTES];
 } writer;
 
 static void put(writer *w, const char *word)
@@ -258,7 +258,7 @@ static int pick(writer *w, const char *synonym)
 
 static const char *adjective_form(writer *w, int which, bool feminine, bool plural, const char *next)
 {
-    const char *const(*forms)[ADJECTIVE_FORMS] = lexicon_adjectives[which].french;
+    const char *const(*forms)[ADJECTIVE_FORMS] = ht_lexicon_adjectives[which].french;
     const char *const *f = forms[pick(w, forms[1][0])];
     if (plural) return f[feminine ? FEMININE_PLURAL : MASCULINE_PLURAL];
     if (feminine) return f[FEMININE];
@@ -269,7 +269,7 @@ static const char *adjective_form(writer *w, int which, bool feminine, bool plur
  * "mon" and "son" before a vowel. */
 static const char *determiner_form(const thing *t, bool feminine, bool adjective_first, bool denied, const char *next)
 {
-    const lexicon_determiner *d = &lexicon_determiners[t->determiner];
+    const ht_lexicon_determiner *d = &ht_lexicon_determiners[t->determiner];
     if (t->determiner == SOME && (denied || (t->plural && adjective_first))) return "de";
     if (t->plural) return d->french[2];
     bool vowel = begins_with_vowel(next);
@@ -280,11 +280,11 @@ static const char *determiner_form(const thing *t, bool feminine, bool adjective
 
 static bool put_noun(writer *w, const thing *t, bool denied)
 {
-    const lexicon_noun *n = &lexicon_nouns[t->noun];
+    const ht_lexicon_noun *n = &ht_lexicon_nouns[t->noun];
     int which = pick(w, n->french[1].singular);
     bool feminine = n->french[which].gender == 'f';
     const char *word = t->plural ? n->french[which].plural : n->french[which].singular;
-    bool before = t->adjective >= 0 && lexicon_adjectives[t->adjective].before;
+    bool before = t->adjective >= 0 && ht_lexicon_adjectives[t->adjective].before;
     const char *adjective =
         t->adjective >= 0 ? adjective_form(w, t->adjective, feminine, t->plural, before ? word : NULL) : NULL;
     put(w, determiner_form(t, feminine, before, denied, before ? adjective : word));
@@ -326,7 +326,7 @@ static const char *verb_form(writer *w, const meaning *m, int person, const char
     const char *const *f = NULL;
     *rest = NULL;
     if (m->verb >= 0) {
-        const char *const(*forms)[VERB_FORMS] = lexicon_verbs[m->verb].french;
+        const char *const(*forms)[VERB_FORMS] = ht_lexicon_verbs[m->verb].french;
         f = forms[pick(w, forms[1][0])];
     }
     switch (m->tense) {
@@ -355,10 +355,10 @@ static void join(const writer *w, char *text)
                 glue = true;
                 break;
             }
-        length += (size_t)snprintf(text + length, SENTENCE_BYTES - length, "%s%s", close ? "" : " ", word);
+        length += (size_t)snprintf(text + length, HT_SENTENCE_BYTES - length, "%s%s", close ? "" : " ", word);
         close = glue;
     }
-    snprintf(text + length, SENTENCE_BYTES - length, ".");
+    snprintf(text + length, HT_SENTENCE_BYTES - length, ".");
     if (text[0] >= 'a' && text[0] <= 'z') text[0] = (char)(text[0] - 'a' + 'A');
 }
 
@@ -372,7 +372,7 @@ static void write_sentence(chooser *c, const meaning *m, char *text)
     put(&w, form);
     if (m->negation != PLAIN) put(&w, m->negation == NOT ? "pas" : "jamais");
     if (m->adverb >= 0) {
-        const lexicon_phrase *adverb = &lexicon_adverbs[m->adverb];
+        const ht_lexicon_phrase *adverb = &ht_lexicon_adverbs[m->adverb];
         put(&w, adverb->french[pick(&w, adverb->french[1])]);
     }
     if (rest) put(&w, rest);
@@ -381,7 +381,7 @@ static void write_sentence(chooser *c, const meaning *m, char *text)
     else /* "vous" for one person */
         put(&w, adjective_form(&w, m->quality, feminine, m->subject.plural, NULL));
     if (m->ending >= 0) {
-        const lexicon_phrase *ending = &lexicon_endings[m->ending];
+        const ht_lexicon_phrase *ending = &ht_lexicon_endings[m->ending];
         put(&w, ending->french[pick(&w, ending->french[1])]);
     }
     join(&w, text);
@@ -389,15 +389,15 @@ static void write_sentence(chooser *c, const meaning *m, char *text)
 
 /* ---- from outside ---- */
 
-void grammar_make(uint64_t seed, uint64_t index, grammar_pair *pair)
+void ht_grammar_make(uint64_t seed, uint64_t index, ht_grammar_pair *pair)
 {
-    ht_stream dice = {.seed = seed, .step = index, .site = ht_hash_text("demo.meaning")};
-    chooser c = {.dice = &dice};
+    ht_stream stream = {.seed = seed, .step = index, .site = ht_hash_text("demo.meaning")};
+    chooser c = {.stream = &stream};
     speaker s = {.c = &c, .text = pair->english};
     meaning m = {0};
     say_sentence(&s, &m);
     ht_stream words = {.seed = seed, .step = index, .site = ht_hash_text("demo.synonyms")};
-    chooser synonyms = {.dice = &words};
+    chooser synonyms = {.stream = &words};
     write_sentence(&synonyms, &m, pair->french);
     pair->log_probability = 0;
     for (int i = 0; i < synonyms.count; i++) pair->log_probability -= log(synonyms.ways[i]);
@@ -409,7 +409,7 @@ static int translate(const meaning *m, const char *french, int *hits)
     chooser c = {0};
     int count = 0;
     do {
-        char text[SENTENCE_BYTES];
+        char text[HT_SENTENCE_BYTES];
         write_sentence(&c, m, text);
         if (french) *hits += strcmp(text, french) == 0;
         count++;
@@ -423,7 +423,7 @@ static int read_english(const char *english, const char *french, int *hits, int 
     int translations = 0;
     *meanings = 0;
     do {
-        char text[SENTENCE_BYTES] = "";
+        char text[HT_SENTENCE_BYTES] = "";
         speaker s = {.c = &c, .text = text, .wanted = english};
         meaning m = {0};
         say_sentence(&s, &m);
@@ -434,14 +434,14 @@ static int read_english(const char *english, const char *french, int *hits, int 
     return translations;
 }
 
-bool grammar_check(const char *english, const char *french)
+bool ht_grammar_check(const char *english, const char *french)
 {
     int hits = 0, meanings;
     read_english(english, french, &hits, &meanings);
     return hits > 0;
 }
 
-int grammar_translations(const char *english, int *meanings)
+int ht_grammar_translations(const char *english, int *meanings)
 {
     int hits = 0, ways;
     return read_english(english, NULL, &hits, meanings ? meanings : &ways);

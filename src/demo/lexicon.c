@@ -1,8 +1,8 @@
-#include "cli/lexicon.h"
+#include "demo/lexicon.h"
 
 #include <stddef.h>
 
-const lexicon_noun lexicon_nouns[NOUN_COUNT] = {
+const ht_lexicon_noun ht_lexicon_nouns[NOUN_COUNT] = {
     {"cat", "cats", {{"chat", "chats", 'm'}}},
     {"dog", "dogs", {{"chien", "chiens", 'm'}}},
     {"horse", "horses", {{"cheval", "chevaux", 'm'}}},
@@ -29,7 +29,7 @@ const lexicon_noun lexicon_nouns[NOUN_COUNT] = {
     {"umbrella", "umbrellas", {{"parapluie", "parapluies", 'm'}}},
 };
 
-const lexicon_adjective lexicon_adjectives[ADJECTIVE_COUNT] = {
+const ht_lexicon_adjective ht_lexicon_adjectives[ADJECTIVE_COUNT] = {
     {"small", true, BEINGS | THINGS, {{"petit", "petite", "petits", "petites", "petit"}}},
     {"old", true, BEINGS | THINGS, {{"vieux", "vieille", "vieux", "vieilles", "vieil"}}},
     {"kind", true, BEINGS, {{"gentil", "gentille", "gentils", "gentilles", "gentil"}}},
@@ -54,7 +54,7 @@ const lexicon_adjective lexicon_adjectives[ADJECTIVE_COUNT] = {
         stem "e", stem "es", stem "e", stem "ons", stem "ez", stem "ent", stem "er", stem "er", stem "é"              \
     }
 
-const lexicon_verb lexicon_verbs[VERB_COUNT] = {
+const ht_lexicon_verb ht_lexicon_verbs[VERB_COUNT] = {
     {"watch", "watches", "watched", THINGS, {REGULAR("regard"), REGULAR("observ")}},
     {"look for", "looks for", "looked for", BEINGS | THINGS, {REGULAR("cherch")}},
     {"find", "finds", "found", BEINGS | THINGS, {REGULAR("trouv")}},
@@ -86,12 +86,12 @@ const lexicon_verb lexicon_verbs[VERB_COUNT] = {
 
 enum { ANY_TENSE = (1 << TENSES) - 1, COMING = 1 << FUTURE | 1 << NEAR_FUTURE };
 
-const lexicon_phrase lexicon_adverbs[ADVERB_COUNT] = {
+const ht_lexicon_phrase ht_lexicon_adverbs[ADVERB_COUNT] = {
     {"often", {"souvent", "fréquemment"}, ANY_TENSE},
     {"always", {"toujours", NULL}, ANY_TENSE},
 };
 
-const lexicon_phrase lexicon_endings[ENDING_COUNT] = {
+const ht_lexicon_phrase ht_lexicon_endings[ENDING_COUNT] = {
     {"in the garden", {"dans le jardin", NULL}, ANY_TENSE},
     {"at school", {"à l'école", NULL}, ANY_TENSE},
     {"near the station", {"près de la gare", NULL}, ANY_TENSE},
@@ -104,7 +104,7 @@ const lexicon_phrase lexicon_endings[ENDING_COUNT] = {
     {"soon", {"bientôt", NULL}, COMING},
 };
 
-const lexicon_determiner lexicon_determiners[DETERMINER_COUNT] = {
+const ht_lexicon_determiner ht_lexicon_determiners[DETERMINER_COUNT] = {
     [THE] = {"the", "the", {"le", "la", "les", "le"}}, [SOME] = {"a", "some", {"un", "une", "des", "un"}},
     {"this", "these", {"ce", "cette", "ces", "cet"}},  {"my", "my", {"mon", "ma", "mes", "mon"}},
     {"his", "his", {"son", "sa", "ses", "son"}},       {"our", "our", {"notre", "notre", "nos", "notre"}},
