@@ -55,11 +55,6 @@ foreach(source ${test_sources})
     halftone_test(${name} ${name})
 endforeach()
 
-# Files of the program that can be tested by themselves.
-target_sources(test_cli_parts PRIVATE
-    ${CMAKE_SOURCE_DIR}/src/cli/term_plot.c
-    ${CMAKE_SOURCE_DIR}/src/cli/stats.c)
-
 foreach(source ${fuzz_sources})
     cmake_path(GET source STEM name)
     string(REGEX REPLACE "^fuzz_" "" corpus ${name})

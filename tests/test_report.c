@@ -74,7 +74,8 @@ static void text__cannot_become_markup(void **state)
     const char *escaped = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;amp;&quot; ";
     const double x[] = {1, 2}, y[] = {1, 2};
     ht_report_paragraph(w->report, evil);
-    ht_report_table(w->report, &(ht_table){.title = evil, .columns = 1, .rows = 1, .heads = &evil, .cells = &evil});
+    ht_report_table(w->report,
+                    &(ht_page_table){.title = evil, .columns = 1, .rows = 1, .heads = &evil, .cells = &evil});
     ht_series series = {evil, 2, x, y};
     ht_report_chart(w->report, &(ht_chart){.title = evil,
                                            .x_label = evil,
@@ -111,7 +112,7 @@ static void table__numbers_stand_to_the_right(void **state)
 {
     fixture *w = *state;
     const char *heads[] = {"a", "b"}, *cells[] = {"word", "1.5", "-2e3", "1.5 ms"};
-    ht_report_table(w->report, &(ht_table){.columns = 2, .rows = 2, .heads = heads, .cells = cells});
+    ht_report_table(w->report, &(ht_page_table){.columns = 2, .rows = 2, .heads = heads, .cells = cells});
     const char *page = ht_report_page(w->report);
     assert_non_null(strstr(page, "<tr><td>word</td><td class=\"n\">1.5</td></tr>"));
     assert_non_null(strstr(page, "<tr><td class=\"n\">-2e3</td><td>1.5 ms</td></tr>"));

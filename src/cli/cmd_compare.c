@@ -307,7 +307,7 @@ static ht_status write_page(const comparison *c, const char *path)
 {
     ht_report *report;
     ht_text title = {0}, half = {0}, memory_title = {0}, errors = {0};
-    cli_table runs = {0}, memory = {0}, groups = {0};
+    ht_table runs = {0}, memory = {0}, groups = {0};
     ht_text_add(&title, "%s in %zu settings", c->job_options.request.path, c->sweep.count);
     cli_sweep_half(&half, &c->sweep);
     cli_sweep_errors(&errors, &c->sweep);
@@ -321,16 +321,16 @@ static ht_status write_page(const comparison *c, const char *path)
     if (status == HT_OK) {
         if (half.data) ht_report_paragraph(report, half.data);
         if (errors.data) ht_report_paragraph(report, errors.data);
-        cli_table_report(report, &runs, "What came out");
-        if (several) cli_table_report(report, &groups, "Over seeds");
+        ht_table_report(report, &runs, "What came out");
+        if (several) ht_table_report(report, &groups, "Over seeds");
         cli_sweep_charts(report, &c->sweep);
-        cli_table_report(report, &memory, memory_title.data);
+        ht_table_report(report, &memory, memory_title.data);
         status = ht_report_write(report, path);
         ht_report_free(report);
     }
-    cli_table_free(&runs);
-    cli_table_free(&memory);
-    cli_table_free(&groups);
+    ht_table_free(&runs);
+    ht_table_free(&memory);
+    ht_table_free(&groups);
     ht_text_free(&title);
     ht_text_free(&half);
     ht_text_free(&memory_title);
@@ -341,22 +341,22 @@ static ht_status write_page(const comparison *c, const char *path)
 static int print_tables(const comparison *c, const char *page)
 {
     ht_text text = {0};
-    cli_table runs = {0}, memory = {0}, groups = {0};
+    ht_table runs = {0}, memory = {0}, groups = {0};
     cli_sweep_grid(&runs, &c->sweep);
-    cli_table_print(&text, &runs);
+    ht_table_print(&text, &runs);
     if (cli_sweep_groups(&groups, &c->sweep)) {
         ht_text_add(&text, "\n");
-        cli_table_print(&text, &groups);
+        ht_table_print(&text, &groups);
     }
     ht_text_add(&text, "\n%s%s\n", unit_title, cli_sweep_memory(&memory, &c->sweep));
-    cli_table_print(&text, &memory);
+    ht_table_print(&text, &memory);
     ht_text_add(&text, "\n");
     cli_sweep_errors(&text, &c->sweep);
     cli_sweep_half(&text, &c->sweep);
     ht_text_add(&text, "The curves as a page: %s\n", page);
-    cli_table_free(&runs);
-    cli_table_free(&memory);
-    cli_table_free(&groups);
+    ht_table_free(&runs);
+    ht_table_free(&memory);
+    ht_table_free(&groups);
     return cli_put(&text);
 }
 

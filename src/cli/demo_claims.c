@@ -51,18 +51,18 @@ static void judge(demo_claim *claim, const cli_sweep *sweep, const char *name,
 {
     double full[MOST_OTHERS];
     size_t count = collect(full, sweep, measure), found = 0;
-    claim->verdict = CLI_TRUE;
-    ht_text_add(&claim->numbers, "%s: fp32 %.5f ± %.5f", name, cli_mean(full, count),
-                cli_prediction_interval(full, count));
+    claim->verdict = HT_VERDICT_TRUE;
+    ht_text_add(&claim->numbers, "%s: fp32 %.5f ± %.5f", name, ht_sample_mean(full, count),
+                ht_prediction_interval(full, count));
     for (size_t i = 0; i < sweep->count; i++) {
         const cli_sweep_entry *t = &sweep->list[i];
         if (!chosen(t)) continue;
-        cli_verdict one = cli_as_good(measure(t), full, count, margin());
+        ht_verdict one = ht_verdict_as_good(measure(t), full, count, margin());
         if (one < claim->verdict) claim->verdict = one;
         ht_text_add(&claim->numbers, "%s %s %.5f (perplexity %+.2f %%)", found++ ? "," : ";", t->name, measure(t),
-                    100 * expm1(measure(t) - cli_mean(full, count)));
+                    100 * expm1(measure(t) - ht_sample_mean(full, count)));
     }
-    if (found == 0) claim->verdict = CLI_UNCLEAR;
+    if (found == 0) claim->verdict = HT_VERDICT_UNCLEAR;
 }
 
 void demo_judge_claims(demo *d)
@@ -75,7 +75,7 @@ void demo_judge_claims(demo *d)
     judge(&d->claims[0], sweep, "mean training loss of all steps", whole_course, is_mixed);
     judge(&d->claims[1], sweep, "held-out loss at the end", the_end, is_mixed);
     judge(&d->claims[2], sweep, "held-out loss at the end", the_end, is_unscaled);
-    d->claims[2].verdict = cli_not(d->claims[2].verdict);
+    d->claims[2].verdict = ht_verdict_not(d->claims[2].verdict);
 }
 
 void demo_explain_claims(ht_text *text, const demo *d)

@@ -8,7 +8,7 @@
 /* A claim of the paper on mixed precision, and what this experiment says to it. */
 typedef struct demo_claim {
     const char *text;
-    cli_verdict verdict;
+    ht_verdict verdict;
     ht_text numbers;
 } demo_claim;
 

@@ -10,7 +10,7 @@
 #include "cli/demo_command.h"
 #include "cli/explain_view.h"
 #include "cli/numerics_page.h"
-#include "cli/term_plot.h"
+#include "report/report.h"
 
 enum { SHOWN = 6, SHOWN_ON_PAGE = 40, LINE = 110 };
 
@@ -56,7 +56,7 @@ static void add_translations(const demo *d, ht_report *report)
         cells[rows * 4 + 2] = t->reference;
         cells[rows * 4 + 3] = d->right[i] ? "yes" : "no";
     }
-    ht_table table = {
+    ht_page_table table = {
         .title = "Held-out sentences", .columns = 4, .rows = rows, .heads = d->data ? real : made_up, .cells = cells};
     ht_report_table(report, &table);
 }
@@ -85,21 +85,21 @@ static void add_numbers(const demo *d, ht_report *report)
                            text[4],
                            "BLEU (13a)",
                            text[5]};
-    ht_report_table(report, &(ht_table){.columns = 2, .rows = ROWS, .heads = heads, .cells = cells});
+    ht_report_table(report, &(ht_page_table){.columns = 2, .rows = ROWS, .heads = heads, .cells = cells});
 }
 
 /* Claims, tables and curves of all runs. */
 static ht_status add_experiment(demo *d, ht_report *report)
 {
-    cli_table claims = {0}, runs = {0}, memory = {0};
+    ht_table claims = {0}, runs = {0}, memory = {0};
     ht_text how = {0}, half = {0}, title = {0};
-    cli_table_head(&claims, "claim");
-    cli_table_head(&claims, "here");
-    cli_table_head(&claims, "numbers");
+    ht_table_head(&claims, "claim");
+    ht_table_head(&claims, "here");
+    ht_table_head(&claims, "numbers");
     for (int i = 0; i < DEMO_CLAIMS; i++) {
-        cli_table_cell(&claims, "%s", d->claims[i].text);
-        cli_table_cell(&claims, "%s", cli_verdict_names[d->claims[i].verdict]);
-        cli_table_cell(&claims, "%s", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+        ht_table_cell(&claims, "%s", d->claims[i].text);
+        ht_table_cell(&claims, "%s", ht_verdict_names[d->claims[i].verdict]);
+        ht_table_cell(&claims, "%s", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
     }
     demo_explain_claims(&how, d);
     cli_sweep_half(&half, &d->sweep);
@@ -108,16 +108,16 @@ static ht_status add_experiment(demo *d, ht_report *report)
     ht_text_add(&title, "Memory in %s", cli_sweep_memory(&memory, &d->sweep));
     bool failed = how.failed || half.failed || title.failed || claims.failed || runs.failed || memory.failed;
     if (!failed) {
-        cli_table_report(report, &claims, "Three claims of the paper on mixed precision");
+        ht_table_report(report, &claims, "Three claims of the paper on mixed precision");
         ht_report_paragraph(report, how.data);
-        cli_table_report(report, &runs, "All runs");
+        ht_table_report(report, &runs, "All runs");
         ht_report_paragraph(report, half.data);
         cli_sweep_charts(report, &d->sweep);
-        cli_table_report(report, &memory, title.data);
+        ht_table_report(report, &memory, title.data);
     }
-    cli_table_free(&claims);
-    cli_table_free(&runs);
-    cli_table_free(&memory);
+    ht_table_free(&claims);
+    ht_table_free(&runs);
+    ht_table_free(&memory);
     ht_text_free(&how);
     ht_text_free(&half);
     ht_text_free(&title);
@@ -211,7 +211,7 @@ static void add_claims(const demo *d, ht_text *text)
 {
     ht_text_add(text, "\nThree claims of the paper on mixed precision\n");
     for (int i = 0; i < DEMO_CLAIMS; i++)
-        ht_text_add(text, "  %s: %s\n    %s\n", d->claims[i].text, cli_verdict_names[d->claims[i].verdict],
+        ht_text_add(text, "  %s: %s\n    %s\n", d->claims[i].text, ht_verdict_names[d->claims[i].verdict],
                     d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
     ht_text how = {0};
     demo_explain_claims(&how, d);
@@ -221,12 +221,12 @@ static void add_claims(const demo *d, ht_text *text)
 
 static void add_comparison(const demo *d, ht_text *text)
 {
-    cli_table runs = {0}, memory = {0};
+    ht_table runs = {0}, memory = {0};
     ht_text_add(text, "\nAll runs\n");
     cli_sweep_grid(&runs, &d->sweep);
-    cli_table_print(text, &runs);
+    ht_table_print(text, &runs);
     ht_text_add(text, "\nMemory in %s\n", cli_sweep_memory(&memory, &d->sweep));
-    cli_table_print(text, &memory);
+    ht_table_print(text, &memory);
     cli_sweep_half(text, &d->sweep);
     cli_sweep_errors(text, &d->sweep);
     if (d->figure.data)
@@ -234,8 +234,8 @@ static void add_comparison(const demo *d, ht_text *text)
                     d->sweep.list[d->watched].name, d->figure.data);
     if (d->gradients.data) ht_text_add(text, "%s(of %s)\n", d->gradients.data, d->sweep.list[d->watched].name);
     add_claims(d, text);
-    cli_table_free(&runs);
-    cli_table_free(&memory);
+    ht_table_free(&runs);
+    ht_table_free(&memory);
 }
 
 static int print_for_people(const demo *d)
@@ -244,14 +244,14 @@ static int print_for_people(const demo *d)
     const cli_sweep_entry *t = &d->sweep.list[0];
     struct winsize window;
     int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 30 ? window.ws_col : 80;
-    cli_term_plot curve = {.y = t->loss,
-                           .count = t->made,
-                           .columns = (columns > 110 ? 110 : columns) - 14,
-                           .rows = 12,
-                           .level = d->floor_loss,
-                           .unicode = cli_unicode()};
+    ht_term_plot curve = {.y = t->loss,
+                          .count = t->made,
+                          .columns = (columns > 110 ? 110 : columns) - 14,
+                          .rows = 12,
+                          .level = d->floor_loss,
+                          .unicode = ht_terminal_unicode()};
     ht_text_add(&text, "\nLoss of %zu steps in %.1f seconds, %s:\n", t->made, t->seconds, t->name);
-    cli_term_plot_add(&text, &curve);
+    ht_term_plot_add(&text, &curve);
     if (d->floor_loss > 0)
         ht_text_add(&text, "(dotted: %.4f, the least that anybody can reach, for some words have two translations)\n",
                     d->floor_loss);
@@ -312,7 +312,7 @@ static int print_json(const demo *d)
     for (int i = 0; i < DEMO_CLAIMS && !d->single; i++) {
         ht_text_add(&text, "%s\n  {\"claim\": ", i ? "," : "");
         cli_json_string(&text, d->claims[i].text);
-        cli_json_text(&text, "verdict", cli_verdict_names[d->claims[i].verdict]);
+        cli_json_text(&text, "verdict", ht_verdict_names[d->claims[i].verdict]);
         cli_json_text(&text, "numbers", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
         ht_text_add(&text, "}");
     }

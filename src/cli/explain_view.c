@@ -386,7 +386,7 @@ static bool add_notes(ht_report *report, ht_arena *arena, const shown_rows *show
         if (!cells[2 * i]) return false;
     }
     if (!cells) return false;
-    ht_table notes = {.title = NULL, .columns = 2, .rows = shown->note_count, .heads = note_heads, .cells = cells};
+    ht_page_table notes = {.title = NULL, .columns = 2, .rows = shown->note_count, .heads = note_heads, .cells = cells};
     if (shown->note_count) ht_report_table(report, &notes);
     return true;
 }
@@ -416,7 +416,7 @@ ht_status cli_explain_report(ht_report *report, const cli_explained *e)
     bool ok = show(&shown, &e->table, false) && arena;
     const char **cells = ok ? make_cells(arena, &shown) : NULL;
     snprintf(title, sizeof title, "What a training step does to each layer, in %s", e->plan->precision);
-    ht_table table = {.title = title, .columns = COLUMNS, .rows = shown.count, .heads = heads, .cells = cells};
+    ht_page_table table = {.title = title, .columns = COLUMNS, .rows = shown.count, .heads = heads, .cells = cells};
     add_introduction(report, e);
     if (cells) ht_report_table(report, &table);
     ok = cells && add_notes(report, arena, &shown);

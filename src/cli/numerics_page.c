@@ -339,11 +339,11 @@ static void add_page_table(ht_report *report, const numerics *n)
         cells[row * COLUMNS] = n->tensor[row].label;
         for (int i = 0; i < SHARE_COLUMNS; i++) cells[row * COLUMNS + (size_t)i + 1] = numbers[row][i];
     }
-    ht_report_table(report, &(ht_table){.title = "By value, those that lose most first",
-                                        .columns = COLUMNS,
-                                        .rows = rows,
-                                        .heads = heads,
-                                        .cells = cells});
+    ht_report_table(report, &(ht_page_table){.title = "By value, those that lose most first",
+                                             .columns = COLUMNS,
+                                             .rows = rows,
+                                             .heads = heads,
+                                             .cells = cells});
 }
 
 static void add_charts(ht_report *report, const numerics *n)

@@ -94,8 +94,8 @@ static double median(double *values, size_t count)
 static void sum_up(cli_sweep_entry *t)
 {
     size_t tail = t->made < 10 ? t->made > 0 : t->made / 10;
-    t->mean_loss = cli_mean(t->loss, t->made);
-    t->final_loss = cli_mean(t->loss + t->made - tail, tail);
+    t->mean_loss = ht_sample_mean(t->loss, t->made);
+    t->final_loss = ht_sample_mean(t->loss + t->made - tail, tail);
     bool tokens = t->task != HT_TASK_CLASS && t->task != HT_TASK_REGRESSION;
     t->perplexity = NAN;
     if (tokens && t->last_eval.count > 0) t->perplexity = t->last_eval.perplexity;

@@ -4,7 +4,7 @@
 #define HT_CLI_SWEEP_H
 
 #include "cli/job_options.h"
-#include "cli/stats.h"
+#include "report/report.h"
 
 enum { CLI_SWEEP_SETS = 32, CLI_MOST_SWEEP_ENTRIES = 1000 };
 

@@ -52,29 +52,29 @@ static size_t group_length(const cli_sweep *sweep, size_t from)
 
 /* ---- tables ---- */
 
-void cli_sweep_grid(cli_table *table, const cli_sweep *sweep)
+void cli_sweep_grid(ht_table *table, const cli_sweep *sweep)
 {
     if (sweep->count == 0) return;
     bool tokens = has_tokens(&sweep->list[0]), accuracy = false;
     for (size_t i = 0; i < sweep->count; i++) accuracy = accuracy || !isnan(accuracy_of(&sweep->list[i]));
     static const char *const heads[] = {"run", "bits", "loss", "held out"};
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) cli_table_head(table, heads[i]);
-    if (tokens) cli_table_head(table, "perplexity");
-    if (accuracy) cli_table_head(table, "accuracy");
-    cli_table_head(table, "skipped");
-    cli_table_head(table, "step ms");
-    cli_table_head(table, tokens ? "tokens/s" : "rows/s");
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) ht_table_head(table, heads[i]);
+    if (tokens) ht_table_head(table, "perplexity");
+    if (accuracy) ht_table_head(table, "accuracy");
+    ht_table_head(table, "skipped");
+    ht_table_head(table, "step ms");
+    ht_table_head(table, tokens ? "tokens/s" : "rows/s");
     for (size_t i = 0; i < sweep->count; i++) {
         const cli_sweep_entry *t = &sweep->list[i];
-        cli_table_cell(table, "%s", t->name);
-        cli_table_cell(table, "%d", bits_of(t->train_config->precision));
-        cli_table_number(table, "%.5f", t->final_loss);
-        cli_table_number(table, "%.5f", held_out(t));
-        if (tokens) cli_table_number(table, "%.4f", t->perplexity);
-        if (accuracy) cli_table_number(table, "%.4f", accuracy_of(t));
-        cli_table_cell(table, "%" PRId64, t->skipped);
-        cli_table_number(table, "%.3f", t->median_ms);
-        cli_table_number(table, "%.0f", t->median_rate);
+        ht_table_cell(table, "%s", t->name);
+        ht_table_cell(table, "%d", bits_of(t->train_config->precision));
+        ht_table_number(table, "%.5f", t->final_loss);
+        ht_table_number(table, "%.5f", held_out(t));
+        if (tokens) ht_table_number(table, "%.4f", t->perplexity);
+        if (accuracy) ht_table_number(table, "%.4f", accuracy_of(t));
+        ht_table_cell(table, "%" PRId64, t->skipped);
+        ht_table_number(table, "%.3f", t->median_ms);
+        ht_table_number(table, "%.0f", t->median_rate);
     }
 }
 
@@ -123,22 +123,22 @@ static double byte_unit(const cli_sweep *sweep, const char **name)
     return most < 4 << 20 ? 0x1p10 : 0x1p20;
 }
 
-const char *cli_sweep_memory(cli_table *table, const cli_sweep *sweep)
+const char *cli_sweep_memory(ht_table *table, const cli_sweep *sweep)
 {
     const char *name;
     double unit = byte_unit(sweep, &name);
-    cli_table_head(table, "run");
+    ht_table_head(table, "run");
     for (int row = 0; row < BYTE_ROWS; row++)
-        if (byte_row_shown(sweep, row)) cli_table_head(table, byte_name(row));
-    cli_table_head(table, "other");
-    cli_table_head(table, "total");
+        if (byte_row_shown(sweep, row)) ht_table_head(table, byte_name(row));
+    ht_table_head(table, "other");
+    ht_table_head(table, "total");
     for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
         const cli_sweep_entry *t = &sweep->list[i];
-        cli_table_cell(table, "%s", t->group);
+        ht_table_cell(table, "%s", t->group);
         for (int row = 0; row < BYTE_ROWS; row++)
-            if (byte_row_shown(sweep, row)) cli_table_cell(table, "%.2f", (double)bytes_at(t, row) / unit);
-        cli_table_cell(table, "%.2f", (double)bytes_not_shown(sweep, t) / unit);
-        cli_table_cell(table, "%.2f", (double)t->bytes / unit);
+            if (byte_row_shown(sweep, row)) ht_table_cell(table, "%.2f", (double)bytes_at(t, row) / unit);
+        ht_table_cell(table, "%.2f", (double)bytes_not_shown(sweep, t) / unit);
+        ht_table_cell(table, "%.2f", (double)t->bytes / unit);
     }
     return name;
 }
@@ -165,35 +165,35 @@ static entry_group make_group(const cli_sweep *sweep, size_t from)
         if (i < pairs) values[g.count + i] = values[i] - cli_sweep_entry_measure(&sweep->list[i]);
         if (sweep->list[from + i].train_config->seed != sweep->list[i].train_config->seed) pairs = 0;
     }
-    g.mean = cli_mean(values, g.count);
-    g.deviation = cli_deviation(values, g.count);
+    g.mean = ht_sample_mean(values, g.count);
+    g.deviation = ht_sample_deviation(values, g.count);
     if (pairs > 0 && from > 0) {
-        g.difference = cli_mean(values + g.count, pairs);
-        g.error = cli_deviation(values + g.count, pairs) / sqrt((double)pairs);
+        g.difference = ht_sample_mean(values + g.count, pairs);
+        g.error = ht_sample_deviation(values + g.count, pairs) / sqrt((double)pairs);
     }
     free(values);
     return g;
 }
 
-bool cli_sweep_groups(cli_table *table, const cli_sweep *sweep)
+bool cli_sweep_groups(ht_table *table, const cli_sweep *sweep)
 {
     bool several = false;
     for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) several = several || group_length(sweep, i) > 1;
     if (!several) return false;
-    cli_table_head(table, "over seeds");
-    cli_table_head(table, "seeds");
-    cli_table_head(table, measure_name(sweep));
-    cli_table_head(table, "deviation");
-    cli_table_head(table, "to the first");
-    cli_table_head(table, "its error");
+    ht_table_head(table, "over seeds");
+    ht_table_head(table, "seeds");
+    ht_table_head(table, measure_name(sweep));
+    ht_table_head(table, "deviation");
+    ht_table_head(table, "to the first");
+    ht_table_head(table, "its error");
     for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
         entry_group g = make_group(sweep, i);
-        cli_table_cell(table, "%s", g.first->group);
-        cli_table_cell(table, "%zu", g.count);
-        cli_table_number(table, "%.5f", g.mean);
-        cli_table_number(table, "%.5f", g.deviation);
-        cli_table_number(table, "%+.5f", g.difference);
-        cli_table_number(table, "%.5f", g.error);
+        ht_table_cell(table, "%s", g.first->group);
+        ht_table_cell(table, "%zu", g.count);
+        ht_table_number(table, "%.5f", g.mean);
+        ht_table_number(table, "%.5f", g.deviation);
+        ht_table_number(table, "%+.5f", g.difference);
+        ht_table_number(table, "%.5f", g.error);
     }
     return true;
 }
@@ -287,7 +287,7 @@ static void add_training(ht_report *report, const cli_sweep *sweep, size_t from,
         size_t count = 0;
         for (size_t k = from; k < t->made; k++, count++) {
             size_t first = k < window ? 0 : k - window, last = k + window < t->made ? k + window : t->made - 1;
-            double mean = cli_mean(t->loss + first, last - first + 1);
+            double mean = ht_sample_mean(t->loss + first, last - first + 1);
             x[count] = (double)(k + 1);
             y[count] = tokens ? exp(mean) : mean;
         }

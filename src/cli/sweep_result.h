@@ -3,14 +3,14 @@
 #define HT_CLI_SWEEP_RESULT_H
 
 #include "cli/sweep.h"
-#include "cli/table.h"
+#include "report/report.h"
 
 /* A row per run: bits, loss, perplexity or accuracy, skips, time. */
-void cli_sweep_grid(cli_table *table, const cli_sweep *sweep);
+void cli_sweep_grid(ht_table *table, const cli_sweep *sweep);
 /* A row per setting: bytes by heading; seeds do not change them. Returns the unit's name. */
-const char *cli_sweep_memory(cli_table *table, const cli_sweep *sweep);
+const char *cli_sweep_memory(ht_table *table, const cli_sweep *sweep);
 /* A row per group of runs that differ in their seed only, against the first group. False: there is no such group. */
-bool cli_sweep_groups(cli_table *table, const cli_sweep *sweep);
+bool cli_sweep_groups(ht_table *table, const cli_sweep *sweep);
 /* One sentence on what half arithmetic is on this machine; nothing when no run is in half precision. */
 void cli_sweep_half(ht_text *text, const cli_sweep *sweep);
 /* A line for every run that ended early. */

@@ -66,7 +66,7 @@ void ht_report_paragraph(ht_report *report, const char *text)
     ht_text_add(&report->page, "</p>\n");
 }
 
-void ht_report_table(ht_report *report, const ht_table *table)
+void ht_report_table(ht_report *report, const ht_page_table *table)
 {
     ht_text *page = &report->page;
     if (table->title) {

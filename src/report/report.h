@@ -1,5 +1,6 @@
-/* report: the one chart writer. Makes a single HTML page of paragraphs, tables, line charts and histograms, drawn as SVG.
- * The page loads nothing and runs nothing: it can be mailed, kept and printed. Knows nothing of training. */
+/* report: what people see of results. A single HTML page of paragraphs, tables, line charts and histograms, drawn as SVG,
+ * which loads nothing and runs nothing, so that it can be mailed, kept and printed; tables and curves for the terminal;
+ * the statistics behind them. Knows nothing of training, and prints nothing itself. */
 #ifndef HT_REPORT_H
 #define HT_REPORT_H
 
@@ -23,12 +24,12 @@ typedef struct ht_chart {
     double zoom_from, zoom_to; /* an inset shows these x larger; from >= to: none */
 } ht_chart;
 
-typedef struct ht_table {
+typedef struct ht_page_table {
     const char *title;
     size_t columns, rows;
     const char *const *heads; /* [columns] */
     const char *const *cells; /* [rows, columns]; those that are numbers stand to the right */
-} ht_table;
+} ht_page_table;
 
 typedef struct ht_histogram {
     const char *title, *x_label;
@@ -52,12 +53,102 @@ void ht_report_free(ht_report *report);
 /* All text is plain: it is escaped here. */
 void ht_report_paragraph(ht_report *report, const char *text);
 void ht_report_chart(ht_report *report, const ht_chart *chart);
-void ht_report_table(ht_report *report, const ht_table *table);
+void ht_report_table(ht_report *report, const ht_page_table *table);
 void ht_report_histogram(ht_report *report, const ht_histogram *histogram);
 void ht_report_bars(ht_report *report, const ht_bars *bars);
 /* Ends the page, to which nothing is added any more, and gives its text; borrowed. NULL when memory ran out. */
 const char *ht_report_page(ht_report *report);
 /* Writes the page beside `path` and renames it, so that nobody sees half of it. */
 ht_status ht_report_write(ht_report *report, const char *path);
+
+/* ---- tables that grow cell by cell, for the terminal and for a page ---- */
+
+enum { HT_MOST_COLUMNS = 32 };
+
+typedef struct ht_table {
+    const char *heads[HT_MOST_COLUMNS]; /* borrowed */
+    int width[HT_MOST_COLUMNS];         /* characters, at least */
+    bool right[HT_MOST_COLUMNS];        /* stands to the right; columns of numbers do anyway */
+    size_t columns;
+    char **cells; /* row by row */
+    size_t count, capacity;
+    bool failed; /* memory ran out: what follows is left out */
+} ht_table;
+
+/* Before the first cell. */
+void ht_table_head(ht_table *table, const char *head);
+/* The next cell. */
+void ht_table_cell(ht_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A number, or "-" where there is none. */
+void ht_table_number(ht_table *table, const char *format, double value) __attribute__((format(printf, 2, 0)));
+void ht_table_print(ht_text *text, const ht_table *table);
+void ht_table_report(ht_report *report, const ht_table *table, const char *title);
+void ht_table_free(ht_table *table);
+
+/* ---- columns: one list for the table on the terminal, the table on the page and the JSON object ---- */
+
+/* What a row has in a column. */
+typedef struct ht_cell {
+    enum { HT_CELL_TEXT, HT_CELL_INT, HT_CELL_NUMBER, HT_CELL_WRITTEN } kind;
+    const char *text; /* NULL: "-" in tables, null in JSON */
+    int64_t integer;
+    double number; /* what is not finite: likewise */
+    /* Lists and objects, only in JSON. */
+    void (*write)(ht_json_writer *json, const char *key, const void *row);
+    const void *row;
+} ht_cell;
+
+ht_cell ht_cell_text(const char *text);
+ht_cell ht_cell_int(int64_t integer);
+ht_cell ht_cell_number(double number);
+ht_cell ht_cell_written(void (*write)(ht_json_writer *json, const char *key, const void *row), const void *row);
+
+/* A column with what one row has in it. A result is a function that makes the list of its columns for a row; adding a
+ * column is adding one to this list. */
+typedef struct ht_column {
+    const char *key;     /* of the member in JSON; NULL: not there */
+    const char *heading; /* in tables; NULL: not there */
+    const char *format;  /* of numbers in tables: "%.5f" */
+    ht_cell cell;
+    int width;  /* in tables, at least */
+    bool right; /* in tables, its texts stand to the right, too */
+} ht_column;
+
+/* Adds a row; the first brings the headings with it. */
+void ht_table_row(ht_table *table, const ht_column *columns, size_t count);
+/* An element of an array that is open: the row as an object. */
+void ht_json_put_row(ht_json_writer *json, const ht_column *columns, size_t count);
+
+/* ---- curves on the terminal ---- */
+
+typedef struct ht_term_plot {
+    const double *y; /* at 1, 2, ...; what is not above zero is left out */
+    size_t count;
+    int columns, rows; /* of the field; at least 2 and at most 200 */
+    double level;      /* a dotted line across; 0: none */
+    bool unicode;      /* Braille characters, two by four dots each; else ASCII */
+} ht_term_plot;
+
+/* Adds the rows, a logarithmic axis at the left and the ends of the other axis below. */
+void ht_term_plot_add(ht_text *text, const ht_term_plot *plot);
+/* Does the environment promise a terminal that shows UTF-8? */
+bool ht_terminal_unicode(void);
+
+/* ---- statistics: how runs that differ in their seed only are spread, and whether another run is worse ---- */
+
+/* The mean of `count` numbers, and the standard deviation of a sample (NAN of fewer than two). */
+double ht_sample_mean(const double *values, size_t count);
+double ht_sample_deviation(const double *values, size_t count);
+/* One more number of the same kind lies within the mean plus or minus this in 95 of 100 cases: the t distribution. NAN
+ * of fewer than two. */
+double ht_prediction_interval(const double *values, size_t count);
+
+typedef enum ht_verdict { HT_VERDICT_FALSE, HT_VERDICT_UNCLEAR, HT_VERDICT_TRUE } ht_verdict;
+extern const char *const ht_verdict_names[];
+
+/* Is the value as low as the others, or lower? Chance can move it by the prediction interval. True: even then it is at
+ * most `margin` above their mean. False: even then it is above the mean. A value that is no number is not. */
+ht_verdict ht_verdict_as_good(double value, const double *others, size_t count, double margin);
+ht_verdict ht_verdict_not(ht_verdict verdict);
 
 #endif

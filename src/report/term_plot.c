@@ -1,4 +1,4 @@
-#include "cli/term_plot.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct canvas {
 
 enum { ASCII_LEVEL = 1, ASCII_CURVE = 2 };
 
-bool cli_unicode(void)
+bool ht_terminal_unicode(void)
 {
     static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -53,7 +53,7 @@ static bool usable(double y)
 }
 
 /* The mean of the values that fall on a column of dots; NAN when there is none. */
-static double mean_at(const cli_term_plot *plot, int x, int width)
+static double mean_at(const ht_term_plot *plot, int x, int width)
 {
     size_t from = plot->count * (size_t)x / (size_t)width, to = plot->count * (size_t)(x + 1) / (size_t)width;
     double sum = 0;
@@ -64,7 +64,7 @@ static double mean_at(const cli_term_plot *plot, int x, int width)
     return used ? sum / used : NAN;
 }
 
-static bool measure(canvas *c, const cli_term_plot *plot, int width)
+static bool measure(canvas *c, const ht_term_plot *plot, int width)
 {
     c->low = INFINITY;
     c->high = -INFINITY;
@@ -80,7 +80,7 @@ static bool measure(canvas *c, const cli_term_plot *plot, int width)
     return true;
 }
 
-static void draw(canvas *c, const cli_term_plot *plot, int width)
+static void draw(canvas *c, const ht_term_plot *plot, int width)
 {
     int before = -1;
     for (int x = 0; usable(plot->level) && x < width; x += c->down == 1 ? 2 : 3)
@@ -111,7 +111,7 @@ static void add_cell(ht_text *text, const canvas *c, uint8_t bits)
         ht_text_add(text, "\xe2%c%c", (char)(0xa0 | bits >> 6), (char)(0x80 | (bits & 0x3f)));
 }
 
-void cli_term_plot_add(ht_text *text, const cli_term_plot *plot)
+void ht_term_plot_add(ht_text *text, const ht_term_plot *plot)
 {
     canvas *c = calloc(1, sizeof *c);
     if (!c) {

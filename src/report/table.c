@@ -1,4 +1,4 @@
-#include "cli/table.h"
+#include "report/report.h"
 
 #include <assert.h>
 #include <math.h>
@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-void cli_table_head(cli_table *table, const char *head)
+void ht_table_head(ht_table *table, const char *head)
 {
-    assert(table->columns < CLI_MOST_COLUMNS && table->count == 0);
+    assert(table->columns < HT_MOST_COLUMNS && table->count == 0);
     table->heads[table->columns++] = head;
 }
 
-void cli_table_cell(cli_table *table, const char *format, ...)
+void ht_table_cell(ht_table *table, const char *format, ...)
 {
     va_list args;
     char text[512];
@@ -28,11 +28,11 @@ void cli_table_cell(cli_table *table, const char *format, ...)
         table->cells[table->count++] = cell;
 }
 
-void cli_table_number(cli_table *table, const char *format, double value)
+void ht_table_number(ht_table *table, const char *format, double value)
 {
     char text[64];
     snprintf(text, sizeof text, format, value);
-    cli_table_cell(table, "%s", isfinite(value) ? text : "-");
+    ht_table_cell(table, "%s", isfinite(value) ? text : "-");
 }
 
 /* Characters, not bytes. */
@@ -50,7 +50,7 @@ static bool is_number(const char *cell)
 }
 
 /* The rows that are whole. */
-static size_t rows_of(const cli_table *table)
+static size_t rows_of(const ht_table *table)
 {
     return table->columns ? table->count / table->columns : 0;
 }
@@ -63,20 +63,22 @@ static void add_padded(ht_text *text, const char *cell, int width, bool right, b
     ht_text_add(text, last ? "\n" : "  ");
 }
 
-void cli_table_print(ht_text *text, const cli_table *table)
+void ht_table_print(ht_text *text, const ht_table *table)
 {
-    int width[CLI_MOST_COLUMNS];
-    bool right[CLI_MOST_COLUMNS];
+    int width[HT_MOST_COLUMNS];
+    bool right[HT_MOST_COLUMNS];
     size_t rows = rows_of(table);
     text->failed = text->failed || table->failed;
     for (size_t c = 0; c < table->columns; c++) {
         width[c] = width_of(table->heads[c]);
+        if (table->width[c] > width[c]) width[c] = table->width[c];
         right[c] = rows > 0;
         for (size_t r = 0; r < rows; r++) {
             const char *cell = table->cells[r * table->columns + c];
             if (width_of(cell) > width[c]) width[c] = width_of(cell);
             right[c] = right[c] && is_number(cell);
         }
+        right[c] = right[c] || table->right[c];
     }
     for (size_t c = 0; c < table->columns; c++)
         add_padded(text, table->heads[c], width[c], right[c], c + 1 == table->columns);
@@ -86,19 +88,19 @@ void cli_table_print(ht_text *text, const cli_table *table)
     }
 }
 
-void cli_table_report(ht_report *report, const cli_table *table, const char *title)
+void ht_table_report(ht_report *report, const ht_table *table, const char *title)
 {
-    ht_table shown = {.title = title,
-                      .columns = table->columns,
-                      .rows = rows_of(table),
-                      .heads = table->heads,
-                      .cells = (const char *const *)table->cells};
-    ht_report_table(report, &shown);
+    ht_page_table page = {.title = title,
+                          .columns = table->columns,
+                          .rows = rows_of(table),
+                          .heads = table->heads,
+                          .cells = (const char *const *)table->cells};
+    ht_report_table(report, &page);
 }
 
-void cli_table_free(cli_table *table)
+void ht_table_free(ht_table *table)
 {
     for (size_t i = 0; i < table->count; i++) free(table->cells[i]);
     free(table->cells);
-    *table = (cli_table){0};
+    *table = (ht_table){0};
 }

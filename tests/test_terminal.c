@@ -1,0 +1,200 @@
+/* What report makes for the terminal: curves, columns, and the statistics behind them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "report/report.h"
+
+/* ---- curves ---- */
+
+static char *drawn(const ht_term_plot *curve)
+{
+    ht_text text = {0};
+    ht_term_plot_add(&text, curve);
+    assert_false(text.failed);
+    return text.data;
+}
+
+static void term_plot__falls_from_the_upper_left_to_the_lower_right(void **state)
+{
+    (void)state;
+    const double y[] = {8, 4, 2, 1};
+    ht_term_plot curve = {.y = y, .count = 4, .columns = 4, .rows = 4};
+    char *text = drawn(&curve);
+    assert_string_equal(text, "       8 |*\n"
+                              "         | *\n"
+                              "       2 |  *\n"
+                              "       1 |   *\n"
+                              "          1  4\n");
+    free(text);
+}
+
+static void term_plot__is_drawn_in_braille_where_it_can_be(void **state)
+{
+    (void)state;
+    const double y[] = {1, 1, 1, 1};
+    ht_term_plot curve = {.y = y, .count = 4, .columns = 2, .rows = 2, .unicode = true, .level = 2};
+    char *text = drawn(&curve);
+    /* The level in the top row of dots, at every third; the curve in the lowest. */
+    assert_string_equal(text, "       2 │⠁⠈\n"
+                              "       1 │⣀⣀\n"
+                              "          14\n");
+    free(text);
+}
+
+static void term_plot__leaves_out_what_is_no_loss(void **state)
+{
+    (void)state;
+    const double y[] = {NAN, INFINITY, 0, -1};
+    ht_term_plot curve = {.y = y, .count = 4, .columns = 4, .rows = 4};
+    char *text = drawn(&curve);
+    assert_string_equal(text, "(nothing to draw)\n");
+    free(text);
+    const double some[] = {4, NAN, 1, 1};
+    curve.y = some;
+    text = drawn(&curve);
+    assert_string_equal(text, "       4 |*\n"
+                              "         |\n"
+                              "    1.59 |\n"
+                              "       1 |  **\n"
+                              "          1  4\n");
+    free(text);
+}
+
+static void term_plot__fits_its_field_whatever_the_count(void **state)
+{
+    (void)state;
+    double y[1000];
+    for (int i = 0; i < 1000; i++) y[i] = 1 + fabs(sin(i)) * 1000;
+    for (size_t count = 1; count <= 1000; count = count * 3 + 1) {
+        ht_term_plot curve = {.y = y, .count = count, .columns = 30, .rows = 5};
+        char *text = drawn(&curve);
+        int lines = 0;
+        for (char *at = text, *end; *at; at = end + 1, lines++) {
+            end = strchr(at, '\n');
+            assert_non_null(end);
+            assert_true(end - at <= 10 + 30);
+        }
+        assert_int_equal(lines, 6);
+        free(text);
+    }
+}
+
+static void unicode__is_what_the_environment_promises(void **state)
+{
+    (void)state;
+    unsetenv("LC_CTYPE");
+    setenv("LC_ALL", "fr_FR.UTF-8", 1);
+    assert_true(ht_terminal_unicode());
+    setenv("LC_ALL", "C", 1);
+    setenv("LANG", "fr_FR.UTF-8", 1);
+    assert_false(ht_terminal_unicode());
+    unsetenv("LC_ALL");
+    assert_true(ht_terminal_unicode());
+    unsetenv("LANG");
+    assert_false(ht_terminal_unicode());
+}
+
+/* ---- statistics ---- */
+
+static void stats__know_mean_deviation_and_prediction_interval(void **state)
+{
+    (void)state;
+    const double three[] = {1, 2, 3};
+    assert_float_equal(ht_sample_mean(three, 3), 2, 0);
+    assert_float_equal(ht_sample_deviation(three, 3), 1, 1e-15);
+    /* Student's t with two degrees of freedom is 4.303, and the mean itself is a third as uncertain as a number. */
+    assert_float_equal(ht_prediction_interval(three, 3), 4.303 * sqrt(4. / 3), 1e-12);
+    assert_float_equal(ht_prediction_interval(three, 2), 12.706 * sqrt(0.5) * sqrt(1.5), 1e-12);
+    assert_true(isnan(ht_sample_mean(three, 0)) && isnan(ht_sample_deviation(three, 1)) &&
+                isnan(ht_prediction_interval(three, 1)));
+    double many[20];
+    for (int i = 0; i < 20; i++) many[i] = i % 2;
+    assert_float_equal(ht_prediction_interval(many, 20), 2.262 * ht_sample_deviation(many, 20) * sqrt(1.05), 1e-12);
+}
+
+static void stats__forces_no_verdict(void **state)
+{
+    (void)state;
+    /* A deviation of 0.01, so an interval of about 0.05. */
+    const double wide[] = {0.99, 1.00, 1.01}, narrow[] = {0.9999, 1.0000, 1.0001};
+    assert_int_equal(ht_verdict_as_good(1.00, wide, 3, 0.1), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_as_good(1.00, wide, 3, 0.01), HT_VERDICT_UNCLEAR);
+    assert_int_equal(ht_verdict_as_good(0.90, wide, 3, 0.01), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_as_good(1.04, wide, 3, 0.01), HT_VERDICT_UNCLEAR);
+    assert_int_equal(ht_verdict_as_good(1.06, wide, 3, 0.01), HT_VERDICT_FALSE);
+    /* Worse for certain, but by less than the margin: as good. */
+    assert_int_equal(ht_verdict_as_good(1.005, narrow, 3, 0.01), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_as_good(1.005, narrow, 3, 0.001), HT_VERDICT_FALSE);
+    assert_int_equal(ht_verdict_as_good(NAN, wide, 3, 0.01), HT_VERDICT_FALSE);
+    assert_int_equal(ht_verdict_as_good(1.00, wide, 1, 0.01), HT_VERDICT_UNCLEAR);
+    assert_int_equal(ht_verdict_not(HT_VERDICT_TRUE), HT_VERDICT_FALSE);
+    assert_int_equal(ht_verdict_not(HT_VERDICT_FALSE), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_not(HT_VERDICT_UNCLEAR), HT_VERDICT_UNCLEAR);
+}
+
+/* ---- columns ---- */
+
+static void write_list(ht_json_writer *json, const char *key, const void *row)
+{
+    ht_json_begin_array(json, key);
+    ht_json_put_int(json, NULL, *(const int *)row);
+    ht_json_end_array(json);
+}
+
+static size_t example_columns(ht_column *columns, const char *name, double loss, const int *number)
+{
+    const ht_column all[] = {
+        {"name", "run", .cell = ht_cell_text(name), .width = 6},
+        {"loss", "the loss", "%.2f", .cell = ht_cell_number(loss)},
+        {NULL, "time", "%.0f s", .cell = ht_cell_number(*number), .right = true},
+        {"steps", "steps", .cell = ht_cell_int(*number)},
+        {"list", .cell = ht_cell_written(write_list, number)},
+        {"error", .cell = ht_cell_text(NULL)},
+    };
+    memcpy(columns, all, sizeof all);
+    return sizeof all / sizeof all[0];
+}
+
+static void columns__one_list_gives_the_table_and_the_object(void **state)
+{
+    (void)state;
+    const int numbers[] = {7, 1000};
+    ht_column columns[HT_MOST_COLUMNS];
+    ht_table table = {0};
+    ht_text text = {0};
+    ht_json_writer json = {.text = &text};
+    ht_table_row(&table, columns, example_columns(columns, "a", 0.5, &numbers[0]));
+    ht_table_row(&table, columns, example_columns(columns, "b", NAN, &numbers[1]));
+    ht_table_print(&text, &table);
+    assert_string_equal(text.data, "run     the loss    time  steps\n"
+                                   "a           0.50     7 s      7\n"
+                                   "b              -  1000 s   1000\n");
+    text.length = 0;
+    ht_json_put_row(&json, columns, example_columns(columns, "b", NAN, &numbers[1]));
+    assert_string_equal(text.data,
+                        "{\"name\": \"b\", \"loss\": null, \"steps\": 1000, \"list\": [1000], \"error\": null}");
+    ht_table_free(&table);
+    ht_text_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(term_plot__falls_from_the_upper_left_to_the_lower_right),
+        cmocka_unit_test(term_plot__is_drawn_in_braille_where_it_can_be),
+        cmocka_unit_test(term_plot__leaves_out_what_is_no_loss),
+        cmocka_unit_test(term_plot__fits_its_field_whatever_the_count),
+        cmocka_unit_test(unicode__is_what_the_environment_promises),
+        cmocka_unit_test(stats__know_mean_deviation_and_prediction_interval),
+        cmocka_unit_test(stats__forces_no_verdict),
+        cmocka_unit_test(columns__one_list_gives_the_table_and_the_object),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
