@@ -363,13 +363,14 @@ static int print_tables(const comparison *c, const char *page)
 static int print_json(const comparison *c, const char *page)
 {
     ht_text text = {0};
-    ht_text_add(&text, "{\"job\": ");
-    cli_json_string(&text, c->job_options.request.path);
-    ht_text_add(&text, ", \"page\": ");
-    cli_json_string(&text, page);
-    ht_text_add(&text, ",\n ");
-    cli_sweep_json(&text, &c->sweep);
-    ht_text_add(&text, "}\n");
+    ht_json_writer json = {.text = &text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_text(&json, "job", c->job_options.request.path);
+    ht_json_put_text(&json, "page", page);
+    ht_json_line(&json, 1);
+    cli_sweep_json(&json, &c->sweep);
+    ht_json_end_object(&json);
+    ht_text_add(&text, "\n");
     return cli_put(&text);
 }
 

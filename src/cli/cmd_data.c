@@ -110,15 +110,13 @@ static bool is_json_word(const char *value)
            strcmp(value, "false") == 0 || strcmp(value, "null") == 0;
 }
 
-static void add_member(ht_text *text, const char *key, const char *value, bool as_text)
+/* A value of the command line: JSON, or else text. */
+static void put_value(ht_json_writer *json, const char *key, const char *value)
 {
-    ht_text_add(text, "%s", text->length > 1 ? ", " : "");
-    cli_json_string(text, key);
-    ht_text_add(text, ": ");
-    if (as_text || !is_json_word(value))
-        cli_json_string(text, value);
+    if (is_json_word(value))
+        ht_json_put_json(json, key, value);
     else
-        ht_text_add(text, "%s", value);
+        ht_json_put_text(json, key, value);
 }
 
 static ht_status parse_block(preview *p, ht_text *text)
@@ -140,9 +138,10 @@ static ht_status block_for_file(preview *p)
     if (guess) format = guess->name;
     if (!format) HT_FAIL(p->ctx, HT_EINVAL, "%s: its name does not tell what it holds; say --format", p->o.path);
     ht_text text = {0};
-    ht_text_add(&text, "{");
-    add_member(&text, "format", format, true);
-    add_member(&text, "train", p->o.path, true);
+    ht_json_writer json = {.text = &text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_text(&json, "format", format);
+    ht_json_put_text(&json, "train", p->o.path);
     for (size_t i = 0; i < p->o.set_count; i++) {
         char key[128];
         const char *equals = strchr(p->o.sets[i], '=');
@@ -153,9 +152,9 @@ static ht_status block_for_file(preview *p)
         }
         memcpy(key, p->o.sets[i], length);
         key[length] = '\0';
-        add_member(&text, key, equals + 1, false);
+        put_value(&json, key, equals + 1);
     }
-    ht_text_add(&text, "}");
+    ht_json_end_object(&json);
     return parse_block(p, &text);
 }
 
@@ -208,37 +207,37 @@ static ht_status open_data(preview *p)
 
 static const char *const part_names[HT_DATA_PARTS] = {"train", "validation"};
 
-/* Rows may hold any bytes: what is not UTF-8 becomes a question mark, what would break the line a space. */
-static void add_row(ht_text *out, const ht_data *data, const ht_batch *batch, int64_t row, bool json)
+/* Rows may hold any bytes: what is not UTF-8 becomes a question mark; on one line, what would break it a space. */
+static void clean_row(ht_text *clean, const ht_data *data, const ht_batch *batch, int64_t row, bool one_line)
 {
-    ht_text raw = {0}, clean = {0};
+    ht_text raw = {0};
     ht_data_show_row(data, batch, row, &raw);
     const char *at = raw.data ? raw.data : "", *end = at + raw.length;
     for (uint32_t code; at < end;) {
         int length = ht_utf8_next(at, end, &code);
         if (length == 0 || code == 0)
-            ht_text_add(&clean, "?");
-        else if (code == '\n' && !json)
-            ht_text_add(&clean, "\\n");
-        else if (code < 0x20 && !json)
-            ht_text_add(&clean, " ");
+            ht_text_add(clean, "?");
+        else if (code == '\n' && one_line)
+            ht_text_add(clean, "\\n");
+        else if (code < 0x20 && one_line)
+            ht_text_add(clean, " ");
         else
-            ht_text_add(&clean, "%.*s", length, at);
+            ht_text_add(clean, "%.*s", length, at);
         at += length ? length : 1;
     }
-    if (json)
-        cli_json_string(out, clean.data ? clean.data : "");
-    else
-        ht_text_add(out, "%s", clean.data ? clean.data : "");
     ht_text_free(&raw);
-    ht_text_free(&clean);
+}
+
+static void put_shape(ht_json_writer *json, const char *key, const int64_t *shape, int rank)
+{
+    ht_json_begin_array(json, key);
+    for (int i = 0; i < rank; i++) ht_json_put_int(json, NULL, shape[i]);
+    ht_json_end_array(json);
 }
 
 static void add_shape(ht_text *text, const int64_t *shape, int rank)
 {
-    ht_text_add(text, "[");
-    for (int i = 0; i < rank; i++) ht_text_add(text, "%s%" PRId64, i ? ", " : "", shape[i]);
-    ht_text_add(text, "]");
+    put_shape(&(ht_json_writer){.text = text}, NULL, shape, rank);
 }
 
 static void add_info(ht_text *text, const preview *p)
@@ -271,30 +270,45 @@ static void add_info(ht_text *text, const preview *p)
     }
 }
 
-static void add_json_info(ht_text *text, const preview *p)
+static void put_parts(ht_json_writer *json, const ht_data_info *info)
 {
-    const ht_data_info *info = ht_data_info_of(p->data);
-    ht_text_add(text, "{\n  \"format\": \"%s\", \"task\": \"%s\", \"batch\": %" PRId64 ",\n", p->request.format->name,
-                ht_task_names[p->request.task], p->request.batch);
-    ht_text_add(text,
-                "  \"vocabulary\": %" PRId64 ", \"source_vocabulary\": %" PRId64 ", \"classes\": %" PRId64
-                ", \"feature\": ",
-                info->vocabulary, info->source_vocabulary, info->classes);
-    add_shape(text, info->feature, info->feature_rank);
-    ht_text_add(text, ", \"left_out\": %" PRId64 ",\n  \"buckets\": [", info->dropped);
-    for (int i = 0; i < info->bucket_count; i++)
-        ht_text_add(text, "%s{\"length\": %" PRId64 ", \"source_length\": %" PRId64 "}", i ? ", " : "",
-                    info->buckets[i].length, info->buckets[i].source_length);
-    ht_text_add(text, "],\n  \"parts\": {");
+    ht_json_begin_object(json, "parts");
     for (int part = 0; part < HT_DATA_PARTS; part++) {
         const ht_data_part_info *about = &info->parts[part];
-        ht_text_add(
-            text, "%s\"%s\": {\"items\": %" PRId64 ", \"batches\": %" PRId64 ", \"tokens\": %" PRId64 ", \"padding\": ",
-            part ? ", " : "", part_names[part], about->items, about->batches, about->tokens);
-        ht_text_number(text, about->padding);
-        ht_text_add(text, "}");
+        ht_json_begin_object(json, part_names[part]);
+        ht_json_put_int(json, "items", about->items);
+        ht_json_put_int(json, "batches", about->batches);
+        ht_json_put_int(json, "tokens", about->tokens);
+        ht_json_put_number(json, "padding", about->padding);
+        ht_json_end_object(json);
     }
-    ht_text_add(text, "},\n  \"batches\": [");
+    ht_json_end_object(json);
+}
+
+static void put_info(ht_json_writer *json, const preview *p)
+{
+    const ht_data_info *info = ht_data_info_of(p->data);
+    ht_json_line(json, 2);
+    ht_json_put_text(json, "format", p->request.format->name);
+    ht_json_put_text(json, "task", ht_task_names[p->request.task]);
+    ht_json_put_int(json, "batch", p->request.batch);
+    ht_json_line(json, 2);
+    ht_json_put_int(json, "vocabulary", info->vocabulary);
+    ht_json_put_int(json, "source_vocabulary", info->source_vocabulary);
+    ht_json_put_int(json, "classes", info->classes);
+    put_shape(json, "feature", info->feature, info->feature_rank);
+    ht_json_put_int(json, "left_out", info->dropped);
+    ht_json_line(json, 2);
+    ht_json_begin_array(json, "buckets");
+    for (int i = 0; i < info->bucket_count; i++) {
+        ht_json_begin_object(json, NULL);
+        ht_json_put_int(json, "length", info->buckets[i].length);
+        ht_json_put_int(json, "source_length", info->buckets[i].source_length);
+        ht_json_end_object(json);
+    }
+    ht_json_end_array(json);
+    ht_json_line(json, 2);
+    put_parts(json, info);
 }
 
 static void add_batch(ht_text *text, const preview *p, const ht_batch *batch, int64_t number)
@@ -307,30 +321,42 @@ static void add_batch(ht_text *text, const preview *p, const ht_batch *batch, in
     ht_text_add(text, "\n");
     for (int64_t row = 0; row < batch->rows && row < p->o.rows; row++) {
         ht_text_add(text, "    ");
-        add_row(text, p->data, batch, row, false);
-        ht_text_add(text, "\n");
+        ht_text clean = {0};
+        clean_row(&clean, p->data, batch, row, true);
+        ht_text_add(text, "%s\n", clean.data ? clean.data : "");
+        ht_text_free(&clean);
     }
 }
 
-static void add_json_batch(ht_text *text, const preview *p, const ht_batch *batch, int64_t number)
+static void put_batch(ht_json_writer *json, const preview *p, const ht_batch *batch)
 {
-    ht_text_add(text, "%s\n    {\"bucket\": %d, \"rows\": %" PRId64 ", \"counted\": %" PRId64 ", \"arrays\": [",
-                number ? "," : "", batch->bucket, batch->rows, batch->counted);
+    ht_json_line(json, 4);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_int(json, "bucket", batch->bucket);
+    ht_json_put_int(json, "rows", batch->rows);
+    ht_json_put_int(json, "counted", batch->counted);
+    ht_json_begin_array(json, "arrays");
     for (int i = 0; i < batch->array_count; i++) {
-        ht_text_add(text, "%s{\"name\": \"%s\", \"dtype\": \"%s\", \"shape\": ", i ? ", " : "", batch->arrays[i].name,
-                    ht_dtype_name(batch->arrays[i].dtype));
-        add_shape(text, batch->arrays[i].shape, batch->arrays[i].rank);
-        ht_text_add(text, "}");
+        ht_json_begin_object(json, NULL);
+        ht_json_put_text(json, "name", batch->arrays[i].name);
+        ht_json_put_text(json, "dtype", ht_dtype_name(batch->arrays[i].dtype));
+        put_shape(json, "shape", batch->arrays[i].shape, batch->arrays[i].rank);
+        ht_json_end_object(json);
     }
-    ht_text_add(text, "], \"shown\": [");
+    ht_json_end_array(json);
+    ht_json_begin_array(json, "shown");
     for (int64_t row = 0; row < batch->rows && row < p->o.rows; row++) {
-        if (row) ht_text_add(text, ", ");
-        add_row(text, p->data, batch, row, true);
+        ht_text clean = {0};
+        clean_row(&clean, p->data, batch, row, false);
+        ht_json_put_text(json, NULL, clean.data ? clean.data : "");
+        ht_text_free(&clean);
     }
-    ht_text_add(text, "]}");
+    ht_json_end_array(json);
+    ht_json_end_object(json);
 }
 
-static ht_status add_one_batch(ht_text *text, const preview *p, ht_loader *loader, int64_t number)
+/* As text, or where there is a writer as JSON. */
+static ht_status add_one_batch(ht_text *text, ht_json_writer *json, const preview *p, ht_loader *loader, int64_t number)
 {
     ht_batch batch;
     ht_data_layout(p->data, ht_loader_bucket(loader), &batch);
@@ -339,28 +365,46 @@ static ht_status add_one_batch(ht_text *text, const preview *p, ht_loader *loade
         allocated &= (batch.arrays[i].data = calloc(1, batch.arrays[i].bytes + 1)) != NULL;
     ht_status status =
         allocated ? ht_loader_next(loader, &batch) : ht_fail(p->ctx, HT_ENOMEM, "out of memory for a batch");
-    if (status == HT_OK && p->o.json)
-        add_json_batch(text, p, &batch, number);
+    if (status == HT_OK && json)
+        put_batch(json, p, &batch);
     else if (status == HT_OK)
         add_batch(text, p, &batch, number);
     for (int i = 0; i < batch.array_count; i++) free(batch.arrays[i].data);
     return status;
 }
 
-static ht_status show(ht_text *text, preview *p)
+static ht_status add_batches(ht_text *text, ht_json_writer *json, const preview *p)
 {
     ht_loader *loader;
-    HT_TRY(open_data(p));
     HT_TRY(ht_loader_open(&loader, p->data, p->o.validation ? HT_DATA_VALIDATION : HT_DATA_TRAIN, false));
-    if (p->o.json)
-        add_json_info(text, p);
-    else
-        add_info(text, p);
     ht_status status = HT_OK;
-    for (int64_t i = 0; i < p->o.batches && status == HT_OK; i++) status = add_one_batch(text, p, loader, i);
-    if (p->o.json) ht_text_add(text, "\n  ]\n}\n");
+    for (int64_t i = 0; i < p->o.batches && status == HT_OK; i++) status = add_one_batch(text, json, p, loader, i);
     ht_loader_free(loader);
     return status;
+}
+
+static ht_status add_json(ht_text *text, const preview *p)
+{
+    ht_json_writer json = {.text = text, .long_escapes = true};
+    ht_json_begin_object(&json, NULL);
+    put_info(&json, p);
+    ht_json_line(&json, 2);
+    ht_json_begin_array(&json, "batches");
+    HT_TRY(add_batches(text, &json, p));
+    ht_json_line(&json, 2);
+    ht_json_end_array(&json);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
+    return HT_OK;
+}
+
+static ht_status show(ht_text *text, preview *p)
+{
+    HT_TRY(open_data(p));
+    if (p->o.json) return add_json(text, p);
+    add_info(text, p);
+    return add_batches(text, NULL, p);
 }
 
 int cmd_data(int argc, char **argv)

@@ -129,28 +129,66 @@ static ht_status write_pairs(ht_context *ctx, const char *path)
     return write_file(ctx, path, &text);
 }
 
+static void put_model(ht_json_writer *json, const demo *d)
+{
+    ht_json_begin_object(json, "model");
+    ht_json_put_text(json, "type", "seq2seq");
+    ht_json_put_int(json, "hidden", d->data ? 256 : 128);
+    ht_json_put_int(json, "layers", 1);
+    ht_json_put_text(json, "attention", "dot");
+    ht_json_end_object(json);
+}
+
+static void put_data(ht_json_writer *json, const demo *d, const char *pairs)
+{
+    ht_json_begin_object(json, "data");
+    ht_json_put_text(json, "format", "pairs");
+    ht_json_put_text(json, "train", pairs);
+    ht_json_put_int(json, "minimum_count", d->data ? 2 : 1);
+    if (d->data) ht_json_put_int(json, "vocabulary_size", 8000);
+    if (d->data) ht_json_put_int(json, "max_length", 16);
+    ht_json_put_int(json, "buckets", d->data ? 4 : 3);
+    ht_json_put_number(json, "validation_share", 0.01);
+    ht_json_end_object(json);
+}
+
+static void put_train(ht_json_writer *json, const demo *d)
+{
+    ht_json_begin_object(json, "train");
+    ht_json_put_int(json, "steps", d->steps);
+    ht_json_put_int(json, "batch", 32);
+    ht_json_put_number(json, "lr", d->data ? 0.003 : 0.01);
+    ht_json_put_int(json, "warmup", d->steps < 100 ? d->steps / 10 : 50);
+    ht_json_put_text(json, "schedule", "cosine");
+    ht_json_put_number(json, "lr_min", 0.0002);
+    ht_json_line(json, 12);
+    ht_json_put_text(json, "optimizer", "adam");
+    ht_json_put_int(json, "weight_decay", 0);
+    ht_json_put_int(json, "clip", 1);
+    ht_json_put_int(json, "seed", DEMO_SEED);
+    ht_json_put_int(json, "eval_every", d->steps / 10 > 0 ? d->steps / 10 : 1);
+    ht_json_line(json, 12);
+    ht_json_put_int(json, "snapshot_every", 0);
+    ht_json_put_text(json, "output", d->output);
+    ht_json_end_object(json);
+}
+
 /* The run is a job like any other; this is its file. */
 static ht_status write_job(demo *d, const char *path, const char *pairs)
 {
     ht_text text = {0};
-    ht_text_add(&text, "// halftone demo wrote this: halftone train %s --force does the same.\n{\n", path);
-    ht_text_add(&text, "  \"model\": {\"type\": \"seq2seq\", \"hidden\": %d, \"layers\": 1, \"attention\": \"dot\"},\n",
-                d->data ? 256 : 128);
-    ht_text_add(&text, "  \"data\": {\"format\": \"pairs\", \"train\": ");
-    cli_json_string(&text, pairs);
-    ht_text_add(&text, "%s},\n",
-                d->data ? ", \"minimum_count\": 2, \"vocabulary_size\": 8000, \"max_length\": 16, \"buckets\": 4, "
-                          "\"validation_share\": 0.01"
-                        : ", \"minimum_count\": 1, \"buckets\": 3, \"validation_share\": 0.01");
-    ht_text_add(&text, "  \"train\": {\"steps\": %" PRId64 ", \"batch\": 32, \"lr\": %s, \"warmup\": %" PRId64,
-                d->steps, d->data ? "0.003" : "0.01", d->steps < 100 ? d->steps / 10 : 50);
-    ht_text_add(
-        &text,
-        ", \"schedule\": \"cosine\", \"lr_min\": 0.0002,\n            \"optimizer\": \"adam\", \"weight_decay\": 0, "
-        "\"clip\": 1, \"seed\": %d, \"eval_every\": %" PRId64 ",\n            \"snapshot_every\": 0, \"output\": ",
-        DEMO_SEED, d->steps / 10 > 0 ? d->steps / 10 : 1);
-    cli_json_string(&text, d->output);
-    ht_text_add(&text, "}\n}\n");
+    ht_json_writer json = {.text = &text};
+    ht_text_add(&text, "// halftone demo wrote this: halftone train %s --force does the same.\n", path);
+    ht_json_begin_object(&json, NULL);
+    ht_json_line(&json, 2);
+    put_model(&json, d);
+    ht_json_line(&json, 2);
+    put_data(&json, d, pairs);
+    ht_json_line(&json, 2);
+    put_train(&json, d);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(&text, "\n");
     return write_file(d->ctx, path, &text);
 }
 

@@ -148,26 +148,39 @@ static void add_table(ht_text *text, const diff_job *job, const cli_value_diff *
 
 /* ---- for programs ---- */
 
-static void add_pair(ht_text *text, const cli_pair *pair)
+static void put_pair(ht_json_writer *json, const char *key, const cli_pair *pair)
 {
     ht_type_text a, b;
     if (!pair) {
-        ht_text_add(text, "null");
+        ht_json_put_null(json, key);
         return;
     }
-    ht_text_add(text, "{\"op\": ");
-    cli_json_string(text, pair->op);
-    cli_json_text(text, "name", pair->name);
-    cli_json_text(text, "layer", layer_of(pair));
-    cli_json_text(text, "role", ht_role_names[pair->role]);
-    cli_json_text(text, "origin", pair->origin);
-    ht_text_add(text, ", \"result\": %zu", pair->result);
-    cli_json_text(text, "type_a", ht_type_str(&pair->type[0], &a));
-    cli_json_text(text, "type_b", ht_type_str(&pair->type[1], &b));
-    ht_text_add(text, ", \"identical\": %s", pair->identical ? "true" : "false");
-    cli_json_number(text, "max", pair->max);
-    cli_json_number(text, "rms", pair->rms);
-    ht_text_add(text, "}");
+    ht_json_begin_object(json, key);
+    ht_json_put_text(json, "op", pair->op);
+    ht_json_put_text(json, "name", pair->name);
+    ht_json_put_text(json, "layer", layer_of(pair));
+    ht_json_put_text(json, "role", ht_role_names[pair->role]);
+    ht_json_put_text(json, "origin", pair->origin);
+    ht_json_put_uint(json, "result", pair->result);
+    ht_json_put_text(json, "type_a", ht_type_str(&pair->type[0], &a));
+    ht_json_put_text(json, "type_b", ht_type_str(&pair->type[1], &b));
+    ht_json_put_bool(json, "identical", pair->identical);
+    ht_json_put_number(json, "max", pair->max);
+    ht_json_put_number(json, "rms", pair->rms);
+    ht_json_end_object(json);
+}
+
+static void put_layer(ht_json_writer *json, const layer_row *row)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "layer", row->name);
+    ht_json_put_uint(json, "values", row->values);
+    ht_json_put_number(json, "forward_max", row->max[0]);
+    ht_json_put_number(json, "forward_rms", row->rms[0]);
+    ht_json_put_number(json, "backward_max", row->max[1]);
+    ht_json_put_number(json, "backward_rms", row->rms[1]);
+    ht_json_end_object(json);
 }
 
 static const char *side_name(const diff_job *job, int side)
@@ -178,33 +191,32 @@ static const char *side_name(const diff_job *job, int side)
 static void add_json(ht_text *text, const diff_job *job, const cli_value_diff *diff, const layer_row *rows,
                      size_t count)
 {
-    ht_text_add(text, "{\"a\": ");
-    cli_json_string(text, side_name(job, 0));
-    cli_json_text(text, "b", side_name(job, 1));
-    cli_json_number(text, "tolerance", job->tolerance);
-    ht_text_add(text, ", \"compared\": %zu, \"identical\": %zu, \"only_a\": %zu, \"only_b\": %zu", diff->count,
-                count_identical(diff), diff->only[0], diff->only[1]);
-    ht_text_add(text, ",\n \"first_difference\": ");
-    add_pair(text, first_pair(diff, -1));
-    ht_text_add(text, ",\n \"first_beyond\": ");
-    add_pair(text, first_pair(diff, job->tolerance));
-    ht_text_add(text, ",\n \"layers\": [");
-    for (size_t i = 0; i < count; i++) {
-        ht_text_add(text, "%s\n  {\"layer\": ", i ? "," : "");
-        cli_json_string(text, rows[i].name);
-        ht_text_add(text, ", \"values\": %zu", rows[i].values);
-        cli_json_number(text, "forward_max", rows[i].max[0]);
-        cli_json_number(text, "forward_rms", rows[i].rms[0]);
-        cli_json_number(text, "backward_max", rows[i].max[1]);
-        cli_json_number(text, "backward_rms", rows[i].rms[1]);
-        ht_text_add(text, "}");
-    }
-    ht_text_add(text, "],\n \"values\": [");
+    ht_json_writer json = {.text = text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_text(&json, "a", side_name(job, 0));
+    ht_json_put_text(&json, "b", side_name(job, 1));
+    ht_json_put_number(&json, "tolerance", job->tolerance);
+    ht_json_put_uint(&json, "compared", diff->count);
+    ht_json_put_uint(&json, "identical", count_identical(diff));
+    ht_json_put_uint(&json, "only_a", diff->only[0]);
+    ht_json_put_uint(&json, "only_b", diff->only[1]);
+    ht_json_line(&json, 1);
+    put_pair(&json, "first_difference", first_pair(diff, -1));
+    ht_json_line(&json, 1);
+    put_pair(&json, "first_beyond", first_pair(diff, job->tolerance));
+    ht_json_line(&json, 1);
+    ht_json_begin_array(&json, "layers");
+    for (size_t i = 0; i < count; i++) put_layer(&json, &rows[i]);
+    ht_json_end_array(&json);
+    ht_json_line(&json, 1);
+    ht_json_begin_array(&json, "values");
     for (size_t i = 0; i < diff->count; i++) {
-        ht_text_add(text, "%s\n  ", i ? "," : "");
-        add_pair(text, &diff->pairs[i]);
+        ht_json_line(&json, 2);
+        put_pair(&json, NULL, &diff->pairs[i]);
     }
-    ht_text_add(text, "]}\n");
+    ht_json_end_array(&json);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
 }
 
 static int print_diff(const diff_job *job, const cli_value_diff *diff)

@@ -2,9 +2,11 @@
  * functions that the kernels use. */
 #include "cli/cli.h"
 #include "cli/format_experiments.h"
+#include "report/report.h"
 
-#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 static const char usage[] =
     "usage: halftone formats [--json]\n"
@@ -35,6 +37,7 @@ enum { SHOWN = sizeof shown / sizeof shown[0], TRIED = sizeof tried / sizeof tri
 typedef struct format_facts {
     int sign, exponent, mantissa;                   /* bits */
     double max, normal, subnormal, epsilon, digits; /* NAN: there is none */
+    char bits[16];                                  /* s/e/m */
 } format_facts;
 
 static bool holds(ht_dtype dtype, double x)
@@ -82,116 +85,173 @@ static format_facts find_integer(ht_dtype dtype)
 
 static format_facts find_facts(ht_dtype dtype)
 {
-    return ht_dtype_is_float(dtype) ? find_float(dtype) : find_integer(dtype);
+    format_facts f = ht_dtype_is_float(dtype) ? find_float(dtype) : find_integer(dtype);
+    snprintf(f.bits, sizeof f.bits, "%d/%d/%d", f.sign, f.exponent, f.mantissa);
+    return f;
+}
+
+/* ---- columns, for people and for programs ---- */
+
+enum { TYPE_COLUMNS = 11, SUM_COLUMNS = 7, OSCILLATOR_COLUMNS = 5 };
+
+static void type_columns(ht_column columns[TYPE_COLUMNS], ht_dtype dtype, const format_facts *f)
+{
+    const ht_column all[TYPE_COLUMNS] = {
+        {"name", "type", .cell = ht_cell_text(ht_dtype_name(dtype)), .width = 7},
+        {NULL, "s/e/m", .cell = ht_cell_text(f->bits), .width = 7},
+        {"bytes", "bytes", .cell = ht_cell_int((int64_t)ht_dtype_bytes(dtype)), .width = 5},
+        {"sign", .cell = ht_cell_int(f->sign)},
+        {"exponent", .cell = ht_cell_int(f->exponent)},
+        {"mantissa", .cell = ht_cell_int(f->mantissa)},
+        {"max", "max", "%.6g", .cell = ht_cell_number(f->max), .width = 12},
+        {"min_normal", "min normal", "%.6g", .cell = ht_cell_number(f->normal), .width = 12},
+        {"min_subnormal", "min subnormal", "%.6g", .cell = ht_cell_number(f->subnormal), .width = 13},
+        {"epsilon", "epsilon", "%.6g", .cell = ht_cell_number(f->epsilon), .width = 12},
+        {"digits", "digits", "%.1f", .cell = ht_cell_number(f->digits), .width = 6},
+    };
+    memcpy(columns, all, sizeof all);
+}
+
+static void sum_columns(ht_column columns[SUM_COLUMNS], ht_dtype dtype, const cli_sum *s)
+{
+    bool wider = dtype == HT_F64; /* than what it would be added up in */
+    const ht_column all[SUM_COLUMNS] = {
+        {"name", "type", .cell = ht_cell_text(ht_dtype_name(dtype)), .width = 7},
+        {"terms_error", "terms alone", "%.1e", .cell = ht_cell_number(s->terms_error), .width = 11},
+        {"sequential", "in the type", "%.6f", .cell = ht_cell_number(s->sequential), .width = 12},
+        {"sequential_error", "error", "%.1e", .cell = ht_cell_number(s->sequential_error), .width = 8},
+        {"last_change", "last change", .cell = ht_cell_int(s->last_change), .width = 11},
+        {"f32", "in f32", "%.6f", .cell = ht_cell_number(wider ? NAN : s->accumulated), .width = 12},
+        {"f32_error", "error", "%.1e", .cell = ht_cell_number(wider ? NAN : s->accumulated_error), .width = 8},
+    };
+    memcpy(columns, all, sizeof all);
+}
+
+static void oscillator_columns(ht_column columns[OSCILLATOR_COLUMNS], ht_dtype dtype, const cli_oscillator *o)
+{
+    const ht_column all[OSCILLATOR_COLUMNS] = {
+        {"name", "type", .cell = ht_cell_text(ht_dtype_name(dtype)), .width = 7},
+        {"energy_error", "energy error", "%.1e", .cell = ht_cell_number(o->energy_error), .width = 12},
+        {"worst_energy_error", "worst", "%.1e", .cell = ht_cell_number(o->worst_energy), .width = 12},
+        {"phase_error", "phase error", "%.1e rad", .cell = ht_cell_number(o->phase_error), .width = 14, .right = true},
+        {"amplitude", "amplitude", "%.6f", .cell = ht_cell_number(o->amplitude), .width = 9},
+    };
+    memcpy(columns, all, sizeof all);
 }
 
 /* ---- for people ---- */
 
-static void add_cell(ht_text *text, int width, double value)
-{
-    if (isnan(value))
-        ht_text_add(text, "  %*s", width, "-");
-    else
-        ht_text_add(text, "  %*.*g", width, width > 10 ? 6 : 3, value);
-}
-
 static void add_types(ht_text *text)
 {
-    ht_text_add(text, "%-7s  %-7s  %5s  %12s  %12s  %13s  %12s  %6s\n", "type", "s/e/m", "bytes", "max", "min normal",
-                "min subnormal", "epsilon", "digits");
+    ht_table table = {0};
     for (size_t i = 0; i < SHOWN; i++) {
+        ht_column columns[TYPE_COLUMNS];
         format_facts f = find_facts(shown[i]);
-        ht_text bits = {0};
-        ht_text_add(&bits, "%d/%d/%d", f.sign, f.exponent, f.mantissa);
-        ht_text_add(text, "%-7s  %-7s  %5zu", ht_dtype_name(shown[i]), bits.data ? bits.data : "",
-                    ht_dtype_bytes(shown[i]));
-        ht_text_free(&bits);
-        add_cell(text, 12, f.max);
-        add_cell(text, 12, f.normal);
-        add_cell(text, 13, f.subnormal);
-        add_cell(text, 12, f.epsilon);
-        ht_text_add(text, "  %6.1f\n", f.digits);
+        type_columns(columns, shown[i], &f);
+        ht_table_row(&table, columns, TYPE_COLUMNS);
     }
+    ht_table_print(text, &table);
+    ht_table_free(&table);
 }
 
 static void add_sums(ht_text *text, const cli_sum *sums)
 {
+    ht_table table = {0};
     ht_text_add(text,
                 "\nA sum of %d random terms between 0 and 2^-9, each rounded to the type; exactly %.6f.\n"
                 "In order, rounded to the type after every addition; then the same terms added up in f32.\n",
                 CLI_SUM_TERMS, sums[0].exact);
-    ht_text_add(text, "%-7s  %11s  %12s  %8s  %11s  %12s  %8s\n", "type", "terms alone", "in the type", "error",
-                "last change", "in f32", "error");
     for (size_t i = 0; i < TRIED; i++) {
-        const cli_sum *s = &sums[i];
-        ht_text_add(text, "%-7s  %11.1e  %12.6f  %8.1e  %11" PRId64, ht_dtype_name(tried[i]), s->terms_error,
-                    s->sequential, s->sequential_error, s->last_change);
-        if (tried[i] == HT_F64)
-            ht_text_add(text, "  %12s  %8s\n", "-", "-");
-        else
-            ht_text_add(text, "  %12.6f  %8.1e\n", s->accumulated, s->accumulated_error);
+        ht_column columns[SUM_COLUMNS];
+        sum_columns(columns, tried[i], &sums[i]);
+        ht_table_row(&table, columns, SUM_COLUMNS);
     }
+    ht_table_print(text, &table);
+    ht_table_free(&table);
 }
 
 static void add_oscillators(ht_text *text, const cli_oscillator *o)
 {
+    ht_table table = {0};
     ht_text_add(text,
                 "\nAn oscillator, x'' = -x from x = 1: %d leapfrog steps of 1/16, %.1f periods. Errors are those of "
                 "rounding alone.\n",
                 CLI_OSCILLATOR_STEPS, o[0].periods);
-    ht_text_add(text, "%-7s  %12s  %12s  %14s  %9s\n", "type", "energy error", "worst", "phase error", "amplitude");
-    for (size_t i = 0; i < TRIED; i++)
-        ht_text_add(text, "%-7s  %12.1e  %12.1e  %10.1e rad  %9.6f\n", ht_dtype_name(tried[i]), o[i].energy_error,
-                    o[i].worst_energy, o[i].phase_error, o[i].amplitude);
+    for (size_t i = 0; i < TRIED; i++) {
+        ht_column columns[OSCILLATOR_COLUMNS];
+        oscillator_columns(columns, tried[i], &o[i]);
+        ht_table_row(&table, columns, OSCILLATOR_COLUMNS);
+    }
+    ht_table_print(text, &table);
+    ht_table_free(&table);
 }
 
 /* ---- for programs ---- */
 
-static void add_json_types(ht_text *text)
+static void put_types(ht_json_writer *json)
 {
-    ht_text_add(text, "{\n  \"types\": [\n");
+    ht_json_line(json, 2);
+    ht_json_begin_array(json, "types");
     for (size_t i = 0; i < SHOWN; i++) {
+        ht_column columns[TYPE_COLUMNS];
         format_facts f = find_facts(shown[i]);
-        ht_text_add(text, "    {\"name\": \"%s\", \"bytes\": %zu, \"sign\": %d, \"exponent\": %d, \"mantissa\": %d",
-                    ht_dtype_name(shown[i]), ht_dtype_bytes(shown[i]), f.sign, f.exponent, f.mantissa);
-        cli_json_number(text, "max", f.max);
-        cli_json_number(text, "min_normal", f.normal);
-        cli_json_number(text, "min_subnormal", f.subnormal);
-        cli_json_number(text, "epsilon", f.epsilon);
-        cli_json_number(text, "digits", f.digits);
-        ht_text_add(text, "}%s\n", i + 1 < SHOWN ? "," : "");
+        type_columns(columns, shown[i], &f);
+        ht_json_line(json, 4);
+        ht_json_put_row(json, columns, TYPE_COLUMNS);
     }
+    ht_json_line(json, 2);
+    ht_json_end_array(json);
 }
 
-static void add_json_entries(ht_text *text, const cli_sum *sums, const cli_oscillator *o)
+static void put_sums(ht_json_writer *json, const cli_sum *sums)
 {
-    ht_text_add(text, "  ],\n  \"sum\": {\"terms\": %d", CLI_SUM_TERMS);
-    cli_json_number(text, "exact", sums[0].exact);
-    ht_text_add(text, ", \"types\": [\n");
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, "sum");
+    ht_json_put_int(json, "terms", CLI_SUM_TERMS);
+    ht_json_put_number(json, "exact", sums[0].exact);
+    ht_json_begin_array(json, "types");
     for (size_t i = 0; i < TRIED; i++) {
-        bool wider = tried[i] == HT_F64;
-        ht_text_add(text, "    {\"name\": \"%s\"", ht_dtype_name(tried[i]));
-        cli_json_number(text, "terms_error", sums[i].terms_error);
-        cli_json_number(text, "sequential", sums[i].sequential);
-        cli_json_number(text, "sequential_error", sums[i].sequential_error);
-        ht_text_add(text, ", \"last_change\": %" PRId64, sums[i].last_change);
-        cli_json_number(text, "f32", wider ? NAN : sums[i].accumulated);
-        cli_json_number(text, "f32_error", wider ? NAN : sums[i].accumulated_error);
-        ht_text_add(text, "}%s\n", i + 1 < TRIED ? "," : "");
+        ht_column columns[SUM_COLUMNS];
+        sum_columns(columns, tried[i], &sums[i]);
+        ht_json_line(json, 4);
+        ht_json_put_row(json, columns, SUM_COLUMNS);
     }
-    ht_text_add(text, "  ]},\n  \"oscillator\": {\"steps\": %d", CLI_OSCILLATOR_STEPS);
-    cli_json_number(text, "periods", o[0].periods);
-    ht_text_add(text, ", \"types\": [\n");
-    for (size_t i = 0; i < TRIED; i++) {
-        ht_text_add(text, "    {\"name\": \"%s\"", ht_dtype_name(tried[i]));
-        cli_json_number(text, "energy_error", o[i].energy_error);
-        cli_json_number(text, "worst_energy_error", o[i].worst_energy);
-        cli_json_number(text, "phase_error", o[i].phase_error);
-        cli_json_number(text, "amplitude", o[i].amplitude);
-        ht_text_add(text, "}%s\n", i + 1 < TRIED ? "," : "");
-    }
-    ht_text_add(text, "  ]}\n}\n");
+    ht_json_line(json, 2);
+    ht_json_end_array(json);
+    ht_json_end_object(json);
 }
+
+static void put_oscillators(ht_json_writer *json, const cli_oscillator *o)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, "oscillator");
+    ht_json_put_int(json, "steps", CLI_OSCILLATOR_STEPS);
+    ht_json_put_number(json, "periods", o[0].periods);
+    ht_json_begin_array(json, "types");
+    for (size_t i = 0; i < TRIED; i++) {
+        ht_column columns[OSCILLATOR_COLUMNS];
+        oscillator_columns(columns, tried[i], &o[i]);
+        ht_json_line(json, 4);
+        ht_json_put_row(json, columns, OSCILLATOR_COLUMNS);
+    }
+    ht_json_line(json, 2);
+    ht_json_end_array(json);
+    ht_json_end_object(json);
+}
+
+static void add_json(ht_text *text, const cli_sum *sums, const cli_oscillator *oscillators)
+{
+    ht_json_writer json = {.text = text};
+    ht_json_begin_object(&json, NULL);
+    put_types(&json);
+    put_sums(&json, sums);
+    put_oscillators(&json, oscillators);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
+}
+
+/* ---- the command ---- */
 
 int cmd_formats(int argc, char **argv)
 {
@@ -209,8 +269,7 @@ int cmd_formats(int argc, char **argv)
     }
     ht_text text = {0};
     if (json) {
-        add_json_types(&text);
-        add_json_entries(&text, sums, oscillators);
+        add_json(&text, sums, oscillators);
     } else {
         add_types(&text);
         add_sums(&text, sums);

@@ -273,52 +273,73 @@ static int print_for_people(const demo *d)
 
 /* ---- JSON ---- */
 
+static void put_translation(ht_json_writer *json, const demo *d, size_t at)
+{
+    const cli_translation *one = &d->translations.list[at];
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "source", one->source);
+    ht_json_put_text(json, "translation", one->translation);
+    ht_json_put_text(json, "reference", one->reference);
+    ht_json_put_bool(json, "right", d->right[at]);
+    ht_json_end_object(json);
+}
+
+static void put_claim(ht_json_writer *json, const demo_claim *claim)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "claim", claim->text);
+    ht_json_put_text(json, "verdict", ht_verdict_names[claim->verdict]);
+    ht_json_put_text(json, "numbers", claim->numbers.data ? claim->numbers.data : "");
+    ht_json_end_object(json);
+}
+
+static void put_numbers(ht_json_writer *json, const demo *d)
+{
+    const cli_sweep_entry *t = &d->sweep.list[0];
+    ht_json_put_bool(json, "synthetic", !d->data);
+    ht_json_put_text(json, "run", d->output);
+    ht_json_put_text(json, "page", d->page);
+    ht_json_put_int(json, "parameters", t->parameters);
+    ht_json_put_int(json, "train_pairs", d->train_pairs);
+    ht_json_put_int(json, "held_out", d->held_out);
+    ht_json_put_uint(json, "steps", t->made);
+    ht_json_put_number(json, "seconds", t->seconds);
+    ht_json_put_number(json, "loss", t->last_eval.loss);
+    ht_json_put_number(json, "perplexity", t->last_eval.perplexity);
+    ht_json_put_number(json, "lowest_perplexity", d->floor_loss > 0 ? exp(d->floor_loss) : NAN);
+    ht_json_put_uint(json, "exact", d->right_count);
+    ht_json_put_uint(json, "translated", d->translations.count);
+    ht_json_put_number(json, "bleu", d->bleu);
+}
+
 static int print_json(const demo *d)
 {
     ht_text text = {0};
-    const cli_sweep_entry *t = &d->sweep.list[0];
-    ht_text_add(&text, "{\"synthetic\": %s", d->data ? "false" : "true");
-    cli_json_text(&text, "run", d->output);
-    cli_json_text(&text, "page", d->page);
-    cli_json_number(&text, "parameters", (double)t->parameters);
-    cli_json_number(&text, "train_pairs", (double)d->train_pairs);
-    cli_json_number(&text, "held_out", (double)d->held_out);
-    cli_json_number(&text, "steps", (double)t->made);
-    cli_json_number(&text, "seconds", t->seconds);
-    cli_json_number(&text, "loss", t->last_eval.loss);
-    cli_json_number(&text, "perplexity", t->last_eval.perplexity);
-    cli_json_number(&text, "lowest_perplexity", d->floor_loss > 0 ? exp(d->floor_loss) : NAN);
-    cli_json_number(&text, "exact", (double)d->right_count);
-    cli_json_number(&text, "translated", (double)d->translations.count);
-    cli_json_number(&text, "bleu", d->bleu);
-    ht_text_add(&text, ", \"try\": [");
+    ht_json_writer json = {.text = &text};
+    ht_json_begin_object(&json, NULL);
+    put_numbers(&json, d);
+    ht_json_begin_array(&json, "try");
     for (int i = 0; i < 3; i++) {
         ht_text next = {0};
         add_next(d, &next, i);
-        ht_text_add(&text, "%s", i ? ", " : "");
-        cli_json_string(&text, next.data ? next.data : "");
+        ht_json_put_text(&json, NULL, next.data ? next.data : "");
         ht_text_free(&next);
     }
-    ht_text_add(&text, "], \"translations\": [");
-    for (size_t i = 0; i < d->translations.count; i++) {
-        const cli_translation *one = &d->translations.list[i];
-        ht_text_add(&text, "%s\n  {\"source\": ", i ? "," : "");
-        cli_json_string(&text, one->source);
-        cli_json_text(&text, "translation", one->translation);
-        cli_json_text(&text, "reference", one->reference);
-        ht_text_add(&text, ", \"right\": %s}", d->right[i] ? "true" : "false");
-    }
-    ht_text_add(&text, "\n],\n \"claims\": [");
-    for (int i = 0; i < DEMO_CLAIMS && !d->single; i++) {
-        ht_text_add(&text, "%s\n  {\"claim\": ", i ? "," : "");
-        cli_json_string(&text, d->claims[i].text);
-        cli_json_text(&text, "verdict", ht_verdict_names[d->claims[i].verdict]);
-        cli_json_text(&text, "numbers", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
-        ht_text_add(&text, "}");
-    }
-    ht_text_add(&text, "],\n ");
-    cli_sweep_json(&text, &d->sweep);
-    ht_text_add(&text, "}\n");
+    ht_json_end_array(&json);
+    ht_json_begin_array(&json, "translations");
+    for (size_t i = 0; i < d->translations.count; i++) put_translation(&json, d, i);
+    ht_json_line(&json, 0);
+    ht_json_end_array(&json);
+    ht_json_line(&json, 1);
+    ht_json_begin_array(&json, "claims");
+    for (int i = 0; i < DEMO_CLAIMS && !d->single; i++) put_claim(&json, &d->claims[i]);
+    ht_json_end_array(&json);
+    ht_json_line(&json, 1);
+    cli_sweep_json(&json, &d->sweep);
+    ht_json_end_object(&json);
+    ht_text_add(&text, "\n");
     return cli_put(&text);
 }
 

@@ -131,7 +131,7 @@ static void print_boxes(ht_text *text, const drawing *d)
     static const char *const colours[HT_FIGURE_COUNT] = {"#f4d9a8", "#cfe2f3", "#d9ead3", "#d9d2e9", "#eeeeee"};
     for (size_t i = 0; i < d->layer_count; i++) {
         ht_text_add(text, "  subgraph cluster_%zu {\n    label=", i);
-        cli_json_string(text, d->layers[i]);
+        ht_json_put_text(&(ht_json_writer){.text = text}, NULL, d->layers[i]);
         ht_text_add(text, ";\n");
         for (int b = 0; b < HT_FIGURE_COUNT; b++)
             if (d->boxes[i][b])

@@ -328,48 +328,66 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
 
 /* ---- JSON ---- */
 
-static void add_json_row(ht_text *text, const ht_explain_row *row)
+static void put_row(ht_json_writer *json, const ht_explain_row *row)
 {
-    ht_text_add(text, "{\"layer\": ");
-    cli_json_string(text, row->layer);
-    cli_json_text(text, "block", ht_figure_names[row->block]);
-    cli_json_text(text, "op", row->op);
-    cli_json_text(text, "in", row->in);
-    cli_json_text(text, "out", row->out);
-    cli_json_text(text, "in_types", row->in_types);
-    cli_json_text(text, "out_types", row->out_types);
-    cli_json_text(text, "class", row->prec_class);
-    ht_text_add(text, ", \"bytes\": %" PRId64, row->bytes);
-    cli_json_text(text, "kernel", row->kernel);
-    cli_json_text(text, "refused", row->refused);
-    ht_text_add(text, "}");
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "layer", row->layer);
+    ht_json_put_text(json, "block", ht_figure_names[row->block]);
+    ht_json_put_text(json, "op", row->op);
+    ht_json_put_text(json, "in", row->in);
+    ht_json_put_text(json, "out", row->out);
+    ht_json_put_text(json, "in_types", row->in_types);
+    ht_json_put_text(json, "out_types", row->out_types);
+    ht_json_put_text(json, "class", row->prec_class);
+    ht_json_put_int(json, "bytes", row->bytes);
+    ht_json_put_text(json, "kernel", row->kernel);
+    ht_json_put_text(json, "refused", row->refused);
+    ht_json_end_object(json);
+}
+
+static void put_bytes(ht_json_writer *json, const ht_plan *plan)
+{
+    ht_json_begin_object(json, "bytes");
+    for (int h = 0; h < HT_HEADING_COUNT; h++)
+        if (plan->heading_bytes[h]) ht_json_put_int(json, ht_heading_names[h], plan->heading_bytes[h]);
+    ht_json_put_int(json, "transients", plan->area_bytes[HT_AREA_TRANSIENT]);
+    ht_json_put_int(json, "packed", plan->area_bytes[HT_AREA_PREPACKED]);
+    ht_json_put_int(json, "all", ht_plan_bytes(plan));
+    ht_json_end_object(json);
+}
+
+static void put_pass(ht_json_writer *json, const cli_pass_note *note)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "name", note->pass->name);
+    ht_json_put_text(json, "level", level_of(note->pass));
+    ht_json_put_hash(json, "model_hash", note->model_hash);
+    ht_json_put_uint(json, "nodes", note->nodes);
+    ht_json_put_uint(json, "casts", note->casts);
+    ht_json_end_object(json);
 }
 
 void cli_explain_json(ht_text *text, const cli_explained *e)
 {
-    const ht_plan *plan = e->plan;
-    ht_text_add(text, "{\"precision\": ");
-    cli_json_string(text, plan->precision);
-    cli_json_text(text, "isa", ht_isa_name(plan->target.isa));
-    ht_text_add(text, ", \"model_hash\": \"%016" PRIx64 "\",\n \"bytes\": {", plan->model_hash);
-    for (int h = 0; h < HT_HEADING_COUNT; h++)
-        if (plan->heading_bytes[h])
-            ht_text_add(text, "\"%s\": %" PRId64 ", ", ht_heading_names[h], plan->heading_bytes[h]);
-    ht_text_add(text, "\"transients\": %" PRId64 ", \"packed\": %" PRId64 ", \"all\": %" PRId64 "},\n \"passes\": [",
-                plan->area_bytes[HT_AREA_TRANSIENT], plan->area_bytes[HT_AREA_PREPACKED], ht_plan_bytes(plan));
-    for (size_t i = 0; i < e->pass_count; i++) {
-        const cli_pass_note *note = &e->passes[i];
-        ht_text_add(text, "%s\n  {\"name\": ", i ? "," : "");
-        cli_json_string(text, note->pass->name);
-        ht_text_add(text, ", \"level\": \"%s\", \"model_hash\": \"%016" PRIx64 "\", \"nodes\": %zu, \"casts\": %zu}",
-                    level_of(note->pass), note->model_hash, note->nodes, note->casts);
-    }
-    ht_text_add(text, "],\n \"rows\": [");
-    for (size_t i = 0; i < e->table.count; i++) {
-        ht_text_add(text, "%s\n  ", i ? "," : "");
-        add_json_row(text, &e->table.rows[i]);
-    }
-    ht_text_add(text, "]}\n");
+    ht_json_writer json = {.text = text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_text(&json, "precision", e->plan->precision);
+    ht_json_put_text(&json, "isa", ht_isa_name(e->plan->target.isa));
+    ht_json_put_hash(&json, "model_hash", e->plan->model_hash);
+    ht_json_line(&json, 1);
+    put_bytes(&json, e->plan);
+    ht_json_line(&json, 1);
+    ht_json_begin_array(&json, "passes");
+    for (size_t i = 0; i < e->pass_count; i++) put_pass(&json, &e->passes[i]);
+    ht_json_end_array(&json);
+    ht_json_line(&json, 1);
+    ht_json_begin_array(&json, "rows");
+    for (size_t i = 0; i < e->table.count; i++) put_row(&json, &e->table.rows[i]);
+    ht_json_end_array(&json);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
 }
 
 /* ---- a page ---- */

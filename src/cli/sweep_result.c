@@ -1,5 +1,6 @@
 #include "cli/sweep_result.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -51,32 +52,6 @@ static size_t group_length(const cli_sweep *sweep, size_t from)
 }
 
 /* ---- tables ---- */
-
-void cli_sweep_grid(ht_table *table, const cli_sweep *sweep)
-{
-    if (sweep->count == 0) return;
-    bool tokens = has_tokens(&sweep->list[0]), accuracy = false;
-    for (size_t i = 0; i < sweep->count; i++) accuracy = accuracy || !isnan(accuracy_of(&sweep->list[i]));
-    static const char *const heads[] = {"run", "bits", "loss", "held out"};
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) ht_table_head(table, heads[i]);
-    if (tokens) ht_table_head(table, "perplexity");
-    if (accuracy) ht_table_head(table, "accuracy");
-    ht_table_head(table, "skipped");
-    ht_table_head(table, "step ms");
-    ht_table_head(table, tokens ? "tokens/s" : "rows/s");
-    for (size_t i = 0; i < sweep->count; i++) {
-        const cli_sweep_entry *t = &sweep->list[i];
-        ht_table_cell(table, "%s", t->name);
-        ht_table_cell(table, "%d", bits_of(t->train_config->precision));
-        ht_table_number(table, "%.5f", t->final_loss);
-        ht_table_number(table, "%.5f", held_out(t));
-        if (tokens) ht_table_number(table, "%.4f", t->perplexity);
-        if (accuracy) ht_table_number(table, "%.4f", accuracy_of(t));
-        ht_table_cell(table, "%" PRId64, t->skipped);
-        ht_table_number(table, "%.3f", t->median_ms);
-        ht_table_number(table, "%.0f", t->median_rate);
-    }
-}
 
 /* A heading's bytes; behind the headings of state come four more. */
 enum { PREPACKED = HT_HEADING_COUNT, SLOTS, ACTIVATIONS, OTHER, BYTE_ROWS };
@@ -143,6 +118,82 @@ const char *cli_sweep_memory(ht_table *table, const cli_sweep *sweep)
     return name;
 }
 
+/* ---- columns of runs ---- */
+
+/* A number where it is one. */
+static ht_cell loss_scale_of(const cli_sweep_entry *r)
+{
+    double scale;
+    bool number = ht_number_read(r->train_config->loss_scale, &scale);
+    return number ? ht_cell_number(scale) : ht_cell_text(r->train_config->loss_scale);
+}
+
+static void write_bytes(ht_json_writer *json, const char *key, const void *row)
+{
+    ht_json_begin_object(json, key);
+    for (int part = 0; part < BYTE_ROWS; part++)
+        if (bytes_at(row, part) != 0) ht_json_put_int(json, byte_name(part), bytes_at(row, part));
+    ht_json_end_object(json);
+}
+
+static void write_settings(ht_json_writer *json, const char *key, const void *row)
+{
+    const cli_sweep_entry *r = row;
+    ht_json_begin_array(json, key);
+    for (size_t i = 0; i < r->set_count; i++) ht_json_put_text(json, NULL, r->sets[i]);
+    ht_json_end_array(json);
+}
+
+/* What the whole sweep has, which decides on headings. */
+typedef struct sweep_view {
+    bool tokens, accuracy;
+} sweep_view;
+
+static sweep_view view_of(const cli_sweep *sweep)
+{
+    sweep_view view = {.tokens = sweep->count > 0 && has_tokens(&sweep->list[0])};
+    for (size_t i = 0; i < sweep->count; i++) view.accuracy = view.accuracy || !isnan(accuracy_of(&sweep->list[i]));
+    return view;
+}
+
+/* The columns of halftone compare: a row here is a column on the terminal, on the page and in JSON. */
+static size_t run_columns(ht_column *columns, const cli_sweep_entry *r, sweep_view view)
+{
+    const ht_column all[] = {
+        {"name", "run", .cell = ht_cell_text(r->name)},
+        {"precision", .cell = ht_cell_text(r->train_config->precision)},
+        {"loss_scale", .cell = loss_scale_of(r)},
+        {"seed", .cell = ht_cell_int((int64_t)r->train_config->seed)},
+        {"bits", "bits", .cell = ht_cell_int(bits_of(r->train_config->precision))},
+        {"steps", .cell = ht_cell_int((int64_t)r->made)},
+        {"final_loss", "loss", "%.5f", .cell = ht_cell_number(r->final_loss)},
+        {"mean_loss", .cell = ht_cell_number(r->mean_loss)},
+        {"eval_loss", "held out", "%.5f", .cell = ht_cell_number(held_out(r))},
+        {"perplexity", view.tokens ? "perplexity" : NULL, "%.4f", .cell = ht_cell_number(r->perplexity)},
+        {"accuracy", view.accuracy ? "accuracy" : NULL, "%.4f", .cell = ht_cell_number(accuracy_of(r))},
+        {"skipped", "skipped", .cell = ht_cell_int(r->skipped)},
+        {"step_ms", "step ms", "%.3f", .cell = ht_cell_number(r->median_ms)},
+        {"tokens_per_second", view.tokens ? "tokens/s" : "rows/s", "%.0f", .cell = ht_cell_number(r->median_rate)},
+        {"seconds", .cell = ht_cell_number(r->seconds)},
+        {"parameters", .cell = ht_cell_int(r->parameters)},
+        {"bytes", .cell = ht_cell_int(r->bytes)},
+        {"bytes_by_heading", .cell = ht_cell_written(write_bytes, r)},
+        {"settings", .cell = ht_cell_written(write_settings, r)},
+        {"folder", .cell = ht_cell_text(r->folder)},
+        {"error", .cell = ht_cell_text(r->error[0] ? r->error : NULL)},
+    };
+    static_assert(sizeof all <= HT_MOST_COLUMNS * sizeof *all, "room for all columns");
+    memcpy(columns, all, sizeof all);
+    return sizeof all / sizeof all[0];
+}
+
+void cli_sweep_grid(ht_table *table, const cli_sweep *sweep)
+{
+    ht_column columns[HT_MOST_COLUMNS];
+    sweep_view view = view_of(sweep);
+    for (size_t i = 0; i < sweep->count; i++) ht_table_row(table, columns, run_columns(columns, &sweep->list[i], view));
+}
+
 /* ---- groups ---- */
 
 typedef struct entry_group {
@@ -175,27 +226,32 @@ static entry_group make_group(const cli_sweep *sweep, size_t from)
     return g;
 }
 
+/* Of groups, as above; `measure` is what runs are judged by. */
+static size_t group_columns(ht_column *columns, const entry_group *g, const char *measure)
+{
+    const ht_column all[] = {
+        {"name", "over seeds", .cell = ht_cell_text(g->first->group)},
+        {"seeds", "seeds", .cell = ht_cell_int((int64_t)g->count)},
+        {"measure", .cell = ht_cell_text(measure)},
+        {"mean", measure, "%.5f", .cell = ht_cell_number(g->mean)},
+        {"deviation", "deviation", "%.5f", .cell = ht_cell_number(g->deviation)},
+        {"difference", "to the first", "%+.5f", .cell = ht_cell_number(g->difference)},
+        {"difference_error", "its error", "%.5f", .cell = ht_cell_number(g->error)},
+    };
+    memcpy(columns, all, sizeof all);
+    return sizeof all / sizeof all[0];
+}
+
 bool cli_sweep_groups(ht_table *table, const cli_sweep *sweep)
 {
+    ht_column columns[HT_MOST_COLUMNS];
     bool several = false;
     for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) several = several || group_length(sweep, i) > 1;
-    if (!several) return false;
-    ht_table_head(table, "over seeds");
-    ht_table_head(table, "seeds");
-    ht_table_head(table, measure_name(sweep));
-    ht_table_head(table, "deviation");
-    ht_table_head(table, "to the first");
-    ht_table_head(table, "its error");
-    for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
+    for (size_t i = 0; i < sweep->count && several; i += group_length(sweep, i)) {
         entry_group g = make_group(sweep, i);
-        ht_table_cell(table, "%s", g.first->group);
-        ht_table_cell(table, "%zu", g.count);
-        ht_table_number(table, "%.5f", g.mean);
-        ht_table_number(table, "%.5f", g.deviation);
-        ht_table_number(table, "%+.5f", g.difference);
-        ht_table_number(table, "%.5f", g.error);
+        ht_table_row(table, columns, group_columns(columns, &g, measure_name(sweep)));
     }
-    return true;
+    return several;
 }
 
 /* ---- sentences ---- */
@@ -392,68 +448,22 @@ void cli_sweep_charts(ht_report *report, const cli_sweep *sweep)
 
 /* ---- for programs ---- */
 
-static void add_run(ht_text *text, const cli_sweep_entry *t)
+void cli_sweep_json(ht_json_writer *json, const cli_sweep *sweep)
 {
-    double scale;
-    ht_text_add(text, "{\"name\": ");
-    cli_json_string(text, t->name);
-    cli_json_text(text, "precision", t->train_config->precision);
-    if (ht_number_read(t->train_config->loss_scale, &scale))
-        cli_json_number(text, "loss_scale", scale);
-    else
-        cli_json_text(text, "loss_scale", t->train_config->loss_scale);
-    ht_text_add(text, ", \"seed\": %" PRIu64 ", \"bits\": %d, \"steps\": %zu", t->train_config->seed,
-                bits_of(t->train_config->precision), t->made);
-    cli_json_number(text, "final_loss", t->final_loss);
-    cli_json_number(text, "mean_loss", t->mean_loss);
-    cli_json_number(text, "eval_loss", held_out(t));
-    cli_json_number(text, "perplexity", t->perplexity);
-    cli_json_number(text, "accuracy", accuracy_of(t));
-    ht_text_add(text, ", \"skipped\": %" PRId64, t->skipped);
-    cli_json_number(text, "step_ms", t->median_ms);
-    cli_json_number(text, "tokens_per_second", t->median_rate);
-    cli_json_number(text, "seconds", t->seconds);
-    ht_text_add(text, ", \"parameters\": %" PRId64 ", \"bytes\": %" PRId64 ", \"bytes_by_heading\": {", t->parameters,
-                t->bytes);
-    const char *comma = "";
-    for (int row = 0; row < BYTE_ROWS; row++) {
-        if (bytes_at(t, row) == 0) continue;
-        ht_text_add(text, "%s\"%s\": %" PRId64, comma, byte_name(row), bytes_at(t, row));
-        comma = ", ";
-    }
-    ht_text_add(text, "}, \"settings\": [");
-    for (size_t i = 0; i < t->set_count; i++) {
-        ht_text_add(text, i ? ", " : "");
-        cli_json_string(text, t->sets[i]);
-    }
-    ht_text_add(text, "]");
-    cli_json_text(text, "folder", t->folder);
-    if (t->error[0])
-        cli_json_text(text, "error", t->error);
-    else
-        ht_text_add(text, ", \"error\": null");
-    ht_text_add(text, "}");
-}
-
-void cli_sweep_json(ht_text *text, const cli_sweep *sweep)
-{
-    ht_text_add(text, "\"runs\": [");
+    ht_column columns[HT_MOST_COLUMNS];
+    sweep_view view = view_of(sweep);
+    ht_json_begin_array(json, "runs");
     for (size_t i = 0; i < sweep->count; i++) {
-        ht_text_add(text, "%s\n  ", i ? "," : "");
-        add_run(text, &sweep->list[i]);
+        ht_json_line(json, 2);
+        ht_json_put_row(json, columns, run_columns(columns, &sweep->list[i], view));
     }
-    ht_text_add(text, "],\n \"groups\": [");
+    ht_json_end_array(json);
+    ht_json_line(json, 1);
+    ht_json_begin_array(json, "groups");
     for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
         entry_group g = make_group(sweep, i);
-        ht_text_add(text, "%s\n  {\"name\": ", i ? "," : "");
-        cli_json_string(text, g.first->group);
-        ht_text_add(text, ", \"seeds\": %zu", g.count);
-        cli_json_text(text, "measure", measure_name(sweep));
-        cli_json_number(text, "mean", g.mean);
-        cli_json_number(text, "deviation", g.deviation);
-        cli_json_number(text, "difference", g.difference);
-        cli_json_number(text, "difference_error", g.error);
-        ht_text_add(text, "}");
+        ht_json_line(json, 2);
+        ht_json_put_row(json, columns, group_columns(columns, &g, measure_name(sweep)));
     }
-    ht_text_add(text, "]");
+    ht_json_end_array(json);
 }

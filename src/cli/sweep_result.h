@@ -19,8 +19,8 @@ void cli_sweep_errors(ht_text *text, const cli_sweep *sweep);
 /* Curves of training and of what is held out, with the end enlarged, loss scales that moved, bytes as bars. */
 void cli_sweep_charts(ht_report *report, const cli_sweep *sweep);
 
-/* "runs": [...], "groups": [...] */
-void cli_sweep_json(ht_text *text, const cli_sweep *sweep);
+/* Members of an open object: "runs": [...], "groups": [...] */
+void cli_sweep_json(ht_json_writer *json, const cli_sweep *sweep);
 
 /* What a run is judged by: perplexity, or without tokens the held-out loss, or where nothing is held out the loss. */
 double cli_sweep_entry_measure(const cli_sweep_entry *entry);
