@@ -48,12 +48,39 @@ static void help__lists_commands_and_goes_to_stdout(void **state)
     expect("\"$H\" --version 2>/dev/null", 0, "halftone ");
 }
 
+/* For each line of `halftone help` that names a command. */
+#define EVERY_COMMAND "for c in $(\"$H\" help | sed -n 's/^    \\([a-z]*\\) .*/\\1/p'); do "
+
 static void every_command__has_help(void **state)
 {
     (void)state;
     expect("\"$H\" ops --help", 0, "usage: halftone ops");
-    expect("\"$H\" opt --help", 0, "usage: halftone opt");
-    expect("\"$H\" target --help", 0, "usage: halftone target");
+    expect(EVERY_COMMAND "\"$H\" $c --help | grep -q \"^usage: halftone $c\" || exit 1; done; echo all", 0, "all");
+    expect(EVERY_COMMAND "\"$H\" help $c | grep -q \"^Examples:\" || exit 1; done; echo all", 0, "all");
+}
+
+/* --help and the man page are made from the same rows. */
+static void man_pages__have_every_option_of_the_help(void **state)
+{
+    (void)state;
+    expect("\"$H\" help --man", 0, ".SH COMMANDS");
+    expect("\"$H\" help --man opz", 2, "did you mean 'ops'?");
+    expect(EVERY_COMMAND "for o in $(\"$H\" $c --help | sed -n 's/^    \\(--[a-z-]*\\).*/\\1/p'); do "
+                         "\"$H\" help --man $c | sed 's/\\\\-/-/g' | grep -q -e \"^.fB$o.fR\" || "
+                         "{ echo $c $o; exit 1; }; done; done; echo all",
+           0, "all");
+}
+
+static void options__take_values_in_every_form(void **state)
+{
+    (void)state;
+    expect("\"$H\" demo --output=''", 2, "demo: --output takes a folder, not ''");
+    expect("\"$H\" demo --output ''", 2, "demo: --output takes a folder, not ''");
+    expect("\"$H\" demo -o ''", 2, "demo: --output takes a folder, not ''");
+    expect("\"$H\" demo -o", 2, "demo: --output takes a folder\n");
+    expect("\"$H\" demo --json=yes", 2, "'--json=yes' is not understood");
+    expect("\"$H\" eval run --bleu 14a", 2, "eval: --bleu takes 13a or none, not '14a'");
+    expect("\"$H\" explain a.json --dot --json", 2, "explain: --graph, --dot, --html or --json: one of them");
 }
 
 static void wrong_commands__end_with_2_and_a_hint_on_stderr(void **state)
@@ -125,6 +152,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help__lists_commands_and_goes_to_stdout),
         cmocka_unit_test(every_command__has_help),
+        cmocka_unit_test(man_pages__have_every_option_of_the_help),
+        cmocka_unit_test(options__take_values_in_every_form),
         cmocka_unit_test(wrong_commands__end_with_2_and_a_hint_on_stderr),
         cmocka_unit_test(a_full_disk__is_a_failed_run),
         cmocka_unit_test(ops__prints_table_samples_and_json),

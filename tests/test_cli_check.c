@@ -53,7 +53,7 @@ static void check__errors_end_with_2_and_print_all(void **state)
     expect("\"$H\" check /nowhere/job.json", 2, "error: /nowhere/job.json: No such file or directory\n");
     expect("\"$H\" check", 2, "halftone: check: which file?");
     expect("\"$H\" check a b", 2, "one file at a time");
-    expect("\"$H\" check --ranks 0 a", 2, "--ranks takes a number from 1 to 1000000, not '0'");
+    expect("\"$H\" check --ranks 0 a", 2, "--ranks takes a whole number from 1 to 1000000, not '0'");
     expect("\"$H\" check --ranks 1.5 a", 2, "not '1.5'");
     expect("\"$H\" check a --set", 2, "--set takes KEY=VALUE");
     expect("\"$H\" check --jsn a", 2, "'--jsn' is not understood");

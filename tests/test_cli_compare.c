@@ -154,7 +154,7 @@ static void compare__refuses_what_is_wrong(void **state)
     data_case *c = *state;
     write_table(c);
     expect(c, "\"$H\" compare --help", 0, "usage: halftone compare JOB.json");
-    expect(c, "\"$H\" compare", 2, "which job file?");
+    expect(c, "\"$H\" compare", 2, "which job?");
     expect(c, "\"$H\" compare nowhere.json", 2, "nowhere.json");
     expect(c, "\"$H\" compare table.json table.json", 2, "one job at a time");
     expect(c, "\"$H\" compare table.json --precision", 2, "--precision takes types that differ");
@@ -174,8 +174,8 @@ static void compare__refuses_what_is_wrong(void **state)
     /* A list is one value. */
     expect(c, "\"$H\" compare table.json --precision bf16 --axis 'halftone.fp32_ops=[\"add\",\"ad\"],[\"add\"]'", 2,
            "there is no op 'ad'");
-    expect(c, "\"$H\" compare table.json --seeds 0", 2, "--seeds wants");
-    expect(c, "\"$H\" compare table.json --output ''", 2, "--output wants a folder");
+    expect(c, "\"$H\" compare table.json --seeds 0", 2, "--seeds takes");
+    expect(c, "\"$H\" compare table.json --output ''", 2, "--output takes a folder");
     expect(c, "\"$H\" compare table.json --precisions fp32", 2, "'--precisions' is not understood");
     expect(c, "echo > file; \"$H\" compare table.json --axis train.lr=1 --output file/below; test $? -ne 0", 0, "file");
 }

@@ -63,8 +63,8 @@ static void data__wrong_words_end_with_2(void **state)
     expect(c, "\"$H\" data mystery", 2, "say --format");
     expect(c, "\"$H\" data mystery --format tex", 2, "no format \"tex\"");
     expect(c, "\"$H\" data nothing.txt", 2, "there is no file \"nothing.txt\"");
-    expect(c, "\"$H\" data a.txt --batch 0", 2, "--batch wants a whole number from 1");
-    expect(c, "\"$H\" data a.txt --batch", 2, "--batch wants");
+    expect(c, "\"$H\" data a.txt --batch 0", 2, "--batch takes a whole number from 1");
+    expect(c, "\"$H\" data a.txt --batch", 2, "--batch takes");
     expect(c, "\"$H\" data a.txt --set nonsense", 2, "not KEY=VALUE");
     expect(c, "\"$H\" data a.txt --set tokenizer=words", 2, "tokenizer");
     expect(c, "\"$H\" data a.txt --task dance", 2, "--task dance");

@@ -112,18 +112,18 @@ static void demo__refuses_what_is_wrong(void **state)
     data_case_text(c, "bad.tsv", "no tab\n");
     data_case_text(c, "file", "");
     expect(c, "\"$H\" demo --quick --single", 2, "one of them");
-    expect(c, "\"$H\" demo --steps 0", 2, "--steps wants a whole number from 1");
-    expect(c, "\"$H\" demo --steps 1.5", 2, "--steps wants");
-    expect(c, "\"$H\" demo --steps", 2, "--steps wants");
-    expect(c, "\"$H\" demo --data", 2, "--data wants a file");
-    expect(c, "\"$H\" demo --output ''", 2, "--output wants a folder");
+    expect(c, "\"$H\" demo --steps 0", 2, "--steps takes a whole number from 1");
+    expect(c, "\"$H\" demo --steps 1.5", 2, "--steps takes");
+    expect(c, "\"$H\" demo --steps", 2, "--steps takes");
+    expect(c, "\"$H\" demo --data", 2, "--data takes a file");
+    expect(c, "\"$H\" demo --output ''", 2, "--output takes a folder");
     expect(c, "\"$H\" demo fast", 2, "'fast' is not understood");
     expect(c, "\"$H\" demo --single --data bad.tsv --steps 1", 2, "bad.tsv:1: no tab");
     expect(c, "\"$H\" demo --data none.tsv --single --steps 1; test $? -ne 0", 0, "none.tsv");
     expect(c, "\"$H\" demo --data few.tsv --steps 1; test $? -ne 0", 0, "halftone: demo: ");
     expect(c, "\"$H\" demo --steps 1 --output file/below", 1, "file");
     expect(c, "\"$H\" eval runs/demo --bleu 14", 2, "13a or none");
-    expect(c, "\"$H\" eval runs/demo --beam 0", 2, "--beam wants");
+    expect(c, "\"$H\" eval runs/demo --beam 0", 2, "--beam takes");
 }
 
 /* The whole of it, where time is plenty. */

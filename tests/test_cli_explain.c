@@ -183,7 +183,7 @@ static void explain__refuses_what_it_cannot_plan(void **state)
     expect(c, "\"$H\" explain", 2, "which job?");
     expect(c, "\"$H\" explain nowhere.json", 2, "nowhere.json");
     expect(c, "\"$H\" explain job.json job.json", 2, "one job at a time");
-    expect(c, "\"$H\" explain job.json --dot --json", 2, "different outputs");
+    expect(c, "\"$H\" explain job.json --dot --json", 2, "one of them");
     expect(c, "\"$H\" explain job.json --al", 2, "'--al' is not understood");
     expect(c, "\"$H\" explain job.json --set train.precison=bf16", 2, "did you mean");
     expect(c, "\"$H\" explain job.json --set data.train=nowhere.txt", 2, "nowhere.txt");

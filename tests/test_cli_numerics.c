@@ -109,14 +109,14 @@ static void diff__refuses_what_it_cannot_compare(void **state)
     expect(c, "\"$H\" diff", 2, "which two?");
     expect(c, "\"$H\" diff job.json", 2, "which two?");
     expect(c, "\"$H\" diff job.json job.json --axis train.lr=1,2", 2, "not both");
-    expect(c, "\"$H\" diff job.json job.json job.json", 2, "is a third");
+    expect(c, "\"$H\" diff job.json job.json job.json", 2, "2 jobs at a time");
     expect(c, "\"$H\" diff job.json --axis train.lr=1", 2, "--axis takes KEY=A,B");
     expect(c, "\"$H\" diff job.json --axis 1,2", 2, "--axis takes KEY=A,B");
     expect(c, "\"$H\" diff job.json --axis train.lr=1,2,3", 2, "--axis takes KEY=A,B");
     expect(c, "\"$H\" diff job.json --axis train.lr=,2", 2, "--axis takes KEY=A,B");
     expect(c, "\"$H\" diff job.json --precision fp32", 2, "--precision takes A,B");
     expect(c, "\"$H\" diff job.json --precision fp32,fp33", 2, "train.precision");
-    expect(c, "\"$H\" diff job.json --axis", 2, "wants two values");
+    expect(c, "\"$H\" diff job.json --axis", 2, "--axis takes KEY=A,B: two values");
     expect(c, "\"$H\" diff job.json --axis train.lr=1,2 --axis train.seed=1,2", 2, "one axis at a time");
     expect(c, "\"$H\" diff job.json --axis train.lt=1,2", 2, "did you mean");
     expect(c, "\"$H\" diff job.json nowhere.json", 2, "nowhere.json");
@@ -186,9 +186,9 @@ static void numerics__refuse_what_is_no_number_of_steps(void **state)
 {
     data_case *c = *state;
     write_job(c);
-    expect(c, "\"$H\" train job.json --numerics=0", 2, "--numerics wants a whole number of steps");
-    expect(c, "\"$H\" train job.json --numerics=", 2, "--numerics wants a whole number of steps");
-    expect(c, "\"$H\" train job.json --numerics=1.5", 2, "--numerics wants a whole number of steps");
+    expect(c, "\"$H\" train job.json --numerics=0", 2, "--numerics takes a whole number from 1");
+    expect(c, "\"$H\" train job.json --numerics=", 2, "--numerics takes a whole number from 1");
+    expect(c, "\"$H\" train job.json --numerics=1.5", 2, "--numerics takes a whole number from 1");
     expect(c, "\"$H\" train job.json --numeric", 2, "is not understood");
 }
 

@@ -234,7 +234,7 @@ static void train__says_what_is_wrong_with_a_job(void **state)
     data_case_text(c, "empty.txt", "");
     data_case_text(c, "ds.json", "{\"train_batch_size\": 8}");
     data_case_text(c, "t.csv", "a,b,kind\n1,2,red\n2,3,blue\n");
-    expect(c, "\"$H\" train", 2, "which job file?");
+    expect(c, "\"$H\" train", 2, "which job?");
     expect(c, "\"$H\" train nowhere.json", 2, "nowhere.json: No such file or directory");
     expect(c, "\"$H\" train job.json other.json", 2, "one job at a time");
     expect(c, "\"$H\" train job.json --fast", 2, "'--fast' is not understood");

@@ -139,17 +139,13 @@ static void docs__config_md_is_what_the_program_writes(void **state)
     is_fresh("config.md", "'" HT_PROGRAM "' check --keys");
 }
 
-static void docs__the_man_pages_are_what_make_man_writes(void **state)
+static void docs__the_man_pages_are_what_the_tables_of_commands_give(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"check", "compare", "data",    "demo", "diff",
-                                           "eval",  "explain", "formats", "init", "train"};
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
-        char page[64], command[4096];
-        snprintf(page, sizeof page, "man/halftone-%s.1", commands[i]);
-        snprintf(command, sizeof command, "'%s/../tools/make-man' '%s' %s", HT_TEST_DIR, HT_PROGRAM, commands[i]);
-        is_fresh(page, command);
-    }
+    static const char line[] = "folder=$(mktemp -d) && '" HT_TEST_DIR "/../tools/make-man' '" HT_PROGRAM
+                               "' \"$folder\" && diff -r '" HT_TEST_DIR
+                               "/../docs/man' \"$folder\"; status=$?; rm -rf \"$folder\"; exit $status";
+    assert_int_equal(system(line), 0); /* tools/make-man build/halftone writes them anew */
 }
 
 int main(void)
@@ -160,7 +156,7 @@ int main(void)
         cmocka_unit_test(tables__keys_that_mean_the_same_take_the_same),
         cmocka_unit_test(tables__every_type_has_its_choice),
         cmocka_unit_test(docs__config_md_is_what_the_program_writes),
-        cmocka_unit_test(docs__the_man_pages_are_what_make_man_writes),
+        cmocka_unit_test(docs__the_man_pages_are_what_the_tables_of_commands_give),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

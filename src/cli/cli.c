@@ -1,7 +1,6 @@
 #include "cli/cli.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,59 +73,4 @@ int cli_put(ht_text *text)
         text->failed ? cli_fail(CLI_FAILED, "out of memory for the output") : cli_puts(text->data ? text->data : "");
     ht_text_free(text);
     return end;
-}
-
-void cli_json_string(ht_text *text, const char *string)
-{
-    ht_text_add(text, "\"");
-    for (const char *c = string; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            ht_text_add(text, "\\%c", *c);
-        else if ((unsigned char)*c < 0x20)
-            ht_text_add(text, "\\u%04x", (unsigned)(unsigned char)*c);
-        else
-            ht_text_add(text, "%c", *c);
-    }
-    ht_text_add(text, "\"");
-}
-
-void cli_json_text(ht_text *text, const char *name, const char *value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (value)
-        cli_json_string(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
-void cli_json_number(ht_text *text, const char *name, double value)
-{
-    ht_text_add(text, ", \"%s\": ", name);
-    if (isfinite(value))
-        ht_text_number(text, value);
-    else
-        ht_text_add(text, "null");
-}
-
-bool cli_flag(char **argv, int i, const char *flag)
-{
-    return strcmp(argv[i], flag) == 0;
-}
-
-bool cli_value(int argc, char **argv, int *i, const char *key, char **value)
-{
-    size_t length = strlen(key);
-    if (strncmp(argv[*i], key, length) != 0) return false;
-    if (argv[*i][length] == '=') {
-        *value = argv[*i] + length + 1;
-        return true;
-    }
-    if (argv[*i][length] != '\0') return false;
-    *value = *i + 1 < argc ? argv[++*i] : NULL;
-    return true;
-}
-
-int cli_no_such_option(const char *command, const char *word)
-{
-    return cli_fail(CLI_WRONG, "%s: '%s' is not understood; see halftone %s --help", command, word, command);
 }

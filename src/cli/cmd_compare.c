@@ -9,36 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: halftone compare JOB.json [--precision A,B,...] [--loss-scale A,B,...] [--axis KEY=A,B,...]...\n"
-    "                        [--seeds N] [--output FOLDER] [--set KEY=VALUE]... [--deepspeed FILE] [--json]\n"
-    "\n"
-    "Trains a job in several settings, with the same data and seed, and prints what came of each: loss, perplexity or\n"
-    "accuracy, steps skipped, time, memory by what it is for. A page with the curves is written beside the runs. Loss\n"
-    "is the mean of the last tenth of the steps; perplexity and accuracy are of what is held out, where there is any;\n"
-    "times are medians of all steps. A run whose gradients are not finite for good stays in the table with its "
-    "reason.\n"
-    "    --precision   of fp64, fp32, fp16, bf16; fp32,fp16,bf16 when this and --axis are left out\n"
-    "    --loss-scale  numbers, dynamic or none, for each run in fp16; others are not scaled\n"
-    "    --axis        a key and its values: train.lr=0.1,0.2; axes combine with each other\n"
-    "    --seeds       each setting with N seeds, from train.seed on; a table over seeds compares the settings with "
-    "the\n"
-    "                  first by pairs of one seed: mean difference and its standard error\n"
-    "    --output      folder of the runs and of compare.html, compare when it is left out; runs of the same names "
-    "are\n"
-    "                  replaced\n"
-    "    --set         overrides a key of all\n"
-    "    --deepspeed   DeepSpeed's config for all, instead of the job's \"engine\"\n"
-    "    --json        one object: {\"job\", \"page\", \"runs\": [{\"name\", \"precision\", \"loss_scale\", \"seed\", "
-    "\"bits\", \"steps\",\n"
-    "                  \"final_loss\", \"mean_loss\", \"eval_loss\", \"perplexity\", \"accuracy\", \"skipped\", "
-    "\"step_ms\",\n"
-    "                  \"tokens_per_second\", \"seconds\", \"parameters\", \"bytes\", \"bytes_by_heading\", "
-    "\"settings\", \"folder\",\n"
-    "                  \"error\"}], \"groups\": [{\"name\", \"seeds\", \"measure\", \"mean\", \"deviation\", "
-    "\"difference\",\n"
-    "                  \"difference_error\"}]}; what there is not is null\n";
-
 enum { MOST_VALUES = 64, MOST_AXES = 8, MOST_SEEDS = 100, MOST_FOLDER = 3000 };
 
 /* A key and its values; words of the command line, cut at commas. */
@@ -54,7 +24,7 @@ typedef struct comparison {
     size_t axis_count;
     int64_t seeds;
     const char *output;
-    bool help, json;
+    bool json;
     /* while it runs */
     cli_sweep sweep;
     ht_config *base;
@@ -91,13 +61,14 @@ static bool cut_values(axis *a, char *text)
     return true;
 }
 
-static int read_axis(comparison *c, char *text)
+static int take_axis(const cli_given *given, char *text)
 {
+    comparison *c = given->at;
     static const char *const own[][2] = {
         {"train.precision", "--precision"}, {"train.loss_scale", "--loss-scale"}, {"train.seed", "--seeds"}};
     axis *a = &c->axes[c->axis_count];
-    char *equals = text ? strchr(text, '=') : NULL;
-    if (!equals || equals == text) return cli_fail(CLI_WRONG, "compare: --axis takes KEY=A,B,...");
+    char *equals = strchr(text, '=');
+    if (!equals || equals == text) return cli_bad_value(given, text);
     if (c->axis_count == MOST_AXES) return cli_fail(CLI_WRONG, "compare: more than %d axes", MOST_AXES);
     *equals = '\0';
     a->key = text;
@@ -113,67 +84,9 @@ static int read_axis(comparison *c, char *text)
     return CLI_DONE;
 }
 
-/* *taken: it was one of the words that take a value of their own. */
-static int read_list(comparison *c, int argc, char **argv, int *i, bool *taken)
+static int take_list(const cli_given *given, char *value)
 {
-    char *value;
-    double number;
-    *taken = true;
-    if (cli_value(argc, argv, i, "--precision", &value)) {
-        if (!value || !cut_values(&c->precision, value))
-            return cli_fail(CLI_WRONG, "compare: --precision takes types that differ, between commas: fp32,fp16");
-    } else if (cli_value(argc, argv, i, "--loss-scale", &value)) {
-        if (!value || !cut_values(&c->scale, value))
-            return cli_fail(CLI_WRONG, "compare: --loss-scale takes scales that differ, between commas: 1024,dynamic");
-    } else if (cli_value(argc, argv, i, "--axis", &value)) {
-        return read_axis(c, value);
-    } else if (cli_value(argc, argv, i, "--seeds", &value)) {
-        if (!value || !ht_number_read(value, &number) || !(number >= 1 && number <= MOST_SEEDS) ||
-            number != floor(number))
-            return cli_fail(CLI_WRONG, "compare: --seeds wants a whole number from 1 to %d", MOST_SEEDS);
-        c->seeds = (int64_t)number;
-    } else if (cli_value(argc, argv, i, "--output", &value)) {
-        if (!value || !*value || strlen(value) > MOST_FOLDER)
-            return cli_fail(CLI_WRONG, "compare: --output wants a folder");
-        c->output = value;
-    } else {
-        *taken = false;
-    }
-    return CLI_DONE;
-}
-
-static int parse_args(comparison *c, int argc, char **argv)
-{
-    c->output = "compare";
-    c->seeds = 1;
-    for (int i = 1; i < argc; i++) {
-        int end;
-        bool taken;
-        if (cli_flag(argv, i, "--help")) {
-            c->help = true;
-            continue;
-        }
-        if (cli_flag(argv, i, "--json")) {
-            c->json = true;
-            continue;
-        }
-        end = read_list(c, argc, argv, &i, &taken);
-        if (taken && end != CLI_DONE) return end;
-        if (taken) continue;
-        if (cli_job_option(&c->job_options, "compare", argc, argv, &i, &end)) {
-            if (end != CLI_DONE) return end;
-        } else if (argv[i][0] == '-') {
-            return cli_no_such_option("compare", argv[i]);
-        } else if (c->job_options.request.path) {
-            return cli_fail(CLI_WRONG, "compare: one job at a time: '%s' and '%s'", c->job_options.request.path,
-                            argv[i]);
-        } else {
-            c->job_options.request.path = argv[i];
-        }
-    }
-    if (!c->help && !c->job_options.request.path)
-        return cli_fail(CLI_WRONG, "compare: which job file? see halftone compare --help");
-    return CLI_DONE;
+    return cut_values(given->at, value) ? CLI_DONE : cli_bad_value(given, NULL);
 }
 
 /* ---- settings ---- */
@@ -312,7 +225,7 @@ static ht_status write_page(const comparison *c, const char *path)
     cli_sweep_half(&half, &c->sweep);
     cli_sweep_errors(&errors, &c->sweep);
     ht_text_add(&memory_title, "%s%s", unit_title, cli_sweep_memory(&memory, &c->sweep));
-    cli_sweep_grid(&runs, &c->sweep);
+    cli_sweep_table(&runs, &c->sweep);
     bool several = cli_sweep_groups(&groups, &c->sweep);
     bool failed = title.failed || half.failed || errors.failed || memory_title.failed || runs.failed || memory.failed ||
                   groups.failed;
@@ -342,7 +255,7 @@ static int print_tables(const comparison *c, const char *page)
 {
     ht_text text = {0};
     ht_table runs = {0}, memory = {0}, groups = {0};
-    cli_sweep_grid(&runs, &c->sweep);
+    cli_sweep_table(&runs, &c->sweep);
     ht_table_print(&text, &runs);
     if (cli_sweep_groups(&groups, &c->sweep)) {
         ht_text_add(&text, "\n");
@@ -402,23 +315,65 @@ static int compare(comparison *c)
     return c->json ? print_json(c, page) : print_tables(c, page);
 }
 
-int cmd_compare(int argc, char **argv)
+static int run_compare(void *arg)
 {
-    comparison *c = calloc(1, sizeof *c);
-    if (!c) return cli_fail(CLI_FAILED, "compare: out of memory");
+    comparison *c = arg;
     cli_job_start(&c->job_options);
-    int end = parse_args(c, argc, argv);
-    if (end == CLI_DONE && c->help) {
-        end = cli_puts(usage);
-    } else if (end == CLI_DONE) {
-        end = cli_context(&c->sweep.ctx);
-        if (end == CLI_DONE) end = compare(c);
-        ht_config *base = c->base;
-        ht_context *ctx = c->sweep.ctx;
-        cli_sweep_free(&c->sweep);
-        ht_config_free(base);
-        if (ctx) ht_context_free(ctx);
-    }
-    free(c);
+    int end = cli_context(&c->sweep.ctx);
+    if (end != CLI_DONE) return end;
+    end = compare(c);
+    cli_sweep_free(&c->sweep);
+    ht_config_free(c->base);
+    ht_context_free(c->sweep.ctx);
     return end;
 }
+
+static const cli_option options[] = {
+    {.kind = CLI_GROUP, .offset = offsetof(comparison, job_options), .group = cli_job_rows},
+    {"--precision", "A,B,...", CLI_TAKEN, offsetof(comparison, precision),
+     .help = "of fp64, fp32, fp16, bf16; fp32,fp16,bf16 when this and --axis are left out",
+     .takes = "types that differ, between commas: fp32,fp16", .take = take_list},
+    {"--loss-scale", "A,B,...", CLI_TAKEN, offsetof(comparison, scale),
+     .help = "numbers, dynamic or none, for each run in fp16; others are not scaled",
+     .takes = "scales that differ, between commas: 1024,dynamic", .take = take_list},
+    {"--axis", "KEY=A,B,...", CLI_TAKEN, 0,
+     .help = "a key and its values: train.lr=0.1,0.2; axes combine with each other", .flags = CLI_REPEATED,
+     .takes = "KEY=A,B,...", .take = take_axis},
+    {"--seeds", "N", CLI_WHOLE, offsetof(comparison, seeds),
+     .help = "each setting with N seeds, from train.seed on; a table over seeds compares the settings with the first "
+             "by pairs of one seed: mean difference and its standard error",
+     .least = 1, .most = MOST_SEEDS, .standard = "1"},
+    {"--output", "FOLDER", CLI_TEXT, offsetof(comparison, output),
+     .help = "folder of the runs and of compare.html; runs of the same names are replaced", .flags = CLI_FILLED,
+     .letter = 'o', .takes = "a folder", .most = MOST_FOLDER, .standard = "compare"},
+    {"--json", NULL, CLI_FLAG, offsetof(comparison, json),
+     .help =
+         "one object: {\"job\", \"page\", \"runs\": [...], \"groups\": [...]}, with the members below in each element; "
+         "what there is not is null"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone compare job.json", "the job in fp32, fp16 and bf16"},
+    {"halftone compare job.json --precision fp16 --loss-scale 1,1024,dynamic", "what loss scaling does"},
+    {"halftone compare job.json --axis train.lr=1e-3,3e-3 --seeds 3", "two learning rates, three seeds each"},
+    {0},
+};
+
+const cli_command cmd_compare = {
+    .name = "compare",
+    .summary = "train a job in several precisions or settings, side by side",
+    .description =
+        "Trains a job in several settings, with the same data and seed, and prints what came of each: loss, perplexity "
+        "or accuracy, steps skipped, time, memory by what it is for. A page with the curves is written beside the "
+        "runs. Loss is the mean of the last tenth of the steps; perplexity and accuracy are of what is held out, where "
+        "there is any; times are medians of all steps. A run whose gradients are not finite for good stays in the "
+        "table with its reason.",
+    .options = options,
+    .size = sizeof(comparison),
+    .run = run_compare,
+    .examples = examples,
+    .see_also = "train diff demo",
+    .appendix_title = "Members of runs and groups with --json",
+    .appendix = cli_sweep_describe,
+};

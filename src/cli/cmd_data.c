@@ -4,24 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/cli.h"
+#include "cli/option_table.h"
 #include "data/data.h"
 #include "format/format.h"
-
-static const char usage[] =
-    "usage: halftone data FILE|FOLDER|JOB.json [OPTIONS]\n\n"
-    "Shows what a file, a folder of images or the \"data\" block of a job gives: sizes, the share of padding, and the\n"
-    "first batches with their rows as text.\n\n"
-    "    --format NAME      what kind of data it is, when the name does not tell\n"
-    "    --task NAME        lm, masked_lm, class, regression or pairs\n"
-    "    --set KEY=VALUE    a key of the data block, as in a job; may be repeated\n"
-    "    --batch N          rows of a batch (4, or what the job says)\n"
-    "    --length N         tokens of a row (what the job says)\n"
-    "    --batches N        how many batches to show (2)\n"
-    "    --rows N           how many rows of each (4)\n"
-    "    --seed N           of the order (1, or what the job says)\n"
-    "    --validation       the held-out part\n"
-    "    --json             one JSON object\n";
 
 enum { MOST_SETS = 64 };
 
@@ -30,67 +15,53 @@ typedef struct options {
     const char *sets[MOST_SETS];
     size_t set_count;
     int64_t batch, length, batches, rows, seed;
-    bool validation, json;
+    bool seeded, validation, json;
 } options;
 
 /* ---- options ---- */
 
-static int read_count(const char *key, const char *value, int64_t low, int64_t *out)
+static int take_set(const cli_given *given, char *value)
 {
+    options *o = given->at;
+    if (o->set_count == MOST_SETS) return cli_fail(CLI_WRONG, "data: more than %d times --set", MOST_SETS);
+    o->sets[o->set_count++] = value;
+    return CLI_DONE;
+}
+
+/* A job may have a seed of its own, so it matters whether one was given. */
+static int take_seed(const cli_given *given, char *value)
+{
+    options *o = given->at;
     double number;
-    if (!value || !ht_number_read(value, &number) || !(number >= (double)low && number <= 1e9) ||
-        number != (double)(int64_t)number)
-        return cli_fail(CLI_WRONG, "data: %s wants a whole number from %" PRId64, key, low);
-    *out = (int64_t)number;
+    if (!ht_number_read(value, &number) || !(number >= 0 && number <= 1e9) || number != (double)(int64_t)number)
+        return cli_bad_value(given, value);
+    o->seed = (int64_t)number;
+    o->seeded = true;
     return CLI_DONE;
 }
 
-static int read_text(const char *key, const char *value, const char **out)
-{
-    if (!value) return cli_fail(CLI_WRONG, "data: %s wants a value", key);
-    *out = value;
-    return CLI_DONE;
-}
-
-static int read_value(options *o, int argc, char **argv, int *i, bool *found)
-{
-    char *value;
-    *found = true;
-    if (cli_value(argc, argv, i, "--format", &value)) return read_text("--format", value, &o->format);
-    if (cli_value(argc, argv, i, "--task", &value)) return read_text("--task", value, &o->task);
-    if (cli_value(argc, argv, i, "--batch", &value)) return read_count("--batch", value, 1, &o->batch);
-    if (cli_value(argc, argv, i, "--length", &value)) return read_count("--length", value, 1, &o->length);
-    if (cli_value(argc, argv, i, "--batches", &value)) return read_count("--batches", value, 0, &o->batches);
-    if (cli_value(argc, argv, i, "--rows", &value)) return read_count("--rows", value, 0, &o->rows);
-    if (cli_value(argc, argv, i, "--seed", &value)) return read_count("--seed", value, 0, &o->seed);
-    if (cli_value(argc, argv, i, "--set", &value)) {
-        if (o->set_count == MOST_SETS) return cli_fail(CLI_WRONG, "data: more than %d times --set", MOST_SETS);
-        return read_text("--set", value, &o->sets[o->set_count++]);
-    }
-    *found = false;
-    return CLI_DONE;
-}
-
-static int read_options(options *o, int argc, char **argv)
-{
-    *o = (options){.batches = 2, .rows = 4, .seed = -1};
-    for (int i = 1; i < argc; i++) {
-        bool found;
-        int end = read_value(o, argc, argv, &i, &found);
-        if (end != CLI_DONE) return end;
-        if (found) continue;
-        if (cli_flag(argv, i, "--validation"))
-            o->validation = true;
-        else if (cli_flag(argv, i, "--json"))
-            o->json = true;
-        else if (argv[i][0] != '-' && !o->path)
-            o->path = argv[i];
-        else
-            return cli_no_such_option("data", argv[i]);
-    }
-    if (!o->path) return cli_fail(CLI_WRONG, "data: which file? see halftone data --help");
-    return CLI_DONE;
-}
+static const cli_option option_rows[] = {
+    {"FILE|FOLDER|JOB.json", "file", CLI_ARGUMENT, offsetof(options, path),
+     .help = "a file, a folder of images, or a job with a \"data\" block"},
+    {"--format", "NAME", CLI_TEXT, offsetof(options, format),
+     .help = "what kind of data it is, when the name does not tell", .takes = "a name"},
+    {"--task", "NAME", CLI_TEXT, offsetof(options, task), .help = "lm, masked_lm, class, regression or pairs",
+     .takes = "a name"},
+    {"--set", "KEY=VALUE", CLI_TAKEN, 0, .help = "a key of the data block, as in a job", .flags = CLI_REPEATED,
+     .takes = "KEY=VALUE", .take = take_set},
+    {"--batch", "N", CLI_WHOLE, offsetof(options, batch), .help = "rows of a batch (4, or what the job says)",
+     .least = 1, .most = 1e9},
+    {"--length", "N", CLI_WHOLE, offsetof(options, length), .help = "tokens of a row (what the job says)", .least = 1,
+     .most = 1e9},
+    {"--batches", "N", CLI_WHOLE, offsetof(options, batches), .help = "how many batches to show", .most = 1e9,
+     .standard = "2"},
+    {"--rows", "N", CLI_WHOLE, offsetof(options, rows), .help = "how many rows of each", .most = 1e9, .standard = "4"},
+    {"--seed", "N", CLI_TAKEN, 0, .help = "of the order (1, or what the job says)", .least = 0, .most = 1e9,
+     .takes = "a whole number from 0", .take = take_seed},
+    {"--validation", NULL, CLI_FLAG, offsetof(options, validation), .help = "the held-out part"},
+    {"--json", NULL, CLI_FLAG, offsetof(options, json), .help = "one JSON object"},
+    {0},
+};
 
 /* ---- from options to an open data set ---- */
 
@@ -173,7 +144,7 @@ static ht_status block_of_job(preview *p)
     const ht_json *train = ht_json_get(root, "train");
     const ht_json *batch = ht_json_get(train, "batch"), *seed = ht_json_get(train, "seed");
     if (batch && p->o.batch == 0) ht_json_as_int(batch, &p->o.batch);
-    if (seed && p->o.seed < 0) ht_json_as_int(seed, &p->o.seed);
+    if (seed && !p->o.seeded) p->o.seeded = ht_json_as_int(seed, &p->o.seed);
     return HT_OK;
 }
 
@@ -199,7 +170,7 @@ static ht_status open_data(preview *p)
     p->request.fields = p->fields;
     p->request.batch = p->o.batch ? p->o.batch : 4;
     p->request.length = p->o.length;
-    p->request.seed = p->o.seed < 0 ? 1 : (uint64_t)p->o.seed;
+    p->request.seed = p->o.seeded ? (uint64_t)p->o.seed : 1;
     return ht_data_open(&p->data, p->ctx, &p->request);
 }
 
@@ -407,14 +378,10 @@ static ht_status show(ht_text *text, preview *p)
     return add_batches(text, NULL, p);
 }
 
-int cmd_data(int argc, char **argv)
+static int run_data(void *arg)
 {
-    for (int i = 1; i < argc; i++)
-        if (cli_flag(argv, i, "--help")) return cli_puts(usage);
-    preview p = {0};
-    int end = read_options(&p.o, argc, argv);
-    if (end != CLI_DONE) return end;
-    end = cli_context(&p.ctx);
+    preview p = {.o = *(const options *)arg};
+    int end = cli_context(&p.ctx);
     if (end != CLI_DONE) return end;
     ht_text text = {0};
     p.arena = ht_arena_create();
@@ -429,3 +396,21 @@ int cmd_data(int argc, char **argv)
     ht_context_free(p.ctx);
     return end;
 }
+
+static const cli_entry examples[] = {
+    {"halftone data shakespeare.txt --set tokenizer=char --length 64", "a text, before there is a job"},
+    {"halftone data job.json --validation --rows 10", "what the job holds out"},
+    {0},
+};
+
+const cli_command cmd_data = {
+    .name = "data",
+    .summary = "preview batches as the model will see them",
+    .description = "Shows what a file, a folder of images or the \"data\" block of a job gives: sizes, the share of "
+                   "padding, and the first batches with their rows as text.",
+    .options = option_rows,
+    .size = sizeof(options),
+    .run = run_data,
+    .examples = examples,
+    .see_also = "init train",
+};

@@ -12,37 +12,6 @@
 
 #include "demo/demo.h"
 
-static const char usage[] =
-    "usage: halftone demo [--quick | --single] [--data FILE] [--output FOLDER] [--steps N] [--json]\n"
-    "\n"
-    "The experiment of the paper on mixed precision, in small: trains an LSTM with attention to translate English "
-    "into\n"
-    "French in fp32 with three seeds, in fp16 with a loss scale of 1, of 1024 and a dynamic one, and in bf16, about "
-    "20\n"
-    "seconds each on two cores. Shows losses, times and memory side by side, how large gradients are, and what all "
-    "that\n"
-    "says about three claims; translates sentences that the first run has not seen, and writes a page with the "
-    "curves.\n"
-    "The sentences are synthetic: a grammar inside the program makes them up, always the same ones, and the same bits\n"
-    "come out every time.\n"
-    "    --quick       in about 30 seconds: fewer steps, and no dynamic scale\n"
-    "    --single      only the first run, in fp32\n"
-    "    --data        real pairs instead: a source, a tab and its translation per line, gzip too; this takes longer\n"
-    "    --output      folder of the first run and, inside it, of the others; runs/demo when it is left out; runs that "
-    "it\n"
-    "                  holds are replaced\n"
-    "    --steps       optimiser steps of each run\n"
-    "    --json        one object: {\"synthetic\", \"run\", \"page\", \"parameters\", \"train_pairs\", \"held_out\", "
-    "\"steps\",\n"
-    "                  \"seconds\", \"loss\", \"perplexity\", \"lowest_perplexity\", \"exact\", \"translated\", "
-    "\"bleu\", "
-    "\"try\",\n"
-    "                  \"translations\": [{\"source\", \"translation\", \"reference\", \"right\"}], \"claims\": "
-    "[{\"claim\",\n"
-    "                  \"verdict\", \"numbers\"}], \"runs\", \"groups\"}; lowest_perplexity is null with --data; runs "
-    "and groups\n"
-    "                  are those of halftone compare --json\n";
-
 enum {
     DEMO_SEED = 1,
     DEMO_PAIRS = 40000,
@@ -54,41 +23,6 @@ enum {
     BEAM = 1,
     MOST_PATH = 4000,
 };
-
-/* ---- arguments ---- */
-
-static int parse_args(demo *d, int argc, char **argv)
-{
-    d->output = "runs/demo";
-    for (int i = 1; i < argc; i++) {
-        char *value;
-        double number;
-        if (cli_flag(argv, i, "--help")) {
-            d->help = true;
-        } else if (cli_flag(argv, i, "--json")) {
-            d->json = true;
-        } else if (cli_flag(argv, i, "--quick")) {
-            d->quick = true;
-        } else if (cli_flag(argv, i, "--single")) {
-            d->single = true;
-        } else if (cli_value(argc, argv, &i, "--data", &value)) {
-            if (!(d->data = value)) return cli_fail(CLI_WRONG, "demo: --data wants a file");
-        } else if (cli_value(argc, argv, &i, "--output", &value)) {
-            if (!value || !*value || strlen(value) > MOST_PATH)
-                return cli_fail(CLI_WRONG, "demo: --output wants a folder");
-            d->output = value;
-        } else if (cli_value(argc, argv, &i, "--steps", &value)) {
-            if (!value || !ht_number_read(value, &number) || !(number >= 1 && number <= 1e8) || number != floor(number))
-                return cli_fail(CLI_WRONG, "demo: --steps wants a whole number from 1");
-            d->steps = (int64_t)number;
-        } else {
-            return cli_no_such_option("demo", argv[i]);
-        }
-    }
-    if (d->quick && d->single) return cli_fail(CLI_WRONG, "demo: --quick or --single: one of them");
-    if (d->steps == 0) d->steps = d->quick ? QUICK_STEPS : d->data ? REAL_STEPS : DEMO_STEPS;
-    return CLI_DONE;
-}
 
 /* ---- files ---- */
 
@@ -357,25 +291,63 @@ static int run_demo(demo *d)
     return status == HT_OK ? demo_print_result(d) : fail_with(d, status);
 }
 
-int cmd_demo(int argc, char **argv)
+static int run_command(void *arg)
 {
-    demo *d = calloc(1, sizeof *d);
-    if (!d) return cli_fail(CLI_FAILED, "demo: out of memory");
-    int end = parse_args(d, argc, argv);
-    if (end == CLI_DONE && d->help) {
-        end = cli_puts(usage);
-    } else if (end == CLI_DONE) {
-        end = cli_context(&d->ctx);
-        d->terminal = isatty(STDOUT_FILENO) == 1;
-        if (end == CLI_DONE) end = run_demo(d);
-        cli_sweep_free(&d->sweep);
-        cli_translations_free(&d->translations);
-        free(d->right);
-        ht_text_free(&d->gradients);
-        ht_text_free(&d->figure);
-        for (int i = 0; i < DEMO_CLAIMS; i++) ht_text_free(&d->claims[i].numbers);
-        if (d->ctx) ht_context_free(d->ctx);
-    }
-    free(d);
+    demo *d = arg;
+    if (d->steps == 0) d->steps = d->quick ? QUICK_STEPS : d->data ? REAL_STEPS : DEMO_STEPS;
+    int end = cli_context(&d->ctx);
+    d->terminal = isatty(STDOUT_FILENO) == 1;
+    if (end == CLI_DONE) end = run_demo(d);
+    cli_sweep_free(&d->sweep);
+    cli_translations_free(&d->translations);
+    free(d->right);
+    ht_text_free(&d->gradients);
+    ht_text_free(&d->figure);
+    for (int i = 0; i < DEMO_CLAIMS; i++) ht_text_free(&d->claims[i].numbers);
+    if (d->ctx) ht_context_free(d->ctx);
     return end;
 }
+
+static const cli_option options[] = {
+    {"--quick", NULL, CLI_FLAG, offsetof(demo, quick), .help = "in about 30 seconds: fewer steps, and no dynamic scale",
+     .choice = 1},
+    {"--single", NULL, CLI_FLAG, offsetof(demo, single), .help = "only the first run, in fp32", .choice = 1},
+    {"--data", "FILE", CLI_TEXT, offsetof(demo, data),
+     .help = "real pairs instead: a source, a tab and its translation per line, gzip too; this takes longer",
+     .takes = "a file"},
+    {"--output", "FOLDER", CLI_TEXT, offsetof(demo, output),
+     .help = "folder of the first run and, inside it, of the others; runs that it holds are replaced",
+     .flags = CLI_FILLED, .letter = 'o', .takes = "a folder", .most = MOST_PATH, .standard = "runs/demo"},
+    {"--steps", "N", CLI_WHOLE, offsetof(demo, steps), .help = "optimiser steps of each run", .least = 1, .most = 1e8},
+    {"--json", NULL, CLI_FLAG, offsetof(demo, json),
+     .help =
+         "one object: {\"synthetic\", \"run\", \"page\", \"parameters\", \"train_pairs\", \"held_out\", \"steps\", "
+         "\"seconds\", \"loss\", \"perplexity\", \"lowest_perplexity\", \"exact\", \"translated\", \"bleu\", \"try\", "
+         "\"translations\": [{\"source\", \"translation\", \"reference\", \"right\"}], \"claims\": [{\"claim\", "
+         "\"verdict\", \"numbers\"}], \"runs\", \"groups\"}; lowest_perplexity is null with --data; runs and groups "
+         "are those of halftone compare --json"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone demo --quick", "a first look in half a minute"},
+    {"halftone demo --data pairs.tsv --output runs/pairs", "the same with real sentences"},
+    {0},
+};
+
+const cli_command cmd_demo = {
+    .name = "demo",
+    .summary = "train a small translator in fp32, fp16 and bf16, and compare them",
+    .description =
+        "The experiment of the paper on mixed precision, in small: trains an LSTM with attention to translate English "
+        "into French in fp32 with three seeds, in fp16 with a loss scale of 1, of 1024 and a dynamic one, and in bf16, "
+        "about 20 seconds each on two cores. Shows losses, times and memory side by side, how large gradients are, and "
+        "what all that says about three claims; translates sentences that the first run has not seen, and writes a "
+        "page with the curves. The sentences are synthetic: a grammar inside the program makes them up, always the "
+        "same ones, and the same bits come out every time.",
+    .options = options,
+    .size = sizeof(demo),
+    .run = run_command,
+    .examples = examples,
+    .see_also = "compare eval train",
+};

@@ -7,40 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: halftone diff A.json B.json [--set KEY=VALUE]... [--tolerance X] [--json]\n"
-    "       halftone diff JOB.json --axis KEY=A,B | --precision A,B [--set KEY=VALUE]... [--tolerance X] [--json]\n"
-    "\n"
-    "Makes the first micro-batch and the first update of two jobs that differ, or of one job with two values of a "
-    "key,\n"
-    "each in a plan that makes every value, and compares the values: by layer, forward and backward, the largest "
-    "error\n"
-    "relative to the largest number, and that of root mean squares; then the first value where the two part. "
-    "Gradients\n"
-    "are compared as they are without loss scaling. Values are partners by name; those without one by layer, op, "
-    "role,\n"
-    "shape and order.\n"
-    "    --axis        the key that differs and its two values: train.lr=0.1,0.2\n"
-    "    --precision   the same as --axis train.precision=A,B: fp32,bf16\n"
-    "    --set         overrides a key of both\n"
-    "    --deepspeed   DeepSpeed's config for both, instead of the job's \"engine\"\n"
-    "    --tolerance   also tell the first value whose largest error is above this; 0.001 when it is left out\n"
-    "    --json        one object: {\"a\", \"b\", \"tolerance\", \"compared\", \"identical\", \"only_a\", \"only_b\", "
-    "\"first_difference\",\n"
-    "                  \"first_beyond\", \"layers\": [{\"layer\", \"values\", \"forward_max\", \"forward_rms\", "
-    "\"backward_max\",\n"
-    "                  \"backward_rms\"}], \"values\": [{\"name\", \"op\", \"layer\", \"role\", \"origin\", "
-    "\"result\", "
-    "\"type_a\",\n"
-    "                  \"type_b\", \"identical\", \"max\", \"rms\"}]}; an error that is no number is null\n";
-
 typedef struct diff_job {
     cli_job job_options[2];
     char *axis;           /* KEY=A,B */
     char sets[2][1024];   /* KEY=A and KEY=B */
     const char *axis_key; /* what stands before the axis' own = ; NULL: the axis has its key */
     double tolerance;
-    bool help, json;
+    const char *paths[2];
+    bool json;
 } diff_job;
 
 /* ---- layers ---- */
@@ -293,8 +267,10 @@ static int split_axis(diff_job *job)
 }
 
 /* What was said once holds for both sides. */
-static int settle_sides(diff_job *job, const char *const *paths, int path_count)
+static int reconcile_sides(diff_job *job)
 {
+    const char *const *paths = job->paths;
+    int path_count = (paths[0] != NULL) + (paths[1] != NULL);
     cli_job *a = &job->job_options[0], *b = &job->job_options[1];
     if (path_count == 2 && job->axis)
         return cli_fail(CLI_WRONG, "diff: two jobs, or one with --axis or --precision: not both");
@@ -309,57 +285,69 @@ static int settle_sides(diff_job *job, const char *const *paths, int path_count)
     return job->axis ? split_axis(job) : CLI_DONE;
 }
 
-static int parse_args(diff_job *job, int argc, char **argv)
+static int take_axis(const cli_given *given, char *value)
 {
-    const char *paths[2] = {NULL, NULL};
-    int path_count = 0, end;
-    for (int i = 1; i < argc; i++) {
-        char *value;
-        if (cli_flag(argv, i, "--help")) {
-            job->help = true;
-        } else if (cli_flag(argv, i, "--json")) {
-            job->json = true;
-        } else if (cli_value(argc, argv, &i, "--tolerance", &value)) {
-            if (!value || !ht_number_read(value, &job->tolerance) || !(job->tolerance >= 0))
-                return cli_fail(CLI_WRONG, "diff: --tolerance wants a number of at least 0");
-        } else if (strncmp(argv[i], "--axis", 6) == 0 || strncmp(argv[i], "--precision", 11) == 0) {
-            const char *key = argv[i][2] == 'a' ? NULL : "train.precision=";
-            if (!cli_value(argc, argv, &i, key ? "--precision" : "--axis", &value))
-                return cli_no_such_option("diff", argv[i]);
-            if (!value) return cli_fail(CLI_WRONG, "diff: %s wants two values", key ? "--precision" : "--axis");
-            if (job->axis) return cli_fail(CLI_WRONG, "diff: one axis at a time");
-            job->axis = value;
-            job->axis_key = key;
-        } else if (cli_job_option(&job->job_options[0], "diff", argc, argv, &i, &end)) {
-            if (end != CLI_DONE) return end;
-        } else if (argv[i][0] == '-') {
-            return cli_no_such_option("diff", argv[i]);
-        } else if (path_count == 2) {
-            return cli_fail(CLI_WRONG, "diff: two jobs are compared, and '%s' is a third", argv[i]);
-        } else {
-            paths[path_count++] = argv[i];
-        }
-    }
-    return job->help ? CLI_DONE : settle_sides(job, paths, path_count);
+    diff_job *job = given->at;
+    if (job->axis) return cli_fail(CLI_WRONG, "diff: one axis at a time");
+    job->axis = value;
+    job->axis_key = strcmp(given->option->name, "--precision") == 0 ? "train.precision=" : NULL;
+    return CLI_DONE;
 }
 
-int cmd_diff(int argc, char **argv)
+static int run_diff(void *arg)
 {
-    diff_job *job = calloc(1, sizeof *job);
+    diff_job *job = arg;
     ht_context *ctx;
-    if (!job) return cli_fail(CLI_FAILED, "diff: out of memory");
-    job->tolerance = 1e-3;
     for (int side = 0; side < 2; side++) cli_job_start(&job->job_options[side]);
-    int end = parse_args(job, argc, argv);
-    if (end == CLI_DONE && job->help) {
-        free(job);
-        return cli_puts(usage);
-    }
+    int end = reconcile_sides(job);
     if (end == CLI_DONE) end = cli_context(&ctx);
-    if (end == CLI_DONE) {
-        end = walk_both(job, ctx);
-        ht_context_free(ctx);
-    }
-    free(job);
+    if (end != CLI_DONE) return end;
+    end = walk_both(job, ctx);
+    ht_context_free(ctx);
     return end;
 }
+
+static const cli_option options[] = {
+    {"A.json", "job", CLI_ARGUMENT, offsetof(diff_job, paths[0]), .help = "a job file", .flags = CLI_NEEDED, .form = 1},
+    {"B.json", "job", CLI_ARGUMENT, offsetof(diff_job, paths[1]), .help = "another one", .flags = CLI_NEEDED,
+     .form = 1},
+    {"JOB.json", "job", CLI_ARGUMENT, offsetof(diff_job, paths[0]), .help = "one job file, with two values of a key",
+     .form = 2},
+    {"--axis", "KEY=A,B", CLI_TAKEN, 0, .help = "the key that differs and its two values: train.lr=0.1,0.2",
+     .takes = "KEY=A,B: two values", .take = take_axis, .form = 2, .choice = 1, .flags = CLI_NEEDED},
+    {"--precision", "A,B", CLI_TAKEN, 0, .help = "the same as --axis train.precision=A,B: fp32,bf16",
+     .takes = "A,B: two values", .take = take_axis, .form = 2, .choice = 1, .flags = CLI_NEEDED},
+    {.kind = CLI_GROUP, .offset = offsetof(diff_job, job_options), .group = cli_override_rows},
+    {"--tolerance", "X", CLI_NUMBER, offsetof(diff_job, tolerance),
+     .help = "also tell the first value whose largest error is above this", .most = HUGE_VAL, .standard = "0.001"},
+    {"--json", NULL, CLI_FLAG, offsetof(diff_job, json),
+     .help =
+         "one object: {\"a\", \"b\", \"tolerance\", \"compared\", \"identical\", \"only_a\", \"only_b\", "
+         "\"first_difference\", \"first_beyond\", \"layers\": [{\"layer\", \"values\", \"forward_max\", "
+         "\"forward_rms\", \"backward_max\", \"backward_rms\"}], \"values\": [{\"name\", \"op\", \"layer\", \"role\", "
+         "\"origin\", \"result\", \"type_a\", \"type_b\", \"identical\", \"max\", \"rms\"}]}; an error that is no "
+         "number is null"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone diff job.json --precision fp32,bf16", "what bf16 does to each layer of the first step"},
+    {"halftone diff old.json new.json --tolerance 1e-6", "two jobs, and the first value that differs by more"},
+    {0},
+};
+
+const cli_command cmd_diff = {
+    .name = "diff",
+    .summary = "the first value where two jobs part, and the error by layer",
+    .description =
+        "Makes the first micro-batch and the first update of two jobs that differ, or of one job with two values of a "
+        "key, each in a plan that makes every value, and compares the values: by layer, forward and backward, the "
+        "largest error relative to the largest number, and that of root mean squares; then the first value where the "
+        "two part. Gradients are compared as they are without loss scaling. Values are partners by name; those without "
+        "one by layer, op, role, shape and order.",
+    .options = options,
+    .size = sizeof(diff_job),
+    .run = run_diff,
+    .examples = examples,
+    .see_also = "compare explain",
+};

@@ -8,42 +8,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: halftone eval RUN [--bleu TOKENIZER] [--beam K] [--set KEY=VALUE]... [--json]\n"
-    "\n"
-    "Reads the newest complete snapshot of the run in the folder RUN and prints loss, perplexity and accuracy on the\n"
-    "validation part of its data. Paths of the data are seen from where the command is started, as in halftone train.\n"
-    "    --set         overrides a key: data.validation=other.txt, train.eval_batches=10\n"
-    "    --bleu        translate the validation part, too, and print its BLEU: 13a (sacreBLEU's standard) or none "
-    "(texts\n"
-    "                  are tokens already); words of a reference that the vocabulary does not know are never matched\n"
-    "    --beam        hypotheses per sentence; 1 when it is left out\n"
-    "    --json        one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"bleu\", \"count\", "
-    "\"seconds\"};\n"
-    "                  what a task does not have is null\n";
-
 typedef struct eval_job {
     cli_job job_options;
     const char *run;
     const char *bleu; /* its tokenizer; NULL: not asked for */
     int64_t beam;
-    bool help, json;
+    bool json;
 } eval_job;
 
 static int print_report(const eval_job *job, const ht_eval_report *r, double bleu)
 {
     ht_text text = {0};
     if (job->json) {
-        ht_text_add(&text, "{\"run\": ");
-        cli_json_string(&text, job->run);
-        ht_text_add(&text, ", \"step\": %" PRId64, r->step);
-        cli_json_number(&text, "loss", r->loss);
-        cli_json_number(&text, "perplexity", r->perplexity);
-        cli_json_number(&text, "accuracy", r->accuracy);
-        cli_json_number(&text, "bleu", bleu);
-        ht_text_add(&text, ", \"count\": %" PRId64, r->count);
-        cli_json_number(&text, "seconds", r->seconds);
-        ht_text_add(&text, "}\n");
+        ht_json_writer json = {.text = &text};
+        ht_json_begin_object(&json, NULL);
+        ht_json_put_text(&json, "run", job->run);
+        ht_json_put_int(&json, "step", r->step);
+        ht_json_put_number(&json, "loss", r->loss);
+        ht_json_put_number(&json, "perplexity", r->perplexity);
+        ht_json_put_number(&json, "accuracy", r->accuracy);
+        ht_json_put_number(&json, "bleu", bleu);
+        ht_json_put_int(&json, "count", r->count);
+        ht_json_put_number(&json, "seconds", r->seconds);
+        ht_json_end_object(&json);
+        ht_text_add(&text, "\n");
         return cli_put(&text);
     }
     ht_text_add(&text, "step        %" PRId64 "\nloss        %.6f\n", r->step, r->loss);
@@ -103,49 +91,53 @@ static int read_run(eval_job *job, ht_context *ctx)
     return end;
 }
 
-static int parse_args(eval_job *job, int argc, char **argv)
+static int run_eval(void *arg)
 {
-    for (int i = 1; i < argc; i++) {
-        int end;
-        char *value;
-        double number;
-        if (cli_flag(argv, i, "--help")) {
-            job->help = true;
-        } else if (cli_flag(argv, i, "--json")) {
-            job->json = true;
-        } else if (cli_value(argc, argv, &i, "--bleu", &value)) {
-            if (!value || (strcmp(value, "13a") != 0 && strcmp(value, "none") != 0))
-                return cli_fail(CLI_WRONG, "eval: --bleu wants a tokenizer: 13a or none");
-            job->bleu = value;
-        } else if (cli_value(argc, argv, &i, "--beam", &value)) {
-            if (!value || !ht_number_read(value, &number) || !(number >= 1 && number <= 64) || number != floor(number))
-                return cli_fail(CLI_WRONG, "eval: --beam wants a whole number from 1 to 64");
-            job->beam = (int64_t)number;
-        } else if (strncmp(argv[i], "--set", 5) == 0 &&
-                   cli_job_option(&job->job_options, "eval", argc, argv, &i, &end)) {
-            if (end != CLI_DONE) return end;
-        } else if (argv[i][0] == '-') {
-            return cli_no_such_option("eval", argv[i]);
-        } else if (job->run) {
-            return cli_fail(CLI_WRONG, "eval: one run at a time: '%s' and '%s'", job->run, argv[i]);
-        } else {
-            job->run = argv[i];
-        }
-    }
-    return job->help || job->run ? CLI_DONE : cli_fail(CLI_WRONG, "eval: which run? see halftone eval --help");
-}
-
-int cmd_eval(int argc, char **argv)
-{
-    eval_job job = {.beam = 1};
+    eval_job *job = arg;
     ht_context *ctx;
-    cli_job_start(&job.job_options);
-    int end = parse_args(&job, argc, argv);
+    cli_job_start(&job->job_options);
+    int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
-    if (job.help) return cli_puts(usage);
-    end = cli_context(&ctx);
-    if (end != CLI_DONE) return end;
-    end = read_run(&job, ctx);
+    end = read_run(job, ctx);
     ht_context_free(ctx);
     return end;
 }
+
+static const char *const tokenizers[] = {"13a", "none", NULL};
+
+static const cli_option options[] = {
+    {"RUN", "run", CLI_ARGUMENT, offsetof(eval_job, run), .help = "the folder of a run"},
+    {"--bleu", "TOKENIZER", CLI_CHOICE, offsetof(eval_job, bleu),
+     .help =
+         "translate the validation part, too, and print its BLEU: 13a (sacreBLEU's standard) or none (texts are tokens "
+         "already); words of a reference that the vocabulary does not know are never matched",
+     .choices = tokenizers},
+    {"--beam", "K", CLI_WHOLE, offsetof(eval_job, beam), .help = "hypotheses per sentence", .least = 1, .most = 64,
+     .standard = "1"},
+    {.kind = CLI_GROUP, .offset = offsetof(eval_job, job_options), .group = cli_set_rows},
+    {"--json", NULL, CLI_FLAG, offsetof(eval_job, json),
+     .help = "one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"bleu\", \"count\", "
+             "\"seconds\"}; what a task does not have is null"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone eval run", "the newest snapshot on the data held out by the job"},
+    {"halftone eval run --set data.validation=other.txt", "on other data"},
+    {"halftone eval runs/demo --bleu 13a --beam 4", "translations, with four hypotheses per sentence"},
+    {0},
+};
+
+const cli_command cmd_eval = {
+    .name = "eval",
+    .summary = "loss, perplexity and accuracy of a run on held-out data",
+    .description =
+        "Reads the newest complete snapshot of the run in the folder RUN and prints loss, perplexity and accuracy on "
+        "the validation part of its data. Paths of the data are seen from where the command is started, as in halftone "
+        "train.",
+    .options = options,
+    .size = sizeof(eval_job),
+    .run = run_eval,
+    .examples = examples,
+    .see_also = "train data",
+};

@@ -1,32 +1,12 @@
 /* halftone formats: the number types, asked rather than told: every number in the tables is found by rounding with the
  * functions that the kernels use. */
-#include "cli/cli.h"
 #include "cli/format_experiments.h"
+#include "cli/option_table.h"
 #include "report/report.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char usage[] =
-    "usage: halftone formats [--json]\n"
-    "\n"
-    "Prints the number types: bits of sign, exponent and mantissa, bytes, largest value, smallest normal and "
-    "subnormal\n"
-    "value, the distance from 1 to the next number (epsilon), decimal digits. Then two small computations in f64, "
-    "f32,\n"
-    "f16 and bf16 with their errors: ten million numbers added one after the other, in the type itself and in f32, "
-    "and\n"
-    "10,000 steps of an oscillator. Everything is measured while the command runs.\n"
-    "    --json        one object: {\"types\": [{\"name\", \"bytes\", \"sign\", \"exponent\", \"mantissa\", \"max\", "
-    "\"min_normal\",\n"
-    "                  \"min_subnormal\", \"epsilon\", \"digits\"}], \"sum\": {\"terms\", \"exact\", \"types\": "
-    "[{\"name\",\n"
-    "                  \"terms_error\", \"sequential\", \"sequential_error\", \"last_change\", \"f32\", "
-    "\"f32_error\"}]},\n"
-    "                  \"oscillator\": {\"steps\", \"periods\", \"types\": [{\"name\", \"energy_error\", "
-    "\"worst_energy_error\",\n"
-    "                  \"phase_error\", \"amplitude\"}]}}; what a type does not have is null\n";
 
 static const ht_dtype shown[] = {HT_F64, HT_F32, HT_F16, HT_BF16, HT_F8E4M3, HT_F8E5M2, HT_I8};
 static const ht_dtype tried[] = {HT_F64, HT_F32, HT_F16, HT_BF16};
@@ -253,14 +233,13 @@ static void add_json(ht_text *text, const cli_sum *sums, const cli_oscillator *o
 
 /* ---- the command ---- */
 
-int cmd_formats(int argc, char **argv)
+typedef struct formats_options {
+    bool json;
+} formats_options;
+
+static int run_formats(void *arg)
 {
-    bool json = false;
-    for (int i = 1; i < argc; i++) {
-        if (cli_flag(argv, i, "--help")) return cli_puts(usage);
-        if (!cli_flag(argv, i, "--json")) return cli_no_such_option("formats", argv[i]);
-        json = true;
-    }
+    const formats_options *o = arg;
     cli_sum sums[TRIED];
     cli_oscillator oscillators[TRIED];
     for (size_t i = 0; i < TRIED; i++) {
@@ -268,7 +247,7 @@ int cmd_formats(int argc, char **argv)
         cli_oscillator_try(&oscillators[i], tried[i]);
     }
     ht_text text = {0};
-    if (json) {
+    if (o->json) {
         add_json(&text, sums, oscillators);
     } else {
         add_types(&text);
@@ -277,3 +256,33 @@ int cmd_formats(int argc, char **argv)
     }
     return cli_put(&text);
 }
+
+static const cli_option options[] = {
+    {"--json", NULL, CLI_FLAG, offsetof(formats_options, json),
+     .help = "one object: {\"types\": [{\"name\", \"bytes\", \"sign\", \"exponent\", \"mantissa\", \"max\", "
+             "\"min_normal\", \"min_subnormal\", \"epsilon\", \"digits\"}], \"sum\": {\"terms\", \"exact\", \"types\": "
+             "[{\"name\", \"terms_error\", \"sequential\", \"sequential_error\", \"last_change\", \"f32\", "
+             "\"f32_error\"}]}, \"oscillator\": {\"steps\", \"periods\", \"types\": [{\"name\", \"energy_error\", "
+             "\"worst_energy_error\", \"phase_error\", \"amplitude\"}]}}; what a type does not have is null"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone formats", "the tables"},
+    {0},
+};
+
+const cli_command cmd_formats = {
+    .name = "formats",
+    .summary = "the number types: range and precision, and what they do to a sum and an oscillator",
+    .description =
+        "Prints the number types: bits of sign, exponent and mantissa, bytes, largest value, smallest normal and "
+        "subnormal value, the distance from 1 to the next number (epsilon), decimal digits. Then two small "
+        "computations in f64, f32, f16 and bf16 with their errors: ten million numbers added one after the other, in "
+        "the type itself and in f32, and 10,000 steps of an oscillator. Everything is measured while the command runs.",
+    .options = options,
+    .size = sizeof(formats_options),
+    .run = run_formats,
+    .examples = examples,
+    .see_also = "compare explain",
+};

@@ -1,5 +1,5 @@
 /* halftone init: a job file to start from, by the kind of data. */
-#include "cli/cli.h"
+#include "cli/option_table.h"
 #include "data/data.h"
 
 #include <errno.h>
@@ -7,16 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char usage[] =
-    "usage: halftone init DATA [JOB.json] [--format NAME] [--force]\n"
-    "\n"
-    "Writes a commented job file for the data at DATA (a file, a pattern or a folder) to JOB.json, or to job.json; to\n"
-    "standard output when JOB.json is -. The model and its sizes suit a first look on a CPU: change what you like, "
-    "and\n"
-    "let halftone check tell you what it comes to.\n"
-    "    --format      what kind of data it is, when the name does not tell\n"
-    "    --force       write over a file that is there\n";
 
 /* What to begin with for a format. Keys that are commented out show the defaults worth knowing. */
 typedef struct start {
@@ -128,7 +118,7 @@ static void add_job(ht_text *text, const start *s, const char *path)
                 "lists all keys.\n{\n    \"model\": {\n%s    },\n",
                 s->model);
     ht_text_add(text, "    \"data\": {\n        \"format\": \"%s\",\n        \"train\": ", s->format);
-    cli_json_string(text, path);
+    ht_json_put_text(&(ht_json_writer){.text = text}, NULL, path);
     ht_text_add(text, ",\n%s    },\n", s->data);
     ht_text_add(text,
                 "    \"train\": {\n%s        \"seed\": 1,\n        \"output\": \"run\"         // the folder of the "
@@ -177,27 +167,44 @@ static int make_job(const char *data, const char *format, const char *path, bool
     return end;
 }
 
-int cmd_init(int argc, char **argv)
+typedef struct init_options {
+    const char *data, *path, *format;
+    bool force;
+} init_options;
+
+static int run_init(void *arg)
 {
-    const char *data = NULL, *path = NULL;
-    char *format = NULL;
-    bool force = false;
-    for (int i = 1; i < argc; i++) {
-        if (cli_flag(argv, i, "--help")) return cli_puts(usage);
-        if (cli_flag(argv, i, "--force")) {
-            force = true;
-        } else if (cli_value(argc, argv, &i, "--format", &format)) {
-            if (!format) return cli_fail(CLI_WRONG, "init: --format takes a name");
-        } else if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            return cli_no_such_option("init", argv[i]);
-        } else if (path) {
-            return cli_fail(CLI_WRONG, "init: one job file at a time: '%s' and '%s'", path, argv[i]);
-        } else if (data) {
-            path = argv[i];
-        } else {
-            data = argv[i];
-        }
-    }
-    if (!data) return cli_fail(CLI_WRONG, "init: which data? see halftone init --help");
-    return make_job(data, format, path ? path : "job.json", force);
+    const init_options *o = arg;
+    return make_job(o->data, o->format, o->path, o->force);
 }
+
+static const cli_option options[] = {
+    {"DATA", "data", CLI_ARGUMENT, offsetof(init_options, data), .help = "a file, a pattern or a folder"},
+    {"JOB.json", "job file", CLI_ARGUMENT, offsetof(init_options, path),
+     .help = "where the job file is written; - is standard output", .flags = CLI_OPTIONAL | CLI_STDIN,
+     .standard = "job.json"},
+    {"--format", "NAME", CLI_TEXT, offsetof(init_options, format),
+     .help = "what kind of data it is, when the name does not tell", .takes = "a name"},
+    {"--force", NULL, CLI_FLAG, offsetof(init_options, force), .help = "write over a file that is there"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone init shakespeare.txt", "a language model on a text, into job.json"},
+    {"halftone init photos/ - --format images", "a job for a folder of images, to standard output"},
+    {0},
+};
+
+const cli_command cmd_init = {
+    .name = "init",
+    .summary = "write a commented job file to start from",
+    .description =
+        "Writes a commented job file for the data at DATA (a file, a pattern or a folder) to JOB.json, or to job.json; "
+        "to standard output when JOB.json is -. The model and its sizes suit a first look on a CPU: change what you "
+        "like, and let halftone check tell you what it comes to.",
+    .options = options,
+    .size = sizeof(init_options),
+    .run = run_init,
+    .examples = examples,
+    .see_also = "check data train",
+};

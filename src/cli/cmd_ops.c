@@ -1,19 +1,13 @@
-#include "cli/cli.h"
+#include "cli/option_table.h"
 
 #include "pass/pass.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char usage[] =
-    "usage: halftone ops [--samples] [--json]\n"
-    "\n"
-    "Prints a table of all operations: name, precision class, number of inputs and results, and whether there is a\n"
-    "gradient (or why not).\n"
-    "    --samples   instead, one line per sample: the operation's name, then its sample\n"
-    "    --json      one object with everything, samples included: {\"ops\": [{\"name\", \"class\", \"inputs\": "
-    "[least,\n"
-    "                most], \"results\", \"gradient\", \"reason\" (without a gradient), \"samples\"}]}\n";
+typedef struct ops_options {
+    bool samples, json;
+} ops_options;
 
 static const char *no_gradient_reason(const ht_op *op)
 {
@@ -47,56 +41,79 @@ static void add_samples(ht_text *text, const ht_context *ctx)
             ht_text_add(text, "%s %s\n", ctx->ops[i]->name, *line);
 }
 
-static void add_json_op(ht_text *text, const ht_op *op)
+static void put_op(ht_json_writer *json, const ht_op *op)
 {
-    ht_text_add(text, "    {\"name\": ");
-    cli_json_string(text, op->name);
-    ht_text_add(text, ", \"class\": \"%s\", \"inputs\": [%d, %d], \"results\": %d, \"gradient\": %s",
-                ht_prec_name(op->prec), op->min_in, op->max_in, op->n_out, op->grad ? "true" : "false");
-    if (!op->grad) {
-        ht_text_add(text, ", \"reason\": ");
-        cli_json_string(text, no_gradient_reason(op));
-    }
-    ht_text_add(text, ", \"samples\": [");
-    for (const char *const *line = op->samples; line && *line; line++) {
-        if (line != op->samples) ht_text_add(text, ", ");
-        cli_json_string(text, *line);
-    }
-    ht_text_add(text, "]}");
+    ht_json_line(json, 4);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "name", op->name);
+    ht_json_put_text(json, "class", ht_prec_name(op->prec));
+    ht_json_begin_array(json, "inputs");
+    ht_json_put_int(json, NULL, op->min_in);
+    ht_json_put_int(json, NULL, op->max_in);
+    ht_json_end_array(json);
+    ht_json_put_int(json, "results", op->n_out);
+    ht_json_put_bool(json, "gradient", op->grad);
+    if (!op->grad) ht_json_put_text(json, "reason", no_gradient_reason(op));
+    ht_json_begin_array(json, "samples");
+    for (const char *const *line = op->samples; line && *line; line++) ht_json_put_text(json, NULL, *line);
+    ht_json_end_array(json);
+    ht_json_end_object(json);
 }
 
 static void add_json(ht_text *text, const ht_context *ctx)
 {
-    ht_text_add(text, "{\n  \"ops\": [\n");
-    for (size_t i = 0; i < ctx->op_count; i++) {
-        add_json_op(text, ctx->ops[i]);
-        ht_text_add(text, "%s\n", i + 1 < ctx->op_count ? "," : "");
-    }
-    ht_text_add(text, "  ]\n}\n");
+    ht_json_writer json = {.text = text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_line(&json, 2);
+    ht_json_begin_array(&json, "ops");
+    for (size_t i = 0; i < ctx->op_count; i++) put_op(&json, ctx->ops[i]);
+    ht_json_line(&json, 2);
+    ht_json_end_array(&json);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
 }
 
-int cmd_ops(int argc, char **argv)
+static int run_ops(void *arg)
 {
-    bool samples = false, json = false;
-    for (int i = 1; i < argc; i++) {
-        if (cli_flag(argv, i, "--help")) return cli_puts(usage);
-        if (cli_flag(argv, i, "--samples"))
-            samples = true;
-        else if (cli_flag(argv, i, "--json"))
-            json = true;
-        else
-            return cli_no_such_option("ops", argv[i]);
-    }
+    const ops_options *o = arg;
     ht_context *ctx;
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
     ht_text text = {0};
-    if (json)
+    if (o->json)
         add_json(&text, ctx);
-    else if (samples)
+    else if (o->samples)
         add_samples(&text, ctx);
     else
         add_table(&text, ctx);
     ht_context_free(ctx);
     return cli_put(&text);
 }
+
+static const cli_option options[] = {
+    {"--samples", NULL, CLI_FLAG, offsetof(ops_options, samples),
+     .help = "instead, one line per sample: the operation's name, then its sample"},
+    {"--json", NULL, CLI_FLAG, offsetof(ops_options, json),
+     .help =
+         "one object with everything, samples included: {\"ops\": [{\"name\", \"class\", \"inputs\": [least, most], "
+         "\"results\", \"gradient\", \"reason\" (without a gradient), \"samples\"}]}"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone ops --samples | grep '^softmax '", "the samples that test softmax"},
+    {0},
+};
+
+const cli_command cmd_ops = {
+    .name = "ops",
+    .summary = "list the operations: precision class, inputs, results, gradient",
+    .description = "Prints a table of all operations: name, precision class, number of inputs and results, and whether "
+                   "there is a gradient (or why not).",
+    .options = options,
+    .size = sizeof(ops_options),
+    .run = run_ops,
+    .examples = examples,
+    .see_also = "opt explain",
+};

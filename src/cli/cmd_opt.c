@@ -1,23 +1,9 @@
-#include "cli/cli.h"
+#include "cli/option_table.h"
 
 #include "pass/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static const char usage[] =
-    "usage: halftone opt [--pass NAME[,NAME...]] [--set KEY=VALUE]... [--target FILE] FILE\n"
-    "       halftone opt --list [--json]\n"
-    "\n"
-    "Reads a graph in text form (docs/ir.md) from FILE, or from standard input when FILE is -, runs the passes in the\n"
-    "order given, checks the graph after each, and prints what they left. Without --pass the graph is only checked "
-    "and\n"
-    "printed.\n"
-    "    --pass      passes to run; may be given several times\n"
-    "    --set       a setting for the passes that know its key\n"
-    "    --target    the machine to optimise for (see halftone target); this one when it is left out\n"
-    "    --list      the pipeline: its passes in the order that runs; with --json {\"passes\": [{\"name\", \"help\", "
-    "\"if\"}]}\n";
 
 enum { MAX_WORDS = 64 };
 
@@ -26,7 +12,7 @@ typedef struct opt_job {
     const ht_pass *passes[MAX_WORDS];
     ht_train_setting pairs[MAX_WORDS];
     size_t pass_count, pair_count;
-    bool help, list, json;
+    bool list, json;
 } opt_job;
 
 /* ---- arguments ---- */
@@ -44,8 +30,9 @@ static int no_such_pass(const char *name)
 }
 
 /* Cuts the names at their commas. */
-static int add_passes(opt_job *job, char *names)
+static int take_passes(const cli_given *given, char *names)
 {
+    opt_job *job = given->at;
     while (names) {
         char *name = names, *comma = strchr(names, ',');
         if (comma) *comma = '\0';
@@ -59,64 +46,50 @@ static int add_passes(opt_job *job, char *names)
 }
 
 /* Cuts the pair at its equals sign. */
-static int add_setting(opt_job *job, char *pair)
+static int take_setting(const cli_given *given, char *pair)
 {
+    opt_job *job = given->at;
     char *equals = strchr(pair, '=');
-    if (!equals || equals == pair) return cli_fail(CLI_WRONG, "opt: --set takes KEY=VALUE, not '%s'", pair);
+    if (!equals || equals == pair) return cli_bad_value(given, pair);
     if (job->pair_count == MAX_WORDS) return cli_fail(CLI_WRONG, "opt: more than %d settings", MAX_WORDS);
     *equals = '\0';
     job->pairs[job->pair_count++] = (ht_train_setting){pair, equals + 1};
     return CLI_DONE;
 }
 
-static int read_argument(opt_job *job, int argc, char **argv, int *i)
-{
-    char *value, *option = argv[*i];
-    if (cli_flag(argv, *i, "--help")) {
-        job->help = true;
-    } else if (cli_flag(argv, *i, "--list")) {
-        job->list = true;
-    } else if (cli_flag(argv, *i, "--json")) {
-        job->json = true;
-    } else if (cli_value(argc, argv, i, "--pass", &value)) {
-        return value ? add_passes(job, value) : cli_fail(CLI_WRONG, "opt: --pass takes the name of a pass");
-    } else if (cli_value(argc, argv, i, "--set", &value)) {
-        return value ? add_setting(job, value) : cli_fail(CLI_WRONG, "opt: --set takes KEY=VALUE");
-    } else if (cli_value(argc, argv, i, "--target", &value)) {
-        if (!value) return cli_fail(CLI_WRONG, "opt: --target takes a file");
-        job->target_file = value;
-    } else if (option[0] == '-' && option[1] != '\0') {
-        return cli_no_such_option("opt", option);
-    } else if (job->file) {
-        return cli_fail(CLI_WRONG, "opt: one file at a time: '%s' and '%s'", job->file, option);
-    } else {
-        job->file = option;
-    }
-    return CLI_DONE;
-}
-
 /* ---- the work ---- */
 
-static int list_passes(bool json)
+static int list_passes(void)
 {
     ht_text text = {0};
-    if (json) ht_text_add(&text, "{\n  \"passes\": [");
     for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
         const char *condition = row->when->words;
-        if (!json) {
-            ht_text_add(&text, "%-12s %s%s%s\n", row->pass->name, row->pass->help, condition ? "; if " : "",
-                        condition ? condition : "");
-            continue;
-        }
-        ht_text_add(&text, "%s\n    {\"name\": ", row == ht_pipeline ? "" : ",");
-        cli_json_string(&text, row->pass->name);
-        ht_text_add(&text, ", \"help\": ");
-        cli_json_string(&text, row->pass->help);
-        if (condition) ht_text_add(&text, ", \"if\": ");
-        if (condition) cli_json_string(&text, condition);
-        ht_text_add(&text, "}");
+        ht_text_add(&text, "%-12s %s%s%s\n", row->pass->name, row->pass->help, condition ? "; if " : "",
+                    condition ? condition : "");
     }
-    if (json) ht_text_add(&text, "\n  ]\n}\n");
+    return cli_put(&text);
+}
+
+static int list_passes_as_json(void)
+{
+    ht_text text = {0};
+    ht_json_writer json = {.text = &text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_line(&json, 2);
+    ht_json_begin_array(&json, "passes");
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
+        ht_json_line(&json, 4);
+        ht_json_begin_object(&json, NULL);
+        ht_json_put_text(&json, "name", row->pass->name);
+        ht_json_put_text(&json, "help", row->pass->help);
+        if (row->when->words) ht_json_put_text(&json, "if", row->when->words);
+        ht_json_end_object(&json);
+    }
+    ht_json_line(&json, 2);
+    ht_json_end_array(&json);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(&text, "\n");
     return cli_put(&text);
 }
 
@@ -170,23 +143,54 @@ static int optimise(ht_context *ctx, const opt_job *job, ht_graph **g)
     return print_graph(ctx, *g);
 }
 
-int cmd_opt(int argc, char **argv)
+static int run_opt(void *arg)
 {
-    opt_job job = {0};
-    for (int i = 1; i < argc; i++) {
-        int end = read_argument(&job, argc, argv, &i);
-        if (end != CLI_DONE) return end;
-    }
-    if (job.help) return cli_puts(usage);
-    if (job.list) return list_passes(job.json);
-    if (job.json) return cli_fail(CLI_WRONG, "opt: --json goes with --list");
-    if (!job.file) return cli_fail(CLI_WRONG, "opt: which file? - reads standard input; see halftone opt --help");
+    opt_job *job = arg;
+    if (job->list) return job->json ? list_passes_as_json() : list_passes();
+    if (job->json) return cli_fail(CLI_WRONG, "opt: --json goes with --list");
     ht_context *ctx;
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
     ht_graph *g = NULL;
-    end = optimise(ctx, &job, &g);
+    end = optimise(ctx, job, &g);
     ht_graph_free(g);
     ht_context_free(ctx);
     return end;
 }
+
+static const cli_option options[] = {
+    {"FILE", "file", CLI_ARGUMENT, offsetof(opt_job, file), .help = "a graph in text form; - is standard input",
+     .flags = CLI_STDIN, .form = 1},
+    {"--pass", "NAME[,NAME...]", CLI_TAKEN, 0, .help = "passes to run", .flags = CLI_REPEATED, .form = 1,
+     .takes = "the name of a pass", .take = take_passes},
+    {"--set", "KEY=VALUE", CLI_TAKEN, 0, .help = "a setting for the passes that know its key", .flags = CLI_REPEATED,
+     .form = 1, .takes = "KEY=VALUE", .take = take_setting},
+    {"--target", "FILE", CLI_TEXT, offsetof(opt_job, target_file),
+     .help = "the machine to optimise for (see halftone target); this one when it is left out", .form = 1,
+     .takes = "a file"},
+    {"--list", NULL, CLI_FLAG, offsetof(opt_job, list), .help = "the pipeline: its passes in the order that runs",
+     .form = 2, .flags = CLI_INSTEAD | CLI_NEEDED},
+    {"--json", NULL, CLI_FLAG, offsetof(opt_job, json),
+     .help = "with --list: {\"passes\": [{\"name\", \"help\", \"if\"}]}", .form = 2, .flags = CLI_INSTEAD},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone opt graph.ht --pass cse,dce", "common subexpressions once, dead code removed"},
+    {"halftone opt graph.ht --pass autocast --set precision=bf16", "the graph in mixed precision"},
+    {0},
+};
+
+const cli_command cmd_opt = {
+    .name = "opt",
+    .summary = "run passes on a graph in text form",
+    .description =
+        "Reads a graph in text form (docs/ir.md) from FILE, or from standard input when FILE is -, runs the passes in "
+        "the order given, checks the graph after each, and prints what they left. Without --pass the graph is only "
+        "checked and printed.",
+    .options = options,
+    .size = sizeof(opt_job),
+    .run = run_opt,
+    .examples = examples,
+    .see_also = "explain ops target",
+};

@@ -1,20 +1,10 @@
-#include "cli/cli.h"
+#include "cli/option_table.h"
 
 #include "graph/graph.h"
 
-static const char usage[] =
-    "usage: halftone target > FILE\n"
-    "\n"
-    "Prints this machine as a target file: what passes and plans need to know of it, as JSON. Threads and kernels are\n"
-    "those that a run here would use (OMP_NUM_THREADS, HALFTONE_ISA). `halftone opt --target FILE` reads it, here or\n"
-    "elsewhere.\n";
-
-int cmd_target(int argc, char **argv)
+static int run_target(void *options)
 {
-    for (int i = 1; i < argc; i++) {
-        if (cli_flag(argv, i, "--help")) return cli_puts(usage);
-        return cli_no_such_option("target", argv[i]);
-    }
+    (void)options;
     ht_context *ctx;
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
@@ -25,3 +15,27 @@ int cmd_target(int argc, char **argv)
     ht_context_free(ctx);
     return cli_put(&text);
 }
+
+static const cli_entry examples[] = {
+    {"halftone target > machine.json", "this machine as a file"},
+    {0},
+};
+
+static const cli_entry environment[] = {
+    {"OMP_NUM_THREADS", "how many threads the target has"},
+    {"HALFTONE_ISA", "the instruction set of its kernels"},
+    {0},
+};
+
+const cli_command cmd_target = {
+    .name = "target",
+    .summary = "print this machine as a target file",
+    .description =
+        "Prints this machine as a target file: what passes and plans need to know of it, as JSON. Threads and kernels "
+        "are those that a run here would use (OMP_NUM_THREADS, HALFTONE_ISA). halftone opt --target FILE reads it, "
+        "here or elsewhere.",
+    .run = run_target,
+    .examples = examples,
+    .environment = environment,
+    .see_also = "opt explain",
+};

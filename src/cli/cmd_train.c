@@ -10,30 +10,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: halftone train JOB.json [--resume | --force] [--set KEY=VALUE]... [--deepspeed FILE] [--numerics[=N]]\n"
-    "\n"
-    "Trains as the job file says; halftone init writes one to start from, halftone check prints what it comes to, and\n"
-    "docs/config.md lists the keys. The folder train.output receives config.resolved.json, metrics.jsonl, TensorBoard\n"
-    "events, the vocabularies and snapshots.\n"
-    "    --resume      go on from the newest complete snapshot, bit for bit as if the run had never stopped; without "
-    "a\n"
-    "                  snapshot, begin\n"
-    "    --force       remove a run that the folder holds already\n"
-    "    --set         overrides a key: train.lr=3e-4, model.n_layer=2\n"
-    "    --deepspeed   DeepSpeed's config, instead of the job's \"engine\"\n"
-    "    --numerics    every N steps (100), and in the first and the last, how large gradients are and what f16 would\n"
-    "                  make of them: numerics.jsonl and numerics.html in the folder, a table at the end; the training\n"
-    "                  is the same bit for bit, and takes about twice the memory\n"
-    "\n"
-    "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of names and "
-    "values,\n"
-    "beginning with step, and every evaluation one beginning with eval; notes go to standard error. SIGTERM, SIGUSR1\n"
-    "and SIGINT write a snapshot of the last whole step and stop; a second SIGINT ends the program at once.\n";
-
 typedef struct train_job {
     cli_job job_options;
-    bool help, resume, force;
+    bool resume, force;
     int64_t numerics; /* 0: not asked for */
     /* while it runs */
     bool terminal, bar_shown, breakdown;
@@ -204,56 +183,68 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
     return end == CLI_DONE && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;
 }
 
-static int parse_args(train_job *job, int argc, char **argv)
+static int run_train(void *arg)
 {
-    for (int i = 1; i < argc; i++) {
-        int end;
-        if (cli_flag(argv, i, "--help")) {
-            job->help = true;
-        } else if (cli_flag(argv, i, "--resume")) {
-            job->resume = true;
-        } else if (cli_flag(argv, i, "--force")) {
-            job->force = true;
-        } else if (cli_flag(argv, i, "--numerics")) {
-            job->numerics = 100;
-        } else if (strncmp(argv[i], "--numerics=", 11) == 0) {
-            double number;
-            if (!ht_number_read(argv[i] + 11, &number) || !(number >= 1 && number <= 1e9) || number != floor(number))
-                return cli_fail(CLI_WRONG, "train: --numerics wants a whole number of steps, such as --numerics=100");
-            job->numerics = (int64_t)number;
-        } else if (cli_job_option(&job->job_options, "train", argc, argv, &i, &end)) {
-            if (end != CLI_DONE) return end;
-        } else if (argv[i][0] == '-') {
-            return cli_no_such_option("train", argv[i]);
-        } else if (job->job_options.request.path) {
-            return cli_fail(CLI_WRONG, "train: one job at a time: '%s' and '%s'", job->job_options.request.path,
-                            argv[i]);
-        } else {
-            job->job_options.request.path = argv[i];
-        }
-    }
-    if (job->resume && job->force)
-        return cli_fail(CLI_WRONG, "train: --resume goes on with a run and --force removes it: one of them");
-    if (!job->help && !job->job_options.request.path)
-        return cli_fail(CLI_WRONG, "train: which job file? see halftone train --help");
-    return CLI_DONE;
-}
-
-int cmd_train(int argc, char **argv)
-{
-    train_job job = {0};
+    train_job *job = arg;
     ht_context *ctx;
     ht_config *config;
-    cli_job_start(&job.job_options);
-    job.job_options.request.training = true;
-    int end = parse_args(&job, argc, argv);
+    cli_job_start(&job->job_options);
+    job->job_options.request.training = true;
+    int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
-    if (job.help) return cli_puts(usage);
-    end = cli_context(&ctx);
-    if (end != CLI_DONE) return end;
-    end = cli_job_read(&job.job_options, ctx, &config);
-    if (end == CLI_DONE) end = train(&job, ctx, config);
+    end = cli_job_read(&job->job_options, ctx, &config);
+    if (end == CLI_DONE) end = train(job, ctx, config);
     ht_config_free(config);
     ht_context_free(ctx);
     return end;
 }
+
+static const cli_option options[] = {
+    {.kind = CLI_GROUP, .offset = offsetof(train_job, job_options), .group = cli_job_rows},
+    {"--resume", NULL, CLI_FLAG, offsetof(train_job, resume),
+     .help = "go on from the newest complete snapshot, bit for bit as if the run had never stopped; without a "
+             "snapshot, begin",
+     .choice = 1},
+    {"--force", NULL, CLI_FLAG, offsetof(train_job, force), .help = "remove a run that the folder holds already",
+     .choice = 1},
+    {"--numerics", "N", CLI_WHOLE, offsetof(train_job, numerics),
+     .help =
+         "every N steps (100), and in the first and the last, how large gradients are and what f16 would make of them: "
+         "numerics.jsonl and numerics.html in the folder, a table at the end; the training is the same bit for bit, "
+         "and takes about twice the memory",
+     .bare = "100", .least = 1, .most = 1e9},
+    {0},
+};
+
+static const cli_entry files[] = {
+    {"config.resolved.json", "every value of the job and where it came from"},
+    {"metrics.jsonl", "a line per step and per evaluation"},
+    {"snapshots/step-*", "what a run goes on from"},
+    {0},
+};
+
+static const cli_entry examples[] = {
+    {"halftone train job.json", "a new run"},
+    {"halftone train job.json --resume --set train.steps=4000", "the same run, further"},
+    {"halftone train job.json --set train.precision=fp16 --numerics", "in fp16, with a look at the gradients"},
+    {0},
+};
+
+const cli_command cmd_train = {
+    .name = "train",
+    .summary = "train as a job file says; resume",
+    .description =
+        "Trains as the job file says; halftone init writes one to start from, halftone check prints what it comes to, "
+        "and docs/config.md lists the keys. The folder train.output receives config.resolved.json, metrics.jsonl, "
+        "TensorBoard events, the vocabularies and snapshots.\n\n"
+        "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of names and "
+        "values, beginning with step, and every evaluation one beginning with eval; notes go to standard error. "
+        "SIGTERM, SIGUSR1 and SIGINT write a snapshot of the last whole step and stop; a second SIGINT ends the "
+        "program at once.",
+    .options = options,
+    .size = sizeof(train_job),
+    .run = run_train,
+    .files = files,
+    .examples = examples,
+    .see_also = "init check eval compare",
+};

@@ -18,7 +18,7 @@ typedef struct demo {
     /* what the command says */
     const char *data, *output; /* data: a file of pairs, NULL: the grammar's */
     int64_t steps;             /* 0: the standard */
-    bool json, help, quick, single;
+    bool json, quick, single;
     /* the runs; the first one is shown at work */
     ht_context *ctx;
     cli_job job_options;

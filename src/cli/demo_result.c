@@ -104,7 +104,7 @@ static ht_status add_experiment(demo *d, ht_report *report)
     demo_explain_claims(&how, d);
     cli_sweep_half(&half, &d->sweep);
     cli_sweep_errors(&half, &d->sweep);
-    cli_sweep_grid(&runs, &d->sweep);
+    cli_sweep_table(&runs, &d->sweep);
     ht_text_add(&title, "Memory in %s", cli_sweep_memory(&memory, &d->sweep));
     bool failed = how.failed || half.failed || title.failed || claims.failed || runs.failed || memory.failed;
     if (!failed) {
@@ -192,20 +192,6 @@ static void add_some_translations(const demo *d, ht_text *text)
     }
 }
 
-/* At spaces, so that lines have at most `width` bytes where that is possible. */
-static void add_wrapped(ht_text *text, const char *words, size_t width)
-{
-    size_t column = 0;
-    while (*words) {
-        size_t length = strcspn(words, " \n");
-        if (column > 0 && column + 1 + length > width) column = 0, ht_text_add(text, "\n");
-        ht_text_add(text, "%s%.*s", column > 0 ? " " : "", (int)length, words);
-        column += length + (column > 0);
-        words += length + (words[length] != '\0');
-    }
-    ht_text_add(text, "\n");
-}
-
 /* Every claim with its verdict and its numbers, then how they were judged. */
 static void add_claims(const demo *d, ht_text *text)
 {
@@ -215,7 +201,7 @@ static void add_claims(const demo *d, ht_text *text)
                     d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
     ht_text how = {0};
     demo_explain_claims(&how, d);
-    add_wrapped(text, how.data ? how.data : "", LINE);
+    cli_add_wrapped(text, how.data ? how.data : "", LINE, 0, 0);
     ht_text_free(&how);
 }
 
@@ -223,7 +209,7 @@ static void add_comparison(const demo *d, ht_text *text)
 {
     ht_table runs = {0}, memory = {0};
     ht_text_add(text, "\nAll runs\n");
-    cli_sweep_grid(&runs, &d->sweep);
+    cli_sweep_table(&runs, &d->sweep);
     ht_table_print(text, &runs);
     ht_text_add(text, "\nMemory in %s\n", cli_sweep_memory(&memory, &d->sweep));
     ht_table_print(text, &memory);

@@ -2,29 +2,44 @@
 
 #include <stdio.h>
 
-void cli_job_start(cli_job *job)
+/* ---- options ---- */
+
+static int take_set(const cli_given *given, char *value)
 {
-    job->request = (ht_config_request){.sets = job->sets, .blocks = job->blocks};
-    job->request.block_count = ht_job_blocks(job->blocks);
+    cli_job *job = given->at;
+    if (job->request.set_count == CLI_MOST_SETS)
+        return cli_fail(CLI_WRONG, "%s: more than %d settings", given->command->name, CLI_MOST_SETS);
+    job->sets[job->request.set_count++] = value;
+    return CLI_DONE;
 }
 
-bool cli_job_option(cli_job *job, const char *command, int argc, char **argv, int *i, int *end)
+const cli_option cli_set_rows[] = {
+    {"--set", "KEY=VALUE", CLI_TAKEN, 0,
+     .help = "override a key of the job: train.lr=3e-4, model.n_layer=2, engine.fp16.enabled=true",
+     .flags = CLI_REPEATED, .takes = "KEY=VALUE", .take = take_set},
+    {0},
+};
+
+const cli_option cli_override_rows[] = {
+    {.kind = CLI_GROUP, .group = cli_set_rows},
+    {"--deepspeed", "FILE", CLI_TEXT, offsetof(cli_job, request.engine_path),
+     .help = "DeepSpeed's config, instead of the job's \"engine\"", .takes = "a file"},
+    {0},
+};
+
+const cli_option cli_job_rows[] = {
+    {"JOB.json", "job", CLI_ARGUMENT, offsetof(cli_job, request.path), .help = "the job file"},
+    {.kind = CLI_GROUP, .group = cli_override_rows},
+    {0},
+};
+
+/* ---- reading ---- */
+
+void cli_job_start(cli_job *job)
 {
-    char *value;
-    *end = CLI_DONE;
-    if (cli_value(argc, argv, i, "--set", &value)) {
-        if (!value)
-            *end = cli_fail(CLI_WRONG, "%s: --set takes KEY=VALUE", command);
-        else if (job->request.set_count == CLI_MOST_SETS)
-            *end = cli_fail(CLI_WRONG, "%s: more than %d settings", command, CLI_MOST_SETS);
-        else
-            job->sets[job->request.set_count++] = value;
-        return true;
-    }
-    if (!cli_value(argc, argv, i, "--deepspeed", &value)) return false;
-    if (!value) *end = cli_fail(CLI_WRONG, "%s: --deepspeed takes a file", command);
-    job->request.engine_path = value;
-    return true;
+    job->request.sets = job->sets;
+    job->request.blocks = job->blocks;
+    job->request.block_count = ht_job_blocks(job->blocks);
 }
 
 void cli_print_problems(const ht_problems *problems)

@@ -2,7 +2,7 @@
 #ifndef HT_CLI_JOB_OPTIONS_H
 #define HT_CLI_JOB_OPTIONS_H
 
-#include "cli/cli.h"
+#include "cli/option_table.h"
 #include "train/train.h"
 
 enum { CLI_MOST_SETS = 256 };
@@ -14,9 +14,13 @@ typedef struct cli_job {
     ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
 } cli_job;
 
+/* Rows for a command with a cli_job in its struct: --set; also --deepspeed; also the file itself. */
+extern const cli_option cli_set_rows[];
+extern const cli_option cli_override_rows[];
+extern const cli_option cli_job_rows[];
+
+/* Before the first reading, once options are stored. */
 void cli_job_start(cli_job *job);
-/* Takes --set and --deepspeed. False: it is another word; else *end says whether it was right. */
-bool cli_job_option(cli_job *job, const char *command, int argc, char **argv, int *i, int *end);
 /* All problems to stderr, a line each. */
 void cli_print_problems(const ht_problems *problems);
 /* Reads the config and tells its problems; *out is NULL unless the result is CLI_DONE. */

@@ -187,7 +187,7 @@ static size_t run_columns(ht_column *columns, const cli_sweep_entry *r, sweep_vi
     return sizeof all / sizeof all[0];
 }
 
-void cli_sweep_grid(ht_table *table, const cli_sweep *sweep)
+void cli_sweep_table(ht_table *table, const cli_sweep *sweep)
 {
     ht_column columns[HT_MOST_COLUMNS];
     sweep_view view = view_of(sweep);
@@ -466,4 +466,24 @@ void cli_sweep_json(ht_json_writer *json, const cli_sweep *sweep)
         ht_json_put_row(json, columns, group_columns(columns, &g, measure_name(sweep)));
     }
     ht_json_end_array(json);
+}
+
+static void add_keys(ht_text *text, const char *name, const ht_column *columns, size_t count)
+{
+    ht_text keys = {0};
+    for (size_t i = 0; i < count; i++)
+        if (columns[i].key) ht_text_add(&keys, "%s%s", keys.length ? ", " : "", columns[i].key);
+    ht_text_add(text, "    %-7s ", name);
+    cli_add_wrapped(text, keys.data ? keys.data : "", 100, 12, 12);
+    ht_text_free(&keys);
+}
+
+void cli_sweep_describe(ht_text *text)
+{
+    static const ht_train_config config = {.precision = "", .loss_scale = ""};
+    const cli_sweep_entry entry = {.train_config = &config};
+    const entry_group group = {.first = &entry};
+    ht_column columns[HT_MOST_COLUMNS];
+    add_keys(text, "runs", columns, run_columns(columns, &entry, (sweep_view){false, false}));
+    add_keys(text, "groups", columns, group_columns(columns, &group, ""));
 }
