@@ -366,10 +366,12 @@ ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
 ht_status ht_run_snapshot(ht_run *run)
 {
     const ht_train_config *train_config = run->job.train_config;
-    char extra[160];
-    ht_text config = {0};
-    snprintf(extra, sizeof extra, "{\"micro_batch\": %" PRId64 ", \"dynamic_loss_scale\": %d}",
-             train_config->micro_batch, is_dynamic(run));
+    ht_text config = {0}, extra = {0};
+    ht_json_writer json = {.text = &extra};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_int(&json, "micro_batch", train_config->micro_batch);
+    ht_json_put_int(&json, "dynamic_loss_scale", is_dynamic(run));
+    ht_json_end_object(&json);
     ht_config_print_json(&config, run->job.config);
     ht_snapshot_meta meta = {
         .step = run->step,
@@ -377,11 +379,12 @@ ht_status ht_run_snapshot(ht_run *run)
         .seed = train_config->seed,
         .model_hash = run->job.plan->model_hash,
         .config_json = config.failed ? NULL : config.data,
-        .extra = extra,
+        .extra = extra.failed ? NULL : extra.data,
     };
     int keep = train_config->keep < INT32_MAX ? (int)train_config->keep : INT32_MAX;
     ht_status status = ht_snapshot_write(run->job.session, run->snapshots, &meta, keep);
     ht_text_free(&config);
+    ht_text_free(&extra);
     HT_TRY(status);
     run->saved_step = run->step;
     return ht_metrics_flush(run->metrics);

@@ -1,6 +1,5 @@
 /* The sink metrics.jsonl: one JSON object per step and per evaluation. */
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,18 +28,12 @@ static ht_status jsonl_open(void **state, const ht_sink_request *request)
     return HT_OK;
 }
 
-static void member(ht_text *text, const char *name, double value)
+/* Ends the object and frees the text. */
+static ht_status put_line(jsonl *s, ht_json_writer *json)
 {
-    ht_text_add(text, ", \"%s\": ", name);
-    if (isfinite(value))
-        ht_text_number(text, value);
-    else
-        ht_text_add(text, "null"); /* JSON has no word for it */
-}
-
-static ht_status put_line(jsonl *s, ht_text *text)
-{
-    ht_text_add(text, "}\n");
+    ht_text *text = json->text;
+    ht_json_end_object(json);
+    ht_text_add(text, "\n");
     bool wrote = !text->failed && fwrite(text->data, 1, text->length, s->file) == text->length;
     if (fflush(s->file) != 0) wrote = false;
     ht_text_free(text);
@@ -48,34 +41,45 @@ static ht_status put_line(jsonl *s, ht_text *text)
     return HT_OK;
 }
 
+static void start_line(ht_json_writer *json, const char *kind, int64_t step)
+{
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "kind", kind);
+    ht_json_put_int(json, "step", step);
+}
+
 static ht_status jsonl_step(void *state, const ht_step_report *r)
 {
     ht_text text = {0};
-    ht_text_add(&text, "{\"kind\": \"step\", \"step\": %" PRId64, r->step);
-    member(&text, "epoch", r->epoch);
-    member(&text, "loss", r->loss);
-    member(&text, "lr", r->lr);
-    member(&text, "grad_norm", r->grad_norm);
-    member(&text, "loss_scale", r->loss_scale);
-    member(&text, "tokens_per_second", r->tokens_per_second);
-    member(&text, "step_ms", r->step_ms);
-    member(&text, "micro_ms", r->micro_ms);
-    member(&text, "update_ms", r->update_ms);
-    ht_text_add(&text, ", \"bytes\": %" PRId64 ", \"peak_bytes\": %" PRId64 ", \"skipped\": %s, \"skips\": %" PRId64,
-                r->bytes, r->peak_bytes, r->skipped ? "true" : "false", r->skips);
-    return put_line(state, &text);
+    ht_json_writer json = {.text = &text};
+    start_line(&json, "step", r->step);
+    ht_json_put_number(&json, "epoch", r->epoch);
+    ht_json_put_number(&json, "loss", r->loss);
+    ht_json_put_number(&json, "lr", r->lr);
+    ht_json_put_number(&json, "grad_norm", r->grad_norm);
+    ht_json_put_number(&json, "loss_scale", r->loss_scale);
+    ht_json_put_number(&json, "tokens_per_second", r->tokens_per_second);
+    ht_json_put_number(&json, "step_ms", r->step_ms);
+    ht_json_put_number(&json, "micro_ms", r->micro_ms);
+    ht_json_put_number(&json, "update_ms", r->update_ms);
+    ht_json_put_int(&json, "bytes", r->bytes);
+    ht_json_put_int(&json, "peak_bytes", r->peak_bytes);
+    ht_json_put_bool(&json, "skipped", r->skipped);
+    ht_json_put_int(&json, "skips", r->skips);
+    return put_line(state, &json);
 }
 
 static ht_status jsonl_eval(void *state, const ht_eval_report *r)
 {
     ht_text text = {0};
-    ht_text_add(&text, "{\"kind\": \"eval\", \"step\": %" PRId64, r->step);
-    member(&text, "loss", r->loss);
-    if (!isnan(r->perplexity)) member(&text, "perplexity", r->perplexity);
-    if (!isnan(r->accuracy)) member(&text, "accuracy", r->accuracy);
-    ht_text_add(&text, ", \"count\": %" PRId64, r->count);
-    member(&text, "seconds", r->seconds);
-    return put_line(state, &text);
+    ht_json_writer json = {.text = &text};
+    start_line(&json, "eval", r->step);
+    ht_json_put_number(&json, "loss", r->loss);
+    if (!isnan(r->perplexity)) ht_json_put_number(&json, "perplexity", r->perplexity);
+    if (!isnan(r->accuracy)) ht_json_put_number(&json, "accuracy", r->accuracy);
+    ht_json_put_int(&json, "count", r->count);
+    ht_json_put_number(&json, "seconds", r->seconds);
+    return put_line(state, &json);
 }
 
 static ht_status jsonl_close(void *state)
