@@ -1,11 +1,11 @@
-# tests/fuzz_NAME.c as a libFuzzer program (preset `fuzz`, clang). HALFTONE_SANITIZE instruments the library.
-file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz_*.c)
-list(REMOVE_ITEM fuzz_sources ${CMAKE_SOURCE_DIR}/tests/fuzz_replay.c)
+# tests/FOLDER/fuzz_NAME.c as a libFuzzer program (preset `fuzz`, clang). HALFTONE_SANITIZE instruments the library.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/fuzz_*.c)
+list(REMOVE_ITEM fuzz_sources ${CMAKE_SOURCE_DIR}/tests/support/fuzz_replay.c)
 foreach(source ${fuzz_sources})
     cmake_path(GET source STEM name)
     add_executable(${name} ${source})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
-    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support)
     target_compile_definitions(${name} PRIVATE HT_TEST_DIR="${CMAKE_SOURCE_DIR}/tests")
     target_link_libraries(${name} PRIVATE halftone_core)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)

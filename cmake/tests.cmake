@@ -1,17 +1,17 @@
-# tests/test_*.c    one cmocka program each, named after its file
-# tests/fuzz_*.c    one fuzz target each; here linked with tests/fuzz_replay.c and run over tests/corpus/NAME
-# tests/*.c         anything else is support code, linked into every test
+# tests/FOLDER/test_*.c   one cmocka program each, named after its file; FOLDER is the folder of src/ that it tests
+# tests/FOLDER/fuzz_*.c   one fuzz target each; here linked with support/fuzz_replay.c and run over tests/corpus/NAME
+# tests/support/*.c       fixtures, linked into every test
 # A program that cannot run here exits with 77 and counts as skipped.
 enable_testing()
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 set(tests_dir ${CMAKE_SOURCE_DIR}/tests)
-file(GLOB test_sources CONFIGURE_DEPENDS ${tests_dir}/test_*.c)
-file(GLOB fuzz_sources CONFIGURE_DEPENDS ${tests_dir}/fuzz_*.c)
-file(GLOB support_sources CONFIGURE_DEPENDS ${tests_dir}/*.c)
+file(GLOB test_sources CONFIGURE_DEPENDS ${tests_dir}/*/test_*.c)
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${tests_dir}/*/fuzz_*.c)
+file(GLOB support_sources CONFIGURE_DEPENDS ${tests_dir}/support/*.c)
 file(GLOB corpora CONFIGURE_DEPENDS LIST_DIRECTORIES true ${tests_dir}/corpus/*)
-list(REMOVE_ITEM support_sources ${test_sources} ${fuzz_sources})
-list(REMOVE_ITEM fuzz_sources ${tests_dir}/fuzz_replay.c)
+list(REMOVE_ITEM support_sources ${tests_dir}/support/fuzz_replay.c)
+list(REMOVE_ITEM fuzz_sources ${tests_dir}/support/fuzz_replay.c)
 
 # How a test starts the program. Under an emulator that is a script, for the kernel knows only its own programs.
 set(program ${CMAKE_BINARY_DIR}/halftone)
@@ -23,14 +23,12 @@ if(CMAKE_CROSSCOMPILING_EMULATOR)
 endif()
 
 add_library(test_inside INTERFACE)
-target_include_directories(test_inside INTERFACE ${tests_dir})
+target_include_directories(test_inside INTERFACE ${tests_dir}/support)
 target_compile_definitions(test_inside INTERFACE
     HT_TEST_DIR="${tests_dir}" HT_GOLDEN_DIR="${tests_dir}/golden" HT_PROGRAM="${program}")
 target_link_libraries(test_inside INTERFACE halftone_core PkgConfig::CMOCKA)
-if(support_sources)
-    add_library(test_support STATIC ${support_sources})
-    target_link_libraries(test_support PRIVATE test_inside)
-endif()
+add_library(test_support STATIC ${support_sources})
+target_link_libraries(test_support PRIVATE test_inside)
 
 function(halftone_test name)
     add_test(NAME ${name} COMMAND ${ARGN})
@@ -40,10 +38,7 @@ endfunction()
 function(halftone_test_program name)
     add_executable(${name} ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    if(TARGET test_support)
-        target_link_libraries(${name} PRIVATE test_support)
-    endif()
-    target_link_libraries(${name} PRIVATE test_inside)
+    target_link_libraries(${name} PRIVATE test_support test_inside)
 endfunction()
 
 foreach(source ${test_sources})
@@ -58,7 +53,7 @@ endforeach()
 foreach(source ${fuzz_sources})
     cmake_path(GET source STEM name)
     string(REGEX REPLACE "^fuzz_" "" corpus ${name})
-    halftone_test_program(replay_${corpus} ${source} ${tests_dir}/fuzz_replay.c)
+    halftone_test_program(replay_${corpus} ${source} ${tests_dir}/support/fuzz_replay.c)
     if(${tests_dir}/corpus/${corpus} IN_LIST corpora)
         halftone_test(replay_${corpus} replay_${corpus} ${tests_dir}/corpus/${corpus})
     endif()

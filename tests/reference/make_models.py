@@ -5,7 +5,7 @@ test_model_torch.c.
     tests/reference/make_models.py [FOLDER]
 
 The models are written here anew, from their papers and in PyTorch's own layers, so that a mistake in src/model shows.
-Parameters, tokens and images are a pure function of their names (as in tests/model_world.c), so that the files hold
+Parameters, tokens and images are a pure function of their names (as in tests/support/model_fixture.c), so that the files hold
 settings and results only:
 
     model gpt2 {"n_layer": 2, ...}
