@@ -1,51 +1,15 @@
 /* The program from outside: what it prints, where, and how it ends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-typedef struct outcome {
-    int status;
-    char text[1 << 16]; /* of both streams, in order */
-} outcome;
-
-/* Runs a shell line in which $H is the program. */
-static outcome *run(const char *line)
-{
-    static outcome o;
-    char command[4096];
-    snprintf(command, sizeof command, "H='%s'; (%s) 2>&1", HT_PROGRAM, line);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t length = fread(o.text, 1, sizeof o.text - 1, pipe);
-    o.text[length] = '\0';
-    while (fgetc(pipe) != EOF) {
-    }
-    int status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    o.status = WEXITSTATUS(status);
-    return &o;
-}
-
-static void expect(const char *line, int status, const char *text)
-{
-    outcome *o = run(line);
-    if (o->status != status || !strstr(o->text, text))
-        fail_msg("%s: exit status %d, not %d, or '%s' is not in:\n%s", line, o->status, status, text, o->text);
-}
+#include "cli_case.h"
 
 static void help__lists_commands_and_goes_to_stdout(void **state)
 {
     (void)state;
-    expect("\"$H\" help 2>/dev/null", 0, "run passes on a graph");
-    expect("\"$H\" --help 2>/dev/null", 0, "Exit status: 0 done");
-    expect("\"$H\" help opt 2>/dev/null", 0, "usage: halftone opt");
-    expect("\"$H\" --version 2>/dev/null", 0, "halftone ");
+    expect(NULL, "\"$H\" help 2>/dev/null", 0, "run passes on a graph");
+    expect(NULL, "\"$H\" --help 2>/dev/null", 0, "Exit status: 0 done");
+    expect(NULL, "\"$H\" help opt 2>/dev/null", 0, "usage: halftone opt");
+    expect(NULL, "\"$H\" --version 2>/dev/null", 0, "halftone ");
 }
 
 /* For each line of `halftone help` that names a command. */
@@ -54,18 +18,20 @@ static void help__lists_commands_and_goes_to_stdout(void **state)
 static void every_command__has_help(void **state)
 {
     (void)state;
-    expect("\"$H\" ops --help", 0, "usage: halftone ops");
-    expect(EVERY_COMMAND "\"$H\" $c --help | grep -q \"^usage: halftone $c\" || exit 1; done; echo all", 0, "all");
-    expect(EVERY_COMMAND "\"$H\" help $c | grep -q \"^Examples:\" || exit 1; done; echo all", 0, "all");
+    expect(NULL, "\"$H\" ops --help", 0, "usage: halftone ops");
+    expect(NULL, EVERY_COMMAND "\"$H\" $c --help | grep -q \"^usage: halftone $c\" || exit 1; done; echo all", 0,
+           "all");
+    expect(NULL, EVERY_COMMAND "\"$H\" help $c | grep -q \"^Examples:\" || exit 1; done; echo all", 0, "all");
 }
 
 /* --help and the man page are made from the same rows. */
 static void man_pages__have_every_option_of_the_help(void **state)
 {
     (void)state;
-    expect("\"$H\" help --man", 0, ".SH COMMANDS");
-    expect("\"$H\" help --man opz", 2, "did you mean 'ops'?");
-    expect(EVERY_COMMAND "for o in $(\"$H\" $c --help | sed -n 's/^    \\(--[a-z-]*\\).*/\\1/p'); do "
+    expect(NULL, "\"$H\" help --man", 0, ".SH COMMANDS");
+    expect(NULL, "\"$H\" help --man opz", 2, "did you mean 'ops'?");
+    expect(NULL,
+           EVERY_COMMAND "for o in $(\"$H\" $c --help | sed -n 's/^    \\(--[a-z-]*\\).*/\\1/p'); do "
                          "\"$H\" help --man $c | sed 's/\\\\-/-/g' | grep -q -e \"^.fB$o.fR\" || "
                          "{ echo $c $o; exit 1; }; done; done; echo all",
            0, "all");
@@ -74,61 +40,67 @@ static void man_pages__have_every_option_of_the_help(void **state)
 static void options__take_values_in_every_form(void **state)
 {
     (void)state;
-    expect("\"$H\" demo --output=''", 2, "demo: --output takes a folder, not ''");
-    expect("\"$H\" demo --output ''", 2, "demo: --output takes a folder, not ''");
-    expect("\"$H\" demo -o ''", 2, "demo: --output takes a folder, not ''");
-    expect("\"$H\" demo -o", 2, "demo: --output takes a folder\n");
-    expect("\"$H\" demo --json=yes", 2, "'--json=yes' is not understood");
-    expect("\"$H\" eval run --bleu 14a", 2, "eval: --bleu takes 13a or none, not '14a'");
-    expect("\"$H\" explain a.json --dot --json", 2, "explain: --graph, --dot, --html or --json: one of them");
+    expect(NULL, "\"$H\" demo --output=''", 2, "demo: --output takes a folder, not ''");
+    expect(NULL, "\"$H\" demo --output ''", 2, "demo: --output takes a folder, not ''");
+    expect(NULL, "\"$H\" demo -o ''", 2, "demo: --output takes a folder, not ''");
+    expect(NULL, "\"$H\" demo -o", 2, "demo: --output takes a folder\n");
+    expect(NULL, "\"$H\" demo --json=yes", 2, "'--json=yes' is not understood");
+    expect(NULL, "\"$H\" eval run --bleu 14a", 2, "eval: --bleu takes 13a or none, not '14a'");
+    expect(NULL, "\"$H\" explain a.json --dot --json", 2, "explain: --graph, --dot, --html or --json: one of them");
 }
 
 static void wrong_commands__end_with_2_and_a_hint_on_stderr(void **state)
 {
     (void)state;
-    expect("\"$H\"", 2, "usage: halftone COMMAND");
-    expect("test -z \"$(\"$H\" 2>/dev/null)\"", 0, "");
-    expect("\"$H\" opz >/dev/null", 2, "halftone: there is no command 'opz'; did you mean 'ops'?");
-    expect("\"$H\" zzzzzzzzz", 2, "see halftone help");
-    expect("\"$H\" help opz", 2, "did you mean 'ops'?");
-    expect("\"$H\" ops --jsn", 2, "halftone: ops: '--jsn' is not understood");
-    expect("\"$H\" target there", 2, "'there' is not understood");
-    expect("HALFTONE_ISA=sse9 \"$H\" ops", 2, "halftone: ISA 'sse9': portable, avx2 or avx512");
+    expect(NULL, "\"$H\"", 2, "usage: halftone COMMAND");
+    expect(NULL, "test -z \"$(\"$H\" 2>/dev/null)\"", 0, "");
+    expect(NULL, "\"$H\" opz >/dev/null", 2, "halftone: there is no command 'opz'; did you mean 'ops'?");
+    expect(NULL, "\"$H\" zzzzzzzzz", 2, "see halftone help");
+    expect(NULL, "\"$H\" help opz", 2, "did you mean 'ops'?");
+    expect(NULL, "\"$H\" ops --jsn", 2, "halftone: ops: '--jsn' is not understood");
+    expect(NULL, "\"$H\" target there", 2, "'there' is not understood");
+    expect(NULL, "HALFTONE_ISA=sse9 \"$H\" ops", 2, "halftone: ISA 'sse9': portable, avx2 or avx512");
 }
 
 static void a_full_disk__is_a_failed_run(void **state)
 {
     (void)state;
     if (access("/dev/full", W_OK) != 0) skip();
-    expect("\"$H\" ops >/dev/full", 1, "halftone: standard output: ");
+    expect(NULL, "\"$H\" ops >/dev/full", 1, "halftone: standard output: ");
 }
 
 static void ops__prints_table_samples_and_json(void **state)
 {
     (void)state;
-    expect("\"$H\" ops", 0, "gradient\n");
-    expect("\"$H\" ops | grep '^conv2d '", 0, "dot          2        1  yes");
-    expect("\"$H\" ops --samples | grep '^conv2d_grad_input '", 0, "conv2d_grad_input (f32[2,4,4,3], f32[4,3,3,3])");
-    expect("\"$H\" ops --json", 0, "\"name\": \"softmax\", \"class\": \"reduce\", \"inputs\": [1, 1], \"results\": 1");
+    expect(NULL, "\"$H\" ops", 0, "gradient\n");
+    expect(NULL, "\"$H\" ops | grep '^conv2d '", 0, "dot          2        1  yes");
+    expect(NULL, "\"$H\" ops --samples | grep '^conv2d_grad_input '", 0,
+           "conv2d_grad_input (f32[2,4,4,3], f32[4,3,3,3])");
+    expect(NULL, "\"$H\" ops --json", 0,
+           "\"name\": \"softmax\", \"class\": \"reduce\", \"inputs\": [1, 1], \"results\": 1");
 }
 
 static void target__prints_what_opt_reads(void **state)
 {
     (void)state;
-    expect("HALFTONE_ISA=portable OMP_NUM_THREADS=3 \"$H\" target", 0, "\"isa\": \"portable\",\n  \"threads\": 3");
-    expect("f=$(mktemp) && \"$H\" target >$f && echo 'segment a (%x f32[2]) -> (%x) {\n}' | \"$H\" opt --target $f -; "
+    expect(NULL, "HALFTONE_ISA=portable OMP_NUM_THREADS=3 \"$H\" target", 0,
+           "\"isa\": \"portable\",\n  \"threads\": 3");
+    expect(NULL,
+           "f=$(mktemp) && \"$H\" target >$f && echo 'segment a (%x f32[2]) -> (%x) {\n}' | \"$H\" opt --target $f -; "
            "s=$?; rm -f $f; exit $s",
            0, "segment a");
-    expect("f=$(mktemp) && echo '{\"thread\": 2}' >$f && \"$H\" opt --target=$f /dev/null; s=$?; rm -f $f; exit $s", 2,
+    expect(NULL,
+           "f=$(mktemp) && echo '{\"thread\": 2}' >$f && \"$H\" opt --target=$f /dev/null; s=$?; rm -f $f; exit $s", 2,
            ":1:12: a target has no key \"thread\"; did you mean \"threads\"?");
 }
 
 static void opt__runs_passes_in_order(void **state)
 {
     (void)state;
-    expect("\"$H\" opt --list", 0, "autodiff ");
-    expect("\"$H\" opt --list --json", 0, "{\"name\": \"autodiff\", \"help\": ");
-    expect("echo 'segment a (%x f32[2]) -> (%y) {\n  %y = exp f32[2] (%x)\n  %z = exp f32[2] (%x)\n}' | "
+    expect(NULL, "\"$H\" opt --list", 0, "autodiff ");
+    expect(NULL, "\"$H\" opt --list --json", 0, "{\"name\": \"autodiff\", \"help\": ");
+    expect(NULL,
+           "echo 'segment a (%x f32[2]) -> (%y) {\n  %y = exp f32[2] (%x)\n  %z = exp f32[2] (%x)\n}' | "
            "\"$H\" opt --pass=cse --pass dce -",
            0, "%y = exp f32[2] (%x)\n}");
 }
@@ -136,15 +108,15 @@ static void opt__runs_passes_in_order(void **state)
 static void opt__refuses_wrong_input_with_2(void **state)
 {
     (void)state;
-    expect("\"$H\" opt", 2, "halftone: opt: which file?");
-    expect("\"$H\" opt a.ht b.ht", 2, "one file at a time");
-    expect("\"$H\" opt /nowhere/graph.ht", 2, "halftone: /nowhere/graph.ht: ");
-    expect("\"$H\" opt --pass dec /dev/null", 2, "there is no pass 'dec'; did you mean 'dce'?");
-    expect("\"$H\" opt --pass dce, /dev/null", 2, "there is no pass ''");
-    expect("\"$H\" opt /dev/null --pass", 2, "--pass takes the name of a pass");
-    expect("\"$H\" opt --set precision /dev/null", 2, "--set takes KEY=VALUE, not 'precision'");
-    expect("\"$H\" opt --json /dev/null", 2, "--json goes with --list");
-    expect("echo 'segment {' | \"$H\" opt -", 2, "halftone: standard input:1:");
+    expect(NULL, "\"$H\" opt", 2, "halftone: opt: which file?");
+    expect(NULL, "\"$H\" opt a.ht b.ht", 2, "one file at a time");
+    expect(NULL, "\"$H\" opt /nowhere/graph.ht", 2, "halftone: /nowhere/graph.ht: ");
+    expect(NULL, "\"$H\" opt --pass dec /dev/null", 2, "there is no pass 'dec'; did you mean 'dce'?");
+    expect(NULL, "\"$H\" opt --pass dce, /dev/null", 2, "there is no pass ''");
+    expect(NULL, "\"$H\" opt /dev/null --pass", 2, "--pass takes the name of a pass");
+    expect(NULL, "\"$H\" opt --set precision /dev/null", 2, "--set takes KEY=VALUE, not 'precision'");
+    expect(NULL, "\"$H\" opt --json /dev/null", 2, "--json goes with --list");
+    expect(NULL, "echo 'segment {' | \"$H\" opt -", 2, "halftone: standard input:1:");
 }
 
 int main(void)

@@ -1,80 +1,58 @@
 /* halftone check from outside: what it prints, where, and how it ends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-
-#include <cmocka.h>
-
-/* Runs a shell line in which $H is the program, and compares status and a part of what both streams say. */
-static void expect(const char *line, int status, const char *part)
-{
-    static char text[1 << 18];
-    char command[4096];
-    snprintf(command, sizeof command, "H='%s'; (%s) 2>&1", HT_PROGRAM, line);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t length = fread(text, 1, sizeof text - 1, pipe);
-    text[length] = '\0';
-    int end = pclose(pipe);
-    assert_true(WIFEXITED(end));
-    if (WEXITSTATUS(end) != status || strstr(text, part) == NULL)
-        fail_msg("%s: exit status %d, not %d, or '%s' is not in:\n%.2000s", line, WEXITSTATUS(end), status, part, text);
-}
+#include "cli_case.h"
 
 static void check__prints_values_with_their_origin(void **state)
 {
     (void)state;
-    expect("echo '{\"train_batch_size\": 8}' | \"$H\" check - 2>/dev/null", 0,
+    expect(NULL, "echo '{\"train_batch_size\": 8}' | \"$H\" check - 2>/dev/null", 0,
            "  train_batch_size                8               standard input:1\n");
-    expect("echo '{\"train_batch_size\": 8}' | \"$H\" check - --set fp16.hysteresis=3", 0,
+    expect(NULL, "echo '{\"train_batch_size\": 8}' | \"$H\" check - --set fp16.hysteresis=3", 0,
            "  fp16.hysteresis                 3               --set\n");
-    expect("echo '{\"train_batch_size\": 8}' | \"$H\" check - --ranks 4 2>/dev/null", 0, "derived: 8 / (1 × 4 ranks)");
-    expect("echo '{\"train_batch_size\": 8}' | \"$H\" check --all -", 0,
+    expect(NULL, "echo '{\"train_batch_size\": 8}' | \"$H\" check - --ranks 4 2>/dev/null", 0,
+           "derived: 8 / (1 × 4 ranks)");
+    expect(NULL, "echo '{\"train_batch_size\": 8}' | \"$H\" check --all -", 0,
            "zero_optimization.stage3_max_live_parameters");
 }
 
 static void check__warnings_go_to_stderr_and_are_no_failure(void **state)
 {
     (void)state;
-    expect("echo '{\"train_batch_size\": 8}' | \"$H\" check - >/dev/null", 0,
+    expect(NULL, "echo '{\"train_batch_size\": 8}' | \"$H\" check - >/dev/null", 0,
            "warning: gradient_clipping: not given, so gradients are clipped to a global norm of 1.0");
 }
 
 static void check__errors_end_with_2_and_print_all(void **state)
 {
     (void)state;
-    expect("echo '{\"train_batch_size\": -1, \"fp17\": {}}' | \"$H\" check - >/dev/null", 2,
+    expect(NULL, "echo '{\"train_batch_size\": -1, \"fp17\": {}}' | \"$H\" check - >/dev/null", 2,
            "error: standard input:1: train_batch_size: expected an integer from 1 up, found -1\n"
            "error: standard input:1: fp17: unknown key; did you mean \"fp16\"?\n");
-    expect("test -z \"$(echo '{\"fp17\": {}, \"fp16\": {}}' | \"$H\" check - 2>/dev/null)\"", 0, "");
-    expect("\"$H\" check /nowhere/job.json", 2, "error: /nowhere/job.json: No such file or directory\n");
-    expect("\"$H\" check", 2, "halftone: check: which file?");
-    expect("\"$H\" check a b", 2, "one file at a time");
-    expect("\"$H\" check --ranks 0 a", 2, "--ranks takes a whole number from 1 to 1000000, not '0'");
-    expect("\"$H\" check --ranks 1.5 a", 2, "not '1.5'");
-    expect("\"$H\" check a --set", 2, "--set takes KEY=VALUE");
-    expect("\"$H\" check --jsn a", 2, "'--jsn' is not understood");
+    expect(NULL, "test -z \"$(echo '{\"fp17\": {}, \"fp16\": {}}' | \"$H\" check - 2>/dev/null)\"", 0, "");
+    expect(NULL, "\"$H\" check /nowhere/job.json", 2, "error: /nowhere/job.json: No such file or directory\n");
+    expect(NULL, "\"$H\" check", 2, "halftone: check: which file?");
+    expect(NULL, "\"$H\" check a b", 2, "one file at a time");
+    expect(NULL, "\"$H\" check --ranks 0 a", 2, "--ranks takes a whole number from 1 to 1000000, not '0'");
+    expect(NULL, "\"$H\" check --ranks 1.5 a", 2, "not '1.5'");
+    expect(NULL, "\"$H\" check a --set", 2, "--set takes KEY=VALUE");
+    expect(NULL, "\"$H\" check --jsn a", 2, "'--jsn' is not understood");
 }
 
 static void check__json_holds_everything_on_stdout(void **state)
 {
     (void)state;
     expect(
-        "echo '{\"train_batch_size\": 8}' | \"$H\" check - --json 2>/dev/null", 0,
+        NULL, "echo '{\"train_batch_size\": 8}' | \"$H\" check - --json 2>/dev/null", 0,
         "\"engine.train_batch_size\": {\"value\": 8, \"origin\": \"file\", \"file\": \"standard input\", \"line\": 1, "
         "\"standing\": \"used\"}");
-    expect("echo '{\"fp16\": 3}' | \"$H\" check - --json 2>/dev/null", 2,
+    expect(NULL, "echo '{\"fp16\": 3}' | \"$H\" check - --json 2>/dev/null", 2,
            "\"errors\": [\n    \"standard input:1: fp16: expected an object, found an integer\"\n  ]");
 }
 
 static void check__has_help_and_keys(void **state)
 {
     (void)state;
-    expect("\"$H\" check --help 2>/dev/null", 0, "usage: halftone check FILE");
-    expect("\"$H\" check --keys 2>/dev/null", 0, "# Config keys");
+    expect(NULL, "\"$H\" check --help 2>/dev/null", 0, "usage: halftone check FILE");
+    expect(NULL, "\"$H\" check --keys 2>/dev/null", 0, "# Config keys");
 }
 
 int main(void)

@@ -1,36 +1,13 @@
 /* halftone train, stopped and resumed in every way: the last snapshot and the records are those of a run that nobody
  * disturbed, byte for byte. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "data_case.h"
+#include "cli_case.h"
 
 enum { KILLS = 20, LONG_KILLS = 200 };
-
-/* Runs a shell line in the case's folder, $H is the program; both streams must hold `text`. */
-static void expect(const data_case *c, const char *line, int wanted, const char *text)
-{
-    static char got[1 << 16];
-    char command[8192];
-    snprintf(command, sizeof command, "H='%s'; cd '%s' && (%s) 2>&1", HT_PROGRAM, c->folder, line);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    got[fread(got, 1, sizeof got - 1, pipe)] = '\0';
-    int status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) != wanted || !strstr(got, text))
-        fail_msg("%s: exit status %d, not %d, or '%s' is not in:\n%.3000s", line, WEXITSTATUS(status), wanted, text,
-                 got);
-}
 
 /* Losses to the last digit, and the bytes of the last snapshot. Times differ, and so does the folder's name in the
  * config that the manifest holds. */

@@ -1,27 +1,17 @@
 /* What jobs on real data have to reach (HALFTONE_DATA); those that take minutes run in make test-long. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 
-#include <cmocka.h>
-
-#include "data_case.h"
+#include "cli_case.h"
 
 /* Trains the job and gives a number of its last evaluation; one that is not there is NAN. */
 static double train(const data_case *c, const char *sets, const char *name)
 {
-    char command[4096], line[1024], last[1024] = "";
-    snprintf(command, sizeof command, "cd '%s' && '%s' train job.json --force %s 2>&1", c->folder, HT_PROGRAM, sets);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    while (fgets(line, sizeof line, pipe))
-        if (strncmp(line, "eval ", 5) == 0 || strncmp(line, "halftone: ", 10) == 0) strcpy(last, line);
-    int end = pclose(pipe);
-    if (!WIFEXITED(end) || WEXITSTATUS(end) != 0) fail_msg("%s: %s", command, last);
+    char line[4096];
+    int status;
+    snprintf(line, sizeof line,
+             "\"$H\" train job.json --force %s > log 2>&1; s=$?; grep '^eval \\|^halftone: ' log | tail -n 1; exit $s", sets);
+    const char *last = run(c, line, &status);
+    if (status != 0) fail_msg("%s: %s", line, last);
     print_message("%s: %s", sets, last);
     const char *at = strstr(last, name);
     return at ? strtod(at + strlen(name), NULL) : NAN;

@@ -1,14 +1,5 @@
 /* docs/tutorial.md: every command in it is run, in its order, in an empty folder. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-
-#include <cmocka.h>
-
-#include "data_case.h"
+#include "cli_case.h"
 
 /* The lines between ```sh and ``` as one script that stops at the first failure. */
 static size_t collect(char *page, char *script)
@@ -37,20 +28,16 @@ static void expect_in(const char *text, const char *part)
 static void tutorial__every_command_works(void **state)
 {
     data_case *c = *state;
-    char *page, command[256];
+    char *page;
     size_t length;
-    static char text[1 << 18];
+    int status;
     assert_int_equal(ht_read_file(&c->ctx, &page, &length, HT_TEST_DIR "/../docs/tutorial.md"), HT_OK);
     char *script = malloc(2 * length + 4096);
     assert_non_null(script);
     data_case_file(c, "tutorial.sh", script, collect(page, script));
-    snprintf(command, sizeof command, "cd '%s' && sh tutorial.sh 2>&1", c->folder);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    text[fread(text, 1, sizeof text - 1, pipe)] = '\0';
-    int end = pclose(pipe);
-    if (!WIFEXITED(end) || WEXITSTATUS(end) != 0)
-        fail_msg("the tutorial ends with %d:\n%s", end, strlen(text) > 900 ? text + strlen(text) - 900 : text);
+    const char *text = run(c, "sh tutorial.sh", &status);
+    if (status != 0)
+        fail_msg("the tutorial ends with %d:\n%s", status, strlen(text) > 900 ? text + strlen(text) - 900 : text);
     expect_in(text, "job.json is written");
     expect_in(text, "step 60 of 60");
     expect_in(text, "goes on after step 60");
