@@ -15,33 +15,18 @@
 
 enum { TOKENS = TINY_BATCH * TINY_TIME, TABLE = TINY_VOCAB * TINY_WIDTH };
 
-static fixture start(int threads, double dropout, const ht_train_opts *train, bool canaries)
+static session_fixture start(int threads, double dropout, const ht_train_opts *train, bool canaries)
 {
-    fixture w = {0};
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = threads;
-    assert_int_equal(ht_context_create(&w.ctx, &opts), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
+    session_fixture w = session_begin(threads);
     tiny_build(w.g, dropout);
     must(&w, ht_graph_train(w.g, train));
     ht_plan_opts plan_opts = HT_PLAN_OPTS;
     plan_opts.canaries = canaries;
-    must(&w, ht_plan_create(&w.plan, w.g, &plan_opts));
-    ht_session_opts session_opts = HT_SESSION_OPTS;
-    session_opts.seed = 42;
-    must(&w, ht_session_create(&w.s, w.plan, &session_opts));
+    session_plan(&w, &plan_opts, 42);
     return w;
 }
 
-static void stop(fixture *w)
-{
-    ht_session_free(w->s);
-    ht_plan_free(w->plan);
-    ht_graph_free(w->g);
-    ht_context_free(w->ctx);
-}
-
-static void write_inputs(const fixture *w, int which)
+static void write_inputs(const session_fixture *w, int which)
 {
     int32_t token[TOKENS], label[TOKENS];
     tiny_tokens(which, token, label);
@@ -49,7 +34,7 @@ static void write_inputs(const fixture *w, int which)
     must(w, ht_session_write(w->s, "label", label, sizeof label));
 }
 
-static float step(const fixture *w, int which)
+static float step(const session_fixture *w, int which)
 {
     float loss;
     write_inputs(w, which);
@@ -63,11 +48,11 @@ static void session__training_lowers_the_loss(void **state)
     (void)state;
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.lr = 1e-2;
-    fixture w = start(2, 0, &opts, false);
+    session_fixture w = start(2, 0, &opts, false);
     float first = step(&w, 0), last = 0;
     for (int i = 1; i < 60; i++) last = step(&w, 0);
     assert_true(first > 1.5f && last < 0.2f * first);
-    stop(&w);
+    session_end(&w);
 }
 
 /* One seed gives one result, whatever the number of threads and with guards on or off. */
@@ -78,7 +63,7 @@ static void session__same_bits_for_any_number_of_threads_and_on_a_rerun(void **s
     float first_loss[6], first_table[TABLE];
     for (size_t run = 0; run < 5; run++) {
         float loss[6], table[TABLE];
-        fixture w = start(threads[run], 0.2, NULL, run == 4);
+        session_fixture w = start(threads[run], 0.2, NULL, run == 4);
         for (int i = 0; i < 6; i++) loss[i] = step(&w, i);
         must(&w, ht_session_read(w.s, "table", table, sizeof table));
         if (run == 0) {
@@ -87,7 +72,7 @@ static void session__same_bits_for_any_number_of_threads_and_on_a_rerun(void **s
         }
         assert_memory_equal(loss, first_loss, sizeof loss);
         assert_memory_equal(table, first_table, sizeof table);
-        stop(&w);
+        session_end(&w);
     }
 }
 
@@ -96,10 +81,10 @@ static void session__dropout_draws_anew_each_step(void **state)
     (void)state;
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.lr = 1e-12;
-    fixture w = start(1, 0.5, &opts, false);
+    session_fixture w = start(1, 0.5, &opts, false);
     float a = step(&w, 0), b = step(&w, 0);
     assert_true(fabsf(a - b) > 1e-4f);
-    stop(&w);
+    session_end(&w);
 }
 
 /* Two micro-batches of weight one half are the mean of their gradients. */
@@ -108,28 +93,28 @@ static void session__accumulated_gradients_are_the_mean_of_micro_batches(void **
     (void)state;
     float one[2][TABLE], both[TABLE];
     for (int i = 0; i < 2; i++) {
-        fixture w = start(1, 0, NULL, false);
+        session_fixture w = start(1, 0, NULL, false);
         write_inputs(&w, i);
         must(&w, ht_session_run(w.s, "micro_first"));
         must(&w, ht_session_read(w.s, "table.grad", one[i], sizeof one[i]));
-        stop(&w);
+        session_end(&w);
     }
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.accumulate = 2;
-    fixture w = start(1, 0, &opts, false);
+    session_fixture w = start(1, 0, &opts, false);
     write_inputs(&w, 0);
     must(&w, ht_session_run(w.s, "micro_first"));
     write_inputs(&w, 1);
     must(&w, ht_session_run(w.s, "micro"));
     must(&w, ht_session_read(w.s, "table.grad", both, sizeof both));
     for (int i = 0; i < TABLE; i++) assert_float_equal(both[i], (one[0][i] + one[1][i]) / 2, 1e-6f);
-    stop(&w);
+    session_end(&w);
 }
 
 static void session__a_step_with_infinite_gradients_changes_nothing(void **state)
 {
     (void)state;
-    fixture w = start(2, 0, NULL, false);
+    session_fixture w = start(2, 0, NULL, false);
     step(&w, 0);
     float before[TABLE], after[TABLE], seed = INFINITY;
     bool applied = true;
@@ -143,7 +128,7 @@ static void session__a_step_with_infinite_gradients_changes_nothing(void **state
     assert_memory_equal(before, after, sizeof before);
     assert_false(applied);
     assert_int_equal(count, 1);
-    stop(&w);
+    session_end(&w);
 }
 
 static void session__clipping_bounds_the_update(void **state)
@@ -153,7 +138,7 @@ static void session__clipping_bounds_the_update(void **state)
     opts.optimizer = "sgd";
     opts.lr = 1;
     opts.clip = 0.01;
-    fixture w = start(1, 0, &opts, false);
+    session_fixture w = start(1, 0, &opts, false);
     float before[TABLE], after[TABLE], norm;
     must(&w, ht_session_read(w.s, "table", before, sizeof before));
     step(&w, 0);
@@ -163,14 +148,14 @@ static void session__clipping_bounds_the_update(void **state)
     for (int i = 0; i < TABLE; i++) moved += pow((double)after[i] - before[i], 2);
     assert_true(norm > 0.1f);
     assert_true(sqrt(moved) <= 0.0101 && sqrt(moved) > 0.001);
-    stop(&w);
+    session_end(&w);
 }
 
 /* Against the interpreter, from the same graph: the executor computes what the ops say. */
 static void session__steps_agree_with_the_interpreter(void **state)
 {
     (void)state;
-    fixture w = start(2, 0.1, NULL, true);
+    session_fixture w = start(2, 0.1, NULL, true);
     ht_reference *ref;
     must(&w, ht_reference_create(&ref, w.g, true, 42));
     for (int i = 0; i < 3; i++) {
@@ -186,25 +171,22 @@ static void session__steps_agree_with_the_interpreter(void **state)
         assert_float_equal(step(&w, i), (float)loss, 2e-4f * fabsf((float)loss));
     }
     ht_reference_free(ref);
-    stop(&w);
+    session_end(&w);
 }
 
 /* A model that stores state which its own backward reads: the old value is the one that counts. */
 static void session__backward_reads_state_before_forward_replaces_it(void **state)
 {
     (void)state;
-    fixture w = {0};
+    session_fixture w = session_begin(0);
     float r = 3, x = 2, grad = 0, after = 0;
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
     ht_val in = ht_input(w.g, "x", HT_F32, 0, NULL), p = ht_param(w.g, "p", HT_F32, 0, NULL, HT_CONSTANT(1));
     ht_val old = ht_state_add(w.g, "r", HT_F32, 0, NULL, HT_ZERO);
     ht_val loss = ht_mul(w.g, ht_mul(w.g, p, old), in);
     ht_store(w.g, old, ht_add(w.g, old, in));
     ht_output(w.g, "loss", loss);
     must(&w, ht_graph_train(w.g, NULL));
-    must(&w, ht_plan_create(&w.plan, w.g, NULL));
-    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    session_plan(&w, NULL, 0);
     must(&w, ht_session_write(w.s, "r", &r, sizeof r));
     must(&w, ht_session_write(w.s, "x", &x, sizeof x));
     must(&w, ht_session_run(w.s, "micro_first"));
@@ -212,23 +194,20 @@ static void session__backward_reads_state_before_forward_replaces_it(void **stat
     must(&w, ht_session_read(w.s, "r", &after, sizeof after));
     assert_float_equal(grad, 6, 0);
     assert_float_equal(after, 5, 0);
-    stop(&w);
+    session_end(&w);
 }
 
 /* Parameters stored as bf16: gradients and moments are f32, the parameter rounds once per update. */
 static void session__half_parameters_train_with_f32_moments(void **state)
 {
     (void)state;
-    fixture w = {0};
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
+    session_fixture w = session_begin(0);
     ht_val p = ht_param(w.g, "p", HT_BF16, 1, (int64_t[]){3}, HT_CONSTANT(1));
     ht_output(w.g, "loss", ht_cast(w.g, ht_sum(w.g, ht_mul(w.g, p, p), 0, NULL, false), HT_F32));
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.lr = 0.125;
     must(&w, ht_graph_train(w.g, &opts));
-    must(&w, ht_plan_create(&w.plan, w.g, NULL));
-    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    session_plan(&w, NULL, 0);
     must(&w, ht_session_run(w.s, "train"));
     double now[3], moment[16];
     must(&w, ht_session_read_f64(w.s, "p", now, 3));
@@ -237,13 +216,13 @@ static void session__half_parameters_train_with_f32_moments(void **state)
         assert_float_equal(now[i], 0.875, 0);
         assert_float_equal(moment[i], 0.1 * 2, 1e-6);
     }
-    stop(&w);
+    session_end(&w);
 }
 
 static void session__bad_names_and_sizes_are_errors_that_name_them(void **state)
 {
     (void)state;
-    fixture w = start(1, 0, NULL, false);
+    session_fixture w = start(1, 0, NULL, false);
     float x = 0;
     assert_int_equal(ht_session_read(w.s, "nothing", &x, sizeof x), HT_EINVAL);
     assert_non_null(strstr(ht_context_message(w.ctx), "nothing"));
@@ -251,7 +230,7 @@ static void session__bad_names_and_sizes_are_errors_that_name_them(void **state)
     assert_non_null(strstr(ht_context_message(w.ctx), "table"));
     assert_int_equal(ht_session_run(w.s, "trian"), HT_EINVAL);
     assert_non_null(strstr(ht_context_message(w.ctx), "trian"));
-    stop(&w);
+    session_end(&w);
 }
 
 /* ---- a kernel that writes past its result ---- */
@@ -288,22 +267,19 @@ static const ht_kernel rogue_kernel = {
 static void session__a_canary_catches_a_kernel_that_writes_too_far(void **state)
 {
     (void)state;
-    fixture w = {0};
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    session_fixture w = session_begin(0);
     must(&w, ht_op_add(w.ctx, &rogue_op));
     must(&w, ht_kernel_add(w.ctx, &rogue_kernel));
-    must(&w, ht_graph_create(&w.g, w.ctx));
     ht_scope_push(w.g, "deep.inside");
     ht_val x = ht_input(w.g, "x", HT_F32, 1, (int64_t[]){5});
     ht_output(w.g, "y", ht_neg(w.g, ht_emit1(w.g, "rogue", NULL, HT_VALS(x), HT_NO_ATTRS)));
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.canaries = true;
-    must(&w, ht_plan_create(&w.plan, w.g, &opts));
-    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    session_plan(&w, &opts, 0);
     assert_int_equal(ht_session_run(w.s, "forward"), HT_EVERIFY);
     assert_non_null(strstr(ht_context_message(w.ctx), "rogue.test"));
     assert_non_null(strstr(ht_context_message(w.ctx), "deep.inside"));
-    stop(&w);
+    session_end(&w);
 }
 
 /* ---- what the plan promises ---- */
@@ -323,7 +299,7 @@ static size_t count_copies(const ht_plan *plan, const char *segment)
 static void plan__gradients_and_updates_are_stored_where_they_are_made(void **state)
 {
     (void)state;
-    fixture w = start(1, 0, NULL, false);
+    session_fixture w = start(1, 0, NULL, false);
     assert_int_equal(count_copies(w.plan, "update"), 0);
     /* One instruction over the flat group: clipping, Adam and the choice to skip. */
     const ht_plan_segment *update = &w.plan->segments[ht_plan_segment_find(w.plan, "update")];
@@ -332,16 +308,14 @@ static void plan__gradients_and_updates_are_stored_where_they_are_made(void **st
         for (int k = 0; update->instrs[i].fused && k < update->instrs[i].fused->step_count; k++)
             adam += strcmp(update->instrs[i].fused->steps[k].call->op->name, "adam") == 0;
     assert_int_equal(adam, 1);
-    stop(&w);
+    session_end(&w);
 }
 
 /* A constant that only the end needs is not made at the start. */
 static void plan__a_node_runs_where_its_first_reader_is(void **state)
 {
     (void)state;
-    fixture w = {0};
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
+    session_fixture w = session_begin(0);
     ht_val x = ht_input(w.g, "x", HT_F32, 1, (int64_t[]){64}), late = ht_iota(w.g, HT_F32, 1, (int64_t[]){64}, 0);
     ht_val v = ht_exp(w.g, ht_tanh(w.g, ht_exp(w.g, x)));
     ht_output(w.g, "y", ht_add(w.g, v, late));
@@ -353,32 +327,29 @@ static void plan__a_node_runs_where_its_first_reader_is(void **state)
     assert_string_equal(s->instrs[3].call->op->name, "iota");
     /* The chain runs in place: one buffer for it, one for the constant. */
     assert_int_equal(s->live_bytes, 2 * (256 + (ht_debug_build() ? HT_CANARY_BYTES : 0)));
-    stop(&w);
+    session_end(&w);
 }
 
 static void plan__empty_results_need_no_instruction(void **state)
 {
     (void)state;
-    fixture w = {0};
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
+    session_fixture w = session_begin(0);
     ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){INT64_C(1) << 50, 0});
     ht_output(w.g, "y", ht_softmax(w.g, x, 1));
     ht_output(w.g, "total", ht_sum(w.g, x, 0, NULL, false));
-    must(&w, ht_plan_create(&w.plan, w.g, NULL));
-    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    session_plan(&w, NULL, 0);
     must(&w, ht_session_run(w.s, "forward"));
     assert_int_equal(w.plan->segments[ht_plan_segment_find(w.plan, "forward")].instr_count, 1);
     float total = 1;
     must(&w, ht_session_read(w.s, "total", &total, sizeof total));
     assert_float_equal(total, 0, 0);
-    stop(&w);
+    session_end(&w);
 }
 
 static void plan__prints_a_ledger_whose_parts_add_up(void **state)
 {
     (void)state;
-    fixture w = start(1, 0, NULL, false);
+    session_fixture w = start(1, 0, NULL, false);
     char *text;
     must(&w, ht_plan_print(&text, w.plan));
     assert_non_null(strstr(text, "optimizer"));
@@ -389,13 +360,13 @@ static void plan__prints_a_ledger_whose_parts_add_up(void **state)
     /* AdamW keeps two moments of the size of the parameters. */
     assert_int_equal(w.plan->heading_bytes[HT_HEADING_OPTIMIZER], 2 * w.plan->heading_bytes[HT_HEADING_PARAMETERS]);
     free(text);
-    stop(&w);
+    session_end(&w);
 }
 
 static void plan__can_be_made_for_another_machine(void **state)
 {
     (void)state;
-    fixture w = start(1, 0, NULL, false);
+    session_fixture w = start(1, 0, NULL, false);
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.target = "{\"name\": \"elsewhere\", \"arch\": \"x86_64\", \"isa\": \"portable\", \"threads\": 3}";
     ht_plan *plan;
@@ -405,7 +376,7 @@ static void plan__can_be_made_for_another_machine(void **state)
             assert_int_equal(plan->segments[i].instrs[k].kernel->isa, HT_ISA_PORTABLE);
     assert_string_equal(plan->target.name, "elsewhere");
     ht_plan_free(plan);
-    stop(&w);
+    session_end(&w);
 }
 
 int main(void)

@@ -10,6 +10,7 @@
 
 #include <halftone/halftone.h>
 
+#include "session_fixture.h"
 #include "tiny_model.h"
 
 static atomic_long calls;
@@ -59,29 +60,18 @@ void *aligned_alloc(size_t align, size_t size)
 static void session__steps_allocate_nothing(void **state)
 {
     (void)state;
-    ht_context *ctx;
-    ht_graph *g;
-    ht_plan *plan;
-    ht_session *s;
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = 2;
-    assert_int_equal(ht_context_create(&ctx, &opts), HT_OK);
-    assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
-    tiny_build(g, 0.1);
-    assert_int_equal(ht_graph_train(g, NULL), HT_OK);
-    assert_int_equal(ht_plan_create(&plan, g, NULL), HT_OK);
-    assert_int_equal(ht_session_create(&s, plan, NULL), HT_OK);
+    session_fixture w = session_begin(2);
+    tiny_build(w.g, 0.1);
+    must(&w, ht_graph_train(w.g, NULL));
+    session_plan(&w, NULL, 0);
     /* The counter works: an allocation outside a step is seen. */
     atomic_store(&counting, true);
     void *volatile probe = malloc(1);
     long seen = atomic_exchange(&calls, 0);
-    for (int i = 0; i < 5; i++) assert_int_equal(ht_session_run(s, "train"), HT_OK);
+    for (int i = 0; i < 5; i++) assert_int_equal(ht_session_run(w.s, "train"), HT_OK);
     atomic_store(&counting, false);
     free(probe);
-    ht_session_free(s);
-    ht_plan_free(plan);
-    ht_graph_free(g);
-    ht_context_free(ctx);
+    session_end(&w);
     if (!COUNTED) skip();
     assert_int_equal(seen, 1);
     assert_int_equal(atomic_load(&calls), 0);

@@ -211,7 +211,7 @@ static void change(rng *d, ht_arena *arena, ht_sample *s)
 
 static void check_refusal(const ht_op *op, ht_status status)
 {
-    const char *message = ht_context_message(op_tests_context());
+    const char *message = ht_context_message(context_shared());
     if (status == HT_OK || !message[0]) fail_msg("%s: refused without a message", op->name);
     if (status == HT_ENOMEM) fail_msg("%s: it ran out of memory: %s", op->name, message);
 }
@@ -219,7 +219,7 @@ static void check_refusal(const ht_op *op, ht_status status)
 /* Does the text of the graph give the graph back? */
 static void check_text(const ht_op *op, ht_graph *g)
 {
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     char *text;
     ht_graph *back;
     assert_int_equal(ht_graph_print(&text, g), HT_OK);
@@ -261,7 +261,7 @@ static void run_it(rng *d, op_case *c)
     op_arrays_reference(&a, c);
     for (ht_isa isa = HT_ISA_PORTABLE; isa <= ht_cpu_isa(); isa++) {
         ht_target target = {.name = "test", .isa = isa, .threads = 1};
-        const ht_kernel *k = ht_kernel_choose(op_tests_context(), c->call, &target, NULL);
+        const ht_kernel *k = ht_kernel_choose(context_shared(), c->call, &target, NULL);
         if (k) op_kernel_run(k, &target, c->call, &a);
     }
 }
@@ -269,7 +269,7 @@ static void run_it(rng *d, op_case *c)
 static void check_gradient(op_case *c)
 {
     ht_graph *g = c->graph;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     const ht_segment *s = &g->segments[0];
     ht_val wrt[HT_SAMPLE_MAX], grads[HT_SAMPLE_MAX], loss = HT_NONE;
     size_t n = 0;
@@ -288,7 +288,7 @@ static void check_gradient(op_case *c)
 
 static void check_try(rng *d, op_case *c, bool text)
 {
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     ctx->message[0] = 0;
     if (!op_case_build(c)) {
         check_refusal(c->op, ctx->status);
@@ -325,7 +325,7 @@ static void hostile_calls_are_refused_or_right(void **state)
 static void wrong_arity_is_refused(void **state)
 {
     (void)state;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     for (size_t o = 0; o < ctx->op_count; o++)
         for (size_t n_in = 0; n_in <= HT_SAMPLE_MAX; n_in++) {
             const ht_op *op = ctx->ops[o];
@@ -350,7 +350,7 @@ static void wrong_arity_is_refused(void **state)
 static void values_of_no_graph_are_refused(void **state)
 {
     (void)state;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     for (size_t o = 0; o < ctx->op_count; o++) {
         const ht_op *op = ctx->ops[o];
         ht_graph *g;

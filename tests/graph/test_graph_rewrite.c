@@ -9,27 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "context_fixture.h"
 #include "random_graph.h"
-
-static ht_context *ctx;
-
-static int make_context(void **state)
-{
-    (void)state;
-    return ht_context_create(&ctx, NULL) != HT_OK;
-}
-
-static int free_context(void **state)
-{
-    (void)state;
-    ht_context_free(ctx);
-    return 0;
-}
 
 static ht_graph *parse(const char *text)
 {
     ht_graph *g;
-    if (ht_graph_parse(&g, ctx, "test", text, strlen(text)) != HT_OK) fail_msg("%s\n%s", ht_context_message(ctx), text);
+    if (ht_graph_parse(&g, test_ctx, "test", text, strlen(text)) != HT_OK)
+        fail_msg("%s\n%s", ht_context_message(test_ctx), text);
     return g;
 }
 
@@ -213,7 +200,7 @@ static void random_graphs__clone_and_copy(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
-        ht_graph *g = random_graph_build(ctx, seed, 30), *clone;
+        ht_graph *g = random_graph_build(test_ctx, seed, 30), *clone;
         assert_non_null(g);
         assert_int_equal(ht_graph_clone(&clone, g), HT_OK);
         assert_true(ht_graph_equal(g, clone));
@@ -318,5 +305,5 @@ int main(void)
         cmocka_unit_test(model_hash__sees_the_model),
         cmocka_unit_test(model_hash__ignores_the_order_of_outputs_and_unused_parts),
     };
-    return cmocka_run_group_tests(tests, make_context, free_context);
+    return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

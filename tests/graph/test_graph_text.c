@@ -10,28 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "context_fixture.h"
 #include "random_graph.h"
-
-static ht_context *ctx;
-
-static int make_context(void **state)
-{
-    (void)state;
-    return ht_context_create(&ctx, NULL) != HT_OK;
-}
-
-static int free_context(void **state)
-{
-    (void)state;
-    ht_context_free(ctx);
-    return 0;
-}
 
 static ht_graph *parse(const char *text)
 {
     ht_graph *g;
-    if (ht_graph_parse(&g, ctx, "test.ht", text, strlen(text)) != HT_OK)
-        fail_msg("%s\n%s", ht_context_message(ctx), text);
+    if (ht_graph_parse(&g, test_ctx, "test.ht", text, strlen(text)) != HT_OK)
+        fail_msg("%s\n%s", ht_context_message(test_ctx), text);
     return g;
 }
 
@@ -67,16 +53,16 @@ static void every_sample_of_every_op__reads_back(void **state)
 {
     (void)state;
     size_t count = 0;
-    for (size_t o = 0; o < ctx->op_count; o++) {
-        const ht_op *op = ctx->ops[o];
+    for (size_t o = 0; o < test_ctx->op_count; o++) {
+        const ht_op *op = test_ctx->ops[o];
         for (size_t i = 0; op->samples && op->samples[i]; i++) {
             ht_sample sample;
             ht_graph *g;
             ht_arena *arena = ht_arena_create();
             assert_non_null(arena);
-            if (ht_sample_parse(ctx, arena, op, op->samples[i], &sample) != HT_OK ||
-                ht_sample_graph(ctx, &sample, &g) != HT_OK)
-                fail_msg("%s %s: %s", op->name, op->samples[i], ht_context_message(ctx));
+            if (ht_sample_parse(test_ctx, arena, op, op->samples[i], &sample) != HT_OK ||
+                ht_sample_graph(test_ctx, &sample, &g) != HT_OK)
+                fail_msg("%s %s: %s", op->name, op->samples[i], ht_context_message(test_ctx));
             ht_arena_free(arena); /* the graph owns what it needs */
             check_round_trip(g);
             ht_graph_free(g);
@@ -90,8 +76,8 @@ static void random_graphs__read_back(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        ht_graph *g = random_graph_build(ctx, seed, 5 + seed % 60);
-        if (!g) fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(ctx));
+        ht_graph *g = random_graph_build(test_ctx, seed, 5 + seed % 60);
+        if (!g) fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(test_ctx));
         check_round_trip(g);
         ht_graph_free(g);
     }
@@ -189,7 +175,7 @@ static void numbers__read_back_to_the_bit(void **state)
                                      4.9406564584124654e-324};
     size_t count = sizeof numbers / sizeof numbers[0];
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
+    assert_int_equal(ht_graph_create(&g, test_ctx), HT_OK);
     ht_output(g, "y", ht_constant(g, HT_F64, 1, (int64_t[]){(int64_t)count}, numbers));
     assert_int_equal(ht_graph_status(g), HT_OK);
     char *text = print(g);
@@ -320,8 +306,8 @@ static bool refused_well(const hostile_text *h)
 {
     ht_graph *g;
     char place[64];
-    ht_status status = ht_graph_parse(&g, ctx, "bad.ht", h->text, strlen(h->text));
-    const char *message = ht_context_message(ctx);
+    ht_status status = ht_graph_parse(&g, test_ctx, "bad.ht", h->text, strlen(h->text));
+    const char *message = ht_context_message(test_ctx);
     snprintf(place, sizeof place, h->place[0] ? "bad.ht:%s: " : "bad.ht: ", h->place);
     bool good = status != HT_OK && !g && strstr(message, h->message) && strncmp(message, place, strlen(place)) == 0;
     if (!good) print_error("%s\n    says: %s\n    not:  %s...%s\n", h->text, message, place, h->message);
@@ -340,7 +326,7 @@ static void hostile_text__is_refused_with_its_place(void **state)
 static void text_cut_anywhere__is_refused_or_a_graph(void **state)
 {
     (void)state;
-    ht_graph *g = random_graph_build(ctx, 10, 60), *part;
+    ht_graph *g = random_graph_build(test_ctx, 10, 60), *part;
     assert_non_null(g);
     char *text = print(g);
     for (size_t length = 0; length < strlen(text); length++) {
@@ -348,10 +334,10 @@ static void text_cut_anywhere__is_refused_or_a_graph(void **state)
         char *cut = malloc(length ? length : 1);
         assert_non_null(cut);
         memcpy(cut, text, length);
-        if (ht_graph_parse(&part, ctx, "cut", cut, length) == HT_OK)
+        if (ht_graph_parse(&part, test_ctx, "cut", cut, length) == HT_OK)
             ht_graph_free(part);
         else
-            assert_non_null(strstr(ht_context_message(ctx), "cut:"));
+            assert_non_null(strstr(ht_context_message(test_ctx), "cut:"));
         free(cut);
     }
     free(text);
@@ -385,10 +371,10 @@ static void long_names__are_cut_in_messages_not_overrun(void **state)
     for (size_t i = 0; i < sizeof frames / sizeof frames[0]; i++) {
         ht_graph *g;
         snprintf(text, sizeof text, "%s%s%s", frames[i][0], name, frames[i][1]);
-        if (ht_graph_parse(&g, ctx, "long", text, strlen(text)) == HT_OK)
+        if (ht_graph_parse(&g, test_ctx, "long", text, strlen(text)) == HT_OK)
             ht_graph_free(g);
         else
-            assert_true(strlen(ht_context_message(ctx)) < sizeof ctx->message);
+            assert_true(strlen(ht_context_message(test_ctx)) < sizeof test_ctx->message);
     }
 }
 
@@ -405,5 +391,5 @@ int main(void)
         cmocka_unit_test(text_cut_anywhere__is_refused_or_a_graph),
         cmocka_unit_test(long_names__are_cut_in_messages_not_overrun),
     };
-    return cmocka_run_group_tests(tests, make_context, free_context);
+    return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

@@ -9,22 +9,8 @@
 
 #include <string.h>
 
+#include "context_fixture.h"
 #include "op/op.h"
-
-static ht_context *ctx;
-
-static int make_context(void **state)
-{
-    (void)state;
-    return ht_context_create(&ctx, NULL) != HT_OK;
-}
-
-static int free_context(void **state)
-{
-    (void)state;
-    ht_context_free(ctx);
-    return 0;
-}
 
 /* Enough of everything to break. Values by name are in `at`. */
 static const char whole[] = "state %flat f32[24] heading=parameters\n"
@@ -298,7 +284,8 @@ static const rule rules[] = {
 static ht_graph *whole_graph(void)
 {
     ht_graph *g;
-    if (ht_graph_parse(&g, ctx, "whole", whole, strlen(whole)) != HT_OK) fail_msg("%s", ht_context_message(ctx));
+    if (ht_graph_parse(&g, test_ctx, "whole", whole, strlen(whole)) != HT_OK)
+        fail_msg("%s", ht_context_message(test_ctx));
     return g;
 }
 
@@ -309,8 +296,8 @@ static void every_rule__is_checked(void **state)
     r->break_it(g);
     assert_int_equal(ht_graph_status(g), HT_OK);
     assert_int_equal(ht_graph_verify(g), HT_EVERIFY);
-    if (!strstr(ht_context_message(ctx), r->message))
-        fail_msg("says '%s', not '%s'", ht_context_message(ctx), r->message);
+    if (!strstr(ht_context_message(test_ctx), r->message))
+        fail_msg("says '%s', not '%s'", ht_context_message(test_ctx), r->message);
     ht_graph_free(g);
 }
 
@@ -336,8 +323,8 @@ static void an_empty_view__fits_at_the_end_of_its_base(void **state)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         ht_graph *g;
-        if (ht_graph_parse(&g, ctx, "empty", texts[i], strlen(texts[i])) != HT_OK)
-            fail_msg("%s\n%s", ht_context_message(ctx), texts[i]);
+        if (ht_graph_parse(&g, test_ctx, "empty", texts[i], strlen(texts[i])) != HT_OK)
+            fail_msg("%s\n%s", ht_context_message(test_ctx), texts[i]);
         ht_val a = value(g, "a"), b = value(g, "b");
         assert_false(ht_overlap(g, a, b));
         assert_int_equal(ht_root(g, b).id, a.id);
@@ -365,13 +352,13 @@ static void the_builders_first_failure__is_the_graphs_status(void **state)
     ht_scope_push(g, "mlp");
     ht_val bad = ht_matmul(g, value(g, "x"), value(g, "x"), NULL);
     assert_int_equal(bad.id, 0);
-    assert_non_null(strstr(ht_context_message(ctx), ", at h.3.mlp"));
+    assert_non_null(strstr(ht_context_message(test_ctx), ", at h.3.mlp"));
     ht_tanh(g, bad);
     ht_output(g, "no", bad);
     ht_store(g, value(g, "x"), bad);
     assert_int_equal(ht_graph_status(g), HT_ESHAPE);
     assert_int_equal(ht_graph_verify(g), HT_ESHAPE);
-    assert_non_null(strstr(ht_context_message(ctx), "matmul"));
+    assert_non_null(strstr(ht_context_message(test_ctx), "matmul"));
     ht_graph_free(g);
 }
 
@@ -388,6 +375,6 @@ int main(void)
     for (size_t i = 0; i < RULES; i++)
         tests[i] = (struct CMUnitTest){
             .name = rules[i].name, .test_func = every_rule__is_checked, .initial_state = (void *)&rules[i]};
-    int failures = cmocka_run_group_tests_name("rules", tests, make_context, free_context);
-    return failures + cmocka_run_group_tests_name("no rules", more, make_context, free_context);
+    int failures = cmocka_run_group_tests_name("rules", tests, context_setup, context_teardown);
+    return failures + cmocka_run_group_tests_name("no rules", more, context_setup, context_teardown);
 }

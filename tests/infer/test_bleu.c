@@ -10,19 +10,8 @@
 
 #include <cmocka.h>
 
+#include "context_fixture.h"
 #include "infer/infer.h"
-
-static int start(void **state)
-{
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    return ht_context_create((ht_context **)state, &opts) != HT_OK;
-}
-
-static int stop(void **state)
-{
-    ht_context_free(*state);
-    return 0;
-}
 
 typedef struct corpus {
     ht_bleu bleu;
@@ -42,7 +31,8 @@ static void check(const corpus *c)
 
 static void bleu__is_that_of_sacrebleu(void **state)
 {
-    ht_context *ctx = *state;
+    (void)state;
+    ht_context *ctx = test_ctx;
     char *text, tokenizer[8];
     size_t length;
     int corpora = 0;
@@ -84,7 +74,8 @@ static void undo_pieces(char *line)
 
 static void bleu__of_a_real_translation(void **state)
 {
-    ht_context *ctx = *state;
+    (void)state;
+    ht_context *ctx = test_ctx;
     const char *folder = getenv("HALFTONE_DATA");
     if (!folder) skip();
     char path[2][4096], *text[2];
@@ -112,11 +103,12 @@ static void bleu__of_a_real_translation(void **state)
 
 static void bleu__perfect_is_100_and_nothing_is_0(void **state)
 {
+    (void)state;
     ht_bleu same = {.tokenizer = HT_BLEU_13A}, none = {.tokenizer = HT_BLEU_13A};
-    assert_int_equal(ht_bleu_add(&same, *state, "Le chat voit l'ami.", "Le chat voit l'ami."), HT_OK);
+    assert_int_equal(ht_bleu_add(&same, test_ctx, "Le chat voit l'ami.", "Le chat voit l'ami."), HT_OK);
     assert_float_equal(ht_bleu_score(&same), 100, 1e-9);
     assert_float_equal(ht_bleu_score(&none), 0, 0);
-    assert_int_equal(ht_bleu_add(&none, *state, "", ""), HT_OK);
+    assert_int_equal(ht_bleu_add(&none, test_ctx, "", ""), HT_OK);
     assert_float_equal(ht_bleu_score(&none), 0, 0);
     ht_bleu_tokenizer tokenizer;
     assert_false(ht_bleu_tokenizer_find("13", &tokenizer));
@@ -125,10 +117,11 @@ static void bleu__perfect_is_100_and_nothing_is_0(void **state)
 /* A line that ends with a hyphen goes on in the next; bytes that are no UTF-8 do no harm. */
 static void bleu__takes_any_bytes(void **state)
 {
+    (void)state;
     ht_bleu bleu = {.tokenizer = HT_BLEU_13A};
-    assert_int_equal(ht_bleu_add(&bleu, *state, "one two three fo-\nur", "one two three four"), HT_OK);
+    assert_int_equal(ht_bleu_add(&bleu, test_ctx, "one two three fo-\nur", "one two three four"), HT_OK);
     assert_float_equal(ht_bleu_score(&bleu), 100, 1e-9);
-    assert_int_equal(ht_bleu_add(&bleu, *state, "\xff\xfe \xe2\x80 \xc2 .\xe2", "\xc2"), HT_OK);
+    assert_int_equal(ht_bleu_add(&bleu, test_ctx, "\xff\xfe \xe2\x80 \xc2 .\xe2", "\xc2"), HT_OK);
     assert_true(ht_bleu_score(&bleu) < 100);
 }
 
@@ -140,5 +133,5 @@ int main(void)
         cmocka_unit_test(bleu__perfect_is_100_and_nothing_is_0),
         cmocka_unit_test(bleu__takes_any_bytes),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

@@ -95,7 +95,7 @@ static void half_product__rounds_once_in_every_row(void **state)
     (void)state;
     static const char *const types[][3] = {{"f16", "f16", "f16"},   {"bf16", "bf16", "bf16"}, {"f16", "f16", "f32"},
                                            {"bf16", "bf16", "f32"}, {"bf16", "f32", "bf16"},  {"f32", "f16", "f16"}};
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     ht_target target;
     ht_target_here(ctx, &target);
     seen rows = {.count = 0};

@@ -39,12 +39,12 @@ static void open_case(op_case *c, const stream_case *from, int rows)
     size_t at = 0;
     for (const char *s = from->line; *s; s++)
         at += (size_t)snprintf(text + at, sizeof text - at, *s == '@' ? "%d" : "%c", *s == '@' ? rows : *s);
-    const ht_op *op = ht_op_find(op_tests_context(), from->op, strlen(from->op));
+    const ht_op *op = ht_op_find(context_shared(), from->op, strlen(from->op));
     if (!op) fail_msg("there is no op %s", from->op);
     op_case_parse(c, op, text);
     c->line = from->line;
     c->variant = rows == from->rows ? "whole" : "a piece";
-    if (!op_case_build(c)) op_case_fail(c, "%s", ht_context_message(op_tests_context()));
+    if (!op_case_build(c)) op_case_fail(c, "%s", ht_context_message(context_shared()));
 }
 
 /* `shift` bytes after the start of a line; the caller frees *memory. */
@@ -58,7 +58,7 @@ static char *aligned_buffer(void **memory, int64_t bytes, int shift)
 static void run(const op_case *c, ht_isa isa, const void *const *in, void *const *out)
 {
     ht_target target = {.isa = isa, .threads = 2};
-    const ht_kernel *kernel = ht_kernel_choose(op_tests_context(), c->call, &target, NULL);
+    const ht_kernel *kernel = ht_kernel_choose(context_shared(), c->call, &target, NULL);
     if (!kernel) op_case_fail(c, "no kernel");
     void *workspace;
     aligned_buffer(&workspace, kernel->workspace ? kernel->workspace(c->call, &target) : 0, 0);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "context_fixture.h"
 #include "train/train.h"
 
 enum { PATTERNS = 65536, TIES = 3 * 63488 };
@@ -35,7 +36,8 @@ static void run_cast(ht_context *ctx, ht_isa isa, ht_dtype from, const void *x, 
 
 static void cast__every_f16_becomes_the_same_f32_on_each_isa(void **state)
 {
-    ht_context *ctx = *state;
+    (void)state;
+    ht_context *ctx = test_ctx;
     static ht_f16 x[PATTERNS];
     static float y[PATTERNS];
     for (int i = 0; i < PATTERNS; i++) x[i].bits = (uint16_t)i;
@@ -48,7 +50,8 @@ static void cast__every_f16_becomes_the_same_f32_on_each_isa(void **state)
 /* Between each finite f16 and the next one away from zero: the middle, and the floats on either side of it. */
 static void cast__every_tie_rounds_the_same_on_each_isa(void **state)
 {
-    ht_context *ctx = *state;
+    (void)state;
+    ht_context *ctx = test_ctx;
     static float x[TIES];
     static ht_f16 y[TIES];
     int n = 0;
@@ -68,22 +71,11 @@ static void cast__every_tie_rounds_the_same_on_each_isa(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    return ht_context_create((ht_context **)state, NULL);
-}
-
-static int tear_down(void **state)
-{
-    ht_context_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cast__every_f16_becomes_the_same_f32_on_each_isa),
         cmocka_unit_test(cast__every_tie_rounds_the_same_on_each_isa),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

@@ -435,7 +435,7 @@ static void make_special(op_arrays *a, const op_case *c)
 
 static void check_case(op_case *c, bool special, bool layouts)
 {
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     op_arrays a;
     op_arrays_make(&a, c);
     if (special) make_special(&a, c);
@@ -469,7 +469,7 @@ static void kernels_match_the_reference(void **state)
             if (build_variant(&c, &variants[v]))
                 check_case(&c, variants[v].special, v == 0 || variants[v].in_even == HT_BF16);
             else if (variants[v].as_written)
-                op_case_fail(&c, "the builder refuses it: %s", ht_context_message(op_tests_context()));
+                op_case_fail(&c, "the builder refuses it: %s", ht_context_message(context_shared()));
             op_case_free(&c);
         }
 }

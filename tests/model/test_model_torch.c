@@ -133,8 +133,7 @@ static void check_file(const char *path)
     model_fixture w;
     reference r = {.file = path};
     size_t length;
-    ht_context *ctx;
-    assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
+    ht_context *ctx = context_create(0, NULL);
     assert_int_equal(ht_read_file(ctx, &r.text, &length, path), HT_OK);
     ht_context_free(ctx);
     r.at = r.text;

@@ -384,7 +384,7 @@ static void builder__passes_every_option(void **state)
 {
     (void)state;
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     ht_val q = ht_input(g, "q", HT_F32, HT_DIMS(2, 4, 6, 8)), k = ht_input(g, "k", HT_F32, HT_DIMS(2, 2, 6, 8));
     ht_val position = ht_input(g, "position", HT_I32, HT_DIMS(6));
     ht_attention_opts opts = {.size = sizeof opts, .causal = true, .scale = 0.5};

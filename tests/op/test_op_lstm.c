@@ -215,7 +215,7 @@ static void builder__gives_three_results_and_their_gradients(void **state)
 {
     (void)state;
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     ht_val x = ht_input(g, "x", HT_F32, HT_DIMS(T, B, I)), h0 = ht_input(g, "h0", HT_F32, HT_DIMS(B, H));
     ht_val w_input = ht_param(g, "w_input", HT_F32, HT_DIMS(4 * H, I), HT_NORMAL(0, 1));
     ht_val w_hidden = ht_param(g, "w_hidden", HT_F32, HT_DIMS(4 * H, H), HT_NORMAL(0, 1));

@@ -15,7 +15,7 @@ static void gradient__of_a_shared_weight_is_one_product(void **state)
 {
     (void)state;
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     ht_val x = ht_input(g, "x", HT_F32, HT_DIMS(4, 5, 3)), w = ht_input(g, "w", HT_F32, HT_DIMS(3, 2)), dw;
     ht_val loss = ht_sum(g, ht_matmul(g, x, w, NULL), 0, NULL, false);
     assert_int_equal(ht_gradients(g, loss, 1, &w, &dw), HT_OK);
@@ -28,7 +28,7 @@ static void gradient__has_the_number_type_of_its_input(void **state)
 {
     (void)state;
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     ht_val in[] = {ht_input(g, "a", HT_BF16, HT_DIMS(2, 4, 3)), ht_input(g, "b", HT_F32, HT_DIMS(1, 3, 5))}, grads[2];
     ht_val y = ht_matmul(g, in[0], in[1], NULL);
     assert_int_equal(ht_val_dtype(g, y), HT_F32);
@@ -83,7 +83,7 @@ static void half_operands__of_any_shape_match_the_reference(void **state)
 static const char *chosen(const op_call *c, unsigned features)
 {
     ht_target target = {.isa = HT_ISA_AVX512, .features = features, .threads = 1};
-    const ht_kernel *kernel = ht_kernel_choose(op_tests_context(), c->c.call, &target, NULL);
+    const ht_kernel *kernel = ht_kernel_choose(context_shared(), c->c.call, &target, NULL);
     return kernel ? kernel->name : "none";
 }
 

@@ -325,7 +325,7 @@ static void shape_rules__refuse_hostile_calls(void **state)
         op_case c;
         op_case_parse(&c, bad[i].op, bad[i].line);
         if (op_case_build(&c)) op_case_fail(&c, "is accepted");
-        if (!ht_context_message(op_tests_context())[0]) op_case_fail(&c, "is refused without a word");
+        if (!ht_context_message(context_shared())[0]) op_case_fail(&c, "is refused without a word");
         op_case_free(&c);
     }
 }
@@ -334,7 +334,7 @@ static void builders__refuse_and_pass_on(void **state)
 {
     (void)state;
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     ht_val x = ht_input(g, "x", HT_F32, HT_DIMS(2, 3, 4));
     assert_int_equal(ht_reshape(g, x, 3, (int64_t[]){2, 3, 4}).id, x.id);
     assert_int_equal(ht_permute(g, x, 3, (int64_t[]){0, -2, -1}).id, x.id);

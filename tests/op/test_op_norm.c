@@ -16,7 +16,7 @@ typedef struct model {
 static model model_of(int64_t n, int64_t channels, int64_t size)
 {
     model m;
-    assert_int_equal(ht_graph_create(&m.g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&m.g, context_shared()), HT_OK);
     m.x = ht_input(m.g, "x", HT_F64, HT_DIMS(n, channels, size));
     m.scale = ht_param(m.g, "scale", HT_F64, HT_DIMS(channels), HT_CONSTANT(2));
     m.shift = ht_param(m.g, "shift", HT_F64, HT_DIMS(channels), HT_CONSTANT(-1));
@@ -77,7 +77,7 @@ static void batchnorm_eval__keeps_the_number_type_of_x(void **state)
 {
     (void)state;
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     ht_val x = ht_input(g, "x", HT_BF16, HT_DIMS(2, 3)), y;
     ht_val mean = ht_state_add(g, "mean", HT_F32, HT_DIMS(3), HT_ZERO);
     ht_val var = ht_state_add(g, "var", HT_F32, HT_DIMS(3), HT_CONSTANT(1));
@@ -96,7 +96,7 @@ static void batchnorm_train__refuses_one_value_per_channel(void **state)
     model m = model_of(1, 2, 1);
     assert_int_equal(ht_batchnorm_train(m.g, m.x, m.scale, m.shift, m.mean, m.var, 0.1, 1e-5).id, 0);
     assert_int_equal(ht_graph_status(m.g), HT_ESHAPE);
-    assert_non_null(strstr(ht_context_message(op_tests_context()), "more than one value per channel"));
+    assert_non_null(strstr(ht_context_message(context_shared()), "more than one value per channel"));
     ht_graph_free(m.g);
 }
 
@@ -111,7 +111,7 @@ static void layernorm__holds_its_precision_far_from_zero(void **state)
     for (int i = 0; i < COLUMNS; i++) x[i] = 4096 + (float)(i % 7) * 0.25f;
     for (int i = 0; i < COLUMNS; i++) sum += x[i];
     for (int i = 0; i < COLUMNS; i++) square += (x[i] - sum / COLUMNS) * (x[i] - sum / COLUMNS);
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     ht_type row = ht_type_make(HT_F32, HT_DIMS(1, COLUMNS)), one = ht_type_make(HT_F32, HT_DIMS(1));
     ht_attr eps = HT_FLOAT("eps", 0);
     eps.key = ht_op_layernorm.attrs[0].key;

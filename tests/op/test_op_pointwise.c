@@ -8,7 +8,7 @@
 
 static const ht_op *op_named(const char *name)
 {
-    const ht_op *op = ht_op_find(op_tests_context(), name, strlen(name));
+    const ht_op *op = ht_op_find(context_shared(), name, strlen(name));
     assert_non_null(op);
     return op;
 }
@@ -25,7 +25,7 @@ static void check(const char *name, const char *line, const double *const *in, c
     op_case c;
     op_arrays a;
     op_case_parse(&c, op_named(name), line);
-    if (!op_case_build(&c)) op_case_fail(&c, "is refused: %s", ht_context_message(op_tests_context()));
+    if (!op_case_build(&c)) op_case_fail(&c, "is refused: %s", ht_context_message(context_shared()));
     op_arrays_make(&a, &c);
     for (size_t i = 0; i < c.call->n_in; i++)
         memcpy(a.in[i], in[i], (size_t)ht_type_elems(c.call->in[i]) * sizeof(double));
@@ -35,7 +35,7 @@ static void check(const char *name, const char *line, const double *const *in, c
         if (!same(ht_round_to(y->dtype, a.out[0][i]), expected[i]))
             op_case_fail(&c, "element %d by the reference: %g, not %g", (int)i, a.out[0][i], expected[i]);
     int ran = 0;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     for (ht_isa isa = HT_ISA_PORTABLE; isa <= ht_cpu_isa(); isa++) {
         ht_target target = {.isa = isa};
         const ht_kernel *kernel = ht_kernel_choose(ctx, c.call, &target, NULL);
@@ -113,7 +113,7 @@ static void cast__truncates_saturates_and_rounds_once(void **unused)
 static ht_graph *new_graph(void)
 {
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     return g;
 }
 
@@ -174,7 +174,7 @@ static void builder__refuses_what_does_not_fit(void **unused)
         }
         assert_int_not_equal(ht_graph_status(g), HT_OK);
         assert_int_equal(results[0].id, 0);
-        assert_true(*ht_context_message(op_tests_context()));
+        assert_true(*ht_context_message(context_shared()));
         /* Whatever follows a failure is quiet. */
         assert_int_equal(ht_relu(g, ht_scale(g, results[0], 2)).id, 0);
         ht_graph_free(g);
@@ -265,7 +265,7 @@ static void draw(const char *op, const char *line, int64_t sample, double *to)
     op_case c;
     op_arrays a;
     op_case_parse(&c, op_named(op), line);
-    if (!op_case_build(&c)) op_case_fail(&c, "is refused: %s", ht_context_message(op_tests_context()));
+    if (!op_case_build(&c)) op_case_fail(&c, "is refused: %s", ht_context_message(context_shared()));
     op_arrays_make(&a, &c);
     size_t first = c.call->n_in - 3;
     a.in[first][0] = 11;

@@ -192,7 +192,7 @@ static void expect_gradient(ht_val (*reduce)(ht_graph *, ht_val, int, const int6
 {
     ht_graph *g;
     ht_reference *ref;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     ht_val in = ht_input(g, "x", HT_F64, HT_DIMS(2, 3)), grad;
     ht_val loss = ht_sum(g, reduce(g, in, 1, (const int64_t[]){1}, false), 0, NULL, false);
     assert_int_equal(ht_gradients(g, loss, 1, &in, &grad), HT_OK);

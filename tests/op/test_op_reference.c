@@ -41,7 +41,7 @@ static void fixture_free(fixture *w)
 static ht_graph *new_graph(void)
 {
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     return g;
 }
 

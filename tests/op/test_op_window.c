@@ -9,7 +9,7 @@
 static ht_graph *new_graph(void)
 {
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, op_tests_context()), HT_OK);
+    assert_int_equal(ht_graph_create(&g, context_shared()), HT_OK);
     return g;
 }
 
@@ -21,7 +21,7 @@ static ht_val image(ht_graph *g, const char *name, int64_t n, int64_t c, int64_t
 static void assert_latched(ht_graph *g, const char *message)
 {
     assert_int_not_equal(ht_graph_status(g), HT_OK);
-    assert_string_equal(ht_context_message(op_tests_context()), message);
+    assert_string_equal(ht_context_message(context_shared()), message);
     ht_graph_free(g);
 }
 
@@ -152,12 +152,11 @@ static void check_max(const double x[8], const double want[2], const double want
 {
     op_case c;
     op_arrays a;
-    op_case_parse(&c, ht_op_find(op_tests_context(), "max_pool2d", strlen("max_pool2d")),
-                  "(f32[1,1,2,4]) window=[2,2]");
+    op_case_parse(&c, ht_op_find(context_shared(), "max_pool2d", strlen("max_pool2d")), "(f32[1,1,2,4]) window=[2,2]");
     assert_true(op_case_build(&c));
     op_arrays_make(&a, &c);
     memcpy(a.in[0], x, 8 * sizeof *x);
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     for (size_t k = 0; k <= ctx->kernel_count; k++) {
         const ht_kernel *kernel = k < ctx->kernel_count ? ctx->kernels[k] : NULL;
         ht_target target = {.isa = ht_cpu_isa(), .threads = 1};

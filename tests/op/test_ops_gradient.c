@@ -57,7 +57,7 @@ typedef struct grad_case {
 static bool first_build(grad_case *k, const ht_op *op, const char *line, int only_result, int only_input)
 {
     op_case *c = &k->c;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     memset(k, 0, sizeof *k);
     op_case_parse(c, op, line);
     op_case_floats(c, HT_F64);
@@ -95,7 +95,7 @@ static ht_status second_build(grad_case *k)
 static void evaluate(grad_case *k)
 {
     ht_graph *g = k->c.graph;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     if (ht_graph_verify(g) != HT_OK) op_case_fail(&k->c, "its gradient does not verify: %s", ht_context_message(ctx));
     if (ht_reference_create(&k->ref, g, false, 1) != HT_OK) op_case_fail(&k->c, "%s", ht_context_message(ctx));
     const ht_node *node = op_case_node(&k->c);
@@ -336,7 +336,7 @@ static void check_alone(const ht_op *op, const char *line)
 static void run_graph(void *arg)
 {
     grad_case *k = arg;
-    if (ht_reference_run(k->ref, 0) != HT_OK) op_case_fail(&k->c, "%s", ht_context_message(op_tests_context()));
+    if (ht_reference_run(k->ref, 0) != HT_OK) op_case_fail(&k->c, "%s", ht_context_message(context_shared()));
 }
 
 /* True when it was refused for a reason. */
@@ -352,7 +352,7 @@ static bool check_second(const ht_op *op, const char *line)
     if (status != HT_OK) {
         if (status != HT_ENOTSUP)
             op_case_fail(&k.c, "second derivative: %s: %s", ht_status_name(status),
-                         ht_context_message(op_tests_context()));
+                         ht_context_message(context_shared()));
         grad_case_free(&k);
         return true;
     }
@@ -407,7 +407,7 @@ static void second_derivatives_match_differences(void **state)
     bool refused = false;
     for (size_t s = 0; op->samples[s]; s++) refused |= check_second(op, op->samples[s]);
     if (refused && !is_listed(no_second, op->name))
-        fail_msg("%s has no second derivative: %s", op->name, ht_context_message(op_tests_context()));
+        fail_msg("%s has no second derivative: %s", op->name, ht_context_message(context_shared()));
     if (!refused && is_listed(no_second, op->name)) fail_msg("%s is listed as having no second derivative", op->name);
 }
 

@@ -48,7 +48,7 @@ static void op_is_complete(void **state)
 static void every_op_name_is_there_once(void **state)
 {
     (void)state;
-    const ht_context *ctx = op_tests_context();
+    const ht_context *ctx = context_shared();
     assert_true(ctx->op_count > 0);
     for (size_t i = 0; i < ctx->op_count; i++) {
         const char *name = ctx->ops[i]->name;
@@ -61,7 +61,7 @@ static void every_op_name_is_there_once(void **state)
 static void every_kernel_row_has_its_op_and_a_name_of_its_own(void **state)
 {
     (void)state;
-    const ht_context *ctx = op_tests_context();
+    const ht_context *ctx = context_shared();
     for (size_t i = 0; i < ctx->kernel_count; i++) {
         const ht_kernel *k = ctx->kernels[i];
         assert_int_equal(k->size, sizeof(ht_kernel));
@@ -77,12 +77,12 @@ static void every_kernel_row_has_its_op_and_a_name_of_its_own(void **state)
 static void build(op_case *c, const ht_op *op, const char *line)
 {
     op_case_parse(c, op, line);
-    if (!op_case_build(c)) op_case_fail(c, "the builder refuses it: %s", ht_context_message(op_tests_context()));
+    if (!op_case_build(c)) op_case_fail(c, "the builder refuses it: %s", ht_context_message(context_shared()));
 }
 
 static void check_text(op_case *c)
 {
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     char *text;
     ht_graph *back;
     if (ht_graph_verify(c->graph) != HT_OK) op_case_fail(c, "does not verify: %s", ht_context_message(ctx));
@@ -108,7 +108,7 @@ static void check_kernel(const op_case *c)
 {
     ht_text why = {0};
     ht_target target = {.name = "test", .isa = HT_ISA_PORTABLE, .threads = 1};
-    if (!ht_kernel_choose(op_tests_context(), c->call, &target, &why))
+    if (!ht_kernel_choose(context_shared(), c->call, &target, &why))
         op_case_fail(c, "no portable kernel: %s", why.data ? why.data : "there is none");
     ht_text_free(&why);
 }

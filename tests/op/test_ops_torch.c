@@ -54,7 +54,7 @@ typedef struct torch_case {
 /* Results are the outputs y0, y1 …; the gradient by input i is the output di. */
 static void case_build(torch_case *k, const ht_op *op, const char *line)
 {
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     memset(k, 0, sizeof *k);
     op_case_parse(&k->c, op, line);
     op_case_floats(&k->c, HT_F32);
@@ -79,7 +79,7 @@ static void case_build(torch_case *k, const ht_op *op, const char *line)
 
 static void case_need(const torch_case *k, ht_status status)
 {
-    if (status != HT_OK) op_case_fail(&k->c, "%s", ht_context_message(op_tests_context()));
+    if (status != HT_OK) op_case_fail(&k->c, "%s", ht_context_message(context_shared()));
 }
 
 static void inputs_write(torch_case *k)
@@ -105,7 +105,7 @@ static ht_plan *plan_for(const torch_case *k, ht_isa isa)
     ht_target target;
     ht_text text = {0};
     ht_plan *plan;
-    ht_target_here(op_tests_context(), &target);
+    ht_target_here(context_shared(), &target);
     target.isa = isa;
     if (isa != HT_ISA_AVX512) target.features = 0;
     ht_target_print(&text, &target);
@@ -247,7 +247,7 @@ static bool is_empty(const ht_op *op, const char *line)
 {
     op_case c;
     op_case_parse(&c, op, line);
-    if (!op_case_build(&c)) op_case_fail(&c, "%s", ht_context_message(op_tests_context()));
+    if (!op_case_build(&c)) op_case_fail(&c, "%s", ht_context_message(context_shared()));
     bool empty = false;
     for (size_t i = 0; i < c.call->n_in; i++) empty |= c.call->in[i] && !ht_type_elems(c.call->in[i]);
     for (size_t i = 0; i < c.call->n_out; i++) empty |= !ht_type_elems(c.call->out[i]);
@@ -265,7 +265,7 @@ static bool has_sample(const ht_op *op, const char *line)
 static void results_agree_with_pytorch(void **state)
 {
     const ht_op *op = *state;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     char path[1024], *text;
     size_t length;
     snprintf(path, sizeof path, "%s/reference/%s.txt", HT_TEST_DIR, op->name);

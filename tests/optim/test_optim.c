@@ -14,28 +14,6 @@
 #include "session_fixture.h"
 #include "train/train.h"
 
-static void begin(fixture *w)
-{
-    memset(w, 0, sizeof *w);
-    assert_int_equal(ht_context_create(&w->ctx, NULL), HT_OK);
-    must(w, ht_graph_create(&w->g, w->ctx));
-}
-
-static void plan(fixture *w)
-{
-    must(w, ht_graph_status(w->g));
-    must(w, ht_plan_create(&w->plan, w->g, NULL));
-    must(w, ht_session_create(&w->s, w->plan, NULL));
-}
-
-static void end(fixture *w)
-{
-    ht_session_free(w->s);
-    ht_plan_free(w->plan);
-    ht_graph_free(w->g);
-    ht_context_free(w->ctx);
-}
-
 /* ---- schedules ---- */
 
 typedef struct given {
@@ -59,18 +37,18 @@ enum { STEPS = 12 };
 static void assert_rates(const char *name, const given *numbers, double base, const double *rates,
                          const double *momenta)
 {
-    fixture w;
+    session_fixture w;
     double p[HT_MAX_SCHEDULE_PARAMS];
     const ht_schedule *schedule = ht_schedule_find(name, NULL);
     assert_non_null(schedule);
     set_params(schedule, numbers, p);
-    begin(&w);
+    w = session_begin(0);
     ht_val applied = ht_state_add(w.g, "applied", HT_I64, 0, NULL, HT_ZERO);
     ht_output(w.g, "rate", ht_schedule_rate(w.g, schedule, p, base, applied));
     ht_val momentum = ht_schedule_momentum(w.g, schedule, p, applied);
     assert_int_equal(momentum.id != 0, momenta != NULL);
     if (momentum.id) ht_output(w.g, "momentum", momentum);
-    plan(&w);
+    session_plan(&w, NULL, 0);
     for (int64_t k = 0; k < STEPS; k++) {
         float rate, mom;
         must(&w, ht_session_write(w.s, "applied", &k, sizeof k));
@@ -83,7 +61,7 @@ static void assert_rates(const char *name, const given *numbers, double base, co
         must(&w, ht_session_read(w.s, "momentum", &mom, sizeof mom));
         assert_float_equal(mom, momenta[k], 1e-6);
     }
-    end(&w);
+    session_end(&w);
 }
 
 #define GIVEN(...)                                                                                                     \
@@ -148,12 +126,12 @@ static void schedule__cosine_is_nanogpts(void **state)
 static void schedule__what_must_be_given_is_asked_for(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     double p[HT_MAX_SCHEDULE_PARAMS];
     const char *names;
     assert_null(ht_schedule_find("WarmUp", &names));
     assert_non_null(strstr(names, "WarmupCosineLR"));
-    begin(&w);
+    w = session_begin(0);
     const ht_schedule *schedule = ht_schedule_find("WarmupDecayLR", NULL);
     ht_schedule_standards(schedule, p);
     assert_int_equal(ht_schedule_check(w.ctx, schedule, p), HT_EINVAL);
@@ -161,7 +139,7 @@ static void schedule__what_must_be_given_is_asked_for(void **state)
     ht_val applied = ht_state_add(w.g, "applied", HT_I64, 0, NULL, HT_ZERO);
     ht_schedule_rate(w.g, schedule, p, 1, applied);
     assert_int_equal(ht_graph_status(w.g), HT_EINVAL);
-    end(&w);
+    session_end(&w);
 }
 
 /* ---- optimisers ---- */
@@ -174,7 +152,7 @@ typedef struct rule_case {
     double want[3][2];
 } rule_case;
 
-static void build_rule(const fixture *w, const rule_case *c, const ht_optimizer *rule, const ht_hyper *hyper)
+static void build_rule(const session_fixture *w, const rule_case *c, const ht_optimizer *rule, const ht_hyper *hyper)
 {
     ht_graph *g = w->g;
     int64_t n = (int64_t)c->n;
@@ -193,7 +171,7 @@ static void build_rule(const fixture *w, const rule_case *c, const ht_optimizer 
 static void check_rule(const rule_case *c)
 {
     static const double gradient[3] = {.5, -.25, .1};
-    fixture w;
+    session_fixture w;
     const ht_optimizer *rule = ht_optimizer_find(c->name, NULL);
     assert_non_null(rule);
     ht_hyper hyper = ht_optimizer_standards(rule);
@@ -201,9 +179,9 @@ static void check_rule(const rule_case *c)
     hyper.momentum = c->over.momentum;
     hyper.dampening = c->over.dampening;
     hyper.nesterov = c->over.nesterov;
-    begin(&w);
+    w = session_begin(0);
     build_rule(&w, c, rule, &hyper);
-    plan(&w);
+    session_plan(&w, NULL, 0);
     must(&w, ht_session_write_f64(w.s, "p", c->start, c->n));
     for (int t = 0; t < 3; t++) {
         double g[2], p[2];
@@ -216,7 +194,7 @@ static void check_rule(const rule_case *c)
             assert_float_equal(p[j], c->want[t][j], 1e-6);
         }
     }
-    end(&w);
+    session_end(&w);
 }
 
 /* p0 = 1, lr 0.1, weight decay 0.1, gradients 0.5, -0.25, 0.1. */
@@ -268,7 +246,7 @@ static void muon_case(int rank, const int64_t *dims, double boost)
 {
     enum { N = 3 };
     static const double s[N] = {2, -0.6, 0.05};
-    fixture w;
+    session_fixture w;
     double grad[24] = {0}, p[24], norm = 0;
     int64_t rows = dims[0], columns = 1;
     for (int i = 1; i < rank; i++) columns *= dims[i];
@@ -278,7 +256,7 @@ static void muon_case(int rank, const int64_t *dims, double boost)
         grad[at[k]] = s[k];
         norm += s[k] * s[k];
     }
-    begin(&w);
+    w = session_begin(0);
     const ht_optimizer *rule = ht_optimizer_find("muon", NULL);
     ht_val param = ht_state_add(w.g, "p", HT_F32, rank, dims, HT_CONSTANT(1)), next[2], moments[2];
     ht_val g = ht_input(w.g, "g", HT_F32, rank, dims);
@@ -289,7 +267,7 @@ static void muon_case(int rank, const int64_t *dims, double boost)
     hyper.weight_decay = 0.5;
     ht_store(w.g, param, rule->step(w.g, &hyper, param, g, moments, lr, applied, next));
     ht_store(w.g, moments[0], next[0]);
-    plan(&w);
+    session_plan(&w, NULL, 0);
     must(&w, ht_session_write_f64(w.s, "g", grad, n));
     must(&w, ht_session_run(w.s, "forward"));
     must(&w, ht_session_read_f64(w.s, "p", p, n));
@@ -299,7 +277,7 @@ static void muon_case(int rank, const int64_t *dims, double boost)
         assert_float_equal(p[at[k]], 0.95 - 0.1 * boost * x, 1e-5);
     }
     assert_float_equal(p[0], 0.95, 1e-5);
-    end(&w);
+    session_end(&w);
 }
 
 static void optimizer__muon_moves_along_the_nearest_orthogonal_matrix(void **state)
@@ -331,7 +309,7 @@ static size_t numbers_of(const ht_json *list, double *to)
 }
 
 /* The loss is Σ p·g, so that its gradient is what the file says. */
-static void build_products(const fixture *w, const ht_json *root)
+static void build_products(const session_fixture *w, const ht_json *root)
 {
     ht_val loss = HT_NONE;
     for (const ht_json *p = ht_json_get(root, "Parameters")->child; p; p = p->next) {
@@ -348,18 +326,18 @@ static void build_products(const fixture *w, const ht_json *root)
 
 static void check_trajectory(const char *folder, const char *file, const ht_train_opts *opts)
 {
-    fixture w;
+    session_fixture w;
     char path[1024], *text;
     size_t length;
     const ht_json *root;
-    begin(&w);
+    w = session_begin(0);
     ht_arena *arena = ht_arena_create();
     snprintf(path, sizeof path, "%s/optimizers/%s", folder, file);
     must(&w, ht_read_file(w.ctx, &text, &length, path));
     must(&w, ht_json_parse(w.ctx, arena, path, text, length, &root));
     build_products(&w, root);
     must(&w, ht_graph_train(w.g, opts));
-    plan(&w);
+    session_plan(&w, NULL, 0);
     for (size_t t = 0; t <= 10; t++) {
         for (const ht_json *p = ht_json_get(root, "Parameters")->child; p; p = p->next) {
             double want[16], have[16], grad[16];
@@ -377,7 +355,7 @@ static void check_trajectory(const char *folder, const char *file, const ht_trai
     }
     free(text);
     ht_arena_free(arena);
-    end(&w);
+    session_end(&w);
 }
 
 static void optimizer__trajectories_are_those_of_pytorch(void **state)

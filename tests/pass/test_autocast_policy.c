@@ -219,13 +219,12 @@ static const ht_call *find_call(const ht_plan *plan, const char *op)
 static void full_precision__keeps_an_op_and_its_gradient_in_f32(void **state)
 {
     (void)state;
-    ht_context *ctx;
+    ht_context *ctx = context_create(0, NULL);
     ht_graph *g;
     ht_plan *plan;
     ht_plan_opts planning = HT_PLAN_OPTS;
     planning.precision = "fp16";
     planning.no_fusion = true;
-    assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
     for (int full = 0; full < 2; full++) {
         assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
         ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){4, 8}),

@@ -15,26 +15,12 @@
 
 #include <halftone/session.h>
 
+#include "context_fixture.h"
 #include "pass/pass.h"
 
 enum { ROWS = 32, FEATURES = 8, STEPS = 20 };
 
 static const char *const params[] = {"w1", "b1", "w2", "b2"};
-
-static ht_context *ctx;
-
-static int make_context(void **state)
-{
-    (void)state;
-    return ht_context_create(&ctx, NULL) != HT_OK;
-}
-
-static int free_context(void **state)
-{
-    (void)state;
-    ht_context_free(ctx);
-    return 0;
-}
 
 static ht_graph *read_graph(void)
 {
@@ -42,8 +28,9 @@ static ht_graph *read_graph(void)
     char *text;
     size_t length;
     ht_graph *g;
-    if (ht_read_file(ctx, &text, &length, path) != HT_OK || ht_graph_parse(&g, ctx, path, text, length) != HT_OK)
-        fail_msg("%s", ht_context_message(ctx));
+    if (ht_read_file(test_ctx, &text, &length, path) != HT_OK ||
+        ht_graph_parse(&g, test_ctx, path, text, length) != HT_OK)
+        fail_msg("%s", ht_context_message(test_ctx));
     free(text);
     return g;
 }
@@ -182,7 +169,7 @@ static void the_model__is_the_one_in_f32(void **state)
                                "  %loss, %lse = cross_entropy f32[], f32[32] (%6, %label)\n"
                                "}\n";
     ht_graph *g = read_graph(), *plain;
-    assert_int_equal(ht_graph_parse(&plain, ctx, "plain", text, strlen(text)), HT_OK);
+    assert_int_equal(ht_graph_parse(&plain, test_ctx, "plain", text, strlen(text)), HT_OK);
     assert_true(ht_model_hash(g) == ht_model_hash(plain));
     ht_graph_free(plain);
     ht_graph_free(g);
@@ -194,7 +181,7 @@ static void passes__leave_every_value_as_it_is(void **state)
     static const char *const names[] = {"fold", "cse", "dce", "regions"};
     ht_graph *g = read_graph(), *plain = read_graph();
     for (size_t i = 0; i < 4; i++)
-        if (ht_pass_run(g, ht_pass_find(names[i]), NULL, NULL) != HT_OK) fail_msg("%s", ht_context_message(ctx));
+        if (ht_pass_run(g, ht_pass_find(names[i]), NULL, NULL) != HT_OK) fail_msg("%s", ht_context_message(test_ctx));
     oracle a = make_oracle(plain), b = make_oracle(g);
     for (int64_t step = 0; step < 3; step++) assert_true(run_step(&a, step) == run_step(&b, step));
     for (int i = 0; i < 4; i++)
@@ -249,7 +236,7 @@ static void a_plan__computes_what_the_reference_computes(void **state)
     ht_plan *plan;
     ht_session *session;
     if (ht_plan_create(&plan, g, NULL) != HT_OK || ht_session_create(&session, plan, NULL) != HT_OK)
-        fail_msg("%s", ht_context_message(ctx));
+        fail_msg("%s", ht_context_message(test_ctx));
     for (int64_t step = 0; step < STEPS; step++) {
         double loss, want;
         copy_states(&o, session); /* each step from the same start: adam amplifies the last bit of a small gradient */
@@ -280,7 +267,7 @@ static void a_plan__trains_by_itself(void **state)
     ht_plan *plan;
     ht_session *session;
     if (ht_plan_create(&plan, g, NULL) != HT_OK || ht_session_create(&session, plan, NULL) != HT_OK)
-        fail_msg("%s", ht_context_message(ctx));
+        fail_msg("%s", ht_context_message(test_ctx));
     copy_states(&o, session);
     for (int64_t step = 0; step < STEPS; step++) {
         double loss, want = run_step(&o, step);
@@ -309,5 +296,5 @@ int main(void)
         cmocka_unit_test(a_plan__computes_what_the_reference_computes),
         cmocka_unit_test(a_plan__trains_by_itself),
     };
-    return cmocka_run_group_tests(tests, make_context, free_context);
+    return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

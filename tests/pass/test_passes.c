@@ -10,25 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "context_fixture.h"
 #include "pass/pass.h"
 #include "random_graph.h"
 
 enum { GRAPHS = 300 };
-
-static ht_context *ctx;
-
-static int make_context(void **state)
-{
-    (void)state;
-    return ht_context_create(&ctx, NULL) != HT_OK;
-}
-
-static int free_context(void **state)
-{
-    (void)state;
-    ht_context_free(ctx);
-    return 0;
-}
 
 static size_t size_of(uint64_t seed)
 {
@@ -37,8 +23,8 @@ static size_t size_of(uint64_t seed)
 
 static ht_graph *make_graph(uint64_t seed)
 {
-    ht_graph *g = random_graph_build(ctx, seed, size_of(seed));
-    if (!g) fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(ctx));
+    ht_graph *g = random_graph_build(test_ctx, seed, size_of(seed));
+    if (!g) fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(test_ctx));
     return g;
 }
 
@@ -47,13 +33,14 @@ static void run_pass(ht_graph *g, const char *name, uint64_t seed)
     const ht_pass *pass = ht_pass_find(name);
     assert_non_null(pass);
     if (ht_pass_run(g, pass, NULL, NULL) != HT_OK)
-        fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(ctx));
+        fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(test_ctx));
 }
 
 static ht_graph *parse(const char *text)
 {
     ht_graph *g;
-    if (ht_graph_parse(&g, ctx, "test", text, strlen(text)) != HT_OK) fail_msg("%s\n%s", ht_context_message(ctx), text);
+    if (ht_graph_parse(&g, test_ctx, "test", text, strlen(text)) != HT_OK)
+        fail_msg("%s\n%s", ht_context_message(test_ctx), text);
     return g;
 }
 
@@ -194,7 +181,7 @@ static void cse__takes_linear_time_on_equal_and_on_different_nodes(void **state)
 {
     (void)state;
     ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
+    assert_int_equal(ht_graph_create(&g, test_ctx), HT_OK);
     ht_val x = ht_input(g, "x", HT_F32, 1, (int64_t[]){4}), chain = x;
     for (int i = 0; i < 20000; i++) {
         ht_tanh(g, x);
@@ -415,11 +402,11 @@ static void the_pipeline__refuses_a_pass_that_breaks_or_changes_the_model(void *
     ht_pass changing = {.name = "changing", .help = "", .system = true, .run = changing_run};
     ht_graph *g = parse(text);
     assert_int_equal(ht_pass_run(g, &broken, NULL, NULL), HT_EVERIFY);
-    assert_non_null(strstr(ht_context_message(ctx), "after pass broken"));
+    assert_non_null(strstr(ht_context_message(test_ctx), "after pass broken"));
     ht_graph_free(g);
     g = parse(text);
     assert_int_equal(ht_pass_run(g, &changing, NULL, NULL), HT_EVERIFY);
-    assert_non_null(strstr(ht_context_message(ctx), "pass changing changed the model"));
+    assert_non_null(strstr(ht_context_message(test_ctx), "pass changing changed the model"));
     changing.system = false;
     assert_int_equal(ht_pass_run(g, &changing, NULL, NULL), HT_OK);
     ht_graph_free(g);
@@ -463,15 +450,16 @@ static void settings__become_values_of_the_stage_that_knows_them(void **state)
     ht_pass_options options = ht_pass_options_standard();
     const ht_train_setting given[] = {{"beta2", "0.5"}, {"optimizer", "lamb"}, {"precision", "fp16"}, {"beta2", "0.25"},
                                       {"masters", "0"}, {"scale_window", "7"}, {"nobody", "1"}};
-    assert_int_equal(ht_pass_options_read(ctx, &options, HT_STAGE_ANY, sizeof given / sizeof given[0], given), HT_OK);
+    assert_int_equal(ht_pass_options_read(test_ctx, &options, HT_STAGE_ANY, sizeof given / sizeof given[0], given),
+                     HT_OK);
     assert_string_equal(options.train.optimizer->name, "lamb");
     assert_true(options.train.hyper.beta2 == 0.25 && options.train.hyper.max_coeff == 10);
     assert_true(options.train.scaling.window == 7 && options.precision.precision == HT_PRECISION_FP16);
     assert_false(options.precision.masters);
-    assert_int_equal(ht_pass_options_read(ctx, &options, HT_STAGE_PLAN, 1, given), HT_EINVAL);
-    assert_string_equal(ht_context_message(ctx), "setting beta2: planning has no such setting");
-    assert_int_equal(ht_pass_options_read(ctx, &options, HT_STAGE_TRAIN, 1, &given[2]), HT_EINVAL);
-    assert_string_equal(ht_context_message(ctx), "setting precision: training has no such setting");
+    assert_int_equal(ht_pass_options_read(test_ctx, &options, HT_STAGE_PLAN, 1, given), HT_EINVAL);
+    assert_string_equal(ht_context_message(test_ctx), "setting beta2: planning has no such setting");
+    assert_int_equal(ht_pass_options_read(test_ctx, &options, HT_STAGE_TRAIN, 1, &given[2]), HT_EINVAL);
+    assert_string_equal(ht_context_message(test_ctx), "setting precision: training has no such setting");
 }
 
 int main(void)
@@ -494,5 +482,5 @@ int main(void)
         cmocka_unit_test(the_pipeline__runs_the_rows_of_a_stage_whose_condition_holds),
         cmocka_unit_test(settings__become_values_of_the_stage_that_knows_them),
     };
-    return cmocka_run_group_tests(tests, make_context, free_context);
+    return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

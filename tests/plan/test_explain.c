@@ -7,53 +7,48 @@
 
 #include <cmocka.h>
 
+#include "context_fixture.h"
 #include "plan/plan.h"
 #include "tiny_model.h"
 
-typedef struct fixture {
+typedef struct explained {
     ht_context *ctx;
     ht_plan *plan;
     ht_explanation table;
-} fixture;
+} explained;
 
-static void must(ht_context *ctx, ht_status status)
+static explained start(const char *precision, bool fusion, const ht_pass_observer *watch)
 {
-    if (status != HT_OK) print_error("%s\n", ht_context_message(ctx));
-    assert_int_equal(status, HT_OK);
-}
-
-static fixture start(const char *precision, bool fusion, const ht_pass_observer *watch)
-{
-    fixture w = {0};
+    explained w = {0};
     ht_graph *g;
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(w.ctx, ht_graph_create(&g, w.ctx));
+    w.ctx = context_create(0, NULL);
+    context_must(w.ctx, ht_graph_create(&g, w.ctx));
     tiny_build(g, 0.1);
-    must(w.ctx, ht_graph_train(g, NULL));
+    context_must(w.ctx, ht_graph_train(g, NULL));
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.no_fusion = !fusion;
     opts.precision = precision;
-    must(w.ctx, ht_plan_create_observed(&w.plan, g, &opts, watch));
+    context_must(w.ctx, ht_plan_create_observed(&w.plan, g, &opts, watch));
     ht_graph_free(g);
-    must(w.ctx, ht_plan_explain(&w.table, w.plan));
+    context_must(w.ctx, ht_plan_explain(&w.table, w.plan));
     return w;
 }
 
-static void stop(fixture *w)
+static void stop(explained *w)
 {
     ht_explanation_free(&w->table);
     ht_plan_free(w->plan);
     ht_context_free(w->ctx);
 }
 
-static const ht_plan_segment *segment(const fixture *w, const char *name)
+static const ht_plan_segment *segment(const explained *w, const char *name)
 {
     int index = ht_plan_segment_find(w->plan, name);
     assert_true(index >= 0);
     return &w->plan->segments[index];
 }
 
-static size_t count(const fixture *w, ht_figure_block block)
+static size_t count(const explained *w, ht_figure_block block)
 {
     size_t rows = 0;
     for (size_t i = 0; i < w->table.count; i++) rows += w->table.rows[i].block == block;
@@ -66,7 +61,7 @@ static void explain__has_a_row_for_every_instruction_of_a_micro_batch(void **sta
 {
     (void)state;
     for (int fusion = 0; fusion < 2; fusion++) {
-        fixture w = start("bf16", fusion, NULL);
+        explained w = start("bf16", fusion, NULL);
         const ht_plan_segment *micro = segment(&w, "micro_first");
         double moved = 0, told = 0;
         size_t rows = count(&w, HT_FIGURE_FWD) + count(&w, HT_FIGURE_BWD_ACT) + count(&w, HT_FIGURE_BWD_WEIGHT);
@@ -85,7 +80,7 @@ static void explain__has_a_row_for_every_instruction_of_a_micro_batch(void **sta
 static void explain__names_the_kernels_that_run(void **state)
 {
     (void)state;
-    fixture w = start("fp16", false, NULL);
+    explained w = start("fp16", false, NULL);
     const ht_plan_segment *micro = segment(&w, "micro_first");
     for (size_t i = 0; i < micro->instr_count; i++) {
         const ht_instr *instr = &micro->instrs[i];
@@ -99,7 +94,7 @@ static void explain__gives_each_matrix_one_copy_and_each_parameter_one_update(vo
     (void)state;
     static const char *const precisions[] = {"fp32", "fp16", "bf16"};
     for (size_t p = 0; p < 3; p++) {
-        fixture w = start(precisions[p], true, NULL);
+        explained w = start(precisions[p], true, NULL);
         size_t matrices = 0, parameters = 0, updates = 0;
         int64_t elements = 0, bytes = 0;
         for (size_t i = 0; i < w.plan->slot_count; i++) {
@@ -129,10 +124,9 @@ static void explain__gives_each_matrix_one_copy_and_each_parameter_one_update(vo
 static void kernels__tell_what_the_rows_before_the_chosen_one_said(void **state)
 {
     (void)state;
-    ht_context *ctx;
+    ht_context *ctx = context_create(0, NULL);
     ht_target target;
     ht_text why = {0};
-    assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
     ht_target_here(ctx, &target);
     ht_type f64 = ht_type_make(HT_F64, 1, (int64_t[]){8});
     const ht_type *in[] = {&f64}, *out[] = {&f64};
@@ -172,7 +166,7 @@ static void passes__are_told_in_their_order_with_the_same_model(void **state)
     (void)state;
     heard h = {.calls = 0};
     ht_pass_observer watch = {hear, &h};
-    fixture w = start("bf16", true, &watch);
+    explained w = start("bf16", true, &watch);
     assert_string_equal(h.names, "init fold cse dce regions autocast cse dce regions");
     assert_true(h.hash == w.plan->model_hash);
     assert_string_equal(w.plan->precision, "bf16");
@@ -182,15 +176,14 @@ static void passes__are_told_in_their_order_with_the_same_model(void **state)
 static void passes__end_where_the_listener_fails(void **state)
 {
     (void)state;
-    ht_context *ctx;
+    ht_context *ctx = context_create(0, NULL);
     ht_graph *g;
     ht_plan *plan;
     heard h = {.fail_at = 3};
     ht_pass_observer watch = {hear, &h};
-    assert_int_equal(ht_context_create(&ctx, NULL), HT_OK);
-    must(ctx, ht_graph_create(&g, ctx));
+    context_must(ctx, ht_graph_create(&g, ctx));
     tiny_build(g, 0);
-    must(ctx, ht_graph_train(g, NULL));
+    context_must(ctx, ht_graph_train(g, NULL));
     assert_int_equal(ht_plan_create_observed(&plan, g, NULL, &watch), HT_EINVAL);
     assert_null(plan);
     assert_string_equal(ht_context_message(ctx), "enough at cse");

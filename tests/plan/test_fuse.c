@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "context_fixture.h"
 #include "exec/exec.h"
 #include "random_graph.h"
 #include "train/train.h"
@@ -26,14 +27,6 @@ static void say(const fixture *w, const char *what, uint64_t seed)
 {
     print_error("graph %llu: %s: %s\n", (unsigned long long)seed, what, ht_context_message(w->ctx));
     fail();
-}
-
-static void open_context(fixture *w, int threads, const char *isa)
-{
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = threads;
-    opts.isa = isa;
-    assert_int_equal(ht_context_create(&w->ctx, &opts), HT_OK);
 }
 
 /* False where the graph cannot be planned even without fusion. */
@@ -132,7 +125,7 @@ static void fuse__random_graphs_give_the_same_bits(void **state)
     (void)state;
     fixture w = {0};
     size_t planned = 0, fused = 0;
-    open_context(&w, 2, NULL);
+    w.ctx = context_create(2, NULL);
     for (uint64_t seed = 0; seed < 400; seed++) {
         w.g = random_graph_build(w.ctx, seed, 10 + seed % 90);
         assert_non_null(w.g);
@@ -213,7 +206,7 @@ static void chains(const char *isa, int threads)
 {
     fixture w = {0};
     size_t fused = 0;
-    open_context(&w, threads, isa);
+    w.ctx = context_create(threads, isa);
     for (uint64_t seed = 0; seed < 150; seed++) {
         w.g = make_chain(w.ctx, seed);
         if (!make_plans(&w, seed)) say(&w, "does not plan", seed);
@@ -278,7 +271,7 @@ static void fuse__products_with_epilogues_give_the_same_bits(void **state)
     (void)state;
     fixture w = {0};
     size_t epilogues = 0;
-    open_context(&w, 2, NULL);
+    w.ctx = context_create(2, NULL);
     for (uint64_t seed = 0; seed < 60; seed++) {
         w.g = make_product(w.ctx, seed);
         if (!make_plans(&w, seed)) say(&w, "does not plan", seed);
@@ -365,7 +358,7 @@ static void folds(const char *isa, int threads, uint64_t *digests)
 {
     fixture w = {0};
     size_t found = 0;
-    open_context(&w, threads, isa);
+    w.ctx = context_create(threads, isa);
     for (uint64_t seed = 0; seed < FOLD_SEEDS; seed++) {
         w.g = make_fold(w.ctx, seed);
         if (!make_plans(&w, seed)) say(&w, "does not plan", seed);
@@ -403,7 +396,7 @@ static void fuse__a_chain_that_is_only_summed_is_not_stored(void **state)
     (void)state;
     for (int64_t axis = 0; axis < 2; axis++) {
         fixture w = {0};
-        open_context(&w, 2, NULL);
+        w.ctx = context_create(2, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){1000, 300});
         ht_output(w.g, "y", ht_sum(w.g, ht_mul(w.g, ht_tanh(w.g, x), x), 1, &axis, false));
@@ -426,7 +419,7 @@ static void fuse__as_many_operands_as_an_instruction_holds_are_summed(void **sta
         int64_t axis = 1;
         char name[16];
         fixture w = {0};
-        open_context(&w, 1, NULL);
+        w.ctx = context_create(1, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_val sum = HT_NONE;
         for (int i = 0; i < inputs; i++) {
@@ -449,7 +442,7 @@ static void fuse__a_sum_that_replaces_an_operand_waits_for_all_elements(void **s
     for (int64_t axis = 0; axis < 2; axis++) {
         int64_t n = 400;
         fixture w = {0};
-        open_context(&w, 3, NULL);
+        w.ctx = context_create(3, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){n, n});
         ht_val line = ht_state_add(w.g, "line", HT_F32, 1, &n, HT_UNIFORM(-1, 1));
@@ -515,7 +508,7 @@ static void rows(const char *isa, int threads, uint64_t *digests)
 {
     fixture w = {0};
     size_t found = 0;
-    open_context(&w, threads, isa);
+    w.ctx = context_create(threads, isa);
     for (uint64_t seed = 0; seed < ROW_SEEDS; seed++) {
         w.g = make_rows(w.ctx, seed);
         if (!make_plans(&w, seed)) say(&w, "does not plan", seed);
@@ -553,7 +546,7 @@ static void fuse__a_reduction_and_what_uses_it_by_rows_run_together(void **state
     static const size_t instructions[] = {2, 3, 3, 4};
     for (uint32_t form = 0; form < 4; form++) {
         fixture w = {0};
-        open_context(&w, 2, NULL);
+        w.ctx = context_create(2, NULL);
         assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
         ht_output(w.g, "y", normalise(w.g, ht_input(w.g, "x", HT_F32, 2, (int64_t[]){500, 300}), form));
         if (!make_plans(&w, 0)) say(&w, "does not plan", 0);
@@ -573,7 +566,7 @@ static void fuse__a_transposed_reader_does_not_run_with_the_rows(void **state)
     (void)state;
     int64_t n = 300, last = -1;
     fixture w = {0};
-    open_context(&w, 3, NULL);
+    w.ctx = context_create(3, NULL);
     assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
     ht_val x = ht_input(w.g, "x", HT_F32, 2, (int64_t[]){n, n});
     ht_val mean = ht_mean(w.g, x, 1, &last, false); /* one per row, used as one per column */
@@ -591,7 +584,7 @@ static void fuse__an_update_is_one_instruction_over_the_flat_group(void **state)
 {
     (void)state;
     fixture w = {0};
-    open_context(&w, 2, NULL);
+    w.ctx = context_create(2, NULL);
     assert_int_equal(ht_graph_create(&w.g, w.ctx), HT_OK);
     ht_val a = ht_param(w.g, "a", HT_F32, 2, (int64_t[]){40, 30}, HT_NORMAL(0, 1));
     ht_val b = ht_param(w.g, "b", HT_F32, 1, (int64_t[]){30}, HT_NORMAL(0, 1));

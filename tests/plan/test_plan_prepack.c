@@ -40,7 +40,7 @@ static ht_val recurrent(ht_graph *g, ht_val x)
 }
 
 /* A model in training, and segments that look at it: "predict", "double" with twice the rows, "recur". */
-static void build(fixture *w, int accumulate)
+static void build(session_fixture *w, int accumulate)
 {
     ht_graph *g = w->g;
     ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){ROWS, WIDE});
@@ -61,7 +61,7 @@ static void build(fixture *w, int accumulate)
     must(w, ht_graph_status(g));
 }
 
-static void fill(const fixture *w, const char *name, int64_t count, int seed)
+static void fill(const session_fixture *w, const char *name, int64_t count, int seed)
 {
     double *data = malloc((size_t)count * sizeof *data);
     assert_non_null(data);
@@ -70,33 +70,20 @@ static void fill(const fixture *w, const char *name, int64_t count, int seed)
     free(data);
 }
 
-static fixture begin(int accumulate, bool no_prepack)
+static session_fixture begin(int accumulate, bool no_prepack)
 {
-    fixture w = {0};
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = 2;
-    assert_int_equal(ht_context_create(&w.ctx, &opts), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
+    session_fixture w = session_begin(2);
     build(&w, accumulate);
     ht_plan_opts plan = HT_PLAN_OPTS;
     plan.no_prepack = no_prepack;
     plan.canaries = true;
-    must(&w, ht_plan_create(&w.plan, w.g, &plan));
-    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    session_plan(&w, &plan, 0);
     fill(&w, "x", ROWS * WIDE, 1);
     fill(&w, "x2", 2 * ROWS * WIDE, 2);
     return w;
 }
 
-static void end(fixture *w)
-{
-    ht_session_free(w->s);
-    ht_plan_free(w->plan);
-    ht_graph_free(w->g);
-    ht_context_free(w->ctx);
-}
-
-static const ht_plan_segment *segment(const fixture *w, const char *name)
+static const ht_plan_segment *segment(const session_fixture *w, const char *name)
 {
     int index = ht_plan_segment_find(w->plan, name);
     assert_true(index >= 0);
@@ -104,7 +91,7 @@ static const ht_plan_segment *segment(const fixture *w, const char *name)
 }
 
 /* A hash of what a segment says. */
-static uint64_t look(const fixture *w, ht_session *s, const char *name, const char *output, int64_t count)
+static uint64_t look(const session_fixture *w, ht_session *s, const char *name, const char *output, int64_t count)
 {
     float *y = malloc((size_t)count * sizeof *y);
     assert_non_null(y);
@@ -115,7 +102,7 @@ static uint64_t look(const fixture *w, ht_session *s, const char *name, const ch
     return hash;
 }
 
-static uint64_t look_at_all(const fixture *w, ht_session *s)
+static uint64_t look_at_all(const session_fixture *w, ht_session *s)
 {
     uint64_t all[3] = {look(w, s, "predict", "y", ROWS * WIDE), look(w, s, "double", "y2", 2 * ROWS * WIDE),
                        look(w, s, "recur", "steps", ROWS * UNITS)};
@@ -123,7 +110,7 @@ static uint64_t look_at_all(const fixture *w, ht_session *s)
 }
 
 /* As often as it takes until everything is packed, and twice more. */
-static void must_agree(const fixture *keeps, const fixture *packs)
+static void must_agree(const session_fixture *keeps, const session_fixture *packs)
 {
     for (int i = 0; i < 4; i++) assert_int_equal(look_at_all(keeps, keeps->s), look_at_all(packs, packs->s));
 }
@@ -133,7 +120,7 @@ static void must_agree(const fixture *keeps, const fixture *packs)
 static void prepack__is_for_segments_that_only_read(void **state)
 {
     (void)state;
-    fixture w = begin(1, false);
+    session_fixture w = begin(1, false);
     assert_int_equal(segment(&w, "predict")->prepack_count, 2);
     assert_int_equal(segment(&w, "double")->prepack_count, 2);
     assert_int_equal(segment(&w, "recur")->prepack_count, 1);
@@ -144,24 +131,24 @@ static void prepack__is_for_segments_that_only_read(void **state)
     assert_int_equal(w.plan->prepacked_count, 3);
     assert_int_equal(segment(&w, "update")->invalidate_count, 3);
     assert_int_equal(segment(&w, "init")->invalidate_count, 3);
-    end(&w);
+    session_end(&w);
 }
 
 static void prepack__serves_the_micro_batches_of_one_step(void **state)
 {
     (void)state;
-    fixture many = begin(8, false), few = begin(2, false);
+    session_fixture many = begin(8, false), few = begin(2, false);
     assert_true(segment(&many, "micro")->prepack_count > 0);
     assert_true(segment(&many, "micro_first")->prepack_count > 0);
     assert_int_equal(segment(&few, "micro")->prepack_count, 0);
-    end(&many);
-    end(&few);
+    session_end(&many);
+    session_end(&few);
 }
 
 static void prepack__is_counted_and_can_be_declined(void **state)
 {
     (void)state;
-    fixture w = begin(1, false), lean = begin(1, true);
+    session_fixture w = begin(1, false), lean = begin(1, true);
     char *text;
     must(&w, ht_plan_print(&text, w.plan));
     assert_non_null(strstr(text, "\n  prepacked "));
@@ -170,16 +157,14 @@ static void prepack__is_counted_and_can_be_declined(void **state)
     assert_int_equal(lean.plan->area_bytes[HT_AREA_PREPACKED], 0);
     assert_int_equal(ht_plan_bytes(w.plan) - w.plan->area_bytes[HT_AREA_PREPACKED], ht_plan_bytes(lean.plan));
     assert_int_equal(lean.plan->prepacked_count, 0);
-    end(&w);
-    end(&lean);
+    session_end(&w);
+    session_end(&lean);
 }
 
 static void prepack__needs_state_and_few_rows(void **state)
 {
     (void)state;
-    fixture w = {0};
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
+    session_fixture w = session_begin(0);
     ht_graph *g = w.g;
     ht_val kept = parameter(g, "w", WIDE, WIDE);
     ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){ROWS, WIDE});
@@ -197,7 +182,7 @@ static void prepack__needs_state_and_few_rows(void **state)
     must(&w, ht_graph_status(g));
     must(&w, ht_plan_create(&w.plan, g, NULL));
     assert_int_equal(w.plan->prepacked_count, 0);
-    end(&w);
+    session_end(&w);
 }
 
 /* ---- every row that keeps ---- */
@@ -206,17 +191,14 @@ static void prepack__needs_state_and_few_rows(void **state)
 static void run_product(ht_dtype dtype, bool turned, bool no_prepack, uint64_t hashes[8])
 {
     enum { COLUMNS = 75, DEPTH = 1100 }; /* more than one block of K, an end in both directions */
-    fixture w = {0};
+    session_fixture w = session_begin(0);
     ht_matmul_opts opts = {.size = sizeof opts, .transpose_b = turned};
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(&w, ht_graph_create(&w.g, w.ctx));
     ht_val x = ht_input(w.g, "x", dtype, 2, (int64_t[]){ROWS, DEPTH});
     int64_t dims[2] = {turned ? COLUMNS : DEPTH, turned ? DEPTH : COLUMNS};
     ht_output(w.g, "y", ht_matmul(w.g, x, ht_param(w.g, "w", dtype, 2, dims, HT_NORMAL(0, 1)), &opts));
     ht_plan_opts plan = HT_PLAN_OPTS;
     plan.no_prepack = no_prepack;
-    must(&w, ht_plan_create(&w.plan, w.g, &plan));
-    must(&w, ht_session_create(&w.s, w.plan, NULL));
+    session_plan(&w, &plan, 0);
     assert_int_equal(w.plan->prepacked_count, no_prepack ? 0 : 1);
     fill(&w, "x", ROWS * DEPTH, 1);
     for (int i = 0; i < 8; i++) {
@@ -226,7 +208,7 @@ static void run_product(ht_dtype dtype, bool turned, bool no_prepack, uint64_t h
         must(&w, ht_session_read_f64(w.s, "y", y, ROWS * COLUMNS));
         hashes[i] = ht_hash_bytes(0, y, sizeof y);
     }
-    end(&w);
+    session_end(&w);
 }
 
 static void prepack__has_the_same_bits_in_every_type(void **state)
@@ -245,7 +227,7 @@ static void prepack__has_the_same_bits_in_every_type(void **state)
 
 /* ---- never old weights ---- */
 
-static void train(const fixture *w, int steps)
+static void train(const session_fixture *w, int steps)
 {
     int32_t label[ROWS];
     for (int i = 0; i < ROWS; i++) label[i] = i % LABELS;
@@ -257,7 +239,7 @@ static void prepack__follows_training(void **state)
 {
     (void)state;
     for (int accumulate = 1; accumulate <= 8; accumulate += 7) {
-        fixture keeps = begin(accumulate, false), packs = begin(accumulate, true);
+        session_fixture keeps = begin(accumulate, false), packs = begin(accumulate, true);
         uint64_t before = look_at_all(&keeps, keeps.s);
         for (int round = 0; round < 3; round++) {
             must_agree(&keeps, &packs);
@@ -266,8 +248,8 @@ static void prepack__follows_training(void **state)
         }
         must_agree(&keeps, &packs);
         assert_int_not_equal(look_at_all(&keeps, keeps.s), before);
-        end(&keeps);
-        end(&packs);
+        session_end(&keeps);
+        session_end(&packs);
     }
 }
 
@@ -281,7 +263,7 @@ static void prepack__follows_what_is_written(void **state)
                    {"second.w", WIDE * WIDE},
                    {"lstm.w_input", 4 * UNITS * WIDE},
                    {"lstm.w_hidden", 4 * UNITS * UNITS}};
-    fixture keeps = begin(1, false), packs = begin(1, true);
+    session_fixture keeps = begin(1, false), packs = begin(1, true);
     for (int i = 0; i < 4; i++) {
         must_agree(&keeps, &packs);
         uint64_t before = look_at_all(&keeps, keeps.s);
@@ -304,17 +286,17 @@ static void prepack__follows_what_is_written(void **state)
     fill(&keeps, flat->name, ht_type_elems(&flat->type), 21);
     fill(&packs, flat->name, ht_type_elems(&flat->type), 21);
     must_agree(&keeps, &packs);
-    end(&keeps);
-    end(&packs);
+    session_end(&keeps);
+    session_end(&packs);
 }
 
 static void prepack__follows_a_snapshot(void **state)
 {
     (void)state;
     char folder[64], *path;
-    fixture keeps = begin(1, false), packs = begin(1, true);
+    session_fixture keeps = begin(1, false), packs = begin(1, true);
     ht_snapshot_meta meta = {.step = 1};
-    snapshot_folder_make(folder);
+    folder_make(folder);
     must(&packs, ht_snapshot_write(packs.s, folder, &meta, 1));
     must(&packs, ht_snapshot_find(packs.ctx, folder, &path));
     assert_non_null(path);
@@ -330,15 +312,15 @@ static void prepack__follows_a_snapshot(void **state)
         assert_int_not_equal(look_at_all(&keeps, keeps.s), trained);
     }
     free(path);
-    snapshot_folder_remove(folder);
-    end(&keeps);
-    end(&packs);
+    folder_remove(folder);
+    session_end(&keeps);
+    session_end(&packs);
 }
 
 static void prepack__belongs_to_its_session(void **state)
 {
     (void)state;
-    fixture keeps = begin(1, false), packs = begin(1, true);
+    session_fixture keeps = begin(1, false), packs = begin(1, true);
     ht_session *other;
     must(&keeps, ht_session_create(&other, keeps.plan, NULL));
     float *x = calloc(2 * ROWS * WIDE, sizeof *x);
@@ -356,8 +338,8 @@ static void prepack__belongs_to_its_session(void **state)
         assert_int_equal(look_at_all(&keeps, other), untrained);
     }
     ht_session_free(other);
-    end(&keeps);
-    end(&packs);
+    session_end(&keeps);
+    session_end(&packs);
 }
 
 int main(void)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "context_fixture.h"
 #include "train/train.h"
 
 enum { GRAPHS = 300, MAX_VALUES = 200, STATES = 6 };
@@ -244,10 +245,7 @@ static void run_one(ht_context *ctx, uint32_t graph, bool canaries)
 static void plan__random_graphs_agree_with_the_interpreter(void **state)
 {
     (void)state;
-    ht_context *ctx;
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = 2;
-    assert_int_equal(ht_context_create(&ctx, &opts), HT_OK);
+    ht_context *ctx = context_create(2, NULL);
     for (uint32_t graph = 0; graph < GRAPHS; graph++) run_one(ctx, graph, graph % 2);
     ht_context_free(ctx);
 }

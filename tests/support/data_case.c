@@ -1,6 +1,5 @@
 #include "data_case.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,10 +14,8 @@ int data_case_begin(void **state)
 {
     data_case *c = calloc(1, sizeof *c);
     if (!c) return 1;
-    const char *base = getenv("TMPDIR");
-    snprintf(c->folder, sizeof c->folder, "%.40s/halftone-XXXXXX", base && *base ? base : "/tmp");
     *state = c;
-    return mkdtemp(c->folder) == NULL;
+    return folder_make(c->folder);
 }
 
 static void forget_data(data_case *c)
@@ -31,33 +28,18 @@ static void forget_data(data_case *c)
     c->arena = NULL;
 }
 
-static void remove_folder(const char *path)
-{
-    DIR *folder = opendir(path);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        char inside[1024];
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
-        if (unlink(inside) != 0) remove_folder(inside);
-    }
-    if (folder) closedir(folder);
-    rmdir(path);
-}
-
 int data_case_end(void **state)
 {
     data_case *c = *state;
     forget_data(c);
-    remove_folder(c->folder);
+    folder_remove(c->folder);
     free(c);
     return 0;
 }
 
 const char *data_case_path(const data_case *c, const char *name)
 {
-    static char path[1024];
-    snprintf(path, sizeof path, "%s/%s", c->folder, name);
-    return path;
+    return folder_at(c->folder, name);
 }
 
 void data_case_file(data_case *c, const char *name, const void *bytes, size_t length)

@@ -3,10 +3,11 @@
 #define HT_TESTS_DATA_CASE_H
 
 #include "data/data.h"
+#include "folder_fixture.h"
 
 typedef struct data_case {
     ht_context ctx;
-    char folder[64]; /* removed with what it holds by data_case_end */
+    char folder[TEST_FOLDER_BYTES]; /* removed with what it holds by data_case_end */
     ht_arena *arena;
     ht_fields *fields;
     ht_data *data;

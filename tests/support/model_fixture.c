@@ -12,16 +12,13 @@
 
 void model_must(const model_fixture *w, ht_status status)
 {
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
+    context_must(w->ctx, status);
 }
 
 ht_status model_graph(model_fixture *w, const char *type, const char *json, ht_model_request request, int threads)
 {
     memset(w, 0, sizeof *w);
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = threads;
-    assert_int_equal(ht_context_create(&w->ctx, &opts), HT_OK);
+    w->ctx = context_create(threads, NULL);
     const ht_json *object;
     w->arena = ht_arena_create();
     assert_non_null(w->arena);

@@ -2,6 +2,7 @@
 #ifndef TESTS_MODEL_FIXTURE_H
 #define TESTS_MODEL_FIXTURE_H
 
+#include "context_fixture.h"
 #include "model/model.h"
 #include "train/train.h"
 

@@ -7,7 +7,7 @@
 
 static const ht_op *find_op(const char *name)
 {
-    const ht_op *op = ht_op_find(op_tests_context(), name, strlen(name));
+    const ht_op *op = ht_op_find(context_shared(), name, strlen(name));
     if (!op) fail_msg("there is no op %s", name);
     return op;
 }
@@ -21,7 +21,7 @@ void op_call_open(op_call *call, const char *op, const char *line, ...)
     va_end(args);
     op_case_parse(&call->c, find_op(op), text);
     call->c.line = ht_arena_text(call->c.arena, text, strlen(text));
-    if (!op_case_build(&call->c)) op_case_fail(&call->c, "%s", ht_context_message(op_tests_context()));
+    if (!op_case_build(&call->c)) op_case_fail(&call->c, "%s", ht_context_message(context_shared()));
     op_arrays_make(&call->a, &call->c);
 }
 
@@ -51,7 +51,7 @@ static const ht_kernel *choose(const op_case *c, const ht_call *call, ht_target 
 {
     ht_text why = {0};
     *target = (ht_target){.isa = ht_cpu_isa(), .features = ht_cpu_features(), .threads = 2};
-    const ht_kernel *kernel = ht_kernel_choose(op_tests_context(), call, target, &why);
+    const ht_kernel *kernel = ht_kernel_choose(context_shared(), call, target, &why);
     if (!kernel) op_case_fail(c, "no kernel: %s", why.data);
     ht_text_free(&why);
     return kernel;
@@ -150,7 +150,7 @@ void op_call_all(const char *what, const double *a, int64_t n, double value)
 void op_call_refused(const char *op, const char *line, const char *words)
 {
     op_case c;
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     op_case_parse(&c, find_op(op), line);
     if (op_case_build(&c)) op_case_fail(&c, "is taken");
     if (!strstr(ht_context_message(ctx), words))

@@ -6,28 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ht_context *shared;
-
-static void shared_free(void)
-{
-    ht_context_free(shared);
-}
-
-ht_context *op_tests_context(void)
-{
-    if (shared) return shared;
-    ht_status status = ht_context_create(&shared, NULL);
-    if (status != HT_OK) {
-        print_error("no context: %s\n", ht_status_name(status));
-        abort();
-    }
-    atexit(shared_free);
-    return shared;
-}
-
 int op_tests_run(const char *group, CMUnitTestFunction test, bool (*wanted)(const ht_op *op))
 {
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     struct CMUnitTest *tests = calloc(ctx->op_count, sizeof *tests);
     char(*names)[128] = calloc(ctx->op_count, sizeof *names);
     if (!tests || !names) abort();
@@ -67,7 +48,7 @@ void op_case_parse(op_case *c, const ht_op *op, const char *line)
     c->variant = "as written";
     c->arena = ht_arena_create();
     assert_non_null(c->arena);
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     if (ht_sample_parse(ctx, c->arena, op, line, &c->sample) != HT_OK)
         op_case_fail(c, "does not parse: %s", ht_context_message(ctx));
 }
@@ -86,7 +67,7 @@ void op_case_floats(op_case *c, ht_dtype dtype)
 
 bool op_case_build(op_case *c)
 {
-    ht_context *ctx = op_tests_context();
+    ht_context *ctx = context_shared();
     if (ht_sample_graph(ctx, &c->sample, &c->graph) != HT_OK) return false;
     if (!op_case_node(c)) op_case_fail(c, "its graph does not hold the op");
     ht_call_storage storage;

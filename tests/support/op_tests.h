@@ -1,19 +1,10 @@
-/* What the tests that walk the op table share: a context, one cmocka case per op, samples as calls. */
+/* What the tests that walk the op table share: one cmocka case per op, samples as calls. */
 #ifndef HT_TESTS_OP_TESTS_H
 #define HT_TESTS_OP_TESTS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "context_fixture.h"
 #include "kernel/kernel.h"
 #include "op/op.h"
-
-/* One context for the whole program: every op and kernel of the library. */
-ht_context *op_tests_context(void);
 
 /* One case "GROUP: OP" per op of the context's table that is wanted (NULL: all); *state is the const ht_op *. Returns
  * the number of failures. HALFTONE_TEST_OP=name leaves only that op. */

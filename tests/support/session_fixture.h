@@ -2,26 +2,25 @@
 #ifndef HT_TESTS_SESSION_FIXTURE_H
 #define HT_TESTS_SESSION_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "context_fixture.h"
 #include "train/train.h"
 
-typedef struct fixture {
+typedef struct session_fixture {
     ht_context *ctx;
     ht_graph *g;
     ht_plan *plan;
     ht_session *s;
-} fixture;
+    int64_t step; /* that the session has made, where a test counts them */
+} session_fixture;
 
-static void must(const fixture *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
+/* A context of that many threads (0: as the machine has) and an empty graph. */
+session_fixture session_begin(int threads);
+/* The graph's plan (NULL: default options) and a session of that seed. */
+void session_plan(session_fixture *f, const ht_plan_opts *opts, uint64_t seed);
+/* Frees what is there. */
+void session_end(session_fixture *f);
+
+/* Fails the test, with the context's message, unless the status is HT_OK. */
+void must(const session_fixture *f, ht_status status);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "context_fixture.h"
 #include "data_case.h"
 #include "exec/exec.h"
 #include "tiny_model.h"
@@ -17,43 +18,37 @@
 
 /* ---- a machine ---- */
 
-typedef struct fixture {
+typedef struct traced {
     ht_context *ctx;
     ht_plan *plan;
     ht_session *session;
     ht_executor *executor; /* the session's */
-} fixture;
+} traced;
 
-static void must(ht_context *ctx, ht_status status)
+static traced start(bool fusion, bool canaries)
 {
-    if (status != HT_OK) print_error("%s\n", ht_context_message(ctx));
-    assert_int_equal(status, HT_OK);
-}
-
-static fixture start(bool fusion, bool canaries)
-{
-    fixture w = {0};
+    traced w = {0};
     ht_graph *g;
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
-    must(w.ctx, ht_graph_create(&g, w.ctx));
+    w.ctx = context_create(0, NULL);
+    context_must(w.ctx, ht_graph_create(&g, w.ctx));
     tiny_build(g, 0.1);
-    must(w.ctx, ht_graph_train(g, NULL));
+    context_must(w.ctx, ht_graph_train(g, NULL));
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.no_fusion = !fusion;
     opts.canaries = canaries;
-    must(w.ctx, ht_plan_create(&w.plan, g, &opts));
+    context_must(w.ctx, ht_plan_create(&w.plan, g, &opts));
     ht_graph_free(g);
-    must(w.ctx, ht_session_create(&w.session, w.plan, NULL));
+    context_must(w.ctx, ht_session_create(&w.session, w.plan, NULL));
     w.executor = w.session->executor;
     int32_t token[TINY_BATCH * TINY_TIME], label[TINY_BATCH * TINY_TIME];
     tiny_tokens(0, token, label);
-    must(w.ctx, ht_session_write(w.session, "token", token, sizeof token));
-    must(w.ctx, ht_session_write(w.session, "label", label, sizeof label));
-    must(w.ctx, ht_session_write_f64(w.session, "loss_grad", (double[]){1}, 1));
+    context_must(w.ctx, ht_session_write(w.session, "token", token, sizeof token));
+    context_must(w.ctx, ht_session_write(w.session, "label", label, sizeof label));
+    context_must(w.ctx, ht_session_write_f64(w.session, "loss_grad", (double[]){1}, 1));
     return w;
 }
 
-static void stop(fixture *w)
+static void stop(traced *w)
 {
     ht_session_free(w->session);
     ht_plan_free(w->plan);
@@ -61,7 +56,7 @@ static void stop(fixture *w)
 }
 
 typedef struct seen {
-    const fixture *w;
+    const traced *w;
     size_t count, most; /* results shown; when to stop, 0: never */
     size_t named_grads, with_origin, backward;
     bool loss;
@@ -87,12 +82,12 @@ static void replay__gives_the_bits_of_a_fused_run(void **state)
 {
     (void)state;
     static const char *const segments[] = {"micro_first", "update"};
-    fixture plain = start(true, false), watched = start(false, true);
+    traced plain = start(true, false), watched = start(false, true);
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 2; i++) {
             seen s = {.w = &watched};
-            must(plain.ctx, ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
-            must(watched.ctx,
+            context_must(plain.ctx, ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
+            context_must(watched.ctx,
                  ht_executor_trace(watched.executor, (size_t)ht_plan_segment_find(watched.plan, segments[i]), see, &s));
         }
     }
@@ -113,12 +108,12 @@ static void replay__gives_the_bits_of_a_fused_run(void **state)
 static void replay__shows_every_result_with_its_names(void **state)
 {
     (void)state;
-    fixture w = start(false, false);
+    traced w = start(false, false);
     size_t segment = (size_t)ht_plan_segment_find(w.plan, "micro_first"), results = 0;
     for (size_t i = 0; i < w.plan->segments[segment].instr_count; i++)
         results += w.plan->segments[segment].instrs[i].call->n_out;
     seen s = {.w = &w};
-    must(w.ctx, ht_executor_trace(w.executor, segment, see, &s));
+    context_must(w.ctx, ht_executor_trace(w.executor, segment, see, &s));
     assert_int_equal(s.count, results);
     assert_true(s.named_grads > 5); /* made where they are stored, and called as the state is */
     assert_true(s.loss);
@@ -130,9 +125,9 @@ static void replay__shows_every_result_with_its_names(void **state)
 static void replay__stops_when_it_has_seen_enough(void **state)
 {
     (void)state;
-    fixture w = start(false, false);
+    traced w = start(false, false);
     seen s = {.w = &w, .most = 7};
-    must(w.ctx, ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s));
+    context_must(w.ctx, ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s));
     assert_int_equal(s.count, 7);
     stop(&w);
 }
@@ -140,7 +135,7 @@ static void replay__stops_when_it_has_seen_enough(void **state)
 static void replay__refuses_a_plan_that_fuses(void **state)
 {
     (void)state;
-    fixture w = start(true, false);
+    traced w = start(true, false);
     seen s = {.w = &w};
     assert_int_equal(ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s),
                      HT_EINVAL);
@@ -161,7 +156,7 @@ static run_fixture open_run_with(const data_case *c, const char *job, int64_t nu
 {
     static ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
     run_fixture w = {0};
-    assert_int_equal(ht_context_create(&w.ctx, NULL), HT_OK);
+    w.ctx = context_create(0, NULL);
     ht_config_request request = {.path = "job.json",
                                  .text = job,
                                  .length = strlen(job),
@@ -170,10 +165,10 @@ static run_fixture open_run_with(const data_case *c, const char *job, int64_t nu
                                  .block_count = ht_job_blocks(blocks)};
     ht_status status = ht_config_read(&w.config, w.ctx, &request);
     if (status != HT_OK && w.config) print_error("%s\n", ht_config_problems(w.config)->list[0].text);
-    must(w.ctx, status);
+    context_must(w.ctx, status);
     ht_run_request wanted = {
         .config = w.config, .mode = HT_RUN_FORCE, .folder = data_case_path(c, "run"), .numerics = numerics};
-    must(w.ctx, ht_run_open(&w.run, w.ctx, &wanted));
+    context_must(w.ctx, ht_run_open(&w.run, w.ctx, &wanted));
     return w;
 }
 
@@ -184,7 +179,7 @@ static run_fixture open_run(const data_case *c, const char *job)
 
 static void close_run(run_fixture *w)
 {
-    must(w->ctx, ht_run_close(w->run));
+    context_must(w->ctx, ht_run_close(w->run));
     ht_config_free(w->config);
     ht_context_free(w->ctx);
 }
@@ -240,8 +235,8 @@ static bool add_loss(void *arg, const ht_instr *instr, size_t result, const ht_t
 static double replayed_loss(run_fixture *w, ht_replay *replay, int64_t step, double counted)
 {
     loss_of l = {.replay = replay};
-    must(w->ctx, ht_replay_take(replay, step));
-    must(w->ctx, ht_replay_step(replay, step, -1, true, add_loss, &l));
+    context_must(w->ctx, ht_replay_take(replay, step));
+    context_must(w->ctx, ht_replay_step(replay, step, -1, true, add_loss, &l));
     return (l.sum[0] + l.sum[1]) / counted;
 }
 
@@ -250,12 +245,12 @@ static void replay__of_the_next_step_has_its_bits(void **state)
     data_case *c = *state;
     run_fixture w = open_run(c, lstm_job(c, 0.01));
     ht_replay *replay;
-    must(w.ctx, ht_replay_of_run(&replay, w.run));
+    context_must(w.ctx, ht_replay_of_run(&replay, w.run));
     for (int64_t step = 1; step <= 4; step++) {
         ht_step_report report;
         bool dropped;
         double expected = replayed_loss(&w, replay, step, 4 * 8);
-        must(w.ctx, ht_run_step(w.run, &report, &dropped));
+        context_must(w.ctx, ht_run_step(w.run, &report, &dropped));
         assert_true(expected == report.loss);
     }
     ht_replay_free(replay);
@@ -275,8 +270,8 @@ static void replay__of_a_step_that_was_made_has_its_batch_and_its_random_numbers
     ht_replay *replay;
     ht_step_report reports[4];
     bool dropped;
-    for (int i = 0; i < 4; i++) must(w.ctx, ht_run_step(w.run, &reports[i], &dropped));
-    must(w.ctx, ht_replay_of_run(&replay, w.run));
+    for (int i = 0; i < 4; i++) context_must(w.ctx, ht_run_step(w.run, &reports[i], &dropped));
+    context_must(w.ctx, ht_replay_of_run(&replay, w.run));
     for (int i = 3; i >= 0; i--) assert_true(replayed_loss(&w, replay, i + 1, 4 * 8) == reports[i].loss);
     assert_true(reports[0].loss != reports[1].loss);
     ht_replay_free(replay);
@@ -300,17 +295,17 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
     ht_step_report report;
     bool dropped;
     ht_text line = {0};
-    must(w.ctx, ht_run_step(w.run, &report, &dropped));
+    context_must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_false(report.skipped);
-    must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
+    context_must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
     expect_line(&line, (const char *const[]){"step 1 was replayed, and every value in it was finite", NULL});
     double values[16];
-    must(w.ctx, ht_session_read_f64(session, "layers.0.weight", values, 16));
+    context_must(w.ctx, ht_session_read_f64(session, "layers.0.weight", values, 16));
     values[5] = INFINITY;
-    must(w.ctx, ht_session_write_f64(session, "layers.0.weight", values, 16));
-    must(w.ctx, ht_run_step(w.run, &report, &dropped));
+    context_must(w.ctx, ht_session_write_f64(session, "layers.0.weight", values, 16));
+    context_must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
-    must(w.ctx, ht_first_nonfinite(w.run, 2, &line));
+    context_must(w.ctx, ht_first_nonfinite(w.run, 2, &line));
     expect_line(&line, (const char *const[]){"the result of matmul at layers.0", "(fwd)", "in micro-batch 1 of 2",
                                              "4 inf and 0 NaN of 32 elements", "layers.0.weight, 1 inf and 0 NaN of 16",
                                              NULL});
@@ -324,9 +319,9 @@ static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void *
     ht_step_report report;
     bool dropped;
     ht_text line = {0};
-    must(w.ctx, ht_run_step(w.run, &report, &dropped));
+    context_must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
-    must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
+    context_must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
     expect_line(&line, (const char *const[]){"in micro-batch 2 of 2", "1 inf and 0 NaN", NULL});
     close_run(&w);
 }
@@ -339,12 +334,12 @@ static const ht_json *find_record(run_fixture *w, ht_arena *arena, const char *p
     char *text, *line;
     size_t length;
     const ht_json *root;
-    must(w->ctx, ht_read_file(w->ctx, &text, &length, path));
+    context_must(w->ctx, ht_read_file(w->ctx, &text, &length, path));
     assert_int_equal(text[length - 1], '\n');
     text[length - 1] = '\0';
     line = strrchr(text, '\n');
     assert_non_null(line);
-    must(w->ctx, ht_json_parse(w->ctx, arena, path, line + 1, strlen(line + 1), &root));
+    context_must(w->ctx, ht_json_parse(w->ctx, arena, path, line + 1, strlen(line + 1), &root));
     free(text);
     for (const ht_json *t = ht_json_get(root, "tensors")->child; t; t = t->next) {
         const ht_json *is = ht_json_get(t, "name");
@@ -372,7 +367,7 @@ static void numerics__count_the_exponents_of_the_gradient(void **state)
     accumulate[14] = '1';
     run_fixture w = open_run_with(c, job, 100);
     bool stopped;
-    must(w.ctx, ht_run_train(w.run, &stopped));
+    context_must(w.ctx, ht_run_train(w.run, &stopped));
     static const char *const names[] = {"layers.0.weight", "layers.1.weight", "layers.0.bias"};
     static const size_t sizes[] = {16, 8, 8};
     ht_arena *arena = ht_arena_create();
@@ -380,7 +375,7 @@ static void numerics__count_the_exponents_of_the_gradient(void **state)
         char name[64];
         double grad[16], max = 0;
         snprintf(name, sizeof name, "%s.grad", names[k]);
-        must(w.ctx, ht_session_read_f64(ht_run_session(w.run), name, grad, sizes[k]));
+        context_must(w.ctx, ht_session_read_f64(ht_run_session(w.run), name, grad, sizes[k]));
         const ht_json *record = find_record(&w, arena, data_case_path(c, "run/numerics.jsonl"), name);
         const ht_json *view = ht_json_get(record, "unscaled");
         size_t kinds[5] = {0}; /* as f16 would have them */

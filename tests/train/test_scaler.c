@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "op_call.h"
+#include "session_fixture.h"
 #include "tiny_model.h"
 #include "train/train.h"
 
@@ -223,13 +224,6 @@ static void rule__extreme_counters_do_no_harm(void **state)
 
 /* ---- the update ---- */
 
-typedef struct fixture {
-    ht_context *ctx;
-    ht_graph *g;
-    ht_plan *plan;
-    ht_session *s;
-} fixture;
-
 #define MOST_SETTINGS 8
 typedef struct choice {
     const char *optimizer;
@@ -238,12 +232,6 @@ typedef struct choice {
     ht_train_setting settings[MOST_SETTINGS]; /* up to the first without a key */
 } choice;
 
-static void must(const fixture *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
-
 static ht_train_opts opts_of(const choice *c)
 {
     ht_train_opts opts = {.size = sizeof opts, .optimizer = c->optimizer, .lr = c->lr, .clip = c->clip};
@@ -251,31 +239,6 @@ static ht_train_opts opts_of(const choice *c)
     opts.settings = c->settings;
     while (opts.setting_count < MOST_SETTINGS && c->settings[opts.setting_count].key) opts.setting_count++;
     return opts;
-}
-
-static void begin(fixture *w)
-{
-    memset(w, 0, sizeof *w);
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = 2;
-    assert_int_equal(ht_context_create(&w->ctx, &opts), HT_OK);
-    must(w, ht_graph_create(&w->g, w->ctx));
-}
-
-static void plan(fixture *w)
-{
-    ht_session_opts opts = HT_SESSION_OPTS;
-    opts.seed = 7;
-    must(w, ht_plan_create(&w->plan, w->g, NULL));
-    must(w, ht_session_create(&w->s, w->plan, &opts));
-}
-
-static void end(fixture *w)
-{
-    ht_session_free(w->s);
-    ht_plan_free(w->plan);
-    ht_graph_free(w->g);
-    ht_context_free(w->ctx);
 }
 
 /* Parameters "matrix" [2,2] and "vector" [3], both ones, in groups of their own; the loss is Σ p·g, so that the inputs
@@ -288,11 +251,11 @@ static const struct {
 } tensors[2] = {{"matrix", "g.matrix", "matrix.grad", 2, {2, 2}, 4}, {"vector", "g.vector", "vector.grad", 1, {3}, 3}};
 enum { MATRIX, VECTOR, TENSORS };
 
-static ht_status build_products(fixture *w, ht_dtype dtype, const choice *c)
+static ht_status build_products(session_fixture *w, ht_dtype dtype, const choice *c)
 {
     ht_val loss = HT_NONE;
     ht_train_opts opts = opts_of(c);
-    begin(w);
+    *w = session_begin(2);
     for (int i = 0; i < TENSORS; i++) {
         ht_val p = ht_param(w->g, tensors[i].name, dtype, tensors[i].rank, tensors[i].dims, HT_CONSTANT(1));
         ht_val grad = ht_input(w->g, tensors[i].input, dtype, tensors[i].rank, tensors[i].dims);
@@ -303,43 +266,43 @@ static ht_status build_products(fixture *w, ht_dtype dtype, const choice *c)
     return ht_graph_train(w->g, &opts);
 }
 
-static void start_products(fixture *w, ht_dtype dtype, const choice *c)
+static void start_products(session_fixture *w, ht_dtype dtype, const choice *c)
 {
     must(w, build_products(w, dtype, c));
-    plan(w);
+    session_plan(w, NULL, 7);
 }
 
-static void fill(const fixture *w, const char *name, size_t elems, double value)
+static void fill(const session_fixture *w, const char *name, size_t elems, double value)
 {
     double values[4] = {value, value, value, value};
     must(w, ht_session_write_f64(w->s, name, values, elems));
 }
 
-static void set_gradients(const fixture *w, double value)
+static void set_gradients(const session_fixture *w, double value)
 {
     for (int i = 0; i < TENSORS; i++) fill(w, tensors[i].input, tensors[i].elems, value);
 }
 
-static double element(const fixture *w, const char *name, size_t elems, size_t at)
+static double element(const session_fixture *w, const char *name, size_t elems, size_t at)
 {
     double values[4];
     must(w, ht_session_read_f64(w->s, name, values, elems));
     return values[at];
 }
 
-static double parameter(const fixture *w, int tensor, size_t at)
+static double parameter(const session_fixture *w, int tensor, size_t at)
 {
     return element(w, tensors[tensor].name, tensors[tensor].elems, at);
 }
 
-static double scalar(const fixture *w, const char *name)
+static double scalar(const session_fixture *w, const char *name)
 {
     double value;
     must(w, ht_session_read_f64(w->s, name, &value, 1));
     return value;
 }
 
-static void run(const fixture *w, const char *name)
+static void run(const session_fixture *w, const char *name)
 {
     must(w, ht_session_run(w->s, name));
 }
@@ -359,7 +322,7 @@ static void update__the_scale_follows_the_worked_table(void **state)
 {
     (void)state;
     for (int consecutive = 0; consecutive < 2; consecutive++) {
-        fixture w;
+        session_fixture w;
         choice c = {"sgd", 1, .settings = DYNAMIC(TABLE_SETTINGS, {"scale_consecutive", consecutive ? "1" : "0"})};
         int applied = 0;
         start_products(&w, HT_F32, &c);
@@ -379,7 +342,7 @@ static void update__the_scale_follows_the_worked_table(void **state)
             assert_float_equal(scalar(&w, "grad_norm"), sqrt(7) * 0x1p-7, 1e-8);
         }
         assert_int_equal(scalar(&w, "fatal"), 0);
-        end(&w);
+        session_end(&w);
     }
 }
 
@@ -387,7 +350,7 @@ static void update__the_scale_follows_the_worked_table(void **state)
 static void update__fatal_blocks_all_later_updates(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     choice c = {"adamw", 0.5, .settings = DYNAMIC(TABLE_SETTINGS)};
     start_products(&w, HT_F32, &c);
     for (int i = 0; i <= FATAL_AT; i++) {
@@ -410,7 +373,7 @@ static void update__fatal_blocks_all_later_updates(void **state)
     run(&w, "train");
     assert_int_equal(scalar(&w, "applied_now"), 1);
     assert_true(parameter(&w, MATRIX, 0) < p);
-    end(&w);
+    session_end(&w);
 }
 
 static void update__twenty_skips_in_a_row_are_fatal_without_a_dynamic_scale(void **state)
@@ -418,7 +381,7 @@ static void update__twenty_skips_in_a_row_are_fatal_without_a_dynamic_scale(void
     (void)state;
     static const char *const scales[] = {"none", "1024"};
     for (int k = 0; k < 2; k++) {
-        fixture w;
+        session_fixture w;
         choice c = {"lion", 0.1, .settings = {{"loss_scale", scales[k]}}};
         start_products(&w, HT_F32, &c);
         for (int i = 0; i < 19; i++) {
@@ -436,7 +399,7 @@ static void update__twenty_skips_in_a_row_are_fatal_without_a_dynamic_scale(void
         }
         assert_int_equal(scalar(&w, "fatal"), 1);
         assert_float_equal(scalar(&w, "loss_scale"), k ? 1024 : 1, 0);
-        end(&w);
+        session_end(&w);
     }
 }
 
@@ -445,7 +408,7 @@ static void update__twenty_skips_in_a_row_are_fatal_without_a_dynamic_scale(void
 typedef enum source { FROM_INPUT, FROM_STATE, SOURCES } source;
 
 /* Three micro-batches; the bad one brings its number through the model, or finds it in the accumulator afterwards. */
-static void step_with(const fixture *w, double bad, bool all, int bad_micro, source from)
+static void step_with(const session_fixture *w, double bad, bool all, int bad_micro, source from)
 {
     static const char *const segments[] = {"micro_first", "micro", "micro"};
     for (int k = 0; k < 3; k++) {
@@ -468,7 +431,7 @@ static void step_with(const fixture *w, double bad, bool all, int bad_micro, sou
 
 static void check_injection(const choice *c, double bad, bool all, int micro, source from)
 {
-    fixture w;
+    session_fixture w;
     start_products(&w, HT_F32, c);
     step_with(&w, bad, all, micro, from);
     assert_int_equal(scalar(&w, "applied_now"), 0);
@@ -485,7 +448,7 @@ static void check_injection(const choice *c, double bad, bool all, int micro, so
     assert_int_equal(scalar(&w, "applied"), 1);
     assert_int_equal(scalar(&w, "skips_in_a_row"), 0);
     for (int t = 0; t < TENSORS; t++) assert_float_equal(parameter(&w, t, 1), 0.25, 1e-6);
-    end(&w);
+    session_end(&w);
 }
 
 static void update__an_inf_or_nan_anywhere_skips_the_step(void **state)
@@ -503,7 +466,7 @@ static void update__an_inf_or_nan_anywhere_skips_the_step(void **state)
 static void update__an_overflow_that_the_scale_makes_is_one(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     choice c = {"sgd", 0x1p-120, .settings = DYNAMIC({"scale_hysteresis", "1"})};
     start_products(&w, HT_F32, &c);
     set_gradients(&w, 0x1p112);
@@ -512,7 +475,7 @@ static void update__an_overflow_that_the_scale_makes_is_one(void **state)
     run(&w, "train");
     assert_int_equal(scalar(&w, "applied_now"), 1);
     assert_float_equal(parameter(&w, VECTOR, 0), 1 - 0x1p-8, 0);
-    end(&w);
+    session_end(&w);
 }
 
 /* ---- unscaling ---- */
@@ -522,12 +485,12 @@ enum { TOKENS = TINY_BATCH * TINY_TIME, WEIGHTS = TINY_VOCAB * TINY_WIDTH };
 /* A small language model, some steps; the table and the norm of the last step's gradients. */
 static void train_tiny(const choice *c, float *weights, double *norm)
 {
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = opts_of(c);
-    begin(&w);
+    w = session_begin(2);
     tiny_build(w.g, 0.1);
     must(&w, ht_graph_train(w.g, &opts));
-    plan(&w);
+    session_plan(&w, NULL, 7);
     for (int i = 0; i < 6; i++) {
         int32_t token[TOKENS], label[TOKENS];
         tiny_tokens(i, token, label);
@@ -537,7 +500,7 @@ static void train_tiny(const choice *c, float *weights, double *norm)
     }
     must(&w, ht_session_read(w.s, "table", weights, WEIGHTS * sizeof *weights));
     *norm = scalar(&w, "grad_norm");
-    end(&w);
+    session_end(&w);
 }
 
 /* Powers of two change no digit on the way there and back: with any such scale, moving or not, training has the bits
@@ -571,13 +534,13 @@ static void update__other_scales_are_undone_within_roundings(void **state)
 {
     (void)state;
     for (int d = 0; d < 2; d++) {
-        fixture w;
+        session_fixture w;
         choice c = {"sgd", 1, .settings = {{"loss_scale", "3"}}};
         start_products(&w, d ? HT_F64 : HT_F32, &c);
         set_gradients(&w, 0.1);
         run(&w, "train");
         assert_float_equal(parameter(&w, VECTOR, 2), 0.9, d ? 1e-15 : 2e-7);
-        end(&w);
+        session_end(&w);
     }
 }
 
@@ -585,7 +548,7 @@ static void update__other_scales_are_undone_within_roundings(void **state)
 static void update__a_written_scale_is_used_by_both_ends(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     choice c = {"sgd", 1, .settings = {{"loss_scale", "64"}}};
     start_products(&w, HT_F32, &c);
     must(&w, ht_session_write_f64(w.s, "loss_scale", (double[]){4096}, 1));
@@ -594,20 +557,20 @@ static void update__a_written_scale_is_used_by_both_ends(void **state)
     assert_float_equal(element(&w, "matrix.grad", 4, 2), 512, 0);
     assert_float_equal(parameter(&w, MATRIX, 2), 0.875, 0);
     assert_float_equal(scalar(&w, "loss_scale"), 4096, 0);
-    end(&w);
+    session_end(&w);
 }
 
 static void update__without_a_scale_nothing_is_multiplied(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     choice c = {.optimizer = "sgd", .lr = 1};
     start_products(&w, HT_F32, &c);
     set_gradients(&w, 0.1);
     run(&w, "train");
     assert_float_equal(element(&w, "matrix.grad", 4, 2), (double)0.1f, 0);
     assert_float_equal(scalar(&w, "loss_scale"), 1, 0);
-    end(&w);
+    session_end(&w);
 }
 
 static void update__wrong_scale_settings_are_errors_that_name_them(void **state)
@@ -631,12 +594,12 @@ static void update__wrong_scale_settings_are_errors_that_name_them(void **state)
         {"most_skips", "many", "setting most_skips: 'many' is no number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fixture w;
+        session_fixture w;
         choice c = {"sgd", 1, .settings = {{"loss_scale", "dynamic"}, {cases[i].key, cases[i].value}}};
         ht_status status = build_products(&w, HT_F32, &c);
         if (status != HT_EINVAL || !strstr(ht_context_message(w.ctx), cases[i].says))
             fail_msg("%s=%s: %d %s", cases[i].key, cases[i].value, status, ht_context_message(w.ctx));
-        end(&w);
+        session_end(&w);
     }
 }
 

@@ -12,33 +12,26 @@
 #include <cmocka.h>
 
 #include "format/format.h"
-#include "snapshot_case.h"
 #include "snapshot_fixture.h"
 #include "tiny_model.h"
 #include "train/manifest.h"
 
 static const char *at(const char *name)
 {
-    return snapshot_folder_at(folder, name);
+    return folder_at(test_folder, name);
 }
 
-static void must(const snapshot_fixture *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
-
-static void message_has(const snapshot_fixture *w, const char *part)
+static void message_has(const session_fixture *w, const char *part)
 {
     if (!strstr(ht_context_message(w->ctx), part)) fail_msg("'%s' is not in: %s", part, ht_context_message(w->ctx));
 }
 
 /* The newest snapshot's name; "" when there is none. */
-static const char *newest(const snapshot_fixture *w)
+static const char *newest(const session_fixture *w)
 {
     static char name[64];
     char *path;
-    must(w, ht_snapshot_find(w->ctx, folder, &path));
+    must(w, ht_snapshot_find(w->ctx, test_folder, &path));
     snprintf(name, sizeof name, "%s", path ? strrchr(path, '/') + 1 : "");
     free(path);
     return name;
@@ -66,25 +59,25 @@ static void write_whole(const char *path, const char *data, size_t length)
 static void snapshot__a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
 {
     (void)state;
-    snapshot_fixture straight = snapshot_fixture_tiny(42);
-    for (int i = 0; i < 9; i++) snapshot_fixture_step(&straight);
+    session_fixture straight = snapshot_tiny(42);
+    for (int i = 0; i < 9; i++) snapshot_step(&straight);
     for (int stop = 0; stop < 9; stop += 4) {
-        snapshot_fixture first = snapshot_fixture_tiny(42), second = snapshot_fixture_tiny(7);
-        while (first.step < stop) snapshot_fixture_step(&first);
-        must(&first, snapshot_fixture_save(&first, folder, 9));
-        snapshot_fixture_step(&second);
-        assert_true(snapshot_fixture_hash(&first) != snapshot_fixture_hash(&second));
+        session_fixture first = snapshot_tiny(42), second = snapshot_tiny(7);
+        while (first.step < stop) snapshot_step(&first);
+        must(&first, snapshot_save(&first, test_folder, 9));
+        snapshot_step(&second);
+        assert_true(snapshot_hash(&first) != snapshot_hash(&second));
         char name[64];
         snprintf(name, sizeof name, "step-%08d", stop);
-        must(&second, snapshot_fixture_load(&second, at(name)));
+        must(&second, snapshot_load(&second, at(name)));
         assert_int_equal(second.step, stop);
-        assert_true(snapshot_fixture_hash(&first) == snapshot_fixture_hash(&second));
-        while (second.step < 9) snapshot_fixture_step(&second);
-        assert_true(snapshot_fixture_hash(&straight) == snapshot_fixture_hash(&second));
-        snapshot_fixture_end(&first);
-        snapshot_fixture_end(&second);
+        assert_true(snapshot_hash(&first) == snapshot_hash(&second));
+        while (second.step < 9) snapshot_step(&second);
+        assert_true(snapshot_hash(&straight) == snapshot_hash(&second));
+        session_end(&first);
+        session_end(&second);
     }
-    snapshot_fixture_end(&straight);
+    session_end(&straight);
 }
 
 static void snapshot__every_optimizer_goes_on_where_it_was(void **state)
@@ -100,16 +93,15 @@ static void snapshot__every_optimizer_goes_on_where_it_was(void **state)
         opts.weight_decay = 0.01;
         opts.settings = settings;
         opts.setting_count = strcmp(optimizers[i], "adagrad") == 0 ? 4 : 3;
-        snapshot_fixture first = snapshot_fixture_trained(&opts, 42), second = snapshot_fixture_trained(&opts, 7);
-        while (first.step < 4) snapshot_fixture_step(&first);
-        must(&first, snapshot_fixture_save(&first, folder, 1));
-        must(&second, snapshot_fixture_load(&second, at("step-00000004")));
-        while (first.step < 8) snapshot_fixture_step(&first);
-        while (second.step < 8) snapshot_fixture_step(&second);
-        if (snapshot_fixture_hash(&first) != snapshot_fixture_hash(&second))
-            fail_msg("%s goes on otherwise", optimizers[i]);
-        snapshot_fixture_end(&first);
-        snapshot_fixture_end(&second);
+        session_fixture first = snapshot_trained(&opts, 42), second = snapshot_trained(&opts, 7);
+        while (first.step < 4) snapshot_step(&first);
+        must(&first, snapshot_save(&first, test_folder, 1));
+        must(&second, snapshot_load(&second, at("step-00000004")));
+        while (first.step < 8) snapshot_step(&first);
+        while (second.step < 8) snapshot_step(&second);
+        if (snapshot_hash(&first) != snapshot_hash(&second)) fail_msg("%s goes on otherwise", optimizers[i]);
+        session_end(&first);
+        session_end(&second);
     }
 }
 
@@ -120,42 +112,42 @@ static void snapshot__does_not_depend_on_how_the_optimiser_groups(void **state)
     ht_train_opts opts = HT_TRAIN_OPTS, grouped = HT_TRAIN_OPTS;
     grouped.settings = &(const ht_train_setting){"decay", "matrices"};
     grouped.setting_count = 1;
-    snapshot_fixture one = snapshot_fixture_trained(&opts, 42), two = snapshot_fixture_trained(&grouped, 7);
+    session_fixture one = snapshot_trained(&opts, 42), two = snapshot_trained(&grouped, 7);
     float a[TINY_VOCAB * TINY_WIDTH], b[TINY_VOCAB * TINY_WIDTH];
-    while (one.step < 3) snapshot_fixture_step(&one);
-    must(&one, snapshot_fixture_save(&one, folder, 1));
-    must(&two, snapshot_fixture_load(&two, at("step-00000003")));
+    while (one.step < 3) snapshot_step(&one);
+    must(&one, snapshot_save(&one, test_folder, 1));
+    must(&two, snapshot_load(&two, at("step-00000003")));
     static const char *const names[] = {"table", "table.m", "table.v"};
     for (int i = 0; i < 3; i++) {
         must(&one, ht_session_read(one.s, names[i], a, sizeof a));
         must(&two, ht_session_read(two.s, names[i], b, sizeof b));
         assert_memory_equal(a, b, sizeof a);
     }
-    snapshot_fixture_step(&two);
-    must(&two, snapshot_fixture_save(&two, folder, 1));
-    must(&one, snapshot_fixture_load(&one, at("step-00000004")));
-    snapshot_fixture_end(&one);
-    snapshot_fixture_end(&two);
+    snapshot_step(&two);
+    must(&two, snapshot_save(&two, test_folder, 1));
+    must(&one, snapshot_load(&one, at("step-00000004")));
+    session_end(&one);
+    session_end(&two);
 }
 
 static void snapshot__saving_changes_nothing_in_the_session(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
-    snapshot_fixture_step(&w);
-    uint64_t before = snapshot_fixture_hash(&w);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
-    assert_true(snapshot_fixture_hash(&w) == before);
-    snapshot_fixture_end(&w);
+    session_fixture w = snapshot_tiny(42);
+    snapshot_step(&w);
+    uint64_t before = snapshot_hash(&w);
+    must(&w, snapshot_save(&w, test_folder, 1));
+    assert_true(snapshot_hash(&w) == before);
+    session_end(&w);
 }
 
 /* Parameters under their own names, moments and counters apart, no gradients. */
 static void snapshot__weights_and_the_rest_are_files_of_their_own(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
-    snapshot_fixture_step(&w);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
+    session_fixture w = snapshot_tiny(42);
+    snapshot_step(&w);
+    must(&w, snapshot_save(&w, test_folder, 1));
     ht_safetensors *weights, *rest;
     must(&w, ht_safetensors_open(&weights, w.ctx, at("step-00000001/weights.safetensors")));
     must(&w, ht_safetensors_open(&rest, w.ctx, at("step-00000001/optimizer.safetensors")));
@@ -179,20 +171,20 @@ static void snapshot__weights_and_the_rest_are_files_of_their_own(void **state)
         assert_null(strstr(ht_safetensors_at(rest, i)->name, "grad"));
     ht_safetensors_free(weights);
     ht_safetensors_free(rest);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 static void snapshot__what_the_caller_adds_comes_back(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     ht_snapshot_meta in = {.step = 123456789,
                            .position = INT64_MAX,
                            .seed = UINT64_MAX,
                            .config_json = "{\"a\": [1, 2.5, \"x\\ny\"], // why\n \"b\": {}}",
                            .extra = "{}"},
                      *out;
-    must(&w, ht_snapshot_write(w.s, folder, &in, 1));
+    must(&w, ht_snapshot_write(w.s, test_folder, &in, 1));
     assert_string_equal(newest(&w), "step-123456789");
     must(&w, ht_snapshot_look(w.ctx, at("step-123456789"), &out));
     assert_int_equal(out->step, 123456789);
@@ -201,38 +193,38 @@ static void snapshot__what_the_caller_adds_comes_back(void **state)
     assert_string_equal(out->extra, "{}");
     ht_snapshot_meta_free(out);
     in = (ht_snapshot_meta){.step = 1};
-    must(&w, ht_snapshot_write(w.s, folder, &in, 1));
+    must(&w, ht_snapshot_write(w.s, test_folder, &in, 1));
     must(&w, ht_snapshot_read(w.s, at("step-00000001"), &out));
     assert_null(out->config_json);
     assert_null(out->extra);
     ht_snapshot_meta_free(out);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 static void snapshot__arguments_that_cannot_be_are_refused(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     ht_snapshot_meta meta = {.step = -1};
-    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EINVAL);
+    assert_int_equal(ht_snapshot_write(w.s, test_folder, &meta, 1), HT_EINVAL);
     message_has(&w, "step -1 is negative");
     meta.step = 0;
-    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 0), HT_EINVAL);
+    assert_int_equal(ht_snapshot_write(w.s, test_folder, &meta, 0), HT_EINVAL);
     message_has(&w, "at least 1 is kept");
     meta.position = UINT64_MAX;
-    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EINVAL);
+    assert_int_equal(ht_snapshot_write(w.s, test_folder, &meta, 1), HT_EINVAL);
     message_has(&w, "position 18446744073709551615");
     meta.position = 0;
     meta.extra = "[1]";
-    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EINVAL);
+    assert_int_equal(ht_snapshot_write(w.s, test_folder, &meta, 1), HT_EINVAL);
     message_has(&w, "extra is an array");
     meta.extra = "{\"a\": }";
-    assert_int_equal(ht_snapshot_write(w.s, folder, &meta, 1), HT_EPARSE);
+    assert_int_equal(ht_snapshot_write(w.s, test_folder, &meta, 1), HT_EPARSE);
     message_has(&w, "extra:1:7");
-    assert_int_equal(snapshot_folder_count(folder), 0);
-    assert_int_equal(snapshot_fixture_save(&w, at("no/such"), 1), HT_EIO);
+    assert_int_equal(folder_count(test_folder), 0);
+    assert_int_equal(snapshot_save(&w, at("no/such"), 1), HT_EIO);
     message_has(&w, "no/such: No such file or directory");
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 /* Every number type, a scalar, nothing at all, and state that others view: with gaps, overlaps and strides. */
@@ -246,7 +238,7 @@ static const char zoo[] = "state %f64 f64[3]\nstate %f32 f32[2,3] heading=optimi
                           "state %comb f32[4]{%flat, 24, [3]}\nstate %empty f32[0]{%flat, 40, [1]}\n"
                           "segment forward () {\n}\n";
 
-static void fill_state(const snapshot_fixture *w, unsigned char first)
+static void fill_state(const session_fixture *w, unsigned char first)
 {
     for (size_t i = 0; i < w->plan->slot_count; i++) {
         const ht_slot *slot = &w->plan->slots[i];
@@ -265,12 +257,12 @@ static void fill_state(const snapshot_fixture *w, unsigned char first)
 static void snapshot__holds_every_type_and_every_byte(void **state)
 {
     (void)state;
-    snapshot_fixture a = snapshot_fixture_text(zoo), b = snapshot_fixture_text(zoo);
+    session_fixture a = snapshot_text(zoo), b = snapshot_text(zoo);
     fill_state(&a, 3);
     fill_state(&b, 150);
-    must(&a, snapshot_fixture_save(&a, folder, 1));
-    must(&b, snapshot_fixture_load(&b, at("step-00000000")));
-    assert_true(snapshot_fixture_hash(&a) == snapshot_fixture_hash(&b));
+    must(&a, snapshot_save(&a, test_folder, 1));
+    must(&b, snapshot_load(&b, at("step-00000000")));
+    assert_true(snapshot_hash(&a) == snapshot_hash(&b));
     ht_safetensors *weights, *rest;
     must(&a, ht_safetensors_open(&weights, a.ctx, at("step-00000000/weights.safetensors")));
     must(&a, ht_safetensors_open(&rest, a.ctx, at("step-00000000/optimizer.safetensors")));
@@ -286,8 +278,8 @@ static void snapshot__holds_every_type_and_every_byte(void **state)
     assert_non_null(ht_safetensors_find(rest, "flat[20:40]"));
     ht_safetensors_free(weights);
     ht_safetensors_free(rest);
-    snapshot_fixture_end(&a);
-    snapshot_fixture_end(&b);
+    session_end(&a);
+    session_end(&b);
 }
 
 /* Padding that is zero is not stored, and is zero again after reading. */
@@ -295,20 +287,20 @@ static void snapshot__gaps_of_zeros_are_left_out_and_restored(void **state)
 {
     (void)state;
     const char text[] = "state %flat f32[8]\nstate %a f32[3]{%flat, 0, [1]}\nsegment forward () {\n}\n";
-    snapshot_fixture a = snapshot_fixture_text(text), b = snapshot_fixture_text(text);
+    session_fixture a = snapshot_text(text), b = snapshot_text(text);
     float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1}, now[8];
     must(&a, ht_session_write(a.s, "a", ones, 12));
     must(&b, ht_session_write(b.s, "flat", ones, 32));
-    must(&a, snapshot_fixture_save(&a, folder, 1));
-    must(&b, snapshot_fixture_load(&b, at("step-00000000")));
+    must(&a, snapshot_save(&a, test_folder, 1));
+    must(&b, snapshot_load(&b, at("step-00000000")));
     must(&b, ht_session_read(b.s, "flat", now, sizeof now));
     for (int i = 0; i < 8; i++) assert_float_equal(now[i], i < 3 ? 1 : 0, 0);
     ht_safetensors *rest;
     must(&a, ht_safetensors_open(&rest, a.ctx, at("step-00000000/optimizer.safetensors")));
     assert_int_equal(ht_safetensors_count(rest), 0);
     ht_safetensors_free(rest);
-    snapshot_fixture_end(&a);
-    snapshot_fixture_end(&b);
+    session_end(&a);
+    session_end(&b);
 }
 
 static void snapshot__derived_state_is_made_anew(void **state)
@@ -317,16 +309,16 @@ static void snapshot__derived_state_is_made_anew(void **state)
     const char text[] = "state %w f32[2]\nstate %w.half bf16[2] derived\n"
                         "segment forward () {\n}\nsegment derive () {\n  %h = cast bf16[2] (%w)\n"
                         "  store %w.half = %h\n}\n";
-    snapshot_fixture a = snapshot_fixture_text(text), b = snapshot_fixture_text(text);
+    session_fixture a = snapshot_text(text), b = snapshot_text(text);
     double values[2] = {1.5, -3}, now[2];
     must(&a, ht_session_write_f64(a.s, "w", values, 2));
-    must(&a, snapshot_fixture_save(&a, folder, 1));
-    must(&b, snapshot_fixture_load(&b, at("step-00000000")));
+    must(&a, snapshot_save(&a, test_folder, 1));
+    must(&b, snapshot_load(&b, at("step-00000000")));
     must(&b, ht_session_read_f64(b.s, "w.half", now, 2));
     assert_float_equal(now[0], 1.5, 0);
     assert_float_equal(now[1], -3, 0);
-    snapshot_fixture_end(&a);
-    snapshot_fixture_end(&b);
+    session_end(&a);
+    session_end(&b);
 }
 
 /* ---- which one, and how many ---- */
@@ -334,7 +326,7 @@ static void snapshot__derived_state_is_made_anew(void **state)
 static void find__nothing_there_is_no_failure(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     char *path = (char *)"";
     must(&w, ht_snapshot_find(w.ctx, at("nowhere"), &path));
     assert_null(path);
@@ -342,71 +334,71 @@ static void find__nothing_there_is_no_failure(void **state)
     write_whole(at("file"), "", 0);
     assert_int_equal(ht_snapshot_find(w.ctx, at("file"), &path), HT_EIO);
     message_has(&w, "file: Not a directory");
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 static void keep__the_newest_stay(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     for (int i = 0; i < 5; i++) {
-        must(&w, snapshot_fixture_save(&w, folder, 2));
-        snapshot_fixture_step(&w);
+        must(&w, snapshot_save(&w, test_folder, 2));
+        snapshot_step(&w);
     }
-    assert_int_equal(snapshot_folder_count(folder), 2);
+    assert_int_equal(folder_count(test_folder), 2);
     assert_string_equal(newest(&w), "step-00000004");
     assert_int_equal(access(at("step-00000003"), F_OK), 0);
     /* A run that goes back in time loses neither the new one nor those ahead of it. */
     w.step = 2;
-    must(&w, snapshot_fixture_save(&w, folder, 1));
+    must(&w, snapshot_save(&w, test_folder, 1));
     assert_int_equal(access(at("step-00000002/manifest.json"), F_OK), 0);
-    assert_int_equal(snapshot_folder_count(folder), 3);
-    snapshot_fixture_end(&w);
+    assert_int_equal(folder_count(test_folder), 3);
+    session_end(&w);
 }
 
 /* One without its files does not count as kept, and what is not ours stays. */
 static void keep__only_complete_ones_count(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     for (int i = 0; i < 3; i++) {
-        must(&w, snapshot_fixture_save(&w, folder, 9));
-        snapshot_fixture_step(&w);
+        must(&w, snapshot_save(&w, test_folder, 9));
+        snapshot_step(&w);
     }
     assert_int_equal(unlink(at("step-00000002/weights.safetensors")), 0);
     assert_string_equal(newest(&w), "step-00000001");
     assert_int_equal(mkdir(at("step-7"), 0777), 0);
     assert_int_equal(mkdir(at("step-00000001.mine"), 0777), 0);
     write_whole(at("step-00000000/notes"), "x", 1);
-    must(&w, snapshot_fixture_save(&w, folder, 2));
+    must(&w, snapshot_save(&w, test_folder, 2));
     assert_string_equal(newest(&w), "step-00000003");
     assert_int_equal(access(at("step-00000001/manifest.json"), F_OK), 0);
     assert_int_not_equal(access(at("step-00000000"), F_OK), 0);
     assert_int_equal(access(at("step-00000000.partial/notes"), F_OK), 0);
     assert_int_equal(access(at("step-7"), F_OK), 0);
     assert_int_equal(access(at("step-00000001.mine"), F_OK), 0);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 static void snapshot__of_the_same_step_replaces(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42), v = snapshot_fixture_tiny(1);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
-    must(&v, snapshot_fixture_save(&v, folder, 1));
-    assert_int_equal(snapshot_folder_count(folder), 1);
-    must(&w, snapshot_fixture_load(&w, at("step-00000000")));
-    assert_true(snapshot_fixture_hash(&w) == snapshot_fixture_hash(&v));
-    snapshot_fixture_end(&w);
-    snapshot_fixture_end(&v);
+    session_fixture w = snapshot_tiny(42), v = snapshot_tiny(1);
+    must(&w, snapshot_save(&w, test_folder, 1));
+    must(&v, snapshot_save(&v, test_folder, 1));
+    assert_int_equal(folder_count(test_folder), 1);
+    must(&w, snapshot_load(&w, at("step-00000000")));
+    assert_true(snapshot_hash(&w) == snapshot_hash(&v));
+    session_end(&w);
+    session_end(&v);
 }
 
 /* Where a process may have died: in mid-write, in mid-removal, between the two renames of a replacement. */
 static void leftovers__are_passed_over_and_cleaned_up(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
-    must(&w, snapshot_fixture_save(&w, folder, 9));
+    session_fixture w = snapshot_tiny(42);
+    must(&w, snapshot_save(&w, test_folder, 9));
     assert_int_equal(mkdir(at("step-00000009.partial"), 0777), 0);
     write_whole(at("step-00000009.partial/weights.safetensors"), "half", 4);
     assert_string_equal(newest(&w), "step-00000000");
@@ -414,48 +406,48 @@ static void leftovers__are_passed_over_and_cleaned_up(void **state)
     snprintf(from, sizeof from, "%s", at("step-00000000"));
     assert_int_equal(rename(from, at("step-00000000.replaced")), 0);
     assert_string_equal(newest(&w), "step-00000000.replaced");
-    snapshot_fixture_step(&w);
-    must(&w, snapshot_fixture_save(&w, folder, 9));
-    assert_int_equal(snapshot_folder_count(folder), 2);
+    snapshot_step(&w);
+    must(&w, snapshot_save(&w, test_folder, 9));
+    assert_int_equal(folder_count(test_folder), 2);
     assert_int_equal(access(at("step-00000000/manifest.json"), F_OK), 0);
     /* With its successor in place it goes. */
     assert_int_equal(mkdir(at("step-00000001.replaced"), 0777), 0);
-    snapshot_fixture_step(&w);
-    must(&w, snapshot_fixture_save(&w, folder, 9));
-    assert_int_equal(snapshot_folder_count(folder), 3);
+    snapshot_step(&w);
+    must(&w, snapshot_save(&w, test_folder, 9));
+    assert_int_equal(folder_count(test_folder), 3);
     assert_int_not_equal(access(at("step-00000001.replaced"), F_OK), 0);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 /* ---- what is refused ---- */
 
 /* Reading fails with that status and part of a message, and changes nothing. */
-static void refused(snapshot_fixture *w, ht_status status, const char *part)
+static void refused(session_fixture *w, ht_status status, const char *part)
 {
-    uint64_t before = snapshot_fixture_hash(w);
-    assert_int_equal(snapshot_fixture_load(w, at("step-00000000")), status);
+    uint64_t before = snapshot_hash(w);
+    assert_int_equal(snapshot_load(w, at("step-00000000")), status);
     message_has(w, part);
-    assert_true(snapshot_fixture_hash(w) == before);
+    assert_true(snapshot_hash(w) == before);
 }
 
 static void read__finds_every_flipped_bit_of_a_file(void **state)
 {
     (void)state;
     static const char *const files[] = {"weights.safetensors", "optimizer.safetensors", "manifest.json"};
-    snapshot_fixture w = snapshot_fixture_tiny(42), v = snapshot_fixture_tiny(1);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
+    session_fixture w = snapshot_tiny(42), v = snapshot_tiny(1);
+    must(&w, snapshot_save(&w, test_folder, 1));
     for (int f = 0; f < 3; f++) {
         char path[1024];
         size_t length;
-        snprintf(path, sizeof path, "%s/step-00000000/%s", folder, files[f]);
+        snprintf(path, sizeof path, "%s/step-00000000/%s", test_folder, files[f]);
         char *data = read_whole(path, &length);
         for (size_t i = 0; i < length; i += 1 + length / 40) {
             data[i] ^= 1;
             write_whole(path, data, length);
-            uint64_t before = snapshot_fixture_hash(&v);
-            assert_int_not_equal(snapshot_fixture_load(&v, at("step-00000000")), HT_OK);
+            uint64_t before = snapshot_hash(&v);
+            assert_int_not_equal(snapshot_load(&v, at("step-00000000")), HT_OK);
             message_has(&v, files[f]);
-            assert_true(snapshot_fixture_hash(&v) == before);
+            assert_true(snapshot_hash(&v) == before);
             data[i] ^= 1;
         }
         for (size_t cut = 0; cut < length; cut += 1 + length / 20) {
@@ -466,19 +458,19 @@ static void read__finds_every_flipped_bit_of_a_file(void **state)
         write_whole(path, data, length);
         free(data);
     }
-    must(&v, snapshot_fixture_load(&v, at("step-00000000")));
-    snapshot_fixture_end(&w);
-    snapshot_fixture_end(&v);
+    must(&v, snapshot_load(&v, at("step-00000000")));
+    session_end(&w);
+    session_end(&v);
 }
 
 /* A session of `now` reads what one of `then` wrote. */
 static void foreign(const char *then, const char *now, ht_status status, const char *part)
 {
-    snapshot_fixture a = snapshot_fixture_text(then), b = snapshot_fixture_text(now);
-    must(&a, snapshot_fixture_save(&a, folder, 1));
+    session_fixture a = snapshot_text(then), b = snapshot_text(now);
+    must(&a, snapshot_save(&a, test_folder, 1));
     refused(&b, status, part);
-    snapshot_fixture_end(&a);
-    snapshot_fixture_end(&b);
+    session_end(&a);
+    session_end(&b);
 }
 
 static void read__names_the_tensor_that_does_not_fit(void **state)
@@ -506,8 +498,8 @@ static void read__a_bool_that_is_neither_is_refused(void **state)
 {
     (void)state;
     const char text[] = "state %b bool[4]\nsegment forward () {\n}\n";
-    snapshot_fixture w = snapshot_fixture_text(text);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
+    session_fixture w = snapshot_text(text);
+    must(&w, snapshot_save(&w, test_folder, 1));
     ht_named_array array = {"b", {.element = ht_element_of_dtype(HT_BOOL), .rank = 1, .shape = {4}}};
     ht_safetensors_writer *writer;
     assert_true(ht_array_measure(&array.array));
@@ -527,7 +519,7 @@ static void read__a_bool_that_is_neither_is_refused(void **state)
     ht_text_free(&now);
     ht_arena_free(arena);
     free(old);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 /* ---- weights alone ---- */
@@ -535,11 +527,11 @@ static void read__a_bool_that_is_neither_is_refused(void **state)
 static void weights__go_into_a_session_without_an_optimiser(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
-    for (int i = 0; i < 3; i++) snapshot_fixture_step(&w);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
-    snapshot_fixture v = snapshot_fixture_text("state %table f32[11,8]\nstate %count i64[] heading=scalars\n"
-                                               "segment forward () {\n}\n");
+    session_fixture w = snapshot_tiny(42);
+    for (int i = 0; i < 3; i++) snapshot_step(&w);
+    must(&w, snapshot_save(&w, test_folder, 1));
+    session_fixture v = snapshot_text("state %table f32[11,8]\nstate %count i64[] heading=scalars\n"
+                                      "segment forward () {\n}\n");
     float a[88], b[88];
     int64_t count = 5;
     must(&v, ht_session_write(v.s, "count", &count, sizeof count));
@@ -552,12 +544,12 @@ static void weights__go_into_a_session_without_an_optimiser(void **state)
     must(&v, ht_session_read(v.s, "count", &count, sizeof count));
     assert_memory_equal(a, b, sizeof a);
     assert_int_equal(count, 5);
-    snapshot_fixture_end(&v);
-    v = snapshot_fixture_text("state %other f32[11,8]\nsegment forward () {\n}\n");
+    session_end(&v);
+    v = snapshot_text("state %other f32[11,8]\nsegment forward () {\n}\n");
     assert_int_equal(ht_snapshot_read_weights(v.s, at("step-00000003"), NULL), HT_EINVAL);
     message_has(&v, "weights.safetensors: there is no tensor 'other'");
-    snapshot_fixture_end(&v);
-    snapshot_fixture_end(&w);
+    session_end(&v);
+    session_end(&w);
 }
 
 /* ---- manifests that nobody of us wrote ---- */
@@ -600,7 +592,7 @@ static void manifest__says_what_is_wrong_with_it(void **state)
 
 int main(void)
 {
-#define ROW(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define ROW(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
     const struct CMUnitTest tests[] = {
         ROW(snapshot__a_resumed_run_has_the_bits_of_one_that_never_stopped),
         ROW(snapshot__every_optimizer_goes_on_where_it_was),

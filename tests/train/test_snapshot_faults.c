@@ -22,7 +22,6 @@
 
 #include <cmocka.h>
 
-#include "snapshot_case.h"
 #include "snapshot_fixture.h"
 
 /* ---- calls that fail, and a record of those that do not ---- */
@@ -65,13 +64,7 @@ int rename(const char *from, const char *to)
 
 /* ---- what must hold after every failure ---- */
 
-static void must(const snapshot_fixture *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
-
-static void message_has(const snapshot_fixture *w, const char *part)
+static void message_has(const session_fixture *w, const char *part)
 {
     if (!strstr(ht_context_message(w->ctx), part)) fail_msg("'%s' is not in: %s", part, ht_context_message(w->ctx));
 }
@@ -79,36 +72,36 @@ static void message_has(const snapshot_fixture *w, const char *part)
 /* The step of the newest snapshot; its state is the one that was recorded. */
 static int64_t newest(const uint64_t *hashes)
 {
-    snapshot_fixture w = snapshot_fixture_tiny(7);
+    session_fixture w = snapshot_tiny(7);
     char *path;
-    must(&w, ht_snapshot_find(w.ctx, folder, &path));
+    must(&w, ht_snapshot_find(w.ctx, test_folder, &path));
     assert_non_null(path);
-    must(&w, snapshot_fixture_load(&w, path));
-    assert_true(snapshot_fixture_hash(&w) == hashes[w.step]);
+    must(&w, snapshot_load(&w, path));
+    assert_true(snapshot_hash(&w) == hashes[w.step]);
     int64_t step = w.step;
     free(path);
-    snapshot_fixture_end(&w);
+    session_end(&w);
     return step;
 }
 
 /* A snapshot of step 0 in the folder, and the session a step further. */
-static snapshot_fixture begin(uint64_t hashes[2])
+static session_fixture begin(uint64_t hashes[2])
 {
-    snapshot_fixture w = snapshot_fixture_tiny(42);
-    hashes[0] = snapshot_fixture_hash(&w);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
-    snapshot_fixture_step(&w);
-    hashes[1] = snapshot_fixture_hash(&w);
+    session_fixture w = snapshot_tiny(42);
+    hashes[0] = snapshot_hash(&w);
+    must(&w, snapshot_save(&w, test_folder, 1));
+    snapshot_step(&w);
+    hashes[1] = snapshot_hash(&w);
     return w;
 }
 
-static void try_and_fail(snapshot_fixture *w, const uint64_t *hashes, const char *why)
+static void try_and_fail(session_fixture *w, const uint64_t *hashes, const char *why)
 {
-    assert_int_equal(snapshot_fixture_save(w, folder, 1), HT_EIO);
+    assert_int_equal(snapshot_save(w, test_folder, 1), HT_EIO);
     message_has(w, "no snapshot of step 1: ");
-    message_has(w, folder);
+    message_has(w, test_folder);
     message_has(w, why);
-    assert_true(snapshot_fixture_hash(w) == hashes[1]);
+    assert_true(snapshot_hash(w) == hashes[1]);
 }
 
 /* ---- the tests ---- */
@@ -116,23 +109,23 @@ static void try_and_fail(snapshot_fixture *w, const uint64_t *hashes, const char
 static void write__syncs_files_then_names_then_folder(void **state)
 {
     (void)state;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     record[0] = '\0';
-    must(&w, snapshot_fixture_save(&w, folder, 1));
+    must(&w, snapshot_save(&w, test_folder, 1));
     char expected[1024];
     snprintf(expected, sizeof expected,
              "sync weights.safetensors\nsync optimizer.safetensors\nsync manifest.json\nsync step-00000000.partial\n"
              "rename step-00000000\nsync %s\n",
-             strrchr(folder, '/') + 1);
+             strrchr(test_folder, '/') + 1);
     assert_string_equal(record, expected);
     /* Old ones are touched only behind all that. */
-    snapshot_fixture_step(&w);
+    snapshot_step(&w);
     record[0] = '\0';
-    must(&w, snapshot_fixture_save(&w, folder, 1));
+    must(&w, snapshot_save(&w, test_folder, 1));
     const char *named = strstr(record, "rename step-00000001\n"),
                *old = strstr(record, "rename step-00000000.partial\n");
     assert_true(named && old && strstr(named, "sync halftone-") && strstr(named, "sync halftone-") < old);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 static void write__every_call_may_fail_once(void **state)
@@ -141,24 +134,24 @@ static void write__every_call_may_fail_once(void **state)
     uint64_t hashes[2];
     int failures = 0;
     for (int call = 0;; call++) {
-        snapshot_fixture w = begin(hashes);
+        session_fixture w = begin(hashes);
         calls_left = call;
-        ht_status status = snapshot_fixture_save(&w, folder, 1);
+        ht_status status = snapshot_save(&w, test_folder, 1);
         bool reached = calls_left < 0;
         calls_left = -1;
         if (status != HT_OK) {
             failures++;
             message_has(&w, "Input/output error");
         }
-        assert_true(snapshot_fixture_hash(&w) == hashes[1]);
+        assert_true(snapshot_hash(&w) == hashes[1]);
         /* Before the rename the old one is the newest, behind it the new one. */
         assert_int_equal(newest(hashes), status == HT_OK || call == 5 ? 1 : 0);
-        must(&w, snapshot_fixture_save(&w, folder, 1));
+        must(&w, snapshot_save(&w, test_folder, 1));
         assert_int_equal(newest(hashes), 1);
-        assert_int_equal(snapshot_folder_count(folder), 1);
-        snapshot_fixture_end(&w);
-        snapshot_folder_remove(folder);
-        snapshot_folder_make(folder);
+        assert_int_equal(folder_count(test_folder), 1);
+        session_end(&w);
+        folder_remove(test_folder);
+        folder_make(test_folder);
         if (!reached) break;
     }
     assert_int_equal(failures, 6);
@@ -170,19 +163,19 @@ static void write__replacing_may_fail_anywhere(void **state)
     uint64_t hashes[2];
     int failures = 0;
     for (int call = 0;; call++) {
-        snapshot_fixture w = begin(hashes);
-        must(&w, snapshot_fixture_save(&w, folder, 1));
+        session_fixture w = begin(hashes);
+        must(&w, snapshot_save(&w, test_folder, 1));
         calls_left = call;
-        failures += snapshot_fixture_save(&w, folder, 1) != HT_OK;
+        failures += snapshot_save(&w, test_folder, 1) != HT_OK;
         bool reached = calls_left < 0;
         calls_left = -1;
         assert_int_equal(newest(hashes), 1);
-        must(&w, snapshot_fixture_save(&w, folder, 1));
+        must(&w, snapshot_save(&w, test_folder, 1));
         assert_int_equal(newest(hashes), 1);
-        assert_int_equal(snapshot_folder_count(folder), 1);
-        snapshot_fixture_end(&w);
-        snapshot_folder_remove(folder);
-        snapshot_folder_make(folder);
+        assert_int_equal(folder_count(test_folder), 1);
+        session_end(&w);
+        folder_remove(test_folder);
+        folder_make(test_folder);
         if (!reached) break;
     }
     assert_true(failures >= 8);
@@ -193,7 +186,7 @@ static void write__files_that_may_not_grow(void **state)
 {
     (void)state;
     uint64_t hashes[2];
-    snapshot_fixture w = begin(hashes);
+    session_fixture w = begin(hashes);
     struct rlimit old, tight;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
@@ -202,20 +195,20 @@ static void write__files_that_may_not_grow(void **state)
         tight = old;
         tight.rlim_cur = most;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
-        ht_status status = snapshot_fixture_save(&w, folder, 1);
+        ht_status status = snapshot_save(&w, test_folder, 1);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         if (status == HT_OK) break;
         failures++;
         assert_int_equal(status, HT_EIO);
         message_has(&w, "File too large");
-        message_has(&w, folder);
-        assert_true(snapshot_fixture_hash(&w) == hashes[1]);
+        message_has(&w, test_folder);
+        assert_true(snapshot_hash(&w) == hashes[1]);
         assert_int_equal(newest(hashes), 0);
-        assert_int_equal(snapshot_folder_count(folder), 1);
+        assert_int_equal(folder_count(test_folder), 1);
     }
     assert_true(failures > 3);
     assert_int_equal(newest(hashes), 1);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 /* As whom root's rights do not hold; false where that cannot be had. */
@@ -241,32 +234,32 @@ static uint64_t known[2];
 static int write_where_one_may_not(void)
 {
     if (!become_nobody()) return 77;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
-    snapshot_fixture_step(&w);
-    if (snapshot_fixture_save(&w, folder, 1) != HT_EIO) return 1;
+    session_fixture w = snapshot_tiny(42);
+    snapshot_step(&w);
+    if (snapshot_save(&w, test_folder, 1) != HT_EIO) return 1;
     fprintf(stderr, "# %s\n", ht_context_message(w.ctx));
     if (!strstr(ht_context_message(w.ctx), "step-00000001.partial: Permission denied")) return 2;
-    if (snapshot_fixture_hash(&w) != known[1]) return 3;
+    if (snapshot_hash(&w) != known[1]) return 3;
     char *path;
-    if (ht_snapshot_find(w.ctx, folder, &path) != HT_OK || !path) return 4;
-    if (snapshot_fixture_load(&w, path) != HT_OK) return 5;
-    if (snapshot_fixture_hash(&w) != known[0]) return 6;
+    if (ht_snapshot_find(w.ctx, test_folder, &path) != HT_OK || !path) return 4;
+    if (snapshot_load(&w, path) != HT_OK) return 5;
+    if (snapshot_hash(&w) != known[0]) return 6;
     free(path);
-    snapshot_fixture_end(&w);
+    session_end(&w);
     return 0;
 }
 
 static void write__a_folder_that_is_read_only(void **state)
 {
     (void)state;
-    snapshot_fixture w = begin(known);
-    assert_int_equal(chmod(folder, 0555), 0);
+    session_fixture w = begin(known);
+    assert_int_equal(chmod(test_folder, 0555), 0);
     int result = apart(write_where_one_may_not);
-    assert_int_equal(chmod(folder, 0755), 0);
+    assert_int_equal(chmod(test_folder, 0755), 0);
     if (result == 77) skip();
     assert_int_equal(result, 0);
     assert_int_equal(newest(known), 0);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 /* Writes zeros until the disk is full but for that many bytes. */
@@ -287,24 +280,24 @@ static int run_out_of_disk(void)
 {
     char filler[128];
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return 77;
-    if (mount("tmpfs", folder, "tmpfs", 0, "size=128k") != 0) return 77;
-    snprintf(filler, sizeof filler, "%s/filler", folder);
+    if (mount("tmpfs", test_folder, "tmpfs", 0, "size=128k") != 0) return 77;
+    snprintf(filler, sizeof filler, "%s/filler", test_folder);
     uint64_t hashes[2];
-    snapshot_fixture w = begin(hashes);
+    session_fixture w = begin(hashes);
     int failures = 0;
     for (long spare = 0; spare <= 64 << 10; spare += 4 << 10) {
         if (!fill_disk(filler, spare)) return 1;
-        ht_status status = snapshot_fixture_save(&w, folder, 1);
+        ht_status status = snapshot_save(&w, test_folder, 1);
         unlink(filler);
-        if (snapshot_fixture_hash(&w) != hashes[1]) return 2;
+        if (snapshot_hash(&w) != hashes[1]) return 2;
         if (status == HT_OK) break;
         failures++;
         if (status != HT_EIO || !strstr(ht_context_message(w.ctx), "No space left on device")) return 3;
-        if (newest(hashes) != 0 || snapshot_folder_count(folder) != 1) return 4;
+        if (newest(hashes) != 0 || folder_count(test_folder) != 1) return 4;
     }
     fprintf(stderr, "# the disk was full %d times\n", failures);
     if (failures < 3 || newest(hashes) != 1) return 5;
-    snapshot_fixture_end(&w);
+    session_end(&w);
     return 0;
 }
 
@@ -320,14 +313,14 @@ static void write__one_at_a_time(void **state)
 {
     (void)state;
     uint64_t hashes[2];
-    snapshot_fixture w = begin(hashes);
-    int other = open(folder, O_RDONLY | O_DIRECTORY);
+    session_fixture w = begin(hashes);
+    int other = open(test_folder, O_RDONLY | O_DIRECTORY);
     assert_true(other >= 0);
     assert_int_equal(flock(other, LOCK_EX), 0);
     try_and_fail(&w, hashes, "another process is writing a snapshot here");
     close(other);
-    must(&w, snapshot_fixture_save(&w, folder, 1));
-    snapshot_fixture_end(&w);
+    must(&w, snapshot_save(&w, test_folder, 1));
+    session_end(&w);
 }
 
 static void write__names_that_are_taken_by_files(void **state)
@@ -335,19 +328,19 @@ static void write__names_that_are_taken_by_files(void **state)
     (void)state;
     uint64_t hashes[2];
     char path[128];
-    snapshot_fixture w = begin(hashes);
-    snprintf(path, sizeof path, "%s/step-00000001", folder);
+    session_fixture w = begin(hashes);
+    snprintf(path, sizeof path, "%s/step-00000001", test_folder);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fclose(file);
     try_and_fail(&w, hashes, "step-00000001: Not a directory");
     assert_int_equal(newest(hashes), 0);
-    snapshot_fixture_end(&w);
+    session_end(&w);
 }
 
 int main(void)
 {
-#define ROW(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define ROW(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
     const struct CMUnitTest tests[] = {
         ROW(write__syncs_files_then_names_then_folder),
         ROW(write__every_call_may_fail_once),

@@ -27,14 +27,14 @@ static void sleep_microseconds(int64_t microseconds)
 /* One life: from the newest snapshot, if there is one, to the end. Never returns. */
 static void live(const char *folder)
 {
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     char *path;
     if (ht_snapshot_find(w.ctx, folder, &path) != HT_OK) _exit(2);
-    if (path && snapshot_fixture_load(&w, path) != HT_OK) _exit(3);
+    if (path && snapshot_load(&w, path) != HT_OK) _exit(3);
     free(path);
     while (w.step < STEPS) {
-        snapshot_fixture_step(&w);
-        if (snapshot_fixture_save(&w, folder, KEEP) != HT_OK) _exit(4);
+        snapshot_step(&w);
+        if (snapshot_save(&w, folder, KEEP) != HT_OK) _exit(4);
     }
     _exit(0);
 }
@@ -42,18 +42,18 @@ static void live(const char *folder)
 /* Reads the newest snapshot into a session of our own; -1 when there is none. */
 static int64_t look(const char *folder, const uint64_t *hashes)
 {
-    snapshot_fixture w = snapshot_fixture_tiny(7);
+    session_fixture w = snapshot_tiny(7);
     char *path;
     assert_int_equal(ht_snapshot_find(w.ctx, folder, &path), HT_OK);
     int64_t step = -1;
     if (path) {
-        if (snapshot_fixture_load(&w, path) != HT_OK) fail_msg("%s", ht_context_message(w.ctx));
+        if (snapshot_load(&w, path) != HT_OK) fail_msg("%s", ht_context_message(w.ctx));
         step = w.step;
         assert_true(step >= 1 && step <= STEPS);
-        assert_true(snapshot_fixture_hash(&w) == hashes[step]);
+        assert_true(snapshot_hash(&w) == hashes[step]);
     }
     free(path);
-    snapshot_fixture_end(&w);
+    session_end(&w);
     return step;
 }
 
@@ -88,19 +88,19 @@ static void kill__every_resume_has_the_bits_of_an_undisturbed_run(void **state)
     static uint64_t hashes[STEPS + 1];
     char folder[64];
     int kills = 0, wanted = getenv("HALFTONE_LONG") ? LONG_KILLS : KILLS, inside = 0;
-    snapshot_fixture w = snapshot_fixture_tiny(42);
+    session_fixture w = snapshot_tiny(42);
     while (w.step < STEPS) {
-        snapshot_fixture_step(&w);
-        hashes[w.step] = snapshot_fixture_hash(&w);
+        snapshot_step(&w);
+        hashes[w.step] = snapshot_hash(&w);
     }
-    snapshot_fixture_end(&w);
-    snapshot_folder_make(folder);
+    session_end(&w);
+    folder_make(folder);
     int64_t whole = microseconds_of_life(folder);
     assert_int_equal(look(folder, hashes), STEPS);
     ht_stream rng = {.seed = (uint64_t)getpid(), .step = (uint64_t)time(NULL)};
     print_message("dice of %d, %lld; a life of %lld us\n", (int)getpid(), (long long)rng.step, (long long)whole);
-    snapshot_folder_remove(folder);
-    snapshot_folder_make(folder);
+    folder_remove(folder);
+    folder_make(folder);
     int64_t last = -1;
     for (uint64_t turn = 0; kills < wanted; turn++) {
         /* Long enough to begin, short enough that a run is killed a few times before it ends. */
@@ -112,14 +112,14 @@ static void kill__every_resume_has_the_bits_of_an_undisturbed_run(void **state)
         inside += killed && step > last;
         last = step;
         if (killed && step < STEPS) continue;
-        snapshot_folder_remove(folder);
-        snapshot_folder_make(folder);
+        folder_remove(folder);
+        folder_make(folder);
         last = -1;
     }
     assert_false(live_and_die(folder, -1));
     assert_int_equal(look(folder, hashes), STEPS);
-    assert_int_equal(snapshot_folder_count(folder), KEEP);
-    snapshot_folder_remove(folder);
+    assert_int_equal(folder_count(folder), KEEP);
+    folder_remove(folder);
     print_message("%d kills, %d after new snapshots\n", kills, inside);
     assert_true(inside > 0);
 }

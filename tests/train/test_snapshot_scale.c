@@ -11,20 +11,13 @@
 #include <cmocka.h>
 
 #include "format/format.h"
-#include "snapshot_case.h"
 #include "snapshot_fixture.h"
 #include "tiny_model.h"
 #include "train/manifest.h"
 
 static const char *at(const char *name)
 {
-    return snapshot_folder_at(folder, name);
-}
-
-static void must(const snapshot_fixture *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
+    return folder_at(test_folder, name);
 }
 
 static char *read_whole(const char *path, size_t *length)
@@ -47,14 +40,14 @@ static void write_whole(const char *path, const char *data, size_t length)
 }
 
 /* An overflow before the stop and one behind it, and a scale that grows in between. */
-static void scaled_step(snapshot_fixture *w)
+static void scaled_step(session_fixture *w)
 {
     double seed = w->step == 2 || w->step == 6 ? INFINITY : 1;
     must(w, ht_session_write_f64(w->s, "loss_grad", &seed, 1));
-    snapshot_fixture_step(w);
+    snapshot_step(w);
 }
 
-static double scalar(const snapshot_fixture *w, const char *name)
+static double scalar(const session_fixture *w, const char *name)
 {
     double value;
     must(w, ht_session_read_f64(w->s, name, &value, 1));
@@ -68,26 +61,26 @@ static void snapshot__the_loss_scale_goes_on_where_it_was(void **state)
     const ht_train_setting settings[] = {{"loss_scale", "dynamic"}, {"scale_window", "2"}};
     opts.settings = settings;
     opts.setting_count = 2;
-    snapshot_fixture straight = snapshot_fixture_trained(&opts, 42);
+    session_fixture straight = snapshot_trained(&opts, 42);
     while (straight.step < 9) scaled_step(&straight);
     assert_int_equal(scalar(&straight, "applied"), 7);
     for (int stop = 0; stop < 9; stop++) {
-        snapshot_fixture first = snapshot_fixture_trained(&opts, 42), second = snapshot_fixture_trained(&opts, 7);
+        session_fixture first = snapshot_trained(&opts, 42), second = snapshot_trained(&opts, 7);
         char name[64];
         while (first.step < stop) scaled_step(&first);
-        must(&first, snapshot_fixture_save(&first, folder, 9));
+        must(&first, snapshot_save(&first, test_folder, 9));
         snprintf(name, sizeof name, "step-%08d", stop);
-        must(&second, snapshot_fixture_load(&second, at(name)));
+        must(&second, snapshot_load(&second, at(name)));
         while (second.step < 9) scaled_step(&second);
-        assert_true(snapshot_fixture_hash(&straight) == snapshot_fixture_hash(&second));
-        snapshot_fixture_end(&first);
-        snapshot_fixture_end(&second);
+        assert_true(snapshot_hash(&straight) == snapshot_hash(&second));
+        session_end(&first);
+        session_end(&second);
     }
-    snapshot_fixture_end(&straight);
+    session_end(&straight);
 }
 
 /* The optimiser's file as a program wrote it that knew no loss scale. */
-static void forget_loss_scale(snapshot_fixture *w, const char *snapshot)
+static void forget_loss_scale(session_fixture *w, const char *snapshot)
 {
     char path[256];
     ht_safetensors *file;
@@ -128,13 +121,13 @@ static void forget_loss_scale(snapshot_fixture *w, const char *snapshot)
 static void snapshot__of_a_program_without_a_loss_scale_still_reads(void **state)
 {
     (void)state;
-    snapshot_fixture first = snapshot_fixture_tiny(42), second = snapshot_fixture_tiny(7);
-    while (first.step < 3) snapshot_fixture_step(&first);
-    must(&first, snapshot_fixture_save(&first, folder, 1));
+    session_fixture first = snapshot_tiny(42), second = snapshot_tiny(7);
+    while (first.step < 3) snapshot_step(&first);
+    must(&first, snapshot_save(&first, test_folder, 1));
     forget_loss_scale(&first, "step-00000003");
-    must(&second, snapshot_fixture_load(&second, at("step-00000003")));
+    must(&second, snapshot_load(&second, at("step-00000003")));
     assert_int_equal(scalar(&second, "applied"), 3);
-    for (int i = 0; i < 3; i++) snapshot_fixture_step(&first), snapshot_fixture_step(&second);
+    for (int i = 0; i < 3; i++) snapshot_step(&first), snapshot_step(&second);
     float a[TINY_VOCAB * TINY_WIDTH], b[TINY_VOCAB * TINY_WIDTH];
     must(&first, ht_session_read(first.s, "table", a, sizeof a));
     must(&second, ht_session_read(second.s, "table", b, sizeof b));
@@ -142,18 +135,18 @@ static void snapshot__of_a_program_without_a_loss_scale_still_reads(void **state
     ht_train_opts opts = HT_TRAIN_OPTS;
     opts.settings = &(const ht_train_setting){"loss_scale", "dynamic"};
     opts.setting_count = 1;
-    snapshot_fixture scaled = snapshot_fixture_trained(&opts, 7);
-    must(&scaled, snapshot_fixture_load(&scaled, at("step-00000003")));
+    session_fixture scaled = snapshot_trained(&opts, 7);
+    must(&scaled, snapshot_load(&scaled, at("step-00000003")));
     assert_float_equal(scalar(&scaled, "loss_scale"), 65536, 0);
     assert_int_equal(scalar(&scaled, "loss_scale.last"), -1);
-    snapshot_fixture_end(&first);
-    snapshot_fixture_end(&second);
-    snapshot_fixture_end(&scaled);
+    session_end(&first);
+    session_end(&second);
+    session_end(&scaled);
 }
 
 int main(void)
 {
-#define ROW(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define ROW(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
     const struct CMUnitTest tests[] = {
         ROW(snapshot__the_loss_scale_goes_on_where_it_was),
         ROW(snapshot__of_a_program_without_a_loss_scale_still_reads),

@@ -9,15 +9,9 @@
 
 #include <cmocka.h>
 
+#include "session_fixture.h"
 #include "tiny_model.h"
 #include "train/train.h"
-
-typedef struct fixture {
-    ht_context *ctx;
-    ht_graph *g;
-    ht_plan *plan;
-    ht_session *s;
-} fixture;
 
 #define SETTINGS(...)                                                                                                  \
     .setting_count = sizeof((ht_train_setting[]){__VA_ARGS__}) / sizeof(ht_train_setting),                             \
@@ -27,35 +21,6 @@ typedef struct fixture {
     }
 #define OPTS(name, rate, ...)                                                                                          \
     ((ht_train_opts){.size = sizeof(ht_train_opts), .optimizer = name, .lr = rate, .accumulate = 1, __VA_ARGS__})
-
-static void must(const fixture *w, ht_status status)
-{
-    if (status != HT_OK) print_error("%s\n", ht_context_message(w->ctx));
-    assert_int_equal(status, HT_OK);
-}
-
-static void begin(fixture *w, int threads)
-{
-    memset(w, 0, sizeof *w);
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    opts.threads = threads;
-    assert_int_equal(ht_context_create(&w->ctx, &opts), HT_OK);
-    must(w, ht_graph_create(&w->g, w->ctx));
-}
-
-static void plan(fixture *w)
-{
-    must(w, ht_plan_create(&w->plan, w->g, NULL));
-    must(w, ht_session_create(&w->s, w->plan, NULL));
-}
-
-static void end(fixture *w)
-{
-    ht_session_free(w->s);
-    ht_plan_free(w->plan);
-    ht_graph_free(w->g);
-    ht_context_free(w->ctx);
-}
 
 /* Parameters "matrix" [2,2], "vector" [3] and "other" [2]; the loss is Σ p·g, so the inputs "g.*" are the gradients. */
 static const struct {
@@ -67,10 +32,10 @@ static const struct {
     {"matrix", "g.matrix", 2, {2, 2}, 4}, {"vector", "g.vector", 1, {3}, 3}, {"other", "g.other", 1, {2}, 2}};
 enum { MATRIX, VECTOR, OTHER };
 
-static ht_status build_products(fixture *w, ht_dtype dtype, const ht_train_opts *opts)
+static ht_status build_products(session_fixture *w, ht_dtype dtype, const ht_train_opts *opts)
 {
     ht_val loss = HT_NONE;
-    begin(w, 2);
+    *w = session_begin(2);
     for (int i = 0; i < 3; i++) {
         ht_val p = ht_param(w->g, tensors[i].name, dtype, tensors[i].rank, tensors[i].dims, HT_CONSTANT(1));
         ht_val grad = ht_input(w->g, tensors[i].grad, dtype, tensors[i].rank, tensors[i].dims);
@@ -81,37 +46,37 @@ static ht_status build_products(fixture *w, ht_dtype dtype, const ht_train_opts 
     return ht_graph_train(w->g, opts);
 }
 
-static void start_products(fixture *w, ht_dtype dtype, const ht_train_opts *opts)
+static void start_products(session_fixture *w, ht_dtype dtype, const ht_train_opts *opts)
 {
     must(w, build_products(w, dtype, opts));
-    plan(w);
+    session_plan(w, NULL, 0);
 }
 
-static void set_gradient(const fixture *w, int tensor, const double *values)
+static void set_gradient(const session_fixture *w, int tensor, const double *values)
 {
     must(w, ht_session_write_f64(w->s, tensors[tensor].grad, values, tensors[tensor].elems));
 }
 
-static void set_all_gradients(const fixture *w, double value)
+static void set_all_gradients(const session_fixture *w, double value)
 {
     for (int i = 0; i < 3; i++) set_gradient(w, i, (double[]){value, value, value, value});
 }
 
-static double element(const fixture *w, int tensor, size_t at)
+static double element(const session_fixture *w, int tensor, size_t at)
 {
     double values[4];
     must(w, ht_session_read_f64(w->s, tensors[tensor].name, values, tensors[tensor].elems));
     return values[at];
 }
 
-static double scalar(const fixture *w, const char *name)
+static double scalar(const session_fixture *w, const char *name)
 {
     double value;
     must(w, ht_session_read_f64(w->s, name, &value, 1));
     return value;
 }
 
-static void step(const fixture *w)
+static void step(const session_fixture *w)
 {
     must(w, ht_session_run(w->s, "train"));
 }
@@ -124,7 +89,7 @@ static void update__decay_spares_what_is_no_matrix(void **state)
     static const char *const rules[] = {"adamw", "adamw_hf", "lion", "sgd", "adagrad"};
     for (size_t r = 0; r < 5; r++) {
         for (int all = 0; all < 2; all++) {
-            fixture w;
+            session_fixture w;
             ht_train_opts opts =
                 OPTS(rules[r], 0.1, .weight_decay = 0.5, SETTINGS({"decay", all ? "all" : "matrices"}));
             start_products(&w, HT_F32, &opts);
@@ -132,7 +97,7 @@ static void update__decay_spares_what_is_no_matrix(void **state)
             assert_true(element(&w, MATRIX, 0) < 0.96 && element(&w, MATRIX, 3) < 0.96);
             assert_int_equal(element(&w, VECTOR, 2) < 0.96, all);
             assert_int_equal(element(&w, OTHER, 0) < 0.96, all);
-            end(&w);
+            session_end(&w);
         }
     }
 }
@@ -143,7 +108,7 @@ static void update__groups_share_the_norm_and_the_check(void **state)
     (void)state;
     double moved[2][3], norm[2];
     for (int split = 0; split < 2; split++) {
-        fixture w;
+        session_fixture w;
         ht_train_opts opts = OPTS("sgd", 1, .clip = 0.5, SETTINGS({"decay", split ? "matrices" : "all"}));
         start_products(&w, HT_F32, &opts);
         set_all_gradients(&w, 2);
@@ -154,7 +119,7 @@ static void update__groups_share_the_norm_and_the_check(void **state)
         step(&w);
         assert_true(scalar(&w, "applied_now") == 0);
         for (int i = 0; i < 3; i++) assert_float_equal(1 - element(&w, i, 0), moved[split][i], 0);
-        end(&w);
+        session_end(&w);
     }
     assert_float_equal(norm[0], 6, 1e-6); /* √(9 · 2²) */
     assert_float_equal(norm[1], norm[0], 1e-6);
@@ -171,7 +136,7 @@ static void update__groups_share_the_norm_and_the_check(void **state)
 static void update__a_norm_that_overflows_skips_nothing(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS("sgd", 1, .clip = 3);
     start_products(&w, HT_F32, &opts);
     set_all_gradients(&w, 3e38);
@@ -179,7 +144,7 @@ static void update__a_norm_that_overflows_skips_nothing(void **state)
     assert_true(isinf(scalar(&w, "grad_norm")));
     assert_true(scalar(&w, "applied_now") == 1);
     for (int i = 0; i < 3; i++) assert_float_equal(element(&w, i, 0), 1 - 3.0 / 3, 1e-5); /* nine equal parts of 3 */
-    end(&w);
+    session_end(&w);
     /* In f64 the squares overflow, too. */
     opts = OPTS("sgd", 1e-200, .clip = 0);
     start_products(&w, HT_F64, &opts);
@@ -188,7 +153,7 @@ static void update__a_norm_that_overflows_skips_nothing(void **state)
     step(&w);
     assert_true(scalar(&w, "applied_now") == 1);
     assert_float_equal(element(&w, VECTOR, 1) / (-1e200 * 0x1p-100), 1, 1e-6);
-    end(&w);
+    session_end(&w);
 }
 
 static void update__what_is_not_finite_is_found_in_every_type(void **state)
@@ -198,7 +163,7 @@ static void update__what_is_not_finite_is_found_in_every_type(void **state)
     static const double bad[] = {NAN, INFINITY, -INFINITY};
     for (int t = 0; t < 3; t++) {
         for (int k = 0; k < 3; k++) {
-            fixture w;
+            session_fixture w;
             ht_train_opts opts = OPTS("adamw", 0.1, .clip = 1);
             start_products(&w, types[t], &opts);
             set_all_gradients(&w, 0.5);
@@ -212,7 +177,7 @@ static void update__what_is_not_finite_is_found_in_every_type(void **state)
             assert_true(scalar(&w, "applied_now") == 1);
             assert_true(scalar(&w, "applied") == 1);
             assert_true(element(&w, VECTOR, 1) < 0.95);
-            end(&w);
+            session_end(&w);
         }
     }
 }
@@ -222,7 +187,7 @@ static void update__what_is_not_finite_is_found_in_every_type(void **state)
 static void update__a_skipped_step_advances_neither_rate_nor_count(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS("sgd", 1,
                               SETTINGS({"schedule", "cosine"}, {"schedule.warmup_steps", "4"},
                                        {"schedule.decay_steps", "5"}, {"schedule.min_lr", "0.25"}));
@@ -238,13 +203,13 @@ static void update__a_skipped_step_advances_neither_rate_nor_count(void **state)
         assert_float_equal(element(&w, MATRIX, 2), p, 1e-6);
     }
     assert_true(scalar(&w, "applied") == 7);
-    end(&w);
+    session_end(&w);
 }
 
 static void update__without_a_schedule_the_rate_is_a_state(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS("sgd", 0.5, SETTINGS({"schedule", "constant"}));
     start_products(&w, HT_F32, &opts);
     set_all_gradients(&w, 1);
@@ -253,7 +218,7 @@ static void update__without_a_schedule_the_rate_is_a_state(void **state)
     must(&w, ht_session_write_f64(w.s, "lr", (double[]){0.125}, 1));
     step(&w);
     assert_float_equal(element(&w, OTHER, 1), 0.375, 0);
-    end(&w);
+    session_end(&w);
 }
 
 /* One element by the rules' formulas, in f64, with a beta1 of its own at each step. */
@@ -280,7 +245,7 @@ static void update__one_cycle_moves_beta1_against_the_rate(void **state)
     static const char *const rules[] = {"adamw", "adamw_hf", "lion"};
     static const double gradients[8] = {1, -0.5, -0.25, 2, -1, 0.125, 0.5, -2};
     for (int r = 0; r < 3; r++) {
-        fixture w;
+        session_fixture w;
         by_hand x = {.p = 1};
         ht_train_opts opts = OPTS(rules[r], 1,
                                   SETTINGS({"schedule", "OneCycle"}, {"schedule.cycle_min_lr", "0.1"},
@@ -295,7 +260,7 @@ static void update__one_cycle_moves_beta1_against_the_rate(void **state)
             assert_float_equal(scalar(&w, "lr"), 0.1 + 0.4 * top, 1e-6);
             assert_float_equal(element(&w, VECTOR, 2), x.p, 1e-5);
         }
-        end(&w);
+        session_end(&w);
     }
 }
 
@@ -307,7 +272,7 @@ static void update__lamb_takes_each_tensor_for_itself(void **state)
     (void)state;
     static const double gradient[3] = {.5, -.25, .1};
     static const double want[3][2] = {{.947651, -2.047535}, {.905296, -2.079548}, {.869853, -2.108583}};
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS("lamb", 0.1, .weight_decay = 0.1);
     start_products(&w, HT_F32, &opts);
     must(&w, ht_session_write_f64(w.s, "other", (double[]){1, -2}, 2));
@@ -323,14 +288,14 @@ static void update__lamb_takes_each_tensor_for_itself(void **state)
             assert_float_equal(element(&w, VECTOR, 2 - 2 * i), want[t][i], 2e-6);
         }
     }
-    end(&w);
+    session_end(&w);
 }
 
 /* Bounds of the trust ratio, and eps under the root. */
 static void update__lamb_reads_its_numbers(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS(
         "lamb", 0.1, SETTINGS({"min_coeff", "0.5"}, {"max_coeff", "0.5"}, {"eps_inside_sqrt", "1"}, {"eps", "0.001"}));
     start_products(&w, HT_F32, &opts);
@@ -339,14 +304,14 @@ static void update__lamb_reads_its_numbers(void **state)
     /* m = 0.1, v = 0.001, c1 = 0.1, c2 = 0.001 */
     double u = 0.1 / sqrt(0.001 + 0.001), rate = 0.1 * sqrt(0.001) / 0.1 * 0.5;
     for (int i = 0; i < 3; i++) assert_float_equal(element(&w, i, 1), 1 - rate * u, 1e-6);
-    end(&w);
+    session_end(&w);
 }
 
 /* diag(3, -1) has the singular values of its entries; what is no matrix moves by AdamW at a part of the rate. */
 static void update__muon_moves_matrices_and_adamw_the_rest(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts =
         OPTS("muon", 0.5, .weight_decay = 0.5, SETTINGS({"rest_lr_scale", "0.25"}, {"decay", "matrices"}));
     start_products(&w, HT_F32, &opts);
@@ -367,7 +332,7 @@ static void update__muon_moves_matrices_and_adamw_the_rest(void **state)
     assert_float_equal(moment[0], 3 * 0.05, 1e-6);
     assert_int_equal(ht_session_read_f64(w.s, "flat.v.f32.matrices", moment, 16), HT_EINVAL);
     must(&w, ht_session_read_f64(w.s, "flat.v.f32.rest", moment, 32));
-    end(&w);
+    session_end(&w);
 }
 
 /* ---- settings ---- */
@@ -375,7 +340,7 @@ static void update__muon_moves_matrices_and_adamw_the_rest(void **state)
 static void update__adagrad_starts_where_it_is_told(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS("adagrad", 0.5, SETTINGS({"initial_accumulator", "3"}, {"lr_decay", "1"}));
     start_products(&w, HT_F32, &opts);
     set_all_gradients(&w, 1);
@@ -383,14 +348,14 @@ static void update__adagrad_starts_where_it_is_told(void **state)
     assert_float_equal(element(&w, MATRIX, 1), 1 - 0.5 / 2, 1e-6);
     step(&w);
     assert_float_equal(element(&w, MATRIX, 1), 0.75 - 0.25 / sqrt(5), 1e-6);
-    end(&w);
+    session_end(&w);
 }
 
 /* A setting goes before its field, and can say zero, which a field cannot. */
 static void update__settings_go_before_fields(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS("adamw", 0.5, .beta1 = 0.5, SETTINGS({"beta1", "0"}, {"beta2", "0"}, {"lr", "0.25"}));
     start_products(&w, HT_F32, &opts);
     for (int i = 0; i < 3; i++) {
@@ -398,7 +363,7 @@ static void update__settings_go_before_fields(void **state)
         step(&w); /* without memory, Adam is the sign of the gradient */
     }
     assert_float_equal(element(&w, VECTOR, 0), 0.75, 1e-6);
-    end(&w);
+    session_end(&w);
 }
 
 static void update__wrong_settings_are_errors_that_name_them(void **state)
@@ -424,12 +389,12 @@ static void update__wrong_settings_are_errors_that_name_them(void **state)
         {"lr", NULL, "has no key or no value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fixture w;
+        session_fixture w;
         ht_train_opts opts = OPTS("lamb", 0.1, SETTINGS({cases[i].key, cases[i].value}));
         ht_status status = build_products(&w, HT_F32, &opts);
         if (status == HT_OK || !strstr(ht_context_message(w.ctx), cases[i].says))
             fail_msg("%s=%s: %d %s", cases[i].key, cases[i].value, status, ht_context_message(w.ctx));
-        end(&w);
+        session_end(&w);
     }
 }
 
@@ -437,9 +402,9 @@ static void update__wrong_settings_are_errors_that_name_them(void **state)
 
 enum { TOKENS = TINY_BATCH * TINY_TIME, TABLE = TINY_VOCAB * TINY_WIDTH };
 
-static void start_tiny(fixture *w, int threads, const ht_train_opts *opts, bool no_fusion)
+static void start_tiny(session_fixture *w, int threads, const ht_train_opts *opts, bool no_fusion)
 {
-    begin(w, threads);
+    *w = session_begin(threads);
     tiny_build(w->g, 0);
     must(w, ht_graph_train(w->g, opts));
     ht_plan_opts plan_opts = HT_PLAN_OPTS;
@@ -450,7 +415,7 @@ static void start_tiny(fixture *w, int threads, const ht_train_opts *opts, bool 
     must(w, ht_session_create(&w->s, w->plan, &session_opts));
 }
 
-static float tiny_step(const fixture *w, int which)
+static float tiny_step(const session_fixture *w, int which)
 {
     int32_t token[TOKENS], label[TOKENS];
     float loss;
@@ -473,7 +438,7 @@ static void update__every_rule_lowers_the_loss(void **state)
 {
     (void)state;
     for (size_t r = 0; r < RULES; r++) {
-        fixture w;
+        session_fixture w;
         ht_train_opts opts = OPTS(every_rule[r].name, every_rule[r].lr, .clip = 1, .weight_decay = 0.01,
                                   SETTINGS({"decay", "matrices"}, {"schedule", "cosine"},
                                            {"schedule.warmup_steps", "5"}, {"schedule.decay_steps", "60"}));
@@ -481,7 +446,7 @@ static void update__every_rule_lowers_the_loss(void **state)
         float first = tiny_step(&w, 0), last = 0;
         for (int i = 1; i < 60; i++) last = tiny_step(&w, 0);
         if (!(last < 0.5f * first)) fail_msg("%s: %g, then %g", every_rule[r].name, (double)first, (double)last);
-        end(&w);
+        session_end(&w);
     }
 }
 
@@ -492,7 +457,7 @@ static void update__same_bits_for_any_number_of_threads_and_unfused(void **state
     for (size_t r = 0; r < RULES; r++) {
         float first[TABLE];
         for (int run = 0; run < 4; run++) {
-            fixture w;
+            session_fixture w;
             float table[TABLE];
             ht_train_opts opts = OPTS(every_rule[r].name, every_rule[r].lr, .clip = 0.1, .weight_decay = 0.1,
                                       SETTINGS({"decay", "matrices"}));
@@ -501,7 +466,7 @@ static void update__same_bits_for_any_number_of_threads_and_unfused(void **state
             must(&w, ht_session_read(w.s, "table", table, sizeof table));
             if (run == 0) memcpy(first, table, sizeof table);
             assert_memory_equal(table, first, sizeof table);
-            end(&w);
+            session_end(&w);
         }
     }
 }
@@ -510,7 +475,7 @@ static void update__same_bits_for_any_number_of_threads_and_unfused(void **state
 static void update__a_tied_table_is_there_once(void **state)
 {
     (void)state;
-    fixture w;
+    session_fixture w;
     ht_train_opts opts = OPTS("adamw", 0.01, SETTINGS({"decay", "matrices"}));
     start_tiny(&w, 1, &opts, false);
     enum { C = TINY_WIDTH };
@@ -520,7 +485,7 @@ static void update__a_tied_table_is_there_once(void **state)
     assert_non_null(flat);
     assert_int_equal(ht_type_elems(&flat->type), elems);
     assert_int_equal(w.plan->heading_bytes[HT_HEADING_OPTIMIZER], 2 * w.plan->heading_bytes[HT_HEADING_PARAMETERS]);
-    end(&w);
+    session_end(&w);
 }
 
 int main(void)
