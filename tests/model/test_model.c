@@ -327,51 +327,41 @@ static void model__dropout_is_on_in_training_alone(void **state)
 
 /* ---- refusals ---- */
 
-static void assert_refused(const char *type, const char *json, ht_model_request request, const char *word)
-{
-    model_fixture w;
-    assert_int_not_equal(model_graph(&w, type, json, request, 1), HT_OK);
-    if (!strstr(ht_context_message(w.ctx), word)) print_error("no '%s' in: %s\n", word, ht_context_message(w.ctx));
-    assert_non_null(strstr(ht_context_message(w.ctx), word));
-    assert_null(w.g);
-    model_stop(&w);
-}
-
 static void model__what_cannot_be_is_refused_with_its_reason(void **state)
 {
     (void)state;
     ht_model_request lm = {.task = LM, SEQUENCES}, image = {.task = CLASS, IMAGES}, pairs = {PAIRS};
-    assert_refused("gpt2", "{\"n_head\": 5, \"n_embd\": 16}", lm, "n_embd 16 is no multiple of n_head 5");
-    assert_refused("gpt2", "{\"n_positions\": 4}", lm, "n_positions 4");
-    assert_refused("gpt2", "{\"n_heads\": 4}", lm, "n_head");
-    assert_refused("gpt2", "{}", image, "does not serve task class; it serves lm");
-    assert_refused("llama", "{\"num_attention_heads\": 4, \"num_key_value_heads\": 3}", lm, "num_key_value_heads 3");
-    assert_refused("llama", "{\"hidden_size\": 6, \"num_attention_heads\": 2}", lm, "head_dim 3 is odd");
-    assert_refused("resnet", "{\"depth\": 20}", image, "18, 34 or 50");
-    assert_refused("bert", "{}", image, "sequences of tokens");
+    model_refused("gpt2", "{\"n_head\": 5, \"n_embd\": 16}", lm, "n_embd 16 is no multiple of n_head 5");
+    model_refused("gpt2", "{\"n_positions\": 4}", lm, "n_positions 4");
+    model_refused("gpt2", "{\"n_heads\": 4}", lm, "n_head");
+    model_refused("gpt2", "{}", image, "does not serve task class; it serves lm");
+    model_refused("llama", "{\"num_attention_heads\": 4, \"num_key_value_heads\": 3}", lm, "num_key_value_heads 3");
+    model_refused("llama", "{\"hidden_size\": 6, \"num_attention_heads\": 2}", lm, "head_dim 3 is odd");
+    model_refused("resnet", "{\"depth\": 20}", image, "18, 34 or 50");
+    model_refused("bert", "{}", image, "sequences of tokens");
     image.feature_rank = 1;
-    assert_refused("lenet", "{}", image, "rank 1");
+    model_refused("lenet", "{}", image, "rank 1");
     lm.documents = true;
-    assert_refused("lstm_lm", "{}", lm, "packed documents");
+    model_refused("lstm_lm", "{}", lm, "packed documents");
     lm.vocabulary = 0;
-    assert_refused("gpt2", "{}", lm, "vocabulary");
+    model_refused("gpt2", "{}", lm, "vocabulary");
     pairs.buckets = &(ht_model_bucket){9, 2};
     pairs.bucket_count = 1;
-    assert_refused("seq2seq", "{}", pairs, "a bucket of lengths 9 and 2 is not within 6 and 7");
+    model_refused("seq2seq", "{}", pairs, "a bucket of lengths 9 and 2 is not within 6 and 7");
     pairs.bucket_count = 0;
     pairs.beam = 100;
-    assert_refused("seq2seq", "{}", pairs, "beam of 100");
+    model_refused("seq2seq", "{}", pairs, "beam of 100");
 }
 
 static void model__sizes_that_overflow_are_refused(void **state)
 {
     (void)state;
     ht_model_request lm = {.task = LM, .batch = INT64_MAX / 2, .length = 8, .vocabulary = 13};
-    assert_refused("gpt2", "{}", lm, "too large");
+    model_refused("gpt2", "{}", lm, "too large");
     lm = (ht_model_request){.task = LM, .batch = 1, .length = 8, .vocabulary = (int64_t)1 << 40};
-    assert_refused("gpt2", "{}", lm, "too large");
+    model_refused("gpt2", "{}", lm, "too large");
     ht_model_request wide = {.task = CLASS, .batch = 2, .classes = INT64_MAX / 4, .feature_rank = 1, .feature = {64}};
-    assert_refused("mlp", "{}", wide, "layers");
+    model_refused("mlp", "{}", wide, "layers");
 }
 
 int main(void)

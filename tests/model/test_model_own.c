@@ -50,16 +50,6 @@ static void assert_trains(const char *type, const char *json, ht_model_request r
     model_stop(&w);
 }
 
-static void assert_refused(const char *type, const char *json, ht_model_request request, const char *word)
-{
-    model_fixture w;
-    assert_int_not_equal(model_graph(&w, type, json, request, 1), HT_OK);
-    if (!strstr(ht_context_message(w.ctx), word)) print_error("no '%s' in: %s\n", word, ht_context_message(w.ctx));
-    assert_non_null(strstr(ht_context_message(w.ctx), word));
-    assert_null(w.g);
-    model_stop(&w);
-}
-
 /* ---- sequential ---- */
 
 static void sequential__every_layer_trains(void **state)
@@ -140,31 +130,31 @@ static void sequential__the_same_layers_are_the_mlp(void **state)
 static void sequential__what_cannot_be_is_refused_with_its_reason(void **state)
 {
     (void)state;
-    assert_refused("sequential", "{\"layers\": [\"linear\", \"while\"]}", rows, "static");
-    assert_refused("sequential", "{\"layers\": [{\"type\": \"if\", \"then\": []}]}", rows, "static");
-    assert_refused("sequential", "{\"layers\": [\"linaer\"]}", rows, "did you mean 'linear'");
-    assert_refused("sequential", "{\"layers\": [{\"type\": \"linear\", \"outs\": 4}]}", rows, "layers.0.outs");
-    assert_refused("sequential", "{\"layers\": [{\"type\": \"conv2d\", \"out\": 4}]}", rows, "conv2d");
-    assert_refused("sequential", "{\"layers\": [{\"out\": 4}]}", rows, "layers.0: a layer is a name");
-    assert_refused("sequential", "{\"layers\": 7}", rows, "a list");
-    assert_refused("sequential", "{\"layers\": [{\"type\": \"linear\", \"out\": 4}]}", rows,
-                   "where the data wants [5, 3]");
-    assert_refused("sequential", "{\"layers\": [\"linear\"]}", lm, "embedding first");
-    assert_refused("sequential",
-                   "{\"layers\": [{\"type\": \"residual\", \"layers\": [{\"type\": \"linear\", \"out\": 9}]}]}", rows,
-                   "goes in and");
-    assert_refused("sequential",
-                   "{\"layers\": [{\"type\": \"embedding\", \"out\": 6}, {\"type\": \"attention\","
-                   " \"heads\": 4}]}",
-                   lm, "no multiple of 4 heads");
-    assert_refused("sequential", "{\"layers\": []}", lm, "where the data wants");
+    model_refused("sequential", "{\"layers\": [\"linear\", \"while\"]}", rows, "static");
+    model_refused("sequential", "{\"layers\": [{\"type\": \"if\", \"then\": []}]}", rows, "static");
+    model_refused("sequential", "{\"layers\": [\"linaer\"]}", rows, "did you mean 'linear'");
+    model_refused("sequential", "{\"layers\": [{\"type\": \"linear\", \"outs\": 4}]}", rows, "layers.0.outs");
+    model_refused("sequential", "{\"layers\": [{\"type\": \"conv2d\", \"out\": 4}]}", rows, "conv2d");
+    model_refused("sequential", "{\"layers\": [{\"out\": 4}]}", rows, "layers.0: a layer is a name");
+    model_refused("sequential", "{\"layers\": 7}", rows, "a list");
+    model_refused("sequential", "{\"layers\": [{\"type\": \"linear\", \"out\": 4}]}", rows,
+                  "where the data wants [5, 3]");
+    model_refused("sequential", "{\"layers\": [\"linear\"]}", lm, "embedding first");
+    model_refused("sequential",
+                  "{\"layers\": [{\"type\": \"residual\", \"layers\": [{\"type\": \"linear\", \"out\": 9}]}]}", rows,
+                  "goes in and");
+    model_refused("sequential",
+                  "{\"layers\": [{\"type\": \"embedding\", \"out\": 6}, {\"type\": \"attention\","
+                  " \"heads\": 4}]}",
+                  lm, "no multiple of 4 heads");
+    model_refused("sequential", "{\"layers\": []}", lm, "where the data wants");
     /* Nested beyond what names can hold. */
     char deep[2048] = "{\"layers\": [";
     for (int i = 0; i < 20; i++) strcat(deep, "{\"type\": \"residual\", \"layers\": [");
     strcat(deep, "\"relu\"");
     for (int i = 0; i < 20; i++) strcat(deep, "]}");
     strcat(deep, "]}");
-    assert_refused("sequential", deep, rows, "nested too deeply");
+    model_refused("sequential", deep, rows, "nested too deeply");
 }
 
 /* ---- text ---- */
@@ -229,7 +219,7 @@ static void graph__a_text_model_trains_and_is_evaluated_without_dropout(void **s
 static void assert_text_refused(const char *text, const char *word)
 {
     const char *json = graph_json(text);
-    assert_refused("graph", json, rows, word);
+    model_refused("graph", json, rows, word);
     remove_text(json);
 }
 
@@ -244,8 +234,8 @@ static void graph__what_does_not_fit_the_data_is_refused(void **state)
     assert_text_refused("segment other (%x f32[5,4]) -> (loss=%l) { %l = sum f32[] (%x) }", "no segment 'forward'");
     assert_text_refused("segment micro_first (%x f32[5,4]) -> (loss=%l) { %l = sum f32[] (%x) }", "forward pass alone");
     assert_text_refused("segment forward (%x f32[5,4]) -> (loss=%l) { %l = while f32[] (%x) }", "while");
-    assert_refused("graph", "{\"file\": \"/nonexistent/model.ht\"}", rows, "/nonexistent/model.ht");
-    assert_refused("graph", "{}", rows, "file");
+    model_refused("graph", "{\"file\": \"/nonexistent/model.ht\"}", rows, "/nonexistent/model.ht");
+    model_refused("graph", "{}", rows, "file");
 }
 
 /* ---- plugins ---- */
@@ -266,10 +256,10 @@ static void plugin__a_shared_object_is_a_model(void **state)
 static void plugin__what_is_none_is_refused_with_its_reason(void **state)
 {
     (void)state;
-    assert_refused("plugin", plugin_json("plugin_linear", ", \"options\": {\"refuse\": true}"), rows, "HT_EINVAL");
-    assert_refused("plugin", plugin_json("plugin_old", ""), rows, "version 999");
-    assert_refused("plugin", plugin_json("plugin_empty", ""), rows, "no function halftone_plugin");
-    assert_refused("plugin", plugin_json("plugin_missing", ""), rows, "plugin_missing");
+    model_refused("plugin", plugin_json("plugin_linear", ", \"options\": {\"refuse\": true}"), rows, "HT_EINVAL");
+    model_refused("plugin", plugin_json("plugin_old", ""), rows, "version 999");
+    model_refused("plugin", plugin_json("plugin_empty", ""), rows, "no function halftone_plugin");
+    model_refused("plugin", plugin_json("plugin_missing", ""), rows, "plugin_missing");
 }
 
 int main(void)

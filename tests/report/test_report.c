@@ -11,27 +11,18 @@
 
 #include <cmocka.h>
 
+#include "context_fixture.h"
 #include "report/page.h"
-
-typedef struct fixture {
-    ht_context *ctx;
-    ht_report *report;
-} fixture;
 
 static int start(void **state)
 {
-    static fixture w;
-    ht_context_opts opts = HT_CONTEXT_OPTS;
-    *state = &w;
-    return ht_context_create(&w.ctx, &opts) != HT_OK || ht_report_create(&w.report, w.ctx, "a <title>") != HT_OK;
+    return context_setup(state) != 0 || ht_report_create((ht_report **)state, test_ctx, "a <title>") != HT_OK;
 }
 
 static int stop(void **state)
 {
-    fixture *w = *state;
-    ht_report_free(w->report);
-    ht_context_free(w->ctx);
-    return 0;
+    ht_report_free(*state);
+    return context_teardown(state);
 }
 
 static int count_of(const char *page, const char *what)
@@ -69,23 +60,22 @@ static void check_tags(const char *page)
 
 static void text__cannot_become_markup(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const char *evil = "<script>alert('1')</script>&amp;\"\x01";
     const char *escaped = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;amp;&quot; ";
     const double x[] = {1, 2}, y[] = {1, 2};
-    ht_report_paragraph(w->report, evil);
-    ht_report_table(w->report,
-                    &(ht_page_table){.title = evil, .columns = 1, .rows = 1, .heads = &evil, .cells = &evil});
+    ht_report_paragraph(report, evil);
+    ht_report_table(report, &(ht_page_table){.title = evil, .columns = 1, .rows = 1, .heads = &evil, .cells = &evil});
     ht_series series = {evil, 2, x, y};
-    ht_report_chart(w->report, &(ht_chart){.title = evil,
-                                           .x_label = evil,
-                                           .y_label = evil,
-                                           .series = &series,
-                                           .series_count = 1,
-                                           .level = 1.5,
-                                           .level_name = evil});
-    ht_report_histogram(w->report, &(ht_histogram){.title = evil, .x_label = evil, .count = 2, .values = x});
-    const char *page = ht_report_page(w->report);
+    ht_report_chart(report, &(ht_chart){.title = evil,
+                                        .x_label = evil,
+                                        .y_label = evil,
+                                        .series = &series,
+                                        .series_count = 1,
+                                        .level = 1.5,
+                                        .level_name = evil});
+    ht_report_histogram(report, &(ht_histogram){.title = evil, .x_label = evil, .count = 2, .values = x});
+    const char *page = ht_report_page(report);
     assert_non_null(page);
     assert_null(strstr(page, "<script"));
     assert_non_null(strstr(page, "<title>a &lt;title&gt;</title>"));
@@ -96,24 +86,24 @@ static void text__cannot_become_markup(void **state)
 
 static void page__loads_and_runs_nothing(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const double x[] = {1, 2}, y[] = {1, 2};
     ht_series series = {"a", 2, x, y};
-    ht_report_chart(w->report, &(ht_chart){.series = &series, .series_count = 1});
-    const char *page = ht_report_page(w->report);
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
+    const char *page = ht_report_page(report);
     static const char *const words[] = {"http", "src=", "href", "url(", "@import", "script"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) assert_null(strstr(page, words[i]));
     assert_non_null(strstr(page, "<svg viewBox"));
     assert_string_equal(page + strlen(page) - 8, "</html>\n");
-    assert_ptr_equal(ht_report_page(w->report), page);
+    assert_ptr_equal(ht_report_page(report), page);
 }
 
 static void table__numbers_stand_to_the_right(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const char *heads[] = {"a", "b"}, *cells[] = {"word", "1.5", "-2e3", "1.5 ms"};
-    ht_report_table(w->report, &(ht_page_table){.columns = 2, .rows = 2, .heads = heads, .cells = cells});
-    const char *page = ht_report_page(w->report);
+    ht_report_table(report, &(ht_page_table){.columns = 2, .rows = 2, .heads = heads, .cells = cells});
+    const char *page = ht_report_page(report);
     assert_non_null(strstr(page, "<tr><td>word</td><td class=\"n\">1.5</td></tr>"));
     assert_non_null(strstr(page, "<tr><td class=\"n\">-2e3</td><td>1.5 ms</td></tr>"));
 }
@@ -182,11 +172,11 @@ static const char *path_of(const char *page, int which)
 /* What is no number interrupts the line, and nothing that is no number gets onto the page. */
 static void chart__lines_stop_at_what_is_no_number(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const double x[] = {0, 1, 2, 3, 4}, y[] = {1, 2, NAN, 1, 2};
     ht_series series = {"a", 5, x, y};
-    ht_report_chart(w->report, &(ht_chart){.series = &series, .series_count = 1});
-    const char *page = ht_report_page(w->report), *path = path_of(page, 0);
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
+    const char *page = ht_report_page(report), *path = path_of(page, 0);
     char line[256];
     snprintf(line, sizeof line, "%.*s", (int)strcspn(path, "\""), path);
     assert_string_equal(line, "M70.00 370.00L247.50 20.00M602.50 370.00L780.00 20.00");
@@ -196,11 +186,11 @@ static void chart__lines_stop_at_what_is_no_number(void **state)
 
 static void chart__a_logarithmic_axis_leaves_out_zero(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const double x[] = {1, 10, 100}, y[] = {100, 0, 1};
     ht_series series = {"a", 3, x, y};
-    ht_report_chart(w->report, &(ht_chart){.series = &series, .series_count = 1, .x_log = true, .y_log = true});
-    const char *path = path_of(ht_report_page(w->report), 0);
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1, .x_log = true, .y_log = true});
+    const char *path = path_of(ht_report_page(report), 0);
     char line[256];
     snprintf(line, sizeof line, "%.*s", (int)strcspn(path, "\""), path);
     assert_string_equal(line, "M70.00 20.00M780.00 370.00");
@@ -208,7 +198,7 @@ static void chart__a_logarithmic_axis_leaves_out_zero(void **state)
 
 static void chart__long_series_keep_their_extremes(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     enum { MANY = 100000 };
     double *x = calloc(MANY, sizeof *x), *y = calloc(MANY, sizeof *y);
     assert_non_null(x);
@@ -216,8 +206,8 @@ static void chart__long_series_keep_their_extremes(void **state)
     for (int i = 0; i < MANY; i++) x[i] = i, y[i] = 1;
     y[54321] = 9;
     ht_series series = {"a", MANY, x, y};
-    ht_report_chart(w->report, &(ht_chart){.series = &series, .series_count = 1});
-    const char *page = ht_report_page(w->report);
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
+    const char *page = ht_report_page(report);
     assert_true(strlen(page) < 100000);
     /* 1 to 9 has ticks from 0 or 1 to 10 or 9: the peak is the one point of its height. */
     const char *path = path_of(page, 0);
@@ -231,16 +221,16 @@ static void chart__long_series_keep_their_extremes(void **state)
 
 static void chart__has_a_legend_and_an_inset(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const double x[] = {0, 10, 20, 30}, y[] = {8, 4, 2, 1};
     ht_series series[] = {{"first", 4, x, y}, {"second", 4, x, x}};
     ht_chart chart = {.series = series, .series_count = 2, .zoom_from = 20, .zoom_to = 30};
-    ht_report_chart(w->report, &chart);
+    ht_report_chart(report, &chart);
     chart.zoom_to = 20; /* none */
-    ht_report_chart(w->report, &chart);
+    ht_report_chart(report, &chart);
     chart.zoom_from = 50, chart.zoom_to = 60; /* nothing there */
-    ht_report_chart(w->report, &chart);
-    const char *page = ht_report_page(w->report);
+    ht_report_chart(report, &chart);
+    const char *page = ht_report_page(report);
     assert_int_equal(count_of(page, "class=\"zoom\""), 1);
     assert_int_equal(count_of(page, ">first</text>"), 3);
     assert_int_equal(count_of(page, "<path fill=\"none\""), 2 * 3 + 2);
@@ -249,28 +239,28 @@ static void chart__has_a_legend_and_an_inset(void **state)
 
 static void histogram__counts_every_number_once(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const double values[] = {0, 0, 0, 1, 4, NAN, INFINITY};
-    ht_report_histogram(w->report, &(ht_histogram){.count = 7, .values = values, .bins = 4});
+    ht_report_histogram(report, &(ht_histogram){.count = 7, .values = values, .bins = 4});
     const double none[] = {NAN};
-    ht_report_histogram(w->report, &(ht_histogram){.count = 1, .values = none});
+    ht_report_histogram(report, &(ht_histogram){.count = 1, .values = none});
     const double far[] = {-1e308, 1e308};
-    ht_report_histogram(w->report, &(ht_histogram){.count = 2, .values = far, .bins = 1000000});
-    const char *page = ht_report_page(w->report);
+    ht_report_histogram(report, &(ht_histogram){.count = 2, .values = far, .bins = 1000000});
+    const char *page = ht_report_page(report);
     assert_int_equal(count_of(page, "class=\"bar\""), 3 + 0 + 2); /* bins 0, 1 and 3; the ends */
     assert_null(strstr(page, "nan"));
 }
 
 static void bars__are_stacks_of_what_is_above_zero(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     const double heights[] = {1, 0, NAN, 2, 4, -1, INFINITY, 1};
     const char *const labels[] = {"a<", NULL, "c", NULL}, *const parts[] = {"below&", "above"};
     ht_bars bars = {
         .title = "t<", .count = 4, .labels = labels, .part_count = 2, .part_names = parts, .heights = heights};
-    ht_report_bars(w->report, &bars);
-    ht_report_bars(w->report, &(ht_bars){.part_names = parts});
-    const char *page = ht_report_page(w->report);
+    ht_report_bars(report, &bars);
+    ht_report_bars(report, &(ht_bars){.part_names = parts});
+    const char *page = ht_report_page(report);
     assert_int_equal(count_of(page, "class=\"part\""), 2 + 2 + 2); /* a's, the last one's, the legend's; c has none */
     assert_int_equal(count_of(page, ">c</text>"), 1);
     assert_int_equal(count_of(page, ">below&amp;</text>"), 1);
@@ -280,17 +270,17 @@ static void bars__are_stacks_of_what_is_above_zero(void **state)
 
 static void page__is_written_whole_or_not_at_all(void **state)
 {
-    fixture *w = *state;
+    ht_report *report = *state;
     char path[64], *text;
     size_t length;
     snprintf(path, sizeof path, "/tmp/halftone-report-%d.html", (int)getpid());
-    assert_int_equal(ht_report_write(w->report, path), HT_OK);
-    assert_int_equal(ht_read_file(w->ctx, &text, &length, path), HT_OK);
-    assert_string_equal(text, ht_report_page(w->report));
+    assert_int_equal(ht_report_write(report, path), HT_OK);
+    assert_int_equal(ht_read_file(test_ctx, &text, &length, path), HT_OK);
+    assert_string_equal(text, ht_report_page(report));
     free(text);
     unlink(path);
-    assert_int_equal(ht_report_write(w->report, "/nowhere/at/all.html"), HT_EIO);
-    assert_non_null(strstr(ht_context_message(w->ctx), "/nowhere/at/all.html"));
+    assert_int_equal(ht_report_write(report, "/nowhere/at/all.html"), HT_EIO);
+    assert_non_null(strstr(ht_context_message(test_ctx), "/nowhere/at/all.html"));
 }
 
 int main(void)

@@ -1,10 +1,15 @@
 #include "folder_fixture.h"
 
 #include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 char test_folder[TEST_FOLDER_BYTES];
 
@@ -55,4 +60,24 @@ int folder_count(const char *folder)
     for (struct dirent *entry; open_folder && (entry = readdir(open_folder));) count += entry->d_name[0] != '.';
     if (open_folder) closedir(open_folder);
     return count;
+}
+
+char *file_read(const char *path, size_t *length)
+{
+    enum { MOST_BYTES = 1 << 20 };
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char *data = malloc(MOST_BYTES);
+    assert_non_null(data);
+    *length = fread(data, 1, MOST_BYTES, file);
+    fclose(file);
+    return data;
+}
+
+void file_write(const char *path, const char *data, size_t length)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
 }

@@ -77,6 +77,16 @@ void model_stop(model_fixture *w)
     ht_context_free(w->ctx);
 }
 
+void model_refused(const char *type, const char *json, ht_model_request request, const char *word)
+{
+    model_fixture w;
+    assert_int_not_equal(model_graph(&w, type, json, request, 1), HT_OK);
+    if (!strstr(ht_context_message(w.ctx), word)) print_error("no '%s' in: %s\n", word, ht_context_message(w.ctx));
+    assert_non_null(strstr(ht_context_message(w.ctx), word));
+    assert_null(w.g);
+    model_stop(&w);
+}
+
 /* ---- numbers ---- */
 
 double model_number(const char *name, int64_t index)

@@ -28,6 +28,8 @@ void model_start_planned(model_fixture *w, const char *type, const char *json, h
                          const ht_train_opts *opts, const ht_plan_opts *planning, int threads);
 /* Without a training step. */
 void model_start_plain(model_fixture *w, const char *type, const char *json, ht_model_request request);
+/* Fails unless building is refused with a message that contains `word`. */
+void model_refused(const char *type, const char *json, ht_model_request request, const char *word);
 void model_stop(model_fixture *w);
 void model_must(const model_fixture *w, ht_status status);
 

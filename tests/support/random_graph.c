@@ -252,3 +252,26 @@ ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes)
     ht_graph_free(b.g);
     return NULL;
 }
+
+ht_val random_graph_step(ht_graph *g, random_graph *d, ht_val a, ht_val b)
+{
+    static const ht_dtype types[] = {HT_F32, HT_BF16, HT_F16, HT_F32, HT_F8E4M3, HT_F64};
+    switch (random_graph_next(d, 16)) {
+    case 0: return ht_add(g, a, b);
+    case 1: return ht_mul(g, a, b);
+    case 2: return ht_sub(g, a, b);
+    case 3: return ht_max(g, a, b);
+    case 4: return ht_tanh(g, a);
+    case 5: return ht_gelu(g, a);
+    case 6: return ht_clip(g, a, -0.5, 0.75);
+    case 7: return ht_scale(g, a, 1.25);
+    case 8: return ht_add_scalar(g, a, -0.5);
+    case 9: return ht_select(g, ht_lt(g, a, b), a, ht_neg(g, b));
+    case 10: return ht_cast(g, a, types[random_graph_next(d, 6)]);
+    case 11: return ht_cast(g, ht_cast(g, ht_scale(g, a, 9), random_graph_next(d, 2) ? HT_I32 : HT_I8), HT_F32);
+    case 12: return ht_cast(g, ht_not(g, ht_gt(g, a, b)), HT_F32);
+    case 13: return ht_relu(g, a);
+    case 14: return ht_div(g, a, ht_add_scalar(g, ht_abs(g, b), 1));
+    default: return ht_sqrt(g, ht_abs(g, a));
+    }
+}

@@ -18,4 +18,7 @@ uint32_t random_graph_next(random_graph *d, uint32_t n);
  * tells. */
 ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes);
 
+/* A random point-wise op on a, or on a and b; some change the number type. */
+ht_val random_graph_step(ht_graph *g, random_graph *d, ht_val a, ht_val b);
+
 #endif

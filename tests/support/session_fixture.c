@@ -1,8 +1,15 @@
 #include "session_fixture.h"
 
+#include <string.h>
+
 void must(const session_fixture *f, ht_status status)
 {
     context_must(f->ctx, status);
+}
+
+void message_has(const session_fixture *f, const char *part)
+{
+    if (!strstr(ht_context_message(f->ctx), part)) fail_msg("'%s' is not in: %s", part, ht_context_message(f->ctx));
 }
 
 session_fixture session_begin(int threads)

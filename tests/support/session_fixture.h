@@ -22,5 +22,7 @@ void session_end(session_fixture *f);
 
 /* Fails the test, with the context's message, unless the status is HT_OK. */
 void must(const session_fixture *f, ht_status status);
+/* Fails the test unless the context's message contains `part`. */
+void message_has(const session_fixture *f, const char *part);
 
 #endif

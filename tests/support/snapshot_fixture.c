@@ -1,5 +1,6 @@
 #include "snapshot_fixture.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,4 +71,19 @@ uint64_t snapshot_hash(const session_fixture *w)
         free(data);
     }
     return hash;
+}
+
+const char *snapshot_at(const char *name)
+{
+    return folder_at(test_folder, name);
+}
+
+const char *snapshot_newest(const session_fixture *w)
+{
+    static char name[64];
+    char *path;
+    must(w, ht_snapshot_find(w->ctx, test_folder, &path));
+    snprintf(name, sizeof name, "%s", path ? strrchr(path, '/') + 1 : "");
+    free(path);
+    return name;
 }

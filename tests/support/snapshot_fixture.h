@@ -22,4 +22,9 @@ ht_status snapshot_load(session_fixture *w, const char *path);
 /* Of all bytes of all state but gradients, which the next step makes anew. */
 uint64_t snapshot_hash(const session_fixture *w);
 
+/* The path of a name in test_folder, in static memory. */
+const char *snapshot_at(const char *name);
+/* The name of the newest snapshot in test_folder, in static memory; "" when there is none. */
+const char *snapshot_newest(const session_fixture *w);
+
 #endif

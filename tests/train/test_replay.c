@@ -86,9 +86,11 @@ static void replay__gives_the_bits_of_a_fused_run(void **state)
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 2; i++) {
             seen s = {.w = &watched};
-            context_must(plain.ctx, ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
-            context_must(watched.ctx,
-                 ht_executor_trace(watched.executor, (size_t)ht_plan_segment_find(watched.plan, segments[i]), see, &s));
+            context_must(plain.ctx,
+                         ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
+            context_must(
+                watched.ctx,
+                ht_executor_trace(watched.executor, (size_t)ht_plan_segment_find(watched.plan, segments[i]), see, &s));
         }
     }
     size_t compared = 0;

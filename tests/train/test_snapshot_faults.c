@@ -64,11 +64,6 @@ int rename(const char *from, const char *to)
 
 /* ---- what must hold after every failure ---- */
 
-static void message_has(const session_fixture *w, const char *part)
-{
-    if (!strstr(ht_context_message(w->ctx), part)) fail_msg("'%s' is not in: %s", part, ht_context_message(w->ctx));
-}
-
 /* The step of the newest snapshot; its state is the one that was recorded. */
 static int64_t newest(const uint64_t *hashes)
 {

@@ -15,30 +15,6 @@
 #include "tiny_model.h"
 #include "train/manifest.h"
 
-static const char *at(const char *name)
-{
-    return folder_at(test_folder, name);
-}
-
-static char *read_whole(const char *path, size_t *length)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    char *data = malloc(1 << 20);
-    assert_non_null(data);
-    *length = fread(data, 1, 1 << 20, file);
-    fclose(file);
-    return data;
-}
-
-static void write_whole(const char *path, const char *data, size_t length)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
-}
-
 /* An overflow before the stop and one behind it, and a scale that grows in between. */
 static void scaled_step(session_fixture *w)
 {
@@ -70,7 +46,7 @@ static void snapshot__the_loss_scale_goes_on_where_it_was(void **state)
         while (first.step < stop) scaled_step(&first);
         must(&first, snapshot_save(&first, test_folder, 9));
         snprintf(name, sizeof name, "step-%08d", stop);
-        must(&second, snapshot_load(&second, at(name)));
+        must(&second, snapshot_load(&second, snapshot_at(name)));
         while (second.step < 9) scaled_step(&second);
         assert_true(snapshot_hash(&straight) == snapshot_hash(&second));
         session_end(&first);
@@ -87,8 +63,8 @@ static void forget_loss_scale(session_fixture *w, const char *snapshot)
     ht_safetensors_writer *writer;
     ht_named_array arrays[64];
     size_t count = 0, length;
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", at(snapshot));
-    char *old = read_whole(path, &length);
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", snapshot_at(snapshot));
+    char *old = file_read(path, &length);
     must(w, ht_safetensors_parse(&file, w->ctx, path, (const uint8_t *)old, length));
     for (size_t i = 0; i < ht_safetensors_count(file); i++) {
         const ht_named_array *array = ht_safetensors_at(file, i);
@@ -103,13 +79,13 @@ static void forget_loss_scale(session_fixture *w, const char *snapshot)
         must(w, ht_safetensors_append(writer, arrays[i].array.data, arrays[i].array.bytes));
     ht_manifest manifest;
     ht_arena *arena = ht_arena_create();
-    snprintf(path, sizeof path, "%s/manifest.json", at(snapshot));
-    char *text = read_whole(path, &length);
+    snprintf(path, sizeof path, "%s/manifest.json", snapshot_at(snapshot));
+    char *text = file_read(path, &length);
     must(w, ht_manifest_parse(&manifest, w->ctx, arena, "old", text, length));
     must(w, ht_safetensors_finish(writer, &manifest.files[1].checksum, &manifest.files[1].bytes));
     ht_text now = {0};
     must(w, ht_manifest_print(&now, w->ctx, &manifest));
-    write_whole(path, now.data, now.length);
+    file_write(path, now.data, now.length);
     ht_text_free(&now);
     ht_arena_free(arena);
     ht_safetensors_free(file);
@@ -125,7 +101,7 @@ static void snapshot__of_a_program_without_a_loss_scale_still_reads(void **state
     while (first.step < 3) snapshot_step(&first);
     must(&first, snapshot_save(&first, test_folder, 1));
     forget_loss_scale(&first, "step-00000003");
-    must(&second, snapshot_load(&second, at("step-00000003")));
+    must(&second, snapshot_load(&second, snapshot_at("step-00000003")));
     assert_int_equal(scalar(&second, "applied"), 3);
     for (int i = 0; i < 3; i++) snapshot_step(&first), snapshot_step(&second);
     float a[TINY_VOCAB * TINY_WIDTH], b[TINY_VOCAB * TINY_WIDTH];
@@ -136,7 +112,7 @@ static void snapshot__of_a_program_without_a_loss_scale_still_reads(void **state
     opts.settings = &(const ht_train_setting){"loss_scale", "dynamic"};
     opts.setting_count = 1;
     session_fixture scaled = snapshot_trained(&opts, 7);
-    must(&scaled, snapshot_load(&scaled, at("step-00000003")));
+    must(&scaled, snapshot_load(&scaled, snapshot_at("step-00000003")));
     assert_float_equal(scalar(&scaled, "loss_scale"), 65536, 0);
     assert_int_equal(scalar(&scaled, "loss_scale.last"), -1);
     session_end(&first);
