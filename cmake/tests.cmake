@@ -78,3 +78,4 @@ target_compile_definitions(test_model_own PRIVATE HT_PLUGIN_DIR="${CMAKE_BINARY_
 
 halftone_test(layers ${CMAKE_SOURCE_DIR}/tools/check-layers ${CMAKE_SOURCE_DIR})
 halftone_test(layers_refuses ${CMAKE_SOURCE_DIR}/tools/check-layers-test)
+halftone_test(words ${CMAKE_SOURCE_DIR}/tools/check-words ${CMAKE_SOURCE_DIR})

@@ -193,13 +193,13 @@ def train_one(torch, folder, loaded, steps, seed):
         with torch.no_grad():
             return sum(float(loss_of(batch, "sum")) for batch in held_out) / count
 
-    dice, queue, start = torch.Generator().manual_seed(seed), [], time.time()
+    generator, queue, start = torch.Generator().manual_seed(seed), [], time.time()
     with open(os.path.join(folder, f"pytorch-{seed}.csv"), "w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("step", "loss", "perplexity", "seconds"))
         for step in range(1, steps + 1):
             if not queue:
-                queue = training.epoch(lambda count: torch.randperm(count, generator=dice).tolist())[::-1]
+                queue = training.epoch(lambda count: torch.randperm(count, generator=generator).tolist())[::-1]
             for group in optimizer.param_groups:
                 group["lr"] = rate(how, steps, step - 1)
             optimizer.zero_grad()

@@ -1,5 +1,5 @@
-/* Where the values of a segment live: in state when their store can happen where they are made, in an output's slot, in
- * the bytes of an input that dies (in-place), or in transient memory by lifetime. */
+/* Buffer assignment: where the values of a segment live. In state when their store can happen where they are made, in
+ * an output's slot, in the bytes of an input that dies (in-place), or in transient memory by lifetime. */
 #include <stdlib.h>
 #include <string.h>
 

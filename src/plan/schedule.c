@@ -1,6 +1,6 @@
-/* The order in which a segment's nodes run: the author's, except that a node moves down to its first reader when that
- * shortens the life of its result and lengthens nobody's: a constant that backward needs is not kept through forward.
- */
+/* The scheduler: the order in which a segment's nodes run. It is the author's, except that a node moves down to its
+ * first reader when that shortens the life of its result and lengthens nobody's: a constant that backward needs is not
+ * kept through forward. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -26,8 +26,8 @@ typedef struct build {
     ht_isa isa;
     void (*run)(const gemm_job *job, ht_pool *pool);
     int64_t (*workspace)(int64_t m, int64_t n, int64_t k);
-    void (*keep)(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
-    int64_t (*kept_bytes)(int64_t n, int64_t k);
+    void (*prepack)(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
+    int64_t (*prepacked_bytes)(int64_t n, int64_t k);
 } build;
 
 static const build builds[] = {
@@ -111,9 +111,9 @@ typedef struct shape {
     int64_t m, n, k;
 } shape;
 
-/* kept: b as build->keep left it, or NULL. */
+/* prepacked: b as build->prepack left it, or NULL. */
 static void *run_with(const build *b, const operand *a, const operand *other, shape s, ht_dtype dtype,
-                      const finisher *f, int threads, const void *kept)
+                      const finisher *f, int threads, const void *prepacked)
 {
     size_t bytes = (size_t)(s.m * s.n) * ht_dtype_bytes(dtype);
     int64_t scratch_bytes = b->workspace(s.m, s.n, s.k);
@@ -123,8 +123,8 @@ static void *run_with(const build *b, const operand *a, const operand *other, sh
     gemm_job job = {.a = a->side, .b = other->side, .m = s.m, .n = s.n, .k = s.k, .y = y, .dtype = dtype};
     job.y_down = s.n;
     job.workspace = workspace;
-    job.prepacked = kept;
-    if (kept) job.b.data = NULL, job.b.load = NULL; /* not looked at any more */
+    job.prepacked = prepacked;
+    if (prepacked) job.b.data = NULL, job.b.load = NULL; /* not looked at any more */
     if (f) job.finish = add_place, job.finish_arg = f;
     b->run(&job, pool);
     ht_pool_free(pool);
@@ -243,17 +243,17 @@ static void threads__do_not_change_a_bit(void **state)
     close_operand(&b);
 }
 
-static void *keep(const build *b, const operand *other, shape s, int threads)
+static void *prepack(const build *b, const operand *other, shape s, int threads)
 {
     /* No byte more than asked for, beyond the alignment: what is read or written behind is AddressSanitizer's. */
-    size_t bytes = (size_t)b->kept_bytes(s.n, s.k);
+    size_t bytes = (size_t)b->prepacked_bytes(s.n, s.k);
     ht_pool *pool = ht_pool_create(threads);
-    void *kept = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    assert_true(pool && kept);
-    memset(kept, 0x7f, bytes); /* large numbers where nothing was packed */
-    b->keep(&other->side, s.n, s.k, kept, pool);
+    void *prepacked = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_true(pool && prepacked);
+    memset(prepacked, 0x7f, bytes); /* large numbers where nothing was packed */
+    b->prepack(&other->side, s.n, s.k, prepacked, pool);
     ht_pool_free(pool);
-    return kept;
+    return prepacked;
 }
 
 static void kept__gives_the_bits_of_packing_along_the_way(void **state)
@@ -268,14 +268,15 @@ static void kept__gives_the_bits_of_packing_along_the_way(void **state)
         open_operand(&b, (layout)(i % LAYOUTS), dtype, s.k, s.n, 10);
         for (int isa = 0; isa < BUILDS; isa++) {
             if (!runs_here(&builds[isa])) continue;
-            void *kept = keep(&builds[isa], &b, s, 1 + i % 3), *plain = run(&builds[isa], &a, &b, s, HT_F32, NULL, 1);
+            void *prepacked = prepack(&builds[isa], &b, s, 1 + i % 3),
+                 *plain = run(&builds[isa], &a, &b, s, HT_F32, NULL, 1);
             for (int threads = 1; threads <= 2; threads++) {
-                void *y = run_with(&builds[isa], &a, &b, s, HT_F32, NULL, threads, kept);
+                void *y = run_with(&builds[isa], &a, &b, s, HT_F32, NULL, threads, prepacked);
                 assert_memory_equal(y, plain, (size_t)(s.m * s.n) * sizeof(float));
                 free(y);
             }
             free(plain);
-            free(kept);
+            free(prepacked);
         }
         close_operand(&a);
         close_operand(&b);

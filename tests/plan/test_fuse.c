@@ -27,7 +27,7 @@ static void fuse__random_graphs_give_the_same_bits(void **state)
     for (uint64_t seed = 0; seed < 400; seed++) {
         w.g = random_graph_build(w.ctx, seed, 10 + seed % 90);
         assert_non_null(w.g);
-        /* The dice give inputs random first values, which only the interpreter knows. */
+        /* Random graphs give inputs random first values, which only the interpreter knows. */
         for (size_t i = 0; i < w.g->input_init_capacity; i++) w.g->input_inits[i] = HT_ZERO;
         if (fused_pair_plan(&w, seed)) {
             planned++;

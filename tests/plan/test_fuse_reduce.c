@@ -169,7 +169,7 @@ static void fuse__a_sum_that_replaces_an_operand_waits_for_all_elements(void **s
 
 /* ---- rows ---- */
 
-static size_t count_bands(const ht_plan *plan)
+static size_t count_row_blocks(const ht_plan *plan)
 {
     size_t count = 0;
     for (size_t s = 0; s < plan->segment_count; s++)
@@ -223,8 +223,8 @@ static void rows(const char *isa, int threads, uint64_t *digests)
     for (uint64_t seed = 0; seed < ROW_SEEDS; seed++) {
         w.g = make_rows(w.ctx, seed);
         if (!fused_pair_plan(&w, seed)) fused_pair_fail(&w, "does not plan", seed);
-        found += count_bands(w.plan[0]);
-        assert_int_equal(count_bands(w.plan[1]), 0);
+        found += count_row_blocks(w.plan[0]);
+        assert_int_equal(count_row_blocks(w.plan[1]), 0);
         fused_pair_run(&w, "train", seed);
         digests[seed] = fused_pair_digest(&w);
         fused_pair_close(&w);
@@ -283,7 +283,7 @@ static void fuse__a_transposed_reader_does_not_run_with_the_rows(void **state)
     ht_val mean = ht_mean(w.g, x, 1, &last, false); /* one per row, used as one per column */
     ht_output(w.g, "y", ht_sub(w.g, x, mean));
     if (!fused_pair_plan(&w, 0)) fused_pair_fail(&w, "does not plan", 0);
-    assert_int_equal(count_bands(w.plan[0]), 0);
+    assert_int_equal(count_row_blocks(w.plan[0]), 0);
     fused_pair_run(&w, "forward", 0);
     fused_pair_close(&w);
     ht_context_free(w.ctx);

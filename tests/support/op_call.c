@@ -75,7 +75,7 @@ static int64_t element_offset(const ht_type *t, int64_t index)
     return offset;
 }
 
-static void *room_for(ht_arena *arena, const ht_type *type)
+static void *memory_for(ht_arena *arena, const ht_type *type)
 {
     void *memory = ht_arena_alloc(arena, (size_t)ht_type_bytes(type) + 1, 1);
     assert_non_null(memory);
@@ -90,12 +90,12 @@ static void run(op_call *call, const ht_call *like)
     for (size_t i = 0; i < like->n_in; i++) {
         const ht_type *type = like->in[i];
         if (!type) continue;
-        void *to = room_for(arena, type);
+        void *to = memory_for(arena, type);
         for (int64_t k = 0; k < ht_type_elems(type); k++)
             ht_store_f64(to, type->dtype, element_offset(type, k), call->a.in[i][k]);
         in[i] = to;
     }
-    for (size_t i = 0; i < like->n_out; i++) out[i] = room_for(arena, like->out[i]);
+    for (size_t i = 0; i < like->n_out; i++) out[i] = memory_for(arena, like->out[i]);
     ht_target target;
     const ht_kernel *kernel = choose(&call->c, like, &target);
     size_t bytes = kernel->workspace ? (size_t)kernel->workspace(like, &target) : 0;

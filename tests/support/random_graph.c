@@ -5,7 +5,7 @@
 
 random_graph random_graph_make(uint64_t seed)
 {
-    return (random_graph){.stream = {.seed = seed, .site = ht_hash_text("graph_dice")}};
+    return (random_graph){.stream = {.seed = seed, .site = ht_hash_text("random_graph")}};
 }
 
 uint32_t random_graph_next(random_graph *d, uint32_t n)

@@ -98,7 +98,8 @@ static void kill__every_resume_has_the_bits_of_an_undisturbed_run(void **state)
     int64_t whole = microseconds_of_life(folder);
     assert_int_equal(look(folder, hashes), STEPS);
     ht_stream rng = {.seed = (uint64_t)getpid(), .step = (uint64_t)time(NULL)};
-    print_message("dice of %d, %lld; a life of %lld us\n", (int)getpid(), (long long)rng.step, (long long)whole);
+    print_message("random stream of %d, %lld; a life of %lld us\n", (int)getpid(), (long long)rng.step,
+                  (long long)whole);
     folder_remove(folder);
     folder_make(folder);
     int64_t last = -1;

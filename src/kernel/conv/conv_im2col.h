@@ -53,7 +53,7 @@ static inline int64_t im2col_runs(run *runs, const im2col *c, int64_t q, int64_t
 }
 
 /* One line of a block per offset. Runs are copied `width` elements at a time: what one writes past its end is
- * overwritten by the next ones, or surplus when these are short: less than CROWD_WIDTH elements behind the block, and less
+ * overwritten by the next ones, or surplus when these are short: less than `width` elements behind the block, and less
  * than a line of it. The last one stops at its end. */
 static inline __attribute__((always_inline)) void im2col_copy(real *to, int64_t pitch, const real *data,
                                                               const int64_t *offset, int64_t lines, const run *runs,
