@@ -1,5 +1,5 @@
 /* Philox4x32-10: random numbers as a pure function of a counter and a key, so that any thread or rank computes its
- * own and a recomputed activation sees the same ones. docs/decisions/0003-random-numbers.md says what goes where. */
+ * own and a recomputed activation sees the same ones. docs/decisions/0003-counter-based-random-numbers.md says what goes where. */
 #ifndef HT_BASE_PHILOX_H
 #define HT_BASE_PHILOX_H
 
