@@ -1,4 +1,5 @@
-/* halftone/context.h: the root of everything; see types.h for the contract of the API. */
+/* halftone/context.h: the context, the root object that owns threads, tables, log and message; see types.h for the
+ * contract of the API. */
 #ifndef HALFTONE_CONTEXT_H
 #define HALFTONE_CONTEXT_H
 
@@ -15,21 +16,21 @@ typedef struct ht_context_opts {
     size_t size;     /* set by HT_CONTEXT_OPTS */
     int threads;     /* 0: OMP_NUM_THREADS, else the cores that this process may use */
     const char *isa; /* NULL: HALFTONE_ISA, else the best of this machine; "portable", "avx2", "avx512" */
-    ht_log_fn log;   /* NULL: nobody listens */
+    ht_log_fn log;   /* NULL: no log */
     void *log_arg;
 } ht_context_opts;
 
-/* Every field but the size is zero: start here and change what you need. */
+/* Initialiser: all defaults. Change single fields after it. */
 #define HT_CONTEXT_OPTS                                                                                                \
     {                                                                                                                  \
         .size = sizeof(ht_context_opts)                                                                                \
     }
 
-/* opts may be NULL. On failure *out is NULL and there is no context to ask: the status says it all. */
+/* opts may be NULL. On failure *out is NULL and the status is the only information. */
 HT_API ht_status ht_context_create(ht_context **out, const ht_context_opts *opts);
 HT_API void ht_context_free(ht_context *ctx);
 
-/* What went wrong last, in one line; "" when nothing did. */
+/* The message of the last failure, in one line; "" when there was none. */
 HT_API const char *ht_context_message(const ht_context *ctx);
 HT_API int ht_context_threads(const ht_context *ctx);
 HT_API const char *ht_context_isa(const ht_context *ctx);

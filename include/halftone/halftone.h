@@ -1,9 +1,9 @@
-/* Halftone: a deep-learning training engine. This header brings the whole API:
- *     types.h    words that all use, and the contract
- *     context.h  the root: threads, instruction set, log, messages
- *     graph.h    models: state, segments, gradients, text form
- *     ops.h      one function per op
- *     session.h  training step, plan, memory, running */
+/* Halftone: a deep-learning training engine. This header includes the whole API:
+ *      types.h    basic types, and the contract
+ *      context.h  the root object: threads, instruction set, log, messages
+ *      graph.h    models: state, segments, gradients, text form
+ *      ops.h      one function per op
+ *      session.h  training step, plan, memory, execution */
 #ifndef HALFTONE_H
 #define HALFTONE_H
 

@@ -1,6 +1,6 @@
-/* halftone/ops.h: one function per op. They append to the current segment and return the result, or none after a
- * failure (see graph.h). Shapes of point-wise inputs are broadcast as NumPy does, mixed number types promote to the
- * wider. A negative axis counts from the end. `halftone ops` lists all ops with their classes and samples. */
+/* halftone/ops.h: one builder function per op. They append to the current segment and return the result, or HT_NONE
+ * after a failure (see graph.h). Point-wise inputs are broadcast as in NumPy, mixed number types promote to the wider
+ * one. A negative axis counts from the end. `halftone ops` lists all ops with their classes and samples. */
 #ifndef HALFTONE_OPS_H
 #define HALFTONE_OPS_H
 
@@ -16,7 +16,7 @@ HT_API ht_val ht_sub(ht_graph *g, ht_val a, ht_val b);
 HT_API ht_val ht_mul(ht_graph *g, ht_val a, ht_val b);
 HT_API ht_val ht_div(ht_graph *g, ht_val a, ht_val b);
 HT_API ht_val ht_pow(ht_graph *g, ht_val a, ht_val b);
-HT_API ht_val ht_min(ht_graph *g, ht_val a, ht_val b); /* NaN wins, as in max */
+HT_API ht_val ht_min(ht_graph *g, ht_val a, ht_val b); /* NaN propagates, as in max */
 HT_API ht_val ht_max(ht_graph *g, ht_val a, ht_val b);
 HT_API ht_val ht_neg(ht_graph *g, ht_val x);
 HT_API ht_val ht_abs(ht_graph *g, ht_val x);
@@ -50,7 +50,7 @@ HT_API ht_val ht_xor(ht_graph *g, ht_val a, ht_val b);
 HT_API ht_val ht_not(ht_graph *g, ht_val x);
 HT_API ht_val ht_select(ht_graph *g, ht_val condition, ht_val a, ht_val b);
 HT_API ht_val ht_cast(ht_graph *g, ht_val x, ht_dtype dtype); /* x itself when it has that type */
-/* x·factor and x + term for a number known now. */
+/* x·factor and x + term for a constant. */
 HT_API ht_val ht_scale(ht_graph *g, ht_val x, double factor);
 HT_API ht_val ht_add_scalar(ht_graph *g, ht_val x, double term);
 
@@ -60,14 +60,14 @@ HT_API ht_val ht_fill(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims
 HT_API ht_val ht_constant(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, const double *data);
 /* 0, 1, 2 … along the axis. */
 HT_API ht_val ht_iota(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, int axis);
-/* What random ops draw from: i64 scalars, usually state. `sample` is the index in the global batch of the first row
- * that this segment sees. */
+/* The random stream of a random op: i64 scalars, usually state. `sample` is the index in the global batch of the first
+ * row of this segment's batch. */
 typedef struct ht_rng {
     ht_val seed, step, sample;
 } ht_rng;
-/* The states "rng.seed", "rng.step" and "rng.sample", made at the first call. */
+/* The states "rng.seed", "rng.step" and "rng.sample", created at the first call. */
 HT_API ht_rng ht_rng_state(ht_graph *g);
-/* `site` names the stream: two sites never draw the same numbers. */
+/* `site` names the stream: different sites draw different numbers. */
 HT_API ht_val ht_random_uniform(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, double low, double high,
                                 ht_rng rng, const char *site);
 HT_API ht_val ht_random_normal(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, double mean,
@@ -90,7 +90,7 @@ HT_API ht_val ht_reduce_max(ht_graph *g, ht_val x, int n_axes, const int64_t *ax
 HT_API ht_val ht_norm(ht_graph *g, ht_val x, int n_axes, const int64_t *axes, bool keep); /* √Σx² */
 HT_API ht_val ht_argmax(ht_graph *g, ht_val x, int axis, bool keep);                      /* i64; first of equals */
 HT_API ht_val ht_all_finite(ht_graph *g, ht_val x);                                       /* bool[] */
-/* √(sum of squares) of all of x as f64[], and in *finite (bool[]) what all_finite says: one look at x. */
+/* √(sum of squares) of all of x as f64[], and in *finite (bool[]) the result of all_finite, in one pass over x. */
 HT_API ht_val ht_norm_finite(ht_graph *g, ht_val x, ht_val *finite);
 HT_API ht_val ht_cumsum(ht_graph *g, ht_val x, int axis);
 /* The k largest along the last axis, descending; equal values by lower index first. */
@@ -102,7 +102,7 @@ HT_API ht_val ht_log_softmax(ht_graph *g, ht_val x, int axis);
 typedef enum ht_reduction { HT_REDUCE_MEAN, HT_REDUCE_SUM, HT_REDUCE_NONE } ht_reduction;
 typedef struct ht_cross_entropy_opts {
     size_t size;
-    int64_t ignore_index;   /* labels equal to it do not count */
+    int64_t ignore_index;   /* labels equal to it are ignored */
     double label_smoothing; /* 0 to 1 */
     ht_reduction reduction;
 } ht_cross_entropy_opts;
@@ -110,7 +110,8 @@ typedef struct ht_cross_entropy_opts {
     {                                                                                                                  \
         .size = sizeof(ht_cross_entropy_opts), .ignore_index = -100                                                    \
     }
-/* Logits [.., C] and integer labels [..]: -log softmax at the label. The mean is over labels that count (0 if none). */
+/* Logits [.., C] and integer labels [..]: -log softmax at the label. The mean is over the labels that are not ignored
+ * (0 if there are none). */
 HT_API ht_val ht_cross_entropy(ht_graph *g, ht_val logits, ht_val labels, const ht_cross_entropy_opts *opts);
 
 /* ---- norms: scale and shift may be none ---- */
@@ -133,15 +134,15 @@ HT_API ht_val ht_slice_axis(ht_graph *g, ht_val x, int axis, int64_t start, int6
 HT_API ht_val ht_concat(ht_graph *g, size_t n, const ht_val *x, int axis);
 HT_API ht_val ht_pad(ht_graph *g, ht_val x, const int64_t *before, const int64_t *after, double value);
 HT_API ht_val ht_expand(ht_graph *g, ht_val x, int rank, const int64_t *dims); /* broadcast to a shape */
-/* x[.., index[..], ..] along the axis: index has x's rank, as torch.gather. An index outside gives 0 and no
+/* x[.., index[..], ..] along the axis: index has x's rank, as torch.gather. An index out of range gives 0 and no
  * gradient. */
 HT_API ht_val ht_gather(ht_graph *g, ht_val x, ht_val index, int axis);
-/* The way back: zeros of `size` along the axis, to which updates[.., k, ..] are added at index[.., k, ..], k ascending;
- * an index outside is skipped. */
+/* The transpose of gather: zeros of `size` along the axis, to which updates[.., k, ..] are added at index[.., k, ..], k
+ * ascending; an index out of range is skipped. */
 HT_API ht_val ht_scatter_add(ht_graph *g, ht_val index, ht_val updates, int64_t size, int axis);
-/* [.., depth] with a one where the label says; labels outside give zeros. */
+/* [.., depth] with a one at the label; a label out of range gives zeros. */
 HT_API ht_val ht_one_hot(ht_graph *g, ht_val labels, int64_t depth, ht_dtype dtype);
-/* Rows of table [V, D] by index [..] → [.., D]. An index outside the table gives zeros and no gradient. */
+/* Rows of table [V, D] by index [..] → [.., D]. An index out of range gives zeros and no gradient. */
 HT_API ht_val ht_embedding(ht_graph *g, ht_val table, ht_val index);
 
 /* ---- attention ---- */
@@ -149,11 +150,11 @@ typedef struct ht_attention_opts {
     size_t size;
     bool causal;
     double scale;    /* 0: 1/√D */
-    ht_val lengths;  /* i32 or i64 [B]: keys at or beyond are hidden; or none */
-    ht_val document; /* i32 or i64 [B, T]: a position sees only its own document; needs Tq = Tk; or none */
+    ht_val lengths;  /* i32 or i64 [B]: keys from this index on are masked; or none */
+    ht_val document; /* i32 or i64 [B, T]: a position attends to its own document only; needs Tq = Tk; or none */
 } ht_attention_opts;
-/* q [B, H, Tq, D], k and v [B, G, Tk, D] with H a multiple of G. A row that sees no key is zero. With causal, query i
- * sees keys up to i + Tk − Tq. No Tq×Tk matrix is stored. */
+/* q [B, H, Tq, D], k and v [B, G, Tk, D] with H a multiple of G (grouped-query attention). A fully masked row is zero.
+ * With causal, query i attends to keys up to i + Tk − Tq. The Tq×Tk score matrix is never stored. */
 HT_API ht_val ht_attention(ht_graph *g, ht_val q, ht_val k, ht_val v, const ht_attention_opts *opts);
 /* Rotates pairs of the last axis of x [.., T, D] by position [T] or [B, T] (i32 or i64, B the first axis of x):
  * halves (j, j + D/2), or neighbours (2j, 2j+1) when interleaved. */

@@ -1,4 +1,4 @@
-/* halftone/session.h: from a graph to steps. A plan fixes kernels and every byte; a session owns the memory and runs.
+/* halftone/session.h: plans and sessions. A plan fixes kernels and every byte; a session owns the memory and runs it.
  */
 #ifndef HALFTONE_SESSION_H
 #define HALFTONE_SESSION_H
@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-/* A setting by name, its value as text: numbers as C writes them, switches as 0 and 1. */
+/* A setting by name, with its value as text: numbers as in C, switches as 0 and 1. */
 typedef struct ht_train_setting {
     const char *key, *value;
 } ht_train_setting;
 
-/* What turns a model into a training step. A field that is zero takes the optimiser's own default. */
+/* Options of the training step. A field that is zero takes the optimizer's own default. */
 typedef struct ht_train_opts {
     size_t size;
     const char *optimizer; /* "sgd", "adam", "adamw", "adamw_hf", "adagrad", "lion", "lamb", "muon" */
@@ -25,7 +25,8 @@ typedef struct ht_train_opts {
     bool nesterov;
     double clip;    /* global gradient norm; 0: off */
     int accumulate; /* micro-batches per update */
-    /* What has no field, and what shall be zero; a key here goes before its field (docs/update.md has them all). */
+    /* Settings without a field, and settings whose value is zero; a key here overrides its field (docs/update.md lists
+     * all). */
     size_t setting_count;
     const ht_train_setting *settings;
 } ht_train_opts;
@@ -35,11 +36,11 @@ typedef struct ht_train_opts {
         .size = sizeof(ht_train_opts), .optimizer = "adamw", .lr = 1e-3, .accumulate = 1                               \
     }
 
-/* The segment "forward" with its output "loss" becomes the program "train": forward and backward ("micro_first", and
- * "micro" when gradients accumulate), then "update". Adds the states "applied" (updates made) and "loss_scale" with its
- * counters, the input "loss_grad" (what backward starts from: the weight of the loss; "seed" is its deprecated name),
- * the outputs "grad_norm" and "applied_now". "lr" is the rate: a state that may be written, or with the setting
- * "schedule" an output, the rate that the last update had. */
+/* Turns the segment "forward" with its output "loss" into the program "train": forward and backward ("micro_first", and
+ * "micro" when gradients accumulate), then "update". Adds the states "applied" (number of updates) and "loss_scale"
+ * with its counters, the input "loss_grad" (the start of the backward pass: the weight of the loss; "seed" is its
+ * deprecated name), the outputs "grad_norm" and "applied_now". "lr" is the learning rate: a writable state, or with the
+ * setting "schedule" an output, the rate of the last update. */
 HT_API ht_status ht_graph_train(ht_graph *graph, const ht_train_opts *opts);
 
 typedef struct ht_plan_opts {
@@ -64,12 +65,12 @@ typedef struct ht_plan_opts {
         .size = sizeof(ht_plan_opts)                                                                                   \
     }
 
-/* The graph is read, not changed, and may be freed afterwards. opts may be NULL. */
+/* The graph is read only, and may be freed afterwards. opts may be NULL. */
 HT_API ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts);
 HT_API void ht_plan_free(ht_plan *plan);
 /* All bytes that a session of this plan allocates for state, slots, transients and packed weights. */
 HT_API int64_t ht_plan_bytes(const ht_plan *plan);
-/* The memory ledger and the instructions of every segment, for people; *out is heap memory for free(). */
+/* The memory report and the instructions of every segment, as text; *out is heap memory for free(). */
 HT_API ht_status ht_plan_print(char **out, const ht_plan *plan);
 
 typedef struct ht_session_opts {
@@ -91,7 +92,7 @@ HT_API ht_status ht_session_run(ht_session *session, const char *name);
 /* A state, input or output by name, whole, row-major, in its own number type; `bytes` must be its size. */
 HT_API ht_status ht_session_write(ht_session *session, const char *name, const void *data, size_t bytes);
 HT_API ht_status ht_session_read(const ht_session *session, const char *name, void *data, size_t bytes);
-/* The same with numbers converted: count elements. */
+/* The same with conversion from and to double; `count` is the number of elements. */
 HT_API ht_status ht_session_write_f64(ht_session *session, const char *name, const double *data, size_t count);
 HT_API ht_status ht_session_read_f64(const ht_session *session, const char *name, double *data, size_t count);
 

@@ -1,9 +1,9 @@
-/* halftone/types.h: the words that every other header uses.
+/* halftone/types.h: the types that every other header uses: status, number types, values and handles.
  *
- * Contract of the whole API: a call that can fail returns ht_status and puts its result into the first argument; a
- * message for people is on the context (ht_context_message). Handles are opaque; `free` functions take NULL; returned
- * pointers are borrowed and live as long as the handle they came from. A context and what was made from it belong to
- * one thread at a time. The library never prints and never exits. */
+ * Contract of the whole API: a call that can fail returns ht_status and writes its result to the first argument; the
+ * message is on the context (ht_context_message). Handles are opaque; `free` functions take NULL; returned pointers are
+ * borrowed and live as long as the handle they came from. A context and everything made from it belong to one thread at
+ * a time. The library never prints and never exits. */
 #ifndef HALFTONE_TYPES_H
 #define HALFTONE_TYPES_H
 
@@ -23,17 +23,17 @@ extern "C" {
 
 typedef enum ht_status {
     HT_OK = 0,
-    HT_ENOMEM,  /* memory could not be had */
+    HT_ENOMEM,  /* allocation failed */
     HT_EINVAL,  /* an argument, name or attribute is wrong */
     HT_ESHAPE,  /* shapes do not fit together, or a size overflows */
     HT_EDTYPE,  /* a number type that the op does not take */
     HT_EPARSE,  /* text that is not a graph, a target or JSON */
     HT_EIO,     /* a file could not be read or written */
-    HT_ENOTSUP, /* known, but not possible: no gradient, no kernel */
+    HT_ENOTSUP, /* known, but not supported: no gradient, no kernel */
     HT_EVERIFY  /* a graph that breaks a rule of the IR */
 } ht_status;
 
-/* The rows live in halftone/dtypes.def: id, name in text, bits, is it floating point. */
+/* The rows are in halftone/dtypes.def: id, name in text, bytes per element, is it floating point. */
 typedef enum ht_dtype {
 #define HT_DTYPE(id, text, bytes, is_float) HT_##id,
 #include <halftone/dtypes.def>
@@ -55,7 +55,7 @@ typedef struct ht_graph ht_graph;     /* state, segments and programs, before pl
 typedef struct ht_plan ht_plan;       /* instructions and byte offsets */
 typedef struct ht_session ht_session; /* a plan with memory: state that steps change */
 
-/* "f32", or "?" for a number that is no dtype. */
+/* "f32", or "?" for a number that is not a dtype. */
 HT_API const char *ht_dtype_name(ht_dtype dtype);
 HT_API size_t ht_dtype_bytes(ht_dtype dtype);
 HT_API bool ht_dtype_is_float(ht_dtype dtype);
