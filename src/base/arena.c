@@ -1,11 +1,12 @@
+/* The arena allocator: bump allocation in chunks, with red zones under AddressSanitizer; and growing arrays. */
 #include "base/arena.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Under AddressSanitizer what was not handed out is poisoned and every piece is followed by a red zone, so running off
- * the end of one piece is caught although its neighbour is valid memory. */
+/* Red zones: under AddressSanitizer unallocated bytes are poisoned and every allocation is followed by a red zone, so
+ * an overrun of one allocation is caught although the next one is valid memory. */
 #if defined(__SANITIZE_ADDRESS__)
 #define ARENA_ASAN 1
 #elif defined(__has_feature)
@@ -66,8 +67,8 @@ static chunk *chunk_create(size_t capacity)
     return fresh;
 }
 
-/* A chunk with room for the bytes. A piece too large for a common chunk gets one of its own, put behind the one being
- * filled, whose rest stays of use. */
+/* A chunk with enough free bytes. An allocation too large for a common chunk gets one of its own, inserted after the
+ * current chunk, whose free bytes stay in use. */
 static chunk *chunk_for(ht_arena *arena, size_t bytes)
 {
     chunk *first = arena->chunks;

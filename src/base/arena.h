@@ -1,4 +1,5 @@
-/* An arena hands out zeroed memory that is freed all at once; a growing array (ht_push) lives in plain heap memory. */
+/* The arena: a bump allocator of zeroed memory that is freed all at once. A growing array (ht_push) is plain heap
+ * memory. */
 #ifndef HT_BASE_ARENA_H
 #define HT_BASE_ARENA_H
 
@@ -20,8 +21,8 @@ size_t ht_arena_used(const ht_arena *arena);
 
 #define HT_NEW(arena, type, count) ((type *)ht_arena_alloc((arena), (size_t)(count), sizeof(type)))
 
-/* Makes room for `need` elements in *array, growing by doubling; false when memory is out. The array is heap memory:
- * whoever owns it calls free(). */
+/* Reserves capacity for `need` elements in *array, growing by doubling; false when memory is out. The array is heap
+ * memory: its owner calls free(). */
 bool ht_grow(void **array, size_t *capacity, size_t need, size_t elem_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* base: what every room stands on. The context with its message and log, arenas, growing arrays, number formats,
- * random numbers, the thread pool, what the CPU can do, JSON reader and writer, config keys. Knows nothing of graphs. */
+/* base: the foundation of every folder. The context with its message and log, arenas, growing arrays, number formats,
+ * random numbers, the thread pool, CPU detection, JSON parser and writer, config keys. Knows nothing of graphs. */
 #ifndef HT_BASE_H
 #define HT_BASE_H
 

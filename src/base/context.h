@@ -1,4 +1,4 @@
-/* The context as the rooms see it: its message and log, the thread pool, and the tables of ops and kernels. */
+/* The context: its message and log, the thread pool, and the tables of ops and kernels. */
 #ifndef HT_BASE_CONTEXT_H
 #define HT_BASE_CONTEXT_H
 
@@ -17,7 +17,7 @@ struct ht_context {
     struct ht_arena *arena; /* lives as long as the context */
     struct ht_pool *pool;
     int isa; /* ht_isa: the best that kernels may use */
-    /* Tables, best first; the rooms graph/ and kernel/ own what they point to. */
+    /* Tables in order of preference; graph/ and kernel/ own the rows. */
     const struct ht_op **ops;
     size_t op_count, op_capacity;
     uint32_t *op_index; /* open-addressed hash of names, op_index_room slots, 0 is empty, else position + 1 */

@@ -1,3 +1,4 @@
+/* Error messages and the log: formatting into the context, and the log callback. */
 #include "base/fail.h"
 
 #include <stdarg.h>
@@ -5,7 +6,7 @@
 
 ht_status ht_fail(ht_context *ctx, ht_status status, const char *format, ...)
 {
-    /* A message may quote the one before it ("while reading x: ..."), so it is built beside it. */
+    /* A message may quote the previous one ("while reading x: ..."), so it is formatted into a second buffer. */
     char message[sizeof ctx->message];
     va_list args;
     va_start(args, format);

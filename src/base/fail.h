@@ -6,7 +6,7 @@
 
 /* Records the message and returns `status`. */
 ht_status ht_fail(ht_context *ctx, ht_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* A line for the log, if somebody listens. */
+/* Writes a line to the log, if the context has one. */
 void ht_note(ht_context *ctx, ht_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* A build that checks more: canaries in every plan. */

@@ -1,5 +1,6 @@
-/* Reading walks the object and the table together: the place in the object is a stack of names, and a row's name is a
- * pattern for it. A row has its field from the start, so a value finds its place without a search. */
+/* Config fields: reads a JSON object by a table of keys. The traversal visits object and table together: the path in
+ * the object is a stack of names, and a row's name is a pattern for it. Every row has its field from the start, so a
+ * value is stored without a search. */
 #include "base/key.h"
 
 #include "base/arena.h"
@@ -349,7 +350,7 @@ static const ht_json *parse_text(ht_fields *fields, const char *json)
     ht_context quiet = {0};
     const ht_json *value;
     ht_status status = ht_json_parse(&quiet, fields->arena, "key", json, strlen(json), &value);
-    assert(status == HT_OK || status == HT_ENOMEM); /* else a default in a table is no JSON */
+    assert(status == HT_OK || status == HT_ENOMEM); /* else a default in a table is invalid JSON */
     return value;
 }
 

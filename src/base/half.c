@@ -1,5 +1,5 @@
-/* Conversions in integer arithmetic, so that the bits are the same on every machine. One routine rounds a double to any
- * of the formats; a float becomes a double exactly, so it serves both. */
+/* Conversions between number types, in integer arithmetic, so that the bits are the same on every machine. One routine
+ * rounds a double to any of the formats; a float becomes a double exactly, so it serves both. */
 #include "base/half.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ typedef struct format {
     int mantissa_bits;
     int bias;
     uint32_t max;      /* code of the largest finite value */
-    uint32_t overflow; /* code of what lies beyond it: infinity, or max again where the format saturates */
+    uint32_t overflow; /* code of values beyond it: infinity, or max again where the format saturates */
     uint32_t nan;
     int sign_shift;
 } format;

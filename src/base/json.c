@@ -1,5 +1,5 @@
-/* A recursive-descent reader; the depth limit bounds its stack. Each object keeps its members' hashes sorted: equal
- * neighbours are duplicates, lookup is a binary search, and no choice of keys makes either slow. */
+/* The JSON parser, by recursive descent; the depth limit bounds its stack. Each object sorts the hashes of its members:
+ * equal neighbours are duplicates, lookup is a binary search, and no choice of keys makes either slow. */
 #define _GNU_SOURCE /* strtod_l */
 #include "base/json.h"
 

@@ -1,6 +1,6 @@
-/* A JSON reader for files that people write: strict about values, tolerant of comments (// and # to the end of the
- * line, slash-star pairs), a comma after the last element and a byte-order mark. Refused are duplicate keys, numbers
- * that no double holds, text that is not UTF-8 and nesting beyond 64. Every value knows its place. */
+/* A JSON parser for hand-written files: strict about values, tolerant of comments (// and # to the end of the line,
+ * slash-star pairs), a comma after the last element and a byte-order mark. Refused are duplicate keys, numbers beyond
+ * the range of a double, text that is not UTF-8 and nesting beyond 64. Every value has its line and column. */
 #ifndef HT_BASE_JSON_H
 #define HT_BASE_JSON_H
 
@@ -42,13 +42,13 @@ struct ht_json {
     };
 };
 
-/* The nodes live in the arena; the text may go. `name` stands before line and column in messages. */
+/* The nodes live in the arena; the text may be freed. `name` precedes line and column in messages. */
 ht_status ht_json_parse(ht_context *ctx, ht_arena *arena, const char *name, const char *text, size_t length,
                         const ht_json **out);
 
-/* The member of that name; NULL when there is none, or when `object` is NULL or no object. */
+/* The member of that name; NULL when it does not exist, or when `object` is NULL or of another kind. */
 const ht_json *ht_json_get(const ht_json *object, const char *key);
-/* An integer however written: 500000000, 5e8, 5.0. False when the value is none, or does not fit. */
+/* An integer in any notation: 500000000, 5e8, 5.0. False when the value is not an integer, or does not fit. */
 bool ht_json_as_int(const ht_json *value, int64_t *out);
 /* Any number as a double (an integer beyond 2^53 rounds). */
 bool ht_json_as_number(const ht_json *value, double *out);
@@ -58,7 +58,7 @@ const char *ht_json_kind_name(ht_json_kind kind);
 /* The value on one line, as JSON: ht_json_parse reads the same back. See json_write.h for writing in parts. */
 void ht_json_print(ht_text *text, const ht_json *value);
 
-/* Fails with HT_EPARSE and "name:line:column: message", for a value that is JSON but not what was wanted. */
+/* Fails with HT_EPARSE and "name:line:column: message", for a value that is valid JSON of the wrong kind. */
 ht_status ht_json_fail(ht_context *ctx, const char *name, const ht_json *value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

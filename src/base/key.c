@@ -1,3 +1,4 @@
+/* Checks of single config values by their row: choices, ranges, kinds, and the nearest known name. */
 #include "base/key.h"
 
 #include "base/key_rows.h"

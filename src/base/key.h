@@ -1,5 +1,5 @@
-/* Config keys as data. A room declares a table of rows per block; reading, defaults, ranges, help and docs come from it.
- * A block's resolved values are an ht_fields: every row of the table has a value there, and knows where it came from. */
+/* Config keys as data. A folder declares a table of rows per block; parsing, defaults, ranges, help and docs come from
+ * it. The resolved values of a block are an ht_fields: every row of the table has a value there, with its origin. */
 #ifndef HT_BASE_KEY_H
 #define HT_BASE_KEY_H
 
@@ -17,7 +17,7 @@ typedef enum ht_key_kind {
     HT_KEY_INTS,    /* a list; one alone may stand without brackets */
     HT_KEY_NUMBERS, /* likewise */
     HT_KEY_TEXTS,   /* likewise */
-    HT_KEY_JSON     /* any value; whoever uses it checks it */
+    HT_KEY_JSON     /* any value; its user checks it */
 } ht_key_kind;
 
 typedef struct ht_key {
@@ -57,9 +57,9 @@ typedef struct ht_problems {
     bool failed;   /* memory ran out */
 } ht_problems;
 
-/* The list is full at 200: nobody reads more, and a hostile file can hold millions. */
+/* The list holds at most 200 problems: a hostile file can cause millions. */
 bool ht_problems_full(const ht_problems *problems);
-/* `where` may be NULL; it stands before the message, as compilers do. */
+/* `where` may be NULL; it precedes the message, as in compilers. */
 void ht_problems_error(ht_problems *problems, const ht_origin *where, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void ht_problems_warn(ht_problems *problems, const ht_origin *where, const char *format, ...)
@@ -77,7 +77,7 @@ typedef struct ht_field {
     const ht_key *key;
     const ht_json *value; /* right in kind and range; NULL while reading: nothing yet */
     ht_origin origin;
-    bool is_auto; /* the file says "auto": whoever knows better may set it before ht_fields_finish */
+    bool is_auto; /* the file says "auto": reconciliation may set it before ht_fields_finish */
 } ht_field;
 
 /* Checks every member of the object against the table: kinds, ranges, choices, unknown keys (with the nearest known
@@ -93,7 +93,7 @@ double ht_field_number(const ht_fields *fields, const char *name);
 bool ht_field_bool(const ht_fields *fields, const char *name);
 const char *ht_field_text(const ht_fields *fields, const char *name);    /* also of a choice; NULL when null */
 const ht_json *ht_field_json(const ht_fields *fields, const char *name); /* of any kind; NULL when null */
-/* Not by default: it stands in a file, on the command line, or follows from something that does. */
+/* Not by default: the value is in a file, on the command line, or derived from such a value. */
 bool ht_field_given(const ht_fields *fields, const char *name);
 bool ht_field_null(const ht_fields *fields, const char *name);
 /* Lists: the number of elements (0 when null), and each. */
@@ -124,7 +124,7 @@ ht_status ht_fields_finish(ht_fields *fields, ht_problems *problems);
 bool ht_key_is_comment(const char *name);
 /* The name in the table that is the fewest edits away, NULL when all are far. */
 const char *ht_key_nearest(const ht_key *keys, const char *name);
-/* "an integer from 1 to 64", "one of sgd, adam": what a row wants, for messages and docs. */
+/* "an integer from 1 to 64", "one of sgd, adam": the expected values of a row, for messages and docs. */
 void ht_key_describe(ht_text *text, const ht_key *key);
 
 #endif

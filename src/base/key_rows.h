@@ -1,4 +1,4 @@
-/* What a row says about one value; for key.c and fields.c. */
+/* Checks of one value by its row, shared by key.c and fields.c. */
 #ifndef HT_BASE_KEY_ROWS_H
 #define HT_BASE_KEY_ROWS_H
 

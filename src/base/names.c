@@ -1,3 +1,4 @@
+/* Names and properties of statuses, number types and tasks. */
 #include "base/task.h"
 
 #include <halftone/types.h>

@@ -1,3 +1,4 @@
+/* Parsing of a decimal number, independent of the locale. */
 #include <ctype.h>
 #include <locale.h>
 #include <math.h>

@@ -1,11 +1,11 @@
-/* Large blocks of memory that live as long as a session. */
+/* Page allocation: large blocks of memory that live as long as a session, in huge pages where possible. */
 #ifndef HT_BASE_PAGES_H
 #define HT_BASE_PAGES_H
 
 #include <stddef.h>
 
-/* Zeroed and touched, at a multiple of 64; NULL: there is no such memory. What fills whole huge pages is put into some
- * where the system has them to give, the rest takes no more than it needs. Released by free(). */
+/* Zeroed and touched, aligned to 64 bytes; NULL when memory is out. Parts that fill whole huge pages ask for them (the
+ * system may refuse); the rest takes no more memory than it needs. Released by free(). */
 void *ht_pages_alloc(size_t bytes);
 
 #endif

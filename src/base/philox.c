@@ -1,3 +1,4 @@
+/* Philox4x32-10, the counter-based random number generator, and random streams on it. */
 #include "base/philox.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ ht_philox ht_philox4x32(const uint32_t counter[4], const uint32_t key[2])
     return (ht_philox){{c0, c1, c2, c3}};
 }
 
-/* A bijection that spreads every bit (the finaliser of SplitMix64). */
+/* A bijection that mixes all bits (the finaliser of SplitMix64). */
 static uint64_t spread(uint64_t x)
 {
     x ^= x >> 30;

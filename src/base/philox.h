@@ -1,5 +1,6 @@
-/* Philox4x32-10: random numbers as a pure function of a counter and a key, so that any thread or rank computes its
- * own and a recomputed activation sees the same ones. docs/decisions/0003-counter-based-random-numbers.md says what goes where. */
+/* Philox4x32-10, a counter-based random number generator: numbers are a pure function of a counter and a key, so any
+ * thread or rank computes its own, and a recomputed activation sees the same ones.
+ * docs/decisions/0003-counter-based-random-numbers.md defines counter and key. */
 #ifndef HT_BASE_PHILOX_H
 #define HT_BASE_PHILOX_H
 
@@ -12,7 +13,7 @@ typedef struct ht_philox {
 
 ht_philox ht_philox4x32(const uint32_t counter[4], const uint32_t key[2]);
 
-/* What a random op draws from. */
+/* A random stream: the numbers of one seed, step and site. */
 typedef struct ht_stream {
     uint64_t seed;
     uint64_t step;
@@ -23,7 +24,7 @@ typedef struct ht_stream {
 ht_philox ht_stream_block(const ht_stream *stream, uint64_t block);
 /* The word of one element. */
 uint32_t ht_stream_word(const ht_stream *stream, uint64_t index);
-/* (0,1), never an end: (word + 0.5) / 2^32. */
+/* In the open interval (0,1): (word + 0.5) / 2^32. */
 double ht_stream_uniform(const ht_stream *stream, uint64_t index);
 /* Standard normal by Box-Muller from the words of elements 2i and 2i+1 of the stream's normal half. */
 double ht_stream_normal(const ht_stream *stream, uint64_t index);

@@ -1,10 +1,10 @@
-/* The caller opens a job, takes part in it, closes it, and waits for the workers that are inside. Nobody waits for a
- * worker that has not come yet, so a worker that sleeps, or has no core to run on, delays nothing.
+/* The thread pool. The caller opens a job, works on it, closes it, and waits for the workers that are inside. It never
+ * waits for a worker that has not arrived yet, so a sleeping worker, or one without a core, delays nothing.
  *
- * `epoch` says it all: odd while a job is open, even between jobs, and EPOCH_STOP at the end. A worker announces itself
- * in `inside` before it looks at the epoch, the caller changes the epoch before it looks at `inside`; with both in the
- * one order of sequential consistency, either the worker sees that the job is closed and leaves, or the caller sees the
- * worker and waits. The same argument with `asleep` in the place of `inside` shows that no wake-up is lost. */
+ * `epoch` is the whole state: odd while a job is open, even between jobs, and EPOCH_STOP at the end. A worker announces
+ * itself in `inside` before it reads the epoch, the caller changes the epoch before it reads `inside`; with both in the
+ * single order of sequential consistency, either the worker sees that the job is closed and leaves, or the caller sees
+ * the worker and waits. The same argument with `asleep` in the place of `inside` shows that no wake-up is lost. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@
 #define MOST_THREADS 4096
 
 struct ht_pool {
-    /* What everybody polls and what everybody writes lie in lines of their own. */
+    /* Fields that are polled and fields that are written are in separate cache lines, against false sharing. */
     _Alignas(LINE_BYTES) _Atomic uint64_t epoch;
     ht_tile_fn fn;
     void *arg;
@@ -85,9 +85,9 @@ static uint64_t sleep_for_news(ht_pool *pool, uint64_t seen)
     return epoch;
 }
 
-/* An epoch that is a job not yet seen, or the end. Between two steps the caller makes a batch and writes its records,
- * which takes longer than a spin should; but to wake a sleeper takes about as long again, so a worker stays awake for a
- * while and gives its core to whoever wants it. */
+/* Waits for the epoch of a new job, or the end. Between two steps the caller makes a batch and writes its records,
+ * which takes longer than a spin should; but waking a sleeper takes about as long again, so a worker stays awake for a
+ * while and yields its core. */
 static uint64_t wait_for_news(ht_pool *pool, uint64_t seen)
 {
     int64_t since = 0;
@@ -131,7 +131,7 @@ static void wake(ht_pool *pool, int64_t wanted)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* A worker inside may have lost its core; then spinning would only keep it away from ours. */
+/* A worker inside may have been preempted; spinning would only keep it from running. */
 static void wait_until_empty(ht_pool *pool)
 {
     for (unsigned turn = 0; atomic_load(&pool->inside) != 0; turn++) {
@@ -180,7 +180,7 @@ void ht_pool_free(ht_pool *pool)
     free(pool);
 }
 
-/* Signals are for the threads of the program: workers are born with all of them blocked. */
+/* Signals belong to the threads of the program: workers start with all of them blocked. */
 static bool start_workers(ht_pool *pool)
 {
     sigset_t all, before;

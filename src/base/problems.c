@@ -1,3 +1,4 @@
+/* The list of errors and warnings that parsing a config collects. */
 #include "base/key.h"
 
 #include "base/arena.h"

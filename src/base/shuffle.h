@@ -1,16 +1,16 @@
-/* What compilers spell differently about vectors. */
+/* Compiler-specific spellings of vector shuffles and vectorisation hints. */
 #ifndef HT_BASE_SHUFFLE_H
 #define HT_BASE_SHUFFLE_H
 
-/* Before a loop whose turns do not touch each other's elements; a result may lie exactly over an input. */
+/* Vectorisation hint before a loop whose iterations are independent; a result may alias an input exactly. */
 #if defined(__clang__)
 #define HT_ELEMENTWISE_ALONE _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define HT_ELEMENTWISE_ALONE _Pragma("GCC ivdep")
 #endif
 
-/* Picking elements of two vectors by a vector of indices: one instruction where the compiler has the builtin, a loop for
- * the compilers that only check or fuzz us. */
+/* Shuffle: elements of two vectors by a vector of indices. One instruction where the compiler has the builtin, a loop
+ * for compilers that are only used for checks and fuzzing. */
 #if defined(__clang__)
 #define HT_SHUFFLE(a, b, mask)                                                                                         \
     __extension__({                                                                                                    \

@@ -1,3 +1,4 @@
+/* The growing string, number printing, reading of files, edit distance. */
 #include "base/text.h"
 
 #include "base/arena.h"
@@ -31,7 +32,7 @@ void ht_text_add(ht_text *text, const char *format, ...)
     if (!text->failed)
         text->length += (size_t)wrote;
     else if (text->data != NULL)
-        text->data[text->length] = '\0'; /* take back what was cut */
+        text->data[text->length] = '\0'; /* remove the truncated part */
 }
 
 void ht_text_free(ht_text *text)
@@ -40,7 +41,7 @@ void ht_text_free(ht_text *text)
     *text = (ht_text){0};
 }
 
-/* The decimal point is '.' even where the program that we are part of has chosen a locale with another. */
+/* The decimal point is '.' even if the host program has set another locale. */
 static void use_plain_point(char *number)
 {
     char *point = number + strspn(number, "+-0123456789");
@@ -69,7 +70,7 @@ void ht_text_number(ht_text *text, double x)
     ht_text_add(text, "%s", number);
 }
 
-/* Everything up to the end of the file; grows as it reads, so pipes work too. */
+/* Reads to the end of the file with a growing buffer, so that pipes work too. */
 static ht_status read_stream(ht_context *ctx, FILE *file, char **data, size_t *length, const char *path)
 {
     size_t capacity = 0;
@@ -116,7 +117,7 @@ static int smallest(int a, int b, int c)
     return least < c ? least : c;
 }
 
-/* Levenshtein's distance, where two letters swapped also count as one edit: it is the most common slip. */
+/* Damerau-Levenshtein distance: a transposition of two letters, the most common slip, counts as one edit. */
 int ht_edit_distance(const char *a, const char *b)
 {
     int cells[EDIT_CUT + 1][EDIT_CUT + 1];

@@ -1,4 +1,4 @@
-/* How many threads to use: what the user asked for, what the process is bound to, what its cgroup may spend. */
+/* The default number of threads: OMP_NUM_THREADS, the CPU set of the process, the cgroup's CPU quota. */
 #include "base/processor.h"
 
 #include <math.h>
@@ -37,8 +37,8 @@ static double read_number(const char *folder, const char *name)
     return read_line(path, line, sizeof line) ? strtod(line, NULL) : 0;
 }
 
-/* CPUs that one folder allows, INFINITY where it sets no limit. v2 writes "quota period" or "max period" in one file;
- * v1 has a file for each, with a quota of -1 for none. */
+/* CPUs that one cgroup allows, INFINITY without a limit. v2 writes "quota period" or "max period" in one file; v1 has a
+ * file for each, with a quota of -1 for none. */
 static double folder_cpus(const char *folder, bool v2)
 {
     double quota = 0, period = 0;
@@ -53,8 +53,8 @@ static double folder_cpus(const char *folder, bool v2)
     return quota > 0 && period > 0 ? quota / period : INFINITY;
 }
 
-/* The least along the way from the group up to the mount: every level limits. In a container the path may name groups
- * that cannot be seen from inside; those levels are simply missing. */
+/* The minimum over all cgroups from this one up to the mount, since every level limits. In a container the path may
+ * name groups that are invisible from inside; those levels are missing. */
 static double path_cpus(const char *mount, const char *group, bool v2)
 {
     char folder[1100];

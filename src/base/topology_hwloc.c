@@ -1,5 +1,5 @@
-/* Physical cores, as hwloc knows them: two threads on one core only get in each other's way in a kernel that keeps its
- * vector units busy. */
+/* CPU topology by hwloc: physical cores. Two threads on one core slow each other down in a kernel that keeps the vector
+ * units busy. */
 #include "base/processor.h"
 
 #include <hwloc.h>

@@ -1,4 +1,4 @@
-/* Without hwloc: hardware threads of this process's affinity mask. */
+/* CPU topology without hwloc: hardware threads of this process's affinity mask. */
 #define _GNU_SOURCE
 #include "base/processor.h"
 

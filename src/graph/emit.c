@@ -1,4 +1,4 @@
-/* How nodes come into being: arity, attributes, shape rule, results. */
+/* Creation of nodes: arity, attributes, shape inference, results. */
 #include <string.h>
 
 #include "graph/graph.h"

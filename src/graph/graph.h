@@ -1,5 +1,5 @@
-/* graph: the IR. Values, nodes, state, segments and programs; building, printing, parsing, verifying, hashing and
- * rewriting them; the target as plain data; what an op is (struct ht_op), but no op. docs/ir.md is the grammar. */
+/* graph: the IR. Values, nodes, state, segments and programs; the builder, printer, parser, verifier, hashes and
+ * rewriting; the target as plain data; the definition of an op (struct ht_op), but no op. docs/ir.md is the grammar. */
 #ifndef HT_GRAPH_H
 #define HT_GRAPH_H
 
@@ -23,7 +23,7 @@ typedef struct ht_value {
     int64_t offset;   /* elements from the base's first */
 } ht_value;
 
-/* What a state is for; `halftone plan` counts bytes by it. */
+/* The purpose of a state; the memory report counts bytes by heading. */
 typedef enum ht_heading {
 #define HT_HEADING(id, text) HT_HEADING_##id,
 #include "graph/headings.def"
@@ -36,7 +36,7 @@ typedef struct ht_state {
     ht_heading heading;
     ht_init init;
     bool trained;
-    bool derived; /* made from other state: never saved */
+    bool derived; /* computed from other state by the segment `derive`; never saved */
 } ht_state;
 
 typedef enum ht_role { HT_ROLE_FWD, HT_ROLE_BWD_ACT, HT_ROLE_BWD_WEIGHT, HT_ROLE_UPDATE, HT_ROLE_COUNT } ht_role;
@@ -48,8 +48,8 @@ typedef struct ht_node {
     const ht_attr *attr; /* complete, in the order of op->attrs */
     ht_role role;
     uint32_t region;  /* 0: none */
-    bool no_merge;    /* a wanted duplicate: never merged */
-    bool full;        /* the model's author wants it, and its gradient, in full precision */
+    bool no_merge;    /* an intended duplicate: cse never merges it */
+    bool full;        /* full precision for this node and its gradient, at the request of the model's author */
     uint32_t origin;  /* the node whose gradient rule made this one; 0: none */
     const char *site; /* scope of the model's author, or NULL */
     uint64_t was;     /* a folded constant: the model hash of what it replaces; 0: none */
@@ -94,8 +94,8 @@ struct ht_graph {
     size_t value_capacity, node_capacity, operand_capacity, state_capacity, segment_capacity, program_capacity;
     ht_init *input_inits; /* by value id; only inputs use it */
     size_t input_init_capacity;
-    uint32_t segment; /* where the builder appends; UINT32_MAX: not begun */
-    /* Stamped on every node that the builder makes. */
+    uint32_t segment; /* the builder's insertion point; UINT32_MAX: none */
+    /* Attributes of every node that the builder creates. */
     ht_role role;
     uint32_t origin;
     char scope[256];
@@ -106,7 +106,8 @@ struct ht_graph {
     size_t state_index_capacity;
 };
 
-/* The op of `store STATE = VALUE`: inputs state and value, no result. Not in the table: the IR knows it by itself. */
+/* The op of `store STATE = VALUE`: inputs state and value, no result. It is built into the IR and absent from the
+ * table. */
 extern const ht_op ht_op_store;
 
 /* ---- looking ---- */
@@ -128,18 +129,18 @@ static inline ht_val ht_node_out(const ht_node *n, size_t i)
 }
 /* The node that makes v, or NULL for state and inputs. */
 const ht_node *ht_producer(const ht_graph *g, ht_val v);
-/* Follows views to the value that owns the bytes. */
+/* The value that owns the bytes of v, at the end of its chain of views. */
 ht_val ht_root(const ht_graph *g, ht_val v);
 ht_state *ht_state_of(const ht_graph *g, ht_val v); /* NULL unless v is a state */
 /* -1 when there is none. */
 int ht_segment_find(const ht_graph *g, const char *name);
 int ht_program_find(const ht_graph *g, const char *name);
-/* Do two values of one root share bytes? Compared by extent: a strided view counts from its first to its last byte. */
+/* Do two values of one root overlap? Compared by extent: a strided view counts from its first to its last byte. */
 bool ht_overlap(const ht_graph *g, ht_val a, ht_val b);
 extern const char *const ht_role_names[HT_ROLE_COUNT];
 extern const char *const ht_heading_names[HT_HEADING_COUNT];
 
-/* A node as its rules see it. Room for up to 8 operands without an allocation; more come from the arena given. */
+/* A node as its rules see it. Storage for up to 8 operands without an allocation; more come from the arena. */
 typedef struct ht_call_storage {
     ht_call call;
     const ht_type *in[8], *out[8];
@@ -183,10 +184,10 @@ void ht_graph_fail(ht_graph *g, ht_status status, const char *format, ...) __att
         .key = (name), .kind = HT_ATTR_FLOATS, .count = (size_t)(n), .floats = (values)                                \
     }
 
-/* The one way a node comes into being: checks arity and attributes, runs the shape rule, appends to the current
+/* Creates a node, the only way to do so: checks arity and attributes, runs shape inference, appends to the current
  * segment. `want` is NULL or n_out types: required for HT_OP_TYPED, otherwise their shapes must be the inferred ones
- * and their float dtypes replace them where the precision class allows. `out` receives n_out values (none on failure).
- * A none among required inputs is a failure that was latched before. */
+ * and their float dtypes replace the inferred ones where the precision class allows. `out` receives n_out values (none
+ * on failure). A none among required inputs is a failure that was latched before. */
 void ht_emit(ht_graph *g, const ht_op *op, size_t n_in, const ht_val *in, size_t n_attr, const ht_attr *attr,
              const ht_type *want, ht_val *out);
 /* By name; for an op of one result, which is returned. */
@@ -211,22 +212,23 @@ ht_status ht_graph_clone(ht_graph **out, const ht_graph *g);
 bool ht_graph_equal(const ht_graph *a, const ht_graph *b);
 /* Of the structure with types, attributes and names. */
 uint64_t ht_graph_hash(const ht_graph *g);
-/* Of what the model computes: see docs/ir.md. Equal before and after every system-level pass. */
+/* The model hash: of what the model computes, see docs/ir.md. Equal before and after every system-level pass. */
 uint64_t ht_model_hash(const ht_graph *g);
 /* Model hash of every value of one segment, by value id; heap memory for free(), NULL when memory is out. */
 uint64_t *ht_value_hashes(const ht_graph *g, uint32_t segment);
 
-/* For every value id: position of its last use in the segment's order, counting views and outputs (which live to the
- * end: node_count); UINT32_MAX where it has none. Heap memory for free(); NULL when memory is out. */
+/* Liveness. For every value id: the position of its last use in the segment's order, views and outputs included
+ * (outputs live to the end: node_count); UINT32_MAX where it has none. Heap memory for free(); NULL when memory is out.
+ */
 uint32_t *ht_liveness(const ht_graph *g, uint32_t segment);
 
 /* ---- rewriting ---- */
-/* A pass that changes a segment walks its old nodes and says for each: keep, or replace its results. Whatever the
- * builder emits in between lands at that place.
- *     ht_rewrite rw;
- *     if (ht_rewrite_begin(&rw, g, segment))
- *         for (size_t i = 0; i < rw.count; i++) ht_rewrite_keep(&rw, rw.old[i]);
- *     return ht_rewrite_end(&rw); */
+/* Rewriting a segment: a pass visits the old nodes and for each keeps it or replaces its results. Nodes that the
+ * builder emits in between are inserted at that place.
+ *      ht_rewrite rw;
+ *      if (ht_rewrite_begin(&rw, g, segment))
+ *          for (size_t i = 0; i < rw.count; i++) ht_rewrite_keep(&rw, rw.old[i]);
+ *      return ht_rewrite_end(&rw); */
 typedef struct ht_rewrite {
     ht_graph *g;
     uint32_t segment, resume;

@@ -1,4 +1,4 @@
-/* Hashes: of the text of a graph, and of what a model computes whatever the system did to it. */
+/* Hashes: of a graph's structure, and of what a model computes, which system passes preserve (the model hash). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static void hash_node(const ht_graph *g, const ht_node *n, uint64_t *hashes)
     }
 }
 
-/* Half copies and other derived state stand for what they are made of. */
+/* Half copies and other derived state have the hash of the values that they are computed from. */
 static void hash_derived(const ht_graph *g, uint64_t *hashes)
 {
     int derive = ht_segment_find(g, "derive");

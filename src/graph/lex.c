@@ -1,3 +1,4 @@
+/* The lexer of the text form: names, numbers, strings, types and attributes, with places for messages. */
 #include "graph/lex.h"
 
 #include <ctype.h>

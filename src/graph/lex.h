@@ -1,5 +1,5 @@
-/* Reading the text form by tokens: shared by the graph parser and the sample parser. Every failure names
- * "file:line:column". */
+/* The lexer of the text form, shared by the graph parser and the sample parser. Every failure names "file:line:column".
+ */
 #ifndef HT_GRAPH_LEX_H
 #define HT_GRAPH_LEX_H
 
@@ -30,15 +30,15 @@ void ht_lex_fail(ht_lex *lex, const char *format, ...) __attribute__((format(pri
 /* The same for the last name, number or type that was taken, and for a place that was kept. */
 void ht_lex_fail_word(ht_lex *lex, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void ht_lex_fail_at(ht_lex *lex, ht_lex_place place, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The place of the next thing, over blanks and comments. */
+/* The place of the next token, after white space and comments. */
 ht_lex_place ht_lex_here(ht_lex *lex);
-/* Over blanks and comments; false at the end of the text or after a failure. */
+/* Skips white space and comments; false at the end of the text or after a failure. */
 bool ht_lex_more(ht_lex *lex);
 /* Takes the character if it is next. */
 bool ht_lex_take(ht_lex *lex, char c);
 /* The same, and fails if it is not. */
 bool ht_lex_need(ht_lex *lex, char c);
-/* Is the next thing the start of a word or name? Takes nothing. */
+/* Does a word or name begin here? Consumes nothing. */
 bool ht_lex_peek_word(ht_lex *lex);
 bool ht_lex_peek(ht_lex *lex, char c);
 /* A run of name characters (letters, digits, _ . - / :); fails on an empty one. */
@@ -53,7 +53,7 @@ double ht_lex_float(ht_lex *lex);
 const char *ht_lex_string(ht_lex *lex);
 /* f32[2,3]@host. */
 ht_type ht_lex_type(ht_lex *lex);
-/* The value behind `key=` by the kind that the op's table gives; the key is already taken. */
+/* The value after `key=`, by the kind in the op's table; the key is already consumed. */
 ht_attr ht_lex_attr(ht_lex *lex, const ht_op *op, ht_slice key);
 
 #endif

@@ -1,3 +1,4 @@
+/* The hash table from names to values, with scopes. */
 #include "graph/namemap.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Names to values, for one scope at a time: parsing and verifying. */
+/* The symbol table: names to values, with one open scope at a time; for the parser and the verifier. */
 #ifndef HT_GRAPH_NAMEMAP_H
 #define HT_GRAPH_NAMEMAP_H
 
@@ -14,7 +14,7 @@ typedef struct ht_namemap_slot {
 typedef struct ht_namemap {
     ht_namemap_slot *slots; /* capacity is a power of two */
     size_t capacity, count;
-    uint32_t scope; /* names put in another scope than this one or 0 are not seen */
+    uint32_t scope; /* visible are the names of this scope and of scope 0 */
 } ht_namemap;
 
 /* None when the name is not there. */

@@ -1,3 +1,4 @@
+/* The table of ops, and attributes of calls. */
 #include "graph/opdef.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* What an op is. Rules see an ht_call: one use of an op with its types and attributes, and nothing of the graph, so
- * that the same rules serve the builder, the planner and a kernel that outlives the graph. */
+/* The definition of an op. Its rules see an ht_call: one use of an op with its types and attributes, without the graph,
+ * so that the same rules serve the builder, the planner and a kernel that outlives the graph. */
 #ifndef HT_GRAPH_OPDEF_H
 #define HT_GRAPH_OPDEF_H
 
@@ -18,7 +18,7 @@ typedef struct ht_attr {
     const double *floats;
 } ht_attr;
 
-/* A row of an op's attribute table: what may be said, and what holds when it is not. */
+/* A row of an op's attribute table: name, kind and default. */
 typedef struct ht_attr_def {
     const char *key;
     ht_attr_kind kind;
@@ -55,11 +55,11 @@ typedef struct ht_attr_def {
         .key = NULL                                                                                                    \
     }
 
-/* After the paper; DESIGN section "Numbers". A result of dot, reduce or point may have any float type: the type is the
- * rounding. A result of move or exact has the type that the rule says. */
+/* Precision classes, after Mixed Precision Training (docs/precision.md). A result of dot, reduce or point may have any
+ * float type: the type is the rounding. A result of move or exact has the type of the shape rule. */
 typedef enum ht_prec { HT_PREC_DOT, HT_PREC_REDUCE, HT_PREC_POINT, HT_PREC_MOVE, HT_PREC_EXACT } ht_prec;
 
-/* What the regions pass may do with it. */
+/* Fuse class: how the regions pass may group it. */
 typedef enum ht_fuse { HT_FUSE_NONE, HT_FUSE_POINT, HT_FUSE_REDUCE, HT_FUSE_DOT, HT_FUSE_MOVE } ht_fuse;
 
 enum {
@@ -68,7 +68,7 @@ enum {
     HT_OP_COMMUTATIVE = 1 << 2, /* inputs 0 and 1 may be swapped */
     HT_OP_EFFECT = 1 << 3,      /* never removed, merged or folded */
     HT_OP_NO_FOLD = 1 << 4,     /* large or random: constants do not fold through it */
-    HT_OP_ERASED = 1 << 5,      /* a cast or copy: the model hash does not see it */
+    HT_OP_ERASED = 1 << 5,      /* a cast or copy: the model hash ignores it */
 };
 
 /* One use of an op. A missing optional input is NULL. Attributes are complete: defaults are filled in. */
@@ -85,13 +85,13 @@ typedef struct ht_cost {
     double bytes; /* read and written, each operand once, unless the rule says otherwise */
 } ht_cost;
 
-/* What a gradient rule sees: values of the graph it may use, and where it puts its answers. */
+/* The arguments of a gradient rule: values of the graph to use, and the gradients to fill in. */
 typedef struct ht_grad {
     const ht_call *call;
     const ht_val *x;  /* inputs */
     const ht_val *y;  /* results */
-    const ht_val *dy; /* gradients of the results; none where nothing flows */
-    const bool *need; /* which inputs want a gradient */
+    const ht_val *dy; /* gradients of the results; none: zero */
+    const bool *need; /* which inputs need a gradient */
     ht_val *dx;       /* to fill; none means zero */
 } ht_grad;
 

@@ -1,5 +1,4 @@
-/* The text form read back. The parser only reads; what a node may be is decided by ht_emit, what a graph may be by
- * ht_graph_verify. */
+/* The parser of the text form. It handles syntax only: ht_emit checks nodes, ht_graph_verify checks graphs. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@ typedef struct parser {
     ht_lex_place statement; /* where the state, input, node or call at hand began */
 } parser;
 
-/* Passes a failure of the builder on, with the place in the text. */
+/* Reports a failure of the builder with its place in the text. */
 static bool built(parser *p)
 {
     if (p->lex.status == HT_OK && p->g->status != HT_OK) {
@@ -70,7 +69,7 @@ static bool is_number(ht_slice s)
     return true;
 }
 
-/* `{%base, offset, [strides]}` behind a type. */
+/* `{%base, offset, [strides]}` after a type. */
 static void parse_view(parser *p, ht_type *type, ht_val *base, int64_t *offset)
 {
     *base = HT_NONE;
@@ -181,7 +180,7 @@ static void parse_inputs(parser *p)
     }
 }
 
-/* Outputs stand before the body: names are kept and looked up at its end. */
+/* Outputs precede the body: their names are stored and looked up at its end. */
 typedef struct output_item {
     ht_slice name, value;
     ht_lex_place place;

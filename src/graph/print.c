@@ -1,4 +1,4 @@
-/* The text form, in a fixed order: parse(print(g)) prints the same. docs/ir.md is the grammar. */
+/* The printer of the text form, in a fixed order: parse(print(g)) prints the same. docs/ir.md is the grammar. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static void print_attr(ht_text *text, const ht_attr *a)
     ht_text_add(text, "]");
 }
 
-/* What stands behind the inputs: the op's own attributes that differ from their defaults, then those of every node. */
+/* Attributes: the op's own that differ from their defaults, then the common ones. */
 static void print_attrs(printer *p, const ht_node *n, uint32_t place)
 {
     ht_text *t = &p->text;

@@ -1,4 +1,4 @@
-/* Questions to a graph that change nothing. */
+/* Queries of a graph: producers, roots of views, overlap, lookup by name, liveness. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ const int64_t *ht_val_dims(const ht_graph *g, ht_val v)
     return ht_type_of(g, v)->dim;
 }
 
-/* First and one past the last element that v touches in its root; strides are never negative. */
+/* The extent of v in its root: first element and one past the last; strides are at least 0. */
 static void extent(const ht_graph *g, ht_val v, int64_t *first, int64_t *end)
 {
     const ht_type *type = ht_type_of(g, v);
@@ -85,7 +85,7 @@ uint32_t *ht_liveness(const ht_graph *g, uint32_t segment)
     uint32_t *last = malloc(g->value_count * sizeof *last);
     if (!last) return NULL;
     memset(last, 0xff, g->value_count * sizeof *last);
-    /* A use of a view is a use of everything below it. */
+    /* A use of a view is a use of all its bases. */
     for (uint32_t at = 0; at < s->node_count; at++) {
         const ht_node *n = &g->nodes[s->nodes[at]];
         for (size_t i = 0; i < n->n_in; i++)

@@ -1,4 +1,4 @@
-/* Changing a segment, and copying segments and graphs. */
+/* Rewriting of segments, and copies of segments and graphs. */
 #include <stdlib.h>
 #include <string.h>
 

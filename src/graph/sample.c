@@ -1,3 +1,4 @@
+/* The parser of samples, and the graphs and values that tests build from them. */
 #include "graph/sample.h"
 
 #include <stdio.h>

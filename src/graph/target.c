@@ -1,3 +1,4 @@
+/* Target files: detection of this machine, parser and printer. */
 #include "graph/target.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A machine as plain data: probed here or read from a file, so that a plan can be made for another machine. */
+/* The target: a machine as plain data, detected or read from a file, so that a plan can be made for another machine. */
 #ifndef HT_GRAPH_TARGET_H
 #define HT_GRAPH_TARGET_H
 
@@ -7,7 +7,7 @@
 typedef struct ht_target {
     char name[64];
     char arch[16];     /* "x86_64", "aarch64" */
-    ht_isa isa;        /* the best kernels that may be chosen */
+    ht_isa isa;        /* the best ISA that kernels may use */
     unsigned features; /* beyond the ISA: bits 1 << ht_feature */
     int threads;
     int64_t memory_bytes[HT_SPACE_COUNT]; /* 0: not known */

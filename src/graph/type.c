@@ -1,3 +1,4 @@
+/* Tensor types: strides, checks, comparison, text. */
 #include "graph/type.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What is known of a tensor before it has bytes. */
+/* The type of a tensor: number type, memory space, shape and strides. */
 #ifndef HT_GRAPH_TYPE_H
 #define HT_GRAPH_TYPE_H
 
@@ -23,7 +23,7 @@ typedef struct ht_type {
 
 /* Row-major strides. rank 0 is a scalar; dims may be NULL then. */
 ht_type ht_type_make(ht_dtype dtype, int rank, const int64_t *dims);
-/* Negative sizes, ranks above 8 and tensors whose bytes pass 2^60 are refused; `what` stands in the message. */
+/* Negative sizes, ranks above 8 and tensors of more than 2^60 bytes are refused; `what` appears in the message. */
 ht_status ht_type_check(ht_context *ctx, const ht_type *type, const char *what);
 int64_t ht_type_elems(const ht_type *type);
 int64_t ht_type_bytes(const ht_type *type);

@@ -1,4 +1,4 @@
-/* The rules of the IR, all of them: docs/ir.md lists them in this order. */
+/* The verifier: all rules of the IR, in the order of docs/ir.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "graph/graph.h"
 #include "graph/namemap.h"
 
-/* One store of a segment: which elements of which state it replaces, and when. */
+/* One store of a segment: the elements of the state that it replaces, and its position. */
 typedef struct store_span {
     uint32_t root;
     int64_t first, end;
@@ -89,7 +89,7 @@ static ht_status check_use(const verifier *c, const ht_node *n, ht_val v, uint32
     return HT_OK;
 }
 
-/* Runs the shape rule again: a pass may have changed an input's type. */
+/* Runs shape inference again: a pass may have changed an input's type. */
 static ht_status check_types(const verifier *c, const ht_node *n)
 {
     ht_graph *g = c->g;
