@@ -1,3 +1,4 @@
+/* Arrays in files: element types, conversion to float and integer. */
 #include "format/array.h"
 
 #include <math.h>

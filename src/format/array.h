@@ -1,4 +1,4 @@
-/* An array in a file: what its elements are, its shape, where its bytes lie. The bytes may be unaligned. */
+/* An array in a file: element type, shape, and its bytes, which may be unaligned. */
 #ifndef HT_FORMAT_ARRAY_H
 #define HT_FORMAT_ARRAY_H
 
@@ -15,7 +15,7 @@ typedef enum ht_element {
 /* "F32": the name in safetensors files. */
 const char *ht_element_name(ht_element element);
 size_t ht_element_bytes(ht_element element);
-/* HT_DTYPE_COUNT when the engine has no such type. */
+/* The engine's number type; HT_DTYPE_COUNT when it has none. */
 ht_dtype ht_element_dtype(ht_element element);
 /* HT_ELEMENT_COUNT when there is none of that name. */
 ht_element ht_element_of_dtype(ht_dtype dtype);

@@ -1,3 +1,4 @@
+/* XXH3 checksums of buffers and files. */
 #include "format/checksum.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ uint64_t ht_checksum_bytes(const void *data, size_t length)
     return XXH3_64bits(data, length);
 }
 
-/* By reading and not by mapping: a bad sector is then an error and not a signal. */
+/* The file is read, not mapped: a bad sector is then an error instead of a signal. */
 ht_status ht_checksum_file(uint64_t *out, int64_t *bytes, ht_context *ctx, const char *path)
 {
     FILE *file = fopen(path, "rbe");

@@ -1,4 +1,4 @@
-/* Checksums of what is stored: 64-bit XXH3. They find damage, not forgery. */
+/* Checksums of stored files: 64-bit XXH3. They detect damage, not forgery. */
 #ifndef HT_FORMAT_CHECKSUM_H
 #define HT_FORMAT_CHECKSUM_H
 

@@ -1,3 +1,4 @@
+/* File contents: memory mapping, gzip inflation, lines, UTF-8. */
 #define ZLIB_CONST
 #include "format/content.h"
 
@@ -12,7 +13,7 @@
 
 #include "base/base.h"
 
-/* A file that inflates to more is no training text of one machine. */
+/* Limit of the inflated size, against decompression bombs. */
 #define MOST_INFLATED ((size_t)1 << 36)
 
 static ht_status map_open_file(ht_content *out, ht_context *ctx, const char *path, int file)

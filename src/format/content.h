@@ -12,7 +12,7 @@ typedef struct ht_content {
     uint8_t *inflated; /* NULL, or what to free */
 } ht_content;
 
-/* The bytes as they stand. On failure *out is empty and need not be closed. */
+/* The bytes of the file, mapped. On failure *out is empty and need not be closed. */
 ht_status ht_content_map(ht_content *out, ht_context *ctx, const char *path);
 /* The same, but a gzip file (known by its first bytes, not its name) is inflated into memory. */
 ht_status ht_content_open(ht_content *out, ht_context *ctx, const char *path);
@@ -31,7 +31,8 @@ typedef struct ht_lines {
 /* The next line without its end (LF or CR LF); false after the last. A final LF opens no further line. */
 bool ht_line_next(ht_lines *lines, const char **line, size_t *length);
 
-/* Length of the UTF-8 character at `at`, and its code point; 0 when it is none (cut, overlong, a surrogate, too large). */
+/* Length of the UTF-8 character at `at`, and its code point; 0 when it is invalid (truncated, overlong, a surrogate,
+ * too large). */
 int ht_utf8_next(const char *at, const char *end, uint32_t *code);
 /* Writes 1 to 4 bytes, returns how many. */
 int ht_utf8_put(char *out, uint32_t code);

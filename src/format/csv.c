@@ -1,3 +1,4 @@
+/* The CSV parser. */
 #include "format/csv.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* Tables as text, row by row: cells in quotes (with "" for a quote, and line ends inside), LF or CR LF, a delimiter that
- * is told or found. All rows have the same number of cells; empty lines are passed over. */
+/* The CSV parser, row by row: cells in quotes (with "" for a quote, and line ends inside), LF or CR LF, a delimiter
+ * that is given or detected. All rows have the same number of cells; empty lines are skipped. */
 #ifndef HT_FORMAT_CSV_H
 #define HT_FORMAT_CSV_H
 

@@ -1,6 +1,6 @@
-/* A record is: length (u64), masked crc of the length, data, masked crc of the data. The data is an Event in protobuf:
- * 1 wall_time (double), 2 step (varint), 3 file_version (text), 5 Summary { 1 Value { 1 tag, 2 simple_value } },
- * 7 SessionLog { 1 status (1: start) }. */
+/* The writer of TensorBoard event files. A record is: length (u64), masked crc of the length, data, masked crc of the
+ * data. The data is an Event in protobuf: 1 wall_time (double), 2 step (varint), 3 file_version (text), 5 Summary { 1
+ * Value { 1 tag, 2 simple_value } }, 7 SessionLog { 1 status (1: start) }. */
 #include "format/events.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@ typedef struct ht_events ht_events;
 ht_status ht_events_open(ht_events **out, ht_context *ctx, const char *path, double wall_time);
 /* One value of one curve; `wall_time` in seconds since 1970. Reaches the file by the next flush. */
 ht_status ht_events_scalar(ht_events *events, double wall_time, int64_t step, const char *tag, float value);
-/* A run begins or goes on with `step`: readers drop what older files of the folder hold from that step on. */
+/* A session starts or resumes at `step`: readers drop the events of older files of the folder from that step on. */
 ht_status ht_events_start(ht_events *events, double wall_time, int64_t step);
 ht_status ht_events_flush(ht_events *events);
 /* Flushes and frees; takes NULL. */

@@ -1,7 +1,7 @@
-/* format: bytes to tensors and records, and back. Files mapped or inflated, arrays (safetensors, npy, IDX), tables (CSV),
- * images (PNG, JPEG), token shards, TensorBoard events, checksums. Every reader works on bytes in memory that may be
- * anybody's: sizes that do not fit are refused, and the message names the file. Knows nothing of graphs, jobs or
- * batches. The machine is little-endian. */
+/* format: file formats. Files mapped or inflated, arrays (safetensors, npy, IDX), tables (CSV), images (PNG, JPEG),
+ * token shards, TensorBoard events, checksums. Every parser treats its input as untrusted: sizes that do not fit are
+ * refused, and the message names the file. Knows nothing of graphs, jobs or batches. Assumes a little-endian machine.
+ */
 #ifndef HT_FORMAT_H
 #define HT_FORMAT_H
 

@@ -1,3 +1,4 @@
+/* The IDX parser. */
 #include "format/idx.h"
 
 #include <inttypes.h>

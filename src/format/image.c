@@ -1,3 +1,4 @@
+/* Images: format detection, limits, resampling. */
 #include "format/image.h"
 
 #include <inttypes.h>
@@ -73,7 +74,7 @@ static double weight_of(const triangle *t, int64_t index)
     return distance < 1 ? 1 - distance : 0;
 }
 
-/* Along one axis: out[o][i][r] = weighted mean over a of in[o][a][r]. */
+/* Resampling along one axis: out[o][i][r] = weighted mean over a of in[o][a][r]. */
 static void scale_axis(const float *in, float *out, int64_t outer, int64_t from, int64_t to, int64_t inner)
 {
     for (int64_t i = 0; i < to; i++) {

@@ -1,4 +1,4 @@
-/* PNG and JPEG to rows of 8-bit pixels, and scaling them. */
+/* Images: PNG and JPEG decoded to rows of 8-bit pixels, and resized. */
 #ifndef HT_FORMAT_IMAGE_H
 #define HT_FORMAT_IMAGE_H
 
@@ -10,7 +10,7 @@ typedef struct ht_image {
     uint8_t *pixels; /* [height][width][channels], heap memory */
 } ht_image;
 
-/* Larger ones are refused before memory is asked for. */
+/* Larger images are refused before memory is allocated. */
 #define HT_IMAGE_MOST_PIXELS ((int64_t)1 << 26)
 
 /* By the first bytes. channels 0: as stored (a palette and alpha count as colour); 1 or 3: converted. Transparency is
@@ -18,18 +18,18 @@ typedef struct ht_image {
 ht_status ht_image_decode(ht_image *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
                           int channels);
 void ht_image_free(ht_image *image);
-/* Is it a name that ends like a picture's: .png, .jpg, .jpeg, in any case? */
+/* Does the name end in .png, .jpg or .jpeg, in any case? */
 bool ht_image_is_named(const char *path);
 
-/* To another size with a triangle filter that widens when the image shrinks. */
+/* Resizes with a triangle filter that widens when the image shrinks. */
 ht_status ht_image_resize(ht_image *out, ht_context *ctx, const ht_image *image, int64_t height, int64_t width);
 
-/* Inside the room: the two decoders. */
+/* Internal: the two decoders. */
 ht_status ht_png_decode(ht_image *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
                         int channels);
 ht_status ht_jpeg_decode(ht_image *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
                          int channels);
-/* Takes the size from the header of a picture and makes room for its pixels. */
+/* Takes the size from the header of an image and allocates its pixels. */
 ht_status ht_image_allocate(ht_image *out, ht_context *ctx, const char *name, int64_t height, int64_t width,
                             int channels);
 

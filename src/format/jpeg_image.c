@@ -1,3 +1,4 @@
+/* The JPEG decoder, by libjpeg. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static _Noreturn void on_error(j_common_ptr jpeg)
     longjmp(d->out_of_here, 1);
 }
 
-/* libjpeg fills what is missing with grey and warns; a cut file is an error here. Other warnings pass. */
+/* libjpeg fills missing data with grey and warns; a truncated file is an error here. Other warnings are ignored. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     if (level >= 0) return;

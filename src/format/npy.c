@@ -1,5 +1,5 @@
-/* The header is a Python dictionary as text: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. Three keys,
- * three kinds of value; whatever else Python could mean there is refused. */
+/* The npy parser. The header is a Python dictionary as text: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4),
+ * }. It has three keys with three kinds of value; any other Python syntax is refused. */
 #include "format/npy.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* npy: one array of NumPy, versions 1 to 3; C order, plain number types of either byte order. */
+/* npy: NumPy's array files, versions 1 to 3; C order, plain number types of either byte order. */
 #ifndef HT_FORMAT_NPY_H
 #define HT_FORMAT_NPY_H
 

@@ -1,3 +1,4 @@
+/* The PNG decoder, by libpng. */
 #include <png.h>
 #include <setjmp.h>
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 #include "base/base.h"
 #include "format/image.h"
 
-/* What outlives a jump out of libpng lives here and not in locals. */
+/* Variables that must survive libpng's longjmp are here and not in locals. */
 typedef struct decoding {
     ht_context *ctx;
     const char *name;

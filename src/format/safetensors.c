@@ -1,3 +1,4 @@
+/* The safetensors parser. */
 #include "format/safetensors.h"
 
 #include <inttypes.h>

@@ -15,7 +15,7 @@ typedef struct ht_named_array {
 
 /* Maps the file; what comes out of it lives until ht_safetensors_free. */
 ht_status ht_safetensors_open(ht_safetensors **out, ht_context *ctx, const char *path);
-/* The same on bytes that the caller keeps. */
+/* The same on the caller's bytes, which are borrowed. */
 ht_status ht_safetensors_parse(ht_safetensors **out, ht_context *ctx, const char *name, const uint8_t *data,
                                size_t length);
 void ht_safetensors_free(ht_safetensors *file);
@@ -28,9 +28,10 @@ const ht_named_array *ht_safetensors_find(const ht_safetensors *file, const char
 /* A value of __metadata__, or NULL. */
 const char *ht_safetensors_metadata(const ht_safetensors *file, const char *key);
 
-/* Writing is a stream: all names and shapes first, then the bytes of the arrays one after the other, in pieces of any
- * size. `metadata` is a list of keys and values that ends with NULL, or NULL. Arrays lie in the order given: wide types
- * first keeps them aligned. The file is complete and on the disk once ht_safetensors_finish has returned HT_OK. */
+/* The writer is sequential: all names and shapes first, then the bytes of the arrays one after the other, in pieces of
+ * any size. `metadata` is a list of keys and values that ends with NULL, or NULL. Arrays are written in the order
+ * given: wide types first keeps them aligned. The file is complete and synced once ht_safetensors_finish has returned
+ * HT_OK. */
 ht_status ht_safetensors_create(ht_safetensors_writer **out, ht_context *ctx, const char *path,
                                 const ht_named_array *arrays, size_t count, const char *const *metadata);
 ht_status ht_safetensors_append(ht_safetensors_writer *writer, const void *data, size_t bytes);

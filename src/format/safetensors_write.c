@@ -1,3 +1,4 @@
+/* The safetensors writer. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* The parser of token shards. */
 #include "format/shard.h"
 
 #include <inttypes.h>

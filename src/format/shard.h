@@ -1,4 +1,4 @@
-/* Token shards: raw u16 or u32 numbers, or the same behind a header of 256 32-bit words (magic, version, count). */
+/* Token shards: raw u16 or u32 tokens, or the same after a header of 256 32-bit words (magic, version, count). */
 #ifndef HT_FORMAT_SHARD_H
 #define HT_FORMAT_SHARD_H
 
@@ -10,7 +10,7 @@ typedef struct ht_shard {
     uint64_t count;
 } ht_shard;
 
-/* A file with a header says its own width; one without is read as raw_width (2 or 4). */
+/* The header determines the width; without one it is raw_width (2 or 4). */
 ht_status ht_shard_parse(ht_shard *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
                          int raw_width);
 

@@ -1,4 +1,4 @@
-/* all_finite: is no element infinite or NaN? True of no elements. */
+/* all_finite: true if every element is finite (neither infinite nor NaN); true for an empty tensor. */
 #include "op/op.h"
 
 static ht_status all_finite_infer(ht_context *ctx, const ht_call *call, ht_type *out)

@@ -1,10 +1,10 @@
-/* attention: y = softmax(scale q k' over the keys that a query sees) v, with grouped heads: head h reads the keys and
- * values of group h / (H / G).
+/* attention: y = softmax(scale q k' + mask) v, with grouped-query heads: head h reads the keys and values of group h /
+ * (H / G).
  *
- * Query i of sequence b sees key j when j < lengths[b], j <= i + Tk - Tq (causal), and both positions are of one
- * document. A key whose score is -inf counts as hidden. A query that sees no key gives y = 0 and lse = -inf.
+ * The mask: query i of sequence b attends to key j when j < lengths[b], j <= i + Tk - Tq (causal), and both positions
+ * are of one document. A key whose score is -inf counts as masked. A fully masked query gives y = 0 and lse = -inf.
  *
- * lse, the logarithm of the sum of exp(score), is all that the gradient keeps: it computes the weights again. */
+ * The gradient saves only lse, the logarithm of the sum of exp(score), and recomputes the attention weights. */
 #include "op/op.h"
 
 #include <inttypes.h>
@@ -119,7 +119,7 @@ static ht_status attention_grad_infer(ht_context *ctx, const ht_call *call, ht_t
 
 /* ---- cost ---- */
 
-/* Pairs of query and key that causality leaves; what lengths and documents hide is not known beforehand. */
+/* Pairs of query and key under the causal mask; masks by lengths and documents are unknown before the run. */
 static double pairs_of(const ht_call *call, const extent *e)
 {
     double per_head = (double)e->queries * (double)e->keys;
@@ -165,7 +165,7 @@ static ht_status attention_grad(ht_graph *g, const ht_grad *d)
 
 typedef struct sight {
     extent e;
-    const double *lengths, *document; /* NULL: hides nothing */
+    const double *lengths, *document; /* NULL: no mask */
     bool causal;
     double scale;
 } sight;
@@ -193,7 +193,7 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* Row of k or v that query head h of sequence b meets at key j. */
+/* The row of k or v at key j for query head h of sequence b. */
 static int64_t key_row(const extent *e, int64_t b, int64_t h, int64_t j)
 {
     return (b * e->groups + h / (e->heads / e->groups)) * e->keys + j;
@@ -236,7 +236,7 @@ static void attention_ref(const ht_call *call, const double *const *in, double *
                 out[1][row] = attend(&s, in, b, h, i, out[0] + row * s.e.value_width);
 }
 
-/* What one query adds to dq, dk and dv. */
+/* Accumulates the contribution of one query to dq, dk and dv. */
 static void attend_grad(const sight *s, const double *const *in, int64_t b, int64_t h, int64_t i, double *const *out)
 {
     const extent *e = &s->e;

@@ -1,6 +1,6 @@
 /* batchnorm, in training: x [N, C, ..]; y = (x - mean) rstd scale + shift per channel, mean and var over the other
- * axes, rstd = 1/√(var + eps), var biased (divided by n). mean and var are results: running statistics are made of
- * them. batchnorm_grad: op/norm.h has its formulas. In evaluation the op is a chain of point-wise ones. */
+ * axes, rstd = 1/√(var + eps), var biased (divided by n). mean and var are results, from which the running statistics
+ * are computed. batchnorm_grad: op/norm.h has its formulas. In evaluation the op is a chain of point-wise ones. */
 #include "op/norm.h"
 
 static ht_status need_channels(ht_context *ctx, const ht_call *call, size_t input)
@@ -28,7 +28,7 @@ static ht_status batchnorm_infer(ht_context *ctx, const ht_call *call, ht_type *
 
 HT_COST_PER_OUT(batchnorm_cost, 8)
 
-/* What flows into the statistics: mean is Σx/n; the gradient of var is 2 (x - mean)/n. */
+/* Gradients through the statistics: mean is Σx/n; the gradient of var is 2 (x - mean)/n. */
 static ht_val through_statistics(ht_graph *g, const ht_norm_axes *axes, const ht_grad *d)
 {
     ht_val dx = HT_NONE;

@@ -1,4 +1,4 @@
-/* concat: the inputs one after the other along an axis. */
+/* concat: concatenation of the inputs along an axis. */
 #include "op/op.h"
 #include "op/view.h"
 

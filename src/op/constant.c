@@ -1,5 +1,5 @@
-/* Values known before the run: fill (one number everywhere), constant (a small array), iota (0, 1, 2 … along an axis);
- * and the builders that take a number. */
+/* Constants: fill (one number everywhere), constant (a small array), iota (0, 1, 2 … along an axis); and the builders
+ * that take a number. */
 #include "op/op.h"
 #include "op/pointwise.h"
 

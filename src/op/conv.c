@@ -10,7 +10,7 @@
 
 /* ---- shapes ---- */
 
-/* Checks that x and w fit together under the call's attributes, and says what y is. */
+/* Shape inference: checks x and w under the call's attributes, and computes the type of y. */
 static ht_status conv_result(ht_context *ctx, const ht_call *call, const ht_type *x, const ht_type *w, ht_type *y)
 {
     ht_window window = {.plane = {x->dim[2], x->dim[3]}, .size = {w->dim[2], w->dim[3]}};
@@ -129,7 +129,7 @@ static void conv_grad_weight_cost(const ht_call *call, ht_cost *cost)
 
 /* ---- gradients ---- */
 
-/* stride, padding, dilation and groups as in the call; then room for one more. Lists are borrowed from the call's
+/* stride, padding, dilation and groups as in the call, and space for one more. Lists are borrowed from the call's
  * attributes, which live as long as the graph. */
 enum { SHARED_ATTRS = 4 };
 static void shared_attrs(const ht_call *call, ht_attr attrs[SHARED_ATTRS + 1])
@@ -182,7 +182,7 @@ static ht_status conv_grad(ht_graph *g, const ht_grad *d)
     return ht_graph_status(g);
 }
 
-/* The result is an image; so is what flows into it. */
+/* The result is an image, and so is its gradient. */
 static ht_status conv_grad_input_grad(ht_graph *g, const ht_grad *d)
 {
     ht_val dy = d->x[0], w = d->x[1], image = d->dy[0];
@@ -191,7 +191,7 @@ static ht_status conv_grad_input_grad(ht_graph *g, const ht_grad *d)
     return ht_graph_status(g);
 }
 
-/* The result are weights; so is what flows into it. */
+/* The result is a weight, and so is its gradient. */
 static ht_status conv_grad_weight_grad(ht_graph *g, const ht_grad *d)
 {
     ht_val x = d->x[0], dy = d->x[1], weights = d->dy[0];

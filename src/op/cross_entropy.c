@@ -96,7 +96,7 @@ static void cross_entropy_cost(const ht_call *call, ht_cost *cost)
 
 /* ---- gradients ---- */
 
-/* A value per row, or one for all, as [.., 1] or [1, .., 1], to be broadcast over the logits. */
+/* A value per row, or one for all, reshaped to [.., 1] or [1, .., 1] to broadcast over the logits. */
 static ht_val per_row(ht_graph *g, ht_val v, const ht_type *logits)
 {
     int64_t dim[HT_MAX_RANK];
@@ -105,7 +105,7 @@ static ht_val per_row(ht_graph *g, ht_val v, const ht_type *logits)
     return ht_reshape(g, v, logits->rank, dim);
 }
 
-/* The way back, to [..]. */
+/* The inverse reshape, to [..]. */
 static ht_val rows_of(ht_graph *g, ht_val v, const ht_type *logits)
 {
     return ht_reshape(g, v, logits->rank - 1, logits->dim);

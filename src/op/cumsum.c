@@ -13,7 +13,7 @@ static ht_status cumsum_infer(ht_context *ctx, const ht_call *call, ht_type *out
 
 HT_COST_PER_OUT(cumsum_cost, 1)
 
-/* x[k] went into every sum from k on: the same sums from the other end. */
+/* x[k] contributes to every sum from k on: the gradient is the cumulative sum in the other direction. */
 static ht_status cumsum_grad(ht_graph *g, const ht_grad *d)
 {
     ht_type want = *d->call->in[0];

@@ -1,5 +1,5 @@
-/* embedding: rows of a table [V, D] by index [..] → [.., D]. An index outside the table gives zeros and no gradient.
- * embedding_grad: the table's gradient, dtable[index[n], :] += dy[n, :], n ascending. */
+/* embedding: a lookup of rows of a table [V, D] by index [..] → [.., D]. An index out of range gives zeros and no
+ * gradient. embedding_grad: the table's gradient, dtable[index[n], :] += dy[n, :], n ascending. */
 #include "op/op.h"
 #include "op/view.h"
 
@@ -16,7 +16,7 @@ static ht_status embedding_infer(ht_context *ctx, const ht_call *call, ht_type *
     return HT_OK;
 }
 
-/* Only the rows that are asked for are read. */
+/* Cost: only the indexed rows are read. */
 static void embedding_cost(const ht_call *call, ht_cost *cost)
 {
     cost->flops = 0;

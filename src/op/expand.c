@@ -1,4 +1,4 @@
-/* expand: broadcasts to a shape as NumPy does: axes are matched from the last, missing ones and sizes of 1 repeat.
+/* expand: broadcasting to a shape as in NumPy: axes are matched from the last, missing ones and sizes of 1 repeat.
  * Always a view, with strides of 0. */
 #include "op/op.h"
 #include "op/view.h"
@@ -31,7 +31,7 @@ static bool expand_view(const ht_call *call, ht_type *out, int64_t *offset)
     return true;
 }
 
-/* The sum over what repeats. */
+/* The gradient: the sum over the broadcast axes. */
 static ht_status expand_grad(ht_graph *g, const ht_grad *d)
 {
     ht_type in = *d->call->in[0], out = *d->call->out[0];

@@ -1,6 +1,6 @@
 /* gather: y[.., k, ..] = x[.., index[.., k, ..], ..] along an axis; y has index's shape, whose other axes are no longer
- * than x's. An index outside the axis gives 0 and takes no gradient.
- * scatter_add: the way back. y = 0, then y[.., index[.., k, ..], ..] += updates[.., k, ..], k ascending. */
+ * than x's. An index out of range gives 0 and no gradient. scatter_add: the transpose of gather. y = 0, then y[..,
+ * index[.., k, ..], ..] += updates[.., k, ..], k ascending. */
 #include "op/op.h"
 #include "op/view.h"
 
@@ -22,7 +22,7 @@ static ht_status gather_infer(ht_context *ctx, const ht_call *call, ht_type *out
     return HT_OK;
 }
 
-/* Only the elements that are asked for are read. */
+/* Cost: only the indexed elements are read. */
 static void gather_cost(const ht_call *call, ht_cost *cost)
 {
     cost->flops = 0;

@@ -39,7 +39,7 @@ static ht_status need_floats(ht_context *ctx, const ht_call *call, size_t count)
     return HT_OK;
 }
 
-/* An input that is left out has every shape. */
+/* An omitted input matches every shape. */
 static ht_status need_shape(ht_context *ctx, const ht_call *call, size_t input, int rank, const int64_t *dims)
 {
     if (!input_or_none(call, input)) return HT_OK;
@@ -204,7 +204,7 @@ static void unit_grad(const double *kept, int64_t hidden, double c_before, doubl
     *dc = cell * f;
 }
 
-/* What the pre-activations of one step give to everything before them; dh becomes that of the step before. */
+/* Propagates the gradients of one step's pre-activations to inputs and weights; dh becomes that of the step before. */
 static void spread(const extent *e, const double *const *in, const double *x, const double *h_before,
                    const double *dpre, double *dx, double *dh, double *const *out)
 {

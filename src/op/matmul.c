@@ -1,5 +1,5 @@
-/* matmul: y[..,m,n] = sum over k of a[..,m,k] b[..,k,n]. `ta` and `tb` say that the last two axes of an input are
- * stored the other way round; leading axes broadcast. Its gradient is made of matmuls. */
+/* matmul: y[..,m,n] = sum over k of a[..,m,k] b[..,k,n]. `ta` and `tb`: the last two axes of an input are transposed;
+ * leading axes broadcast. Its gradient consists of matmuls. */
 #include "op/op.h"
 
 #include <inttypes.h>
@@ -85,7 +85,8 @@ static ht_val gather_back(ht_graph *g, ht_val spread, const ht_type *x)
     return missing ? ht_reshape(g, spread, x->rank, x->dim) : spread;
 }
 
-/* One matrix b meets every row of a, so its gradient is one product over all rows instead of a sum of products. */
+/* One matrix b is shared by all batches of a, so its gradient is one product over all rows instead of a sum of
+ * products. */
 static ht_val shared_b_grad(ht_graph *g, const ht_grad *d, const ht_type *a, const ht_type *b, const ht_type *y)
 {
     int64_t rows = 1, k = a->dim[a->rank - 1], n = y->dim[y->rank - 1];
@@ -122,7 +123,7 @@ static ht_status matmul_grad(ht_graph *g, const ht_grad *d)
 
 /* ---- reference ---- */
 
-/* Where matrix `batch` of the result finds its input. */
+/* Offset of the input matrix for matrix `batch` of the result, with broadcasting. */
 static int64_t batch_offset(const ht_type *x, const ht_type *y, int64_t batch)
 {
     int64_t offset = 0, step = x->dim[x->rank - 2] * x->dim[x->rank - 1];

@@ -24,7 +24,7 @@ static ht_status norm_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 
 HT_COST_PER_OUT(norm_cost, 8)
 
-/* What flows into the statistics: mean is Σx/n; the gradient of rstd is -rstd³ (x - mean)/n. */
+/* Gradients through the statistics: mean is Σx/n; the gradient of rstd is -rstd³ (x - mean)/n. */
 static ht_val through_statistics(ht_graph *g, const ht_norm_axes *axes, const ht_grad *d, bool centred)
 {
     ht_val mean = centred ? d->y[1] : HT_NONE, rstd = d->y[centred ? 2 : 1];
@@ -153,7 +153,7 @@ static void norm_grad_ref(const ht_call *call, const double *const *in, double *
 
 static const ht_attr_def layernorm_attrs[] = {HT_DEF_FLOAT("eps", 1e-5), HT_DEF_END};
 static const ht_attr_def rmsnorm_attrs[] = {HT_DEF_FLOAT("eps", 1e-6), HT_DEF_END};
-/* params=0: nobody asks for the gradients of scale and shift, and they have no elements. */
+/* params=0: the gradients of scale and shift are not needed, and have no elements. */
 static const ht_attr_def norm_grad_attrs[] = {HT_DEF_INT("params", 1), HT_DEF_END};
 
 static const char *const layernorm_samples[] = {

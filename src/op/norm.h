@@ -1,6 +1,6 @@
-/* What layernorm, rmsnorm and batchnorm share. With xhat = (x - mean) rstd they compute y = xhat scale + shift; their
- * gradient ops compute, with g = dy scale and means over the axes of a statistic,
- *     dx = rstd (g - mean(g) - xhat mean(g xhat)),   dscale = Σ dy xhat,   dshift = Σ dy
+/* Formulas and rules shared by layernorm, rmsnorm and batchnorm. With xhat = (x - mean) rstd they compute y = xhat
+ * scale + shift; their gradient ops compute, with g = dy scale and means over the axes of a statistic,
+ *      dx = rstd (g - mean(g) - xhat mean(g xhat)),   dscale = Σ dy xhat,   dshift = Σ dy
  * (rmsnorm has no mean, no mean(g) and no dshift). */
 #ifndef HT_OP_NORM_H
 #define HT_OP_NORM_H
@@ -42,14 +42,15 @@ ht_val ht_norm_total(ht_graph *g, const ht_norm_axes *norm, ht_val v);
 /* a + b, where either may be none. */
 ht_val ht_norm_plus(ht_graph *g, ht_val a, ht_val b);
 
-/* The gradient of a gradient op: a, b and e flow into dx, dscale and dshift (none: nothing does). */
+/* Second derivatives: the gradient of a gradient op, with a, b and e the gradients of dx, dscale and dshift (none:
+ * zero). */
 typedef struct ht_norm_second {
     ht_val dy, x, mean, rstd, scale; /* mean is none for rmsnorm, scale where there is none */
     ht_val a, b, e;
     struct {
         bool dy, x, mean, rstd, scale;
     } need;
-    ht_val to_dy, to_x, to_mean, to_rstd, to_scale; /* the answers; none means zero */
+    ht_val to_dy, to_x, to_mean, to_rstd, to_scale; /* results; none means zero */
 } ht_norm_second;
 void ht_norm_differentiate(ht_graph *g, const ht_norm_axes *norm, ht_norm_second *s);
 

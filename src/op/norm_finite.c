@@ -1,6 +1,6 @@
-/* norm_finite: √(sum of squares) of all elements, and whether none of them is infinite or NaN, in one look at them. The
- * norm is f64, whatever the elements are: squares of f32 cannot overflow there, and so a norm that f32 could not hold is
- * still a number that clipping can divide by. */
+/* norm_finite: √(sum of squares) of all elements, and whether all of them are finite, in one pass. The norm is f64 for
+ * every number type: squares of f32 cannot overflow in f64, so a norm beyond f32's range is still a number that
+ * clipping can divide by. */
 #include "op/op.h"
 
 static ht_status norm_finite_infer(ht_context *ctx, const ht_call *call, ht_type *out)

@@ -1,4 +1,4 @@
-/* The rules that the norms share; op/norm.h has the formulas. */
+/* Shape checks and second derivatives shared by the norms; op/norm.h has the formulas. */
 #include "op/norm.h"
 
 static ht_norm_axes norm_over(const ht_type *x, unsigned stat_axes, unsigned param_axes)
@@ -103,7 +103,7 @@ static ht_val mean_over(ht_graph *g, const ht_norm_axes *norm, ht_val v)
     return ht_mean(g, v, norm->n_stat, norm->stat, true);
 }
 
-/* What the gradient op computes from v in place of dy scale, but for the factor rstd. */
+/* The projection P: what the gradient op computes from v in place of dy scale, without the factor rstd. */
 static ht_val project(ht_graph *g, const ht_norm_axes *norm, ht_val v, ht_val xhat, bool centred)
 {
     ht_val along = ht_mul(g, xhat, mean_over(g, norm, ht_mul(g, v, xhat)));

@@ -1,4 +1,4 @@
-/* one_hot: y[.., d] = 1 where d is the label, else 0; labels outside 0..depth-1 give zeros. The result's type says
+/* one_hot: y[.., d] = 1 where d is the label, else 0; labels outside 0..depth-1 give zeros. The result's type gives
  * depth and number type. */
 #include "op/op.h"
 

@@ -1,5 +1,5 @@
-/* op: the definitions. One file per structured op, one row per point-wise op: shape rule, cost, gradient as graph,
- * precision class, reference in f64, samples. Knows no kernel and no pass. */
+/* op: the op definitions. One file per structured op, one row per point-wise op: shape inference, cost, gradient as
+ * graph, precision class, reference in f64, samples. Knows no kernel and no pass. */
 #ifndef HT_OPS_H
 #define HT_OPS_H
 
@@ -11,7 +11,7 @@
 #include "op/scale_step.h"
 #include "op/window.h"
 
-/* All ops of this library, into the context. */
+/* Registers all ops of this library in the context. */
 ht_status ht_ops_add_all(ht_context *ctx);
 
 #endif

@@ -1,3 +1,4 @@
+/* Registration of all ops in a context. */
 #include "op/op.h"
 
 #define HT_OP(id)              extern const ht_op ht_op_##id;

@@ -1,21 +1,17 @@
-/* One update of a parameter, all in one op per rule. `step` counts the updates applied before this one; t = step + 1.
- *     sgd            g += λp; p -= lr g
- *     sgd_momentum   g += λp; b = g at t = 1, later μb + (1-τ)g; p -= lr b, or lr (g + μb) with Nesterov
- *     adam           m = β1 m + (1-β1) g, v = β2 v + (1-β2) g², p -= lr/(1-β1^t) m / (√v/√(1-β2^t) + eps);
- *                    weight decay: decoupled p *= 1 - lr λ before it (AdamW), else g += λp before all (L2);
- *                    an input behind `apply` stands for β1: a schedule that moves it
- * The input `apply`, where there is one, is true or false; if false, the results are the old parameter and moments as
- * they are, whatever the gradient holds. */
+/* Optimizer steps: the update of a parameter, one op per rule. `step` counts the updates applied before this one; t =
+ * step + 1.
+ *      sgd            g += λp; p -= lr g
+ *      sgd_momentum   g += λp; b = g at t = 1, later μb + (1-τ)g; p -= lr b, or lr (g + μb) with Nesterov
+ *      adam           m = β1 m + (1-β1) g, v = β2 v + (1-β2) g², p -= lr/(1-β1^t) m / (√v/√(1-β2^t) + eps);
+ *                     weight decay: decoupled p *= 1 - lr λ before it (AdamW), else g += λp before all (L2);
+ *                     an input after `apply` replaces β1, for a schedule that changes it
+ * The optional input `apply` is true or false; if false (a skipped step), the results are the old parameter and
+ * moments, whatever the gradient holds. */
 #include "op/op.h"
 
 #include <string.h>
 
-enum {
-    SGD_APPLY = 3,
-    SGD_MOMENTUM_APPLY = 5,
-    ADAM_APPLY = 6,
-    ADAM_BETA1 = 7
-}; /* places of inputs that may be absent */
+enum { SGD_APPLY = 3, SGD_MOMENTUM_APPLY = 5, ADAM_APPLY = 6, ADAM_BETA1 = 7 }; /* positions of optional inputs */
 
 /* Inputs 0 .. tensors-1 are floats of one shape; then come the learning rate, with_step the step, and perhaps apply. */
 static ht_status need_update(ht_context *ctx, const ht_call *call, size_t tensors, bool with_step)
@@ -107,7 +103,7 @@ HT_COST_PER_OUT(sgd_cost, 4)
 HT_COST_PER_OUT(sgd_momentum_cost, 8)
 HT_COST_PER_OUT(adam_cost, 16)
 
-/* True where the input at place `apply` says no: the results are then the old values. */
+/* True for a skipped step: the input `apply` is false, and the results are the old values. */
 static bool ref_kept(const ht_call *call, const double *const *in, double *const *out, size_t apply)
 {
     if (call->n_in <= apply || in[apply][0] != 0) return false;

@@ -1,8 +1,8 @@
-/* pad: a border of `value` around the input, before[i] and after[i] elements wide along axis i. */
+/* pad: padding with `value`, before[i] and after[i] elements wide along axis i. */
 #include "op/op.h"
 #include "op/view.h"
 
-/* Attributes left out: no border. */
+/* Omitted attributes: no padding. */
 static int64_t border(const ht_call *call, const char *key, int axis)
 {
     const ht_attr *attr = ht_call_attr(call, key);

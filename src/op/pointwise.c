@@ -1,4 +1,5 @@
-/* Everything about point-wise ops that is not in their rows (pointwise.def) or gradients (pointwise_grad.c). */
+/* Point-wise ops: shape inference, promotion, cost, references, samples and builders, all made from the rows of
+ * pointwise.def; the gradients are in pointwise_grad.c. */
 #include "op/pointwise.h"
 
 #include "op/op.h"
@@ -16,7 +17,7 @@ static ht_status same_shapes(ht_context *ctx, const ht_call *call)
     return HT_OK;
 }
 
-/* The type of a result of inputs `first` and on: floats promote, anything else must agree. */
+/* Type promotion of the inputs from `first` on: floats promote, all other types must agree. */
 static ht_status common_dtype(ht_context *ctx, const ht_call *call, size_t first, ht_dtype *dtype)
 {
     *dtype = call->in[first]->dtype;
@@ -267,7 +268,7 @@ static int64_t whole(double x)
 
 /* ---- builders ---- */
 
-/* Sizes of 1 and missing leading axes stretch. */
+/* Broadcasting: sizes of 1 and missing leading axes are repeated. */
 static bool broadcast(ht_type *shape, const ht_type *other)
 {
     int rank = shape->rank > other->rank ? shape->rank : other->rank;
@@ -294,8 +295,8 @@ static ht_dtype promote(ht_dtype a, ht_dtype b)
     return a == HT_I64 || b == HT_I64 ? HT_I64 : HT_I32;
 }
 
-/* Inputs from `first` on are the numbers that promote to one type: whatever is no float is cast to it, floats of
- * different width mix as they are. All take one shape. */
+/* Promotes the inputs from `first` on to one type and broadcasts them to one shape: integers and bool are cast, floats
+ * of different width stay as they are. */
 static ht_val build(ht_graph *g, const char *name, size_t n, const ht_val *given, size_t first, size_t n_attr,
                     const ht_attr *attr)
 {

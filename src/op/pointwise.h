@@ -1,11 +1,10 @@
-/* What the files of the point-wise family share. */
+/* Declarations shared by the files of the point-wise ops. */
 #ifndef HT_OP_POINTWISE_H
 #define HT_OP_POINTWISE_H
 
 #include "graph/graph.h"
 
-/* A scalar to compute with beside x: f32 where x is a narrower float, so that the number itself is not rounded to it.
- */
+/* A scalar operand for x: f32 where x is a narrower float, so that the number itself is not rounded. */
 ht_val ht_number_beside(ht_graph *g, ht_val x, double value);
 
 /* The gradient rule of each row. */

@@ -15,7 +15,7 @@ static ht_val zeros(ht_graph *g, ht_val like)
     return ht_fill_like(g, like, 0);
 }
 
-/* a·factor + term, for numbers known now. */
+/* a·factor + term, for constants. */
 static ht_val affine(ht_graph *g, ht_val a, double factor, double term)
 {
     return ht_add_scalar(g, ht_scale(g, a, factor), term);
@@ -49,7 +49,7 @@ ht_status ht_div_grad(ht_graph *g, const ht_grad *d)
     return ht_graph_status(g);
 }
 
-/* The loser gets nothing, a tie is shared. */
+/* The gradient goes to the selected operand; a tie shares it equally. */
 static ht_status extreme_grad(ht_graph *g, const ht_grad *d, ht_val (*loses)(ht_graph *, ht_val, ht_val))
 {
     ht_val tie = ht_eq(g, d->x[0], d->x[1]);

@@ -1,6 +1,6 @@
-/* max_pool2d: the largest element of each window and its position in the plane (the first of equals; NaN wins, the last
- * one of several, as in PyTorch). avg_pool2d: the mean of each window, with padding counted as zeros or left out. Both
- * gradients are linear, and their own gradients are a gather and avg_pool2d. */
+/* max_pool2d: the largest element of each window and its index in the plane (the first of equals; NaN is largest, the
+ * last one of several, as in PyTorch). avg_pool2d: the mean of each window, with padding counted as zeros or left out.
+ * Both gradients are linear, and their own gradients are a gather and avg_pool2d. */
 #include "op/op.h"
 #include "op/window.h"
 
@@ -19,7 +19,7 @@ static ht_status pool_window(ht_context *ctx, const ht_call *call, const int64_t
     for (int axis = 0; axis < 2; axis++) {
         if (plane[axis] == 0)
             HT_FAIL(ctx, HT_ESHAPE, "a plane of %" PRId64 " by %" PRId64 " has nothing to pool", plane[0], plane[1]);
-        /* So that no window lies in the padding alone. */
+        /* Every window must overlap the plane. */
         if (window->padding[axis] > window->size[axis] / 2)
             HT_FAIL(ctx, HT_EINVAL, "padding %" PRId64 " is more than half of window %" PRId64, window->padding[axis],
                     window->size[axis]);
@@ -138,7 +138,7 @@ static ht_status max_pool_grad(ht_graph *g, const ht_grad *d)
     return ht_graph_status(g);
 }
 
-/* Each element of dy went to one place: its gradient is what flows into that place. */
+/* Each element of dy was added at one index: its gradient is gathered from there. */
 static ht_status max_pool_grad_grad(ht_graph *g, const ht_grad *d)
 {
     ht_type dy = like(g, d->x[0]);
@@ -150,7 +150,7 @@ static ht_status max_pool_grad_grad(ht_graph *g, const ht_grad *d)
     return ht_graph_status(g);
 }
 
-/* window, stride, padding and exclude_padding as in the call; then room for one more. */
+/* window, stride, padding and exclude_padding as in the call, and space for one more. */
 enum { SHARED_ATTRS = 4 };
 static void shared_attrs(const ht_call *call, ht_attr attrs[SHARED_ATTRS + 1])
 {
@@ -179,7 +179,7 @@ static ht_status avg_pool_grad_grad(ht_graph *g, const ht_grad *d)
 
 /* ---- references ---- */
 
-/* The part of the window at one place that lies in the plane: rows and columns of the plane. */
+/* The part of a window that lies inside the plane: its rows and columns. */
 typedef struct ref_part {
     ht_span rows, columns;
 } ref_part;
@@ -211,7 +211,7 @@ static void max_pool_ref(const ht_call *call, const double *const *in, double *c
     }
 }
 
-/* A position outside the plane gets nothing. */
+/* An index outside the plane is skipped. */
 static void max_pool_grad_ref(const ht_call *call, const double *const *in, double *const *out)
 {
     const ht_type *dy = call->in[0], *dx = call->out[0];

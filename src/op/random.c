@@ -1,7 +1,7 @@
 /* random_uniform, random_normal, dropout: pure functions of (seed, step, site, index), so that a rerun, another thread
- * count and a recomputed activation see the same numbers. Element `local` of the result draws number
- * sample · (elements of a row) + local, where a row is what follows the first axis: a batch that is cut into
- * micro-batches draws what the whole would. */
+ * count and a recomputed activation see the same numbers. Element `local` of the result draws number sample · (elements
+ * of a row) + local, where a row is what follows the first axis: a batch that is split into micro-batches draws the
+ * same numbers as the whole. */
 #include "op/op.h"
 
 static ht_status need_stream(ht_context *ctx, const ht_call *call, size_t first)

@@ -74,7 +74,7 @@ static void norm_cost(const ht_call *call, ht_cost *cost)
 
 /* ---- gradients ---- */
 
-/* What a rule needs of the call; the graph's types move while it builds. */
+/* A copy of the call's types for the gradient rule, since the graph's types move while the rule builds nodes. */
 typedef struct reduction {
     ht_type x;
     int64_t axes[HT_MAX_RANK];
@@ -97,7 +97,7 @@ static reduction reduction_of(const ht_call *call)
     return r;
 }
 
-/* A value of the result's shape, over all of x. */
+/* Broadcasts a value of the result's shape to x. */
 static ht_val spread(ht_graph *g, const reduction *r, ht_val v)
 {
     return ht_expand(g, ht_reshape(g, v, r->x.rank, r->kept_dim), r->x.rank, r->x.dim);

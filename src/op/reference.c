@@ -1,5 +1,5 @@
-/* Every value that was computed keeps its f64 array until the reference is freed, so a second run allocates nothing new
- * and any value of the last segment can be looked at. */
+/* The interpreter. Every computed value keeps its f64 array until the reference is freed, so a second run allocates
+ * nothing new and any value of the last segment can be inspected. */
 #include "op/reference.h"
 
 #include "op/op.h"
@@ -48,7 +48,7 @@ static int64_t root_offset(const ht_graph *g, ht_val v)
     return offset;
 }
 
-/* Where element `index` of v, counted row-major, lies in its root's array. */
+/* The index in the root's array of element `index` of v, counted row-major. */
 static int64_t root_index(const ht_type *type, int64_t offset, int64_t index)
 {
     for (int axis = type->rank - 1; axis >= 0; axis--) {
@@ -86,7 +86,7 @@ static void held_write(ht_reference *ref, ht_val v, const double *from)
 
 /* ---- first values ---- */
 
-/* As random_normal and random_uniform draw at the site of this name, at step 0, for sample 0. */
+/* Initial values: as random_normal and random_uniform draw them with the name as site, at step 0, for sample 0. */
 static double first_value(const ht_init *init, const ht_stream *stream, int64_t index)
 {
     if (init->kind == HT_INIT_CONSTANT) return init->a;
@@ -119,7 +119,7 @@ static ht_status held_start(ht_reference *ref, ht_val v, ht_init init)
     return HT_OK;
 }
 
-/* Whatever the graph has that was not seen before: called again by each run, since a graph may have grown. */
+/* Allocates values that are new since the last run, since a graph may have grown. */
 static ht_status start_all(ht_reference *ref)
 {
     const ht_graph *g = ref->g;

@@ -1,5 +1,5 @@
-/* The interpreter: walks a segment on the ops' f64 references. Slow and obvious; the oracle for kernels, passes and
- * plans, and what constant folding computes with. */
+/* The interpreter: executes a segment on the ops' f64 references. Slow and simple; it is the oracle for kernels, passes
+ * and plans, and computes folded constants. */
 #ifndef HT_OP_REFERENCE_H
 #define HT_OP_REFERENCE_H
 
@@ -12,8 +12,8 @@ typedef struct ht_reference ht_reference;
  * The graph is borrowed. */
 ht_status ht_reference_create(ht_reference **out, ht_graph *g, bool round, uint64_t seed);
 void ht_reference_free(ht_reference *ref);
-/* The bytes-free value of a state or input (writable), or a result of the segment run last; row-major f64. NULL when
- * nothing is known of it. */
+/* The elements of a state or input (writable), or of a result of the segment run last; row-major f64. NULL when there
+ * is no such value. */
 double *ht_reference_value(ht_reference *ref, ht_val v);
 /* Runs one segment; stores take effect. */
 ht_status ht_reference_run(ht_reference *ref, uint32_t segment);

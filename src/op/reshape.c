@@ -32,8 +32,8 @@ static int drop_ones(const ht_type *type, int64_t *dim, int64_t *stride)
     return rank;
 }
 
-/* Old and new axes are cut into the shortest groups of equal product. Inside a group the old axes must follow each
- * other without gaps; the new ones then divide the group's run. */
+/* Old and new axes are divided into the shortest groups of equal product. Inside a group the old axes must be
+ * contiguous; the new axes then divide that contiguous range. */
 static bool reshape_view(const ht_call *call, ht_type *out, int64_t *offset)
 {
     int64_t dim[HT_MAX_RANK], stride[HT_MAX_RANK];
@@ -106,7 +106,7 @@ static const char *const copy_samples[] = {
     "(f32[3,4])", "(f32[])", "(f32[2,0])", "(bool[7])", "(f16[5,3])", "(f64[2,2,2])", "(f32[70,50])", NULL,
 };
 
-/* No view rule: a copy is asked for where a view will not do. */
+/* No view rule: a copy is inserted exactly where a view is impossible. */
 const ht_op ht_op_copy = {
     .size = sizeof(ht_op),
     .name = "copy",

@@ -1,6 +1,6 @@
-/* rotary: pair j of the last axis turned by the angle position * base^(-2j / D); backwards when inverse. A pair is
- * (j, j + D/2), or (2j, 2j + 1) when interleaved. Linear in x, and turning back is its transpose, so the gradient is
- * the op itself with inverse flipped. */
+/* rotary: rotary position embedding. Pair j of the last axis is rotated by the angle position * base^(-2j / D);
+ * backwards when inverse. A pair is (j, j + D/2), or (2j, 2j + 1) when interleaved. It is linear in x, and the inverse
+ * rotation is its transpose, so the gradient is the op itself with inverse flipped. */
 #include "op/op.h"
 
 #include <inttypes.h>

@@ -1,6 +1,7 @@
-/* y = x rounded to a narrower type by chance: to one of its two neighbours there, to each with the probability that
- * makes y equal x on average. Element i draws number i of the stream (seed, step, site), as dropout does; what the type
- * holds exactly stays as it is, whatever is drawn. Beyond the largest number, and for what is none, as ever. */
+/* round_stochastic: stochastic rounding of x to a narrower type, to one of its two neighbours there, each with the
+ * probability that makes y equal x on average. Element i draws number i of the stream (seed, step, site), as dropout
+ * does; values that the type holds exactly are unchanged. Values beyond the largest number, infinities and NaN are
+ * converted as by rounding to nearest. */
 #include "op/op.h"
 
 static ht_status round_infer(ht_context *ctx, const ht_call *call, ht_type *out)

@@ -1,3 +1,4 @@
+/* Shape checks, axes, promotion and costs shared by several ops. */
 #include "op/rules.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Small rules that several ops share. */
+/* Shape checks, axes, promotion and costs shared by several ops. */
 #ifndef HT_OP_RULES_H
 #define HT_OP_RULES_H
 
@@ -11,7 +11,7 @@ ht_status ht_infer_like_0(ht_context *ctx, const ht_call *call, ht_type *out);
 ht_status ht_need_float(ht_context *ctx, const ht_call *call, size_t input);
 ht_status ht_need_int(ht_context *ctx, const ht_call *call, size_t input);
 ht_status ht_need_rank(ht_context *ctx, const ht_call *call, size_t input, int rank);
-/* Reads an axis attribute, negative from the end, into 0..rank-1. */
+/* Resolves an axis attribute (negative counts from the end) to 0..rank-1. */
 ht_status ht_need_axis(ht_context *ctx, const ht_call *call, const char *key, int rank, int *axis);
 /* The same for a call that was checked before. */
 int ht_call_axis(const ht_call *call, const char *key, int rank);
@@ -39,7 +39,7 @@ uint64_t ht_random_first(const ht_type *type, int64_t sample);
     {                                                                                                                  \
         cost->flops = (per) * (double)ht_type_elems(call->out[0]);                                                     \
     }
-/* Moves bytes, computes nothing. */
+/* Cost of data movement: no FLOPs. */
 void ht_cost_none(const ht_call *call, ht_cost *cost);
 
 /* A scalar or any-shape constant like x (dtype and shape), for gradient rules. */

@@ -1,15 +1,15 @@
-/* scale_step: what becomes of the loss scale after a step, by DeepSpeed's rule for its partitioned optimisers. All
- * operands are scalars. Inputs: were the step's gradients finite; then the state, and the results are the next of each:
- *     scale       of the loss; f32, or f64 with numbers that f32 has
- *     hysteresis  how many overflows there may be until the scale is halved, that one included
- *     iteration   steps so far
- *     last        the iteration of the last overflow, -1 before the first
- *     skips       overflows in a row
- *     fatal       training cannot go on: from then on nothing changes
- * An overflow halves the scale, but not below `min`, once hysteresis is used up; at `min` it is fatal then. The scale
- * doubles after each `window` steps without overflow, the first time one step later; that refills hysteresis, and with
- * `consecutive` every step without overflow does. A scale that is not dynamic never moves, and there it is `most_skips`
- * overflows in a row (0: any number) that are fatal. */
+/* scale_step: the dynamic loss scaler, by DeepSpeed's rule for its ZeRO optimizers. All operands are scalars. Inputs:
+ * whether the step's gradients were finite; then the state. The results are the next value of each:
+ *      scale       of the loss; f32, or f64 with values that f32 represents
+ *      hysteresis  overflows until the scale is halved, that one included
+ *      iteration   steps so far
+ *      last        the iteration of the last overflow, -1 before the first
+ *      skips       overflows in a row
+ *      fatal       training cannot continue: from then on nothing changes
+ * An overflow halves the scale, down to `min`, once hysteresis is used up; at `min` it is then fatal. The scale doubles
+ * after each `window` steps without overflow, the first time one step later; that resets hysteresis, and with
+ * `consecutive` every step without overflow does. A fixed scale never changes, and `most_skips` overflows in a row (0:
+ * no limit) are fatal. */
 #include "op/op.h"
 
 #include <float.h>

@@ -1,4 +1,4 @@
-/* The rule of the loss scale as a plain function, for the op's reference and its kernel. */
+/* The loss scaler's rule as a plain function, for the op's reference and its kernel. */
 #ifndef HT_OP_SCALE_STEP_H
 #define HT_OP_SCALE_STEP_H
 
@@ -10,7 +10,7 @@ typedef struct ht_scale_rule {
     float min;
 } ht_scale_rule;
 
-/* What lasts from step to step; scale_step.c says what each is. */
+/* The state of the loss scaler; scale_step.c describes each field. */
 typedef struct ht_scale_state {
     float scale;
     int64_t hysteresis, iteration, last, skips;

@@ -1,5 +1,5 @@
-/* slice: elements start, start + step, … of each axis; a view.
- * unslice: zeros with the input at those places; each is the gradient of the other. */
+/* slice: elements start, start + step, … of each axis; a view. unslice: zeros with the input at those indices; each is
+ * the gradient of the other. */
 #include "op/op.h"
 #include "op/view.h"
 
@@ -63,7 +63,7 @@ static bool slice_view(const ht_call *call, ht_type *out, int64_t *offset)
     for (int i = 0; i < out->rank; i++) {
         int64_t stride = call->in[0]->stride[i];
         *offset += start_of(call, i) * stride;
-        /* The step of an axis of one element is never taken, and may be as large as it likes. */
+        /* The step of an axis of one element is unused, and may be of any size. */
         out->stride[i] = out->dim[i] > 1 ? stride * step_of(call, i) : stride;
     }
     return true;

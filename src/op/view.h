@@ -1,4 +1,4 @@
-/* What the moving ops share. */
+/* Index arithmetic and costs shared by the data movement ops. */
 #ifndef HT_OP_VIEW_H
 #define HT_OP_VIEW_H
 
@@ -26,7 +26,7 @@ static inline int64_t ht_place_of(double index, int64_t size)
     return index >= 0 && index < (double)size ? (int64_t)index : -1;
 }
 
-/* A view computes nothing and moves nothing. */
+/* Cost of a view: none. */
 void ht_cost_view(const ht_call *call, ht_cost *cost);
 
 #endif

@@ -1,3 +1,4 @@
+/* Geometry of sliding windows: sizes of outputs, ranges inside the padding. */
 #include "op/window.h"
 
 #include <inttypes.h>

@@ -1,15 +1,15 @@
-/* Windows that slide over the planes of x [N, C, H, W]: what convolution and pooling, their references and their
- * kernels share. Pairs are height, width. */
+/* Sliding windows over the planes of x [N, C, H, W]: geometry shared by convolution and pooling, their references and
+ * their kernels. Pairs are height, width. */
 #ifndef HT_OP_WINDOW_H
 #define HT_OP_WINDOW_H
 
 #include "graph/graph.h"
 
 typedef struct ht_window {
-    int64_t plane[2]; /* sizes of what it slides over */
+    int64_t plane[2]; /* sizes of the plane */
     int64_t size[2];  /* elements of the window */
     int64_t stride[2], padding[2], dilation[2];
-    int64_t steps[2]; /* places it takes: sizes of the output */
+    int64_t steps[2]; /* number of positions: sizes of the output */
 } ht_window;
 
 /* A list of two numbers, each from `low` to 2^31 - 1: no product of two such overflows. */
@@ -39,13 +39,13 @@ ht_conv ht_conv_of(const ht_call *call, const ht_type *x, const ht_type *w);
 /* The sizes of a pooling over x, the same. */
 ht_window ht_pool_of(const ht_call *call, const ht_type *x);
 
-/* Where along one axis: element `tap` of the window at place `step`; outside the plane it is padding. */
+/* The index along one axis of element `tap` of the window at position `step`; outside the plane it is padding. */
 static inline int64_t ht_window_at(const ht_window *window, int axis, int64_t step, int64_t tap)
 {
     return step * window->stride[axis] - window->padding[axis] + tap * window->dilation[axis];
 }
 
-/* A half-open run of indices. */
+/* A half-open range of indices. */
 typedef struct ht_span {
     int64_t from, to;
 } ht_span;
