@@ -1,4 +1,4 @@
-/* Arrays that somebody else prepared: npy files, or tensors of safetensors files. */
+/* The format `arrays`: npy files, or tensors of safetensors files. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Text files to token pieces: documents, held-out parts, tokenization. */
 #include "data/corpus.h"
 
 #include <inttypes.h>
@@ -31,7 +32,7 @@ static ht_status add_lines(const reading *r, ht_lines lines)
     return HT_OK;
 }
 
-/* Paragraphs: lines that belong together, up to an empty one. */
+/* Paragraphs as documents: consecutive lines up to an empty one. */
 static ht_status add_paragraphs(const reading *r, ht_lines lines)
 {
     const char *line, *start = NULL, *end = NULL;
@@ -70,7 +71,7 @@ static bool is_blank(const char *line, size_t length)
     return at == length;
 }
 
-/* The arena of parsed lines is emptied now and then. */
+/* The arena of parsed lines is reset periodically. */
 static ht_status add_json_lines(const reading *r, ht_lines lines, const char *field)
 {
     ht_arena *scratch = NULL;

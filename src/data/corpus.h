@@ -1,4 +1,4 @@
-/* Files to runs of tokens: what the formats text, jsonl, shards and mixture share. */
+/* Text files to token pieces, shared by the formats text, jsonl, shards and mixture. */
 #ifndef HT_DATA_CORPUS_H
 #define HT_DATA_CORPUS_H
 
@@ -16,7 +16,7 @@ typedef struct ht_corpus {
     size_t counts[HT_DATA_PARTS], capacities[HT_DATA_PARTS];
     bool documents; /* each span is one */
     bool held_out;  /* validation has files of its own */
-    double share;   /* else: what is held out */
+    double share;   /* else: the held-out share */
     ht_arena *arena;
 } ht_corpus;
 

@@ -1,3 +1,4 @@
+/* Data sets: the table of formats, opening, paths and patterns, the validation split, batch layouts. */
 #include "data/data.h"
 
 #include <glob.h>
@@ -212,7 +213,7 @@ static bool add_path(ht_paths *paths, const char *path)
     return paths->list[paths->count++] != NULL;
 }
 
-/* Stands for the request's memory among paths. */
+/* A path that stands for the request's memory. */
 static const char memory_name[] = "memory";
 
 ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path)
@@ -254,7 +255,7 @@ ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, con
             status = ht_fail(ctx, HT_EINVAL, "data.%s: the path is too long", key);
         else
             status = find_pattern(out, ctx, key, path);
-        /* The order of a folder is nobody's promise; glob's own sorting follows the locale. */
+        /* The order of directory entries is unspecified, and glob sorts by the locale: sort by bytes. */
         if (status == HT_OK) qsort(out->list + before, out->count - before, sizeof *out->list, by_bytes);
     }
     if (status != HT_OK) ht_paths_free(out);

@@ -1,15 +1,15 @@
-/* data: from files to batches. Text, documents, token shards, mixtures, sentence pairs, images, tables and arrays, each a
- * format with its own keys of the job's "data" block. Knows nothing of graphs: a batch is a handful of named arrays.
+/* data: data sets and the loader. Text, documents, token shards, mixtures, sentence pairs, images, tables and arrays,
+ * each a format with its own keys of the job's "data" block. Knows nothing of graphs: a batch is a set of named arrays.
  *
- * A batch is a pure function of the data, the seed, the part and its number, so a position is one number, seeking is
- * exact, and a thread that reads ahead changes nothing.
+ * A batch is a pure function of the data, the seed, the part and its index, so a position is one number, seeking is
+ * exact, and prefetching on a thread changes nothing.
  *
- * Arrays by task (a target or label of -1 does not count):
- *     LM          tokens, targets i32[B,T]; with "document_ids" also positions, documents i32[B,T]
- *     CLASS       x f32[B,..], label i32[B]; of sentences tokens i32[B,T], length i32[B], label
- *     REGRESSION  x f32[B,..], y f32[B,O] (not a number: does not count)
- *     PAIRS       source i32[B,S], source_length i32[B], target_in, targets i32[B,T]
- *     MASKED_LM   tokens, targets i32[B,T], length i32[B] */
+ * Arrays by task (a target or label of -1 is ignored):
+ *      LM          tokens, targets i32[B,T]; with "document_ids" also positions, documents i32[B,T]
+ *      CLASS       x f32[B,..], label i32[B]; of sentences tokens i32[B,T], length i32[B], label
+ *      REGRESSION  x f32[B,..], y f32[B,O] (NaN is ignored)
+ *      PAIRS       source i32[B,S], source_length i32[B], target_in, targets i32[B,T]
+ *      MASKED_LM   tokens, targets i32[B,T], length i32[B] */
 #ifndef HT_DATA_H
 #define HT_DATA_H
 
@@ -34,11 +34,11 @@ typedef struct ht_data_format {
 /* In the order of the documentation; ends with NULL. */
 extern const ht_data_format *const ht_data_formats[];
 const ht_data_format *ht_data_format_find(const char *name);
-/* What a file's name suggests; NULL when it suggests nothing. */
+/* The format that a file's name suggests; NULL when it suggests none. */
 const ht_data_format *ht_data_format_guess(const char *path);
 /* Resolves a "data" block: *format from its "format", *fields by that format's keys. */
 ht_status ht_data_read_block(const ht_data_format **format, ht_fields **fields, ht_context *ctx, const ht_json *object);
-/* The task that a format serves when nobody says otherwise. */
+/* The default task of a format. */
 ht_task ht_data_standard_task(const ht_data_format *format);
 
 /* ---- opening ---- */
@@ -66,9 +66,9 @@ typedef struct ht_data_bucket {
 
 typedef struct ht_data_part_info {
     int64_t items;   /* windows, pairs or rows */
-    int64_t batches; /* in an epoch; 0: there is no such part */
+    int64_t batches; /* in an epoch; 0: the part is empty */
     int64_t tokens;  /* of texts and pairs (target side) */
-    double padding;  /* the share of cells that only fill up */
+    double padding;  /* the share of cells that are padding */
 } ht_data_part_info;
 
 typedef struct ht_data_info {
@@ -109,7 +109,7 @@ typedef struct ht_batch {
     int array_count;
     ht_batch_array arrays[HT_BATCH_MOST_ARRAYS];
     int bucket;
-    int64_t rows;    /* that hold data; the rest fills up */
+    int64_t rows;    /* that hold data; the rest is padding */
     int64_t counted; /* tokens or rows that count in the loss */
     uint64_t epoch;
     bool last; /* of its epoch */
@@ -120,8 +120,8 @@ void ht_data_layout(const ht_data *data, int bucket, ht_batch *batch);
 /* The array of that name, NULL when there is none. */
 ht_batch_array *ht_batch_find(ht_batch *batch, const char *name);
 
-/* An endless row of batches: epoch after epoch of one part. Data and context outlive it. With `prefetch` a thread makes
- * batches ahead; the batches are the same. Refused for a part that is empty. */
+/* The loader: an endless sequence of batches, epoch after epoch of one part. Data and context outlive it. With
+ * `prefetch` a thread makes the next batches; the batches are the same. Refused for an empty part. */
 ht_status ht_loader_open(ht_loader **out, ht_data *data, ht_data_part part, bool prefetch);
 void ht_loader_free(ht_loader *loader);
 /* The bucket of the next batch: prepare the batch for it with ht_data_layout. */
@@ -130,18 +130,18 @@ int ht_loader_bucket(const ht_loader *loader);
 int64_t ht_loader_counted(const ht_loader *loader, int64_t batches);
 ht_status ht_loader_next(ht_loader *loader, ht_batch *batch);
 
-/* Where a loader stands, for snapshots: the number of batches given so far. */
+/* The loader's position, for snapshots: the number of batches delivered so far. */
 uint64_t ht_loader_position(const ht_loader *loader);
 void ht_loader_seek(ht_loader *loader, uint64_t position);
 
-/* One row as a person would read it, for previews. */
+/* One row as readable text, for previews. */
 void ht_data_show_row(const ht_data *data, const ht_batch *batch, int64_t row, ht_text *text);
 
 /* ---- vocabularies ---- */
 
 typedef enum ht_vocabulary_kind { HT_VOCABULARY_BYTE, HT_VOCABULARY_CHAR, HT_VOCABULARY_WORD } ht_vocabulary_kind;
 
-/* Ids of the special tokens of sentence pairs; unk stands for what is not in the vocabulary. */
+/* Ids of the special tokens of sentence pairs; unk replaces tokens outside the vocabulary. */
 enum { HT_TOKEN_PAD, HT_TOKEN_BOS, HT_TOKEN_EOS, HT_TOKEN_UNK, HT_TOKEN_SPECIALS };
 
 /* The tokens of texts, special ones included. */
@@ -151,7 +151,7 @@ int64_t ht_vocabulary_find(const ht_vocabulary *vocabulary, const char *text, si
 /* Ids of a text, in heap memory: unknown tokens become unk where there is one, and are an error where there is not. */
 ht_status ht_vocabulary_encode(const ht_vocabulary *vocabulary, ht_context *ctx, const char *name, const char *text,
                                size_t length, int32_t **ids, int64_t *count);
-/* Adds the text of ids; words are joined as people write. Specials and ids that do not exist are left out. */
+/* Detokenizes ids: appends their text, with words joined as in prose. Specials and ids out of range are left out. */
 void ht_vocabulary_decode(const ht_vocabulary *vocabulary, const int32_t *ids, int64_t count, ht_text *text);
 /* As a JSON file, and back. */
 ht_status ht_vocabulary_write(const ht_vocabulary *vocabulary, ht_context *ctx, const char *path);

@@ -1,11 +1,11 @@
-/* What the files of this room share: a data set as the formats fill it in. */
+/* Internal: a data set as the formats fill it in. */
 #ifndef HT_DATA_DATASET_H
 #define HT_DATA_DATASET_H
 
 #include "data/data.h"
 #include "format/format.h"
 
-/* What a kind of data set can do once it is open. It is read only: several threads may call these. */
+/* The operations of an open data set. It is read only: several threads may call these. */
 typedef struct ht_data_kind {
     void (*layout)(const ht_data *data, int bucket, ht_batch *batch);
     /* Arrays, rows and counted of batch `index` of the part's endless row of batches; messages go to `ctx`. */
@@ -29,8 +29,8 @@ struct ht_data {
 
 /* ---- helpers for formats ---- */
 
-/* The keys that every format has. What lies in memory is made into a batch faster than another thread can hand it over;
- * a thread pays where windows are read from disk. */
+/* The keys that every format has. Prefetching is off by default for data in memory, whose batches are made faster than
+ * another thread can hand them over, and on where windows are read from disk. */
 #define HT_DATA_PREFETCH_KEY(standard)                                                                                 \
     {                                                                                                                  \
         "prefetch", HT_KEY_BOOL, standard, 0, 0, NULL,                                                                 \
@@ -60,13 +60,13 @@ ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, ch
 /* Adds an array to a layout and sets its bytes. */
 void ht_batch_add(ht_batch *batch, const char *name, ht_dtype dtype, int rank, const int64_t *shape);
 
-/* Splits `count` items: an item goes to validation when pick(i) says so; without a part the list is NULL. */
+/* The validation split: an item goes to validation when pick(i) says so; the list of an empty part is NULL. */
 typedef struct ht_split {
     int64_t *items[HT_DATA_PARTS]; /* in the data's arena */
     int64_t counts[HT_DATA_PARTS];
 } ht_split;
 
-/* By a share that is drawn for each item's number. */
+/* The validation split by a share, drawn for each item's number. */
 ht_status ht_split_items(ht_split *out, ht_data *data, ht_context *ctx, int64_t count, double share);
 
 #endif

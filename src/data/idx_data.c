@@ -1,4 +1,4 @@
-/* Images and labels in IDX files, plain or gzip. */
+/* The format `idx`: images and labels in IDX files, plain or gzip. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A folder with a folder of images for each class. The pixels are decoded once and kept as bytes, channels first. */
+/* The format `images`: a folder of images for each class. Pixels are decoded once and kept as bytes, channels first. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -74,7 +74,7 @@ typedef struct image_reading {
     char first[4096]; /* the image that set the size */
 } image_reading;
 
-/* To the size asked for, or the size of the first. */
+/* Resizes to the requested size, or checks against the size of the first image. */
 static ht_status fit_image(image_reading *r, const char *path, ht_image *image)
 {
     ht_data_info *info = &r->data->info;

@@ -1,5 +1,5 @@
-/* A loader counts batches; with prefetch a thread makes the next few into slots of its own. The thread makes exactly the
- * batches whose numbers the loader will ask for, and each is a pure function of its number. */
+/* The loader: counts batches, and with prefetch has a thread make the next few into slots of its own. The thread makes
+ * exactly the batches that will be requested, and each is a pure function of its index. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ struct ht_loader {
     slot slots[SLOTS];
 };
 
-/* One batch, with what the kinds do not fill in. */
+/* Makes one batch, with the fields that all kinds share. */
 static ht_status make_batch(const ht_loader *loader, ht_context *ctx, uint64_t index, ht_batch *batch)
 {
     uint64_t batches = (uint64_t)loader->data->info.parts[loader->part].batches;
@@ -110,7 +110,7 @@ static ht_status start_thread(ht_loader *loader)
     pthread_cond_init(&loader->made, NULL);
     pthread_cond_init(&loader->wanted, NULL);
     if (pthread_create(&loader->thread, NULL, make_ahead, loader) != 0) {
-        /* No thread is no error: the batches are the same without. */
+        /* A failure to start the thread is ignored: the batches are the same without it. */
         ht_note(loader->data->ctx, HT_LOG_WARN, "data: no thread can be had; batches are not made ahead");
         return HT_OK;
     }

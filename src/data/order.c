@@ -1,6 +1,6 @@
-/* A Feistel network over the smallest square power of two that holds the count, its rounds keyed by Philox; numbers that
- * fall outside walk on until they are inside, which keeps it a permutation. Every place costs a few Philox blocks and no
- * memory, so a position needs no saved list and a seek no replay. */
+/* Shuffling by a keyed permutation: a Feistel network over the smallest square power of two that holds the count, its
+ * rounds keyed by Philox; results out of range are permuted again (cycle walking), which keeps it a permutation. An
+ * index costs a few Philox blocks and no memory, so a position needs no saved list and a seek no replay. */
 #include "data/order.h"
 
 #include "base/base.h"

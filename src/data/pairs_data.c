@@ -1,8 +1,8 @@
-/* Sentence pairs: a source, a tab, a target per line; what follows a second tab is not read.
+/* The format `pairs`, with bucketing: a source, a tab, a target per line; anything after a second tab is ignored.
  *
- * A pair belongs to the smallest bucket that holds both sides. In an epoch the pairs of each bucket are shuffled, laid
- * out one bucket behind the other and cut into batches, so what does not fill a batch moves up into the next bucket;
- * then the batches are shuffled. Only orders change from epoch to epoch, never how many batches a bucket has. */
+ * A pair belongs to the smallest bucket that holds both sides. In an epoch the pairs of each bucket are shuffled, the
+ * buckets are concatenated and cut into batches, so that the remainder of a bucket moves up into the next one; then the
+ * batches are shuffled. Only the order changes from epoch to epoch; the number of batches per bucket is constant. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ static ht_status read_line(const pair_reading *r, const char *line, size_t lengt
     ht_data_part part = r->part;
     if (ht_order_share(sides[source], bytes[source]) < r->share) part = HT_DATA_VALIDATION;
     if (!r->counting) return encode_pair(r, part, sides[source], bytes[source], sides[target], bytes[target]);
-    if (part == HT_DATA_VALIDATION) return HT_OK; /* what is held out does not even shape the vocabulary */
+    if (part == HT_DATA_VALIDATION) return HT_OK; /* held-out pairs do not contribute to the vocabulary */
     char name[4200];
     snprintf(name, sizeof name, "%s:%" PRId64, r->name, number);
     if (r->data->source_vocabulary)
@@ -200,8 +200,8 @@ static int32_t longer_side(const pair *p)
     return p->source_length > p->target_length + 1 ? p->source_length : p->target_length + 1;
 }
 
-/* The ends of at most `buckets` ranges of lengths for which the sum over pairs of their range's end is least: cost[k][l]
- * is the best for lengths up to l with k ranges. */
+/* Chooses bucket lengths by dynamic programming: at most `buckets` ranges of lengths with the least total padded
+ * length. cost[k][l] is the optimum for lengths up to l with k ranges. */
 static ht_status choose_ends(ht_context *ctx, const int64_t *histogram, int64_t longest, int *buckets, int64_t *ends)
 {
     size_t width = (size_t)longest + 1;
@@ -342,7 +342,7 @@ static int bucket_at(const ht_data *data, ht_data_part part, uint64_t index)
     return bucket_of_place(data->own, data, part, place.first + place.rows - 1);
 }
 
-/* Which pairs are left over at the end of a training epoch is the order's choice. */
+/* The remainder of a training epoch differs from epoch to epoch, since the order does. */
 static const pair *pair_at(const ht_data *data, ht_data_part part, uint64_t epoch, int64_t place)
 {
     const pair_set *set = data->own;
@@ -365,7 +365,7 @@ static void layout(const ht_data *data, int bucket, ht_batch *batch)
     ht_batch_add(batch, "targets", HT_I32, 2, target);
 }
 
-/* A row without a pair has a source of one token, so that nothing is divided by a length of zero. */
+/* A padding row has a source of one token, to avoid a division by a length of zero. */
 static void fill_row(const pair_set *set, const pair *p, int64_t row, ht_batch *batch)
 {
     int64_t source_length = batch->arrays[0].shape[1], length = batch->arrays[2].shape[1];

@@ -1,3 +1,4 @@
+/* Sets of rows: batches of classification and regression data from arrays in memory. */
 #include "data/row_set.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@ static int64_t feature_count(const ht_data *data)
     return count;
 }
 
-/* The item of a batch's row; -1 when the row only fills up. */
+/* The item of a batch's row; -1 for a padding row. */
 static int64_t item_at(const ht_data *data, ht_data_part part, uint64_t index, int64_t row)
 {
     const ht_row_set *set = data->own;
@@ -27,7 +28,7 @@ static int64_t item_at(const ht_data *data, ht_data_part part, uint64_t index, i
     return set->items[part] ? set->items[part][place] : (int64_t)place;
 }
 
-/* In one pass, without aliases, so that the compiler makes vectors of it: a step would notice. */
+/* One pass, with restrict pointers, so that the compiler vectorises it: its time shows in a step. */
 static void scale_bytes(const uint8_t *restrict from, int64_t count, float scale, float shift, float *restrict out)
 {
     for (int64_t i = 0; i < count; i++) out[i] = (float)from[i] * scale + shift;
@@ -54,12 +55,12 @@ static void fill_x(const ht_data *data, ht_data_part part, int64_t item, float *
         for (int64_t i = c * plane; i < (c + 1) * plane; i++) out[i] = out[i] * set->scale[c] + set->shift[c];
 }
 
-/* Rows lie anywhere in memory: the next one comes nearer while this one is converted. */
+/* Rows are scattered in memory: prefetch the next one while this one is converted. */
 static void fetch_x(const ht_data *data, ht_data_part part, int64_t item)
 {
     const ht_array *x = &((const ht_row_set *)data->own)->x[part];
     size_t bytes = (size_t)feature_count(data) * ht_element_bytes(x->element);
-    if (item < 0 || bytes > 4096) return; /* the processor sees a long row coming by itself */
+    if (item < 0 || bytes > 4096) return; /* the hardware prefetcher handles a long row by itself */
     for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(x->data + (size_t)item * bytes + at);
 }
 

@@ -19,7 +19,7 @@ typedef struct ht_row_set {
 } ht_row_set;
 
 ht_status ht_rows_create(ht_row_set **out, ht_data *data, ht_context *ctx);
-/* Once arrays, labels, items, counts and info.classes, info.feature are there. */
+/* Finishes the set, after arrays, labels, items, counts, info.classes and info.feature are filled in. */
 ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx);
 
 /* Holds out a share of the training items where validation has none of its own. */

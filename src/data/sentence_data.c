@@ -1,4 +1,4 @@
-/* Sentences with a class each: text, tab, label per line. A row begins with bos, which stands for the whole sentence. */
+/* The format `sentences`: text, tab, label per line. A row begins with bos, whose output classifies the sentence. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Tables: a row is an item, one column its label, the others its features. Names of classes and the mean and deviation
- * of each feature come from the rows to train on. */
+/* The format `table`: a row is an item, one column its label, the others its features. Names of classes, and mean and
+ * standard deviation of each feature, come from the training rows. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

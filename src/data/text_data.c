@@ -1,4 +1,4 @@
-/* The formats of language models: text, jsonl, shards, and mixtures of them. */
+/* The formats of language models: `text`, `jsonl`, `shards`, and `mixture` of them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +113,7 @@ typedef struct mixture {
     bool shards; /* all of them, else none */
 } mixture;
 
-/* What the mixture decides for all. */
+/* Keys that the mixture sets for all its sources. */
 static ht_status check_source(ht_context *ctx, const mixture *m, size_t number)
 {
     static const char *const common[] = {"tokenizer", "length", "order", "document_ids", "mask_share", "prefetch"};

@@ -1,3 +1,4 @@
+/* Sets of tokens: windows for language models, by random, shuffled, sequential or stream order; masks; padding. */
 #include "data/tokens.h"
 
 #include <inttypes.h>
@@ -23,9 +24,9 @@ static uint32_t token_at(const ht_piece *piece, int64_t index)
 /* ---- where a row lies ---- */
 
 typedef struct window {
-    const ht_piece *piece; /* NULL: the row only fills up */
+    const ht_piece *piece; /* NULL: a padding row */
     int64_t start;
-    int64_t length; /* tokens with a target; the rest of the row fills up */
+    int64_t length; /* tokens with a target; the rest of the row is padding */
 } window;
 
 /* The piece that holds number `index` of what `first` counts. */
@@ -55,8 +56,8 @@ static window window_number(const ht_token_set *set, const ht_piece_list *list, 
     return (window){piece, start, least(set->length, piece->count - 1 - start)};
 }
 
-/* The same, but the windows of a piece begin elsewhere in each epoch, so that a token is seen in other contexts. When
- * the last one no longer fits, it is the one that begins with the piece. */
+/* The same with a new offset of the windows in each epoch, so that a token is seen in different contexts. The window
+ * that no longer fits at the end is replaced by one that begins with the piece. */
 static window window_of_epoch(const ht_token_set *set, const ht_piece_list *list, uint64_t seed, uint64_t epoch,
                               int64_t number)
 {
@@ -71,7 +72,7 @@ static window window_of_epoch(const ht_token_set *set, const ht_piece_list *list
     return w;
 }
 
-/* With replacement, every place where a whole row can begin as likely as any other. */
+/* Sampling with replacement: every start of a whole row is equally likely. */
 static window window_anywhere(const ht_token_set *set, const ht_piece_list *list, uint64_t seed, const char *site,
                               uint64_t row)
 {
@@ -95,7 +96,7 @@ static const ht_token_group *draw_group(const ht_token_set *set, uint64_t seed, 
     return &set->groups[*number];
 }
 
-/* Row r of a stream goes on where it ended in the batch before. */
+/* Stream order: row r continues where it ended in the batch before. */
 static window window_of_stream(const ht_token_set *set, const ht_data *data, const ht_piece *piece, int64_t batch,
                                int64_t row)
 {
@@ -162,7 +163,7 @@ static void number_documents(const ht_token_set *set, const int32_t *tokens, int
     }
 }
 
-/* Of the tokens to find 8 in 10 become the mask, 1 becomes any token, 1 stays. */
+/* BERT's masking: of the selected tokens 8 in 10 become the mask, 1 a random token, 1 stays. */
 static int64_t mask_row(const ht_data *data, ht_data_part part, uint64_t number, int64_t length, int32_t *tokens,
                         int32_t *targets)
 {

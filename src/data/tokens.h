@@ -1,5 +1,5 @@
-/* Sets of tokens: language models read windows of them. A part is a list of pieces, each a run of tokens that windows do
- * not leave; a set has one group, or several with weights (a mixture). */
+/* Sets of tokens, which language models read in windows. A part is a list of pieces, each a contiguous sequence of
+ * tokens that windows do not cross; a set has one group, or several with weights (a mixture). */
 #ifndef HT_DATA_TOKENS_H
 #define HT_DATA_TOKENS_H
 

@@ -1,4 +1,4 @@
-/* Tokens lie in an arena, found by an open-addressed table of their hashes. Bytes need neither. */
+/* The vocabulary: tokens in an arena, with an open-addressed hash table. A byte vocabulary needs neither. */
 #include "data/vocabulary.h"
 
 #include <errno.h>

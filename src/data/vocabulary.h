@@ -1,4 +1,4 @@
-/* Vocabularies as the formats make them; what others may do with one is in data.h. */
+/* Building of vocabularies, for the formats; data.h has the public part. */
 #ifndef HT_DATA_VOCABULARY_H
 #define HT_DATA_VOCABULARY_H
 
@@ -8,7 +8,7 @@
 ht_status ht_vocabulary_create(ht_vocabulary **out, ht_context *ctx, ht_vocabulary_kind kind, bool specials);
 /* `lowercase` folds ASCII letters, of words only; it belongs to the vocabulary. */
 void ht_vocabulary_fold(ht_vocabulary *vocabulary, bool lowercase);
-/* Text that is not UTF-8 is refused; `name` stands before the message. */
+/* Text that is not UTF-8 is refused; `name` precedes the message. */
 ht_status ht_vocabulary_count(ht_vocabulary *vocabulary, ht_context *ctx, const char *name, const char *text,
                               size_t length);
 /* Keeps tokens that were counted at least `least` times, the most frequent `most` of them (0: all). Characters are in
@@ -23,8 +23,8 @@ typedef struct ht_ids {
 ht_status ht_vocabulary_append(const ht_vocabulary *vocabulary, ht_context *ctx, const char *name, const char *text,
                                size_t length, ht_ids *ids);
 
-/* The next word of a text: *at moves behind it; false when there is none. Words are cut at white space; punctuation
- * stands alone; an apostrophe ends a word and stays with it ("l'" "ami"). */
+/* The tokenizer: the next word of a text; *at moves past it; false at the end. Words are split at white space;
+ * punctuation is a token of its own; an apostrophe ends its word and stays with it ("l'" "ami"). */
 bool ht_word_next(const char **at, const char *end, const char **word, size_t *length);
 
 #endif

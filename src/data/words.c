@@ -1,3 +1,4 @@
+/* The word tokenizer. */
 #include <string.h>
 
 #include "data/vocabulary.h"
@@ -5,7 +6,7 @@
 
 typedef enum char_class { LETTER, SPACE, APOSTROPHE, PUNCTUATION } char_class;
 
-/* Most of most texts; what is not listed is a letter. */
+/* Character classes; unlisted characters are letters. */
 static const uint8_t ascii_classes[128] = {
     [9] = SPACE,         [10] = SPACE,        [11] = SPACE,        [12] = SPACE,        [13] = SPACE,
     [' '] = SPACE,       ['\''] = APOSTROPHE, ['!'] = PUNCTUATION, ['"'] = PUNCTUATION, ['#'] = PUNCTUATION,

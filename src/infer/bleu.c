@@ -1,6 +1,6 @@
-/* BLEU of a corpus (Papineni et al. 2002) as sacreBLEU computes it: clipped matches and totals of runs of 1 to 4 tokens
+/* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it: clipped matches and totals of n-grams, n from 1 to 4,
  * are summed over all sentences, then
- *     BLEU = brevity · exp(mean of log precisions),  brevity = min(1, exp(1 - reference length / length)). */
+ *      BLEU = brevity · exp(mean of log precisions),  brevity = min(1, exp(1 - reference length / length)). */
 #include "infer/infer.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static bool point_or_comma(char c)
     return c == '.' || c == ',';
 }
 
-/* Symbols that always stand alone: all of ASCII's but the apostrophe, comma, hyphen and point. */
+/* Symbols that are always tokens of their own: all of ASCII's but the apostrophe, comma, hyphen and point. */
 static bool symbol(char c)
 {
     return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') ||
@@ -50,8 +50,8 @@ static void replace_all(char *text, const char *what, const char *with)
 
 typedef enum rule { SYMBOLS, AFTER_NO_DIGIT, BEFORE_NO_DIGIT, HYPHEN } rule;
 
-/* One of the rules of 13a at one place: how many bytes it takes, and what it makes of them. Places are bytes; a
- * character of several bytes is no digit, whichever of its bytes is looked at. */
+/* One of the rewrite rules of 13a at one position: the bytes it consumes, and their replacement. Positions are bytes;
+ * no byte of a multi-byte character is a digit. */
 static int apply(rule r, const char *at, char *out)
 {
     char a = at[0], b = at[1];
@@ -76,7 +76,7 @@ static int apply(rule r, const char *at, char *out)
     return 0;
 }
 
-/* `to` has room for three times the text. */
+/* `to` holds three times the text. */
 static void apply_all(rule r, const char *text, char *to)
 {
     while (*text) {
@@ -122,7 +122,8 @@ static char *tokenize(ht_bleu_tokenizer tokenizer, const char *text)
     return one;
 }
 
-/* The bytes of white space here, 0 when there is none: what Unicode calls so, and the four separators of ASCII. */
+/* The number of bytes of white space here, 0 for other characters: Unicode's white space, and the four ASCII
+ * separators. */
 static size_t white(const char *at)
 {
     const unsigned char *c = (const unsigned char *)at;
@@ -141,7 +142,7 @@ typedef struct token {
     int32_t *number; /* where its number goes: equal tokens have equal numbers */
 } token;
 
-/* Tokens of a text to the list, which may be NULL; returns how many. */
+/* Appends the tokens of a text to the list, which may be NULL; returns their number. */
 static size_t split_at_spaces(const char *text, token *list)
 {
     size_t count = 0;
@@ -193,7 +194,7 @@ static int by_tokens(const void *a, const void *b)
     return 0;
 }
 
-/* All runs of `order` tokens, sorted; returns how many. */
+/* All n-grams of `order` tokens, sorted; returns their number. */
 static size_t runs_of(const int32_t *numbers, size_t count, size_t order, run *runs)
 {
     size_t made = count >= order ? count - order + 1 : 0;
@@ -205,7 +206,7 @@ static size_t runs_of(const int32_t *numbers, size_t count, size_t order, run *r
     return made;
 }
 
-/* How many runs both sorted lists hold, each as often as it is in both. */
+/* Clipped matches: the size of the multiset intersection of both sorted lists of n-grams. */
 static int64_t common(const run *a, size_t a_count, const run *b, size_t b_count)
 {
     int64_t found = 0;

@@ -1,4 +1,4 @@
-/* infer: running a trained model, and judging what it says. Here: search over the segments encode and decode_step of a
+/* infer: inference with a trained model and its evaluation: beam search over the segments encode and decode_step of a
  * translator, and BLEU. */
 #ifndef HT_INFER_H
 #define HT_INFER_H
@@ -20,8 +20,8 @@ typedef struct ht_search_opts {
         .size = sizeof(ht_search_opts), .beam = 1                                                                      \
     }
 
-/* Translates what the slots source and source_length hold. `tokens` has room for batch × length, `lengths` for batch;
- * `scores` (may be NULL) receives the log probabilities. An output that did not end in time is cut there. */
+/* Translates the contents of the slots source and source_length. `tokens` holds batch × length, `lengths` batch;
+ * `scores` (may be NULL) receives the log probabilities. An output that does not end in time is truncated. */
 ht_status ht_search(ht_session *session, ht_context *ctx, const ht_search_opts *opts, int32_t *tokens, int64_t *lengths,
                     double *scores);
 
@@ -38,7 +38,7 @@ typedef enum ht_bleu_tokenizer {
 /* Counts over a corpus; starts as zeros and a tokenizer. */
 typedef struct ht_bleu {
     ht_bleu_tokenizer tokenizer;
-    int64_t matches[HT_BLEU_ORDERS], totals[HT_BLEU_ORDERS]; /* of runs of 1 to 4 tokens */
+    int64_t matches[HT_BLEU_ORDERS], totals[HT_BLEU_ORDERS]; /* of n-grams of 1 to 4 tokens */
     int64_t length, reference_length;                        /* in tokens */
 } ht_bleu;
 

@@ -1,6 +1,6 @@
-/* Beam search. Each sentence has K hypotheses; a step offers the K best next tokens of each, of these K·K the K best
- * live on, and those that end go to the sentence's best finished one. Ties go to the lower hypothesis, then to the
- * likelier token, so the result is a function of the numbers alone. */
+/* Beam search. Each sentence has K hypotheses; a step proposes the K best next tokens of each, of these K·K the K best
+ * survive, and those that end compete for the sentence's best finished one. Ties go to the lower hypothesis, then to
+ * the likelier token, so the result is a function of the numbers alone. */
 #include "infer/infer.h"
 
 #include <inttypes.h>
@@ -107,7 +107,7 @@ static bool advance(search *s, int64_t b, int64_t step)
         parent[k] = 0;
     }
     if (alive == 0) return false;
-    /* Totals only fall; without a penalty nothing that lives can still win. */
+    /* Log probabilities only fall; without a length penalty no live hypothesis can still win. */
     return s->o->length_penalty > 0 || !(s->best[b] >= total[0]);
 }
 
@@ -126,7 +126,7 @@ static void start(search *s)
     for (int64_t b = 0; b < s->o->batch; b++) {
         s->best[b] = -INFINITY;
         for (int64_t k = 0; k < s->o->beam; k++) {
-            /* All are alike before the first token: one counts. */
+            /* All hypotheses are equal before the first token: only one is active. */
             s->total[b * s->o->beam + k] = k == 0 ? 0 : -INFINITY;
             s->token[b * s->o->beam + k] = s->o->start;
         }
@@ -136,7 +136,7 @@ static void start(search *s)
 static void write_out(search *s, int64_t b, int32_t *tokens, int64_t *lengths, double *scores)
 {
     int64_t beam = s->o->beam;
-    /* What still lives was cut at the longest length. */
+    /* Live hypotheses were truncated at the maximum length. */
     if (s->best[b] == -INFINITY)
         finish(s, b, &(candidate){.total = s->total[b * beam], .parent = 0}, s->o->length, s->o->length + 1);
     int64_t length = s->best_step[b];

@@ -1,5 +1,5 @@
-/* A model written as text: a .ht file (docs/ir.md) with the segment `forward`. Its `loss` is the sum over what counts,
- * with the output `count`; without that it is taken as it is. */
+/* The model `graph`: a text graph, a .ht file (docs/ir.md) with the segment `forward`. Its `loss` is a sum with the
+ * output `count`; without `count` it is used as it is. */
 #include <stdlib.h>
 
 #include "model/import.h"

@@ -1,3 +1,4 @@
+/* Import of a user's graph as a model: checks, and the outputs and segments that it may omit. */
 #include "model/import.h"
 
 #include <string.h>
@@ -69,7 +70,7 @@ static void complete_outputs(ht_graph *g, int segment)
     if (!has_output(g, segment, "count")) ht_output(g, "count", ht_fill(g, HT_I64, 0, NULL, 1));
 }
 
-/* forward as it is used: nothing is stored, nothing dropped. */
+/* eval from forward: without stores and dropout. */
 static ht_status add_eval(ht_graph *g, uint32_t forward)
 {
     uint32_t eval = ht_segment_copy(g, forward, "eval", NULL);

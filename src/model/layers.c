@@ -1,3 +1,4 @@
+/* Layers: parameters with names and initial values, linear, embedding, norms, convolution, attention, LSTM. */
 #include "model/layers.h"
 
 #include <math.h>
@@ -79,7 +80,7 @@ static int64_t last_dim(const ht_build *b, ht_val x)
     return rank > 0 ? ht_val_dims(b->g, x)[rank - 1] : 1;
 }
 
-/* PyTorch's: uniform within one over the root of the inputs of an output. */
+/* PyTorch's initialisation: uniform within 1/√(fan in). */
 static ht_init by_fan_in(int64_t fan_in)
 {
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
@@ -172,7 +173,7 @@ ht_val ht_layer_conv(ht_build *b, const char *name, ht_val x, ht_conv_spec s)
     opts.padding[0] = opts.padding[1] = s.padding;
     opts.groups = groups;
     ht_enter(b, "%s", name);
-    /* Without a bias a norm follows, and then ReLU: He's rule by the fan out, as ResNet and MobileNetV2 take it. */
+    /* He initialisation by the fan out, as ResNet and MobileNetV2 use it: without a bias, a norm and ReLU follow. */
     ht_init init = s.bias ? by_fan_in(per_group * area) : HT_NORMAL(0, sqrt(2.0 / (double)(s.out * area)));
     ht_val w = ht_layer_weight(b, "weight", 4, (int64_t[]){s.out, per_group, s.kernel, s.kernel}, init);
     ht_val bias = s.bias ? ht_layer_weight(b, "bias", 1, &s.out, by_fan_in(per_group * area)) : HT_NONE;

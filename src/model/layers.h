@@ -1,6 +1,6 @@
-/* What the architectures are made of. A layer names its parameters by where it stands ("h.3" entered, then "mlp", gives
- * h.3.mlp.weight) and finds them again when the next segment of the model is built. A none among the inputs gives none:
- * the graph has latched the failure. */
+/* Layers, the building blocks of the architectures. A layer names its parameters by its scope ("h.3" entered, then
+ * "mlp", gives h.3.mlp.weight) and finds them again when the next segment of the model is built. A none among the
+ * inputs gives none: the graph has latched the failure. */
 #ifndef HT_MODEL_LAYERS_H
 #define HT_MODEL_LAYERS_H
 
@@ -32,7 +32,7 @@ void ht_model_fail(ht_build *b, const char *format, ...) __attribute__((format(p
 
 /* ---- state ---- */
 ht_val ht_layer_weight(ht_build *b, const char *leaf, int rank, const int64_t *dims, ht_init init);
-/* Kept, not trained. */
+/* State without a gradient. */
 ht_val ht_layer_statistic(ht_build *b, const char *leaf, int rank, const int64_t *dims, ht_init init);
 
 /* ---- layers ---- */
@@ -81,9 +81,9 @@ ht_val ht_layer_rows(ht_build *b, ht_val tokens);
 void ht_task_inputs(ht_build *b);
 /* The input that the loss compares with. */
 ht_val ht_task_targets(ht_build *b);
-/* Loss, count and hits of logits; or the logits themselves where there are no targets. */
+/* Outputs: loss, count and correct predictions of logits; or the logits themselves where there are no targets. */
 void ht_task_outputs(ht_build *b, ht_val logits);
-/* How many numbers a model has to give for each row. */
+/* The number of logits or predictions per row. */
 int64_t ht_task_width(const ht_model_request *r);
 
 #endif

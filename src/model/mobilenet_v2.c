@@ -1,5 +1,5 @@
-/* MobileNetV2 (Sandler et al. 2018) in torchvision's names: blocks that widen, filter each channel by itself, and narrow
- * again without an activation. */
+/* MobileNetV2 (Sandler et al. 2018) in torchvision's names: inverted residual blocks, which expand, apply a depthwise
+ * convolution, and project without an activation. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* Models: the table of architectures, checks of a request, building of all segments. */
 #include "model/layers.h"
 
 #include <inttypes.h>

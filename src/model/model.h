@@ -1,23 +1,22 @@
-/* model: one file per architecture. Each builds the graph of a forward pass from ops and nothing else: parameters with
- * their names and first values, inputs, losses. Backward, precision and memory are other rooms' work.
+/* model: one file per architecture. Each builds the graph of a forward pass from ops: parameters with names and initial
+ * values, inputs, losses. Backward pass, precision and memory are the work of other folders.
  *
  * A model's graph has these segments:
- *     forward   as it is trained: dropout, the batch's own statistics         when `training` is asked for
- *     eval      as it is used: no dropout, running statistics                 always
- *     logits    the same without targets: output `logits`                     when `logits` is asked for
- *     encode, decode_step   of a translator, see seq2seq.c                    when `beam` is not 0
- * Batches of other lengths have segments of their own, forward:1, eval:1 and so on in the order of `buckets`, and their
- * inputs with a length have the same ending (tokens:1). One set of parameters serves them all.
- * Inputs by task:
- *     LM          tokens, targets i32[B,T]; with `documents` also positions, documents i32[B,T]
- *     CLASS       x f32[B,..], label i32[B]; of token sequences: tokens i32[B,T], length i32[B], label
- *     REGRESSION  x f32[B,..], y f32[B,O]
- *     PAIRS       source i32[B,S], source_length i32[B], target_in, targets i32[B,T]
- *     MASKED_LM   tokens, targets i32[B,T], length i32[B]
- * A target or label of -1 does not count, nor does a y that is not a number.
- * Outputs of forward and eval: `loss`, the sum over what counts and what backward starts from (so the seed is one over
- * the count of the whole step); `loss_sum`, the same without label smoothing; `count`, i64; and of eval (of CLASS in
- * forward, too) `correct`, i64, the hits of the largest logit. */
+ *      forward   for training: dropout, batch statistics                       when `training` is requested
+ *      eval      for evaluation: no dropout, running statistics                always
+ *      logits    the same without targets: output `logits`                     when `logits` is requested
+ *      encode, decode_step   of a translator, see seq2seq.c                    when `beam` is not 0
+ * Buckets: batches of other lengths have segments of their own, forward:1, eval:1 and so on in the order of `buckets`,
+ * and their inputs with a length have the same suffix (tokens:1). All share one set of parameters. Inputs by task:
+ *      LM          tokens, targets i32[B,T]; with `documents` also positions, documents i32[B,T]
+ *      CLASS       x f32[B,..], label i32[B]; of token sequences: tokens i32[B,T], length i32[B], label
+ *      REGRESSION  x f32[B,..], y f32[B,O]
+ *      PAIRS       source i32[B,S], source_length i32[B], target_in, targets i32[B,T]
+ *      MASKED_LM   tokens, targets i32[B,T], length i32[B]
+ * A target or label of -1 is ignored, and so is a y that is NaN. Outputs of forward and eval: `loss`, the sum over all
+ * targets and the start of the backward pass (so `loss_grad` is one over the count of the whole step); `loss_sum`, the
+ * same without label smoothing; `count`, i64; and in eval (of CLASS in forward, too) `correct`, i64, the correct
+ * predictions. */
 #ifndef HT_MODEL_H
 #define HT_MODEL_H
 
@@ -43,7 +42,7 @@ typedef struct ht_model_bucket {
     int64_t length, source_length;
 } ht_model_bucket;
 
-/* What a model has to know. Sizes that a task does not have are 0. */
+/* The request to a model. Sizes that a task does not have are 0. */
 struct ht_model_request {
     const ht_model *model;
     const ht_fields *fields; /* of model->keys */

@@ -1,4 +1,4 @@
-/* A model of one's own in C: include/halftone/plugin.h. */
+/* Models as shared objects: loads a plugin (include/halftone/plugin.h). */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>

@@ -30,7 +30,7 @@ static ht_val conv_norm(ht_build *b, const char *conv, const char *norm, ht_val 
     return ht_layer_batchnorm(b, norm, ht_layer_conv(b, conv, x, spec), start);
 }
 
-/* What is added at the end of a block: x, through a 1×1 convolution where shapes change. */
+/* The shortcut of a block: x, or a 1×1 convolution of x where shapes change. */
 static ht_val shortcut(ht_build *b, ht_val x, int64_t out, int64_t stride)
 {
     if (!x.id || (stride == 1 && ht_val_dims(b->g, x)[1] == out)) return x;

@@ -1,6 +1,6 @@
-/* A model of one's own as a list of layers, each the name of a layer or an object with its "type" and keys:
- *     {"type": "sequential", "layers": [{"type": "linear", "out": 64}, "relu", {"type": "linear"}]}
- * A layer is one row below. Parameters are named by place, as PyTorch's Sequential does: 0.weight, 2.weight. Sequences
+/* The model `sequential`: a list of layers, each the name of a layer or an object with its "type" and keys:
+ *      {"type": "sequential", "layers": [{"type": "linear", "out": 64}, "relu", {"type": "linear"}]}
+ * A layer is one row below. Parameters are named by position, as in PyTorch's Sequential: 0.weight, 2.weight. Sequences
  * of tokens are [B, T] and become [B, T, width] by an embedding. */
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +68,7 @@ static int64_t out_of(const ht_build *b, const use *u)
     return ht_field_null(u->f, "out") ? ht_task_width(b->r) : ht_field_int(u->f, "out");
 }
 
-/* A layer's parameters stand at the layer itself, without a name of its own. */
+/* A layer's parameters are named by the layer's position alone. */
 static ht_val linear(ht_build *b, const use *u, ht_val x)
 {
     if (!x.id || ht_val_rank(b->g, x) < 2 || !ht_dtype_is_float(ht_val_dtype(b->g, x))) {
@@ -322,7 +322,7 @@ static const layer layers[] = {
 };
 enum { LAYERS = sizeof layers / sizeof layers[0] };
 
-/* What people write who expect a program where there is a static graph. */
+/* Layers with control flow, refused with a message, since a graph is static. */
 static bool is_control(const char *type)
 {
     static const char *const words[] = {"while", "for", "loop", "if", "cond", "switch", "scan", "repeat", "goto"};

@@ -1,4 +1,4 @@
-/* What each task feeds a model and asks of it. */
+/* Tasks: the inputs and outputs of a model's segments. */
 #include <stdio.h>
 
 #include "model/layers.h"
@@ -10,7 +10,7 @@ int64_t ht_task_width(const ht_model_request *r)
 
 /* ---- inputs ---- */
 
-/* One name stands for one shape, so what has a length is named by its bucket. */
+/* A name has one shape, so inputs with a length carry the bucket's suffix. */
 static ht_val ints(ht_build *b, const char *name, int rank, int64_t rows, int64_t columns)
 {
     char full[64];
@@ -94,7 +94,7 @@ static void entropy_outputs(ht_build *b, ht_val logits)
     ht_output(g, "loss_sum", plain);
     if (!targets.id) return;
     ht_output(g, "count", total(g, ht_ne(g, targets, ht_fill_like(g, targets, -1))));
-    if (b->training && b->r->task != HT_TASK_CLASS) return; /* as much as another pass over all logits */
+    if (b->training && b->r->task != HT_TASK_CLASS) return; /* costs as much as another pass over all logits */
     ht_output(g, "correct", total(g, ht_eq(g, ht_argmax(g, logits, -1, false), ht_cast(g, targets, HT_I64))));
 }
 
