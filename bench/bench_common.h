@@ -14,7 +14,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { BENCH_THREADS = 2 }; /* on both sides of every row */
+/* On both sides of every row: HALFTONE_BENCH_THREADS, or 2. */
+static inline int bench_threads(void)
+{
+    const char *text = getenv("HALFTONE_BENCH_THREADS");
+    long threads = text ? strtol(text, NULL, 10) : 0;
+    return threads > 0 && threads <= 4096 ? (int)threads : 2;
+}
 
 static inline double bench_now(void)
 {

@@ -125,7 +125,7 @@ static void measure(ht_context *ctx, const peers *p, int row, const char *only)
     int matmul = contest_add(&c, "onednn_matmul", peer_turn, &r[2], flop);
     int torch = contest_add(&c, "torch", peer_turn, &r[3], flop);
     int dnnl_bf16 = plain ? contest_add(&c, "onednn_bf16", peer_turn, &r[4], flop) : -1;
-    ceiling fma = {ceiling_best_fma(), BENCH_THREADS};
+    ceiling fma = {ceiling_best_fma(), bench_threads()};
     int top = peak ? contest_add(&c, "fma_peak", ceiling_turn, &fma, ceiling_work(&fma)) : -1;
     contest_run(&c);
     int onednn = contest_better(&c, sgemm, matmul);
@@ -158,7 +158,7 @@ static void measure_decode(ht_context *ctx, const char *layout, const char *only
     snprintf(title, sizeof title, "decode_%c%c", layout[0] | 32, layout[1] | 32);
     if (!strstr(title, only)) return;
     contest c = {.name = title, .unit = "GB/s", .seconds = 4};
-    ceiling read = {CEILING_READ, BENCH_THREADS};
+    ceiling read = {CEILING_READ, bench_threads()};
     for (int i = 0; i < TYPES; i++) {
         build_product(&o[i], ctx, dtypes[i], layout, s, true);
         contest_add(&c, ht_dtype_name(dtypes[i]), ours_turn, &o[i],

@@ -9,11 +9,12 @@
 #include "ours.h"
 #include "peer.h"
 
-static ceiling copies[2] = {{CEILING_COPY, BENCH_THREADS}, {CEILING_COPY_STREAM, BENCH_THREADS}};
+static ceiling copies[2] = {{.kind = CEILING_COPY}, {.kind = CEILING_COPY_STREAM}};
 
 /* Both copies as sides of the contest; returns the first one's number. */
 static int add_copies(contest *c)
 {
+    copies[0].threads = copies[1].threads = bench_threads();
     int first = contest_add(c, "copy", ceiling_turn, &copies[0], ceiling_work(&copies[0]));
     contest_add(c, "copy_stream", ceiling_turn, &copies[1], ceiling_work(&copies[1]));
     return first;

@@ -8,7 +8,7 @@ ht_context *ours_context(void)
 {
     ht_context_opts opts = HT_CONTEXT_OPTS;
     ht_context *ctx;
-    opts.threads = BENCH_THREADS;
+    opts.threads = bench_threads();
     if (ht_context_create(&ctx, &opts) != HT_OK) {
         fprintf(stderr, "no context\n");
         exit(1);

@@ -14,7 +14,7 @@ typedef struct ours {
     bool no_prepack; /* as in ht_plan_opts */
 } ours;
 
-/* BENCH_THREADS threads; ends the program when there is no context. */
+/* bench_threads() threads; ends the program when there is no context. */
 ht_context *ours_context(void);
 /* An empty graph in o->graph to build the model in. */
 void ours_begin(ours *o, ht_context *ctx);

@@ -55,7 +55,7 @@ static bool find_program(const char *name, char *path, size_t size)
 static void become(const char *name, const char *path, const char *request, const char *calls)
 {
     char threads[16];
-    snprintf(threads, sizeof threads, "%d", BENCH_THREADS);
+    snprintf(threads, sizeof threads, "%d", bench_threads());
     setenv("OMP_NUM_THREADS", threads, 1);
     setenv("OPENBLAS_NUM_THREADS", threads, 1);
     setenv("MKL_NUM_THREADS", threads, 1);
