@@ -115,6 +115,7 @@ static void add_segment(sheet *s, ht_executor *m, const ht_plan_segment *segment
                                                  .out = at + n_in,
                                                  .workspace = ht_executor_open(m, instr->workspace, 0),
                                                  .pool = pool,
+                                                 .threads = ht_pool_threads(pool),
                                                  .fused = instr->fused}};
     }
 }

@@ -50,6 +50,7 @@ static bool resolve(ht_executor *e, const ht_instr *instr, ht_launch *launch, ht
         .out = pointers + call->n_in,
         .workspace = at(e, instr->workspace),
         .pool = pool,
+        .threads = e->plan->target.threads,
         .fused = instr->fused,
     };
     return true;

@@ -16,6 +16,7 @@ typedef struct ht_launch {
     void *workspace; /* starts at a multiple of 64 bytes */
     void *prepacked; /* what the row's `prepack` made of inputs, at a multiple of 64 bytes; NULL: the run sees to it */
     ht_pool *pool;
+    int threads; /* of the target that the workspace was planned for */
     const struct ht_fused
         *fused; /* the element-wise calls of an instruction, compiled when it was planned; else NULL */
 } ht_launch;

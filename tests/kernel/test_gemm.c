@@ -17,7 +17,7 @@
 /* The builds that this architecture has. */
 #define HT_ISA(id, name, architecture, ...)                                                                            \
     HT_ON_##architecture(void ht_gemm_run_f32_##name(const gemm_job *, ht_pool *);                                     \
-                         int64_t ht_gemm_workspace_f32_##name(int64_t, int64_t, int64_t);                              \
+                         int64_t ht_gemm_workspace_f32_##name(int64_t, int64_t, int64_t, int64_t);                     \
                          void ht_gemm_prepack_f32_##name(const gemm_side *, int64_t, int64_t, void *, ht_pool *);      \
                          int64_t ht_gemm_prepacked_bytes_f32_##name(int64_t, int64_t);)
 #include "base/isas.def"
@@ -25,7 +25,7 @@
 typedef struct build {
     ht_isa isa;
     void (*run)(const gemm_job *job, ht_pool *pool);
-    int64_t (*workspace)(int64_t m, int64_t n, int64_t k);
+    int64_t (*workspace)(int64_t m, int64_t n, int64_t k, int64_t threads);
     void (*prepack)(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
     int64_t (*prepacked_bytes)(int64_t n, int64_t k);
 } build;
@@ -116,13 +116,14 @@ static void *run_with(const build *b, const operand *a, const operand *other, sh
                       const finisher *f, int threads, const void *prepacked)
 {
     size_t bytes = (size_t)(s.m * s.n) * ht_dtype_bytes(dtype);
-    int64_t scratch_bytes = b->workspace(s.m, s.n, s.k);
+    int64_t scratch_bytes = b->workspace(s.m, s.n, s.k, threads);
     void *y = malloc(bytes), *workspace = aligned_alloc(64, (size_t)(scratch_bytes + 63) / 64 * 64);
     ht_pool *pool = ht_pool_create(threads);
     assert_true(y && workspace && pool);
     gemm_job job = {.a = a->side, .b = other->side, .m = s.m, .n = s.n, .k = s.k, .y = y, .dtype = dtype};
     job.y_down = s.n;
     job.workspace = workspace;
+    job.threads = threads;
     job.prepacked = prepacked;
     if (prepacked) job.b.data = NULL, job.b.load = NULL; /* not looked at any more */
     if (f) job.finish = add_place, job.finish_arg = f;
@@ -232,8 +233,9 @@ static void threads__do_not_change_a_bit(void **state)
     for (int isa = 0; isa < BUILDS; isa++) {
         if (!runs_here(&builds[isa])) continue;
         void *one = run(&builds[isa], &a, &b, s, HT_F32, NULL, 1);
-        for (int threads = 2; threads <= 5; threads++) {
-            void *more = run(&builds[isa], &a, &b, s, HT_F32, NULL, threads);
+        static const int counts[] = {2, 3, 4, 5, 16, 40}; /* tiles are cut for them */
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            void *more = run(&builds[isa], &a, &b, s, HT_F32, NULL, counts[i]);
             assert_memory_equal(one, more, (size_t)(s.m * s.n) * sizeof(float));
             free(more);
         }

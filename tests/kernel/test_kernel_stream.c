@@ -64,7 +64,8 @@ static void run(const op_case *c, ht_isa isa, const void *const *in, void *const
     aligned_buffer(&workspace, kernel->workspace ? kernel->workspace(c->call, &target) : 0, 0);
     ht_pool *pool = ht_pool_create(2);
     assert_non_null(pool);
-    kernel->run(&(ht_launch){.call = c->call, .in = in, .out = out, .workspace = workspace, .pool = pool});
+    kernel->run(
+        &(ht_launch){.call = c->call, .in = in, .out = out, .workspace = workspace, .pool = pool, .threads = 2});
     ht_pool_free(pool);
     free(workspace);
 }

@@ -237,7 +237,8 @@ static void launch(const op_case *c, const ht_kernel *k, launch_buffers *r, cons
     int64_t bytes = k->workspace ? k->workspace(&r->call, target) : 0;
     if (bytes < 0) op_case_fail(c, "%s asks for %" PRId64 " bytes of workspace", k->name, bytes);
     buffer workspace = buffer_make((size_t)bytes);
-    k->run(&(ht_launch){.call = &r->call, .in = in, .out = out, .workspace = workspace.data, .pool = pool});
+    k->run(&(ht_launch){
+        .call = &r->call, .in = in, .out = out, .workspace = workspace.data, .pool = pool, .threads = target->threads});
     check_untouched(c, k, r, &workspace);
     free(workspace.block);
 }

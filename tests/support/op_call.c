@@ -103,7 +103,8 @@ static void run(op_call *call, const ht_call *like)
     ht_pool *pool = ht_pool_create(2);
     assert_non_null(workspace);
     memset(workspace, 0xff, bytes); /* NaN: whoever reads before writing is found out */
-    kernel->run(&(ht_launch){.call = like, .in = in, .out = out, .workspace = workspace, .pool = pool});
+    kernel->run(&(ht_launch){
+        .call = like, .in = in, .out = out, .workspace = workspace, .pool = pool, .threads = target.threads});
     ht_pool_free(pool);
     free(workspace);
     for (size_t i = 0; i < like->n_out; i++)

@@ -171,7 +171,8 @@ void op_kernel_run(const ht_kernel *kernel, const ht_target *target, const ht_ca
     void *workspace = NULL;
     size_t bytes = kernel->workspace ? (size_t)kernel->workspace(call, target) : 0;
     assert_int_equal(posix_memalign(&workspace, 64, bytes ? bytes : 1), 0);
-    kernel->run(&(ht_launch){.call = call, .in = (const void *const *)in, .out = out, .workspace = workspace});
+    kernel->run(&(ht_launch){
+        .call = call, .in = (const void *const *)in, .out = out, .workspace = workspace, .threads = target->threads});
     for (size_t i = 0; i < call->n_out; i++) {
         for (int64_t e = 0; e < ht_type_elems(call->out[i]); e++)
             a->out[i][e] = ht_load_f64(out[i], call->out[i]->dtype, e);

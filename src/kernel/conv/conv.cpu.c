@@ -261,7 +261,7 @@ static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
     forward_product(&p, &c, call, NULL);
     if (!multiplies(&c, &p.planes)) return 0;
     if (uses_im2col(&c, places_total(&p.taps)))
-        return gemm_workspace(p.rows, im2col_places(&p), p.depth) + im2col_planes(&p);
+        return gemm_workspace(p.rows, im2col_places(&p), p.depth, 0) + im2col_planes(&p);
     return product_workspace(&p, left_elems(&p), keeps_planes(&p));
 }
 
@@ -434,7 +434,7 @@ static int64_t grad_input_im2col(product *p, const ht_launch *launch)
         for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
             grad_input_phase(p, h, w);
             int64_t left = im2col_bytes(im2col_left(p)),
-                    bytes = left + gemm_workspace(p->rows, im2col_places(p), p->depth);
+                    bytes = left + gemm_workspace(p->rows, im2col_places(p), p->depth, 0);
             if (bytes > most) most = bytes;
             if (!launch || p->depth == 0) continue;
             p->left = (real *)((char *)launch->workspace + kept);

@@ -216,7 +216,7 @@ static weight_im2col weight_im2col_of(const weight_job *job)
     const planes *p = &job->planes;
     weight_im2col w = {.planes = p->in_place ? 0 : im2col_bytes(job->conv->batch * p->channels * p->plane + NR)};
     w.dy = im2col_bytes(job->cols * im2col_pitch(im2col_places(job)));
-    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, im2col_places(job));
+    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, im2col_places(job), 0);
     return w;
 }
 

@@ -25,7 +25,8 @@ enum {
     TILE_M = 19 * MR,                                    /* rows of a tile, at most */
     LOW_M = 5 * MR,                                      /* and at least, where tiles are few */
     FEW_TILES = 6,         /* with fewer than these, tiles get smaller, so that threads share them evenly */
-    MOST_SLOTS = 32,       /* threads that can take part */
+    FEW_THREADS = 2,       /* up to these, that is all that tiles follow */
+    MOST_SLOTS = 32,       /* threads that can take part where their number is not known */
     MOST_PACKED = 1 << 22, /* elements of a that are packed beforehand at a time */
     LINE_BYTES = 64,
     L1_WAY_BYTES = 4096, /* addresses so far apart meet in one set of L1 */
@@ -450,29 +451,61 @@ static void take_tiles(void *arg, int64_t slot)
 
 /* ---- the whole product ---- */
 
-static extent extent_of(int64_t m, int64_t n, int64_t k)
+/* Tiles for one or two threads. */
+static void choose_tile(extent *e, int64_t n)
+{
+    e->tile_n = ht_min_i64(TILE_N, ht_tiles(n, NR) * NR);
+    int64_t down = ht_tiles(e->rows, TILE_M);
+    if (down * ht_tiles(n, e->tile_n) < FEW_TILES) e->tile_n = ht_min_i64(e->tile_n, NARROW_N);
+    int64_t across = ht_tiles(n, e->tile_n);
+    do e->tile_m = ht_tiles(ht_tiles(e->rows, down), MR) * MR;
+    while (ht_tiles(e->rows, e->tile_m) * across < FEW_TILES && e->tile_m > LOW_M && down++);
+}
+
+/* Tiles for many threads: the size with which the last thread is done first. A tile costs its micro-tiles, and beyond
+ * them reading a strip of a for each of its rows of micro-tiles and packing a sliver of b for each of its columns. */
+static void share_out(extent *e, int64_t n, int64_t threads)
+{
+    enum { MICRO_TILE = 16, READ_STRIP = 4, PACK_SLIVER = 24, TILE = 16 };
+    int64_t least = INT64_MAX;
+    for (int64_t wide = TILE_N; wide >= 2 * NR; wide /= 2) {
+        int64_t tile_n = ht_min_i64(wide, ht_tiles(n, NR) * NR), slivers = tile_n / NR;
+        for (int64_t strips = TILE_M / MR; strips > 0; strips--) {
+            int64_t tiles = ht_tiles(e->rows, strips * MR) * ht_tiles(n, tile_n);
+            int64_t cost = ht_tiles(tiles, threads) *
+                           (strips * slivers * MICRO_TILE + strips * READ_STRIP + slivers * PACK_SLIVER + TILE);
+            if (cost >= least) continue;
+            least = cost;
+            e->tile_m = strips * MR;
+            e->tile_n = tile_n;
+        }
+    }
+}
+
+/* threads: for which the workspace is planned; 0: not known. Only tiles follow from it: blocks of K and so the bits do
+ * not. */
+static extent extent_of(int64_t m, int64_t n, int64_t k, int64_t threads)
 {
     extent e = {.steps = ht_tiles(k, KC)};
     e.depth = ht_tiles(k, e.steps);
-    e.tile_n = ht_min_i64(TILE_N, ht_tiles(n, NR) * NR);
     e.rows = MOST_PACKED / k / MR * MR;
     e.rows = e.rows < TILE_M ? TILE_M : e.rows;
     e.rows = ht_tiles(ht_tiles(m, ht_tiles(m, e.rows)), MR) * MR;
-    int64_t down = ht_tiles(e.rows, TILE_M);
-    if (down * ht_tiles(n, e.tile_n) < FEW_TILES) e.tile_n = ht_min_i64(e.tile_n, NARROW_N);
-    int64_t across = ht_tiles(n, e.tile_n);
-    do e.tile_m = ht_tiles(ht_tiles(e.rows, down), MR) * MR;
-    while (ht_tiles(e.rows, e.tile_m) * across < FEW_TILES && e.tile_m > LOW_M && down++);
+    if (threads > FEW_THREADS)
+        share_out(&e, n, threads);
+    else
+        choose_tile(&e, n);
     e.packed = e.rows * k;
-    e.slots = ht_min_i64(ht_tiles(e.rows, e.tile_m) * across, MOST_SLOTS);
+    e.slots =
+        ht_min_i64(ht_tiles(e.rows, e.tile_m) * ht_tiles(n, e.tile_n), threads > MOST_SLOTS ? threads : MOST_SLOTS);
     e.slot = e.tile_n / NR * sliver_elems(e.depth) + sums_elems(&e) + MR * PITCH;
     return e;
 }
 
-int64_t gemm_workspace(int64_t m, int64_t n, int64_t k)
+int64_t gemm_workspace(int64_t m, int64_t n, int64_t k, int64_t threads)
 {
     if (m == 0 || n == 0 || k == 0) return 0;
-    extent e = extent_of(m, n, k);
+    extent e = extent_of(m, n, k, threads);
     return (ht_tiles(e.packed, NR) * NR + e.slots * e.slot) * (int64_t)sizeof(real);
 }
 
@@ -524,7 +557,7 @@ void gemm_run(const gemm_job *job, ht_pool *pool)
         zero_result(job);
         return;
     }
-    work w = {.job = job, .e = extent_of(job->m, job->n, job->k), .packed = job->workspace};
+    work w = {.job = job, .e = extent_of(job->m, job->n, job->k, job->threads), .packed = job->workspace};
     w.slots = w.packed + ht_tiles(w.e.packed, NR) * NR;
     bool packed = by_columns(&job->a);
     for (w.row = 0; w.row < job->m; w.row += w.rows) {

@@ -35,6 +35,7 @@ typedef struct gemm_job {
     gemm_finish finish; /* NULL: nothing */
     const void *finish_arg;
     void *workspace; /* HT_K(gemm_workspace) bytes, aligned to 64 */
+    int64_t threads; /* that tiles are cut for; 0: any number. The bits do not depend on it. */
     const void
         *prepacked; /* all of b, as gemm_prepack left it; NULL: b is packed along the way. The same bits either way. */
 } gemm_job;
@@ -45,7 +46,8 @@ typedef struct gemm_job {
 #define gemm_prepacked_bytes HT_K(ht_gemm_prepacked_bytes)
 
 void gemm_run(const gemm_job *job, ht_pool *pool);
-int64_t gemm_workspace(int64_t m, int64_t n, int64_t k);
+/* threads: as in the job. */
+int64_t gemm_workspace(int64_t m, int64_t n, int64_t k, int64_t threads);
 
 enum { GEMM_PREPACK_ROWS = 128 }; /* with more rows, packing b along the way costs less than some 5 % (decision 0014) */
 

@@ -49,6 +49,7 @@ static void matmul_gemm_run(const ht_launch *launch)
                         .finish = fused ? finish : NULL,
                         .finish_arg = &after,
                         .workspace = launch->workspace,
+                        .threads = launch->threads,
                         .prepacked = launch->prepacked};
         after.first = batch * p.m * p.n;
         gemm_run(&job, launch->pool);
@@ -57,9 +58,8 @@ static void matmul_gemm_run(const ht_launch *launch)
 
 static int64_t matmul_gemm_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
     product p = product_of(call, NULL, NULL);
-    return gemm_workspace(p.m, p.n, p.k);
+    return gemm_workspace(p.m, p.n, p.k, target->threads);
 }
 
 /* b of a single product with few rows. */

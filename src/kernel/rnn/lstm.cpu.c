@@ -26,7 +26,7 @@ static void layout(lstm *job, panel_scratch *scratch)
 {
     const layer *l = &job->l;
     job->gemm = scratch->start;
-    int64_t gemm = gemm_workspace(at_least_one(l->steps * l->batch), l->gates, at_least_one(l->inputs));
+    int64_t gemm = gemm_workspace(at_least_one(l->steps * l->batch), l->gates, at_least_one(l->inputs), 0);
     panel_take(scratch, 1, ht_tiles(gemm, sizeof(real)));
     int64_t rows = job->l.reserve.dtype == HT_REAL_DTYPE ? 0 : l->steps * l->batch;
     job->pre = panel_take(scratch, rows, l->gates);

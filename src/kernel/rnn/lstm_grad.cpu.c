@@ -25,8 +25,8 @@ typedef struct lstm_grad {
 static int64_t gemm_bytes(const layer *l)
 {
     int64_t rows = at_least_one(l->steps * l->batch), inputs = at_least_one(l->inputs);
-    int64_t dx = gemm_workspace(rows, inputs, l->gates), dw_input = gemm_workspace(l->gates, inputs, rows);
-    int64_t dw_hidden = gemm_workspace(l->gates, l->hidden, rows);
+    int64_t dx = gemm_workspace(rows, inputs, l->gates, 0), dw_input = gemm_workspace(l->gates, inputs, rows, 0);
+    int64_t dw_hidden = gemm_workspace(l->gates, l->hidden, rows, 0);
     int64_t most = dx > dw_input ? dx : dw_input;
     return most > dw_hidden ? most : dw_hidden;
 }
