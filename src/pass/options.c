@@ -39,6 +39,7 @@ ht_pass_options ht_pass_options_standard(void)
 /* The key of this name among those of the stage's passes, and where its struct lies. */
 static const ht_setting_key *find_key(ht_stage stage, const char *name, size_t *at)
 {
+    if (strcmp(name, "other_rate") == 0) name = "rest_lr_scale"; /* its deprecated name */
     for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
         const ht_pass_settings *table = row->pass->settings;
         for (; table && table->keys && (stage == HT_STAGE_ANY || row->stage == stage); table++) {

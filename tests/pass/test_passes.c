@@ -448,14 +448,16 @@ static void settings__become_values_of_the_stage_that_knows_them(void **state)
 {
     (void)state;
     ht_pass_options options = ht_pass_options_standard();
-    const ht_train_setting given[] = {{"beta2", "0.5"}, {"optimizer", "lamb"}, {"precision", "fp16"}, {"beta2", "0.25"},
-                                      {"masters", "0"}, {"scale_window", "7"}, {"nobody", "1"}};
+    const ht_train_setting given[] = {{"beta2", "0.5"},  {"optimizer", "lamb"}, {"precision", "fp16"},
+                                      {"beta2", "0.25"}, {"masters", "0"},      {"scale_window", "7"},
+                                      {"nobody", "1"},   {"other_rate", "0.5"}};
     assert_int_equal(ht_pass_options_read(test_ctx, &options, HT_STAGE_ANY, sizeof given / sizeof given[0], given),
                      HT_OK);
     assert_string_equal(options.train.optimizer->name, "lamb");
     assert_true(options.train.hyper.beta2 == 0.25 && options.train.hyper.max_coeff == 10);
     assert_true(options.train.scaling.window == 7 && options.precision.precision == HT_PRECISION_FP16);
     assert_false(options.precision.masters);
+    assert_true(options.train.hyper.rest_lr_scale == 0.5); /* by its deprecated name */
     assert_int_equal(ht_pass_options_read(test_ctx, &options, HT_STAGE_PLAN, 1, given), HT_EINVAL);
     assert_string_equal(ht_context_message(test_ctx), "setting beta2: planning has no such setting");
     assert_int_equal(ht_pass_options_read(test_ctx, &options, HT_STAGE_TRAIN, 1, &given[2]), HT_EINVAL);
