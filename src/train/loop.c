@@ -182,6 +182,41 @@ ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *reque
     return status;
 }
 
+ht_run_info ht_run_info_of(const ht_run *run)
+{
+    const ht_plan *plan = run->job.plan;
+    ht_run_info info = {
+        .folder = run->folder,
+        .model = run->job.model->name,
+        .task = run->job.task,
+        .parameters = run->job.parameters,
+        .bytes = ht_plan_bytes(plan),
+        .prepacked_bytes = plan->area_bytes[HT_AREA_PREPACKED],
+        .slot_bytes = plan->area_bytes[HT_AREA_SLOT],
+        .activation_bytes = plan->area_bytes[HT_AREA_TRANSIENT],
+        .steps = run->job.steps,
+        .first_step = run->first_step,
+        .model_hash = plan->model_hash,
+    };
+    memcpy(info.heading_bytes, plan->heading_bytes, sizeof info.heading_bytes);
+    return info;
+}
+
+ht_session *ht_run_session(ht_run *run)
+{
+    return run->job.session;
+}
+
+ht_data *ht_run_data(ht_run *run)
+{
+    return run->job.data;
+}
+
+ht_run_view ht_run_look(ht_run *run)
+{
+    return (ht_run_view){&run->job, &run->request, run->train, run->step};
+}
+
 /* ---- step ---- */
 
 typedef struct sums {
@@ -301,6 +336,48 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     return judge_skip(run, &r);
 }
 
+static bool is_due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* What a step leaves to do: evaluate, save. */
+static ht_status finish_step(ht_run *run, bool stopped)
+{
+    const ht_train_config *train_config = run->job.train_config;
+    bool last = run->step == run->job.steps;
+    if (last || is_due(run->step, train_config->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
+    if (last || stopped || is_due(run->step, train_config->snapshot_every)) HT_TRY(ht_run_snapshot(run));
+    if (stopped) note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
+    return HT_OK;
+}
+
+/* The snapshot of the last complete step may be there already. */
+static ht_status give_up_step(ht_run *run)
+{
+    if (run->saved_step != run->step) HT_TRY(ht_run_snapshot(run));
+    note(run, "stopped in the middle of step %" PRId64 " of %" PRId64 ", with a snapshot of step %" PRId64,
+         run->step + 1, run->job.steps, run->step);
+    return HT_OK;
+}
+
+ht_status ht_run_train(ht_run *run, bool *stopped)
+{
+    *stopped = false;
+    if (run->step >= run->job.steps) {
+        note(run, "all %" PRId64 " steps are made", run->job.steps);
+        return HT_OK;
+    }
+    while (run->step < run->job.steps && !*stopped) {
+        bool dropped;
+        if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
+        HT_TRY(ht_run_step(run, NULL, &dropped));
+        *stopped = dropped || (run->step < run->job.steps && is_stopped(run));
+        HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
+    }
+    return HT_OK;
+}
+
 /* ---- evaluate ---- */
 
 /* A model that carries its state from batch to batch begins the validation text with none. */
@@ -390,50 +467,6 @@ ht_status ht_run_snapshot(ht_run *run)
     return ht_metrics_flush(run->metrics);
 }
 
-/* ---- all steps ---- */
-
-static bool is_due(int64_t step, int64_t every)
-{
-    return every > 0 && step % every == 0;
-}
-
-/* What a step leaves to do: evaluate, save. */
-static ht_status finish_step(ht_run *run, bool stopped)
-{
-    const ht_train_config *train_config = run->job.train_config;
-    bool last = run->step == run->job.steps;
-    if (last || is_due(run->step, train_config->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
-    if (last || stopped || is_due(run->step, train_config->snapshot_every)) HT_TRY(ht_run_snapshot(run));
-    if (stopped) note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
-    return HT_OK;
-}
-
-/* The snapshot of the last complete step may be there already. */
-static ht_status give_up_step(ht_run *run)
-{
-    if (run->saved_step != run->step) HT_TRY(ht_run_snapshot(run));
-    note(run, "stopped in the middle of step %" PRId64 " of %" PRId64 ", with a snapshot of step %" PRId64,
-         run->step + 1, run->job.steps, run->step);
-    return HT_OK;
-}
-
-ht_status ht_run_train(ht_run *run, bool *stopped)
-{
-    *stopped = false;
-    if (run->step >= run->job.steps) {
-        note(run, "all %" PRId64 " steps are made", run->job.steps);
-        return HT_OK;
-    }
-    while (run->step < run->job.steps && !*stopped) {
-        bool dropped;
-        if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
-        HT_TRY(ht_run_step(run, NULL, &dropped));
-        *stopped = dropped || (run->step < run->job.steps && is_stopped(run));
-        HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
-    }
-    return HT_OK;
-}
-
 /* ---- close ---- */
 
 ht_status ht_run_close(ht_run *run)
@@ -450,41 +483,4 @@ ht_status ht_run_close(ht_run *run)
     free(run->snapshots);
     free(run);
     return status;
-}
-
-/* ---- what others see of a run ---- */
-
-ht_run_info ht_run_info_of(const ht_run *run)
-{
-    const ht_plan *plan = run->job.plan;
-    ht_run_info info = {
-        .folder = run->folder,
-        .model = run->job.model->name,
-        .task = run->job.task,
-        .parameters = run->job.parameters,
-        .bytes = ht_plan_bytes(plan),
-        .prepacked_bytes = plan->area_bytes[HT_AREA_PREPACKED],
-        .slot_bytes = plan->area_bytes[HT_AREA_SLOT],
-        .activation_bytes = plan->area_bytes[HT_AREA_TRANSIENT],
-        .steps = run->job.steps,
-        .first_step = run->first_step,
-        .model_hash = plan->model_hash,
-    };
-    memcpy(info.heading_bytes, plan->heading_bytes, sizeof info.heading_bytes);
-    return info;
-}
-
-ht_session *ht_run_session(ht_run *run)
-{
-    return run->job.session;
-}
-
-ht_data *ht_run_data(ht_run *run)
-{
-    return run->job.data;
-}
-
-ht_run_view ht_run_look(ht_run *run)
-{
-    return (ht_run_view){&run->job, &run->request, run->train, run->step};
 }
