@@ -7,32 +7,29 @@
 static const char head[] =
     "# Config keys\n"
     "\n"
-    "This page is written by `halftone check --keys` from the tables that the program reads: do not edit it.\n"
+    "This page is written by `halftone check --keys` from the tables that the program reads: do not edit\n"
+    "it.\n"
     "\n"
-    "A **job file** is JSON with the blocks `model`, `data`, `train`, and, where wanted, `halftone` and `engine`. "
-    "Comments "
-    "(`//`, `#`, `/* */`, or members\n"
-    "named `_comment…`) and a comma after the last element are fine; `5e8` is an integer; a key that is given twice is "
-    "an "
-    "error. `--set train.lr=3e-4` overrides a key.\n"
+    "A **job file** is JSON with the blocks `model`, `data`, `train`, and, where wanted, `halftone` and\n"
+    "`engine`. Comments (`//`, `#`, `/* */`, or members named `_comment…`) and a comma after the last\n"
+    "element are fine; `5e8` is an integer; a key that is given twice is an error. `--set train.lr=3e-4`\n"
+    "overrides a key.\n"
     "\n"
-    "`engine` is DeepSpeed's config as it is, a path (seen from the job file's folder) or an object; `--deepspeed "
-    "FILE` "
-    "takes its place. The rules between the two:\n"
+    "`engine` is DeepSpeed's config as it is, a path (seen from the job file's folder) or an object;\n"
+    "`--deepspeed FILE` takes its place. The rules between the two:\n"
     "\n"
     "- What only one of them gives holds for both. What both give must agree, or it is an error.\n"
-    "- `\"auto\"` in the engine config, and an `optimizer` that it leaves out, are filled by the job's `train` block.\n"
-    "- `train_batch_size` = `train_micro_batch_size_per_gpu` × `gradient_accumulation_steps` × ranks: two give the "
-    "third.\n"
-    "- An engine config without `gradient_clipping` clips at 1.0, as DeepSpeed's current release does; a job without "
-    "an "
-    "engine config does not clip.\n"
-    "- An engine config with an optimizer and without a scheduler has a constant rate, and its weight decay takes in "
-    "biases and norms.\n"
+    "- `\"auto\"` in the engine config, and an `optimizer` that it leaves out, are filled by the job's\n"
+    "  `train` block.\n"
+    "- `train_batch_size` = `train_micro_batch_size_per_gpu` × `gradient_accumulation_steps` × ranks: two\n"
+    "  give the third.\n"
+    "- An engine config without `gradient_clipping` clips at 1.0, as DeepSpeed's current release does; a\n"
+    "  job without an engine config does not clip.\n"
+    "- An engine config with an optimizer and without a scheduler has a constant rate, and its weight\n"
+    "  decay takes in biases and norms.\n"
     "\n"
-    "An unknown key is an error, with the nearest known one. `halftone check FILE` prints every value and where it "
-    "came "
-    "from.\n";
+    "An unknown key is an error, with the nearest known one. `halftone check FILE` prints every value and\n"
+    "where it came from.\n";
 
 static const char *support_words(ht_support support)
 {
@@ -135,7 +132,7 @@ static void add_engine(ht_text *text)
     const char *open = NULL; /* name of the block that is being written */
     size_t open_length = 0;
     ht_text_add(text,
-                "\n## engine\n\nDeepSpeed's keys, all of them. *Not there yet*: a value other than the default is a "
+                "\n## engine\n\nDeepSpeed's keys, all of them. *Not there yet*: a value other than the default is a\n"
                 "warning of `check` and an error of `train`.\n");
     for (const ht_key *key = ht_engine_keys; key->name != NULL; key++) {
         size_t length = first_part(key->name);
@@ -163,8 +160,8 @@ static void add_optimizers(ht_text *text)
         }
         ht_text_add(text, " |\n");
     }
-    ht_text_add(text, "\n`beta1` and `beta2` are the two numbers of `betas`. A number in parentheses is what a job has "
-                      "that leaves it out; without one, the default above holds.\n");
+    ht_text_add(text, "\n`beta1` and `beta2` are the two numbers of `betas`. A number in parentheses is what a job\n"
+                      "has that leaves it out; without one, the default above holds.\n");
     const ht_key *key;
     for (size_t i = 0; ht_optimizers[i] != NULL; i++) {
         for (size_t k = 0; (key = ht_hyper_train_key(ht_optimizers[i], k)) != NULL; k++) {
