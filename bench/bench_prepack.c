@@ -1,4 +1,4 @@
-/* A few rows by weights that stay as they are: packed once and kept, against packed in every run. */
+/* A few rows by weights that stay as they are: prepacked, against packed in every run. */
 #include <string.h>
 
 #include "contest.h"
@@ -45,14 +45,14 @@ static void build_lstm(ours *o, ht_context *ctx, int64_t steps, int64_t batch, b
     ours_ready(o);
 }
 
-static void compare(const char *name, ours *kept, ours *packed)
+static void compare(const char *name, ours *prepacked, ours *packed)
 {
     contest c = {.name = name, .unit = "ms", .seconds = 0.7};
-    int mine = contest_add(&c, "kept", ours_turn, kept, 0);
+    int mine = contest_add(&c, "prepacked", ours_turn, prepacked, 0);
     int other = contest_add(&c, "packed_each_run", ours_turn, packed, 0);
     contest_run(&c);
     contest_row(&c, NULL, mine, other, NULL);
-    ours_end(kept);
+    ours_end(prepacked);
     ours_end(packed);
 }
 
@@ -62,23 +62,23 @@ int main(int argc, char **argv)
     static const int64_t lstms[][2] = {{1, 8}, {1, 32}, {8, 8}, {4, 32}};
     const char *only = argc > 1 ? argv[1] : "";
     ht_context *ctx = ours_context();
-    ours kept, packed;
+    ours prepacked, packed;
     char name[64];
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const shape *s = &shapes[i];
         snprintf(name, sizeof name, "kept_%s_%s_%lldx%lldx%lld", ht_dtype_name(s->dtype), s->turned ? "nt" : "nn",
                  (long long)s->m, (long long)s->n, (long long)s->k);
         if (!strstr(name, only)) continue;
-        build_product(&kept, ctx, s, false);
+        build_product(&prepacked, ctx, s, false);
         build_product(&packed, ctx, s, true);
-        compare(name, &kept, &packed);
+        compare(name, &prepacked, &packed);
     }
     for (size_t i = 0; i < sizeof lstms / sizeof lstms[0]; i++) {
         snprintf(name, sizeof name, "kept_lstm_%d_t%lld_b%lld", HIDDEN, (long long)lstms[i][0], (long long)lstms[i][1]);
         if (!strstr(name, only)) continue;
-        build_lstm(&kept, ctx, lstms[i][0], lstms[i][1], false);
+        build_lstm(&prepacked, ctx, lstms[i][0], lstms[i][1], false);
         build_lstm(&packed, ctx, lstms[i][0], lstms[i][1], true);
-        compare(name, &kept, &packed);
+        compare(name, &prepacked, &packed);
     }
     ht_context_free(ctx);
     return 0;

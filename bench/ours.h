@@ -29,7 +29,7 @@ void ours_end(ours *o);
 
 /* Stores the gradients of Σ y·dy by n values in states "grad0" …, where dy is an input named "dy" of y's type: what a
  * backward pass costs, without a loss. States, as in a training step: an output is a part of the model, and there the
- * seed's 1·dy would be kept and run. */
+ * loss gradient's 1·dy would be kept and run. */
 void ours_backward(ours *o, ht_val y, size_t n, const ht_val *wrt);
 
 #endif

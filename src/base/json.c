@@ -215,7 +215,7 @@ static ht_status unescape_code(reader *r, const char **from, const char *end, ch
     return HT_OK;
 }
 
-/* Decodes [from, end) into `to`, which has room for as many bytes: no escape is shorter than what it stands for. */
+/* Decodes [from, end) into `to`, which has space for as many bytes: no escape is shorter than what it stands for. */
 static ht_status unescape(reader *r, const char *from, const char *end, char *to, size_t *length)
 {
     static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";

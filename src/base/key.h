@@ -65,7 +65,7 @@ void ht_problems_error(ht_problems *problems, const ht_origin *where, const char
 void ht_problems_warn(ht_problems *problems, const ht_origin *where, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void ht_problems_free(ht_problems *problems);
-/* HT_OK without errors; else HT_EINVAL, and all errors in the context's message, a line each, as far as it has room. */
+/* HT_OK without errors; else HT_EINVAL, and all errors in the context's message, a line each, as far as they fit. */
 ht_status ht_problems_status(const ht_problems *problems, ht_context *ctx);
 
 /* ---- the resolved values of one block ---- */

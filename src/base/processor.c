@@ -93,7 +93,7 @@ static unsigned cpu_has(void)
     return has & CPU_OSXSAVE ? has | saved_states() : has;
 }
 
-/* Linux only grants the room to save tiles to a process that asks (arch_prctl ARCH_REQ_XCOMP_PERM). Asking again is
+/* Linux only grants the space to save tiles to a process that asks (arch_prctl ARCH_REQ_XCOMP_PERM). Asking again is
  * harmless. */
 static bool tiles_granted(void)
 {

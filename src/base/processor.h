@@ -57,7 +57,7 @@ typedef enum ht_feature {
 } ht_feature;
 
 /* Those that this machine runs. The operating system is asked to let it use AMX, since it hands out the
- * room for tiles on request only; without its leave the machine has no AMX. */
+ * space for tiles on request only; without its leave the machine has no AMX. */
 unsigned ht_cpu_features(void);
 /* Those that processors of the ISA may have. */
 unsigned ht_isa_features(ht_isa isa);

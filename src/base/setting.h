@@ -22,7 +22,7 @@ typedef struct ht_setting_key {
     const char *name; /* one that ends with a dot stands for all names that begin with it */
     ht_setting_kind kind;
     size_t at;         /* where the field lies in its struct */
-    double low, high;  /* of numbers; both 0: whoever uses the value checks it */
+    double low, high;  /* of numbers; both 0: the code that uses the value checks it */
     const char *words; /* of a choice: "matrices|all" */
     const char *wants; /* what a message asks for instead of naming the range; or NULL */
     const char *help;  /* one line */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The mask must have room for every CPU the kernel may name, a number that it does not tell: double until it fits. */
+/* The mask must have space for every CPU the kernel may name, a number that it does not tell: double until it fits. */
 static int cpus_in_mask(void)
 {
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {

@@ -58,7 +58,7 @@ static const cli_option options[] = {
     {"--ranks", "N", CLI_WHOLE, offsetof(check_job, job_options.request.ranks), .help = "for how many ranks", .form = 1,
      .least = 1, .most = 1e6, .standard = "1"},
     {"--all", NULL, CLI_FLAG, offsetof(check_job, all),
-     .help = "also the keys of DeepSpeed's config that nobody mentioned and nothing uses", .form = 1},
+     .help = "also the keys of DeepSpeed's config that are neither set nor used", .form = 1},
     {"--json", NULL, CLI_FLAG, offsetof(check_job, json),
      .help =
          "one object: {\"file\", \"kind\": job or engine, \"ranks\", \"values\": {KEY: {\"value\", \"origin\": file, "

@@ -255,8 +255,8 @@ static bool add_entries(demo *d)
     ok = ok && add_entry(d, "fp16 scale 1", "fp16 scale 1", "fp16", "1", DEMO_SEED);
     ok = ok && add_entry(d, "fp16 scale 1024", "fp16 scale 1024", "fp16", "1024", DEMO_SEED);
     if (ok) {
-        d->watched = d->sweep.count - 1;
-        d->sweep.list[d->watched].numerics = d->steps / 4 > 0 ? d->steps / 4 : 1;
+        d->traced_run = d->sweep.count - 1;
+        d->sweep.list[d->traced_run].numerics = d->steps / 4 > 0 ? d->steps / 4 : 1;
     }
     if (!d->quick) ok = ok && add_entry(d, "fp16 dynamic", "fp16 dynamic", "fp16", "dynamic", DEMO_SEED);
     return ok && add_entry(d, "bf16", "bf16", "bf16", NULL, DEMO_SEED);

@@ -83,7 +83,7 @@ static void on_step(void *arg, const ht_step_report *r)
     train_job *job = arg;
     job->total_ms += r->step_ms;
     if (job->terminal) {
-        /* Steps may be faster than anybody reads, and faster than a terminal. */
+        /* Steps may be faster than a person reads, and faster than a terminal. */
         if (job->total_ms - job->shown_ms >= 50 || r->step == r->steps || !job->bar_shown) show_bar(job, r);
         return;
     }

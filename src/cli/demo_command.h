@@ -32,7 +32,7 @@ typedef struct demo {
     size_t right_count;
     double floor_loss; /* the lowest mean loss that the grammar allows on these sentences; 0: not known */
     double bleu;
-    size_t watched; /* the run whose gradients were looked at; 0: none */
+    size_t traced_run; /* the run whose gradients were looked at; 0: none */
     ht_text figure, gradients;
     demo_claim claims[DEMO_CLAIMS];
     char page[4096];

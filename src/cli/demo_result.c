@@ -123,9 +123,9 @@ static ht_status add_experiment(demo *d, ht_report *report)
     ht_text_free(&title);
     if (failed) HT_FAIL(d->ctx, HT_ENOMEM, "out of memory for a page");
     /* Figure 1 of the paper for this model, in the precision whose gradients were looked at. */
-    ht_run_request planned = {.config = d->sweep.list[d->watched].config, .mode = HT_RUN_NEW};
+    ht_run_request planned = {.config = d->sweep.list[d->traced_run].config, .mode = HT_RUN_NEW};
     HT_TRY(cli_explain_on_page(report, &d->figure, d->ctx, &planned));
-    return cli_numerics_add(&d->gradients, report, d->ctx, d->sweep.list[d->watched].folder);
+    return cli_numerics_add(&d->gradients, report, d->ctx, d->sweep.list[d->traced_run].folder);
 }
 
 ht_status demo_write_page(demo *d)
@@ -217,8 +217,8 @@ static void add_comparison(const demo *d, ht_text *text)
     cli_sweep_errors(text, &d->sweep);
     if (d->figure.data)
         ht_text_add(text, "\nFigure 1 of the paper for this model, in %s: what each block reads and makes\n%s\n",
-                    d->sweep.list[d->watched].name, d->figure.data);
-    if (d->gradients.data) ht_text_add(text, "%s(of %s)\n", d->gradients.data, d->sweep.list[d->watched].name);
+                    d->sweep.list[d->traced_run].name, d->figure.data);
+    if (d->gradients.data) ht_text_add(text, "%s(of %s)\n", d->gradients.data, d->sweep.list[d->traced_run].name);
     add_claims(d, text);
     ht_table_free(&runs);
     ht_table_free(&memory);

@@ -182,7 +182,7 @@ static size_t run_columns(ht_column *columns, const cli_sweep_entry *r, sweep_vi
         {"folder", .cell = ht_cell_text(r->folder)},
         {"error", .cell = ht_cell_text(r->error[0] ? r->error : NULL)},
     };
-    static_assert(sizeof all <= HT_MOST_COLUMNS * sizeof *all, "room for all columns");
+    static_assert(sizeof all <= HT_MOST_COLUMNS * sizeof *all, "space for all columns");
     memcpy(columns, all, sizeof all);
     return sizeof all / sizeof all[0];
 }
@@ -306,7 +306,7 @@ typedef struct curve_set {
     bool failed;
 } curve_set;
 
-/* Room for `length` points of each run, twice: x and y. */
+/* Space for `length` points of each run, twice: x and y. */
 static curve_set start_curves(const cli_sweep *sweep, size_t length)
 {
     curve_set c = {.series = calloc(sweep->count + 1, sizeof *c.series),

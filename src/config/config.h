@@ -92,7 +92,7 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
 /* ---- for people and programs ---- */
 
 /* A line per value: name, value, where it comes from, and a remark where Halftone does not simply use it. Without `all`,
- * keys of the engine config that nobody mentioned and that are not used now are left out and counted. */
+ * keys of the engine config that are neither set nor used now are left out and counted. */
 void ht_config_print(ht_text *text, const ht_config *config, bool all);
 /* One object: {"job", "engine", "ranks", "values": {"train.lr": {"value", "origin", "file", "line", "why", "support"}},
  * "warnings", "errors"}; also what a run records. */

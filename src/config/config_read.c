@@ -68,7 +68,7 @@ static const char *beside(ht_config *c, const char *path)
 
 /* ---- the command line ---- */
 
-/* The words after --set that nobody knows, with the block that they could belong to. */
+/* The unknown words after --set, with the block that they could belong to. */
 static void refuse_set(ht_config *c, const char *path)
 {
     const ht_key *tables[] = {ht_train_keys, ht_engine_keys};
@@ -275,7 +275,8 @@ static ht_status declare_engine_type(ht_config *c, const char *block, const ht_k
     return ht_fields_declare(c->blocks[BLOCK_ENGINE], params);
 }
 
-/* The optimiser of the job: what the train block names, else DeepSpeed's config. NULL: neither does, or nobody knows it. */
+/* The optimiser of the job: what the train block names, else DeepSpeed's config. NULL: neither does, or the name is
+ * unknown. */
 static const ht_optimizer *named_optimizer(const ht_config *c)
 {
     ht_engine_type type;

@@ -69,7 +69,7 @@ const ht_json *ht_engine_modern(ht_config *c, const ht_json *tree, const ht_orig
     ht_json *copy = HT_NEW(c->arena, ht_json, 1);
     if (copy == NULL) return NULL;
     *copy = *tree;
-    copy->keys = NULL; /* nobody searches the copy */
+    copy->keys = NULL; /* the copy is never searched */
     const ht_json **tail = &copy->child;
     for (const ht_json *member = tree->child; member != NULL; member = member->next) {
         ht_json *now = modern_member(c, tree, member, where);

@@ -70,7 +70,7 @@ static bool resolve_all(ht_executor *e, ht_pool *pool)
     return true;
 }
 
-/* Room for a canary behind the last buffer, and never nothing: an empty area still has an address. */
+/* Space for a canary behind the last buffer, and never nothing: an empty area still has an address. */
 static char *allocate(int64_t bytes)
 {
     size_t size = ((size_t)bytes + HT_CANARY_BYTES + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
@@ -106,7 +106,7 @@ void ht_executor_free(ht_executor *e)
     free(e);
 }
 
-/* Behind result i of an instruction, or NULL where nobody guards. */
+/* Behind result i of an instruction, or NULL where there are no canaries. */
 static unsigned char *canary_behind(const ht_instr *instr, const ht_launch *launch, size_t i)
 {
     return instr->guarded[i] ? (unsigned char *)launch->out[i] + ht_type_bytes(instr->call->out[i]) : NULL;

@@ -21,7 +21,7 @@
 typedef struct fact {
     bool half;    /* would be half outside its region */
     bool weak;    /* a constant, a parameter, a broadcast: has no say in the type of what it is combined with */
-    bool outside; /* somebody outside its region reads it */
+    bool outside; /* a node outside its region reads it */
     bool wide;    /* ends in a gradient's accumulator, or is shown as an output that is f32 */
     bool shown;   /* such an output itself */
     bool summed;  /* a sum of forward reads it */

@@ -1,4 +1,4 @@
-/* Removes nodes that nobody can tell were there: none of their results reaches an output, a store or another effect. */
+/* Removes nodes without an effect: none of their results reaches an output, a store or another effect. */
 #include <stdlib.h>
 #include <string.h>
 

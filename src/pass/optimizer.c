@@ -63,14 +63,14 @@ static ht_val add_flat(ht_graph *g, const group *flat, const char *what, ht_dtyp
     return ht_graph_add_state(g, name, &type, &state);
 }
 
-static void place(ht_graph *g, ht_val state, ht_val flat, int64_t offset)
+static void view_in_group(ht_graph *g, ht_val state, ht_val flat, int64_t offset)
 {
     if (g->status == HT_OK) ht_value_view(g, state, flat, offset);
 }
 
 /* The moments of one tensor as states of their own: for rules that want them in its shape, and for snapshots, which are
  * not to depend on groups. */
-static void place_moments(ht_graph *g, const group *flat, ht_val param, int64_t offset)
+static void add_moment_views(ht_graph *g, const group *flat, ht_val param, int64_t offset)
 {
     const char *const *moments = flat->rule->moments(&flat->hyper);
     for (size_t m = 0; moments[m] && g->status == HT_OK; m++) {
@@ -78,8 +78,8 @@ static void place_moments(ht_graph *g, const group *flat, ht_val param, int64_t 
         ht_type type = *ht_type_of(g, param);
         type.dtype = ht_type_of(g, flat->moment[m])->dtype;
         snprintf(name, sizeof name, "%s.%s", ht_value_of(g, param)->name, moments[m]);
-        place(g, ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_OPTIMIZER}), flat->moment[m],
-              offset);
+        view_in_group(g, ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_OPTIMIZER}),
+                      flat->moment[m], offset);
     }
 }
 
@@ -124,9 +124,9 @@ static ht_status make_group(builder *b, ht_dtype dtype, part which)
     for (size_t i = 0, states = g->state_count; i < states; i++) {
         ht_val param = g->states[i].value;
         if (!is_member(flat, g, &g->states[i])) continue;
-        place(g, param, flat->param, offset);
-        place(g, state_beside(g, param, "grad"), flat->grad, offset);
-        place_moments(g, flat, param, offset);
+        view_in_group(g, param, flat->param, offset);
+        view_in_group(g, state_beside(g, param, "grad"), flat->grad, offset);
+        add_moment_views(g, flat, param, offset);
         offset += padded_elems(g, param);
     }
     return g->status;
@@ -256,7 +256,7 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_pa
     ht_output(g, "grad_norm", ht_cast(g, norm, HT_F32));
     ht_output(g, "applied_now", b.apply);
     if (o->schedule) ht_output(g, "lr", b.rate);
-    ht_scaler_step(&b.scaler, g, b.finite); /* last: then nobody needs the old state any more */
+    ht_scaler_step(&b.scaler, g, b.finite); /* last: nothing reads the old state after it */
     g->role = HT_ROLE_FWD;
     ht_graph_add_program_call(g, "train", g->segment, 1);
     return g->status;

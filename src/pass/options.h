@@ -53,7 +53,7 @@ typedef struct ht_pass_options {
     ht_precision_options precision;
 } ht_pass_options;
 
-/* All options as they are when nobody says otherwise. */
+/* All options at their defaults. */
 ht_pass_options ht_pass_options_standard(void);
 
 /* Another optimiser, with its own hyper-parameters; an unknown name is a failure that lists the known ones. */

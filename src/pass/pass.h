@@ -44,7 +44,7 @@ extern const ht_pipeline_row ht_pipeline[];
 /* NULL when there is none of that name. */
 const ht_pass *ht_pass_find(const char *name);
 
-/* Somebody who hears of every pass that was run, with what it left. A failure of `after` ends the work. */
+/* `after` is called after every pass that was run, with the graph that it left. A failure of `after` ends the work. */
 typedef struct ht_pass_observer {
     ht_status (*after)(void *arg, const ht_pass *pass, const ht_graph *g);
     void *arg;

@@ -5,7 +5,7 @@
  * How that is kept, in one walk. Every region (a node alone is one, too) has a level, and an edge from one region to
  * another always goes up:
  *     - a node joins regions that its inputs come from, and these become one; they must be of one level then;
- *     - that level is above those of all its other inputs; a region that is too low is lifted, unless somebody reads
+ *     - that level is above those of all its other inputs; a region that is too low is lifted, unless a node reads
  *       from it at or below the new level;
  *     - if nothing can be joined, it opens a region one level above its inputs.
  * Levels only grow along edges between regions, so no path comes back to a region that it has left.
@@ -23,7 +23,7 @@ typedef struct region {
     uint32_t members;               /* with the views that came along */
     uint32_t number;                /* 0: not given yet */
     uint32_t reduce;                /* place + 1 of its first reduction */
-    int32_t level, read_at;         /* read_at: lowest level at which somebody outside reads from it, or lower */
+    int32_t level, read_at;         /* read_at: lowest level at which a node outside reads from it, or lower */
     const ht_type *shape, *reduced; /* what it iterates over, and what its reductions leave */
     bool closed, dot;
 } region;
@@ -156,7 +156,7 @@ static bool fits_edge(const marker *m, const region *own, const region *from, ht
         return from->reduce && by_rows(from) && ht_type_same_shape(type, from->reduced) &&
                ht_type_same_shape(own->shape, from->shape) && !ht_type_same_shape(type, own->shape);
     if (!ht_type_same_shape(type, own->shape)) return false;
-    /* An epilogue takes the dot's result from registers: nobody else may want it. */
+    /* An epilogue takes the dot's result from registers: no other node may read it. */
     return ht_producer(m->g, v)->op->fuse != HT_FUSE_DOT || m->uses[v.id] == 1;
 }
 
@@ -208,7 +208,7 @@ static void see(marker *m, reading *r, ht_val v, bool through_view)
         return;
     }
     r->too_many = true;
-    from->read_at = INT32_MIN; /* never lifted: nobody will remember who reads it here */
+    from->read_at = INT32_MIN; /* never lifted: its readers here are not recorded */
 }
 
 /* Every value that n reads from another node, through waiting views, too; those are counted in own.members. */

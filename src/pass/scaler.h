@@ -10,7 +10,7 @@ typedef struct ht_scaler {
 } ht_scaler;
 
 void ht_scaler_add_state(ht_scaler *scaler, ht_graph *g);
-/* Backward begins with seed · scale in every segment of micro-batches. */
+/* Backward begins with loss_grad · scale in every segment of micro-batches. */
 ht_status ht_scaler_scale_loss_grads(const ht_scaler *scaler, ht_graph *g);
 
 /* In the update, before ht_scaler_step: 1 / scale as f64, none where nothing is scaled. */

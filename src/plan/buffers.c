@@ -100,8 +100,8 @@ static void group_of(const assignment *c, uint32_t at, uint32_t *first)
     for (*first = at; group && *first > 0 && group_at(c, *first - 1) == group;) --*first;
 }
 
-/* Does a node of its group read x after `maker` has run? Then a result of `maker` must not lie over x. Where the maker
- * does not go element by element (a reduction), the others of its group are never done before it. */
+/* Does a node of its group read x after `producer` has run? Then a result of `producer` must not lie over x. Where the
+ * producer does not go element by element (a reduction), the others of its group are never done before it. */
 static bool read_later(const assignment *c, const ht_node *producer, uint32_t at, ht_val x)
 {
     uint32_t first;
@@ -130,8 +130,8 @@ static bool read_by_product(const assignment *c, uint32_t at, ht_val x)
     return false;
 }
 
-/* May the maker of v write straight into `state`? Only if nobody needs the old state from then on; the maker itself may
- * read it where it reads element i for element i. */
+/* May the producer of v write straight into `state`? Only if nothing reads the old state from then on; the producer
+ * itself may read it where it reads element i for element i. */
 static bool can_store_in_place(const assignment *c, ht_val state, ht_val v)
 {
     const ht_graph *g = c->g;

@@ -9,9 +9,9 @@
  *
  * A product (a kernel with an epilogue) whose only reader is in a group becomes the group's first node: it hands its
  * result over block by block. A reduction (a kernel with a folding) of what a group makes becomes its last node: it
- * reads nothing else, and whoever reads it is of a greater depth than the group, so nobody waits in a circle.
+ * reads nothing else, and its readers are of a greater depth than the group, so there is no cycle.
  *
- * Stores go to the end: whoever reads a state then comes before its store, wherever its group stands. */
+ * Stores go to the end: readers of a state then come before its store, wherever its group stands. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,7 +123,7 @@ static bool same_group(const fuser *f, uint32_t a, uint32_t b)
            ht_type_same_shape(shape_at(f, a), shape_at(f, b));
 }
 
-/* Operands of an instruction of these nodes; *results: those that somebody else reads. */
+/* Operands of an instruction of these nodes; *results: those that other nodes read. */
 static size_t count_operands(fuser *f, const uint32_t *places, size_t count, size_t *results)
 {
     size_t operands = 0;
@@ -201,7 +201,7 @@ static void make_group(fuser *f, const uint32_t *places, size_t count, uint32_t 
     f->last[number] = fold - 1;
 }
 
-/* One group, or two halves of it. A node alone is no group, nor are nodes that nobody reads. */
+/* One group, or two halves of it. A node alone is no group, nor are nodes without a reader. */
 static void add_group(fuser *f, const uint32_t *places, size_t count)
 {
     uint32_t product = find_product(f, places, count), fold = product ? 0 : find_fold(f, places, count);
@@ -252,7 +252,7 @@ static bool find_groups(fuser *f)
     return true;
 }
 
-/* ---- the new order: a group comes where its last node was, or as soon as somebody needs it ---- */
+/* ---- the new order: a group comes where its last node was, or as soon as another node needs it ---- */
 
 /* The place that stands for a node: its own, or that of the last node of its group. */
 static uint32_t unit_of(const fuser *f, uint32_t at)

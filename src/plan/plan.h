@@ -110,7 +110,7 @@ struct ht_plan {
 
 enum { HT_PLAN_ALIGN = 64, HT_CANARY_BYTES = 64 };
 
-/* ht_plan_create for somebody who wants to hear of the passes; `observer` may be NULL. */
+/* ht_plan_create with an observer, which is called after each pass and may be NULL. */
 ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
                                   const ht_pass_observer *observer);
 
@@ -118,7 +118,7 @@ ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht
 typedef struct ht_plan_request {
     const ht_target *target;
     const ht_pass_options *options;       /* of the passes of HT_STAGE_PLAN */
-    const ht_pass_observer *observer;     /* hears of the passes; may be NULL */
+    const ht_pass_observer *observer;     /* is called after each pass; may be NULL */
     bool no_fusion, no_prepack, canaries; /* as in ht_plan_opts */
 } ht_plan_request;
 ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request);
@@ -144,7 +144,7 @@ ht_status ht_plan_schedule(ht_graph *g, uint32_t segment);
 /* Element-wise nodes that become one instruction, perhaps with a product before or a reduction behind them; they stand together in their segment. */
 typedef struct ht_groups {
     uint32_t *of_node; /* by node id: a number within its segment; 0: alone */
-    bool *inside;      /* by value id: nobody outside its group reads it, so it needs no memory */
+    bool *inside;      /* by value id: nothing outside its group reads it, so it needs no memory */
     /* Instructions that run together, rows by rows. */
     uint32_t *row_block; /* by node id: a number within its segment, none of a group's; 0: none */
     int64_t *rows;       /* by node id: of its row block */

@@ -1,5 +1,5 @@
 /* The scheduler: the order in which a segment's nodes run. It is the author's, except that a node moves down to its
- * first reader when that shortens the life of its result and lengthens nobody's: a constant that backward needs is not
+ * first reader when that shortens the life of its result and lengthens no other: a constant that backward needs is not
  * kept through forward. */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static uint32_t first_reader(const schedule *c, const ht_node *n)
     return first;
 }
 
-/* Can the node wait until just before `goal` without anybody living longer or changing under it? */
+/* Can the node wait until just before `goal` without any value living longer or changing under it? */
 static bool can_wait(const schedule *c, const ht_node *n, uint32_t goal)
 {
     if (n->op->flags & HT_OP_EFFECT) return false;

@@ -67,7 +67,7 @@ void ht_axis_settle(ht_axis *axis, int wanted)
     double low = axis->low, high = axis->high;
     if (axis->logarithmic) log_ticks(axis, wanted);
     if (axis->logarithmic && axis->tick_count >= 3) return;
-    /* A narrow stretch of a logarithmic axis has hardly a round power: even steps label it. */
+    /* A narrow range of a logarithmic axis has hardly a round power: even steps label it. */
     axis->tick_count = 0;
     linear_ticks(axis, wanted);
     if (!axis->logarithmic) return;

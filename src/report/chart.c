@@ -131,8 +131,8 @@ static void add_point(ht_text *page, const field *f, double x, double y, bool *p
     *pen_down = true;
 }
 
-/* Of a stretch of points that share a pixel only the lowest and the highest can be seen. */
-static void add_stretch(ht_text *page, const field *f, const ht_series *s, size_t first, size_t end, bool *pen_down)
+/* Of neighbouring points that share a pixel only the lowest and the highest can be seen. */
+static void add_neighbours(ht_text *page, const field *f, const ht_series *s, size_t first, size_t end, bool *pen_down)
 {
     size_t low = end, high = end;
     for (size_t i = first; i < end; i++) {
@@ -165,7 +165,7 @@ static void draw_series(ht_text *page, const field *f, const ht_chart *chart)
         ht_text_add(page, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"%s d=\"", colours[k % COLOURS],
                     dashes(k));
         for (size_t i = 0; i < s->count; i += stride)
-            add_stretch(page, f, s, i, i + stride < s->count ? i + stride : s->count, &pen_down);
+            add_neighbours(page, f, s, i, i + stride < s->count ? i + stride : s->count, &pen_down);
         ht_text_add(page, "\"/>\n");
     }
     if (!chart->level_name || !ht_axis_holds(&f->y, chart->level)) return;
@@ -188,7 +188,7 @@ static void draw_legend(ht_text *page, const ht_chart *chart, double top)
     text_at(page, LEFT + 32, y, "start", chart->level_name);
 }
 
-/* In the upper right corner, where the curves of losses leave room. */
+/* In the upper right corner, where the curves of losses leave space. */
 static void draw_inset(ht_text *page, const ht_chart *chart, const field *whole)
 {
     field f;
@@ -227,7 +227,7 @@ void ht_report_chart(ht_report *report, const ht_chart *chart)
     ht_text_add(page, "</svg>\n");
 }
 
-/* Of the values that are numbers; counts must have room for MOST_BINS. */
+/* Of the values that are numbers; counts must have space for MOST_BINS. */
 static size_t count_bins(const ht_histogram *h, double *low, double *high, size_t *counts)
 {
     size_t numbers = 0;

@@ -58,7 +58,7 @@ void ht_report_histogram(ht_report *report, const ht_histogram *histogram);
 void ht_report_bars(ht_report *report, const ht_bars *bars);
 /* Ends the page, to which nothing is added any more, and gives its text; borrowed. NULL when memory ran out. */
 const char *ht_report_page(ht_report *report);
-/* Writes the page beside `path` and renames it, so that nobody sees half of it. */
+/* Writes the page beside `path` and renames it, so that no reader sees half of it. */
 ht_status ht_report_write(ht_report *report, const char *path);
 
 /* ---- tables that grow cell by cell, for the terminal and for a page ---- */

@@ -105,7 +105,7 @@ ht_status ht_folder_claim(ht_context *ctx, const char *folder, ht_run_mode mode)
 
 /* ---- what a run records of itself ---- */
 
-/* Whole or not at all: whoever reads the folder of a run that was killed finds no half of it. */
+/* Whole or not at all: a reader of the folder of a run that was killed finds no half of it. */
 static ht_status write_whole(ht_context *ctx, const char *path, const char *text, size_t length)
 {
     char other[4096];

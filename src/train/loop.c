@@ -25,8 +25,8 @@ struct ht_run {
     ht_batch_binding binding;
     bool has_correct;
     ht_metrics *metrics;
-    ht_numerics *numerics; /* NULL: nobody asked */
-    ht_rollback *rollback; /* NULL: nobody can stop the run between two micro-batches */
+    ht_numerics *numerics; /* NULL: not asked for */
+    ht_rollback *rollback; /* NULL: nothing can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
     bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
 };

@@ -22,7 +22,7 @@ typedef struct ht_manifest {
 
 /* Fails for texts that are not JSON objects, and for numbers that a manifest cannot hold. */
 ht_status ht_manifest_print(ht_text *out, ht_context *ctx, const ht_manifest *manifest);
-/* Bytes that may be anybody's; `name` stands in messages. */
+/* Bytes from any source; `name` stands in messages. */
 ht_status ht_manifest_parse(ht_manifest *out, ht_context *ctx, ht_arena *arena, const char *name, const char *text,
                             size_t length);
 /* The last member of a manifest is the checksum of everything before it. */

@@ -7,7 +7,7 @@
 
 typedef struct ht_rollback ht_rollback;
 
-/* Makes room for the copy; the session outlives it. */
+/* Allocates memory for the copy; the session outlives it. */
 ht_status ht_rollback_open(ht_rollback **out, ht_session *session);
 /* Before the first micro-batch of a step. */
 void ht_rollback_mark(ht_rollback *rollback);

@@ -1,5 +1,5 @@
-/* Writing a snapshot. In order, so that a machine may stop anywhere: the files under a name that nobody looks for, each
- * synced; their folder synced; the rename; the folder of all synced; only then old ones are removed. */
+/* Writing a snapshot. In order, so that a machine may stop anywhere: the files under a name that no reader looks for,
+ * each synced; their folder synced; the rename; the folder of all synced; only then old ones are removed. */
 #include "train/snapshot.h"
 
 #include <errno.h>
@@ -127,7 +127,7 @@ static ht_status sync_parent(const writing *w)
     return sync_path(w, parent);
 }
 
-/* Two processes must not clean up after each other; where there are no locks nobody is stopped. */
+/* Two processes must not clean up after each other; where there are no locks no process is stopped. */
 static ht_status open_folder(writing *w)
 {
     bool made = mkdir(w->folder, 0777) == 0;
@@ -156,7 +156,7 @@ static void restore(const writing *w, ht_snapshot_entry entry)
         note_left(w, entry.step, rename(from, to) == 0 ? 0 : errno);
 }
 
-/* What somebody left who was stopped in the middle. The list has a step's whole snapshot before its remains. */
+/* What a process left that was stopped in the middle. The list has a step's whole snapshot before its remains. */
 static ht_status clean(const writing *w)
 {
     ht_snapshot_entry *entries;
@@ -191,7 +191,7 @@ static ht_status give_name(const writing *w)
     return HT_OK;
 }
 
-/* Keeps the newest complete ones up to this step. Later steps are another life of the run: nobody asked to lose them. */
+/* Keeps the newest complete ones up to this step. Later steps are another life of the run: they are not removed. */
 static void remove_old(const writing *w)
 {
     ht_context aside = {0};

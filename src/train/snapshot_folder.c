@@ -29,7 +29,7 @@ static entry_name name_of(ht_snapshot_entry entry)
     return name;
 }
 
-/* Only names that we would give ourselves: step-1 and step-00000001x are somebody else's. */
+/* Only names that we would give ourselves: step-1 and step-00000001x are not ours. */
 static bool read_name(const char *text, ht_snapshot_entry *out)
 {
     static const char prefix[] = "step-";

@@ -9,7 +9,7 @@ enum { HT_PATH_BYTES = 4096 };
 typedef enum ht_snapshot_kind {
     HT_SNAPSHOT_WHOLE,    /* step-NNNNNNNN */
     HT_SNAPSHOT_REPLACED, /* step-NNNNNNNN.replaced: whole, and on its way out for another of the same step */
-    HT_SNAPSHOT_PARTIAL   /* step-NNNNNNNN.partial: being written or removed, or left by somebody who died */
+    HT_SNAPSHOT_PARTIAL   /* step-NNNNNNNN.partial: being written or removed, or left by a process that died */
 } ht_snapshot_kind;
 
 typedef struct ht_snapshot_entry {
@@ -17,7 +17,7 @@ typedef struct ht_snapshot_entry {
     ht_snapshot_kind kind;
 } ht_snapshot_entry;
 
-/* Newest first, and of one step the whole one first; other names are nobody's concern. *out is heap memory. */
+/* Newest first, and of one step the whole one first; other names are ignored. *out is heap memory. */
 ht_status ht_snapshot_list(ht_context *ctx, const char *folder, ht_snapshot_entry **out, size_t *count);
 /* folder/step-NNNNNNNN…, and inside it `file` unless that is NULL. */
 ht_status ht_snapshot_path(char path[HT_PATH_BYTES], ht_context *ctx, const char *folder, ht_snapshot_entry entry,
@@ -30,7 +30,7 @@ ht_status ht_snapshot_complete(ht_context *ctx, const char *path);
 
 /* Removes a snapshot's three files and the folder itself; 0, or errno. A file that we did not put there stays. */
 int ht_snapshot_unlink(const char *path);
-/* The same for a whole one: it loses its name first, so that nobody finds half of it. */
+/* The same for a whole one: it loses its name first, so that no reader finds half of it. */
 int ht_snapshot_remove(const char *folder, ht_snapshot_entry entry);
 
 #endif

@@ -18,7 +18,7 @@
 
 enum { HT_MOST_JOB_BLOCKS = 64 };
 
-/* The keys of all models and data formats, for ht_config_request.blocks; `list` has room for HT_MOST_JOB_BLOCKS. */
+/* The keys of all models and data formats, for ht_config_request.blocks; `list` has space for HT_MOST_JOB_BLOCKS. */
 size_t ht_job_blocks(ht_block_keys *list);
 
 /* A job file's text from what a run recorded (config.resolved.json): model, data, and of the train block what evaluation
@@ -63,11 +63,11 @@ typedef enum ht_run_mode {
 typedef struct ht_run_request {
     const ht_config *config; /* a job; lives as long as the run */
     ht_run_mode mode;
-    const ht_pass_observer *observer; /* hears of every pass on the way to a plan; may be NULL */
+    const ht_pass_observer *observer; /* is called after every pass on the way to a plan; may be NULL */
     const char *folder;               /* of the run; NULL: as the config says */
     const char *memory;               /* as in ht_data_request */
     size_t memory_length;
-    bool no_fusion;                    /* every value of a step is made, to be watched; the same bits, slower */
+    bool no_fusion;                    /* every value of a step is made, to be traced; the same bits, slower */
     int64_t numerics;                  /* look into the first, the last and every so many steps; 0: never */
     int64_t beam;                      /* a translator's decoder for so many hypotheses; 0: none */
     const volatile sig_atomic_t *stop; /* not 0: drop a step that is half made, snapshot, stop; may be NULL */

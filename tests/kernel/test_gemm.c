@@ -258,7 +258,7 @@ static void *prepack(const build *b, const operand *other, shape s, int threads)
     return prepacked;
 }
 
-static void kept__gives_the_bits_of_packing_along_the_way(void **state)
+static void prepack__gives_the_bits_of_packing_along_the_way(void **state)
 {
     (void)state;
     static const shape shapes[] = {{8, 299, 530}, {61, 299, 530}, {31, 33, 512}, {300, 520, 1100}, {14, 32, 1}};
@@ -292,7 +292,7 @@ int main(void)
         cmocka_unit_test(product__is_right_at_the_ends_of_blocks),
         cmocka_unit_test(finish__sees_every_element_once),
         cmocka_unit_test(threads__do_not_change_a_bit),
-        cmocka_unit_test(kept__gives_the_bits_of_packing_along_the_way),
+        cmocka_unit_test(prepack__gives_the_bits_of_packing_along_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,7 @@ typedef struct probed {
     size_t n;
     const double *value[MAX_WRT], *weight[MAX_WRT];
     int64_t elems[MAX_WRT];
-    double *store[4]; /* room for all values, at the four points of the rule */
+    double *store[4]; /* space for all values, at the four points of the rule */
 } probed;
 
 static void probed_add(probed *p, const double *value, const double *weight, int64_t elems)

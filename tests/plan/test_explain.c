@@ -1,4 +1,4 @@
-/* A plan as rows, what choosing a kernel tells, and who hears of passes. */
+/* A plan as rows, what choosing a kernel tells, and the observer of passes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ typedef struct explained {
     ht_explanation table;
 } explained;
 
-static explained start(const char *precision, bool fusion, const ht_pass_observer *watch)
+static explained start(const char *precision, bool fusion, const ht_pass_observer *observer)
 {
     explained w = {0};
     ht_graph *g;
@@ -28,7 +28,7 @@ static explained start(const char *precision, bool fusion, const ht_pass_observe
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.no_fusion = !fusion;
     opts.precision = precision;
-    context_must(w.ctx, ht_plan_create_observed(&w.plan, g, &opts, watch));
+    context_must(w.ctx, ht_plan_create_observed(&w.plan, g, &opts, observer));
     ht_graph_free(g);
     context_must(w.ctx, ht_plan_explain(&w.table, w.plan));
     return w;
@@ -144,15 +144,15 @@ static void kernels__tell_what_the_rows_before_the_chosen_one_said(void **state)
 
 /* ---- passes ---- */
 
-typedef struct heard {
+typedef struct pass_log {
     char names[256];
     uint64_t hash;
     int calls, fail_at;
-} heard;
+} pass_log;
 
-static ht_status hear(void *arg, const ht_pass *pass, const ht_graph *g)
+static ht_status log_pass(void *arg, const ht_pass *pass, const ht_graph *g)
 {
-    heard *h = arg;
+    pass_log *h = arg;
     uint64_t hash = ht_model_hash(g);
     if (h->calls == 0) h->hash = hash;
     assert_true(hash == h->hash);
@@ -164,9 +164,9 @@ static ht_status hear(void *arg, const ht_pass *pass, const ht_graph *g)
 static void passes__are_told_in_their_order_with_the_same_model(void **state)
 {
     (void)state;
-    heard h = {.calls = 0};
-    ht_pass_observer watch = {hear, &h};
-    explained w = start("bf16", true, &watch);
+    pass_log h = {.calls = 0};
+    ht_pass_observer observer = {log_pass, &h};
+    explained w = start("bf16", true, &observer);
     assert_string_equal(h.names, "init fold cse dce regions autocast cse dce regions");
     assert_true(h.hash == w.plan->model_hash);
     assert_string_equal(w.plan->precision, "bf16");
@@ -179,12 +179,12 @@ static void passes__end_where_the_listener_fails(void **state)
     ht_context *ctx = context_create(0, NULL);
     ht_graph *g;
     ht_plan *plan;
-    heard h = {.fail_at = 3};
-    ht_pass_observer watch = {hear, &h};
+    pass_log h = {.fail_at = 3};
+    ht_pass_observer observer = {log_pass, &h};
     context_must(ctx, ht_graph_create(&g, ctx));
     tiny_build(g, 0);
     context_must(ctx, ht_graph_train(g, NULL));
-    assert_int_equal(ht_plan_create_observed(&plan, g, NULL, &watch), HT_EINVAL);
+    assert_int_equal(ht_plan_create_observed(&plan, g, NULL, &observer), HT_EINVAL);
     assert_null(plan);
     assert_string_equal(ht_context_message(ctx), "enough at cse");
     assert_int_equal(h.calls, 3);

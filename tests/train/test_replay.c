@@ -82,29 +82,29 @@ static void replay__gives_the_bits_of_a_fused_run(void **state)
 {
     (void)state;
     static const char *const segments[] = {"micro_first", "update"};
-    traced plain = start(true, false), watched = start(false, true);
+    traced plain = start(true, false), traced_run = start(false, true);
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 2; i++) {
-            seen s = {.w = &watched};
+            seen s = {.w = &traced_run};
             context_must(plain.ctx,
                          ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
-            context_must(
-                watched.ctx,
-                ht_executor_trace(watched.executor, (size_t)ht_plan_segment_find(watched.plan, segments[i]), see, &s));
+            context_must(traced_run.ctx,
+                         ht_executor_trace(traced_run.executor,
+                                           (size_t)ht_plan_segment_find(traced_run.plan, segments[i]), see, &s));
         }
     }
     size_t compared = 0;
     for (size_t i = 0; i < plain.plan->slot_count; i++) {
-        const ht_slot *a = &plain.plan->slots[i], *b = ht_plan_slot(watched.plan, a->name);
+        const ht_slot *a = &plain.plan->slots[i], *b = ht_plan_slot(traced_run.plan, a->name);
         assert_non_null(b);
-        if (memcmp(ht_executor_at(plain.executor, a->place), ht_executor_at(watched.executor, b->place),
+        if (memcmp(ht_executor_at(plain.executor, a->place), ht_executor_at(traced_run.executor, b->place),
                    (size_t)ht_type_bytes(&a->type)) != 0)
             fail_msg("%s differs", a->name);
         compared += a->kind == HT_SLOT_STATE;
     }
     assert_true(compared > 10);
     stop(&plain);
-    stop(&watched);
+    stop(&traced_run);
 }
 
 static void replay__shows_every_result_with_its_names(void **state)

@@ -171,7 +171,7 @@ static inline int64_t hide(const sight *s, int64_t query, real *score)
 
 /* ---- slots ---- */
 
-/* Pieces of one slot, in order; the slot's buffers belong to whoever runs it. */
+/* Pieces of one slot, in order; the slot's buffers belong to the thread that runs it. */
 #define EACH_PIECE(job, slot, piece) for (int64_t piece = (slot); piece < (job)->pieces; piece += (job)->slots)
 
 static inline scratch scratch_of(const attention *job, int64_t slot)

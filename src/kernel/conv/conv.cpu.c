@@ -1,14 +1,14 @@
 /* conv2d and conv2d_grad_input as products per image and group, out[r,q] = sum over k of left[r,k] right[k,q]:
  *
- *     conv2d              r: output channel   q: place of the window   k: input channel, tap   left: w   right: x
- *     conv2d_grad_input   r: input channel    q: place in the plane    k: output channel, tap  left: w   right: dy
+ *     conv2d              r: output channel   q: position of the window   k: input channel, tap   left: w   right: x
+ *     conv2d_grad_input   r: input channel    q: position in the plane    k: output channel, tap  left: w   right: dy
  *
  * The weights are packed once; of x or dy a thread copies what a block of the output needs of a few channels, with its
  * padding, and multiplies it at once (strips, conv_planes.h); where a strip would be too large, whole planes are copied
- * a few images at a time. There what a tap sees of neighbouring places is a run: a sliver of the right operand that is a
- * single run is read where it lies, others are gathered. conv2d_grad_input with a stride is one product per phase: places that
- * agree modulo the stride see the same taps. Small planes go by conv_im2col.h, depthwise convolution by depthwise.h,
- * windows that are mostly padding by conv_direct.h.
+ * a few images at a time. There what a tap sees of neighbouring positions is a run: a sliver of the right operand that
+ * is a single run is read where it lies, others are gathered. conv2d_grad_input with a stride is one product per phase:
+ * positions that agree modulo the stride see the same taps. Small planes go by conv_im2col.h, depthwise convolution by
+ * depthwise.h, windows that are mostly padding by conv_direct.h.
  * x, w, y: any float, row-major.  Numerics: real inside, FMA; each step of KC products at most is summed from zero and
  * added to the total, in order; one rounding.  Threads: blocks of the output (after planes, where these are copied).
  * Traffic: x or dy once, and again at the seams of blocks, then from L2; y once.  Bound: compute. */
@@ -25,16 +25,16 @@ typedef struct product {
     taps taps;
     int64_t images, first_image; /* of the chunk */
     int64_t rows, depth;
-    int64_t columns; /* places of a block: whole lines where they fit */
+    int64_t columns; /* positions of a block: whole lines where they fit */
     strips strips;
     row_split split;
     real *left; /* by group, block of rows and step: split.rows × PITCH each */
     int64_t step, steps;
-    int64_t phase[2]; /* conv2d_grad_input: which places */
+    int64_t phase[2]; /* conv2d_grad_input: which positions */
     /* Block [row, row + rows) × [k, k + n_k) of left, rows `pitch` apart. */
     void (*pack_left)(const struct product *p, real *left, int64_t pitch, int64_t group, int64_t row, int64_t rows,
                       int64_t k, int64_t n_k);
-    bool whole_lines; /* a run of places is a run of the result */
+    bool whole_lines; /* a run of positions is a run of the result */
     void (*save)(const struct product *p, const real *total, int64_t pitch, int64_t batch, int64_t row, int64_t rows,
                  int64_t q, int64_t n);
 } product;
@@ -44,7 +44,7 @@ typedef struct product {
 /* Once the taps are known. A step takes whole channels where there are strips. */
 static void product_cut(product *p)
 {
-    int64_t line = p->taps.places[1], window = taps_total(&p->taps), channels = window ? p->depth / window : 0;
+    int64_t line = p->taps.positions[1], window = taps_total(&p->taps), channels = window ? p->depth / window : 0;
     p->columns = line <= COLS ? COLS / line * line : COLS;
     p->strips = strips_of(&p->planes, &p->taps, line <= COLS ? COLS / line : 2, channels);
     int64_t most = p->strips.channels ? p->strips.channels * window : KC, unit = p->strips.channels ? window : 1;
@@ -58,7 +58,7 @@ static int64_t left_elems(const product *p)
 }
 
 /* Planes are copied as a whole for taps that have no strips. */
-static bool keeps_planes(const product *p)
+static bool copies_planes(const product *p)
 {
     return !p->strips.channels && !p->planes.in_place && p->depth > 0;
 }
@@ -73,7 +73,7 @@ static void pack_left_tile(void *arg, int64_t tile)
     for (int64_t r = rows; r < p->split.rows; r++) memset(left + r * PITCH, 0, PITCH * sizeof *left);
 }
 
-/* One step of a sliver of n places from q on: read where it lies if each half of it is one run, else gathered. */
+/* One step of a sliver of n positions from q on: read where it lies if each half of it is one run, else gathered. */
 static void multiply_sliver(const row_split *split, const planes *seen, const taps *t, real *total, const real *left,
                             const int64_t *offset, int64_t n_k, int64_t rows, int64_t q, int64_t n)
 {
@@ -106,25 +106,25 @@ static void fetch_result(const product *p, int64_t batch, int64_t row, int64_t r
     int64_t bytes = ht_dtype_bytes(p->launch->call->out[0]->dtype);
     for (int64_t r = 0; r < rows; r++) {
         const char *to =
-            (const char *)p->launch->out[0] + ((batch * p->rows + row + r) * places_total(&p->taps) + q) * bytes;
+            (const char *)p->launch->out[0] + ((batch * p->rows + row + r) * positions_total(&p->taps) + q) * bytes;
         for (int64_t at = 0; at < n * bytes; at += HT_CACHE_LINE_BYTES) __builtin_prefetch(to + at, 1, 2);
     }
 }
 
-/* total = left · what n places from q on see, over all steps. */
+/* total = left · what n positions from q on see, over all steps. */
 static void product_steps(const product *p, real *total, const real *left, int64_t batch, int64_t row, int64_t q,
                           int64_t n)
 {
     int64_t rows = ht_min_i64(p->rows - row, p->split.rows), start = q;
     real strip[STRIP_ELEMS + NR];
     int64_t offset[KC], channels = p->planes.channels / p->conv->groups, first = 0;
-    int64_t line = q / p->taps.places[1], lines = (q + n - 1) / p->taps.places[1] - line + 1;
+    int64_t line = q / p->taps.positions[1], lines = (q + n - 1) / p->taps.positions[1] - line + 1;
     planes seen = p->planes;
     taps t = p->taps;
     fetch_strip(p, 0, batch, line, lines);
     memset(total, 0, (size_t)(p->split.rows * COLS) * sizeof *total);
     if (p->strips.channels)
-        q -= line * t.places[1];
+        q -= line * t.positions[1];
     else if (p->steps)
         seen.data += batch * channels * p->planes.plane;
     for (int64_t step = 0; step < p->steps; step++, left += p->split.rows * PITCH) {
@@ -148,9 +148,9 @@ static void product_tile(void *arg, int64_t tile)
 {
     const product *p = arg;
     real total[ROWS * COLS] __attribute__((aligned(64)));
-    int64_t across = ht_tiles(places_total(&p->taps), p->columns), block = tile % p->split.blocks;
+    int64_t across = ht_tiles(positions_total(&p->taps), p->columns), block = tile % p->split.blocks;
     int64_t q = tile / p->split.blocks % across * p->columns, batch = tile / p->split.blocks / across;
-    int64_t n = ht_min_i64(places_total(&p->taps) - q, p->columns), row = block * p->split.rows;
+    int64_t n = ht_min_i64(positions_total(&p->taps) - q, p->columns), row = block * p->split.rows;
     int64_t rows = ht_min_i64(p->rows - row, p->split.rows), group = batch % p->conv->groups;
     const real *left = p->left + (group * p->split.blocks + block) * p->steps * p->split.rows * PITCH;
     product_steps(p, total, left, batch, row, q, n);
@@ -161,16 +161,16 @@ static void product_tile(void *arg, int64_t tile)
 static void product_run(product *p)
 {
     int64_t blocks = p->conv->groups * p->split.blocks, batches = p->images * p->conv->groups;
-    int64_t across = ht_tiles(places_total(&p->taps), p->columns);
+    int64_t across = ht_tiles(positions_total(&p->taps), p->columns);
     ht_parallel(p->launch->pool, blocks * p->steps, pack_left_tile, p);
     ht_parallel(p->launch->pool, batches * p->split.blocks * across, product_tile, p);
 }
 
 /* ---- the product for all images at once ---- */
 
-static int64_t im2col_places(const product *p)
+static int64_t im2col_positions(const product *p)
 {
-    return p->conv->batch * places_total(&p->taps);
+    return p->conv->batch * positions_total(&p->taps);
 }
 
 /* Bytes for the planes of all images. */
@@ -185,14 +185,15 @@ static int64_t im2col_left(const product *p)
     return p->rows * im2col_pitch(p->depth);
 }
 
-/* A gemm_finish: columns are places of all images. */
+/* A gemm_finish: columns are positions of all images. */
 static void im2col_finish(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
                           int64_t pitch)
 {
     const product *p = arg;
-    int64_t places = places_total(&p->taps);
+    int64_t positions = positions_total(&p->taps);
     for (int64_t at = 0; at < columns;) {
-        int64_t image = (column + at) / places, q = (column + at) % places, n = ht_min_i64(places - q, columns - at);
+        int64_t image = (column + at) / positions, q = (column + at) % positions,
+                n = ht_min_i64(positions - q, columns - at);
         p->save(p, values + at, pitch, image, row, rows, q, n);
         at += n;
     }
@@ -208,10 +209,10 @@ static void im2col_left_tile(void *arg, int64_t tile)
 /* left NULL: it is arranged in p->left first. */
 static void im2col_product(product *p, const gemm_side *left, void *workspace)
 {
-    im2col places = {&p->planes, &p->taps};
-    gemm_job job = {.m = p->rows, .n = im2col_places(p), .k = p->depth, .workspace = workspace};
+    im2col positions = {&p->planes, &p->taps};
+    gemm_job job = {.m = p->rows, .n = im2col_positions(p), .k = p->depth, .workspace = workspace};
     job.a = left ? *left : (gemm_side){p->left, HT_REAL_DTYPE, im2col_pitch(p->depth), 1, NULL, NULL};
-    job.b = (gemm_side){.dtype = HT_REAL_DTYPE, .load = im2col_load, .more = &places};
+    job.b = (gemm_side){.dtype = HT_REAL_DTYPE, .load = im2col_load, .more = &positions};
     job.finish = im2col_finish;
     job.finish_arg = p;
     if (!left) ht_parallel(p->launch->pool, ht_tiles(p->rows, IM2COL_ROWS), im2col_left_tile, p);
@@ -233,7 +234,7 @@ static void forward_save(const product *p, const real *total, int64_t pitch, int
 {
     for (int64_t r = 0; r < rows; r++)
         ht_save(p->launch->out[0], p->launch->call->out[0]->dtype,
-                (batch * p->rows + row + r) * places_total(&p->taps) + q, total + r * pitch, n);
+                (batch * p->rows + row + r) * positions_total(&p->taps) + q, total + r * pitch, n);
 }
 
 static void forward_product(product *p, const ht_conv *c, const ht_call *call, const void *x)
@@ -247,9 +248,9 @@ static void forward_product(product *p, const ht_conv *c, const ht_call *call, c
     if (p->planes.plane) product_cut(p);
 }
 
-static int64_t product_workspace(const product *p, int64_t left, bool keep)
+static int64_t product_workspace(const product *p, int64_t left, bool copies)
 {
-    return (left + (keep ? planes_elems(&p->planes, p->conv->batch) : 0)) * (int64_t)sizeof(real);
+    return (left + (copies ? planes_elems(&p->planes, p->conv->batch) : 0)) * (int64_t)sizeof(real);
 }
 
 static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
@@ -260,9 +261,9 @@ static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
     if (ht_type_elems(call->out[0]) == 0) return 0;
     forward_product(&p, &c, call, NULL);
     if (!multiplies(&c, &p.planes)) return 0;
-    if (uses_im2col(&c, places_total(&p.taps)))
-        return gemm_workspace(p.rows, im2col_places(&p), p.depth, 0) + im2col_planes(&p);
-    return product_workspace(&p, left_elems(&p), keeps_planes(&p));
+    if (uses_im2col(&c, positions_total(&p.taps)))
+        return gemm_workspace(p.rows, im2col_positions(&p), p.depth, 0) + im2col_planes(&p);
+    return product_workspace(&p, left_elems(&p), copies_planes(&p));
 }
 
 static void forward_direct(const ht_launch *launch, const product *p)
@@ -286,7 +287,7 @@ static void conv2d_run(const ht_launch *launch)
         return;
     }
     p.launch = launch;
-    if (uses_im2col(&c, places_total(&p.taps))) {
+    if (uses_im2col(&c, positions_total(&p.taps))) {
         gemm_side weights = {launch->in[1], launch->call->in[1]->dtype, p.depth, 1, NULL, NULL};
         p.planes.scratch = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
@@ -295,11 +296,11 @@ static void conv2d_run(const ht_launch *launch)
     }
     p.left = launch->workspace;
     p.planes.scratch = p.left + left_elems(&p);
-    bool keep = keeps_planes(&p);
-    p.images = keep ? planes_chunk(&p.planes, c.batch) : c.batch;
+    bool copies = copies_planes(&p);
+    p.images = copies ? planes_chunk(&p.planes, c.batch) : c.batch;
     for (; p.first_image < c.batch; p.first_image += p.images) {
         p.images = ht_min_i64(p.images, c.batch - p.first_image);
-        if (keep || p.planes.in_place) planes_take(&p.planes, launch->pool, p.first_image, p.images);
+        if (copies || p.planes.in_place) planes_take(&p.planes, launch->pool, p.first_image, p.images);
         product_run(&p);
     }
 }
@@ -338,7 +339,7 @@ static void grad_input_left(const product *p, real *left, int64_t pitch, int64_t
     }
 }
 
-/* Places of a phase are stride apart in the plane. */
+/* Positions of a phase are stride apart in the plane. */
 static void grad_input_save(const product *p, const real *total, int64_t pitch, int64_t batch, int64_t row,
                             int64_t rows, int64_t q, int64_t n)
 {
@@ -353,7 +354,8 @@ static void grad_input_save(const product *p, const real *total, int64_t pitch, 
             continue;
         }
         for (int64_t i = 0; i < n;) {
-            int64_t h = (q + i) / t->places[1], w = (q + i) % t->places[1], count = ht_min_i64(n - i, t->places[1] - w);
+            int64_t h = (q + i) / t->positions[1], w = (q + i) % t->positions[1],
+                    count = ht_min_i64(n - i, t->positions[1] - w);
             save_strided(p->launch, plane + (h * v->stride[0] + p->phase[0]) * v->plane[1] + w * stride + p->phase[1],
                          stride, from + i, count);
             i += count;
@@ -383,16 +385,16 @@ static void grad_input_phase(product *p, int64_t phase_h, int64_t phase_w)
 }
 
 /* The most that any phase needs: elements of left, whole planes. */
-static void grad_input_needs(product *p, int64_t *left, bool *keep)
+static void grad_input_needs(product *p, int64_t *left, bool *copies)
 {
     const ht_window *v = &p->conv->window;
     *left = 0;
-    *keep = false;
+    *copies = false;
     for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
         for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
             grad_input_phase(p, h, w);
             if (left_elems(p) > *left) *left = left_elems(p);
-            *keep |= keeps_planes(p);
+            *copies |= copies_planes(p);
         }
     }
 }
@@ -411,7 +413,7 @@ static void clear_image(void *arg, int64_t image)
     memset((char *)launch->out[0] + (size_t)image * bytes, 0, bytes);
 }
 
-/* Places that no tap reaches are zero, and their phases need not be run. */
+/* Positions that no tap reaches are zero, and their phases need not be run. */
 static void grad_input_clear(product *p)
 {
     const ht_window *v = &p->conv->window;
@@ -429,19 +431,19 @@ static void grad_input_clear(product *p)
 static int64_t grad_input_im2col(product *p, const ht_launch *launch)
 {
     const ht_window *v = &p->conv->window;
-    int64_t most = 0, kept = im2col_planes(p);
+    int64_t most = 0, planes_bytes = im2col_planes(p);
     for (int64_t h = 0; h < ht_min_i64(v->stride[0], v->plane[0]); h++) {
         for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
             grad_input_phase(p, h, w);
             int64_t left = im2col_bytes(im2col_left(p)),
-                    bytes = left + gemm_workspace(p->rows, im2col_places(p), p->depth, 0);
+                    bytes = left + gemm_workspace(p->rows, im2col_positions(p), p->depth, 0);
             if (bytes > most) most = bytes;
             if (!launch || p->depth == 0) continue;
-            p->left = (real *)((char *)launch->workspace + kept);
+            p->left = (real *)((char *)launch->workspace + planes_bytes);
             im2col_product(p, NULL, (char *)p->left + left);
         }
     }
-    return kept + most;
+    return planes_bytes + most;
 }
 
 static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target *target)
@@ -454,9 +456,9 @@ static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target 
     if (!multiplies(&c, &p.planes)) return 0;
     if (grad_input_uses_im2col(&c)) return grad_input_im2col(&p, NULL);
     int64_t left;
-    bool keep;
-    grad_input_needs(&p, &left, &keep);
-    return product_workspace(&p, left, keep);
+    bool copies;
+    grad_input_needs(&p, &left, &copies);
+    return product_workspace(&p, left, copies);
 }
 
 /* Runs or, with launch false, asks whether every phase can be run. */
@@ -506,13 +508,13 @@ static void conv2d_grad_input_run(const ht_launch *launch)
     }
     p.left = launch->workspace;
     int64_t left;
-    bool keep;
-    grad_input_needs(&p, &left, &keep);
+    bool copies;
+    grad_input_needs(&p, &left, &copies);
     p.planes.scratch = p.left + left;
-    p.images = keep ? planes_chunk(&p.planes, c.batch) : c.batch;
+    p.images = copies ? planes_chunk(&p.planes, c.batch) : c.batch;
     for (; p.first_image < c.batch; p.first_image += p.images) {
         p.images = ht_min_i64(p.images, c.batch - p.first_image);
-        if (keep || p.planes.in_place) planes_take(&p.planes, launch->pool, p.first_image, p.images);
+        if (copies || p.planes.in_place) planes_take(&p.planes, launch->pool, p.first_image, p.images);
         for (int64_t h = 0; h < ht_min_i64(c.window.stride[0], c.window.plane[0]); h++) {
             for (int64_t w = 0; w < ht_min_i64(c.window.stride[1], c.window.plane[1]); w++) {
                 grad_input_phase(&p, h, w);

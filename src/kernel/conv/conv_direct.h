@@ -1,5 +1,5 @@
 /* Convolution line by line for conv.cpu.c, whatever its sizes: an output line is a few lines of the input, shifted,
- * weighted and added. For windows that are mostly padding and for what lines_job.h does not take.
+ * weighted and added. For windows that are mostly padding and for what conv_planes.h and conv_product.h do not take.
  * Numerics: real inside, taps in order, one rounding.  Threads: planes; weight gradients: pairs of channels. */
 #ifndef HT_KERNEL_CONV_DIRECT_H
 #define HT_KERNEL_CONV_DIRECT_H
@@ -9,13 +9,13 @@
 
 enum { DIRECT_POINTS = 512 };
 
-typedef struct lines_job {
+typedef struct direct_job {
     const ht_launch *launch;
     const ht_conv *conv;
-} lines_job;
+} direct_job;
 
-/* One line of the output: `n` places from (step_h, step_w) on. */
-static inline void direct_forward_line(const lines_job *job, int64_t image, int64_t out_channel, int64_t step_h,
+/* One line of the output: `n` positions from (step_h, step_w) on. */
+static inline void direct_forward_line(const direct_job *job, int64_t image, int64_t out_channel, int64_t step_h,
                                        int64_t step_w, int64_t n)
 {
     const ht_launch *launch = job->launch;
@@ -44,7 +44,7 @@ static inline void direct_forward_line(const lines_job *job, int64_t image, int6
 
 static inline void direct_forward_plane(void *arg, int64_t tile)
 {
-    const lines_job *job = arg;
+    const direct_job *job = arg;
     const ht_window *v = &job->conv->window;
     int64_t channels = job->conv->groups * job->conv->out_channels;
     for (int64_t h = 0; h < v->steps[0]; h++)
@@ -53,8 +53,8 @@ static inline void direct_forward_plane(void *arg, int64_t tile)
                                 ht_min_i64(v->steps[1] - w, DIRECT_POINTS));
 }
 
-/* Adds what one output channel's dy sends to `n` places of the plane from (h, w) on. */
-static inline void direct_collect(const lines_job *job, real *sum, int64_t image, int64_t in_channel,
+/* Adds what one output channel's dy sends to `n` positions of the plane from (h, w) on. */
+static inline void direct_collect(const direct_job *job, real *sum, int64_t image, int64_t in_channel,
                                   int64_t out_channel, int64_t h, int64_t w, int64_t n)
 {
     const ht_launch *launch = job->launch;
@@ -80,7 +80,7 @@ static inline void direct_collect(const lines_job *job, real *sum, int64_t image
 
 static inline void direct_grad_input_plane(void *arg, int64_t tile)
 {
-    const lines_job *job = arg;
+    const direct_job *job = arg;
     const ht_conv *c = job->conv;
     const ht_window *v = &c->window;
     int64_t channels = c->groups * c->in_channels, image = tile / channels, group = tile % channels / c->in_channels;
@@ -96,8 +96,8 @@ static inline void direct_grad_input_plane(void *arg, int64_t tile)
     }
 }
 
-/* Adds x·dy of one tap over one line of one image, element by element: sum[i] for every DIRECT_POINTS-th place. */
-static inline void direct_correlate(const lines_job *job, real *sum, int64_t image, int64_t in_channel,
+/* Adds x·dy of one tap over one line of one image, element by element: sum[i] for every DIRECT_POINTS-th position. */
+static inline void direct_correlate(const direct_job *job, real *sum, int64_t image, int64_t in_channel,
                                     int64_t out_channel, int64_t step_h, int64_t h, int64_t tap_w)
 {
     const ht_launch *launch = job->launch;
@@ -120,7 +120,7 @@ static inline void direct_correlate(const lines_job *job, real *sum, int64_t ima
 
 static inline void direct_grad_weight_channel(void *arg, int64_t tile)
 {
-    const lines_job *job = arg;
+    const direct_job *job = arg;
     const ht_conv *c = job->conv;
     const ht_window *v = &c->window;
     int64_t in_channel = tile % c->in_channels, out_channel = tile / c->in_channels;
@@ -140,18 +140,18 @@ static inline void direct_grad_weight_channel(void *arg, int64_t tile)
 
 static inline void direct_forward(const ht_launch *launch, const ht_conv *c)
 {
-    ht_parallel(launch->pool, c->batch * c->groups * c->out_channels, direct_forward_plane, &(lines_job){launch, c});
+    ht_parallel(launch->pool, c->batch * c->groups * c->out_channels, direct_forward_plane, &(direct_job){launch, c});
 }
 
 static inline void direct_grad_input(const ht_launch *launch, const ht_conv *c)
 {
-    ht_parallel(launch->pool, c->batch * c->groups * c->in_channels, direct_grad_input_plane, &(lines_job){launch, c});
+    ht_parallel(launch->pool, c->batch * c->groups * c->in_channels, direct_grad_input_plane, &(direct_job){launch, c});
 }
 
 static inline void direct_grad_weight(const ht_launch *launch, const ht_conv *c)
 {
     ht_parallel(launch->pool, c->groups * c->out_channels * c->in_channels, direct_grad_weight_channel,
-                &(lines_job){launch, c});
+                &(direct_job){launch, c});
 }
 
 #endif

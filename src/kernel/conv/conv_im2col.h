@@ -1,6 +1,7 @@
-/* Convolution of small planes by the GEMM core. A plane of a few places fills no micro-tile, and every image would read
- * all weights again: so the places of all images stand side by side as one side of a single product. What the taps see
- * of them is gathered block by block out of padded planes; the matrix never exists as a whole. For conv.cpu.c. */
+/* Convolution of small planes by the GEMM core. A plane of a few positions fills no micro-tile, and every image would
+ * read all weights again: so the positions of all images stand side by side as one side of a single product. What the
+ * taps see of them is gathered block by block out of padded planes; the matrix never exists as a whole. For
+ * conv.cpu.c. */
 #ifndef HT_KERNEL_CONV_IM2COL_H
 #define HT_KERNEL_CONV_IM2COL_H
 
@@ -8,21 +9,21 @@
 #include "kernel/gemm/gemm.h"
 
 enum {
-    IM2COL_PLACES = 128, /* of a plane, at most: larger ones fill tiles of their own */
-    IM2COL_ALIGN = 64,   /* bytes, of parts of the workspace */
-    IM2COL_ROWS = 16,    /* of a matrix that are arranged at a time */
-    IM2COL_WIDTH = 16,   /* elements that are copied at once, at most */
+    IM2COL_POSITIONS = 128, /* of a plane, at most: larger ones fill tiles of their own */
+    IM2COL_ALIGN = 64,      /* bytes, of parts of the workspace */
+    IM2COL_ROWS = 16,       /* of a matrix that are arranged at a time */
+    IM2COL_WIDTH = 16,      /* elements that are copied at once, at most */
 };
 
-/* Element (k, q) is what (channel, tap) pair k sees at place q, counted over all images. */
+/* Element (k, q) is what (channel, tap) pair k sees at position q, counted over all images. */
 typedef struct im2col {
     const planes *planes;
     const taps *taps;
 } im2col;
 
-static inline bool uses_im2col(const ht_conv *c, int64_t places)
+static inline bool uses_im2col(const ht_conv *c, int64_t positions)
 {
-    return c->groups == 1 && c->batch > 1 && places <= IM2COL_PLACES;
+    return c->groups == 1 && c->batch > 1 && positions <= IM2COL_POSITIONS;
 }
 
 static inline int64_t im2col_bytes(int64_t elems)
@@ -36,16 +37,17 @@ static inline int64_t im2col_pitch(int64_t elems)
     return elems * (int64_t)sizeof(real) % 1024 == 0 ? elems + IM2COL_ALIGN / (int64_t)sizeof(real) : elems;
 }
 
-/* Cuts n places from q on into runs; returns their number, n at most. */
+/* Cuts n positions from q on into runs; returns their number, n at most. */
 static inline int64_t im2col_runs(run *runs, const im2col *c, int64_t q, int64_t n)
 {
     const taps *t = c->taps;
-    int64_t places = places_total(t), image = q / places, i = q % places / t->places[1], j = q % t->places[1];
+    int64_t positions = positions_total(t), image = q / positions, i = q % positions / t->positions[1],
+            j = q % t->positions[1];
     int64_t count = 0, down = t->advance * c->planes->line, next = c->planes->channels * c->planes->plane;
     for (int64_t at = 0; at < n; count++, j = 0) {
-        runs[count] = (run){at, image * next + i * down + j, ht_min_i64(n - at, t->places[1] - j)};
+        runs[count] = (run){at, image * next + i * down + j, ht_min_i64(n - at, t->positions[1] - j)};
         at += runs[count].n;
-        if (++i < t->places[0]) continue;
+        if (++i < t->positions[0]) continue;
         i = 0;
         image++;
     }
@@ -94,7 +96,7 @@ static inline void im2col_lines(const im2col *c, real *to, int64_t pitch, int64_
     }
 }
 
-/* A gemm_load: pairs [row, row + rows) by places. */
+/* A gemm_load: pairs [row, row + rows) by positions. */
 static inline void im2col_load(const gemm_side *side, real *to, int64_t pitch, int64_t row, int64_t rows,
                                int64_t column, int64_t columns)
 {
@@ -105,7 +107,7 @@ static inline void im2col_load(const gemm_side *side, real *to, int64_t pitch, i
     }
 }
 
-/* The same turned: places [row, row + rows) by pairs. */
+/* The same turned: positions [row, row + rows) by pairs. */
 static inline void im2col_load_turned(const gemm_side *side, real *to, int64_t pitch, int64_t row, int64_t rows,
                                       int64_t column, int64_t columns)
 {

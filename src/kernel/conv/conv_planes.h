@@ -1,27 +1,27 @@
-/* Planes of an operand of a convolution as real, with the padding around them written out: every tap then sees places
- * as plain runs, whatever the stride, and gathering needs no bounds. For conv.cpu.c. */
+/* Planes of an operand of a convolution as real, with the padding around them written out: every tap then sees
+ * positions as plain runs, whatever the stride, and gathering needs no bounds. For conv.cpu.c. */
 #ifndef HT_KERNEL_CONV_PLANES_H
 #define HT_KERNEL_CONV_PLANES_H
 
 #include "kernel/conv/conv_product.h"
 
 enum {
-    CHUNK_ELEMS = 1 << 21, /* of planes kept at a time: they stay in L3 */
+    CHUNK_ELEMS = 1 << 21, /* of planes copied at a time: they stay in L3 */
     FEW_CHANNELS = 8,      /* of output for one of input: fewer are no product */
     STRIP_ELEMS = 1 << 14, /* of a strip at most: it stays in L1 or near it */
     STRIP_DEPTH = KC / 4,  /* of a step over strips at least, unless the whole product is less deep */
 };
 
 /* What is kept of each plane. With a stride along a line its columns are dealt out to `phases` runs: column w is
- * element w / phases of run w % phases, so that places are neighbours. Runs and lines that no tap looks at are left out
- * where the window is smaller than its stride. */
+ * element w / phases of run w % phases, so that positions are neighbours. Runs and lines that no tap looks at are left
+ * out where the window is smaller than its stride. */
 typedef struct planes {
     const void *source;
     ht_dtype dtype;
     int64_t source_size[2];
     int64_t from[2], size[2];   /* lines and columns kept: the first of each, counted in the source, and how many */
     int64_t phases, runs;       /* the first `runs` of them are kept */
-    int64_t stride, seen;       /* of each `stride` lines the first `seen` are looked at; there is room for all */
+    int64_t stride, seen;       /* of each `stride` lines the first `seen` are looked at; there is space for all */
     int64_t phase, line, plane; /* elements from run to run, line to line, plane to plane */
     int64_t channels;           /* planes of an image */
     bool in_place;              /* the source serves as it is */
@@ -30,13 +30,13 @@ typedef struct planes {
     int64_t first;              /* plane of the source that is plane 0 here */
 } planes;
 
-/* Which taps take part, and where a tap sees a place: tap (a, b) sees place (i, j) at line origin[0] + a move[0] +
- * i advance and column origin[1] + b move[1] + j phases of what is kept. */
+/* Which taps take part, and where a tap sees a position: tap (a, b) sees position (i, j) at line origin[0] + a move[0]
+ * + i advance and column origin[1] + b move[1] + j phases of what is kept. */
 typedef struct taps {
     int64_t count[2], first[2], step[2]; /* along each axis: first, first + step, .. of the window */
     int64_t origin[2], move[2];
     int64_t advance;
-    int64_t places[2];
+    int64_t positions[2];
 } taps;
 
 static inline int64_t taps_total(const taps *t)
@@ -44,9 +44,9 @@ static inline int64_t taps_total(const taps *t)
     return t->count[0] * t->count[1];
 }
 
-static inline int64_t places_total(const taps *t)
+static inline int64_t positions_total(const taps *t)
 {
-    return t->places[0] * t->places[1];
+    return t->positions[0] * t->positions[1];
 }
 
 static inline void planes_lay_out(planes *p)
@@ -56,7 +56,7 @@ static inline void planes_lay_out(planes *p)
     p->plane = p->size[0] * p->line;
 }
 
-/* Images whose planes are kept at a time. */
+/* Images whose planes are copied at a time. */
 static inline int64_t planes_chunk(const planes *p, int64_t batch)
 {
     int64_t image = p->channels * p->plane, count = image ? CHUNK_ELEMS / image : batch;
@@ -117,7 +117,7 @@ static inline void planes_take(planes *p, ht_pool *pool, int64_t image, int64_t 
     ht_parallel(pool, count, planes_fill, p);
 }
 
-/* Where `n` (channel, tap) pairs from k on see place 0, in elements from channel 0. */
+/* Where `n` (channel, tap) pairs from k on see position 0, in elements from channel 0. */
 static inline void tap_offsets(int64_t *offset, const planes *p, const taps *t, int64_t k, int64_t n)
 {
     int64_t b = k % t->count[1], a = k / t->count[1] % t->count[0], channel = k / taps_total(t);
@@ -133,17 +133,17 @@ static inline void tap_offsets(int64_t *offset, const planes *p, const taps *t, 
     }
 }
 
-/* Neighbouring places that lie side by side in a plane. */
+/* Neighbouring positions that lie side by side in a plane. */
 typedef struct run {
-    int64_t at, from, n; /* place, counted from the first of all; element from what place 0 sees; how many */
+    int64_t at, from, n; /* position, counted from the first of all; element from what position 0 sees; how many */
 } run;
 
-/* Cuts n places from q on into runs; returns their number, n at most. */
+/* Cuts n positions from q on into runs; returns their number, n at most. */
 static inline int64_t cut_runs(run *runs, const planes *p, const taps *t, int64_t q, int64_t n)
 {
-    int64_t count = 0, i = q / t->places[1], j = q % t->places[1];
+    int64_t count = 0, i = q / t->positions[1], j = q % t->positions[1];
     for (int64_t at = 0; at < n; i++, j = 0, count++) {
-        runs[count] = (run){at, i * t->advance * p->line + j, ht_min_i64(n - at, t->places[1] - j)};
+        runs[count] = (run){at, i * t->advance * p->line + j, ht_min_i64(n - at, t->positions[1] - j)};
         at += runs[count].n;
     }
     return count;
@@ -181,8 +181,8 @@ static inline void gather_sliver(real *scratch, const real *data, const int64_t 
     }
 }
 
-/* What n_k (channel, tap) pairs from k on see of n places from q on, n KC at most: pair i, place j at i PITCH + j. `scratch`
- * has NR elements to spare. */
+/* What n_k (channel, tap) pairs from k on see of n positions from q on, n KC at most: pair i, position j at i PITCH +
+ * j. `scratch` has NR elements to spare. */
 static inline void gather_rows(real *scratch, const real *data, const planes *p, const taps *t, int64_t k, int64_t n_k,
                                int64_t q, int64_t n)
 {
@@ -197,14 +197,14 @@ static inline void gather_rows(real *scratch, const real *data, const planes *p,
 
 /* ---- strips ---- */
 
-/* A strip: the lines of a few channels that a block of places needs. A thread copies it and reads it at once, so what
- * is copied never leaves its core's caches. */
+/* A strip: the lines of a few channels that a block of positions needs. A thread copies it and reads it at once, so
+ * what is copied never leaves its core's caches. */
 typedef struct strips {
     int64_t channels;  /* of a strip at most; 0: strips do not serve */
-    int64_t low, span; /* the first line that line 0 of places needs; how many a line of places needs */
+    int64_t low, span; /* the first line that line 0 of positions needs; how many a line of positions needs */
 } strips;
 
-/* `lines` lines of places go together, `channels` of the planes take part in a result. */
+/* `lines` lines of positions go together, `channels` of the planes take part in a result. */
 static inline strips strips_of(const planes *p, const taps *t, int64_t lines, int64_t channels)
 {
     int64_t reach = (t->count[0] - 1) * t->move[0], window = taps_total(t);
@@ -217,8 +217,8 @@ static inline strips strips_of(const planes *p, const taps *t, int64_t lines, in
     return s;
 }
 
-/* Planes `plane`, .. of the source for `lines` lines of places from `line` on. `seen` and `t` are then what the strip
- * is to places counted from that line on; `scratch` has NR elements to spare. */
+/* Planes `plane`, .. of the source for `lines` lines of positions from `line` on. `seen` and `t` are then what the
+ * strip is to positions counted from that line on; `scratch` has NR elements to spare. */
 static inline void strip_fill(const planes *p, const strips *s, real *scratch, int64_t plane, int64_t channels,
                               int64_t line, int64_t lines, planes *seen, taps *t)
 {
@@ -249,14 +249,14 @@ static inline void strip_fetch(const planes *p, const taps *t, const strips *s, 
     }
 }
 
-/* ---- what the three ops keep and see ---- */
+/* ---- what the three ops copy and see ---- */
 
 /* Whether planes are little more than what they hold and give. */
 static inline bool sane(const planes *p, const ht_window *v)
 {
-    double kept = (double)p->size[0] * ((double)p->size[1] + (double)p->phases);
+    double copied = (double)p->size[0] * ((double)p->size[1] + (double)p->phases);
     double used = (double)v->plane[0] * (double)v->plane[1] + (double)v->steps[0] * (double)v->steps[1];
-    return kept <= 4 * used + 4096;
+    return copied <= 4 * used + 4096;
 }
 
 static inline bool pointwise(const ht_window *v)
@@ -277,8 +277,8 @@ static inline void take_in_place(planes *p, const ht_window *v)
 
 static inline void one_line(taps *t)
 {
-    t->places[1] *= t->places[0];
-    t->places[0] = 1;
+    t->positions[1] *= t->positions[0];
+    t->positions[0] = 1;
 }
 
 /* x as the window slides over it. */
@@ -294,7 +294,7 @@ static inline void image_planes(planes *p, taps *t, const ht_conv *c, const void
         t->count[a] = v->size[a];
         t->step[a] = 1;
         t->move[a] = v->dilation[a];
-        t->places[a] = v->steps[a];
+        t->positions[a] = v->steps[a];
     }
     p->runs = ht_min_i64(p->phases, (v->size[1] - 1) * v->dilation[1] + 1);
     p->stride = v->stride[0];
@@ -319,7 +319,7 @@ static inline int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* dy as places of the plane see it: from step (at + padding - tap dilation) / stride, where that is whole. */
+/* dy as positions of the plane see it: from step (at + padding - tap dilation) / stride, where that is whole. */
 static inline void result_planes(planes *p, const ht_conv *c, const void *dy, ht_dtype dtype)
 {
     const ht_window *v = &c->window;
@@ -334,7 +334,8 @@ static inline void result_planes(planes *p, const ht_conv *c, const void *dy, ht
     if (sane(p, v)) planes_lay_out(p);
 }
 
-/* The taps that carry dy to places `phase`, phase + stride, .. along an axis; none when no multiple of dilation fits. */
+/* The taps that carry dy to positions `phase`, phase + stride, .. along an axis; none when no multiple of dilation
+ * fits. */
 static inline void phase_taps(taps *t, const planes *p, const ht_window *v, int a, int64_t phase)
 {
     int64_t step = v->stride[a] / common_divisor(v->stride[a], v->dilation[a]), first = 0;
@@ -345,7 +346,7 @@ static inline void phase_taps(taps *t, const planes *p, const ht_window *v, int 
     t->count[a] = first < ht_min_i64(step, v->size[a]) ? ht_tiles(v->size[a] - first, step) : 0;
     t->origin[a] = (phase + v->padding[a] - first * v->dilation[a]) / v->stride[a] - p->from[a];
     t->move[a] = -(step * v->dilation[a] / v->stride[a]);
-    t->places[a] = ht_tiles(v->plane[a] - phase, v->stride[a]);
+    t->positions[a] = ht_tiles(v->plane[a] - phase, v->stride[a]);
 }
 
 /* Depthwise convolution has too little to multiply for a product. */

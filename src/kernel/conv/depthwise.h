@@ -13,9 +13,9 @@ enum {
     LINE_STRIP_ELEMS = 1 << 14, /* of a strip */
     LINE_STRIP_VECTORS = 4,     /* of sums at a time */
     LINE_STRIP_STEP = LINE_STRIP_VECTORS * VL,
-    LINE_STRIP_PLACES = 256, /* of a line at a time */
-    LINE_STRIP_TAPS = 64,    /* at most; over all planes that a result needs */
-    TAPS_TOGETHER = 4,       /* of a weight gradient */
+    LINE_STRIP_POSITIONS = 256, /* of a line at a time */
+    LINE_STRIP_TAPS = 64,       /* at most; over all planes that a result needs */
+    TAPS_TOGETHER = 4,          /* of a weight gradient */
 };
 
 typedef struct depthwise {
@@ -26,7 +26,7 @@ typedef struct depthwise {
     int64_t sources; /* planes that one plane of the result needs */
     int64_t phase[2];
     int64_t low, span,
-        strip; /* first line that place 0 needs; lines that a line needs; lines of the result in a strip */
+        strip; /* first line that position 0 needs; lines that a line needs; lines of the result in a strip */
 } depthwise;
 
 /* Sets how many lines go together; false when not even one fits. */
@@ -53,7 +53,7 @@ static inline int64_t depthwise_fill(const depthwise *job, real *strip, int64_t 
     return lines * job->planes.line;
 }
 
-/* Where each tap of each source sees place 0 of a strip. */
+/* Where each tap of each source sees position 0 of a strip. */
 static inline void depthwise_offsets(const depthwise *job, int64_t *offset, int64_t pitch)
 {
     int64_t n = taps_total(&job->taps);
@@ -75,7 +75,7 @@ static inline void depthwise_weights(const depthwise *job, real *weights, int64_
                             t->step[1], t->count[1]);
 }
 
-/* sum[j] = sum over taps of weight · what it sees from place j, up to whole steps of places. */
+/* sum[j] = sum over taps of weight · what it sees from position j, up to whole steps of positions. */
 static inline void depthwise_sum(real *sum, const real *from, const int64_t *offset, const real *weights,
                                  int64_t n_taps, int64_t n)
 {
@@ -102,20 +102,20 @@ static inline void save_strided(const ht_launch *launch, int64_t at, int64_t str
         for (int64_t j = 0; j < n; j++) ht_save1(out, dtype, at + j * stride, from[j]);
 }
 
-/* One phase of a plane of the result: places are `stride` apart in it, from phase on. */
+/* One phase of a plane of the result: positions are `stride` apart in it, from phase on. */
 static inline void depthwise_plane(const depthwise *job, int64_t plane, const int64_t size[2], const int64_t stride[2],
                                    int64_t source, int64_t channel)
 {
-    real strip[LINE_STRIP_ELEMS + LINE_STRIP_STEP], weights[LINE_STRIP_TAPS], sum[LINE_STRIP_PLACES];
-    int64_t offset[LINE_STRIP_TAPS], n_taps = job->sources * taps_total(&job->taps), lines = job->taps.places[0];
+    real strip[LINE_STRIP_ELEMS + LINE_STRIP_STEP], weights[LINE_STRIP_TAPS], sum[LINE_STRIP_POSITIONS];
+    int64_t offset[LINE_STRIP_TAPS], n_taps = job->sources * taps_total(&job->taps), lines = job->taps.positions[0];
     depthwise_weights(job, weights, channel);
     for (int64_t i = 0; i < lines; i += job->strip) {
         int64_t count = ht_min_i64(job->strip, lines - i);
         depthwise_offsets(job, offset, depthwise_fill(job, strip, source, i, count));
         for (int64_t l = 0; l < count; l++) {
             int64_t at = (plane * size[0] + (i + l) * stride[0] + job->phase[0]) * size[1] + job->phase[1];
-            for (int64_t j = 0; j < job->taps.places[1]; j += LINE_STRIP_PLACES) {
-                int64_t n = ht_min_i64(LINE_STRIP_PLACES, job->taps.places[1] - j);
+            for (int64_t j = 0; j < job->taps.positions[1]; j += LINE_STRIP_POSITIONS) {
+                int64_t n = ht_min_i64(LINE_STRIP_POSITIONS, job->taps.positions[1] - j);
                 depthwise_sum(sum, strip + l * job->taps.advance * job->planes.line + j, offset, weights, n_taps, n);
                 save_strided(job->launch, at + j * stride[1], stride[1], sum, n);
             }
@@ -163,22 +163,22 @@ static inline void depthwise_dot(vec *sum, const real *x, const int64_t *offset,
     for (int t = 0; t < TAPS_TOGETHER; t++) sum[t] = part[t];
 }
 
-/* One image of x, in place `source`, and one plane of dy. */
+/* One image of x, source number `source`, and one plane of dy. */
 static inline void depthwise_correlate(const depthwise *job, vec *sum, int64_t source, int64_t plane)
 {
     const taps *t = &job->taps;
     ht_dtype dtype = job->launch->call->in[1]->dtype;
-    real strip[LINE_STRIP_ELEMS + LINE_STRIP_STEP], stage[LINE_STRIP_PLACES];
+    real strip[LINE_STRIP_ELEMS + LINE_STRIP_STEP], stage[LINE_STRIP_POSITIONS];
     int64_t offset[LINE_STRIP_TAPS + TAPS_TOGETHER] = {0}, n_taps = taps_total(t);
-    for (int64_t i = 0; i < t->places[0]; i += job->strip) {
-        int64_t count = ht_min_i64(job->strip, t->places[0] - i);
+    for (int64_t i = 0; i < t->positions[0]; i += job->strip) {
+        int64_t count = ht_min_i64(job->strip, t->positions[0] - i);
         depthwise_offsets(job, offset, depthwise_fill(job, strip, source, i, count));
         for (int64_t l = 0; l < count; l++) {
-            for (int64_t j = 0; j < t->places[1]; j += LINE_STRIP_PLACES) {
-                int64_t n = ht_min_i64(LINE_STRIP_PLACES, t->places[1] - j);
+            for (int64_t j = 0; j < t->positions[1]; j += LINE_STRIP_POSITIONS) {
+                int64_t n = ht_min_i64(LINE_STRIP_POSITIONS, t->positions[1] - j);
                 const real *x = strip + l * t->advance * job->planes.line + j;
-                const real *dy =
-                    ht_view(stage, job->launch->in[1], dtype, (plane * t->places[0] + i + l) * t->places[1] + j, n);
+                const real *dy = ht_view(stage, job->launch->in[1], dtype,
+                                         (plane * t->positions[0] + i + l) * t->positions[1] + j, n);
                 for (int64_t k = 0; k < n_taps; k += TAPS_TOGETHER) depthwise_dot(sum + k, x, offset + k, dy, n);
             }
         }

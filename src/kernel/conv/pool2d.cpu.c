@@ -2,7 +2,7 @@
  *     max_pool2d        y = max over the window, index = its position in the plane (first of equals, last NaN)
  *     max_pool2d_grad   dx[index[i]] += dy[i]
  *     avg_pool2d        y = sum over the window / count
- *     avg_pool2d_grad   dx = sum of dy / count over the windows that cover the place
+ *     avg_pool2d_grad   dx = sum of dy / count over the windows that cover the position
  * x, y: any float, row-major; index: i32 out, any integer in.  Numerics: real inside, fixed order, one rounding.
  * Threads: lines of the output; for max_pool2d_grad blocks of a plane, each of which looks through all of the plane's
  * indices.  Traffic: the input once per tap, from cache.  Bound: bandwidth. */
@@ -41,7 +41,7 @@ static void pool_lines(pool_job *job)
     ht_parallel(job->launch->pool, ht_tiles(job->lines, LINE_GRAIN), pool_tile, job);
 }
 
-/* What one tap sees from places start..start+n-1 of a line: the places whose tap lies in the plane (counted from
+/* What one tap sees from positions start..start+n-1 of a line: the positions whose tap lies in the plane (counted from
  * start), their elements in `to`, and the position of the first one in the plane. */
 static ht_span load_tap(const pool_job *job, real *to, int64_t line, int64_t start, int64_t n, int64_t h, int64_t tap_w,
                         int64_t *position)
@@ -56,8 +56,8 @@ static ht_span load_tap(const pool_job *job, real *to, int64_t line, int64_t sta
     return in;
 }
 
-/* The taps that lie in the plane: rows for one line, columns for some place of start..start+n-1. A window may be much
- * larger than the plane, so only these are walked. */
+/* The taps that lie in the plane: rows for one line, columns for some position of start..start+n-1. A window may be
+ * much larger than the plane, so only these are walked. */
 static ht_span row_taps(const pool_job *job, int64_t line)
 {
     const ht_window *v = &job->window;
@@ -110,7 +110,7 @@ static void max_pool2d_run(const ht_launch *launch)
 
 typedef struct scatter_job {
     const ht_launch *launch;
-    int64_t plane, places, blocks; /* elements of a plane of dx and of dy; blocks of a plane */
+    int64_t plane, positions, blocks; /* elements of a plane of dx and of dy; blocks of a plane */
 } scatter_job;
 
 static void scatter_tile(void *arg, int64_t tile)
@@ -120,8 +120,8 @@ static void scatter_tile(void *arg, int64_t tile)
     const ht_type *dy = launch->call->in[0], *index = launch->call->in[1];
     real sum[OWNED] = {0};
     int64_t plane = tile / job->blocks, first = tile % job->blocks * OWNED;
-    int64_t n = ht_min_i64(job->plane - first, OWNED), from = plane * job->places;
-    for (int64_t i = from; i < from + job->places; i++) {
+    int64_t n = ht_min_i64(job->plane - first, OWNED), from = plane * job->positions;
+    for (int64_t i = from; i < from + job->positions; i++) {
         int64_t at = ht_load_int(launch->in[1], index->dtype, i);
         if (at >= first && at < first + n) sum[at - first] += ht_load1(launch->in[0], dy->dtype, i);
     }
@@ -131,7 +131,7 @@ static void scatter_tile(void *arg, int64_t tile)
 static void max_pool2d_grad_run(const ht_launch *launch)
 {
     const ht_type *dy = launch->call->in[0], *dx = launch->call->out[0];
-    scatter_job job = {.launch = launch, .plane = dx->dim[2] * dx->dim[3], .places = dy->dim[2] * dy->dim[3]};
+    scatter_job job = {.launch = launch, .plane = dx->dim[2] * dx->dim[3], .positions = dy->dim[2] * dy->dim[3]};
     job.blocks = ht_tiles(job.plane, OWNED);
     ht_parallel(launch->pool, dx->dim[0] * dx->dim[1] * job.blocks, scatter_tile, &job);
 }
@@ -167,7 +167,7 @@ static void avg_pool2d_run(const ht_launch *launch)
 
 /* ---- gradient of the average ---- */
 
-/* The windows that cover place `at` of an axis. */
+/* The windows that cover position `at` of an axis. */
 static ht_span covering(const ht_window *v, int axis, int64_t at)
 {
     int64_t last = (at + v->padding[axis]) / v->stride[axis] + 1;

@@ -22,7 +22,7 @@ static int64_t bytes_of(const ht_fused_operand *o)
     return o->bytes;
 }
 
-/* ---- settling: axes, ways, scratch ---- */
+/* ---- compile: axes, operand access, scratch ---- */
 
 /* Can axis d of every input be walked as part of the merged axis `last`, which lies outside it? */
 static bool merges(const ht_fused *f, int last, int d, int64_t size)
@@ -402,7 +402,7 @@ const void *ht_fused_piece(const ht_epilogue *w, ht_fused_tile *tile, int64_t fi
 
 /* ---- launches ---- */
 
-static void choose_ways(work *w)
+static void choose_access(work *w)
 {
     const ht_fused *f = w->f;
     for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++) {
@@ -417,7 +417,7 @@ void ht_epilogue_begin(ht_epilogue *w, const ht_fused *f, const ht_launch *launc
 {
     w->f = f;
     w->launch = launch;
-    choose_ways(w);
+    choose_access(w);
     for (int s = 0; s < f->step_count; s++) {
         const ht_fused_step *step = &f->steps[s];
         const void *in[HT_STEP_OPERANDS] = {NULL};

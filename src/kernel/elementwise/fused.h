@@ -40,7 +40,7 @@ typedef struct ht_fused_operand {
     const ht_type *type;
     ht_operand_access access;
     int32_t bytes;               /* of an element */
-    int32_t scratch;             /* bytes from the start of the scratch, where the way needs some */
+    int32_t scratch;             /* bytes from the start of the scratch, where the access needs some */
     int64_t stride[HT_MAX_RANK]; /* over the merged axes */
 } ht_fused_operand;
 
@@ -87,7 +87,7 @@ typedef struct ht_chain_row {
 /* Operands: n_in inputs, n_out results (as in the launch), then what lies between. */
 typedef struct ht_fused {
     int n_in, n_out, n_between, step_count;
-    ht_fused_operand *operands; /* types filled in by the maker, all else by ht_fused_compile */
+    ht_fused_operand *operands; /* types filled in by the producer, all else by ht_fused_compile */
     const ht_fused_step *steps;
     const ht_chain_op *chain; /* NULL: by spans alone */
     int chain_count;
@@ -106,12 +106,12 @@ typedef struct ht_fused {
     int folded;
 } ht_fused;
 
-/* `chain` gives room for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
+/* `chain` gives space for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
 void ht_fused_compile(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
 /* Rows [from, to), where all elements are so many rows; the caller has threads of its own. */
 void ht_fused_rows(const ht_fused *fused, const ht_launch *launch, int64_t from, int64_t to, int64_t rows);
-/* A call alone, compiled; the arrays have room for its operands and HT_CHAIN_OPS(1), and live as long as *fused. */
+/* A call alone, compiled; the arrays have space for its operands and HT_CHAIN_OPS(1), and live as long as *fused. */
 void ht_fused_alone(ht_fused *fused, ht_fused_operand *operands, ht_fused_step *step, ht_chain_op *chain,
                     const ht_call *call, const ht_elementwise *elementwise);
 

@@ -7,7 +7,7 @@
 enum { ROWS = BF16_DOT_AVX512_ROWS, VECTOR = 16 };
 
 /* Two elements of a row, in every lane. */
-static inline __m512bh pair(const uint16_t *a)
+static inline __m512bh broadcast_bf16_pair(const uint16_t *a)
 {
     int32_t bits;
     memcpy(&bits, a, sizeof bits);
@@ -26,7 +26,7 @@ static void multiply_rows(float *sum, const uint16_t *a, const uint16_t *b, int6
         __m512bh x = (__m512bh)_mm512_load_si512(b), y = (__m512bh)_mm512_load_si512(b + 2 * VECTOR);
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; r++) {
-            __m512bh both = pair(a + r * BF16_DOT_PITCH);
+            __m512bh both = broadcast_bf16_pair(a + r * BF16_DOT_PITCH);
             left[r] = _mm512_dpbf16_ps(left[r], both, x);
             right[r] = _mm512_dpbf16_ps(right[r], both, y);
         }

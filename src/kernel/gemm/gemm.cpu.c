@@ -30,7 +30,7 @@ enum {
     MOST_PACKED = 1 << 22, /* elements of a that are packed beforehand at a time */
     LINE_BYTES = 64,
     L1_WAY_BYTES = 4096, /* addresses so far apart meet in one set of L1 */
-    CHUNK = 16,          /* steps of K between two fetches ahead */
+    CHUNK = 16,          /* steps of K between two prefetches */
     PREFETCH_STRIPS = 8, /* the next block of b is fetched during the last strips of this one */
 };
 
@@ -360,7 +360,7 @@ static prefetch strip_prefetch(const work *w, int64_t row, int64_t rows, int64_t
 }
 
 /* So many lines at a time that all come in `chunks` times. */
-static void spread(prefetch *next, int64_t chunks)
+static void set_prefetch_rate(prefetch *next, int64_t chunks)
 {
     next->lines = ht_tiles(next->runs * (ht_tiles(next->bytes, LINE_BYTES) + 1), chunks);
 }
@@ -378,11 +378,11 @@ static void add_block(const work *w, const scratch *o, int64_t step, int64_t row
     int64_t pitch = w->e.tile_n, k = step * w->e.depth, depth = depth_of(w, step);
     bool last = step + 1 == w->e.steps;
     int64_t chunks = ht_tiles(columns, NR) * ht_tiles(depth, CHUNK);
-    spread(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), PREFETCH_STRIPS) * chunks, 2));
+    set_prefetch_rate(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), PREFETCH_STRIPS) * chunks, 2));
     for (int64_t i = 0; i < rows; i += MR) {
         prefetch fetch[2] = {{0}, {0}};
         if (i + MR < rows) fetch[0] = strip_prefetch(w, row + i + MR, ht_min_i64(MR, rows - i - MR), k, depth);
-        spread(&fetch[0], ht_tiles(chunks, 2));
+        set_prefetch_rate(&fetch[0], ht_tiles(chunks, 2));
         if (i + PREFETCH_STRIPS * MR >= rows) fetch[1] = *next;
         int64_t high = ht_min_i64(MR, rows - i), direct = 0;
         strip s = strip_of(w, o, row + i, high, k, depth);
@@ -511,15 +511,15 @@ int64_t gemm_workspace(int64_t m, int64_t n, int64_t k, int64_t threads)
 
 /* ---- b packed once for many products ---- */
 
-typedef struct keeping {
+typedef struct prepack_job {
     const gemm_side *b;
     real *to;
     int64_t n, k;
-} keeping;
+} prepack_job;
 
 static void prepack_stripe(void *arg, int64_t stripe)
 {
-    const keeping *c = arg;
+    const prepack_job *c = arg;
     int64_t column = stripe * TILE_N, apart = sliver_elems(c->k);
     for (int64_t k = 0; k < c->k; k += KC)
         pack_b(c->b, c->to + column / NR * apart + k * NR, apart, k, ht_min_i64(KC, c->k - k), column,
@@ -528,7 +528,7 @@ static void prepack_stripe(void *arg, int64_t stripe)
 
 void gemm_prepack(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool)
 {
-    keeping c = {b, to, n, k};
+    prepack_job c = {b, to, n, k};
     ht_parallel(pool, ht_tiles(n, TILE_N), prepack_stripe, &c);
 }
 

@@ -24,8 +24,8 @@ enum {
 };
 
 /* Pairs on their way from memory to memory. */
-typedef vec pairs __attribute__((may_alias));
-typedef vec pairs_unaligned __attribute__((aligned(2), may_alias));
+typedef vec bf16_pairs __attribute__((may_alias));
+typedef vec bf16_pairs_unaligned __attribute__((aligned(2), may_alias));
 
 /* A block of y: rows [row, row + rows) × columns [column, column + columns), all of K. */
 typedef struct block {
@@ -98,10 +98,10 @@ static int64_t pack_b_turned(const matrix *b, const uint16_t *from, uint16_t *to
     for (; k + 2 * VL <= depth; k += 2 * VL) {
         vec v[VL];
 #pragma GCC unroll 16
-        for (int j = 0; j < VL; j++) v[j] = *(const pairs_unaligned *)(from + j * b->across + k);
+        for (int j = 0; j < VL; j++) v[j] = *(const bf16_pairs_unaligned *)(from + j * b->across + k);
         vec_transpose(v);
 #pragma GCC unroll 16
-        for (int i = 0; i < VL; i++) *(pairs *)(to + (k / 2 + i) * 2 * NR) = v[i];
+        for (int i = 0; i < VL; i++) *(bf16_pairs *)(to + (k / 2 + i) * 2 * NR) = v[i];
     }
     return k;
 }
@@ -284,7 +284,7 @@ static void prepack_make(const ht_launch *launch)
     }
 }
 
-static const ht_prepack keep = {1u << 1, prepack_bytes, prepack_make};
+static const ht_prepack prepack = {1u << 1, prepack_bytes, prepack_make};
 
 static const char *can(const ht_call *call)
 {
@@ -334,22 +334,22 @@ extern const ht_kernel ht_kernel_matmul_amx, ht_kernel_matmul_avx512_bf16;
 const ht_kernel ht_kernel_matmul_amx = {
     .size = sizeof(ht_kernel),
     .op = "matmul",
-    .name = "matmul_pairs.bf16.amx",
+    .name = "matmul_bf16_dot.bf16.amx",
     .isa = HT_ISA_AVX512,
     .can = amx_can,
     .workspace = amx_workspace,
     .run = amx_run,
     .epilogue = true,
-    .prepack = &keep,
+    .prepack = &prepack,
 };
 const ht_kernel ht_kernel_matmul_avx512_bf16 = {
     .size = sizeof(ht_kernel),
     .op = "matmul",
-    .name = "matmul_pairs.bf16.avx512",
+    .name = "matmul_bf16_dot.bf16.avx512",
     .isa = HT_ISA_AVX512,
     .can = avx512_can,
     .workspace = avx512_workspace,
     .run = avx512_run,
     .epilogue = true,
-    .prepack = &keep,
+    .prepack = &prepack,
 };

@@ -10,7 +10,7 @@
 
 enum {
     LINE = 2048,     /* columns at a time where numbers pass through an array: it stays in L1 */
-    LONG = 16384,    /* and where b's rows are read in place: the processor fetches ahead, in long runs best */
+    LONG = 16384,    /* and where b's rows are read in place: the processor prefetches, in long runs best */
     STREAMS = 8,     /* rows of b at a time: sums are read and written less often than b */
     FEW_STREAMS = 4, /* of wide elements: more runs at once slow each other down */
     DOTS = 64,       /* columns of a tile where b lies along K, at most: a long span of memory */

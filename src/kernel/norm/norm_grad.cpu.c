@@ -97,7 +97,7 @@ static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials
     real mean = job->centred ? ht_load1(launch->in[2], call->in[2]->dtype, row) : 0;
     real rstd = ht_load1(launch->in[job->rstd], call->in[job->rstd]->dtype, row), dx[CHUNK];
     ht_lanes plain_sum = {{0}}, along_sum = {{0}};
-    int64_t prefetch_distance = job->columns <= CHUNK ? 2 * job->columns : 0; /* into L2: L1 has no room for them */
+    int64_t prefetch_distance = job->columns <= CHUNK ? 2 * job->columns : 0; /* into L2: L1 has no space for them */
     for (int64_t c = 0; c < job->columns; c += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, job->columns - c);
         load_piece(job, p, row, c, n);

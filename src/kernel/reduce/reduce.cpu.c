@@ -107,7 +107,7 @@ static void deliver(const reduction *job, int64_t block, int64_t output, const d
         memcpy(partial + block * job->shape.outputs + output, value, (size_t)n * sizeof *value);
 }
 
-/* n elements of x, at most CHUNK; the buffer has room for them. */
+/* n elements of x, at most CHUNK; the buffer has space for them. */
 static inline const real *take(const reduction *job, real *buffer, int64_t start, int64_t n)
 {
     ht_dtype dtype = job->call->in[0]->dtype;
