@@ -17,6 +17,7 @@ enum {
     MOST_ROWS = 2016,       /* of packed a at a time, about */
     MOST_A_ELEMS = 1 << 25, /* of those rows: with a K of tens of thousands they are fewer */
     FEW_TILES = 16,         /* with fewer than these, tiles get lower, so that threads share them evenly */
+    FEW_THREADS = 2,        /* up to these, that is all that tiles follow */
     FEWEST_ROWS = 8,
     FEWEST_ROWS_TURNED = 4, /* where b lies along K: its pairs lie together already */
     FEWEST_PRODUCTS = 1 << 18,
@@ -182,17 +183,34 @@ static void multiply_tile(void *arg, int64_t tile)
 
 /* ---- the whole product ---- */
 
-/* The largest block, its tiles and its packed operands, from sizes alone. */
-static block extent_of(const product *p, int64_t unit)
+/* Rows of a tile with which the last of many threads is done first. A tile costs its rows, and reading slivers of b as
+ * if it had half a unit more. */
+static int64_t shared_height(int64_t rows, int64_t across, int64_t unit, int64_t threads)
+{
+    int64_t least = INT64_MAX, height = unit;
+    for (int64_t units = HIGHEST_TILE / unit; units > 0; units--) {
+        int64_t cost = ht_tiles(ht_tiles(rows, units * unit) * across, threads) * (2 * units + 1);
+        if (cost >= least) continue;
+        least = cost;
+        height = units * unit;
+    }
+    return height;
+}
+
+/* The largest block, its tiles and its packed operands, from sizes and the number of threads. Only tiles follow
+ * from the latter: the bits do not. */
+static block extent_of(const product *p, int64_t unit, int64_t threads)
 {
     block e = {.unit = unit, .steps = ht_tiles(p->k, KC)};
     int64_t widest = MOST_ELEMS / (e.steps * KC) / TILE_N * TILE_N;
     e.columns = ht_min_i64(ht_tiles(p->n, NR) * NR, widest < TILE_N ? TILE_N : widest);
     int64_t most = ht_min_i64(MOST_ROWS, MOST_A_ELEMS / (e.steps * BF16_DOT_PITCH)) / unit * unit;
     e.rows = ht_min_i64(p->m, most < unit ? unit : most);
-    int64_t highest = HIGHEST_TILE / unit * unit, down = ht_tiles(e.rows, highest);
+    int64_t highest = HIGHEST_TILE / unit * unit, down = ht_tiles(e.rows, highest),
+            across = ht_tiles(e.columns, TILE_N);
     do e.tile_m = ht_tiles(ht_tiles(e.rows, down), unit) * unit;
-    while (down++ * ht_tiles(e.columns, TILE_N) < FEW_TILES && e.tile_m > 2 * unit);
+    while (down++ * across < FEW_TILES && e.tile_m > 2 * unit);
+    if (threads > FEW_THREADS) e.tile_m = shared_height(e.rows, across, unit, threads);
     e.a_tiles = ht_tiles(e.rows, e.tile_m);
     e.slivers = ht_tiles(e.columns, NR);
     return e;
@@ -232,7 +250,7 @@ static void run_matrix(const block *extent, ht_pool *pool)
 static void run(const ht_launch *launch, bf16_dot_fn multiply, int64_t unit)
 {
     product p = product_of_launch(launch);
-    block extent = extent_of(&p, unit);
+    block extent = extent_of(&p, unit, launch->threads);
     ht_epilogue epilogue;
     if (launch->fused) ht_epilogue_begin(&epilogue, launch->fused, launch);
     if (launch->fused) extent.epilogue = &epilogue;
@@ -252,10 +270,10 @@ static void run(const ht_launch *launch, bf16_dot_fn multiply, int64_t unit)
     }
 }
 
-static int64_t workspace(const ht_call *call, int64_t unit)
+static int64_t workspace(const ht_call *call, int64_t unit, int64_t threads)
 {
     product p = product_of(call, NULL, NULL);
-    block e = extent_of(&p, unit);
+    block e = extent_of(&p, unit, threads);
     return (a_elems(&e) + e.slivers * e.steps * KC * NR) * (int64_t)sizeof(uint16_t);
 }
 
@@ -271,7 +289,7 @@ static int64_t prepack_bytes(const ht_call *call, const ht_target *target)
 static void prepack_make(const ht_launch *launch)
 {
     product p = product_of_launch(launch);
-    block c = extent_of(&p, BF16_DOT_AVX512_ROWS);
+    block c = extent_of(&p, BF16_DOT_AVX512_ROWS, launch->threads);
     int64_t columns = c.columns;
     c.p = p;
     c.prepacked = launch->prepacked;
@@ -305,8 +323,7 @@ static void amx_run(const ht_launch *launch)
 
 static int64_t amx_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
-    return workspace(call, BF16_DOT_AMX_ROWS);
+    return workspace(call, BF16_DOT_AMX_ROWS, target->threads);
 }
 
 static const char *amx_can(const ht_call *call, const ht_target *target)
@@ -321,8 +338,7 @@ static void avx512_run(const ht_launch *launch)
 
 static int64_t avx512_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
-    return workspace(call, BF16_DOT_AVX512_ROWS);
+    return workspace(call, BF16_DOT_AVX512_ROWS, target->threads);
 }
 
 static const char *avx512_can(const ht_call *call, const ht_target *target)
