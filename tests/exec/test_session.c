@@ -116,11 +116,11 @@ static void session__a_step_with_infinite_gradients_changes_nothing(void **state
     (void)state;
     session_fixture w = start(2, 0, NULL, false);
     step(&w, 0);
-    float before[TABLE], after[TABLE], seed = INFINITY;
+    float before[TABLE], after[TABLE], loss_grad = INFINITY;
     bool applied = true;
     int64_t count = 0;
     must(&w, ht_session_read(w.s, "table", before, sizeof before));
-    must(&w, ht_session_write(w.s, "loss_grad", &seed, sizeof seed));
+    must(&w, ht_session_write(w.s, "seed", &loss_grad, sizeof loss_grad)); /* the deprecated name of loss_grad */
     step(&w, 1);
     must(&w, ht_session_read(w.s, "table", after, sizeof after));
     must(&w, ht_session_read(w.s, "applied_now", &applied, sizeof applied));

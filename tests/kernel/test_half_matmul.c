@@ -90,6 +90,22 @@ static bool has(const seen *s, const char *part)
     return false;
 }
 
+/* Tiles are cut for the target's threads; the bits are the same for any number. */
+static void check_threads(const ht_kernel *row, const ht_target *target, op_call *c)
+{
+    size_t bytes = (size_t)op_call_elems_out(c, 0) * sizeof(double);
+    double *first = malloc(bytes + 1);
+    assert_non_null(first);
+    memcpy(first, c->a.out[0], bytes);
+    for (int threads = 1; threads <= 16; threads *= 4) {
+        ht_target other = *target;
+        other.threads = threads;
+        op_kernel_run(row, &other, c->c.call, &c->a);
+        assert_memory_equal(first, c->a.out[0], bytes);
+    }
+    free(first);
+}
+
 static void half_product__rounds_once_in_every_row(void **state)
 {
     (void)state;
@@ -110,6 +126,7 @@ static void half_product__rounds_once_in_every_row(void **state)
                 memset(c.a.out[0], 0, (size_t)op_call_elems_out(&c, 0) * sizeof(double));
                 op_kernel_run(row, &target, c.c.call, &c.a);
                 check(&c, &shapes[s], row->name);
+                check_threads(row, &target, &c);
                 note(&rows, row->name);
                 ran++;
             }
