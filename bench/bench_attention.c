@@ -37,7 +37,8 @@ static void measure(ht_context *ctx, peer *torch, bool causal)
     if (o.plan) {
         double scores = (double)BATCH * HEADS * LENGTH * LENGTH * sizeof(float);
         snprintf(name, sizeof name, "attention_%s_transients", causal ? "causal" : "full");
-        bench_line(name, (double)o.plan->area_bytes[HT_AREA_TRANSIENT] / 1e6, scores / 1e6, "score_matrix", "MB");
+        bench_line(name, (double)ht_plan_area_bytes(o.plan, HT_AREA_TRANSIENT) / 1e6, scores / 1e6, "score_matrix",
+                   "MB");
     }
     ours_end(&o);
 }

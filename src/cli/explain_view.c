@@ -279,9 +279,9 @@ static void add_bytes(ht_text *text, const ht_plan *plan)
     for (int h = 0; h < HT_HEADING_COUNT; h++)
         if (plan->heading_bytes[h])
             ht_text_add(text, "%-12s %14" PRId64 " bytes\n", ht_heading_names[h], plan->heading_bytes[h]);
-    ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "transients", plan->area_bytes[HT_AREA_TRANSIENT]);
-    if (plan->area_bytes[HT_AREA_PREPACKED])
-        ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "packed", plan->area_bytes[HT_AREA_PREPACKED]);
+    ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
+    if (ht_plan_area_bytes(plan, HT_AREA_PREPACKED))
+        ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "packed", ht_plan_area_bytes(plan, HT_AREA_PREPACKED));
     ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "all", ht_plan_bytes(plan));
 }
 
@@ -351,8 +351,8 @@ static void put_bytes(ht_json_writer *json, const ht_plan *plan)
     ht_json_begin_object(json, "bytes");
     for (int h = 0; h < HT_HEADING_COUNT; h++)
         if (plan->heading_bytes[h]) ht_json_put_int(json, ht_heading_names[h], plan->heading_bytes[h]);
-    ht_json_put_int(json, "transients", plan->area_bytes[HT_AREA_TRANSIENT]);
-    ht_json_put_int(json, "packed", plan->area_bytes[HT_AREA_PREPACKED]);
+    ht_json_put_int(json, "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
+    ht_json_put_int(json, "packed", ht_plan_area_bytes(plan, HT_AREA_PREPACKED));
     ht_json_put_int(json, "all", ht_plan_bytes(plan));
     ht_json_end_object(json);
 }

@@ -8,9 +8,9 @@ enum { CANARY = 0xC5 };
 struct ht_executor {
     const ht_plan *plan;
     ht_arena *arena;
-    char *area[HT_AREA_COUNT];
-    ht_launch **launches; /* by segment, then instruction */
-    uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
+    char *area[HT_SPACE_COUNT][HT_AREA_COUNT]; /* NULL in spaces that the plan does not use */
+    ht_launch **launches;                      /* by segment, then instruction */
+    uint8_t *prepacked;                        /* by entry of the plan's prepacked: is it up to date? See below */
 };
 
 /* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
@@ -19,7 +19,7 @@ enum { STALE, READ, MADE };
 
 static void *at(const ht_executor *e, ht_place place)
 {
-    return place.area == HT_AREA_NONE ? NULL : e->area[place.area] + place.offset;
+    return place.area == HT_AREA_NONE ? NULL : e->area[place.space][place.area] + place.offset;
 }
 
 const void *ht_executor_at(const ht_executor *e, ht_place place)
@@ -32,7 +32,9 @@ void *ht_executor_open(ht_executor *e, ht_place place, int64_t bytes)
     for (size_t i = 0; i < e->plan->prepacked_count && place.area == HT_AREA_STATE; i++) {
         const ht_state_span *source = e->plan->prepacked[i].source;
         for (int k = 0; k < HT_PREPACK_SOURCES; k++)
-            if (source[k].first < place.offset + bytes && place.offset < source[k].end) e->prepacked[i] = STALE;
+            if (source[k].space == place.space && source[k].first < place.offset + bytes &&
+                place.offset < source[k].end)
+                e->prepacked[i] = STALE;
     }
     return at(e, place);
 }
@@ -77,6 +79,17 @@ static char *allocate(int64_t bytes)
     return ht_pages_alloc(size);
 }
 
+/* Main always has all areas; other spaces have what the plan puts there. */
+static bool allocate_space(ht_executor *e, ht_space space)
+{
+    for (int area = HT_AREA_STATE; area < HT_AREA_COUNT; area++) {
+        if (space != HT_SPACE_MAIN && !e->plan->area_bytes[space][area]) continue;
+        e->area[space][area] = allocate(e->plan->area_bytes[space][area]);
+        if (!e->area[space][area]) return false;
+    }
+    return true;
+}
+
 ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, ht_pool *pool)
 {
     *out = NULL;
@@ -86,10 +99,7 @@ ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, ht_pool *po
     e->arena = ht_arena_create();
     e->prepacked = e->arena ? HT_NEW(e->arena, uint8_t, plan->prepacked_count) : NULL;
     bool ok = e->prepacked != NULL;
-    for (int a = HT_AREA_STATE; a < HT_AREA_COUNT && ok; a++) {
-        e->area[a] = allocate(plan->area_bytes[a]);
-        ok = e->area[a] != NULL;
-    }
+    for (int space = 0; space < HT_SPACE_COUNT && ok; space++) ok = allocate_space(e, (ht_space)space);
     if (!ok || !resolve_all(e, pool)) {
         ht_executor_free(e);
         HT_FAIL(plan->ctx, HT_ENOMEM, "the plan's %lld bytes could not be had", (long long)ht_plan_bytes(plan));
@@ -101,7 +111,8 @@ ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, ht_pool *po
 void ht_executor_free(ht_executor *e)
 {
     if (!e) return;
-    for (int a = 0; a < HT_AREA_COUNT; a++) free(e->area[a]);
+    for (int space = 0; space < HT_SPACE_COUNT; space++)
+        for (int area = 0; area < HT_AREA_COUNT; area++) free(e->area[space][area]);
     ht_arena_free(e->arena);
     free(e);
 }

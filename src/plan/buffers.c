@@ -20,12 +20,11 @@ typedef struct assignment {
     ht_buffer_assignment *r;
     ht_arena *arena;
     uint32_t *last;  /* liveness */
-    int32_t *buffer; /* by value id: index into r->buffers + 1; 0: elsewhere */
+    int32_t *buffer; /* by value id: index into r->buffers of its space + 1; 0: elsewhere */
     uint32_t *made;  /* by value id: time of its node */
     uint32_t *time;  /* by position: when the node runs; nodes of a group or row block run at that of its last one */
     bool *taken;     /* by value id: a result has taken over its bytes */
     bool canary;
-    size_t buffer_capacity;
     /* State that is stored here, by root value id. */
     uint32_t *root_last_read; /* position + 1 of the last read of any part; 0: none */
     bool *root_aliased;       /* two different values of it overlap: judge by the whole root */
@@ -193,13 +192,19 @@ static void assign_outputs(assignment *c, const ht_place *slot)
 
 /* ---- transients ---- */
 
-static bool add_buffer(assignment *c, uint32_t first, uint32_t last, int64_t bytes, int32_t *index)
+static ht_interval *buffer_of(const assignment *c, ht_val v)
 {
-    ht_buffer_assignment *r = c->r;
-    if (!ht_grow((void **)&r->buffers, &c->buffer_capacity, r->buffer_count + 1, sizeof *r->buffers)) return false;
-    r->buffers[r->buffer_count++] =
+    return &c->r->buffers[ht_type_of(c->g, v)->space].items[c->buffer[v.id] - 1];
+}
+
+static bool add_buffer(assignment *c, ht_space space, uint32_t first, uint32_t last, int64_t bytes, int32_t *index)
+{
+    size_t at = c->r->buffers[space].count;
+    if (!ht_grow((void **)&c->r->buffers[space].items, &c->r->buffers[space].capacity, at + 1, sizeof(ht_interval)))
+        return false;
+    c->r->buffers[space].items[at] =
         (ht_interval){.first = first, .last = last, .bytes = bytes + (c->canary ? HT_CANARY_BYTES : 0)};
-    *index = (int32_t)r->buffer_count;
+    *index = (int32_t)++c->r->buffers[space].count;
     return true;
 }
 
@@ -209,8 +214,7 @@ static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *pro
 {
     const ht_graph *g = c->g;
     if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id || c->taken[x.id] || c->made[x.id] == at) return false;
-    if (c->r->buffers[c->buffer[x.id] - 1].last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y)))
-        return false;
+    if (buffer_of(c, x)->last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y))) return false;
     uint32_t first;
     group_of(c, at, &first);
     for (uint32_t p = first; p <= at; p++) {
@@ -246,10 +250,11 @@ static bool assign_result(assignment *c, const ht_node *n, ht_val y, uint32_t at
     if (x.id) {
         c->taken[x.id] = true;
         c->buffer[y.id] = c->buffer[x.id];
-        c->r->buffers[c->buffer[y.id] - 1].last = last;
+        buffer_of(c, y)->last = last;
         return true;
     }
-    return add_buffer(c, at, last, ht_type_bytes(ht_type_of(c->g, y)), &c->buffer[y.id]);
+    const ht_type *type = ht_type_of(c->g, y);
+    return add_buffer(c, type->space, at, last, ht_type_bytes(type), &c->buffer[y.id]);
 }
 
 static bool assign_transients(assignment *c)
@@ -265,9 +270,10 @@ static bool assign_transients(assignment *c)
         ht_call_storage storage;
         const ht_call *call = ht_node_call(c->g, n, c->arena, &storage);
         int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
+        ht_space space = ht_type_of(c->g, ht_node_out(n, 0))->space;
         int32_t index = 0;
-        if (bytes < 0 || (bytes > 0 && !add_buffer(c, c->time[at], c->time[at], bytes, &index))) return false;
-        c->r->workspace[at] = (ht_place){index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
+        if (bytes < 0 || (bytes > 0 && !add_buffer(c, space, c->time[at], c->time[at], bytes, &index))) return false;
+        c->r->workspace[at] = (ht_place){space, index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
     }
     return true;
 }
@@ -279,11 +285,12 @@ static void assign_offsets(assignment *c)
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         const ht_node *n = &g->nodes[c->s->nodes[at]];
         ht_place *workspace = &c->r->workspace[at];
-        if (workspace->area == HT_AREA_TRANSIENT) workspace->offset = c->r->buffers[workspace->offset].offset;
+        if (workspace->area == HT_AREA_TRANSIENT)
+            workspace->offset = c->r->buffers[workspace->space].items[workspace->offset].offset;
         for (size_t i = 0; i < n->n_out; i++) {
             ht_val y = ht_node_out(n, i), base = ht_value_of(g, y)->base;
             if (c->buffer[y.id])
-                c->r->value[y.id] = (ht_place){HT_AREA_TRANSIENT, c->r->buffers[c->buffer[y.id] - 1].offset};
+                c->r->value[y.id] = (ht_place){ht_type_of(g, y)->space, HT_AREA_TRANSIENT, buffer_of(c, y)->offset};
             if (!base.id) continue;
             c->r->value[y.id] = c->r->value[base.id];
             c->r->value[y.id].offset += ht_value_of(g, y)->offset * (int64_t)ht_dtype_bytes(ht_type_of(g, y)->dtype);
@@ -330,9 +337,10 @@ ht_status ht_plan_assign_buffers(ht_graph *g, uint32_t segment, const ht_target 
     if (ok) set_times(&c);
     if (ok) assign_outputs(&c, slot);
     ok = ok && assign_stores(&c) && assign_transients(&c);
-    ht_status status =
-        ok ? ht_memory_assign(g->ctx, r->buffers, r->buffer_count, HT_PLAN_ALIGN, &r->bytes, &r->live_bytes)
-           : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
+    ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
+    for (int space = 0; space < HT_SPACE_COUNT && status == HT_OK; space++)
+        status = ht_memory_assign(g->ctx, r->buffers[space].items, r->buffers[space].count, HT_PLAN_ALIGN,
+                                  &r->bytes[space], &r->live_bytes[space]);
     if (status == HT_OK) assign_offsets(&c);
     ht_arena_free(c.arena);
     free(c.last);

@@ -123,8 +123,7 @@ static const ht_instr *stands_for(const ht_plan_segment *s, size_t at)
     if (instr->site || instr->origin_site || strcmp(instr->call->op->name, "copy") != 0) return instr;
     for (size_t k = at + 1; k < s->instr_count; k++)
         for (size_t i = 0; i < s->instrs[k].call->n_in; i++)
-            if (s->instrs[k].in[i].area == instr->out[0].area && s->instrs[k].in[i].offset == instr->out[0].offset)
-                return &s->instrs[k];
+            if (ht_place_same(s->instrs[k].in[i], instr->out[0])) return &s->instrs[k];
     return instr;
 }
 
@@ -196,7 +195,7 @@ static void add_instr(explainer *e, const ht_plan_segment *segment, size_t at)
 
 static bool touches(ht_place place, const ht_slot *slot)
 {
-    return place.area == slot->place.area && place.offset >= slot->place.offset &&
+    return place.space == slot->place.space && place.area == slot->place.area && place.offset >= slot->place.offset &&
            place.offset < slot->place.offset + ht_type_bytes(&slot->type);
 }
 
@@ -238,8 +237,8 @@ static const ht_instr *writer_of(const ht_plan_segment *update, const ht_slot *s
         for (*result = 0; *result < instr->call->n_out; ++*result) {
             ht_place place = instr->out[*result];
             int64_t bytes = ht_type_bytes(instr->call->out[*result]);
-            if (place.area == slot->place.area && slot->place.offset >= place.offset &&
-                slot->place.offset < place.offset + bytes)
+            if (place.space == slot->place.space && place.area == slot->place.area &&
+                slot->place.offset >= place.offset && slot->place.offset < place.offset + bytes)
                 return instr;
         }
     }

@@ -27,11 +27,12 @@ static const char *own_text(ht_plan *plan, const char *text)
 
 /* ---- state and slots ---- */
 
-ht_place ht_plan_add_place(ht_plan *plan, ht_area area, int64_t bytes)
+ht_place ht_plan_add_place(ht_plan *plan, ht_space space, ht_area area, int64_t bytes)
 {
-    ht_place place = {area, plan->area_bytes[area]};
+    int64_t *end = &plan->area_bytes[space][area];
+    ht_place place = {space, area, *end};
     if (plan->canary) bytes += HT_CANARY_BYTES;
-    plan->area_bytes[area] += (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+    *end += (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
     return place;
 }
 
@@ -58,7 +59,8 @@ static ht_status place_state(planning *p)
                 p->lasting[v.id] = p->lasting[value->base.id];
                 p->lasting[v.id].offset += value->offset * (int64_t)ht_dtype_bytes(value->type.dtype);
             } else {
-                p->lasting[v.id] = ht_plan_add_place(p->plan, HT_AREA_STATE, ht_type_bytes(&value->type));
+                p->lasting[v.id] =
+                    ht_plan_add_place(p->plan, value->type.space, HT_AREA_STATE, ht_type_bytes(&value->type));
                 p->plan->heading_bytes[g->states[i].heading] += ht_type_bytes(&value->type);
             }
             HT_TRY(add_slot(p->plan, value->name, HT_SLOT_STATE, &value->type, p->lasting[v.id], HT_ZERO));
@@ -88,7 +90,7 @@ static ht_status place_named(planning *p, const char *name, ht_slot_kind kind, c
         *place = slot->place;
         return HT_OK;
     }
-    *place = ht_plan_add_place(p->plan, HT_AREA_SLOT, ht_type_bytes(&plain));
+    *place = ht_plan_add_place(p->plan, plain.space, HT_AREA_SLOT, ht_type_bytes(&plain));
     return add_slot(p->plan, name, kind, &plain, *place, init);
 }
 
@@ -135,8 +137,7 @@ static const char *name_of(const ht_plan *plan, const ht_type *type, ht_place pl
     if (place.area != HT_AREA_STATE && place.area != HT_AREA_SLOT) return NULL;
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
-        if (slot->place.area == place.area && slot->place.offset == place.offset && ht_type_same(&slot->type, type))
-            return slot->name;
+        if (ht_place_same(slot->place, place) && ht_type_same(&slot->type, type)) return slot->name;
     }
     return NULL;
 }
@@ -329,16 +330,19 @@ static ht_status plan_segment(planning *p, uint32_t index)
         ht_type_row_major(&plain);
         if (!r.output[i]) status = add_copy(p, segment, ht_type_of(g, v), r.value[v.id], &plain, slots[i], true, NULL);
     }
-    segment->transient_bytes = r.bytes;
-    segment->live_bytes = r.live_bytes;
-    if (r.bytes > p->plan->area_bytes[HT_AREA_TRANSIENT]) p->plan->area_bytes[HT_AREA_TRANSIENT] = r.bytes;
+    for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        int64_t *most = &p->plan->area_bytes[space][HT_AREA_TRANSIENT];
+        segment->transient_bytes[space] = r.bytes[space];
+        segment->live_bytes[space] = r.live_bytes[space];
+        if (r.bytes[space] > *most) *most = r.bytes[space];
+    }
     free(slots);
     free(r.value);
     free(r.workspace);
     free(r.guarded);
     free(r.stored);
     free(r.output);
-    free(r.buffers);
+    for (int space = 0; space < HT_SPACE_COUNT; space++) free(r.buffers[space].items);
     return status;
 }
 
@@ -478,7 +482,14 @@ void ht_plan_free(ht_plan *plan)
 int64_t ht_plan_bytes(const ht_plan *plan)
 {
     int64_t bytes = 0;
-    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += plan->area_bytes[area];
+    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += ht_plan_area_bytes(plan, (ht_area)area);
+    return bytes;
+}
+
+int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area)
+{
+    int64_t bytes = 0;
+    for (int space = 0; space < HT_SPACE_COUNT; space++) bytes += plan->area_bytes[space][area];
     return bytes;
 }
 

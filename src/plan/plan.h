@@ -20,10 +20,17 @@ typedef enum ht_area {
     HT_AREA_COUNT
 } ht_area;
 
+/* An address before there is memory: bytes from the beginning of an area of a space. */
 typedef struct ht_place {
+    ht_space space;
     ht_area area; /* NONE: an optional operand left out */
     int64_t offset;
 } ht_place;
+
+static inline bool ht_place_same(ht_place a, ht_place b)
+{
+    return a.space == b.space && a.area == b.area && a.offset == b.offset;
+}
 
 typedef struct ht_instr {
     const ht_kernel *kernel;
@@ -49,16 +56,17 @@ typedef struct ht_plan_segment {
     const char *name;
     ht_instr *instrs;
     size_t instr_count;
-    int64_t transient_bytes;
-    int64_t live_bytes; /* the most that is alive at once: no plan can be smaller */
-    uint32_t *prepacks; /* instructions that use something prepacked */
+    int64_t transient_bytes[HT_SPACE_COUNT];
+    int64_t live_bytes[HT_SPACE_COUNT]; /* the most that is alive at once: no plan can be smaller */
+    uint32_t *prepacks;                 /* instructions that use something prepacked */
     uint32_t *
         invalidates; /* indices of what is prepacked from state that this segment writes; it uses none of them itself */
     size_t prepack_count, invalidate_count;
 } ht_plan_segment;
 
-/* Bytes [first, end) of the state area. */
+/* Bytes [first, end) of the state area of a space. */
 typedef struct ht_state_span {
+    ht_space space;
     int64_t first, end;
 } ht_state_span;
 
@@ -104,7 +112,7 @@ struct ht_plan {
     ht_slot *slots;
     ht_prepacked *prepacked;
     size_t segment_count, program_count, slot_count, slot_capacity, prepacked_count, prepacked_capacity;
-    int64_t area_bytes[HT_AREA_COUNT];
+    int64_t area_bytes[HT_SPACE_COUNT][HT_AREA_COUNT];
     int64_t heading_bytes[HT_HEADING_COUNT];
 };
 
@@ -122,6 +130,9 @@ typedef struct ht_plan_request {
     bool no_fusion, no_prepack, canaries; /* as in ht_plan_opts */
 } ht_plan_request;
 ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request);
+
+/* Of an area, in all spaces together. */
+int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
 
 /* -1 when there is none. */
 int ht_plan_segment_find(const ht_plan *plan, const char *name);
@@ -161,9 +172,11 @@ typedef struct ht_buffer_assignment {
     bool *guarded;       /* by value id: owns its bytes up to a canary */
     bool *stored;        /* by position: this store happens where the value is made */
     bool *output;        /* by output: the value is made in its slot */
-    ht_interval *buffers;
-    size_t buffer_count;
-    int64_t bytes, live_bytes;
+    struct {
+        ht_interval *items;
+        size_t count, capacity;
+    } buffers[HT_SPACE_COUNT]; /* heap memory */
+    int64_t bytes[HT_SPACE_COUNT], live_bytes[HT_SPACE_COUNT];
 } ht_buffer_assignment;
 /* `slot`: by output, the place it must end up in. State and inputs have their places in r->value already. */
 ht_status ht_plan_assign_buffers(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
@@ -180,6 +193,6 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
 /* Prepacking, once all instructions are there: which of them read prepacked state, and which segments invalidate it. */
 ht_status ht_plan_prepack(ht_plan *plan);
 /* A new place at the end of an area. */
-ht_place ht_plan_add_place(ht_plan *plan, ht_area area, int64_t bytes);
+ht_place ht_plan_add_place(ht_plan *plan, ht_space space, ht_area area, int64_t bytes);
 
 #endif

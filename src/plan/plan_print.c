@@ -1,4 +1,5 @@
 /* A plan for people: the memory ledger, then the instructions. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "plan/plan.h"
@@ -12,7 +13,9 @@ static void print_place(ht_text *t, ht_place place)
 {
     static const char *const names[HT_AREA_COUNT] = {"_", "state", "slot", "transient", "prepacked"};
     ht_text_add(t, "%s", names[place.area]);
-    if (place.area != HT_AREA_NONE) ht_text_add(t, "+%lld", (long long)place.offset);
+    if (place.area == HT_AREA_NONE) return;
+    ht_text_add(t, "+%lld", (long long)place.offset);
+    if (place.space != HT_SPACE_MAIN) ht_text_add(t, "@%s", ht_space_name(place.space));
 }
 
 static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
@@ -43,6 +46,29 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
     ht_text_add(t, "\n");
 }
 
+/* The areas of a space; of spaces other than main only what there is, with the space's name. */
+static void print_space(ht_text *t, const ht_plan *plan, ht_space space)
+{
+    static const struct {
+        ht_area area;
+        const char *name;
+        bool always;
+    } rows[] = {
+        {HT_AREA_STATE, "state", true},
+        {HT_AREA_SLOT, "slots", true},
+        {HT_AREA_TRANSIENT, "transients", true},
+        {HT_AREA_PREPACKED, "prepacked", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t bytes = plan->area_bytes[space][rows[i].area];
+        char name[32];
+        if (!bytes && (space != HT_SPACE_MAIN || !rows[i].always)) continue;
+        snprintf(name, sizeof name, "%s%s%s", rows[i].name, space == HT_SPACE_MAIN ? "" : "@",
+                 space == HT_SPACE_MAIN ? "" : ht_space_name(space));
+        print_bytes(t, name, bytes);
+    }
+}
+
 ht_status ht_plan_print(char **out, const ht_plan *plan)
 {
     ht_text t = {0};
@@ -50,15 +76,18 @@ ht_status ht_plan_print(char **out, const ht_plan *plan)
                 ht_isa_name(plan->target.isa), plan->target.threads, (unsigned long long)plan->model_hash);
     for (int h = 0; h < HT_HEADING_COUNT; h++)
         if (plan->heading_bytes[h]) print_bytes(&t, ht_heading_names[h], plan->heading_bytes[h]);
-    print_bytes(&t, "state", plan->area_bytes[HT_AREA_STATE]);
-    print_bytes(&t, "slots", plan->area_bytes[HT_AREA_SLOT]);
-    print_bytes(&t, "transients", plan->area_bytes[HT_AREA_TRANSIENT]);
-    if (plan->area_bytes[HT_AREA_PREPACKED]) print_bytes(&t, "prepacked", plan->area_bytes[HT_AREA_PREPACKED]);
+    for (int space = 0; space < HT_SPACE_COUNT; space++) print_space(&t, plan, (ht_space)space);
     print_bytes(&t, "total", ht_plan_bytes(plan));
     for (size_t i = 0; i < plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i];
-        ht_text_add(&t, "\nsegment %s: %zu instructions, %lld transient bytes (%lld alive at once)\n", s->name,
-                    s->instr_count, (long long)s->transient_bytes, (long long)s->live_bytes);
+        ht_text_add(&t, "\nsegment %s: %zu instructions", s->name, s->instr_count);
+        for (int space = 0; space < HT_SPACE_COUNT; space++)
+            if (space == HT_SPACE_MAIN || s->transient_bytes[space])
+                ht_text_add(&t, ", %lld transient bytes%s%s (%lld alive at once)", (long long)s->transient_bytes[space],
+                            space == HT_SPACE_MAIN ? "" : "@",
+                            space == HT_SPACE_MAIN ? "" : ht_space_name((ht_space)space),
+                            (long long)s->live_bytes[space]);
+        ht_text_add(&t, "\n");
         for (size_t k = 0; k < s->instr_count; k++) print_instr(&t, plan, &s->instrs[k]);
     }
     *out = t.data;

@@ -32,12 +32,13 @@ static ht_state_span span_of(ht_place place, const ht_type *type)
     int64_t last = 0;
     for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
     int64_t elems = ht_type_elems(type) ? last + 1 : 0;
-    return (ht_state_span){place.offset, place.offset + elems * (int64_t)ht_dtype_bytes(type->dtype)};
+    return (ht_state_span){place.space, place.offset, place.offset + elems * (int64_t)ht_dtype_bytes(type->dtype)};
 }
 
 static int by_place(const void *a, const void *b)
 {
     const ht_state_span *x = a, *y = b;
+    if (x->space != y->space) return x->space < y->space ? -1 : 1;
     return (x->first > y->first) - (x->first < y->first);
 }
 
@@ -48,7 +49,7 @@ static void tidy(written *w)
     if (w->count) qsort(w->spans, w->count, sizeof *w->spans, by_place);
     for (size_t i = 0; i < w->count; i++) {
         ht_state_span *last = count ? &w->spans[count - 1] : NULL;
-        if (!last || w->spans[i].first > last->end)
+        if (!last || w->spans[i].space != last->space || w->spans[i].first > last->end)
             w->spans[count++] = w->spans[i];
         else if (w->spans[i].end > last->end)
             last->end = w->spans[i].end;
@@ -77,12 +78,13 @@ static bool touches(const written *w, ht_state_span span)
     size_t low = 0, high = w->count; /* the first that ends behind the beginning of the span */
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (w->spans[middle].end > span.first)
+        const ht_state_span *at = &w->spans[middle];
+        if (at->space > span.space || (at->space == span.space && at->end > span.first))
             high = middle;
         else
             low = middle + 1;
     }
-    return low < w->count && w->spans[low].first < span.end;
+    return low < w->count && w->spans[low].space == span.space && w->spans[low].first < span.end;
 }
 
 static bool writes(const prepacking *c, size_t segment, const ht_prepacked *prepacked)
@@ -152,7 +154,7 @@ static bool same_form(const ht_instr *a, const ht_instr *b)
     if (a->kernel->prepack != b->kernel->prepack || x->n_in != y->n_in || x->n_attr != y->n_attr) return false;
     for (size_t i = 0; i < x->n_in; i++)
         if (a->kernel->prepack->inputs >> i & 1)
-            if (a_in[i].offset != b_in[i].offset || !ht_type_same(x->in[i], y->in[i]) ||
+            if (!ht_place_same(a_in[i], b_in[i]) || !ht_type_same(x->in[i], y->in[i]) ||
                 memcmp(x->in[i]->stride, y->in[i]->stride, sizeof x->in[i]->stride[0] * (size_t)x->in[i]->rank) != 0)
                 return false;
     for (size_t i = 0; i < x->n_attr; i++)
@@ -175,7 +177,7 @@ static ht_status prepack_for(prepacking *c, size_t segment, ht_instr *instr)
     if (!instr->prepacked) {
         if (!ht_grow((void **)&plan->prepacked, &plan->prepacked_capacity, plan->prepacked_count + 1, sizeof prepacked))
             return no_memory(plan);
-        prepacked.place = ht_plan_add_place(plan, HT_AREA_PREPACKED, bytes);
+        prepacked.place = ht_plan_add_place(plan, prepacked.source[0].space, HT_AREA_PREPACKED, bytes);
         plan->prepacked[plan->prepacked_count++] = prepacked;
         instr->prepacked = (uint32_t)plan->prepacked_count;
     }

@@ -220,8 +220,7 @@ static const char *slot_name(const ht_replay *r, const ht_type *type, ht_place p
     if (place.area != HT_AREA_STATE && place.area != HT_AREA_SLOT) return NULL;
     for (size_t i = 0; i < r->plan->slot_count; i++) {
         const ht_slot *slot = &r->plan->slots[i];
-        if (slot->place.area == place.area && slot->place.offset == place.offset && ht_type_same(&slot->type, type))
-            return slot->name;
+        if (ht_place_same(slot->place, place) && ht_type_same(&slot->type, type)) return slot->name;
     }
     return NULL;
 }
@@ -301,7 +300,7 @@ static void add_broken_input(search *s, const ht_instr *instr)
         const void *data = ht_replay_input(s->replay, instr, i);
         bool written = false;
         for (size_t k = 0; k < instr->call->n_out; k++)
-            if (instr->in[i].area == instr->out[k].area && instr->in[i].offset == instr->out[k].offset) written = true;
+            if (ht_place_same(instr->in[i], instr->out[k])) written = true;
         if (!type || !data || written || !ht_dtype_is_float(type->dtype)) continue;
         bad_count bad = count_bad(type, data);
         if (!is_bad(&bad)) continue;

@@ -19,7 +19,8 @@ static bool writes(const ht_plan_segment *segment, const ht_slot *slot)
     for (size_t i = 0; i < segment->instr_count; i++) {
         const ht_instr *instr = &segment->instrs[i];
         for (size_t o = 0; o < instr->call->n_out; o++)
-            if (instr->out[o].area == HT_AREA_STATE && instr->out[o].offset >= first && instr->out[o].offset < end)
+            if (instr->out[o].space == slot->place.space && instr->out[o].area == HT_AREA_STATE &&
+                instr->out[o].offset >= first && instr->out[o].offset < end)
                 return true;
     }
     return false;

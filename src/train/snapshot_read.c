@@ -164,7 +164,9 @@ static ht_status compare(reading *r, const char *path)
 static void copy(const reading *r)
 {
     const ht_plan *plan = r->session->plan;
-    ht_executor_open(r->session->executor, (ht_place){HT_AREA_STATE, 0}, plan->area_bytes[HT_AREA_STATE]);
+    for (int space = 0; space < HT_SPACE_COUNT; space++)
+        ht_executor_open(r->session->executor, (ht_place){(ht_space)space, HT_AREA_STATE, 0},
+                         plan->area_bytes[space][HT_AREA_STATE]);
     for (size_t i = 0; i < r->list.count; i++) {
         const ht_snapshot_tensor *to = &r->list.items[i];
         if (to->file >= r->file_count || to->array.bytes == 0) continue;

@@ -326,7 +326,7 @@ static void plan__a_node_runs_where_its_first_reader_is(void **state)
     assert_int_equal(s->instr_count, 5);
     assert_string_equal(s->instrs[3].call->op->name, "iota");
     /* The chain runs in place: one buffer for it, one for the constant. */
-    assert_int_equal(s->live_bytes, 2 * (256 + (ht_debug_build() ? HT_CANARY_BYTES : 0)));
+    assert_int_equal(s->live_bytes[HT_SPACE_MAIN], 2 * (256 + (ht_debug_build() ? HT_CANARY_BYTES : 0)));
     session_end(&w);
 }
 
@@ -355,7 +355,7 @@ static void plan__prints_a_ledger_whose_parts_add_up(void **state)
     assert_non_null(strstr(text, "optimizer"));
     assert_non_null(strstr(text, "segment update"));
     int64_t sum = 0;
-    for (int a = 0; a < HT_AREA_COUNT; a++) sum += w.plan->area_bytes[a];
+    for (int a = 0; a < HT_AREA_COUNT; a++) sum += ht_plan_area_bytes(w.plan, (ht_area)a);
     assert_int_equal(ht_plan_bytes(w.plan), sum);
     /* AdamW keeps two moments of the size of the parameters. */
     assert_int_equal(w.plan->heading_bytes[HT_HEADING_OPTIMIZER], 2 * w.plan->heading_bytes[HT_HEADING_PARAMETERS]);

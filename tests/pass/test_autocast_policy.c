@@ -314,7 +314,7 @@ static void residual__in_f32_is_a_wider_stream(void **state)
         const ht_call *norm = find_call(w.plan, "layernorm");
         assert_int_equal(norm->in[0]->dtype, wide ? HT_F32 : HT_BF16);
         assert_int_equal(norm->out[0]->dtype, HT_BF16);
-        bytes[wide] = w.plan->area_bytes[HT_AREA_TRANSIENT];
+        bytes[wide] = ht_plan_area_bytes(w.plan, HT_AREA_TRANSIENT);
         model_stop(&w);
     }
     assert_true(bytes[1] > bytes[0]);
@@ -336,7 +336,7 @@ static void check_bytes(const model_fixture *w, double parameters, const char *t
         double bytes = 0, scalars = (double)plan->heading_bytes[HT_HEADING_SCALARS];
         for (int h = 0; h < HT_HEADING_COUNT; h++) bytes += (double)plan->heading_bytes[h];
         double state_bytes = (bytes - scalars) / parameters;
-        transient[i] = (double)plan->area_bytes[HT_AREA_TRANSIENT];
+        transient[i] = (double)ht_plan_area_bytes(plan, HT_AREA_TRANSIENT);
         print_message("%s: %.3f bytes of state per parameter, %.0f MiB of transients, %.3f of fp32's\n", precisions[i],
                       state_bytes, transient[i] / 0x1p20, transient[i] / transient[0]);
         assert_true(scalars < 256);

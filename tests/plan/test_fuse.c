@@ -189,7 +189,7 @@ static void fuse__an_update_is_one_instruction_over_the_flat_group(void **state)
         for (int o = 0; o < 3; o++) assert_int_equal(instr->out[o].area, HT_AREA_STATE);
     }
     assert_int_equal(large, 1);
-    assert_true(s->transient_bytes < 4096);
+    assert_true(s->transient_bytes[HT_SPACE_MAIN] < 4096);
     fused_pair_close(&w);
     ht_context_free(w.ctx);
 }

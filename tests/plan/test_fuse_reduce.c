@@ -116,7 +116,7 @@ static void fuse__a_chain_that_is_only_summed_is_not_stored(void **state)
         const ht_plan_segment *s = &w.plan[0]->segments[0];
         assert_int_equal(s->instr_count, 1);
         assert_int_equal(s->instrs[0].fused->step_count, 2);
-        assert_true(s->transient_bytes < 100000);
+        assert_true(s->transient_bytes[HT_SPACE_MAIN] < 100000);
         fused_pair_close(&w);
         ht_context_free(w.ctx);
     }

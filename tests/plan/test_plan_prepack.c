@@ -153,9 +153,9 @@ static void prepack__is_counted_and_can_be_declined(void **state)
     must(&w, ht_plan_print(&text, w.plan));
     assert_non_null(strstr(text, "\n  prepacked "));
     free(text);
-    assert_true(w.plan->area_bytes[HT_AREA_PREPACKED] >= (int64_t)sizeof(float) * 2 * WIDE * WIDE);
-    assert_int_equal(lean.plan->area_bytes[HT_AREA_PREPACKED], 0);
-    assert_int_equal(ht_plan_bytes(w.plan) - w.plan->area_bytes[HT_AREA_PREPACKED], ht_plan_bytes(lean.plan));
+    assert_true(ht_plan_area_bytes(w.plan, HT_AREA_PREPACKED) >= (int64_t)sizeof(float) * 2 * WIDE * WIDE);
+    assert_int_equal(ht_plan_area_bytes(lean.plan, HT_AREA_PREPACKED), 0);
+    assert_int_equal(ht_plan_bytes(w.plan) - ht_plan_area_bytes(w.plan, HT_AREA_PREPACKED), ht_plan_bytes(lean.plan));
     assert_int_equal(lean.plan->prepacked_count, 0);
     session_end(&w);
     session_end(&lean);
