@@ -89,35 +89,51 @@ enum { ROUNDS = 31, SHOWN = 64 };
 
 typedef struct line {
     const ht_instr *instr;
-    ht_launch launch;
+    _Atomic int64_t nanoseconds; /* of this round: pieces of a row block run in several threads */
     double seconds[ROUNDS], median;
 } line;
 
 typedef struct sheet {
+    const ht_plan *plan;
+    line **of_segment; /* its first line; NULL: not part of the step */
     line *lines;
     size_t count;
+    int threads;
 } sheet;
 
-static void add_segment(sheet *s, ht_executor *m, const ht_plan_segment *segment, ht_pool *pool)
+static void open_sheet(sheet *s, const ht_plan *plan, int threads)
 {
-    s->lines = realloc(s->lines, (s->count + segment->instr_count) * sizeof *s->lines);
-    if (!s->lines) exit(1);
-    for (size_t i = 0; i < segment->instr_count; i++) {
-        const ht_instr *instr = &segment->instrs[i];
-        size_t n_in = instr->call->n_in, n_out = instr->call->n_out;
-        void **at = malloc((n_in + n_out + 1) * sizeof *at);
-        if (!at) exit(1);
-        for (size_t k = 0; k < n_in; k++) at[k] = ht_executor_open(m, instr->in[k], 0);
-        for (size_t k = 0; k < n_out; k++) at[n_in + k] = ht_executor_open(m, instr->out[k], 0);
-        s->lines[s->count++] = (line){.instr = instr,
-                                      .launch = {.call = instr->call,
-                                                 .in = (const void *const *)at,
-                                                 .out = at + n_in,
-                                                 .workspace = ht_executor_open(m, instr->workspace, 0),
-                                                 .pool = pool,
-                                                 .threads = ht_pool_threads(pool),
-                                                 .fused = instr->fused}};
+    const ht_plan_program *program = &plan->programs[ht_plan_program_find(plan, "train")];
+    size_t count = 0;
+    for (size_t i = 0; i < plan->segment_count; i++) count += plan->segments[i].instr_count;
+    *s = (sheet){.plan = plan, .threads = threads};
+    s->of_segment = calloc(plan->segment_count, sizeof *s->of_segment);
+    s->lines = calloc(count, sizeof *s->lines);
+    if (!s->of_segment || !s->lines) exit(1);
+    for (size_t c = 0; c < program->call_count; c++) {
+        const ht_plan_segment *segment = &plan->segments[program->calls[c].segment];
+        if (s->of_segment[program->calls[c].segment]) continue;
+        s->of_segment[program->calls[c].segment] = &s->lines[s->count];
+        for (size_t i = 0; i < segment->instr_count; i++) s->lines[s->count++].instr = &segment->instrs[i];
     }
+}
+
+static _Thread_local double started;
+
+static void before(void *arg, const ht_observation *at)
+{
+    (void)arg;
+    (void)at;
+    started = bench_now();
+}
+
+/* Pieces of a row block share the time of their threads. */
+static void after(void *arg, const ht_observation *at)
+{
+    sheet *s = arg;
+    double seconds = (bench_now() - started) / (at->end_row ? s->threads : 1);
+    line *lines = s->of_segment[at->segment - s->plan->segments];
+    if (lines) lines[at->instr - at->segment->instrs].nanoseconds += (int64_t)(seconds * 1e9);
 }
 
 static int by_median(const void *a, const void *b)
@@ -181,39 +197,26 @@ static void print_lines(const sheet *s)
 
 void trainee_profile(trainee *t, ht_context *ctx, int rounds)
 {
-    ht_executor *m;
-    sheet s = {0};
+    sheet s;
     double total = 0;
     const ht_plan *plan = t->ours.plan;
+    ht_executor *executor = t->ours.session->executor;
     if (rounds > ROUNDS) rounds = ROUNDS;
-    /* A machine of its own on the same plan: a session does not show its launches. */
-    must(ctx, ht_executor_create(&m, plan, ctx->pool));
-    int init = ht_plan_segment_find(plan, "init");
-    if (init >= 0) must(ctx, ht_executor_run(m, (size_t)init));
-    for (size_t i = 0; i < plan->slot_count; i++) {
-        const ht_slot *slot = &plan->slots[i];
-        size_t bytes = (size_t)ht_type_bytes(&slot->type);
-        if (slot->kind == HT_SLOT_INPUT)
-            ht_session_read(t->ours.session, slot->name, ht_executor_open(m, slot->place, (int64_t)bytes), bytes);
+    open_sheet(&s, plan, ht_pool_threads(ctx->pool));
+    must(ctx, ht_session_run(t->ours.session, "train"));
+    must(ctx, ht_executor_observe(executor, &(ht_observer){&s, before, after}));
+    for (int r = 0; r < rounds; r++) {
+        for (size_t i = 0; i < s.count; i++) s.lines[i].nanoseconds = 0;
+        must(ctx, ht_session_run(t->ours.session, "train"));
+        for (size_t i = 0; i < s.count; i++) s.lines[i].seconds[r] = 1e-9 * (double)s.lines[i].nanoseconds;
     }
-    const ht_plan_program *program = &plan->programs[ht_plan_program_find(plan, "train")];
-    for (size_t c = 0; c < program->call_count; c++)
-        for (uint32_t k = 0; k < program->calls[c].times; k++)
-            add_segment(&s, m, &plan->segments[program->calls[c].segment], ctx->pool);
-    for (int r = -1; r < rounds; r++) {
-        for (size_t i = 0; i < s.count; i++) {
-            double start = bench_now();
-            s.lines[i].instr->kernel->run(&s.lines[i].launch);
-            if (r >= 0) s.lines[i].seconds[r] = bench_now() - start;
-        }
-    }
+    must(ctx, ht_executor_observe(executor, NULL));
     for (size_t i = 0; i < s.count; i++) total += s.lines[i].median = bench_median(s.lines[i].seconds, rounds);
     printf("%s: %zu instructions, %.3f ms, plan of %.1f MB\n", t->name, s.count, total * 1e3,
            (double)ht_plan_bytes(plan) / 1e6);
     print_kernels(&s, total);
     qsort(s.lines, s.count, sizeof *s.lines, by_median);
     print_lines(&s);
-    for (size_t i = 0; i < s.count; i++) free((void *)s.lines[i].launch.in);
     free(s.lines);
-    ht_executor_free(m);
+    free(s.of_segment);
 }

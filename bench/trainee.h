@@ -20,7 +20,7 @@ typedef struct trainee {
 /* Graph, training step, plan, session, and a batch of random tokens, labels and images. Ends the program on failure. */
 void trainee_start(trainee *t, ht_context *ctx);
 void trainee_stop(trainee *t);
-/* Runs the step's instructions one by one, `rounds` times: median time per kernel and of the most expensive
+/* Runs the step `rounds` times before the eyes of an observer: median time per kernel and of the most expensive
  * instructions, on standard output. */
 void trainee_profile(trainee *t, ht_context *ctx, int rounds);
 

@@ -58,6 +58,7 @@ typedef struct ht_plan_opts {
     const char *precision;
     size_t setting_count;
     const ht_train_setting *settings;
+    const char *device; /* where the model computes: "cpu" (NULL is that), or "fake", an accelerator for tests */
 } ht_plan_opts;
 
 #define HT_PLAN_OPTS                                                                                                   \
@@ -86,12 +87,25 @@ typedef struct ht_session_opts {
 /* Allocates, touches every page, runs the segments "init" and "derive". The plan is borrowed. opts may be NULL. */
 HT_API ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_session_opts *opts);
 HT_API void ht_session_free(ht_session *session);
-/* Runs a program or one segment by name. Allocates nothing. */
+/* Runs a program or one segment by name, to its end. Allocates nothing. */
 HT_API ht_status ht_session_run(ht_session *session, const char *name);
+
+/* A program, or a state, input or output, by handle: looked up once, used in every step. */
+typedef struct ht_handle {
+    uint32_t id; /* 0: none */
+} ht_handle;
+HT_API ht_status ht_session_program(const ht_session *session, const char *name, ht_handle *out);
+HT_API ht_status ht_session_slot(const ht_session *session, const char *name, ht_handle *out);
+/* Starts a program; a device other than the CPU runs it while the caller goes on. What is read or written afterwards waits
+ * for it. A failure of the device may be told by a later call, at the latest by ht_session_wait. */
+HT_API ht_status ht_session_start(ht_session *session, ht_handle program);
+HT_API ht_status ht_session_wait(ht_session *session);
 
 /* A state, input or output by name, whole, row-major, in its own number type; `bytes` must be its size. */
 HT_API ht_status ht_session_write(ht_session *session, const char *name, const void *data, size_t bytes);
 HT_API ht_status ht_session_read(const ht_session *session, const char *name, void *data, size_t bytes);
+HT_API ht_status ht_session_write_slot(ht_session *session, ht_handle slot, const void *data, size_t bytes);
+HT_API ht_status ht_session_read_slot(const ht_session *session, ht_handle slot, void *data, size_t bytes);
 /* The same with conversion from and to double; `count` is the number of elements. */
 HT_API ht_status ht_session_write_f64(ht_session *session, const char *name, const double *data, size_t count);
 HT_API ht_status ht_session_read_f64(const ht_session *session, const char *name, double *data, size_t count);

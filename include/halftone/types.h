@@ -30,7 +30,8 @@ typedef enum ht_status {
     HT_EPARSE,  /* text that is not a graph, a target or JSON */
     HT_EIO,     /* a file could not be read or written */
     HT_ENOTSUP, /* known, but not supported: no gradient, no kernel */
-    HT_EVERIFY  /* a graph that breaks a rule of the IR */
+    HT_EVERIFY, /* a graph that breaks a rule of the IR */
+    HT_EDEVICE  /* a device failed: a launch, a copy, its memory */
 } ht_status;
 
 /* The rows are in halftone/dtypes.def: id, name in text, bytes per element, is it floating point. */

@@ -8,6 +8,9 @@ struct ht_op;
 struct ht_kernel;
 struct ht_pool;
 struct ht_arena;
+struct ht_device;
+
+enum { HT_CONTEXT_DEVICES = 4 };
 
 struct ht_context {
     ht_status status; /* of the last failure */
@@ -24,6 +27,7 @@ struct ht_context {
     size_t op_index_capacity;
     const struct ht_kernel **kernels;
     size_t kernel_count, kernel_capacity;
+    struct ht_device *devices[HT_CONTEXT_DEVICES]; /* that were opened; device/ owns them */
 };
 
 #endif

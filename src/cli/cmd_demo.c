@@ -318,6 +318,7 @@ static const cli_option options[] = {
     {"--output", "FOLDER", CLI_TEXT, offsetof(demo, output),
      .help = "folder of the first run and, inside it, of the others; runs that it holds are replaced",
      .flags = CLI_FILLED, .letter = 'o', .takes = "a folder", .most = MOST_PATH, .standard = "runs/demo"},
+    {.kind = CLI_GROUP, .offset = offsetof(demo, job_options), .group = cli_device_rows},
     {"--steps", "N", CLI_WHOLE, offsetof(demo, steps), .help = "optimiser steps of each run", .least = 1, .most = 1e8},
     {"--json", NULL, CLI_FLAG, offsetof(demo, json),
      .help =

@@ -1,6 +1,7 @@
 #include "cli/job_options.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- options ---- */
 
@@ -13,7 +14,32 @@ static int take_set(const cli_given *given, char *value)
     return CLI_DONE;
 }
 
+static const char *const devices[] = {
+#define HT_DEVICE(name) #name,
+#include "device/devices.def"
+#undef HT_DEVICE
+    NULL};
+
+/* Short for a setting, so that the job's key and the option are one. */
+static int take_device(const cli_given *given, char *value)
+{
+    cli_job *job = given->at;
+    for (size_t i = 0; devices[i]; i++) {
+        if (strcmp(devices[i], value) != 0) continue;
+        snprintf(job->device, sizeof job->device, "halftone.device=%s", value);
+        return take_set(given, job->device);
+    }
+    return cli_fail(CLI_WRONG, "%s: --device takes %s, not '%s'", given->command->name, given->option->takes, value);
+}
+
+const cli_option cli_device_rows[] = {
+    {"--device", "NAME", CLI_TAKEN, 0, .help = "where the model computes: cpu, or fake, an accelerator for tests",
+     .takes = "cpu or fake", .take = take_device},
+    {0},
+};
+
 const cli_option cli_set_rows[] = {
+    {.kind = CLI_GROUP, .group = cli_device_rows},
     {"--set", "KEY=VALUE", CLI_TAKEN, 0,
      .help = "override a key of the job: train.lr=3e-4, model.n_layer=2, engine.fp16.enabled=true",
      .flags = CLI_REPEATED, .takes = "KEY=VALUE", .take = take_set},

@@ -11,10 +11,12 @@ enum { CLI_MOST_SETS = 256 };
 typedef struct cli_job {
     ht_config_request request;
     const char *sets[CLI_MOST_SETS];
+    char device[64]; /* the setting that --device stands for */
     ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
 } cli_job;
 
-/* Rows for a command with a cli_job in its struct: --set; also --deepspeed; also the file itself. */
+/* Rows for a command with a cli_job in its struct: --device; also --set; also --deepspeed; also the file itself. */
+extern const cli_option cli_device_rows[];
 extern const cli_option cli_set_rows[];
 extern const cli_option cli_override_rows[];
 extern const cli_option cli_job_rows[];

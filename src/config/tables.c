@@ -64,6 +64,11 @@ static const char optimizer_choices[] =
 #include "optim/optimizers.def"
 #undef HT_OPTIMIZER
     ;
+static const char device_choices[] =
+#define HT_DEVICE(name) "|" #name
+#include "device/devices.def"
+#undef HT_DEVICE
+    ;
 static const char task_choices[] =
 #define HT_TASK(id, name) "|" name
 #include "base/tasks.def"

@@ -77,6 +77,7 @@ ht_status ht_context_create(ht_context **out, const ht_context_opts *opts)
 void ht_context_free(ht_context *ctx)
 {
     if (!ctx) return;
+    ht_devices_close(ctx);
     ht_pool_free(ctx->pool);
     ht_arena_free(ctx->arena);
     free(ctx->ops);

@@ -1,26 +1,83 @@
-/* exec: walk a plan. An executor owns the bytes of a plan and resolves its places to pointers once; running is a loop over
- * instructions that allocates nothing. */
+/* exec: walk a plan. An executor binds the plan's spaces to devices, owns the memory there, and resolves places to
+ * addresses once; running is a loop over instructions that allocates nothing and waits for nothing. */
 #ifndef HT_EXEC_H
 #define HT_EXEC_H
 
+#include "device/device.h"
 #include "plan/plan.h"
 
 typedef struct ht_executor ht_executor;
 
-/* Allocates all areas, zeroed and touched. The plan is borrowed. */
-ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, ht_pool *pool);
+/* Allocates all areas, zeroed and touched. The plan is borrowed; its device is opened in its context. */
+ht_status ht_executor_create(ht_executor **out, const ht_plan *plan);
 void ht_executor_free(ht_executor *executor);
-const void *ht_executor_at(const ht_executor *executor, ht_place place);
-/* The same for writing, `bytes` from there on, before the next run: what was prepacked from that state will be made again. */
-void *ht_executor_open(ht_executor *executor, ht_place place, int64_t bytes);
-/* One segment by index; fails only when a canary died. */
-ht_status ht_executor_run(ht_executor *executor, size_t segment);
+ht_device *ht_executor_device(const ht_executor *executor);
+
+/* One segment by index, with the inputs of a slot. What a device does later fails later: at the latest in
+ * ht_executor_sync. */
+ht_status ht_executor_run(ht_executor *executor, size_t segment, unsigned slot);
+/* The host waits until everything that was run is done. */
+ht_status ht_executor_sync(ht_executor *executor);
+/* What has failed so far, without waiting. */
+ht_status ht_executor_status(const ht_executor *executor);
+
+/* ---- bytes. An input's place is that of slot 0; further slots lie behind it (ht_executor_slot_place). ---- */
+
+ht_place ht_executor_slot_place(const ht_executor *executor, ht_place place, unsigned slot);
+/* For the CPU's own memory: the bytes themselves. NULL elsewhere. */
+const void *ht_executor_host(const ht_executor *executor, ht_place place);
+/* The same for writing, `bytes` from there on, before the next run: what was prepacked from that state is made again. */
+void *ht_executor_host_open(ht_executor *executor, ht_place place, size_t bytes);
+/* Bytes where the host can read them: the CPU's own, or else a copy in the stage, until it is used again. */
+typedef struct ht_host_copy {
+    void *data; /* heap memory for free() */
+    size_t bytes;
+} ht_host_copy;
+ht_status ht_executor_view(ht_executor *executor, ht_place place, size_t bytes, ht_host_copy *stage, const void **out);
+/* Both wait: `data` is the caller's again when they return. */
+ht_status ht_executor_read(ht_executor *executor, ht_place place, void *data, size_t bytes);
+ht_status ht_executor_write(ht_executor *executor, ht_place place, const void *data, size_t bytes);
+/* In the order of the runs, without waiting: `data` is ready after an event that is recorded later, or a sync. */
+ht_status ht_executor_fetch(ht_executor *executor, ht_place place, void *data, size_t bytes);
+ht_status ht_executor_send(ht_executor *executor, ht_place place, const void *data, size_t bytes);
+/* Inputs of a slot, beside the runs of other slots: `begin` waits, on the device, for the last run that read the slot;
+ * runs of the slot wait for `end`. The data of a feed must stay until `sent` has come to pass. */
+ht_status ht_executor_feed_begin(ht_executor *executor, unsigned slot);
+ht_status ht_executor_feed(ht_executor *executor, unsigned slot, ht_place place, const void *data, size_t bytes);
+ht_status ht_executor_feed_end(ht_executor *executor, unsigned slot, ht_event *sent);
+/* From a place to memory of its device, or back; in the order of the runs. */
+ht_status ht_executor_save(ht_executor *executor, ht_place place, void *device_memory, size_t bytes);
+ht_status ht_executor_restore(ht_executor *executor, ht_place place, const void *device_memory, size_t bytes);
+
+/* An event of the main device, and its place in the order of the runs. */
+ht_status ht_executor_event(const ht_executor *executor, ht_event **out);
+ht_status ht_executor_record(ht_executor *executor, ht_event *event);
+/* A function of the host, in the order of the runs. */
+ht_status ht_executor_call(ht_executor *executor, void (*fn)(void *arg), void *arg);
+
+/* ---- looking ---- */
+
+/* Called around every instruction, where and when it runs: in the thread of its device, and for a part of a row block
+ * around each of its pieces, in several threads at once. */
+typedef struct ht_observation {
+    const ht_plan_segment *segment;
+    const ht_instr *instr;
+    int64_t first_row, end_row; /* of a part of a row block: the rows of this piece; 0, 0: the whole instruction */
+} ht_observation;
+typedef struct ht_observer {
+    void *arg;
+    void (*before)(void *arg, const ht_observation *at); /* each may be NULL */
+    void (*after)(void *arg, const ht_observation *at);
+} ht_observer;
+/* From the next run on; NULL: nobody looks. The observer is borrowed. */
+ht_status ht_executor_observe(ht_executor *executor, const ht_observer *observer);
 
 /* One result of an instruction, right after it ran; false: enough. Later instructions may take its bytes. */
 typedef bool (*ht_trace_fn)(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data);
 /* ht_executor_run, with every result shown as soon as it is made, until `trace` has seen enough: then the segment is left
- * half done. For plans made with no_fusion: elsewhere some values never exist, and it is refused. */
-ht_status ht_executor_trace(ht_executor *executor, size_t segment, ht_trace_fn trace, void *arg);
+ * half done. For plans made with no_fusion: elsewhere some values never exist, and it is refused. Waits at every
+ * instruction. */
+ht_status ht_executor_trace(ht_executor *executor, size_t segment, unsigned slot, ht_trace_fn trace, void *arg);
 
 /* A session of the public API. */
 struct ht_session {
@@ -28,5 +85,8 @@ struct ht_session {
     ht_executor *executor;
     bool stale; /* a parameter was written: "derive" runs before anything else does */
 };
+
+/* ht_session_start of one segment, with the inputs of a slot. */
+ht_status ht_session_start_segment(ht_session *session, size_t segment, unsigned slot);
 
 #endif

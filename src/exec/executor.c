@@ -5,149 +5,265 @@
 
 enum { CANARY = 0xC5 };
 
+/* An instruction as an observer's functions get it. */
+typedef struct watched {
+    ht_executor *executor;
+    ht_observation at;
+} watched;
+
 struct ht_executor {
     const ht_plan *plan;
     ht_arena *arena;
-    char *area[HT_SPACE_COUNT][HT_AREA_COUNT]; /* NULL in spaces that the plan does not use */
-    ht_launch **launches;                      /* by segment, then instruction */
-    uint8_t *prepacked;                        /* by entry of the plan's prepacked: is it up to date? See below */
+    ht_device *device[HT_SPACE_COUNT]; /* NULL in spaces that the plan does not use */
+    ht_queue *queue;                   /* the main device's */
+    ht_queue *feeds;                   /* its copies of inputs; the same where nothing runs beside it */
+    ht_event **fed, **read;            /* by slot: its inputs are there; the last run that reads them is done */
+    char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
+    ht_launch **launches; /* by slot and segment, then instruction */
+    uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
+    const ht_observer *observer;
+    watched **watched;  /* by segment, then instruction; NULL until someone looks */
+    ht_host_copy stage; /* of ht_executor_trace */
 };
 
 /* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
  * is written between any two runs costs nothing. MADE: ready to use. */
 enum { STALE, READ, MADE };
 
+/* ---- create ---- */
+
 static void *at(const ht_executor *e, ht_place place)
 {
     return place.area == HT_AREA_NONE ? NULL : e->area[place.space][place.area] + place.offset;
 }
 
-const void *ht_executor_at(const ht_executor *e, ht_place place)
+ht_place ht_executor_slot_place(const ht_executor *e, ht_place place, unsigned slot)
 {
-    return at(e, place);
+    if (place.area == HT_AREA_INPUT) place.offset += (int64_t)slot * e->plan->area_bytes[place.space][HT_AREA_INPUT];
+    return place;
 }
 
-void *ht_executor_open(ht_executor *e, ht_place place, int64_t bytes)
-{
-    for (size_t i = 0; i < e->plan->prepacked_count && place.area == HT_AREA_STATE; i++) {
-        const ht_state_span *source = e->plan->prepacked[i].source;
-        for (int k = 0; k < HT_PREPACK_SOURCES; k++)
-            if (source[k].space == place.space && source[k].first < place.offset + bytes &&
-                place.offset < source[k].end)
-                e->prepacked[i] = STALE;
-    }
-    return at(e, place);
-}
-
-static bool resolve(ht_executor *e, const ht_instr *instr, ht_launch *launch, ht_pool *pool)
+static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_launch *launch)
 {
     const ht_call *call = instr->call;
     void **pointers = HT_NEW(e->arena, void *, call->n_in + call->n_out);
-    if (!pointers) return false;
-    for (size_t i = 0; i < call->n_in; i++) pointers[i] = at(e, instr->in[i]);
+    ht_row_block *block = instr->row_block ? HT_NEW(e->arena, ht_row_block, 1) : NULL;
+    if (!pointers || (instr->row_block && !block)) return false;
+    for (size_t i = 0; i < call->n_in; i++) pointers[i] = at(e, ht_executor_slot_place(e, instr->in[i], slot));
     for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = at(e, instr->out[i]);
+    for (size_t i = 0; i < instr->row_block; i++) block->kernels[i] = instr[i].kernel;
+    if (block) {
+        block->count = instr->row_block;
+        block->rows = instr->rows;
+    }
     *launch = (ht_launch){
         .call = call,
         .in = (const void *const *)pointers,
         .out = pointers + call->n_in,
         .workspace = at(e, instr->workspace),
-        .pool = pool,
         .threads = e->plan->target.threads,
         .fused = instr->fused,
+        .block = block,
+        .guarded = instr->guarded,
+        .queue = e->queue,
     };
     return true;
 }
 
-static bool resolve_all(ht_executor *e, ht_pool *pool)
+/* Instructions from this one on that are launched together. */
+static size_t launched(const ht_instr *instr)
 {
-    e->launches = HT_NEW(e->arena, ht_launch *, e->plan->segment_count);
-    if (!e->launches) return false;
-    for (size_t s = 0; s < e->plan->segment_count; s++) {
-        const ht_plan_segment *segment = &e->plan->segments[s];
-        e->launches[s] = HT_NEW(e->arena, ht_launch, segment->instr_count);
-        if (!e->launches[s]) return false;
-        for (size_t i = 0; i < segment->instr_count; i++)
-            if (!resolve(e, &segment->instrs[i], &e->launches[s][i], pool)) return false;
-    }
-    return true;
+    return instr->row_block ? instr->row_block : 1;
 }
 
-/* Space for a canary behind the last buffer, and never nothing: an empty area still has an address. */
-static char *allocate(int64_t bytes)
+static ht_status resolve_segment(ht_executor *e, const ht_plan_segment *s, unsigned slot, ht_launch **out)
 {
-    size_t size = ((size_t)bytes + HT_CANARY_BYTES + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
-    return ht_pages_alloc(size);
+    ht_launch *launches = *out = HT_NEW(e->arena, ht_launch, s->instr_count);
+    ht_device *device = e->device[HT_SPACE_MAIN];
+    bool ok = launches != NULL;
+    for (size_t i = 0; i < s->instr_count && ok; i++) ok = resolve(e, &s->instrs[i], slot, &launches[i]);
+    if (!ok) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for the launches of segment %s", s->name);
+    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i]))
+        HT_TRY(device->class->prepare(device, &launches[i], launched(&s->instrs[i])));
+    return HT_OK;
+}
+
+static ht_status resolve_all(ht_executor *e)
+{
+    const ht_plan *plan = e->plan;
+    e->prepacked = HT_NEW(e->arena, uint8_t, plan->prepacked_count);
+    e->launches = HT_NEW(e->arena, ht_launch *, plan->input_slots * plan->segment_count);
+    if (!e->prepacked || !e->launches) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
+    for (unsigned slot = 0; slot < plan->input_slots; slot++)
+        for (size_t s = 0; s < plan->segment_count; s++)
+            HT_TRY(resolve_segment(e, &plan->segments[s], slot, &e->launches[slot * plan->segment_count + s]));
+    return HT_OK;
 }
 
 /* Main always has all areas; other spaces have what the plan puts there. */
-static bool allocate_space(ht_executor *e, ht_space space)
+static ht_status allocate(ht_executor *e, ht_space space)
 {
     for (int area = HT_AREA_STATE; area < HT_AREA_COUNT; area++) {
-        if (space != HT_SPACE_MAIN && !e->plan->area_bytes[space][area]) continue;
-        e->area[space][area] = allocate(e->plan->area_bytes[space][area]);
-        if (!e->area[space][area]) return false;
+        int64_t bytes = ht_plan_space_bytes(e->plan, space, (ht_area)area);
+        if (space != HT_SPACE_MAIN && !bytes) continue;
+        /* Space for a canary behind the last buffer, and never nothing: an empty area still has an address. */
+        size_t size = ((size_t)bytes + HT_CANARY_BYTES + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+        void *address;
+        if (!e->device[space])
+            HT_TRY(ht_device_get(&e->device[space], e->plan->ctx,
+                                 e->device[HT_SPACE_MAIN]->class->asynchronous ? "host" : "cpu"));
+        HT_TRY(ht_device_alloc(e->device[space], size, &address));
+        e->area[space][area] = address;
     }
-    return true;
+    return HT_OK;
 }
 
-ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, ht_pool *pool)
+static ht_status set_up_queues(ht_executor *e, ht_device *device)
+{
+    HT_TRY(device->class->queue_create(device, &e->queue));
+    e->feeds = e->queue;
+    if (!device->class->asynchronous) return HT_OK;
+    HT_TRY(device->class->queue_create(device, &e->feeds));
+    e->fed = HT_NEW(e->arena, ht_event *, e->plan->input_slots);
+    e->read = HT_NEW(e->arena, ht_event *, e->plan->input_slots);
+    if (!e->fed || !e->read) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for a session");
+    for (unsigned slot = 0; slot < e->plan->input_slots; slot++) {
+        HT_TRY(device->class->event_create(device, &e->fed[slot]));
+        HT_TRY(device->class->event_create(device, &e->read[slot]));
+    }
+    return HT_OK;
+}
+
+static ht_status set_up(ht_executor *e)
+{
+    ht_context *ctx = e->plan->ctx;
+    ht_device **device = &e->device[HT_SPACE_MAIN];
+    e->arena = ht_arena_create();
+    if (!e->arena) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a session");
+    HT_TRY(ht_device_get(device, ctx, e->plan->device));
+    HT_TRY(set_up_queues(e, *device));
+    for (int space = 0; space < HT_SPACE_COUNT; space++)
+        if (allocate(e, (ht_space)space) != HT_OK) {
+            char reason[512];
+            memcpy(reason, ctx->message, sizeof reason);
+            reason[sizeof reason - 1] = 0;
+            HT_FAIL(ctx, ctx->status, "the plan's %lld bytes could not be had: %s", (long long)ht_plan_bytes(e->plan),
+                    reason);
+        }
+    return resolve_all(e);
+}
+
+ht_status ht_executor_create(ht_executor **out, const ht_plan *plan)
 {
     *out = NULL;
     ht_executor *e = calloc(1, sizeof *e);
     if (!e) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
     e->plan = plan;
-    e->arena = ht_arena_create();
-    e->prepacked = e->arena ? HT_NEW(e->arena, uint8_t, plan->prepacked_count) : NULL;
-    bool ok = e->prepacked != NULL;
-    for (int space = 0; space < HT_SPACE_COUNT && ok; space++) ok = allocate_space(e, (ht_space)space);
-    if (!ok || !resolve_all(e, pool)) {
+    ht_status status = set_up(e);
+    if (status == HT_OK)
+        *out = e;
+    else
         ht_executor_free(e);
-        HT_FAIL(plan->ctx, HT_ENOMEM, "the plan's %lld bytes could not be had", (long long)ht_plan_bytes(plan));
-    }
-    *out = e;
-    return HT_OK;
+    return status;
 }
 
 void ht_executor_free(ht_executor *e)
 {
     if (!e) return;
+    const ht_plan *plan = e->plan;
+    ht_device *device = e->device[HT_SPACE_MAIN];
+    if (e->feeds != e->queue) ht_queue_free(e->feeds);
+    ht_queue_free(e->queue);
+    for (unsigned slot = 0; slot < plan->input_slots; slot++) {
+        if (e->fed) ht_event_free(e->fed[slot]);
+        if (e->read) ht_event_free(e->read[slot]);
+    }
+    for (size_t i = 0; e->launches && i < plan->input_slots * plan->segment_count; i++) {
+        const ht_plan_segment *s = &plan->segments[i % plan->segment_count];
+        for (size_t k = 0; e->launches[i] && k < s->instr_count; k += launched(&s->instrs[k]))
+            device->class->release(device, &e->launches[i][k]);
+    }
     for (int space = 0; space < HT_SPACE_COUNT; space++)
-        for (int area = 0; area < HT_AREA_COUNT; area++) free(e->area[space][area]);
+        for (int area = 0; area < HT_AREA_COUNT; area++) ht_device_free(e->device[space], e->area[space][area]);
     ht_arena_free(e->arena);
+    free(e->stage.data);
     free(e);
 }
 
-/* Behind result i of an instruction, or NULL where there are no canaries. */
-static unsigned char *canary_behind(const ht_instr *instr, const ht_launch *launch, size_t i)
+ht_device *ht_executor_device(const ht_executor *e)
 {
-    return instr->guarded[i] ? (unsigned char *)launch->out[i] + ht_type_bytes(instr->call->out[i]) : NULL;
+    return e->device[HT_SPACE_MAIN];
 }
 
-static void run(const ht_instr *instr, const ht_launch *launch)
+/* ---- run ---- */
+
+/* Behind result i of a launch, or NULL where there is no canary. */
+static unsigned char *canary_behind(const ht_launch *launch, size_t i)
 {
-    const ht_kernel *kernels[HT_ROW_BLOCK_PARTS];
-    if (!instr->row_block) {
-        instr->kernel->run(launch);
-        return;
-    }
-    for (size_t i = 0; i < instr->row_block; i++) kernels[i] = instr[i].kernel;
-    ht_row_block_run(kernels, launch, instr->row_block, instr->rows);
+    return launch->guarded[i] ? (unsigned char *)launch->out[i] + ht_type_bytes(launch->call->out[i]) : NULL;
 }
 
-static ht_status check_canaries(const ht_executor *e, const ht_instr *instr, const ht_launch *launch)
+/* The two run on the device, as kernels do. */
+static ht_status set_canaries(const ht_launch *launch)
 {
-    for (size_t i = 0; i < instr->call->n_out; i++) {
-        const unsigned char *canary = canary_behind(instr, launch, i);
-        for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
-            if (canary[b] != CANARY)
-                HT_FAIL(e->plan->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s", instr->kernel->name,
-                        i, instr->site ? ", at " : "", instr->site ? instr->site : "");
+    size_t count = launch->block ? launch->block->count : 1;
+    for (size_t k = 0; k < count; k++) {
+        for (size_t i = 0; i < launch[k].call->n_out; i++) {
+            unsigned char *canary = canary_behind(&launch[k], i);
+            if (canary) memset(canary, CANARY, HT_CANARY_BYTES);
+        }
     }
     return HT_OK;
 }
 
+static ht_status check_canaries(const ht_launch *launch)
+{
+    size_t count = launch->block ? launch->block->count : 1;
+    for (size_t k = 0; k < count; k++) {
+        for (size_t i = 0; i < launch[k].call->n_out; i++) {
+            const unsigned char *canary = canary_behind(&launch[k], i);
+            for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
+                if (canary[b] != CANARY)
+                    HT_FAIL(launch->ctx, HT_EVERIFY, "the kernel of %s wrote past the end of result %zu",
+                            launch[k].call->op->name, i);
+        }
+    }
+    return HT_OK;
+}
+
+static void tell_before(void *arg)
+{
+    const watched *w = arg;
+    if (w->executor->observer->before) w->executor->observer->before(w->executor->observer->arg, &w->at);
+}
+
+static void tell_after(void *arg)
+{
+    const watched *w = arg;
+    if (w->executor->observer->after) w->executor->observer->after(w->executor->observer->arg, &w->at);
+}
+
+static ht_run_fn run_of(const ht_instr *instr)
+{
+    return instr->row_block ? ht_row_block_run : instr->kernel->run;
+}
+
+/* With canaries, and before the eyes of an observer. */
+static ht_status launch_with_care(ht_executor *e, size_t segment, size_t index, const ht_launch *launch)
+{
+    const ht_instr *instr = &e->plan->segments[segment].instrs[index];
+    /* The parts of a row block are told where they run. */
+    watched *w = e->observer && !instr->row_block ? &e->watched[segment][index] : NULL;
+    const ht_device_class *class = e->queue->device->class;
+    if (e->plan->canary) HT_TRY(class->launch(e->queue, set_canaries, launch));
+    if (w) HT_TRY(class->call(e->queue, tell_before, w));
+    HT_TRY(class->launch(e->queue, run_of(instr), launch));
+    if (w) HT_TRY(class->call(e->queue, tell_after, w));
+    return e->plan->canary ? class->launch(e->queue, check_canaries, launch) : HT_OK;
+}
+
 /* What a segment uses is not written by it, so all of it can be made before. */
-static void make_prepacked(ht_executor *e, const ht_plan_segment *s, ht_launch *launches)
+static ht_status make_prepacked(ht_executor *e, const ht_plan_segment *s, ht_launch *launches)
 {
     for (size_t i = 0; i < s->invalidate_count; i++) e->prepacked[s->invalidates[i]] = STALE;
     for (size_t i = 0; i < s->prepack_count; i++) {
@@ -155,37 +271,181 @@ static void make_prepacked(ht_executor *e, const ht_plan_segment *s, ht_launch *
         ht_launch *launch = &launches[s->prepacks[i]];
         uint8_t *state = &e->prepacked[instr->prepacked - 1];
         launch->prepacked = *state == STALE ? NULL : at(e, e->plan->prepacked[instr->prepacked - 1].place);
-        if (*state == READ) instr->kernel->prepack->make(launch);
+        if (*state == READ) HT_TRY(ht_queue_launch(e->queue, instr->kernel->prepack->make, launch));
         if (*state < MADE) ++*state;
     }
-}
-
-static ht_status run_guarded(const ht_executor *e, const ht_instr *instr, const ht_launch *launch)
-{
-    size_t count = instr->row_block ? instr->row_block : 1;
-    for (size_t k = 0; k < count; k++) {
-        for (size_t i = 0; i < instr[k].call->n_out; i++) {
-            unsigned char *canary = canary_behind(&instr[k], &launch[k], i);
-            if (canary) memset(canary, CANARY, HT_CANARY_BYTES);
-        }
-    }
-    run(instr, launch);
-    for (size_t k = 0; k < count; k++) HT_TRY(check_canaries(e, &instr[k], &launch[k]));
     return HT_OK;
 }
 
-ht_status ht_executor_run(ht_executor *e, size_t segment)
+ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
-    ht_launch *launches = e->launches[segment];
-    make_prepacked(e, s, launches);
-    for (size_t i = 0, count; i < s->instr_count; i += count) {
-        const ht_instr *instr = &s->instrs[i];
-        count = instr->row_block ? instr->row_block : 1;
-        if (e->plan->canary)
-            HT_TRY(run_guarded(e, instr, &launches[i]));
-        else
-            run(instr, &launches[i]);
+    ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
+    bool care = e->plan->canary || e->observer;
+    HT_TRY(make_prepacked(e, s, launches));
+    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i]))
+        HT_TRY(care ? launch_with_care(e, segment, i, &launches[i])
+                    : ht_queue_launch(e->queue, run_of(&s->instrs[i]), &launches[i]));
+    return e->read ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
+}
+
+/* What a run needs was fed before it, so the runs' queue is the last. */
+ht_status ht_executor_sync(ht_executor *e)
+{
+    return ht_queue_sync(e->queue);
+}
+
+ht_status ht_executor_status(const ht_executor *e)
+{
+    return e->queue->device->class->status(e->queue);
+}
+
+/* ---- bytes ---- */
+
+static void invalidate(ht_executor *e, ht_place place, size_t bytes)
+{
+    for (size_t i = 0; i < e->plan->prepacked_count && place.area == HT_AREA_STATE; i++) {
+        const ht_state_span *source = e->plan->prepacked[i].source;
+        for (int k = 0; k < HT_PREPACK_SOURCES; k++)
+            if (source[k].space == place.space && source[k].first < place.offset + (int64_t)bytes &&
+                place.offset < source[k].end)
+                e->prepacked[i] = STALE;
+    }
+}
+
+const void *ht_executor_host(const ht_executor *e, ht_place place)
+{
+    return ht_device_host_address(e->device[place.space], at(e, place));
+}
+
+void *ht_executor_host_open(ht_executor *e, ht_place place, size_t bytes)
+{
+    invalidate(e, place, bytes);
+    return ht_device_host_address(e->device[place.space], at(e, place));
+}
+
+ht_status ht_executor_fetch(ht_executor *e, ht_place place, void *data, size_t bytes)
+{
+    return ht_queue_copy(e->queue, data, at(e, place), bytes, HT_COPY_FROM_DEVICE);
+}
+
+ht_status ht_executor_send(ht_executor *e, ht_place place, const void *data, size_t bytes)
+{
+    invalidate(e, place, bytes);
+    return ht_queue_copy(e->queue, at(e, place), data, bytes, HT_COPY_TO_DEVICE);
+}
+
+ht_status ht_executor_feed_begin(ht_executor *e, unsigned slot)
+{
+    return e->read ? ht_queue_wait(e->feeds, e->read[slot]) : HT_OK;
+}
+
+ht_status ht_executor_feed(ht_executor *e, unsigned slot, ht_place place, const void *data, size_t bytes)
+{
+    return ht_queue_copy(e->feeds, at(e, ht_executor_slot_place(e, place, slot)), data, bytes, HT_COPY_TO_DEVICE);
+}
+
+ht_status ht_executor_feed_end(ht_executor *e, unsigned slot, ht_event *sent)
+{
+    HT_TRY(ht_queue_record(e->feeds, sent));
+    if (!e->fed) return HT_OK;
+    HT_TRY(ht_queue_record(e->feeds, e->fed[slot]));
+    return ht_queue_wait(e->queue, e->fed[slot]);
+}
+
+ht_status ht_executor_read(ht_executor *e, ht_place place, void *data, size_t bytes)
+{
+    HT_TRY(ht_executor_fetch(e, place, data, bytes));
+    return ht_executor_sync(e);
+}
+
+ht_status ht_executor_write(ht_executor *e, ht_place place, const void *data, size_t bytes)
+{
+    HT_TRY(ht_executor_send(e, place, data, bytes));
+    return ht_executor_sync(e);
+}
+
+ht_status ht_executor_view(ht_executor *e, ht_place place, size_t bytes, ht_host_copy *stage, const void **out)
+{
+    *out = ht_executor_host(e, place);
+    if (*out) return HT_OK;
+    if (!stage->data || bytes > stage->bytes) {
+        void *more = realloc(stage->data, bytes + 1);
+        if (!more) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for %zu bytes of a device", bytes);
+        *stage = (ht_host_copy){more, bytes};
+    }
+    *out = stage->data;
+    return ht_executor_read(e, place, stage->data, bytes);
+}
+
+ht_status ht_executor_save(ht_executor *e, ht_place place, void *device_memory, size_t bytes)
+{
+    return ht_queue_copy(e->queue, device_memory, at(e, place), bytes, HT_COPY_WITHIN);
+}
+
+ht_status ht_executor_restore(ht_executor *e, ht_place place, const void *device_memory, size_t bytes)
+{
+    invalidate(e, place, bytes);
+    return ht_queue_copy(e->queue, at(e, place), device_memory, bytes, HT_COPY_WITHIN);
+}
+
+ht_status ht_executor_event(const ht_executor *e, ht_event **out)
+{
+    return e->queue->device->class->event_create(e->queue->device, out);
+}
+
+ht_status ht_executor_record(ht_executor *e, ht_event *event)
+{
+    return ht_queue_record(e->queue, event);
+}
+
+ht_status ht_executor_call(ht_executor *e, void (*fn)(void *arg), void *arg)
+{
+    return e->queue->device->class->call(e->queue, fn, arg);
+}
+
+/* ---- looking ---- */
+
+/* A piece of a part of a row block, in the thread that runs it. */
+static void tell_piece(void *arg, size_t part, bool before, int64_t first, int64_t end)
+{
+    const watched *w = (const watched *)arg + part;
+    ht_observation piece = w->at;
+    const ht_observer *observer = w->executor->observer;
+    void (*fn)(void *, const ht_observation *) = before ? observer->before : observer->after;
+    piece.first_row = first;
+    piece.end_row = end;
+    if (fn) fn(observer->arg, &piece);
+}
+
+static bool make_watched(ht_executor *e)
+{
+    const ht_plan *plan = e->plan;
+    e->watched = HT_NEW(e->arena, watched *, plan->segment_count);
+    for (size_t s = 0; s < plan->segment_count && e->watched; s++) {
+        const ht_plan_segment *segment = &plan->segments[s];
+        e->watched[s] = HT_NEW(e->arena, watched, segment->instr_count);
+        if (!e->watched[s]) return false;
+        for (size_t i = 0; i < segment->instr_count; i++)
+            e->watched[s][i] = (watched){e, {.segment = segment, .instr = &segment->instrs[i]}};
+    }
+    return e->watched != NULL;
+}
+
+ht_status ht_executor_observe(ht_executor *e, const ht_observer *observer)
+{
+    const ht_plan *plan = e->plan;
+    HT_TRY(ht_executor_sync(e));
+    if (!e->watched && !make_watched(e)) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for an observer");
+    e->observer = observer;
+    for (size_t i = 0; i < plan->input_slots * plan->segment_count; i++) {
+        size_t segment = i % plan->segment_count;
+        for (size_t k = 0; k < plan->segments[segment].instr_count; k++) {
+            ht_row_block *block = (ht_row_block *)e->launches[i][k].block; /* the executor's own */
+            if (!block) continue;
+            block->tell = observer ? tell_piece : NULL;
+            block->tell_arg = &e->watched[segment][k];
+        }
     }
     return HT_OK;
 }
@@ -200,23 +460,23 @@ static const ht_instr *find_fused(const ht_plan_segment *s)
     return NULL;
 }
 
-ht_status ht_executor_trace(ht_executor *e, size_t segment, ht_trace_fn trace, void *arg)
+ht_status ht_executor_trace(ht_executor *e, size_t segment, unsigned slot, ht_trace_fn trace, void *arg)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
-    ht_launch *launches = e->launches[segment];
+    ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
     const ht_instr *fused = find_fused(s);
     if (fused)
         HT_FAIL(e->plan->ctx, HT_EINVAL, "segment %s: %s does several ops at once; tracing wants a plan without fusion",
                 s->name, fused->kernel->name);
-    make_prepacked(e, s, launches);
+    HT_TRY(make_prepacked(e, s, launches));
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
-        if (e->plan->canary)
-            HT_TRY(run_guarded(e, instr, &launches[i]));
-        else
-            instr->kernel->run(&launches[i]);
-        for (size_t k = 0; k < instr->call->n_out; k++)
-            if (!trace(arg, instr, k, instr->call->out[k], launches[i].out[k])) return HT_OK;
+        HT_TRY(launch_with_care(e, segment, i, &launches[i]));
+        for (size_t k = 0; k < instr->call->n_out; k++) {
+            const void *data;
+            HT_TRY(ht_executor_view(e, instr->out[k], (size_t)ht_type_bytes(instr->call->out[k]), &e->stage, &data));
+            if (!trace(arg, instr, k, instr->call->out[k], data)) return HT_OK;
+        }
     }
     return HT_OK;
 }

@@ -6,17 +6,32 @@
 
 /* ---- open and close ---- */
 
-static void fill_slot(const ht_session *s, const ht_slot *slot, double value)
+/* What is written to an input is there for runs with any of its slots. */
+static ht_status write_all(const ht_session *s, const ht_slot *slot, const void *data)
 {
-    void *to = ht_executor_open(s->executor, slot->place, ht_type_bytes(&slot->type));
-    for (int64_t i = 0; i < ht_type_elems(&slot->type); i++) ht_store_f64(to, slot->type.dtype, i, value);
+    unsigned slots = slot->kind == HT_SLOT_INPUT ? s->plan->input_slots : 1;
+    for (unsigned k = 0; k < slots; k++)
+        HT_TRY(ht_executor_send(s->executor, ht_executor_slot_place(s->executor, slot->place, k), data,
+                                (size_t)ht_type_bytes(&slot->type)));
+    return ht_executor_sync(s->executor);
+}
+
+static ht_status fill_input(const ht_session *s, const ht_slot *slot, double value)
+{
+    size_t bytes = (size_t)ht_type_bytes(&slot->type);
+    void *data = calloc(1, bytes + 1);
+    if (!data) HT_FAIL(s->plan->ctx, HT_ENOMEM, "out of memory for input '%s'", slot->name);
+    for (int64_t i = 0; i < ht_type_elems(&slot->type); i++) ht_store_f64(data, slot->type.dtype, i, value);
+    ht_status status = write_all(s, slot, data);
+    free(data);
+    return status;
 }
 
 static ht_status start_inputs(ht_session *s)
 {
     for (size_t i = 0; i < s->plan->slot_count; i++) {
         const ht_slot *slot = &s->plan->slots[i];
-        if (slot->init.kind == HT_INIT_CONSTANT) fill_slot(s, slot, slot->init.a);
+        if (slot->init.kind == HT_INIT_CONSTANT) HT_TRY(fill_input(s, slot, slot->init.a));
         if (slot->init.kind == HT_INIT_NORMAL || slot->init.kind == HT_INIT_UNIFORM)
             HT_FAIL(s->plan->ctx, HT_ENOTSUP, "input '%s': an input starts as zero or a constant", slot->name);
     }
@@ -27,13 +42,13 @@ static ht_status start(ht_session *s, const ht_session_opts *opts)
 {
     const ht_slot *seed = ht_plan_slot(s->plan, "rng.seed");
     int64_t value = opts ? (int64_t)opts->seed : 0;
-    HT_TRY(ht_executor_create(&s->executor, s->plan, s->plan->ctx->pool));
+    HT_TRY(ht_executor_create(&s->executor, s->plan));
     HT_TRY(start_inputs(s));
-    if (seed) memcpy(ht_executor_open(s->executor, seed->place, sizeof value), &value, sizeof value);
+    if (seed) HT_TRY(write_all(s, seed, &value));
     int init = ht_plan_segment_find(s->plan, "init"), derive = ht_plan_segment_find(s->plan, "derive");
-    if (init >= 0) HT_TRY(ht_executor_run(s->executor, (size_t)init));
-    if (derive >= 0) HT_TRY(ht_executor_run(s->executor, (size_t)derive));
-    return HT_OK;
+    if (init >= 0) HT_TRY(ht_executor_run(s->executor, (size_t)init, 0));
+    if (derive >= 0) HT_TRY(ht_executor_run(s->executor, (size_t)derive, 0));
+    return ht_executor_sync(s->executor);
 }
 
 ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_session_opts *opts)
@@ -63,35 +78,74 @@ static ht_status derive_again(ht_session *s)
 {
     int derive = s->stale ? ht_plan_segment_find(s->plan, "derive") : -1;
     s->stale = false;
-    return derive >= 0 ? ht_executor_run(s->executor, (size_t)derive) : HT_OK;
+    return derive >= 0 ? ht_executor_run(s->executor, (size_t)derive, 0) : HT_OK;
+}
+
+/* Handles count from 1: programs, then segments; slots have their own. */
+ht_status ht_session_program(const ht_session *s, const char *name, ht_handle *out)
+{
+    int program = ht_plan_program_find(s->plan, name), segment = -1;
+    *out = (ht_handle){0};
+    if (program < 0) segment = ht_plan_segment_find(s->plan, name);
+    if (program < 0 && segment < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program or segment '%s'", name);
+    out->id = 1 + (uint32_t)(program >= 0 ? (size_t)program : s->plan->program_count + (size_t)segment);
+    return HT_OK;
+}
+
+ht_status ht_session_start(ht_session *s, ht_handle program)
+{
+    const ht_plan *plan = s->plan;
+    if (program.id < 1 || program.id > plan->program_count + plan->segment_count)
+        HT_FAIL(plan->ctx, HT_EINVAL, "the handle %u stands for no program of this session", program.id);
+    HT_TRY(derive_again(s));
+    size_t index = program.id - 1;
+    if (index >= plan->program_count) return ht_executor_run(s->executor, index - plan->program_count, 0);
+    const ht_plan_program *p = &plan->programs[index];
+    for (size_t c = 0; c < p->call_count; c++)
+        for (uint32_t k = 0; k < p->calls[c].times; k++) HT_TRY(ht_executor_run(s->executor, p->calls[c].segment, 0));
+    return HT_OK;
+}
+
+ht_status ht_session_start_segment(ht_session *s, size_t segment, unsigned slot)
+{
+    HT_TRY(derive_again(s));
+    return ht_executor_run(s->executor, segment, slot);
+}
+
+ht_status ht_session_wait(ht_session *s)
+{
+    return ht_executor_sync(s->executor);
 }
 
 ht_status ht_session_run(ht_session *s, const char *name)
 {
-    HT_TRY(derive_again(s));
-    int program = ht_plan_program_find(s->plan, name);
-    if (program < 0) {
-        int segment = ht_plan_segment_find(s->plan, name);
-        if (segment < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program or segment '%s'", name);
-        return ht_executor_run(s->executor, (size_t)segment);
-    }
-    const ht_plan_program *p = &s->plan->programs[program];
-    for (size_t c = 0; c < p->call_count; c++)
-        for (uint32_t k = 0; k < p->calls[c].times; k++) HT_TRY(ht_executor_run(s->executor, p->calls[c].segment));
-    return HT_OK;
+    ht_handle program;
+    HT_TRY(ht_session_program(s, name, &program));
+    HT_TRY(ht_session_start(s, program));
+    return ht_session_wait(s);
 }
 
 /* ---- reading and writing ---- */
 
-static ht_status find_slot(const ht_session *s, const char *name, size_t count, bool bytes, const ht_slot **slot)
+ht_status ht_session_slot(const ht_session *s, const char *name, ht_handle *out)
 {
-    *slot = ht_plan_slot(s->plan, name);
-    if (!*slot && strcmp(name, "seed") == 0) *slot = ht_plan_slot(s->plan, "loss_grad"); /* its deprecated name */
-    if (!*slot) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no state, input or output '%s'", name);
-    size_t has = (size_t)(bytes ? ht_type_bytes(&(*slot)->type) : ht_type_elems(&(*slot)->type));
+    const ht_slot *slot = ht_plan_slot(s->plan, name);
+    if (!slot && strcmp(name, "seed") == 0) slot = ht_plan_slot(s->plan, "loss_grad"); /* its deprecated name */
+    *out = (ht_handle){slot ? 1 + (uint32_t)(slot - s->plan->slots) : 0};
+    if (!slot) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no state, input or output '%s'", name);
+    return HT_OK;
+}
+
+static ht_status check_slot(const ht_session *s, ht_handle handle, size_t count, bool bytes, const ht_slot **out)
+{
+    const ht_plan *plan = s->plan;
+    if (handle.id < 1 || handle.id > plan->slot_count)
+        HT_FAIL(plan->ctx, HT_EINVAL, "the handle %u stands for nothing of this session", handle.id);
+    const ht_slot *slot = *out = &plan->slots[handle.id - 1];
+    size_t has = (size_t)(bytes ? ht_type_bytes(&slot->type) : ht_type_elems(&slot->type));
     ht_type_text t;
     if (has != count)
-        HT_FAIL(s->plan->ctx, HT_ESHAPE, "'%s' is %s: %zu %s, not %zu", name, ht_type_str(&(*slot)->type, &t), has,
+        HT_FAIL(plan->ctx, HT_ESHAPE, "'%s' is %s: %zu %s, not %zu", slot->name, ht_type_str(&slot->type, &t), has,
                 bytes ? "bytes" : "elements", count);
     return HT_OK;
 }
@@ -102,38 +156,70 @@ static void note_write(ht_session *s, const ht_slot *slot)
     s->stale |= slot->kind == HT_SLOT_STATE && parameter;
 }
 
-ht_status ht_session_write(ht_session *s, const char *name, const void *data, size_t bytes)
+ht_status ht_session_write_slot(ht_session *s, ht_handle handle, const void *data, size_t bytes)
 {
     const ht_slot *slot;
-    HT_TRY(find_slot(s, name, bytes, true, &slot));
+    HT_TRY(check_slot(s, handle, bytes, true, &slot));
     note_write(s, slot);
-    if (bytes) memcpy(ht_executor_open(s->executor, slot->place, (int64_t)bytes), data, bytes);
-    return HT_OK;
+    return write_all(s, slot, data);
+}
+
+ht_status ht_session_read_slot(const ht_session *s, ht_handle handle, void *data, size_t bytes)
+{
+    const ht_slot *slot;
+    HT_TRY(check_slot(s, handle, bytes, true, &slot));
+    return ht_executor_read(s->executor, slot->place, data, bytes);
+}
+
+ht_status ht_session_write(ht_session *s, const char *name, const void *data, size_t bytes)
+{
+    ht_handle handle;
+    HT_TRY(ht_session_slot(s, name, &handle));
+    return ht_session_write_slot(s, handle, data, bytes);
 }
 
 ht_status ht_session_read(const ht_session *s, const char *name, void *data, size_t bytes)
 {
-    const ht_slot *slot;
-    HT_TRY(find_slot(s, name, bytes, true, &slot));
-    if (bytes) memcpy(data, ht_executor_at(s->executor, slot->place), bytes);
+    ht_handle handle;
+    HT_TRY(ht_session_slot(s, name, &handle));
+    return ht_session_read_slot(s, handle, data, bytes);
+}
+
+enum { FEW_BYTES = 64 };
+
+/* Bytes of a slot on the host, for conversion: `few` where they fit, else heap memory. */
+static ht_status stage(const ht_session *s, const char *name, size_t count, const ht_slot **slot, char *few, void **out)
+{
+    ht_handle handle;
+    HT_TRY(ht_session_slot(s, name, &handle));
+    HT_TRY(check_slot(s, handle, count, false, slot));
+    size_t bytes = (size_t)ht_type_bytes(&(*slot)->type);
+    *out = bytes <= FEW_BYTES ? few : malloc(bytes);
+    if (!*out) HT_FAIL(s->plan->ctx, HT_ENOMEM, "out of memory for '%s'", name);
     return HT_OK;
 }
 
 ht_status ht_session_write_f64(ht_session *s, const char *name, const double *data, size_t count)
 {
     const ht_slot *slot;
-    HT_TRY(find_slot(s, name, count, false, &slot));
+    _Alignas(8) char few[FEW_BYTES];
+    void *bytes;
+    HT_TRY(stage(s, name, count, &slot, few, &bytes));
     note_write(s, slot);
-    void *to = ht_executor_open(s->executor, slot->place, ht_type_bytes(&slot->type));
-    for (size_t i = 0; i < count; i++) ht_store_f64(to, slot->type.dtype, (int64_t)i, data[i]);
-    return HT_OK;
+    for (size_t i = 0; i < count; i++) ht_store_f64(bytes, slot->type.dtype, (int64_t)i, data[i]);
+    ht_status status = write_all(s, slot, bytes);
+    if (bytes != few) free(bytes);
+    return status;
 }
 
 ht_status ht_session_read_f64(const ht_session *s, const char *name, double *data, size_t count)
 {
     const ht_slot *slot;
-    HT_TRY(find_slot(s, name, count, false, &slot));
-    const void *from = ht_executor_at(s->executor, slot->place);
-    for (size_t i = 0; i < count; i++) data[i] = ht_load_f64(from, slot->type.dtype, (int64_t)i);
-    return HT_OK;
+    _Alignas(8) char few[FEW_BYTES];
+    void *bytes;
+    HT_TRY(stage(s, name, count, &slot, few, &bytes));
+    ht_status status = ht_executor_read(s->executor, slot->place, bytes, (size_t)ht_type_bytes(&slot->type));
+    for (size_t i = 0; i < count && status == HT_OK; i++) data[i] = ht_load_f64(bytes, slot->type.dtype, (int64_t)i);
+    if (bytes != few) free(bytes);
+    return status;
 }

@@ -48,9 +48,10 @@ typedef HT_REAL real;
 /* An element-wise op: `run` comes from kernel/elementwise/fused.h. */
 #define HT_CPU_ELEMENTWISE_KERNEL(op_, can_, begin_, span_)                                                            \
     static const ht_elementwise op_##_elementwise = {.begin = begin_, .span = span_};                                  \
-    static void op_##_run(const ht_launch *launch)                                                                     \
+    static ht_status op_##_run(const ht_launch *launch)                                                                \
     {                                                                                                                  \
         ht_elementwise_launch(launch, &op_##_elementwise);                                                             \
+        return HT_OK;                                                                                                  \
     }                                                                                                                  \
     HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .run = op_##_run, .elementwise = &op_##_elementwise)
 

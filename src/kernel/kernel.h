@@ -3,23 +3,7 @@
 #ifndef HT_KERNEL_H
 #define HT_KERNEL_H
 
-#include "graph/graph.h"
-
-struct ht_fused;
-
-/* All that a kernel gets. Pointers are those of the first element; strides are in the call's types. A kernel allocates
- * nothing: what it needs beyond small stack arrays it asks for with `workspace`. */
-typedef struct ht_launch {
-    const ht_call *call;
-    const void *const *in; /* NULL where an optional input is left out */
-    void *const *out;
-    void *workspace; /* starts at a multiple of 64 bytes */
-    void *prepacked; /* what the row's `prepack` made of inputs, at a multiple of 64 bytes; NULL: the run sees to it */
-    ht_pool *pool;
-    int threads; /* of the target that the workspace was planned for */
-    const struct ht_fused
-        *fused; /* the element-wise calls of an instruction, compiled when it was planned; else NULL */
-} ht_launch;
+#include "device/device.h"
 
 /* Elements [first, first + n) of an element-wise call, in row-major order of its results. */
 typedef struct ht_span_args {
@@ -50,7 +34,7 @@ typedef struct ht_elementwise {
 typedef struct ht_prepack {
     uint32_t inputs;                                                /* bit i: input i */
     int64_t (*bytes)(const ht_call *call, const ht_target *target); /* 0: this call wins nothing by it */
-    void (*make)(const ht_launch *launch);                          /* launch->prepacked from launch->in */
+    ht_run_fn make;                                                 /* launch->prepacked from launch->in */
 } ht_prepack;
 
 /* How a reduction is fused: it takes what it folds from launch->fused (see there: fold). */
@@ -68,7 +52,7 @@ typedef struct ht_kernel {
     ht_isa isa;
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
-    void (*run)(const ht_launch *launch);
+    ht_run_fn run;
     const ht_elementwise *elementwise;     /* NULL: not element-wise */
     const ht_reduce_fusion *reduce_fusion; /* NULL: no reduction that can be fused */
     bool epilogue; /* a product that can hand its result, block by block, to launch->fused (see there: gemm) */
@@ -78,9 +62,18 @@ typedef struct ht_kernel {
 #include "kernel/elementwise/fused.h"
 
 enum { HT_ROW_BLOCK_PARTS = 16 };
-/* Launches one after the other, over a few of `rows` rows at a time, so that one finds in the cache what another has
- * made. Each is element-wise or a reduction by rows, and needs of the others' results only the row at hand. */
-void ht_row_block_run(const ht_kernel *const *kernels, const ht_launch *launches, size_t count, int64_t rows);
+/* Launches one after the other (launches->block says which), over a few of `rows` rows at a time, so that one finds in
+ * the cache what another has made. Each is element-wise or a reduction by rows, and needs of the others' results only the
+ * row at hand. */
+typedef struct ht_row_block {
+    const ht_kernel *kernels[HT_ROW_BLOCK_PARTS];
+    size_t count;
+    int64_t rows;
+    /* Before and after each piece of a part, in the thread that runs it; NULL: nobody looks. */
+    void (*tell)(void *arg, size_t part, bool before, int64_t first_row, int64_t end_row);
+    void *tell_arg;
+} ht_row_block;
+ht_status ht_row_block_run(const ht_launch *launches);
 
 /* All rows of this library, into the context. */
 ht_status ht_kernels_add_all(ht_context *ctx);

@@ -90,7 +90,8 @@ static ht_status place_named(planning *p, const char *name, ht_slot_kind kind, c
         *place = slot->place;
         return HT_OK;
     }
-    *place = ht_plan_add_place(p->plan, plain.space, HT_AREA_SLOT, ht_type_bytes(&plain));
+    ht_area area = kind == HT_SLOT_INPUT ? HT_AREA_INPUT : HT_AREA_OUTPUT;
+    *place = ht_plan_add_place(p->plan, plain.space, area, ht_type_bytes(&plain));
     return add_slot(p->plan, name, kind, &plain, *place, init);
 }
 
@@ -134,7 +135,7 @@ const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from)
 /* A value without a name of its own has that of the state or output that it is made in. */
 static const char *name_of(const ht_plan *plan, const ht_type *type, ht_place place)
 {
-    if (place.area != HT_AREA_STATE && place.area != HT_AREA_SLOT) return NULL;
+    if (place.area == HT_AREA_TRANSIENT || place.area == HT_AREA_NONE) return NULL;
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
         if (ht_place_same(slot->place, place) && ht_type_same(&slot->type, type)) return slot->name;
@@ -412,6 +413,8 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
     *out = NULL;
     ht_context *ctx = graph->ctx;
     planning p = {.request = request};
+    const ht_device_class *class;
+    HT_TRY(ht_device_class_find(&class, ctx, request->device ? request->device : "cpu"));
     ht_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return no_memory(ctx);
     plan->ctx = ctx;
@@ -419,6 +422,8 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
     plan->target = *request->target;
     plan->precision = ht_precision_name(request->options->precision.precision);
     plan->canary = ht_debug_build() || request->canaries;
+    plan->device = class->name;
+    plan->input_slots = class->asynchronous ? 2 : 1;
     p.plan = plan;
     ht_status status = plan->arena ? ht_graph_clone(&p.g, graph) : no_memory(ctx);
     if (status == HT_OK) status = build(&p);
@@ -457,6 +462,7 @@ ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht
     else
         ht_target_here(ctx, &target);
     ht_plan_request request = {.target = &target,
+                               .device = o.device,
                                .options = &options,
                                .observer = observer,
                                .no_fusion = o.no_fusion,
@@ -486,10 +492,15 @@ int64_t ht_plan_bytes(const ht_plan *plan)
     return bytes;
 }
 
+int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area)
+{
+    return plan->area_bytes[space][area] * (area == HT_AREA_INPUT ? (int64_t)plan->input_slots : 1);
+}
+
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area)
 {
     int64_t bytes = 0;
-    for (int space = 0; space < HT_SPACE_COUNT; space++) bytes += plan->area_bytes[space][area];
+    for (int space = 0; space < HT_SPACE_COUNT; space++) bytes += ht_plan_space_bytes(plan, (ht_space)space, area);
     return bytes;
 }
 

@@ -9,12 +9,13 @@
 #include "pass/pass.h"
 #include "plan/memory.h"
 
-/* Areas of memory: state lasts, slots hold inputs and outputs, transients live inside one segment call, and prepacked is
- * state in the form that kernels compute with (kernel/kernel.h: ht_prepack). */
+/* Areas of memory: state lasts, inputs are there once for each slot of the plan, outputs once, transients live inside one
+ * segment call, and prepacked is state in the form that kernels compute with (kernel/kernel.h: ht_prepack). */
 typedef enum ht_area {
     HT_AREA_NONE,
     HT_AREA_STATE,
-    HT_AREA_SLOT,
+    HT_AREA_INPUT,
+    HT_AREA_OUTPUT,
     HT_AREA_TRANSIENT,
     HT_AREA_PREPACKED,
     HT_AREA_COUNT
@@ -107,12 +108,14 @@ struct ht_plan {
     uint64_t model_hash;
     const char *precision; /* "fp32", "fp64", "fp16", "bf16" */
     bool canary;
+    const char *device;   /* that @main is bound to: the name of a class of device/device.h */
+    unsigned input_slots; /* 1; 2 where a batch can come while another is computed */
     ht_plan_segment *segments;
     ht_plan_program *programs;
     ht_slot *slots;
     ht_prepacked *prepacked;
     size_t segment_count, program_count, slot_count, slot_capacity, prepacked_count, prepacked_capacity;
-    int64_t area_bytes[HT_SPACE_COUNT][HT_AREA_COUNT];
+    int64_t area_bytes[HT_SPACE_COUNT][HT_AREA_COUNT]; /* of the inputs: of one slot */
     int64_t heading_bytes[HT_HEADING_COUNT];
 };
 
@@ -125,13 +128,15 @@ ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht
 /* A plan as the other rooms ask for it: values instead of texts. */
 typedef struct ht_plan_request {
     const ht_target *target;
+    const char *device;                   /* NULL: "cpu" */
     const ht_pass_options *options;       /* of the passes of HT_STAGE_PLAN */
     const ht_pass_observer *observer;     /* is called after each pass; may be NULL */
     bool no_fusion, no_prepack, canaries; /* as in ht_plan_opts */
 } ht_plan_request;
 ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request);
 
-/* Of an area, in all spaces together. */
+/* Of an area of a space, all slots together; of an area in all spaces. */
+int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area);
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
 
 /* -1 when there is none. */

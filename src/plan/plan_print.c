@@ -11,7 +11,7 @@ static void print_bytes(ht_text *t, const char *what, int64_t bytes)
 
 static void print_place(ht_text *t, ht_place place)
 {
-    static const char *const names[HT_AREA_COUNT] = {"_", "state", "slot", "transient", "prepacked"};
+    static const char *const names[HT_AREA_COUNT] = {"_", "state", "input", "output", "transient", "prepacked"};
     ht_text_add(t, "%s", names[place.area]);
     if (place.area == HT_AREA_NONE) return;
     ht_text_add(t, "+%lld", (long long)place.offset);
@@ -54,13 +54,12 @@ static void print_space(ht_text *t, const ht_plan *plan, ht_space space)
         const char *name;
         bool always;
     } rows[] = {
-        {HT_AREA_STATE, "state", true},
-        {HT_AREA_SLOT, "slots", true},
-        {HT_AREA_TRANSIENT, "transients", true},
+        {HT_AREA_STATE, "state", true},          {HT_AREA_INPUT, "inputs", true},
+        {HT_AREA_OUTPUT, "outputs", true},       {HT_AREA_TRANSIENT, "transients", true},
         {HT_AREA_PREPACKED, "prepacked", false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int64_t bytes = plan->area_bytes[space][rows[i].area];
+        int64_t bytes = ht_plan_space_bytes(plan, space, rows[i].area);
         char name[32];
         if (!bytes && (space != HT_SPACE_MAIN || !rows[i].always)) continue;
         snprintf(name, sizeof name, "%s%s%s", rows[i].name, space == HT_SPACE_MAIN ? "" : "@",

@@ -3,39 +3,69 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "exec/exec.h"
+enum { LINE_BYTES = 64 };
 
-/* Where the batches of an array are made: in the input's own memory, so that nothing is copied. */
-static ht_status place_array(const ht_batch_binding *b, const ht_job *job, ht_batch_array *array, const char *input,
-                             void **unread)
+/* A stage begins with the two numbers of a micro-batch. */
+typedef struct numbers {
+    int64_t sample;
+    char loss_grad[8];
+} numbers;
+
+static size_t padded(size_t bytes)
 {
-    const ht_slot *slot = ht_plan_slot(b->session->plan, input);
+    return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+/* ---- open ---- */
+
+static ht_status find_input(const ht_batch_binding *b, const ht_job *job, const ht_batch_array *array,
+                            const char *input, const ht_slot **out)
+{
+    const ht_slot *slot = *out = ht_plan_slot(b->session->plan, input);
     if (slot && (size_t)ht_type_bytes(&slot->type) != array->bytes)
         HT_FAIL(job->ctx, HT_ESHAPE, "input '%s' of the model has %" PRId64 " bytes, a batch of this data %zu", input,
                 ht_type_bytes(&slot->type), array->bytes);
-    if (slot)
-        array->data = ht_executor_open(b->session->executor, slot->place, ht_type_bytes(&slot->type));
-    else if (!(array->data = *unread = calloc(1, array->bytes + 1)))
-        HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
     return HT_OK;
 }
 
 /* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
-static ht_status open_shape(ht_batch_binding *b, const ht_job *job, int bucket)
+static ht_status open_shape(ht_batch_binding *b, const ht_job *job, int bucket, size_t *bytes)
 {
     ht_shape *s = &b->shapes[bucket];
-    char ending[16] = "";
+    const ht_plan *plan = b->session->plan;
+    char ending[16] = "", name[64];
+    *bytes = padded(sizeof(numbers));
     if (bucket < b->shape_count - 1) snprintf(ending, sizeof ending, ":%d", bucket + 1);
-    snprintf(s->first, sizeof s->first, "micro_first%s", ending);
-    snprintf(s->micro, sizeof s->micro, "micro%s", ending);
-    snprintf(s->eval, sizeof s->eval, "eval%s", ending);
+    snprintf(name, sizeof name, "micro_first%s", ending);
+    s->first = ht_plan_segment_find(plan, name);
+    snprintf(name, sizeof name, "micro%s", ending);
+    s->micro = ht_plan_segment_find(plan, name);
+    snprintf(name, sizeof name, "eval%s", ending);
+    s->eval = ht_plan_segment_find(plan, name);
     ht_data_layout(job->data, bucket, &s->batch);
     for (int i = 0; i < s->batch.array_count; i++) {
-        ht_batch_array *array = &s->batch.arrays[i];
-        char name[64];
+        const ht_batch_array *array = &s->batch.arrays[i];
         snprintf(name, sizeof name, "%s%s", array->name, array->rank > 1 ? ending : "");
-        HT_TRY(place_array(b, job, array, name, &s->unread[i]));
+        HT_TRY(find_input(b, job, array, name, &s->inputs[i]));
+        *bytes += padded(array->bytes);
+    }
+    return HT_OK;
+}
+
+/* Two steps of batches: those of the step before last have left when a step begins, so that nobody waits for them. */
+static ht_status open_stages(ht_batch_binding *b, const ht_job *job, size_t bytes)
+{
+    const ht_device *device = ht_executor_device(b->session->executor);
+    b->stage_count = device->class->asynchronous ? 2 * job->train_config->accumulate : 1;
+    b->stages = calloc((size_t)b->stage_count, sizeof *b->stages);
+    if (!b->stages) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
+    for (int64_t i = 0; i < b->stage_count; i++) {
+        if (!(b->stages[i].memory = aligned_alloc(LINE_BYTES, bytes)))
+            HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
+        memset(b->stages[i].memory, 0, bytes);
+        HT_TRY(ht_executor_event(b->session->executor, &b->stages[i].sent));
     }
     return HT_OK;
 }
@@ -44,38 +74,102 @@ ht_status ht_batch_binding_open(ht_batch_binding *b, const ht_job *job, ht_sessi
 {
     const ht_data_info *info = ht_data_info_of(job->data);
     int64_t length = info->buckets[info->bucket_count - 1].length;
+    size_t most = 0, bytes;
     *b = (ht_batch_binding){.session = session, .shape_count = info->bucket_count};
     b->shapes = calloc((size_t)b->shape_count, sizeof *b->shapes);
     if (!b->shapes) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
     b->rows_of_micro = job->train_config->micro_batch * (length > 0 ? length : 1);
-    b->has_sample = ht_plan_slot(session->plan, "rng.sample") != NULL;
-    for (int i = 0; i < b->shape_count; i++) HT_TRY(open_shape(b, job, i));
-    return HT_OK;
+    b->sample = ht_plan_slot(session->plan, "rng.sample");
+    b->loss_grad = ht_plan_slot(session->plan, "loss_grad");
+    for (int i = 0; i < b->shape_count; i++) {
+        HT_TRY(open_shape(b, job, i, &bytes));
+        if (bytes > most) most = bytes;
+    }
+    return open_stages(b, job, most);
 }
 
 void ht_batch_binding_close(ht_batch_binding *b)
 {
-    for (int i = 0; i < b->shape_count && b->shapes; i++)
-        for (int k = 0; k < HT_BATCH_MOST_ARRAYS; k++) free(b->shapes[i].unread[k]);
+    /* Batches that are on their way are read until they have left; a failure of the device was told before. */
+    if (b->session) (void)ht_executor_sync(b->session->executor);
+    for (int64_t i = 0; i < b->stage_count && b->stages; i++) {
+        ht_event_free(b->stages[i].sent);
+        free(b->stages[i].memory);
+    }
+    free(b->stages);
     free(b->shapes);
+    *b = (ht_batch_binding){0};
 }
 
-ht_status ht_batch_binding_next(ht_batch_binding *b, ht_loader *loader, ht_shape **shape)
+/* ---- batches ---- */
+
+/* Where an array is made: in its input, if the host can write there. */
+static void place_arrays(ht_batch_binding *b, ht_shape *shape, char *stage, unsigned slot)
 {
-    *shape = &b->shapes[ht_loader_bucket(loader)];
-    return ht_loader_next(loader, &(*shape)->batch);
+    ht_executor *executor = b->session->executor;
+    char *at = stage + padded(sizeof(numbers));
+    for (int i = 0; i < shape->batch.array_count; i++) {
+        ht_batch_array *array = &shape->batch.arrays[i];
+        const ht_slot *input = shape->inputs[i];
+        array->data = at;
+        if (input && !ht_executor_device(executor)->class->asynchronous)
+            array->data =
+                ht_executor_host_open(executor, ht_executor_slot_place(executor, input->place, slot), array->bytes);
+        at += padded(array->bytes);
+    }
 }
 
-ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t index, ht_shape **shape)
+static ht_status feed_arrays(ht_batch_binding *b, const ht_shape *shape, unsigned slot)
 {
-    HT_TRY(ht_batch_binding_next(b, loader, shape));
-    int64_t sample = index * b->rows_of_micro;
-    return b->has_sample ? ht_session_write(b->session, "rng.sample", &sample, sizeof sample) : HT_OK;
+    ht_executor *executor = b->session->executor;
+    for (int i = 0; i < shape->batch.array_count; i++) {
+        const ht_batch_array *array = &shape->batch.arrays[i];
+        if (shape->inputs[i] && ht_executor_device(executor)->class->asynchronous)
+            HT_TRY(ht_executor_feed(executor, slot, shape->inputs[i]->place, array->data, array->bytes));
+    }
+    return HT_OK;
 }
 
-ht_status ht_batch_binding_loss_grad(const ht_job *job, ht_session *session, int64_t counted)
+static ht_status feed_numbers(ht_batch_binding *b, numbers *n, int64_t sample, unsigned slot)
+{
+    ht_executor *executor = b->session->executor;
+    n->sample = sample;
+    if (b->sample) HT_TRY(ht_executor_feed(executor, slot, b->sample->place, &n->sample, sizeof n->sample));
+    if (!b->loss_grad) return HT_OK;
+    ht_store_f64(n->loss_grad, b->loss_grad->type.dtype, 0, b->step_loss_grad);
+    return ht_executor_feed(executor, slot, b->loss_grad->place, n->loss_grad,
+                            (size_t)ht_type_bytes(&b->loss_grad->type));
+}
+
+/* `micro`: the number of a micro-batch, or -1. */
+static ht_status bind(ht_batch_binding *b, ht_loader *loader, int64_t micro, ht_bound_batch *out)
+{
+    ht_batch_stage *stage = &b->stages[b->turn % (uint64_t)b->stage_count];
+    ht_shape *shape = &b->shapes[ht_loader_bucket(loader)];
+    unsigned slot = (unsigned)(b->turn % b->session->plan->input_slots);
+    *out = (ht_bound_batch){shape, slot};
+    if (!ht_event_done(stage->sent)) HT_TRY(ht_event_sync(stage->sent));
+    place_arrays(b, shape, stage->memory, slot);
+    HT_TRY(ht_loader_next(loader, &shape->batch));
+    HT_TRY(ht_executor_feed_begin(b->session->executor, slot));
+    HT_TRY(feed_arrays(b, shape, slot));
+    if (micro >= 0) HT_TRY(feed_numbers(b, (numbers *)stage->memory, micro * b->rows_of_micro, slot));
+    b->turn++;
+    return ht_executor_feed_end(b->session->executor, slot, stage->sent);
+}
+
+ht_status ht_batch_binding_next(ht_batch_binding *b, ht_loader *loader, ht_bound_batch *out)
+{
+    return bind(b, loader, -1, out);
+}
+
+ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t index, ht_bound_batch *out)
+{
+    return bind(b, loader, index, out);
+}
+
+void ht_batch_binding_step(ht_batch_binding *b, const ht_job *job, int64_t counted)
 {
     double micros = (double)job->train_config->accumulate;
-    double loss_grad = job->mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
-    return ht_session_write_f64(session, "loss_grad", &loss_grad, 1);
+    b->step_loss_grad = job->mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
 }

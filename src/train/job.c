@@ -202,8 +202,11 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
 ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out)
 {
     ht_graph *graph = NULL;
-    ht_plan_request wanted = {
-        .target = &job->target, .options = &job->options, .observer = request->observer, .no_fusion = !fusion};
+    ht_plan_request wanted = {.target = &job->target,
+                              .device = job->train_config->device,
+                              .options = &job->options,
+                              .observer = request->observer,
+                              .no_fusion = !fusion};
     ht_status status = make_graph(job, request, &graph);
     if (status == HT_OK) status = ht_plan_build(out, graph, &wanted);
     ht_graph_free(graph);

@@ -15,6 +15,7 @@
 #include "train/numerics.h"
 #include "train/rollback.h"
 #include "train/snapshot.h"
+#include "train/step_record.h"
 
 struct ht_run {
     ht_context *ctx;
@@ -23,7 +24,9 @@ struct ht_run {
     ht_job job;
     ht_loader *train, *validation;
     ht_batch_binding binding;
-    bool has_correct;
+    int update;               /* the segment */
+    ht_step_records *records; /* NULL in a run that evaluates */
+    double last_end;          /* when the last step was done whose record was read */
     ht_metrics *metrics;
     ht_numerics *numerics; /* NULL: not asked for */
     ht_rollback *rollback; /* NULL: nothing can stop the run between two micro-batches */
@@ -153,9 +156,10 @@ static ht_status set_up(ht_run *run)
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_loaders(run));
     HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
-    run->has_correct = ht_plan_slot(run->job.plan, "correct") != NULL;
     if (again) HT_TRY(restore(run));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
+    run->update = ht_plan_segment_find(run->job.plan, "update");
+    HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
     if (run->request.stop && run->job.train_config->accumulate > 1)
         HT_TRY(ht_rollback_open(&run->rollback, run->job.session));
     /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
@@ -192,7 +196,7 @@ ht_run_info ht_run_info_of(const ht_run *run)
         .parameters = run->job.parameters,
         .bytes = ht_plan_bytes(plan),
         .prepacked_bytes = ht_plan_area_bytes(plan, HT_AREA_PREPACKED),
-        .slot_bytes = ht_plan_area_bytes(plan, HT_AREA_SLOT),
+        .slot_bytes = ht_plan_area_bytes(plan, HT_AREA_INPUT) + ht_plan_area_bytes(plan, HT_AREA_OUTPUT),
         .activation_bytes = ht_plan_area_bytes(plan, HT_AREA_TRANSIENT),
         .steps = run->job.steps,
         .first_step = run->first_step,
@@ -219,22 +223,13 @@ ht_run_view ht_run_look(ht_run *run)
 
 /* ---- step ---- */
 
-typedef struct sums {
-    double loss, count;
-} sums;
-
-static ht_status run_micro(ht_run *run, int64_t index, sums *total)
+static ht_status run_micro(ht_run *run, int64_t index)
 {
-    ht_session *session = run->job.session;
-    double loss, count;
-    ht_shape *s;
-    HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &s));
-    HT_TRY(ht_session_run(session, index == 0 ? s->first : s->micro));
-    HT_TRY(read_number(run, "loss_sum", &loss));
-    HT_TRY(read_number(run, "count", &count));
-    total->loss += loss;
-    total->count += count;
-    return HT_OK;
+    ht_bound_batch batch;
+    HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &batch));
+    int segment = index == 0 ? batch.shape->first : batch.shape->micro;
+    HT_TRY(ht_session_start_segment(run->job.session, (size_t)segment, batch.slot));
+    return ht_step_records_micro(run->records, index);
 }
 
 /* Training cannot go on: why, and the first value that went wrong. */
@@ -258,18 +253,15 @@ static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_
             r->loss_scale > 1 ? "train.loss_scale" : "train.lr or train.clip", reason);
 }
 
-static ht_status judge_skip(ht_run *run, const ht_step_report *r)
+static ht_status judge_skip(ht_run *run, const ht_step_report *r, const ht_step_record *record)
 {
-    double in_a_row, fatal, scale;
     char now[64] = "";
     if (!r->skipped) return HT_OK;
-    HT_TRY(read_number(run, "skips_in_a_row", &in_a_row));
-    HT_TRY(read_number(run, "fatal", &fatal));
-    HT_TRY(read_number(run, "loss_scale", &scale));
-    if (scale != r->loss_scale) snprintf(now, sizeof now, "; the loss scale is now %g", scale);
+    if (record->next_loss_scale != r->loss_scale)
+        snprintf(now, sizeof now, "; the loss scale is now %g", record->next_loss_scale);
     note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %.0f in a row)%s", r->step, r->loss,
-         in_a_row, now);
-    return fatal != 0 ? fail_for_good(run, r, (int64_t)in_a_row) : HT_OK;
+         record->skips_in_a_row, now);
+    return record->fatal != 0 ? fail_for_good(run, r, (int64_t)record->skips_in_a_row) : HT_OK;
 }
 
 static int64_t peak_bytes(void)
@@ -278,62 +270,89 @@ static int64_t peak_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
+static ht_step_report report_of(ht_run *run, const ht_step_record *record)
+{
+    const ht_step_start *start = &record->start;
+    /* A device that is never idle begins a step when it is done with the one before. */
+    double begin = record->begin_seconds > run->last_end ? record->begin_seconds : run->last_end;
+    run->last_end = record->end_seconds;
+    return (ht_step_report){
+        .step = start->step,
+        .steps = run->job.steps,
+        .epoch = (double)start->position / (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
+        .loss = record->loss_sum / (record->count > 0 ? record->count : 1),
+        .lr = record->lr,
+        .grad_norm = record->grad_norm,
+        .loss_scale = record->loss_scale,
+        .tokens_per_second = (double)start->counted / (record->end_seconds - begin),
+        .step_ms = 1e3 * (record->end_seconds - begin),
+        .micro_ms = 1e3 * (record->micro_seconds - begin),
+        .update_ms = 1e3 * (record->end_seconds - record->micro_seconds),
+        .bytes = ht_plan_bytes(run->job.plan),
+        .peak_bytes = peak_bytes(),
+        .syncs = start->syncs,
+        .skipped = record->applied_now == 0,
+        .skips = start->step - (int64_t)record->applied,
+    };
+}
+
+/* What steps that are done have left to tell. */
+static ht_status read_records(ht_run *run, ht_step_report *last)
+{
+    ht_step_record record;
+    while (ht_step_records_take(run->records, &record)) {
+        ht_step_report report = report_of(run, &record);
+        if (last) *last = report;
+        HT_TRY(ht_metrics_step(run->metrics, &report));
+        if (run->request.on_step) run->request.on_step(run->request.arg, &report);
+        HT_TRY(judge_skip(run, &report, &record));
+    }
+    return HT_OK;
+}
+
+/* All steps so far are done and recorded. */
+static ht_status catch_up(ht_run *run)
+{
+    if (!run->records) return HT_OK;
+    HT_TRY(ht_step_records_wait(run->records, 0));
+    return read_records(run, NULL);
+}
+
 /* All micro-batches of a step, or none: when the caller's flag is set between two of them, everything but the gradients
  * is again as it was before the first, and *dropped says so. */
-static ht_status run_micros(ht_run *run, sums *total, bool *dropped)
+static ht_status run_micros(ht_run *run, bool *dropped)
 {
     uint64_t position = ht_loader_position(run->train);
     *dropped = false;
-    if (run->rollback) ht_rollback_mark(run->rollback);
+    if (run->rollback) HT_TRY(ht_rollback_mark(run->rollback));
     for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
         *dropped = i > 0 && run->rollback && is_stopped(run);
         if (*dropped) break;
-        HT_TRY(run_micro(run, i, total));
+        HT_TRY(run_micro(run, i));
     }
     if (!*dropped) return HT_OK;
-    ht_rollback_restore(run->rollback);
+    HT_TRY(ht_rollback_restore(run->rollback));
     ht_loader_seek(run->train, position);
     return HT_OK;
 }
 
 ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
 {
-    double start = seconds(), scale, applied_now, applied;
-    sums total = {0, 0};
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
-    int64_t counted = ht_loader_counted(run->train, run->job.train_config->accumulate);
-    HT_TRY(ht_batch_binding_loss_grad(&run->job, run->job.session, counted));
-    HT_TRY(run_micros(run, &total, dropped));
+    const ht_device *device = ht_executor_device(run->job.session->executor);
+    int64_t counted = ht_loader_counted(run->train, run->job.train_config->accumulate), syncs = device->syncs;
+    HT_TRY(ht_step_records_begin(run->records));
+    ht_batch_binding_step(&run->binding, &run->job, counted);
+    HT_TRY(run_micros(run, dropped));
     if (*dropped) return HT_OK;
-    double micro = seconds();
-    HT_TRY(read_number(run, "loss_scale", &scale));
-    HT_TRY(ht_session_run(run->job.session, "update"));
-    double end = seconds();
+    HT_TRY(ht_step_records_update(run->records));
+    HT_TRY(ht_session_start_segment(run->job.session, (size_t)run->update, 0));
     run->step++;
-    ht_step_report r = {
-        .step = run->step,
-        .steps = run->job.steps,
-        .epoch = (double)ht_loader_position(run->train) /
-                 (double)ht_data_info_of(run->job.data)->parts[HT_DATA_TRAIN].batches,
-        .loss = total.loss / (total.count > 0 ? total.count : 1),
-        .tokens_per_second = (double)counted / (end - start),
-        .loss_scale = scale,
-        .step_ms = 1e3 * (end - start),
-        .micro_ms = 1e3 * (micro - start),
-        .update_ms = 1e3 * (end - micro),
-        .bytes = ht_plan_bytes(run->job.plan),
-        .peak_bytes = peak_bytes(),
-    };
-    HT_TRY(read_number(run, "lr", &r.lr));
-    HT_TRY(read_number(run, "grad_norm", &r.grad_norm));
-    HT_TRY(read_number(run, "applied_now", &applied_now));
-    HT_TRY(read_number(run, "applied", &applied));
-    r.skipped = applied_now == 0;
-    r.skips = run->step - (int64_t)applied;
-    if (report) *report = r;
-    HT_TRY(ht_metrics_step(run->metrics, &r));
-    if (run->request.on_step) run->request.on_step(run->request.arg, &r);
-    return judge_skip(run, &r);
+    ht_step_start start = {.step = run->step, .counted = counted, .position = ht_loader_position(run->train)};
+    HT_TRY(ht_step_records_end(run->records, &start));
+    HT_TRY(ht_step_records_wait(run->records, report ? 0 : HT_STEPS_UNREAD - 1));
+    ht_step_records_syncs(run->records, device->syncs - syncs);
+    return read_records(run, report);
 }
 
 static bool is_due(int64_t step, int64_t every)
@@ -397,33 +416,60 @@ static ht_status clear_carry(ht_run *run)
     return HT_OK;
 }
 
+enum { EVALS_IN_FLIGHT = 32, EVAL_NUMBERS = 3, NUMBER_BYTES = 8 };
+
+/* Losses, counts and right answers of batches that the host has not waited for yet, and the sums of the others. */
+typedef struct eval_sums {
+    const ht_slot *slots[EVAL_NUMBERS]; /* NULL: the model has none */
+    char cells[EVALS_IN_FLIGHT][EVAL_NUMBERS][NUMBER_BYTES];
+    double total[EVAL_NUMBERS];
+} eval_sums;
+
+static ht_status fetch_eval(ht_run *run, eval_sums *sums, int64_t batch)
+{
+    for (int i = 0; i < EVAL_NUMBERS; i++)
+        if (sums->slots[i])
+            HT_TRY(ht_executor_fetch(run->job.session->executor, sums->slots[i]->place,
+                                     sums->cells[batch % EVALS_IN_FLIGHT][i],
+                                     (size_t)ht_type_bytes(&sums->slots[i]->type)));
+    return HT_OK;
+}
+
+static ht_status add_evals(ht_run *run, eval_sums *sums, int64_t batches)
+{
+    HT_TRY(ht_executor_sync(run->job.session->executor));
+    for (int64_t b = 0; b < batches; b++)
+        for (int i = 0; i < EVAL_NUMBERS; i++)
+            if (sums->slots[i]) sums->total[i] += ht_load_f64(sums->cells[b][i], sums->slots[i]->type.dtype, 0);
+    return HT_OK;
+}
+
 static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
 {
-    double loss = 0, count = 0, correct = 0;
+    eval_sums sums = {.slots = {ht_plan_slot(run->job.plan, "loss_sum"), ht_plan_slot(run->job.plan, "count"),
+                                ht_plan_slot(run->job.plan, "correct")}};
     HT_TRY(clear_carry(run));
     ht_loader_seek(run->validation, 0);
     for (int64_t i = 0; i < batches; i++) {
-        ht_shape *s;
-        double one_loss, one_count, one_correct = 0;
-        HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &s));
-        HT_TRY(ht_session_run(run->job.session, s->eval));
-        HT_TRY(read_number(run, "loss_sum", &one_loss));
-        HT_TRY(read_number(run, "count", &one_count));
-        if (run->has_correct) HT_TRY(read_number(run, "correct", &one_correct));
-        loss += one_loss;
-        count += one_count;
-        correct += one_correct;
+        ht_bound_batch batch;
+        HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &batch));
+        HT_TRY(ht_session_start_segment(run->job.session, (size_t)batch.shape->eval, batch.slot));
+        HT_TRY(fetch_eval(run, &sums, i));
+        if (i + 1 == batches || i % EVALS_IN_FLIGHT == EVALS_IN_FLIGHT - 1)
+            HT_TRY(add_evals(run, &sums, i % EVALS_IN_FLIGHT + 1));
     }
     bool tokens = run->job.task != HT_TASK_CLASS && run->job.task != HT_TASK_REGRESSION;
+    double loss = sums.total[0], count = sums.total[1], correct = sums.total[2];
     r->count = (int64_t)count;
     r->loss = count > 0 ? loss / count : NAN;
     r->perplexity = tokens ? exp(r->loss) : NAN;
-    r->accuracy = run->has_correct && count > 0 ? correct / count : NAN;
+    r->accuracy = sums.slots[2] && count > 0 ? correct / count : NAN;
     return HT_OK;
 }
 
 ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
 {
+    HT_TRY(catch_up(run));
     double start = seconds();
     ht_eval_report r = {.step = run->step, .loss = NAN, .perplexity = NAN, .accuracy = NAN};
     int64_t batches = ht_data_info_of(run->job.data)->parts[HT_DATA_VALIDATION].batches;
@@ -442,6 +488,7 @@ ht_status ht_run_evaluate(ht_run *run, ht_eval_report *report)
 
 ht_status ht_run_snapshot(ht_run *run)
 {
+    HT_TRY(catch_up(run));
     const ht_train_config *train_config = run->job.train_config;
     ht_text config = {0}, extra = {0};
     ht_json_writer json = {.text = &extra};
@@ -478,6 +525,7 @@ ht_status ht_run_close(ht_run *run)
     ht_loader_free(run->train);
     ht_loader_free(run->validation);
     ht_rollback_free(run->rollback);
+    ht_step_records_free(run->records);
     ht_job_close(&run->job);
     free(run->folder);
     free(run->snapshots);

@@ -21,6 +21,7 @@ struct ht_replay {
     void *arg;
     int64_t micro;
     bool enough;
+    ht_host_copy stage; /* of what the host reads */
 };
 
 /* ---- opening ---- */
@@ -83,6 +84,7 @@ ht_status ht_replay_of_run(ht_replay **out, ht_run *run)
 void ht_replay_free(ht_replay *r)
 {
     if (!r) return;
+    free(r->stage.data);
     ht_loader_free(r->loader);
     ht_batch_binding_close(&r->binding);
     if (r->run) {
@@ -106,9 +108,9 @@ static ht_status copy_state(ht_replay *r, const ht_session *from)
         if (!slot || !ht_type_same(&slot->type, &to->type))
             HT_FAIL(r->ctx, HT_EVERIFY, "replay: the run's plan has no state '%s' of this type", to->name);
         size_t bytes = (size_t)ht_type_bytes(&to->type);
-        if (bytes)
-            memcpy(ht_executor_open(r->session->executor, to->place, (int64_t)bytes),
-                   ht_executor_at(from->executor, slot->place), bytes);
+        const void *data;
+        HT_TRY(ht_executor_view(from->executor, slot->place, bytes, &r->stage, &data));
+        HT_TRY(ht_executor_write(r->session->executor, to->place, data, bytes));
     }
     return HT_OK;
 }
@@ -139,22 +141,30 @@ static bool is_bad(const bad_count *bad)
     return bad->inf + bad->nan > 0;
 }
 
-static void clear_bad_carry(ht_replay *r)
+static ht_status clear_bad_carry(ht_replay *r)
 {
     for (size_t i = 0; i < r->plan->slot_count; i++) {
         const ht_slot *slot = &r->plan->slots[i];
         if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.", 6) != 0) continue;
-        void *data = ht_executor_open(r->session->executor, slot->place, ht_type_bytes(&slot->type));
+        size_t bytes = (size_t)ht_type_bytes(&slot->type);
+        const void *data;
+        HT_TRY(ht_executor_view(r->session->executor, slot->place, bytes, &r->stage, &data));
         bad_count bad = count_bad(&slot->type, data);
-        if (is_bad(&bad)) memset(data, 0, (size_t)ht_type_bytes(&slot->type));
+        if (!is_bad(&bad)) continue;
+        void *zeros = calloc(1, bytes);
+        ht_status status = zeros ? ht_executor_write(r->session->executor, slot->place, zeros, bytes)
+                                 : ht_fail(r->ctx, HT_ENOMEM, "out of memory for a replay");
+        free(zeros);
+        HT_TRY(status);
     }
+    return HT_OK;
 }
 
 ht_status ht_replay_take(ht_replay *r, int64_t step)
 {
     ht_run_view run = ht_run_look(r->run);
     HT_TRY(copy_state(r, run.job->session));
-    clear_bad_carry(r);
+    HT_TRY(clear_bad_carry(r));
     if (!ht_plan_slot(r->plan, "rng.step")) return HT_OK;
     int64_t random;
     HT_TRY(ht_session_read(r->session, "rng.step", &random, sizeof random));
@@ -171,11 +181,10 @@ static bool pass_on(void *arg, const ht_instr *instr, size_t result, const ht_ty
     return !r->enough;
 }
 
-static ht_status walk(ht_replay *r, const char *segment)
+static ht_status walk(ht_replay *r, int segment, unsigned slot)
 {
-    int index = ht_plan_segment_find(r->plan, segment);
-    if (index < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no segment '%s'", segment);
-    return ht_executor_trace(r->session->executor, (size_t)index, pass_on, r);
+    if (segment < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: the plan lacks a segment of the training step");
+    return ht_executor_trace(r->session->executor, (size_t)segment, slot, pass_on, r);
 }
 
 /* The number of the step's first batch. A run may have counted otherwise before it was resumed, so it counts from where
@@ -190,7 +199,8 @@ static ht_status seek(ht_replay *r, int64_t step)
     }
     if (position < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
     ht_loader_seek(r->loader, (uint64_t)position);
-    return ht_batch_binding_loss_grad(r->job, r->session, ht_loader_counted(r->loader, micros));
+    ht_batch_binding_step(&r->binding, r->job, ht_loader_counted(r->loader, micros));
+    return HT_OK;
 }
 
 ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update, ht_trace_fn trace, void *arg)
@@ -202,12 +212,12 @@ ht_status ht_replay_step(ht_replay *r, int64_t step, int64_t micros, bool update
     HT_TRY(seek(r, step));
     if (micros < 0 || micros > all) micros = all;
     for (r->micro = 0; r->micro < micros && !r->enough; r->micro++) {
-        ht_shape *s;
-        HT_TRY(ht_batch_binding_micro(&r->binding, r->loader, r->micro, &s));
-        HT_TRY(walk(r, r->micro == 0 ? s->first : s->micro));
+        ht_bound_batch batch;
+        HT_TRY(ht_batch_binding_micro(&r->binding, r->loader, r->micro, &batch));
+        HT_TRY(walk(r, r->micro == 0 ? batch.shape->first : batch.shape->micro, batch.slot));
         if (r->enough) return HT_OK;
     }
-    return update && !r->enough ? walk(r, "update") : HT_OK;
+    return update && !r->enough ? walk(r, ht_plan_segment_find(r->plan, "update"), 0) : HT_OK;
 }
 
 int64_t ht_replay_micro(const ht_replay *r)
@@ -217,7 +227,7 @@ int64_t ht_replay_micro(const ht_replay *r)
 
 static const char *slot_name(const ht_replay *r, const ht_type *type, ht_place place)
 {
-    if (place.area != HT_AREA_STATE && place.area != HT_AREA_SLOT) return NULL;
+    if (place.area == HT_AREA_TRANSIENT || place.area == HT_AREA_NONE) return NULL;
     for (size_t i = 0; i < r->plan->slot_count; i++) {
         const ht_slot *slot = &r->plan->slots[i];
         if (ht_place_same(slot->place, place) && ht_type_same(&slot->type, type)) return slot->name;
@@ -230,9 +240,23 @@ const char *ht_replay_name(const ht_replay *r, const ht_instr *instr, size_t res
     return result == 0 && instr->value ? instr->value : slot_name(r, instr->call->out[result], instr->out[result]);
 }
 
-const void *ht_replay_input(const ht_replay *r, const ht_instr *instr, size_t input)
+/* Elements from the first to the last, strides and all. */
+static size_t extent_bytes(const ht_type *type)
 {
-    return ht_executor_at(r->session->executor, instr->in[input]);
+    int64_t last = 0;
+    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
+    return ht_type_elems(type) ? (size_t)(last + 1) * ht_dtype_bytes(type->dtype) : 0;
+}
+
+/* The bytes of an input of the instruction that was just shown; an op that works in place has written over them. NULL:
+ * there is none, or it cannot be read. */
+static const void *input_of(ht_replay *r, const ht_instr *instr, size_t input)
+{
+    const ht_type *type = instr->call->in[input];
+    const void *data;
+    if (!type) return NULL;
+    ht_status status = ht_executor_view(r->session->executor, instr->in[input], extent_bytes(type), &r->stage, &data);
+    return status == HT_OK ? data : NULL;
 }
 
 ht_session *ht_replay_session(ht_replay *r)
@@ -244,9 +268,9 @@ double ht_session_loss_scale(const ht_session *session)
 {
     double scale = 1;
     const ht_slot *slot = ht_plan_slot(session->plan, "loss_scale");
-    if (slot && slot->kind == HT_SLOT_STATE && ht_type_elems(&slot->type) == 1)
-        scale = ht_load_f64(ht_executor_at(session->executor, slot->place), slot->type.dtype, 0);
-    return scale > 0 ? scale : 1;
+    bool scaled = slot && slot->kind == HT_SLOT_STATE && ht_type_elems(&slot->type) == 1 &&
+                  ht_session_read_f64(session, "loss_scale", &scale, 1) == HT_OK;
+    return scaled && scale > 0 ? scale : 1;
 }
 
 /* ---- values ---- */
@@ -282,7 +306,7 @@ void ht_trace_describe(ht_text *text, const ht_instr *instr)
 /* ---- the first value that is not finite ---- */
 
 typedef struct search {
-    const ht_replay *replay;
+    ht_replay *replay;
     ht_text *out;
     bool found;
 } search;
@@ -297,7 +321,7 @@ static void add_broken_input(search *s, const ht_instr *instr)
 {
     for (size_t i = 0; i < instr->call->n_in; i++) {
         const ht_type *type = instr->call->in[i];
-        const void *data = ht_replay_input(s->replay, instr, i);
+        const void *data = input_of(s->replay, instr, i);
         bool written = false;
         for (size_t k = 0; k < instr->call->n_out; k++)
             if (ht_place_same(instr->in[i], instr->out[k])) written = true;

@@ -25,8 +25,6 @@ ht_status ht_replay_step(ht_replay *replay, int64_t step, int64_t micros, bool u
 int64_t ht_replay_micro(const ht_replay *replay);
 /* The name of a result, or NULL: the first one's as the instruction says, others' where they are state or outputs. */
 const char *ht_replay_name(const ht_replay *replay, const ht_instr *instr, size_t result);
-/* The bytes of an input of the instruction that was just shown; an op that works in place has written over them. */
-const void *ht_replay_input(const ht_replay *replay, const ht_instr *instr, size_t input);
 ht_session *ht_replay_session(ht_replay *replay);
 /* What gradients are multiplied by as the state stands: 1 where losses are not scaled. */
 double ht_session_loss_scale(const ht_session *session);

@@ -10,7 +10,7 @@ struct ht_rollback {
     ht_session *session;
     size_t *slots; /* the states that micro-batches change, gradients left out: those begin anew */
     size_t slot_count;
-    char *copy;
+    char *copy; /* in the device's memory */
 };
 
 static bool writes(const ht_plan_segment *segment, const ht_slot *slot)
@@ -36,21 +36,21 @@ static bool is_changed_by_micro(const ht_plan *plan, size_t index)
     return false;
 }
 
-/* Walks the states between session and copy; returns their bytes together. Without a copy it only counts. */
-static size_t walk(const ht_rollback *rollback, char *copy, bool back)
+typedef enum walk_kind { COUNT, MARK, RESTORE } walk_kind;
+
+/* Walks the states between session and copy; *bytes: of all together. */
+static ht_status walk(const ht_rollback *rollback, walk_kind kind, size_t *bytes)
 {
     const ht_session *session = rollback->session;
-    size_t at = 0;
+    *bytes = 0;
     for (size_t i = 0; i < rollback->slot_count; i++) {
         const ht_slot *slot = &session->plan->slots[rollback->slots[i]];
-        size_t bytes = (size_t)ht_type_bytes(&slot->type);
-        if (copy && back)
-            memcpy(ht_executor_open(session->executor, slot->place, (int64_t)bytes), copy + at, bytes);
-        else if (copy)
-            memcpy(copy + at, ht_executor_at(session->executor, slot->place), bytes);
-        at += bytes;
+        size_t size = (size_t)ht_type_bytes(&slot->type);
+        if (kind == MARK) HT_TRY(ht_executor_save(session->executor, slot->place, rollback->copy + *bytes, size));
+        if (kind == RESTORE) HT_TRY(ht_executor_restore(session->executor, slot->place, rollback->copy + *bytes, size));
+        *bytes += size;
     }
-    return at;
+    return HT_OK;
 }
 
 ht_status ht_rollback_open(ht_rollback **out, ht_session *session)
@@ -62,29 +62,35 @@ ht_status ht_rollback_open(ht_rollback **out, ht_session *session)
         rollback->session = session;
         for (size_t i = 0; i < plan->slot_count; i++)
             if (is_changed_by_micro(plan, i)) rollback->slots[rollback->slot_count++] = i;
-        rollback->copy = calloc(1, walk(rollback, NULL, false) + 1);
-        if (rollback->copy) return HT_OK;
+        size_t bytes;
+        void *copy = NULL;
+        walk(rollback, COUNT, &bytes);
+        ht_status status = ht_device_alloc(ht_executor_device(session->executor), bytes + 1, &copy);
+        rollback->copy = copy;
+        if (status == HT_OK) return HT_OK;
     }
     ht_rollback_free(rollback);
     *out = NULL;
     HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a copy of what a step changes");
 }
 
-void ht_rollback_mark(ht_rollback *rollback)
+ht_status ht_rollback_mark(ht_rollback *rollback)
 {
-    walk(rollback, rollback->copy, false);
+    size_t bytes;
+    return walk(rollback, MARK, &bytes);
 }
 
-void ht_rollback_restore(ht_rollback *rollback)
+ht_status ht_rollback_restore(ht_rollback *rollback)
 {
-    walk(rollback, rollback->copy, true);
+    size_t bytes;
     rollback->session->stale = true; /* half copies follow */
+    return walk(rollback, RESTORE, &bytes);
 }
 
 void ht_rollback_free(ht_rollback *rollback)
 {
     if (!rollback) return;
     free(rollback->slots);
-    free(rollback->copy);
+    if (rollback->copy) ht_device_free(ht_executor_device(rollback->session->executor), rollback->copy);
     free(rollback);
 }

@@ -10,9 +10,9 @@ typedef struct ht_rollback ht_rollback;
 /* Allocates memory for the copy; the session outlives it. */
 ht_status ht_rollback_open(ht_rollback **out, ht_session *session);
 /* Before the first micro-batch of a step. */
-void ht_rollback_mark(ht_rollback *rollback);
+ht_status ht_rollback_mark(ht_rollback *rollback);
 /* Back to the mark. Gradients keep what was added to them: the first micro-batch of a step overwrites them. */
-void ht_rollback_restore(ht_rollback *rollback);
+ht_status ht_rollback_restore(ht_rollback *rollback);
 /* Takes NULL. */
 void ht_rollback_free(ht_rollback *rollback);
 

@@ -64,6 +64,7 @@ static ht_status jsonl_step(void *state, const ht_step_report *r)
     ht_json_put_number(&json, "update_ms", r->update_ms);
     ht_json_put_int(&json, "bytes", r->bytes);
     ht_json_put_int(&json, "peak_bytes", r->peak_bytes);
+    ht_json_put_int(&json, "syncs", r->syncs);
     ht_json_put_bool(&json, "skipped", r->skipped);
     ht_json_put_int(&json, "skips", r->skips);
     return put_line(state, &json);

@@ -32,12 +32,16 @@ static ht_status failed(const writing *w, const char *path)
 
 /* ---- files ---- */
 
-static ht_status append_all(ht_safetensors_writer *writer, const ht_snapshot_tensor_list *list, const bool *present,
-                            int file)
+static ht_status append_all(const writing *w, ht_safetensors_writer *writer, const ht_snapshot_tensor_list *list,
+                            const bool *present, int file, ht_host_copy *stage)
 {
-    for (size_t i = 0; i < list->count; i++)
-        if (present[i] && list->items[i].file == file)
-            HT_TRY(ht_safetensors_append(writer, list->items[i].array.data, list->items[i].array.bytes));
+    for (size_t i = 0; i < list->count; i++) {
+        const ht_snapshot_tensor *tensor = &list->items[i];
+        const void *data;
+        if (!present[i] || tensor->file != file) continue;
+        HT_TRY(ht_executor_view(w->session->executor, tensor->place, tensor->array.bytes, stage, &data));
+        HT_TRY(ht_safetensors_append(writer, data, tensor->array.bytes));
+    }
     return HT_OK;
 }
 
@@ -48,22 +52,24 @@ static ht_status write_tensors(const writing *w, const ht_snapshot_tensor_list *
     HT_TRY(ht_snapshot_path(path, w->ctx, w->folder, partial, ht_snapshot_file_names[file]));
     ht_named_array *arrays = calloc(list->count + 1, sizeof *arrays);
     bool *present = calloc(list->count + 1, sizeof *present);
+    ht_host_copy stage = {0};
     size_t count = 0;
     ht_status status = arrays && present ? HT_OK : ht_fail(w->ctx, HT_ENOMEM, "%s: out of memory", path);
     for (size_t i = 0; i < list->count && status == HT_OK; i++) {
-        present[i] = ht_snapshot_tensor_present(&list->items[i]);
+        status = ht_snapshot_tensor_present(w->session, &list->items[i], &stage, &present[i]);
         if (present[i] && list->items[i].file == file)
             arrays[count++] = (ht_named_array){list->items[i].name, list->items[i].array};
     }
     ht_safetensors_writer *writer;
     if (status == HT_OK) status = ht_safetensors_create(&writer, w->ctx, path, arrays, count, NULL);
     if (status == HT_OK) {
-        status = append_all(writer, list, present, file);
+        status = append_all(w, writer, list, present, file, &stage);
         if (status == HT_OK)
             status = ht_safetensors_finish(writer, &stored->checksum, &stored->bytes);
         else
             ht_safetensors_abandon(writer);
     }
+    free(stage.data);
     free(arrays);
     free(present);
     return status;

@@ -161,21 +161,18 @@ static ht_status compare(reading *r, const char *path)
 
 /* ---- changing ---- */
 
-static void copy(const reading *r)
+static ht_status copy(const reading *r)
 {
-    const ht_plan *plan = r->session->plan;
-    for (int space = 0; space < HT_SPACE_COUNT; space++)
-        ht_executor_open(r->session->executor, (ht_place){(ht_space)space, HT_AREA_STATE, 0},
-                         plan->area_bytes[space][HT_AREA_STATE]);
+    ht_executor *executor = r->session->executor;
     for (size_t i = 0; i < r->list.count; i++) {
         const ht_snapshot_tensor *to = &r->list.items[i];
-        if (to->file >= r->file_count || to->array.bytes == 0) continue;
-        /* The list's arrays are the session's own memory. */
-        if (r->from[i])
-            memcpy((uint8_t *)to->array.data, r->from[i]->array.data, to->array.bytes);
-        else if (to->padding)
-            memset((uint8_t *)to->array.data, 0, to->array.bytes);
+        const uint8_t *zeros = NULL;
+        if (to->file >= r->file_count || to->array.bytes == 0 || (!r->from[i] && !to->padding)) continue;
+        if (!r->from[i] && !(zeros = HT_NEW(r->arena, uint8_t, to->array.bytes)))
+            HT_FAIL(r->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
+        HT_TRY(ht_executor_send(executor, to->place, r->from[i] ? r->from[i]->array.data : zeros, to->array.bytes));
     }
+    return ht_executor_sync(executor); /* the file's bytes go */
 }
 
 static ht_status read_files(ht_session *session, const char *path, int file_count, ht_snapshot_meta **meta)
@@ -191,10 +188,10 @@ static ht_status read_files(ht_session *session, const char *path, int file_coun
     r->arena = ht_arena_create();
     ht_status status = r->arena ? compare(r, path) : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
     if (status == HT_OK && meta) status = own_meta(ctx, path, &r->manifest.meta, &own);
+    if (status == HT_OK) status = copy(r);
     if (status == HT_OK) {
-        copy(r);
         int derive = ht_plan_segment_find(session->plan, "derive");
-        if (derive >= 0) status = ht_executor_run(session->executor, (size_t)derive);
+        if (derive >= 0) status = ht_executor_run(session->executor, (size_t)derive, 0);
     }
     for (int i = 0; i < HT_SNAPSHOT_FILES; i++) ht_safetensors_free(r->files[i]);
     ht_snapshot_tensor_free(&r->list);

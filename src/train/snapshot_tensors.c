@@ -39,7 +39,7 @@ static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_session *s, co
     tensor.array.element = ht_element_of_dtype(slot->type.dtype);
     tensor.array.rank = slot->type.rank;
     memcpy(tensor.array.shape, slot->type.dim, sizeof slot->type.dim);
-    tensor.array.data = ht_executor_at(s->executor, slot->place);
+    tensor.place = slot->place;
     if (tensor.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&tensor.array))
         HT_FAIL(s->plan->ctx, HT_ENOTSUP, "snapshot: state '%s' has a type that no file holds", slot->name);
     return add(list, s->plan->ctx, &tensor);
@@ -58,9 +58,8 @@ static ht_status add_padding(ht_snapshot_tensor_list *list, const ht_session *s,
     if (!tensor.name) return no_memory(s->plan->ctx);
     tensor.array = (ht_array){.element = ht_element_of_dtype(owner->type.dtype), .rank = 1, .shape = {end - begin}};
     ht_array_measure(&tensor.array);
-    ht_place place = owner->place;
-    place.offset += begin * (int64_t)ht_dtype_bytes(owner->type.dtype);
-    tensor.array.data = ht_executor_at(s->executor, place);
+    tensor.place = owner->place;
+    tensor.place.offset += begin * (int64_t)ht_dtype_bytes(owner->type.dtype);
     return add(list, s->plan->ctx, &tensor);
 }
 
@@ -150,10 +149,13 @@ void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list)
     *list = (ht_snapshot_tensor_list){0};
 }
 
-bool ht_snapshot_tensor_present(const ht_snapshot_tensor *tensor)
+ht_status ht_snapshot_tensor_present(const ht_session *session, const ht_snapshot_tensor *tensor, ht_host_copy *stage,
+                                     bool *present)
 {
-    if (!tensor->padding) return true;
-    for (size_t i = 0; i < tensor->array.bytes; i++)
-        if (tensor->array.data[i]) return true;
-    return false;
+    const void *data;
+    *present = !tensor->padding;
+    if (*present) return HT_OK;
+    HT_TRY(ht_executor_view(session->executor, tensor->place, tensor->array.bytes, stage, &data));
+    for (size_t i = 0; i < tensor->array.bytes && !*present; i++) *present = ((const char *)data)[i] != 0;
+    return HT_OK;
 }

@@ -8,7 +8,8 @@
 
 typedef struct ht_snapshot_tensor {
     const char *name;
-    ht_array array; /* data: in the session's memory */
+    ht_array array; /* without data */
+    ht_place place; /* of the data in the session */
     int file;       /* HT_SNAPSHOT_WEIGHTS, … */
     bool padding;   /* bytes between the views of a state: absent from the file while they are zero */
     bool optional;  /* older programs did not have it: may be absent, and keeps the value of the session then */
@@ -27,6 +28,7 @@ ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_session
 void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list);
 
 /* Is it in the file now? */
-bool ht_snapshot_tensor_present(const ht_snapshot_tensor *tensor);
+ht_status ht_snapshot_tensor_present(const ht_session *session, const ht_snapshot_tensor *tensor, ht_host_copy *stage,
+                                     bool *present);
 
 #endif

@@ -40,6 +40,7 @@ typedef struct ht_step_report {
     double micro_ms, update_ms; /* of it: forward and backward; the update */
     int64_t bytes;              /* that the plan holds */
     int64_t peak_bytes;         /* that the process held at most */
+    int64_t syncs;              /* how often the host waited for the device while it started the step */
     bool skipped;               /* gradients were not finite: nothing was updated */
     int64_t skips;              /* steps skipped so far, this one included */
 } ht_step_report;

@@ -66,7 +66,7 @@ static bool see(void *arg, const ht_instr *instr, size_t result, const ht_type *
 {
     seen *s = arg;
     assert_ptr_equal(type, instr->call->out[result]);
-    assert_ptr_equal(data, ht_executor_at(s->w->executor, instr->out[result]));
+    assert_ptr_equal(data, ht_executor_host(s->w->executor, instr->out[result]));
     s->count++;
     s->backward += instr->role == HT_ROLE_BWD_ACT || instr->role == HT_ROLE_BWD_WEIGHT;
     s->with_origin += instr->origin != NULL;
@@ -87,17 +87,17 @@ static void replay__gives_the_bits_of_a_fused_run(void **state)
         for (int i = 0; i < 2; i++) {
             seen s = {.w = &traced_run};
             context_must(plain.ctx,
-                         ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i])));
+                         ht_executor_run(plain.executor, (size_t)ht_plan_segment_find(plain.plan, segments[i]), 0));
             context_must(traced_run.ctx,
                          ht_executor_trace(traced_run.executor,
-                                           (size_t)ht_plan_segment_find(traced_run.plan, segments[i]), see, &s));
+                                           (size_t)ht_plan_segment_find(traced_run.plan, segments[i]), 0, see, &s));
         }
     }
     size_t compared = 0;
     for (size_t i = 0; i < plain.plan->slot_count; i++) {
         const ht_slot *a = &plain.plan->slots[i], *b = ht_plan_slot(traced_run.plan, a->name);
         assert_non_null(b);
-        if (memcmp(ht_executor_at(plain.executor, a->place), ht_executor_at(traced_run.executor, b->place),
+        if (memcmp(ht_executor_host(plain.executor, a->place), ht_executor_host(traced_run.executor, b->place),
                    (size_t)ht_type_bytes(&a->type)) != 0)
             fail_msg("%s differs", a->name);
         compared += a->kind == HT_SLOT_STATE;
@@ -115,7 +115,7 @@ static void replay__shows_every_result_with_its_names(void **state)
     for (size_t i = 0; i < w.plan->segments[segment].instr_count; i++)
         results += w.plan->segments[segment].instrs[i].call->n_out;
     seen s = {.w = &w};
-    context_must(w.ctx, ht_executor_trace(w.executor, segment, see, &s));
+    context_must(w.ctx, ht_executor_trace(w.executor, segment, 0, see, &s));
     assert_int_equal(s.count, results);
     assert_true(s.named_grads > 5); /* made where they are stored, and called as the state is */
     assert_true(s.loss);
@@ -129,7 +129,7 @@ static void replay__stops_when_it_has_seen_enough(void **state)
     (void)state;
     traced w = start(false, false);
     seen s = {.w = &w, .most = 7};
-    context_must(w.ctx, ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s));
+    context_must(w.ctx, ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), 0, see, &s));
     assert_int_equal(s.count, 7);
     stop(&w);
 }
@@ -139,7 +139,7 @@ static void replay__refuses_a_plan_that_fuses(void **state)
     (void)state;
     traced w = start(true, false);
     seen s = {.w = &w};
-    assert_int_equal(ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), see, &s),
+    assert_int_equal(ht_executor_trace(w.executor, (size_t)ht_plan_segment_find(w.plan, "micro_first"), 0, see, &s),
                      HT_EINVAL);
     assert_non_null(strstr(ht_context_message(w.ctx), "without fusion"));
     assert_int_equal(s.count, 0);

@@ -137,13 +137,14 @@ static void forward_pass(void *arg, int64_t slot)
     EACH_PIECE(job, slot, piece) forward_chunk(job, &to, query_spot(job, piece, (int64_t)CHUNK * QUERIES));
 }
 
-static void attention_run(const ht_launch *launch)
+static ht_status attention_run(const ht_launch *launch)
 {
     attention job = job_of(launch, 3, 4);
     scratch slot = {NULL, 0};
     forward_layout(job.width, job.value_width, &slot);
     job.buffers = launch->workspace, job.slot_reals = slot.used;
     run_slots(&job, query_pieces(launch->call->in[0], (int64_t)CHUNK * QUERIES), forward_pass);
+    return HT_OK;
 }
 
 /* ---- row ---- */

@@ -196,7 +196,7 @@ static void take_sums(const ht_call *call, scratch *from, real **delta, real **d
     *dq = take(from, parts_of(call->in[1]) * q->dim[0] * q->dim[1] * head_reals(q->dim[2], q->dim[3]));
 }
 
-static void attention_grad_run(const ht_launch *launch)
+static ht_status attention_grad_run(const ht_launch *launch)
 {
     const ht_call *call = launch->call;
     attention job = job_of(launch, 6, 7);
@@ -204,13 +204,14 @@ static void attention_grad_run(const ht_launch *launch)
     job.lse = launch->in[4], job.lse_dtype = call->in[4]->dtype;
     job.parts = parts_of(call->in[1]);
     scratch from = {launch->workspace, 0}, slot = {NULL, 0};
-    if (job.batch * job.groups == 0) return;
+    if (job.batch * job.groups == 0) return HT_OK;
     backward_layout(job.width, job.value_width, &slot);
     take_sums(call, &from, &job.delta, &job.dq);
     job.buffers = from.start + from.used, job.slot_reals = slot.used;
     ht_parallel(launch->pool, query_pieces(call->in[0], QUERIES), delta_tile, &job);
     run_slots(&job, job.batch * job.groups * job.parts, backward_pass);
     ht_parallel(launch->pool, query_pieces(call->in[0], QUERIES), finish_tile, &job);
+    return HT_OK;
 }
 
 /* ---- row ---- */

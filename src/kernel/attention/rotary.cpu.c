@@ -95,11 +95,11 @@ static void rotary_tile(void *arg, int64_t tile)
     for (int64_t row = tile * ROW_GRAIN; row < end; row++) rotary_row(job, row);
 }
 
-static void rotary_run(const ht_launch *launch)
+static ht_status rotary_run(const ht_launch *launch)
 {
     const ht_call *call = launch->call;
     const ht_type *x = call->in[0];
-    if (ht_type_elems(x) == 0) return;
+    if (ht_type_elems(x) == 0) return HT_OK;
     rotary job = {.launch = launch, .interleaved = ht_call_int(call, "interleaved") != 0};
     job.steps = x->dim[x->rank - 2], job.width = x->dim[x->rank - 1];
     job.count = ht_type_elems(x) / job.width;
@@ -112,6 +112,7 @@ static void rotary_run(const ht_launch *launch)
     for (int64_t j = 0; j < job.width / 2; j++) job.frequency[j] = pow(base, -2.0 * (double)j / (double)job.width);
     ht_parallel(launch->pool, ht_tiles(job.positions, POSITION_GRAIN), fill_table, &job);
     ht_parallel(launch->pool, ht_tiles(job.count, ROW_GRAIN), rotary_tile, &job);
+    return HT_OK;
 }
 
 static int64_t rotary_workspace(const ht_call *call, const ht_target *target)

@@ -276,15 +276,15 @@ static void forward_direct(const ht_launch *launch, const product *p)
         direct_forward(launch, c);
 }
 
-static void conv2d_run(const ht_launch *launch)
+static ht_status conv2d_run(const ht_launch *launch)
 {
     product p;
     ht_conv c = ht_conv_of(launch->call, launch->call->in[0], launch->call->in[1]);
-    if (ht_type_elems(launch->call->out[0]) == 0) return;
+    if (ht_type_elems(launch->call->out[0]) == 0) return HT_OK;
     forward_product(&p, &c, launch->call, launch->in[0]);
     if (!multiplies(&c, &p.planes)) {
         forward_direct(launch, &p);
-        return;
+        return HT_OK;
     }
     p.launch = launch;
     if (uses_im2col(&c, positions_total(&p.taps))) {
@@ -292,7 +292,7 @@ static void conv2d_run(const ht_launch *launch)
         p.planes.scratch = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
         im2col_product(&p, &weights, (char *)launch->workspace + im2col_planes(&p));
-        return;
+        return HT_OK;
     }
     p.left = launch->workspace;
     p.planes.scratch = p.left + left_elems(&p);
@@ -303,6 +303,7 @@ static void conv2d_run(const ht_launch *launch)
         if (copies || p.planes.in_place) planes_take(&p.planes, launch->pool, p.first_image, p.images);
         product_run(&p);
     }
+    return HT_OK;
 }
 
 /* ---- conv2d_grad_input ---- */
@@ -488,15 +489,15 @@ static void grad_input_direct(const ht_launch *launch, const product *p)
         direct_grad_input(launch, p->conv);
 }
 
-static void conv2d_grad_input_run(const ht_launch *launch)
+static ht_status conv2d_grad_input_run(const ht_launch *launch)
 {
     product p;
     ht_conv c = ht_conv_of(launch->call, launch->call->out[0], launch->call->in[1]);
-    if (ht_type_elems(launch->call->out[0]) == 0) return;
+    if (ht_type_elems(launch->call->out[0]) == 0) return HT_OK;
     grad_input_product(&p, &c, launch->call, launch->in[0]);
     if (!multiplies(&c, &p.planes)) {
         grad_input_direct(launch, &p);
-        return;
+        return HT_OK;
     }
     p.launch = launch;
     grad_input_clear(&p);
@@ -504,7 +505,7 @@ static void conv2d_grad_input_run(const ht_launch *launch)
         p.planes.scratch = launch->workspace;
         planes_take(&p.planes, launch->pool, 0, c.batch);
         grad_input_im2col(&p, launch);
-        return;
+        return HT_OK;
     }
     p.left = launch->workspace;
     int64_t left;
@@ -522,6 +523,7 @@ static void conv2d_grad_input_run(const ht_launch *launch)
             }
         }
     }
+    return HT_OK;
 }
 
 /* ---- rows ---- */

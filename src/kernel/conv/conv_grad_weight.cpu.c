@@ -277,20 +277,20 @@ static void grad_weight_direct(const ht_launch *launch, const weight_job *weight
         direct_grad_weight(launch, c);
 }
 
-static void conv2d_grad_weight_run(const ht_launch *launch)
+static ht_status conv2d_grad_weight_run(const ht_launch *launch)
 {
     weight_job job;
     ht_conv c = ht_conv_of(launch->call, launch->call->in[0], launch->call->out[0]);
-    if (ht_type_elems(launch->call->out[0]) == 0) return;
+    if (ht_type_elems(launch->call->out[0]) == 0) return HT_OK;
     weight_plan(&job, &c, launch->call, launch->in[0]);
     if (!multiplies(&c, &job.planes)) {
         grad_weight_direct(launch, &job);
-        return;
+        return HT_OK;
     }
     job.launch = launch;
     if (uses_im2col(&c, positions_total(&job.taps))) {
         weight_im2col_run(&job);
-        return;
+        return HT_OK;
     }
     job.turned = launch->workspace;
     job.sums = job.turned + turned_elems(&job);
@@ -301,6 +301,7 @@ static void conv2d_grad_weight_run(const ht_launch *launch)
         ht_parallel(launch->pool, job.parts * c.groups * job.spans, weight_tile, &job);
     }
     ht_parallel(launch->pool, c.groups * ht_tiles(job.rows, TURNED_ROWS), weight_turn_tile, &job);
+    return HT_OK;
 }
 
 HT_CPU_KERNEL(conv2d_grad_weight, conv_can, conv2d_grad_weight_workspace, conv2d_grad_weight_run)

@@ -100,10 +100,11 @@ static void max_part(const pool_job *job, int64_t line, int64_t start, int64_t n
     for (int64_t i = 0; i < n; i++) ((int32_t *)job->launch->out[1])[at + i] = index[i];
 }
 
-static void max_pool2d_run(const ht_launch *launch)
+static ht_status max_pool2d_run(const ht_launch *launch)
 {
     pool_job job = {.launch = launch, .window = ht_pool_of(launch->call, launch->call->in[0]), .part = max_part};
     pool_lines(&job);
+    return HT_OK;
 }
 
 /* ---- gradient of the maximum ---- */
@@ -128,12 +129,13 @@ static void scatter_tile(void *arg, int64_t tile)
     ht_save(launch->out[0], launch->call->out[0]->dtype, plane * job->plane + first, sum, n);
 }
 
-static void max_pool2d_grad_run(const ht_launch *launch)
+static ht_status max_pool2d_grad_run(const ht_launch *launch)
 {
     const ht_type *dy = launch->call->in[0], *dx = launch->call->out[0];
     scatter_job job = {.launch = launch, .plane = dx->dim[2] * dx->dim[3], .positions = dy->dim[2] * dy->dim[3]};
     job.blocks = ht_tiles(job.plane, OWNED);
     ht_parallel(launch->pool, dx->dim[0] * dx->dim[1] * job.blocks, scatter_tile, &job);
+    return HT_OK;
 }
 
 /* ---- average ---- */
@@ -156,13 +158,14 @@ static void average_part(const pool_job *job, int64_t line, int64_t start, int64
     ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, line * job->length + start, sum, n);
 }
 
-static void avg_pool2d_run(const ht_launch *launch)
+static ht_status avg_pool2d_run(const ht_launch *launch)
 {
     pool_job job = {.launch = launch,
                     .window = ht_pool_of(launch->call, launch->call->in[0]),
                     .exclude_padding = ht_call_int(launch->call, "exclude_padding") != 0,
                     .part = average_part};
     pool_lines(&job);
+    return HT_OK;
 }
 
 /* ---- gradient of the average ---- */
@@ -200,13 +203,14 @@ static void spread_part(const pool_job *job, int64_t line, int64_t start, int64_
     ht_save(launch->out[0], launch->call->out[0]->dtype, line * job->length + start, sum, n);
 }
 
-static void avg_pool2d_grad_run(const ht_launch *launch)
+static ht_status avg_pool2d_grad_run(const ht_launch *launch)
 {
     pool_job job = {.launch = launch,
                     .window = ht_pool_of(launch->call, launch->call->out[0]),
                     .exclude_padding = ht_call_int(launch->call, "exclude_padding") != 0,
                     .part = spread_part};
     pool_lines(&job);
+    return HT_OK;
 }
 
 static const char *pool_can(const ht_call *call, const ht_target *target)

@@ -307,9 +307,10 @@ static void begin_clip(const ht_span_args *whole, const loop *reals, void *const
 
 #define EACH(name)                                                                                                     \
     static const ht_elementwise name##_elementwise = {name##_begin, span, &name##_chain_row};                          \
-    static void name##_run(const ht_launch *launch)                                                                    \
+    static ht_status name##_run(const ht_launch *launch)                                                               \
     {                                                                                                                  \
         ht_elementwise_launch(launch, &name##_elementwise);                                                            \
+        return HT_OK;                                                                                                  \
     }
 
 #define HT_POINT(name, kind, expression, integers, ...)                                                                \

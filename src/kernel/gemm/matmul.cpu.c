@@ -94,12 +94,13 @@ static int64_t tile_count(const tiling *t)
     return ht_tiles(t->p.m, t->tile_m) * ht_tiles(t->p.n, t->tile_n) * product_batches(&t->p);
 }
 
-static void matmul_run(const ht_launch *launch)
+static ht_status matmul_run(const ht_launch *launch)
 {
-    if (ht_type_elems(launch->call->out[0]) == 0) return;
+    if (ht_type_elems(launch->call->out[0]) == 0) return HT_OK;
     tiling t = {product_of(launch->call, launch->in, launch->out), TILE, TILE};
     while (t.tile_m > SMALL_TILE && tile_count(&t) < FEW_TILES) t.tile_m /= 2;
     ht_parallel(launch->pool, tile_count(&t), product_tile, &t);
+    return HT_OK;
 }
 
 static const char *matmul_can(const ht_call *call, const ht_target *target)

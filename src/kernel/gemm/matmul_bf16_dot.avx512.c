@@ -286,7 +286,7 @@ static int64_t prepack_bytes(const ht_call *call, const ht_target *target)
     return ht_tiles(p.n, NR) * NR * ht_tiles(p.k, KC) * KC * (int64_t)sizeof(uint16_t);
 }
 
-static void prepack_make(const ht_launch *launch)
+static ht_status prepack_make(const ht_launch *launch)
 {
     product p = product_of_launch(launch);
     block c = extent_of(&p, BF16_DOT_AVX512_ROWS, launch->threads);
@@ -300,6 +300,7 @@ static void prepack_make(const ht_launch *launch)
         c.b = prepacked_at(&c, c.column);
         ht_parallel(launch->pool, c.slivers * c.steps, pack_stripe, &c);
     }
+    return HT_OK;
 }
 
 static const ht_prepack prepack = {1u << 1, prepack_bytes, prepack_make};
@@ -316,9 +317,10 @@ static const char *can(const ht_call *call)
 
 /* ---- the rows ---- */
 
-static void amx_run(const ht_launch *launch)
+static ht_status amx_run(const ht_launch *launch)
 {
     run(launch, ht_bf16_dot_amx, BF16_DOT_AMX_ROWS);
+    return HT_OK;
 }
 
 static int64_t amx_workspace(const ht_call *call, const ht_target *target)
@@ -331,9 +333,10 @@ static const char *amx_can(const ht_call *call, const ht_target *target)
     return ht_target_has(target, HT_FEATURE_AMX_BF16) ? can(call) : "needs amx_bf16";
 }
 
-static void avx512_run(const ht_launch *launch)
+static ht_status avx512_run(const ht_launch *launch)
 {
     run(launch, ht_bf16_dot_avx512, BF16_DOT_AVX512_ROWS);
+    return HT_OK;
 }
 
 static int64_t avx512_workspace(const ht_call *call, const ht_target *target)

@@ -28,7 +28,7 @@ static void finish(const void *arg, int64_t row, int64_t column, int64_t rows, i
                       pitch * (int64_t)sizeof(real));
 }
 
-static void matmul_gemm_run(const ht_launch *launch)
+static ht_status matmul_gemm_run(const ht_launch *launch)
 {
     const ht_fused *fused = launch->fused;
     product p = product_of_launch(launch);
@@ -54,6 +54,7 @@ static void matmul_gemm_run(const ht_launch *launch)
         after.first = batch * p.m * p.n;
         gemm_run(&job, launch->pool);
     }
+    return HT_OK;
 }
 
 static int64_t matmul_gemm_workspace(const ht_call *call, const ht_target *target)
@@ -70,11 +71,12 @@ static int64_t matmul_gemm_prepack_bytes(const ht_call *call, const ht_target *t
     return p.m <= GEMM_PREPACK_ROWS && product_batches(&p) == 1 ? gemm_prepacked_bytes(p.n, p.k) : 0;
 }
 
-static void matmul_gemm_prepack_make(const ht_launch *launch)
+static ht_status matmul_gemm_prepack_make(const ht_launch *launch)
 {
     product p = product_of_launch(launch);
     gemm_side b = side_of(&p.b, 0);
     gemm_prepack(&b, p.n, p.k, launch->prepacked, launch->pool);
+    return HT_OK;
 }
 
 static const ht_prepack matmul_gemm_prepack = {1u << 1, matmul_gemm_prepack_bytes, matmul_gemm_prepack_make};

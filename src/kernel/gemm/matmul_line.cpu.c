@@ -195,7 +195,7 @@ static void fold_tile(void *arg, int64_t tile)
     ht_save(p->y, p->dtype, first, sum, n);
 }
 
-static void matmul_line_run(const ht_launch *launch)
+static ht_status matmul_line_run(const ht_launch *launch)
 {
     line job = {.p = product_of(launch->call, launch->in, launch->out), .partial = launch->workspace};
     const product *p = &job.p;
@@ -205,12 +205,13 @@ static void matmul_line_run(const ht_launch *launch)
     if (p->b.down == 1) {
         job.columns = ht_min_i64(DOTS, ht_tiles(p->n, TILES * TOGETHER) * TOGETHER);
         ht_parallel(launch->pool, ht_tiles(p->n, job.columns), dots_tile, &job);
-        return;
+        return HT_OK;
     }
     job.depth = ht_tiles(ht_tiles(p->k, block_count(p)), STREAMS) * STREAMS;
     job.blocks = ht_tiles(p->k, job.depth);
     ht_parallel(launch->pool, job.blocks, direct_tile, &job);
     ht_parallel(launch->pool, ht_tiles(p->n, LINE), fold_tile, &job);
+    return HT_OK;
 }
 
 static int64_t matmul_line_workspace(const ht_call *call, const ht_target *target)

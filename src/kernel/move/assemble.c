@@ -4,7 +4,7 @@
 #include "kernel/move/strided.h"
 #include "op/op.h"
 
-static void concat_run(const ht_launch *launch)
+static ht_status concat_run(const ht_launch *launch)
 {
     const ht_call *call = launch->call;
     const ht_type *out = call->out[0];
@@ -17,6 +17,7 @@ static void concat_run(const ht_launch *launch)
         ht_strided_copy(launch->pool, ht_dtype_bytes(in->dtype), in->rank, in->dim, &to, &from);
         start += in->dim[axis];
     }
+    return HT_OK;
 }
 
 /* The constant everywhere: a copy of one element with strides of 0. */
@@ -44,18 +45,20 @@ static void copy_part(const ht_launch *launch, const ht_attr *start, const ht_at
     ht_strided_copy(launch->pool, ht_dtype_bytes(in->dtype), in->rank, in->dim, &to, &from);
 }
 
-static void pad_run(const ht_launch *launch)
+static ht_status pad_run(const ht_launch *launch)
 {
     const ht_call *call = launch->call;
     if (!ht_type_same_shape(call->in[0], call->out[0])) fill_result(launch, ht_call_float(call, "value"));
     copy_part(launch, ht_call_attr(call, "before"), NULL);
+    return HT_OK;
 }
 
-static void unslice_run(const ht_launch *launch)
+static ht_status unslice_run(const ht_launch *launch)
 {
     const ht_call *call = launch->call;
     if (!ht_type_same_shape(call->in[0], call->out[0])) fill_result(launch, 0);
     copy_part(launch, ht_call_attr(call, "start"), ht_call_attr(call, "step"));
+    return HT_OK;
 }
 
 static const char *can(const ht_call *call, const ht_target *target)

@@ -43,15 +43,17 @@ static void run(const ht_launch *launch, double shift, double scale,
     ht_parallel(launch->pool, (job.elems + GRAIN - 1) / GRAIN, draw_tile, &job);
 }
 
-static void random_uniform_run(const ht_launch *launch)
+static ht_status random_uniform_run(const ht_launch *launch)
 {
     double low = ht_call_float(launch->call, "low"), high = ht_call_float(launch->call, "high");
     run(launch, low, high - low, ht_stream_uniform);
+    return HT_OK;
 }
 
-static void random_normal_run(const ht_launch *launch)
+static ht_status random_normal_run(const ht_launch *launch)
 {
     run(launch, ht_call_float(launch->call, "mean"), ht_call_float(launch->call, "deviation"), ht_stream_normal);
+    return HT_OK;
 }
 
 static const char *can(const ht_call *call, const ht_target *target)

@@ -34,22 +34,24 @@ static void fill_tile(void *arg, int64_t tile)
         for (int64_t i = 0; i < n; i++) ((uint64_t *)to)[i] = job->value.u64;
 }
 
-static void fill_run(const ht_launch *launch)
+static ht_status fill_run(const ht_launch *launch)
 {
     const ht_type *type = launch->call->out[0];
     filling job = {.first = launch->out[0], .elems = ht_type_elems(type), .bytes = ht_dtype_bytes(type->dtype)};
     ht_store_f64(&job.value, type->dtype, 0, ht_call_float(launch->call, "value"));
     ht_parallel(launch->pool, (job.elems + GRAIN - 1) / GRAIN, fill_tile, &job);
+    return HT_OK;
 }
 
-static void constant_run(const ht_launch *launch)
+static ht_status constant_run(const ht_launch *launch)
 {
     const ht_attr *data = ht_call_attr(launch->call, "data");
     for (size_t i = 0; i < data->count; i++)
         ht_store_f64(launch->out[0], launch->call->out[0]->dtype, (int64_t)i, data->floats[i]);
+    return HT_OK;
 }
 
-static void iota_run(const ht_launch *launch)
+static ht_status iota_run(const ht_launch *launch)
 {
     const ht_type *type = launch->call->out[0];
     ht_around a = ht_around_axis(type, ht_call_axis(launch->call, "axis", type->rank));
@@ -57,6 +59,7 @@ static void iota_run(const ht_launch *launch)
         for (int64_t k = 0; k < a.size; k++)
             for (int64_t i = 0; i < a.inner; i++)
                 ht_store_f64(launch->out[0], type->dtype, (o * a.size + k) * a.inner + i, (double)k);
+    return HT_OK;
 }
 
 static const char *can(const ht_call *call, const ht_target *target)

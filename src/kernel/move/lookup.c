@@ -66,10 +66,11 @@ static void gather_row(const lookup *job, int64_t row)
     }
 }
 
-static void gather_run(const ht_launch *launch)
+static ht_status gather_run(const ht_launch *launch)
 {
     int axis = ht_call_axis(launch->call, "axis", launch->call->in[0]->rank);
     run_rows(&(lookup){.launch = launch, .axis = axis, .row = gather_row});
+    return HT_OK;
 }
 
 static void embedding_row(const lookup *job, int64_t row)
@@ -84,9 +85,10 @@ static void embedding_row(const lookup *job, int64_t row)
         memcpy(to, (const char *)job->launch->in[0] + at * (int64_t)bytes, bytes);
 }
 
-static void embedding_run(const ht_launch *launch)
+static ht_status embedding_run(const ht_launch *launch)
 {
     run_rows(&(lookup){.launch = launch, .row = embedding_row});
+    return HT_OK;
 }
 
 static void one_hot_row(const lookup *job, int64_t row)
@@ -98,11 +100,12 @@ static void one_hot_row(const lookup *job, int64_t row)
     if (at >= 0) put(to + at * (int64_t)job->bytes, (const char *)&job->one, job->bytes);
 }
 
-static void one_hot_run(const ht_launch *launch)
+static ht_status one_hot_run(const ht_launch *launch)
 {
     lookup job = {.launch = launch, .row = one_hot_row};
     ht_store_f64(&job.one, launch->call->out[0]->dtype, 0, 1);
     run_rows(&job);
+    return HT_OK;
 }
 
 static const char *can(const ht_call *call, const ht_target *target)

@@ -100,26 +100,28 @@ static void scatter_all(scatter *job)
     if ((void *)job->sums != launch->out[0]) ht_parallel(launch->pool, runs, round_tile, job);
 }
 
-static void scatter_add_run(const ht_launch *launch)
+static ht_status scatter_add_run(const ht_launch *launch)
 {
     const ht_type *updates = launch->call->in[1], *out = launch->call->out[0];
     int axis = ht_call_axis(launch->call, "axis", out->rank);
-    if (ht_type_elems(out) == 0) return;
+    if (ht_type_elems(out) == 0) return HT_OK;
     ht_around a = ht_around_axis(out, axis);
     scatter_all(
         &(scatter){.launch = launch, .outer = a.outer, .count = updates->dim[axis], .size = a.size, .inner = a.inner});
+    return HT_OK;
 }
 
-static void embedding_grad_run(const ht_launch *launch)
+static ht_status embedding_grad_run(const ht_launch *launch)
 {
     const ht_type *index = launch->call->in[0], *out = launch->call->out[0];
-    if (ht_type_elems(out) == 0) return;
+    if (ht_type_elems(out) == 0) return HT_OK;
     scatter_all(&(scatter){.launch = launch,
                            .outer = 1,
                            .count = ht_type_elems(index),
                            .size = out->dim[0],
                            .inner = out->dim[1],
                            .by_row = true});
+    return HT_OK;
 }
 
 static const char *scatter_can(const ht_call *call, const ht_target *target)

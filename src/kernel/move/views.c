@@ -2,14 +2,15 @@
  * makes views of them where it can, so these rows serve where it cannot.  Numerics, threads, traffic: strided.c. */
 #include "kernel/move/strided.h"
 
-static void copy_run(const ht_launch *launch)
+static ht_status copy_run(const ht_launch *launch)
 {
     const ht_type *in = launch->call->in[0], *out = launch->call->out[0];
     ht_strided to = ht_strided_at(launch->out[0], out, 0), from = ht_strided_at(launch->in[0], in, 0);
     ht_strided_copy(launch->pool, ht_dtype_bytes(in->dtype), in->rank, in->dim, &to, &from);
+    return HT_OK;
 }
 
-static void view_run(const ht_launch *launch)
+static ht_status view_run(const ht_launch *launch)
 {
     const ht_type *in = launch->call->in[0];
     ht_type view = *launch->call->out[0], whole = *launch->call->out[0];
@@ -23,6 +24,7 @@ static void view_run(const ht_launch *launch)
     }
     ht_strided to = ht_strided_at(launch->out[0], &whole, 0), from = ht_strided_at(launch->in[0], &view, offset);
     ht_strided_copy(launch->pool, ht_dtype_bytes(in->dtype), view.rank, view.dim, &to, &from);
+    return HT_OK;
 }
 
 static const char *copy_can(const ht_call *call, const ht_target *target)

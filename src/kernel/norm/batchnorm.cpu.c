@@ -146,14 +146,16 @@ static void channels_run(const ht_launch *launch, const ht_type *x, ht_tile_fn f
     ht_parallel(launch->pool, ht_tiles(job.count, job.per_tile), fn, &job);
 }
 
-static void batchnorm_run(const ht_launch *launch)
+static ht_status batchnorm_run(const ht_launch *launch)
 {
     channels_run(launch, launch->call->in[0], batchnorm_tile);
+    return HT_OK;
 }
 
-static void batchnorm_grad_run(const ht_launch *launch)
+static ht_status batchnorm_grad_run(const ht_launch *launch)
 {
     channels_run(launch, launch->call->in[1], batchnorm_grad_tile);
+    return HT_OK;
 }
 
 static const char *batchnorm_can(const ht_call *call, const ht_target *target)

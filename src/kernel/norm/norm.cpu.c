@@ -108,14 +108,16 @@ static void norm_run(const ht_launch *launch, bool centred)
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), norm_tile, &job);
 }
 
-static void layernorm_run(const ht_launch *launch)
+static ht_status layernorm_run(const ht_launch *launch)
 {
     norm_run(launch, true);
+    return HT_OK;
 }
 
-static void rmsnorm_run(const ht_launch *launch)
+static ht_status rmsnorm_run(const ht_launch *launch)
 {
     norm_run(launch, false);
+    return HT_OK;
 }
 
 static const char *norm_can(const ht_call *call, const ht_target *target)

@@ -159,14 +159,16 @@ static void grad_run(const ht_launch *launch, size_t rstd)
     if (params) ht_parallel(launch->pool, ht_tiles(job.columns, COLUMN_GRAIN), combine_tile, &job);
 }
 
-static void layernorm_grad_run(const ht_launch *launch)
+static ht_status layernorm_grad_run(const ht_launch *launch)
 {
     grad_run(launch, 3);
+    return HT_OK;
 }
 
-static void rmsnorm_grad_run(const ht_launch *launch)
+static ht_status rmsnorm_grad_run(const ht_launch *launch)
 {
     grad_run(launch, 2);
+    return HT_OK;
 }
 
 static int64_t grad_workspace(const ht_call *call, const ht_target *target)

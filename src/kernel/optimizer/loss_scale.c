@@ -4,7 +4,7 @@
 #include "kernel/kernel.h"
 #include "op/op.h"
 
-static void scale_step_run(const ht_launch *launch)
+static ht_status scale_step_run(const ht_launch *launch)
 {
     ht_scale_rule rule = ht_scale_rule_of(launch->call);
     ht_dtype dtype = launch->call->in[1]->dtype; /* of the scale */
@@ -25,6 +25,7 @@ static void scale_step_run(const ht_launch *launch)
     *(int64_t *)out[3] = next.last;
     *(int64_t *)out[4] = next.skips;
     *(uint8_t *)out[5] = next.fatal;
+    return HT_OK;
 }
 
 static const char *can(const ht_call *call, const ht_target *target)

@@ -26,7 +26,7 @@ static void finite_tile(void *arg, int64_t tile)
     ((uint8_t *)job->launch->workspace)[tile] = (uint8_t)finite;
 }
 
-static void all_finite_run(const ht_launch *launch)
+static ht_status all_finite_run(const ht_launch *launch)
 {
     finite_job job = {launch, ht_type_elems(launch->call->in[0])};
     int64_t tiles = ht_tiles(job.elems, BLOCK);
@@ -35,6 +35,7 @@ static void all_finite_run(const ht_launch *launch)
     ht_parallel(launch->pool, tiles, finite_tile, &job);
     for (int64_t i = 0; i < tiles; i++) finite &= answer[i];
     *(uint8_t *)launch->out[0] = finite;
+    return HT_OK;
 }
 
 static int64_t all_finite_workspace(const ht_call *call, const ht_target *target)

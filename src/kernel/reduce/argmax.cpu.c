@@ -62,7 +62,7 @@ static void column_tile(void *arg, int64_t tile)
     }
 }
 
-static void argmax_run(const ht_launch *launch)
+static ht_status argmax_run(const ht_launch *launch)
 {
     const ht_type *x = launch->call->in[0];
     argmax_job job = {launch, x->dtype, ht_around_axis(x, ht_call_axis(launch->call, "axis", x->rank)), 0, 0};
@@ -72,6 +72,7 @@ static void argmax_run(const ht_launch *launch)
         ht_parallel(launch->pool, ht_tiles(job.around.outer, job.grain), row_tile, &job);
     else
         ht_parallel(launch->pool, job.around.outer * job.column_tiles, column_tile, &job);
+    return HT_OK;
 }
 
 static const char *argmax_can(const ht_call *call, const ht_target *target)

@@ -90,13 +90,13 @@ static void loss_tile(void *arg, int64_t tile)
     if (!job->none) ((partial *)launch->workspace)[tile] = sum;
 }
 
-static void cross_entropy_run(const ht_launch *launch)
+static ht_status cross_entropy_run(const ht_launch *launch)
 {
     loss_job job = job_of(launch->call);
     job.launch = launch;
     int64_t tiles = ht_tiles(job.rows, job.grain);
     ht_parallel(launch->pool, tiles, loss_tile, &job);
-    if (job.none) return;
+    if (job.none) return HT_OK;
     const partial *partials = launch->workspace;
     partial total = {0, 0};
     for (int64_t i = 0; i < tiles; i++) {
@@ -105,6 +105,7 @@ static void cross_entropy_run(const ht_launch *launch)
     }
     if (job.mean && total.counted) total.loss /= (double)total.counted;
     ht_save1(launch->out[0], launch->call->out[0]->dtype, 0, (real)total.loss);
+    return HT_OK;
 }
 
 static int64_t cross_entropy_workspace(const ht_call *call, const ht_target *target)
@@ -149,13 +150,14 @@ static void grad_tile(void *arg, int64_t tile)
     if (job->stream) ht_nt_fence();
 }
 
-static void cross_entropy_grad_run(const ht_launch *launch)
+static ht_status cross_entropy_grad_run(const ht_launch *launch)
 {
     loss_job job = job_of(launch->call);
     job.launch = launch;
     job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES && launch->in[0] != launch->out[0];
     for (int64_t r = 0; job.mean && r < job.rows; r++) job.counted += label_of(&job, r) != job.ignore_index;
     ht_parallel(launch->pool, ht_tiles(job.rows, job.grain), grad_tile, &job);
+    return HT_OK;
 }
 
 static const char *cross_entropy_can(const ht_call *call, const ht_target *target)

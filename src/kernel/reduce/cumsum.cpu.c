@@ -57,7 +57,7 @@ static void column_tile(void *arg, int64_t tile)
     }
 }
 
-static void cumsum_run(const ht_launch *launch)
+static ht_status cumsum_run(const ht_launch *launch)
 {
     const ht_type *x = launch->call->in[0];
     cumsum_job job = {
@@ -73,6 +73,7 @@ static void cumsum_run(const ht_launch *launch)
         ht_parallel(launch->pool, ht_tiles(job.around.outer, job.grain), row_tile, &job);
     else
         ht_parallel(launch->pool, job.around.outer * job.column_tiles, column_tile, &job);
+    return HT_OK;
 }
 
 static const char *cumsum_can(const ht_call *call, const ht_target *target)

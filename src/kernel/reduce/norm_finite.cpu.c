@@ -38,7 +38,7 @@ static bool is_every_one_finite(const norm_job *job)
     return true;
 }
 
-static void norm_finite_run(const ht_launch *launch)
+static ht_status norm_finite_run(const ht_launch *launch)
 {
     norm_job job = {launch, ht_type_elems(launch->call->in[0])};
     int64_t tiles = ht_tiles(job.elems, BLOCK);
@@ -48,6 +48,7 @@ static void norm_finite_run(const ht_launch *launch)
     for (int64_t i = 0; i < tiles; i++) sum += partial[i];
     *(double *)launch->out[0] = sqrt(sum);
     *(uint8_t *)launch->out[1] = isfinite(sum) || is_every_one_finite(&job);
+    return HT_OK;
 }
 
 static int64_t norm_finite_workspace(const ht_call *call, const ht_target *target)

@@ -254,9 +254,10 @@ static const char *reduce_can(const ht_call *call, const ht_target *target)
 }
 
 #define REDUCTION(op, kind, mean)                                                                                      \
-    static void op##_run(const ht_launch *launch)                                                                      \
+    static ht_status op##_run(const ht_launch *launch)                                                                 \
     {                                                                                                                  \
         reduce_run(launch, kind, mean);                                                                                \
+        return HT_OK;                                                                                                  \
     }                                                                                                                  \
     static void op##_rows(const ht_launch *launch, int64_t from, int64_t to)                                           \
     {                                                                                                                  \

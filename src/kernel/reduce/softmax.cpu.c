@@ -112,14 +112,16 @@ static void softmax_any(const ht_launch *launch, bool logarithm)
         ht_parallel(launch->pool, job.around.outer * job.column_tiles, column_tile, &job);
 }
 
-static void softmax_run(const ht_launch *launch)
+static ht_status softmax_run(const ht_launch *launch)
 {
     softmax_any(launch, false);
+    return HT_OK;
 }
 
-static void log_softmax_run(const ht_launch *launch)
+static ht_status log_softmax_run(const ht_launch *launch)
 {
     softmax_any(launch, true);
+    return HT_OK;
 }
 
 static const char *softmax_can(const ht_call *call, const ht_target *target)

@@ -28,12 +28,13 @@ typedef struct reduction {
 DEFINE_SUM_TILE(sum_tile_32, uint32_t)
 DEFINE_SUM_TILE(sum_tile_64, uint64_t)
 
-static void sum_int_run(const ht_launch *launch)
+static ht_status sum_int_run(const ht_launch *launch)
 {
     reduction job = {launch, ht_reduce_shape_of(launch->call)};
-    if (job.shape.outputs == 0) return;
+    if (job.shape.outputs == 0) return HT_OK;
     bool narrow = launch->call->in[0]->dtype == HT_I32;
     ht_parallel(launch->pool, job.shape.kept.count, narrow ? sum_tile_32 : sum_tile_64, &job);
+    return HT_OK;
 }
 
 static const char *sum_int_can(const ht_call *call, const ht_target *target)

@@ -82,14 +82,15 @@ static void topk_tile(void *arg, int64_t tile)
     }
 }
 
-static void topk_run(const ht_launch *launch)
+static ht_status topk_run(const ht_launch *launch)
 {
     const ht_type *x = launch->call->in[0];
     topk_job job = {launch, x->dtype, 1, x->dim[x->rank - 1], ht_call_int(launch->call, "k"), 0};
-    if (job.k == 0) return;
+    if (job.k == 0) return HT_OK;
     for (int i = 0; i < x->rank - 1; i++) job.rows *= x->dim[i];
     job.grain = ht_row_grain(job.n);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.grain), topk_tile, &job);
+    return HT_OK;
 }
 
 static const char *topk_can(const ht_call *call, const ht_target *target)

@@ -156,13 +156,13 @@ static void save_state(const lstm *job, side to, panel from)
         ht_save(to.data, to.dtype, b * job->l.hidden, part(from, b, 0).data, job->l.hidden);
 }
 
-static void lstm_run(const ht_launch *launch)
+static ht_status lstm_run(const ht_launch *launch)
 {
     lstm job = {.l = layer_of(launch, 6), .bias = input_side(launch, 5)};
     layer *l = &job.l;
     l->reserve = result_side(launch, 3);
     job.y = result_side(launch, 0), job.h_end = result_side(launch, 1), job.c_end = result_side(launch, 2);
-    if (l->hidden == 0) return;
+    if (l->hidden == 0) return HT_OK;
     layout(&job, &(panel_scratch){launch->workspace, 0});
     if (l->reserve.dtype == HT_REAL_DTYPE) job.pre = (panel){l->reserve.data, RESERVED * l->hidden};
     if (launch->prepacked)
@@ -187,6 +187,7 @@ static void lstm_run(const ht_launch *launch)
         ht_parallel(launch->pool, spots(l), step_tile, &job);
     save_state(&job, job.h_end, job.h[job.now]);
     save_state(&job, job.c_end, job.c);
+    return HT_OK;
 }
 
 static int64_t lstm_workspace(const ht_call *call, const ht_target *target)
@@ -207,13 +208,14 @@ static int64_t lstm_prepack_bytes(const ht_call *call, const ht_target *target)
     return (prepacked_input(&l) + 4 * l.hidden * round_up(l.hidden, VL)) * (int64_t)sizeof(real);
 }
 
-static void lstm_prepack_make(const ht_launch *launch)
+static ht_status lstm_prepack_make(const ht_launch *launch)
 {
     lstm job = {.l = layer_of(launch, 6)};
     gemm_side w_input = input_weights(&job.l);
     gemm_prepack(&w_input, job.l.gates, job.l.inputs, launch->prepacked, launch->pool);
     job.packed = (real *)launch->prepacked + prepacked_input(&job.l);
     ht_parallel(launch->pool, ht_tiles(job.l.hidden, VL), pack_units, &job);
+    return HT_OK;
 }
 
 static const ht_prepack lstm_prepack = {1u << 3 | 1u << 4, lstm_prepack_bytes, lstm_prepack_make};

@@ -194,7 +194,7 @@ static void products(const lstm_grad *job)
 
 /* ---- rows ---- */
 
-static void lstm_grad_run(const ht_launch *launch)
+static ht_status lstm_grad_run(const ht_launch *launch)
 {
     lstm_grad job = {.l = layer_of(launch, 6)};
     layer *l = &job.l;
@@ -205,7 +205,7 @@ static void lstm_grad_run(const ht_launch *launch)
     if (l->hidden == 0) {
         int64_t bytes = ht_type_bytes(launch->call->out[0]);
         if (bytes > 0) memset(job.dx.data, 0, (size_t)bytes);
-        return;
+        return HT_OK;
     }
     layout(&job, &(panel_scratch){launch->workspace, 0});
     ht_parallel(launch->pool, ht_tiles(l->hidden, PACKED_WIDTH), pack_sliver, &job);
@@ -219,6 +219,7 @@ static void lstm_grad_run(const ht_launch *launch)
     ht_save(job.dh0.data, job.dh0.dtype, 0, job.h.data, states);
     ht_save(job.dc0.data, job.dc0.dtype, 0, job.c.data, states);
     products(&job);
+    return HT_OK;
 }
 
 static int64_t lstm_grad_workspace(const ht_call *call, const ht_target *target)

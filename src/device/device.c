@@ -1,0 +1,79 @@
+/* The devices of a context. */
+#include "device/device.h"
+
+#include <string.h>
+
+static const ht_device_class *const classes[] = {
+#define HT_DEVICE(name) &ht_device_##name,
+#include "device/devices.def"
+#undef HT_DEVICE
+    &ht_device_host};
+enum { CLASSES = sizeof classes / sizeof classes[0] };
+_Static_assert((int)CLASSES <= (int)HT_CONTEXT_DEVICES, "a context holds one device of each class");
+
+static const char names[] =
+#define HT_DEVICE(name) " " #name
+#include "device/devices.def"
+#undef HT_DEVICE
+    ;
+
+static int find(const char *name)
+{
+    for (int i = 0; i < CLASSES; i++)
+        if (strcmp(classes[i]->name, name) == 0) return i;
+    return -1;
+}
+
+ht_status ht_device_class_find(const ht_device_class **out, ht_context *ctx, const char *name)
+{
+    int i = find(name);
+    *out = i < 0 ? NULL : classes[i];
+    if (i < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s'; there are%s", name, names);
+    return HT_OK;
+}
+
+ht_status ht_device_get(ht_device **out, ht_context *ctx, const char *name)
+{
+    const ht_device_class *class;
+    *out = NULL;
+    HT_TRY(ht_device_class_find(&class, ctx, name));
+    ht_device **device = &ctx->devices[find(name)];
+    if (!*device) HT_TRY(class->open(device, ctx));
+    *out = *device;
+    return HT_OK;
+}
+
+void ht_devices_close(ht_context *ctx)
+{
+    for (size_t i = 0; i < CLASSES; i++) {
+        if (ctx->devices[i]) classes[i]->close(ctx->devices[i]);
+        ctx->devices[i] = NULL;
+    }
+}
+
+void ht_device_free(ht_device *device, void *address)
+{
+    if (address) device->class->free(device, address);
+}
+
+ht_status ht_queue_sync(ht_queue *queue)
+{
+    queue->device->syncs++;
+    return queue->device->class->sync(queue);
+}
+
+ht_status ht_event_sync(ht_event *event)
+{
+    event->device->syncs++;
+    return event->device->class->event_sync(event);
+}
+
+void ht_queue_free(ht_queue *queue)
+{
+    if (queue) queue->device->class->queue_free(queue);
+}
+
+void ht_event_free(ht_event *event)
+{
+    if (event) event->device->class->event_free(event);
+}

@@ -1,0 +1,140 @@
+/* device: the machines that compute. A device is memory, queues of commands, events between queues, and a way to launch
+ * kernels. Graphs name roles (@main, @host, @disk); a job binds them to devices by name: "cpu", "fake". The rooms above
+ * reach the bytes of a device only through it. No kernel lives here: a launch carries the function that runs it. */
+#ifndef HT_DEVICE_H
+#define HT_DEVICE_H
+
+#include "graph/graph.h"
+
+typedef struct ht_device ht_device;
+typedef struct ht_queue ht_queue;
+typedef struct ht_event ht_event;
+struct ht_fused;
+struct ht_row_block;
+
+/* All that a kernel gets. Pointers are those of the first element; strides are in the call's types. A kernel allocates
+ * nothing: what it needs beyond small stack arrays it asks for with `workspace`. */
+typedef struct ht_launch {
+    const ht_call *call;
+    const void *const *in; /* NULL where an optional input is left out */
+    void *const *out;
+    void *workspace; /* starts at a multiple of 64 bytes */
+    void *prepacked; /* what the row's `prepack` made of inputs, at a multiple of 64 bytes; NULL: the run sees to it */
+    ht_pool *pool;
+    int threads; /* of the target that the workspace was planned for */
+    const struct ht_fused
+        *fused; /* the element-wise calls of an instruction, compiled when it was planned; else NULL */
+    const struct ht_row_block *block; /* this launch and its successors run together, rows by rows; else NULL */
+    const bool *guarded;              /* by result: canary bytes lie behind it; NULL: none do */
+    ht_queue *queue;                  /* that it runs on */
+    ht_context *ctx;                  /* for messages; of the thread that runs it */
+    void *prepared;                   /* the device's own */
+} ht_launch;
+
+/* A failure says why with ht_fail(launch->ctx, …). */
+typedef ht_status (*ht_run_fn)(const ht_launch *launch);
+
+typedef enum ht_copy_kind { HT_COPY_TO_DEVICE, HT_COPY_FROM_DEVICE, HT_COPY_WITHIN } ht_copy_kind;
+
+/* A kind of device. Commands of one queue run in order, those of different queues in any order but for events. A command
+ * that fails is told by a later call on its device, at the latest by `sync`; the commands after it do nothing.
+ * Addresses of a device's memory are numbers to everyone else, unless `host_address` says that they can be used. */
+typedef struct ht_device_class {
+    const char *name;
+    bool asynchronous; /* commands run later, in threads or processors of the device */
+    ht_status (*open)(ht_device **out, ht_context *ctx);
+    void (*close)(ht_device *device);
+
+    /* Zeroed, all pages touched, at a multiple of 64 bytes. */
+    ht_status (*alloc)(ht_device *device, size_t bytes, void **out);
+    void (*free)(ht_device *device, void *address);
+    bool (*host_address)(const ht_device *device); /* may the host use the memory's addresses? */
+
+    ht_status (*queue_create)(ht_device *device, ht_queue **out);
+    void (*queue_free)(ht_queue *queue); /* waits for what is in it */
+    ht_status (*event_create)(ht_device *device, ht_event **out);
+    void (*event_free)(ht_event *event);
+
+    /* Before the first launch of `count` launches in a row: addresses become the device's own, code is loaded. */
+    ht_status (*prepare)(ht_device *device, ht_launch *launches, size_t count);
+    void (*release)(ht_device *device, ht_launch *launches);
+
+    /* Commands. Memory of the host that a copy names must stay as it is until the copy is done. */
+    ht_status (*launch)(ht_queue *queue, ht_run_fn run, const ht_launch *launch);
+    ht_status (*copy)(ht_queue *queue, void *to, const void *from, size_t bytes, ht_copy_kind kind);
+    ht_status (*record)(ht_queue *queue, ht_event *event);
+    ht_status (*wait)(ht_queue *queue, ht_event *event); /* for the last `record` so far, of any device */
+    ht_status (*call)(ht_queue *queue, void (*fn)(void *arg), void *arg); /* a function of the host, in order */
+
+    ht_status (*status)(ht_queue *queue); /* of what has run so far */
+
+    /* The host waits; `event_done` only asks. */
+    ht_status (*sync)(ht_queue *queue);
+    ht_status (*event_sync)(ht_event *event);
+    bool (*event_done)(ht_event *event);
+} ht_device_class;
+
+/* What every device, queue and event begins with. */
+struct ht_device {
+    const ht_device_class *class;
+    ht_context *ctx;
+    int64_t syncs; /* how often the host waited for it */
+};
+struct ht_queue {
+    ht_device *device;
+};
+struct ht_event {
+    ht_device *device;
+};
+
+/* By name, as ht_device_get; fails if there is none. */
+ht_status ht_device_class_find(const ht_device_class **out, ht_context *ctx, const char *name);
+/* The context's device of this name ("cpu", "fake"; "host" beside an accelerator), opened when it is first asked for; it lives as long as the context. */
+ht_status ht_device_get(ht_device **out, ht_context *ctx, const char *name);
+/* All that the context has opened. */
+void ht_devices_close(ht_context *ctx);
+
+/* ---- what the executor and those above it call ---- */
+
+static inline ht_status ht_device_alloc(ht_device *device, size_t bytes, void **out)
+{
+    return device->class->alloc(device, bytes, out);
+}
+void ht_device_free(ht_device *device, void *address); /* takes NULL */
+/* NULL unless the host may use the device's addresses: then the address itself. */
+static inline void *ht_device_host_address(const ht_device *device, void *address)
+{
+    return device->class->host_address(device) ? address : NULL;
+}
+static inline ht_status ht_queue_launch(ht_queue *queue, ht_run_fn run, const ht_launch *launch)
+{
+    return queue->device->class->launch(queue, run, launch);
+}
+static inline ht_status ht_queue_copy(ht_queue *queue, void *to, const void *from, size_t bytes, ht_copy_kind kind)
+{
+    return bytes ? queue->device->class->copy(queue, to, from, bytes, kind) : HT_OK;
+}
+static inline ht_status ht_queue_record(ht_queue *queue, ht_event *event)
+{
+    return queue->device->class->record(queue, event);
+}
+static inline ht_status ht_queue_wait(ht_queue *queue, ht_event *event)
+{
+    return queue->device->class->wait(queue, event);
+}
+/* The two that make the host wait are counted. */
+ht_status ht_queue_sync(ht_queue *queue);
+ht_status ht_event_sync(ht_event *event);
+static inline bool ht_event_done(ht_event *event)
+{
+    return event->device->class->event_done(event);
+}
+void ht_queue_free(ht_queue *queue); /* takes NULL */
+void ht_event_free(ht_event *event); /* takes NULL */
+
+#define HT_DEVICE(name) extern const ht_device_class ht_device_##name;
+#include "device/devices.def"
+#undef HT_DEVICE
+extern const ht_device_class ht_device_host; /* the processor beside an accelerator; no job names it */
+
+#endif

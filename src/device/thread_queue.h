@@ -1,0 +1,36 @@
+/* Queues that are threads, and events between them: for devices whose commands the processor itself runs, later and
+ * beside its caller. */
+#ifndef HT_DEVICE_THREAD_QUEUE_H
+#define HT_DEVICE_THREAD_QUEUE_H
+
+#include "device/device.h"
+
+typedef enum ht_command_kind { HT_COMMAND_LAUNCH, HT_COMMAND_COPY, HT_COMMAND_OTHER } ht_command_kind;
+
+/* Is called in the queue's thread before each command. A failure is the command's. */
+typedef ht_status (*ht_command_hook)(ht_device *device, ht_context *messages, ht_command_kind kind);
+
+/* `hook` may be NULL. */
+ht_status ht_thread_queue_create(ht_device *device, ht_command_hook hook, ht_queue **out);
+void ht_thread_queue_free(ht_queue *queue);
+/* The threads that its launches share, and where their messages go. */
+ht_pool *ht_thread_queue_pool(ht_queue *queue);
+ht_context *ht_thread_queue_messages(ht_queue *queue);
+
+/* A launch by value, so that the caller's may change; its successors in a row block are read when it runs. */
+ht_status ht_thread_queue_launch(ht_queue *queue, ht_run_fn run, const ht_launch *launch);
+ht_status ht_thread_queue_copy(ht_queue *queue, void *to, const void *from, size_t bytes);
+ht_status ht_thread_queue_record(ht_queue *queue, ht_event *event);
+ht_status ht_thread_queue_wait(ht_queue *queue, ht_event *event);
+ht_status ht_thread_queue_call(ht_queue *queue, void (*fn)(void *arg), void *arg);
+ht_status ht_thread_queue_status(ht_queue *queue);
+ht_status ht_thread_queue_sync(ht_queue *queue);
+
+ht_status ht_thread_event_create(ht_device *device, ht_event **out);
+void ht_thread_event_free(ht_event *event);
+/* For queues that run their commands at once. */
+void ht_thread_event_set(ht_event *event);
+ht_status ht_thread_event_sync(ht_event *event);
+bool ht_thread_event_done(ht_event *event);
+
+#endif

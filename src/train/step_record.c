@@ -1,0 +1,185 @@
+#include "train/step_record.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RING = HT_STEPS_UNREAD + 1, CELL_BYTES = 8 };
+
+/* What is fetched once per step, and the field that it becomes. */
+typedef struct field {
+    const char *name;
+    size_t offset;
+    bool before_update;
+} field;
+static const field fields[] = {
+    {"loss_scale", offsetof(ht_step_record, loss_scale), true},
+    {"loss_scale", offsetof(ht_step_record, next_loss_scale), false},
+    {"lr", offsetof(ht_step_record, lr), false},
+    {"grad_norm", offsetof(ht_step_record, grad_norm), false},
+    {"applied_now", offsetof(ht_step_record, applied_now), false},
+    {"applied", offsetof(ht_step_record, applied), false},
+    {"skips_in_a_row", offsetof(ht_step_record, skips_in_a_row), false},
+    {"fatal", offsetof(ht_step_record, fatal), false},
+};
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+/* And once per micro-batch. */
+static const char *const micro_names[] = {"loss_sum", "count"};
+enum { MICRO_FIELDS = sizeof micro_names / sizeof micro_names[0] };
+
+typedef struct entry {
+    ht_step_start start;
+    double begin, micro, end; /* written by the device's order of commands */
+    char *cells;              /* fields, then those of each micro-batch */
+    ht_event *done;
+} entry;
+
+struct ht_step_records {
+    ht_session *session;
+    int64_t micros;
+    const ht_slot *slots[FIELDS], *micro_slots[MICRO_FIELDS];
+    entry ring[RING];
+    uint64_t ended, taken;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static ht_status find_slot(ht_session *session, const char *name, const ht_slot **out)
+{
+    *out = ht_plan_slot(session->plan, name);
+    if (!*out || ht_type_elems(&(*out)->type) != 1 || ht_type_bytes(&(*out)->type) > CELL_BYTES)
+        HT_FAIL(session->plan->ctx, HT_EINVAL, "the training step has no single number '%s'", name);
+    return HT_OK;
+}
+
+static ht_status set_up(ht_step_records *r)
+{
+    for (int i = 0; i < FIELDS; i++) HT_TRY(find_slot(r->session, fields[i].name, &r->slots[i]));
+    for (int i = 0; i < MICRO_FIELDS; i++) HT_TRY(find_slot(r->session, micro_names[i], &r->micro_slots[i]));
+    for (int i = 0; i < RING; i++) {
+        r->ring[i].cells = calloc((size_t)(FIELDS + MICRO_FIELDS * r->micros), CELL_BYTES);
+        if (!r->ring[i].cells) HT_FAIL(r->session->plan->ctx, HT_ENOMEM, "out of memory for step records");
+        HT_TRY(ht_executor_event(r->session->executor, &r->ring[i].done));
+    }
+    return HT_OK;
+}
+
+ht_status ht_step_records_open(ht_step_records **out, ht_session *session, int64_t micros)
+{
+    ht_step_records *r = *out = calloc(1, sizeof *r);
+    if (!r) HT_FAIL(session->plan->ctx, HT_ENOMEM, "out of memory for step records");
+    r->session = session;
+    r->micros = micros;
+    ht_status status = set_up(r);
+    if (status == HT_OK) return HT_OK;
+    ht_step_records_free(r);
+    *out = NULL;
+    return status;
+}
+
+void ht_step_records_free(ht_step_records *r)
+{
+    if (!r) return;
+    /* Commands that are under way write here; a failure of the device was told before or does not matter any more. */
+    (void)ht_executor_sync(r->session->executor);
+    for (int i = 0; i < RING; i++) {
+        ht_event_free(r->ring[i].done);
+        free(r->ring[i].cells);
+    }
+    free(r);
+}
+
+static entry *current(ht_step_records *r)
+{
+    return &r->ring[r->ended % RING];
+}
+
+static ht_status fetch(ht_step_records *r, const ht_slot *slot, size_t cell)
+{
+    return ht_executor_fetch(r->session->executor, slot->place, current(r)->cells + cell * CELL_BYTES,
+                             (size_t)ht_type_bytes(&slot->type));
+}
+
+static void stamp(void *arg)
+{
+    *(double *)arg = seconds();
+}
+
+/* On the CPU a step begins when the host begins it; elsewhere when the device comes to it. */
+ht_status ht_step_records_begin(ht_step_records *r)
+{
+    return ht_executor_call(r->session->executor, stamp, &current(r)->begin);
+}
+
+ht_status ht_step_records_micro(ht_step_records *r, int64_t index)
+{
+    for (size_t i = 0; i < MICRO_FIELDS; i++)
+        HT_TRY(fetch(r, r->micro_slots[i], FIELDS + (size_t)index * MICRO_FIELDS + i));
+    return HT_OK;
+}
+
+static ht_status fetch_fields(ht_step_records *r, bool before_update)
+{
+    for (size_t i = 0; i < FIELDS; i++)
+        if (fields[i].before_update == before_update) HT_TRY(fetch(r, r->slots[i], i));
+    return HT_OK;
+}
+
+ht_status ht_step_records_update(ht_step_records *r)
+{
+    HT_TRY(fetch_fields(r, true));
+    return ht_executor_call(r->session->executor, stamp, &current(r)->micro);
+}
+
+ht_status ht_step_records_end(ht_step_records *r, const ht_step_start *start)
+{
+    entry *e = current(r);
+    e->start = *start;
+    HT_TRY(fetch_fields(r, false));
+    HT_TRY(ht_executor_call(r->session->executor, stamp, &e->end));
+    HT_TRY(ht_executor_record(r->session->executor, e->done));
+    r->ended++;
+    return HT_OK;
+}
+
+void ht_step_records_syncs(ht_step_records *r, int64_t syncs)
+{
+    r->ring[(r->ended - 1) % RING].start.syncs = syncs;
+}
+
+ht_status ht_step_records_wait(ht_step_records *r, int64_t most)
+{
+    if ((int64_t)(r->ended - r->taken) <= most) return HT_OK;
+    ht_event *done = r->ring[(r->ended - (uint64_t)most - 1) % RING].done;
+    if (!ht_event_done(done)) HT_TRY(ht_event_sync(done));
+    /* Events come to pass in a queue that has failed, too. */
+    return ht_executor_status(r->session->executor);
+}
+
+static double number(const entry *e, const ht_slot *slot, size_t cell)
+{
+    return ht_load_f64(e->cells + cell * CELL_BYTES, slot->type.dtype, 0);
+}
+
+bool ht_step_records_take(ht_step_records *r, ht_step_record *out)
+{
+    entry *e = &r->ring[r->taken % RING];
+    if (r->ended == r->taken || !ht_event_done(e->done)) return false;
+    *out = (ht_step_record){
+        .start = e->start, .begin_seconds = e->begin, .micro_seconds = e->micro, .end_seconds = e->end};
+    for (size_t i = 0; i < FIELDS; i++)
+        memcpy((char *)out + fields[i].offset, &(double){number(e, r->slots[i], i)}, sizeof(double));
+    for (int64_t k = 0; k < r->micros; k++) {
+        size_t cell = FIELDS + (size_t)k * MICRO_FIELDS;
+        out->loss_sum += number(e, r->micro_slots[0], cell);
+        out->count += number(e, r->micro_slots[1], cell + 1);
+    }
+    r->taken++;
+    return true;
+}
