@@ -314,7 +314,7 @@ int ht_program_find(const ht_graph *g, const char *name)
     return -1;
 }
 
-void ht_graph_add_program_call(ht_graph *g, const char *program, uint32_t segment, uint32_t times)
+void ht_graph_add_program_call(ht_graph *g, const char *program, ht_program_call call)
 {
     if (g->status != HT_OK || !check_name(g, "program", program)) return;
     int found = ht_program_find(g, program);
@@ -328,7 +328,7 @@ void ht_graph_add_program_call(ht_graph *g, const char *program, uint32_t segmen
     }
     ht_program *p = &g->programs[found];
     if (reserve(g, (void **)&p->calls, &p->call_capacity, p->call_count + 1, sizeof *p->calls))
-        p->calls[p->call_count++] = (ht_program_call){segment, times};
+        p->calls[p->call_count++] = call;
 }
 
 /* ---- scopes ---- */

@@ -72,7 +72,10 @@ typedef struct ht_segment {
 typedef struct ht_program_call {
     uint32_t segment;
     uint32_t times;
+    uint32_t slot; /* which copy of the inputs the call reads, so that several can be in flight; 0 is the first */
 } ht_program_call;
+
+enum { HT_MAX_PROGRAM_SLOTS = 1024 };
 
 typedef struct ht_program {
     const char *name;
@@ -200,7 +203,7 @@ void ht_emit_n(ht_graph *g, const char *op, const ht_type *want, size_t n_in, co
 ht_val ht_graph_add_state(ht_graph *g, const char *name, const ht_type *type, const ht_state *like);
 ht_val ht_graph_add_input(ht_graph *g, const char *name, const ht_type *type, ht_init init);
 uint32_t ht_graph_add_segment(ht_graph *g, const char *name);
-void ht_graph_add_program_call(ht_graph *g, const char *program, uint32_t segment, uint32_t times);
+void ht_graph_add_program_call(ht_graph *g, const char *program, ht_program_call call);
 void ht_value_name(ht_graph *g, ht_val v, const char *name);
 /* Makes v a view of base: same dtype and space, within its bytes, strides as in v's type. */
 void ht_value_view(ht_graph *g, ht_val v, ht_val base, int64_t offset);

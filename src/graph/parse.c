@@ -410,6 +410,21 @@ static void parse_segment(parser *p)
     p->names.scope = 0;
 }
 
+/* `slot=1` behind a call; a segment may be called "slot" all the same. */
+static uint32_t parse_slot(parser *p)
+{
+    ht_lex before = p->lex;
+    if (!ht_lex_peek_word(&p->lex)) return 0;
+    if (!ht_slice_is(ht_lex_name(&p->lex, "a segment's name"), "slot") || !ht_lex_take(&p->lex, '=')) {
+        p->lex = before;
+        return 0;
+    }
+    int64_t slot = ht_lex_int(&p->lex);
+    if (slot < 0 || slot >= HT_MAX_PROGRAM_SLOTS)
+        ht_lex_fail_word(&p->lex, "a slot is a number from 0 to %d", HT_MAX_PROGRAM_SLOTS - 1);
+    return (uint32_t)slot;
+}
+
 static void parse_program(parser *p)
 {
     p->statement = ht_lex_here(&p->lex);
@@ -423,7 +438,8 @@ static void parse_program(parser *p)
         if (segment < 0) ht_lex_fail_word(&p->lex, "there is no segment '%.*s'", ht_slice_shown(word), word.text);
         int64_t times = ht_lex_take(&p->lex, '*') ? ht_lex_int(&p->lex) : 1;
         if (times < 1 || times > 1000000) ht_lex_fail_word(&p->lex, "a segment is called 1 to 1000000 times");
-        if (p->lex.status == HT_OK) ht_graph_add_program_call(p->g, name, (uint32_t)segment, (uint32_t)times);
+        ht_program_call call = {(uint32_t)segment, (uint32_t)times, parse_slot(p)};
+        if (p->lex.status == HT_OK) ht_graph_add_program_call(p->g, name, call);
         built(p);
     }
 }

@@ -204,6 +204,7 @@ ht_status ht_graph_print(char **out, const ht_graph *g)
             for (size_t c = 0; c < program->call_count; c++) {
                 ht_text_add(&p.text, " %s", g->segments[program->calls[c].segment].name);
                 if (program->calls[c].times != 1) ht_text_add(&p.text, "*%u", program->calls[c].times);
+                if (program->calls[c].slot) ht_text_add(&p.text, " slot=%u", program->calls[c].slot);
             }
             ht_text_add(&p.text, " }\n");
         }

@@ -379,9 +379,11 @@ static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_pas
             HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the name '%s' is too long", name);
         HT_TRY(differentiate_segment(g, i, ending, accumulate));
     }
-    ht_graph_add_program_call(g, "train", (uint32_t)first, 1);
-    if (accumulate > 1)
-        ht_graph_add_program_call(g, "train", (uint32_t)ht_segment_find(g, "micro"), (uint32_t)accumulate - 1);
+    ht_graph_add_program_call(g, "train", (ht_program_call){.segment = (uint32_t)first, .times = 1});
+    if (accumulate > 1) {
+        uint32_t micro = (uint32_t)ht_segment_find(g, "micro");
+        ht_graph_add_program_call(g, "train", (ht_program_call){.segment = micro, .times = (uint32_t)accumulate - 1});
+    }
     return g->status;
 }
 

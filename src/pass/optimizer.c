@@ -258,7 +258,7 @@ static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_pa
     if (o->schedule) ht_output(g, "lr", b.rate);
     ht_scaler_step(&b.scaler, g, b.finite); /* last: nothing reads the old state after it */
     g->role = HT_ROLE_FWD;
-    ht_graph_add_program_call(g, "train", g->segment, 1);
+    ht_graph_add_program_call(g, "train", (ht_program_call){.segment = g->segment, .times = 1});
     return g->status;
 }
 

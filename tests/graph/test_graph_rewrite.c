@@ -183,7 +183,7 @@ static void a_clone__shares_nothing_with_its_original(void **state)
     ht_state_add(clone, "another", HT_F32, 0, NULL, HT_ZERO);
     ht_segment_begin(clone, "extra");
     ht_input(clone, "x", HT_F32, 0, NULL);
-    ht_graph_add_program_call(clone, "p", 0, 1);
+    ht_graph_add_program_call(clone, "p", (ht_program_call){.segment = 0, .times = 1});
     assert_int_equal(ht_graph_verify(clone), HT_OK);
     assert_true(hash == ht_graph_hash(g));
     assert_false(ht_graph_equal(g, clone));

@@ -99,8 +99,8 @@ static void a_program_runs_its_segments_in_order(void **state)
     uint32_t grow = g->segment;
     ht_segment_begin(g, "step");
     ht_store(g, x, ht_add_scalar(g, x, 1));
-    ht_graph_add_program_call(g, "both", grow, 2);
-    ht_graph_add_program_call(g, "both", g->segment, 1);
+    ht_graph_add_program_call(g, "both", (ht_program_call){.segment = grow, .times = 2});
+    ht_graph_add_program_call(g, "both", (ht_program_call){.segment = g->segment, .times = 1});
     fixture w = fixture_of_graph(g, true, 0);
     assert_int_equal(ht_reference_run_program(w.ref, "both"), HT_OK);
     assert_true(*value(&w, "x") == 10);

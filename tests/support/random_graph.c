@@ -247,7 +247,7 @@ ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes)
         fill_segment(&b, nodes / 2);
     }
     for (uint32_t i = 0; i < b.g->segment_count; i++)
-        ht_graph_add_program_call(b.g, "train", i, 1 + random_graph_next(&b.d, 2));
+        ht_graph_add_program_call(b.g, "train", (ht_program_call){i, 1 + random_graph_next(&b.d, 2), i % 2});
     if (b.g->status == HT_OK && ht_graph_verify(b.g) == HT_OK) return b.g;
     ht_graph_free(b.g);
     return NULL;
