@@ -116,6 +116,14 @@ static bool may_be(const ht_op *op, const ht_type *rule, const ht_type *want)
     return open && ht_dtype_is_float(rule->dtype) && ht_dtype_is_float(want->dtype);
 }
 
+/* A result without a wanted type lies where the node's inputs do. */
+static ht_space space_of_inputs(const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in; i++)
+        if (call->in[i]) return call->in[i]->space;
+    return HT_SPACE_MAIN;
+}
+
 static bool infer_types(ht_graph *g, const ht_call *call, const ht_type *want, ht_type *types)
 {
     const ht_op *op = call->op;
@@ -138,12 +146,12 @@ static bool infer_types(ht_graph *g, const ht_call *call, const ht_type *want, h
         return false;
     }
     for (int i = 0; i < op->n_out; i++) {
-        types[i].space = want ? want[i].space : HT_SPACE_MAIN;
+        types[i].space = want && !op->start ? want[i].space : space_of_inputs(call);
         if (ht_type_check(g->ctx, &types[i], op->name) != HT_OK) {
             g->status = g->ctx->status;
             return false;
         }
-        if (want && !may_be(op, &types[i], &want[i])) {
+        if (want && (!may_be(op, &types[i], &want[i]) || types[i].space != want[i].space)) {
             ht_type_text a, b;
             ht_graph_fail(g, HT_ESHAPE, "%s: result %d is %s, not %s", op->name, i, ht_type_str(&types[i], &a),
                           ht_type_str(&want[i], &b));

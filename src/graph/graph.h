@@ -132,6 +132,8 @@ static inline ht_val ht_node_out(const ht_node *n, size_t i)
 }
 /* The node that makes v, or NULL for state and inputs. */
 const ht_node *ht_producer(const ht_graph *g, ht_val v);
+/* The start whose end a done waits for, or NULL for other nodes. */
+const ht_node *ht_start_of(const ht_graph *g, const ht_node *n);
 /* The value that owns the bytes of v, at the end of its chain of views. */
 ht_val ht_root(const ht_graph *g, ht_val v);
 ht_state *ht_state_of(const ht_graph *g, ht_val v); /* NULL unless v is a state */
@@ -189,7 +191,8 @@ void ht_graph_fail(ht_graph *g, ht_status status, const char *format, ...) __att
 
 /* Creates a node, the only way to do so: checks arity and attributes, runs shape inference, appends to the current
  * segment. `want` is NULL or n_out types: required for HT_OP_TYPED, otherwise their shapes must be the inferred ones
- * and their float dtypes replace the inferred ones where the precision class allows. `out` receives n_out values (none
+ * and their float dtypes replace the inferred ones where the precision class allows. Without it results lie in the
+ * space of the first input. `out` receives n_out values (none
  * on failure). A none among required inputs is a failure that was latched before. */
 void ht_emit(ht_graph *g, const ht_op *op, size_t n_in, const ht_val *in, size_t n_attr, const ht_attr *attr,
              const ht_type *want, ht_val *out);
@@ -240,6 +243,8 @@ typedef struct ht_rewrite {
     ht_val *map; /* by value id; none: itself */
     size_t map_capacity;
 } ht_rewrite;
+/* Gives a done what its start reads now, after a pass has changed the start's inputs. */
+void ht_rewrite_done(ht_graph *g, const ht_node *done);
 bool ht_rewrite_begin(ht_rewrite *rw, ht_graph *g, uint32_t segment);
 ht_val ht_rewrite_map(const ht_rewrite *rw, ht_val v);
 void ht_rewrite_keep(ht_rewrite *rw, uint32_t node);

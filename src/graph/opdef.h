@@ -69,6 +69,7 @@ enum {
     HT_OP_EFFECT = 1 << 3,      /* never removed, merged or folded */
     HT_OP_NO_FOLD = 1 << 4,     /* large or random: constants do not fold through it */
     HT_OP_ERASED = 1 << 5,      /* a cast or copy: the model hash ignores it */
+    HT_OP_CROSSES = 1 << 6,     /* its operands may lie in different spaces; all other ops compute in one */
 };
 
 /* One use of an op. A missing optional input is NULL. Attributes are complete: defaults are filled in. */
@@ -118,6 +119,11 @@ typedef struct ht_op {
      * when only a copy will do. */
     bool (*view)(const ht_call *call, ht_type *out, int64_t *offset);
     const char *const *samples; /* lines as in graph/sample.h; ends with NULL */
+    /* A pair: `start` begins something that may go on beside the nodes behind it, `done` waits for it and has the
+     * result. Inputs of a done are the start's result, which nothing else reads, and all that the start reads; its
+     * result lies in the bytes of the start's. Neither is merged or folded. docs/ir.md has the rules. */
+    const struct ht_op *done;  /* of a start; else NULL */
+    const struct ht_op *start; /* of a done; else NULL */
 } ht_op;
 
 /* Attributes of a call; the key must be in the op's table. */

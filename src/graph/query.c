@@ -10,6 +10,11 @@ const ht_node *ht_producer(const ht_graph *g, ht_val v)
     return value->kind == HT_VALUE_RESULT ? &g->nodes[value->owner] : NULL;
 }
 
+const ht_node *ht_start_of(const ht_graph *g, const ht_node *n)
+{
+    return n->op->start ? ht_producer(g, ht_node_in(g, n, 0)) : NULL;
+}
+
 ht_val ht_root(const ht_graph *g, ht_val v)
 {
     while (ht_value_of(g, v)->base.id) v = ht_value_of(g, v)->base;

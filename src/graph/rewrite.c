@@ -70,6 +70,12 @@ ht_status ht_rewrite_end(ht_rewrite *rw)
     return g->status;
 }
 
+void ht_rewrite_done(ht_graph *g, const ht_node *done)
+{
+    const ht_node *start = ht_start_of(g, done);
+    for (size_t i = 0; start && i < start->n_in; i++) g->operands[done->in + 1 + i] = ht_node_in(g, start, i);
+}
+
 /* ---- copies ---- */
 
 static ht_val mapped(const ht_val *map, ht_val v)

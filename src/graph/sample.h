@@ -25,7 +25,8 @@ typedef struct ht_sample {
 
 /* Lists and strings of the sample live in the arena. */
 ht_status ht_sample_parse(ht_context *ctx, ht_arena *arena, const ht_op *op, const char *line, ht_sample *out);
-/* A graph whose segment "forward" has inputs x0.. (those given), the call, and outputs y0... */
+/* A graph whose segment "forward" has inputs x0.. (those given), the call, and outputs y0... Of a pair both are there:
+ * the outputs are the done's. */
 ht_status ht_sample_graph(ht_context *ctx, const ht_sample *sample, ht_graph **out);
 /* Value of element `index` of input i, a pure function: uniform in the range, integers inclusive. */
 double ht_sample_value(const ht_sample *sample, size_t i, int64_t index);

@@ -110,6 +110,7 @@ const char *ht_type_str(const ht_type *type, ht_type_text *buffer)
     n += (size_t)snprintf(buffer->text, capacity, "%s[", ht_dtype_name(type->dtype));
     for (int i = 0; i < type->rank && i < HT_MAX_RANK; i++)
         n += (size_t)snprintf(buffer->text + n, capacity - n, "%s%lld", i ? "," : "", (long long)type->dim[i]);
-    snprintf(buffer->text + n, capacity - n, "]");
+    bool main = type->space == HT_SPACE_MAIN;
+    snprintf(buffer->text + n, capacity - n, "]%s%s", main ? "" : "@", main ? "" : ht_space_name(type->space));
     return buffer->text;
 }

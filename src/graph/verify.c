@@ -22,6 +22,7 @@ typedef struct verifier {
     store_span *stores;
     size_t store_count;
     bool *stored_root; /* by value id */
+    bool *ended;       /* by value id, of results of a start: its done is there */
 } verifier;
 
 static const char *value_text(const ht_graph *g, ht_val v, char buffer[64])
@@ -118,6 +119,25 @@ static ht_status check_types(const verifier *c, const ht_node *n)
     return HT_OK;
 }
 
+/* A node computes in one space; only copies cross. */
+static ht_status check_space(const verifier *c, const ht_node *n)
+{
+    char a[64], b[64];
+    ht_graph *g = c->g;
+    ht_val first = HT_NONE;
+    if (n->op->flags & HT_OP_CROSSES) return HT_OK;
+    for (size_t i = 0; i < n->n_in + n->n_out; i++) {
+        ht_val v = i < n->n_in ? ht_node_in(g, n, i) : ht_node_out(n, i - n->n_in);
+        if (!first.id) first = v;
+        if (!v.id || ht_type_of(g, v)->space == ht_type_of(g, first)->space) continue;
+        HT_FAIL(g->ctx, HT_EVERIFY,
+                "segment %s: %s computes in one space, but %s is @%s and %s is @%s; copy crosses spaces", c->s->name,
+                n->op->name, value_text(g, first, a), ht_space_name(ht_type_of(g, first)->space), value_text(g, v, b),
+                ht_space_name(ht_type_of(g, v)->space));
+    }
+    return HT_OK;
+}
+
 static ht_status check_node(verifier *c, uint32_t id, uint32_t place)
 {
     ht_graph *g = c->g;
@@ -131,6 +151,7 @@ static ht_status check_node(verifier *c, uint32_t id, uint32_t place)
         if (v.id) HT_TRY(check_use(c, n, v, place));
     }
     HT_TRY(check_types(c, n));
+    HT_TRY(check_space(c, n));
     for (size_t i = 0; i < n->n_out; i++) {
         ht_val v = ht_node_out(n, i);
         if (c->defined[v.id]) HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s stands there twice", c->s->name, n->op->name);
@@ -218,6 +239,66 @@ static ht_status check_stores(verifier *c)
     return HT_OK;
 }
 
+/* ---- pairs ---- */
+
+/* A done has the result of its start, what the start reads, and the start's bytes. */
+static ht_status check_done(verifier *c, const ht_node *n)
+{
+    char a[64], b[64];
+    ht_graph *g = c->g;
+    ht_val t = ht_node_in(g, n, 0);
+    const ht_node *start = ht_start_of(g, n);
+    if (!start || start->op != n->op->start)
+        HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s: %s is no result of %s", c->s->name, n->op->name,
+                value_text(g, t, a), n->op->start->name);
+    if (c->ended[t.id])
+        HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s has two %s", c->s->name, value_text(g, t, a), n->op->name);
+    c->ended[t.id] = true;
+    for (size_t i = 0; i < start->n_in; i++) {
+        ht_val reads = ht_node_in(g, start, i), keeps = i + 1 < n->n_in ? ht_node_in(g, n, i + 1) : HT_NONE;
+        if (reads.id != keeps.id)
+            HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s reads %s, its %s names %s", c->s->name, start->op->name,
+                    value_text(g, reads, a), n->op->name, value_text(g, keeps, b));
+    }
+    if (!ht_type_same(ht_type_of(g, t), ht_type_of(g, ht_node_out(n, 0)))) {
+        ht_type_text from, to;
+        HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s: %s is %s, the result is %s", c->s->name, n->op->name,
+                value_text(g, t, a), ht_type_str(ht_type_of(g, t), &from),
+                ht_type_str(ht_type_of(g, ht_node_out(n, 0)), &to));
+    }
+    return HT_OK;
+}
+
+/* What a start has not finished is read by nothing but its done. */
+static ht_status check_unfinished(const verifier *c, ht_val v, const char *reader)
+{
+    char name[64];
+    const ht_node *start = ht_producer(c->g, v);
+    if (!start || !start->op->done) return HT_OK;
+    HT_FAIL(c->g->ctx, HT_EVERIFY, "segment %s: %s of %s is read by %s; only %s may", c->s->name,
+            value_text(c->g, v, name), start->op->name, reader, start->op->done->name);
+}
+
+static ht_status check_pairs(verifier *c)
+{
+    char name[64];
+    ht_graph *g = c->g;
+    for (size_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *n = &g->nodes[c->s->nodes[at]];
+        if (n->op->start) HT_TRY(check_done(c, n));
+        for (size_t i = n->op->start != NULL; i < n->n_in; i++)
+            HT_TRY(check_unfinished(c, ht_node_in(g, n, i), n->op->name));
+    }
+    for (size_t i = 0; i < c->s->output_count; i++) HT_TRY(check_unfinished(c, c->s->outputs[i].value, "an output"));
+    for (size_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *n = &g->nodes[c->s->nodes[at]];
+        if (n->op->done && !c->ended[n->out])
+            HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: %s: %s has no %s", c->s->name, n->op->name,
+                    value_text(g, ht_node_out(n, 0), name), n->op->done->name);
+    }
+    return HT_OK;
+}
+
 /* ---- names ---- */
 
 static ht_status check_name(const verifier *c, ht_namemap *names, ht_val v)
@@ -249,6 +330,7 @@ static ht_status check_segment(verifier *c, ht_namemap *names)
             HT_FAIL(g->ctx, HT_EVERIFY, "segment %s: output %s is not defined there", c->s->name,
                     c->s->outputs[i].name);
     }
+    HT_TRY(check_pairs(c));
     return check_stores(c);
 }
 
@@ -282,8 +364,9 @@ ht_status ht_graph_verify(ht_graph *g)
     c.home = calloc(g->value_count, sizeof *c.home);
     c.stores = calloc(g->node_count, sizeof *c.stores);
     c.stored_root = calloc(g->value_count, sizeof *c.stored_root);
+    c.ended = calloc(g->value_count, sizeof *c.ended);
     ht_status status;
-    if (c.arena && c.defined && c.home && c.stores && c.stored_root)
+    if (c.arena && c.defined && c.home && c.stores && c.stored_root && c.ended)
         status = verify_segments(&c, &names);
     else
         status = ht_fail(g->ctx, HT_ENOMEM, "out of memory while verifying");
@@ -291,6 +374,7 @@ ht_status ht_graph_verify(ht_graph *g)
     free(c.home);
     free(c.stores);
     free(c.stored_root);
+    free(c.ended);
     ht_arena_free(c.arena);
     ht_namemap_free(&names);
     return status;

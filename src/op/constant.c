@@ -150,11 +150,19 @@ ht_val ht_iota(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, int a
     return ht_emit1(g, "iota", &want, 0, NULL, HT_ATTRS(HT_INT("axis", axis)));
 }
 
+/* One number, in x's space. */
+static ht_val number_at(ht_graph *g, ht_val x, ht_dtype dtype, double value)
+{
+    ht_type want = ht_type_make(dtype, 0, NULL);
+    want.space = ht_type_of(g, x)->space;
+    return ht_emit1(g, "fill", &want, 0, NULL, HT_ATTRS(HT_FLOAT("value", value)));
+}
+
 ht_val ht_fill_like(ht_graph *g, ht_val x, double value)
 {
     if (ht_graph_status(g) != HT_OK || x.id >= g->value_count) return HT_NONE;
     ht_type like = *ht_type_of(g, x);
-    ht_val scalar = ht_fill(g, like.dtype, 0, NULL, value);
+    ht_val scalar = number_at(g, x, like.dtype, value);
     return like.rank == 0 ? scalar : ht_expand(g, scalar, like.rank, like.dim);
 }
 
@@ -163,7 +171,7 @@ ht_val ht_number_beside(ht_graph *g, ht_val x, double value)
     if (ht_graph_status(g) != HT_OK || x.id >= g->value_count) return HT_NONE;
     ht_dtype dtype = ht_type_of(g, x)->dtype;
     if (ht_dtype_is_float(dtype)) dtype = ht_wider(dtype, HT_F32);
-    return ht_fill(g, dtype, 0, NULL, value);
+    return number_at(g, x, dtype, value);
 }
 
 /* op(x, number) in x's type: x is not widened by the number's own. */

@@ -140,8 +140,9 @@ static void shared_attrs(const ht_call *call, ht_attr attrs[SHARED_ATTRS + 1])
 
 static ht_type like(const ht_graph *g, ht_val v)
 {
-    const ht_type *type = ht_type_of(g, v);
-    return ht_type_make(type->dtype, type->rank, type->dim);
+    ht_type type = *ht_type_of(g, v);
+    ht_type_row_major(&type);
+    return type;
 }
 
 /* The result has the number type of `as`. */

@@ -128,10 +128,13 @@ static ht_status lstm_grad(ht_graph *g, const ht_grad *d)
     ht_val lengths = n_in > LSTM_LENGTHS ? d->x[LSTM_LENGTHS] : HT_NONE;
     ht_val bias = n_in > LSTM_BIAS ? d->x[LSTM_BIAS] : HT_NONE;
     ht_type want[LSTM_GRAD_RESULTS];
-    for (size_t i = OUT_DX; i <= OUT_DW_HIDDEN; i++)
-        want[i] = ht_type_make(d->call->in[i]->dtype, d->call->in[i]->rank, d->call->in[i]->dim);
+    for (size_t i = OUT_DX; i <= OUT_DW_HIDDEN; i++) {
+        want[i] = *d->call->in[i];
+        ht_type_row_major(&want[i]);
+    }
     const ht_type *like_bias = d->call->in[bias.id ? LSTM_BIAS : LSTM_W_HIDDEN];
     want[OUT_DBIAS] = ht_type_make(like_bias->dtype, 1, like_bias->dim);
+    want[OUT_DBIAS].space = like_bias->space;
     ht_val dx[LSTM_GRAD_RESULTS] = {HT_NONE};
     ht_emit_n(g, "lstm_grad", want,
               HT_VALS(d->x[LSTM_X], d->x[LSTM_H0], d->x[LSTM_C0], d->x[LSTM_W_INPUT], d->x[LSTM_W_HIDDEN], d->y[3],

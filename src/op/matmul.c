@@ -61,6 +61,7 @@ static ht_val product(ht_graph *g, ht_val a, bool ta, ht_val b, bool tb, const h
 static ht_type spread_type(const ht_type *x, const ht_type *y)
 {
     ht_type type = ht_type_make(ht_wider(x->dtype, HT_F32), y->rank, y->dim);
+    type.space = y->space;
     for (int i = 1; i <= 2; i++) type.dim[type.rank - i] = x->dim[x->rank - i];
     if (ht_type_elems(&type) == ht_type_elems(x)) type.dtype = x->dtype;
     ht_type_row_major(&type);
@@ -79,7 +80,8 @@ static ht_val gather_back(ht_graph *g, ht_val spread, const ht_type *x)
         want.dim[i] = 1;
     }
     if (count > 0) {
-        want = ht_type_make(x->dtype, want.rank, want.dim);
+        want.dtype = x->dtype;
+        ht_type_row_major(&want);
         spread = ht_emit1(g, "sum", &want, HT_VALS(spread), HT_ATTRS(HT_INTS("axes", count, axes), HT_INT("keep", 1)));
     }
     return missing ? ht_reshape(g, spread, x->rank, x->dim) : spread;
@@ -93,6 +95,7 @@ static ht_val shared_b_grad(ht_graph *g, const ht_grad *d, const ht_type *a, con
     for (int i = 0; i < y->rank - 1; i++) rows *= y->dim[i];
     ht_val all_a = ht_reshape(g, d->x[0], HT_DIMS(rows, k)), all_dy = ht_reshape(g, d->dy[0], HT_DIMS(rows, n));
     ht_type want = ht_type_make(b->dtype, 2, b->dim + b->rank - 2);
+    want.space = b->space;
     bool tb = ht_call_int(d->call, "tb");
     ht_val db = tb ? product(g, all_dy, true, all_a, false, &want) : product(g, all_a, true, all_dy, false, &want);
     return b->rank > 2 ? ht_reshape(g, db, b->rank, b->dim) : db;

@@ -57,5 +57,6 @@ ht_val ht_one_hot(ht_graph *g, ht_val labels, int64_t depth, ht_dtype dtype)
     }
     in.dim[in.rank] = depth;
     ht_type want = ht_type_make(dtype, in.rank + 1, in.dim);
+    want.space = in.space;
     return ht_emit1(g, "one_hot", &want, HT_VALS(labels), HT_NO_ATTRS);
 }

@@ -126,8 +126,9 @@ static void max_pool_grad_cost(const ht_call *call, ht_cost *cost)
 
 static ht_type like(const ht_graph *g, ht_val v)
 {
-    const ht_type *type = ht_type_of(g, v);
-    return ht_type_make(type->dtype, type->rank, type->dim);
+    ht_type type = *ht_type_of(g, v);
+    ht_type_row_major(&type);
+    return type;
 }
 
 static ht_status max_pool_grad(ht_graph *g, const ht_grad *d)

@@ -1,5 +1,4 @@
-/* reshape: the same elements in row-major order under other sizes; a view where the strides allow it.
- * copy: the same value with bytes of its own, row-major. */
+/* reshape: the same elements in row-major order under other sizes; a view where the strides allow it. */
 #include "op/op.h"
 #include "op/view.h"
 
@@ -94,33 +93,6 @@ const ht_op ht_op_reshape = {
     .ref = reshape_ref,
     .view = reshape_view,
     .samples = reshape_samples,
-};
-
-static ht_status copy_grad(ht_graph *g, const ht_grad *d)
-{
-    d->dx[0] = d->dy[0];
-    return ht_graph_status(g);
-}
-
-static const char *const copy_samples[] = {
-    "(f32[3,4])", "(f32[])", "(f32[2,0])", "(bool[7])", "(f16[5,3])", "(f64[2,2,2])", "(f32[70,50])", NULL,
-};
-
-/* No view rule: a copy is inserted exactly where a view is impossible. */
-const ht_op ht_op_copy = {
-    .size = sizeof(ht_op),
-    .name = "copy",
-    .prec = HT_PREC_MOVE,
-    .fuse = HT_FUSE_NONE,
-    .flags = HT_OP_ERASED,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .infer = ht_infer_like_0,
-    .cost = ht_cost_none,
-    .grad = copy_grad,
-    .ref = reshape_ref,
-    .samples = copy_samples,
 };
 
 /* The size that a -1 stands for. */

@@ -42,7 +42,10 @@ uint64_t ht_random_first(const ht_type *type, int64_t sample);
 /* Cost of data movement: no FLOPs. */
 void ht_cost_none(const ht_call *call, ht_cost *cost);
 
-/* A scalar or any-shape constant like x (dtype and shape), for gradient rules. */
+/* x in a space: itself if it lies there, else a copy. */
+ht_val ht_to_space(ht_graph *g, ht_val x, ht_space space);
+
+/* A scalar or any-shape constant like x (dtype, space and shape), for gradient rules. */
 ht_val ht_fill_like(ht_graph *g, ht_val x, double value);
 
 #endif

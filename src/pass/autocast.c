@@ -324,6 +324,8 @@ static ht_val round_by_chance(caster *c, ht_val state, ht_val value)
     ht_val seed = ht_find(g, "rng.seed"), step = ht_find(g, "applied");
     if (!seed.id) seed = ht_state_add(g, "rng.seed", HT_I64, 0, NULL, HT_ZERO);
     if (!step.id) ht_graph_fail(g, HT_EINVAL, "autocast: rounding by chance needs the state 'applied'; run optimizer");
+    seed = ht_to_space(g, seed, want.space);
+    step = ht_to_space(g, step, want.space);
     want.dtype = c->policy->half;
     return ht_emit1(g, "round_stochastic", &want, HT_VALS(value, seed, step),
                     HT_ATTRS(HT_TEXT("site", ht_value_of(g, state)->name)));
@@ -357,7 +359,10 @@ static void type_node(caster *c, uint32_t id)
         cast_inputs(c, &n);
         if (looks_up(&n)) judge_rows(c, &n);
     }
-    if (n.op->prec == HT_PREC_MOVE && n.n_in > 1) cast_alike(c, &n);
+    if (n.op->start)
+        ht_rewrite_done(g, &n);
+    else if (n.op->prec == HT_PREC_MOVE && n.n_in > 1)
+        cast_alike(c, &n);
     set_results(c, &n);
     stamp(g, first, &n);
     ht_rewrite_keep(&c->rw, id);
@@ -438,7 +443,8 @@ static bool moves_float(const ht_graph *g, const ht_node *n)
 static void widen_node(ht_graph *g, const ht_node *node)
 {
     const ht_node n = *node; /* the builder may move the graph's */
-    for (size_t i = 0; moves_float(g, &n) && i < n.n_in; i++) {
+    if (n.op->start) ht_rewrite_done(g, &n);
+    for (size_t i = 0; moves_float(g, &n) && !n.op->start && i < n.n_in; i++) {
         ht_val v = ht_node_in(g, &n, i);
         if (ht_type_of(g, v)->dtype == HT_F32) set_operand(g, &n, i, ht_cast(g, v, HT_F64));
     }

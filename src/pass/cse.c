@@ -1,6 +1,7 @@
 /* Merges nodes that compute the same: equal op, attributes, inputs and result types. The first stays. Roles, names and
  * sites may differ; these may not:
  *     no_merge a wanted duplicate (a recomputed activation): it neither goes nor takes the place of another
+ *     pair     a start has one done
  *     effect   what a node does besides its results is done as often as it says
  *     was      the model hash of a folded constant: merging two that differ would change the hash of their users
  *     region   a merge across regions could close a circle between them
@@ -98,7 +99,7 @@ static void merge_node(merger *m, uint32_t id)
 {
     ht_node *n = &m->g->nodes[id];
     if (m->stands_for[n->origin]) n->origin = m->stands_for[n->origin];
-    bool pure = !n->no_merge && !(n->op->flags & HT_OP_EFFECT);
+    bool pure = !n->no_merge && !(n->op->flags & HT_OP_EFFECT) && !n->op->done && !n->op->start;
     uint64_t hash = pure ? hash_node(m, n) : 0;
     size_t slot = pure ? find_slot(m, n, hash) : 0;
     if (pure && m->slots[slot]) {

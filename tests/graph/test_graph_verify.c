@@ -29,6 +29,12 @@ static const char whole[] = "state %flat f32[24] heading=parameters\n"
                             "  store %w = %n\n"
                             "  store %v = %n\n"
                             "}\n"
+                            "segment away (%m1 f32[4], %m2 f32[4]) -> (m4=%m4) {\n"
+                            "  %s = copy_start f32[4]@host (%m1)\n"
+                            "  %m3 = neg f32[4] (%m2)\n"
+                            "  %e = copy_done f32[4]@host (%s, %m1)\n"
+                            "  %m4 = neg f32[4]@host (%e)\n"
+                            "}\n"
                             "program train { forward update }\n";
 
 static ht_val value(const ht_graph *g, const char *name)
@@ -229,9 +235,59 @@ static void output_behind_the_store(ht_graph *g)
     ht_output(g, "late", value(g, "alone"));
 }
 
+static void input_of_another_space(ht_graph *g)
+{
+    g->values[value(g, "x").id].type.space = HT_SPACE_HOST;
+}
+
+static void result_of_another_space(ht_graph *g)
+{
+    g->values[value(g, "m4").id].type.space = HT_SPACE_MAIN;
+}
+
+static void stored_value_of_another_space(ht_graph *g)
+{
+    g->values[value(g, "alone").id].type.space = g->values[value(g, "n").id].type.space = HT_SPACE_HOST;
+    g->values[value(g, "g").id].type.space = g->values[value(g, "m").id].type.space = HT_SPACE_HOST;
+}
+
+static void done_of_no_start(ht_graph *g)
+{
+    g->operands[maker(g, "e")->in] = value(g, "m2");
+}
+
+static void start_without_a_done(ht_graph *g)
+{
+    uint32_t *nodes = g->segments[2].nodes;
+    g->operands[maker(g, "m4")->in] = value(g, "m3");
+    g->values[value(g, "m4").id].type.space = HT_SPACE_MAIN;
+    nodes[2] = nodes[3];
+    g->segments[2].node_count = 3;
+}
+
+static void done_of_another_source(ht_graph *g)
+{
+    g->operands[maker(g, "e")->in + 1] = value(g, "m2");
+}
+
+static void done_in_another_space(ht_graph *g)
+{
+    g->values[value(g, "e").id].type.space = g->values[value(g, "m4").id].type.space = HT_SPACE_MAIN;
+}
+
+static void start_that_is_read(ht_graph *g)
+{
+    g->operands[maker(g, "m4")->in] = value(g, "s");
+}
+
+static void start_that_is_an_output(ht_graph *g)
+{
+    g->segments[2].outputs[0].value = value(g, "s");
+}
+
 static void call_of_no_segment(ht_graph *g)
 {
-    g->programs[0].calls[1].segment = 2;
+    g->programs[0].calls[1].segment = 3;
 }
 
 typedef struct rule {
@@ -278,6 +334,15 @@ static const rule rules[] = {
     RULE(read_behind_the_store, "segment update: %alone is read after its store"),
     RULE(read_of_the_base_behind_the_store, "segment update: %flat is read after its store"),
     RULE(output_behind_the_store, "segment update: %alone is read after its store"),
+    RULE(input_of_another_space, "segment forward: matmul computes in one space, but %x is @host and %w is @main"),
+    RULE(result_of_another_space, "segment away: neg computes in one space, but %e is @host and %m4 is @main"),
+    RULE(stored_value_of_another_space, "segment update: store: state is f32[2,3], value is f32[2,3]@host"),
+    RULE(done_of_no_start, "segment away: copy_done: %m2 is no result of copy_start"),
+    RULE(start_without_a_done, "segment away: copy_start: %s has no copy_done"),
+    RULE(done_of_another_source, "segment away: copy_start reads %m1, its copy_done names %m2"),
+    RULE(done_in_another_space, "segment away: copy_done: %s is f32[4]@host, the result is f32[4]"),
+    RULE(start_that_is_read, "segment away: %s of copy_start is read by neg; only copy_done may"),
+    RULE(start_that_is_an_output, "segment away: %s of copy_start is read by an output; only copy_done may"),
     RULE(call_of_no_segment, "program train calls a segment that is not there"),
 };
 

@@ -349,6 +349,35 @@ static void builders__refuse_and_pass_on(void **state)
     ht_graph_free(g);
 }
 
+/* By hand: the pair, its gradient and the gradient of that, in the space of what they belong to. */
+static void a_copy_in_two_parts__has_the_gradient_of_a_copy(void **state)
+{
+    (void)state;
+    ht_graph *g;
+    ht_context *ctx = context_shared();
+    assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
+    ht_val x = ht_input(g, "x", HT_F64, HT_DIMS(3)), grad, second;
+    ht_type there = *ht_type_of(g, x);
+    there.space = HT_SPACE_HOST;
+    ht_val t = ht_emit1(g, "copy_start", &there, HT_VALS(x), HT_NO_ATTRS);
+    ht_val y = ht_emit1(g, "copy_done", NULL, HT_VALS(t, x), HT_NO_ATTRS);
+    ht_val loss = ht_sum(g, ht_mul(g, ht_mul(g, y, y), y), 0, NULL, false);
+    assert_int_equal(ht_gradients(g, loss, 1, &x, &grad), HT_OK);
+    assert_int_equal(ht_type_of(g, grad)->space, HT_SPACE_MAIN);
+    assert_int_equal(ht_gradients(g, ht_sum(g, grad, 0, NULL, false), 1, &x, &second), HT_OK);
+    context_must(ctx, ht_graph_verify(g));
+    ht_reference *ref;
+    assert_int_equal(ht_reference_create(&ref, g, false, 1), HT_OK);
+    for (int i = 0; i < 3; i++) ht_reference_value(ref, x)[i] = i + 1;
+    assert_int_equal(ht_reference_run(ref, 0), HT_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_true(ht_reference_value(ref, grad)[i] == 3 * (i + 1) * (i + 1));
+        assert_true(ht_reference_value(ref, second)[i] == 6 * (i + 1));
+    }
+    ht_reference_free(ref);
+    ht_graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +390,7 @@ int main(void)
         cmocka_unit_test(lookups__give_zeros_for_indices_outside),
         cmocka_unit_test(shape_rules__refuse_hostile_calls),
         cmocka_unit_test(builders__refuse_and_pass_on),
+        cmocka_unit_test(a_copy_in_two_parts__has_the_gradient_of_a_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

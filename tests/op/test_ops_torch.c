@@ -21,6 +21,8 @@ static const struct {
     {"scale_step", "DeepSpeed's rule, which PyTorch has not; test_scaler has its worked table"},
     {"dropout", "PyTorch draws other numbers"},
     {"round_stochastic", "PyTorch draws other numbers"},
+    {"copy_start", "a copy in two parts"},
+    {"copy_done", "a copy in two parts"},
     {"unslice", "the gradient of slice"},
     {"conv2d_grad_input", "the gradient of conv2d"},
     {"conv2d_grad_weight", "the gradient of conv2d"},

@@ -13,7 +13,7 @@
 #include "context_fixture.h"
 #include "train/train.h"
 
-enum { GRAPHS = 300, MAX_VALUES = 200, STATES = 6 };
+enum { GRAPHS = 300, MAX_VALUES = 200, STATES = 6, COPIES = 6 };
 
 static uint32_t seed_word;
 
@@ -27,6 +27,8 @@ typedef struct pool {
     ht_graph *g;
     ht_val v[MAX_VALUES];
     size_t count;
+    ht_val begun[COPIES], from[COPIES]; /* copies under way */
+    size_t begun_count;
 } pool;
 
 static void put(pool *p, ht_val v)
@@ -102,6 +104,33 @@ static void grow_structured(pool *p)
     }
 }
 
+/* What the copy reads must stay as it is until the copy is done, whatever runs in between. */
+static void end_copy(pool *p)
+{
+    size_t i = draw((uint32_t)p->begun_count);
+    ht_val y = ht_emit1(p->g, "copy_done", NULL, HT_VALS(p->begun[i], p->from[i]), HT_NO_ATTRS);
+    p->begun[i] = p->begun[--p->begun_count];
+    p->from[i] = p->from[p->begun_count];
+    if (draw(2)) y = ht_tanh(p->g, y);
+    put(p, ht_to_space(p->g, y, HT_SPACE_MAIN));
+}
+
+static void grow_copied(pool *p)
+{
+    ht_val x = pick(p);
+    ht_type want = *type(p, x);
+    if (draw(3)) want.space = HT_SPACE_HOST;
+    if (p->begun_count && (p->begun_count == COPIES || draw(2))) {
+        end_copy(p);
+    } else if (draw(4)) {
+        p->from[p->begun_count] = x;
+        p->begun[p->begun_count++] = ht_emit1(p->g, "copy_start", &want, HT_VALS(x), HT_NO_ATTRS);
+    } else {
+        ht_val there = ht_to_space(p->g, x, HT_SPACE_HOST);
+        put(p, ht_to_space(p->g, ht_mul(p->g, ht_tanh(p->g, there), there), HT_SPACE_MAIN));
+    }
+}
+
 static ht_val states[STATES];
 static int state_count;
 
@@ -146,14 +175,17 @@ static ht_graph *make_graph(ht_context *ctx)
     make_states(&p);
     uint32_t length = 3 + draw(40);
     for (uint32_t i = 0; i < length; i++) {
-        uint32_t kind = draw(10);
+        uint32_t kind = draw(13);
         if (kind < 5)
             grow_pointwise(&p);
         else if (kind < 8)
             grow_moved(&p);
-        else
+        else if (kind < 10)
             grow_structured(&p);
+        else
+            grow_copied(&p);
     }
+    while (p.begun_count) end_copy(&p);
     for (uint32_t i = 0; i < 3; i++) {
         char name[16];
         snprintf(name, sizeof name, "y%u", i);

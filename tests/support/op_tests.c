@@ -103,7 +103,7 @@ ht_val op_weighted_sum(ht_graph *g, size_t n, const ht_val *y, const char *prefi
         snprintf(name, sizeof name, "%s%zu", prefix, i);
         ht_type type = *ht_type_of(g, y[i]);
         weights[i] = ht_input(g, name, type.dtype, type.rank, type.dim);
-        ht_val part = ht_sum(g, ht_mul(g, y[i], weights[i]), 0, NULL, false);
+        ht_val part = ht_sum(g, ht_mul(g, ht_to_space(g, y[i], HT_SPACE_MAIN), weights[i]), 0, NULL, false);
         loss = i ? ht_add(g, loss, part) : part;
     }
     return loss;
@@ -111,11 +111,10 @@ ht_val op_weighted_sum(ht_graph *g, size_t n, const ht_val *y, const char *prefi
 
 size_t op_case_results(const op_case *c, ht_val results[8])
 {
-    const ht_node *node = op_case_node(c);
+    const ht_segment *s = &c->graph->segments[0];
     size_t n = 0;
-    for (size_t i = 0; i < node->n_out; i++)
-        if (ht_dtype_is_float(c->call->out[i]->dtype) && !(c->op->aux_out >> i & 1))
-            results[n++] = ht_node_out(node, i);
+    for (size_t i = 0; i < c->call->n_out; i++)
+        if (ht_dtype_is_float(c->call->out[i]->dtype) && !(c->op->aux_out >> i & 1)) results[n++] = s->outputs[i].value;
     return n;
 }
 

@@ -13,13 +13,20 @@ uint32_t random_graph_next(random_graph *d, uint32_t n)
     return ht_stream_word(&d->stream, d->next++) % n;
 }
 
-enum { ROOM = 512 };
+enum { ROOM = 512, COPIES = 4 };
+
+/* A copy that has begun. */
+typedef struct begun {
+    ht_val copy, from;
+} begun;
 
 typedef struct bench {
     ht_graph *g;
     random_graph d;
-    ht_val values[ROOM]; /* that the next node may read */
+    ht_val values[ROOM]; /* that the next node may read; all in main */
     size_t count;
+    begun begun[COPIES];
+    size_t begun_count;
 } bench;
 
 static void keep_value(bench *b, ht_val v)
@@ -74,7 +81,6 @@ static ht_val point1(bench *b)
     static const char *const names[] = {"tanh", "neg", "abs", "relu", "sigmoid", "neg", "sin"};
     ht_val x = any_float(b);
     ht_type want = *ht_type_of(b->g, x);
-    if (!random_graph_next(&b->d, 12)) want.space = HT_SPACE_HOST;
     return ht_emit1(b->g, names[random_graph_next(&b->d, 7)], &want, HT_VALS(x), HT_NO_ATTRS);
 }
 
@@ -163,10 +169,39 @@ static ht_val narrow(bench *b)
     return ht_emit1(b->g, "cast", &want, HT_VALS(x), HT_NO_ATTRS);
 }
 
+/* Computed in host memory. */
+static ht_val away(bench *b)
+{
+    ht_val x = ht_to_space(b->g, any_float(b), HT_SPACE_HOST);
+    ht_val y = random_graph_next(&b->d, 2) ? ht_scale(b->g, ht_tanh(b->g, x), 0.5) : ht_add(b->g, x, ht_neg(b->g, x));
+    return ht_to_space(b->g, y, HT_SPACE_MAIN);
+}
+
+static ht_val begin_copy(bench *b)
+{
+    if (b->begun_count == COPIES) return HT_NONE;
+    ht_val x = any_value(b);
+    ht_type want = *ht_type_of(b->g, x);
+    if (random_graph_next(&b->d, 3)) want.space = HT_SPACE_HOST;
+    ht_val copy = ht_emit1(b->g, "copy_start", &want, HT_VALS(x), HT_NO_ATTRS);
+    b->begun[b->begun_count++] = (begun){copy, x};
+    return HT_NONE;
+}
+
+static ht_val end_copy(bench *b)
+{
+    if (!b->begun_count) return HT_NONE;
+    begun *ends = &b->begun[random_graph_next(&b->d, (uint32_t)b->begun_count)];
+    ht_val y = ht_emit1(b->g, "copy_done", NULL, HT_VALS(ends->copy, ends->from), HT_NO_ATTRS);
+    *ends = b->begun[--b->begun_count];
+    return ht_to_space(b->g, y, HT_SPACE_MAIN);
+}
+
 static void any_node(bench *b)
 {
-    static ht_val (*const makers[])(bench *) = {point1,    point1,    point2,    point2, number, number,
-                                                condition, reduction, reduction, move,   dot,    narrow};
+    static ht_val (*const makers[])(bench *) = {point1, point1,    point2,    point2,     number,
+                                                number, condition, reduction, reduction,  move,
+                                                dot,    narrow,    away,      begin_copy, end_copy};
     ht_graph *g = b->g;
     size_t before = g->node_count;
     keep_value(b, makers[random_graph_next(&b->d, sizeof makers / sizeof makers[0])](b));
@@ -222,6 +257,7 @@ static void fill_segment(bench *b, size_t nodes)
         g->role = i < nodes / 2 ? HT_ROLE_FWD : i < nodes * 3 / 4 ? HT_ROLE_BWD_ACT : HT_ROLE_UPDATE;
         any_node(b);
     }
+    while (b->begun_count && g->status == HT_OK) keep_value(b, end_copy(b));
     g->role = HT_ROLE_UPDATE;
     for (uint32_t i = 0; i <= random_graph_next(&b->d, 3); i++) {
         /* A result: an output that is a state could be one that is stored. */

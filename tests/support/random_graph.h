@@ -14,8 +14,8 @@ random_graph random_graph_make(uint64_t seed);
 uint32_t random_graph_next(random_graph *d, uint32_t n);
 
 /* A segment "forward" of about `nodes` nodes with inputs, outputs, state, stores, roles, kept duplicates, constants,
- * host memory and views of state; a segment "other" now and then; a program. NULL after a failure, which the context
- * tells. */
+ * copies to host memory and back, some in two parts, and views of state; a segment "other" now and then; a program.
+ * NULL after a failure, which the context tells. */
 ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes);
 
 /* A random point-wise op on a, or on a and b; some change the number type. */

@@ -1,5 +1,7 @@
-/* copy: y = x from any strides to any.  reshape, permute, slice, expand: the view that the op says, copied; a plan
- * makes views of them where it can, so these rows serve where it cannot.  Numerics, threads, traffic: strided.c. */
+/* copy, copy_start: y = x from any strides to any.  copy_done: nothing, since a plan puts its result where copy_start
+ * has written; a result with bytes of its own is copied.  reshape, permute, slice, expand: the view that the op says,
+ * copied; a plan makes views of them where it can, so these rows serve where it cannot.  Numerics, threads, traffic:
+ * strided.c. */
 #include "kernel/move/strided.h"
 
 static ht_status copy_run(const ht_launch *launch)
@@ -8,6 +10,11 @@ static ht_status copy_run(const ht_launch *launch)
     ht_strided to = ht_strided_at(launch->out[0], out, 0), from = ht_strided_at(launch->in[0], in, 0);
     ht_strided_copy(launch->pool, ht_dtype_bytes(in->dtype), in->rank, in->dim, &to, &from);
     return HT_OK;
+}
+
+static ht_status copy_done_run(const ht_launch *launch)
+{
+    return launch->out[0] == launch->in[0] ? HT_OK : copy_run(launch);
 }
 
 static ht_status view_run(const ht_launch *launch)
@@ -41,6 +48,8 @@ static const char *view_can(const ht_call *call, const ht_target *target)
 }
 
 HT_MOVE_ROW(copy, copy_can, copy_run)
+HT_MOVE_ROW(copy_start, copy_can, copy_run)
+HT_MOVE_ROW(copy_done, copy_can, copy_done_run)
 HT_MOVE_ROW(reshape, view_can, view_run)
 HT_MOVE_ROW(permute, view_can, view_run)
 HT_MOVE_ROW(slice, view_can, view_run)
