@@ -62,18 +62,19 @@ static ht_val correction(ht_graph *g, ht_val log_beta, ht_val applied)
 {
     ht_val t = ht_add_scalar(g, ht_cast(g, applied, HT_F64), 1);
     ht_val power = ht_exp(g, ht_mul(g, t, log_beta));
-    return ht_sub(g, ht_fill(g, HT_F64, 0, NULL, 1), power);
+    return ht_sub(g, ht_fill_like(g, power, 1), power);
 }
 
-/* ln β as a scalar; of 0, a number whose exponential is 0. */
-static ht_val log_of(ht_graph *g, double beta)
+/* ln β as a scalar beside `applied`; of 0, a number whose exponential is 0. */
+static ht_val log_of(ht_graph *g, double beta, ht_val applied)
 {
-    return ht_fill(g, HT_F64, 0, NULL, beta > 0 ? log(beta) : -1e4);
+    ht_val number = ht_fill(g, HT_F64, 0, NULL, beta > 0 ? log(beta) : -1e4);
+    return ht_to_space(g, number, ht_type_of(g, applied)->space);
 }
 
 ht_val ht_corrected_rate(ht_graph *g, const ht_hyper *hyper, ht_val lr, ht_val applied, ht_val grad)
 {
-    ht_val first = hyper->cycled.id ? ht_log(g, ht_cast(g, hyper->cycled, HT_F64)) : log_of(g, hyper->beta1);
-    ht_val c1 = correction(g, first, applied), c2 = correction(g, log_of(g, hyper->beta2), applied);
+    ht_val first = hyper->cycled.id ? ht_log(g, ht_cast(g, hyper->cycled, HT_F64)) : log_of(g, hyper->beta1, applied);
+    ht_val c1 = correction(g, first, applied), c2 = correction(g, log_of(g, hyper->beta2, applied), applied);
     return ht_mul(g, ht_as_exact(g, lr, grad), ht_as_exact(g, ht_div(g, ht_sqrt(g, c2), c1), grad));
 }

@@ -190,7 +190,9 @@ static void sweep(backward *b, uint32_t segment, ht_val loss, ht_val loss_grad)
     ht_graph *g = b->g;
     size_t count = g->segments[segment].node_count;
     g->role = HT_ROLE_BWD_ACT;
-    b->grad[loss.id] = loss_grad.id ? ht_cast(g, loss_grad, ht_type_of(g, loss)->dtype) : ht_fill_like(g, loss, 1);
+    ht_type type = *ht_type_of(g, loss);
+    b->grad[loss.id] =
+        loss_grad.id ? ht_to_space(g, ht_cast(g, loss_grad, type.dtype), type.space) : ht_fill_like(g, loss, 1);
     for (size_t at = count; at-- > 0 && g->status == HT_OK;) differentiate(b, g->segments[segment].nodes[at]);
 }
 

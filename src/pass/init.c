@@ -1,4 +1,5 @@
-/* The segment "init": every state as its declaration says. State without one starts as zero bytes and needs no node. */
+/* The segment "init": every state as its declaration says. State without one starts as zero bytes and needs no node.
+ * Random numbers are drawn in main, where the seed is; what belongs elsewhere is copied. */
 #include "pass/pass.h"
 
 static ht_val initial(ht_graph *g, ht_val state, ht_init init, ht_rng rng)
@@ -31,7 +32,9 @@ static ht_status init_run(ht_graph *g, const ht_target *target, const ht_pass_op
     g->segment = ht_graph_add_segment(g, "init");
     for (size_t i = 0; i < g->state_count && g->status == HT_OK; i++) {
         ht_state s = g->states[i];
-        if (s.init.kind != HT_INIT_ZERO) ht_store(g, s.value, initial(g, s.value, s.init, rng));
+        if (s.init.kind == HT_INIT_ZERO) continue;
+        ht_val first = initial(g, s.value, s.init, rng);
+        if (g->status == HT_OK) ht_store(g, s.value, ht_to_space(g, first, ht_type_of(g, s.value)->space));
     }
     g->segment = resume;
     return g->status;

@@ -1,8 +1,8 @@
 /* Appends the segment "update": the gradients' norm with its non-finite check, unscaling and clipping, the rate, the
- * optimiser, stores that keep the old state where the gradients were not finite, and the next loss scale. Parameters, gradients and moments become flat
- * groups in one order, so that an update is one call per group and a partition is a slice: one group per number type, or
- * two where matrices (rank 2 and more) are treated differently from the rest. Rules that look at whole tensors work on
- * the tensors' places in the group. */
+ * optimiser, stores that keep the old state where the gradients were not finite, and the next loss scale. Parameters,
+ * gradients and moments become flat groups in one order, so that an update is one call per group and a partition is a
+ * slice: one group per number type and space, or two where matrices (rank 2 and more) are treated differently from the
+ * rest. Rules that look at whole tensors work on the tensors' places in the group. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@ typedef struct group {
     const ht_optimizer *rule;
     ht_hyper hyper;
     ht_dtype dtype; /* of its parameters */
+    ht_space space; /* of its state: its update is computed there */
     part part;
     ht_val param, grad, moment[HT_MAX_MOMENTS]; /* flat states */
 } group;
@@ -25,7 +26,7 @@ typedef struct group {
 typedef struct builder {
     ht_graph *g;
     const ht_train_options *options;
-    group groups[2 * HT_DTYPE_COUNT];
+    group groups[2 * HT_DTYPE_COUNT * HT_SPACE_COUNT];
     int group_count;
     ht_scaler scaler;
     ht_val rate, applied, factor, finite, apply; /* scalars of the update; factor: of the gradients, or none */
@@ -45,7 +46,7 @@ static ht_val state_beside(ht_graph *g, ht_val param, const char *what)
 static bool is_member(const group *flat, const ht_graph *g, const ht_state *s)
 {
     const ht_type *type = ht_type_of(g, s->value);
-    if (!s->trained || type->dtype != flat->dtype) return false;
+    if (!s->trained || type->dtype != flat->dtype || type->space != flat->space) return false;
     return flat->part == PART_ALL || (type->rank >= 2) == (flat->part == PART_MATRICES);
 }
 
@@ -59,7 +60,10 @@ static ht_val add_flat(ht_graph *g, const group *flat, const char *what, ht_dtyp
     static const char *const parts[] = {[PART_ALL] = "", [PART_MATRICES] = ".matrices", [PART_REST] = ".rest"};
     char name[64];
     ht_type type = ht_type_make(dtype, 1, &elems);
-    snprintf(name, sizeof name, "flat.%s.%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part]);
+    type.space = flat->space;
+    bool main = flat->space == HT_SPACE_MAIN;
+    snprintf(name, sizeof name, "flat.%s.%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part],
+             main ? "" : ".", main ? "" : ht_space_name(flat->space));
     return ht_graph_add_state(g, name, &type, &state);
 }
 
@@ -99,13 +103,14 @@ static ht_status count_members(const builder *b, const group *flat, int64_t *ele
     return HT_OK;
 }
 
-/* All trained parameters of one number type and part, in the order in which they were declared. */
-static ht_status make_group(builder *b, ht_dtype dtype, part which)
+/* All trained parameters of one number type, space and part, in the order in which they were declared. */
+static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, part which)
 {
     ht_graph *g = b->g;
     int64_t elems, offset = 0;
     group *flat = &b->groups[b->group_count];
-    *flat = (group){.rule = b->options->optimizer, .hyper = b->options->hyper, .dtype = dtype, .part = which};
+    *flat = (group){
+        .rule = b->options->optimizer, .hyper = b->options->hyper, .dtype = dtype, .space = space, .part = which};
     if (which == PART_REST && b->options->optimizer->rest) flat->rule = b->options->optimizer->rest;
     if (which == PART_REST && b->options->decay_matrices) flat->hyper.weight_decay = 0;
     HT_TRY(count_members(b, flat, &elems));
@@ -135,11 +140,13 @@ static ht_status make_group(builder *b, ht_dtype dtype, part which)
 static ht_status make_groups(builder *b)
 {
     bool split = b->options->decay_matrices || b->options->optimizer->rest;
-    for (int d = 0; d < HT_DTYPE_COUNT; d++) {
-        if (!ht_dtype_is_float((ht_dtype)d)) continue;
-        if (!split) HT_TRY(make_group(b, (ht_dtype)d, PART_ALL));
-        if (split) HT_TRY(make_group(b, (ht_dtype)d, PART_MATRICES));
-        if (split) HT_TRY(make_group(b, (ht_dtype)d, PART_REST));
+    for (int at = 0; at < HT_SPACE_COUNT * HT_DTYPE_COUNT; at++) {
+        ht_space space = (ht_space)(at / HT_DTYPE_COUNT);
+        ht_dtype dtype = (ht_dtype)(at % HT_DTYPE_COUNT);
+        if (!ht_dtype_is_float(dtype)) continue;
+        if (!split) HT_TRY(make_group(b, dtype, space, PART_ALL));
+        if (split) HT_TRY(make_group(b, dtype, space, PART_MATRICES));
+        if (split) HT_TRY(make_group(b, dtype, space, PART_REST));
     }
     if (b->group_count == 0) HT_FAIL(b->g->ctx, HT_EINVAL, "optimizer: the graph has no trained state");
     return HT_OK;
@@ -147,15 +154,23 @@ static ht_status make_groups(builder *b)
 
 /* ---- the update ---- */
 
+/* The norm of a group's gradients, made where they lie, and whether all are finite. */
+static ht_val group_norm(ht_graph *g, const group *flat, ht_val *finite)
+{
+    ht_val norm = ht_norm_finite(g, flat->grad, finite);
+    *finite = ht_to_space(g, *finite, HT_SPACE_MAIN);
+    return ht_to_space(g, norm, HT_SPACE_MAIN);
+}
+
 /* The norm of all gradients as f64, and whether all are finite. */
 static ht_val global_norm(builder *b)
 {
     ht_graph *g = b->g;
-    ht_val norm = ht_norm_finite(g, b->groups[0].grad, &b->finite);
+    ht_val norm = group_norm(g, &b->groups[0], &b->finite);
     if (b->group_count == 1) return norm;
     ht_val square = ht_mul(g, norm, norm), finite;
     for (int i = 1; i < b->group_count; i++) {
-        norm = ht_norm_finite(g, b->groups[i].grad, &finite);
+        norm = group_norm(g, &b->groups[i], &finite);
         square = ht_add(g, square, ht_mul(g, norm, norm));
         b->finite = ht_and(g, b->finite, finite);
     }
@@ -200,7 +215,15 @@ static void update_one(const builder *b, const group *flat, ht_val param, ht_val
     for (size_t m = 0; names[m]; m++) store_if(b, flat, old[m], moments[m]);
 }
 
-static void update_group(const builder *b, const group *flat)
+/* The update of a group in another space than main reads copies of the step's scalars there. */
+static void move_scalars(builder *b, group *flat)
+{
+    ht_val *scalars[] = {&b->rate, &b->applied, &b->factor, &b->apply, &flat->hyper.cycled};
+    for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++)
+        *scalars[i] = ht_to_space(b->g, *scalars[i], flat->space);
+}
+
+static void update_members(const builder *b, const group *flat)
 {
     ht_graph *g = b->g;
     const char *const *names = flat->rule->moments(&flat->hyper);
@@ -214,6 +237,14 @@ static void update_group(const builder *b, const group *flat)
         for (size_t m = 0; names[m]; m++) old[m] = state_beside(g, param, names[m]);
         update_one(b, flat, param, state_beside(g, param, "grad"), old);
     }
+}
+
+static void update_group(const builder *b, const group *flat)
+{
+    builder there = *b;
+    group moved = *flat;
+    move_scalars(&there, &moved);
+    update_members(&there, &moved);
 }
 
 /* The rate of this update: what the schedule says, or the state "lr". */
