@@ -37,6 +37,7 @@ typedef struct marker {
     uint32_t *place; /* by value id: place of its node + 1; 0: state or input */
     uint32_t *uses;  /* by value id: how often it is read; outputs and bases of views count double */
     uint32_t *user;  /* by value id: place of its last user */
+    uint32_t effect; /* place + 1 of the last effect so far that is no store; the next one waits for it */
 } marker;
 
 static const ht_node *node_at(const marker *m, size_t place)
@@ -191,13 +192,10 @@ typedef struct reading {
     int32_t highest; /* level of all sources */
 } reading;
 
-static void see(marker *m, reading *r, ht_val v, bool through_view)
+static void add_source(marker *m, reading *r, uint32_t root, bool good)
 {
-    uint32_t root = root_of(m, m->place[v.id] - 1);
     region *from = &m->regions[root];
     if (from->level > r->highest) r->highest = from->level;
-    bool good = !r->own.closed && !from->closed && same_side(m, r->n, ht_producer(m->g, v)) &&
-                fits_edge(m, &r->own, from, v, through_view);
     for (size_t i = 0; i < r->count; i++) {
         if (r->sources[i].root != root) continue;
         r->sources[i].fits &= good;
@@ -209,6 +207,23 @@ static void see(marker *m, reading *r, ht_val v, bool through_view)
     }
     r->too_many = true;
     from->read_at = INT32_MIN; /* never lifted: its readers here are not recorded */
+}
+
+static void see(marker *m, reading *r, ht_val v, bool through_view)
+{
+    uint32_t root = root_of(m, m->place[v.id] - 1);
+    const region *from = &m->regions[root];
+    add_source(m, r, root,
+               !r->own.closed && !from->closed && same_side(m, r->n, ht_producer(m->g, v)) &&
+                   fits_edge(m, &r->own, from, v, through_view));
+}
+
+/* Effects keep their order (plan/fuse.c), as if each read the one before it. */
+static void follow_effect(marker *m, reading *r, uint32_t at)
+{
+    if (!(r->n->op->flags & HT_OP_EFFECT) || r->n->op == &ht_op_store) return;
+    if (m->effect) add_source(m, r, root_of(m, m->effect - 1), false);
+    m->effect = at + 1;
 }
 
 /* Every value that n reads from another node, through waiting views, too; those are counted in own.members. */
@@ -293,6 +308,7 @@ static void put_node(marker *m, uint32_t at)
         r.own.shape = ht_type_of(m->g, ht_node_in(m->g, n, 0));
     }
     read_inputs(m, &r);
+    follow_effect(m, &r, at);
     int32_t level = choose(m, &r);
     uint32_t root = at;
     m->regions[at] = r.own;
@@ -315,6 +331,7 @@ static ht_status mark_segment(marker *m, const ht_segment *s)
 {
     size_t capacity = s->node_count + 1;
     m->s = s;
+    m->effect = 0;
     m->regions = calloc(capacity, sizeof *m->regions);
     m->waits = calloc(capacity, sizeof *m->waits);
     m->stack = calloc(capacity, sizeof *m->stack);

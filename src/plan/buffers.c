@@ -30,6 +30,13 @@ typedef struct assignment {
     bool *root_aliased;       /* two different values of it overlap: judge by the whole root */
 } assignment;
 
+/* The result of a done has the bytes of what its start makes. */
+static ht_val started(const ht_graph *g, ht_val v)
+{
+    const ht_node *n = ht_producer(g, v);
+    return n && n->op->start ? ht_node_in(g, n, 0) : v;
+}
+
 /* ---- stores in place ---- */
 
 static void span(const ht_graph *g, ht_val v, access *a)
@@ -167,7 +174,7 @@ static bool assign_stores(assignment *c)
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         const ht_node *node = &c->g->nodes[c->s->nodes[at]];
         if (node->op != &ht_op_store) continue;
-        ht_val state = ht_node_in(c->g, node, 0), v = ht_node_in(c->g, node, 1);
+        ht_val state = ht_node_in(c->g, node, 0), v = started(c->g, ht_node_in(c->g, node, 1));
         c->r->stored[at] = can_store_in_place(c, state, v);
         c->r->guarded[state.id] = !ht_value_of(c->g, state)->base.id;
         if (!c->r->stored[at]) continue;
@@ -181,7 +188,7 @@ static bool assign_stores(assignment *c)
 static void assign_outputs(assignment *c, const ht_place *slot)
 {
     for (size_t i = 0; i < c->s->output_count; i++) {
-        ht_val v = c->s->outputs[i].value;
+        ht_val v = started(c->g, c->s->outputs[i].value);
         const ht_value *value = ht_value_of(c->g, v);
         c->r->output[i] = value->kind == HT_VALUE_RESULT && !value->base.id && c->r->value[v.id].area == HT_AREA_NONE;
         if (!c->r->output[i]) continue;

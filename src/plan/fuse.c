@@ -1,17 +1,19 @@
 /* Which element-wise nodes of a region become one instruction, and the order of a segment in which such nodes stand
  * together. A step of planning and not a pass, since it asks the kernel rows; the graph keeps its nodes.
  *
- * A node takes part if its kernel is element-wise (kernel/elementwise/fused.h). Its depth counts, along the longest way to it inside
- * the region, the steps between nodes that cannot go together: of different shapes, or one of them taking no part.
- * Nodes of one shape and one depth are a group: an edge between two groups, or a group and a node that is in none, leads
- * to a greater depth, so groups never wait for each other in a circle, and regions do not either. A group that is too
- * large for one instruction is halved in the order of the segment.
+ * A node takes part if its kernel is element-wise (kernel/elementwise/fused.h). Its depth counts, along the longest
+ * way to it inside the region, the steps between nodes that cannot go together: of different shapes or spaces, or one
+ * of them taking no part. Nodes of one shape, space and depth are a group: an edge between two groups, or a group and
+ * a node that is in none, leads to a greater depth, so groups never wait for each other in a circle, and regions do
+ * not either. A group that is too large for one instruction is halved in the order of the segment.
  *
  * A product (a kernel with an epilogue) whose only reader is in a group becomes the group's first node: it hands its
  * result over block by block. A reduction (a kernel with a folding) of what a group makes becomes its last node: it
  * reads nothing else, and its readers are of a greater depth than the group, so there is no cycle.
  *
- * Stores go to the end: readers of a state then come before its store, wherever its group stands. */
+ * Effects keep one order. Stores go to the end, in theirs: readers of a state then come before its store, wherever its
+ * group stands. Every other effect waits for the one before it; the regions pass counts that as reading it, so that no
+ * group waits for itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +29,7 @@ typedef struct fuser {
     uint32_t *uses;   /* by value id: reads and outputs */
     uint32_t *seen;   /* by value id: reads by the nodes in question */
     uint32_t *fold;   /* by value id: place + 1 of a reduction that can take it from a group; 0: none */
+    uint32_t *effect; /* by place: of an effect that is no store, place + 1 of the one before it; 0: none */
     uint32_t *depth;  /* by place */
     bool *takes_part; /* by place */
     uint32_t *sorted; /* places of those that take part, group by group */
@@ -63,9 +66,15 @@ static bool can_take_part(const fuser *f, uint32_t at)
     return n->op->prec != HT_PREC_EXACT || shape_at(f, at)->rank > 0;
 }
 
+/* One loop in one memory. */
+static bool same_loop(const ht_type *a, const ht_type *b)
+{
+    return a->space == b->space && ht_type_same_shape(a, b);
+}
+
 static bool go_together(const fuser *f, uint32_t a, uint32_t b)
 {
-    return f->takes_part[a] && f->takes_part[b] && ht_type_same_shape(shape_at(f, a), shape_at(f, b));
+    return f->takes_part[a] && f->takes_part[b] && same_loop(shape_at(f, a), shape_at(f, b));
 }
 
 static void set_depth(fuser *f, uint32_t at)
@@ -89,6 +98,7 @@ typedef struct member {
 
 static int by_shape(const ht_type *a, const ht_type *b)
 {
+    if (a->space != b->space) return a->space < b->space ? -1 : 1;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     for (int i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return a->dim[i] < b->dim[i] ? -1 : 1;
@@ -120,7 +130,7 @@ static bool sort_members(fuser *f)
 static bool same_group(const fuser *f, uint32_t a, uint32_t b)
 {
     return node_at(f, a)->region == node_at(f, b)->region && f->depth[a] == f->depth[b] &&
-           ht_type_same_shape(shape_at(f, a), shape_at(f, b));
+           same_loop(shape_at(f, a), shape_at(f, b));
 }
 
 /* Operands of an instruction of these nodes; *results: those that other nodes read. */
@@ -163,7 +173,7 @@ static uint32_t find_product(const fuser *f, const uint32_t *places, size_t coun
             if (!from || f->uses[v.id] != 1 || shape->dim[shape->rank - 1] < HT_LONG_ROW) continue;
             const ht_kernel *kernel = f->kernels[f->s->nodes[from - 1]];
             if (!kernel || !kernel->epilogue || node_at(f, from - 1)->region != n->region) continue;
-            if (ht_type_of(f->g, v)->dtype == HT_F32 && ht_type_same_shape(ht_type_of(f->g, v), shape)) return from;
+            if (ht_type_of(f->g, v)->dtype == HT_F32 && same_loop(ht_type_of(f->g, v), shape)) return from;
         }
     }
     return 0;
@@ -230,6 +240,17 @@ static bool note_fold(fuser *f, uint32_t at)
     return call != NULL;
 }
 
+static void chain_effects(fuser *f)
+{
+    uint32_t last = 0;
+    for (uint32_t at = 0; at < f->s->node_count; at++) {
+        const ht_op *op = node_at(f, at)->op;
+        if (!(op->flags & HT_OP_EFFECT) || op == &ht_op_store) continue;
+        f->effect[at] = last;
+        last = at + 1;
+    }
+}
+
 static bool find_groups(fuser *f)
 {
     for (uint32_t at = 0; at < f->s->node_count; at++) {
@@ -271,6 +292,7 @@ static size_t push_needs(const fuser *f, uint32_t at, uint32_t *stack, size_t de
         uint32_t needed = unit_of(f, from - 1);
         if (needed != unit_of(f, at) && !f->done[needed]) stack[depth++] = needed;
     }
+    if (f->effect[at] && !f->done[f->effect[at] - 1]) stack[depth++] = f->effect[at] - 1;
     return depth;
 }
 
@@ -296,7 +318,7 @@ static size_t put_unit(fuser *f, uint32_t place, uint32_t *stack, uint32_t *orde
 
 static bool reorder(fuser *f)
 {
-    size_t nodes = f->s->node_count, capacity = nodes + 1, count = 0;
+    size_t nodes = f->s->node_count, capacity = 2 * nodes + 1, count = 0;
     for (uint32_t at = 0; at < nodes; at++) capacity += node_at(f, at)->n_in;
     uint32_t *order = HT_NEW(f->arena, uint32_t, nodes + 1), *stack = HT_NEW(f->arena, uint32_t, capacity);
     if (!order || !stack) return false;
@@ -314,13 +336,15 @@ static bool fuse_segment(fuser *f, uint32_t segment)
     f->sorted_count = 0;
     f->group_count = 0;
     size_t capacity = f->s->node_count + 1;
+    f->effect = HT_NEW(f->arena, uint32_t, capacity);
     f->depth = HT_NEW(f->arena, uint32_t, capacity);
     f->takes_part = HT_NEW(f->arena, bool, capacity);
     f->sorted = HT_NEW(f->arena, uint32_t, capacity);
     f->last = HT_NEW(f->arena, uint32_t, capacity);
     f->next = HT_NEW(f->arena, uint32_t, capacity);
     f->done = HT_NEW(f->arena, bool, capacity);
-    if (!f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->done) return false;
+    if (!f->effect || !f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->done) return false;
+    chain_effects(f);
     return find_groups(f) && reorder(f);
 }
 

@@ -153,6 +153,16 @@ static ht_status lay_out_compute(layout *l, uint32_t id)
     return g->status;
 }
 
+/* What a done waits for is its result: an instruction, but no bytes of its own. */
+static ht_status lay_out_done(layout *l, uint32_t id)
+{
+    ht_graph *g = l->g;
+    ht_rewrite_done(g, &g->nodes[id]);
+    HT_TRY(lay_out_compute(l, id));
+    ht_value_view(g, ht_node_out(&g->nodes[id], 0), ht_node_in(g, &g->nodes[id], 0), 0);
+    return g->status;
+}
+
 static ht_status lay_out_segment(layout *l, uint32_t segment)
 {
     ht_graph *g = l->g;
@@ -164,6 +174,8 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
             const ht_op *op = g->nodes[id].op;
             if (op == &ht_op_store)
                 ht_rewrite_keep(&l->rw, id);
+            else if (op->start)
+                status = lay_out_done(l, id);
             else
                 status = op->view ? lay_out_move(l, id) : lay_out_compute(l, id);
         }

@@ -13,6 +13,7 @@ typedef struct planning {
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
     bool *loss_scaled; /* by value id: follows from the input "loss_grad" */
+    uint32_t *started; /* by node id, of a start: 1 + index of its instruction in its segment; 0: there is none */
 } planning;
 
 static ht_status no_memory(ht_context *ctx)
@@ -44,6 +45,20 @@ static ht_status add_slot(ht_plan *plan, const char *name, ht_slot_kind kind, co
     ht_slot *slot = &plan->slots[plan->slot_count++];
     *slot = (ht_slot){own_text(plan, name), kind, *type, place, init, .owner = plan->slot_count - 1};
     return slot->name ? HT_OK : no_memory(plan->ctx);
+}
+
+/* Devices hold main and host. */
+static ht_status check_spaces(const ht_graph *g)
+{
+    for (uint32_t v = 1; v < g->value_count; v++) {
+        const ht_value *value = &g->values[v];
+        static const char *const kinds[] = {"value", "state", "input", "result"};
+        if (value->type.space != HT_SPACE_DISK) continue;
+        const ht_node *n = ht_producer(g, (ht_val){v});
+        HT_FAIL(g->ctx, HT_ENOTSUP, "%s %s%s is @disk: no device holds @disk yet", kinds[value->kind],
+                value->name ? "%" : "of ", value->name ? value->name : n->op->name);
+    }
+    return HT_OK;
 }
 
 /* Views come after what they view: the states that own bytes first. */
@@ -257,7 +272,28 @@ static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_buffer
         in[i] = v.id ? r->value[v.id] : (ht_place){0};
     }
     for (size_t i = 0; i < n->n_out; i++) out[i] = r->value[n->out + i];
-    return add_instr(p, segment, p->kernels[id], call, &(operands){in, out, &r->guarded[n->out], r->workspace[at]}, n);
+    HT_TRY(add_instr(p, segment, p->kernels[id], call, &(operands){in, out, &r->guarded[n->out], r->workspace[at]}, n));
+    if (n->op->done) p->started[id] = (uint32_t)segment->instr_count;
+    if (n->op->start) segment->instrs[segment->instr_count - 1].wait = p->started[ht_start_of(g, n) - g->nodes];
+    return HT_OK;
+}
+
+/* Whose device runs a call. */
+static ht_space space_of(const ht_call *call)
+{
+    bool crosses = call->op->flags & HT_OP_CROSSES;
+    for (size_t i = 0; crosses && i < call->n_in; i++)
+        if (call->in[i]->space == HT_SPACE_MAIN) return HT_SPACE_MAIN;
+    return call->out[0]->space;
+}
+
+static void set_queues(ht_plan_segment *segment)
+{
+    for (size_t i = 0; i < segment->instr_count; i++) {
+        ht_instr *instr = &segment->instrs[i];
+        instr->space = space_of(instr->call);
+        instr->queue = instr->call->op->done ? HT_QUEUE_COPY : HT_QUEUE_COMPUTE;
+    }
 }
 
 /* Nodes from position `at` on that are one instruction. */
@@ -331,6 +367,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
         ht_type_row_major(&plain);
         if (!r.output[i]) status = add_copy(p, segment, ht_type_of(g, v), r.value[v.id], &plain, slots[i], true, NULL);
     }
+    set_queues(segment);
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         int64_t *most = &p->plan->area_bytes[space][HT_AREA_TRANSIENT];
         segment->transient_bytes[space] = r.bytes[space];
@@ -384,6 +421,7 @@ static ht_status build(planning *p)
     ht_graph *g = p->g;
     ht_plan *plan = p->plan;
     HT_TRY(ht_graph_verify(g));
+    HT_TRY(check_spaces(g));
     HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &plan->target, p->request->options, p->request->observer));
     plan->model_hash = ht_model_hash(g);
     HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
@@ -399,8 +437,10 @@ static ht_status build(planning *p)
     p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
     p->loss_scaled = calloc(g->value_count, sizeof *p->loss_scaled);
-    if (!p->lasting || !p->loss_scaled || !plan->segments) return no_memory(g->ctx);
+    p->started = calloc(g->node_count, sizeof *p->started);
+    if (!p->lasting || !p->loss_scaled || !p->started || !plan->segments) return no_memory(g->ctx);
     mark_loss_scaled(p);
+    plan->effects_hash = ht_plan_hash_effects(g);
     HT_TRY(place_state(p));
     HT_TRY(place_inputs(p));
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
@@ -435,6 +475,7 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
     free(p.groups.rows);
     free(p.lasting);
     free(p.loss_scaled);
+    free(p.started);
     if (status != HT_OK) {
         ht_plan_free(plan);
         return status;

@@ -33,8 +33,17 @@ static inline bool ht_place_same(ht_place a, ht_place b)
     return a.space == b.space && a.area == b.area && a.offset == b.offset;
 }
 
+/* Queues of a device. Instructions of one queue run one after the other, in the order of their segment. One on COPY
+ * begins when everything before it on COMPUTE is done, and then runs beside COMPUTE until an instruction there waits for
+ * it (ht_instr.wait); what it reads and writes is not touched before. At the end of a segment nothing is under way. */
+typedef enum ht_queue { HT_QUEUE_COMPUTE, HT_QUEUE_COPY, HT_QUEUE_COUNT } ht_queue;
+
 typedef struct ht_instr {
     const ht_kernel *kernel;
+    ht_space space; /* whose device runs it: that of the results; main, if it crosses spaces from or to main */
+    uint8_t queue;  /* ht_queue */
+    uint32_t
+        wait; /* 1 + index of the instruction of this segment, on another queue, that must be done before; 0: none */
     const ht_call *call;   /* own copy: the graph is gone */
     const ht_fused *fused; /* the steps of an element-wise instruction; else NULL */
     size_t row_block;      /* instructions from this one on that run together, rows by rows; 0: it runs by itself */
@@ -116,6 +125,7 @@ struct ht_plan {
     ht_prepacked *prepacked;
     size_t segment_count, program_count, slot_count, slot_capacity, prepacked_count, prepacked_capacity;
     int64_t area_bytes[HT_SPACE_COUNT][HT_AREA_COUNT]; /* of the inputs: of one slot */
+    uint64_t effects_hash;
     int64_t heading_bytes[HT_HEADING_COUNT];
 };
 
@@ -138,6 +148,10 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
 /* Of an area of a space, all slots together; of an area in all spaces. */
 int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area);
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
+
+/* Of the effects (ht_op: HT_OP_EFFECT) of every segment in the order in which they happen: a store's state, another effect's
+ * op, attributes and types. Ranks that work together have the same. */
+uint64_t ht_plan_effects_hash(const ht_plan *plan);
 
 /* -1 when there is none. */
 int ht_plan_segment_find(const ht_plan *plan, const char *name);
@@ -169,6 +183,9 @@ typedef struct ht_groups {
 ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 /* After it: which instructions run together; constants may move up. */
 ht_status ht_plan_find_row_blocks(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
+
+/* Of the effects of a graph whose nodes are in the order in which they run; ht_plan_effects_hash tells what is in it. */
+uint64_t ht_plan_hash_effects(const ht_graph *g);
 
 /* Where every value of a segment lives while it runs. */
 typedef struct ht_buffer_assignment {

@@ -2,7 +2,7 @@
  * segment, with what uses its results at once: element-wise instructions and reductions of as many rows, each of which
  * needs of the values that the row block makes only the row at hand. They stay instructions of their own with results in
  * memory; one just finds there, still in the cache, what another has read or made a few rows ago. A node without inputs
- * (a constant) that stands among them goes before them. */
+ * (a constant) that stands among them goes before them, a start behind them. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -16,7 +16,8 @@ typedef struct block_finder {
     uint32_t *producer; /* by value id: number of the row block that makes it */
     uint32_t number;    /* of the row block at hand */
     int64_t rows;
-    bool linked; /* the instruction at hand uses the row block's values */
+    ht_space space; /* all of a row block compute in one */
+    bool linked;    /* the instruction at hand uses the row block's values */
 } block_finder;
 
 static const ht_node *node_at(const block_finder *b, size_t at)
@@ -86,7 +87,7 @@ static bool node_joins(block_finder *b, size_t at)
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
     if (!kernel || (!kernel->elementwise && rows_of(b, at) != b->rows)) return false;
     const ht_type *shape = ht_type_of(b->g, kernel->elementwise ? ht_node_out(n, 0) : ht_node_in(b->g, n, 0));
-    if (row_axes(shape, b->rows) < 0) return false;
+    if (shape->space != b->space || row_axes(shape, b->rows) < 0) return false;
     for (size_t i = 0; i < n->n_in; i++)
         if (!can_read(b, ht_node_in(b->g, n, i), shape)) return false;
     for (size_t i = 0; i < n->n_out; i++) b->producer[ht_node_out(n, i).id] = b->number;
@@ -109,21 +110,34 @@ static void move_up(const block_finder *b, size_t from, size_t to)
     b->s->nodes[to] = node;
 }
 
+/* The first position from `at` on that is no start: nothing between a start and its done needs it. */
+static size_t behind_starts(const block_finder *b, size_t at)
+{
+    while (at < b->s->node_count && node_at(b, at)->op->done) at++;
+    return at;
+}
+
 /* The row block that starts with the instruction [at, end); returns where the search goes on. */
 static size_t add_row_block(block_finder *b, size_t at, size_t end)
 {
     size_t parts = 1, last = end;
     b->number = (uint32_t)(b->s->node_count + 1 + at);
+    b->space = ht_type_of(b->g, ht_node_out(node_at(b, end - 1), 0))->space;
     if (!unit_joins(b, at, end)) return end;
     for (size_t p = end, next; p < b->s->node_count && parts < HT_ROW_BLOCK_PARTS; p = next) {
-        next = unit_end(b, p);
-        if (ht_plan_is_view(b->g, node_at(b, p))) continue;
-        if (node_at(b, p)->n_in == 0) {
+        size_t unit = behind_starts(b, p);
+        if (unit == b->s->node_count) break;
+        next = unit_end(b, unit);
+        bool view = ht_plan_is_view(b->g, node_at(b, unit)), constant = node_at(b, unit)->n_in == 0;
+        if (!view && !constant && (!unit_joins(b, unit, next) || !b->linked)) break;
+        for (size_t k = unit; k < next; k++) move_up(b, k, p + k - unit);
+        next = p + next - unit;
+        if (view) continue;
+        if (constant) {
             move_up(b, p, at++);
             last++;
             continue;
         }
-        if (!unit_joins(b, p, next) || !b->linked) break;
         parts++;
         last = next;
     }

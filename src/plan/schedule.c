@@ -1,6 +1,8 @@
 /* The scheduler: the order in which a segment's nodes run. It is the author's, except that a node moves down to its
  * first reader when that shortens the life of its result and lengthens no other: a constant that backward needs is not
- * kept through forward. */
+ * kept through forward. So a done waits until its result is needed, if what its start reads lives on anyway. A start
+ * stays where its author put it: moved down it would overlap with less, and moved up its result would take memory
+ * earlier. Only a start out of main moves up to what it reads: its result takes no memory of main. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +63,7 @@ static void choose_places(schedule *c)
     for (uint32_t at = (uint32_t)c->s->node_count; at-- > 0;) {
         const ht_node *n = &c->g->nodes[c->s->nodes[at]];
         uint32_t goal = first_reader(c, n);
-        bool waits = goal != UINT32_MAX && goal > at + 1 && can_wait(c, n, goal);
+        bool waits = goal != UINT32_MAX && goal > at + 1 && !n->op->done && can_wait(c, n, goal);
         c->major[at] = waits ? goal : at;
         note_uses(c, n, c->major[at]);
     }
@@ -84,6 +86,40 @@ static bool reorder(const schedule *c)
     return ok;
 }
 
+/* Does the node move up to the one that makes what it copies? */
+static bool moves_up(const ht_graph *g, const ht_node *n)
+{
+    return n->op->done && n->n_in == 1 && ht_type_of(g, ht_node_out(n, 0))->space != HT_SPACE_MAIN &&
+           ht_producer(g, ht_node_in(g, n, 0));
+}
+
+/* Such starts in a list for each node that they read, oldest last; then everything in its order. */
+static bool move_starts_up(const ht_graph *g, const ht_segment *s)
+{
+    uint32_t *last = calloc(g->node_count, sizeof *last), *before = calloc(g->node_count, sizeof *before);
+    uint32_t *order = malloc((s->node_count + 1) * sizeof *order);
+    bool ok = last && before && order;
+    size_t count = s->node_count;
+    for (size_t at = 0; ok && at < s->node_count; at++) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        if (!moves_up(g, n)) continue;
+        uint32_t from = ht_value_of(g, ht_node_in(g, n, 0))->owner;
+        before[s->nodes[at]] = last[from];
+        last[from] = s->nodes[at];
+    }
+    for (size_t at = s->node_count; ok && at-- > 0;) {
+        uint32_t id = s->nodes[at];
+        if (moves_up(g, &g->nodes[id])) continue;
+        for (uint32_t start = last[id]; start; start = before[start]) order[--count] = start;
+        order[--count] = id;
+    }
+    if (ok && s->node_count) memcpy(s->nodes, order, s->node_count * sizeof *order);
+    free(last);
+    free(before);
+    free(order);
+    return ok;
+}
+
 ht_status ht_plan_schedule(ht_graph *g, uint32_t segment)
 {
     schedule c = {
@@ -99,7 +135,7 @@ ht_status ht_plan_schedule(ht_graph *g, uint32_t segment)
         memset(c.first_use, 0xff, g->value_count * sizeof *c.first_use);
         memset(c.stored_at, 0xff, g->value_count * sizeof *c.stored_at);
         choose_places(&c);
-        ok = reorder(&c);
+        ok = reorder(&c) && move_starts_up(g, c.s);
     }
     free(c.first_use);
     free(c.last_use);
