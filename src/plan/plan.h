@@ -33,9 +33,10 @@ static inline bool ht_place_same(ht_place a, ht_place b)
     return a.space == b.space && a.area == b.area && a.offset == b.offset;
 }
 
-/* Queues of a device. Instructions of one queue run one after the other, in the order of their segment. One on COPY
- * begins when everything before it on COMPUTE is done, and then runs beside COMPUTE until an instruction there waits for
- * it (ht_instr.wait); what it reads and writes is not touched before. At the end of a segment nothing is under way. */
+/* Queues. Instructions of one queue run one after the other, in the order of their segment, also where their spaces,
+ * and with them their devices, differ. One on COPY begins when everything before it on COMPUTE is done, and then runs
+ * beside COMPUTE until an instruction there waits for it (ht_instr.wait); until then no instruction writes what it
+ * reads, or touches what it writes. At the end of a segment nothing is under way. */
 typedef enum ht_queue { HT_QUEUE_COMPUTE, HT_QUEUE_COPY, HT_QUEUE_COUNT } ht_queue;
 
 typedef struct ht_instr {
@@ -149,8 +150,8 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
 int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area);
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
 
-/* Of the effects (ht_op: HT_OP_EFFECT) of every segment in the order in which they happen: a store's state, another effect's
- * op, attributes and types. Ranks that work together have the same. */
+/* Of the effects (ht_op: HT_OP_EFFECT) of every segment in the order in which they happen: a store's state, another
+ * effect's op, attributes and types. Ranks that work together have the same. */
 uint64_t ht_plan_effects_hash(const ht_plan *plan);
 
 /* -1 when there is none. */
@@ -184,7 +185,7 @@ ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *
 /* After it: which instructions run together; constants may move up. */
 ht_status ht_plan_find_row_blocks(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 
-/* Of the effects of a graph whose nodes are in the order in which they run; ht_plan_effects_hash tells what is in it. */
+/* Of the effects of a graph whose nodes are in the order in which they run; see ht_plan_effects_hash. */
 uint64_t ht_plan_hash_effects(const ht_graph *g);
 
 /* Where every value of a segment lives while it runs. */
