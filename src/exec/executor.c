@@ -15,9 +15,14 @@ struct ht_executor {
     const ht_plan *plan;
     ht_arena *arena;
     ht_device *device[HT_SPACE_COUNT]; /* NULL in spaces that the plan does not use */
-    ht_queue *queue;                   /* the main device's */
-    ht_queue *feeds;                   /* its copies of inputs; the same where nothing runs beside it */
-    ht_event **fed, **read;            /* by slot: its inputs are there; the last run that reads them is done */
+    ht_queue *queue;                   /* the main device's; the order of the runs */
+    /* Where commands run beside each other; else NULL, or the same queue. */
+    ht_queue *host;                        /* instructions in @host; NULL where the plan has none */
+    ht_queue *copies;                      /* instructions of HT_QUEUE_COPY; NULL where the plan has none */
+    ht_queue *feeds;                       /* copies of inputs */
+    ht_event **fed, **read;                /* by slot: its inputs are there; the last run that reads them is done */
+    ht_event *main_is_here, *host_is_here; /* marks in the two orders, for the others to wait for */
+    ht_event ***waited; /* by segment, then instruction: what others wait for; NULL where all is one queue */
     char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
     ht_launch **launches; /* by slot and segment, then instruction */
     uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
@@ -43,6 +48,12 @@ ht_place ht_executor_slot_place(const ht_executor *e, ht_place place, unsigned s
     return place;
 }
 
+static ht_queue *queue_of(const ht_executor *e, const ht_instr *instr)
+{
+    if (instr->queue == HT_QUEUE_COPY && e->copies) return e->copies;
+    return instr->space == HT_SPACE_HOST && e->host ? e->host : e->queue;
+}
+
 static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_launch *launch)
 {
     const ht_call *call = instr->call;
@@ -65,7 +76,7 @@ static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_lau
         .fused = instr->fused,
         .block = block,
         .guarded = instr->guarded,
-        .queue = e->queue,
+        .queue = queue_of(e, instr),
     };
     return true;
 }
@@ -79,12 +90,13 @@ static size_t launched(const ht_instr *instr)
 static ht_status resolve_segment(ht_executor *e, const ht_plan_segment *s, unsigned slot, ht_launch **out)
 {
     ht_launch *launches = *out = HT_NEW(e->arena, ht_launch, s->instr_count);
-    ht_device *device = e->device[HT_SPACE_MAIN];
     bool ok = launches != NULL;
     for (size_t i = 0; i < s->instr_count && ok; i++) ok = resolve(e, &s->instrs[i], slot, &launches[i]);
     if (!ok) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for the launches of segment %s", s->name);
-    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i]))
+    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i])) {
+        ht_device *device = launches[i].queue->device;
         HT_TRY(device->class->prepare(device, &launches[i], launched(&s->instrs[i])));
+    }
     return HT_OK;
 }
 
@@ -134,6 +146,44 @@ static ht_status set_up_queues(ht_executor *e, ht_device *device)
     return HT_OK;
 }
 
+/* Events of the instructions that another one waits for. */
+static ht_status set_up_waits(ht_executor *e, ht_device *device, size_t segment)
+{
+    const ht_plan_segment *s = &e->plan->segments[segment];
+    bool waits = false;
+    for (size_t i = 0; i < s->instr_count; i++) waits |= s->instrs[i].wait != 0;
+    if (!waits) return HT_OK;
+    e->waited[segment] = HT_NEW(e->arena, ht_event *, s->instr_count);
+    if (!e->waited[segment]) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for a session");
+    for (size_t i = 0; i < s->instr_count; i++)
+        if (s->instrs[i].wait) HT_TRY(device->class->event_create(device, &e->waited[segment][s->instrs[i].wait - 1]));
+    return HT_OK;
+}
+
+/* Queues for what the plan wants to run beside the main one. */
+static ht_status set_up_beside(ht_executor *e, ht_device *device)
+{
+    bool host = false, copies = false;
+    for (size_t s = 0; s < e->plan->segment_count; s++) {
+        for (size_t i = 0; i < e->plan->segments[s].instr_count; i++) {
+            const ht_instr *instr = &e->plan->segments[s].instrs[i];
+            host |= instr->space == HT_SPACE_HOST;
+            copies |= instr->queue == HT_QUEUE_COPY;
+        }
+    }
+    if (!host && !copies) return HT_OK;
+    HT_TRY(device->class->event_create(device, &e->main_is_here));
+    e->waited = HT_NEW(e->arena, ht_event **, e->plan->segment_count);
+    if (!e->waited) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for a session");
+    for (size_t s = 0; s < e->plan->segment_count; s++) HT_TRY(set_up_waits(e, device, s));
+    if (copies) HT_TRY(device->class->queue_create(device, &e->copies));
+    if (!host) return HT_OK;
+    ht_device **beside = &e->device[HT_SPACE_HOST];
+    HT_TRY(ht_device_get(beside, e->plan->ctx, "host"));
+    HT_TRY((*beside)->class->event_create(*beside, &e->host_is_here));
+    return (*beside)->class->queue_create(*beside, &e->host);
+}
+
 static ht_status set_up(ht_executor *e)
 {
     ht_context *ctx = e->plan->ctx;
@@ -142,6 +192,7 @@ static ht_status set_up(ht_executor *e)
     if (!e->arena) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a session");
     HT_TRY(ht_device_get(device, ctx, e->plan->device));
     HT_TRY(set_up_queues(e, *device));
+    if ((*device)->class->asynchronous) HT_TRY(set_up_beside(e, *device));
     for (int space = 0; space < HT_SPACE_COUNT; space++)
         if (allocate(e, (ht_space)space) != HT_OK) {
             char reason[512];
@@ -167,21 +218,38 @@ ht_status ht_executor_create(ht_executor **out, const ht_plan *plan)
     return status;
 }
 
+/* All of them wait first, so that none frees what another still waits for. */
+static void free_queues(ht_executor *e)
+{
+    ht_queue *queues[] = {e->queue, e->feeds == e->queue ? NULL : e->feeds, e->copies, e->host};
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++)
+        if (queues[i]) (void)queues[i]->device->class->sync(queues[i]);
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++) ht_queue_free(queues[i]);
+}
+
+static void release(ht_launch *launches)
+{
+    if (launches->queue) launches->queue->device->class->release(launches->queue->device, launches);
+}
+
 void ht_executor_free(ht_executor *e)
 {
     if (!e) return;
     const ht_plan *plan = e->plan;
-    ht_device *device = e->device[HT_SPACE_MAIN];
-    if (e->feeds != e->queue) ht_queue_free(e->feeds);
-    ht_queue_free(e->queue);
-    for (unsigned slot = 0; slot < plan->input_slots; slot++) {
-        if (e->fed) ht_event_free(e->fed[slot]);
-        if (e->read) ht_event_free(e->read[slot]);
-    }
+    if (e->queue) (void)e->queue->device->class->sync(e->queue);
     for (size_t i = 0; e->launches && i < plan->input_slots * plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i % plan->segment_count];
         for (size_t k = 0; e->launches[i] && k < s->instr_count; k += launched(&s->instrs[k]))
-            device->class->release(device, &e->launches[i][k]);
+            release(&e->launches[i][k]);
+    }
+    free_queues(e);
+    ht_event_free(e->main_is_here);
+    ht_event_free(e->host_is_here);
+    for (size_t s = 0; e->waited && s < plan->segment_count; s++)
+        for (size_t i = 0; e->waited[s] && i < plan->segments[s].instr_count; i++) ht_event_free(e->waited[s][i]);
+    for (unsigned slot = 0; slot < plan->input_slots; slot++) {
+        if (e->fed) ht_event_free(e->fed[slot]);
+        if (e->read) ht_event_free(e->read[slot]);
     }
     for (int space = 0; space < HT_SPACE_COUNT; space++)
         for (int area = 0; area < HT_AREA_COUNT; area++) ht_device_free(e->device[space], e->area[space][area]);
@@ -248,18 +316,42 @@ static ht_run_fn run_of(const ht_instr *instr)
     return instr->row_block ? ht_row_block_run : instr->kernel->run;
 }
 
+/* From one order of commands to another. */
+static ht_status pass_over(ht_executor *e, ht_queue *from, ht_queue *to)
+{
+    ht_event *mark = from == e->host ? e->host_is_here : e->main_is_here;
+    if (from == to) return HT_OK;
+    HT_TRY(ht_queue_record(from, mark));
+    return ht_queue_wait(to, mark);
+}
+
+/* Before and after instruction `index` of a segment that uses several queues; *order: the queue of the last instruction on
+ * HT_QUEUE_COMPUTE. */
+static ht_status wait_before(ht_executor *e, const ht_instr *instr, ht_event **waited, ht_queue **order)
+{
+    ht_queue *queue = queue_of(e, instr);
+    HT_TRY(pass_over(e, *order, queue));
+    if (instr->queue == HT_QUEUE_COMPUTE) *order = queue;
+    return instr->wait ? ht_queue_wait(queue, waited[instr->wait - 1]) : HT_OK;
+}
+
+static ht_status tell_waiting(ht_executor *e, const ht_instr *instr, ht_event **waited, size_t index)
+{
+    return waited && waited[index] ? ht_queue_record(queue_of(e, instr), waited[index]) : HT_OK;
+}
+
 /* With canaries, and before the eyes of an observer. */
 static ht_status launch_with_care(ht_executor *e, size_t segment, size_t index, const ht_launch *launch)
 {
     const ht_instr *instr = &e->plan->segments[segment].instrs[index];
     /* The parts of a row block are told where they run. */
     watched *w = e->observer && !instr->row_block ? &e->watched[segment][index] : NULL;
-    const ht_device_class *class = e->queue->device->class;
-    if (e->plan->canary) HT_TRY(class->launch(e->queue, set_canaries, launch));
-    if (w) HT_TRY(class->call(e->queue, tell_before, w));
-    HT_TRY(class->launch(e->queue, run_of(instr), launch));
-    if (w) HT_TRY(class->call(e->queue, tell_after, w));
-    return e->plan->canary ? class->launch(e->queue, check_canaries, launch) : HT_OK;
+    const ht_device_class *class = launch->queue->device->class;
+    if (e->plan->canary) HT_TRY(class->launch(launch->queue, set_canaries, launch));
+    if (w) HT_TRY(class->call(launch->queue, tell_before, w));
+    HT_TRY(class->launch(launch->queue, run_of(instr), launch));
+    if (w) HT_TRY(class->call(launch->queue, tell_after, w));
+    return e->plan->canary ? class->launch(launch->queue, check_canaries, launch) : HT_OK;
 }
 
 /* What a segment uses is not written by it, so all of it can be made before. */
@@ -271,7 +363,7 @@ static ht_status make_prepacked(ht_executor *e, const ht_plan_segment *s, ht_lau
         ht_launch *launch = &launches[s->prepacks[i]];
         uint8_t *state = &e->prepacked[instr->prepacked - 1];
         launch->prepacked = *state == STALE ? NULL : at(e, e->plan->prepacked[instr->prepacked - 1].place);
-        if (*state == READ) HT_TRY(ht_queue_launch(e->queue, instr->kernel->prepack->make, launch));
+        if (*state == READ) HT_TRY(ht_queue_launch(launch->queue, instr->kernel->prepack->make, launch));
         if (*state < MADE) ++*state;
     }
     return HT_OK;
@@ -281,11 +373,18 @@ ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
-    bool care = e->plan->canary || e->observer;
+    bool care = e->plan->canary || e->observer, beside = e->host || e->copies;
+    ht_queue *order = e->queue;
+    if (e->host) HT_TRY(pass_over(e, e->queue, e->host)); /* what is prepacked there was stored by then */
     HT_TRY(make_prepacked(e, s, launches));
-    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i]))
+    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i])) {
+        const ht_instr *instr = &s->instrs[i];
+        if (beside) HT_TRY(wait_before(e, instr, e->waited[segment], &order));
         HT_TRY(care ? launch_with_care(e, segment, i, &launches[i])
-                    : ht_queue_launch(e->queue, run_of(&s->instrs[i]), &launches[i]));
+                    : ht_queue_launch(launches[i].queue, run_of(instr), &launches[i]));
+        if (beside) HT_TRY(tell_waiting(e, instr, e->waited[segment], i));
+    }
+    if (beside) HT_TRY(pass_over(e, order, e->queue));
     return e->read ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
 }
 
@@ -340,8 +439,10 @@ ht_status ht_executor_feed_begin(ht_executor *e, unsigned slot)
     return e->read ? ht_queue_wait(e->feeds, e->read[slot]) : HT_OK;
 }
 
+/* State is read by runs of every slot: it changes in their order. */
 ht_status ht_executor_feed(ht_executor *e, unsigned slot, ht_place place, const void *data, size_t bytes)
 {
+    if (place.area != HT_AREA_INPUT) return ht_executor_send(e, place, data, bytes);
     return ht_queue_copy(e->feeds, at(e, ht_executor_slot_place(e, place, slot)), data, bytes, HT_COPY_TO_DEVICE);
 }
 
@@ -368,7 +469,7 @@ ht_status ht_executor_write(ht_executor *e, ht_place place, const void *data, si
 ht_status ht_executor_view(ht_executor *e, ht_place place, size_t bytes, ht_host_copy *stage, const void **out)
 {
     *out = ht_executor_host(e, place);
-    if (*out) return HT_OK;
+    if (*out) return e->device[HT_SPACE_MAIN]->class->asynchronous ? ht_executor_sync(e) : HT_OK;
     if (!stage->data || bytes > stage->bytes) {
         void *more = realloc(stage->data, bytes + 1);
         if (!more) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for %zu bytes of a device", bytes);
@@ -465,13 +566,17 @@ ht_status ht_executor_trace(ht_executor *e, size_t segment, unsigned slot, ht_tr
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
     const ht_instr *fused = find_fused(s);
+    ht_queue *order = e->queue;
     if (fused)
         HT_FAIL(e->plan->ctx, HT_EINVAL, "segment %s: %s does several ops at once; tracing wants a plan without fusion",
                 s->name, fused->kernel->name);
     HT_TRY(make_prepacked(e, s, launches));
     for (size_t i = 0; i < s->instr_count; i++) {
         const ht_instr *instr = &s->instrs[i];
+        if (e->host || e->copies) HT_TRY(wait_before(e, instr, e->waited[segment], &order));
         HT_TRY(launch_with_care(e, segment, i, &launches[i]));
+        HT_TRY(ht_queue_sync(launches[i].queue));
+        if (e->host || e->copies) HT_TRY(tell_waiting(e, instr, e->waited[segment], i));
         for (size_t k = 0; k < instr->call->n_out; k++) {
             const void *data;
             HT_TRY(ht_executor_view(e, instr->out[k], (size_t)ht_type_bytes(instr->call->out[k]), &e->stage, &data));

@@ -37,12 +37,12 @@ static inline bool ht_place_same(ht_place a, ht_place b)
  * and with them their devices, differ. One on COPY begins when everything before it on COMPUTE is done, and then runs
  * beside COMPUTE until an instruction there waits for it (ht_instr.wait); until then no instruction writes what it
  * reads, or touches what it writes. At the end of a segment nothing is under way. */
-typedef enum ht_queue { HT_QUEUE_COMPUTE, HT_QUEUE_COPY, HT_QUEUE_COUNT } ht_queue;
+typedef enum ht_queue_kind { HT_QUEUE_COMPUTE, HT_QUEUE_COPY, HT_QUEUE_COUNT } ht_queue_kind;
 
 typedef struct ht_instr {
     const ht_kernel *kernel;
     ht_space space; /* whose device runs it: that of the results; main, if it crosses spaces from or to main */
-    uint8_t queue;  /* ht_queue */
+    uint8_t queue;  /* ht_queue_kind */
     uint32_t
         wait; /* 1 + index of the instruction of this segment, on another queue, that must be done before; 0: none */
     const ht_call *call;   /* own copy: the graph is gone */
