@@ -1,5 +1,6 @@
 #include "base/processor.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* What rows of isas.def can need. */
@@ -171,6 +172,11 @@ bool ht_isa_runs(ht_isa cpu, ht_isa kernel)
 bool ht_isa_built(ht_isa isa)
 {
     return isas[isa].built;
+}
+
+void ht_run_elsewhere(void)
+{
+    assert(!"a kernel for another architecture was called");
 }
 
 unsigned ht_isa_features(ht_isa isa)

@@ -19,6 +19,16 @@
 #define HT_ON_aarch64(...)
 #endif
 
+/* HT_RUN(function): the function in the table of a kernel row. Kernels are compiled for the instruction sets of other
+ * architectures, too, so that a plan can be made for any machine. Such a build (HT_PLAN_ONLY, from the build) names a
+ * function instead that is never called, and the compiler leaves out all code that runs. */
+#if defined(HT_PLAN_ONLY)
+#define HT_RUN(function) ((__typeof__(&*(function)))ht_run_elsewhere)
+#else
+#define HT_RUN(function) function
+#endif
+void ht_run_elsewhere(void);
+
 /* The rows of isas.def, in their order: HT_ISA_PORTABLE, HT_ISA_AVX2, .. */
 #define HT_ISA(id, ...) HT_ISA_##id,
 typedef enum ht_isa {
@@ -45,7 +55,7 @@ void ht_isa_list(ht_text *text, const char *last);
 bool ht_isa_runs(ht_isa cpu, ht_isa kernel);
 /* Has the architecture ("x86_64", "aarch64") this instruction set? */
 bool ht_isa_on(ht_isa isa, const char *architecture);
-/* Were kernels compiled for it? */
+/* Was code compiled that runs kernels of it? Without, they can be planned with. */
 bool ht_isa_built(ht_isa isa);
 
 /* Instructions that some processors of an ISA have and others lack (isas.def): HT_FEATURE_AVX512_BF16, ..; a set is an

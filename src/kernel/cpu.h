@@ -34,26 +34,27 @@ typedef HT_REAL real;
     };
 #define HT_CPU_KERNEL(op_, can_, workspace_, run_) HT_CPU_KERNEL_NAMED(op_, op_, can_, workspace_, run_)
 #define HT_CPU_KERNEL_NAMED(name_, op_, can_, workspace_, run_)                                                        \
-    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_)
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_))
 /* A row that packs inputs, which may be done ahead. */
 #define HT_CPU_PREPACK_KERNEL(name_, op_, can_, workspace_, run_, prepack_)                                            \
-    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_, .prepack = prepack_)
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_), .prepack = prepack_)
 /* Such a product that takes an epilogue. */
 #define HT_CPU_DOT_KERNEL(name_, op_, can_, workspace_, run_, prepack_)                                                \
-    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = run_, .epilogue = true,                 \
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_), .epilogue = true,         \
                       .prepack = prepack_)
 /* A reduction that takes the element-wise calls before it. */
 #define HT_CPU_FOLD_KERNEL(op_, can_, workspace_, reduce_fusion_, run_)                                                \
-    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .workspace = workspace_, .run = run_, .reduce_fusion = reduce_fusion_)
+    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_),                             \
+                      .reduce_fusion = reduce_fusion_)
 /* An element-wise op: `run` comes from kernel/elementwise/fused.h. */
 #define HT_CPU_ELEMENTWISE_KERNEL(op_, can_, begin_, span_)                                                            \
-    static const ht_elementwise op_##_elementwise = {.begin = begin_, .span = span_};                                  \
+    static const ht_elementwise op_##_elementwise = {.begin = HT_RUN(begin_), .span = HT_RUN(span_)};                  \
     static ht_status op_##_run(const ht_launch *launch)                                                                \
     {                                                                                                                  \
         ht_elementwise_launch(launch, &op_##_elementwise);                                                             \
         return HT_OK;                                                                                                  \
     }                                                                                                                  \
-    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .run = op_##_run, .elementwise = &op_##_elementwise)
+    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .run = HT_RUN(op_##_run), .elementwise = &op_##_elementwise)
 
 /* Does this build's `real` serve the call's float types? NULL: yes. */
 static inline const char *ht_refuse_real(const ht_call *call)

@@ -8,22 +8,20 @@
 
 /* ---- the rows of this library ---- */
 
-#define HT_FEATURE_ROW(architecture, name) HT_ON_##architecture(extern const ht_kernel ht_kernel_##name;)
-#define HT_PORTABLE_ROW(name)              extern const ht_kernel ht_kernel_##name;
+#define HT_FEATURE_ROW(name)  extern const ht_kernel ht_kernel_##name;
+#define HT_PORTABLE_ROW(name) extern const ht_kernel ht_kernel_##name;
 #include "kernel/kernels.def"
 
-#define HT_ISA(id, name, architecture, ...)                                                                            \
-    HT_ON_##architecture(extern const ht_kernel_cell ht_kernel_cell_f32_##name, ht_kernel_cell_f64_##name;)
+#define HT_ISA(id, name, ...) extern const ht_kernel_cell ht_kernel_cell_f32_##name, ht_kernel_cell_f64_##name;
 #include "base/isas.def"
 
 static const ht_kernel *const feature_rows[] = {
-#define HT_FEATURE_ROW(architecture, name) HT_ON_##architecture(&ht_kernel_##name, )
+#define HT_FEATURE_ROW(name) &ht_kernel_##name,
 #include "kernel/kernels.def"
     NULL};
 
 static const ht_kernel_cell *const cells[] = {
-#define HT_ISA(id, name, architecture, ...)                                                                            \
-    HT_ON_##architecture(&ht_kernel_cell_f32_##name, &ht_kernel_cell_f64_##name, )
+#define HT_ISA(id, name, ...) &ht_kernel_cell_f32_##name, &ht_kernel_cell_f64_##name,
 #include "base/isas.def"
 };
 enum { CELLS = sizeof cells / sizeof cells[0] };

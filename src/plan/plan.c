@@ -409,7 +409,7 @@ static void log_kernels(const ht_plan *plan)
         for (size_t i = 0; i < plan->segments[s].instr_count; i++) counts[plan->segments[s].instrs[i].kernel->isa]++;
     ht_text line = {0};
     for (int isa = HT_ISA_COUNT; isa-- > 0;)
-        if (ht_isa_built((ht_isa)isa))
+        if (ht_isa_runs(plan->target.isa, (ht_isa)isa))
             ht_text_add(&line, "%s%zu %s", line.length ? ", " : "", counts[isa], ht_isa_name((ht_isa)isa));
     ht_note(plan->ctx, HT_LOG_INFO, "plan: %lld bytes; kernels: %s", (long long)ht_plan_bytes(plan),
             line.data ? line.data : "");

@@ -100,8 +100,8 @@ static void run(const ht_chain_op *ops, int64_t n)
 
 #define MOVE(name)                                                                                                     \
     {                                                                                                                  \
-        (ht_chain_step) name##_load, (ht_chain_step)name##_stage, (ht_chain_step)name##_store,                         \
-            (ht_chain_step)name##_stream                                                                               \
+        (ht_chain_step) HT_RUN(name##_load), (ht_chain_step)HT_RUN(name##_stage), (ht_chain_step)HT_RUN(name##_store), \
+            (ht_chain_step)HT_RUN(name##_stream)                                                                       \
     }
 
 const ht_chain_build HT_K(ht_chain) = {
@@ -111,8 +111,8 @@ const ht_chain_build HT_K(ht_chain) = {
               [HT_F64] = MOVE(f64),
               [HT_BF16] = MOVE(bf16),
               [HT_F16] = MOVE(f16),
-              [HT_BOOL] = {(ht_chain_step)bool_load, (ht_chain_step)bool_stage, (ht_chain_step)bool_store,
-                           (ht_chain_step)bool_store}},
-    .end = (ht_chain_step)end,
-    .run = run,
+              [HT_BOOL] = {(ht_chain_step)HT_RUN(bool_load), (ht_chain_step)HT_RUN(bool_stage),
+                           (ht_chain_step)HT_RUN(bool_store), (ht_chain_step)HT_RUN(bool_store)}},
+    .end = (ht_chain_step)HT_RUN(end),
+    .run = HT_RUN(run),
 };

@@ -288,8 +288,9 @@ static void begin_clip(const ht_span_args *whole, const loop *reals, void *const
 
 #define CHAIN(name, forward_, reverse_, bounds_)                                                                       \
     static const ht_chain_row name##_chain_row = {&HT_K(ht_chain), forward_, reverse_, bounds_};
-#define CHAIN_ONE(name) CHAIN(name, (ht_chain_step)name##_chain, NULL, NULL)
-#define CHAIN_TWO(name) CHAIN(name, (ht_chain_step)name##_chain, (ht_chain_step)name##_chain_reverse, NULL)
+#define CHAIN_ONE(name) CHAIN(name, (ht_chain_step)HT_RUN(name##_chain), NULL, NULL)
+#define CHAIN_TWO(name)                                                                                                \
+    CHAIN(name, (ht_chain_step)HT_RUN(name##_chain), (ht_chain_step)HT_RUN(name##_chain_reverse), NULL)
 
 #define BEGIN_FLOAT1(name)  ONE_LOOP(name, name##_reals, REAL) CHAIN_ONE(name)
 #define BEGIN_FLOAT2(name)  ONE_LOOP(name, name##_reals, REAL) CHAIN_TWO(name)
@@ -303,10 +304,10 @@ static void begin_clip(const ht_span_args *whole, const loop *reals, void *const
 #define BEGIN_CLIP(name)                                                                                               \
     static const loop name##_loop = {.run = name##_reals, .in = {REAL}, .out = REAL};                                  \
     BEGIN(name, begin_clip(whole, &name##_loop, constants))                                                            \
-    CHAIN(name, (ht_chain_step)name##_chain, NULL, clip_bounds)
+    CHAIN(name, (ht_chain_step)HT_RUN(name##_chain), NULL, clip_bounds)
 
 #define EACH(name)                                                                                                     \
-    static const ht_elementwise name##_elementwise = {name##_begin, span, &name##_chain_row};                          \
+    static const ht_elementwise name##_elementwise = {HT_RUN(name##_begin), HT_RUN(span), &name##_chain_row};          \
     static ht_status name##_run(const ht_launch *launch)                                                               \
     {                                                                                                                  \
         ht_elementwise_launch(launch, &name##_elementwise);                                                            \
@@ -333,7 +334,7 @@ static const char *can(const ht_call *call, const ht_target *target)
      .name = #id "." HT_STR(HT_REAL_NAME) "." HT_STR(HT_ISA_NAME),                                                     \
      .isa = HT_ISA_ID,                                                                                                 \
      .can = can,                                                                                                       \
-     .run = id##_run,                                                                                                  \
+     .run = HT_RUN(id##_run),                                                                                          \
      .elementwise = &id##_elementwise},
 #define HT_POINT_BOOL(id, ...) HT_POINT(id)
 const ht_kernel HT_K(ht_pointwise)[] = {

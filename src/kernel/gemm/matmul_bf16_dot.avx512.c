@@ -303,7 +303,7 @@ static ht_status prepack_make(const ht_launch *launch)
     return HT_OK;
 }
 
-static const ht_prepack prepack = {1u << 1, prepack_bytes, prepack_make};
+static const ht_prepack prepack = {1u << 1, prepack_bytes, HT_RUN(prepack_make)};
 
 static const char *can(const ht_call *call)
 {
@@ -357,7 +357,7 @@ const ht_kernel ht_kernel_matmul_amx = {
     .isa = HT_ISA_AVX512,
     .can = amx_can,
     .workspace = amx_workspace,
-    .run = amx_run,
+    .run = HT_RUN(amx_run),
     .epilogue = true,
     .prepack = &prepack,
 };
@@ -368,7 +368,7 @@ const ht_kernel ht_kernel_matmul_avx512_bf16 = {
     .isa = HT_ISA_AVX512,
     .can = avx512_can,
     .workspace = avx512_workspace,
-    .run = avx512_run,
+    .run = HT_RUN(avx512_run),
     .epilogue = true,
     .prepack = &prepack,
 };

@@ -79,7 +79,7 @@ static ht_status matmul_gemm_prepack_make(const ht_launch *launch)
     return HT_OK;
 }
 
-static const ht_prepack matmul_gemm_prepack = {1u << 1, matmul_gemm_prepack_bytes, matmul_gemm_prepack_make};
+static const ht_prepack matmul_gemm_prepack = {1u << 1, matmul_gemm_prepack_bytes, HT_RUN(matmul_gemm_prepack_make)};
 
 static const char *matmul_gemm_can(const ht_call *call, const ht_target *target)
 {

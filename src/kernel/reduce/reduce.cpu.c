@@ -263,7 +263,7 @@ static const char *reduce_can(const ht_call *call, const ht_target *target)
     {                                                                                                                  \
         reduce_rows(launch, kind, mean, from, to);                                                                     \
     }                                                                                                                  \
-    static const ht_reduce_fusion op##_reduce_fusion = {fold_pays, rows_of, op##_rows};                                \
+    static const ht_reduce_fusion op##_reduce_fusion = {fold_pays, rows_of, HT_RUN(op##_rows)};                        \
     HT_CPU_FOLD_KERNEL(op, reduce_can, reduce_workspace, &op##_reduce_fusion, op##_run)
 
 REDUCTION(sum, FOLD_SUM, false)

@@ -218,7 +218,7 @@ static ht_status lstm_prepack_make(const ht_launch *launch)
     return HT_OK;
 }
 
-static const ht_prepack lstm_prepack = {1u << 3 | 1u << 4, lstm_prepack_bytes, lstm_prepack_make};
+static const ht_prepack lstm_prepack = {1u << 3 | 1u << 4, lstm_prepack_bytes, HT_RUN(lstm_prepack_make)};
 
 static const char *lstm_can(const ht_call *call, const ht_target *target)
 {
