@@ -1,12 +1,16 @@
 /* Target files: detection of this machine, parser and printer. */
 #include "graph/target.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 enum { MAX_THREADS = 1 << 16 };
+
+const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT] = {"cpu", "fake", "cuda"};
 
 void ht_target_here(ht_context *ctx, ht_target *out)
 {
@@ -19,6 +23,25 @@ void ht_target_here(ht_context *ctx, ht_target *out)
     int64_t bytes;
     if (pages > 0 && page > 0 && !__builtin_mul_overflow((int64_t)pages, (int64_t)page, &bytes))
         out->memory_bytes[HT_SPACE_MAIN] = bytes;
+}
+
+const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer)
+{
+    const ht_isa best = ht_cpu_isa();
+    if (target->device == HT_DEVICE_CUDA) return "it computes on a cuda device, which this version does not run yet";
+    if (!ht_isa_runs(best, target->isa)) {
+        snprintf(buffer->text, sizeof buffer->text, "it needs %s, and this machine has %s", ht_isa_name(target->isa),
+                 ht_isa_name(best));
+        return buffer->text;
+    }
+    unsigned missing = target->features ? target->features & ~ht_cpu_features() : 0;
+    for (int i = 0; i < HT_FEATURE_COUNT; i++) {
+        if (!(missing >> i & 1)) continue;
+        snprintf(buffer->text, sizeof buffer->text, "it needs %s, which this machine lacks",
+                 ht_feature_name((ht_feature)i));
+        return buffer->text;
+    }
+    return NULL;
 }
 
 /* ---- reading ---- */
@@ -51,32 +74,6 @@ static ht_status read_word(const reader *r, const ht_json *value, char *to, size
     return HT_OK;
 }
 
-static ht_status read_name(const reader *r, const ht_json *value)
-{
-    return read_word(r, value, r->target->name, sizeof r->target->name);
-}
-
-static ht_status read_arch(const reader *r, const ht_json *value)
-{
-    return read_word(r, value, r->target->arch, sizeof r->target->arch);
-}
-
-static ht_status read_isa(const reader *r, const ht_json *value)
-{
-    char name[32];
-    HT_TRY(read_word(r, value, name, sizeof name));
-    int isa = ht_isa_from_name(name);
-    if (isa < 0) {
-        ht_text known = {0};
-        ht_isa_list(&known, ", ");
-        ht_json_fail(r->ctx, r->name, value, "isa \"%s\" is none of %s", name, known.data ? known.data : "ours");
-        ht_text_free(&known);
-        return HT_EPARSE;
-    }
-    r->target->isa = (ht_isa)isa;
-    return HT_OK;
-}
-
 /* ": did you mean 'x'?" for the nearest of the names, or "" when none is near. */
 typedef struct hint {
     char text[96];
@@ -93,6 +90,50 @@ static hint hint_for(const char *word, size_t count, const char *(*name_of)(size
         snprintf(h.text, sizeof h.text, "; did you mean \"%s\"?", name_of(i));
     }
     return h;
+}
+
+static ht_status read_name(const reader *r, const ht_json *value)
+{
+    return read_word(r, value, r->target->name, sizeof r->target->name);
+}
+
+static ht_status read_arch(const reader *r, const ht_json *value)
+{
+    return read_word(r, value, r->target->arch, sizeof r->target->arch);
+}
+
+static const char *device_name_at(size_t i)
+{
+    return ht_device_kind_names[i];
+}
+
+static ht_status read_device(const reader *r, const ht_json *value)
+{
+    char name[32];
+    HT_TRY(read_word(r, value, name, sizeof name));
+    for (int i = 0; i < HT_DEVICE_KIND_COUNT; i++) {
+        if (strcmp(name, ht_device_kind_names[i]) != 0) continue;
+        r->target->device = (ht_device_kind)i;
+        return HT_OK;
+    }
+    return ht_json_fail(r->ctx, r->name, value, "there is no device \"%s\"%s", name,
+                        hint_for(name, HT_DEVICE_KIND_COUNT, device_name_at).text);
+}
+
+static ht_status read_isa(const reader *r, const ht_json *value)
+{
+    char name[32];
+    HT_TRY(read_word(r, value, name, sizeof name));
+    int isa = ht_isa_from_name(name);
+    if (isa < 0) {
+        ht_text known = {0};
+        ht_isa_list(&known, ", ");
+        ht_json_fail(r->ctx, r->name, value, "isa \"%s\" is none of %s", name, known.data ? known.data : "ours");
+        ht_text_free(&known);
+        return HT_EPARSE;
+    }
+    r->target->isa = (ht_isa)isa;
+    return HT_OK;
 }
 
 static const char *feature_name_at(size_t i)
@@ -129,14 +170,18 @@ static const char *space_name_at(size_t i)
     return ht_space_name((ht_space)i);
 }
 
+static ht_status no_such_memory(const reader *r, const ht_json *member)
+{
+    return ht_json_fail(r->ctx, r->name, member, "there is no memory \"%s\"%s", member->key,
+                        hint_for(member->key, HT_SPACE_COUNT, space_name_at).text);
+}
+
 static ht_status read_memory(const reader *r, const ht_json *value)
 {
     HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
     for (const ht_json *member = value->child; member; member = member->next) {
         int space = ht_space_from_name(member->key, member->key_length);
-        if (space < 0)
-            return ht_json_fail(r->ctx, r->name, member, "there is no memory \"%s\"%s", member->key,
-                                hint_for(member->key, HT_SPACE_COUNT, space_name_at).text);
+        if (space < 0) return no_such_memory(r, member);
         int64_t bytes;
         if (!ht_json_as_int(member, &bytes) || bytes < 0)
             return ht_json_fail(r->ctx, r->name, member, "memory.%s must be bytes, 0 or more", member->key);
@@ -145,9 +190,74 @@ static ht_status read_memory(const reader *r, const ht_json *value)
     return HT_OK;
 }
 
+/* ---- ceilings ---- */
+
+static ht_status read_ceiling(const reader *r, const ht_json *member, const char *unit, double *to)
+{
+    if (!ht_json_as_number(member, to) || !(*to > 0) || !isfinite(*to))
+        return ht_json_fail(r->ctx, r->name, member, "\"%s\" must be %s per second, more than 0", member->key, unit);
+    return HT_OK;
+}
+
+static const char *dtype_name_at(size_t i)
+{
+    return ht_dtype_name((ht_dtype)i);
+}
+
+static ht_status read_flops(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
+    for (const ht_json *member = value->child; member; member = member->next) {
+        int dtype = ht_dtype_from_name(member->key, member->key_length);
+        if (dtype < 0)
+            return ht_json_fail(r->ctx, r->name, member, "there is no number type \"%s\"%s", member->key,
+                                hint_for(member->key, HT_DTYPE_COUNT, dtype_name_at).text);
+        HT_TRY(read_ceiling(r, member, "FLOPs", &r->target->flops[dtype]));
+    }
+    return HT_OK;
+}
+
+static ht_status read_bandwidth(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
+    for (const ht_json *member = value->child; member; member = member->next) {
+        int space = ht_space_from_name(member->key, member->key_length);
+        if (space < 0) return no_such_memory(r, member);
+        HT_TRY(read_ceiling(r, member, "bytes", &r->target->bandwidth[space]));
+    }
+    return HT_OK;
+}
+
+/* "main-host" */
+static ht_status read_link(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
+    for (const ht_json *member = value->child; member; member = member->next) {
+        const char *dash = memchr(member->key, '-', member->key_length);
+        size_t before = dash ? (size_t)(dash - member->key) : member->key_length;
+        int from = ht_space_from_name(member->key, before);
+        int to = dash ? ht_space_from_name(dash + 1, member->key_length - before - 1) : -1;
+        if (from < 0 || to < 0 || from == to)
+            return ht_json_fail(r->ctx, r->name, member,
+                                "\"%s\" is no link: two memories, as in \"main-host\" or \"host-disk\"", member->key);
+        HT_TRY(read_ceiling(r, member, "bytes", &r->target->link[from][to]));
+    }
+    return HT_OK;
+}
+
+/* ---- the whole file ---- */
+
 static const target_key keys[] = {
-    {"name", false, read_name},      {"arch", true, read_arch},      {"isa", true, read_isa},
-    {"threads", true, read_threads}, {"memory", false, read_memory}, {"features", false, read_features},
+    {"name", false, read_name},
+    {"device", false, read_device},
+    {"arch", true, read_arch},
+    {"isa", true, read_isa},
+    {"threads", true, read_threads},
+    {"memory", false, read_memory},
+    {"features", false, read_features},
+    {"flops", false, read_flops},
+    {"bandwidth", false, read_bandwidth},
+    {"link", false, read_link},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
@@ -195,6 +305,16 @@ ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, con
     return status;
 }
 
+ht_status ht_target_read(ht_context *ctx, ht_target *out, const char *path)
+{
+    char *text;
+    size_t length;
+    HT_TRY(ht_read_file(ctx, &text, &length, path));
+    ht_status status = ht_target_parse(ctx, out, path, text, length);
+    free(text);
+    return status;
+}
+
 /* ---- printing ---- */
 
 static void put_features(ht_json_writer *json, const ht_target *target)
@@ -208,12 +328,56 @@ static void put_features(ht_json_writer *json, const ht_target *target)
     ht_json_end_array(json);
 }
 
+typedef struct ceiling {
+    char name[32];
+    double value; /* 0: not given */
+} ceiling;
+
+/* One line, where any is given. */
+static void put_ceilings(ht_json_writer *json, const char *key, const ceiling *list, int count)
+{
+    bool any = false;
+    for (int i = 0; i < count; i++) {
+        if (!(list[i].value > 0)) continue;
+        if (!any) {
+            ht_json_line(json, 2);
+            ht_json_begin_object(json, key);
+        }
+        any = true;
+        ht_json_put_number(json, list[i].name, list[i].value);
+    }
+    if (any) ht_json_end_object(json);
+}
+
+static void put_all_ceilings(ht_json_writer *json, const ht_target *target)
+{
+    ceiling flops[HT_DTYPE_COUNT], bandwidth[HT_SPACE_COUNT], link[HT_SPACE_COUNT * HT_SPACE_COUNT];
+    for (int i = 0; i < HT_DTYPE_COUNT; i++) {
+        flops[i].value = target->flops[i];
+        snprintf(flops[i].name, sizeof flops[i].name, "%s", ht_dtype_name((ht_dtype)i));
+    }
+    for (int from = 0; from < HT_SPACE_COUNT; from++) {
+        bandwidth[from].value = target->bandwidth[from];
+        snprintf(bandwidth[from].name, sizeof bandwidth[from].name, "%s", ht_space_name((ht_space)from));
+        for (int to = 0; to < HT_SPACE_COUNT; to++) {
+            ceiling *c = &link[from * HT_SPACE_COUNT + to];
+            c->value = target->link[from][to];
+            snprintf(c->name, sizeof c->name, "%s-%s", ht_space_name((ht_space)from), ht_space_name((ht_space)to));
+        }
+    }
+    put_ceilings(json, "flops", flops, HT_DTYPE_COUNT);
+    put_ceilings(json, "bandwidth", bandwidth, HT_SPACE_COUNT);
+    put_ceilings(json, "link", link, HT_SPACE_COUNT * HT_SPACE_COUNT);
+}
+
 void ht_target_print(ht_text *text, const ht_target *target)
 {
     ht_json_writer json = {.text = text};
     ht_json_begin_object(&json, NULL);
     ht_json_line(&json, 2);
     ht_json_put_text(&json, "name", target->name);
+    ht_json_line(&json, 2);
+    ht_json_put_text(&json, "device", ht_device_kind_names[target->device]);
     ht_json_line(&json, 2);
     ht_json_put_text(&json, "arch", target->arch);
     ht_json_line(&json, 2);
@@ -227,6 +391,7 @@ void ht_target_print(ht_text *text, const ht_target *target)
         if (target->memory_bytes[space] != 0)
             ht_json_put_int(&json, ht_space_name((ht_space)space), target->memory_bytes[space]);
     ht_json_end_object(&json);
+    put_all_ceilings(&json, target);
     ht_json_line(&json, 0);
     ht_json_end_object(&json);
     ht_text_add(text, "\n");

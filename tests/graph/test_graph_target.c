@@ -51,6 +51,10 @@ static void assert_same(const ht_target *a, const ht_target *b)
     assert_int_equal(a->features, b->features);
     assert_int_equal(a->threads, b->threads);
     assert_memory_equal(a->memory_bytes, b->memory_bytes, sizeof a->memory_bytes);
+    assert_int_equal(a->device, b->device);
+    assert_memory_equal(a->flops, b->flops, sizeof a->flops);
+    assert_memory_equal(a->bandwidth, b->bandwidth, sizeof a->bandwidth);
+    assert_memory_equal(a->link, b->link, sizeof a->link);
 }
 
 static void assert_reads_back(const ht_target *target)
@@ -88,6 +92,100 @@ static void print__reads_back(void **state)
     target.memory_bytes[HT_SPACE_HOST] = INT64_MAX;
     target.memory_bytes[HT_SPACE_DISK] = 1;
     assert_reads_back(&target);
+    target.device = HT_DEVICE_CUDA;
+    target.flops[HT_BF16] = 1.0 / 3 * 1e15;
+    target.bandwidth[HT_SPACE_DISK] = 1e9;
+    target.link[HT_SPACE_MAIN][HT_SPACE_HOST] = 5e-324;
+    target.link[HT_SPACE_HOST][HT_SPACE_MAIN] = 1.7e308;
+    assert_reads_back(&target);
+}
+
+static void print__leaves_out_ceilings_that_nobody_gave(void **state)
+{
+    (void)state;
+    ht_text text = {0};
+    ht_target target = {.name = "cpu", .arch = "x86_64", .isa = HT_ISA_AVX2, .threads = 2};
+    target.flops[HT_F32] = 2e11;
+    ht_target_print(&text, &target);
+    assert_non_null(strstr(text.data, "\"flops\": {\"f32\": 200000000000}"));
+    assert_null(strstr(text.data, "f64"));
+    assert_null(strstr(text.data, "bandwidth"));
+    assert_null(strstr(text.data, "link"));
+    ht_text_free(&text);
+}
+
+static void ceilings__are_there_for_every_target(void **state)
+{
+    (void)state;
+    for (int device = 0; device < HT_DEVICE_KIND_COUNT; device++) {
+        for (int isa = 0; isa < HT_ISA_COUNT; isa++) {
+            ht_target target = {.device = (ht_device_kind)device, .isa = (ht_isa)isa, .threads = 2};
+            for (int i = 0; i < HT_DTYPE_COUNT; i++) assert_true(ht_target_flops(&target, (ht_dtype)i) >= 1e9);
+            for (int from = 0; from < HT_SPACE_COUNT; from++) {
+                assert_true(ht_target_bandwidth(&target, (ht_space)from) >= 1e9);
+                for (int to = 0; to < HT_SPACE_COUNT; to++)
+                    assert_true(ht_target_link(&target, (ht_space)from, (ht_space)to) >= 1e9);
+            }
+        }
+    }
+}
+
+static void ceilings__follow_the_machine_and_what_was_given(void **state)
+{
+    (void)state;
+    ht_target target = {.isa = HT_ISA_AVX512, .threads = 2}, gpu = {.device = HT_DEVICE_CUDA};
+    double f32 = ht_target_flops(&target, HT_F32);
+    assert_true(f32 > 200e9 && f32 < 260e9); /* docs/performance.md: 228 GFLOP/s on two threads */
+    assert_true(ht_target_flops(&target, HT_F64) == f32 / 2);
+    assert_true(ht_target_flops(&target, HT_BF16) == f32);
+    target.features = 1u << HT_FEATURE_AVX512_BF16;
+    assert_true(ht_target_flops(&target, HT_BF16) == 2 * f32);
+    target.features |= 1u << HT_FEATURE_AMX_BF16;
+    assert_true(ht_target_flops(&target, HT_BF16) == 8 * f32);
+    target.threads = 4;
+    assert_true(ht_target_flops(&target, HT_F32) == 2 * f32);
+    target.flops[HT_F32] = 7;
+    assert_true(ht_target_flops(&target, HT_F32) == 7);
+    assert_true(ht_target_flops(&gpu, HT_BF16) > ht_target_flops(&gpu, HT_F32));
+    assert_true(ht_target_link(&gpu, HT_SPACE_MAIN, HT_SPACE_HOST) < ht_target_bandwidth(&gpu, HT_SPACE_MAIN));
+    gpu.bandwidth[HT_SPACE_HOST] = 3e9; /* a link is no faster than its ends */
+    assert_true(ht_target_link(&gpu, HT_SPACE_MAIN, HT_SPACE_HOST) == 3e9);
+    gpu.link[HT_SPACE_MAIN][HT_SPACE_HOST] = 4e9;
+    assert_true(ht_target_link(&gpu, HT_SPACE_MAIN, HT_SPACE_HOST) == 4e9);
+    assert_true(ht_target_link(&gpu, HT_SPACE_HOST, HT_SPACE_MAIN) == 3e9);
+}
+
+static void ceilings__are_read_from_the_file(void **state)
+{
+    (void)state;
+    ht_target target;
+    assert_int_equal(parse("{\"device\": \"cuda\", \"isa\": \"avx2\", \"arch\": \"x86_64\", \"threads\": 4,\n"
+                           "\"flops\": {\"bf16\": 7e14}, \"bandwidth\": {\"main\": 3e12}, \"link\": "
+                           "{\"main-host\": 5e10, \"host-disk\": 6e9}}",
+                           &target),
+                     HT_OK);
+    assert_int_equal(target.device, HT_DEVICE_CUDA);
+    assert_true(target.flops[HT_BF16] == 7e14 && target.flops[HT_F32] == 0);
+    assert_true(target.bandwidth[HT_SPACE_MAIN] == 3e12 && target.bandwidth[HT_SPACE_HOST] == 0);
+    assert_true(target.link[HT_SPACE_MAIN][HT_SPACE_HOST] == 5e10 && target.link[HT_SPACE_HOST][HT_SPACE_DISK] == 6e9);
+    assert_true(target.link[HT_SPACE_HOST][HT_SPACE_MAIN] == 0);
+    assert_refused("{\"device\": \"cude\"}", "node.json:1:12: there is no device \"cude\"; did you mean \"cuda\"?");
+    assert_refused("{\"flops\": {\"bf61\": 1}}",
+                   "node.json:1:20: there is no number type \"bf61\"; did you mean \"bf16\"?");
+    assert_refused("{\"flops\": {\"f32\": 0}}", "node.json:1:19: \"f32\" must be FLOPs per second, more than 0");
+    assert_refused("{\"bandwidth\": {\"main\": \"fast\"}}",
+                   "node.json:1:24: \"main\" must be bytes per second, more than 0");
+    assert_refused("{\"bandwidth\": {\"hots\": 1}}",
+                   "node.json:1:24: there is no memory \"hots\"; did you mean \"host\"?");
+    static const char *const links[] = {"main", "main-main", "main-", "-host", "main-host-disk"};
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        char text[64], message[160];
+        snprintf(text, sizeof text, "{\"link\": {\"%s\": 1}}", links[i]);
+        snprintf(message, sizeof message,
+                 "node.json:1:%zu: \"%s\" is no link: two memories, as in \"main-host\" or \"host-disk\"",
+                 strlen(links[i]) + 15, links[i]);
+        assert_refused(text, message);
+    }
 }
 
 static void parse__takes_what_a_person_writes(void **state)
@@ -186,6 +284,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(here__has_the_contexts_isa_and_threads_and_some_memory),
         cmocka_unit_test(print__reads_back),
+        cmocka_unit_test(print__leaves_out_ceilings_that_nobody_gave),
+        cmocka_unit_test(ceilings__are_there_for_every_target),
+        cmocka_unit_test(ceilings__follow_the_machine_and_what_was_given),
+        cmocka_unit_test(ceilings__are_read_from_the_file),
         cmocka_unit_test(parse__takes_what_a_person_writes),
         cmocka_unit_test(parse__names_file_line_and_nearest_key),
         cmocka_unit_test(parse__says_what_is_missing),
