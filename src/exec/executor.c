@@ -207,6 +207,10 @@ static ht_status set_up(ht_executor *e)
 ht_status ht_executor_create(ht_executor **out, const ht_plan *plan)
 {
     *out = NULL;
+    ht_target_reason reason;
+    const char *refusal = ht_target_refusal_here(&plan->target, &reason);
+    if (refusal)
+        HT_FAIL(plan->ctx, HT_ENOTSUP, "a plan for the target '%s' does not run here: %s", plan->target.name, refusal);
     ht_executor *e = calloc(1, sizeof *e);
     if (!e) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
     e->plan = plan;

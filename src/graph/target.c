@@ -25,6 +25,21 @@ void ht_target_here(ht_context *ctx, ht_target *out)
         out->memory_bytes[HT_SPACE_MAIN] = bytes;
 }
 
+static int device_find(const char *name)
+{
+    for (int i = 0; i < HT_DEVICE_KIND_COUNT; i++)
+        if (strcmp(name, ht_device_kind_names[i]) == 0) return i;
+    return -1;
+}
+
+ht_status ht_target_bind(ht_context *ctx, ht_target *target, const char *device)
+{
+    int kind = device_find(device);
+    if (kind < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s'; there are cpu, fake and cuda", device);
+    target->device = (ht_device_kind)kind;
+    return HT_OK;
+}
+
 const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer)
 {
     const ht_isa best = ht_cpu_isa();
@@ -111,13 +126,12 @@ static ht_status read_device(const reader *r, const ht_json *value)
 {
     char name[32];
     HT_TRY(read_word(r, value, name, sizeof name));
-    for (int i = 0; i < HT_DEVICE_KIND_COUNT; i++) {
-        if (strcmp(name, ht_device_kind_names[i]) != 0) continue;
-        r->target->device = (ht_device_kind)i;
-        return HT_OK;
-    }
-    return ht_json_fail(r->ctx, r->name, value, "there is no device \"%s\"%s", name,
-                        hint_for(name, HT_DEVICE_KIND_COUNT, device_name_at).text);
+    int kind = device_find(name);
+    if (kind < 0)
+        return ht_json_fail(r->ctx, r->name, value, "there is no device \"%s\"%s", name,
+                            hint_for(name, HT_DEVICE_KIND_COUNT, device_name_at).text);
+    r->target->device = (ht_device_kind)kind;
+    return HT_OK;
 }
 
 static ht_status read_isa(const reader *r, const ht_json *value)

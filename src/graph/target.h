@@ -35,6 +35,8 @@ double ht_target_link(const ht_target *target, ht_space from, ht_space to);
 
 /* This machine, with the context's ISA and threads. */
 void ht_target_here(ht_context *ctx, ht_target *out);
+/* Lets a device of this name compute. */
+ht_status ht_target_bind(ht_context *ctx, ht_target *target, const char *device);
 /* Can this machine run what is planned for the target? NULL: yes; else the reason, in the buffer. */
 typedef struct ht_target_reason {
     char text[128];

@@ -42,6 +42,11 @@ ht_status ht_kernels_add_all(ht_context *ctx)
     return HT_OK;
 }
 
+bool ht_kernels_for(ht_device_kind device)
+{
+    return device == HT_DEVICE_CPU || device == HT_DEVICE_FAKE; /* the same rows */
+}
+
 /* ---- the table ---- */
 
 static int order(const ht_kernel *kernel, const char *op, int isa)

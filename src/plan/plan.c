@@ -416,6 +416,28 @@ static void log_kernels(const ht_plan *plan)
     ht_text_free(&line);
 }
 
+/* What follows from the graph alone, for a device without kernels. */
+static ht_status build_lasting(planning *p)
+{
+    ht_graph *g = p->g;
+    ht_plan *plan = p->plan;
+    p->lasting = calloc(g->value_count, sizeof *p->lasting);
+    plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
+    if (!p->lasting || !plan->segments) return no_memory(g->ctx);
+    HT_TRY(place_state(p));
+    HT_TRY(place_inputs(p));
+    for (; plan->segment_count < g->segment_count; plan->segment_count++) {
+        const ht_segment *s = &g->segments[plan->segment_count];
+        ht_place slot;
+        plan->segments[plan->segment_count].name = own_text(plan, s->name);
+        if (!plan->segments[plan->segment_count].name) return no_memory(g->ctx);
+        for (size_t i = 0; i < s->output_count; i++)
+            HT_TRY(
+                place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slot));
+    }
+    return copy_programs(p);
+}
+
 static ht_status build(planning *p)
 {
     ht_graph *g = p->g;
@@ -424,6 +446,7 @@ static ht_status build(planning *p)
     HT_TRY(check_spaces(g));
     HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &plan->target, p->request->options, p->request->observer));
     plan->model_hash = ht_model_hash(g);
+    if (plan->no_kernels) return build_lasting(p);
     HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
     p->groups.of_node = calloc(g->node_count, sizeof *p->groups.of_node);
@@ -453,8 +476,10 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
     *out = NULL;
     ht_context *ctx = graph->ctx;
     planning p = {.request = request};
-    const ht_device_class *class;
-    HT_TRY(ht_device_class_find(&class, ctx, request->device ? request->device : "cpu"));
+    const ht_device_class *class = NULL;
+    const char *device = ht_device_kind_names[request->target->device];
+    bool no_kernels = !ht_kernels_for(request->target->device);
+    if (!no_kernels) HT_TRY(ht_device_class_find(&class, ctx, device));
     ht_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return no_memory(ctx);
     plan->ctx = ctx;
@@ -462,8 +487,9 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
     plan->target = *request->target;
     plan->precision = ht_precision_name(request->options->precision.precision);
     plan->canary = ht_debug_build() || request->canaries;
-    plan->device = class->name;
-    plan->input_slots = class->asynchronous ? 2 : 1;
+    plan->no_kernels = no_kernels;
+    plan->device = device;
+    plan->input_slots = !class || class->asynchronous ? 2 : 1;
     p.plan = plan;
     ht_status status = plan->arena ? ht_graph_clone(&p.g, graph) : no_memory(ctx);
     if (status == HT_OK) status = build(&p);
@@ -480,7 +506,7 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
         ht_plan_free(plan);
         return status;
     }
-    log_kernels(plan);
+    if (!plan->no_kernels) log_kernels(plan);
     *out = plan;
     return HT_OK;
 }
@@ -502,8 +528,8 @@ ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht
         HT_TRY(ht_target_parse(ctx, &target, "target", o.target, strlen(o.target)));
     else
         ht_target_here(ctx, &target);
+    if (o.device) HT_TRY(ht_target_bind(ctx, &target, o.device));
     ht_plan_request request = {.target = &target,
-                               .device = o.device,
                                .options = &options,
                                .observer = observer,
                                .no_fusion = o.no_fusion,

@@ -118,8 +118,10 @@ struct ht_plan {
     uint64_t model_hash;
     const char *precision; /* "fp32", "fp64", "fp16", "bf16" */
     bool canary;
-    const char *device;   /* that @main is bound to: the name of a class of device/device.h */
+    const char *device;   /* that @main is bound to, as the target says: the name of a class of device/device.h */
     unsigned input_slots; /* 1; 2 where a batch can come while another is computed */
+    bool no_kernels; /* there are none for the target's device: state, inputs and outputs are placed, instructions and
+                      * transients are unknown; such a plan cannot run */
     ht_plan_segment *segments;
     ht_plan_program *programs;
     ht_slot *slots;
@@ -139,7 +141,6 @@ ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht
 /* A plan as the other rooms ask for it: values instead of texts. */
 typedef struct ht_plan_request {
     const ht_target *target;
-    const char *device;                   /* NULL: "cpu" */
     const ht_pass_options *options;       /* of the passes of HT_STAGE_PLAN */
     const ht_pass_observer *observer;     /* is called after each pass; may be NULL */
     bool no_fusion, no_prepack, canaries; /* as in ht_plan_opts */

@@ -64,6 +64,10 @@ static void print_space(ht_text *t, const ht_plan *plan, ht_space space)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int64_t bytes = ht_plan_space_bytes(plan, space, rows[i].area);
         char name[32];
+        if (plan->no_kernels && rows[i].area == HT_AREA_TRANSIENT) {
+            if (space == HT_SPACE_MAIN) ht_text_add(t, "  %-14s %16s\n", rows[i].name, "unknown");
+            continue;
+        }
         if (!bytes && (space != HT_SPACE_MAIN || !rows[i].always)) continue;
         snprintf(name, sizeof name, "%s%s%s", rows[i].name, space == HT_SPACE_MAIN ? "" : "@",
                  space == HT_SPACE_MAIN ? "" : ht_space_name(space));
@@ -79,8 +83,8 @@ ht_status ht_plan_print(char **out, const ht_plan *plan)
     for (int h = 0; h < HT_HEADING_COUNT; h++)
         if (plan->heading_bytes[h]) print_bytes(&t, ht_heading_names[h], plan->heading_bytes[h]);
     for (int space = 0; space < HT_SPACE_COUNT; space++) print_space(&t, plan, (ht_space)space);
-    print_bytes(&t, "total", ht_plan_bytes(plan));
-    for (size_t i = 0; i < plan->segment_count; i++) {
+    print_bytes(&t, plan->no_kernels ? "known" : "total", ht_plan_bytes(plan));
+    for (size_t i = 0; i < plan->segment_count && !plan->no_kernels; i++) {
         const ht_plan_segment *s = &plan->segments[i];
         ht_text_add(&t, "\nsegment %s: %zu instructions", s->name, s->instr_count);
         for (int space = 0; space < HT_SPACE_COUNT; space++)

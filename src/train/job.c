@@ -202,11 +202,8 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
 ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out)
 {
     ht_graph *graph = NULL;
-    ht_plan_request wanted = {.target = &job->target,
-                              .device = job->train_config->device,
-                              .options = &job->options,
-                              .observer = request->observer,
-                              .no_fusion = !fusion};
+    ht_plan_request wanted = {
+        .target = &job->target, .options = &job->options, .observer = request->observer, .no_fusion = !fusion};
     ht_status status = make_graph(job, request, &graph);
     if (status == HT_OK) status = ht_plan_build(out, graph, &wanted);
     ht_graph_free(graph);
@@ -232,6 +229,7 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     HT_TRY(count_steps(job));
     HT_TRY(fill_options(job, request->mode != HT_RUN_EVALUATE));
     ht_target_here(ctx, &job->target);
+    HT_TRY(ht_target_bind(ctx, &job->target, job->train_config->device));
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);
 }
 
