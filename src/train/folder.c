@@ -50,8 +50,8 @@ static bool is_ours(const char *name)
     static const char *const names[] = {resolved_name, "snapshots", "numerics.jsonl", "numerics.html"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
-    return strcmp(name, ht_vocabulary_files[0]) == 0 || strcmp(name, ht_vocabulary_files[1]) == 0 ||
-           ht_metrics_own(name);
+    return strcmp(name, ht_target_file) == 0 || strcmp(name, ht_vocabulary_files[0]) == 0 ||
+           strcmp(name, ht_vocabulary_files[1]) == 0 || ht_metrics_own(name);
 }
 
 /* A file, or a folder with what it holds; links are removed, not followed. */
@@ -122,17 +122,31 @@ static ht_status write_whole(ht_context *ctx, const char *path, const char *text
     HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(error));
 }
 
-static ht_status write_config(ht_context *ctx, const char *folder, const ht_config *config)
+/* The text is freed. */
+static ht_status write_text(ht_context *ctx, const char *folder, const char *name, ht_text *text)
 {
-    char *path;
-    ht_text text = {0};
-    HT_TRY(ht_folder_path(ctx, &path, folder, resolved_name));
-    ht_config_print_json(&text, config);
-    ht_status status = text.failed ? ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path)
-                                   : write_whole(ctx, path, text.data, text.length);
-    ht_text_free(&text);
+    char *path = NULL;
+    ht_status status = ht_folder_path(ctx, &path, folder, name);
+    if (status == HT_OK)
+        status = text->failed ? ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path)
+                              : write_whole(ctx, path, text->data, text->length);
+    ht_text_free(text);
     free(path);
     return status;
+}
+
+static ht_status write_config(ht_context *ctx, const char *folder, const ht_config *config)
+{
+    ht_text text = {0};
+    ht_config_print_json(&text, config);
+    return write_text(ctx, folder, resolved_name, &text);
+}
+
+static ht_status write_target(ht_context *ctx, const char *folder, const ht_target *target)
+{
+    ht_text text = {0};
+    ht_target_print(&text, target);
+    return write_text(ctx, folder, ht_target_file, &text);
 }
 
 static ht_status write_vocabulary(ht_context *ctx, const char *folder, int which, const ht_vocabulary *vocabulary)
@@ -149,6 +163,7 @@ ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *jo
 {
     HT_TRY(ht_folder_make(ctx, folder));
     HT_TRY(write_config(ctx, folder, job->config));
+    HT_TRY(write_target(ctx, folder, &job->target));
     /* Vocabularies that an earlier start recorded were read from these very files. */
     if (!job->vocabulary) HT_TRY(write_vocabulary(ctx, folder, 0, ht_data_vocabulary(job->data)));
     if (!job->source_vocabulary) HT_TRY(write_vocabulary(ctx, folder, 1, ht_data_source_vocabulary(job->data)));

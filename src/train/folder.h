@@ -1,4 +1,4 @@
-/* The folder of a run: config.resolved.json, metrics.jsonl, vocabularies, events, snapshots/. */
+/* The folder of a run: config.resolved.json, target.json, metrics.jsonl, vocabularies, events, snapshots/. */
 #ifndef HT_TRAIN_FOLDER_H
 #define HT_TRAIN_FOLDER_H
 
@@ -11,7 +11,7 @@ ht_status ht_folder_make(ht_context *ctx, const char *folder);
 
 /* Before anything is opened: is the folder free for a run in this mode? HT_RUN_FORCE removes what a run left there. */
 ht_status ht_folder_claim(ht_context *ctx, const char *folder, ht_run_mode mode);
-/* The resolved config and the vocabularies. */
+/* The resolved config, the target and the vocabularies. */
 ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job);
 
 #endif

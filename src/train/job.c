@@ -10,6 +10,8 @@
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
 
+const char ht_target_file[] = "target.json";
+
 size_t ht_job_blocks(ht_block_keys *list)
 {
     size_t count = 0;
@@ -217,25 +219,79 @@ ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **ou
     return ht_session_create(out, plan, &opts);
 }
 
+/* Why this start cannot use the target that the run was planned for; NULL: it can. */
+static const char *refuse_recorded(const ht_job *job, const ht_target *recorded, ht_target_reason *reason)
+{
+    if ((recorded->device == HT_DEVICE_CUDA) != (job->target.device == HT_DEVICE_CUDA)) { /* others share kernels */
+        snprintf(reason->text, sizeof reason->text, "it computes on a %s device, and this start on %s",
+                 ht_device_kind_names[recorded->device], ht_device_kind_names[job->target.device]);
+        return reason->text;
+    }
+    const char *refusal = ht_target_refusal_here(recorded, reason);
+    if (refusal || ht_isa_runs((ht_isa)job->ctx->isa, recorded->isa)) return refusal;
+    snprintf(reason->text, sizeof reason->text, "it needs %s, and this start is limited to %s",
+             ht_isa_name(recorded->isa), ht_isa_name((ht_isa)job->ctx->isa));
+    return reason->text;
+}
+
+static void say_other_target(const ht_job *job, const ht_run_request *request, const char *path, const char *refusal)
+{
+    ht_text line = {0};
+    ht_text_add(&line,
+                "%s: the run was planned for another machine: %s; it is planned for this one, whose results may differ "
+                "from that one's in their last digits",
+                path, refusal);
+    if (request->on_note && !line.failed)
+        request->on_note(request->arg, line.data);
+    else
+        ht_note(job->ctx, HT_LOG_WARN, "%s", line.failed ? refusal : line.data);
+    ht_text_free(&line);
+}
+
+/* A run that goes on keeps the target that it was planned for: the same instructions, so the same bits. Only the number
+ * of threads, and which of the devices with these kernels, are those of this start: bits do not depend on them. */
+static ht_status choose_target(ht_job *job, const ht_run_request *request, const char *recorded)
+{
+    char path[4096];
+    ht_target before;
+    ht_target_reason reason;
+    ht_target_here(job->ctx, &job->target);
+    HT_TRY(ht_target_bind(job->ctx, &job->target, job->train_config->device));
+    if (request->target) job->target = *request->target;
+    if (request->target || !recorded) return HT_OK;
+    if (snprintf(path, sizeof path, "%s/%s", recorded, ht_target_file) >= (int)sizeof path)
+        HT_FAIL(job->ctx, HT_EINVAL, "%s: the path is too long", recorded);
+    if (access(path, F_OK) != 0) return HT_OK; /* of an older version */
+    HT_TRY(ht_target_read(job->ctx, &before, path));
+    const char *refusal = refuse_recorded(job, &before, &reason);
+    if (refusal) {
+        say_other_target(job, request, path, refusal);
+        return HT_OK;
+    }
+    before.threads = job->target.threads;
+    before.device = job->target.device;
+    job->target = before;
+    return HT_OK;
+}
+
 /* All of a job but its session. */
-static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
+static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded)
 {
     *job = (ht_job){.ctx = ctx, .config = request->config};
     if (!ht_config_has_job(request->config))
         HT_FAIL(ctx, HT_EINVAL, "this is DeepSpeed's config alone: training needs a job file with model and data");
     job->train_config = ht_config_train(request->config);
     if (job->train_config->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
-    HT_TRY(open_data(job, request, vocabularies));
+    HT_TRY(open_data(job, request, recorded));
     HT_TRY(count_steps(job));
     HT_TRY(fill_options(job, request->mode != HT_RUN_EVALUATE));
-    ht_target_here(ctx, &job->target);
-    HT_TRY(ht_target_bind(ctx, &job->target, job->train_config->device));
+    HT_TRY(choose_target(job, request, recorded));
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);
 }
 
-ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies)
+ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded)
 {
-    HT_TRY(open_plan(job, ctx, request, vocabularies));
+    HT_TRY(open_plan(job, ctx, request, recorded));
     return ht_job_session(job, job->plan, &job->session);
 }
 

@@ -22,8 +22,8 @@ typedef struct ht_job {
     bool mean_loss;     /* a graph of the user's own whose loss is a mean already */
 } ht_job;
 
-/* `vocabularies`: the folder of a run whose vocabularies are to be used, or NULL. After a failure, too, ht_job_close. */
-ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *vocabularies);
+/* `recorded`: the folder of a run whose vocabularies and target are to be used, or NULL. After a failure, too, ht_job_close. */
+ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded);
 void ht_job_close(ht_job *job);
 /* A plan of the job's own graph once more, and a session of it: for those who want to look into a step. Without fusion
  * every value is made; the bits are the same. */
@@ -41,5 +41,7 @@ ht_run_view ht_run_look(ht_run *run);
 
 /* The names of a vocabulary's file in the run's folder. */
 extern const char *const ht_vocabulary_files[2];
+/* That of the target that it was planned for. */
+extern const char ht_target_file[];
 
 #endif

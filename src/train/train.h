@@ -66,6 +66,7 @@ typedef struct ht_run_request {
     ht_run_mode mode;
     const ht_pass_observer *observer; /* is called after every pass on the way to a plan; may be NULL */
     const char *folder;               /* of the run; NULL: as the config says */
+    const ht_target *target;          /* to plan for; NULL: that of a run that goes on, or this machine */
     const char *memory;               /* as in ht_data_request */
     size_t memory_length;
     bool no_fusion;                    /* every value of a step is made, to be traced; the same bits, slower */
