@@ -7,8 +7,9 @@
 
 typedef struct explain_job {
     cli_job job_options;
-    const char *graph; /* a pass, "" for every pass; NULL: not asked for */
-    const char *html;  /* a file; NULL: none */
+    const char *graph;  /* a pass, "" for every pass; NULL: not asked for */
+    const char *html;   /* a file; NULL: none */
+    const char *target; /* a file; NULL: this machine */
     bool all, dot, json;
 } explain_job;
 
@@ -46,8 +47,10 @@ static int explain(explain_job *job, ht_context *ctx)
     cli_explained explained = {.keep_text = job->graph, .only_pass = job->graph && *job->graph ? job->graph : NULL};
     int end = cli_job_read(&job->job_options, ctx, &config);
     if (end != CLI_DONE) return end;
-    ht_run_request request = {.config = config, .mode = HT_RUN_NEW};
-    ht_status status = cli_explain(&explained, ctx, &request);
+    ht_target target;
+    ht_run_request request = {.config = config, .mode = HT_RUN_NEW, .target = job->target ? &target : NULL};
+    ht_status status = job->target ? ht_target_read(ctx, &target, job->target) : HT_OK;
+    if (status == HT_OK) status = cli_explain(&explained, ctx, &request);
     if (status != HT_OK)
         end = cli_fail(status == HT_EIO ? CLI_WRONG : cli_end_of(status), "explain: %s", ht_context_message(ctx));
     else if (explained.graphs.failed)
@@ -74,6 +77,9 @@ static int run_explain(void *arg)
 
 static const cli_option options[] = {
     {.kind = CLI_GROUP, .offset = offsetof(explain_job, job_options), .group = cli_job_rows},
+    {"--target", "FILE", CLI_TEXT, offsetof(explain_job, target),
+     .help = "plan for the machine of this target file (halftone target prints one; docs/target.md), not for this one",
+     .flags = CLI_FILLED, .takes = "a file"},
     {"--all", NULL, CLI_FLAG, offsetof(explain_job, all),
      .help = "every layer; without it, those that are alike but for their number are one, with a *"},
     {"--graph", "PASS", CLI_TEXT, offsetof(explain_job, graph),
@@ -82,10 +88,10 @@ static const cli_option options[] = {
     {"--html", "FILE", CLI_TEXT, offsetof(explain_job, html), .help = "the table as a page, into FILE",
      .flags = CLI_FILLED, .takes = "a file", .choice = 1},
     {"--json", NULL, CLI_FLAG, offsetof(explain_job, json),
-     .help =
-         "one object: {\"precision\", \"isa\", \"model_hash\", \"bytes\": {heading: bytes}, \"passes\": [{\"name\", "
-         "\"level\", \"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", "
-         "\"out\", \"in_types\", \"out_types\", \"class\", \"bytes\", \"kernel\", \"refused\"}]}",
+     .help = "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"bytes\": {heading: bytes}, "
+             "\"passes\": [{\"name\", \"level\", \"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", "
+             "\"block\", \"op\", \"in\", \"out\", \"in_types\", \"out_types\", \"class\", \"bytes\", \"kernel\", "
+             "\"refused\"}]}",
      .choice = 1},
     {0},
 };
@@ -93,6 +99,7 @@ static const cli_option options[] = {
 static const cli_entry examples[] = {
     {"halftone explain job.json --set train.precision=bf16", "what runs in which number type"},
     {"halftone explain job.json --graph=autocast", "the graph that this pass left"},
+    {"halftone explain job.json --target machine.json", "the plan of another machine, made on this one"},
     {"halftone explain job.json --dot | dot -Tsvg > step.svg", "a drawing of the step"},
     {0},
 };
@@ -106,10 +113,11 @@ const cli_command cmd_explain = {
         "way, each with the hash of the model that it left, and the bytes of the plan; then a line per layer with the "
         "number types that the product of each block reads and makes; then every instruction: its ops, the number "
         "types, the precision class that chose them, the bytes that it moves, its kernel, and by a note the kernels "
-        "before that one that refused. Nothing is trained.",
+        "before that one that refused. Nothing is trained. With --target the plan is that of another machine, byte for "
+        "byte; of a cuda device only the state is known so far, its transients are unknown (null in JSON).",
     .options = options,
     .size = sizeof(explain_job),
     .run = run_explain,
     .examples = examples,
-    .see_also = "check opt diff",
+    .see_also = "check opt diff target",
 };

@@ -95,16 +95,9 @@ static int list_passes_as_json(void)
 
 static ht_status read_target(ht_context *ctx, const char *path, ht_target *out)
 {
-    if (!path) {
-        ht_target_here(ctx, out);
-        return HT_OK;
-    }
-    char *text;
-    size_t length;
-    HT_TRY(ht_read_file(ctx, &text, &length, path));
-    ht_status status = ht_target_parse(ctx, out, path, text, length);
-    free(text);
-    return status;
+    if (path) return ht_target_read(ctx, out, path);
+    ht_target_here(ctx, out);
+    return HT_OK;
 }
 
 static ht_status read_graph(ht_context *ctx, const char *path, ht_graph **out)

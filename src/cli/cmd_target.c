@@ -32,8 +32,8 @@ const cli_command cmd_target = {
     .summary = "print this machine as a target file",
     .description =
         "Prints this machine as a target file: what passes and plans need to know of it, as JSON. Threads and kernels "
-        "are those that a run here would use (OMP_NUM_THREADS, HALFTONE_ISA). halftone opt --target FILE reads it, "
-        "here or elsewhere.",
+        "are those that a run here would use (OMP_NUM_THREADS, HALFTONE_ISA). halftone explain --target FILE and "
+        "halftone opt --target FILE read it, here or elsewhere.",
     .run = run_target,
     .examples = examples,
     .environment = environment,

@@ -279,10 +279,13 @@ static void add_bytes(ht_text *text, const ht_plan *plan)
     for (int h = 0; h < HT_HEADING_COUNT; h++)
         if (plan->heading_bytes[h])
             ht_text_add(text, "%-12s %14" PRId64 " bytes\n", ht_heading_names[h], plan->heading_bytes[h]);
-    ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
+    if (plan->no_kernels)
+        ht_text_add(text, "%-12s %14s\n", "transients", "unknown");
+    else
+        ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
     if (ht_plan_area_bytes(plan, HT_AREA_PREPACKED))
         ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "packed", ht_plan_area_bytes(plan, HT_AREA_PREPACKED));
-    ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "all", ht_plan_bytes(plan));
+    ht_text_add(text, "%-12s %14" PRId64 " bytes\n", plan->no_kernels ? "known" : "all", ht_plan_bytes(plan));
 }
 
 /* A refusal a line. */
@@ -299,17 +302,23 @@ static void add_note(ht_text *text, size_t number, const char *note)
     }
 }
 
-void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
+static void add_header(ht_text *text, const ht_plan *plan)
+{
+    const ht_target *target = &plan->target;
+    if (plan->no_kernels)
+        ht_text_add(text, "%s; there are no kernels for a %s device yet: instructions and transients are unknown\n\n",
+                    plan->precision, ht_device_kind_names[target->device]);
+    else
+        ht_text_add(text, "%s; kernels for %s, %d threads\n\n", plan->precision, ht_isa_name(target->isa),
+                    target->threads);
+}
+
+static void add_rows(ht_text *text, const cli_explained *e, bool all)
 {
     shown_rows shown;
     ht_arena *arena = ht_arena_create();
     bool ok = show(&shown, &e->table, all);
     const char **cells = ok && arena ? make_cells(arena, &shown) : NULL;
-    ht_text_add(text, "%s; kernels for %s, %d threads\n\n", e->plan->precision, ht_isa_name(e->plan->target.isa),
-                e->plan->target.threads);
-    add_passes(text, e);
-    ht_text_add(text, "\n");
-    add_bytes(text, e->plan);
     ht_text_add(text, "\n");
     cli_explain_figure(text, e);
     ht_text_add(text, "\n");
@@ -324,6 +333,15 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
     for (size_t i = 0; i < shown.note_count; i++) add_note(text, i + 1, shown.notes[i]);
     free_shown(&shown);
     ht_arena_free(arena);
+}
+
+void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
+{
+    add_header(text, e->plan);
+    add_passes(text, e);
+    ht_text_add(text, "\n");
+    add_bytes(text, e->plan);
+    if (!e->plan->no_kernels) add_rows(text, e, all);
 }
 
 /* ---- JSON ---- */
@@ -351,9 +369,15 @@ static void put_bytes(ht_json_writer *json, const ht_plan *plan)
     ht_json_begin_object(json, "bytes");
     for (int h = 0; h < HT_HEADING_COUNT; h++)
         if (plan->heading_bytes[h]) ht_json_put_int(json, ht_heading_names[h], plan->heading_bytes[h]);
-    ht_json_put_int(json, "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
-    ht_json_put_int(json, "packed", ht_plan_area_bytes(plan, HT_AREA_PREPACKED));
-    ht_json_put_int(json, "all", ht_plan_bytes(plan));
+    if (plan->no_kernels) {
+        ht_json_put_null(json, "transients");
+        ht_json_put_null(json, "packed");
+        ht_json_put_null(json, "all");
+    } else {
+        ht_json_put_int(json, "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
+        ht_json_put_int(json, "packed", ht_plan_area_bytes(plan, HT_AREA_PREPACKED));
+        ht_json_put_int(json, "all", ht_plan_bytes(plan));
+    }
     ht_json_end_object(json);
 }
 
@@ -374,6 +398,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     ht_json_writer json = {.text = text};
     ht_json_begin_object(&json, NULL);
     ht_json_put_text(&json, "precision", e->plan->precision);
+    ht_json_put_text(&json, "device", ht_device_kind_names[e->plan->target.device]);
     ht_json_put_text(&json, "isa", ht_isa_name(e->plan->target.isa));
     ht_json_put_hash(&json, "model_hash", e->plan->model_hash);
     ht_json_line(&json, 1);
