@@ -52,6 +52,7 @@ test-long: ## thread sanitizer, long tests, fuzzers, 64-bit Arm
 	@tools/fetch-arm64 build/arm64-packages
 	@$(call build,aarch64,all)
 	@tools/run-tests $(call folder,aarch64)
+	@tools/compare-plans $(call folder,release) $(call folder,aarch64)
 
 bench: ## build and run the benchmarks (ONLY=name), with the peers that can be had
 	$(need)

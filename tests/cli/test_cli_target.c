@@ -1,0 +1,164 @@
+/* Plans for other machines from outside, and the target that a run keeps. */
+#include "cli_case.h"
+
+static void write_job(data_case *c)
+{
+    static char text[12000];
+    size_t length = 0;
+    for (int i = 0; length + 64 < sizeof text; i++)
+        length += (size_t)sprintf(text + length, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
+    data_case_text(c, "sums.txt", text);
+    data_case_text(
+        c, "job.json",
+        "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 64, \"dropout\": 0.1},\n"
+        " \"data\": {\"format\": \"text\", \"train\": \"sums.txt\", \"tokenizer\": \"char\", \"length\": 32},\n"
+        " \"train\": {\"steps\": 4, \"batch\": 8, \"lr\": 3e-3, \"schedule\": \"constant\", \"precision\": \"bf16\", "
+        "\"output\": \"run\"}}\n");
+}
+
+/* Four steps with portable kernels and one thread, in a fresh folder. */
+static void write_run(data_case *c)
+{
+    write_job(c);
+    expect(c, "rm -rf run; HALFTONE_ISA=portable OMP_NUM_THREADS=1 \"$H\" train job.json", 0, "step 4 ");
+}
+
+/* ---- explain --target ---- */
+
+static void explain__plans_for_any_target(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    data_case_text(c, "arm.json", "{\"arch\": \"aarch64\", \"isa\": \"portable\", \"threads\": 8}");
+    data_case_text(c, "x86.json",
+                   "{\"name\": \"node\", \"arch\": \"x86_64\", \"isa\": \"avx512\", \"features\": [\"amx_bf16\"], "
+                   "\"threads\": 16}");
+    expect(c, "\"$H\" explain job.json --target arm.json > e.txt && head -n 1 e.txt", 0,
+           "bf16; kernels for portable, 8 threads\n");
+    expect(c, "\"$H\" explain job.json --target x86.json > e.txt && head -n 1 e.txt", 0,
+           "bf16; kernels for avx512, 16 threads\n");
+    expect(
+        c,
+        "\"$H\" explain job.json --target x86.json --json > e.json; grep -c 'matmul_bf16_dot.bf16.amx\", \"ref' e.json"
+        " | awk '{print ($1 > 2)}'; head -c 60 e.json",
+        0, "1\n{\"precision\": \"bf16\", \"device\": \"cpu\", \"isa\": \"avx512\"");
+}
+
+static void explain__plans_the_same_for_this_machine_and_its_file(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "\"$H\" target > here.json && \"$H\" explain job.json --json > a && \"$H\" explain job.json --json --target "
+           "here.json | cmp - a && echo same",
+           0, "same\n");
+}
+
+static void explain__knows_the_state_of_a_cuda_device(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    data_case_text(c, "gpu.json",
+                   "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"avx512\", \"threads\": 16, "
+                   "\"memory\": {\"main\": 150e9, \"host\": 128e9}}");
+    expect(c, "\"$H\" explain job.json --target gpu.json > gpu.txt && head -n 1 gpu.txt", 0,
+           "bf16; there are no kernels for a cuda device yet: instructions and transients are unknown\n");
+    expect(c, "grep '^transients ' gpu.txt", 0, " unknown\n");
+    expect(c,
+           "\"$H\" explain job.json > cpu.txt; for f in cpu gpu; do grep "
+           "'^\\(masters\\|weights\\|gradients\\|optimizer\\) .*bytes$' $f.txt > $f; done; wc -l < cpu; cmp cpu gpu && "
+           "echo same",
+           0, "4\nsame\n");
+    expect(c, "\"$H\" explain job.json --target gpu.json --json | grep '\"bytes\": {'", 0,
+           "\"transients\": null, \"packed\": null, \"all\": null}");
+}
+
+static void explain__refuses_files_that_are_no_target(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    data_case_text(c, "bad.json", "{\"arch\": \"aarch64\", \"isa\": \"avx2\", \"threads\": 8}");
+    expect(c, "\"$H\" explain job.json --target bad.json", 2, "bad.json:1:28: aarch64 has no avx2");
+    expect(c, "\"$H\" explain job.json --target nowhere.json", 2, "nowhere.json");
+    expect(c, "\"$H\" explain job.json --target", 2, "--target takes a file");
+}
+
+/* ---- run/target.json ---- */
+
+static void resume__keeps_the_target_and_its_bits(void **state)
+{
+    data_case *c = *state;
+    write_run(c);
+    expect(c, "grep -c '\"isa\": \"portable\"\\|\"threads\": 1' run/target.json", 0, "2\n");
+    expect(c, "rm -rf whole; HALFTONE_ISA=portable \"$H\" train job.json --set train.output=whole --set train.steps=8",
+           0, "step 8 ");
+    /* The best kernels of this machine and other threads: the run stays with its own kernels. */
+    expect(c, "OMP_NUM_THREADS=3 \"$H\" train job.json --resume --set train.steps=8", 0, "step 8 ");
+    expect(c, "grep -c '\"isa\": \"portable\"\\|\"threads\": 3' run/target.json", 0, "2\n");
+    expect(c,
+           "for f in weights optimizer; do cmp run/snapshots/step-*8/$f.safetensors "
+           "whole/snapshots/step-*8/$f.safetensors || exit; done; echo same",
+           0, "same\n");
+}
+
+static void resume__plans_for_this_machine_where_the_target_does_not_run(void **state)
+{
+    data_case *c = *state;
+    write_run(c);
+    expect(c,
+           "sed -i 's/\"device\": \"cpu\"/\"device\": \"cuda\"/' run/target.json; cp run/target.json foreign.json; "
+           "\"$H\" eval run",
+           0, "run/target.json: the run was planned for another machine: it computes on a cuda device");
+    expect(c, "cmp run/target.json foreign.json && echo same", 0, "same\n"); /* eval only reads */
+    expect(c, "\"$H\" train job.json --resume --set train.steps=6", 0, "results may differ");
+    expect(c, "\"$H\" target | cmp - run/target.json && echo same", 0, "same\n");
+    expect(c, "\"$H\" train job.json --resume --set train.steps=8 2>&1 | grep -c 'another machine'", 1, "0\n");
+}
+
+static void resume__obeys_a_limit_of_instruction_sets(void **state)
+{
+    data_case *c = *state;
+    int status;
+    write_job(c);
+    if (strstr(run(c, "\"$H\" target", &status), "\"isa\": \"portable\"")) skip(); /* there is nothing to limit */
+    expect(c, "rm -rf run; \"$H\" train job.json", 0, "step 4 ");
+    expect(c, "HALFTONE_ISA=portable \"$H\" train job.json --resume --set train.steps=6", 0,
+           ", and this start is limited to portable");
+    expect(c, "grep '\"isa\"' run/target.json", 0, "portable");
+}
+
+static void resume__writes_the_target_of_a_run_without_one(void **state)
+{
+    data_case *c = *state;
+    write_run(c);
+    expect(c, "rm run/target.json; \"$H\" eval run > /dev/null; if [ -e run/target.json ]; then exit 3; fi", 0, "");
+    expect(c,
+           "\"$H\" train job.json --resume --set train.steps=6 && \"$H\" target | cmp - run/target.json && echo same",
+           0, "same\n");
+}
+
+static void resume__refuses_a_target_file_that_is_damaged(void **state)
+{
+    data_case *c = *state;
+    write_run(c);
+    expect(c, "echo '{\"isa\": 3}' > run/target.json; \"$H\" train job.json --resume --set train.steps=6", 2,
+           "run/target.json:1:9: isa is an integer, not a string");
+    expect(c, "\"$H\" train job.json --force > /dev/null && \"$H\" target | cmp - run/target.json && echo same", 0,
+           "same\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(explain__plans_for_any_target),
+        cmocka_unit_test(explain__plans_the_same_for_this_machine_and_its_file),
+        cmocka_unit_test(explain__knows_the_state_of_a_cuda_device),
+        cmocka_unit_test(explain__refuses_files_that_are_no_target),
+        cmocka_unit_test(resume__keeps_the_target_and_its_bits),
+        cmocka_unit_test(resume__plans_for_this_machine_where_the_target_does_not_run),
+        cmocka_unit_test(resume__obeys_a_limit_of_instruction_sets),
+        cmocka_unit_test(resume__writes_the_target_of_a_run_without_one),
+        cmocka_unit_test(resume__refuses_a_target_file_that_is_damaged),
+    };
+    return cmocka_run_group_tests(tests, data_case_begin, data_case_end);
+}

@@ -1,0 +1,268 @@
+/* Plans for other machines. With HALFTONE_PLANS=FILE the plans of every target are written there, too, so that
+ * tools/compare-plans can hold those of two builds against each other. */
+#include "model_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/exec.h"
+
+/* Large enough that products are packed, prepacked and fused. */
+static const struct {
+    const char *type, *json;
+    ht_model_request request;
+} models[] = {
+    {"gpt2",
+     "{\"n_layer\": 2, \"n_head\": 4, \"n_embd\": 128}",
+     {.task = HT_TASK_LM, .batch = 3, .length = 64, .vocabulary = 200}},
+    {"seq2seq",
+     "{\"hidden\": 96, \"layers\": 2}",
+     {.task = HT_TASK_PAIRS, .batch = 5, .length = 12, .source_length = 9, .vocabulary = 90, .source_vocabulary = 80}},
+    {"resnet",
+     "{\"width\": 32, \"stem\": \"cifar\"}",
+     {.task = HT_TASK_CLASS, .batch = 4, .classes = 10, .feature_rank = 3, .feature = {3, 32, 32}}},
+    {"mobilenet_v2",
+     "{\"stem\": \"cifar\"}",
+     {.task = HT_TASK_CLASS, .batch = 2, .classes = 10, .feature_rank = 3, .feature = {3, 32, 32}}},
+};
+enum { MODELS = sizeof models / sizeof models[0] };
+
+static const char *const targets[] = {
+    "{\"arch\": \"aarch64\", \"isa\": \"portable\", \"threads\": 4}",
+    "{\"arch\": \"x86_64\", \"isa\": \"portable\", \"threads\": 4}",
+    "{\"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 4}",
+    "{\"arch\": \"x86_64\", \"isa\": \"avx512\", \"threads\": 4}",
+    "{\"arch\": \"x86_64\", \"isa\": \"avx512\", \"features\": [\"avx512_bf16\"], \"threads\": 1}",
+    "{\"arch\": \"x86_64\", \"isa\": \"avx512\", \"features\": [\"amx_bf16\"], \"threads\": 16}",
+    "{\"arch\": \"x86_64\", \"isa\": \"avx512\", \"features\": [\"avx512_bf16\", \"amx_bf16\"], \"threads\": 64}",
+    "{\"device\": \"fake\", \"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 2}",
+    "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"avx512\", \"threads\": 16}",
+};
+enum { TARGETS = sizeof targets / sizeof targets[0], AARCH64 = 0, X86_64 = 1, AVX512 = 3, AMX = 6, CUDA = 8 };
+
+static const char *const precisions[] = {"fp32", "bf16", "fp16", "fp64"};
+enum { PRECISIONS = sizeof precisions / sizeof precisions[0] };
+
+static void open_model(model_fixture *w, int model)
+{
+    ht_model_request request = models[model].request;
+    ht_train_opts train = HT_TRAIN_OPTS;
+    request.training = true;
+    model_must(w, model_graph(w, models[model].type, models[model].json, request, 1));
+    model_must(w, ht_graph_train(w->g, &train));
+}
+
+static ht_plan *plan_for(const model_fixture *w, const char *target, const char *precision)
+{
+    ht_plan *plan;
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    opts.target = target;
+    opts.precision = precision;
+    model_must(w, ht_plan_create(&plan, w->g, &opts));
+    return plan;
+}
+
+static int64_t workspace_of(const ht_plan *plan, const ht_instr *instr)
+{
+    const ht_fused *f = instr->fused;
+    const ht_call *call = f && f->gemm ? f->gemm : f && f->fold ? f->fold : instr->call;
+    return instr->kernel->workspace ? instr->kernel->workspace(call, &plan->target) : 0;
+}
+
+static int64_t all_workspaces(const ht_plan *plan)
+{
+    int64_t bytes = 0;
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++)
+            bytes += workspace_of(plan, &plan->segments[s].instrs[i]);
+    return bytes;
+}
+
+/* The plan's text, and what it leaves out. */
+static void describe(ht_text *to, const ht_plan *plan)
+{
+    char *text;
+    context_must(plan->ctx, ht_plan_print(&text, plan));
+    ht_text_add(to, "%s", text);
+    free(text);
+    for (size_t s = 0; s < plan->segment_count; s++) {
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
+            const ht_instr *instr = &plan->segments[s].instrs[i];
+            const ht_fused *f = instr->fused;
+            ht_text_add(to, "%zu.%zu rows %lld workspace %d+%lld, %lld bytes, cost %.17g %.17g", s, i,
+                        (long long)instr->rows, (int)instr->workspace.area, (long long)instr->workspace.offset,
+                        (long long)workspace_of(plan, instr), instr->cost.flops, instr->cost.bytes);
+            if (f)
+                ht_text_add(to, " span %lld grain %lld chain %d", (long long)f->span, (long long)f->grain,
+                            f->chain_count);
+            for (int o = 0; f && o < f->n_in + f->n_out + f->n_between; o++)
+                ht_text_add(to, " %d:%d", (int)f->operands[o].access, (int)f->operands[o].scratch);
+            ht_text_add(to, "\n");
+        }
+    }
+}
+
+static char *text_for(const model_fixture *w, const char *target, const char *precision)
+{
+    ht_text text = {0};
+    ht_plan *plan = plan_for(w, target, precision);
+    describe(&text, plan);
+    ht_plan_free(plan);
+    assert_false(text.failed);
+    return text.data;
+}
+
+static size_t count_kernel(const ht_plan *plan, const char *name)
+{
+    size_t count = 0;
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++)
+            count += strncmp(plan->segments[s].instrs[i].kernel->name, name, strlen(name)) == 0;
+    return count;
+}
+
+static void plan__has_rows_that_its_target_runs(void **state)
+{
+    (void)state;
+    const char *path = getenv("HALFTONE_PLANS");
+    FILE *file = path ? fopen(path, "we") : NULL;
+    assert_true(!path || file);
+    for (int m = 0; m < MODELS; m++) {
+        model_fixture w;
+        open_model(&w, m);
+        for (int t = 0; t < TARGETS; t++) {
+            for (int p = 0; p < PRECISIONS; p++) {
+                ht_text text = {0};
+                ht_plan *plan = plan_for(&w, targets[t], precisions[p]);
+                for (size_t s = 0; s < plan->segment_count; s++)
+                    for (size_t i = 0; i < plan->segments[s].instr_count; i++)
+                        assert_true(ht_isa_runs(plan->target.isa, plan->segments[s].instrs[i].kernel->isa));
+                describe(&text, plan);
+                assert_false(text.failed);
+                if (file) fprintf(file, "== %s %s %s\n%s\n", models[m].type, targets[t], precisions[p], text.data);
+                ht_text_free(&text);
+                ht_plan_free(plan);
+            }
+        }
+        model_stop(&w);
+    }
+    if (file) assert_int_equal(fclose(file), 0);
+}
+
+static void plan__follows_instruction_set_and_features(void **state)
+{
+    (void)state;
+    model_fixture w;
+    open_model(&w, 0);
+    ht_plan *portable = plan_for(&w, targets[X86_64], "bf16"), *avx512 = plan_for(&w, targets[AVX512], "bf16");
+    ht_plan *amx = plan_for(&w, targets[AMX], "bf16"), *plain = plan_for(&w, targets[AMX], "fp32");
+    assert_int_equal(count_kernel(portable, "matmul_bf16_dot"), 0);
+    assert_int_equal(count_kernel(avx512, "matmul_bf16_dot"), 0);
+    assert_true(count_kernel(avx512, "matmul_gemm.f32.avx512") > 0);
+    assert_true(count_kernel(portable, "matmul_gemm.f32.portable") > 0);
+    assert_true(count_kernel(amx, "matmul_bf16_dot.bf16.amx") > 0);
+    assert_int_equal(count_kernel(plain, "matmul_bf16_dot"), 0);
+    assert_true(all_workspaces(portable) != all_workspaces(avx512));
+    assert_true(all_workspaces(amx) != all_workspaces(avx512));
+    ht_plan_free(portable);
+    ht_plan_free(avx512);
+    ht_plan_free(amx);
+    ht_plan_free(plain);
+    model_stop(&w);
+}
+
+static void portable_plan__is_the_same_on_every_architecture(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        model_fixture w;
+        open_model(&w, m);
+        char *a = text_for(&w, targets[AARCH64], "bf16"), *b = text_for(&w, targets[X86_64], "bf16");
+        assert_string_equal(a, b);
+        free(a);
+        free(b);
+        model_stop(&w);
+    }
+}
+
+static void plan_here__is_that_of_this_machine_as_a_file(void **state)
+{
+    (void)state;
+    model_fixture w;
+    open_model(&w, 0);
+    ht_target here;
+    ht_text file = {0};
+    ht_target_here(w.ctx, &here);
+    ht_target_print(&file, &here);
+    char *a = text_for(&w, NULL, "bf16"), *b = text_for(&w, file.data, "bf16");
+    assert_string_equal(a, b);
+    free(a);
+    free(b);
+    ht_text_free(&file);
+    model_stop(&w);
+}
+
+static void plan_for_cuda__knows_state_and_slots_but_no_transients(void **state)
+{
+    (void)state;
+    for (int p = 0; p < PRECISIONS; p++) {
+        model_fixture w;
+        open_model(&w, 0);
+        ht_plan *cpu = plan_for(&w, targets[AVX512], precisions[p]), *cuda = plan_for(&w, targets[CUDA], precisions[p]);
+        assert_true(cuda->no_kernels);
+        assert_false(cpu->no_kernels);
+        assert_memory_equal(cpu->heading_bytes, cuda->heading_bytes, sizeof cpu->heading_bytes);
+        assert_int_equal(ht_plan_area_bytes(cpu, HT_AREA_STATE), ht_plan_area_bytes(cuda, HT_AREA_STATE));
+        assert_int_equal(cpu->slot_count, cuda->slot_count);
+        assert_int_equal(cpu->model_hash, cuda->model_hash);
+        char *text;
+        model_must(&w, ht_plan_print(&text, cuda));
+        assert_non_null(strstr(text, "unknown"));
+        free(text);
+        ht_plan_free(cpu);
+        ht_plan_free(cuda);
+        model_stop(&w);
+    }
+}
+
+static void refused(const model_fixture *w, const char *target, const char *word)
+{
+    ht_session *session;
+    ht_plan *plan = plan_for(w, target, "fp32");
+    assert_int_equal(ht_session_create(&session, plan, NULL), HT_ENOTSUP);
+    assert_null(session);
+    if (!strstr(ht_context_message(w->ctx), word)) fail_msg("no '%s' in: %s", word, ht_context_message(w->ctx));
+    ht_plan_free(plan);
+}
+
+static void session__refuses_a_target_that_this_machine_does_not_run(void **state)
+{
+    (void)state;
+    model_fixture w;
+    open_model(&w, 0);
+    refused(&w, targets[CUDA], "does not run here: it computes on a cuda device");
+    if (!ht_isa_runs(ht_cpu_isa(), HT_ISA_AVX2))
+        refused(&w, targets[2], "it needs avx2, and this machine has portable");
+    if (ht_isa_runs(ht_cpu_isa(), HT_ISA_AVX512) && !(ht_cpu_features() >> HT_FEATURE_AMX_BF16 & 1))
+        refused(&w, targets[5], "it needs amx_bf16, which this machine lacks");
+    ht_session *session;
+    ht_plan *plan = plan_for(&w, targets[ht_isa_on(ht_cpu_isa(), "x86_64") ? AARCH64 : X86_64], "fp32");
+    model_must(&w, ht_session_create(&session, plan, NULL)); /* portable rows run everywhere */
+    ht_session_free(session);
+    ht_plan_free(plan);
+    model_stop(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan__has_rows_that_its_target_runs),
+        cmocka_unit_test(plan__follows_instruction_set_and_features),
+        cmocka_unit_test(portable_plan__is_the_same_on_every_architecture),
+        cmocka_unit_test(plan_here__is_that_of_this_machine_as_a_file),
+        cmocka_unit_test(plan_for_cuda__knows_state_and_slots_but_no_transients),
+        cmocka_unit_test(session__refuses_a_target_that_this_machine_does_not_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
