@@ -120,8 +120,8 @@ static void encode_segment(ht_build *b, translator *m, ht_val memory, ht_val len
         ht_val last = i % 2 ? m->c[i / 2] : m->h[i / 2];
         ht_val spread = ht_expand(b->g, ht_reshape(b->g, last, 3, (int64_t[]){batch, 1, m->hidden}), 3,
                                   (int64_t[]){batch, beam, m->hidden});
-        ht_store(b->g, state_cache(b, m, i % 2 ? "c" : "h", i / 2),
-                 ht_reshape(b->g, spread, 2, (int64_t[]){batch * beam, m->hidden}));
+        ht_val rows = ht_reshape(b->g, spread, 2, (int64_t[]){batch * beam, m->hidden});
+        ht_store(b->g, state_cache(b, m, i % 2 ? "c" : "h", i / 2), rows);
     }
 }
 

@@ -95,7 +95,8 @@ static void entropy_outputs(ht_build *b, ht_val logits)
     if (!targets.id) return;
     ht_output(g, "count", total(g, ht_ne(g, targets, ht_fill_like(g, targets, -1))));
     if (b->training && b->r->task != HT_TASK_CLASS) return; /* costs as much as another pass over all logits */
-    ht_output(g, "correct", total(g, ht_eq(g, ht_argmax(g, logits, -1, false), ht_cast(g, targets, HT_I64))));
+    ht_val wanted = ht_cast(g, targets, HT_I64);
+    ht_output(g, "correct", total(g, ht_eq(g, ht_argmax(g, logits, -1, false), wanted)));
 }
 
 static void regression_outputs(ht_build *b, ht_val prediction)

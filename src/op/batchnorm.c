@@ -223,7 +223,8 @@ const ht_op ht_op_batchnorm_grad = {
 /* running·(1 − momentum) + batch·momentum, in the state's own type. */
 static void store_running(ht_graph *g, ht_val running, ht_val batch, double momentum)
 {
-    ht_val next = ht_add(g, ht_scale(g, running, 1 - momentum), ht_scale(g, batch, momentum));
+    ht_val share = ht_scale(g, batch, momentum);
+    ht_val next = ht_add(g, ht_scale(g, running, 1 - momentum), share);
     ht_store(g, running, ht_cast(g, next, ht_val_dtype(g, running)));
 }
 

@@ -54,8 +54,11 @@ static ht_status extreme_grad(ht_graph *g, const ht_grad *d, ht_val (*loses)(ht_
 {
     ht_val tie = ht_eq(g, d->x[0], d->x[1]);
     ht_val share = ht_select(g, tie, ht_scale(g, d->dy[0], 0.5), d->dy[0]);
-    if (d->need[0]) give(g, d, 0, ht_select(g, loses(g, d->x[0], d->x[1]), zeros(g, share), share));
-    if (d->need[1]) give(g, d, 1, ht_select(g, loses(g, d->x[1], d->x[0]), zeros(g, share), share));
+    for (int i = 0; i < 2; i++) {
+        if (!d->need[i]) continue;
+        ht_val none = zeros(g, share);
+        give(g, d, i, ht_select(g, loses(g, d->x[i], d->x[1 - i]), none, share));
+    }
     return ht_graph_status(g);
 }
 
@@ -77,7 +80,8 @@ ht_status ht_pow_grad(ht_graph *g, const ht_grad *d)
     ht_val at_zero = ht_eq(g, a, zeros(g, a)), ones = ht_fill_like(g, a, 1);
     if (d->need[0]) {
         ht_val flat = ht_and(g, at_zero, ht_eq(g, b, zeros(g, b)));
-        ht_val slope = ht_mul(g, b, ht_pow(g, ht_select(g, flat, ones, a), ht_add_scalar(g, b, -1)));
+        ht_val power = ht_add_scalar(g, b, -1);
+        ht_val slope = ht_mul(g, b, ht_pow(g, ht_select(g, flat, ones, a), power));
         give(g, d, 0, ht_mul(g, d->dy[0], slope));
     }
     if (d->need[1]) {
@@ -208,7 +212,8 @@ ht_status ht_clip_grad(ht_graph *g, const ht_grad *d)
     ht_val x = d->x[0];
     ht_val above = ht_ge(g, x, ht_number_beside(g, x, low));
     ht_val below = ht_le(g, x, ht_number_beside(g, x, high));
-    return give(g, d, 0, ht_select(g, ht_and(g, above, below), d->dy[0], zeros(g, d->dy[0])));
+    ht_val none = zeros(g, d->dy[0]);
+    return give(g, d, 0, ht_select(g, ht_and(g, above, below), d->dy[0], none));
 }
 
 ht_status ht_select_grad(ht_graph *g, const ht_grad *d)

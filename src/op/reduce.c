@@ -124,8 +124,8 @@ static ht_status max_grad(ht_graph *g, const ht_grad *d)
     ht_val max = d->y[0];
     if (d->call->out[0]->dtype != r.x.dtype) max = ht_reduce_max(g, d->x[0], r.axis_count, r.axes, true);
     ht_val ones = ht_cast(g, ht_eq(g, d->x[0], spread(g, &r, max)), ht_wider(r.x.dtype, HT_F32));
-    ht_val share =
-        ht_div(g, ht_reshape(g, d->dy[0], r.x.rank, r.kept_dim), ht_sum(g, ones, r.axis_count, r.axes, true));
+    ht_val ties = ht_sum(g, ones, r.axis_count, r.axes, true);
+    ht_val share = ht_div(g, ht_reshape(g, d->dy[0], r.x.rank, r.kept_dim), ties);
     d->dx[0] = ht_cast(g, ht_mul(g, ones, share), r.x.dtype);
     return ht_graph_status(g);
 }

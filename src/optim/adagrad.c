@@ -16,7 +16,8 @@ static ht_val adagrad_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_
     ht_val sum = ht_add(g, moments[0], ht_mul(g, grad, grad));
     if (hyper->lr_decay != 0)
         rate = ht_div(g, rate, ht_add_scalar(g, ht_scale(g, ht_as_exact(g, applied, grad), hyper->lr_decay), 1));
-    ht_val step = ht_div(g, ht_mul(g, rate, grad), ht_add_scalar(g, ht_sqrt(g, sum), hyper->eps));
+    ht_val root = ht_add_scalar(g, ht_sqrt(g, sum), hyper->eps);
+    ht_val step = ht_div(g, ht_mul(g, rate, grad), root);
     new_moments[0] = sum;
     return ht_as_param(g, ht_sub(g, p, step), param);
 }

@@ -19,7 +19,8 @@ static ht_val adamw_hf_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht
 {
     ht_adam_blend(g, hyper, grad, moments, new_moments);
     ht_val u = ht_div(g, new_moments[0], ht_add_scalar(g, ht_sqrt(g, new_moments[1]), hyper->eps));
-    ht_val p = ht_sub(g, ht_as_exact(g, param, grad), ht_mul(g, ht_corrected_rate(g, hyper, lr, applied, grad), u));
+    ht_val step = ht_mul(g, ht_corrected_rate(g, hyper, lr, applied, grad), u);
+    ht_val p = ht_sub(g, ht_as_exact(g, param, grad), step);
     if (hyper->weight_decay != 0)
         p = ht_sub(g, p, ht_mul(g, ht_scale(g, ht_as_exact(g, lr, grad), hyper->weight_decay), p));
     return ht_as_param(g, p, param);

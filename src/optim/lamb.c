@@ -16,7 +16,7 @@ static ht_val lamb_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val
     ht_val p_norm = ht_norm(g, p, 0, NULL, false), u_norm = ht_norm(g, u, 0, NULL, false);
     if (!p_norm.id || !u_norm.id) return HT_NONE;
     ht_val zero = ht_fill_like(g, p_norm, 0), one = ht_fill_like(g, p_norm, 1);
-    ht_val both = ht_and(g, ht_gt(g, p_norm, zero), ht_gt(g, u_norm, zero));
+    ht_val moves = ht_gt(g, u_norm, zero), both = ht_and(g, ht_gt(g, p_norm, zero), moves);
     ht_val trust = ht_clip(g, ht_div(g, p_norm, u_norm), hyper->min_coeff, hyper->max_coeff);
     trust = ht_select(g, both, trust, one);
     ht_val rate = ht_mul(g, ht_corrected_rate(g, hyper, lr, applied, grad), trust);

@@ -21,8 +21,9 @@ static ht_val orthogonal(ht_graph *g, ht_val x)
     x = ht_div(g, x, norm);
     for (int i = 0; i < ROUNDS; i++) {
         ht_val square = product(g, x, x, true);
-        ht_val inner = ht_add(g, ht_scale(g, square, b), ht_scale(g, product(g, square, square, false), c));
-        x = ht_add(g, ht_scale(g, x, a), product(g, inner, x, false));
+        ht_val fourth = ht_scale(g, product(g, square, square, false), c);
+        ht_val inner = product(g, ht_add(g, ht_scale(g, square, b), fourth), x, false);
+        x = ht_add(g, ht_scale(g, x, a), inner);
     }
     return x;
 }
@@ -39,8 +40,8 @@ static ht_val muon_step(ht_graph *g, const ht_hyper *hyper, ht_val param, ht_val
     int64_t rows = type.dim[0], columns = 1;
     for (int i = 1; i < type.rank; i++) columns *= type.dim[i];
     double mu = hyper->momentum;
-    new_moments[0] = ht_add(g, ht_scale(g, moments[0], mu), ht_scale(g, grad, 1 - mu));
-    ht_val u = ht_add(g, ht_scale(g, grad, 1 - mu), ht_scale(g, new_moments[0], mu));
+    new_moments[0] = ht_blend(g, mu, moments[0], 1 - mu, grad);
+    ht_val u = ht_blend(g, 1 - mu, grad, mu, new_moments[0]);
     u = ht_reshape(g, u, 2, (int64_t[]){rows, columns});
     if (rows > columns) u = ht_transpose(g, u, 0, 1);
     u = orthogonal(g, u);

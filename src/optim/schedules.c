@@ -27,7 +27,8 @@ static ht_val whole_part(ht_graph *g, ht_val x)
 /* first at k = 0, else rest. */
 static ht_val at_start(ht_graph *g, ht_val k, double first, ht_val rest)
 {
-    return ht_select(g, ht_eq(g, k, number(g, 0)), number(g, first), rest);
+    ht_val start = number(g, first);
+    return ht_select(g, ht_eq(g, k, number(g, 0)), start, rest);
 }
 
 /* ---- warm-up ---- */
@@ -71,7 +72,7 @@ static ht_val warmup_rate(ht_graph *g, const double *p, double base, ht_val k)
 {
     double steps = warmup_steps(p[W_STEPS]), max = isnan(p[W_MAX]) ? base : p[W_MAX];
     ht_val i = ht_add_scalar(g, k, -1);
-    ht_val s = then(g, i, steps, warmup(g, i, steps, p[W_LINEAR]), number(g, 1));
+    ht_val one = number(g, 1), s = then(g, i, steps, warmup(g, i, steps, p[W_LINEAR]), one);
     return at_start(g, k, p[W_MIN], between(g, p[W_MIN], max, s));
 }
 
@@ -81,7 +82,8 @@ static ht_val decay_rate(ht_graph *g, const double *p, double base, ht_val k)
     double steps = warmup_steps(p[W_STEPS]), total = p[W_TOTAL];
     ht_val i = ht_add_scalar(g, k, -1);
     ht_val left = ht_scale(g, ht_sub(g, number(g, total), i), 1 / fmax(1, total - steps));
-    ht_val s = then(g, i, steps, warmup(g, i, steps, p[W_LINEAR]), ht_max(g, left, number(g, 0)));
+    left = ht_max(g, left, number(g, 0));
+    ht_val s = then(g, i, steps, warmup(g, i, steps, p[W_LINEAR]), left);
     return at_start(g, k, p[W_MIN], between(g, p[W_MIN], p[W_MAX], s));
 }
 
@@ -203,7 +205,8 @@ static cycle cycle_of(ht_graph *g, const double *p, ht_val k)
     c.beyond = ht_add_scalar(g, k, -whole);
     /* The cycle's last step stands at its end, where the next cycle would begin: the way down reaches 0 there, too. */
     ht_val up = stairs(g, ht_div(g, k, number(g, c.first)), p[O_STAIRS]);
-    ht_val down = stairs(g, ht_div(g, ht_sub(g, number(g, whole), k), number(g, c.second)), second_stairs);
+    ht_val second = number(g, c.second);
+    ht_val down = stairs(g, ht_div(g, ht_sub(g, number(g, whole), k), second), second_stairs);
     c.scale = ht_select(g, ht_le(g, k, number(g, c.first)), up, down);
     return c;
 }

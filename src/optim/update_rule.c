@@ -41,14 +41,16 @@ ht_val ht_as_param(ht_graph *g, ht_val value, ht_val param)
 
 ht_val ht_blend(ht_graph *g, double a, ht_val x, double b, ht_val y)
 {
-    return ht_add(g, ht_scale(g, x, a), ht_scale(g, y, b));
+    ht_val share = ht_scale(g, y, b);
+    return ht_add(g, ht_scale(g, x, a), share);
 }
 
 ht_val ht_blend_first(ht_graph *g, const ht_hyper *hyper, ht_val x, ht_val y)
 {
     if (!hyper->cycled.id) return ht_blend(g, hyper->beta1, x, 1 - hyper->beta1, y);
     ht_val beta = ht_as_exact(g, hyper->cycled, y);
-    return ht_add(g, ht_mul(g, x, beta), ht_mul(g, y, ht_add_scalar(g, ht_neg(g, beta), 1)));
+    ht_val share = ht_mul(g, y, ht_add_scalar(g, ht_neg(g, beta), 1));
+    return ht_add(g, ht_mul(g, x, beta), share);
 }
 
 void ht_adam_blend(ht_graph *g, const ht_hyper *hyper, ht_val grad, const ht_val *moments, ht_val *next)
@@ -76,5 +78,6 @@ ht_val ht_corrected_rate(ht_graph *g, const ht_hyper *hyper, ht_val lr, ht_val a
 {
     ht_val first = hyper->cycled.id ? ht_log(g, ht_cast(g, hyper->cycled, HT_F64)) : log_of(g, hyper->beta1, applied);
     ht_val c1 = correction(g, first, applied), c2 = correction(g, log_of(g, hyper->beta2, applied), applied);
-    return ht_mul(g, ht_as_exact(g, lr, grad), ht_as_exact(g, ht_div(g, ht_sqrt(g, c2), c1), grad));
+    ht_val corrected = ht_as_exact(g, ht_div(g, ht_sqrt(g, c2), c1), grad);
+    return ht_mul(g, ht_as_exact(g, lr, grad), corrected);
 }

@@ -187,8 +187,8 @@ static ht_val choose_factor(builder *b)
     if (b->factor.id) norm = ht_mul(g, norm, b->factor);
     if (b->options->clip == 0) return norm;
     /* Gradients are divided by max(1, (norm + 1e-6) / clip). */
-    ht_val excess =
-        ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b->options->clip), ht_fill_like(g, norm, 1));
+    ht_val one = ht_fill_like(g, norm, 1);
+    ht_val excess = ht_max(g, ht_scale(g, ht_add_scalar(g, norm, 1e-6), 1 / b->options->clip), one);
     ht_val clipping = ht_reciprocal(g, excess);
     b->factor = b->factor.id ? ht_mul(g, b->factor, clipping) : clipping;
     return norm;
