@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "exec/exec.h"
+#include "optim/optim.h"
+#include "small_models.h"
 
 /* Large enough that products are packed, prepacked and fused. */
 static const struct {
@@ -44,13 +46,18 @@ enum { TARGETS = sizeof targets / sizeof targets[0], AARCH64 = 0, X86_64 = 1, AV
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "fp64"};
 enum { PRECISIONS = sizeof precisions / sizeof precisions[0] };
 
+static void open_graph(model_fixture *w, const char *type, const char *json, ht_model_request request,
+                       const ht_train_opts *train)
+{
+    request.training = true;
+    model_must(w, model_graph(w, type, json, request, 1));
+    model_must(w, ht_graph_train(w->g, train));
+}
+
 static void open_model(model_fixture *w, int model)
 {
-    ht_model_request request = models[model].request;
     ht_train_opts train = HT_TRAIN_OPTS;
-    request.training = true;
-    model_must(w, model_graph(w, models[model].type, models[model].json, request, 1));
-    model_must(w, ht_graph_train(w->g, &train));
+    open_graph(w, models[model].type, models[model].json, models[model].request, &train);
 }
 
 static ht_plan *plan_for(const model_fixture *w, const char *target, const char *precision)
@@ -122,32 +129,87 @@ static size_t count_kernel(const ht_plan *plan, const char *name)
     return count;
 }
 
+/* A plan has only rows that its target runs; its text goes to the file of HALFTONE_PLANS. */
+static void check_plan(const model_fixture *w, const char *what, const char *target, const char *precision)
+{
+    static FILE *file;
+    const char *path = getenv("HALFTONE_PLANS");
+    if (path && !file) file = fopen(path, "we");
+    assert_true(!path || file);
+    ht_text text = {0};
+    ht_plan *plan = plan_for(w, target, precision);
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++)
+            assert_true(ht_isa_runs(plan->target.isa, plan->segments[s].instrs[i].kernel->isa));
+    describe(&text, plan);
+    assert_false(text.failed);
+    if (file) fprintf(file, "== %s %s %s\n%s\n", what, target, precision, text.data);
+    if (file) assert_int_equal(fflush(file), 0);
+    ht_text_free(&text);
+    ht_plan_free(plan);
+}
+
 static void plan__has_rows_that_its_target_runs(void **state)
 {
     (void)state;
-    const char *path = getenv("HALFTONE_PLANS");
-    FILE *file = path ? fopen(path, "we") : NULL;
-    assert_true(!path || file);
     for (int m = 0; m < MODELS; m++) {
         model_fixture w;
         open_model(&w, m);
-        for (int t = 0; t < TARGETS; t++) {
-            for (int p = 0; p < PRECISIONS; p++) {
-                ht_text text = {0};
-                ht_plan *plan = plan_for(&w, targets[t], precisions[p]);
-                for (size_t s = 0; s < plan->segment_count; s++)
-                    for (size_t i = 0; i < plan->segments[s].instr_count; i++)
-                        assert_true(ht_isa_runs(plan->target.isa, plan->segments[s].instrs[i].kernel->isa));
-                describe(&text, plan);
-                assert_false(text.failed);
-                if (file) fprintf(file, "== %s %s %s\n%s\n", models[m].type, targets[t], precisions[p], text.data);
-                ht_text_free(&text);
-                ht_plan_free(plan);
-            }
-        }
+        for (int t = 0; t < TARGETS; t++)
+            for (int p = 0; p < PRECISIONS; p++) check_plan(&w, models[m].type, targets[t], precisions[p]);
         model_stop(&w);
     }
-    if (file) assert_int_equal(fclose(file), 0);
+}
+
+/* Their graphs, too, must not depend on who builds them. */
+static void plan__of_every_model_can_be_made_for_another_machine(void **state)
+{
+    (void)state;
+    for (int m = 0; m < SMALL; m++) {
+        model_fixture w;
+        ht_train_opts train = HT_TRAIN_OPTS;
+        train.clip = 1;
+        train.accumulate = 2;
+        open_graph(&w, small[m].type, small[m].json, small[m].request, &train);
+        check_plan(&w, small[m].type, targets[AARCH64], "bf16");
+        check_plan(&w, small[m].type, targets[AMX], "fp16");
+        model_stop(&w);
+    }
+}
+
+static void check_update(const char *optimizer, const ht_schedule *schedule)
+{
+    model_fixture w;
+    char keys[4][64];
+    ht_train_setting settings[4] = {{"schedule", schedule->name}};
+    ht_train_opts train = HT_TRAIN_OPTS;
+    train.optimizer = optimizer;
+    train.weight_decay = 0.1;
+    train.settings = settings;
+    train.setting_count = 1;
+    for (size_t k = 0; schedule->params[k].name; k++) {
+        if (!schedule->params[k].required) continue;
+        assert_true(train.setting_count < 4);
+        snprintf(keys[train.setting_count], sizeof keys[0], "schedule.%s", schedule->params[k].name);
+        settings[train.setting_count] = (ht_train_setting){keys[train.setting_count], "50"};
+        train.setting_count++;
+    }
+    open_graph(&w, small[0].type, small[0].json, small[0].request, &train);
+    check_plan(&w, optimizer, targets[AARCH64], "fp32");
+    model_stop(&w);
+}
+
+static void plan__of_every_optimiser_and_schedule_can_be_made_for_another_machine(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {
+#define HT_SCHEDULE(name, ...) #name,
+#include "optim/schedules.def"
+    };
+    for (size_t i = 0; ht_optimizers[i]; i++)
+        check_update(ht_optimizers[i]->name, ht_schedule_find(schedules[0], NULL));
+    for (size_t i = 1; i < sizeof schedules / sizeof schedules[0]; i++)
+        check_update("adamw_hf", ht_schedule_find(schedules[i], NULL));
 }
 
 static void plan__follows_instruction_set_and_features(void **state)
@@ -258,6 +320,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan__has_rows_that_its_target_runs),
+        cmocka_unit_test(plan__of_every_model_can_be_made_for_another_machine),
+        cmocka_unit_test(plan__of_every_optimiser_and_schedule_can_be_made_for_another_machine),
         cmocka_unit_test(plan__follows_instruction_set_and_features),
         cmocka_unit_test(portable_plan__is_the_same_on_every_architecture),
         cmocka_unit_test(plan_here__is_that_of_this_machine_as_a_file),
