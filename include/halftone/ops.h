@@ -61,7 +61,8 @@ HT_API ht_val ht_constant(ht_graph *g, ht_dtype dtype, int rank, const int64_t *
 /* 0, 1, 2 … along the axis. */
 HT_API ht_val ht_iota(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, int axis);
 /* The random stream of a random op: i64 scalars, usually state. `sample` is the index in the global batch of the first
- * row of this segment's batch. */
+ * row of this segment's batch, counted along the op's batch axis. Where gradients accumulate over micro-batches
+ * (ht_graph_train), the index of the micro-batch is added to it by itself. */
 typedef struct ht_rng {
     ht_val seed, step, sample;
 } ht_rng;
@@ -74,6 +75,10 @@ HT_API ht_val ht_random_normal(ht_graph *g, ht_dtype dtype, int rank, const int6
                                double deviation, ht_rng rng, const char *site);
 /* Zero with probability p, else x/(1-p). */
 HT_API ht_val ht_dropout(ht_graph *g, ht_val x, double p, ht_rng rng, const char *site);
+/* Names the axis of a random op's result that counts the rows of the batch, and returns the result; the first axis
+ * unless told, -1 for a result that does not depend on the batch. An element draws the number of its place in the
+ * global batch, so a step is the same however its batch is cut. Other values are returned as they are. */
+HT_API ht_val ht_batch_axis(ht_graph *g, ht_val random, int axis);
 
 /* ---- matmul ---- */
 typedef struct ht_matmul_opts {

@@ -228,6 +228,21 @@ void ht_emit(ht_graph *g, const ht_op *op, size_t n_in, const ht_val *in, size_t
     if (infer_types(g, &call, want, types)) append_node(g, op, n_in, in, complete, types, out);
 }
 
+void ht_node_set_int(ht_graph *g, uint32_t node, const char *key, int64_t value)
+{
+    const ht_node *n = &g->nodes[node];
+    size_t count = ht_op_attr_count(n->op);
+    ht_attr *attr = HT_NEW(g->arena, ht_attr, count);
+    if (!attr) {
+        ht_graph_fail(g, HT_ENOMEM, "out of memory for attributes");
+        return;
+    }
+    memcpy(attr, n->attr, count * sizeof *attr);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(attr[i].key, key) == 0) attr[i].i = value;
+    g->nodes[node].attr = attr;
+}
+
 void ht_emit_n(ht_graph *g, const char *name, const ht_type *want, size_t n_in, const ht_val *in, size_t n_attr,
                const ht_attr *attr, ht_val *out)
 {

@@ -207,6 +207,8 @@ ht_val ht_graph_add_state(ht_graph *g, const char *name, const ht_type *type, co
 ht_val ht_graph_add_input(ht_graph *g, const char *name, const ht_type *type, ht_init init);
 uint32_t ht_graph_add_segment(ht_graph *g, const char *name);
 void ht_graph_add_program_call(ht_graph *g, const char *program, ht_program_call call);
+/* An integer attribute of a node that is there already; the key is in its op's table. */
+void ht_node_set_int(ht_graph *g, uint32_t node, const char *key, int64_t value);
 void ht_value_name(ht_graph *g, ht_val v, const char *name);
 /* Makes v a view of base: same dtype and space, within its bytes, strides as in v's type. */
 void ht_value_view(ht_graph *g, ht_val v, ht_val base, int64_t offset);

@@ -43,7 +43,8 @@ static bool is_erased(const ht_graph *g, const ht_node *n)
 static void hash_node(const ht_graph *g, const ht_node *n, uint64_t *hashes)
 {
     uint64_t hash = ht_hash_text(n->op->name);
-    for (size_t i = 0; i < ht_op_attr_count(n->op); i++) hash = ht_attr_hash(hash, &n->attr[i]);
+    for (size_t i = 0; i < ht_op_attr_count(n->op); i++)
+        if (!n->op->attrs[i].unhashed) hash = ht_attr_hash(hash, &n->attr[i]);
     uint64_t first = n->n_in > 0 ? hashes[ht_node_in(g, n, 0).id] : 0;
     uint64_t second = n->n_in > 1 ? hashes[ht_node_in(g, n, 1).id] : 0;
     bool swap = (n->op->flags & HT_OP_COMMUTATIVE) && second < first;

@@ -35,6 +35,13 @@ size_t ht_op_attr_count(const ht_op *op)
     return n;
 }
 
+bool ht_op_has_attr(const ht_op *op, const char *key)
+{
+    const ht_attr_def *def = op->attrs;
+    while (def && def->key && strcmp(def->key, key) != 0) def++;
+    return def && def->key;
+}
+
 bool ht_attr_copy(ht_arena *arena, ht_attr *to, const ht_attr *from)
 {
     *to = *from;

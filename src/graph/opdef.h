@@ -23,12 +23,17 @@ typedef struct ht_attr_def {
     const char *key;
     ht_attr_kind kind;
     bool required;
+    bool unhashed; /* how the system cuts the batch, not what the model is: the model hash ignores it */
     ht_attr standard;
 } ht_attr_def;
 
 #define HT_DEF_INT(name, value)                                                                                        \
     {                                                                                                                  \
         .key = (name), .kind = HT_ATTR_INT, .standard = {.i = (value) }                                                \
+    }
+#define HT_DEF_UNHASHED_INT(name, value)                                                                               \
+    {                                                                                                                  \
+        .key = (name), .kind = HT_ATTR_INT, .unhashed = true, .standard = {.i = (value) }                              \
     }
 #define HT_DEF_FLOAT(name, value)                                                                                      \
     {                                                                                                                  \
@@ -133,6 +138,8 @@ double ht_call_float(const ht_call *call, const char *key);
 const char *ht_call_text(const ht_call *call, const char *key);
 
 size_t ht_op_attr_count(const ht_op *op);
+/* Is the key in the op's table? */
+bool ht_op_has_attr(const ht_op *op, const char *key);
 /* A deep copy; false when memory is out. */
 bool ht_attr_copy(ht_arena *arena, ht_attr *to, const ht_attr *from);
 /* Bit for bit: 0 and -0 differ, NaN equals itself. Keys are not compared. */

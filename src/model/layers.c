@@ -142,6 +142,12 @@ ht_val ht_layer_dropout(ht_build *b, const char *name, ht_val x, double p)
     return ht_dropout(b->g, x, p, ht_rng_state(b->g), site);
 }
 
+ht_val ht_layer_dropout_time_major(ht_build *b, const char *name, ht_val x, double p)
+{
+    ht_val y = ht_layer_dropout(b, name, x, p);
+    return y.id == x.id ? x : ht_batch_axis(b->g, y, 1);
+}
+
 ht_val ht_layer_activation(ht_build *b, const char *which, ht_val x)
 {
     static const struct {
@@ -277,7 +283,7 @@ ht_val ht_layer_lstm(ht_build *b, const char *name, ht_val x, int64_t hidden, in
     for (int64_t i = 0; i < layers && x.id; i++) {
         char site[32];
         snprintf(site, sizeof site, "dropout_l%d", (int)i);
-        if (i > 0) x = ht_layer_dropout(b, site, x, dropout);
+        if (i > 0) x = ht_layer_dropout_time_major(b, site, x, dropout);
         x = one_lstm(b, i, x, hidden, lengths, &h[i], &c[i]);
     }
     ht_leave(b);

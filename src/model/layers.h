@@ -47,7 +47,9 @@ ht_val ht_layer_linear(ht_build *b, const char *name, ht_val x, int64_t out, con
 ht_val ht_layer_embedding(ht_build *b, const char *name, ht_val index, int64_t rows, int64_t width, ht_init init);
 ht_val ht_layer_norm(ht_build *b, const char *name, ht_val x, double eps, bool bias);
 ht_val ht_layer_rms(ht_build *b, const char *name, ht_val x, double eps);
+/* Rows of the batch lie along the first axis: [B, ..] or [B·T, ..]; the second one is for [T, B, ..]. */
 ht_val ht_layer_dropout(ht_build *b, const char *name, ht_val x, double p);
+ht_val ht_layer_dropout_time_major(ht_build *b, const char *name, ht_val x, double p);
 /* relu, gelu, gelu_tanh, silu, tanh, sigmoid. */
 #define HT_ACTIVATIONS "relu|gelu|gelu_tanh|silu|tanh|sigmoid"
 ht_val ht_layer_activation(ht_build *b, const char *which, ht_val x);

@@ -60,9 +60,9 @@ static ht_val lstm_lm_logits(ht_build *b)
     }
     ht_val tokens = ht_layer_time_major(b, b->tokens);
     ht_val x = ht_layer_embedding(b, "encoder", tokens, b->r->vocabulary, width, HT_UNIFORM(-0.1, 0.1));
-    x = ht_layer_dropout(b, "dropout_in", x, dropout);
+    x = ht_layer_dropout_time_major(b, "dropout_in", x, dropout);
     x = ht_layer_lstm(b, "rnn", x, hidden, layers, dropout, HT_NONE, h, c);
-    x = ht_layer_dropout(b, "dropout_out", x, dropout);
+    x = ht_layer_dropout_time_major(b, "dropout_out", x, dropout);
     if (!x.id) return HT_NONE;
     for (int64_t i = 0; carry && i < layers; i++) {
         ht_store(b->g, state[0][i], h[i]);

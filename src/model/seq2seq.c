@@ -46,7 +46,7 @@ static ht_val side(ht_build *b, translator *m, const char *name, ht_val tokens, 
 {
     ht_enter(b, "%s", name);
     ht_val x = ht_layer_embedding(b, "embedding", tokens, vocabulary, m->width, HT_UNIFORM(-0.1, 0.1));
-    x = ht_layer_dropout(b, "dropout", x, m->dropout);
+    x = ht_layer_dropout_time_major(b, "dropout", x, m->dropout);
     x = ht_layer_lstm(b, "rnn", x, m->hidden, m->layers, m->dropout, lengths, m->h, m->c);
     ht_leave(b);
     return x;

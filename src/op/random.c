@@ -1,7 +1,10 @@
 /* random_uniform, random_normal, dropout: pure functions of (seed, step, site, index), so that a rerun, another thread
- * count and a recomputed activation see the same numbers. Element `local` of the result draws number sample · (elements
- * of a row) + local, where a row is what follows the first axis: a batch that is split into micro-batches draws the
- * same numbers as the whole. */
+ * count and a recomputed activation see the same numbers. The index is that of the element in the global batch: along
+ * `batch_axis` the result is a part of `batch_extent` rows (0: it is all of them) that begins at row `sample`. So a
+ * batch that is cut into micro-batches draws the same numbers as the whole, whichever axis counts its rows. An axis of
+ * -1 says that the result does not depend on the batch: every part of it draws the same numbers. */
+#include <inttypes.h>
+
 #include "op/op.h"
 
 static ht_status need_stream(ht_context *ctx, const ht_call *call, size_t first)
@@ -14,6 +17,19 @@ static ht_status need_stream(ht_context *ctx, const ht_call *call, size_t first)
             HT_FAIL(ctx, HT_EDTYPE, "%s is %s, not i64[]", names[i], ht_type_str(type, &text));
     }
     if (!*ht_call_text(call, "site")) HT_FAIL(ctx, HT_EINVAL, "the site has no name");
+    return HT_OK;
+}
+
+/* An axis of the result and its size in the global batch. A scalar is one row. */
+static ht_status need_batch(ht_context *ctx, const ht_call *call, const ht_type *out)
+{
+    int64_t axis = ht_call_int(call, "batch_axis"), extent = ht_call_int(call, "batch_extent");
+    if (axis < -1 || axis >= (out->rank > 0 ? out->rank : 1))
+        HT_FAIL(ctx, HT_EINVAL, "batch_axis %" PRId64 " of a result of rank %d", axis, out->rank);
+    int64_t rows = axis >= 0 && out->rank > 0 ? out->dim[axis] : 1;
+    if (extent != 0 && (axis < 0 || extent < rows))
+        HT_FAIL(ctx, HT_EINVAL, "batch_extent %" PRId64 " for %" PRId64 " rows along batch_axis %" PRId64, extent, rows,
+                axis);
     return HT_OK;
 }
 
@@ -30,6 +46,7 @@ static ht_status uniform_infer(ht_context *ctx, const ht_call *call, ht_type *ou
     if (!(low <= high && isfinite(high - low)))
         HT_FAIL(ctx, HT_EINVAL, "from low %g to high %g is no range", low, high);
     HT_TRY(need_float_result(ctx, &out[0]));
+    HT_TRY(need_batch(ctx, call, &out[0]));
     return need_stream(ctx, call, 0);
 }
 
@@ -39,6 +56,7 @@ static ht_status normal_infer(ht_context *ctx, const ht_call *call, ht_type *out
     if (!isfinite(mean) || !(deviation >= 0 && isfinite(deviation)))
         HT_FAIL(ctx, HT_EINVAL, "no normal distribution has mean %g and deviation %g", mean, deviation);
     HT_TRY(need_float_result(ctx, &out[0]));
+    HT_TRY(need_batch(ctx, call, &out[0]));
     return need_stream(ctx, call, 0);
 }
 
@@ -48,6 +66,7 @@ static ht_status dropout_infer(ht_context *ctx, const ht_call *call, ht_type *ou
     if (!(p >= 0 && p < 1)) HT_FAIL(ctx, HT_EINVAL, "p is %g, not in [0, 1)", p);
     HT_TRY(ht_need_float(ctx, call, 0));
     HT_TRY(need_stream(ctx, call, 1));
+    HT_TRY(need_batch(ctx, call, call->in[0]));
     out[0] = *call->in[0];
     return HT_OK;
 }
@@ -56,11 +75,18 @@ HT_COST_PER_OUT(uniform_cost, 10)
 HT_COST_PER_OUT(normal_cost, 40)
 HT_COST_PER_OUT(dropout_cost, 12)
 
-uint64_t ht_random_first(const ht_type *type, int64_t sample)
+ht_random_index ht_random_indices(const ht_call *call, int64_t sample)
 {
-    uint64_t row = 1;
-    for (int d = 1; d < type->rank; d++) row *= (uint64_t)type->dim[d];
-    return (uint64_t)sample * row;
+    const ht_type *type = call->out[0];
+    int64_t axis = ht_call_int(call, "batch_axis"), extent = ht_call_int(call, "batch_extent");
+    ht_around a = {1, 1, 1};
+    if (axis < 0) return (ht_random_index){.block = UINT64_MAX};
+    if (type->rank > 0) a = ht_around_axis(type, (int)axis);
+    if (extent == 0) extent = a.size;
+    uint64_t block = (uint64_t)(a.size * a.inner);
+    return (ht_random_index){.first = (uint64_t)(sample * a.inner),
+                             .block = block ? block : 1,
+                             .skip = (uint64_t)((extent - a.size) * a.inner)};
 }
 
 static ht_stream stream_of(const ht_call *call, const double *const *in)
@@ -75,56 +101,58 @@ static ht_stream stream_of(const ht_call *call, const double *const *in)
 static void uniform_ref(const ht_call *call, const double *const *in, double *const *out)
 {
     ht_stream stream = stream_of(call, in);
-    uint64_t first = ht_random_first(call->out[0], (int64_t)in[2][0]);
+    ht_random_index index = ht_random_indices(call, (int64_t)in[2][0]);
     double low = ht_call_float(call, "low"), span = ht_call_float(call, "high") - low;
     int64_t n = ht_type_elems(call->out[0]);
-    for (int64_t i = 0; i < n; i++) out[0][i] = low + span * ht_stream_uniform(&stream, first + (uint64_t)i);
+    for (int64_t i = 0; i < n; i++)
+        out[0][i] = low + span * ht_stream_uniform(&stream, ht_random_number(&index, (uint64_t)i));
 }
 
 static void normal_ref(const ht_call *call, const double *const *in, double *const *out)
 {
     ht_stream stream = stream_of(call, in);
-    uint64_t first = ht_random_first(call->out[0], (int64_t)in[2][0]);
+    ht_random_index index = ht_random_indices(call, (int64_t)in[2][0]);
     double mean = ht_call_float(call, "mean"), deviation = ht_call_float(call, "deviation");
     int64_t n = ht_type_elems(call->out[0]);
-    for (int64_t i = 0; i < n; i++) out[0][i] = mean + deviation * ht_stream_normal(&stream, first + (uint64_t)i);
+    for (int64_t i = 0; i < n; i++)
+        out[0][i] = mean + deviation * ht_stream_normal(&stream, ht_random_number(&index, (uint64_t)i));
 }
 
 static void dropout_ref(const ht_call *call, const double *const *in, double *const *out)
 {
     ht_stream stream = stream_of(call, in + 1);
-    uint64_t first = ht_random_first(call->out[0], (int64_t)in[3][0]);
+    ht_random_index index = ht_random_indices(call, (int64_t)in[3][0]);
     double p = ht_call_float(call, "p"), scale = 1 / (1 - p);
     int64_t n = ht_type_elems(call->out[0]);
     for (int64_t i = 0; i < n; i++)
-        out[0][i] = ht_stream_uniform(&stream, first + (uint64_t)i) >= p ? in[0][i] * scale : 0;
+        out[0][i] = ht_stream_uniform(&stream, ht_random_number(&index, (uint64_t)i)) >= p ? in[0][i] * scale : 0;
 }
 
 /* Linear in x, with the same mask. */
 static ht_status dropout_grad(ht_graph *g, const ht_grad *d)
 {
-    double p = ht_call_float(d->call, "p");
-    const char *site = ht_call_text(d->call, "site");
-    ht_rng rng = {d->x[1], d->x[2], d->x[3]};
-    if (d->need[0]) d->dx[0] = ht_cast(g, ht_dropout(g, d->dy[0], p, rng, site), ht_val_dtype(g, d->x[0]));
+    if (!d->need[0]) return HT_OK;
+    ht_val dx =
+        ht_emit1(g, "dropout", NULL, HT_VALS(d->dy[0], d->x[1], d->x[2], d->x[3]), d->call->n_attr, d->call->attr);
+    d->dx[0] = ht_cast(g, dx, ht_val_dtype(g, d->x[0]));
     return ht_graph_status(g);
 }
 
+#define BATCH_ATTRS HT_DEF_UNHASHED_INT("batch_axis", 0), HT_DEF_UNHASHED_INT("batch_extent", 0)
 static const ht_attr_def uniform_attrs[] = {
-    HT_DEF_FLOAT("low", 0),
-    HT_DEF_FLOAT("high", 1),
-    HT_DEF_REQUIRED("site", HT_ATTR_TEXT),
-    HT_DEF_END,
+    HT_DEF_FLOAT("low", 0), HT_DEF_FLOAT("high", 1), HT_DEF_REQUIRED("site", HT_ATTR_TEXT), BATCH_ATTRS, HT_DEF_END,
 };
 static const ht_attr_def normal_attrs[] = {
     HT_DEF_FLOAT("mean", 0),
     HT_DEF_FLOAT("deviation", 1),
     HT_DEF_REQUIRED("site", HT_ATTR_TEXT),
+    BATCH_ATTRS,
     HT_DEF_END,
 };
 static const ht_attr_def dropout_attrs[] = {
     HT_DEF_FLOAT("p", 0.5),
     HT_DEF_REQUIRED("site", HT_ATTR_TEXT),
+    BATCH_ATTRS,
     HT_DEF_END,
 };
 
@@ -135,6 +163,8 @@ static const char *const uniform_samples[] = {
     "(" STREAM ") -> bf16[0,4] site=\"a\"",
     "(" STREAM ") -> f16[7] low=-2 high=3 site=\"b\"",
     "(" STREAM ") -> f32[3,2001] low=-2 high=3 site=\"c\"",
+    "(" STREAM ") -> f32[3,2,5] site=\"d\" batch_axis=1 batch_extent=9",
+    "(" STREAM ") -> f32[3,5] site=\"d\" batch_axis=-1",
     NULL,
 };
 static const char *const normal_samples[] = {
@@ -143,6 +173,7 @@ static const char *const normal_samples[] = {
     "(" STREAM ") -> bf16[0,4] site=\"a\"",
     "(" STREAM ") -> f16[7] mean=2 deviation=0.1 site=\"b\"",
     "(" STREAM ") -> f32[3,2001] deviation=0.02 site=\"c\"",
+    "(" STREAM ") -> f32[3,2,5] site=\"d\" batch_axis=2 batch_extent=6",
     NULL,
 };
 static const char *const dropout_samples[] = {
@@ -152,6 +183,9 @@ static const char *const dropout_samples[] = {
     "(bf16[33], " STREAM ") p=0 site=\"b\"",
     "(f64[2,3,7], " STREAM ") p=0.9 site=\"b\"",
     "(f32[3,4001], " STREAM ") p=0.1 site=\"c\"",
+    "(f32[7,3,5], " STREAM ") p=0.5 site=\"d\" batch_axis=1 batch_extent=12",
+    "(f32[9,2,301], " STREAM ") p=0.3 site=\"d\" batch_axis=1 batch_extent=4",
+    "(f32[3,5], " STREAM ") p=0.3 site=\"d\" batch_axis=-1",
     NULL,
 };
 
@@ -241,4 +275,17 @@ ht_val ht_dropout(ht_graph *g, ht_val x, double p, ht_rng rng, const char *site)
     if (p == 0) return x;
     return ht_emit1(g, "dropout", NULL, HT_VALS(x, rng.seed, rng.step, rng.sample),
                     HT_ATTRS(HT_FLOAT("p", p), HT_TEXT("site", site)));
+}
+
+ht_val ht_batch_axis(ht_graph *g, ht_val random, int axis)
+{
+    const ht_node *n = ht_graph_status(g) == HT_OK && random.id ? ht_producer(g, random) : NULL;
+    int rank = n ? ht_val_rank(g, random) : 0;
+    if (!n || !ht_op_has_attr(n->op, "batch_axis")) return random;
+    if (axis < -1 || axis >= (rank > 0 ? rank : 1)) {
+        ht_graph_fail(g, HT_EINVAL, "%s: batch_axis %d of a result of rank %d", n->op->name, axis, rank);
+        return HT_NONE;
+    }
+    ht_node_set_int(g, (uint32_t)(n - g->nodes), "batch_axis", axis);
+    return random;
 }

@@ -30,8 +30,17 @@ typedef struct ht_around {
 } ht_around;
 ht_around ht_around_axis(const ht_type *type, int axis);
 
-/* The first number of its stream that a random op draws for a result of this type: `sample` rows come before it. */
-uint64_t ht_random_first(const ht_type *type, int64_t sample);
+/* Which numbers of its stream a random op draws: for element i number first + i, and `skip` more for each whole block
+ * before it, since rows of other micro-batches lie between the blocks. */
+typedef struct ht_random_index {
+    uint64_t first, block, skip;
+} ht_random_index;
+/* For a call whose rows begin at row `sample` of the global batch. */
+ht_random_index ht_random_indices(const ht_call *call, int64_t sample);
+static inline uint64_t ht_random_number(const ht_random_index *index, uint64_t i)
+{
+    return index->first + i + (index->skip ? i / index->block * index->skip : 0);
+}
 
 /* FLOPs: one per element of result 0, times `per`. */
 #define HT_COST_PER_OUT(name, per)                                                                                     \

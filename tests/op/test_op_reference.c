@@ -165,6 +165,63 @@ static void first_values_are_drawn_as_the_random_ops_draw(void **state)
     fixture_free(&w);
 }
 
+/* The numbers of one part of a batch that is cut in two along an axis, or of all of it. */
+static void draw_part(int axis, bool whole, int64_t part, double *to, size_t count)
+{
+    ht_graph *g = new_graph();
+    int64_t dims[] = {2, 4, 6}, extent = axis >= 0 ? dims[axis] : 0;
+    if (!whole && axis >= 0) dims[axis] /= 2;
+    ht_rng rng = ht_rng_state(g);
+    ht_type want = ht_type_make(HT_F32, 3, dims);
+    ht_output(g, "u",
+              ht_emit1(g, "random_uniform", &want, HT_VALS(rng.seed, rng.step, rng.sample),
+                       HT_ATTRS(HT_TEXT("site", "s"), HT_INT("batch_axis", axis), HT_INT("batch_extent", extent))));
+    fixture w = fixture_of_graph(g, true, 7);
+    *value(&w, "rng.sample") = axis >= 0 ? (double)(part * dims[axis]) : (double)part;
+    assert_int_equal(ht_reference_run(w.ref, g->segment), HT_OK);
+    memcpy(to, ht_reference_output(w.ref, "u"), count * sizeof *to);
+    fixture_free(&w);
+}
+
+static void random_numbers_are_those_of_the_place_in_the_global_batch(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {2, 4, 6};
+    double whole[48], part[48];
+    for (int axis = 0; axis < 3; axis++) {
+        int64_t inner = 1, half = dims[axis] / 2;
+        for (int i = axis + 1; i < 3; i++) inner *= dims[i];
+        draw_part(axis, true, 0, whole, 48);
+        for (int64_t k = 0; k < 2; k++) {
+            draw_part(axis, false, k, part, 24);
+            for (int64_t i = 0; i < 24; i++) {
+                int64_t outer = i / (half * inner), row = i / inner % half + k * half;
+                assert_true(part[i] == whole[(outer * 2 * half + row) * inner + i % inner]);
+            }
+        }
+    }
+    draw_part(-1, true, 0, whole, 48);
+    draw_part(-1, false, 1, part, 48);
+    assert_memory_equal(whole, part, sizeof whole);
+}
+
+static void a_batch_axis_is_named_and_checked(void **state)
+{
+    (void)state;
+    ht_graph *g = new_graph();
+    ht_val x = ht_fill(g, HT_F32, HT_DIMS(2, 3), 1);
+    ht_val y = ht_dropout(g, x, 0.5, ht_rng_state(g), "s");
+    assert_int_equal(ht_batch_axis(g, y, 1).id, y.id);
+    assert_int_equal(ht_batch_axis(g, x, 1).id, x.id);
+    char *text;
+    assert_int_equal(ht_graph_print(&text, g), HT_OK);
+    assert_non_null(strstr(text, "site=\"s\" batch_axis=1"));
+    free(text);
+    assert_int_equal(ht_batch_axis(g, y, 2).id, 0);
+    assert_int_equal(ht_graph_status(g), HT_EINVAL);
+    ht_graph_free(g);
+}
+
 static void values_of_another_segment_are_not_known(void **state)
 {
     (void)state;
@@ -229,6 +286,8 @@ int main(void)
         cmocka_unit_test(a_program_runs_its_segments_in_order),
         cmocka_unit_test(views_of_state_read_and_write_their_base),
         cmocka_unit_test(first_values_are_drawn_as_the_random_ops_draw),
+        cmocka_unit_test(random_numbers_are_those_of_the_place_in_the_global_batch),
+        cmocka_unit_test(a_batch_axis_is_named_and_checked),
         cmocka_unit_test(values_of_another_segment_are_not_known),
         cmocka_unit_test(what_was_built_later_is_there_in_the_next_run),
         cmocka_unit_test(an_empty_tensor_with_a_long_axis_takes_no_time),

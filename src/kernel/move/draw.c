@@ -1,4 +1,4 @@
-/* random_uniform, random_normal: y[i] from number first + i of a Philox stream.  y: any float, row-major.
+/* random_uniform, random_normal: y[i] from its number (op/rules.h: ht_random_index) of a Philox stream.  y: any float, row-major.
  * Numerics: f64 inside, one rounding, the same functions as the reference.  Threads: tiles of elements.  Traffic: one
  * write.  Bound: compute. */
 #include "kernel/kernel.h"
@@ -11,7 +11,7 @@ typedef struct drawing {
     ht_dtype dtype;
     int64_t elems;
     ht_stream stream;
-    uint64_t first;
+    ht_random_index index;
     double shift, scale;
     double (*draw)(const ht_stream *stream, uint64_t index);
 } drawing;
@@ -22,7 +22,7 @@ static void draw_tile(void *arg, int64_t tile)
     int64_t end = (tile + 1) * GRAIN < job->elems ? (tile + 1) * GRAIN : job->elems;
     for (int64_t i = tile * GRAIN; i < end; i++)
         ht_store_f64(job->to, job->dtype, i,
-                     job->shift + job->scale * job->draw(&job->stream, job->first + (uint64_t)i));
+                     job->shift + job->scale * job->draw(&job->stream, ht_random_number(&job->index, (uint64_t)i)));
 }
 
 static void run(const ht_launch *launch, double shift, double scale,
@@ -35,7 +35,7 @@ static void run(const ht_launch *launch, double shift, double scale,
         .dtype = type->dtype,
         .elems = ht_type_elems(type),
         .stream = {(uint64_t)*in[0], (uint64_t)*in[1], ht_hash_text(ht_call_text(launch->call, "site"))},
-        .first = ht_random_first(type, *in[2]),
+        .index = ht_random_indices(launch->call, *in[2]),
         .shift = shift,
         .scale = scale,
         .draw = draw,
