@@ -136,6 +136,10 @@ HT_API ht_val ht_permute(ht_graph *g, ht_val x, int rank, const int64_t *order);
 /* Elements start, start+step, … of each axis; dims of the result are given. */
 HT_API ht_val ht_slice(ht_graph *g, ht_val x, const int64_t *start, const int64_t *dims, const int64_t *step);
 HT_API ht_val ht_slice_axis(ht_graph *g, ht_val x, int axis, int64_t start, int64_t length);
+/* `rows` neighbours of x [N, ..] from row `first` (i64[]) on; and x with the rows of `update` in their place. A first
+ * row is moved into the range where all of them fit. */
+HT_API ht_val ht_dynamic_slice(ht_graph *g, ht_val x, ht_val first, int64_t rows);
+HT_API ht_val ht_dynamic_update_slice(ht_graph *g, ht_val x, ht_val update, ht_val first);
 HT_API ht_val ht_concat(ht_graph *g, size_t n, const ht_val *x, int axis);
 HT_API ht_val ht_pad(ht_graph *g, ht_val x, const int64_t *before, const int64_t *after, double value);
 HT_API ht_val ht_expand(ht_graph *g, ht_val x, int rank, const int64_t *dims); /* broadcast to a shape */

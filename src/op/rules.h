@@ -42,6 +42,9 @@ static inline uint64_t ht_random_number(const ht_random_index *index, uint64_t i
     return index->first + i + (index->skip ? i / index->block * index->skip : 0);
 }
 
+/* The row of input 0 at which the part of a dynamic_slice or dynamic_update_slice begins. */
+int64_t ht_dynamic_first_row(const ht_call *call, int64_t first);
+
 /* FLOPs: one per element of result 0, times `per`. */
 #define HT_COST_PER_OUT(name, per)                                                                                     \
     static void name(const ht_call *call, ht_cost *cost)                                                               \

@@ -257,6 +257,7 @@ static void cast_alike(caster *c, const ht_node *n)
     if (alike) return;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
+        if (!ht_dtype_is_float(ht_type_of(g, v)->dtype)) continue;
         if (c->facts[n->out].half) v = in_half(c, v);
         set_operand(g, n, i, ht_cast(g, v, c->facts[n->out].half ? c->policy->half : HT_F32));
     }

@@ -8,8 +8,9 @@
 
 #include "kernel/move/strided.h"
 
-extern const ht_op ht_op_reshape, ht_op_permute, ht_op_slice, ht_op_unslice, ht_op_expand, ht_op_concat, ht_op_pad,
-    ht_op_gather, ht_op_scatter_add, ht_op_one_hot, ht_op_embedding, ht_op_embedding_grad;
+extern const ht_op ht_op_reshape, ht_op_permute, ht_op_slice, ht_op_unslice, ht_op_dynamic_slice,
+    ht_op_dynamic_update_slice, ht_op_expand, ht_op_concat, ht_op_pad, ht_op_gather, ht_op_scatter_add, ht_op_one_hot,
+    ht_op_embedding, ht_op_embedding_grad;
 extern const ht_kernel ht_kernel_copy, ht_kernel_gather, ht_kernel_embedding, ht_kernel_one_hot;
 
 /* ---- views ---- */
@@ -292,6 +293,14 @@ static void shape_rules__refuse_hostile_calls(void **state)
         {&ht_op_slice, "(f32[4]) -> f32[0] start=[5]"},
         {&ht_op_slice, "(f32[4]) -> f32[2] start=[0,0]"},
         {&ht_op_slice, "(f32[4]) -> f32[2,1]"},
+        {&ht_op_dynamic_slice, "(f32[4,5], i64[]) rows=5"},
+        {&ht_op_dynamic_slice, "(f32[4,5], i64[]) rows=-1"},
+        {&ht_op_dynamic_slice, "(f32[4,5], i32[]) rows=2"},
+        {&ht_op_dynamic_slice, "(f32[], i64[]) rows=0"},
+        {&ht_op_dynamic_update_slice, "(f32[4,5], f32[5,5], i64[])"},
+        {&ht_op_dynamic_update_slice, "(f32[4,5], f32[2,4], i64[])"},
+        {&ht_op_dynamic_update_slice, "(f32[4,5], f64[2,5], i64[])"},
+        {&ht_op_dynamic_update_slice, "(f32[4,5], f32[2,5], i64[1])"},
         {&ht_op_unslice, "(f32[4]) -> f32[3]"},
         {&ht_op_unslice, "(f32[4]) -> f32[6] step=[2]"},
         {&ht_op_expand, "(f32[4]) -> f32[3]"},

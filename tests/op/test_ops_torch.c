@@ -24,6 +24,8 @@ static const struct {
     {"copy_start", "a copy in two parts"},
     {"copy_done", "a copy in two parts"},
     {"unslice", "the gradient of slice"},
+    {"dynamic_slice", "slice with a start that is read"},
+    {"dynamic_update_slice", "an assignment to a slice"},
     {"conv2d_grad_input", "the gradient of conv2d"},
     {"conv2d_grad_weight", "the gradient of conv2d"},
     {"max_pool2d_grad", "the gradient of max_pool2d"},
