@@ -96,6 +96,9 @@ static ht_status check_request(ht_context *ctx, const ht_data_request *request)
 {
     if (request->batch < 1 || request->batch > INT64_C(1) << 24)
         HT_FAIL(ctx, HT_EINVAL, "data: a batch of %" PRId64 " rows", request->batch);
+    if (request->slices < 0 || request->slices > (INT64_C(1) << 40) / request->batch)
+        HT_FAIL(ctx, HT_EINVAL, "data: a step of %" PRId64 " batches of %" PRId64 " rows", request->slices,
+                request->batch);
     if (request->length < 0 || request->length > INT64_C(1) << 24)
         HT_FAIL(ctx, HT_EINVAL, "data: rows of %" PRId64 " tokens", request->length);
     if (!(request->format->tasks >> request->task & 1))
@@ -164,6 +167,20 @@ void ht_data_show_row(const ht_data *data, const ht_batch *batch, int64_t row, h
 }
 
 /* ---- helpers for formats ---- */
+
+int64_t ht_data_slices(const ht_data *data, ht_data_part part)
+{
+    return part == HT_DATA_TRAIN && data->request.slices > 1 ? data->request.slices : 1;
+}
+
+int64_t ht_data_batches(const ht_data *data, ht_data_part part, int64_t items)
+{
+    int64_t slices = ht_data_slices(data, part), batch = data->request.batch;
+    if (part == HT_DATA_VALIDATION) return (items + batch - 1) / batch;
+    int64_t steps = items / (batch * slices);
+    if (items > 0 && steps == 0) steps = 1;
+    return steps * slices;
+}
 
 ht_status ht_data_no_memory(ht_context *ctx, const char *what)
 {

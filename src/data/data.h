@@ -2,7 +2,8 @@
  * each a format with its own keys of the job's "data" block. Knows nothing of graphs: a batch is a set of named arrays.
  *
  * A batch is a pure function of the data, the seed, the part and its index, so a position is one number, seeking is
- * exact, and prefetching on a thread changes nothing.
+ * exact, and prefetching on a thread changes nothing. With `slices` a training batch is one of several slices of the
+ * batch of a step: the rows of a step, their order and their bucket depend on batch × slices alone.
  *
  * Arrays by task (a target or label of -1 is ignored):
  *      LM          tokens, targets i32[B,T]; with "document_ids" also positions, documents i32[B,T]
@@ -48,6 +49,7 @@ struct ht_data_request {
     const ht_fields *fields; /* of format->keys; need live only while opening */
     ht_task task;
     int64_t batch;      /* rows of a batch */
+    int64_t slices;     /* training batches that make up the batch of a step: micro-batches; 0: 1 */
     int64_t length;     /* tokens of a row; 0: as the block's "length" says */
     uint64_t seed;      /* of shuffling, windows and masks */
     const char *folder; /* relative paths begin here; NULL: where the process is */
@@ -66,7 +68,7 @@ typedef struct ht_data_bucket {
 
 typedef struct ht_data_part_info {
     int64_t items;   /* windows, pairs or rows */
-    int64_t batches; /* in an epoch; 0: the part is empty */
+    int64_t batches; /* in an epoch, for training a multiple of the slices; 0: the part is empty */
     int64_t tokens;  /* of texts and pairs (target side) */
     double padding;  /* the share of cells that are padding */
 } ht_data_part_info;

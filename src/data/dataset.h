@@ -41,6 +41,12 @@ struct ht_data {
         {"validation", HT_KEY_TEXTS, "null", 0, 0, NULL, "files to validate on; without them a share is held out"},    \
         HT_DATA_PREFETCH_KEY(prefetch)
 
+/* Slices of the batch of a step, of this part: 1 of validation. */
+int64_t ht_data_slices(const ht_data *data, ht_data_part part);
+/* Batches in an epoch of `items` items. Training leaves out a rest that fills no step, unless there is nothing else;
+ * validation has all of them. */
+int64_t ht_data_batches(const ht_data *data, ht_data_part part, int64_t items);
+
 ht_status ht_data_no_memory(ht_context *ctx, const char *what);
 
 typedef struct ht_paths {

@@ -293,10 +293,9 @@ static ht_status make_buckets(pair_set *set, ht_data *data, ht_context *ctx)
 static void describe_part(const pair_set *set, ht_data *data, ht_data_part part)
 {
     ht_data_part_info *info = &data->info.parts[part];
-    int64_t batch = data->request.batch, cells = 0, tokens = 0;
+    int64_t cells = 0, tokens = 0;
     info->items = (int64_t)set->counts[part];
-    info->batches = part == HT_DATA_TRAIN ? info->items / batch : (info->items + batch - 1) / batch;
-    if (part == HT_DATA_TRAIN && info->items > 0 && info->batches == 0) info->batches = 1;
+    info->batches = ht_data_batches(data, part, info->items);
     for (int b = 0; b < data->info.bucket_count; b++) {
         const ht_data_bucket *bucket = &data->info.buckets[b];
         cells += (set->first[part][b + 1] - set->first[part][b]) * (bucket->length + bucket->source_length);
@@ -318,27 +317,42 @@ static int bucket_of_place(const pair_set *set, const ht_data *data, ht_data_par
     return bucket;
 }
 
+/* A run of pairs as they lie in this epoch. */
 typedef struct batch_place {
     uint64_t epoch;
-    int64_t first; /* of the pairs as they lie in this epoch */
+    int64_t first;
     int64_t rows;
 } batch_place;
 
-static batch_place place_of(const ht_data *data, ht_data_part part, uint64_t index)
+/* The batch of the step that batch `index` is a slice of: they come in another order in each epoch. */
+static batch_place place_of_step(const ht_data *data, ht_data_part part, uint64_t index)
 {
     const ht_data_part_info *info = &data->info.parts[part];
-    uint64_t batches = (uint64_t)info->batches, batch = index % batches;
+    int64_t slices = ht_data_slices(data, part), rows = data->request.batch * slices;
+    uint64_t batches = (uint64_t)info->batches, step = index % batches / (uint64_t)slices;
     batch_place place = {.epoch = index / batches};
-    if (part == HT_DATA_TRAIN) batch = ht_order_at(data->request.seed, place.epoch, "batches", batches, batch);
-    place.first = (int64_t)batch * data->request.batch;
+    if (part == HT_DATA_TRAIN)
+        step = ht_order_at(data->request.seed, place.epoch, "batches", batches / (uint64_t)slices, step);
+    place.first = (int64_t)step * rows;
     place.rows = info->items - place.first;
+    if (place.rows > rows) place.rows = rows;
+    return place;
+}
+
+static batch_place place_of(const ht_data *data, ht_data_part part, uint64_t index)
+{
+    batch_place place = place_of_step(data, part, index);
+    int64_t before = (int64_t)(index % (uint64_t)ht_data_slices(data, part)) * data->request.batch;
+    place.first += before;
+    place.rows = place.rows > before ? place.rows - before : 0;
     if (place.rows > data->request.batch) place.rows = data->request.batch;
     return place;
 }
 
+/* All slices of a step have the bucket of its longest pair. */
 static int bucket_at(const ht_data *data, ht_data_part part, uint64_t index)
 {
-    batch_place place = place_of(data, part, index);
+    batch_place place = place_of_step(data, part, index);
     return bucket_of_place(data->own, data, part, place.first + place.rows - 1);
 }
 

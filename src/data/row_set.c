@@ -184,8 +184,7 @@ ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx)
         ht_data_part_info *info = &data->info.parts[part];
         info->items = set->counts[part];
         set->all_count[part] = all_count(set, data, (ht_data_part)part);
-        info->batches = part == HT_DATA_TRAIN ? info->items / batch : (info->items + batch - 1) / batch;
-        if (part == HT_DATA_TRAIN && info->items > 0 && info->batches == 0) info->batches = 1;
+        info->batches = ht_data_batches(data, (ht_data_part)part, info->items);
         if (part == HT_DATA_VALIDATION && info->batches)
             info->padding = 1 - (double)info->items / (double)(info->batches * batch);
     }

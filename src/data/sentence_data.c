@@ -170,14 +170,12 @@ static ht_status encode_part(const sentence_reading *r, ht_data_part part)
 {
     sentence_set *set = r->set;
     ht_data_part_info *info = &r->data->info.parts[part];
-    int64_t batch = r->data->request.batch;
     for (size_t i = 0; i < set->counts[part]; i++) {
         HT_TRY(encode(r, &set->list[part][i]));
         info->tokens += set->list[part][i].length + 1;
     }
     info->items = (int64_t)set->counts[part];
-    info->batches = part == HT_DATA_TRAIN ? info->items / batch : (info->items + batch - 1) / batch;
-    if (part == HT_DATA_TRAIN && info->batches == 0) info->batches = 1;
+    info->batches = ht_data_batches(r->data, part, info->items);
     if (info->items) info->padding = 1 - (double)info->tokens / (double)(info->items * set->length);
     return HT_OK;
 }

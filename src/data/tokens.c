@@ -96,11 +96,14 @@ static const ht_token_group *draw_group(const ht_token_set *set, uint64_t seed, 
     return &set->groups[*number];
 }
 
-/* Stream order: row r continues where it ended in the batch before. */
-static window window_of_stream(const ht_token_set *set, const ht_data *data, const ht_piece *piece, int64_t batch,
+/* Stream order: row r of the batch of a step continues where it ended in the step before. */
+static window window_of_stream(const ht_token_set *set, const ht_data *data, ht_data_part part, int64_t batch,
                                int64_t row)
 {
-    int64_t strip = (piece->count - 1) / data->request.batch, start = batch * set->length;
+    const ht_piece *piece = set->groups[0].parts[part].list;
+    int64_t slices = ht_data_slices(data, part), start = batch / slices * set->length;
+    int64_t strip = (piece->count - 1) / (data->request.batch * slices);
+    row += batch % slices * data->request.batch;
     return (window){piece, row * strip + start, least(set->length, strip - start)};
 }
 
@@ -111,8 +114,7 @@ static window window_of_row(const ht_data *data, ht_data_part part, uint64_t ind
     uint64_t batches = (uint64_t)info->batches, seed = data->request.seed;
     uint64_t epoch = index / batches, batch = index % batches;
     uint64_t number = index * (uint64_t)data->request.batch + (uint64_t)row;
-    if (set->order == HT_TOKENS_STREAM)
-        return window_of_stream(set, data, set->groups[0].parts[part].list, (int64_t)batch, row);
+    if (set->order == HT_TOKENS_STREAM) return window_of_stream(set, data, part, (int64_t)batch, row);
     if (part == HT_DATA_TRAIN && set->order == HT_TOKENS_RANDOM) {
         size_t group = 0;
         char site[32];
@@ -383,14 +385,16 @@ static ht_status finish_stream(ht_token_set *set, ht_data *data, ht_context *ctx
     if (set->group_count > 1 || list->count > 1)
         HT_FAIL(ctx, HT_ENOTSUP, "data.order: \"stream\" needs one text, these are %zu pieces",
                 set->group_count > 1 ? set->group_count : list->count);
-    int64_t strip = (list->list[0].count - 1) / data->request.batch;
+    int64_t slices = ht_data_slices(data, part), rows = data->request.batch * slices;
+    int64_t strip = (list->list[0].count - 1) / rows;
     if (strip < set->length)
         HT_FAIL(ctx, HT_EINVAL,
                 "data: %" PRId64 " tokens give %" PRId64 " streams of %" PRId64 ", shorter than one row of %" PRId64,
-                list->list[0].count, data->request.batch, strip, set->length);
-    info->batches = part == HT_DATA_TRAIN ? strip / set->length : (strip + set->length - 1) / set->length;
-    info->items = info->batches * data->request.batch;
-    info->padding = part == HT_DATA_TRAIN ? 0 : 1 - (double)strip / (double)(info->batches * set->length);
+                list->list[0].count, rows, strip, set->length);
+    int64_t steps = part == HT_DATA_TRAIN ? strip / set->length : (strip + set->length - 1) / set->length;
+    info->batches = steps * slices;
+    info->items = steps * rows;
+    info->padding = part == HT_DATA_TRAIN ? 0 : 1 - (double)strip / (double)(steps * set->length);
     return HT_OK;
 }
 
@@ -404,9 +408,7 @@ static ht_status finish_part(ht_token_set *set, ht_data *data, ht_context *ctx, 
             HT_FAIL(ctx, HT_EINVAL, "data: there are fewer than two tokens to train on");
     }
     if (set->order == HT_TOKENS_STREAM) return finish_stream(set, data, ctx, part);
-    int64_t batch = data->request.batch;
-    info->batches = part == HT_DATA_TRAIN ? info->items / batch : (info->items + batch - 1) / batch;
-    if (part == HT_DATA_TRAIN && info->batches == 0) info->batches = 1;
+    info->batches = ht_data_batches(data, part, info->items);
     if (info->items) info->padding /= (double)(info->items * set->length);
     return HT_OK;
 }

@@ -74,6 +74,7 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         .fields = ht_config_block(job->config, "data"),
         .task = job->task,
         .batch = job->train_config->micro_batch,
+        .slices = job->train_config->accumulate,
         .seed = job->train_config->seed,
         .memory = request->memory,
         .memory_length = request->memory_length,

@@ -177,6 +177,76 @@ static void loader__a_batch_of_another_shape_is_refused(void **state)
     ht_loader_free(loader);
 }
 
+/* FNV-1a that goes on where it ended: the hash of parts is that of the whole. */
+static uint64_t hash_on(uint64_t hash, const void *bytes, size_t count)
+{
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < count; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* The training batches of one step: a hash of each array's rows, in order, and of what is known about them. */
+static void step_hashes(data_case *c, ht_loader *loader, int64_t slices, uint64_t *hashes)
+{
+    int64_t rows = 0, counted = 0, promised = ht_loader_counted(loader, slices);
+    int bucket = ht_loader_bucket(loader);
+    for (int i = 0; i < HT_BATCH_MOST_ARRAYS; i++) hashes[i] = 7;
+    for (int64_t k = 0; k < slices; k++) {
+        assert_int_equal(ht_loader_bucket(loader), bucket);
+        ht_batch batch = data_case_next(c, loader);
+        rows += batch.rows;
+        counted += batch.counted;
+        for (int i = 0; i < batch.array_count; i++)
+            hashes[i] = hash_on(hashes[i], batch.arrays[i].data, batch.arrays[i].bytes);
+        if (k + 1 == slices) hashes[0] = hash_on(hashes[0], &batch.last, sizeof batch.last);
+        data_case_drop(&batch);
+    }
+    assert_int_equal(promised, counted);
+    hashes[0] = hash_on(hashes[0], &rows, sizeof rows);
+    hashes[0] = hash_on(hashes[0], &counted, sizeof counted);
+}
+
+static void loader__a_step_has_the_same_rows_however_it_is_cut(void **state)
+{
+    data_case *c = *state;
+    enum { STEPS = 30, ROWS = 8 };
+    static uint64_t whole[STEPS][HT_BATCH_MOST_ARRAYS], cut[HT_BATCH_MOST_ARRAYS];
+    for (int i = 0; i < CASES; i++) {
+        for (int64_t slices = 1; slices <= 4; slices *= 2) {
+            c->slices = slices;
+            data_case_open(c, cases[i].task, ROWS / slices, cases[i].block);
+            assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_TRAIN].batches % slices, 0);
+            ht_loader *loader = loader_of(c, HT_DATA_TRAIN, slices == 4);
+            for (int step = 0; step < STEPS; step++) {
+                step_hashes(c, loader, slices, slices == 1 ? whole[step] : cut);
+                if (slices > 1 && memcmp(cut, whole[step], sizeof cut) != 0)
+                    fail_msg("%s: step %d of %d slices differs", cases[i].block, step, (int)slices);
+            }
+            ht_loader_free(loader);
+        }
+        c->slices = 0;
+    }
+}
+
+/* More rows than there are: the rest of a step is padding, or begins again. */
+static void loader__a_step_larger_than_the_data_is_cut_as_well(void **state)
+{
+    data_case *c = *state;
+    for (int i = 6; i < CASES; i++) {
+        for (int slices = 1; slices <= 4; slices *= 4) {
+            c->slices = slices;
+            data_case_open(c, cases[i].task, 256 / slices, cases[i].block);
+            assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_TRAIN].batches, slices);
+            ht_loader *loader = loader_of(c, HT_DATA_TRAIN, false);
+            static uint64_t whole[HT_BATCH_MOST_ARRAYS], cut[HT_BATCH_MOST_ARRAYS];
+            step_hashes(c, loader, slices, slices == 1 ? whole : cut);
+            if (slices > 1) assert_memory_equal(whole, cut, sizeof cut);
+            ht_loader_free(loader);
+        }
+        c->slices = 0;
+    }
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, begin, data_case_end)
 
 int main(void)
@@ -185,6 +255,8 @@ int main(void)
         IN_FOLDER(loader__a_thread_changes_nothing),
         IN_FOLDER(loader__a_seek_is_exact_in_any_direction),
         IN_FOLDER(loader__what_will_count_is_known_before),
+        IN_FOLDER(loader__a_step_has_the_same_rows_however_it_is_cut),
+        IN_FOLDER(loader__a_step_larger_than_the_data_is_cut_as_well),
         IN_FOLDER(loader__ending_at_any_moment_leaves_nothing_behind),
         IN_FOLDER(loader__a_batch_of_another_shape_is_refused),
     };

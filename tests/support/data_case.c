@@ -69,7 +69,7 @@ ht_status data_case_try(data_case *c, ht_task task, int64_t batch, const char *b
     c->arena = ht_arena_create();
     assert_non_null(c->arena);
     const ht_json *object;
-    ht_data_request request = {.task = task, .batch = batch, .seed = 7, .folder = c->folder};
+    ht_data_request request = {.task = task, .batch = batch, .slices = c->slices, .seed = 7, .folder = c->folder};
     HT_TRY(ht_json_parse(&c->ctx, c->arena, "block", block, strlen(block), &object));
     HT_TRY(ht_data_read_block(&request.format, &c->fields, &c->ctx, object));
     request.fields = c->fields;

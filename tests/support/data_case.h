@@ -11,6 +11,7 @@ typedef struct data_case {
     ht_arena *arena;
     ht_fields *fields;
     ht_data *data;
+    int64_t slices; /* of the batch of a step, of what is opened next; 0: 1 */
 } data_case;
 
 /* cmocka's set-up and tear-down; *state is the case. */
