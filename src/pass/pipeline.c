@@ -9,12 +9,18 @@ static bool is_training(const ht_pass_options *options)
     return options->training;
 }
 
+static bool is_accumulating(const ht_pass_options *options)
+{
+    return options->training && options->train.accumulate > 1;
+}
+
 static bool is_casting(const ht_pass_options *options)
 {
     return options->precision.precision != HT_PRECISION_FP32;
 }
 
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
+                               accumulating = {"accumulate is more than 1", is_accumulating},
                                casting = {"precision is not fp32", is_casting};
 
 #define HT_PASS(id, stage, condition) extern const ht_pass ht_pass_##id;

@@ -9,7 +9,7 @@ enum { LINE_BYTES = 64 };
 
 /* A stage begins with the two numbers of a micro-batch. */
 typedef struct numbers {
-    int64_t sample;
+    int64_t index;
     char loss_grad[8];
 } numbers;
 
@@ -73,13 +73,11 @@ static ht_status open_stages(ht_batch_binding *b, const ht_job *job, size_t byte
 ht_status ht_batch_binding_open(ht_batch_binding *b, const ht_job *job, ht_session *session)
 {
     const ht_data_info *info = ht_data_info_of(job->data);
-    int64_t length = info->buckets[info->bucket_count - 1].length;
     size_t most = 0, bytes;
     *b = (ht_batch_binding){.session = session, .shape_count = info->bucket_count};
     b->shapes = calloc((size_t)b->shape_count, sizeof *b->shapes);
     if (!b->shapes) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
-    b->rows_of_micro = job->train_config->micro_batch * (length > 0 ? length : 1);
-    b->sample = ht_plan_slot(session->plan, "rng.sample");
+    b->index = ht_plan_slot(session->plan, "micro.index");
     b->loss_grad = ht_plan_slot(session->plan, "loss_grad");
     for (int i = 0; i < b->shape_count; i++) {
         HT_TRY(open_shape(b, job, i, &bytes));
@@ -130,19 +128,18 @@ static ht_status feed_arrays(ht_batch_binding *b, const ht_shape *shape, unsigne
     return HT_OK;
 }
 
-static ht_status feed_numbers(ht_batch_binding *b, numbers *n, int64_t sample, unsigned slot)
+static ht_status feed_numbers(ht_batch_binding *b, numbers *n, int64_t index, unsigned slot)
 {
     ht_executor *executor = b->session->executor;
-    n->sample = sample;
-    if (b->sample) HT_TRY(ht_executor_feed(executor, slot, b->sample->place, &n->sample, sizeof n->sample));
+    n->index = index;
+    if (b->index) HT_TRY(ht_executor_feed(executor, slot, b->index->place, &n->index, sizeof n->index));
     if (!b->loss_grad) return HT_OK;
     ht_store_f64(n->loss_grad, b->loss_grad->type.dtype, 0, b->step_loss_grad);
     return ht_executor_feed(executor, slot, b->loss_grad->place, n->loss_grad,
                             (size_t)ht_type_bytes(&b->loss_grad->type));
 }
 
-/* `micro`: the number of a micro-batch, or -1. */
-static ht_status bind(ht_batch_binding *b, ht_loader *loader, int64_t micro, ht_bound_batch *out)
+ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t index, ht_bound_batch *out)
 {
     ht_batch_stage *stage = &b->stages[b->turn % (uint64_t)b->stage_count];
     ht_shape *shape = &b->shapes[ht_loader_bucket(loader)];
@@ -153,19 +150,14 @@ static ht_status bind(ht_batch_binding *b, ht_loader *loader, int64_t micro, ht_
     HT_TRY(ht_loader_next(loader, &shape->batch));
     HT_TRY(ht_executor_feed_begin(b->session->executor, slot));
     HT_TRY(feed_arrays(b, shape, slot));
-    if (micro >= 0) HT_TRY(feed_numbers(b, (numbers *)stage->memory, micro * b->rows_of_micro, slot));
+    HT_TRY(feed_numbers(b, (numbers *)stage->memory, index, slot));
     b->turn++;
     return ht_executor_feed_end(b->session->executor, slot, stage->sent);
 }
 
 ht_status ht_batch_binding_next(ht_batch_binding *b, ht_loader *loader, ht_bound_batch *out)
 {
-    return bind(b, loader, -1, out);
-}
-
-ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t index, ht_bound_batch *out)
-{
-    return bind(b, loader, index, out);
+    return ht_batch_binding_micro(b, loader, 0, out);
 }
 
 void ht_batch_binding_step(ht_batch_binding *b, const ht_job *job, int64_t counted)

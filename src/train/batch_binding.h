@@ -27,10 +27,9 @@ typedef struct ht_batch_binding {
     int shape_count;
     ht_batch_stage *stages;
     int64_t stage_count;
-    uint64_t turn;         /* batches bound so far */
-    int64_t rows_of_micro; /* of random numbers: further rows of a step begin here */
-    const ht_slot *sample, *loss_grad;
-    double step_loss_grad; /* what backward starts from, in the step at hand */
+    uint64_t turn;                    /* batches bound so far */
+    const ht_slot *index, *loss_grad; /* NULL: the model asks for none */
+    double step_loss_grad;            /* what backward starts from, in the step at hand */
 } ht_batch_binding;
 
 /* For the job's data and the inputs of the session. After a failure, too, ht_batch_binding_close. */

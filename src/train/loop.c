@@ -77,6 +77,16 @@ static int64_t extra_number(const ht_json *extra, const char *name, int64_t othe
     return value && ht_json_as_int(value, &number) ? number : otherwise;
 }
 
+/* A step begins with the first slice of its batch. A position between two of them is that of a run with another number
+ * of micro-batches: the rest of the batch is left out. */
+static ht_status take_position(ht_run *run, uint64_t position)
+{
+    uint64_t micros = (uint64_t)run->job.train_config->accumulate, rest = position % micros;
+    if (rest) note(run, "%" PRIu64 " micro-batches are left out, up to where a step begins", micros - rest);
+    ht_loader_seek(run->train, position + (rest ? micros - rest : 0));
+    return HT_OK;
+}
+
 /* A position counts batches, so it means something only with the same ones. */
 static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char *path)
 {
@@ -99,8 +109,15 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
     if (meta->seed != train_config->seed)
         HT_FAIL(run->ctx, HT_EINVAL, "%s was made with train.seed %" PRIu64 ", not %" PRIu64, path, meta->seed,
                 train_config->seed);
-    ht_loader_seek(run->train, meta->position);
-    return HT_OK;
+    return take_position(run, meta->position);
+}
+
+/* Older programs left there where their last micro-batch began. */
+static ht_status begin_at_first_sample(ht_run *run)
+{
+    const int64_t first = 0;
+    if (!ht_plan_slot(run->job.plan, "rng.sample")) return HT_OK;
+    return ht_session_write(run->job.session, "rng.sample", &first, sizeof first);
 }
 
 /* All state; but a loss scale that does not move is the config's, and one that moves goes on only where it moved. */
@@ -109,6 +126,7 @@ static ht_status read_state(ht_run *run, const char *path)
     double scale;
     HT_TRY(read_number(run, "loss_scale", &scale));
     HT_TRY(ht_snapshot_read(run->job.session, path, NULL));
+    HT_TRY(begin_at_first_sample(run));
     if (is_dynamic(run) && run->saved_dynamic) return HT_OK;
     return ht_session_write_f64(run->job.session, "loss_scale", &scale, 1);
 }

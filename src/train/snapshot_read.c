@@ -109,6 +109,15 @@ static bool proper_values(const ht_array *array)
     return true;
 }
 
+/* State that goes from batch to batch has the rows of one; for a batch of another size it begins anew. */
+static bool begins_anew(const ht_snapshot_tensor *wanted, const ht_array *found)
+{
+    const ht_array *own = &wanted->array;
+    bool alike = own->element == found->element && own->rank == found->rank && own->rank > 0 &&
+                 memcmp(own->shape + 1, found->shape + 1, (size_t)(own->rank - 1) * sizeof own->shape[0]) == 0;
+    return alike && own->shape[0] != found->shape[0] && strncmp(wanted->name, "carry.", 6) == 0;
+}
+
 static ht_status match(reading *r, size_t item, size_t *matched)
 {
     const ht_snapshot_tensor *wanted = &r->list.items[item];
@@ -116,6 +125,11 @@ static ht_status match(reading *r, size_t item, size_t *matched)
     const ht_named_array *found = ht_safetensors_find(r->files[wanted->file], wanted->name);
     if (!found && (wanted->padding || wanted->optional)) return HT_OK;
     if (!found) HT_FAIL(r->ctx, HT_EINVAL, "%s: there is no tensor '%s'", file, wanted->name);
+    if (begins_anew(wanted, &found->array)) {
+        ht_note(r->ctx, HT_LOG_WARN, "%s: '%s' is of a batch of another size and begins anew", file, wanted->name);
+        matched[wanted->file]++;
+        return HT_OK;
+    }
     if (!same_array(&found->array, &wanted->array))
         HT_FAIL(r->ctx, HT_ESHAPE, "%s: tensor '%s' is %s, the model's is %s", file, wanted->name,
                 describe(&found->array).text, describe(&wanted->array).text);
@@ -167,7 +181,8 @@ static ht_status copy(const reading *r)
     for (size_t i = 0; i < r->list.count; i++) {
         const ht_snapshot_tensor *to = &r->list.items[i];
         const uint8_t *zeros = NULL;
-        if (to->file >= r->file_count || to->array.bytes == 0 || (!r->from[i] && !to->padding)) continue;
+        if (to->file >= r->file_count || to->array.bytes == 0 || (!r->from[i] && to->optional && !to->padding))
+            continue;
         if (!r->from[i] && !(zeros = HT_NEW(r->arena, uint8_t, to->array.bytes)))
             HT_FAIL(r->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
         HT_TRY(ht_executor_send(executor, to->place, r->from[i] ? r->from[i]->array.data : zeros, to->array.bytes));

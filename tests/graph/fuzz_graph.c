@@ -42,11 +42,14 @@ static void check_passes(ht_graph *g)
 /* These may have their reasons to refuse. */
 static void try_training(const ht_graph *g)
 {
-    static const char *const names[] = {"autodiff", "optimizer", "init", "fold", "cse", "dce", "regions"};
+    static const char *const names[] = {"micro_batches", "autodiff", "optimizer", "init",
+                                        "fold",          "cse",      "dce",       "regions"};
     ht_graph *training;
+    ht_pass_options options = ht_pass_options_standard();
+    options.train.accumulate = 2;
     ht_status status = ht_graph_clone(&training, g);
     for (size_t i = 0; i < sizeof names / sizeof names[0] && status == HT_OK; i++)
-        status = ht_pass_run(training, ht_pass_find(names[i]), NULL, NULL);
+        status = ht_pass_run(training, ht_pass_find(names[i]), NULL, &options);
     if (status == HT_OK) check_text(training);
     ht_graph_free(training);
 }

@@ -441,6 +441,8 @@ static void the_pipeline__runs_the_rows_of_a_stage_whose_condition_holds(void **
     options.training = true;
     options.precision.precision = HT_PRECISION_BF16;
     runs(HT_STAGE_TRAIN, &options, " autodiff optimizer");
+    options.train.accumulate = 2;
+    runs(HT_STAGE_TRAIN, &options, " micro_batches autodiff optimizer");
     runs(HT_STAGE_PLAN, &options, " init fold cse dce regions autocast cse dce regions");
 }
 

@@ -14,7 +14,11 @@ static double evaluated_loss(const data_case *c, const char *line)
     return strtod(at + strlen("\"loss\": "), NULL);
 }
 
-static void expect_the_old_end(const data_case *c, const char *name)
+/* What the rest of a run has to share with the older program's: its bits; or, where batches are cut another way since,
+ * only that it learns the same. */
+typedef enum likeness { SAME_BITS, SAME_LOSS } likeness;
+
+static void expect_the_old_end(const data_case *c, const char *name, likeness like)
 {
     char line[256];
     expect(c, "cp -r '" HT_TEST_DIR "/reference/old_run/.' . && chmod -R u+w .", 0, "");
@@ -24,30 +28,31 @@ static void expect_the_old_end(const data_case *c, const char *name)
     expect(c, line, 0, "");
 #ifdef __x86_64__
     snprintf(line, sizeof line, "diff summary %s.expected && echo same", name);
-    expect(c, line, 0, "same\n");
+    if (like == SAME_BITS) expect(c, line, 0, "same\n");
 #endif
     /* Where another C library rounds its own way. */
     double now = evaluated_loss(c, "cat summary");
     snprintf(line, sizeof line, "cat %s.expected", name);
-    assert_true(fabs(now - evaluated_loss(c, line)) < 1e-3);
+    assert_true(fabs(now - evaluated_loss(c, line)) < (like == SAME_BITS ? 1e-3 : 5e-2));
 }
 
-/* bf16 with a static loss scale, dropout, clipping, micro-batches, a schedule. */
+/* bf16 with a static loss scale, dropout, clipping, micro-batches, a schedule. The older program left in rng.sample where
+ * its last micro-batch began; the checksum of that file in gpt2.expected is the one with a 0 there. */
 static void old_run__of_a_transformer_in_bf16_goes_on(void **state)
 {
-    expect_the_old_end(*state, "gpt2");
+    expect_the_old_end(*state, "gpt2", SAME_BITS);
 }
 
 /* fp16 with a dynamic loss scale that has skipped steps and skips more; a state that goes from batch to batch. */
 static void old_run__of_a_carried_lstm_in_fp16_goes_on(void **state)
 {
-    expect_the_old_end(*state, "lstm_lm");
+    expect_the_old_end(*state, "lstm_lm", SAME_BITS);
 }
 
-/* Batches of several shapes, two vocabularies. */
+/* Batches of several shapes in two micro-batches, which had buckets and dropout masks of their own; two vocabularies. */
 static void old_run__of_a_translator_goes_on(void **state)
 {
-    expect_the_old_end(*state, "seq2seq");
+    expect_the_old_end(*state, "seq2seq", SAME_LOSS);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
