@@ -24,7 +24,7 @@ typedef struct ht_train_opts {
     double momentum, dampening;
     bool nesterov;
     double clip;    /* global gradient norm; 0: off */
-    int accumulate; /* micro-batches per update */
+    int accumulate; /* micro-batches per update; above 1 run "train" with ht_session_run_batches */
     /* Settings without a field, and settings whose value is zero; a key here overrides its field (docs/update.md lists
      * all). */
     size_t setting_count;
@@ -39,7 +39,7 @@ typedef struct ht_train_opts {
 /* Turns the segment "forward" with its output "loss" into the program "train": forward and backward ("micro_first", and
  * "micro" when gradients accumulate), then "update". Adds the states "applied" (number of updates) and "loss_scale"
  * with its counters, the input "loss_grad" (the start of the backward pass: the weight of the loss; "seed" is its
- * deprecated name), the outputs "grad_norm" and "applied_now". "lr" is the learning rate: a writable state, or with the
+ * deprecated name) and, where random numbers or carried state ask which micro-batch it is, "micro.index", the outputs "grad_norm" and "applied_now". "lr" is the learning rate: a writable state, or with the
  * setting "schedule" an output, the rate of the last update. */
 HT_API ht_status ht_graph_train(ht_graph *graph, const ht_train_opts *opts);
 
@@ -87,8 +87,16 @@ typedef struct ht_session_opts {
 /* Allocates, touches every page, runs the segments "init" and "derive". The plan is borrowed. opts may be NULL. */
 HT_API ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_session_opts *opts);
 HT_API void ht_session_free(ht_session *session);
-/* Runs a program or one segment by name, to its end. Allocates nothing. */
+/* Runs a program or one segment by name, to its end. Allocates nothing. A program that takes several batches ("train"
+ * with `accumulate` above 1) is refused: it would take the same one each time. */
 HT_API ht_status ht_session_run(ht_session *session, const char *name);
+
+/* Writes the inputs of batch `index`, 0 and up, with ht_session_write; a status other than HT_OK ends the run. */
+typedef ht_status (*ht_batch_fn)(void *arg, ht_session *session, int64_t index);
+/* Runs a program and calls `fill` before each of its micro-batches; "train" calls it `accumulate` times. Together they
+ * are the batch of the step: the step is the same however the rows of that batch are cut into micro-batches. (Whoever
+ * runs "micro_first" and "micro" one by one writes the input "micro.index" too, where there is one.) */
+HT_API ht_status ht_session_run_batches(ht_session *session, const char *program, ht_batch_fn fill, void *arg);
 
 /* A program, or a state, input or output, by handle: looked up once, used in every step. */
 typedef struct ht_handle {

@@ -81,6 +81,41 @@ static ht_status derive_again(ht_session *s)
     return derive >= 0 ? ht_executor_run(s->executor, (size_t)derive, 0) : HT_OK;
 }
 
+/* "micro_first" and "micro": each run of them takes a batch. */
+static bool takes_batch(const ht_session *s, size_t segment)
+{
+    return strncmp(s->plan->segments[segment].name, "micro", 5) == 0;
+}
+
+static int64_t count_batches(const ht_session *s, const ht_plan_program *p)
+{
+    int64_t batches = 0;
+    for (size_t c = 0; c < p->call_count; c++)
+        if (takes_batch(s, p->calls[c].segment)) batches += p->calls[c].times;
+    return batches;
+}
+
+/* The inputs of batch `index` of a program: which one it is, and what the caller writes. */
+static ht_status take_batch(ht_session *s, int64_t index, ht_batch_fn fill, void *arg)
+{
+    const ht_slot *slot = ht_plan_slot(s->plan, "micro.index");
+    if (slot) HT_TRY(write_all(s, slot, &index));
+    HT_TRY(fill(arg, s, index));
+    return derive_again(s);
+}
+
+/* `fill` is NULL for a program that takes at most one batch. */
+static ht_status run_program(ht_session *s, const ht_plan_program *p, ht_batch_fn fill, void *arg)
+{
+    int64_t index = 0;
+    for (size_t c = 0; c < p->call_count; c++)
+        for (uint32_t k = 0; k < p->calls[c].times; k++) {
+            if (fill && takes_batch(s, p->calls[c].segment)) HT_TRY(take_batch(s, index++, fill, arg));
+            HT_TRY(ht_executor_run(s->executor, p->calls[c].segment, p->calls[c].slot));
+        }
+    return HT_OK;
+}
+
 /* Handles count from 1: programs, then segments; slots have their own. */
 ht_status ht_session_program(const ht_session *s, const char *name, ht_handle *out)
 {
@@ -101,9 +136,12 @@ ht_status ht_session_start(ht_session *s, ht_handle program)
     size_t index = program.id - 1;
     if (index >= plan->program_count) return ht_executor_run(s->executor, index - plan->program_count, 0);
     const ht_plan_program *p = &plan->programs[index];
-    for (size_t c = 0; c < p->call_count; c++)
-        for (uint32_t k = 0; k < p->calls[c].times; k++) HT_TRY(ht_executor_run(s->executor, p->calls[c].segment, 0));
-    return HT_OK;
+    if (count_batches(s, p) > 1)
+        HT_FAIL(plan->ctx, HT_EINVAL,
+                "program '%s' takes %lld micro-batches, and would take the same one each time: ht_session_run_batches "
+                "asks for each",
+                p->name, (long long)count_batches(s, p));
+    return run_program(s, p, NULL, NULL);
 }
 
 ht_status ht_session_start_segment(ht_session *s, size_t segment, unsigned slot)
@@ -122,6 +160,16 @@ ht_status ht_session_run(ht_session *s, const char *name)
     ht_handle program;
     HT_TRY(ht_session_program(s, name, &program));
     HT_TRY(ht_session_start(s, program));
+    return ht_session_wait(s);
+}
+
+ht_status ht_session_run_batches(ht_session *s, const char *name, ht_batch_fn fill, void *arg)
+{
+    int program = ht_plan_program_find(s->plan, name);
+    if (program < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program '%s'", name);
+    if (!fill) HT_FAIL(s->plan->ctx, HT_EINVAL, "program '%s': there is no function that writes its batches", name);
+    HT_TRY(derive_again(s));
+    HT_TRY(run_program(s, &s->plan->programs[program], fill, arg));
     return ht_session_wait(s);
 }
 

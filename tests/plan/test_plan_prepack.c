@@ -227,12 +227,21 @@ static void prepack__has_the_same_bits_in_every_type(void **state)
 
 /* ---- never old weights ---- */
 
+/* All micro-batches are the same one, which lies in the inputs already. */
+static ht_status leave_batch(void *arg, ht_session *session, int64_t index)
+{
+    (void)arg;
+    (void)session;
+    (void)index;
+    return HT_OK;
+}
+
 static void train(const session_fixture *w, int steps)
 {
     int32_t label[ROWS];
     for (int i = 0; i < ROWS; i++) label[i] = i % LABELS;
     must(w, ht_session_write(w->s, "label", label, sizeof label));
-    for (int i = 0; i < steps; i++) must(w, ht_session_run(w->s, "train"));
+    for (int i = 0; i < steps; i++) must(w, ht_session_run_batches(w->s, "train", leave_batch, NULL));
 }
 
 static void prepack__follows_training(void **state)

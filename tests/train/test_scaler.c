@@ -272,6 +272,15 @@ static void update__an_overflow_that_the_scale_makes_is_one(void **state)
 
 enum { TOKENS = TINY_BATCH * TINY_TIME, WEIGHTS = TINY_VOCAB * TINY_WIDTH };
 
+/* Writes micro-batch `index` of step *arg. */
+static ht_status fill_tiny(void *arg, ht_session *session, int64_t index)
+{
+    int32_t token[TOKENS], label[TOKENS];
+    tiny_tokens(*(const int *)arg * 2 + (int)index, token, label);
+    HT_TRY(ht_session_write(session, "token", token, sizeof token));
+    return ht_session_write(session, "label", label, sizeof label);
+}
+
 /* A small language model, some steps; the table and the norm of the last step's gradients. */
 static void train_tiny(const choice *c, float *weights, double *norm)
 {
@@ -281,13 +290,7 @@ static void train_tiny(const choice *c, float *weights, double *norm)
     tiny_build(w.g, 0.1);
     must(&w, ht_graph_train(w.g, &opts));
     session_plan(&w, NULL, 7);
-    for (int i = 0; i < 6; i++) {
-        int32_t token[TOKENS], label[TOKENS];
-        tiny_tokens(i, token, label);
-        must(&w, ht_session_write(w.s, "token", token, sizeof token));
-        must(&w, ht_session_write(w.s, "label", label, sizeof label));
-        run(&w, "train");
-    }
+    for (int i = 0; i < 6; i++) must(&w, ht_session_run_batches(w.s, "train", fill_tiny, &i));
     must(&w, ht_session_read(w.s, "table", weights, WEIGHTS * sizeof *weights));
     *norm = scalar(&w, "grad_norm");
     session_end(&w);
