@@ -27,6 +27,7 @@ typedef struct ht_launch {
     const struct ht_row_block *block; /* this launch and its successors run together, rows by rows; else NULL */
     const bool *guarded;              /* by result: canary bytes lie behind it; NULL: none do */
     ht_queue *queue;                  /* that it runs on */
+    const char *kernel, *site;        /* for messages; the site may be NULL */
     ht_context *ctx;                  /* for messages; of the thread that runs it */
     void *prepared;                   /* the device's own */
 } ht_launch;

@@ -76,6 +76,8 @@ static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_lau
         .fused = instr->fused,
         .block = block,
         .guarded = instr->guarded,
+        .kernel = instr->kernel->name,
+        .site = instr->site,
         .queue = queue_of(e, instr),
     };
     return true;
@@ -296,8 +298,8 @@ static ht_status check_canaries(const ht_launch *launch)
             const unsigned char *canary = canary_behind(&launch[k], i);
             for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
                 if (canary[b] != CANARY)
-                    HT_FAIL(launch->ctx, HT_EVERIFY, "the kernel of %s wrote past the end of result %zu",
-                            launch[k].call->op->name, i);
+                    HT_FAIL(launch->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s", launch[k].kernel, i,
+                            launch[k].site ? ", at " : "", launch[k].site ? launch[k].site : "");
         }
     }
     return HT_OK;

@@ -138,8 +138,8 @@ ht_status ht_session_start(ht_session *s, ht_handle program)
     const ht_plan_program *p = &plan->programs[index];
     if (count_batches(s, p) > 1)
         HT_FAIL(plan->ctx, HT_EINVAL,
-                "program '%s' takes %lld micro-batches, and would take the same one each time: ht_session_run_batches "
-                "asks for each",
+                "program '%s' takes %lld batches, and would take the same one each time: ht_session_run_batches asks "
+                "for each",
                 p->name, (long long)count_batches(s, p));
     return run_program(s, p, NULL, NULL);
 }

@@ -471,6 +471,15 @@ static ht_status build(planning *p)
     return p->request->no_prepack ? HT_OK : ht_plan_prepack(plan);
 }
 
+/* At least `least`, and those that programs name. */
+static unsigned count_input_slots(const ht_graph *g, unsigned least)
+{
+    for (size_t i = 0; i < g->program_count; i++)
+        for (size_t k = 0; k < g->programs[i].call_count; k++)
+            if (g->programs[i].calls[k].slot >= least) least = g->programs[i].calls[k].slot + 1;
+    return least;
+}
+
 ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request)
 {
     *out = NULL;
@@ -489,7 +498,7 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
     plan->canary = ht_debug_build() || request->canaries;
     plan->no_kernels = no_kernels;
     plan->device = device;
-    plan->input_slots = !class || class->asynchronous ? 2 : 1;
+    plan->input_slots = count_input_slots(graph, !class || class->asynchronous ? 2 : 1);
     p.plan = plan;
     ht_status status = plan->arena ? ht_graph_clone(&p.g, graph) : no_memory(ctx);
     if (status == HT_OK) status = build(&p);

@@ -60,7 +60,7 @@ static void train__learns_a_text_and_evaluates_the_same(void **state)
     expect(c, "\"$H\" train job.json 2>/dev/null | head -n 1", 0, "step 1 of 40 epoch 0.");
     expect(c, "\"$H\" train job.json --force", 0, "eval 40 loss ");
     expect(c, "ls run run/snapshots", 0, "config.resolved.json");
-    expect(c, "ls run", 0, "metrics.jsonl\nsnapshots\nvocabulary.json");
+    expect(c, "ls run", 0, "metrics.jsonl\nsnapshots\ntarget.json\nvocabulary.json");
     expect(c, "ls run", 0, "events.out.tfevents.");
     expect(c, "grep -c '\"kind\": \"step\"' run/metrics.jsonl", 0, "40\n");
     expect(c, "grep -c '\"kind\": \"eval\"' run/metrics.jsonl", 0, "6\n");
@@ -117,7 +117,7 @@ static void train__learns_pairs_of_all_lengths(void **state)
                    "           \"buckets\": 3},\n"
                    " \"train\": {\"epochs\": 4, \"batch\": 16, \"accumulate\": 2, \"lr\": 0.01, \"eval_every\": 5}}\n");
     expect(c, "\"$H\" train job.json", 0, "perplexity ");
-    expect(c, "ls run", 0, "source_vocabulary.json\nvocabulary.json");
+    expect(c, "ls run", 0, "source_vocabulary.json\ntarget.json\nvocabulary.json");
     expect(c, "\"$H\" eval run", 0, "perplexity  ");
 }
 

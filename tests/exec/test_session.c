@@ -242,9 +242,10 @@ static ht_status rogue_infer(ht_context *ctx, const ht_call *call, ht_type *out)
     return HT_OK;
 }
 
-static void rogue_run(const ht_launch *launch)
+static ht_status rogue_run(const ht_launch *launch)
 {
     memset(launch->out[0], 1, (size_t)ht_type_bytes(launch->call->out[0]) + 1);
+    return HT_OK;
 }
 
 static const char *rogue_can(const ht_call *call, const ht_target *target)

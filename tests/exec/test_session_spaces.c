@@ -58,6 +58,14 @@ static void fill_batch(session_fixture *f, int step)
     must(f, ht_session_write_f64(f->s, "label", label, BATCH));
 }
 
+static ht_status same_batch(void *arg, ht_session *session, int64_t index)
+{
+    (void)arg;
+    (void)session;
+    (void)index;
+    return HT_OK;
+}
+
 static void train(const char *text, const ht_train_opts *training, const ht_plan_opts *planning, outcome *out)
 {
     session_fixture f = {.ctx = context_create(2, NULL)};
@@ -68,7 +76,7 @@ static void train(const char *text, const ht_train_opts *training, const ht_plan
     for (int step = 0; step < STEPS; step++) {
         double loss;
         fill_batch(&f, step);
-        must(&f, ht_session_run(f.s, "train"));
+        must(&f, ht_session_run_batches(f.s, "train", same_batch, NULL));
         must(&f, ht_session_read_f64(f.s, "loss", &loss, 1));
         out->loss[step] = (float)loss;
     }

@@ -310,9 +310,10 @@ static const char *send_can(const ht_call *call, const ht_target *target)
     return NULL;
 }
 
-static void send_run(const ht_launch *launch)
+static ht_status send_run(const ht_launch *launch)
 {
     memcpy(launch->out[0], launch->in[0], (size_t)ht_type_bytes(launch->call->in[0]));
+    return HT_OK;
 }
 
 /* What a collective will be: an effect that has a result. */

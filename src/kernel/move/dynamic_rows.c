@@ -18,18 +18,20 @@ static int64_t offset_of(const ht_launch *launch, size_t input)
     return x->dim[0] ? first * (ht_type_bytes(x) / x->dim[0]) : 0;
 }
 
-static void dynamic_slice_run(const ht_launch *launch)
+static ht_status dynamic_slice_run(const ht_launch *launch)
 {
     copy_elements(launch, launch->out[0], (const char *)launch->in[0] + offset_of(launch, 1), launch->call->out[0]);
+    return HT_OK;
 }
 
-static void dynamic_update_slice_run(const ht_launch *launch)
+static ht_status dynamic_update_slice_run(const ht_launch *launch)
 {
     char *to = launch->out[0];
     const ht_type *update = launch->call->in[1];
-    if (to == launch->in[1]) return; /* in the bytes of an update of all rows */
+    if (to == launch->in[1]) return HT_OK; /* in the bytes of an update of all rows */
     if (to != launch->in[0]) copy_elements(launch, to, launch->in[0], launch->call->out[0]);
     copy_elements(launch, to + offset_of(launch, 2), launch->in[1], update);
+    return HT_OK;
 }
 
 static const char *can(const ht_call *call, const ht_target *target)
