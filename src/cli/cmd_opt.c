@@ -1,6 +1,6 @@
 #include "cli/option_table.h"
 
-#include "pass/pass.h"
+#include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -130,8 +130,9 @@ static int optimise(ht_context *ctx, const opt_job *job, ht_graph **g)
     if (status == HT_ENOMEM) return cli_fail(CLI_FAILED, "%s", ht_context_message(ctx));
     if (status != HT_OK) return cli_fail(CLI_WRONG, "%s", ht_context_message(ctx));
     status = ht_pass_options_read(ctx, &options, HT_STAGE_ANY, job->pair_count, job->pairs);
-    for (size_t i = 0; i < job->pass_count && status == HT_OK; i++)
-        status = ht_pass_run(*g, job->passes[i], &target, &options);
+    const ht_plan_request request = {.target = &target, .options = &options};
+    const ht_pass_env env = ht_plan_pass_env(&request);
+    for (size_t i = 0; i < job->pass_count && status == HT_OK; i++) status = ht_pass_run(*g, job->passes[i], &env);
     if (status != HT_OK) return cli_fail(cli_end_of(status), "%s", ht_context_message(ctx));
     return print_graph(ctx, *g);
 }

@@ -560,13 +560,12 @@ static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, ht_po
     return HT_OK;
 }
 
-static ht_status autocast_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status autocast_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
     ht_policy policy;
-    if (options->precision.precision == HT_PRECISION_FP32) return HT_OK;
-    if (options->precision.precision == HT_PRECISION_FP64) return cast_to_f64(g);
-    ht_status status = choose_policy(g, &options->precision, &policy);
+    if (env->options->precision.precision == HT_PRECISION_FP32) return HT_OK;
+    if (env->options->precision.precision == HT_PRECISION_FP64) return cast_to_f64(g);
+    ht_status status = choose_policy(g, &env->options->precision, &policy);
     if (status == HT_OK) status = cast_to_half(g, &policy);
     if (policy.has_f32_params) regfree(&policy.f32_params);
     return status;

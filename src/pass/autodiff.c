@@ -364,11 +364,10 @@ static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char
     return accumulate > 1 ? add_micro(g, segment, name) : g->status;
 }
 
-static ht_status autodiff_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status autodiff_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    HT_TRY(ht_autodiff_check(g->ctx, &options->train));
-    double accumulate = (double)options->train.accumulate;
+    HT_TRY(ht_autodiff_check(g->ctx, &env->options->train));
+    double accumulate = (double)env->options->train.accumulate;
     int first = ht_segment_find(g, "forward");
     if (first < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
     HT_TRY(differentiate_segment(g, (uint32_t)first, "", accumulate));

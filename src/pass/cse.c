@@ -136,10 +136,9 @@ static ht_status merge_segment(merger *m, uint32_t segment)
     return status;
 }
 
-static ht_status cse_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status cse_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    (void)options;
+    (void)env;
     merger m = {.g = g, .stands_for = calloc(g->node_count, sizeof(uint32_t))};
     ht_status status = m.stands_for ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "cse: out of memory");
     for (size_t i = 0; i < g->segment_count && status == HT_OK; i++) status = merge_segment(&m, (uint32_t)i);

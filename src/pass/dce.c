@@ -34,10 +34,9 @@ static void sweep_segment(const ht_graph *g, ht_segment *s, bool *live)
     if (kept) memmove(s->nodes, s->nodes + kept, s->node_count * sizeof *s->nodes);
 }
 
-static ht_status dce_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status dce_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    (void)options;
+    (void)env;
     bool *live = calloc(g->value_count, sizeof *live);
     if (!live) HT_FAIL(g->ctx, HT_ENOMEM, "dce: out of memory");
     /* Results belong to one segment, and for states and inputs the marks are not read: one array serves all. */

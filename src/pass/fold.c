@@ -349,10 +349,9 @@ static ht_status fold_segment(ht_graph *g, uint32_t segment)
     return status;
 }
 
-static ht_status fold_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status fold_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    (void)options;
+    (void)env;
     for (size_t i = 0; i < g->segment_count; i++) HT_TRY(fold_segment(g, (uint32_t)i));
     return HT_OK;
 }

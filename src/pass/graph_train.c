@@ -48,5 +48,5 @@ ht_status ht_graph_train(ht_graph *g, const ht_train_opts *opts)
     HT_TRY(ht_graph_status(g));
     HT_TRY(read_train_opts(g->ctx, &o, &options));
     ht_target_here(g->ctx, &target);
-    return ht_pipeline_run(g, HT_STAGE_TRAIN, &target, &options, NULL);
+    return ht_pipeline_run(g, HT_STAGE_TRAIN, &(ht_pass_env){.target = &target, .options = &options}, NULL);
 }

@@ -20,10 +20,9 @@ static bool is_random(ht_init init)
     return init.kind == HT_INIT_NORMAL || init.kind == HT_INIT_UNIFORM;
 }
 
-static ht_status init_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status init_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    (void)options;
+    (void)env;
     if (ht_segment_find(g, "init") >= 0) return HT_OK;
     uint32_t resume = g->segment;
     bool random = false;

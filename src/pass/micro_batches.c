@@ -143,12 +143,12 @@ static ht_status cut_segment(cutter *c, uint32_t segment)
     return ht_rewrite_end(&c->rw);
 }
 
-static ht_status micro_batches_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status micro_batches_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    HT_TRY(ht_autodiff_check(g->ctx, &options->train));
-    if (options->train.accumulate == 1 || g->segment_count == 0) return HT_OK;
-    cutter c = {.g = g, .micros = options->train.accumulate, .value_count = g->value_count};
+    const ht_train_options *options = &env->options->train;
+    HT_TRY(ht_autodiff_check(g->ctx, options));
+    if (options->accumulate == 1 || g->segment_count == 0) return HT_OK;
+    cutter c = {.g = g, .micros = options->accumulate, .value_count = g->value_count};
     c.hashes = ht_value_hashes(g, 0);
     c.rows = calloc(g->value_count, sizeof *c.rows);
     if (c.hashes && c.rows) {

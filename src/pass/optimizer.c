@@ -265,10 +265,9 @@ static void count_step(ht_graph *g, ht_val applied, ht_val apply)
     if (step.id) ht_store(g, step, ht_add_scalar(g, step, 1));
 }
 
-static ht_status optimizer_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status optimizer_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    const ht_train_options *o = &options->train;
+    const ht_train_options *o = &env->options->train;
     builder b = {.g = g, .options = o, .scaler = {.options = &o->scaling}};
     HT_TRY(ht_optimizer_check(g->ctx, o));
     HT_TRY(make_groups(&b));

@@ -1,5 +1,5 @@
-/* pass: one file per pass, graph to graph, and the pipeline that verifies after each. A pass sees a graph, a target and
- * its options; never a device, a kernel or a file. */
+/* pass: one file per pass, graph to graph, and the pipeline that verifies after each. A pass sees a graph and its
+ * environment (target, options, the planner's measure); never a device, a kernel or a file. */
 #ifndef HT_PASS_H
 #define HT_PASS_H
 
@@ -12,11 +12,53 @@ typedef struct ht_pass_settings {
     size_t at;
 } ht_pass_settings;
 
+/* ---- what a pass is given ---- */
+
+/* While one segment runs. Times are its instructions, counted from 0. */
+typedef struct ht_segment_memory {
+    size_t time_count;
+    const int64_t *live_bytes[HT_SPACE_COUNT]; /* by time: transients that are alive, workspaces included */
+    int64_t peak_bytes[HT_SPACE_COUNT];        /* the most of these */
+    int64_t transient_bytes[HT_SPACE_COUNT];   /* laid out: at least the peak */
+} ht_segment_memory;
+
+/* When and where a result has transient bytes of its own: from the instruction that makes it to the last that reads it,
+ * both included. A result that is made over an operand takes its bytes over: the operand's life ends one before. Values
+ * that are assembled in one buffer are alive as one: their bytes are those of the concat. bytes is 0 where there are
+ * none: views, what never leaves an instruction, what is made in state or in the slot of an output. */
+typedef struct ht_value_life {
+    int64_t bytes;
+    uint32_t first, last;
+    ht_space space;
+} ht_value_life;
+
+#define HT_NO_INSTRUCTION UINT32_MAX
+
+/* The memory of a graph's fused plan over time. Indices are those of the graph that was measured. */
+typedef struct ht_memory_profile {
+    ht_arena *arena; /* of all that follows */
+    const ht_segment_memory *segments;
+    size_t segment_count;
+    const ht_value_life *lives; /* by value id */
+    const uint32_t *time;       /* by node id: the instruction that it is part of, or HT_NO_INSTRUCTION */
+    int64_t state_bytes[HT_SPACE_COUNT], slot_bytes[HT_SPACE_COUNT];
+} ht_memory_profile;
+void ht_memory_profile_free(ht_memory_profile *profile);
+
+typedef struct ht_pass_env {
+    const ht_target *target;
+    const ht_pass_options *options;
+    /* What the plan of a graph would take if it were made now, without the passes that are still to come. The planner's;
+     * NULL where none is at hand (ht_graph_train). The caller frees *profile. */
+    ht_status (*measure)(const void *arg, const ht_graph *g, ht_memory_profile *profile);
+    const void *measure_arg;
+} ht_pass_env;
+
 typedef struct ht_pass {
     const char *name;
     const char *help; /* one line */
     bool system;      /* leaves the model as it is: the pipeline asserts its hash */
-    ht_status (*run)(ht_graph *g, const ht_target *target, const ht_pass_options *options);
+    ht_status (*run)(ht_graph *g, const ht_pass_env *env);
     const ht_pass_settings *settings; /* that it reads; NULL: none */
 } ht_pass;
 
@@ -50,11 +92,11 @@ typedef struct ht_pass_observer {
     void *arg;
 } ht_pass_observer;
 
-/* Runs one pass and checks what it left: the IR's rules, and the model hash of a system pass. options: NULL: standard. */
-ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_pass_options *options);
+/* Runs one pass and checks what it left: the IR's rules, and the model hash of a system pass. env: NULL: standard options
+ * and nothing else. */
+ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_pass_env *env);
 /* Runs the rows of one stage whose condition holds, each as ht_pass_run, and tells `observer`, which may be NULL. */
-ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_target *target, const ht_pass_options *options,
-                          const ht_pass_observer *observer);
+ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer);
 
 /* Settings by name become options; of a name that is given twice the last one counts. A name that no pass of the stage
  * knows is a failure; with HT_STAGE_ANY it is left out. Texts are borrowed. */

@@ -43,11 +43,12 @@ const ht_pass *ht_pass_find(const char *name)
 
 /* ---- running it ---- */
 
-ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target, const ht_pass_options *options)
+ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_pass_env *env)
 {
     const ht_pass_options standard = ht_pass_options_standard();
+    const ht_pass_env plain = {.options = &standard};
     uint64_t before = pass->system ? ht_model_hash(g) : 0;
-    HT_TRY(pass->run(g, target, options ? options : &standard));
+    HT_TRY(pass->run(g, env ? env : &plain));
     ht_status status = ht_graph_verify(g);
     if (status != HT_OK) {
         char message[sizeof g->ctx->message];
@@ -59,15 +60,20 @@ ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_target *target,
     return HT_OK;
 }
 
-ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_target *target, const ht_pass_options *options,
-                          const ht_pass_observer *observer)
+ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer)
 {
     for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
-        if (row->stage != stage || (row->when->holds && !row->when->holds(options))) continue;
-        HT_TRY(ht_pass_run(g, row->pass, target, options));
+        if (row->stage != stage || (row->when->holds && !row->when->holds(env->options))) continue;
+        HT_TRY(ht_pass_run(g, row->pass, env));
         if (observer) HT_TRY(observer->after(observer->arg, row->pass, g));
     }
     return HT_OK;
+}
+
+void ht_memory_profile_free(ht_memory_profile *profile)
+{
+    ht_arena_free(profile->arena);
+    *profile = (ht_memory_profile){0};
 }
 
 const char *ht_prec_name(ht_prec prec)

@@ -355,10 +355,9 @@ static ht_status mark_segment(marker *m, const ht_segment *s)
     return status;
 }
 
-static ht_status regions_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status regions_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    (void)options;
+    (void)env;
     marker m = {.g = g};
     m.place = calloc(g->value_count, sizeof *m.place);
     m.uses = calloc(g->value_count, sizeof *m.uses);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/plan.h"
+#include "plan/planning.h"
 
 /* A read of state memory that this segment also stores into. */
 typedef struct access {
@@ -12,17 +12,16 @@ typedef struct access {
 } access;
 
 typedef struct assignment {
-    ht_graph *g;
+    const ht_graph *g;
     const ht_segment *s;
     const ht_target *target;
-    const ht_kernel **kernels;
+    const ht_kernel *const *kernels;
     const ht_groups *groups;
     ht_buffer_assignment *r;
     ht_arena *arena;
     uint32_t *last;  /* liveness */
     int32_t *buffer; /* by value id: index into r->buffers of its space + 1; 0: elsewhere */
     uint32_t *made;  /* by value id: time of its node */
-    uint32_t *time;  /* by position: when the node runs; nodes of a group or row block run at that of its last one */
     bool *taken;     /* by value id: a result has taken over its bytes */
     bool canary;
     /* State that is stored here, by root value id. */
@@ -67,7 +66,7 @@ static size_t collect_accesses(assignment *c, access *list)
             ht_val v = ht_node_in(c->g, node, i);
             if (!v.id || ht_value_of(c->g, ht_root(c->g, v))->kind != HT_VALUE_STATE) continue;
             bool read = node->op != &ht_op_store || i == 1;
-            if (read) c->root_last_read[ht_root(c->g, v).id] = c->time[at] + 1;
+            if (read) c->root_last_read[ht_root(c->g, v).id] = c->r->time[at] + 1;
             span(c->g, v, &list[n]);
             list[n++].place = at;
         }
@@ -162,7 +161,7 @@ static void forget_stores(assignment *c)
         const ht_node *node = &c->g->nodes[c->s->nodes[at]];
         for (size_t i = node->op == &ht_op_store; i < node->n_in; i++) {
             ht_val v = ht_node_in(c->g, node, i);
-            if (ht_state_of(c->g, v)) c->last[v.id] = c->time[at];
+            if (ht_state_of(c->g, v)) c->last[v.id] = c->r->time[at];
         }
     }
 }
@@ -185,14 +184,14 @@ static bool assign_stores(assignment *c)
 }
 
 /* An output's value is made in its slot, unless it must be elsewhere or is two outputs. */
-static void assign_outputs(assignment *c, const ht_place *slot)
+static void assign_outputs(assignment *c)
 {
     for (size_t i = 0; i < c->s->output_count; i++) {
         ht_val v = started(c->g, c->s->outputs[i].value);
         const ht_value *value = ht_value_of(c->g, v);
         c->r->output[i] = value->kind == HT_VALUE_RESULT && !value->base.id && c->r->value[v.id].area == HT_AREA_NONE;
         if (!c->r->output[i]) continue;
-        c->r->value[v.id] = slot[i];
+        c->r->value[v.id] = c->r->slot[i];
         c->r->guarded[v.id] = true;
     }
 }
@@ -256,11 +255,14 @@ static bool assign_result(assignment *c, const ht_node *n, ht_val y, uint32_t at
     ht_val x = reusable_input(c, n, y, at);
     if (x.id) {
         c->taken[x.id] = true;
+        c->r->life[x.id].last = at - 1;
         c->buffer[y.id] = c->buffer[x.id];
         buffer_of(c, y)->last = last;
+        c->r->life[y.id] = (ht_interval){at, last, buffer_of(c, y)->bytes, 0};
         return true;
     }
     const ht_type *type = ht_type_of(c->g, y);
+    c->r->life[y.id] = (ht_interval){at, last, ht_type_bytes(type) + (c->canary ? HT_CANARY_BYTES : 0), 0};
     return add_buffer(c, type->space, at, last, ht_type_bytes(type), &c->buffer[y.id]);
 }
 
@@ -271,7 +273,7 @@ static bool assign_transients(assignment *c)
         const ht_node *n = &c->g->nodes[id];
         if (n->op == &ht_op_store || ht_plan_is_view(c->g, n)) continue;
         for (size_t i = 0; i < n->n_out; i++)
-            if (!assign_result(c, n, ht_node_out(n, i), c->time[at])) return false;
+            if (!assign_result(c, n, ht_node_out(n, i), c->r->time[at])) return false;
         const ht_kernel *kernel = c->kernels[id];
         if (!kernel->workspace) continue;
         ht_call_storage storage;
@@ -279,7 +281,8 @@ static bool assign_transients(assignment *c)
         int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
         ht_space space = ht_type_of(c->g, ht_node_out(n, 0))->space;
         int32_t index = 0;
-        if (bytes < 0 || (bytes > 0 && !add_buffer(c, space, c->time[at], c->time[at], bytes, &index))) return false;
+        if (bytes < 0 || (bytes > 0 && !add_buffer(c, space, c->r->time[at], c->r->time[at], bytes, &index)))
+            return false;
         c->r->workspace[at] = (ht_place){space, index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
     }
     return true;
@@ -288,7 +291,7 @@ static bool assign_transients(assignment *c)
 /* Buffer numbers become offsets; views follow their roots. */
 static void assign_offsets(assignment *c)
 {
-    ht_graph *g = c->g;
+    const ht_graph *g = c->g;
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         const ht_node *n = &g->nodes[c->s->nodes[at]];
         ht_place *workspace = &c->r->workspace[at];
@@ -312,37 +315,36 @@ static void set_times(assignment *c)
     for (uint32_t at = (uint32_t)c->s->node_count; at-- > 0;) {
         uint32_t group = group_at(c, at);
         bool more = group && at + 1 < c->s->node_count && group_at(c, at + 1) == group;
-        c->time[at] = more ? c->time[at + 1] : at;
+        c->r->time[at] = more ? c->r->time[at + 1] : at;
         const ht_node *n = &g->nodes[c->s->nodes[at]];
-        for (size_t i = 0; i < n->n_out; i++) c->made[ht_node_out(n, i).id] = c->time[at];
+        for (size_t i = 0; i < n->n_out; i++) c->made[ht_node_out(n, i).id] = c->r->time[at];
     }
     for (size_t v = 0; v < g->value_count; v++)
-        if (c->last[v] < c->s->node_count) c->last[v] = c->time[c->last[v]];
+        if (c->last[v] < c->s->node_count) c->last[v] = c->r->time[c->last[v]];
 }
 
-ht_status ht_plan_assign_buffers(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
-                                 const ht_groups *groups, const ht_place *slot, bool canary, ht_buffer_assignment *r)
+ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_assignment *r)
 {
+    const ht_graph *g = p->g;
     assignment c = {
-        .groups = groups,
+        .groups = &p->groups,
         .g = g,
         .s = &g->segments[segment],
-        .target = target,
-        .kernels = kernels,
+        .target = &p->plan->target,
+        .kernels = p->kernels,
         .r = r,
-        .canary = canary,
+        .canary = p->plan->canary,
         .arena = ht_arena_create(),
         .last = ht_liveness(g, segment),
         .buffer = calloc(g->value_count, sizeof *c.buffer),
         .made = calloc(g->value_count, sizeof *c.made),
-        .time = calloc(g->segments[segment].node_count + 1, sizeof *c.time),
         .taken = calloc(g->value_count, sizeof *c.taken),
         .root_last_read = calloc(g->value_count, sizeof *c.root_last_read),
         .root_aliased = calloc(g->value_count, sizeof *c.root_aliased),
     };
-    bool ok = c.arena && c.last && c.buffer && c.made && c.time && c.taken && c.root_last_read && c.root_aliased;
+    bool ok = c.arena && c.last && c.buffer && c.made && c.taken && c.root_last_read && c.root_aliased;
     if (ok) set_times(&c);
-    if (ok) assign_outputs(&c, slot);
+    if (ok) assign_outputs(&c);
     ok = ok && assign_stores(&c) && assign_transients(&c);
     ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
     for (int space = 0; space < HT_SPACE_COUNT && status == HT_OK; space++)
@@ -353,7 +355,6 @@ ht_status ht_plan_assign_buffers(ht_graph *g, uint32_t segment, const ht_target 
     free(c.last);
     free(c.buffer);
     free(c.made);
-    free(c.time);
     free(c.taken);
     free(c.root_last_read);
     free(c.root_aliased);

@@ -2,7 +2,7 @@
  * before a reduction; the one step of a node alone. */
 #include <string.h>
 
-#include "plan/plan.h"
+#include "plan/planning.h"
 
 /* Stands in the calls of such instructions; not in the table of ops. */
 static const ht_op op_fused = {.size = sizeof(ht_op), .name = "fused", .prec = HT_PREC_POINT, .flags = HT_OP_INPLACE};

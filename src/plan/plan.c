@@ -1,20 +1,9 @@
-/* Building a plan: passes on a clone of the graph, layout, places for state and slots, then one segment after another.
- */
-#include "plan/plan.h"
+/* Building a plan: passes on a clone of the graph, analysis (analyse.c), then the instructions of one segment after
+ * another. */
+#include "plan/planning.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct planning {
-    ht_graph *g; /* our own clone */
-    ht_plan *plan;
-    const ht_plan_request *request;
-    const ht_kernel **kernels;
-    ht_groups groups;
-    ht_place *lasting; /* by value id: state and inputs */
-    bool *loss_scaled; /* by value id: follows from the input "loss_grad" */
-    uint32_t *started; /* by node id, of a start: 1 + index of its instruction in its segment; 0: there is none */
-} planning;
 
 static ht_status no_memory(ht_context *ctx)
 {
@@ -24,103 +13,6 @@ static ht_status no_memory(ht_context *ctx)
 static const char *own_text(ht_plan *plan, const char *text)
 {
     return text ? ht_arena_text(plan->arena, text, strlen(text)) : NULL;
-}
-
-/* ---- state and slots ---- */
-
-ht_place ht_plan_add_place(ht_plan *plan, ht_space space, ht_area area, int64_t bytes)
-{
-    int64_t *end = &plan->area_bytes[space][area];
-    ht_place place = {space, area, *end};
-    if (plan->canary) bytes += HT_CANARY_BYTES;
-    *end += (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
-    return place;
-}
-
-static ht_status add_slot(ht_plan *plan, const char *name, ht_slot_kind kind, const ht_type *type, ht_place place,
-                          ht_init init)
-{
-    if (!ht_grow((void **)&plan->slots, &plan->slot_capacity, plan->slot_count + 1, sizeof *plan->slots))
-        return no_memory(plan->ctx);
-    ht_slot *slot = &plan->slots[plan->slot_count++];
-    *slot = (ht_slot){own_text(plan, name), kind, *type, place, init, .owner = plan->slot_count - 1};
-    return slot->name ? HT_OK : no_memory(plan->ctx);
-}
-
-/* Devices hold main and host. */
-static ht_status check_spaces(const ht_graph *g)
-{
-    for (uint32_t v = 1; v < g->value_count; v++) {
-        const ht_value *value = &g->values[v];
-        static const char *const kinds[] = {"value", "state", "input", "result"};
-        if (value->type.space != HT_SPACE_DISK) continue;
-        const ht_node *n = ht_producer(g, (ht_val){v});
-        HT_FAIL(g->ctx, HT_ENOTSUP, "%s %s%s is @disk: no device holds @disk yet", kinds[value->kind],
-                value->name ? "%" : "of ", value->name ? value->name : n->op->name);
-    }
-    return HT_OK;
-}
-
-/* Views come after what they view: the states that own bytes first. */
-static ht_status place_state(planning *p)
-{
-    ht_graph *g = p->g;
-    for (int views = 0; views < 2; views++) {
-        for (size_t i = 0; i < g->state_count; i++) {
-            ht_val v = g->states[i].value;
-            const ht_value *value = ht_value_of(g, v);
-            if ((value->base.id != 0) != views) continue;
-            if (views) {
-                p->lasting[v.id] = p->lasting[value->base.id];
-                p->lasting[v.id].offset += value->offset * (int64_t)ht_dtype_bytes(value->type.dtype);
-            } else {
-                p->lasting[v.id] =
-                    ht_plan_add_place(p->plan, value->type.space, HT_AREA_STATE, ht_type_bytes(&value->type));
-                p->plan->heading_bytes[g->states[i].heading] += ht_type_bytes(&value->type);
-            }
-            HT_TRY(add_slot(p->plan, value->name, HT_SLOT_STATE, &value->type, p->lasting[v.id], HT_ZERO));
-            ht_slot *slot = &p->plan->slots[p->plan->slot_count - 1];
-            slot->heading = g->states[i].heading;
-            slot->derived = g->states[i].derived;
-            if (views)
-                slot->owner = (size_t)(ht_plan_slot(p->plan, ht_value_of(g, value->base)->name) - p->plan->slots);
-        }
-    }
-    return HT_OK;
-}
-
-/* Inputs and outputs of the same name and type share a slot over all segments. */
-static ht_status place_named(planning *p, const char *name, ht_slot_kind kind, const ht_type *type, ht_init init,
-                             ht_place *place)
-{
-    const ht_slot *slot = ht_plan_slot(p->plan, name);
-    ht_type plain = *type;
-    ht_type_row_major(&plain);
-    if (slot && (slot->kind != kind || !ht_type_same(&slot->type, &plain))) {
-        ht_type_text a, b;
-        HT_FAIL(p->g->ctx, HT_EINVAL, "the name '%s' stands for %s and for %s", name, ht_type_str(&slot->type, &a),
-                ht_type_str(&plain, &b));
-    }
-    if (slot) {
-        *place = slot->place;
-        return HT_OK;
-    }
-    ht_area area = kind == HT_SLOT_INPUT ? HT_AREA_INPUT : HT_AREA_OUTPUT;
-    *place = ht_plan_add_place(p->plan, plain.space, area, ht_type_bytes(&plain));
-    return add_slot(p->plan, name, kind, &plain, *place, init);
-}
-
-static ht_status place_inputs(planning *p)
-{
-    ht_graph *g = p->g;
-    for (size_t s = 0; s < g->segment_count; s++) {
-        for (size_t i = 0; i < g->segments[s].input_count; i++) {
-            ht_val v = g->segments[s].inputs[i];
-            HT_TRY(place_named(p, ht_value_of(g, v)->name, HT_SLOT_INPUT, ht_type_of(g, v), ht_input_init(g, v),
-                               &p->lasting[v.id]));
-        }
-    }
-    return HT_OK;
 }
 
 /* ---- instructions ---- */
@@ -244,25 +136,15 @@ static ht_status add_copy(planning *p, ht_plan_segment *segment, const ht_type *
     return add_instr(p, segment, kernel, &call, &(operands){&source, &goal, &guarded, {0}}, node);
 }
 
-/* Nothing to compute, however long the other axes are. */
-static bool makes_nothing(const ht_graph *g, const ht_node *n)
-{
-    for (size_t i = 0; i < n->n_out; i++)
-        if (ht_type_elems(ht_type_of(g, ht_node_out(n, i)))) return false;
-    return true;
-}
-
 static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r, uint32_t id, size_t at)
 {
     ht_graph *g = p->g;
     const ht_node *n = &g->nodes[id];
     if (n->op == &ht_op_store) {
         ht_val state = ht_node_in(g, n, 0), v = ht_node_in(g, n, 1);
-        if (r->stored[at]) return HT_OK;
         return add_copy(p, segment, ht_type_of(g, v), r->value[v.id], ht_type_of(g, state), r->value[state.id],
                         r->guarded[state.id], n);
     }
-    if (ht_plan_is_view(g, n) || makes_nothing(g, n)) return HT_OK;
     ht_call_storage storage;
     const ht_call *call = ht_node_call(g, n, p->plan->arena, &storage);
     ht_place few[8], out[8], *in = n->n_in <= 8 ? few : HT_NEW(p->plan->arena, ht_place, n->n_in);
@@ -296,21 +178,11 @@ static void set_queues(ht_plan_segment *segment)
     }
 }
 
-/* Nodes from position `at` on that are one instruction. */
-static size_t group_length(const planning *p, const ht_segment *s, size_t at)
-{
-    uint32_t group = p->groups.of_node[s->nodes[at]];
-    size_t count = 1;
-    while (group && at + count < s->node_count && p->groups.of_node[s->nodes[at + count]] == group) count++;
-    return count;
-}
-
 static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r, const uint32_t *nodes,
                            size_t count, size_t at)
 {
     ht_graph *g = p->g;
     const ht_node *last = &g->nodes[nodes[count - 1]], *first = &g->nodes[nodes[0]];
-    if (makes_nothing(g, last)) return HT_OK;
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
     instr->workspace = r->workspace[instr->fused->fold ? at + count - 1 : at];
@@ -323,8 +195,9 @@ static ht_status add_unit(planning *p, ht_plan_segment *segment, const ht_buffer
 {
     uint32_t row_block = p->groups.row_block[s->nodes[at]];
     size_t place = segment->instr_count;
+    if (!ht_plan_unit_instrs(p, r, s, at, count)) return HT_OK;
     HT_TRY(count > 1 ? add_group(p, segment, r, s->nodes + at, count, at) : add_node(p, segment, r, s->nodes[at], at));
-    if (!row_block || place == segment->instr_count) return HT_OK;
+    if (!row_block) return HT_OK;
     if (at == 0 || p->groups.row_block[s->nodes[at - 1]] != row_block)
         segment->instrs[place].rows = p->groups.rows[s->nodes[at]];
     while (!segment->instrs[place].rows) place--;
@@ -332,55 +205,42 @@ static ht_status add_unit(planning *p, ht_plan_segment *segment, const ht_buffer
     return HT_OK;
 }
 
-static ht_status plan_segment(planning *p, uint32_t index)
+static ht_status add_instrs(planning *p, uint32_t index, const ht_buffer_assignment *r)
 {
     ht_graph *g = p->g;
     const ht_segment *s = &g->segments[index];
     ht_plan_segment *segment = &p->plan->segments[index];
     segment->name = own_text(p->plan, s->name);
     segment->instrs = HT_NEW(p->plan->arena, ht_instr, s->node_count + s->output_count);
-    ht_place *slots = calloc(s->output_count + 1, sizeof *slots);
-    ht_buffer_assignment r = {
-        .value = malloc(g->value_count * sizeof *r.value),
-        .workspace = calloc(s->node_count + 1, sizeof *r.workspace),
-        .guarded = calloc(g->value_count, sizeof *r.guarded),
-        .stored = calloc(s->node_count + 1, sizeof *r.stored),
-        .output = calloc(s->output_count + 1, sizeof *r.output),
-    };
-    ht_status status = HT_OK;
-    bool ok = segment->name && segment->instrs && slots && r.value && r.workspace && r.guarded && r.stored && r.output;
-    if (!ok) status = no_memory(g->ctx);
-    for (size_t i = 0; i < s->output_count && status == HT_OK; i++)
-        status =
-            place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slots[i]);
-    if (status == HT_OK) {
-        memcpy(r.value, p->lasting, g->value_count * sizeof *r.value);
-        status = ht_plan_assign_buffers(g, index, &p->plan->target, p->kernels, &p->groups, slots, p->plan->canary, &r);
+    if (!segment->name || !segment->instrs) return no_memory(g->ctx);
+    for (size_t at = 0, count; at < s->node_count; at += count) {
+        count = ht_plan_unit_length(p, s, at);
+        HT_TRY(add_unit(p, segment, r, s, at, count));
     }
-    for (size_t at = 0, count; at < s->node_count && status == HT_OK; at += count) {
-        count = group_length(p, s, at);
-        status = add_unit(p, segment, &r, s, at, count);
-    }
-    for (size_t i = 0; i < s->output_count && status == HT_OK; i++) {
+    for (size_t i = 0; i < s->output_count; i++) {
         ht_val v = s->outputs[i].value;
         ht_type plain = *ht_type_of(g, v);
         ht_type_row_major(&plain);
-        if (!r.output[i]) status = add_copy(p, segment, ht_type_of(g, v), r.value[v.id], &plain, slots[i], true, NULL);
+        if (r->output[i]) continue;
+        HT_TRY(add_copy(p, segment, ht_type_of(g, v), r->value[v.id], &plain, r->slot[i], true, NULL));
     }
     set_queues(segment);
+    return HT_OK;
+}
+
+static ht_status plan_segment(planning *p, uint32_t index)
+{
+    ht_plan_segment *segment = &p->plan->segments[index];
+    ht_buffer_assignment r;
+    HT_TRY(ht_planning_assign(p, index, &r));
+    ht_status status = add_instrs(p, index, &r);
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         int64_t *most = &p->plan->area_bytes[space][HT_AREA_TRANSIENT];
         segment->transient_bytes[space] = r.bytes[space];
         segment->live_bytes[space] = r.live_bytes[space];
         if (r.bytes[space] > *most) *most = r.bytes[space];
     }
-    free(slots);
-    free(r.value);
-    free(r.workspace);
-    free(r.guarded);
-    free(r.stored);
-    free(r.output);
-    for (int space = 0; space < HT_SPACE_COUNT; space++) free(r.buffers[space].items);
+    ht_buffer_assignment_free(&r);
     return status;
 }
 
@@ -421,19 +281,12 @@ static ht_status build_lasting(planning *p)
 {
     ht_graph *g = p->g;
     ht_plan *plan = p->plan;
-    p->lasting = calloc(g->value_count, sizeof *p->lasting);
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
-    if (!p->lasting || !plan->segments) return no_memory(g->ctx);
-    HT_TRY(place_state(p));
-    HT_TRY(place_inputs(p));
+    if (!plan->segments) return no_memory(g->ctx);
+    HT_TRY(ht_planning_place_lasting(p));
     for (; plan->segment_count < g->segment_count; plan->segment_count++) {
-        const ht_segment *s = &g->segments[plan->segment_count];
-        ht_place slot;
-        plan->segments[plan->segment_count].name = own_text(plan, s->name);
+        plan->segments[plan->segment_count].name = own_text(plan, g->segments[plan->segment_count].name);
         if (!plan->segments[plan->segment_count].name) return no_memory(g->ctx);
-        for (size_t i = 0; i < s->output_count; i++)
-            HT_TRY(
-                place_named(p, s->outputs[i].name, HT_SLOT_OUTPUT, ht_type_of(g, s->outputs[i].value), HT_ZERO, &slot));
     }
     return copy_programs(p);
 }
@@ -442,81 +295,36 @@ static ht_status build(planning *p)
 {
     ht_graph *g = p->g;
     ht_plan *plan = p->plan;
+    const ht_pass_env env = ht_plan_pass_env(p->request);
     HT_TRY(ht_graph_verify(g));
-    HT_TRY(check_spaces(g));
-    HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &plan->target, p->request->options, p->request->observer));
+    HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &env, p->request->observer));
     plan->model_hash = ht_model_hash(g);
     if (plan->no_kernels) return build_lasting(p);
-    HT_TRY(ht_plan_layout(g, &plan->target, &p->kernels));
-    for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
-    p->groups.of_node = calloc(g->node_count, sizeof *p->groups.of_node);
-    p->groups.inside = calloc(g->value_count, sizeof *p->groups.inside);
-    p->groups.row_block = calloc(g->node_count, sizeof *p->groups.row_block);
-    p->groups.rows = calloc(g->node_count, sizeof *p->groups.rows);
-    if (!p->groups.of_node || !p->groups.inside || !p->groups.row_block || !p->groups.rows) return no_memory(g->ctx);
-    if (!p->request->no_fusion) HT_TRY(ht_plan_fuse(g, p->kernels, &p->groups));
-    if (!p->request->no_fusion) HT_TRY(ht_plan_find_row_blocks(g, p->kernels, &p->groups));
-    HT_TRY(ht_graph_verify(g));
-    p->lasting = calloc(g->value_count, sizeof *p->lasting);
+    HT_TRY(ht_planning_analyse(p));
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
     p->loss_scaled = calloc(g->value_count, sizeof *p->loss_scaled);
     p->started = calloc(g->node_count, sizeof *p->started);
-    if (!p->lasting || !p->loss_scaled || !p->started || !plan->segments) return no_memory(g->ctx);
+    if (!p->loss_scaled || !p->started || !plan->segments) return no_memory(g->ctx);
     mark_loss_scaled(p);
     plan->effects_hash = ht_plan_hash_effects(g);
-    HT_TRY(place_state(p));
-    HT_TRY(place_inputs(p));
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
     HT_TRY(copy_programs(p));
     return p->request->no_prepack ? HT_OK : ht_plan_prepack(plan);
 }
 
-/* At least `least`, and those that programs name. */
-static unsigned count_input_slots(const ht_graph *g, unsigned least)
-{
-    for (size_t i = 0; i < g->program_count; i++)
-        for (size_t k = 0; k < g->programs[i].call_count; k++)
-            if (g->programs[i].calls[k].slot >= least) least = g->programs[i].calls[k].slot + 1;
-    return least;
-}
-
 ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request)
 {
     *out = NULL;
-    ht_context *ctx = graph->ctx;
-    planning p = {.request = request};
-    const ht_device_class *class = NULL;
-    const char *device = ht_device_kind_names[request->target->device];
-    bool no_kernels = !ht_kernels_for(request->target->device);
-    if (!no_kernels) HT_TRY(ht_device_class_find(&class, ctx, device));
-    ht_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) return no_memory(ctx);
-    plan->ctx = ctx;
-    plan->arena = ht_arena_create();
-    plan->target = *request->target;
-    plan->precision = ht_precision_name(request->options->precision.precision);
-    plan->canary = ht_debug_build() || request->canaries;
-    plan->no_kernels = no_kernels;
-    plan->device = device;
-    plan->input_slots = count_input_slots(graph, !class || class->asynchronous ? 2 : 1);
-    p.plan = plan;
-    ht_status status = plan->arena ? ht_graph_clone(&p.g, graph) : no_memory(ctx);
+    planning p;
+    ht_status status = ht_planning_open(&p, graph, request);
     if (status == HT_OK) status = build(&p);
-    ht_graph_free(p.g);
-    free(p.kernels);
-    free(p.groups.of_node);
-    free(p.groups.inside);
-    free(p.groups.row_block);
-    free(p.groups.rows);
-    free(p.lasting);
-    free(p.loss_scaled);
-    free(p.started);
+    ht_planning_close(&p);
     if (status != HT_OK) {
-        ht_plan_free(plan);
+        ht_plan_free(p.plan);
         return status;
     }
-    if (!plan->no_kernels) log_kernels(plan);
-    *out = plan;
+    if (!p.plan->no_kernels) log_kernels(p.plan);
+    *out = p.plan;
     return HT_OK;
 }
 

@@ -147,6 +147,11 @@ typedef struct ht_plan_request {
 } ht_plan_request;
 ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request);
 
+/* What passes are given while such a plan is made, or before; the request is borrowed. */
+ht_pass_env ht_plan_pass_env(const ht_plan_request *request);
+/* Its `measure`; arg: an ht_plan_request. */
+ht_status ht_plan_measure(const void *arg, const ht_graph *g, ht_memory_profile *profile);
+
 /* Of an area of a space, all slots together; of an area in all spaces. */
 int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area);
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
@@ -189,29 +194,9 @@ ht_status ht_plan_find_row_blocks(ht_graph *g, const ht_kernel *const *kernels, 
 /* Of the effects of a graph whose nodes are in the order in which they run; see ht_plan_effects_hash. */
 uint64_t ht_plan_hash_effects(const ht_graph *g);
 
-/* Where every value of a segment lives while it runs. */
-typedef struct ht_buffer_assignment {
-    ht_place *value;     /* by value id */
-    ht_place *workspace; /* by position */
-    bool *guarded;       /* by value id: owns its bytes up to a canary */
-    bool *stored;        /* by position: this store happens where the value is made */
-    bool *output;        /* by output: the value is made in its slot */
-    struct {
-        ht_interval *items;
-        size_t count, capacity;
-    } buffers[HT_SPACE_COUNT]; /* heap memory */
-    int64_t bytes[HT_SPACE_COUNT], live_bytes[HT_SPACE_COUNT];
-} ht_buffer_assignment;
-/* `slot`: by output, the place it must end up in. State and inputs have their places in r->value already. */
-ht_status ht_plan_assign_buffers(ht_graph *g, uint32_t segment, const ht_target *target, const ht_kernel **kernels,
-                                 const ht_groups *groups, const ht_place *slot, bool canary, ht_buffer_assignment *r);
-
 /* A deep copy into the plan; NULL when memory is out. */
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
-/* The instruction of a group: all but role and site. False when memory is out. */
-bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
-                   const ht_kernel *const *kernels, const ht_buffer_assignment *r, ht_instr *instr);
-/* The same for an element-wise call that the plan owns. NULL when memory is out. */
+/* The step of an element-wise call that the plan owns. NULL when memory is out. */
 const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel);
 
 /* Prepacking, once all instructions are there: which of them read prepacked state, and which segments invalidate it. */

@@ -195,7 +195,9 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     memcpy(wanted.feature, info->feature, sizeof wanted.feature);
     HT_TRY(ht_model_create(out, job->ctx, &wanted));
     job->mean_loss = job->model->make && counts_one(*out);
-    HT_TRY(ht_pipeline_run(*out, HT_STAGE_TRAIN, &job->target, &job->options, request->observer));
+    const ht_plan_request planning = {.target = &job->target, .options = &job->options};
+    const ht_pass_env env = ht_plan_pass_env(&planning);
+    HT_TRY(ht_pipeline_run(*out, HT_STAGE_TRAIN, &env, request->observer));
     job->parameters = ht_model_parameters(*out);
     return HT_OK;
 }

@@ -35,7 +35,7 @@ static void check_passes(ht_graph *g)
 {
     static const char *const names[] = {"dce", "cse", "fold", "regions", "cse", "fold", "dce"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (ht_pass_run(g, ht_pass_find(names[i]), NULL, NULL) != HT_OK) stop(names[i], NULL);
+        if (ht_pass_run(g, ht_pass_find(names[i]), NULL) != HT_OK) stop(names[i], NULL);
     check_text(g);
 }
 
@@ -49,7 +49,7 @@ static void try_training(const ht_graph *g)
     options.train.accumulate = 2;
     ht_status status = ht_graph_clone(&training, g);
     for (size_t i = 0; i < sizeof names / sizeof names[0] && status == HT_OK; i++)
-        status = ht_pass_run(training, ht_pass_find(names[i]), NULL, &options);
+        status = ht_pass_run(training, ht_pass_find(names[i]), &(ht_pass_env){.options = &options});
     if (status == HT_OK) check_text(training);
     ht_graph_free(training);
 }

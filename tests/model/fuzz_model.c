@@ -48,7 +48,7 @@ static void try_model(ht_model_request r, const ht_json *root)
     r.fields = fields;
     r.training = r.logits = true;
     if (ht_model_create(&g, ctx, &r) == HT_OK) {
-        if (g->node_count < MAX_NODES && ht_pass_run(g, ht_pass_find("autodiff"), NULL, NULL) != HT_OK &&
+        if (g->node_count < MAX_NODES && ht_pass_run(g, ht_pass_find("autodiff"), NULL) != HT_OK &&
             !ht_context_message(ctx)[0])
             stop("refused without a word");
         ht_graph_free(g);

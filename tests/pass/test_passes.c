@@ -32,7 +32,7 @@ static void run_pass(ht_graph *g, const char *name, uint64_t seed)
 {
     const ht_pass *pass = ht_pass_find(name);
     assert_non_null(pass);
-    if (ht_pass_run(g, pass, NULL, NULL) != HT_OK)
+    if (ht_pass_run(g, pass, NULL) != HT_OK)
         fail_msg("seed %llu: %s", (unsigned long long)seed, ht_context_message(test_ctx));
 }
 
@@ -376,18 +376,16 @@ static void every_pass__has_a_name_a_line_of_help_and_is_found(void **state)
     assert_null(ht_pass_find("no_such_pass"));
 }
 
-static ht_status broken_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status broken_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    (void)options;
+    (void)env;
     g->segments[0].node_count = 0; /* outputs lose their makers */
     return HT_OK;
 }
 
-static ht_status changing_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+static ht_status changing_run(ht_graph *g, const ht_pass_env *env)
 {
-    (void)target;
-    (void)options;
+    (void)env;
     ht_val y = g->segments[0].outputs[0].value;
     g->segment = 0;
     g->segments[0].outputs[0].value = ht_tanh(g, y);
@@ -401,14 +399,14 @@ static void the_pipeline__refuses_a_pass_that_breaks_or_changes_the_model(void *
     ht_pass broken = {.name = "broken", .help = "", .system = true, .run = broken_run};
     ht_pass changing = {.name = "changing", .help = "", .system = true, .run = changing_run};
     ht_graph *g = parse(text);
-    assert_int_equal(ht_pass_run(g, &broken, NULL, NULL), HT_EVERIFY);
+    assert_int_equal(ht_pass_run(g, &broken, NULL), HT_EVERIFY);
     assert_non_null(strstr(ht_context_message(test_ctx), "after pass broken"));
     ht_graph_free(g);
     g = parse(text);
-    assert_int_equal(ht_pass_run(g, &changing, NULL, NULL), HT_EVERIFY);
+    assert_int_equal(ht_pass_run(g, &changing, NULL), HT_EVERIFY);
     assert_non_null(strstr(ht_context_message(test_ctx), "pass changing changed the model"));
     changing.system = false;
-    assert_int_equal(ht_pass_run(g, &changing, NULL, NULL), HT_OK);
+    assert_int_equal(ht_pass_run(g, &changing, NULL), HT_OK);
     ht_graph_free(g);
 }
 
@@ -427,7 +425,7 @@ static void runs(ht_stage stage, const ht_pass_options *options, const char *wan
     char names[256] = "";
     ht_pass_observer observer = {note_name, names};
     ht_graph *g = parse(text);
-    assert_int_equal(ht_pipeline_run(g, stage, NULL, options, &observer), HT_OK);
+    assert_int_equal(ht_pipeline_run(g, stage, &(ht_pass_env){.options = options}, &observer), HT_OK);
     assert_string_equal(names, want);
     ht_graph_free(g);
 }

@@ -1,0 +1,144 @@
+/* The planner's `measure` (pass/pass.h): how much memory the plan of a graph would take, instruction by instruction.
+ * Analysis is that of ht_plan_build; nothing is emitted. */
+#include "plan/planning.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct measuring {
+    planning p;
+    size_t node_count, value_count; /* of the graph that is measured: layout adds some behind them */
+    ht_memory_profile *to;
+    ht_segment_memory *segments;
+    ht_value_life *lives;
+    uint32_t *time;
+} measuring;
+
+static ht_status no_memory(const measuring *m)
+{
+    return ht_fail(m->p.g->ctx, HT_ENOMEM, "out of memory while measuring a graph");
+}
+
+/* `end`, by time of buffer assignment: instructions up to and including that time. Tells nodes their instructions. */
+static void number_instrs(const measuring *m, const ht_segment *s, const ht_buffer_assignment *r, uint32_t *end)
+{
+    uint32_t instrs = 0;
+    for (size_t at = 0, count; at < s->node_count; at += count) {
+        count = ht_plan_unit_length(&m->p, s, at);
+        uint32_t own = (uint32_t)ht_plan_unit_instrs(&m->p, r, s, at, count);
+        for (size_t k = at; k < at + count; k++)
+            if (own && s->nodes[k] < m->node_count) m->time[s->nodes[k]] = instrs;
+        instrs += own;
+        end[r->time[at]] += own; /* more than one in a row block */
+    }
+    for (size_t i = 0; i < s->output_count; i++) end[s->node_count] += !r->output[i];
+    for (size_t at = 0; at < s->node_count; at++) end[at + 1] += end[at];
+}
+
+/* From times of buffer assignment, which are positions, to instructions: [*first, *last]. */
+static void in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *first, uint32_t *last)
+{
+    *first = life->first ? end[life->first - 1] : 0;
+    *last = end[life->last] ? end[life->last] - 1 : 0;
+}
+
+static int64_t rounded(int64_t bytes)
+{
+    return (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+}
+
+/* Bytes that come and go, then their sums. */
+static void add_live_bytes(const ht_buffer_assignment *r, int space, const uint32_t *end, int64_t *live, size_t times)
+{
+    for (size_t i = 0; i < r->buffers[space].count; i++) {
+        const ht_interval *buffer = &r->buffers[space].items[i];
+        uint32_t first, last;
+        in_instrs(end, buffer, &first, &last);
+        live[first] += rounded(buffer->bytes);
+        if (last + 1 < times) live[last + 1] -= rounded(buffer->bytes);
+    }
+    for (size_t t = 1; t < times; t++) live[t] += live[t - 1];
+}
+
+static void add_lives(measuring *m, const ht_segment *s, const ht_buffer_assignment *r, const uint32_t *end)
+{
+    for (size_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &m->p.g->nodes[s->nodes[at]];
+        for (uint32_t v = n->out; v < n->out + n->n_out && v < m->value_count; v++) {
+            if (!r->life[v].bytes) continue;
+            ht_value_life *life = &m->lives[v];
+            *life = (ht_value_life){.bytes = rounded(r->life[v].bytes), .space = m->p.g->values[v].type.space};
+            in_instrs(end, &r->life[v], &life->first, &life->last);
+        }
+    }
+}
+
+static ht_status fill_segment(measuring *m, uint32_t index, const ht_buffer_assignment *r, uint32_t *end)
+{
+    const ht_segment *s = &m->p.g->segments[index];
+    ht_segment_memory *to = &m->segments[index];
+    number_instrs(m, s, r, end);
+    to->time_count = end[s->node_count];
+    for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        int64_t *live = HT_NEW(m->to->arena, int64_t, to->time_count + 1);
+        if (!live) return no_memory(m);
+        add_live_bytes(r, space, end, live, to->time_count);
+        to->live_bytes[space] = live;
+        to->peak_bytes[space] = r->live_bytes[space];
+        to->transient_bytes[space] = r->bytes[space];
+    }
+    add_lives(m, s, r, end);
+    return HT_OK;
+}
+
+static ht_status measure_segment(measuring *m, uint32_t index)
+{
+    ht_buffer_assignment r;
+    HT_TRY(ht_planning_assign(&m->p, index, &r));
+    uint32_t *end = calloc(m->p.g->segments[index].node_count + 1, sizeof *end);
+    ht_status status = end ? fill_segment(m, index, &r, end) : no_memory(m);
+    free(end);
+    ht_buffer_assignment_free(&r);
+    return status;
+}
+
+static ht_status measure(measuring *m)
+{
+    const ht_graph *g = m->p.g;
+    ht_memory_profile *to = m->to;
+    m->segments = HT_NEW(to->arena, ht_segment_memory, g->segment_count);
+    m->lives = HT_NEW(to->arena, ht_value_life, m->value_count);
+    m->time = HT_NEW(to->arena, uint32_t, m->node_count);
+    if (!m->segments || !m->lives || !m->time) return no_memory(m);
+    memset(m->time, 0xff, m->node_count * sizeof *m->time);
+    to->segments = m->segments;
+    to->segment_count = g->segment_count;
+    to->lives = m->lives;
+    to->time = m->time;
+    HT_TRY(ht_planning_analyse(&m->p));
+    for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(measure_segment(m, i));
+    for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        to->state_bytes[space] = m->p.plan->area_bytes[space][HT_AREA_STATE];
+        to->slot_bytes[space] = ht_plan_space_bytes(m->p.plan, (ht_space)space, HT_AREA_INPUT) +
+                                ht_plan_space_bytes(m->p.plan, (ht_space)space, HT_AREA_OUTPUT);
+    }
+    return HT_OK;
+}
+
+ht_status ht_plan_measure(const void *arg, const ht_graph *g, ht_memory_profile *profile)
+{
+    measuring m = {.to = profile, .node_count = g->node_count, .value_count = g->value_count};
+    *profile = (ht_memory_profile){.arena = ht_arena_create()};
+    ht_status status = ht_planning_open(&m.p, g, arg);
+    if (status == HT_OK) status = profile->arena ? measure(&m) : no_memory(&m);
+    ht_planning_close(&m.p);
+    ht_plan_free(m.p.plan);
+    if (status != HT_OK) ht_memory_profile_free(profile);
+    return status;
+}
+
+ht_pass_env ht_plan_pass_env(const ht_plan_request *request)
+{
+    return (ht_pass_env){
+        .target = request->target, .options = request->options, .measure = ht_plan_measure, .measure_arg = request};
+}
