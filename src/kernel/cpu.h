@@ -40,12 +40,12 @@ typedef HT_REAL real;
     HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_), .prepack = prepack_)
 /* Such a product that takes an epilogue. */
 #define HT_CPU_DOT_KERNEL(name_, op_, can_, workspace_, run_, prepack_)                                                \
-    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_), .epilogue = true,         \
-                      .prepack = prepack_)
+    HT_CPU_ROW_DEFINE(name_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_),                           \
+                      .takes = ht_epilogue_takes, .prepack = prepack_)
 /* A reduction that takes the element-wise calls before it. */
-#define HT_CPU_FOLD_KERNEL(op_, can_, workspace_, reduce_fusion_, run_)                                                \
-    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_),                             \
-                      .reduce_fusion = reduce_fusion_)
+#define HT_CPU_FOLD_KERNEL(op_, can_, workspace_, takes_, reduce_rows_, run_)                                          \
+    HT_CPU_ROW_DEFINE(op_, op_, .can = can_, .workspace = workspace_, .run = HT_RUN(run_), .takes = takes_,            \
+                      .reduce_rows = reduce_rows_)
 /* An element-wise op: `run` comes from kernel/elementwise/fused.h. */
 #define HT_CPU_ELEMENTWISE_KERNEL(op_, can_, begin_, span_)                                                            \
     static const ht_elementwise op_##_elementwise = {.begin = HT_RUN(begin_), .span = HT_RUN(span_)};                  \

@@ -37,13 +37,21 @@ typedef struct ht_prepack {
     ht_run_fn make;                                                 /* launch->prepacked from launch->in */
 } ht_prepack;
 
-/* How a reduction is fused: it takes what it folds from launch->fused (see there: fold). */
-typedef struct ht_reduce_fusion {
-    bool (*pays)(const ht_call *call);
+/* Element-wise calls of one shape that the planner would run with a call, in one instruction. Behind it, as the epilogue
+ * of a product: they take its result block by block (launch->fused: gemm). Or before it: it folds what they make piece
+ * by piece (launch->fused: fold). */
+typedef struct ht_fusion {
+    bool before;
+    size_t count;
+    const ht_call *const *calls; /* in the order in which they run */
+} ht_fusion;
+
+/* How a reduction runs in a row block. */
+typedef struct ht_reduce_rows {
     /* How many results there are, if each is that of a row of neighbours and made by itself; else 0. */
     int64_t (*rows)(const ht_call *call);
     void (*run_rows)(const ht_launch *launch, int64_t from, int64_t to); /* some of these, in the calling thread */
-} ht_reduce_fusion;
+} ht_reduce_rows;
 
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
@@ -53,10 +61,11 @@ typedef struct ht_kernel {
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     ht_run_fn run;
-    const ht_elementwise *elementwise;     /* NULL: not element-wise */
-    const ht_reduce_fusion *reduce_fusion; /* NULL: no reduction that can be fused */
-    bool epilogue; /* a product that can hand its result, block by block, to launch->fused (see there: gemm) */
-    const ht_prepack *prepack; /* NULL: nothing */
+    /* Does the row run these calls with its own? NULL: yes; else the reason. A row without it takes none. */
+    const char *(*takes)(const ht_call *call, const ht_fusion *fusion, const ht_target *target);
+    const ht_elementwise *elementwise; /* NULL: not element-wise */
+    const ht_reduce_rows *reduce_rows; /* NULL: no reduction that can be part of a row block */
+    const ht_prepack *prepack;         /* NULL: nothing */
 } ht_kernel;
 
 #include "kernel/elementwise/fused.h"

@@ -126,8 +126,9 @@ static bool read_by_product(const assignment *c, uint32_t at, ht_val x)
 {
     uint32_t first;
     group_of(c, at, &first);
-    const ht_node *n = &c->g->nodes[c->s->nodes[first]];
-    if (first == at || !c->kernels[c->s->nodes[first]]->epilogue) return false;
+    uint32_t id = c->s->nodes[first];
+    const ht_node *n = &c->g->nodes[id];
+    if (!c->groups->of_node[id] || c->kernels[id]->elementwise) return false;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val other = ht_node_in(c->g, n, i);
         if (other.id && ht_root(c->g, other).id == ht_root(c->g, x).id) return true;

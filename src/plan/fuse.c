@@ -7,9 +7,9 @@
  * a node that is in none, leads to a greater depth, so groups never wait for each other in a circle, and regions do
  * not either. A group that is too large for one instruction is halved in the order of the segment.
  *
- * A product (a kernel with an epilogue) whose only reader is in a group becomes the group's first node: it hands its
- * result over block by block. A reduction (a kernel with a folding) of what a group makes becomes its last node: it
- * reads nothing else, and its readers are of a greater depth than the group, so there is no cycle.
+ * A product whose only reader is in a group becomes the group's first node: it hands its result over block by block. A
+ * reduction of what a group makes becomes its last node: it reads nothing else, and its readers are of a greater depth
+ * than the group, so there is no cycle. Both are asked whether they take the group's calls (ht_kernel: takes).
  *
  * Effects keep one order. Stores go to the end, in theirs: readers of a state then come before its store, wherever its
  * group stands. Every other effect waits for the one before it; the regions pass counts that as reading it, so that no
@@ -22,13 +22,16 @@
 typedef struct fuser {
     ht_graph *g;
     const ht_segment *s;
+    const ht_target *target;
     const ht_kernel *const *kernels;
     ht_groups *groups;
+    bool failed;      /* memory is out */
     ht_arena *arena;  /* of all that follows */
     uint32_t *place;  /* by value id: place of its node + 1; 0: none */
     uint32_t *uses;   /* by value id: reads and outputs */
     uint32_t *seen;   /* by value id: reads by the nodes in question */
-    uint32_t *fold;   /* by value id: place + 1 of a reduction that can take it from a group; 0: none */
+    uint32_t *fold;   /* by value id: place + 1 of the last reduction of it; 0: none */
+    uint32_t *other;  /* by place of a reduction: place + 1 of another one of the same value; 0: none */
     uint32_t *effect; /* by place: of an effect that is no store, place + 1 of the one before it; 0: none */
     uint32_t *depth;  /* by place */
     bool *takes_part; /* by place */
@@ -161,31 +164,56 @@ static void forget_reads(fuser *f, const uint32_t *places, size_t count)
     }
 }
 
+/* Does the row of the node at `at` take the calls of these nodes? A refusal is noted. */
+static bool takes(fuser *f, uint32_t at, const uint32_t *places, size_t count, bool before)
+{
+    uint32_t id = f->s->nodes[at];
+    ht_call_storage own, *storage = HT_NEW(f->arena, ht_call_storage, count);
+    const ht_call **calls = HT_NEW(f->arena, const ht_call *, count);
+    const ht_call *call = ht_node_call(f->g, node_at(f, at), f->arena, &own);
+    f->failed |= !storage || !calls || !call;
+    for (size_t k = 0; k < count && !f->failed; k++) {
+        calls[k] = ht_node_call(f->g, node_at(f, places[k]), f->arena, &storage[k]);
+        f->failed |= !calls[k];
+    }
+    if (f->failed) return false;
+    const ht_fusion fusion = {.before = before, .count = count, .calls = calls};
+    f->groups->refused[id] = f->kernels[id]->takes(call, &fusion, f->target);
+    return !f->groups->refused[id];
+}
+
+/* A product or a reduction, by its fuse class, whose row can be asked. */
+static bool can_be_asked(const fuser *f, uint32_t at, ht_fuse fuse)
+{
+    const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
+    return kernel && kernel->takes && node_at(f, at)->op->fuse == fuse && node_at(f, at)->n_out == 1;
+}
+
 /* The place + 1 of a product for these nodes; 0: none. */
-static uint32_t find_product(const fuser *f, const uint32_t *places, size_t count)
+static uint32_t find_product(fuser *f, const uint32_t *places, size_t count)
 {
     for (size_t k = 0; k < count; k++) {
         const ht_node *n = node_at(f, places[k]);
         const ht_type *shape = shape_at(f, places[k]);
-        for (size_t i = 0; i < n->n_in && shape->rank > 0; i++) {
+        for (size_t i = 0; i < n->n_in; i++) {
             ht_val v = ht_node_in(f->g, n, i);
             uint32_t from = f->place[v.id];
-            if (!from || f->uses[v.id] != 1 || shape->dim[shape->rank - 1] < HT_LONG_ROW) continue;
-            const ht_kernel *kernel = f->kernels[f->s->nodes[from - 1]];
-            if (!kernel || !kernel->epilogue || node_at(f, from - 1)->region != n->region) continue;
-            if (ht_type_of(f->g, v)->dtype == HT_F32 && same_loop(ht_type_of(f->g, v), shape)) return from;
+            if (!from || f->uses[v.id] != 1 || !same_loop(ht_type_of(f->g, v), shape)) continue;
+            if (!can_be_asked(f, from - 1, HT_FUSE_DOT) || node_at(f, from - 1)->region != n->region) continue;
+            if (takes(f, from - 1, places, count, false)) return from;
         }
     }
     return 0;
 }
 
 /* The place + 1 of a reduction of what one of these nodes makes; 0: none. */
-static uint32_t find_fold(const fuser *f, const uint32_t *places, size_t count)
+static uint32_t find_fold(fuser *f, const uint32_t *places, size_t count)
 {
     for (size_t k = count; k-- > 0;) {
         const ht_node *n = node_at(f, places[k]);
         for (uint32_t v = n->out; v < n->out + n->n_out; v++)
-            if (f->fold[v] && node_at(f, f->fold[v] - 1)->region == n->region) return f->fold[v];
+            for (uint32_t at = f->fold[v]; at; at = f->other[at - 1])
+                if (node_at(f, at - 1)->region == n->region && takes(f, at - 1, places, count, true)) return at;
     }
     return 0;
 }
@@ -229,15 +257,13 @@ static void add_group(fuser *f, const uint32_t *places, size_t count)
 }
 
 /* Remembers a reduction by what it reads. */
-static bool note_fold(fuser *f, uint32_t at)
+static void note_fold(fuser *f, uint32_t at)
 {
     const ht_node *n = node_at(f, at);
-    const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
-    if (!n->region || !kernel || !kernel->reduce_fusion || !f->uses[n->out]) return true;
-    ht_call_storage storage;
-    const ht_call *call = ht_node_call(f->g, n, f->arena, &storage);
-    if (call && kernel->reduce_fusion->pays(call)) f->fold[ht_node_in(f->g, n, 0).id] = at + 1;
-    return call != NULL;
+    if (!n->region || !can_be_asked(f, at, HT_FUSE_REDUCE) || n->n_in != 1 || !f->uses[n->out]) return;
+    uint32_t *last = &f->fold[ht_node_in(f->g, n, 0).id];
+    f->other[at] = *last;
+    *last = at + 1;
 }
 
 static void chain_effects(fuser *f)
@@ -263,14 +289,14 @@ static bool find_groups(fuser *f)
         f->takes_part[at] = can_take_part(f, at);
         if (f->takes_part[at]) f->sorted[f->sorted_count++] = at;
         set_depth(f, at);
-        if (!note_fold(f, at)) return false;
+        note_fold(f, at);
     }
     if (!sort_members(f)) return false;
     for (size_t first = 0, end; first < f->sorted_count; first = end) {
         for (end = first + 1; end < f->sorted_count && same_group(f, f->sorted[first], f->sorted[end]);) end++;
         add_group(f, f->sorted + first, end - first);
     }
-    return true;
+    return !f->failed;
 }
 
 /* ---- the new order: a group comes where its last node was, or as soon as another node needs it ---- */
@@ -343,7 +369,9 @@ static bool fuse_segment(fuser *f, uint32_t segment)
     f->last = HT_NEW(f->arena, uint32_t, capacity);
     f->next = HT_NEW(f->arena, uint32_t, capacity);
     f->done = HT_NEW(f->arena, bool, capacity);
-    if (!f->effect || !f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->done) return false;
+    f->other = HT_NEW(f->arena, uint32_t, capacity);
+    if (!f->effect || !f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->done || !f->other)
+        return false;
     chain_effects(f);
     return find_groups(f) && reorder(f);
 }
@@ -361,9 +389,9 @@ static bool fuse_segments(fuser *f)
     return true;
 }
 
-ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups)
+ht_status ht_plan_fuse(ht_graph *g, const ht_target *target, const ht_kernel *const *kernels, ht_groups *groups)
 {
-    fuser f = {.g = g, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
+    fuser f = {.g = g, .target = target, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
     bool ok = f.arena && fuse_segments(&f);
     ht_arena_free(f.arena);
     return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while fusing");

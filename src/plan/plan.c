@@ -80,6 +80,7 @@ static bool describe(planning *p, ht_instr *instr, const ht_node *last, const ht
     const ht_node *origin = node->origin ? &p->g->nodes[node->origin] : NULL;
     const char *name = last->n_out ? ht_value_of(p->g, ht_node_out(last, 0))->name : NULL;
     instr->role = node->role;
+    instr->unfused = p->groups.refused[node - p->g->nodes];
     instr->loss_scaled = reads_loss_scaled(p, last);
     instr->site = own_text(plan, node->site);
     instr->origin = origin ? origin->op->name : NULL;

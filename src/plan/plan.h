@@ -59,7 +59,8 @@ typedef struct ht_instr {
     const char *site;
     const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
     ht_role role;
-    bool loss_scaled; /* follows from the input "loss_grad": a gradient, as large as the loss is scaled */
+    const char *unfused; /* why the row has not taken the element-wise calls beside it into this instruction, or NULL */
+    bool loss_scaled;    /* follows from the input "loss_grad": a gradient, as large as the loss is scaled */
     ht_cost cost;
 } ht_instr;
 
@@ -183,11 +184,12 @@ typedef struct ht_groups {
     uint32_t *of_node; /* by node id: a number within its segment; 0: alone */
     bool *inside;      /* by value id: nothing outside its group reads it, so it needs no memory */
     /* Instructions that run together, rows by rows. */
-    uint32_t *row_block; /* by node id: a number within its segment, none of a group's; 0: none */
-    int64_t *rows;       /* by node id: of its row block */
+    uint32_t *row_block;  /* by node id: a number within its segment, none of a group's; 0: none */
+    int64_t *rows;        /* by node id: of its row block */
+    const char **refused; /* by node id: why its row takes no calls; NULL: it does, or was not asked */
 } ht_groups;
 /* All arrays come zeroed. */
-ht_status ht_plan_fuse(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
+ht_status ht_plan_fuse(ht_graph *g, const ht_target *target, const ht_kernel *const *kernels, ht_groups *groups);
 /* After it: which instructions run together; constants may move up. */
 ht_status ht_plan_find_row_blocks(ht_graph *g, const ht_kernel *const *kernels, ht_groups *groups);
 

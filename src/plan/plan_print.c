@@ -44,6 +44,7 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
     if (instr->queue == HT_QUEUE_COPY) ht_text_add(t, "  queue copy");
     if (instr->wait) ht_text_add(t, "  waits for %u", instr->wait - 1);
     if (instr->row_block) ht_text_add(t, "  together with the next %zu", instr->row_block - 1);
+    if (instr->unfused) ht_text_add(t, "  not fused: %s", instr->unfused);
     if (instr->role != HT_ROLE_FWD) ht_text_add(t, "  role=%s", ht_role_names[instr->role]);
     if (instr->site) ht_text_add(t, "  at=%s", instr->site);
     ht_text_add(t, "\n");

@@ -75,10 +75,10 @@ static bool can_read(block_finder *b, ht_val v, const ht_type *shape)
 static int64_t rows_of(const block_finder *b, size_t at)
 {
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
-    if (!kernel || !kernel->reduce_fusion) return 0;
+    if (!kernel || !kernel->reduce_rows) return 0;
     ht_call_storage storage;
     const ht_call *call = ht_node_call(b->g, node_at(b, at), b->arena, &storage);
-    return call ? kernel->reduce_fusion->rows(call) : -1;
+    return call ? kernel->reduce_rows->rows(call) : -1;
 }
 
 static bool node_joins(block_finder *b, size_t at)

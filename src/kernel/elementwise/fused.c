@@ -413,6 +413,15 @@ static void choose_access(work *w)
     }
 }
 
+const char *ht_epilogue_takes(const ht_call *call, const ht_fusion *fusion, const ht_target *target)
+{
+    const ht_type *y = call->out[0];
+    (void)target;
+    if (fusion->before) return "a product takes no calls before it";
+    if (y->dtype != HT_F32) return "the product is not f32";
+    return y->rank == 0 || y->dim[y->rank - 1] < HT_LONG_ROW ? "rows are too short for an epilogue" : NULL;
+}
+
 void ht_epilogue_begin(ht_epilogue *w, const ht_fused *f, const ht_launch *launch)
 {
     w->f = f;

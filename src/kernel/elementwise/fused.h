@@ -123,6 +123,8 @@ typedef struct ht_epilogue {
     ht_operand_access access[HT_FUSED_OPERANDS]; /* of this launch: a result that lies over an input is not streamed */
     _Alignas(64) char constants[HT_FUSED_STEPS][HT_SPAN_CONSTANTS];
 } ht_epilogue;
+/* The `takes` of products that hand over f32 by ht_epilogue_block: any calls, if their rows are long enough. */
+const char *ht_epilogue_takes(const ht_call *call, const ht_fusion *fusion, const ht_target *target);
 void ht_epilogue_begin(ht_epilogue *epilogue, const ht_fused *fused, const ht_launch *launch);
 void ht_epilogue_block(const ht_epilogue *epilogue, int64_t first, int64_t step, int64_t rows, int64_t n, char *block,
                        int64_t pitch);

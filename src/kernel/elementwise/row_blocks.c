@@ -25,7 +25,7 @@ static void run_block(void *arg, int64_t tile)
         if (b->block->kernels[i]->elementwise)
             ht_fused_rows(launch->fused, launch, from, to, rows);
         else
-            b->block->kernels[i]->reduce_fusion->run_rows(launch, from, to);
+            b->block->kernels[i]->reduce_rows->run_rows(launch, from, to);
         if (b->block->tell) b->block->tell(b->block->tell_arg, i, false, from, to);
     }
 }

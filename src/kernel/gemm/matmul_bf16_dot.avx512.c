@@ -358,7 +358,7 @@ const ht_kernel ht_kernel_matmul_amx = {
     .can = amx_can,
     .workspace = amx_workspace,
     .run = HT_RUN(amx_run),
-    .epilogue = true,
+    .takes = ht_epilogue_takes,
     .prepack = &prepack,
 };
 const ht_kernel ht_kernel_matmul_avx512_bf16 = {
@@ -369,6 +369,6 @@ const ht_kernel ht_kernel_matmul_avx512_bf16 = {
     .can = avx512_can,
     .workspace = avx512_workspace,
     .run = HT_RUN(avx512_run),
-    .epilogue = true,
+    .takes = ht_epilogue_takes,
     .prepack = &prepack,
 };

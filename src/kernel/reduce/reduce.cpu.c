@@ -230,12 +230,14 @@ static int64_t reduce_workspace(const ht_call *call, const ht_target *target)
     return job.blocks > 1 ? job.blocks * job.shape.outputs * (int64_t)sizeof(double) : 0;
 }
 
-/* Are the pieces of x that are folded long enough? */
-static bool fold_pays(const ht_call *call)
+static const char *reduce_takes(const ht_call *call, const ht_fusion *fusion, const ht_target *target)
 {
+    (void)target;
+    if (!fusion->before) return "a reduction has no epilogue";
     ht_reduce_shape s = ht_reduce_shape_of(call);
     int64_t rows = s.run_reduced || !s.reduced.rank ? 1 : s.reduced.size[s.reduced.rank - 1];
-    return ht_type_elems(call->in[0]) > 0 && s.run * ht_min_i64(rows, SHORT_PIECE) >= SHORT_PIECE;
+    bool pays = ht_type_elems(call->in[0]) > 0 && s.run * ht_min_i64(rows, SHORT_PIECE) >= SHORT_PIECE;
+    return pays ? NULL : "the pieces that it folds are too short";
 }
 
 static int64_t rows_of(const ht_call *call)
@@ -263,8 +265,8 @@ static const char *reduce_can(const ht_call *call, const ht_target *target)
     {                                                                                                                  \
         reduce_rows(launch, kind, mean, from, to);                                                                     \
     }                                                                                                                  \
-    static const ht_reduce_fusion op##_reduce_fusion = {fold_pays, rows_of, HT_RUN(op##_rows)};                        \
-    HT_CPU_FOLD_KERNEL(op, reduce_can, reduce_workspace, &op##_reduce_fusion, op##_run)
+    static const ht_reduce_rows op##_reduce_rows = {rows_of, HT_RUN(op##_rows)};                                       \
+    HT_CPU_FOLD_KERNEL(op, reduce_can, reduce_workspace, reduce_takes, &op##_reduce_rows, op##_run)
 
 REDUCTION(sum, FOLD_SUM, false)
 REDUCTION(mean, FOLD_SUM, true)
