@@ -1,5 +1,5 @@
-/* Layout: move ops become views where their input allows it, kernels are chosen, and what a kernel cannot read strided
- * is copied first. This is a step of planning and not a pass, since it asks the kernel rows. */
+/* Layout: move ops become views where their input allows it, kernels are chosen, and where every row refuses a node what
+ * is strided is copied first, or what is half is cast to f32 and back. This is a step of planning and not a pass, since it asks the kernel rows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 typedef struct layout {
     ht_graph *g;
     const ht_target *target;
+    bool log;
     ht_rewrite rw;
     ht_arena *arena;
     const ht_kernel **kernels;
@@ -21,19 +22,30 @@ bool ht_plan_is_view(const ht_graph *g, const ht_node *n)
     return n->op->view && ht_value_of(g, ht_node_out(n, 0))->base.id != 0;
 }
 
-/* For a node, whose work the copy then is part of, and in whose region it is: what the region's nodes wait for must be seen
- * there. */
-static ht_val contiguous_copy(layout *l, ht_val x, uint32_t node)
+/* A copy or a cast for a node: it is part of that one's work and in its region, since what the region's nodes wait for must
+ * be seen there. */
+static ht_val for_node(layout *l, ht_val v, uint32_t node)
 {
-    ht_val copy = ht_emit1(l->g, "copy", NULL, HT_VALS(x), HT_NO_ATTRS);
-    if (!copy.id) return copy;
-    ht_node *made = &l->g->nodes[l->g->values[copy.id].owner];
+    if (!v.id) return v;
+    ht_node *made = &l->g->nodes[l->g->values[v.id].owner];
     const ht_node *wants = &l->g->nodes[node];
     made->region = wants->region;
     made->role = wants->role;
     made->site = wants->site;
     made->origin = wants->origin;
-    return copy;
+    return v;
+}
+
+static ht_val contiguous_copy(layout *l, ht_val x, uint32_t node)
+{
+    ht_type type = *ht_type_of(l->g, x);
+    ht_type_row_major(&type);
+    return for_node(l, ht_emit1(l->g, "copy", &type, HT_VALS(x), HT_NO_ATTRS), node);
+}
+
+static ht_val cast_for(layout *l, ht_val x, ht_dtype dtype, uint32_t node)
+{
+    return for_node(l, ht_cast(l->g, x, dtype), node);
 }
 
 static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
@@ -46,14 +58,14 @@ static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
     return HT_OK;
 }
 
-/* A copy that layout itself inserted. */
-static ht_status choose_for_copy(layout *l, ht_val copy)
+/* A copy or a cast that layout itself inserted. */
+static ht_status choose_for_made(layout *l, ht_val made)
 {
     ht_call_storage storage;
-    const ht_node *n = ht_producer(l->g, copy);
+    const ht_node *n = ht_producer(l->g, made);
     const ht_call *call = ht_node_call(l->g, n, l->arena, &storage);
     const ht_kernel *kernel = call ? ht_kernel_choose(l->g->ctx, call, l->target, NULL) : NULL;
-    if (!kernel) HT_FAIL(l->g->ctx, HT_ENOTSUP, "no kernel copies a strided value");
+    if (!kernel) HT_FAIL(l->g->ctx, HT_ENOTSUP, "no kernel for a %s that layout inserts", n->op->name);
     return remember(l, (uint32_t)(n - l->g->nodes), kernel);
 }
 
@@ -111,7 +123,7 @@ static ht_status lay_out_move(layout *l, uint32_t id)
     }
     ht_val copy = contiguous_copy(l, ht_node_in(g, &g->nodes[id], 0), id);
     HT_TRY(g->status);
-    HT_TRY(choose_for_copy(l, copy));
+    HT_TRY(choose_for_made(l, copy));
     g->operands[g->nodes[id].in] = copy;
     if (!make_view(l, &g->nodes[id]))
         HT_FAIL(g->ctx, HT_ENOTSUP, "%s: no view of a contiguous value", g->nodes[id].op->name);
@@ -119,38 +131,155 @@ static ht_status lay_out_move(layout *l, uint32_t id)
     return g->status;
 }
 
-static ht_status no_kernel(layout *l, const ht_node *n, ht_text *why)
+/* ---- what every row refuses as it is ---- */
+
+/* What layout can do to a node for a kernel: copies of strided inputs, f32 instead of half with casts around it. */
+typedef struct adaptation {
+    bool contiguous, wide;
+} adaptation;
+
+static bool is_half(const ht_type *type)
 {
+    return type && (type->dtype == HT_F16 || type->dtype == HT_BF16);
+}
+
+static bool is_cast(const ht_type *type, adaptation how)
+{
+    return how.wide && is_half(type);
+}
+
+static bool is_copied(const ht_type *type, adaptation how)
+{
+    return how.contiguous && !is_cast(type, how) && type && !ht_type_contiguous(type);
+}
+
+/* The node's call as it would be then; NULL when memory is out. */
+static const ht_call *adapted_call(layout *l, const ht_node *n, adaptation how)
+{
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(l->g, n, l->arena, &storage);
+    ht_call *adapted = HT_NEW(l->arena, ht_call, 1);
+    ht_type *types = HT_NEW(l->arena, ht_type, n->n_in + n->n_out);
+    const ht_type **list = HT_NEW(l->arena, const ht_type *, n->n_in + n->n_out);
+    if (!call || !adapted || !types || !list) return NULL;
+    for (size_t i = 0; i < n->n_in + n->n_out; i++) {
+        const ht_type *type = i < n->n_in ? call->in[i] : call->out[i - n->n_in];
+        if (!type) continue;
+        types[i] = *type;
+        list[i] = &types[i];
+        if (is_cast(type, how)) types[i].dtype = HT_F32;
+        if (i < n->n_in && (is_cast(type, how) || is_copied(type, how))) ht_type_row_major(&types[i]);
+    }
+    *adapted = *call;
+    adapted->in = list;
+    adapted->out = list + n->n_in;
+    return adapted;
+}
+
+/* Has the op such results of such inputs? One that only moves numbers, or rounds them, may not. */
+static bool is_valid(const layout *l, const ht_call *call)
+{
+    const ht_op *op = call->op;
+    bool open = op->prec != HT_PREC_MOVE && op->prec != HT_PREC_EXACT;
+    ht_type out[8];
+    ht_call bare = *call;
+    for (size_t i = 0; i < call->n_out; i++) out[i] = *call->out[i];
+    bare.out = NULL;
+    if (op->infer(l->g->ctx, &bare, out) != HT_OK) return false;
+    for (size_t i = 0; i < call->n_out; i++) {
+        if (!ht_type_same_shape(&out[i], call->out[i])) return false;
+        if (!open && out[i].dtype != call->out[i]->dtype) return false;
+    }
+    return true;
+}
+
+static const ht_kernel *choose_adapted(layout *l, const ht_node *n, adaptation how, ht_text *why)
+{
+    const ht_call *call = adapted_call(l, n, how);
+    if (!call || (how.wide && !is_valid(l, call))) return NULL;
+    return ht_kernel_choose(l->g->ctx, call, l->target, why);
+}
+
+static ht_status no_kernel(layout *l, const ht_node *n)
+{
+    ht_text why = {0};
+    choose_adapted(l, n, (adaptation){.contiguous = true}, &why);
     ht_status status = ht_fail(l->g->ctx, HT_ENOTSUP, "%s%s%s: no kernel for it: %.800s", n->op->name,
-                               n->site ? " at " : "", n->site ? n->site : "", why->data ? why->data : "none known");
-    ht_text_free(why);
+                               n->site ? " at " : "", n->site ? n->site : "", why.data ? why.data : "none known");
+    ht_text_free(&why);
     return status;
+}
+
+static void note_casts(const layout *l, const ht_node *n)
+{
+    ht_text types = {0};
+    ht_type_text text;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val x = ht_node_in(l->g, n, i);
+        if (x.id) ht_text_add(&types, "%s%s", i ? ", " : "", ht_type_str(ht_type_of(l->g, x), &text));
+    }
+    ht_note(l->g->ctx, HT_LOG_WARN, "plan: %s%s%s: no kernel for (%s); computed in f32, with casts around it",
+            n->op->name, n->site ? " at " : "", n->site ? n->site : "", types.data ? types.data : "");
+    ht_text_free(&types);
+}
+
+static ht_status adapt_inputs(layout *l, uint32_t id, adaptation how)
+{
+    ht_graph *g = l->g;
+    for (size_t i = 0; i < g->nodes[id].n_in; i++) {
+        ht_val x = ht_node_in(g, &g->nodes[id], i);
+        if (!x.id) continue;
+        bool cast = is_cast(ht_type_of(g, x), how);
+        if (!cast && !is_copied(ht_type_of(g, x), how)) continue;
+        ht_val made = cast ? cast_for(l, x, HT_F32, id) : contiguous_copy(l, x, id);
+        HT_TRY(g->status);
+        HT_TRY(choose_for_made(l, made));
+        g->operands[g->nodes[id].in + i] = made;
+    }
+    return HT_OK;
+}
+
+/* The node now makes f32; its readers read what is cast back. */
+static ht_status cast_results(layout *l, uint32_t id)
+{
+    ht_graph *g = l->g;
+    for (size_t i = 0; i < g->nodes[id].n_out; i++) {
+        ht_val y = ht_node_out(&g->nodes[id], i);
+        ht_dtype half = ht_type_of(g, y)->dtype;
+        if (!is_half(ht_type_of(g, y))) continue;
+        g->values[y.id].type.dtype = HT_F32;
+        ht_val cast = cast_for(l, y, half, id);
+        HT_TRY(g->status);
+        HT_TRY(choose_for_made(l, cast));
+        ht_rewrite_replace(&l->rw, y, cast);
+    }
+    return g->status;
 }
 
 static ht_status lay_out_compute(layout *l, uint32_t id)
 {
+    static const adaptation ways[] = {{true, false}, {false, true}, {true, true}};
     ht_graph *g = l->g;
     ht_call_storage storage;
+    adaptation how = {false, false};
     const ht_call *call = ht_node_call(g, &g->nodes[id], l->arena, &storage);
     const ht_kernel *kernel = call ? ht_kernel_choose(g->ctx, call, l->target, NULL) : NULL;
-    for (size_t i = 0; !kernel && i < g->nodes[id].n_in; i++) {
-        ht_val x = ht_node_in(g, &g->nodes[id], i);
-        if (!x.id || ht_type_contiguous(ht_type_of(g, x))) continue;
-        ht_val copy = contiguous_copy(l, x, id);
-        HT_TRY(g->status);
-        HT_TRY(choose_for_copy(l, copy));
-        g->operands[g->nodes[id].in + i] = copy;
+    for (size_t i = 0; !kernel && i < sizeof ways / sizeof ways[0]; i++) {
+        how = ways[i];
+        kernel = choose_adapted(l, &g->nodes[id], how, NULL);
     }
-    if (!kernel) {
-        ht_text why = {0};
-        call = ht_node_call(g, &g->nodes[id], l->arena, &storage);
-        kernel = call ? ht_kernel_choose(g->ctx, call, l->target, &why) : NULL;
-        if (!kernel) return no_kernel(l, &g->nodes[id], &why);
-        ht_text_free(&why);
-    }
+    if (!kernel) return no_kernel(l, &g->nodes[id]);
+    if (how.wide && l->log) note_casts(l, &g->nodes[id]);
+    HT_TRY(adapt_inputs(l, id, how));
     HT_TRY(remember(l, id, kernel));
     ht_rewrite_keep(&l->rw, id);
-    return g->status;
+    return how.wide ? cast_results(l, id) : g->status;
+}
+
+/* What a node reads may have been cast. */
+static void map_inputs(layout *l, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_in; i++) l->g->operands[n->in + i] = ht_rewrite_map(&l->rw, ht_node_in(l->g, n, i));
 }
 
 /* What a done waits for is its result: an instruction, but no bytes of its own. */
@@ -172,6 +301,7 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
         for (size_t i = 0; i < l->rw.count && status == HT_OK; i++) {
             uint32_t id = l->rw.old[i];
             const ht_op *op = g->nodes[id].op;
+            map_inputs(l, &g->nodes[id]);
             if (op == &ht_op_store)
                 ht_rewrite_keep(&l->rw, id);
             else if (op->start)
@@ -184,9 +314,9 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
     return status != HT_OK ? status : end;
 }
 
-ht_status ht_plan_layout(ht_graph *g, const ht_target *target, const ht_kernel ***kernels)
+ht_status ht_plan_layout(ht_graph *g, const ht_target *target, bool log, const ht_kernel ***kernels)
 {
-    layout l = {.g = g, .target = target, .arena = ht_arena_create()};
+    layout l = {.g = g, .target = target, .log = log, .arena = ht_arena_create()};
     ht_status status = l.arena ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for layout");
     if (status == HT_OK) status = remember(&l, (uint32_t)g->node_count, NULL);
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) status = lay_out_segment(&l, s);

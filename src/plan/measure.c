@@ -130,6 +130,7 @@ ht_status ht_plan_measure(const void *arg, const ht_graph *g, ht_memory_profile 
     measuring m = {.to = profile, .node_count = g->node_count, .value_count = g->value_count};
     *profile = (ht_memory_profile){.arena = ht_arena_create()};
     ht_status status = ht_planning_open(&m.p, g, arg);
+    m.p.quiet = true;
     if (status == HT_OK) status = profile->arena ? measure(&m) : no_memory(&m);
     ht_planning_close(&m.p);
     ht_plan_free(m.p.plan);

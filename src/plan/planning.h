@@ -9,6 +9,7 @@ typedef struct planning {
     ht_graph *g; /* our own clone: ids below its source's counts are those of the source */
     ht_plan *plan;
     const ht_plan_request *request;
+    bool quiet;                /* tells nothing to the log */
     const ht_kernel **kernels; /* by node id */
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
