@@ -123,6 +123,9 @@ typedef struct ht_op {
     /* Move ops: the result as a view of input 0. Fills out->stride and *offset (elements from input 0's first); false
      * when only a copy will do. */
     bool (*view)(const ht_call *call, ht_type *out, int64_t *offset);
+    /* Ops that only put their inputs together: where input i lies in the result, in elements from its first; -1: not in
+     * one piece. */
+    int64_t (*part)(const ht_call *call, size_t i);
     const char *const *samples; /* lines as in graph/sample.h; ends with NULL */
     /* A pair: `start` begins something that may go on beside the nodes behind it, `done` waits for it and has the
      * result. Inputs of a done are the start's result, which nothing else reads, and all that the start reads; its

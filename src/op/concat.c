@@ -49,6 +49,16 @@ static void concat_ref(const ht_call *call, const double *const *in, double *con
     }
 }
 
+/* In one piece where all axes before that of the concat have one element. */
+static int64_t concat_part(const ht_call *call, size_t i)
+{
+    int axis = ht_call_axis(call, "axis", call->out[0]->rank);
+    ht_around whole = ht_around_axis(call->out[0], axis);
+    int64_t start = 0;
+    for (size_t before = 0; before < i; before++) start += call->in[before]->dim[axis];
+    return whole.outer == 1 ? start * whole.inner : -1;
+}
+
 static const ht_attr_def concat_attrs[] = {HT_DEF_INT("axis", 0), HT_DEF_END};
 
 static const char *const concat_samples[] = {
@@ -75,6 +85,7 @@ const ht_op ht_op_concat = {
     .cost = ht_cost_none,
     .grad = concat_grad,
     .ref = concat_ref,
+    .part = concat_part,
     .samples = concat_samples,
 };
 

@@ -141,20 +141,11 @@ size_t ht_plan_unit_length(const planning *p, const ht_segment *s, size_t at)
     return count;
 }
 
-/* Nothing to compute, however long the other axes are. */
-static bool makes_nothing(const ht_graph *g, const ht_node *n)
+bool ht_plan_makes_nothing(const ht_graph *g, const ht_node *n)
 {
     for (size_t i = 0; i < n->n_out; i++)
         if (ht_type_elems(ht_type_of(g, ht_node_out(n, i)))) return false;
     return true;
-}
-
-size_t ht_plan_unit_instrs(const planning *p, const ht_buffer_assignment *r, const ht_segment *s, size_t at,
-                           size_t count)
-{
-    const ht_node *last = &p->g->nodes[s->nodes[at + count - 1]];
-    if (last->op == &ht_op_store) return !r->stored[at];
-    return !ht_plan_is_view(p->g, last) && !makes_nothing(p->g, last);
 }
 
 /* ---- the whole ---- */
@@ -237,6 +228,33 @@ void ht_planning_close(planning *p)
 
 /* ---- one segment ---- */
 
+static ht_status count_copies(const planning *p, const ht_buffer_assignment *r, const ht_node *n, uint32_t *copies)
+{
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &storage);
+    ht_place place;
+    if (!call) return no_memory(p->g->ctx);
+    for (size_t i = 0; i < n->n_in; i++) *copies += ht_plan_part_missing(p, r, call, n, i, &place);
+    return HT_OK;
+}
+
+static ht_status count_instrs(const planning *p, const ht_segment *s, ht_buffer_assignment *r)
+{
+    for (size_t at = 0, count; at < s->node_count; at += count) {
+        count = ht_plan_unit_length(p, s, at);
+        const ht_node *last = &p->g->nodes[s->nodes[at + count - 1]];
+        if (last->op == &ht_op_store)
+            r->instrs[at] = !r->stored[at];
+        else if (last->n_out && r->assembled[last->out])
+            HT_TRY(count_copies(p, r, last, &r->instrs[at]));
+        else
+            r->instrs[at] = !ht_plan_is_view(p->g, last) && !ht_plan_makes_nothing(p->g, last);
+        r->instr_count += r->instrs[at];
+    }
+    for (size_t i = 0; i < s->output_count; i++) r->instr_count += !r->output[i];
+    return HT_OK;
+}
+
 static ht_status assign(planning *p, uint32_t index, ht_buffer_assignment *r)
 {
     ht_graph *g = p->g;
@@ -247,15 +265,21 @@ static ht_status assign(planning *p, uint32_t index, ht_buffer_assignment *r)
         .guarded = calloc(g->value_count, sizeof *r->guarded),
         .workspace = calloc(s->node_count + 1, sizeof *r->workspace),
         .time = calloc(s->node_count + 1, sizeof *r->time),
+        .instrs = calloc(s->node_count + 1, sizeof *r->instrs),
         .stored = calloc(s->node_count + 1, sizeof *r->stored),
         .output = calloc(s->output_count + 1, sizeof *r->output),
         .slot = calloc(s->output_count + 1, sizeof *r->slot),
+        .within = calloc(g->value_count, sizeof *r->within),
+        .part = calloc(g->value_count, sizeof *r->part),
+        .assembled = calloc(g->value_count, sizeof *r->assembled),
     };
-    if (!r->value || !r->life || !r->guarded || !r->workspace || !r->time || !r->stored || !r->output || !r->slot)
-        return no_memory(g->ctx);
+    bool ok = r->value && r->life && r->guarded && r->workspace && r->time && r->instrs && r->stored && r->output &&
+              r->slot && r->within && r->part && r->assembled;
+    if (!ok) return no_memory(g->ctx);
     HT_TRY(place_outputs(p, s, r->slot));
     memcpy(r->value, p->lasting, g->value_count * sizeof *r->value);
-    return ht_plan_assign_buffers(p, index, r);
+    HT_TRY(ht_plan_assign_buffers(p, index, r));
+    return count_instrs(p, s, r);
 }
 
 ht_status ht_planning_assign(planning *p, uint32_t segment, ht_buffer_assignment *r)
@@ -272,9 +296,13 @@ void ht_buffer_assignment_free(ht_buffer_assignment *r)
     free(r->guarded);
     free(r->workspace);
     free(r->time);
+    free(r->instrs);
     free(r->stored);
     free(r->output);
     free(r->slot);
+    free(r->within);
+    free(r->part);
+    free(r->assembled);
     for (int space = 0; space < HT_SPACE_COUNT; space++) free(r->buffers[space].items);
     *r = (ht_buffer_assignment){0};
 }

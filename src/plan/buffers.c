@@ -11,7 +11,10 @@ typedef struct access {
     int64_t first, end;
 } access;
 
+enum { MOST_TRIES = 32 }; /* to assemble concats */
+
 typedef struct assignment {
+    const planning *p;
     const ht_graph *g;
     const ht_segment *s;
     const ht_target *target;
@@ -27,6 +30,12 @@ typedef struct assignment {
     /* State that is stored here, by root value id. */
     uint32_t *root_last_read; /* position + 1 of the last read of any part; 0: none */
     bool *root_aliased;       /* two different values of it overlap: judge by the whole root */
+    uint32_t *assembled_last; /* by value id of an assembled concat: last read of it or of what is made in it */
+    bool *allowed;            /* by position: a concat that may be assembled */
+    size_t concat_count;
+    int tries;
+    bool refused;  /* the last try took more memory */
+    int64_t bytes; /* of the last try, in all spaces */
 } assignment;
 
 /* The result of a done has the bytes of what its start makes. */
@@ -215,8 +224,15 @@ static bool add_buffer(assignment *c, ht_space space, uint32_t first, uint32_t l
     return true;
 }
 
+/* Whose buffer holds the bytes of v. */
+static ht_val holder_of(const assignment *c, ht_val v)
+{
+    int64_t offset;
+    return ht_plan_assembled_in(c->r, ht_root(c->g, v), &offset);
+}
+
 /* May a result take over the bytes of x, which the group reads up to position `at`? Not if the group also reads it
- * through a view. */
+ * through a view, or by what it is assembled of. */
 static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *producer, uint32_t at)
 {
     const ht_graph *g = c->g;
@@ -228,7 +244,7 @@ static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *pro
         const ht_node *n = &g->nodes[c->s->nodes[p]];
         for (size_t k = 0; k < n->n_in; k++) {
             ht_val other = ht_node_in(g, n, k);
-            if (other.id && other.id != x.id && ht_root(g, other).id == x.id) return false;
+            if (other.id && other.id != x.id && holder_of(c, other).id == x.id) return false;
         }
     }
     return !read_later(c, producer, at, x) && !read_by_product(c, at, x);
@@ -248,23 +264,46 @@ static ht_val reusable_input(const assignment *c, const ht_node *producer, ht_va
     return HT_NONE;
 }
 
+static uint32_t last_read(const assignment *c, ht_val v, uint32_t made)
+{
+    if (c->r->assembled[v.id]) return c->assembled_last[v.id];
+    return c->last[v.id] == UINT32_MAX ? made : c->last[v.id];
+}
+
+/* A buffer of its own from time `at` on. */
+static bool assign_buffer(assignment *c, ht_val y, uint32_t at)
+{
+    const ht_type *type = ht_type_of(c->g, y);
+    uint32_t last = last_read(c, y, at);
+    c->r->guarded[y.id] = true;
+    if (!add_buffer(c, type->space, at, last, ht_type_bytes(type), &c->buffer[y.id])) return false;
+    c->r->life[y.id] = (ht_interval){at, last, buffer_of(c, y)->bytes, 0};
+    return true;
+}
+
+/* In the buffer of a concat, which begins with the first of its operands. */
+static bool assign_within(assignment *c, ht_val y, uint32_t at)
+{
+    int64_t offset;
+    ht_val whole = ht_plan_assembled_in(c->r, y, &offset);
+    c->r->guarded[y.id] = offset + ht_type_bytes(ht_type_of(c->g, y)) == ht_type_bytes(ht_type_of(c->g, whole));
+    return c->buffer[whole.id] || assign_buffer(c, whole, at);
+}
+
 static bool assign_result(assignment *c, const ht_node *n, ht_val y, uint32_t at)
 {
     if (ht_value_of(c->g, y)->base.id || c->r->value[y.id].area != HT_AREA_NONE || c->groups->inside[y.id]) return true;
-    uint32_t last = c->last[y.id] == UINT32_MAX ? at : c->last[y.id];
-    c->r->guarded[y.id] = true;
+    if (c->r->within[y.id]) return assign_within(c, y, at);
+    if (c->buffer[y.id]) return true; /* its operands are there */
     ht_val x = reusable_input(c, n, y, at);
-    if (x.id) {
-        c->taken[x.id] = true;
-        c->r->life[x.id].last = at - 1;
-        c->buffer[y.id] = c->buffer[x.id];
-        buffer_of(c, y)->last = last;
-        c->r->life[y.id] = (ht_interval){at, last, buffer_of(c, y)->bytes, 0};
-        return true;
-    }
-    const ht_type *type = ht_type_of(c->g, y);
-    c->r->life[y.id] = (ht_interval){at, last, ht_type_bytes(type) + (c->canary ? HT_CANARY_BYTES : 0), 0};
-    return add_buffer(c, type->space, at, last, ht_type_bytes(type), &c->buffer[y.id]);
+    if (!x.id) return assign_buffer(c, y, at);
+    c->taken[x.id] = true;
+    c->r->guarded[y.id] = true;
+    c->r->life[x.id].last = at - 1;
+    c->buffer[y.id] = c->buffer[x.id];
+    buffer_of(c, y)->last = last_read(c, y, at);
+    c->r->life[y.id] = (ht_interval){at, buffer_of(c, y)->last, buffer_of(c, y)->bytes, 0};
+    return true;
 }
 
 static bool assign_transients(assignment *c)
@@ -276,7 +315,7 @@ static bool assign_transients(assignment *c)
         for (size_t i = 0; i < n->n_out; i++)
             if (!assign_result(c, n, ht_node_out(n, i), c->r->time[at])) return false;
         const ht_kernel *kernel = c->kernels[id];
-        if (!kernel->workspace) continue;
+        if (!kernel->workspace || ht_plan_makes_nothing(c->g, n) || c->r->assembled[n->out]) continue;
         ht_call_storage storage;
         const ht_call *call = ht_node_call(c->g, n, c->arena, &storage);
         int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
@@ -300,13 +339,88 @@ static void assign_offsets(assignment *c)
             workspace->offset = c->r->buffers[workspace->space].items[workspace->offset].offset;
         for (size_t i = 0; i < n->n_out; i++) {
             ht_val y = ht_node_out(n, i), base = ht_value_of(g, y)->base;
-            if (c->buffer[y.id])
-                c->r->value[y.id] = (ht_place){ht_type_of(g, y)->space, HT_AREA_TRANSIENT, buffer_of(c, y)->offset};
+            int64_t offset;
+            ht_val whole = ht_plan_assembled_in(c->r, y, &offset);
+            if (c->buffer[whole.id])
+                c->r->value[y.id] =
+                    (ht_place){ht_type_of(g, y)->space, HT_AREA_TRANSIENT, buffer_of(c, whole)->offset + offset};
             if (!base.id) continue;
             c->r->value[y.id] = c->r->value[base.id];
             c->r->value[y.id].offset += ht_value_of(g, y)->offset * (int64_t)ht_dtype_bytes(ht_type_of(g, y)->dtype);
         }
     }
+}
+
+/* ---- assembled transients ---- */
+
+/* An operand is made before its concat, so inner concats come before outer ones. */
+static void set_assembled_last(assignment *c)
+{
+    for (size_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *n = &c->g->nodes[c->s->nodes[at]];
+        if (!n->n_out || !c->r->assembled[n->out]) continue;
+        uint32_t last = c->last[n->out] == UINT32_MAX ? c->made[n->out] : c->last[n->out];
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val x = ht_node_in(c->g, n, i);
+            if (c->r->within[x.id] != n->out) continue;
+            uint32_t read = last_read(c, x, last);
+            if (read > last) last = read;
+        }
+        c->assembled_last[n->out] = last;
+    }
+}
+
+/* Buffers with the concats that are allowed, laid out; what another try left is forgotten. */
+static ht_status lay_out(assignment *c)
+{
+    memset(c->buffer, 0, c->g->value_count * sizeof *c->buffer);
+    memset(c->taken, 0, c->g->value_count * sizeof *c->taken);
+    memset(c->r->life, 0, c->g->value_count * sizeof *c->r->life);
+    for (int space = 0; space < HT_SPACE_COUNT; space++) c->r->buffers[space].count = 0;
+    bool ok = !c->concat_count || ht_plan_assemble(c->p, c->s, c->allowed, c->arena, c->r);
+    if (ok) set_assembled_last(c);
+    if (!ok || !assign_transients(c))
+        HT_FAIL(c->g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c->s->name);
+    c->bytes = 0;
+    for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        HT_TRY(ht_memory_assign(c->g->ctx, c->r->buffers[space].items, c->r->buffers[space].count, HT_PLAN_ALIGN,
+                                &c->r->bytes[space], &c->r->live_bytes[space]));
+        c->bytes += c->r->bytes[space];
+    }
+    return HT_OK;
+}
+
+/* Assembles some concats more if that takes no more memory; else those of one half that do not, then of the other. */
+static ht_status try_concats(assignment *c, const uint32_t *concats, size_t count, int64_t *best)
+{
+    if (c->tries++ == MOST_TRIES) return HT_OK;
+    for (size_t i = 0; i < count; i++) c->allowed[concats[i]] = true;
+    HT_TRY(lay_out(c));
+    c->refused = c->bytes > *best;
+    if (!c->refused) {
+        *best = c->bytes;
+        return HT_OK;
+    }
+    for (size_t i = 0; i < count; i++) c->allowed[concats[i]] = false;
+    if (count == 1) return HT_OK;
+    HT_TRY(try_concats(c, concats, count / 2, best));
+    return try_concats(c, concats + count / 2, count - count / 2, best);
+}
+
+/* The buffer of an assembled concat begins with its first operand: over a peak that can take more than a copy. */
+static ht_status lay_out_smallest(assignment *c)
+{
+    uint32_t *concats = HT_NEW(c->arena, uint32_t, c->s->node_count);
+    c->allowed = HT_NEW(c->arena, bool, c->s->node_count);
+    if (!concats || !c->allowed) HT_FAIL(c->g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c->s->name);
+    HT_TRY(lay_out(c));
+    if (c->p->request->no_fusion) return HT_OK; /* every node is an instruction of its own */
+    for (uint32_t at = 0; at < c->s->node_count; at++)
+        if (c->g->nodes[c->s->nodes[at]].op->part) concats[c->concat_count++] = at;
+    if (!c->concat_count) return HT_OK;
+    int64_t best = c->bytes;
+    HT_TRY(try_concats(c, concats, c->concat_count, &best));
+    return c->refused ? lay_out(c) : HT_OK;
 }
 
 /* When nodes run, when values are made and last read. */
@@ -328,6 +442,7 @@ ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_
 {
     const ht_graph *g = p->g;
     assignment c = {
+        .p = p,
         .groups = &p->groups,
         .g = g,
         .s = &g->segments[segment],
@@ -342,15 +457,15 @@ ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_
         .taken = calloc(g->value_count, sizeof *c.taken),
         .root_last_read = calloc(g->value_count, sizeof *c.root_last_read),
         .root_aliased = calloc(g->value_count, sizeof *c.root_aliased),
+        .assembled_last = calloc(g->value_count, sizeof *c.assembled_last),
     };
-    bool ok = c.arena && c.last && c.buffer && c.made && c.taken && c.root_last_read && c.root_aliased;
+    bool ok =
+        c.arena && c.last && c.buffer && c.made && c.taken && c.root_last_read && c.root_aliased && c.assembled_last;
     if (ok) set_times(&c);
     if (ok) assign_outputs(&c);
-    ok = ok && assign_stores(&c) && assign_transients(&c);
+    ok = ok && assign_stores(&c);
     ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
-    for (int space = 0; space < HT_SPACE_COUNT && status == HT_OK; space++)
-        status = ht_memory_assign(g->ctx, r->buffers[space].items, r->buffers[space].count, HT_PLAN_ALIGN,
-                                  &r->bytes[space], &r->live_bytes[space]);
+    if (status == HT_OK) status = lay_out_smallest(&c);
     if (status == HT_OK) assign_offsets(&c);
     ht_arena_free(c.arena);
     free(c.last);
@@ -359,5 +474,6 @@ ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_
     free(c.taken);
     free(c.root_last_read);
     free(c.root_aliased);
+    free(c.assembled_last);
     return status;
 }

@@ -25,21 +25,22 @@ static void number_instrs(const measuring *m, const ht_segment *s, const ht_buff
     uint32_t instrs = 0;
     for (size_t at = 0, count; at < s->node_count; at += count) {
         count = ht_plan_unit_length(&m->p, s, at);
-        uint32_t own = (uint32_t)ht_plan_unit_instrs(&m->p, r, s, at, count);
+        uint32_t own = r->instrs[at];
         for (size_t k = at; k < at + count; k++)
             if (own && s->nodes[k] < m->node_count) m->time[s->nodes[k]] = instrs;
         instrs += own;
-        end[r->time[at]] += own; /* more than one in a row block */
+        end[r->time[at]] += own; /* of a row block all instructions */
     }
     for (size_t i = 0; i < s->output_count; i++) end[s->node_count] += !r->output[i];
     for (size_t at = 0; at < s->node_count; at++) end[at + 1] += end[at];
 }
 
-/* From times of buffer assignment, which are positions, to instructions: [*first, *last]. */
-static void in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *first, uint32_t *last)
+/* From times of buffer assignment, which are positions, to instructions. False where there are none. */
+static bool in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *first, uint32_t *last)
 {
     *first = life->first ? end[life->first - 1] : 0;
-    *last = end[life->last] ? end[life->last] - 1 : 0;
+    *last = end[life->last] - 1;
+    return *first < end[life->last];
 }
 
 static int64_t rounded(int64_t bytes)
@@ -53,7 +54,7 @@ static void add_live_bytes(const ht_buffer_assignment *r, int space, const uint3
     for (size_t i = 0; i < r->buffers[space].count; i++) {
         const ht_interval *buffer = &r->buffers[space].items[i];
         uint32_t first, last;
-        in_instrs(end, buffer, &first, &last);
+        if (!in_instrs(end, buffer, &first, &last)) continue;
         live[first] += rounded(buffer->bytes);
         if (last + 1 < times) live[last + 1] -= rounded(buffer->bytes);
     }
@@ -65,10 +66,9 @@ static void add_lives(measuring *m, const ht_segment *s, const ht_buffer_assignm
     for (size_t at = 0; at < s->node_count; at++) {
         const ht_node *n = &m->p.g->nodes[s->nodes[at]];
         for (uint32_t v = n->out; v < n->out + n->n_out && v < m->value_count; v++) {
-            if (!r->life[v].bytes) continue;
-            ht_value_life *life = &m->lives[v];
-            *life = (ht_value_life){.bytes = rounded(r->life[v].bytes), .space = m->p.g->values[v].type.space};
-            in_instrs(end, &r->life[v], &life->first, &life->last);
+            uint32_t first, last;
+            if (!r->life[v].bytes || !in_instrs(end, &r->life[v], &first, &last)) continue;
+            m->lives[v] = (ht_value_life){rounded(r->life[v].bytes), first, last, m->p.g->values[v].type.space};
         }
     }
 }

@@ -137,6 +137,25 @@ static ht_status add_copy(planning *p, ht_plan_segment *segment, const ht_type *
     return add_instr(p, segment, kernel, &call, &(operands){&source, &goal, &guarded, {0}}, node);
 }
 
+/* What an assembled concat still lacks. */
+static ht_status add_missing_parts(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r,
+                                   const ht_node *n)
+{
+    ht_call_storage storage;
+    const ht_call *call = ht_node_call(p->g, n, p->plan->arena, &storage);
+    if (!call) return no_memory(p->g->ctx);
+    int64_t end = r->value[n->out].offset + ht_type_bytes(call->out[0]);
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_place place;
+        if (!ht_plan_part_missing(p, r, call, n, i, &place)) continue;
+        ht_type plain = *call->in[i];
+        ht_type_row_major(&plain);
+        bool guarded = r->guarded[n->out] && place.offset + ht_type_bytes(&plain) == end;
+        HT_TRY(add_copy(p, segment, call->in[i], r->value[ht_node_in(p->g, n, i).id], &plain, place, guarded, n));
+    }
+    return HT_OK;
+}
+
 static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r, uint32_t id, size_t at)
 {
     ht_graph *g = p->g;
@@ -146,6 +165,7 @@ static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_buffer
         return add_copy(p, segment, ht_type_of(g, v), r->value[v.id], ht_type_of(g, state), r->value[state.id],
                         r->guarded[state.id], n);
     }
+    if (n->n_out && r->assembled[n->out]) return add_missing_parts(p, segment, r, n);
     ht_call_storage storage;
     const ht_call *call = ht_node_call(g, n, p->plan->arena, &storage);
     ht_place few[8], out[8], *in = n->n_in <= 8 ? few : HT_NEW(p->plan->arena, ht_place, n->n_in);
@@ -196,7 +216,7 @@ static ht_status add_unit(planning *p, ht_plan_segment *segment, const ht_buffer
 {
     uint32_t row_block = p->groups.row_block[s->nodes[at]];
     size_t place = segment->instr_count;
-    if (!ht_plan_unit_instrs(p, r, s, at, count)) return HT_OK;
+    if (!r->instrs[at]) return HT_OK;
     HT_TRY(count > 1 ? add_group(p, segment, r, s->nodes + at, count, at) : add_node(p, segment, r, s->nodes[at], at));
     if (!row_block) return HT_OK;
     if (at == 0 || p->groups.row_block[s->nodes[at - 1]] != row_block)
@@ -212,7 +232,7 @@ static ht_status add_instrs(planning *p, uint32_t index, const ht_buffer_assignm
     const ht_segment *s = &g->segments[index];
     ht_plan_segment *segment = &p->plan->segments[index];
     segment->name = own_text(p->plan, s->name);
-    segment->instrs = HT_NEW(p->plan->arena, ht_instr, s->node_count + s->output_count);
+    segment->instrs = HT_NEW(p->plan->arena, ht_instr, r->instr_count);
     if (!segment->name || !segment->instrs) return no_memory(g->ctx);
     for (size_t at = 0, count; at < s->node_count; at += count) {
         count = ht_plan_unit_length(p, s, at);

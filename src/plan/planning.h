@@ -33,14 +33,21 @@ typedef struct ht_buffer_assignment {
     bool *guarded;       /* by value id: owns its bytes up to a canary */
     ht_place *workspace; /* by position */
     uint32_t *time;      /* by position: when the node runs */
-    bool *stored;        /* by position: this store happens where the value is made */
-    bool *output;        /* by output: the value is made in its slot */
-    ht_place *slot;      /* by output: where it must end up */
+    /* By position of the first node of a unit: how many instructions it is in the end. None for a view, for a store in
+     * place, where there is nothing to compute; for an assembled concat one per copy. */
+    uint32_t *instrs;
+    bool *stored;     /* by position: this store happens where the value is made */
+    bool *output;     /* by output: the value is made in its slot */
+    ht_place *slot;   /* by output: where it must end up */
+    uint32_t *within; /* by value id: the concat in whose bytes it is made; 0: none */
+    int64_t *part;    /* by value id: how many bytes from the beginning of that concat */
+    bool *assembled;  /* by value id: a concat that is made where its operands are made */
     struct {
         ht_interval *items;
         size_t count, capacity;
     } buffers[HT_SPACE_COUNT];
     int64_t bytes[HT_SPACE_COUNT], live_bytes[HT_SPACE_COUNT];
+    size_t instr_count; /* copies to outputs included */
 } ht_buffer_assignment;
 /* Slots for the outputs of a segment, and buffers for its values; to be freed when it succeeds. */
 ht_status ht_planning_assign(planning *p, uint32_t segment, ht_buffer_assignment *r);
@@ -48,12 +55,20 @@ void ht_buffer_assignment_free(ht_buffer_assignment *r);
 /* Of *r: state, inputs and slots have their places already, all else comes zeroed. */
 ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_assignment *r);
 
+/* Fills within, part and assembled for the concats that are allowed, by position, once stores and outputs have their
+ * places. False when memory is out. */
+bool ht_plan_assemble(const planning *p, const ht_segment *s, const bool *allowed, ht_arena *arena,
+                      ht_buffer_assignment *r);
+/* The outermost concat in whose buffer v is made, or v itself, and where in it. */
+ht_val ht_plan_assembled_in(const ht_buffer_assignment *r, ht_val v, int64_t *offset);
+/* Of an assembled concat: is input i made elsewhere and to be copied to its place? */
+bool ht_plan_part_missing(const planning *p, const ht_buffer_assignment *r, const ht_call *call, const ht_node *n,
+                          size_t i, ht_place *place);
+
+/* Nothing to compute, however long the other axes are. */
+bool ht_plan_makes_nothing(const ht_graph *g, const ht_node *n);
 /* Nodes from position `at` on that are one instruction. */
 size_t ht_plan_unit_length(const planning *p, const ht_segment *s, size_t at);
-/* How many instructions these `count` nodes are in the end: none for a view, for a store in place, where there is nothing
- * to compute. */
-size_t ht_plan_unit_instrs(const planning *p, const ht_buffer_assignment *r, const ht_segment *s, size_t at,
-                           size_t count);
 
 /* The instruction of a group: all but role and site. False when memory is out. */
 bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, const uint32_t *nodes, size_t count,
