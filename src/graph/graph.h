@@ -49,6 +49,7 @@ typedef struct ht_node {
     ht_role role;
     uint32_t region;  /* 0: none */
     bool no_merge;    /* an intended duplicate: cse never merges it */
+    bool recomputed;  /* computes again what forward computed before: its FLOPs count apart */
     bool full;        /* full precision for this node and its gradient, at the request of the model's author */
     uint32_t origin;  /* the node whose gradient rule made this one; 0: none */
     const char *site; /* scope of the model's author, or NULL */

@@ -256,6 +256,8 @@ static size_t parse_attrs(parser *p, const ht_op *op, ht_attr *attrs, size_t cap
         bool has_value = ht_lex_peek(&p->lex, '=');
         if ((ht_slice_is(key, "no_merge") || ht_slice_is(key, "keep")) && !has_value) {
             common->no_merge = true; /* `keep` is the spelling of older texts; `keep=1` is an op's own */
+        } else if (ht_slice_is(key, "recomputed") && !has_value) {
+            common->recomputed = true;
         } else if (ht_slice_is(key, "full") && !has_value) {
             common->full = true;
         } else if (!has_value) {
@@ -283,6 +285,7 @@ static void stamp(parser *p, const ht_node *common)
     n->role = common->role;
     n->region = common->region;
     n->no_merge = common->no_merge;
+    n->recomputed = common->recomputed;
     n->full = common->full;
     n->origin = common->origin;
     n->site = common->site;

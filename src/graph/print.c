@@ -95,6 +95,7 @@ static void print_attrs(printer *p, const ht_node *n, uint32_t place)
     if (n->role != HT_ROLE_FWD) ht_text_add(t, " role=%s", ht_role_names[n->role]);
     if (n->region) ht_text_add(t, " region=%u", n->region);
     if (n->no_merge) ht_text_add(t, " no_merge");
+    if (n->recomputed) ht_text_add(t, " recomputed");
     if (n->full) ht_text_add(t, " full");
     uint32_t origin = n->origin ? p->node_place[n->origin] : 0;
     if (origin && origin <= place && p->g->nodes[n->origin].n_out) {

@@ -102,6 +102,7 @@ static void copy_node(ht_graph *g, uint32_t node, ht_val *map, uint32_t *node_ma
     copy->role = n.role;
     copy->region = n.region;
     copy->no_merge = n.no_merge;
+    copy->recomputed = n.recomputed;
     copy->full = n.full;
     copy->origin = node_map[n.origin];
     copy->site = n.site;

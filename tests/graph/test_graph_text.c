@@ -104,7 +104,7 @@ static const char *const canonical[] = {
     "  %1, %2, %3 = layernorm bf16[4,6], f32[4], f32[4] (%x, _, %b) role=bwd_act from=%0\n"
     "  %r.x = random_uniform f32[2] (%s, %s, %s) low=-1e+300 site=\"a b\" no_merge\n"
     "  %4 = constant f64[2,2]@host () data=[0,-0,0.1,1e+300]\n"
-    "  %5 = sum f32[4] (%x) axes=[1] role=bwd_weight region=12 no_merge\n"
+    "  %5 = sum f32[4] (%x) axes=[1] role=bwd_weight region=12 no_merge recomputed\n"
     "}\n",
 };
 
@@ -145,15 +145,16 @@ static void free_text__becomes_canonical(void **state)
 static void attributes_of_every_node__survive(void **state)
 {
     (void)state;
-    ht_graph *g = parse("segment forward (%x f32[4,6], %i i64[4]) -> (loss=%0) {\n"
-                        "  %0, %lse = cross_entropy f32[], f32[4] (%x, %i) region=3 at=\"a \\\"q\\\" \\\\ \\x01\"\n"
-                        "  %h = neg bf16[4,6] (%x) role=bwd_act region=1 no_merge from=%0 was=0x00000000000000ff\n"
-                        "}\n");
+    ht_graph *g =
+        parse("segment forward (%x f32[4,6], %i i64[4]) -> (loss=%0) {\n"
+              "  %0, %lse = cross_entropy f32[], f32[4] (%x, %i) region=3 at=\"a \\\"q\\\" \\\\ \\x01\"\n"
+              "  %h = neg bf16[4,6] (%x) role=bwd_act region=1 no_merge recomputed from=%0 was=0x00000000000000ff\n"
+              "}\n");
     const ht_node *a = &g->nodes[g->segments[0].nodes[0]], *b = &g->nodes[g->segments[0].nodes[1]];
     assert_string_equal(a->site, "a \"q\" \\ \x01");
     assert_int_equal(a->region, 3);
     assert_int_equal(b->origin, g->segments[0].nodes[0]);
-    assert_true(b->no_merge && b->region == 1 && b->role == HT_ROLE_BWD_ACT && b->was == 255);
+    assert_true(b->no_merge && b->recomputed && b->region == 1 && b->role == HT_ROLE_BWD_ACT && b->was == 255);
     check_round_trip(g);
     ht_graph_free(g);
 }

@@ -206,6 +206,7 @@ static void any_node(bench *b)
     size_t before = g->node_count;
     keep_value(b, makers[random_graph_next(&b->d, sizeof makers / sizeof makers[0])](b));
     if (g->node_count > before && !random_graph_next(&b->d, 20)) g->nodes[g->node_count - 1].no_merge = true;
+    if (g->node_count > before && !random_graph_next(&b->d, 20)) g->nodes[g->node_count - 1].recomputed = true;
 }
 
 /* ---- whole graphs ---- */
