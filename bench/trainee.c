@@ -187,7 +187,7 @@ static void print_lines(const sheet *s)
 {
     for (size_t i = 0; i < s->count && i < SHOWN; i++) {
         const line *l = &s->lines[i];
-        double flops = (double)l->instr->cost.flops;
+        double flops = ht_cost_flops(l->instr->cost);
         printf("  %8.3f ms  %6.1f GFLOP/s  %s", l->median * 1e3, l->median > 0 ? flops / l->median / 1e9 : 0,
                l->instr->kernel->name);
         print_types(l->instr);

@@ -148,10 +148,28 @@ ht_status ht_op_add(ht_context *ctx, const ht_op *op)
 
 ht_cost ht_call_cost(const ht_call *call)
 {
-    ht_cost cost = {0, 0};
+    ht_cost cost = {0};
     for (size_t i = 0; i < call->n_in; i++)
-        if (call->in[i]) cost.bytes += (double)ht_type_bytes(call->in[i]);
-    for (size_t i = 0; i < call->n_out; i++) cost.bytes += (double)ht_type_bytes(call->out[i]);
+        if (call->in[i]) cost.bytes += (double)ht_type_distinct_bytes(call->in[i]);
+    for (size_t i = 0; i < call->n_out; i++) cost.bytes += (double)ht_type_distinct_bytes(call->out[i]);
     if (call->op->cost) call->op->cost(call, &cost);
     return cost;
+}
+
+double ht_cost_flops(ht_cost cost)
+{
+    return cost.dot_flops + cost.other_flops + cost.recomputed_flops;
+}
+
+void ht_cost_add(ht_cost *sum, ht_cost cost, double times)
+{
+    sum->dot_flops += times * cost.dot_flops;
+    sum->other_flops += times * cost.other_flops;
+    sum->recomputed_flops += times * cost.recomputed_flops;
+    sum->bytes += times * cost.bytes;
+}
+
+ht_cost ht_cost_recomputed(ht_cost cost)
+{
+    return (ht_cost){.recomputed_flops = ht_cost_flops(cost), .bytes = cost.bytes};
 }

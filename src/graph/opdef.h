@@ -87,8 +87,11 @@ typedef struct ht_call {
 } ht_call;
 
 typedef struct ht_cost {
-    double flops; /* multiply-adds count two */
-    double bytes; /* read and written, each operand once, unless the rule says otherwise */
+    /* A multiply-add counts two. FLOPs of a node that is computed again count as recomputed and as nothing else. */
+    double dot_flops;   /* of products: what ops of the class HT_PREC_DOT are there for */
+    double other_flops; /* everything else */
+    double recomputed_flops;
+    double bytes; /* read and written: the distinct elements of each operand once, unless the rule says otherwise */
 } ht_cost;
 
 /* The arguments of a gradient rule: values of the graph to use, and the gradients to fill in. */
@@ -115,7 +118,7 @@ typedef struct ht_op {
     /* Checks the inputs and writes n_out types; for HT_OP_TYPED they come filled and are checked. Strides are not
      * its business. Messages say what, not where: the builder adds the op's name and the place. */
     ht_status (*infer)(ht_context *ctx, const ht_call *call, ht_type *out);
-    void (*cost)(const ht_call *call, ht_cost *cost); /* bytes come filled in */
+    void (*cost)(const ht_call *call, ht_cost *cost); /* sets dot and other FLOPs; bytes come filled in */
     ht_status (*grad)(ht_graph *graph, const ht_grad *grad);
     const char *no_grad; /* the reason, where grad is NULL */
     /* The definition of the op, in f64 on row-major arrays; integers and bool are numbers too. */
@@ -156,5 +159,10 @@ const ht_op *ht_op_find(const ht_context *ctx, const char *name, size_t length);
 
 /* The op's own cost rule on top of the bytes of its operands. */
 ht_cost ht_call_cost(const ht_call *call);
+/* FLOPs of all kinds. */
+double ht_cost_flops(ht_cost cost);
+void ht_cost_add(ht_cost *sum, ht_cost cost, double times);
+/* The same work, done once more to save memory. */
+ht_cost ht_cost_recomputed(ht_cost cost);
 
 #endif

@@ -75,6 +75,14 @@ int64_t ht_type_bytes(const ht_type *type)
     return ht_type_elems(type) * (int64_t)ht_dtype_bytes(type->dtype);
 }
 
+int64_t ht_type_distinct_bytes(const ht_type *type)
+{
+    int64_t bytes = (int64_t)ht_dtype_bytes(type->dtype);
+    for (int i = 0; i < type->rank; i++)
+        if (type->stride[i] != 0 || type->dim[i] == 0) bytes *= type->dim[i];
+    return bytes;
+}
+
 bool ht_type_same_shape(const ht_type *a, const ht_type *b)
 {
     return a->rank == b->rank && memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]) == 0;

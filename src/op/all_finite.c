@@ -10,7 +10,7 @@ static ht_status all_finite_infer(ht_context *ctx, const ht_call *call, ht_type 
 
 static void all_finite_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = (double)ht_type_elems(call->in[0]);
+    cost->other_flops = (double)ht_type_elems(call->in[0]);
 }
 
 static void all_finite_ref(const ht_call *call, const double *const *in, double *const *out)

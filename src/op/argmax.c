@@ -18,7 +18,7 @@ static ht_status argmax_infer(ht_context *ctx, const ht_call *call, ht_type *out
 
 static void argmax_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = (double)ht_type_elems(call->in[0]);
+    cost->other_flops = (double)ht_type_elems(call->in[0]);
 }
 
 static void argmax_ref(const ht_call *call, const double *const *in, double *const *out)

@@ -119,6 +119,8 @@ static ht_status attention_grad_infer(ht_context *ctx, const ht_call *call, ht_t
 
 /* ---- cost ---- */
 
+enum { SOFTMAX_FLOPS = 5 }; /* of a pair of query and key */
+
 /* Pairs of query and key under the causal mask; masks by lengths and documents are unknown before the run. */
 static double pairs_of(const ht_call *call, const extent *e)
 {
@@ -133,14 +135,18 @@ static double pairs_of(const ht_call *call, const extent *e)
 static void attention_cost(const ht_call *call, ht_cost *cost)
 {
     extent e = extent_of(call);
-    cost->flops = pairs_of(call, &e) * (2.0 * (double)(e.width + e.value_width) + 5);
+    double pairs = pairs_of(call, &e);
+    cost->dot_flops = pairs * 2.0 * (double)(e.width + e.value_width);
+    cost->other_flops = pairs * SOFTMAX_FLOPS;
 }
 
 /* Five products (scores, dp, dq, dk, dv) instead of two. */
 static void attention_grad_cost(const ht_call *call, ht_cost *cost)
 {
     extent e = extent_of(call);
-    cost->flops = pairs_of(call, &e) * (2.0 * (3.0 * (double)e.width + 2.0 * (double)e.value_width) + 5);
+    double pairs = pairs_of(call, &e);
+    cost->dot_flops = pairs * 2.0 * (3.0 * (double)e.width + 2.0 * (double)e.value_width);
+    cost->other_flops = pairs * SOFTMAX_FLOPS;
 }
 
 /* ---- gradient ---- */

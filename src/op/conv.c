@@ -109,12 +109,27 @@ ht_conv ht_conv_of(const ht_call *call, const ht_type *x, const ht_type *w)
 
 static void conv_flops(const ht_type *w, const ht_type *y, ht_cost *cost)
 {
-    cost->flops = 2.0 * (double)ht_type_elems(y) * (double)w->dim[1] * (double)w->dim[2] * (double)w->dim[3];
+    cost->dot_flops = 2.0 * (double)ht_type_elems(y) * (double)w->dim[1] * (double)w->dim[2] * (double)w->dim[3];
+}
+
+/* Windows further apart than they are wide leave out elements of x. */
+static void skip_unread(const ht_call *call, const ht_type *w, ht_cost *cost)
+{
+    const ht_type *x = call->in[0];
+    ht_window window = ht_conv_of(call, x, w).window;
+    double read = 1;
+    for (int axis = 0; axis < 2; axis++) {
+        double span = (double)(window.size[axis] - 1) * (double)window.dilation[axis] + 1;
+        double seen = (double)window.steps[axis] * (double)window.size[axis], plane = (double)window.plane[axis];
+        if ((double)window.stride[axis] > span && seen < plane) read *= seen / plane;
+    }
+    cost->bytes -= (1 - read) * (double)ht_type_distinct_bytes(x);
 }
 
 static void conv_cost(const ht_call *call, ht_cost *cost)
 {
     conv_flops(call->in[1], call->out[0], cost);
+    skip_unread(call, call->in[1], cost);
 }
 
 static void conv_grad_input_cost(const ht_call *call, ht_cost *cost)
@@ -125,6 +140,7 @@ static void conv_grad_input_cost(const ht_call *call, ht_cost *cost)
 static void conv_grad_weight_cost(const ht_call *call, ht_cost *cost)
 {
     conv_flops(call->out[0], call->in[1], cost);
+    skip_unread(call, call->out[0], cost);
 }
 
 /* ---- gradients ---- */

@@ -91,7 +91,7 @@ static ht_status cross_entropy_grad_infer(ht_context *ctx, const ht_call *call, 
 
 static void cross_entropy_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = 4.0 * (double)ht_type_elems(call->in[0]);
+    cost->other_flops = 4.0 * (double)ht_type_elems(call->in[0]);
 }
 
 /* ---- gradients ---- */

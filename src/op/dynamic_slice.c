@@ -56,7 +56,6 @@ static ht_status dynamic_update_slice_infer(ht_context *ctx, const ht_call *call
 /* Only the rows of the part move; an update is made in place wherever x ends with it. */
 static void dynamic_slice_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = 0;
     cost->bytes = 2 * (double)ht_type_bytes(call->out[0]);
 }
 

@@ -16,11 +16,15 @@ static ht_status embedding_infer(ht_context *ctx, const ht_call *call, ht_type *
     return HT_OK;
 }
 
-/* Cost: only the indexed rows are read. */
+/* Cost: of the table only the rows that the index names, as far as that is known before the run: one for each of its
+ * elements, and never more than there are. */
 static void embedding_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = 0;
-    cost->bytes = (double)(ht_type_bytes(call->in[1]) + 2 * ht_type_bytes(call->out[0]));
+    const ht_type *table = call->in[0], *index = call->in[1];
+    int64_t rows = ht_type_distinct_bytes(index) / (int64_t)ht_dtype_bytes(index->dtype);
+    double read = (double)rows * (double)table->dim[1] * (double)ht_dtype_bytes(table->dtype);
+    double all = (double)ht_type_distinct_bytes(table);
+    cost->bytes -= all - (read < all ? read : all);
 }
 
 static ht_status embedding_backward(ht_graph *g, const ht_grad *d)
@@ -85,7 +89,7 @@ static ht_status embedding_grad_infer(ht_context *ctx, const ht_call *call, ht_t
 
 static void embedding_grad_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = (double)ht_type_elems(call->in[1]);
+    cost->other_flops = (double)ht_type_elems(call->in[1]);
 }
 
 static ht_status embedding_grad_backward(ht_graph *g, const ht_grad *d)

@@ -22,11 +22,11 @@ static ht_status gather_infer(ht_context *ctx, const ht_call *call, ht_type *out
     return HT_OK;
 }
 
-/* Cost: only the indexed elements are read. */
+/* Cost: of x only the elements that the index names, one for each of the result, and never more than there are. */
 static void gather_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = 0;
-    cost->bytes = (double)(ht_type_bytes(call->in[1]) + 2 * ht_type_bytes(call->out[0]));
+    double read = (double)ht_type_bytes(call->out[0]), all = (double)ht_type_distinct_bytes(call->in[0]);
+    cost->bytes -= all - (read < all ? read : all);
 }
 
 static ht_status gather_grad(ht_graph *g, const ht_grad *d)
@@ -109,7 +109,7 @@ static ht_status scatter_add_infer(ht_context *ctx, const ht_call *call, ht_type
 
 static void scatter_add_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = (double)ht_type_elems(call->in[1]);
+    cost->other_flops = (double)ht_type_elems(call->in[1]);
 }
 
 static ht_status scatter_add_grad(ht_graph *g, const ht_grad *d)

@@ -108,13 +108,15 @@ static double product_flops(const extent *e)
 static void lstm_cost(const ht_call *call, ht_cost *cost)
 {
     extent e = extent_of(call);
-    cost->flops = product_flops(&e) + 30.0 * (double)e.steps * (double)e.batch * (double)e.hidden;
+    cost->dot_flops = product_flops(&e);
+    cost->other_flops = 30.0 * (double)e.steps * (double)e.batch * (double)e.hidden;
 }
 
 static void lstm_grad_cost(const ht_call *call, ht_cost *cost)
 {
     extent e = extent_of(call);
-    cost->flops = 2 * product_flops(&e) + 40.0 * (double)e.steps * (double)e.batch * (double)e.hidden;
+    cost->dot_flops = 2 * product_flops(&e);
+    cost->other_flops = 40.0 * (double)e.steps * (double)e.batch * (double)e.hidden;
 }
 
 /* ---- gradient ---- */

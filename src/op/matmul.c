@@ -47,7 +47,7 @@ static int64_t inner_size(const ht_call *call)
 
 static void matmul_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = 2.0 * (double)ht_type_elems(call->out[0]) * (double)inner_size(call);
+    cost->dot_flops = 2.0 * (double)ht_type_elems(call->out[0]) * (double)inner_size(call);
 }
 
 /* ---- gradient ---- */

@@ -13,7 +13,7 @@ static ht_status norm_finite_infer(ht_context *ctx, const ht_call *call, ht_type
 
 static void norm_finite_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = 2.0 * (double)ht_type_elems(call->in[0]);
+    cost->other_flops = 2.0 * (double)ht_type_elems(call->in[0]);
 }
 
 static void norm_finite_ref(const ht_call *call, const double *const *in, double *const *out)

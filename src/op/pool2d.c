@@ -107,19 +107,19 @@ static void pool_cost(const ht_call *call, ht_cost *cost)
 {
     int64_t size[2];
     ht_call_pair(call, "window", size);
-    cost->flops = (double)ht_type_elems(call->out[0]) * (double)size[0] * (double)size[1];
+    cost->other_flops = (double)ht_type_elems(call->out[0]) * (double)size[0] * (double)size[1];
 }
 
 static void avg_pool_grad_cost(const ht_call *call, ht_cost *cost)
 {
     int64_t size[2];
     ht_call_pair(call, "window", size);
-    cost->flops = (double)ht_type_elems(call->in[0]) * (double)size[0] * (double)size[1];
+    cost->other_flops = (double)ht_type_elems(call->in[0]) * (double)size[0] * (double)size[1];
 }
 
 static void max_pool_grad_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = (double)ht_type_elems(call->in[0]);
+    cost->other_flops = (double)ht_type_elems(call->in[0]);
 }
 
 /* ---- gradients ---- */

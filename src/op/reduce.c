@@ -64,12 +64,12 @@ static ht_status max_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 
 static void reduce_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = (double)ht_type_elems(call->in[0]);
+    cost->other_flops = (double)ht_type_elems(call->in[0]);
 }
 
 static void norm_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = 2.0 * (double)ht_type_elems(call->in[0]);
+    cost->other_flops = 2.0 * (double)ht_type_elems(call->in[0]);
 }
 
 /* ---- gradients ---- */

@@ -5,7 +5,6 @@
 void ht_cost_view(const ht_call *call, ht_cost *cost)
 {
     (void)call;
-    cost->flops = 0;
     cost->bytes = 0;
 }
 

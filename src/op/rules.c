@@ -83,5 +83,5 @@ ht_dtype ht_wider(ht_dtype a, ht_dtype b)
 void ht_cost_none(const ht_call *call, ht_cost *cost)
 {
     (void)call;
-    cost->flops = 0;
+    cost->other_flops = 0;
 }

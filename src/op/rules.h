@@ -49,7 +49,7 @@ int64_t ht_dynamic_first_row(const ht_call *call, int64_t first);
 #define HT_COST_PER_OUT(name, per)                                                                                     \
     static void name(const ht_call *call, ht_cost *cost)                                                               \
     {                                                                                                                  \
-        cost->flops = (per) * (double)ht_type_elems(call->out[0]);                                                     \
+        cost->other_flops = (per) * (double)ht_type_elems(call->out[0]);                                               \
     }
 /* Cost of data movement: no FLOPs. */
 void ht_cost_none(const ht_call *call, ht_cost *cost);

@@ -21,7 +21,7 @@ static ht_status topk_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 
 static void topk_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->flops = (double)ht_type_elems(call->in[0]);
+    cost->other_flops = (double)ht_type_elems(call->in[0]);
 }
 
 static ht_status topk_grad(ht_graph *g, const ht_grad *d)

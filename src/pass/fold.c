@@ -158,7 +158,7 @@ static bool small_enough(const ht_call *call)
     double elems = 0;
     for (size_t i = 0; i < call->n_in; i++) elems += call->in[i] ? (double)ht_type_elems(call->in[i]) : 0;
     for (size_t i = 0; i < call->n_out; i++) elems += (double)ht_type_elems(call->out[i]);
-    return elems <= WORK_ELEMS && ht_call_cost(call).flops <= WORK_FLOPS;
+    return elems <= WORK_ELEMS && ht_cost_flops(ht_call_cost(call)) <= WORK_FLOPS;
 }
 
 static const double *all_elements(ht_arena *arena, const ht_known *known, const ht_type *type)

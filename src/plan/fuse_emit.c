@@ -138,17 +138,25 @@ static bool fill_steps(const program *p, const ht_kernel *const *kernels, ht_ins
     return true;
 }
 
+/* FLOPs of every node, and bytes of what the instruction reads and writes: what lies between its nodes is not in
+ * memory. */
 static ht_cost cost_of(const program *p, const ht_fused *f)
 {
-    ht_cost cost = f->gemm ? ht_call_cost(f->gemm) : (ht_cost){0};
-    if (f->gemm) cost.bytes -= (double)ht_type_bytes(f->gemm->out[0]);
-    if (f->fold) {
-        cost.flops += ht_call_cost(f->fold).flops;
-        cost.bytes += (double)ht_type_bytes(f->fold->out[0]);
+    ht_cost cost = {0};
+    if (f->gemm) {
+        ht_cost_add(&cost, ht_plan_node_cost(f->gemm, p->gemm), 1);
+        cost.bytes -= (double)ht_type_distinct_bytes(f->gemm->out[0]);
     }
-    for (int s = 0; s < f->step_count; s++) cost.flops += ht_call_cost(f->steps[s].call).flops;
+    double bytes = cost.bytes;
+    for (int s = 0; s < f->step_count; s++)
+        ht_cost_add(&cost, ht_plan_node_cost(f->steps[s].call, &p->g->nodes[p->nodes[s]]), 1);
+    if (f->fold) {
+        ht_cost_add(&cost, ht_plan_node_cost(f->fold, p->fold), 1);
+        bytes += (double)ht_type_distinct_bytes(f->fold->out[0]);
+    }
     for (size_t i = 0; i < p->n_in + p->n_out; i++)
-        cost.bytes += (double)ht_type_bytes(ht_type_of(p->g, p->operands[i]));
+        bytes += (double)ht_type_distinct_bytes(ht_type_of(p->g, p->operands[i]));
+    cost.bytes = bytes;
     return cost;
 }
 
@@ -170,6 +178,7 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
     list_operands(&p);
     if (!fill_call(&p, r, instr) || !fill_steps(&p, kernels, instr)) return false;
     instr->cost = cost_of(&p, instr->fused);
+    ht_plan_read_once(instr);
     return true;
 }
 

@@ -81,6 +81,7 @@ static bool describe(planning *p, ht_instr *instr, const ht_node *last, const ht
     const char *name = last->n_out ? ht_value_of(p->g, ht_node_out(last, 0))->name : NULL;
     instr->role = node->role;
     instr->unfused = p->groups.refused[node - p->g->nodes];
+    instr->recomputed = node->recomputed;
     instr->loss_scaled = reads_loss_scaled(p, last);
     instr->site = own_text(plan, node->site);
     instr->origin = origin ? origin->op->name : NULL;
@@ -120,7 +121,8 @@ static ht_status add_instr(planning *p, ht_plan_segment *segment, const ht_kerne
         if (!instr->fused) return no_memory(plan->ctx);
     }
     if (plan->canary) instr->guarded = guarded;
-    instr->cost = ht_call_cost(call);
+    instr->cost = ht_plan_node_cost(call, node);
+    ht_plan_read_once(instr);
     if (node) return describe(p, instr, node, node) ? HT_OK : no_memory(plan->ctx);
     instr->value = name_of(plan, call->out[0], at->out[0]);
     return HT_OK;

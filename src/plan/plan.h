@@ -60,8 +60,9 @@ typedef struct ht_instr {
     const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
     ht_role role;
     const char *unfused; /* why the row has not taken the element-wise calls beside it into this instruction, or NULL */
-    bool loss_scaled;    /* follows from the input "loss_grad": a gradient, as large as the loss is scaled */
-    ht_cost cost;
+    bool loss_scaled; /* follows from the input "loss_grad": a gradient, as large as the loss is scaled */
+    bool recomputed;  /* of the node that it is there for; a fused one may have others */
+    ht_cost cost;     /* with the FLOPs of recomputed nodes apart */
 } ht_instr;
 
 typedef struct ht_plan_segment {
@@ -156,6 +157,9 @@ ht_status ht_plan_measure(const void *arg, const ht_graph *g, ht_memory_profile 
 /* Of an area of a space, all slots together; of an area in all spaces. */
 int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area);
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
+/* Sums over all instructions: of a segment, of a program's calls. */
+ht_cost ht_plan_segment_cost(const ht_plan_segment *segment);
+ht_cost ht_plan_program_cost(const ht_plan *plan, const ht_plan_program *program);
 
 /* Of the effects (ht_op: HT_OP_EFFECT) of every segment in the order in which they happen: a store's state, another
  * effect's op, attributes and types. Ranks that work together have the same. */
@@ -196,6 +200,10 @@ ht_status ht_plan_find_row_blocks(ht_graph *g, const ht_kernel *const *kernels, 
 /* Of the effects of a graph whose nodes are in the order in which they run; see ht_plan_effects_hash. */
 uint64_t ht_plan_hash_effects(const ht_graph *g);
 
+/* The cost of a node, whose call this is; NULL: of a call that stands for none. */
+ht_cost ht_plan_node_cost(const ht_call *call, const ht_node *node);
+/* Takes from the bytes of an instruction what it would read a second time: operands that are the same. */
+void ht_plan_read_once(ht_instr *instr);
 /* A deep copy into the plan; NULL when memory is out. */
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
 /* The step of an element-wise call that the plan owns. NULL when memory is out. */

@@ -282,7 +282,7 @@ static bound bound_of(const op_case *c, const op_arrays *a, size_t result)
         outputs = fmax(outputs, (double)ht_type_elems(call->out[i]));
     }
     scale = fmax(scale, op_largest(a->out[result], ht_type_elems(call->out[result])));
-    double per_element = fmax(1, ht_call_cost(call).flops / fmax(1, outputs));
+    double per_element = fmax(1, ht_cost_flops(ht_call_cost(call)) / fmax(1, outputs));
     double unit = op_unit_roundoff(wide ? HT_F64 : HT_F32);
     return (bound){.relative = 1.001 * op_unit_roundoff(dtype),
                    .absolute = 4 * unit * sqrt(per_element) * scale + smallest_step(dtype)};

@@ -100,7 +100,13 @@ static void check_cost(const op_case *c)
     double bytes = 0;
     for (size_t i = 0; i < c->call->n_in; i++) bytes += c->call->in[i] ? (double)ht_type_bytes(c->call->in[i]) : 0;
     for (size_t i = 0; i < c->call->n_out; i++) bytes += (double)ht_type_bytes(c->call->out[i]);
-    if (!(cost.flops >= 0) || !isfinite(cost.flops)) op_case_fail(c, "costs %g FLOPs", cost.flops);
+    double flops = ht_cost_flops(cost);
+    if (!(cost.dot_flops >= 0) || !(cost.other_flops >= 0) || !isfinite(flops))
+        op_case_fail(c, "costs %g FLOPs", flops);
+    if (cost.recomputed_flops != 0) op_case_fail(c, "recomputes by itself");
+    /* Products are what the class is for, and no other class has any. */
+    if ((cost.dot_flops > 0) != (c->call->op->prec == HT_PREC_DOT && flops > 0))
+        op_case_fail(c, "has %g FLOPs of products", cost.dot_flops);
     if (!(cost.bytes >= 0) || cost.bytes > 16 * bytes) op_case_fail(c, "moves %g bytes of %g", cost.bytes, bytes);
 }
 

@@ -185,7 +185,7 @@ static double bound_of(const torch_case *k, const array *a)
     if (k->c.op->prec != HT_PREC_DOT) return 1e-5;
     /* A gradient by an input of few elements sums over more products than a result does. */
     if (a->what == 'd') outputs = fmin(outputs, fmax(1, (double)a->elems));
-    return 1e-5 * sqrt(fmax(1, ht_call_cost(call).flops / 2 / outputs));
+    return 1e-5 * sqrt(fmax(1, ht_cost_flops(ht_call_cost(call)) / 2 / outputs));
 }
 
 static void check_array(const torch_case *k, const array *a)
