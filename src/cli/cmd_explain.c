@@ -88,10 +88,13 @@ static const cli_option options[] = {
     {"--html", "FILE", CLI_TEXT, offsetof(explain_job, html), .help = "the table as a page, into FILE",
      .flags = CLI_FILLED, .takes = "a file", .choice = 1},
     {"--json", NULL, CLI_FLAG, offsetof(explain_job, json),
-     .help = "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"bytes\": {heading: bytes}, "
-             "\"passes\": [{\"name\", \"level\", \"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", "
-             "\"block\", \"op\", \"in\", \"out\", \"in_types\", \"out_types\", \"class\", \"bytes\", \"kernel\", "
-             "\"refused\"}]}",
+     .help =
+         "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"plan_bytes\", \"bytes\": {space: {heading: bytes}}, "
+         "\"dot_flops\", \"other_flops\", \"recomputed_flops\", \"passes\": [{\"name\", \"level\", "
+         "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
+         "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
+         "\"kernel\", \"refused\"}]}; FLOPs at the top are those of a step, a multiply-add counts two; "
+         "docs/memory.md has the headings",
      .choice = 1},
     {0},
 };
@@ -110,7 +113,8 @@ const cli_command cmd_explain = {
     .description =
         "Plans a job and shows what its training step does to each layer, in the blocks of the mixed-precision paper: "
         "the half copy of the weights (float2half), FWD, BWD-Actv, BWD-Weight, weight update. First the passes on the "
-        "way, each with the hash of the model that it left, and the bytes of the plan; then a line per layer with the "
+        "way, each with the hash of the model that it left, the bytes of the plan, and the FLOPs of a step; then a "
+        "line per layer with the "
         "number types that the product of each block reads and makes; then every instruction: its ops, the number "
         "types, the precision class that chose them, the bytes that it moves, its kernel, and by a note the kernels "
         "before that one that refused. Nothing is trained. With --target the plan is that of another machine, byte for "

@@ -182,12 +182,12 @@ static void add_shown(shown_rows *s, const ht_explain_row *row, char *layer)
         shown_row *known = &s->list[i];
         if (strcmp(known->layer, layer) != 0 || !says_the_same(known->row, row)) continue;
         known->count++;
-        known->bytes += row->bytes;
+        known->bytes += (int64_t)row->cost.bytes;
         free(layer);
         return;
     }
     size_t order = order_of(s, layer, row->layer_order);
-    s->list[s->count++] = (shown_row){row, layer, order, 1, row->bytes, 0};
+    s->list[s->count++] = (shown_row){row, layer, order, 1, (int64_t)row->cost.bytes, 0};
 }
 
 static bool show(shown_rows *s, const ht_explanation *table, bool all)
@@ -276,16 +276,27 @@ static void add_passes(ht_text *text, const cli_explained *e)
 
 static void add_bytes(ht_text *text, const ht_plan *plan)
 {
-    for (int h = 0; h < HT_HEADING_COUNT; h++)
-        if (plan->heading_bytes[h])
-            ht_text_add(text, "%-12s %14" PRId64 " bytes\n", ht_heading_names[h], plan->heading_bytes[h]);
+    ht_byte_table table = ht_plan_byte_table(plan);
+    ht_byte_table_print(text, &table, "");
     if (plan->no_kernels)
-        ht_text_add(text, "%-12s %14s\n", "transients", "unknown");
+        ht_text_add(text, "%-18s %16s\n", "plan_bytes", "unknown");
     else
-        ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
-    if (ht_plan_area_bytes(plan, HT_AREA_PREPACKED))
-        ht_text_add(text, "%-12s %14" PRId64 " bytes\n", "packed", ht_plan_area_bytes(plan, HT_AREA_PREPACKED));
-    ht_text_add(text, "%-12s %14" PRId64 " bytes\n", plan->no_kernels ? "known" : "all", ht_plan_bytes(plan));
+        ht_text_add(text, "%-18s %16" PRId64 "\n", "plan_bytes", ht_plan_bytes(plan));
+}
+
+/* Of a step with all its micro-batches, or of forward where nothing is trained. */
+static ht_cost step_cost(const ht_plan *plan)
+{
+    int train = ht_plan_program_find(plan, "train"), forward = ht_plan_segment_find(plan, "forward");
+    if (train >= 0) return ht_plan_program_cost(plan, &plan->programs[train]);
+    return forward >= 0 ? ht_plan_segment_cost(&plan->segments[forward]) : (ht_cost){0};
+}
+
+static void add_flops(ht_text *text, const ht_plan *plan)
+{
+    ht_cost cost = step_cost(plan);
+    ht_text_add(text, "%-18s %16.0f\n%-18s %16.0f\n", "dot_flops", cost.dot_flops, "other_flops", cost.other_flops);
+    if (cost.recomputed_flops > 0) ht_text_add(text, "%-18s %16.0f\n", "recomputed_flops", cost.recomputed_flops);
 }
 
 /* A refusal a line. */
@@ -341,10 +352,19 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
     add_passes(text, e);
     ht_text_add(text, "\n");
     add_bytes(text, e->plan);
-    if (!e->plan->no_kernels) add_rows(text, e, all);
+    if (e->plan->no_kernels) return;
+    add_flops(text, e->plan);
+    add_rows(text, e, all);
 }
 
 /* ---- JSON ---- */
+
+static void put_flops(ht_json_writer *json, ht_cost cost)
+{
+    ht_json_put_number(json, "dot_flops", cost.dot_flops);
+    ht_json_put_number(json, "other_flops", cost.other_flops);
+    ht_json_put_number(json, "recomputed_flops", cost.recomputed_flops);
+}
 
 static void put_row(ht_json_writer *json, const ht_explain_row *row)
 {
@@ -357,27 +377,11 @@ static void put_row(ht_json_writer *json, const ht_explain_row *row)
     ht_json_put_text(json, "out", row->out);
     ht_json_put_text(json, "in_types", row->in_types);
     ht_json_put_text(json, "out_types", row->out_types);
+    put_flops(json, row->cost);
     ht_json_put_text(json, "class", row->prec_class);
-    ht_json_put_int(json, "bytes", row->bytes);
+    ht_json_put_int(json, "bytes", (int64_t)row->cost.bytes);
     ht_json_put_text(json, "kernel", row->kernel);
     ht_json_put_text(json, "refused", row->refused);
-    ht_json_end_object(json);
-}
-
-static void put_bytes(ht_json_writer *json, const ht_plan *plan)
-{
-    ht_json_begin_object(json, "bytes");
-    for (int h = 0; h < HT_HEADING_COUNT; h++)
-        if (plan->heading_bytes[h]) ht_json_put_int(json, ht_heading_names[h], plan->heading_bytes[h]);
-    if (plan->no_kernels) {
-        ht_json_put_null(json, "transients");
-        ht_json_put_null(json, "packed");
-        ht_json_put_null(json, "all");
-    } else {
-        ht_json_put_int(json, "transients", ht_plan_area_bytes(plan, HT_AREA_TRANSIENT));
-        ht_json_put_int(json, "packed", ht_plan_area_bytes(plan, HT_AREA_PREPACKED));
-        ht_json_put_int(json, "all", ht_plan_bytes(plan));
-    }
     ht_json_end_object(json);
 }
 
@@ -402,7 +406,14 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     ht_json_put_text(&json, "isa", ht_isa_name(e->plan->target.isa));
     ht_json_put_hash(&json, "model_hash", e->plan->model_hash);
     ht_json_line(&json, 1);
-    put_bytes(&json, e->plan);
+    ht_byte_table table = ht_plan_byte_table(e->plan);
+    if (e->plan->no_kernels)
+        ht_json_put_null(&json, "plan_bytes");
+    else
+        ht_json_put_int(&json, "plan_bytes", ht_plan_bytes(e->plan));
+    ht_byte_table_json(&json, "bytes", &table);
+    ht_json_line(&json, 1);
+    put_flops(&json, step_cost(e->plan));
     ht_json_line(&json, 1);
     ht_json_begin_array(&json, "passes");
     for (size_t i = 0; i < e->pass_count; i++) put_pass(&json, &e->passes[i]);

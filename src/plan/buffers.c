@@ -328,6 +328,39 @@ static bool assign_transients(assignment *c)
     return true;
 }
 
+static int64_t aligned_bytes(const ht_interval *buffer)
+{
+    return (buffer->bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+}
+
+/* How much of what is alive in a space at its fullest time is workspace. Outputs live until behind the last node. */
+static bool count_workspace(assignment *c, ht_space space)
+{
+    uint32_t fullest = 0;
+    int64_t *alive = calloc(c->s->node_count + 2, sizeof *alive); /* changes, by time */
+    if (!alive) return false;
+    const ht_interval *buffers = c->r->buffers[space].items;
+    for (size_t i = 0; i < c->r->buffers[space].count; i++) {
+        const ht_interval *b = &buffers[i];
+        alive[b->first] += aligned_bytes(b);
+        alive[b->last + 1] -= aligned_bytes(b);
+    }
+    int64_t most = 0, now = 0;
+    for (uint32_t at = 0; at <= c->s->node_count; at++) {
+        now += alive[at];
+        if (now <= most) continue;
+        most = now;
+        fullest = at;
+    }
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        const ht_place *workspace = &c->r->workspace[at];
+        if (workspace->area == HT_AREA_TRANSIENT && workspace->space == space && c->r->time[at] == fullest)
+            c->r->workspace_bytes[space] += aligned_bytes(&buffers[workspace->offset]);
+    }
+    free(alive);
+    return true;
+}
+
 /* Buffer numbers become offsets; views follow their roots. */
 static void assign_offsets(assignment *c)
 {
@@ -466,6 +499,9 @@ ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_
     ok = ok && assign_stores(&c);
     ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
     if (status == HT_OK) status = lay_out_smallest(&c);
+    for (int space = 0; space < HT_SPACE_COUNT && status == HT_OK; space++)
+        if (!count_workspace(&c, (ht_space)space))
+            status = ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c.s->name);
     if (status == HT_OK) assign_offsets(&c);
     ht_arena_free(c.arena);
     free(c.last);

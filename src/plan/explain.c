@@ -183,7 +183,7 @@ static void add_instr(explainer *e, const ht_plan_segment *segment, size_t at)
     if (product) add_types(&in_types, call->n_in, call->in);
     add_types(&in_types, whole->n_in - (product ? call->n_in : 0), whole->in);
     add_types(&out_types, whole->n_out, whole->out);
-    row->bytes = (int64_t)instr->cost.bytes;
+    row->cost = instr->cost;
     row->op = own(e, &op);
     row->in = own(e, &in);
     row->out = own(e, &out);
@@ -246,7 +246,7 @@ static const ht_instr *writer_of(const ht_plan_segment *update, const ht_slot *s
 }
 
 static void add_parameter_row(explainer *e, const char *layer, ht_figure_block block, const ht_instr *writer,
-                              const ht_slot *from, const ht_slot *to, double bytes)
+                              const ht_slot *from, const ht_slot *to, ht_cost cost)
 {
     ht_explain_row *row = add_row(e, layer, block, writer);
     if (!row) return;
@@ -265,7 +265,7 @@ static void add_parameter_row(explainer *e, const char *layer, ht_figure_block b
     ht_text_add(&in_types, "%s %s", from->name, ht_type_str(&from->type, &a));
     if (gradient) ht_text_add(&in_types, ", %s %s", gradient->name, ht_type_str(&gradient->type, &b));
     ht_text_add(&out_types, "%s %s", to->name, ht_type_str(&to->type, &a));
-    row->bytes = (int64_t)bytes;
+    row->cost = cost;
     row->op = own(e, &op);
     row->in = own(e, &in);
     row->out = own(e, &out);
@@ -283,18 +283,19 @@ static void add_parameter(explainer *e, const ht_plan_segment *micro, const ht_p
     if (!layer) e->failed = true;
     if (!writer || !layer) return;
     double share = (double)ht_type_elems(&slot->type) / (double)ht_type_elems(writer->call->out[result]);
-    double bytes = writer->cost.bytes * share;
+    ht_cost cost = {0};
+    ht_cost_add(&cost, writer->cost, share);
     e->told[writer - update->instrs] = true;
     const ht_instr *caster = half ? writer_of(update, half, &result) : NULL;
     if (caster) {
         /* A cast that rides on the update costs what it writes. By itself it reads its master, too. */
-        double copied = (double)ht_type_bytes(&half->type);
-        if (caster == writer) bytes -= copied;
-        if (caster != writer) copied += (double)ht_type_bytes(&slot->type);
+        ht_cost copied = {.bytes = (double)ht_type_bytes(&half->type)};
+        if (caster == writer) cost.bytes -= copied.bytes;
+        if (caster != writer) copied.bytes += (double)ht_type_bytes(&slot->type);
         e->told[caster - update->instrs] = true;
         add_parameter_row(e, layer, HT_FIGURE_FLOAT2HALF, caster, slot, half, copied);
     }
-    add_parameter_row(e, layer, HT_FIGURE_UPDATE, writer, slot, slot, bytes);
+    add_parameter_row(e, layer, HT_FIGURE_UPDATE, writer, slot, slot, cost);
 }
 
 static bool is_parameter(const ht_plan *plan, const ht_slot *slot)

@@ -3,7 +3,7 @@
 #ifndef HT_PLAN_EXPLAIN_H
 #define HT_PLAN_EXPLAIN_H
 
-#include "base/base.h"
+#include "graph/graph.h"
 
 typedef enum ht_figure_block {
     HT_FIGURE_FLOAT2HALF, /* the half copy of a parameter */
@@ -23,7 +23,7 @@ typedef struct ht_explain_row {
     const char *in, *out;             /* number types, each once: "bf16", "f32 bf16" */
     const char *in_types, *out_types; /* with shapes, all of them */
     const char *prec_class;           /* what chose the types */
-    int64_t bytes;                    /* read and written */
+    ht_cost cost;
     const char *kernel;
     const char *refused; /* rows before it and why: "name: reason; name: reason", or "" */
     size_t layer_order, order;

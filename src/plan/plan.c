@@ -261,6 +261,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
         int64_t *most = &p->plan->area_bytes[space][HT_AREA_TRANSIENT];
         segment->transient_bytes[space] = r.bytes[space];
         segment->live_bytes[space] = r.live_bytes[space];
+        segment->workspace_bytes[space] = r.workspace_bytes[space];
         if (r.bytes[space] > *most) *most = r.bytes[space];
     }
     ht_buffer_assignment_free(&r);

@@ -70,8 +70,9 @@ typedef struct ht_plan_segment {
     ht_instr *instrs;
     size_t instr_count;
     int64_t transient_bytes[HT_SPACE_COUNT];
-    int64_t live_bytes[HT_SPACE_COUNT]; /* the most that is alive at once: no plan can be smaller */
-    uint32_t *prepacks;                 /* instructions that use something prepacked */
+    int64_t live_bytes[HT_SPACE_COUNT];      /* the most that is alive at once: no plan can be smaller */
+    int64_t workspace_bytes[HT_SPACE_COUNT]; /* of them: workspaces of kernels; the others are values */
+    uint32_t *prepacks;                      /* instructions that use something prepacked */
     uint32_t *
         invalidates; /* indices of what is prepacked from state that this segment writes; it uses none of them itself */
     size_t prepack_count, invalidate_count;
@@ -170,6 +171,7 @@ int ht_plan_segment_find(const ht_plan *plan, const char *name);
 int ht_plan_program_find(const ht_plan *plan, const char *name);
 const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 
+#include "plan/byte_table.h"
 #include "plan/explain.h"
 
 /* ---- steps of planning, in their own files ---- */

@@ -1,13 +1,7 @@
-/* A plan for people: the memory ledger, then the instructions. */
-#include <stdio.h>
+/* A plan for people: bytes by heading, then the instructions. */
 #include <stdlib.h>
 
 #include "plan/plan.h"
-
-static void print_bytes(ht_text *t, const char *what, int64_t bytes)
-{
-    ht_text_add(t, "  %-14s %16lld\n", what, (long long)bytes);
-}
 
 static void print_place(ht_text *t, ht_place place)
 {
@@ -50,41 +44,17 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
     ht_text_add(t, "\n");
 }
 
-/* The areas of a space; of spaces other than main only what there is, with the space's name. */
-static void print_space(ht_text *t, const ht_plan *plan, ht_space space)
-{
-    static const struct {
-        ht_area area;
-        const char *name;
-        bool always;
-    } rows[] = {
-        {HT_AREA_STATE, "state", true},          {HT_AREA_INPUT, "inputs", true},
-        {HT_AREA_OUTPUT, "outputs", true},       {HT_AREA_TRANSIENT, "transients", true},
-        {HT_AREA_PREPACKED, "prepacked", false},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int64_t bytes = ht_plan_space_bytes(plan, space, rows[i].area);
-        char name[32];
-        if (plan->no_kernels && rows[i].area == HT_AREA_TRANSIENT) {
-            if (space == HT_SPACE_MAIN) ht_text_add(t, "  %-14s %16s\n", rows[i].name, "unknown");
-            continue;
-        }
-        if (!bytes && (space != HT_SPACE_MAIN || !rows[i].always)) continue;
-        snprintf(name, sizeof name, "%s%s%s", rows[i].name, space == HT_SPACE_MAIN ? "" : "@",
-                 space == HT_SPACE_MAIN ? "" : ht_space_name(space));
-        print_bytes(t, name, bytes);
-    }
-}
-
 ht_status ht_plan_print(char **out, const ht_plan *plan)
 {
     ht_text t = {0};
     ht_text_add(&t, "plan for %s, %s, %d threads\nmodel %016llx\nbytes\n", plan->target.name,
                 ht_isa_name(plan->target.isa), plan->target.threads, (unsigned long long)plan->model_hash);
-    for (int h = 0; h < HT_HEADING_COUNT; h++)
-        if (plan->heading_bytes[h]) print_bytes(&t, ht_heading_names[h], plan->heading_bytes[h]);
-    for (int space = 0; space < HT_SPACE_COUNT; space++) print_space(&t, plan, (ht_space)space);
-    print_bytes(&t, plan->no_kernels ? "known" : "total", ht_plan_bytes(plan));
+    ht_byte_table table = ht_plan_byte_table(plan);
+    ht_byte_table_print(&t, &table, "  ");
+    if (plan->no_kernels)
+        ht_text_add(&t, "  %-18s %16s\n", "plan_bytes", "unknown");
+    else
+        ht_text_add(&t, "  %-18s %16lld\n", "plan_bytes", (long long)ht_plan_bytes(plan));
     for (size_t i = 0; i < plan->segment_count && !plan->no_kernels; i++) {
         const ht_plan_segment *s = &plan->segments[i];
         ht_text_add(&t, "\nsegment %s: %zu instructions", s->name, s->instr_count);

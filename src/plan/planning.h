@@ -46,7 +46,7 @@ typedef struct ht_buffer_assignment {
         ht_interval *items;
         size_t count, capacity;
     } buffers[HT_SPACE_COUNT];
-    int64_t bytes[HT_SPACE_COUNT], live_bytes[HT_SPACE_COUNT];
+    int64_t bytes[HT_SPACE_COUNT], live_bytes[HT_SPACE_COUNT], workspace_bytes[HT_SPACE_COUNT]; /* as in a segment */
     size_t instr_count; /* copies to outputs included */
 } ht_buffer_assignment;
 /* Slots for the outputs of a segment, and buffers for its values; to be freed when it succeeds. */

@@ -41,6 +41,26 @@ static void explain__shows_the_five_blocks_of_a_layer(void **state)
     expect(c, "if [ -e run ]; then exit 3; fi; ls", 0, "job.json\n"); /* nothing is written */
 }
 
+static void explain__tells_bytes_by_space_and_heading_and_flops_by_kind(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "\"$H\" explain job.json --json > e.json; grep -c '^ \"plan_bytes\": [1-9][0-9]*, \"bytes\": ' e.json", 0,
+           "1\n");
+    expect(
+        c,
+        "sed -n 's/^ .*\"main\": {\\(.*\\)}}.*/\\1/p' e.json | tr ',' '\\n' | sed 's/^ *//; s/: .*//' | tr -d '\"' | "
+        "tr '\\n' ' '",
+        0, "parameters masters weights gradients optimizer activations workspace slots replay other ");
+    expect(c,
+           "sed -n 's/^ \"plan_bytes\": \\([0-9]*\\), .*\"main\": {\\(.*\\)}}.*/\\1,\\2/p' e.json | tr -d '\"a-z: ' | "
+           "awk -F, '{for (i = 2; i <= NF; i++) sum += $i; print sum == $1 ? \"whole\" : \"not\"}'",
+           0, "whole\n");
+    expect(c, "grep -c '^ \"dot_flops\": [1-9][0-9]*, \"other_flops\": [1-9][0-9]*, \"recomputed_flops\": 0,' e.json",
+           0, "1\n");
+    expect(c, "\"$H\" explain job.json", 0, "\nplan_bytes ");
+}
+
 static void explain__follows_the_precision(void **state)
 {
     data_case *c = *state;
@@ -97,7 +117,7 @@ static void explain__takes_layers_that_are_alike_as_one(void **state)
     expect(c, "grep -c '^transformer.h.1.mlp.c_fc ' e.txt", 1, "0\n");
     expect(c, "\"$H\" explain job.json --all > a.txt && grep -c '^transformer.h.[01].mlp.c_fc .*float2half' a.txt", 0,
            "2\n");
-    expect(c, "grep '^all  ' e.txt > one && grep '^all  ' a.txt | cmp - one && echo same", 0, "same\n");
+    expect(c, "grep '^plan_bytes ' e.txt > one && grep '^plan_bytes ' a.txt | cmp - one && echo same", 0, "same\n");
 }
 
 static void explain__begins_with_a_line_per_layer(void **state)
@@ -196,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(explain__shows_the_five_blocks_of_a_layer),
+        cmocka_unit_test(explain__tells_bytes_by_space_and_heading_and_flops_by_kind),
         cmocka_unit_test(explain__follows_the_precision),
         cmocka_unit_test(explain__labels_every_pass_with_the_hash_of_the_model),
         cmocka_unit_test(explain__takes_layers_that_are_alike_as_one),

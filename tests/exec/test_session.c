@@ -353,7 +353,9 @@ static void plan__prints_a_ledger_whose_parts_add_up(void **state)
     session_fixture w = start(1, 0, NULL, false);
     char *text;
     must(&w, ht_plan_print(&text, w.plan));
-    assert_non_null(strstr(text, "optimizer"));
+    assert_non_null(strstr(text, "\n  optimizer "));
+    assert_non_null(strstr(text, "\n  workspace "));
+    assert_non_null(strstr(text, "\n  plan_bytes "));
     assert_non_null(strstr(text, "segment update"));
     int64_t sum = 0;
     for (int a = 0; a < HT_AREA_COUNT; a++) sum += ht_plan_area_bytes(w.plan, (ht_area)a);

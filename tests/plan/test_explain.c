@@ -69,7 +69,7 @@ static void explain__has_a_row_for_every_instruction_of_a_micro_batch(void **sta
         for (size_t i = 0; i < micro->instr_count; i++) moved += micro->instrs[i].cost.bytes;
         for (size_t i = 0; i < w.table.count; i++) {
             const ht_explain_row *row = &w.table.rows[i];
-            if (row->block != HT_FIGURE_FLOAT2HALF && row->block != HT_FIGURE_UPDATE) told += (double)row->bytes;
+            if (row->block != HT_FIGURE_FLOAT2HALF && row->block != HT_FIGURE_UPDATE) told += row->cost.bytes;
         }
         assert_true(told == moved);
         stop(&w);
@@ -107,7 +107,7 @@ static void explain__gives_each_matrix_one_copy_and_each_parameter_one_update(vo
         }
         for (size_t i = 0; i < w.table.count; i++) {
             const ht_explain_row *row = &w.table.rows[i];
-            if (row->block == HT_FIGURE_FLOAT2HALF) bytes += row->bytes;
+            if (row->block == HT_FIGURE_FLOAT2HALF) bytes += (int64_t)row->cost.bytes;
             updates += row->block == HT_FIGURE_UPDATE && strcmp(row->layer, "(update)") != 0;
         }
         assert_int_equal(count(&w, HT_FIGURE_FLOAT2HALF), matrices);
