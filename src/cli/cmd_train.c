@@ -72,7 +72,7 @@ static void show_bar(train_job *job, const ht_step_report *r)
     if (r->loss_scale != 1) length += snprintf(line + length, sizeof line - (size_t)length, " scale %g", r->loss_scale);
     if (r->skips > 0) length += snprintf(line + length, sizeof line - (size_t)length, " skipped %" PRId64, r->skips);
     snprintf(line + length, sizeof line - (size_t)length, " | %.0f/s %.0f MiB lr %.3g | %s", r->tokens_per_second,
-             (double)r->peak_bytes / 0x1p20, r->lr, left);
+             (double)r->process_peak_bytes / 0x1p20, r->lr, left);
     printf("\r%.*s\033[K", columns - 1, line);
     fflush(stdout);
     job->bar_shown = true;
@@ -92,8 +92,8 @@ static void on_step(void *arg, const ht_step_report *r)
            "step_ms %.3f",
            r->step, r->steps, r->epoch, r->loss, r->lr, r->grad_norm, r->tokens_per_second, r->step_ms);
     if (job->breakdown) printf(" micro_ms %.3f update_ms %.3f", r->micro_ms, r->update_ms);
-    printf(" bytes %" PRId64 " peak_bytes %" PRId64 " skipped %d loss_scale %.9g skips %" PRId64 "\n", r->bytes,
-           r->peak_bytes, r->skipped, r->loss_scale, r->skips);
+    printf(" plan_bytes %" PRId64 " process_peak_bytes %" PRId64 " skipped %d loss_scale %.9g skips %" PRId64 "\n",
+           r->plan_bytes, r->process_peak_bytes, r->skipped, r->loss_scale, r->skips);
     fflush(stdout);
 }
 
@@ -131,6 +131,18 @@ static int show_numerics(ht_context *ctx, const char *folder)
     return fail_with(ctx, CLI_FAILED);
 }
 
+/* What the process took, against what was planned and stated. */
+static void tell_memory(const ht_run *run)
+{
+    ht_end_report r = ht_run_end(run);
+    int64_t beyond = r.process_peak_bytes - r.plan_bytes;
+    fprintf(stderr,
+            "halftone: the process held %.1f MiB at most: %.1f MiB of the plan, and %.1f MiB beyond it of a reserve of "
+            "%.1f MiB\n",
+            (double)r.process_peak_bytes / 0x1p20, (double)r.plan_bytes / 0x1p20, (double)beyond / 0x1p20,
+            (double)r.reserve_bytes / 0x1p20);
+}
+
 static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
 {
     ht_run_info info = ht_run_info_of(run);
@@ -138,11 +150,12 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
     job->first_step = info.first_step;
     fprintf(stderr,
             "halftone: %s, task %s, %" PRId64 " parameters, %.1f MiB planned, %" PRId64 " steps, %d threads, into %s\n",
-            info.model, ht_task_names[info.task], info.parameters, (double)info.bytes / 0x1p20, info.steps,
+            info.model, ht_task_names[info.task], info.parameters, (double)info.plan_bytes / 0x1p20, info.steps,
             ht_context_threads(ctx), info.folder);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
     int end = status == HT_OK ? CLI_DONE : fail_with(ctx, CLI_FAILED);
+    if (end == CLI_DONE) tell_memory(run);
     if (job->numerics == 0) return end;
     int shown = show_numerics(ctx, info.folder);
     return end != CLI_DONE ? end : shown;
@@ -218,7 +231,7 @@ static const cli_option options[] = {
 
 static const cli_entry files[] = {
     {"config.resolved.json", "every value of the job and where it came from"},
-    {"metrics.jsonl", "a line per step and per evaluation"},
+    {"metrics.jsonl", "a line per step and per evaluation, and one at the end (docs/memory.md has its byte fields)"},
     {"snapshots/step-*", "what a run goes on from"},
     {0},
 };

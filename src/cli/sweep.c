@@ -181,11 +181,8 @@ static bool take_info(cli_sweep_entry *t, const ht_run_info *info)
     double **const arrays[] = {&t->loss, &t->scale, &t->step_ms, &t->rate};
     t->task = info->task;
     t->parameters = info->parameters;
+    t->plan_bytes = info->plan_bytes;
     t->bytes = info->bytes;
-    t->prepacked = info->prepacked_bytes;
-    t->slots = info->slot_bytes;
-    t->activations = info->activation_bytes;
-    memcpy(t->headings, info->heading_bytes, sizeof t->headings);
     t->capacity = (size_t)info->steps;
     bool ok = true;
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)

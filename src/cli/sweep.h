@@ -30,7 +30,8 @@ typedef struct cli_sweep_entry {
     double final_loss;        /* training, over the last tenth of the steps */
     double perplexity;        /* held out; of final_loss where nothing is; NAN without tokens */
     double median_ms, median_rate, seconds;
-    int64_t skipped, parameters, bytes, prepacked, slots, activations, headings[HT_HEADING_COUNT];
+    int64_t skipped, parameters, plan_bytes;
+    ht_byte_table bytes;
     char error[1024]; /* why it ended before its last step; "": it did not */
     /* while it runs */
     size_t capacity, eval_capacity[2];

@@ -53,31 +53,26 @@ static size_t group_length(const cli_sweep *sweep, size_t from)
 
 /* ---- tables ---- */
 
-/* A heading's bytes; behind the headings of state come four more. */
-enum { PREPACKED = HT_HEADING_COUNT, SLOTS, ACTIVATIONS, OTHER, BYTE_ROWS };
-static const char *const more_names[] = {"packed", "inputs, outputs", "activations", "alignment"};
+/* The headings of all spaces, one behind the other. */
+enum { BYTE_ROWS = HT_SPACE_COUNT * HT_BYTES_COUNT };
 
 static const char *byte_name(int row)
 {
-    return row < HT_HEADING_COUNT ? ht_heading_names[row] : more_names[row - HT_HEADING_COUNT];
+    return ht_byte_line_names[row / HT_BYTES_COUNT][row % HT_BYTES_COUNT];
 }
 
 static int64_t bytes_at(const cli_sweep_entry *t, int row)
 {
-    int64_t known = t->prepacked + t->slots + t->activations;
-    if (row < HT_HEADING_COUNT) return t->headings[row];
-    if (row == PREPACKED) return t->prepacked;
-    if (row == SLOTS) return t->slots;
-    if (row == ACTIVATIONS) return t->activations;
-    for (int h = 0; h < HT_HEADING_COUNT; h++) known += t->headings[h];
-    return t->bytes - known;
+    return t->bytes.bytes[row / HT_BYTES_COUNT][row % HT_BYTES_COUNT];
 }
 
 /* Is it worth a column of its own? The others share one. */
 static bool byte_row_shown(const cli_sweep *sweep, int row)
 {
-    for (size_t i = 0; i < sweep->count; i++)
-        if (row != OTHER && 200 * bytes_at(&sweep->list[i], row) >= sweep->list[i].bytes) return true;
+    for (size_t i = 0; i < sweep->count && row % HT_BYTES_COUNT != HT_BYTES_OTHER; i++) {
+        int64_t bytes = bytes_at(&sweep->list[i], row);
+        if (bytes > 0 && 200 * bytes >= sweep->list[i].plan_bytes) return true;
+    }
     return false;
 }
 
@@ -93,7 +88,7 @@ static double byte_unit(const cli_sweep *sweep, const char **name)
 {
     int64_t most = 0;
     for (size_t i = 0; i < sweep->count; i++)
-        if (sweep->list[i].bytes > most) most = sweep->list[i].bytes;
+        if (sweep->list[i].plan_bytes > most) most = sweep->list[i].plan_bytes;
     *name = most < 4 << 20 ? "KiB" : "MiB";
     return most < 4 << 20 ? 0x1p10 : 0x1p20;
 }
@@ -113,7 +108,7 @@ const char *cli_sweep_memory(ht_table *table, const cli_sweep *sweep)
         for (int row = 0; row < BYTE_ROWS; row++)
             if (byte_row_shown(sweep, row)) ht_table_cell(table, "%.2f", (double)bytes_at(t, row) / unit);
         ht_table_cell(table, "%.2f", (double)bytes_not_shown(sweep, t) / unit);
-        ht_table_cell(table, "%.2f", (double)t->bytes / unit);
+        ht_table_cell(table, "%.2f", (double)t->plan_bytes / unit);
     }
     return name;
 }
@@ -130,10 +125,8 @@ static ht_cell loss_scale_of(const cli_sweep_entry *r)
 
 static void write_bytes(ht_json_writer *json, const char *key, const void *row)
 {
-    ht_json_begin_object(json, key);
-    for (int part = 0; part < BYTE_ROWS; part++)
-        if (bytes_at(row, part) != 0) ht_json_put_int(json, byte_name(part), bytes_at(row, part));
-    ht_json_end_object(json);
+    const cli_sweep_entry *r = row;
+    ht_byte_table_json(json, key, &r->bytes);
 }
 
 static void write_settings(ht_json_writer *json, const char *key, const void *row)
@@ -176,8 +169,8 @@ static size_t run_columns(ht_column *columns, const cli_sweep_entry *r, sweep_vi
         {"tokens_per_second", view.tokens ? "tokens/s" : "rows/s", "%.0f", .cell = ht_cell_number(r->median_rate)},
         {"seconds", .cell = ht_cell_number(r->seconds)},
         {"parameters", .cell = ht_cell_int(r->parameters)},
-        {"bytes", .cell = ht_cell_int(r->bytes)},
-        {"bytes_by_heading", .cell = ht_cell_written(write_bytes, r)},
+        {"plan_bytes", .cell = ht_cell_int(r->plan_bytes)},
+        {"bytes", .cell = ht_cell_written(write_bytes, r)},
         {"settings", .cell = ht_cell_written(write_settings, r)},
         {"folder", .cell = ht_cell_text(r->folder)},
         {"error", .cell = ht_cell_text(r->error[0] ? r->error : NULL)},

@@ -16,6 +16,13 @@
 /* Limit of the inflated size, against decompression bombs. */
 #define MOST_INFLATED ((size_t)1 << 36)
 
+static _Atomic int64_t mapped_bytes;
+
+int64_t ht_content_mapped_bytes(void)
+{
+    return mapped_bytes;
+}
+
 static ht_status map_open_file(ht_content *out, ht_context *ctx, const char *path, int file)
 {
     struct stat about;
@@ -28,6 +35,7 @@ static ht_status map_open_file(ht_content *out, ht_context *ctx, const char *pat
     if (mapped == MAP_FAILED) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
     out->data = out->mapped = mapped;
     out->length = out->mapped_length = (size_t)about.st_size;
+    mapped_bytes += about.st_size;
     return HT_OK;
 }
 
@@ -55,7 +63,10 @@ ht_status ht_content_open(ht_content *out, ht_context *ctx, const char *path)
 
 void ht_content_close(ht_content *content)
 {
-    if (content->mapped) munmap(content->mapped, content->mapped_length);
+    if (content->mapped) {
+        munmap(content->mapped, content->mapped_length);
+        mapped_bytes -= (int64_t)content->mapped_length;
+    }
     free(content->inflated);
     *content = (ht_content){0};
 }

@@ -17,6 +17,8 @@ ht_status ht_content_map(ht_content *out, ht_context *ctx, const char *path);
 /* The same, but a gzip file (known by its first bytes, not its name) is inflated into memory. */
 ht_status ht_content_open(ht_content *out, ht_context *ctx, const char *path);
 void ht_content_close(ht_content *content);
+/* Bytes of all files that the process has mapped now: what it reads of them counts as memory that it holds. */
+int64_t ht_content_mapped_bytes(void);
 
 /* Inflates all members of a gzip file. *out is heap memory. Refused: damage, a missing end, more than `most` bytes. */
 ht_status ht_gz_inflate(ht_context *ctx, const char *name, const uint8_t *data, size_t length, size_t most,

@@ -17,9 +17,10 @@ typedef struct ht_job {
     ht_data *data;
     ht_plan *plan;
     ht_session *session;
-    int64_t steps;      /* of the whole run */
-    int64_t parameters; /* trained elements */
-    bool mean_loss;     /* a graph of the user's own whose loss is a mean already */
+    int64_t steps;         /* of the whole run */
+    int64_t parameters;    /* trained elements */
+    int64_t reserve_bytes; /* that the process may need beyond the plan */
+    bool mean_loss;        /* a graph of the user's own whose loss is a mean already */
 } ht_job;
 
 /* `recorded`: the folder of a run whose vocabularies and target are to be used, or NULL. After a failure, too, ht_job_close. */

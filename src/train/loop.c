@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #include "train/batch_binding.h"
 #include "train/folder.h"
 #include "train/metrics.h"
 #include "train/numerics.h"
+#include "train/process_memory.h"
 #include "train/rollback.h"
 #include "train/snapshot.h"
 #include "train/step_record.h"
@@ -31,6 +31,7 @@ struct ht_run {
     ht_numerics *numerics; /* NULL: not asked for */
     ht_rollback *rollback; /* NULL: nothing can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
+    double seconds;     /* that the training took */
     bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
 };
 
@@ -212,16 +213,25 @@ ht_run_info ht_run_info_of(const ht_run *run)
         .model = run->job.model->name,
         .task = run->job.task,
         .parameters = run->job.parameters,
-        .bytes = ht_plan_bytes(plan),
-        .prepacked_bytes = ht_plan_area_bytes(plan, HT_AREA_PREPACKED),
-        .slot_bytes = ht_plan_area_bytes(plan, HT_AREA_INPUT) + ht_plan_area_bytes(plan, HT_AREA_OUTPUT),
-        .activation_bytes = ht_plan_area_bytes(plan, HT_AREA_TRANSIENT),
+        .plan_bytes = ht_plan_bytes(plan),
+        .reserve_bytes = run->job.reserve_bytes,
+        .bytes = ht_plan_byte_table(plan),
         .steps = run->job.steps,
         .first_step = run->first_step,
         .model_hash = plan->model_hash,
     };
-    memcpy(info.heading_bytes, plan->heading_bytes, sizeof info.heading_bytes);
     return info;
+}
+
+ht_end_report ht_run_end(const ht_run *run)
+{
+    return (ht_end_report){
+        .step = run->step,
+        .seconds = run->seconds,
+        .plan_bytes = ht_plan_bytes(run->job.plan),
+        .process_peak_bytes = ht_process_peak_bytes(),
+        .reserve_bytes = run->job.reserve_bytes,
+    };
 }
 
 ht_session *ht_run_session(ht_run *run)
@@ -282,12 +292,6 @@ static ht_status judge_skip(ht_run *run, const ht_step_report *r, const ht_step_
     return record->fatal != 0 ? fail_for_good(run, r, (int64_t)record->skips_in_a_row) : HT_OK;
 }
 
-static int64_t peak_bytes(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
-
 static ht_step_report report_of(ht_run *run, const ht_step_record *record)
 {
     const ht_step_start *start = &record->start;
@@ -306,8 +310,8 @@ static ht_step_report report_of(ht_run *run, const ht_step_record *record)
         .step_ms = 1e3 * (record->end_seconds - begin),
         .micro_ms = 1e3 * (record->micro_seconds - begin),
         .update_ms = 1e3 * (record->end_seconds - record->micro_seconds),
-        .bytes = ht_plan_bytes(run->job.plan),
-        .peak_bytes = peak_bytes(),
+        .plan_bytes = ht_plan_bytes(run->job.plan),
+        .process_peak_bytes = ht_process_peak_bytes(),
         .syncs = start->syncs,
         .skipped = record->applied_now == 0,
         .skips = start->step - (int64_t)record->applied,
@@ -400,11 +404,9 @@ static ht_status give_up_step(ht_run *run)
 
 ht_status ht_run_train(ht_run *run, bool *stopped)
 {
+    double start = seconds();
     *stopped = false;
-    if (run->step >= run->job.steps) {
-        note(run, "all %" PRId64 " steps are made", run->job.steps);
-        return HT_OK;
-    }
+    if (run->step >= run->job.steps) note(run, "all %" PRId64 " steps are made", run->job.steps);
     while (run->step < run->job.steps && !*stopped) {
         bool dropped;
         if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
@@ -412,7 +414,10 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
         *stopped = dropped || (run->step < run->job.steps && is_stopped(run));
         HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
     }
-    return HT_OK;
+    HT_TRY(catch_up(run));
+    run->seconds = seconds() - start;
+    ht_end_report end = ht_run_end(run);
+    return ht_metrics_end(run->metrics, &end);
 }
 
 /* ---- evaluate ---- */

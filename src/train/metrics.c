@@ -52,6 +52,13 @@ ht_status ht_metrics_eval(ht_metrics *m, const ht_eval_report *report)
     return ht_metrics_flush(m);
 }
 
+ht_status ht_metrics_end(ht_metrics *m, const ht_end_report *report)
+{
+    for (int i = 0; i < SINKS; i++)
+        if (m->state[i] && sinks[i]->end) HT_TRY(sinks[i]->end(m->state[i], report));
+    return ht_metrics_flush(m);
+}
+
 ht_status ht_metrics_flush(ht_metrics *m)
 {
     for (int i = 0; i < SINKS; i++)
@@ -110,10 +117,11 @@ ht_status ht_sink_cut(ht_context *ctx, const char *path, int64_t last, int64_t (
     return HT_OK;
 }
 
-/* The number behind "step" in a line that we wrote ourselves; -1 in any other line. */
+/* The number behind "step" in a line that we wrote ourselves; -1 in any other line, and in that of an end which was
+ * none. */
 static int64_t step_of_line(const char *line)
 {
-    const char *at = strstr(line, "\"step\": ");
+    const char *at = strstr(line, "\"kind\": \"end\"") ? NULL : strstr(line, "\"step\": ");
     return at ? strtoll(at + strlen("\"step\": "), NULL, 10) : -1;
 }
 

@@ -10,6 +10,8 @@ typedef struct ht_metrics ht_metrics;
 ht_status ht_metrics_open(ht_metrics **out, ht_context *ctx, const ht_config *config, const char *folder, int64_t step);
 ht_status ht_metrics_step(ht_metrics *metrics, const ht_step_report *report);
 ht_status ht_metrics_eval(ht_metrics *metrics, const ht_eval_report *report);
+/* The last record, which a run that goes on takes back. */
+ht_status ht_metrics_end(ht_metrics *metrics, const ht_end_report *report);
 /* Everything so far reaches the files. */
 ht_status ht_metrics_flush(ht_metrics *metrics);
 /* Takes NULL. */
@@ -33,6 +35,7 @@ typedef struct ht_sink {
     ht_status (*open)(void **state, const ht_sink_request *request);
     ht_status (*step)(void *state, const ht_step_report *report);
     ht_status (*eval)(void *state, const ht_eval_report *report); /* NULL: it has no record of evaluations */
+    ht_status (*end)(void *state, const ht_end_report *report);   /* NULL: it has no record of the end */
     ht_status (*flush)(void *state);                              /* NULL: each record reaches its file at once */
     ht_status (*close)(void *state);
     bool (*owns)(const char *name); /* as in ht_metrics_own; NULL: it writes elsewhere */
@@ -43,7 +46,7 @@ typedef struct ht_sink {
 ht_status ht_sink_monitor_folder(const ht_sink_request *request, const char *monitor, char **out);
 /* Cuts a file behind the last whole line whose number is at most `last`. One that is not there stays away. */
 ht_status ht_sink_cut(ht_context *ctx, const char *path, int64_t last, int64_t (*number_of)(const char *line));
-/* The same for JSON lines with the member "step". */
+/* The same for JSON lines with the member "step"; a record of the end goes, too. */
 ht_status ht_sink_cut_jsonl(ht_context *ctx, const char *path, int64_t step);
 
 #endif

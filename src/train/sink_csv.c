@@ -88,4 +88,4 @@ static ht_status csv_close(void *state)
     return status;
 }
 
-const ht_sink ht_sink_csv = {csv_open, csv_step, NULL, NULL, csv_close, NULL};
+const ht_sink ht_sink_csv = {csv_open, csv_step, NULL, NULL, NULL, csv_close, NULL};

@@ -1,4 +1,4 @@
-/* The sink metrics.jsonl: one JSON object per step and per evaluation. */
+/* The sink metrics.jsonl: one JSON object per step and per evaluation, and one at the end. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -62,8 +62,8 @@ static ht_status jsonl_step(void *state, const ht_step_report *r)
     ht_json_put_number(&json, "step_ms", r->step_ms);
     ht_json_put_number(&json, "micro_ms", r->micro_ms);
     ht_json_put_number(&json, "update_ms", r->update_ms);
-    ht_json_put_int(&json, "bytes", r->bytes);
-    ht_json_put_int(&json, "peak_bytes", r->peak_bytes);
+    ht_json_put_int(&json, "plan_bytes", r->plan_bytes);
+    ht_json_put_int(&json, "process_peak_bytes", r->process_peak_bytes);
     ht_json_put_int(&json, "syncs", r->syncs);
     ht_json_put_bool(&json, "skipped", r->skipped);
     ht_json_put_int(&json, "skips", r->skips);
@@ -83,6 +83,18 @@ static ht_status jsonl_eval(void *state, const ht_eval_report *r)
     return put_line(state, &json);
 }
 
+static ht_status jsonl_end(void *state, const ht_end_report *r)
+{
+    ht_text text = {0};
+    ht_json_writer json = {.text = &text};
+    start_line(&json, "end", r->step);
+    ht_json_put_number(&json, "seconds", r->seconds);
+    ht_json_put_int(&json, "plan_bytes", r->plan_bytes);
+    ht_json_put_int(&json, "process_peak_bytes", r->process_peak_bytes);
+    ht_json_put_int(&json, "reserve_bytes", r->reserve_bytes);
+    return put_line(state, &json);
+}
+
 static ht_status jsonl_close(void *state)
 {
     jsonl *s = state;
@@ -98,4 +110,4 @@ static bool jsonl_owns(const char *name)
     return strcmp(name, file_name) == 0;
 }
 
-const ht_sink ht_sink_jsonl = {jsonl_open, jsonl_step, jsonl_eval, NULL, jsonl_close, jsonl_owns};
+const ht_sink ht_sink_jsonl = {jsonl_open, jsonl_step, jsonl_eval, jsonl_end, NULL, jsonl_close, jsonl_owns};

@@ -86,5 +86,5 @@ static bool tensorboard_owns(const char *name)
     return strncmp(name, file_prefix, sizeof file_prefix - 1) == 0;
 }
 
-const ht_sink ht_sink_tensorboard = {tensorboard_open,  tensorboard_step,  tensorboard_eval,
+const ht_sink ht_sink_tensorboard = {tensorboard_open,  tensorboard_step,  tensorboard_eval, NULL,
                                      tensorboard_flush, tensorboard_close, tensorboard_owns};

@@ -38,8 +38,8 @@ typedef struct ht_step_report {
     double tokens_per_second;   /* rows per second where there are no tokens */
     double step_ms;             /* everything: batches, arithmetic, records of the step before */
     double micro_ms, update_ms; /* of it: forward and backward; the update */
-    int64_t bytes;              /* that the plan holds */
-    int64_t peak_bytes;         /* that the process held at most */
+    int64_t plan_bytes;         /* that the plan holds */
+    int64_t process_peak_bytes; /* that the process held at most */
     int64_t syncs;              /* how often the host waited for the device while it started the step */
     bool skipped;               /* gradients were not finite: nothing was updated */
     int64_t skips;              /* steps skipped so far, this one included */
@@ -53,6 +53,15 @@ typedef struct ht_eval_report {
     double accuracy;   /* share of right answers; NAN where there is no such thing */
     double seconds;
 } ht_eval_report;
+
+/* What a run leaves at its end. */
+typedef struct ht_end_report {
+    int64_t step;               /* the last that was made */
+    double seconds;             /* that ht_run_train took */
+    int64_t plan_bytes;         /* that the plan holds */
+    int64_t process_peak_bytes; /* that the process held at most */
+    int64_t reserve_bytes;      /* what it was said to need beyond the plan (train/process_memory.h) */
+} ht_end_report;
 
 typedef enum ht_run_mode {
     HT_RUN_NEW,      /* refused when the folder holds a run */
@@ -82,11 +91,9 @@ typedef struct ht_run_request {
 typedef struct ht_run_info {
     const char *folder, *model;
     ht_task task;
-    int64_t parameters, bytes;
-    /* Of those bytes: state by heading, state as kernels keep it, inputs and outputs, and what lives inside a step,
-     * activations above all. What is missing to the sum is alignment. */
-    int64_t heading_bytes[HT_HEADING_COUNT], prepacked_bytes, slot_bytes, activation_bytes;
-    int64_t steps, first_step; /* of the whole run; made before this process */
+    int64_t parameters, plan_bytes, reserve_bytes; /* reserve: as in ht_end_report */
+    ht_byte_table bytes;                           /* plan_bytes by space and heading */
+    int64_t steps, first_step;                     /* of the whole run; made before this process */
     uint64_t model_hash;
 } ht_run_info;
 
@@ -97,6 +104,8 @@ ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *reque
 /* The run from where it stands: steps, evaluations and snapshots as the config says. *stopped: the caller's flag ended
  * it before its last step. */
 ht_status ht_run_train(ht_run *run, bool *stopped);
+/* Where it stands now; ht_run_train has it written down. */
+ht_end_report ht_run_end(const ht_run *run);
 /* Takes NULL. A failure to write the last records is told. */
 ht_status ht_run_close(ht_run *run);
 

@@ -86,7 +86,7 @@ static void compare__tells_programs(void **state)
     /* Activations are smaller, and there is a copy of the weights. */
     assert_true(value_of(c, "r.json", "fp16 scale 1024", "activations") < value_of(c, "r.json", "fp32", "activations"));
     assert_true(value_of(c, "r.json", "bf16", "weights") > 0);
-    assert_true(value_of(c, "r.json", "bf16", "bytes") > value_of(c, "r.json", "bf16", "activations"));
+    assert_true(value_of(c, "r.json", "bf16", "plan_bytes") > value_of(c, "r.json", "bf16", "activations"));
     /* One mean, one perplexity. */
     double loss = value_of(c, "r.json", "fp32", "eval_loss");
     assert_float_equal(value_of(c, "r.json", "fp32", "perplexity"), exp(loss), 1e-9);

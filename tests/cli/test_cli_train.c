@@ -52,6 +52,26 @@ static const char text_job[] =
 
 /* ---- from the beginning to the end ---- */
 
+/* The last record, and only that one: what the process took is within what was planned and stated. */
+static void expect_memory_at_the_end(const data_case *c, int step)
+{
+    int status;
+    long long made, plan, peak, reserve;
+    expect(c, "grep -c '\"kind\": \"end\"' run/metrics.jsonl", 0, "1\n");
+    const char *line = run(c, "tail -n 1 run/metrics.jsonl", &status);
+    assert_int_equal(sscanf(line,
+                            "{\"kind\": \"end\", \"step\": %lld, \"seconds\": %*f, \"plan_bytes\": %lld, "
+                            "\"process_peak_bytes\": %lld, \"reserve_bytes\": %lld}",
+                            &made, &plan, &peak, &reserve),
+                     4);
+    assert_int_equal(made, step);
+    if (plan <= 0 || peak <= plan || reserve <= 0) fail_msg("%s", line);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    /* A sanitizer holds as much again, and more. */
+    if (peak > plan + reserve) fail_msg("the process held more than was stated: %s", line);
+#endif
+}
+
 static void train__learns_a_text_and_evaluates_the_same(void **state)
 {
     data_case *c = *state;
@@ -65,16 +85,17 @@ static void train__learns_a_text_and_evaluates_the_same(void **state)
     expect(c, "grep -c '\"kind\": \"step\"' run/metrics.jsonl", 0, "40\n");
     expect(c, "grep -c '\"kind\": \"eval\"' run/metrics.jsonl", 0, "6\n");
     expect(c, "ls run/snapshots", 0, "step-00000035\nstep-00000040\n");
+    expect_memory_at_the_end(c, 40);
     /* What training said last, to the last digit. */
     expect(c,
-           "a=$(tail -n 1 run/metrics.jsonl | sed 's/.*\"loss\": \\([^,]*\\),.*/\\1/'); "
+           "a=$(grep '\"kind\": \"eval\"' run/metrics.jsonl | tail -n 1 | sed 's/.*\"loss\": \\([^,]*\\),.*/\\1/'); "
            "\"$H\" eval run --json | grep -F \"\\\"loss\\\": $a,\"",
            0, "\"step\": 40");
     expect(c, "\"$H\" eval run", 0, "perplexity  ");
     expect(c, "\"$H\" eval run --set train.eval_batches=1", 0, "count       64\n");
     /* A loss that begins near the logarithm of the vocabulary has to come down. */
     expect(c,
-           "awk -F'\"loss\": ' '/step/ {split($2, a, \",\"); if (NR == 1) first = a[1]; last = a[1]} "
+           "awk -F'\"loss\": ' '/\"loss\": / {split($2, a, \",\"); if (NR == 1) first = a[1]; last = a[1]} "
            "END {print (last < first - 0.3) ? \"learned\" : \"not\"}' run/metrics.jsonl",
            0, "learned");
 }
@@ -87,7 +108,7 @@ static void train__learns_a_text_by_muon(void **state)
     expect(c, "\"$H\" train job.json --set train.optimizer=muon --set train.lr=0.02", 0, "eval 40 loss ");
     expect(c, "grep -c '\"train.rest_lr_scale\": {\"value\": 0.015, ' run/config.resolved.json", 0, "1\n");
     expect(c,
-           "awk -F'\"loss\": ' '/step/ {split($2, a, \",\"); if (NR == 1) first = a[1]; last = a[1]} "
+           "awk -F'\"loss\": ' '/\"loss\": / {split($2, a, \",\"); if (NR == 1) first = a[1]; last = a[1]} "
            "END {print (last < first - 0.3) ? \"learned\" : \"not\"}' run/metrics.jsonl",
            0, "learned");
     expect(c, "\"$H\" eval run", 0, "perplexity  ");
@@ -190,6 +211,7 @@ static void resume__after_kill_gives_the_same_bits(void **state)
     expect(c, "\"$H\" train job.json --set train.steps=200 --resume", 0, "goes on after step ");
     expect_the_same_runs(c);
     expect(c, "\"$H\" train job.json --set train.steps=200 --resume", 0, "all 200 steps are made");
+    expect_memory_at_the_end(c, 200);
 }
 
 static void resume__after_a_signal_gives_the_same_bits(void **state)

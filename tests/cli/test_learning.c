@@ -9,7 +9,8 @@ static double train(const data_case *c, const char *sets, const char *name)
     char line[4096];
     int status;
     snprintf(line, sizeof line,
-             "\"$H\" train job.json --force %s > log 2>&1; s=$?; grep '^eval \\|^halftone: ' log | tail -n 1; exit $s",
+             "\"$H\" train job.json --force %s > log 2>&1; s=$?; "
+             "if [ $s = 0 ]; then grep '^eval ' log | tail -n 1; else tail -n 1 log; fi; exit $s",
              sets);
     const char *last = run(c, line, &status);
     if (status != 0) fail_msg("%s: %s", line, last);

@@ -1,0 +1,14 @@
+/* Memory of the process against that of the plan. The reserve is what a run may need beyond its plan, stated before
+ * step 0; docs/memory.md says what it is for. */
+#ifndef HT_TRAIN_PROCESS_MEMORY_H
+#define HT_TRAIN_PROCESS_MEMORY_H
+
+#include "plan/plan.h"
+
+/* The most that the process has held so far; 0 where the system does not tell. */
+int64_t ht_process_peak_bytes(void);
+/* The stated reserve, when data and plan are there and the plan's memory is not yet: `held` is what the process has
+ * held so far. */
+int64_t ht_reserve_bytes(const ht_plan *plan, int64_t held);
+
+#endif
