@@ -224,13 +224,31 @@ ht_status ht_executor_create(ht_executor **out, const ht_plan *plan)
     return status;
 }
 
-/* All of them wait first, so that none frees what another still waits for. */
+enum { QUEUES = 4 };
+
+/* The queue of the runs, then those beside it; NULL where there is none. */
+static void list_queues(const ht_executor *e, ht_queue *queues[QUEUES])
+{
+    queues[0] = e->queue;
+    queues[1] = e->feeds == e->queue ? NULL : e->feeds;
+    queues[2] = e->copies;
+    queues[3] = e->host;
+}
+
+/* Where one queue has failed, others may still be at work: all of them are waited for. */
+static void drain_queues(const ht_executor *e)
+{
+    ht_queue *queues[QUEUES];
+    list_queues(e, queues);
+    for (int i = 0; i < QUEUES; i++)
+        if (queues[i]) (void)queues[i]->device->class->sync(queues[i]);
+}
+
 static void free_queues(ht_executor *e)
 {
-    ht_queue *queues[] = {e->queue, e->feeds == e->queue ? NULL : e->feeds, e->copies, e->host};
-    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++)
-        if (queues[i]) (void)queues[i]->device->class->sync(queues[i]);
-    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++) ht_queue_free(queues[i]);
+    ht_queue *queues[QUEUES];
+    list_queues(e, queues);
+    for (int i = 0; i < QUEUES; i++) ht_queue_free(queues[i]);
 }
 
 static void release(ht_launch *launches)
@@ -242,7 +260,7 @@ void ht_executor_free(ht_executor *e)
 {
     if (!e) return;
     const ht_plan *plan = e->plan;
-    if (e->queue) (void)e->queue->device->class->sync(e->queue);
+    drain_queues(e);
     for (size_t i = 0; e->launches && i < plan->input_slots * plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i % plan->segment_count];
         for (size_t k = 0; e->launches[i] && k < s->instr_count; k += launched(&s->instrs[k]))
@@ -394,15 +412,22 @@ ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
     return e->read ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
 }
 
-/* What a run needs was fed before it, so the runs' queue is the last. */
+/* What a run needs was fed before it, so the runs' queue is the last, unless one has failed. */
 ht_status ht_executor_sync(ht_executor *e)
 {
-    return ht_queue_sync(e->queue);
+    (void)ht_queue_sync(e->queue);
+    drain_queues(e);
+    return ht_executor_status(e);
 }
 
+/* A run goes on when a queue beside it has failed, on bytes that never came. */
 ht_status ht_executor_status(const ht_executor *e)
 {
-    return e->queue->device->class->status(e->queue);
+    ht_queue *queues[QUEUES];
+    list_queues(e, queues);
+    for (int i = 0; i < QUEUES; i++)
+        if (queues[i]) HT_TRY(queues[i]->device->class->status(queues[i]));
+    return HT_OK;
 }
 
 /* ---- bytes ---- */
