@@ -322,14 +322,15 @@ static ht_step_report report_of(ht_run *run, const ht_step_record *record)
 static ht_status read_records(ht_run *run, ht_step_report *last)
 {
     ht_step_record record;
-    while (ht_step_records_take(run->records, &record)) {
+    for (bool taken;;) {
+        HT_TRY(ht_step_records_take(run->records, &record, &taken));
+        if (!taken) return HT_OK;
         ht_step_report report = report_of(run, &record);
         if (last) *last = report;
         HT_TRY(ht_metrics_step(run->metrics, &report));
         if (run->request.on_step) run->request.on_step(run->request.arg, &report);
         HT_TRY(judge_skip(run, &report, &record));
     }
-    return HT_OK;
 }
 
 /* All steps so far are done and recorded. */

@@ -155,10 +155,10 @@ void ht_step_records_syncs(ht_step_records *r, int64_t syncs)
 
 ht_status ht_step_records_wait(ht_step_records *r, int64_t most)
 {
-    if ((int64_t)(r->ended - r->taken) <= most) return HT_OK;
-    ht_event *done = r->ring[(r->ended - (uint64_t)most - 1) % RING].done;
-    if (!ht_event_done(done)) HT_TRY(ht_event_sync(done));
-    /* Events come to pass in a queue that has failed, too. */
+    if ((int64_t)(r->ended - r->taken) > most) {
+        ht_event *done = r->ring[(r->ended - (uint64_t)most - 1) % RING].done;
+        if (!ht_event_done(done)) HT_TRY(ht_event_sync(done));
+    }
     return ht_executor_status(r->session->executor);
 }
 
@@ -167,10 +167,13 @@ static double number(const entry *e, const ht_slot *slot, size_t cell)
     return ht_load_f64(e->cells + cell * CELL_BYTES, slot->type.dtype, 0);
 }
 
-bool ht_step_records_take(ht_step_records *r, ht_step_record *out)
+ht_status ht_step_records_take(ht_step_records *r, ht_step_record *out, bool *taken)
 {
     entry *e = &r->ring[r->taken % RING];
-    if (r->ended == r->taken || !ht_event_done(e->done)) return false;
+    *taken = r->ended != r->taken && ht_event_done(e->done);
+    if (!*taken) return HT_OK;
+    /* Events come to pass in a queue that has failed, too: then the cells hold what an older step left. */
+    HT_TRY(ht_executor_status(r->session->executor));
     *out = (ht_step_record){
         .start = e->start, .begin_seconds = e->begin, .micro_seconds = e->micro, .end_seconds = e->end};
     for (size_t i = 0; i < FIELDS; i++)
@@ -181,5 +184,5 @@ bool ht_step_records_take(ht_step_records *r, ht_step_record *out)
         out->count += number(e, r->micro_slots[1], cell + 1);
     }
     r->taken++;
-    return true;
+    return HT_OK;
 }

@@ -41,9 +41,9 @@ ht_status ht_step_records_end(ht_step_records *records, const ht_step_start *sta
 /* Of the step that was ended last, until it is taken. */
 void ht_step_records_syncs(ht_step_records *records, int64_t syncs);
 
-/* Waits until at most `most` steps are not done: once, or not at all. */
+/* Waits until at most `most` steps are not done, once or not at all; what has failed so far is told. */
 ht_status ht_step_records_wait(ht_step_records *records, int64_t most);
-/* The oldest unread record, if its step is done. */
-bool ht_step_records_take(ht_step_records *records, ht_step_record *out);
+/* The oldest unread record; *taken: there was one, of a step that is done. */
+ht_status ht_step_records_take(ht_step_records *records, ht_step_record *out, bool *taken);
 
 #endif
