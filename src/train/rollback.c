@@ -53,25 +53,31 @@ static ht_status walk(const ht_rollback *rollback, walk_kind kind, size_t *bytes
     return HT_OK;
 }
 
+static ht_status set_up(ht_rollback *rollback)
+{
+    const ht_plan *plan = rollback->session->plan;
+    size_t bytes;
+    void *copy;
+    rollback->slots = calloc(plan->slot_count + 1, sizeof *rollback->slots);
+    if (!rollback->slots) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a copy of what a step changes");
+    for (size_t i = 0; i < plan->slot_count; i++)
+        if (is_changed_by_micro(plan, i)) rollback->slots[rollback->slot_count++] = i;
+    HT_TRY(walk(rollback, COUNT, &bytes));
+    HT_TRY(ht_device_alloc(ht_executor_device(rollback->session->executor), bytes + 1, &copy));
+    rollback->copy = copy;
+    return HT_OK;
+}
+
 ht_status ht_rollback_open(ht_rollback **out, ht_session *session)
 {
-    const ht_plan *plan = session->plan;
     ht_rollback *rollback = *out = calloc(1, sizeof *rollback);
-    if (rollback) rollback->slots = calloc(plan->slot_count + 1, sizeof *rollback->slots);
-    if (rollback && rollback->slots) {
-        rollback->session = session;
-        for (size_t i = 0; i < plan->slot_count; i++)
-            if (is_changed_by_micro(plan, i)) rollback->slots[rollback->slot_count++] = i;
-        size_t bytes;
-        void *copy = NULL;
-        walk(rollback, COUNT, &bytes);
-        ht_status status = ht_device_alloc(ht_executor_device(session->executor), bytes + 1, &copy);
-        rollback->copy = copy;
-        if (status == HT_OK) return HT_OK;
-    }
+    if (!rollback) HT_FAIL(session->plan->ctx, HT_ENOMEM, "out of memory for a copy of what a step changes");
+    rollback->session = session;
+    ht_status status = set_up(rollback);
+    if (status == HT_OK) return HT_OK;
     ht_rollback_free(rollback);
     *out = NULL;
-    HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a copy of what a step changes");
+    return status;
 }
 
 ht_status ht_rollback_mark(ht_rollback *rollback)
