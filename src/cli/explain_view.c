@@ -28,7 +28,8 @@ static ht_status after_pass(void *arg, const ht_pass *pass, const ht_graph *g)
     cli_explained *e = arg;
     if (e->pass_count == CLI_MOST_PASSES) HT_FAIL(e->ctx, HT_ENOTSUP, "more than %d passes", CLI_MOST_PASSES);
     cli_pass_note *note = &e->passes[e->pass_count++];
-    *note = (cli_pass_note){.pass = pass, .model_hash = ht_model_hash(g)};
+    *note = (cli_pass_note){.pass = pass};
+    HT_TRY(ht_model_hash(&note->model_hash, g));
     for (size_t s = 0; s < g->segment_count; s++) {
         note->nodes += g->segments[s].node_count;
         for (size_t i = 0; i < g->segments[s].node_count; i++)

@@ -220,9 +220,23 @@ ht_status ht_graph_clone(ht_graph **out, const ht_graph *g);
 /* Equal up to the names of unnamed values. */
 bool ht_graph_equal(const ht_graph *a, const ht_graph *b);
 /* Of the structure with types, attributes and names. */
-uint64_t ht_graph_hash(const ht_graph *g);
-/* The model hash: of what the model computes, see docs/ir.md. Equal before and after every system-level pass. */
-uint64_t ht_model_hash(const ht_graph *g);
+ht_status ht_graph_hash(uint64_t *out, const ht_graph *g);
+/* The model hash: of what the model computes, see docs/ir.md; 0 for a graph without "forward" and "micro_first". Equal
+ * before and after every system-level pass. Snapshots record it. */
+ht_status ht_model_hash(uint64_t *out, const ht_graph *g);
+/* The same of what one segment computes: its outputs and what it stores. */
+ht_status ht_segment_hash(uint64_t *out, const ht_graph *g, uint32_t segment);
+/* What a graph computes before it is changed: the hash of each segment, and of what programs call. `check` fails with
+ * HT_EVERIFY where the graph computes something else since; segments that were added are not compared. `who` begins its
+ * message. Afterwards the hashes are those of the graph as it is now. */
+typedef struct ht_step_hashes {
+    uint64_t programs;
+    uint64_t *segments; /* by segment; NULL: nothing was taken */
+    size_t segment_count;
+} ht_step_hashes;
+ht_status ht_step_hashes_take(ht_step_hashes *out, const ht_graph *g);
+ht_status ht_step_hashes_check(ht_step_hashes *hashes, const ht_graph *g, const char *who);
+void ht_step_hashes_free(ht_step_hashes *hashes); /* also after a failed take */
 /* Model hash of every value of one segment, by value id; heap memory for free(), NULL when memory is out. */
 uint64_t *ht_value_hashes(const ht_graph *g, uint32_t segment);
 

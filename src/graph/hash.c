@@ -1,16 +1,18 @@
-/* Hashes: of a graph's structure, and of what a model computes, which system passes preserve (the model hash). */
+/* Hashes: of a graph's structure, and of what a model and each segment compute, which system passes preserve (the model
+ * hash, the segment hash). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "graph/graph.h"
 
-uint64_t ht_graph_hash(const ht_graph *g)
+ht_status ht_graph_hash(uint64_t *out, const ht_graph *g)
 {
     char *text;
-    if (ht_graph_print(&text, g) != HT_OK) return 0;
-    uint64_t hash = ht_hash_text(text);
+    *out = 0;
+    HT_TRY(ht_graph_print(&text, g));
+    *out = ht_hash_text(text);
     free(text);
-    return hash;
+    return HT_OK;
 }
 
 static uint64_t mix(uint64_t hash, uint64_t word)
@@ -32,10 +34,11 @@ static uint64_t hash_leaf(const ht_graph *g, ht_val v)
 }
 
 /* A copy, and a cast between floats: the system's choice of where and how precisely. A cast to or from integers is a
- * function, and the model's. */
+ * function, and the model's. A cast that draws numbers (stochastic rounding) is the system's behind an update only. */
 static bool is_erased(const ht_graph *g, const ht_node *n)
 {
     if (!(n->op->flags & HT_OP_ERASED) || n->n_in == 0 || n->n_out == 0) return false;
+    if (n->n_in > 1 && n->role != HT_ROLE_UPDATE) return false;
     ht_dtype from = ht_type_of(g, ht_node_in(g, n, 0))->dtype, to = ht_type_of(g, ht_node_out(n, 0))->dtype;
     return from == to || (ht_dtype_is_float(from) && ht_dtype_is_float(to));
 }
@@ -88,17 +91,103 @@ uint64_t *ht_value_hashes(const ht_graph *g, uint32_t segment)
     return hashes;
 }
 
-uint64_t ht_model_hash(const ht_graph *g)
+/* A sum, so that the order in which outputs were declared does not matter. */
+static uint64_t hash_outputs(const ht_segment *s, const uint64_t *hashes)
 {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < s->output_count; i++)
+        sum += mix(ht_hash_text(s->outputs[i].name), hashes[s->outputs[i].value.id]);
+    return sum;
+}
+
+/* What a node does besides its results. The copies that a store writes beside a master are the system's. */
+static uint64_t hash_effect(const ht_graph *g, const ht_node *n, const uint64_t *hashes)
+{
+    if (!(n->op->flags & HT_OP_EFFECT)) return 0;
+    const ht_state *stored = n->op == &ht_op_store ? ht_state_of(g, ht_node_in(g, n, 0)) : NULL;
+    if (stored && stored->derived) return 0;
+    uint64_t hash = ht_hash_text(n->op->name);
+    for (size_t i = 0; i < ht_op_attr_count(n->op); i++) hash = ht_attr_hash(hash, &n->attr[i]);
+    for (size_t i = 0; i < n->n_in; i++) hash = mix(hash, hashes[ht_node_in(g, n, i).id]);
+    return hash;
+}
+
+static ht_status no_memory(const ht_graph *g)
+{
+    HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for a hash");
+}
+
+ht_status ht_model_hash(uint64_t *out, const ht_graph *g)
+{
+    *out = 0;
     int segment = ht_segment_find(g, "forward");
     if (segment < 0) segment = ht_segment_find(g, "micro_first");
-    if (segment < 0) return 0;
-    uint64_t *hashes = ht_value_hashes(g, (uint32_t)segment), model = 0;
-    if (!hashes) return 0;
-    const ht_segment *s = &g->segments[segment];
-    /* A sum, so that the order in which outputs were declared does not matter. */
-    for (size_t i = 0; i < s->output_count; i++)
-        model += mix(ht_hash_text(s->outputs[i].name), hashes[s->outputs[i].value.id]);
+    if (segment < 0) return HT_OK;
+    uint64_t *hashes = ht_value_hashes(g, (uint32_t)segment);
+    if (!hashes) return no_memory(g);
+    *out = hash_outputs(&g->segments[segment], hashes);
     free(hashes);
-    return model;
+    return HT_OK;
+}
+
+ht_status ht_segment_hash(uint64_t *out, const ht_graph *g, uint32_t segment)
+{
+    *out = 0;
+    const ht_segment *s = &g->segments[segment];
+    uint64_t *hashes = ht_value_hashes(g, segment);
+    if (!hashes) return no_memory(g);
+    *out = hash_outputs(s, hashes);
+    for (size_t i = 0; i < s->node_count; i++) *out += hash_effect(g, &g->nodes[s->nodes[i]], hashes);
+    free(hashes);
+    return HT_OK;
+}
+
+/* ---- a graph's hashes before and after a change ---- */
+
+/* Which segments programs call, and how often. */
+static uint64_t hash_programs(const ht_graph *g)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < g->program_count; i++) {
+        const ht_program *p = &g->programs[i];
+        hash = mix(hash, ht_hash_text(p->name));
+        for (size_t c = 0; c < p->call_count; c++)
+            hash = mix(mix(hash, ht_hash_text(g->segments[p->calls[c].segment].name)), p->calls[c].times);
+    }
+    return hash;
+}
+
+ht_status ht_step_hashes_take(ht_step_hashes *out, const ht_graph *g)
+{
+    *out = (ht_step_hashes){.programs = hash_programs(g), .segment_count = g->segment_count};
+    out->segments = calloc(g->segment_count + 1, sizeof *out->segments);
+    if (!out->segments) return no_memory(g);
+    for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_segment_hash(&out->segments[i], g, i));
+    return HT_OK;
+}
+
+void ht_step_hashes_free(ht_step_hashes *hashes)
+{
+    free(hashes->segments);
+    *hashes = (ht_step_hashes){0};
+}
+
+static ht_status compare(const ht_step_hashes *before, const ht_step_hashes *after, const ht_graph *g, const char *who)
+{
+    if (after->segment_count < before->segment_count) HT_FAIL(g->ctx, HT_EVERIFY, "%s removed a segment", who);
+    if (after->programs != before->programs) HT_FAIL(g->ctx, HT_EVERIFY, "%s changed what programs call", who);
+    for (size_t i = 0; i < before->segment_count; i++)
+        if (after->segments[i] != before->segments[i])
+            HT_FAIL(g->ctx, HT_EVERIFY, "%s changed what segment '%s' computes", who, g->segments[i].name);
+    return HT_OK;
+}
+
+ht_status ht_step_hashes_check(ht_step_hashes *hashes, const ht_graph *g, const char *who)
+{
+    ht_step_hashes after;
+    ht_status status = ht_step_hashes_take(&after, g);
+    if (status == HT_OK) status = compare(hashes, &after, g, who);
+    ht_step_hashes_free(hashes);
+    *hashes = after;
+    return status;
 }

@@ -577,6 +577,7 @@ const ht_pass ht_pass_autocast = {
     .name = "autocast",
     .help = "choose a number type for every value; casts and half copies",
     .system = true,
+    .keeps_step = true,
     .run = autocast_run,
     .settings = settings,
 };

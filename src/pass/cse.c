@@ -150,5 +150,6 @@ const ht_pass ht_pass_cse = {
     .name = "cse",
     .help = "merge nodes that compute the same",
     .system = true,
+    .keeps_step = true,
     .run = cse_run,
 };

@@ -49,5 +49,6 @@ const ht_pass ht_pass_dce = {
     .name = "dce",
     .help = "remove nodes that reach no output and no store",
     .system = true,
+    .keeps_step = true,
     .run = dce_run,
 };

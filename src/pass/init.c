@@ -43,5 +43,6 @@ const ht_pass ht_pass_init = {
     .name = "init",
     .help = "add the segment that gives state its first values",
     .system = true,
+    .keeps_step = true,
     .run = init_run,
 };

@@ -58,6 +58,7 @@ typedef struct ht_pass {
     const char *name;
     const char *help; /* one line */
     bool system;      /* leaves the model as it is: the pipeline asserts its hash */
+    bool keeps_step;  /* and what every segment computes and stores: the pipeline asserts their hashes, too */
     ht_status (*run)(ht_graph *g, const ht_pass_env *env);
     const ht_pass_settings *settings; /* that it reads; NULL: none */
 } ht_pass;
@@ -92,8 +93,8 @@ typedef struct ht_pass_observer {
     void *arg;
 } ht_pass_observer;
 
-/* Runs one pass and checks what it left: the IR's rules, and the model hash of a system pass. env: NULL: standard options
- * and nothing else. */
+/* Runs one pass and checks what it left: the IR's rules, the model hash of a system pass, and the hash of each segment
+ * where it keeps them. env: NULL: standard options and nothing else. */
 ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_pass_env *env);
 /* Runs the rows of one stage whose condition holds, each as ht_pass_run, and tells `observer`, which may be NULL. */
 ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer);

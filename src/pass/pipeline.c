@@ -1,5 +1,6 @@
 #include "pass/pass.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- the table ---- */
@@ -43,31 +44,70 @@ const ht_pass *ht_pass_find(const char *name)
 
 /* ---- running it ---- */
 
+static ht_status verify_after(ht_graph *g, const ht_pass *pass)
+{
+    ht_status status = ht_graph_verify(g);
+    if (status == HT_OK) return HT_OK;
+    char message[sizeof g->ctx->message];
+    memcpy(message, g->ctx->message, sizeof message);
+    HT_FAIL(g->ctx, status, "after pass %s: %s", pass->name, message);
+}
+
+/* A pass that keeps the step: `known` are the hashes of the graph as it is, or empty; afterwards of what the pass left. */
+static ht_status run_keeping(ht_graph *g, const ht_pass *pass, const ht_pass_env *env, ht_step_hashes *known)
+{
+    char who[64];
+    if (!known->segments) HT_TRY(ht_step_hashes_take(known, g));
+    HT_TRY(pass->run(g, env));
+    HT_TRY(verify_after(g, pass));
+    snprintf(who, sizeof who, "pass %s", pass->name);
+    return ht_step_hashes_check(known, g, who);
+}
+
+/* Any other pass; one of the system keeps the model. */
+static ht_status run_other(ht_graph *g, const ht_pass *pass, const ht_pass_env *env)
+{
+    uint64_t before = 0, after = 0;
+    if (pass->system) HT_TRY(ht_model_hash(&before, g));
+    HT_TRY(pass->run(g, env));
+    HT_TRY(verify_after(g, pass));
+    if (pass->system) HT_TRY(ht_model_hash(&after, g));
+    return after == before ? HT_OK : ht_fail(g->ctx, HT_EVERIFY, "pass %s changed the model", pass->name);
+}
+
+static ht_status run_pass(ht_graph *g, const ht_pass *pass, const ht_pass_env *env, ht_step_hashes *known)
+{
+    if (pass->keeps_step) return run_keeping(g, pass, env, known);
+    ht_step_hashes_free(known);
+    return run_other(g, pass, env);
+}
+
 ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_pass_env *env)
 {
     const ht_pass_options standard = ht_pass_options_standard();
+    ht_step_hashes known = {0};
     const ht_pass_env plain = {.options = &standard};
-    uint64_t before = pass->system ? ht_model_hash(g) : 0;
-    HT_TRY(pass->run(g, env ? env : &plain));
-    ht_status status = ht_graph_verify(g);
-    if (status != HT_OK) {
-        char message[sizeof g->ctx->message];
-        memcpy(message, g->ctx->message, sizeof message);
-        HT_FAIL(g->ctx, status, "after pass %s: %s", pass->name, message);
-    }
-    if (pass->system && ht_model_hash(g) != before)
-        HT_FAIL(g->ctx, HT_EVERIFY, "pass %s changed the model", pass->name);
-    return HT_OK;
+    ht_status status = run_pass(g, pass, env ? env : &plain, &known);
+    ht_step_hashes_free(&known);
+    return status;
+}
+
+static bool runs_in(const ht_pipeline_row *row, ht_stage stage, const ht_pass_options *options)
+{
+    return row->stage == stage && (!row->when->holds || row->when->holds(options));
 }
 
 ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer)
 {
-    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++) {
-        if (row->stage != stage || (row->when->holds && !row->when->holds(env->options))) continue;
-        HT_TRY(ht_pass_run(g, row->pass, env));
-        if (observer) HT_TRY(observer->after(observer->arg, row->pass, g));
+    ht_step_hashes known = {0};
+    ht_status status = HT_OK;
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass && status == HT_OK; row++) {
+        if (!runs_in(row, stage, env->options)) continue;
+        status = run_pass(g, row->pass, env, &known);
+        if (status == HT_OK && observer) status = observer->after(observer->arg, row->pass, g);
     }
-    return HT_OK;
+    ht_step_hashes_free(&known);
+    return status;
 }
 
 void ht_memory_profile_free(ht_memory_profile *profile)

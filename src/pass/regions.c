@@ -374,5 +374,6 @@ const ht_pass ht_pass_regions = {
     .name = "regions",
     .help = "mark what is computed together",
     .system = true,
+    .keeps_step = true,
     .run = regions_run,
 };

@@ -315,6 +315,17 @@ static ht_status build_lasting(planning *p)
     return copy_programs(p);
 }
 
+/* Planning keeps what the graph computes when its passes are done. */
+static ht_status analyse(planning *p)
+{
+    ht_step_hashes before = {0};
+    ht_status status = ht_step_hashes_take(&before, p->g);
+    if (status == HT_OK) status = ht_planning_analyse(p);
+    if (status == HT_OK) status = ht_step_hashes_check(&before, p->g, "planning");
+    ht_step_hashes_free(&before);
+    return status;
+}
+
 static ht_status build(planning *p)
 {
     ht_graph *g = p->g;
@@ -322,9 +333,9 @@ static ht_status build(planning *p)
     const ht_pass_env env = ht_plan_pass_env(p->request);
     HT_TRY(ht_graph_verify(g));
     HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &env, p->request->observer));
-    plan->model_hash = ht_model_hash(g);
+    HT_TRY(ht_model_hash(&plan->model_hash, g));
     if (plan->no_kernels) return build_lasting(p);
-    HT_TRY(ht_planning_analyse(p));
+    HT_TRY(analyse(p));
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
     p->loss_scaled = calloc(g->value_count, sizeof *p->loss_scaled);
     p->started = calloc(g->node_count, sizeof *p->started);

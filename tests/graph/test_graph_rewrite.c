@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "context_fixture.h"
+#include "hashes.h"
 #include "random_graph.h"
 
 static ht_graph *parse(const char *text)
@@ -176,8 +177,8 @@ static void a_clone__shares_nothing_with_its_original(void **state)
     (void)state;
     ht_graph *g = parse(original), *clone;
     assert_int_equal(ht_graph_clone(&clone, g), HT_OK);
-    uint64_t hash = ht_graph_hash(g);
-    assert_true(hash == ht_graph_hash(clone));
+    uint64_t hash = graph_hash(g);
+    assert_true(hash == graph_hash(clone));
     clone->segment = 0;
     ht_output(clone, "more", ht_neg(clone, value(clone, "t")));
     ht_state_add(clone, "another", HT_F32, 0, NULL, HT_ZERO);
@@ -185,7 +186,7 @@ static void a_clone__shares_nothing_with_its_original(void **state)
     ht_input(clone, "x", HT_F32, 0, NULL);
     ht_graph_add_program_call(clone, "p", (ht_program_call){.segment = 0, .times = 1});
     assert_int_equal(ht_graph_verify(clone), HT_OK);
-    assert_true(hash == ht_graph_hash(g));
+    assert_true(hash == graph_hash(g));
     assert_false(ht_graph_equal(g, clone));
     ht_graph_free(g); /* the clone owns its strings */
     char *after;
@@ -207,7 +208,7 @@ static void random_graphs__clone_and_copy(void **state)
         uint32_t to = ht_segment_copy(clone, 0, "twin", NULL);
         assert_int_equal(ht_graph_verify(clone), HT_OK);
         assert_int_equal(clone->segments[to].node_count, g->segments[0].node_count);
-        assert_true(ht_model_hash(g) == ht_model_hash(clone));
+        assert_true(model_hash(g) == model_hash(clone));
         ht_graph_free(g);
         ht_graph_free(clone);
     }
@@ -215,10 +216,10 @@ static void random_graphs__clone_and_copy(void **state)
 
 /* ---- the model hash ---- */
 
-static uint64_t model_hash(const char *text)
+static uint64_t hash_of_text(const char *text)
 {
     ht_graph *g = parse(text);
-    uint64_t hash = ht_model_hash(g);
+    uint64_t hash = model_hash(g);
     ht_graph_free(g);
     return hash;
 }
@@ -265,7 +266,7 @@ static void model_hash__does_not_see_the_system(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof same_models / sizeof same_models[0]; i++)
-        if (model_hash(model) != model_hash(same_models[i])) fail_msg("another hash:\n%s", same_models[i]);
+        if (hash_of_text(model) != hash_of_text(same_models[i])) fail_msg("another hash:\n%s", same_models[i]);
 }
 
 static void model_hash__sees_the_model(void **state)
@@ -273,9 +274,9 @@ static void model_hash__sees_the_model(void **state)
     (void)state;
     enum { COUNT = sizeof other_models / sizeof other_models[0] };
     for (size_t i = 0; i < COUNT; i++) {
-        if (model_hash(model) == model_hash(other_models[i])) fail_msg("the same hash:\n%s", other_models[i]);
+        if (hash_of_text(model) == hash_of_text(other_models[i])) fail_msg("the same hash:\n%s", other_models[i]);
         for (size_t k = i + 1; k < COUNT; k++)
-            if (model_hash(other_models[i]) == model_hash(other_models[k]))
+            if (hash_of_text(other_models[i]) == hash_of_text(other_models[k]))
                 fail_msg("the same hash:\n%s\n%s", other_models[i], other_models[k]);
     }
 }
@@ -284,11 +285,69 @@ static void model_hash__ignores_the_order_of_outputs_and_unused_parts(void **sta
 {
     (void)state;
     assert_true(
-        model_hash("segment forward (%x f32[2]) -> (a=%a, b=%b) {\n%a = neg (%x)\n%b = exp (%x)\n}") ==
-        model_hash("segment forward (%x f32[2], %z f32[9]) -> (b=%b, a=%a) {\n%b = exp (%x)\n%a = neg (%x)\n}"));
-    assert_true(model_hash("segment forward (%x f32[2]) -> (a=%a, b=%b) {\n%a = neg (%x)\n%b = exp (%x)\n}") !=
-                model_hash("segment forward (%x f32[2]) -> (a=%b, b=%a) {\n%a = neg (%x)\n%b = exp (%x)\n}"));
-    assert_true(model_hash("segment other () -> () {}") == 0);
+        hash_of_text("segment forward (%x f32[2]) -> (a=%a, b=%b) {\n%a = neg (%x)\n%b = exp (%x)\n}") ==
+        hash_of_text("segment forward (%x f32[2], %z f32[9]) -> (b=%b, a=%a) {\n%b = exp (%x)\n%a = neg (%x)\n}"));
+    assert_true(hash_of_text("segment forward (%x f32[2]) -> (a=%a, b=%b) {\n%a = neg (%x)\n%b = exp (%x)\n}") !=
+                hash_of_text("segment forward (%x f32[2]) -> (a=%b, b=%a) {\n%a = neg (%x)\n%b = exp (%x)\n}"));
+    assert_true(hash_of_text("segment other () -> () {}") == 0);
+}
+
+/* ---- segment hashes ---- */
+
+#define STEP(stored, update)                                                                                           \
+    "state %w f32[4] heading=masters\nstate %g f32[4] heading=gradients\n"                                             \
+    "state %w.half bf16[4] heading=weights derived\n"                                                                  \
+    "segment micro_first (%x f32[4]) -> (loss=%y) {\n%y = mul f32[4] (%x, %w)\n" stored "\n}\n"                        \
+    "segment update () -> () {\n" update "\n}\nprogram train { micro_first update }\n"
+
+static const char step[] = STEP("store %g = %x", "%0 = sub f32[4] (%w, %g)\nstore %w = %0");
+
+/* One line each: is the step that was hashed still what this text computes? */
+static ht_status check_step(const char *text)
+{
+    ht_graph *before = parse(step), *after = parse(text);
+    ht_step_hashes hashes;
+    assert_int_equal(ht_step_hashes_take(&hashes, before), HT_OK);
+    ht_status status = ht_step_hashes_check(&hashes, after, "a test");
+    ht_step_hashes_free(&hashes);
+    ht_graph_free(before);
+    ht_graph_free(after);
+    return status;
+}
+
+static void step_hashes__do_not_see_the_system(void **state)
+{
+    (void)state;
+    assert_int_equal(check_step(step), HT_OK);
+    assert_int_equal(check_step(STEP("%c = cast bf16[4] (%x)\n%d = cast f32[4] (%c)\nstore %g = %d",
+                                     "%0 = sub f32[4] (%w, %g)\nstore %w = %0")),
+                     HT_OK);
+    assert_int_equal(check_step(STEP("store %g = %x", "%0 = sub f32[4] (%w, %g) region=1\n%1 = cast bf16[4] (%0)\n"
+                                                      "store %w = %0\nstore %w.half = %1")),
+                     HT_OK);
+    assert_int_equal(
+        check_step(STEP("%d = exp f32[4] (%x)\nstore %g = %x", "%0 = sub f32[4] (%w, %g) no_merge\nstore %w = %0")),
+        HT_OK);
+    assert_int_equal(
+        check_step(STEP("store %g = %x", "%0 = sub f32[4] (%w, %g)\nstore %w = %0") "segment more () -> () "
+                                                                                    "{\n}\n"),
+        HT_OK);
+}
+
+static void step_hashes__see_what_is_stored_and_called(void **state)
+{
+    (void)state;
+    assert_int_equal(check_step(STEP("store %g = %y", "%0 = sub f32[4] (%w, %g)\nstore %w = %0")), HT_EVERIFY);
+    assert_string_equal(ht_context_message(test_ctx), "a test changed what segment 'micro_first' computes");
+    assert_int_equal(check_step(STEP("", "%0 = sub f32[4] (%w, %g)\nstore %w = %0")), HT_EVERIFY);
+    assert_int_equal(check_step(STEP("store %g = %x", "%0 = add f32[4] (%w, %g)\nstore %w = %0")), HT_EVERIFY);
+    assert_string_equal(ht_context_message(test_ctx), "a test changed what segment 'update' computes");
+    assert_int_equal(check_step(STEP("store %g = %x", "%0 = sub f32[4] (%w, %g)\nstore %g = %0")), HT_EVERIFY);
+    assert_int_equal(
+        check_step(STEP("store %g = %x", "%0 = sub f32[4] (%w, %g)\nstore %w = %0") "program other { update "
+                                                                                    "}\n"),
+        HT_EVERIFY);
+    assert_string_equal(ht_context_message(test_ctx), "a test changed what programs call");
 }
 
 int main(void)
@@ -304,6 +363,8 @@ int main(void)
         cmocka_unit_test(model_hash__does_not_see_the_system),
         cmocka_unit_test(model_hash__sees_the_model),
         cmocka_unit_test(model_hash__ignores_the_order_of_outputs_and_unused_parts),
+        cmocka_unit_test(step_hashes__do_not_see_the_system),
+        cmocka_unit_test(step_hashes__see_what_is_stored_and_called),
     };
     return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

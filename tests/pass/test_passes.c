@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -410,6 +411,44 @@ static void the_pipeline__refuses_a_pass_that_breaks_or_changes_the_model(void *
     ht_graph_free(g);
 }
 
+/* Negates what the last segment stores. */
+static ht_status negating_run(ht_graph *g, const ht_target *target, const ht_pass_options *options)
+{
+    (void)target;
+    (void)options;
+    ht_rewrite rw;
+    if (ht_rewrite_begin(&rw, g, (uint32_t)g->segment_count - 1)) {
+        for (size_t i = 0; i < rw.count; i++) {
+            const ht_node n = g->nodes[rw.old[i]];
+            if (n.op == &ht_op_store) g->operands[n.in + 1] = ht_neg(g, ht_rewrite_map(&rw, ht_node_in(g, &n, 1)));
+            ht_rewrite_keep(&rw, rw.old[i]);
+        }
+    }
+    return ht_rewrite_end(&rw);
+}
+
+/* forward stays, and with it the model hash: only the hash of the other segment tells. */
+static void the_pipeline__refuses_a_system_pass_that_changes_another_segment(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"micro", "update", "eval"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char text[256], want[128];
+        snprintf(text, sizeof text,
+                 "state %%w f32[4]\nsegment forward (%%x f32[4]) -> (y=%%0) {\n  %%0 = neg f32[4] (%%x)\n}\n"
+                 "segment %s () -> () {\n  %%1 = exp f32[4] (%%w)\n  store %%w = %%1\n}\n",
+                 names[i]);
+        snprintf(want, sizeof want, "pass negating changed what segment '%s' computes", names[i]);
+        ht_pass negating = {.name = "negating", .help = "", .system = true, .keeps_step = true, .run = negating_run};
+        ht_graph *g = parse(text);
+        assert_int_equal(ht_pass_run(g, &negating, NULL, NULL), HT_EVERIFY);
+        assert_string_equal(ht_context_message(test_ctx), want);
+        negating.keeps_step = false;
+        assert_int_equal(ht_pass_run(g, &negating, NULL, NULL), HT_OK);
+        ht_graph_free(g);
+    }
+}
+
 static ht_status note_name(void *arg, const ht_pass *pass, const ht_graph *g)
 {
     (void)g;
@@ -481,6 +520,7 @@ int main(void)
         cmocka_unit_test(regions__a_crossed_pair_stays_apart),
         cmocka_unit_test(every_pass__has_a_name_a_line_of_help_and_is_found),
         cmocka_unit_test(the_pipeline__refuses_a_pass_that_breaks_or_changes_the_model),
+        cmocka_unit_test(the_pipeline__refuses_a_system_pass_that_changes_another_segment),
         cmocka_unit_test(the_pipeline__runs_the_rows_of_a_stage_whose_condition_holds),
         cmocka_unit_test(settings__become_values_of_the_stage_that_knows_them),
     };
