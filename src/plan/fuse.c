@@ -40,6 +40,7 @@ typedef struct fuser {
     uint32_t group_count;
     uint32_t *last; /* by group: place of its last node */
     uint32_t *next; /* by place: that of the node before it in its group + 1; 0: none */
+    bool *open;     /* by place: waits for what it needs */
     bool *done;     /* by place: has its place in the new order */
 } fuser;
 
@@ -308,55 +309,76 @@ static uint32_t unit_of(const fuser *f, uint32_t at)
     return group ? f->last[group] : at;
 }
 
+/* The nodes to be put into the new order, each above those that wait for it. */
+typedef struct pending {
+    uint32_t *units;
+    size_t count;
+    bool circle; /* a unit waits for itself */
+} pending;
+
 /* Puts what a node needs and is not there yet on the stack. */
-static size_t push_needs(const fuser *f, uint32_t at, uint32_t *stack, size_t depth)
+static void push_needs(const fuser *f, uint32_t at, pending *stack)
 {
     const ht_node *n = node_at(f, at);
     for (size_t i = 0; i < n->n_in; i++) {
         uint32_t from = f->place[ht_node_in(f->g, n, i).id];
         if (!from) continue;
         uint32_t needed = unit_of(f, from - 1);
-        if (needed != unit_of(f, at) && !f->done[needed]) stack[depth++] = needed;
+        if (needed == unit_of(f, at) || f->done[needed]) continue;
+        stack->circle |= f->open[needed];
+        stack->units[stack->count++] = needed;
     }
-    if (f->effect[at] && !f->done[f->effect[at] - 1]) stack[depth++] = f->effect[at] - 1;
-    return depth;
+    uint32_t effect = f->effect[at];
+    if (!effect || f->done[effect - 1]) return;
+    stack->circle |= f->open[effect - 1];
+    stack->units[stack->count++] = effect - 1;
 }
 
-static size_t put_unit(fuser *f, uint32_t place, uint32_t *stack, uint32_t *order, size_t count)
+/* Every unit pushes its needs once, so the stack has space for them; false: there is a circle. */
+static bool put_unit(fuser *f, uint32_t place, pending *stack, uint32_t *order, size_t *count)
 {
-    size_t depth = 0;
-    stack[depth++] = place;
-    while (depth > 0) {
-        uint32_t unit = stack[depth - 1];
-        size_t before = depth, members = 0;
+    stack->units[stack->count++] = place;
+    while (stack->count > 0) {
+        uint32_t unit = stack->units[stack->count - 1];
+        size_t before = stack->count, members = 0;
         for (uint32_t at = unit + 1; at && !f->done[unit]; at = f->next[at - 1], members++)
-            depth = push_needs(f, at - 1, stack, depth);
-        if (depth > before) continue;
-        depth--;
+            push_needs(f, at - 1, stack);
+        f->open[unit] = true;
+        if (stack->circle) return false;
+        if (stack->count > before) continue;
+        stack->count--;
         if (f->done[unit]) continue;
         f->done[unit] = true;
-        count += members;
-        size_t back = count;
+        *count += members;
+        size_t back = *count;
         for (uint32_t at = unit + 1; at; at = f->next[at - 1]) order[--back] = f->s->nodes[at - 1];
     }
-    return count;
-}
-
-static bool reorder(fuser *f)
-{
-    size_t nodes = f->s->node_count, capacity = 2 * nodes + 1, count = 0;
-    for (uint32_t at = 0; at < nodes; at++) capacity += node_at(f, at)->n_in;
-    uint32_t *order = HT_NEW(f->arena, uint32_t, nodes + 1), *stack = HT_NEW(f->arena, uint32_t, capacity);
-    if (!order || !stack) return false;
-    for (int stores = 0; stores < 2; stores++)
-        for (uint32_t at = 0; at < nodes; at++)
-            if ((node_at(f, at)->op == &ht_op_store) == stores && unit_of(f, at) == at && !f->done[at])
-                count = put_unit(f, at, stack, order, count);
-    if (nodes) memcpy(f->s->nodes, order, nodes * sizeof *order);
     return true;
 }
 
-static bool fuse_segment(fuser *f, uint32_t segment)
+static ht_status no_memory(const fuser *f)
+{
+    return ht_fail(f->g->ctx, HT_ENOMEM, "out of memory while fusing");
+}
+
+static ht_status reorder(fuser *f)
+{
+    size_t nodes = f->s->node_count, capacity = 2 * nodes + 1, count = 0;
+    for (uint32_t at = 0; at < nodes; at++) capacity += node_at(f, at)->n_in;
+    uint32_t *order = HT_NEW(f->arena, uint32_t, nodes + 1);
+    pending stack = {.units = HT_NEW(f->arena, uint32_t, capacity)};
+    if (!order || !stack.units) return no_memory(f);
+    for (int stores = 0; stores < 2; stores++)
+        for (uint32_t at = 0; at < nodes; at++)
+            if ((node_at(f, at)->op == &ht_op_store) == stores && unit_of(f, at) == at && !f->done[at] &&
+                !put_unit(f, at, &stack, order, &count))
+                HT_FAIL(f->g->ctx, HT_EVERIFY, "fusion: regions of segment '%s' wait for each other in a circle",
+                        f->s->name);
+    if (nodes) memcpy(f->s->nodes, order, nodes * sizeof *order);
+    return HT_OK;
+}
+
+static ht_status fuse_segment(fuser *f, uint32_t segment)
 {
     f->s = &f->g->segments[segment];
     f->sorted_count = 0;
@@ -368,31 +390,34 @@ static bool fuse_segment(fuser *f, uint32_t segment)
     f->sorted = HT_NEW(f->arena, uint32_t, capacity);
     f->last = HT_NEW(f->arena, uint32_t, capacity);
     f->next = HT_NEW(f->arena, uint32_t, capacity);
+    f->open = HT_NEW(f->arena, bool, capacity);
     f->done = HT_NEW(f->arena, bool, capacity);
     f->other = HT_NEW(f->arena, uint32_t, capacity);
-    if (!f->effect || !f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->done || !f->other)
-        return false;
+    if (!f->effect || !f->depth || !f->takes_part || !f->sorted || !f->last || !f->next || !f->open || !f->done ||
+        !f->other)
+        return no_memory(f);
     chain_effects(f);
-    return find_groups(f) && reorder(f);
+    return find_groups(f) ? reorder(f) : no_memory(f);
 }
 
-static bool fuse_segments(fuser *f)
+static ht_status fuse_segments(fuser *f)
 {
     size_t values = f->g->value_count;
+    f->arena = ht_arena_create();
+    if (!f->arena) return no_memory(f);
     f->place = HT_NEW(f->arena, uint32_t, values);
     f->uses = HT_NEW(f->arena, uint32_t, values);
     f->seen = HT_NEW(f->arena, uint32_t, values);
     f->fold = HT_NEW(f->arena, uint32_t, values);
-    if (!f->place || !f->uses || !f->seen || !f->fold) return false;
-    for (uint32_t i = 0; i < f->g->segment_count; i++)
-        if (!fuse_segment(f, i)) return false;
-    return true;
+    if (!f->place || !f->uses || !f->seen || !f->fold) return no_memory(f);
+    for (uint32_t i = 0; i < f->g->segment_count; i++) HT_TRY(fuse_segment(f, i));
+    return HT_OK;
 }
 
 ht_status ht_plan_fuse(ht_graph *g, const ht_target *target, const ht_kernel *const *kernels, ht_groups *groups)
 {
-    fuser f = {.g = g, .target = target, .kernels = kernels, .groups = groups, .arena = ht_arena_create()};
-    bool ok = f.arena && fuse_segments(&f);
+    fuser f = {.g = g, .target = target, .kernels = kernels, .groups = groups};
+    ht_status status = fuse_segments(&f);
     ht_arena_free(f.arena);
-    return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while fusing");
+    return status;
 }

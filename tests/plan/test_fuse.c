@@ -194,6 +194,32 @@ static void fuse__an_update_is_one_instruction_over_the_flat_group(void **state)
     ht_context_free(w.ctx);
 }
 
+/* Regions that no pass makes: the first and the last node are one group, which waits for the node between them. */
+static void fuse__refuses_groups_that_wait_for_each_other_in_a_circle(void **state)
+{
+    (void)state;
+    static const char text[] = "segment forward (%x f32[4,8]) -> (y=%c) {\n"
+                               "  %a = exp f32[4,8] (%x) region=1\n"
+                               "  %b = tanh f32[4,8] (%a) region=2\n"
+                               "  %c = neg f32[4,8] (%b) region=1\n}\n";
+    ht_context *ctx = context_create(1, NULL);
+    ht_graph *g;
+    const ht_kernel **kernels = NULL;
+    const ht_target target = {.isa = HT_ISA_PORTABLE, .threads = 1};
+    assert_int_equal(ht_graph_parse(&g, ctx, "test", text, strlen(text)), HT_OK);
+    assert_int_equal(ht_plan_layout(g, &target, &kernels), HT_OK);
+    ht_groups groups = {.of_node = calloc(g->node_count, sizeof *groups.of_node),
+                        .inside = calloc(g->value_count, sizeof *groups.inside)};
+    assert_int_equal(ht_plan_fuse(g, kernels, &groups), HT_EVERIFY);
+    assert_string_equal(ht_context_message(ctx),
+                        "fusion: regions of segment 'forward' wait for each other in a circle");
+    free(groups.of_node);
+    free(groups.inside);
+    free(kernels);
+    ht_graph_free(g);
+    ht_context_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +228,7 @@ int main(void)
         cmocka_unit_test(fuse__chains_give_the_same_bits_on_portable_kernels),
         cmocka_unit_test(fuse__products_with_epilogues_give_the_same_bits),
         cmocka_unit_test(fuse__an_update_is_one_instruction_over_the_flat_group),
+        cmocka_unit_test(fuse__refuses_groups_that_wait_for_each_other_in_a_circle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
