@@ -125,8 +125,10 @@ static ht_status find_groups(planning *p)
     p->groups.inside = calloc(g->value_count, sizeof *p->groups.inside);
     p->groups.row_block = calloc(g->node_count, sizeof *p->groups.row_block);
     p->groups.rows = calloc(g->node_count, sizeof *p->groups.rows);
+    p->groups.reread = calloc(g->value_count, sizeof *p->groups.reread);
     p->groups.refused = calloc(g->node_count, sizeof *p->groups.refused);
-    if (!p->groups.of_node || !p->groups.inside || !p->groups.row_block || !p->groups.rows || !p->groups.refused)
+    if (!p->groups.of_node || !p->groups.inside || !p->groups.row_block || !p->groups.rows || !p->groups.refused ||
+        !p->groups.reread)
         return no_memory(g->ctx);
     if (p->request->no_fusion) return HT_OK;
     HT_TRY(ht_plan_fuse(g, &p->plan->target, p->kernels, &p->groups));
@@ -220,6 +222,7 @@ void ht_planning_close(planning *p)
     free(p->groups.inside);
     free(p->groups.row_block);
     free(p->groups.rows);
+    free(p->groups.reread);
     free(p->groups.refused);
     free(p->lasting);
     free(p->loss_scaled);

@@ -134,6 +134,8 @@ static bool fill_steps(const program *p, const ht_kernel *const *kernels, ht_ins
     if (p->fold) f->folded = find(p, ht_node_in(p->g, p->fold, 0));
     if (!own_node_call(p, p->gemm, &f->gemm) || !own_node_call(p, p->fold, &f->fold)) return false;
     ht_fused_compile(f, chain);
+    for (size_t i = 0; i < p->n_out; i++)
+        if (p->groups->reread[p->operands[p->n_in + i].id]) ht_fused_keep_cached(f, (int)i);
     instr->fused = f;
     return true;
 }
@@ -182,7 +184,7 @@ bool ht_plan_group(ht_plan *plan, const ht_graph *g, const ht_groups *groups, co
     return true;
 }
 
-const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel)
+const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel, const bool *reread)
 {
     ht_fused *f = HT_NEW(plan->arena, ht_fused, 1);
     ht_fused_operand *operands = HT_NEW(plan->arena, ht_fused_operand, call->n_in + call->n_out);
@@ -190,5 +192,7 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
     ht_chain_op *chain = HT_NEW(plan->arena, ht_chain_op, HT_CHAIN_OPS(1));
     if (!f || !operands || !step || !chain) return NULL;
     ht_fused_alone(f, operands, step, chain, call, kernel->elementwise);
+    for (size_t i = 0; reread && i < call->n_out; i++)
+        if (reread[i]) ht_fused_keep_cached(f, (int)i);
     return f;
 }

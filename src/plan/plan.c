@@ -117,7 +117,7 @@ static ht_status add_instr(planning *p, ht_plan_segment *segment, const ht_kerne
     instr->in = places;
     instr->out = places + call->n_in;
     if (kernel->elementwise) {
-        instr->fused = ht_plan_step(plan, instr->call, kernel);
+        instr->fused = ht_plan_step(plan, instr->call, kernel, node ? p->groups.reread + node->out : NULL);
         if (!instr->fused) return no_memory(plan->ctx);
     }
     if (plan->canary) instr->guarded = guarded;

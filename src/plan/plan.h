@@ -193,6 +193,7 @@ typedef struct ht_groups {
     uint32_t *row_block;  /* by node id: a number within its segment, none of a group's; 0: none */
     int64_t *rows;        /* by node id: of its row block */
     const char **refused; /* by node id: why its row takes no calls; NULL: it does, or was not asked */
+    bool *reread; /* by value id: another instruction of its row block reads it, so it must not go past the caches */
 } ht_groups;
 /* All arrays come zeroed. */
 ht_status ht_plan_fuse(ht_graph *g, const ht_target *target, const ht_kernel *const *kernels, ht_groups *groups);
@@ -208,8 +209,9 @@ ht_cost ht_plan_node_cost(const ht_call *call, const ht_node *node);
 void ht_plan_read_once(ht_instr *instr);
 /* A deep copy into the plan; NULL when memory is out. */
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
-/* The step of an element-wise call that the plan owns. NULL when memory is out. */
-const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel);
+/* The step of an element-wise call that the plan owns; `reread` is NULL, or by result as in ht_groups. NULL when memory
+ * is out. */
+const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel *kernel, const bool *reread);
 
 /* Prepacking, once all instructions are there: which of them read prepacked state, and which segments invalidate it. */
 ht_status ht_plan_prepack(ht_plan *plan);

@@ -117,6 +117,20 @@ static size_t behind_starts(const block_finder *b, size_t at)
     return at;
 }
 
+/* Marks what the instruction of a node reads of the results of others in the row block. */
+static void mark_reread(const block_finder *b, size_t at)
+{
+    const ht_node *n = node_at(b, at);
+    if (ht_plan_is_view(b->g, n)) return; /* reads nothing itself */
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val root = ht_root(b->g, ht_node_in(b->g, n, i));
+        if (!root.id || !ht_producer(b->g, root)) continue;
+        uint32_t node = ht_value_of(b->g, root)->owner, group = b->groups->of_node[node];
+        bool same = group && group == b->groups->of_node[b->s->nodes[at]];
+        if (b->groups->row_block[node] == b->number && !same) b->groups->reread[root.id] = true;
+    }
+}
+
 /* The row block that starts with the instruction [at, end); returns where the search goes on. */
 static size_t add_row_block(block_finder *b, size_t at, size_t end)
 {
@@ -145,6 +159,7 @@ static size_t add_row_block(block_finder *b, size_t at, size_t end)
         b->groups->row_block[b->s->nodes[p]] = b->number;
         b->groups->rows[b->s->nodes[p]] = b->rows;
     }
+    for (size_t p = at; p < last && parts > 1; p++) mark_reread(b, p);
     return last;
 }
 

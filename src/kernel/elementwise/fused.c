@@ -179,6 +179,12 @@ void ht_fused_compile(ht_fused *f, ht_chain_op *chain)
     f->grain = (GRAIN + f->span - 1) / f->span * f->span;
 }
 
+void ht_fused_keep_cached(ht_fused *f, int result)
+{
+    ht_operand_access *access = &f->operands[f->n_in + result].access;
+    if (*access == HT_ACCESS_STREAMED) *access = HT_ACCESS_FLAT;
+}
+
 /* ---- copying elements together ---- */
 
 #define COPY_RUN(type)                                                                                                 \

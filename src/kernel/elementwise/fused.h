@@ -109,6 +109,8 @@ typedef struct ht_fused {
 /* `chain` gives space for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
 void ht_fused_compile(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
+/* After ht_fused_compile: the next instruction reads this result at once, so it is not stored past the caches. */
+void ht_fused_keep_cached(ht_fused *fused, int result);
 /* Rows [from, to), where all elements are so many rows; the caller has threads of its own. */
 void ht_fused_rows(const ht_fused *fused, const ht_launch *launch, int64_t from, int64_t to, int64_t rows);
 /* A call alone, compiled; the arrays have space for its operands and HT_CHAIN_OPS(1), and live as long as *fused. */
