@@ -64,7 +64,8 @@ static const char *word(const ht_json *object, const char *name)
     return value && value->kind == HT_JSON_STRING ? value->text : NULL;
 }
 
-static share_sums read_sums(const ht_json *tensor, const ht_json *view)
+/* `broken`: the elements that are inf or NaN count as too large in this view. */
+static share_sums read_sums(const ht_json *tensor, const ht_json *view, bool broken)
 {
     double elements = number(tensor, "elements");
     return (share_sums){.elements = elements,
@@ -73,7 +74,7 @@ static share_sums read_sums(const ht_json *tensor, const ht_json *view)
                         .subnormal = number(view, "subnormal") * elements,
                         .normal = number(view, "normal") * elements,
                         .above = number(view, "above") * elements,
-                        .broken = number(tensor, "inf") + number(tensor, "nan"),
+                        .broken = broken ? number(tensor, "inf") + number(tensor, "nan") : 0,
                         .max = number(view, "max")};
 }
 
@@ -141,7 +142,9 @@ static bool read_tensor(numerics *n, const ht_json *tensor, share_sums *look, si
     const char *role = word(tensor, "role");
     int r = role && strcmp(role, role_words[WEIGHTS]) == 0 ? WEIGHTS : ACTIVATIONS;
     const ht_json *unscaled = ht_json_get(tensor, "unscaled"), *scaled = ht_json_get(tensor, "scaled");
-    share_sums sums[VIEWS] = {read_sums(tensor, unscaled), read_sums(tensor, scaled ? scaled : unscaled)};
+    /* What is inf with the loss scale was made so by it: how large it is without the scale is not known. */
+    share_sums sums[VIEWS] = {read_sums(tensor, unscaled, !scaled),
+                              read_sums(tensor, scaled ? scaled : unscaled, true)};
     for (int v = 0; v < VIEWS; v++) {
         add_sums(&n->sums[r][v], &sums[v]);
         add_bins(n->bins[r][v], v == SCALED && scaled ? scaled : unscaled);
@@ -244,8 +247,11 @@ static void fill_cells(share_cells cells, const share_sums *s)
 {
     const double shares[] = {s->zero, s->flushed, s->subnormal, s->normal, s->above + s->broken};
     snprintf(cells[0], sizeof cells[0], "%.0f", s->elements);
-    for (int i = 0; i < 5; i++)
-        snprintf(cells[i + 1], sizeof cells[i + 1], "%.2f%%", 100 * shares[i] / fmax(1, s->elements));
+    for (int i = 0; i < 5; i++) {
+        double percent = 100 * shares[i] / fmax(1, s->elements);
+        bool tiny = percent > 0 && percent < 0.005; /* which is not nothing */
+        snprintf(cells[i + 1], sizeof cells[i + 1], "%s%.2f%%", tiny ? "<" : "", tiny ? 0.01 : percent);
+    }
     snprintf(cells[6], sizeof cells[6], "%.3g", s->max);
 }
 
@@ -258,12 +264,20 @@ static void add_row(ht_text *text, int width, const char *name, const share_sums
     ht_text_add(text, "\n");
 }
 
+/* How many values have lost something, up to `most`: they come first. */
+static size_t count_losers(const numerics *n, size_t most)
+{
+    size_t count = 0;
+    while (count < n->tensors && count < most && lost_share(&n->tensor[count].sums) > 0) count++;
+    return count;
+}
+
 static void add_table(ht_text *text, const numerics *n)
 {
-    size_t listed = 0;
+    size_t listed = count_losers(n, SHOWN);
     int width = (int)strlen(role_names[ACTIVATIONS]);
-    for (; listed < n->tensors && listed < SHOWN && lost_share(&n->tensor[listed].sums) > 0; listed++)
-        if ((int)strlen(n->tensor[listed].label) > width) width = (int)strlen(n->tensor[listed].label);
+    for (size_t i = 0; i < listed; i++)
+        if ((int)strlen(n->tensor[i].label) > width) width = (int)strlen(n->tensor[i].label);
     ht_text_add(text, "\nGradients as f16 would hold them, over %zu steps looked at\n%-*s", n->looks, width, "");
     for (int i = 0; i < SHARE_COLUMNS; i++) ht_text_add(text, "  %*s", i == 0 ? 12 : 9, share_heads[i]);
     ht_text_add(text, "\n");
@@ -332,7 +346,11 @@ static void add_page_table(ht_report *report, const numerics *n)
     enum { COLUMNS = SHARE_COLUMNS + 1 };
     static share_cells numbers[SHOWN_ON_PAGE];
     const char *cells[SHOWN_ON_PAGE * COLUMNS], *heads[COLUMNS] = {"value"};
-    size_t rows = n->tensors < SHOWN_ON_PAGE ? n->tensors : SHOWN_ON_PAGE;
+    size_t rows = count_losers(n, SHOWN_ON_PAGE);
+    if (rows == 0) {
+        ht_report_paragraph(report, "No value lost anything.");
+        return;
+    }
     for (int i = 0; i < SHARE_COLUMNS; i++) heads[i + 1] = share_heads[i];
     for (size_t row = 0; row < rows; row++) {
         fill_cells(numbers[row], &n->tensor[row].sums);

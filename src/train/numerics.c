@@ -143,6 +143,7 @@ static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type 
     if (!instr->loss_scaled || !ht_dtype_is_float(type->dtype)) return true;
     const char *name = ht_replay_name(n->replay, instr, result);
     if (!name && instr->call->op->prec == HT_PREC_MOVE) return true; /* the same numbers once more */
+    if (!name && type->rank == 0) return true; /* the loss scale itself, before the first gradient */
     counts *c = malloc(sizeof *c);
     if (!c) {
         n->line.failed = true;

@@ -182,6 +182,44 @@ static void numerics__of_a_loss_that_is_scaled_are_told_with_and_without_the_sca
            0, "10\n");
 }
 
+/* Gradients of f16 that only a large scale makes infinite are not too large without it. */
+static void numerics__count_infinities_of_the_scale_with_the_scale_only(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(
+        c,
+        "\"$H\" train job.json --force --numerics --set train.precision=fp16 --set train.loss_scale=16777216 > out.txt "
+        "2> /dev/null && grep -A1 '^gradients of activations ' out.txt > rows && awk 'NR == 1 {print $9}' rows",
+        0, "0.00%\n");
+    expect(c, "awk 'NR == 2 {print ($10 + 0 > 0) ? \"some\" : \"none\"}' rows", 0, "some\n");
+    expect(c, "grep -o '\"inf\": [1-9]' run/numerics.jsonl | sort -u | head -n 1 | cut -c 1-7", 0, "\"inf\": ");
+}
+
+/* Values of the tables: name, elements, zero, lost, subnormal, normal, too large, largest. */
+static void numerics__list_only_values_that_lost_something(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "\"$H\" train job.json --force --numerics > out.txt 2> /dev/null && tr -d '\\n' < run/numerics.html | "
+           "sed 's/<tr>/\\n/g' | grep '^<td>' | sed 's/<[^>]*>/ /g' > rows",
+           0, "");
+    expect(c, "awk '$(NF - 4) == \"0.00%\" && $(NF - 1) == \"0.00%\" {bad++} END {print (NR > 0) + 0, bad + 0}' rows",
+           0, "1 0\n");
+    expect(
+        c,
+        "sed -n '/^most lost in/,$p' out.txt | awk 'NR > 1 && $(NF - 4) == \"0.00%\" && $(NF - 1) == \"0.00%\" {bad++} "
+        "END {print bad + 0}'",
+        0, "0\n");
+    expect(c,
+           "\"$H\" train job.json --force --numerics --set train.precision=fp16 --set train.loss_scale=1024 > out.txt "
+           "2> /dev/null",
+           0, "");
+    expect(c, "grep -c 'No value lost anything.' run/numerics.html", 0, "1\n");
+    expect(c, "if grep -q '^most lost in' out.txt; then exit 3; fi", 0, "");
+}
+
 static void numerics__refuse_what_is_no_number_of_steps(void **state)
 {
     data_case *c = *state;
@@ -204,6 +242,8 @@ int main(void)
         cmocka_unit_test(numerics__are_recorded_and_change_nothing),
         cmocka_unit_test(numerics__go_on_after_a_resume),
         cmocka_unit_test(numerics__of_a_loss_that_is_scaled_are_told_with_and_without_the_scale),
+        cmocka_unit_test(numerics__count_infinities_of_the_scale_with_the_scale_only),
+        cmocka_unit_test(numerics__list_only_values_that_lost_something),
         cmocka_unit_test(numerics__refuse_what_is_no_number_of_steps),
     };
     return cmocka_run_group_tests(tests, data_case_begin, data_case_end);
