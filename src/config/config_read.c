@@ -388,6 +388,7 @@ ht_status ht_config_read(ht_config **out, ht_context *ctx, const ht_config_reque
     ht_status status = HT_ENOMEM;
     if (c != NULL) c->arena = ht_arena_create();
     if (c != NULL && c->arena != NULL) {
+        c->ctx = ctx;
         c->training = request->training;
         c->ranks = request->ranks > 0 ? request->ranks : 1;
         c->engine_block = "";

@@ -16,6 +16,7 @@ typedef struct config_source {
 } config_source;
 
 struct ht_config {
+    ht_context *ctx; /* while it is read: for the names of ops */
     ht_arena *arena;
     ht_problems problems;
     const char *name; /* of the file */

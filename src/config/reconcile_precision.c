@@ -279,6 +279,20 @@ static void check_kept_parameters(ht_config *c)
                           "halftone.fp32_params: without masters all parameters are of one type");
 }
 
+/* Only a context that has ops can tell. */
+static void check_op_names(ht_config *c, const char *key)
+{
+    const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
+    for (size_t i = 0; c->ctx->op_count > 0 && i < ht_field_count(halftone, key); i++) {
+        const char *name = ht_field_text_at(halftone, key, i);
+        if (ht_op_find(c->ctx, name, strlen(name))) continue;
+        const char *near = ht_op_nearest(c->ctx, name, strlen(name));
+        ht_problems_error(&c->problems, &ht_fields_find(halftone, key)->origin,
+                          "halftone.%s: there is no op \"%.100s\"%s%s%s", key, name, near ? "; did you mean \"" : "",
+                          near ? near : "", near ? "\"?" : "");
+    }
+}
+
 ht_status ht_precision_rules(ht_config *c)
 {
     bool clash = false;
@@ -289,6 +303,8 @@ ht_status ht_precision_rules(ht_config *c)
     if (c->has_engine) HT_TRY(reconcile_masters(c, mode));
     check_rounding(c);
     check_kept_parameters(c);
+    check_op_names(c, "fp32_ops");
+    check_op_names(c, "half_ops");
     if (!c->has_engine) return HT_OK;
     check_minimum(c);
     check_accumulators(c);

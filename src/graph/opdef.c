@@ -2,6 +2,7 @@
 #include "graph/opdef.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +129,20 @@ const ht_op *ht_op_find(const ht_context *ctx, const char *name, size_t length)
         if (strlen(op->name) == length && memcmp(op->name, name, length) == 0) return op;
     }
     return NULL;
+}
+
+const char *ht_op_nearest(const ht_context *ctx, const char *name, size_t length)
+{
+    enum { LONGEST = 64 };
+    char given[LONGEST];
+    const char *best = NULL;
+    int best_distance = 4;
+    snprintf(given, sizeof given, "%.*s", (int)(length < LONGEST ? length : LONGEST - 1), name);
+    for (size_t i = 0; i < ctx->op_count; i++) {
+        int distance = ht_edit_distance(ctx->ops[i]->name, given);
+        if (distance < best_distance) best = ctx->ops[i]->name, best_distance = distance;
+    }
+    return best;
 }
 
 ht_status ht_op_add(ht_context *ctx, const ht_op *op)

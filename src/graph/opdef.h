@@ -156,6 +156,8 @@ uint64_t ht_attr_hash(uint64_t hash, const ht_attr *attr);
 ht_status ht_op_add(ht_context *ctx, const ht_op *op);
 /* NULL when there is none. */
 const ht_op *ht_op_find(const ht_context *ctx, const char *name, size_t length);
+/* The name that is nearest to a misspelt one, for "did you mean"; NULL: none is near. */
+const char *ht_op_nearest(const ht_context *ctx, const char *name, size_t length);
 
 /* The op's own cost rule on top of the bytes of its operands. */
 ht_cost ht_call_cost(const ht_call *call);

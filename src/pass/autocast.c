@@ -522,15 +522,39 @@ static const ht_setting_key keys[] = {
     {.name = NULL}};
 #undef PRECISION
 
+static bool has_op(const ht_graph *g, const ht_op *op)
+{
+    for (size_t s = 0; s < g->segment_count; s++)
+        for (size_t i = 0; i < g->segments[s].node_count; i++) {
+            const ht_node *n = &g->nodes[g->segments[s].nodes[i]];
+            if (n->op == op || (n->origin && g->nodes[n->origin].op == op)) return true;
+        }
+    return false;
+}
+
+/* An op that there is not is a mistake; one that this model does not use is worth a warning. */
 static ht_status check_ops(ht_graph *g, const char *key, const char *list)
 {
     for (const char *at = list; at && *at;) {
         size_t length = strcspn(at, ",");
-        if (!ht_op_find(g->ctx, at, length))
-            HT_FAIL(g->ctx, HT_EINVAL, "setting %s: there is no op '%.*s'", key, (int)length, at);
+        const ht_op *op = ht_op_find(g->ctx, at, length);
+        const char *near = op ? NULL : ht_op_nearest(g->ctx, at, length);
+        if (!op)
+            HT_FAIL(g->ctx, HT_EINVAL, "setting %s: there is no op '%.*s'%s%s%s", key, (int)length, at,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        if (!has_op(g, op)) ht_note(g->ctx, HT_LOG_WARN, "setting %s: this model has no op '%s'", key, op->name);
         at += length + (at[length] == ',');
     }
     return HT_OK;
+}
+
+static void warn_without_match(ht_graph *g, const ht_policy *p, const char *expression)
+{
+    for (size_t i = 0; i < g->state_count; i++) {
+        ht_val state = g->states[i].value;
+        if (is_parameter(g, state) && regexec(&p->f32_params, ht_value_of(g, state)->name, 0, NULL, 0) == 0) return;
+    }
+    ht_note(g->ctx, HT_LOG_WARN, "setting fp32_params: '%s' matches no parameter of this model", expression);
 }
 
 static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, ht_policy *p)
@@ -557,6 +581,7 @@ static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, ht_po
         HT_FAIL(g->ctx, HT_EINVAL, "setting fp32_params: '%s': %s", o->fp32_params, why);
     }
     p->has_f32_params = true;
+    warn_without_match(g, p, o->fp32_params);
     return HT_OK;
 }
 

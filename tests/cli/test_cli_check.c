@@ -29,6 +29,10 @@ static void check__errors_end_with_2_and_print_all(void **state)
            "error: standard input:1: fp17: unknown key; did you mean \"fp16\"?\n");
     expect(NULL, "test -z \"$(echo '{\"fp17\": {}, \"fp16\": {}}' | \"$H\" check - 2>/dev/null)\"", 0, "");
     expect(NULL, "\"$H\" check /nowhere/job.json", 2, "error: /nowhere/job.json: No such file or directory\n");
+    expect(NULL, "echo '{\"halftone\": {\"fp32_ops\": [\"matmul\", \"sofmax\"]}}' | \"$H\" check - >/dev/null", 2,
+           "halftone.fp32_ops: there is no op \"sofmax\"; did you mean \"softmax\"?\n");
+    expect(NULL, "echo '{\"halftone\": {\"half_ops\": \"qwertyuiop\"}}' | \"$H\" check - >/dev/null", 2,
+           "halftone.half_ops: there is no op \"qwertyuiop\"\n");
     expect(NULL, "\"$H\" check", 2, "halftone: check: which file?");
     expect(NULL, "\"$H\" check a b", 2, "one file at a time");
     expect(NULL, "\"$H\" check --ranks 0 a", 2, "--ranks takes a whole number from 1 to 1000000, not '0'");

@@ -173,7 +173,7 @@ static void compare__refuses_what_is_wrong(void **state)
     expect(c, "\"$H\" compare table.json --axis train.loss_scale=1,2", 2, "an option of its own, --loss-scale");
     /* A list is one value. */
     expect(c, "\"$H\" compare table.json --precision bf16 --axis 'halftone.fp32_ops=[\"add\",\"ad\"],[\"add\"]'", 2,
-           "there is no op 'ad'");
+           "there is no op \"ad\"");
     expect(c, "\"$H\" compare table.json --seeds 0", 2, "--seeds takes");
     expect(c, "\"$H\" compare table.json --output ''", 2, "--output takes a folder");
     expect(c, "\"$H\" compare table.json --precisions fp32", 2, "'--precisions' is not understood");

@@ -263,7 +263,7 @@ static void settings__that_are_wrong_are_refused_by_name(void **state)
         {"bf16", "gradients", "f16", "setting gradients: there is no 'f16'; known: half, f32"},
         {"bf16", "moments", "", "setting moments: there is no ''"},
         {"fp16", "residual", "f16", "setting residual: there is no 'f16'"},
-        {"fp16", "fp32_ops", "matmul,sofmax", "setting fp32_ops: there is no op 'sofmax'"},
+        {"fp16", "fp32_ops", "matmul,sofmax", "setting fp32_ops: there is no op 'sofmax'; did you mean 'softmax'?"},
         {"fp16", "half_ops", "matmul,,softmax", "setting half_ops: there is no op ''"},
         {"fp16", "fp32_params", "(unclosed", "setting fp32_params: '(unclosed'"},
         {"bf16", "rounding", "up", "setting rounding: there is no 'up'; known: stochastic, nearest"},
@@ -282,6 +282,59 @@ static void settings__that_are_wrong_are_refused_by_name(void **state)
             fail_msg("'%s' is not in '%s'", wrong[i].message, ht_context_message(w.ctx));
     }
     model_stop(&w);
+}
+
+typedef struct warning_log {
+    int count;
+    char last[256];
+} warning_log;
+
+static void keep_warning(void *arg, ht_log_level level, const char *line)
+{
+    warning_log *log = arg;
+    if (level != HT_LOG_WARN) return;
+    log->count++;
+    snprintf(log->last, sizeof log->last, "%s", line);
+}
+
+static void settings__that_match_nothing_are_warnings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *value, *warning;
+    } cases[] = {
+        {"fp32_ops", "matmul,softmax", "setting fp32_ops: this model has no op 'softmax'"},
+        {"half_ops", "lstm", "setting half_ops: this model has no op 'lstm'"},
+        {"fp32_params", "^head", "setting fp32_params: '^head' matches no parameter of this model"},
+        {"fp32_ops", "matmul,tanh", NULL},
+        {"half_ops", "mean", NULL},
+        {"fp32_params", "w", NULL},
+    };
+    warning_log log = {0};
+    ht_context *ctx;
+    ht_context_opts opts = HT_CONTEXT_OPTS;
+    opts.log = keep_warning;
+    opts.log_arg = &log;
+    assert_int_equal(ht_context_create(&ctx, &opts), HT_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ht_graph *g;
+        ht_plan *plan;
+        ht_plan_opts planning = HT_PLAN_OPTS;
+        planning.precision = "bf16";
+        planning.settings = &(ht_train_setting){cases[i].key, cases[i].value};
+        planning.setting_count = 1;
+        assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
+        ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){2, 8});
+        ht_val w = ht_param(g, "w", HT_F32, 2, (int64_t[]){8, 4}, HT_NORMAL(0, 0.1));
+        ht_output(g, "loss", ht_mean(g, ht_tanh(g, ht_matmul(g, x, w, NULL)), 0, NULL, false));
+        log = (warning_log){0};
+        assert_int_equal(ht_plan_create(&plan, g, &planning), HT_OK);
+        assert_int_equal(log.count, cases[i].warning != NULL);
+        assert_string_equal(log.last, cases[i].warning ? cases[i].warning : "");
+        ht_plan_free(plan);
+        ht_graph_free(g);
+    }
+    ht_context_free(ctx);
 }
 
 static void fp32_params__names_parameters_that_have_no_copy(void **state)
@@ -370,6 +423,7 @@ int main(void)
         cmocka_unit_test(accumulation__adds_in_the_type_that_was_asked_for),
         cmocka_unit_test(full_precision__keeps_an_op_and_its_gradient_in_f32),
         cmocka_unit_test(settings__that_are_wrong_are_refused_by_name),
+        cmocka_unit_test(settings__that_match_nothing_are_warnings),
         cmocka_unit_test(fp32_params__names_parameters_that_have_no_copy),
         cmocka_unit_test(residual__in_f32_is_a_wider_stream),
         cmocka_unit_test(memory__of_gpt2_is_what_half_promises),
