@@ -198,6 +198,9 @@ static void check_minimum(ht_config *c)
     const ht_json *scale = ht_fields_find(c->blocks[BLOCK_TRAIN], "loss_scale")->value;
     int64_t power = ht_field_int(engine, "fp16.initial_scale_power"), min = ht_field_int(engine, "fp16.min_loss_scale");
     if (scale->kind != HT_JSON_STRING || strcmp(scale->text, "dynamic") != 0) return;
+    if (min == 0)
+        ht_problems_warn(&c->problems, &ht_fields_find(engine, "fp16.min_loss_scale")->origin,
+                         "fp16.min_loss_scale: 0 would let the scale fall to 0, where every gradient is 0: taken as 1");
     if ((double)min > ldexp(1, (int)power))
         ht_problems_error(&c->problems, &ht_fields_find(engine, "fp16.min_loss_scale")->origin,
                           "fp16.min_loss_scale: %" PRId64

@@ -89,7 +89,7 @@ static void fill_precision(ht_config *c)
     r->scale_window = ht_field_int(engine, "fp16.loss_scale_window");
     r->scale_hysteresis = ht_field_int(engine, "fp16.hysteresis");
     r->scale_consecutive = ht_field_bool(engine, "fp16.consecutive_hysteresis");
-    r->scale_min = ht_field_number(engine, "fp16.min_loss_scale");
+    r->scale_min = fmax(1, ht_field_number(engine, "fp16.min_loss_scale"));
     r->masters = ht_field_bool(train, "masters");
     bool fp16_alone =
         ht_field_bool(engine, "fp16.enabled") && ht_field_bool(engine, "fp16.fp16_master_weights_and_grads");

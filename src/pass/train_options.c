@@ -168,6 +168,9 @@ static ht_status check_scaling(ht_context *ctx, const ht_scaling_options *scalin
         HT_FAIL(ctx, HT_EINVAL, "setting loss_scale: '%g' is neither none, dynamic nor a number above 0",
                 scaling->fixed);
     double first = ht_first_loss_scale(scaling);
+    if (scaling->kind == HT_SCALING_DYNAMIC && !(scaling->min >= FLT_MIN))
+        HT_FAIL(ctx, HT_EINVAL, "setting scale_min: %g would let the scale fall to 0, where every gradient is 0",
+                scaling->min);
     if (scaling->kind == HT_SCALING_DYNAMIC && scaling->min > first)
         HT_FAIL(ctx, HT_EINVAL, "setting scale_min: %g is above %g, the scale that scale_power=%g begins with",
                 scaling->min, first, (double)scaling->power);

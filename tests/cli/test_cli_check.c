@@ -21,6 +21,15 @@ static void check__warnings_go_to_stderr_and_are_no_failure(void **state)
            "warning: gradient_clipping: not given, so gradients are clipped to a global norm of 1.0");
 }
 
+static void check__warns_of_a_scale_that_may_fall_to_zero(void **state)
+{
+    (void)state;
+    expect(NULL,
+           "echo '{\"train_batch_size\": 8, \"fp16\": {\"enabled\": true, \"min_loss_scale\": 0}}' | \"$H\" check - "
+           "2>&1 >/dev/null",
+           0, "fp16.min_loss_scale: 0 would let the scale fall to 0");
+}
+
 static void check__errors_end_with_2_and_print_all(void **state)
 {
     (void)state;
@@ -64,6 +73,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check__prints_values_with_their_origin),
         cmocka_unit_test(check__warnings_go_to_stderr_and_are_no_failure),
+        cmocka_unit_test(check__warns_of_a_scale_that_may_fall_to_zero),
         cmocka_unit_test(check__errors_end_with_2_and_print_all),
         cmocka_unit_test(check__json_holds_everything_on_stdout),
         cmocka_unit_test(check__has_help_and_keys),

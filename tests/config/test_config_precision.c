@@ -168,6 +168,8 @@ static void engine__the_fp16_block_is_taken_as_it_stands(void **state)
     assert_string_equal(r->loss_scale, "none");
     refused(ENGINE("\"fp16\": {\"enabled\": true, \"initial_scale_power\": 2, \"min_loss_scale\": 5}"),
             "fp16.min_loss_scale: 5 is above the first scale, two to the power of fp16.initial_scale_power, 2");
+    /* DeepSpeed takes 0, and its scale may fall to it. */
+    assert_true(reads(ENGINE("\"fp16\": {\"enabled\": true, \"min_loss_scale\": 0}"))->scale_min == 1);
     refused(ENGINE("\"fp16\": {\"enabled\": true, \"hysteresis\": 0}"), "fp16.hysteresis: expected an integer from 1");
 }
 

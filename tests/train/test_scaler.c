@@ -382,6 +382,8 @@ static void update__wrong_scale_settings_are_errors_that_name_them(void **state)
         {"scale_window", "0", "setting scale_window: 0 is outside"},
         {"scale_hysteresis", "0", "setting scale_hysteresis: 0 is outside"},
         {"scale_consecutive", "2", "setting scale_consecutive: 2 is outside [0, 1]"},
+        {"scale_min", "0", "setting scale_min: 0 would let the scale fall to 0"},
+        {"scale_min", "1e-40", "setting scale_min: 1e-40 would let the scale fall to 0"},
         {"scale_min", "nan", "setting scale_min: nan is outside"},
         {"scale_min", "65537", "setting scale_min: 65537 is above 65536"},
         {"most_skips", "many", "setting most_skips: 'many' is no number"},
