@@ -164,8 +164,10 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
 static int train(train_job *job, ht_context *ctx, const ht_config *config)
 {
     ht_run *run;
+    bool output_failed = false;
     ht_run_request request = {
         .config = config,
+        .output_failed = &output_failed,
         .mode = job->resume  ? HT_RUN_RESUME
                 : job->force ? HT_RUN_FORCE
                              : HT_RUN_NEW,
@@ -190,7 +192,7 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
     install_signal_handlers();
     ht_status status = ht_run_open(&run, ctx, &request);
     /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */
-    if (status != HT_OK) return fail_with(ctx, status == HT_EIO ? CLI_WRONG : cli_end_of(status));
+    if (status != HT_OK) return fail_with(ctx, status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status));
     int end = run_to_end(job, ctx, run);
     status = ht_run_close(run);
     return end == CLI_DONE && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;

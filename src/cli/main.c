@@ -27,5 +27,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0) return version();
     const char *name = strcmp(argv[1], "--help") == 0 ? "help" : argv[1];
     const cli_command *command = cli_find_command(name);
-    return command ? cli_run_command(command, argc - 1, argv + 1) : cli_no_such_command(name);
+    int end = command ? cli_run_command(command, argc - 1, argv + 1) : cli_no_such_command(name);
+    /* Lines of progress that could not be written do not end a run, but are no success either. */
+    if (end == CLI_DONE && ferror(stdout)) return cli_fail(CLI_FAILED, "standard output: could not be written");
+    return end;
 }

@@ -209,7 +209,9 @@ static int run_one(cli_sweep *sweep, cli_sweep_entry *t)
 {
     ht_run *run;
     execute_run r = {.sweep = sweep, .entry = t};
+    bool output_failed = false;
     ht_run_request request = {.config = t->config,
+                              .output_failed = &output_failed,
                               .mode = HT_RUN_FORCE,
                               .folder = t->folder,
                               .numerics = t->numerics,
@@ -218,7 +220,7 @@ static int run_one(cli_sweep *sweep, cli_sweep_entry *t)
                               .on_eval = on_eval};
     ht_status status = ht_run_open(&run, sweep->ctx, &request);
     /* As in halftone train: before the first step a file that cannot be read is wrong input. */
-    int end = status == HT_EIO ? CLI_WRONG : cli_end_of(status);
+    int end = status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status);
     if (status == HT_OK) {
         ht_run_info info = ht_run_info_of(run);
         status = take_info(t, &info) ? HT_OK : ht_fail(sweep->ctx, HT_ENOMEM, "out of memory for a run");

@@ -164,6 +164,23 @@ static ht_status open_loaders(ht_run *run)
     return ht_loader_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
 }
 
+/* Of a step that writes: a failure is one of the run's folder. */
+static ht_status of_output(const ht_run *run, ht_status status)
+{
+    if (status != HT_OK && run->request.output_failed) *run->request.output_failed = true;
+    return status;
+}
+
+/* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
+static ht_status open_output(ht_run *run)
+{
+    if (run->request.mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, run->folder, HT_RUN_FORCE));
+    HT_TRY(ht_folder_record(run->ctx, run->folder, &run->job));
+    HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, run->folder, run->step));
+    if (run->request.numerics < 1) return HT_OK;
+    return ht_numerics_open(&run->numerics, run, run->folder, run->step, run->request.numerics);
+}
+
 static ht_status set_up(ht_run *run)
 {
     ht_run_mode mode = run->request.mode;
@@ -171,7 +188,7 @@ static ht_status set_up(ht_run *run)
     bool again = mode == HT_RUN_RESUME || mode == HT_RUN_EVALUATE;
     if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
     HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
-    if (mode == HT_RUN_NEW) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
+    if (mode == HT_RUN_NEW) HT_TRY(of_output(run, ht_folder_claim(run->ctx, folder, mode)));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_loaders(run));
     HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
@@ -181,12 +198,7 @@ static ht_status set_up(ht_run *run)
     HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
     if (run->request.stop && run->job.train_config->accumulate > 1)
         HT_TRY(ht_rollback_open(&run->rollback, run->job.session));
-    /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
-    if (mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, folder, mode));
-    HT_TRY(ht_folder_record(run->ctx, folder, &run->job));
-    HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, folder, run->step));
-    if (run->request.numerics < 1) return HT_OK;
-    return ht_numerics_open(&run->numerics, run, folder, run->step, run->request.numerics);
+    return of_output(run, open_output(run));
 }
 
 ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request)

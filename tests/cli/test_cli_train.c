@@ -268,7 +268,7 @@ static void train__says_what_is_wrong_with_a_job(void **state)
     expect(c, "\"$H\" train job.json --set model.n_head=3", 2, "n_head");
     expect(c, "\"$H\" train job.json --set train.task=pairs", 2, "cannot learn the task pairs");
     expect(c, "\"$H\" train job.json --set halftone.tf32=true", 2, "not there yet");
-    expect(c, "\"$H\" train job.json --set train.output=job.json", 2, "job.json");
+    expect(c, "\"$H\" train job.json --set train.output=job.json", 1, "job.json");
     expect(c, "\"$H\" train job.json --set train.batch=7", 2, "batch");
     expect(
         c,
@@ -348,6 +348,26 @@ static void init__writes_jobs_that_check_accepts(void **state)
     expect(c, "\"$H\" init thing --format tape", 2, "--format tape: text, jsonl");
 }
 
+/* An input that cannot be read is the user's mistake (2), an output that cannot be written is not (1). */
+static void commands__end_with_1_where_they_cannot_write(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    data_case_text(c, "job.json", text_job);
+    expect(c, "\"$H\" train job.json --set train.output=/dev/null/run", 1, "/dev/null/run: Not a directory");
+    expect(c, "\"$H\" train job.json --force --set train.output=/dev/null/run", 1, "/dev/null/run");
+    expect(c, "touch file && \"$H\" train job.json --set train.output=file", 1, "file: Not a directory");
+    expect(c, "\"$H\" compare job.json --precision fp32 -o /dev/null/runs", 1, "/dev/null/runs/fp32: Not a directory");
+    expect(c, "\"$H\" explain job.json --html /dev/null/x.html", 1, "/dev/null/x.html.part: Not a directory");
+    expect(c, "\"$H\" demo --single --steps 1 -o /dev/null/demo", 1, "/dev/null/demo: Not a directory");
+    expect(c, "\"$H\" init sums.txt /dev/null/job.json", 1, "/dev/null/job.json: Not a directory");
+    expect(c, "\"$H\" train job.json --force --set train.steps=2 > /dev/full", 1,
+           "standard output: could not be written");
+    expect(c, "\"$H\" eval run > /dev/full", 1, "standard output: ");
+    expect(c, "\"$H\" train job.json --force --set data.train=nowhere.txt", 2, "nowhere.txt");
+    expect(c, "\"$H\" compare job.json --precision fp32 --set data.train=nowhere.txt", 2, "nowhere.txt");
+}
+
 static void commands__have_help(void **state)
 {
     data_case *c = *state;
@@ -375,6 +395,7 @@ int main(void)
         CASE(train__force_removes_the_run_and_nothing_else),
         CASE(train__does_what_the_engine_config_says),
         CASE(init__writes_jobs_that_check_accepts),
+        CASE(commands__end_with_1_where_they_cannot_write),
         CASE(commands__have_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
