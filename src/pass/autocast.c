@@ -24,9 +24,11 @@ typedef struct fact {
     bool outside; /* a node outside its region reads it */
     bool wide;    /* ends in a gradient's accumulator, or is shown as an output that is f32 */
     bool shown;   /* such an output itself */
-    bool summed;  /* a sum of forward reads it */
-    bool used;    /* something else does */
-    ht_val cast;  /* its half version, once one was made */
+    bool stored;  /* a store into a half accumulator reads it */
+    uint32_t reads;
+    bool summed; /* a sum of forward reads it */
+    bool used;   /* something else does */
+    ht_val cast; /* its half version, once one was made */
 } fact;
 
 typedef struct caster {
@@ -96,8 +98,10 @@ static void look_ahead(caster *c, const ht_segment *s)
     for (size_t at = s->node_count; at-- > 0;) {
         const ht_node *n = &g->nodes[s->nodes[at]];
         bool moves = n->op->prec == HT_PREC_MOVE, leaves = !n->region;
-        if (n->op == &ht_op_store && ht_state_of(g, ht_node_in(g, n, 0))->heading == HT_HEADING_GRADIENTS)
+        if (n->op == &ht_op_store && ht_state_of(g, ht_node_in(g, n, 0))->heading == HT_HEADING_GRADIENTS) {
             c->facts[ht_node_in(g, n, 1).id].wide = true;
+            c->facts[ht_node_in(g, n, 1).id].stored = c->policy->gradients == c->policy->half;
+        }
         spread_wide(c, n);
         for (size_t i = 0; moves && i < n->n_out; i++) leaves |= c->facts[n->out + i].outside;
         for (size_t i = 0; i < n->n_in; i++) {
@@ -105,6 +109,7 @@ static void look_ahead(caster *c, const ht_segment *s)
             const ht_node *producer = ht_producer(g, v);
             if (!producer || leaves || producer->region != n->region) c->facts[v.id].outside = true;
             *(sums_up(n) ? &c->facts[v.id].summed : &c->facts[v.id].used) = true;
+            c->facts[v.id].reads++;
         }
     }
 }
@@ -265,10 +270,16 @@ static void cast_alike(caster *c, const ht_node *n)
 
 /* ---- the walk ---- */
 
+/* A product that only goes into a half accumulator: it is rounded where it is made, and needs no f32 beside it. */
+static bool ends_in_half(const ht_node *n, const fact *f)
+{
+    return n->op->prec == HT_PREC_DOT && f->stored && f->reads == 1 && !f->shown;
+}
+
 /* What only sums read is not rounded before it is summed: so squares of a loss do not overflow. */
 static bool stays_wide(const ht_node *n, const fact *f)
 {
-    return f->wide || (n->op->prec == HT_PREC_POINT && f->summed && !f->used);
+    return (f->wide && !ends_in_half(n, f)) || (n->op->prec == HT_PREC_POINT && f->summed && !f->used);
 }
 
 static void set_results(caster *c, const ht_node *n)

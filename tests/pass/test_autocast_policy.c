@@ -205,6 +205,65 @@ static void accumulation__adds_in_the_type_that_was_asked_for(void **state)
     }
 }
 
+/* The gradients of one micro-batch, rounded where they are made, are those in f32, rounded. */
+static void accumulation__in_half_rounds_the_gradients_once(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"transformer.h.0.mlp.c_fc.weight.grad",
+                                        "transformer.h.0.attn.c_attn.weight.grad", "transformer.wte.weight.grad",
+                                        "transformer.h.0.ln_1.weight.grad"};
+    for (int fp16 = 0; fp16 < 2; fp16++) {
+        model_fixture w[2];
+        ht_dtype half = fp16 ? HT_F16 : HT_BF16;
+        for (int k = 0; k < 2; k++) {
+            ht_plan_opts planning = HT_PLAN_OPTS;
+            planning.precision = fp16 ? "fp16" : "bf16";
+            planning.settings = &(ht_train_setting){"gradients", "half"};
+            planning.setting_count = (size_t)k;
+            model_start_planned(&w[k], "gpt2", "{\"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16}",
+                                (ht_model_request){.task = LM, SEQUENCES}, &(ht_train_opts)HT_TRAIN_OPTS, &planning, 2);
+            model_must(&w[k], ht_session_run(w[k].s, "micro_first"));
+        }
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            size_t n = (size_t)ht_type_elems(&ht_plan_slot(w[0].plan, names[i])->type);
+            double wide[1024], narrow[1024];
+            assert_true(n <= 1024);
+            model_must(&w[0], ht_session_read_f64(w[0].s, names[i], wide, n));
+            model_must(&w[1], ht_session_read_f64(w[1].s, names[i], narrow, n));
+            for (size_t e = 0; e < n; e++) assert_true(narrow[e] == ht_round_to(half, wide[e]));
+        }
+        for (int k = 0; k < 2; k++) model_stop(&w[k]);
+    }
+}
+
+/* A step with half accumulators has no gradient in f32 among its transients. */
+static void accumulation__in_half_needs_no_f32_beside_it(void **state)
+{
+    (void)state;
+    ht_context *ctx = context_create(1, NULL);
+    int64_t transients[2];
+    for (int half = 0; half < 2; half++) {
+        ht_graph *g;
+        ht_plan *plan;
+        ht_plan_opts planning = HT_PLAN_OPTS;
+        planning.precision = "fp16";
+        planning.settings = &(ht_train_setting){"gradients", "half"};
+        planning.setting_count = (size_t)half;
+        assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
+        ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){2, 1000});
+        ht_val w = ht_param(g, "w", HT_F32, 2, (int64_t[]){1000, 1000}, HT_NORMAL(0, 0.1));
+        ht_output(g, "loss", ht_mean(g, ht_tanh(g, ht_matmul(g, x, w, NULL)), 0, NULL, false));
+        assert_int_equal(ht_graph_train(g, NULL), HT_OK);
+        assert_int_equal(ht_plan_create(&plan, g, &planning), HT_OK);
+        transients[half] = plan->segments[ht_plan_segment_find(plan, "micro_first")].transient_bytes;
+        ht_plan_free(plan);
+        ht_graph_free(g);
+    }
+    assert_true(transients[0] < 1000 * 1000 * 4);
+    assert_true(transients[1] <= transients[0]);
+    ht_context_free(ctx);
+}
+
 /* ---- the policy ---- */
 
 static const ht_call *find_call(const ht_plan *plan, const char *op)
@@ -421,6 +480,8 @@ int main(void)
         cmocka_unit_test(eval__gives_the_loss_of_training),
         cmocka_unit_test(casts__ride_along),
         cmocka_unit_test(accumulation__adds_in_the_type_that_was_asked_for),
+        cmocka_unit_test(accumulation__in_half_rounds_the_gradients_once),
+        cmocka_unit_test(accumulation__in_half_needs_no_f32_beside_it),
         cmocka_unit_test(full_precision__keeps_an_op_and_its_gradient_in_f32),
         cmocka_unit_test(settings__that_are_wrong_are_refused_by_name),
         cmocka_unit_test(settings__that_match_nothing_are_warnings),
