@@ -11,7 +11,7 @@ extern "C" {
 
 HT_API ht_status ht_graph_create(ht_graph **out, ht_context *ctx);
 HT_API void ht_graph_free(ht_graph *graph);
-/* HT_OK, or the first error of the builder; the context holds the message. */
+/* HT_OK, or the first error of the builder; the context holds the message. HT_EINVAL for NULL. */
 HT_API ht_status ht_graph_status(const ht_graph *graph);
 
 /* Parses the text form (docs/ir.md). `name`, usually the file's name, appears in messages. */
@@ -56,6 +56,7 @@ HT_API void ht_scope_pop(ht_graph *graph);
  * operands that other ops stored in half are read as they are. */
 HT_API void ht_full_precision(ht_graph *graph, ht_val value);
 
+/* Of HT_NONE, and of no graph: the type of a scalar, with no sizes. */
 HT_API ht_dtype ht_val_dtype(const ht_graph *graph, ht_val value);
 HT_API int ht_val_rank(const ht_graph *graph, ht_val value);
 /* Sizes; borrowed, `rank` of them. */

@@ -85,6 +85,10 @@ typedef struct ht_matmul_opts {
     size_t size;
     bool transpose_a, transpose_b; /* of the last two axes */
 } ht_matmul_opts;
+#define HT_MATMUL_OPTS                                                                                                 \
+    {                                                                                                                  \
+        .size = sizeof(ht_matmul_opts)                                                                                 \
+    }
 /* [.., M, K] × [.., K, N] → [.., M, N]; leading axes broadcast. opts may be NULL. */
 HT_API ht_val ht_matmul(ht_graph *g, ht_val a, ht_val b, const ht_matmul_opts *opts);
 
@@ -162,6 +166,10 @@ typedef struct ht_attention_opts {
     ht_val lengths;  /* i32 or i64 [B]: keys from this index on are masked; or none */
     ht_val document; /* i32 or i64 [B, T]: a position attends to its own document only; needs Tq = Tk; or none */
 } ht_attention_opts;
+#define HT_ATTENTION_OPTS                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(ht_attention_opts)                                                                              \
+    }
 /* q [B, H, Tq, D], k and v [B, G, Tk, D] with H a multiple of G (grouped-query attention). A fully masked row is zero.
  * With causal, query i attends to keys up to i + Tk − Tq. The Tq×Tk score matrix is never stored. */
 HT_API ht_val ht_attention(ht_graph *g, ht_val q, ht_val k, ht_val v, const ht_attention_opts *opts);
@@ -196,6 +204,11 @@ typedef struct ht_pool_opts {
     int64_t window[2], stride[2], padding[2]; /* a stride of 0 means the window */
     bool exclude_padding;                     /* average: divide by the elements inside only */
 } ht_pool_opts;
+/* The window has no default: set it. */
+#define HT_POOL_OPTS                                                                                                   \
+    {                                                                                                                  \
+        .size = sizeof(ht_pool_opts)                                                                                   \
+    }
 HT_API ht_val ht_max_pool2d(ht_graph *g, ht_val x, const ht_pool_opts *opts);
 HT_API ht_val ht_avg_pool2d(ht_graph *g, ht_val x, const ht_pool_opts *opts);
 HT_API ht_val ht_global_avg_pool2d(ht_graph *g, ht_val x); /* [N, C] */

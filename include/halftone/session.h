@@ -69,7 +69,7 @@ typedef struct ht_plan_opts {
 /* The graph is read only, and may be freed afterwards. opts may be NULL. */
 HT_API ht_status ht_plan_create(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts);
 HT_API void ht_plan_free(ht_plan *plan);
-/* All bytes that a session of this plan allocates for state, slots, transients and packed weights. */
+/* All bytes that a session of this plan allocates for state, slots, transients and packed weights; 0 for NULL. */
 HT_API int64_t ht_plan_bytes(const ht_plan *plan);
 /* The memory report and the instructions of every segment, as text; *out is heap memory for free(). */
 HT_API ht_status ht_plan_print(char **out, const ht_plan *plan);

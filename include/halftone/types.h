@@ -1,8 +1,10 @@
 /* halftone/types.h: the types that every other header uses: status, number types, values and handles.
  *
  * Contract of the whole API: a call that can fail returns ht_status and writes its result to the first argument; the
- * message is on the context (ht_context_message). Handles are opaque; `free` functions take NULL; returned pointers are
- * borrowed and live as long as the handle they came from. A context and everything made from it belong to one thread at
+ * message is on the context (ht_context_message). A pointer that is NULL where none may be is HT_EINVAL, and the message
+ * names the argument; the functions that build a graph latch it there and return HT_NONE, and look at a graph that is
+ * NULL as at one that has failed. Handles are opaque; `free` functions take NULL; returned pointers are borrowed and
+ * live as long as the handle they came from. A context and everything made from it belong to one thread at
  * a time. The library never prints and never exits. */
 #ifndef HALFTONE_TYPES_H
 #define HALFTONE_TYPES_H

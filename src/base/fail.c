@@ -17,6 +17,11 @@ ht_status ht_fail(ht_context *ctx, ht_status status, const char *format, ...)
     return status;
 }
 
+ht_status ht_fail_null(ht_context *ctx, const char *function, const char *argument)
+{
+    return ctx ? ht_fail(ctx, HT_EINVAL, "%s: %s is NULL", function, argument) : HT_EINVAL;
+}
+
 void ht_note(ht_context *ctx, ht_log_level level, const char *format, ...)
 {
     if (ctx->log == NULL) return;

@@ -30,34 +30,26 @@ int cli_end_of(ht_status status)
     }
 }
 
-/* Warnings go to stderr. Those of a start that fails are kept: the last one says why. */
-typedef struct warnings {
-    bool started;
-    char last[1024];
-} warnings;
-
+/* Warnings go to stderr. */
 static void on_log(void *arg, ht_log_level level, const char *line)
 {
-    warnings *w = arg;
-    if (level != HT_LOG_WARN) return;
-    if (w->started)
-        fprintf(stderr, "halftone: %s\n", line);
-    else
-        snprintf(w->last, sizeof w->last, "%s", line);
+    const bool *started = arg; /* what the start itself has to say comes back as a message */
+    if (level == HT_LOG_WARN && *started) fprintf(stderr, "halftone: %s\n", line);
 }
 
 int cli_context(ht_context **out)
 {
-    static warnings startup_warnings; /* as long as any context */
+    static bool started; /* as long as any context */
+    char reason[1024];
     ht_context_opts opts = HT_CONTEXT_OPTS;
     opts.log = on_log;
-    opts.log_arg = &startup_warnings;
+    opts.log_arg = &started;
+    opts.message = reason;
+    opts.message_size = sizeof reason;
     ht_status status = ht_context_create(out, &opts);
-    startup_warnings.started = true;
+    started = true;
     if (status == HT_OK) return CLI_DONE;
-    bool environment = status == HT_EINVAL || status == HT_ENOTSUP;
-    return cli_fail(environment ? CLI_WRONG : CLI_FAILED, "%s",
-                    startup_warnings.last[0] ? startup_warnings.last : ht_status_name(status));
+    return cli_fail(status == HT_EINVAL || status == HT_ENOTSUP ? CLI_WRONG : CLI_FAILED, "%s", reason);
 }
 
 int cli_puts(const char *text)

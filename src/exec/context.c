@@ -1,4 +1,5 @@
 /* The context of the public API: thread pool, instruction set, tables of ops and kernels. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,11 +48,16 @@ static ht_status start_threads(ht_context *ctx, int asked)
 static ht_status set_up(ht_context *ctx, const ht_context_opts *opts)
 {
     ctx->arena = ht_arena_create();
-    if (!ctx->arena) return HT_ENOMEM;
+    if (!ctx->arena) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a context");
     HT_TRY(choose_isa(ctx, opts->isa));
     HT_TRY(start_threads(ctx, opts->threads));
     HT_TRY(ht_ops_add_all(ctx));
     return ht_kernels_add_all(ctx);
+}
+
+static void tell(const ht_context_opts *opts, const char *message)
+{
+    if (opts->message && opts->message_size) snprintf(opts->message, opts->message_size, "%s", message);
 }
 
 ht_status ht_context_create(ht_context **out, const ht_context_opts *opts)
@@ -59,13 +65,19 @@ ht_status ht_context_create(ht_context **out, const ht_context_opts *opts)
     ht_context_opts standard = HT_CONTEXT_OPTS;
     /* A caller built against an older, smaller struct leaves the newer fields at their defaults. */
     if (opts) memcpy(&standard, opts, opts->size < sizeof standard ? opts->size : sizeof standard);
+    tell(&standard, out ? "" : "ht_context_create: out is NULL");
+    HT_NEED(NULL, out, "out");
     ht_context *ctx = calloc(1, sizeof *ctx);
     *out = NULL;
-    if (!ctx) return HT_ENOMEM;
+    if (!ctx) {
+        tell(&standard, "out of memory for a context");
+        return HT_ENOMEM;
+    }
     ctx->log = standard.log;
     ctx->log_arg = standard.log_arg;
     ht_status status = set_up(ctx, &standard);
     if (status != HT_OK) {
+        tell(&standard, ctx->message);
         ht_note(ctx, HT_LOG_WARN, "%s", ctx->message);
         ht_context_free(ctx);
         return status;
@@ -88,15 +100,15 @@ void ht_context_free(ht_context *ctx)
 
 const char *ht_context_message(const ht_context *ctx)
 {
-    return ctx->message;
+    return ctx ? ctx->message : "";
 }
 
 int ht_context_threads(const ht_context *ctx)
 {
-    return ht_pool_threads(ctx->pool);
+    return ctx ? ht_pool_threads(ctx->pool) : 0;
 }
 
 const char *ht_context_isa(const ht_context *ctx)
 {
-    return ht_isa_name((ht_isa)ctx->isa);
+    return ctx ? ht_isa_name((ht_isa)ctx->isa) : "";
 }

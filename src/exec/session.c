@@ -53,7 +53,9 @@ static ht_status start(ht_session *s, const ht_session_opts *opts)
 
 ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_session_opts *opts)
 {
+    HT_NEED(plan ? plan->ctx : NULL, out, "out");
     *out = NULL;
+    HT_NEED(NULL, plan, "plan");
     ht_session *s = calloc(1, sizeof *s);
     if (!s) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
     s->plan = plan;
@@ -119,8 +121,11 @@ static ht_status run_program(ht_session *s, const ht_plan_program *p, ht_batch_f
 /* Handles count from 1: programs, then segments; slots have their own. */
 ht_status ht_session_program(const ht_session *s, const char *name, ht_handle *out)
 {
-    int program = ht_plan_program_find(s->plan, name), segment = -1;
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, out, "out");
     *out = (ht_handle){0};
+    HT_NEED(s->plan->ctx, name, "name");
+    int program = ht_plan_program_find(s->plan, name), segment = -1;
     if (program < 0) segment = ht_plan_segment_find(s->plan, name);
     if (program < 0 && segment < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program or segment '%s'", name);
     out->id = 1 + (uint32_t)(program >= 0 ? (size_t)program : s->plan->program_count + (size_t)segment);
@@ -129,6 +134,7 @@ ht_status ht_session_program(const ht_session *s, const char *name, ht_handle *o
 
 ht_status ht_session_start(ht_session *s, ht_handle program)
 {
+    HT_NEED(NULL, s, "session");
     const ht_plan *plan = s->plan;
     if (program.id < 1 || program.id > plan->program_count + plan->segment_count)
         HT_FAIL(plan->ctx, HT_EINVAL, "the handle %u stands for no program of this session", program.id);
@@ -152,6 +158,7 @@ ht_status ht_session_start_segment(ht_session *s, size_t segment, unsigned slot)
 
 ht_status ht_session_wait(ht_session *s)
 {
+    HT_NEED(NULL, s, "session");
     return ht_executor_sync(s->executor);
 }
 
@@ -165,6 +172,8 @@ ht_status ht_session_run(ht_session *s, const char *name)
 
 ht_status ht_session_run_batches(ht_session *s, const char *name, ht_batch_fn fill, void *arg)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, name, "name");
     int program = ht_plan_program_find(s->plan, name);
     if (program < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program '%s'", name);
     if (!fill) HT_FAIL(s->plan->ctx, HT_EINVAL, "program '%s': there is no function that writes its batches", name);
@@ -177,6 +186,10 @@ ht_status ht_session_run_batches(ht_session *s, const char *name, ht_batch_fn fi
 
 ht_status ht_session_slot(const ht_session *s, const char *name, ht_handle *out)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, out, "out");
+    *out = (ht_handle){0};
+    HT_NEED(s->plan->ctx, name, "name");
     const ht_slot *slot = ht_plan_slot(s->plan, name);
     if (!slot && strcmp(name, "seed") == 0) slot = ht_plan_slot(s->plan, "loss_grad"); /* its deprecated name */
     *out = (ht_handle){slot ? 1 + (uint32_t)(slot - s->plan->slots) : 0};
@@ -206,6 +219,8 @@ static void note_write(ht_session *s, const ht_slot *slot)
 
 ht_status ht_session_write_slot(ht_session *s, ht_handle handle, const void *data, size_t bytes)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || bytes == 0, "data");
     const ht_slot *slot;
     HT_TRY(check_slot(s, handle, bytes, true, &slot));
     note_write(s, slot);
@@ -214,6 +229,8 @@ ht_status ht_session_write_slot(ht_session *s, ht_handle handle, const void *dat
 
 ht_status ht_session_read_slot(const ht_session *s, ht_handle handle, void *data, size_t bytes)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || bytes == 0, "data");
     const ht_slot *slot;
     HT_TRY(check_slot(s, handle, bytes, true, &slot));
     return ht_executor_read(s->executor, slot->place, data, bytes);
@@ -249,6 +266,8 @@ static ht_status stage(const ht_session *s, const char *name, size_t count, cons
 
 ht_status ht_session_write_f64(ht_session *s, const char *name, const double *data, size_t count)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || count == 0, "data");
     const ht_slot *slot;
     _Alignas(8) char few[FEW_BYTES];
     void *bytes;
@@ -262,6 +281,8 @@ ht_status ht_session_write_f64(ht_session *s, const char *name, const double *da
 
 ht_status ht_session_read_f64(const ht_session *s, const char *name, double *data, size_t count)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || count == 0, "data");
     const ht_slot *slot;
     _Alignas(8) char few[FEW_BYTES];
     void *bytes;

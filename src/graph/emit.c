@@ -212,7 +212,7 @@ void ht_emit(ht_graph *g, const ht_op *op, size_t n_in, const ht_val *in, size_t
              const ht_type *want, ht_val *out)
 {
     for (int i = 0; i < op->n_out; i++) out[i] = HT_NONE;
-    if (g->status != HT_OK) return;
+    if (ht_graph_status(g) != HT_OK) return;
     if (g->segment == UINT32_MAX) ht_segment_begin(g, "forward");
     if (g->status != HT_OK || !check_inputs(g, op, &n_in, in)) return;
     const ht_attr *complete = complete_attrs(g, op, n_attr, attr);
@@ -246,7 +246,7 @@ void ht_node_set_int(ht_graph *g, uint32_t node, const char *key, int64_t value)
 void ht_emit_n(ht_graph *g, const char *name, const ht_type *want, size_t n_in, const ht_val *in, size_t n_attr,
                const ht_attr *attr, ht_val *out)
 {
-    const ht_op *op = ht_op_find(g->ctx, name, strlen(name));
+    const ht_op *op = g ? ht_op_find(g->ctx, name, strlen(name)) : NULL;
     if (op)
         ht_emit(g, op, n_in, in, n_attr, attr, want, out);
     else
@@ -263,7 +263,7 @@ ht_val ht_emit1(ht_graph *g, const char *name, const ht_type *want, size_t n_in,
 
 void ht_store(ht_graph *g, ht_val state, ht_val value)
 {
-    if (g->status != HT_OK) return;
+    if (ht_graph_status(g) != HT_OK) return;
     if (!ht_state_of(g, state)) {
         ht_graph_fail(g, HT_EINVAL, "store: the target is no state");
         return;

@@ -17,7 +17,9 @@ const char *const ht_heading_names[HT_HEADING_COUNT] = {
 
 ht_status ht_graph_create(ht_graph **out, ht_context *ctx)
 {
+    HT_NEED(ctx, out, "out");
     *out = NULL;
+    HT_NEED(NULL, ctx, "ctx");
     ht_graph *g = calloc(1, sizeof *g);
     if (!g) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a graph");
     g->ctx = ctx;
@@ -58,12 +60,31 @@ void ht_graph_free(ht_graph *g)
 
 ht_status ht_graph_status(const ht_graph *g)
 {
-    return g->status;
+    return g ? g->status : HT_EINVAL;
+}
+
+bool ht_graph_need(ht_graph *g, const void *pointer, const char *function, const char *argument)
+{
+    if (!pointer) ht_graph_fail(g, HT_EINVAL, "%s: %s is NULL", function, argument);
+    return ht_graph_status(g) == HT_OK;
+}
+
+bool ht_graph_need_dims(ht_graph *g, const char *function, int rank, const int64_t *dims)
+{
+    static const int64_t none;
+    return ht_graph_need(g, rank > 0 ? dims : &none, function, "dims");
+}
+
+bool ht_graph_has(ht_graph *g, ht_val v)
+{
+    if (ht_graph_status(g) != HT_OK || !v.id) return false;
+    if (v.id >= g->value_count) ht_graph_fail(g, HT_EINVAL, "value %u is none of this graph", v.id);
+    return v.id < g->value_count;
 }
 
 void ht_graph_fail(ht_graph *g, ht_status status, const char *format, ...)
 {
-    if (g->status != HT_OK) return;
+    if (ht_graph_status(g) != HT_OK) return;
     char message[sizeof g->ctx->message];
     va_list args;
     va_start(args, format);
@@ -146,6 +167,7 @@ static bool state_index_add(ht_graph *g)
 
 ht_val ht_find(const ht_graph *g, const char *name)
 {
+    if (!g || !name) return HT_NONE;
     int state = state_find(g, name);
     if (state >= 0) return g->states[state].value;
     if (g->segment < g->segment_count) {
@@ -190,6 +212,7 @@ ht_val ht_graph_add_state(ht_graph *g, const char *name, const ht_type *type, co
 
 ht_val ht_param(ht_graph *g, const char *name, ht_dtype dtype, int rank, const int64_t *dims, ht_init init)
 {
+    if (!ht_graph_need_dims(g, "param", rank, dims)) return HT_NONE;
     ht_type type = ht_type_make(dtype, rank, dims);
     return ht_graph_add_state(g, name, &type,
                               &(ht_state){.heading = HT_HEADING_PARAMETERS, .init = init, .trained = true});
@@ -197,6 +220,7 @@ ht_val ht_param(ht_graph *g, const char *name, ht_dtype dtype, int rank, const i
 
 ht_val ht_state_add(ht_graph *g, const char *name, ht_dtype dtype, int rank, const int64_t *dims, ht_init init)
 {
+    if (!ht_graph_need_dims(g, "state_add", rank, dims)) return HT_NONE;
     ht_type type = ht_type_make(dtype, rank, dims);
     ht_heading heading = rank == 0 ? HT_HEADING_SCALARS : HT_HEADING_STATISTICS;
     return ht_graph_add_state(g, name, &type, &(ht_state){.heading = heading, .init = init});
@@ -236,6 +260,7 @@ ht_val ht_graph_add_input(ht_graph *g, const char *name, const ht_type *type, ht
 
 ht_val ht_input(ht_graph *g, const char *name, ht_dtype dtype, int rank, const int64_t *dims)
 {
+    if (!ht_graph_need_dims(g, "input", rank, dims)) return HT_NONE;
     ht_type type = ht_type_make(dtype, rank, dims);
     return ht_graph_add_input(g, name, &type, HT_ZERO);
 }
@@ -247,7 +272,7 @@ ht_init ht_input_init(const ht_graph *g, ht_val input)
 
 void ht_output(ht_graph *g, const char *name, ht_val value)
 {
-    ht_segment *s = g->status == HT_OK ? current(g) : NULL;
+    ht_segment *s = ht_graph_status(g) == HT_OK ? current(g) : NULL;
     if (!s || !check_name(g, "output", name)) return;
     if (!value.id || value.id >= g->value_count) {
         ht_graph_fail(g, HT_EINVAL, "output '%s': there is no such value", name);
@@ -294,7 +319,7 @@ uint32_t ht_graph_add_segment(ht_graph *g, const char *name)
 
 void ht_segment_begin(ht_graph *g, const char *name)
 {
-    if (g->status != HT_OK) return;
+    if (!ht_graph_need(g, name, "segment_begin", "name")) return;
     int found = ht_segment_find(g, name);
     uint32_t segment = found >= 0 ? (uint32_t)found : ht_graph_add_segment(g, name);
     if (g->status == HT_OK) g->segment = segment;
@@ -335,8 +360,8 @@ void ht_graph_add_program_call(ht_graph *g, const char *program, ht_program_call
 
 void ht_full_precision(ht_graph *g, ht_val v)
 {
-    if (g->status != HT_OK) return;
-    if (ht_producer(g, v))
+    if (ht_graph_status(g) != HT_OK) return;
+    if (v.id < g->value_count && ht_producer(g, v))
         g->nodes[ht_value_of(g, v)->owner].full = true;
     else
         ht_graph_fail(g, HT_EINVAL, "full precision is for results of ops, not for state and inputs");
@@ -344,6 +369,11 @@ void ht_full_precision(ht_graph *g, ht_val v)
 
 void ht_scope_push(ht_graph *g, const char *name)
 {
+    if (!g) return;
+    if (!name) {
+        ht_graph_fail(g, HT_EINVAL, "scope_push: name is NULL");
+        name = ""; /* so that the pop that belongs to it finds its push */
+    }
     size_t length = strlen(g->scope), depth_limit = sizeof g->scope_mark / sizeof g->scope_mark[0];
     if (g->scope_depth == depth_limit || length + strlen(name) + 2 > sizeof g->scope) {
         ht_graph_fail(g, HT_EINVAL, "scope '%s' is nested too deep", name);
@@ -355,6 +385,7 @@ void ht_scope_push(ht_graph *g, const char *name)
 
 void ht_scope_pop(ht_graph *g)
 {
+    if (!g) return;
     if (g->scope_depth == 0)
         ht_graph_fail(g, HT_EINVAL, "a scope was left that was never entered");
     else

@@ -158,6 +158,14 @@ const ht_call *ht_node_call(const ht_graph *g, const ht_node *n, ht_arena *arena
 /* Latches a failure on the graph; the message gets the scope appended. */
 void ht_graph_fail(ht_graph *g, ht_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* For builders that look at their arguments themselves. False: the graph is NULL or has failed, or the argument is NULL,
+ * which is latched as "input: dims is NULL". */
+bool ht_graph_need(ht_graph *g, const void *pointer, const char *function, const char *argument);
+/* The same for `rank` sizes: NULL is fine where there are none. */
+bool ht_graph_need_dims(ht_graph *g, const char *function, int rank, const int64_t *dims);
+/* May a builder look at v? False for none, and for one of another graph, which is latched; also as above. */
+bool ht_graph_has(ht_graph *g, ht_val v);
+
 #define HT_VALS(...)                                                                                                   \
     sizeof((ht_val[]){__VA_ARGS__}) / sizeof(ht_val), (const ht_val[])                                                 \
     {                                                                                                                  \

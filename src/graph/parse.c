@@ -449,7 +449,10 @@ static void parse_program(parser *p)
 
 ht_status ht_graph_parse(ht_graph **out, ht_context *ctx, const char *name, const char *text, size_t length)
 {
+    HT_NEED(ctx, out, "out");
     *out = NULL;
+    HT_NEED(ctx, name, "name");
+    HT_NEED(ctx, text, "text");
     ht_graph *g;
     HT_TRY(ht_graph_create(&g, ctx));
     parser p = {.lex = {.ctx = ctx, .arena = g->arena, .file = name, .at = text, .line = 1}, .g = g};

@@ -192,7 +192,9 @@ static void print_segment(printer *p, const ht_segment *s)
 
 ht_status ht_graph_print(char **out, const ht_graph *g)
 {
+    HT_NEED(g ? g->ctx : NULL, out, "out");
     *out = NULL;
+    HT_NEED(NULL, g, "graph");
     printer p = {.g = g};
     p.number = calloc(g->value_count, sizeof *p.number);
     p.node_place = calloc(g->node_count, sizeof *p.node_place);

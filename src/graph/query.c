@@ -27,19 +27,26 @@ ht_state *ht_state_of(const ht_graph *g, ht_val v)
     return &g->states[g->values[v.id].owner];
 }
 
+/* What is no value looks like none: f64, rank 0. */
+static const ht_type *shown_type(const ht_graph *g, ht_val v)
+{
+    static const ht_type none;
+    return g && v.id < g->value_count ? ht_type_of(g, v) : &none;
+}
+
 ht_dtype ht_val_dtype(const ht_graph *g, ht_val v)
 {
-    return ht_type_of(g, v)->dtype;
+    return shown_type(g, v)->dtype;
 }
 
 int ht_val_rank(const ht_graph *g, ht_val v)
 {
-    return ht_type_of(g, v)->rank;
+    return shown_type(g, v)->rank;
 }
 
 const int64_t *ht_val_dims(const ht_graph *g, ht_val v)
 {
-    return ht_type_of(g, v)->dim;
+    return shown_type(g, v)->dim;
 }
 
 /* The extent of v in its root: first element and one past the last; strides are at least 0. */

@@ -357,7 +357,7 @@ static ht_status verify_segments(verifier *c, ht_namemap *names)
 
 ht_status ht_graph_verify(ht_graph *g)
 {
-    if (g->status != HT_OK) return g->status;
+    HT_TRY(ht_graph_status(g));
     ht_namemap names = {0};
     verifier c = {.g = g, .arena = ht_arena_create()};
     c.defined = calloc(g->value_count, sizeof *c.defined);

@@ -231,8 +231,8 @@ static void store_running(ht_graph *g, ht_val running, ht_val batch, double mome
 ht_val ht_batchnorm_train(ht_graph *g, ht_val x, ht_val scale, ht_val shift, ht_val running_mean, ht_val running_var,
                           double momentum, double eps)
 {
-    if (!x.id || !running_mean.id || !running_var.id) return HT_NONE;
-    ht_val out[3];
+    if (!ht_graph_has(g, x) || !ht_graph_has(g, running_mean) || !ht_graph_has(g, running_var)) return HT_NONE;
+    ht_val out[3] = {HT_NONE};
     ht_emit_n(g, "batchnorm", NULL, HT_VALS(x, scale, shift), HT_ATTRS(HT_FLOAT("eps", eps)), out);
     if (!out[0].id) return HT_NONE;
     double n = ht_norm_channels(ht_type_of(g, x)).count;
@@ -244,7 +244,7 @@ ht_val ht_batchnorm_train(ht_graph *g, ht_val x, ht_val scale, ht_val shift, ht_
 ht_val ht_batchnorm_eval(ht_graph *g, ht_val x, ht_val scale, ht_val shift, ht_val running_mean, ht_val running_var,
                          double eps)
 {
-    if (!x.id || !running_mean.id || !running_var.id) return HT_NONE;
+    if (!ht_graph_has(g, x) || !ht_graph_has(g, running_mean) || !ht_graph_has(g, running_var)) return HT_NONE;
     if (ht_val_rank(g, x) < 2) {
         ht_graph_fail(g, HT_ESHAPE, "batchnorm: x of rank %d is not [N, C, ..]", ht_val_rank(g, x));
         return HT_NONE;

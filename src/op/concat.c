@@ -91,6 +91,7 @@ const ht_op ht_op_concat = {
 
 ht_val ht_concat(ht_graph *g, size_t n, const ht_val *x, int axis)
 {
+    if (n > 0 && !ht_graph_need(g, x, "concat", "x")) return HT_NONE;
     for (size_t i = 0; i < n; i++)
         if (!x[i].id) return HT_NONE;
     return ht_emit1(g, "concat", NULL, n, x, HT_ATTRS(HT_INT("axis", axis)));

@@ -130,22 +130,25 @@ const ht_op ht_op_iota = {
 
 ht_val ht_fill(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, double value)
 {
+    if (!ht_graph_need_dims(g, "fill", rank, dims)) return HT_NONE;
     ht_type want = ht_type_make(dtype, rank, dims);
     return ht_emit1(g, "fill", &want, 0, NULL, HT_ATTRS(HT_FLOAT("value", value)));
 }
 
 ht_val ht_constant(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, const double *data)
 {
+    if (!ht_graph_need_dims(g, "constant", rank, dims)) return HT_NONE;
     ht_type want = ht_type_make(dtype, rank, dims);
-    if (ht_graph_status(g) != HT_OK) return HT_NONE;
     /* A shape that is refused anyway must not say how many numbers to copy. */
     bool sound = ht_type_check(g->ctx, &want, "constant") == HT_OK && ht_type_elems(&want) <= CONSTANT_MAX;
     int64_t count = sound ? ht_type_elems(&want) : 0;
+    if (count > 0 && !ht_graph_need(g, data, "constant", "data")) return HT_NONE;
     return ht_emit1(g, "constant", &want, 0, NULL, HT_ATTRS(HT_FLOATS("data", count, data)));
 }
 
 ht_val ht_iota(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, int axis)
 {
+    if (!ht_graph_need_dims(g, "iota", rank, dims)) return HT_NONE;
     ht_type want = ht_type_make(dtype, rank, dims);
     return ht_emit1(g, "iota", &want, 0, NULL, HT_ATTRS(HT_INT("axis", axis)));
 }

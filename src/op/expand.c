@@ -89,11 +89,12 @@ const ht_op ht_op_expand = {
 
 ht_val ht_expand(ht_graph *g, ht_val x, int rank, const int64_t *dims)
 {
-    if (!x.id) return HT_NONE;
+    if (!ht_graph_has(g, x)) return HT_NONE;
     if (rank < 0 || rank > HT_MAX_RANK) {
         ht_graph_fail(g, HT_ESHAPE, "expand: rank %d is not in 0..%d", rank, HT_MAX_RANK);
         return HT_NONE;
     }
+    if (!ht_graph_need_dims(g, "expand", rank, dims)) return HT_NONE;
     ht_type want = ht_type_make(ht_val_dtype(g, x), rank, dims);
     want.space = ht_type_of(g, x)->space;
     if (ht_type_same_shape(ht_type_of(g, x), &want)) return x;

@@ -49,6 +49,8 @@ const ht_op ht_op_norm_finite = {
 ht_val ht_norm_finite(ht_graph *g, ht_val x, ht_val *finite)
 {
     ht_val out[2] = {HT_NONE, HT_NONE};
+    if (finite) *finite = HT_NONE;
+    if (!ht_graph_need(g, finite, "norm_finite", "finite")) return HT_NONE;
     ht_emit_n(g, "norm_finite", NULL, HT_VALS(x), HT_NO_ATTRS, out);
     *finite = out[1];
     return out[0];

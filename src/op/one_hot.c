@@ -49,7 +49,7 @@ const ht_op ht_op_one_hot = {
 
 ht_val ht_one_hot(ht_graph *g, ht_val labels, int64_t depth, ht_dtype dtype)
 {
-    if (!labels.id) return HT_NONE;
+    if (!ht_graph_has(g, labels)) return HT_NONE;
     ht_type in = *ht_type_of(g, labels);
     if (in.rank == HT_MAX_RANK) {
         ht_graph_fail(g, HT_ESHAPE, "one_hot: labels of rank %d leave no axis for the depth", HT_MAX_RANK);

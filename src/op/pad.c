@@ -86,7 +86,7 @@ const ht_op ht_op_pad = {
 
 ht_val ht_pad(ht_graph *g, ht_val x, const int64_t *before, const int64_t *after, double value)
 {
-    if (!x.id) return HT_NONE;
+    if (!ht_graph_has(g, x)) return HT_NONE;
     int rank = ht_val_rank(g, x);
     return ht_emit1(g, "pad", NULL, HT_VALS(x),
                     HT_ATTRS(HT_INTS("before", before ? rank : 0, before), HT_INTS("after", after ? rank : 0, after),

@@ -78,11 +78,12 @@ const ht_op ht_op_permute = {
 
 ht_val ht_permute(ht_graph *g, ht_val x, int rank, const int64_t *order)
 {
-    if (!x.id) return HT_NONE;
+    if (!ht_graph_has(g, x)) return HT_NONE;
     if (rank < 0 || rank > HT_MAX_RANK) {
         ht_graph_fail(g, HT_EINVAL, "permute: rank %d is not in 0..%d", rank, HT_MAX_RANK);
         return HT_NONE;
     }
+    if (rank > 0 && !ht_graph_need(g, order, "permute", "order")) return HT_NONE;
     int64_t axes[HT_MAX_RANK];
     bool same = rank == ht_type_of(g, x)->rank;
     for (int i = 0; i < rank; i++) {
@@ -95,7 +96,7 @@ ht_val ht_permute(ht_graph *g, ht_val x, int rank, const int64_t *order)
 
 ht_val ht_transpose(ht_graph *g, ht_val x, int axis_a, int axis_b)
 {
-    if (!x.id) return HT_NONE;
+    if (!ht_graph_has(g, x)) return HT_NONE;
     int rank = ht_type_of(g, x)->rank;
     int a = axis_a < 0 ? axis_a + rank : axis_a, b = axis_b < 0 ? axis_b + rank : axis_b;
     if (a < 0 || a >= rank || b < 0 || b >= rank) {

@@ -373,8 +373,9 @@ const ht_op ht_op_avg_pool2d_grad = {
 
 static bool good_opts(ht_graph *g, const char *op, const ht_pool_opts *opts)
 {
-    if (opts && opts->size >= sizeof *opts) return true;
-    ht_graph_fail(g, HT_EINVAL, "%s: options with a window and their own size are needed", op);
+    if (!ht_graph_need(g, opts, op, "opts")) return false;
+    if (opts->size >= sizeof *opts) return true;
+    ht_graph_fail(g, HT_EINVAL, "%s: options must start from HT_POOL_OPTS", op);
     return false;
 }
 

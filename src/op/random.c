@@ -257,6 +257,8 @@ ht_rng ht_rng_state(ht_graph *g)
 ht_val ht_random_uniform(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, double low, double high,
                          ht_rng rng, const char *site)
 {
+    if (!ht_graph_need_dims(g, "random_uniform", rank, dims) || !ht_graph_need(g, site, "random_uniform", "site"))
+        return HT_NONE;
     ht_type want = ht_type_make(dtype, rank, dims);
     return ht_emit1(g, "random_uniform", &want, HT_VALS(rng.seed, rng.step, rng.sample),
                     HT_ATTRS(HT_FLOAT("low", low), HT_FLOAT("high", high), HT_TEXT("site", site)));
@@ -265,6 +267,8 @@ ht_val ht_random_uniform(ht_graph *g, ht_dtype dtype, int rank, const int64_t *d
 ht_val ht_random_normal(ht_graph *g, ht_dtype dtype, int rank, const int64_t *dims, double mean, double deviation,
                         ht_rng rng, const char *site)
 {
+    if (!ht_graph_need_dims(g, "random_normal", rank, dims) || !ht_graph_need(g, site, "random_normal", "site"))
+        return HT_NONE;
     ht_type want = ht_type_make(dtype, rank, dims);
     return ht_emit1(g, "random_normal", &want, HT_VALS(rng.seed, rng.step, rng.sample),
                     HT_ATTRS(HT_FLOAT("mean", mean), HT_FLOAT("deviation", deviation), HT_TEXT("site", site)));
@@ -272,6 +276,7 @@ ht_val ht_random_normal(ht_graph *g, ht_dtype dtype, int rank, const int64_t *di
 
 ht_val ht_dropout(ht_graph *g, ht_val x, double p, ht_rng rng, const char *site)
 {
+    if (!ht_graph_need(g, site, "dropout", "site")) return HT_NONE;
     if (p == 0) return x;
     return ht_emit1(g, "dropout", NULL, HT_VALS(x, rng.seed, rng.step, rng.sample),
                     HT_ATTRS(HT_FLOAT("p", p), HT_TEXT("site", site)));

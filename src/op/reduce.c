@@ -302,6 +302,7 @@ static ht_val reduce(ht_graph *g, const char *op, ht_val x, int n_axes, const in
         ht_graph_fail(g, HT_EINVAL, "%s: %d axes", op, n_axes);
         return HT_NONE;
     }
+    if (n_axes > 0 && !ht_graph_need(g, axes, op, "axes")) return HT_NONE;
     return ht_emit1(g, op, NULL, HT_VALS(x), HT_ATTRS(HT_INTS("axes", n_axes, axes), HT_INT("keep", keep)));
 }
 

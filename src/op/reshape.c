@@ -112,11 +112,12 @@ static bool fill_in_size(ht_graph *g, int64_t elems, int rank, int64_t *dims, in
 
 ht_val ht_reshape(ht_graph *g, ht_val x, int rank, const int64_t *dims)
 {
-    if (!x.id) return HT_NONE;
+    if (!ht_graph_has(g, x)) return HT_NONE;
     if (rank < 0 || rank > HT_MAX_RANK) {
         ht_graph_fail(g, HT_ESHAPE, "reshape: rank %d is not in 0..%d", rank, HT_MAX_RANK);
         return HT_NONE;
     }
+    if (!ht_graph_need_dims(g, "reshape", rank, dims)) return HT_NONE;
     int64_t sizes[HT_MAX_RANK];
     int missing = -1;
     for (int i = 0; i < rank; i++) {

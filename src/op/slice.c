@@ -165,8 +165,9 @@ const ht_op ht_op_unslice = {
 
 ht_val ht_slice(ht_graph *g, ht_val x, const int64_t *start, const int64_t *dims, const int64_t *step)
 {
-    if (!x.id) return HT_NONE;
+    if (!ht_graph_has(g, x)) return HT_NONE;
     ht_type want = *ht_type_of(g, x);
+    if (!ht_graph_need_dims(g, "slice", want.rank, dims)) return HT_NONE;
     for (int i = 0; i < want.rank; i++) want.dim[i] = dims[i];
     int n_start = start ? want.rank : 0, n_step = step ? want.rank : 0;
     return ht_emit1(g, "slice", &want, HT_VALS(x),
@@ -175,7 +176,7 @@ ht_val ht_slice(ht_graph *g, ht_val x, const int64_t *start, const int64_t *dims
 
 ht_val ht_slice_axis(ht_graph *g, ht_val x, int axis, int64_t start, int64_t length)
 {
-    if (!x.id) return HT_NONE;
+    if (!ht_graph_has(g, x)) return HT_NONE;
     ht_type in = *ht_type_of(g, x);
     int at = axis < 0 ? axis + in.rank : axis;
     if (at < 0 || at >= in.rank) {

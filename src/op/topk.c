@@ -85,6 +85,9 @@ const ht_op ht_op_topk = {
 void ht_topk(ht_graph *g, ht_val x, int64_t k, ht_val *values, ht_val *indices)
 {
     ht_val out[2] = {HT_NONE, HT_NONE};
+    if (values) *values = HT_NONE;
+    if (indices) *indices = HT_NONE;
+    if (!ht_graph_need(g, values, "topk", "values") || !ht_graph_need(g, indices, "topk", "indices")) return;
     ht_emit_n(g, "topk", NULL, HT_VALS(x), HT_ATTRS(HT_INT("k", k)), out);
     *values = out[0];
     *indices = out[1];

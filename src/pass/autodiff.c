@@ -248,6 +248,9 @@ ht_status ht_backward(ht_graph *g, ht_val loss, ht_val loss_grad, size_t n, cons
 
 ht_status ht_gradients(ht_graph *g, ht_val loss, size_t n, const ht_val *wrt, ht_val *grads)
 {
+    HT_NEED(NULL, g, "graph");
+    HT_NEED(g->ctx, wrt || n == 0, "wrt");
+    HT_NEED(g->ctx, grads || n == 0, "grads");
     HT_TRY(ht_backward(g, loss, HT_NONE, n, wrt, grads));
     ht_role role = g->role;
     g->role = HT_ROLE_BWD_ACT;

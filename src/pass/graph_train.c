@@ -46,6 +46,7 @@ ht_status ht_graph_train(ht_graph *g, const ht_train_opts *opts)
     ht_pass_options options;
     ht_target target;
     HT_TRY(ht_graph_status(g));
+    HT_NEED(g->ctx, o.settings || o.setting_count == 0, "opts->settings");
     HT_TRY(read_train_opts(g->ctx, &o, &options));
     ht_target_here(g->ctx, &target);
     return ht_pipeline_run(g, HT_STAGE_TRAIN, &(ht_pass_env){.target = &target, .options = &options}, NULL);

@@ -367,13 +367,16 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
 ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,
                                   const ht_pass_observer *observer)
 {
+    HT_NEED(graph ? graph->ctx : NULL, out, "out");
     *out = NULL;
+    HT_NEED(NULL, graph, "graph");
     ht_context *ctx = graph->ctx;
     ht_plan_opts o = HT_PLAN_OPTS;
     if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     ht_target target = {0};
     ht_pass_options options = ht_pass_options_standard();
     const ht_train_setting precision = {"precision", o.precision};
+    HT_NEED(ctx, o.settings || o.setting_count == 0, "opts->settings");
     if (o.precision) HT_TRY(ht_pass_options_read(ctx, &options, HT_STAGE_PLAN, 1, &precision));
     HT_TRY(ht_pass_options_read(ctx, &options, HT_STAGE_PLAN, o.setting_count, o.settings));
     if (o.target)
@@ -407,7 +410,7 @@ void ht_plan_free(ht_plan *plan)
 int64_t ht_plan_bytes(const ht_plan *plan)
 {
     int64_t bytes = 0;
-    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += ht_plan_area_bytes(plan, (ht_area)area);
+    for (int area = 0; plan && area < HT_AREA_COUNT; area++) bytes += ht_plan_area_bytes(plan, (ht_area)area);
     return bytes;
 }
 

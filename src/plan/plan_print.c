@@ -46,6 +46,9 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
 
 ht_status ht_plan_print(char **out, const ht_plan *plan)
 {
+    HT_NEED(plan ? plan->ctx : NULL, out, "out");
+    *out = NULL;
+    HT_NEED(NULL, plan, "plan");
     ht_text t = {0};
     ht_text_add(&t, "plan for %s, %s, %d threads\nmodel %016llx\nbytes\n", plan->target.name,
                 ht_isa_name(plan->target.isa), plan->target.threads, (unsigned long long)plan->model_hash);
