@@ -88,7 +88,9 @@ typedef struct ht_session_opts {
 HT_API ht_status ht_session_create(ht_session **out, const ht_plan *plan, const ht_session_opts *opts);
 HT_API void ht_session_free(ht_session *session);
 /* Runs a program or one segment by name, to its end. Allocates nothing. A program that takes several batches ("train"
- * with `accumulate` above 1) is refused: it would take the same one each time. */
+ * with `accumulate` above 1) is refused: it would take the same one each time.
+ * HT_ENONFINITE after an update that gave up, since gradients stay inf or NaN, and after every one that follows: the
+ * parameters are those of the last good update. */
 HT_API ht_status ht_session_run(ht_session *session, const char *name);
 
 /* Writes the inputs of batch `index`, 0 and up, with ht_session_write; a status other than HT_OK ends the run. */
@@ -105,7 +107,8 @@ typedef struct ht_handle {
 HT_API ht_status ht_session_program(const ht_session *session, const char *name, ht_handle *out);
 HT_API ht_status ht_session_slot(const ht_session *session, const char *name, ht_handle *out);
 /* Starts a program; a device other than the CPU runs it while the caller goes on. What is read or written afterwards waits
- * for it. A failure of the device may be told by a later call, at the latest by ht_session_wait. */
+ * for it. A failure of the device may be told by a later call, at the latest by ht_session_wait, and so is an update
+ * that gave up (HT_ENONFINITE, as ht_session_run). */
 HT_API ht_status ht_session_start(ht_session *session, ht_handle program);
 HT_API ht_status ht_session_wait(ht_session *session);
 

@@ -39,9 +39,11 @@ bool ht_dtype_is_float(ht_dtype dtype)
 const char *ht_status_name(ht_status status)
 {
     static const char *const names[] = {
-        [HT_OK] = "HT_OK",           [HT_ENOMEM] = "HT_ENOMEM",   [HT_EINVAL] = "HT_EINVAL",
-        [HT_ESHAPE] = "HT_ESHAPE",   [HT_EDTYPE] = "HT_EDTYPE",   [HT_EPARSE] = "HT_EPARSE",
-        [HT_EIO] = "HT_EIO",         [HT_ENOTSUP] = "HT_ENOTSUP", [HT_EVERIFY] = "HT_EVERIFY",
+        [HT_OK] = "HT_OK",           [HT_ENOMEM] = "HT_ENOMEM",
+        [HT_EINVAL] = "HT_EINVAL",   [HT_ESHAPE] = "HT_ESHAPE",
+        [HT_EDTYPE] = "HT_EDTYPE",   [HT_EPARSE] = "HT_EPARSE",
+        [HT_EIO] = "HT_EIO",         [HT_ENOTSUP] = "HT_ENOTSUP",
+        [HT_EVERIFY] = "HT_EVERIFY", [HT_ENONFINITE] = "HT_ENONFINITE",
         [HT_EDEVICE] = "HT_EDEVICE",
     };
     return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "?";

@@ -83,7 +83,8 @@ ht_status ht_executor_trace(ht_executor *executor, size_t segment, unsigned slot
 struct ht_session {
     const ht_plan *plan;
     ht_executor *executor;
-    bool stale; /* a parameter was written: "derive" runs before anything else does */
+    bool stale;   /* a parameter was written: "derive" runs before anything else does */
+    bool updated; /* an update was started that nobody has waited for */
 };
 
 /* ht_session_start of one segment, with the inputs of a slot. */

@@ -118,6 +118,15 @@ static ht_status run_program(ht_session *s, const ht_plan_program *p, ht_batch_f
     return HT_OK;
 }
 
+/* Does a program call the segment "update"? */
+static bool updates(const ht_plan *plan, const ht_plan_program *program)
+{
+    int update = ht_plan_segment_find(plan, "update");
+    for (size_t c = 0; c < program->call_count; c++)
+        if ((int)program->calls[c].segment == update) return true;
+    return false;
+}
+
 /* Handles count from 1: programs, then segments; slots have their own. */
 ht_status ht_session_program(const ht_session *s, const char *name, ht_handle *out)
 {
@@ -140,8 +149,12 @@ ht_status ht_session_start(ht_session *s, ht_handle program)
         HT_FAIL(plan->ctx, HT_EINVAL, "the handle %u stands for no program of this session", program.id);
     HT_TRY(derive_again(s));
     size_t index = program.id - 1;
-    if (index >= plan->program_count) return ht_executor_run(s->executor, index - plan->program_count, 0);
+    if (index >= plan->program_count) {
+        s->updated |= (int)(index - plan->program_count) == ht_plan_segment_find(plan, "update");
+        return ht_executor_run(s->executor, index - plan->program_count, 0);
+    }
     const ht_plan_program *p = &plan->programs[index];
+    s->updated |= updates(plan, p);
     if (count_batches(s, p) > 1)
         HT_FAIL(plan->ctx, HT_EINVAL,
                 "program '%s' takes %lld batches, and would take the same one each time: ht_session_run_batches asks "
@@ -156,13 +169,29 @@ ht_status ht_session_start_segment(ht_session *s, size_t segment, unsigned slot)
     return ht_executor_run(s->executor, segment, slot);
 }
 
+/* An update that gave up keeps the state "fatal": from then on it changes nothing. */
+static ht_status check_fatal(const ht_session *s)
+{
+    double fatal = 0, scale = 1;
+    if (!ht_plan_slot(s->plan, "fatal")) return HT_OK;
+    HT_TRY(ht_session_read_f64(s, "fatal", &fatal, 1));
+    if (fatal == 0) return HT_OK;
+    HT_TRY(ht_session_read_f64(s, "loss_scale", &scale, 1));
+    HT_FAIL(s->plan->ctx, HT_ENONFINITE,
+            "gradients stay inf or NaN at a loss scale of %g: no update is made until the state 'fatal' is set to 0",
+            scale);
+}
+
 ht_status ht_session_wait(ht_session *s)
 {
     HT_NEED(NULL, s, "session");
-    return ht_executor_sync(s->executor);
+    HT_TRY(ht_executor_sync(s->executor));
+    bool updated = s->updated;
+    s->updated = false;
+    return updated ? check_fatal(s) : HT_OK;
 }
 
-ht_status ht_session_run(ht_session *s, const char *name)
+static ht_status run_named(ht_session *s, const char *name)
 {
     ht_handle program;
     HT_TRY(ht_session_program(s, name, &program));
@@ -178,8 +207,40 @@ ht_status ht_session_run_batches(ht_session *s, const char *name, ht_batch_fn fi
     if (program < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program '%s'", name);
     if (!fill) HT_FAIL(s->plan->ctx, HT_EINVAL, "program '%s': there is no function that writes its batches", name);
     HT_TRY(derive_again(s));
+    s->updated |= updates(s->plan, &s->plan->programs[program]);
     HT_TRY(run_program(s, &s->plan->programs[program], fill, arg));
     return ht_session_wait(s);
+}
+
+/* Is this the segment "update", or a program that calls it? */
+static bool updates(const ht_plan *plan, const char *name)
+{
+    int update = ht_plan_segment_find(plan, "update"), program = ht_plan_program_find(plan, name);
+    if (program < 0) return update >= 0 && ht_plan_segment_find(plan, name) == update;
+    for (size_t c = 0; c < plan->programs[program].call_count; c++)
+        if ((int)plan->programs[program].calls[c].segment == update) return true;
+    return false;
+}
+
+/* An update that gave up keeps the state "fatal": from then on it changes nothing. */
+static ht_status check_fatal(const ht_session *s)
+{
+    double fatal = 0, scale = 1;
+    if (!ht_plan_slot(s->plan, "fatal")) return HT_OK;
+    HT_TRY(ht_session_read_f64(s, "fatal", &fatal, 1));
+    if (fatal == 0) return HT_OK;
+    HT_TRY(ht_session_read_f64(s, "loss_scale", &scale, 1));
+    HT_FAIL(s->plan->ctx, HT_ENONFINITE,
+            "gradients stay inf or NaN at a loss scale of %g: no update is made until the state 'fatal' is set to 0",
+            scale);
+}
+
+ht_status ht_session_run(ht_session *s, const char *name)
+{
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, name, "name");
+    HT_TRY(run_named(s, name));
+    return updates(s->plan, name) ? check_fatal(s) : HT_OK;
 }
 
 /* ---- reading and writing ---- */

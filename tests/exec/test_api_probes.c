@@ -464,6 +464,51 @@ static void options__begin_with_their_initialisers(void **state)
     LATCHES("must start from HT_POOL_OPTS", ht_max_pool2d(g, x, &bare));
 }
 
+static ht_session *start_training(ht_plan **plan)
+{
+    static const ht_train_setting most = {"most_skips", "2"};
+    ht_train_opts train = HT_TRAIN_OPTS;
+    ht_session *s;
+    train.setting_count = 1;
+    train.settings = &most;
+    fresh_graph();
+    ht_val w = ht_param(g, "w", HT_F32, 2, dims, HT_CONSTANT(1));
+    ht_output(g, "loss", ht_mean(g, ht_mul(g, x, w), 0, NULL, false));
+    assert_int_equal(ht_graph_train(g, &train), HT_OK);
+    assert_int_equal(ht_plan_create(plan, g, NULL), HT_OK);
+    assert_int_equal(ht_session_create(&s, *plan, NULL), HT_OK);
+    return s;
+}
+
+static void an_update_that_gave_up__is_a_status_until_it_is_allowed_again(void **state)
+{
+    (void)state;
+    ht_plan *plan;
+    ht_session *s = start_training(&plan);
+    const double good[6] = {1, 2, 3, 4, 5, 6}, bad[6] = {0.0 / 0.0}, no = 0;
+    double before[6], after[6];
+    assert_int_equal(ht_session_write_f64(s, "x", good, 6), HT_OK);
+    assert_int_equal(ht_session_run(s, "train"), HT_OK);
+    assert_int_equal(ht_session_read_f64(s, "w", before, 6), HT_OK);
+    assert_int_equal(ht_session_write_f64(s, "x", bad, 6), HT_OK);
+    assert_int_equal(ht_session_run(s, "train"), HT_OK); /* skipped */
+    assert_int_equal(ht_session_run(s, "train"), HT_ENONFINITE);
+    assert_non_null(strstr(ht_context_message(ctx), "gradients stay inf or NaN"));
+    assert_string_equal(ht_status_name(HT_ENONFINITE), "HT_ENONFINITE");
+    assert_int_equal(ht_session_write_f64(s, "x", good, 6), HT_OK);
+    assert_int_equal(ht_session_run(s, "micro_first"), HT_OK); /* which updates nothing */
+    assert_int_equal(ht_session_run(s, "update"), HT_ENONFINITE);
+    assert_int_equal(ht_session_run(s, "train"), HT_ENONFINITE);
+    assert_int_equal(ht_session_read_f64(s, "w", after, 6), HT_OK);
+    assert_memory_equal(before, after, sizeof before);
+    assert_int_equal(ht_session_write_f64(s, "fatal", &no, 1), HT_OK);
+    assert_int_equal(ht_session_run(s, "train"), HT_OK);
+    assert_int_equal(ht_session_read_f64(s, "w", after, 6), HT_OK);
+    assert_memory_not_equal(before, after, sizeof before);
+    ht_session_free(s);
+    ht_plan_free(plan);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -496,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_context_that_cannot_be_made__gives_its_reason),
         cmocka_unit_test(options_of_an_older_program__have_no_message),
         cmocka_unit_test(options__begin_with_their_initialisers),
+        cmocka_unit_test(an_update_that_gave_up__is_a_status_until_it_is_allowed_again),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
