@@ -191,7 +191,7 @@ ht_status ht_session_wait(ht_session *s)
     return updated ? check_fatal(s) : HT_OK;
 }
 
-static ht_status run_named(ht_session *s, const char *name)
+ht_status ht_session_run(ht_session *s, const char *name)
 {
     ht_handle program;
     HT_TRY(ht_session_program(s, name, &program));
@@ -210,37 +210,6 @@ ht_status ht_session_run_batches(ht_session *s, const char *name, ht_batch_fn fi
     s->updated |= updates(s->plan, &s->plan->programs[program]);
     HT_TRY(run_program(s, &s->plan->programs[program], fill, arg));
     return ht_session_wait(s);
-}
-
-/* Is this the segment "update", or a program that calls it? */
-static bool updates(const ht_plan *plan, const char *name)
-{
-    int update = ht_plan_segment_find(plan, "update"), program = ht_plan_program_find(plan, name);
-    if (program < 0) return update >= 0 && ht_plan_segment_find(plan, name) == update;
-    for (size_t c = 0; c < plan->programs[program].call_count; c++)
-        if ((int)plan->programs[program].calls[c].segment == update) return true;
-    return false;
-}
-
-/* An update that gave up keeps the state "fatal": from then on it changes nothing. */
-static ht_status check_fatal(const ht_session *s)
-{
-    double fatal = 0, scale = 1;
-    if (!ht_plan_slot(s->plan, "fatal")) return HT_OK;
-    HT_TRY(ht_session_read_f64(s, "fatal", &fatal, 1));
-    if (fatal == 0) return HT_OK;
-    HT_TRY(ht_session_read_f64(s, "loss_scale", &scale, 1));
-    HT_FAIL(s->plan->ctx, HT_ENONFINITE,
-            "gradients stay inf or NaN at a loss scale of %g: no update is made until the state 'fatal' is set to 0",
-            scale);
-}
-
-ht_status ht_session_run(ht_session *s, const char *name)
-{
-    HT_NEED(NULL, s, "session");
-    HT_NEED(s->plan->ctx, name, "name");
-    HT_TRY(run_named(s, name));
-    return updates(s->plan, name) ? check_fatal(s) : HT_OK;
 }
 
 /* ---- reading and writing ---- */
