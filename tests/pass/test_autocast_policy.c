@@ -255,7 +255,7 @@ static void accumulation__in_half_needs_no_f32_beside_it(void **state)
         ht_output(g, "loss", ht_mean(g, ht_tanh(g, ht_matmul(g, x, w, NULL)), 0, NULL, false));
         assert_int_equal(ht_graph_train(g, NULL), HT_OK);
         assert_int_equal(ht_plan_create(&plan, g, &planning), HT_OK);
-        transients[half] = plan->segments[ht_plan_segment_find(plan, "micro_first")].transient_bytes;
+        transients[half] = plan->segments[ht_plan_segment_find(plan, "micro_first")].transient_bytes[HT_SPACE_MAIN];
         ht_plan_free(plan);
         ht_graph_free(g);
     }

@@ -97,9 +97,10 @@ static void describe(ht_text *to, const ht_plan *plan)
         for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
             const ht_instr *instr = &plan->segments[s].instrs[i];
             const ht_fused *f = instr->fused;
-            ht_text_add(to, "%zu.%zu rows %lld workspace %d+%lld, %lld bytes, cost %.17g %.17g", s, i,
+            ht_text_add(to, "%zu.%zu rows %lld workspace %d+%lld, %lld bytes, cost %.17g %.17g %.17g", s, i,
                         (long long)instr->rows, (int)instr->workspace.area, (long long)instr->workspace.offset,
-                        (long long)workspace_of(plan, instr), instr->cost.flops, instr->cost.bytes);
+                        (long long)workspace_of(plan, instr), instr->cost.dot_flops, instr->cost.other_flops,
+                        instr->cost.bytes);
             if (f)
                 ht_text_add(to, " span %lld grain %lld chain %d", (long long)f->span, (long long)f->grain,
                             f->chain_count);

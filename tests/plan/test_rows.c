@@ -44,7 +44,7 @@ static const char *doubled_takes(const ht_call *call, const ht_fusion *fusion, c
     return strcmp(only->op->name, "tanh") == 0 ? NULL : "the epilogue is tanh";
 }
 
-static void doubled_run(const ht_launch *launch)
+static ht_status doubled_run(const ht_launch *launch)
 {
     const ht_fused *fused = launch->fused;
     const float *x = launch->in[fused ? fused->n_in : 0];
@@ -52,9 +52,10 @@ static void doubled_run(const ht_launch *launch)
     float block[MOST_ROWS * COLUMNS], *y = fused ? block : launch->out[0];
     ht_epilogue epilogue;
     for (int64_t i = 0; i < n; i++) y[i] = 2 * x[i];
-    if (!fused) return;
+    if (!fused) return HT_OK;
     ht_epilogue_begin(&epilogue, fused, launch);
     ht_epilogue_block(&epilogue, 0, COLUMNS, n / COLUMNS, COLUMNS, (char *)block, COLUMNS * sizeof *block);
+    return HT_OK;
 }
 
 static const ht_kernel doubled_row = {.size = sizeof(ht_kernel),
@@ -140,11 +141,12 @@ static const char *f32_can(const ht_call *call, const ht_target *target)
     return ht_refuse_strided(call);
 }
 
-static void affine_run(const ht_launch *launch)
+static ht_status affine_run(const ht_launch *launch)
 {
     const float *x = launch->in[0];
     float *y = launch->out[0];
     for (int64_t i = 0; i < ht_type_elems(launch->call->out[0]); i++) y[i] = x[i] * 3 + 1;
+    return HT_OK;
 }
 
 static ht_op affine_op(ht_prec prec, const char *name)
