@@ -193,6 +193,8 @@ ht_status ht_session_wait(ht_session *s)
 
 ht_status ht_session_run(ht_session *s, const char *name)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, name, "name");
     ht_handle program;
     HT_TRY(ht_session_program(s, name, &program));
     HT_TRY(ht_session_start(s, program));
@@ -268,6 +270,8 @@ ht_status ht_session_read_slot(const ht_session *s, ht_handle handle, void *data
 
 ht_status ht_session_write(ht_session *s, const char *name, const void *data, size_t bytes)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || bytes == 0, "data");
     ht_handle handle;
     HT_TRY(ht_session_slot(s, name, &handle));
     return ht_session_write_slot(s, handle, data, bytes);
@@ -275,6 +279,8 @@ ht_status ht_session_write(ht_session *s, const char *name, const void *data, si
 
 ht_status ht_session_read(const ht_session *s, const char *name, void *data, size_t bytes)
 {
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || bytes == 0, "data");
     ht_handle handle;
     HT_TRY(ht_session_slot(s, name, &handle));
     return ht_session_read_slot(s, handle, data, bytes);

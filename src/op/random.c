@@ -284,6 +284,7 @@ ht_val ht_dropout(ht_graph *g, ht_val x, double p, ht_rng rng, const char *site)
 
 ht_val ht_batch_axis(ht_graph *g, ht_val random, int axis)
 {
+    if (!g) return HT_NONE;
     const ht_node *n = ht_graph_status(g) == HT_OK && random.id ? ht_producer(g, random) : NULL;
     int rank = n ? ht_val_rank(g, random) : 0;
     if (!n || !ht_op_has_attr(n->op, "batch_axis")) return random;

@@ -207,7 +207,7 @@ static void explain__refuses_what_it_cannot_plan(void **state)
     expect(c, "\"$H\" explain job.json --al", 2, "'--al' is not understood");
     expect(c, "\"$H\" explain job.json --set train.precison=bf16", 2, "did you mean");
     expect(c, "\"$H\" explain job.json --set data.train=nowhere.txt", 2, "nowhere.txt");
-    expect(c, "\"$H\" explain job.json --set 'halftone.fp32_ops=[\"matmull\"]'", 2, "there is no op 'matmull'");
+    expect(c, "\"$H\" explain job.json --set 'halftone.fp32_ops=[\"matmull\"]'", 2, "there is no op \"matmull\"");
     expect(c, "\"$H\" explain job.json > /dev/full", 1, "standard output: ");
     expect(c, "\"$H\" explain --help", 0, "usage: halftone explain JOB.json");
 }

@@ -237,6 +237,7 @@ static void ops__that_make_or_reduce_without_a_graph_give_none(void **state)
     GIVES_NONE(ht_random_uniform(NULL, HT_F32, 2, dims, 0, 1, rng, "a"));
     GIVES_NONE(ht_random_normal(NULL, HT_F32, 2, dims, 0, 1, rng, "a"));
     GIVES_NONE(ht_dropout(NULL, x, 0.5, rng, "a"));
+    GIVES_NONE(ht_batch_axis(NULL, x, 1));
     GIVES_NONE(ht_matmul(NULL, x, x, NULL));
     GIVES_NONE(ht_sum(NULL, x, 0, NULL, false));
     GIVES_NONE(ht_mean(NULL, x, 0, NULL, false));
@@ -267,6 +268,8 @@ static void ops__that_move_or_mix_without_a_graph_give_none(void **state)
     GIVES_NONE(ht_permute(NULL, x, 2, dims));
     GIVES_NONE(ht_slice(NULL, x, dims, dims, dims));
     GIVES_NONE(ht_slice_axis(NULL, x, 0, 0, 1));
+    GIVES_NONE(ht_dynamic_slice(NULL, x, x, 1));
+    GIVES_NONE(ht_dynamic_update_slice(NULL, x, x, x));
     GIVES_NONE(ht_concat(NULL, 1, &x, 0));
     GIVES_NONE(ht_pad(NULL, x, dims, dims, 0));
     GIVES_NONE(ht_expand(NULL, x, 2, dims));
@@ -331,6 +334,21 @@ static void plans_and_sessions__take_null(void **state)
     assert_int_equal(ht_session_create(&s, plan, NULL), HT_OK);
     REFUSES(NULL, ht_session_run(NULL, "forward"));
     REFUSES("ht_session_run: name is NULL", ht_session_run(s, NULL));
+    ht_handle handle = {1};
+    REFUSES(NULL, ht_session_run_batches(NULL, "train", NULL, NULL));
+    REFUSES("ht_session_run_batches: name is NULL", ht_session_run_batches(s, NULL, NULL, NULL));
+    REFUSES(NULL, ht_session_program(NULL, "forward", &handle));
+    REFUSES("ht_session_program: name is NULL", ht_session_program(s, NULL, &handle));
+    REFUSES("ht_session_program: out is NULL", ht_session_program(s, "forward", NULL));
+    REFUSES(NULL, ht_session_slot(NULL, "x", &handle));
+    REFUSES("ht_session_slot: name is NULL", ht_session_slot(s, NULL, &handle));
+    REFUSES("ht_session_slot: out is NULL", ht_session_slot(s, "x", NULL));
+    REFUSES(NULL, ht_session_start(NULL, handle));
+    REFUSES(NULL, ht_session_wait(NULL));
+    REFUSES(NULL, ht_session_write_slot(NULL, handle, &number, sizeof number));
+    REFUSES("ht_session_write_slot: data is NULL", ht_session_write_slot(s, handle, NULL, sizeof number));
+    REFUSES(NULL, ht_session_read_slot(NULL, handle, &number, sizeof number));
+    REFUSES("ht_session_read_slot: data is NULL", ht_session_read_slot(s, handle, NULL, sizeof number));
     REFUSES(NULL, ht_session_write(NULL, "x", &number, sizeof number));
     REFUSES("name is NULL", ht_session_write(s, NULL, &number, sizeof number));
     REFUSES("ht_session_write: data is NULL", ht_session_write(s, "x", NULL, sizeof number));
