@@ -1,6 +1,7 @@
 /* Sessions of graphs with state in host memory: the bits of the same graph without copies, in every precision and with
- * every optimizer. */
+ * every optimizer, on the CPU and beside an accelerator. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "session_fixture.h"
@@ -157,6 +158,79 @@ static void a_plan__counts_bytes_in_the_space_of_the_state(void **state)
     session_end(&f);
 }
 
+/* ---- beside an accelerator ---- */
+
+/* Queues of the device, of the host and for copies, with delays of many kinds. */
+static void an_accelerator__has_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+    int seeds = getenv("HALFTONE_LONG") ? 20 : 2;
+    for (int i = 0; i < 3 * seeds; i++) {
+        char seed[16];
+        ht_train_opts training = HT_TRAIN_OPTS;
+        ht_plan_opts planning = HT_PLAN_OPTS;
+        outcome cpu, main, host;
+        snprintf(seed, sizeof seed, "%d", i);
+        setenv("HALFTONE_FAKE_SEED", seed, 1);
+        planning.precision = precisions[i % 3];
+        planning.canaries = i % 2;
+        train(in_main, &training, &planning, &cpu);
+        planning.device = "fake";
+        train(in_main, &training, &planning, &main);
+        train(in_host, &training, &planning, &host);
+        assert_memory_equal(&cpu, &main, sizeof cpu);
+        assert_memory_equal(&cpu, &host, sizeof cpu);
+    }
+}
+
+static ht_status try_training(session_fixture *f)
+{
+    double loss;
+    HT_TRY(ht_session_create(&f->s, f->plan, NULL));
+    for (int step = 0; step < 2; step++) {
+        double x[BATCH * WIDTH] = {1}, label[BATCH] = {0};
+        HT_TRY(ht_session_write_f64(f->s, "x", x, BATCH * WIDTH));
+        HT_TRY(ht_session_write_f64(f->s, "label", label, BATCH));
+        HT_TRY(ht_session_run(f->s, "train"));
+    }
+    return ht_session_read_f64(f->s, "loss", &loss, 1);
+}
+
+/* False: the training has no such command. */
+static bool fails(const char *kind, int number)
+{
+    char text[32];
+    session_fixture f = {.ctx = context_create(1, NULL)};
+    ht_plan_opts planning = HT_PLAN_OPTS;
+    planning.device = "fake";
+    snprintf(text, sizeof text, "%s:%d", kind, number);
+    setenv("HALFTONE_FAKE_FAIL", text, 1);
+    must(&f, ht_graph_parse(&f.g, f.ctx, "text", in_host, strlen(in_host)));
+    must(&f, ht_graph_train(f.g, NULL));
+    must(&f, ht_plan_create(&f.plan, f.g, &planning));
+    ht_status status = try_training(&f);
+    if (status != HT_OK) {
+        assert_int_equal(status, HT_EDEVICE);
+        message_has(&f, "device fake: ");
+    }
+    session_end(&f);
+    unsetenv("HALFTONE_FAKE_FAIL");
+    return status != HT_OK;
+}
+
+/* In the middle of any of its queues, with the others at work: the run tells, and its memory can go. */
+static void an_accelerator__that_fails_is_told_of(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"alloc", "launch", "copy"};
+    for (int i = 0; i < 3; i++) {
+        int number = 1, stride = getenv("HALFTONE_LONG") ? 1 : 3;
+        while (fails(kinds[i], number)) number += stride;
+        if (number == 1) fail_msg("a training has no %s", kinds[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +238,8 @@ int main(void)
         cmocka_unit_test(every_optimizer__computes_where_the_state_lies),
         cmocka_unit_test(parameters_in_half__round_by_chance_where_they_lie),
         cmocka_unit_test(a_plan__counts_bytes_in_the_space_of_the_state),
+        cmocka_unit_test(an_accelerator__has_the_bits_of_the_cpu),
+        cmocka_unit_test(an_accelerator__that_fails_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
