@@ -22,7 +22,7 @@ static void cpu_close(ht_device *device)
 
 static ht_status cpu_alloc(ht_device *device, size_t bytes, void **out)
 {
-    *out = ht_pages_alloc(bytes);
+    *out = ht_pages_alloc(bytes, device->ctx->pool);
     if (!*out) HT_FAIL(device->ctx, HT_ENOMEM, "%zu bytes of memory could not be had", bytes);
     return HT_OK;
 }
