@@ -17,7 +17,7 @@
 /* The builds that this architecture has. */
 #define HT_ISA(id, name, architecture, ...)                                                                            \
     HT_ON_##architecture(void ht_gemm_run_f32_##name(const gemm_job *, ht_pool *);                                     \
-                         int64_t ht_gemm_workspace_f32_##name(int64_t, int64_t, int64_t, int64_t);                     \
+                         int64_t ht_gemm_workspace_f32_##name(int64_t, int64_t, int64_t, int64_t, bool);               \
                          void ht_gemm_prepack_f32_##name(const gemm_side *, int64_t, int64_t, void *, ht_pool *);      \
                          int64_t ht_gemm_prepacked_bytes_f32_##name(int64_t, int64_t);)
 #include "base/isas.def"
@@ -25,7 +25,7 @@
 typedef struct build {
     ht_isa isa;
     void (*run)(const gemm_job *job, ht_pool *pool);
-    int64_t (*workspace)(int64_t m, int64_t n, int64_t k, int64_t threads);
+    int64_t (*workspace)(int64_t m, int64_t n, int64_t k, int64_t threads, bool by_columns);
     void (*prepack)(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
     int64_t (*prepacked_bytes)(int64_t n, int64_t k);
 } build;
@@ -116,7 +116,7 @@ static void *run_with(const build *b, const operand *a, const operand *other, sh
                       const finisher *f, int threads, const void *prepacked)
 {
     size_t bytes = (size_t)(s.m * s.n) * ht_dtype_bytes(dtype);
-    int64_t scratch_bytes = b->workspace(s.m, s.n, s.k, threads);
+    int64_t scratch_bytes = b->workspace(s.m, s.n, s.k, threads, a->side.down == 1 && a->side.across != 1);
     void *y = malloc(bytes), *workspace = aligned_alloc(64, (size_t)(scratch_bytes + 63) / 64 * 64);
     ht_pool *pool = ht_pool_create(threads);
     assert_true(y && workspace && pool);

@@ -20,6 +20,7 @@
 
 typedef struct product {
     const ht_launch *launch;
+    int64_t threads; /* of the target, for products by the GEMM core */
     const ht_conv *conv;
     planes planes;
     taps taps;
@@ -210,7 +211,8 @@ static void im2col_left_tile(void *arg, int64_t tile)
 static void im2col_product(product *p, const gemm_side *left, void *workspace)
 {
     im2col positions = {&p->planes, &p->taps};
-    gemm_job job = {.m = p->rows, .n = im2col_positions(p), .k = p->depth, .workspace = workspace};
+    gemm_job job = {
+        .m = p->rows, .n = im2col_positions(p), .k = p->depth, .workspace = workspace, .threads = p->threads};
     job.a = left ? *left : (gemm_side){p->left, HT_REAL_DTYPE, im2col_pitch(p->depth), 1, NULL, NULL};
     job.b = (gemm_side){.dtype = HT_REAL_DTYPE, .load = im2col_load, .more = &positions};
     job.finish = im2col_finish;
@@ -255,14 +257,14 @@ static int64_t product_workspace(const product *p, int64_t left, bool copies)
 
 static int64_t conv2d_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
     product p;
     ht_conv c = ht_conv_of(call, call->in[0], call->in[1]);
     if (ht_type_elems(call->out[0]) == 0) return 0;
     forward_product(&p, &c, call, NULL);
+    p.threads = target->threads;
     if (!multiplies(&c, &p.planes)) return 0;
     if (uses_im2col(&c, positions_total(&p.taps)))
-        return gemm_workspace(p.rows, im2col_positions(&p), p.depth, 0) + im2col_planes(&p);
+        return gemm_workspace(p.rows, im2col_positions(&p), p.depth, p.threads, false) + im2col_planes(&p);
     return product_workspace(&p, left_elems(&p), copies_planes(&p));
 }
 
@@ -287,6 +289,7 @@ static ht_status conv2d_run(const ht_launch *launch)
         return HT_OK;
     }
     p.launch = launch;
+    p.threads = launch->threads;
     if (uses_im2col(&c, positions_total(&p.taps))) {
         gemm_side weights = {launch->in[1], launch->call->in[1]->dtype, p.depth, 1, NULL, NULL};
         p.planes.scratch = launch->workspace;
@@ -437,7 +440,7 @@ static int64_t grad_input_im2col(product *p, const ht_launch *launch)
         for (int64_t w = 0; w < ht_min_i64(v->stride[1], v->plane[1]); w++) {
             grad_input_phase(p, h, w);
             int64_t left = im2col_bytes(im2col_left(p)),
-                    bytes = left + gemm_workspace(p->rows, im2col_positions(p), p->depth, 0);
+                    bytes = left + gemm_workspace(p->rows, im2col_positions(p), p->depth, p->threads, false);
             if (bytes > most) most = bytes;
             if (!launch || p->depth == 0) continue;
             p->left = (real *)((char *)launch->workspace + planes_bytes);
@@ -449,11 +452,11 @@ static int64_t grad_input_im2col(product *p, const ht_launch *launch)
 
 static int64_t conv2d_grad_input_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
     product p;
     ht_conv c = ht_conv_of(call, call->out[0], call->in[1]);
     if (ht_type_elems(call->out[0]) == 0) return 0;
     grad_input_product(&p, &c, call, NULL);
+    p.threads = target->threads;
     if (!multiplies(&c, &p.planes)) return 0;
     if (grad_input_uses_im2col(&c)) return grad_input_im2col(&p, NULL);
     int64_t left;
@@ -500,6 +503,7 @@ static ht_status conv2d_grad_input_run(const ht_launch *launch)
         return HT_OK;
     }
     p.launch = launch;
+    p.threads = launch->threads;
     grad_input_clear(&p);
     if (grad_input_uses_im2col(&c)) {
         p.planes.scratch = launch->workspace;

@@ -22,6 +22,7 @@ enum {
 
 typedef struct weight_job {
     const ht_launch *launch;
+    int64_t threads; /* of the target, for the product by the GEMM core */
     const ht_conv *conv;
     planes planes;
     taps taps;
@@ -218,7 +219,7 @@ static weight_im2col weight_im2col_of(const weight_job *job)
     const planes *p = &job->planes;
     weight_im2col w = {.planes = p->in_place ? 0 : im2col_bytes(job->conv->batch * p->channels * p->plane + NR)};
     w.dy = im2col_bytes(job->cols * im2col_pitch(im2col_positions(job)));
-    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, im2col_positions(job), 0);
+    w.all = w.planes + w.dy + gemm_workspace(job->cols, job->rows, im2col_positions(job), job->threads, false);
     return w;
 }
 
@@ -247,6 +248,7 @@ static void weight_im2col_run(weight_job *job)
         .m = job->cols, .n = job->rows, .k = im2col_positions(job), .workspace = scratch + w.planes + w.dy};
     product.a = (gemm_side){job->turned, HT_REAL_DTYPE, im2col_pitch(im2col_positions(job)), 1, NULL, NULL};
     product.b = (gemm_side){.dtype = HT_REAL_DTYPE, .load = im2col_load_turned, .more = &positions};
+    product.threads = job->threads;
     product.y = launch->out[0];
     product.dtype = launch->call->out[0]->dtype;
     product.y_down = job->rows;
@@ -255,11 +257,11 @@ static void weight_im2col_run(weight_job *job)
 
 static int64_t conv2d_grad_weight_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
     weight_job job;
     ht_conv c = ht_conv_of(call, call->in[0], call->out[0]);
     if (ht_type_elems(call->out[0]) == 0) return 0;
     weight_plan(&job, &c, call, NULL);
+    job.threads = target->threads;
     if (!multiplies(&c, &job.planes)) return 0;
     if (uses_im2col(&c, positions_total(&job.taps))) return weight_im2col_of(&job).all;
     int64_t copied = copies_planes(&job) ? planes_elems(&job.planes, c.batch) : 0;
@@ -288,6 +290,7 @@ static ht_status conv2d_grad_weight_run(const ht_launch *launch)
         return HT_OK;
     }
     job.launch = launch;
+    job.threads = launch->threads;
     if (uses_im2col(&c, positions_total(&job.taps))) {
         weight_im2col_run(&job);
         return HT_OK;

@@ -9,6 +9,7 @@
  * Traffic: b once per row of tiles, a once per column of tiles, y once.  Bound: FLOPs. */
 /* HT_COMPILE: -ffp-contract=fast */
 #include "kernel/gemm/gemm.h"
+#include "kernel/gemm/prefetch.h"
 #include "kernel/simd.h"
 
 #include <stdatomic.h>
@@ -28,10 +29,10 @@ enum {
     FEW_THREADS = 2,       /* up to these, that is all that tiles follow */
     MOST_SLOTS = 32,       /* threads that can take part where their number is not known */
     MOST_PACKED = 1 << 22, /* elements of a that are packed beforehand at a time */
-    LINE_BYTES = 64,
-    L1_WAY_BYTES = 4096, /* addresses so far apart meet in one set of L1 */
-    CHUNK = 16,          /* steps of K between two prefetches */
-    PREFETCH_STRIPS = 8, /* the next block of b is fetched during the last strips of this one */
+    MOST_SHARED = 1 << 24, /* the same with many threads, which wait for each other around it */
+    L1_WAY_BYTES = 4096,   /* addresses so far apart meet in one set of L1 */
+    CHUNK = 16,            /* steps of K between two prefetches */
+    PREFETCH_STRIPS = 8,   /* the next block of b is fetched during the last strips of this one */
 };
 
 /* ---- the micro-kernel ---- */
@@ -42,28 +43,6 @@ typedef struct out_tile {
     const real *before; /* NULL: nothing */
     int64_t to_pitch, before_pitch;
 } out_tile;
-
-/* Memory that will be read soon: runs of bytes, fetched a few lines at a time between the products. */
-typedef struct prefetch {
-    const char *run;
-    int64_t at, bytes, pitch; /* within the run, of a run, between runs */
-    int64_t runs;             /* that are left */
-    int64_t lines;            /* per chunk of K */
-} prefetch;
-
-/* The first of two such memories, then the second. */
-static inline __attribute__((always_inline)) void prefetch_some(prefetch next[2])
-{
-    if (next->runs == 0) next++;
-    for (int64_t i = 0; i < next->lines && next->runs > 0; i++) {
-        __builtin_prefetch(next->run + next->at, 0, 2);
-        next->at += LINE_BYTES;
-        if (next->at < next->bytes) continue;
-        next->at = 0;
-        next->run += next->pitch;
-        next->runs--;
-    }
-}
 
 /* A few rows of a by one sliver of b. `rows` is a constant at each call, the steps of packed rows are too. */
 static inline __attribute__((always_inline)) void multiply(out_tile at, int rows, const real *restrict a,
@@ -359,12 +338,6 @@ static prefetch strip_prefetch(const work *w, int64_t row, int64_t rows, int64_t
                       .runs = rows};
 }
 
-/* So many lines at a time that all come in `chunks` times. */
-static void set_prefetch_rate(prefetch *next, int64_t chunks)
-{
-    next->lines = ht_tiles(next->runs * (ht_tiles(next->bytes, LINE_BYTES) + 1), chunks);
-}
-
 static int64_t depth_of(const work *w, int64_t step)
 {
     return ht_min_i64(w->e.depth, w->job->k - step * w->e.depth);
@@ -378,11 +351,11 @@ static void add_block(const work *w, const scratch *o, int64_t step, int64_t row
     int64_t pitch = w->e.tile_n, k = step * w->e.depth, depth = depth_of(w, step);
     bool last = step + 1 == w->e.steps;
     int64_t chunks = ht_tiles(columns, NR) * ht_tiles(depth, CHUNK);
-    set_prefetch_rate(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), PREFETCH_STRIPS) * chunks, 2));
+    prefetch_set_rate(next, ht_tiles(ht_min_i64(ht_tiles(rows, MR), PREFETCH_STRIPS) * chunks, 2));
     for (int64_t i = 0; i < rows; i += MR) {
         prefetch fetch[2] = {{0}, {0}};
         if (i + MR < rows) fetch[0] = strip_prefetch(w, row + i + MR, ht_min_i64(MR, rows - i - MR), k, depth);
-        set_prefetch_rate(&fetch[0], ht_tiles(chunks, 2));
+        prefetch_set_rate(&fetch[0], ht_tiles(chunks, 2));
         if (i + PREFETCH_STRIPS * MR >= rows) fetch[1] = *next;
         int64_t high = ht_min_i64(MR, rows - i), direct = 0;
         strip s = strip_of(w, o, row + i, high, k, depth);
@@ -482,31 +455,31 @@ static void share_out(extent *e, int64_t n, int64_t threads)
     }
 }
 
-/* threads: for which the workspace is planned; 0: not known. Only tiles follow from it: blocks of K and so the bits do
- * not. */
-static extent extent_of(int64_t m, int64_t n, int64_t k, int64_t threads)
+/* threads: for which the workspace is planned; 0: not known. Only tiles and how much of a is packed at a time follow
+ * from it: blocks of K and so the bits do not. */
+static extent extent_of(int64_t m, int64_t n, int64_t k, int64_t threads, bool packs_a)
 {
-    extent e = {.steps = ht_tiles(k, KC)};
+    extent e = {.steps = ht_tiles(k, KC), .rows = m};
     e.depth = ht_tiles(k, e.steps);
-    e.rows = MOST_PACKED / k / MR * MR;
-    e.rows = e.rows < TILE_M ? TILE_M : e.rows;
-    e.rows = ht_tiles(ht_tiles(m, ht_tiles(m, e.rows)), MR) * MR;
+    if (packs_a) {
+        int64_t most = (threads > FEW_THREADS ? MOST_SHARED : MOST_PACKED) / k;
+        e.rows = ht_tiles(ht_tiles(m, ht_tiles(m, most < TILE_M ? TILE_M : most)), MR) * MR;
+        e.packed = ht_tiles(e.rows * k, NR) * NR;
+    }
     if (threads > FEW_THREADS)
         share_out(&e, n, threads);
     else
         choose_tile(&e, n);
-    e.packed = e.rows * k;
-    e.slots =
-        ht_min_i64(ht_tiles(e.rows, e.tile_m) * ht_tiles(n, e.tile_n), threads > MOST_SLOTS ? threads : MOST_SLOTS);
+    e.slots = ht_min_i64(ht_tiles(e.rows, e.tile_m) * ht_tiles(n, e.tile_n), threads > 0 ? threads : MOST_SLOTS);
     e.slot = e.tile_n / NR * sliver_elems(e.depth) + sums_elems(&e) + MR * PITCH;
     return e;
 }
 
-int64_t gemm_workspace(int64_t m, int64_t n, int64_t k, int64_t threads)
+int64_t gemm_workspace(int64_t m, int64_t n, int64_t k, int64_t threads, bool by_columns)
 {
     if (m == 0 || n == 0 || k == 0) return 0;
-    extent e = extent_of(m, n, k, threads);
-    return (ht_tiles(e.packed, NR) * NR + e.slots * e.slot) * (int64_t)sizeof(real);
+    extent e = extent_of(m, n, k, threads, by_columns);
+    return (e.packed + e.slots * e.slot) * (int64_t)sizeof(real);
 }
 
 /* ---- b packed once for many products ---- */
@@ -557,13 +530,14 @@ void gemm_run(const gemm_job *job, ht_pool *pool)
         zero_result(job);
         return;
     }
-    work w = {.job = job, .e = extent_of(job->m, job->n, job->k, job->threads), .packed = job->workspace};
-    w.slots = w.packed + ht_tiles(w.e.packed, NR) * NR;
-    bool packed = by_columns(&job->a);
+    bool packs_a = by_columns(&job->a);
+    work w = {.job = job, .packed = job->workspace};
+    w.e = extent_of(job->m, job->n, job->k, job->threads, packs_a);
+    w.slots = w.packed + w.e.packed;
     for (w.row = 0; w.row < job->m; w.row += w.rows) {
-        w.rows = packed ? ht_min_i64(w.e.rows, job->m - w.row) : job->m;
+        w.rows = ht_min_i64(w.e.rows, job->m - w.row);
         w.tiles = ht_tiles(w.rows, w.e.tile_m) * ht_tiles(job->n, w.e.tile_n);
-        if (packed) ht_parallel(pool, ht_tiles(w.rows, GROUP) * w.e.steps, pack_columns, &w);
+        if (packs_a) ht_parallel(pool, ht_tiles(w.rows, GROUP) * w.e.steps, pack_columns, &w);
         atomic_store_explicit(&w.next, 0, memory_order_relaxed);
         ht_parallel(pool, ht_min_i64(w.tiles, w.e.slots), take_tiles, &w);
     }

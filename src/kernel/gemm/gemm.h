@@ -22,7 +22,7 @@ struct gemm_side {
 
 /* The last thing that happens to results before their only rounding: a block of y, complete, whose rows lie `pitch`
  * apart, to be changed in place. Each element of y comes exactly once, on the thread that made it, while the block is in
- * L1: blocks are a few rows high, and 256 columns wide (128 in small products) up to the end of y. */
+ * L1: blocks are a few rows high, and up to 256 columns wide. */
 typedef void (*gemm_finish)(const void *arg, int64_t row, int64_t column, int64_t rows, int64_t columns, real *values,
                             int64_t pitch);
 
@@ -46,8 +46,8 @@ typedef struct gemm_job {
 #define gemm_prepacked_bytes HT_K(ht_gemm_prepacked_bytes)
 
 void gemm_run(const gemm_job *job, ht_pool *pool);
-/* threads: as in the job. */
-int64_t gemm_workspace(int64_t m, int64_t n, int64_t k, int64_t threads);
+/* threads: as in the job. by_columns: the elements of a column of a lie together, which makes a to be packed. */
+int64_t gemm_workspace(int64_t m, int64_t n, int64_t k, int64_t threads, bool by_columns);
 
 enum { GEMM_PREPACK_ROWS = 128 }; /* with more rows, packing b along the way costs less than some 5 % (decision 0014) */
 

@@ -60,7 +60,7 @@ static ht_status matmul_gemm_run(const ht_launch *launch)
 static int64_t matmul_gemm_workspace(const ht_call *call, const ht_target *target)
 {
     product p = product_of(call, NULL, NULL);
-    return gemm_workspace(p.m, p.n, p.k, target->threads);
+    return gemm_workspace(p.m, p.n, p.k, target->threads, p.a.down == 1 && p.a.across != 1);
 }
 
 /* b of a single product with few rows. */

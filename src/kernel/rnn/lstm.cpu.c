@@ -26,7 +26,8 @@ static void layout(lstm *job, panel_scratch *scratch)
 {
     const layer *l = &job->l;
     job->gemm = scratch->start;
-    int64_t gemm = gemm_workspace(at_least_one(l->steps * l->batch), l->gates, at_least_one(l->inputs), 0);
+    int64_t gemm =
+        gemm_workspace(at_least_one(l->steps * l->batch), l->gates, at_least_one(l->inputs), l->threads, false);
     panel_take(scratch, 1, ht_tiles(gemm, sizeof(real)));
     int64_t rows = job->l.reserve.dtype == HT_REAL_DTYPE ? 0 : l->steps * l->batch;
     job->pre = panel_take(scratch, rows, l->gates);
@@ -178,6 +179,7 @@ static ht_status lstm_run(const ht_launch *launch)
                          .dtype = HT_REAL_DTYPE,
                          .y_down = job.pre.row,
                          .workspace = job.gemm,
+                         .threads = l->threads,
                          .prepacked = launch->prepacked},
              launch->pool);
     load_or_zero(job.real_bias, job.bias, 0, l->gates);
@@ -192,8 +194,8 @@ static ht_status lstm_run(const ht_launch *launch)
 
 static int64_t lstm_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
     lstm job = {.l = layer_sizes(call)};
+    job.l.threads = target->threads;
     job.l.reserve.dtype = call->out[3]->dtype;
     panel_scratch scratch = {NULL, 0};
     if (job.l.hidden > 0) layout(&job, &scratch);

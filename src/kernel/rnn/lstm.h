@@ -94,6 +94,7 @@ typedef struct side {
 typedef struct layer {
     const ht_launch *launch;
     int64_t steps, batch, inputs, hidden, gates; /* gates: 4 hidden */
+    int64_t threads;                             /* of the target */
     side x, h0, c0, w_input, w_hidden, lengths, reserve;
 } layer;
 
@@ -119,6 +120,7 @@ static inline layer layer_of(const ht_launch *launch, size_t lengths)
 {
     layer l = layer_sizes(launch->call);
     l.launch = launch;
+    l.threads = launch->threads;
     l.x = input_side(launch, 0), l.h0 = input_side(launch, 1), l.c0 = input_side(launch, 2);
     l.w_input = input_side(launch, 3), l.w_hidden = input_side(launch, 4);
     l.lengths = input_side(launch, lengths);

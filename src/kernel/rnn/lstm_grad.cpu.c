@@ -25,8 +25,9 @@ typedef struct lstm_grad {
 static int64_t gemm_bytes(const layer *l)
 {
     int64_t rows = at_least_one(l->steps * l->batch), inputs = at_least_one(l->inputs);
-    int64_t dx = gemm_workspace(rows, inputs, l->gates, 0), dw_input = gemm_workspace(l->gates, inputs, rows, 0);
-    int64_t dw_hidden = gemm_workspace(l->gates, l->hidden, rows, 0);
+    int64_t dx = gemm_workspace(rows, inputs, l->gates, l->threads, false);
+    int64_t dw_input = gemm_workspace(l->gates, inputs, rows, l->threads, true);
+    int64_t dw_hidden = gemm_workspace(l->gates, l->hidden, rows, l->threads, true);
     int64_t most = dx > dw_input ? dx : dw_input;
     return most > dw_hidden ? most : dw_hidden;
 }
@@ -175,12 +176,12 @@ static void products(const lstm_grad *job)
     const layer *l = &job->l;
     ht_pool *pool = l->launch->pool;
     int64_t rows = l->steps * l->batch;
-    gemm_job dx = {.a = real_matrix(job->pre, job->pre.row, 1), .workspace = job->gemm};
+    gemm_job dx = {.a = real_matrix(job->pre, job->pre.row, 1), .workspace = job->gemm, .threads = l->threads};
     dx.b = (gemm_side){.data = l->w_input.data, .dtype = l->w_input.dtype, .down = l->inputs, .across = 1};
     dx.m = rows, dx.n = l->inputs, dx.k = l->gates;
     dx.y = job->dx.data, dx.dtype = job->dx.dtype, dx.y_down = l->inputs;
     gemm_run(&dx, pool);
-    gemm_job dw = {.a = real_matrix(job->pre, 1, job->pre.row), .workspace = job->gemm};
+    gemm_job dw = {.a = real_matrix(job->pre, 1, job->pre.row), .workspace = job->gemm, .threads = l->threads};
     dw.m = l->gates, dw.k = rows;
     dw.b = (gemm_side){.data = l->x.data, .dtype = l->x.dtype, .down = l->inputs, .across = 1};
     if (l->lengths.data) dw.b.load = load_alive, dw.b.more = l;
@@ -224,8 +225,8 @@ static ht_status lstm_grad_run(const ht_launch *launch)
 
 static int64_t lstm_grad_workspace(const ht_call *call, const ht_target *target)
 {
-    (void)target;
     lstm_grad job = {.l = layer_sizes(call)};
+    job.l.threads = target->threads;
     panel_scratch scratch = {NULL, 0};
     if (job.l.hidden > 0) layout(&job, &scratch);
     return scratch.used * (int64_t)sizeof(real);
