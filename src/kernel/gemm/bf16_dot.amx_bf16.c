@@ -10,7 +10,6 @@ enum {
     HIGH = 16,                       /* rows of a tile */
     WIDE = 16,                       /* f32, or pairs, in a row of a tile */
     SUM_BYTES = BF16_DOT_TILE_N * 4, /* from row to row */
-    A_BYTES = BF16_DOT_PITCH * 2,
     B_BYTES = BF16_DOT_NR * 4,
 };
 
@@ -23,37 +22,40 @@ typedef struct tile_config {
 _Static_assert(sizeof(tile_config) == 64, "ldtilecfg reads 64 bytes");
 
 /* Tiles 0 to 3: sums, 2 × 2; 4 and 5: a; 6 and 7: b. Tile numbers are part of the instructions. */
-static void multiply_rows(float *sum, const uint16_t *a, const uint16_t *b, int64_t depth, bool first)
+static void multiply_sliver(bf16_strip *s, float *sums, const uint16_t *b)
 {
-    float *low = sum + HIGH * BF16_DOT_TILE_N;
-    if (first) {
+    const uint16_t *a = s->a, *a_low = a + HIGH * s->a_pitch;
+    float *low = sums + HIGH * BF16_DOT_TILE_N;
+    int64_t a_bytes = 2 * s->a_pitch;
+    if (s->first) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     } else {
-        _tile_loadd(0, sum, SUM_BYTES);
-        _tile_loadd(1, sum + WIDE, SUM_BYTES);
+        _tile_loadd(0, sums, SUM_BYTES);
+        _tile_loadd(1, sums + WIDE, SUM_BYTES);
         _tile_loadd(2, low, SUM_BYTES);
         _tile_loadd(3, low + WIDE, SUM_BYTES);
     }
-    for (int64_t k = 0; k < depth; k += BF16_DOT_STEP) {
-        _tile_loadd(4, a + k, A_BYTES);
+    for (int64_t k = 0; k < s->depth; k += BF16_DOT_STEP) {
+        prefetch_some(s->next);
+        _tile_loadd(4, a + k, a_bytes);
         _tile_loadd(6, b + k * BF16_DOT_NR, B_BYTES);
         _tile_loadd(7, b + k * BF16_DOT_NR + 2 * WIDE, B_BYTES);
-        _tile_loadd(5, a + HIGH * BF16_DOT_PITCH + k, A_BYTES);
+        _tile_loadd(5, a_low + k, a_bytes);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sum, SUM_BYTES);
-    _tile_stored(1, sum + WIDE, SUM_BYTES);
+    _tile_stored(0, sums, SUM_BYTES);
+    _tile_stored(1, sums + WIDE, SUM_BYTES);
     _tile_stored(2, low, SUM_BYTES);
     _tile_stored(3, low + WIDE, SUM_BYTES);
 }
 
-void ht_bf16_dot_amx(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth, bool first)
+void ht_bf16_dot_amx(bf16_strip *strip)
 {
     tile_config config = {.palette = 1};
     for (int tile = 0; tile < 8; tile++) {
@@ -61,7 +63,7 @@ void ht_bf16_dot_amx(float *sum, const uint16_t *a, const uint16_t *b, int64_t r
         config.rows[tile] = HIGH;
     }
     _tile_loadconfig(&config);
-    for (int64_t r = 0; r < rows; r += BF16_DOT_AMX_ROWS)
-        multiply_rows(sum + r * BF16_DOT_TILE_N, a + r * BF16_DOT_PITCH, b, depth, first);
+    for (int64_t j = 0; j < strip->slivers; j++)
+        multiply_sliver(strip, strip->sums + j * BF16_DOT_NR, strip->b + j * BF16_DOT_KC * BF16_DOT_NR);
     _tile_release();
 }

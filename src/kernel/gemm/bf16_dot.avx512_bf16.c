@@ -14,32 +14,37 @@ static inline __m512bh broadcast_bf16_pair(const uint16_t *a)
     return (__m512bh)_mm512_set1_epi32(bits);
 }
 
-static void multiply_rows(float *sum, const uint16_t *a, const uint16_t *b, int64_t depth, bool first)
+static void multiply_sliver(bf16_strip *s, float *sums, const uint16_t *b)
 {
+    const uint16_t *a = s->a;
+    int64_t a_pitch = s->a_pitch;
     __m512 left[ROWS], right[ROWS];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-        left[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(sum + r * BF16_DOT_TILE_N);
-        right[r] = first ? _mm512_setzero_ps() : _mm512_load_ps(sum + r * BF16_DOT_TILE_N + VECTOR);
+        left[r] = s->first ? _mm512_setzero_ps() : _mm512_load_ps(sums + r * BF16_DOT_TILE_N);
+        right[r] = s->first ? _mm512_setzero_ps() : _mm512_load_ps(sums + r * BF16_DOT_TILE_N + VECTOR);
     }
-    for (int64_t k = 0; k < depth; k += 2, a += 2, b += 2 * BF16_DOT_NR) {
-        __m512bh x = (__m512bh)_mm512_load_si512(b), y = (__m512bh)_mm512_load_si512(b + 2 * VECTOR);
+    for (int64_t k = 0; k < s->depth; k += BF16_DOT_STEP) {
+        prefetch_some(s->next);
+        for (int64_t pair = 0; pair < BF16_DOT_STEP / 2; pair++, a += 2, b += 2 * BF16_DOT_NR) {
+            __m512bh x = (__m512bh)_mm512_load_si512(b), y = (__m512bh)_mm512_load_si512(b + 2 * VECTOR);
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++) {
-            __m512bh both = broadcast_bf16_pair(a + r * BF16_DOT_PITCH);
-            left[r] = _mm512_dpbf16_ps(left[r], both, x);
-            right[r] = _mm512_dpbf16_ps(right[r], both, y);
+            for (int r = 0; r < ROWS; r++) {
+                __m512bh both = broadcast_bf16_pair(a + r * a_pitch);
+                left[r] = _mm512_dpbf16_ps(left[r], both, x);
+                right[r] = _mm512_dpbf16_ps(right[r], both, y);
+            }
         }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-        _mm512_store_ps(sum + r * BF16_DOT_TILE_N, left[r]);
-        _mm512_store_ps(sum + r * BF16_DOT_TILE_N + VECTOR, right[r]);
+        _mm512_store_ps(sums + r * BF16_DOT_TILE_N, left[r]);
+        _mm512_store_ps(sums + r * BF16_DOT_TILE_N + VECTOR, right[r]);
     }
 }
 
-void ht_bf16_dot_avx512(float *sum, const uint16_t *a, const uint16_t *b, int64_t rows, int64_t depth, bool first)
+void ht_bf16_dot_avx512(bf16_strip *strip)
 {
-    for (int64_t r = 0; r < rows; r += ROWS)
-        multiply_rows(sum + r * BF16_DOT_TILE_N, a + r * BF16_DOT_PITCH, b, depth, first);
+    for (int64_t j = 0; j < strip->slivers; j++)
+        multiply_sliver(strip, strip->sums + j * BF16_DOT_NR, strip->b + j * BF16_DOT_KC * BF16_DOT_NR);
 }

@@ -1,8 +1,11 @@
 /* matmul of bf16 matrices by dot products of pairs, with AMX or AVX512_BF16: products large enough that packing pays,
  * one matrix of a batch after the other.
+ * b is packed for all tiles of y, a few columns of tiles at a time; a's rows are read where they lie, and packed, too,
+ * only where k is not their inner axis.
  * Numerics: f32 accumulation over k in order, a pair at a time, one rounding; subnormal inputs and sums count as zero,
  * as these instructions have it.
- * Threads: packing by stripes, then tiles of y, which take all of K.  Traffic: a and b once, y once.  Bound: FLOPs. */
+ * Threads: packing by stripes, then tiles of y, which take all of K.  Traffic: b once per row of tiles, a once per
+ * column of tiles, y once.  Bound: FLOPs, and with many threads reading what others have packed. */
 #include "kernel/gemm/bf16_dot.h"
 #include "kernel/gemm/product.h"
 #include "kernel/simd.h"
@@ -12,10 +15,16 @@ enum {
     NR = BF16_DOT_NR,
     KC = BF16_DOT_KC,
     TILE_N = BF16_DOT_TILE_N,
-    HIGHEST_TILE = 128,     /* rows */
+    HIGHEST_STRIP = BF16_DOT_AMX_ROWS,
+    HIGHEST_TILE = 256,     /* rows */
+    LOWER_TILE = 128,       /* the same with few threads */
     MOST_ELEMS = 1 << 22,   /* of packed b at a time */
-    MOST_ROWS = 2016,       /* of packed a at a time, about */
-    MOST_A_ELEMS = 1 << 25, /* of those rows: with a K of tens of thousands they are fewer */
+    MOST_ROWS = 2016,       /* of packed a at a time, with few threads, about */
+    MOST_A_ELEMS = 1 << 25, /* of those rows, with any number of threads */
+    PACK_K = 256,           /* of k in a stripe of packing */
+    PACK_ROWS = 64,         /* of a in a stripe: lines of memory, and whole vectors */
+    PACK_SLIVERS = 4,       /* of b in a stripe, for the same reason */
+    L1_WAY_BYTES = 4096,    /* addresses so far apart meet in one set of L1 */
     FEW_TILES = 16,         /* with fewer than these, tiles get lower, so that threads share them evenly */
     FEW_THREADS = 2,        /* up to these, that is all that tiles follow */
     FEWEST_ROWS = 8,
@@ -32,19 +41,21 @@ typedef vec bf16_pairs_unaligned __attribute__((aligned(2), may_alias));
 typedef struct block {
     product p; /* of one matrix of the batch */
     bf16_dot_fn multiply;
-    int64_t unit;                /* rows that multiply takes at a time */
+    int64_t unit;                /* rows of a strip, which multiply takes at a time */
     const ht_epilogue *epilogue; /* of the calls that follow; NULL: none */
     int64_t first;               /* element of all of y that this matrix begins with */
     int64_t row, rows, column, columns;
-    int64_t tile_m, a_tiles, slivers, steps;
-    uint16_t *a;         /* by tile of rows, then block of K: tile_m × PITCH each */
+    int64_t tile_m, tile_n, slivers, steps;
+    bool in_place;       /* a is read where it lies, but for ragged ends */
+    int64_t packed_rows; /* of a at a time; 0: none is packed beforehand */
+    uint16_t *a;         /* by block of K: packed_rows × PITCH */
     uint16_t *b;         /* by block of K, then sliver: KC × NR each */
     uint16_t *prepacked; /* b of all blocks of columns, one after the other; NULL: packed here */
 } block;
 
-static uint16_t *a_at(const block *c, int64_t tile, int64_t step)
+static uint16_t *a_at(const block *c, int64_t step, int64_t row)
 {
-    return c->a + (tile * c->steps + step) * c->tile_m * BF16_DOT_PITCH;
+    return c->a + (step * c->packed_rows + row) * BF16_DOT_PITCH;
 }
 
 static uint16_t *b_at(const block *c, int64_t step, int64_t sliver)
@@ -59,24 +70,48 @@ static int64_t padded(int64_t depth)
 
 /* ---- packing ---- */
 
-/* Rows of a that are stored by columns: two columns at a time, so that each store is a pair. */
-static void pack_a_turned(const matrix *a, const uint16_t *from, uint16_t *to, int64_t rows, int64_t depth)
+static uint32_t pair_of(uint16_t even, uint16_t odd)
 {
-    for (int64_t k = 0; k < depth; k += 2) {
-        const uint16_t *even = from + k * a->across, *odd = k + 1 < depth ? even + a->across : NULL;
-        uint32_t line[HIGHEST_TILE];
-        for (int64_t r = 0; r < rows; r++) line[r] = even[r];
-        for (int64_t r = 0; odd && r < rows; r++) line[r] |= (uint32_t)odd[r] << 16;
-        for (int64_t r = 0; r < rows; r++) memcpy(to + r * BF16_DOT_PITCH + k, &line[r], sizeof line[r]);
-    }
+    return even | (uint32_t)odd << 16;
 }
 
-/* One tile's rows of one block of K. */
-static void pack_a(const block *c, uint16_t *to, int64_t row, int64_t rows, int64_t k, int64_t depth)
+/* VL rows of a that are stored by columns, by 2 VL columns: as pairs they make a square. */
+static void pack_a_square(const matrix *a, const uint16_t *from, uint16_t *to)
+{
+    vec square[VL];
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++, from += 2 * a->across) {
+        uint32_t pairs[VL];
+        for (int r = 0; r < VL; r++) pairs[r] = pair_of(from[r], from[a->across + r]);
+        memcpy(&square[i], pairs, sizeof pairs);
+    }
+    vec_transpose(square);
+#pragma GCC unroll 16
+    for (int r = 0; r < VL; r++) *(bf16_pairs *)(to + r * BF16_DOT_PITCH) = square[r];
+}
+
+static void pack_a_strided(const matrix *a, const uint16_t *from, uint16_t *to, int64_t rows, int64_t depth)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < depth; i++) to[r * BF16_DOT_PITCH + i] = from[r * a->down + i * a->across];
+}
+
+static void pack_a_turned(const matrix *a, const uint16_t *from, uint16_t *to, int64_t rows, int64_t depth)
+{
+    int64_t k = 0;
+    for (; k + 2 * VL <= depth; k += 2 * VL, from += 2 * VL * a->across, to += 2 * VL) {
+        int64_t r = 0;
+        for (; r + VL <= rows; r += VL) pack_a_square(a, from + r, to + r * BF16_DOT_PITCH);
+        pack_a_strided(a, from + r, to + r * BF16_DOT_PITCH, rows - r, 2 * VL);
+    }
+    pack_a_strided(a, from, to, rows, depth - k);
+}
+
+/* Rows of a for some steps of k, followed by zeros: columns up to a multiple of STEP, rows up to `all`. */
+static void pack_a(const block *c, uint16_t *to, int64_t row, int64_t rows, int64_t all, int64_t k, int64_t depth)
 {
     const matrix *a = &c->p.a;
     const uint16_t *from = (const uint16_t *)a->data + row * a->down + k * a->across;
-    int64_t all = ht_tiles(rows, c->unit) * c->unit;
     for (int64_t r = 0; r < all; r++) {
         int64_t filled = r < rows ? depth : 0;
         memset(to + r * BF16_DOT_PITCH + filled, 0, (size_t)(padded(depth) - filled) * sizeof *to);
@@ -87,8 +122,7 @@ static void pack_a(const block *c, uint16_t *to, int64_t row, int64_t rows, int6
     } else if (a->down == 1) {
         pack_a_turned(a, from, to, rows, depth);
     } else {
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t i = 0; i < depth; i++) to[r * BF16_DOT_PITCH + i] = from[r * a->down + i * a->across];
+        pack_a_strided(a, from, to, rows, depth);
     }
 }
 
@@ -108,117 +142,254 @@ static int64_t pack_b_turned(const matrix *b, const uint16_t *from, uint16_t *to
 }
 
 /* `columns` columns of a sliver from step `k` on, by their strides. */
-static void pack_b_bf16(const matrix *b, const uint16_t *from, uint16_t *to, int64_t k, int64_t depth, int64_t columns)
+static void pack_b_strided(const matrix *b, const uint16_t *from, uint16_t *to, int64_t k, int64_t depth,
+                           int64_t columns)
 {
     for (; k < depth; k += 2) {
         const uint16_t *even = from + k * b->down, *odd = k + 1 < depth ? even + b->down : NULL;
         uint32_t line[NR];
-        if (b->across == 1) {
-            for (int64_t j = 0; j < columns; j++) line[j] = even[j];
-            for (int64_t j = 0; odd && j < columns; j++) line[j] |= (uint32_t)odd[j] << 16;
-        } else {
-            for (int64_t j = 0; j < columns; j++)
-                line[j] = even[j * b->across] | (odd ? (uint32_t)odd[j * b->across] << 16 : 0);
-        }
+        for (int64_t j = 0; j < columns; j++) line[j] = pair_of(even[j * b->across], odd ? odd[j * b->across] : 0);
         memcpy(to + k * NR, line, (size_t)columns * sizeof *line);
     }
 }
 
-/* One sliver of one block of K; columns beyond the matrix are zero. */
-static void pack_b(const block *c, uint16_t *to, int64_t k, int64_t depth, int64_t column, int64_t columns)
+/* Whole slivers whose source lies along its columns: two rows of all of them at a time, for long runs of memory. depth
+ * is even. */
+static void pack_b_straight(const matrix *b, const uint16_t *from, uint16_t *to, int64_t depth, int64_t slivers)
 {
-    const matrix *b = &c->p.b;
-    const uint16_t *from = (const uint16_t *)b->data + k * b->down + column * b->across;
+    for (int64_t k = 0; k < depth; k += 2, from += 2 * b->down) {
+        for (int64_t s = 0; s < slivers; s++) {
+            const uint16_t *even = from + s * NR, *odd = even + b->down;
+            uint32_t line[NR];
+            for (int64_t j = 0; j < NR; j++) line[j] = pair_of(even[j], odd[j]);
+            memcpy(to + s * KC * NR + k * NR, line, sizeof line);
+        }
+    }
+}
+
+/* One sliver for some steps of k; columns beyond the matrix are zero. */
+static void pack_b_sliver(const matrix *b, const uint16_t *from, uint16_t *to, int64_t depth, int64_t columns)
+{
     int64_t filled = columns < NR ? 0 : depth / 2 * 2;
     memset(to + filled * NR, 0, (size_t)((padded(depth) - filled) * NR) * sizeof *to);
     if (b->down != 1 || b->across == 1) {
-        pack_b_bf16(b, from, to, 0, depth, columns);
+        pack_b_strided(b, from, to, 0, depth, columns);
         return;
     }
     for (int64_t j = 0; j < columns; j += VL) {
         int64_t wide = ht_min_i64(VL, columns - j);
         int64_t done = wide == VL ? pack_b_turned(b, from + j * b->across, to + 2 * j, depth) : 0;
-        pack_b_bf16(b, from + j * b->across, to + 2 * j, done, depth, wide);
+        pack_b_strided(b, from + j * b->across, to + 2 * j, done, depth, wide);
     }
 }
 
-/* Stripes: first those of a (a tile of rows and a block of K), then those of b (a block of K and a sliver). */
+/* Up to PACK_SLIVERS slivers for some steps of k. */
+static void pack_b(const block *c, uint16_t *to, int64_t k, int64_t depth, int64_t column, int64_t columns)
+{
+    const matrix *b = &c->p.b;
+    const uint16_t *from = (const uint16_t *)b->data + k * b->down + column * b->across;
+    int64_t j = 0;
+    if (b->across == 1 && depth % STEP == 0) {
+        pack_b_straight(b, from, to, depth, columns / NR);
+        j = columns / NR * NR;
+    }
+    for (; j < columns; j += NR)
+        pack_b_sliver(b, from + j * b->across, to + j * KC, depth, ht_min_i64(NR, columns - j));
+}
+
+/* Stripes of packing: how many of a, of b, and of both together per PACK_K of k. */
+typedef struct packing {
+    const block *c;
+    int64_t a_stripes, b_stripes, parts;
+} packing;
+
 static void pack_stripe(void *arg, int64_t stripe)
 {
-    const block *c = arg;
-    int64_t a_stripes = c->a_tiles * c->steps, which = stripe < a_stripes ? stripe : stripe - a_stripes;
-    int64_t step = which % c->steps, k = step * KC, depth = ht_min_i64(KC, c->p.k - k), index = which / c->steps;
-    if (stripe < a_stripes) {
-        int64_t row = index * c->tile_m;
-        pack_a(c, a_at(c, index, step), c->row + row, ht_min_i64(c->tile_m, c->rows - row), k, depth);
+    const packing *all = arg;
+    const block *c = all->c;
+    int64_t k = stripe % all->parts * PACK_K, depth = ht_min_i64(PACK_K, c->p.k - k), step = k / KC;
+    int64_t which = stripe / all->parts;
+    if (which < all->a_stripes) {
+        int64_t row = which * PACK_ROWS, whole = ht_tiles(c->rows, c->unit) * c->unit;
+        pack_a(c, a_at(c, step, row) + k % KC, c->row + row, ht_min_i64(PACK_ROWS, c->rows - row),
+               ht_min_i64(PACK_ROWS, whole - row), k, depth);
     } else {
-        int64_t column = index * NR;
-        pack_b(c, b_at(c, step, index), k, depth, c->column + column, ht_min_i64(NR, c->columns - column));
+        int64_t sliver = (which - all->a_stripes) * PACK_SLIVERS, column = sliver * NR;
+        pack_b(c, b_at(c, step, sliver) + k % KC * NR, k, depth, c->column + column,
+               ht_min_i64(PACK_SLIVERS * NR, c->columns - column));
     }
+}
+
+static void pack(const block *c, bool a, bool b, ht_pool *pool)
+{
+    packing all = {.c = c,
+                   .a_stripes = a ? ht_tiles(ht_tiles(c->rows, c->unit) * c->unit, PACK_ROWS) : 0,
+                   .b_stripes = b ? ht_tiles(c->slivers, PACK_SLIVERS) : 0,
+                   .parts = ht_tiles(c->p.k, PACK_K)};
+    ht_parallel(pool, (all.a_stripes + all.b_stripes) * all.parts, pack_stripe, &all);
 }
 
 /* ---- multiplying ---- */
 
-static void multiply_tile(void *arg, int64_t tile)
+/* One tile of y: rows and columns of the block. */
+typedef struct tile {
+    int64_t row, rows, column, columns;
+} tile;
+
+static int64_t depth_of(const block *c, int64_t step)
+{
+    return ht_min_i64(KC, c->p.k - step * KC);
+}
+
+/* The rows of a strip, for one block of K: packed beforehand, where they lie, or copied. */
+static void take_a(const block *c, bf16_strip *s, uint16_t *copy, int64_t step, int64_t row, int64_t rows)
+{
+    const matrix *a = &c->p.a;
+    int64_t depth = depth_of(c, step);
+    s->a_pitch = BF16_DOT_PITCH;
+    if (c->packed_rows) {
+        s->a = a_at(c, step, row);
+    } else if (c->in_place && rows == c->unit && depth % STEP == 0) {
+        s->a = (const uint16_t *)a->data + (c->row + row) * a->down + step * KC;
+        s->a_pitch = a->down;
+    } else {
+        pack_a(c, copy, c->row + row, rows, c->unit, step * KC, depth);
+        s->a = copy;
+    }
+}
+
+/* What take_a will read for another strip; nothing where there are no rows. */
+static prefetch a_prefetch(const block *c, int64_t step, int64_t row, int64_t rows)
+{
+    const matrix *a = &c->p.a;
+    if (rows <= 0) return (prefetch){0};
+    int64_t bytes = depth_of(c, step) * 2;
+    if (c->packed_rows)
+        return (prefetch){
+            .run = (const char *)a_at(c, step, row), .bytes = bytes, .pitch = BF16_DOT_PITCH * 2, .runs = rows};
+    return (prefetch){.run = (const char *)((const uint16_t *)a->data + (c->row + row) * a->down + step * KC),
+                      .bytes = bytes,
+                      .pitch = a->down * 2,
+                      .runs = rows};
+}
+
+static prefetch b_prefetch(const block *c, int64_t step, int64_t sliver, int64_t slivers)
+{
+    if (step == c->steps) return (prefetch){0};
+    return (prefetch){.run = (const char *)b_at(c, step, sliver),
+                      .bytes = padded(depth_of(c, step)) * NR * 2,
+                      .pitch = KC * NR * 2,
+                      .runs = slivers};
+}
+
+/* Complete sums of a strip to y. */
+static void write_back(const block *c, float *sums, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    int64_t at = (c->row + row) * c->p.n + c->column + column;
+    if (c->epilogue)
+        ht_epilogue_block(c->epilogue, c->first + at, c->p.n, rows, columns, (char *)sums, TILE_N * sizeof *sums);
+    for (int64_t r = 0; r < rows && !c->epilogue; r++)
+        ht_save(c->p.y, c->p.dtype, at + r * c->p.n, sums + r * TILE_N, columns);
+}
+
+/* What follows is fetched during a strip: the next one's rows of a, and of the next block of K's b this strip's share.
+ * The first strip of a tile finds no b yet, and fetches its own a sliver ahead. */
+static void set_prefetch(const block *c, const tile *t, bf16_strip *s, int64_t step, int64_t strip, prefetch *next_b)
+{
+    int64_t times = s->slivers * (s->depth / STEP), after = (strip + 1) * c->unit;
+    prefetch next_a = a_prefetch(c, step, t->row + after, ht_min_i64(c->unit, t->rows - after));
+    if (step == 0 && strip == 0) {
+        s->next[0] = b_prefetch(c, 0, t->column / NR + 1, s->slivers - 1);
+        s->next[1] = next_a;
+        prefetch_set_rate(&s->next[1], times);
+    } else {
+        s->next[0] = next_a;
+        s->next[1] = *next_b;
+    }
+    prefetch_set_rate(&s->next[0], times);
+}
+
+static void multiply_tile(void *arg, int64_t number)
 {
     const block *c = arg;
-    float local[HIGHEST_TILE * TILE_N] __attribute__((aligned(64)));
-    int64_t across = ht_tiles(c->columns, TILE_N), at = tile / across, row = at * c->tile_m;
-    int64_t column = tile % across * TILE_N, columns = ht_min_i64(TILE_N, c->columns - column);
-    int64_t rows = ht_min_i64(c->tile_m, c->rows - row), whole = ht_tiles(rows, c->unit) * c->unit;
-    int64_t y_at = (c->row + row) * c->p.n + c->column + column;
+    float sums[HIGHEST_TILE * TILE_N] __attribute__((aligned(64)));
+    uint16_t copy[HIGHEST_STRIP * BF16_DOT_PITCH] __attribute__((aligned(64)));
+    int64_t across = ht_tiles(c->columns, c->tile_n);
+    tile t = {.row = number / across * c->tile_m, .column = number % across * c->tile_n};
+    t.rows = ht_min_i64(c->tile_m, c->rows - t.row);
+    t.columns = ht_min_i64(c->tile_n, c->columns - t.column);
+    int64_t slivers = ht_tiles(t.columns, NR), strips = ht_tiles(t.rows, c->unit);
     for (int64_t step = 0; step < c->steps; step++) {
-        int64_t depth = padded(ht_min_i64(KC, c->p.k - step * KC));
-        for (int64_t j = 0; j < columns; j += NR) {
-            c->multiply(local + j, a_at(c, at, step), b_at(c, step, (column + j) / NR), whole, depth, step == 0);
-            if (step + 1 < c->steps || c->epilogue) continue;
-            for (int64_t r = 0; r < rows; r++)
-                ht_save(c->p.y, c->p.dtype, y_at + r * c->p.n + j, local + r * TILE_N + j, ht_min_i64(NR, columns - j));
+        int64_t depth = padded(depth_of(c, step));
+        prefetch next_b = b_prefetch(c, step + 1, t.column / NR, slivers);
+        prefetch_set_rate(&next_b, slivers * (depth / STEP) * strips);
+        for (int64_t i = 0; i < strips; i++) {
+            int64_t row = i * c->unit, rows = ht_min_i64(c->unit, t.rows - row);
+            bf16_strip s = {.sums = sums + row * TILE_N, .slivers = slivers, .depth = depth, .first = step == 0};
+            s.b = b_at(c, step, t.column / NR);
+            take_a(c, &s, copy, step, t.row + row, rows);
+            set_prefetch(c, &t, &s, step, i, &next_b);
+            c->multiply(&s);
+            if (step > 0 || i > 0) next_b = s.next[1];
+            if (step + 1 == c->steps) write_back(c, s.sums, t.row + row, rows, t.column, t.columns);
         }
     }
-    /* What follows works on long lines. */
-    if (c->epilogue)
-        ht_epilogue_block(c->epilogue, c->first + y_at, c->p.n, rows, columns, (char *)local, TILE_N * sizeof *local);
 }
 
 /* ---- the whole product ---- */
 
-/* Rows of a tile with which the last of many threads is done first. A tile costs its rows, and reading slivers of b as
- * if it had half a unit more. */
-static int64_t shared_height(int64_t rows, int64_t across, int64_t unit, int64_t threads)
+/* Tiles for many threads: the size with which the last thread is done first. A tile costs its micro-tiles; reading a
+ * strip of a or a sliver of b costs half a micro-tile. */
+static void share_out(block *e, int64_t threads)
 {
-    int64_t least = INT64_MAX, height = unit;
-    for (int64_t units = HIGHEST_TILE / unit; units > 0; units--) {
-        int64_t cost = ht_tiles(ht_tiles(rows, units * unit) * across, threads) * (2 * units + 1);
-        if (cost >= least) continue;
-        least = cost;
-        height = units * unit;
+    int64_t least = INT64_MAX, highest = ht_min_i64(HIGHEST_TILE / e->unit, ht_tiles(e->rows, e->unit));
+    for (int64_t slivers = TILE_N / NR; slivers > 1; slivers--) {
+        for (int64_t strips = highest; strips > 0; strips--) {
+            int64_t tiles = ht_tiles(e->rows, strips * e->unit) * ht_tiles(e->columns, slivers * NR);
+            int64_t cost = ht_tiles(tiles, threads) * (2 * slivers * strips + slivers + strips);
+            if (cost >= least) continue;
+            least = cost;
+            e->tile_m = strips * e->unit;
+            e->tile_n = slivers * NR;
+        }
     }
-    return height;
+}
+
+/* Tiles for one or two threads. */
+static void choose_tile(block *e)
+{
+    int64_t down = ht_tiles(e->rows, LOWER_TILE / e->unit * e->unit), across = ht_tiles(e->columns, TILE_N);
+    e->tile_n = TILE_N;
+    do e->tile_m = ht_tiles(ht_tiles(e->rows, down), e->unit) * e->unit;
+    while (down++ * across < FEW_TILES && e->tile_m > 2 * e->unit);
 }
 
 /* The largest block, its tiles and its packed operands, from sizes and the number of threads. Only tiles follow
  * from the latter: the bits do not. */
 static block extent_of(const product *p, int64_t unit, int64_t threads)
 {
-    block e = {.unit = unit, .steps = ht_tiles(p->k, KC)};
+    block e = {.unit = unit, .steps = ht_tiles(p->k, KC), .rows = p->m};
     int64_t widest = MOST_ELEMS / (e.steps * KC) / TILE_N * TILE_N;
     e.columns = ht_min_i64(ht_tiles(p->n, NR) * NR, widest < TILE_N ? TILE_N : widest);
-    int64_t most = ht_min_i64(MOST_ROWS, MOST_A_ELEMS / (e.steps * BF16_DOT_PITCH)) / unit * unit;
-    e.rows = ht_min_i64(p->m, most < unit ? unit : most);
-    int64_t highest = HIGHEST_TILE / unit * unit, down = ht_tiles(e.rows, highest),
-            across = ht_tiles(e.columns, TILE_N);
-    do e.tile_m = ht_tiles(ht_tiles(e.rows, down), unit) * unit;
-    while (down++ * across < FEW_TILES && e.tile_m > 2 * unit);
-    if (threads > FEW_THREADS) e.tile_m = shared_height(e.rows, across, unit, threads);
-    e.a_tiles = ht_tiles(e.rows, e.tile_m);
     e.slivers = ht_tiles(e.columns, NR);
+    /* AMX reads whole lines, once: rows that meet in one set of L1 do not harm it. */
+    e.in_place = unit == BF16_DOT_AMX_ROWS || p->a.down * (int64_t)sizeof(uint16_t) % L1_WAY_BYTES != 0;
+    if (p->a.across != 1) {
+        int64_t most = MOST_A_ELEMS / (e.steps * BF16_DOT_PITCH);
+        if (threads <= FEW_THREADS) most = ht_min_i64(most, MOST_ROWS);
+        e.rows = ht_tiles(ht_tiles(p->m, ht_tiles(p->m, most < unit ? unit : most)), unit) * unit;
+        e.packed_rows = e.rows;
+    }
+    if (threads > FEW_THREADS)
+        share_out(&e, threads);
+    else
+        choose_tile(&e);
     return e;
 }
 
 static int64_t a_elems(const block *e)
 {
-    return e->a_tiles * e->steps * e->tile_m * BF16_DOT_PITCH;
+    return e->steps * e->packed_rows * BF16_DOT_PITCH;
 }
 
 /* The part of what is prepacked for the columns from `column` on. */
@@ -237,12 +408,11 @@ static void run_matrix(const block *extent, ht_pool *pool)
             c.column = column;
             c.rows = ht_min_i64(extent->rows, p->m - row);
             c.columns = ht_min_i64(extent->columns, p->n - column);
-            c.a_tiles = ht_tiles(c.rows, c.tile_m);
             c.slivers = ht_tiles(c.columns, NR);
             if (c.prepacked) c.b = prepacked_at(&c, column);
-            /* b is packed once for all blocks of rows. */
-            ht_parallel(pool, (c.a_tiles + (row == 0 && !c.prepacked ? c.slivers : 0)) * c.steps, pack_stripe, &c);
-            ht_parallel(pool, c.a_tiles * ht_tiles(c.columns, TILE_N), multiply_tile, &c);
+            /* b is packed once for all blocks of rows, and a once if all of it is. */
+            pack(&c, c.packed_rows > 0 && (column == 0 || c.rows < p->m), row == 0 && !c.prepacked, pool);
+            ht_parallel(pool, ht_tiles(c.rows, c.tile_m) * ht_tiles(c.columns, c.tile_n), multiply_tile, &c);
         }
     }
 }
@@ -293,12 +463,11 @@ static ht_status prepack_make(const ht_launch *launch)
     int64_t columns = c.columns;
     c.p = p;
     c.prepacked = launch->prepacked;
-    c.a_tiles = 0;
     for (c.column = 0; c.column < p.n; c.column += columns) {
         c.columns = ht_min_i64(columns, p.n - c.column);
         c.slivers = ht_tiles(c.columns, NR);
         c.b = prepacked_at(&c, c.column);
-        ht_parallel(launch->pool, c.slivers * c.steps, pack_stripe, &c);
+        pack(&c, false, true, launch->pool);
     }
     return HT_OK;
 }
