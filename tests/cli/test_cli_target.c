@@ -99,6 +99,10 @@ static void resume__keeps_the_target_and_its_bits(void **state)
            "for f in weights optimizer; do cmp run/snapshots/step-*8/$f.safetensors "
            "whole/snapshots/step-*8/$f.safetensors || exit; done; echo same",
            0, "same\n");
+    /* The fake device has the same kernels. */
+    expect(c, "\"$H\" train job.json --resume --set train.steps=9 --device fake 2>&1 | grep -c 'another machine'", 1,
+           "0\n");
+    expect(c, "grep -c '\"isa\": \"portable\"\\|\"device\": \"fake\"' run/target.json", 0, "2\n");
 }
 
 static void resume__plans_for_this_machine_where_the_target_does_not_run(void **state)
