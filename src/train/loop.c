@@ -80,12 +80,11 @@ static int64_t extra_number(const ht_json *extra, const char *name, int64_t othe
 
 /* A step begins with the first slice of its batch. A position between two of them is that of a run with another number
  * of micro-batches: the rest of the batch is left out. */
-static ht_status take_position(ht_run *run, uint64_t position)
+static void take_position(ht_run *run, uint64_t position)
 {
     uint64_t micros = (uint64_t)run->job.train_config->accumulate, rest = position % micros;
     if (rest) note(run, "%" PRIu64 " micro-batches are left out, up to where a step begins", micros - rest);
     ht_loader_seek(run->train, position + (rest ? micros - rest : 0));
-    return HT_OK;
 }
 
 /* A position counts batches, so it means something only with the same ones. */
@@ -110,7 +109,8 @@ static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char
     if (meta->seed != train_config->seed)
         HT_FAIL(run->ctx, HT_EINVAL, "%s was made with train.seed %" PRIu64 ", not %" PRIu64, path, meta->seed,
                 train_config->seed);
-    return take_position(run, meta->position);
+    take_position(run, meta->position);
+    return HT_OK;
 }
 
 /* Older programs left there where their last micro-batch began. */

@@ -46,7 +46,7 @@ static ht_status fill(void *arg, ht_session *session, int64_t index)
     return f->status;
 }
 
-static session_fixture start(int64_t micros, const char *precision)
+static session_fixture start(int64_t micros, const char *precision, const char *device)
 {
     session_fixture w = session_begin(2);
     ht_train_opts opts = HT_TRAIN_OPTS;
@@ -55,15 +55,16 @@ static session_fixture start(int64_t micros, const char *precision)
     opts.lr = 0.5;
     opts.accumulate = (int)micros;
     planning.precision = precision;
+    planning.device = device;
     build(w.g, ROWS / micros);
     must(&w, ht_graph_train(w.g, &opts));
     session_plan(&w, &planning, 5);
     return w;
 }
 
-static void run_steps(int64_t micros, const char *precision, double *w_after, double *carry_after)
+static void run_steps(int64_t micros, const char *precision, const char *device, double *w_after, double *carry_after)
 {
-    session_fixture w = start(micros, precision);
+    session_fixture w = start(micros, precision, device);
     filling f = {.batch = ROWS / micros};
     for (f.step = 0; f.step < STEPS; f.step++) must(&w, ht_session_run_batches(w.s, "train", fill, &f));
     assert_int_equal(f.calls, STEPS * micros);
@@ -85,11 +86,15 @@ static void batches__make_one_step_however_it_is_cut(void **state)
     static const double bounds[] = {1e-6, 1e-13, 2e-2};
     for (int p = 0; p < 3; p++) {
         double w[2][F * F], carry[2][ROWS * F];
-        run_steps(1, precisions[p], w[0], carry[0]);
+        run_steps(1, precisions[p], NULL, w[0], carry[0]);
         for (int64_t micros = 2; micros <= ROWS; micros *= 2) {
-            run_steps(micros, precisions[p], w[1], carry[1]);
+            run_steps(micros, precisions[p], NULL, w[1], carry[1]);
             expect_near(w[0], w[1], F * F, bounds[p]);
             expect_near(carry[0], carry[1], ROWS * F, bounds[p]);
+            double w_there[F * F], carry_there[ROWS * F];
+            run_steps(micros, precisions[p], "fake", w_there, carry_there);
+            assert_memory_equal(w_there, w[1], sizeof w_there);
+            assert_memory_equal(carry_there, carry[1], sizeof carry_there);
         }
         assert_true(carry[0][0] != carry[0][F]);
     }
@@ -98,7 +103,7 @@ static void batches__make_one_step_however_it_is_cut(void **state)
 static void batches__a_program_of_several_is_not_run_on_one(void **state)
 {
     (void)state;
-    session_fixture w = start(4, NULL);
+    session_fixture w = start(4, NULL, NULL);
     float before[F * F], after[F * F];
     must(&w, ht_session_read(w.s, "w", before, sizeof before));
     assert_int_equal(ht_session_run(w.s, "train"), HT_EINVAL);
@@ -107,7 +112,7 @@ static void batches__a_program_of_several_is_not_run_on_one(void **state)
     must(&w, ht_session_read(w.s, "w", after, sizeof after));
     assert_memory_equal(before, after, sizeof before);
     session_end(&w);
-    w = start(1, NULL);
+    w = start(1, NULL, NULL);
     must(&w, ht_session_run(w.s, "train"));
     session_end(&w);
 }
@@ -115,7 +120,7 @@ static void batches__a_program_of_several_is_not_run_on_one(void **state)
 static void batches__the_callers_failure_ends_the_run(void **state)
 {
     (void)state;
-    session_fixture w = start(2, NULL);
+    session_fixture w = start(2, NULL, NULL);
     filling f = {.batch = ROWS / 2, .status = HT_EIO};
     int64_t applied;
     assert_int_equal(ht_session_run_batches(w.s, "train", fill, &f), HT_EIO);
