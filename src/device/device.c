@@ -62,6 +62,17 @@ ht_status ht_queue_sync(ht_queue *queue)
     return queue->device->class->sync(queue);
 }
 
+ht_status ht_queue_launch_now(ht_queue *queue, ht_run_fn run, ht_launch *launch)
+{
+    const ht_device_class *class = queue->device->class;
+    launch->prepared = NULL;
+    ht_status status = class->prepare(queue->device, launch, 1);
+    if (status == HT_OK) status = class->launch(queue, run, launch);
+    ht_status end = ht_queue_sync(queue); /* also after a failure: what was launched reads the launch */
+    class->release(queue->device, launch);
+    return status != HT_OK ? status : end;
+}
+
 ht_status ht_event_sync(ht_event *event)
 {
     event->device->syncs++;

@@ -11,6 +11,7 @@ typedef struct ht_queue ht_queue;
 typedef struct ht_event ht_event;
 struct ht_fused;
 struct ht_row_block;
+struct ht_nonfinite;
 
 /* All that a kernel gets. Pointers are those of the first element; strides are in the call's types. A kernel allocates
  * nothing: what it needs beyond small stack arrays it asks for with `workspace`. */
@@ -26,6 +27,7 @@ typedef struct ht_launch {
         *fused; /* the element-wise calls of an instruction, compiled when it was planned; else NULL */
     const struct ht_row_block *block; /* this launch and its successors run together, rows by rows; else NULL */
     const bool *guarded;              /* by result: canary bytes lie behind it; NULL: none do */
+    struct ht_nonfinite *nonfinite;   /* counts of what is not finite (kernel/nonfinite.h); NULL: nobody asks */
     ht_queue *queue;                  /* that it runs on */
     const char *kernel, *site;        /* for messages; the site may be NULL */
     ht_context *ctx;                  /* for messages; of the thread that runs it */
@@ -123,6 +125,8 @@ static inline ht_status ht_queue_wait(ht_queue *queue, ht_event *event)
 {
     return queue->device->class->wait(queue, event);
 }
+/* A launch that was not prepared: it is done when this returns. */
+ht_status ht_queue_launch_now(ht_queue *queue, ht_run_fn run, ht_launch *launch);
 /* The two that make the host wait are counted. */
 ht_status ht_queue_sync(ht_queue *queue);
 ht_status ht_event_sync(ht_event *event);

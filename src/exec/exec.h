@@ -45,9 +45,8 @@ ht_status ht_executor_send(ht_executor *executor, ht_place place, const void *da
 ht_status ht_executor_feed_begin(ht_executor *executor, unsigned slot);
 ht_status ht_executor_feed(ht_executor *executor, unsigned slot, ht_place place, const void *data, size_t bytes);
 ht_status ht_executor_feed_end(ht_executor *executor, unsigned slot, ht_event *sent);
-/* From a place to memory of its device, or back; in the order of the runs. */
-ht_status ht_executor_save(ht_executor *executor, ht_place place, void *device_memory, size_t bytes);
-ht_status ht_executor_restore(ht_executor *executor, ht_place place, const void *device_memory, size_t bytes);
+/* Between two places of one space, in the order of the runs. */
+ht_status ht_executor_copy(ht_executor *executor, ht_place to, ht_place from, size_t bytes);
 
 /* An event of the main device, and its place in the order of the runs. */
 ht_status ht_executor_event(const ht_executor *executor, ht_event **out);
@@ -78,6 +77,28 @@ typedef bool (*ht_trace_fn)(void *arg, const ht_instr *instr, size_t result, con
  * half done. For plans made with no_fusion: elsewhere some values never exist, and it is refused. Waits at every
  * instruction. */
 ht_status ht_executor_trace(ht_executor *executor, size_t segment, unsigned slot, ht_trace_fn trace, void *arg);
+
+/* ht_executor_run, one instruction after the other, those of a row block too; `visit` runs each, or has seen enough: then
+ * the segment is left half done. The launch is that of the instruction. Waits at every instruction. */
+typedef ht_status (*ht_visit_fn)(void *arg, const ht_instr *instr, const ht_launch *launch, bool *enough);
+ht_status ht_executor_walk(ht_executor *executor, size_t segment, unsigned slot, ht_visit_fn visit, void *arg);
+
+/* A value that is not finite: the result of one op, which may be part of a fused instruction. */
+typedef struct ht_bad_value {
+    const ht_instr *instr; /* NULL: there is none */
+    ht_instr op; /* call, places and provenance of that op alone; a place that it does not have in memory: NONE */
+    size_t result;
+    int64_t inf, nan;
+    ht_place in[HT_STEP_OPERANDS], out[HT_STEP_OPERANDS]; /* op's, of a fused one */
+} ht_bad_value;
+/* Runs a segment up to the first value that is not finite, or up to just before the first instruction that `until` (may be
+ * NULL) is true of. The plan is the executor's. Values inside fused instructions are counted where they are made: it needs no memory. */
+typedef bool (*ht_until_fn)(const ht_plan *plan, const ht_instr *instr);
+ht_status ht_executor_find_nonfinite(ht_executor *executor, const ht_plan *plan, size_t segment, unsigned slot,
+                                     ht_until_fn until, ht_bad_value *out);
+/* How many elements at a place are not finite. */
+ht_status ht_executor_count_nonfinite(ht_executor *executor, ht_place place, const ht_type *type, int64_t *inf,
+                                      int64_t *nan);
 
 /* A session of the public API. */
 struct ht_session {

@@ -510,15 +510,10 @@ ht_status ht_executor_view(ht_executor *e, ht_place place, size_t bytes, ht_host
     return ht_executor_read(e, place, stage->data, bytes);
 }
 
-ht_status ht_executor_save(ht_executor *e, ht_place place, void *device_memory, size_t bytes)
+ht_status ht_executor_copy(ht_executor *e, ht_place to, ht_place from, size_t bytes)
 {
-    return ht_queue_copy(e->queue, device_memory, at(e, place), bytes, HT_COPY_WITHIN);
-}
-
-ht_status ht_executor_restore(ht_executor *e, ht_place place, const void *device_memory, size_t bytes)
-{
-    invalidate(e, place, bytes);
-    return ht_queue_copy(e->queue, at(e, place), device_memory, bytes, HT_COPY_WITHIN);
+    invalidate(e, to, bytes);
+    return ht_queue_copy(e->queue, at(e, to), at(e, from), bytes, HT_COPY_WITHIN);
 }
 
 ht_status ht_executor_event(const ht_executor *e, ht_event **out)
@@ -592,27 +587,65 @@ static const ht_instr *find_fused(const ht_plan_segment *s)
     return NULL;
 }
 
-ht_status ht_executor_trace(ht_executor *e, size_t segment, unsigned slot, ht_trace_fn trace, void *arg)
+ht_status ht_executor_walk(ht_executor *e, size_t segment, unsigned slot, ht_visit_fn visit, void *arg)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
-    const ht_instr *fused = find_fused(s);
     ht_queue *order = e->queue;
+    bool enough = false;
+    HT_TRY(make_prepacked(e, s, launches));
+    for (size_t i = 0; i < s->instr_count && !enough; i++) {
+        if (e->host || e->copies) HT_TRY(wait_before(e, &s->instrs[i], e->waited[segment], &order));
+        HT_TRY(visit(arg, &s->instrs[i], &launches[i], &enough));
+        if (e->host || e->copies) HT_TRY(tell_waiting(e, &s->instrs[i], e->waited[segment], i));
+    }
+    return HT_OK;
+}
+
+typedef struct tracing {
+    ht_executor *executor;
+    size_t segment;
+    ht_trace_fn trace;
+    void *arg;
+} tracing;
+
+static ht_status trace_instr(void *arg, const ht_instr *instr, const ht_launch *launch, bool *enough)
+{
+    const tracing *t = arg;
+    ht_executor *e = t->executor;
+    HT_TRY(launch_with_care(e, t->segment, (size_t)(instr - e->plan->segments[t->segment].instrs), launch));
+    HT_TRY(ht_queue_sync(launch->queue));
+    for (size_t k = 0; k < instr->call->n_out && !*enough; k++) {
+        const void *data;
+        HT_TRY(ht_executor_view(e, instr->out[k], (size_t)ht_type_bytes(instr->call->out[k]), &e->stage, &data));
+        *enough = !t->trace(t->arg, instr, k, instr->call->out[k], data);
+    }
+    return HT_OK;
+}
+
+ht_status ht_executor_trace(ht_executor *e, size_t segment, unsigned slot, ht_trace_fn trace, void *arg)
+{
+    const ht_plan_segment *s = &e->plan->segments[segment];
+    const ht_instr *fused = find_fused(s);
     if (fused)
         HT_FAIL(e->plan->ctx, HT_EINVAL, "segment %s: %s does several ops at once; tracing wants a plan without fusion",
                 s->name, fused->kernel->name);
-    HT_TRY(make_prepacked(e, s, launches));
-    for (size_t i = 0; i < s->instr_count; i++) {
-        const ht_instr *instr = &s->instrs[i];
-        if (e->host || e->copies) HT_TRY(wait_before(e, instr, e->waited[segment], &order));
-        HT_TRY(launch_with_care(e, segment, i, &launches[i]));
-        HT_TRY(ht_queue_sync(launches[i].queue));
-        if (e->host || e->copies) HT_TRY(tell_waiting(e, instr, e->waited[segment], i));
-        for (size_t k = 0; k < instr->call->n_out; k++) {
-            const void *data;
-            HT_TRY(ht_executor_view(e, instr->out[k], (size_t)ht_type_bytes(instr->call->out[k]), &e->stage, &data));
-            if (!trace(arg, instr, k, instr->call->out[k], data)) return HT_OK;
-        }
-    }
+    return ht_executor_walk(e, segment, slot, trace_instr, &(tracing){e, segment, trace, arg});
+}
+
+/* The results of a launch that is an address alone. */
+ht_status ht_executor_count_nonfinite(ht_executor *e, ht_place place, const ht_type *type, int64_t *inf, int64_t *nan)
+{
+    ht_nonfinite counts = {0};
+    void *address = at(e, place);
+    ht_queue *queue = place.space == HT_SPACE_HOST && e->host ? e->host : e->queue;
+    ht_launch launch = {.call = &(ht_call){.n_out = 1, .out = &type},
+                        .out = &address,
+                        .threads = e->plan->target.threads,
+                        .queue = queue,
+                        .nonfinite = &counts};
+    HT_TRY(ht_queue_launch_now(queue, ht_nonfinite_run, &launch));
+    *inf = counts.operand[0].inf;
+    *nan = counts.operand[0].nan;
     return HT_OK;
 }

@@ -67,6 +67,7 @@ static void fill_space(const ht_plan *plan, ht_space space, int64_t *bytes)
     bytes[HT_BYTES_WEIGHTS] += ht_plan_space_bytes(plan, space, HT_AREA_PREPACKED);
     bytes[HT_BYTES_SLOTS] += ht_plan_space_bytes(plan, space, HT_AREA_INPUT);
     bytes[HT_BYTES_SLOTS] += ht_plan_space_bytes(plan, space, HT_AREA_OUTPUT);
+    bytes[HT_BYTES_REPLAY] += ht_plan_space_bytes(plan, space, HT_AREA_REPLAY);
     for (int area = 0; area < HT_AREA_COUNT; area++) all += ht_plan_space_bytes(plan, space, (ht_area)area);
     for (int h = 0; h < HT_BYTES_COUNT; h++) known += bytes[h];
     bytes[HT_BYTES_OTHER] += all - known;
@@ -76,6 +77,7 @@ ht_byte_table ht_plan_byte_table(const ht_plan *plan)
 {
     ht_byte_table table = {0};
     table.unknown[HT_BYTES_ACTIVATIONS] = table.unknown[HT_BYTES_WORKSPACE] = plan->no_kernels;
+    table.unknown[HT_BYTES_REPLAY] = plan->no_kernels;
     for (int space = 0; space < HT_SPACE_COUNT; space++) fill_space(plan, (ht_space)space, table.bytes[space]);
     return table;
 }

@@ -201,6 +201,29 @@ static void set_queues(ht_plan_segment *segment)
     }
 }
 
+/* Segments whose steps a run may have to look into. */
+static bool is_replayed(const ht_plan_segment *segment)
+{
+    return strncmp(segment->name, "micro", 5) == 0 || strcmp(segment->name, "update") == 0;
+}
+
+/* What describe() says, for each node of a group. */
+static bool describe_parts(planning *p, const ht_buffer_assignment *r, ht_instr *instr, const uint32_t *nodes,
+                           size_t count)
+{
+    ht_provenance *parts = HT_NEW(p->plan->arena, ht_provenance, count);
+    instr->parts = parts;
+    for (size_t i = 0; parts && i < count; i++) {
+        const ht_node *n = &p->g->nodes[nodes[i]];
+        ht_val first = ht_node_out(n, 0);
+        const ht_type *type = ht_type_of(p->g, first);
+        ht_instr part = {.call = &(ht_call){.out = &type}, .out = &r->value[first.id]};
+        if (!describe(p, &part, n, n)) return false;
+        parts[i] = (ht_provenance){part.value, part.site, part.origin, part.origin_site, part.role};
+    }
+    return parts != NULL;
+}
+
 static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_buffer_assignment *r, const uint32_t *nodes,
                            size_t count, size_t at)
 {
@@ -209,6 +232,7 @@ static ht_status add_group(planning *p, ht_plan_segment *segment, const ht_buffe
     ht_instr *instr = &segment->instrs[segment->instr_count++];
     if (!ht_plan_group(p->plan, g, &p->groups, nodes, count, p->kernels, r, instr)) return no_memory(g->ctx);
     instr->workspace = r->workspace[instr->fused->fold ? at + count - 1 : at];
+    if (is_replayed(segment) && !describe_parts(p, r, instr, nodes, count)) return no_memory(g->ctx);
     return describe(p, instr, last, instr->fused->gemm ? first : last) ? HT_OK : no_memory(g->ctx);
 }
 
@@ -344,6 +368,7 @@ static ht_status build(planning *p)
     plan->effects_hash = ht_plan_hash_effects(g);
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
     HT_TRY(copy_programs(p));
+    HT_TRY(ht_plan_reserve_replay(plan));
     return p->request->no_prepack ? HT_OK : ht_plan_prepack(plan);
 }
 

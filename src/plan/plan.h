@@ -10,7 +10,8 @@
 #include "plan/memory.h"
 
 /* Areas of memory: state lasts, inputs are there once for each slot of the plan, outputs once, transients live inside one
- * segment call, and prepacked is state in the form that kernels compute with (kernel/kernel.h: ht_prepack). */
+ * segment call, prepacked is state in the form that kernels compute with (kernel/kernel.h: ht_prepack), and replay holds a
+ * copy of what a step changes while the step is replayed, or until it can no longer be given up. */
 typedef enum ht_area {
     HT_AREA_NONE,
     HT_AREA_STATE,
@@ -18,6 +19,7 @@ typedef enum ht_area {
     HT_AREA_OUTPUT,
     HT_AREA_TRANSIENT,
     HT_AREA_PREPACKED,
+    HT_AREA_REPLAY,
     HT_AREA_COUNT
 } ht_area;
 
@@ -38,6 +40,15 @@ static inline bool ht_place_same(ht_place a, ht_place b)
  * beside COMPUTE until an instruction there waits for it (ht_instr.wait); until then no instruction writes what it
  * reads, or touches what it writes. At the end of a segment nothing is under way. */
 typedef enum ht_queue_kind { HT_QUEUE_COMPUTE, HT_QUEUE_COPY, HT_QUEUE_COUNT } ht_queue_kind;
+
+/* For reports: what an op makes, and the node that it is there for. */
+typedef struct ht_provenance {
+    const char
+        *value; /* name of the first result, or NULL: the graph's, or that of the state or output it is made in */
+    const char *site;
+    const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
+    ht_role role;
+} ht_provenance;
 
 typedef struct ht_instr {
     const ht_kernel *kernel;
@@ -60,9 +71,10 @@ typedef struct ht_instr {
     const char *origin, *origin_site; /* op and site of the node whose gradient rule made this one, or NULL */
     ht_role role;
     const char *unfused; /* why the row has not taken the element-wise calls beside it into this instruction, or NULL */
-    bool loss_scaled; /* follows from the input "loss_grad": a gradient, as large as the loss is scaled */
-    bool recomputed;  /* of the node that it is there for; a fused one may have others */
-    ht_cost cost;     /* with the FLOPs of recomputed nodes apart */
+    bool loss_scaled;    /* follows from the input "loss_grad": a gradient, as large as the loss is scaled */
+    bool recomputed;     /* of the node that it is there for; a fused one may have others */
+    const ht_provenance *parts; /* of a fused instruction of a training step: product, steps, reduction; else NULL */
+    ht_cost cost;               /* with the FLOPs of recomputed nodes apart */
 } ht_instr;
 
 typedef struct ht_plan_segment {
@@ -92,6 +104,12 @@ typedef struct ht_prepacked {
     ht_state_span source[HT_PREPACK_SOURCES]; /* empty where there are fewer */
     const ht_instr *user;                     /* the first */
 } ht_prepacked;
+
+/* A state that a training step changes, and the place of its copy. */
+typedef struct ht_saved_state {
+    size_t slot;
+    ht_place copy;
+} ht_saved_state;
 
 typedef enum ht_slot_kind { HT_SLOT_STATE, HT_SLOT_INPUT, HT_SLOT_OUTPUT } ht_slot_kind;
 
@@ -129,6 +147,8 @@ struct ht_plan {
     ht_plan_program *programs;
     ht_slot *slots;
     ht_prepacked *prepacked;
+    ht_saved_state *saved; /* in the order of their slots */
+    size_t saved_count;
     size_t segment_count, program_count, slot_count, slot_capacity, prepacked_count, prepacked_capacity;
     int64_t area_bytes[HT_SPACE_COUNT][HT_AREA_COUNT]; /* of the inputs: of one slot */
     uint64_t effects_hash;
@@ -215,6 +235,10 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
 
 /* Prepacking, once all instructions are there: which of them read prepacked state, and which segments invalidate it. */
 ht_status ht_plan_prepack(ht_plan *plan);
+/* After it: what a replay of a training step needs, in HT_AREA_REPLAY. */
+ht_status ht_plan_reserve_replay(ht_plan *plan);
+/* Does an instruction write to state that is neither saved nor a gradient, which every step begins anew? */
+bool ht_plan_writes_for_good(const ht_plan *plan, const ht_instr *instr);
 /* A new place at the end of an area. */
 ht_place ht_plan_add_place(ht_plan *plan, ht_space space, ht_area area, int64_t bytes);
 

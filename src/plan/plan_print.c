@@ -5,7 +5,8 @@
 
 static void print_place(ht_text *t, ht_place place)
 {
-    static const char *const names[HT_AREA_COUNT] = {"_", "state", "input", "output", "transient", "prepacked"};
+    static const char *const names[HT_AREA_COUNT] = {"_",         "state",     "input", "output",
+                                                     "transient", "prepacked", "replay"};
     ht_text_add(t, "%s", names[place.area]);
     if (place.area == HT_AREA_NONE) return;
     ht_text_add(t, "+%lld", (long long)place.offset);

@@ -35,6 +35,7 @@ ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **ou
 typedef struct ht_run_view {
     ht_job *job;
     const ht_run_request *request;
+    struct ht_batch_binding *binding;
     ht_loader *train; /* NULL in a run that evaluates */
     int64_t step;     /* steps made */
 } ht_run_view;

@@ -29,7 +29,7 @@ struct ht_run {
     double last_end;          /* when the last step was done whose record was read */
     ht_metrics *metrics;
     ht_numerics *numerics; /* NULL: not asked for */
-    ht_rollback *rollback; /* NULL: nothing can stop the run between two micro-batches */
+    bool can_drop;         /* something can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
     double seconds;     /* that the training took */
     bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
@@ -196,8 +196,7 @@ static ht_status set_up(ht_run *run)
     if (mode == HT_RUN_EVALUATE) return HT_OK;
     run->update = ht_plan_segment_find(run->job.plan, "update");
     HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
-    if (run->request.stop && run->job.train_config->accumulate > 1)
-        HT_TRY(ht_rollback_open(&run->rollback, run->job.session));
+    run->can_drop = run->request.stop && run->job.train_config->accumulate > 1;
     return of_output(run, open_output(run));
 }
 
@@ -258,7 +257,7 @@ ht_data *ht_run_data(ht_run *run)
 
 ht_run_view ht_run_look(ht_run *run)
 {
-    return (ht_run_view){&run->job, &run->request, run->train, run->step};
+    return (ht_run_view){&run->job, &run->request, &run->binding, run->train, run->step};
 }
 
 /* ---- step ---- */
@@ -359,14 +358,14 @@ static ht_status run_micros(ht_run *run, bool *dropped)
 {
     uint64_t position = ht_loader_position(run->train);
     *dropped = false;
-    if (run->rollback) HT_TRY(ht_rollback_mark(run->rollback));
+    if (run->can_drop) HT_TRY(ht_rollback_mark(run->job.session));
     for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
-        *dropped = i > 0 && run->rollback && is_stopped(run);
+        *dropped = i > 0 && run->can_drop && is_stopped(run);
         if (*dropped) break;
         HT_TRY(run_micro(run, i));
     }
     if (!*dropped) return HT_OK;
-    HT_TRY(ht_rollback_restore(run->rollback));
+    HT_TRY(ht_rollback_restore(run->job.session));
     ht_loader_seek(run->train, position);
     return HT_OK;
 }
@@ -560,7 +559,6 @@ ht_status ht_run_close(ht_run *run)
     ht_batch_binding_close(&run->binding);
     ht_loader_free(run->train);
     ht_loader_free(run->validation);
-    ht_rollback_free(run->rollback);
     ht_step_records_free(run->records);
     ht_job_close(&run->job);
     free(run->folder);

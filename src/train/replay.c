@@ -1,7 +1,6 @@
 #include "train/replay.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,48 +114,45 @@ static ht_status copy_state(ht_replay *r, const ht_session *from)
     return HT_OK;
 }
 
-enum { CHUNK = 1024 };
-
-typedef struct bad_count {
-    int64_t inf, nan, elems;
-} bad_count;
-
-static bad_count count_bad(const ht_type *type, const void *data)
+ht_status ht_replay_clear_bad_carry(ht_session *session)
 {
-    bad_count bad = {.elems = ht_type_elems(type)};
-    double chunk[CHUNK];
-    for (int64_t start_at = 0; start_at < bad.elems; start_at += CHUNK) {
-        int64_t count = bad.elems - start_at < CHUNK ? bad.elems - start_at : CHUNK;
-        ht_trace_load(type, data, start_at, count, chunk);
-        for (int64_t i = 0; i < count; i++) {
-            bad.inf += isinf(chunk[i]) != 0;
-            bad.nan += isnan(chunk[i]) != 0;
-        }
-    }
-    return bad;
-}
-
-static bool is_bad(const bad_count *bad)
-{
-    return bad->inf + bad->nan > 0;
-}
-
-static ht_status clear_bad_carry(ht_replay *r)
-{
-    for (size_t i = 0; i < r->plan->slot_count; i++) {
-        const ht_slot *slot = &r->plan->slots[i];
+    const ht_plan *plan = session->plan;
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
         if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "carry.", 6) != 0) continue;
         size_t bytes = (size_t)ht_type_bytes(&slot->type);
-        const void *data;
-        HT_TRY(ht_executor_view(r->session->executor, slot->place, bytes, &r->stage, &data));
-        bad_count bad = count_bad(&slot->type, data);
-        if (!is_bad(&bad)) continue;
+        int64_t inf, nan;
+        HT_TRY(ht_executor_count_nonfinite(session->executor, slot->place, &slot->type, &inf, &nan));
+        if (inf + nan == 0) continue;
         void *zeros = calloc(1, bytes);
-        ht_status status = zeros ? ht_executor_write(r->session->executor, slot->place, zeros, bytes)
-                                 : ht_fail(r->ctx, HT_ENOMEM, "out of memory for a replay");
+        ht_status status = zeros ? ht_executor_write(session->executor, slot->place, zeros, bytes)
+                                 : ht_fail(plan->ctx, HT_ENOMEM, "out of memory for a replay");
         free(zeros);
         HT_TRY(status);
     }
+    return HT_OK;
+}
+
+ht_status ht_replay_set_random(ht_session *session, int64_t steps)
+{
+    int64_t random;
+    bool counted = false; /* a model without random numbers does not count its steps */
+    for (size_t i = 0; i < session->plan->saved_count; i++)
+        counted |= strcmp(session->plan->slots[session->plan->saved[i].slot].name, "rng.step") == 0;
+    if (!counted) return HT_OK;
+    HT_TRY(ht_session_read(session, "rng.step", &random, sizeof random));
+    random += steps;
+    return ht_session_write(session, "rng.step", &random, sizeof random);
+}
+
+ht_status ht_replay_position(const ht_run_view *run, int64_t step, uint64_t *out)
+{
+    ht_context *ctx = run->job->ctx;
+    if (!run->train) HT_FAIL(ctx, HT_EINVAL, "replay: a run that was opened to evaluate has no steps");
+    int64_t micros = run->job->train_config->accumulate;
+    int64_t position = (int64_t)ht_loader_position(run->train) + (step - 1 - run->step) * micros;
+    if (position < 0) HT_FAIL(ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
+    *out = (uint64_t)position;
     return HT_OK;
 }
 
@@ -164,12 +160,8 @@ ht_status ht_replay_take(ht_replay *r, int64_t step)
 {
     ht_run_view run = ht_run_look(r->run);
     HT_TRY(copy_state(r, run.job->session));
-    HT_TRY(clear_bad_carry(r));
-    if (!ht_plan_slot(r->plan, "rng.step")) return HT_OK;
-    int64_t random;
-    HT_TRY(ht_session_read(r->session, "rng.step", &random, sizeof random));
-    random += step - 1 - run.step;
-    return ht_session_write(r->session, "rng.step", &random, sizeof random);
+    HT_TRY(ht_replay_clear_bad_carry(r->session));
+    return ht_replay_set_random(r->session, step - 1 - run.step);
 }
 
 /* ---- walking ---- */
@@ -187,18 +179,17 @@ static ht_status walk(ht_replay *r, int segment, unsigned slot)
     return ht_executor_trace(r->session->executor, (size_t)segment, slot, pass_on, r);
 }
 
-/* The number of the step's first batch. A run may have counted otherwise before it was resumed, so it counts from where
- * the run stands now. */
 static ht_status seek(ht_replay *r, int64_t step)
 {
-    int64_t micros = r->job->train_config->accumulate, position = (step - 1) * micros;
+    int64_t micros = r->job->train_config->accumulate;
+    uint64_t position = (uint64_t)((step - 1) * micros);
     if (r->run) {
         ht_run_view run = ht_run_look(r->run);
-        if (!run.train) HT_FAIL(r->ctx, HT_EINVAL, "replay: a run that was opened to evaluate has no steps");
-        position = (int64_t)ht_loader_position(run.train) + (step - 1 - run.step) * micros;
+        HT_TRY(ht_replay_position(&run, step, &position));
+    } else if (step < 1) {
+        HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
     }
-    if (position < 0) HT_FAIL(r->ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
-    ht_loader_seek(r->loader, (uint64_t)position);
+    ht_loader_seek(r->loader, position);
     ht_batch_binding_step(&r->binding, r->job, ht_loader_counted(r->loader, micros));
     return HT_OK;
 }
@@ -225,11 +216,11 @@ int64_t ht_replay_micro(const ht_replay *r)
     return r->micro;
 }
 
-static const char *slot_name(const ht_replay *r, const ht_type *type, ht_place place)
+const char *ht_slot_name_of(const ht_plan *plan, const ht_type *type, ht_place place)
 {
     if (place.area == HT_AREA_TRANSIENT || place.area == HT_AREA_NONE) return NULL;
-    for (size_t i = 0; i < r->plan->slot_count; i++) {
-        const ht_slot *slot = &r->plan->slots[i];
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
         if (ht_place_same(slot->place, place) && ht_type_same(&slot->type, type)) return slot->name;
     }
     return NULL;
@@ -237,26 +228,8 @@ static const char *slot_name(const ht_replay *r, const ht_type *type, ht_place p
 
 const char *ht_replay_name(const ht_replay *r, const ht_instr *instr, size_t result)
 {
-    return result == 0 && instr->value ? instr->value : slot_name(r, instr->call->out[result], instr->out[result]);
-}
-
-/* Elements from the first to the last, strides and all. */
-static size_t extent_bytes(const ht_type *type)
-{
-    int64_t last = 0;
-    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
-    return ht_type_elems(type) ? (size_t)(last + 1) * ht_dtype_bytes(type->dtype) : 0;
-}
-
-/* The bytes of an input of the instruction that was just shown; an op that works in place has written over them. NULL:
- * there is none, or it cannot be read. */
-static const void *input_of(ht_replay *r, const ht_instr *instr, size_t input)
-{
-    const ht_type *type = instr->call->in[input];
-    const void *data;
-    if (!type) return NULL;
-    ht_status status = ht_executor_view(r->session->executor, instr->in[input], extent_bytes(type), &r->stage, &data);
-    return status == HT_OK ? data : NULL;
+    return result == 0 && instr->value ? instr->value
+                                       : ht_slot_name_of(r->plan, instr->call->out[result], instr->out[result]);
 }
 
 ht_session *ht_replay_session(ht_replay *r)
@@ -301,73 +274,4 @@ void ht_trace_describe(ht_text *text, const ht_instr *instr)
     const char *site = instr->site ? instr->site : instr->origin_site;
     ht_text_add(text, "%s%s%s (%s%s%s)", instr->call->op->name, site ? " at " : "", site ? site : "",
                 ht_role_names[instr->role], instr->origin ? " of " : "", instr->origin ? instr->origin : "");
-}
-
-/* ---- the first value that is not finite ---- */
-
-typedef struct search {
-    ht_replay *replay;
-    ht_text *out;
-    bool found;
-} search;
-
-static void add_count(ht_text *text, const bad_count *bad)
-{
-    ht_text_add(text, "%" PRId64 " inf and %" PRId64 " NaN of %" PRId64 " elements", bad->inf, bad->nan, bad->elems);
-}
-
-/* Every result before was finite, so what came in broken is state or a batch. */
-static void add_broken_input(search *s, const ht_instr *instr)
-{
-    for (size_t i = 0; i < instr->call->n_in; i++) {
-        const ht_type *type = instr->call->in[i];
-        const void *data = input_of(s->replay, instr, i);
-        bool written = false;
-        for (size_t k = 0; k < instr->call->n_out; k++)
-            if (ht_place_same(instr->in[i], instr->out[k])) written = true;
-        if (!type || !data || written || !ht_dtype_is_float(type->dtype)) continue;
-        bad_count bad = count_bad(type, data);
-        if (!is_bad(&bad)) continue;
-        const char *name = slot_name(s->replay, type, instr->in[i]);
-        ht_text_add(s->out, "; what it read was not finite before: %s, ", name ? name : "a part of the state");
-        add_count(s->out, &bad);
-        return;
-    }
-}
-
-static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
-{
-    search *s = arg;
-    if (!ht_dtype_is_float(type->dtype)) return true;
-    bad_count bad = count_bad(type, data);
-    if (!is_bad(&bad)) return true;
-    ht_type_text shape;
-    const char *name = ht_replay_name(s->replay, instr, result);
-    ht_text_add(s->out, "the first value that is not finite is %s%s%s, the result of ", name ? name : "",
-                name ? " " : "", ht_type_str(type, &shape));
-    ht_trace_describe(s->out, instr);
-    if (instr->role != HT_ROLE_UPDATE)
-        ht_text_add(s->out, " in micro-batch %" PRId64 " of %" PRId64, s->replay->micro + 1,
-                    s->replay->job->train_config->accumulate);
-    ht_text_add(s->out, ": ");
-    add_count(s->out, &bad);
-    add_broken_input(s, instr);
-    s->found = true;
-    return false;
-}
-
-ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out)
-{
-    ht_replay *replay;
-    HT_TRY(ht_replay_of_run(&replay, run));
-    search s = {.replay = replay, .out = out};
-    ht_status status = ht_replay_take(replay, step);
-    if (status == HT_OK) status = ht_replay_step(replay, step, -1, true, look, &s);
-    if (status == HT_OK && !s.found)
-        ht_text_add(out, "step %" PRId64 " was replayed, and every value in it was finite", step);
-    ht_context *ctx = replay->ctx;
-    ht_replay_free(replay);
-    HT_TRY(status);
-    if (out->failed) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a report");
-    return HT_OK;
 }

@@ -282,6 +282,20 @@ static void run_step(const work *w, int index, int64_t first, int64_t n, void *c
     step->elementwise->span(&(ht_span_args){call, first, n, in, out, w->constants[index]});
 }
 
+/* n elements of an operand, as they lie before the calls. */
+static void count_nonfinite(const work *w, int operand, const void *data, int64_t n)
+{
+    struct ht_nonfinite *to = w->launch->nonfinite;
+    if (to) ht_nonfinite_add(&to->operand[operand], w->f->operands[operand].type->dtype, data, n);
+}
+
+static void count_step(const work *w, int index, int64_t n, void *const *at)
+{
+    const ht_fused_step *step = &w->f->steps[index];
+    for (size_t i = step->call->n_in; i < step->call->n_in + step->call->n_out; i++)
+        count_nonfinite(w, step->operand[i], at[step->operand[i]], n);
+}
+
 /* The next span's share of large inputs, asked for while this one is worked on. */
 static void look_ahead(const work *w, int64_t next, int64_t n, int step)
 {
@@ -302,6 +316,7 @@ static void run_span(const work *w, int64_t first, int64_t n, void *const *at)
     for (int s = 0; s < f->step_count; s++) {
         look_ahead(w, first + n, smaller(f->span, f->elems - first - n), s);
         run_step(w, s, first, n, at);
+        if (w->launch->nonfinite) count_step(w, s, n, at);
     }
     for (int i = f->n_in; i < f->n_in + f->n_out; i++) {
         int64_t bytes = bytes_of(&f->operands[i]);
@@ -454,6 +469,7 @@ void ht_epilogue_block(const ht_epilogue *w, int64_t first, int64_t step, int64_
             part = smaller(f->span, n - done);
             aim_span(w, &tile, first + done, part);
             tile.at[f->product] = block + row * pitch + done * bytes_of(&f->operands[f->product]);
+            count_nonfinite(w, f->product, tile.at[f->product], part);
             if (f->chain)
                 run_chain(w, tile.ops, tile.scratch, first + done, part, tile.at);
             else

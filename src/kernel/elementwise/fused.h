@@ -106,7 +106,7 @@ typedef struct ht_fused {
     int folded;
 } ht_fused;
 
-/* `chain` gives space for HT_CHAIN_OPS(step_count) and must live as long as *fused. */
+/* `chain` gives space for HT_CHAIN_OPS(step_count) and must live as long as *fused; NULL: by spans alone. */
 void ht_fused_compile(ht_fused *fused, ht_chain_op *chain);
 void ht_fused_run(const ht_fused *fused, const ht_launch *launch);
 /* After ht_fused_compile: the next instruction reads this result at once, so it is not stored past the caches. */
