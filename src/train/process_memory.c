@@ -17,18 +17,9 @@ int64_t ht_process_peak_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-/* State that micro-batches may change, which a run copies to be able to drop a step. */
-static int64_t rollback_bytes(const ht_plan *plan)
-{
-    static const ht_heading changed[] = {HT_HEADING_STATISTICS, HT_HEADING_CACHES, HT_HEADING_SCALARS};
-    int64_t bytes = 0;
-    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) bytes += plan->heading_bytes[changed[i]];
-    return bytes;
-}
-
 int64_t ht_reserve_bytes(const ht_plan *plan, int64_t held)
 {
     int64_t threads = ht_context_threads(plan->ctx);
     return held + ht_content_mapped_bytes() + PROGRAM_BYTES + threads * THREAD_BYTES +
-           LOADER_BATCHES * ht_plan_area_bytes(plan, HT_AREA_INPUT) + rollback_bytes(plan);
+           LOADER_BATCHES * ht_plan_area_bytes(plan, HT_AREA_INPUT);
 }
