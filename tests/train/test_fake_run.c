@@ -184,17 +184,41 @@ static void fake__evaluates_and_compares_as_the_cpu_does(void **state)
     }
 }
 
-static void fake__tells_of_a_run_that_cannot_go_on_as_the_cpu_does(void **state)
+static void fake__translates_as_the_cpu_does(void **state)
+{
+    data_case *c = *state;
+    write_job(c, &jobs[1]);
+    train(c, "run", "", "");
+    expect(c,
+           "for d in cpu fake; do \"$H\" eval run --bleu 13a --device $d > $d.eval || exit 1; done; "
+           "cmp cpu.eval fake.eval && cat cpu.eval",
+           0, "bleu ");
+}
+
+static void fake__shows_the_numerics_of_the_cpu(void **state)
 {
     data_case *c = *state;
     write_job(c, &jobs[0]);
-    expect(c,
-           "for d in cpu fake; do rm -rf $d; \"$H\" train job.json --device $d --set train.output=$d "
-           "--set train.lr=1e30 --set train.clip=0 --set train.optimizer=sgd --set train.steps=30 "
-           "--set train.schedule=constant --set train.eval_every=0 > $d.out 2> $d.notes; test $? = 1 || exit 2; done; "
-           "sed -i 's/cpu\\|fake/device/g' cpu.notes fake.notes; cmp cpu.notes fake.notes && cat fake.notes",
-           0, "the first value that is not finite is");
-    expect(c, "for d in cpu fake; do grep -c '\"kind\": \"step\"' $d/metrics.jsonl; done | uniq | wc -l", 0, "1\n");
+    train(c, "cpu", "", "--deepspeed dynamic.json --numerics=2");
+    train(c, "fake", "", "--deepspeed dynamic.json --numerics=2 --device fake");
+    expect_the_same_runs(c, "cpu", "fake");
+    expect(c, "cmp cpu/numerics.jsonl fake/numerics.jsonl && test -s fake/numerics.jsonl && echo equal", 0, "equal\n");
+}
+
+/* The host learns of the last straw one step late, and replays the right step all the same. */
+static void fake__tells_of_a_run_that_cannot_go_on_as_the_cpu_does(void **state)
+{
+    data_case *c = *state;
+    for (int j = 0; j < (is_long() ? JOBS : 1); j++) {
+        write_job(c, &jobs[j]);
+        expect(c,
+               "for d in cpu fake; do rm -rf $d; \"$H\" train job.json --device $d --set train.output=$d "
+               "--set train.lr=1e30 --set train.clip=0 --set train.optimizer=sgd --set train.steps=30 "
+               "--set train.schedule=constant --set train.eval_every=0 > $d.out 2> $d.notes; test $? = 1 || exit 2; "
+               "done; sed -i 's/cpu\\|fake/device/g' cpu.notes fake.notes; cmp cpu.notes fake.notes && cat fake.notes",
+               0, "the first value that is not finite is");
+        expect(c, "for d in cpu fake; do grep -c '\"kind\": \"step\"' $d/metrics.jsonl; done | uniq | wc -l", 0, "1\n");
+    }
 }
 
 /* ---- synchronisations ---- */
@@ -401,6 +425,8 @@ int main(void)
         CASE(fake__makes_the_steps_snapshots_and_evaluations_of_the_cpu),
         CASE(fake__goes_on_from_the_cpus_snapshot_and_the_cpu_from_its),
         CASE(fake__evaluates_and_compares_as_the_cpu_does),
+        CASE(fake__translates_as_the_cpu_does),
+        CASE(fake__shows_the_numerics_of_the_cpu),
         CASE(fake__tells_of_a_run_that_cannot_go_on_as_the_cpu_does),
         CASE(fake__synchronises_once_per_step_at_most),
         CASE(fake__stopped_between_micro_batches_saves_the_cpus_snapshot),
