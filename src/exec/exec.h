@@ -18,6 +18,8 @@ ht_device *ht_executor_device(const ht_executor *executor);
 ht_status ht_executor_run(ht_executor *executor, size_t segment, unsigned slot);
 /* The host waits until everything that was run is done. */
 ht_status ht_executor_sync(ht_executor *executor);
+/* The same before memory that commands may still use is given back; whether they failed was or will be told elsewhere. */
+void ht_executor_drain(ht_executor *executor);
 /* What has failed so far, without waiting. */
 ht_status ht_executor_status(const ht_executor *executor);
 

@@ -20,6 +20,7 @@ struct ht_executor {
     ht_queue *host;                        /* instructions in @host; NULL where the plan has none */
     ht_queue *copies;                      /* instructions of HT_QUEUE_COPY; NULL where the plan has none */
     ht_queue *feeds;                       /* copies of inputs */
+    bool *reads_input;                     /* by segment */
     ht_event **fed, **read;                /* by slot: its inputs are there; the last run that reads them is done */
     ht_event *main_is_here, *host_is_here; /* marks in the two orders, for the others to wait for */
     ht_event ***waited; /* by segment, then instruction: what others wait for; NULL where all is one queue */
@@ -132,15 +133,25 @@ static ht_status allocate(ht_executor *e, ht_space space)
     return HT_OK;
 }
 
+static bool reads_input(const ht_plan_segment *s)
+{
+    for (size_t i = 0; i < s->instr_count; i++)
+        for (size_t k = 0; k < s->instrs[i].call->n_in; k++)
+            if (s->instrs[i].in[k].area == HT_AREA_INPUT) return true;
+    return false;
+}
+
 static ht_status set_up_queues(ht_executor *e, ht_device *device)
 {
     HT_TRY(device->class->queue_create(device, &e->queue));
     e->feeds = e->queue;
     if (!device->class->asynchronous) return HT_OK;
     HT_TRY(device->class->queue_create(device, &e->feeds));
+    e->reads_input = HT_NEW(e->arena, bool, e->plan->segment_count);
     e->fed = HT_NEW(e->arena, ht_event *, e->plan->input_slots);
     e->read = HT_NEW(e->arena, ht_event *, e->plan->input_slots);
-    if (!e->fed || !e->read) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for a session");
+    if (!e->reads_input || !e->fed || !e->read) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for a session");
+    for (size_t i = 0; i < e->plan->segment_count; i++) e->reads_input[i] = reads_input(&e->plan->segments[i]);
     for (unsigned slot = 0; slot < e->plan->input_slots; slot++) {
         HT_TRY(device->class->event_create(device, &e->fed[slot]));
         HT_TRY(device->class->event_create(device, &e->read[slot]));
@@ -316,8 +327,8 @@ static ht_status check_canaries(const ht_launch *launch)
             const unsigned char *canary = canary_behind(&launch[k], i);
             for (int b = 0; canary && b < HT_CANARY_BYTES; b++)
                 if (canary[b] != CANARY)
-                    HT_FAIL(launch->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s", launch[k].kernel, i,
-                            launch[k].site ? ", at " : "", launch[k].site ? launch[k].site : "");
+                    HT_FAIL(launch->ctx, HT_EVERIFY, "kernel %s wrote past the end of result %zu%s%s", launch[k].kernel,
+                            i, launch[k].site ? ", at " : "", launch[k].site ? launch[k].site : "");
         }
     }
     return HT_OK;
@@ -409,7 +420,7 @@ ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
         if (beside) HT_TRY(tell_waiting(e, instr, e->waited[segment], i));
     }
     if (beside) HT_TRY(pass_over(e, order, e->queue));
-    return e->read ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
+    return e->read && e->reads_input[segment] ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
 }
 
 /* What a run needs was fed before it, so the runs' queue is the last, unless one has failed. */
@@ -421,6 +432,11 @@ ht_status ht_executor_sync(ht_executor *e)
 }
 
 /* A run goes on when a queue beside it has failed, on bytes that never came. */
+void ht_executor_drain(ht_executor *e)
+{
+    (void)e->queue->device->class->sync(e->queue);
+}
+
 ht_status ht_executor_status(const ht_executor *e)
 {
     ht_queue *queues[QUEUES];

@@ -479,19 +479,30 @@ static ht_status add_evals(ht_run *run, eval_sums *sums, int64_t batches)
     return HT_OK;
 }
 
-static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
+static ht_status sum_evals(ht_run *run, int64_t batches, eval_sums *sums)
 {
-    eval_sums sums = {.slots = {ht_plan_slot(run->job.plan, "loss_sum"), ht_plan_slot(run->job.plan, "count"),
-                                ht_plan_slot(run->job.plan, "correct")}};
     HT_TRY(clear_carry(run));
     ht_loader_seek(run->validation, 0);
     for (int64_t i = 0; i < batches; i++) {
         ht_bound_batch batch;
         HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &batch));
         HT_TRY(ht_session_start_segment(run->job.session, (size_t)batch.shape->eval, batch.slot));
-        HT_TRY(fetch_eval(run, &sums, i));
+        HT_TRY(fetch_eval(run, sums, i));
         if (i + 1 == batches || i % EVALS_IN_FLIGHT == EVALS_IN_FLIGHT - 1)
-            HT_TRY(add_evals(run, &sums, i % EVALS_IN_FLIGHT + 1));
+            HT_TRY(add_evals(run, sums, i % EVALS_IN_FLIGHT + 1));
+    }
+    return HT_OK;
+}
+
+static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)
+{
+    eval_sums sums = {.slots = {ht_plan_slot(run->job.plan, "loss_sum"), ht_plan_slot(run->job.plan, "count"),
+                                ht_plan_slot(run->job.plan, "correct")}};
+    ht_status status = sum_evals(run, batches, &sums);
+    if (status != HT_OK) {
+        /* The device may still write into the sums. */
+        ht_executor_drain(run->job.session->executor);
+        return status;
     }
     bool tokens = run->job.task != HT_TASK_CLASS && run->job.task != HT_TASK_REGRESSION;
     double loss = sums.total[0], count = sums.total[1], correct = sums.total[2];

@@ -183,8 +183,10 @@ static ht_status copy(const reading *r)
         const uint8_t *zeros = NULL;
         if (to->file >= r->file_count || to->array.bytes == 0 || (!r->from[i] && to->optional && !to->padding))
             continue;
-        if (!r->from[i] && !(zeros = HT_NEW(r->arena, uint8_t, to->array.bytes)))
+        if (!r->from[i] && !(zeros = HT_NEW(r->arena, uint8_t, to->array.bytes))) {
+            ht_executor_drain(executor);
             HT_FAIL(r->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
+        }
         HT_TRY(ht_executor_send(executor, to->place, r->from[i] ? r->from[i]->array.data : zeros, to->array.bytes));
     }
     return ht_executor_sync(executor); /* the file's bytes go */
