@@ -27,7 +27,7 @@ typedef struct ht_launch {
         *fused; /* the element-wise calls of an instruction, compiled when it was planned; else NULL */
     const struct ht_row_block *block; /* this launch and its successors run together, rows by rows; else NULL */
     const bool *guarded;              /* by result: canary bytes lie behind it; NULL: none do */
-    struct ht_nonfinite *nonfinite;   /* counts of what is not finite (kernel/nonfinite.h); NULL: nobody asks */
+    struct ht_nonfinite *nonfinite;   /* counts of what is not finite (kernel/count_nonfinite.h); NULL: nobody asks */
     ht_queue *queue;                  /* that it runs on */
     const char *kernel, *site;        /* for messages; the site may be NULL */
     ht_context *ctx;                  /* for messages; of the thread that runs it */

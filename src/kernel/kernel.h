@@ -69,7 +69,7 @@ typedef struct ht_kernel {
 } ht_kernel;
 
 #include "kernel/elementwise/fused.h"
-#include "kernel/nonfinite.h"
+#include "kernel/count_nonfinite.h"
 
 enum { HT_ROW_BLOCK_PARTS = 16 };
 /* Launches one after the other (launches->block says which), over a few of `rows` rows at a time, so that one finds in

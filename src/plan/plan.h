@@ -106,10 +106,10 @@ typedef struct ht_prepacked {
 } ht_prepacked;
 
 /* A state that a training step changes, and the place of its copy. */
-typedef struct ht_saved_state {
+typedef struct ht_replay_copy {
     size_t slot;
     ht_place copy;
-} ht_saved_state;
+} ht_replay_copy;
 
 typedef enum ht_slot_kind { HT_SLOT_STATE, HT_SLOT_INPUT, HT_SLOT_OUTPUT } ht_slot_kind;
 
@@ -147,8 +147,8 @@ struct ht_plan {
     ht_plan_program *programs;
     ht_slot *slots;
     ht_prepacked *prepacked;
-    ht_saved_state *saved; /* in the order of their slots */
-    size_t saved_count;
+    ht_replay_copy *replay_copies; /* in the order of their slots */
+    size_t replay_copy_count;
     size_t segment_count, program_count, slot_count, slot_capacity, prepacked_count, prepacked_capacity;
     int64_t area_bytes[HT_SPACE_COUNT][HT_AREA_COUNT]; /* of the inputs: of one slot */
     uint64_t effects_hash;

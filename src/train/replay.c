@@ -137,8 +137,8 @@ ht_status ht_replay_set_random(ht_session *session, int64_t steps)
 {
     int64_t random;
     bool counted = false; /* a model without random numbers does not count its steps */
-    for (size_t i = 0; i < session->plan->saved_count; i++)
-        counted |= strcmp(session->plan->slots[session->plan->saved[i].slot].name, "rng.step") == 0;
+    for (size_t i = 0; i < session->plan->replay_copy_count; i++)
+        counted |= strcmp(session->plan->slots[session->plan->replay_copies[i].slot].name, "rng.step") == 0;
     if (!counted) return HT_OK;
     HT_TRY(ht_session_read(session, "rng.step", &random, sizeof random));
     random += steps;

@@ -5,10 +5,10 @@
 ht_status ht_rollback_mark(ht_session *session)
 {
     const ht_plan *plan = session->plan;
-    for (size_t i = 0; i < plan->saved_count; i++) {
-        const ht_slot *slot = &plan->slots[plan->saved[i].slot];
-        HT_TRY(
-            ht_executor_copy(session->executor, plan->saved[i].copy, slot->place, (size_t)ht_type_bytes(&slot->type)));
+    for (size_t i = 0; i < plan->replay_copy_count; i++) {
+        const ht_slot *slot = &plan->slots[plan->replay_copies[i].slot];
+        HT_TRY(ht_executor_copy(session->executor, plan->replay_copies[i].copy, slot->place,
+                                (size_t)ht_type_bytes(&slot->type)));
     }
     return HT_OK;
 }
@@ -17,10 +17,10 @@ ht_status ht_rollback_restore(ht_session *session)
 {
     const ht_plan *plan = session->plan;
     session->stale = true; /* half copies follow */
-    for (size_t i = 0; i < plan->saved_count; i++) {
-        const ht_slot *slot = &plan->slots[plan->saved[i].slot];
-        HT_TRY(
-            ht_executor_copy(session->executor, slot->place, plan->saved[i].copy, (size_t)ht_type_bytes(&slot->type)));
+    for (size_t i = 0; i < plan->replay_copy_count; i++) {
+        const ht_slot *slot = &plan->slots[plan->replay_copies[i].slot];
+        HT_TRY(ht_executor_copy(session->executor, slot->place, plan->replay_copies[i].copy,
+                                (size_t)ht_type_bytes(&slot->type)));
     }
     return HT_OK;
 }

@@ -1,6 +1,6 @@
 /* The first value of a segment that is not finite, in the executor's own memory. Every instruction runs by itself, also
  * those of a row block. One that does several ops at once counts what each of them makes while it runs
- * (kernel/nonfinite.h); of others the results are counted where they lie. */
+ * (kernel/count_nonfinite.h); of others the results are counted where they lie. */
 #include <string.h>
 
 #include "exec/exec.h"

@@ -1,7 +1,7 @@
 /* Counting what is not finite. A launch that carries counts (ht_launch.nonfinite) counts while it runs, so that values
  * which never reach memory are counted, too. */
-#ifndef HT_KERNEL_NONFINITE_H
-#define HT_KERNEL_NONFINITE_H
+#ifndef HT_KERNEL_COUNT_NONFINITE_H
+#define HT_KERNEL_COUNT_NONFINITE_H
 
 #include <stdatomic.h>
 

@@ -51,13 +51,13 @@ static bool is_saved(const ht_plan *plan, size_t index)
 ht_status ht_plan_reserve_replay(ht_plan *plan)
 {
     if (ht_plan_segment_find(plan, "update") < 0) return HT_OK;
-    plan->saved = HT_NEW(plan->arena, ht_saved_state, plan->slot_count);
-    if (!plan->saved) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for the plan");
+    plan->replay_copies = HT_NEW(plan->arena, ht_replay_copy, plan->slot_count);
+    if (!plan->replay_copies) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for the plan");
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
         if (!is_saved(plan, i)) continue;
         ht_place copy = ht_plan_add_place(plan, slot->place.space, HT_AREA_REPLAY, ht_type_bytes(&slot->type));
-        plan->saved[plan->saved_count++] = (ht_saved_state){i, copy};
+        plan->replay_copies[plan->replay_copy_count++] = (ht_replay_copy){i, copy};
     }
     return HT_OK;
 }
@@ -66,7 +66,7 @@ bool ht_plan_writes_for_good(const ht_plan *plan, const ht_instr *instr)
 {
     size_t next = 0;
     for (size_t i = 0; i < plan->slot_count; i++) {
-        bool saved = next < plan->saved_count && plan->saved[next].slot == i;
+        bool saved = next < plan->replay_copy_count && plan->replay_copies[next].slot == i;
         next += saved;
         if (!saved && is_own_state(plan, i) && writes(instr, &plan->slots[i])) return true;
     }
