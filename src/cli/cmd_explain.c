@@ -88,13 +88,13 @@ static const cli_option options[] = {
     {"--html", "FILE", CLI_TEXT, offsetof(explain_job, html), .help = "the table as a page, into FILE",
      .flags = CLI_FILLED, .takes = "a file", .choice = 1},
     {"--json", NULL, CLI_FLAG, offsetof(explain_job, json),
-     .help =
-         "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"plan_bytes\", \"bytes\": {space: {heading: bytes}}, "
-         "\"dot_flops\", \"other_flops\", \"recomputed_flops\", \"passes\": [{\"name\", \"level\", "
-         "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
-         "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
-         "\"kernel\", \"refused\"}]}; FLOPs at the top are those of a step, a multiply-add counts two; "
-         "docs/memory.md has the headings",
+     .help = "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"plan_bytes\", \"bytes\": {space: "
+             "{heading: bytes}}, "
+             "\"dot_flops\", \"other_flops\", \"recomputed_flops\", \"passes\": [{\"name\", \"level\", "
+             "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
+             "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
+             "\"kernel\", \"refused\"}]}; FLOPs at the top are those of a step, a multiply-add counts two; "
+             "docs/memory.md has the headings",
      .choice = 1},
     {0},
 };

@@ -69,6 +69,7 @@ typedef struct ht_kernel {
 } ht_kernel;
 
 #include "kernel/elementwise/fused.h"
+
 #include "kernel/count_nonfinite.h"
 
 enum { HT_ROW_BLOCK_PARTS = 16 };
