@@ -10,6 +10,20 @@
 
 #include <cmocka.h>
 
+#include <halftone/types.h>
+
+/* Sanitizers ask for these: an allocation that is too large shall fail, not stop the program. */
+HT_API const char *__asan_default_options(void);
+HT_API const char *__tsan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+const char *__tsan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 enum { HUGE_BYTES = 2 << 20 };
 
 /* Around the ends of lines, pages, huge pages and shares of threads. */

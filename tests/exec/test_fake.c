@@ -21,7 +21,7 @@ static bool is_long(void)
 static void write_samples(const op_case *c, const session_fixture *f, const op_arrays *a)
 {
     for (size_t i = 0; i < c->call->n_in; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "x%zu", i);
         const ht_slot *slot = ht_plan_slot(f->plan, name);
         if (a->in[i] && slot)
