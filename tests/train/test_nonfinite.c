@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "context_fixture.h"
-#include "data_case.h"
 #include "exec/exec.h"
+#include "tiny_data.h"
 #include "train/job.h"
 #include "train/train.h"
 
@@ -34,46 +34,6 @@ static const family families[] = {
     {"resnet", "train-images-idx3-ubyte", "\"type\": \"resnet\", \"width\": 4, \"stem\": \"cifar\"", DIGITS},
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };
-
-/* ---- data ---- */
-
-static void write_text(data_case *c)
-{
-    static char text[6000];
-    size_t length = 0;
-    for (int i = 0; length < sizeof text - 40; i++)
-        length += (size_t)sprintf(text + length, "%d plus %d is %d.\n", i, i * 7 % 23, i + i * 7 % 23);
-    data_case_text(c, "text.txt", text);
-}
-
-static void write_pairs(data_case *c)
-{
-    static const char *const words[][2] = {{"one", "un"}, {"two", "deux"}, {"cat", "chat"}, {"dog", "chien"}};
-    static char pairs[20000];
-    size_t length = 0;
-    for (int i = 0; i < 200; i++)
-        for (int side = 0; side < 2; side++) {
-            for (int k = 0; k <= i % 5; k++)
-                length += (size_t)sprintf(pairs + length, "%s%s", k ? " " : "", words[(i / 5 + k * 3) % 4][side]);
-            length += (size_t)sprintf(pairs + length, "%c", side ? '\n' : '\t');
-        }
-    data_case_text(c, "pairs.tsv", pairs);
-}
-
-static void write_images(data_case *c)
-{
-    enum { COUNT = 60, SIDE = 16 };
-    static unsigned char images[16 + COUNT * SIDE * SIDE] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, SIDE, 0, 0, 0, SIDE};
-    static unsigned char labels[8 + COUNT] = {0, 0, 8, 1, 0, 0, 0, COUNT};
-    for (int i = 0; i < COUNT; i++) {
-        labels[8 + i] = (unsigned char)(i % 2);
-        for (int p = 0; p < SIDE * SIDE; p++)
-            images[16 + i * SIDE * SIDE + p] =
-                (unsigned char)(((p % SIDE < SIDE / 2) == (i % 2 == 0) ? 180 : 20) + (i * 7 + p * 13) % 60);
-    }
-    data_case_file(c, "train-images-idx3-ubyte", images, sizeof images);
-    data_case_file(c, "train-labels-idx1-ubyte", labels, sizeof labels);
-}
 
 /* ---- runs ---- */
 
@@ -201,9 +161,9 @@ static void fail_everywhere(data_case *c, const char *device)
         "\"lr\": 1e30, \"clip\": 0",
         "\"lr\": 1e30, \"clip\": 0, \"precision\": \"bf16\"",
     };
-    write_text(c);
-    write_pairs(c);
-    write_images(c);
+    tiny_text(c);
+    tiny_pairs(c);
+    tiny_images(c);
     for (int i = 0; i < FAMILIES; i++) {
         for (size_t k = 0; k < sizeof trains / sizeof trains[0]; k++) {
             char what[256];
@@ -249,9 +209,9 @@ static char *copy_state(fixture *w, size_t *bytes)
 static void nonfinite__a_search_leaves_the_run_as_it_was(void **state)
 {
     data_case *c = *state;
-    write_text(c);
-    write_pairs(c);
-    write_images(c);
+    tiny_text(c);
+    tiny_pairs(c);
+    tiny_images(c);
     for (int i = 0; i < FAMILIES; i++) {
         double loss[2];
         for (int searching = 0; searching < 2; searching++) {
@@ -283,7 +243,7 @@ static void nonfinite__a_search_leaves_the_run_as_it_was(void **state)
 static void nonfinite__the_replay_is_in_the_ledger(void **state)
 {
     data_case *c = *state;
-    write_images(c);
+    tiny_images(c);
     fixture w = open_run(c, &families[3], "cpu", "\"lr\": 1e-2");
     const ht_plan *plan = ht_run_session(w.run)->plan;
     ht_run_info info = ht_run_info_of(w.run);
