@@ -32,8 +32,7 @@ static double plan_once(ht_context *ctx, int layers, size_t *nodes, double *pass
     build(g, layers);
     double start = bench_now();
     ht_status status = ht_graph_train(g, NULL);
-    const ht_target target = {.isa = HT_ISA_PORTABLE, .threads = 1};
-    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("regions"), &target, NULL);
+    if (status == HT_OK) status = ht_pass_run(g, ht_pass_find("regions"), NULL);
     *pass_seconds = bench_now() - start;
     if (status == HT_OK) status = ht_plan_create(&plan, g, NULL);
     double seconds = bench_now() - start;
