@@ -26,6 +26,7 @@ struct ht_executor {
     ht_event ***waited; /* by segment, then instruction: what others wait for; NULL where all is one queue */
     char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
     ht_launch **launches; /* by slot and segment, then instruction */
+    ht_run_fn **runs;     /* by segment, then instruction; NULL for one that a row block before it runs */
     uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
     const ht_observer *observer;
     watched **watched;  /* by segment, then instruction; NULL until someone looks */
@@ -90,6 +91,19 @@ static size_t launched(const ht_instr *instr)
     return instr->row_block ? instr->row_block : 1;
 }
 
+static ht_run_fn run_of(const ht_instr *instr)
+{
+    return instr->row_block ? ht_row_block_run : instr->kernel->run;
+}
+
+static ht_status find_runs(ht_executor *e, const ht_plan_segment *s, ht_run_fn **out)
+{
+    ht_run_fn *runs = *out = HT_NEW(e->arena, ht_run_fn, s->instr_count);
+    if (!runs) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for the launches of segment %s", s->name);
+    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i])) runs[i] = run_of(&s->instrs[i]);
+    return HT_OK;
+}
+
 static ht_status resolve_segment(ht_executor *e, const ht_plan_segment *s, unsigned slot, ht_launch **out)
 {
     ht_launch *launches = *out = HT_NEW(e->arena, ht_launch, s->instr_count);
@@ -108,7 +122,9 @@ static ht_status resolve_all(ht_executor *e)
     const ht_plan *plan = e->plan;
     e->prepacked = HT_NEW(e->arena, uint8_t, plan->prepacked_count);
     e->launches = HT_NEW(e->arena, ht_launch *, plan->input_slots * plan->segment_count);
-    if (!e->prepacked || !e->launches) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
+    e->runs = HT_NEW(e->arena, ht_run_fn *, plan->segment_count);
+    if (!e->prepacked || !e->launches || !e->runs) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
+    for (size_t s = 0; s < plan->segment_count; s++) HT_TRY(find_runs(e, &plan->segments[s], &e->runs[s]));
     for (unsigned slot = 0; slot < plan->input_slots; slot++)
         for (size_t s = 0; s < plan->segment_count; s++)
             HT_TRY(resolve_segment(e, &plan->segments[s], slot, &e->launches[slot * plan->segment_count + s]));
@@ -346,11 +362,6 @@ static void tell_after(void *arg)
     if (w->executor->observer->after) w->executor->observer->after(w->executor->observer->arg, &w->at);
 }
 
-static ht_run_fn run_of(const ht_instr *instr)
-{
-    return instr->row_block ? ht_row_block_run : instr->kernel->run;
-}
-
 /* From one order of commands to another. */
 static ht_status pass_over(ht_executor *e, ht_queue *from, ht_queue *to)
 {
@@ -404,20 +415,36 @@ static ht_status make_prepacked(ht_executor *e, const ht_plan_segment *s, ht_lau
     return HT_OK;
 }
 
+/* The launches of a long segment are in no near cache when their turn comes: what they point to is asked for before,
+ * one level after the other. */
+enum { AHEAD = 3 };
+static inline void look_ahead(const ht_launch *launches, size_t i, size_t count)
+{
+    if (i + 2 * AHEAD >= count) return;
+    const ht_launch *far = &launches[i + 2 * AHEAD], *near = &launches[i + AHEAD];
+    __builtin_prefetch(far->call);
+    __builtin_prefetch(far->in);
+    __builtin_prefetch(far->fused);
+    __builtin_prefetch(near->call->in);
+    __builtin_prefetch(near->call->out);
+}
+
 ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
+    const ht_run_fn *runs = e->runs[segment];
     bool care = e->plan->canary || e->observer, beside = e->host || e->copies;
     ht_queue *order = e->queue;
     if (e->host) HT_TRY(pass_over(e, e->queue, e->host)); /* what is prepacked there was stored by then */
     HT_TRY(make_prepacked(e, s, launches));
-    for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i])) {
-        const ht_instr *instr = &s->instrs[i];
-        if (beside) HT_TRY(wait_before(e, instr, e->waited[segment], &order));
+    for (size_t i = 0; i < s->instr_count; i++) {
+        look_ahead(launches, i, s->instr_count);
+        if (!runs[i]) continue;
+        if (beside) HT_TRY(wait_before(e, &s->instrs[i], e->waited[segment], &order));
         HT_TRY(care ? launch_with_care(e, segment, i, &launches[i])
-                    : ht_queue_launch(launches[i].queue, run_of(instr), &launches[i]));
-        if (beside) HT_TRY(tell_waiting(e, instr, e->waited[segment], i));
+                    : ht_queue_launch(launches[i].queue, runs[i], &launches[i]));
+        if (beside) HT_TRY(tell_waiting(e, &s->instrs[i], e->waited[segment], i));
     }
     if (beside) HT_TRY(pass_over(e, order, e->queue));
     return e->read && e->reads_input[segment] ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
