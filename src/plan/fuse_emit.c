@@ -86,10 +86,8 @@ static bool fill_call(const program *p, const ht_buffer_assignment *r, ht_instr 
                    : i < n_in             ? ht_node_in(p->g, p->gemm, i - p->n_in)
                    : i == n_in + p->n_out ? ht_node_out(p->fold, 0)
                                           : p->operands[i - more];
-        ht_type *own = HT_NEW(p->plan->arena, ht_type, 1);
-        if (!own) return false;
-        *own = *ht_type_of(p->g, v);
-        types[i] = own;
+        types[i] = ht_plan_own_type(p->plan, ht_type_of(p->g, v));
+        if (!types[i]) return false;
         places[i] = v.id ? r->value[v.id] : (ht_place){0};
         if (i >= n_in) guarded[i - n_in] = r->guarded[v.id];
     }
@@ -116,13 +114,12 @@ static bool fill_steps(const program *p, const ht_kernel *const *kernels, ht_ins
     size_t all = p->n_in + p->n_out + p->n_between;
     ht_fused *f = HT_NEW(p->plan->arena, ht_fused, 1);
     ht_fused_operand *operands = HT_NEW(p->plan->arena, ht_fused_operand, all);
-    ht_type *own = HT_NEW(p->plan->arena, ht_type, all);
     ht_fused_step *steps = HT_NEW(p->plan->arena, ht_fused_step, p->count);
     ht_chain_op *chain = HT_NEW(p->plan->arena, ht_chain_op, HT_CHAIN_OPS(p->count));
-    if (!f || !operands || !own || !steps || !chain) return false;
+    if (!f || !operands || !steps || !chain) return false;
     for (size_t i = 0; i < all; i++) {
-        own[i] = *ht_type_of(p->g, p->operands[i]);
-        operands[i].type = &own[i];
+        operands[i].type = ht_plan_own_type(p->plan, ht_type_of(p->g, p->operands[i]));
+        if (!operands[i].type) return false;
     }
     for (size_t k = 0; k < p->count; k++)
         if (!fill_step(p, &steps[k], kernels, k)) return false;

@@ -17,6 +17,25 @@ static const char *own_text(ht_plan *plan, const char *text)
 
 /* ---- instructions ---- */
 
+static bool types_equal(const ht_type *a, const ht_type *b)
+{
+    size_t bytes = (size_t)a->rank * sizeof a->dim[0];
+    return ht_type_same(a, b) && memcmp(a->stride, b->stride, bytes) == 0;
+}
+
+const ht_type *ht_plan_own_type(ht_plan *plan, const ht_type *from)
+{
+    uint64_t hash = (uint64_t)from->dtype * 31 + (uint64_t)from->space;
+    for (int i = 0; i < from->rank; i++)
+        hash = (hash ^ (uint64_t)from->dim[i] ^ (uint64_t)from->stride[i] << 20) * UINT64_C(0x9e3779b97f4a7c15);
+    const ht_type **own = &plan->types[hash >> 32 & (HT_PLAN_TYPES - 1)];
+    if (*own && types_equal(*own, from)) return *own;
+    ht_type *copy = HT_NEW(plan->arena, ht_type, 1);
+    if (!copy) return NULL;
+    *copy = *from;
+    return *own = copy;
+}
+
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from)
 {
     ht_call *to = HT_NEW(plan->arena, ht_call, 1);
@@ -26,10 +45,8 @@ const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from)
     *to = *from;
     for (size_t i = 0; i < from->n_in + from->n_out; i++) {
         const ht_type *type = i < from->n_in ? from->in[i] : from->out[i - from->n_in];
-        ht_type *copy = type ? HT_NEW(plan->arena, ht_type, 1) : NULL;
-        if (type && !copy) return NULL;
-        if (type) *copy = *type;
-        types[i] = copy;
+        types[i] = type ? ht_plan_own_type(plan, type) : NULL;
+        if (type && !types[i]) return NULL;
     }
     for (size_t i = 0; i < from->n_attr; i++)
         if (!ht_attr_copy(plan->arena, &attrs[i], &from->attr[i])) return NULL;
@@ -43,11 +60,8 @@ const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from)
 static const char *name_of(const ht_plan *plan, const ht_type *type, ht_place place)
 {
     if (place.area == HT_AREA_TRANSIENT || place.area == HT_AREA_NONE) return NULL;
-    for (size_t i = 0; i < plan->slot_count; i++) {
-        const ht_slot *slot = &plan->slots[i];
-        if (ht_place_same(slot->place, place) && ht_type_same(&slot->type, type)) return slot->name;
-    }
-    return NULL;
+    const ht_slot *slot = ht_plan_slot_at(plan, place, type);
+    return slot ? slot->name : NULL;
 }
 
 static bool reads_loss_scaled(const planning *p, const ht_node *n)
@@ -280,7 +294,8 @@ static ht_status plan_segment(planning *p, uint32_t index)
     ht_plan_segment *segment = &p->plan->segments[index];
     ht_buffer_assignment r;
     HT_TRY(ht_planning_assign(p, index, &r));
-    ht_status status = add_instrs(p, index, &r);
+    ht_status status = ht_plan_index_slots(p->plan);
+    if (status == HT_OK) status = add_instrs(p, index, &r);
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         int64_t *most = &p->plan->area_bytes[space][HT_AREA_TRANSIENT];
         segment->transient_bytes[space] = r.bytes[space];

@@ -132,6 +132,8 @@ typedef struct ht_plan_program {
     size_t call_count;
 } ht_plan_program;
 
+enum { HT_PLAN_TYPES = 256 };
+
 struct ht_plan {
     ht_context *ctx;
     ht_arena *arena;
@@ -146,6 +148,8 @@ struct ht_plan {
     ht_plan_segment *segments;
     ht_plan_program *programs;
     ht_slot *slots;
+    const ht_slot **by_place;            /* all of them, by where they lie */
+    const ht_type *types[HT_PLAN_TYPES]; /* that calls share, by hash */
     ht_prepacked *prepacked;
     ht_replay_copy *replay_copies; /* in the order of their slots */
     size_t replay_copy_count;
@@ -227,7 +231,15 @@ uint64_t ht_plan_hash_effects(const ht_graph *g);
 ht_cost ht_plan_node_cost(const ht_call *call, const ht_node *node);
 /* Takes from the bytes of an instruction what it would read a second time: operands that are the same. */
 void ht_plan_read_once(ht_instr *instr);
-/* A deep copy into the plan; NULL when memory is out. */
+/* Slots by place: after the last slot was added, before any question. */
+ht_status ht_plan_index_slots(ht_plan *plan);
+/* The first slot at a place that has this type; NULL: there is none. */
+const ht_slot *ht_plan_slot_at(const ht_plan *plan, ht_place place, const ht_type *type);
+/* The state that owns the byte at a place; NULL in other areas. */
+const ht_slot *ht_plan_state_at(const ht_plan *plan, ht_place place);
+
+/* The plan's own copies; calls share types. NULL when memory is out. */
+const ht_type *ht_plan_own_type(ht_plan *plan, const ht_type *from);
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
 /* The step of an element-wise call that the plan owns; `reread` is NULL, or by result as in ht_groups. NULL when memory
  * is out. */

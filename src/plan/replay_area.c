@@ -12,63 +12,53 @@ static bool is_micro(const ht_plan_segment *s)
     return strncmp(s->name, "micro", 5) == 0;
 }
 
-static bool writes(const ht_instr *instr, const ht_slot *slot)
+/* Is it changed by micro-batches, or a single number that the update changes? */
+static bool is_saved(const ht_slot *slot, bool in_micro)
 {
-    int64_t first = slot->place.offset, end = first + ht_type_bytes(&slot->type);
-    for (size_t i = 0; i < instr->call->n_out; i++) {
-        ht_place out = instr->out[i];
-        if (out.space == slot->place.space && out.area == HT_AREA_STATE && out.offset >= first && out.offset < end)
-            return true;
+    bool number = ht_type_bytes(&slot->type) <= NUMBERS_BYTES;
+    return slot->heading != HT_HEADING_GRADIENTS && !slot->derived && (in_micro || number);
+}
+
+static void mark_saved(const ht_plan *plan, const ht_plan_segment *s, bool *saved)
+{
+    for (size_t i = 0; i < s->instr_count; i++) {
+        for (size_t k = 0; k < s->instrs[i].call->n_out; k++) {
+            const ht_slot *slot = ht_plan_state_at(plan, s->instrs[i].out[k]);
+            if (slot && is_saved(slot, is_micro(s))) saved[slot - plan->slots] = true;
+        }
     }
-    return false;
-}
-
-static bool segment_writes(const ht_plan_segment *s, const ht_slot *slot)
-{
-    for (size_t i = 0; i < s->instr_count; i++)
-        if (writes(&s->instrs[i], slot)) return true;
-    return false;
-}
-
-static bool is_own_state(const ht_plan *plan, size_t index)
-{
-    const ht_slot *slot = &plan->slots[index];
-    return slot->kind == HT_SLOT_STATE && slot->owner == index && slot->heading != HT_HEADING_GRADIENTS;
-}
-
-static bool is_saved(const ht_plan *plan, size_t index)
-{
-    const ht_slot *slot = &plan->slots[index];
-    if (!is_own_state(plan, index) || slot->derived) return false;
-    for (size_t i = 0; i < plan->segment_count; i++) {
-        const ht_plan_segment *s = &plan->segments[i];
-        bool number = strcmp(s->name, "update") == 0 && ht_type_bytes(&slot->type) <= NUMBERS_BYTES;
-        if ((number || is_micro(s)) && segment_writes(s, slot)) return true;
-    }
-    return false;
 }
 
 ht_status ht_plan_reserve_replay(ht_plan *plan)
 {
     if (ht_plan_segment_find(plan, "update") < 0) return HT_OK;
+    bool *saved = HT_NEW(plan->arena, bool, plan->slot_count);
     plan->replay_copies = HT_NEW(plan->arena, ht_replay_copy, plan->slot_count);
-    if (!plan->replay_copies) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for the plan");
+    if (!saved || !plan->replay_copies) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for the plan");
+    for (size_t i = 0; i < plan->segment_count; i++)
+        if (is_micro(&plan->segments[i]) || strcmp(plan->segments[i].name, "update") == 0)
+            mark_saved(plan, &plan->segments[i], saved);
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
-        if (!is_saved(plan, i)) continue;
+        if (!saved[i]) continue;
         ht_place copy = ht_plan_add_place(plan, slot->place.space, HT_AREA_REPLAY, ht_type_bytes(&slot->type));
         plan->replay_copies[plan->replay_copy_count++] = (ht_replay_copy){i, copy};
     }
     return HT_OK;
 }
 
+static bool has_copy(const ht_plan *plan, const ht_slot *slot)
+{
+    for (size_t i = 0; i < plan->replay_copy_count; i++)
+        if (plan->replay_copies[i].slot == (size_t)(slot - plan->slots)) return true;
+    return false;
+}
+
 bool ht_plan_writes_for_good(const ht_plan *plan, const ht_instr *instr)
 {
-    size_t next = 0;
-    for (size_t i = 0; i < plan->slot_count; i++) {
-        bool saved = next < plan->replay_copy_count && plan->replay_copies[next].slot == i;
-        next += saved;
-        if (!saved && is_own_state(plan, i) && writes(instr, &plan->slots[i])) return true;
+    for (size_t i = 0; i < instr->call->n_out; i++) {
+        const ht_slot *slot = ht_plan_state_at(plan, instr->out[i]);
+        if (slot && slot->heading != HT_HEADING_GRADIENTS && !has_copy(plan, slot)) return true;
     }
     return false;
 }
