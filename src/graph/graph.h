@@ -232,9 +232,7 @@ ht_status ht_graph_hash(uint64_t *out, const ht_graph *g);
 /* The model hash: of what the model computes, see docs/ir.md; 0 for a graph without "forward" and "micro_first". Equal
  * before and after every system-level pass. Snapshots record it. */
 ht_status ht_model_hash(uint64_t *out, const ht_graph *g);
-/* The same of what one segment computes: its outputs and what it stores. */
-ht_status ht_segment_hash(uint64_t *out, const ht_graph *g, uint32_t segment);
-/* What a graph computes before it is changed: the hash of each segment, and of what programs call. `check` fails with
+/* What a graph computes before it is changed: the hash of each segment (its outputs and what it stores), and of what programs call. `check` fails with
  * HT_EVERIFY where the graph computes something else since; segments that were added are not compared. `who` begins its
  * message. Afterwards the hashes are those of the graph as it is now. */
 typedef struct ht_step_hashes {

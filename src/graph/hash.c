@@ -79,15 +79,25 @@ static void hash_derived(const ht_graph *g, uint64_t *hashes)
     }
 }
 
-uint64_t *ht_value_hashes(const ht_graph *g, uint32_t segment)
+static uint64_t *hash_states(const ht_graph *g)
 {
     uint64_t *hashes = calloc(g->value_count, sizeof *hashes);
     if (!hashes) return NULL;
     for (size_t i = 0; i < g->state_count; i++) hashes[g->states[i].value.id] = hash_leaf(g, g->states[i].value);
     hash_derived(g, hashes);
-    const ht_segment *s = &g->segments[segment];
+    return hashes;
+}
+
+static void hash_values(const ht_graph *g, const ht_segment *s, uint64_t *hashes)
+{
     for (size_t i = 0; i < s->input_count; i++) hashes[s->inputs[i].id] = hash_leaf(g, s->inputs[i]);
     for (size_t i = 0; i < s->node_count; i++) hash_node(g, &g->nodes[s->nodes[i]], hashes);
+}
+
+uint64_t *ht_value_hashes(const ht_graph *g, uint32_t segment)
+{
+    uint64_t *hashes = hash_states(g);
+    if (hashes) hash_values(g, &g->segments[segment], hashes);
     return hashes;
 }
 
@@ -130,16 +140,13 @@ ht_status ht_model_hash(uint64_t *out, const ht_graph *g)
     return HT_OK;
 }
 
-ht_status ht_segment_hash(uint64_t *out, const ht_graph *g, uint32_t segment)
+/* `hashes`: of the states, and then of the segment's values. */
+static uint64_t hash_segment(const ht_graph *g, const ht_segment *s, uint64_t *hashes)
 {
-    *out = 0;
-    const ht_segment *s = &g->segments[segment];
-    uint64_t *hashes = ht_value_hashes(g, segment);
-    if (!hashes) return no_memory(g);
-    *out = hash_outputs(s, hashes);
-    for (size_t i = 0; i < s->node_count; i++) *out += hash_effect(g, &g->nodes[s->nodes[i]], hashes);
-    free(hashes);
-    return HT_OK;
+    hash_values(g, s, hashes);
+    uint64_t sum = hash_outputs(s, hashes);
+    for (size_t i = 0; i < s->node_count; i++) sum += hash_effect(g, &g->nodes[s->nodes[i]], hashes);
+    return sum;
 }
 
 /* ---- a graph's hashes before and after a change ---- */
@@ -161,9 +168,12 @@ ht_status ht_step_hashes_take(ht_step_hashes *out, const ht_graph *g)
 {
     *out = (ht_step_hashes){.programs = hash_programs(g), .segment_count = g->segment_count};
     out->segments = calloc(g->segment_count + 1, sizeof *out->segments);
-    if (!out->segments) return no_memory(g);
-    for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_segment_hash(&out->segments[i], g, i));
-    return HT_OK;
+    uint64_t *hashes = hash_states(g); /* segments share no other values */
+    for (size_t i = 0; hashes && out->segments && i < g->segment_count; i++)
+        out->segments[i] = hash_segment(g, &g->segments[i], hashes);
+    bool ok = hashes && out->segments;
+    free(hashes);
+    return ok ? HT_OK : no_memory(g);
 }
 
 void ht_step_hashes_free(ht_step_hashes *hashes)

@@ -22,7 +22,8 @@ typedef struct merger {
 
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
-    return ht_hash_bytes(hash, &word, sizeof word);
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
 }
 
 static bool swaps(const ht_node *n)
