@@ -42,6 +42,8 @@ foreach(source ${kernel_sources})
     string(REGEX REPLACE "^\\.(.*)\\.c$" "\\1" row ${extension})
     if(extension STREQUAL ".c")
         continue()
+    elseif(row STREQUAL "cuda") # code as text: compiled once, like any other file
+        continue()
     elseif(row STREQUAL "cpu")
         list(APPEND matrix_sources ${source})
     elseif(row IN_LIST row_names OR row IN_LIST foreign_isas)
@@ -65,7 +67,8 @@ foreach(source ${kernel_sources})
     endforeach()
 endforeach()
 
-add_library(halftone_objects OBJECT ${library_sources})
+include(cmake/cuda.cmake)
+add_library(halftone_objects OBJECT ${library_sources} ${CMAKE_BINARY_DIR}/cuda_files.c)
 target_link_libraries(halftone_objects PRIVATE halftone_inside)
 set(object_libraries halftone_objects)
 

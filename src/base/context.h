@@ -10,7 +10,7 @@ struct ht_pool;
 struct ht_arena;
 struct ht_device;
 
-enum { HT_CONTEXT_DEVICES = 4 };
+enum { HT_CONTEXT_DEVICES = 8 };
 
 struct ht_context {
     ht_status status; /* of the last failure */

@@ -13,13 +13,19 @@
 
 void ht_text_add(ht_text *text, const char *format, ...)
 {
-    if (text->failed) return;
-    va_list args, again;
+    va_list args;
     va_start(args, format);
+    ht_text_addv(text, format, args);
+    va_end(args);
+}
+
+void ht_text_addv(ht_text *text, const char *format, va_list args)
+{
+    if (text->failed) return;
+    va_list again;
     va_copy(again, args);
     size_t free_bytes = text->capacity - text->length;
     int wrote = vsnprintf(text->data != NULL ? text->data + text->length : NULL, free_bytes, format, args);
-    va_end(args);
     if (wrote < 0) {
         text->failed = true;
     } else if ((size_t)wrote >= free_bytes) {

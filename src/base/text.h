@@ -4,6 +4,8 @@
 
 #include <halftone/types.h>
 
+#include <stdarg.h>
+
 typedef struct ht_text {
     char *data; /* zero-terminated once anything was written; heap memory, freed by ht_text_free */
     size_t length, capacity;
@@ -11,6 +13,7 @@ typedef struct ht_text {
 } ht_text;
 
 void ht_text_add(ht_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void ht_text_addv(ht_text *text, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void ht_text_free(ht_text *text);
 /* The shortest of %.15g, %.16g, %.17g that reads back as x; "inf", "-inf", "nan" as they are. */
 void ht_text_number(ht_text *text, double x);

@@ -12,6 +12,7 @@ typedef struct ht_event ht_event;
 struct ht_fused;
 struct ht_row_block;
 struct ht_nonfinite;
+struct ht_kernel;
 
 /* All that a kernel gets. Pointers are those of the first element; strides are in the call's types. A kernel allocates
  * nothing: what it needs beyond small stack arrays it asks for with `workspace`. */
@@ -28,6 +29,7 @@ typedef struct ht_launch {
     const struct ht_row_block *block; /* this launch and its successors run together, rows by rows; else NULL */
     const bool *guarded;              /* by result: canary bytes lie behind it; NULL: none do */
     struct ht_nonfinite *nonfinite;   /* counts of what is not finite (kernel/count_nonfinite.h); NULL: nobody asks */
+    const struct ht_kernel *row;      /* that runs it; NULL: a function that is no row */
     ht_queue *queue;                  /* that it runs on */
     const char *kernel, *site;        /* for messages; the site may be NULL */
     ht_context *ctx;                  /* for messages; of the thread that runs it */
@@ -61,6 +63,7 @@ typedef struct ht_device_class {
     /* Before the first launch of `count` launches in a row: addresses become the device's own, code is loaded. */
     ht_status (*prepare)(ht_device *device, ht_launch *launches, size_t count);
     void (*release)(ht_device *device, ht_launch *launches);
+    ht_status (*load)(ht_device *device); /* the code of all that was prepared; NULL: there is nothing to load */
 
     /* Commands. Memory of the host that a copy names must stay as it is until the copy is done. */
     ht_status (*launch)(ht_queue *queue, ht_run_fn run, const ht_launch *launch);
@@ -136,6 +139,8 @@ static inline bool ht_event_done(ht_event *event)
 }
 void ht_queue_free(ht_queue *queue); /* takes NULL */
 void ht_event_free(ht_event *event); /* takes NULL */
+
+#include "device/cuda_device.h"
 
 #define HT_DEVICE(name) extern const ht_device_class ht_device_##name;
 #include "device/devices.def"

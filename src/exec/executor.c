@@ -78,6 +78,7 @@ static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_lau
         .fused = instr->fused,
         .block = block,
         .guarded = instr->guarded,
+        .row = instr->kernel,
         .kernel = instr->kernel->name,
         .site = instr->site,
         .queue = queue_of(e, instr),
@@ -113,6 +114,16 @@ static ht_status resolve_segment(ht_executor *e, const ht_plan_segment *s, unsig
     for (size_t i = 0; i < s->instr_count; i += launched(&s->instrs[i])) {
         ht_device *device = launches[i].queue->device;
         HT_TRY(device->class->prepare(device, &launches[i], launched(&s->instrs[i])));
+        if (s->instrs[i].kernel->prepare) HT_TRY(s->instrs[i].kernel->prepare(&launches[i]));
+    }
+    return HT_OK;
+}
+
+static ht_status load_code(ht_executor *e)
+{
+    for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        ht_device *device = e->device[space];
+        if (device && device->class->load) HT_TRY(device->class->load(device));
     }
     return HT_OK;
 }
@@ -128,7 +139,7 @@ static ht_status resolve_all(ht_executor *e)
     for (unsigned slot = 0; slot < plan->input_slots; slot++)
         for (size_t s = 0; s < plan->segment_count; s++)
             HT_TRY(resolve_segment(e, &plan->segments[s], slot, &e->launches[slot * plan->segment_count + s]));
-    return HT_OK;
+    return load_code(e);
 }
 
 /* Main always has all areas; other spaces have what the plan puts there. */

@@ -20,11 +20,13 @@ enum { HT_SPAN_CONSTANTS = 128 }; /* bytes for `begin`, at a multiple of 64 */
 
 /* How an element-wise row works: element i of the results needs only element i of the inputs and single numbers, so the
  * planner may run neighbours together (kernel/elementwise/fused.h). */
+struct ht_cuda_step;
 typedef struct ht_elementwise {
     /* Once per launch, before any element; may read the single numbers. NULL: nothing to do. */
     void (*begin)(const ht_span_args *whole, void *constants);
     void (*span)(const ht_span_args *span);
-    const struct ht_chain_row *chain; /* the same in registers; NULL: only by spans */
+    const struct ht_chain_row *chain;         /* the same in registers; NULL: only by spans */
+    void (*write)(struct ht_cuda_step *step); /* instead of all that: as CUDA text (kernel/cuda/cuda.h) */
 } ht_elementwise;
 
 /* Inputs in the form that a row computes with (weights packed for products), for rows that would make it again in every
@@ -53,14 +55,21 @@ typedef struct ht_reduce_rows {
     void (*run_rows)(const ht_launch *launch, int64_t from, int64_t to); /* some of these, in the calling thread */
 } ht_reduce_rows;
 
+struct ht_cuda_emission;
+
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
     const char *op;
-    const char *name; /* "softmax.f32.avx512" */
-    ht_isa isa;
+    const char *name;      /* "softmax.f32.avx512" */
+    ht_device_kind device; /* that it is for; the rows of the CPU serve the fake device, too */
+    ht_isa isa;            /* of a row of the CPU */
     const char *(*can)(const ht_call *call, const ht_target *target);   /* NULL: yes; else the reason */
     int64_t (*workspace)(const ht_call *call, const ht_target *target); /* bytes; NULL: none */
     ht_run_fn run;
+    /* Once for every launch, before the first run: what `run` needs besides the launch goes to launch->prepared. NULL:
+     * nothing. */
+    ht_status (*prepare)(ht_launch *launch);
+    void (*emit)(struct ht_cuda_emission *e, const ht_launch *launch); /* of a row that is text: kernel/cuda/cuda.h */
     /* Does the row run these calls with its own? NULL: yes; else the reason. A row without it takes none. */
     const char *(*takes)(const ht_call *call, const ht_fusion *fusion, const ht_target *target);
     const ht_elementwise *elementwise; /* NULL: not element-wise */
@@ -85,6 +94,10 @@ typedef struct ht_row_block {
     void *tell_arg;
 } ht_row_block;
 ht_status ht_row_block_run(const ht_launch *launches);
+
+/* The point-wise rows of the CUDA device (kernel/elementwise/pointwise.cuda.c). */
+extern const ht_kernel ht_cuda_pointwise[];
+extern const size_t ht_cuda_pointwise_count;
 
 /* Are there rows for such a device? Without them nothing can be said of a plan but its state, inputs and outputs. */
 bool ht_kernels_for(ht_device_kind device);

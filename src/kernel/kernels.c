@@ -10,6 +10,7 @@
 
 #define HT_FEATURE_ROW(name)  extern const ht_kernel ht_kernel_##name;
 #define HT_PORTABLE_ROW(name) extern const ht_kernel ht_kernel_##name;
+#define HT_CUDA_ROW(name)     extern const ht_kernel ht_kernel_cuda_##name;
 #include "kernel/kernels.def"
 
 #define HT_ISA(id, name, ...) extern const ht_kernel_cell ht_kernel_cell_f32_##name, ht_kernel_cell_f64_##name;
@@ -31,6 +32,11 @@ static const ht_kernel *const portable_rows[] = {
 #include "kernel/kernels.def"
     NULL};
 
+static const ht_kernel *const cuda_rows[] = {
+#define HT_CUDA_ROW(name) &ht_kernel_cuda_##name,
+#include "kernel/kernels.def"
+    NULL};
+
 ht_status ht_kernels_add_all(ht_context *ctx)
 {
     for (size_t i = 0; feature_rows[i]; i++) HT_TRY(ht_kernel_add(ctx, feature_rows[i]));
@@ -39,12 +45,22 @@ ht_status ht_kernels_add_all(ht_context *ctx)
     for (size_t i = 0; portable_rows[i]; i++) HT_TRY(ht_kernel_add(ctx, portable_rows[i]));
     for (size_t i = 0; i < CELLS; i++)
         for (size_t op = 0; op < *cells[i]->pointwise_count; op++) HT_TRY(ht_kernel_add(ctx, &cells[i]->pointwise[op]));
+    for (size_t i = 0; cuda_rows[i]; i++) HT_TRY(ht_kernel_add(ctx, cuda_rows[i]));
+    for (size_t i = 0; i < ht_cuda_pointwise_count; i++) HT_TRY(ht_kernel_add(ctx, &ht_cuda_pointwise[i]));
     return HT_OK;
 }
 
 bool ht_kernels_for(ht_device_kind device)
 {
-    return device == HT_DEVICE_CPU || device == HT_DEVICE_FAKE; /* the same rows */
+    return device != HT_DEVICE_CUDA; /* whose rows do not serve all ops yet */
+}
+
+/* Why a row does not serve a target at all; NULL: it does. */
+static const char *foreign(const ht_kernel *kernel, const ht_target *target)
+{
+    ht_device_kind device = target->device == HT_DEVICE_FAKE ? HT_DEVICE_CPU : target->device;
+    if (kernel->device != device) return ht_device_kind_names[kernel->device];
+    return device == HT_DEVICE_CPU && !ht_isa_runs(target->isa, kernel->isa) ? ht_isa_name(kernel->isa) : NULL;
 }
 
 /* ---- the table ---- */
@@ -88,8 +104,9 @@ static void tell_refusals(const ht_context *ctx, size_t first, size_t end, const
     for (size_t i = first; i < end; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
         if (i > first) ht_text_add(why, "; ");
-        if (!ht_isa_runs(target->isa, kernel->isa))
-            ht_text_add(why, "%s: needs %s", kernel->name, ht_isa_name(kernel->isa));
+        const char *needs = foreign(kernel, target);
+        if (needs)
+            ht_text_add(why, "%s: needs %s", kernel->name, needs);
         else
             ht_text_add(why, "%s: %s", kernel->name, kernel->can(call, target));
     }
@@ -102,7 +119,7 @@ const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht
     const ht_kernel *chosen = NULL;
     for (; i < ctx->kernel_count && strcmp(ctx->kernels[i]->op, op) == 0; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
-        if (!ht_isa_runs(target->isa, kernel->isa) || kernel->can(call, target)) continue;
+        if (foreign(kernel, target) || kernel->can(call, target)) continue;
         chosen = kernel;
         break;
     }

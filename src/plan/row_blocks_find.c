@@ -85,7 +85,7 @@ static bool node_joins(block_finder *b, size_t at)
 {
     const ht_node *n = node_at(b, at);
     const ht_kernel *kernel = b->kernels[b->s->nodes[at]];
-    if (!kernel || (!kernel->elementwise && rows_of(b, at) != b->rows)) return false;
+    if (!kernel || kernel->emit || (!kernel->elementwise && rows_of(b, at) != b->rows)) return false;
     const ht_type *shape = ht_type_of(b->g, kernel->elementwise ? ht_node_out(n, 0) : ht_node_in(b->g, n, 0));
     if (shape->space != b->space || row_axes(shape, b->rows) < 0) return false;
     for (size_t i = 0; i < n->n_in; i++)

@@ -307,7 +307,8 @@ static void begin_clip(const ht_span_args *whole, const loop *reals, void *const
     CHAIN(name, (ht_chain_step)HT_RUN(name##_chain), NULL, clip_bounds)
 
 #define EACH(name)                                                                                                     \
-    static const ht_elementwise name##_elementwise = {HT_RUN(name##_begin), HT_RUN(span), &name##_chain_row};          \
+    static const ht_elementwise name##_elementwise = {                                                                 \
+        .begin = HT_RUN(name##_begin), .span = HT_RUN(span), .chain = &name##_chain_row};                              \
     static ht_status name##_run(const ht_launch *launch)                                                               \
     {                                                                                                                  \
         ht_elementwise_launch(launch, &name##_elementwise);                                                            \

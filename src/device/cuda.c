@@ -1,0 +1,299 @@
+/* An NVIDIA GPU by the driver API. Queues are streams; a launch enqueues at once, in the caller's thread. */
+#include "device/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    NOT_READY = 600,          /* CUDA_ERROR_NOT_READY */
+    MAJOR = 75,               /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
+    MINOR = 76,               /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR */
+    OLDEST_ARCHITECTURE = 80, /* the first with bf16 */
+    OLDEST_DRIVER = 12000,    /* 1000 major + 10 minor of the CUDA version that it serves */
+    STREAM_NON_BLOCKING = 1,  /* does not wait for the default stream */
+    EVENT_WITHOUT_TIMING = 1 << 1,
+};
+
+/* Which context a thread has is asked for before every command; setting it costs more. */
+static _Thread_local const void *entered;
+
+void cuda_enter(const cuda_device *d)
+{
+    if (entered == d->context) return;
+    d->driver->cuCtxSetCurrent(d->context);
+    entered = d->context;
+}
+
+ht_status cuda_check(const cuda_device *d, int result, const char *what)
+{
+    const char *text = NULL;
+    if (result == 0) return HT_OK;
+    d->driver->cuGetErrorString(result, &text);
+    HT_FAIL(d->base.ctx, result == 2 ? HT_ENOMEM : HT_EDEVICE, "device cuda: %s: %s (error %d)", what,
+            text ? text : "unknown", result);
+}
+
+/* ---- open ---- */
+
+static ht_status check_machine(cuda_device *d, int device)
+{
+    int version = 0, major = 0, minor = 0;
+    char name[128] = "";
+    HT_TRY(cuda_check(d, d->driver->cuDriverGetVersion(&version), "asking for the driver's version"));
+    if (version < OLDEST_DRIVER)
+        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device cuda: the driver serves CUDA %d.%d; %d.%d is the oldest that works",
+                version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&major, MAJOR, device), "asking for the architecture"));
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&minor, MINOR, device), "asking for the architecture"));
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGetName(name, sizeof name, device), "asking for the name"));
+    d->architecture = major * 10 + minor;
+    if (d->architecture < OLDEST_ARCHITECTURE)
+        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device cuda: %s is of architecture %d; %d is the oldest that works", name,
+                d->architecture, OLDEST_ARCHITECTURE);
+    ht_note(d->base.ctx, HT_LOG_INFO, "device cuda: %s, sm_%d", name, d->architecture);
+    return HT_OK;
+}
+
+static ht_status find_machine(cuda_device *d)
+{
+    int count = 0, device = 0;
+    HT_TRY(cuda_check(d, d->driver->cuInit(0), "starting the driver"));
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGetCount(&count), "counting GPUs"));
+    if (d->number >= count)
+        HT_FAIL(d->base.ctx, HT_ENOTSUP, "there is no GPU %d: the driver sees %d", d->number, count);
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGet(&device, d->number), "finding the GPU"));
+    HT_TRY(check_machine(d, device));
+    return cuda_check(d, d->driver->cuDevicePrimaryCtxRetain(&d->context, device), "opening the GPU");
+}
+
+static ht_status cuda_open(ht_device **out, ht_context *ctx)
+{
+    const char *reason;
+    const cuda_driver *driver = cuda_driver_open(&reason);
+    *out = NULL;
+    if (!driver) HT_FAIL(ctx, HT_ENOTSUP, "device cuda: %s", reason);
+    cuda_device *d = calloc(1, sizeof *d);
+    if (!d) HT_FAIL(ctx, HT_ENOMEM, "out of memory for the device cuda");
+    *d = (cuda_device){.base = {.class = &ht_device_cuda, .ctx = ctx}, .driver = driver};
+    ht_status status = find_machine(d);
+    if (status == HT_OK)
+        *out = &d->base;
+    else
+        free(d);
+    return status;
+}
+
+static void cuda_close(ht_device *device)
+{
+    cuda_device *d = (cuda_device *)device;
+    cuda_enter(d);
+    cuda_programs_free(d);
+    d->driver->cuDevicePrimaryCtxRelease_v2(d->number);
+    entered = NULL;
+    free(d);
+}
+
+/* ---- memory ---- */
+
+static ht_status cuda_alloc(ht_device *device, size_t bytes, void **out)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    uint64_t address = 0;
+    size_t free_bytes = 0, total = 0;
+    *out = NULL;
+    cuda_enter(d);
+    HT_TRY(cuda_check(d, d->driver->cuMemGetInfo_v2(&free_bytes, &total), "asking for free memory"));
+    if (bytes > free_bytes)
+        HT_FAIL(device->ctx, HT_ENOMEM, "device cuda: %zu bytes are wanted, %zu of %zu are free: %zu too few", bytes,
+                free_bytes, total, bytes - free_bytes);
+    HT_TRY(cuda_check(d, d->driver->cuMemAlloc_v2(&address, bytes), "taking memory"));
+    *out = (void *)(uintptr_t)address;
+    return cuda_check(d, d->driver->cuMemsetD8_v2(address, 0, bytes), "clearing memory");
+}
+
+static void cuda_free(ht_device *device, void *address)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    cuda_enter(d);
+    d->driver->cuMemFree_v2((uintptr_t)address);
+}
+
+static bool cuda_host_address(const ht_device *device)
+{
+    (void)device;
+    return false;
+}
+
+/* ---- queues and events ---- */
+
+typedef struct cuda_event {
+    ht_event base;
+    void *event;
+} cuda_event;
+
+static const cuda_device *device_of(const ht_queue *queue)
+{
+    const cuda_device *d = (const cuda_device *)queue->device;
+    cuda_enter(d);
+    return d;
+}
+
+void *ht_cuda_stream(const ht_queue *queue)
+{
+    return ((const cuda_queue *)queue)->stream;
+}
+
+static ht_status cuda_queue_create(ht_device *device, ht_queue **out)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    cuda_queue *q = calloc(1, sizeof *q);
+    *out = NULL;
+    if (!q) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for a queue");
+    q->base.device = device;
+    cuda_enter(d);
+    ht_status status = cuda_check(d, d->driver->cuStreamCreate(&q->stream, STREAM_NON_BLOCKING), "making a stream");
+    if (status == HT_OK)
+        *out = &q->base;
+    else
+        free(q);
+    return status;
+}
+
+static void cuda_queue_free(ht_queue *queue)
+{
+    const cuda_device *d = device_of(queue);
+    d->driver->cuStreamSynchronize(ht_cuda_stream(queue));
+    d->driver->cuStreamDestroy_v2(ht_cuda_stream(queue));
+    free(queue);
+}
+
+static ht_status cuda_event_create(ht_device *device, ht_event **out)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    cuda_event *e = calloc(1, sizeof *e);
+    *out = NULL;
+    if (!e) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for an event");
+    e->base.device = device;
+    cuda_enter(d);
+    ht_status status = cuda_check(d, d->driver->cuEventCreate(&e->event, EVENT_WITHOUT_TIMING), "making an event");
+    if (status == HT_OK)
+        *out = &e->base;
+    else
+        free(e);
+    return status;
+}
+
+static void cuda_event_free(ht_event *event)
+{
+    const cuda_device *d = (const cuda_device *)event->device;
+    cuda_enter(d);
+    d->driver->cuEventDestroy_v2(((cuda_event *)event)->event);
+    free(event);
+}
+
+/* ---- commands ---- */
+
+static ht_status cuda_prepare(ht_device *device, ht_launch *launches, size_t count)
+{
+    for (size_t i = 0; i < count; i++) launches[i].ctx = device->ctx;
+    return HT_OK;
+}
+
+static void cuda_release(ht_device *device, ht_launch *launches)
+{
+    (void)device;
+    free(launches->prepared);
+    launches->prepared = NULL;
+}
+
+static ht_status cuda_launch(ht_queue *queue, ht_run_fn run, const ht_launch *launch)
+{
+    (void)device_of(queue);
+    return run(launch);
+}
+
+static ht_status cuda_copy(ht_queue *queue, void *to, const void *from, size_t bytes, ht_copy_kind kind)
+{
+    const cuda_device *d = device_of(queue);
+    void *stream = ht_cuda_stream(queue);
+    int result = kind == HT_COPY_TO_DEVICE ? d->driver->cuMemcpyHtoDAsync_v2((uintptr_t)to, from, bytes, stream)
+                 : kind == HT_COPY_FROM_DEVICE
+                     ? d->driver->cuMemcpyDtoHAsync_v2(to, (uintptr_t)from, bytes, stream)
+                     : d->driver->cuMemcpyDtoDAsync_v2((uintptr_t)to, (uintptr_t)from, bytes, stream);
+    return cuda_check(d, result, "copying");
+}
+
+static ht_status cuda_record(ht_queue *queue, ht_event *event)
+{
+    const cuda_device *d = device_of(queue);
+    return cuda_check(d, d->driver->cuEventRecord(((cuda_event *)event)->event, ht_cuda_stream(queue)), "recording");
+}
+
+/* Of another class of device: the host waits. */
+static ht_status cuda_wait(ht_queue *queue, ht_event *event)
+{
+    const cuda_device *d = device_of(queue);
+    if (event->device->class != &ht_device_cuda) return event->device->class->event_sync(event);
+    return cuda_check(d, d->driver->cuStreamWaitEvent(ht_cuda_stream(queue), ((cuda_event *)event)->event, 0),
+                      "waiting");
+}
+
+static ht_status cuda_call(ht_queue *queue, void (*fn)(void *arg), void *arg)
+{
+    const cuda_device *d = device_of(queue);
+    return cuda_check(d, d->driver->cuLaunchHostFunc(ht_cuda_stream(queue), fn, arg), "calling the host");
+}
+
+static ht_status cuda_status(ht_queue *queue)
+{
+    const cuda_device *d = device_of(queue);
+    int result = d->driver->cuStreamQuery(ht_cuda_stream(queue));
+    return result == NOT_READY ? HT_OK : cuda_check(d, result, "a command");
+}
+
+static ht_status cuda_sync(ht_queue *queue)
+{
+    const cuda_device *d = device_of(queue);
+    return cuda_check(d, d->driver->cuStreamSynchronize(ht_cuda_stream(queue)), "a command");
+}
+
+static ht_status cuda_event_sync(ht_event *event)
+{
+    const cuda_device *d = (const cuda_device *)event->device;
+    cuda_enter(d);
+    return cuda_check(d, d->driver->cuEventSynchronize(((cuda_event *)event)->event), "a command");
+}
+
+/* Also where a command has failed: `event_sync` says so. */
+static bool cuda_event_done(ht_event *event)
+{
+    const cuda_device *d = (const cuda_device *)event->device;
+    cuda_enter(d);
+    return d->driver->cuEventQuery(((cuda_event *)event)->event) != NOT_READY;
+}
+
+const ht_device_class ht_device_cuda = {
+    .name = "cuda",
+    .asynchronous = true,
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .host_address = cuda_host_address,
+    .queue_create = cuda_queue_create,
+    .queue_free = cuda_queue_free,
+    .event_create = cuda_event_create,
+    .event_free = cuda_event_free,
+    .prepare = cuda_prepare,
+    .load = cuda_programs_load,
+    .release = cuda_release,
+    .launch = cuda_launch,
+    .copy = cuda_copy,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .call = cuda_call,
+    .status = cuda_status,
+    .sync = cuda_sync,
+    .event_sync = cuda_event_sync,
+    .event_done = cuda_event_done,
+};

@@ -1,0 +1,29 @@
+/* Shared by the files of the CUDA device. */
+#ifndef HT_DEVICE_CUDA_OWN_H
+#define HT_DEVICE_CUDA_OWN_H
+
+#include "device/cuda_library.h"
+
+typedef struct cuda_device {
+    ht_device base;
+    const cuda_driver *driver;
+    int number, architecture; /* 90: sm_90 */
+    void *context;
+    ht_cuda_program *programs; /* a list, the newest first */
+} cuda_device;
+
+typedef struct cuda_queue {
+    ht_queue base;
+    void *stream;
+} cuda_queue;
+
+/* Makes the device's context that of the calling thread. */
+void cuda_enter(const cuda_device *device);
+/* HT_OK for 0; else a message that names what was done and what the driver says. */
+ht_status cuda_check(const cuda_device *device, int result, const char *what);
+
+/* Compiles and loads the programs that are new. */
+ht_status cuda_programs_load(ht_device *device);
+void cuda_programs_free(cuda_device *device);
+
+#endif

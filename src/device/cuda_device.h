@@ -1,0 +1,20 @@
+/* What rows of the CUDA device need of it: programs that are compiled from text, and their launch. */
+#ifndef HT_DEVICE_CUDA_H
+#define HT_DEVICE_CUDA_H
+
+/* A text in CUDA C++ with the entries g0, g1, …; devices keep one for each text. */
+typedef struct ht_cuda_program ht_cuda_program;
+
+/* It can be launched after the device's next `load`, which compiles all that are new, in parallel. */
+ht_status ht_cuda_program_get(ht_device *device, const char *text, int entries, ht_cuda_program **out);
+/* On a queue of that device; `arguments`: the address of each. */
+ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program, int entry, int64_t blocks,
+                                 int threads, int shared_bytes, void **arguments);
+
+/* NVRTC alone, without a GPU: is the text right for an architecture such as 90? HT_ENOTSUP: the library is not there. */
+ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, char **cubin, size_t *bytes);
+
+/* What else is bound to a CUDA device: the handle of a stream; a library's state, freed when the device is closed. */
+void *ht_cuda_stream(const ht_queue *queue);
+
+#endif

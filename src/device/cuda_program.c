@@ -1,0 +1,247 @@
+/* Programs: texts that NVRTC compiles, in parallel, and the modules that the driver makes of them. What was compiled is
+ * kept in $XDG_CACHE_HOME/halftone, by text, architecture and compiler; processes share it, since a file appears there
+ * whole or not at all. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device/cuda.h"
+
+enum { MAX_SHARED_BYTES = 8, SHARED_WITHOUT_ASKING = 48 << 10, ENTRIES = 8 }; /* CU_FUNC_ATTRIBUTE_… 8 */
+
+struct ht_cuda_program {
+    ht_cuda_program *next;
+    uint64_t hash[2];
+    int entries;
+    bool loaded;
+    void *module, *functions[ENTRIES];
+    char *text;
+};
+
+/* ---- compile ---- */
+
+static ht_status tell_log(ht_context *ctx, const cuda_compiler *nvrtc, void *program, int result)
+{
+    size_t bytes = 0;
+    char *log = NULL;
+    if (nvrtc->nvrtcGetProgramLogSize(program, &bytes) == 0) log = calloc(1, bytes + 1);
+    if (log) nvrtc->nvrtcGetProgramLog(program, log);
+    ht_status status =
+        ht_fail(ctx, HT_EDEVICE, "a CUDA kernel does not compile (NVRTC %d): %.600s", result, log ? log : "");
+    free(log);
+    return status;
+}
+
+static ht_status take_cubin(ht_context *ctx, const cuda_compiler *nvrtc, void *program, char **cubin, size_t *bytes)
+{
+    int result = nvrtc->nvrtcGetCUBINSize(program, bytes);
+    if (result == 0) *cubin = malloc(*bytes);
+    if (result == 0 && !*cubin) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a CUDA kernel");
+    if (result == 0) result = nvrtc->nvrtcGetCUBIN(program, *cubin);
+    if (result != 0) HT_FAIL(ctx, HT_EDEVICE, "NVRTC gave no code (%d)", result);
+    return HT_OK;
+}
+
+ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, char **cubin, size_t *bytes)
+{
+    const char *reason;
+    const cuda_compiler *nvrtc = cuda_compiler_open(&reason);
+    void *program = NULL;
+    char arch[32];
+    *cubin = NULL;
+    *bytes = 0;
+    if (!nvrtc) HT_FAIL(ctx, HT_ENOTSUP, "no CUDA kernel can be compiled: %s", reason);
+    snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d", architecture);
+    const char *options[] = {arch, "--fmad=false", "--std=c++17"};
+    int result = nvrtc->nvrtcCreateProgram(&program, text, "halftone.cu", 0, NULL, NULL);
+    if (result != 0) HT_FAIL(ctx, HT_EDEVICE, "NVRTC makes no program (%d)", result);
+    result = nvrtc->nvrtcCompileProgram(program, 3, options);
+    ht_status status =
+        result == 0 ? take_cubin(ctx, nvrtc, program, cubin, bytes) : tell_log(ctx, nvrtc, program, result);
+    nvrtc->nvrtcDestroyProgram(&program);
+    return status;
+}
+
+/* ---- cache ---- */
+
+typedef struct cache_path {
+    char text[512]; /* empty: there is no cache */
+} cache_path;
+
+static void find_cache(const cuda_device *d, const ht_cuda_program *p, cache_path *path)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[400];
+    int wrote = cache && *cache ? snprintf(folder, sizeof folder, "%s/halftone", cache)
+                : home && *home ? snprintf(folder, sizeof folder, "%s/.cache/halftone", home)
+                                : -1;
+    path->text[0] = 0;
+    if (wrote < 0 || (size_t)wrote >= sizeof folder) return;
+    for (char *at = folder + 1; (at = strchr(at, '/')); at++) {
+        *at = 0;
+        (void)mkdir(folder, 0777);
+        *at = '/';
+    }
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return;
+    snprintf(path->text, sizeof path->text, "%s/sm_%d-%016llx%016llx.cubin", folder, d->architecture,
+             (unsigned long long)p->hash[0], (unsigned long long)p->hash[1]);
+}
+
+/* A file is the code and then its hash. */
+static char *read_cache(const cache_path *path)
+{
+    FILE *file = path->text[0] ? fopen(path->text, "rb") : NULL;
+    if (!file) return NULL;
+    long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    char *data = bytes > 8 ? malloc((size_t)bytes) : NULL;
+    bool whole = data && fseek(file, 0, SEEK_SET) == 0 && fread(data, 1, (size_t)bytes, file) == (size_t)bytes;
+    fclose(file);
+    if (whole) {
+        uint64_t hash = ht_hash_bytes(0, data, (size_t)bytes - 8);
+        whole = memcmp(&hash, data + bytes - 8, 8) == 0;
+    }
+    if (!whole) {
+        free(data);
+        return NULL;
+    }
+    return data;
+}
+
+/* A cache that cannot be written costs time, no more. */
+static void write_cache(const cache_path *path, const char *cubin, size_t bytes)
+{
+    char name[600];
+    uint64_t hash = ht_hash_bytes(0, cubin, bytes);
+    if (!path->text[0]) return;
+    snprintf(name, sizeof name, "%s.%ld", path->text, (long)getpid());
+    FILE *file = fopen(name, "wb");
+    if (!file) return;
+    bool ok = fwrite(cubin, 1, bytes, file) == bytes && fwrite(&hash, 1, sizeof hash, file) == sizeof hash;
+    ok &= fclose(file) == 0;
+    if (!ok || rename(name, path->text) != 0) (void)unlink(name);
+}
+
+/* ---- programs ---- */
+
+static void hash_text(const char *text, uint64_t hash[2])
+{
+    const char *reason;
+    const cuda_compiler *nvrtc = cuda_compiler_open(&reason);
+    int version[2] = {0, 0};
+    if (nvrtc) nvrtc->nvrtcVersion(&version[0], &version[1]);
+    hash[0] = ht_hash_bytes(ht_hash_bytes(1, version, sizeof version), text, strlen(text));
+    hash[1] = ht_hash_bytes(ht_hash_bytes(2, version, sizeof version), text, strlen(text));
+}
+
+ht_status ht_cuda_program_get(ht_device *device, const char *text, int entries, ht_cuda_program **out)
+{
+    cuda_device *d = (cuda_device *)device;
+    uint64_t hash[2];
+    *out = NULL;
+    hash_text(text, hash);
+    for (ht_cuda_program *p = d->programs; p; p = p->next)
+        if (memcmp(p->hash, hash, sizeof hash) == 0) {
+            *out = p;
+            return HT_OK;
+        }
+    ht_cuda_program *p = calloc(1, sizeof *p);
+    if (p) p->text = strdup(text);
+    if (!p || !p->text) {
+        free(p);
+        HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for a CUDA kernel");
+    }
+    memcpy(p->hash, hash, sizeof hash);
+    p->entries = entries;
+    p->next = d->programs;
+    d->programs = p;
+    *out = p;
+    return HT_OK;
+}
+
+/* What threads compile: each has its own messages. */
+typedef struct compilation {
+    const cuda_device *device;
+    ht_cuda_program *program;
+    char *cubin;
+    ht_status status;
+    ht_context messages;
+} compilation;
+
+static void compile_one(void *arg, int64_t i)
+{
+    compilation *c = (compilation *)arg + i;
+    cache_path path;
+    size_t bytes;
+    find_cache(c->device, c->program, &path);
+    c->cubin = read_cache(&path);
+    if (c->cubin) return;
+    c->status = ht_cuda_compile(&c->messages, c->program->text, c->device->architecture, &c->cubin, &bytes);
+    if (c->status == HT_OK) write_cache(&path, c->cubin, bytes);
+}
+
+static ht_status load_one(cuda_device *d, compilation *c)
+{
+    ht_cuda_program *p = c->program;
+    if (c->status != HT_OK) return ht_fail(d->base.ctx, c->status, "%s", c->messages.message);
+    HT_TRY(cuda_check(d, d->driver->cuModuleLoadData(&p->module, c->cubin), "loading a kernel"));
+    for (int i = 0; i < p->entries; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "g%d", i);
+        HT_TRY(cuda_check(d, d->driver->cuModuleGetFunction(&p->functions[i], p->module, name), "finding a kernel"));
+    }
+    free(p->text);
+    p->text = NULL;
+    p->loaded = true;
+    return HT_OK;
+}
+
+ht_status cuda_programs_load(ht_device *device)
+{
+    cuda_device *d = (cuda_device *)device;
+    size_t count = 0, at = 0;
+    cuda_enter(d);
+    for (const ht_cuda_program *p = d->programs; p; p = p->next) count += !p->loaded;
+    if (!count) return HT_OK;
+    compilation *all = calloc(count, sizeof *all);
+    if (!all) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for CUDA kernels");
+    for (ht_cuda_program *p = d->programs; p; p = p->next)
+        if (!p->loaded) all[at++] = (compilation){.device = d, .program = p};
+    ht_parallel(device->ctx->pool, (int64_t)count, compile_one, all);
+    ht_status status = HT_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (status == HT_OK) status = load_one(d, &all[i]);
+        free(all[i].cubin);
+    }
+    free(all);
+    return status;
+}
+
+void cuda_programs_free(cuda_device *d)
+{
+    while (d->programs) {
+        ht_cuda_program *p = d->programs;
+        d->programs = p->next;
+        if (p->module) d->driver->cuModuleUnload(p->module);
+        free(p->text);
+        free(p);
+    }
+}
+
+ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program, int entry, int64_t blocks,
+                                 int threads, int shared_bytes, void **arguments)
+{
+    const cuda_device *d = (const cuda_device *)queue->device;
+    void *function = program->functions[entry];
+    if (shared_bytes > SHARED_WITHOUT_ASKING)
+        HT_TRY(cuda_check(d, d->driver->cuFuncSetAttribute(function, MAX_SHARED_BYTES, shared_bytes),
+                          "asking for shared memory"));
+    return cuda_check(d,
+                      d->driver->cuLaunchKernel(function, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1,
+                                                (unsigned)shared_bytes, ht_cuda_stream(queue), arguments, NULL),
+                      "launching a kernel");
+}

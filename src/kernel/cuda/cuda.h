@@ -1,0 +1,106 @@
+/* For *.cuda.c files: rows of the CUDA device whose code is text. The templates of a family stand in a .cu file beside
+ * its rows (softmax.cu, softmax.cuda.c), which is part of the library as text. A row instantiates them for a call, with
+ * one line for each grid of threads; all that is known of the call (types, sizes, attributes) is in that line. What the
+ * templates can rely on is in prelude.cu. */
+#ifndef HT_KERNEL_CUDA_H
+#define HT_KERNEL_CUDA_H
+
+#include "kernel/kernel.h"
+
+enum {
+    HT_CUDA_GRIDS = 8,     /* of one call at most */
+    HT_CUDA_THREADS = 256, /* of a block, where a row has no reason for another number */
+};
+
+/* One grid of threads; they run one after the other. */
+typedef struct ht_cuda_grid {
+    int64_t blocks;
+    int threads;
+    int shared_bytes; /* beyond what the text declares itself: `extern __shared__` */
+} ht_cuda_grid;
+
+/* The code of a call. Grid i runs the entry "g<i>". */
+typedef struct ht_cuda_emission {
+    ht_text text;
+    const ht_launch *launch;
+    ht_cuda_grid grids[HT_CUDA_GRIDS];
+    int grid_count;
+    ht_text grids_text;       /* the entries, behind all templates */
+    const char *included[16]; /* files that are in the text */
+    int included_count;
+} ht_cuda_emission;
+
+/* What a row's `emit` calls.
+ *
+ * The templates of a file, once: ht_cuda_include(e, "softmax"). */
+void ht_cuda_include(ht_cuda_emission *e, const char *file);
+/* One more grid. The body is C++: a statement in which in0, in1, … and out0, out1, … are pointers to the operands' types
+ * (const for inputs; nullptr for an input that is left out) and `workspace` is a char pointer. A grid without blocks is
+ * left out. */
+void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shared_bytes, const char *body, ...)
+    __attribute__((format(printf, 5, 6)));
+/* So many blocks that each of n items has a thread. */
+int64_t ht_cuda_blocks(int64_t n, int threads);
+/* Threads of a block that works on a row of n elements: warps, no more than the row fills. */
+int ht_cuda_row_threads(int64_t n);
+/* Why a row that takes row-major operands of any type but f8 refuses a call; NULL: it does not. */
+const char *ht_cuda_refuse(const ht_call *call);
+/* The name of a type in the text; NULL: there is none: "float", "bf16". */
+const char *ht_cuda_type(ht_dtype dtype);
+
+/* ---- element-wise rows: one element of one call, in a text that runs neighbours together ---- */
+
+/* Variables are named; those of float types are `real`, all others int64_t, a bool being 0 or 1. Results are rounded to
+ * their types behind the step. */
+typedef struct ht_cuda_step {
+    ht_cuda_emission *emission;
+    const ht_call *call;
+    int number; /* of the step: what it names itself ends with it */
+    const char *in[HT_STEP_OPERANDS], *out[HT_STEP_OPERANDS];
+    ht_text *shared; /* declarations: variables in shared memory */
+    ht_text *once;   /* statements of the first thread of each block; may read the inputs that are single numbers */
+    ht_text *each;   /* statements for element `i`: declares or assigns nothing but the results */
+} ht_cuda_step;
+
+/* `emit` of all of them. */
+void ht_cuda_emit_elementwise(ht_cuda_emission *e, const ht_launch *launch);
+/* Their `can`: any type but f8, results row-major. */
+const char *ht_cuda_elementwise_can(const ht_call *call, const ht_target *target);
+/* A number as it stands in a text. */
+typedef struct ht_cuda_number {
+    char text[40];
+} ht_cuda_number;
+const char *ht_cuda_real(double x, ht_cuda_number *buffer);
+
+/* HT_CUDA_ELEMENTWISE_KERNEL(dropout, write) */
+#define HT_CUDA_ELEMENTWISE_FIELDS(op_, elementwise_)                                                                  \
+    .size = sizeof(ht_kernel), .op = #op_, .name = #op_ ".cuda", .device = HT_DEVICE_CUDA,                             \
+    .can = ht_cuda_elementwise_can, .emit = ht_cuda_emit_elementwise, .prepare = ht_cuda_prepare, .run = ht_cuda_run,  \
+    .elementwise = elementwise_
+#define HT_CUDA_ELEMENTWISE_KERNEL(op_, write_)                                                                        \
+    static const ht_elementwise op_##_elementwise = {.write = write_};                                                 \
+    const ht_kernel ht_kernel_cuda_##op_ = {HT_CUDA_ELEMENTWISE_FIELDS(op_, &op_##_elementwise)};
+
+/* The whole text of a launch whose row has `emit`; ht_cuda_emission_free in any case. */
+ht_status ht_cuda_emit(ht_cuda_emission *e, ht_context *ctx, const ht_launch *launch);
+void ht_cuda_emission_free(ht_cuda_emission *e);
+
+/* `prepare` and `run` of such rows. */
+ht_status ht_cuda_prepare(ht_launch *launch);
+ht_status ht_cuda_run(const ht_launch *launch);
+
+/* A row: HT_CUDA_KERNEL(softmax, can, workspace or NULL, emit) defines ht_kernel_cuda_softmax, which kernels.def lists. */
+#define HT_CUDA_KERNEL(op_, can_, workspace_, emit_)                                                                   \
+    const ht_kernel ht_kernel_cuda_##op_ = {                                                                           \
+        .size = sizeof(ht_kernel),                                                                                     \
+        .op = #op_,                                                                                                    \
+        .name = #op_ ".cuda",                                                                                          \
+        .device = HT_DEVICE_CUDA,                                                                                      \
+        .can = can_,                                                                                                   \
+        .workspace = workspace_,                                                                                       \
+        .emit = emit_,                                                                                                 \
+        .prepare = ht_cuda_prepare,                                                                                    \
+        .run = ht_cuda_run,                                                                                            \
+    };
+
+#endif

@@ -1,0 +1,116 @@
+/* The text of a CUDA kernel: `real`, the prelude, the templates that the row names, then one entry for each grid. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "kernel/cuda/cuda.h"
+#include "kernel/cuda/cuda_files.h"
+
+const char *ht_cuda_type(ht_dtype dtype)
+{
+    static const char *const names[HT_DTYPE_COUNT] = {
+        [HT_F64] = "double", [HT_F32] = "float",   [HT_F16] = "f16",     [HT_BF16] = "bf16",    [HT_I8] = "int8_t",
+        [HT_U8] = "uint8_t", [HT_I32] = "int32_t", [HT_I64] = "int64_t", [HT_BOOL] = "boolean",
+    };
+    return names[dtype];
+}
+
+int64_t ht_cuda_blocks(int64_t n, int threads)
+{
+    return (n + threads - 1) / threads;
+}
+
+int ht_cuda_row_threads(int64_t n)
+{
+    int threads = 32;
+    while (threads < HT_CUDA_THREADS && threads < n) threads *= 2;
+    return threads;
+}
+
+static const char *refuse_types(const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in + call->n_out; i++) {
+        const ht_type *type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+        if (type && !ht_cuda_type(type->dtype)) return "an operand is f8";
+    }
+    return NULL;
+}
+
+const char *ht_cuda_refuse(const ht_call *call)
+{
+    const char *reason = refuse_types(call);
+    return reason ? reason : ht_refuse_strided(call);
+}
+
+const char *ht_cuda_elementwise_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    const char *reason = refuse_types(call);
+    return reason ? reason : ht_refuse_strided_results(call);
+}
+
+static const char *find_file(const char *name)
+{
+    for (size_t i = 0; i < ht_cuda_file_count; i++)
+        if (strcmp(ht_cuda_files[i].name, name) == 0) return ht_cuda_files[i].text;
+    return NULL;
+}
+
+void ht_cuda_include(ht_cuda_emission *e, const char *file)
+{
+    int i = 0;
+    while (i < e->included_count && strcmp(e->included[i], file) != 0) i++;
+    if (i < e->included_count) return;
+    e->included[e->included_count++] = file;
+    ht_text_add(&e->text, "%s", find_file(file));
+}
+
+/* What the planner gave to the call: its operands, and those of a product or reduction around element-wise calls. */
+static void add_parameters(ht_text *text, const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in; i++)
+        ht_text_add(text, "const %s *in%zu, ", call->in[i] ? ht_cuda_type(call->in[i]->dtype) : "char", i);
+    for (size_t i = 0; i < call->n_out; i++) ht_text_add(text, "%s *out%zu, ", ht_cuda_type(call->out[i]->dtype), i);
+    ht_text_add(text, "char *workspace");
+}
+
+void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shared_bytes, const char *body, ...)
+{
+    if (blocks <= 0) return;
+    ht_text *text = &e->grids_text;
+    e->grids[e->grid_count] = (ht_cuda_grid){blocks, threads, shared_bytes};
+    ht_text_add(text, "extern \"C\" __global__ void __launch_bounds__(%d) g%d(", threads, e->grid_count++);
+    add_parameters(text, e->launch->call);
+    ht_text_add(text, ")\n{\n    ");
+    va_list args;
+    va_start(args, body);
+    ht_text_addv(text, body, args);
+    va_end(args);
+    ht_text_add(text, "\n}\n");
+}
+
+static bool has_f64(const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in; i++)
+        if (call->in[i] && call->in[i]->dtype == HT_F64) return true;
+    for (size_t i = 0; i < call->n_out; i++)
+        if (call->out[i]->dtype == HT_F64) return true;
+    return false;
+}
+
+ht_status ht_cuda_emit(ht_cuda_emission *e, ht_context *ctx, const ht_launch *launch)
+{
+    *e = (ht_cuda_emission){.launch = launch};
+    ht_text_add(&e->text, "typedef %s real;\n", has_f64(launch->call) ? "double" : "float");
+    ht_cuda_include(e, "prelude");
+    launch->row->emit(e, launch);
+    ht_text_add(&e->text, "%s", e->grids_text.data ? e->grids_text.data : "");
+    if (e->text.failed || e->grids_text.failed)
+        HT_FAIL(ctx, HT_ENOMEM, "out of memory for the code of %s", launch->kernel);
+    return HT_OK;
+}
+
+void ht_cuda_emission_free(ht_cuda_emission *e)
+{
+    ht_text_free(&e->text);
+    ht_text_free(&e->grids_text);
+}

@@ -1,0 +1,235 @@
+// What the kernels of all families share. In front of it stands `typedef float real;`, or double where a float operand is
+// f64: arithmetic is in `real`, and what is stored is rounded once, to nearest even.
+
+#ifdef HT_EMULATED
+#define DEVICE static inline
+#define DEVICE_MEMBER inline
+#else
+#define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#endif
+
+// ---- number formats ----
+
+struct f16 {
+    uint16_t bits;
+};
+struct bf16 {
+    uint16_t bits;
+};
+struct boolean {
+    uint8_t byte;
+};
+
+DEVICE float get(float x) { return x; }
+DEVICE double get(double x) { return x; }
+DEVICE real get(int8_t x) { return (real)x; }
+DEVICE real get(uint8_t x) { return (real)x; }
+DEVICE real get(int32_t x) { return (real)x; }
+DEVICE real get(int64_t x) { return (real)x; }
+DEVICE real get(boolean x) { return (real)(x.byte != 0); }
+DEVICE float get(bf16 x) { return __uint_as_float((uint32_t)x.bits << 16); }
+#ifdef HT_EMULATED
+DEVICE float get(f16 x) { return emulated_f16_to_f32(x.bits); }
+DEVICE uint16_t f16_bits(float x) { return emulated_f32_to_f16(x); }
+#else
+DEVICE float get(f16 x)
+{
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+DEVICE uint16_t f16_bits(float x)
+{
+    uint16_t y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+#endif
+
+// A NaN stays one, quiet and with its sign.
+DEVICE uint16_t bf16_bits(float x)
+{
+    uint32_t bits = __float_as_uint(x);
+    if (x != x) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+DEVICE void put(float *to, real x) { *to = (float)x; }
+DEVICE void put(double *to, real x) { *to = (double)x; }
+DEVICE void put(f16 *to, real x) { to->bits = f16_bits((float)x); }
+DEVICE void put(bf16 *to, real x) { to->bits = bf16_bits((float)x); }
+DEVICE void put(boolean *to, bool x) { to->byte = x; }
+
+// Integers, for rows that know no float; the result wraps to the type.
+DEVICE int64_t get_int(int8_t x) { return x; }
+DEVICE int64_t get_int(uint8_t x) { return x; }
+DEVICE int64_t get_int(int32_t x) { return x; }
+DEVICE int64_t get_int(int64_t x) { return x; }
+DEVICE int64_t get_int(boolean x) { return x.byte != 0; }
+DEVICE void put_int(int8_t *to, int64_t x) { *to = (int8_t)x; }
+DEVICE void put_int(uint8_t *to, int64_t x) { *to = (uint8_t)x; }
+DEVICE void put_int(int32_t *to, int64_t x) { *to = (int32_t)x; }
+DEVICE void put_int(int64_t *to, int64_t x) { *to = x; }
+DEVICE void put_int(boolean *to, int64_t x) { to->byte = x != 0; }
+
+// A value as it would be in memory: rounded to the type, and `real` again.
+template <class T> DEVICE real rounded(real x)
+{
+    T stored;
+    put(&stored, x);
+    return (real)get(stored);
+}
+
+template <class T> DEVICE int64_t wrapped(int64_t x)
+{
+    T stored;
+    put_int(&stored, x);
+    return get_int(stored);
+}
+
+// A number as an integer of a type, at its ends where it lies beyond them; NaN is 0.
+DEVICE void ends_of(int8_t, int64_t *low, int64_t *high) { *low = -128, *high = 127; }
+DEVICE void ends_of(uint8_t, int64_t *low, int64_t *high) { *low = 0, *high = 255; }
+DEVICE void ends_of(int32_t, int64_t *low, int64_t *high) { *low = -2147483648ll, *high = 2147483647ll; }
+DEVICE void ends_of(int64_t, int64_t *low, int64_t *high) { *low = -9223372036854775807ll - 1, *high = ~*low; }
+template <class T> DEVICE int64_t saturated(int64_t x)
+{
+    int64_t low, high;
+    ends_of((T)0, &low, &high);
+    return x < low ? low : x > high ? high : x;
+}
+template <class T> DEVICE int64_t saturated(real x)
+{
+    int64_t low, high;
+    ends_of((T)0, &low, &high);
+    if (x != x) return 0;
+    return x <= (real)low ? low : x >= (real)high ? high : (int64_t)x;
+}
+
+// ---- functions of the point-wise rows ----
+
+DEVICE float fn_exp(float x) { return expf(x); }
+DEVICE double fn_exp(double x) { return exp(x); }
+DEVICE float fn_log(float x) { return logf(x); }
+DEVICE double fn_log(double x) { return log(x); }
+DEVICE float fn_log1p(float x) { return log1pf(x); }
+DEVICE double fn_log1p(double x) { return log1p(x); }
+DEVICE float fn_sqrt(float x) { return sqrtf(x); }
+DEVICE double fn_sqrt(double x) { return sqrt(x); }
+DEVICE float fn_sin(float x) { return sinf(x); }
+DEVICE double fn_sin(double x) { return sin(x); }
+DEVICE float fn_cos(float x) { return cosf(x); }
+DEVICE double fn_cos(double x) { return cos(x); }
+DEVICE float fn_tanh(float x) { return tanhf(x); }
+DEVICE double fn_tanh(double x) { return tanh(x); }
+DEVICE float fn_erf(float x) { return erff(x); }
+DEVICE double fn_erf(double x) { return erf(x); }
+DEVICE float fn_abs(float x) { return fabsf(x); }
+DEVICE double fn_abs(double x) { return fabs(x); }
+DEVICE float fn_floor(float x) { return floorf(x); }
+DEVICE double fn_floor(double x) { return floor(x); }
+DEVICE float fn_pow(float x, float y) { return (float)pow((double)x, (double)y); }
+DEVICE double fn_pow(double x, double y) { return pow(x, y); }
+template <class T> DEVICE T fn_rsqrt(T x) { return (T)1 / fn_sqrt(x); }
+template <class T> DEVICE T fn_sigmoid(T x)
+{
+    T e = fn_exp(-fn_abs(x));
+    return (x < 0 ? e : (T)1) / ((T)1 + e);
+}
+template <class T> DEVICE T fn_softplus(T x) { return (x > 0 ? x : (T)0) + fn_log1p(fn_exp(-fn_abs(x))); }
+// -1, 1, or x itself where it is a zero or NaN.
+template <class T> DEVICE T fn_sign(T x) { return x < 0 ? (T)-1 : x > 0 ? (T)1 : x; }
+// NaN if either is.
+template <class T> DEVICE T fn_min(T a, T b) { return a < b || a != a ? a : b; }
+template <class T> DEVICE T fn_max(T a, T b) { return a > b || a != a ? a : b; }
+
+DEVICE real infinity() { return (real)__uint_as_float(0x7f800000u); }
+DEVICE bool is_finite(real x) { return fn_abs(x) < infinity(); }
+
+// ---- a thread's place ----
+
+// Number of this thread in the grid, and how many there are.
+DEVICE int64_t thread_number() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+DEVICE int64_t thread_count() { return (int64_t)gridDim.x * blockDim.x; }
+
+// ---- sums over a block ----
+
+struct sum_of {
+    static DEVICE_MEMBER real none() { return 0; }
+    static DEVICE_MEMBER real join(real a, real b) { return a + b; }
+};
+struct max_of {
+    static DEVICE_MEMBER real none() { return -infinity(); }
+    static DEVICE_MEMBER real join(real a, real b) { return fn_max(a, b); }
+};
+
+// Over the 32 threads of a warp, the same in all of them, in a fixed order.
+template <class OF> DEVICE real warp_fold(real x)
+{
+    for (int half = 16; half > 0; half /= 2) x = OF::join(x, __shfl_xor_sync(0xffffffffu, x, half));
+    return x;
+}
+
+// Over all threads of a block, in a fixed order, the same in all of them. All threads call it, with a whole number of
+// warps; it may be called again at once.
+template <class OF> DEVICE real block_fold(real x)
+{
+    __shared__ real of_warp[32];
+    int warps = (int)blockDim.x / 32;
+    x = warp_fold<OF>(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = OF::none();
+    for (int i = 0; i < warps; i++) x = OF::join(x, of_warp[i]);
+    return x;
+}
+DEVICE real block_sum(real x) { return block_fold<sum_of>(x); }
+DEVICE real block_max(real x) { return block_fold<max_of>(x); }
+
+// ---- random numbers: the CPU's bits (base/philox.h) ----
+
+struct random_words {
+    uint32_t word[4];
+};
+
+DEVICE uint64_t random_spread(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+DEVICE random_words random_block(uint64_t seed, uint64_t step, uint64_t site, uint64_t block)
+{
+    uint64_t mixed = random_spread(site ^ random_spread(seed + 0x9e3779b97f4a7c15ull));
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)step, c3 = (uint32_t)(step >> 32);
+    uint32_t k0 = (uint32_t)mixed, k1 = (uint32_t)(mixed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return random_words{{c0, c1, c2, c3}};
+}
+
+// Element `index` of a stream, in (0, 1).
+DEVICE double random_uniform(uint64_t seed, uint64_t step, uint64_t site, uint64_t index)
+{
+    random_words w = random_block(seed, step, site, index / 4);
+    return ((double)w.word[index % 4] + 0.5) * 2.3283064365386962890625e-10;
+}
