@@ -116,6 +116,7 @@ static ht_status cpu_sync(ht_queue *queue)
 
 const ht_device_class ht_device_cpu = {
     .name = "cpu",
+    .runs_host_code = true,
     .open = cpu_open,
     .close = cpu_close,
     .alloc = cpu_alloc,
@@ -168,6 +169,7 @@ static ht_status host_copy(ht_queue *queue, void *to, const void *from, size_t b
 
 const ht_device_class ht_device_host = {
     .name = "host",
+    .runs_host_code = true,
     .asynchronous = true,
     .open = host_open,
     .close = cpu_close,

@@ -1,8 +1,10 @@
 /* An NVIDIA GPU by the driver API. Queues are streams; a launch enqueues at once, in the caller's thread. */
 #include "device/cuda.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     NOT_READY = 600,          /* CUDA_ERROR_NOT_READY */
@@ -93,6 +95,29 @@ static void cuda_close(ht_device *device)
     free(d);
 }
 
+static bool has_library(const char *const *files)
+{
+    void *library = NULL;
+    for (; !library && *files; files++) library = dlopen(*files, RTLD_LAZY);
+    return library != NULL; /* it stays open: rows will want it */
+}
+
+static void cuda_describe(ht_device *device, ht_target *target)
+{
+    static const char *const files[HT_LIBRARY_COUNT][4] = {
+        [HT_LIBRARY_CUBLASLT] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+        [HT_LIBRARY_CUDNN] = {"libcudnn.so.9", "libcudnn.so"},
+    };
+    const cuda_device *d = (const cuda_device *)device;
+    size_t bytes = 0;
+    int number = 0;
+    if (d->driver->cuDeviceGet(&number, d->number) == 0 && d->driver->cuDeviceTotalMem_v2(&bytes, number) == 0)
+        target->memory_bytes[HT_SPACE_MAIN] = (int64_t)bytes;
+    target->libraries = 0;
+    for (int i = 0; i < HT_LIBRARY_COUNT; i++)
+        if (has_library(files[i])) target->libraries |= 1u << i;
+}
+
 /* ---- memory ---- */
 
 static ht_status cuda_alloc(ht_device *device, size_t bytes, void **out)
@@ -116,6 +141,23 @@ static void cuda_free(ht_device *device, void *address)
     const cuda_device *d = (const cuda_device *)device;
     cuda_enter(d);
     d->driver->cuMemFree_v2((uintptr_t)address);
+}
+
+static ht_status cuda_host_alloc(ht_device *device, size_t bytes, void **out)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    *out = NULL;
+    cuda_enter(d);
+    HT_TRY(cuda_check(d, d->driver->cuMemHostAlloc(out, bytes, 0), "taking memory of the host"));
+    memset(*out, 0, bytes);
+    return HT_OK;
+}
+
+static void cuda_host_free(ht_device *device, void *address)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    cuda_enter(d);
+    d->driver->cuMemFreeHost(address);
 }
 
 static bool cuda_host_address(const ht_device *device)
@@ -277,9 +319,12 @@ const ht_device_class ht_device_cuda = {
     .asynchronous = true,
     .open = cuda_open,
     .close = cuda_close,
+    .describe = cuda_describe,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .host_address = cuda_host_address,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
     .queue_create = cuda_queue_create,
     .queue_free = cuda_queue_free,
     .event_create = cuda_event_create,

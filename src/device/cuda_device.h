@@ -14,7 +14,19 @@ ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program
 /* NVRTC alone, without a GPU: is the text right for an architecture such as 90? HT_ENOTSUP: the library is not there. */
 ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, char **cubin, size_t *bytes);
 
-/* What else is bound to a CUDA device: the handle of a stream; a library's state, freed when the device is closed. */
+/* The handle of a queue's stream, for libraries. */
 void *ht_cuda_stream(const ht_queue *queue);
+
+/* A library of CUDA's: what to look for, and the functions that were found. */
+typedef struct ht_cuda_library {
+    const char *const *files; /* names to try, best first; NULL behind the last */
+    const char *const *names;
+    size_t count;
+    void (**functions)(void);
+    char reason[256]; /* empty: it is there */
+    bool tried;
+} ht_cuda_library;
+/* Opens it once for the process. NULL: it is there, with all functions; else the reason. */
+const char *ht_cuda_library_open(ht_cuda_library *library);
 
 #endif

@@ -4,29 +4,27 @@
 #include <pthread.h>
 #include <stdio.h>
 
-/* One library: the table that its functions go into, or why it is not there. */
-typedef struct library {
-    const char *const *files; /* names to try, best first; NULL behind the last */
-    const char *const *functions;
-    size_t count;
-    void (**table)(void);
-    char reason[256]; /* empty: it is there */
-} library;
-
-static void open_library(library *l)
+static void open_library(ht_cuda_library *l)
 {
     void *handle = NULL;
     for (size_t i = 0; !handle && l->files[i]; i++) handle = dlopen(l->files[i], RTLD_NOW);
-    if (!handle) {
-        snprintf(l->reason, sizeof l->reason, "%s cannot be opened", l->files[0]);
+    if (!handle) snprintf(l->reason, sizeof l->reason, "%s cannot be opened", l->files[0]);
+    for (size_t i = 0; handle && i < l->count; i++) {
+        *(void **)&l->functions[i] = dlsym(handle, l->names[i]);
+        if (l->functions[i]) continue;
+        snprintf(l->reason, sizeof l->reason, "%s has no %s", l->files[0], l->names[i]);
         return;
     }
-    for (size_t i = 0; i < l->count; i++) {
-        *(void **)&l->table[i] = dlsym(handle, l->functions[i]);
-        if (l->table[i]) continue;
-        snprintf(l->reason, sizeof l->reason, "%s has no %s", l->files[0], l->functions[i]);
-        return;
-    }
+}
+
+const char *ht_cuda_library_open(ht_cuda_library *library)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (!library->tried) open_library(library);
+    library->tried = true;
+    pthread_mutex_unlock(&lock);
+    return library->reason[0] ? library->reason : NULL;
 }
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -40,7 +38,8 @@ static const char *const driver_functions[] = {
 #define HT_CUDA_DRIVER(name, parameters) #name,
 #include "device/cuda_driver.def"
 };
-static library driver_library = {driver_files, driver_functions, COUNT(driver_functions), driver.functions, ""};
+static ht_cuda_library driver_library = {driver_files, driver_functions, COUNT(driver_functions), driver.functions, "",
+                                         false};
 
 static union {
     cuda_compiler compiler;
@@ -52,31 +51,17 @@ static const char *const compiler_functions[] = {
 #define HT_CUDA_NVRTC(name, parameters) #name,
 #include "device/cuda_driver.def"
 };
-static library compiler_library = {compiler_files, compiler_functions, COUNT(compiler_functions), compiler.functions,
-                                   ""};
-
-static void open_driver(void)
-{
-    open_library(&driver_library);
-}
-
-static void open_compiler(void)
-{
-    open_library(&compiler_library);
-}
+static ht_cuda_library compiler_library = {
+    compiler_files, compiler_functions, COUNT(compiler_functions), compiler.functions, "", false};
 
 const cuda_driver *cuda_driver_open(const char **reason)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_driver);
-    *reason = driver_library.reason;
-    return driver_library.reason[0] ? NULL : &driver.driver;
+    *reason = ht_cuda_library_open(&driver_library);
+    return *reason ? NULL : &driver.driver;
 }
 
 const cuda_compiler *cuda_compiler_open(const char **reason)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_compiler);
-    *reason = compiler_library.reason;
-    return compiler_library.reason[0] ? NULL : &compiler.compiler;
+    *reason = ht_cuda_library_open(&compiler_library);
+    return *reason ? NULL : &compiler.compiler;
 }

@@ -1,6 +1,7 @@
 /* The devices of a context. */
 #include "device/device.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const ht_device_class *const classes[] = {
@@ -43,6 +44,13 @@ ht_status ht_device_get(ht_device **out, ht_context *ctx, const char *name)
     return HT_OK;
 }
 
+void ht_device_describe(ht_context *ctx, ht_target *target)
+{
+    const ht_device_class *class = classes[find(ht_device_kind_names[target->device])];
+    ht_device *device;
+    if (class->describe && ht_device_get(&device, ctx, class->name) == HT_OK) class->describe(device, target);
+}
+
 void ht_devices_close(ht_context *ctx)
 {
     for (size_t i = 0; i < CLASSES; i++) {
@@ -54,6 +62,26 @@ void ht_devices_close(ht_context *ctx)
 void ht_device_free(ht_device *device, void *address)
 {
     if (address) device->class->free(device, address);
+}
+
+ht_status ht_device_host_alloc(ht_device *device, size_t bytes, void **out)
+{
+    enum { LINE_BYTES = 64 };
+    if (device->class->host_alloc) return device->class->host_alloc(device, bytes, out);
+    bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    *out = aligned_alloc(LINE_BYTES, bytes);
+    if (!*out) HT_FAIL(device->ctx, HT_ENOMEM, "%zu bytes of memory could not be had", bytes);
+    memset(*out, 0, bytes);
+    return HT_OK;
+}
+
+void ht_device_host_free(ht_device *device, void *address)
+{
+    if (!address) return;
+    if (device->class->host_free)
+        device->class->host_free(device, address);
+    else
+        free(address);
 }
 
 ht_status ht_queue_sync(ht_queue *queue)

@@ -47,13 +47,21 @@ typedef enum ht_copy_kind { HT_COPY_TO_DEVICE, HT_COPY_FROM_DEVICE, HT_COPY_WITH
 typedef struct ht_device_class {
     const char *name;
     bool asynchronous; /* commands run later, in threads or processors of the device */
+    /* Launches may be functions of the host on its memory, such as the CPU's kernels. */
+    bool runs_host_code;
     ht_status (*open)(ht_device **out, ht_context *ctx);
     void (*close)(ht_device *device);
+    void (*describe)(ht_device *device, ht_target *target); /* what a plan for it must know; NULL: the target knows */
 
     /* Zeroed, all pages touched, at a multiple of 64 bytes. */
     ht_status (*alloc)(ht_device *device, size_t bytes, void **out);
     void (*free)(ht_device *device, void *address);
     bool (*host_address)(const ht_device *device); /* may the host use the memory's addresses? */
+
+    /* Memory of the host, zeroed, at a multiple of 64 bytes, that copies from and to the device need not wait for. NULL:
+     * any is. */
+    ht_status (*host_alloc)(ht_device *device, size_t bytes, void **out);
+    void (*host_free)(ht_device *device, void *address);
 
     ht_status (*queue_create)(ht_device *device, ht_queue **out);
     void (*queue_free)(ht_queue *queue); /* waits for what is in it */
@@ -97,6 +105,8 @@ struct ht_event {
 ht_status ht_device_class_find(const ht_device_class **out, ht_context *ctx, const char *name);
 /* The context's device of this name ("cpu", "fake"; "host" beside an accelerator), opened when it is first asked for; it lives as long as the context. */
 ht_status ht_device_get(ht_device **out, ht_context *ctx, const char *name);
+/* Completes a target that its device computes for, if the device can be opened here. */
+void ht_device_describe(ht_context *ctx, ht_target *target);
 /* All that the context has opened. */
 void ht_devices_close(ht_context *ctx);
 
@@ -112,6 +122,8 @@ static inline void *ht_device_host_address(const ht_device *device, void *addres
 {
     return device->class->host_address(device) ? address : NULL;
 }
+ht_status ht_device_host_alloc(ht_device *device, size_t bytes, void **out);
+void ht_device_host_free(ht_device *device, void *address); /* takes NULL */
 static inline ht_status ht_queue_launch(ht_queue *queue, ht_run_fn run, const ht_launch *launch)
 {
     return queue->device->class->launch(queue, run, launch);

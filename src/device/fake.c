@@ -219,6 +219,7 @@ static ht_status fake_copy(ht_queue *queue, void *to, const void *from, size_t b
 
 const ht_device_class ht_device_fake = {
     .name = "fake",
+    .runs_host_code = true,
     .asynchronous = true,
     .open = fake_open,
     .close = fake_close,

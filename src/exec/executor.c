@@ -291,7 +291,9 @@ static void free_queues(ht_executor *e)
 
 static void release(ht_launch *launches)
 {
-    if (launches->queue) launches->queue->device->class->release(launches->queue->device, launches);
+    if (!launches->queue) return;
+    if (launches->row->release) launches->row->release(launches);
+    launches->queue->device->class->release(launches->queue->device, launches);
 }
 
 void ht_executor_free(ht_executor *e)
@@ -687,12 +689,25 @@ ht_status ht_executor_trace(ht_executor *e, size_t segment, unsigned slot, ht_tr
     return ht_executor_walk(e, segment, slot, trace_instr, &(tracing){e, segment, trace, arg});
 }
 
+/* Of a device whose memory the host cannot count in: in a copy. */
+static ht_status count_on_host(ht_executor *e, ht_place place, const ht_type *type, int64_t *inf, int64_t *nan)
+{
+    ht_nonfinite counts = {0};
+    const void *data;
+    HT_TRY(ht_executor_view(e, place, (size_t)ht_type_bytes(type), &e->stage, &data));
+    ht_nonfinite_add(&counts.operand[0], type->dtype, data, ht_type_elems(type));
+    *inf = counts.operand[0].inf;
+    *nan = counts.operand[0].nan;
+    return HT_OK;
+}
+
 /* The results of a launch that is an address alone. */
 ht_status ht_executor_count_nonfinite(ht_executor *e, ht_place place, const ht_type *type, int64_t *inf, int64_t *nan)
 {
     ht_nonfinite counts = {0};
     void *address = at(e, place);
     ht_queue *queue = place.space == HT_SPACE_HOST && e->host ? e->host : e->queue;
+    if (!queue->device->class->runs_host_code) return count_on_host(e, place, type, inf, nan);
     ht_launch launch = {.call = &(ht_call){.n_out = 1, .out = &type},
                         .out = &address,
                         .threads = e->plan->target.threads,

@@ -19,6 +19,12 @@ static bool is_fused(const ht_instr *instr)
     return f && (f->step_count > 1 || f->gemm || f->fold);
 }
 
+/* Kernels of the host count the values inside an instruction; of others the results are looked at. */
+static bool counts_inside(const ht_launch *launch)
+{
+    return launch->queue->device->class->runs_host_code;
+}
+
 /* As the executor runs it, but alone, and with counts where there are several ops. */
 static ht_status run_alone(const ht_instr *instr, const ht_launch *launch, ht_nonfinite *counts)
 {
@@ -26,6 +32,10 @@ static ht_status run_alone(const ht_instr *instr, const ht_launch *launch, ht_no
     ht_fused counted;
     ht_fused_operand operands[HT_FUSED_OPERANDS];
     alone.block = NULL;
+    if (!counts_inside(launch)) {
+        HT_TRY(ht_queue_launch(launch->queue, instr->kernel->run, launch));
+        return ht_queue_sync(launch->queue);
+    }
     if (is_fused(instr)) {
         counted = *instr->fused;
         memcpy(operands, counted.operands,
@@ -137,8 +147,8 @@ static ht_status look(void *arg, const ht_instr *instr, const ht_launch *launch,
     *enough = f->until && f->until(f->plan, instr);
     if (*enough) return HT_OK;
     HT_TRY(run_alone(instr, launch, &counts));
-    return is_fused(instr) && instr->parts ? look_into_fused(f, instr, &counts, enough)
-                                           : look_at_results(f, instr, enough);
+    return is_fused(instr) && instr->parts && counts_inside(launch) ? look_into_fused(f, instr, &counts, enough)
+                                                                    : look_at_results(f, instr, enough);
 }
 
 ht_status ht_executor_find_nonfinite(ht_executor *e, const ht_plan *plan, size_t segment, unsigned slot,

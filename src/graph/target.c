@@ -11,6 +11,7 @@
 enum { MAX_THREADS = 1 << 16 };
 
 const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT] = {"cpu", "fake", "cuda"};
+const char *const ht_library_names[HT_LIBRARY_COUNT] = {"cublaslt", "cudnn"};
 
 void ht_target_here(ht_context *ctx, ht_target *out)
 {
@@ -37,13 +38,14 @@ ht_status ht_target_bind(ht_context *ctx, ht_target *target, const char *device)
     int kind = device_find(device);
     if (kind < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s'; there are cpu, fake and cuda", device);
     target->device = (ht_device_kind)kind;
+    target->libraries = 0;
+    if (kind == HT_DEVICE_CUDA) target->libraries = (1u << HT_LIBRARY_COUNT) - 1;
     return HT_OK;
 }
 
 const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer)
 {
     const ht_isa best = ht_cpu_isa();
-    if (target->device == HT_DEVICE_CUDA) return "it computes on a cuda device, which this version does not run yet";
     if (!ht_isa_runs(best, target->isa)) {
         snprintf(buffer->text, sizeof buffer->text, "it needs %s, and this machine has %s", ht_isa_name(target->isa),
                  ht_isa_name(best));
@@ -170,6 +172,28 @@ static ht_status read_features(const reader *r, const ht_json *value)
     return HT_OK;
 }
 
+static const char *library_name_at(size_t i)
+{
+    return ht_library_names[i];
+}
+
+static ht_status read_libraries(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_ARRAY));
+    r->target->libraries = 0;
+    for (const ht_json *item = value->child; item; item = item->next) {
+        if (item->kind != HT_JSON_STRING)
+            return ht_json_fail(r->ctx, r->name, item, "a library is %s, not a string", ht_json_kind_name(item->kind));
+        int library = 0;
+        while (library < HT_LIBRARY_COUNT && strcmp(item->text, ht_library_names[library]) != 0) library++;
+        if (library == HT_LIBRARY_COUNT)
+            return ht_json_fail(r->ctx, r->name, item, "there is no library \"%s\"%s", item->text,
+                                hint_for(item->text, HT_LIBRARY_COUNT, library_name_at).text);
+        r->target->libraries |= 1u << library;
+    }
+    return HT_OK;
+}
+
 static ht_status read_threads(const reader *r, const ht_json *value)
 {
     int64_t threads;
@@ -262,15 +286,11 @@ static ht_status read_link(const reader *r, const ht_json *value)
 /* ---- the whole file ---- */
 
 static const target_key keys[] = {
-    {"name", false, read_name},
-    {"device", false, read_device},
-    {"arch", true, read_arch},
-    {"isa", true, read_isa},
-    {"threads", true, read_threads},
-    {"memory", false, read_memory},
-    {"features", false, read_features},
-    {"flops", false, read_flops},
-    {"bandwidth", false, read_bandwidth},
+    {"name", false, read_name},         {"device", false, read_device},
+    {"arch", true, read_arch},          {"isa", true, read_isa},
+    {"threads", true, read_threads},    {"memory", false, read_memory},
+    {"features", false, read_features}, {"libraries", false, read_libraries},
+    {"flops", false, read_flops},       {"bandwidth", false, read_bandwidth},
     {"link", false, read_link},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
@@ -294,6 +314,8 @@ static ht_status read_target(const reader *r, const ht_json *root)
     if (root->kind != HT_JSON_OBJECT)
         return ht_json_fail(r->ctx, r->name, root, "a target is an object, not %s", ht_json_kind_name(root->kind));
     for (const ht_json *member = root->child; member; member = member->next) HT_TRY(read_member(r, member));
+    if (r->target->device == HT_DEVICE_CUDA && !ht_json_get(root, "libraries"))
+        r->target->libraries = (1u << HT_LIBRARY_COUNT) - 1;
     for (size_t i = 0; i < KEY_COUNT; i++)
         if (keys[i].required && !ht_json_get(root, keys[i].name))
             return ht_json_fail(r->ctx, r->name, root, "\"%s\" is missing", keys[i].name);
@@ -339,6 +361,16 @@ static void put_features(ht_json_writer *json, const ht_target *target)
     for (int feature = 0; feature < HT_FEATURE_COUNT; feature++)
         if (ht_target_has(target, (ht_feature)feature))
             ht_json_put_text(json, NULL, ht_feature_name((ht_feature)feature));
+    ht_json_end_array(json);
+}
+
+static void put_libraries(ht_json_writer *json, const ht_target *target)
+{
+    if (target->device != HT_DEVICE_CUDA) return;
+    ht_json_line(json, 2);
+    ht_json_begin_array(json, "libraries");
+    for (int i = 0; i < HT_LIBRARY_COUNT; i++)
+        if (ht_target_has_library(target, (ht_library)i)) ht_json_put_text(json, NULL, ht_library_names[i]);
     ht_json_end_array(json);
 }
 
@@ -397,6 +429,7 @@ void ht_target_print(ht_text *text, const ht_target *target)
     ht_json_line(&json, 2);
     ht_json_put_text(&json, "isa", ht_isa_name(target->isa));
     put_features(&json, target);
+    put_libraries(&json, target);
     ht_json_line(&json, 2);
     ht_json_put_int(&json, "threads", target->threads);
     ht_json_line(&json, 2);

@@ -8,12 +8,17 @@
 typedef enum ht_device_kind { HT_DEVICE_CPU, HT_DEVICE_FAKE, HT_DEVICE_CUDA, HT_DEVICE_KIND_COUNT } ht_device_kind;
 extern const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT];
 
+/* Libraries beside the device that rows may call. */
+typedef enum ht_library { HT_LIBRARY_CUBLASLT, HT_LIBRARY_CUDNN, HT_LIBRARY_COUNT } ht_library;
+extern const char *const ht_library_names[HT_LIBRARY_COUNT];
+
 typedef struct ht_target {
     char name[64];
     ht_device_kind device;
-    char arch[16];     /* of the processor, whatever computes: "x86_64", "aarch64" */
-    ht_isa isa;        /* the best ISA that kernels may use */
-    unsigned features; /* beyond the ISA: bits 1 << ht_feature */
+    char arch[16];      /* of the processor, whatever computes: "x86_64", "aarch64" */
+    ht_isa isa;         /* the best ISA that kernels may use */
+    unsigned features;  /* beyond the ISA: bits 1 << ht_feature */
+    unsigned libraries; /* bits 1 << ht_library */
     int threads;
     int64_t memory_bytes[HT_SPACE_COUNT]; /* 0: not known */
     /* Ceilings that were given or measured; 0: the shipped default. Read them with ht_target_flops and the others. */
@@ -25,6 +30,11 @@ typedef struct ht_target {
 static inline bool ht_target_has(const ht_target *target, ht_feature feature)
 {
     return target->features >> feature & 1u;
+}
+
+static inline bool ht_target_has_library(const ht_target *target, ht_library library)
+{
+    return target->libraries >> library & 1u;
 }
 
 /* Ceilings, above 0 for every target (docs/target.md says where the defaults come from): FLOP/s of products of a number
@@ -42,7 +52,7 @@ typedef struct ht_target_reason {
     char text[128];
 } ht_target_reason;
 const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer);
-/* JSON: {"name": "…", "device": "cpu", "arch": "…", "isa": "avx2", "features": [], "threads": 2, "memory": {"main": 0},
+/* JSON: {"name": "…", "device": "cpu", "arch": "…", "isa": "avx2", "features": [], "libraries": [], "threads": 2, "memory": {"main": 0},
  * "flops": {"f32": 1e12}, "bandwidth": {"main": 5e10}, "link": {"main-host": 5e10}}; unknown keys are refused. */
 ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, const char *text, size_t length);
 /* The same from a file. */

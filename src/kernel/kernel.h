@@ -69,6 +69,7 @@ typedef struct ht_kernel {
     /* Once for every launch, before the first run: what `run` needs besides the launch goes to launch->prepared. NULL:
      * nothing. */
     ht_status (*prepare)(ht_launch *launch);
+    void (*release)(ht_launch *launch); /* what it holds besides the memory of launch->prepared; NULL: nothing */
     void (*emit)(struct ht_cuda_emission *e, const ht_launch *launch); /* of a row that is text: kernel/cuda/cuda.h */
     /* Does the row run these calls with its own? NULL: yes; else the reason. A row without it takes none. */
     const char *(*takes)(const ht_call *call, const ht_fusion *fusion, const ht_target *target);

@@ -174,7 +174,7 @@ ht_status ht_planning_open(planning *p, const ht_graph *graph, const ht_plan_req
     p->plan->arena = ht_arena_create();
     p->plan->target = *request->target;
     p->plan->precision = ht_precision_name(request->options->precision.precision);
-    p->plan->canary = ht_debug_build() || request->canaries;
+    p->plan->canary = class && class->runs_host_code && (ht_debug_build() || request->canaries);
     p->plan->no_kernels = no_kernels;
     p->plan->device = device;
     p->plan->input_slots = count_input_slots(graph, !class || class->asynchronous ? 2 : 1);

@@ -424,6 +424,7 @@ ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht
     else
         ht_target_here(ctx, &target);
     if (o.device) HT_TRY(ht_target_bind(ctx, &target, o.device));
+    if (!o.target) ht_device_describe(ctx, &target);
     ht_plan_request request = {.target = &target,
                                .options = &options,
                                .observer = observer,

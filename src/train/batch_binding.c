@@ -57,14 +57,14 @@ static ht_status open_shape(ht_batch_binding *b, const ht_job *job, int bucket, 
 /* Two steps of batches: those of the step before last have left when a step begins, so that nobody waits for them. */
 static ht_status open_stages(ht_batch_binding *b, const ht_job *job, size_t bytes)
 {
-    const ht_device *device = ht_executor_device(b->session->executor);
+    ht_device *device = ht_executor_device(b->session->executor);
     b->stage_count = device->class->asynchronous ? 2 * job->train_config->accumulate : 1;
     b->stages = calloc((size_t)b->stage_count, sizeof *b->stages);
     if (!b->stages) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
     for (int64_t i = 0; i < b->stage_count; i++) {
-        if (!(b->stages[i].memory = aligned_alloc(LINE_BYTES, bytes)))
-            HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
-        memset(b->stages[i].memory, 0, bytes);
+        void *memory;
+        HT_TRY(ht_device_host_alloc(device, bytes, &memory));
+        b->stages[i].memory = memory;
         HT_TRY(ht_executor_event(b->session->executor, &b->stages[i].sent));
     }
     return HT_OK;
@@ -92,7 +92,7 @@ void ht_batch_binding_close(ht_batch_binding *b)
     if (b->session) (void)ht_executor_sync(b->session->executor);
     for (int64_t i = 0; i < b->stage_count && b->stages; i++) {
         ht_event_free(b->stages[i].sent);
-        free(b->stages[i].memory);
+        ht_device_host_free(ht_executor_device(b->session->executor), b->stages[i].memory);
     }
     free(b->stages);
     free(b->shapes);

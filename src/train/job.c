@@ -262,6 +262,7 @@ static ht_status choose_target(ht_job *job, const ht_run_request *request, const
     ht_target_reason reason;
     ht_target_here(job->ctx, &job->target);
     HT_TRY(ht_target_bind(job->ctx, &job->target, job->train_config->device));
+    ht_device_describe(job->ctx, &job->target);
     if (request->target) job->target = *request->target;
     if (request->target || !recorded) return HT_OK;
     if (snprintf(path, sizeof path, "%s/%s", recorded, ht_target_file) >= (int)sizeof path)

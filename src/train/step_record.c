@@ -63,8 +63,10 @@ static ht_status set_up(ht_step_records *r)
     for (int i = 0; i < FIELDS; i++) HT_TRY(find_slot(r->session, fields[i].name, &r->slots[i]));
     for (int i = 0; i < MICRO_FIELDS; i++) HT_TRY(find_slot(r->session, micro_names[i], &r->micro_slots[i]));
     for (int i = 0; i < RING; i++) {
-        r->ring[i].cells = calloc((size_t)(FIELDS + MICRO_FIELDS * r->micros), CELL_BYTES);
-        if (!r->ring[i].cells) HT_FAIL(r->session->plan->ctx, HT_ENOMEM, "out of memory for step records");
+        void *cells;
+        HT_TRY(ht_device_host_alloc(ht_executor_device(r->session->executor),
+                                    (size_t)(FIELDS + MICRO_FIELDS * r->micros) * CELL_BYTES, &cells));
+        r->ring[i].cells = cells;
         HT_TRY(ht_executor_event(r->session->executor, &r->ring[i].done));
     }
     return HT_OK;
@@ -90,7 +92,7 @@ void ht_step_records_free(ht_step_records *r)
     (void)ht_executor_sync(r->session->executor);
     for (int i = 0; i < RING; i++) {
         ht_event_free(r->ring[i].done);
-        free(r->ring[i].cells);
+        ht_device_host_free(ht_executor_device(r->session->executor), r->ring[i].cells);
     }
     free(r);
 }

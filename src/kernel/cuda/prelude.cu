@@ -138,6 +138,8 @@ DEVICE float fn_floor(float x) { return floorf(x); }
 DEVICE double fn_floor(double x) { return floor(x); }
 DEVICE float fn_pow(float x, float y) { return (float)pow((double)x, (double)y); }
 DEVICE double fn_pow(double x, double y) { return pow(x, y); }
+DEVICE float fn_multiply_add(float x, float y, float sum) { return fmaf(x, y, sum); }
+DEVICE double fn_multiply_add(double x, double y, double sum) { return fma(x, y, sum); }
 template <class T> DEVICE T fn_rsqrt(T x) { return (T)1 / fn_sqrt(x); }
 template <class T> DEVICE T fn_sigmoid(T x)
 {

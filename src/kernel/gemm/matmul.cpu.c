@@ -4,7 +4,7 @@
  * Numerics: real accumulation in the order of k, FMA from AVX2 on, one rounding.
  * Threads: tiles of y (batch, rows, columns); each reads all of K.
  * Traffic: a once per column of tiles, b once per row of tiles, y once.  Bound: FLOPs, or b's bandwidth for one row. */
-#include "kernel/gemm/product.h"
+#include "kernel/gemm/product_cpu.h"
 
 enum {
     TILE = 64,       /* rows and columns of y at a time, at most */

@@ -1,6 +1,6 @@
 /* matmul through the GEMM core: products large enough that packing pays, one matrix of a batch after the other. */
 #include "kernel/gemm/gemm.h"
-#include "kernel/gemm/product.h"
+#include "kernel/gemm/product_cpu.h"
 
 enum {
     FEWEST_ROWS = 3,

@@ -5,7 +5,7 @@
  * Threads: columns where b lies along K, else blocks of K: each reads its own span of b from end to end.
  * Traffic: b once.  Bound: bandwidth. */
 /* HT_COMPILE: -ffp-contract=fast */
-#include "kernel/gemm/product.h"
+#include "kernel/gemm/product_cpu.h"
 #include "kernel/lanes.h"
 
 enum {

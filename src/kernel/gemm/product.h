@@ -2,7 +2,9 @@
 #ifndef HT_KERNEL_PRODUCT_H
 #define HT_KERNEL_PRODUCT_H
 
-#include "kernel/cpu.h"
+#include <string.h>
+
+#include "kernel/kernel.h"
 
 typedef struct matrix {
     const void *data;
@@ -19,12 +21,6 @@ typedef struct product {
     int batch_rank;
     int64_t batch_dim[HT_MAX_RANK];
 } product;
-
-static inline real multiply_add(real x, real y, real sum)
-{
-    if (!HT_ISA_COLUMN(FMA)) return x * y + sum;
-    return sizeof(real) == sizeof(float) ? (real)fmaf((float)x, (float)y, (float)sum) : (real)fma(x, y, sum);
-}
 
 static inline matrix product_matrix(const ht_call *call, size_t i, const void *data, const char *turned)
 {
@@ -105,13 +101,6 @@ static inline void product_batch(const product *p, int64_t batch, int64_t *a_at,
         *b_at += batch % p->batch_dim[i] * p->b.batch[i];
         batch /= p->batch_dim[i];
     }
-}
-
-static inline const char *product_can(const ht_call *call)
-{
-    const char *reason = ht_refuse_real(call);
-    if (reason) return reason;
-    return ht_type_contiguous(call->out[0]) ? NULL : "the result is strided";
 }
 
 #endif

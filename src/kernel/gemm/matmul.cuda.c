@@ -1,0 +1,40 @@
+/* matmul by our own kernel: any float but f8, any strides, y row-major. Numerics: `real` sums in the order of k, FMA, one
+ * rounding. It serves what cublasLt does not take, and machines without that library. */
+#include "kernel/cuda/cuda.h"
+#include "kernel/gemm/product.h"
+
+enum { TILE = 64 }; /* as in matmul.cu */
+
+/* How far the matrices of `batch` lie from the first. */
+static void write_offset(ht_text *text, const product *p, const matrix *of)
+{
+    int64_t below = 1;
+    ht_text_add(text, "0");
+    for (int axis = p->batch_rank - 1; axis >= 0; below *= p->batch_dim[axis--])
+        if (of->batch[axis] && p->batch_dim[axis] > 1)
+            ht_text_add(text, " + batch / %lld %% %lld * %lld", (long long)below, (long long)p->batch_dim[axis],
+                        (long long)of->batch[axis]);
+}
+
+static void matmul(ht_cuda_emission *e, const ht_launch *launch)
+{
+    product p = product_of(launch->call, NULL, NULL);
+    ht_text a = {0}, b = {0};
+    int64_t batches = product_batches(&p), down = ht_cuda_blocks(p.m, TILE), across = ht_cuda_blocks(p.n, TILE);
+    write_offset(&a, &p, &p.a);
+    write_offset(&b, &p, &p.b);
+    ht_cuda_include(e, "matmul");
+    ht_cuda_add_grid(
+        e, batches * down * across, 256, 0,
+        "const int64_t tile = blockIdx.x %% %lld, batch = blockIdx.x / %lld;\n"
+        "    matmul_tile<%lld, %lld, %lld, %lld, %lld, %lld, %lld>(in0 + %s, in1 + %s, out0 + batch * %lld,\n"
+        "        tile / %lld * %d, tile %% %lld * %d);",
+        (long long)(down * across), (long long)(down * across), (long long)p.m, (long long)p.n, (long long)p.k,
+        (long long)p.a.down, (long long)p.a.across, (long long)p.b.down, (long long)p.b.across, a.data, b.data,
+        (long long)(p.m * p.n), (long long)across, TILE, (long long)across, TILE);
+    e->text.failed |= a.failed || b.failed;
+    ht_text_free(&a);
+    ht_text_free(&b);
+}
+
+HT_CUDA_KERNEL(matmul, ht_cuda_elementwise_can, NULL, matmul)
