@@ -42,6 +42,7 @@ function(halftone_test_program name)
     target_link_libraries(${name} PRIVATE test_support test_inside)
 endfunction()
 
+include(cmake/emulator.cmake)
 foreach(source ${test_sources})
     cmake_path(GET source STEM name)
     halftone_test_program(${name} ${source})
@@ -49,6 +50,15 @@ foreach(source ${test_sources})
         add_dependencies(${name} halftone_program)
     endif()
     halftone_test(${name} ${name})
+endforeach()
+
+# On the emulator, whether there is a GPU or not; on a GPU they run by themselves (build/tests/test_cuda_ops).
+foreach(name test_cuda_ops)
+    if(TARGET emulated_libcuda)
+        add_dependencies(${name} emulated_libcuda emulated_libnvrtc)
+        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT HALFTONE_EMULATED=1
+            LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/emulator XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/emulator/cache)
+    endif()
 endforeach()
 
 foreach(source ${fuzz_sources})

@@ -2,7 +2,8 @@
  * reference on the same rounded inputs: values within a bound from the types and the length of the reduction, the same
  * bits for any number of threads, strided operands where the row takes them, results over inputs where the op allows
  * it, and nothing touched but the results. */
-#include "op_tests.h"
+#include "op_layout.h"
+#include "op_variants.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,105 +13,7 @@
 
 enum { GUARD_BYTES = 64, JUNK = 0xA5 };
 
-/* ---- number types ---- */
-
-typedef struct variant {
-    const char *name;
-    ht_dtype in_even, in_odd; /* what f32 inputs become, by position */
-    ht_dtype out;             /* what float results become; COUNT: as inferred or written */
-    bool as_written;
-    bool special; /* zeros of both signs, infinities, NaN and subnormal numbers among the inputs */
-} variant;
-
-static const variant variants[] = {
-    {.name = "as written", .out = HT_DTYPE_COUNT, .as_written = true},
-    {.name = "special values", .out = HT_DTYPE_COUNT, .as_written = true, .special = true},
-    {.name = "f64", .in_even = HT_F64, .in_odd = HT_F64, .out = HT_DTYPE_COUNT},
-    {.name = "f16", .in_even = HT_F16, .in_odd = HT_F16, .out = HT_DTYPE_COUNT},
-    {.name = "bf16", .in_even = HT_BF16, .in_odd = HT_BF16, .out = HT_DTYPE_COUNT},
-    {.name = "bf16 to f32", .in_even = HT_BF16, .in_odd = HT_BF16, .out = HT_F32},
-    {.name = "f32 to bf16", .in_even = HT_F32, .in_odd = HT_F32, .out = HT_BF16},
-    {.name = "f64 to f16", .in_even = HT_F64, .in_odd = HT_F64, .out = HT_F16},
-    {.name = "bf16 and f32", .in_even = HT_BF16, .in_odd = HT_F32, .out = HT_DTYPE_COUNT},
-    {.name = "f16 and bf16", .in_even = HT_F16, .in_odd = HT_BF16, .out = HT_F32},
-    {.name = "f8e4m3 to f32", .in_even = HT_F8E4M3, .in_odd = HT_F8E4M3, .out = HT_F32},
-};
-
-/* Turns the case into the variant and builds it; false where the op does not take it, or where it is one of the
- * others. */
-static bool build_variant(op_case *c, const variant *v)
-{
-    c->variant = v->name;
-    if (v->as_written) return op_case_build(c);
-    ht_sample *s = &c->sample;
-    bool changed = false;
-    for (size_t i = 0; i < s->n_in; i++) {
-        ht_dtype dtype = i % 2 ? v->in_odd : v->in_even;
-        if (!s->given[i] || s->in[i].dtype != HT_F32) continue;
-        changed |= dtype != HT_F32;
-        s->in[i].dtype = dtype;
-    }
-    for (int i = 0; s->typed && i < c->op->n_out; i++)
-        if (s->want[i].dtype == HT_F32) {
-            s->want[i].dtype = v->out != HT_DTYPE_COUNT ? v->out : v->in_even;
-            changed |= s->want[i].dtype != HT_F32;
-        }
-    if (s->typed || v->out == HT_DTYPE_COUNT) return changed && op_case_build(c);
-    /* The inferred types first, to say them back with another float type. */
-    if (!op_case_build(c)) return false;
-    for (size_t i = 0; i < c->call->n_out; i++) {
-        s->want[i] = *c->call->out[i];
-        if (!ht_dtype_is_float(s->want[i].dtype) || s->want[i].dtype == v->out) continue;
-        s->want[i].dtype = v->out;
-        changed = true;
-    }
-    s->typed = true;
-    ht_graph_free(c->graph);
-    c->graph = NULL;
-    return changed && op_case_build(c);
-}
-
 /* ---- memory ---- */
-
-typedef enum layout { ROW_MAJOR, REVERSED, GAPPED, FIRST_REPEATED, LAST_REPEATED, LAYOUT_COUNT } layout;
-static const char *const layout_names[LAYOUT_COUNT] = {"row-major", "axes reversed in memory", "gaps between elements",
-                                                       "first axis repeated", "last axis repeated"};
-
-static ht_type type_in_layout(const ht_type *like, layout how)
-{
-    ht_type t = *like;
-    ht_type_row_major(&t);
-    if (how == REVERSED) {
-        int64_t stride = 1;
-        for (int axis = 0; axis < t.rank; axis++) {
-            t.stride[axis] = stride;
-            stride *= t.dim[axis];
-        }
-    }
-    if (how == GAPPED)
-        for (int axis = 0; axis < t.rank; axis++) t.stride[axis] *= 3;
-    if (how == FIRST_REPEATED && t.rank > 0) t.stride[0] = 0;
-    if (how == LAST_REPEATED && t.rank > 0) t.stride[t.rank - 1] = 0;
-    return t;
-}
-
-static int64_t element_offset(const ht_type *t, int64_t index)
-{
-    int64_t offset = 0;
-    for (int axis = t->rank - 1; axis >= 0; axis--) {
-        offset += index % t->dim[axis] * t->stride[axis];
-        index /= t->dim[axis];
-    }
-    return offset;
-}
-
-static size_t span_bytes(const ht_type *t)
-{
-    if (ht_type_elems(t) == 0) return 0;
-    int64_t last = 0;
-    for (int axis = 0; axis < t->rank; axis++) last += (t->dim[axis] - 1) * t->stride[axis];
-    return (size_t)(last + 1) * ht_dtype_bytes(t->dtype);
-}
 
 typedef struct buffer {
     unsigned char *block; /* guard, data, guard; all junk at first */
@@ -147,7 +50,7 @@ static bool gaps_hold(const buffer *b, const ht_type *t)
     assert_non_null(copy);
     memcpy(copy, b->data, b->bytes);
     size_t width = ht_dtype_bytes(t->dtype);
-    for (int64_t k = 0; k < ht_type_elems(t); k++) memset(copy + (size_t)element_offset(t, k) * width, JUNK, width);
+    for (int64_t k = 0; k < ht_type_elems(t); k++) memset(copy + (size_t)op_layout_offset(t, k) * width, JUNK, width);
     bool held = all_junk(copy, b->bytes);
     free(copy);
     return held;
@@ -164,17 +67,17 @@ typedef struct launch_buffers {
     int over[8]; /* result i is written over this input; -1: memory of its own */
 } launch_buffers;
 
-static void launch_buffers_types(launch_buffers *r, const ht_call *call, layout in_layout, layout out_layout)
+static void launch_buffers_types(launch_buffers *r, const ht_call *call, op_layout in_layout, op_layout out_layout)
 {
     memset(r, 0, sizeof *r);
     r->call = *call;
     for (size_t i = 0; i < call->n_in; i++) {
         if (!call->in[i]) continue;
-        r->in_type[i] = type_in_layout(call->in[i], in_layout);
+        r->in_type[i] = op_layout_type(call->in[i], in_layout);
         r->in_types[i] = &r->in_type[i];
     }
     for (size_t i = 0; i < call->n_out; i++) {
-        r->out_type[i] = type_in_layout(call->out[i], out_layout);
+        r->out_type[i] = op_layout_type(call->out[i], out_layout);
         r->out_types[i] = &r->out_type[i];
         r->over[i] = -1;
     }
@@ -187,13 +90,13 @@ static void launch_buffers_fill(launch_buffers *r, const op_arrays *a)
     for (size_t i = 0; i < r->call.n_in; i++) {
         const ht_type *t = r->in_types[i];
         if (!t) continue;
-        r->in[i] = buffer_make(span_bytes(t));
+        r->in[i] = buffer_make(op_layout_bytes(t));
         for (int64_t k = 0; k < ht_type_elems(t); k++)
-            ht_store_f64(r->in[i].data, t->dtype, element_offset(t, k), a->in[i][k]);
-        r->before[i] = buffer_make(span_bytes(t));
+            ht_store_f64(r->in[i].data, t->dtype, op_layout_offset(t, k), a->in[i][k]);
+        r->before[i] = buffer_make(op_layout_bytes(t));
         memcpy(r->before[i].data, r->in[i].data, r->in[i].bytes);
     }
-    for (size_t i = 0; i < r->call.n_out; i++) r->out[i] = buffer_make(span_bytes(r->out_types[i]));
+    for (size_t i = 0; i < r->call.n_out; i++) r->out[i] = buffer_make(op_layout_bytes(r->out_types[i]));
 }
 
 static void launch_buffers_free(launch_buffers *r)
@@ -243,67 +146,16 @@ static void launch(const op_case *c, const ht_kernel *k, launch_buffers *r, cons
     free(workspace.block);
 }
 
-/* ---- how far off a result may be ---- */
-
-/* The smallest step of the type. */
-static double smallest_step(ht_dtype dtype)
-{
-    switch (dtype) {
-    case HT_F32: return 0x1p-149;
-    case HT_F16: return 0x1p-24;
-    case HT_BF16: return 0x1p-133;
-    case HT_F8E4M3: return 0x1p-9;
-    case HT_F8E5M2: return 0x1p-16;
-    default: return 0;
-    }
-}
-
-typedef struct bound {
-    bool exact;
-    double relative, absolute;
-} bound;
-
-/* relative: the one rounding to the result's type. absolute: what `real` arithmetic of K operations per element may
- * lose; errors of a sum grow like √K, and are measured against the largest thing around. */
-static bound bound_of(const op_case *c, const op_arrays *a, size_t result)
-{
-    const ht_call *call = c->call;
-    ht_dtype dtype = call->out[result]->dtype;
-    if (!ht_dtype_is_float(dtype) || c->op->prec == HT_PREC_MOVE) return (bound){.exact = true};
-    bool wide = false;
-    double scale = 0, outputs = 0;
-    for (size_t i = 0; i < call->n_in; i++) {
-        if (!call->in[i] || !ht_dtype_is_float(call->in[i]->dtype)) continue;
-        wide |= call->in[i]->dtype == HT_F64;
-        if (c->op->prec != HT_PREC_POINT) scale = fmax(scale, op_largest(a->in[i], ht_type_elems(call->in[i])));
-    }
-    for (size_t i = 0; i < call->n_out; i++) {
-        wide |= call->out[i]->dtype == HT_F64;
-        outputs = fmax(outputs, (double)ht_type_elems(call->out[i]));
-    }
-    scale = fmax(scale, op_largest(a->out[result], ht_type_elems(call->out[result])));
-    double per_element = fmax(1, ht_cost_flops(ht_call_cost(call)) / fmax(1, outputs));
-    double unit = op_unit_roundoff(wide ? HT_F64 : HT_F32);
-    return (bound){.relative = 1.001 * op_unit_roundoff(dtype),
-                   .absolute = 4 * unit * sqrt(per_element) * scale + smallest_step(dtype)};
-}
-
-static bool close_enough(const bound *b, ht_dtype dtype, double got, double want)
-{
-    double rounded = ht_round_to(dtype, want);
-    if (got == rounded || (isnan(got) && isnan(rounded))) return true;
-    if (b->exact || !isfinite(got)) return false;
-    return fabs(got - want) <= b->relative * fabs(want) + b->absolute;
-}
+/* ---- values ---- */
 
 static void check_values(const op_case *c, const ht_kernel *k, const launch_buffers *r, const op_arrays *a)
 {
     for (size_t i = 0; i < r->call.n_out; i++) {
         const ht_type *t = r->out_types[i];
-        bound b = bound_of(c, a, i);
+        op_bound b = op_bound_of(c, a, i);
         for (int64_t e = 0; e < ht_type_elems(t); e++) {
-            double got = ht_load_f64(result_buffer(r, i)->data, t->dtype, element_offset(t, e));
-            if (!close_enough(&b, t->dtype, got, a->out[i][e]))
+            double got = ht_load_f64(result_buffer(r, i)->data, t->dtype, op_layout_offset(t, e));
+            if (!op_close_enough(&b, t->dtype, got, a->out[i][e]))
                 op_case_fail(c, "%s: result %zu, element %" PRId64 " is %.17g, not %.17g (off by %.3g, allowed %.3g)",
                              k->name, i, e, got, a->out[i][e], fabs(got - a->out[i][e]),
                              b.relative * fabs(a->out[i][e]) + b.absolute);
@@ -333,7 +185,7 @@ static void check_threads(const op_case *c, const ht_kernel *k, const ht_target 
     const char *const names[] = {"with 2 threads", "with 4 threads"};
     for (size_t i = 0; i < 2; i++) {
         launch_buffers r;
-        launch_buffers_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
+        launch_buffers_types(&r, c->call, OP_ROW_MAJOR, OP_ROW_MAJOR);
         launch_buffers_fill(&r, a);
         launch(c, k, &r, target, many[i]);
         check_same_bits(c, k, alone, &r, names[i]);
@@ -341,8 +193,8 @@ static void check_threads(const op_case *c, const ht_kernel *k, const ht_target 
     }
 }
 
-static void check_layout(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a, layout in,
-                         layout out)
+static void check_layout(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a, op_layout in,
+                         op_layout out)
 {
     launch_buffers r;
     launch_buffers_types(&r, c->call, in, out);
@@ -353,11 +205,11 @@ static void check_layout(op_case *c, const ht_kernel *k, const ht_target *target
     op_arrays_make(&seen, c);
     for (size_t i = 0; i < r.call.n_in; i++)
         for (int64_t e = 0; r.in_types[i] && e < ht_type_elems(r.in_types[i]); e++)
-            seen.in[i][e] = ht_load_f64(r.in[i].data, r.in_type[i].dtype, element_offset(&r.in_type[i], e));
+            seen.in[i][e] = ht_load_f64(r.in[i].data, r.in_type[i].dtype, op_layout_offset(&r.in_type[i], e));
     op_arrays_reference(&seen, c);
     const char *plain = c->variant;
     char text[128];
-    snprintf(text, sizeof text, "%s, inputs: %s, results: %s", plain, layout_names[in], layout_names[out]);
+    snprintf(text, sizeof text, "%s, inputs: %s, results: %s", plain, op_layout_names[in], op_layout_names[out]);
     c->variant = text;
     launch(c, k, &r, target, NULL);
     check_values(c, k, &r, &seen);
@@ -367,16 +219,16 @@ static void check_layout(op_case *c, const ht_kernel *k, const ht_target *target
 
 static void check_layouts(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a)
 {
-    for (layout in = ROW_MAJOR; in < LAYOUT_COUNT; in++)
-        for (layout out = ROW_MAJOR; out <= GAPPED; out++)
-            if (in != ROW_MAJOR || out != ROW_MAJOR) check_layout(c, k, target, a, in, out);
+    for (op_layout in = OP_ROW_MAJOR; in < OP_LAYOUT_COUNT; in++)
+        for (op_layout out = OP_ROW_MAJOR; out <= OP_GAPPED; out++)
+            if (in != OP_ROW_MAJOR || out != OP_ROW_MAJOR) check_layout(c, k, target, a, in, out);
 }
 
 static void launch_over(const op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a,
                         const launch_buffers *alone, const int over[8])
 {
     launch_buffers r;
-    launch_buffers_types(&r, c->call, ROW_MAJOR, ROW_MAJOR);
+    launch_buffers_types(&r, c->call, OP_ROW_MAJOR, OP_ROW_MAJOR);
     memcpy(r.over, over, sizeof r.over);
     launch_buffers_fill(&r, a);
     launch(c, k, &r, target, NULL);
@@ -409,7 +261,7 @@ static void check_in_place(const op_case *c, const ht_kernel *k, const ht_target
 static void check_row(op_case *c, const ht_kernel *k, const ht_target *target, const op_arrays *a, bool layouts)
 {
     launch_buffers alone;
-    launch_buffers_types(&alone, c->call, ROW_MAJOR, ROW_MAJOR);
+    launch_buffers_types(&alone, c->call, OP_ROW_MAJOR, OP_ROW_MAJOR);
     launch_buffers_fill(&alone, a);
     launch(c, k, &alone, target, NULL);
     check_values(c, k, &alone, a);
@@ -419,33 +271,18 @@ static void check_row(op_case *c, const ht_kernel *k, const ht_target *target, c
     if (layouts) check_layouts(c, k, target, a);
 }
 
-/* Some elements of every float input become what arithmetic treats specially. */
-static void make_special(op_arrays *a, const op_case *c)
-{
-    static const double specials[] = {0, -0.0, INFINITY, -INFINITY, NAN, 0x1p-140, -0x1p-140, 1};
-    ht_stream stream = {.seed = 3, .site = ht_hash_text(c->line)};
-    uint64_t next = 0;
-    for (size_t i = 0; i < c->call->n_in; i++) {
-        const ht_type *t = c->call->in[i];
-        for (int64_t e = 0; t && ht_dtype_is_float(t->dtype) && e < ht_type_elems(t); e++, next++) {
-            uint32_t word = ht_stream_word(&stream, next);
-            if (word % 16 == 0) a->in[i][e] = ht_round_to(t->dtype, specials[word / 16 % 8]);
-        }
-    }
-}
-
 static void check_case(op_case *c, bool special, bool layouts)
 {
     ht_context *ctx = context_shared();
     op_arrays a;
     op_arrays_make(&a, c);
-    if (special) make_special(&a, c);
+    if (special) op_arrays_special(&a, c);
     op_arrays_reference(&a, c);
     unsigned ran = 0;
     for (size_t i = 0; i < ctx->kernel_count; i++) {
         const ht_kernel *k = ctx->kernels[i];
         ht_target target = {.name = "test", .isa = k->isa, .features = ht_cpu_features(), .threads = 1};
-        if (strcmp(k->op, c->op->name) != 0 || k->isa > ht_cpu_isa()) continue;
+        if (strcmp(k->op, c->op->name) != 0 || k->device != HT_DEVICE_CPU || k->isa > ht_cpu_isa()) continue;
         if (k->can && k->can(c->call, &target)) continue;
         ran |= 1u << k->isa;
         check_row(c, k, &target, &a, layouts);
@@ -462,14 +299,13 @@ static void kernels_match_the_reference(void **state)
 {
     const ht_op *op = *state;
     for (size_t s = 0; op->samples && op->samples[s]; s++)
-        for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+        for (size_t v = 0; v < op_variant_count; v++) {
             op_case c;
-            /* Products with the zeros that stand for padding and hidden keys may make NaN of an infinity. */
-            if (variants[v].special && op->prec == HT_PREC_DOT) continue;
+            if (!op_variant_fits(op, &op_variants[v])) continue;
             op_case_parse(&c, op, op->samples[s]);
-            if (build_variant(&c, &variants[v]))
-                check_case(&c, variants[v].special, v == 0 || variants[v].in_even == HT_BF16);
-            else if (variants[v].as_written)
+            if (op_variant_build(&c, &op_variants[v]))
+                check_case(&c, op_variants[v].special, v == 0 || op_variants[v].in_even == HT_BF16);
+            else if (op_variants[v].as_written)
                 op_case_fail(&c, "the builder refuses it: %s", ht_context_message(context_shared()));
             op_case_free(&c);
         }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "op_layout.h"
+
 static const ht_op *find_op(const char *name)
 {
     const ht_op *op = ht_op_find(context_shared(), name, strlen(name));
@@ -64,17 +66,6 @@ int64_t op_call_workspace(op_call *call)
     return kernel->workspace ? kernel->workspace(call->c.call, &target) : 0;
 }
 
-/* Where element `index`, counted row-major, lies. */
-static int64_t element_offset(const ht_type *t, int64_t index)
-{
-    int64_t offset = 0;
-    for (int axis = t->rank - 1; axis >= 0; axis--) {
-        offset += index % t->dim[axis] * t->stride[axis];
-        index /= t->dim[axis];
-    }
-    return offset;
-}
-
 static void *memory_for(ht_arena *arena, const ht_type *type)
 {
     void *memory = ht_arena_alloc(arena, (size_t)ht_type_bytes(type) + 1, 1);
@@ -92,7 +83,7 @@ static void run(op_call *call, const ht_call *like)
         if (!type) continue;
         void *to = memory_for(arena, type);
         for (int64_t k = 0; k < ht_type_elems(type); k++)
-            ht_store_f64(to, type->dtype, element_offset(type, k), call->a.in[i][k]);
+            ht_store_f64(to, type->dtype, op_layout_offset(type, k), call->a.in[i][k]);
         in[i] = to;
     }
     for (size_t i = 0; i < like->n_out; i++) out[i] = memory_for(arena, like->out[i]);

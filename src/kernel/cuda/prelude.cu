@@ -4,9 +4,12 @@
 #ifdef HT_EMULATED
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
+#define SHARED_BYTES(name) char *const name = emulated_shared_bytes
 #else
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
+// Dynamic shared memory, of the size that the row gives to its grid.
+#define SHARED_BYTES(name) extern __shared__ __align__(16) char name[]
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;

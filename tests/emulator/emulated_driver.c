@@ -1,0 +1,510 @@
+/* libcuda.so.1 for machines without a GPU: the functions of cuda_driver.def on the CPU. Commands run at once. Memory lies
+ * between pages that nobody may touch and begins as junk; what lies behind its last byte is looked at when it is freed. The
+ * message of a failure is what cuGetErrorString gives for its number. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "emulated_blocks.h"
+
+#define HT_CUDA_DRIVER(name, parameters) __attribute__((visibility("default"))) int name parameters;
+#include "device/cuda_driver.def"
+
+enum {
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_IMAGE = 200,
+    NOT_FOUND = 500,
+    LAUNCH_FAILED = 719,
+    PAGE = 4096,
+    ALIGNMENT = 64, /* of memory; what a device promises */
+    SHARED_WITHOUT_ASKING = 48 << 10,
+    SHARED_MOST = 227 << 10,
+};
+static const size_t memory_bytes = (size_t)8 << 30;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- failures ---- */
+
+static char message[768];
+static int broken; /* the number of a failure after which a GPU does nothing any more */
+
+__attribute__((format(printf, 2, 3))) static int fail(int result, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return result;
+}
+
+int cuGetErrorString(int result, const char **text)
+{
+    (void)result;
+    *text = message[0] ? message : "no error";
+    return 0;
+}
+
+/* ---- the machine ---- */
+
+int cuInit(unsigned flags)
+{
+    (void)flags;
+    /* Kernels call the functions of mathematics; they are linked with nothing. */
+    return dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) ? 0 : fail(INVALID_VALUE, "%s", dlerror());
+}
+
+int cuDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return 0;
+}
+
+int cuDeviceGetCount(int *count)
+{
+    *count = 1;
+    return 0;
+}
+
+int cuDeviceGet(int *device, int number)
+{
+    *device = number;
+    return number == 0 ? 0 : fail(INVALID_VALUE, "there is one emulated GPU");
+}
+
+int cuDeviceGetName(char *name, int length, int device)
+{
+    (void)device;
+    snprintf(name, (size_t)length, "emulated GPU");
+    return 0;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    (void)device;
+    switch (attribute) {
+    case 16: *value = 4; return 0; /* multiprocessors */
+    case 75: *value = 9; return 0; /* architecture 9.0 */
+    case 76: *value = 0; return 0;
+    case 97: *value = SHARED_MOST; return 0; /* shared bytes of a block that asks */
+    default: return fail(INVALID_VALUE, "the emulated GPU does not know attribute %d", attribute);
+    }
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    (void)device;
+    *bytes = memory_bytes;
+    return 0;
+}
+
+static int retained;
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    (void)device;
+    retained++;
+    *context = &retained;
+    return 0;
+}
+
+int cuCtxSetCurrent(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+/* ---- memory ---- */
+
+typedef struct allocation {
+    struct allocation *next;
+    char *pages, *data;
+    size_t page_bytes, bytes;
+} allocation;
+
+static allocation *allocations;
+static size_t allocated;
+
+static allocation *find_allocation(uintptr_t address)
+{
+    allocation *a = allocations;
+    while (a && (address < (uintptr_t)a->data || address > (uintptr_t)a->data + a->bytes)) a = a->next;
+    return a;
+}
+
+void emulated_describe(uintptr_t address, char *text, size_t size)
+{
+    snprintf(text, size, "no memory of the GPU is near");
+    for (allocation *a = allocations; a; a = a->next) {
+        uintptr_t first = (uintptr_t)a->pages, data = (uintptr_t)a->data;
+        if (address < first || address >= first + a->page_bytes) continue;
+        if (address < data)
+            snprintf(text, size, "%zu bytes before memory of %zu bytes", (size_t)(data - address), a->bytes);
+        else
+            snprintf(text, size, "byte %zu of memory of %zu bytes", (size_t)(address - data), a->bytes);
+    }
+}
+
+static allocation *allocate(size_t bytes)
+{
+    size_t padded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, inner = (padded + PAGE - 1) / PAGE * PAGE;
+    allocation *a = malloc(sizeof *a);
+    if (!a) return NULL;
+    *a = (allocation){.page_bytes = inner + 2 * PAGE, .bytes = bytes};
+    a->pages = mmap(NULL, a->page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (a->pages == MAP_FAILED || (inner && mprotect(a->pages + PAGE, inner, PROT_READ | PROT_WRITE) != 0)) {
+        free(a);
+        return NULL;
+    }
+    a->data = a->pages + PAGE + inner - padded;
+    memset(a->pages + PAGE, EMULATED_JUNK, inner);
+    return a;
+}
+
+/* Has somebody written beside it? */
+static int check_edges(const allocation *a)
+{
+    for (const char *at = a->pages + PAGE; at < a->data; at++)
+        if (*at != (char)EMULATED_JUNK)
+            return fail(LAUNCH_FAILED, "a kernel wrote %zu bytes before memory of %zu bytes", (size_t)(a->data - at),
+                        a->bytes);
+    for (const char *at = a->data + a->bytes; at < a->pages + a->page_bytes - PAGE; at++)
+        if (*at != (char)EMULATED_JUNK)
+            return fail(LAUNCH_FAILED, "a kernel wrote byte %zu of memory of %zu bytes", (size_t)(at - a->data),
+                        a->bytes);
+    return 0;
+}
+
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    *free_bytes = memory_bytes - allocated;
+    *total_bytes = memory_bytes;
+    return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    int result = broken;
+    allocation *a = NULL;
+    if (!result && bytes == 0) result = fail(INVALID_VALUE, "0 bytes of memory are asked for");
+    if (!result && bytes > memory_bytes - allocated) result = fail(OUT_OF_MEMORY, "out of memory");
+    if (!result && !(a = allocate(bytes))) result = fail(OUT_OF_MEMORY, "the host has no memory for the GPU's");
+    if (!result) {
+        a->next = allocations;
+        allocations = a;
+        allocated += bytes;
+        *address = (uintptr_t)a->data;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int cuMemFree_v2(uint64_t address)
+{
+    pthread_mutex_lock(&lock);
+    allocation **at = &allocations;
+    while (*at && (uintptr_t)(*at)->data != address) at = &(*at)->next;
+    allocation *a = *at;
+    int result = a || !address ? broken : fail(INVALID_VALUE, "what is freed is no memory of the GPU");
+    if (a) {
+        *at = a->next;
+        allocated -= a->bytes;
+        if (!broken) result = broken = check_edges(a);
+        munmap(a->pages, a->page_bytes);
+        free(a);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* With the last user goes what was left, a failure too. */
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    (void)device;
+    if (--retained > 0) return 0;
+    while (allocations) cuMemFree_v2((uintptr_t)allocations->data);
+    broken = 0;
+    return 0;
+}
+
+static int check_range(uint64_t address, size_t bytes)
+{
+    const allocation *a = find_allocation(address);
+    if (a && bytes <= (uintptr_t)a->data + a->bytes - address) return broken;
+    return fail(INVALID_VALUE, "%zu bytes at %p are not memory of the GPU", bytes, (void *)(uintptr_t)address);
+}
+
+int cuMemsetD8_v2(uint64_t address, unsigned char value, size_t count)
+{
+    pthread_mutex_lock(&lock);
+    int result = check_range(address, count);
+    if (!result) memset((void *)(uintptr_t)address, value, count);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream)
+{
+    (void)stream;
+    pthread_mutex_lock(&lock);
+    int result = check_range(to, bytes);
+    if (!result) memcpy((void *)(uintptr_t)to, from, bytes);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
+{
+    (void)stream;
+    pthread_mutex_lock(&lock);
+    int result = check_range(from, bytes);
+    if (!result) memcpy(to, (const void *)(uintptr_t)from, bytes);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+    (void)stream;
+    pthread_mutex_lock(&lock);
+    int result = check_range(from, bytes);
+    if (!result) result = check_range(to, bytes);
+    if (!result) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* ---- streams and events: all that was asked for is done ---- */
+
+static int make_handle(void **handle)
+{
+    *handle = malloc(1);
+    return *handle ? 0 : fail(OUT_OF_MEMORY, "out of memory");
+}
+
+int cuStreamCreate(void **stream, unsigned flags)
+{
+    (void)flags;
+    return make_handle(stream);
+}
+
+int cuStreamDestroy_v2(void *stream)
+{
+    free(stream);
+    return 0;
+}
+
+int cuStreamSynchronize(void *stream)
+{
+    (void)stream;
+    return broken;
+}
+
+int cuStreamQuery(void *stream)
+{
+    (void)stream;
+    return broken;
+}
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return broken;
+}
+
+int cuLaunchHostFunc(void *stream, void (*fn)(void *arg), void *arg)
+{
+    (void)stream;
+    if (!broken) fn(arg);
+    return broken;
+}
+
+int cuEventCreate(void **event, unsigned flags)
+{
+    (void)flags;
+    return make_handle(event);
+}
+
+int cuEventDestroy_v2(void *event)
+{
+    free(event);
+    return 0;
+}
+
+int cuEventRecord(void *event, void *stream)
+{
+    (void)event;
+    (void)stream;
+    return broken;
+}
+
+int cuEventSynchronize(void *event)
+{
+    (void)event;
+    return broken;
+}
+
+int cuEventQuery(void *event)
+{
+    (void)event;
+    return broken;
+}
+
+/* ---- modules: shared objects that the emulated NVRTC made ---- */
+
+typedef struct function {
+    struct function *next;
+    void (*entry)(void **arguments);
+    int parameters, shared_most;
+    char *const *shared; /* from, to */
+} function;
+
+typedef struct module {
+    void *handle;
+    function *functions;
+} module;
+
+/* An image has no length; an ELF file ends with its section headers. */
+static size_t image_bytes(const unsigned char *image)
+{
+    uint64_t sections;
+    uint16_t bytes, count;
+    if (memcmp(image, "\177ELF", 4) != 0) return 0;
+    memcpy(&sections, image + 0x28, sizeof sections);
+    memcpy(&bytes, image + 0x3a, sizeof bytes);
+    memcpy(&count, image + 0x3c, sizeof count);
+    return sections + (size_t)bytes * count;
+}
+
+static void *open_image(const void *image, size_t bytes)
+{
+    const char *folder = getenv("TMPDIR");
+    char name[512];
+    snprintf(name, sizeof name, "%s/halftone-emulated-XXXXXX", folder && *folder ? folder : "/tmp");
+    int file = mkstemp(name);
+    if (file < 0) return NULL;
+    void *handle = write(file, image, bytes) == (ssize_t)bytes ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : NULL;
+    close(file);
+    unlink(name);
+    return handle;
+}
+
+int cuModuleLoadData(void **out, const void *image)
+{
+    size_t bytes = image_bytes(image);
+    module *m = calloc(1, sizeof *m);
+    if (!m || !bytes || !(m->handle = open_image(image, bytes))) {
+        free(m);
+        const char *reason = dlerror();
+        return fail(INVALID_IMAGE, "the emulated GPU cannot load a kernel: %s", reason ? reason : "no shared object");
+    }
+    emulated_state **here = dlsym(m->handle, "emulated_here");
+    *here = &emulated_driver_state;
+    *out = m;
+    return 0;
+}
+
+int cuModuleUnload(void *handle)
+{
+    module *m = handle;
+    while (m->functions) {
+        function *f = m->functions;
+        m->functions = f->next;
+        free(f);
+    }
+    dlclose(m->handle);
+    free(m);
+    return 0;
+}
+
+int cuModuleGetFunction(void **out, void *handle, const char *name)
+{
+    module *m = handle;
+    char text[64];
+    snprintf(text, sizeof text, "%s_emulated", name);
+    void *entry = dlsym(m->handle, text);
+    snprintf(text, sizeof text, "%s_parameters", name);
+    const int *parameters = dlsym(m->handle, text);
+    char *const *shared = dlsym(m->handle, "emulated_shared");
+    function *f = malloc(sizeof *f);
+    if (!f || !entry || !parameters || !shared) {
+        free(f);
+        return fail(NOT_FOUND, "a kernel has no entry %s", name);
+    }
+    *f = (function){.next = m->functions, .parameters = *parameters, .shared = shared};
+    *(void **)&f->entry = entry;
+    f->shared_most = SHARED_WITHOUT_ASKING;
+    m->functions = f;
+    *out = f;
+    return 0;
+}
+
+int cuFuncSetAttribute(void *handle, int attribute, int value)
+{
+    if (attribute != 8) return fail(INVALID_VALUE, "the emulated GPU does not know attribute %d", attribute);
+    if (value > SHARED_MOST)
+        return fail(INVALID_VALUE, "a block wants %d bytes of shared memory; there are %d", value, SHARED_MOST);
+    ((function *)handle)->shared_most = value;
+    return 0;
+}
+
+/* ---- launch ---- */
+
+/* All parameters are pointers: into memory of the GPU, or NULL. */
+static int check_arguments(const function *f, void **arguments)
+{
+    for (int i = 0; i < f->parameters; i++) {
+        uintptr_t address = *(uintptr_t *)arguments[i];
+        if (address && !find_allocation(address))
+            return fail(INVALID_VALUE, "argument %d, %p, is not memory of the GPU", i, (void *)address);
+    }
+    return 0;
+}
+
+static int run_grid(const function *f, unsigned blocks, unsigned threads, unsigned shared_bytes, void **arguments)
+{
+    allocation *shared = allocate(shared_bytes);
+    if (!shared) return fail(OUT_OF_MEMORY, "the host has no memory for shared memory");
+    const char *failure = emulated_run(&(emulated_grid){.entry = f->entry,
+                                                        .arguments = arguments,
+                                                        .blocks = blocks,
+                                                        .threads = threads,
+                                                        .shared = f->shared[0],
+                                                        .shared_end = f->shared[1],
+                                                        .shared_bytes = shared->data,
+                                                        .shared_count = shared_bytes});
+    int result = failure ? fail(LAUNCH_FAILED, "%s", failure) : check_edges(shared);
+    munmap(shared->pages, shared->page_bytes);
+    free(shared);
+    broken = result;
+    return result;
+}
+
+int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                   unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra)
+{
+    const function *f = handle;
+    (void)stream;
+    if (extra || grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1)
+        return fail(INVALID_VALUE, "the emulated GPU has one axis of blocks and one of threads");
+    if (grid_x == 0 || grid_x > 0x7fffffffu || block_x == 0 || block_x > EMULATED_THREADS)
+        return fail(INVALID_VALUE, "a grid of %u blocks of %u threads", grid_x, block_x);
+    if (shared_bytes > (unsigned)f->shared_most)
+        return fail(INVALID_VALUE, "%u bytes of shared memory, and the function may have %d", shared_bytes,
+                    f->shared_most);
+    pthread_mutex_lock(&lock);
+    int result = broken ? broken : check_arguments(f, arguments);
+    if (!result) result = run_grid(f, grid_x, block_x, shared_bytes, arguments);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
