@@ -242,6 +242,19 @@ static int check_range(uint64_t address, size_t bytes)
     return fail(INVALID_VALUE, "%zu bytes at %p are not memory of the GPU", bytes, (void *)(uintptr_t)address);
 }
 
+int cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *address = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    return *address ? 0 : OUT_OF_MEMORY;
+}
+
+int cuMemFreeHost(void *address)
+{
+    free(address);
+    return 0;
+}
+
 int cuMemsetD8_v2(uint64_t address, unsigned char value, size_t count)
 {
     pthread_mutex_lock(&lock);

@@ -18,7 +18,7 @@ static void write_offset(ht_text *text, const product *p, const matrix *of)
 
 static void matmul(ht_cuda_emission *e, const ht_launch *launch)
 {
-    product p = product_of(launch->call, NULL, NULL);
+    product p = product_as_called(launch->call, NULL, NULL);
     ht_text a = {0}, b = {0};
     int64_t batches = product_batches(&p), down = ht_cuda_blocks(p.m, TILE), across = ht_cuda_blocks(p.n, TILE);
     write_offset(&a, &p, &p.a);

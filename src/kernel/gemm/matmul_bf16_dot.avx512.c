@@ -7,7 +7,7 @@
  * Threads: packing by stripes, then tiles of y, which take all of K.  Traffic: b once per row of tiles, a once per
  * column of tiles, y once.  Bound: FLOPs, and with many threads reading what others have packed. */
 #include "kernel/gemm/bf16_dot.h"
-#include "kernel/gemm/product.h"
+#include "kernel/gemm/product_cpu.h"
 #include "kernel/simd.h"
 
 enum {

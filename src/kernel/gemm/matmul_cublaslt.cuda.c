@@ -94,7 +94,7 @@ static const char *can(const ht_call *call, const ht_target *target)
 {
     ht_dtype dtype = call->in[0]->dtype;
     operand a, b;
-    product p = product_of(call, NULL, NULL);
+    product p = product_as_called(call, NULL, NULL);
     if (!ht_target_has_library(target, HT_LIBRARY_CUBLASLT)) return "the target lacks cublasLt";
     if (dtype != call->in[1]->dtype) return "the inputs have different types";
     if (dtype != HT_F32 && !data_types[dtype]) return "an input is f8";
@@ -108,7 +108,7 @@ static const char *can(const ht_call *call, const ht_target *target)
 
 static int64_t workspace(const ht_call *call, const ht_target *target)
 {
-    product p = product_of(call, NULL, NULL);
+    product p = product_as_called(call, NULL, NULL);
     (void)target;
     return p.m * p.n * p.k <= SMALL_PRODUCT ? 0 : WORKSPACE_BYTES;
 }
@@ -219,7 +219,7 @@ static ht_status prepare(ht_launch *launch)
     prepared *x = calloc(1, sizeof *x);
     launch->prepared = x;
     if (!x) HT_FAIL(launch->ctx, HT_ENOMEM, "out of memory for a launch");
-    product p = product_of(launch->call, launch->in, launch->out);
+    product p = product_as_called(launch->call, launch->in, launch->out);
     x->workspace_bytes = launch->workspace ? (size_t)workspace(launch->call, NULL) : 0;
     HT_TRY(describe_product(launch, &p, x));
     return choose(launch, x);

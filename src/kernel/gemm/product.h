@@ -60,8 +60,8 @@ static inline void product_turn(product *p)
     p->m = 1;
 }
 
-/* Without pointers when only sizes matter: in and out may be NULL. */
-static inline product product_of(const ht_call *call, const void *const *in, void *const *out)
+/* As the call says it. Without pointers when only sizes matter: in and out may be NULL. */
+static inline product product_as_called(const ht_call *call, const void *const *in, void *const *out)
 {
     const ht_type *a = call->in[0], *y = call->out[0];
     product p = {.a = product_matrix(call, 0, in ? in[0] : NULL, "ta"),
@@ -74,6 +74,13 @@ static inline product product_of(const ht_call *call, const void *const *in, voi
                  .batch_rank = y->rank - 2};
     memcpy(p.batch_dim, y->dim, sizeof p.batch_dim);
     product_join_batches(&p);
+    return p;
+}
+
+/* With the longer of two vectors in b: a and b may have changed places. */
+static inline product product_of(const ht_call *call, const void *const *in, void *const *out)
+{
+    product p = product_as_called(call, in, out);
     if (p.n == 1 && p.m > 1) product_turn(&p);
     return p;
 }
