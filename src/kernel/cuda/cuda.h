@@ -43,6 +43,11 @@ void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shar
 int64_t ht_cuda_blocks(int64_t n, int threads);
 /* Threads of a block that works on a row of n elements: warps, no more than the row fills. */
 int ht_cuda_row_threads(int64_t n);
+/* How many neighbours a thread can take at once: a power of two up to `most` by which `run`, the elements that lie
+ * together, can be divided; 1 where an operand's address is no multiple of 16 bytes. */
+int ht_cuda_pack(const ht_launch *launch, int64_t run, int most);
+/* An input that may be left out, as it stands in a body: its name, or a null pointer. */
+const char *ht_cuda_optional(const ht_call *call, size_t input);
 /* Why a row that takes row-major operands of any type but f8 refuses a call; NULL: it does not. */
 const char *ht_cuda_refuse(const ht_call *call);
 /* The name of a type in the text; NULL: there is none: "float", "bf16". */

@@ -1,5 +1,6 @@
 /* The text of a CUDA kernel: `real`, the prelude, the templates that the row names, then one entry for each grid. */
 #include <stdarg.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "kernel/cuda/cuda.h"
@@ -24,6 +25,28 @@ int ht_cuda_row_threads(int64_t n)
     int threads = 32;
     while (threads < HT_CUDA_THREADS && threads < n) threads *= 2;
     return threads;
+}
+
+static bool is_aligned(const ht_launch *launch)
+{
+    enum { WIDEST = 16 }; /* bytes of a load */
+    bool aligned = true;
+    for (size_t i = 0; i < launch->call->n_in; i++) aligned &= (uintptr_t)launch->in[i] % WIDEST == 0;
+    for (size_t i = 0; i < launch->call->n_out; i++) aligned &= (uintptr_t)launch->out[i] % WIDEST == 0;
+    return aligned;
+}
+
+int ht_cuda_pack(const ht_launch *launch, int64_t run, int most)
+{
+    int pack = is_aligned(launch) ? most : 1;
+    while (run % pack != 0) pack /= 2;
+    return pack;
+}
+
+const char *ht_cuda_optional(const ht_call *call, size_t input)
+{
+    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    return input < call->n_in && call->in[input] ? names[input] : "(const real *)nullptr";
 }
 
 static const char *refuse_types(const ht_call *call)

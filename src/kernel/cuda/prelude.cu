@@ -83,6 +83,13 @@ DEVICE void put_int(int32_t *to, int64_t x) { *to = (int32_t)x; }
 DEVICE void put_int(int64_t *to, int64_t x) { *to = x; }
 DEVICE void put_int(boolean *to, int64_t x) { to->byte = x != 0; }
 
+// N neighbours that a thread reads or writes at once. ht_cuda_pack of the row finds an N that alignment allows.
+template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
+    T item[N];
+};
+template <int N, class T> DEVICE pack<T, N> get_pack(const T *from) { return *(const pack<T, N> *)from; }
+template <int N, class T> DEVICE void put_pack(T *to, const pack<T, N> &x) { *(pack<T, N> *)to = x; }
+
 // A value as it would be in memory: rounded to the type, and `real` again.
 template <class T> DEVICE real rounded(real x)
 {
@@ -169,11 +176,11 @@ DEVICE int64_t thread_count() { return (int64_t)gridDim.x * blockDim.x; }
 
 struct sum_of {
     static DEVICE_MEMBER real none() { return 0; }
-    static DEVICE_MEMBER real join(real a, real b) { return a + b; }
+    template <class T> static DEVICE_MEMBER T join(T a, T b) { return a + b; }
 };
 struct max_of {
     static DEVICE_MEMBER real none() { return -infinity(); }
-    static DEVICE_MEMBER real join(real a, real b) { return fn_max(a, b); }
+    template <class T> static DEVICE_MEMBER T join(T a, T b) { return fn_max(a, b); }
 };
 
 // Over the 32 threads of a warp, the same in all of them, in a fixed order.
@@ -200,6 +207,21 @@ template <class OF> DEVICE real block_fold(real x)
 DEVICE real block_sum(real x) { return block_fold<sum_of>(x); }
 DEVICE real block_max(real x) { return block_fold<max_of>(x); }
 
+// Over the threads whose numbers are equal modulo COLUMNS, in a fixed order; the first COLUMNS threads have the results.
+// All THREADS of the block call it; both are powers of two.
+template <class OF, int COLUMNS, int THREADS, class T> DEVICE T column_fold(T x)
+{
+    __shared__ T value[THREADS];
+    const int thread = (int)threadIdx.x;
+    __syncthreads();
+    value[thread] = x;
+    for (int half = THREADS / 2; half >= COLUMNS; half /= 2) {
+        __syncthreads();
+        if (thread < half) value[thread] = OF::join(value[thread], value[thread + half]);
+    }
+    return value[thread];
+}
+
 // ---- random numbers: the CPU's bits (base/philox.h) ----
 
 struct random_words {
@@ -215,11 +237,16 @@ DEVICE uint64_t random_spread(uint64_t x)
     return x ^ x >> 31;
 }
 
-DEVICE random_words random_block(uint64_t seed, uint64_t step, uint64_t site, uint64_t block)
+// The key of all numbers of a seed and site.
+DEVICE uint64_t random_key(uint64_t seed, uint64_t site)
 {
-    uint64_t mixed = random_spread(site ^ random_spread(seed + 0x9e3779b97f4a7c15ull));
+    return random_spread(site ^ random_spread(seed + 0x9e3779b97f4a7c15ull));
+}
+
+DEVICE random_words random_block(uint64_t key, uint64_t step, uint64_t block)
+{
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32), c2 = (uint32_t)step, c3 = (uint32_t)(step >> 32);
-    uint32_t k0 = (uint32_t)mixed, k1 = (uint32_t)(mixed >> 32);
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -230,6 +257,18 @@ DEVICE random_words random_block(uint64_t seed, uint64_t step, uint64_t site, ui
         k1 += 0xBB67AE85u;
     }
     return random_words{{c0, c1, c2, c3}};
+}
+
+DEVICE random_words random_block(uint64_t seed, uint64_t step, uint64_t site, uint64_t block)
+{
+    return random_block(random_key(seed, site), step, block);
+}
+
+DEVICE uint32_t random_word(uint64_t key, uint64_t step, uint64_t index)
+{
+    const random_words w = random_block(key, step, index / 4);
+    const uint32_t low = index % 2 ? w.word[1] : w.word[0], high = index % 2 ? w.word[3] : w.word[2];
+    return index % 4 < 2 ? low : high;
 }
 
 // Element `index` of a stream, in (0, 1).
