@@ -42,7 +42,7 @@ static void write_load(ht_text *text, const ht_fused *f, int operand)
     bool is_float = ht_dtype_is_float(o->type->dtype);
     ht_text_add(text, "const %s v%d = %s(in%d[", is_float ? "real" : "int64_t", operand,
                 is_float ? "(real)get" : "get_int", operand);
-    if (o->access == HT_ACCESS_WHOLE)
+    if (o->access == HT_ACCESS_WHOLE || f->elems == 1)
         ht_text_add(text, "0");
     else
         write_index(text, f, o);
@@ -88,7 +88,10 @@ void ht_cuda_emit_elementwise(ht_cuda_emission *e, const ht_launch *launch)
     ht_text parts[3] = {{0}}, whole = {0}, *each = &parts[2];
     for (int i = 0; i < f->n_in + f->n_out + f->n_between; i++) snprintf(names[i].name, sizeof names[i].name, "v%d", i);
     if (f->elems == 0) return;
-    for (int i = 0; i < f->n_in; i++) write_load(f->operands[i].access == HT_ACCESS_WHOLE ? &whole : each, f, i);
+    for (int i = 0; i < f->n_in; i++) {
+        bool single = f->operands[i].access == HT_ACCESS_WHOLE || f->elems == 1; /* `once` may read it */
+        write_load(single ? &whole : each, f, i);
+    }
     for (int s = 0; s < f->step_count; s++) write_step(e, f, s, names, parts);
     for (int i = 0; i < f->n_out; i++) write_store(each, f, i);
     ht_cuda_add_grid(e, ht_cuda_blocks(f->elems, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
