@@ -1,0 +1,117 @@
+// With h = (x-m) s and g = dy scale:  dx = s (g - mean(g) - h mean(g h)),  dscale = Σ_rows dy h,  dshift = Σ_rows dy.
+// rmsnorm: m = 0, no mean(g), no dshift. A thread keeps its columns for all rows of the block, and their sums in
+// registers; the sums of the blocks are joined by norm_grad_join, in order.
+
+// Two sums over the block, the same in all threads. `turn` is 0 and 1 in turns: between two calls with the same one lies
+// a call with the other, so one barrier is enough.
+DEVICE void block_sums(real *a, real *b, int turn)
+{
+    __shared__ real of_warp[2][2][32];
+    const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
+    *a = warp_fold<sum_of>(*a);
+    *b = warp_fold<sum_of>(*b);
+    if (threadIdx.x % 32 == 0) {
+        of_warp[turn][0][warp] = *a;
+        of_warp[turn][1][warp] = *b;
+    }
+    __syncthreads();
+    *a = *b = 0;
+    for (int i = 0; i < warps; i++) {
+        *a += of_warp[turn][0][i];
+        *b += of_warp[turn][1][i];
+    }
+}
+
+// A thread's part of a row as it lies in memory.
+template <class D, class X, int N, int PACKS> struct norm_grad_part {
+    pack<D, N> dy[PACKS];
+    pack<X, N> x[PACKS];
+};
+
+template <int64_t SIZE, int N, int PACKS, int THREADS, class D, class X>
+DEVICE void load_part(norm_grad_part<D, X, N, PACKS> *part, const D *dy, const X *x)
+{
+    for (int p = 0; p < PACKS; p++) {
+        const int64_t c = ((int64_t)p * THREADS + threadIdx.x) * N;
+        if (c >= SIZE) break;
+        part->dy[p] = get_pack<N>(dy + c);
+        part->x[p] = get_pack<N>(x + c);
+    }
+}
+
+// Rows [PER_BLOCK b, PER_BLOCK (b+1)) for block b. partials: [blocks, 2, SIZE], dscale and dshift.
+template <int64_t ROWS, int64_t SIZE, int64_t PER_BLOCK, int N, int PACKS, int THREADS, bool CENTRED, bool PARAMS, class D,
+          class X, class M, class R, class S, class Y>
+DEVICE void norm_grad_rows(const D *dy, const X *x, const M *mean_in, const R *rstd_in, const S *scale, Y *dx,
+                           real *partials)
+{
+    const int64_t first = blockIdx.x * PER_BLOCK, end = first + PER_BLOCK < ROWS ? first + PER_BLOCK : ROWS;
+    real scales[PACKS][N], dscale[PACKS][N], dshift[PACKS][N];
+    norm_grad_part<D, X, N, PACKS> next, part;
+    for (int p = 0; p < PACKS; p++) {
+        const int64_t c = ((int64_t)p * THREADS + threadIdx.x) * N;
+        for (int k = 0; k < N; k++) {
+            scales[p][k] = scale && c < SIZE ? (real)get(scale[c + k]) : 1;
+            dscale[p][k] = dshift[p][k] = 0;
+        }
+    }
+    load_part<SIZE, N, PACKS, THREADS>(&next, dy + first * SIZE, x + first * SIZE);
+    for (int64_t row = first; row < end; row++) {
+        const real mean = CENTRED ? (real)get(mean_in[row]) : 0, rstd = (real)get(rstd_in[row]);
+        real plain = 0, along = 0;
+        part = next;
+        if (row + 1 < end) load_part<SIZE, N, PACKS, THREADS>(&next, dy + (row + 1) * SIZE, x + (row + 1) * SIZE);
+        for (int p = 0; p < PACKS; p++) {
+            if (((int64_t)p * THREADS + threadIdx.x) * N >= SIZE) break;
+            for (int k = 0; k < N; k++) {
+                const real slope = (real)get(part.dy[p].item[k]), g = slope * scales[p][k];
+                const real h = ((real)get(part.x[p].item[k]) - mean) * rstd;
+                plain += g;
+                along += g * h;
+                if (PARAMS) dscale[p][k] += slope * h;
+                if (PARAMS) dshift[p][k] += slope;
+            }
+        }
+        block_sums(&plain, &along, (int)((row - first) & 1));
+        plain = CENTRED ? plain / (real)SIZE : 0;
+        along = along / (real)SIZE * rstd * rstd;
+        for (int p = 0; p < PACKS; p++) {
+            const int64_t c = ((int64_t)p * THREADS + threadIdx.x) * N;
+            if (c >= SIZE) break;
+            pack<Y, N> result;
+            for (int k = 0; k < N; k++) {
+                const real g = (real)get(part.dy[p].item[k]) * scales[p][k], shifted = (real)get(part.x[p].item[k]) - mean;
+                put(&result.item[k], (g - plain) * rstd - shifted * along);
+            }
+            put_pack(dx + row * SIZE + c, result);
+        }
+    }
+    if (!PARAMS) return;
+    partials += (int64_t)blockIdx.x * 2 * SIZE;
+    for (int p = 0; p < PACKS; p++) {
+        const int64_t c = ((int64_t)p * THREADS + threadIdx.x) * N;
+        if (c >= SIZE) break;
+        for (int k = 0; k < N; k++) {
+            partials[c + k] = dscale[p][k];
+            partials[SIZE + c + k] = dshift[p][k];
+        }
+    }
+}
+
+// Joins the sums of PARTS blocks, COLUMNS columns in a block of THREADS. TOTAL: columns of dscale, and of dshift behind
+// them where it is a result.
+template <int64_t SIZE, int64_t TOTAL, int64_t PARTS, int COLUMNS, int THREADS, class S, class H>
+DEVICE void norm_grad_join(const real *partials, S *dscale, H *dshift)
+{
+    const int64_t column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
+    double sum = 0;
+    if (column < TOTAL)
+        for (int64_t i = threadIdx.x / COLUMNS; i < PARTS; i += THREADS / COLUMNS)
+            sum += (double)partials[i * 2 * SIZE + column];
+    sum = column_fold<sum_of, COLUMNS, THREADS>(sum);
+    if (threadIdx.x >= COLUMNS || column >= TOTAL) return;
+    if (column < SIZE)
+        put(&dscale[column], (real)sum);
+    else
+        put(&dshift[column - SIZE], (real)sum);
+}
