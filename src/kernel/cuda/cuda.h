@@ -50,6 +50,8 @@ int ht_cuda_pack(const ht_launch *launch, int64_t run, int most);
 const char *ht_cuda_optional(const ht_call *call, size_t input);
 /* Why a row that takes row-major operands of any type but f8 refuses a call; NULL: it does not. */
 const char *ht_cuda_refuse(const ht_call *call);
+/* The same for a row that takes any strides. */
+const char *ht_cuda_refuse_types(const ht_call *call);
 /* The name of a type in the text; NULL: there is none: "float", "bf16". */
 const char *ht_cuda_type(ht_dtype dtype);
 

@@ -49,7 +49,7 @@ const char *ht_cuda_optional(const ht_call *call, size_t input)
     return input < call->n_in && call->in[input] ? names[input] : "(const real *)nullptr";
 }
 
-static const char *refuse_types(const ht_call *call)
+const char *ht_cuda_refuse_types(const ht_call *call)
 {
     for (size_t i = 0; i < call->n_in + call->n_out; i++) {
         const ht_type *type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
@@ -60,14 +60,14 @@ static const char *refuse_types(const ht_call *call)
 
 const char *ht_cuda_refuse(const ht_call *call)
 {
-    const char *reason = refuse_types(call);
+    const char *reason = ht_cuda_refuse_types(call);
     return reason ? reason : ht_refuse_strided(call);
 }
 
 const char *ht_cuda_elementwise_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    const char *reason = refuse_types(call);
+    const char *reason = ht_cuda_refuse_types(call);
     return reason ? reason : ht_refuse_strided_results(call);
 }
 

@@ -1,14 +1,16 @@
 // What the kernels of all families share. In front of it stands `typedef float real;`, or double where a float operand is
 // f64: arithmetic is in `real`, and what is stored is rounded once, to nearest even.
 
+// DEVICE_TABLE: an array of constants outside of functions. SHARED_BYTES(name): the shared memory that a grid asks for.
 #ifdef HT_EMULATED
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
+#define DEVICE_TABLE static const
 #define SHARED_BYTES(name) char *const name = emulated_shared_bytes
 #else
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
-// Dynamic shared memory, of the size that the row gives to its grid.
+#define DEVICE_TABLE static __device__ const
 #define SHARED_BYTES(name) extern __shared__ __align__(16) char name[]
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -70,6 +72,21 @@ DEVICE void put(double *to, real x) { *to = (double)x; }
 DEVICE void put(f16 *to, real x) { to->bits = f16_bits((float)x); }
 DEVICE void put(bf16 *to, real x) { to->bits = bf16_bits((float)x); }
 DEVICE void put(boolean *to, bool x) { to->byte = x; }
+
+// From double with one rounding, as the host stores numbers: the float between is rounded to odd, which leaves the last
+// rounding what it would be without it.
+DEVICE float odd_float(double x)
+{
+    float y = (float)x;
+    uint32_t bits = __float_as_uint(y);
+    if ((double)y == x || x != x) return y;
+    if (fabs((double)y) > fabs(x)) bits--;
+    return __uint_as_float(bits | 1u);
+}
+DEVICE void put_double(float *to, double x) { *to = (float)x; }
+DEVICE void put_double(double *to, double x) { *to = x; }
+DEVICE void put_double(f16 *to, double x) { to->bits = f16_bits(odd_float(x)); }
+DEVICE void put_double(bf16 *to, double x) { to->bits = bf16_bits(odd_float(x)); }
 
 // Integers, for rows that know no float; the result wraps to the type.
 DEVICE int64_t get_int(int8_t x) { return x; }
@@ -148,8 +165,8 @@ DEVICE float fn_floor(float x) { return floorf(x); }
 DEVICE double fn_floor(double x) { return floor(x); }
 DEVICE float fn_pow(float x, float y) { return (float)pow((double)x, (double)y); }
 DEVICE double fn_pow(double x, double y) { return pow(x, y); }
-DEVICE float fn_multiply_add(float x, float y, float sum) { return fmaf(x, y, sum); }
-DEVICE double fn_multiply_add(double x, double y, double sum) { return fma(x, y, sum); }
+DEVICE float fn_fma(float a, float b, float c) { return fmaf(a, b, c); }
+DEVICE double fn_fma(double a, double b, double c) { return fma(a, b, c); }
 template <class T> DEVICE T fn_rsqrt(T x) { return (T)1 / fn_sqrt(x); }
 template <class T> DEVICE T fn_sigmoid(T x)
 {

@@ -29,7 +29,7 @@ DEVICE void matmul_tile(const A *a, const B *b, Y *y, int64_t first_row, int64_t
         for (int depth = 0; depth < MATMUL_DEPTH; depth++)
             for (int r = 0; r < MATMUL_PART; r++)
                 for (int c = 0; c < MATMUL_PART; c++)
-                    sum[r][c] = fn_multiply_add(of_a[depth][row + r], of_b[depth][column + c], sum[r][c]);
+                    sum[r][c] = fn_fma(of_a[depth][row + r], of_b[depth][column + c], sum[r][c]);
         __syncthreads();
     }
     for (int r = 0; r < MATMUL_PART; r++)
