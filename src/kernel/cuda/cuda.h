@@ -52,6 +52,8 @@ const char *ht_cuda_optional(const ht_call *call, size_t input);
 const char *ht_cuda_refuse(const ht_call *call);
 /* The same for a row that takes any strides. */
 const char *ht_cuda_refuse_types(const ht_call *call);
+/* Is `real` double? */
+bool ht_cuda_has_f64(const ht_call *call);
 /* The name of a type in the text; NULL: there is none: "float", "bf16". */
 const char *ht_cuda_type(ht_dtype dtype);
 

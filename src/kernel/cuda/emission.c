@@ -111,7 +111,7 @@ void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shar
     ht_text_add(text, "\n}\n");
 }
 
-static bool has_f64(const ht_call *call)
+bool ht_cuda_has_f64(const ht_call *call)
 {
     for (size_t i = 0; i < call->n_in; i++)
         if (call->in[i] && call->in[i]->dtype == HT_F64) return true;
@@ -123,7 +123,7 @@ static bool has_f64(const ht_call *call)
 ht_status ht_cuda_emit(ht_cuda_emission *e, ht_context *ctx, const ht_launch *launch)
 {
     *e = (ht_cuda_emission){.launch = launch};
-    ht_text_add(&e->text, "typedef %s real;\n", has_f64(launch->call) ? "double" : "float");
+    ht_text_add(&e->text, "typedef %s real;\n", ht_cuda_has_f64(launch->call) ? "double" : "float");
     ht_cuda_include(e, "prelude");
     launch->row->emit(e, launch);
     ht_text_add(&e->text, "%s", e->grids_text.data ? e->grids_text.data : "");

@@ -1,0 +1,167 @@
+/* attention and attention_grad for the CUDA device, by tiles in shared memory (attention.cu).
+ * q, y, dy [B,H,Tq,D or Dv], k, v [B,G,Tk,D or Dv]: any float but f8, any strides but 1 along the last axis.
+ *
+ * Numerics: real inside, FMA, one rounding at the end; the order of every sum depends on sizes alone.
+ * Blocks: tiles of queries of a head; backward also tiles of keys of a group, so that dk and dv need no atomics: scores are
+ * computed twice.  Traffic: keys once per tile of queries, and the other way round.  Bound: compute. */
+#include <math.h>
+#include <stdio.h>
+
+#include "kernel/cuda/cuda.h"
+#include "op/op.h"
+
+enum { SIDE = 16, MOST_TILE = 64, THREADS = SIDE * SIDE, WARP = 32 };
+enum { MOST_SHARED_BYTES = 96 << 10 }; /* every GPU that has bf16 gives as much to a block */
+
+typedef struct attention {
+    int64_t batch, heads, groups, queries, keys, width, value_width;
+    int64_t real_bytes;
+    int tile;
+    const char *lengths, *document; /* in the text */
+    char shape[256];                /* attention_shape */
+    ht_cuda_number scale;
+} attention;
+
+/* ---- tiles ---- */
+
+static int64_t pitch(int64_t width)
+{
+    return width | 1;
+}
+
+static int64_t shared_bytes(const attention *a, bool backward, int64_t tile)
+{
+    int64_t values = (backward ? 2 : 1) * pitch(a->value_width);
+    return tile * (2 * pitch(a->width) + values + pitch(tile)) * a->real_bytes;
+}
+
+/* The largest tile that fits, and is not mostly empty. */
+static int tile_of(const attention *a, bool backward)
+{
+    int64_t longest = a->queries > a->keys ? a->queries : a->keys;
+    int tile = MOST_TILE;
+    while (tile > SIDE && (shared_bytes(a, backward, tile) > MOST_SHARED_BYTES || tile / 2 >= longest)) tile /= 2;
+    return tile;
+}
+
+static attention sizes_of(const ht_call *call, bool backward)
+{
+    const ht_type *q = call->in[0], *v = call->in[2];
+    attention a = {.batch = q->dim[0], .heads = q->dim[1], .groups = v->dim[1], .queries = q->dim[2]};
+    a.keys = v->dim[2], a.width = q->dim[3], a.value_width = v->dim[3];
+    a.real_bytes = ht_cuda_has_f64(call) ? 8 : 4;
+    a.tile = tile_of(&a, backward);
+    return a;
+}
+
+/* ---- text ---- */
+
+/* An optional input of integers. */
+static const char *mask_input(const ht_call *call, size_t input, const char *name)
+{
+    return input < call->n_in && call->in[input] ? name : "(const int32_t *)nullptr";
+}
+
+static attention attention_of(const ht_call *call, bool backward)
+{
+    attention a = sizes_of(call, backward);
+    a.lengths = backward ? mask_input(call, 6, "in6") : mask_input(call, 3, "in3");
+    a.document = backward ? mask_input(call, 7, "in7") : mask_input(call, 4, "in4");
+    snprintf(a.shape, sizeof a.shape, "attention_shape<%lld, %lld, %lld, %lld, %lld, %lld, %d, %s>", (long long)a.heads,
+             (long long)a.groups, (long long)a.queries, (long long)a.keys, (long long)a.width, (long long)a.value_width,
+             a.tile, ht_call_int(call, "causal") ? "true" : "false");
+    double scale = ht_call_float(call, "scale");
+    if (scale == 0) scale = a.width > 0 ? 1 / sqrt((double)a.width) : 1;
+    ht_cuda_real(scale, &a.scale);
+    return a;
+}
+
+typedef struct rows_text {
+    char text[96];
+} rows_text;
+
+static rows_text rows_of(const ht_type *type)
+{
+    rows_text rows;
+    snprintf(rows.text, sizeof rows.text, "rows_at<%lld, %lld, %lld>", (long long)type->stride[0],
+             (long long)type->stride[1], (long long)type->stride[2]);
+    return rows;
+}
+
+static void attention_emit(ht_cuda_emission *e, const ht_launch *launch)
+{
+    const ht_call *call = launch->call;
+    attention a = attention_of(call, false);
+    int64_t heads = a.batch * a.heads;
+    if (heads * a.queries == 0) return;
+    ht_cuda_include(e, "attention");
+    ht_cuda_add_grid(e, heads * ht_cuda_blocks(a.queries, a.tile), THREADS, (int)shared_bytes(&a, false, a.tile),
+                     "attend<%s, %s, %s, %s>(%s, in0, in1, in2, %s, %s, out0, out1);", a.shape,
+                     rows_of(call->in[0]).text, rows_of(call->in[1]).text, rows_of(call->in[2]).text, a.scale.text,
+                     a.lengths, a.document);
+}
+
+static void attention_grad_emit(ht_cuda_emission *e, const ht_launch *launch)
+{
+    const ht_call *call = launch->call;
+    attention a = attention_of(call, true);
+    int64_t rows = a.batch * a.heads * a.queries;
+    int shared = (int)shared_bytes(&a, true, a.tile);
+    rows_text q = rows_of(call->in[0]), k = rows_of(call->in[1]), v = rows_of(call->in[2]), dy = rows_of(call->in[5]);
+    if (a.batch * a.groups == 0) return;
+    ht_cuda_include(e, "attention");
+    ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
+                     "sum_delta<%s, %lld, %s, %s>(in3, in5, (real *)workspace);", a.shape, (long long)rows,
+                     rows_of(call->in[3]).text, dy.text);
+    ht_cuda_add_grid(e, a.batch * a.groups * ht_cuda_blocks(a.keys, a.tile), THREADS, shared,
+                     "key_gradient<%s, %s, %s, %s, %s>(%s, in0, in1, in2, in5, in4, (const real *)workspace, %s, %s, "
+                     "out1, out2);",
+                     a.shape, q.text, k.text, v.text, dy.text, a.scale.text, a.lengths, a.document);
+    ht_cuda_add_grid(e, a.batch * a.heads * ht_cuda_blocks(a.queries, a.tile), THREADS, shared,
+                     "query_gradient<%s, %s, %s, %s, %s>(%s, in0, in1, in2, in5, in4, (const real *)workspace, %s, %s, "
+                     "out0);",
+                     a.shape, q.text, k.text, v.text, dy.text, a.scale.text, a.lengths, a.document);
+}
+
+/* ---- rows ---- */
+
+static int64_t attention_grad_workspace(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return ht_type_elems(call->in[4]) * (ht_cuda_has_f64(call) ? 8 : 4);
+}
+
+static bool rows_have_gaps(const ht_type *type)
+{
+    return type->dim[3] > 1 && type->stride[3] != 1;
+}
+
+static const char *refuse(const ht_call *call, bool backward)
+{
+    const char *reason = ht_cuda_elementwise_can(call, NULL);
+    if (reason) return reason;
+    for (size_t i = 0; i < call->n_in; i++) {
+        const ht_type *type = call->in[i];
+        bool wide = i < 3 || (backward && (i == 3 || i == 5));
+        if (type && wide && rows_have_gaps(type)) return "the last axis is strided";
+        if (type && !wide && !ht_type_contiguous(type)) return "lse, lengths or documents are strided";
+    }
+    attention a = sizes_of(call, backward);
+    if (a.width > MOST_SHARED_BYTES || a.value_width > MOST_SHARED_BYTES) return "a head is too wide for shared memory";
+    return shared_bytes(&a, backward, SIDE) > MOST_SHARED_BYTES ? "a head is too wide for shared memory" : NULL;
+}
+
+static const char *attention_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return refuse(call, false);
+}
+
+static const char *attention_grad_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return refuse(call, true);
+}
+
+HT_CUDA_KERNEL(attention, attention_can, NULL, attention_emit)
+HT_CUDA_KERNEL(attention_grad, attention_grad_can, attention_grad_workspace, attention_grad_emit)

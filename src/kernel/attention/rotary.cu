@@ -1,0 +1,26 @@
+// (a, b) -> (a cos t - b sin t, b cos t + a sin t), t = position base^(-2j/D), for each pair of the last axis.
+
+// A thread for each position and pair. The table is [POSITIONS, 2, HALF]: cosines, sines.
+template <int64_t POSITIONS, int64_t HALF, class POSITION>
+DEVICE void fill_rotations(const POSITION *position, double base, real sign, real *table)
+{
+    const int64_t i = thread_number(), p = i / HALF, j = i % HALF;
+    if (i >= POSITIONS * HALF) return;
+    const double angle = (double)get_int(position[p]) * pow(base, -2.0 * (double)j / (double)(2 * HALF));
+    table[p * 2 * HALF + j] = (real)cos(angle);
+    table[p * 2 * HALF + HALF + j] = sign * (real)sin(angle);
+}
+
+// A thread for each pair. AXES are those of the rows of x; SHARED rows follow each other with the same STEPS positions.
+template <int64_t ROWS, int64_t HALF, int64_t STEPS, int64_t SHARED, bool INTERLEAVED, class... AXES, class X, class Y>
+DEVICE void rotate(const X *x, const real *table, Y *y)
+{
+    const int64_t i = thread_number(), row = i / HALF, j = i % HALF;
+    if (row >= ROWS) return;
+    const real *cosine = table + (row / SHARED * STEPS + row % STEPS) * 2 * HALF, *sine = cosine + HALF;
+    const int64_t first = INTERLEAVED ? 2 * j : j, second = INTERLEAVED ? first + 1 : first + HALF;
+    const int64_t from = locate<uint64_t, AXES...>(row).from;
+    const real a = get(x[from + first]), b = get(x[from + second]);
+    put(&y[row * 2 * HALF + first], a * cosine[j] - b * sine[j]);
+    put(&y[row * 2 * HALF + second], b * cosine[j] + a * sine[j]);
+}
