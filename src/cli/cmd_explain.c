@@ -118,7 +118,7 @@ const cli_command cmd_explain = {
         "number types that the product of each block reads and makes; then every instruction: its ops, the number "
         "types, the precision class that chose them, the bytes that it moves, its kernel, and by a note the kernels "
         "before that one that refused. Nothing is trained. With --target the plan is that of another machine, byte for "
-        "byte; of a cuda device only the state is known so far, its transients are unknown (null in JSON).",
+        "byte.",
     .options = options,
     .size = sizeof(explain_job),
     .run = run_explain,

@@ -279,10 +279,7 @@ static void add_bytes(ht_text *text, const ht_plan *plan)
 {
     ht_byte_table table = ht_plan_byte_table(plan);
     ht_byte_table_print(text, &table, "");
-    if (plan->no_kernels)
-        ht_text_add(text, "%-18s %16s\n", "plan_bytes", "unknown");
-    else
-        ht_text_add(text, "%-18s %16" PRId64 "\n", "plan_bytes", ht_plan_bytes(plan));
+    ht_text_add(text, "%-18s %16" PRId64 "\n", "plan_bytes", ht_plan_bytes(plan));
 }
 
 /* Of a step with all its micro-batches, or of forward where nothing is trained. */
@@ -317,9 +314,8 @@ static void add_note(ht_text *text, size_t number, const char *note)
 static void add_header(ht_text *text, const ht_plan *plan)
 {
     const ht_target *target = &plan->target;
-    if (plan->no_kernels)
-        ht_text_add(text, "%s; there are no kernels for a %s device yet: instructions and transients are unknown\n\n",
-                    plan->precision, ht_device_kind_names[target->device]);
+    if (target->device == HT_DEVICE_CUDA)
+        ht_text_add(text, "%s; kernels for a cuda device\n\n", plan->precision);
     else
         ht_text_add(text, "%s; kernels for %s, %d threads\n\n", plan->precision, ht_isa_name(target->isa),
                     target->threads);
@@ -353,7 +349,6 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
     add_passes(text, e);
     ht_text_add(text, "\n");
     add_bytes(text, e->plan);
-    if (e->plan->no_kernels) return;
     add_flops(text, e->plan);
     add_rows(text, e, all);
 }
@@ -408,10 +403,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     ht_json_put_hash(&json, "model_hash", e->plan->model_hash);
     ht_json_line(&json, 1);
     ht_byte_table table = ht_plan_byte_table(e->plan);
-    if (e->plan->no_kernels)
-        ht_json_put_null(&json, "plan_bytes");
-    else
-        ht_json_put_int(&json, "plan_bytes", ht_plan_bytes(e->plan));
+    ht_json_put_int(&json, "plan_bytes", ht_plan_bytes(e->plan));
     ht_byte_table_json(&json, "bytes", &table);
     ht_json_line(&json, 1);
     put_flops(&json, step_cost(e->plan));

@@ -100,8 +100,6 @@ ht_status ht_row_block_run(const ht_launch *launches);
 extern const ht_kernel ht_cuda_pointwise[];
 extern const size_t ht_cuda_pointwise_count;
 
-/* Are there rows for such a device? Without them nothing can be said of a plan but its state, inputs and outputs. */
-bool ht_kernels_for(ht_device_kind device);
 /* All rows of this library, into the context. */
 ht_status ht_kernels_add_all(ht_context *ctx);
 ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel);

@@ -50,17 +50,16 @@ ht_status ht_kernels_add_all(ht_context *ctx)
     return HT_OK;
 }
 
-bool ht_kernels_for(ht_device_kind device)
+/* Rows of another device are not there for a target at all. */
+static bool serves(const ht_kernel *kernel, const ht_target *target)
 {
-    return device != HT_DEVICE_CUDA; /* whose rows do not serve all ops yet */
+    return kernel->device == (target->device == HT_DEVICE_FAKE ? HT_DEVICE_CPU : target->device);
 }
 
-/* Why a row does not serve a target at all; NULL: it does. */
-static const char *foreign(const ht_kernel *kernel, const ht_target *target)
+static const char *refuse(const ht_kernel *kernel, const ht_call *call, const ht_target *target)
 {
-    ht_device_kind device = target->device == HT_DEVICE_FAKE ? HT_DEVICE_CPU : target->device;
-    if (kernel->device != device) return ht_device_kind_names[kernel->device];
-    return device == HT_DEVICE_CPU && !ht_isa_runs(target->isa, kernel->isa) ? ht_isa_name(kernel->isa) : NULL;
+    bool runs = kernel->device != HT_DEVICE_CPU || ht_isa_runs(target->isa, kernel->isa);
+    return runs ? kernel->can(call, target) : "the target's ISA is another";
 }
 
 /* ---- the table ---- */
@@ -98,18 +97,21 @@ ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel)
     return HT_OK;
 }
 
-static void tell_refusals(const ht_context *ctx, size_t first, size_t end, const ht_call *call, const ht_target *target,
-                          ht_text *why)
+/* Returns how many rows there are. */
+static size_t tell_refusals(const ht_context *ctx, size_t first, size_t end, const ht_call *call,
+                            const ht_target *target, ht_text *why)
 {
+    size_t told = 0;
     for (size_t i = first; i < end; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
-        if (i > first) ht_text_add(why, "; ");
-        const char *needs = foreign(kernel, target);
-        if (needs)
-            ht_text_add(why, "%s: needs %s", kernel->name, needs);
+        if (!serves(kernel, target)) continue;
+        if (told++) ht_text_add(why, "; ");
+        if (kernel->device == HT_DEVICE_CPU && !ht_isa_runs(target->isa, kernel->isa))
+            ht_text_add(why, "%s: needs %s", kernel->name, ht_isa_name(kernel->isa));
         else
             ht_text_add(why, "%s: %s", kernel->name, kernel->can(call, target));
     }
+    return told;
 }
 
 const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why)
@@ -119,12 +121,12 @@ const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht
     const ht_kernel *chosen = NULL;
     for (; i < ctx->kernel_count && strcmp(ctx->kernels[i]->op, op) == 0; i++) {
         const ht_kernel *kernel = ctx->kernels[i];
-        if (foreign(kernel, target) || kernel->can(call, target)) continue;
+        if (!serves(kernel, target) || refuse(kernel, call, target)) continue;
         chosen = kernel;
         break;
     }
-    if (why && !chosen && first == i) ht_text_add(why, "there is no kernel for %s", op);
-    if (why) tell_refusals(ctx, first, i, call, target, why);
+    if (why && !tell_refusals(ctx, first, i, call, target, why) && !chosen)
+        ht_text_add(why, "there is no kernel for %s on %s", op, ht_device_kind_names[target->device]);
     return chosen;
 }
 

@@ -163,21 +163,19 @@ static unsigned count_input_slots(const ht_graph *g, unsigned least)
 
 ht_status ht_planning_open(planning *p, const ht_graph *graph, const ht_plan_request *request)
 {
-    const ht_device_class *class = NULL;
+    const ht_device_class *class;
     const char *device = ht_device_kind_names[request->target->device];
-    bool no_kernels = !ht_kernels_for(request->target->device);
     *p = (planning){.request = request};
-    if (!no_kernels) HT_TRY(ht_device_class_find(&class, graph->ctx, device));
+    HT_TRY(ht_device_class_find(&class, graph->ctx, device));
     p->plan = calloc(1, sizeof *p->plan);
     if (!p->plan) return no_memory(graph->ctx);
     p->plan->ctx = graph->ctx;
     p->plan->arena = ht_arena_create();
     p->plan->target = *request->target;
     p->plan->precision = ht_precision_name(request->options->precision.precision);
-    p->plan->canary = class && class->runs_host_code && (ht_debug_build() || request->canaries);
-    p->plan->no_kernels = no_kernels;
+    p->plan->canary = class->runs_host_code && (ht_debug_build() || request->canaries);
     p->plan->device = device;
-    p->plan->input_slots = count_input_slots(graph, !class || class->asynchronous ? 2 : 1);
+    p->plan->input_slots = count_input_slots(graph, class->asynchronous ? 2 : 1);
     return p->plan->arena ? ht_graph_clone(&p->g, graph) : no_memory(graph->ctx);
 }
 
@@ -187,20 +185,6 @@ static ht_status place_state_and_inputs(planning *p)
     if (!p->lasting) return no_memory(p->g->ctx);
     HT_TRY(place_state(p));
     return place_inputs(p);
-}
-
-ht_status ht_planning_place_lasting(planning *p)
-{
-    HT_TRY(check_spaces(p->g));
-    HT_TRY(place_state_and_inputs(p));
-    for (size_t i = 0; i < p->g->segment_count; i++) {
-        const ht_segment *s = &p->g->segments[i];
-        ht_place *slots = calloc(s->output_count + 1, sizeof *slots);
-        ht_status status = slots ? place_outputs(p, s, slots) : no_memory(p->g->ctx);
-        free(slots);
-        HT_TRY(status);
-    }
-    return HT_OK;
 }
 
 ht_status ht_planning_analyse(planning *p)

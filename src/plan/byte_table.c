@@ -76,8 +76,6 @@ static void fill_space(const ht_plan *plan, ht_space space, int64_t *bytes)
 ht_byte_table ht_plan_byte_table(const ht_plan *plan)
 {
     ht_byte_table table = {0};
-    table.unknown[HT_BYTES_ACTIVATIONS] = table.unknown[HT_BYTES_WORKSPACE] = plan->no_kernels;
-    table.unknown[HT_BYTES_REPLAY] = plan->no_kernels;
     for (int space = 0; space < HT_SPACE_COUNT; space++) fill_space(plan, (ht_space)space, table.bytes[space]);
     return table;
 }
@@ -89,11 +87,6 @@ bool ht_byte_table_has(const ht_byte_table *table, ht_space space)
     return any;
 }
 
-static bool is_unknown(const ht_byte_table *table, ht_space space, int heading)
-{
-    return space == HT_SPACE_MAIN && table->unknown[heading];
-}
-
 void ht_byte_table_json(ht_json_writer *json, const char *key, const ht_byte_table *table)
 {
     ht_json_begin_object(json, key);
@@ -101,10 +94,7 @@ void ht_byte_table_json(ht_json_writer *json, const char *key, const ht_byte_tab
         if (!ht_byte_table_has(table, (ht_space)space)) continue;
         ht_json_begin_object(json, ht_space_name((ht_space)space));
         for (int h = 0; h < HT_BYTES_COUNT; h++)
-            if (is_unknown(table, (ht_space)space, h))
-                ht_json_put_null(json, ht_byte_heading_names[h]);
-            else
-                ht_json_put_int(json, ht_byte_heading_names[h], table->bytes[space][h]);
+            ht_json_put_int(json, ht_byte_heading_names[h], table->bytes[space][h]);
         ht_json_end_object(json);
     }
     ht_json_end_object(json);
@@ -114,9 +104,7 @@ void ht_byte_table_print(ht_text *text, const ht_byte_table *table, const char *
 {
     for (int space = 0; space < HT_SPACE_COUNT; space++)
         for (int h = 0; h < HT_BYTES_COUNT; h++)
-            if (is_unknown(table, (ht_space)space, h))
-                ht_text_add(text, "%s%-18s %16s\n", indent, ht_byte_line_names[space][h], "unknown");
-            else if (table->bytes[space][h])
+            if (table->bytes[space][h])
                 ht_text_add(text, "%s%-18s %16" PRId64 "\n", indent, ht_byte_line_names[space][h],
                             table->bytes[space][h]);
 }

@@ -13,7 +13,6 @@ typedef enum ht_byte_heading {
 
 typedef struct ht_byte_table {
     int64_t bytes[HT_SPACE_COUNT][HT_BYTES_COUNT];
-    bool unknown[HT_BYTES_COUNT]; /* in main: the plan was made without kernels, which would tell */
 } ht_byte_table;
 
 extern const char *const ht_byte_heading_names[HT_BYTES_COUNT];

@@ -324,34 +324,26 @@ static ht_status copy_programs(planning *p)
     return HT_OK;
 }
 
-/* One line for the log: how many instructions run kernels of each ISA. */
+/* One line for the log: how many instructions run kernels of each ISA, or of the device. */
 static void log_kernels(const ht_plan *plan)
 {
-    size_t counts[HT_ISA_COUNT] = {0};
+    size_t counts[HT_ISA_COUNT] = {0}, others = 0;
     for (size_t s = 0; s < plan->segment_count; s++)
-        for (size_t i = 0; i < plan->segments[s].instr_count; i++) counts[plan->segments[s].instrs[i].kernel->isa]++;
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
+            const ht_kernel *kernel = plan->segments[s].instrs[i].kernel;
+            if (kernel->device == HT_DEVICE_CPU)
+                counts[kernel->isa]++;
+            else
+                others++;
+        }
     ht_text line = {0};
+    if (others) ht_text_add(&line, "%zu %s", others, plan->device);
     for (int isa = HT_ISA_COUNT; isa-- > 0;)
-        if (ht_isa_runs(plan->target.isa, (ht_isa)isa))
+        if (!others && ht_isa_runs(plan->target.isa, (ht_isa)isa))
             ht_text_add(&line, "%s%zu %s", line.length ? ", " : "", counts[isa], ht_isa_name((ht_isa)isa));
     ht_note(plan->ctx, HT_LOG_INFO, "plan: %lld bytes; kernels: %s", (long long)ht_plan_bytes(plan),
             line.data ? line.data : "");
     ht_text_free(&line);
-}
-
-/* What follows from the graph alone, for a device without kernels. */
-static ht_status build_lasting(planning *p)
-{
-    ht_graph *g = p->g;
-    ht_plan *plan = p->plan;
-    plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
-    if (!plan->segments) return no_memory(g->ctx);
-    HT_TRY(ht_planning_place_lasting(p));
-    for (; plan->segment_count < g->segment_count; plan->segment_count++) {
-        plan->segments[plan->segment_count].name = own_text(plan, g->segments[plan->segment_count].name);
-        if (!plan->segments[plan->segment_count].name) return no_memory(g->ctx);
-    }
-    return copy_programs(p);
 }
 
 /* Planning keeps what the graph computes when its passes are done. */
@@ -373,7 +365,6 @@ static ht_status build(planning *p)
     HT_TRY(ht_graph_verify(g));
     HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &env, p->request->observer));
     HT_TRY(ht_model_hash(&plan->model_hash, g));
-    if (plan->no_kernels) return build_lasting(p);
     HT_TRY(analyse(p));
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
     p->loss_scaled = calloc(g->value_count, sizeof *p->loss_scaled);
@@ -398,7 +389,7 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
         ht_plan_free(p.plan);
         return status;
     }
-    if (!p.plan->no_kernels) log_kernels(p.plan);
+    log_kernels(p.plan);
     *out = p.plan;
     return HT_OK;
 }

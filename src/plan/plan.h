@@ -143,8 +143,6 @@ struct ht_plan {
     bool canary;
     const char *device;   /* that @main is bound to, as the target says: the name of a class of device/device.h */
     unsigned input_slots; /* 1; 2 where a batch can come while another is computed */
-    bool no_kernels; /* there are none for the target's device: state, inputs and outputs are placed, instructions and
-                      * transients are unknown; such a plan cannot run */
     ht_plan_segment *segments;
     ht_plan_program *programs;
     ht_slot *slots;

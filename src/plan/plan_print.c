@@ -55,11 +55,8 @@ ht_status ht_plan_print(char **out, const ht_plan *plan)
                 ht_isa_name(plan->target.isa), plan->target.threads, (unsigned long long)plan->model_hash);
     ht_byte_table table = ht_plan_byte_table(plan);
     ht_byte_table_print(&t, &table, "  ");
-    if (plan->no_kernels)
-        ht_text_add(&t, "  %-18s %16s\n", "plan_bytes", "unknown");
-    else
-        ht_text_add(&t, "  %-18s %16lld\n", "plan_bytes", (long long)ht_plan_bytes(plan));
-    for (size_t i = 0; i < plan->segment_count && !plan->no_kernels; i++) {
+    ht_text_add(&t, "  %-18s %16lld\n", "plan_bytes", (long long)ht_plan_bytes(plan));
+    for (size_t i = 0; i < plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i];
         ht_text_add(&t, "\nsegment %s: %zu instructions", s->name, s->instr_count);
         for (int space = 0; space < HT_SPACE_COUNT; space++)

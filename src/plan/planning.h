@@ -20,8 +20,6 @@ typedef struct planning {
 /* The clone, and a plan without anything. Whatever the outcome, ht_planning_close frees all but the plan. */
 ht_status ht_planning_open(planning *p, const ht_graph *graph, const ht_plan_request *request);
 void ht_planning_close(planning *p);
-/* The places of state, inputs and outputs: all that follows from the graph alone. */
-ht_status ht_planning_place_lasting(planning *p);
 /* Layout, schedule and groups of all segments; the places of state and inputs. */
 ht_status ht_planning_analyse(planning *p);
 
