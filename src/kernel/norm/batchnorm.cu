@@ -1,0 +1,159 @@
+// batchnorm: y = (x-m[c]) scale[c]/√(v[c]+eps) + shift[c], m and v of each channel c of x [N,C,S] (v divided by N S).
+// batchnorm_grad: with h = (x-m)/√(v+eps) and n = N S:  dshift = Σ dy,  dscale = Σ dy h,
+// dx = scale/√(v+eps) (dy - dshift/n - h dscale/n).
+// Three grids: parts of channels, which stay in registers; channels; parts again, to write. Fixed order, one rounding.
+
+// COUNT elements of a channel in PARTS parts of PART; a block takes one, block b part b % PARTS of channel b / PARTS. Runs
+// of SPACE elements lie together, of which a thread takes N at a time. INDEX counts the elements of a channel.
+template <int64_t CHANNELS, int64_t SPACE, int64_t COUNT, int64_t PARTS, int PART, int N, int THREADS, class INDEX>
+struct channels {
+    static constexpr int PACKS = PART / (N * THREADS);
+    static DEVICE_MEMBER int64_t channel() { return blockIdx.x / PARTS; }
+    static DEVICE_MEMBER int64_t part() { return blockIdx.x % PARTS; }
+    // Elements in a part.
+    static DEVICE_MEMBER int64_t size(int64_t part) { return COUNT - part * PART < PART ? COUNT - part * PART : PART; }
+    // Number of the first element in pack p of this thread, among those of the channel; COUNT or more: there is none.
+    static DEVICE_MEMBER INDEX number(int p) { return (INDEX)(part() * PART) + (INDEX)((p * THREADS + threadIdx.x) * N); }
+    // Its place in the tensor.
+    static DEVICE_MEMBER int64_t place(INDEX number)
+    {
+        return ((int64_t)(number / (INDEX)SPACE) * CHANNELS + channel()) * SPACE + number % (INDEX)SPACE;
+    }
+    static constexpr INDEX END = (INDEX)COUNT;
+};
+
+// A part's mean, and its squares about this mean.
+struct batchnorm_part {
+    real mean, squares;
+};
+// What a channel's elements are computed with.
+struct batchnorm_channel {
+    real mean, factor, shift, along; // factor: scale/deviation; shift and along: see those who write them
+};
+
+template <class C, int N, class X> DEVICE void batchnorm_measure(const X *x, batchnorm_part *parts)
+{
+    const real count = (real)C::size(C::part());
+    real value[C::PACKS][N], sum = 0, squares = 0;
+#pragma unroll
+    for (int p = 0; p < C::PACKS; p++) {
+        if (C::number(p) >= C::END) break;
+        const pack<X, N> these = get_pack<N>(x + C::place(C::number(p)));
+        for (int k = 0; k < N; k++) {
+            value[p][k] = (real)get(these.item[k]);
+            sum += value[p][k];
+        }
+    }
+    const real mean = block_sum(sum) / count;
+#pragma unroll
+    for (int p = 0; p < C::PACKS; p++) {
+        if (C::number(p) >= C::END) break;
+        for (int k = 0; k < N; k++) squares += (value[p][k] - mean) * (value[p][k] - mean);
+    }
+    squares = block_sum(squares);
+    if (threadIdx.x == 0) parts[blockIdx.x] = batchnorm_part{mean, squares};
+}
+
+// A block for each channel: its parts become one. Squares about the part's mean become squares about the channel's.
+template <class C, int64_t COUNT, int64_t PARTS, class S, class H, class M, class V>
+DEVICE void batchnorm_join(const batchnorm_part *parts, batchnorm_channel *channels, const S *scale, const H *shift, M *mean_out,
+                           V *variance_out, real eps)
+{
+    const int64_t c = blockIdx.x;
+    real sum = 0, squares = 0;
+    parts += c * PARTS;
+    for (int64_t i = threadIdx.x; i < PARTS; i += blockDim.x) sum += parts[i].mean * (real)C::size(i);
+    const real mean = block_sum(sum) / (real)COUNT;
+    for (int64_t i = threadIdx.x; i < PARTS; i += blockDim.x) {
+        const real off = parts[i].mean - mean;
+        squares += parts[i].squares + off * off * (real)C::size(i);
+    }
+    const real variance = block_sum(squares) / (real)COUNT;
+    if (threadIdx.x != 0) return;
+    const real factor = (scale ? (real)get(scale[c]) : 1) / fn_sqrt(variance + eps);
+    channels[c] = batchnorm_channel{mean, factor, shift ? (real)get(shift[c]) : 0, 0};
+    put(&mean_out[c], mean);
+    put(&variance_out[c], variance);
+}
+
+template <class C, int N, class X, class Y> DEVICE void batchnorm_write(const X *x, Y *y, const batchnorm_channel *channels)
+{
+    const batchnorm_channel c = channels[C::channel()];
+#pragma unroll
+    for (int p = 0; p < C::PACKS; p++) {
+        if (C::number(p) >= C::END) break;
+        const int64_t place = C::place(C::number(p));
+        const pack<X, N> these = get_pack<N>(x + place);
+        pack<Y, N> result;
+        for (int k = 0; k < N; k++) put(&result.item[k], ((real)get(these.item[k]) - c.mean) * c.factor + c.shift);
+        put_pack(y + place, result);
+    }
+}
+
+// Σ dy and Σ dy (x-m) of a part.
+struct batchnorm_grad_part {
+    real plain, along;
+};
+
+template <class C, int N, class D, class X, class M>
+DEVICE void batchnorm_grad_measure(const D *dy, const X *x, const M *mean_in, batchnorm_grad_part *parts)
+{
+    const real mean = (real)get(mean_in[C::channel()]);
+    real plain = 0, along = 0;
+#pragma unroll
+    for (int p = 0; p < C::PACKS; p++) {
+        if (C::number(p) >= C::END) break;
+        const int64_t place = C::place(C::number(p));
+        const pack<D, N> slopes = get_pack<N>(dy + place);
+        const pack<X, N> these = get_pack<N>(x + place);
+        for (int k = 0; k < N; k++) {
+            const real slope = (real)get(slopes.item[k]);
+            plain += slope;
+            along += slope * ((real)get(these.item[k]) - mean);
+        }
+    }
+    plain = block_sum(plain);
+    along = block_sum(along);
+    if (threadIdx.x == 0) parts[blockIdx.x] = batchnorm_grad_part{plain, along};
+}
+
+// A block for each channel. shift becomes dshift/n, along dscale/(n deviation).
+template <int64_t COUNT, int64_t PARTS, class M, class V, class S, class P, class Q>
+DEVICE void batchnorm_grad_join(const batchnorm_grad_part *parts, batchnorm_channel *channels, const M *mean, const V *variance,
+                                const S *scale, P *dscale_out, Q *dshift_out, real eps)
+{
+    const int64_t c = blockIdx.x;
+    real plain = 0, along = 0;
+    parts += c * PARTS;
+    for (int64_t i = threadIdx.x; i < PARTS; i += blockDim.x) {
+        plain += parts[i].plain;
+        along += parts[i].along;
+    }
+    plain = block_sum(plain);
+    along = block_sum(along);
+    if (threadIdx.x != 0) return;
+    const real rstd = 1 / fn_sqrt((real)get(variance[c]) + eps), dscale = along * rstd;
+    put(&dscale_out[c], dscale);
+    put(&dshift_out[c], plain);
+    channels[c] = batchnorm_channel{(real)get(mean[c]), (scale ? (real)get(scale[c]) : 1) * rstd, plain / (real)COUNT,
+                                    dscale * rstd / (real)COUNT};
+}
+
+template <class C, int N, class D, class X, class Y>
+DEVICE void batchnorm_grad_write(const D *dy, const X *x, Y *dx, const batchnorm_channel *channels)
+{
+    const batchnorm_channel c = channels[C::channel()];
+#pragma unroll
+    for (int p = 0; p < C::PACKS; p++) {
+        if (C::number(p) >= C::END) break;
+        const int64_t place = C::place(C::number(p));
+        const pack<D, N> slopes = get_pack<N>(dy + place);
+        const pack<X, N> these = get_pack<N>(x + place);
+        pack<Y, N> result;
+        for (int k = 0; k < N; k++) {
+            const real shifted = (real)get(these.item[k]) - c.mean;
+            put(&result.item[k], c.factor * ((real)get(slopes.item[k]) - c.shift - shifted * c.along));
+        }
+        put_pack(dx + place, result);
+    }
+}
