@@ -16,6 +16,7 @@ BUILD := $(call folder,$(PRESET))
 
 packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmocka-dev \
     zlib1g-dev libpng-dev libjpeg62-turbo-dev libxxhash-dev
+packages_test := g++
 packages_lint := clang-format clang-tidy
 packages_fuzz := clang llvm libclang-rt-dev
 packages_bench := libopenblas-openmp-dev libdnnl-dev
@@ -36,7 +37,7 @@ run: ## build, then train a small translator in several precisions (runs/demo)
 	$(BUILD)/halftone demo
 
 test: ## build everything and run the tests
-	$(need)
+	$(need) $(packages_test)
 	@$(call build,$(PRESET),all)
 	@tools/run-tests $(BUILD) $(ONLY)
 

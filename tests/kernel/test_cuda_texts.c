@@ -1,0 +1,151 @@
+/* What CUDA rows write is right for NVRTC, in every number type, without a GPU: one sample of each op is compiled for
+ * sm_90; with HALFTONE_LONG=1 all samples, and for sm_80 and sm_100. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda_library.h"
+#include "kernel/cuda/cuda.h"
+#include "op_variants.h"
+
+enum { SKIPPED = 77, OLDEST = 80, USUAL = 90, NEWEST = 100, KNOWS_NEWEST = 1208, RESULTS = 8 };
+
+static const ht_target target = {.name = "test", .device = HT_DEVICE_CUDA, .threads = 1};
+
+typedef struct compilation {
+    const ht_op *op;
+    const char *line, *variant;
+    char *text;
+    int architecture;
+    ht_status status;
+    ht_context messages; /* of the thread that compiles */
+} compilation;
+
+static compilation **all;
+static size_t count, capacity;
+
+static bool is_long(void)
+{
+    return getenv("HALFTONE_LONG") != NULL;
+}
+
+/* Of NVRTC, 1300 for 13.0; 0: it is not there. The emulator's, which knows nothing of architectures, is below 1. */
+static int nvrtc_version(void)
+{
+    const char *reason;
+    int major = 0, minor = 0;
+    const cuda_compiler *nvrtc = cuda_compiler_open(&reason);
+    if (nvrtc) nvrtc->nvrtcVersion(&major, &minor);
+    return major > 0 ? 100 * major + minor : 0;
+}
+
+/* ---- the texts ---- */
+
+static void add_text(const op_case *c, const char *text, int architecture)
+{
+    compilation *one = calloc(1, sizeof *one);
+    if (!one || !ht_grow((void **)&all, &capacity, count + 1, sizeof(compilation *))) abort();
+    *one = (compilation){.op = c->op, .line = c->line, .variant = c->variant, .architecture = architecture};
+    one->text = strdup(text);
+    all[count++] = one;
+}
+
+/* The text of a call; false where no thread would run. Texts do not depend on addresses. */
+static bool add_texts(const op_case *c, const ht_kernel *k)
+{
+    const void *in[HT_SAMPLE_MAX] = {NULL};
+    void *out[RESULTS] = {NULL};
+    ht_fused fused;
+    ht_fused_operand operands[HT_FUSED_OPERANDS];
+    ht_fused_step step;
+    ht_chain_op chain[HT_CHAIN_OPS(1)];
+    ht_launch launch = {.call = c->call, .in = in, .out = out, .row = k, .kernel = k->name, .threads = 1};
+    if (k->elementwise) {
+        ht_fused_alone(&fused, operands, &step, chain, c->call, k->elementwise);
+        launch.fused = &fused;
+    }
+    ht_cuda_emission e;
+    ht_status status = ht_cuda_emit(&e, context_shared(), &launch);
+    bool has_grids = e.grid_count > 0;
+    if (status != HT_OK) abort();
+    if (has_grids) add_text(c, e.text.data, USUAL);
+    if (has_grids && is_long()) add_text(c, e.text.data, OLDEST);
+    if (has_grids && is_long() && nvrtc_version() >= KNOWS_NEWEST) add_text(c, e.text.data, NEWEST);
+    ht_cuda_emission_free(&e);
+    return has_grids;
+}
+
+static bool add_sample(const ht_op *op, const ht_kernel *k, const char *line, const op_variant *v)
+{
+    op_case c;
+    op_case_parse(&c, op, line);
+    bool added = op_variant_build(&c, v) && !k->can(c.call, &target) && add_texts(&c, k);
+    op_case_free(&c);
+    return added;
+}
+
+static void add_row(const ht_op *op, const ht_kernel *k)
+{
+    for (size_t v = 0; v < op_variant_count; v++)
+        for (size_t s = 0; !op_variants[v].special && op->samples && op->samples[s]; s++)
+            if (add_sample(op, k, op->samples[s], &op_variants[v]) && !is_long()) break;
+}
+
+static bool is_row(const ht_kernel *k, const ht_op *op)
+{
+    return k->device == HT_DEVICE_CUDA && k->emit && strcmp(k->op, op->name) == 0;
+}
+
+static bool has_text(const ht_op *op)
+{
+    for (size_t i = 0; i < count; i++)
+        if (all[i]->op == op) return true;
+    return false;
+}
+
+static void add_all(void)
+{
+    const ht_context *ctx = context_shared();
+    const char *only = getenv("HALFTONE_TEST_OP");
+    for (size_t i = 0; i < ctx->op_count; i++)
+        for (size_t r = 0; r < ctx->kernel_count; r++)
+            if (is_row(ctx->kernels[r], ctx->ops[i]) && (!only || strcmp(only, ctx->ops[i]->name) == 0))
+                add_row(ctx->ops[i], ctx->kernels[r]);
+}
+
+/* ---- compile ---- */
+
+static void compile_one(void *arg, int64_t i)
+{
+    compilation *one = ((compilation **)arg)[i];
+    char *cubin;
+    size_t bytes;
+    one->status = ht_cuda_compile(&one->messages, one->text, one->architecture, &cubin, &bytes);
+    free(cubin);
+}
+
+static void texts_compile(void **state)
+{
+    for (size_t i = 0; i < count; i++)
+        if (all[i]->op == *state && all[i]->status != HT_OK)
+            fail_msg("%s %s [%s], sm_%d: %s", all[i]->op->name, all[i]->line, all[i]->variant, all[i]->architecture,
+                     all[i]->messages.message);
+}
+
+int main(void)
+{
+    bool can = nvrtc_version() > 0;
+    int failures = 0;
+    add_all();
+    if (can) {
+        ht_parallel(context_shared()->pool, (int64_t)count, compile_one, all);
+        failures = op_tests_run("NVRTC compiles", texts_compile, has_text);
+    }
+    printf("# %zu texts%s\n", count, can ? "" : ", and no NVRTC");
+    for (size_t i = 0; i < count; i++) {
+        free(all[i]->text);
+        free(all[i]);
+    }
+    free(all);
+    return !can ? SKIPPED : failures != 0;
+}
