@@ -23,6 +23,7 @@ typedef struct ht_cuda_grid {
 typedef struct ht_cuda_emission {
     ht_text text;
     const ht_launch *launch;
+    bool wide; /* `real` is double */
     ht_cuda_grid grids[HT_CUDA_GRIDS];
     int grid_count;
     ht_text grids_text;       /* the entries, behind all templates */
@@ -60,7 +61,8 @@ const char *ht_cuda_type(ht_dtype dtype);
 /* ---- element-wise rows: one element of one call, in a text that runs neighbours together ---- */
 
 /* Variables are named; those of float types are `real`, all others int64_t, a bool being 0 or 1. Results are rounded to
- * their types behind the step. */
+ * their types behind the step. That `real` is the one of the whole text, double where any call of a group has an f64; in
+ * `each` it is what the call alone would compute in. */
 typedef struct ht_cuda_step {
     ht_cuda_emission *emission;
     const ht_call *call;

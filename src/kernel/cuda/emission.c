@@ -120,10 +120,19 @@ bool ht_cuda_has_f64(const ht_call *call)
     return false;
 }
 
+/* Also among the values that only the calls of a group see. */
+static bool is_wide(const ht_launch *launch)
+{
+    bool wide = ht_cuda_has_f64(launch->call);
+    for (int i = 0; launch->fused && i < launch->fused->step_count; i++)
+        wide |= ht_cuda_has_f64(launch->fused->steps[i].call);
+    return wide;
+}
+
 ht_status ht_cuda_emit(ht_cuda_emission *e, ht_context *ctx, const ht_launch *launch)
 {
-    *e = (ht_cuda_emission){.launch = launch};
-    ht_text_add(&e->text, "typedef %s real;\n", ht_cuda_has_f64(launch->call) ? "double" : "float");
+    *e = (ht_cuda_emission){.launch = launch, .wide = is_wide(launch)};
+    ht_text_add(&e->text, "typedef %s real;\n", e->wide ? "double" : "float");
     ht_cuda_include(e, "prelude");
     launch->row->emit(e, launch);
     ht_text_add(&e->text, "%s", e->grids_text.data ? e->grids_text.data : "");

@@ -69,8 +69,11 @@ static void write_step(ht_cuda_emission *e, const ht_fused *f, int number, const
     for (size_t i = 0; i < call->n_out; i++) s.out[i] = names[step->operand[call->n_in + i]].name;
     for (size_t i = 0; i < call->n_out; i++)
         ht_text_add(s.each, "%s %s;\n        ", ht_dtype_is_float(call->out[i]->dtype) ? "real" : "int64_t", s.out[i]);
+    /* The bits of the call alone: neighbours of f64 do not make it compute in double. */
+    bool narrow = e->wide && !ht_cuda_has_f64(call);
+    if (narrow) ht_text_add(s.each, "{ typedef float real; ");
     step->elementwise->write(&s);
-    ht_text_add(s.each, "\n        ");
+    ht_text_add(s.each, "%s\n        ", narrow ? " }" : "");
     for (size_t i = 0; i < call->n_out; i++) write_rounding(s.each, call->out[i], s.out[i]);
 }
 
