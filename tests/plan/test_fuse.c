@@ -43,47 +43,13 @@ static void fuse__random_graphs_give_the_same_bits(void **state)
     ht_context_free(w.ctx);
 }
 
-/* A chain of random point-wise ops over a few shapes of inputs that broadcast, with values that are read long after
- * they were made, and results in the middle. */
-static ht_graph *make_chain(ht_context *ctx, uint64_t seed)
-{
-    static const int64_t rows[] = {3, 1, 70, 5, 33}, columns[] = {7, 300, 1, 2500, 128};
-    random_graph d = random_graph_make(seed);
-    ht_graph *g;
-    assert_int_equal(ht_graph_create(&g, ctx), HT_OK);
-    int64_t shape[2] = {rows[random_graph_next(&d, 5)], columns[random_graph_next(&d, 5)]}, one[2] = {shape[0], 1};
-    ht_val v[64] = {ht_input(g, "x", HT_F32, 2, shape), ht_input(g, "half", HT_BF16, 2, shape),
-                    ht_input(g, "row", HT_F32, 1, shape + 1), ht_input(g, "column", HT_F32, 2, one),
-                    ht_input(g, "number", HT_F32, 0, NULL)};
-    int count = 5, length = 3 + (int)random_graph_next(&d, 50);
-    ht_val kept = ht_state_add(g, "kept", HT_F32, 2, shape, HT_UNIFORM(-1, 1));
-    v[count++] = kept;
-    for (int i = 0; i < length && count < 60; i++) {
-        int back = 1 + (int)random_graph_next(&d, random_graph_next(&d, 2) ? 3 : (uint32_t)count);
-        ht_val a = v[count - 1 - (int)random_graph_next(&d, 2)], b = v[count - back];
-        v[count++] = random_graph_step(g, &d, a, b);
-    }
-    char name[16];
-    for (int i = 6; i < count; i++) {
-        snprintf(name, sizeof name, "y%d", i);
-        if (!ht_state_of(g, v[i]) && (i == count - 1 || !random_graph_next(&d, 8))) ht_output(g, name, v[i]);
-    }
-    for (int i = count - 1; i >= 6; i--)
-        if (!ht_state_of(g, v[i]) && ht_type_same(ht_type_of(g, v[i]), ht_type_of(g, kept))) {
-            ht_store(g, kept, v[i]);
-            break;
-        }
-    assert_int_equal(ht_graph_status(g), HT_OK);
-    return g;
-}
-
 static void chains(const char *isa, int threads)
 {
     fused_pair w = {0};
     size_t fused = 0;
     w.ctx = context_create(threads, isa);
     for (uint64_t seed = 0; seed < 150; seed++) {
-        w.g = make_chain(w.ctx, seed);
+        w.g = random_graph_chain(w.ctx, seed);
         if (!fused_pair_plan(&w, seed)) fused_pair_fail(&w, "does not plan", seed);
         fused += count_fused(w.plan[0]);
         fused_pair_run(&w, "forward", seed);

@@ -15,6 +15,7 @@ bool fused_pair_plan(fused_pair *w, uint64_t seed)
     for (int i = 1; i >= 0; i--) {
         ht_plan_opts opts = HT_PLAN_OPTS;
         opts.canaries = true;
+        opts.device = w->device;
         opts.no_fusion = i == 1;
         if (ht_plan_create(&w->plan[i], w->g, &opts) != HT_OK) {
             if (i == 1) return false;

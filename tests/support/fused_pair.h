@@ -8,7 +8,8 @@
 typedef struct fused_pair {
     ht_context *ctx;
     ht_graph *g;
-    ht_plan *plan[2]; /* fused, not fused */
+    const char *device; /* where it computes; NULL: on the CPU */
+    ht_plan *plan[2];   /* fused, not fused */
     ht_session *s[2];
 } fused_pair;
 

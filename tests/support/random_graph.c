@@ -312,3 +312,36 @@ ht_val random_graph_step(ht_graph *g, random_graph *d, ht_val a, ht_val b)
     default: return ht_sqrt(g, ht_abs(g, a));
     }
 }
+
+ht_graph *random_graph_chain(ht_context *ctx, uint64_t seed)
+{
+    static const int64_t rows[] = {3, 1, 70, 5, 33}, columns[] = {7, 300, 1, 2500, 128};
+    random_graph d = random_graph_make(seed);
+    ht_graph *g;
+    if (ht_graph_create(&g, ctx) != HT_OK) return NULL;
+    int64_t shape[2] = {rows[random_graph_next(&d, 5)], columns[random_graph_next(&d, 5)]}, one[2] = {shape[0], 1};
+    ht_val v[64] = {ht_input(g, "x", HT_F32, 2, shape), ht_input(g, "half", HT_BF16, 2, shape),
+                    ht_input(g, "row", HT_F32, 1, shape + 1), ht_input(g, "column", HT_F32, 2, one),
+                    ht_input(g, "number", HT_F32, 0, NULL)};
+    int count = 5, length = 3 + (int)random_graph_next(&d, 50);
+    ht_val kept = ht_state_add(g, "kept", HT_F32, 2, shape, HT_UNIFORM(-1, 1));
+    v[count++] = kept;
+    for (int i = 0; i < length && count < 60; i++) {
+        int back = 1 + (int)random_graph_next(&d, random_graph_next(&d, 2) ? 3 : (uint32_t)count);
+        ht_val a = v[count - 1 - (int)random_graph_next(&d, 2)], b = v[count - back];
+        v[count++] = random_graph_step(g, &d, a, b);
+    }
+    char name[16];
+    for (int i = 6; i < count; i++) {
+        snprintf(name, sizeof name, "y%d", i);
+        if (!ht_state_of(g, v[i]) && (i == count - 1 || !random_graph_next(&d, 8))) ht_output(g, name, v[i]);
+    }
+    for (int i = count - 1; i >= 6; i--)
+        if (!ht_state_of(g, v[i]) && ht_type_same(ht_type_of(g, v[i]), ht_type_of(g, kept))) {
+            ht_store(g, kept, v[i]);
+            break;
+        }
+    if (ht_graph_status(g) == HT_OK) return g;
+    ht_graph_free(g);
+    return NULL;
+}

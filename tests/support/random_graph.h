@@ -17,6 +17,9 @@ uint32_t random_graph_next(random_graph *d, uint32_t n);
  * copies to host memory and back, some in two parts, and views of state; a segment "other" now and then; a program.
  * NULL after a failure, which the context tells. */
 ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes);
+/* A chain of random point-wise ops over a few shapes of inputs that broadcast, with values that are read long after
+ * they were made, and results in the middle. NULL after a failure, which the context tells. */
+ht_graph *random_graph_chain(ht_context *ctx, uint64_t seed);
 
 /* A random point-wise op on a, or on a and b; some change the number type. */
 ht_val random_graph_step(ht_graph *g, random_graph *d, ht_val a, ht_val b);
