@@ -221,6 +221,11 @@ static void emulator__reaching_beyond_a_shared_array_fails(void **state)
     fails(*state, "__shared__ int of[8]; of[threadIdx.x] = 1; __syncthreads(); n[0] = of[0];", 32, "beyond an array");
 }
 
+static void emulator__a_wide_load_that_is_not_aligned_fails(void **state)
+{
+    fails(*state, "float4 x = *(float4 *)(n + 1); n[0] = (int)x.y;", 1, "is not aligned");
+}
+
 static void emulator__dividing_by_zero_fails(void **state)
 {
     fails(*state, "n[0] = 7 / n[1];", 1, "divides by zero");
@@ -288,6 +293,7 @@ int main(void)
         CASE(reading_beyond_memory_fails),
         CASE(writing_before_memory_fails),
         CASE(reaching_beyond_a_shared_array_fails),
+        CASE(a_wide_load_that_is_not_aligned_fails),
         CASE(dividing_by_zero_fails),
         CASE(endless_recursion_fails),
         CASE(memory_of_the_host_is_refused),

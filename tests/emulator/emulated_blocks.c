@@ -284,7 +284,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
         emulated_describe((uintptr_t)info->si_addr, where, sizeof where);
         fail("thread %u touches address %p: %s", run.current, info->si_addr, where);
     } else {
-        fail("thread %u %s", run.current, number == SIGFPE ? "divides by zero" : "reaches beyond an array, or a trap");
+        fail("thread %u %s", run.current,
+             number == SIGFPE ? "divides by zero" : "reaches beyond an array, or is not aligned");
     }
     siglongjmp(run.escape, 1);
 }

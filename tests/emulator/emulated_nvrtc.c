@@ -25,11 +25,24 @@ typedef struct program {
     size_t code_bytes, log_bytes;
 } program;
 
+static const char *const flags[] = {
+    "-shared", "-fPIC", "-O1", "-w", "-std=c++17", "-DHT_EMULATED", "-ffp-contract=off", "-fno-exceptions", "-fno-rtti",
+    "-fno-asynchronous-unwind-tables", "-nostdlib", "-pipe",
+    /* A trap behind the end of an array, such as one in shared memory, and at a wrong alignment. */
+    "-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error"};
+enum { FLAGS = sizeof flags / sizeof flags[0] };
+
+static unsigned hash_text(unsigned hash, const char *text)
+{
+    while (*text) hash = hash * 31 + (unsigned char)*text++;
+    return hash;
+}
+
 /* The cache of compiled kernels goes by the version: no compiler has this one, and another emulation another. */
 int nvrtcVersion(int *major, int *minor)
 {
-    unsigned hash = 1;
-    for (const char *at = emulation_text; *at; at++) hash = hash * 31 + (unsigned char)*at;
+    unsigned hash = hash_text(1, emulation_text);
+    for (int i = 0; i < FLAGS; i++) hash = hash_text(hash, flags[i]);
     *major = 0;
     *minor = (int)(hash >> 1);
     return 0;
@@ -100,11 +113,8 @@ static bool write_text(const program *p, const char *path)
 
 static bool compile(const workplace *w)
 {
-    const char *arguments[] = {"c++", "-shared", "-fPIC", "-O1", "-w", "-std=c++17", "-DHT_EMULATED",
-                               "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables",
-                               /* Beyond the end of an array, such as one in shared memory, lies a trap. */
-                               "-fsanitize=bounds", "-fsanitize-undefined-trap-on-error", "-nostdlib", "-pipe", w->text,
-                               "-o", w->code, NULL};
+    const char *arguments[FLAGS + 5] = {"c++", w->text, "-o", w->code};
+    memcpy(arguments + 4, flags, sizeof flags);
     posix_spawn_file_actions_t actions;
     pid_t child;
     int status = -1;

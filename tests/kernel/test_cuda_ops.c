@@ -64,8 +64,8 @@ typedef struct subject {
 } subject;
 
 typedef struct operand {
-    void *address;        /* on the device */
-    unsigned char *bytes; /* for an input: what it holds; for a result: what came back */
+    void *memory, *address; /* on the device; the operand may begin behind the start of its memory */
+    unsigned char *bytes;   /* for an input: what it holds; for a result: what came back */
     size_t count;
 } operand;
 
@@ -74,6 +74,7 @@ typedef struct run {
     const subject *of;
     op_arrays seen;            /* inputs as they lie in memory, and their results */
     const struct run *same_as; /* whose bits it must have; NULL: it is compared with the reference */
+    bool shifted;              /* operands lie one element behind the start of their memory */
     const char *what;
     char text[96];
     ht_type in_type[HT_SAMPLE_MAX], out_type[RESULTS];
@@ -90,12 +91,13 @@ typedef struct run {
     ht_launch launch;
 } run;
 
-static operand make_operand(const op_case *c, size_t bytes)
+static operand make_operand(const op_case *c, size_t bytes, size_t shift)
 {
     operand o = {.bytes = malloc(bytes + 1), .count = bytes};
     assert_non_null(o.bytes);
     memset(o.bytes, JUNK, bytes);
-    must(c, "memory", ht_device_alloc(device, bytes ? bytes : 1, &o.address));
+    must(c, "memory", ht_device_alloc(device, bytes + shift ? bytes + shift : 1, &o.memory));
+    o.address = (char *)o.memory + shift;
     return o;
 }
 
@@ -106,7 +108,7 @@ static void put_operand(const op_case *c, const operand *o)
 
 static void free_operand(operand *o)
 {
-    ht_device_free(device, o->address);
+    ht_device_free(device, o->memory);
     free(o->bytes);
 }
 
@@ -133,14 +135,15 @@ static void make_operands(run *r)
     for (size_t i = 0; i < r->call.n_in; i++) {
         const ht_type *t = r->in_types[i];
         if (!t) continue;
-        r->in[i] = make_operand(c, op_layout_bytes(t));
+        r->in[i] = make_operand(c, op_layout_bytes(t), r->shifted ? ht_dtype_bytes(t->dtype) : 0);
         for (int64_t k = 0; k < ht_type_elems(t); k++)
             ht_store_f64(r->in[i].bytes, t->dtype, op_layout_offset(t, k), r->of->a.in[i][k]);
         put_operand(c, &r->in[i]);
         r->in_address[i] = r->in[i].address;
     }
     for (size_t i = 0; i < r->call.n_out; i++) {
-        r->out[i] = make_operand(c, op_layout_bytes(r->out_types[i]));
+        const ht_type *t = r->out_types[i];
+        r->out[i] = make_operand(c, op_layout_bytes(t), r->shifted ? ht_dtype_bytes(t->dtype) : 0);
         put_operand(c, &r->out[i]);
         r->out_address[i] = r->over[i] < 0 ? r->out[i].address : r->in[r->over[i]].address;
     }
@@ -161,7 +164,7 @@ static void prepare_run(run *r, const ht_kernel *k)
     const op_case *c = &r->of->c;
     int64_t bytes = k->workspace ? k->workspace(&r->call, &target) : 0;
     if (bytes < 0) op_case_fail(c, "%s asks for %" PRId64 " bytes of workspace", k->name, bytes);
-    r->workspace = make_operand(c, (size_t)bytes);
+    r->workspace = make_operand(c, (size_t)bytes, 0);
     put_operand(c, &r->workspace);
     r->launch = (ht_launch){.call = &r->call,
                             .in = r->in_address,
@@ -260,6 +263,14 @@ static void add_in_place(runs *all, subject *s, const ht_kernel *k, const run *a
     if (call->n_out > 1 && taken) add_over(all, s, k, alone, together);
 }
 
+/* Wide loads and stores are not for operands that lie so. */
+static void add_shifted(runs *all, subject *s, const ht_kernel *k)
+{
+    run *r = new_run(s, OP_ROW_MAJOR, OP_ROW_MAJOR, ", not aligned");
+    r->shifted = true;
+    add_run(all, r, s, k);
+}
+
 static void add_row(runs *all, subject *s, const ht_kernel *k, bool layouts)
 {
     run *alone = new_run(s, OP_ROW_MAJOR, OP_ROW_MAJOR, "");
@@ -268,6 +279,7 @@ static void add_row(runs *all, subject *s, const ht_kernel *k, bool layouts)
     again->same_as = alone;
     add_run(all, again, s, k);
     if (s->c.op->flags & HT_OP_INPLACE) add_in_place(all, s, k, alone);
+    if (layouts) add_shifted(all, s, k);
     if (layouts) add_layouts(all, s, k);
 }
 

@@ -50,7 +50,7 @@ static void add_text(const op_case *c, const char *text, int architecture)
     all[count++] = one;
 }
 
-/* The text of a call; false where no thread would run. Texts do not depend on addresses. */
+/* The text of a call; false where no thread would run. Operands lie at NULL: as well aligned as can be. */
 static bool add_texts(const op_case *c, const ht_kernel *k)
 {
     const void *in[HT_SAMPLE_MAX] = {NULL};
