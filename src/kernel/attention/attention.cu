@@ -1,8 +1,9 @@
-// attention: s = scale q k', hidden keys -inf; y = softmax(s) v; lse = log sum exp s.  attention_grad: p = exp(s - lse),
-// ds = p (dy v' - delta), delta = sum dy y; dv = p' dy, dk = scale ds' q, dq = scale ds k.
-// Tiles of TILE queries and TILE keys lie in shared memory as real. 256 threads stand 16 × 16: thread (own, lane) has the
-// rows own * SHARE + r of the block's side and every 16th row or column, from `lane` on, of the other. Keys come in ascending
-// tiles with a running maximum (online softmax); all sums have one order.
+// attention: s = scale q k', hidden keys -inf; y = softmax(s) v; lse = log sum exp s.
+// attention_grad: p = exp(s - lse), ds = p (dy v' - delta), delta = sum dy y; dv = p' dy, dk = scale ds' q,
+// dq = scale ds k.
+// Tiles of TILE queries and TILE keys lie in shared memory as real. 256 threads stand 16 × 16: thread (own, lane) has
+// SHARE rows of the block's side, from own * SHARE on, and every 16th row or column of the other, from `lane` on. Keys
+// come in ascending tiles with a running maximum (online softmax); all sums have one order.
 
 enum { ATTENTION_THREADS = 256, SIDE = 16 };
 
@@ -10,7 +11,8 @@ DEVICE int own_row() { return threadIdx.x / SIDE; }
 DEVICE int lane_of_16() { return threadIdx.x % SIDE; }
 
 // Sizes, and what follows from them.
-template <int64_t HEADS, int64_t GROUPS, int64_t QUERIES, int64_t KEYS, int WIDTH, int VALUE_WIDTH, int TILE, bool CAUSAL>
+template <int64_t HEADS, int64_t GROUPS, int64_t QUERIES, int64_t KEYS, int WIDTH, int VALUE_WIDTH, int TILE,
+          bool CAUSAL>
 struct attention_shape {
     static constexpr int64_t heads = HEADS, groups = GROUPS, queries = QUERIES, keys = KEYS;
     static constexpr int64_t query_tiles = (QUERIES + TILE - 1) / TILE, key_tiles = (KEYS + TILE - 1) / TILE;
@@ -64,7 +66,7 @@ template <int SHARE, int WIDTH> DEVICE void multiply_rows(real (&product)[SHARE]
     }
 }
 
-// A thread's part of `columns_of` columns of its rows: sum[r][c] += sum over k of weight[own row r][k] x[k][lane + 16 c].
+// sum[r][c] += sum over k of weight[own row r][k] x[k][lane + 16 c].
 template <int SHARE, int WIDTH>
 DEVICE void add_weighted(real (&sum)[SHARE][columns_of(WIDTH)], const real *weight, const real *x)
 {
@@ -139,13 +141,15 @@ template <class SHAPE, class DOCUMENT> struct mask {
     }
     DEVICE_MEMBER bool sees(int64_t query, int64_t key) const
     {
-        return query < SHAPE::queries && key < end(query) && (!document || get_int(document[query]) == get_int(document[key]));
+        return query < SHAPE::queries && key < end(query) &&
+               (!document || get_int(document[query]) == get_int(document[key]));
     }
 };
 
 DEVICE int64_t at_most(int64_t x, int64_t most) { return x < most ? x : most; }
 
-// Which tile a block has. With causality the last tiles of queries, and the first of keys, have the most work: they begin.
+// Which tile a block has. With causality the last tiles of queries, and the first of keys, have the most work: these
+// blocks begin.
 struct tile_place {
     int64_t sequence, head, first;
 };
@@ -157,10 +161,10 @@ template <int64_t HEADS, int64_t TILES, int TILE, bool LAST_FIRST> DEVICE tile_p
 
 // ---- forward ----
 
-template <class SHAPE, class Q_ROWS, class K_ROWS, class V_ROWS, class Q, class K, class V, class LENGTH, class DOCUMENT, class Y,
-          class L>
-DEVICE void attend(real scale, const Q *q, const K *k, const V *v, const LENGTH *lengths, const DOCUMENT *documents, Y *y,
-                   L *lse)
+template <class SHAPE, class Q_ROWS, class K_ROWS, class V_ROWS, class Q, class K, class V, class LENGTH,
+          class DOCUMENT, class Y, class L>
+DEVICE void attend(real scale, const Q *q, const K *k, const V *v, const LENGTH *lengths, const DOCUMENT *documents,
+                   Y *y, L *lse)
 {
     constexpr int tile = SHAPE::tile, share = SHAPE::share, width = SHAPE::width, value_width = SHAPE::value_width;
     SHARED_BYTES(bytes);
@@ -238,10 +242,10 @@ DEVICE void weigh(bool visible, real s, real lse, real delta, real *p, real *slo
 }
 
 // A block for each tile of queries: dq.
-template <class SHAPE, class Q_ROWS, class K_ROWS, class V_ROWS, class DY_ROWS, class Q, class K, class V, class DY, class L,
-          class LENGTH, class DOCUMENT, class DQ>
-DEVICE void query_gradient(real scale, const Q *q, const K *k, const V *v, const DY *dy, const L *lse, const real *delta,
-                           const LENGTH *lengths, const DOCUMENT *documents, DQ *dq)
+template <class SHAPE, class Q_ROWS, class K_ROWS, class V_ROWS, class DY_ROWS, class Q, class K, class V, class DY,
+          class L, class LENGTH, class DOCUMENT, class DQ>
+DEVICE void query_gradient(real scale, const Q *q, const K *k, const V *v, const DY *dy, const L *lse,
+                           const real *delta, const LENGTH *lengths, const DOCUMENT *documents, DQ *dq)
 {
     constexpr int tile = SHAPE::tile, share = SHAPE::share, width = SHAPE::width, value_width = SHAPE::value_width;
     SHARED_BYTES(bytes);
@@ -284,8 +288,8 @@ DEVICE void query_gradient(real scale, const Q *q, const K *k, const V *v, const
 }
 
 // A block for each tile of keys, over all heads of its group and all queries that see it: dk and dv.
-template <class SHAPE, class Q_ROWS, class K_ROWS, class V_ROWS, class DY_ROWS, class Q, class K, class V, class DY, class L,
-          class LENGTH, class DOCUMENT, class DK, class DV>
+template <class SHAPE, class Q_ROWS, class K_ROWS, class V_ROWS, class DY_ROWS, class Q, class K, class V, class DY,
+          class L, class LENGTH, class DOCUMENT, class DK, class DV>
 DEVICE void key_gradient(real scale, const Q *q, const K *k, const V *v, const DY *dy, const L *lse, const real *delta,
                          const LENGTH *lengths, const DOCUMENT *documents, DK *dk, DV *dv)
 {
@@ -303,7 +307,8 @@ DEVICE void key_gradient(real scale, const Q *q, const K *k, const V *v, const D
     clear<share, value_width>(value_sum);
     for (int r = 0; r < share; r++) factor[r] = scale, ones[r] = 1;
     load_tile<tile, width, K_ROWS>(k_tile, K_ROWS::find(k, at.sequence, at.head, at.first), seen.length - at.first);
-    load_tile<tile, value_width, V_ROWS>(v_tile, V_ROWS::find(v, at.sequence, at.head, at.first), seen.length - at.first);
+    load_tile<tile, value_width, V_ROWS>(v_tile, V_ROWS::find(v, at.sequence, at.head, at.first),
+                                         seen.length - at.first);
     for (int64_t head = at.head * heads; head < (at.head + 1) * heads && at.first < seen.length; head++)
         for (int64_t first = first_query; first < SHAPE::queries; first += tile) {
             const int64_t count = at_most(tile, SHAPE::queries - first);

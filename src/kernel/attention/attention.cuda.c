@@ -2,8 +2,8 @@
  * q, y, dy [B,H,Tq,D or Dv], k, v [B,G,Tk,D or Dv]: any float but f8, any strides but 1 along the last axis.
  *
  * Numerics: real inside, FMA, one rounding at the end; the order of every sum depends on sizes alone.
- * Blocks: tiles of queries of a head; backward also tiles of keys of a group, so that dk and dv need no atomics: scores are
- * computed twice.  Traffic: keys once per tile of queries, and the other way round.  Bound: compute. */
+ * Blocks: tiles of queries of a head; backward also tiles of keys of a group, so that dk and dv need no atomics:
+ * scores are computed twice. Traffic: keys once per tile of queries, and the other way round. Bound: compute. */
 #include <math.h>
 #include <stdio.h>
 

@@ -11,16 +11,19 @@ DEVICE void fill_rotations(const POSITION *position, double base, real sign, rea
     table[p * 2 * HALF + HALF + j] = sign * (real)sin(angle);
 }
 
-// A thread for each pair. AXES are those of the rows of x; SHARED rows follow each other with the same STEPS positions.
-template <int64_t ROWS, int64_t HALF, int64_t STEPS, int64_t SHARED, bool INTERLEAVED, class... AXES, class X, class Y>
+// A thread for each pair. AXES are those of the rows of x; SHARED rows follow each other with the same STEPS
+// positions.
+template <class INDEX, INDEX ROWS, INDEX HALF, INDEX STEPS, INDEX SHARED, bool INTERLEAVED, class... AXES, class X,
+          class Y>
 DEVICE void rotate(const X *x, const real *table, Y *y)
 {
-    const int64_t i = thread_number(), row = i / HALF, j = i % HALF;
+    const INDEX i = (INDEX)thread_number(), row = i / HALF, j = i % HALF;
     if (row >= ROWS) return;
     const real *cosine = table + (row / SHARED * STEPS + row % STEPS) * 2 * HALF, *sine = cosine + HALF;
-    const int64_t first = INTERLEAVED ? 2 * j : j, second = INTERLEAVED ? first + 1 : first + HALF;
-    const int64_t from = locate<uint64_t, AXES...>(row).from;
+    const INDEX first = INTERLEAVED ? 2 * j : j, second = INTERLEAVED ? first + 1 : first + HALF;
+    const int64_t from = locate<INDEX, AXES...>(row).from;
+    y += (int64_t)row * 2 * HALF;
     const real a = get(x[from + first]), b = get(x[from + second]);
-    put(&y[row * 2 * HALF + first], a * cosine[j] - b * sine[j]);
-    put(&y[row * 2 * HALF + second], b * cosine[j] + a * sine[j]);
+    put(&y[first], a * cosine[j] - b * sine[j]);
+    put(&y[second], b * cosine[j] + a * sine[j]);
 }

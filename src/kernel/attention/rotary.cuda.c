@@ -1,6 +1,7 @@
-/* rotary for the CUDA device.  x [.., T, D]: any float but f8, any strides but 1 along the last axis; position [T] or [B,T].
- * Numerics: angle, sine and cosine in double, then real and one rounding. The table of sines and cosines [P,D] is made once
- * for all heads.  Traffic: 1 read, 1 write, the table from the cache.  Bound: bandwidth. */
+/* rotary for the CUDA device.
+ * x [.., T, D]: any float but f8, any strides but 1 along the last axis; position [T] or [B,T].
+ * Numerics: angle, sine and cosine in double, then real and one rounding. The table of sines and cosines [P,D] is
+ * made once for all heads. Traffic: 1 read, 1 write, the table from the cache. Bound: bandwidth. */
 #include "kernel/cuda/cuda.h"
 #include "op/op.h"
 
@@ -20,9 +21,10 @@ static void rotary(ht_cuda_emission *e, const ht_launch *launch)
                      "fill_rotations<%lld, %lld>(in1, %a, (real)%d, (real *)workspace);", (long long)positions,
                      (long long)half, ht_call_float(call, "base"), ht_call_int(call, "inverse") ? -1 : 1);
     ht_cuda_add_grid(e, ht_cuda_blocks(rows * half, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
-                     "rotate<%lld, %lld, %lld, %lld, %s%s>(in0, (const real *)workspace, out0);", (long long)rows,
-                     (long long)half, (long long)steps, (long long)shared,
-                     ht_call_int(call, "interleaved") ? "true" : "false", axes.data ? axes.data : "");
+                     "rotate<%s, %lld, %lld, %lld, %lld, %s%s>(in0, (const real *)workspace, out0);",
+                     ht_type_elems(x) < INT32_MAX ? "uint32_t" : "uint64_t", (long long)rows, (long long)half,
+                     (long long)steps, (long long)shared, ht_call_int(call, "interleaved") ? "true" : "false",
+                     axes.data ? axes.data : "");
     e->text.failed |= axes.failed;
     ht_text_free(&axes);
 }

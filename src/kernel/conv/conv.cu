@@ -1,7 +1,7 @@
 // conv2d and its gradients as products of each group (tile_product.cu), which make windows as they go:
 //     conv2d              row: output channel   column: image, position of the window   k: input channel, tap
 //     conv2d_grad_input   row: input channel    column: image, position in the plane    k: output channel, tap
-//     conv2d_grad_weight  row: output channel   column: input channel, tap              k: image, position of the window
+//     conv2d_grad_weight  row: output channel   column: input channel, tap              k: image, window position
 
 template <int64_t BATCH, int64_t GROUPS, int64_t IN_CHANNELS, int64_t OUT_CHANNELS, class WINDOW> struct conv {
     static constexpr int64_t batch = BATCH, groups = GROUPS, in_channels = IN_CHANNELS, out_channels = OUT_CHANNELS;
@@ -138,7 +138,8 @@ DEVICE void convolve_grad_weight(const X *x, const DY *dy, TO *to)
     const int64_t part = blockIdx.x / tiles / CONV::groups, from = part * LENGTH;
     multiply_tile<CONV::out_channels, columns>(
         blockIdx.x % tiles, from, from + LENGTH < depth ? from + LENGTH : depth, positions_of_dy<CONV, DY>{dy, group},
-        positions_of_x<CONV, X>{x, group}, matrix_store<TO, columns>{to + part * elems + group * CONV::out_channels * columns});
+        positions_of_x<CONV, X>{x, group},
+        matrix_store<TO, columns>{to + part * elems + group * CONV::out_channels * columns});
 }
 
 // The parts added in order.

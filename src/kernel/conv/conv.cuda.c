@@ -1,8 +1,8 @@
 /* conv2d, conv2d_grad_input, conv2d_grad_weight for the CUDA device: products whose sides are windows (conv.cu).
- * x, w, y: any float but f8, row-major.  Numerics: real inside, FMA, k ascending, one rounding; the long sums of
+ * x, w, y: any float but f8, row-major. Numerics: real inside, FMA, k ascending, one rounding; the long sums of
  * conv2d_grad_weight are cut into parts by the sizes alone, and the parts added in order.
- * Blocks: tiles of 64 × 64 of the result of each group.  Traffic: x or dy once per tap and 64 channels, mostly from the
- * caches.  Bound: compute. */
+ * Blocks: tiles of 64 × 64 of the result of each group. Traffic: x or dy once per tap and 64 channels, mostly from
+ * the caches. Bound: compute. */
 #include "kernel/conv/window_text.h"
 
 enum { TILE = 64, STEP = 16, THREADS = 256 }; /* as in tile_product.cu */

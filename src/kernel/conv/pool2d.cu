@@ -1,5 +1,5 @@
-// Pooling over windows of planes and its gradients: real inside, fixed order, one rounding. A thread for each element of the
-// result; windows may be much larger than the plane, so only what lies in it is walked.
+// Pooling over windows of planes and its gradients: real inside, fixed order, one rounding. A thread for each element
+// of the result; windows may be much larger than the plane, so only what lies in it is walked.
 
 // The largest element and its index in the plane: the first of equals, the last NaN.
 template <int64_t COUNT, class WINDOW, class X, class Y> DEVICE void max_pool(const X *x, Y *y, int32_t *index)
@@ -49,12 +49,13 @@ DEVICE void avg_pool_grad(const DY *dy, DX *dx)
     real sum = 0;
     for (int64_t a = h::first_step(row); a < h::end_step(row); a++)
         for (int64_t b = w::first_step(column); b < w::end_step(column); b++)
-            sum += (real)get(dy[a * w::steps + b]) / ((real)h::count(a, EXCLUDE_PADDING) * (real)w::count(b, EXCLUDE_PADDING));
+            sum += (real)get(dy[a * w::steps + b]) /
+                   ((real)h::count(a, EXCLUDE_PADDING) * (real)w::count(b, EXCLUDE_PADDING));
     put(&dx[i], sum);
 }
 
-// dx[index[i]] += dy[i]. A block for each OWNED elements of a plane of dx, a part of which belongs to each warp; it looks
-// through the plane's indices in ascending order, and one of its threads adds.
+// dx[index[i]] += dy[i]. A block for each OWNED elements of a plane of dx, a part of which belongs to each warp; it
+// looks through the plane's indices in ascending order, and one of its threads adds.
 template <int64_t PLANE, int64_t POSITIONS, int64_t OWNED, class DY, class INDEX, class DX>
 DEVICE void max_pool_grad(const DY *dy, const INDEX *index, DX *dx)
 {

@@ -1,5 +1,5 @@
-/* max_pool2d, avg_pool2d and their gradients for the CUDA device.  x, y: any float but f8, row-major; index: i32 out, any
- * integer in.  Numerics: as pool2d.cpu.c.  Traffic: the input once per tap, from the caches.  Bound: bandwidth. */
+/* max_pool2d, avg_pool2d and their gradients for the CUDA device. x, y: any float but f8, row-major; index: i32 out,
+ * any integer in. Numerics: as pool2d.cpu.c. Traffic: the input once per tap, from the caches. Bound: bandwidth. */
 #include "kernel/conv/window_text.h"
 
 enum { OWNED = 8192 }; /* elements of a plane that a block of max_pool2d_grad sums in shared memory */

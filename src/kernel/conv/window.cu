@@ -1,7 +1,9 @@
 // Windows over planes, as op/window.h. Pairs are height, width; the template parameters are those of both axes.
 
-template <int64_t PLANE, int64_t SIZE, int64_t STRIDE, int64_t PADDING, int64_t DILATION, int64_t STEPS> struct window_axis {
-    static constexpr int64_t plane = PLANE, size = SIZE, stride = STRIDE, padding = PADDING, dilation = DILATION, steps = STEPS;
+template <int64_t PLANE, int64_t SIZE, int64_t STRIDE, int64_t PADDING, int64_t DILATION, int64_t STEPS>
+struct window_axis {
+    static constexpr int64_t plane = PLANE, size = SIZE, stride = STRIDE, padding = PADDING, dilation = DILATION,
+                             steps = STEPS;
     // The index in the plane of element `tap` of the window at position `step`.
     static DEVICE_MEMBER int64_t at(int64_t step, int64_t tap) { return step * STRIDE - PADDING + tap * DILATION; }
     static DEVICE_MEMBER bool inside(int64_t index) { return index >= 0 && index < PLANE; }
@@ -13,7 +15,10 @@ template <int64_t PLANE, int64_t SIZE, int64_t STRIDE, int64_t PADDING, int64_t 
     }
     // The elements of a window without gaps that lie in the plane: from the first to the one behind the last.
     static DEVICE_MEMBER int64_t first_tap(int64_t step) { return at(step, 0) < 0 ? -at(step, 0) : 0; }
-    static DEVICE_MEMBER int64_t end_tap(int64_t step) { return PLANE - at(step, 0) < SIZE ? PLANE - at(step, 0) : SIZE; }
+    static DEVICE_MEMBER int64_t end_tap(int64_t step)
+    {
+        return PLANE - at(step, 0) < SIZE ? PLANE - at(step, 0) : SIZE;
+    }
     // How many elements an average divides by.
     static DEVICE_MEMBER int64_t count(int64_t step, bool exclude_padding)
     {

@@ -1,6 +1,6 @@
-// out[r,c] = sum over k of a(r,k) b(k,c) for sides that are no plain matrices, such as the windows of a convolution. A side
-// says with at(line, k) what is there, and with along_depth in which order its elements are neighbours in memory. Tiles of
-// 64 × 64 by 256 threads, 4 × 4 each, k in ascending order with FMA.
+// out[r,c] = sum over k of a(r,k) b(k,c) for sides that are no plain matrices, such as the windows of a convolution.
+// A side says with at(line, k) what is there, and with along_depth in which order its elements are neighbours in
+// memory. Tiles of 64 × 64 by 256 threads, 4 × 4 each, k in ascending order with FMA.
 
 enum { PRODUCT_TILE = 64, PRODUCT_STEP = 16, PRODUCT_THREADS = 256 };
 
@@ -44,7 +44,8 @@ DEVICE void multiply_tile(int64_t tile, int64_t from, int64_t to, const A &a, co
 #pragma unroll
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
-            if (row + y + 16 * i < ROWS && column + x + 16 * j < COLUMNS) store(row + y + 16 * i, column + x + 16 * j, sum[i][j]);
+            if (row + y + 16 * i < ROWS && column + x + 16 * j < COLUMNS)
+                store(row + y + 16 * i, column + x + 16 * j, sum[i][j]);
 }
 
 // Into a row-major matrix.

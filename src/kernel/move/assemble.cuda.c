@@ -1,5 +1,5 @@
-/* concat, pad, unslice for the CUDA device: any strides, any type.  Numerics: as assemble.c.  Each element of the result is
- * written once, by one grid. */
+/* concat, pad, unslice for the CUDA device: any strides, any type. Numerics: as assemble.c. Each element of the
+ * result is written once, by one grid. */
 #include <stdio.h>
 
 #include "kernel/move/strided_text.h"

@@ -1,5 +1,5 @@
-// random_uniform, random_normal: element i is number first + i of a Philox stream, and SKIP more for each whole BLOCK before
-// it. In double, one rounding.
+// random_uniform, random_normal: element i is number first + i of a Philox stream, and SKIP more for each whole BLOCK
+// before it. In double, one rounding.
 
 struct uniform_of {
     static DEVICE_MEMBER double draw(uint64_t seed, uint64_t step, uint64_t site, uint64_t index)
@@ -14,7 +14,8 @@ struct normal_of {
     {
         const double two_pi = 6.283185307179586476925286766559, unit = 2.3283064365386962890625e-10;
         const random_words w = random_block(seed, step, site, 1ull << 63 | index / 2);
-        const double a = ((double)w.word[index % 2 * 2] + 0.5) * unit, b = ((double)w.word[index % 2 * 2 + 1] + 0.5) * unit;
+        const double a = ((double)w.word[index % 2 * 2] + 0.5) * unit,
+                     b = ((double)w.word[index % 2 * 2 + 1] + 0.5) * unit;
         return sqrt(-2.0 * log(a)) * cos(two_pi * b);
     }
 };

@@ -1,5 +1,5 @@
-/* dynamic_slice, dynamic_update_slice for the CUDA device: as dynamic_rows.c, by strided.cuda.c; the first row is read by
- * the grid. */
+/* dynamic_slice, dynamic_update_slice for the CUDA device: as dynamic_rows.c, by strided.cuda.c; the first row is
+ * read by the grid. */
 #include <stdio.h>
 
 #include "kernel/move/strided_text.h"

@@ -1,5 +1,5 @@
-/* fill, constant, iota for the CUDA device: any type but f8, row-major.  Numerics: each value rounds once from f64; fill and
- * constant on the host.  Traffic: one write.  Bound: bandwidth. */
+/* fill, constant, iota for the CUDA device: any type but f8, row-major. Numerics: each value rounds once from f64;
+ * fill and constant on the host. Traffic: one write. Bound: bandwidth. */
 #include "kernel/move/strided_text.h"
 #include "op/op.h"
 

@@ -1,5 +1,5 @@
-/* gather, embedding, one_hot for the CUDA device: any type but f8, index i32 or i64, row-major.  Traffic: index, what it asks
- * for, 1 write.  Bound: bandwidth. */
+/* gather, embedding, one_hot for the CUDA device: any type but f8, index i32 or i64, row-major. Traffic: index, what
+ * it asks for, 1 write. Bound: bandwidth. */
 #include "kernel/move/strided_text.h"
 #include "op/op.h"
 
@@ -34,8 +34,9 @@ static void gather(ht_cuda_emission *e, const ht_launch *launch)
         ht_text_add(&axes, ", axis<%lld, 0, %lld>", (long long)out->dim[i], (long long)(i == axis ? 0 : x->stride[i]));
     include(e);
     ht_cuda_add_grid(e, ht_cuda_blocks(elems, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
-                     "gather<%s, %lld, %lld, %lld%s>(in0, in1, out0);", ht_text_word(ht_dtype_bytes(x->dtype)),
-                     (long long)elems, (long long)x->dim[axis], (long long)x->stride[axis], axes.data ? axes.data : "");
+                     "gather<%s, %s, %lld, %lld, %lld%s>(in0, in1, out0);", ht_text_word(ht_dtype_bytes(x->dtype)),
+                     elems < INT32_MAX ? "uint32_t" : "uint64_t", (long long)elems, (long long)x->dim[axis],
+                     (long long)x->stride[axis], axes.data ? axes.data : "");
     e->text.failed |= axes.failed;
     ht_text_free(&axes);
 }

@@ -1,5 +1,6 @@
-// embedding_grad: y[v,:] = sum of dy[n,:] over the positions n with index[n] = v, n ascending.  scatter_add: y[o,s,i] = sum
-// of u[o,k,i] over the k with index[o,k,i] = s, k ascending.  An index outside is skipped. Sums in real, one rounding.
+// embedding_grad: y[v,:] = sum of dy[n,:] over the positions n with index[n] = v, n ascending. scatter_add: y[o,s,i]
+// = sum of u[o,k,i] over the k with index[o,k,i] = s, k ascending. An index outside is skipped. Sums in real, one
+// rounding.
 
 // ---- positions sorted by row ----
 
@@ -47,16 +48,21 @@ template <int64_t COUNT, int64_t SIZE, class INDEX> DEVICE void sort_chunk(const
     for (int k = threadIdx.x; k < SORT_CHUNK && first + k < COUNT; k += SORT_THREADS) chunks[first + k] = keys[k];
 }
 
-// A key's place is the number of keys before it in its own chunk and in all others.
+// A key's place is the number of keys before it in its own chunk and in all others, which the threads of a warp
+// share.
 template <int64_t COUNT> DEVICE void merge_chunks(const uint64_t *chunks, uint64_t *sorted)
 {
-    const int64_t i = thread_number(), own = i / SORT_CHUNK * SORT_CHUNK;
+    const int64_t i = thread_number() / 32, own = i / SORT_CHUNK * SORT_CHUNK;
+    const int lane = threadIdx.x % 32;
     if (i >= COUNT) return;
     const uint64_t key = chunks[i];
-    int64_t place = i - own;
-    for (int64_t first = 0; first < COUNT; first += SORT_CHUNK)
-        if (first != own) place += keys_before(chunks + first, COUNT - first < SORT_CHUNK ? COUNT - first : SORT_CHUNK, key);
-    sorted[place] = key;
+    int place = 0;
+    for (int64_t first = lane * SORT_CHUNK; first < COUNT; first += 32 * SORT_CHUNK) {
+        const int64_t n = COUNT - first < SORT_CHUNK ? COUNT - first : SORT_CHUNK;
+        place += (int)(first == own ? i - own : keys_before(chunks + first, n, key));
+    }
+    for (int half = 16; half > 0; half /= 2) place += __shfl_xor_sync(0xffffffffu, place, half);
+    if (lane == 0) sorted[place] = key;
 }
 
 // Where the positions of each row begin; one more than there are rows.
@@ -68,14 +74,15 @@ template <int64_t COUNT, int64_t SIZE> DEVICE void find_rows(const uint64_t *sor
 
 // ---- sums ----
 
-template <int64_t COLUMNS, class U> DEVICE real add_positions(real sum, const U *u, const uint64_t *sorted, int64_t from, int64_t to, int64_t column)
+template <int64_t COLUMNS, class U>
+DEVICE real add_positions(real sum, const U *u, const uint64_t *sorted, int64_t from, int64_t to, int64_t column)
 {
     for (int64_t k = from; k < to; k++) sum += (real)get(u[position_of(sorted[k]) * COLUMNS + column]);
     return sum;
 }
 
-// A block for each whole segment of sorted positions: its sum, where all of it belongs to one row. So a row that comes
-// often is summed by many blocks.
+// A block for each whole segment of sorted positions: its sum, where all of it belongs to one row. So a row that
+// comes often is summed by many blocks.
 template <int64_t SIZE, int64_t COLUMNS, class U>
 DEVICE void sum_segment(const U *u, const uint64_t *sorted, real *sums)
 {

@@ -1,12 +1,13 @@
-/* embedding_grad, scatter_add for the CUDA device.  u, y: any float but f8, index i32 or i64, row-major.
- * embedding_grad sorts the positions by row: chunks in shared memory, then each key's place among all chunks. Its sums are
- * those of whole segments of sorted positions, then of rows; no atomics, so that the order depends on the index alone.
- * Traffic: u once, y once, the index a few times.  Bound: bandwidth.
+/* embedding_grad, scatter_add for the CUDA device. u, y: any float but f8, index i32 or i64, row-major.
+ * embedding_grad sorts the positions by row: chunks in shared memory, then each key's place among all chunks. Its
+ * sums are those of whole segments of sorted positions, then of rows; no atomics, so that the order depends on the
+ * index alone.
+ * Traffic: u once, y once, the index a few times. Bound: bandwidth.
  * scatter_add looks through all indices of a column for each element: right for the few of a gather along an axis. */
 #include "kernel/cuda/cuda.h"
 #include "op/op.h"
 
-enum { CHUNK = 1024, SEGMENT = 64 }; /* as in scatter.cu */
+enum { CHUNK = 1024, SEGMENT = 64, WARP = 32 }; /* as in scatter.cu */
 
 /* The workspace of embedding_grad, in bytes. */
 typedef struct layout {
@@ -37,7 +38,7 @@ static void embedding_grad(ht_cuda_emission *e, const ht_launch *launch)
     ht_cuda_add_grid(e, ht_cuda_blocks(l.count, CHUNK), CHUNK / 2, 0,
                      "sort_chunk<%lld, %lld>(in0, (uint64_t *)workspace);", count, rows);
     if (l.sorted != 0)
-        ht_cuda_add_grid(e, ht_cuda_blocks(l.count, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
+        ht_cuda_add_grid(e, ht_cuda_blocks(l.count * WARP, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
                          "merge_chunks<%lld>((const uint64_t *)workspace, (uint64_t *)(workspace + %lld));", count,
                          sorted);
     ht_cuda_add_grid(e, ht_cuda_blocks(l.rows + 1, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,

@@ -1,5 +1,5 @@
-// Copies between strided arrays, and of a part into a whole. What the elements are does not matter: they move as words of
-// 1 to 16 bytes, each by a thread. All sizes are constants, so that places need no division.
+// Copies between strided arrays, and of a part into a whole. What the elements are does not matter: they move as
+// words of 1 to 16 bytes, each by a thread. All sizes are constants, so that places need no division.
 
 struct alignas(16) word128 {
     uint64_t low, high;
@@ -35,8 +35,8 @@ DEVICE void copy_strided(int64_t block, void *to, const void *from)
     ((WORD *)to)[p.to] = ((const WORD *)from)[p.from];
 }
 
-// A plane whose rows are contiguous in `from` along the columns of `to`: squares of 32 × 32 by way of shared memory, so
-// that both sides are read and written in whole lines. 256 threads.
+// A plane whose rows are contiguous in `from` along the columns of `to`: squares of 32 × 32 by way of shared memory,
+// so that both sides are read and written in whole lines. 256 threads.
 template <class WORD, int64_t ROWS, int64_t COLUMNS, int64_t TO_ROW, int64_t FROM_COLUMN, class... OUTER>
 DEVICE void copy_transposed(int64_t block, void *to, const void *from)
 {
@@ -50,8 +50,7 @@ DEVICE void copy_transposed(int64_t block, void *to, const void *from)
             square[y][x] = ((const WORD *)from)[p.from + row + x + (column + y) * FROM_COLUMN];
     __syncthreads();
     for (int y = threadIdx.x / 32; y < 32; y += 8)
-        if (row + y < ROWS && column + x < COLUMNS)
-            ((WORD *)to)[p.to + (row + y) * TO_ROW + column + x] = square[x][y];
+        if (row + y < ROWS && column + x < COLUMNS) ((WORD *)to)[p.to + (row + y) * TO_ROW + column + x] = square[x][y];
 }
 
 // ---- a part of a whole ----

@@ -1,5 +1,5 @@
-/* y[i,j,..] = x[i,j,..], any strides on both sides, as CUDA text. Axes that run on in both arrays are merged, words are as
- * wide as alignment and strides allow, transposed planes go by shared memory.  Traffic: 1 read, 1 write.  Bound:
+/* y[i,j,..] = x[i,j,..], any strides on both sides, as CUDA text. Axes that run on in both arrays are merged, words
+ * are as wide as alignment and strides allow, transposed planes go by shared memory. Traffic: 1 read, 1 write. Bound:
  * bandwidth. */
 #include "kernel/move/strided_text.h"
 
@@ -100,7 +100,8 @@ const char *ht_text_word(size_t bytes)
                         : "word128";
 }
 
-/* Several elements become one word, if the last axis is contiguous in both arrays and all else is a multiple of it. */
+/* Several elements become one word, if the last axis is contiguous in both arrays and all else is a multiple of it.
+ * */
 static void widen(copying *job, uintptr_t alignment)
 {
     axis *last = &job->axes[job->rank - 1];

@@ -21,7 +21,8 @@ typedef struct ht_text_copies {
     int64_t blocks;
 } ht_text_copies;
 
-/* Elements of 1, 2, 4 or 8 bytes, strides that are not negative; the ends do not overlap. A source stride of 0 repeats. */
+/* Elements of 1, 2, 4 or 8 bytes, strides that are not negative; the ends do not overlap. A source stride of 0
+ * repeats. */
 void ht_text_copies_add(ht_text_copies *copies, size_t elem_bytes, int rank, const int64_t *dims, const ht_text_end *to,
                         const ht_text_end *from);
 void ht_text_copies_finish(ht_text_copies *copies);

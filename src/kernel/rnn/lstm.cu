@@ -1,12 +1,13 @@
-// lstm: [i f g o] = x_t w_input' + h w_hidden' + bias, i, f, o by sigmoid, g by tanh; c = f c + i g; h = o tanh(c); y_t = h.
-// At and beyond a sequence's length y is zero, h and c stay. The products with x, over all steps, go by tile_product.cu; here
-// a block runs all steps of a few sequences, since sequences do not meet. h and c go from step to step unrounded, in memory
-// of the block's own.
+// lstm: [i f g o] = x_t w_input' + h w_hidden' + bias, i, f, o by sigmoid, g by tanh; c = f c + i g; h = o tanh(c);
+// y_t = h. At and beyond a sequence's length y is zero, h and c stay. The products with x, over all steps, go by
+// tile_product.cu; here a block runs all steps of a few sequences, since sequences do not meet. h and c go from step
+// to step unrounded, in memory of the block's own.
 
 enum { LSTM_ROWS = 4, LSTM_THREADS = 512 }; // sequences of a block
 
 template <int64_t STEPS, int64_t BATCH, int64_t HIDDEN> struct lstm_shape {
-    static constexpr int64_t steps = STEPS, batch = BATCH, hidden = HIDDEN, reserved = 5 * HIDDEN, states = BATCH * HIDDEN;
+    static constexpr int64_t steps = STEPS, batch = BATCH, hidden = HIDDEN, reserved = 5 * HIDDEN,
+                             states = BATCH * HIDDEN;
 };
 
 template <class LENGTH> DEVICE bool is_alive(const LENGTH *lengths, int64_t step, int64_t sequence)
@@ -48,7 +49,8 @@ DEVICE void multiply_hidden(real (&sum)[4][LSTM_ROWS], const real *h, int64_t ro
 }
 
 // `state` is h before and after a step, then c: [3][BATCH][HIDDEN].
-template <class SHAPE, int64_t PITCH, class H0, class C0, class W, class BIAS, class LENGTH, class Y, class H, class C, class KEPT>
+template <class SHAPE, int64_t PITCH, class H0, class C0, class W, class BIAS, class LENGTH, class Y, class H, class C,
+          class KEPT>
 DEVICE void run_steps(const H0 *h0, const C0 *c0, const W *w_hidden, const BIAS *bias, const LENGTH *lengths,
                       const real *pre, real *state, Y *y, H *h_end, C *c_end, KEPT *reserve)
 {
@@ -75,7 +77,8 @@ DEVICE void run_steps(const H0 *h0, const C0 *c0, const W *w_hidden, const BIAS 
                 if (is_alive(lengths, step, sequence)) {
                     real gate[4];
                     for (int g = 0; g < 4; g++)
-                        gate[g] = sum[g][r] + (pre[row * PITCH + g * hidden + unit] + get_or_zero(bias, g * hidden + unit));
+                        gate[g] =
+                            sum[g][r] + (pre[row * PITCH + g * hidden + unit] + get_or_zero(bias, g * hidden + unit));
                     for (int g = 0; g < 4; g++) kept[g] = g == 2 ? fn_tanh(gate[g]) : fn_sigmoid(gate[g]);
                     c[at] = kept[4] = kept[1] * c[at] + kept[0] * kept[2];
                     next[at] = out = kept[3] * fn_tanh(kept[4]);
@@ -110,10 +113,11 @@ DEVICE void gate_gradient(const KEPT *kept, real c_before, real dh, real *dc, re
     *dc = cell * f;
 }
 
-// Step by step, last first: dh = d(gates of the step after) w_hidden, then d(gates). `pre` [STEPS,BATCH,4 HIDDEN] gets
-// d(gates), `h_before` [STEPS,BATCH,HIDDEN] the h that each step began with; both are zero where a sequence has ended.
-// `state` is dh, then dc: [2][BATCH][HIDDEN].
-template <class SHAPE, class H0, class C0, class W, class KEPT, class LENGTH, class DY, class DH, class DC, class DH0, class DC0>
+// Step by step, last first: dh = d(gates of the step after) w_hidden, then d(gates). `pre` [STEPS,BATCH,4 HIDDEN]
+// gets d(gates), `h_before` [STEPS,BATCH,HIDDEN] the h that each step began with; both are zero where a sequence has
+// ended. `state` is dh, then dc: [2][BATCH][HIDDEN].
+template <class SHAPE, class H0, class C0, class W, class KEPT, class LENGTH, class DY, class DH, class DC, class DH0,
+          class DC0>
 DEVICE void run_steps_back(const H0 *h0, const C0 *c0, const W *w_hidden, const KEPT *reserve, const LENGTH *lengths,
                            const DY *dy, const DH *dh_end, const DC *dc_end, real *pre, real *h_before, real *state,
                            DH0 *dh0, DC0 *dc0)
@@ -143,7 +147,8 @@ DEVICE void run_steps_back(const H0 *h0, const C0 *c0, const W *w_hidden, const 
                 real *to = pre + row * gates + unit;
                 real before = 0;
                 if (is_alive(lengths, step, sequence)) {
-                    const KEPT *kept = reserve + row * SHAPE::reserved + unit, *kept_before = kept - batch * SHAPE::reserved;
+                    const KEPT *kept = reserve + row * SHAPE::reserved + unit,
+                               *kept_before = kept - batch * SHAPE::reserved;
                     const real c_before = step > 0 ? (real)get(kept_before[4 * hidden]) : (real)get(c0[at]);
                     before = step > 0 ? (real)get(kept_before[3 * hidden]) * fn_tanh(c_before) : (real)get(h0[at]);
                     gate_gradient<SHAPE>(kept, c_before, dh[at] + get_or_zero(dy, row * hidden + unit), &dc[at], to);
@@ -164,8 +169,8 @@ DEVICE void run_steps_back(const H0 *h0, const C0 *c0, const W *w_hidden, const 
 template <int64_t ROWS, int64_t INPUTS, int64_t GATES, class W, class DX>
 DEVICE void input_gradient(const real *pre, const W *w_input, DX *dx)
 {
-    multiply_tile<ROWS, INPUTS>(blockIdx.x, 0, GATES, matrix_side<real, GATES, 1>{pre}, matrix_side<W, 1, INPUTS>{w_input},
-                                matrix_store<DX, INPUTS>{dx});
+    multiply_tile<ROWS, INPUTS>(blockIdx.x, 0, GATES, matrix_side<real, GATES, 1>{pre},
+                                matrix_side<W, 1, INPUTS>{w_input}, matrix_store<DX, INPUTS>{dx});
 }
 
 // Rows [STEPS·BATCH, COLUMNS] of x or h_before, zeros where a sequence has ended: what padding holds does not matter.

@@ -1,7 +1,7 @@
 /* lstm and lstm_grad for the CUDA device (lstm.cu). Every operand: any float but f8, row-major.
  * Numerics: real inside, FMA; h, c, dh and dc go from step to step unrounded, results are rounded once.
- * Blocks: tiles of the products over all steps; four sequences for the steps.  Traffic: w_hidden once per step and block,
- * from L2 where it fits.  Bound: that. */
+ * Blocks: tiles of the products over all steps; four sequences for the steps. Traffic: w_hidden once per step and
+ * block, from L2 where it fits. Bound: that. */
 #include <stdio.h>
 
 #include "kernel/cuda/cuda.h"
