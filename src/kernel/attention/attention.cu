@@ -2,8 +2,9 @@
 // attention_grad: p = exp(s - lse), ds = p (dy v' - delta), delta = sum dy y; dv = p' dy, dk = scale ds' q,
 // dq = scale ds k.
 // Tiles of TILE queries and TILE keys lie in shared memory as real. 256 threads stand 16 × 16: thread (own, lane) has
-// SHARE rows of the block's side, from own * SHARE on, and every 16th row or column of the other, from `lane` on. Keys
-// come in ascending tiles with a running maximum (online softmax); all sums have one order.
+// SHARE rows of the block's side, from own * SHARE on, and every 16th row, or four columns, of the other, from `lane` on.
+// Shared memory is read in quads, which it takes for products to wait for arithmetic only. Keys come in ascending tiles
+// with a running maximum (online softmax); all sums have one order.
 
 enum { ATTENTION_THREADS = 256, SIDE = 16 };
 
@@ -31,17 +32,21 @@ template <int64_t SEQUENCE, int64_t HEAD, int64_t ROW> struct rows_at {
 
 // ---- tiles ----
 
-// Odd, so that a column of a tile lies in different banks.
-DEVICE constexpr int pitch_of(int width) { return width | 1; }
-DEVICE constexpr int columns_of(int width) { return width > 0 ? (width + SIDE - 1) / SIDE : 1; }
+DEVICE constexpr int quads_of(int width) { return (width + 3) / 4; }
+// An odd number of quads, so that neighbouring rows lie in different banks.
+DEVICE constexpr int pitch_of(int width) { return (quads_of(width) | 1) * 4; }
+// How many columns of a tile a thread sums, and which is number c.
+DEVICE constexpr int columns_of(int width) { return width > 0 ? (quads_of(width) + SIDE - 1) / SIDE * 4 : 4; }
+DEVICE int column_of(int c) { return (c / 4 * SIDE + lane_of_16()) * 4 + c % 4; }
 
-// `count` rows; zeros behind them.
+// `count` rows; zeros behind them, and in what is left of a row's last quad.
 template <int TILE, int WIDTH, class ROWS, class T> DEVICE void load_tile(real *to, const T *from, int64_t count)
 {
-    constexpr int width = WIDTH > 0 ? WIDTH : 1;
-    for (int i = threadIdx.x; i < TILE * WIDTH; i += ATTENTION_THREADS) {
+    constexpr int width = WIDTH > 0 ? quads_of(WIDTH) * 4 : 1;
+    for (int i = threadIdx.x; i < TILE * width; i += ATTENTION_THREADS) {
         const int row = i / width, column = i % width;
-        to[row * pitch_of(WIDTH) + column] = row < count ? (real)get(from[row * ROWS::row + column]) : (real)0;
+        const bool inside = row < count && column < WIDTH;
+        to[row * pitch_of(WIDTH) + column] = inside ? (real)get(from[row * ROWS::row + column]) : (real)0;
     }
 }
 
@@ -53,35 +58,39 @@ template <int SHARE, int WIDTH> DEVICE void multiply_rows(real (&product)[SHARE]
 #pragma unroll
     for (int r = 0; r < SHARE; r++)
         for (int j = 0; j < SHARE; j++) product[r][j] = 0;
-    for (int d = 0; d < WIDTH; d++) {
-        real left[SHARE], right[SHARE];
+    for (int d = 0; d < WIDTH; d += 4) {
+        pack<real, 4> left[SHARE], right[SHARE];
 #pragma unroll
         for (int r = 0; r < SHARE; r++) {
-            left[r] = a[r * pitch_of(WIDTH) + d];
-            right[r] = b[r * SIDE * pitch_of(WIDTH) + d];
+            left[r] = get_pack<4>(a + r * pitch_of(WIDTH) + d);
+            right[r] = get_pack<4>(b + r * SIDE * pitch_of(WIDTH) + d);
         }
 #pragma unroll
-        for (int r = 0; r < SHARE; r++)
-            for (int j = 0; j < SHARE; j++) product[r][j] = fn_fma(left[r], right[j], product[r][j]);
+        for (int e = 0; e < 4; e++)
+            for (int r = 0; r < SHARE; r++)
+                for (int j = 0; j < SHARE; j++)
+                    product[r][j] = fn_fma(left[r].item[e], right[j].item[e], product[r][j]);
     }
 }
 
-// sum[r][c] += sum over k of weight[own row r][k] x[k][lane + 16 c].
+// sum[r][c] += sum over k of weight[own row r][k] x[k][column c].
 template <int SHARE, int WIDTH>
 DEVICE void add_weighted(real (&sum)[SHARE][columns_of(WIDTH)], const real *weight, const real *x)
 {
     constexpr int tile = SHARE * SIDE;
     weight += own_row() * SHARE * pitch_of(tile);
-    for (int k = 0; k < tile; k++) {
-        real left[SHARE];
+    for (int k = 0; k < tile; k += 4) {
+        pack<real, 4> left[SHARE];
 #pragma unroll
-        for (int r = 0; r < SHARE; r++) left[r] = weight[r * pitch_of(tile) + k];
+        for (int r = 0; r < SHARE; r++) left[r] = get_pack<4>(weight + r * pitch_of(tile) + k);
 #pragma unroll
-        for (int c = 0; c < columns_of(WIDTH); c++) {
-            const int column = lane_of_16() + c * SIDE;
-            const real right = column < WIDTH ? x[k * pitch_of(WIDTH) + column] : (real)0;
-            for (int r = 0; r < SHARE; r++) sum[r][c] = fn_fma(left[r], right, sum[r][c]);
-        }
+        for (int e = 0; e < 4; e++)
+            for (int c = 0; c < columns_of(WIDTH); c += 4) {
+                if (column_of(c) >= WIDTH) continue;
+                const pack<real, 4> right = get_pack<4>(x + (k + e) * pitch_of(WIDTH) + column_of(c));
+                for (int r = 0; r < SHARE; r++)
+                    for (int i = 0; i < 4; i++) sum[r][c + i] = fn_fma(left[r].item[e], right.item[i], sum[r][c + i]);
+            }
     }
 }
 
@@ -109,7 +118,7 @@ DEVICE void save_tile(T *to, const real (&sum)[SHARE][columns_of(WIDTH)], const 
 #pragma unroll
     for (int r = 0; r < SHARE; r++)
         for (int c = 0; c < columns_of(WIDTH); c++) {
-            const int row = own_row() * SHARE + r, column = lane_of_16() + c * SIDE;
+            const int row = own_row() * SHARE + r, column = column_of(c);
             if (row < count && column < WIDTH) put(&to[(int64_t)row * WIDTH + column], sum[r][c] * factor[r]);
         }
 }

@@ -24,9 +24,10 @@ typedef struct attention {
 
 /* ---- tiles ---- */
 
+/* As pitch_of in attention.cu. */
 static int64_t pitch(int64_t width)
 {
-    return width | 1;
+    return ((width + 3) / 4 | 1) * 4;
 }
 
 static int64_t shared_bytes(const attention *a, bool backward, int64_t tile)

@@ -1,12 +1,13 @@
 // (a, b) -> (a cos t - b sin t, b cos t + a sin t), t = position base^(-2j/D), for each pair of the last axis.
 
-// A thread for each position and pair. The table is [POSITIONS, 2, HALF]: cosines, sines.
+// A thread for each position and pair, whose frequency base^(-2j/D) is the host's. The table is [POSITIONS, 2, HALF]:
+// cosines, sines.
 template <int64_t POSITIONS, int64_t HALF, class POSITION>
-DEVICE void fill_rotations(const POSITION *position, double base, real sign, real *table)
+DEVICE void fill_rotations(const POSITION *position, const double (&frequency)[HALF], real sign, real *table)
 {
     const int64_t i = thread_number(), p = i / HALF, j = i % HALF;
     if (i >= POSITIONS * HALF) return;
-    const double angle = (double)get_int(position[p]) * pow(base, -2.0 * (double)j / (double)(2 * HALF));
+    const double angle = (double)get_int(position[p]) * frequency[j];
     table[p * 2 * HALF + j] = (real)cos(angle);
     table[p * 2 * HALF + HALF + j] = sign * (real)sin(angle);
 }

@@ -2,7 +2,7 @@
 // A side says with at(line, k) what is there, and with along_depth in which order its elements are neighbours in
 // memory. Tiles of 64 × 64 by 256 threads, 4 × 4 each, k in ascending order with FMA.
 
-enum { PRODUCT_TILE = 64, PRODUCT_STEP = 16, PRODUCT_THREADS = 256 };
+enum { PRODUCT_TILE = 64, PRODUCT_PITCH = 68, PRODUCT_STEP = 16, PRODUCT_THREADS = 256 };
 
 // A matrix in memory: element (line, k).
 template <class T, int64_t LINE, int64_t DEPTH> struct matrix_side {
@@ -13,7 +13,7 @@ template <class T, int64_t LINE, int64_t DEPTH> struct matrix_side {
 
 // [PRODUCT_STEP][PRODUCT_TILE] of a side, zeros beyond LINES and `to`.
 template <int64_t LINES, class SIDE>
-DEVICE void load_side(real (*tile)[PRODUCT_TILE + 1], const SIDE &side, int64_t line, int64_t from, int64_t to)
+DEVICE void load_side(real (*tile)[PRODUCT_PITCH], const SIDE &side, int64_t line, int64_t from, int64_t to)
 {
     for (int i = threadIdx.x; i < PRODUCT_STEP * PRODUCT_TILE; i += PRODUCT_THREADS) {
         const int along = SIDE::along_depth ? i / PRODUCT_STEP : i % PRODUCT_TILE;
@@ -26,26 +26,28 @@ DEVICE void load_side(real (*tile)[PRODUCT_TILE + 1], const SIDE &side, int64_t 
 template <int64_t ROWS, int64_t COLUMNS, class A, class B, class STORE>
 DEVICE void multiply_tile(int64_t tile, int64_t from, int64_t to, const A &a, const B &b, const STORE &store)
 {
-    __shared__ real left[PRODUCT_STEP][PRODUCT_TILE + 1], right[PRODUCT_STEP][PRODUCT_TILE + 1];
+    alignas(16) __shared__ real left[PRODUCT_STEP][PRODUCT_PITCH];
+    alignas(16) __shared__ real right[PRODUCT_STEP][PRODUCT_PITCH];
     constexpr int64_t across = (COLUMNS + PRODUCT_TILE - 1) / PRODUCT_TILE;
     const int64_t row = tile / across * PRODUCT_TILE, column = tile % across * PRODUCT_TILE;
-    const int y = threadIdx.x / 16, x = threadIdx.x % 16;
+    const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
     real sum[4][4] = {};
     for (; from < to; from += PRODUCT_STEP) {
         load_side<ROWS>(left, a, row, from, to);
         load_side<COLUMNS>(right, b, column, from, to);
         __syncthreads();
 #pragma unroll
-        for (int k = 0; k < PRODUCT_STEP; k++)
+        for (int k = 0; k < PRODUCT_STEP; k++) {
+            const pack<real, 4> of_a = get_pack<4>(&left[k][y]), of_b = get_pack<4>(&right[k][x]);
             for (int i = 0; i < 4; i++)
-                for (int j = 0; j < 4; j++) sum[i][j] = fn_fma(left[k][y + 16 * i], right[k][x + 16 * j], sum[i][j]);
+                for (int j = 0; j < 4; j++) sum[i][j] = fn_fma(of_a.item[i], of_b.item[j], sum[i][j]);
+        }
         __syncthreads();
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
-            if (row + y + 16 * i < ROWS && column + x + 16 * j < COLUMNS)
-                store(row + y + 16 * i, column + x + 16 * j, sum[i][j]);
+            if (row + y + i < ROWS && column + x + j < COLUMNS) store(row + y + i, column + x + j, sum[i][j]);
 }
 
 // Into a row-major matrix.
