@@ -34,4 +34,8 @@ function(emulated_library name version)
     target_link_libraries(emulated_${name} PRIVATE emulator_flags Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
 emulated_library(libcuda 1 ${emulator_dir}/emulated_driver.c ${emulator_dir}/emulated_blocks.c)
+# Libraries that the emulator's device has not, whatever else the machine has.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/emulated_nothing.c CONTENT "typedef int nothing;\n")
+emulated_library(libcublasLt 13 ${CMAKE_BINARY_DIR}/emulated_nothing.c)
+emulated_library(libcudnn 9 ${CMAKE_BINARY_DIR}/emulated_nothing.c)
 emulated_library(libnvrtc 13 ${emulator_dir}/emulated_nvrtc.c ${CMAKE_BINARY_DIR}/emulation_text.c)

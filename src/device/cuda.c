@@ -1,5 +1,5 @@
 /* An NVIDIA GPU by the driver API. Queues are streams; a launch enqueues at once, in the caller's thread. */
-#include "device/cuda.h"
+#include "device/cuda_own.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -95,15 +95,17 @@ static void cuda_close(ht_device *device)
     free(d);
 }
 
-static bool has_library(const char *const *files)
+/* It stays open: rows will want it. */
+static bool has_library(const char *const *files, const char *function)
 {
     void *library = NULL;
     for (; !library && *files; files++) library = dlopen(*files, RTLD_LAZY);
-    return library != NULL; /* it stays open: rows will want it */
+    return library && dlsym(library, function);
 }
 
 static void cuda_describe(ht_device *device, ht_target *target)
 {
+    static const char *const functions[HT_LIBRARY_COUNT] = {"cublasLtCreate", "cudnnCreate"};
     static const char *const files[HT_LIBRARY_COUNT][4] = {
         [HT_LIBRARY_CUBLASLT] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
         [HT_LIBRARY_CUDNN] = {"libcudnn.so.9", "libcudnn.so"},
@@ -115,7 +117,7 @@ static void cuda_describe(ht_device *device, ht_target *target)
         target->memory_bytes[HT_SPACE_MAIN] = (int64_t)bytes;
     target->libraries = 0;
     for (int i = 0; i < HT_LIBRARY_COUNT; i++)
-        if (has_library(files[i])) target->libraries |= 1u << i;
+        if (has_library(files[i], functions[i])) target->libraries |= 1u << i;
 }
 
 /* ---- memory ---- */

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "device/cuda.h"
+#include "device/cuda_own.h"
 
 enum { MAX_SHARED_BYTES = 8, SHARED_WITHOUT_ASKING = 48 << 10, ENTRIES = 8 }; /* CU_FUNC_ATTRIBUTE_… 8 */
 
