@@ -28,6 +28,8 @@ typedef struct program {
 static const char *const flags[] = {
     "-shared", "-fPIC", "-O1", "-w", "-std=c++17", "-DHT_EMULATED", "-ffp-contract=off", "-fno-exceptions", "-fno-rtti",
     "-fno-asynchronous-unwind-tables", "-nostdlib", "-pipe",
+    /* Its own __bss_start and _end, not those of a program that exports its symbols. */
+    "-Wl,-Bsymbolic",
     /* A trap behind the end of an array, such as one in shared memory, and at a wrong alignment. */
     "-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error"};
 enum { FLAGS = sizeof flags / sizeof flags[0] };
