@@ -297,6 +297,23 @@ static bool has_f8(const ht_call *call)
     return false;
 }
 
+static bool is_long(void)
+{
+    return getenv("HALFTONE_LONG") != NULL;
+}
+
+/* Each type once; how results are converted is the same in all rows. */
+static bool is_tested(const op_variant *v)
+{
+    return is_long() || v->as_written || (v->out == HT_DTYPE_COUNT && v->in_even == v->in_odd);
+}
+
+/* Also with strided and unaligned operands? */
+static bool in_layouts(const op_variant *v)
+{
+    return !v->special && (v->as_written || (is_long() && v->in_even == HT_BF16));
+}
+
 static void add_case(runs *all, subject *s, const op_variant *v)
 {
     const ht_context *rows = context_shared();
@@ -306,18 +323,12 @@ static void add_case(runs *all, subject *s, const op_variant *v)
     for (size_t i = 0; i < rows->kernel_count; i++) {
         const ht_kernel *k = rows->kernels[i];
         if (!is_row(k, s->c.op) || k->can(s->c.call, &target)) continue;
-        add_row(all, s, k, (v->as_written && !v->special) || v->in_even == HT_BF16);
+        add_row(all, s, k, in_layouts(v));
         taken = true;
     }
     ht_text why = {0};
     if (!taken) ht_kernel_choose(context_shared(), s->c.call, &target, &why);
     if (!taken) op_case_fail(&s->c, "no CUDA row takes it: %s", why.data);
-}
-
-/* Most variants differ from these in what a row-independent conversion does. */
-static bool is_tested(const op_variant *v)
-{
-    return getenv("HALFTONE_LONG") || v->as_written || v->out == HT_DTYPE_COUNT;
 }
 
 static void add_sample(runs *all, const ht_op *op, const char *line, const op_variant *v)
