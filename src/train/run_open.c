@@ -1,0 +1,150 @@
+/* Opening and closing a run: its folder, job, loaders, records. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/folder.h"
+#include "train/process_memory.h"
+#include "train/run_state.h"
+
+void ht_run_note(const ht_run *run, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    if (!run->request.on_note) return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    run->request.on_note(run->request.arg, line);
+}
+
+bool ht_run_is_dynamic(const ht_run *run)
+{
+    return strcmp(run->job.train_config->loss_scale, "dynamic") == 0;
+}
+
+static ht_status open_loaders(ht_run *run)
+{
+    const ht_data_info *info = ht_data_info_of(run->job.data);
+    const ht_field *ahead = ht_fields_find(ht_config_block(run->job.config, "data"), "prefetch");
+    bool prefetch = ahead && ahead->value->kind == HT_JSON_BOOL && ahead->value->boolean;
+    if (run->request.mode != HT_RUN_EVALUATE)
+        HT_TRY(ht_loader_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
+    if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
+    return ht_loader_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
+}
+
+/* Of a step that writes: a failure is one of the run's folder. */
+static ht_status of_output(const ht_run *run, ht_status status)
+{
+    if (status != HT_OK && run->request.output_failed) *run->request.output_failed = true;
+    return status;
+}
+
+/* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
+static ht_status open_output(ht_run *run)
+{
+    if (run->request.mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, run->folder, HT_RUN_FORCE));
+    HT_TRY(ht_folder_record(run->ctx, run->folder, &run->job));
+    HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, run->folder, run->step));
+    if (run->request.numerics < 1) return HT_OK;
+    return ht_numerics_open(&run->numerics, run, run->folder, run->step, run->request.numerics);
+}
+
+static ht_status set_up(ht_run *run)
+{
+    ht_run_mode mode = run->request.mode;
+    const char *folder = run->request.folder ? run->request.folder : ht_config_train(run->request.config)->output;
+    bool again = mode == HT_RUN_RESUME || mode == HT_RUN_EVALUATE;
+    if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
+    HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
+    if (mode == HT_RUN_NEW) HT_TRY(of_output(run, ht_folder_claim(run->ctx, folder, mode)));
+    HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
+    HT_TRY(open_loaders(run));
+    HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
+    if (again) HT_TRY(ht_run_restore(run));
+    if (mode == HT_RUN_EVALUATE) return HT_OK;
+    run->update = ht_plan_segment_find(run->job.plan, "update");
+    HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
+    run->can_drop = run->request.stop && run->job.train_config->accumulate > 1;
+    return of_output(run, open_output(run));
+}
+
+ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request)
+{
+    *out = NULL;
+    ht_run *run = calloc(1, sizeof *run);
+    if (!run) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a run");
+    run->ctx = ctx;
+    run->request = *request;
+    run->saved_step = -1;
+    ht_status status = set_up(run);
+    if (status == HT_OK)
+        *out = run;
+    else
+        ht_run_close(run);
+    return status;
+}
+
+ht_run_info ht_run_info_of(const ht_run *run)
+{
+    const ht_plan *plan = run->job.plan;
+    ht_run_info info = {
+        .folder = run->folder,
+        .model = run->job.model->name,
+        .task = run->job.task,
+        .parameters = run->job.parameters,
+        .plan_bytes = ht_plan_bytes(plan),
+        .reserve_bytes = run->job.reserve_bytes,
+        .bytes = ht_plan_byte_table(plan),
+        .steps = run->job.steps,
+        .first_step = run->first_step,
+        .model_hash = plan->model_hash,
+    };
+    return info;
+}
+
+ht_end_report ht_run_end(const ht_run *run)
+{
+    return (ht_end_report){
+        .step = run->step,
+        .seconds = run->seconds,
+        .plan_bytes = ht_plan_bytes(run->job.plan),
+        .process_peak_bytes = ht_process_peak_bytes(),
+        .reserve_bytes = run->job.reserve_bytes,
+    };
+}
+
+ht_session *ht_run_session(ht_run *run)
+{
+    return run->job.session;
+}
+
+ht_data *ht_run_data(ht_run *run)
+{
+    return run->job.data;
+}
+
+ht_run_view ht_run_look(ht_run *run)
+{
+    return (ht_run_view){&run->job, &run->request, &run->binding, run->train, run->step};
+}
+
+/* ---- close ---- */
+
+ht_status ht_run_close(ht_run *run)
+{
+    if (!run) return HT_OK;
+    ht_status status = ht_metrics_close(run->metrics), numerics = ht_numerics_close(run->numerics);
+    if (status == HT_OK) status = numerics;
+    ht_batch_binding_close(&run->binding);
+    ht_loader_free(run->train);
+    ht_loader_free(run->validation);
+    ht_step_records_free(run->records);
+    ht_job_close(&run->job);
+    free(run->folder);
+    free(run->snapshots);
+    free(run);
+    return status;
+}

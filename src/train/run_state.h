@@ -1,0 +1,41 @@
+/* Internal: a run as the files that open, train and evaluate it share it. */
+#ifndef HT_TRAIN_RUN_STATE_H
+#define HT_TRAIN_RUN_STATE_H
+
+#include "train/batch_binding.h"
+#include "train/job.h"
+#include "train/metrics.h"
+#include "train/numerics.h"
+#include "train/step_record.h"
+
+struct ht_run {
+    ht_context *ctx;
+    ht_run_request request;
+    char *folder, *snapshots;
+    ht_job job;
+    ht_loader *train, *validation;
+    ht_batch_binding binding;
+    int update;               /* the segment */
+    ht_step_records *records; /* NULL in a run that evaluates */
+    double last_end;          /* when the last step was done whose record was read */
+    ht_metrics *metrics;
+    ht_numerics *numerics; /* NULL: not asked for */
+    bool can_drop;         /* something can stop the run between two micro-batches */
+    int64_t step, first_step, saved_step;
+    double seconds;     /* that the training took */
+    bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
+};
+
+/* A line for the caller's on_note. */
+void ht_run_note(const ht_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Does the loss scale move? */
+bool ht_run_is_dynamic(const ht_run *run);
+/* Seconds of a clock that never goes back. */
+double ht_run_clock(void);
+/* All steps so far are done and recorded. */
+ht_status ht_run_catch_up(ht_run *run);
+
+/* The state of the newest snapshot that can be read; without any, a run that goes on begins. */
+ht_status ht_run_restore(ht_run *run);
+
+#endif
