@@ -52,6 +52,17 @@ static ht_status open_output(ht_run *run)
     return ht_numerics_open(&run->numerics, run, run->folder, run->step, run->request.numerics);
 }
 
+/* Held until the run is closed, by all who write: nobody goes on with a run, or removes it, while it lives. */
+static ht_status lock_folder(ht_run *run)
+{
+    char *before;
+    if (run->request.mode == HT_RUN_EVALUATE) return HT_OK;
+    HT_TRY(ht_run_lock_take(&run->lock, run->ctx, run->folder, &before));
+    if (before) ht_run_note(run, "%s: %s ended without releasing its lock, which is taken over", run->folder, before);
+    free(before);
+    return HT_OK;
+}
+
 static ht_status set_up(ht_run *run)
 {
     ht_run_mode mode = run->request.mode;
@@ -59,6 +70,7 @@ static ht_status set_up(ht_run *run)
     bool again = mode == HT_RUN_RESUME || mode == HT_RUN_EVALUATE;
     if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
     HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
+    HT_TRY(of_output(run, lock_folder(run)));
     if (mode == HT_RUN_NEW) HT_TRY(of_output(run, ht_folder_claim(run->ctx, folder, mode)));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_loaders(run));
@@ -143,6 +155,7 @@ ht_status ht_run_close(ht_run *run)
     ht_loader_free(run->validation);
     ht_step_records_free(run->records);
     ht_job_close(&run->job);
+    ht_run_lock_release(run->lock);
     free(run->folder);
     free(run->snapshots);
     free(run);

@@ -6,12 +6,14 @@
 #include "train/job.h"
 #include "train/metrics.h"
 #include "train/numerics.h"
+#include "train/run_lock.h"
 #include "train/step_record.h"
 
 struct ht_run {
     ht_context *ctx;
     ht_run_request request;
     char *folder, *snapshots;
+    ht_run_lock *lock; /* of the folder; NULL in a run that evaluates */
     ht_job job;
     ht_loader *train, *validation;
     ht_batch_binding binding;

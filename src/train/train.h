@@ -63,6 +63,7 @@ typedef struct ht_end_report {
     int64_t reserve_bytes;      /* what it was said to need beyond the plan (train/process_memory.h) */
 } ht_end_report;
 
+/* All but the last lock the folder, and are refused (HT_EINVAL) while another process holds it. */
 typedef enum ht_run_mode {
     HT_RUN_NEW,      /* refused when the folder holds a run */
     HT_RUN_FORCE,    /* a run that is there is removed */

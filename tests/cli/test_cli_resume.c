@@ -1,84 +1,12 @@
 /* halftone train, stopped and resumed in every way: the last snapshot and the records are those of a run that nobody
  * disturbed, byte for byte. */
 #include <signal.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "cli_case.h"
+#include "run_process.h"
 
 enum { KILLS = 20, LONG_KILLS = 200 };
-
-/* Losses to the last digit, and the bytes of the last snapshot. Times differ, and so does the folder's name in the
- * config that the manifest holds. */
-static void expect_the_same_runs(const data_case *c)
-{
-    expect(c,
-           "for r in whole run; do sed 's/, \"tokens_per_second.*skipped/, \"skipped/; s/, \"seconds.*//' "
-           "$r/metrics.jsonl > $r.txt; done; cmp whole.txt run.txt && "
-           "a=$(ls -d whole/snapshots/step-* | tail -n 1); b=run/${a#whole/}; "
-           "for f in weights optimizer; do cmp $a/$f.safetensors $b/$f.safetensors || exit; done; echo same",
-           0, "same\n");
-}
-
-/* ---- lives ---- */
-
-typedef struct life {
-    pid_t process;
-    FILE *lines;
-} life;
-
-/* `halftone train JOB --resume SETS` with that many threads. */
-static life begin_with(const data_case *c, int threads, const char *job, const char *sets)
-{
-    int ends[2];
-    char number[16], line[1024];
-    assert_int_equal(pipe(ends), 0);
-    fflush(NULL);
-    pid_t process = fork();
-    assert_true(process >= 0);
-    if (process == 0) {
-        snprintf(number, sizeof number, "%d", threads);
-        if (chdir(c->folder) != 0 || dup2(ends[1], STDOUT_FILENO) < 0 || !freopen("notes", "a", stderr)) _exit(99);
-        close(ends[0]);
-        close(ends[1]);
-        setenv("OMP_NUM_THREADS", number, 1);
-        snprintf(line, sizeof line, "exec '%s' train %s --resume %s", HT_PROGRAM, job, sets);
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-        _exit(98);
-    }
-    close(ends[1]);
-    return (life){process, fdopen(ends[0], "r")};
-}
-
-static life begin(const data_case *c, int threads)
-{
-    return begin_with(c, threads, "job.json", "");
-}
-
-/* Reads on to the end; the exit status, or minus the signal's number. */
-static int end(life *l)
-{
-    char line[1024];
-    int status;
-    while (fgets(line, sizeof line, l->lines)) continue;
-    fclose(l->lines);
-    assert_int_equal(waitpid(l->process, &status, 0), l->process);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
-/* Waits until the run says that it has made that many steps; false when it ended before. */
-static bool wait_for_step(life *l, int step)
-{
-    char line[1024];
-    int has = 0;
-    while (has < step)
-        if (!fgets(line, sizeof line, l->lines))
-            return false;
-        else if (sscanf(line, "step %d ", &has) != 1)
-            has = 0;
-    return true;
-}
 
 /* ---- jobs ---- */
 
@@ -155,16 +83,16 @@ static void resume__every_kind_of_job_goes_on_as_if_nothing_had_been(void **stat
     for (size_t j = 0; j < sizeof jobs / sizeof jobs[0]; j++) {
         train_whole(c, jobs[j]);
         for (int turn = 0; turn < 5; turn++) {
-            life l = begin(c, 1 + turn % 3);
-            if (wait_for_step(&l, 7 * turn + 5)) kill(l.process, signals[turn]);
+            run_process l = run_begin(c, 1 + turn % 3, "train job.json --resume");
+            if (run_wait_for_step(&l, 7 * turn + 5)) kill(l.process, signals[turn]);
             /* A signal may come too late, where many share the machine. */
-            int status = end(&l);
+            int status = run_end(&l);
             if (status != 0 && !(signals[turn] == SIGKILL && status == -SIGKILL))
                 fail_msg("job %zu: life %d ended with %d", j, turn, status);
         }
         expect(c, "OMP_NUM_THREADS=2 \"$H\" train job.json --resume 2>> notes; grep 'goes on' notes; rm notes", 0,
                "goes on after step ");
-        expect_the_same_runs(c);
+        run_expect_the_same(c);
     }
 }
 
@@ -187,16 +115,17 @@ static void resume__a_stop_between_micro_batches_drops_the_step(void **state)
         snprintf(line, sizeof line, "rm -rf whole run; \"$H\" train short.json %s --set train.output=whole", sets[j]);
         expect(c, line, 0, "step 6 of 6");
         for (int turn = 0; turn < 4; turn++) {
-            life l = begin_with(c, 1 + turn % 2, "short.json", sets[j]);
-            bool lives = wait_for_step(&l, turn + 1);
-            nanosleep(&(struct timespec){0, 2000000}, NULL); /* into the next step */
+            snprintf(line, sizeof line, "train short.json --resume %s", sets[j]);
+            run_process l = run_begin(c, 1 + turn % 2, line);
+            bool lives = run_wait_for_step(&l, turn + 1);
+            run_sleep(0.002); /* into the next step */
             if (lives) kill(l.process, signals[turn % 3]);
-            assert_int_equal(end(&l), 0);
+            assert_int_equal(run_end(&l), 0);
         }
         expect(c, "cat notes", 0, "stopped in the middle of step ");
         snprintf(line, sizeof line, "\"$H\" train short.json --resume %s; rm notes", sets[j]);
         expect(c, line, 0, "goes on after step ");
-        expect_the_same_runs(c);
+        run_expect_the_same(c);
     }
 }
 
@@ -217,20 +146,19 @@ static void resume__survives_kills_at_random_moments(void **state)
     clock_gettime(CLOCK_MONOTONIC, &now);
     double seconds = (double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec);
     for (uint64_t turn = 0; kills < wanted; turn++) {
-        life l = begin(c, 1 + (int)(turn % 2));
-        double pause = ht_stream_uniform(&rng, turn) * seconds / 3;
-        nanosleep(&(struct timespec){(time_t)pause, (long)(1e9 * (pause - (double)(time_t)pause))}, NULL);
+        run_process l = run_begin(c, 1 + (int)(turn % 2), "train job.json --resume");
+        run_sleep(ht_stream_uniform(&rng, turn) * seconds / 3);
         kill(l.process, SIGKILL);
-        int status = end(&l);
+        int status = run_end(&l);
         if (status != 0 && status != -SIGKILL) expect(c, "tail -n 3 notes", 0, "no such life should end by itself");
         kills += status == -SIGKILL;
         if (status != 0) continue;
         /* It got to its end before we got to it: that is a run to compare, and the next one begins anew. */
-        expect_the_same_runs(c);
+        run_expect_the_same(c);
         expect(c, "rm -rf run", 0, "");
     }
     expect(c, "\"$H\" train job.json --resume", 0, "");
-    expect_the_same_runs(c);
+    run_expect_the_same(c);
     print_message("%d kills\n", kills);
 }
 
@@ -246,7 +174,7 @@ static void resume__after_a_snapshot_that_could_not_be_written(void **state)
            "weights.safetensors: File too large");
     expect(c, "ls run/snapshots", 0, "step-00000004\nstep-00000008\n");
     expect(c, "\"$H\" train job.json --resume", 0, "goes on after step 8");
-    expect_the_same_runs(c);
+    run_expect_the_same(c);
 }
 
 static void resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged(void **state)
@@ -255,7 +183,7 @@ static void resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged(v
     train_whole(c, jobs[0]);
     expect(c, "cp -r whole run; rm run/snapshots/step-00000060/optimizer.safetensors; \"$H\" train job.json --resume",
            0, "goes on after step 56");
-    expect_the_same_runs(c);
+    run_expect_the_same(c);
     expect(c,
            "printf x | dd of=run/snapshots/step-00000060/weights.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null; "
            "\"$H\" train job.json --resume --set train.steps=70; test $? != 0",

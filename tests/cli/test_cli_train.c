@@ -356,8 +356,8 @@ static void commands__end_with_1_where_they_cannot_write(void **state)
     data_case_text(c, "job.json", text_job);
     expect(c, "\"$H\" train job.json --set train.output=/dev/null/run", 1, "/dev/null/run: Not a directory");
     expect(c, "\"$H\" train job.json --force --set train.output=/dev/null/run", 1, "/dev/null/run");
-    expect(c, "touch file && \"$H\" train job.json --set train.output=file", 1, "file: Not a directory");
-    expect(c, "\"$H\" compare job.json --precision fp32 -o /dev/null/runs", 1, "/dev/null/runs/fp32: Not a directory");
+    expect(c, "touch file && \"$H\" train job.json --set train.output=file", 1, "file: it is no folder");
+    expect(c, "\"$H\" compare job.json --precision fp32 -o /dev/null/runs", 1, "/dev/null/runs: Not a directory");
     expect(c, "\"$H\" explain job.json --html /dev/null/x.html", 1, "/dev/null/x.html.part: Not a directory");
     expect(c, "\"$H\" demo --single --steps 1 -o /dev/null/demo", 1, "/dev/null/demo: Not a directory");
     expect(c, "\"$H\" init sums.txt /dev/null/job.json", 1, "/dev/null/job.json: Not a directory");
