@@ -155,8 +155,8 @@ ht_status ht_vocabulary_encode(const ht_vocabulary *vocabulary, ht_context *ctx,
                                size_t length, int32_t **ids, int64_t *count);
 /* Detokenizes ids: appends their text, with words joined as in prose. Specials and ids out of range are left out. */
 void ht_vocabulary_decode(const ht_vocabulary *vocabulary, const int32_t *ids, int64_t count, ht_text *text);
-/* As a JSON file, and back. */
-ht_status ht_vocabulary_write(const ht_vocabulary *vocabulary, ht_context *ctx, const char *path);
+/* As JSON, and back from a file, whose other members are ignored. */
+void ht_vocabulary_print(const ht_vocabulary *vocabulary, ht_text *text);
 ht_status ht_vocabulary_read(ht_vocabulary **out, ht_context *ctx, const char *path);
 void ht_vocabulary_free(ht_vocabulary *vocabulary);
 

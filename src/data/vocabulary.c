@@ -1,7 +1,6 @@
 /* The vocabulary: tokens in an arena, with an open-addressed hash table. A byte vocabulary needs neither. */
 #include "data/vocabulary.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,11 +285,10 @@ void ht_vocabulary_decode(const ht_vocabulary *vocabulary, const int32_t *ids, i
 
 static const char *const kind_names[] = {"byte", "char", "word"};
 
-ht_status ht_vocabulary_write(const ht_vocabulary *vocabulary, ht_context *ctx, const char *path)
+void ht_vocabulary_print(const ht_vocabulary *vocabulary, ht_text *text)
 {
     const ht_vocabulary *v = vocabulary;
-    ht_text text = {0};
-    ht_json_writer json = {.text = &text, .long_escapes = true};
+    ht_json_writer json = {.text = text, .long_escapes = true};
     ht_json_begin_object(&json, NULL);
     ht_json_put_text(&json, "kind", kind_names[v->kind]);
     ht_json_put_bool(&json, "specials", v->specials);
@@ -302,17 +300,7 @@ ht_status ht_vocabulary_write(const ht_vocabulary *vocabulary, ht_context *ctx, 
     }
     ht_json_end_array(&json);
     ht_json_end_object(&json);
-    ht_text_add(&text, "\n");
-    if (text.failed) {
-        ht_text_free(&text);
-        return no_memory(ctx);
-    }
-    FILE *file = fopen(path, "wbe");
-    bool wrote = file && fwrite(text.data, 1, text.length, file) == text.length;
-    if (file && fclose(file) != 0) wrote = false;
-    ht_text_free(&text);
-    if (!wrote) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
-    return HT_OK;
+    ht_text_add(text, "\n");
 }
 
 static ht_status take_tokens(ht_vocabulary *v, ht_context *ctx, const char *path, const ht_json *tokens)

@@ -285,6 +285,14 @@ static ht_status read_link(const reader *r, const ht_json *value)
 
 /* ---- the whole file ---- */
 
+/* That of the file, in the folder of a run; who opened the file has compared it. */
+static ht_status read_checksum(const reader *r, const ht_json *value)
+{
+    if (value->kind != HT_JSON_STRING)
+        return ht_json_fail(r->ctx, r->name, value, "\"xxh3\" is %s, not a string", ht_json_kind_name(value->kind));
+    return HT_OK;
+}
+
 static const target_key keys[] = {
     {"name", false, read_name},         {"device", false, read_device},
     {"arch", true, read_arch},          {"isa", true, read_isa},
@@ -292,6 +300,7 @@ static const target_key keys[] = {
     {"features", false, read_features}, {"libraries", false, read_libraries},
     {"flops", false, read_flops},       {"bandwidth", false, read_bandwidth},
     {"link", false, read_link},
+    {"xxh3", false, read_checksum},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 

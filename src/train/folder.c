@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "train/metrics.h"
+#include "train/seal.h"
 
 enum { MOST_DEPTH = 8 };
 
@@ -122,11 +123,12 @@ static ht_status write_whole(ht_context *ctx, const char *path, const char *text
     HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(error));
 }
 
-/* The text is freed. */
+/* Sealed; the text is freed. */
 static ht_status write_text(ht_context *ctx, const char *folder, const char *name, ht_text *text)
 {
     char *path = NULL;
     ht_status status = ht_folder_path(ctx, &path, folder, name);
+    ht_seal_add(text, HT_SEAL_KEY);
     if (status == HT_OK)
         status = text->failed ? ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path)
                               : write_whole(ctx, path, text->data, text->length);
@@ -151,26 +153,72 @@ static ht_status write_target(ht_context *ctx, const char *folder, const ht_targ
 
 static ht_status write_vocabulary(ht_context *ctx, const char *folder, int which, const ht_vocabulary *vocabulary)
 {
-    char *path;
+    ht_text text = {0};
     if (!vocabulary) return HT_OK;
-    HT_TRY(ht_folder_path(ctx, &path, folder, ht_vocabulary_files[which]));
-    ht_status status = ht_vocabulary_write(vocabulary, ctx, path);
-    free(path);
-    return status;
+    ht_vocabulary_print(vocabulary, &text);
+    return write_text(ctx, folder, ht_vocabulary_files[which], &text);
 }
 
 ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job)
 {
     HT_TRY(ht_folder_make(ctx, folder));
-    HT_TRY(write_config(ctx, folder, job->config));
+    HT_TRY(write_vocabulary(ctx, folder, 0, ht_data_vocabulary(job->data)));
+    HT_TRY(write_vocabulary(ctx, folder, 1, ht_data_source_vocabulary(job->data)));
     HT_TRY(write_target(ctx, folder, &job->target));
-    /* Vocabularies that an earlier start recorded were read from these very files. */
-    if (!job->vocabulary) HT_TRY(write_vocabulary(ctx, folder, 0, ht_data_vocabulary(job->data)));
-    if (!job->source_vocabulary) HT_TRY(write_vocabulary(ctx, folder, 1, ht_data_source_vocabulary(job->data)));
-    return HT_OK;
+    return write_config(ctx, folder, job->config);
+}
+
+void ht_folder_list(ht_json_writer *json, const char *key, const ht_job *job)
+{
+    ht_json_begin_array(json, key);
+    ht_json_put_text(json, NULL, ht_target_file);
+    if (ht_data_vocabulary(job->data)) ht_json_put_text(json, NULL, ht_vocabulary_files[0]);
+    if (ht_data_source_vocabulary(job->data)) ht_json_put_text(json, NULL, ht_vocabulary_files[1]);
+    ht_json_end_array(json);
 }
 
 /* ---- and back ---- */
+
+static ht_status read_sealed(ht_context *ctx, const char *path, char **text, size_t *length, bool *sealed)
+{
+    HT_TRY(ht_read_file(ctx, text, length, path));
+    ht_status status = ht_seal_check(ctx, path, HT_SEAL_KEY, *text, *length, sealed);
+    if (status == HT_OK) return HT_OK;
+    free(*text);
+    *text = NULL;
+    return status;
+}
+
+ht_status ht_folder_check(ht_context *ctx, const char *folder, const char *name, bool *there)
+{
+    char *path, *text;
+    size_t length;
+    bool sealed;
+    *there = false;
+    HT_TRY(ht_folder_path(ctx, &path, folder, name));
+    ht_status status = HT_OK;
+    if (access(path, F_OK) == 0) {
+        status = read_sealed(ctx, path, &text, &length, &sealed);
+        if (status == HT_OK) free(text);
+        *there = status == HT_OK;
+    }
+    free(path);
+    return status;
+}
+
+ht_status ht_folder_require(ht_context *ctx, const char *folder, const char *name)
+{
+    char *path, *text = NULL;
+    size_t length;
+    bool sealed = false;
+    HT_TRY(ht_folder_path(ctx, &path, folder, name));
+    ht_status status = read_sealed(ctx, path, &text, &length, &sealed);
+    if (status == HT_OK && !sealed)
+        status = ht_fail(ctx, HT_EPARSE, "%s: it does not end with its checksum: damaged or edited", path);
+    free(text);
+    free(path);
+    return status;
+}
 
 /* Of the train block: what says which batches there are and what is counted. */
 static bool is_needed(const char *key)
@@ -199,9 +247,10 @@ ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out)
 {
     char *file = NULL;
     size_t length;
+    bool sealed;
     const ht_json *root = NULL;
     *out = NULL;
-    HT_TRY(ht_read_file(ctx, &file, &length, path));
+    HT_TRY(read_sealed(ctx, path, &file, &length, &sealed));
     ht_arena *arena = ht_arena_create();
     ht_status status = arena ? ht_json_parse(ctx, arena, path, file, length, &root)
                              : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);

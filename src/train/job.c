@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "train/folder.h"
 #include "train/process_memory.h"
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
@@ -52,10 +52,14 @@ static ht_status choose_task(ht_job *job)
 
 static ht_status read_vocabulary(ht_job *job, const char *folder, int which, ht_vocabulary **out)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s", folder, ht_vocabulary_files[which]) >= (int)sizeof path)
-        HT_FAIL(job->ctx, HT_EINVAL, "%s: the path is too long", folder);
-    return access(path, F_OK) == 0 ? ht_vocabulary_read(out, job->ctx, path) : HT_OK;
+    char *path;
+    bool there;
+    HT_TRY(ht_folder_check(job->ctx, folder, ht_vocabulary_files[which], &there));
+    if (!there) return HT_OK;
+    HT_TRY(ht_folder_path(job->ctx, &path, folder, ht_vocabulary_files[which]));
+    ht_status status = ht_vocabulary_read(out, job->ctx, path);
+    free(path);
+    return status;
 }
 
 static ht_status open_data(ht_job *job, const ht_run_request *request, const char *vocabularies)
@@ -258,6 +262,7 @@ static void say_other_target(const ht_job *job, const ht_run_request *request, c
 static ht_status choose_target(ht_job *job, const ht_run_request *request, const char *recorded)
 {
     char path[4096];
+    bool there;
     ht_target before;
     ht_target_reason reason;
     ht_target_here(job->ctx, &job->target);
@@ -267,7 +272,8 @@ static ht_status choose_target(ht_job *job, const ht_run_request *request, const
     if (request->target || !recorded) return HT_OK;
     if (snprintf(path, sizeof path, "%s/%s", recorded, ht_target_file) >= (int)sizeof path)
         HT_FAIL(job->ctx, HT_EINVAL, "%s: the path is too long", recorded);
-    if (access(path, F_OK) != 0) return HT_OK; /* of an older version */
+    HT_TRY(ht_folder_check(job->ctx, recorded, ht_target_file, &there));
+    if (!there) return HT_OK; /* of an older version */
     HT_TRY(ht_target_read(job->ctx, &before, path));
     const char *refusal = refuse_recorded(job, &before, &reason);
     if (refusal) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "train/folder.h"
 #include "train/process_memory.h"
 #include "train/rollback.h"
 #include "train/run_state.h"
@@ -205,6 +206,7 @@ ht_status ht_run_snapshot(ht_run *run)
     ht_json_begin_object(&json, NULL);
     ht_json_put_int(&json, "micro_batch", train_config->micro_batch);
     ht_json_put_int(&json, "dynamic_loss_scale", ht_run_is_dynamic(run));
+    ht_folder_list(&json, "files", &run->job);
     ht_json_end_object(&json);
     ht_config_print_json(&config, run->job.config);
     ht_snapshot_meta meta = {

@@ -4,13 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "format/format.h"
+#include "train/seal.h"
 
 enum { VERSION = 1, HEX_DIGITS = 16 };
 static const char what_it_is[] = "halftone snapshot";
-/* The end of the text: its own checksum. */
-static const char seal_begin[] = "  \"manifest_xxh3\": \"", seal_end[] = "\"\n}\n";
-enum { SEAL_BYTES = sizeof seal_begin - 1 + HEX_DIGITS + sizeof seal_end - 1 };
+static const char seal_key[] = "manifest_xxh3";
 
 const char *const ht_snapshot_file_names[HT_SNAPSHOT_FILES] = {"weights.safetensors", "optimizer.safetensors"};
 
@@ -48,8 +46,8 @@ static void put_files(ht_json_writer *json, const ht_manifest *m)
     ht_json_end_object(json);
 }
 
-/* What is sealed: an object that is still open, up to the comma before its last member. */
-static ht_status put_sealed(ht_json_writer *json, ht_context *ctx, const ht_manifest *m)
+/* All but the seal. */
+static ht_status put_body(ht_json_writer *json, ht_context *ctx, const ht_manifest *m)
 {
     char seed[24]; /* text, for a JSON number keeps only 53 bits in many programs */
     snprintf(seed, sizeof seed, "%" PRIu64, m->meta.seed);
@@ -69,7 +67,7 @@ static ht_status put_sealed(ht_json_writer *json, ht_context *ctx, const ht_mani
     put_files(json, m);
     HT_TRY(put_object(json, ctx, "config", m->meta.config_json));
     HT_TRY(put_object(json, ctx, "extra", m->meta.extra));
-    ht_text_add(json->text, ",\n");
+    ht_json_end_object(json);
     return HT_OK;
 }
 
@@ -78,9 +76,8 @@ ht_status ht_manifest_print(ht_text *out, ht_context *ctx, const ht_manifest *m)
     if (m->meta.step < 0) HT_FAIL(ctx, HT_EINVAL, "snapshot: step %" PRId64 " is negative", m->meta.step);
     if (m->meta.position > INT64_MAX)
         HT_FAIL(ctx, HT_EINVAL, "snapshot: position %" PRIu64 " is more than 2^63 - 1", m->meta.position);
-    HT_TRY(put_sealed(&(ht_json_writer){.text = out}, ctx, m));
-    if (!out->failed)
-        ht_text_add(out, "%s%016" PRIx64 "%s", seal_begin, ht_checksum_bytes(out->data, out->length), seal_end);
+    HT_TRY(put_body(&(ht_json_writer){.text = out}, ctx, m));
+    ht_seal_add(out, seal_key);
     if (out->failed) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a manifest");
     return HT_OK;
 }
@@ -190,7 +187,7 @@ ht_status ht_manifest_parse(ht_manifest *out, ht_context *ctx, ht_arena *arena, 
                             size_t length)
 {
     static const char *const known[] = {"format",     "version", "step",   "position", "seed",
-                                        "model_hash", "files",   "config", "extra",    "manifest_xxh3"};
+                                        "model_hash", "files",   "config", "extra",    seal_key};
     reader r = {ctx, arena, name};
     const ht_json *root, *format;
     int64_t version, position;
@@ -215,19 +212,13 @@ ht_status ht_manifest_parse(ht_manifest *out, ht_context *ctx, ht_arena *arena, 
     HT_TRY(read_files(&r, root, out));
     HT_TRY(read_text(&r, root, "config", &out->meta.config_json));
     HT_TRY(read_text(&r, root, "extra", &out->meta.extra));
-    return read_hash(&r, root, "manifest_xxh3", &seal);
+    return read_hash(&r, root, seal_key, &seal);
 }
 
 ht_status ht_manifest_check(ht_context *ctx, const char *name, const char *text, size_t length)
 {
-    size_t body = length < SEAL_BYTES ? 0 : length - SEAL_BYTES;
-    const char *digits = text + body + sizeof seal_begin - 1;
-    uint64_t seal;
-    if (length < SEAL_BYTES || memcmp(text + body, seal_begin, sizeof seal_begin - 1) != 0 ||
-        !hex_of(digits, HEX_DIGITS, &seal) || memcmp(digits + HEX_DIGITS, seal_end, sizeof seal_end - 1) != 0)
-        HT_FAIL(ctx, HT_EPARSE, "%s: it does not end with its checksum: damaged or edited", name);
-    uint64_t has = ht_checksum_bytes(text, body);
-    if (has != seal)
-        HT_FAIL(ctx, HT_EPARSE, "%s: checksum %016" PRIx64 ", not %016" PRIx64 ": damaged or edited", name, has, seal);
+    bool sealed;
+    HT_TRY(ht_seal_check(ctx, name, seal_key, text, length, &sealed));
+    if (!sealed) HT_FAIL(ctx, HT_EPARSE, "%s: it does not end with its checksum: damaged or edited", name);
     return HT_OK;
 }

@@ -1,6 +1,7 @@
 #include "train/metrics.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,22 +99,42 @@ ht_status ht_sink_monitor_folder(const ht_sink_request *request, const char *mon
     return ht_folder_make(request->ctx, *out);
 }
 
-ht_status ht_sink_cut(ht_context *ctx, const char *path, int64_t last, int64_t (*number_of)(const char *line))
+/* Everything up to the last line that stays: a line in between that cannot be read is not ours to remove. */
+static size_t bytes_kept(char *text, size_t length, int64_t last, int64_t (*number_of)(const char *line),
+                         ht_sink_kept *kept)
 {
-    char *text = NULL;
-    size_t length, whole = 0;
-    if (access(path, F_OK) != 0) return HT_OK;
-    HT_TRY(ht_read_file(ctx, &text, &length, path));
+    size_t whole = 0;
+    int64_t odd = 0;
     for (size_t start = 0; start < length;) {
         char *end = memchr(text + start, '\n', length - start);
         if (!end) break;
         *end = '\0';
-        int64_t number = number_of(text + start);
-        if (number < 0 || number > last) break;
-        whole = start = (size_t)(end - text) + 1;
+        bool torn = strlen(text + start) != (size_t)(end - text) - start;
+        int64_t number = torn ? -1 : number_of(text + start);
+        start = (size_t)(end - text) + 1;
+        if (number < 0 || number > last) {
+            odd++;
+            continue;
+        }
+        whole = start;
+        kept->last = number;
+        kept->damaged = odd;
     }
+    return whole;
+}
+
+ht_status ht_sink_cut(ht_context *ctx, const char *path, int64_t last, int64_t (*number_of)(const char *line),
+                      ht_sink_kept *kept)
+{
+    char *text = NULL;
+    size_t length;
+    *kept = (ht_sink_kept){0};
+    if (access(path, F_OK) != 0) return HT_OK;
+    HT_TRY(ht_read_file(ctx, &text, &length, path));
+    size_t whole = bytes_kept(text, length, last, number_of, kept);
     free(text);
     if (whole < length && truncate(path, (off_t)whole) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
+    if (kept->damaged > 0) ht_note(ctx, HT_LOG_WARN, "%s: %" PRId64 " of its lines are damaged", path, kept->damaged);
     return HT_OK;
 }
 
@@ -121,11 +142,13 @@ ht_status ht_sink_cut(ht_context *ctx, const char *path, int64_t last, int64_t (
  * none. */
 static int64_t step_of_line(const char *line)
 {
-    const char *at = strstr(line, "\"kind\": \"end\"") ? NULL : strstr(line, "\"step\": ");
+    size_t length = strlen(line);
+    bool whole = length > 0 && line[0] == '{' && line[length - 1] == '}';
+    const char *at = !whole || strstr(line, "\"kind\": \"end\"") ? NULL : strstr(line, "\"step\": ");
     return at ? strtoll(at + strlen("\"step\": "), NULL, 10) : -1;
 }
 
-ht_status ht_sink_cut_jsonl(ht_context *ctx, const char *path, int64_t step)
+ht_status ht_sink_cut_jsonl(ht_context *ctx, const char *path, int64_t step, ht_sink_kept *kept)
 {
-    return ht_sink_cut(ctx, path, step, step_of_line);
+    return ht_sink_cut(ctx, path, step, step_of_line, kept);
 }

@@ -44,9 +44,15 @@ typedef struct ht_sink {
 /* output_path/job_name of one of the engine config's monitors, made; *out is heap memory. An empty path is the run's
  * own folder. */
 ht_status ht_sink_monitor_folder(const ht_sink_request *request, const char *monitor, char **out);
+/* What a file has after it was cut. */
+typedef struct ht_sink_kept {
+    int64_t last;    /* the number of its last line; 0 where nothing is left */
+    int64_t damaged; /* lines before that one which cannot be read: they stay, and are warned of */
+} ht_sink_kept;
 /* Cuts a file behind the last whole line whose number is at most `last`. One that is not there stays away. */
-ht_status ht_sink_cut(ht_context *ctx, const char *path, int64_t last, int64_t (*number_of)(const char *line));
+ht_status ht_sink_cut(ht_context *ctx, const char *path, int64_t last, int64_t (*number_of)(const char *line),
+                      ht_sink_kept *kept);
 /* The same for JSON lines with the member "step"; a record of the end goes, too. */
-ht_status ht_sink_cut_jsonl(ht_context *ctx, const char *path, int64_t step);
+ht_status ht_sink_cut_jsonl(ht_context *ctx, const char *path, int64_t step, ht_sink_kept *kept);
 
 #endif

@@ -31,7 +31,7 @@ ht_status ht_numerics_open(ht_numerics **out, ht_run *run, const char *folder, i
     ht_numerics *n = *out;
     *n = (ht_numerics){.ctx = ctx, .run = run, .every = every, .scale = NAN};
     ht_status status = ht_folder_path(ctx, &n->path, folder, "numerics.jsonl");
-    if (status == HT_OK && step > 0) status = ht_sink_cut_jsonl(ctx, n->path, step);
+    if (status == HT_OK && step > 0) status = ht_sink_cut_jsonl(ctx, n->path, step, &(ht_sink_kept){0});
     if (status == HT_OK && !(n->file = fopen(n->path, step > 0 ? "abe" : "wbe")))
         status = ht_fail(ctx, HT_EIO, "%s: %s", n->path, strerror(errno));
     if (status == HT_OK) status = ht_replay_of_run(&n->replay, run);

@@ -1,14 +1,42 @@
 /* Going on from a snapshot: which one, what it must fit, and its state. */
+#include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "train/folder.h"
 #include "train/run_state.h"
-#include "train/snapshot.h"
+#include "train/snapshot_folder.h"
 
 static ht_status read_number(const ht_run *run, const char *name, double *out)
 {
     return ht_session_read_f64(run->job.session, name, out, 1);
+}
+
+/* ---- what a snapshot says of its run ---- */
+
+typedef struct saved_run {
+    ht_snapshot_meta *meta;
+    const ht_json *extra; /* NULL: nothing */
+    ht_arena *arena;
+} saved_run;
+
+static ht_status open_saved(saved_run *out, ht_context *ctx, const char *path)
+{
+    *out = (saved_run){.arena = ht_arena_create()};
+    if (!out->arena) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a snapshot");
+    HT_TRY(ht_snapshot_look(ctx, path, &out->meta));
+    const char *extra = out->meta->extra;
+    return extra ? ht_json_parse(ctx, out->arena, path, extra, strlen(extra), &out->extra) : HT_OK;
+}
+
+static void close_saved(saved_run *saved)
+{
+    ht_snapshot_meta_free(saved->meta);
+    ht_arena_free(saved->arena);
 }
 
 static int64_t extra_number(const ht_json *extra, const char *name, int64_t otherwise)
@@ -18,6 +46,25 @@ static int64_t extra_number(const ht_json *extra, const char *name, int64_t othe
     return value && ht_json_as_int(value, &number) ? number : otherwise;
 }
 
+/* ---- what it must fit ---- */
+
+/* A position counts batches, so it means something only with the same ones. */
+static ht_status check_saved(const ht_run *run, const saved_run *saved, const char *path)
+{
+    const ht_train_config *train_config = run->job.train_config;
+    int64_t micro_batch = extra_number(saved->extra, "micro_batch", train_config->micro_batch);
+    if (micro_batch != train_config->micro_batch)
+        HT_FAIL(run->ctx, HT_EINVAL,
+                "%s was made with train.micro_batch %" PRId64 ", not %" PRId64 ": its place in the data would be lost",
+                path, micro_batch, train_config->micro_batch);
+    if (saved->meta->seed != train_config->seed)
+        HT_FAIL(run->ctx, HT_EINVAL, "%s was made with train.seed %" PRIu64 ", not %" PRIu64, path, saved->meta->seed,
+                train_config->seed);
+    return HT_OK;
+}
+
+/* ---- its state ---- */
+
 /* A step begins with the first slice of its batch. A position between two of them is that of a run with another number
  * of micro-batches: the rest of the batch is left out. */
 static void take_position(ht_run *run, uint64_t position)
@@ -25,32 +72,6 @@ static void take_position(ht_run *run, uint64_t position)
     uint64_t micros = (uint64_t)run->job.train_config->accumulate, rest = position % micros;
     if (rest) ht_run_note(run, "%" PRIu64 " micro-batches are left out, up to where a step begins", micros - rest);
     ht_loader_seek(run->train, position + (rest ? micros - rest : 0));
-}
-
-/* A position counts batches, so it means something only with the same ones. */
-static ht_status take_meta(ht_run *run, const ht_snapshot_meta *meta, const char *path)
-{
-    const ht_train_config *train_config = run->job.train_config;
-    const ht_json *extra = NULL;
-    ht_arena *arena = ht_arena_create();
-    if (!arena) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a snapshot");
-    ht_status status =
-        meta->extra ? ht_json_parse(run->ctx, arena, path, meta->extra, strlen(meta->extra), &extra) : HT_OK;
-    int64_t micro_batch = extra_number(extra, "micro_batch", train_config->micro_batch);
-    run->saved_dynamic = extra_number(extra, "dynamic_loss_scale", 0) != 0;
-    ht_arena_free(arena);
-    HT_TRY(status);
-    run->step = run->first_step = run->saved_step = meta->step;
-    if (run->request.mode == HT_RUN_EVALUATE) return HT_OK;
-    if (micro_batch != train_config->micro_batch)
-        HT_FAIL(run->ctx, HT_EINVAL,
-                "%s was made with train.micro_batch %" PRId64 ", not %" PRId64 ": its place in the data would be lost",
-                path, micro_batch, train_config->micro_batch);
-    if (meta->seed != train_config->seed)
-        HT_FAIL(run->ctx, HT_EINVAL, "%s was made with train.seed %" PRIu64 ", not %" PRIu64, path, meta->seed,
-                train_config->seed);
-    take_position(run, meta->position);
-    return HT_OK;
 }
 
 /* Older programs left there where their last micro-batch began. */
@@ -62,33 +83,130 @@ static ht_status begin_at_first_sample(ht_run *run)
 }
 
 /* All state; but a loss scale that does not move is the config's, and one that moves goes on only where it moved. */
-static ht_status read_state(ht_run *run, const char *path)
+static ht_status read_state(ht_run *run, const saved_run *saved, const char *path)
 {
     double scale;
+    bool was_dynamic = extra_number(saved->extra, "dynamic_loss_scale", 0) != 0;
     HT_TRY(read_number(run, "loss_scale", &scale));
     HT_TRY(ht_snapshot_read(run->job.session, path, NULL));
     HT_TRY(begin_at_first_sample(run));
-    if (ht_run_is_dynamic(run) && run->saved_dynamic) return HT_OK;
+    if (ht_run_is_dynamic(run) && was_dynamic) return HT_OK;
     return ht_session_write_f64(run->job.session, "loss_scale", &scale, 1);
+}
+
+static ht_status take_saved(ht_run *run, const saved_run *saved, const char *path)
+{
+    bool evaluating = run->request.mode == HT_RUN_EVALUATE;
+    if (evaluating) {
+        HT_TRY(ht_snapshot_read_weights(run->job.session, path, NULL));
+    } else {
+        HT_TRY(check_saved(run, saved, path));
+        HT_TRY(read_state(run, saved, path));
+        take_position(run, saved->meta->position);
+    }
+    run->step = run->first_step = run->saved_step = saved->meta->step;
+    if (!evaluating) ht_run_note(run, "goes on after step %" PRId64 ", from %s", run->step, path);
+    return HT_OK;
+}
+
+static ht_status try_snapshot(ht_run *run, const char *path)
+{
+    saved_run saved;
+    ht_status status = ht_snapshot_complete(run->ctx, path);
+    if (status != HT_OK) return status;
+    status = open_saved(&saved, run->ctx, path);
+    if (status == HT_OK) status = take_saved(run, &saved, path);
+    close_saved(&saved);
+    return status;
+}
+
+/* ---- which one ---- */
+
+/* What a walk over all snapshots found. */
+typedef struct walk {
+    bool done;        /* one was read */
+    bool vanished;    /* one went while it was read: the process that trains removes old ones */
+    size_t damaged;   /* that could not be read */
+    char reason[512]; /* why not the newest of them */
+} walk;
+
+/* A file that is missing, damaged or may not be read; an older snapshot may do. */
+static bool is_damage(ht_status status)
+{
+    return status == HT_EIO || status == HT_EPARSE;
+}
+
+static ht_status try_entry(ht_run *run, ht_snapshot_entry entry, walk *found)
+{
+    char path[HT_PATH_BYTES];
+    struct stat about;
+    if (entry.kind == HT_SNAPSHOT_PARTIAL) return HT_OK;
+    HT_TRY(ht_snapshot_path(path, run->ctx, run->snapshots, entry, NULL));
+    ht_status status = try_snapshot(run, path);
+    found->done = status == HT_OK;
+    if (!is_damage(status)) return status;
+    if (stat(path, &about) != 0 && errno == ENOENT) {
+        found->vanished = true;
+        return HT_OK;
+    }
+    ht_note(run->ctx, HT_LOG_WARN, "%s is passed over: %s", path, ht_context_message(run->ctx));
+    if (found->damaged++ == 0) snprintf(found->reason, sizeof found->reason, "%s", ht_context_message(run->ctx));
+    return HT_OK;
+}
+
+static ht_status walk_snapshots(ht_run *run, walk *found)
+{
+    ht_snapshot_entry *entries;
+    size_t count;
+    struct stat about;
+    *found = (walk){0};
+    if (stat(run->snapshots, &about) != 0 && errno == ENOENT) return HT_OK;
+    HT_TRY(ht_snapshot_list(run->ctx, run->snapshots, &entries, &count));
+    ht_status status = HT_OK;
+    for (size_t i = 0; i < count && status == HT_OK && !found->done; i++) status = try_entry(run, entries[i], found);
+    free(entries);
+    return status;
 }
 
 ht_status ht_run_restore(ht_run *run)
 {
-    bool evaluating = run->request.mode == HT_RUN_EVALUATE;
-    char *path = NULL;
-    ht_snapshot_meta *meta = NULL;
-    HT_TRY(ht_snapshot_find(run->ctx, run->snapshots, &path));
-    if (!path && evaluating) HT_FAIL(run->ctx, HT_EINVAL, "%s: there is no complete snapshot", run->snapshots);
-    if (!path) {
-        ht_run_note(run, "%s: there is no snapshot yet, so the run begins at its first step", run->snapshots);
-        return HT_OK;
+    enum { MOST_WALKS = 100 };
+    walk found = {.vanished = true};
+    for (int i = 0; i < MOST_WALKS && !found.done && found.vanished; i++) HT_TRY(walk_snapshots(run, &found));
+    if (found.done) return HT_OK;
+    /* To begin again would write over what may still be saved. */
+    if (found.damaged > 0)
+        HT_FAIL(run->ctx, HT_EIO, "%s: no snapshot can be read, of %zu that are there; the newest: %s", run->snapshots,
+                found.damaged, found.reason);
+    if (run->request.mode == HT_RUN_EVALUATE)
+        HT_FAIL(run->ctx, HT_EINVAL, "%s: there is no complete snapshot", run->snapshots);
+    ht_run_note(run, "%s: there is no snapshot yet, so the run begins at its first step", run->snapshots);
+    return HT_OK;
+}
+
+/* ---- what it needs beside itself ---- */
+
+/* The names that the newest manifest lists; one of an older version lists none. */
+static ht_status require_files(ht_run *run, const char *path)
+{
+    saved_run saved;
+    ht_context aside = {0};
+    ht_status status = HT_OK;
+    if (open_saved(&saved, &aside, path) == HT_OK) {
+        const ht_json *files = ht_json_get(saved.extra, "files");
+        for (const ht_json *file = files ? files->child : NULL; file && status == HT_OK; file = file->next)
+            if (file->kind == HT_JSON_STRING) status = ht_folder_require(run->ctx, run->folder, file->text);
     }
-    ht_status status = ht_snapshot_look(run->ctx, path, &meta);
-    if (status == HT_OK) status = take_meta(run, meta, path);
-    if (status == HT_OK)
-        status = evaluating ? ht_snapshot_read_weights(run->job.session, path, NULL) : read_state(run, path);
-    if (status == HT_OK && !evaluating) ht_run_note(run, "goes on after step %" PRId64 ", from %s", run->step, path);
-    ht_snapshot_meta_free(meta);
+    close_saved(&saved);
+    return status;
+}
+
+ht_status ht_run_check_folder(ht_run *run)
+{
+    ht_context aside = {0}; /* what is wrong with a snapshot is said when they are read */
+    char *path = NULL;
+    if (ht_snapshot_find(&aside, run->snapshots, &path) != HT_OK || !path) return HT_OK;
+    ht_status status = require_files(run, path);
     free(path);
     return status;
 }

@@ -72,10 +72,11 @@ static ht_status set_up(ht_run *run)
     HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
     HT_TRY(of_output(run, lock_folder(run)));
     if (mode == HT_RUN_NEW) HT_TRY(of_output(run, ht_folder_claim(run->ctx, folder, mode)));
+    if (again) HT_TRY(of_output(run, ht_run_check_folder(run)));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_loaders(run));
     HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
-    if (again) HT_TRY(ht_run_restore(run));
+    if (again) HT_TRY(of_output(run, ht_run_restore(run)));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
     run->update = ht_plan_segment_find(run->job.plan, "update");
     HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));

@@ -24,8 +24,7 @@ struct ht_run {
     ht_numerics *numerics; /* NULL: not asked for */
     bool can_drop;         /* something can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
-    double seconds;     /* that the training took */
-    bool saved_dynamic; /* the snapshot that it goes on from had a loss scale that moves */
+    double seconds; /* that the training took */
 };
 
 /* A line for the caller's on_note. */
@@ -37,7 +36,10 @@ double ht_run_clock(void);
 /* All steps so far are done and recorded. */
 ht_status ht_run_catch_up(ht_run *run);
 
-/* The state of the newest snapshot that can be read; without any, a run that goes on begins. */
+/* The files beside the snapshots that these need are there and whole. */
+ht_status ht_run_check_folder(ht_run *run);
+/* The state of the newest snapshot that can be read, others are passed over with a warning; without any snapshot, a run
+ * that goes on begins. HT_EIO where there are some and none can be read. */
 ht_status ht_run_restore(ht_run *run);
 
 #endif

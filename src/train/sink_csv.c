@@ -31,7 +31,8 @@ static ht_status open_file(csv *s, const char *folder, int which, int64_t step)
     char *path, name[64];
     snprintf(name, sizeof name, "%s.csv", csv_names[which]);
     HT_TRY(ht_folder_path(s->ctx, &path, folder, name));
-    ht_status status = step > 0 ? ht_sink_cut(s->ctx, path, step * s->batch, samples_of_line) : HT_OK;
+    ht_status status = HT_OK;
+    if (step > 0) status = ht_sink_cut(s->ctx, path, step * s->batch, samples_of_line, &(ht_sink_kept){0});
     if (status == HT_OK && !(s->files[which] = fopen(path, step > 0 ? "abe" : "wbe")))
         status = ht_fail(s->ctx, HT_EIO, "%s: %s", path, strerror(errno));
     if (status == HT_OK && fseek(s->files[which], 0, SEEK_END) == 0 && ftell(s->files[which]) == 0)

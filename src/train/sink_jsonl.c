@@ -1,5 +1,6 @@
 /* The sink metrics.jsonl: one JSON object per step and per evaluation, and one at the end. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +17,24 @@ typedef struct jsonl {
     char *path;
 } jsonl;
 
+/* Of a run that goes on; every step has a line. */
+static ht_status cut(const jsonl *s, int64_t step)
+{
+    ht_sink_kept kept;
+    HT_TRY(ht_sink_cut_jsonl(s->ctx, s->path, step, &kept));
+    if (kept.last < step)
+        ht_note(s->ctx, HT_LOG_WARN, "%s: the records of steps %" PRId64 " to %" PRId64 " are lost", s->path,
+                kept.last + 1, step);
+    return HT_OK;
+}
+
 static ht_status jsonl_open(void **state, const ht_sink_request *request)
 {
     jsonl *s = *state = calloc(1, sizeof *s);
     if (!s) HT_FAIL(request->ctx, HT_ENOMEM, "out of memory for metrics");
     s->ctx = request->ctx;
     HT_TRY(ht_folder_path(s->ctx, &s->path, request->folder, file_name));
-    if (request->step > 0) HT_TRY(ht_sink_cut_jsonl(s->ctx, s->path, request->step));
+    if (request->step > 0) HT_TRY(cut(s, request->step));
     s->file = fopen(s->path, request->step > 0 ? "abe" : "wbe");
     if (!s->file) HT_FAIL(s->ctx, HT_EIO, "%s: %s", s->path, strerror(errno));
     return HT_OK;

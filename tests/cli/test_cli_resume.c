@@ -177,7 +177,7 @@ static void resume__after_a_snapshot_that_could_not_be_written(void **state)
     run_expect_the_same(c);
 }
 
-static void resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged(void **state)
+static void resume__passes_over_snapshots_that_are_incomplete_or_damaged(void **state)
 {
     data_case *c = *state;
     train_whole(c, jobs[0]);
@@ -186,9 +186,24 @@ static void resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged(v
     run_expect_the_same(c);
     expect(c,
            "printf x | dd of=run/snapshots/step-00000060/weights.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null; "
-           "\"$H\" train job.json --resume --set train.steps=70; test $? != 0",
-           0, "step-00000060/weights.safetensors: checksum ");
-    expect(c, "\"$H\" eval run; test $? != 0", 0, "step-00000060/weights.safetensors: checksum ");
+           "cp -r run damaged; \"$H\" eval run",
+           0, "step        56\n");
+    expect(c, "\"$H\" eval run", 0, "step-00000060/weights.safetensors: checksum ");
+    expect(c, "\"$H\" train job.json --resume", 0, "step-00000060/weights.safetensors: checksum ");
+    run_expect_the_same(c);
+    expect(c, "rm -rf run; mv damaged run; \"$H\" train job.json --resume", 0, "goes on after step 56");
+}
+
+static void resume__never_begins_again_over_snapshots_that_cannot_be_read(void **state)
+{
+    data_case *c = *state;
+    train_whole(c, jobs[0]);
+    expect(c,
+           "cp -r whole run; for f in run/snapshots/*/weights.safetensors; do printf x | dd of=$f bs=1 seek=3000 "
+           "conv=notrunc 2>/dev/null; done; \"$H\" train job.json --resume",
+           1, "run/snapshots: no snapshot can be read, of ");
+    expect(c, "\"$H\" eval run", 1, "run/snapshots: no snapshot can be read, of ");
+    expect(c, "cmp run/metrics.jsonl whole/metrics.jsonl && echo same", 0, "same\n");
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
@@ -200,7 +215,8 @@ int main(void)
         CASE(resume__a_stop_between_micro_batches_drops_the_step),
         CASE(resume__survives_kills_at_random_moments),
         CASE(resume__after_a_snapshot_that_could_not_be_written),
-        CASE(resume__passes_over_what_is_incomplete_and_refuses_what_is_damaged),
+        CASE(resume__passes_over_snapshots_that_are_incomplete_or_damaged),
+        CASE(resume__never_begins_again_over_snapshots_that_cannot_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
