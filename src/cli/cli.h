@@ -5,7 +5,7 @@
 #include "base/base.h"
 
 /* How the program ends. */
-enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2 };
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2, CLI_STOPPED = 3, CLI_ENDS };
 
 /* The program as it was started, for commands that a user can copy. */
 extern const char *cli_program;

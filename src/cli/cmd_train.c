@@ -23,21 +23,23 @@ typedef struct train_job {
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_asked, pipe_closed;
 
 static void ask_to_stop(int number)
 {
-    (void)number;
+    if (number == SIGPIPE) pipe_closed = 1;
     stop_asked = 1;
 }
 
 static void install_signal_handlers(void)
 {
-    static const int numbers[] = {SIGTERM, SIGUSR1, SIGINT};
+    static const int numbers[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGPIPE};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         /* The second SIGINT finds no handler any more. */
-        struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+        struct sigaction before, action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
         if (numbers[i] == SIGINT) action.sa_flags |= (int)SA_RESETHAND;
+        /* nohup has the terminal's end ignored. */
+        if (numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN) continue;
         sigaction(numbers[i], &action, NULL);
     }
     /* A limit on the size of files is then an error with a name, and not the end of the program. */
@@ -154,9 +156,11 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
             ht_context_threads(ctx), info.folder);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
-    int end = status == HT_OK ? CLI_DONE : fail_with(ctx, CLI_FAILED);
-    if (end == CLI_DONE) tell_memory(run);
-    if (job->numerics == 0) return end;
+    int end = status != HT_OK ? fail_with(ctx, CLI_FAILED) : stopped ? CLI_STOPPED : CLI_DONE;
+    if (status == HT_OK) tell_memory(run);
+    /* A reader that left before the last line has what it wanted. */
+    if (pipe_closed) clearerr(stdout);
+    if (job->numerics == 0 || pipe_closed) return end;
     int shown = show_numerics(ctx, info.folder);
     return end != CLI_DONE ? end : shown;
 }
@@ -189,13 +193,12 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
         int end = cli_put(&text);
         if (end != CLI_DONE) return end;
     }
-    install_signal_handlers();
     ht_status status = ht_run_open(&run, ctx, &request);
     /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */
     if (status != HT_OK) return fail_with(ctx, status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status));
     int end = run_to_end(job, ctx, run);
     status = ht_run_close(run);
-    return end == CLI_DONE && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;
+    return end != CLI_FAILED && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;
 }
 
 static int run_train(void *arg)
@@ -203,6 +206,7 @@ static int run_train(void *arg)
     train_job *job = arg;
     ht_context *ctx;
     ht_config *config;
+    install_signal_handlers();
     cli_job_start(&job->job_options);
     job->job_options.request.training = true;
     int end = cli_context(&ctx);
@@ -235,6 +239,7 @@ static const cli_entry files[] = {
     {"config.resolved.json", "every value of the job and where it came from"},
     {"metrics.jsonl", "a line per step and per evaluation, and one at the end (docs/memory.md has its byte fields)"},
     {"snapshots/step-*", "what a run goes on from"},
+    {"lock", "process, host and start time of the training that is going on here"},
     {0},
 };
 
@@ -254,9 +259,12 @@ const cli_command cmd_train = {
         "TensorBoard events, the vocabularies and snapshots.\n\n"
         "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of names and "
         "values, beginning with step, and every evaluation one beginning with eval; notes go to standard error. "
-        "SIGTERM, SIGUSR1 and SIGINT write a snapshot of the last whole step and stop; a second SIGINT ends the "
-        "program at once.",
+        "SIGTERM, SIGUSR1, SIGHUP, SIGINT and a pipe whose reader has gone (| head) make it write a snapshot of the "
+        "last whole step and stop with exit status 3; a second SIGINT ends the program at once. The folder is locked "
+        "while the process lives (the file lock says who it is): other trainings there are refused, halftone eval is "
+        "not.",
     .options = options,
+    .stops = true,
     .size = sizeof(train_job),
     .run = run_train,
     .files = files,

@@ -41,6 +41,7 @@ const cli_command cli_program_command = {
         "Halftone is a deep-learning training engine. A job file names a model, data and how to train; halftone train "
         "runs it, and the other commands prepare it, look inside it, and compare what comes out.",
     .options = options,
+    .stops = true,
     .environment = environment,
     .examples = examples,
 };

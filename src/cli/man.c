@@ -116,11 +116,12 @@ static void add_commands(ht_text *text)
     }
 }
 
-static void add_exits(ht_text *text)
+static void add_exits(ht_text *text, const cli_command *command)
 {
     ht_text_add(text, ".SH EXIT STATUS\n");
-    for (size_t i = 0; i < sizeof cli_exits / sizeof cli_exits[0]; i++)
-        ht_text_add(text, ".TP\n.B %d\n%s\n", cli_exits[i].status, cli_exits[i].meaning);
+    for (size_t i = 0; i < CLI_ENDS; i++)
+        if (cli_exits[i].status != CLI_STOPPED || command->stops)
+            ht_text_add(text, ".TP\n.B %d\n%s\n", cli_exits[i].status, cli_exits[i].meaning);
 }
 
 static void add_appendix(ht_text *text, const cli_command *command)
@@ -169,7 +170,7 @@ void cli_add_man(ht_text *text, const cli_command *command)
     add_paragraphs(text, command->description);
     if (whole) add_commands(text);
     add_options(text, &rows);
-    add_exits(text);
+    add_exits(text, command);
     add_entries(text, "ENVIRONMENT", command->environment);
     add_entries(text, "FILES", command->files);
     add_entries(text, "EXAMPLES", command->examples);

@@ -71,6 +71,7 @@ struct cli_command {
     const cli_option *options;
     size_t size; /* of the struct that options are stored in; zero before their defaults are */
     int (*run)(void *options);
+    bool stops; /* it may end with CLI_STOPPED */
     const cli_entry *examples, *files, *environment;
     const char *see_also; /* commands, with spaces between them */
     /* A list behind the rest, a line per row. */
@@ -117,6 +118,6 @@ typedef struct cli_exit {
     int status;
     const char *meaning;
 } cli_exit;
-extern const cli_exit cli_exits[3];
+extern const cli_exit cli_exits[CLI_ENDS];
 
 #endif

@@ -8,10 +8,11 @@
 
 enum { WIDTH = 110, LABEL_MOST = 22 };
 
-const cli_exit cli_exits[3] = {
+const cli_exit cli_exits[CLI_ENDS] = {
     {CLI_DONE, "done"},
     {CLI_FAILED, "the run failed"},
     {CLI_WRONG, "the command or its input was wrong"},
+    {CLI_STOPPED, "a training was stopped before its end, with a snapshot"},
 };
 
 void cli_add_wrapped(ht_text *text, const char *words, size_t width, size_t column, size_t indent)
@@ -198,8 +199,8 @@ static void add_commands(ht_text *text)
     for (size_t i = 0; i < cli_command_count; i++)
         ht_text_add(text, "    %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
     ht_text_add(text, "\nhalftone --version prints the version. Exit status:");
-    for (size_t i = 0; i < sizeof cli_exits / sizeof cli_exits[0]; i++)
-        ht_text_add(text, "%s %d %s", i ? "," : "", cli_exits[i].status, cli_exits[i].meaning);
+    for (size_t i = 0; i < CLI_ENDS; i++)
+        ht_text_add(text, "%s %d %s", i ? ";" : "", cli_exits[i].status, cli_exits[i].meaning);
     ht_text_add(text, ".\n");
 }
 

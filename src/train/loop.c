@@ -169,9 +169,21 @@ static ht_status finish_step(ht_run *run, bool stopped)
 }
 
 /* The snapshot of the last complete step may be there already. */
+static ht_status save_last(ht_run *run)
+{
+    return run->saved_step == run->step ? HT_OK : ht_run_snapshot(run);
+}
+
+static ht_status stop_before_step(ht_run *run)
+{
+    HT_TRY(save_last(run));
+    ht_run_note(run, "stopped before step %" PRId64 " of %" PRId64 ", with a snapshot", run->step + 1, run->job.steps);
+    return HT_OK;
+}
+
 static ht_status give_up_step(ht_run *run)
 {
-    if (run->saved_step != run->step) HT_TRY(ht_run_snapshot(run));
+    HT_TRY(save_last(run));
     ht_run_note(run, "stopped in the middle of step %" PRId64 " of %" PRId64 ", with a snapshot of step %" PRId64,
                 run->step + 1, run->job.steps, run->step);
     return HT_OK;
@@ -184,6 +196,12 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
     if (run->step >= run->job.steps) ht_run_note(run, "all %" PRId64 " steps are made", run->job.steps);
     while (run->step < run->job.steps && !*stopped) {
         bool dropped;
+        /* It may have come while the run was opened. */
+        *stopped = is_stopped(run);
+        if (*stopped) {
+            HT_TRY(stop_before_step(run));
+            break;
+        }
         if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
         HT_TRY(ht_run_step(run, NULL, &dropped));
         *stopped = dropped || (run->step < run->job.steps && is_stopped(run));
