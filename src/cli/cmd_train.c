@@ -12,7 +12,7 @@
 
 typedef struct train_job {
     cli_job job_options;
-    bool resume, force;
+    bool resume, force, allow_data_change;
     int64_t numerics; /* 0: not asked for */
     /* while it runs */
     bool terminal, bar_shown, breakdown;
@@ -175,6 +175,7 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
         .mode = job->resume  ? HT_RUN_RESUME
                 : job->force ? HT_RUN_FORCE
                              : HT_RUN_NEW,
+        .allow_data_change = job->allow_data_change,
         .numerics = job->numerics,
         .stop = &stop_asked,
         .arg = job,
@@ -222,10 +223,12 @@ static const cli_option options[] = {
     {.kind = CLI_GROUP, .offset = offsetof(train_job, job_options), .group = cli_job_rows},
     {"--resume", NULL, CLI_FLAG, offsetof(train_job, resume),
      .help = "go on from the newest complete snapshot, bit for bit as if the run had never stopped; without a "
-             "snapshot, begin",
+             "snapshot, begin; keys and data that changed since are printed",
      .choice = 1},
     {"--force", NULL, CLI_FLAG, offsetof(train_job, force), .help = "remove a run that the folder holds already",
      .choice = 1},
+    {"--allow-data-change", NULL, CLI_FLAG, offsetof(train_job, allow_data_change),
+     .help = "resume although the validation part has changed, and may hold what the run was trained on"},
     {"--numerics", "N", CLI_WHOLE, offsetof(train_job, numerics),
      .help =
          "every N steps (100), and in the first and the last, how large gradients are and what f16 would make of them: "

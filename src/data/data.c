@@ -114,7 +114,8 @@ ht_status ht_data_open(ht_data **out, ht_context *ctx, const ht_data_request *re
     ht_data *data = calloc(1, sizeof *data);
     if (!data) return ht_data_no_memory(ctx, "the data set");
     *data = (ht_data){.ctx = ctx, .request = *request, .info.bucket_count = 1, .arena = ht_arena_create()};
-    ht_status status = data->arena ? request->format->open(data, ctx) : ht_data_no_memory(ctx, "the data set");
+    data->fingerprint = data->arena ? HT_NEW(data->arena, ht_data_fingerprint, 1) : NULL;
+    ht_status status = data->fingerprint ? request->format->open(data, ctx) : ht_data_no_memory(ctx, "the data set");
     data->request.fields = NULL;
     data->request.folder = NULL;
     if (status != HT_OK) {
@@ -255,13 +256,21 @@ static ht_status find_pattern(ht_paths *out, ht_context *ctx, const char *key, c
     return status;
 }
 
+static void add_to_fingerprint(const ht_data *data, const char *key, const ht_paths *paths)
+{
+    ht_data_part part = strncmp(key, "validation", 10) == 0 ? HT_DATA_VALIDATION : HT_DATA_TRAIN;
+    for (size_t i = 0; i < paths->count; i++) ht_fingerprint_file(data, part, paths->list[i]);
+}
+
 ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key)
 {
     *out = (ht_paths){0};
     const char *folder = data->request.folder;
     ht_status status = HT_OK;
-    if (data->request.memory && strcmp(key, "train") == 0)
+    if (data->request.memory && strcmp(key, "train") == 0) {
+        ht_fingerprint_bytes(data, HT_DATA_TRAIN, memory_name, data->request.memory, data->request.memory_length);
         return add_path(out, memory_name) ? HT_OK : ht_data_no_memory(ctx, "paths");
+    }
     for (size_t i = 0; status == HT_OK && i < ht_field_count(fields, key); i++) {
         const char *name = ht_field_text_at(fields, key, i);
         char path[4096];
@@ -275,7 +284,10 @@ ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, con
         /* The order of directory entries is unspecified, and glob sorts by the locale: sort by bytes. */
         if (status == HT_OK) qsort(out->list + before, out->count - before, sizeof *out->list, by_bytes);
     }
-    if (status != HT_OK) ht_paths_free(out);
+    if (status == HT_OK)
+        add_to_fingerprint(data, key, out);
+    else
+        ht_paths_free(out);
     return status;
 }
 

@@ -88,6 +88,12 @@ typedef struct ht_data_info {
 ht_status ht_data_open(ht_data **out, ht_context *ctx, const ht_data_request *request);
 void ht_data_free(ht_data *data);
 const ht_data_info *ht_data_info_of(const ht_data *data);
+/* What tells a data set from a changed one: names, sizes and samples of the content of the files that each part names. */
+typedef struct ht_data_fingerprint {
+    uint64_t hashes[HT_DATA_PARTS];
+    int64_t files[HT_DATA_PARTS]; /* of validation 0: a share of the others is held out */
+} ht_data_fingerprint;
+const ht_data_fingerprint *ht_data_fingerprint_of(const ht_data *data);
 /* Of the tokens (PAIRS: of the target side) and of the source side; NULL where there is none. */
 const ht_vocabulary *ht_data_vocabulary(const ht_data *data);
 const ht_vocabulary *ht_data_source_vocabulary(const ht_data *data);

@@ -25,6 +25,7 @@ struct ht_data {
     ht_arena *arena;                               /* lives as long as the data */
     ht_vocabulary *vocabulary, *source_vocabulary; /* NULL when there is none, or when it is the caller's */
     const char *const *class_names;
+    ht_data_fingerprint *fingerprint; /* in the arena */
 };
 
 /* ---- helpers for formats ---- */
@@ -58,6 +59,9 @@ typedef struct ht_paths {
  * is an error; a null key gives no paths. */
 ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key);
 void ht_paths_free(ht_paths *paths);
+/* Adds a file to the fingerprint: ht_paths_find does it for those that it finds. `bytes`: its content, already there. */
+void ht_fingerprint_file(const ht_data *data, ht_data_part part, const char *path);
+void ht_fingerprint_bytes(const ht_data *data, ht_data_part part, const char *path, const void *bytes, size_t length);
 /* Opens one of these paths: a file, or the request's memory. */
 ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path);
 /* The one file that a key of the block names, "" when it is null. */

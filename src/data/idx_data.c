@@ -59,6 +59,7 @@ static ht_status open_part(ht_row_set *set, ht_data *data, ht_context *ctx, ht_d
     if (!labels[0] && !labels_beside(images, labels, sizeof labels))
         HT_FAIL(ctx, HT_EINVAL, "data.%s: must be given, for %s does not tell where its labels are", keys[part][1],
                 images);
+    ht_fingerprint_file(data, part, labels);
     ht_array label_array;
     HT_TRY(read_idx(set, ctx, images, &set->x[part]));
     HT_TRY(add_channel(ctx, images, &set->x[part]));

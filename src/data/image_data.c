@@ -124,6 +124,8 @@ static ht_status read_image(image_reading *r, const char *path, int32_t label)
     int channels = (int)ht_field_int(r->data->request.fields, "channels");
     if (channels == 2) HT_FAIL(r->ctx, HT_EINVAL, "data.channels: 1 or 3, not 2");
     HT_TRY(ht_content_map(&content, r->ctx, path));
+    ht_data_part part = r->set->counts[HT_DATA_TRAIN] == 0 ? HT_DATA_TRAIN : HT_DATA_VALIDATION;
+    ht_fingerprint_bytes(r->data, part, path, content.data, content.length);
     ht_status status = ht_image_decode(&image, r->ctx, path, content.data, content.length, channels);
     ht_content_close(&content);
     HT_TRY(status);

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "train/folder.h"
 #include "train/process_memory.h"
 #include "train/rollback.h"
 #include "train/run_state.h"
@@ -101,6 +100,8 @@ static ht_status read_records(ht_run *run, ht_step_report *last)
         if (!taken) return HT_OK;
         ht_step_report report = report_of(run, &record);
         if (last) *last = report;
+        if (run->first_step > 0 && report.step == run->first_step + 1) ht_run_judge_rate(run, &report);
+        run->last_lr = report.lr;
         HT_TRY(ht_metrics_step(run->metrics, &report));
         if (run->request.on_step) run->request.on_step(run->request.arg, &report);
         HT_TRY(judge_skip(run, &report, &record));
@@ -220,12 +221,7 @@ ht_status ht_run_snapshot(ht_run *run)
     HT_TRY(ht_run_catch_up(run));
     const ht_train_config *train_config = run->job.train_config;
     ht_text config = {0}, extra = {0};
-    ht_json_writer json = {.text = &extra};
-    ht_json_begin_object(&json, NULL);
-    ht_json_put_int(&json, "micro_batch", train_config->micro_batch);
-    ht_json_put_int(&json, "dynamic_loss_scale", ht_run_is_dynamic(run));
-    ht_folder_list(&json, "files", &run->job);
-    ht_json_end_object(&json);
+    ht_run_print_extra(run, &extra);
     ht_config_print_json(&config, run->job.config);
     ht_snapshot_meta meta = {
         .step = run->step,

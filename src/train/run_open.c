@@ -1,4 +1,5 @@
 /* Opening and closing a run: its folder, job, loaders, records. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,7 @@ ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *reque
     run->ctx = ctx;
     run->request = *request;
     run->saved_step = -1;
+    run->last_lr = NAN;
     ht_status status = set_up(run);
     if (status == HT_OK)
         *out = run;

@@ -24,7 +24,9 @@ struct ht_run {
     ht_numerics *numerics; /* NULL: not asked for */
     bool can_drop;         /* something can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
-    double seconds; /* that the training took */
+    double seconds;    /* that the training took */
+    double last_lr;    /* the rate of the last step; NAN: not known */
+    bool rate_changed; /* the job changed since that step, so that the next one's rate may come as a surprise */
 };
 
 /* A line for the caller's on_note. */
@@ -41,5 +43,10 @@ ht_status ht_run_check_folder(ht_run *run);
 /* The state of the newest snapshot that can be read, others are passed over with a warning; without any snapshot, a run
  * that goes on begins. HT_EIO where there are some and none can be read. */
 ht_status ht_run_restore(ht_run *run);
+
+/* Of the first step after a resume: says where the rate jumps, or where the schedule is over. */
+void ht_run_judge_rate(ht_run *run, const ht_step_report *first);
+/* What a snapshot's manifest says of the run, as an object: "extra". */
+void ht_run_print_extra(const ht_run *run, ht_text *text);
 
 #endif

@@ -79,8 +79,9 @@ typedef struct ht_run_request {
     const ht_target *target;          /* to plan for; NULL: that of a run that goes on, or this machine */
     const char *memory;               /* as in ht_data_request */
     size_t memory_length;
-    bool no_fusion;      /* every value of a step is made, to be traced; the same bits, slower */
-    int64_t numerics;    /* look into the first, the last and every so many steps; 0: never */
+    bool allow_data_change; /* go on although the validation part is another one */
+    bool no_fusion;         /* every value of a step is made, to be traced; the same bits, slower */
+    int64_t numerics;       /* look into the first, the last and every so many steps; 0: never */
     bool *output_failed; /* set where ht_run_open fails at the run's folder, not at what the job names; may be NULL */
     int64_t beam;        /* a translator's decoder for so many hypotheses; 0: none */
     const volatile sig_atomic_t *stop; /* not 0: drop a step that is half made, snapshot, stop; may be NULL */
