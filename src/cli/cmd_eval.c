@@ -10,6 +10,7 @@
 
 typedef struct eval_job {
     cli_job job_options;
+    char *data_folder; /* where the run was started; NULL: not known */
     const char *run;
     const char *bleu; /* its tokenizer; NULL: not asked for */
     int64_t beam;
@@ -55,7 +56,8 @@ static int evaluate(const eval_job *job, ht_context *ctx, const ht_config *confi
 {
     ht_run *run;
     ht_eval_report report;
-    ht_run_request request = {.config = config, .mode = HT_RUN_EVALUATE, .folder = job->run};
+    ht_run_request request = {
+        .config = config, .mode = HT_RUN_EVALUATE, .folder = job->run, .data_folder = job->data_folder};
     double bleu = NAN;
     if (job->bleu) request.beam = job->beam;
     ht_status status = ht_run_open(&run, ctx, &request);
@@ -79,7 +81,7 @@ static int read_run(eval_job *job, ht_context *ctx)
     ht_config *config;
     if (snprintf(path, sizeof path, "%s/config.resolved.json", job->run) >= (int)sizeof path)
         return cli_fail(CLI_WRONG, "eval: the path is too long");
-    if (ht_job_recorded(ctx, path, &text) != HT_OK)
+    if (ht_job_recorded(ctx, path, &text, &job->data_folder) != HT_OK)
         return cli_fail(CLI_WRONG, "eval: %s holds no run: %s", job->run, ht_context_message(ctx));
     job->job_options.request.path = path;
     job->job_options.request.text = text;
@@ -87,6 +89,7 @@ static int read_run(eval_job *job, ht_context *ctx)
     int end = cli_job_read(&job->job_options, ctx, &config);
     if (end == CLI_DONE) end = evaluate(job, ctx, config);
     ht_config_free(config);
+    free(job->data_folder);
     free(text);
     return end;
 }
@@ -132,9 +135,11 @@ const cli_command cmd_eval = {
     .name = "eval",
     .summary = "loss, perplexity and accuracy of a run on held-out data",
     .description =
-        "Reads the newest complete snapshot of the run in the folder RUN and prints loss, perplexity and accuracy on "
-        "the validation part of its data. Paths of the data are seen from where the command is started, as in halftone "
-        "train.",
+        "Reads the newest complete snapshot of the run in the folder RUN, which may still be training, and prints "
+        "loss, "
+        "perplexity and accuracy on the validation part of its data. Where that part has files of its own, the files "
+        "to train on are not needed. Relative paths begin in the folder where the run was started (if there is no such "
+        "file, in this one), those of --set in this one.",
     .options = options,
     .size = sizeof(eval_job),
     .run = run_eval,

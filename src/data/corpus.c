@@ -312,6 +312,10 @@ ht_status ht_shards_read(ht_token_set *set, ht_data *data, ht_context *ctx, size
         ht_paths_free(&paths);
         HT_TRY(status);
     }
+    if (ht_data_validates_only(data, fields)) {
+        int64_t size = ht_facts_vocabulary(data) - (data->request.task == HT_TASK_MASKED_LM);
+        if (size - 1 > *largest) *largest = size - 1;
+    }
     if (!ht_field_null(fields, "vocabulary_size")) {
         int64_t size = ht_field_int(fields, "vocabulary_size");
         if (size - 1 > *largest) *largest = size - 1;

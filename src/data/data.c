@@ -115,8 +115,10 @@ ht_status ht_data_open(ht_data **out, ht_context *ctx, const ht_data_request *re
     if (!data) return ht_data_no_memory(ctx, "the data set");
     *data = (ht_data){.ctx = ctx, .request = *request, .info.bucket_count = 1, .arena = ht_arena_create()};
     data->fingerprint = data->arena ? HT_NEW(data->arena, ht_data_fingerprint, 1) : NULL;
-    ht_status status = data->fingerprint ? request->format->open(data, ctx) : ht_data_no_memory(ctx, "the data set");
+    ht_status status = data->fingerprint ? ht_facts_take(data, ctx) : ht_data_no_memory(ctx, "the data set");
+    if (status == HT_OK) status = request->format->open(data, ctx);
     data->request.fields = NULL;
+    data->request.facts = NULL;
     data->request.folder = NULL;
     if (status != HT_OK) {
         ht_data_free(data);
@@ -256,6 +258,27 @@ static ht_status find_pattern(ht_paths *out, ht_context *ctx, const char *key, c
     return status;
 }
 
+static bool has_match(const char *pattern)
+{
+    glob_t found = {0};
+    bool some = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    return some;
+}
+
+ht_status ht_data_path(const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key, const char *name,
+                       char *out, size_t capacity)
+{
+    const char *folder = data->request.folder;
+    const ht_field *field = ht_fields_find(fields, key);
+    bool here = !folder || !*folder || name[0] == '/' || (field && field->origin.source == HT_SOURCE_COMMAND);
+    int length = snprintf(out, capacity, "%s%s%s", here ? "" : folder, here ? "" : "/", name);
+    /* A run may have moved together with its data. */
+    if (!here && !has_match(out) && has_match(name)) length = snprintf(out, capacity, "%s", name);
+    if (length < 0 || (size_t)length >= capacity) HT_FAIL(ctx, HT_EINVAL, "data.%s: the path is too long", key);
+    return HT_OK;
+}
+
 static void add_to_fingerprint(const ht_data *data, const char *key, const ht_paths *paths)
 {
     ht_data_part part = strncmp(key, "validation", 10) == 0 ? HT_DATA_VALIDATION : HT_DATA_TRAIN;
@@ -265,8 +288,8 @@ static void add_to_fingerprint(const ht_data *data, const char *key, const ht_pa
 ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key)
 {
     *out = (ht_paths){0};
-    const char *folder = data->request.folder;
     ht_status status = HT_OK;
+    if (strncmp(key, "train", 5) == 0 && ht_data_validates_only(data, fields)) return HT_OK;
     if (data->request.memory && strcmp(key, "train") == 0) {
         ht_fingerprint_bytes(data, HT_DATA_TRAIN, memory_name, data->request.memory, data->request.memory_length);
         return add_path(out, memory_name) ? HT_OK : ht_data_no_memory(ctx, "paths");
@@ -274,13 +297,9 @@ ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, con
     for (size_t i = 0; status == HT_OK && i < ht_field_count(fields, key); i++) {
         const char *name = ht_field_text_at(fields, key, i);
         char path[4096];
-        bool joined = folder && *folder && name[0] != '/';
-        int length = snprintf(path, sizeof path, "%s%s%s", joined ? folder : "", joined ? "/" : "", name);
         size_t before = out->count;
-        if (length < 0 || (size_t)length >= sizeof path)
-            status = ht_fail(ctx, HT_EINVAL, "data.%s: the path is too long", key);
-        else
-            status = find_pattern(out, ctx, key, path);
+        status = ht_data_path(data, ctx, fields, key, name, path, sizeof path);
+        if (status == HT_OK) status = find_pattern(out, ctx, key, path);
         /* The order of directory entries is unspecified, and glob sorts by the locale: sort by bytes. */
         if (status == HT_OK) qsort(out->list + before, out->count - before, sizeof *out->list, by_bytes);
     }

@@ -58,6 +58,9 @@ struct ht_data_request {
                            opening, but with text by bytes as long as the data */
     size_t memory_length;
     const ht_vocabulary *vocabulary, *source_vocabulary; /* NULL: made from the data; else as before, borrowed */
+    /* What ht_data_print_facts said of the data set that was trained on; NULL: nothing. With it, files to validate on are
+     * read alone, and the training part stays empty. Need live only while opening. */
+    const ht_json *facts;
 };
 
 enum { HT_DATA_MOST_BUCKETS = 16 };
@@ -97,6 +100,8 @@ const ht_data_fingerprint *ht_data_fingerprint_of(const ht_data *data);
 /* Of the tokens (PAIRS: of the target side) and of the source side; NULL where there is none. */
 const ht_vocabulary *ht_data_vocabulary(const ht_data *data);
 const ht_vocabulary *ht_data_source_vocabulary(const ht_data *data);
+/* What it learned from its training part beside vocabularies, as a JSON object: sizes, names of classes, buckets, means. */
+void ht_data_print_facts(const ht_data *data, ht_text *text);
 /* The name of a class, NULL when it is only a number. */
 const char *ht_data_class_name(const ht_data *data, int64_t label);
 

@@ -26,6 +26,10 @@ struct ht_data {
     ht_vocabulary *vocabulary, *source_vocabulary; /* NULL when there is none, or when it is the caller's */
     const char *const *class_names;
     ht_data_fingerprint *fingerprint; /* in the arena */
+    double *means, *deviations;       /* of the columns of a table that is normalized; NULL: none */
+    size_t mean_count;
+    double range;      /* of the values of images; 0: not known yet */
+    int known_buckets; /* those of info.buckets that facts gave */
 };
 
 /* ---- helpers for formats ---- */
@@ -55,6 +59,10 @@ typedef struct ht_paths {
     size_t count, capacity;
 } ht_paths;
 
+/* The path of a name, or a pattern, that a key gives. Relative ones begin in the request's folder; where it has no such
+ * file, and for those of the command line, they begin where the process is. */
+ht_status ht_data_path(const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key, const char *name,
+                       char *out, size_t capacity);
 /* The files that a TEXTS key names: patterns resolved, sorted by bytes, relative to the request's folder. Nothing found
  * is an error; a null key gives no paths. */
 ht_status ht_paths_find(ht_paths *out, const ht_data *data, ht_context *ctx, const ht_fields *fields, const char *key);
@@ -66,6 +74,13 @@ void ht_fingerprint_bytes(const ht_data *data, ht_data_part part, const char *pa
 ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx, const char *path);
 /* The one file that a key of the block names, "" when it is null. */
 ht_status ht_path_find(const ht_data *data, ht_context *ctx, const char *key, char *out, size_t capacity);
+
+/* Facts of the training part are there, and files to validate on: no others are read. `fields`: of the data, or of one
+ * source of a mixture. */
+bool ht_data_validates_only(const ht_data *data, const ht_fields *fields);
+/* Before the format opens its files: fills in what facts say, where they are used. */
+ht_status ht_facts_take(ht_data *data, ht_context *ctx);
+int64_t ht_facts_vocabulary(const ht_data *data);
 
 /* Adds an array to a layout and sets its bytes. */
 void ht_batch_add(ht_batch *batch, const char *name, ht_dtype dtype, int rank, const int64_t *shape);

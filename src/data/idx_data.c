@@ -76,7 +76,9 @@ static ht_status open_idx(ht_data *data, ht_context *ctx)
     HT_TRY(ht_rows_create(&set, data, ctx));
     for (int part = 0; part < HT_DATA_PARTS; part++) HT_TRY(open_part(set, data, ctx, (ht_data_part)part));
     HT_TRY(ht_rows_split(set, data, ctx, ht_field_number(data->request.fields, "validation_share")));
-    HT_TRY(ht_rows_normalize(set, data, ctx, set->x[0].element == HT_ELEMENT_U8 ? 255 : 1));
+    /* Images to train on decide for all. */
+    if (data->range == 0) data->range = set->x[HT_DATA_TRAIN].element == HT_ELEMENT_U8 ? 255 : 1;
+    HT_TRY(ht_rows_normalize(set, data, ctx, data->range));
     return ht_rows_finish(set, data, ctx);
 }
 

@@ -188,19 +188,18 @@ static ht_status read_folder(image_reading *r, const char *folder)
 
 static ht_status folder_of(const image_reading *r, const char *key, char *out, size_t capacity)
 {
-    const char *name = ht_field_text(r->data->request.fields, key), *base = r->data->request.folder;
-    bool joined = base && *base && name[0] != '/';
-    int length = snprintf(out, capacity, "%s%s%s", joined ? base : "", joined ? "/" : "", name);
-    if (length < 0 || (size_t)length >= capacity) HT_FAIL(r->ctx, HT_EINVAL, "data.%s: the path is too long", key);
-    return HT_OK;
+    const ht_fields *fields = r->data->request.fields;
+    return ht_data_path(r->data, r->ctx, fields, key, ht_field_text(fields, key), out, capacity);
 }
 
 /* Images of both parts lie in one block, those to train on first. */
 static ht_status read_parts(image_reading *r)
 {
     char folder[4096];
-    HT_TRY(folder_of(r, "train", folder, sizeof folder));
-    HT_TRY(read_folder(r, folder));
+    if (!ht_data_validates_only(r->data, r->data->request.fields)) {
+        HT_TRY(folder_of(r, "train", folder, sizeof folder));
+        HT_TRY(read_folder(r, folder));
+    }
     r->set->counts[HT_DATA_TRAIN] = (int64_t)r->count;
     if (ht_field_null(r->data->request.fields, "validation")) return HT_OK;
     HT_TRY(folder_of(r, "validation", folder, sizeof folder));
@@ -213,7 +212,8 @@ static ht_status fill_set(image_reading *r)
 {
     ht_row_set *set = r->set;
     ht_data *data = r->data;
-    if (set->counts[HT_DATA_TRAIN] == 0) HT_FAIL(r->ctx, HT_EINVAL, "data: there are no PNG or JPEG files to train on");
+    if (r->count == 0 || (set->counts[HT_DATA_TRAIN] == 0 && !ht_data_validates_only(data, data->request.fields)))
+        HT_FAIL(r->ctx, HT_EINVAL, "data: there are no PNG or JPEG files to train on");
     int32_t *labels = HT_NEW(data->arena, int32_t, r->count);
     if (!labels) return ht_data_no_memory(r->ctx, "labels");
     memcpy(labels, r->labels, r->count * sizeof *labels);

@@ -236,6 +236,12 @@ static ht_status choose_ends(ht_context *ctx, const int64_t *histogram, int64_t 
     return HT_OK;
 }
 
+/* The length that it was made for: one of its pairs has it. */
+static int64_t bucket_end(const ht_data_bucket *bucket)
+{
+    return bucket->length > bucket->source_length ? bucket->length : bucket->source_length;
+}
+
 static int bucket_of_length(const int64_t *ends, int count, int64_t length)
 {
     int bucket = 0;
@@ -268,8 +274,11 @@ static ht_status make_buckets(pair_set *set, ht_data *data, ht_context *ctx)
             histogram[length]++;
             if (length > longest) longest = length;
         }
-    int buckets = (int)ht_field_int(data->request.fields, "buckets");
-    HT_TRY(choose_ends(ctx, histogram, longest, &buckets, ends));
+    int buckets = data->known_buckets ? data->known_buckets : (int)ht_field_int(data->request.fields, "buckets");
+    if (data->known_buckets)
+        for (int b = 0; b < buckets; b++) ends[b] = bucket_end(&data->info.buckets[b]);
+    else
+        HT_TRY(choose_ends(ctx, histogram, longest, &buckets, ends));
     data->info.bucket_count = buckets;
     for (int part = 0; part < HT_DATA_PARTS; part++) {
         HT_TRY(sort_part(set, ctx, (ht_data_part)part, ends, buckets));
@@ -453,7 +462,7 @@ static ht_status open_pairs(ht_data *data, ht_context *ctx)
     if (status == HT_OK) status = read_all(&r);
     close_files(&r);
     HT_TRY(status);
-    if (set->counts[HT_DATA_TRAIN] == 0)
+    if (set->counts[HT_DATA_TRAIN] == 0 && !data->known_buckets)
         HT_FAIL(ctx, HT_EINVAL, "data: no pairs to train on (%" PRId64 " left out, empty or longer than %" PRId64 ")",
                 data->info.dropped, r.max_length);
     HT_TRY(make_buckets(set, data, ctx));

@@ -188,7 +188,8 @@ ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx)
         if (part == HT_DATA_VALIDATION && info->batches)
             info->padding = 1 - (double)info->items / (double)(info->batches * batch);
     }
-    if (set->counts[HT_DATA_TRAIN] == 0) HT_FAIL(ctx, HT_EINVAL, "data: there is nothing to train on");
+    if (set->counts[HT_DATA_TRAIN] == 0 && !ht_data_validates_only(data, data->request.fields))
+        HT_FAIL(ctx, HT_EINVAL, "data: there is nothing to train on");
     return HT_OK;
 }
 

@@ -114,6 +114,7 @@ static ht_status name_classes(const sentence_reading *r)
 {
     const sentence_set *set = r->set;
     size_t count = set->counts[HT_DATA_TRAIN], classes = 0;
+    if (r->data->class_names) return HT_OK; /* as facts have them */
     const char **names = HT_NEW(r->data->arena, const char *, count);
     if (!names) return ht_data_no_memory(r->ctx, "classes");
     for (size_t i = 0; i < count; i++) names[i] = set->list[HT_DATA_TRAIN][i].label;
@@ -269,7 +270,8 @@ static ht_status open_sentences(ht_data *data, ht_context *ctx)
     sentence_reading r = {.data = data, .ctx = ctx, .set = set, .label_first = ht_field_bool(fields, "label_first")};
     r.share = ht_field_null(fields, "validation") ? ht_field_number(fields, "validation_share") : 0;
     HT_TRY(read_files(&r));
-    if (set->counts[HT_DATA_TRAIN] == 0) HT_FAIL(ctx, HT_EINVAL, "data: no sentences to train on");
+    if (set->counts[HT_DATA_TRAIN] == 0 && !data->request.facts)
+        HT_FAIL(ctx, HT_EINVAL, "data: no sentences to train on");
     HT_TRY(name_classes(&r));
     HT_TRY(make_vocabulary(&r));
     for (int part = 0; part < HT_DATA_PARTS; part++) HT_TRY(encode_part(&r, (ht_data_part)part));

@@ -170,6 +170,7 @@ static int by_label(const void *left, const void *right)
 static ht_status name_classes(const table *t, const ht_row_set *set)
 {
     int64_t count = set->counts[HT_DATA_TRAIN], classes = 0;
+    if (t->data->class_names) return HT_OK; /* as facts have them */
     const char **names = HT_NEW(t->data->arena, const char *, count);
     if (!names) return ht_data_no_memory(t->ctx, "classes");
     for (int64_t i = 0; i < count; i++)
@@ -216,27 +217,48 @@ static ht_status number_values(const table *t, ht_row_set *set)
 
 /* ---- features ---- */
 
-static void normalize(const table *t, const ht_row_set *set)
+static void measure_column(const table *t, const ht_row_set *set, int64_t column)
 {
     int64_t count = set->counts[HT_DATA_TRAIN], width = (int64_t)t->feature_count;
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
+        sum += t->x[item * width + column];
+    }
+    double mean = sum / (double)count;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
+        double away = t->x[item * width + column] - mean;
+        squares += away * away;
+    }
+    t->data->means[column] = mean;
+    t->data->deviations[column] = sqrt(squares / (double)count);
+}
+
+/* By the rows to train on, or by what facts say of them. */
+static ht_status normalize(const table *t, const ht_row_set *set)
+{
+    ht_data *data = t->data;
+    int64_t width = (int64_t)t->feature_count;
+    bool known = data->means != NULL;
+    if (known && data->mean_count != t->feature_count)
+        HT_FAIL(t->ctx, HT_ESHAPE, "data: the table has %zu features, the one that was trained on had %zu",
+                t->feature_count, data->mean_count);
+    if (!known) {
+        data->means = HT_NEW(data->arena, double, t->feature_count);
+        data->deviations = HT_NEW(data->arena, double, t->feature_count);
+        data->mean_count = t->feature_count;
+        if (!data->means || !data->deviations) return ht_data_no_memory(t->ctx, "columns");
+    }
     for (int64_t column = 0; column < width; column++) {
-        double sum = 0, squares = 0;
-        for (int64_t i = 0; i < count; i++) {
-            int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
-            sum += t->x[item * width + column];
-        }
-        double mean = sum / (double)count;
-        for (int64_t i = 0; i < count; i++) {
-            int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
-            double away = t->x[item * width + column] - mean;
-            squares += away * away;
-        }
-        double deviation = sqrt(squares / (double)count);
+        if (!known) measure_column(t, set, column);
+        double mean = data->means[column], deviation = data->deviations[column];
         for (size_t i = 0; i < t->rows; i++) {
             float *x = &t->x[(int64_t)i * width + column];
             *x = (float)((*x - mean) / (deviation > 0 ? deviation : 1)); /* a constant column becomes 0 */
         }
     }
+    return HT_OK;
 }
 
 static ht_status shape_features(const table *t)
@@ -273,15 +295,17 @@ static ht_status split_rows(const table *t, ht_row_set *set)
 
 static ht_status fill_set(table *t, ht_row_set *set)
 {
-    if (t->first[1] == 0) HT_FAIL(t->ctx, HT_EINVAL, "data: the table has no rows to train on");
+    bool trains = !ht_data_validates_only(t->data, t->data->request.fields);
+    if (t->first[1] == 0 && trains) HT_FAIL(t->ctx, HT_EINVAL, "data: the table has no rows to train on");
     HT_TRY(shape_features(t));
     HT_TRY(split_rows(t, set));
-    if (set->counts[HT_DATA_TRAIN] == 0) HT_FAIL(t->ctx, HT_EINVAL, "data: the table has no rows to train on");
+    if (set->counts[HT_DATA_TRAIN] == 0 && trains)
+        HT_FAIL(t->ctx, HT_EINVAL, "data: the table has no rows to train on");
     if (t->data->request.task == HT_TASK_CLASS)
         HT_TRY(number_labels(t, set));
     else
         HT_TRY(number_values(t, set));
-    if (ht_field_bool(t->data->request.fields, "normalize")) normalize(t, set);
+    if (ht_field_bool(t->data->request.fields, "normalize")) HT_TRY(normalize(t, set));
     ht_array x = {.element = HT_ELEMENT_F32, .rank = 2, .shape = {(int64_t)t->rows, (int64_t)t->feature_count}};
     ht_array_measure(&x);
     x.data = (const uint8_t *)t->x;

@@ -404,7 +404,7 @@ static ht_status finish_part(ht_token_set *set, ht_data *data, ht_context *ctx, 
     for (size_t i = 0; i < set->group_count; i++) {
         ht_piece_list *list = &set->groups[i].parts[part];
         HT_TRY(count_windows(set, ctx, list, part, info));
-        if (part == HT_DATA_TRAIN && list->count == 0)
+        if (part == HT_DATA_TRAIN && list->count == 0 && !data->request.facts)
             HT_FAIL(ctx, HT_EINVAL, "data: there are fewer than two tokens to train on");
     }
     if (set->order == HT_TOKENS_STREAM) return finish_stream(set, data, ctx, part);

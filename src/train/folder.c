@@ -2,12 +2,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/format.h"
 #include "train/metrics.h"
 #include "train/seal.h"
 
@@ -48,7 +50,8 @@ ht_status ht_folder_make(ht_context *ctx, const char *folder)
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {resolved_name, "snapshots", "numerics.jsonl", "numerics.html"};
+    static const char *const names[] = {resolved_name,   "snapshots",   "numerics.jsonl",
+                                        "numerics.html", ht_facts_file, ht_model_file};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return strcmp(name, ht_target_file) == 0 || strcmp(name, ht_vocabulary_files[0]) == 0 ||
@@ -137,10 +140,43 @@ static ht_status write_text(ht_context *ctx, const char *folder, const char *nam
     return status;
 }
 
+/* A model that is a file goes with the run. Its checksum, 0 where there is none. */
+static ht_status copy_model(ht_context *ctx, const char *folder, const ht_config *config, uint64_t *checksum)
+{
+    const ht_field *file = ht_fields_find(ht_config_block(config, "model"), "file");
+    char *path, *bytes = NULL;
+    size_t length;
+    *checksum = 0;
+    if (!file || file->value->kind != HT_JSON_STRING) return HT_OK;
+    HT_TRY(ht_folder_path(ctx, &path, folder, ht_model_file));
+    ht_status status = ht_read_file(ctx, &bytes, &length, file->value->text);
+    if (status == HT_OK) status = write_whole(ctx, path, bytes, length);
+    if (status == HT_OK) *checksum = ht_checksum_bytes(bytes, length);
+    free(bytes);
+    free(path);
+    return status;
+}
+
+/* Further members of an object that is complete: where relative paths of the job begin, and the model's file. */
+static void add_members(ht_text *text, uint64_t checksum)
+{
+    char here[4096];
+    ht_json_writer json = {.text = text};
+    if (!getcwd(here, sizeof here) || text->failed) return;
+    while (text->length > 0 && strchr("}\n", text->data[text->length - 1])) text->length--;
+    ht_text_add(text, ",\n  \"folder\": ");
+    ht_json_put_text(&json, NULL, here);
+    if (checksum) ht_text_add(text, ",\n  \"%s\": \"%016" PRIx64 "\"", ht_model_file, checksum);
+    ht_text_add(text, "\n}\n");
+}
+
 static ht_status write_config(ht_context *ctx, const char *folder, const ht_config *config)
 {
+    uint64_t checksum;
     ht_text text = {0};
+    HT_TRY(copy_model(ctx, folder, config, &checksum));
     ht_config_print_json(&text, config);
+    add_members(&text, checksum);
     return write_text(ctx, folder, resolved_name, &text);
 }
 
@@ -159,9 +195,17 @@ static ht_status write_vocabulary(ht_context *ctx, const char *folder, int which
     return write_text(ctx, folder, ht_vocabulary_files[which], &text);
 }
 
+static ht_status write_facts(ht_context *ctx, const char *folder, const ht_data *data)
+{
+    ht_text text = {0};
+    ht_data_print_facts(data, &text);
+    return write_text(ctx, folder, ht_facts_file, &text);
+}
+
 ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job)
 {
     HT_TRY(ht_folder_make(ctx, folder));
+    HT_TRY(write_facts(ctx, folder, job->data));
     HT_TRY(write_vocabulary(ctx, folder, 0, ht_data_vocabulary(job->data)));
     HT_TRY(write_vocabulary(ctx, folder, 1, ht_data_source_vocabulary(job->data)));
     HT_TRY(write_target(ctx, folder, &job->target));
@@ -172,6 +216,7 @@ void ht_folder_list(ht_json_writer *json, const char *key, const ht_job *job)
 {
     ht_json_begin_array(json, key);
     ht_json_put_text(json, NULL, ht_target_file);
+    ht_json_put_text(json, NULL, ht_facts_file);
     if (ht_data_vocabulary(job->data)) ht_json_put_text(json, NULL, ht_vocabulary_files[0]);
     if (ht_data_source_vocabulary(job->data)) ht_json_put_text(json, NULL, ht_vocabulary_files[1]);
     ht_json_end_array(json);
@@ -179,7 +224,7 @@ void ht_folder_list(ht_json_writer *json, const char *key, const ht_job *job)
 
 /* ---- and back ---- */
 
-static ht_status read_sealed(ht_context *ctx, const char *path, char **text, size_t *length, bool *sealed)
+ht_status ht_folder_read_sealed(ht_context *ctx, const char *path, char **text, size_t *length, bool *sealed)
 {
     HT_TRY(ht_read_file(ctx, text, length, path));
     ht_status status = ht_seal_check(ctx, path, HT_SEAL_KEY, *text, *length, sealed);
@@ -198,7 +243,7 @@ ht_status ht_folder_check(ht_context *ctx, const char *folder, const char *name,
     HT_TRY(ht_folder_path(ctx, &path, folder, name));
     ht_status status = HT_OK;
     if (access(path, F_OK) == 0) {
-        status = read_sealed(ctx, path, &text, &length, &sealed);
+        status = ht_folder_read_sealed(ctx, path, &text, &length, &sealed);
         if (status == HT_OK) free(text);
         *there = status == HT_OK;
     }
@@ -212,69 +257,10 @@ ht_status ht_folder_require(ht_context *ctx, const char *folder, const char *nam
     size_t length;
     bool sealed = false;
     HT_TRY(ht_folder_path(ctx, &path, folder, name));
-    ht_status status = read_sealed(ctx, path, &text, &length, &sealed);
+    ht_status status = ht_folder_read_sealed(ctx, path, &text, &length, &sealed);
     if (status == HT_OK && !sealed)
         status = ht_fail(ctx, HT_EPARSE, "%s: it does not end with its checksum: damaged or edited", path);
     free(text);
     free(path);
-    return status;
-}
-
-/* Of the train block: what says which batches there are and what is counted. */
-static bool is_needed(const char *key)
-{
-    static const char *const keys[] = {"train.task",      "train.batch",   "train.micro_batch", "train.accumulate",
-                                       "train.precision", "train.masters", "train.seed",        "train.output"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (strcmp(key, keys[i]) == 0) return true;
-    return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0 || strncmp(key, "halftone.", 9) == 0;
-}
-
-static void put_block(ht_json_writer *json, const ht_json *values, const char *block)
-{
-    size_t length = strlen(block);
-    ht_json_begin_object(json, block);
-    for (const ht_json *value = values->child; value; value = value->next) {
-        const ht_json *is = ht_json_get(value, "value");
-        if (!is || is->kind == HT_JSON_NULL || !is_needed(value->key)) continue;
-        if (strncmp(value->key, block, length) != 0 || value->key[length] != '.') continue;
-        ht_json_put_value(json, value->key + length + 1, is);
-    }
-    ht_json_end_object(json);
-}
-
-ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out)
-{
-    char *file = NULL;
-    size_t length;
-    bool sealed;
-    const ht_json *root = NULL;
-    *out = NULL;
-    HT_TRY(read_sealed(ctx, path, &file, &length, &sealed));
-    ht_arena *arena = ht_arena_create();
-    ht_status status = arena ? ht_json_parse(ctx, arena, path, file, length, &root)
-                             : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
-    const ht_json *values = ht_json_get(root, "values");
-    if (status == HT_OK && (!values || values->kind != HT_JSON_OBJECT))
-        status = ht_fail(ctx, HT_EPARSE, "%s: it has no \"values\": it is not what a run records", path);
-    ht_text text = {0};
-    if (status == HT_OK) {
-        static const char *const blocks[] = {"model", "data", "train", "halftone"};
-        ht_json_writer json = {.text = &text};
-        ht_json_begin_object(&json, NULL);
-        for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
-            if (i > 0) ht_json_line(&json, 0);
-            put_block(&json, values, blocks[i]);
-        }
-        ht_json_end_object(&json);
-        ht_text_add(&text, "\n");
-        if (text.failed) status = ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
-    }
-    ht_arena_free(arena);
-    free(file);
-    if (status == HT_OK)
-        *out = text.data;
-    else
-        ht_text_free(&text);
     return status;
 }

@@ -1,4 +1,4 @@
-/* The folder of a run: config.resolved.json, target.json, metrics.jsonl, vocabularies, events, snapshots/. */
+/* The folder of a run: config.resolved.json, target.json, data.json, metrics.jsonl, vocabularies, events, snapshots/. */
 #ifndef HT_TRAIN_FOLDER_H
 #define HT_TRAIN_FOLDER_H
 
@@ -17,6 +17,8 @@ ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *jo
 void ht_folder_list(ht_json_writer *json, const char *key, const ht_job *job);
 /* *there: a file is there, and if it is sealed its checksum is right. Those of older versions have none. */
 ht_status ht_folder_check(ht_context *ctx, const char *folder, const char *name, bool *there);
+/* A whole file in heap memory, whose checksum is right if it is sealed. */
+ht_status ht_folder_read_sealed(ht_context *ctx, const char *path, char **text, size_t *length, bool *sealed);
 /* The file must be there, sealed, and whole. */
 ht_status ht_folder_require(ht_context *ctx, const char *folder, const char *name);
 

@@ -12,7 +12,7 @@
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
 
-const char ht_target_file[] = "target.json";
+const char ht_target_file[] = "target.json", ht_facts_file[] = "data.json", ht_model_file[] = "model.file";
 
 size_t ht_job_blocks(ht_block_keys *list)
 {
@@ -62,6 +62,33 @@ static ht_status read_vocabulary(ht_job *job, const char *folder, int which, ht_
     return status;
 }
 
+/* Older versions recorded none: *out stays NULL. */
+static ht_status read_facts(ht_job *job, const char *folder, ht_arena *arena, const ht_json **out)
+{
+    char *path, *text = NULL;
+    size_t length;
+    bool there;
+    HT_TRY(ht_folder_check(job->ctx, folder, ht_facts_file, &there));
+    if (!there) return HT_OK;
+    HT_TRY(ht_folder_path(job->ctx, &path, folder, ht_facts_file));
+    ht_status status = ht_read_file(job->ctx, &text, &length, path);
+    if (status == HT_OK) status = ht_json_parse(job->ctx, arena, path, text, length, out);
+    free(text);
+    free(path);
+    return status;
+}
+
+/* A run that evaluates reads files to validate on alone, where there are some. */
+static ht_status open_with_facts(ht_job *job, ht_data_request *wanted, const char *folder)
+{
+    ht_arena *arena = ht_arena_create();
+    if (!arena) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for the data");
+    ht_status status = read_facts(job, folder, arena, &wanted->facts);
+    if (status == HT_OK) status = ht_data_open(&job->data, job->ctx, wanted);
+    ht_arena_free(arena);
+    return status;
+}
+
 static ht_status open_data(ht_job *job, const ht_run_request *request, const char *vocabularies)
 {
     const char *type = ht_config_type(job->config, "model"), *format = ht_config_type(job->config, "data");
@@ -82,11 +109,13 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         .batch = job->train_config->micro_batch,
         .slices = job->train_config->accumulate,
         .seed = job->train_config->seed,
+        .folder = request->data_folder,
         .memory = request->memory,
         .memory_length = request->memory_length,
         .vocabulary = job->vocabulary,
         .source_vocabulary = job->source_vocabulary,
     };
+    if (request->mode == HT_RUN_EVALUATE && vocabularies) return open_with_facts(job, &wanted, vocabularies);
     return ht_data_open(&job->data, job->ctx, &wanted);
 }
 
@@ -101,6 +130,7 @@ static ht_status count_steps(ht_job *job)
     if (batches > 0 && r->epochs > INT64_MAX / 2 / batches)
         HT_FAIL(job->ctx, HT_EINVAL, "train.epochs: %" PRId64 " epochs of %" PRId64 " batches are too many", r->epochs,
                 batches);
+    if (batches == 0) batches = 1; /* a run that evaluates may have none */
     /* An epoch that ends inside a step is finished with the beginning of the next one. */
     job->steps = (r->epochs * batches + r->accumulate - 1) / r->accumulate;
     return HT_OK;

@@ -43,7 +43,9 @@ ht_run_view ht_run_look(ht_run *run);
 
 /* The names of a vocabulary's file in the run's folder. */
 extern const char *const ht_vocabulary_files[2];
-/* That of the target that it was planned for. */
-extern const char ht_target_file[];
+/* That of the target that it was planned for; that of what the data set learned from its training part. */
+extern const char ht_target_file[], ht_facts_file[];
+/* That of the copy of a model's own file, and the name of its checksum in the resolved config. */
+extern const char ht_model_file[];
 
 #endif

@@ -22,8 +22,8 @@ enum { HT_MOST_JOB_BLOCKS = 64 };
 size_t ht_job_blocks(ht_block_keys *list);
 
 /* A job file's text from what a run recorded (config.resolved.json): model, data, and of the train block what evaluation
- * needs. Heap memory for free(). */
-ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out);
+ * needs. *folder: where the run was started, NULL where an older version did not say. Heap memory for free(). */
+ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out, char **folder);
 
 /* ---- runs ---- */
 
@@ -76,8 +76,9 @@ typedef struct ht_run_request {
     ht_run_mode mode;
     const ht_pass_observer *observer; /* is called after every pass on the way to a plan; may be NULL */
     const char *folder;               /* of the run; NULL: as the config says */
-    const ht_target *target;          /* to plan for; NULL: that of a run that goes on, or this machine */
-    const char *memory;               /* as in ht_data_request */
+    const char *data_folder; /* where relative paths of data begin, but for those of the command line; NULL: here */
+    const ht_target *target; /* to plan for; NULL: that of a run that goes on, or this machine */
+    const char *memory;      /* as in ht_data_request */
     size_t memory_length;
     bool allow_data_change; /* go on although the validation part is another one */
     bool no_fusion;         /* every value of a step is made, to be traced; the same bits, slower */
