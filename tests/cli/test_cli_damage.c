@@ -26,6 +26,7 @@ static const damage damages[] = {
     {"with a bit flipped near its end", FLIP("$((n - 5))")},
     {"not to be read", "chmod 000 $f"},
 };
+enum { STOPPED = 3 };
 enum { DAMAGES = sizeof damages / sizeof damages[0], MOST_FILES = 32, MOST_PATH = 200, MOST_STEPS = 4 };
 
 typedef struct fixture {
@@ -40,16 +41,21 @@ typedef struct fixture {
 
 /* ---- the run ---- */
 
-/* "template": killed behind step 42, with snapshots of 40 and before. "whole": what it would have come to. */
+/* "template": stopped behind step 42, with two snapshots. "whole": what it would have come to. */
 static void write_runs(fixture *f)
 {
     data_case *c = f->c;
     run_write_job(c);
     expect(c, "\"$H\" train job.json --set train.output=whole", 0, "step 60 of 60");
-    run_process p = run_begin(c, 1, "train job.json --set train.keep=2");
-    assert_true(run_wait_for_step(&p, 42));
-    kill(p.process, SIGKILL);
-    run_end(&p);
+    /* Where many share the machine the signal may come too late. */
+    for (int status = 0; status != STOPPED;) {
+        expect(c, "rm -rf run", 0, "");
+        run_process p = run_begin(c, 1, "train job.json --set train.keep=2");
+        assert_true(run_wait_for_step(&p, 42));
+        kill(p.process, SIGTERM);
+        status = run_end(&p);
+        assert_true(status == 0 || status == STOPPED);
+    }
     expect(c, "mv run template; chmod 755 .", 0, "");
     expect(c, "ls template/snapshots | wc -l", 0, "2\n");
 }
