@@ -306,7 +306,9 @@ static ht_status take(ht_run_lock *lock, ht_context *ctx, const char *folder, ch
 {
     for (int tries = 0; tries < TRIES; tries++) {
         HT_TRY(note_missing(lock, ctx, folder));
-        HT_TRY(ht_folder_make(ctx, folder));
+        ht_status status = ht_folder_make(ctx, folder);
+        if (status != HT_OK && access(folder, F_OK) != 0 && errno == ENOENT && tries + 1 < TRIES) continue;
+        HT_TRY(status);
         attempt result = try_lock(lock->path, &lock->file, who, capacity);
         if (result == TAKEN) return HT_OK;
         if (result == FAILED) HT_FAIL(ctx, HT_EIO, "%s: %s", lock->path, strerror(errno));

@@ -211,7 +211,7 @@ static void lock__excludes_under_contention(void **state)
         _exit(0);
     }
     for (int status; taken < PROCESSES && wait(&status) > 0; taken++)
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("a process ended with %x", (unsigned)status);
     assert_int_equal(taken, PROCESSES);
     assert_int_not_equal(access(folder_at(folder, HT_LOCK_NAME), F_OK), 0);
 }
