@@ -305,6 +305,7 @@ static void remove_made(ht_run_lock *lock)
 static ht_status take(ht_run_lock *lock, ht_context *ctx, const char *folder, char *who, size_t capacity)
 {
     for (int tries = 0; tries < TRIES; tries++) {
+        if (tries > 0) nanosleep(&(struct timespec){.tv_nsec = 1000000L * tries}, NULL); /* others are at it, too */
         HT_TRY(note_missing(lock, ctx, folder));
         ht_status status = ht_folder_make(ctx, folder);
         if (status != HT_OK && access(folder, F_OK) != 0 && errno == ENOENT && tries + 1 < TRIES) continue;

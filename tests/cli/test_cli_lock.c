@@ -12,8 +12,8 @@ static void lock__a_live_run_is_neither_joined_nor_removed(void **state)
     run_write_job(c);
     expect(c,
            LIVE "for how in '' --resume --force; do \"$H\" train job.json $how; echo \"status $?\"; done; "
-                "kill -9 $p; wait $p; tail -n 1 run/metrics.jsonl | cut -c 1-16",
-           0, "{\"kind\": \"step\",");
+                "kill -9 $p; wait $p; head -n 1 run/metrics.jsonl | cut -c 1-27",
+           0, "{\"kind\": \"step\", \"step\": 1,");
     for (int i = 0; i < 3; i++) {
         static const char *const hows[] = {"", "--resume", "--force"};
         char line[1024];
@@ -23,7 +23,7 @@ static void lock__a_live_run_is_neither_joined_nor_removed(void **state)
                  hows[i]);
         expect(c, "rm -rf run", 0, "");
         expect(c, line, 0, "run holds a run that is in use by THAT");
-        snprintf(line, sizeof line, LIVE "\"$H\" train job.json %s; s=$?; kill -9 $p; exit $s", hows[i]);
+        snprintf(line, sizeof line, LIVE "\"$H\" train job.json %s; s=$?; kill -9 $p; wait $p; exit $s", hows[i]);
         expect(c, "rm -rf run", 0, "");
         expect(c, line, 2, "(run/lock)");
     }

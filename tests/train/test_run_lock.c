@@ -200,7 +200,10 @@ static void lock__excludes_under_contention(void **state)
             ht_run_lock *lock;
             ht_status status = ht_run_lock_take(&lock, test_ctx, folder, NULL);
             if (status == HT_EINVAL) continue;
-            if (status != HT_OK) _exit(2);
+            if (status != HT_OK) {
+                fprintf(stderr, "%s\n", ht_context_message(test_ctx));
+                _exit(2);
+            }
             /* Exists while one of us is inside. */
             int inside = open(folder_at(test_folder, "inside"), O_CREAT | O_EXCL | O_WRONLY, 0600);
             if (inside < 0) _exit(3);
