@@ -14,7 +14,7 @@ typedef struct ht_train_setting {
     const char *key, *value;
 } ht_train_setting;
 
-/* Options of the training step. A field that is zero takes the optimizer's own default. */
+/* Options of the training step. A field that is zero takes the optimizer's own default, but for `lr`: 0 is a rate of 0. */
 typedef struct ht_train_opts {
     size_t size;
     const char *optimizer; /* "sgd", "adam", "adamw", "adamw_hf", "adagrad", "lion", "lamb", "muon" */

@@ -69,6 +69,7 @@ typedef struct ht_schedule_param {
 } ht_schedule_param;
 
 enum { HT_MAX_SCHEDULE_PARAMS = 12 };
+#define HT_CYCLED_BETA2 0.99
 
 typedef struct ht_schedule {
     const char *name, *help;
@@ -88,7 +89,8 @@ void ht_schedule_standards(const ht_schedule *schedule, double *p);
 ht_status ht_schedule_check(ht_context *ctx, const ht_schedule *schedule, const double *p);
 /* The rate as f32[] from the i64 counter of updates made; checks p first. */
 ht_val ht_schedule_rate(ht_graph *g, const ht_schedule *schedule, const double *p, double base, ht_val applied);
-/* beta1 as f32[], or none where the schedule leaves it alone. */
+/* beta1 as f32[], or none where the schedule leaves it alone. With it beta2 is HT_CYCLED_BETA2: DeepSpeed's OneCycle sets
+ * both, whatever betas the optimiser was given. */
 ht_val ht_schedule_momentum(ht_graph *g, const ht_schedule *schedule, const double *p, ht_val applied);
 
 #endif

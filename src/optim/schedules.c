@@ -116,7 +116,8 @@ static ht_val warmup_cosine_rate(ht_graph *g, const double *p, double base, ht_v
     return at_start(g, k, 0, ht_scale(g, ratio, base));
 }
 
-/* nanoGPT's: base·(k+1)/(warm-up + 1), then a cosine down to the lowest rate. */
+/* ---- a job's own: base·(k+1)/(warm-up + 1), as nanoGPT has it, then one of three shapes ---- */
+
 enum { N_WARMUP, N_DECAY, N_MIN };
 static const ht_schedule_param cosine_params[] = {
     {"warmup_steps", 0, false, "updates of linear warm-up"},
@@ -125,12 +126,48 @@ static const ht_schedule_param cosine_params[] = {
     {NULL, 0, false, NULL},
 };
 
+static const ht_schedule_param linear_params[] = {
+    {"warmup_steps", 0, false, "updates of linear warm-up"},
+    {"decay_steps", NAN, true, "updates of the run; the last of them has the lowest rate"},
+    {"min_lr", NAN, false, "the lowest rate; a tenth of the optimiser's unless given"},
+    {NULL, 0, false, NULL},
+};
+static const ht_schedule_param rise_params[] = {
+    {"warmup_steps", 0, false, "updates of linear warm-up"},
+    {NULL, 0, false, NULL},
+};
+
+static ht_val rise(ht_graph *g, double warm, double base, ht_val k)
+{
+    return ht_scale(g, ht_add_scalar(g, k, 1), base / (warm + 1));
+}
+
+static double lowest(const double *p, double base)
+{
+    return isnan(p[N_MIN]) ? base / 10 : p[N_MIN];
+}
+
 static ht_val cosine_rate(ht_graph *g, const double *p, double base, ht_val k)
 {
-    double low = isnan(p[N_MIN]) ? base / 10 : p[N_MIN], warm = p[N_WARMUP];
-    ht_val up = ht_scale(g, ht_add_scalar(g, k, 1), base / (warm + 1));
+    double low = lowest(p, base), warm = p[N_WARMUP];
+    ht_val up = rise(g, warm, base, k);
     ht_val q = ht_scale(g, ht_add_scalar(g, k, -warm), 1 / fmax(1, p[N_DECAY] - warm));
     return then(g, k, warm, up, between(g, low, base, cosine(g, q)));
+}
+
+static ht_val linear_rate(ht_graph *g, const double *p, double base, ht_val k)
+{
+    double low = lowest(p, base), warm = p[N_WARMUP];
+    ht_val up = rise(g, warm, base, k);
+    ht_val q = ht_scale(g, ht_add_scalar(g, k, -warm), 1 / fmax(1, p[N_DECAY] - 1 - warm));
+    ht_val down = ht_min(g, q, number(g, 1));
+    return then(g, k, warm, up, between(g, base, low, down));
+}
+
+static ht_val rise_rate(ht_graph *g, const double *p, double base, ht_val k)
+{
+    ht_val up = rise(g, p[N_WARMUP], base, k);
+    return then(g, k, p[N_WARMUP], up, number(g, base));
 }
 
 /* ---- range test ---- */

@@ -26,7 +26,7 @@ static ht_status read_train_opts(ht_context *ctx, const ht_train_opts *o, ht_pas
     *options = ht_pass_options_standard();
     options->training = true;
     HT_TRY(ht_train_options_choose(ctx, train, chosen_optimizer(o)));
-    take_number(&train->lr, o->lr);
+    train->lr = o->lr;
     take_number(&train->clip, o->clip);
     take_number(&train->hyper.beta1, o->beta1);
     take_number(&train->hyper.beta2, o->beta2);

@@ -254,7 +254,10 @@ static void choose_rate(builder *b)
     if (!b->options->schedule) return;
     b->rate = ht_schedule_rate(g, b->options->schedule, b->options->schedule_params, b->options->lr, b->applied);
     ht_val cycled = ht_schedule_momentum(g, b->options->schedule, b->options->schedule_params, b->applied);
-    for (int i = 0; i < b->group_count; i++) b->groups[i].hyper.cycled = cycled;
+    for (int i = 0; cycled.id && i < b->group_count; i++) {
+        b->groups[i].hyper.cycled = cycled;
+        b->groups[i].hyper.beta2 = HT_CYCLED_BETA2;
+    }
 }
 
 static void count_step(ht_graph *g, ht_val applied, ht_val apply)

@@ -123,6 +123,17 @@ static void schedule__cosine_is_nanogpts(void **state)
     assert_rates("cosine", GIVEN({"warmup_steps", 2}, {"decay_steps", 8}), 1e-3, rates, NULL);
 }
 
+/* Twelve updates, three of them warm-up: a quarter of the rate more each, then down to the lowest at the last. */
+static void schedule__a_jobs_own_begin_at_once_and_end_at_the_lowest_rate(void **state)
+{
+    (void)state;
+    assert_rates("linear", GIVEN({"warmup_steps", 3}, {"decay_steps", 12}, {"min_lr", 2e-4}), 1e-3,
+                 RATES(.25, .5, .75, 1, .9, .8, .7, .6, .5, .4, .3, .2), NULL);
+    assert_rates("linear", GIVEN({"decay_steps", 11}), 1e-3,
+                 RATES(1, .91, .82, .73, .64, .55, .46, .37, .28, .19, .1, .1), NULL);
+    assert_rates("warmup", GIVEN({"warmup_steps", 3}), 1e-3, RATES(.25, .5, .75, 1, 1, 1, 1, 1, 1, 1, 1, 1), NULL);
+}
+
 static void schedule__what_must_be_given_is_asked_for(void **state)
 {
     (void)state;
@@ -389,6 +400,7 @@ int main(void)
         cmocka_unit_test(schedule__warm_up_is_deepspeeds),
         cmocka_unit_test(schedule__range_test_and_one_cycle_are_deepspeeds),
         cmocka_unit_test(schedule__cosine_is_nanogpts),
+        cmocka_unit_test(schedule__a_jobs_own_begin_at_once_and_end_at_the_lowest_rate),
         cmocka_unit_test(schedule__what_must_be_given_is_asked_for),
         cmocka_unit_test(optimizer__three_steps_are_as_worked_out),
         cmocka_unit_test(optimizer__muon_moves_along_the_nearest_orthogonal_matrix),

@@ -221,14 +221,28 @@ static void update__without_a_schedule_the_rate_is_a_state(void **state)
     session_end(&w);
 }
 
-/* One element by the rules' formulas, in f64, with a beta1 of its own at each step. */
+static void update__a_rate_of_zero_changes_nothing(void **state)
+{
+    (void)state;
+    session_fixture w;
+    ht_train_opts opts = OPTS("sgd", 0);
+    start_products(&w, HT_F32, &opts);
+    double before = element(&w, OTHER, 1);
+    set_all_gradients(&w, 1);
+    step(&w);
+    assert_true(scalar(&w, "lr") == 0 && scalar(&w, "applied") == 1);
+    assert_true(element(&w, OTHER, 1) == before);
+    session_end(&w);
+}
+
+/* One element by the rules' formulas, in f64, with a beta1 of its own at each step and DeepSpeed's beta2. */
 typedef struct by_hand {
     double p, m, v;
 } by_hand;
 
 static void step_by_hand(const char *rule, by_hand *x, double g, double lr, double beta1, int t)
 {
-    double beta2 = 0.999, c1 = 1 - pow(beta1, t), c2 = 1 - pow(beta2, t), old = x->m;
+    double beta2 = 0.99, c1 = 1 - pow(beta1, t), c2 = 1 - pow(beta2, t), old = x->m;
     x->m = beta1 * x->m + (1 - beta1) * g;
     x->v = beta2 * x->v + (1 - beta2) * g * g;
     if (strcmp(rule, "adamw") == 0) x->p -= lr / c1 * x->m / (sqrt(x->v / c2) + 1e-8);
@@ -239,7 +253,7 @@ static void step_by_hand(const char *rule, by_hand *x, double g, double lr, doub
 }
 
 /* Four steps up and four down: the rate 0.1 to 0.5, beta1 the other way between 0.2 and 0.9, 0.2 at the first step. */
-static void update__one_cycle_moves_beta1_against_the_rate(void **state)
+static void update__one_cycle_sets_both_betas_as_deepspeed_does(void **state)
 {
     (void)state;
     static const char *const rules[] = {"adamw", "adamw_hf", "lion"};
@@ -497,7 +511,8 @@ int main(void)
         cmocka_unit_test(update__what_is_not_finite_is_found_in_every_type),
         cmocka_unit_test(update__a_skipped_step_advances_neither_rate_nor_count),
         cmocka_unit_test(update__without_a_schedule_the_rate_is_a_state),
-        cmocka_unit_test(update__one_cycle_moves_beta1_against_the_rate),
+        cmocka_unit_test(update__a_rate_of_zero_changes_nothing),
+        cmocka_unit_test(update__one_cycle_sets_both_betas_as_deepspeed_does),
         cmocka_unit_test(update__lamb_takes_each_tensor_for_itself),
         cmocka_unit_test(update__lamb_reads_its_numbers),
         cmocka_unit_test(update__muon_moves_matrices_and_adamw_the_rest),
