@@ -79,14 +79,14 @@ typedef struct ht_train_config {
     double lr;
     bool decay_all; /* biases and norms too */
 
-    /* "constant", or a schedule by the name that DeepSpeed has for it: "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
-     * "OneCycle", "LRRangeTest"; or "cosine". Its numbers: ht_config_schedule_number. */
+    /* "constant", or a row of optim/schedules.def: one of the job's own ("cosine", "linear", "warmup", which is constant
+     * after a warm-up), or DeepSpeed's by its name. Its numbers: ht_config_schedule_number. */
     const char *schedule;
 } ht_train_config;
 
 const ht_train_config *ht_config_train(const ht_config *config);
 /* A number of the schedule by its name in DeepSpeed's config ("warmup_num_steps"); true and false as 1 and 0,
- * "warmup_linear" for warmup_type; of "cosine": "warmup_steps", "decay_steps", "min_lr". `steps` is how many updates the
+ * "warmup_linear" for warmup_type; of the job's own: "warmup_steps", "decay_steps", "min_lr". `steps` is how many updates the
  * whole run makes. NAN when nothing is said. */
 double ht_config_schedule_number(const ht_config *config, const char *name, int64_t steps);
 

@@ -28,8 +28,9 @@ static const char head[] =
     "- An engine config with an optimizer and without a scheduler has a constant rate, and its weight\n"
     "  decay takes in biases and norms.\n"
     "\n"
-    "An unknown key is an error, with the nearest known one. `halftone check FILE` prints every value and\n"
-    "where it came from.\n";
+    "An unknown key is an error, with the nearest known one; at the top of DeepSpeed's config it is a\n"
+    "warning, since DeepSpeed ignores it there. `halftone check FILE` prints every value and where it came\n"
+    "from.\n";
 
 static const char *support_words(ht_support support)
 {

@@ -134,16 +134,6 @@ static ht_status add_set(ht_config *c, const char *set)
 
 /* ---- which file is what ---- */
 
-/* A name that stands at the top of DeepSpeed's config. */
-static bool is_engine_name(const char *name)
-{
-    size_t length = strlen(name);
-    for (const ht_key *key = ht_engine_keys; key->name != NULL; key++)
-        if (strncmp(key->name, name, length) == 0 && (key->name[length] == '.' || key->name[length] == '\0'))
-            return true;
-    return strcmp(name, "bfloat16") == 0;
-}
-
 /* DeepSpeed's config alone: one of its names stands at the top, and none of ours. */
 static bool looks_like_engine(const ht_json *root)
 {
@@ -151,7 +141,7 @@ static bool looks_like_engine(const ht_json *root)
     if (root->kind != HT_JSON_OBJECT) return false;
     for (const ht_json *member = root->child; member != NULL; member = member->next) {
         if (is_block_name(member->key, strlen(member->key))) return false;
-        engine |= is_engine_name(member->key);
+        engine |= ht_is_engine_name(member->key);
     }
     return engine;
 }
@@ -351,7 +341,7 @@ static void check_top(ht_config *c)
         if (ht_key_is_comment(member->key) || is_block_name(member->key, strlen(member->key))) continue;
         const char *near = ht_problems_full(&c->problems) ? NULL : ht_key_nearest(tops, member->key);
         where.line = member->line;
-        if (is_engine_name(member->key))
+        if (ht_is_engine_name(member->key))
             ht_problems_error(&c->problems, &where, "%.100s: unknown key; it belongs to engine.%.100s", member->key,
                               member->key);
         else

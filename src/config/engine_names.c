@@ -1,5 +1,6 @@
 #include "config/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const ht_json *ht_member(const ht_json *object, const char *key)
@@ -38,6 +39,64 @@ const ht_json *ht_nested(ht_arena *arena, const char *path, const ht_json *value
     return value;
 }
 
+bool ht_is_engine_name(const char *name)
+{
+    size_t length = strlen(name);
+    for (const ht_key *key = ht_engine_keys; key->name != NULL; key++)
+        if (strncmp(key->name, name, length) == 0 && (key->name[length] == '.' || key->name[length] == '\0'))
+            return true;
+    return strcmp(name, "bfloat16") == 0;
+}
+
+/* The length of the place inside a block that a key of this name has: "zero_optimization.offload_optimizer"; 0: none. */
+static size_t place_inside(const char *key, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = strchr(key, '.'); at != NULL; at = strchr(at + 1, '.'))
+        if (strncmp(at + 1, name, length) == 0 && (at[1 + length] == '.' || at[1 + length] == '\0'))
+            return (size_t)(at - key) + 1 + length;
+    return 0;
+}
+
+/* What a name at the top could have meant: one that resembles it, or a key of a block. */
+static void add_hint(ht_text *text, const char *name)
+{
+    const char *near = NULL;
+    int least = (int)(strlen(name) < 63 ? strlen(name) : 63) / 3 + 2;
+    for (const ht_key *key = ht_engine_keys; key->name != NULL && strlen(name) < 64; key++) {
+        char top[64];
+        snprintf(top, sizeof top, "%.*s", (int)strcspn(key->name, "."), key->name);
+        int edits = ht_edit_distance(top, name);
+        if (edits < least) near = key->name;
+        if (edits < least) least = edits;
+    }
+    for (const ht_key *key = ht_engine_keys; key->name != NULL && (near == NULL || least > 1); key++) {
+        size_t length = place_inside(key->name, name);
+        if (length == 0) continue;
+        ht_text_add(text, "; it belongs to %.*s", (int)length, key->name);
+        return;
+    }
+    if (near != NULL) ht_text_add(text, "; did you mean \"%.*s\"?", (int)strcspn(near, "."), near);
+}
+
+/* A name at the top that DeepSpeed does not know: it ignores these, and many files hold keys of other programs. On the
+ * command line such a name stays an error. */
+static bool is_ignored(ht_config *c, const ht_json *member, const ht_origin *where)
+{
+    if (where->source != HT_SOURCE_FILE || ht_key_is_comment(member->key) || ht_is_engine_name(member->key))
+        return false;
+    if (ht_problems_full(&c->problems)) return true;
+    ht_text hint = {0};
+    add_hint(&hint, member->key);
+    ht_origin at = *where;
+    at.line = member->line;
+    ht_problems_warn(&c->problems, &at, "%s%s%.100s: unknown key, ignored as in DeepSpeed%s", c->engine_block,
+                     c->engine_block[0] != '\0' ? "." : "", member->key, hint.length > 0 ? hint.data : "");
+    c->problems.failed |= hint.failed;
+    ht_text_free(&hint);
+    return true;
+}
+
 /* Old forms of a whole block: the member that stands in its place, or the member itself. */
 static ht_json *modern_member(ht_config *c, const ht_json *tree, const ht_json *member, const ht_origin *where)
 {
@@ -70,8 +129,10 @@ const ht_json *ht_engine_modern(ht_config *c, const ht_json *tree, const ht_orig
     if (copy == NULL) return NULL;
     *copy = *tree;
     copy->keys = NULL; /* the copy is never searched */
+    copy->child = NULL;
     const ht_json **tail = &copy->child;
     for (const ht_json *member = tree->child; member != NULL; member = member->next) {
+        if (is_ignored(c, member, where)) continue;
         ht_json *now = modern_member(c, tree, member, where);
         if (now == NULL) return NULL;
         now->next = NULL;

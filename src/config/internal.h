@@ -33,7 +33,10 @@ struct ht_config {
 /* A member of an object, also of one that was built by hand. */
 const ht_json *ht_member(const ht_json *object, const char *key);
 
-/* engine_names.c: a bare boolean for zero_optimization and "bfloat16" become what they stand for; NULL without memory. */
+/* engine_names.c: is this a name that stands at the top of DeepSpeed's config? */
+bool ht_is_engine_name(const char *name);
+/* A bare boolean for zero_optimization and "bfloat16" become what they stand for, and what a file has at its top beyond
+ * DeepSpeed's names is left out with a warning; NULL without memory. */
 const ht_json *ht_engine_modern(ht_config *c, const ht_json *tree, const ht_origin *where);
 /* Values under an old or alternative name go to the name that they stand for. */
 ht_status ht_engine_other_names(ht_config *c);
@@ -61,8 +64,9 @@ ht_status ht_derive(ht_config *c, block_id block, const char *name, const char *
     __attribute__((format(printf, 5, 6)));
 /* Gives a field the value of a field of the other side. */
 ht_status ht_derive_from(ht_config *c, block_id to, const char *name, block_id from, const ht_field *field);
-/* A key of the train block and one of the engine config that mean the same. FILL: two different values may stand. */
-typedef enum pair_rule { PAIR_AGREE, PAIR_FILL } pair_rule;
+/* A key of the train block and one of the engine config that mean the same. JOB: two different values may stand, and the
+ * job's holds. FILL: they may stand, and only the engine's is ever filled. */
+typedef enum pair_rule { PAIR_AGREE, PAIR_JOB, PAIR_FILL } pair_rule;
 ht_status ht_reconcile_pair(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule);
 /* An error about two fields that should say the same. */
 void ht_clash(ht_config *c, const ht_field *train, const ht_field *engine);

@@ -91,10 +91,10 @@ ht_status ht_reconcile_pair(ht_config *c, const char *train_name, const char *en
         if (rule == PAIR_AGREE && !same_value(t->value, e->value)) ht_clash(c, t, e);
         return HT_OK;
     }
-    if (e_given) return rule == PAIR_AGREE ? ht_derive_from(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e) : HT_OK;
+    if (e_given) return rule != PAIR_FILL ? ht_derive_from(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e) : HT_OK;
     bool fill = t_given || e->is_auto || e->value->kind == HT_JSON_NULL;
     if (fill && t->value->kind != HT_JSON_NULL) return ht_derive_from(c, BLOCK_ENGINE, engine_name, BLOCK_TRAIN, t);
-    if (rule == PAIR_AGREE && e->value->kind != HT_JSON_NULL)
+    if (rule != PAIR_FILL && e->value->kind != HT_JSON_NULL)
         return ht_derive_from(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e);
     return HT_OK;
 }
@@ -140,11 +140,10 @@ ht_status ht_config_rules(ht_config *c)
 {
     HT_TRY(ht_batch_rules(c));
     HT_TRY(reconcile_clip(c));
-    HT_TRY(ht_reconcile_pair(c, "log_every", "steps_per_print", PAIR_AGREE));
+    HT_TRY(ht_reconcile_pair(c, "log_every", "steps_per_print", PAIR_JOB));
     HT_TRY(ht_precision_rules(c));
     HT_TRY(ht_optimizer_rules(c));
     HT_TRY(ht_schedule_rules(c));
-    HT_TRY(ht_reconcile_pair(c, "warmup", "scheduler.params.warmup_num_steps", PAIR_AGREE));
     HT_TRY(ht_reconcile_pair(c, "steps", "scheduler.params.total_num_steps", PAIR_FILL));
     check_disk(c, "offload_param");
     check_disk(c, "offload_optimizer");

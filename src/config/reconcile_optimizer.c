@@ -7,14 +7,12 @@
 
 /* ---- which one ---- */
 
-/* Our name for the engine's optimiser, NULL when we have none. */
-static const char *our_optimizer(const ht_config *c, const char *type)
+/* Our name for an optimiser of the engine config. */
+static const char *our_optimizer(const ht_config *c, const ht_engine_type *type)
 {
-    ht_engine_type found;
     const ht_field *mode = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.params.adam_w_mode");
-    if (!ht_engine_type_find("optimizer", type, &found)) return NULL;
-    bool l2 = strcmp(found.type, "Adam") == 0 && mode != NULL && !mode->value->boolean;
-    return l2 ? "adam" : found.ours;
+    bool l2 = strcmp(type->type, "Adam") == 0 && mode != NULL && !mode->value->boolean;
+    return l2 ? "adam" : type->ours;
 }
 
 /* The engine config has no optimizer: the job's. */
@@ -23,7 +21,7 @@ static ht_status fill_optimizer(ht_config *c)
     const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
     for (size_t i = 0; i < ht_engine_type_count(); i++) {
         ht_engine_type type = ht_engine_type_at(i);
-        bool ours = type.ours != NULL && strcmp(type.ours, t->value->text) == 0;
+        bool ours = type.support == HT_SUPPORT_USED && strcmp(type.ours, t->value->text) == 0;
         bool named = strcasecmp(type.type, t->value->text) == 0; /* Adam is adamw, but not by name */
         if (strcmp(type.block, "optimizer") != 0 || !ours || !named) continue;
         char json[64];
@@ -36,15 +34,17 @@ static ht_status fill_optimizer(ht_config *c)
 static ht_status reconcile_optimizer_type(ht_config *c, const ht_field *e)
 {
     const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
-    const char *ours = our_optimizer(c, e->value->text);
+    ht_engine_type type;
     char json[64];
-    if (ours == NULL) return HT_OK; /* not there yet: support.c says so */
+    if (!ht_engine_type_find("optimizer", e->value->text, &type)) return HT_OK;
+    const char *ours = our_optimizer(c, &type);
     if (ht_is_given(c->blocks[BLOCK_TRAIN], "optimizer")) {
         if (strcmp(ours, t->value->text) != 0) ht_clash(c, t, e);
         return HT_OK;
     }
     ht_text why = {0};
     ht_name_field(&why, c, BLOCK_ENGINE, e);
+    if (type.support == HT_SUPPORT_LATER) ht_text_add(&why, "; stands in for %s, which is not there yet", type.type);
     if (strcasecmp(e->value->text, "Adam") == 0)
         ht_text_add(&why, strcmp(ours, "adam") == 0 ? "; adam_w_mode is false" : "; Adam means AdamW, as in DeepSpeed");
     snprintf(json, sizeof json, "\"%s\"", ours);
@@ -71,8 +71,20 @@ static ht_status reconcile_param(ht_config *c, const char *name)
     return ht_reconcile_pair(c, name, param, PAIR_AGREE);
 }
 
+/* Left to PyTorch, AdamW decays by PyTorch's default. */
+static ht_status fill_torch_decay(ht_config *c)
+{
+    static const char key[] = "optimizer.params.weight_decay";
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    const ht_field *torch = ht_fields_find(engine, "optimizer.params.torch_adam"), *decay = ht_fields_find(engine, key);
+    if (torch == NULL || !torch->value->boolean || decay->is_auto || ht_is_given(engine, key)) return HT_OK;
+    if (ht_is_given(train, "weight_decay") || strcmp(ht_field_text(train, "optimizer"), "adamw") != 0) return HT_OK;
+    return ht_derive(c, BLOCK_ENGINE, key, "0.01", "torch_adam: the default of PyTorch's AdamW");
+}
+
 static ht_status reconcile_params(ht_config *c)
 {
+    HT_TRY(fill_torch_decay(c));
     HT_TRY(reconcile_param(c, "lr"));
     HT_TRY(reconcile_param(c, "betas"));
     for (const ht_setting_key *key = ht_hyper_keys; key->name != NULL; key++)

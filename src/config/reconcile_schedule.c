@@ -35,18 +35,25 @@ static double tenth_of(double x)
     return scale > 0 && isfinite(scale) && isfinite(x * scale) ? round(x / 10 * scale) / scale : x / 10;
 }
 
+/* The steps of the warm-up, where the job gives neither them nor epochs, whose steps are not counted yet. */
+static ht_status fill_warmup(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN];
+    char json[32];
+    if (!ht_field_null(train, "warmup") || ht_field_null(train, "steps")) return HT_OK;
+    int64_t tenth = ht_field_int(train, "steps") / 10;
+    snprintf(json, sizeof json, "%" PRId64, tenth < 100 ? tenth : 100);
+    return ht_derive(c, BLOCK_TRAIN, "warmup", json, "a tenth of train.steps, 100 at most");
+}
+
 /* A job's own schedule: warm-up and last rate where they are not given. */
 static ht_status reconcile_shape(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
     bool constant = strcmp(ht_field_text(train, "schedule"), "constant") == 0;
-    if (ht_field_null(train, "warmup") && (constant || !ht_field_null(train, "steps"))) {
-        int64_t tenth = constant ? 0 : ht_field_int(train, "steps") / 10;
-        char json[32];
-        snprintf(json, sizeof json, "%" PRId64, tenth < 100 ? tenth : 100);
-        HT_TRY(ht_derive(c, BLOCK_TRAIN, "warmup", json, "%s",
-                         constant ? "train.schedule is constant" : "a tenth of train.steps, 100 at most"));
-    }
+    if (constant && ht_field_null(train, "warmup"))
+        HT_TRY(ht_derive(c, BLOCK_TRAIN, "warmup", "0", "train.schedule is constant"));
+    HT_TRY(fill_warmup(c));
     if (ht_field_null(train, "lr_min") && !constant)
         return derive_number(c, BLOCK_TRAIN, "lr_min", tenth_of(ht_field_number(train, "lr")), "a tenth of train.lr");
     return HT_OK;
@@ -88,6 +95,20 @@ static ht_status fill_rate(ht_config *c)
     return derive_number(c, BLOCK_ENGINE, most->name, ht_field_number(c->blocks[BLOCK_TRAIN], "lr"), "train.lr");
 }
 
+/* The warm-up of the engine's scheduler and train.warmup. DeepSpeed has none of 0 steps. */
+static ht_status reconcile_warmup(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    const ht_field *field = ht_fields_find(engine, "scheduler.params.warmup_num_steps");
+    if (field == NULL) return HT_OK;
+    if (field->is_auto) HT_TRY(fill_warmup(c));
+    if (field->is_auto && ht_field_null(train, "warmup"))
+        return ht_derive(c, BLOCK_ENGINE, field->name, "100", "\"auto\": at most; a tenth of all steps");
+    if (!ht_field_null(train, "warmup") && ht_field_int(train, "warmup") == 0 && !ht_is_given(engine, field->name))
+        return ht_derive(c, BLOCK_ENGINE, field->name, "1", "train.warmup is 0; 1 is the least of a scheduler");
+    return ht_reconcile_pair(c, "warmup", field->name, PAIR_AGREE);
+}
+
 static ht_status reconcile_engine_schedule(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
@@ -107,6 +128,7 @@ static ht_status reconcile_engine_schedule(ht_config *c)
     must_be_given(c, "scheduler.params.cycle_min_lr");
     must_be_given(c, "scheduler.params.cycle_max_lr");
     HT_TRY(fill_rate(c));
+    HT_TRY(reconcile_warmup(c));
     return ht_derive(c, BLOCK_TRAIN, "schedule", "\"engine\"", "scheduler.type is %s", type->value->text);
 }
 

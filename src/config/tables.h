@@ -15,7 +15,7 @@ typedef enum ht_support {
 
 typedef struct ht_engine_type {
     const char *block, *type;
-    const char *ours; /* our name for it; NULL: there is none yet */
+    const char *ours; /* our name for it; of one that is not there yet, of what stands in for it */
     ht_support support;
     const ht_key *keys; /* of its params, with their whole names */
 } ht_engine_type;

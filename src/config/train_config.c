@@ -112,8 +112,7 @@ static const char *schedule_name(const ht_fields *train, const ht_fields *engine
 {
     const char *ours = ht_field_text(train, "schedule");
     if (strcmp(ours, "engine") == 0) return ht_field_text(engine, "scheduler.type");
-    if (strcmp(ours, "linear") == 0) return "WarmupDecayLR";
-    if (strcmp(ours, "constant") == 0) return int_or(train, "warmup", 0) > 0 ? "WarmupLR" : "constant";
+    if (strcmp(ours, "constant") == 0) return int_or(train, "warmup", 0) > 0 ? "warmup" : "constant";
     return ours;
 }
 
@@ -125,7 +124,13 @@ static double number_of(const ht_fields *fields, const char *name)
     return ht_field_count(fields, name) > 0 ? ht_field_number_at(fields, name, 0) : NAN;
 }
 
-static double engine_number(const ht_fields *engine, const char *name, int64_t steps)
+/* A tenth of all steps, 100 at most. */
+static double usual_warmup(int64_t steps)
+{
+    return (double)(steps / 10 < 100 ? steps / 10 : 100);
+}
+
+static double engine_number(const ht_fields *train, const ht_fields *engine, const char *name, int64_t steps)
 {
     char whole[80];
     if (strcmp(name, "warmup_linear") == 0) {
@@ -134,6 +139,8 @@ static double engine_number(const ht_fields *engine, const char *name, int64_t s
     }
     snprintf(whole, sizeof whole, "scheduler.params.%s", name);
     double number = number_of(engine, whole);
+    /* "auto" in a job by epochs: its steps are known only now. */
+    if (strcmp(name, "warmup_num_steps") == 0 && ht_field_null(train, "warmup")) return fmax(1, usual_warmup(steps));
     return isnan(number) && strcmp(name, "total_num_steps") == 0 ? (double)steps : number;
 }
 
@@ -141,22 +148,16 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
 {
     const ht_fields *train = config->blocks[BLOCK_TRAIN];
     const char *ours = ht_field_text(train, "schedule");
-    if (strcmp(ours, "engine") == 0) return engine_number(config->blocks[BLOCK_ENGINE], name, steps);
-    double lr_min = strcmp(ours, "constant") == 0 ? 0 : number_of(train, "lr_min");
+    if (strcmp(ours, "engine") == 0) return engine_number(train, config->blocks[BLOCK_ENGINE], name, steps);
     double warmup = number_of(train, "warmup");
-    if (isnan(warmup)) warmup = (double)(steps / 10 < 100 ? steps / 10 : 100);
+    if (isnan(warmup)) warmup = usual_warmup(steps);
     const struct {
         const char *name;
         double value;
     } numbers[] = {
         {"warmup_steps", warmup},
         {"decay_steps", (double)steps},
-        {"min_lr", lr_min},
-        {"warmup_num_steps", warmup},
-        {"warmup_linear", 1},
-        {"warmup_min_lr", lr_min},
-        {"warmup_max_lr", config->train_config.lr},
-        {"total_num_steps", (double)steps},
+        {"min_lr", number_of(train, "lr_min")},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (strcmp(numbers[i].name, name) == 0) return numbers[i].value;

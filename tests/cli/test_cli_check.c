@@ -33,10 +33,10 @@ static void check__warns_of_a_scale_that_may_fall_to_zero(void **state)
 static void check__errors_end_with_2_and_print_all(void **state)
 {
     (void)state;
-    expect(NULL, "echo '{\"train_batch_size\": -1, \"fp17\": {}}' | \"$H\" check - >/dev/null", 2,
+    expect(NULL, "echo '{\"train_batch_size\": -1, \"fp16\": {\"enable\": 1}}' | \"$H\" check - >/dev/null", 2,
            "error: standard input:1: train_batch_size: expected an integer from 1 up, found -1\n"
-           "error: standard input:1: fp17: unknown key; did you mean \"fp16\"?\n");
-    expect(NULL, "test -z \"$(echo '{\"fp17\": {}, \"fp16\": {}}' | \"$H\" check - 2>/dev/null)\"", 0, "");
+           "error: standard input:1: fp16.enable: unknown key; did you mean \"enabled\"?\n");
+    expect(NULL, "test -z \"$(echo '{\"fp16\": {\"enable\": 1}}' | \"$H\" check - 2>/dev/null)\"", 0, "");
     expect(NULL, "\"$H\" check /nowhere/job.json", 2, "error: /nowhere/job.json: No such file or directory\n");
     expect(NULL, "echo '{\"halftone\": {\"fp32_ops\": [\"matmul\", \"sofmax\"]}}' | \"$H\" check - >/dev/null", 2,
            "halftone.fp32_ops: there is no op \"sofmax\"; did you mean \"softmax\"?\n");

@@ -134,16 +134,15 @@ static void job__schedules_are_told_as_numbers(void **state)
     reads(JOB(", \"train\": {\"epochs\": 3, \"schedule\": \"linear\", \"lr\": 0.5, \"lr_min\": 0.1}"));
     assert_int_equal(ht_config_train(config)->steps, 0);
     assert_int_equal(ht_config_train(config)->epochs, 3);
-    assert_string_equal(ht_config_train(config)->schedule, "WarmupDecayLR");
-    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 70) == 7);
-    assert_true(ht_config_schedule_number(config, "warmup_linear", 70) == 1);
-    assert_true(ht_config_schedule_number(config, "warmup_min_lr", 70) == 0.1);
-    assert_true(ht_config_schedule_number(config, "warmup_max_lr", 70) == 0.5);
+    assert_string_equal(ht_config_train(config)->schedule, "linear");
+    assert_true(ht_config_schedule_number(config, "warmup_steps", 70) == 7);
+    assert_true(ht_config_schedule_number(config, "decay_steps", 70) == 70);
+    assert_true(ht_config_schedule_number(config, "min_lr", 70) == 0.1);
     reads(JOB(", \"train\": {\"schedule\": \"constant\"}"));
     assert_string_equal(ht_config_train(config)->schedule, "constant");
     reads(JOB(", \"train\": {\"schedule\": \"constant\", \"warmup\": 9}"));
-    assert_string_equal(ht_config_train(config)->schedule, "WarmupLR");
-    assert_true(ht_config_schedule_number(config, "warmup_min_lr", 1000) == 0);
+    assert_string_equal(ht_config_train(config)->schedule, "warmup");
+    assert_true(ht_config_schedule_number(config, "warmup_steps", 1000) == 9);
     reads(JOB(", \"engine\": {\"scheduler\": {\"type\": \"onecycle\", \"params\": {\"cycle_min_lr\": [0.1],"
               "\"cycle_max_lr\": 1, \"cycle_momentum\": false}}}"));
     assert_string_equal(ht_config_train(config)->schedule, "OneCycle");
@@ -349,6 +348,69 @@ static void engine__auto_is_filled_from_the_job(void **state)
     assert_string_equal(ht_config_train(config)->schedule, "WarmupDecayLR");
 }
 
+#define SCHEDULED(train, params)                                                                                       \
+    JOB(", \"train\": {" train "}, \"engine\": {\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {" params "}}}")
+
+static void engine__auto_warm_up_is_a_tenth_of_the_steps(void **state)
+{
+    (void)state;
+    reads(SCHEDULED("\"steps\": 60", "\"warmup_num_steps\": \"auto\""));
+    is("train", "warmup", "6 | derived: a tenth of train.steps, 100 at most");
+    is("engine", "scheduler.params.warmup_num_steps", "6 | derived: train.warmup (derived)");
+    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 60) == 6);
+    reads(SCHEDULED("\"steps\": 5", "\"warmup_num_steps\": \"auto\""));
+    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 5) == 1);
+    reads(SCHEDULED("\"epochs\": 2", "\"warmup_num_steps\": \"auto\""));
+    is("engine", "scheduler.params.warmup_num_steps", "100 | derived: \"auto\": at most; a tenth of all steps");
+    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 30) == 3);
+    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 5000) == 100);
+    reads(SCHEDULED("\"epochs\": 2", ""));
+    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 30) == 1000);
+    refused(SCHEDULED("", "\"warmup_num_steps\": 0"),
+            "job.json:1: engine.scheduler.params.warmup_num_steps: expected an integer from 1 up, found 0");
+}
+
+static void engine__small_keys_are_taken_as_deepspeed_takes_them(void **state)
+{
+    (void)state;
+    reads("{\"train_batch_size\": 1, \"zero_optimization\": {\"sub_group_size\": 0}}");
+    reads(JOB(", \"train\": {\"log_every\": 3}, \"engine\": {\"steps_per_print\": 5}"));
+    assert_int_equal(ht_config_train(config)->log_every, 3);
+    reads(JOB(", \"engine\": {\"steps_per_print\": 5}"));
+    assert_int_equal(ht_config_train(config)->log_every, 5);
+}
+
+#define TORCH_ADAM(type, params)                                                                                       \
+    "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"" type "\", \"params\": {\"torch_adam\": true" params "}}}"
+
+static void engine__torch_adam_decays_by_pytorchs_default(void **state)
+{
+    (void)state;
+    reads(TORCH_ADAM("AdamW", ""));
+    assert_true(ht_config_train(config)->hyper.weight_decay == 0.01);
+    is("engine", "optimizer.params.weight_decay", "0.01 | derived: torch_adam: the default of PyTorch's AdamW");
+    reads(TORCH_ADAM("Adam", ""));
+    assert_true(ht_config_train(config)->hyper.weight_decay == 0.01);
+    reads(TORCH_ADAM("Adam", ", \"adam_w_mode\": false"));
+    assert_true(ht_config_train(config)->hyper.weight_decay == 0);
+    reads(TORCH_ADAM("AdamW", ", \"weight_decay\": 0"));
+    assert_true(ht_config_train(config)->hyper.weight_decay == 0);
+    reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"AdamW\"}}");
+    assert_true(ht_config_train(config)->hyper.weight_decay == 0);
+}
+
+static void engine__an_optimizer_that_is_not_there_yet_names_its_stand_in(void **state)
+{
+    (void)state;
+    reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"ZeroOneAdam\", \"params\": {\"lr\": 0.5}}}");
+    is("train", "optimizer",
+       "\"adamw\" | derived: optimizer.type (job.json:1); stands in for ZeroOneAdam, which is "
+       "not there yet");
+    assert_true(ht_config_train(config)->lr == 0.5);
+    reads("{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"OneBitLamb\"}}");
+    assert_string_equal(ht_config_train(config)->optimizer->name, "lamb");
+}
+
 static void muon__has_the_defaults_of_its_row(void **state)
 {
     (void)state;
@@ -472,11 +534,19 @@ static void engine__unknown_keys_name_the_nearest_or_the_right_place(void **stat
     refused(
         "{\"train_batch_sise\": 1, \"fp16\": {\"enable\": true, \"stage\": 1},\n"
         "\"offload_optimizer\": {\"device\": \"cpu\"}, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"beta\": 1}}}",
-        "job.json:1: train_batch_sise: unknown key; did you mean \"train_batch_size\"?\n"
         "job.json:1: fp16.enable: unknown key; did you mean \"enabled\"?\n"
         "job.json:1: fp16.stage: unknown key; it belongs to zero_optimization.stage\n"
-        "job.json:2: offload_optimizer: unknown key; it belongs to zero_optimization.offload_optimizer\n"
         "job.json:2: optimizer.params.beta: unknown key");
+    warned("job.json:1: train_batch_sise: unknown key, ignored as in DeepSpeed; did you mean \"train_batch_size\"?");
+    warned("job.json:2: offload_optimizer: unknown key, ignored as in DeepSpeed; it belongs to "
+           "zero_optimization.offload_optimizer");
+    reads(JOB(", \"engine\": {\"fp17\": {}, \"zebra\": [1]}"));
+    warned("job.json:1: engine.fp17: unknown key, ignored as in DeepSpeed; did you mean \"fp16\"?");
+    warned("job.json:1: engine.zebra: unknown key, ignored as in DeepSpeed");
+    sets[0] = "engine.zebra=1";
+    request.set_count = 1;
+    refused(JOB(", \"engine\": {}"), "--set: engine.zebra: unknown key");
+    request.set_count = 0;
     refused("{\"train_batch_size\": 1, \"optimizer\": {\"params\": {\"lr\": 1}}}",
             "job.json:1: optimizer.params: there is no optimizer.type that they could belong to");
     refused(
@@ -600,6 +670,10 @@ int main(void)
         TEST(engine__fp16_and_bf16_exclude_each_other),
         TEST(engine__old_spellings_are_mapped),
         TEST(engine__unknown_keys_name_the_nearest_or_the_right_place),
+        TEST(engine__auto_warm_up_is_a_tenth_of_the_steps),
+        TEST(engine__small_keys_are_taken_as_deepspeed_takes_them),
+        TEST(engine__torch_adam_decays_by_pytorchs_default),
+        TEST(engine__an_optimizer_that_is_not_there_yet_names_its_stand_in),
         TEST(engine__what_is_not_there_yet_warns_and_stops_training),
         TEST(engine__a_path_is_seen_from_the_job),
         TEST(print__every_value_is_in_the_json_and_reads_back),

@@ -79,7 +79,6 @@ static void tables__keys_that_mean_the_same_take_the_same(void **state)
         {"nesterov", "optimizer.params.nesterov"},
         {"weight_decay", "optimizer.params.weight_decay"},
         {"momentum", "optimizer.params.momentum"},
-        {"warmup", "scheduler.params.warmup_num_steps"},
         {"steps", "scheduler.params.total_num_steps"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
