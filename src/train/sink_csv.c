@@ -9,6 +9,7 @@
 #include "train/metrics.h"
 
 enum { CSV_LOSS, CSV_SCALE, CSV_LR, CSV_FILES };
+static const char csv_prefix[] = "Train_Samples_"; /* of file names; a header goes without it */
 static const char *const csv_names[CSV_FILES] = {"Train_Samples_train_loss", "Train_Samples_loss_scale",
                                                  "Train_Samples_lr"};
 
@@ -36,7 +37,7 @@ static ht_status open_file(csv *s, const char *folder, int which, int64_t step)
     if (status == HT_OK && !(s->files[which] = fopen(path, step > 0 ? "abe" : "wbe")))
         status = ht_fail(s->ctx, HT_EIO, "%s: %s", path, strerror(errno));
     if (status == HT_OK && fseek(s->files[which], 0, SEEK_END) == 0 && ftell(s->files[which]) == 0)
-        fprintf(s->files[which], "step,%s\n", csv_names[which]);
+        fprintf(s->files[which], "step,%s\n", csv_names[which] + strlen(csv_prefix));
     free(path);
     return status;
 }

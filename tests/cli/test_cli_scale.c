@@ -40,7 +40,7 @@ static void scale__is_reported_with_every_step(void **state)
     expect(c, HIGH "> lines.txt; head -n 1 lines.txt", 0, "skipped 1 loss_scale 8.50705917e+37 skips 1\n");
     expect(c, "head -n 1 run/metrics.jsonl", 0, "\"loss_scale\": 8.507059173023462e+37");
     expect(c, "head -n 2 run/metrics.jsonl | tail -n 1", 0, "\"loss_scale\": 4.253529586511731e+37");
-    expect(c, "head -n 2 csv/mine/Train_Samples_loss_scale.csv", 0, "step,Train_Samples_loss_scale\n8,8.507059173023");
+    expect(c, "head -n 2 csv/mine/Train_Samples_loss_scale.csv", 0, "step,loss_scale\n8,8.507059173023");
     /* Every line tells how many there were so far. */
     expect(c,
            "skipped=$(grep -c '\"skipped\": true' run/metrics.jsonl); test $skipped -ge 4 && "

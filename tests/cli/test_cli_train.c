@@ -322,13 +322,17 @@ static void train__does_what_the_engine_config_says(void **state)
         " \"csv_monitor\": {\"enabled\": true, \"output_path\": \"csv\", \"job_name\": \"mine\"},\n"
         " \"tensorboard\": {\"enabled\": true, \"output_path\": \"board\", \"job_name\": \"mine\"}}\n");
     expect(c, "\"$H\" train job.json --deepspeed ds.json | grep -c '^step.* update_ms '", 0, "3\n");
-    expect(c, "head -n 2 csv/mine/Train_Samples_lr.csv", 0, "step,Train_Samples_lr\n8,0.00");
+    expect(c, "head -n 2 csv/mine/Train_Samples_lr.csv", 0, "step,lr\n8,0.00");
     expect(c, "wc -l < csv/mine/Train_Samples_train_loss.csv", 0, "11\n");
     expect(c, "ls board/mine", 0, "events.out.tfevents.");
+    expect(c, "grep -ao 'Train/Samples/[a-z]*_*loss' board/mine/* | sort | uniq -c", 0,
+           "10 Train/Samples/train_loss\n");
+    expect(c, "grep -ac 'train/loss' board/mine/*", 1, "0\n");
     expect(c, "\"$H\" eval run", 0, "perplexity  ");
     expect(c, "\"$H\" train job.json --deepspeed ds.json --resume --set train.steps=12; tail -n 1 csv/mine/*lr.csv", 0,
            "96,0.00");
     expect(c, "wc -l < csv/mine/Train_Samples_train_loss.csv", 0, "13\n");
+    expect(c, "head -n 1 csv/mine/Train_Samples_train_loss.csv", 0, "step,train_loss\n");
 }
 
 static void init__writes_jobs_that_check_accepts(void **state)
