@@ -159,7 +159,7 @@ static ht_val lstm(ht_build *b, const use *u, ht_val x)
     if (b->documents.id) ht_model_fail(b, "lstm at layer %s cannot keep packed documents apart", b->path);
     if (!need_rank(b, "lstm", x, 3, "sequences [B, T, width]")) return HT_NONE;
     x = ht_layer_lstm(b, "", ht_transpose(b->g, x, 0, 1), ht_field_int(u->f, "hidden"), ht_field_int(u->f, "layers"),
-                      ht_field_number(u->f, "dropout"), HT_NONE, h, c);
+                      ht_field_number(u->f, "dropout"), b->lengths, h, c);
     return x.id ? ht_transpose(b->g, x, 0, 1) : HT_NONE;
 }
 
@@ -261,18 +261,32 @@ static ht_val flatten(ht_build *b, const use *u, ht_val x)
     return ht_layer_flatten(b, x);
 }
 
-/* The last place of each sequence, [B, width]. */
+/* The last place of each sequence before its padding, [B, width]. */
 static ht_val last(ht_build *b, const use *u, ht_val x)
 {
     (void)u;
     if (!need_rank(b, "last", x, 3, "sequences [B, T, width]")) return HT_NONE;
+    if (b->lengths.id) {
+        int64_t batch = dim_of(b, x, 0), place[] = {batch, 1, dim_of(b, x, 2)};
+        ht_val end = ht_reshape(b->g, ht_add_scalar(b->g, b->lengths, -1), 3, (int64_t[]){batch, 1, 1});
+        return ht_layer_flatten(b, ht_gather(b->g, x, ht_expand(b->g, end, 3, place), 1));
+    }
     return ht_layer_flatten(b, ht_slice_axis(b->g, x, 1, dim_of(b, x, 1) - 1, 1));
 }
 
+/* Over the places of each sequence before its padding: [B, width]. */
 static ht_val mean(ht_build *b, const use *u, ht_val x)
 {
     (void)u;
     if (!need_rank(b, "mean", x, 3, "sequences [B, T, width]")) return HT_NONE;
+    if (b->lengths.id) {
+        int64_t batch = dim_of(b, x, 0), steps = dim_of(b, x, 1);
+        ht_val place = ht_iota(b->g, HT_I32, 3, (int64_t[]){1, steps, 1}, 1);
+        ht_val within = ht_lt(b->g, place, ht_reshape(b->g, b->lengths, 3, (int64_t[]){batch, 1, 1}));
+        ht_val known = ht_select(b->g, within, x, ht_fill_like(b->g, x, 0));
+        ht_val count = ht_cast(b->g, ht_reshape(b->g, b->lengths, 2, (int64_t[]){batch, 1}), ht_val_dtype(b->g, x));
+        return ht_div(b->g, ht_sum(b->g, known, 1, (int64_t[]){1}, false), count);
+    }
     return ht_mean(b->g, x, 1, (int64_t[]){1}, false);
 }
 

@@ -91,6 +91,52 @@ static void sequential__every_layer_trains(void **state)
                   sentence);
 }
 
+static float loss_with_tokens(const model_fixture *w, const int32_t *tokens, size_t bytes)
+{
+    model_must(w, ht_session_write(w->s, "tokens", tokens, bytes));
+    model_must(w, ht_session_run(w->s, "eval"));
+    return model_read_f32(w, "loss");
+}
+
+/* The tokens of one place anew: they count before the end of a sentence, and not behind it. */
+static void assert_reads_no_padding(const char *json)
+{
+    enum { BATCH = 3, LENGTH = 8 };
+    static const int32_t lengths[BATCH] = {1, 5, LENGTH};
+    ht_model_request sentence = lm;
+    model_fixture w;
+    int32_t tokens[BATCH * LENGTH] = {0};
+    sentence.task = HT_TASK_CLASS;
+    sentence.classes = 3;
+    model_start_plain(&w, "sequential", json, sentence);
+    model_must(&w, ht_session_write(w.s, "length", lengths, sizeof lengths));
+    for (int i = 0; i < BATCH * LENGTH; i++) tokens[i] = i * 5 % 13;
+    float before = loss_with_tokens(&w, tokens, sizeof tokens);
+    for (int row = 0; row < BATCH; row++)
+        for (int i = lengths[row]; i < LENGTH; i++) tokens[row * LENGTH + i] = 12 - i;
+    assert_true(loss_with_tokens(&w, tokens, sizeof tokens) == before);
+    for (int row = 0; row < BATCH; row++) {
+        int32_t *end = &tokens[row * LENGTH + lengths[row] - 1], old = *end;
+        *end = (old + 1) % 13;
+        assert_true(loss_with_tokens(&w, tokens, sizeof tokens) != before);
+        *end = old;
+    }
+    model_stop(&w);
+}
+
+static void sequential__classifiers_read_no_padding(void **state)
+{
+    (void)state;
+    assert_reads_no_padding("{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, \"last\", \"linear\"]}");
+    assert_reads_no_padding("{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, \"mean\", \"linear\"]}");
+    assert_reads_no_padding("{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"lstm\", \"hidden\": 8,"
+                            " \"layers\": 2}, \"last\", \"linear\"]}");
+    assert_reads_no_padding("{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"lstm\", \"hidden\": 8},"
+                            " \"mean\", \"linear\"]}");
+    assert_reads_no_padding("{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"attention\", \"causal\":"
+                            " false}, \"mean\", \"linear\"]}");
+}
+
 /* A table of V × V logits is the bigram model. */
 static void sequential__one_embedding_is_a_bigram_model(void **state)
 {
@@ -266,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequential__every_layer_trains),
+        cmocka_unit_test(sequential__classifiers_read_no_padding),
         cmocka_unit_test(sequential__one_embedding_is_a_bigram_model),
         cmocka_unit_test(sequential__the_same_layers_are_the_mlp),
         cmocka_unit_test(sequential__what_cannot_be_is_refused_with_its_reason),
