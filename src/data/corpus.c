@@ -213,6 +213,15 @@ static int64_t cut_at(int64_t count, double share)
     return (int64_t)((double)count * (1 - share));
 }
 
+/* What follows the first `cut` tokens. */
+static ht_piece behind(ht_piece piece, int64_t cut)
+{
+    piece.tokens += cut * piece.width;
+    piece.offset += cut * piece.width;
+    piece.count -= cut;
+    return piece;
+}
+
 static ht_status encode_part(const ht_corpus *corpus, ht_token_set *set, ht_context *ctx, size_t group,
                              ht_data_part part, encoding *e)
 {
@@ -237,8 +246,7 @@ static ht_status encode_part(const ht_corpus *corpus, ht_token_set *set, ht_cont
     if (split && !corpus->documents) cut = cut_at(e->piece.count, corpus->share);
     ht_piece piece = e->piece;
     if (cut >= 0) {
-        ht_piece rest = {piece.tokens + cut * piece.width, piece.width, piece.count - cut};
-        HT_TRY(ht_tokens_add(set, ctx, group, HT_DATA_VALIDATION, rest));
+        HT_TRY(ht_tokens_add(set, ctx, group, HT_DATA_VALIDATION, behind(piece, cut)));
         piece.count = cut;
     }
     return ht_tokens_add(set, ctx, group, part, piece);
@@ -258,25 +266,40 @@ ht_status ht_corpus_encode(const ht_corpus *corpus, ht_token_set *set, ht_contex
 
 /* ---- shards ---- */
 
-static int64_t largest_token(const ht_piece *piece)
+static uint32_t shard_token(const ht_piece *piece, int64_t index)
 {
-    uint32_t largest = 0, wide;
+    const uint8_t *at = piece->tokens + index * piece->width;
     uint16_t narrow;
-    for (int64_t i = 0; i < piece->count; i++) {
-        const uint8_t *at = piece->tokens + i * piece->width;
-        if (piece->width == 2) {
-            memcpy(&narrow, at, sizeof narrow);
-            wide = narrow;
-        } else {
-            memcpy(&wide, at, sizeof wide);
-        }
-        if (wide > largest) largest = wide;
+    uint32_t wide;
+    if (piece->width != 2) {
+        memcpy(&wide, at, sizeof wide);
+        return wide;
     }
-    return largest;
+    memcpy(&narrow, at, sizeof narrow);
+    return narrow;
 }
 
-static ht_status add_shard(ht_token_set *set, ht_context *ctx, size_t group, ht_data_part part, const char *path,
-                           const ht_fields *fields, int64_t *largest)
+/* The largest token of a shard, which must be one that an i32 holds. */
+static ht_status find_largest(ht_context *ctx, const ht_piece *piece, int64_t *out)
+{
+    uint32_t largest = 0;
+    int64_t at = 0;
+    for (int64_t i = 0; i < piece->count; i++) {
+        uint32_t token = shard_token(piece, i);
+        if (token > largest) largest = token;
+    }
+    if (largest >= INT32_MAX) {
+        while (shard_token(piece, at) < INT32_MAX) at++;
+        HT_FAIL(ctx, HT_EINVAL,
+                "%s: byte %" PRId64 ": token %" PRIu32 " is beyond what a token may be; is \"dtype\" right?",
+                piece->path, piece->offset + at * piece->width, shard_token(piece, at));
+    }
+    if (largest > *out) *out = largest;
+    return HT_OK;
+}
+
+static ht_status add_shard(ht_token_set *set, ht_data *data, ht_context *ctx, size_t group, ht_data_part part,
+                           const char *path, const ht_fields *fields, int64_t *largest)
 {
     ht_content content;
     ht_shard shard;
@@ -284,18 +307,16 @@ static ht_status add_shard(ht_token_set *set, ht_context *ctx, size_t group, ht_
     HT_TRY(ht_content_map(&content, ctx, path));
     HT_TRY(ht_tokens_keep_content(set, ctx, content));
     HT_TRY(ht_shard_parse(&shard, ctx, path, content.data, content.length, width));
-    ht_piece piece = {shard.tokens, shard.width, (int64_t)shard.count};
-    if (ht_field_null(fields, "vocabulary_size")) {
-        int64_t here = largest_token(&piece);
-        if (here > *largest) *largest = here;
-    }
+    ht_piece piece = {shard.tokens, shard.width, (int64_t)shard.count, .offset = shard.tokens - content.data};
+    piece.path = ht_arena_text(data->arena, path, strlen(path));
+    if (!piece.path) return ht_data_no_memory(ctx, "files");
+    if (ht_field_null(fields, "vocabulary_size")) HT_TRY(find_largest(ctx, &piece, largest));
     double share = ht_field_number(fields, "validation_share");
     if (part == HT_DATA_VALIDATION || !ht_field_null(fields, "validation") || share == 0)
         return ht_tokens_add(set, ctx, group, part, piece);
     int64_t cut = cut_at(piece.count, share);
-    ht_piece rest = {piece.tokens + cut * piece.width, piece.width, piece.count - cut};
+    HT_TRY(ht_tokens_add(set, ctx, group, HT_DATA_VALIDATION, behind(piece, cut)));
     piece.count = cut;
-    HT_TRY(ht_tokens_add(set, ctx, group, HT_DATA_VALIDATION, rest));
     return ht_tokens_add(set, ctx, group, part, piece);
 }
 
@@ -308,7 +329,7 @@ ht_status ht_shards_read(ht_token_set *set, ht_data *data, ht_context *ctx, size
         HT_TRY(ht_paths_find(&paths, data, ctx, fields, keys[part]));
         ht_status status = HT_OK;
         for (size_t i = 0; i < paths.count && status == HT_OK; i++)
-            status = add_shard(set, ctx, group, (ht_data_part)part, paths.list[i], fields, largest);
+            status = add_shard(set, data, ctx, group, (ht_data_part)part, paths.list[i], fields, largest);
         ht_paths_free(&paths);
         HT_TRY(status);
     }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/dataset.h"
 #include "data/order.h"
@@ -101,6 +102,9 @@ static ht_status check_request(ht_context *ctx, const ht_data_request *request)
                 request->batch);
     if (request->length < 0 || request->length > INT64_C(1) << 24)
         HT_FAIL(ctx, HT_EINVAL, "data: rows of %" PRId64 " tokens", request->length);
+    const ht_field *classes = ht_fields_find(request->fields, "classes");
+    if (classes && classes->value->kind != HT_JSON_NULL && request->task != HT_TASK_CLASS)
+        HT_FAIL(ctx, HT_EINVAL, "data.classes: the task is %s, which has no classes", ht_task_names[request->task]);
     if (!(request->format->tasks >> request->task & 1))
         HT_FAIL(ctx, HT_EINVAL, "data: the format \"%s\" does not serve the task \"%s\"", request->format->name,
                 ht_task_names[request->task]);
@@ -155,7 +159,7 @@ const ht_vocabulary *ht_data_source_vocabulary(const ht_data *data)
 
 const char *ht_data_class_name(const ht_data *data, int64_t label)
 {
-    return data->class_names && label >= 0 && label < data->info.classes ? data->class_names[label] : NULL;
+    return data->class_names && label >= 0 && label < data->named_classes ? data->class_names[label] : NULL;
 }
 
 void ht_data_layout(const ht_data *data, int bucket, ht_batch *batch)
@@ -170,6 +174,19 @@ void ht_data_show_row(const ht_data *data, const ht_batch *batch, int64_t row, h
 }
 
 /* ---- helpers for formats ---- */
+
+ht_status ht_data_name_classes(ht_data *data, ht_context *ctx, const char *const *names, int64_t count)
+{
+    const ht_fields *fields = data->request.fields;
+    data->class_names = names;
+    data->named_classes = data->info.classes = count;
+    if (ht_field_null(fields, "classes")) return HT_OK;
+    data->info.classes = ht_field_int(fields, "classes");
+    if (data->info.classes < count)
+        HT_FAIL(ctx, HT_EINVAL, "data.classes: %" PRId64 ", but %" PRId64 " classes occur, such as '%.60s'",
+                data->info.classes, count, names[count - 1]);
+    return HT_OK;
+}
 
 int64_t ht_data_slices(const ht_data *data, ht_data_part part)
 {
@@ -243,8 +260,10 @@ ht_status ht_data_content(ht_content *out, const ht_data *data, ht_context *ctx,
     return HT_OK;
 }
 
+/* A file of that very name goes before what its brackets could mean. */
 static ht_status find_pattern(ht_paths *out, ht_context *ctx, const char *key, const char *pattern)
 {
+    if (access(pattern, F_OK) == 0) return add_path(out, pattern) ? HT_OK : ht_data_no_memory(ctx, "paths");
     glob_t found = {0};
     int result = glob(pattern, GLOB_NOSORT, NULL, &found);
     ht_status status = HT_OK;

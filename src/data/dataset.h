@@ -30,6 +30,7 @@ struct ht_data {
     size_t mean_count;
     double range;      /* of the values of images; 0: not known yet */
     int known_buckets; /* those of info.buckets that facts gave */
+    int64_t named_classes; /* of these; info.classes may be more */
 };
 
 /* ---- helpers for formats ---- */
@@ -45,6 +46,22 @@ struct ht_data {
     {"train", HT_KEY_TEXTS, NULL, 0, 0, NULL, "file, pattern or list of them to train on"},                            \
         {"validation", HT_KEY_TEXTS, "null", 0, 0, NULL, "files to validate on; without them a share is held out"},    \
         HT_DATA_PREFETCH_KEY(prefetch)
+
+/* Of formats with classes. */
+#define HT_DATA_CLASSES_KEY                                                                                            \
+    {                                                                                                                  \
+        "classes", HT_KEY_INT, "null", 1, 1 << 24, NULL,                                                               \
+            "number of classes, which may be more than occur; null: those of the data"                                 \
+    }
+/* Of formats with numbers. */
+#define HT_DATA_NAN_KEY                                                                                                \
+    {                                                                                                                  \
+        "allow_nan", HT_KEY_BOOL, "false", 0, 0, NULL,                                                                 \
+            "take NaN and inf as they are; a NaN among values to predict does not count"                               \
+    }
+
+/* Names the classes of the data; their number is that of the names, or what data.classes says. */
+ht_status ht_data_name_classes(ht_data *data, ht_context *ctx, const char *const *names, int64_t count);
 
 /* Slices of the batch of a step, of this part: 1 of validation. */
 int64_t ht_data_slices(const ht_data *data, ht_data_part part);

@@ -73,6 +73,7 @@ static ht_status take_names(ht_data *data, ht_context *ctx)
         if (!(list[count++] = ht_arena_text(data->arena, text, strlen(text)))) return ht_data_no_memory(ctx, "classes");
     }
     data->class_names = list;
+    data->named_classes = (int64_t)count;
     return HT_OK;
 }
 

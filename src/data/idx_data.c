@@ -11,6 +11,7 @@ static const ht_key idx_keys[] = {
     {"train_labels", HT_KEY_TEXTS, "null", 0, 0, NULL, "labels of the images; found by name unless given"},
     {"validation_labels", HT_KEY_TEXTS, "null", 0, 0, NULL, "likewise"},
     {"validation_share", HT_KEY_NUMBER, "0.1", 0, 0.9, NULL, "images that are held out when there are no others"},
+    HT_DATA_CLASSES_KEY,
     HT_CHANNEL_KEYS,
     {.name = NULL},
 };
@@ -64,6 +65,7 @@ static ht_status open_part(ht_row_set *set, ht_data *data, ht_context *ctx, ht_d
     HT_TRY(read_idx(set, ctx, images, &set->x[part]));
     HT_TRY(add_channel(ctx, images, &set->x[part]));
     HT_TRY(ht_rows_feature(data, ctx, images, &set->x[part]));
+    HT_TRY(ht_rows_finite(data, ctx, images, &set->x[part]));
     HT_TRY(read_idx(set, ctx, labels, &label_array));
     HT_TRY(ht_rows_labels(set, data, ctx, part, labels, &label_array));
     set->counts[part] = set->x[part].shape[0];

@@ -18,6 +18,7 @@ static const ht_key image_keys[] = {
     {"size", HT_KEY_INTS, "null", 1, 8192, NULL, "height and width that images are resized to; else all must be equal"},
     {"channels", HT_KEY_INT, "3", 1, 3, NULL, "1 grey, 3 colour"},
     {"validation_share", HT_KEY_NUMBER, "0.1", 0, 0.9, NULL, "images that are held out when there are no others"},
+    HT_DATA_CLASSES_KEY,
     HT_CHANNEL_KEYS,
     {.name = NULL},
 };
@@ -154,7 +155,7 @@ static ht_status name_classes(image_reading *r, const char *folder, const names 
     if (data->class_names) {
         for (size_t i = 0; i < classes->count; i++) {
             bool known = false;
-            for (int64_t k = 0; k < data->info.classes; k++)
+            for (int64_t k = 0; k < data->named_classes; k++)
                 known |= strcmp(data->class_names[k], classes->list[i]) == 0;
             if (!known)
                 HT_FAIL(r->ctx, HT_EINVAL, "%s/%s: there is no such class to train on", folder, classes->list[i]);
@@ -167,9 +168,7 @@ static ht_status name_classes(image_reading *r, const char *folder, const names 
     for (size_t i = 0; i < classes->count; i++)
         if (!(list[i] = ht_arena_text(data->arena, classes->list[i], strlen(classes->list[i]))))
             return ht_data_no_memory(r->ctx, "classes");
-    data->class_names = list;
-    data->info.classes = (int64_t)classes->count;
-    return HT_OK;
+    return ht_data_name_classes(data, r->ctx, list, (int64_t)classes->count);
 }
 
 static ht_status read_folder(image_reading *r, const char *folder)

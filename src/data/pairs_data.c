@@ -71,14 +71,14 @@ static ht_status add_pair(const pair_reading *r, ht_data_part part, pair p)
     return HT_OK;
 }
 
-static ht_status encode_pair(const pair_reading *r, ht_data_part part, const char *source, size_t source_bytes,
-                             const char *target, size_t target_bytes)
+static ht_status encode_pair(const pair_reading *r, ht_data_part part, const char *place, const char *source,
+                             size_t source_bytes, const char *target, size_t target_bytes)
 {
     pair_set *set = r->set;
     size_t source_start = set->source_ids.count, target_start = set->target_ids.count;
-    HT_TRY(ht_vocabulary_append(ht_data_source_vocabulary(r->data), r->ctx, r->name, source, source_bytes,
+    HT_TRY(ht_vocabulary_append(ht_data_source_vocabulary(r->data), r->ctx, place, source, source_bytes,
                                 &set->source_ids));
-    HT_TRY(ht_vocabulary_append(ht_data_vocabulary(r->data), r->ctx, r->name, target, target_bytes, &set->target_ids));
+    HT_TRY(ht_vocabulary_append(ht_data_vocabulary(r->data), r->ctx, place, target, target_bytes, &set->target_ids));
     int64_t source_length = (int64_t)(set->source_ids.count - source_start);
     int64_t target_length = (int64_t)(set->target_ids.count - target_start);
     if (source_length < 1 || target_length < 1 || source_length > r->max_length || target_length >= r->max_length) {
@@ -102,10 +102,10 @@ static ht_status read_line(const pair_reading *r, const char *line, size_t lengt
     int source = r->reverse, target = !r->reverse;
     ht_data_part part = r->part;
     if (ht_order_share(sides[source], bytes[source]) < r->share) part = HT_DATA_VALIDATION;
-    if (!r->counting) return encode_pair(r, part, sides[source], bytes[source], sides[target], bytes[target]);
-    if (part == HT_DATA_VALIDATION) return HT_OK; /* held-out pairs do not contribute to the vocabulary */
     char name[4200];
     snprintf(name, sizeof name, "%s:%" PRId64, r->name, number);
+    if (!r->counting) return encode_pair(r, part, name, sides[source], bytes[source], sides[target], bytes[target]);
+    if (part == HT_DATA_VALIDATION) return HT_OK; /* held-out pairs do not contribute to the vocabulary */
     if (r->data->source_vocabulary)
         HT_TRY(ht_vocabulary_count(r->data->source_vocabulary, r->ctx, name, sides[source], bytes[source]));
     if (r->data->vocabulary)

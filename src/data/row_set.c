@@ -173,6 +173,38 @@ static bool all_count(const ht_row_set *set, const ht_data *data, ht_data_part p
     return true;
 }
 
+enum { MOST_MARKED = 1 << 24 };
+
+/* Classes that no item of any part has; -1: it was not counted. */
+static int64_t empty_classes(const ht_row_set *set, const ht_data *data)
+{
+    int64_t classes = data->info.classes, empty = classes;
+    bool *seen = classes <= MOST_MARKED ? calloc((size_t)classes + 1, sizeof *seen) : NULL;
+    if (!seen) return -1;
+    for (int part = 0; part < HT_DATA_PARTS; part++)
+        for (int64_t i = 0; i < set->counts[part]; i++) {
+            int32_t label = set->labels[part][set->items[part] ? set->items[part][i] : i];
+            if (label < 0 || seen[label]) continue;
+            seen[label] = true;
+            empty--;
+        }
+    free(seen);
+    return empty;
+}
+
+/* Labels are numbers and data.classes is not given: a stray one makes as many classes as it says. */
+static void tell_gaps(const ht_row_set *set, const ht_data *data, ht_context *ctx)
+{
+    if (data->request.task != HT_TASK_CLASS || data->class_names) return;
+    if (!ht_field_null(data->request.fields, "classes")) return;
+    int64_t empty = empty_classes(set, data);
+    if (empty > 0)
+        ht_note(ctx, HT_LOG_WARN,
+                "data: the labels leave gaps: %" PRId64 " of %" PRId64
+                " classes have no item; data.classes says how many there are",
+                empty, data->info.classes);
+}
+
 ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx)
 {
     int64_t batch = data->request.batch, bytes = (int64_t)sizeof(float);
@@ -190,6 +222,7 @@ ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx)
     }
     if (set->counts[HT_DATA_TRAIN] == 0 && !ht_data_validates_only(data, data->request.fields))
         HT_FAIL(ctx, HT_EINVAL, "data: there is nothing to train on");
+    tell_gaps(set, data, ctx);
     return HT_OK;
 }
 
@@ -214,15 +247,41 @@ ht_status ht_rows_labels(ht_row_set *set, ht_data *data, ht_context *ctx, ht_dat
     int64_t items = set->x[part].shape[0];
     if (array->count != items || array->rank < 1 || array->shape[0] != items)
         HT_FAIL(ctx, HT_ESHAPE, "%s: %" PRId64 " labels for %" PRId64 " items", name, array->count, items);
+    const ht_fields *fields = data->request.fields;
+    int64_t most = ht_field_null(fields, "classes") ? 0 : ht_field_int(fields, "classes");
+    if (most > data->info.classes) data->info.classes = most;
     set->labels[part] = HT_NEW(data->arena, int32_t, items);
     if (!set->labels[part]) return ht_data_no_memory(ctx, "labels");
     for (int64_t i = 0; i < items; i++) {
         int64_t label;
         if (!ht_array_integer(array, i, &label) || label < -1 || label >= INT32_MAX)
-            HT_FAIL(ctx, HT_EINVAL, "%s: label %" PRId64 " is not a whole number from 0 (or -1: does not count)", name,
-                    i);
+            HT_FAIL(ctx, HT_EINVAL,
+                    "%s: the label of item %" PRId64 " is not a whole number from 0 (or -1: does not count)", name, i);
+        if (most > 0 && label >= most)
+            HT_FAIL(ctx, HT_EINVAL, "%s: the label of item %" PRId64 " is %" PRId64 ", but data.classes is %" PRId64,
+                    name, i, label, most);
         set->labels[part][i] = (int32_t)label;
         if (label >= data->info.classes) data->info.classes = label + 1;
+    }
+    return HT_OK;
+}
+
+ht_status ht_rows_finite(const ht_data *data, ht_context *ctx, const char *name, const ht_array *array)
+{
+    enum { BLOCK = 1024 };
+    float numbers[BLOCK];
+    const ht_field *allow = ht_fields_find(data->request.fields, "allow_nan");
+    ht_dtype dtype = ht_element_dtype(array->element);
+    bool whole = dtype != HT_DTYPE_COUNT && !ht_dtype_is_float(dtype);
+    if (whole || (allow && allow->value->boolean)) return HT_OK;
+    int64_t each = array->rank > 0 && array->shape[0] > 0 ? array->count / array->shape[0] : 1;
+    for (int64_t first = 0; first < array->count; first += BLOCK) {
+        int64_t count = array->count - first < BLOCK ? array->count - first : BLOCK;
+        ht_array_floats(array, first, count, numbers);
+        for (int64_t i = 0; i < count; i++)
+            if (!isfinite(numbers[i]))
+                HT_FAIL(ctx, HT_EINVAL, "%s: number %" PRId64 " of item %" PRId64 " is %g%s", name, (first + i) % each,
+                        (first + i) / each, (double)numbers[i], allow ? "; data.allow_nan takes it as it is" : "");
     }
     return HT_OK;
 }
@@ -238,6 +297,7 @@ ht_status ht_rows_values(ht_row_set *set, ht_data *data, ht_context *ctx, ht_dat
         HT_FAIL(ctx, HT_ESHAPE, "%s: %" PRId64 " numbers per item, %" PRId64 " before", name, width,
                 data->info.classes);
     data->info.classes = width;
+    HT_TRY(ht_rows_finite(data, ctx, name, array));
     set->y[part] = HT_NEW(data->arena, float, array->count);
     if (!set->y[part]) return ht_data_no_memory(ctx, "values");
     ht_array_floats(array, 0, array->count, set->y[part]);

@@ -24,7 +24,10 @@ ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx);
 
 /* Holds out a share of the training items where validation has none of its own. */
 ht_status ht_rows_split(ht_row_set *set, ht_data *data, ht_context *ctx, double share);
-/* Integers from an array of one number per item; classes are raised to the largest plus 1. */
+/* Refuses NaN and inf in an array of floats, unless data.allow_nan says otherwise. */
+ht_status ht_rows_finite(const ht_data *data, ht_context *ctx, const char *name, const ht_array *array);
+/* Integers from an array of one number per item. Classes are as many as data.classes says, which no label may reach;
+ * without it they are raised to the largest label plus 1. */
 ht_status ht_rows_labels(ht_row_set *set, ht_data *data, ht_context *ctx, ht_data_part part, const char *name,
                          const ht_array *array);
 /* Floats from an array; all parts have the same number per item. */

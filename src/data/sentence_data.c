@@ -34,6 +34,7 @@ static const ht_key sentence_keys[] = {
     {"vocabulary_size", HT_KEY_INT, "null", 5, 1 << 24, NULL, "at most so many tokens"},
     {"length", HT_KEY_INT, "64", 2, 1 << 20, NULL, "tokens of a row; longer sentences are cut"},
     {"label_first", HT_KEY_BOOL, "false", 0, 0, NULL, "the label stands before the tab"},
+    HT_DATA_CLASSES_KEY,
     {"validation_share", HT_KEY_NUMBER, "0.1", 0, 0.9, NULL, "sentences that are held out when there are no others"},
     {.name = NULL},
 };
@@ -121,9 +122,7 @@ static ht_status name_classes(const sentence_reading *r)
     qsort(names, count, sizeof *names, by_text);
     for (size_t i = 0; i < count; i++)
         if (i == 0 || strcmp(names[i], names[classes - 1]) != 0) names[classes++] = names[i];
-    r->data->class_names = names;
-    r->data->info.classes = (int64_t)classes;
-    return HT_OK;
+    return ht_data_name_classes(r->data, r->ctx, names, (int64_t)classes);
 }
 
 static ht_status make_vocabulary(const sentence_reading *r)
@@ -160,7 +159,7 @@ static ht_status encode(const sentence_reading *r, sentence *s)
     s->length = (int32_t)length;
     set->ids.count = (size_t)(s->first + length);
     const char *const *found =
-        bsearch(&s->label, r->data->class_names, (size_t)r->data->info.classes, sizeof s->label, by_text);
+        bsearch(&s->label, r->data->class_names, (size_t)r->data->named_classes, sizeof s->label, by_text);
     if (!found)
         HT_FAIL(r->ctx, HT_EINVAL, "%s: class '%.60s' does not occur among the sentences to train on", place, s->label);
     s->class = (int32_t)(found - r->data->class_names);

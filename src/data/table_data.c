@@ -18,6 +18,8 @@ static const ht_key table_keys[] = {
     {"normalize", HT_KEY_BOOL, "true", 0, 0, NULL, "features to mean 0 and deviation 1 over the rows to train on"},
     {"shape", HT_KEY_INTS, "null", 1, 1 << 24, NULL, "of the features, such as [1, 8, 8]; a flat row unless given"},
     {"validation_share", HT_KEY_NUMBER, "0.1", 0, 0.9, NULL, "rows that are held out when there are no others"},
+    HT_DATA_CLASSES_KEY,
+    HT_DATA_NAN_KEY,
     {.name = NULL},
 };
 
@@ -29,9 +31,13 @@ typedef struct table {
     size_t *features;
     size_t feature_count;
     char delimiter;
+    bool allow_nan;
     float *x; /* of all rows, both parts one behind the other */
     size_t x_count, x_capacity;
-    const char **labels; /* as text */
+    struct table_label {
+        const char *text, *path; /* as it stands there, and where */
+        int64_t line;
+    } * labels;
     size_t rows, label_capacity;
     int64_t first[HT_DATA_PARTS + 1];
 } table;
@@ -94,16 +100,16 @@ static ht_status take_row(table *t, const ht_csv *csv)
     for (size_t i = 0; i < t->feature_count; i++) {
         const char *cell = csv->cells[t->features[i]];
         double number;
-        if (!ht_number_read(cell, &number) || !isfinite(number) || fabs(number) > 1e38)
+        if (!ht_number_read(cell, &number) || (isfinite(number) ? fabs(number) > 1e38 : !t->allow_nan))
             HT_FAIL(t->ctx, HT_EPARSE,
                     "%s:%" PRId64 ": column %zu holds '%.40s', not a number; leave it out of \"features\"", t->name,
                     csv->line, t->features[i], cell);
         t->x[t->x_count++] = (float)number;
     }
     const char *label = csv->cells[t->label];
-    t->labels[t->rows] = ht_arena_text(t->data->arena, label, strlen(label));
-    if (!t->labels[t->rows]) return ht_data_no_memory(t->ctx, "labels");
-    t->rows++;
+    const char *text = ht_arena_text(t->data->arena, label, strlen(label));
+    if (!text) return ht_data_no_memory(t->ctx, "labels");
+    t->labels[t->rows++] = (struct table_label){text, t->name, csv->line};
     return HT_OK;
 }
 
@@ -129,7 +135,8 @@ static ht_status read_file(table *t, const char *path)
 {
     ht_content content;
     bool header;
-    t->name = path;
+    t->name = ht_arena_text(t->data->arena, path, strlen(path)); /* labels keep it */
+    if (!t->name) return ht_data_no_memory(t->ctx, "files");
     HT_TRY(ht_data_content(&content, t->data, t->ctx, path));
     ht_status status = has_header(t, &content, &header);
     if (status == HT_OK) {
@@ -174,13 +181,11 @@ static ht_status name_classes(const table *t, const ht_row_set *set)
     const char **names = HT_NEW(t->data->arena, const char *, count);
     if (!names) return ht_data_no_memory(t->ctx, "classes");
     for (int64_t i = 0; i < count; i++)
-        names[i] = t->labels[set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i];
+        names[i] = t->labels[set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i].text;
     qsort(names, (size_t)count, sizeof *names, by_label);
     for (int64_t i = 0; i < count; i++)
         if (i == 0 || strcmp(names[i], names[classes - 1]) != 0) names[classes++] = names[i];
-    t->data->class_names = names;
-    t->data->info.classes = classes;
-    return HT_OK;
+    return ht_data_name_classes(t->data, t->ctx, names, classes);
 }
 
 static ht_status number_labels(const table *t, ht_row_set *set)
@@ -190,10 +195,10 @@ static ht_status number_labels(const table *t, ht_row_set *set)
     if (!labels) return ht_data_no_memory(t->ctx, "labels");
     for (size_t i = 0; i < t->rows; i++) {
         const char *const *found =
-            bsearch(&t->labels[i], t->data->class_names, (size_t)t->data->info.classes, sizeof *t->labels, by_label);
+            bsearch(&t->labels[i].text, t->data->class_names, (size_t)t->data->named_classes, sizeof *found, by_label);
         if (!found)
-            HT_FAIL(t->ctx, HT_EINVAL, "data: class '%.60s' of row %zu does not occur among the rows to train on",
-                    t->labels[i], i + 1);
+            HT_FAIL(t->ctx, HT_EINVAL, "%s:%" PRId64 ": class '%.60s' does not occur among the rows to train on",
+                    t->labels[i].path, t->labels[i].line, t->labels[i].text);
         labels[i] = (int32_t)(found - t->data->class_names);
     }
     for (int part = 0; part < HT_DATA_PARTS; part++) set->labels[part] = labels;
@@ -206,8 +211,9 @@ static ht_status number_values(const table *t, ht_row_set *set)
     if (!y) return ht_data_no_memory(t->ctx, "values");
     for (size_t i = 0; i < t->rows; i++) {
         double number;
-        if (!ht_number_read(t->labels[i], &number))
-            HT_FAIL(t->ctx, HT_EINVAL, "data: the label '%.60s' of row %zu is not a number", t->labels[i], i + 1);
+        if (!ht_number_read(t->labels[i].text, &number) || (!isfinite(number) && !t->allow_nan))
+            HT_FAIL(t->ctx, HT_EINVAL, "%s:%" PRId64 ": the label '%.60s' is not a number", t->labels[i].path,
+                    t->labels[i].line, t->labels[i].text);
         y[i] = (float)number;
     }
     t->data->info.classes = 1;
@@ -217,22 +223,26 @@ static ht_status number_values(const table *t, ht_row_set *set)
 
 /* ---- features ---- */
 
+/* Over the rows to train on; numbers that are not finite (data.allow_nan) count nowhere. */
 static void measure_column(const table *t, const ht_row_set *set, int64_t column)
 {
-    int64_t count = set->counts[HT_DATA_TRAIN], width = (int64_t)t->feature_count;
+    int64_t count = set->counts[HT_DATA_TRAIN], width = (int64_t)t->feature_count, known = 0;
     double sum = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
-        sum += t->x[item * width + column];
+        float x = t->x[item * width + column];
+        if (!isfinite(x)) continue;
+        sum += x;
+        known++;
     }
-    double mean = sum / (double)count;
+    double mean = known > 0 ? sum / (double)known : 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t item = set->items[HT_DATA_TRAIN] ? set->items[HT_DATA_TRAIN][i] : i;
         double away = t->x[item * width + column] - mean;
-        squares += away * away;
+        if (isfinite(away)) squares += away * away;
     }
     t->data->means[column] = mean;
-    t->data->deviations[column] = sqrt(squares / (double)count);
+    t->data->deviations[column] = known > 0 ? sqrt(squares / (double)known) : 0;
 }
 
 /* By the rows to train on, or by what facts say of them. */
@@ -321,6 +331,7 @@ static ht_status open_table(ht_data *data, ht_context *ctx)
     if (delimiter && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0])))
         HT_FAIL(ctx, HT_EINVAL, "data.delimiter: must be one character");
     table t = {.data = data, .ctx = ctx, .delimiter = delimiter ? delimiter[0] : '\0'};
+    t.allow_nan = ht_field_bool(data->request.fields, "allow_nan");
     ht_status status = read_part(&t, HT_DATA_TRAIN);
     if (status == HT_OK) status = read_part(&t, HT_DATA_VALIDATION);
     set->block = t.x;

@@ -96,8 +96,6 @@ static ht_status open_shards(ht_data *data, ht_context *ctx)
     int64_t largest = -1;
     HT_TRY(ht_tokens_create(&set, data, ctx, 1));
     HT_TRY(ht_shards_read(set, data, ctx, 0, fields, &largest));
-    if (largest >= INT32_MAX)
-        HT_FAIL(ctx, HT_EINVAL, "data: token %" PRId64 " is beyond what a token may be; is \"dtype\" right?", largest);
     if (!ht_field_null(fields, "separator")) set->separator = (int32_t)ht_field_int(fields, "separator");
     data->info.vocabulary = largest + 1;
     return ht_tokens_finish(set, data, ctx);
@@ -157,8 +155,6 @@ static ht_status fill_mixture(mixture *m, ht_token_set *set, ht_data *data, ht_c
             HT_TRY(ht_corpus_read(&m->corpora[i], set, data, ctx, m->formats[i], m->fields[i]));
     }
     if (m->shards) {
-        if (largest >= INT32_MAX)
-            HT_FAIL(ctx, HT_EINVAL, "data: token %" PRId64 " is beyond what a token may be", largest);
         if (!ht_field_null(m->fields[0], "separator"))
             set->separator = (int32_t)ht_field_int(m->fields[0], "separator");
         data->info.vocabulary = largest + 1;

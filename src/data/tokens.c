@@ -186,15 +186,17 @@ static int64_t mask_row(const ht_data *data, ht_data_part part, uint64_t number,
     return counted;
 }
 
-static ht_status check_row(const ht_data *data, ht_context *ctx, const int32_t *tokens, const int32_t *targets,
-                           int64_t length)
+static ht_status check_row(const ht_data *data, ht_context *ctx, window w, const int32_t *tokens,
+                           const int32_t *targets)
 {
     int64_t vocabulary = data->info.vocabulary;
-    for (int64_t t = 0; t < length; t++) {
-        int32_t worst = tokens[t] < 0 || tokens[t] >= vocabulary ? tokens[t] : targets[t];
-        if (worst < 0 || worst >= vocabulary)
-            HT_FAIL(ctx, HT_EINVAL, "data: token %" PRIu32 " does not exist in a vocabulary of %" PRId64,
-                    (uint32_t)worst, vocabulary);
+    for (int64_t t = 0; t < w.length; t++) {
+        bool target = tokens[t] >= 0 && tokens[t] < vocabulary;
+        int32_t worst = target ? targets[t] : tokens[t];
+        if (worst >= 0 && worst < vocabulary) continue;
+        int64_t byte = w.piece->offset + (w.start + t + target) * w.piece->width;
+        HT_FAIL(ctx, HT_EINVAL, "%s: byte %" PRId64 ": token %" PRIu32 " does not exist in a vocabulary of %" PRId64,
+                w.piece->path ? w.piece->path : "data", byte, (uint32_t)worst, vocabulary);
     }
     return HT_OK;
 }
@@ -209,7 +211,7 @@ static ht_status fill(const ht_data *data, ht_context *ctx, ht_data_part part, u
         int32_t *targets = (int32_t *)batch->arrays[1].data + row * set->length;
         int64_t length = w.length > 0 ? w.length : 0;
         fill_row(set, w, tokens, targets);
-        HT_TRY(check_row(data, ctx, tokens, targets, length));
+        HT_TRY(check_row(data, ctx, w, tokens, targets));
         batch->rows += length > 0;
         if (masked) {
             ((int32_t *)batch->arrays[2].data)[row] = (int32_t)length;

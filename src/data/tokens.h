@@ -9,6 +9,8 @@ typedef struct ht_piece {
     const uint8_t *tokens;
     int width; /* 1, 2 or 4 bytes each, as the machine orders them */
     int64_t count;
+    const char *path; /* of a file of tokens, for messages; NULL: they were made here */
+    int64_t offset;   /* bytes before the first of them, in that file */
 } ht_piece;
 
 typedef struct ht_piece_list {

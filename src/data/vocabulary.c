@@ -158,11 +158,14 @@ static ht_status next_token(const ht_vocabulary *v, ht_context *ctx, const char 
     return HT_OK;
 }
 
-static ht_status check_utf8(ht_context *ctx, const char *name, const char *text, size_t length)
+/* Sentences are UTF-8 without NUL: their tokens are texts. (Characters are checked as they are taken.) */
+static ht_status check_sentence(const ht_vocabulary *v, ht_context *ctx, const char *name, const char *text,
+                                size_t length)
 {
-    const char *end = text + length;
+    const char *end = text + length, *nul = v->specials ? memchr(text, '\0', length) : NULL;
     uint32_t code;
-    for (const char *at = text; at < end;) {
+    if (nul) HT_FAIL(ctx, HT_EPARSE, "%s: byte %zu: a NUL character", name, (size_t)(nul - text));
+    for (const char *at = text; v->kind == HT_VOCABULARY_WORD && at < end;) {
         int step = ht_utf8_next(at, end, &code);
         if (step == 0) HT_FAIL(ctx, HT_EPARSE, "%s: byte %zu: not UTF-8", name, (size_t)(at - text));
         at += step;
@@ -174,7 +177,7 @@ ht_status ht_vocabulary_count(ht_vocabulary *vocabulary, ht_context *ctx, const 
                               size_t length)
 {
     if (vocabulary->kind == HT_VOCABULARY_BYTE) return HT_OK;
-    if (vocabulary->kind == HT_VOCABULARY_WORD) HT_TRY(check_utf8(ctx, name, text, length));
+    HT_TRY(check_sentence(vocabulary, ctx, name, text, length));
     char buffer[MOST_WORD_BYTES];
     const char *at = text, *end = text + length, *piece;
     for (;;) {
@@ -221,6 +224,7 @@ ht_status ht_vocabulary_append(const ht_vocabulary *vocabulary, ht_context *ctx,
 {
     const char *at = text, *end = text + length, *piece;
     char buffer[MOST_WORD_BYTES];
+    HT_TRY(check_sentence(vocabulary, ctx, name, text, length));
     for (;;) {
         size_t bytes;
         if (vocabulary->kind == HT_VOCABULARY_BYTE) {

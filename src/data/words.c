@@ -29,7 +29,7 @@ static char_class class_of(uint32_t code)
     return LETTER;
 }
 
-/* The text is UTF-8: it was checked when it was counted; a stray byte counts as a letter. */
+/* The text is UTF-8: it is checked before; a stray byte counts as a letter. */
 static char_class class_at(const char *at, const char *end, int *step)
 {
     unsigned char first = (unsigned char)*at;

@@ -14,6 +14,13 @@ static void data__guesses_the_format_and_shows_batches(void **state)
     expect(c, "\"$H\" data p.tsv --set minimum_count=1 --set validation_share=0 --batch 2", 0, "Go. -> Va !");
     expect(c, "\"$H\" data p.tsv --set minimum_count=1 --set validation_share=0", 0, "% padding");
     expect(c, "\"$H\" data t.csv --set validation_share=0 --batch 1", 0, "(red)");
+    expect(c,
+           "printf '\\0\\0\\10\\3\\0\\0\\0\\2\\0\\0\\0\\1\\0\\0\\0\\1\\1\\2' > images-idx3-ubyte; "
+           "printf '\\0\\0\\10\\1\\0\\0\\0\\2\\0\\377' > labels-idx1-ubyte; "
+           "\"$H\" data images-idx3-ubyte --set validation_share=0 --batch 1 2>&1",
+           0, "the labels leave gaps: 254 of 256 classes have no item; data.classes says how many there are");
+    expect(c, "\"$H\" data images-idx3-ubyte --set validation_share=0 --set classes=10", 2,
+           "labels-idx1-ubyte: the label of item 1 is 255, but data.classes is 10");
     expect(c, "\"$H\" data t.csv --set validation_share=0 --task regression --set label=x --set features='[\"y\"]'", 0,
            "y f32[4, 1]");
     expect(c, "\"$H\" data a.txt --length 8 --validation", 0, "validation");

@@ -275,6 +275,27 @@ static void pairs__the_too_long_and_the_empty_are_left_out_and_counted(void **st
     data_case_refused(c, HT_TASK_PAIRS, 1, "{\"format\": \"pairs\", \"train\": \"p.tsv\", \"buckets\": 17}", "buckets");
 }
 
+/* Held-out sentences are no part of the vocabulary, but of the data. */
+static void pairs__every_part_is_utf8_without_nul(void **state)
+{
+    data_case *c = *state;
+    static const char nul[] = "a\tb\nc\td\0e\n";
+    data_case_text(c, "p.tsv", "a\tb\n");
+    data_case_file(c, "nul.tsv", nul, sizeof nul - 1);
+    data_case_text(c, "bad.tsv", "a\tb\nc\td\xff\n");
+    for (int character = 0; character < 2; character++) {
+        static const char *const files[][2] = {{"bad.tsv", "bad.tsv:2: byte 1: not UTF-8"},
+                                               {"nul.tsv", "nul.tsv:2: byte 1: a NUL character"}};
+        for (int i = 0; i < 4; i++) {
+            char block[256];
+            snprintf(block, sizeof block,
+                     "{\"format\": \"pairs\", \"train\": \"%s\", \"validation\": \"%s\", \"tokenizer\": \"%s\"}",
+                     i < 2 ? files[i % 2][0] : "p.tsv", i < 2 ? "p.tsv" : files[i % 2][0], character ? "char" : "word");
+            data_case_refused(c, HT_TASK_PAIRS, 1, block, files[i % 2][1]);
+        }
+    }
+}
+
 static void pairs__memory_may_stand_in_for_files(void **state)
 {
     data_case *c = *state;
@@ -346,6 +367,7 @@ int main(void)
         IN_FOLDER(pairs__more_buckets_mean_less_padding),
         IN_FOLDER(pairs__a_source_sentence_is_on_one_side_of_the_split),
         IN_FOLDER(pairs__the_too_long_and_the_empty_are_left_out_and_counted),
+        IN_FOLDER(pairs__every_part_is_utf8_without_nul),
         IN_FOLDER(pairs__memory_may_stand_in_for_files),
         IN_FOLDER(sentences__begin_with_bos_and_are_cut),
     };

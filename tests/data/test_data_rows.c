@@ -174,16 +174,48 @@ static void tables__wrong_cells_and_columns_are_named(void **state)
     }
     data_case_refused(c, HT_TASK_REGRESSION, 1,
                       "{\"format\": \"table\", \"train\": \"t.csv\", \"features\": [\"a\"], \"validation_share\": 0}",
-                      "'x' of row 1 is not a number");
+                      "t.csv:2: the label 'x' is not a number");
     data_case_text(c, "empty.csv", "");
     data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"table\", \"train\": \"empty.csv\"}", "no rows to train on");
     data_case_text(c, "v.csv", "a,b,c\n1,2,new\n");
     data_case_refused(c, HT_TASK_CLASS, 1,
                       "{\"format\": \"table\", \"train\": \"t.csv\", \"features\": [\"a\"], \"validation\": \"v.csv\"}",
-                      "class 'new' of row 3");
+                      "v.csv:2: class 'new' does not occur among the rows to train on");
     data_case_text(c, "nan.csv", "1,nan,0\n");
     data_case_refused(c, HT_TASK_CLASS, 1, "{\"format\": \"table\", \"train\": \"nan.csv\", \"validation_share\": 0}",
                       "holds 'nan', not a number");
+}
+
+static void tables__classes_and_nan_are_as_the_keys_say(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "t.csv", "1,x\n2,y\n");
+    data_case_open(c, HT_TASK_CLASS, 1,
+                   "{\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0, \"classes\": 5}");
+    assert_int_equal(ht_data_info_of(c->data)->classes, 5);
+    assert_string_equal(ht_data_class_name(c->data, 1), "y");
+    assert_null(ht_data_class_name(c->data, 2));
+    data_case_refused(c, HT_TASK_CLASS, 1,
+                      "{\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0, \"classes\": 1}",
+                      "data.classes: 1, but 2 classes occur");
+    data_case_refused(c, HT_TASK_REGRESSION, 1,
+                      "{\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0, \"classes\": 2}",
+                      "data.classes: the task is regression");
+    data_case_text(c, "n.csv", "1,4\nnan,5\n3,nan\n");
+    data_case_refused(c, HT_TASK_REGRESSION, 1,
+                      "{\"format\": \"table\", \"train\": \"n.csv\", \"validation_share\": 0, \"features\": [0]}",
+                      "n.csv:2: column 0 holds 'nan'");
+    data_case_open(c, HT_TASK_REGRESSION, 3,
+                   "{\"format\": \"table\", \"train\": \"n.csv\", \"validation_share\": 0, \"allow_nan\": true}");
+    ht_loader *loader = loader_of(c, HT_DATA_TRAIN);
+    ht_batch batch = data_case_next(c, loader);
+    assert_int_equal(batch.counted, 2);
+    for (int row = 0; row < 3; row++) { /* mean 2, deviation 1, over the numbers that are there */
+        float x = data_case_floats(&batch, "x")[row], y = data_case_floats(&batch, "y")[row];
+        assert_true(isnan(x) ? y == 5 : x == -1 ? y == 4 : x == 1 && isnan(y));
+    }
+    data_case_drop(&batch);
+    ht_loader_free(loader);
 }
 
 /* ---- arrays ---- */
@@ -241,7 +273,30 @@ static void arrays__npy_files_and_safetensors_give_the_same_rows(void **state)
                       "12 labels for 3 items");
     y[1] = -2;
     write_npy(c, "y.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (3,)}", y, sizeof y);
-    data_case_refused(c, HT_TASK_CLASS, 3, blocks[0], "label 1 is not a whole number from 0");
+    data_case_refused(c, HT_TASK_CLASS, 3, blocks[0], "y.npy: the label of item 1 is not a whole number from 0");
+}
+
+static void arrays__classes_and_nan_are_as_the_keys_say(void **state)
+{
+    data_case *c = *state;
+    float x[4] = {0, 1, 2, 3}, y[2] = {1, INFINITY};
+    int64_t labels[2] = {0, 7};
+    write_npy(c, "x.npy", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", x, sizeof x);
+    write_npy(c, "y.npy", "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", y, sizeof y);
+    write_npy(c, "l.npy", "{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}", labels, sizeof labels);
+#define ARRAYS(labels, rest)                                                                                           \
+    "{\"format\": \"arrays\", \"train\": \"x.npy\", \"validation_share\": 0, \"train_labels\": \"" labels "\"" rest "}"
+    data_case_open(c, HT_TASK_CLASS, 2, ARRAYS("l.npy", ", \"classes\": 10"));
+    assert_int_equal(ht_data_info_of(c->data)->classes, 10);
+    data_case_refused(c, HT_TASK_CLASS, 2, ARRAYS("l.npy", ", \"classes\": 7"),
+                      "l.npy: the label of item 1 is 7, but data.classes is 7");
+    data_case_refused(c, HT_TASK_REGRESSION, 2, ARRAYS("y.npy", ""),
+                      "y.npy: number 0 of item 1 is inf; data.allow_nan takes it as it is");
+    data_case_open(c, HT_TASK_REGRESSION, 2, ARRAYS("y.npy", ", \"allow_nan\": true"));
+    x[3] = NAN;
+    write_npy(c, "x.npy", "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", x, sizeof x);
+    data_case_refused(c, HT_TASK_CLASS, 2, ARRAYS("l.npy", ""), "x.npy: number 1 of item 1 is nan");
+    data_case_open(c, HT_TASK_CLASS, 2, ARRAYS("l.npy", ", \"allow_nan\": true"));
 }
 
 /* ---- images ---- */
@@ -316,6 +371,8 @@ int main(void)
         IN_FOLDER(arrays__npy_files_and_safetensors_give_the_same_rows),
         IN_FOLDER(images__folders_are_classes_and_channels_come_first),
         IN_FOLDER(images__other_sizes_are_resized_or_refused),
+        IN_FOLDER(tables__classes_and_nan_are_as_the_keys_say),
+        IN_FOLDER(arrays__classes_and_nan_are_as_the_keys_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,6 +283,16 @@ static void text__a_masked_model_finds_some_tokens(void **state)
     ht_loader_free(loader);
 }
 
+static void text__a_file_of_that_name_goes_before_a_pattern(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "part[1].txt", "abcabcabc");
+    data_case_text(c, "part1.txt", "x");
+    data_case_open(c, HT_TASK_LM, 1,
+                   "{\"format\": \"text\", \"train\": \"part[1].txt\", \"length\": 4, \"validation_share\": 0}");
+    assert_int_equal(ht_data_info_of(c->data)->parts[HT_DATA_TRAIN].tokens, 9);
+}
+
 static void text__wrong_input_is_refused_with_its_place(void **state)
 {
     data_case *c = *state;
@@ -373,7 +383,7 @@ static void shards__tokens_beyond_the_vocabulary_are_found_when_they_come(void *
         assert_int_equal(ht_loader_open(&loader, c->data, HT_DATA_TRAIN, prefetch), HT_OK);
         ht_batch batch = data_case_next(c, loader); /* tokens up to 48 */
         assert_int_equal(ht_loader_next(loader, &batch), HT_EINVAL);
-        assert_non_null(strstr(c->ctx.message, "token 60 does not exist in a vocabulary of 60"));
+        assert_non_null(strstr(c->ctx.message, "s.bin: byte 40: token 60 does not exist in a vocabulary of 60"));
         assert_int_equal(ht_loader_next(loader, &batch), HT_EINVAL);
         assert_int_equal(ht_loader_position(loader), 1);
         data_case_drop(&batch);
@@ -385,7 +395,7 @@ static void shards__tokens_beyond_the_vocabulary_are_found_when_they_come(void *
     uint32_t wide[4] = {1, 2, 0xfffffff0u, 3};
     data_case_file(c, "w.bin", wide, sizeof wide);
     data_case_refused(c, HT_TASK_LM, 1, "{\"format\": \"shards\", \"train\": \"w.bin\", \"dtype\": \"uint32\"}",
-                      "token 4294967280 is beyond");
+                      "w.bin: byte 8: token 4294967280 is beyond");
 }
 
 static void mixtures__draw_rows_by_weight(void **state)
@@ -445,6 +455,7 @@ int main(void)
         IN_FOLDER(text__streams_go_on_from_batch_to_batch),
         IN_FOLDER(text__documents_carry_numbers_and_positions),
         IN_FOLDER(text__a_masked_model_finds_some_tokens),
+        IN_FOLDER(text__a_file_of_that_name_goes_before_a_pattern),
         IN_FOLDER(text__wrong_input_is_refused_with_its_place),
         IN_FOLDER(text__patterns_are_sorted_by_bytes),
         IN_FOLDER(jsonl__a_line_is_a_document),
