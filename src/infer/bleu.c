@@ -143,22 +143,9 @@ typedef struct token {
 } token;
 
 /* Appends the tokens of a text to the list, which may be NULL; returns their number. */
-static size_t split_at_spaces(const char *text, token *list)
+static size_t split(const char *text, token *list)
 {
     size_t count = 0;
-    for (const char *start = text;; text++) {
-        if (*text && *text != ' ') continue;
-        if (list) list[count] = (token){.text = start, .length = (size_t)(text - start)};
-        count++;
-        if (!*text) return count;
-        start = text + 1;
-    }
-}
-
-static size_t split(ht_bleu_tokenizer tokenizer, const char *text, token *list)
-{
-    size_t count = 0;
-    if (tokenizer == HT_BLEU_NONE) return split_at_spaces(text, list);
     while (*text) {
         size_t skip = white(text);
         if (skip) {
@@ -231,15 +218,14 @@ static void count_runs(ht_bleu *bleu, const int32_t *numbers, const size_t count
 
 static bool add_tokens(ht_bleu *bleu, const char *const texts[2])
 {
-    size_t counts[2] = {split(bleu->tokenizer, texts[0], NULL), split(bleu->tokenizer, texts[1], NULL)},
-           all = counts[0] + counts[1];
+    size_t counts[2] = {split(texts[0], NULL), split(texts[1], NULL)}, all = counts[0] + counts[1];
     token *tokens = calloc(all + 1, sizeof *tokens);
     int32_t *numbers = calloc(all + 1, sizeof *numbers);
     run *runs = calloc(all + 1, sizeof *runs);
     bool enough = tokens && numbers && runs && all < INT32_MAX;
     if (enough) {
-        split(bleu->tokenizer, texts[0], tokens);
-        split(bleu->tokenizer, texts[1], tokens + counts[0]);
+        split(texts[0], tokens);
+        split(texts[1], tokens + counts[0]);
         for (size_t i = 0; i < all; i++) tokens[i].number = &numbers[i];
         qsort(tokens, all, sizeof *tokens, by_bytes);
         int32_t number = 0;

@@ -31,8 +31,7 @@ enum { HT_BLEU_ORDERS = 4 };
 
 typedef enum ht_bleu_tokenizer {
     HT_BLEU_13A,  /* as mteval-v13a does it, the standard of sacreBLEU */
-    HT_BLEU_NONE, /* the texts are tokens already, cut at each single space; so an empty text is one empty token, which
-                     sacreBLEU's "none" would not count */
+    HT_BLEU_NONE, /* the texts are tokens already, with white space between them */
 } ht_bleu_tokenizer;
 
 /* Counts over a corpus; starts as zeros and a tokenizer. */

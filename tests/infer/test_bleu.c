@@ -56,7 +56,7 @@ static void bleu__is_that_of_sacrebleu(void **state)
         assert_int_equal(ht_bleu_add(&c.bleu, ctx, at, tab + 1), HT_OK);
     }
     check(&c);
-    assert_int_equal(corpora, 16);
+    assert_int_equal(corpora, 18);
     free(text);
 }
 
@@ -97,7 +97,8 @@ static void bleu__of_a_real_translation(void **state)
         assert_int_equal(ht_bleu_add(&bleu, ctx, line[0], line[1]), HT_OK);
     }
     assert_true(lines > 1000);
-    assert_float_equal(ht_bleu_score(&bleu), 22.5855084573, 1e-9);
+    /* Three outputs are empty. Counted as a word each, as where they come from, they would make it 22.5855084573. */
+    assert_float_equal(ht_bleu_score(&bleu), 22.58467752124882, 1e-9);
     for (int i = 0; i < 2; i++) free(text[i]);
 }
 
