@@ -13,11 +13,22 @@ typedef struct eval_job {
     char *data_folder; /* where the run was started; NULL: not known */
     const char *run;
     const char *bleu; /* its tokenizer; NULL: not asked for */
+    const char *hypotheses, *references;
     int64_t beam;
     bool json;
 } eval_job;
 
-static int print_report(const eval_job *job, const ht_eval_report *r, double bleu)
+/* What a BLEU is worth: words that the model cannot say, and sentences that were not judged. */
+static void add_references(ht_text *text, const ht_data_part_info *part)
+{
+    int64_t words = part->tokens - part->items; /* each reference has an end, too */
+    ht_text_add(text, "unknown     %" PRId64 " of %" PRId64 " words of the references\n", part->unknown, words);
+    if (part->left_out > 0)
+        ht_text_add(text, "left out    %" PRId64 " of %" PRId64 " pairs, empty or longer than data.max_length\n",
+                    part->left_out, part->left_out + part->items);
+}
+
+static int print_report(const eval_job *job, const ht_eval_report *r, double bleu, const ht_data_part_info *part)
 {
     ht_text text = {0};
     if (job->json) {
@@ -29,6 +40,8 @@ static int print_report(const eval_job *job, const ht_eval_report *r, double ble
         ht_json_put_number(&json, "perplexity", r->perplexity);
         ht_json_put_number(&json, "accuracy", r->accuracy);
         ht_json_put_number(&json, "bleu", bleu);
+        ht_json_put_number(&json, "unknown", isnan(bleu) ? NAN : (double)part->unknown);
+        ht_json_put_number(&json, "left_out", isnan(bleu) ? NAN : (double)part->left_out);
         ht_json_put_int(&json, "count", r->count);
         ht_json_put_number(&json, "seconds", r->seconds);
         ht_json_end_object(&json);
@@ -39,6 +52,7 @@ static int print_report(const eval_job *job, const ht_eval_report *r, double ble
     if (!isnan(r->perplexity)) ht_text_add(&text, "perplexity  %.6g\n", r->perplexity);
     if (!isnan(r->accuracy)) ht_text_add(&text, "accuracy    %.4f\n", r->accuracy);
     if (!isnan(bleu)) ht_text_add(&text, "bleu        %.4f\n", bleu);
+    if (!isnan(bleu)) add_references(&text, part);
     ht_text_add(&text, "count       %" PRId64 "\n", r->count);
     return cli_put(&text);
 }
@@ -50,6 +64,18 @@ static ht_status find_bleu(const eval_job *job, ht_context *ctx, ht_run *run, do
     if (status == HT_OK) status = cli_translations_bleu(&all, ctx, job->bleu, bleu);
     cli_translations_free(&all);
     return status;
+}
+
+/* Nothing was judged: why. */
+static int fail_empty(const ht_data_part_info *part)
+{
+    if (part->left_out > 0)
+        return cli_fail(CLI_WRONG,
+                        "eval: all %" PRId64 " pairs of the validation part are left out: empty, or longer than "
+                        "data.max_length",
+                        part->left_out);
+    return cli_fail(CLI_WRONG,
+                    "eval: the data of this run has no validation part; --set data.validation=FILE names one");
 }
 
 static int evaluate(const eval_job *job, ht_context *ctx, const ht_config *config)
@@ -64,13 +90,14 @@ static int evaluate(const eval_job *job, ht_context *ctx, const ht_config *confi
     if (status == HT_OK) status = ht_run_evaluate(run, &report);
     if (status == HT_OK && report.count > 0 && job->bleu) status = find_bleu(job, ctx, run, &bleu);
     int end = CLI_DONE;
+    const ht_data_part_info *part =
+        status == HT_OK ? &ht_data_info_of(ht_run_data(run))->parts[HT_DATA_VALIDATION] : NULL;
     if (status != HT_OK)
         end = cli_fail(cli_end_of(status), "eval: %s", ht_context_message(ctx));
     else if (report.count == 0)
-        end = cli_fail(CLI_WRONG,
-                       "eval: the data of this run has no validation part; --set data.validation=FILE names one");
+        end = fail_empty(part);
     else
-        end = print_report(job, &report, bleu);
+        end = print_report(job, &report, bleu, part);
     ht_run_close(run);
     return end;
 }
@@ -94,6 +121,46 @@ static int read_run(eval_job *job, ht_context *ctx)
     return end;
 }
 
+/* ---- translations that are there already ---- */
+
+static int print_files(const eval_job *job, const ht_bleu *bleu, int64_t count)
+{
+    ht_text text = {0};
+    double score = ht_bleu_score(bleu), brevity = ht_bleu_brevity(bleu);
+    if (job->json) {
+        ht_json_writer json = {.text = &text};
+        ht_json_begin_object(&json, NULL);
+        ht_json_put_number(&json, "bleu", score);
+        ht_json_put_number(&json, "brevity", brevity);
+        ht_json_begin_array(&json, "precisions");
+        for (int i = 0; i < HT_BLEU_ORDERS; i++)
+            ht_json_put_number(&json, NULL, 100 * (double)bleu->matches[i] / (double)bleu->totals[i]);
+        ht_json_end_array(&json);
+        ht_json_put_int(&json, "count", count);
+        ht_json_end_object(&json);
+        ht_text_add(&text, "\n");
+        return cli_put(&text);
+    }
+    ht_text_add(&text, "bleu        %.4f\nbrevity     %.4f\nprecisions ", score, brevity);
+    for (int i = 0; i < HT_BLEU_ORDERS; i++)
+        ht_text_add(&text, " %.2f", bleu->totals[i] ? 100 * (double)bleu->matches[i] / (double)bleu->totals[i] : 0);
+    ht_text_add(&text, "\ncount       %" PRId64 "\n", count);
+    return cli_put(&text);
+}
+
+static int judge_files(const eval_job *job, ht_context *ctx)
+{
+    ht_bleu bleu = {.tokenizer = HT_BLEU_13A};
+    int64_t count;
+    if (!job->hypotheses || !job->references)
+        return cli_fail(CLI_WRONG, "eval: --hypotheses and --references come together");
+    if (job->run) return cli_fail(CLI_WRONG, "eval: the BLEU of two files needs no run");
+    if (job->bleu) ht_bleu_tokenizer_find(job->bleu, &bleu.tokenizer);
+    if (cli_files_bleu(&bleu, ctx, job->hypotheses, job->references, &count) != HT_OK)
+        return cli_fail(CLI_WRONG, "eval: %s", ht_context_message(ctx));
+    return print_files(job, &bleu, count);
+}
+
 static int run_eval(void *arg)
 {
     eval_job *job = arg;
@@ -101,7 +168,7 @@ static int run_eval(void *arg)
     cli_job_start(&job->job_options);
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
-    end = read_run(job, ctx);
+    end = job->hypotheses || job->references ? judge_files(job, ctx) : read_run(job, ctx);
     ht_context_free(ctx);
     return end;
 }
@@ -109,18 +176,25 @@ static int run_eval(void *arg)
 static const char *const tokenizers[] = {"13a", "none", NULL};
 
 static const cli_option options[] = {
-    {"RUN", "run", CLI_ARGUMENT, offsetof(eval_job, run), .help = "the folder of a run"},
+    {"RUN", "run", CLI_ARGUMENT, offsetof(eval_job, run), .help = "the folder of a run", .form = 1},
+    {"--hypotheses", "FILE", CLI_TEXT, offsetof(eval_job, hypotheses),
+     .help = "print the BLEU of these translations, one on each line, instead of evaluating a run", .form = 2,
+     .flags = CLI_INSTEAD | CLI_NEEDED, .takes = "a file"},
+    {"--references", "FILE", CLI_TEXT, offsetof(eval_job, references), .help = "their references, line by line",
+     .form = 2, .flags = CLI_INSTEAD | CLI_NEEDED, .takes = "a file"},
     {"--bleu", "TOKENIZER", CLI_CHOICE, offsetof(eval_job, bleu),
      .help =
          "translate the validation part, too, and print its BLEU: 13a (sacreBLEU's standard) or none (texts are tokens "
-         "already); words of a reference that the vocabulary does not know are never matched",
+         "already), against the references as their file has them; words that the vocabulary does not know are never "
+         "matched, and counted",
      .choices = tokenizers},
-    {"--beam", "K", CLI_WHOLE, offsetof(eval_job, beam), .help = "hypotheses per sentence", .least = 1, .most = 64,
-     .standard = "1"},
-    {.kind = CLI_GROUP, .offset = offsetof(eval_job, job_options), .group = cli_set_rows},
+    {"--beam", "K", CLI_WHOLE, offsetof(eval_job, beam), .help = "hypotheses per sentence", .form = 1, .least = 1,
+     .most = 64, .standard = "1"},
+    {.kind = CLI_GROUP, .offset = offsetof(eval_job, job_options), .group = cli_set_rows, .form = 1},
     {"--json", NULL, CLI_FLAG, offsetof(eval_job, json),
-     .help = "one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"bleu\", \"count\", "
-             "\"seconds\"}; what a task does not have is null"},
+     .help = "one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"bleu\", \"unknown\", "
+             "\"left_out\", \"count\", \"seconds\"}; what a task does not have is null; of files: {\"bleu\", "
+             "\"brevity\", \"precisions\", \"count\"}"},
     {0},
 };
 
@@ -128,6 +202,7 @@ static const cli_entry examples[] = {
     {"halftone eval run", "the newest snapshot on the data held out by the job"},
     {"halftone eval run --set data.validation=other.txt", "on other data"},
     {"halftone eval runs/demo --bleu 13a --beam 4", "translations, with four hypotheses per sentence"},
+    {"halftone eval --hypotheses out.txt --references ref.txt", "the BLEU of translations from elsewhere"},
     {0},
 };
 
@@ -136,9 +211,8 @@ const cli_command cmd_eval = {
     .summary = "loss, perplexity and accuracy of a run on held-out data",
     .description =
         "Reads the newest complete snapshot of the run in the folder RUN, which may still be training, and prints "
-        "loss, "
-        "perplexity and accuracy on the validation part of its data. Where that part has files of its own, the files "
-        "to train on are not needed. Relative paths begin in the folder where the run was started (if there is no such "
+        "loss, perplexity and accuracy on the validation part of its data; with --bleu also the BLEU of its "
+        "translations. Where that part has files of its own, the files to train on are not needed. Relative paths begin in the folder where the run was started (if there is no such "
         "file, in this one), those of --set in this one.",
     .options = options,
     .size = sizeof(eval_job),

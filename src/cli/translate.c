@@ -1,9 +1,11 @@
 #include "cli/translate.h"
 
+#include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "infer/infer.h"
+#include "format/format.h"
 
 /* A batch as the data gives it, the source as the decoder wants it (in the largest shape), and what comes out. */
 typedef struct batch_buffers {
@@ -75,7 +77,7 @@ static char *text_of(const ht_vocabulary *vocabulary, const int32_t *ids, int64_
     return NULL;
 }
 
-/* Unknown words of a reference stand there as such; a translation that says "unknown", too, is not right. */
+/* A translation never says "unknown". */
 static int64_t drop_unknown(int32_t *ids, int64_t count)
 {
     int64_t kept = 0;
@@ -93,7 +95,8 @@ static ht_status keep_row(cli_translations *out, ht_context *ctx, batch_buffers 
     const int32_t *targets = (const int32_t *)r->batch.arrays[3].data + row * length;
     cli_translation *t = &out->list[out->count++];
     t->source = text_of(ht_data_source_vocabulary(data), r->source + row * r->source_length, r->source_length);
-    t->reference = text_of(vocabulary, targets, length);
+    const char *reference = ht_data_target_text(data, (int64_t)out->count - 1);
+    t->reference = strdup(reference ? reference : "");
     int32_t *tokens = r->tokens + row * r->length;
     t->translation = text_of(vocabulary, tokens, drop_unknown(tokens, r->lengths[row]));
     for (int64_t i = 0; i < length; i++) out->tokens += targets[i] >= 0;
@@ -151,4 +154,69 @@ ht_status cli_translations_bleu(const cli_translations *list, ht_context *ctx, c
         HT_TRY(ht_bleu_add(&bleu, ctx, list->list[i].translation, list->list[i].reference));
     *score = ht_bleu_score(&bleu);
     return HT_OK;
+}
+
+/* ---- files ---- */
+
+/* A file of sentences, one on each line. */
+typedef struct sentence_file {
+    const char *path;
+    ht_content content;
+    ht_lines lines;
+    ht_text line; /* the last one that was read */
+} sentence_file;
+
+static ht_status open_sentences(sentence_file *f, ht_context *ctx, const char *path)
+{
+    *f = (sentence_file){.path = path};
+    HT_TRY(ht_content_open(&f->content, ctx, path));
+    const char *text = (const char *)f->content.data;
+    f->lines = (ht_lines){.at = text, .end = text + f->content.length};
+    return HT_OK;
+}
+
+static ht_status next_sentence(sentence_file *f, ht_context *ctx, bool *more)
+{
+    const char *line;
+    size_t length;
+    *more = ht_line_next(&f->lines, &line, &length);
+    if (!*more) return HT_OK;
+    if (memchr(line, '\0', length))
+        HT_FAIL(ctx, HT_EPARSE, "%s:%" PRId64 ": a NUL character", f->path, f->lines.number);
+    if (length > INT_MAX)
+        HT_FAIL(ctx, HT_EPARSE, "%s:%" PRId64 ": a line of %zu bytes", f->path, f->lines.number, length);
+    f->line.length = 0;
+    ht_text_add(&f->line, "%.*s", (int)length, line);
+    if (f->line.failed) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a line of %zu bytes", length);
+    return HT_OK;
+}
+
+static ht_status add_sentences(ht_bleu *bleu, ht_context *ctx, sentence_file *hypotheses, sentence_file *references,
+                               int64_t *count)
+{
+    for (;; ++*count) {
+        bool ours, theirs;
+        HT_TRY(next_sentence(hypotheses, ctx, &ours));
+        HT_TRY(next_sentence(references, ctx, &theirs));
+        if (ours != theirs)
+            HT_FAIL(ctx, HT_EINVAL, "%s has more lines than %s, which has %" PRId64,
+                    ours ? hypotheses->path : references->path, ours ? references->path : hypotheses->path, *count);
+        if (!ours) return HT_OK;
+        HT_TRY(ht_bleu_add(bleu, ctx, hypotheses->line.data, references->line.data));
+    }
+}
+
+ht_status cli_files_bleu(ht_bleu *bleu, ht_context *ctx, const char *hypotheses, const char *references, int64_t *count)
+{
+    sentence_file ours = {0}, theirs = {0};
+    *count = 0;
+    ht_status status = open_sentences(&ours, ctx, hypotheses);
+    if (status == HT_OK) status = open_sentences(&theirs, ctx, references);
+    if (status == HT_OK) status = add_sentences(bleu, ctx, &ours, &theirs, count);
+    if (status == HT_OK && *count == 0) status = ht_fail(ctx, HT_EINVAL, "%s holds no sentences", hypotheses);
+    ht_content_close(&ours.content);
+    ht_content_close(&theirs.content);
+    ht_text_free(&ours.line);
+    ht_text_free(&theirs.line);
+    return status;
 }

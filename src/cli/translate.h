@@ -1,11 +1,13 @@
-/* Held-out sentences through a trained translator. */
+/* Held-out sentences through a trained translator, and the BLEU of translations. */
 #ifndef HT_CLI_TRANSLATE_H
 #define HT_CLI_TRANSLATE_H
 
+#include "infer/infer.h"
 #include "train/train.h"
 
 typedef struct cli_translation {
-    char *source, *reference, *translation; /* as people write; unknown words are <unk>, in a translation nothing */
+    char *source, *translation; /* as people write; unknown words are <unk> in the source, nothing in a translation */
+    char *reference;            /* as the data has it */
 } cli_translation;
 
 typedef struct cli_translations {
@@ -21,5 +23,8 @@ void cli_translations_free(cli_translations *list);
 
 /* The BLEU of all of them. */
 ht_status cli_translations_bleu(const cli_translations *list, ht_context *ctx, const char *tokenizer, double *score);
+/* Adds two files of sentences, one on each line; they may be compressed. *count: how many there are. */
+ht_status cli_files_bleu(ht_bleu *bleu, ht_context *ctx, const char *hypotheses, const char *references,
+                         int64_t *count);
 
 #endif

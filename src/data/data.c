@@ -162,6 +162,11 @@ const char *ht_data_class_name(const ht_data *data, int64_t label)
     return data->class_names && label >= 0 && label < data->named_classes ? data->class_names[label] : NULL;
 }
 
+const char *ht_data_target_text(const ht_data *data, int64_t item)
+{
+    return data->kind->target_text ? data->kind->target_text(data, item) : NULL;
+}
+
 void ht_data_layout(const ht_data *data, int bucket, ht_batch *batch)
 {
     *batch = (ht_batch){.bucket = bucket};

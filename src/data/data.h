@@ -70,10 +70,12 @@ typedef struct ht_data_bucket {
 } ht_data_bucket;
 
 typedef struct ht_data_part_info {
-    int64_t items;   /* windows, pairs or rows */
-    int64_t batches; /* in an epoch, for training a multiple of the slices; 0: the part is empty */
-    int64_t tokens;  /* of texts and pairs (target side) */
-    double padding;  /* the share of cells that are padding */
+    int64_t items;    /* windows, pairs or rows */
+    int64_t batches;  /* in an epoch, for training a multiple of the slices; 0: the part is empty */
+    int64_t tokens;   /* of texts and pairs (target side) */
+    double padding;   /* the share of cells that are padding */
+    int64_t unknown;  /* of PAIRS: tokens of targets that the vocabulary does not hold */
+    int64_t left_out; /* of PAIRS: empty, or too long */
 } ht_data_part_info;
 
 typedef struct ht_data_info {
@@ -102,6 +104,9 @@ const ht_vocabulary *ht_data_vocabulary(const ht_data *data);
 const ht_vocabulary *ht_data_source_vocabulary(const ht_data *data);
 /* What it learned from its training part beside vocabularies, as a JSON object: sizes, names of classes, buckets, means. */
 void ht_data_print_facts(const ht_data *data, ht_text *text);
+/* Of PAIRS: the target of an item of the validation part, in the order of its batches, as its file has it. NULL elsewhere.
+ */
+const char *ht_data_target_text(const ht_data *data, int64_t item);
 /* The name of a class, NULL when it is only a number. */
 const char *ht_data_class_name(const ht_data *data, int64_t label);
 

@@ -14,6 +14,7 @@ typedef struct ht_data_kind {
     int (*bucket)(const ht_data *data, ht_data_part part, uint64_t index); /* NULL: there is one */
     void (*show_row)(const ht_data *data, const ht_batch *batch, int64_t row, ht_text *text);
     void (*close)(ht_data *data);
+    const char *(*target_text)(const ht_data *data, int64_t item); /* as ht_data_target_text; NULL: there are none */
 } ht_data_kind;
 
 struct ht_data {

@@ -9,7 +9,7 @@
 static void put_names(ht_json_writer *json, const ht_data *data)
 {
     ht_json_begin_array(json, "class_names");
-    for (int64_t i = 0; data->class_names && i < data->info.classes; i++)
+    for (int64_t i = 0; data->class_names && i < data->named_classes; i++)
         ht_json_put_text(json, NULL, ht_data_class_name(data, i));
     ht_json_end_array(json);
 }

@@ -17,6 +17,7 @@ enum { MOST_LENGTH = 4096 };
 typedef struct pair {
     int64_t source, target; /* where their ids begin */
     int32_t source_length, target_length;
+    const char *text; /* the target as its line has it; NULL of pairs to train on */
 } pair;
 
 typedef struct pair_set {
@@ -71,6 +72,13 @@ static ht_status add_pair(const pair_reading *r, ht_data_part part, pair p)
     return HT_OK;
 }
 
+static int64_t count_unknown(const ht_ids *ids, size_t first)
+{
+    int64_t count = 0;
+    for (size_t i = first; i < ids->count; i++) count += ids->list[i] == HT_TOKEN_UNK;
+    return count;
+}
+
 static ht_status encode_pair(const pair_reading *r, ht_data_part part, const char *place, const char *source,
                              size_t source_bytes, const char *target, size_t target_bytes)
 {
@@ -85,10 +93,14 @@ static ht_status encode_pair(const pair_reading *r, ht_data_part part, const cha
         set->source_ids.count = source_start;
         set->target_ids.count = target_start;
         r->data->info.dropped++;
+        r->data->info.parts[part].left_out++;
         return HT_OK;
     }
-    return add_pair(
-        r, part, (pair){(int64_t)source_start, (int64_t)target_start, (int32_t)source_length, (int32_t)target_length});
+    pair p = {(int64_t)source_start, (int64_t)target_start, (int32_t)source_length, (int32_t)target_length, NULL};
+    if (part == HT_DATA_VALIDATION) p.text = ht_arena_text(r->data->arena, target, target_bytes);
+    if (part == HT_DATA_VALIDATION && !p.text) return ht_data_no_memory(r->ctx, "references");
+    r->data->info.parts[part].unknown += count_unknown(&set->target_ids, target_start);
+    return add_pair(r, part, p);
 }
 
 static ht_status read_line(const pair_reading *r, const char *line, size_t length, int64_t number)
@@ -445,7 +457,14 @@ static void close_set(ht_data *data)
     free(set);
 }
 
-static const ht_data_kind pair_kind = {layout, fill, counted, bucket_at, show_row, close_set};
+static const char *target_text(const ht_data *data, int64_t item)
+{
+    const pair_set *set = data->own;
+    return item >= 0 && (size_t)item < set->counts[HT_DATA_VALIDATION] ? set->pairs[HT_DATA_VALIDATION][item].text
+                                                                       : NULL;
+}
+
+static const ht_data_kind pair_kind = {layout, fill, counted, bucket_at, show_row, close_set, target_text};
 
 static ht_status open_pairs(ht_data *data, ht_context *ctx)
 {

@@ -148,7 +148,7 @@ static void close_set(ht_data *data)
     free(set);
 }
 
-static const ht_data_kind row_kind = {layout, fill, counted, NULL, show_row, close_set};
+static const ht_data_kind row_kind = {layout, fill, counted, NULL, show_row, close_set, NULL};
 
 /* ---- making a set ---- */
 

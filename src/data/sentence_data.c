@@ -254,7 +254,7 @@ static void close_set(ht_data *data)
     free(set);
 }
 
-static const ht_data_kind sentence_kind = {layout, fill, counted, NULL, show_row, close_set};
+static const ht_data_kind sentence_kind = {layout, fill, counted, NULL, show_row, close_set, NULL};
 
 static ht_status open_sentences(ht_data *data, ht_context *ctx)
 {

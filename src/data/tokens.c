@@ -297,7 +297,7 @@ static void close_set(ht_data *data)
 
 /* ---- making a set ---- */
 
-static const ht_data_kind token_kind = {layout, fill, counted, NULL, show_row, close_set};
+static const ht_data_kind token_kind = {layout, fill, counted, NULL, show_row, close_set, NULL};
 
 static ht_token_order order_of(const char *name)
 {

@@ -261,10 +261,11 @@ ht_status ht_vocabulary_encode(const ht_vocabulary *vocabulary, ht_context *ctx,
 
 /* ---- and back ---- */
 
+/* Without a space before it, as prose has it: behind an apostrophe, before points and brackets, around a hyphen. */
 static bool stands_close(const token *t, const token *before)
 {
-    if (before && before->length && before->text[before->length - 1] == '\'') return true;
-    return t->length == 1 && strchr(".,)]}", t->text[0]) != NULL;
+    if (before && before->length && strchr("'-", before->text[before->length - 1])) return true;
+    return t->length == 1 && strchr(".,)]}-", t->text[0]) != NULL;
 }
 
 void ht_vocabulary_decode(const ht_vocabulary *vocabulary, const int32_t *ids, int64_t count, ht_text *text)
