@@ -1,9 +1,12 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *cli_program = "halftone";
 
@@ -30,24 +33,37 @@ int cli_end_of(ht_status status)
     }
 }
 
+/* The start of the first context: what makes it fail comes back as a message, a mere warning waits until it is there.
+ * Later contexts do not say it again. */
+typedef struct start_log {
+    bool over;
+    char warning[256];
+} start_log;
+
 /* Warnings go to stderr. */
 static void on_log(void *arg, ht_log_level level, const char *line)
 {
-    const bool *started = arg; /* what the start itself has to say comes back as a message */
-    if (level == HT_LOG_WARN && *started) fprintf(stderr, "halftone: %s\n", line);
+    start_log *start = arg;
+    if (level != HT_LOG_WARN) return;
+    if (!start->over)
+        snprintf(start->warning, sizeof start->warning, "%s", line);
+    else if (strcmp(start->warning, line) != 0)
+        fprintf(stderr, "halftone: %s\n", line);
 }
 
 int cli_context(ht_context **out)
 {
-    static bool started; /* as long as any context */
+    static start_log start; /* as long as any context */
     char reason[1024];
     ht_context_opts opts = HT_CONTEXT_OPTS;
     opts.log = on_log;
-    opts.log_arg = &started;
+    opts.log_arg = &start;
     opts.message = reason;
     opts.message_size = sizeof reason;
     ht_status status = ht_context_create(out, &opts);
-    started = true;
+    bool first = !start.over;
+    start.over = true;
+    if (status == HT_OK && first && start.warning[0]) fprintf(stderr, "halftone: %s\n", start.warning);
     if (status == HT_OK) return CLI_DONE;
     return cli_fail(status == HT_EINVAL || status == HT_ENOTSUP ? CLI_WRONG : CLI_FAILED, "%s", reason);
 }
@@ -65,4 +81,19 @@ int cli_put(ht_text *text)
         text->failed ? cli_fail(CLI_FAILED, "out of memory for the output") : cli_puts(text->data ? text->data : "");
     ht_text_free(text);
     return end;
+}
+
+bool cli_terminal(int file)
+{
+    const char *kind = getenv("TERM");
+    return isatty(file) == 1 && !(kind && strcmp(kind, "dumb") == 0);
+}
+
+bool cli_is_there(const char *data)
+{
+    glob_t found;
+    if (access(data, F_OK) == 0) return true;
+    bool there = glob(data, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    return there;
 }

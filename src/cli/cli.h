@@ -18,6 +18,11 @@ int cli_end_of(ht_status status);
  */
 int cli_context(ht_context **out);
 
+/* May control sequences be written to this file descriptor: is it a terminal, and not a dumb one? */
+bool cli_terminal(int file);
+/* Is there a file or folder of that name, or does it find something as a pattern? */
+bool cli_is_there(const char *data);
+
 /* Text to stdout, freed; a full disk is a failed run. */
 int cli_put(ht_text *text);
 /* The same for text that stays with the caller. */

@@ -297,7 +297,7 @@ static int compare(comparison *c)
     c->sweep.arg = c;
     c->sweep.on_step = on_step;
     c->sweep.on_end = on_end;
-    c->terminal = isatty(STDERR_FILENO) == 1;
+    c->terminal = cli_terminal(STDERR_FILENO);
     c->job_options.request.training = true;
     /* Its warnings come again with the first run, so only errors are told here. */
     ht_status status = ht_config_read(&c->base, c->sweep.ctx, &c->job_options.request);

@@ -104,6 +104,7 @@ static ht_status block_for_file(preview *p)
 {
     struct stat about;
     const char *format = p->o.format;
+    if (!cli_is_there(p->o.path)) HT_FAIL(p->ctx, HT_EINVAL, "%s: there is no such file or folder", p->o.path);
     if (!format && stat(p->o.path, &about) == 0 && S_ISDIR(about.st_mode)) format = "images";
     const ht_data_format *guess = format ? NULL : ht_data_format_guess(p->o.path);
     if (guess) format = guess->name;

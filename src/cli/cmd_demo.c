@@ -296,7 +296,7 @@ static int run_command(void *arg)
     demo *d = arg;
     if (d->steps == 0) d->steps = d->quick ? QUICK_STEPS : d->data ? REAL_STEPS : DEMO_STEPS;
     int end = cli_context(&d->ctx);
-    d->terminal = isatty(STDOUT_FILENO) == 1;
+    d->terminal = cli_terminal(STDOUT_FILENO);
     if (end == CLI_DONE) end = run_demo(d);
     cli_sweep_free(&d->sweep);
     cli_translations_free(&d->translations);

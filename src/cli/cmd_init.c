@@ -3,7 +3,6 @@
 #include "data/data.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -139,17 +138,9 @@ static int write_file(const char *path, ht_text *text, bool force)
     return cli_put(&said);
 }
 
-/* A name, or a pattern that finds something. */
-static bool is_there(const char *data)
-{
-    glob_t found;
-    bool there = glob(data, GLOB_NOSORT, NULL, &found) == 0;
-    globfree(&found);
-    return there;
-}
-
 static int make_job(const char *data, const char *format, const char *path, bool force)
 {
+    if (!cli_is_there(data)) return cli_fail(CLI_WRONG, "init: %s: there is no such file or folder", data);
     const ht_data_format *guess = format ? ht_data_format_find(format) : ht_data_format_guess(data);
     if (!guess && !format)
         return cli_fail(CLI_WRONG, "init: the name '%s' does not tell what it holds; --format does", data);
@@ -161,8 +152,7 @@ static int make_job(const char *data, const char *format, const char *path, bool
     ht_text text = {0};
     add_job(&text, s, data);
     if (text.failed || strcmp(path, "-") == 0) return cli_put(&text);
-    int end = is_there(data) ? write_file(path, &text, force)
-                             : cli_fail(CLI_WRONG, "init: %s: there is no such file or folder", data);
+    int end = write_file(path, &text, force);
     ht_text_free(&text);
     return end;
 }

@@ -185,7 +185,7 @@ static int train(train_job *job, ht_context *ctx, const ht_config *config)
     };
     const ht_fields *engine = ht_config_block(config, "engine");
     job->log_every = ht_config_train(config)->log_every;
-    job->terminal = isatty(STDOUT_FILENO) == 1;
+    job->terminal = cli_terminal(STDOUT_FILENO);
     job->eval_loss = NAN;
     job->breakdown = ht_config_has_engine(config) && ht_field_bool(engine, "wall_clock_breakdown");
     if (ht_config_has_engine(config) && ht_field_bool(engine, "dump_state")) {

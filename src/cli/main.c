@@ -25,7 +25,8 @@ int main(int argc, char **argv)
     if (argc > 0) cli_program = argv[0];
     if (argc < 2) return no_command();
     if (strcmp(argv[1], "--version") == 0) return version();
-    const char *name = strcmp(argv[1], "--help") == 0 ? "help" : argv[1];
+    bool help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+    const char *name = help ? "help" : argv[1];
     const cli_command *command = cli_find_command(name);
     int end = command ? cli_run_command(command, argc - 1, argv + 1) : cli_no_such_command(name);
     /* Lines of progress that could not be written do not end a run, but are no success either. */

@@ -13,7 +13,7 @@ typedef struct common_options {
 } common_options;
 
 static const cli_option common_rows[] = {
-    {"--help", NULL, CLI_FLAG, offsetof(common_options, help), .help = "print this text"},
+    {"--help", NULL, CLI_FLAG, offsetof(common_options, help), .help = "print this text", .letter = 'h'},
     {0},
 };
 

@@ -41,6 +41,10 @@ static ht_status start_threads(ht_context *ctx, int asked)
     int threads = asked ? asked : ht_cpu_threads(&why);
     ctx->pool = ht_pool_create(threads);
     if (!ctx->pool) HT_FAIL(ctx, HT_ENOMEM, "%d threads could not be started", threads);
+    const char *wanted = getenv("OMP_NUM_THREADS");
+    if (!asked && wanted && wanted[0] && strcmp(why, "OMP_NUM_THREADS") != 0)
+        ht_note(ctx, HT_LOG_WARN, "OMP_NUM_THREADS is '%.40s', which is no number above 0: %d threads by %s", wanted,
+                threads, why);
     ht_note(ctx, HT_LOG_INFO, "%d threads by %s; kernels up to %s", threads, why, ht_isa_name((ht_isa)ctx->isa));
     return HT_OK;
 }

@@ -69,14 +69,14 @@ static void data__wrong_words_end_with_2(void **state)
     expect(c, "\"$H\" data", 2, "which file?");
     expect(c, "\"$H\" data mystery", 2, "say --format");
     expect(c, "\"$H\" data mystery --format tex", 2, "no format \"tex\"");
-    expect(c, "\"$H\" data nothing.txt", 2, "there is no file \"nothing.txt\"");
+    expect(c, "\"$H\" data nothing.txt", 2, "nothing.txt: there is no such file or folder");
     expect(c, "\"$H\" data a.txt --batch 0", 2, "--batch takes a whole number from 1");
     expect(c, "\"$H\" data a.txt --batch", 2, "--batch takes");
     expect(c, "\"$H\" data a.txt --set nonsense", 2, "not KEY=VALUE");
     expect(c, "\"$H\" data a.txt --set tokenizer=words", 2, "tokenizer");
     expect(c, "\"$H\" data a.txt --task dance", 2, "--task dance");
     expect(c, "\"$H\" data a.txt --what", 2, "'--what' is not understood");
-    expect(c, "\"$H\" data a.txt --set validation_share=0 --validation", 2, "there is no validation part");
+    expect(c, "\"$H\" data a.txt --length 4 --set validation_share=0 --validation", 2, "there is no validation part");
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, data_case_begin, data_case_end)
