@@ -6,8 +6,18 @@
 
 typedef struct check_job {
     cli_job job_options;
-    bool all, json, keys;
+    bool all, json, keys, config_only;
 } check_job;
+
+/* What the config names: a job's data and model. Its own errors come first, since they may be the reason. */
+static ht_status open_job(ht_context *ctx, const check_job *job, ht_config *config)
+{
+    bool whole = ht_config_type(config, "model") != NULL && ht_config_type(config, "data") != NULL;
+    if (job->config_only || !whole) return HT_OK;
+    ht_status status = ht_run_check(ctx, &(ht_run_request){.config = config});
+    if (status != HT_OK) ht_config_add_error(config, ht_context_message(ctx));
+    return status;
+}
 
 static int check(ht_context *ctx, const check_job *job)
 {
@@ -24,9 +34,11 @@ static int check(ht_context *ctx, const check_job *job)
     ht_status status = ht_config_read(&config, ctx, &request);
     free(input);
     if (config == NULL) return cli_fail(CLI_FAILED, "%s", ht_context_message(ctx));
+    bool readable = status == HT_OK;
+    if (readable) status = open_job(ctx, job, config);
     if (job->json)
         ht_config_print_json(&text, config);
-    else if (status == HT_OK)
+    else if (readable)
         ht_config_print(&text, config, job->all);
     int end = cli_put(&text);
     if (!job->json) cli_print_problems(ht_config_problems(config));
@@ -57,6 +69,8 @@ static const cli_option options[] = {
     {.kind = CLI_GROUP, .offset = offsetof(check_job, job_options), .group = cli_override_rows, .form = 1},
     {"--ranks", "N", CLI_WHOLE, offsetof(check_job, job_options.request.ranks), .help = "for how many ranks", .form = 1,
      .least = 1, .most = 1e6, .standard = "1"},
+    {"--config-only", NULL, CLI_FLAG, offsetof(check_job, config_only),
+     .help = "read the config alone: neither open the data nor build the model", .form = 1},
     {"--all", NULL, CLI_FLAG, offsetof(check_job, all),
      .help = "also the keys of DeepSpeed's config that are neither set nor used", .form = 1},
     {"--json", NULL, CLI_FLAG, offsetof(check_job, json),
@@ -80,8 +94,10 @@ const cli_command cmd_check = {
     .summary = "read a job file or a DeepSpeed config; print every value and where it came from",
     .description =
         "Reads a job file, or DeepSpeed's config alone, from FILE, or from standard input when FILE is -, and prints "
-        "every value and where it came from: file and line, the command line, default, or derived from others. All "
-        "errors are printed, not only the first; then the exit status is 2. What is not there yet is a warning here, "
+        "every value and where it came from: file and line, the command line, default, or derived from others. Then it "
+        "opens the data of a job and builds its model, so that what would not train is told here: a file that is "
+        "missing, sizes that do not fit. All errors of the config are printed, not only the first; then the exit "
+        "status is 2. What is not there yet is a warning here, "
         "and an error of halftone train.",
     .options = options,
     .size = sizeof(check_job),

@@ -40,8 +40,8 @@ static int print_report(const eval_job *job, const ht_eval_report *r, double ble
         ht_json_put_number(&json, "perplexity", r->perplexity);
         ht_json_put_number(&json, "accuracy", r->accuracy);
         ht_json_put_number(&json, "bleu", bleu);
-        ht_json_put_number(&json, "unknown", isnan(bleu) ? NAN : (double)part->unknown);
-        ht_json_put_number(&json, "left_out", isnan(bleu) ? NAN : (double)part->left_out);
+        if (!isnan(bleu)) ht_json_put_int(&json, "unknown", part->unknown);
+        if (!isnan(bleu)) ht_json_put_int(&json, "left_out", part->left_out);
         ht_json_put_int(&json, "count", r->count);
         ht_json_put_number(&json, "seconds", r->seconds);
         ht_json_end_object(&json);
@@ -192,9 +192,10 @@ static const cli_option options[] = {
      .most = 64, .standard = "1"},
     {.kind = CLI_GROUP, .offset = offsetof(eval_job, job_options), .group = cli_set_rows, .form = 1},
     {"--json", NULL, CLI_FLAG, offsetof(eval_job, json),
-     .help = "one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"bleu\", \"unknown\", "
-             "\"left_out\", \"count\", \"seconds\"}; what a task does not have is null; of files: {\"bleu\", "
-             "\"brevity\", \"precisions\", \"count\"}"},
+     .help =
+         "one object: {\"run\", \"step\", \"loss\", \"perplexity\", \"accuracy\", \"bleu\", \"count\", "
+         "\"seconds\"}; what a task does not have is null; with --bleu also \"unknown\" and \"left_out\"; of files: "
+         "{\"bleu\", \"brevity\", \"precisions\", \"count\"}"},
     {0},
 };
 

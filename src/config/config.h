@@ -37,6 +37,9 @@ void ht_config_free(ht_config *config);
 
 const ht_problems *ht_config_problems(const ht_config *config);
 
+/* One more error, which others found in what the config names; its values stay. */
+void ht_config_add_error(ht_config *config, const char *message);
+
 /* The values of "model", "data", "train", "halftone" or "engine". Without an engine config its keys have their defaults. */
 const ht_fields *ht_config_block(const ht_config *config, const char *block);
 /* The chosen type of "model" or "data"; NULL when the file is DeepSpeed's config alone. */

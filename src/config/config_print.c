@@ -112,7 +112,7 @@ static void put_values(ht_json_writer *json, const ht_config *config)
 {
     bool any = false;
     ht_json_begin_object(json, "values");
-    for (block_id id = 0; id < BLOCK_COUNT && config->problems.errors == 0; id++) {
+    for (block_id id = 0; id < BLOCK_COUNT && config->complete; id++) {
         if (id == BLOCK_ENGINE && !config->has_engine) continue;
         for (size_t i = 0; i < ht_fields_count(config->blocks[id]) && !json->text->failed; i++) {
             const ht_field *field = ht_fields_at(config->blocks[id], i);

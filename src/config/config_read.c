@@ -367,7 +367,8 @@ static ht_status read_all(ht_config *c, const ht_config_request *r)
     for (block_id id = 0; id < BLOCK_COUNT; id++) HT_TRY(read_block(c, r, id));
     HT_TRY(ht_config_rules(c));
     ht_config_check_support(c);
-    if (c->problems.errors == 0) ht_train_config_fill(c);
+    c->complete = c->problems.errors == 0;
+    if (c->complete) ht_train_config_fill(c);
     return HT_OK;
 }
 
@@ -404,6 +405,11 @@ void ht_config_free(ht_config *config)
 const ht_problems *ht_config_problems(const ht_config *config)
 {
     return &config->problems;
+}
+
+void ht_config_add_error(ht_config *config, const char *message)
+{
+    ht_problems_error(&config->problems, NULL, "%s", message);
 }
 
 static int block_number(const char *block)

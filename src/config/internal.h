@@ -21,6 +21,7 @@ struct ht_config {
     ht_problems problems;
     const char *name; /* of the file */
     bool is_job, has_engine, training;
+    bool complete; /* every value is there and right */
     int64_t ranks;
     config_source *job, *engine; /* later ones win; job trees hold blocks, engine trees DeepSpeed's keys */
     size_t job_count, engine_count;

@@ -136,8 +136,22 @@ static void check_nesterov(ht_config *c)
                       "train.nesterov: needs train.momentum above 0");
 }
 
+/* A model that learns so many positions reads rows of that length, unless the data block says otherwise. */
+static ht_status reconcile_row_length(ht_config *c)
+{
+    const ht_fields *model = c->blocks[BLOCK_MODEL], *data = c->blocks[BLOCK_DATA];
+    const ht_field *positions = ht_fields_find(model, "n_positions"), *length = ht_fields_find(data, "length");
+    bool both = positions != NULL && length != NULL && positions->key->kind == HT_KEY_INT;
+    if (!both || length->key->kind != HT_KEY_INT || positions->value == NULL) return HT_OK;
+    if (positions->value->kind == HT_JSON_NULL || ht_is_given(data, "length")) return HT_OK;
+    double wanted = (double)ht_field_int(model, "n_positions");
+    if (wanted < length->key->low || wanted > length->key->high) return HT_OK; /* the model tells what does not fit */
+    return ht_derive_from(c, BLOCK_DATA, "length", BLOCK_MODEL, positions);
+}
+
 ht_status ht_config_rules(ht_config *c)
 {
+    HT_TRY(reconcile_row_length(c));
     HT_TRY(ht_batch_rules(c));
     HT_TRY(reconcile_clip(c));
     HT_TRY(ht_reconcile_pair(c, "log_every", "steps_per_print", PAIR_JOB));

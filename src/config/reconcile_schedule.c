@@ -6,10 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool from_command(const ht_fields *fields, const char *name)
+{
+    return ht_fields_find(fields, name)->origin.source == HT_SOURCE_COMMAND;
+}
+
+/* One of steps and epochs; that of the command line replaces the other of the file. */
 static ht_status reconcile_length(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
     bool steps = !ht_field_null(train, "steps"), epochs = !ht_field_null(train, "epochs");
+    if (steps && epochs && from_command(train, "steps") != from_command(train, "epochs")) {
+        const char *given = from_command(train, "steps") ? "steps" : "epochs";
+        return ht_derive(c, BLOCK_TRAIN, from_command(train, "steps") ? "epochs" : "steps", "null",
+                         "train.%s is given by --set", given);
+    }
     if (steps && epochs) {
         ht_problems_error(&c->problems, &ht_fields_find(train, "epochs")->origin,
                           "train.epochs: train.steps is given too; one of them says how long to train");

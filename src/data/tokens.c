@@ -400,6 +400,19 @@ static ht_status finish_stream(ht_token_set *set, ht_data *data, ht_context *ctx
     return HT_OK;
 }
 
+/* Rows longer than all there is would be padding for good. */
+static ht_status check_length(const ht_token_set *set, ht_context *ctx, const ht_piece_list *list)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < list->count; i++)
+        if (list->list[i].count > longest) longest = list->list[i].count;
+    if (longest > set->length) return HT_OK;
+    HT_FAIL(ctx, HT_EINVAL,
+            "data.length: rows of %" PRId64 " tokens, and the target of the last, but the longest text to train on has "
+            "%" PRId64,
+            set->length, longest);
+}
+
 static ht_status finish_part(ht_token_set *set, ht_data *data, ht_context *ctx, ht_data_part part)
 {
     ht_data_part_info *info = &data->info.parts[part];
@@ -408,6 +421,7 @@ static ht_status finish_part(ht_token_set *set, ht_data *data, ht_context *ctx, 
         HT_TRY(count_windows(set, ctx, list, part, info));
         if (part == HT_DATA_TRAIN && list->count == 0 && !data->request.facts)
             HT_FAIL(ctx, HT_EINVAL, "data: there are fewer than two tokens to train on");
+        if (part == HT_DATA_TRAIN) HT_TRY(check_length(set, ctx, list));
     }
     if (set->order == HT_TOKENS_STREAM) return finish_stream(set, data, ctx, part);
     info->batches = ht_data_batches(data, part, info->items);

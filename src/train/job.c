@@ -348,6 +348,20 @@ ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *requ
     return status;
 }
 
+ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
+{
+    ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
+    ht_graph *graph = NULL;
+    ht_status status = open_data(&job, request, NULL);
+    if (status == HT_OK) status = count_steps(&job);
+    if (status == HT_OK) status = fill_options(&job, true);
+    if (status == HT_OK) status = choose_target(&job, request, NULL);
+    if (status == HT_OK) status = make_graph(&job, request, &graph);
+    ht_graph_free(graph);
+    ht_job_close(&job);
+    return status;
+}
+
 void ht_job_close(ht_job *job)
 {
     ht_session_free(job->session);

@@ -104,6 +104,9 @@ typedef struct ht_run_info {
 /* A job's plan, and nothing else: no folder, no memory for it, no step. */
 ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request);
 
+/* Opens a job's data and builds its model with the training step, and nothing else: what would not train is told. */
+ht_status ht_run_check(ht_context *ctx, const ht_run_request *request);
+
 ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request);
 /* The run from where it stands: steps, evaluations and snapshots as the config says. *stopped: the caller's flag ended
  * it before its last step. */

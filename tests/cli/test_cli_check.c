@@ -68,6 +68,68 @@ static void check__has_help_and_keys(void **state)
     expect(NULL, "\"$H\" check --keys 2>/dev/null", 0, "# Config keys");
 }
 
+#define GPT2(width, rest)                                                                                              \
+    "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": " width "},\n"                        \
+    " \"data\": {\"format\": \"text\", \"train\": \"a.txt\"" rest "}, \"train\": {\"epochs\": 2, \"batch\": 2}}\n"
+
+/* What would stop training at its start stops check. */
+static void check__opens_the_data_and_builds_the_model(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "job.json", GPT2("16", ", \"length\": 8"));
+    expect(c, "\"$H\" check job.json", 2, "error: data.train: there is no file \"a.txt\"\n");
+    expect(c, "\"$H\" check job.json --json", 2, "\"errors\": [\n    \"data.train: there is no file");
+    expect(c, "\"$H\" check job.json --json", 2, "\"train.epochs\": {\"value\": 2,");
+    expect(c, "\"$H\" check job.json --config-only", 0, "epochs");
+    data_case_text(c, "a.txt", "0123456789012345678901234567890123456789");
+    expect(c, "\"$H\" check job.json", 0, "epochs");
+    expect(c, "\"$H\" check job.json --set model.n_embd=15", 2, "error: model gpt2: ");
+    expect(
+        c, "\"$H\" check job.json --set data.length=64", 2,
+        "error: data.length: rows of 64 tokens, and the target of the last, but the longest text to train on has 36");
+    expect(c, "\"$H\" train job.json --set data.length=64", 2, "data.length: rows of 64 tokens");
+}
+
+static void check__rows_are_as_long_as_the_positions(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "job.json", GPT2("16", ""));
+    data_case_text(c, "a.txt", "0123456789012345678901234567890123456789");
+    expect(c, "\"$H\" check job.json --set model.n_positions=12", 0, "derived: model.n_positions (--set)");
+    expect(c, "\"$H\" check job.json --set model.n_positions=12 --set data.length=16", 2,
+           "sequences of 16 do not fit n_positions 12");
+}
+
+static void set__steps_and_epochs_replace_each_other(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "job.json", GPT2("16", ", \"length\": 8"));
+    expect(c, "\"$H\" check job.json --config-only --set train.steps=7", 0, "derived: train.steps is given by --set");
+    expect(c, "sed s/epochs/steps/ job.json > steps.json; \"$H\" check steps.json --config-only --set train.epochs=7",
+           0, "derived: train.epochs is given by --set");
+    expect(c, "\"$H\" check job.json --config-only --set train.steps=7 --set train.epochs=1", 2,
+           "train.steps is given too");
+}
+
+static void program__says_what_the_environment_gets_wrong(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "job.json", GPT2("16", ", \"length\": 8"));
+    data_case_text(c, "a.txt", "0123456789012345678901234567890123456789");
+    expect(c, "OMP_NUM_THREADS=abc \"$H\" check job.json 2>&1 >/dev/null", 0,
+           "halftone: OMP_NUM_THREADS is 'abc', which is no number above 0: ");
+    expect(c, "OMP_NUM_THREADS=2 \"$H\" check job.json 2>&1 >/dev/null | grep -c OMP", 1, "0\n");
+    expect(NULL, "\"$H\" -h", 0, "usage: halftone COMMAND");
+    expect(NULL, "\"$H\" check -h", 0, "usage: halftone check FILE");
+    if (system("command -v script >/dev/null") != 0) return; /* it lends a terminal */
+    expect(c,
+           "TERM=xterm script -qec \"'$H' train job.json\" /dev/null | grep -c \"$(printf '\\033')\" > n; [ $(cat n) "
+           "-gt 0 ]",
+           0, "");
+    expect(c, "TERM=dumb script -qec \"'$H' train job.json --force\" /dev/null | grep -c \"$(printf '\\033')\"", 1,
+           "0\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -77,6 +139,10 @@ int main(void)
         cmocka_unit_test(check__errors_end_with_2_and_print_all),
         cmocka_unit_test(check__json_holds_everything_on_stdout),
         cmocka_unit_test(check__has_help_and_keys),
+        cmocka_unit_test_setup_teardown(check__opens_the_data_and_builds_the_model, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(check__rows_are_as_long_as_the_positions, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(set__steps_and_epochs_replace_each_other, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(program__says_what_the_environment_gets_wrong, data_case_begin, data_case_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
