@@ -46,10 +46,22 @@ const cli_option cli_set_rows[] = {
     {0},
 };
 
+/* Likewise: so that a run records it. */
+static int take_lenient(const cli_given *given, char *value)
+{
+    static char lenient[] = "halftone.lenient=true";
+    (void)value;
+    return take_set(given, lenient);
+}
+
 const cli_option cli_override_rows[] = {
     {.kind = CLI_GROUP, .group = cli_set_rows},
     {"--deepspeed", "FILE", CLI_TEXT, offsetof(cli_job, request.engine_path),
      .help = "DeepSpeed's config, instead of the job's \"engine\"", .takes = "a file"},
+    {"--lenient", NULL, CLI_TAKEN, 0,
+     .help = "leave out what DeepSpeed's config asks for and is not there yet, and let the job's train values win; all "
+             "of it is listed",
+     .take = take_lenient},
     {0},
 };
 

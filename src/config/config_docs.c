@@ -18,13 +18,15 @@ static const char head[] =
     "`engine` is DeepSpeed's config as it is, a path (seen from the job file's folder) or an object;\n"
     "`--deepspeed FILE` takes its place. The rules between the two:\n"
     "\n"
-    "- What only one of them gives holds for both. What both give must agree, or it is an error.\n"
+    "- What only one of them gives holds for both. What both give must agree, or it is an error; with\n"
+    "  `--lenient` (`halftone.lenient`) the job's `train` value holds, and what is not there yet is left\n"
+    "  out, all of it listed.\n"
     "- `\"auto\"` in the engine config, and an `optimizer` that it leaves out, are filled by the job's\n"
     "  `train` block.\n"
     "- `train_batch_size` = `train_micro_batch_size_per_gpu` × `gradient_accumulation_steps` × ranks: two\n"
     "  give the third.\n"
     "- An engine config without `gradient_clipping` clips at 1.0, as DeepSpeed's current release does; a\n"
-    "  job without an engine config does not clip.\n"
+    "  job without an engine config does not clip, also where `--set engine.KEY` gives single keys of one.\n"
     "- An engine config with an optimizer and without a scheduler has a constant rate, and its weight\n"
     "  decay takes in biases and norms.\n"
     "\n"
@@ -134,7 +136,7 @@ static void add_engine(ht_text *text)
     size_t open_length = 0;
     ht_text_add(text,
                 "\n## engine\n\nDeepSpeed's keys, all of them. *Not there yet*: a value other than the default is a\n"
-                "warning of `check` and an error of `train`.\n");
+                "warning of `check` and an error of `train`, unless `--lenient` leaves it out.\n");
     for (const ht_key *key = ht_engine_keys; key->name != NULL; key++) {
         size_t length = first_part(key->name);
         if (open == NULL || length != open_length || memcmp(open, key->name, length) != 0) {

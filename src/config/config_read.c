@@ -194,6 +194,7 @@ static ht_status gather_sources(ht_config *c, const ht_config_request *r, const 
     for (size_t i = first_set; i < c->job_count; i++) {
         const ht_json *engine = ht_member(c->job[i].tree, "engine");
         if (engine == NULL || engine->kind != HT_JSON_OBJECT) continue;
+        c->bare |= !c->has_engine;
         c->has_engine = true;
         HT_TRY(add_engine(c, engine, &c->job[i].where));
     }
@@ -318,10 +319,13 @@ static ht_status read_block(ht_config *c, const ht_config_request *r, block_id i
     const config_source *sources = engine ? c->engine : c->job;
     for (size_t i = 0; i < (engine ? c->engine_count : c->job_count); i++) {
         const ht_json *tree = engine ? sources[i].tree : ht_member(sources[i].tree, ht_block_names[id]);
+        if (engine && c->lenient && (tree = ht_engine_known(c, tree, &sources[i].where)) == NULL) return HT_ENOMEM;
         HT_TRY(ht_fields_take(c->blocks[id], tree, &sources[i].where, &c->problems));
     }
     if (engine) HT_TRY(ht_engine_other_names(c));
-    return ht_fields_finish(c->blocks[id], &c->problems);
+    HT_TRY(ht_fields_finish(c->blocks[id], &c->problems));
+    if (id == BLOCK_HALFTONE) c->lenient = ht_field_bool(c->blocks[id], "lenient"); /* read before the engine's */
+    return HT_OK;
 }
 
 /* Names at the top of a job file. */

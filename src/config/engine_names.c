@@ -79,6 +79,68 @@ static void add_hint(ht_text *text, const char *name)
     if (near != NULL) ht_text_add(text, "; did you mean \"%.*s\"?", (int)strcspn(near, "."), near);
 }
 
+/* ---- what DeepSpeed does not know ---- */
+
+/* Is the path a row's, or on the way to it? "*" in a row stands for any name, and what is inside a row is its own. */
+static bool leads_to(const char *row, const char *path)
+{
+    for (;;) {
+        size_t wanted = strcspn(row, "."), given = strcspn(path, ".");
+        bool any = wanted == 1 && *row == '*';
+        if (!any && (wanted != given || memcmp(row, path, given) != 0)) return false;
+        if (row[wanted] == '\0' || path[given] == '\0') return true;
+        row += wanted + 1;
+        path += given + 1;
+    }
+}
+
+static bool is_known(const char *path)
+{
+    for (const ht_key *key = ht_engine_keys; key->name != NULL; key++)
+        if (leads_to(key->name, path)) return true;
+    return false;
+}
+
+/* The members of an object that are known, one level after the other. Parameters of optimisers and schedules are not
+ * DeepSpeed's to know: they are checked by their types. */
+static const ht_json *known_members(ht_config *c, const ht_json *object, const char *path, const ht_origin *where)
+{
+    ht_json *copy = HT_NEW(c->arena, ht_json, 1);
+    if (copy == NULL) return NULL;
+    *copy = *object;
+    if (object->kind != HT_JSON_OBJECT) return copy;
+    copy->keys = NULL;
+    copy->child = NULL;
+    const ht_json **tail = &copy->child;
+    for (const ht_json *member = object->child; member != NULL; member = member->next) {
+        char inside[256];
+        int length = snprintf(inside, sizeof inside, "%s%s%s", path, *path != '\0' ? "." : "", member->key);
+        bool params = strcmp(inside, "optimizer.params") == 0 || strcmp(inside, "scheduler.params") == 0;
+        bool known =
+            length < 0 || (size_t)length >= sizeof inside || ht_key_is_comment(member->key) || is_known(inside);
+        ht_origin at = *where;
+        at.line = member->line;
+        if (!known && !params) {
+            ht_problems_warn(&c->problems, &at, "left out: %s%s%.200s is unknown", c->engine_block,
+                             c->engine_block[0] != '\0' ? "." : "", inside);
+            continue;
+        }
+        const ht_json *kept = params ? member : known_members(c, member, inside, where);
+        ht_json *now = kept != NULL ? HT_NEW(c->arena, ht_json, 1) : NULL;
+        if (now == NULL) return NULL;
+        *now = *kept;
+        now->next = NULL;
+        *tail = now;
+        tail = &now->next;
+    }
+    return copy;
+}
+
+const ht_json *ht_engine_known(ht_config *c, const ht_json *tree, const ht_origin *where)
+{
+    return where->source == HT_SOURCE_FILE && tree->kind == HT_JSON_OBJECT ? known_members(c, tree, "", where) : tree;
+}
+
 /* A name at the top that DeepSpeed does not know: it ignores these, and many files hold keys of other programs. On the
  * command line such a name stays an error. */
 static bool is_ignored(ht_config *c, const ht_json *member, const ht_origin *where)

@@ -22,6 +22,8 @@ struct ht_config {
     const char *name; /* of the file */
     bool is_job, has_engine, training;
     bool complete; /* every value is there and right */
+    bool lenient;  /* what is not there yet is left out, and where both sides disagree the job wins */
+    bool bare;     /* keys of the engine config come by --set alone: DeepSpeed's defaults are not asked for */
     int64_t ranks;
     config_source *job, *engine; /* later ones win; job trees hold blocks, engine trees DeepSpeed's keys */
     size_t job_count, engine_count;
@@ -39,6 +41,8 @@ bool ht_is_engine_name(const char *name);
 /* A bare boolean for zero_optimization and "bfloat16" become what they stand for, and what a file has at its top beyond
  * DeepSpeed's names is left out with a warning; NULL without memory. */
 const ht_json *ht_engine_modern(ht_config *c, const ht_json *tree, const ht_origin *where);
+/* Without what DeepSpeed does not know inside its blocks, for lenient reading; NULL without memory. */
+const ht_json *ht_engine_known(ht_config *c, const ht_json *tree, const ht_origin *where);
 /* Values under an old or alternative name go to the name that they stand for. */
 ht_status ht_engine_other_names(ht_config *c);
 /* {"a": {"b": value}} for "a.b"; NULL without memory. */
@@ -69,7 +73,7 @@ ht_status ht_derive_from(ht_config *c, block_id to, const char *name, block_id f
  * job's holds. FILL: they may stand, and only the engine's is ever filled. */
 typedef enum pair_rule { PAIR_AGREE, PAIR_JOB, PAIR_FILL } pair_rule;
 ht_status ht_reconcile_pair(ht_config *c, const char *train_name, const char *engine_name, pair_rule rule);
-/* An error about two fields that should say the same. */
+/* An error about two fields that should say the same; in lenient reading a warning that the job's holds. */
 void ht_clash(ht_config *c, const ht_field *train, const ht_field *engine);
 bool ht_is_given(const ht_fields *fields, const char *name);
 

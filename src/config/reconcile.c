@@ -61,7 +61,9 @@ void ht_clash(ht_config *c, const ht_field *t, const ht_field *e)
     ht_name_field(&text, c, BLOCK_ENGINE, e);
     ht_text_add(&text, " is ");
     ht_json_print(&text, e->value);
-    if (!text.failed)
+    if (!text.failed && c->lenient)
+        ht_problems_warn(&c->problems, NULL, "%.600s: the job's holds", text.data);
+    else if (!text.failed)
         ht_problems_error(&c->problems, NULL, "%.600s: leave out one of them, or write \"auto\" in the engine config",
                           text.data);
     c->problems.failed |= text.failed;
@@ -88,11 +90,12 @@ ht_status ht_reconcile_pair(ht_config *c, const char *train_name, const char *en
     if (!c->has_engine || e == NULL) return HT_OK;
     bool t_given = ht_is_given(train, train_name), e_given = ht_is_given(engine, engine_name);
     if (t_given && e_given) {
-        if (rule == PAIR_AGREE && !same_value(t->value, e->value)) ht_clash(c, t, e);
-        return HT_OK;
+        if (rule != PAIR_AGREE || same_value(t->value, e->value)) return HT_OK;
+        ht_clash(c, t, e);
+        return c->lenient ? ht_derive_from(c, BLOCK_ENGINE, engine_name, BLOCK_TRAIN, t) : HT_OK;
     }
     if (e_given) return rule != PAIR_FILL ? ht_derive_from(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e) : HT_OK;
-    bool fill = t_given || e->is_auto || e->value->kind == HT_JSON_NULL;
+    bool fill = t_given || c->bare || e->is_auto || e->value->kind == HT_JSON_NULL;
     if (fill && t->value->kind != HT_JSON_NULL) return ht_derive_from(c, BLOCK_ENGINE, engine_name, BLOCK_TRAIN, t);
     if (rule != PAIR_FILL && e->value->kind != HT_JSON_NULL)
         return ht_derive_from(c, BLOCK_TRAIN, train_name, BLOCK_ENGINE, e);
@@ -106,7 +109,7 @@ static ht_status reconcile_clip(ht_config *c)
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const ht_field *e = ht_fields_find(engine, "gradient_clipping");
     if (!c->has_engine) return HT_OK;
-    if (ht_is_given(train, "clip") || ht_is_given(engine, "gradient_clipping"))
+    if (c->bare || ht_is_given(train, "clip") || ht_is_given(engine, "gradient_clipping"))
         return ht_reconcile_pair(c, "clip", "gradient_clipping", PAIR_AGREE);
     ht_problems_warn(&c->problems, NULL,
                      "gradient_clipping: %s, so gradients are clipped to a global norm of 1.0, as DeepSpeed's current "

@@ -23,6 +23,10 @@ static void take_side(ht_config *c, trio *t, int i, block_id block, const char *
     const ht_field *field = ht_fields_find(c->blocks[block], name);
     if (!ht_is_given(c->blocks[block], name) || field->value->kind == HT_JSON_NULL) return;
     int64_t value = ht_field_int(c->blocks[block], name);
+    if (c->lenient && t->value[i] != 0) {
+        if (t->value[i] != value) ht_clash(c, t->field[i], field);
+        return;
+    }
     ht_text text = {0};
     ht_name_field(&text, c, block, field);
     if (t->value[i] != 0 && t->value[i] != value)
@@ -96,7 +100,9 @@ static ht_status publish(ht_config *c, int i, int64_t value, const char *why)
     snprintf(json, sizeof json, "%" PRId64, value);
     if (!ht_is_given(c->blocks[BLOCK_TRAIN], train_names[i]))
         HT_TRY(ht_derive(c, BLOCK_TRAIN, train_names[i], json, "%s", why));
-    if (c->has_engine && !ht_is_given(c->blocks[BLOCK_ENGINE], engine_names[i]))
+    bool other = c->lenient && ht_is_given(c->blocks[BLOCK_ENGINE], engine_names[i]) &&
+                 ht_field_int(c->blocks[BLOCK_ENGINE], engine_names[i]) != value;
+    if (c->has_engine && (other || !ht_is_given(c->blocks[BLOCK_ENGINE], engine_names[i])))
         HT_TRY(ht_derive(c, BLOCK_ENGINE, engine_names[i], json, "%s", why));
     return HT_OK;
 }
@@ -133,6 +139,34 @@ static bool complete(ht_config *c, trio *t, char why[TRIO][200])
     return divide(c, t, by, &t->value[missing]);
 }
 
+/* Do the values that are there leave one for the rest? */
+static bool can_complete(const ht_config *c, const trio *t)
+{
+    int64_t product = c->ranks;
+    bool overflow = false;
+    for (int i = MICRO; i < TRIO; i++)
+        if (t->value[i] != 0) overflow |= __builtin_mul_overflow(product, t->value[i], &product);
+    if (overflow || t->value[WHOLE] == 0) return !overflow;
+    bool all = t->value[MICRO] != 0 && t->value[TIMES] != 0;
+    return all ? product == t->value[WHOLE] : t->value[WHOLE] % product == 0;
+}
+
+/* Lenient: what the engine config says of the parts of a step gives way to the whole, which decides what is learnt; a
+ * config for eight ranks then accumulates eight times as often. */
+static void drop_parts(ht_config *c, trio *t)
+{
+    static const int order[] = {TIMES, MICRO, WHOLE};
+    for (size_t i = 0; i < TRIO && !can_complete(c, t); i++) {
+        int which = order[i];
+        if (t->value[which] == 0 || t->block[which] != BLOCK_ENGINE) continue;
+        ht_problems_warn(&c->problems, NULL,
+                         "left out: %s is %" PRId64 ": it does not fit the other sizes on %" PRId64 " %s",
+                         t->name[which], t->value[which], c->ranks, plural(c->ranks));
+        t->value[which] = 0;
+        t->field[which] = NULL;
+    }
+}
+
 ht_status ht_batch_rules(ht_config *c)
 {
     trio t = {0};
@@ -141,7 +175,8 @@ ht_status ht_batch_rules(ht_config *c)
         take_side(c, &t, i, BLOCK_TRAIN, train_names[i]);
         if (c->has_engine) take_side(c, &t, i, BLOCK_ENGINE, engine_names[i]);
     }
-    bool asked = t.value[WHOLE] == 0 && t.value[MICRO] == 0 && c->has_engine;
+    if (c->lenient) drop_parts(c, &t);
+    bool asked = t.value[WHOLE] == 0 && t.value[MICRO] == 0 && c->has_engine && !c->bare;
     if (asked)
         ht_problems_warn(&c->problems, NULL, "no batch size is given: the job's train.batch is taken, %" PRId64,
                          ht_field_int(c->blocks[BLOCK_TRAIN], "batch"));

@@ -31,15 +31,18 @@ static ht_status fill_optimizer(ht_config *c)
     return HT_OK;
 }
 
-static ht_status reconcile_optimizer_type(ht_config *c, const ht_field *e)
+/* *applies: the engine's optimiser is the one that trains, with its numbers. */
+static ht_status reconcile_optimizer_type(ht_config *c, const ht_field *e, bool *applies)
 {
     const ht_field *t = ht_fields_find(c->blocks[BLOCK_TRAIN], "optimizer");
     ht_engine_type type;
     char json[64];
+    *applies = true;
     if (!ht_engine_type_find("optimizer", e->value->text, &type)) return HT_OK;
     const char *ours = our_optimizer(c, &type);
     if (ht_is_given(c->blocks[BLOCK_TRAIN], "optimizer")) {
-        if (strcmp(ours, t->value->text) != 0) ht_clash(c, t, e);
+        *applies = strcmp(ours, t->value->text) == 0;
+        if (!*applies) ht_clash(c, t, e);
         return HT_OK;
     }
     ht_text why = {0};
@@ -171,7 +174,10 @@ static ht_status reconcile_muon(ht_config *c)
                          "orthogonal matrix by Newton-Schulz iterations",
                          method->value->text);
     if (ht_is_given(train, "rest_lr_scale")) {
-        if (adam->value->kind != HT_JSON_NULL)
+        if (adam->value->kind != HT_JSON_NULL && c->lenient)
+            ht_problems_warn(&c->problems, &adam->origin,
+                             "left out: optimizer.params.adam_lr: train.rest_lr_scale holds");
+        else if (adam->value->kind != HT_JSON_NULL)
             ht_problems_error(&c->problems, &adam->origin,
                               "optimizer.params.adam_lr: train.rest_lr_scale is given too: leave out one of them");
         return HT_OK;
@@ -193,7 +199,9 @@ static ht_status reconcile_muon(ht_config *c)
 /* With an optimizer in the engine config. */
 static ht_status reconcile_engine_optimizer(ht_config *c, const ht_field *type)
 {
-    HT_TRY(reconcile_optimizer_type(c, type));
+    bool applies;
+    HT_TRY(reconcile_optimizer_type(c, type, &applies));
+    if (!applies) return HT_OK;
     HT_TRY(reconcile_params(c));
     HT_TRY(reconcile_muon(c));
     const ht_field *norm = ht_fields_find(c->blocks[BLOCK_ENGINE], "optimizer.params.max_grad_norm");
@@ -202,7 +210,7 @@ static ht_status reconcile_engine_optimizer(ht_config *c, const ht_field *type)
             &c->problems, &norm->origin,
             "optimizer.params.max_grad_norm: DeepSpeed refuses it here; write gradient_clipping at the top");
     /* DeepSpeed decays whatever it is given, which is everything. */
-    if (!ht_is_given(c->blocks[BLOCK_TRAIN], "decay"))
+    if (!c->bare && !ht_is_given(c->blocks[BLOCK_TRAIN], "decay"))
         return ht_derive(c, BLOCK_TRAIN, "decay", "\"all\"",
                          "the engine config has an optimizer, and DeepSpeed's decay all");
     return HT_OK;

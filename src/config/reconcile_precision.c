@@ -46,6 +46,20 @@ static void tell_two(ht_config *c, int one, int other)
     ht_text_free(&text);
 }
 
+/* Lenient: the modes of the engine config that mean another precision than the job's are off. */
+static ht_status drop_modes(ht_config *c)
+{
+    const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
+    if (!ht_is_given(train, "precision")) return HT_OK;
+    for (int i = 0; i < MODES; i++) {
+        if (!enabled(c, modes[i]) || strcmp(precision_of(c, i), ht_field_text(train, "precision")) == 0) continue;
+        ht_clash(c, ht_fields_find(train, "precision"), ht_fields_find(engine, modes[i]));
+        HT_TRY(
+            ht_derive(c, BLOCK_ENGINE, modes[i], "false", "train.precision is %s", ht_field_text(train, "precision")));
+    }
+    return HT_OK;
+}
+
 /* The first mode that is on; MODES when none is. A second one must mean the same precision. */
 static int chosen_mode(ht_config *c, bool *clash)
 {
@@ -77,9 +91,10 @@ static ht_status reconcile_half(ht_config *c, const char *precision, const char 
     const ht_field *t = ht_fields_find(train, "precision"), *e = ht_fields_find(engine, key);
     bool wanted = strcmp(ht_field_text(train, "precision"), precision) == 0;
     if (!ht_is_given(engine, key)) return wanted ? ht_derive(c, BLOCK_ENGINE, key, "true", "train.precision") : HT_OK;
-    if (ht_is_given(train, "precision") && t->origin.source != HT_SOURCE_DERIVED && enabled(c, key) != wanted)
-        ht_clash(c, t, e);
-    return HT_OK;
+    if (!ht_is_given(train, "precision") || t->origin.source == HT_SOURCE_DERIVED || enabled(c, key) == wanted)
+        return HT_OK;
+    if (e->origin.source != HT_SOURCE_DERIVED) ht_clash(c, t, e);
+    return c->lenient ? ht_derive(c, BLOCK_ENGINE, key, wanted ? "true" : "false", "train.precision") : HT_OK;
 }
 
 static ht_status reconcile_precision(ht_config *c, int mode)
@@ -220,21 +235,30 @@ static ht_status reconcile_masters(ht_config *c, int mode)
     if (mode == AMP && strcmp(amp_level(c), "O3") == 0) without = "amp.opt_level";
     if (without == NULL) return HT_OK;
     if (!ht_is_given(train, "masters")) return follow(c, "masters", "false", without);
-    if (ht_field_bool(train, "masters")) ht_clash(c, ht_fields_find(train, "masters"), ht_fields_find(engine, without));
-    return HT_OK;
+    if (!ht_field_bool(train, "masters")) return HT_OK;
+    ht_clash(c, ht_fields_find(train, "masters"), ht_fields_find(engine, without));
+    bool key = strcmp(without, "amp.opt_level") != 0;
+    return c->lenient && key ? ht_derive(c, BLOCK_ENGINE, without, "false", "train.masters") : HT_OK;
 }
 
 /* Gradients are added up in fp32 or in the type of the arithmetic; there is no third one. */
-static void check_accumulators(ht_config *c)
+static ht_status check_accumulators(ht_config *c)
 {
     const ht_field *field = ht_fields_find(c->blocks[BLOCK_ENGINE], "data_types.grad_accum_dtype");
     const char *precision = ht_field_text(c->blocks[BLOCK_TRAIN], "precision");
-    if (field->value->kind == HT_JSON_NULL) return;
+    if (field->value->kind == HT_JSON_NULL) return HT_OK;
     const char *wanted = field->value->text;
-    if (strcmp(wanted, "fp32") != 0 && strcmp(wanted, precision) != 0)
+    bool fits = strcmp(wanted, "fp32") == 0 || strcmp(wanted, precision) == 0;
+    if (!fits && c->lenient) {
+        ht_problems_warn(&c->problems, &field->origin,
+                         "left out: data_types.grad_accum_dtype is \"%s\", but the precision is %s", wanted, precision);
+        return ht_derive(c, BLOCK_ENGINE, field->name, "null", "the precision is %s", precision);
+    }
+    if (!fits)
         ht_problems_error(&c->problems, &field->origin,
                           "data_types.grad_accum_dtype: \"%s\", but the precision is %s: fp32 or the same", wanted,
                           precision);
+    return HT_OK;
 }
 
 static void tell_overflow_check(ht_config *c)
@@ -299,6 +323,7 @@ static void check_op_names(ht_config *c, const char *key)
 ht_status ht_precision_rules(ht_config *c)
 {
     bool clash = false;
+    if (c->has_engine && c->lenient) HT_TRY(drop_modes(c));
     int mode = c->has_engine ? chosen_mode(c, &clash) : MODES;
     if (clash) return HT_OK;
     if (c->has_engine) HT_TRY(reconcile_precision(c, mode));
@@ -310,7 +335,7 @@ ht_status ht_precision_rules(ht_config *c)
     check_op_names(c, "half_ops");
     if (!c->has_engine) return HT_OK;
     check_minimum(c);
-    check_accumulators(c);
+    HT_TRY(check_accumulators(c));
     tell_overflow_check(c);
     return HT_OK;
 }

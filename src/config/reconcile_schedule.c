@@ -115,7 +115,8 @@ static ht_status reconcile_warmup(ht_config *c)
     if (field->is_auto) HT_TRY(fill_warmup(c));
     if (field->is_auto && ht_field_null(train, "warmup"))
         return ht_derive(c, BLOCK_ENGINE, field->name, "100", "\"auto\": at most; a tenth of all steps");
-    if (!ht_field_null(train, "warmup") && ht_field_int(train, "warmup") == 0 && !ht_is_given(engine, field->name))
+    bool none = !ht_field_null(train, "warmup") && ht_field_int(train, "warmup") == 0;
+    if (none && (c->lenient || !ht_is_given(engine, field->name)))
         return ht_derive(c, BLOCK_ENGINE, field->name, "1", "train.warmup is 0; 1 is the least of a scheduler");
     return ht_reconcile_pair(c, "warmup", field->name, PAIR_AGREE);
 }
@@ -125,6 +126,10 @@ static ht_status reconcile_engine_schedule(ht_config *c)
     const ht_fields *train = c->blocks[BLOCK_TRAIN], *engine = c->blocks[BLOCK_ENGINE];
     const ht_field *type = ht_fields_find(engine, "scheduler.type");
     const char *ours = ht_field_text(train, "schedule");
+    if (ht_is_given(train, "schedule") && strcmp(ours, "engine") != 0 && c->lenient) {
+        ht_clash(c, ht_fields_find(train, "schedule"), type);
+        return reconcile_shape(c);
+    }
     if (ht_is_given(train, "schedule") && strcmp(ours, "engine") != 0) {
         ht_text place = {0};
         ht_name_field(&place, c, BLOCK_ENGINE, type);
@@ -155,7 +160,7 @@ ht_status ht_schedule_rules(ht_config *c)
     }
     bool optimizer = ht_is_given(engine, "optimizer.type") &&
                      ht_fields_find(engine, "optimizer.type")->origin.source != HT_SOURCE_DERIVED;
-    if (optimizer && !ht_is_given(train, "schedule"))
+    if (optimizer && !c->bare && !ht_is_given(train, "schedule"))
         HT_TRY(ht_derive(c, BLOCK_TRAIN, "schedule", "\"constant\"",
                          "the engine config has an optimizer and no scheduler"));
     return reconcile_shape(c);

@@ -43,30 +43,50 @@ const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *
     }
 }
 
-static void report(ht_config *c, const ht_field *field, const char *path, const char *reason)
+/* An error of training, unless it may do without: then it is told what was left out, and what that means. */
+static void report(ht_config *c, const ht_field *field, const char *path, const char *reason, bool changes)
 {
-    if (c->training)
+    if (c->lenient)
+        ht_problems_warn(&c->problems, &field->origin, "left out%s: %s: %s",
+                         changes ? ", which changes the mathematics" : "", path, reason);
+    else if (c->training)
         ht_problems_error(&c->problems, &field->origin, "%s: not there yet: %s", path, reason);
     else
         ht_problems_warn(&c->problems, &field->origin, "%s: not there yet: %s", path, reason);
 }
 
-/* One report per reason: a block of ten keys is one feature. */
-static void report_later(ht_config *c, block_id block, const ht_field *field, const char **last)
+static bool asks_for_more(const ht_field *field)
 {
-    if (ht_support_of(field->key) != HT_SUPPORT_LATER || !was_given(field)) return;
-    if (field->origin.source == HT_SOURCE_DERIVED || ht_field_is_default_value(field)) return;
+    if (ht_support_of(field->key) != HT_SUPPORT_LATER || !was_given(field)) return false;
+    return field->origin.source != HT_SOURCE_DERIVED && !ht_field_is_default_value(field);
+}
+
+/* Keys with one reason, which are reported together: "a is 1, b is true: not there yet: …". */
+typedef struct later_keys {
+    const ht_field *first;
+    const char *reason;
+    ht_text keys;
+} later_keys;
+
+static void report_keys(ht_config *c, later_keys *later)
+{
+    c->problems.failed |= later->keys.failed;
+    bool changes = later->first != NULL && ht_engine_block_changes(later->first->key->name);
+    if (later->first != NULL && !later->keys.failed) report(c, later->first, later->keys.data, later->reason, changes);
+    ht_text_free(&later->keys);
+    *later = (later_keys){0};
+}
+
+static void add_later(ht_config *c, block_id block, const ht_field *field, later_keys *later)
+{
     bool engine = block == BLOCK_ENGINE;
     const char *reason = engine ? reason_of(field) : field->key->help;
-    if (engine && *last != NULL && strcmp(*last, reason) == 0) return;
-    *last = reason;
-    ht_text path = {0};
+    if (later->first != NULL && strcmp(later->reason, reason) != 0) report_keys(c, later);
     const char *prefix = engine ? c->engine_block : ht_block_names[block];
-    ht_text_add(&path, "%s%s%s is ", prefix, prefix[0] != '\0' ? "." : "", field->name);
-    ht_json_print(&path, field->value);
-    c->problems.failed |= path.failed;
-    if (!path.failed) report(c, field, path.data, reason);
-    ht_text_free(&path);
+    ht_text_add(&later->keys, "%s%s%s%s is ", later->first != NULL ? ", " : "", prefix, prefix[0] != '\0' ? "." : "",
+                field->name);
+    ht_json_print(&later->keys, field->value);
+    if (later->first == NULL) *later = (later_keys){field, reason, later->keys};
 }
 
 /* "the optimisers are Adam, AdamW and SGD" */
@@ -91,8 +111,11 @@ static void report_optimizer(ht_config *c)
     if (!ht_engine_type_find("optimizer", field->value->text, &type) || type.support != HT_SUPPORT_LATER) return;
     ht_text path = {0}, known = {0};
     ht_text_add(&path, "optimizer.type is %s", type.type);
-    list_optimizers(&known);
-    if (!path.failed && !known.failed) report(c, field, path.data, known.data);
+    if (c->lenient)
+        ht_text_add(&known, "%s stands in for it", ht_field_text(c->blocks[BLOCK_TRAIN], "optimizer"));
+    else
+        list_optimizers(&known);
+    if (!path.failed && !known.failed) report(c, field, path.data, known.data, true);
     ht_text_free(&path);
     ht_text_free(&known);
 }
@@ -101,9 +124,11 @@ void ht_config_check_support(ht_config *c)
 {
     static const block_id ours[] = {BLOCK_TRAIN, BLOCK_HALFTONE, BLOCK_ENGINE};
     for (size_t b = 0; b < sizeof ours / sizeof ours[0]; b++) {
-        const char *last = NULL;
+        later_keys later = {0};
         const ht_fields *fields = c->blocks[ours[b]];
-        for (size_t i = 0; i < ht_fields_count(fields); i++) report_later(c, ours[b], ht_fields_at(fields, i), &last);
+        for (size_t i = 0; i < ht_fields_count(fields); i++)
+            if (asks_for_more(ht_fields_at(fields, i))) add_later(c, ours[b], ht_fields_at(fields, i), &later);
+        report_keys(c, &later);
     }
     report_optimizer(c);
     if (c->training && c->ranks > 1)

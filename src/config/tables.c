@@ -197,12 +197,17 @@ bool ht_engine_type_find(const char *block, const char *type, ht_engine_type *ou
 
 typedef struct block_row {
     const char *name, *title, *reason;
+    bool changes;
 } block_row;
 
 static const block_row blocks[] = {
-#define HT_ENGINE_BLOCK(name, title, reason) {name, title, reason},
+#define KEEPS                                         false
+#define CHANGES                                       true
+#define HT_ENGINE_BLOCK(name, title, reason, changes) {name, title, reason, changes},
 #include "config/blocks.def"
 #undef HT_ENGINE_BLOCK
+#undef KEEPS
+#undef CHANGES
 };
 
 static const block_row *block_of(const char *name)
@@ -223,4 +228,9 @@ const char *ht_engine_block_title(const char *name)
 const char *ht_engine_block_reason(const char *name)
 {
     return block_of(name)->reason;
+}
+
+bool ht_engine_block_changes(const char *name)
+{
+    return block_of(name)->changes;
 }

@@ -38,5 +38,7 @@ const char *ht_other_name_of(const ht_key *key);
 /* Of the block that a key of the engine config belongs to: NULL at the top level. */
 const char *ht_engine_block_title(const char *name);
 const char *ht_engine_block_reason(const char *name);
+/* Does leaving its block out change what is learnt? */
+bool ht_engine_block_changes(const char *name);
 
 #endif

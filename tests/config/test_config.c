@@ -568,14 +568,102 @@ static void engine__what_is_not_there_yet_warns_and_stops_training(void **state)
     reads(text);
     warned("job.json:2: autotuning.enabled is true: not there yet: ");
     warned("job.json:3: optimizer.type is OneBitAdam: not there yet: ");
-    warned("job.json:4: sparse_attention.mode is \"fixed\": not there yet: ");
-    not_warned("sparse_attention.block");
+    warned("job.json:4: sparse_attention.mode is \"fixed\", sparse_attention.block is 16: not there yet: ");
     not_warned("zero_optimization.stage");
     not_warned("wandb");
     request.training = true;
     assert_int_equal(read_text(text), HT_EINVAL);
     assert_int_equal(ht_config_problems(config)->errors, 3);
     reads("{\"train_batch_size\": 1, \"fp16\": {\"enabled\": false}, \"zero_optimization\": {\"stage\": 3}}");
+}
+
+#define LENIENT(train, engine)                                                                                         \
+    JOB(", \"halftone\": {\"lenient\": true}, \"train\": {" train "},\n\"engine\": {" engine "}")
+
+static void lenient__leaves_out_what_is_not_there_yet(void **state)
+{
+    (void)state;
+    request.training = true;
+    reads(LENIENT("", "\"train_batch_size\": 1, \"autotuning\": {\"enabled\": true},\n"
+                      "\"fp16\": {\"enabled\": false, \"magic\": 1},\n"
+                      "\"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"lr\": 0.5}},\n"
+                      "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}"));
+    warned("job.json:2: left out: engine.autotuning.enabled is true: ");
+    warned("job.json:3: left out: engine.fp16.magic is unknown");
+    warned("job.json:4: left out, which changes the mathematics: optimizer.type is OneBitAdam: adamw stands in for it");
+    warned("job.json:5: left out: engine.zero_optimization.offload_optimizer.device is \"cpu\": ");
+    assert_string_equal(ht_config_train(config)->optimizer->name, "adamw");
+    assert_true(ht_config_train(config)->lr == 0.5);
+    refused(LENIENT("", "\"optimizer\": {\"type\": \"SGD\",\n\"params\": {\"speed\": 1}}"),
+            "job.json:3: engine.optimizer.params.speed: unknown key");
+}
+
+static void lenient__lets_the_job_win(void **state)
+{
+    (void)state;
+    reads(LENIENT("\"lr\": 0.1, \"precision\": \"fp32\", \"clip\": 3, \"optimizer\": \"sgd\", \"momentum\": 0.5",
+                  "\"gradient_clipping\": 1, \"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true},\n"
+                  "\"data_types\": {\"grad_accum_dtype\": \"bf16\"},\n"
+                  "\"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": 0.2, \"weight_decay\": 7}}"));
+    const ht_train_config *t = ht_config_train(config);
+    assert_true(t->lr == 0.1 && t->clip == 3 && t->hyper.momentum == 0.5 && t->hyper.weight_decay == 0.01);
+    assert_string_equal(t->optimizer->name, "sgd");
+    assert_string_equal(t->precision, "fp32");
+    assert_false(t->half_moments || t->half_gradients || t->decay_all);
+    warned("train.clip (job.json:1) is 3, but engine.gradient_clipping (job.json:2) is 1: the job's holds");
+    warned("train.precision (job.json:1) is \"fp32\", but engine.bf16.enabled (job.json:2) is true: the job's holds");
+    warned("train.optimizer (job.json:1) is \"sgd\", but engine.optimizer.type (job.json:4) is \"Lion\": the job's");
+    reads(LENIENT("\"steps\": 50, \"warmup\": 5, \"lr\": 0.1",
+                  "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 70}}"));
+    assert_true(ht_config_schedule_number(config, "warmup_num_steps", 50) == 5);
+    reads(LENIENT("\"schedule\": \"linear\", \"warmup\": 3", "\"scheduler\": {\"type\": \"WarmupLR\"}"));
+    assert_string_equal(ht_config_train(config)->schedule, "linear");
+    reads(LENIENT("\"masters\": true, \"loss_scale\": 8",
+                  "\"fp16\": {\"enabled\": true, \"loss_scale\": 4, \"fp16_master_weights_and_grads\": true}"));
+    assert_true(ht_config_train(config)->masters && ht_config_train(config)->fixed_scale == 8);
+    assert_false(ht_config_train(config)->half_gradients);
+}
+
+static void lenient__keeps_the_batch_of_a_step(void **state)
+{
+    (void)state;
+    reads(LENIENT("", "\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 4,\n"
+                      "\"gradient_accumulation_steps\": 2"));
+    const ht_train_config *t = ht_config_train(config);
+    assert_true(t->batch == 64 && t->micro_batch == 4 && t->accumulate == 16);
+    warned("left out: engine.gradient_accumulation_steps (job.json:3) is 2: it does not fit the other sizes on 1 rank");
+    is("engine", "gradient_accumulation_steps", "16 | derived: 64 / (4 × 1 rank)");
+    reads(LENIENT("\"batch\": 6", "\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 4"));
+    t = ht_config_train(config);
+    assert_true(t->batch == 6 && t->micro_batch == 6 && t->accumulate == 1);
+    warned("train.batch (job.json:1) is 6, but engine.train_batch_size (job.json:2) is 64: the job's holds");
+    refused(LENIENT("\"batch\": 6, \"micro_batch\": 4", ""),
+            "train.batch (job.json:1): 6 is not a multiple of train.micro_batch (job.json:1): 4 × 1 rank = 4; 6 / 4 "
+            "leaves 2");
+}
+
+/* A key of the engine config on the command line is that key, and none of DeepSpeed's other defaults. */
+static void set__engine_keys_bring_no_other_defaults(void **state)
+{
+    (void)state;
+    sets[0] = "engine.fp16.enabled=true";
+    request.set_count = 1;
+    reads(JOB(", \"train\": {\"weight_decay\": 0.5}"));
+    assert_string_equal(ht_config_train(config)->precision, "fp16");
+    assert_true(ht_config_train(config)->clip == 0 && ht_config_train(config)->hyper.weight_decay == 0.5);
+    assert_string_equal(ht_config_train(config)->schedule, "cosine");
+    not_warned("gradient_clipping");
+    not_warned("batch");
+    is("engine", "gradient_clipping", "0 | derived: train.clip (default)");
+    sets[0] = "engine.optimizer.type=SGD";
+    reads(JOB(""));
+    const ht_train_config *t = ht_config_train(config);
+    assert_string_equal(t->optimizer->name, "sgd");
+    assert_string_equal(t->schedule, "cosine");
+    assert_true(!t->decay_all && t->hyper.weight_decay == 0.01 && t->hyper.momentum == 0.9);
+    reads(JOB(", \"engine\": {}"));
+    assert_true(ht_config_train(config)->clip == 1 && ht_config_train(config)->decay_all);
+    request.set_count = 0;
 }
 
 static void engine__a_path_is_seen_from_the_job(void **state)
@@ -675,6 +763,10 @@ int main(void)
         TEST(engine__torch_adam_decays_by_pytorchs_default),
         TEST(engine__an_optimizer_that_is_not_there_yet_names_its_stand_in),
         TEST(engine__what_is_not_there_yet_warns_and_stops_training),
+        TEST(lenient__leaves_out_what_is_not_there_yet),
+        TEST(lenient__lets_the_job_win),
+        TEST(lenient__keeps_the_batch_of_a_step),
+        TEST(set__engine_keys_bring_no_other_defaults),
         TEST(engine__a_path_is_seen_from_the_job),
         TEST(print__every_value_is_in_the_json_and_reads_back),
         TEST(print__unused_defaults_are_counted_unless_all_is_wanted),
