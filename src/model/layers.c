@@ -255,19 +255,21 @@ ht_val ht_layer_rows(ht_build *b, ht_val tokens)
     return tokens.id ? ht_reshape(b->g, tokens, 1, (int64_t[]){-1}) : HT_NONE;
 }
 
-static ht_val one_lstm(ht_build *b, int64_t layer, ht_val x, int64_t hidden, ht_val lengths, ht_val *h, ht_val *c)
+/* One layer in one direction; PyTorch adds "_reverse" to the names of the other one. */
+static ht_val one_lstm(ht_build *b, int64_t layer, const char *direction, ht_val x, int64_t hidden, ht_val lengths,
+                       ht_val *h, ht_val *c)
 {
     char leaf[48];
     int64_t gates = 4 * hidden, batch = ht_val_dims(b->g, x)[1];
     ht_init init = by_fan_in(hidden);
-    snprintf(leaf, sizeof leaf, "weight_ih_l%d", (int)layer);
+    snprintf(leaf, sizeof leaf, "weight_ih_l%d%s", (int)layer, direction);
     ht_val w_input = ht_layer_weight(b, leaf, 2, (int64_t[]){gates, last_dim(b, x)}, init);
-    snprintf(leaf, sizeof leaf, "weight_hh_l%d", (int)layer);
+    snprintf(leaf, sizeof leaf, "weight_hh_l%d%s", (int)layer, direction);
     ht_val w_hidden = ht_layer_weight(b, leaf, 2, (int64_t[]){gates, hidden}, init);
     /* Two biases, as PyTorch's files have: the sum learns twice as fast as one would. */
-    snprintf(leaf, sizeof leaf, "bias_ih_l%d", (int)layer);
+    snprintf(leaf, sizeof leaf, "bias_ih_l%d%s", (int)layer, direction);
     ht_val bias_input = ht_layer_weight(b, leaf, 1, &gates, init);
-    snprintf(leaf, sizeof leaf, "bias_hh_l%d", (int)layer);
+    snprintf(leaf, sizeof leaf, "bias_hh_l%d%s", (int)layer, direction);
     ht_val bias = ht_add(b->g, bias_input, ht_layer_weight(b, leaf, 1, &gates, init));
     ht_val zero = ht_fill(b->g, HT_F32, 2, (int64_t[]){batch, hidden}, 0);
     ht_lstm_out out = ht_lstm(b->g, x, h->id ? *h : zero, c->id ? *c : zero, w_input, w_hidden, bias, lengths);
@@ -276,16 +278,53 @@ static ht_val one_lstm(ht_build *b, int64_t layer, ht_val x, int64_t hidden, ht_
     return out.y;
 }
 
+static ht_val dropout_between(ht_build *b, int64_t layer, ht_val x, double dropout)
+{
+    char site[32];
+    snprintf(site, sizeof site, "dropout_l%d", (int)layer);
+    return layer > 0 ? ht_layer_dropout_time_major(b, site, x, dropout) : x;
+}
+
 ht_val ht_layer_lstm(ht_build *b, const char *name, ht_val x, int64_t hidden, int64_t layers, double dropout,
                      ht_val lengths, ht_val *h, ht_val *c)
 {
     ht_enter(b, "%s", name);
     for (int64_t i = 0; i < layers && x.id; i++) {
-        char site[32];
-        snprintf(site, sizeof site, "dropout_l%d", (int)i);
-        if (i > 0) x = ht_layer_dropout_time_major(b, site, x, dropout);
-        x = one_lstm(b, i, x, hidden, lengths, &h[i], &c[i]);
+        x = dropout_between(b, i, x, dropout);
+        x = one_lstm(b, i, "", x, hidden, lengths, &h[i], &c[i]);
     }
     ht_leave(b);
     return x;
+}
+
+ht_val ht_layer_lstm_both_ways(ht_build *b, ht_val x, int64_t hidden, int64_t layers, double dropout, ht_val lengths)
+{
+    for (int64_t i = 0; i < layers && x.id; i++) {
+        ht_val h[2] = {HT_NONE, HT_NONE}, c[2] = {HT_NONE, HT_NONE};
+        x = dropout_between(b, i, x, dropout);
+        if (!x.id) return HT_NONE;
+        ht_val forward = one_lstm(b, i, "", x, hidden, lengths, &h[0], &c[0]);
+        ht_val other = ht_layer_reverse(b, x, lengths);
+        if (!other.id) return HT_NONE;
+        other = ht_layer_reverse(b, one_lstm(b, i, "_reverse", other, hidden, lengths, &h[1], &c[1]), lengths);
+        x = ht_concat(b->g, 2, (ht_val[]){forward, other}, 2);
+    }
+    return x;
+}
+
+ht_val ht_layer_reverse(ht_build *b, ht_val x, ht_val lengths)
+{
+    ht_graph *g = b->g;
+    if (!x.id) return HT_NONE;
+    int64_t steps = ht_val_dims(g, x)[0], batch = ht_val_dims(g, x)[1], width = last_dim(b, x);
+    ht_val place = ht_iota(g, HT_I32, 2, (int64_t[]){steps, batch}, 0),
+           row = ht_iota(g, HT_I32, 2, (int64_t[]){steps, batch}, 1);
+    ht_val from = ht_add_scalar(g, ht_neg(g, place), (double)(steps - 1));
+    if (lengths.id) {
+        ht_val length = ht_expand(g, ht_reshape(g, lengths, 2, (int64_t[]){1, batch}), 2, (int64_t[]){steps, batch});
+        ht_val within = ht_lt(g, place, length);
+        from = ht_select(g, within, ht_add_scalar(g, ht_sub(g, length, place), -1), place);
+    }
+    ht_val index = ht_add(g, ht_scale(g, from, (double)batch), row);
+    return ht_embedding(g, ht_reshape(g, x, 2, (int64_t[]){steps * batch, width}), index);
 }

@@ -74,6 +74,12 @@ ht_val ht_layer_unheads(ht_build *b, ht_val x);
 ht_val ht_layer_lstm(ht_build *b, const char *name, ht_val x, int64_t hidden, int64_t layers, double dropout,
                      ht_val lengths, ht_val *h, ht_val *c);
 
+/* The same over both directions: y is [T, B, 2·H], the second half from the end of each sequence to its start; names as
+ * PyTorch's (weight_ih_l0_reverse). */
+ht_val ht_layer_lstm_both_ways(ht_build *b, ht_val x, int64_t hidden, int64_t layers, double dropout, ht_val lengths);
+/* x [T, B, W] with the places of each sequence in the other order. Padding (behind `lengths`, may be none) stays. */
+ht_val ht_layer_reverse(ht_build *b, ht_val x, ht_val lengths);
+
 /* Tokens i32 [B, T] as [T, B]. */
 ht_val ht_layer_time_major(ht_build *b, ht_val tokens);
 /* Tokens [B, T] as [B·T]. */

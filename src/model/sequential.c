@@ -150,16 +150,40 @@ static const ht_key lstm_keys[] = {
     {"hidden", HT_KEY_INT, NULL, 1, 1 << 16, NULL, "units of a layer"},
     {"layers", HT_KEY_INT, "1", 1, 16, NULL, "layers"},
     {"dropout", HT_KEY_NUMBER, "0", 0, 0.99, NULL, "between layers, while training"},
+    {"bidirectional", HT_KEY_BOOL, "false", 0, 0, NULL, "both directions, side by side: twice as many features"},
     END,
 };
+
+/* What reads a sequence from its end would read what a language model has to predict. */
+static bool may_look_ahead(ht_build *b, const char *layer_name)
+{
+    if (b->r->task != HT_TASK_LM) return true;
+    ht_model_fail(b, "%s at layer %s would show the next token to a model that has to predict it", layer_name, b->path);
+    return false;
+}
 
 static ht_val lstm(ht_build *b, const use *u, ht_val x)
 {
     ht_val h[16] = {HT_NONE}, c[16] = {HT_NONE};
     if (b->documents.id) ht_model_fail(b, "lstm at layer %s cannot keep packed documents apart", b->path);
     if (!need_rank(b, "lstm", x, 3, "sequences [B, T, width]")) return HT_NONE;
+    if (ht_field_bool(u->f, "bidirectional")) {
+        if (!may_look_ahead(b, "a bidirectional lstm")) return HT_NONE;
+        x = ht_layer_lstm_both_ways(b, ht_transpose(b->g, x, 0, 1), ht_field_int(u->f, "hidden"),
+                                    ht_field_int(u->f, "layers"), ht_field_number(u->f, "dropout"), b->lengths);
+        return x.id ? ht_transpose(b->g, x, 0, 1) : HT_NONE;
+    }
     x = ht_layer_lstm(b, "", ht_transpose(b->g, x, 0, 1), ht_field_int(u->f, "hidden"), ht_field_int(u->f, "layers"),
                       ht_field_number(u->f, "dropout"), b->lengths, h, c);
+    return x.id ? ht_transpose(b->g, x, 0, 1) : HT_NONE;
+}
+
+/* Each sequence from its end to its start; its padding stays where it is. */
+static ht_val reverse(ht_build *b, const use *u, ht_val x)
+{
+    (void)u;
+    if (!need_rank(b, "reverse", x, 3, "sequences [B, T, width]") || !may_look_ahead(b, "reverse")) return HT_NONE;
+    x = ht_layer_reverse(b, ht_transpose(b->g, x, 0, 1), b->lengths);
     return x.id ? ht_transpose(b->g, x, 0, 1) : HT_NONE;
 }
 
@@ -315,6 +339,7 @@ static const layer layers[] = {
     {"positions", positions_keys, positions},
     {"conv2d", conv_keys, conv2d},
     {"lstm", lstm_keys, lstm},
+    {"reverse", no_keys, reverse},
     {"attention", attention_keys, attention},
     {"layernorm", norm_keys, layernorm},
     {"rmsnorm", norm_keys, rmsnorm},

@@ -89,6 +89,11 @@ static void sequential__every_layer_trains(void **state)
                   sentence);
     assert_trains("sequential", "{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, \"mean\", \"linear\"]}",
                   sentence);
+    assert_trains(
+        "sequential",
+        "{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"lstm\", \"hidden\": 8, \"layers\": 2,"
+        " \"dropout\": 0.1, \"bidirectional\": true}, \"reverse\", \"last\", \"linear\"]}",
+        sentence);
 }
 
 static float loss_with_tokens(const model_fixture *w, const int32_t *tokens, size_t bytes)
@@ -135,6 +140,90 @@ static void sequential__classifiers_read_no_padding(void **state)
                             " \"mean\", \"linear\"]}");
     assert_reads_no_padding("{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"attention\", \"causal\":"
                             " false}, \"mean\", \"linear\"]}");
+}
+
+/* The loss of an LSTM classifier with the last layer's weights as they are told: [3, 2·H]. */
+static float both_ways_loss(const model_fixture *w, const int32_t *tokens, size_t bytes, const float *last,
+                            size_t count)
+{
+    model_must(w, ht_session_write(w->s, "3.weight", last, count * sizeof *last));
+    return loss_with_tokens(w, tokens, bytes);
+}
+
+/* With the same weights in both directions, a sentence that reads the same both ways gives the same mean over both: they
+ * cancel where the last layer subtracts one from the other. */
+static void sequential__a_bidirectional_lstm_reads_from_both_ends(void **state)
+{
+    (void)state;
+    enum { BATCH = 3, LENGTH = 8, HIDDEN = 4, CLASSES = 3, WIDTH = 6 };
+    static const int32_t lengths[BATCH] = {1, 5, LENGTH};
+    static const char *const names[] = {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"};
+    float last[CLASSES * 2 * HIDDEN], zero[CLASSES * 2 * HIDDEN] = {0}, copy[4 * HIDDEN * WIDTH];
+    int32_t tokens[BATCH * LENGTH];
+    ht_model_request sentence = lm;
+    model_fixture w;
+    sentence.task = HT_TASK_CLASS;
+    sentence.classes = CLASSES;
+    model_start_plain(&w, "sequential",
+                      "{\"layers\": [{\"type\": \"embedding\", \"out\": 6}, {\"type\": \"lstm\", \"hidden\": 4,"
+                      " \"bidirectional\": true}, \"mean\", \"linear\"]}",
+                      sentence);
+    for (int i = 0; i < 4; i++) {
+        char from[32], to[48];
+        snprintf(from, sizeof from, "1.%s", names[i]);
+        snprintf(to, sizeof to, "1.%s_reverse", names[i]);
+        size_t bytes = (size_t)ht_type_bytes(ht_type_of(w.g, ht_find(w.g, from)));
+        model_must(&w, ht_session_read(w.s, from, copy, bytes));
+        model_must(&w, ht_session_write(w.s, to, copy, bytes));
+    }
+    for (int i = 0; i < CLASSES * 2 * HIDDEN; i++)
+        last[i] = (i % (2 * HIDDEN) < HIDDEN ? 1.f : -1.f) * (float)(1 + i % HIDDEN + i / (2 * HIDDEN));
+    model_must(&w, ht_session_write(w.s, "length", lengths, sizeof lengths));
+    for (int row = 0; row < BATCH; row++)
+        for (int i = 0; i < LENGTH; i++) {
+            int mirror = i < lengths[row] - 1 - i ? i : lengths[row] - 1 - i;
+            tokens[row * LENGTH + i] = i < lengths[row] ? mirror + row : 11;
+        }
+    float nothing = both_ways_loss(&w, tokens, sizeof tokens, zero, sizeof zero / sizeof *zero);
+    assert_float_equal(both_ways_loss(&w, tokens, sizeof tokens, last, sizeof last / sizeof *last), nothing, 1e-5);
+    tokens[LENGTH] = 9; /* the first of the second sentence */
+    assert_true(fabsf(loss_with_tokens(&w, tokens, sizeof tokens) - nothing) > 1e-3f);
+    model_stop(&w);
+}
+
+/* What is reversed in the graph, and what is written in reverse. */
+static void sequential__reverse_keeps_the_padding_behind(void **state)
+{
+    (void)state;
+    enum { BATCH = 3, LENGTH = 8 };
+    static const int32_t lengths[BATCH] = {1, 5, LENGTH};
+    int32_t tokens[BATCH * LENGTH], turned[BATCH * LENGTH];
+    ht_model_request sentence = lm;
+    model_fixture plain, reversed;
+    sentence.task = HT_TASK_CLASS;
+    sentence.classes = 3;
+    model_start_plain(
+        &reversed, "sequential",
+        "{\"layers\": [{\"type\": \"embedding\", \"out\": 6}, \"reverse\", {\"type\": \"lstm\", \"hidden\": 4},"
+        " \"last\", \"linear\"]}",
+        sentence);
+    model_start_plain(
+        &plain, "sequential",
+        "{\"layers\": [{\"type\": \"embedding\", \"out\": 6}, {\"type\": \"dropout\"}, {\"type\": \"lstm\","
+        " \"hidden\": 4}, \"last\", \"linear\"]}",
+        sentence);
+    for (int row = 0; row < BATCH; row++)
+        for (int i = 0; i < LENGTH; i++) tokens[row * LENGTH + i] = i < lengths[row] ? (row + i * 3) % 11 : 12;
+    for (int row = 0; row < BATCH; row++)
+        for (int i = 0; i < LENGTH; i++)
+            turned[row * LENGTH + i] = tokens[row * LENGTH + (i < lengths[row] ? lengths[row] - 1 - i : i)];
+    model_must(&plain, ht_session_write(plain.s, "length", lengths, sizeof lengths));
+    model_must(&reversed, ht_session_write(reversed.s, "length", lengths, sizeof lengths));
+    float wanted = loss_with_tokens(&plain, turned, sizeof turned);
+    assert_true(loss_with_tokens(&reversed, tokens, sizeof tokens) == wanted);
+    assert_true(loss_with_tokens(&reversed, turned, sizeof turned) != wanted);
+    model_stop(&plain);
+    model_stop(&reversed);
 }
 
 /* A table of V × V logits is the bigram model. */
@@ -186,6 +275,12 @@ static void sequential__what_cannot_be_is_refused_with_its_reason(void **state)
     model_refused("sequential", "{\"layers\": [{\"type\": \"linear\", \"out\": 4}]}", rows,
                   "where the data wants [5, 3]");
     model_refused("sequential", "{\"layers\": [\"linear\"]}", lm, "embedding first");
+    model_refused("sequential", "{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, \"reverse\", \"linear\"]}", lm,
+                  "would show the next token");
+    model_refused("sequential",
+                  "{\"layers\": [{\"type\": \"embedding\", \"out\": 8}, {\"type\": \"lstm\", \"hidden\": 4,"
+                  " \"bidirectional\": true}, \"linear\"]}",
+                  lm, "would show the next token");
     model_refused("sequential",
                   "{\"layers\": [{\"type\": \"residual\", \"layers\": [{\"type\": \"linear\", \"out\": 9}]}]}", rows,
                   "goes in and");
@@ -313,6 +408,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequential__every_layer_trains),
         cmocka_unit_test(sequential__classifiers_read_no_padding),
+        cmocka_unit_test(sequential__a_bidirectional_lstm_reads_from_both_ends),
+        cmocka_unit_test(sequential__reverse_keeps_the_padding_behind),
         cmocka_unit_test(sequential__one_embedding_is_a_bigram_model),
         cmocka_unit_test(sequential__the_same_layers_are_the_mlp),
         cmocka_unit_test(sequential__what_cannot_be_is_refused_with_its_reason),
