@@ -22,8 +22,8 @@ static void add_curves(const demo *d, ht_report *report)
     double *steps = calloc(t->made + 1, sizeof *steps);
     if (!steps) return;
     for (size_t i = 0; i < t->made; i++) steps[i] = (double)(i + 1);
-    const ht_series series[] = {{"training, each batch", t->made, steps, t->loss},
-                                {"held out", t->evals, t->eval_step, t->eval_loss}};
+    const ht_series series[] = {{.name = "training, each batch", .count = t->made, .x = steps, .y = t->loss},
+                                {.name = "held out", .count = t->evals, .x = t->eval_step, .y = t->eval_loss}};
     ht_chart chart = {.title = "Loss of the first run",
                       .x_label = "step",
                       .y_label = "mean loss of a word",
@@ -96,6 +96,7 @@ static ht_status add_experiment(demo *d, ht_report *report)
     ht_table_head(&claims, "claim");
     ht_table_head(&claims, "here");
     ht_table_head(&claims, "numbers");
+    claims.verdict_column = 1;
     for (int i = 0; i < DEMO_CLAIMS; i++) {
         ht_table_cell(&claims, "%s", d->claims[i].text);
         ht_table_cell(&claims, "%s", ht_verdict_names[d->claims[i].verdict]);

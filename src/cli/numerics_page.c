@@ -324,9 +324,9 @@ static void add_bars(ht_report *report, const numerics *n, int role, int view)
 
 static void add_curves(ht_report *report, const numerics *n)
 {
-    const ht_series lost[ROLES] = {{role_names[0], n->looks, n->look_step, n->look_lost[0]},
-                                   {role_names[1], n->looks, n->look_step, n->look_lost[1]}};
-    const ht_series scale = {"loss scale", n->scales, n->scale_step, n->scale};
+    const ht_series lost[ROLES] = {{.name = role_names[0], .count = n->looks, .x = n->look_step, .y = n->look_lost[0]},
+                                   {.name = role_names[1], .count = n->looks, .x = n->look_step, .y = n->look_lost[1]}};
+    const ht_series scale = {.name = "loss scale", .count = n->scales, .x = n->scale_step, .y = n->scale};
     ht_report_chart(report, &(ht_chart){.title = "Lost to zero, over time",
                                         .x_label = "step",
                                         .y_label = "per cent of all values",

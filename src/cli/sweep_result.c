@@ -340,7 +340,7 @@ static void add_training(ht_report *report, const cli_sweep *sweep, size_t from,
             x[count] = (double)(k + 1);
             y[count] = tokens ? exp(mean) : mean;
         }
-        if (count > 0) c.series[c.count++] = (ht_series){t->name, count, x, y};
+        if (count > 0) c.series[c.count++] = (ht_series){.name = t->name, .count = count, .x = x, .y = y};
     }
     ht_report_chart(report, &(ht_chart){.title = title,
                                         .x_label = "step",
@@ -360,7 +360,8 @@ static void add_held_out(ht_report *report, const cli_sweep *sweep)
         const cli_sweep_entry *t = &sweep->list[i];
         double *y = c.points + i * length;
         for (size_t k = 0; k < t->evals; k++) y[k] = tokens ? exp(t->eval_loss[k]) : t->eval_loss[k];
-        if (t->evals > 1) c.series[c.count++] = (ht_series){t->name, t->evals, t->eval_step, y};
+        if (t->evals > 1)
+            c.series[c.count++] = (ht_series){.name = t->name, .count = t->evals, .x = t->eval_step, .y = y};
     }
     if (c.count > 0)
         ht_report_chart(report, &(ht_chart){.title = tokens ? "Held-out perplexity" : "Held-out loss",
@@ -372,10 +373,10 @@ static void add_held_out(ht_report *report, const cli_sweep *sweep)
     free_curves(&c);
 }
 
-static bool scale_moves(const cli_sweep_entry *t)
+static bool is_scaled(const cli_sweep_entry *t)
 {
-    for (size_t i = 1; i < t->made; i++)
-        if (t->scale[i] != t->scale[0]) return true;
+    for (size_t i = 0; i < t->made; i++)
+        if (t->scale[i] != 1) return true;
     return false;
 }
 
@@ -387,7 +388,7 @@ static void add_scales(ht_report *report, const cli_sweep *sweep)
         const cli_sweep_entry *t = &sweep->list[i];
         double *x = c.points + i * length;
         for (size_t k = 0; k < t->made; k++) x[k] = (double)(k + 1);
-        if (scale_moves(t)) c.series[c.count++] = (ht_series){t->name, t->made, x, t->scale};
+        if (is_scaled(t)) c.series[c.count++] = (ht_series){.name = t->name, .count = t->made, .x = x, .y = t->scale};
     }
     if (c.count > 0)
         ht_report_chart(report, &(ht_chart){.title = "Loss scale",

@@ -16,7 +16,7 @@ void cli_sweep_half(ht_text *text, const cli_sweep *sweep);
 /* A line for every run that ended early. */
 void cli_sweep_errors(ht_text *text, const cli_sweep *sweep);
 
-/* Curves of training and of what is held out, with the end enlarged, loss scales that moved, bytes as bars. */
+/* Curves of training and of what is held out, with the end enlarged, loss scales other than 1, bytes as bars. */
 void cli_sweep_charts(ht_report *report, const cli_sweep *sweep);
 
 /* Members of an open object: "runs": [...], "groups": [...] */

@@ -1,5 +1,5 @@
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 
 #include "report/page.h"
 
@@ -60,9 +60,10 @@ void ht_axis_settle(ht_axis *axis, int wanted)
         axis->low /= 2;
         axis->high *= 2;
     } else if (axis->low == axis->high) {
-        double around = axis->low != 0 ? fabs(axis->low) * 0.1 : 0.5;
+        /* Zero lies at the bottom, where a reader looks for it; another constant in the middle. */
+        double around = fabs(axis->low) * 0.1;
+        axis->high += axis->low != 0 ? around : 1;
         axis->low -= around;
-        axis->high += around;
     }
     double low = axis->low, high = axis->high;
     if (axis->logarithmic) log_ticks(axis, wanted);
@@ -79,16 +80,80 @@ void ht_axis_settle(ht_axis *axis, int wanted)
     axis->high = high;
 }
 
+/* "2.5e-4" */
+static void add_scientific(ht_text *page, double value)
+{
+    int power = (int)floor(log10(fabs(value)) + 1e-9);
+    ht_text_number(page, round(value / pow(10, power) * 100) / 100);
+    ht_text_add(page, "e%d", power);
+}
+
+static bool wants_scientific(double value)
+{
+    double size = fabs(value);
+    return size >= 1e6 || (size > 0 && size < 1e-3);
+}
+
 void ht_axis_number(ht_text *page, double value)
 {
     if (fabs(value) < 1e-300) value = 0;
     double size = fabs(value);
-    if (size >= 1e6 || (size > 0 && size < 1e-3)) {
-        int power = (int)floor(log10(size) + 1e-9);
-        ht_text_number(page, round(value / pow(10, power) * 100) / 100);
-        ht_text_add(page, "e%d", power);
+    if (wants_scientific(value)) {
+        add_scientific(page, value);
         return;
     }
     double fine = pow(10, 5 - (size > 0 ? floor(log10(size)) : 0));
     ht_text_number(page, round(value * fine) / fine);
+}
+
+/* Digits behind the point that a number below a million needs; six at most. */
+static int decimals_of(double value)
+{
+    int decimals = 0;
+    for (double scaled = fabs(value); decimals < 6 && fabs(scaled - round(scaled)) > 1e-6 * scaled + 1e-9; scaled *= 10)
+        decimals++;
+    return decimals;
+}
+
+/* With that many digits behind the point, whatever the locale. */
+static void add_fixed(ht_text *page, double value, int decimals)
+{
+    long unit = lround(pow(10, decimals)), scaled = lround(value * (double)unit), size = labs(scaled);
+    ht_text_add(page, "%s%ld", scaled < 0 ? "-" : "", size / unit);
+    if (decimals > 0) ht_text_add(page, ".%0*ld", decimals, size % unit);
+}
+
+void ht_axis_tick(ht_text *page, const ht_axis *axis, int tick)
+{
+    double value = fabs(axis->ticks[tick]) < 1e-300 ? 0 : axis->ticks[tick], largest = 0;
+    int decimals = 0;
+    bool scientific = false;
+    for (int i = 0; i < axis->tick_count; i++) {
+        largest = fmax(largest, fabs(axis->ticks[i]));
+        decimals = decimals_of(axis->ticks[i]) > decimals ? decimals_of(axis->ticks[i]) : decimals;
+    }
+    /* What is tiny beside the others is zero but for rounding. */
+    if (!axis->logarithmic && fabs(value) < 1e-12 * largest) value = 0;
+    for (int i = 0; i < axis->tick_count; i++)
+        scientific = scientific || (wants_scientific(axis->ticks[i]) && fabs(axis->ticks[i]) >= 1e-12 * largest);
+    if (value != 0 && scientific)
+        add_scientific(page, value);
+    else if (value == 0)
+        ht_text_add(page, "0");
+    else if (axis->logarithmic && axis->high > 100 * axis->low)
+        ht_axis_number(page, value); /* 0.01, 0.1, 1, 10 */
+    else
+        add_fixed(page, value, decimals);
+}
+
+int ht_axis_tick_length(const ht_axis *axis)
+{
+    int longest = 1;
+    for (int i = 0; i < axis->tick_count; i++) {
+        ht_text text = {0};
+        ht_axis_tick(&text, axis, i);
+        if ((int)text.length > longest) longest = (int)text.length;
+        ht_text_free(&text);
+    }
+    return longest;
 }

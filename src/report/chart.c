@@ -1,138 +1,187 @@
-/* Line charts, histograms and bars as SVG. Colours are those of Okabe and Ito, which people who see fewer colours can tell
- * apart; lines beyond the eighth are dashed. */
+/* Line charts. Colours are those of Okabe and Ito, which people who see fewer colours can tell apart; lines beyond the
+ * eighth are dashed. Curves that coincide are drawn as a rope of their colours. A series that would flatten all others
+ * leaves the chart at its edge, and the legend says so. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "report/page.h"
 
-enum { WIDTH = 800, HEIGHT = 420, LEFT = 70, RIGHT = 20, TOP = 20, BOTTOM = 50, LEGEND_LINE = 18, COLOURS = 8 };
-enum { MOST_POINTS = 1200, MOST_BINS = 200 };
+enum { DASH = 7, NOTE = 160 };
 
-static const char *const colours[COLOURS] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                             "#e69f00", "#56b4e9", "#000000", "#b8a800"};
+/* How one series is drawn in one field. */
+typedef struct series_view {
+    bool clipped;      /* left out when the axis was measured */
+    size_t rope, turn; /* it coincides with so many others, itself included; which of them it is */
+    size_t first;      /* the first of them */
+} series_view;
 
-/* A field with its two axes. */
-typedef struct field {
-    ht_axis x, y;
-} field;
+typedef struct line_plot {
+    const ht_chart *chart;
+    ht_plot_field field;
+    series_view *views;
+} line_plot;
 
-static void text_at(ht_text *page, double x, double y, const char *anchor, const char *text)
+/* ---- measuring ---- */
+
+typedef struct range {
+    double low, high;
+} range;
+
+static range no_range(void)
 {
-    ht_text_add(page, "<text x=\"");
-    ht_page_coordinate(page, x);
-    ht_text_add(page, "\" y=\"");
-    ht_page_coordinate(page, y);
-    ht_text_add(page, "\" text-anchor=\"%s\">", anchor);
-    ht_page_text(page, text);
-    ht_text_add(page, "</text>\n");
+    return (range){INFINITY, -INFINITY};
 }
 
-static void number_at(ht_text *page, double x, double y, const char *anchor, double value)
+static void widen(range *r, double value)
 {
-    ht_text number = {0};
-    ht_axis_number(&number, value);
-    text_at(page, x, y, anchor, number.data ? number.data : "");
-    ht_text_free(&number);
+    r->low = fmin(r->low, value);
+    r->high = fmax(r->high, value);
 }
 
-static void line(ht_text *page, const char *class, double x1, double y1, double x2, double y2)
+static bool drawn_at(const ht_chart *chart, const ht_plot_field *f, size_t series, size_t point, range x)
 {
-    const double ends[] = {x1, y1, x2, y2};
-    static const char *const names[] = {"x1", "y1", "x2", "y2"};
-    ht_text_add(page, "<line class=\"%s\"", class);
-    for (int i = 0; i < 4; i++) {
-        ht_text_add(page, " %s=\"", names[i]);
-        ht_page_coordinate(page, ends[i]);
-        ht_text_add(page, "\"");
+    const ht_series *s = &chart->series[series];
+    return ht_axis_holds(&f->x, s->x[point]) && ht_axis_holds(&f->y, s->y[point]) && s->x[point] >= x.low &&
+           s->x[point] <= x.high;
+}
+
+static double on_scale(const ht_axis *axis, double value)
+{
+    return axis->logarithmic ? log(value) : value;
+}
+
+/* Of the series that are not clipped, but for `without`; on the axis's scale. */
+static range range_without(const line_plot *p, range x, size_t without)
+{
+    range all = no_range();
+    for (size_t s = 0; s < p->chart->series_count; s++)
+        for (size_t i = 0; s != without && !p->views[s].clipped && i < p->chart->series[s].count; i++)
+            if (drawn_at(p->chart, &p->field, s, i, x)) widen(&all, on_scale(&p->field.y, p->chart->series[s].y[i]));
+    return all;
+}
+
+/* Does most of the series lie far from the range? */
+static bool lies_outside(const line_plot *p, range x, size_t series, range others)
+{
+    double span = others.high - others.low;
+    size_t outside = 0, all = 0;
+    for (size_t i = 0; i < p->chart->series[series].count; i++) {
+        if (!drawn_at(p->chart, &p->field, series, i, x)) continue;
+        double y = on_scale(&p->field.y, p->chart->series[series].y[i]);
+        outside += y > others.high + span || y < others.low - span;
+        all++;
     }
-    ht_text_add(page, "/>\n");
+    return 2 * outside > all;
 }
 
-static void box(ht_text *page, const char *class, double x, double y, double width, double height)
+/* One bad run must not flatten the others: a series without which the axis would be several times shorter is clipped, as
+ * long as half of the series stay. */
+static void clip_outliers(line_plot *p, range x)
 {
-    const double sizes[] = {x, y, width, height};
-    static const char *const names[] = {"x", "y", "width", "height"};
-    ht_text_add(page, "<rect class=\"%s\"", class);
-    for (int i = 0; i < 4; i++) {
-        ht_text_add(page, " %s=\"", names[i]);
-        ht_page_coordinate(page, sizes[i]);
-        ht_text_add(page, "\"");
+    size_t count = p->chart->series_count;
+    for (size_t left = count; count > 1 && 2 * (left - 1) >= count; left--) {
+        range all = range_without(p, x, count), best = no_range();
+        size_t worst = count;
+        double factor = p->field.y.logarithmic ? 20 : 4;
+        for (size_t s = 0; s < count; s++) {
+            range rest = range_without(p, x, s);
+            double span = rest.high - rest.low;
+            if (p->views[s].clipped || !(span > 0) || span * factor >= all.high - all.low) continue;
+            if (!lies_outside(p, x, s, rest) || (worst < count && span >= best.high - best.low)) continue;
+            worst = s;
+            best = rest;
+        }
+        if (worst == count) return;
+        p->views[worst].clipped = true;
     }
-    ht_text_add(page, "/>\n");
 }
 
-static void open_picture(ht_text *page, const char *title, double height)
+static bool any_drawn(const line_plot *p, range x)
 {
-    if (title) {
-        ht_text_add(page, "<h2>");
-        ht_page_text(page, title);
-        ht_text_add(page, "</h2>\n");
-    }
-    ht_text_add(page, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, (int)height);
-    ht_page_text(page, title ? title : "chart");
-    ht_text_add(page, "\">\n");
+    for (size_t s = 0; s < p->chart->series_count; s++)
+        for (size_t i = 0; i < p->chart->series[s].count; i++)
+            if (drawn_at(p->chart, &p->field, s, i, x)) return true;
+    return false;
 }
 
-static void draw_axes(ht_text *page, const field *f)
+/* Both axes over all points whose x lies in the range. False: there are none. */
+static bool measure(line_plot *p, range x)
 {
-    for (int i = 0; i < f->x.tick_count; i++) {
-        double x = ht_axis_place(&f->x, f->x.ticks[i]);
-        line(page, "grid", x, f->y.from, x, f->y.to);
-        number_at(page, x, f->y.from + 16, "middle", f->x.ticks[i]);
-    }
-    for (int i = 0; i < f->y.tick_count; i++) {
-        double y = ht_axis_place(&f->y, f->y.ticks[i]);
-        line(page, "grid", f->x.from, y, f->x.to, y);
-        number_at(page, f->x.from - 8, y + 4, "end", f->y.ticks[i]);
-    }
-    box(page, "frame", f->x.from, f->y.to, f->x.to - f->x.from, f->y.from - f->y.to);
-}
-
-static void draw_labels(ht_text *page, const field *f, const char *x_label, const char *y_label)
-{
-    if (x_label) text_at(page, (f->x.from + f->x.to) / 2, f->y.from + 38, "middle", x_label);
-    if (!y_label) return;
-    double middle = (f->y.from + f->y.to) / 2;
-    ht_text_add(page, "<text transform=\"translate(16 ");
-    ht_page_coordinate(page, middle);
-    ht_text_add(page, ") rotate(-90)\" text-anchor=\"middle\">");
-    ht_page_text(page, y_label);
-    ht_text_add(page, "</text>\n");
-}
-
-static void widen(ht_axis *axis, double value)
-{
-    if (!ht_axis_holds(axis, value)) return;
-    axis->low = fmin(axis->low, value);
-    axis->high = fmax(axis->high, value);
-}
-
-/* Both axes over all points whose x lies in from..to. */
-static void measure(field *f, const ht_chart *chart, double from, double to)
-{
-    f->x = (ht_axis){.low = INFINITY, .high = -INFINITY, .logarithmic = chart->x_log};
-    f->y = (ht_axis){.low = INFINITY, .high = -INFINITY, .logarithmic = chart->y_log};
+    const ht_chart *chart = p->chart;
+    range across = no_range(), up = no_range();
+    p->field.x = (ht_axis){.logarithmic = chart->x_log};
+    p->field.y = (ht_axis){.logarithmic = chart->y_log};
+    /* All zero: a logarithmic axis could not show it. */
+    if (!any_drawn(p, x)) p->field.y.logarithmic = false;
+    memset(p->views, 0, chart->series_count * sizeof *p->views);
+    clip_outliers(p, x);
     for (size_t s = 0; s < chart->series_count; s++)
         for (size_t i = 0; i < chart->series[s].count; i++) {
-            double x = chart->series[s].x[i], y = chart->series[s].y[i];
-            if (!ht_axis_holds(&f->x, x) || !ht_axis_holds(&f->y, y) || x < from || x > to) continue;
-            widen(&f->x, x);
-            widen(&f->y, y);
+            if (!drawn_at(chart, &p->field, s, i, x)) continue;
+            widen(&across, chart->series[s].x[i]);
+            if (!p->views[s].clipped) widen(&up, chart->series[s].y[i]);
         }
-    if (chart->level_name) widen(&f->y, chart->level);
+    bool any = across.low <= across.high;
+    if (chart->level_name && ht_axis_holds(&p->field.y, chart->level)) widen(&up, chart->level);
+    p->field.x.low = across.low, p->field.x.high = across.high;
+    p->field.y.low = up.low, p->field.y.high = up.high;
+    return any;
 }
 
-static void add_point(ht_text *page, const field *f, double x, double y, bool *pen_down)
+/* ---- curves that coincide ---- */
+
+static double height_at(const ht_plot_field *f, double y)
+{
+    return fmin(f->y.from, fmax(f->y.to, ht_axis_place(&f->y, y)));
+}
+
+/* Can a reader not see two lines? */
+static bool coincide(const line_plot *p, size_t one, size_t other)
+{
+    enum { PIXELS = 2 };
+    const ht_series *a = &p->chart->series[one], *b = &p->chart->series[other];
+    size_t near = 0, all = 0;
+    if (a->count != b->count || a->line != HT_LINE_COLOUR || b->line != HT_LINE_COLOUR) return false;
+    for (size_t i = 0; i < a->count; i++) {
+        if (a->x[i] != b->x[i]) return false;
+        if (!ht_axis_holds(&p->field.y, a->y[i]) || !ht_axis_holds(&p->field.y, b->y[i])) continue;
+        all++;
+        near += fabs(height_at(&p->field, a->y[i]) - height_at(&p->field, b->y[i])) <= PIXELS;
+    }
+    return all > 0 && 5 * near >= 4 * all;
+}
+
+static void find_ropes(line_plot *p)
+{
+    size_t count = p->chart->series_count;
+    for (size_t s = 0; s < count; s++) {
+        size_t first = 0;
+        while (first < s && (p->views[first].first != first || !coincide(p, first, s))) first++;
+        p->views[s].first = first;
+        p->views[s].turn = first == s ? 0 : p->views[first].rope++;
+        if (first == s) p->views[s].rope = 1;
+    }
+    for (size_t s = 0; s < count; s++) p->views[s].rope = p->views[p->views[s].first].rope;
+}
+
+/* ---- drawing ---- */
+
+static void add_point(ht_text *page, const ht_plot_field *f, double x, double y, bool *pen_down)
 {
     ht_text_add(page, *pen_down ? "L" : "M");
     ht_page_coordinate(page, ht_axis_place(&f->x, x));
     ht_text_add(page, " ");
-    ht_page_coordinate(page, ht_axis_place(&f->y, y));
+    ht_page_coordinate(page, height_at(f, y));
+    /* A point by itself is a dot. */
+    if (!*pen_down) ht_text_add(page, "h0");
     *pen_down = true;
 }
 
 /* Of neighbouring points that share a pixel only the lowest and the highest can be seen. */
-static void add_neighbours(ht_text *page, const field *f, const ht_series *s, size_t first, size_t end, bool *pen_down)
+static void add_neighbours(ht_text *page, const ht_plot_field *f, const ht_series *s, size_t first, size_t end,
+                           bool *pen_down)
 {
     size_t low = end, high = end;
     for (size_t i = first; i < end; i++) {
@@ -151,190 +200,160 @@ static void add_neighbours(ht_text *page, const field *f, const ht_series *s, si
     if (other != one) add_point(page, f, s->x[other], s->y[other], pen_down);
 }
 
-static const char *dashes(size_t series)
+/* "c3", "c3 dashed", "reference": what the style knows. */
+static void series_class(char class[32], const ht_chart *chart, size_t series)
 {
-    return series < COLOURS ? "" : " stroke-dasharray=\"6 3\"";
+    ht_line how = chart->series[series].line;
+    size_t colour = 0;
+    for (size_t s = 0; s < series; s++) colour += chart->series[s].line != HT_LINE_REFERENCE;
+    if (how == HT_LINE_REFERENCE)
+        snprintf(class, 32, "reference");
+    else
+        snprintf(class, 32, "c%zu%s", colour % HT_COLOURS,
+                 how == HT_LINE_DASHED || colour >= HT_COLOURS ? " dashed" : "");
 }
 
-static void draw_series(ht_text *page, const field *f, const ht_chart *chart)
+static void draw_series(ht_text *page, const line_plot *p, size_t series, size_t most_points)
 {
-    for (size_t k = 0; k < chart->series_count; k++) {
-        const ht_series *s = &chart->series[k];
-        size_t stride = s->count / MOST_POINTS + 1;
-        bool pen_down = false;
-        ht_text_add(page, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"%s d=\"", colours[k % COLOURS],
-                    dashes(k));
-        for (size_t i = 0; i < s->count; i += stride)
-            add_neighbours(page, f, s, i, i + stride < s->count ? i + stride : s->count, &pen_down);
-        ht_text_add(page, "\"/>\n");
+    const ht_series *s = &p->chart->series[series];
+    const series_view *view = &p->views[series];
+    size_t stride = s->count / most_points + 1;
+    char class[32];
+    bool pen_down = false;
+    series_class(class, p->chart, series);
+    ht_text_add(page, "<path class=\"curve %s\"", class);
+    if (view->turn > 0)
+        ht_text_add(page, " stroke-dasharray=\"%d %zu\" stroke-dashoffset=\"-%zu\"", DASH, DASH * (view->rope - 1),
+                    DASH * view->turn);
+    ht_text_add(page, " d=\"");
+    for (size_t i = 0; i < s->count; i += stride)
+        add_neighbours(page, &p->field, s, i, i + stride < s->count ? i + stride : s->count, &pen_down);
+    ht_text_add(page, "\"/>\n");
+}
+
+/* References lie below all others. */
+static void draw_curves(ht_text *page, const line_plot *p, size_t most_points)
+{
+    const ht_plot_field *f = &p->field;
+    for (int reference = 1; reference >= 0; reference--)
+        for (size_t s = 0; s < p->chart->series_count; s++)
+            if ((p->chart->series[s].line == HT_LINE_REFERENCE) == reference) draw_series(page, p, s, most_points);
+    if (!p->chart->level_name || !ht_axis_holds(&f->y, p->chart->level)) return;
+    double y = ht_axis_place(&f->y, p->chart->level);
+    ht_svg_line(page, "level", f->x.from, y, f->x.to, y);
+}
+
+/* The last point of a series whose x lies in from..to; count: none. */
+static size_t last_point(const ht_series *s, const ht_axis *x, double from, double to)
+{
+    size_t found = s->count;
+    for (size_t i = 0; i < s->count; i++) {
+        double at = ht_axis_holds(x, s->x[i]) ? ht_axis_place(x, s->x[i]) : -1;
+        if (at >= from && at < to && isfinite(s->y[i])) found = i;
     }
-    if (!chart->level_name || !ht_axis_holds(&f->y, chart->level)) return;
-    double y = ht_axis_place(&f->y, chart->level);
-    line(page, "level", f->x.from, y, f->x.to, y);
+    return found;
 }
 
-static void draw_legend(ht_text *page, const ht_chart *chart, double top)
+/* Strips that a pointer finds: the values of all series there. */
+static void draw_hover(ht_text *page, const line_plot *p, size_t strips)
 {
-    for (size_t k = 0; k < chart->series_count; k++) {
-        double y = top + (double)k * LEGEND_LINE;
-        ht_text_add(page, "<path stroke=\"%s\" stroke-width=\"3\"%s d=\"M%d ", colours[k % COLOURS], dashes(k), LEFT);
-        ht_page_coordinate(page, y - 4);
-        ht_text_add(page, "h24\"/>\n");
-        text_at(page, LEFT + 32, y, "start", chart->series[k].name);
+    const ht_plot_field *f = &p->field;
+    double width = (f->x.to - f->x.from) / (double)strips;
+    for (size_t k = 0; k < strips; k++) {
+        double from = f->x.from + width * (double)k, shown = NAN;
+        ht_text title = {0};
+        for (size_t s = 0; s < p->chart->series_count; s++) {
+            const ht_series *series = &p->chart->series[s];
+            size_t i = last_point(series, &f->x, from, from + width + (k + 1 == strips));
+            if (i == series->count) continue;
+            if (series->x[i] != shown) {
+                ht_text_add(&title, "%s%s ", title.length ? "\n" : "", p->chart->x_label ? p->chart->x_label : "x");
+                ht_axis_number(&title, shown = series->x[i]);
+            }
+            ht_text_add(&title, "\n%s: ", series->name);
+            ht_axis_number(&title, series->y[i]);
+        }
+        if (title.failed) page->failed = true;
+        if (title.data && !title.failed)
+            ht_svg_box(page, "hover", from, f->y.to, width, f->y.from - f->y.to, title.data);
+        ht_text_free(&title);
     }
-    if (!chart->level_name) return;
-    double y = top + (double)chart->series_count * LEGEND_LINE;
-    line(page, "level", LEFT, y - 4, LEFT + 24, y - 4);
-    text_at(page, LEFT + 32, y, "start", chart->level_name);
 }
 
-/* In the upper right corner, where the curves of losses leave space. */
-static void draw_inset(ht_text *page, const ht_chart *chart, const field *whole)
+static void draw_field(ht_text *page, line_plot *p, const ht_canvas *canvas, double top, double bottom)
 {
-    field f;
-    measure(&f, chart, chart->zoom_from, chart->zoom_to);
-    if (!(f.x.low <= f.x.high)) return;
-    double width = whole->x.to - whole->x.from, height = whole->y.from - whole->y.to;
-    f.x.from = whole->x.to - 0.5 * width;
-    f.x.to = whole->x.to - 12;
-    f.y.from = whole->y.to + 0.5 * height;
-    f.y.to = whole->y.to + 12;
-    ht_axis_settle(&f.x, 4);
-    ht_axis_settle(&f.y, 4);
-    box(page, "zoom", f.x.from - 52, f.y.to - 8, f.x.to - f.x.from + 58, f.y.from - f.y.to + 32);
-    draw_axes(page, &f);
-    draw_series(page, &f, chart);
+    ht_axis_settle(&p->field.x, canvas->x_ticks);
+    ht_axis_settle(&p->field.y, canvas->y_ticks);
+    ht_plot_field_place(&p->field, canvas, top, bottom);
+    find_ropes(p);
+    ht_svg_axes(page, &p->field);
+    ht_svg_labels(page, &p->field, p->chart->x_label, p->chart->y_label);
+    draw_curves(page, p, canvas->most_points);
+    draw_hover(page, p, canvas->hover_strips);
+}
+
+/* ---- the legend ---- */
+
+static void series_note(char note[NOTE], const line_plot *p, size_t series)
+{
+    const series_view *view = &p->views[series];
+    double most = -INFINITY, least = INFINITY;
+    note[0] = '\0';
+    for (size_t i = 0; i < p->chart->series[series].count; i++) {
+        if (!isfinite(p->chart->series[series].y[i])) continue;
+        most = fmax(most, p->chart->series[series].y[i]);
+        least = fmin(least, p->chart->series[series].y[i]);
+    }
+    if (view->clipped && most > p->field.y.high)
+        snprintf(note, NOTE, "(leaves the chart: up to %.4g)", most);
+    else if (view->clipped)
+        snprintf(note, NOTE, "(leaves the chart: down to %.4g)", least);
+    else if (view->turn > 0)
+        snprintf(note, NOTE, "(coincides with %s)", p->chart->series[view->first].name);
+}
+
+static void add_legend(ht_text *legend, const line_plot *p)
+{
+    for (size_t s = 0; s < p->chart->series_count; s++) {
+        char class[32], note[NOTE];
+        series_class(class, p->chart, s);
+        series_note(note, p, s);
+        ht_legend_entry(legend, class, p->chart->series[s].name, note);
+    }
+    if (p->chart->level_name) ht_legend_entry(legend, "level", p->chart->level_name, NULL);
+}
+
+/* ---- the chart ---- */
+
+static void draw_canvas(ht_text *page, ht_text *legend, line_plot *p, const ht_canvas *canvas)
+{
+    range zoom = {p->chart->zoom_from, p->chart->zoom_to};
+    bool zooms = zoom.low < zoom.high && measure(p, zoom);
+    double below = zooms ? 0.7 * canvas->height : 0;
+    ht_svg_open(page, canvas, p->chart->title, canvas->height + below);
+    measure(p, (range){-INFINITY, INFINITY});
+    draw_field(page, p, canvas, 0, canvas->height);
+    if (legend) add_legend(legend, p);
+    if (zooms) {
+        ht_text_add(page, "<g class=\"zoom\">\n");
+        measure(p, zoom);
+        draw_field(page, p, canvas, canvas->height, canvas->height + below);
+        ht_text_add(page, "</g>\n");
+    }
+    ht_svg_close(page);
 }
 
 void ht_report_chart(ht_report *report, const ht_chart *chart)
 {
-    ht_text *page = &report->page;
-    field f;
-    measure(&f, chart, -INFINITY, INFINITY);
-    f.x.from = LEFT;
-    f.x.to = WIDTH - RIGHT;
-    f.y.from = HEIGHT - BOTTOM;
-    f.y.to = TOP;
-    ht_axis_settle(&f.x, 8);
-    ht_axis_settle(&f.y, 6);
-    size_t entries = chart->series_count + (chart->level_name != NULL);
-    open_picture(page, chart->title, HEIGHT + 10 + (double)entries * LEGEND_LINE);
-    draw_axes(page, &f);
-    draw_labels(page, &f, chart->x_label, chart->y_label);
-    draw_series(page, &f, chart);
-    if (chart->zoom_from < chart->zoom_to) draw_inset(page, chart, &f);
-    draw_legend(page, chart, HEIGHT + 10);
-    ht_text_add(page, "</svg>\n");
-}
-
-/* Of the values that are numbers; counts must have space for MOST_BINS. */
-static size_t count_bins(const ht_histogram *h, double *low, double *high, size_t *counts)
-{
-    size_t numbers = 0;
-    *low = INFINITY;
-    *high = -INFINITY;
-    for (size_t i = 0; i < h->count; i++) {
-        if (!isfinite(h->values[i])) continue;
-        numbers++;
-        *low = fmin(*low, h->values[i]);
-        *high = fmax(*high, h->values[i]);
+    ht_text *page = &report->page, legend = {0};
+    line_plot p = {.chart = chart, .views = calloc(chart->series_count + 1, sizeof *p.views)};
+    if (!p.views) {
+        page->failed = true;
+        return;
     }
-    if (numbers == 0) *low = 0, *high = 1;
-    if (*low == *high) *low -= 0.5, *high += 0.5;
-    size_t bins = h->bins ? h->bins : (size_t)(2 * cbrt((double)numbers)) + 1;
-    if (bins > MOST_BINS) bins = MOST_BINS;
-    for (size_t i = 0; i < h->count; i++) {
-        if (!isfinite(h->values[i])) continue;
-        /* Halves first: the span of two large numbers of opposite sign may not be a number. */
-        double share = (h->values[i] / 2 - *low / 2) / (*high / 2 - *low / 2);
-        size_t bin = (size_t)(share * (double)bins);
-        counts[bin < bins ? bin : bins - 1]++;
-    }
-    return bins;
-}
-
-void ht_report_histogram(ht_report *report, const ht_histogram *h)
-{
-    ht_text *page = &report->page;
-    size_t counts[MOST_BINS] = {0}, most = 1;
-    field f = {.x = {.from = LEFT, .to = WIDTH - RIGHT}, .y = {.from = HEIGHT - BOTTOM, .to = TOP}};
-    double low, high;
-    size_t bins = count_bins(h, &low, &high, counts);
-    for (size_t i = 0; i < bins; i++)
-        if (counts[i] > most) most = counts[i];
-    f.x.low = low;
-    f.x.high = high;
-    f.y.high = (double)most;
-    ht_axis_settle(&f.x, 8);
-    ht_axis_settle(&f.y, 6);
-    open_picture(page, h->title, HEIGHT);
-    draw_axes(page, &f);
-    draw_labels(page, &f, h->x_label, "count");
-    for (size_t i = 0; i < bins; i++) {
-        if (!counts[i]) continue;
-        double from = low + (high / (double)bins - low / (double)bins) * (double)i;
-        double left = ht_axis_place(&f.x, from), top = ht_axis_place(&f.y, (double)counts[i]);
-        double right = ht_axis_place(&f.x, from + (high / (double)bins - low / (double)bins));
-        box(page, "bar", left, top, fmax(right - left - 1, 0.5), f.y.from - top);
-    }
-    ht_text_add(page, "</svg>\n");
-}
-
-/* The height of the tallest bar, or 1 when there is nothing to see. */
-static double tallest(const ht_bars *bars)
-{
-    double most = 0;
-    for (size_t i = 0; i < bars->count; i++) {
-        double height = 0;
-        for (size_t k = 0; k < bars->part_count; k++) {
-            double part = bars->heights[k * bars->count + i];
-            if (isfinite(part) && part > 0) height += part;
-        }
-        if (isfinite(height)) most = fmax(most, height);
-    }
-    return most > 0 ? most : 1;
-}
-
-static void draw_stack(ht_text *page, const ht_bars *bars, const field *f, size_t i, double left, double width)
-{
-    double below = 0;
-    for (size_t k = 0; k < bars->part_count; k++) {
-        double part = bars->heights[k * bars->count + i];
-        if (!(isfinite(part) && part > 0) || !isfinite(below + part)) continue;
-        double bottom = ht_axis_place(&f->y, below), top = ht_axis_place(&f->y, below + part);
-        ht_text_add(page, "<g fill=\"%s\">", colours[k % COLOURS]);
-        box(page, "part", left, top, width, bottom - top);
-        ht_text_add(page, "</g>\n");
-        below += part;
-    }
-}
-
-static void draw_parts_legend(ht_text *page, const ht_bars *bars)
-{
-    for (size_t k = 0; k < bars->part_count; k++) {
-        double y = HEIGHT + 10 + (double)k * LEGEND_LINE;
-        ht_text_add(page, "<g fill=\"%s\">", colours[k % COLOURS]);
-        box(page, "part", LEFT, y - 10, 12, 12);
-        ht_text_add(page, "</g>\n");
-        text_at(page, LEFT + 20, y, "start", bars->part_names[k]);
-    }
-}
-
-void ht_report_bars(ht_report *report, const ht_bars *bars)
-{
-    ht_text *page = &report->page;
-    field f = {.x = {.from = LEFT, .to = WIDTH - RIGHT}, .y = {.from = HEIGHT - BOTTOM, .to = TOP}};
-    f.y.high = tallest(bars);
-    ht_axis_settle(&f.y, 6);
-    open_picture(page, bars->title, HEIGHT + 10 + (double)bars->part_count * LEGEND_LINE);
-    draw_axes(page, &f);
-    draw_labels(page, &f, bars->x_label, bars->y_label);
-    double slot_width = (f.x.to - f.x.from) / (double)(bars->count ? bars->count : 1);
-    for (size_t i = 0; i < bars->count; i++) {
-        double left = f.x.from + (double)i * slot_width;
-        draw_stack(page, bars, &f, i, left + 0.1 * slot_width, 0.8 * slot_width);
-        if (bars->labels[i]) text_at(page, left + slot_width / 2, f.y.from + 16, "middle", bars->labels[i]);
-    }
-    draw_parts_legend(page, bars);
-    ht_text_add(page, "</svg>\n");
+    ht_figure_open(page, chart->title);
+    for (int i = 0; i < HT_CANVASES; i++) draw_canvas(page, i == 0 ? &legend : NULL, &p, &ht_canvases[i]);
+    ht_figure_close(page, &legend);
+    ht_text_free(&legend);
+    free(p.views);
 }

@@ -6,17 +6,37 @@
 
 #include "report/page.h"
 
+/* Colours by name, so that a reader's setting for light or dark changes all of them at once; c0 to c7 are those of
+ * series and parts. Prose keeps a width that can be read, tables take what there is, and scroll inside their box. */
 static const char style[] =
-    "body{font:16px/1.5 system-ui,sans-serif;color:#1b1f24;background:#fff;max-width:52rem;margin:2rem auto;padding:0 "
-    "1rem}\n"
-    "h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}\n"
-    "table{border-collapse:collapse;display:block;overflow-x:auto}th,td{padding:.2rem .8rem .2rem "
-    "0;text-align:left;border-bottom:1px solid #ddd;"
-    "vertical-align:top}\n"
-    "td.n{text-align:right;font-variant-numeric:tabular-nums}svg{width:100%;height:auto}\n"
-    "svg text{font:12px system-ui,sans-serif;fill:#444}svg .grid{stroke:#e4e4e4}svg .frame{stroke:#888;fill:none}\n"
-    "svg .level{stroke:#666;stroke-dasharray:5 4}svg .bar{fill:#0072b2}svg "
-    ".zoom{fill:#fff;stroke:#888}\n";
+    ":root{color-scheme:light dark;--fg:#1b1f24;--bg:#fff;--soft:#555d66;--rule:#d8dee4;--grid:#e6e8eb;--frame:#8a929a;"
+    "--good:#0b6b35;--bad:#b3261e;--open:#7a5400;--grey:#8f979f;--fill:#f2f4f7;--half:#b3261e}\n"
+    ".c0{--c:#0072b2}.c1{--c:#d55e00}.c2{--c:#009e73}.c3{--c:#cc79a7}.c4{--c:#e69f00}.c5{--c:#56b4e9}.c6{--c:#000}"
+    ".c7{--c:#b8a800}.reference{--c:var(--grey)}\n"
+    "@media(prefers-color-scheme:dark){:root{--fg:#e8eaed;--bg:#16191d;--soft:#b0b7bf;--rule:#3a4149;--grid:#2a3037;"
+    "--frame:#7d858e;--good:#63c98a;--bad:#ff8a80;--open:#e8b84a;--grey:#8f979f;--fill:#22272e;--half:#ff8a80}\n"
+    ".c0{--c:#4aa3df}.c1{--c:#ff8c42}.c2{--c:#2fc79b}.c3{--c:#e59ac4}.c4{--c:#f0b93a}.c5{--c:#9bd8ff}.c6{--c:#fff}"
+    ".c7{--c:#d9cf3e}}\n"
+    "body{font:16px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:88rem;margin:2rem "
+    "auto;padding:0 1rem;overflow-wrap:break-word}\n"
+    "h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}p,h1,h2,figure{max-width:52rem}figure{margin:0}\n"
+    ".box{overflow-x:auto;max-width:100%}table{border-collapse:collapse}th,td{padding:.2rem 1rem .2rem "
+    "0;text-align:left;border-bottom:1px solid var(--rule);vertical-align:top}\n"
+    "th{vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
+    ".good{color:var(--good)}.bad{color:var(--bad)}.open{color:var(--open)}.good,.bad,.open{font-weight:600}\n"
+    "svg{width:100%;height:auto;display:block}svg.narrow{display:none}\n"
+    "@media(max-width:44rem){svg.wide{display:none}svg.narrow{display:block;max-width:30rem}th,td{padding-right:.6rem}}"
+    "\n"
+    "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--grid)}"
+    ".frame{stroke:var(--frame);fill:none}.curve{fill:none;stroke:var(--c);stroke-width:1.7;stroke-linecap:round;"
+    "stroke-linejoin:round}.curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{stroke-dasharray:7 5;"
+    "stroke-linecap:butt}\n"
+    "line.level{stroke:var(--soft);stroke-dasharray:2 4}.hover{fill:transparent}.hover:hover{fill:var(--fg);"
+    "fill-opacity:.08}.bar,rect.part{fill:var(--c)}\n"
+    "figcaption{font-size:.85rem;color:var(--soft);display:flex;flex-wrap:wrap;gap:.1rem 1.2rem}"
+    "figcaption i{display:inline-block;width:1.6em;margin-right:.5em;vertical-align:middle;border-top:3px solid "
+    "var(--c)}figcaption i.dashed{border-top-style:dashed}figcaption i.level{border-top:2px dotted "
+    "var(--soft)}figcaption i.part{width:.8em;height:.8em;border:0;background:var(--c)}\n";
 
 ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title)
 {
@@ -25,7 +45,7 @@ ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title)
     ht_report *r = *out;
     r->ctx = ctx;
     ht_text_add(&r->page, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                          "<meta name=\"viewport\" content=\"width=device-width\">\n<title>");
+                          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>");
     ht_page_text(&r->page, title);
     ht_text_add(&r->page, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", style);
     ht_page_text(&r->page, title);
@@ -48,6 +68,7 @@ void ht_page_text(ht_text *page, const char *text)
         case '&': ht_text_add(page, "&amp;"); break;
         case '"': ht_text_add(page, "&quot;"); break;
         case '\'': ht_text_add(page, "&#39;"); break;
+        case '\n': ht_text_add(page, "\n"); break;
         default: ht_text_add(page, "%c", (unsigned char)*c < 0x20 || *c == 0x7f ? ' ' : *c);
         }
 }
@@ -66,34 +87,96 @@ void ht_report_paragraph(ht_report *report, const char *text)
     ht_text_add(&report->page, "</p>\n");
 }
 
+void ht_page_heading(ht_text *page, const char *title)
+{
+    if (!title) return;
+    ht_text_add(page, "<h2>");
+    ht_page_text(page, title);
+    ht_text_add(page, "</h2>\n");
+}
+
+/* ---- tables ---- */
+
+bool ht_cell_is_number(const char *cell)
+{
+    double number;
+    char text[64];
+    if (strcmp(cell, "-") == 0) return true;
+    cell += *cell == '<';
+    size_t length = strlen(cell);
+    if (length == 0 || length >= sizeof text) return false;
+    memcpy(text, cell, length + 1);
+    if (text[length - 1] == '%') text[length - 1] = '\0';
+    return ht_number_read(text, &number);
+}
+
+static bool is_number_column(const ht_page_table *table, size_t column)
+{
+    bool numbers = table->rows > 0;
+    for (size_t r = 0; r < table->rows; r++)
+        numbers = numbers && ht_cell_is_number(table->cells[r * table->columns + column]);
+    return numbers || (table->right && table->right[column]);
+}
+
+static const char *verdict_class(const char *cell)
+{
+    static const char *const classes[] = {"bad", "open", "good"};
+    for (int v = HT_VERDICT_FALSE; v <= HT_VERDICT_TRUE; v++)
+        if (strcmp(cell, ht_verdict_names[v]) == 0) return classes[v];
+    return NULL;
+}
+
+/* A verdict has a colour, and a mark for those who do not see it. */
+static void add_cell(ht_text *page, const ht_page_table *table, size_t row, size_t column, bool number, bool folds)
+{
+    const char *cell = table->cells[row * table->columns + column];
+    bool verdict = column > 0 && column == table->verdict_column;
+    static const char *const marks[] = {"\u2717", "?", "\u2713"};
+    const char *class = verdict ? verdict_class(cell) : NULL;
+    ht_text_add(page, number ? "<td class=\"n\"" : "<td");
+    if (class) ht_text_add(page, " class=\"%s\"", class);
+    if (folds) {
+        ht_text_add(page, " data-head=\"");
+        ht_page_text(page, table->heads[column]);
+        ht_text_add(page, "\"");
+    }
+    ht_text_add(page, ">");
+    if (class) ht_text_add(page, "%s ", marks[class[0] == 'g' ? 2 : class[0] == 'o']);
+    ht_page_text(page, cell);
+    ht_text_add(page, "</td>");
+}
+
+/* On a phone a table of texts is folded, a cell a line; one with numbers scrolls inside its box. */
 void ht_report_table(ht_report *report, const ht_page_table *table)
 {
     ht_text *page = &report->page;
-    if (table->title) {
-        ht_text_add(page, "<h2>");
-        ht_page_text(page, table->title);
-        ht_text_add(page, "</h2>\n");
+    bool *numbers = calloc(table->columns + 1, sizeof *numbers), folds = table->columns > 2;
+    if (!numbers) {
+        page->failed = true;
+        return;
     }
-    ht_text_add(page, "<table>\n<thead><tr>");
     for (size_t c = 0; c < table->columns; c++) {
-        ht_text_add(page, "<th>");
+        numbers[c] = is_number_column(table, c);
+        folds = folds && !numbers[c];
+    }
+    ht_page_heading(page, table->title);
+    ht_text_add(page, "<div class=\"box\"><table%s>\n<thead><tr>", folds ? " class=\"fold\"" : "");
+    for (size_t c = 0; c < table->columns; c++) {
+        ht_text_add(page, numbers[c] ? "<th class=\"n\">" : "<th>");
         ht_page_text(page, table->heads[c]);
         ht_text_add(page, "</th>");
     }
     ht_text_add(page, "</tr></thead>\n<tbody>\n");
     for (size_t r = 0; r < table->rows; r++) {
         ht_text_add(page, "<tr>");
-        for (size_t c = 0; c < table->columns; c++) {
-            const char *cell = table->cells[r * table->columns + c];
-            double number;
-            ht_text_add(page, ht_number_read(cell, &number) ? "<td class=\"n\">" : "<td>");
-            ht_page_text(page, cell);
-            ht_text_add(page, "</td>");
-        }
+        for (size_t c = 0; c < table->columns; c++) add_cell(page, table, r, c, numbers[c], folds);
         ht_text_add(page, "</tr>\n");
     }
-    ht_text_add(page, "</tbody>\n</table>\n");
+    ht_text_add(page, "</tbody>\n</table></div>\n");
+    free(numbers);
 }
+
+/* ---- the page as a whole ---- */
 
 const char *ht_report_page(ht_report *report)
 {

@@ -1,4 +1,4 @@
-/* What the files of this room share: escaping, coordinates, axes. */
+/* What the files of this room share: escaping, coordinates, axes, canvases. */
 #ifndef HT_REPORT_PAGE_H
 #define HT_REPORT_PAGE_H
 
@@ -14,6 +14,13 @@ struct ht_report {
 void ht_page_text(ht_text *page, const char *text);
 /* A coordinate with two digits behind the point, whatever the locale. */
 void ht_page_coordinate(ht_text *page, double x);
+/* A heading of the second level; NULL: none. */
+void ht_page_heading(ht_text *page, const char *title);
+
+/* Is it a number, perhaps with < before it or % behind it, or the dash of a number that is missing? */
+bool ht_cell_is_number(const char *cell);
+
+/* ---- axes ---- */
 
 enum { HT_MOST_TICKS = 24 };
 
@@ -32,7 +39,54 @@ void ht_axis_settle(ht_axis *axis, int wanted);
 double ht_axis_place(const ht_axis *axis, double value);
 /* Can the axis show it? */
 bool ht_axis_holds(const ht_axis *axis, double value);
-/* A tick's number, as short as it can be. */
+/* A number by itself, as short as it can be. */
 void ht_axis_number(ht_text *page, double value);
+/* The number of a tick, in the notation that all ticks of the axis share. */
+void ht_axis_tick(ht_text *page, const ht_axis *axis, int tick);
+/* Characters of the longest of them. */
+int ht_axis_tick_length(const ht_axis *axis);
+
+/* ---- drawing ---- */
+
+/* A picture is drawn twice, as wide as a page and as wide as a phone, and the page's style shows one of them: so text
+ * keeps its size, and each has as many ticks as it can hold. */
+typedef struct ht_canvas {
+    const char *class;
+    double width, height;
+    int x_ticks, y_ticks;
+    size_t most_points, hover_strips;
+} ht_canvas;
+
+enum { HT_CANVASES = 2 };
+extern const ht_canvas ht_canvases[HT_CANVASES];
+
+/* Pixels between baselines, and of a character at most. */
+enum { HT_LINE_PIXELS = 16, HT_COLOURS = 8 };
+double ht_text_pixels(const char *text);
+
+/* A field with its two axes. */
+typedef struct ht_plot_field {
+    ht_axis x, y;
+} ht_plot_field;
+
+/* After the axes are settled: gives them their pixels, with space for ticks and labels around, below `top`. */
+void ht_plot_field_place(ht_plot_field *field, const ht_canvas *canvas, double top, double bottom);
+void ht_svg_axes(ht_text *page, const ht_plot_field *field);
+void ht_svg_labels(ht_text *page, const ht_plot_field *field, const char *x_label, const char *y_label);
+
+/* A picture with its heading: open, one svg per canvas, close. */
+void ht_figure_open(ht_text *page, const char *title);
+void ht_svg_open(ht_text *page, const ht_canvas *canvas, const char *title, double height);
+void ht_svg_close(ht_text *page);
+/* `legend`: HTML, may be NULL. */
+void ht_figure_close(ht_text *page, const ht_text *legend);
+
+void ht_svg_text(ht_text *page, double x, double y, const char *anchor, const char *text);
+void ht_svg_line(ht_text *page, const char *class, double x1, double y1, double x2, double y2);
+/* `title`: shown while a pointer rests on it; NULL: none. */
+void ht_svg_box(ht_text *page, const char *class, double x, double y, double width, double height, const char *title);
+
+/* A legend's entry; `class` gives colour and mark, `note` may be NULL. */
+void ht_legend_entry(ht_text *legend, const char *class, const char *name, const char *note);
 
 #endif

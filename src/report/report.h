@@ -8,27 +8,33 @@
 
 typedef struct ht_report ht_report;
 
+/* How a series is drawn: in a colour of its own; as one of several references, all alike in grey; or dashed. */
+typedef enum ht_line { HT_LINE_COLOUR, HT_LINE_REFERENCE, HT_LINE_DASHED } ht_line;
+
 typedef struct ht_series {
     const char *name;
     size_t count;
     const double *x, *y; /* a y that is no number interrupts the line */
+    ht_line line;
 } ht_series;
 
 typedef struct ht_chart {
     const char *title, *x_label, *y_label;
-    bool x_log, y_log; /* what is not above zero is left out */
+    bool x_log, y_log; /* what is not above zero is left out; an axis on which nothing is left is linear */
     const ht_series *series;
     size_t series_count;
-    double level; /* a dashed line across, with its name; NULL: none */
+    double level; /* a dotted line across, with its name; NULL: none */
     const char *level_name;
-    double zoom_from, zoom_to; /* an inset shows these x larger; from >= to: none */
+    double zoom_from, zoom_to; /* a second field below shows these x larger; from >= to: none */
 } ht_chart;
 
 typedef struct ht_page_table {
     const char *title;
     size_t columns, rows;
     const char *const *heads; /* [columns] */
-    const char *const *cells; /* [rows, columns]; those that are numbers stand to the right */
+    const char *const *cells; /* [rows, columns]; columns of numbers stand to the right, with their heads */
+    const bool *right;        /* [columns]: these do, too; NULL: none */
+    size_t verdict_column;    /* its cells are names of verdicts: with a mark and a colour; 0: there is none */
 } ht_page_table;
 
 typedef struct ht_histogram {
@@ -38,11 +44,11 @@ typedef struct ht_histogram {
     size_t bins;          /* 0: as many as the numbers suggest */
 } ht_histogram;
 
-/* Bars beside each other, each a stack of parts. */
+/* Bars beside each other, or where their labels are too long for that below each other; each a stack of parts. */
 typedef struct ht_bars {
     const char *title, *x_label, *y_label;
     size_t count;
-    const char *const *labels; /* [count], below the bars; NULL: this one has none */
+    const char *const *labels; /* [count]; NULL: this one has none */
     size_t part_count;
     const char *const *part_names;
     const double *heights; /* [part_count, count], from below; what is not above zero is left out */
@@ -69,6 +75,7 @@ typedef struct ht_table {
     const char *heads[HT_MOST_COLUMNS]; /* borrowed */
     int width[HT_MOST_COLUMNS];         /* characters, at least */
     bool right[HT_MOST_COLUMNS];        /* stands to the right; columns of numbers do anyway */
+    size_t verdict_column;              /* as in ht_page_table */
     size_t columns;
     char **cells; /* row by row */
     size_t count, capacity;

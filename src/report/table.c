@@ -1,4 +1,4 @@
-#include "report/report.h"
+#include "report/page.h"
 
 #include <assert.h>
 #include <math.h>
@@ -43,12 +43,6 @@ static int width_of(const char *text)
     return width;
 }
 
-static bool is_number(const char *cell)
-{
-    double number;
-    return strcmp(cell, "-") == 0 || ht_number_read(cell, &number);
-}
-
 /* The rows that are whole. */
 static size_t rows_of(const ht_table *table)
 {
@@ -76,7 +70,7 @@ void ht_table_print(ht_text *text, const ht_table *table)
         for (size_t r = 0; r < rows; r++) {
             const char *cell = table->cells[r * table->columns + c];
             if (width_of(cell) > width[c]) width[c] = width_of(cell);
-            right[c] = right[c] && is_number(cell);
+            right[c] = right[c] && ht_cell_is_number(cell);
         }
         right[c] = right[c] || table->right[c];
     }
@@ -94,7 +88,9 @@ void ht_table_report(ht_report *report, const ht_table *table, const char *title
                           .columns = table->columns,
                           .rows = rows_of(table),
                           .heads = table->heads,
-                          .cells = (const char *const *)table->cells};
+                          .cells = (const char *const *)table->cells,
+                          .right = table->right,
+                          .verdict_column = table->verdict_column};
     ht_report_table(report, &page);
 }
 

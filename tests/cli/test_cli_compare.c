@@ -61,8 +61,8 @@ static void compare__trains_every_setting_and_shows_them(void **state)
     expect(c, "grep -c ' steps in ' progress", 0, "6\n");
     expect(c, "ls compare", 0, "bf16\ncompare.html\nfp16-scale-1\nfp16-scale-1024\nfp16-scale-dynamic\nfp32\nfp64\n");
     expect(c, "ls compare/fp16-scale-1/snapshots", 0, "step-00000005\n");
-    /* Training, its end, held out, memory. */
-    expect(c, "grep -c '<svg' compare/compare.html", 0, "4\n");
+    /* Training, its end, held out, loss scales, memory. */
+    expect(c, "grep -c '<svg class=.wide' compare/compare.html", 0, "5\n");
     expect(c, "cat compare/compare.html", 0, "The last fifth of it");
     /* The fp32 run is the job as halftone train runs it. */
     expect(c,

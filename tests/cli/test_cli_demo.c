@@ -22,7 +22,7 @@ static void demo__shows_what_it_did_and_commands_that_work(void **state)
     expect(c, "cat said", 0, " of 396 sentences are exactly right");
     expect(c, "cat said", 0, "The curves as a page: runs/demo/report.html\n");
     expect(c, "cat runs/demo/report.html", 0, "<title>A small translator</title>");
-    expect(c, "grep -c '<svg' runs/demo/report.html", 0, "2\n");
+    expect(c, "grep -c '<svg class=.wide' runs/demo/report.html", 0, "2\n");
     /* The last three lines are commands. */
     expect(c, "tail -n 3 said | sed -n 1p > one && sh -e one", 0, "bleu        ");
     expect(c, "tail -n 3 said | sed -n 2p > two && sh -e two", 0, "goes on after step 4");
@@ -49,7 +49,7 @@ static void demo__compares_precisions(void **state)
     expect(c, "cat d/report.html", 0, "Memory by what it is for");
     expect(c, "cat d/report.html", 0, "What a training step does to each layer, in fp16");
     expect(c, "grep -c '<td>encoder.rnn</td><td>float2half</td>' d/report.html", 0, "1\n");
-    expect(c, "grep -c '<svg' d/report.html", 0, "12\n");
+    expect(c, "grep -c '<svg class=.wide' d/report.html", 0, "13\n");
     expect(c, "tail -n 3 said | sed -n 1p > one && sh -e one", 0, "bleu        ");
     /* Without the dynamic scale; for programs. */
     expect(c, "\"$H\" demo --quick --steps 2 --json --output q > q.json && grep -c '\"precision\": ' q.json", 0, "6\n");

@@ -145,7 +145,7 @@ static void numerics__are_recorded_and_change_nothing(void **state)
     expect(c, "grep -o '\"name\": \"transformer.h.0.attn.c_attn.weight.grad\", \"op\": \"[a-z]*\"' run/numerics.jsonl",
            0, "weight.grad");
     expect(c, "grep '^gradients of weights ' out.txt | awk '{print ($4 > 0 ? NF : 0)}'", 0, "10\n");
-    expect(c, "grep -c '<svg' run/numerics.html", 0, "3\n");
+    expect(c, "grep -c '<svg class=.wide' run/numerics.html", 0, "3\n");
     expect(c, "\"$H\" train job.json", 2, "holds a run already");
     expect(c, "\"$H\" train job.json --force > /dev/null && ls run", 0, "metrics.jsonl\nsnapshots\n");
 }
@@ -174,7 +174,7 @@ static void numerics__of_a_loss_that_is_scaled_are_told_with_and_without_the_sca
     expect(c, "\"$H\" train job.json --force --numerics --set train.loss_scale=1024 > out.txt && cat out.txt", 0,
            "  times the loss scale");
     expect(c, "grep -c '\"loss_scale\": 1024, .*\"scaled\": {' run/numerics.jsonl", 0, "2\n");
-    expect(c, "grep -c '<svg' run/numerics.html", 0, "6\n");
+    expect(c, "grep -c '<svg class=.wide' run/numerics.html", 0, "6\n");
     /* 1024 takes every exponent ten up. */
     expect(c,
            "sed -n 's/.*weight.grad\"[^}]*\"unscaled\": {[^}]*\"lowest\": \\(-*[0-9]*\\),[^}]*}, \"scaled\": "

@@ -66,7 +66,7 @@ static void text__cannot_become_markup(void **state)
     const double x[] = {1, 2}, y[] = {1, 2};
     ht_report_paragraph(report, evil);
     ht_report_table(report, &(ht_page_table){.title = evil, .columns = 1, .rows = 1, .heads = &evil, .cells = &evil});
-    ht_series series = {evil, 2, x, y};
+    ht_series series = {.name = evil, .count = 2, .x = x, .y = y};
     ht_report_chart(report, &(ht_chart){.title = evil,
                                         .x_label = evil,
                                         .y_label = evil,
@@ -79,8 +79,9 @@ static void text__cannot_become_markup(void **state)
     assert_non_null(page);
     assert_null(strstr(page, "<script"));
     assert_non_null(strstr(page, "<title>a &lt;title&gt;</title>"));
-    /* paragraph, table 3, chart 2 titles, 2 labels, series, level, histogram 2 titles, label */
-    assert_int_equal(count_of(page, escaped), 13);
+    /* paragraph, table 3, chart: heading, legend 2, per canvas title, 2 labels, 2 strips of 2; histogram: heading, per
+     * canvas title, label */
+    assert_int_equal(count_of(page, escaped), 4 + 3 + 2 * (3 + 4) + 1 + 2 * 2);
     check_tags(page);
 }
 
@@ -88,24 +89,43 @@ static void page__loads_and_runs_nothing(void **state)
 {
     ht_report *report = *state;
     const double x[] = {1, 2}, y[] = {1, 2};
-    ht_series series = {"a", 2, x, y};
+    ht_series series = {.name = "a", .count = 2, .x = x, .y = y};
     ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
     const char *page = ht_report_page(report);
     static const char *const words[] = {"http", "src=", "href", "url(", "@import", "script"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) assert_null(strstr(page, words[i]));
-    assert_non_null(strstr(page, "<svg viewBox"));
+    assert_non_null(strstr(page, "<svg class=\"wide\" viewBox"));
+    assert_non_null(strstr(page, "<svg class=\"narrow\" viewBox"));
     assert_string_equal(page + strlen(page) - 8, "</html>\n");
     assert_ptr_equal(ht_report_page(report), page);
 }
 
-static void table__numbers_stand_to_the_right(void **state)
+static void table__columns_of_numbers_stand_to_the_right_with_their_heads(void **state)
 {
     ht_report *report = *state;
-    const char *heads[] = {"a", "b"}, *cells[] = {"word", "1.5", "-2e3", "1.5 ms"};
-    ht_report_table(report, &(ht_page_table){.columns = 2, .rows = 2, .heads = heads, .cells = cells});
+    const char *heads[] = {"a", "b", "c"}, *cells[] = {"word", "1.5", "<0.01%", "-2e3", "-", "2 ms"};
+    ht_report_table(report, &(ht_page_table){.columns = 3, .rows = 2, .heads = heads, .cells = cells});
     const char *page = ht_report_page(report);
-    assert_non_null(strstr(page, "<tr><td>word</td><td class=\"n\">1.5</td></tr>"));
-    assert_non_null(strstr(page, "<tr><td class=\"n\">-2e3</td><td>1.5 ms</td></tr>"));
+    assert_non_null(strstr(page, "<th>a</th><th class=\"n\">b</th><th>c</th>"));
+    assert_non_null(strstr(page, "<tr><td>word</td><td class=\"n\">1.5</td><td>&lt;0.01%</td></tr>"));
+    assert_non_null(strstr(page, "<tr><td>-2e3</td><td class=\"n\">-</td><td>2 ms</td></tr>"));
+    assert_null(strstr(page, "class=\"fold\""));
+    check_tags(page);
+}
+
+static void table__texts_fold_and_verdicts_have_a_mark_and_a_colour(void **state)
+{
+    ht_report *report = *state;
+    const char *heads[] = {"claim", "here", "why"};
+    const char *cells[] = {"true", "true", "a", "b", "false", "c", "d", "not distinguishable here", "e"};
+    ht_report_table(report,
+                    &(ht_page_table){.columns = 3, .rows = 3, .heads = heads, .cells = cells, .verdict_column = 1});
+    const char *page = ht_report_page(report);
+    assert_non_null(strstr(page, "<table class=\"fold\">"));
+    assert_non_null(
+        strstr(page, "<td data-head=\"claim\">true</td><td class=\"good\" data-head=\"here\">\u2713 true</td>"));
+    assert_non_null(strstr(page, "<td class=\"bad\" data-head=\"here\">\u2717 false</td>"));
+    assert_non_null(strstr(page, "<td class=\"open\" data-head=\"here\">? not distinguishable here</td>"));
 }
 
 static void axis__ticks_are_round(void **state)
@@ -158,13 +178,38 @@ static void axis__numbers_are_short(void **state)
     }
 }
 
+static void axis__ticks_share_one_notation(void **state)
+{
+    (void)state;
+    static const struct {
+        double low, high;
+        bool logarithmic;
+        const char *text;
+    } cases[] = {{0, 2, false, "0 0.5 1.0 1.5 2.0 "},     {0, 4e-4, false, "0 1e-4 2e-4 3e-4 4e-4 "},
+                 {0, 2e6, false, "0 5e5 1e6 1.5e6 2e6 "}, {1e-4, 1, true, "1e-4 1e-3 1e-2 1e-1 1e0 "},
+                 {0.01, 100, true, "0.01 0.1 1 10 100 "}, {0.5, 5, true, "0.5 1.0 2.0 5.0 "},
+                 {0, 0, false, "0 0.2 0.4 0.6 0.8 1.0 "}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ht_axis axis = {.low = cases[i].low, .high = cases[i].high, .logarithmic = cases[i].logarithmic};
+        ht_text text = {0};
+        ht_axis_settle(&axis, 5);
+        for (int k = 0; k < axis.tick_count; k++) {
+            ht_axis_tick(&text, &axis, k);
+            ht_text_add(&text, " ");
+        }
+        assert_string_equal(text.data, cases[i].text);
+        ht_text_free(&text);
+    }
+}
+
+/* The first curve of the first canvas, without its "d=". */
 static const char *path_of(const char *page, int which)
 {
     const char *at = page;
     for (int i = 0; i <= which; i++) {
-        at = strstr(at, "d=\"M");
+        at = strstr(at, " d=\"M");
         assert_non_null(at);
-        at += 3;
+        at += 4;
     }
     return at;
 }
@@ -174,12 +219,12 @@ static void chart__lines_stop_at_what_is_no_number(void **state)
 {
     ht_report *report = *state;
     const double x[] = {0, 1, 2, 3, 4}, y[] = {1, 2, NAN, 1, 2};
-    ht_series series = {"a", 5, x, y};
+    ht_series series = {.name = "a", .count = 5, .x = x, .y = y};
     ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
     const char *page = ht_report_page(report), *path = path_of(page, 0);
     char line[256];
     snprintf(line, sizeof line, "%.*s", (int)strcspn(path, "\""), path);
-    assert_string_equal(line, "M70.00 370.00L247.50 20.00M602.50 370.00L780.00 20.00");
+    assert_string_equal(line, "M50.20 364.00h0L234.88 10.00M604.23 364.00h0L788.90 10.00");
     assert_null(strstr(page, "nan"));
     assert_null(strstr(page, "inf"));
 }
@@ -188,12 +233,12 @@ static void chart__a_logarithmic_axis_leaves_out_zero(void **state)
 {
     ht_report *report = *state;
     const double x[] = {1, 10, 100}, y[] = {100, 0, 1};
-    ht_series series = {"a", 3, x, y};
+    ht_series series = {.name = "a", .count = 3, .x = x, .y = y};
     ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1, .x_log = true, .y_log = true});
     const char *path = path_of(ht_report_page(report), 0);
     char line[256];
     snprintf(line, sizeof line, "%.*s", (int)strcspn(path, "\""), path);
-    assert_string_equal(line, "M70.00 20.00M780.00 370.00");
+    assert_string_equal(line, "M50.20 10.00h0M788.90 364.00h0");
 }
 
 static void chart__long_series_keep_their_extremes(void **state)
@@ -205,7 +250,7 @@ static void chart__long_series_keep_their_extremes(void **state)
     assert_non_null(y);
     for (int i = 0; i < MANY; i++) x[i] = i, y[i] = 1;
     y[54321] = 9;
-    ht_series series = {"a", MANY, x, y};
+    ht_series series = {.name = "a", .count = MANY, .x = x, .y = y};
     ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
     const char *page = ht_report_page(report);
     assert_true(strlen(page) < 100000);
@@ -219,11 +264,21 @@ static void chart__long_series_keep_their_extremes(void **state)
     free(y);
 }
 
-static void chart__has_a_legend_and_an_inset(void **state)
+/* The coordinates of a path: highest and lowest pixel. */
+static void heights_of(const char *path, double *top, double *bottom)
+{
+    *top = 1e9;
+    *bottom = -1e9;
+    for (const char *at = path; *at != '"'; at++)
+        if (*at == ' ') *top = fmin(*top, atof(at)), *bottom = fmax(*bottom, atof(at));
+}
+
+static void chart__has_a_legend_and_enlarges_below_itself(void **state)
 {
     ht_report *report = *state;
     const double x[] = {0, 10, 20, 30}, y[] = {8, 4, 2, 1};
-    ht_series series[] = {{"first", 4, x, y}, {"second", 4, x, x}};
+    ht_series series[] = {{.name = "first", .count = 4, .x = x, .y = y},
+                          {.name = "second", .count = 4, .x = x, .y = x}};
     ht_chart chart = {.series = series, .series_count = 2, .zoom_from = 20, .zoom_to = 30};
     ht_report_chart(report, &chart);
     chart.zoom_to = 20; /* none */
@@ -231,10 +286,117 @@ static void chart__has_a_legend_and_an_inset(void **state)
     chart.zoom_from = 50, chart.zoom_to = 60; /* nothing there */
     ht_report_chart(report, &chart);
     const char *page = ht_report_page(report);
-    assert_int_equal(count_of(page, "class=\"zoom\""), 1);
-    assert_int_equal(count_of(page, ">first</text>"), 3);
-    assert_int_equal(count_of(page, "<path fill=\"none\""), 2 * 3 + 2);
+    double top, bottom, zoom_top, zoom_bottom;
+    heights_of(path_of(page, 0), &top, &bottom);
+    heights_of(path_of(page, 2), &zoom_top, &zoom_bottom);
+    assert_true(zoom_top > bottom); /* nothing is covered */
+    assert_int_equal(count_of(page, "<g class=\"zoom\">"), HT_CANVASES);
+    assert_int_equal(count_of(page, "></i>first</span>"), 3);
+    assert_int_equal(count_of(page, "<path class=\"curve "), HT_CANVASES * (2 * 3 + 2));
     check_tags(page);
+}
+
+static void chart__draws_constants_zeros_and_single_points(void **state)
+{
+    ht_report *report = *state;
+    const double x[] = {1, 2, 3}, constant[] = {5, 5, 5}, zero[] = {0, 0, 0};
+    ht_series series = {.name = "a", .count = 3, .x = x, .y = constant};
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1, .y_log = true});
+    series.y = zero;
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
+    /* A logarithm of zero there is not, so this axis is linear. */
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1, .y_log = true});
+    series.count = 1;
+    ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
+    const char *page = ht_report_page(report);
+    double top, bottom, floor;
+    heights_of(path_of(page, 0), &top, &bottom);
+    assert_float_equal(top, bottom, 0);
+    heights_of(path_of(page, 2), &top, &floor);
+    assert_float_equal(top, floor, 0);
+    assert_true(floor > bottom); /* at the bottom of its field, where the constant was in the middle */
+    heights_of(path_of(page, 4), &top, &bottom);
+    assert_float_equal(bottom, floor, 0);
+    assert_non_null(strstr(path_of(page, 6), "h0\"")); /* a dot, by its round ends */
+}
+
+static void chart__curves_that_coincide_are_a_rope_of_their_colours(void **state)
+{
+    ht_report *report = *state;
+    const double x[] = {1, 2, 3, 4}, y[] = {8, 4, 2, 1}, same[] = {8, 4.001, 2, 1}, other[] = {1, 2, 4, 8};
+    const ht_series series[] = {{.name = "one", .count = 4, .x = x, .y = y},
+                                {.name = "two", .count = 4, .x = x, .y = same},
+                                {.name = "apart", .count = 4, .x = x, .y = other},
+                                {.name = "three", .count = 4, .x = x, .y = y}};
+    ht_report_chart(report, &(ht_chart){.series = series, .series_count = 4});
+    const char *page = ht_report_page(report);
+    assert_int_equal(count_of(page, "<path class=\"curve c1\" stroke-dasharray=\"7 14\" stroke-dashoffset=\"-7\""), 2);
+    assert_int_equal(count_of(page, "<path class=\"curve c3\" stroke-dasharray=\"7 14\" stroke-dashoffset=\"-14\""), 2);
+    assert_int_equal(count_of(page, "<path class=\"curve c0\" d="), 2);
+    assert_int_equal(count_of(page, "<path class=\"curve c2\" d="), 2);
+    assert_int_equal(count_of(page, "<small>(coincides with one)</small>"), 2);
+}
+
+static void chart__references_are_grey_and_dashes_are_asked_for(void **state)
+{
+    ht_report *report = *state;
+    const double x[] = {1, 2}, y[] = {1, 2};
+    const ht_series series[] = {{.name = "mixed", .count = 2, .x = x, .y = y},
+                                {.name = "seed", .count = 2, .x = x, .y = y, .line = HT_LINE_REFERENCE},
+                                {.name = "scale 1", .count = 2, .x = x, .y = x, .line = HT_LINE_DASHED}};
+    ht_report_chart(report, &(ht_chart){.series = series, .series_count = 3});
+    const char *page = ht_report_page(report);
+    const char *reference = strstr(page, "<path class=\"curve reference\""),
+               *mixed = strstr(page, "<path class=\"curve c0\"");
+    assert_true(reference && mixed && reference < mixed); /* below the others */
+    assert_int_equal(count_of(page, "<path class=\"curve c1 dashed\""), 2);
+    assert_null(strstr(page, "coincides"));
+}
+
+static void chart__one_bad_series_does_not_flatten_the_others(void **state)
+{
+    ht_report *report = *state;
+    const double x[] = {1, 2, 3, 4}, good[] = {1.3, 1.2, 1.4, 1.3}, fine[] = {1.35, 1.25, 1.3, 1.2};
+    const double bad[] = {110, 120, 119, 118};
+    const ht_series series[] = {{.name = "good", .count = 4, .x = x, .y = good},
+                                {.name = "fine", .count = 4, .x = x, .y = fine},
+                                {.name = "bad", .count = 4, .x = x, .y = bad}};
+    ht_report_chart(report, &(ht_chart){.series = series, .series_count = 3});
+    const char *page = ht_report_page(report);
+    double top, bottom, edge;
+    heights_of(path_of(page, 0), &top, &bottom);
+    assert_true(bottom - top > 100);
+    heights_of(path_of(page, 2), &edge, &bottom);
+    assert_true(edge <= top && edge == bottom); /* along the upper edge, not outside */
+    assert_non_null(strstr(page, "bad <small>(leaves the chart: up to 120)</small>"));
+}
+
+/* What begins far away and comes near is no bad run, and neither are two levels. */
+static void chart__ordinary_series_stay_whole(void **state)
+{
+    ht_report *report = *state;
+    const double x[] = {1, 2, 3, 4}, falls[] = {90, 2, 1.3, 1.2}, late[] = {NAN, NAN, 1.4, 1.2};
+    const double one[] = {1, 1, 1, 1}, thousand[] = {1024, 1024, 1024, 1024};
+    const ht_series first[] = {{.name = "falls", .count = 4, .x = x, .y = falls},
+                               {.name = "late", .count = 4, .x = x, .y = late}};
+    const ht_series second[] = {{.name = "1", .count = 4, .x = x, .y = one},
+                                {.name = "1024", .count = 4, .x = x, .y = thousand}};
+    ht_report_chart(report, &(ht_chart){.series = first, .series_count = 2});
+    ht_report_chart(report, &(ht_chart){.series = second, .series_count = 2, .y_log = true});
+    assert_null(strstr(ht_report_page(report), "leaves the chart"));
+}
+
+static void chart__tells_its_values_where_a_pointer_rests(void **state)
+{
+    ht_report *report = *state;
+    const double x[] = {0, 100}, y[] = {0.25, 0.5}, none[] = {NAN, 3};
+    const ht_series series[] = {{.name = "a", .count = 2, .x = x, .y = y},
+                                {.name = "b", .count = 2, .x = x, .y = none}};
+    ht_report_chart(report, &(ht_chart){.x_label = "step", .series = series, .series_count = 2});
+    const char *page = ht_report_page(report);
+    assert_int_equal(count_of(page, "<title>step 0\na: 0.25</title>"), HT_CANVASES);
+    assert_int_equal(count_of(page, "<title>step 100\na: 0.5\nb: 3</title>"), HT_CANVASES);
+    assert_int_equal(count_of(page, "class=\"hover\""), 2 * HT_CANVASES);
 }
 
 static void histogram__counts_every_number_once(void **state)
@@ -247,7 +409,8 @@ static void histogram__counts_every_number_once(void **state)
     const double far[] = {-1e308, 1e308};
     ht_report_histogram(report, &(ht_histogram){.count = 2, .values = far, .bins = 1000000});
     const char *page = ht_report_page(report);
-    assert_int_equal(count_of(page, "class=\"bar\""), 3 + 0 + 2); /* bins 0, 1 and 3; the ends */
+    assert_int_equal(count_of(page, "class=\"bar c0\""), HT_CANVASES * (3 + 0 + 2)); /* bins 0, 1 and 3; the ends */
+    assert_int_equal(count_of(page, "<title>0 to 1: 3</title>"), HT_CANVASES);
     assert_null(strstr(page, "nan"));
 }
 
@@ -261,11 +424,28 @@ static void bars__are_stacks_of_what_is_above_zero(void **state)
     ht_report_bars(report, &bars);
     ht_report_bars(report, &(ht_bars){.part_names = parts});
     const char *page = ht_report_page(report);
-    assert_int_equal(count_of(page, "class=\"part\""), 2 + 2 + 2); /* a's, the last one's, the legend's; c has none */
-    assert_int_equal(count_of(page, ">c</text>"), 1);
-    assert_int_equal(count_of(page, ">below&amp;</text>"), 1);
+    assert_int_equal(count_of(page, "<rect class=\"part c"),
+                     HT_CANVASES * (2 + 2)); /* a's, the last one's; c has none */
+    assert_int_equal(count_of(page, "<title>a&lt;, below&amp;: 1</title>"), HT_CANVASES);
+    assert_int_equal(count_of(page, ">c</text>"), HT_CANVASES);
+    assert_int_equal(count_of(page, "<i class=\"part c0\"></i>below&amp;</span>"), 1);
     assert_null(strstr(page, "nan"));
     check_tags(page);
+}
+
+/* Labels that would run into each other stand above their bars, which lie. */
+static void bars__with_long_labels_lie(void **state)
+{
+    ht_report *report = *state;
+    const char *const labels[] = {"fp16 with a dynamic loss scale", "fp16 with a loss scale of 1024", "b"};
+    const char *const parts[] = {"a"};
+    const double heights[] = {1, 2, 3};
+    ht_report_bars(report,
+                   &(ht_bars){.count = 3, .labels = labels, .part_count = 1, .part_names = parts, .heights = heights});
+    const char *page = ht_report_page(report), *narrow = strstr(page, "class=\"narrow\"");
+    assert_int_equal(count_of(page, "text-anchor=\"start\">fp16 with a dynamic loss scale</text>"), 1);
+    assert_int_equal(count_of(narrow, "text-anchor=\"start\">fp16 with a dynamic loss scale</text>"), 1);
+    assert_int_equal(count_of(page, "text-anchor=\"middle\">b</text>"), 1);
 }
 
 static void page__is_written_whole_or_not_at_all(void **state)
@@ -288,16 +468,25 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(text__cannot_become_markup, start, stop),
         cmocka_unit_test_setup_teardown(page__loads_and_runs_nothing, start, stop),
-        cmocka_unit_test_setup_teardown(table__numbers_stand_to_the_right, start, stop),
+        cmocka_unit_test_setup_teardown(table__columns_of_numbers_stand_to_the_right_with_their_heads, start, stop),
+        cmocka_unit_test_setup_teardown(table__texts_fold_and_verdicts_have_a_mark_and_a_colour, start, stop),
+        cmocka_unit_test(axis__ticks_share_one_notation),
         cmocka_unit_test(axis__ticks_are_round),
         cmocka_unit_test(axis__anything_becomes_an_axis),
         cmocka_unit_test(axis__numbers_are_short),
         cmocka_unit_test_setup_teardown(chart__lines_stop_at_what_is_no_number, start, stop),
         cmocka_unit_test_setup_teardown(chart__a_logarithmic_axis_leaves_out_zero, start, stop),
         cmocka_unit_test_setup_teardown(chart__long_series_keep_their_extremes, start, stop),
-        cmocka_unit_test_setup_teardown(chart__has_a_legend_and_an_inset, start, stop),
+        cmocka_unit_test_setup_teardown(chart__has_a_legend_and_enlarges_below_itself, start, stop),
+        cmocka_unit_test_setup_teardown(chart__draws_constants_zeros_and_single_points, start, stop),
+        cmocka_unit_test_setup_teardown(chart__curves_that_coincide_are_a_rope_of_their_colours, start, stop),
+        cmocka_unit_test_setup_teardown(chart__references_are_grey_and_dashes_are_asked_for, start, stop),
+        cmocka_unit_test_setup_teardown(chart__one_bad_series_does_not_flatten_the_others, start, stop),
+        cmocka_unit_test_setup_teardown(chart__ordinary_series_stay_whole, start, stop),
+        cmocka_unit_test_setup_teardown(chart__tells_its_values_where_a_pointer_rests, start, stop),
         cmocka_unit_test_setup_teardown(histogram__counts_every_number_once, start, stop),
         cmocka_unit_test_setup_teardown(bars__are_stacks_of_what_is_above_zero, start, stop),
+        cmocka_unit_test_setup_teardown(bars__with_long_labels_lie, start, stop),
         cmocka_unit_test_setup_teardown(page__is_written_whole_or_not_at_all, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
