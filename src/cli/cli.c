@@ -14,10 +14,14 @@ int cli_fail(int end, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs("halftone: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
+    char *message = length < 0 ? NULL : malloc((size_t)length + 1);
+    va_start(args, format);
+    if (message) vsnprintf(message, (size_t)length + 1, format, args);
+    va_end(args);
+    cli_tell("halftone: ", message ? message : format);
+    free(message);
     return end;
 }
 
@@ -48,7 +52,7 @@ static void on_log(void *arg, ht_log_level level, const char *line)
     if (!start->over)
         snprintf(start->warning, sizeof start->warning, "%s", line);
     else if (strcmp(start->warning, line) != 0)
-        fprintf(stderr, "halftone: %s\n", line);
+        cli_tell("halftone: ", line);
 }
 
 int cli_context(ht_context **out)
@@ -81,12 +85,6 @@ int cli_put(ht_text *text)
         text->failed ? cli_fail(CLI_FAILED, "out of memory for the output") : cli_puts(text->data ? text->data : "");
     ht_text_free(text);
     return end;
-}
-
-bool cli_terminal(int file)
-{
-    const char *kind = getenv("TERM");
-    return isatty(file) == 1 && !(kind && strcmp(kind, "dumb") == 0);
 }
 
 bool cli_is_there(const char *data)

@@ -256,13 +256,13 @@ static int print_tables(const comparison *c, const char *page)
     ht_text text = {0};
     ht_table runs = {0}, memory = {0}, groups = {0};
     cli_sweep_table(&runs, &c->sweep);
-    ht_table_print(&text, &runs);
+    ht_table_print(&text, &runs, cli_columns());
     if (cli_sweep_groups(&groups, &c->sweep)) {
         ht_text_add(&text, "\n");
-        ht_table_print(&text, &groups);
+        ht_table_print(&text, &groups, cli_columns());
     }
     ht_text_add(&text, "\n%s%s\n", unit_title, cli_sweep_memory(&memory, &c->sweep));
-    ht_table_print(&text, &memory);
+    ht_table_print(&text, &memory, cli_columns());
     ht_text_add(&text, "\n");
     cli_sweep_errors(&text, &c->sweep);
     cli_sweep_half(&text, &c->sweep);
@@ -270,7 +270,7 @@ static int print_tables(const comparison *c, const char *page)
     ht_table_free(&runs);
     ht_table_free(&memory);
     ht_table_free(&groups);
-    return cli_put(&text);
+    return cli_show(&text);
 }
 
 static int print_json(const comparison *c, const char *page)

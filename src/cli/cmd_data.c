@@ -388,7 +388,7 @@ static int run_data(void *arg)
     p.arena = ht_arena_create();
     ht_status status = p.arena ? show(&text, &p) : ht_fail(p.ctx, HT_ENOMEM, "out of memory");
     end = status == HT_OK
-              ? cli_put(&text)
+              ? cli_show(&text)
               : cli_fail(status == HT_EIO ? CLI_WRONG : cli_end_of(status), "data: %s", ht_context_message(p.ctx));
     ht_text_free(&text);
     ht_data_free(p.data);

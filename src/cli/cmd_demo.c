@@ -132,18 +132,20 @@ static void print_start(const demo *d, ht_run *run)
 {
     const ht_data_info *info = ht_data_info_of(ht_run_data(run));
     ht_run_info about = ht_run_info_of(run);
+    ht_text text = {0};
     if (d->data)
-        printf("A small translator learns from %s.\n", d->data);
+        ht_text_add(&text, "A small translator learns from %s.\n", d->data);
     else
-        printf(
-            "A small translator learns French. Its sentences are synthetic: a grammar inside this program makes them "
-            "up.\nhalftone demo --data pairs.tsv takes real ones.\n");
-    printf("%" PRId64 " pairs to learn from, %" PRId64 " held out; %" PRId64 " and %" PRId64
-           " words; an LSTM with attention, %" PRId64 " parameters, %d threads\n\n",
-           info->parts[HT_DATA_TRAIN].items, info->parts[HT_DATA_VALIDATION].items, info->source_vocabulary,
-           info->vocabulary, about.parameters, ht_context_threads(d->ctx));
-    if (d->sweep.count > 1) printf("It does so %zu times, %" PRId64 " steps each:\n", d->sweep.count, about.steps);
-    fflush(stdout);
+        ht_text_add(&text, "A small translator learns French. Its sentences are synthetic: a grammar inside this "
+                           "program makes them up.\nhalftone demo --data pairs.tsv takes real ones.\n");
+    ht_text_add(&text,
+                "%" PRId64 " pairs to learn from, %" PRId64 " held out; %" PRId64 " and %" PRId64
+                " words; an LSTM with attention, %" PRId64 " parameters, %d threads\n\n",
+                info->parts[HT_DATA_TRAIN].items, info->parts[HT_DATA_VALIDATION].items, info->source_vocabulary,
+                info->vocabulary, about.parameters, ht_context_threads(d->ctx));
+    if (d->sweep.count > 1)
+        ht_text_add(&text, "It does so %zu times, %" PRId64 " steps each:\n", d->sweep.count, about.steps);
+    cli_show(&text);
 }
 
 static void on_start(void *arg, const cli_sweep_entry *t, ht_run *run)
@@ -211,11 +213,12 @@ static ht_status on_end(void *arg, cli_sweep_entry *t, ht_run *run)
     if (t == d->sweep.list && t->last_eval.count == 0)
         HT_FAIL(d->ctx, HT_EINVAL, "%s: too few pairs to hold any out", d->data ? d->data : "the grammar");
     if (!d->json) {
-        printf("%s%s: %zu steps in %.1f seconds, loss %.4f", d->terminal ? "\r\033[K" : "", t->name, t->made,
-               t->seconds, t->final_loss);
-        if (t->last_eval.count > 0) printf(", held-out perplexity %.4f", t->last_eval.perplexity);
-        printf("%s\n", t->skipped > 0 ? "; some steps were skipped" : "");
-        fflush(stdout);
+        ht_text line = {0};
+        ht_text_add(&line, "%s: %zu steps in %.1f seconds, loss %.4f", t->name, t->made, t->seconds, t->final_loss);
+        if (t->last_eval.count > 0) ht_text_add(&line, ", held-out perplexity %.4f", t->last_eval.perplexity);
+        ht_text_add(&line, "%s\n", t->skipped > 0 ? "; some steps were skipped" : "");
+        if (d->terminal) fputs("\r\033[K", stdout);
+        cli_show(&line);
     }
     return HT_OK;
 }

@@ -204,7 +204,7 @@ static int print_diff(const diff_job *job, const cli_value_diff *diff)
     else
         add_table(&text, job, diff, rows, count);
     free(rows);
-    return cli_put(&text);
+    return job->json ? cli_put(&text) : cli_show(&text);
 }
 
 /* ---- the command ---- */

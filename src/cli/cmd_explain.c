@@ -37,8 +37,9 @@ static int print_explained(const explain_job *job, const cli_explained *e)
     if (job->html) return write_page(job, e);
     if (job->dot && cli_explain_dot(&text, e) != HT_OK) text.failed = true;
     if (job->json) cli_explain_json(&text, e);
-    if (!job->dot && !job->json) cli_explain_table(&text, e, job->all);
-    return cli_put(&text);
+    if (job->dot || job->json) return cli_put(&text);
+    cli_explain_table(&text, e, job->all);
+    return cli_show(&text);
 }
 
 static int explain(explain_job *job, ht_context *ctx)

@@ -130,7 +130,7 @@ static void add_types(ht_text *text)
         type_columns(columns, shown[i], &f);
         ht_table_row(&table, columns, TYPE_COLUMNS);
     }
-    ht_table_print(text, &table);
+    ht_table_print(text, &table, cli_columns());
     ht_table_free(&table);
 }
 
@@ -146,7 +146,7 @@ static void add_sums(ht_text *text, const cli_sum *sums)
         sum_columns(columns, tried[i], &sums[i]);
         ht_table_row(&table, columns, SUM_COLUMNS);
     }
-    ht_table_print(text, &table);
+    ht_table_print(text, &table, cli_columns());
     ht_table_free(&table);
 }
 
@@ -162,7 +162,7 @@ static void add_oscillators(ht_text *text, const cli_oscillator *o)
         oscillator_columns(columns, tried[i], &o[i]);
         ht_table_row(&table, columns, OSCILLATOR_COLUMNS);
     }
-    ht_table_print(text, &table);
+    ht_table_print(text, &table, cli_columns());
     ht_table_free(&table);
 }
 
@@ -254,7 +254,7 @@ static int run_formats(void *arg)
         add_sums(&text, sums);
         add_oscillators(&text, oscillators);
     }
-    return cli_put(&text);
+    return o->json ? cli_put(&text) : cli_show(&text);
 }
 
 static const cli_option options[] = {

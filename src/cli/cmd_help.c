@@ -16,7 +16,7 @@ static int run_help(void *arg)
         cli_add_man(&text, about);
     else
         cli_add_help(&text, about);
-    return cli_put(&text);
+    return o->man ? cli_put(&text) : cli_show(&text);
 }
 
 static const cli_option options[] = {

@@ -135,7 +135,7 @@ static int write_file(const char *path, ht_text *text, bool force)
     if (!wrote) return cli_fail(CLI_FAILED, "init: %s: %s", path, strerror(errno));
     ht_text said = {0};
     ht_text_add(&said, "%s is written. Next: halftone check %s, then halftone train %s\n", path, path, path);
-    return cli_put(&said);
+    return cli_show(&said);
 }
 
 static int make_job(const char *data, const char *format, const char *path, bool force)

@@ -88,7 +88,7 @@ static int run_ops(void *arg)
     else
         add_table(&text, ctx);
     ht_context_free(ctx);
-    return cli_put(&text);
+    return o->json || o->samples ? cli_put(&text) : cli_show(&text);
 }
 
 static const cli_option options[] = {

@@ -67,7 +67,7 @@ static int list_passes(void)
         ht_text_add(&text, "%-12s %s%s%s\n", row->pass->name, row->pass->help, condition ? "; if " : "",
                     condition ? condition : "");
     }
-    return cli_put(&text);
+    return cli_show(&text);
 }
 
 static int list_passes_as_json(void)

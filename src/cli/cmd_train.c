@@ -1,13 +1,13 @@
 /* halftone train: a run, with its progress on the terminal or as lines for programs. */
 #include "cli/job_options.h"
 #include "cli/numerics_page.h"
+#include "cli/progress.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 typedef struct train_job {
@@ -56,26 +56,12 @@ static void clear_bar(train_job *job)
 
 static void show_bar(train_job *job, const ht_step_report *r)
 {
-    enum { MOST = 40 };
-    char bar[MOST + 1], left[32] = "";
-    struct winsize window;
-    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
-    int width = columns >= 130 ? MOST : columns >= 100 ? 20 : 10;
-    int full = (int)((double)width * (double)r->step / (double)r->steps);
-    for (int i = 0; i < width; i++) bar[i] = i < full ? '#' : '.';
-    bar[width] = '\0';
-    job->shown_ms = job->total_ms;
+    ht_text line = {0};
     double seconds = job->total_ms / 1e3 / (double)(r->step - job->first_step) * (double)(r->steps - r->step);
-    snprintf(left, sizeof left, "%d:%02d left", (int)(seconds / 60), (int)fmod(seconds, 60));
-    char line[256];
-    int length = snprintf(line, sizeof line, "%s %" PRId64 "/%" PRId64 " loss %.4f", bar, r->step, r->steps, r->loss);
-    if (!isnan(job->eval_loss))
-        length += snprintf(line + length, sizeof line - (size_t)length, " eval %.4f", job->eval_loss);
-    if (r->loss_scale != 1) length += snprintf(line + length, sizeof line - (size_t)length, " scale %g", r->loss_scale);
-    if (r->skips > 0) length += snprintf(line + length, sizeof line - (size_t)length, " skipped %" PRId64, r->skips);
-    snprintf(line + length, sizeof line - (size_t)length, " | %.0f/s %.0f MiB lr %.3g | %s", r->tokens_per_second,
-             (double)r->process_peak_bytes / 0x1p20, r->lr, left);
-    printf("\r%.*s\033[K", columns - 1, line);
+    job->shown_ms = job->total_ms;
+    cli_progress_bar(&line, r, job->eval_loss, seconds, cli_columns());
+    if (!line.failed) printf("\r%s\033[K", line.data);
+    ht_text_free(&line);
     fflush(stdout);
     job->bar_shown = true;
 }
@@ -90,12 +76,10 @@ static void on_step(void *arg, const ht_step_report *r)
         return;
     }
     if (r->step % job->log_every != 0 && r->step != job->first_step + 1 && r->step != r->steps && !r->skipped) return;
-    printf("step %" PRId64 " of %" PRId64 " epoch %.4f loss %.6f lr %.6g grad_norm %.6g tokens_per_second %.1f "
-           "step_ms %.3f",
-           r->step, r->steps, r->epoch, r->loss, r->lr, r->grad_norm, r->tokens_per_second, r->step_ms);
-    if (job->breakdown) printf(" micro_ms %.3f update_ms %.3f", r->micro_ms, r->update_ms);
-    printf(" plan_bytes %" PRId64 " process_peak_bytes %" PRId64 " skipped %d loss_scale %.9g skips %" PRId64 "\n",
-           r->plan_bytes, r->process_peak_bytes, r->skipped, r->loss_scale, r->skips);
+    ht_text line = {0};
+    cli_progress_line(&line, r, job->breakdown);
+    if (!line.failed) printf("%s\n", line.data);
+    ht_text_free(&line);
     fflush(stdout);
 }
 
@@ -104,18 +88,19 @@ static void on_eval(void *arg, const ht_eval_report *r)
     train_job *job = arg;
     job->eval_loss = r->loss;
     clear_bar(job);
-    printf("eval %" PRId64 " loss %.6f", r->step, r->loss);
-    if (!isnan(r->perplexity)) printf(" perplexity %.6g", r->perplexity);
-    if (!isnan(r->accuracy)) printf(" accuracy %.6f", r->accuracy);
-    printf(" count %" PRId64 " seconds %.2f\n", r->count, r->seconds);
-    fflush(stdout);
+    ht_text line = {0};
+    ht_text_add(&line, "eval %" PRId64 " loss %.6f", r->step, r->loss);
+    if (!isnan(r->perplexity)) ht_text_add(&line, " perplexity %.6g", r->perplexity);
+    if (!isnan(r->accuracy)) ht_text_add(&line, " accuracy %.6f", r->accuracy);
+    ht_text_add(&line, " count %" PRId64 " seconds %.2f\n", r->count, r->seconds);
+    cli_show(&line);
 }
 
 static void on_note(void *arg, const char *line)
 {
     clear_bar(arg);
     fflush(stdout);
-    fprintf(stderr, "halftone: %s\n", line);
+    cli_tell("halftone: ", line);
 }
 
 /* ---- the command ---- */
@@ -128,7 +113,7 @@ static int fail_with(const ht_context *ctx, int end)
 static int show_numerics(ht_context *ctx, const char *folder)
 {
     ht_text text = {0};
-    if (cli_numerics_page(&text, ctx, folder) == HT_OK) return cli_put(&text);
+    if (cli_numerics_page(&text, ctx, folder) == HT_OK) return cli_show(&text);
     ht_text_free(&text);
     return fail_with(ctx, CLI_FAILED);
 }
@@ -138,11 +123,59 @@ static void tell_memory(const ht_run *run)
 {
     ht_end_report r = ht_run_end(run);
     int64_t beyond = r.process_peak_bytes - r.plan_bytes;
-    fprintf(stderr,
-            "halftone: the process held %.1f MiB at most: %.1f MiB of the plan, and %.1f MiB beyond it of a reserve of "
-            "%.1f MiB\n",
-            (double)r.process_peak_bytes / 0x1p20, (double)r.plan_bytes / 0x1p20, (double)beyond / 0x1p20,
-            (double)r.reserve_bytes / 0x1p20);
+    char line[256];
+    snprintf(line, sizeof line,
+             "the process held %.1f MiB at most: %.1f MiB of the plan, and %.1f MiB beyond it of a reserve of %.1f MiB",
+             (double)r.process_peak_bytes / 0x1p20, (double)r.plan_bytes / 0x1p20, (double)beyond / 0x1p20,
+             (double)r.reserve_bytes / 0x1p20);
+    cli_tell("halftone: ", line);
+}
+
+/* The job as it was given, for a command that goes on with it, or with steps > 0 up to another one. */
+static void add_resume(ht_text *text, const cli_job *given, int64_t steps)
+{
+    static const char steps_key[] = "train.steps=";
+    ht_text_add(text, "  ");
+    cli_add_word(text, cli_program, " train ");
+    cli_add_word(text, given->request.path, "");
+    ht_text_add(text, " --resume");
+    for (size_t i = 0; i < given->request.set_count; i++) {
+        if (steps > 0 && strncmp(given->sets[i], steps_key, strlen(steps_key)) == 0) continue;
+        ht_text_add(text, " --set ");
+        cli_add_word(text, given->sets[i], "");
+    }
+    if (given->request.engine_path) {
+        ht_text_add(text, " --deepspeed ");
+        cli_add_word(text, given->request.engine_path, "");
+    }
+    if (steps > 0) ht_text_add(text, " --set %s%" PRId64, steps_key, steps);
+    ht_text_add(text, "\n");
+}
+
+/* What a reader will want to do with the run. */
+static void tell_next(const train_job *job, const ht_run_info *info, bool stopped)
+{
+    ht_text text = {0};
+    ht_text_add(&text, "halftone: next, %s:\n", stopped ? "to go on" : "to evaluate it, or to train it further");
+    if (!stopped) {
+        ht_text_add(&text, "  ");
+        cli_add_word(&text, cli_program, " eval ");
+        cli_add_word(&text, info->folder, "");
+        ht_text_add(&text, isnan(job->eval_loss) ? " --set data.validation=FILE\n" : "\n");
+    }
+    add_resume(&text, &job->job_options, stopped ? 0 : info->steps + (info->steps + 1) / 2);
+    if (!text.failed) fputs(text.data, stderr); /* not folded: commands are copied */
+    ht_text_free(&text);
+}
+
+static void tell_start(const ht_context *ctx, const ht_run_info *info)
+{
+    ht_text line = {0};
+    ht_text_add(&line, "%s, task %s, %" PRId64 " parameters, %.1f MiB planned, %" PRId64 " steps, %d threads, into %s",
+                info->model, ht_task_names[info->task], info->parameters, (double)info->plan_bytes / 0x1p20,
+                info->steps, ht_context_threads(ctx), info->folder);
+    if (!line.failed) cli_tell("halftone: ", line.data);
+    ht_text_free(&line);
 }
 
 static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
@@ -150,18 +183,15 @@ static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
     ht_run_info info = ht_run_info_of(run);
     bool stopped;
     job->first_step = info.first_step;
-    fprintf(stderr,
-            "halftone: %s, task %s, %" PRId64 " parameters, %.1f MiB planned, %" PRId64 " steps, %d threads, into %s\n",
-            info.model, ht_task_names[info.task], info.parameters, (double)info.plan_bytes / 0x1p20, info.steps,
-            ht_context_threads(ctx), info.folder);
+    tell_start(ctx, &info);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
     int end = status != HT_OK ? fail_with(ctx, CLI_FAILED) : stopped ? CLI_STOPPED : CLI_DONE;
     if (status == HT_OK) tell_memory(run);
     /* A reader that left before the last line has what it wanted. */
     if (pipe_closed) clearerr(stdout);
-    if (job->numerics == 0 || pipe_closed) return end;
-    int shown = show_numerics(ctx, info.folder);
+    int shown = job->numerics && !pipe_closed ? show_numerics(ctx, info.folder) : CLI_DONE;
+    if (status == HT_OK && !pipe_closed) tell_next(job, &info, stopped);
     return end != CLI_DONE ? end : shown;
 }
 
@@ -260,8 +290,9 @@ const cli_command cmd_train = {
         "Trains as the job file says; halftone init writes one to start from, halftone check prints what it comes to, "
         "and docs/config.md lists the keys. The folder train.output receives config.resolved.json, metrics.jsonl, "
         "TensorBoard events, the vocabularies and snapshots.\n\n"
-        "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of names and "
-        "values, beginning with step, and every evaluation one beginning with eval; notes go to standard error. "
+        "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of at most "
+        "120 characters, names and values beginning with step, and every evaluation one beginning with eval; "
+        "metrics.jsonl has all values of all steps. Notes go to standard error, at the end with the next commands. "
         "SIGTERM, SIGUSR1, SIGHUP, SIGINT and a pipe whose reader has gone (| head) make it write a snapshot of the "
         "last whole step and stop with exit status 3; a second SIGINT ends the program at once. The folder is locked "
         "while the process lives (the file lock says who it is): other trainings there are refused, halftone eval is "

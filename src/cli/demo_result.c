@@ -4,15 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "cli/demo_command.h"
 #include "cli/explain_view.h"
 #include "cli/numerics_page.h"
 #include "report/report.h"
 
-enum { SHOWN = 6, SHOWN_ON_PAGE = 40, LINE = 110 };
+enum { SHOWN = 6, SHOWN_ON_PAGE = 40 };
 
 /* ---- the page ---- */
 
@@ -148,26 +146,13 @@ ht_status demo_write_page(demo *d)
 
 /* ---- the terminal ---- */
 
-/* A word for the shell, in quotes where it needs them. */
-static void add_word(ht_text *text, const char *before, const char *after)
-{
-    size_t plain = strspn(before, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+@%=:,");
-    if (before[plain] == '\0') {
-        ht_text_add(text, "%s%s", before, after);
-        return;
-    }
-    ht_text_add(text, "'");
-    for (const char *c = before; *c; c++) ht_text_add(text, *c == '\'' ? "'\\''" : "%c", *c);
-    ht_text_add(text, "%s'", after);
-}
-
 /* Commands to try, with the program as it was started. */
 static void add_next(const demo *d, ht_text *text, int which)
 {
     static const char *const commands[] = {"eval", "train", "data"};
-    add_word(text, cli_program, "");
+    cli_add_word(text, cli_program, "");
     ht_text_add(text, " %s ", commands[which]);
-    add_word(text, d->output, which == 0 ? "" : "/job.json");
+    cli_add_word(text, d->output, which == 0 ? "" : "/job.json");
     if (which == 0) ht_text_add(text, " --bleu 13a");
     if (which == 1) ht_text_add(text, " --resume --set train.steps=%" PRId64, d->steps * 3 / 2);
     if (which == 2) ht_text_add(text, " --validation");
@@ -202,7 +187,7 @@ static void add_claims(const demo *d, ht_text *text)
                     d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
     ht_text how = {0};
     demo_explain_claims(&how, d);
-    cli_add_wrapped(text, how.data ? how.data : "", LINE, 0, 0);
+    cli_add_wrapped(text, how.data ? how.data : "", cli_prose_width(), 0, 0);
     ht_text_free(&how);
 }
 
@@ -211,9 +196,9 @@ static void add_comparison(const demo *d, ht_text *text)
     ht_table runs = {0}, memory = {0};
     ht_text_add(text, "\nAll runs\n");
     cli_sweep_table(&runs, &d->sweep);
-    ht_table_print(text, &runs);
+    ht_table_print(text, &runs, cli_columns());
     ht_text_add(text, "\nMemory in %s\n", cli_sweep_memory(&memory, &d->sweep));
-    ht_table_print(text, &memory);
+    ht_table_print(text, &memory, cli_columns());
     cli_sweep_half(text, &d->sweep);
     cli_sweep_errors(text, &d->sweep);
     if (d->figure.data)
@@ -229,8 +214,7 @@ static int print_for_people(const demo *d)
 {
     ht_text text = {0};
     const cli_sweep_entry *t = &d->sweep.list[0];
-    struct winsize window;
-    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 30 ? window.ws_col : 80;
+    int columns = cli_columns() ? cli_columns() : 80;
     ht_term_plot curve = {.y = t->loss,
                           .count = t->made,
                           .columns = (columns > 110 ? 110 : columns) - 14,
@@ -255,7 +239,7 @@ static int print_for_people(const demo *d)
         add_next(d, &text, i);
         ht_text_add(&text, "\n");
     }
-    return cli_put(&text);
+    return cli_show(&text);
 }
 
 /* ---- JSON ---- */

@@ -35,14 +35,16 @@ static size_t add_floats(char *cell, size_t at, const char *types)
     return at < CELL ? at : CELL - 1;
 }
 
-/* "f16 -> f32"; returns its length. */
-static int make_cell(char *cell, const ht_explain_row *row)
+/* "f16 -> f32" */
+static void make_cell(char *cell, const ht_explain_row *row)
 {
-    if (!row) return snprintf(cell, CELL, "-");
+    if (!row) {
+        snprintf(cell, CELL, "-");
+        return;
+    }
     size_t at = add_floats(cell, 0, row->in);
     at += (size_t)snprintf(cell + at, CELL - at, "%s-> ", at ? " " : "");
     if (at < CELL) add_floats(cell, at, row->out);
-    return (int)strlen(cell);
 }
 
 static bool same_block(const ht_explain_row *a, const ht_explain_row *b)
@@ -96,30 +98,26 @@ static const char *name_of(const layer_line *line)
 
 static void print_lines(ht_text *text, const layer_line *lines, size_t count)
 {
-    int width = (int)strlen("layer"), widths[HT_FIGURE_COUNT];
-    char cell[CELL];
-    for (int b = 0; b < HT_FIGURE_COUNT; b++) widths[b] = (int)strlen(ht_figure_names[b]);
-    for (size_t i = 0; i < count; i++) {
-        if (lines[i].count == 0) continue;
-        if ((int)strlen(name_of(&lines[i])) > width) width = (int)strlen(name_of(&lines[i]));
-        for (int b = 0; b < HT_FIGURE_COUNT; b++) {
-            int length = make_cell(cell, lines[i].block[b]);
-            if (length > widths[b]) widths[b] = length;
-        }
+    /* The update is the same everywhere, and so is what the copy is made from. */
+    static const int ranks[HT_FIGURE_COUNT] = {[HT_FIGURE_UPDATE] = 2, [HT_FIGURE_FLOAT2HALF] = 1};
+    ht_table table = {0};
+    ht_table_head(&table, "layer");
+    for (int b = 0; b < HT_FIGURE_COUNT; b++) {
+        ht_table_head(&table, ht_figure_names[b]);
+        table.rank[b + 1] = ranks[b];
+        table.left[b + 1] = true;
     }
-    ht_text_add(text, "%-*s", width, "layer");
-    for (int b = 0; b < HT_FIGURE_COUNT; b++)
-        ht_text_add(text, "  %-*s", b + 1 < HT_FIGURE_COUNT ? widths[b] : 0, ht_figure_names[b]);
-    ht_text_add(text, "\n");
     for (size_t i = 0; i < count; i++) {
         if (lines[i].count == 0) continue;
-        ht_text_add(text, "%-*s", width, name_of(&lines[i]));
+        ht_table_cell(&table, "%s", name_of(&lines[i]));
         for (int b = 0; b < HT_FIGURE_COUNT; b++) {
+            char cell[CELL];
             make_cell(cell, lines[i].block[b]);
-            ht_text_add(text, "  %-*s", b + 1 < HT_FIGURE_COUNT ? widths[b] : 0, cell);
+            ht_table_cell(&table, "%s", cell);
         }
-        ht_text_add(text, "\n");
     }
+    ht_table_print(text, &table, cli_columns());
+    ht_table_free(&table);
 }
 
 void cli_explain_figure(ht_text *text, const cli_explained *e)

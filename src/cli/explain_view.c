@@ -240,28 +240,27 @@ static const char **make_cells(ht_arena *arena, const shown_rows *s)
 
 /* ---- the terminal ---- */
 
-static void add_line(ht_text *text, const int *widths, const char *const *cells)
-{
-    for (int c = 0; c < COLUMNS; c++) {
-        bool right = c == BYTES || c == TIMES;
-        if (c == KERNEL)
-            ht_text_add(text, "%s\n", cells[c]);
-        else
-            ht_text_add(text, right ? "%*s  " : "%-*s  ", widths[c], cells[c]);
-    }
-}
-
+/* On a narrow terminal a layer stands above its blocks, not beside them. */
 static void add_cells(ht_text *text, const char *const *cells, size_t rows)
 {
-    int widths[COLUMNS];
-    for (int c = 0; c < COLUMNS; c++) {
-        widths[c] = (int)strlen(heads[c]);
-        for (size_t r = 0; r < rows; r++)
-            if ((int)strlen(cells[r * COLUMNS + (size_t)c]) > widths[c])
-                widths[c] = (int)strlen(cells[r * COLUMNS + (size_t)c]);
+    static const int ranks[COLUMNS] = {[CLASS] = 4, [TIMES] = 3, [BYTES] = 2, [KERNEL] = 1};
+    enum { NARROW = 120 };
+    ht_table table = {.count = 0};
+    int first = cli_columns() > 0 && cli_columns() < NARROW ? BLOCK : LAYER;
+    for (int c = first; c < COLUMNS; c++) {
+        ht_table_head(&table, first == BLOCK && c == BLOCK ? "layer, block" : heads[c]);
+        table.rank[c - first] = ranks[c];
+        table.right[c - first] = c == TIMES || c == BYTES;
     }
-    add_line(text, widths, heads);
-    for (size_t r = 0; r < rows; r++) add_line(text, widths, cells + r * COLUMNS);
+    for (size_t r = 0; r < rows; r++) {
+        const char *const *row = cells + r * COLUMNS;
+        for (int c = BLOCK; first == BLOCK && row[LAYER][0] && c < COLUMNS; c++)
+            ht_table_cell(&table, "%s", c == BLOCK ? row[LAYER] : "");
+        for (int c = first; c < COLUMNS; c++)
+            ht_table_cell(&table, first == BLOCK && c == BLOCK ? "  %s" : "%s", row[c]);
+    }
+    ht_table_print(text, &table, cli_columns());
+    ht_table_free(&table);
 }
 
 static void add_passes(ht_text *text, const cli_explained *e)

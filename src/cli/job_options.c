@@ -83,7 +83,7 @@ void cli_job_start(cli_job *job)
 void cli_print_problems(const ht_problems *problems)
 {
     for (size_t i = 0; i < problems->count; i++)
-        fprintf(stderr, "%s: %s\n", problems->list[i].is_error ? "error" : "warning", problems->list[i].text);
+        cli_tell(problems->list[i].is_error ? "error: " : "warning: ", problems->list[i].text);
     size_t shown = 0;
     for (size_t i = 0; i < problems->count; i++) shown += problems->list[i].is_error;
     if (shown < problems->errors) fprintf(stderr, "error: and %zu more\n", problems->errors - shown);

@@ -7,7 +7,7 @@ static int version(void)
 {
     ht_text text = {0};
     ht_text_add(&text, "halftone %s\n", ht_version());
-    return cli_put(&text);
+    return cli_show(&text);
 }
 
 /* Without a command, help is what was missing, and no output. */

@@ -1,4 +1,5 @@
 #include "cli/numerics_page.h"
+#include "cli/cli.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -255,13 +256,12 @@ static void fill_cells(share_cells cells, const share_sums *s)
     snprintf(cells[6], sizeof cells[6], "%.3g", s->max);
 }
 
-static void add_row(ht_text *text, int width, const char *name, const share_sums *s)
+static void add_row(ht_table *table, const char *name, const share_sums *s)
 {
     share_cells cells;
     fill_cells(cells, s);
-    ht_text_add(text, "%-*s", width, name);
-    for (int i = 0; i < SHARE_COLUMNS; i++) ht_text_add(text, "  %*s", i == 0 ? 12 : 9, cells[i]);
-    ht_text_add(text, "\n");
+    ht_table_cell(table, "%s", name);
+    for (int i = 0; i < SHARE_COLUMNS; i++) ht_table_cell(table, "%s", cells[i]);
 }
 
 /* How many values have lost something, up to `most`: they come first. */
@@ -274,19 +274,26 @@ static size_t count_losers(const numerics *n, size_t most)
 
 static void add_table(ht_text *text, const numerics *n)
 {
+    static const int ranks[SHARE_COLUMNS] = {3, 2, 0, 0, 0, 0, 1};
     size_t listed = count_losers(n, SHOWN);
-    int width = (int)strlen(role_names[ACTIVATIONS]);
-    for (size_t i = 0; i < listed; i++)
-        if ((int)strlen(n->tensor[i].label) > width) width = (int)strlen(n->tensor[i].label);
-    ht_text_add(text, "\nGradients as f16 would hold them, over %zu steps looked at\n%-*s", n->looks, width, "");
-    for (int i = 0; i < SHARE_COLUMNS; i++) ht_text_add(text, "  %*s", i == 0 ? 12 : 9, share_heads[i]);
-    ht_text_add(text, "\n");
-    for (int r = 0; r < ROLES; r++) {
-        add_row(text, width, role_names[r], &n->sums[r][UNSCALED]);
-        if (n->scaled) add_row(text, width, "  times the loss scale", &n->sums[r][SCALED]);
+    ht_table table = {0};
+    ht_table_head(&table, "");
+    for (int i = 0; i < SHARE_COLUMNS; i++) {
+        ht_table_head(&table, share_heads[i]);
+        table.rank[i + 1] = ranks[i];
+        table.width[i + 1] = i == 0 ? 12 : 9;
+        table.right[i + 1] = true;
     }
-    if (listed > 0) ht_text_add(text, "most lost in\n");
-    for (size_t i = 0; i < listed; i++) add_row(text, width, n->tensor[i].label, &n->tensor[i].sums);
+    for (int r = 0; r < ROLES; r++) {
+        add_row(&table, role_names[r], &n->sums[r][UNSCALED]);
+        if (n->scaled) add_row(&table, "  times the loss scale", &n->sums[r][SCALED]);
+    }
+    if (listed > 0) ht_table_cell(&table, "most lost in");
+    for (int i = 0; listed > 0 && i < SHARE_COLUMNS; i++) ht_table_cell(&table, "%s", "");
+    for (size_t i = 0; i < listed; i++) add_row(&table, n->tensor[i].label, &n->tensor[i].sums);
+    ht_text_add(text, "\nGradients as f16 would hold them, over %zu steps looked at\n", n->looks);
+    ht_table_print(text, &table, cli_columns());
+    ht_table_free(&table);
 }
 
 static int class_of(int exponent)

@@ -261,7 +261,7 @@ static int print_help(const cli_command *command)
 {
     ht_text text = {0};
     cli_add_help(&text, command);
-    return cli_put(&text);
+    return cli_show(&text);
 }
 
 int cli_run_command(const cli_command *command, int argc, char **argv)

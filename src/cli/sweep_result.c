@@ -93,6 +93,16 @@ static double byte_unit(const cli_sweep *sweep, const char **name)
     return most < 4 << 20 ? 0x1p10 : 0x1p20;
 }
 
+/* What differs between runs, and what is large, stays. */
+static int memory_rank(const char *heading)
+{
+    static const char *const first_to_go[] = {"other", "slots", "replay", "gradients", "optimizer", "parameters"};
+    enum { COUNT = sizeof first_to_go / sizeof first_to_go[0] };
+    for (int i = 0; i < COUNT; i++)
+        if (strcmp(heading, first_to_go[i]) == 0) return COUNT - i;
+    return 0;
+}
+
 const char *cli_sweep_memory(ht_table *table, const cli_sweep *sweep)
 {
     const char *name;
@@ -101,6 +111,7 @@ const char *cli_sweep_memory(ht_table *table, const cli_sweep *sweep)
     for (int row = 0; row < BYTE_ROWS; row++)
         if (byte_row_shown(sweep, row)) ht_table_head(table, byte_name(row));
     ht_table_head(table, "other");
+    for (size_t c = 1; c < table->columns; c++) table->rank[c] = memory_rank(table->heads[c]);
     ht_table_head(table, "total");
     for (size_t i = 0; i < sweep->count; i += group_length(sweep, i)) {
         const cli_sweep_entry *t = &sweep->list[i];
@@ -157,16 +168,17 @@ static size_t run_columns(ht_column *columns, const cli_sweep_entry *r, sweep_vi
         {"precision", .cell = ht_cell_text(r->train_config->precision)},
         {"loss_scale", .cell = loss_scale_of(r)},
         {"seed", .cell = ht_cell_int((int64_t)r->train_config->seed)},
-        {"bits", "bits", .cell = ht_cell_int(bits_of(r->train_config->precision))},
+        {"bits", "bits", .cell = ht_cell_int(bits_of(r->train_config->precision)), .rank = 3},
         {"steps", .cell = ht_cell_int((int64_t)r->made)},
         {"final_loss", "loss", "%.5f", .cell = ht_cell_number(r->final_loss)},
         {"mean_loss", .cell = ht_cell_number(r->mean_loss)},
-        {"eval_loss", "held out", "%.5f", .cell = ht_cell_number(held_out(r))},
+        {"eval_loss", "held out", "%.5f", .cell = ht_cell_number(held_out(r)), .rank = view.tokens ? 2 : 0},
         {"perplexity", view.tokens ? "perplexity" : NULL, "%.4f", .cell = ht_cell_number(r->perplexity)},
         {"accuracy", view.accuracy ? "accuracy" : NULL, "%.4f", .cell = ht_cell_number(accuracy_of(r))},
         {"skipped", "skipped", .cell = ht_cell_int(r->skipped)},
         {"step_ms", "step ms", "%.3f", .cell = ht_cell_number(r->median_ms)},
-        {"tokens_per_second", view.tokens ? "tokens/s" : "rows/s", "%.0f", .cell = ht_cell_number(r->median_rate)},
+        {"tokens_per_second", view.tokens ? "tokens/s" : "rows/s", "%.0f", .cell = ht_cell_number(r->median_rate),
+         .rank = 1},
         {"seconds", .cell = ht_cell_number(r->seconds)},
         {"parameters", .cell = ht_cell_int(r->parameters)},
         {"plan_bytes", .cell = ht_cell_int(r->plan_bytes)},
@@ -260,6 +272,7 @@ static bool any_precision(const cli_sweep *sweep, const char *precision)
 void cli_sweep_half(ht_text *text, const cli_sweep *sweep)
 {
     ht_target target;
+    ht_text words = {0};
     bool f16 = any_precision(sweep, "fp16"), bf16 = any_precision(sweep, "bf16");
     ht_target_here(sweep->ctx, &target);
     const char *with = ht_target_has(&target, HT_FEATURE_AMX_BF16)      ? "AMX_BF16"
@@ -267,19 +280,22 @@ void cli_sweep_half(ht_text *text, const cli_sweep *sweep)
                                                                         : NULL;
     if (!f16 && !bf16) return;
     if (!with || !bf16)
-        ht_text_add(text,
+        ht_text_add(&words,
                     "There is no arithmetic in %s on this processor: its numbers are widened to f32 where they are "
                     "used, so it saves memory and the time to move it, not the time to compute.\n",
                     f16 && bf16 ? "fp16 and bf16"
                     : f16       ? "fp16"
                                 : "bf16");
     else if (f16)
-        ht_text_add(text,
+        ht_text_add(&words,
                     "There is no arithmetic in fp16 on this processor, whose numbers are widened to f32 where they are "
                     "used; products of bf16 are made by %s.\n",
                     with);
     else
-        ht_text_add(text, "Products of bf16 are made by %s on this processor.\n", with);
+        ht_text_add(&words, "Products of bf16 are made by %s on this processor.\n", with);
+    cli_add_wrapped(text, words.data ? words.data : "", cli_prose_width(), 0, 0);
+    text->failed = text->failed || words.failed;
+    ht_text_free(&words);
 }
 
 void cli_sweep_errors(ht_text *text, const cli_sweep *sweep)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDTH = 110, LABEL_MOST = 22 };
+enum { LABEL_MOST = 22 };
 
 const cli_exit cli_exits[CLI_ENDS] = {
     {CLI_DONE, "done"},
@@ -122,7 +122,7 @@ static void add_usage(ht_text *text, const cli_command *command, const cli_rows 
         size_t indent = strlen("usage: ") + strlen(usage.items[0]), column = indent;
         for (size_t i = 1; i < usage.count; i++) {
             size_t length = strlen(usage.items[i]);
-            if (column + 1 + length > WIDTH) {
+            if (column + 1 + length > cli_prose_width()) {
                 ht_text_add(text, "\n%*s", (int)indent, "");
                 column = indent;
             }
@@ -145,7 +145,7 @@ static void add_paragraphs(ht_text *text, const char *paragraphs)
         assert(length < (int)sizeof one);
         (void)length;
         ht_text_add(text, "\n");
-        cli_add_wrapped(text, one, WIDTH, 0, 0);
+        cli_add_wrapped(text, one, cli_prose_width(), 0, 0);
         paragraphs = end ? end + 2 : NULL;
     }
 }
@@ -177,7 +177,7 @@ static void add_options(ht_text *text, const cli_rows *rows)
         if (row->standard) ht_text_add(&help, " (default %s)", row->standard);
         ht_text_add(text, "    %-*s  ", width, label);
         if (length > width) ht_text_add(text, "\n%*s", (int)column, "");
-        cli_add_wrapped(text, help.data ? help.data : "", WIDTH, column, column);
+        cli_add_wrapped(text, help.data ? help.data : "", cli_prose_width(), column, column);
         ht_text_free(&help);
     }
 }
@@ -188,7 +188,7 @@ static void add_entries(ht_text *text, const char *title, const cli_entry *entri
     ht_text_add(text, "\n%s:\n", title);
     for (; entries->name; entries++) {
         ht_text_add(text, "    %s\n        ", entries->name);
-        cli_add_wrapped(text, entries->text, WIDTH, 8, 8);
+        cli_add_wrapped(text, entries->text, cli_prose_width(), 8, 8);
     }
 }
 

@@ -30,6 +30,7 @@ static void add_heads(ht_table *table, const ht_column *columns, size_t count)
         ht_table_head(table, columns[i].heading);
         table->width[table->columns - 1] = columns[i].width;
         table->right[table->columns - 1] = columns[i].right;
+        table->rank[table->columns - 1] = columns[i].rank;
     }
 }
 

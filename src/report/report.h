@@ -74,8 +74,10 @@ enum { HT_MOST_COLUMNS = 32 };
 typedef struct ht_table {
     const char *heads[HT_MOST_COLUMNS]; /* borrowed */
     int width[HT_MOST_COLUMNS];         /* characters, at least */
-    bool right[HT_MOST_COLUMNS];        /* stands to the right; columns of numbers do anyway */
-    size_t verdict_column;              /* as in ht_page_table */
+    bool right[HT_MOST_COLUMNS];        /* stands to the right; columns of numbers do anyway... */
+    bool left[HT_MOST_COLUMNS];         /* ...but for these */
+    int rank[HT_MOST_COLUMNS]; /* where space is short the column of the highest rank goes first; 0: it stays */
+    size_t verdict_column;     /* as in ht_page_table */
     size_t columns;
     char **cells; /* row by row */
     size_t count, capacity;
@@ -88,7 +90,9 @@ void ht_table_head(ht_table *table, const char *head);
 void ht_table_cell(ht_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A number, or "-" where there is none. */
 void ht_table_number(ht_table *table, const char *format, double value) __attribute__((format(printf, 2, 0)));
-void ht_table_print(ht_text *text, const ht_table *table);
+/* In lines of `width` characters (0: as long as they are): columns of high rank are left out, and named below, until the
+ * rest fits, or until none is left that may go. */
+void ht_table_print(ht_text *text, const ht_table *table, int width);
 void ht_table_report(ht_report *report, const ht_table *table, const char *title);
 void ht_table_free(ht_table *table);
 
@@ -119,6 +123,7 @@ typedef struct ht_column {
     ht_cell cell;
     int width;  /* in tables, at least */
     bool right; /* in tables, its texts stand to the right, too */
+    int rank;   /* in tables, as in ht_table */
 } ht_column;
 
 /* Adds a row; the first brings the headings with it. */

@@ -54,32 +54,75 @@ static void add_padded(ht_text *text, const char *cell, int width, bool right, b
     int gap = width - width_of(cell);
     if (right) ht_text_add(text, "%*s%s", gap, "", cell);
     if (!right) ht_text_add(text, "%s%*s", cell, last ? 0 : gap, "");
-    ht_text_add(text, last ? "\n" : "  ");
+    if (!last) ht_text_add(text, "  ");
 }
 
-void ht_table_print(ht_text *text, const ht_table *table)
-{
+/* How a table is printed: the columns that are there. */
+typedef struct table_view {
     int width[HT_MOST_COLUMNS];
-    bool right[HT_MOST_COLUMNS];
+    bool right[HT_MOST_COLUMNS], left_out[HT_MOST_COLUMNS];
+} table_view;
+
+static void measure(table_view *view, const ht_table *table)
+{
     size_t rows = rows_of(table);
-    text->failed = text->failed || table->failed;
     for (size_t c = 0; c < table->columns; c++) {
-        width[c] = width_of(table->heads[c]);
-        if (table->width[c] > width[c]) width[c] = table->width[c];
-        right[c] = rows > 0;
+        view->width[c] = width_of(table->heads[c]);
+        if (table->width[c] > view->width[c]) view->width[c] = table->width[c];
+        view->right[c] = rows > 0;
         for (size_t r = 0; r < rows; r++) {
             const char *cell = table->cells[r * table->columns + c];
-            if (width_of(cell) > width[c]) width[c] = width_of(cell);
-            right[c] = right[c] && ht_cell_is_number(cell);
+            if (width_of(cell) > view->width[c]) view->width[c] = width_of(cell);
+            view->right[c] = view->right[c] && ht_cell_is_number(cell);
         }
-        right[c] = right[c] || table->right[c];
+        view->right[c] = (view->right[c] && !table->left[c]) || table->right[c];
     }
+}
+
+static int total_width(const table_view *view, const ht_table *table)
+{
+    int total = -2;
     for (size_t c = 0; c < table->columns; c++)
-        add_padded(text, table->heads[c], width[c], right[c], c + 1 == table->columns);
-    for (size_t i = 0; i < rows * table->columns; i++) {
-        size_t c = i % table->columns;
-        add_padded(text, table->cells[i], width[c], right[c], c + 1 == table->columns);
+        if (!view->left_out[c]) total += view->width[c] + 2;
+    return total;
+}
+
+static void leave_out(table_view *view, const ht_table *table, int width)
+{
+    while (total_width(view, table) > width) {
+        size_t least = table->columns;
+        for (size_t c = 0; c < table->columns; c++)
+            if (!view->left_out[c] && table->rank[c] > 0 &&
+                (least == table->columns || table->rank[c] >= table->rank[least]))
+                least = c;
+        if (least == table->columns) return;
+        view->left_out[least] = true;
     }
+}
+
+static void add_line(ht_text *text, const table_view *view, size_t columns, const char *const *cells)
+{
+    size_t last = columns;
+    while (last > 0 && view->left_out[last - 1]) last--;
+    for (size_t c = 0; c < last; c++)
+        if (!view->left_out[c]) add_padded(text, cells[c], view->width[c], view->right[c], c + 1 == last);
+    while (text->length > 0 && text->data[text->length - 1] == ' ') text->data[--text->length] = '\0';
+    ht_text_add(text, "\n");
+}
+
+void ht_table_print(ht_text *text, const ht_table *table, int width)
+{
+    table_view view = {.width = {0}};
+    text->failed = text->failed || table->failed;
+    measure(&view, table);
+    if (width > 0) leave_out(&view, table, width);
+    add_line(text, &view, table->columns, table->heads);
+    for (size_t r = 0; r < rows_of(table); r++)
+        add_line(text, &view, table->columns, (const char *const *)table->cells + r * table->columns);
+    bool any = false;
+    for (size_t c = 0; c < table->columns; c++)
+        if (view.left_out[c]) ht_text_add(text, "%s%s", any ? ", " : "(no space for: ", table->heads[c]), any = true;
+    if (any) ht_text_add(text, ")\n");
 }
 
 void ht_table_report(ht_report *report, const ht_table *table, const char *title)

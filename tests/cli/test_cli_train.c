@@ -77,7 +77,7 @@ static void train__learns_a_text_and_evaluates_the_same(void **state)
     data_case *c = *state;
     write_text(c);
     data_case_text(c, "job.json", text_job);
-    expect(c, "\"$H\" train job.json 2>/dev/null | head -n 1", 0, "step 1 of 40 epoch 0.");
+    expect(c, "\"$H\" train job.json 2>/dev/null | head -n 1", 0, "step 1 of 40 loss ");
     expect(c, "\"$H\" train job.json --force", 0, "eval 40 loss ");
     expect(c, "ls run run/snapshots", 0, "config.resolved.json");
     expect(c, "ls run", 0, "metrics.jsonl\nsnapshots\ntarget.json\nvocabulary.json");
@@ -86,6 +86,19 @@ static void train__learns_a_text_and_evaluates_the_same(void **state)
     expect(c, "grep -c '\"kind\": \"eval\"' run/metrics.jsonl", 0, "6\n");
     expect(c, "ls run/snapshots", 0, "step-00000035\nstep-00000040\n");
     expect_memory_at_the_end(c, 40);
+    /* Lines that a person can read: a few values, and the rest in metrics.jsonl. */
+    expect(c,
+           "\"$H\" train job.json --force 2>/dev/null | awk '{if (length($0) > most) most = length($0)} END {print "
+           "(most <= 120)}'",
+           0, "1\n");
+    /* At the end it names commands that work. */
+    expect(
+        c,
+        "\"$H\" train job.json --force --set 'train.lr=1e-3' > /dev/null 2> notes; grep -A 2 'next, to evaluate' notes",
+        0, " train job.json --resume --set train.lr=1e-3 --set train.steps=60\n");
+    expect(c, "tail -n 2 notes | head -n 1 > one && sh -e one", 0, "perplexity  ");
+    expect(c, "tail -n 1 notes > two && sh -e two", 0, "step 60 of 60");
+    expect(c, "\"$H\" train job.json --force", 0, "");
     /* What training said last, to the last digit. */
     expect(c,
            "a=$(grep '\"kind\": \"eval\"' run/metrics.jsonl | tail -n 1 | sed 's/.*\"loss\": \\([^,]*\\),.*/\\1/'); "
@@ -174,7 +187,7 @@ static void train__micro_batches_add_up_to_a_batch(void **state)
                    " \"train\": {\"epochs\": 5, \"batch\": 16, \"lr\": 0.01, \"clip\": 1.0, \"log_every\": 1}}\n");
     expect(c,
            "awk 'BEGIN { for (i = 0; i < 64; i++) print sin(i) \",\" cos(i * i) \",\" (sin(i) > 0.3) }' > t.csv; "
-           "for k in 1 4; do \"$H\" train job.json --force --set train.accumulate=$k 2>/dev/null | cut -d' ' -f 8,12 > "
+           "for k in 1 4; do \"$H\" train job.json --force --set train.accumulate=$k 2>/dev/null | cut -d' ' -f 6,10 > "
            "$k; "
            "done; paste -d' ' 1 4 | awk 'function off(a, b) { return !(a > 0) || a > b * 1.0001 || b > a * 1.0001 } "
            "off($1, $3) || off($2, $4) { print \"apart:\", $0; exit 3 } END { print NR, \"steps\" }'",

@@ -172,7 +172,7 @@ static void columns__one_list_gives_the_table_and_the_object(void **state)
     ht_json_writer json = {.text = &text};
     ht_table_row(&table, columns, example_columns(columns, "a", 0.5, &numbers[0]));
     ht_table_row(&table, columns, example_columns(columns, "b", NAN, &numbers[1]));
-    ht_table_print(&text, &table);
+    ht_table_print(&text, &table, 0);
     assert_string_equal(text.data, "run     the loss    time  steps\n"
                                    "a           0.50     7 s      7\n"
                                    "b              -  1000 s   1000\n");
@@ -180,6 +180,36 @@ static void columns__one_list_gives_the_table_and_the_object(void **state)
     ht_json_put_row(&json, columns, example_columns(columns, "b", NAN, &numbers[1]));
     assert_string_equal(text.data,
                         "{\"name\": \"b\", \"loss\": null, \"steps\": 1000, \"list\": [1000], \"error\": null}");
+    ht_table_free(&table);
+    ht_text_free(&text);
+}
+
+static void table__leaves_out_columns_by_rank_until_it_fits(void **state)
+{
+    (void)state;
+    ht_table table = {.count = 0};
+    ht_text text = {0};
+    static const char *const heads[] = {"run", "bits", "loss", "seconds"};
+    static const char *const cells[] = {"a", "32", "0.5", "7", "b", "16", "-", "<1%"};
+    for (int i = 0; i < 4; i++) ht_table_head(&table, heads[i]);
+    for (int i = 0; i < 8; i++) ht_table_cell(&table, "%s", cells[i]);
+    table.rank[1] = 2, table.rank[3] = 1;
+    ht_table_print(&text, &table, 24);
+    assert_string_equal(text.data, "run  bits  loss  seconds\n"
+                                   "a      32   0.5        7\n"
+                                   "b      16     -      <1%\n");
+    text.length = 0;
+    ht_table_print(&text, &table, 23);
+    assert_string_equal(text.data, "run  loss  seconds\n"
+                                   "a     0.5        7\n"
+                                   "b       -      <1%\n"
+                                   "(no space for: bits)\n");
+    text.length = 0;
+    ht_table_print(&text, &table, 5); /* what has no rank stays */
+    assert_string_equal(text.data, "run  loss\n"
+                                   "a     0.5\n"
+                                   "b       -\n"
+                                   "(no space for: bits, seconds)\n");
     ht_table_free(&table);
     ht_text_free(&text);
 }
@@ -194,6 +224,7 @@ int main(void)
         cmocka_unit_test(unicode__is_what_the_environment_promises),
         cmocka_unit_test(stats__know_mean_deviation_and_prediction_interval),
         cmocka_unit_test(stats__forces_no_verdict),
+        cmocka_unit_test(table__leaves_out_columns_by_rank_until_it_fits),
         cmocka_unit_test(columns__one_list_gives_the_table_and_the_object),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

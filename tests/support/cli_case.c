@@ -6,8 +6,8 @@ const char *run(const data_case *c, const char *line, int *status)
 {
     static char text[1 << 18];
     char command[8192];
-    int length =
-        snprintf(command, sizeof command, "H='%s'; cd '%s' && (%s) 2>&1", HT_PROGRAM, c ? c->folder : ".", line);
+    int length = snprintf(command, sizeof command, "unset COLUMNS; H='%s'; cd '%s' && (%s) 2>&1", HT_PROGRAM,
+                          c ? c->folder : ".", line);
     assert_in_range(length, 1, sizeof command - 1);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
