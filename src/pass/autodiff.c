@@ -9,6 +9,7 @@
 typedef struct backward {
     ht_graph *g;
     bool *needs;  /* by value id: depends on something we differentiate by */
+    bool *weight; /* by value id: state, or made from state alone: a bias that was reshaped */
     ht_val *grad; /* by value id: what has flowed so far; only values that existed before have a place */
 } backward;
 
@@ -17,6 +18,20 @@ static bool node_needs(const backward *b, const ht_node *n)
     for (size_t i = 0; i < n->n_in; i++)
         if (b->needs[ht_node_in(b->g, n, i).id]) return true;
     return false;
+}
+
+/* Constants beside weights do not make activations of them. */
+static bool node_of_weights(const backward *b, const ht_node *n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(b->g, n, i);
+        const ht_node *producer = v.id ? ht_producer(b->g, v) : NULL;
+        if (!v.id || (producer && producer->n_in == 0)) continue;
+        if (!b->weight[v.id]) return false;
+        any = true;
+    }
+    return any;
 }
 
 static void mark_needs(backward *b, const ht_segment *s)
@@ -28,6 +43,7 @@ static void mark_needs(backward *b, const ht_segment *s)
             ht_val v = ht_node_out(n, i);
             bool floats = ht_dtype_is_float(ht_type_of(b->g, v)->dtype) && !(n->op->aux_out >> i & 1);
             if (needs && floats) b->needs[v.id] = true;
+            b->weight[v.id] = node_of_weights(b, n);
         }
     }
 }
@@ -42,7 +58,7 @@ static void flow(backward *b, const ht_op *op, ht_val x, ht_val dx)
         return;
     }
     /* The sum of a weight's gradients serves the weight alone. */
-    if (ht_state_of(g, x)) g->role = HT_ROLE_BWD_WEIGHT;
+    if (b->weight[x.id]) g->role = HT_ROLE_BWD_WEIGHT;
     b->grad[x.id] = b->grad[x.id].id ? ht_add(g, b->grad[x.id], dx) : dx;
     g->role = HT_ROLE_BWD_ACT;
 }
@@ -101,7 +117,7 @@ static ht_val join_pieces(ht_graph *g, ht_val grad)
     return next == ht_type_of(g, grad)->dim[axis] ? ht_concat(g, count, parts, axis) : grad;
 }
 
-/* What a rule emitted for inputs that are parameters is BWD-Weight, the rest BWD-Actv: walk back from the gradients of
+/* What a rule emitted for inputs that are weights is BWD-Weight, the rest BWD-Actv: walk back from the gradients of
  * activations through the rule's own nodes; what is not reached serves weights alone. */
 static void tag_roles(backward *b, const ht_node *n, const ht_val *dx, uint32_t first_node)
 {
@@ -114,7 +130,7 @@ static void tag_roles(backward *b, const ht_node *n, const ht_val *dx, uint32_t 
     }
     for (size_t i = 0; i < n->n_in; i++) {
         const ht_node *producer = dx[i].id ? ht_producer(g, dx[i]) : NULL;
-        bool weight = ht_state_of(g, ht_node_in(g, n, i)) != NULL;
+        bool weight = b->weight[ht_node_in(g, n, i).id];
         if (producer && producer - g->nodes >= first_node && !weight)
             activation[producer - g->nodes - first_node] = true;
     }
@@ -226,8 +242,10 @@ ht_status ht_backward(ht_graph *g, ht_val loss, ht_val loss_grad, size_t n, cons
     HT_TRY(check_loss(g, loss, &segment));
     backward b = {.g = g};
     b.needs = calloc(g->value_count, sizeof *b.needs);
+    b.weight = calloc(g->value_count, sizeof *b.weight);
     b.grad = calloc(g->value_count, sizeof *b.grad);
-    if (b.needs && b.grad) {
+    if (b.needs && b.weight && b.grad) {
+        for (size_t i = 0; i < g->state_count; i++) b.weight[g->states[i].value.id] = true;
         for (size_t i = 0; i < n; i++) b.needs[wrt[i].id] = wrt[i].id != 0;
         mark_needs(&b, &g->segments[segment]);
         uint32_t resume = g->segment;
@@ -242,6 +260,7 @@ ht_status ht_backward(ht_graph *g, ht_val loss, ht_val loss_grad, size_t n, cons
         ht_graph_fail(g, HT_ENOMEM, "out of memory for backward");
     }
     free(b.needs);
+    free(b.weight);
     free(b.grad);
     return g->status;
 }
