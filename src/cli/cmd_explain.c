@@ -2,6 +2,8 @@
 #include "cli/explain_view.h"
 #include "cli/job_options.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,8 @@ typedef struct explain_job {
     cli_job job_options;
     const char *graph;  /* a pass, "" for every pass; NULL: not asked for */
     const char *html;   /* a file; NULL: none */
+    const char *svg;    /* a file for Figure 1 alone; NULL: none */
+    const char *layer;  /* of the figure; NULL: the one with the largest products */
     const char *target; /* a file; NULL: this machine */
     bool all, dot, json;
 } explain_job;
@@ -17,10 +21,23 @@ static int write_page(const explain_job *job, const cli_explained *e)
 {
     ht_report *report = NULL;
     ht_status status = ht_report_create(&report, e->ctx, "A training step, explained");
+    if (status == HT_OK) status = cli_figure1_report(report, e, job->layer);
     if (status == HT_OK) status = cli_explain_report(report, e);
     if (status == HT_OK) status = ht_report_write(report, job->html);
     ht_report_free(report);
-    return status == HT_OK ? CLI_DONE : cli_fail(CLI_FAILED, "explain: %s", ht_context_message(e->ctx));
+    return status == HT_OK ? CLI_DONE : cli_fail(cli_end_of(status), "explain: %s", ht_context_message(e->ctx));
+}
+
+static int write_figure(const explain_job *job, const cli_explained *e)
+{
+    ht_text text = {0};
+    ht_status status = cli_figure1_svg(&text, e, job->layer);
+    if (status != HT_OK) return cli_fail(cli_end_of(status), "explain: %s", ht_context_message(e->ctx));
+    FILE *file = text.failed ? NULL : fopen(job->svg, "wbe");
+    bool written = file && fwrite(text.data, 1, text.length, file) == text.length;
+    if (file && fclose(file) != 0) written = false;
+    ht_text_free(&text);
+    return written ? CLI_DONE : cli_fail(CLI_FAILED, "explain: %s: %s", job->svg, strerror(errno));
 }
 
 static int print_explained(const explain_job *job, const cli_explained *e)
@@ -35,6 +52,7 @@ static int print_explained(const explain_job *job, const cli_explained *e)
     }
     if (job->graph) return cli_puts(e->graphs.data);
     if (job->html) return write_page(job, e);
+    if (job->svg) return write_figure(job, e);
     if (job->dot && cli_explain_dot(&text, e) != HT_OK) text.failed = true;
     if (job->json) cli_explain_json(&text, e);
     if (job->dot || job->json) return cli_put(&text);
@@ -45,6 +63,8 @@ static int print_explained(const explain_job *job, const cli_explained *e)
 static int explain(explain_job *job, ht_context *ctx)
 {
     ht_config *config;
+    if (job->layer && !job->html && !job->svg)
+        return cli_fail(CLI_WRONG, "explain: --layer chooses the layer of a figure: with --html or --svg");
     cli_explained explained = {.keep_text = job->graph, .only_pass = job->graph && *job->graph ? job->graph : NULL};
     int end = cli_job_read(&job->job_options, ctx, &config);
     if (end != CLI_DONE) return end;
@@ -86,8 +106,14 @@ static const cli_option options[] = {
     {"--graph", "PASS", CLI_TEXT, offsetof(explain_job, graph),
      .help = "the graph's text (docs/ir.md) after each pass, or after PASS", .bare = "", .choice = 1},
     {"--dot", NULL, CLI_FLAG, offsetof(explain_job, dot), .help = "a drawing for Graphviz", .choice = 1},
-    {"--html", "FILE", CLI_TEXT, offsetof(explain_job, html), .help = "the table as a page, into FILE",
-     .flags = CLI_FILLED, .takes = "a file", .choice = 1},
+    {"--html", "FILE", CLI_TEXT, offsetof(explain_job, html),
+     .help = "a page, into FILE: Figure 1 of the paper for a layer of this model, and the table", .flags = CLI_FILLED,
+     .takes = "a file", .choice = 1},
+    {"--svg", "FILE", CLI_TEXT, offsetof(explain_job, svg), .help = "that figure alone, into FILE", .flags = CLI_FILLED,
+     .takes = "a file", .choice = 1},
+    {"--layer", "NAME", CLI_TEXT, offsetof(explain_job, layer),
+     .help = "the figure's layer; without it, the one with the largest products", .flags = CLI_FILLED,
+     .takes = "a layer"},
     {"--json", NULL, CLI_FLAG, offsetof(explain_job, json),
      .help = "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"plan_bytes\", \"bytes\": {space: "
              "{heading: bytes}}, "

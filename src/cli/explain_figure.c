@@ -6,9 +6,8 @@
 #include <string.h>
 
 typedef struct layer_line {
-    const char *layer;
+    cli_layer_blocks blocks;
     char *pattern;
-    const ht_explain_row *block[HT_FIGURE_COUNT]; /* NULL: none */
     size_t count; /* layers like this one, itself included; 0: it is like an earlier one */
 } layer_line;
 
@@ -56,7 +55,7 @@ static bool same_block(const ht_explain_row *a, const ht_explain_row *b)
 static bool alike(const layer_line *a, const layer_line *b)
 {
     for (int i = 0; i < HT_FIGURE_COUNT; i++)
-        if (!same_block(a->block[i], b->block[i])) return false;
+        if (!same_block(a->blocks.block[i], b->blocks.block[i])) return false;
     return strcmp(a->pattern, b->pattern) == 0;
 }
 
@@ -67,11 +66,11 @@ static layer_line *make_lines(const ht_explanation *table, size_t *count)
     *count = 0;
     for (size_t i = 0; lines && i < table->count; i++) {
         const ht_explain_row *row = &table->rows[i];
-        bool first = *count == 0 || strcmp(lines[*count - 1].layer, row->layer) != 0;
-        if (first && *count > 0 && !lines[*count - 1].block[HT_FIGURE_UPDATE]) --*count;
+        bool first = *count == 0 || strcmp(lines[*count - 1].blocks.layer, row->layer) != 0;
+        if (first && *count > 0 && !lines[*count - 1].blocks.block[HT_FIGURE_UPDATE]) --*count;
         if (row->layer[0] == '(') break;
-        if (first) lines[(*count)++] = (layer_line){.layer = row->layer, .count = 1};
-        const ht_explain_row **best = &lines[*count - 1].block[row->block];
+        if (first) lines[(*count)++] = (layer_line){.blocks.layer = row->layer, .count = 1};
+        const ht_explain_row **best = &lines[*count - 1].blocks.block[row->block];
         if (weight_of(row) > weight_of(*best)) *best = row;
     }
     return lines;
@@ -80,7 +79,7 @@ static layer_line *make_lines(const ht_explanation *table, size_t *count)
 static bool join_lines(layer_line *lines, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        lines[i].pattern = cli_layer_pattern(lines[i].layer);
+        lines[i].pattern = cli_layer_pattern(lines[i].blocks.layer);
         if (!lines[i].pattern) return false;
         size_t k = 0;
         while (k < i && (lines[k].count == 0 || !alike(&lines[k], &lines[i]))) k++;
@@ -93,7 +92,7 @@ static bool join_lines(layer_line *lines, size_t count)
 
 static const char *name_of(const layer_line *line)
 {
-    return line->count > 1 ? line->pattern : line->layer;
+    return line->count > 1 ? line->pattern : line->blocks.layer;
 }
 
 static void print_lines(ht_text *text, const layer_line *lines, size_t count)
@@ -112,7 +111,7 @@ static void print_lines(ht_text *text, const layer_line *lines, size_t count)
         ht_table_cell(&table, "%s", name_of(&lines[i]));
         for (int b = 0; b < HT_FIGURE_COUNT; b++) {
             char cell[CELL];
-            make_cell(cell, lines[i].block[b]);
+            make_cell(cell, lines[i].blocks.block[b]);
             ht_table_cell(&table, "%s", cell);
         }
     }
@@ -130,4 +129,49 @@ void cli_explain_figure(ht_text *text, const cli_explained *e)
         text->failed = true;
     for (size_t i = 0; lines && i < count; i++) free(lines[i].pattern);
     free(lines);
+}
+
+/* How well a layer shows the figure: by the products among its blocks, then by their FLOPs. */
+static double figure_weight(const cli_layer_blocks *blocks)
+{
+    double weight = 0;
+    for (int b = 0; b < HT_FIGURE_COUNT; b++) {
+        const ht_explain_row *row = blocks->block[b];
+        if (weight_of(row) == 2) weight += 1e30 + row->cost.dot_flops;
+    }
+    return weight;
+}
+
+ht_status cli_explain_layer(cli_layer_blocks *out, const cli_explained *e, const char *layer)
+{
+    size_t count, best = 0;
+    layer_line *lines = make_lines(&e->table, &count);
+    ht_text names = {0};
+    if (!lines) HT_FAIL(e->ctx, HT_ENOMEM, "out of memory for a figure");
+    if (count > 0 && !lines[count - 1].blocks.block[HT_FIGURE_UPDATE]) count--;
+    for (size_t i = 0; i < count; i++) {
+        ht_text_add(&names, "%s%s", i ? ", " : "", lines[i].blocks.layer);
+        if (layer ? strcmp(lines[i].blocks.layer, layer) == 0
+                  : figure_weight(&lines[i].blocks) > figure_weight(&lines[best].blocks))
+            best = i;
+    }
+    bool found = count > 0 && (!layer || strcmp(lines[best].blocks.layer, layer) == 0);
+    ht_status status = HT_OK;
+    if (found)
+        *out = lines[best].blocks;
+    else
+        status = ht_fail(e->ctx, HT_EINVAL, "there is no layer %s with parameters; these are: %s", layer ? layer : "",
+                         names.data ? names.data : "none");
+    ht_text_free(&names);
+    free(lines);
+    return status;
+}
+
+void cli_block_types(char *text, size_t size, const ht_explain_row *row, bool out)
+{
+    char cell[CELL] = "";
+    if (row) add_floats(cell, 0, out ? row->out : row->in);
+    snprintf(text, size, "%s", cell);
+    for (char *c = text; *c; c++)
+        if (*c == ' ') *c = '/';
 }

@@ -472,10 +472,19 @@ ht_status cli_explain_report(ht_report *report, const cli_explained *e)
     return HT_OK;
 }
 
+/* A plan without layers that are trained has no figure. */
+static bool has_figure(const cli_explained *e)
+{
+    for (size_t i = 0; i < e->table.count; i++)
+        if (e->table.rows[i].block == HT_FIGURE_UPDATE && e->table.rows[i].layer[0] != '(') return true;
+    return false;
+}
+
 ht_status cli_explain_on_page(ht_report *report, ht_text *figure, ht_context *ctx, const ht_run_request *request)
 {
     cli_explained e = {0};
     ht_status status = cli_explain(&e, ctx, request);
+    if (status == HT_OK && has_figure(&e)) status = cli_figure1_report(report, &e, NULL);
     if (status == HT_OK) status = cli_explain_report(report, &e);
     if (status == HT_OK && figure) cli_explain_figure(figure, &e);
     cli_explained_free(&e);

@@ -33,6 +33,21 @@ typedef struct cli_explained {
 ht_status cli_explain(cli_explained *explained, ht_context *ctx, const ht_run_request *request);
 void cli_explained_free(cli_explained *explained);
 
+/* A layer with parameters: of each block the row that it is there for; NULL: it has none. */
+typedef struct cli_layer_blocks {
+    const char *layer;
+    const ht_explain_row *block[HT_FIGURE_COUNT];
+} cli_layer_blocks;
+
+/* The layer of that name, or with NULL the one with the largest products; it is valid as long as what was explained. */
+ht_status cli_explain_layer(cli_layer_blocks *out, const cli_explained *explained, const char *layer);
+/* The floating-point types that a block reads or makes: "f16", "f16/f32"; "" without a row. */
+void cli_block_types(char *text, size_t size, const ht_explain_row *row, bool out);
+
+/* Figure 1 of the paper for that layer, with a word on where we differ: on a page, or as a file by itself. */
+ht_status cli_figure1_report(ht_report *report, const cli_explained *explained, const char *layer);
+ht_status cli_figure1_svg(ht_text *text, const cli_explained *explained, const char *layer);
+
 /* A line per layer with parameters: what the product of each block reads and makes. */
 void cli_explain_figure(ht_text *text, const cli_explained *explained);
 /* `all`: layers that are alike but for their number stay apart. */

@@ -32,7 +32,7 @@ static const char style[] =
     "stroke-linejoin:round}.curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{stroke-dasharray:7 5;"
     "stroke-linecap:butt}\n"
     "line.level{stroke:var(--soft);stroke-dasharray:2 4}.hover{fill:transparent}.hover:hover{fill:var(--fg);"
-    "fill-opacity:.08}.bar,rect.part{fill:var(--c)}\n"
+    "fill-opacity:.08}.bar,rect.part{fill:var(--c)}\n" HT_DIAGRAM_STYLE "svg.diagram{max-width:28rem}\n"
     "figcaption{font-size:.85rem;color:var(--soft);display:flex;flex-wrap:wrap;gap:.1rem 1.2rem}"
     "figcaption i{display:inline-block;width:1.6em;margin-right:.5em;vertical-align:middle;border-top:3px solid "
     "var(--c)}figcaption i.dashed{border-top-style:dashed}figcaption i.level{border-top:2px dotted "

@@ -86,6 +86,12 @@ void ht_svg_line(ht_text *page, const char *class, double x1, double y1, double 
 /* `title`: shown while a pointer rests on it; NULL: none. */
 void ht_svg_box(ht_text *page, const char *class, double x, double y, double width, double height, const char *title);
 
+/* Of diagrams, on pages and in files of their own. */
+#define HT_DIAGRAM_STYLE                                                                                               \
+    ".step,.value,.absent{fill:var(--fill);stroke:var(--frame)}.value{fill:var(--bg)}.absent{fill:none;"               \
+    "stroke-dasharray:3 3}.arrow{fill:none;stroke:var(--soft)}.head{fill:var(--soft)}.arrow.strong{stroke:"            \
+    "var(--half)}.head.strong{fill:var(--half)}svg .strong-label text{fill:var(--half)}\n"
+
 /* A legend's entry; `class` gives colour and mark, `note` may be NULL. */
 void ht_legend_entry(ht_text *legend, const char *class, const char *name, const char *note);
 

@@ -54,6 +54,30 @@ typedef struct ht_bars {
     const double *heights; /* [part_count, count], from below; what is not above zero is left out */
 } ht_bars;
 
+/* Boxes with arrows between them, at places of their own. */
+typedef struct ht_diagram_box {
+    enum { HT_BOX_STEP, HT_BOX_VALUE, HT_BOX_ABSENT } kind;
+    double x, y, width, height;
+    const char *text;
+} ht_diagram_box;
+
+typedef struct ht_diagram_arrow {
+    size_t count; /* of points, up to four; 0: there is no such arrow */
+    double points[4][2];
+    const char *label;
+    double label_x, label_y; /* its middle, on the line that it stands on */
+    bool strong;
+} ht_diagram_arrow;
+
+typedef struct ht_diagram {
+    const char *title; /* above it on a page, and for those who cannot see it */
+    double width, height;
+    size_t box_count, arrow_count;
+    const ht_diagram_box *boxes;
+    const ht_diagram_arrow *arrows;
+    const char *note; /* below, in the picture; may be NULL */
+} ht_diagram;
+
 ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title);
 void ht_report_free(ht_report *report);
 /* All text is plain: it is escaped here. */
@@ -62,6 +86,9 @@ void ht_report_chart(ht_report *report, const ht_chart *chart);
 void ht_report_table(ht_report *report, const ht_page_table *table);
 void ht_report_histogram(ht_report *report, const ht_histogram *histogram);
 void ht_report_bars(ht_report *report, const ht_bars *bars);
+void ht_report_diagram(ht_report *report, const ht_diagram *diagram);
+/* The same as a file by itself. */
+void ht_diagram_svg(ht_text *text, const ht_diagram *diagram);
 /* Ends the page, to which nothing is added any more, and gives its text; borrowed. NULL when memory ran out. */
 const char *ht_report_page(ht_report *report);
 /* Writes the page beside `path` and renames it, so that no reader sees half of it. */

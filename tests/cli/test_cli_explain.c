@@ -196,6 +196,40 @@ static void explain__writes_a_page(void **state)
     expect(c, "\"$H\" explain job.json --html", 2, "--html takes a file");
 }
 
+/* A row per arrow with its type, in the order in which they are drawn. */
+#define ARROWS(file)                                                                                                   \
+    "grep -o 'text-anchor=\"middle\">\\(dw: \\)*b*f[0-9/f]*</text>' " file " | sed 's/.*\">//; s/<.*//' | tr '\\n' ' " \
+                                                                           "'"
+
+static void explain__draws_figure_1_for_a_layer_of_the_model(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "\"$H\" explain job.json --html page.html && grep -c '<svg class=.diagram' page.html", 0, "1\n");
+    expect(c, "cat page.html", 0, "Where this differs from the paper: there weight gradients (dw) are f16");
+    for (int i = 0; i < 5; i++) {
+        static const char *const blocks[] = {"float2half", "FWD", "BWD-Actv", "BWD-Weight", "weight update"};
+        char line[128];
+        snprintf(line, sizeof line, "grep -c '>%s</text>' page.html", blocks[i]);
+        expect(c, line, 0, "1\n");
+    }
+    /* The copy, FWD's and BWD-Actv's weights; x, y, dy, dx; x, dy, dw; the update. */
+    expect(c, "\"$H\" explain job.json --svg f.svg --layer transformer.h.0.mlp.c_fc && " ARROWS("f.svg"), 0,
+           "f32 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 dw: f32 f32 ");
+    expect(c, "grep -c '>transformer.h.0.mlp.c_fc, bf16</text>' f.svg", 0, "1\n");
+    /* Without masters the weights themselves are half; in fp32 there is no copy. */
+    expect(c,
+           "\"$H\" explain job.json --set train.masters=false --svg f.svg --layer transformer.h.0.mlp.c_fc && " ARROWS(
+               "f.svg"),
+           0, "bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 dw: f32 bf16 ");
+    expect(c, "\"$H\" explain job.json --set train.precision=fp32 --svg f.svg && grep -c '>no half copy</text>' f.svg",
+           0, "1\n");
+    expect(c, "\"$H\" explain job.json --svg f.svg --layer nothing", 2,
+           "there is no layer nothing with parameters; these are: transformer.wte, ");
+    expect(c, "\"$H\" explain job.json --layer lm_head", 2, "with --html or --svg");
+    expect(c, "\"$H\" explain job.json --svg nowhere/f.svg", 1, "nowhere/f.svg");
+}
+
 static void explain__refuses_what_it_cannot_plan(void **state)
 {
     data_case *c = *state;
@@ -225,6 +259,7 @@ int main(void)
         cmocka_unit_test(explain__prints_graphs_that_parse_again),
         cmocka_unit_test(explain__draws_the_step),
         cmocka_unit_test(explain__writes_a_page),
+        cmocka_unit_test(explain__draws_figure_1_for_a_layer_of_the_model),
         cmocka_unit_test(explain__refuses_what_it_cannot_plan),
     };
     return cmocka_run_group_tests(tests, data_case_begin, data_case_end);
