@@ -2,8 +2,10 @@
  * functions that the kernels use. */
 #include "cli/format_experiments.h"
 #include "cli/option_table.h"
+#include "cli/quantization.h"
 #include "report/report.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,13 +74,13 @@ static format_facts find_facts(ht_dtype dtype)
 
 /* ---- columns, for people and for programs ---- */
 
-enum { TYPE_COLUMNS = 11, SUM_COLUMNS = 7, OSCILLATOR_COLUMNS = 5 };
+enum { TYPE_COLUMNS = 11, SUM_COLUMNS = 7, OSCILLATOR_COLUMNS = 5, QUANTIZATION_COLUMNS = 6 };
 
 static void type_columns(ht_column columns[TYPE_COLUMNS], ht_dtype dtype, const format_facts *f)
 {
     const ht_column all[TYPE_COLUMNS] = {
         {"name", "type", .cell = ht_cell_text(ht_dtype_name(dtype)), .width = 7},
-        {NULL, "s/e/m", .cell = ht_cell_text(f->bits), .width = 7},
+        {NULL, "s/e/m", .cell = ht_cell_text(f->bits), .width = 7, .rank = 1},
         {"bytes", "bytes", .cell = ht_cell_int((int64_t)ht_dtype_bytes(dtype)), .width = 5},
         {"sign", .cell = ht_cell_int(f->sign)},
         {"exponent", .cell = ht_cell_int(f->exponent)},
@@ -97,7 +99,7 @@ static void sum_columns(ht_column columns[SUM_COLUMNS], ht_dtype dtype, const cl
     bool wider = dtype == HT_F64; /* than what it would be added up in */
     const ht_column all[SUM_COLUMNS] = {
         {"name", "type", .cell = ht_cell_text(ht_dtype_name(dtype)), .width = 7},
-        {"terms_error", "terms alone", "%.1e", .cell = ht_cell_number(s->terms_error), .width = 11},
+        {"terms_error", "terms alone", "%.1e", .cell = ht_cell_number(s->terms_error), .width = 11, .rank = 1},
         {"sequential", "in the type", "%.6f", .cell = ht_cell_number(s->sequential), .width = 12},
         {"sequential_error", "error", "%.1e", .cell = ht_cell_number(s->sequential_error), .width = 8},
         {"last_change", "last change", .cell = ht_cell_int(s->last_change), .width = 11},
@@ -119,7 +121,39 @@ static void oscillator_columns(ht_column columns[OSCILLATOR_COLUMNS], ht_dtype d
     memcpy(columns, all, sizeof all);
 }
 
+static void quantization_columns(ht_column columns[QUANTIZATION_COLUMNS], const cli_quantization *q)
+{
+    const ht_column all[QUANTIZATION_COLUMNS] = {
+        {"name", "type", .cell = ht_cell_text(q->name), .width = 13},
+        {"bytes", "bytes", .cell = ht_cell_int(q->bytes), .width = 8},
+        {"rms_error", "rms error", "%.1e", .cell = ht_cell_number(q->rms_error), .width = 9},
+        {"max_error", "max error", "%.1e", .cell = ht_cell_number(q->max_error), .width = 9},
+        {"dead", "become 0", "%.1e", .cell = ht_cell_number(q->dead), .width = 8},
+        {"dot_error", "of products", "%.1e", .cell = ht_cell_number(q->dot_error), .width = 11},
+    };
+    memcpy(columns, all, sizeof all);
+}
+
 /* ---- for people ---- */
+
+/* A letter for each bit: sign, exponent, mantissa; of an integer its digits. */
+static void add_bits(ht_text *text)
+{
+    ht_text_add(text, "\nBit by bit, the most significant first: s sign, e exponent, m mantissa, d digits\n");
+    for (size_t i = 0; i < SHOWN; i++) {
+        format_facts f = find_facts(shown[i]);
+        const struct {
+            int count;
+            char letter;
+        } fields[] = {{f.sign, 's'}, {f.exponent, 'e'}, {f.mantissa, ht_dtype_is_float(shown[i]) ? 'm' : 'd'}};
+        ht_text_add(text, "%-8s", ht_dtype_name(shown[i]));
+        for (size_t k = 0; k < sizeof fields / sizeof fields[0]; k++) {
+            if (fields[k].count > 0) ht_text_add(text, " ");
+            for (int bit = 0; bit < fields[k].count; bit++) ht_text_add(text, "%c", fields[k].letter);
+        }
+        ht_text_add(text, "\n");
+    }
+}
 
 static void add_types(ht_text *text)
 {
@@ -166,7 +200,43 @@ static void add_oscillators(ht_text *text, const cli_oscillator *o)
     ht_table_free(&table);
 }
 
+static void add_quantizations(ht_text *text, const cli_matrix *matrix, const cli_quantization *q)
+{
+    ht_table table = {0};
+    ht_text_add(text,
+                "\nA weight matrix, %" PRId64 " x %" PRId64
+                ": %s. Errors are relative; an i8 counts steps of a scale, by "
+                "which the largest weight is 127.\n",
+                matrix->rows, matrix->columns, matrix->name);
+    for (int i = 0; i < CLI_QUANTIZATIONS; i++) {
+        ht_column columns[QUANTIZATION_COLUMNS];
+        quantization_columns(columns, &q[i]);
+        ht_table_row(&table, columns, QUANTIZATION_COLUMNS);
+    }
+    ht_table_print(text, &table, cli_columns());
+    ht_table_free(&table);
+}
+
 /* ---- for programs ---- */
+
+static void put_quantizations(ht_json_writer *json, const cli_matrix *matrix, const cli_quantization *q)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, "matrix");
+    ht_json_put_text(json, "name", matrix->name);
+    ht_json_put_int(json, "rows", matrix->rows);
+    ht_json_put_int(json, "columns", matrix->columns);
+    ht_json_begin_array(json, "types");
+    for (int i = 0; i < CLI_QUANTIZATIONS; i++) {
+        ht_column columns[QUANTIZATION_COLUMNS];
+        quantization_columns(columns, &q[i]);
+        ht_json_line(json, 4);
+        ht_json_put_row(json, columns, QUANTIZATION_COLUMNS);
+    }
+    ht_json_line(json, 2);
+    ht_json_end_array(json);
+    ht_json_end_object(json);
+}
 
 static void put_types(ht_json_writer *json)
 {
@@ -219,67 +289,103 @@ static void put_oscillators(ht_json_writer *json, const cli_oscillator *o)
     ht_json_end_object(json);
 }
 
-static void add_json(ht_text *text, const cli_sum *sums, const cli_oscillator *oscillators)
+/* ---- the command ---- */
+
+typedef struct formats_options {
+    bool json;
+    const char *weights; /* a file; NULL: none */
+} formats_options;
+
+/* What was measured. */
+typedef struct experiments {
+    cli_sum sums[TRIED];
+    cli_oscillator oscillators[TRIED];
+    cli_matrix matrix;
+    cli_quantization quantizations[CLI_QUANTIZATIONS];
+} experiments;
+
+static void add_json(ht_text *text, const experiments *e)
 {
     ht_json_writer json = {.text = text};
     ht_json_begin_object(&json, NULL);
     put_types(&json);
-    put_sums(&json, sums);
-    put_oscillators(&json, oscillators);
+    put_sums(&json, e->sums);
+    put_oscillators(&json, e->oscillators);
+    put_quantizations(&json, &e->matrix, e->quantizations);
     ht_json_line(&json, 0);
     ht_json_end_object(&json);
     ht_text_add(text, "\n");
 }
 
-/* ---- the command ---- */
-
-typedef struct formats_options {
-    bool json;
-} formats_options;
+static void add_tables(ht_text *text, const experiments *e)
+{
+    add_types(text);
+    add_bits(text);
+    add_sums(text, e->sums);
+    add_oscillators(text, e->oscillators);
+    add_quantizations(text, &e->matrix, e->quantizations);
+}
 
 static int run_formats(void *arg)
 {
     const formats_options *o = arg;
-    cli_sum sums[TRIED];
-    cli_oscillator oscillators[TRIED];
-    for (size_t i = 0; i < TRIED; i++) {
-        cli_sum_try(&sums[i], tried[i]);
-        cli_oscillator_try(&oscillators[i], tried[i]);
-    }
-    ht_text text = {0};
-    if (o->json) {
-        add_json(&text, sums, oscillators);
+    experiments e = {.matrix = {0}};
+    ht_context *ctx;
+    int end = cli_context(&ctx);
+    if (end != CLI_DONE) return end;
+    ht_status status = o->weights ? cli_matrix_read(&e.matrix, ctx, o->weights) : cli_matrix_train(&e.matrix, ctx);
+    if (status == HT_OK) status = cli_quantize(e.quantizations, ctx, &e.matrix);
+    if (status != HT_OK) {
+        end = cli_fail(status == HT_EIO ? CLI_WRONG : cli_end_of(status), "formats: %s", ht_context_message(ctx));
     } else {
-        add_types(&text);
-        add_sums(&text, sums);
-        add_oscillators(&text, oscillators);
+        ht_text text = {0};
+        for (size_t i = 0; i < TRIED; i++) {
+            cli_sum_try(&e.sums[i], tried[i]);
+            cli_oscillator_try(&e.oscillators[i], tried[i]);
+        }
+        if (o->json)
+            add_json(&text, &e);
+        else
+            add_tables(&text, &e);
+        end = o->json ? cli_put(&text) : cli_show(&text);
     }
-    return o->json ? cli_put(&text) : cli_show(&text);
+    cli_matrix_free(&e.matrix);
+    ht_context_free(ctx);
+    return end;
 }
 
 static const cli_option options[] = {
+    {"--weights", "FILE", CLI_TEXT, offsetof(formats_options, weights),
+     .help = "quantize the largest matrix of this safetensors file, not one that is trained for the purpose",
+     .flags = CLI_FILLED, .takes = "a file"},
     {"--json", NULL, CLI_FLAG, offsetof(formats_options, json),
      .help = "one object: {\"types\": [{\"name\", \"bytes\", \"sign\", \"exponent\", \"mantissa\", \"max\", "
              "\"min_normal\", \"min_subnormal\", \"epsilon\", \"digits\"}], \"sum\": {\"terms\", \"exact\", \"types\": "
              "[{\"name\", \"terms_error\", \"sequential\", \"sequential_error\", \"last_change\", \"f32\", "
              "\"f32_error\"}]}, \"oscillator\": {\"steps\", \"periods\", \"types\": [{\"name\", \"energy_error\", "
-             "\"worst_energy_error\", \"phase_error\", \"amplitude\"}]}}; what a type does not have is null"},
+             "\"worst_energy_error\", \"phase_error\", \"amplitude\"}]}, \"matrix\": {\"name\", \"rows\", "
+             "\"columns\", \"types\": [{\"name\", \"bytes\", \"rms_error\", \"max_error\", \"dead\", "
+             "\"dot_error\"}]}}; what a type does not have is null"},
     {0},
 };
 
 static const cli_entry examples[] = {
     {"halftone formats", "the tables"},
+    {"halftone formats --weights runs/demo/snapshots/step-00002000/weights.safetensors",
+     "with a matrix of a model of one's own"},
     {0},
 };
 
 const cli_command cmd_formats = {
     .name = "formats",
-    .summary = "the number types: range and precision, and what they do to a sum and an oscillator",
+    .summary = "the number types: range and precision, and what they do to sums, oscillators and weights",
     .description =
         "Prints the number types: bits of sign, exponent and mantissa, bytes, largest value, smallest normal and "
-        "subnormal value, the distance from 1 to the next number (epsilon), decimal digits. Then two small "
-        "computations in f64, f32, f16 and bf16 with their errors: ten million numbers added one after the other, in "
-        "the type itself and in f32, and 10,000 steps of an oscillator. Everything is measured while the command runs.",
+        "subnormal value, the distance from 1 to the next number (epsilon), decimal digits; and draws their bits. Then "
+        "two small computations in f64, f32, f16 and bf16 with their errors: ten million numbers added one after the "
+        "other, in the type itself and in f32, and 10,000 steps of an oscillator. Then a weight matrix in 16 and 8 "
+        "bits: i8 beside the floats, with one scale for the matrix and with one for each row. Everything is measured "
+        "while the command runs.",
     .options = options,
     .size = sizeof(formats_options),
     .run = run_formats,

@@ -1,6 +1,20 @@
 /* halftone formats, diff and train --numerics from outside. */
 #include "cli_case.h"
 
+static void write_job(data_case *c)
+{
+    static char text[12000];
+    size_t length = 0;
+    for (int i = 0; length + 64 < sizeof text; i++)
+        length += (size_t)sprintf(text + length, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
+    data_case_text(c, "sums.txt", text);
+    data_case_text(
+        c, "job.json",
+        "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1},\n"
+        " \"data\": {\"format\": \"text\", \"train\": \"sums.txt\", \"tokenizer\": \"char\", \"length\": 16},\n"
+        " \"train\": {\"steps\": 12, \"batch\": 8, \"accumulate\": 2, \"lr\": 3e-3, \"snapshot_every\": 5}}\n");
+}
+
 /* ---- formats ---- */
 
 static void formats__says_what_the_types_hold(void **state)
@@ -15,10 +29,34 @@ static void formats__says_what_the_types_hold(void **state)
     expect(c, "cat f.txt", 0, "i8       1/0/7        1           127             -              -             -");
 }
 
+static void formats__draws_bits_and_quantizes_a_matrix(void **state)
+{
+    data_case *c = *state;
+    expect(c, "\"$H\" formats > f.txt && grep -A 8 '^Bit by bit' f.txt", 0, "f16      s eeeee mmmmmmmmmm\n");
+    expect(c, "cat f.txt", 0, "bf16     s eeeeeeee mmmmmmm\n");
+    expect(c, "cat f.txt", 0, "i8       s ddddddd\n");
+    /* A float's relative error is at most half of its epsilon; an integer's at most half a step of 1/127. */
+    expect(c,
+           "sed -n '/^A weight matrix/,$p' f.txt | awk '$1 == \"f16\" {a = $3 > 1e-5 && $3 < 5e-4} $1 == \"bf16\" {b = "
+           "$3 > "
+           "1e-4 && $3 < 4e-3} $1 == \"i8,\" {i += $(NF - 2) > 1e-3 && $(NF - 2) < 0.00395} END {print a, b, i}'",
+           0, "1 1 2\n");
+    /* A scale for each row is nearer. */
+    expect(c, "grep '^i8, ' f.txt | awk '{e[NR] = $(NF - 3)} END {print (e[2] < e[1])}'", 0, "1\n");
+    expect(c, "\"$H\" formats --json | grep -c '\"rms_error\": '", 0, "6\n");
+    write_job(c);
+    expect(c,
+           "\"$H\" train job.json > /dev/null 2>&1; \"$H\" formats --weights $(ls run/snapshots/*/weights.safetensors "
+           "| tail -n 1); rm -r run",
+           0, " of run/snapshots/");
+    expect(c, "\"$H\" formats --weights none.safetensors", 2, "none.safetensors");
+    expect(c, "\"$H\" formats --weights job.json", 2, "job.json");
+}
+
 static void formats__measures_sums_and_oscillators(void **state)
 {
     data_case *c = *state;
-    expect(c, "\"$H\" formats --json > f.json && grep -c '\"name\": \"f16\"' f.json", 0, "3\n");
+    expect(c, "\"$H\" formats --json > f.json && grep -c '\"name\": \"f16\"' f.json", 0, "4\n");
     /* Additions of floats by the processor, and additions rounded by our own function: the same number. */
     expect(c,
            "grep '\"name\": \"f32\", \"terms_error\"' f.json | "
@@ -39,20 +77,6 @@ static void formats__measures_sums_and_oscillators(void **state)
 }
 
 /* ---- diff ---- */
-
-static void write_job(data_case *c)
-{
-    static char text[12000];
-    size_t length = 0;
-    for (int i = 0; length + 64 < sizeof text; i++)
-        length += (size_t)sprintf(text + length, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
-    data_case_text(c, "sums.txt", text);
-    data_case_text(
-        c, "job.json",
-        "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1},\n"
-        " \"data\": {\"format\": \"text\", \"train\": \"sums.txt\", \"tokenizer\": \"char\", \"length\": 16},\n"
-        " \"train\": {\"steps\": 12, \"batch\": 8, \"accumulate\": 2, \"lr\": 3e-3, \"snapshot_every\": 5}}\n");
-}
 
 static void diff__of_a_job_with_itself_finds_nothing(void **state)
 {
@@ -235,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats__says_what_the_types_hold),
         cmocka_unit_test(formats__measures_sums_and_oscillators),
+        cmocka_unit_test(formats__draws_bits_and_quantizes_a_matrix),
         cmocka_unit_test(diff__of_a_job_with_itself_finds_nothing),
         cmocka_unit_test(diff__finds_where_two_jobs_part),
         cmocka_unit_test(diff__compares_gradients_without_their_scale),
