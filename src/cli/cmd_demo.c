@@ -1,6 +1,7 @@
 /* halftone demo: a small translator, trained before one's eyes. */
 #include "cli/demo_command.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -15,7 +16,7 @@
 enum {
     DEMO_SEED = 1,
     DEMO_PAIRS = 40000,
-    DEMO_STEPS = 2000,
+    DEMO_STEPS = 1600,
     QUICK_STEPS = 500,
     REAL_STEPS = 3000,
     FULL_SEEDS = 3,
@@ -92,7 +93,7 @@ static void put_train(ht_json_writer *json, const demo *d)
     ht_json_put_int(json, "steps", d->steps);
     ht_json_put_int(json, "batch", 32);
     ht_json_put_number(json, "lr", d->data ? 0.003 : 0.01);
-    ht_json_put_int(json, "warmup", d->steps < 100 ? d->steps / 10 : 50);
+    ht_json_put_int(json, "warmup", d->steps / 8);
     ht_json_put_text(json, "schedule", "cosine");
     ht_json_put_number(json, "lr_min", 0.0002);
     ht_json_line(json, 12);
@@ -230,39 +231,53 @@ static int fail_with(const demo *d, ht_status status)
     return cli_fail(cli_end_of(status), "demo: %s", ht_context_message(d->ctx));
 }
 
-/* The first run is the folder's own, the others lie inside it. */
-static bool add_entry(demo *d, const char *name, const char *group, const char *precision, const char *scale, int seed)
+/* The first run is the folder's own, the others lie inside it. `more`: another setting; NULL: none. */
+static bool add_entry(demo *d, demo_role role, const char *name, const char *precision, const char *more, int seed)
 {
+    /* As in the paper's Figure 4: grey, solid, dashed. */
+    static const ht_line lines[] = {HT_LINE_REFERENCE, HT_LINE_COLOUR, HT_LINE_DASHED, HT_LINE_DASHED, HT_LINE_DASHED};
     char folder[MOST_PATH + 64];
     if (d->sweep.count == 0)
         snprintf(folder, sizeof folder, "%s", d->output);
     else
         snprintf(folder, sizeof folder, "%s/%s", d->output, name);
     for (char *c = folder + strlen(d->output); *c; c++)
-        if (*c == ' ') *c = '-';
-    cli_sweep_entry *t = cli_sweep_add(&d->sweep, name, folder, group);
+        if (*c == ' ' || *c == '^') *c = *c == ' ' ? '-' : '_';
+    assert(d->sweep.count < DEMO_MOST_RUNS);
+    d->roles[d->sweep.count] = role;
+    cli_sweep_entry *t = cli_sweep_add(&d->sweep, name, folder, role == DEMO_FULL ? "fp32" : name);
+    if (t) t->line = lines[role];
     return t && cli_sweep_entry_set(t, "train.precision=%s", precision) &&
-           cli_sweep_entry_set(t, "train.seed=%d", seed) &&
-           (!scale || cli_sweep_entry_set(t, "train.loss_scale=%s", scale));
+           cli_sweep_entry_set(t, "train.seed=%d", seed) && (!more || cli_sweep_entry_set(t, "%s", more));
+}
+
+/* Gradients of the run that was added last are looked at. Returns which one it is. */
+static size_t trace_last(demo *d)
+{
+    size_t last = d->sweep.count - 1;
+    d->sweep.list[last].numerics = d->steps / 4 > 0 ? d->steps / 4 : 1;
+    return last;
 }
 
 static bool add_entries(demo *d)
 {
-    bool ok = add_entry(d, "fp32", "fp32", "fp32", NULL, DEMO_SEED);
+    bool ok = add_entry(d, DEMO_FULL, "fp32", "fp32", NULL, DEMO_SEED);
     if (d->single || !ok) return ok;
     for (int seed = DEMO_SEED + 1; seed < DEMO_SEED + FULL_SEEDS && ok; seed++) {
         char name[32];
         snprintf(name, sizeof name, "fp32 seed %d", seed);
-        ok = add_entry(d, name, "fp32", "fp32", NULL, seed);
+        ok = add_entry(d, DEMO_FULL, name, "fp32", NULL, seed);
     }
-    ok = ok && add_entry(d, "fp16 scale 1", "fp16 scale 1", "fp16", "1", DEMO_SEED);
-    ok = ok && add_entry(d, "fp16 scale 1024", "fp16 scale 1024", "fp16", "1024", DEMO_SEED);
-    if (ok) {
-        d->traced_run = d->sweep.count - 1;
-        d->sweep.list[d->traced_run].numerics = d->steps / 4 > 0 ? d->steps / 4 : 1;
-    }
-    if (!d->quick) ok = ok && add_entry(d, "fp16 dynamic", "fp16 dynamic", "fp16", "dynamic", DEMO_SEED);
-    return ok && add_entry(d, "bf16", "bf16", "bf16", NULL, DEMO_SEED);
+    ok = ok && add_entry(d, DEMO_MIXED, "fp16 scale 1024", "fp16", "train.loss_scale=1024", DEMO_SEED);
+    if (ok) d->traced_run = trace_last(d);
+    if (!d->quick) ok = ok && add_entry(d, DEMO_MIXED, "fp16 dynamic", "fp16", "train.loss_scale=dynamic", DEMO_SEED);
+    ok = ok && add_entry(d, DEMO_MIXED, "bf16", "bf16", NULL, DEMO_SEED);
+    if (!d->quick) ok = ok && add_entry(d, DEMO_UNSCALED, "fp16 scale 1", "fp16", "train.loss_scale=1", DEMO_SEED);
+    ok = ok && add_entry(d, DEMO_VANISHING, "fp16 scale 2^-10", "fp16", "train.loss_scale=0.0009765625", DEMO_SEED);
+    if (ok) d->vanishing_run = trace_last(d);
+    if (!d->quick)
+        ok = ok && add_entry(d, DEMO_NO_MASTERS, "bf16 no masters", "bf16", "train.masters=false", DEMO_SEED);
+    return ok;
 }
 
 static int run_demo(demo *d)
@@ -279,6 +294,8 @@ static int run_demo(demo *d)
     d->job_options.request.path = job;
     d->sweep = (cli_sweep){.ctx = d->ctx,
                            .command = "demo",
+                           .title = "Training perplexity, as the paper's Figure 4 draws it: fp32 grey, mixed precision "
+                                    "solid, without its ingredients dashed",
                            .job = &d->job_options,
                            .arg = d,
                            .on_start = on_start,
@@ -288,8 +305,8 @@ static int run_demo(demo *d)
     int end = cli_sweep_read(&d->sweep);
     if (end == CLI_DONE) end = cli_sweep_run(&d->sweep);
     if (end != CLI_DONE) return end;
-    if (!d->single) demo_judge_claims(d);
-    status = translate(d);
+    if (!d->single) status = demo_judge_claims(d);
+    if (status == HT_OK) status = translate(d);
     if (status == HT_OK) status = demo_write_page(d);
     return status == HT_OK ? demo_print_result(d) : fail_with(d, status);
 }
@@ -312,8 +329,8 @@ static int run_command(void *arg)
 }
 
 static const cli_option options[] = {
-    {"--quick", NULL, CLI_FLAG, offsetof(demo, quick), .help = "in about 30 seconds: fewer steps, and no dynamic scale",
-     .choice = 1},
+    {"--quick", NULL, CLI_FLAG, offsetof(demo, quick),
+     .help = "in about 30 seconds: fewer steps, and only what so few can decide", .choice = 1},
     {"--single", NULL, CLI_FLAG, offsetof(demo, single), .help = "only the first run, in fp32", .choice = 1},
     {"--data", "FILE", CLI_TEXT, offsetof(demo, data),
      .help = "real pairs instead: a source, a tab and its translation per line, gzip too; this takes longer",
@@ -344,10 +361,12 @@ const cli_command cmd_demo = {
     .summary = "train a small translator in fp32, fp16 and bf16, and compare them",
     .description =
         "The experiment of the paper on mixed precision, in small: trains an LSTM with attention to translate English "
-        "into French in fp32 with three seeds, in fp16 with a loss scale of 1, of 1024 and a dynamic one, and in bf16, "
-        "about 20 seconds each on two cores. Shows losses, times and memory side by side, how large gradients are, and "
-        "what all that says about three claims; translates sentences that the first run has not seen, and writes a "
-        "page with the curves. The sentences are synthetic: a grammar inside the program makes them up, always the "
+        "into French in fp32 with three seeds, in fp16 with a loss scale of 1024 and a dynamic one, and in bf16; then "
+        "without what makes that work: in fp16 with a scale of 1 and with one by which gradients vanish, and in bf16 "
+        "without f32 master weights. About 15 seconds each on two cores. Shows losses, times and memory side by side, "
+        "how large gradients are, and what all that says about five claims; translates sentences that the first run "
+        "has not seen, and writes a page with the curves. The sentences are synthetic: a grammar inside the program "
+        "makes them up, always the "
         "same ones, and the same bits come out every time.",
     .options = options,
     .size = sizeof(demo),

@@ -371,7 +371,7 @@ static const cli_option options[] = {
 
 static const cli_entry examples[] = {
     {"halftone formats", "the tables"},
-    {"halftone formats --weights runs/demo/snapshots/step-00002000/weights.safetensors",
+    {"halftone formats --weights runs/demo/snapshots/step-00001600/weights.safetensors",
      "with a matrix of a model of one's own"},
     {0},
 };

@@ -1,8 +1,9 @@
-/* The three claims of the paper on mixed precision, judged by the demo's runs. */
+/* Claims of the paper on mixed precision, judged by the demo's runs. */
 #include <math.h>
 #include <string.h>
 
 #include "cli/demo_command.h"
+#include "cli/numerics_page.h"
 
 enum { MOST_OTHERS = 16 };
 
@@ -10,21 +11,6 @@ enum { MOST_OTHERS = 16 };
 static double margin(void)
 {
     return log(1.01);
-}
-
-static bool is_full(const cli_sweep_entry *t)
-{
-    return strcmp(t->train_config->precision, "fp32") == 0;
-}
-
-static bool is_unscaled(const cli_sweep_entry *t)
-{
-    return strcmp(t->train_config->precision, "fp16") == 0 && strcmp(t->train_config->loss_scale, "1") == 0;
-}
-
-static bool is_mixed(const cli_sweep_entry *t)
-{
-    return !is_full(t) && !is_unscaled(t);
 }
 
 static double whole_course(const cli_sweep_entry *t)
@@ -37,56 +23,111 @@ static double the_end(const cli_sweep_entry *t)
     return t->error[0] ? NAN : t->last_eval.count > 0 ? t->last_eval.loss : t->final_loss;
 }
 
-static size_t collect(double *values, const cli_sweep *sweep, double (*measure)(const cli_sweep_entry *))
+/* Of the fp32 runs. */
+typedef struct references {
+    double values[MOST_OTHERS];
+    size_t count;
+} references;
+
+static ht_verdict trains_alike(double value, const references *fp32)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < sweep->count && count < MOST_OTHERS; i++)
-        if (is_full(&sweep->list[i])) values[count++] = measure(&sweep->list[i]);
-    return count;
+    return ht_verdict_alike(value, fp32->values, fp32->count);
 }
 
-/* All of the chosen runs against fp32: the worst verdict counts. */
-static void judge(demo_claim *claim, const cli_sweep *sweep, const char *name,
-                  double (*measure)(const cli_sweep_entry *), bool (*chosen)(const cli_sweep_entry *))
+static ht_verdict ends_as_good(double value, const references *fp32)
 {
-    double full[MOST_OTHERS];
-    size_t count = collect(full, sweep, measure), found = 0;
+    return ht_verdict_as_good(value, fp32->values, fp32->count, margin());
+}
+
+static ht_verdict ends_worse(double value, const references *fp32)
+{
+    return ht_verdict_worse(value, fp32->values, fp32->count, margin());
+}
+
+/* A claim about all runs of a role. What a short demo cannot decide is not claimed there. */
+static const struct claim_row {
+    const char *text, *measured;
+    double (*measure)(const cli_sweep_entry *);
+    ht_verdict (*judge)(double value, const references *fp32);
+    demo_role role;
+    bool quick;
+} rows[DEMO_CLAIMS] = {
+    {"Mixed precision trains like fp32", "mean training loss of all steps", whole_course, trains_alike, DEMO_MIXED,
+     true},
+    {"It ends as good as fp32, or better", "held-out loss at the end", the_end, ends_as_good, DEMO_MIXED, false},
+    {"fp16 without loss scaling (scale 1) ends worse than fp32", "held-out loss at the end", the_end, ends_worse,
+     DEMO_UNSCALED, false},
+    {"A loss scale by which gradients vanish (2^-10) ruins the run", "held-out loss at the end", the_end, ends_worse,
+     DEMO_VANISHING, true},
+    {"Without f32 master weights bf16 ends worse than fp32", "held-out loss at the end", the_end, ends_worse,
+     DEMO_NO_MASTERS, false},
+};
+
+static references collect(const demo *d, double (*measure)(const cli_sweep_entry *))
+{
+    references fp32 = {.count = 0};
+    for (size_t i = 0; i < d->sweep.count && fp32.count < MOST_OTHERS; i++)
+        if (d->roles[i] == DEMO_FULL) fp32.values[fp32.count++] = measure(&d->sweep.list[i]);
+    return fp32;
+}
+
+/* All runs of the row's role against fp32: the worst verdict counts. */
+static void judge(demo_claim *claim, const demo *d, const struct claim_row *row)
+{
+    references fp32 = collect(d, row->measure);
+    double mean = ht_sample_mean(fp32.values, fp32.count);
+    size_t found = 0;
+    claim->text = row->text;
     claim->verdict = HT_VERDICT_TRUE;
-    ht_text_add(&claim->numbers, "%s: fp32 %.5f ± %.5f", name, ht_sample_mean(full, count),
-                ht_prediction_interval(full, count));
-    for (size_t i = 0; i < sweep->count; i++) {
-        const cli_sweep_entry *t = &sweep->list[i];
-        if (!chosen(t)) continue;
-        ht_verdict one = ht_verdict_as_good(measure(t), full, count, margin());
+    ht_text_add(&claim->numbers, "%s: fp32 %.5f ± %.5f", row->measured, mean,
+                ht_prediction_interval(fp32.values, fp32.count));
+    for (size_t i = 0; i < d->sweep.count; i++) {
+        const cli_sweep_entry *t = &d->sweep.list[i];
+        if (d->roles[i] != row->role) continue;
+        ht_verdict one = row->judge(row->measure(t), &fp32);
         if (one < claim->verdict) claim->verdict = one;
-        ht_text_add(&claim->numbers, "%s %s %.5f (perplexity %+.2f %%)", found++ ? "," : ";", t->name, measure(t),
-                    100 * expm1(measure(t) - ht_sample_mean(full, count)));
+        ht_text_add(&claim->numbers, "%s %s %.5f (perplexity %+.2f %%)", found++ ? "," : ";", t->name, row->measure(t),
+                    100 * expm1(row->measure(t) - mean));
     }
     if (found == 0) claim->verdict = HT_VERDICT_UNCLEAR;
+    claim->shown = found > 0 && (row->quick || !d->quick);
 }
 
-void demo_judge_claims(demo *d)
+/* Why a run was ruined: what of its gradients was left. */
+static ht_status add_zero_shares(demo_claim *claim, const demo *d)
 {
-    const cli_sweep *sweep = &d->sweep;
-    static const char *const texts[DEMO_CLAIMS] = {"Mixed precision converges as fast as fp32, or faster",
-                                                   "It ends as good as fp32, or better",
-                                                   "fp16 without loss scaling (scale 1) ends worse than fp32"};
-    for (int i = 0; i < DEMO_CLAIMS; i++) d->claims[i].text = texts[i];
-    judge(&d->claims[0], sweep, "mean training loss of all steps", whole_course, is_mixed);
-    judge(&d->claims[1], sweep, "held-out loss at the end", the_end, is_mixed);
-    judge(&d->claims[2], sweep, "held-out loss at the end", the_end, is_unscaled);
-    d->claims[2].verdict = ht_verdict_not(d->claims[2].verdict);
+    const cli_sweep_entry *vanishing = &d->sweep.list[d->vanishing_run], *traced = &d->sweep.list[d->traced_run];
+    double share[2];
+    HT_TRY(cli_numerics_zero_share(&share[0], d->ctx, vanishing->folder));
+    HT_TRY(cli_numerics_zero_share(&share[1], d->ctx, traced->folder));
+    ht_text_add(&claim->numbers, "; of the gradients of activations %.1f %% are zero, with %s %.1f %%", 100 * share[0],
+                traced->name, 100 * share[1]);
+    return HT_OK;
+}
+
+ht_status demo_judge_claims(demo *d)
+{
+    ht_status status = HT_OK;
+    for (int i = 0; i < DEMO_CLAIMS; i++) {
+        judge(&d->claims[i], d, &rows[i]);
+        if (rows[i].role == DEMO_VANISHING && status == HT_OK) status = add_zero_shares(&d->claims[i], d);
+    }
+    return status;
 }
 
 void demo_explain_claims(ht_text *text, const demo *d)
 {
     size_t count = 0;
-    for (size_t i = 0; i < d->sweep.count; i++) count += is_full(&d->sweep.list[i]);
+    for (size_t i = 0; i < d->sweep.count; i++) count += d->roles[i] == DEMO_FULL;
     ht_text_add(text,
                 "How this is judged: behind ± stands how far one more fp32 run would lie from the mean of the %zu "
-                "here, in 95 of 100 cases (t distribution). A run is as good if, moved up by that much, it is at most "
-                "1 %% of perplexity above the mean; it is worse if, moved down by that much, it is still above the "
-                "mean; "
-                "else this experiment cannot tell. Of several runs the worst counts.\n",
+                "here, in 95 of 100 cases (t distribution). A run trains like fp32 if it is not further above the mean "
+                "than that. It ends as good if, moved up by that much, it is at most 1 %% of perplexity above the "
+                "mean; it ends worse if, moved down by that much, it is still above the mean. Of several runs the "
+                "worst counts.",
                 count);
+    if (d->quick)
+        ht_text_add(text, " These are the claims that a short run can decide; halftone demo without --quick decides "
+                          "the others.");
+    ht_text_add(text, "\n");
 }

@@ -10,9 +10,13 @@ typedef struct demo_claim {
     const char *text;
     ht_verdict verdict;
     ht_text numbers;
+    bool shown; /* this demo can decide it */
 } demo_claim;
 
-enum { DEMO_CLAIMS = 3 };
+enum { DEMO_CLAIMS = 5, DEMO_MOST_RUNS = 16 };
+
+/* What a run stands for. */
+typedef enum demo_role { DEMO_FULL, DEMO_MIXED, DEMO_UNSCALED, DEMO_VANISHING, DEMO_NO_MASTERS } demo_role;
 
 typedef struct demo {
     /* what the command says */
@@ -23,6 +27,7 @@ typedef struct demo {
     ht_context *ctx;
     cli_job job_options;
     cli_sweep sweep;
+    demo_role roles[DEMO_MOST_RUNS]; /* of its runs */
     bool terminal;
     double shown_ms, total_ms;
     int64_t train_pairs, held_out;
@@ -32,15 +37,15 @@ typedef struct demo {
     size_t right_count;
     double floor_loss; /* the lowest mean loss that the grammar allows on these sentences; 0: not known */
     double bleu;
-    size_t traced_run; /* the run whose gradients were looked at; 0: none */
+    size_t traced_run, vanishing_run; /* the runs whose gradients were looked at; 0: none */
     ht_text figure, gradients;
     demo_claim claims[DEMO_CLAIMS];
     char page[4096];
 } demo;
 
 /* Of several runs: fills demo->claims. */
-void demo_judge_claims(demo *d);
-/* How they were judged, in a few sentences. */
+ht_status demo_judge_claims(demo *d);
+/* How those that are shown were judged, in a few sentences. */
 void demo_explain_claims(ht_text *text, const demo *d);
 
 /* Writes demo->page. */

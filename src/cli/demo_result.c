@@ -12,6 +12,8 @@
 
 enum { SHOWN = 6, SHOWN_ON_PAGE = 40 };
 
+static const char claims_title[] = "What the paper on mixed precision claims, and what happened here";
+
 /* ---- the page ---- */
 
 static void add_curves(const demo *d, ht_report *report)
@@ -96,6 +98,7 @@ static ht_status add_experiment(demo *d, ht_report *report)
     ht_table_head(&claims, "numbers");
     claims.verdict_column = 1;
     for (int i = 0; i < DEMO_CLAIMS; i++) {
+        if (!d->claims[i].shown) continue;
         ht_table_cell(&claims, "%s", d->claims[i].text);
         ht_table_cell(&claims, "%s", ht_verdict_names[d->claims[i].verdict]);
         ht_table_cell(&claims, "%s", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
@@ -107,7 +110,7 @@ static ht_status add_experiment(demo *d, ht_report *report)
     ht_text_add(&title, "Memory in %s", cli_sweep_memory(&memory, &d->sweep));
     bool failed = how.failed || half.failed || title.failed || claims.failed || runs.failed || memory.failed;
     if (!failed) {
-        ht_table_report(report, &claims, "Three claims of the paper on mixed precision");
+        ht_table_report(report, &claims, claims_title);
         ht_report_paragraph(report, how.data);
         ht_table_report(report, &runs, "All runs");
         ht_report_paragraph(report, half.data);
@@ -178,13 +181,26 @@ static void add_some_translations(const demo *d, ht_text *text)
     }
 }
 
+/* A mark and a colour, where the terminal has them. */
+static void add_verdict(ht_text *text, ht_verdict verdict)
+{
+    static const char *const marks[] = {"\u2717", "?", "\u2713"}, *const plain[] = {"-", "?", "+"};
+    static const char *const colours[] = {"\033[31m", "\033[33m", "\033[32m"};
+    bool coloured = cli_colours();
+    ht_text_add(text, "%s%s %s%s", coloured ? colours[verdict] : "", (ht_terminal_unicode() ? marks : plain)[verdict],
+                ht_verdict_names[verdict], coloured ? "\033[0m" : "");
+}
+
 /* Every claim with its verdict and its numbers, then how they were judged. */
 static void add_claims(const demo *d, ht_text *text)
 {
-    ht_text_add(text, "\nThree claims of the paper on mixed precision\n");
-    for (int i = 0; i < DEMO_CLAIMS; i++)
-        ht_text_add(text, "  %s: %s\n    %s\n", d->claims[i].text, ht_verdict_names[d->claims[i].verdict],
-                    d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+    ht_text_add(text, "\n%s\n", claims_title);
+    for (int i = 0; i < DEMO_CLAIMS; i++) {
+        if (!d->claims[i].shown) continue;
+        ht_text_add(text, "  %s: ", d->claims[i].text);
+        add_verdict(text, d->claims[i].verdict);
+        ht_text_add(text, "\n    %s\n", d->claims[i].numbers.data ? d->claims[i].numbers.data : "");
+    }
     ht_text how = {0};
     demo_explain_claims(&how, d);
     cli_add_wrapped(text, how.data ? how.data : "", cli_prose_width(), 0, 0);
@@ -305,7 +321,8 @@ static int print_json(const demo *d)
     ht_json_end_array(&json);
     ht_json_line(&json, 1);
     ht_json_begin_array(&json, "claims");
-    for (int i = 0; i < DEMO_CLAIMS && !d->single; i++) put_claim(&json, &d->claims[i]);
+    for (int i = 0; i < DEMO_CLAIMS; i++)
+        if (d->claims[i].shown) put_claim(&json, &d->claims[i]);
     ht_json_end_array(&json);
     ht_json_line(&json, 1);
     cli_sweep_json(&json, &d->sweep);

@@ -382,20 +382,43 @@ static void add_charts(ht_report *report, const numerics *n)
     add_page_table(report, n);
 }
 
-ht_status cli_numerics_add(ht_text *text, ht_report *report, ht_context *ctx, const char *folder)
+/* Heap memory for free_all, after a failure, too. */
+static ht_status read_folder(numerics **out, ht_context *ctx, const char *folder)
 {
-    numerics *n = calloc(1, sizeof *n);
     ht_text path = {0};
+    numerics *n = *out = calloc(1, sizeof *n);
     if (!n) HT_FAIL(ctx, HT_ENOMEM, "out of memory for numerics");
     n->ctx = ctx;
     ht_text_add(&path, "%s/numerics.jsonl", folder);
     ht_status status = path.failed ? ht_fail(ctx, HT_ENOMEM, "out of memory for numerics") : read_lines(n, path.data);
     if (status == HT_OK && n->tensors) qsort(n->tensor, n->tensors, sizeof *n->tensor, by_loss);
+    ht_text_free(&path);
+    return status;
+}
+
+static void free_all(numerics *n)
+{
+    if (n) free_numerics(n);
+    free(n);
+}
+
+ht_status cli_numerics_add(ht_text *text, ht_report *report, ht_context *ctx, const char *folder)
+{
+    numerics *n;
+    ht_status status = read_folder(&n, ctx, folder);
     if (status == HT_OK) add_charts(report, n);
     if (status == HT_OK) add_table(text, n);
-    free_numerics(n);
-    free(n);
-    ht_text_free(&path);
+    free_all(n);
+    return status;
+}
+
+ht_status cli_numerics_zero_share(double *share, ht_context *ctx, const char *folder)
+{
+    numerics *n;
+    ht_status status = read_folder(&n, ctx, folder);
+    const share_sums *s = status == HT_OK ? &n->sums[ACTIVATIONS][SCALED] : NULL;
+    *share = s && s->elements > 0 ? (s->zero + s->flushed) / s->elements : 0;
+    free_all(n);
     return status;
 }
 

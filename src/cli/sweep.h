@@ -15,6 +15,7 @@ typedef struct cli_sweep_entry {
     char *sets[CLI_SWEEP_SETS]; /* "train.precision=fp16", behind those of the job */
     size_t set_count;
     int64_t numerics;  /* as in ht_run_request */
+    ht_line line;      /* of its curves */
     ht_config *config; /* after cli_sweep_read */
     const ht_train_config *train_config;
 
@@ -40,6 +41,7 @@ typedef struct cli_sweep_entry {
 typedef struct cli_sweep {
     ht_context *ctx;
     const char *command; /* for messages */
+    const char *title;   /* of the training curves; NULL: by what they show */
     const cli_job *job;
     cli_sweep_entry *list;
     size_t count, capacity;

@@ -356,7 +356,8 @@ static void add_training(ht_report *report, const cli_sweep *sweep, size_t from,
             x[count] = (double)(k + 1);
             y[count] = tokens ? exp(mean) : mean;
         }
-        if (count > 0) c.series[c.count++] = (ht_series){.name = t->name, .count = count, .x = x, .y = y};
+        if (count > 0)
+            c.series[c.count++] = (ht_series){.name = t->name, .count = count, .x = x, .y = y, .line = t->line};
     }
     ht_report_chart(report, &(ht_chart){.title = title,
                                         .x_label = "step",
@@ -377,7 +378,8 @@ static void add_held_out(ht_report *report, const cli_sweep *sweep)
         double *y = c.points + i * length;
         for (size_t k = 0; k < t->evals; k++) y[k] = tokens ? exp(t->eval_loss[k]) : t->eval_loss[k];
         if (t->evals > 1)
-            c.series[c.count++] = (ht_series){.name = t->name, .count = t->evals, .x = t->eval_step, .y = y};
+            c.series[c.count++] =
+                (ht_series){.name = t->name, .count = t->evals, .x = t->eval_step, .y = y, .line = t->line};
     }
     if (c.count > 0)
         ht_report_chart(report, &(ht_chart){.title = tokens ? "Held-out perplexity" : "Held-out loss",
@@ -404,7 +406,9 @@ static void add_scales(ht_report *report, const cli_sweep *sweep)
         const cli_sweep_entry *t = &sweep->list[i];
         double *x = c.points + i * length;
         for (size_t k = 0; k < t->made; k++) x[k] = (double)(k + 1);
-        if (is_scaled(t)) c.series[c.count++] = (ht_series){.name = t->name, .count = t->made, .x = x, .y = t->scale};
+        if (is_scaled(t))
+            c.series[c.count++] =
+                (ht_series){.name = t->name, .count = t->made, .x = x, .y = t->scale, .line = t->line};
     }
     if (c.count > 0)
         ht_report_chart(report, &(ht_chart){.title = "Loss scale",
@@ -449,7 +453,8 @@ void cli_sweep_charts(ht_report *report, const cli_sweep *sweep)
     if (sweep->count == 0) return;
     size_t length = longest(sweep);
     bool tokens = has_tokens(&sweep->list[0]);
-    add_training(report, sweep, 0, tokens ? "Training perplexity" : "Training loss", true);
+    const char *title = tokens ? "Training perplexity" : "Training loss";
+    add_training(report, sweep, 0, sweep->title ? sweep->title : title, true);
     add_training(report, sweep, length - length / 5, "The last fifth of it", false);
     add_held_out(report, sweep);
     add_scales(report, sweep);

@@ -143,7 +143,7 @@ static bool coincide(const line_plot *p, size_t one, size_t other)
     enum { PIXELS = 2 };
     const ht_series *a = &p->chart->series[one], *b = &p->chart->series[other];
     size_t near = 0, all = 0;
-    if (a->count != b->count || a->line != HT_LINE_COLOUR || b->line != HT_LINE_COLOUR) return false;
+    if (a->count != b->count || a->line == HT_LINE_REFERENCE || b->line == HT_LINE_REFERENCE) return false;
     for (size_t i = 0; i < a->count; i++) {
         if (a->x[i] != b->x[i]) return false;
         if (!ht_axis_holds(&p->field.y, a->y[i]) || !ht_axis_holds(&p->field.y, b->y[i])) continue;
@@ -200,8 +200,8 @@ static void add_neighbours(ht_text *page, const ht_plot_field *f, const ht_serie
     if (other != one) add_point(page, f, s->x[other], s->y[other], pen_down);
 }
 
-/* "c3", "c3 dashed", "reference": what the style knows. */
-static void series_class(char class[32], const ht_chart *chart, size_t series)
+/* "c3", "c3 dashed", "reference": what the style knows. In a rope the dashes are those of the rope. */
+static void series_class(char class[32], const ht_chart *chart, size_t series, bool in_rope)
 {
     ht_line how = chart->series[series].line;
     size_t colour = 0;
@@ -210,7 +210,7 @@ static void series_class(char class[32], const ht_chart *chart, size_t series)
         snprintf(class, 32, "reference");
     else
         snprintf(class, 32, "c%zu%s", colour % HT_COLOURS,
-                 how == HT_LINE_DASHED || colour >= HT_COLOURS ? " dashed" : "");
+                 !in_rope && (how == HT_LINE_DASHED || colour >= HT_COLOURS) ? " dashed" : "");
 }
 
 static void draw_series(ht_text *page, const line_plot *p, size_t series, size_t most_points)
@@ -220,7 +220,7 @@ static void draw_series(ht_text *page, const line_plot *p, size_t series, size_t
     size_t stride = s->count / most_points + 1;
     char class[32];
     bool pen_down = false;
-    series_class(class, p->chart, series);
+    series_class(class, p->chart, series, view->turn > 0);
     ht_text_add(page, "<path class=\"curve %s\"", class);
     if (view->turn > 0)
         ht_text_add(page, " stroke-dasharray=\"%d %zu\" stroke-dashoffset=\"-%zu\"", DASH, DASH * (view->rope - 1),
@@ -316,7 +316,7 @@ static void add_legend(ht_text *legend, const line_plot *p)
 {
     for (size_t s = 0; s < p->chart->series_count; s++) {
         char class[32], note[NOTE];
-        series_class(class, p->chart, s);
+        series_class(class, p->chart, s, false);
         series_note(note, p, s);
         ht_legend_entry(legend, class, p->chart->series[s].name, note);
     }

@@ -186,8 +186,13 @@ typedef enum ht_verdict { HT_VERDICT_FALSE, HT_VERDICT_UNCLEAR, HT_VERDICT_TRUE 
 extern const char *const ht_verdict_names[];
 
 /* Is the value as low as the others, or lower? Chance can move it by the prediction interval. True: even then it is at
- * most `margin` above their mean. False: even then it is above the mean. A value that is no number is not. */
+ * most `margin` above their mean. False: even then it is above the mean. A value that is no number is not; of fewer than
+ * two others nothing is known. */
 ht_verdict ht_verdict_as_good(double value, const double *others, size_t count, double margin);
-ht_verdict ht_verdict_not(ht_verdict verdict);
+/* Is the value above the others? True: chance does not explain it. False: even if it does, it is at most `margin`. */
+ht_verdict ht_verdict_worse(double value, const double *others, size_t count, double margin);
+/* Could the value be one more of the others, or lower? True: it is not further above their mean than the prediction
+ * interval. */
+ht_verdict ht_verdict_alike(double value, const double *others, size_t count);
 
 #endif

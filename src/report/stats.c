@@ -36,7 +36,19 @@ ht_verdict ht_verdict_as_good(double value, const double *others, size_t count, 
     return value - interval > mean ? HT_VERDICT_FALSE : HT_VERDICT_UNCLEAR;
 }
 
-ht_verdict ht_verdict_not(ht_verdict verdict)
+/* Where a value is both, above the mean for certain and within the margin, the two claims answer for themselves: it is as
+ * good as makes no difference, and it is worse. */
+ht_verdict ht_verdict_worse(double value, const double *others, size_t count, double margin)
 {
-    return (ht_verdict)(HT_VERDICT_TRUE - verdict);
+    double mean = ht_sample_mean(others, count), interval = ht_prediction_interval(others, count);
+    if (!isfinite(value) || value - interval > mean) return HT_VERDICT_TRUE;
+    return value + interval <= mean + margin ? HT_VERDICT_FALSE : HT_VERDICT_UNCLEAR;
+}
+
+ht_verdict ht_verdict_alike(double value, const double *others, size_t count)
+{
+    double mean = ht_sample_mean(others, count), interval = ht_prediction_interval(others, count);
+    if (!isfinite(value)) return HT_VERDICT_FALSE;
+    if (isnan(interval)) return HT_VERDICT_UNCLEAR;
+    return value <= mean + interval ? HT_VERDICT_TRUE : HT_VERDICT_FALSE;
 }

@@ -122,6 +122,7 @@ static void table__texts_fold_and_verdicts_have_a_mark_and_a_colour(void **state
                     &(ht_page_table){.columns = 3, .rows = 3, .heads = heads, .cells = cells, .verdict_column = 1});
     const char *page = ht_report_page(report);
     assert_non_null(strstr(page, "<table class=\"fold\">"));
+    assert_non_null(strstr(page, ".fold td{display:block"));
     assert_non_null(
         strstr(page, "<td data-head=\"claim\">true</td><td class=\"good\" data-head=\"here\">\u2713 true</td>"));
     assert_non_null(strstr(page, "<td class=\"bad\" data-head=\"here\">\u2717 false</td>"));
@@ -341,16 +342,21 @@ static void chart__references_are_grey_and_dashes_are_asked_for(void **state)
 {
     ht_report *report = *state;
     const double x[] = {1, 2}, y[] = {1, 2};
+    const double other[] = {2, 1};
     const ht_series series[] = {{.name = "mixed", .count = 2, .x = x, .y = y},
                                 {.name = "seed", .count = 2, .x = x, .y = y, .line = HT_LINE_REFERENCE},
-                                {.name = "scale 1", .count = 2, .x = x, .y = x, .line = HT_LINE_DASHED}};
-    ht_report_chart(report, &(ht_chart){.series = series, .series_count = 3});
+                                {.name = "scale 1", .count = 2, .x = x, .y = other, .line = HT_LINE_DASHED},
+                                {.name = "scale 2", .count = 2, .x = x, .y = other, .line = HT_LINE_DASHED}};
+    ht_report_chart(report, &(ht_chart){.series = series, .series_count = 4});
     const char *page = ht_report_page(report);
     const char *reference = strstr(page, "<path class=\"curve reference\""),
                *mixed = strstr(page, "<path class=\"curve c0\"");
     assert_true(reference && mixed && reference < mixed); /* below the others */
     assert_int_equal(count_of(page, "<path class=\"curve c1 dashed\""), 2);
-    assert_null(strstr(page, "coincides"));
+    /* One that lies on another dashed one takes turns with it. */
+    assert_int_equal(count_of(page, "<path class=\"curve c2\" stroke-dasharray=\"7 7\""), 2);
+    assert_int_equal(count_of(page, "<i class=\"c2 dashed\"></i>scale 2 <small>(coincides with scale 1)</small>"), 1);
+    assert_int_equal(count_of(page, "coincides"), 1);
 }
 
 static void chart__one_bad_series_does_not_flatten_the_others(void **state)

@@ -134,9 +134,17 @@ static void stats__forces_no_verdict(void **state)
     assert_int_equal(ht_verdict_as_good(1.005, narrow, 3, 0.001), HT_VERDICT_FALSE);
     assert_int_equal(ht_verdict_as_good(NAN, wide, 3, 0.01), HT_VERDICT_FALSE);
     assert_int_equal(ht_verdict_as_good(1.00, wide, 1, 0.01), HT_VERDICT_UNCLEAR);
-    assert_int_equal(ht_verdict_not(HT_VERDICT_TRUE), HT_VERDICT_FALSE);
-    assert_int_equal(ht_verdict_not(HT_VERDICT_FALSE), HT_VERDICT_TRUE);
-    assert_int_equal(ht_verdict_not(HT_VERDICT_UNCLEAR), HT_VERDICT_UNCLEAR);
+    assert_int_equal(ht_verdict_worse(1.06, wide, 3, 0.01), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_worse(1.04, wide, 3, 0.01), HT_VERDICT_UNCLEAR);
+    assert_int_equal(ht_verdict_worse(0.95, wide, 3, 0.01), HT_VERDICT_FALSE);
+    assert_int_equal(ht_verdict_worse(1.005, narrow, 3, 0.01), HT_VERDICT_TRUE); /* by little, but for certain */
+    assert_int_equal(ht_verdict_worse(NAN, wide, 3, 0.01), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_worse(1.06, wide, 1, 0.01), HT_VERDICT_UNCLEAR);
+    assert_int_equal(ht_verdict_alike(1.04, wide, 3), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_alike(0.5, wide, 3), HT_VERDICT_TRUE);
+    assert_int_equal(ht_verdict_alike(1.06, wide, 3), HT_VERDICT_FALSE);
+    assert_int_equal(ht_verdict_alike(NAN, wide, 3), HT_VERDICT_FALSE);
+    assert_int_equal(ht_verdict_alike(1, wide, 1), HT_VERDICT_UNCLEAR);
 }
 
 /* ---- columns ---- */
