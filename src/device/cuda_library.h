@@ -1,5 +1,5 @@
 /* CUDA's libraries, opened when they are first needed: one binary serves machines with and without them. The few functions
- * that we call are declared here, so that the build needs no CUDA either (docs/decisions/0022-cuda-without-headers.md). */
+ * that we call are declared here, so that the build needs no CUDA either (docs/decisions/0026-cuda-kernels-as-text.md). */
 #ifndef HT_DEVICE_CUDA_LIBRARY_H
 #define HT_DEVICE_CUDA_LIBRARY_H
 
