@@ -122,11 +122,15 @@ static int show_numerics(ht_context *ctx, const char *folder)
 static void tell_memory(const ht_run *run)
 {
     ht_end_report r = ht_run_end(run);
-    int64_t beyond = r.process_peak_bytes - r.plan_bytes;
+    int64_t inside = r.plan_bytes - r.device_bytes, beyond = r.process_peak_bytes - inside;
     char line[256];
+    if (r.device_bytes) {
+        snprintf(line, sizeof line, "the device held %.1f MiB of the plan", (double)r.device_bytes / 0x1p20);
+        cli_tell("halftone: ", line);
+    }
     snprintf(line, sizeof line,
              "the process held %.1f MiB at most: %.1f MiB of the plan, and %.1f MiB beyond it of a reserve of %.1f MiB",
-             (double)r.process_peak_bytes / 0x1p20, (double)r.plan_bytes / 0x1p20, (double)beyond / 0x1p20,
+             (double)r.process_peak_bytes / 0x1p20, (double)inside / 0x1p20, (double)beyond / 0x1p20,
              (double)r.reserve_bytes / 0x1p20);
     cli_tell("halftone: ", line);
 }

@@ -421,7 +421,7 @@ static ht_status finish_part(ht_token_set *set, ht_data *data, ht_context *ctx, 
         HT_TRY(count_windows(set, ctx, list, part, info));
         if (part == HT_DATA_TRAIN && list->count == 0 && !data->request.facts)
             HT_FAIL(ctx, HT_EINVAL, "data: there are fewer than two tokens to train on");
-        if (part == HT_DATA_TRAIN) HT_TRY(check_length(set, ctx, list));
+        if (part == HT_DATA_TRAIN && list->count) HT_TRY(check_length(set, ctx, list));
     }
     if (set->order == HT_TOKENS_STREAM) return finish_stream(set, data, ctx, part);
     info->batches = ht_data_batches(data, part, info->items);

@@ -3,10 +3,12 @@
 #ifndef HT_TRAIN_PROCESS_MEMORY_H
 #define HT_TRAIN_PROCESS_MEMORY_H
 
-#include "plan/plan.h"
+#include "exec/exec.h"
 
 /* The most that the process has held so far; 0 where the system does not tell. */
 int64_t ht_process_peak_bytes(void);
+/* Of a session's plan: in memory of a device, which is not the process's. */
+int64_t ht_device_bytes(const ht_session *session);
 /* The stated reserve, when data and plan are there and the plan's memory is not yet: `held` is what the process has
  * held so far. */
 int64_t ht_reserve_bytes(const ht_plan *plan, int64_t held);

@@ -126,6 +126,7 @@ ht_end_report ht_run_end(const ht_run *run)
         .step = run->step,
         .seconds = run->seconds,
         .plan_bytes = ht_plan_bytes(run->job.plan),
+        .device_bytes = ht_device_bytes(run->job.session),
         .process_peak_bytes = ht_process_peak_bytes(),
         .reserve_bytes = run->job.reserve_bytes,
     };

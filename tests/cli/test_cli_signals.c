@@ -35,7 +35,7 @@ static void signals__each_stops_with_a_snapshot_and_status_3(void **state)
         assert_true(run_wait_for_step(&p, 5 * i + 3));
         kill(p.process, numbers[i]);
         assert_int_equal(run_end(&p), STOPPED);
-        expect(c, "tail -n 2 notes", 0, "with a snapshot");
+        expect(c, "tail -n 4 notes", 0, "with a snapshot");
     }
     expect(c, "\"$H\" " LONG_RUN " --resume", 0, "step 600 of 600");
     run_expect_the_same(c);
