@@ -53,9 +53,9 @@ foreach(source ${test_sources})
 endforeach()
 
 # On the emulator, whether there is a GPU or not; on a GPU they run by themselves (build/tests/test_cuda_ops).
-foreach(name test_cuda_ops test_cuda_session test_emulator)
+foreach(name test_cuda_ops test_cuda_session test_cuda_train test_emulator)
     if(TARGET emulated_libcuda)
-        add_dependencies(${name} emulated_libcuda emulated_libnvrtc)
+        add_dependencies(${name} emulated_libcuda emulated_libnvrtc emulated_libcublasLt emulated_libcudnn)
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT HALFTONE_EMULATED=1
             LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/emulator XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/emulator/cache)
     endif()

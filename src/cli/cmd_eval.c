@@ -213,7 +213,8 @@ const cli_command cmd_eval = {
     .description =
         "Reads the newest complete snapshot of the run in the folder RUN, which may still be training, and prints "
         "loss, perplexity and accuracy on the validation part of its data; with --bleu also the BLEU of its "
-        "translations. Where that part has files of its own, the files to train on are not needed. Relative paths begin in the folder where the run was started (if there is no such "
+        "translations. Where that part has files of its own, the files to train on are not needed. Relative paths "
+        "begin in the folder where the run was started (if there is no such "
         "file, in this one), those of --set in this one.",
     .options = options,
     .size = sizeof(eval_job),

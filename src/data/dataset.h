@@ -29,8 +29,8 @@ struct ht_data {
     ht_data_fingerprint *fingerprint; /* in the arena */
     double *means, *deviations;       /* of the columns of a table that is normalized; NULL: none */
     size_t mean_count;
-    double range;      /* of the values of images; 0: not known yet */
-    int known_buckets; /* those of info.buckets that facts gave */
+    double range;          /* of the values of images; 0: not known yet */
+    int known_buckets;     /* those of info.buckets that facts gave */
     int64_t named_classes; /* of these; info.classes may be more */
 };
 

@@ -299,8 +299,7 @@ static const target_key keys[] = {
     {"threads", true, read_threads},    {"memory", false, read_memory},
     {"features", false, read_features}, {"libraries", false, read_libraries},
     {"flops", false, read_flops},       {"bandwidth", false, read_bandwidth},
-    {"link", false, read_link},
-    {"xxh3", false, read_checksum},
+    {"link", false, read_link},         {"xxh3", false, read_checksum},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 

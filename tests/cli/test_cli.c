@@ -46,7 +46,8 @@ static void options__take_values_in_every_form(void **state)
     expect(NULL, "\"$H\" demo -o", 2, "demo: --output takes a folder\n");
     expect(NULL, "\"$H\" demo --json=yes", 2, "'--json=yes' is not understood");
     expect(NULL, "\"$H\" eval run --bleu 14a", 2, "eval: --bleu takes 13a or none, not '14a'");
-    expect(NULL, "\"$H\" explain a.json --dot --json", 2, "explain: --graph, --dot, --html, --svg or --json: one of them");
+    expect(NULL, "\"$H\" explain a.json --dot --json", 2,
+           "explain: --graph, --dot, --html, --svg or --json: one of them");
 }
 
 static void wrong_commands__end_with_2_and_a_hint_on_stderr(void **state)

@@ -199,7 +199,7 @@ static void explain__writes_a_page(void **state)
 /* A row per arrow with its type, in the order in which they are drawn. */
 #define ARROWS(file)                                                                                                   \
     "grep -o 'text-anchor=\"middle\">\\(dw: \\)*b*f[0-9/f]*</text>' " file " | sed 's/.*\">//; s/<.*//' | tr '\\n' ' " \
-                                                                           "'"
+    "'"
 
 static void explain__draws_figure_1_for_a_layer_of_the_model(void **state)
 {

@@ -32,6 +32,7 @@ enum {
 
 enum {
     WORKSPACE_BYTES = 32 << 20, /* more than any product of a transformer asked for (split sums of weight gradients) */
+    WORKSPACE_ALIGN = 256,      /* of what the library gets; the planner aligns to less */
     SMALL_PRODUCT = 1 << 24,    /* multiplications up to which a product gets none */
 };
 
@@ -110,7 +111,7 @@ static int64_t workspace(const ht_call *call, const ht_target *target)
 {
     product p = product_as_called(call, NULL, NULL);
     (void)target;
-    return p.m * p.n * p.k <= SMALL_PRODUCT ? 0 : WORKSPACE_BYTES;
+    return p.m * p.n * p.k <= SMALL_PRODUCT ? 0 : WORKSPACE_BYTES + WORKSPACE_ALIGN;
 }
 
 /* ---- prepare ---- */
@@ -118,6 +119,7 @@ static int64_t workspace(const ht_call *call, const ht_target *target)
 typedef struct prepared {
     void *handle, *desc, *a, *b, *y;
     cublaslt_algorithm algorithm;
+    void *workspace;
     size_t workspace_bytes;
     bool is_f64;
 } prepared;
@@ -220,7 +222,11 @@ static ht_status prepare(ht_launch *launch)
     launch->prepared = x;
     if (!x) HT_FAIL(launch->ctx, HT_ENOMEM, "out of memory for a launch");
     product p = product_as_called(launch->call, launch->in, launch->out);
-    x->workspace_bytes = launch->workspace ? (size_t)workspace(launch->call, NULL) : 0;
+    if (launch->workspace && workspace(launch->call, NULL)) {
+        uintptr_t first = (uintptr_t)launch->workspace;
+        x->workspace = (void *)((first + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN);
+        x->workspace_bytes = WORKSPACE_BYTES;
+    }
     HT_TRY(describe_product(launch, &p, x));
     return choose(launch, x);
 }
@@ -246,8 +252,8 @@ static ht_status run(const ht_launch *launch)
     const void *alpha = x->is_f64 ? (const void *)&one_f64 : &one, *beta = x->is_f64 ? (const void *)&none_f64 : &none;
     return check(launch,
                  table.library.cublasLtMatmul(handle, x->desc, alpha, launch->in[1], x->b, launch->in[0], x->a, beta,
-                                              launch->out[0], x->y, launch->out[0], x->y, &x->algorithm,
-                                              launch->workspace, x->workspace_bytes, ht_cuda_stream(launch->queue)),
+                                              launch->out[0], x->y, launch->out[0], x->y, &x->algorithm, x->workspace,
+                                              x->workspace_bytes, ht_cuda_stream(launch->queue)),
                  "a product");
 }
 

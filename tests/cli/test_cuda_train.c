@@ -1,0 +1,88 @@
+/* Training on a CUDA device, the emulator's where there is no GPU: the losses of the CPU within a tolerance, the same bits
+ * on a rerun and after a resume, and runs that change devices. */
+#include "device/device.h"
+
+#include "cli_case.h"
+#include "context_fixture.h"
+
+enum { SKIPPED = 77 };
+
+static void write_job(data_case *c)
+{
+    ht_text text = {0};
+    for (int i = 0; i < 400; i++) ht_text_add(&text, "the %d of %d; ", i * 7 % 31, i % 13);
+    data_case_text(c, "text.txt", text.data);
+    ht_text_free(&text);
+    data_case_text(
+        c, "job.json",
+        "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1},\n"
+        " \"data\": {\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"byte\", \"length\": 12},\n"
+        " \"train\": {\"steps\": 6, \"batch\": 2, \"accumulate\": 2, \"lr\": 0.01, \"schedule\": \"constant\", "
+        "\"snapshot_every\": 3,\n"
+        "  \"output\": \"run\"}}");
+}
+
+/* The losses of two runs, side by side, and how many differ by more than a thousandth of themselves. */
+#define COMPARE                                                                                                        \
+    "losses() { grep '\"kind\": \"step\"' $1/metrics.jsonl | grep -o '\"loss\": [0-9.]*'; }; "                         \
+    "losses cpu > a; losses gpu > b; paste a b | awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 0.001 * $2) bad++; "   \
+    "n++ } "                                                                                                           \
+    "END { print n, bad + 0 }'"
+
+static void cuda__losses_are_those_of_the_cpu(void **state)
+{
+    static const char *const precisions[] = {"fp32", "fp16", "bf16"};
+    data_case *c = *state;
+    write_job(c);
+    for (int i = 0; i < 3; i++) {
+        char line[1024];
+        snprintf(
+            line, sizeof line,
+            "set -e; rm -rf cpu gpu; \"$H\" train job.json --set train.precision=%s --set train.output=cpu > log 2>&1; "
+            "\"$H\" train job.json --set train.precision=%s --set train.output=gpu --device cuda >> log 2>&1; " COMPARE,
+            precisions[i], precisions[i]);
+        expect(c, line, 0, "6 0\n");
+    }
+}
+
+static void cuda__a_rerun_and_a_resume_have_the_same_bits(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "set -e; rm -rf a b; \"$H\" train job.json --device cuda --set train.output=a > log 2>&1; "
+           "\"$H\" train job.json --device cuda --set train.output=b --set train.steps=3 >> log 2>&1; "
+           "\"$H\" train job.json --device cuda --set train.output=b --resume >> log 2>&1; "
+           "for f in weights optimizer; do cmp a/snapshots/step-*6/$f.safetensors b/snapshots/step-*6/$f.safetensors; "
+           "done; echo same",
+           0, "same\n");
+}
+
+static void cuda__runs_change_devices_between_starts(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "set -e; \"$H\" train job.json --set train.output=cpu > log 2>&1; "
+           "\"$H\" train job.json --device cuda --set train.output=gpu --set train.steps=3 >> log 2>&1; "
+           "\"$H\" train job.json --set train.output=gpu --resume >> log 2>&1; " COMPARE,
+           0, "6 0\n");
+    expect(c, "\"$H\" eval gpu --device cuda --json | grep -c '\"loss\": '", 0, "1\n");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(cuda__losses_are_those_of_the_cpu),
+        CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
+        CASE(cuda__runs_change_devices_between_starts),
+    };
+    ht_device *device;
+    if (ht_device_get(&device, context_shared(), "cuda") != HT_OK) {
+        printf("skipped: %s\n", ht_context_message(context_shared()));
+        return SKIPPED;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
