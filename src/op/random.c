@@ -84,9 +84,8 @@ ht_random_index ht_random_indices(const ht_call *call, int64_t sample)
     if (type->rank > 0) a = ht_around_axis(type, (int)axis);
     if (extent == 0) extent = a.size;
     uint64_t inner = (uint64_t)a.inner, block = (uint64_t)a.size * inner;
-    return (ht_random_index){.first = (uint64_t)sample * inner,
-                             .block = block ? block : 1,
-                             .skip = (uint64_t)(extent - a.size) * inner};
+    return (ht_random_index){
+        .first = (uint64_t)sample * inner, .block = block ? block : 1, .skip = (uint64_t)(extent - a.size) * inner};
 }
 
 static ht_stream stream_of(const ht_call *call, const double *const *in)

@@ -274,7 +274,8 @@ static void plan_for_cuda__has_the_state_of_a_cpu_and_kernels_of_its_own(void **
         open_model(&w, 0);
         ht_plan *cpu = plan_for(&w, targets[AVX512], precisions[p]), *cuda = plan_for(&w, targets[CUDA], precisions[p]);
         assert_memory_equal(cpu->heading_bytes, cuda->heading_bytes, sizeof cpu->heading_bytes);
-        assert_int_equal(ht_plan_area_bytes(cpu, HT_AREA_STATE), ht_plan_area_bytes(cuda, HT_AREA_STATE));
+        if (!cpu->canary) /* which only memory of the host has */
+            assert_int_equal(ht_plan_area_bytes(cpu, HT_AREA_STATE), ht_plan_area_bytes(cuda, HT_AREA_STATE));
         assert_int_equal(cpu->slot_count, cuda->slot_count);
         assert_int_equal(cpu->model_hash, cuda->model_hash);
         assert_true(ht_plan_area_bytes(cuda, HT_AREA_TRANSIENT) > 0);

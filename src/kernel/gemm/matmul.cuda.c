@@ -21,17 +21,18 @@ static void matmul(ht_cuda_emission *e, const ht_launch *launch)
     product p = product_as_called(launch->call, NULL, NULL);
     ht_text a = {0}, b = {0};
     int64_t batches = product_batches(&p), down = ht_cuda_blocks(p.m, TILE), across = ht_cuda_blocks(p.n, TILE);
+    const int64_t tiles = down * across, size = p.m * p.n;
     write_offset(&a, &p, &p.a);
     write_offset(&b, &p, &p.b);
     ht_cuda_include(e, "matmul");
     ht_cuda_add_grid(
-        e, batches * down * across, 256, 0,
+        e, batches * tiles, 256, 0,
         "const int64_t tile = blockIdx.x %% %lld, batch = blockIdx.x / %lld;\n"
         "    matmul_tile<%lld, %lld, %lld, %lld, %lld, %lld, %lld>(in0 + %s, in1 + %s, out0 + batch * %lld,\n"
         "        tile / %lld * %d, tile %% %lld * %d);",
-        (long long)(down * across), (long long)(down * across), (long long)p.m, (long long)p.n, (long long)p.k,
-        (long long)p.a.down, (long long)p.a.across, (long long)p.b.down, (long long)p.b.across, a.data, b.data,
-        (long long)(p.m * p.n), (long long)across, TILE, (long long)across, TILE);
+        (long long)tiles, (long long)tiles, (long long)p.m, (long long)p.n, (long long)p.k, (long long)p.a.down,
+        (long long)p.a.across, (long long)p.b.down, (long long)p.b.across, a.data, b.data, (long long)size,
+        (long long)across, TILE, (long long)across, TILE);
     e->text.failed |= a.failed || b.failed;
     ht_text_free(&a);
     ht_text_free(&b);

@@ -53,8 +53,8 @@ static names names_of(const ht_launch *launch, const channels *c)
     snprintf(n.shape, sizeof n.shape, "channels<%lld, %lld, %lld, %lld, %d, %d, %d, %s>", (long long)c->channels,
              (long long)c->space, (long long)c->count, (long long)c->parts, PART, n.pack, HT_CUDA_THREADS,
              c->count < INT32_MAX - PART ? "uint32_t" : "uint64_t");
-    snprintf(n.channels, sizeof n.channels, "(batchnorm_channel *)(workspace + %lldll)",
-             (long long)(c->channels * c->parts * PART_BYTES));
+    const int64_t first = c->channels * c->parts * PART_BYTES;
+    snprintf(n.channels, sizeof n.channels, "(batchnorm_channel *)(workspace + %lldll)", (long long)first);
     return n;
 }
 
