@@ -52,12 +52,12 @@ foreach(source ${test_sources})
     halftone_test(${name} ${name})
 endforeach()
 
-# On the emulator, whether there is a GPU or not; on a GPU they run by themselves (build/tests/test_cuda_ops).
+# On the emulator, whether there is a GPU or not, with kernels that all builds share; on a GPU they run by themselves (build/tests/test_cuda_ops).
 foreach(name test_cuda_ops test_cuda_session test_cuda_train test_emulator)
     if(TARGET emulated_libcuda)
         add_dependencies(${name} emulated_libcuda emulated_libnvrtc emulated_libcublasLt emulated_libcudnn)
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT HALFTONE_EMULATED=1
-            LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/emulator XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/emulator/cache)
+            LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/emulator XDG_CACHE_HOME=${CMAKE_SOURCE_DIR}/build/emulated-kernels)
     endif()
 endforeach()
 
