@@ -1,54 +1,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/exec.h"
+#include "exec/executor_own.h"
 
 enum { CANARY = 0xC5 };
 
-/* An instruction as an observer's functions get it. */
-typedef struct watched {
-    ht_executor *executor;
-    ht_observation at;
-} watched;
-
-struct ht_executor {
-    const ht_plan *plan;
-    ht_arena *arena;
-    ht_device *device[HT_SPACE_COUNT]; /* NULL in spaces that the plan does not use */
-    ht_queue *queue;                   /* the main device's; the order of the runs */
-    /* Where commands run beside each other; else NULL, or the same queue. */
-    ht_queue *host;                        /* instructions in @host; NULL where the plan has none */
-    ht_queue *copies;                      /* instructions of HT_QUEUE_COPY; NULL where the plan has none */
-    ht_queue *feeds;                       /* copies of inputs */
-    bool *reads_input;                     /* by segment */
-    ht_event **fed, **read;                /* by slot: its inputs are there; the last run that reads them is done */
-    ht_event *main_is_here, *host_is_here; /* marks in the two orders, for the others to wait for */
-    ht_event ***waited; /* by segment, then instruction: what others wait for; NULL where all is one queue */
-    char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
-    ht_launch **launches; /* by slot and segment, then instruction */
-    ht_run_fn **runs;     /* by segment, then instruction; NULL for one that a row block before it runs */
-    uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
-    const ht_observer *observer;
-    watched **watched;  /* by segment, then instruction; NULL until someone looks */
-    ht_host_copy stage; /* of ht_executor_trace */
-};
-
-/* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
- * is written between any two runs costs nothing. MADE: ready to use. */
-enum { STALE, READ, MADE };
-
 /* ---- create ---- */
-
-static void *at(const ht_executor *e, ht_place place)
-{
-    return place.area == HT_AREA_NONE ? NULL : e->area[place.space][place.area] + place.offset;
-}
-
-ht_place ht_executor_slot_place(const ht_executor *e, ht_place place, unsigned slot)
-{
-    if (place.area == HT_AREA_INPUT) place.offset += (int64_t)slot * e->plan->area_bytes[place.space][HT_AREA_INPUT];
-    return place;
-}
 
 static ht_queue *queue_of(const ht_executor *e, const ht_instr *instr)
 {
@@ -484,107 +441,6 @@ ht_status ht_executor_status(const ht_executor *e)
     for (int i = 0; i < QUEUES; i++)
         if (queues[i]) HT_TRY(queues[i]->device->class->status(queues[i]));
     return HT_OK;
-}
-
-/* ---- bytes ---- */
-
-static void invalidate(ht_executor *e, ht_place place, size_t bytes)
-{
-    for (size_t i = 0; i < e->plan->prepacked_count && place.area == HT_AREA_STATE; i++) {
-        const ht_state_span *source = e->plan->prepacked[i].source;
-        for (int k = 0; k < HT_PREPACK_SOURCES; k++)
-            if (source[k].space == place.space && source[k].first < place.offset + (int64_t)bytes &&
-                place.offset < source[k].end)
-                e->prepacked[i] = STALE;
-    }
-}
-
-const void *ht_executor_host(const ht_executor *e, ht_place place)
-{
-    return ht_device_host_address(e->device[place.space], at(e, place));
-}
-
-void *ht_executor_host_open(ht_executor *e, ht_place place, size_t bytes)
-{
-    invalidate(e, place, bytes);
-    return ht_device_host_address(e->device[place.space], at(e, place));
-}
-
-ht_status ht_executor_fetch(ht_executor *e, ht_place place, void *data, size_t bytes)
-{
-    return ht_queue_copy(e->queue, data, at(e, place), bytes, HT_COPY_FROM_DEVICE);
-}
-
-ht_status ht_executor_send(ht_executor *e, ht_place place, const void *data, size_t bytes)
-{
-    invalidate(e, place, bytes);
-    return ht_queue_copy(e->queue, at(e, place), data, bytes, HT_COPY_TO_DEVICE);
-}
-
-ht_status ht_executor_feed_begin(ht_executor *e, unsigned slot)
-{
-    return e->read ? ht_queue_wait(e->feeds, e->read[slot]) : HT_OK;
-}
-
-/* State is read by runs of every slot: it changes in their order. */
-ht_status ht_executor_feed(ht_executor *e, unsigned slot, ht_place place, const void *data, size_t bytes)
-{
-    if (place.area != HT_AREA_INPUT) return ht_executor_send(e, place, data, bytes);
-    return ht_queue_copy(e->feeds, at(e, ht_executor_slot_place(e, place, slot)), data, bytes, HT_COPY_TO_DEVICE);
-}
-
-ht_status ht_executor_feed_end(ht_executor *e, unsigned slot, ht_event *sent)
-{
-    HT_TRY(ht_queue_record(e->feeds, sent));
-    if (!e->fed) return HT_OK;
-    HT_TRY(ht_queue_record(e->feeds, e->fed[slot]));
-    return ht_queue_wait(e->queue, e->fed[slot]);
-}
-
-ht_status ht_executor_read(ht_executor *e, ht_place place, void *data, size_t bytes)
-{
-    HT_TRY(ht_executor_fetch(e, place, data, bytes));
-    return ht_executor_sync(e);
-}
-
-ht_status ht_executor_write(ht_executor *e, ht_place place, const void *data, size_t bytes)
-{
-    HT_TRY(ht_executor_send(e, place, data, bytes));
-    return ht_executor_sync(e);
-}
-
-ht_status ht_executor_view(ht_executor *e, ht_place place, size_t bytes, ht_host_copy *stage, const void **out)
-{
-    *out = ht_executor_host(e, place);
-    if (*out) return e->device[HT_SPACE_MAIN]->class->asynchronous ? ht_executor_sync(e) : HT_OK;
-    if (!stage->data || bytes > stage->bytes) {
-        void *more = realloc(stage->data, bytes + 1);
-        if (!more) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for %zu bytes of a device", bytes);
-        *stage = (ht_host_copy){more, bytes};
-    }
-    *out = stage->data;
-    return ht_executor_read(e, place, stage->data, bytes);
-}
-
-ht_status ht_executor_copy(ht_executor *e, ht_place to, ht_place from, size_t bytes)
-{
-    invalidate(e, to, bytes);
-    return ht_queue_copy(e->queue, at(e, to), at(e, from), bytes, HT_COPY_WITHIN);
-}
-
-ht_status ht_executor_event(const ht_executor *e, ht_event **out)
-{
-    return e->queue->device->class->event_create(e->queue->device, out);
-}
-
-ht_status ht_executor_record(ht_executor *e, ht_event *event)
-{
-    return ht_queue_record(e->queue, event);
-}
-
-ht_status ht_executor_call(ht_executor *e, void (*fn)(void *arg), void *arg)
-{
-    return e->queue->device->class->call(e->queue, fn, arg);
 }
 
 /* ---- looking ---- */

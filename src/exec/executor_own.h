@@ -1,0 +1,44 @@
+/* The executor's own: shared by the files of this folder that walk its plan, and that move its bytes. */
+#ifndef HT_EXEC_EXECUTOR_OWN_H
+#define HT_EXEC_EXECUTOR_OWN_H
+
+#include "exec/exec.h"
+
+/* An instruction as an observer's functions get it. */
+typedef struct watched {
+    ht_executor *executor;
+    ht_observation at;
+} watched;
+
+struct ht_executor {
+    const ht_plan *plan;
+    ht_arena *arena;
+    ht_device *device[HT_SPACE_COUNT]; /* NULL in spaces that the plan does not use */
+    ht_queue *queue;                   /* the main device's; the order of the runs */
+    /* Where commands run beside each other; else NULL, or the same queue. */
+    ht_queue *host;                        /* instructions in @host; NULL where the plan has none */
+    ht_queue *copies;                      /* instructions of HT_QUEUE_COPY; NULL where the plan has none */
+    ht_queue *feeds;                       /* copies of inputs */
+    bool *reads_input;                     /* by segment */
+    ht_event **fed, **read;                /* by slot: its inputs are there; the last run that reads them is done */
+    ht_event *main_is_here, *host_is_here; /* marks in the two orders, for the others to wait for */
+    ht_event ***waited; /* by segment, then instruction: what others wait for; NULL where all is one queue */
+    char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
+    ht_launch **launches; /* by slot and segment, then instruction */
+    ht_run_fn **runs;     /* by segment, then instruction; NULL for one that a row block before it runs */
+    uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
+    const ht_observer *observer;
+    watched **watched;  /* by segment, then instruction; NULL until someone looks */
+    ht_host_copy stage; /* of ht_executor_trace */
+};
+
+/* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
+ * is written between any two runs costs nothing. MADE: ready to use. */
+enum { STALE, READ, MADE };
+
+static inline void *at(const ht_executor *e, ht_place place)
+{
+    return place.area == HT_AREA_NONE ? NULL : e->area[place.space][place.area] + place.offset;
+}
+
+#endif
