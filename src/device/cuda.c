@@ -85,10 +85,54 @@ static ht_status cuda_open(ht_device **out, ht_context *ctx)
     return status;
 }
 
+/* ---- what rows share ---- */
+
+struct cuda_kept {
+    cuda_kept *next;
+    char *name;
+    void *object;
+    void (*free_object)(void *object);
+};
+
+ht_status ht_cuda_keep(ht_device *device, const char *name, void *object, void (*free_object)(void *object))
+{
+    cuda_device *d = (cuda_device *)device;
+    cuda_kept *kept = calloc(1, sizeof *kept);
+    char *own = strdup(name);
+    if (!kept || !own) {
+        free_object(object);
+        free(kept);
+        free(own);
+        HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for the device cuda");
+    }
+    *kept = (cuda_kept){d->kept, own, object, free_object};
+    d->kept = kept;
+    return HT_OK;
+}
+
+void *ht_cuda_kept(const ht_device *device, const char *name)
+{
+    for (const cuda_kept *k = ((const cuda_device *)device)->kept; k; k = k->next)
+        if (strcmp(k->name, name) == 0) return k->object;
+    return NULL;
+}
+
+static void free_kept(cuda_device *d)
+{
+    while (d->kept) {
+        cuda_kept *kept = d->kept;
+        d->kept = kept->next;
+        kept->free_object(kept->object);
+        free(kept->name);
+        free(kept);
+    }
+}
+
 static void cuda_close(ht_device *device)
 {
     cuda_device *d = (cuda_device *)device;
     cuda_enter(d);
+    free_kept(d);
     cuda_programs_free(d);
     d->driver->cuDevicePrimaryCtxRelease_v2(d->number);
     entered = NULL;

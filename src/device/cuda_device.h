@@ -2,11 +2,14 @@
 #ifndef HT_DEVICE_CUDA_H
 #define HT_DEVICE_CUDA_H
 
-/* A text in CUDA C++ with the entries g0, g1, …; devices keep one for each text. */
+#include "device/device.h"
+
+/* A text in CUDA C++ with the entries <name>_0, <name>_1, …, as profilers show them; devices keep one for each text. */
 typedef struct ht_cuda_program ht_cuda_program;
 
 /* It can be launched after the device's next `load`, which compiles all that are new, in parallel. */
-ht_status ht_cuda_program_get(ht_device *device, const char *text, int entries, ht_cuda_program **out);
+ht_status ht_cuda_program_get(ht_device *device, const char *name, const char *text, int entries,
+                              ht_cuda_program **out);
 /* On a queue of that device; `arguments`: the address of each. */
 ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program, int entry, int64_t blocks,
                                  int threads, int shared_bytes, void **arguments);
@@ -16,6 +19,11 @@ ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, c
 
 /* The handle of a queue's stream, for libraries. */
 void *ht_cuda_stream(const ht_queue *queue);
+
+/* What rows share on a device, by name: handles and plans of libraries. It is freed with the device, the newest first; on
+ * failure at once. */
+ht_status ht_cuda_keep(ht_device *device, const char *name, void *object, void (*free_object)(void *object));
+void *ht_cuda_kept(const ht_device *device, const char *name); /* NULL: there is none */
 
 /* A library of CUDA's: what to look for, and the functions that were found. */
 typedef struct ht_cuda_library {

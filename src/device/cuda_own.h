@@ -4,12 +4,15 @@
 
 #include "device/cuda_library.h"
 
+typedef struct cuda_kept cuda_kept;
+
 typedef struct cuda_device {
     ht_device base;
     const cuda_driver *driver;
     int number, architecture; /* 90: sm_90 */
     void *context;
-    ht_cuda_program *programs; /* a list, the newest first */
+    ht_cuda_program *programs; /* lists, the newest first */
+    cuda_kept *kept;
 } cuda_device;
 
 typedef struct cuda_queue {

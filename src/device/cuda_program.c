@@ -12,7 +12,12 @@
 
 #include "device/cuda_own.h"
 
-enum { MAX_SHARED_BYTES = 8, SHARED_WITHOUT_ASKING = 48 << 10, ENTRIES = 8 }; /* CU_FUNC_ATTRIBUTE_… 8 */
+enum {
+    MAX_SHARED_BYTES = 8,
+    SHARED_WITHOUT_ASKING = 48 << 10,
+    ENTRIES = 8,
+    NAME_BYTES = 64
+}; /* CU_FUNC_ATTRIBUTE_… 8 */
 
 struct ht_cuda_program {
     ht_cuda_program *next;
@@ -20,6 +25,7 @@ struct ht_cuda_program {
     int entries;
     bool loaded;
     void *module, *functions[ENTRIES];
+    char name[NAME_BYTES];
     char *text;
 };
 
@@ -138,7 +144,7 @@ static void hash_text(const char *text, uint64_t hash[2])
     hash[1] = ht_hash_bytes(ht_hash_bytes(2, version, sizeof version), text, strlen(text));
 }
 
-ht_status ht_cuda_program_get(ht_device *device, const char *text, int entries, ht_cuda_program **out)
+ht_status ht_cuda_program_get(ht_device *device, const char *name, const char *text, int entries, ht_cuda_program **out)
 {
     cuda_device *d = (cuda_device *)device;
     uint64_t hash[2];
@@ -156,6 +162,7 @@ ht_status ht_cuda_program_get(ht_device *device, const char *text, int entries, 
         HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for a CUDA kernel");
     }
     memcpy(p->hash, hash, sizeof hash);
+    snprintf(p->name, sizeof p->name, "%s", name);
     p->entries = entries;
     p->next = d->programs;
     d->programs = p;
@@ -190,8 +197,8 @@ static ht_status load_one(cuda_device *d, compilation *c)
     if (c->status != HT_OK) return ht_fail(d->base.ctx, c->status, "%s", c->messages.message);
     HT_TRY(cuda_check(d, d->driver->cuModuleLoadData(&p->module, c->cubin), "loading a kernel"));
     for (int i = 0; i < p->entries; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "g%d", i);
+        char name[NAME_BYTES + 16];
+        snprintf(name, sizeof name, "%s_%d", p->name, i);
         HT_TRY(cuda_check(d, d->driver->cuModuleGetFunction(&p->functions[i], p->module, name), "finding a kernel"));
     }
     free(p->text);

@@ -9,6 +9,7 @@
 typedef struct ht_device ht_device;
 typedef struct ht_queue ht_queue;
 typedef struct ht_event ht_event;
+typedef struct ht_recording ht_recording;
 struct ht_fused;
 struct ht_row_block;
 struct ht_nonfinite;
@@ -79,6 +80,13 @@ typedef struct ht_device_class {
     ht_status (*record)(ht_queue *queue, ht_event *event);
     ht_status (*wait)(ht_queue *queue, ht_event *event); /* for the last `record` so far, of any device */
     ht_status (*call)(ht_queue *queue, void (*fn)(void *arg), void *arg); /* a function of the host, in order */
+
+    /* Launches and copies within the device, remembered instead of run, and later run as one command. What cannot be
+     * remembered fails between the two, and the queue is as it was before. NULL: there are no recordings. */
+    ht_status (*record_begin)(ht_queue *queue);
+    ht_status (*record_end)(ht_queue *queue, ht_recording **out);
+    ht_status (*replay)(ht_queue *queue, ht_recording *recording);
+    void (*recording_free)(ht_recording *recording);
 
     ht_status (*status)(ht_queue *queue); /* of what has run so far */
 
@@ -151,8 +159,6 @@ static inline bool ht_event_done(ht_event *event)
 }
 void ht_queue_free(ht_queue *queue); /* takes NULL */
 void ht_event_free(ht_event *event); /* takes NULL */
-
-#include "device/cuda_device.h"
 
 #define HT_DEVICE(name) extern const ht_device_class ht_device_##name;
 #include "device/devices.def"

@@ -7,7 +7,7 @@
 
 #include "base/half.h"
 #include "context_fixture.h"
-#include "device/device.h"
+#include "device/cuda_device.h"
 #include "kernel/cuda/cuda_files.h"
 
 enum { SKIPPED = 77, NUMBERS = 4096 };
@@ -55,9 +55,9 @@ static ht_status load(fixture *f, const char *body, ht_cuda_program **program)
 {
     ht_text text = {0};
     ht_text_add(&text, "typedef float real;\n%s", prelude());
-    ht_text_add(&text, "extern \"C\" __global__ void __launch_bounds__(1024) g0(int32_t *n)\n{\n%s\n}\n", body);
+    ht_text_add(&text, "extern \"C\" __global__ void __launch_bounds__(1024) test_0(int32_t *n)\n{\n%s\n}\n", body);
     assert_false(text.failed);
-    ht_status status = ht_cuda_program_get(f->device, text.data, 1, program);
+    ht_status status = ht_cuda_program_get(f->device, "test", text.data, 1, program);
     ht_text_free(&text);
     return status == HT_OK ? f->device->class->load(f->device) : status;
 }

@@ -14,7 +14,7 @@
 #define HT_CUDA_NVRTC(name, parameters) __attribute__((visibility("default"))) int name parameters;
 #include "device/cuda_driver.def"
 
-enum { OUT_OF_MEMORY = 1, COMPILATION = 6, ENTRIES = 8 };
+enum { OUT_OF_MEMORY = 1, COMPILATION = 6 };
 
 extern const char emulation_text[]; /* emulated_state.h and emulation.hpp, by the build */
 extern char **environ;
@@ -105,10 +105,10 @@ static bool write_text(const program *p, const char *path)
     FILE *file = fopen(path, "w");
     if (!file) return false;
     fprintf(file, "%s\nnamespace {\n#line 1 \"halftone.cu\"\n%s\n}\n", emulation_text, p->text);
-    for (int i = 0; i < ENTRIES; i++) {
-        char name[16];
-        snprintf(name, sizeof name, " g%d(", i);
-        if (strstr(p->text, name)) fprintf(file, "EMULATED_ENTRY(g%d)\n", i);
+    static const char mark[] = "__launch_bounds__("; /* every entry has it: __launch_bounds__(256) name(… */
+    for (const char *at = p->text; (at = strstr(at, mark)); at++) {
+        const char *name = strstr(at, ") ") + 2;
+        fprintf(file, "EMULATED_ENTRY(%.*s)\n", (int)strcspn(name, "("), name);
     }
     return fclose(file) == 0;
 }

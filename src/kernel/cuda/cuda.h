@@ -5,6 +5,7 @@
 #ifndef HT_KERNEL_CUDA_H
 #define HT_KERNEL_CUDA_H
 
+#include "device/cuda_device.h"
 #include "kernel/kernel.h"
 
 enum {
@@ -19,8 +20,9 @@ typedef struct ht_cuda_grid {
     int shared_bytes; /* beyond what the text declares itself: `extern __shared__` */
 } ht_cuda_grid;
 
-/* The code of a call. Grid i runs the entry "g<i>". */
+/* The code of a call. Grid i runs the entry "<name>_<i>". */
 typedef struct ht_cuda_emission {
+    char name[48]; /* of the row, up to its point */
     ht_text text;
     const ht_launch *launch;
     bool wide; /* `real` is double */

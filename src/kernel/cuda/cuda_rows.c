@@ -37,7 +37,7 @@ ht_status ht_cuda_prepare(ht_launch *launch)
         status = ht_fail(launch->ctx, HT_ENOMEM, "out of memory for a launch");
     launch->prepared = p;
     if (status == HT_OK && e.grid_count)
-        status = ht_cuda_program_get(launch->queue->device, e.text.data, e.grid_count, &p->program);
+        status = ht_cuda_program_get(launch->queue->device, e.name, e.text.data, e.grid_count, &p->program);
     ht_cuda_emission_free(&e);
     return status;
 }

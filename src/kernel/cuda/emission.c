@@ -1,6 +1,7 @@
 /* The text of a CUDA kernel: `real`, the prelude, the templates that the row names, then one entry for each grid. */
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernel/cuda/cuda.h"
@@ -101,7 +102,7 @@ void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shar
     if (blocks <= 0) return;
     ht_text *text = &e->grids_text;
     e->grids[e->grid_count] = (ht_cuda_grid){blocks, threads, shared_bytes};
-    ht_text_add(text, "extern \"C\" __global__ void __launch_bounds__(%d) g%d(", threads, e->grid_count++);
+    ht_text_add(text, "extern \"C\" __global__ void __launch_bounds__(%d) %s_%d(", threads, e->name, e->grid_count++);
     add_parameters(text, e->launch->call);
     ht_text_add(text, ")\n{\n    ");
     va_list args;
@@ -132,6 +133,7 @@ static bool is_wide(const ht_launch *launch)
 ht_status ht_cuda_emit(ht_cuda_emission *e, ht_context *ctx, const ht_launch *launch)
 {
     *e = (ht_cuda_emission){.launch = launch, .wide = is_wide(launch)};
+    snprintf(e->name, sizeof e->name, "%.*s", (int)strcspn(launch->row->name, "."), launch->row->name);
     ht_text_add(&e->text, "typedef %s real;\n", e->wide ? "double" : "float");
     ht_cuda_include(e, "prelude");
     launch->row->emit(e, launch);
