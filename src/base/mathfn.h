@@ -114,6 +114,14 @@ FN_INLINE float fn_sigmoid_f32(float x)
     return y - y * lost;
 }
 
+/* (1 + t)/2 + x/2 (1 - t²) u', t = tanh(u), u = k (x + c x³). */
+FN_INLINE float fn_gelu_tanh_slope_f32(float x)
+{
+    float square = x * x, t = fn_tanh_f32(x * (square * 0.035677408136300125f + 0.79788456080286535588f));
+    float tail = x * ((1 - t * t) * (square * 0.10703222440890038f + 0.79788456080286535588f));
+    return 0.5f * t + 0.5f + 0.5f * tail;
+}
+
 /* log(1 + e^x). */
 FN_INLINE float fn_softplus_f32(float x)
 {
@@ -225,6 +233,13 @@ static inline double fn_sigmoid_f64(double x)
     return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 
+static inline double fn_gelu_tanh_slope_f64(double x)
+{
+    double square = x * x, t = tanh(x * (square * 0.035677408136300125 + 0.79788456080286535588));
+    double tail = x * ((1 - t * t) * (square * 0.10703222440890038 + 0.79788456080286535588));
+    return 0.5 * t + 0.5 + 0.5 * tail;
+}
+
 static inline double fn_softplus_f64(double x)
 {
     return (x > 0 ? x : 0.0) + log1p(exp(-fabs(x)));
@@ -247,20 +262,21 @@ static inline double fn_max_f64(double a, double b)
 
 #define FN_OF(x, f32, f64) _Generic((x), float : f32, default : f64)
 
-#define fn_exp(x)      FN_OF(x, fn_exp_f32, exp)(x)
-#define fn_log(x)      FN_OF(x, fn_log_f32, log)(x)
-#define fn_log1p(x)    FN_OF(x, fn_log1p_f32, log1p)(x)
-#define fn_sqrt(x)     FN_OF(x, sqrtf, sqrt)(x)
-#define fn_rsqrt(x)    FN_OF(x, fn_rsqrt_f32, fn_rsqrt_f64)(x)
-#define fn_sin(x)      FN_OF(x, fn_sin_f32, sin)(x)
-#define fn_cos(x)      FN_OF(x, fn_cos_f32, cos)(x)
-#define fn_tanh(x)     FN_OF(x, fn_tanh_f32, tanh)(x)
-#define fn_sigmoid(x)  FN_OF(x, fn_sigmoid_f32, fn_sigmoid_f64)(x)
-#define fn_erf(x)      FN_OF(x, fn_erf_f32, erf)(x)
-#define fn_softplus(x) FN_OF(x, fn_softplus_f32, fn_softplus_f64)(x)
-#define fn_abs(x)      FN_OF(x, fabsf, fabs)(x)
-#define fn_floor(x)    FN_OF(x, fn_floor_f32, floor)(x)
-#define fn_sign(x)     FN_OF(x, fn_sign_f32, fn_sign_f64)(x)
+#define fn_exp(x)             FN_OF(x, fn_exp_f32, exp)(x)
+#define fn_log(x)             FN_OF(x, fn_log_f32, log)(x)
+#define fn_log1p(x)           FN_OF(x, fn_log1p_f32, log1p)(x)
+#define fn_sqrt(x)            FN_OF(x, sqrtf, sqrt)(x)
+#define fn_rsqrt(x)           FN_OF(x, fn_rsqrt_f32, fn_rsqrt_f64)(x)
+#define fn_sin(x)             FN_OF(x, fn_sin_f32, sin)(x)
+#define fn_cos(x)             FN_OF(x, fn_cos_f32, cos)(x)
+#define fn_tanh(x)            FN_OF(x, fn_tanh_f32, tanh)(x)
+#define fn_sigmoid(x)         FN_OF(x, fn_sigmoid_f32, fn_sigmoid_f64)(x)
+#define fn_erf(x)             FN_OF(x, fn_erf_f32, erf)(x)
+#define fn_softplus(x)        FN_OF(x, fn_softplus_f32, fn_softplus_f64)(x)
+#define fn_gelu_tanh_slope(x) FN_OF(x, fn_gelu_tanh_slope_f32, fn_gelu_tanh_slope_f64)(x)
+#define fn_abs(x)             FN_OF(x, fabsf, fabs)(x)
+#define fn_floor(x)           FN_OF(x, fn_floor_f32, floor)(x)
+#define fn_sign(x)            FN_OF(x, fn_sign_f32, fn_sign_f64)(x)
 /* Two floats give a float; anything else is done in double. */
 #define fn_pow(a, b) FN_OF((a) + (b), fn_pow_f32, pow)(a, b)
 #define fn_min(a, b) FN_OF((a) + (b), fn_min_f32, fn_min_f64)(a, b)

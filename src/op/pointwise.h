@@ -7,6 +7,9 @@
 /* A scalar operand for x: f32 where x is a narrower float, so that the number itself is not rounded. */
 ht_val ht_number_beside(ht_graph *g, ht_val x, double value);
 
+/* dy s(x), s the slope of gelu_tanh. */
+ht_val ht_gelu_tanh_grad(ht_graph *g, ht_val dy, ht_val x);
+
 /* The gradient rule of each row. */
 #define HT_POINT(name, kind, expression, integers, flags, flops, gradient, ...)                                        \
     ht_status ht_##gradient(ht_graph *g, const ht_grad *d);

@@ -181,16 +181,23 @@ ht_status ht_gelu_grad(ht_graph *g, const ht_grad *d)
     return give(g, d, 0, ht_mul(g, d->dy[0], ht_add(g, below, ht_mul(g, x, density))));
 }
 
-/* y = x/2 (1 + t), t = tanh(u), u = k (x + c x³): y' = (1 + t)/2 + x/2 (1 - t²) k (1 + 3 c x²) */
-ht_status ht_gelu_tanh_grad(ht_graph *g, const ht_grad *d)
+ht_status ht_gelu_tanh_rule(ht_graph *g, const ht_grad *d)
+{
+    return give(g, d, 0, ht_gelu_tanh_grad(g, d->dy[0], d->x[0]));
+}
+
+/* a s(b), s the slope of gelu_tanh. With t = tanh(u), u = k (x + c x³): s' = (1 - t²) (u' + x u''/2 - x t u'²). */
+ht_status ht_gelu_tanh_grad_rule(ht_graph *g, const ht_grad *d)
 {
     const double k = 0.79788456080286535588, c = 0.044715;
-    ht_val x = d->x[0], square = ht_mul(g, x, x);
+    if (d->need[0]) give(g, d, 0, ht_gelu_tanh_grad(g, d->dy[0], d->x[1]));
+    if (!d->need[1]) return ht_graph_status(g);
+    ht_val x = d->x[1], square = ht_mul(g, x, x);
     ht_val t = ht_tanh(g, ht_mul(g, x, affine(g, square, k * c, k)));
-    ht_val t_slope = affine(g, ht_mul(g, t, t), -1, 1);
-    ht_val u_slope = affine(g, square, 3 * k * c, k);
-    ht_val tail = ht_scale(g, ht_mul(g, x, ht_mul(g, t_slope, u_slope)), 0.5);
-    return give(g, d, 0, ht_mul(g, d->dy[0], ht_add(g, affine(g, t, 0.5, 0.5), tail)));
+    ht_val u1 = affine(g, square, 3 * k * c, k), half_u2 = ht_scale(g, x, 3 * k * c);
+    ht_val inner = ht_mul(g, x, ht_sub(g, half_u2, ht_mul(g, t, ht_mul(g, u1, u1))));
+    ht_val bend = ht_mul(g, affine(g, ht_mul(g, t, t), -1, 1), ht_add(g, u1, inner));
+    return give(g, d, 1, ht_mul(g, ht_mul(g, d->dy[0], d->x[0]), bend));
 }
 
 /* s (1 + x (1 - s)) */

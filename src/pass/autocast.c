@@ -9,7 +9,10 @@
  *              if only sums read it
  *     move     that of its input
  *     exact    what the op's rule says
- * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends.
+ * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends. Where point-wise
+ * nodes of the region and others read it, the others read a half copy: an activation reads the sum, its gradient the copy.
+ *
+ * Where the target's products add biases in half (cublasLt), these have half copies like the weights.
  *
  * In fp64 everything is f64, state too. */
 #include "pass/autocast.h"
@@ -22,6 +25,7 @@ typedef struct fact {
     bool half;    /* would be half outside its region */
     bool weak;    /* a constant, a parameter, a broadcast: has no say in the type of what it is combined with */
     bool outside; /* a node outside its region reads it */
+    bool inside;  /* a point-wise node of its region does */
     bool wide;    /* ends in a gradient's accumulator, or is shown as an output that is f32 */
     bool shown;   /* such an output itself */
     bool stored;  /* a store into a half accumulator reads it */
@@ -29,6 +33,7 @@ typedef struct fact {
     bool summed; /* a sum of forward reads it */
     bool used;   /* something else does */
     ht_val cast; /* its half version, once one was made */
+    ht_val copy; /* what nodes outside its region read instead of it */
 } fact;
 
 typedef struct caster {
@@ -107,7 +112,9 @@ static void look_ahead(caster *c, const ht_segment *s)
         for (size_t i = 0; i < n->n_in; i++) {
             ht_val v = ht_node_in(g, n, i);
             const ht_node *producer = ht_producer(g, v);
-            if (!producer || leaves || producer->region != n->region) c->facts[v.id].outside = true;
+            bool outside = !producer || leaves || producer->region != n->region;
+            c->facts[v.id].outside |= outside;
+            c->facts[v.id].inside |= !outside && n->op->prec == HT_PREC_POINT;
             *(sums_up(n) ? &c->facts[v.id].summed : &c->facts[v.id].used) = true;
             c->facts[v.id].reads++;
         }
@@ -249,6 +256,24 @@ static void cast_inputs(caster *c, const ht_node *n)
     }
 }
 
+/* Is it the bias of a product, an expanded parameter? */
+static bool is_bias(const caster *c, ht_val v)
+{
+    const ht_node *producer = ht_producer(c->g, v);
+    return producer && is_broadcast(c, producer) && is_parameter(c->g, start_of_views(c->g, v));
+}
+
+static void cast_bias(caster *c, const ht_node *n)
+{
+    if (!c->policy->half_biases || !is_add(n) || !n->region || is_full(c, n)) return;
+    for (size_t i = 0; i < n->n_in; i++) {
+        const ht_node *product = ht_producer(c->g, ht_node_in(c->g, n, 1 - i));
+        ht_val v = ht_node_in(c->g, n, i);
+        if (product && product->op->fuse == HT_FUSE_DOT && product->region == n->region && is_bias(c, v))
+            set_operand(c->g, n, i, in_half(c, v));
+    }
+}
+
 /* Several inputs of one move are of one type. */
 static void cast_alike(caster *c, const ht_node *n)
 {
@@ -276,10 +301,46 @@ static bool ends_in_half(const ht_node *n, const fact *f)
     return n->op->prec == HT_PREC_DOT && f->stored && f->reads == 1 && !f->shown;
 }
 
+/* Who of a value's readers is outside its region, or passes it on to there. */
+static bool reads_from_outside(const caster *c, const ht_node *n, ht_val v)
+{
+    bool leaves = !n->region || n->region != ht_producer(c->g, v)->region;
+    for (size_t i = 0; n->op->prec == HT_PREC_MOVE && i < n->n_out; i++) leaves |= c->facts[n->out + i].outside;
+    return leaves;
+}
+
+static void read_copies(caster *c, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(c->g, n, i);
+        if (v.id < c->fact_count && c->facts[v.id].copy.id && reads_from_outside(c, n, v))
+            set_operand(c->g, n, i, c->facts[v.id].copy);
+    }
+}
+
 /* What only sums read is not rounded before it is summed: so squares of a loss do not overflow. */
 static bool stays_wide(const ht_node *n, const fact *f)
 {
     return (f->wide && !ends_in_half(n, f)) || (n->op->prec == HT_PREC_POINT && f->summed && !f->used);
+}
+
+/* f32 for its region and half for all others. */
+static bool has_two_types(const ht_node *n, const fact *f)
+{
+    return n->op->prec == HT_PREC_POINT && n->region && f->half && f->outside && f->inside && !f->shown &&
+           !stays_wide(n, f) && !(n->op->flags & HT_OP_TYPED);
+}
+
+/* For those outside, in the region of n, which the builder may have moved. */
+static void copy_results(caster *c, const ht_node *n)
+{
+    ht_graph *g = c->g;
+    for (uint32_t v = n->out; v < n->out + n->n_out; v++) {
+        if (!has_two_types(n, &c->facts[v]) || ht_type_of(g, (ht_val){v})->dtype != HT_F32) continue;
+        ht_val copy = ht_cast(g, (ht_val){v}, c->policy->half);
+        if (copy.id) g->nodes[g->values[copy.id].owner].region = n->region;
+        c->facts[v].copy = copy;
+    }
 }
 
 static void set_results(caster *c, const ht_node *n)
@@ -294,7 +355,7 @@ static void set_results(caster *c, const ht_node *n)
             ht_dtype dtype = n->n_in ? ht_type_of(g, ht_node_in(g, n, 0))->dtype : HT_F32;
             if (ht_dtype_is_float(dtype)) type->dtype = dtype;
         } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && f->outside && !stays_wide(n, f)) {
-            type->dtype = c->policy->half;
+            if (!has_two_types(n, f)) type->dtype = c->policy->half;
         }
     }
 }
@@ -368,7 +429,9 @@ static void type_node(caster *c, uint32_t id)
         infer_results(g, &n);
     } else {
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
+        read_copies(c, &n);
         cast_inputs(c, &n);
+        cast_bias(c, &n);
         if (looks_up(&n)) judge_rows(c, &n);
     }
     if (n.op->start)
@@ -378,6 +441,9 @@ static void type_node(caster *c, uint32_t id)
     set_results(c, &n);
     stamp(g, first, &n);
     ht_rewrite_keep(&c->rw, id);
+    first = g->node_count;
+    copy_results(c, &n);
+    stamp(g, first, &n);
 }
 
 /* Outputs keep the type that their author gave them, whatever they are computed in. */
@@ -568,12 +634,14 @@ static void warn_without_match(ht_graph *g, const ht_policy *p, const char *expr
     ht_note(g->ctx, HT_LOG_WARN, "setting fp32_params: '%s' matches no parameter of this model", expression);
 }
 
-static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, ht_policy *p)
+static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, const ht_target *target, ht_policy *p)
 {
     *p = (ht_policy){.half = o->precision == HT_PRECISION_FP16 ? HT_F16 : HT_BF16,
                      .masters = o->masters,
                      .stochastic = o->stochastic,
                      .residual_f32 = o->residual_f32,
+                     .half_biases = o->masters && target && target->device == HT_DEVICE_CUDA &&
+                                    ht_target_has_library(target, HT_LIBRARY_CUBLASLT),
                      .f32_ops = o->fp32_ops,
                      .half_ops = o->half_ops};
     p->gradients = o->half_gradients ? p->half : HT_F32;
@@ -601,7 +669,7 @@ static ht_status autocast_run(ht_graph *g, const ht_pass_env *env)
     ht_policy policy;
     if (env->options->precision.precision == HT_PRECISION_FP32) return HT_OK;
     if (env->options->precision.precision == HT_PRECISION_FP64) return cast_to_f64(g);
-    ht_status status = choose_policy(g, &env->options->precision, &policy);
+    ht_status status = choose_policy(g, &env->options->precision, env->target, &policy);
     if (status == HT_OK) status = cast_to_half(g, &policy);
     if (policy.has_f32_params) regfree(&policy.f32_params);
     return status;

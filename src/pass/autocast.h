@@ -13,6 +13,7 @@ typedef struct ht_policy {
     ht_dtype moments;     /* of the optimiser's state */
     bool stochastic;      /* the update rounds half parameters by chance instead of to the nearest */
     bool residual_f32;    /* tables are looked up in f32, so that what is added to their rows stays f32 */
+    bool half_biases;     /* biases of products have a half copy, too */
     const char *f32_ops;  /* names between commas: read and made in f32 */
     const char *half_ops; /* names between commas: their results are half whatever their class says */
     regex_t f32_params;   /* these have no half copy */
@@ -31,7 +32,7 @@ typedef struct ht_half_copies {
 void ht_policy_types_state(ht_graph *g, const ht_policy *policy);
 
 /* The half copy of a parameter: made when it is asked for the first time, as a view of its group's copy where it lies in
- * a group. None for a state that has none: not a parameter, fewer than two axes, f32 by name. */
+ * a group. None for a state that has none: not a parameter, fewer than two axes (one with half_biases), f32 by name. */
 ht_val ht_half_copy(ht_half_copies *copies, ht_val state);
 /* Emits the stores into copies of `state`, which is about to become `value`. */
 void ht_half_copy_store(ht_half_copies *copies, ht_val state, ht_val value);

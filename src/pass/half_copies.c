@@ -47,7 +47,7 @@ static bool has_copy(const ht_half_copies *c, ht_val state)
     const ht_graph *g = c->g;
     const ht_state *s = ht_state_of(g, state);
     const ht_type *type = ht_type_of(g, state);
-    if (!s || type->dtype != HT_F32 || type->rank < 2 || s->derived) return false;
+    if (!s || type->dtype != HT_F32 || type->rank < (c->policy->half_biases ? 1 : 2) || s->derived) return false;
     if (s->heading != HT_HEADING_PARAMETERS && s->heading != HT_HEADING_MASTERS) return false;
     if (is_tangled(g, state)) return false;
     return !c->policy->has_f32_params || regexec(&c->policy->f32_params, ht_value_of(g, state)->name, 0, NULL, 0) != 0;
@@ -102,7 +102,7 @@ ht_status ht_half_copies_derive(ht_half_copies *c)
     for (uint32_t id = 1; id < c->capacity && g->status == HT_OK; id++) {
         ht_val copy = c->copy[id];
         /* Each parameter by itself: so a copy is known to be its master's, whatever lies between them in a group. */
-        if (!copy.id || ht_type_of(g, copy)->rank < 2) continue;
+        if (!copy.id || (ht_type_of(g, copy)->rank < 2 && is_tangled(g, (ht_val){id}))) continue;
         if (derive < 0) derive = ht_segment_find(g, "derive");
         g->segment = derive >= 0 ? (uint32_t)derive : ht_graph_add_segment(g, "derive");
         derive = (int)g->segment;

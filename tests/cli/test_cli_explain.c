@@ -30,7 +30,7 @@ static void explain__shows_the_five_blocks_of_a_layer(void **state)
            "HALFTONE_ISA=portable \"$H\" explain job.json --json > e.json && " ROWS(
                "transformer.h.0.mlp.c_fc") " > rows && cat rows",
            0, "float2half|cast|f32|bf16|masters|32768|");
-    expect(c, "grep '^FWD|matmul' rows", 0, "FWD|matmul + add + gelu_tanh|bf16|bf16|dot|");
+    expect(c, "grep '^FWD|matmul' rows", 0, "FWD|matmul + add + cast + gelu_tanh|bf16|bf16|dot|");
     expect(c, "grep '^BWD-Actv|matmul' rows", 0, "|bf16|bf16|dot|");
     expect(c, "grep '^BWD-Weight|matmul' rows", 0, "|bf16|f32|dot|");
     expect(c, "grep '^weight update|' rows | grep -c 'adam.*|f32|f32|exact|'", 0, "2\n"); /* weight and bias */

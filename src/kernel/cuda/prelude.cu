@@ -41,9 +41,16 @@ DEVICE real get(int32_t x) { return (real)x; }
 DEVICE real get(int64_t x) { return (real)x; }
 DEVICE real get(boolean x) { return (real)(x.byte != 0); }
 DEVICE float get(bf16 x) { return __uint_as_float((uint32_t)x.bits << 16); }
+// A NaN stays one, and quiet.
 #ifdef HT_EMULATED
 DEVICE float get(f16 x) { return emulated_f16_to_f32(x.bits); }
 DEVICE uint16_t f16_bits(float x) { return emulated_f32_to_f16(x); }
+DEVICE uint16_t bf16_bits(float x)
+{
+    uint32_t bits = __float_as_uint(x);
+    if (x != x) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
 #else
 DEVICE float get(f16 x)
 {
@@ -57,15 +64,13 @@ DEVICE uint16_t f16_bits(float x)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
     return y;
 }
-#endif
-
-// A NaN stays one, quiet and with its sign.
 DEVICE uint16_t bf16_bits(float x)
 {
-    uint32_t bits = __float_as_uint(x);
-    if (x != x) return (uint16_t)(bits >> 16 | 0x40u);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    uint16_t y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
 }
+#endif
 
 DEVICE void put(float *to, real x) { *to = (float)x; }
 DEVICE void put(double *to, real x) { *to = (double)x; }
@@ -172,6 +177,12 @@ template <class T> DEVICE T fn_sigmoid(T x)
 {
     T e = fn_exp(-fn_abs(x));
     return (x < 0 ? e : (T)1) / ((T)1 + e);
+}
+template <class T> DEVICE T fn_gelu_tanh_slope(T x)
+{
+    const T square = x * x, t = fn_tanh(x * (square * (T)0.035677408136300125 + (T)0.79788456080286535588));
+    const T tail = x * ((1 - t * t) * (square * (T)0.10703222440890038 + (T)0.79788456080286535588));
+    return (T)0.5 * t + (T)0.5 + (T)0.5 * tail;
 }
 template <class T> DEVICE T fn_softplus(T x) { return (x > 0 ? x : (T)0) + fn_log1p(fn_exp(-fn_abs(x))); }
 // -1, 1, or x itself where it is a zero or NaN.
