@@ -46,6 +46,10 @@ typedef struct ht_fusion {
     bool before;
     size_t count;
     const ht_call *const *calls; /* in the order in which they run */
+    /* Which value is which, by number: for each call its inputs, then its results, one call after the other. */
+    const uint32_t *values;
+    const bool *read_outside; /* beside them: a result that other instructions read, too */
+    uint32_t handed;          /* the value between: the product's result, or what is folded */
 } ht_fusion;
 
 /* How a reduction runs in a row block. */

@@ -165,20 +165,46 @@ static void forget_reads(fuser *f, const uint32_t *places, size_t count)
     }
 }
 
+/* The calls of these nodes as a row is told of them. */
+static bool describe(fuser *f, const uint32_t *places, size_t count, ht_fusion *fusion)
+{
+    size_t operands = 0, at = 0;
+    for (size_t k = 0; k < count; k++) operands += node_at(f, places[k])->n_in + node_at(f, places[k])->n_out;
+    ht_call_storage *storage = HT_NEW(f->arena, ht_call_storage, count);
+    const ht_call **calls = HT_NEW(f->arena, const ht_call *, count);
+    uint32_t *values = HT_NEW(f->arena, uint32_t, operands);
+    bool *outside = HT_NEW(f->arena, bool, operands);
+    if (!storage || !calls || !values || !outside) return false;
+    for (size_t k = 0; k < count; k++) {
+        const ht_node *n = node_at(f, places[k]);
+        calls[k] = ht_node_call(f->g, n, f->arena, &storage[k]);
+        if (!calls[k]) return false;
+        for (size_t i = 0; i < n->n_in; i++) f->seen[values[at++] = ht_node_in(f->g, n, i).id]++;
+        for (size_t i = 0; i < n->n_out; i++) values[at++] = n->out + (uint32_t)i;
+    }
+    at = 0;
+    for (size_t k = 0; k < count; k++) {
+        const ht_node *n = node_at(f, places[k]);
+        at += n->n_in;
+        for (size_t i = 0; i < n->n_out; i++, at++) outside[at] = f->uses[values[at]] > f->seen[values[at]];
+    }
+    forget_reads(f, places, count);
+    *fusion = (ht_fusion){.count = count, .calls = calls, .values = values, .read_outside = outside};
+    return true;
+}
+
 /* Does the row of the node at `at` take the calls of these nodes? A refusal is noted. */
 static bool takes(fuser *f, uint32_t at, const uint32_t *places, size_t count, bool before)
 {
     uint32_t id = f->s->nodes[at];
-    ht_call_storage own, *storage = HT_NEW(f->arena, ht_call_storage, count);
-    const ht_call **calls = HT_NEW(f->arena, const ht_call *, count);
-    const ht_call *call = ht_node_call(f->g, node_at(f, at), f->arena, &own);
-    f->failed |= !storage || !calls || !call;
-    for (size_t k = 0; k < count && !f->failed; k++) {
-        calls[k] = ht_node_call(f->g, node_at(f, places[k]), f->arena, &storage[k]);
-        f->failed |= !calls[k];
-    }
+    const ht_node *n = node_at(f, at);
+    ht_fusion fusion;
+    ht_call_storage own;
+    const ht_call *call = ht_node_call(f->g, n, f->arena, &own);
+    f->failed |= !call || !describe(f, places, count, &fusion);
     if (f->failed) return false;
-    const ht_fusion fusion = {.before = before, .count = count, .calls = calls};
+    fusion.before = before;
+    fusion.handed = before ? ht_node_in(f->g, n, 0).id : n->out;
     f->groups->refused[id] = f->kernels[id]->takes(call, &fusion, f->target);
     return !f->groups->refused[id];
 }

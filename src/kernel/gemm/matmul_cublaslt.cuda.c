@@ -1,8 +1,10 @@
 /* matmul by cublasLt.  a, b: f32, f16, bf16 or f64, both the same, with neighbours along rows or columns and matrices of a
  * batch at equal distances; y: that type or f32, row-major.
  * Numerics: sums in f32 (f64 for f64), IEEE products, one rounding; the same bits on every run.
- * The library computes with matrices by columns: y by rows is its transpose by columns, so a and b change places. */
-#include <pthread.h>
+ * The library computes with matrices by columns: y by rows is its transpose by columns, so a and b change places.
+ *
+ * Behind a product it takes what the library's epilogues do without another rounding: a bias, a residual, gelu_tanh with
+ * its input kept beside it, or the gradient of gelu_tanh. */
 #include <stdlib.h>
 
 #include "kernel/cuda/cuda.h"
@@ -24,10 +26,23 @@ enum {
     COMPUTE_F64 = 70,
     DESC_TURN_A = 3,
     DESC_TURN_B = 4,
+    DESC_EPILOGUE = 7,
+    DESC_BIAS = 8,
+    DESC_AUX = 11,
+    DESC_AUX_PITCH = 12,
     LAYOUT_BATCHES = 5,
     LAYOUT_BATCH_STRIDE = 6,
     PREFERENCE_WORKSPACE_BYTES = 1,
+    PREFERENCE_REDUCTIONS = 3,
     PREFERENCE_ALIGNMENT_A = 5,
+};
+
+enum {
+    EPILOGUE_NONE = 1,
+    EPILOGUE_BIAS = 4,
+    EPILOGUE_GELU = 32,
+    EPILOGUE_GELU_GRAD = 64,
+    EPILOGUE_AUX = 128, /* with the two: what gelu reads */
 };
 
 enum {
@@ -114,13 +129,178 @@ static int64_t workspace(const ht_call *call, const ht_target *target)
     return p.m * p.n * p.k <= SMALL_PRODUCT ? 0 : WORKSPACE_BYTES + WORKSPACE_ALIGN;
 }
 
+/* ---- epilogues ---- */
+
+/* A call behind the product, and its values by number. */
+typedef struct step {
+    const ht_call *call;
+    uint32_t in[2], out;
+    bool kept; /* the result is read elsewhere */
+} step;
+
+enum { MOST_STEPS = 3 }; /* bias, copy of the sum, gelu */
+
+typedef struct steps {
+    step list[MOST_STEPS];
+    int count;
+    uint32_t product;
+} steps;
+
+/* What they come to; a value's number is 0 where there is none. */
+typedef struct epilogue {
+    int kind;
+    bool has_bias, has_residual, has_aux;
+    uint32_t bias, residual, aux, result;
+} epilogue;
+
+static bool is_op(const step *s, const char *name)
+{
+    return strcmp(s->call->op->name, name) == 0;
+}
+
+/* One row, the same for all rows of y. */
+static bool is_row(const ht_type *type)
+{
+    for (int axis = 0; axis < type->rank - 1; axis++)
+        if (type->dim[axis] > 1 && type->stride[axis] != 0) return false;
+    return type->stride[type->rank - 1] == 1;
+}
+
+/* What there is so far behind the product. */
+typedef struct total {
+    uint32_t value;
+    bool kept;
+    ht_dtype dtype;
+} total;
+
+static const char *take_add(const step *s, int other, const total *sum, ht_dtype dtype, epilogue *e)
+{
+    const ht_type *type = s->call->in[other];
+    if (e->kind & (EPILOGUE_GELU | EPILOGUE_GELU_GRAD)) return "an addition behind an activation";
+    if (sum->kept || sum->dtype != HT_F32) return "a sum is rounded, or kept";
+    if (type->dtype != dtype) return "what is added is of another type";
+    if (is_row(type) && !e->has_bias && !e->has_residual) {
+        e->kind = EPILOGUE_BIAS;
+        e->has_bias = true;
+        e->bias = s->in[other];
+    } else if (ht_type_contiguous(type) && !e->has_residual) {
+        e->has_residual = true;
+        e->residual = s->in[other];
+    } else {
+        return "more is added than a bias and a residual";
+    }
+    return NULL;
+}
+
+/* The product's gradient by that of gelu_tanh. */
+static const char *take_gelu_grad(const step *s, const total *sum, ht_dtype dtype, epilogue *e)
+{
+    const ht_type *type = s->call->in[1];
+    if (e->has_bias || e->has_residual || sum->kept || sum->dtype != HT_F32) return "a gradient behind an addition";
+    if (type->dtype != dtype || !ht_type_contiguous(type)) return "what gelu read is of another type, or strided";
+    e->kind = EPILOGUE_GELU_GRAD;
+    e->has_aux = true;
+    e->aux = s->in[1];
+    return NULL;
+}
+
+static const char *take_gelu(const total *sum, ht_dtype dtype, epilogue *e)
+{
+    if (e->has_residual || e->kind & EPILOGUE_GELU) return "an activation behind a residual";
+    if (sum->kept && sum->dtype != dtype) return "a sum is kept in another type";
+    if (!sum->kept && sum->dtype != HT_F32) return "a sum is rounded";
+    e->kind = EPILOGUE_GELU | (e->has_bias ? EPILOGUE_BIAS : 0);
+    e->has_aux |= sum->kept;
+    if (sum->kept) e->aux = sum->value;
+    return NULL;
+}
+
+/* The half copy of the sum, for the gradient. */
+static const char *take_copy(const step *s, const total *sum, ht_dtype dtype, epilogue *e)
+{
+    if (s->call->out[0]->dtype != dtype || e->has_aux || e->has_residual || !s->kept) return "a cast in between";
+    if (sum->dtype != HT_F32 || sum->kept) return "a sum is rounded, or kept";
+    e->has_aux = true;
+    e->aux = s->out;
+    return NULL;
+}
+
+/* NULL: the library does it all, with a result of type `dtype`. */
+static const char *match(const steps *all, ht_dtype dtype, epilogue *e)
+{
+    total sum = {all->product, false, HT_F32}, gelu_input = sum;
+    *e = (epilogue){.kind = EPILOGUE_NONE};
+    for (int i = 0; i < all->count; i++) {
+        const step *s = &all->list[i];
+        const char *reason = "a call that no epilogue does";
+        if (is_op(s, "cast") && (s->in[0] == sum.value || s->in[0] == gelu_input.value)) {
+            reason = take_copy(s, s->in[0] == sum.value ? &sum : &gelu_input, dtype, e);
+            if (reason) return reason;
+            continue;
+        }
+        if (s->in[0] != sum.value && (s->in[1] != sum.value || s->call->n_in < 2)) return "a call beside the product";
+        if (is_op(s, "add"))
+            reason = take_add(s, s->in[0] == sum.value, &sum, dtype, e);
+        else if (is_op(s, "gelu_tanh_grad") && s->in[0] == sum.value)
+            reason = take_gelu_grad(s, &sum, dtype, e);
+        else if (is_op(s, "gelu_tanh"))
+            reason = take_gelu(&sum, dtype, e);
+        if (is_op(s, "gelu_tanh")) gelu_input = sum;
+        if (reason) return reason;
+        sum = (total){s->out, s->kept, s->call->out[0]->dtype};
+    }
+    if (e->has_aux && !(e->kind & (EPILOGUE_GELU | EPILOGUE_GELU_GRAD))) return "a copy of the sum, and no activation";
+    if (e->has_aux) e->kind |= EPILOGUE_AUX;
+    e->result = sum.value;
+    return sum.kept && sum.dtype == dtype ? NULL : "the last result is of another type";
+}
+
+static const char *takes(const ht_call *call, const ht_fusion *fusion, const ht_target *target)
+{
+    enum { EIGHT = 8 };
+    steps all = {.product = fusion->handed};
+    epilogue e;
+    const uint32_t *value = fusion->values;
+    const bool *kept = fusion->read_outside;
+    product p = product_as_called(call, NULL, NULL);
+    (void)target;
+    if (call->out[0]->dtype != HT_F32 || call->in[0]->dtype == HT_F64) return "the product is not f32";
+    if (product_batches(&p) != 1 || p.n % EIGHT != 0) return "a batch, or odd rows";
+    if (fusion->count > MOST_STEPS) return "more calls than an epilogue does";
+    for (size_t i = 0; i < fusion->count; i++) {
+        const ht_call *c = fusion->calls[i];
+        if (c->n_in > 2 || c->n_out != 1) return "a call that no epilogue does";
+        all.list[all.count++] = (step){c, {value[0], c->n_in > 1 ? value[1] : 0}, value[c->n_in], kept[c->n_in]};
+        value += c->n_in + 1;
+        kept += c->n_in + 1;
+    }
+    return match(&all, call->in[0]->dtype, &e);
+}
+
+/* The same of a launch: values are the operands of the fused calls. */
+static epilogue epilogue_of(const ht_fused *f)
+{
+    steps all = {.product = (uint32_t)f->product};
+    epilogue e;
+    for (int i = 0; i < f->step_count; i++) {
+        const ht_fused_step *s = &f->steps[i];
+        uint32_t out = s->operand[s->call->n_in];
+        all.list[all.count++] =
+            (step){s->call, {s->operand[0], s->operand[s->call->n_in > 1]}, out, out < (uint32_t)(f->n_in + f->n_out)};
+    }
+    (void)match(&all, f->gemm->in[0]->dtype, &e);
+    return e;
+}
+
 /* ---- prepare ---- */
 
 typedef struct prepared {
-    void *handle, *desc, *a, *b, *y;
+    void *desc, *a, *b, *y;
     cublaslt_algorithm algorithm;
-    void *workspace;
+    void *workspace, *handle;
     size_t workspace_bytes;
+    const void *operands[2], *residual; /* residual NULL: none */
+    void *result;
     bool is_f64;
 } prepared;
 
@@ -130,12 +310,20 @@ static ht_status check(const ht_launch *launch, int status, const char *what)
     HT_FAIL(launch->ctx, HT_EDEVICE, "%s: cublasLt: %s fails (%d)", launch->kernel, what, status);
 }
 
-/* One handle serves the process; the library keeps it apart from threads and streams. */
-static void *handle;
-static int handle_status;
-static void create_handle(void)
+static void free_handle(void *handle)
 {
-    handle_status = table.library.cublasLtCreate(&handle);
+    table.library.cublasLtDestroy(handle);
+}
+
+static ht_status find_handle(const ht_launch *launch, void **handle)
+{
+    ht_device *device = launch->queue->device;
+    const char *reason = ht_cuda_library_open(&cublaslt_library);
+    if (reason) HT_FAIL(launch->ctx, HT_ENOTSUP, "%s: %s", launch->kernel, reason);
+    *handle = ht_cuda_kept(device, "cublaslt");
+    if (*handle) return HT_OK;
+    HT_TRY(check(launch, table.library.cublasLtCreate(handle), "opening it"));
+    return ht_cuda_keep(device, "cublaslt", *handle, free_handle);
 }
 
 static ht_status set_layout(const ht_launch *launch, void **layout, int type, const operand *o, int64_t rows,
@@ -155,27 +343,62 @@ static ht_status set_layout(const ht_launch *launch, void **layout, int type, co
         "a batch's stride");
 }
 
+static const ht_call *product_call(const ht_launch *launch)
+{
+    return launch->fused ? launch->fused->gemm : launch->call;
+}
+
+static ht_status set(const ht_launch *launch, void *desc, int attribute, const void *value, size_t bytes)
+{
+    return check(launch, table.library.cublasLtMatmulDescSetAttribute(desc, attribute, value, bytes), "an attribute");
+}
+
 static ht_status describe_product(const ht_launch *launch, const product *p, prepared *x)
 {
     const cublaslt *l = &table.library;
-    const ht_call *call = launch->call;
-    int type = data_types[call->in[0]->dtype];
+    ht_dtype dtype = product_call(launch)->in[0]->dtype;
+    int type = data_types[dtype], result = data_types[launch->fused ? dtype : launch->call->out[0]->dtype];
     operand a, b, y = {p->n, p->m * p->n, false};
     int64_t batches = product_batches(p);
     (void)describe(p, &p->a, p->m, p->k, &a);
     (void)describe(p, &p->b, p->k, p->n, &b);
     int32_t turn_a = a.turned, turn_b = b.turned;
-    x->is_f64 = call->in[0]->dtype == HT_F64;
+    x->is_f64 = dtype == HT_F64;
     HT_TRY(check(launch,
                  l->cublasLtMatmulDescCreate(&x->desc, x->is_f64 ? COMPUTE_F64 : COMPUTE_F32,
                                              data_types[x->is_f64 ? HT_F64 : HT_F32]),
                  "a product"));
     /* The library's first operand is our second. */
-    HT_TRY(check(launch, l->cublasLtMatmulDescSetAttribute(x->desc, DESC_TURN_A, &turn_b, sizeof turn_b), "a turn"));
-    HT_TRY(check(launch, l->cublasLtMatmulDescSetAttribute(x->desc, DESC_TURN_B, &turn_a, sizeof turn_a), "a turn"));
+    HT_TRY(set(launch, x->desc, DESC_TURN_A, &turn_b, sizeof turn_b));
+    HT_TRY(set(launch, x->desc, DESC_TURN_B, &turn_a, sizeof turn_a));
     HT_TRY(set_layout(launch, &x->a, type, &a, p->m, p->k, batches));
     HT_TRY(set_layout(launch, &x->b, type, &b, p->k, p->n, batches));
-    return set_layout(launch, &x->y, data_types[call->out[0]->dtype], &y, p->m, p->n, batches);
+    return set_layout(launch, &x->y, result, &y, p->m, p->n, batches);
+}
+
+/* The address of an operand of the fused calls. */
+static void *address_of(const ht_launch *launch, uint32_t number)
+{
+    uint32_t inputs = (uint32_t)launch->fused->n_in;
+    return number < inputs ? (void *)launch->in[number] : launch->out[number - inputs];
+}
+
+static ht_status describe_epilogue(const ht_launch *launch, const product *p, const epilogue *e, prepared *x)
+{
+    int32_t kind = e->kind;
+    HT_TRY(set(launch, x->desc, DESC_EPILOGUE, &kind, sizeof kind));
+    if (e->has_bias) {
+        void *bias = address_of(launch, e->bias);
+        HT_TRY(set(launch, x->desc, DESC_BIAS, &bias, sizeof bias));
+    }
+    if (e->has_aux) {
+        void *aux = address_of(launch, e->aux);
+        HT_TRY(set(launch, x->desc, DESC_AUX, &aux, sizeof aux));
+        HT_TRY(set(launch, x->desc, DESC_AUX_PITCH, &p->n, sizeof p->n));
+    }
+    x->residual = e->has_residual ? address_of(launch, e->residual) : NULL;
+    x->result = address_of(launch, e->result);
+    return HT_OK;
 }
 
 /* The largest power of two up to 256 that divides an address. */
@@ -193,17 +416,21 @@ static ht_status choose(const ht_launch *launch, prepared *x)
     int found = 0;
     void *preference = NULL;
     /* Operands a, b, c and d of the library. */
-    const uint32_t alignments[] = {alignment_of(launch->in[1]), alignment_of(launch->in[0]),
-                                   alignment_of(launch->out[0]), alignment_of(launch->out[0])};
+    const uint32_t alignments[] = {alignment_of(x->operands[1]), alignment_of(x->operands[0]),
+                                   alignment_of(x->residual ? x->residual : x->result), alignment_of(x->result)};
+    const uint32_t no_reductions = 0; /* sums of parts of k would be rounded before an epilogue */
     HT_TRY(check(launch, l->cublasLtMatmulPreferenceCreate(&preference), "a preference"));
     int status = l->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_WORKSPACE_BYTES, &x->workspace_bytes,
                                                          sizeof x->workspace_bytes);
     for (int i = 0; i < 4 && status == 0; i++)
         status = l->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_ALIGNMENT_A + i, &alignments[i],
                                                          sizeof alignments[i]);
+    if (status == 0 && launch->fused)
+        status = l->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_REDUCTIONS, &no_reductions,
+                                                         sizeof no_reductions);
     if (status == 0)
-        status =
-            l->cublasLtMatmulAlgoGetHeuristic(handle, x->desc, x->b, x->a, x->y, x->y, preference, 1, &choice, &found);
+        status = l->cublasLtMatmulAlgoGetHeuristic(x->handle, x->desc, x->b, x->a, x->y, x->y, preference, 1, &choice,
+                                                   &found);
     l->cublasLtMatmulPreferenceDestroy(preference);
     HT_TRY(check(launch, status, "the choice of an algorithm"));
     if (!found) HT_FAIL(launch->ctx, HT_EDEVICE, "%s: cublasLt has no algorithm for this product", launch->kernel);
@@ -213,21 +440,24 @@ static ht_status choose(const ht_launch *launch, prepared *x)
 
 static ht_status prepare(ht_launch *launch)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const char *reason = ht_cuda_library_open(&cublaslt_library);
-    if (reason) HT_FAIL(launch->ctx, HT_ENOTSUP, "%s: %s", launch->kernel, reason);
-    pthread_once(&once, create_handle);
-    HT_TRY(check(launch, handle_status, "opening it"));
-    prepared *x = calloc(1, sizeof *x);
-    launch->prepared = x;
+    prepared *x = launch->prepared = calloc(1, sizeof *x);
     if (!x) HT_FAIL(launch->ctx, HT_ENOMEM, "out of memory for a launch");
-    product p = product_as_called(launch->call, launch->in, launch->out);
-    if (launch->workspace && workspace(launch->call, NULL)) {
-        uintptr_t first = (uintptr_t)launch->workspace;
-        x->workspace = (void *)((first + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN);
+    HT_TRY(find_handle(launch, &x->handle));
+    size_t first = launch->fused ? (size_t)launch->fused->n_in : 0;
+    product p = product_as_called(product_call(launch), launch->in + first, launch->out);
+    x->operands[0] = launch->in[first];
+    x->operands[1] = launch->in[first + 1];
+    x->result = launch->out[0];
+    if (launch->workspace) {
+        uintptr_t start = (uintptr_t)launch->workspace;
+        x->workspace = (void *)((start + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN);
         x->workspace_bytes = WORKSPACE_BYTES;
     }
     HT_TRY(describe_product(launch, &p, x));
+    if (launch->fused) {
+        epilogue e = epilogue_of(launch->fused);
+        HT_TRY(describe_epilogue(launch, &p, &e, x));
+    }
     return choose(launch, x);
 }
 
@@ -247,13 +477,15 @@ static void release(ht_launch *launch)
 static ht_status run(const ht_launch *launch)
 {
     const prepared *x = launch->prepared;
-    const float one = 1, none = 0;
+    const float one = 1, factor = x->residual ? 1 : 0;
     const double one_f64 = 1, none_f64 = 0;
-    const void *alpha = x->is_f64 ? (const void *)&one_f64 : &one, *beta = x->is_f64 ? (const void *)&none_f64 : &none;
+    const void *alpha = x->is_f64 ? (const void *)&one_f64 : &one;
+    const void *beta = x->is_f64 ? (const void *)&none_f64 : &factor;
     return check(launch,
-                 table.library.cublasLtMatmul(handle, x->desc, alpha, launch->in[1], x->b, launch->in[0], x->a, beta,
-                                              launch->out[0], x->y, launch->out[0], x->y, &x->algorithm, x->workspace,
-                                              x->workspace_bytes, ht_cuda_stream(launch->queue)),
+                 table.library.cublasLtMatmul(x->handle, x->desc, alpha, x->operands[1], x->b, x->operands[0], x->a,
+                                              beta, x->residual ? x->residual : x->result, x->y, x->result, x->y,
+                                              &x->algorithm, x->workspace, x->workspace_bytes,
+                                              ht_cuda_stream(launch->queue)),
                  "a product");
 }
 
@@ -267,4 +499,5 @@ const ht_kernel ht_kernel_cuda_matmul_cublaslt = {
     .prepare = prepare,
     .release = release,
     .run = run,
+    .takes = takes,
 };
