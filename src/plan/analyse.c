@@ -191,7 +191,7 @@ ht_status ht_planning_analyse(planning *p)
 {
     ht_graph *g = p->g;
     HT_TRY(check_spaces(g));
-    HT_TRY(ht_plan_layout(g, &p->plan->target, !p->quiet, &p->kernels));
+    HT_TRY(ht_plan_layout(g, p->request, !p->quiet, &p->kernels));
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));
     HT_TRY(find_groups(p));
     HT_TRY(ht_graph_verify(g));

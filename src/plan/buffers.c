@@ -238,6 +238,7 @@ static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *pro
     const ht_graph *g = c->g;
     if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id || c->taken[x.id] || c->made[x.id] == at) return false;
     if (buffer_of(c, x)->last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y))) return false;
+    if (!ht_type_contiguous(ht_type_of(g, x)) || !ht_type_contiguous(ht_type_of(g, y))) return false;
     uint32_t first;
     group_of(c, at, &first);
     for (uint32_t p = first; p <= at; p++) {
@@ -270,13 +271,21 @@ static uint32_t last_read(const assignment *c, ht_val v, uint32_t made)
     return c->last[v.id] == UINT32_MAX ? made : c->last[v.id];
 }
 
+/* From the first to the last element, with the gaps between them. */
+static int64_t extent_bytes(const ht_type *type)
+{
+    int64_t last = 0;
+    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
+    return ht_type_elems(type) ? (last + 1) * (int64_t)ht_dtype_bytes(type->dtype) : 0;
+}
+
 /* A buffer of its own from time `at` on. */
 static bool assign_buffer(assignment *c, ht_val y, uint32_t at)
 {
     const ht_type *type = ht_type_of(c->g, y);
     uint32_t last = last_read(c, y, at);
-    c->r->guarded[y.id] = true;
-    if (!add_buffer(c, type->space, at, last, ht_type_bytes(type), &c->buffer[y.id])) return false;
+    c->r->guarded[y.id] = extent_bytes(type) == ht_type_bytes(type);
+    if (!add_buffer(c, type->space, at, last, extent_bytes(type), &c->buffer[y.id])) return false;
     c->r->life[y.id] = (ht_interval){at, last, buffer_of(c, y)->bytes, 0};
     return true;
 }
@@ -286,7 +295,8 @@ static bool assign_within(assignment *c, ht_val y, uint32_t at)
 {
     int64_t offset;
     ht_val whole = ht_plan_assembled_in(c->r, y, &offset);
-    c->r->guarded[y.id] = offset + ht_type_bytes(ht_type_of(c->g, y)) == ht_type_bytes(ht_type_of(c->g, whole));
+    c->r->guarded[y.id] = ht_type_contiguous(ht_type_of(c->g, y)) &&
+                          offset + ht_type_bytes(ht_type_of(c->g, y)) == ht_type_bytes(ht_type_of(c->g, whole));
     return c->buffer[whole.id] || assign_buffer(c, whole, at);
 }
 
@@ -394,7 +404,7 @@ static void set_assembled_last(assignment *c)
         if (!n->n_out || !c->r->assembled[n->out]) continue;
         uint32_t last = c->last[n->out] == UINT32_MAX ? c->made[n->out] : c->last[n->out];
         for (size_t i = 0; i < n->n_in; i++) {
-            ht_val x = ht_node_in(c->g, n, i);
+            ht_val x = ht_root(c->g, ht_node_in(c->g, n, i));
             if (c->r->within[x.id] != n->out) continue;
             uint32_t read = last_read(c, x, last);
             if (read > last) last = read;

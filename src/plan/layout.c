@@ -3,16 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/plan.h"
+#include "plan/placement.h"
 
 typedef struct layout {
     ht_graph *g;
     const ht_target *target;
-    bool log;
+    bool log, places;
     ht_rewrite rw;
     ht_arena *arena;
     const ht_kernel **kernels;
     size_t kernel_capacity;
+    ht_readers *readers; /* NULL: results lie row-major */
     uint32_t *last_read; /* by value id: position of the last read, through views of it too */
     uint32_t *stored_at; /* by value id of state that owns bytes: position of its first store; UINT32_MAX: none */
 } layout;
@@ -256,6 +257,21 @@ static ht_status cast_results(layout *l, uint32_t id)
     return g->status;
 }
 
+/* Results of a row that writes them where they spare a copy. */
+static void place_results(layout *l, uint32_t id, const ht_kernel *kernel)
+{
+    const ht_node *n = &l->g->nodes[id];
+    ht_call_storage storage;
+    if (!l->readers || !kernel->strided_results) return;
+    for (size_t i = 0; i < n->n_out; i++) {
+        ht_type *type = &l->g->values[n->out + i].type, before = *type, placed;
+        if (!ht_plan_place_result(l->readers, ht_node_out(n, i), &placed)) continue;
+        *type = placed;
+        const ht_call *call = ht_node_call(l->g, n, l->arena, &storage);
+        if (!call || kernel->can(call, l->target)) *type = before;
+    }
+}
+
 static ht_status lay_out_compute(layout *l, uint32_t id)
 {
     static const adaptation ways[] = {{true, false}, {false, true}, {true, true}};
@@ -271,6 +287,7 @@ static ht_status lay_out_compute(layout *l, uint32_t id)
     if (!kernel) return no_kernel(l, &g->nodes[id]);
     if (how.wide && l->log) note_casts(l, &g->nodes[id]);
     HT_TRY(adapt_inputs(l, id, how));
+    if (!how.wide) place_results(l, id, kernel);
     HT_TRY(remember(l, id, kernel));
     ht_rewrite_keep(&l->rw, id);
     return how.wide ? cast_results(l, id) : g->status;
@@ -296,7 +313,9 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
 {
     ht_graph *g = l->g;
     ht_status status = HT_OK;
-    if (!survey(l, &g->segments[segment])) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for layout");
+    if (l->places) l->readers = ht_plan_find_readers(g, &g->segments[segment], l->arena);
+    if (!survey(l, &g->segments[segment]) || (l->places && !l->readers))
+        HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for layout");
     if (ht_rewrite_begin(&l->rw, g, segment)) {
         for (size_t i = 0; i < l->rw.count && status == HT_OK; i++) {
             uint32_t id = l->rw.old[i];
@@ -314,9 +333,11 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
     return status != HT_OK ? status : end;
 }
 
-ht_status ht_plan_layout(ht_graph *g, const ht_target *target, bool log, const ht_kernel ***kernels)
+ht_status ht_plan_layout(ht_graph *g, const ht_plan_request *request, bool log, const ht_kernel ***kernels)
 {
-    layout l = {.g = g, .target = target, .log = log, .arena = ht_arena_create()};
+    /* Without fusion every value is traced, as it lies. */
+    layout l = {.g = g, .target = request->target, .log = log, .places = !request->no_fusion};
+    l.arena = ht_arena_create();
     ht_status status = l.arena ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for layout");
     if (status == HT_OK) status = remember(&l, (uint32_t)g->node_count, NULL);
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) status = lay_out_segment(&l, s);

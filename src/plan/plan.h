@@ -200,7 +200,7 @@ const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 
 /* Move ops become views; a kernel is chosen for every other node, after copies of strided inputs and casts of half ones
  * where every row refuses them; casts are told to the log. kernels: by node id, heap memory for free(). */
-ht_status ht_plan_layout(ht_graph *g, const ht_target *target, bool log, const ht_kernel ***kernels);
+ht_status ht_plan_layout(ht_graph *g, const ht_plan_request *request, bool log, const ht_kernel ***kernels);
 /* Is the node's result a view that needs no instruction? */
 bool ht_plan_is_view(const ht_graph *g, const ht_node *n);
 

@@ -173,7 +173,7 @@ static void fuse__refuses_groups_that_wait_for_each_other_in_a_circle(void **sta
     const ht_kernel **kernels = NULL;
     const ht_target target = {.isa = HT_ISA_PORTABLE, .threads = 1};
     assert_int_equal(ht_graph_parse(&g, ctx, "test", text, strlen(text)), HT_OK);
-    assert_int_equal(ht_plan_layout(g, &target, false, &kernels), HT_OK);
+    assert_int_equal(ht_plan_layout(g, &(ht_plan_request){.target = &target}, false, &kernels), HT_OK);
     ht_groups groups = {.of_node = calloc(g->node_count, sizeof *groups.of_node),
                         .inside = calloc(g->value_count, sizeof *groups.inside),
                         .refused = calloc(g->node_count, sizeof *groups.refused)};
