@@ -33,7 +33,8 @@ function(emulated_library name version)
         PREFIX "" OUTPUT_NAME ${name} SUFFIX .so.${version} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulator)
     target_link_libraries(emulated_${name} PRIVATE emulator_flags Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
-emulated_library(libcuda 1 ${emulator_dir}/emulated_driver.c ${emulator_dir}/emulated_blocks.c)
+emulated_library(libcuda 1 ${emulator_dir}/emulated_driver.c ${emulator_dir}/emulated_blocks.c
+    ${emulator_dir}/emulated_graphs.c)
 # Libraries that the emulator's device has not, whatever else the machine has.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/emulated_nothing.c CONTENT "typedef int nothing;\n")
 emulated_library(libcublasLt 13 ${CMAKE_BINARY_DIR}/emulated_nothing.c)

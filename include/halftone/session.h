@@ -76,7 +76,8 @@ HT_API ht_status ht_plan_print(char **out, const ht_plan *plan);
 
 typedef struct ht_session_opts {
     size_t size;
-    uint64_t seed; /* of all random numbers */
+    uint64_t seed;      /* of all random numbers */
+    bool no_recordings; /* a GPU gets every instruction by itself, not a step as one command; the same bits, slower */
 } ht_session_opts;
 
 #define HT_SESSION_OPTS                                                                                                \

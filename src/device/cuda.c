@@ -13,7 +13,7 @@ enum {
     OLDEST_ARCHITECTURE = 80, /* the first with bf16 */
     OLDEST_DRIVER = 12000,    /* 1000 major + 10 minor of the CUDA version that it serves */
     STREAM_NON_BLOCKING = 1,  /* does not wait for the default stream */
-    EVENT_WITHOUT_TIMING = 1 << 1,
+    CAPTURE_RELAXED = 2,      /* other threads may do what they like meanwhile */
 };
 
 /* Which context a thread has is asked for before every command; setting it costs more. */
@@ -263,7 +263,7 @@ static ht_status cuda_event_create(ht_device *device, ht_event **out)
     if (!e) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for an event");
     e->base.device = device;
     cuda_enter(d);
-    ht_status status = cuda_check(d, d->driver->cuEventCreate(&e->event, EVENT_WITHOUT_TIMING), "making an event");
+    ht_status status = cuda_check(d, d->driver->cuEventCreate(&e->event, 0), "making an event");
     if (status == HT_OK)
         *out = &e->base;
     else
@@ -332,6 +332,51 @@ static ht_status cuda_call(ht_queue *queue, void (*fn)(void *arg), void *arg)
     return cuda_check(d, d->driver->cuLaunchHostFunc(ht_cuda_stream(queue), fn, arg), "calling the host");
 }
 
+/* ---- recordings: graphs of CUDA ---- */
+
+struct ht_recording {
+    const cuda_device *device;
+    void *executable;
+};
+
+static ht_status cuda_record_begin(ht_queue *queue)
+{
+    const cuda_device *d = device_of(queue);
+    return cuda_check(d, d->driver->cuStreamBeginCapture_v2(ht_cuda_stream(queue), CAPTURE_RELAXED), "recording");
+}
+
+static ht_status cuda_record_end(ht_queue *queue, ht_recording **out)
+{
+    const cuda_device *d = device_of(queue);
+    void *graph = NULL;
+    *out = NULL;
+    HT_TRY(cuda_check(d, d->driver->cuStreamEndCapture(ht_cuda_stream(queue), &graph), "recording"));
+    ht_recording *r = calloc(1, sizeof *r);
+    int result = r ? d->driver->cuGraphInstantiateWithFlags(&r->executable, graph, 0) : 0;
+    d->driver->cuGraphDestroy(graph);
+    if (r && result == 0) {
+        r->device = d;
+        *out = r;
+        return HT_OK;
+    }
+    free(r);
+    if (!r) HT_FAIL(d->base.ctx, HT_ENOMEM, "out of memory for a recording");
+    return cuda_check(d, result, "making a graph");
+}
+
+static ht_status cuda_replay(ht_queue *queue, ht_recording *recording)
+{
+    const cuda_device *d = device_of(queue);
+    return cuda_check(d, d->driver->cuGraphLaunch(recording->executable, ht_cuda_stream(queue)), "launching a graph");
+}
+
+static void cuda_recording_free(ht_recording *recording)
+{
+    cuda_enter(recording->device);
+    recording->device->driver->cuGraphExecDestroy(recording->executable);
+    free(recording);
+}
+
 static ht_status cuda_status(ht_queue *queue)
 {
     const cuda_device *d = device_of(queue);
@@ -360,6 +405,16 @@ static bool cuda_event_done(ht_event *event)
     return d->driver->cuEventQuery(((cuda_event *)event)->event) != NOT_READY;
 }
 
+static ht_status cuda_event_seconds(ht_event *from, ht_event *to, double *seconds)
+{
+    const cuda_device *d = (const cuda_device *)to->device;
+    float milliseconds = 0;
+    cuda_enter(d);
+    int result = d->driver->cuEventElapsedTime(&milliseconds, ((cuda_event *)from)->event, ((cuda_event *)to)->event);
+    *seconds = 1e-3 * (double)milliseconds;
+    return cuda_check(d, result, "asking for a time");
+}
+
 const ht_device_class ht_device_cuda = {
     .name = "cuda",
     .asynchronous = true,
@@ -383,8 +438,13 @@ const ht_device_class ht_device_cuda = {
     .record = cuda_record,
     .wait = cuda_wait,
     .call = cuda_call,
+    .record_begin = cuda_record_begin,
+    .record_end = cuda_record_end,
+    .replay = cuda_replay,
+    .recording_free = cuda_recording_free,
     .status = cuda_status,
     .sync = cuda_sync,
     .event_sync = cuda_event_sync,
     .event_done = cuda_event_done,
+    .event_seconds = cuda_event_seconds,
 };

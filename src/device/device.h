@@ -94,6 +94,8 @@ typedef struct ht_device_class {
     ht_status (*sync)(ht_queue *queue);
     ht_status (*event_sync)(ht_event *event);
     bool (*event_done)(ht_event *event);
+    /* Between two events that have come to pass; NULL: the device has no clock. */
+    ht_status (*event_seconds)(ht_event *from, ht_event *to, double *seconds);
 } ht_device_class;
 
 /* What every device, queue and event begins with. */

@@ -11,6 +11,9 @@ typedef struct ht_executor ht_executor;
 /* Allocates all areas, zeroed and touched. The plan is borrowed; its device is opened in its context. */
 ht_status ht_executor_create(ht_executor **out, const ht_plan *plan);
 void ht_executor_free(ht_executor *executor);
+/* From now on segments may become one command of the device, where it has such: at their second run, since what the first
+ * one opens could not be opened while a recording is made. */
+void ht_executor_allow_recordings(ht_executor *executor);
 ht_device *ht_executor_device(const ht_executor *executor);
 
 /* One segment by index, with the inputs of a slot. What a device does later fails later: at the latest in

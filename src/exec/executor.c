@@ -258,6 +258,7 @@ void ht_executor_free(ht_executor *e)
     if (!e) return;
     const ht_plan *plan = e->plan;
     drain_queues(e);
+    ht_executor_free_recordings(e);
     for (size_t i = 0; e->launches && i < plan->input_slots * plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i % plan->segment_count];
         for (size_t k = 0; e->launches[i] && k < s->instr_count; k += launched(&s->instrs[k]))
@@ -399,7 +400,7 @@ static inline void look_ahead(const ht_launch *launches, size_t i, size_t count)
     __builtin_prefetch(near->call->out);
 }
 
-ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
+ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
@@ -416,7 +417,13 @@ ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
                     : ht_queue_launch(launches[i].queue, runs[i], &launches[i]));
         if (beside) HT_TRY(tell_waiting(e, &s->instrs[i], e->waited[segment], i));
     }
-    if (beside) HT_TRY(pass_over(e, order, e->queue));
+    return beside ? pass_over(e, order, e->queue) : HT_OK;
+}
+
+ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
+{
+    HT_TRY(ht_executor_can_replay(e, segment) ? ht_executor_replay(e, segment, slot)
+                                              : ht_executor_submit(e, segment, slot));
     return e->read && e->reads_input[segment] ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
 }
 

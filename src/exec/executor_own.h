@@ -24,9 +24,10 @@ struct ht_executor {
     ht_event *main_is_here, *host_is_here; /* marks in the two orders, for the others to wait for */
     ht_event ***waited; /* by segment, then instruction: what others wait for; NULL where all is one queue */
     char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
-    ht_launch **launches; /* by slot and segment, then instruction */
-    ht_run_fn **runs;     /* by segment, then instruction; NULL for one that a row block before it runs */
-    uint8_t *prepacked;   /* by entry of the plan's prepacked: is it up to date? See below */
+    ht_launch **launches;      /* by slot and segment, then instruction */
+    ht_run_fn **runs;          /* by segment, then instruction; NULL for one that a row block before it runs */
+    uint8_t *prepacked;        /* by entry of the plan's prepacked: is it up to date? See below */
+    struct recorded *recorded; /* by slot and segment; NULL: nothing is recorded */
     const ht_observer *observer;
     watched **watched;  /* by segment, then instruction; NULL until someone looks */
     ht_host_copy stage; /* of ht_executor_trace */
@@ -40,5 +41,14 @@ static inline void *at(const ht_executor *e, ht_place place)
 {
     return place.area == HT_AREA_NONE ? NULL : e->area[place.space][place.area] + place.offset;
 }
+
+/* Launches a segment, instruction by instruction. */
+ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot);
+
+/* ---- recordings.c: a segment as one command ---- */
+
+bool ht_executor_can_replay(const ht_executor *e, size_t segment);
+ht_status ht_executor_replay(ht_executor *e, size_t segment, unsigned slot);
+void ht_executor_free_recordings(ht_executor *e);
 
 #endif

@@ -4,7 +4,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { RING = HT_STEPS_UNREAD + 1, CELL_BYTES = 8 };
+enum { RING = HT_STEPS_UNREAD + 2, CELL_BYTES = 8 }; /* the step before the oldest unread one is still there */
+
+/* Times of a step: its micro-batches and its update lie between them. */
+enum { BEGIN, MICRO, END, MARKS };
 
 /* What is fetched once per step, and the field that it becomes. */
 typedef struct field {
@@ -30,8 +33,9 @@ enum { MICRO_FIELDS = sizeof micro_names / sizeof micro_names[0] };
 
 typedef struct entry {
     ht_step_start start;
-    double begin, micro, end; /* written by the device's order of commands */
-    char *cells;              /* fields, then those of each micro-batch */
+    double seconds[MARKS];  /* of a device without a clock: written in its order of commands */
+    ht_event *marks[MARKS]; /* of one that has a clock: the host must not be asked in the middle of a step */
+    char *cells;            /* fields, then those of each micro-batch */
     ht_event *done;
 } entry;
 
@@ -41,6 +45,8 @@ struct ht_step_records {
     const ht_slot *slots[FIELDS], *micro_slots[MICRO_FIELDS];
     entry ring[RING];
     uint64_t ended, taken;
+    bool has_clock;
+    double clock; /* of a device that has one: when the last step that was taken ended */
 };
 
 static double seconds(void)
@@ -68,6 +74,8 @@ static ht_status set_up(ht_step_records *r)
                                     (size_t)(FIELDS + MICRO_FIELDS * r->micros) * CELL_BYTES, &cells));
         r->ring[i].cells = cells;
         HT_TRY(ht_executor_event(r->session->executor, &r->ring[i].done));
+        for (int k = 0; k < MARKS && r->has_clock; k++)
+            HT_TRY(ht_executor_event(r->session->executor, &r->ring[i].marks[k]));
     }
     return HT_OK;
 }
@@ -78,6 +86,8 @@ ht_status ht_step_records_open(ht_step_records **out, ht_session *session, int64
     if (!r) HT_FAIL(session->plan->ctx, HT_ENOMEM, "out of memory for step records");
     r->session = session;
     r->micros = micros;
+    r->has_clock = ht_executor_device(session->executor)->class->event_seconds != NULL;
+    r->clock = seconds();
     ht_status status = set_up(r);
     if (status == HT_OK) return HT_OK;
     ht_step_records_free(r);
@@ -92,6 +102,7 @@ void ht_step_records_free(ht_step_records *r)
     (void)ht_executor_sync(r->session->executor);
     for (int i = 0; i < RING; i++) {
         ht_event_free(r->ring[i].done);
+        for (int k = 0; k < MARKS; k++) ht_event_free(r->ring[i].marks[k]);
         ht_device_host_free(ht_executor_device(r->session->executor), r->ring[i].cells);
     }
     free(r);
@@ -114,9 +125,16 @@ static void stamp(void *arg)
 }
 
 /* On the CPU a step begins when the host begins it; elsewhere when the device comes to it. */
+static ht_status mark(ht_step_records *r, int which)
+{
+    entry *e = current(r);
+    return r->has_clock ? ht_executor_record(r->session->executor, e->marks[which])
+                        : ht_executor_call(r->session->executor, stamp, &e->seconds[which]);
+}
+
 ht_status ht_step_records_begin(ht_step_records *r)
 {
-    return ht_executor_call(r->session->executor, stamp, &current(r)->begin);
+    return mark(r, BEGIN);
 }
 
 ht_status ht_step_records_micro(ht_step_records *r, int64_t index)
@@ -136,7 +154,7 @@ static ht_status fetch_fields(ht_step_records *r, bool before_update)
 ht_status ht_step_records_update(ht_step_records *r)
 {
     HT_TRY(fetch_fields(r, true));
-    return ht_executor_call(r->session->executor, stamp, &current(r)->micro);
+    return mark(r, MICRO);
 }
 
 ht_status ht_step_records_end(ht_step_records *r, const ht_step_start *start)
@@ -144,7 +162,7 @@ ht_status ht_step_records_end(ht_step_records *r, const ht_step_start *start)
     entry *e = current(r);
     e->start = *start;
     HT_TRY(fetch_fields(r, false));
-    HT_TRY(ht_executor_call(r->session->executor, stamp, &e->end));
+    HT_TRY(mark(r, END));
     HT_TRY(ht_executor_record(r->session->executor, e->done));
     r->ended++;
     return HT_OK;
@@ -169,6 +187,20 @@ static double number(const entry *e, const ht_slot *slot, size_t cell)
     return ht_load_f64(e->cells + cell * CELL_BYTES, slot->type.dtype, 0);
 }
 
+/* From a device's clock: the times between marks, one after the other. */
+static ht_status read_clock(ht_step_records *r, entry *e)
+{
+    const ht_device_class *class = ht_executor_device(r->session->executor)->class;
+    ht_event *last = r->taken ? r->ring[(r->taken - 1) % RING].marks[END] : e->marks[BEGIN];
+    for (int i = 0; i < MARKS; i++) {
+        double passed;
+        HT_TRY(class->event_seconds(last, e->marks[i], &passed));
+        e->seconds[i] = r->clock += passed;
+        last = e->marks[i];
+    }
+    return HT_OK;
+}
+
 ht_status ht_step_records_take(ht_step_records *r, ht_step_record *out, bool *taken)
 {
     entry *e = &r->ring[r->taken % RING];
@@ -176,8 +208,11 @@ ht_status ht_step_records_take(ht_step_records *r, ht_step_record *out, bool *ta
     if (!*taken) return HT_OK;
     /* Events come to pass in a queue that has failed, too: then the cells hold what an older step left. */
     HT_TRY(ht_executor_status(r->session->executor));
-    *out = (ht_step_record){
-        .start = e->start, .begin_seconds = e->begin, .micro_seconds = e->micro, .end_seconds = e->end};
+    if (r->has_clock) HT_TRY(read_clock(r, e));
+    *out = (ht_step_record){.start = e->start,
+                            .begin_seconds = e->seconds[BEGIN],
+                            .micro_seconds = e->seconds[MICRO],
+                            .end_seconds = e->seconds[END]};
     for (size_t i = 0; i < FIELDS; i++)
         memcpy((char *)out + fields[i].offset, &(double){number(e, r->slots[i], i)}, sizeof(double));
     for (int64_t k = 0; k < r->micros; k++) {

@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "emulated_blocks.h"
+#include "emulated_graphs.h"
 
 #define HT_CUDA_DRIVER(name, parameters) __attribute__((visibility("default"))) int name parameters;
 #include "device/cuda_driver.def"
@@ -22,6 +24,7 @@ enum {
     INVALID_IMAGE = 200,
     NOT_FOUND = 500,
     LAUNCH_FAILED = 719,
+    NOT_CAPTURED = 900,
     PAGE = 4096,
     ALIGNMENT = 64, /* of memory; what a device promises */
     SHARED_WITHOUT_ASKING = 48 << 10,
@@ -266,7 +269,7 @@ int cuMemsetD8_v2(uint64_t address, unsigned char value, size_t count)
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream)
 {
-    (void)stream;
+    if (emulated_is_captured(stream)) return fail(NOT_CAPTURED, "a copy of the host's in a graph");
     pthread_mutex_lock(&lock);
     int result = check_range(to, bytes);
     if (!result) memcpy((void *)(uintptr_t)to, from, bytes);
@@ -276,7 +279,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
 {
-    (void)stream;
+    if (emulated_is_captured(stream)) return fail(NOT_CAPTURED, "a copy of the host's in a graph");
     pthread_mutex_lock(&lock);
     int result = check_range(from, bytes);
     if (!result) memcpy(to, (const void *)(uintptr_t)from, bytes);
@@ -286,7 +289,7 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
 
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
 {
-    (void)stream;
+    if (emulated_capture(stream, &(emulated_command){.to = to, .from = from, .bytes = bytes})) return 0;
     pthread_mutex_lock(&lock);
     int result = check_range(from, bytes);
     if (!result) result = check_range(to, bytes);
@@ -342,10 +345,16 @@ int cuLaunchHostFunc(void *stream, void (*fn)(void *arg), void *arg)
     return broken;
 }
 
+/* When it was recorded. */
+typedef struct timed_event {
+    struct timespec at;
+} timed_event;
+
 int cuEventCreate(void **event, unsigned flags)
 {
     (void)flags;
-    return make_handle(event);
+    *event = calloc(1, sizeof(timed_event));
+    return *event ? 0 : fail(OUT_OF_MEMORY, "out of memory");
 }
 
 int cuEventDestroy_v2(void *event)
@@ -356,8 +365,15 @@ int cuEventDestroy_v2(void *event)
 
 int cuEventRecord(void *event, void *stream)
 {
-    (void)event;
     (void)stream;
+    clock_gettime(CLOCK_MONOTONIC, &((timed_event *)event)->at);
+    return broken;
+}
+
+int cuEventElapsedTime(float *milliseconds, void *from, void *to)
+{
+    const struct timespec *a = &((timed_event *)from)->at, *b = &((timed_event *)to)->at;
+    *milliseconds = (float)(1e3 * (double)(b->tv_sec - a->tv_sec) + 1e-6 * (double)(b->tv_nsec - a->tv_nsec));
     return broken;
 }
 
@@ -507,7 +523,6 @@ int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid
                    unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra)
 {
     const function *f = handle;
-    (void)stream;
     if (extra || grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1)
         return fail(INVALID_VALUE, "the emulated GPU has one axis of blocks and one of threads");
     if (grid_x == 0 || grid_x > 0x7fffffffu || block_x == 0 || block_x > EMULATED_THREADS)
@@ -515,6 +530,9 @@ int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid
     if (shared_bytes > (unsigned)f->shared_most)
         return fail(INVALID_VALUE, "%u bytes of shared memory, and the function may have %d", shared_bytes,
                     f->shared_most);
+    emulated_command command = {handle, grid_x, block_x, shared_bytes, f->parameters, {0}, 0, 0, 0};
+    for (int i = 0; i < f->parameters; i++) command.values[i] = *(uintptr_t *)arguments[i];
+    if (emulated_capture(stream, &command)) return 0;
     pthread_mutex_lock(&lock);
     int result = broken ? broken : check_arguments(f, arguments);
     if (!result) result = run_grid(f, grid_x, block_x, shared_bytes, arguments);
