@@ -22,31 +22,37 @@ DEVICE void block_sums(real *a, real *b, int turn)
     }
 }
 
-// A thread's part of a row as it lies in memory.
+// A thread's part of a row as it lies in memory, and what is one for the row.
 template <class D, class X, int N, int PACKS> struct norm_grad_part {
     pack<D, N> dy[PACKS];
     pack<X, N> x[PACKS];
+    real mean, rstd;
 };
 
-template <int64_t SIZE, int N, int PACKS, int THREADS, class D, class X>
-DEVICE void load_part(norm_grad_part<D, X, N, PACKS> *part, const D *dy, const X *x)
+template <int64_t SIZE, int N, int PACKS, int THREADS, bool CENTRED, class D, class X, class M, class R>
+DEVICE void load_part(norm_grad_part<D, X, N, PACKS> *part, int64_t row, const D *dy, const X *x, const M *mean,
+                      const R *rstd)
 {
+    part->mean = CENTRED ? (real)get(mean[row]) : 0;
+    part->rstd = (real)get(rstd[row]);
     for (int p = 0; p < PACKS; p++) {
         const int64_t c = ((int64_t)p * THREADS + threadIdx.x) * N;
         if (c >= SIZE) break;
-        part->dy[p] = get_pack<N>(dy + c);
-        part->x[p] = get_pack<N>(x + c);
+        part->dy[p] = get_pack<N>(dy + row * SIZE + c);
+        part->x[p] = get_pack<N>(x + row * SIZE + c);
     }
 }
 
-// Rows [PER_BLOCK b, PER_BLOCK (b+1)) for block b. partials: [blocks, 2, SIZE], dscale and dshift.
+// Rows [PER_BLOCK b, PER_BLOCK (b+1)) for block b; the next row is on its way while one is computed. Instructions are as
+// scarce here as bandwidth: what both passes over a row need stays in registers, and products are added in one step.
+// partials: [blocks, 2, SIZE], dscale and dshift.
 template <int64_t ROWS, int64_t SIZE, int64_t PER_BLOCK, int N, int PACKS, int THREADS, bool CENTRED, bool PARAMS, class D,
           class X, class M, class R, class S, class Y>
-DEVICE void norm_grad_rows(const D *dy, const X *x, const M *mean_in, const R *rstd_in, const S *scale, Y *dx,
-                           real *partials)
+DEVICE void norm_grad_rows(const D *dy, const X *x, const M *mean, const R *rstd, const S *scale, Y *dx, real *partials)
 {
     const int64_t first = blockIdx.x * PER_BLOCK, end = first + PER_BLOCK < ROWS ? first + PER_BLOCK : ROWS;
-    real scales[PACKS][N], dscale[PACKS][N], dshift[PACKS][N];
+    const real one_of = 1 / (real)SIZE;
+    real scales[PACKS][N], dscale[PACKS][N], dshift[PACKS][N], g[PACKS][N], shifted[PACKS][N];
     norm_grad_part<D, X, N, PACKS> next, part;
     for (int p = 0; p < PACKS; p++) {
         const int64_t c = ((int64_t)p * THREADS + threadIdx.x) * N;
@@ -55,34 +61,32 @@ DEVICE void norm_grad_rows(const D *dy, const X *x, const M *mean_in, const R *r
             dscale[p][k] = dshift[p][k] = 0;
         }
     }
-    load_part<SIZE, N, PACKS, THREADS>(&next, dy + first * SIZE, x + first * SIZE);
+    load_part<SIZE, N, PACKS, THREADS, CENTRED>(&next, first, dy, x, mean, rstd);
     for (int64_t row = first; row < end; row++) {
-        const real mean = CENTRED ? (real)get(mean_in[row]) : 0, rstd = (real)get(rstd_in[row]);
         real plain = 0, along = 0;
         part = next;
-        if (row + 1 < end) load_part<SIZE, N, PACKS, THREADS>(&next, dy + (row + 1) * SIZE, x + (row + 1) * SIZE);
+        if (row + 1 < end) load_part<SIZE, N, PACKS, THREADS, CENTRED>(&next, row + 1, dy, x, mean, rstd);
         for (int p = 0; p < PACKS; p++) {
             if (((int64_t)p * THREADS + threadIdx.x) * N >= SIZE) break;
             for (int k = 0; k < N; k++) {
-                const real slope = (real)get(part.dy[p].item[k]), g = slope * scales[p][k];
-                const real h = ((real)get(part.x[p].item[k]) - mean) * rstd;
-                plain += g;
-                along += g * h;
-                if (PARAMS) dscale[p][k] += slope * h;
+                const real slope = (real)get(part.dy[p].item[k]);
+                shifted[p][k] = (real)get(part.x[p].item[k]) - part.mean;
+                g[p][k] = slope * scales[p][k];
+                plain += g[p][k];
+                along = fn_fma(g[p][k], shifted[p][k], along);
+                if (PARAMS) dscale[p][k] = fn_fma(slope * part.rstd, shifted[p][k], dscale[p][k]);
                 if (PARAMS) dshift[p][k] += slope;
             }
         }
         block_sums(&plain, &along, (int)((row - first) & 1));
-        plain = CENTRED ? plain / (real)SIZE : 0;
-        along = along / (real)SIZE * rstd * rstd;
+        const real base = CENTRED ? -plain * one_of * part.rstd : 0;
+        const real rate = -along * one_of * part.rstd * part.rstd * part.rstd;
         for (int p = 0; p < PACKS; p++) {
             const int64_t c = ((int64_t)p * THREADS + threadIdx.x) * N;
             if (c >= SIZE) break;
             pack<Y, N> result;
-            for (int k = 0; k < N; k++) {
-                const real g = (real)get(part.dy[p].item[k]) * scales[p][k], shifted = (real)get(part.x[p].item[k]) - mean;
-                put(&result.item[k], (g - plain) * rstd - shifted * along);
-            }
+            for (int k = 0; k < N; k++)
+                put(&result.item[k], fn_fma(shifted[p][k], rate, fn_fma(g[p][k], part.rstd, base)));
             put_pack(dx + row * SIZE + c, result);
         }
     }
