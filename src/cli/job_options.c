@@ -14,11 +14,11 @@ static int take_set(const cli_given *given, char *value)
     return CLI_DONE;
 }
 
-static const char *const devices[] = {
+static const char *const devices[] = {"auto",
 #define HT_DEVICE(name) #name,
 #include "device/devices.def"
 #undef HT_DEVICE
-    NULL};
+                                      NULL};
 
 /* Short for a setting, so that the job's key and the option are one. */
 static int take_device(const cli_given *given, char *value)
@@ -33,8 +33,9 @@ static int take_device(const cli_given *given, char *value)
 }
 
 const cli_option cli_device_rows[] = {
-    {"--device", "NAME", CLI_TAKEN, 0, .help = "where the model computes: cpu, or fake, an accelerator for tests",
-     .takes = "cpu or fake", .take = take_device},
+    {"--device", "NAME", CLI_TAKEN, 0,
+     .help = "where the model computes: cpu, cuda, fake (an accelerator for tests), or auto, a GPU if there is one",
+     .takes = "auto, cpu, cuda or fake", .take = take_device},
     {0},
 };
 

@@ -68,7 +68,8 @@ typedef struct ht_train_config {
     double scale_min;
     bool masters;                      /* false: parameters are half themselves */
     bool half_gradients, half_moments; /* accumulators and the optimiser's state are half, too */
-    const char *device;                /* "cpu", "fake" */
+    const char *device;                /* "auto", "cpu", "fake", "cuda" */
+    bool cuda_graphs;                  /* a GPU gets a step as one command */
     const char *residual;              /* "half", "f32" */
     const char *fp32_ops, *half_ops;   /* names between commas; NULL: none */
     const char *fp32_params;           /* a regular expression; NULL: none */

@@ -64,7 +64,7 @@ static const char optimizer_choices[] =
 #include "optim/optimizers.def"
 #undef HT_OPTIMIZER
     ;
-static const char device_choices[] =
+static const char device_choices[] = "|auto"
 #define HT_DEVICE(name) "|" #name
 #include "device/devices.def"
 #undef HT_DEVICE

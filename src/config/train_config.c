@@ -99,6 +99,7 @@ static void fill_precision(ht_config *c)
     r->half_gradients = accumulators != NULL ? is_half(accumulators) : fp16_alone || bf16_alone;
     r->half_moments = ht_field_bool(engine, "bf16.enabled") && ht_field_bool(engine, "bf16.bf16_optimizer_states");
     r->device = ht_field_text(halftone, "device");
+    r->cuda_graphs = ht_field_bool(halftone, "cuda_graphs");
     r->residual = ht_field_text(halftone, "residual");
     r->fp32_ops = joined(c, halftone, "fp32_ops");
     r->half_ops = joined(c, halftone, "half_ops");

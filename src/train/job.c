@@ -254,7 +254,15 @@ ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, h
 ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out)
 {
     ht_session_opts opts = HT_SESSION_OPTS;
+    ht_device *device;
     opts.seed = job->train_config->seed;
+    opts.no_recordings = !job->train_config->cuda_graphs;
+    /* A device that is not there is a mistake in the job. */
+    if (ht_device_get(&device, job->ctx, plan->device) != HT_OK) {
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", ht_context_message(job->ctx));
+        HT_FAIL(job->ctx, HT_EINVAL, "halftone.device: %s", reason);
+    }
     return ht_session_create(out, plan, &opts);
 }
 
@@ -287,6 +295,18 @@ static void say_other_target(const ht_job *job, const ht_run_request *request, c
     ht_text_free(&line);
 }
 
+/* The device that the job names; for "auto" a GPU that can be opened, or else the processor. One that is there and cannot be
+ * used is told. */
+static const char *choose_device(ht_job *job)
+{
+    const char *name = job->train_config->device;
+    ht_device *device;
+    if (strcmp(name, "auto") != 0) return name;
+    if (ht_device_get(&device, job->ctx, "cuda") == HT_OK) return "cuda";
+    ht_note(job->ctx, HT_LOG_INFO, "no GPU: %s", ht_context_message(job->ctx));
+    return "cpu";
+}
+
 /* A run that goes on keeps the target that it was planned for: the same instructions, so the same bits. Only the number
  * of threads, and which of the devices with these kernels, are those of this start: bits do not depend on them. */
 static ht_status choose_target(ht_job *job, const ht_run_request *request, const char *recorded)
@@ -296,7 +316,7 @@ static ht_status choose_target(ht_job *job, const ht_run_request *request, const
     ht_target before;
     ht_target_reason reason;
     ht_target_here(job->ctx, &job->target);
-    HT_TRY(ht_target_bind(job->ctx, &job->target, job->train_config->device));
+    HT_TRY(ht_target_bind(job->ctx, &job->target, choose_device(job)));
     ht_device_describe(job->ctx, &job->target);
     if (request->target) job->target = *request->target;
     if (request->target || !recorded) return HT_OK;
