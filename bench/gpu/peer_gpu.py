@@ -1,0 +1,117 @@
+"""PyTorch as a peer on a GPU: trains the model of a request (JSON, the only argument) with torch.compile and fused AdamW, on
+random tokens that are on the GPU, and prints {"ms", "bytes"}: the median step of the second half, the most memory held."""
+import json
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, groups, bias, rotary):
+        super().__init__()
+        self.heads, self.groups, self.size, self.rotary = heads, groups, width // heads, rotary
+        self.qkv = nn.Linear(width, width + 2 * groups * self.size, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+
+    def forward(self, x, angles):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).split([width, self.groups * self.size, self.groups * self.size], 2)
+        q = q.view(batch, length, self.heads, self.size).transpose(1, 2)
+        k = k.view(batch, length, self.groups, self.size).transpose(1, 2)
+        v = v.view(batch, length, self.groups, self.size).transpose(1, 2)
+        if self.rotary:
+            q, k = turn(q, angles), turn(k, angles)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.groups)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def turn(x, angles):
+    a, b = x.chunk(2, -1)
+    cos, sin = angles
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+
+
+class Mlp(nn.Module):
+    def __init__(self, width, inner, gated):
+        super().__init__()
+        self.gated = gated
+        self.up = nn.Linear(width, inner, bias=not gated)
+        self.gate = nn.Linear(width, inner, bias=False) if gated else None
+        self.down = nn.Linear(inner, width, bias=not gated)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x) if self.gated else F.gelu(self.up(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, groups, inner, llama):
+        super().__init__()
+        norm = nn.RMSNorm if llama else nn.LayerNorm
+        self.first, self.second = norm(width), norm(width)
+        self.attention = Attention(width, heads, groups, not llama, llama)
+        self.mlp = Mlp(width, inner, llama)
+
+    def forward(self, x, angles):
+        x = x + self.attention(self.first(x), angles)
+        return x + self.mlp(self.second(x))
+
+
+class Model(nn.Module):
+    def __init__(self, m, vocabulary):
+        super().__init__()
+        self.llama = m["type"] == "llama"
+        width = m["hidden_size" if self.llama else "n_embd"]
+        heads = m["num_attention_heads" if self.llama else "n_head"]
+        groups = m["num_key_value_heads"] if self.llama else heads
+        layers = m["num_hidden_layers" if self.llama else "n_layer"]
+        inner = m["intermediate_size"] if self.llama else 4 * width
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = None if self.llama else nn.Embedding(m["n_positions"], width)
+        self.blocks = nn.ModuleList(Block(width, heads, groups, inner, self.llama) for _ in range(layers))
+        self.norm = nn.RMSNorm(width) if self.llama else nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        if not self.llama:
+            self.head.weight = self.tokens.weight
+        half = width // heads // 2
+        self.register_buffer("rates", 10000.0 ** (-torch.arange(half) / half))
+
+    def forward(self, x, targets):
+        places = torch.arange(x.shape[1], device=x.device)
+        h = self.tokens(x) if self.llama else self.tokens(x) + self.positions(places)
+        angle = places[:, None] * self.rates
+        for block in self.blocks:
+            h = block(h, (angle.cos(), angle.sin()))
+        logits = self.head(self.norm(h))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
+
+
+def main():
+    request = json.loads(sys.argv[1])
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(request["precision"])
+    shape = (request["batch"], request["length"])
+    x = torch.randint(0, request["vocabulary"], shape, device="cuda")
+    y = torch.randint(0, request["vocabulary"], shape, device="cuda")
+    model = Model(request["model"], request["vocabulary"]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
+    compiled = torch.compile(model)
+    times = []
+    for _ in range(request["steps"]):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        with torch.autocast("cuda", half or torch.float32, enabled=half is not None):
+            loss = compiled(x, y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        end.record()
+        times.append((begin, end))
+    torch.cuda.synchronize()
+    ms = [begin.elapsed_time(end) for begin, end in times]
+    print(json.dumps({"ms": statistics.median(ms[len(ms) // 2:]), "bytes": torch.cuda.max_memory_allocated()}))
+
+
+main()
