@@ -4,7 +4,8 @@
  * 0; the mean of none is 0. Any other label outside the classes makes its row NaN, for a kernel cannot fail.
  * cross_entropy_grad: dlogits[r] = weight[r] (exp(x[r] - lse[r]) - target[r]), where the weight is dloss, over the
  * number of rows that count for the mean. Both ops treat lse as a value of its own, so derivatives of any order go
- * through it. */
+ * through it.
+ * cross_entropy_both: the two in one, for the planner (plan/join.c): the logits are read once. */
 #include "op/op.h"
 
 #include <inttypes.h>
@@ -87,6 +88,21 @@ static ht_status cross_entropy_grad_infer(ht_context *ctx, const ht_call *call, 
     HT_TRY(need_shape(ctx, call, 3, &loss));
     out[0] = *call->in[0];
     return HT_OK;
+}
+
+static ht_status cross_entropy_both_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    HT_TRY(cross_entropy_infer(ctx, call, out));
+    if (attrs_of(call).none) HT_FAIL(ctx, HT_EINVAL, "reduction is mean or sum");
+    HT_TRY(ht_need_float(ctx, call, 2));
+    HT_TRY(need_shape(ctx, call, 2, &out[0]));
+    out[2] = *call->in[0];
+    return HT_OK;
+}
+
+static void cross_entropy_both_cost(const ht_call *call, ht_cost *cost)
+{
+    cost->other_flops = 8.0 * (double)ht_type_elems(call->in[0]);
 }
 
 static void cross_entropy_cost(const ht_call *call, ht_cost *cost)
@@ -220,6 +236,13 @@ static void cross_entropy_grad_ref(const ht_call *call, const double *const *in,
     }
 }
 
+static void cross_entropy_both_ref(const ht_call *call, const double *const *in, double *const *out)
+{
+    const double *grad_in[] = {in[0], in[1], out[1], in[2]};
+    cross_entropy_ref(call, in, out);
+    cross_entropy_grad_ref(call, grad_in, out + 2);
+}
+
 /* ---- the ops ---- */
 
 static const ht_attr_def loss_attr_defs[] = {
@@ -256,6 +279,18 @@ static const char *const cross_entropy_grad_samples[] = {
     NULL,
 };
 
+static const char *const cross_entropy_both_samples[] = {
+    "(f32[4,5] -2..2, i32[4] 0..4, f32[])",
+    "(f32[6,5] -2..2, i64[6] 0..4, f32[]) ignore_index=2",
+    "(f32[2,3,4], i32[2,3] 0..3, f32[]) label_smoothing=0.1",
+    "(f32[6,5], i32[6] 0..4, f32[]) ignore_index=1 label_smoothing=0.3 reduction=\"sum\"",
+    "(f32[7], i32[] 0..6, f32[])",
+    "(f32[3,4], i32[3] 2..2, f32[]) ignore_index=2",
+    "(f32[0,4], i32[0], f32[])",
+    "(f32[3,1500] -4..4, i64[3] 0..1499, f32[]) label_smoothing=0.1",
+    NULL,
+};
+
 const ht_op ht_op_cross_entropy = {
     .size = sizeof(ht_op),
     .name = "cross_entropy",
@@ -288,6 +323,24 @@ const ht_op ht_op_cross_entropy_grad = {
     .grad = cross_entropy_grad_grad,
     .ref = cross_entropy_grad_ref,
     .samples = cross_entropy_grad_samples,
+};
+
+const ht_op ht_op_cross_entropy_both = {
+    .size = sizeof(ht_op),
+    .name = "cross_entropy_both",
+    .prec = HT_PREC_REDUCE,
+    .fuse = HT_FUSE_NONE,
+    .flags = HT_OP_INPLACE,
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 3,
+    .f32_out = 3,
+    .attrs = loss_attr_defs,
+    .infer = cross_entropy_both_infer,
+    .cost = cross_entropy_both_cost,
+    .ref = cross_entropy_both_ref,
+    .no_grad = "the planner makes it, when all gradients are there",
+    .samples = cross_entropy_both_samples,
 };
 
 ht_val ht_cross_entropy(ht_graph *g, ht_val logits, ht_val labels, const ht_cross_entropy_opts *opts)

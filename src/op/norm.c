@@ -83,7 +83,8 @@ static void norm_ref(const ht_call *call, const double *const *in, double *const
     }
 }
 
-/* ---- their gradient ops: (dy, x, mean, rstd, scale or _), or (dy, x, rstd, scale or _) ---- */
+/* ---- their gradient ops: (dy, x, mean, rstd, scale or _, plus or _), or (dy, x, rstd, scale or _, plus or _); plus is
+ * added to dx: the gradient of a residual, given by the planner (plan/join.c) ---- */
 
 static ht_status norm_grad_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
@@ -94,7 +95,8 @@ static ht_status norm_grad_infer(ht_context *ctx, const ht_call *call, ht_type *
     HT_TRY(ht_norm_need_shape(ctx, call, 0, x->rank, x->dim));
     for (size_t i = 0; i < stats; i++) HT_TRY(ht_norm_need_shape(ctx, call, 2 + i, x->rank - 1, x->dim));
     int64_t size = x->dim[x->rank - 1];
-    HT_TRY(ht_norm_need_params(ctx, call, 2 + stats, size));
+    if (ht_norm_input(call, 2 + stats)) HT_TRY(ht_norm_need_shape(ctx, call, 2 + stats, 1, &size));
+    if (ht_norm_input(call, 3 + stats)) HT_TRY(ht_norm_need_shape(ctx, call, 3 + stats, x->rank, x->dim));
     if (!ht_call_int(call, "params")) size = 0;
     out[0] = *x;
     for (int i = 1; i < call->op->n_out; i++) out[i] = ht_type_make(ht_norm_wide(x->dtype), 1, &size);
@@ -123,6 +125,7 @@ static ht_status norm_grad_grad(ht_graph *g, const ht_grad *d)
     d->dx[rstd] = s.to_rstd;
     if (centred) d->dx[2] = s.to_mean;
     if (scaled) d->dx[scale] = s.to_scale;
+    if (ht_norm_input(d->call, scale + 1) && d->need[scale + 1]) d->dx[scale + 1] = d->dy[0];
     return ht_graph_status(g);
 }
 
@@ -133,6 +136,7 @@ static void norm_grad_ref(const ht_call *call, const double *const *in, double *
     size_t at = centred ? 3 : 2;
     int64_t n = x->dim[x->rank - 1], rows = ht_type_elems(call->in[at]);
     const double *scale = ht_norm_input(call, at + 1) ? in[at + 1] : NULL;
+    const double *plus = ht_norm_input(call, at + 2) ? in[at + 2] : NULL;
     for (int64_t i = 0; params && i < n; i++) out[1][i] = 0;
     for (int64_t i = 0; params && centred && i < n; i++) out[2][i] = 0;
     for (int64_t r = 0; r < rows; r++) {
@@ -146,7 +150,7 @@ static void norm_grad_ref(const ht_call *call, const double *const *in, double *
         }
         for (int64_t i = 0; i < n; i++) {
             double xhat = (in[1][r * n + i] - mean) * rstd, grad = in[0][r * n + i] * (scale ? scale[i] : 1);
-            out[0][r * n + i] = rstd * (grad - plain - xhat * along);
+            out[0][r * n + i] = rstd * (grad - plain - xhat * along) + (plus ? plus[r * n + i] : 0);
         }
     }
 }
@@ -190,6 +194,8 @@ static const char *const layernorm_grad_samples[] = {
     "(bf16[3,8], bf16[3,8], f32[3], f32[3] 0.5..2, f32[8])",
     "(f32[3,1100], f32[3,1100], f32[3], f32[3] 0.5..2, f32[1100])",
     "(f32[150,11], f32[150,11], f32[150], f32[150] 0.5..2, f32[11])",
+    "(f32[4,7], f32[4,7], f32[4], f32[4] 0.5..2, f32[7], f32[4,7])",
+    "(bf16[37,64], bf16[37,64], f32[37], f32[37] 0.5..2, _, bf16[37,64]) params=0",
     NULL,
 };
 static const char *const rmsnorm_grad_samples[] = {
@@ -202,6 +208,7 @@ static const char *const rmsnorm_grad_samples[] = {
     "(bf16[3,8], bf16[3,8], f32[3] 0.5..2, f32[8])",
     "(f32[3,1100], f32[3,1100], f32[3] 0.5..2, f32[1100])",
     "(f32[150,11], f32[150,11], f32[150] 0.5..2, f32[11])",
+    "(f32[4,7], f32[4,7], f32[4] 0.5..2, f32[7], f32[4,7])",
     NULL,
 };
 
@@ -245,7 +252,7 @@ const ht_op ht_op_layernorm_grad = {
     .prec = HT_PREC_REDUCE,
     .fuse = HT_FUSE_NONE,
     .min_in = 4,
-    .max_in = 5,
+    .max_in = 6,
     .n_out = 3,
     .f32_out = 6,
     .attrs = norm_grad_attrs,
@@ -262,7 +269,7 @@ const ht_op ht_op_rmsnorm_grad = {
     .prec = HT_PREC_REDUCE,
     .fuse = HT_FUSE_NONE,
     .min_in = 3,
-    .max_in = 4,
+    .max_in = 5,
     .n_out = 2,
     .f32_out = 2,
     .attrs = norm_grad_attrs,

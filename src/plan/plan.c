@@ -346,10 +346,11 @@ static void log_kernels(const ht_plan *plan)
     ht_text_free(&line);
 }
 
-/* Planning keeps what the graph computes when its passes are done. */
+/* Planning keeps what the graph computes when its passes are done and nodes are joined. */
 static ht_status analyse(planning *p)
 {
     ht_step_hashes before = {0};
+    if (!p->request->no_fusion) HT_TRY(ht_plan_join(p->g, &p->plan->target));
     ht_status status = ht_step_hashes_take(&before, p->g);
     if (status == HT_OK) status = ht_planning_analyse(p);
     if (status == HT_OK) status = ht_step_hashes_check(&before, p->g, "planning");

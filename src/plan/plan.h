@@ -198,6 +198,8 @@ const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 
 /* ---- steps of planning, in their own files ---- */
 
+/* Nodes that the target does as one become one. */
+ht_status ht_plan_join(ht_graph *g, const ht_target *target);
 /* Move ops become views; a kernel is chosen for every other node, after copies of strided inputs and casts of half ones
  * where every row refuses them; casts are told to the log. kernels: by node id, heap memory for free(). */
 ht_status ht_plan_layout(ht_graph *g, const ht_plan_request *request, bool log, const ht_kernel ***kernels);

@@ -150,6 +150,17 @@ template <class T> DEVICE int64_t saturated(real x)
 
 DEVICE float fn_exp(float x) { return expf(x); }
 DEVICE double fn_exp(double x) { return exp(x); }
+// e^x to 22 bits or, where |x| is large, to |x| units of the last of 24: for numbers that were or will be half.
+#ifdef HT_EMULATED
+DEVICE float rough_exp(float x) { return exp2f(x * 1.44269504f); }
+#else
+DEVICE float rough_exp(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}
+#endif
 DEVICE float fn_log(float x) { return logf(x); }
 DEVICE double fn_log(double x) { return log(x); }
 DEVICE float fn_log1p(float x) { return log1pf(x); }

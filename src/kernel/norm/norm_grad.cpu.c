@@ -1,5 +1,6 @@
 /* With h = (x-m) s and g = dy scale:  dx = s (g - mean(g) - h mean(g h)),  dscale = Σ_rows dy h,  dshift = Σ_rows dy.
- * layernorm_grad (dy, x, m, s, scale or _);  rmsnorm_grad (dy, x, s, scale or _): m = 0, no mean(g), no dshift.
+ * layernorm_grad (dy, x, m, s, scale or _, plus or _);  rmsnorm_grad (dy, x, s, scale or _, plus or _): m = 0, no mean(g),
+ * no dshift. What is given as plus is added to dx.
  * Any float, rows along the last axis, row-major.
  * Numerics: real inside, 32 lanes; dscale and dshift in partial sums per tile of rows, added in order; one rounding.
  * Threads: tiles of rows, no more than 64 so that partial sums stay few; then columns.
@@ -18,7 +19,7 @@ typedef struct norm_grad {
     const ht_launch *launch;
     int64_t rows, columns, rows_per_tile;
     bool centred, stream;
-    size_t rstd;    /* which input; the scale follows */
+    size_t rstd;    /* which input; the scale follows, then plus */
     real *partials; /* [tiles, 2, columns]: of dscale, of dshift */
 } norm_grad;
 
@@ -90,6 +91,20 @@ static void write_streamed(const piece *p, real *dx, real mean, real rstd, real 
     }
 }
 
+static bool has_plus(const norm_grad *job)
+{
+    size_t plus = job->rstd + 2;
+    return plus < job->launch->call->n_in && job->launch->in[plus];
+}
+
+static void add_plus(const norm_grad *job, real *dx, int64_t start, int64_t n)
+{
+    real buffer[CHUNK];
+    size_t plus = job->rstd + 2;
+    const real *more = ht_view(buffer, job->launch->in[plus], job->launch->call->in[plus]->dtype, start, n);
+    for (int64_t i = 0; i < n; i++) dx[i] += more[i];
+}
+
 static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials)
 {
     const ht_launch *launch = job->launch;
@@ -113,6 +128,7 @@ static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials
             continue;
         }
         for (int64_t i = 0; i < n; i++) dx[i] = (p->dy[i] * p->scale[i] - plain) * rstd - (p->x[i] - mean) * slope;
+        if (has_plus(job)) add_plus(job, dx, start, n);
         ht_save(launch->out[0], call->out[0]->dtype, start, dx, n);
     }
 }
@@ -152,7 +168,7 @@ static void grad_run(const ht_launch *launch, size_t rstd)
     job.columns = x->dim[x->rank - 1];
     job.rows_per_tile = rows_per_tile(job.rows, job.columns);
     job.partials = launch->workspace;
-    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
+    job.stream = !has_plus(&job) && ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
                  ht_rows_can_stream(launch->out[0], launch->call->out[0]->dtype, job.columns);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), grad_tile, &job);
     bool params = ht_type_elems(launch->call->out[1]) > 0;

@@ -1,4 +1,4 @@
-/* layernorm_grad (dy, x, m, s, scale or _), rmsnorm_grad (dy, x, s, scale or _).  Any float but f8, rows along the last
+/* layernorm_grad (dy, x, m, s, scale or _, plus or _), rmsnorm_grad (dy, x, s, scale or _, plus or _).  Any float but f8, rows along the last
  * axis, row-major.  Threads: blocks of rows, then columns.  Traffic: 2 reads, 1 write, partial sums.  Bound: bandwidth.
  */
 #include "kernel/cuda/cuda.h"
@@ -8,7 +8,7 @@ enum {
     PACK = 8,
     WARP = 32,
     MOST_THREADS = 1024,
-    MOST_BLOCKS = 1024, /* of rows: their partial sums stay few */
+    MOST_BLOCKS = 6 * 128, /* of rows: all of them run at once on a large GPU, and their partial sums stay few */
     FEWEST_ROWS = 4,    /* of a block */
     JOIN_COLUMNS = 8,   /* of a block */
 };
@@ -50,12 +50,12 @@ static void emit_rows(ht_cuda_emission *e, const ht_launch *launch, const norm_g
     int64_t packs = n->size / pack, threads = (packs + WARP - 1) / WARP * WARP;
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     ht_cuda_add_grid(e, n->blocks, (int)threads, 0,
-                     "norm_grad_rows<%lld, %lld, %lld, %d, %lld, %lld, %s, %s>(in0, in1, in2, %s, %s, out0, "
+                     "norm_grad_rows<%lld, %lld, %lld, %d, %lld, %lld, %s, %s>(in0, in1, in2, %s, %s, %s, out0, "
                      "(real *)workspace);",
                      (long long)n->rows, (long long)n->size, (long long)n->per_block, pack,
                      (long long)((packs + threads - 1) / threads), (long long)threads, centred ? "true" : "false",
                      params ? "true" : "false", centred ? "in3" : "in2",
-                     ht_cuda_optional(launch->call, centred ? 4 : 3));
+                     ht_cuda_optional(launch->call, centred ? 4 : 3), ht_cuda_optional(launch->call, centred ? 5 : 4));
 }
 
 static void emit_norm_grad(ht_cuda_emission *e, const ht_launch *launch, bool centred)

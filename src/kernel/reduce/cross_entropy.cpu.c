@@ -160,6 +160,30 @@ static ht_status cross_entropy_grad_run(const ht_launch *launch)
     return HT_OK;
 }
 
+/* ---- both: one after the other; the loss may lie over its weight ---- */
+
+static ht_status cross_entropy_both_run(const ht_launch *launch)
+{
+    const ht_call *call = launch->call;
+    ht_launch loss = *launch, grad = *launch;
+    ht_call loss_call = *call, grad_call = *call;
+    const ht_type *types[] = {call->in[0], call->in[1], call->out[1], call->in[2]};
+    double weight;
+    memcpy(&weight, launch->in[2], (size_t)ht_type_bytes(call->in[2]));
+    const void *inputs[] = {launch->in[0], launch->in[1], launch->out[1], &weight};
+    loss_call.n_in = loss_call.n_out = 2;
+    grad_call.n_in = 4;
+    grad_call.n_out = 1;
+    grad_call.in = types;
+    grad_call.out = call->out + 2;
+    loss.call = &loss_call;
+    grad.call = &grad_call;
+    grad.in = inputs;
+    grad.out = launch->out + 2;
+    HT_TRY(cross_entropy_run(&loss));
+    return cross_entropy_grad_run(&grad);
+}
+
 static const char *cross_entropy_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
@@ -169,3 +193,4 @@ static const char *cross_entropy_can(const ht_call *call, const ht_target *targe
 
 HT_CPU_KERNEL(cross_entropy, cross_entropy_can, cross_entropy_workspace, cross_entropy_run)
 HT_CPU_KERNEL(cross_entropy_grad, cross_entropy_can, NULL, cross_entropy_grad_run)
+HT_CPU_KERNEL(cross_entropy_both, cross_entropy_can, cross_entropy_workspace, cross_entropy_both_run)

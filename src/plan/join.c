@@ -1,0 +1,176 @@
+/* Nodes that a GPU does as one, before kernels are chosen. A step of planning and not a pass: the model is not touched.
+ *     - A loss and its gradient, which read the same logits. The gradient does not wait for the loss, but for lse alone, so
+ *       both can be made where the loss is, if the weight of the loss is known there: as an input.
+ *     - The gradient of a norm, and the gradient of the residual that is added to it. */
+#include <string.h>
+
+#include "plan/plan.h"
+
+static bool is_op(const ht_node *n, const char *name)
+{
+    return n && strcmp(n->op->name, name) == 0;
+}
+
+/* Does `grad` belong to `loss`, and to nothing that comes between them? */
+static bool belongs(const ht_graph *g, const ht_node *loss, const ht_node *grad)
+{
+    const ht_value *weight = ht_value_of(g, ht_node_in(g, grad, 3));
+    for (size_t i = 0; i < 2; i++)
+        if (ht_node_in(g, grad, i).id != ht_node_in(g, loss, i).id) return false;
+    for (size_t i = 0; i < ht_op_attr_count(loss->op); i++)
+        if (ht_attr_hash(0, &loss->attr[i]) != ht_attr_hash(0, &grad->attr[i])) return false;
+    return weight->kind != HT_VALUE_RESULT &&
+           ht_type_same(ht_type_of(g, ht_node_out(grad, 0)), ht_type_of(g, ht_node_in(g, grad, 0)));
+}
+
+/* Who is done together with whom: by node id, the other one; 0: none. */
+typedef struct joiner {
+    ht_graph *g;
+    uint32_t *partner;
+    uint32_t *place; /* by node id, of the segment at hand */
+    uint32_t *reads; /* by value id; outputs count */
+    bool any;
+} joiner;
+
+static void pair(joiner *j, uint32_t a, uint32_t b)
+{
+    j->partner[a] = b;
+    j->partner[b] = a;
+    j->any = true;
+}
+
+static void find_loss(joiner *j, uint32_t id)
+{
+    const ht_graph *g = j->g;
+    const ht_node *grad = &g->nodes[id];
+    if (!is_op(grad, "cross_entropy_grad")) return;
+    const ht_node *loss = ht_producer(g, ht_node_in(g, grad, 2));
+    if (!is_op(loss, "cross_entropy") || ht_node_in(g, grad, 2).id != loss->out + 1) return;
+    uint32_t other = (uint32_t)(loss - g->nodes);
+    if (!j->partner[other] && belongs(g, loss, grad)) pair(j, other, id);
+}
+
+static bool is_norm_grad(const ht_node *n)
+{
+    return is_op(n, "layernorm_grad") || is_op(n, "rmsnorm_grad");
+}
+
+/* Inputs of a norm's gradient before the one that is added. */
+static size_t norm_inputs(const ht_node *n)
+{
+    return is_op(n, "layernorm_grad") ? 5 : 4;
+}
+
+/* An add of dx, which nothing else reads, and of a value that is there before. */
+static void find_residual(joiner *j, uint32_t id)
+{
+    const ht_graph *g = j->g;
+    const ht_node *add = &g->nodes[id];
+    if (!is_op(add, "add")) return;
+    for (size_t i = 0; i < 2; i++) {
+        ht_val dx = ht_node_in(g, add, i), other = ht_node_in(g, add, 1 - i);
+        const ht_node *norm = ht_producer(g, dx), *before = ht_producer(g, other);
+        if (!is_norm_grad(norm) || dx.id != norm->out || j->reads[dx.id] != 1 || norm->n_in > norm_inputs(norm))
+            continue;
+        uint32_t norm_id = (uint32_t)(norm - g->nodes);
+        if (j->partner[norm_id] || (before && j->place[before - g->nodes] >= j->place[norm_id])) continue;
+        if (!ht_type_same(ht_type_of(g, ht_node_out(add, 0)), ht_type_of(g, dx))) continue;
+        if (!ht_type_same(ht_type_of(g, other), ht_type_of(g, dx))) continue;
+        pair(j, norm_id, id);
+        return;
+    }
+}
+
+static void find_pairs(joiner *j, const ht_segment *s)
+{
+    const ht_graph *g = j->g;
+    j->any = false;
+    for (uint32_t i = 0; i < s->node_count; i++) {
+        const ht_node *n = &g->nodes[s->nodes[i]];
+        j->place[s->nodes[i]] = i;
+        for (size_t k = 0; k < n->n_in; k++) j->reads[ht_node_in(g, n, k).id]++;
+    }
+    for (size_t i = 0; i < s->output_count; i++) j->reads[s->outputs[i].value.id]++;
+    for (size_t i = 0; i < s->node_count; i++) {
+        find_loss(j, s->nodes[i]);
+        find_residual(j, s->nodes[i]);
+    }
+}
+
+/* ---- the new nodes ---- */
+
+static void take_place(ht_graph *g, const ht_node *like, ht_val made)
+{
+    ht_node *n = &g->nodes[g->values[made.id].owner];
+    n->role = like->role;
+    n->site = like->site;
+    n->origin = like->origin;
+}
+
+static void join_loss(joiner *j, ht_rewrite *rw, uint32_t loss_id)
+{
+    ht_graph *g = j->g;
+    const ht_node loss = g->nodes[loss_id], grad = g->nodes[j->partner[loss_id]]; /* the builder may move the graph's */
+    ht_val in[] = {ht_node_in(g, &loss, 0), ht_node_in(g, &loss, 1), ht_node_in(g, &grad, 3)}, out[3];
+    for (size_t i = 0; i < 3; i++) in[i] = ht_rewrite_map(rw, in[i]);
+    ht_emit_n(g, "cross_entropy_both", NULL, 3, in, ht_op_attr_count(loss.op), loss.attr, out);
+    if (g->status != HT_OK) return;
+    take_place(g, &grad, out[0]);
+    ht_rewrite_replace(rw, ht_node_out(&loss, 0), out[0]);
+    ht_rewrite_replace(rw, ht_node_out(&loss, 1), out[1]);
+    ht_rewrite_replace(rw, ht_node_out(&grad, 0), out[2]);
+}
+
+static void join_residual(joiner *j, ht_rewrite *rw, uint32_t norm_id)
+{
+    ht_graph *g = j->g;
+    const ht_node norm = g->nodes[norm_id], add = g->nodes[j->partner[norm_id]];
+    size_t plus = ht_node_in(g, &add, 0).id == norm.out, inputs = norm_inputs(&norm);
+    ht_val in[6] = {HT_NONE}, out[3];
+    ht_type types[3];
+    for (size_t i = 0; i < norm.n_in; i++) in[i] = ht_rewrite_map(rw, ht_node_in(g, &norm, i));
+    in[inputs] = ht_rewrite_map(rw, ht_node_in(g, &add, plus));
+    for (size_t i = 0; i < norm.n_out; i++) types[i] = *ht_type_of(g, ht_node_out(&norm, i));
+    ht_emit(g, norm.op, inputs + 1, in, ht_op_attr_count(norm.op), norm.attr, types, out);
+    if (g->status != HT_OK) return;
+    take_place(g, &norm, out[0]);
+    ht_rewrite_replace(rw, ht_node_out(&add, 0), out[0]);
+    for (size_t i = 1; i < norm.n_out; i++) ht_rewrite_replace(rw, ht_node_out(&norm, i), out[i]);
+}
+
+static ht_status join_segment(joiner *j, uint32_t segment)
+{
+    ht_graph *g = j->g;
+    ht_rewrite rw;
+    if (ht_rewrite_begin(&rw, g, segment))
+        for (size_t i = 0; i < rw.count; i++) {
+            uint32_t id = rw.old[i];
+            if (!j->partner[id])
+                ht_rewrite_keep(&rw, id);
+            else if (is_op(&g->nodes[id], "cross_entropy"))
+                join_loss(j, &rw, id);
+            else if (is_norm_grad(&g->nodes[id]))
+                join_residual(j, &rw, id);
+        }
+    return ht_rewrite_end(&rw);
+}
+
+ht_status ht_plan_join(ht_graph *g, const ht_target *target)
+{
+    if (target->device != HT_DEVICE_CUDA) return HT_OK;
+    ht_arena *arena = ht_arena_create();
+    joiner j = {.g = g};
+    if (arena) {
+        j.partner = HT_NEW(arena, uint32_t, g->node_count);
+        j.place = HT_NEW(arena, uint32_t, g->node_count);
+        j.reads = HT_NEW(arena, uint32_t, g->value_count);
+    }
+    ht_status status =
+        j.partner && j.place && j.reads ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning");
+    for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) {
+        find_pairs(&j, &g->segments[s]);
+        if (j.any) status = join_segment(&j, s);
+    }
+    ht_arena_free(arena);
+    return status;
+}
