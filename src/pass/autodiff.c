@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pass/param_patterns.h"
 #include "pass/train_options.h"
 
 typedef struct backward {
@@ -389,6 +390,7 @@ static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char
 static ht_status autodiff_run(ht_graph *g, const ht_pass_env *env)
 {
     HT_TRY(ht_autodiff_check(g->ctx, &env->options->train));
+    HT_TRY(ht_params_freeze(g, &env->options->train));
     double accumulate = (double)env->options->train.accumulate;
     int first = ht_segment_find(g, "forward");
     if (first < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");

@@ -20,7 +20,8 @@ void ht_policy_types_state(ht_graph *g, const ht_policy *policy)
     for (size_t i = 0; i < g->state_count; i++) {
         const ht_state *s = &g->states[i];
         if (ht_type_of(g, s->value)->dtype != HT_F32) continue;
-        if (s->trained && !policy->masters) set_state_dtype(g, s->value, policy->half);
+        bool parameter = s->trained || s->heading == HT_HEADING_PARAMETERS; /* frozen ones are no longer trained */
+        if (parameter && !policy->masters) set_state_dtype(g, s->value, policy->half);
         if (s->heading == HT_HEADING_GRADIENTS) set_state_dtype(g, s->value, policy->gradients);
         if (s->heading == HT_HEADING_OPTIMIZER) set_state_dtype(g, s->value, policy->moments);
     }

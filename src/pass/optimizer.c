@@ -2,11 +2,13 @@
  * optimiser, stores that keep the old state where the gradients were not finite, and the next loss scale. Parameters,
  * gradients and moments become flat groups in one order, so that an update is one call per group and a partition is a
  * slice: one group per number type and space, or two where matrices (rank 2 and more) are treated differently from the
- * rest. Rules that look at whole tensors work on the tensors' places in the group. */
+ * rest, and the same again for each group that the options choose by name. Rules that look at whole tensors work on the tensors' places in the group. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "pass/param_patterns.h"
 #include "pass/scaler.h"
 #include "pass/train_options.h"
 
@@ -20,13 +22,16 @@ typedef struct group {
     ht_dtype dtype; /* of its parameters */
     ht_space space; /* of its state: its update is computed there */
     part part;
+    size_t chosen;                              /* which of the options' groups it is; their count: none of them */
+    double lr_scale;                            /* of the update's rate */
     ht_val param, grad, moment[HT_MAX_MOMENTS]; /* flat states */
 } group;
 
 typedef struct builder {
     ht_graph *g;
     const ht_train_options *options;
-    group groups[2 * HT_DTYPE_COUNT * HT_SPACE_COUNT];
+    const size_t *chosen; /* by state: ht_params_group */
+    group *groups;
     int group_count;
     ht_scaler scaler;
     ht_val rate, applied, factor, finite, apply; /* scalars of the update; factor: of the gradients, or none */
@@ -43,10 +48,12 @@ static ht_val state_beside(ht_graph *g, ht_val param, const char *what)
     return ht_state_of(g, state) ? state : HT_NONE;
 }
 
-static bool is_member(const group *flat, const ht_graph *g, const ht_state *s)
+static bool is_member(const builder *b, const group *flat, size_t state)
 {
-    const ht_type *type = ht_type_of(g, s->value);
-    if (!s->trained || type->dtype != flat->dtype || type->space != flat->space) return false;
+    const ht_state *s = &b->g->states[state];
+    const ht_type *type = ht_type_of(b->g, s->value);
+    if (!s->trained || b->chosen[state] != flat->chosen) return false;
+    if (type->dtype != flat->dtype || type->space != flat->space) return false;
     return flat->part == PART_ALL || (type->rank >= 2) == (flat->part == PART_MATRICES);
 }
 
@@ -55,16 +62,18 @@ static int64_t padded_elems(const ht_graph *g, ht_val param)
     return (ht_type_elems(ht_type_of(g, param)) + GROUP_ALIGN - 1) / GROUP_ALIGN * GROUP_ALIGN;
 }
 
-static ht_val add_flat(ht_graph *g, const group *flat, const char *what, ht_dtype dtype, int64_t elems, ht_state state)
+static ht_val add_flat(const builder *b, const group *flat, const char *what, ht_dtype dtype, int64_t elems,
+                       ht_state state)
 {
     static const char *const parts[] = {[PART_ALL] = "", [PART_MATRICES] = ".matrices", [PART_REST] = ".rest"};
-    char name[64];
+    char name[96], chosen[32] = "";
     ht_type type = ht_type_make(dtype, 1, &elems);
     type.space = flat->space;
     bool main = flat->space == HT_SPACE_MAIN;
-    snprintf(name, sizeof name, "flat.%s.%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part],
+    if (flat->chosen < b->options->group_count) snprintf(chosen, sizeof chosen, ".group%zu", flat->chosen);
+    snprintf(name, sizeof name, "flat.%s.%s%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part], chosen,
              main ? "" : ".", main ? "" : ht_space_name(flat->space));
-    return ht_graph_add_state(g, name, &type, &state);
+    return ht_graph_add_state(b->g, name, &type, &state);
 }
 
 static void view_in_group(ht_graph *g, ht_val state, ht_val flat, int64_t offset)
@@ -93,7 +102,7 @@ static ht_status count_members(const builder *b, const group *flat, int64_t *ele
     *elems = 0;
     for (size_t i = 0; i < g->state_count; i++) {
         const ht_state *s = &g->states[i];
-        if (!is_member(flat, g, s)) continue;
+        if (!is_member(b, flat, i)) continue;
         const char *name = ht_value_of(g, s->value)->name;
         if (!state_beside(g, s->value, "grad").id)
             HT_FAIL(g->ctx, HT_EINVAL, "optimizer: %s has no gradient; run autodiff", name);
@@ -103,32 +112,44 @@ static ht_status count_members(const builder *b, const group *flat, int64_t *ele
     return HT_OK;
 }
 
-/* All trained parameters of one number type, space and part, in the order in which they were declared. */
-static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, part which)
+/* The rule and the numbers of a group: those of all, as its part and the options' group change them. */
+static group describe_group(const builder *b, size_t chosen, part which)
+{
+    const ht_train_options *o = b->options;
+    group flat = {.rule = o->optimizer, .hyper = o->hyper, .part = which, .chosen = chosen, .lr_scale = 1};
+    const ht_param_group *own = chosen < o->group_count ? &o->groups[chosen] : NULL;
+    if (own) flat.lr_scale = own->lr_scale;
+    if (own && !isnan(own->weight_decay)) flat.hyper.weight_decay = own->weight_decay;
+    if (which == PART_REST && o->optimizer->rest) flat.rule = o->optimizer->rest;
+    if (which == PART_REST && o->decay_matrices) flat.hyper.weight_decay = 0;
+    return flat;
+}
+
+/* All trained parameters of one number type, space, choice and part, in the order in which they were declared. */
+static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, size_t chosen, part which)
 {
     ht_graph *g = b->g;
     int64_t elems, offset = 0;
     group *flat = &b->groups[b->group_count];
-    *flat = (group){
-        .rule = b->options->optimizer, .hyper = b->options->hyper, .dtype = dtype, .space = space, .part = which};
-    if (which == PART_REST && b->options->optimizer->rest) flat->rule = b->options->optimizer->rest;
-    if (which == PART_REST && b->options->decay_matrices) flat->hyper.weight_decay = 0;
+    *flat = describe_group(b, chosen, which);
+    flat->dtype = dtype;
+    flat->space = space;
     HT_TRY(count_members(b, flat, &elems));
     if (elems == 0) return HT_OK;
     b->group_count++;
     /* As autodiff types gradients: half parameters have f32 ones, and f32 moments. */
     ht_dtype exact = dtype == HT_F64 ? HT_F64 : HT_F32;
-    flat->param = add_flat(g, flat, "param", dtype, elems, (ht_state){.heading = HT_HEADING_PARAMETERS});
-    flat->grad = add_flat(g, flat, "grad", exact, elems, (ht_state){.heading = HT_HEADING_GRADIENTS});
+    flat->param = add_flat(b, flat, "param", dtype, elems, (ht_state){.heading = HT_HEADING_PARAMETERS});
+    flat->grad = add_flat(b, flat, "grad", exact, elems, (ht_state){.heading = HT_HEADING_GRADIENTS});
     const char *const *moments = flat->rule->moments(&flat->hyper);
     ht_state moment = {.heading = HT_HEADING_OPTIMIZER};
     if (flat->rule->accumulates && flat->hyper.initial_accumulator > 0)
         moment.init = HT_CONSTANT(flat->hyper.initial_accumulator);
-    for (size_t m = 0; moments[m]; m++) flat->moment[m] = add_flat(g, flat, moments[m], exact, elems, moment);
+    for (size_t m = 0; moments[m]; m++) flat->moment[m] = add_flat(b, flat, moments[m], exact, elems, moment);
     HT_TRY(g->status);
     for (size_t i = 0, states = g->state_count; i < states; i++) {
         ht_val param = g->states[i].value;
-        if (!is_member(flat, g, &g->states[i])) continue;
+        if (!is_member(b, flat, i)) continue;
         view_in_group(g, param, flat->param, offset);
         view_in_group(g, state_beside(g, param, "grad"), flat->grad, offset);
         add_moment_views(g, flat, param, offset);
@@ -137,16 +158,21 @@ static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, part whi
     return g->status;
 }
 
+/* Those that no group of the options has come first. */
 static ht_status make_groups(builder *b)
 {
     bool split = b->options->decay_matrices || b->options->optimizer->rest;
-    for (int at = 0; at < HT_SPACE_COUNT * HT_DTYPE_COUNT; at++) {
-        ht_space space = (ht_space)(at / HT_DTYPE_COUNT);
-        ht_dtype dtype = (ht_dtype)(at % HT_DTYPE_COUNT);
+    size_t choices = b->options->group_count + 1, count = (size_t)HT_SPACE_COUNT * HT_DTYPE_COUNT * choices;
+    b->groups = calloc(2 * count, sizeof *b->groups);
+    if (!b->groups) HT_FAIL(b->g->ctx, HT_ENOMEM, "out of memory for the update's groups");
+    for (size_t at = 0; at < count; at++) {
+        ht_space space = (ht_space)(at / choices / HT_DTYPE_COUNT);
+        ht_dtype dtype = (ht_dtype)(at / choices % HT_DTYPE_COUNT);
+        size_t chosen = (at + choices - 1) % choices;
         if (!ht_dtype_is_float(dtype)) continue;
-        if (!split) HT_TRY(make_group(b, dtype, space, PART_ALL));
-        if (split) HT_TRY(make_group(b, dtype, space, PART_MATRICES));
-        if (split) HT_TRY(make_group(b, dtype, space, PART_REST));
+        if (!split) HT_TRY(make_group(b, dtype, space, chosen, PART_ALL));
+        if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_MATRICES));
+        if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_REST));
     }
     if (b->group_count == 0) HT_FAIL(b->g->ctx, HT_EINVAL, "optimizer: the graph has no trained state");
     return HT_OK;
@@ -233,7 +259,7 @@ static void update_members(const builder *b, const group *flat)
     }
     for (size_t i = 0; i < g->state_count && g->status == HT_OK; i++) {
         ht_val param = g->states[i].value, old[HT_MAX_MOMENTS] = {HT_NONE};
-        if (!is_member(flat, g, &g->states[i]) || !ht_type_elems(ht_type_of(g, param))) continue;
+        if (!is_member(b, flat, i) || !ht_type_elems(ht_type_of(g, param))) continue;
         for (size_t m = 0; names[m]; m++) old[m] = state_beside(g, param, names[m]);
         update_one(b, flat, param, state_beside(g, param, "grad"), old);
     }
@@ -243,6 +269,7 @@ static void update_group(const builder *b, const group *flat)
 {
     builder there = *b;
     group moved = *flat;
+    if (flat->lr_scale != 1) there.rate = ht_scale(b->g, b->rate, flat->lr_scale);
     move_scalars(&there, &moved);
     update_members(&there, &moved);
 }
@@ -268,31 +295,44 @@ static void count_step(ht_graph *g, ht_val applied, ht_val apply)
     if (step.id) ht_store(g, step, ht_add_scalar(g, step, 1));
 }
 
+static ht_status add_update(builder *b)
+{
+    ht_graph *g = b->g;
+    const ht_train_options *o = b->options;
+    HT_TRY(make_groups(b));
+    if (!o->schedule) b->rate = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(o->lr));
+    b->applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
+    ht_scaler_add_state(&b->scaler, g);
+    HT_TRY(ht_scaler_scale_loss_grads(&b->scaler, g));
+    g->segment = ht_graph_add_segment(g, "update");
+    HT_TRY(g->status);
+    g->role = HT_ROLE_UPDATE;
+    ht_val norm = choose_factor(b);
+    b->apply = ht_scaler_allows(&b->scaler, g, b->finite);
+    choose_rate(b);
+    for (int i = 0; i < b->group_count; i++) update_group(b, &b->groups[i]);
+    count_step(g, b->applied, b->apply);
+    ht_output(g, "grad_norm", ht_cast(g, norm, HT_F32));
+    ht_output(g, "applied_now", b->apply);
+    if (o->schedule) ht_output(g, "lr", b->rate);
+    ht_scaler_step(&b->scaler, g, b->finite); /* last: nothing reads the old state after it */
+    g->role = HT_ROLE_FWD;
+    ht_graph_add_program_call(g, "train", (ht_program_call){.segment = g->segment, .times = 1});
+    return g->status;
+}
+
 static ht_status optimizer_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_train_options *o = &env->options->train;
     builder b = {.g = g, .options = o, .scaler = {.options = &o->scaling}};
+    size_t *chosen;
     HT_TRY(ht_optimizer_check(g->ctx, o));
-    HT_TRY(make_groups(&b));
-    if (!o->schedule) b.rate = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(o->lr));
-    b.applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
-    ht_scaler_add_state(&b.scaler, g);
-    HT_TRY(ht_scaler_scale_loss_grads(&b.scaler, g));
-    g->segment = ht_graph_add_segment(g, "update");
-    HT_TRY(g->status);
-    g->role = HT_ROLE_UPDATE;
-    ht_val norm = choose_factor(&b);
-    b.apply = ht_scaler_allows(&b.scaler, g, b.finite);
-    choose_rate(&b);
-    for (int i = 0; i < b.group_count; i++) update_group(&b, &b.groups[i]);
-    count_step(g, b.applied, b.apply);
-    ht_output(g, "grad_norm", ht_cast(g, norm, HT_F32));
-    ht_output(g, "applied_now", b.apply);
-    if (o->schedule) ht_output(g, "lr", b.rate);
-    ht_scaler_step(&b.scaler, g, b.finite); /* last: nothing reads the old state after it */
-    g->role = HT_ROLE_FWD;
-    ht_graph_add_program_call(g, "train", (ht_program_call){.segment = g->segment, .times = 1});
-    return g->status;
+    HT_TRY(ht_params_group(g, o, &chosen));
+    b.chosen = chosen;
+    ht_status status = add_update(&b);
+    free(b.groups);
+    free(chosen);
+    return status;
 }
 
 const ht_pass ht_pass_optimizer = {

@@ -19,6 +19,15 @@ typedef struct ht_scaling_options {
     int64_t most_skips;
 } ht_scaling_options;
 
+enum { HT_MOST_PARAM_PATTERNS = 64 };
+
+/* What the update does otherwise for parameters whose name matches. */
+typedef struct ht_param_group {
+    const char *match;   /* an extended regular expression of POSIX */
+    double lr_scale;     /* of the rate that all others have */
+    double weight_decay; /* NAN: that of all others */
+} ht_param_group;
+
 /* Of autodiff and optimizer. */
 typedef struct ht_train_options {
     int64_t accumulate; /* micro-batches per update */
@@ -29,6 +38,10 @@ typedef struct ht_train_options {
     const ht_schedule *schedule; /* NULL: the state "lr" is the rate */
     double schedule_params[HT_MAX_SCHEDULE_PARAMS];
     ht_scaling_options scaling;
+    const char *freeze[HT_MOST_PARAM_PATTERNS]; /* regular expressions: parameters that match are not trained */
+    size_t freeze_count;
+    ht_param_group groups[HT_MOST_PARAM_PATTERNS]; /* of several that match a parameter the first one counts */
+    size_t group_count;
 } ht_train_options;
 
 typedef enum ht_precision { HT_PRECISION_FP64, HT_PRECISION_FP32, HT_PRECISION_FP16, HT_PRECISION_BF16 } ht_precision;

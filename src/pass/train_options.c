@@ -70,6 +70,35 @@ static ht_status read_schedule_number(ht_context *ctx, void *settings, const cha
     return unknown_number(ctx, options->schedule, name);
 }
 
+static ht_status read_freeze(ht_context *ctx, void *settings, const char *name, const char *text)
+{
+    ht_train_options *options = settings;
+    (void)ctx, (void)name;
+    options->freeze[0] = text;
+    options->freeze_count = 1;
+    return HT_OK;
+}
+
+/* The group of this expression, which may be a new one; NULL: there are too many. */
+static ht_param_group *group_of(ht_train_options *options, const char *match)
+{
+    for (size_t i = 0; i < options->group_count; i++)
+        if (strcmp(options->groups[i].match, match) == 0) return &options->groups[i];
+    if (options->group_count == HT_MOST_PARAM_PATTERNS) return NULL;
+    ht_param_group *group = &options->groups[options->group_count++];
+    *group = (ht_param_group){.match = match, .lr_scale = 1, .weight_decay = NAN};
+    return group;
+}
+
+/* "lr_scale.^embed": a number of the parameters whose name matches. */
+static ht_status read_group(ht_context *ctx, void *settings, const char *name, const char *text)
+{
+    ht_param_group *group = group_of(settings, strchr(name, '.') + 1);
+    if (!group) HT_FAIL(ctx, HT_EINVAL, "setting %s: there are more than %d groups", name, HT_MOST_PARAM_PATTERNS);
+    if (ht_number_read(text, name[0] == 'l' ? &group->lr_scale : &group->weight_decay)) return HT_OK;
+    HT_FAIL(ctx, HT_EINVAL, "setting %s: '%s' is no number", name, text);
+}
+
 static bool is_scale(double scale)
 {
     return scale >= FLT_MIN && scale <= FLT_MAX;
@@ -97,6 +126,10 @@ static const ht_setting_key autodiff_keys[] = {{.name = "accumulate",
                                                 .high = 1e6,
                                                 .wants = "a whole number from 1 to 1000000",
                                                 .help = "micro-batches per update"},
+                                               {.name = "freeze",
+                                                .kind = HT_SETTING_CUSTOM,
+                                                .read = read_freeze,
+                                                .help = "parameters that stay: a regular expression"},
                                                {.name = NULL}};
 
 static const ht_setting_key update_keys[] = {
@@ -115,6 +148,11 @@ static const ht_setting_key update_keys[] = {
      TRAIN(decay_matrices),
      .words = "matrices|all",
      .help = "which tensors decay"},
+    {.name = "lr_scale.",
+     .kind = HT_SETTING_CUSTOM,
+     .read = read_group,
+     .help = "of the rate, for parameters whose name matches what follows the dot"},
+    {.name = "weight_decay.", .kind = HT_SETTING_CUSTOM, .read = read_group, .help = "likewise"},
     {.name = NULL}};
 #undef TRAIN
 
@@ -177,6 +215,20 @@ static ht_status check_scaling(ht_context *ctx, const ht_scaling_options *scalin
     return HT_OK;
 }
 
+static ht_status check_groups(ht_context *ctx, const ht_train_options *options)
+{
+    for (size_t i = 0; i < options->group_count; i++) {
+        const ht_param_group *group = &options->groups[i];
+        if (!(group->lr_scale >= 0 && isfinite(group->lr_scale)))
+            HT_FAIL(ctx, HT_EINVAL, "groups: lr_scale %g of '%s' is negative or no number", group->lr_scale,
+                    group->match);
+        if (!isnan(group->weight_decay) && !(group->weight_decay >= 0 && isfinite(group->weight_decay)))
+            HT_FAIL(ctx, HT_EINVAL, "groups: weight_decay %g of '%s' is negative or no number", group->weight_decay,
+                    group->match);
+    }
+    return HT_OK;
+}
+
 ht_status ht_optimizer_check(ht_context *ctx, const ht_train_options *options)
 {
     const ht_hyper *hyper = &options->hyper;
@@ -186,5 +238,6 @@ ht_status ht_optimizer_check(ht_context *ctx, const ht_train_options *options)
     if (hyper->min_coeff > hyper->max_coeff)
         HT_FAIL(ctx, HT_EINVAL, "setting min_coeff: %g is above max_coeff, %g", hyper->min_coeff, hyper->max_coeff);
     HT_TRY(check_scaling(ctx, &options->scaling));
+    HT_TRY(check_groups(ctx, options));
     return options->schedule ? ht_schedule_check(ctx, options->schedule, options->schedule_params) : HT_OK;
 }

@@ -1,0 +1,95 @@
+#include "pass/param_patterns.h"
+
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ht_status compile(ht_context *ctx, const char *setting, const char *pattern, regex_t *out)
+{
+    int wrong = regcomp(out, pattern, REG_EXTENDED | REG_NOSUB);
+    if (!wrong) return HT_OK;
+    char why[128];
+    regerror(wrong, out, why, sizeof why);
+    HT_FAIL(ctx, HT_EINVAL, "%s: '%s' is no regular expression: %s", setting, pattern, why);
+}
+
+/* By state: is it a trained parameter whose name matches? *count of them. */
+static ht_status find_matches(ht_graph *g, const char *setting, const char *pattern, bool *matches, size_t *count)
+{
+    regex_t expression;
+    HT_TRY(compile(g->ctx, setting, pattern, &expression));
+    *count = 0;
+    for (size_t i = 0; i < g->state_count; i++) {
+        const char *name = ht_value_of(g, g->states[i].value)->name;
+        matches[i] = g->states[i].trained && regexec(&expression, name, 0, NULL, 0) == 0;
+        *count += matches[i];
+    }
+    regfree(&expression);
+    return HT_OK;
+}
+
+static ht_status no_memory(ht_graph *g)
+{
+    return ht_fail(g->ctx, HT_ENOMEM, "out of memory for the choice of parameters");
+}
+
+/* ---- freezing ---- */
+
+static ht_status find_frozen(ht_graph *g, const ht_train_options *options, bool *matches, bool *frozen)
+{
+    for (size_t k = 0; k < options->freeze_count; k++) {
+        size_t count;
+        HT_TRY(find_matches(g, "freeze", options->freeze[k], matches, &count));
+        if (count == 0) HT_FAIL(g->ctx, HT_EINVAL, "freeze: '%s' matches no parameter", options->freeze[k]);
+        for (size_t i = 0; i < g->state_count; i++) frozen[i] |= matches[i];
+    }
+    for (size_t i = 0; i < g->state_count; i++)
+        if (g->states[i].trained && !frozen[i]) return HT_OK;
+    HT_FAIL(g->ctx, HT_EINVAL, "freeze: every parameter matches, and none is left to train");
+}
+
+ht_status ht_params_freeze(ht_graph *g, const ht_train_options *options)
+{
+    if (options->freeze_count == 0) return HT_OK;
+    bool *matches = calloc(g->state_count + 1, sizeof *matches), *frozen = calloc(g->state_count + 1, sizeof *frozen);
+    ht_status status = matches && frozen ? find_frozen(g, options, matches, frozen) : no_memory(g);
+    for (size_t i = 0; i < g->state_count && status == HT_OK; i++)
+        if (frozen[i]) g->states[i].trained = false;
+    free(matches);
+    free(frozen);
+    return status;
+}
+
+/* ---- groups ---- */
+
+static ht_status choose_groups(ht_graph *g, const ht_train_options *options, bool *matches, size_t *group_of)
+{
+    size_t none = options->group_count;
+    for (size_t i = 0; i < g->state_count; i++) group_of[i] = none;
+    for (size_t k = 0; k < none; k++) {
+        const char *pattern = options->groups[k].match;
+        size_t count, taken = 0;
+        HT_TRY(find_matches(g, "groups", pattern, matches, &count));
+        if (count == 0) HT_FAIL(g->ctx, HT_EINVAL, "groups: '%s' matches no parameter that is trained", pattern);
+        for (size_t i = 0; i < g->state_count; i++) {
+            if (!matches[i] || group_of[i] != none) continue;
+            group_of[i] = k;
+            taken++;
+        }
+        if (taken == 0)
+            HT_FAIL(g->ctx, HT_EINVAL, "groups: every parameter that '%s' matches is in a group before it", pattern);
+    }
+    return HT_OK;
+}
+
+ht_status ht_params_group(ht_graph *g, const ht_train_options *options, size_t **out)
+{
+    bool *matches = calloc(g->state_count + 1, sizeof *matches);
+    *out = calloc(g->state_count + 1, sizeof **out);
+    ht_status status = matches && *out ? choose_groups(g, options, matches, *out) : no_memory(g);
+    free(matches);
+    if (status == HT_OK) return HT_OK;
+    free(*out);
+    *out = NULL;
+    return status;
+}
