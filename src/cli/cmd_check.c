@@ -9,12 +9,18 @@ typedef struct check_job {
     bool all, json, keys, config_only;
 } check_job;
 
+static void tell_note(void *arg, const char *line)
+{
+    (void)arg;
+    cli_tell("halftone: ", line);
+}
+
 /* What the config names: a job's data and model. Its own errors come first, since they may be the reason. */
 static ht_status open_job(ht_context *ctx, const check_job *job, ht_config *config)
 {
     bool whole = ht_config_type(config, "model") != NULL && ht_config_type(config, "data") != NULL;
     if (job->config_only || !whole) return HT_OK;
-    ht_status status = ht_run_check(ctx, &(ht_run_request){.config = config});
+    ht_status status = ht_run_check(ctx, &(ht_run_request){.config = config, .on_note = job->json ? NULL : tell_note});
     if (status != HT_OK) ht_config_add_error(config, ht_context_message(ctx));
     return status;
 }
@@ -96,7 +102,8 @@ const cli_command cmd_check = {
         "Reads a job file, or DeepSpeed's config alone, from FILE, or from standard input when FILE is -, and prints "
         "every value and where it came from: file and line, the command line, default, or derived from others. Then it "
         "opens the data of a job and builds its model, so that what would not train is told here: a file that is "
-        "missing, sizes that do not fit. All errors of the config are printed, not only the first; then the exit "
+        "missing, sizes that do not fit. The tensors that train.init_from starts from are listed. All errors of the "
+        "config are printed, not only the first; then the exit "
         "status is 2. What is not there yet is a warning here, "
         "and an error of halftone train.",
     .options = options,

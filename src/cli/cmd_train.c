@@ -175,8 +175,10 @@ static void tell_next(const train_job *job, const ht_run_info *info, bool stoppe
 static void tell_start(const ht_context *ctx, const ht_run_info *info)
 {
     ht_text line = {0};
-    ht_text_add(&line, "%s, task %s, %" PRId64 " parameters, %.1f MiB planned, %" PRId64 " steps, %d threads, into %s",
-                info->model, ht_task_names[info->task], info->parameters, (double)info->plan_bytes / 0x1p20,
+    ht_text_add(&line, "%s, task %s, %" PRId64 " parameters, ", info->model, ht_task_names[info->task],
+                info->parameters + info->frozen);
+    if (info->frozen) ht_text_add(&line, "%" PRId64 " of them frozen, ", info->frozen);
+    ht_text_add(&line, "%.1f MiB planned, %" PRId64 " steps, %d threads, into %s", (double)info->plan_bytes / 0x1p20,
                 info->steps, ht_context_threads(ctx), info->folder);
     if (!line.failed) cli_tell("halftone: ", line.data);
     ht_text_free(&line);

@@ -75,6 +75,14 @@ typedef struct ht_train_config {
     const char *fp32_params;           /* a regular expression; NULL: none */
     const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
 
+    const char *init_path;   /* a run, a snapshot or a safetensors file to start from; NULL: none */
+    const ht_json *init_map; /* an object of names, or a list of {"match", "replace"}; NULL: names stay */
+    bool init_strict;        /* all tensors of both sides must fit */
+    const char *freeze[HT_MOST_PARAM_PATTERNS]; /* regular expressions */
+    size_t freeze_count;
+    ht_param_group groups[HT_MOST_PARAM_PATTERNS];
+    size_t group_count;
+
     const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
     double label_smoothing;
 

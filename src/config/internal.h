@@ -54,6 +54,11 @@ ht_status ht_batch_rules(ht_config *c);
 ht_status ht_optimizer_rules(ht_config *c);
 ht_status ht_schedule_rules(ht_config *c);
 ht_status ht_precision_rules(ht_config *c);
+/* fine_tuning.c: init_from, freeze and groups of the train block. */
+void ht_fine_tuning_rules(ht_config *c);
+void ht_fine_tuning_fill(ht_config *c);
+/* Else an error of the field, which `key` names. *groups: how many pairs of parentheses it has; may be NULL. */
+bool ht_check_expression(ht_config *c, const ht_field *field, const char *key, const char *expression, size_t *groups);
 /* train_config.c */
 void ht_train_config_fill(ht_config *c);
 /* support.c: what is not there yet; what stays as it is by default although people should know. */

@@ -5,7 +5,6 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
-#include <regex.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -291,16 +290,7 @@ static void check_kept_parameters(ht_config *c)
 {
     const ht_field *field = ht_fields_find(c->blocks[BLOCK_HALFTONE], "fp32_params");
     if (field->value->kind == HT_JSON_NULL) return;
-    regex_t expression;
-    int wrong = regcomp(&expression, field->value->text, REG_EXTENDED | REG_NOSUB);
-    if (wrong) {
-        char why[128];
-        regerror(wrong, &expression, why, sizeof why);
-        ht_problems_error(&c->problems, &field->origin, "halftone.fp32_params: \"%.100s\" is no regular expression: %s",
-                          field->value->text, why);
-        return;
-    }
-    regfree(&expression);
+    if (!ht_check_expression(c, field, "halftone.fp32_params", field->value->text, NULL)) return;
     if (!ht_field_bool(c->blocks[BLOCK_TRAIN], "masters"))
         ht_problems_error(&c->problems, &field->origin,
                           "halftone.fp32_params: without masters all parameters are of one type");

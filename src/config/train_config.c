@@ -190,4 +190,5 @@ void ht_train_config_fill(ht_config *c)
     r->task = ht_field_text(train, "task");
     r->label_smoothing = ht_field_number(train, "label_smoothing");
     r->schedule = schedule_name(train, engine);
+    ht_fine_tuning_fill(c);
 }

@@ -1,7 +1,9 @@
 /* Arrays in files: element types, conversion to float and integer. */
 #include "format/array.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -65,6 +67,17 @@ bool ht_array_measure(ht_array *array)
     return true;
 }
 
+ht_array_text ht_array_describe(const ht_array *array)
+{
+    ht_array_text t;
+    int length = snprintf(t.text, sizeof t.text, "%s [", ht_element_name(array->element));
+    for (int i = 0; i < array->rank; i++)
+        length +=
+            snprintf(t.text + length, sizeof t.text - (size_t)length, "%s%" PRId64, i ? ", " : "", array->shape[i]);
+    snprintf(t.text + length, sizeof t.text - (size_t)length, "]");
+    return t;
+}
+
 /* The bits of one element, in the machine's order. */
 static uint64_t bits_at(const ht_array *array, int64_t index)
 {
@@ -82,7 +95,7 @@ static double double_of(uint64_t bits)
     return x;
 }
 
-static double number_at(const ht_array *array, int64_t index)
+double ht_array_number(const ht_array *array, int64_t index)
 {
     uint64_t bits = bits_at(array, index);
     switch (array->element) {
@@ -108,7 +121,7 @@ void ht_array_floats(const ht_array *array, int64_t first, int64_t count, float 
     } else if (array->element == HT_ELEMENT_F32 && !array->big_endian) {
         memcpy(out, array->data + (size_t)first * sizeof(float), (size_t)count * sizeof(float));
     } else {
-        for (int64_t i = 0; i < count; i++) out[i] = (float)number_at(array, first + i);
+        for (int64_t i = 0; i < count; i++) out[i] = (float)ht_array_number(array, first + i);
     }
 }
 
@@ -116,13 +129,13 @@ bool ht_array_integer(const ht_array *array, int64_t index, int64_t *out)
 {
     ht_dtype dtype = ht_element_dtype(array->element);
     if (ht_dtype_is_float(dtype)) {
-        double x = number_at(array, index);
+        double x = ht_array_number(array, index);
         if (!(x >= -0x1p53 && x <= 0x1p53) || x != floor(x)) return false;
         *out = (int64_t)x;
         return true;
     }
     if (ht_element_bytes(array->element) < 8) {
-        *out = (int64_t)number_at(array, index);
+        *out = (int64_t)ht_array_number(array, index);
         return true;
     }
     uint64_t bits = bits_at(array, index);

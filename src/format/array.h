@@ -35,6 +35,14 @@ typedef struct ht_array {
 /* Sets count and bytes from element, rank and shape; false when they overflow or a size is negative. */
 bool ht_array_measure(ht_array *array);
 
+/* "F32 [8, 4]", for messages. */
+typedef struct ht_array_text {
+    char text[256];
+} ht_array_text;
+ht_array_text ht_array_describe(const ht_array *array);
+
+/* One element as a number: exact, but for whole numbers beyond 2^53. */
+double ht_array_number(const ht_array *array, int64_t index);
 /* Elements first .. first + count - 1, rounded to the nearest float. */
 void ht_array_floats(const ht_array *array, int64_t first, int64_t count, float *out);
 /* One element as an integer; false when it is none or does not fit. */

@@ -58,6 +58,17 @@ ht_hyper ht_optimizer_standards(const ht_optimizer *optimizer);
 /* The row's parameter of this name; NULL when it reads none. */
 const ht_hyper_param *ht_optimizer_param(const ht_optimizer *optimizer, const char *name);
 
+/* ---- parameters chosen by name ---- */
+
+enum { HT_MOST_PARAM_PATTERNS = 64 };
+
+/* What the update does otherwise for parameters whose name matches. */
+typedef struct ht_param_group {
+    const char *match;   /* an extended regular expression of POSIX */
+    double lr_scale;     /* of the rate that all others have */
+    double weight_decay; /* NAN: that of all others */
+} ht_param_group;
+
 /* ---- schedules ---- */
 
 /* A number that a schedule takes; names are those of DeepSpeed's scheduler parameters. */

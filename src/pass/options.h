@@ -19,15 +19,6 @@ typedef struct ht_scaling_options {
     int64_t most_skips;
 } ht_scaling_options;
 
-enum { HT_MOST_PARAM_PATTERNS = 64 };
-
-/* What the update does otherwise for parameters whose name matches. */
-typedef struct ht_param_group {
-    const char *match;   /* an extended regular expression of POSIX */
-    double lr_scale;     /* of the rate that all others have */
-    double weight_decay; /* NAN: that of all others */
-} ht_param_group;
-
 /* Of autodiff and optimizer. */
 typedef struct ht_train_options {
     int64_t accumulate; /* micro-batches per update */

@@ -28,6 +28,16 @@ static ht_status find_matches(ht_graph *g, const char *setting, const char *patt
     return HT_OK;
 }
 
+/* With the name of a parameter that could have matched, for those who do not know what names look like here. */
+static ht_status fail_unmatched(ht_graph *g, const char *setting, const char *pattern)
+{
+    size_t i = 0;
+    while (i < g->state_count && !g->states[i].trained) i++;
+    const char *name = i < g->state_count ? ht_value_of(g, g->states[i].value)->name : NULL;
+    HT_FAIL(g->ctx, HT_EINVAL, "%s: '%s' matches no parameter that is trained%s%s%s", setting, pattern,
+            name ? ", such as '" : "", name ? name : "", name ? "'" : "");
+}
+
 static ht_status no_memory(ht_graph *g)
 {
     return ht_fail(g->ctx, HT_ENOMEM, "out of memory for the choice of parameters");
@@ -40,7 +50,7 @@ static ht_status find_frozen(ht_graph *g, const ht_train_options *options, bool 
     for (size_t k = 0; k < options->freeze_count; k++) {
         size_t count;
         HT_TRY(find_matches(g, "freeze", options->freeze[k], matches, &count));
-        if (count == 0) HT_FAIL(g->ctx, HT_EINVAL, "freeze: '%s' matches no parameter", options->freeze[k]);
+        if (count == 0) return fail_unmatched(g, "freeze", options->freeze[k]);
         for (size_t i = 0; i < g->state_count; i++) frozen[i] |= matches[i];
     }
     for (size_t i = 0; i < g->state_count; i++)
@@ -70,7 +80,7 @@ static ht_status choose_groups(ht_graph *g, const ht_train_options *options, boo
         const char *pattern = options->groups[k].match;
         size_t count, taken = 0;
         HT_TRY(find_matches(g, "groups", pattern, matches, &count));
-        if (count == 0) HT_FAIL(g->ctx, HT_EINVAL, "groups: '%s' matches no parameter that is trained", pattern);
+        if (count == 0) return fail_unmatched(g, "groups", pattern);
         for (size_t i = 0; i < g->state_count; i++) {
             if (!matches[i] || group_of[i] != none) continue;
             group_of[i] = k;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "train/folder.h"
+#include "train/init_from.h"
 #include "train/process_memory.h"
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
@@ -98,6 +99,8 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         HT_FAIL(job->ctx, HT_EINVAL, "there is no \"%s\" block: training needs a job file with model and data",
                 job->model ? "data" : "model");
     HT_TRY(choose_task(job));
+    /* The embeddings of a run are those of its words. */
+    if (!vocabularies) vocabularies = ht_init_from_run(job->train_config);
     if (vocabularies) {
         HT_TRY(read_vocabulary(job, vocabularies, 0, &job->vocabulary));
         HT_TRY(read_vocabulary(job, vocabularies, 1, &job->source_vocabulary));
@@ -177,6 +180,10 @@ static ht_status fill_options(ht_job *job, bool training)
     options->train.clip = c->clip;
     options->train.decay_matrices = !c->decay_all;
     options->train.scaling = scaling_of(c);
+    memcpy(options->train.freeze, c->freeze, sizeof c->freeze);
+    options->train.freeze_count = c->freeze_count;
+    memcpy(options->train.groups, c->groups, sizeof c->groups);
+    options->train.group_count = c->group_count;
     options->precision = (ht_precision_options){
         .precision = ht_precision_find(c->precision),
         .masters = c->masters,
@@ -233,8 +240,10 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     job->mean_loss = job->model->make && counts_one(*out);
     const ht_plan_request planning = {.target = &job->target, .options = &job->options};
     const ht_pass_env env = ht_plan_pass_env(&planning);
+    int64_t declared = ht_model_parameters(*out);
     HT_TRY(ht_pipeline_run(*out, HT_STAGE_TRAIN, &env, request->observer));
     job->parameters = ht_model_parameters(*out);
+    job->frozen = job->options.training && job->train_config->freeze_count ? declared - job->parameters : 0;
     return HT_OK;
 }
 
@@ -368,16 +377,27 @@ ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *requ
     return status;
 }
 
+/* The model with its training step; weights to start from are compared with the tensors that it has once it is planned. */
+static ht_status check_model(ht_job *job, const ht_run_request *request)
+{
+    ht_graph *graph = NULL;
+    if (job->train_config->init_path) {
+        HT_TRY(ht_job_plan(job, request, true, &job->plan));
+        return ht_init_from_check(job, job->plan, request);
+    }
+    ht_status status = make_graph(job, request, &graph);
+    ht_graph_free(graph);
+    return status;
+}
+
 ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
 {
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
-    ht_graph *graph = NULL;
     ht_status status = open_data(&job, request, NULL);
     if (status == HT_OK) status = count_steps(&job);
     if (status == HT_OK) status = fill_options(&job, true);
     if (status == HT_OK) status = choose_target(&job, request, NULL);
-    if (status == HT_OK) status = make_graph(&job, request, &graph);
-    ht_graph_free(graph);
+    if (status == HT_OK) status = check_model(&job, request);
     ht_job_close(&job);
     return status;
 }

@@ -19,6 +19,7 @@ typedef struct ht_job {
     ht_session *session;
     int64_t steps;         /* of the whole run */
     int64_t parameters;    /* trained elements */
+    int64_t frozen;        /* elements of parameters that train.freeze leaves as they are */
     int64_t reserve_bytes; /* that the process may need beyond the plan */
     bool mean_loss;        /* a graph of the user's own whose loss is a mean already */
 } ht_job;

@@ -228,8 +228,9 @@ static ht_status take_saved(ht_run *run, const saved_run *saved, const char *pat
     return HT_OK;
 }
 
-static ht_status try_snapshot(ht_run *run, const char *path)
+static ht_status take_snapshot(void *arg, const char *path)
 {
+    ht_run *run = arg;
     saved_run saved;
     ht_status status = ht_snapshot_complete(run->ctx, path);
     if (status != HT_OK) return status;
@@ -241,64 +242,12 @@ static ht_status try_snapshot(ht_run *run, const char *path)
     return status;
 }
 
-/* ---- which one ---- */
-
-/* What a walk over all snapshots found. */
-typedef struct walk {
-    bool done;        /* one was read */
-    bool vanished;    /* one went while it was read: the process that trains removes old ones */
-    size_t damaged;   /* that could not be read */
-    char reason[512]; /* why not the newest of them */
-} walk;
-
-/* A file that is missing, damaged or may not be read; an older snapshot may do. */
-static bool is_damage(ht_status status)
-{
-    return status == HT_EIO || status == HT_EPARSE;
-}
-
-static ht_status try_entry(ht_run *run, ht_snapshot_entry entry, walk *found)
-{
-    char path[HT_PATH_BYTES];
-    struct stat about;
-    if (entry.kind == HT_SNAPSHOT_PARTIAL) return HT_OK;
-    HT_TRY(ht_snapshot_path(path, run->ctx, run->snapshots, entry, NULL));
-    ht_status status = try_snapshot(run, path);
-    found->done = status == HT_OK;
-    if (!is_damage(status)) return status;
-    if (stat(path, &about) != 0 && errno == ENOENT) {
-        found->vanished = true;
-        return HT_OK;
-    }
-    ht_note(run->ctx, HT_LOG_WARN, "%s is passed over: %s", path, ht_context_message(run->ctx));
-    if (found->damaged++ == 0) snprintf(found->reason, sizeof found->reason, "%s", ht_context_message(run->ctx));
-    return HT_OK;
-}
-
-static ht_status walk_snapshots(ht_run *run, walk *found)
-{
-    ht_snapshot_entry *entries;
-    size_t count;
-    struct stat about;
-    *found = (walk){0};
-    if (stat(run->snapshots, &about) != 0 && errno == ENOENT) return HT_OK;
-    HT_TRY(ht_snapshot_list(run->ctx, run->snapshots, &entries, &count));
-    ht_status status = HT_OK;
-    for (size_t i = 0; i < count && status == HT_OK && !found->done; i++) status = try_entry(run, entries[i], found);
-    free(entries);
-    return status;
-}
-
 ht_status ht_run_restore(ht_run *run)
 {
-    enum { MOST_WALKS = 100 };
-    walk found = {.vanished = true};
-    for (int i = 0; i < MOST_WALKS && !found.done && found.vanished; i++) HT_TRY(walk_snapshots(run, &found));
-    if (found.done) return HT_OK;
-    /* To begin again would write over what may still be saved. */
-    if (found.damaged > 0)
-        HT_FAIL(run->ctx, HT_EIO, "%s: no snapshot can be read, of %zu that are there; the newest: %s", run->snapshots,
-                found.damaged, found.reason);
+    bool taken;
+    /* Where none can be read, to begin again would write over what may still be saved. */
+    HT_TRY(ht_snapshot_newest(run->ctx, run->snapshots, take_snapshot, run, &taken));
+    if (taken) return HT_OK;
     if (run->request.mode == HT_RUN_EVALUATE)
         HT_FAIL(run->ctx, HT_EINVAL, "%s: there is no complete snapshot", run->snapshots);
     ht_run_note(run, "%s: there is no snapshot yet, so the run begins at its first step", run->snapshots);

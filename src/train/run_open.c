@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "train/folder.h"
+#include "train/init_from.h"
 #include "train/process_memory.h"
 #include "train/run_state.h"
 
@@ -79,6 +80,8 @@ static ht_status set_up(ht_run *run)
     HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
     if (again) HT_TRY(of_output(run, ht_run_restore(run)));
     if (mode == HT_RUN_EVALUATE) return HT_OK;
+    /* What goes on from a snapshot has its weights there. */
+    if (run->saved_step < 0) HT_TRY(ht_init_from_load(&run->job, &run->request, folder));
     run->update = ht_plan_segment_find(run->job.plan, "update");
     HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
     run->can_drop = run->request.stop && run->job.train_config->accumulate > 1;
@@ -110,6 +113,7 @@ ht_run_info ht_run_info_of(const ht_run *run)
         .model = run->job.model->name,
         .task = run->job.task,
         .parameters = run->job.parameters,
+        .frozen = run->job.frozen,
         .plan_bytes = ht_plan_bytes(plan),
         .reserve_bytes = run->job.reserve_bytes,
         .bytes = ht_plan_byte_table(plan),

@@ -94,7 +94,7 @@ static ht_status write_files(const writing *w, const ht_snapshot_meta *meta)
     ht_text text = {0};
     ht_snapshot_entry partial = {w->step, HT_SNAPSHOT_PARTIAL};
     HT_TRY(ht_snapshot_path(path, w->ctx, w->folder, partial, HT_MANIFEST_NAME));
-    HT_TRY(ht_snapshot_tensor_find(&list, w->session));
+    HT_TRY(ht_snapshot_tensor_find(&list, w->session->plan));
     manifest.meta.model_hash = w->session->plan->model_hash;
     ht_status status = HT_OK;
     for (int i = 0; i < HT_SNAPSHOT_FILES && status == HT_OK; i++)

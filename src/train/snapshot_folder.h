@@ -2,6 +2,7 @@
 #ifndef HT_TRAIN_SNAPSHOT_FOLDER_H
 #define HT_TRAIN_SNAPSHOT_FOLDER_H
 
+#include "format/format.h"
 #include "train/manifest.h"
 
 enum { HT_PATH_BYTES = 4096 };
@@ -25,8 +26,16 @@ ht_status ht_snapshot_path(char path[HT_PATH_BYTES], ht_context *ctx, const char
 
 /* Reads and checks path/manifest.json; texts live in the arena. */
 ht_status ht_snapshot_manifest(ht_manifest *out, ht_context *ctx, ht_arena *arena, const char *path);
+/* The weights of a snapshot, once their checksum is the manifest's; `file` receives the path. */
+ht_status ht_snapshot_open_weights(ht_safetensors **out, ht_context *ctx, const char *path, char file[HT_PATH_BYTES]);
 /* A manifest, and files of the sizes that it says; otherwise the context says what is missing. */
 ht_status ht_snapshot_complete(ht_context *ctx, const char *path);
+
+/* Offers the snapshots of a folder, the newest first, until `take` takes one: *taken is false where there is none, and no
+ * folder. One that is damaged (HT_EIO, HT_EPARSE) is passed over with a line in the log; HT_EIO where all are. A process
+ * that trains may remove some meanwhile. */
+typedef ht_status (*ht_snapshot_take_fn)(void *arg, const char *path);
+ht_status ht_snapshot_newest(ht_context *ctx, const char *folder, ht_snapshot_take_fn take, void *arg, bool *taken);
 
 /* Removes a snapshot's three files and the folder itself; 0, or errno. A file that we did not put there stays. */
 int ht_snapshot_unlink(const char *path);

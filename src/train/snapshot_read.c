@@ -57,41 +57,38 @@ ht_status ht_snapshot_look(ht_context *ctx, const char *path, ht_snapshot_meta *
 
 /* ---- comparing ---- */
 
-static ht_status open_file(reading *r, const char *path, int which)
+/* One of the snapshot's files, whose bytes are those that the manifest says; `file` receives its path. */
+static ht_status open_file(ht_safetensors **out, ht_context *ctx, const ht_manifest *manifest, const char *path,
+                           int which, char file[HT_PATH_BYTES])
 {
-    const ht_stored_file *stored = &r->manifest.files[which];
+    const ht_stored_file *stored = &manifest->files[which];
     uint64_t checksum;
     int64_t bytes;
     struct stat about;
-    int length = snprintf(r->paths[which], HT_PATH_BYTES, "%s/%s", path, ht_snapshot_file_names[which]);
-    if (length < 0 || length >= HT_PATH_BYTES) HT_FAIL(r->ctx, HT_EINVAL, "%s: the path is too long", path);
-    const char *file = r->paths[which];
-    if (stat(file, &about) != 0) HT_FAIL(r->ctx, HT_EIO, "%s: %s", file, strerror(errno));
-    if (!S_ISREG(about.st_mode)) HT_FAIL(r->ctx, HT_EIO, "%s: not a file", file);
+    int length = snprintf(file, HT_PATH_BYTES, "%s/%s", path, ht_snapshot_file_names[which]);
+    if (length < 0 || length >= HT_PATH_BYTES) HT_FAIL(ctx, HT_EINVAL, "%s: the path is too long", path);
+    if (stat(file, &about) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", file, strerror(errno));
+    if (!S_ISREG(about.st_mode)) HT_FAIL(ctx, HT_EIO, "%s: not a file", file);
     bytes = (int64_t)about.st_size;
-    if (bytes == stored->bytes) HT_TRY(ht_checksum_file(&checksum, &bytes, r->ctx, file));
+    if (bytes == stored->bytes) HT_TRY(ht_checksum_file(&checksum, &bytes, ctx, file));
     if (bytes != stored->bytes)
-        HT_FAIL(r->ctx, HT_EPARSE, "%s: %" PRId64 " bytes, the manifest says %" PRId64, file, bytes, stored->bytes);
+        HT_FAIL(ctx, HT_EPARSE, "%s: %" PRId64 " bytes, the manifest says %" PRId64, file, bytes, stored->bytes);
     if (checksum != stored->checksum)
-        HT_FAIL(r->ctx, HT_EPARSE, "%s: checksum %016" PRIx64 ", the manifest says %016" PRIx64 ": the file is damaged",
+        HT_FAIL(ctx, HT_EPARSE, "%s: checksum %016" PRIx64 ", the manifest says %016" PRIx64 ": the file is damaged",
                 file, checksum, stored->checksum);
-    return ht_safetensors_open(&r->files[which], r->ctx, file);
+    return ht_safetensors_open(out, ctx, file);
 }
 
-typedef struct array_text {
-    char text[256];
-} array_text;
-
-/* "F32 [8, 4]". */
-static array_text describe(const ht_array *array)
+ht_status ht_snapshot_open_weights(ht_safetensors **out, ht_context *ctx, const char *path, char file[HT_PATH_BYTES])
 {
-    array_text t;
-    int length = snprintf(t.text, sizeof t.text, "%s [", ht_element_name(array->element));
-    for (int i = 0; i < array->rank; i++)
-        length +=
-            snprintf(t.text + length, sizeof t.text - (size_t)length, "%s%" PRId64, i ? ", " : "", array->shape[i]);
-    snprintf(t.text + length, sizeof t.text - (size_t)length, "]");
-    return t;
+    ht_manifest manifest;
+    ht_arena *arena = ht_arena_create();
+    *out = NULL;
+    ht_status status =
+        arena ? ht_snapshot_manifest(&manifest, ctx, arena, path) : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
+    if (status == HT_OK) status = open_file(out, ctx, &manifest, path, HT_SNAPSHOT_WEIGHTS, file);
+    ht_arena_free(arena);
+    return status;
 }
 
 static bool same_array(const ht_array *a, const ht_array *b)
@@ -132,7 +129,7 @@ static ht_status match(reading *r, size_t item, size_t *matched)
     }
     if (!same_array(&found->array, &wanted->array))
         HT_FAIL(r->ctx, HT_ESHAPE, "%s: tensor '%s' is %s, the model's is %s", file, wanted->name,
-                describe(&found->array).text, describe(&wanted->array).text);
+                ht_array_describe(&found->array).text, ht_array_describe(&wanted->array).text);
     if (!proper_values(&found->array))
         HT_FAIL(r->ctx, HT_EPARSE, "%s: tensor '%s' is BOOL and holds a byte above 1", file, wanted->name);
     r->from[item] = found;
@@ -155,8 +152,8 @@ static ht_status compare(reading *r, const char *path)
 {
     size_t matched[HT_SNAPSHOT_FILES] = {0};
     HT_TRY(ht_snapshot_manifest(&r->manifest, r->ctx, r->arena, path));
-    for (int i = 0; i < r->file_count; i++) HT_TRY(open_file(r, path, i));
-    HT_TRY(ht_snapshot_tensor_find(&r->list, r->session));
+    for (int i = 0; i < r->file_count; i++) HT_TRY(open_file(&r->files[i], r->ctx, &r->manifest, path, i, r->paths[i]));
+    HT_TRY(ht_snapshot_tensor_find(&r->list, r->session->plan));
     r->from = HT_NEW(r->arena, const ht_named_array *, r->list.count);
     if (!r->from) HT_FAIL(r->ctx, HT_ENOMEM, "%s: out of memory", path);
     for (size_t i = 0; i < r->list.count; i++)

@@ -32,7 +32,7 @@ static bool is_optional(const char *name)
     return false;
 }
 
-static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot *slot)
+static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_plan *plan, const ht_slot *slot)
 {
     ht_snapshot_tensor tensor = {
         .name = slot->name, .file = file_of(slot->heading), .optional = is_optional(slot->name)};
@@ -41,12 +41,12 @@ static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_session *s, co
     memcpy(tensor.array.shape, slot->type.dim, sizeof slot->type.dim);
     tensor.place = slot->place;
     if (tensor.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&tensor.array))
-        HT_FAIL(s->plan->ctx, HT_ENOTSUP, "snapshot: state '%s' has a type that no file holds", slot->name);
-    return add(list, s->plan->ctx, &tensor);
+        HT_FAIL(plan->ctx, HT_ENOTSUP, "snapshot: state '%s' has a type that no file holds", slot->name);
+    return add(list, plan->ctx, &tensor);
 }
 
 /* Elements begin .. end - 1 of a state, which no view has. */
-static ht_status add_padding(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot *owner, int64_t begin,
+static ht_status add_padding(ht_snapshot_tensor_list *list, const ht_plan *plan, const ht_slot *owner, int64_t begin,
                              int64_t end)
 {
     if (begin >= end) return HT_OK;
@@ -55,12 +55,12 @@ static ht_status add_padding(ht_snapshot_tensor_list *list, const ht_session *s,
     ht_text_add(&name, "%s[%" PRId64 ":%" PRId64 "]", owner->name, begin, end);
     if (!name.failed) tensor.name = ht_arena_text(list->names, name.data, name.length);
     ht_text_free(&name);
-    if (!tensor.name) return no_memory(s->plan->ctx);
+    if (!tensor.name) return no_memory(plan->ctx);
     tensor.array = (ht_array){.element = ht_element_of_dtype(owner->type.dtype), .rank = 1, .shape = {end - begin}};
     ht_array_measure(&tensor.array);
     tensor.place = owner->place;
     tensor.place.offset += begin * (int64_t)ht_dtype_bytes(owner->type.dtype);
-    return add(list, s->plan->ctx, &tensor);
+    return add(list, plan->ctx, &tensor);
 }
 
 /* By owner, then by place; of two that begin together the longer first. */
@@ -76,21 +76,21 @@ static int by_place(const void *left, const void *right)
 
 /* The views of one state, in order: each that begins behind the last one's end, and what lies between them. A view
  * that overlaps another or is strided adds no bytes of its own. */
-static ht_status add_views(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot *const *views,
+static ht_status add_views(ht_snapshot_tensor_list *list, const ht_plan *plan, const ht_slot *const *views,
                            size_t count)
 {
-    const ht_slot *owner = &s->plan->slots[views[0]->owner];
+    const ht_slot *owner = &plan->slots[views[0]->owner];
     int64_t bytes = (int64_t)ht_dtype_bytes(owner->type.dtype), end = 0;
     for (size_t i = 0; i < count; i++) {
         int64_t begin = (views[i]->place.offset - owner->place.offset) / bytes, elems = ht_type_elems(&views[i]->type);
         bool fits = begin >= end && !views[i]->derived && ht_type_contiguous(&views[i]->type);
         if (elems > 0 && !fits) continue;
-        HT_TRY(add_slot(list, s, views[i]));
+        HT_TRY(add_slot(list, plan, views[i]));
         if (elems == 0) continue;
-        HT_TRY(add_padding(list, s, owner, end, begin));
+        HT_TRY(add_padding(list, plan, owner, end, begin));
         end = begin + elems;
     }
-    return add_padding(list, s, owner, end, ht_type_elems(&owner->type));
+    return add_padding(list, plan, owner, end, ht_type_elems(&owner->type));
 }
 
 static bool is_saved(const ht_slot *slot)
@@ -98,9 +98,8 @@ static bool is_saved(const ht_slot *slot)
     return slot->kind == HT_SLOT_STATE && !slot->derived && slot->heading != HT_HEADING_GRADIENTS;
 }
 
-static ht_status collect(ht_snapshot_tensor_list *list, const ht_session *s, const ht_slot **views, bool *viewed)
+static ht_status collect(ht_snapshot_tensor_list *list, const ht_plan *plan, const ht_slot **views, bool *viewed)
 {
-    const ht_plan *plan = s->plan;
     size_t count = 0;
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
@@ -111,10 +110,10 @@ static ht_status collect(ht_snapshot_tensor_list *list, const ht_session *s, con
     if (count) qsort(views, count, sizeof *views, by_place);
     for (size_t i = 0; i < plan->slot_count; i++)
         if (is_saved(&plan->slots[i]) && plan->slots[i].owner == i && !viewed[i])
-            HT_TRY(add_slot(list, s, &plan->slots[i]));
+            HT_TRY(add_slot(list, plan, &plan->slots[i]));
     for (size_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && views[end]->owner == views[i]->owner;) end++;
-        HT_TRY(add_views(list, s, views + i, end - i));
+        HT_TRY(add_views(list, plan, views + i, end - i));
     }
     return HT_OK;
 }
@@ -127,14 +126,13 @@ static int wide_first(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_session *session)
+ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_plan *plan)
 {
-    ht_context *ctx = session->plan->ctx;
     *out = (ht_snapshot_tensor_list){.names = ht_arena_create()};
-    const ht_slot **views = calloc(session->plan->slot_count + 1, sizeof *views);
-    bool *viewed = calloc(session->plan->slot_count + 1, sizeof *viewed);
+    const ht_slot **views = calloc(plan->slot_count + 1, sizeof *views);
+    bool *viewed = calloc(plan->slot_count + 1, sizeof *viewed);
     bool ok = out->names && views && viewed;
-    ht_status status = ok ? collect(out, session, views, viewed) : no_memory(ctx);
+    ht_status status = ok ? collect(out, plan, views, viewed) : no_memory(plan->ctx);
     if (status == HT_OK && out->count) qsort(out->items, out->count, sizeof *out->items, wide_first);
     if (status != HT_OK) ht_snapshot_tensor_free(out);
     free(views);

@@ -1,4 +1,4 @@
-/* Which bytes of a session a snapshot holds, and under which names. */
+/* Which bytes of a session a snapshot holds, and under which names: its plan knows. */
 #ifndef HT_TRAIN_SNAPSHOT_TENSORS_H
 #define HT_TRAIN_SNAPSHOT_TENSORS_H
 
@@ -24,7 +24,7 @@ typedef struct ht_snapshot_tensor_list {
 /* Every state that is neither derived nor a gradient. What others view is saved as its views, so that a file holds
  * the tensors of the model and not how they were laid out; bytes that no view has follow as "name[begin:end]". Wide
  * types first. On failure *out is empty. */
-ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_session *session);
+ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_plan *plan);
 void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list);
 
 /* Is it in the file now? */

@@ -96,16 +96,18 @@ typedef struct ht_run_request {
 typedef struct ht_run_info {
     const char *folder, *model;
     ht_task task;
-    int64_t parameters, plan_bytes, reserve_bytes; /* reserve: as in ht_end_report */
-    ht_byte_table bytes;                           /* plan_bytes by space and heading */
-    int64_t steps, first_step;                     /* of the whole run; made before this process */
+    int64_t parameters, frozen;        /* elements that are trained; that train.freeze leaves out */
+    int64_t plan_bytes, reserve_bytes; /* reserve: as in ht_end_report */
+    ht_byte_table bytes;               /* plan_bytes by space and heading */
+    int64_t steps, first_step;         /* of the whole run; made before this process */
     uint64_t model_hash;
 } ht_run_info;
 
 /* A job's plan, and nothing else: no folder, no memory for it, no step. */
 ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request);
 
-/* Opens a job's data and builds its model with the training step, and nothing else: what would not train is told. */
+/* Opens a job's data and builds its model with the training step, and opens the weights that it starts from, and nothing
+ * else: what would not train is told. on_note is told of every tensor to start from. */
 ht_status ht_run_check(ht_context *ctx, const ht_run_request *request);
 
 ht_status ht_run_open(ht_run **out, ht_context *ctx, const ht_run_request *request);
