@@ -70,6 +70,20 @@ static void cuda__runs_change_devices_between_starts(void **state)
     expect(c, "\"$H\" eval gpu --device cuda --json | grep -c '\"loss\": '", 0, "1\n");
 }
 
+/* From a file of PyTorch's, with frozen layers and groups: the first of the losses that PyTorch had. */
+static void cuda__fine_tuning_has_the_curve_of_pytorch(void **state)
+{
+    data_case *c = *state;
+    expect(c,
+           "set -e; cp -r '" HT_TEST_DIR "/reference/fine_tuning/.' .; "
+           "\"$H\" train from_torch.json --device cuda --set train.steps=12 > log 2>&1; mv tuned gpu; "
+           "losses() { grep '\"kind\": \"step\"' gpu/metrics.jsonl | grep -o '\"loss\": [0-9.]*'; }; "
+           "losses | paste - from_torch.txt | awk 'NF == 3 { d = $2 - $3; if (d < 0) d = -d; if (d > 0.01 * $3) bad++; "
+           "n++ } "
+           "END { print n, bad + 0 }'",
+           0, "12 0\n");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -78,6 +92,7 @@ int main(void)
         CASE(cuda__losses_are_those_of_the_cpu),
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
         CASE(cuda__runs_change_devices_between_starts),
+        CASE(cuda__fine_tuning_has_the_curve_of_pytorch),
     };
     ht_device *device;
     if (ht_device_get(&device, context_shared(), "cuda") != HT_OK) {

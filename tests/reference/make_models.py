@@ -314,4 +314,5 @@ def main():
         (folder / f"{name}.txt").write_text(text(case))
 
 
-main()
+if __name__ == "__main__":
+    main()
