@@ -86,8 +86,8 @@ const ht_config_change *ht_config_changes_of(const ht_config_changes *changes, c
 
 static bool decides_state(const char *key)
 {
-    static const char *const keys[] = {"train.task", "train.optimizer", "train.precision", "train.masters",
-                                       "train.freeze"};
+    static const char *const keys[] = {"train.task",    "train.optimizer", "train.precision",
+                                       "train.masters", "train.freeze",    "train.groups"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0) return true;
     return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0 || strncmp(key, "halftone.", 9) == 0;
