@@ -1,6 +1,7 @@
-/* max_pool2d: the largest element of each window and its index in the plane (the first of equals; NaN is largest, the
- * last one of several, as in PyTorch). avg_pool2d: the mean of each window, with padding counted as zeros or left out.
- * Both gradients are linear, and their own gradients are a gather and avg_pool2d. */
+/* max_pool2d: the largest element of each window and its tap, row · width + column inside the window (the first of
+ * equals; NaN is largest, the last one of several, as in PyTorch). The tap is all that the gradient needs, and a byte
+ * holds it for windows of up to 256 elements. avg_pool2d: the mean of each window, with padding counted as zeros or
+ * left out. Both gradients are linear, and their own gradients are a gather and avg_pool2d. */
 #include "op/op.h"
 #include "op/window.h"
 
@@ -51,40 +52,20 @@ static ht_status pool_infer(ht_context *ctx, const ht_call *call, ht_type *out)
     return HT_OK;
 }
 
-static ht_status need_index_range(ht_context *ctx, const int64_t plane[2])
-{
-    int64_t positions;
-    if (!__builtin_mul_overflow(plane[0], plane[1], &positions) && positions <= INT32_MAX) return HT_OK;
-    HT_FAIL(ctx, HT_ESHAPE, "a plane of %" PRId64 " by %" PRId64 " has more positions than an i32 counts", plane[0],
-            plane[1]);
-}
-
 static ht_status max_pool_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
+    int64_t size[2], taps;
     HT_TRY(pool_infer(ctx, call, out));
-    HT_TRY(need_index_range(ctx, call->in[0]->dim + 2));
-    out[1] = ht_type_make(HT_I32, 4, out[0].dim);
+    HT_TRY(ht_need_pair(ctx, call, "window", 1, size));
+    if (__builtin_mul_overflow(size[0], size[1], &taps) || taps > INT32_MAX)
+        HT_FAIL(ctx, HT_ESHAPE, "a window of %" PRId64 " by %" PRId64 " has more taps than an i32 counts", size[0],
+                size[1]);
+    out[1] = ht_type_make(taps <= UINT8_MAX + 1 ? HT_U8 : HT_I32, 4, out[0].dim);
     return HT_OK;
 }
 
-static ht_status max_pool_grad_infer(ht_context *ctx, const ht_call *call, ht_type *out)
-{
-    int64_t size[2];
-    HT_TRY(ht_need_float(ctx, call, 0));
-    HT_TRY(ht_need_int(ctx, call, 1));
-    HT_TRY(ht_need_rank(ctx, call, 0, 4));
-    HT_TRY(ht_need_pair(ctx, call, "size", 1, size));
-    HT_TRY(need_index_range(ctx, size));
-    const ht_type *dy = call->in[0], *index = call->in[1];
-    if (!ht_type_same_shape(dy, index)) {
-        ht_type_text a, b;
-        HT_FAIL(ctx, HT_ESHAPE, "dy is %s, index is %s", ht_type_str(dy, &a), ht_type_str(index, &b));
-    }
-    out[0] = ht_type_make(dy->dtype, HT_DIMS(dy->dim[0], dy->dim[1], size[0], size[1]));
-    return HT_OK;
-}
-
-static ht_status avg_pool_grad_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+/* dx from dy, which is as large as the pooling makes it. */
+static ht_status pool_grad_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     int64_t size[2];
     ht_window window;
@@ -98,6 +79,17 @@ static ht_status avg_pool_grad_infer(ht_context *ctx, const ht_call *call, ht_ty
                 "dy has planes of %" PRId64 " by %" PRId64 "; the pooling makes %" PRId64 " by %" PRId64, dy->dim[2],
                 dy->dim[3], window.steps[0], window.steps[1]);
     out[0] = ht_type_make(dy->dtype, HT_DIMS(dy->dim[0], dy->dim[1], size[0], size[1]));
+    return HT_OK;
+}
+
+static ht_status max_pool_grad_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    const ht_type *dy = call->in[0], *tap = call->in[1];
+    ht_type_text a, b;
+    if (tap->dtype != HT_U8) HT_TRY(ht_need_int(ctx, call, 1));
+    HT_TRY(pool_grad_infer(ctx, call, out));
+    if (!ht_type_same_shape(dy, tap))
+        HT_FAIL(ctx, HT_ESHAPE, "dy is %s, tap is %s", ht_type_str(dy, &a), ht_type_str(tap, &b));
     return HT_OK;
 }
 
@@ -131,50 +123,68 @@ static ht_type like(const ht_graph *g, ht_val v)
     return type;
 }
 
+/* window, stride and padding as in the call, exclude_padding of an average, and space for one more. */
+enum { MAX_ATTRS = 3, AVG_ATTRS };
+static void shared_attrs(const ht_call *call, size_t count, ht_attr attrs[AVG_ATTRS + 1])
+{
+    static const char *const keys[AVG_ATTRS] = {"window", "stride", "padding", "exclude_padding"};
+    for (size_t i = 0; i < count; i++) attrs[i] = *ht_call_attr(call, keys[i]);
+}
+
 static ht_status max_pool_grad(ht_graph *g, const ht_grad *d)
 {
+    ht_attr attrs[AVG_ATTRS + 1];
     ht_type want = like(g, d->x[0]);
-    d->dx[0] =
-        ht_emit1(g, "max_pool2d_grad", &want, HT_VALS(d->dy[0], d->y[1]), HT_ATTRS(HT_INTS("size", 2, want.dim + 2)));
+    shared_attrs(d->call, MAX_ATTRS, attrs);
+    attrs[MAX_ATTRS] = (ht_attr)HT_INTS("size", 2, want.dim + 2);
+    d->dx[0] = ht_emit1(g, "max_pool2d_grad", &want, HT_VALS(d->dy[0], d->y[1]), MAX_ATTRS + 1, attrs);
     return ht_graph_status(g);
+}
+
+/* The index of each tap in a plane that has its padding around it. */
+static ht_val index_of_taps(ht_graph *g, const ht_window *v, int64_t padded_width, ht_val tap)
+{
+    const ht_type type = *ht_type_of(g, tap);
+    ht_val row = ht_scale(g, ht_cast(g, tap, HT_F64), 1 / (double)v->size[1]);
+    /* Half an element more, and no rounding of the quotient takes it below its row. */
+    row = ht_cast(g, ht_add_scalar(g, row, 0.5 / (double)v->size[1]), HT_I64);
+    ht_val step_h = ht_iota(g, HT_I64, 4, type.dim, 2), step_w = ht_iota(g, HT_I64, 4, type.dim, 3);
+    ht_val first = ht_add(g, ht_scale(g, step_h, (double)(v->stride[0] * padded_width)),
+                          ht_scale(g, step_w, (double)v->stride[1]));
+    ht_val inside = ht_add(g, ht_cast(g, tap, HT_I64), ht_scale(g, row, (double)(padded_width - v->size[1])));
+    return ht_add(g, first, inside);
 }
 
 /* Each element of dy was added at one index: its gradient is gathered from there. */
 static ht_status max_pool_grad_grad(ht_graph *g, const ht_grad *d)
 {
     ht_type dy = like(g, d->x[0]);
-    const ht_type *into = ht_type_of(g, d->dy[0]);
-    int64_t plane = into->dim[2] * into->dim[3], places = dy.dim[2] * dy.dim[3];
-    ht_val planes = ht_reshape(g, d->dy[0], HT_DIMS(dy.dim[0], dy.dim[1], plane));
-    ht_val index = ht_reshape(g, d->x[1], HT_DIMS(dy.dim[0], dy.dim[1], places));
-    if (d->need[0]) d->dx[0] = ht_reshape(g, ht_gather(g, planes, index, 2), 4, dy.dim);
+    ht_window v = ht_pool_of(d->call, ht_type_of(g, d->dy[0]));
+    int64_t around[4] = {0, 0, v.padding[0], v.padding[1]}, width = v.plane[1] + 2 * v.padding[1];
+    int64_t plane = (v.plane[0] + 2 * v.padding[0]) * width, places = dy.dim[2] * dy.dim[3];
+    if (!d->need[0]) return HT_OK;
+    ht_val planes = ht_reshape(g, ht_pad(g, d->dy[0], around, around, 0), HT_DIMS(dy.dim[0], dy.dim[1], plane));
+    ht_val index = ht_reshape(g, index_of_taps(g, &v, width, d->x[1]), HT_DIMS(dy.dim[0], dy.dim[1], places));
+    d->dx[0] = ht_reshape(g, ht_gather(g, planes, index, 2), 4, dy.dim);
     return ht_graph_status(g);
-}
-
-/* window, stride, padding and exclude_padding as in the call, and space for one more. */
-enum { SHARED_ATTRS = 4 };
-static void shared_attrs(const ht_call *call, ht_attr attrs[SHARED_ATTRS + 1])
-{
-    static const char *const keys[SHARED_ATTRS] = {"window", "stride", "padding", "exclude_padding"};
-    for (int i = 0; i < SHARED_ATTRS; i++) attrs[i] = *ht_call_attr(call, keys[i]);
 }
 
 static ht_status avg_pool_grad(ht_graph *g, const ht_grad *d)
 {
-    ht_attr attrs[SHARED_ATTRS + 1];
+    ht_attr attrs[AVG_ATTRS + 1];
     ht_type want = like(g, d->x[0]);
-    shared_attrs(d->call, attrs);
-    attrs[SHARED_ATTRS] = (ht_attr)HT_INTS("size", 2, want.dim + 2);
-    d->dx[0] = ht_emit1(g, "avg_pool2d_grad", &want, HT_VALS(d->dy[0]), SHARED_ATTRS + 1, attrs);
+    shared_attrs(d->call, AVG_ATTRS, attrs);
+    attrs[AVG_ATTRS] = (ht_attr)HT_INTS("size", 2, want.dim + 2);
+    d->dx[0] = ht_emit1(g, "avg_pool2d_grad", &want, HT_VALS(d->dy[0]), AVG_ATTRS + 1, attrs);
     return ht_graph_status(g);
 }
 
 static ht_status avg_pool_grad_grad(ht_graph *g, const ht_grad *d)
 {
-    ht_attr attrs[SHARED_ATTRS + 1];
+    ht_attr attrs[AVG_ATTRS + 1];
     ht_type want = like(g, d->x[0]);
-    shared_attrs(d->call, attrs);
-    d->dx[0] = ht_emit1(g, "avg_pool2d", &want, HT_VALS(d->dy[0]), SHARED_ATTRS, attrs);
+    shared_attrs(d->call, AVG_ATTRS, attrs);
+    d->dx[0] = ht_emit1(g, "avg_pool2d", &want, HT_VALS(d->dy[0]), AVG_ATTRS, attrs);
     return ht_graph_status(g);
 }
 
@@ -199,27 +209,36 @@ static void max_pool_ref(const ht_call *call, const double *const *in, double *c
     int64_t places = v.steps[0] * v.steps[1], elems = ht_type_elems(call->out[0]);
     for (int64_t i = 0; i < elems; i++) {
         const double *x = in[0] + i / places * v.plane[0] * v.plane[1];
-        ref_part part = ref_part_at(&v, i % places / v.steps[1], i % v.steps[1]);
-        int64_t best = part.rows.from * v.plane[1] + part.columns.from;
+        int64_t step_h = i % places / v.steps[1], step_w = i % v.steps[1];
+        ref_part part = ref_part_at(&v, step_h, step_w);
+        int64_t best_h = part.rows.from, best_w = part.columns.from;
         for (int64_t h = part.rows.from; h < part.rows.to; h++) {
             for (int64_t w = part.columns.from; w < part.columns.to; w++) {
                 double value = x[h * v.plane[1] + w];
-                if (value > x[best] || value != value) best = h * v.plane[1] + w;
+                if (value > x[best_h * v.plane[1] + best_w] || value != value) best_h = h, best_w = w;
             }
         }
-        out[0][i] = x[best];
-        out[1][i] = (double)best;
+        int64_t row = best_h - ht_window_at(&v, 0, step_h, 0), column = best_w - ht_window_at(&v, 1, step_w, 0);
+        out[0][i] = x[best_h * v.plane[1] + best_w];
+        out[1][i] = (double)(row * v.size[1] + column);
     }
 }
 
-/* An index outside the plane is skipped. */
+/* A tap outside the window or the plane is skipped. */
 static void max_pool_grad_ref(const ht_call *call, const double *const *in, double *const *out)
 {
-    const ht_type *dy = call->in[0], *dx = call->out[0];
-    int64_t places = dy->dim[2] * dy->dim[3], plane = dx->dim[2] * dx->dim[3], elems = ht_type_elems(dy);
+    const ht_type *dx = call->out[0];
+    ht_window v = ht_pool_of(call, dx);
+    int64_t places = v.steps[0] * v.steps[1], plane = v.plane[0] * v.plane[1], elems = ht_type_elems(call->in[0]);
     memset(out[0], 0, (size_t)ht_type_elems(dx) * sizeof(double));
-    for (int64_t i = 0; i < elems; i++)
-        if (in[1][i] >= 0 && in[1][i] < (double)plane) out[0][i / places * plane + (int64_t)in[1][i]] += in[0][i];
+    for (int64_t i = 0; i < elems; i++) {
+        if (!(in[1][i] >= 0 && in[1][i] < (double)(v.size[0] * v.size[1]))) continue;
+        int64_t tap = (int64_t)in[1][i];
+        int64_t h = ht_window_at(&v, 0, i % places / v.steps[1], tap / v.size[1]);
+        int64_t w = ht_window_at(&v, 1, i % v.steps[1], tap % v.size[1]);
+        bool inside = h >= 0 && h < v.plane[0] && w >= 0 && w < v.plane[1];
+        if (inside) out[0][i / places * plane + h * v.plane[1] + w] += in[0][i];
+    }
 }
 
 /* Walks the windows over a tensor like x: y[place] = mean, or dx += dy[place] / count. */
@@ -262,7 +281,7 @@ static void avg_pool_grad_ref(const ht_call *call, const double *const *in, doub
 #define AVG_POOL_ATTRS POOL_ATTRS, HT_DEF_INT("exclude_padding", 0)
 
 static const ht_attr_def max_pool_attrs[] = {POOL_ATTRS, HT_DEF_END};
-static const ht_attr_def max_pool_grad_attrs[] = {HT_DEF_REQUIRED("size", HT_ATTR_INTS), HT_DEF_END};
+static const ht_attr_def max_pool_grad_attrs[] = {POOL_ATTRS, HT_DEF_REQUIRED("size", HT_ATTR_INTS), HT_DEF_END};
 static const ht_attr_def avg_pool_attrs[] = {AVG_POOL_ATTRS, HT_DEF_END};
 static const ht_attr_def avg_pool_grad_attrs[] = {AVG_POOL_ATTRS, HT_DEF_REQUIRED("size", HT_ATTR_INTS), HT_DEF_END};
 
@@ -278,11 +297,13 @@ static const char *const max_pool_samples[] = {
 };
 
 static const char *const max_pool_grad_samples[] = {
-    "(f32[2,3,3,2], i32[2,3,3,2] 0..23) size=[6,4]",
-    "(f32[1,2,2,3], i32[1,2,2,3] 0..3) size=[2,2]",
-    "(f32[0,3,2,2], i32[0,3,2,2]) size=[4,4]",
-    "(f32[1,2,0,2], i32[1,2,0,2]) size=[3,3]",
-    "(f32[1,2,15,15], i32[1,2,15,15] 0..2499) size=[50,50]",
+    "(f32[2,3,3,2], u8[2,3,3,2] 0..3) window=[2,2] size=[6,4]",
+    "(f32[1,2,2,3], i32[1,2,2,3] 0..8) window=[3,3] stride=[2,1] padding=[1,1] size=[4,3]",
+    "(f32[2,1,2,3], u8[2,1,2,3] 0..5) window=[2,3] stride=[3,1] padding=[1,0] size=[5,5]",
+    "(f32[1,2,1,1], i64[1,2,1,1] 0..11) window=[4,3] size=[4,3]",
+    "(f32[0,3,2,2], u8[0,3,2,2]) window=[2,2] size=[4,4]",
+    "(f32[1,2,15,15], u8[1,2,15,15] 0..24) window=[5,5] stride=[3,3] padding=[2,2] size=[44,45]",
+    "(f32[1,1,2,300], u8[1,1,2,300] 0..3) window=[2,2] size=[5,601]",
     NULL,
 };
 
@@ -364,7 +385,7 @@ const ht_op ht_op_avg_pool2d_grad = {
     .max_in = 1,
     .n_out = 1,
     .attrs = avg_pool_grad_attrs,
-    .infer = avg_pool_grad_infer,
+    .infer = pool_grad_infer,
     .cost = avg_pool_grad_cost,
     .grad = avg_pool_grad_grad,
     .ref = avg_pool_grad_ref,

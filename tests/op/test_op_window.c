@@ -147,8 +147,8 @@ static void pool__refuses_what_has_no_answer(void **state)
     assert_latched(g, "avg_pool2d: window 0 is outside 1..2147483647");
 }
 
-/* Reference and every kernel give these maxima and positions for one 2 by 4 plane and a 2 by 2 window. */
-static void check_max(const double x[8], const double want[2], const double want_index[2])
+/* Reference and every kernel give these maxima and taps for one 2 by 4 plane and a 2 by 2 window. */
+static void check_max(const double x[8], const double want[2], const double want_tap[2])
 {
     op_case c;
     op_arrays a;
@@ -169,7 +169,7 @@ static void check_max(const double x[8], const double want[2], const double want
             continue;
         for (int i = 0; i < 2; i++) {
             assert_true(a.out[0][i] == want[i] || (isnan(a.out[0][i]) && isnan(want[i])));
-            assert_true(a.out[1][i] == want_index[i]);
+            assert_true(a.out[1][i] == want_tap[i]);
         }
     }
     op_case_free(&c);
@@ -178,11 +178,53 @@ static void check_max(const double x[8], const double want[2], const double want
 static void max_pool2d__first_of_equals_nan_wins_and_infinity_has_a_place(void **state)
 {
     (void)state;
-    check_max((const double[]){1, 3, 5, 5, 3, 2, 5, 4}, (const double[]){3, 5}, (const double[]){1, 2});
+    check_max((const double[]){1, 3, 5, 5, 3, 2, 5, 4}, (const double[]){3, 5}, (const double[]){1, 0});
     check_max((const double[]){1, NAN, -INFINITY, -INFINITY, 9, 2, -INFINITY, -INFINITY},
-              (const double[]){NAN, -INFINITY}, (const double[]){1, 2});
+              (const double[]){NAN, -INFINITY}, (const double[]){1, 0});
     check_max((const double[]){NAN, 1, 1, INFINITY, 2, NAN, 7, NAN}, (const double[]){NAN, NAN},
-              (const double[]){5, 7});
+              (const double[]){3, 3});
+}
+
+/* A byte per window is what a pooling keeps for its gradient; windows that it cannot count keep an i32. */
+static void max_pool2d__keeps_taps_of_one_byte_up_to_256(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        ht_dtype dtype;
+    } calls[] = {{"(f32[1,2,20,18] -40..40) window=[16,16]", HT_U8},
+                 {"(f32[1,2,20,18] -40..40) window=[17,16]", HT_I32}};
+    for (int i = 0; i < 2; i++) {
+        op_call call;
+        op_call_open(&call, "max_pool2d", "%s", calls[i].line);
+        assert_int_equal(call.c.call->out[1]->dtype, calls[i].dtype);
+        int64_t n = op_call_elems_out(&call, 1);
+        double *want = malloc((size_t)n * sizeof *want), largest = 0;
+        assert_non_null(want);
+        op_call_reference(&call);
+        memcpy(want, call.a.out[1], (size_t)n * sizeof *want);
+        for (int64_t k = 0; k < n; k++) largest = fmax(largest, want[k]);
+        assert_true(largest > 127);
+        op_call_kernel(&call);
+        op_call_near(calls[i].line, call.a.out[1], want, n, 0);
+        free(want);
+        op_call_close(&call);
+    }
+}
+
+/* Taps of padding and of no element at all: no kernel writes them anywhere. */
+static void max_pool2d_grad__skips_taps_outside_the_plane(void **state)
+{
+    (void)state;
+    static const double taps[] = {0, 2, 9, -1, -9223372036854775808.0, 4e9};
+    op_call call;
+    op_call_open(&call, "max_pool2d_grad", "(f32[1,1,1,6], i64[1,1,1,6]) window=[3,3] padding=[1,1] size=[2,17]");
+    for (int i = 0; i < 6; i++) call.a.in[0][i] = 1, call.a.in[1][i] = taps[i];
+    op_call_reference(&call);
+    op_call_all("reference", call.a.out[0], op_call_elems_out(&call, 0), 0);
+    op_call_kernel(&call);
+    op_call_all("kernel", call.a.out[0], op_call_elems_out(&call, 0), 0);
+    op_call_close(&call);
 }
 
 /* Sizes at which the kernels change their ways and that samples are too small for. */
@@ -247,6 +289,8 @@ int main(void)
         cmocka_unit_test(conv2d__large_sizes_match_the_reference),
         cmocka_unit_test(pool__builders_give_pytorchs_sizes),
         cmocka_unit_test(pool__refuses_what_has_no_answer),
+        cmocka_unit_test(max_pool2d__keeps_taps_of_one_byte_up_to_256),
+        cmocka_unit_test(max_pool2d_grad__skips_taps_outside_the_plane),
         cmocka_unit_test(max_pool2d__first_of_equals_nan_wins_and_infinity_has_a_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

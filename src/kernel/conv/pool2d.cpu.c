@@ -1,17 +1,16 @@
 /* Pooling over windows of planes and its gradients.
- *     max_pool2d        y = max over the window, index = its position in the plane (first of equals, last NaN)
- *     max_pool2d_grad   dx[index[i]] += dy[i]
+ *     max_pool2d        y = max over the window, tap = its place there (first of equals, last NaN)
+ *     max_pool2d_grad   dx = sum of dy over the windows that cover the position and whose tap it is
  *     avg_pool2d        y = sum over the window / count
  *     avg_pool2d_grad   dx = sum of dy / count over the windows that cover the position
- * x, y: any float, row-major; index: i32 out, any integer in.  Numerics: real inside, fixed order, one rounding.
- * Threads: lines of the output; for max_pool2d_grad blocks of a plane, each of which looks through all of the plane's
- * indices.  Traffic: the input once per tap, from cache.  Bound: bandwidth. */
+ * x, y: any float, row-major; tap: u8 or i32 out, any integer in.  Numerics: real inside, fixed order, one rounding.
+ * Threads: lines of the output.  Traffic: the input once per tap, dy once per row of the window, from cache.
+ * Bound: bandwidth. */
 #include "kernel/cpu.h"
 #include "op/op.h"
 
-/* Lines of the output per tile; elements of a line that are computed together; elements of a plane that a tile of
- * max_pool2d_grad owns. */
-enum { LINE_GRAIN = 8, LINE = 256, OWNED = 2048 };
+/* Lines of the output per tile; elements of a line that are computed together. */
+enum { LINE_GRAIN = 8, LINE = 256 };
 
 typedef struct pool_job {
     const ht_launch *launch;
@@ -42,17 +41,15 @@ static void pool_lines(pool_job *job)
 }
 
 /* What one tap sees from positions start..start+n-1 of a line: the positions whose tap lies in the plane (counted from
- * start), their elements in `to`, and the position of the first one in the plane. */
-static ht_span load_tap(const pool_job *job, real *to, int64_t line, int64_t start, int64_t n, int64_t h, int64_t tap_w,
-                        int64_t *position)
+ * start), and their elements in `to`. */
+static ht_span load_tap(const pool_job *job, real *to, int64_t line, int64_t start, int64_t n, int64_t h, int64_t tap_w)
 {
     const ht_window *v = &job->window;
     int64_t plane = line / job->plane_line * v->plane[0] * v->plane[1], w = ht_window_at(v, 1, start, tap_w);
     ht_span in = ht_span_inside(w, v->stride[1], v->plane[1], 0, n);
-    *position = h * v->plane[1] + w + in.from * v->stride[1];
     if (in.to > in.from)
-        ht_load_strided(to, job->launch->in[0], job->launch->call->in[0]->dtype, plane + *position, v->stride[1],
-                        in.to - in.from);
+        ht_load_strided(to, job->launch->in[0], job->launch->call->in[0]->dtype,
+                        plane + h * v->plane[1] + w + in.from * v->stride[1], v->stride[1], in.to - in.from);
     return in;
 }
 
@@ -73,31 +70,38 @@ static ht_span column_taps(const pool_job *job, int64_t start, int64_t n)
 
 /* ---- maximum ---- */
 
+static void save_taps(const ht_launch *launch, int64_t at, const int32_t *tap, int64_t n)
+{
+    if (launch->call->out[1]->dtype == HT_U8)
+        for (int64_t i = 0; i < n; i++) ((uint8_t *)launch->out[1])[at + i] = (uint8_t)tap[i];
+    else
+        memcpy((int32_t *)launch->out[1] + at, tap, (size_t)n * sizeof *tap);
+}
+
 static void max_part(const pool_job *job, int64_t line, int64_t start, int64_t n)
 {
     const ht_window *v = &job->window;
     real max[LINE], seen[LINE];
-    int32_t index[LINE];
-    int64_t position;
-    for (int64_t i = 0; i < n; i++) max[i] = -(real)INFINITY, index[i] = -1;
+    int32_t chosen[LINE];
+    for (int64_t i = 0; i < n; i++) max[i] = -(real)INFINITY, chosen[i] = -1;
     ht_span rows = row_taps(job, line), columns = column_taps(job, start, n);
     for (int64_t tap_h = rows.from; tap_h < rows.to; tap_h++) {
         int64_t h = ht_window_at(v, 0, line % job->plane_line, tap_h);
         for (int64_t tap_w = columns.from; tap_w < columns.to; tap_w++) {
-            ht_span in = load_tap(job, seen, line, start, n, h, tap_w, &position);
-            int32_t stride = (int32_t)v->stride[1], first = (int32_t)position;
+            ht_span in = load_tap(job, seen, line, start, n, h, tap_w);
+            int32_t tap = (int32_t)(tap_h * v->size[1] + tap_w);
             for (int64_t i = in.from; i < in.to; i++) {
                 real x = seen[i - in.from];
-                /* The index decides for a window of -inf alone. */
-                bool better = x > max[i] || x != x || index[i] < 0;
+                /* That none is chosen yet decides for a window of -inf alone. */
+                bool better = x > max[i] || x != x || chosen[i] < 0;
                 max[i] = better ? x : max[i];
-                index[i] = better ? first + (int32_t)(i - in.from) * stride : index[i];
+                chosen[i] = better ? tap : chosen[i];
             }
         }
     }
     int64_t at = line * job->length + start;
     ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, at, max, n);
-    for (int64_t i = 0; i < n; i++) ((int32_t *)job->launch->out[1])[at + i] = index[i];
+    save_taps(job->launch, at, chosen, n);
 }
 
 static ht_status max_pool2d_run(const ht_launch *launch)
@@ -107,49 +111,18 @@ static ht_status max_pool2d_run(const ht_launch *launch)
     return HT_OK;
 }
 
-/* ---- gradient of the maximum ---- */
-
-typedef struct scatter_job {
-    const ht_launch *launch;
-    int64_t plane, positions, blocks; /* elements of a plane of dx and of dy; blocks of a plane */
-} scatter_job;
-
-static void scatter_tile(void *arg, int64_t tile)
-{
-    const scatter_job *job = arg;
-    const ht_launch *launch = job->launch;
-    const ht_type *dy = launch->call->in[0], *index = launch->call->in[1];
-    real sum[OWNED] = {0};
-    int64_t plane = tile / job->blocks, first = tile % job->blocks * OWNED;
-    int64_t n = ht_min_i64(job->plane - first, OWNED), from = plane * job->positions;
-    for (int64_t i = from; i < from + job->positions; i++) {
-        int64_t at = ht_load_int(launch->in[1], index->dtype, i);
-        if (at >= first && at < first + n) sum[at - first] += ht_load1(launch->in[0], dy->dtype, i);
-    }
-    ht_save(launch->out[0], launch->call->out[0]->dtype, plane * job->plane + first, sum, n);
-}
-
-static ht_status max_pool2d_grad_run(const ht_launch *launch)
-{
-    const ht_type *dy = launch->call->in[0], *dx = launch->call->out[0];
-    scatter_job job = {.launch = launch, .plane = dx->dim[2] * dx->dim[3], .positions = dy->dim[2] * dy->dim[3]};
-    job.blocks = ht_tiles(job.plane, OWNED);
-    ht_parallel(launch->pool, dx->dim[0] * dx->dim[1] * job.blocks, scatter_tile, &job);
-    return HT_OK;
-}
-
 /* ---- average ---- */
 
 static void average_part(const pool_job *job, int64_t line, int64_t start, int64_t n)
 {
     const ht_window *v = &job->window;
     real sum[LINE] = {0}, seen[LINE];
-    int64_t position, step_h = line % job->plane_line;
+    int64_t step_h = line % job->plane_line;
     ht_span rows = row_taps(job, line), columns = column_taps(job, start, n);
     for (int64_t tap_h = rows.from; tap_h < rows.to; tap_h++) {
         int64_t h = ht_window_at(v, 0, step_h, tap_h);
         for (int64_t tap_w = columns.from; tap_w < columns.to; tap_w++) {
-            ht_span in = load_tap(job, seen, line, start, n, h, tap_w, &position);
+            ht_span in = load_tap(job, seen, line, start, n, h, tap_w);
             for (int64_t i = in.from; i < in.to; i++) sum[i] += seen[i - in.from];
         }
     }
@@ -168,7 +141,7 @@ static ht_status avg_pool2d_run(const ht_launch *launch)
     return HT_OK;
 }
 
-/* ---- gradient of the average ---- */
+/* ---- gradients ---- */
 
 /* The windows that cover position `at` of an axis. */
 static ht_span covering(const ht_window *v, int axis, int64_t at)
@@ -178,6 +151,45 @@ static ht_span covering(const ht_window *v, int axis, int64_t at)
     int64_t first = beyond < 0 ? 0 : beyond / v->stride[axis] + 1;
     if (last > v->steps[axis]) last = v->steps[axis];
     return (ht_span){first, last < first ? first : last};
+}
+
+/* Adds dy of a few windows of one line, the first of which begins at column w, to the n elements of dx in `sum` that
+ * begin at column `start`: where their taps lie in `row` of the window. */
+static void add_chosen(const ht_window *v, real *sum, int64_t start, int64_t n, const real *dy, const int64_t *tap,
+                       int64_t count, int64_t w, int64_t row)
+{
+    int64_t first = row * v->size[1];
+    for (int64_t i = 0; i < count; i++, w += v->stride[1]) {
+        if (tap[i] < first || tap[i] >= first + v->size[1]) continue;
+        int64_t at = w + (tap[i] - first) - start;
+        if (at >= 0 && at < n) sum[at] += dy[i];
+    }
+}
+
+static void max_grad_part(const pool_job *job, int64_t line, int64_t start, int64_t n)
+{
+    const ht_window *v = &job->window;
+    const ht_launch *launch = job->launch;
+    const ht_call *call = launch->call;
+    real sum[LINE] = {0}, dy[LINE];
+    int64_t tap[LINE], h = line % job->plane_line, dy_plane = line / job->plane_line * v->steps[0];
+    ht_span rows = covering(v, 0, h), first = covering(v, 1, start), last = covering(v, 1, start + n - 1);
+    for (int64_t step_h = rows.from; step_h < rows.to; step_h++)
+        for (int64_t step_w = first.from; step_w < last.to; step_w += LINE) {
+            int64_t count = ht_min_i64(last.to - step_w, LINE), from = (dy_plane + step_h) * v->steps[1] + step_w;
+            ht_load(dy, launch->in[0], call->in[0]->dtype, from, count);
+            for (int64_t i = 0; i < count; i++) tap[i] = ht_load_int(launch->in[1], call->in[1]->dtype, from + i);
+            add_chosen(v, sum, start, n, dy, tap, count, ht_window_at(v, 1, step_w, 0),
+                       h - ht_window_at(v, 0, step_h, 0));
+        }
+    ht_save(launch->out[0], call->out[0]->dtype, line * job->length + start, sum, n);
+}
+
+static ht_status max_pool2d_grad_run(const ht_launch *launch)
+{
+    pool_job job = {.launch = launch, .window = ht_pool_of(launch->call, launch->call->out[0]), .part = max_grad_part};
+    pool_lines(&job);
+    return HT_OK;
 }
 
 static void spread_part(const pool_job *job, int64_t line, int64_t start, int64_t n)

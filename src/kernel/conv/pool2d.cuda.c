@@ -1,8 +1,6 @@
-/* max_pool2d, avg_pool2d and their gradients for the CUDA device. x, y: any float but f8, row-major; index: i32 out,
+/* max_pool2d, avg_pool2d and their gradients for the CUDA device. x, y: any float but f8, row-major; tap: u8 or i32 out,
  * any integer in. Numerics: as pool2d.cpu.c. Traffic: the input once per tap, from the caches. Bound: bandwidth. */
 #include "kernel/conv/window_text.h"
-
-enum { OWNED = 8192 }; /* elements of a plane that a block of max_pool2d_grad sums in shared memory */
 
 static void include(ht_cuda_emission *e)
 {
@@ -45,15 +43,7 @@ static void avg_pool2d_grad(ht_cuda_emission *e, const ht_launch *launch)
 
 static void max_pool2d_grad(ht_cuda_emission *e, const ht_launch *launch)
 {
-    const ht_type *dy = launch->call->in[0], *dx = launch->call->out[0];
-    int64_t plane = dx->dim[2] * dx->dim[3], positions = dy->dim[2] * dy->dim[3], planes = dx->dim[0] * dx->dim[1];
-    int64_t owned = plane < OWNED ? plane : OWNED;
-    if (plane == 0) return;
-    include(e);
-    ht_cuda_add_grid(e, planes * ht_cuda_blocks(plane, (int)owned), HT_CUDA_THREADS,
-                     (int)owned * (ht_cuda_has_f64(launch->call) ? 8 : 4),
-                     "max_pool_grad<%lld, %lld, %lld>(in0, in1, out0);", (long long)plane, (long long)positions,
-                     (long long)owned);
+    emit_pool(e, launch->call, launch->call->out[0], "max_pool_grad", "", "in0, in1, out0");
 }
 
 static const char *can(const ht_call *call, const ht_target *target)
