@@ -2,7 +2,8 @@
  *     [i f g o] = x_t w_input' + h w_hidden' + bias;  i, f, o by sigmoid, g by tanh
  *     c = f c + i g;  h = o tanh(c);  y_t = h
  * At and beyond a sequence's length y is zero, h and c stay. `reserve` [T,B,5H] keeps i, f, g, o and c of every step
- * for the gradient (zeros beyond the length), unrounded where it can: h is made from it again as o tanh(c). */
+ * for the gradient (zeros beyond the length), in half where the layer computes in half (decision 0027); h is made from
+ * it again as o tanh(c). */
 #include "op/op.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* Jobs in every precision: a run that was stopped goes on bit for bit, and masters matter. */
+/* Jobs in every precision: a run that was stopped goes on bit for bit, masters matter, and half is what is kept for
+ * backward. */
 #include "cli_case.h"
 
 #include <math.h>
@@ -147,6 +148,84 @@ static void masters__matter(void **state)
     assert_true(chance < 0.7 * pure_bf16);
 }
 
+/* ---- what is kept for backward ---- */
+
+/* Digits as large as MNIST's. */
+static void write_lenet_job(data_case *c)
+{
+    enum { COUNT = 80, SIDE = 28 };
+    static unsigned char images[16 + COUNT * SIDE * SIDE] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, SIDE, 0, 0, 0, SIDE};
+    static unsigned char labels[8 + COUNT] = {0, 0, 8, 1, 0, 0, 0, COUNT};
+    for (int i = 0; i < COUNT; i++) labels[8 + i] = (unsigned char)(i % 10);
+    for (int p = 0; p < COUNT * SIDE * SIDE; p++) images[16 + p] = (unsigned char)(p * 13 % 251);
+    data_case_file(c, "train-images-idx3-ubyte", images, sizeof images);
+    data_case_file(c, "train-labels-idx1-ubyte", labels, sizeof labels);
+    data_case_text(c, "lenet.json",
+                   "{\"model\": {\"type\": \"lenet\"},\n"
+                   " \"data\": {\"format\": \"idx\", \"train\": \"train-images-idx3-ubyte\"},\n"
+                   " \"train\": {\"steps\": 1, \"batch\": 64}}\n");
+}
+
+/* A number of the JSON that a command prints. */
+static double number_of(const data_case *c, const char *key, const char *line)
+{
+    int status;
+    char word[64];
+    double number = NAN;
+    snprintf(word, sizeof word, "\"%s\": ", key);
+    const char *got = run(c, line, &status), *at = strstr(got, word);
+    if (status != 0 || !at || sscanf(at + strlen(word), "%lf", &number) != 1)
+        fail_msg("%s: %d: %.2000s", line, status, got);
+    return number;
+}
+
+static double activations(const data_case *c, const char *job, const char *precision)
+{
+    char line[512];
+    snprintf(line, sizeof line, "\"$H\" explain %s --json --set train.precision=%s", job, precision);
+    return number_of(c, "activations", line);
+}
+
+static void activations__in_half_are_at_most_three_fifths_of_fp32s(void **state)
+{
+    data_case *c = *state;
+    static const char *const jobs[] = {"demo/job.json", "lenet.json"};
+    expect(c, "\"$H\" demo --single --steps 1 --output demo", 0, "");
+    write_lenet_job(c);
+    for (int j = 0; j < 2; j++) {
+        double fp32 = activations(c, jobs[j], "fp32"), fp16 = activations(c, jobs[j], "fp16"),
+               bf16 = activations(c, jobs[j], "bf16");
+        print_message("%s: fp32 %.0f bytes, fp16 %.3f of them, bf16 %.3f\n", jobs[j], fp32, fp16 / fp32, bf16 / fp32);
+        assert_true(fp16 <= 0.6 * fp32);
+        assert_true(bf16 <= 0.6 * fp32);
+    }
+}
+
+/* The worst root mean square of a layer's backward values against f64's, relative to those. */
+static double backward_error(const data_case *c, const char *job, const char *precision)
+{
+    char line[512];
+    snprintf(line, sizeof line,
+             "\"$H\" diff %s --precision fp64,%s --json > diff.json && tr '{' '\\n' < diff.json | "
+             "sed -n 's/.*\"layer\": .*\"backward_rms\": \\([0-9.e-]*\\).*/{\"worst\": \\1}/p' | "
+             "sort -t ' ' -k 2 -g -r | head -n 1",
+             job, precision);
+    return number_of(c, "worst", line);
+}
+
+/* Some ten roundings lie between the loss and a gradient; a step of f16 is 2^-10, one of bf16 2^-7. */
+static void gradients__of_a_translator_in_half_are_right_to_a_few_of_its_steps(void **state)
+{
+    data_case *c = *state;
+    expect(c, "\"$H\" demo --single --steps 1 --output demo", 0, "");
+    double fp32 = backward_error(c, "demo/job.json", "fp32"), fp16 = backward_error(c, "demo/job.json", "fp16"),
+           bf16 = backward_error(c, "demo/job.json", "bf16");
+    print_message("backward errors: fp32 %.2g, fp16 %.2g, bf16 %.2g\n", fp32, fp16, bf16);
+    assert_true(fp32 < 1e-5);
+    assert_true(fp16 < 5 * 0x1p-10);
+    assert_true(bf16 < 5 * 0x1p-7);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, data_case_begin, data_case_end)
 
 int main(void)
@@ -155,6 +234,8 @@ int main(void)
         CASE(resume__goes_on_bit_for_bit_in_every_mode),
         CASE(eval__translates_in_every_precision),
         CASE(masters__matter),
+        CASE(activations__in_half_are_at_most_three_fifths_of_fp32s),
+        CASE(gradients__of_a_translator_in_half_are_right_to_a_few_of_its_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

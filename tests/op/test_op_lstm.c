@@ -231,6 +231,45 @@ static void builder__gives_three_results_and_their_gradients(void **state)
     ht_graph_free(g);
 }
 
+/* Gates and cells that were kept in half give gradients with half's digits: relative to their root mean square, the
+ * error is below the step from 1 to the next number of that type, and it is there. */
+static void reserve__in_half_leaves_gradients_right_to_its_digits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        double step;
+    } halves[] = {{"f16", 0x1p-10}, {"bf16", 0x1p-7}};
+    for (int h = 0; h < 2; h++) {
+        op_call forward, exact, rounded;
+        open_forward(&forward, T, B);
+        op_call_reference(&forward);
+        open_backward(&exact, T, B);
+        op_call_open(&rounded, "lstm_grad",
+                     "(f32[6,3,4], f32[3,5], f32[3,5], f32[20,4], f32[20,5], %s[6,3,25], _, f32[6,3,5], f32[3,5],"
+                     " f32[3,5])",
+                     halves[h].type);
+        give_forward(&exact, &forward);
+        give_forward(&rounded, &forward);
+        for (size_t i = 7; i < 10; i++) copy(rounded.a.in[i], exact.a.in[i], op_call_elems_in(&exact, i));
+        op_call_reference(&exact);
+        op_call_kernel(&rounded);
+        for (size_t i = 0; i < 6; i++) {
+            double error = 0, size = 0;
+            for (int64_t e = 0; e < op_call_elems_out(&exact, i); e++) {
+                error += pow(rounded.a.out[i][e] - exact.a.out[i][e], 2);
+                size += pow(exact.a.out[i][e], 2);
+            }
+            error = sqrt(error / size);
+            if (error > halves[h].step || error < 1e-6)
+                fail_msg("reserve in %s: gradient %zu is off by %g", halves[h].type, i, error);
+        }
+        op_call_close(&forward);
+        op_call_close(&exact);
+        op_call_close(&rounded);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +277,7 @@ int main(void)
         cmocka_unit_test(state__carries_a_sequence_cut_in_two),
         cmocka_unit_test(left_out__counts_as_zero),
         cmocka_unit_test(kernel__agrees_across_tiles),
+        cmocka_unit_test(reserve__in_half_leaves_gradients_right_to_its_digits),
         cmocka_unit_test(lstm__refuses_what_does_not_fit),
         cmocka_unit_test(builder__gives_three_results_and_their_gradients),
     };
