@@ -121,10 +121,11 @@ void demo_explain_claims(ht_text *text, const demo *d)
     for (size_t i = 0; i < d->sweep.count; i++) count += d->roles[i] == DEMO_FULL;
     ht_text_add(text,
                 "How this is judged: behind ± stands how far one more fp32 run would lie from the mean of the %zu "
-                "here, in 95 of 100 cases (t distribution). A run trains like fp32 if it is not further above the mean "
-                "than that. It ends as good if, moved up by that much, it is at most 1 %% of perplexity above the "
-                "mean; it ends worse if, moved down by that much, it is still above the mean. Of several runs the "
-                "worst counts.",
+                "here, in 95 of 100 cases, if such runs scatter normally (t distribution). So few runs cannot show "
+                "that they do: a rare seed may end further off. A run trains like fp32 if it is not further above the "
+                "mean than that. It ends as good if, moved up by that much, it is at most 1 %% of perplexity above the "
+                "mean; it ends worse if, moved down by that much, it is still above the mean. A run can be both: worse "
+                "for certain, and by less than 1 %%. Of several runs the worst counts.",
                 count);
     if (d->quick)
         ht_text_add(text, " These are the claims that a short run can decide; halftone demo without --quick decides "

@@ -178,8 +178,8 @@ bool ht_terminal_unicode(void);
 /* The mean of `count` numbers, and the standard deviation of a sample (NAN of fewer than two). */
 double ht_sample_mean(const double *values, size_t count);
 double ht_sample_deviation(const double *values, size_t count);
-/* One more number of the same kind lies within the mean plus or minus this in 95 of 100 cases: the t distribution. NAN
- * of fewer than two. */
+/* One more number of the same kind lies within the mean plus or minus this in 95 of 100 cases, if such numbers scatter
+ * normally: the t distribution. NAN of fewer than two. */
 double ht_prediction_interval(const double *values, size_t count);
 
 typedef enum ht_verdict { HT_VERDICT_FALSE, HT_VERDICT_UNCLEAR, HT_VERDICT_TRUE } ht_verdict;
