@@ -153,6 +153,15 @@ static ht_span covering(const ht_window *v, int axis, int64_t at)
     return (ht_span){first, last < first ? first : last};
 }
 
+static void load_taps(const ht_launch *launch, int64_t *to, int64_t from, int64_t n)
+{
+    ht_dtype dtype = launch->call->in[1]->dtype;
+    if (dtype == HT_U8)
+        for (int64_t i = 0; i < n; i++) to[i] = ((const uint8_t *)launch->in[1])[from + i];
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = ht_load_int(launch->in[1], dtype, from + i);
+}
+
 /* Adds dy of a few windows of one line, the first of which begins at column w, to the n elements of dx in `sum` that
  * begin at column `start`: where their taps lie in `row` of the window. */
 static void add_chosen(const ht_window *v, real *sum, int64_t start, int64_t n, const real *dy, const int64_t *tap,
@@ -178,7 +187,7 @@ static void max_grad_part(const pool_job *job, int64_t line, int64_t start, int6
         for (int64_t step_w = first.from; step_w < last.to; step_w += LINE) {
             int64_t count = ht_min_i64(last.to - step_w, LINE), from = (dy_plane + step_h) * v->steps[1] + step_w;
             ht_load(dy, launch->in[0], call->in[0]->dtype, from, count);
-            for (int64_t i = 0; i < count; i++) tap[i] = ht_load_int(launch->in[1], call->in[1]->dtype, from + i);
+            load_taps(launch, tap, from, count);
             add_chosen(v, sum, start, n, dy, tap, count, ht_window_at(v, 1, step_w, 0),
                        h - ht_window_at(v, 0, step_h, 0));
         }
