@@ -1,4 +1,4 @@
-/* format: file formats. Files mapped or inflated, arrays (safetensors, npy, IDX), tables (CSV), images (PNG, JPEG),
+/* format: file formats. Files mapped or inflated, arrays (safetensors, npy, IDX), tables (CSV), images (PNG, JPEG, PGM, PPM),
  * token shards, TensorBoard events, checksums. Every parser treats its input as untrusted: sizes that do not fit are
  * refused, and the message names the file. Knows nothing of graphs, jobs or batches. Assumes a little-endian machine.
  */

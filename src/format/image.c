@@ -9,17 +9,40 @@
 
 #include "base/base.h"
 
+static bool is_png(const uint8_t *data, size_t length)
+{
+    return length >= 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0;
+}
+
+static bool is_jpeg(const uint8_t *data, size_t length)
+{
+    return length >= 3 && memcmp(data, "\xff\xd8\xff", 3) == 0;
+}
+
+bool ht_image_is_pnm(const uint8_t *data, size_t length)
+{
+    return length >= 3 && data[0] == 'P' && strchr("2356", data[1]) && data[1] && strchr(" \t\r\n#", data[2]) &&
+           data[2];
+}
+
+bool ht_image_is_known(const uint8_t *data, size_t length)
+{
+    return is_png(data, length) || is_jpeg(data, length) || ht_image_is_pnm(data, length);
+}
+
 ht_status ht_image_decode(ht_image *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
                           int channels)
 {
     *out = (ht_image){0};
     ht_status status;
-    if (length >= 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0)
+    if (is_png(data, length))
         status = ht_png_decode(out, ctx, name, data, length, channels);
-    else if (length >= 3 && memcmp(data, "\xff\xd8\xff", 3) == 0)
+    else if (is_jpeg(data, length))
         status = ht_jpeg_decode(out, ctx, name, data, length, channels);
+    else if (ht_image_is_pnm(data, length))
+        status = ht_pnm_decode(out, ctx, name, data, length, channels);
     else
-        status = ht_fail(ctx, HT_EPARSE, "%s: neither a PNG nor a JPEG image", name);
+        status = ht_fail(ctx, HT_EPARSE, "%s: neither a PNG, a JPEG, a PGM nor a PPM image", name);
     if (status != HT_OK) ht_image_free(out);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Images: PNG and JPEG decoded to rows of 8-bit pixels, and resized. */
+/* Images: PNG, JPEG, PGM and PPM decoded to rows of 8-bit pixels, and resized. */
 #ifndef HT_FORMAT_IMAGE_H
 #define HT_FORMAT_IMAGE_H
 
@@ -20,15 +20,20 @@ ht_status ht_image_decode(ht_image *out, ht_context *ctx, const char *name, cons
 void ht_image_free(ht_image *image);
 /* Does the name end in .png, .jpg or .jpeg, in any case? */
 bool ht_image_is_named(const char *path);
+/* Do the first bytes say that it is an image, of any kind that is decoded, or a PGM or PPM? */
+bool ht_image_is_known(const uint8_t *data, size_t length);
+bool ht_image_is_pnm(const uint8_t *data, size_t length);
 
 /* Resizes with a triangle filter that widens when the image shrinks. */
 ht_status ht_image_resize(ht_image *out, ht_context *ctx, const ht_image *image, int64_t height, int64_t width);
 
-/* Internal: the two decoders. */
+/* Internal: the decoders. */
 ht_status ht_png_decode(ht_image *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
                         int channels);
 ht_status ht_jpeg_decode(ht_image *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
                          int channels);
+ht_status ht_pnm_decode(ht_image *out, ht_context *ctx, const char *name, const uint8_t *data, size_t length,
+                        int channels);
 /* Takes the size from the header of an image and allocates its pixels. */
 ht_status ht_image_allocate(ht_image *out, ht_context *ctx, const char *name, int64_t height, int64_t width,
                             int channels);

@@ -1,4 +1,4 @@
-/* PNG and JPEG: pixels come out as they went in, damage is refused, resizing keeps what it should. */
+/* PNG, JPEG, PGM and PPM: pixels come out as they went in, damage is refused, resizing keeps what it should. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -220,7 +220,57 @@ static void jpeg__cuts_and_printing_colours_are_refused(void **state)
     assert_non_null(strstr(ctx.message, "cmyk.jpg: JPEG"));
     free(file.data);
     assert_int_equal(ht_image_decode(&image, &ctx, "x.gif", (const uint8_t *)"GIF89a", 6, 0), HT_EPARSE);
-    assert_non_null(strstr(ctx.message, "neither a PNG nor a JPEG"));
+    assert_non_null(strstr(ctx.message, "neither a PNG, a JPEG, a PGM nor a PPM image"));
+}
+
+/* A 2 by 1 image: text or bytes, grey or colour, comments, other maxima. */
+static void pnm__every_kind_becomes_plain_pixels(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        size_t length;
+        int channels;
+        uint8_t pixels[6];
+    } cases[] = {
+        {"P2 # grey\n2 1\n15\n0\n15\n", 0, 1, {0, 255}},
+        {"P5\n# a\n# b\n2 1 255\n\x07\xfe", 0, 1, {7, 254}},
+        {"P5\n2 1\n65535\n\xff\xff\x80\x00", 17, 1, {255, 128}},
+        {"P3\n2 1\n255\n1 2 3\n4 5 6", 0, 3, {1, 2, 3, 4, 5, 6}},
+        {"P6 2 1 255 abcdef", 0, 3, {'a', 'b', 'c', 'd', 'e', 'f'}},
+    };
+    ht_context ctx = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t length = cases[i].length ? cases[i].length : strlen(cases[i].file);
+        const uint8_t *file = (const uint8_t *)cases[i].file;
+        ht_image image;
+        if (ht_image_decode(&image, &ctx, "n", file, length, 0) != HT_OK) fail_msg("%zu: %s", i, ctx.message);
+        assert_int_equal(image.channels, cases[i].channels);
+        assert_int_equal(image.height * 100 + image.width, 102);
+        assert_memory_equal(image.pixels, cases[i].pixels, 2 * (size_t)image.channels);
+        ht_image_free(&image);
+        assert_int_equal(ht_image_decode(&image, &ctx, "n", file, length, 4 - cases[i].channels), HT_OK);
+        assert_int_equal(image.channels, 4 - cases[i].channels);
+        ht_image_free(&image);
+    }
+}
+
+static void pnm__cuts_and_sizes_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"P5\n2 1 255",         "P5\n2 1 255\na",
+                                      "P5\n0 1 255\n",       "P5\n2 1 0\nab",
+                                      "P2\n2 1 9\n1",        "P2\n2 1 9\n1 10",
+                                      "P2\n2 1 9\n1 -1",     "P6\n99999 99999 255\na",
+                                      "P5\n2 1 70000\nabcd", "P5\n99999999999999999999 1 255\na"};
+    ht_context ctx = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ht_image image;
+        if (ht_image_decode(&image, &ctx, "bad.pgm", (const uint8_t *)bad[i], strlen(bad[i]), 0) == HT_OK)
+            fail_msg("accepted: %s", bad[i]);
+        assert_non_null(strstr(ctx.message, "bad.pgm: "));
+        assert_null(image.pixels);
+    }
 }
 
 static void resize__keeps_flat_areas_means_and_edges(void **state)
@@ -253,6 +303,8 @@ int main(void)
         cmocka_unit_test(png__cuts_and_bombs_are_refused),
         cmocka_unit_test(jpeg__grey_and_colour_come_out_as_they_went_in),
         cmocka_unit_test(jpeg__cuts_and_printing_colours_are_refused),
+        cmocka_unit_test(pnm__every_kind_becomes_plain_pixels),
+        cmocka_unit_test(pnm__cuts_and_sizes_that_are_none_are_refused),
         cmocka_unit_test(resize__keeps_flat_areas_means_and_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
