@@ -5,12 +5,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct eval_job {
     cli_job job_options;
-    char *data_folder; /* where the run was started; NULL: not known */
     const char *run;
     const char *bleu; /* its tokenizer; NULL: not asked for */
     const char *hypotheses, *references;
@@ -78,12 +75,12 @@ static int fail_empty(const ht_data_part_info *part)
                     "eval: the data of this run has no validation part; --set data.validation=FILE names one");
 }
 
-static int evaluate(const eval_job *job, ht_context *ctx, const ht_config *config)
+static int evaluate(const eval_job *job, ht_context *ctx, const cli_recorded *recorded)
 {
     ht_run *run;
     ht_eval_report report;
     ht_run_request request = {
-        .config = config, .mode = HT_RUN_EVALUATE, .folder = job->run, .data_folder = job->data_folder};
+        .config = recorded->config, .mode = HT_RUN_EVALUATE, .folder = job->run, .data_folder = recorded->data_folder};
     double bleu = NAN;
     if (job->bleu) request.beam = job->beam;
     ht_status status = ht_run_open(&run, ctx, &request);
@@ -104,20 +101,10 @@ static int evaluate(const eval_job *job, ht_context *ctx, const ht_config *confi
 
 static int read_run(eval_job *job, ht_context *ctx)
 {
-    char path[4096], *text;
-    ht_config *config;
-    if (snprintf(path, sizeof path, "%s/config.resolved.json", job->run) >= (int)sizeof path)
-        return cli_fail(CLI_WRONG, "eval: the path is too long");
-    if (ht_job_recorded(ctx, path, &text, &job->data_folder) != HT_OK)
-        return cli_fail(CLI_WRONG, "eval: %s holds no run: %s", job->run, ht_context_message(ctx));
-    job->job_options.request.path = path;
-    job->job_options.request.text = text;
-    job->job_options.request.length = strlen(text);
-    int end = cli_job_read(&job->job_options, ctx, &config);
-    if (end == CLI_DONE) end = evaluate(job, ctx, config);
-    ht_config_free(config);
-    free(job->data_folder);
-    free(text);
+    cli_recorded recorded;
+    int end = cli_recorded_open(&recorded, &job->job_options, ctx, "eval", job->run);
+    if (end == CLI_DONE) end = evaluate(job, ctx, &recorded);
+    cli_recorded_close(&recorded);
     return end;
 }
 
@@ -220,5 +207,5 @@ const cli_command cmd_eval = {
     .size = sizeof(eval_job),
     .run = run_eval,
     .examples = examples,
-    .see_also = "train data",
+    .see_also = "train predict data",
 };

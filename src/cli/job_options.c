@@ -1,6 +1,7 @@
 #include "cli/job_options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- options ---- */
@@ -99,4 +100,24 @@ int cli_job_read(const cli_job *job, ht_context *ctx, ht_config **out)
     ht_config_free(*out);
     *out = NULL;
     return CLI_WRONG;
+}
+
+int cli_recorded_open(cli_recorded *recorded, cli_job *job, ht_context *ctx, const char *command, const char *run)
+{
+    *recorded = (cli_recorded){0};
+    if (snprintf(recorded->path, sizeof recorded->path, "%s/config.resolved.json", run) >= (int)sizeof recorded->path)
+        return cli_fail(CLI_WRONG, "%s: the path is too long", command);
+    if (ht_job_recorded(ctx, recorded->path, &recorded->text, &recorded->data_folder) != HT_OK)
+        return cli_fail(CLI_WRONG, "%s: %s holds no run: %s", command, run, ht_context_message(ctx));
+    job->request.path = recorded->path;
+    job->request.text = recorded->text;
+    job->request.length = strlen(recorded->text);
+    return cli_job_read(job, ctx, &recorded->config);
+}
+
+void cli_recorded_close(cli_recorded *recorded)
+{
+    ht_config_free(recorded->config);
+    free(recorded->data_folder);
+    free(recorded->text);
 }

@@ -28,4 +28,16 @@ void cli_print_problems(const ht_problems *problems);
 /* Reads the config and tells its problems; *out is NULL unless the result is CLI_DONE. */
 int cli_job_read(const cli_job *job, ht_context *ctx, ht_config **out);
 
+/* A run's folder as a job: what it recorded, with the settings of the command line. */
+typedef struct cli_recorded {
+    ht_config *config;
+    char *data_folder; /* where the run was started; NULL: not known */
+    char *text;        /* what the config was read from */
+    char path[4096];
+} cli_recorded;
+
+/* For commands that read a run, by the name of one for messages. Call cli_recorded_close after a failure, too. */
+int cli_recorded_open(cli_recorded *recorded, cli_job *job, ht_context *ctx, const char *command, const char *run);
+void cli_recorded_close(cli_recorded *recorded);
+
 #endif

@@ -116,7 +116,9 @@ static int store(const cli_given *given, char *value)
     case CLI_TEXT:
         if (!fits(option, value)) return cli_bad_value(given, value);
         break;
-    case CLI_ARGUMENT: break;
+    case CLI_ARGUMENT:
+        if (option->take) return option->take(given, value);
+        break;
     case CLI_GROUP: assert(!"groups are taken apart before");
     }
     *(const char **)given->at = value;
@@ -186,7 +188,7 @@ static int take_argument(parsing *p, char *word)
     for (size_t i = 0; i < p->rows.count; i++) {
         if (p->rows.list[i].kind != CLI_ARGUMENT || p->rows.list[i].form > 1) continue;
         cli_given given = given_of(p, i);
-        if (!p->seen[i]) {
+        if (!p->seen[i] || (given.option->flags & CLI_REPEATED)) {
             p->seen[i] = true;
             return store(&given, word);
         }
@@ -282,6 +284,7 @@ int cli_run_command(const cli_command *command, int argc, char **argv)
     if (end == CLI_DONE && !help) end = check_arguments(p);
     free(p);
     if (end == CLI_DONE) end = help ? print_help(command) : command->run(options);
+    if (options && command->release) command->release(options);
     free(options);
     return end;
 }

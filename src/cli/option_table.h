@@ -14,12 +14,12 @@ typedef enum cli_kind {
     CLI_NUMBER,   /* double from `least` to `most` */
     CLI_CHOICE,   /* const char *, one of `choices` */
     CLI_TAKEN,    /* by the function `take` */
-    CLI_ARGUMENT, /* const char *: a word without a name, in the order of the rows */
+    CLI_ARGUMENT, /* const char *, or what `take` makes of it: a word without a name, in the order of the rows */
     CLI_GROUP     /* the rows of `group`, stored from `offset` on */
 } cli_kind;
 
 enum cli_option_flags {
-    CLI_REPEATED = 1, /* may come several times */
+    CLI_REPEATED = 1, /* may come several times; of arguments the last one, with a `take` */
     CLI_OPTIONAL = 2, /* an argument that may be left out */
     CLI_NEEDED = 4,   /* usage shows it without brackets; the command itself sees to it */
     CLI_INSTEAD = 8,  /* with this option the command needs no arguments */
@@ -71,7 +71,8 @@ struct cli_command {
     const cli_option *options;
     size_t size; /* of the struct that options are stored in; zero before their defaults are */
     int (*run)(void *options);
-    bool stops; /* it may end with CLI_STOPPED */
+    void (*release)(void *options); /* what `take` functions allocated; NULL: nothing */
+    bool stops;                     /* it may end with CLI_STOPPED */
     const cli_entry *examples, *files, *environment;
     const char *see_also; /* commands, with spaces between them */
     /* A list behind the rest, a line per row. */

@@ -77,8 +77,7 @@ static char *text_of(const ht_vocabulary *vocabulary, const int32_t *ids, int64_
     return NULL;
 }
 
-/* A translation never says "unknown". */
-static int64_t drop_unknown(int32_t *ids, int64_t count)
+int64_t cli_drop_unknown(int32_t *ids, int64_t count)
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < count; i++)
@@ -98,10 +97,22 @@ static ht_status keep_row(cli_translations *out, ht_context *ctx, batch_buffers 
     const char *reference = ht_data_target_text(data, (int64_t)out->count - 1);
     t->reference = strdup(reference ? reference : "");
     int32_t *tokens = r->tokens + row * r->length;
-    t->translation = text_of(vocabulary, tokens, drop_unknown(tokens, r->lengths[row]));
+    t->translation = text_of(vocabulary, tokens, cli_drop_unknown(tokens, r->lengths[row]));
     for (int64_t i = 0; i < length; i++) out->tokens += targets[i] >= 0;
     if (!t->source || !t->reference || !t->translation) HT_FAIL(ctx, HT_ENOMEM, "out of memory for translations");
     return HT_OK;
+}
+
+ht_search_opts cli_search_opts(int64_t batch, int64_t beam, int64_t length)
+{
+    ht_search_opts opts = HT_SEARCH_OPTS;
+    opts.batch = batch;
+    opts.beam = beam;
+    opts.length = length;
+    opts.start = HT_TOKEN_BOS;
+    opts.end = HT_TOKEN_EOS;
+    opts.length_penalty = beam > 1 ? 1 : 0;
+    return opts;
 }
 
 static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *run, batch_buffers *r, ht_loader *loader,
@@ -109,13 +120,7 @@ static ht_status translate_all(cli_translations *out, ht_context *ctx, ht_run *r
 {
     ht_data *data = ht_run_data(run);
     ht_session *session = ht_run_session(run);
-    ht_search_opts opts = HT_SEARCH_OPTS;
-    opts.batch = r->rows;
-    opts.beam = beam;
-    opts.length = r->length;
-    opts.start = HT_TOKEN_BOS;
-    opts.end = HT_TOKEN_EOS;
-    opts.length_penalty = beam > 1 ? 1 : 0;
+    ht_search_opts opts = cli_search_opts(r->rows, beam, r->length);
     for (bool more = true; more;) {
         HT_TRY(next_batch(r, data, loader));
         HT_TRY(

@@ -21,6 +21,11 @@ typedef struct cli_translations {
 ht_status cli_translate(cli_translations *out, ht_context *ctx, ht_run *run, int64_t beam, size_t most);
 void cli_translations_free(cli_translations *list);
 
+/* How all commands search. */
+ht_search_opts cli_search_opts(int64_t batch, int64_t beam, int64_t length);
+/* A translation never says "unknown": the number of ids that stay. */
+int64_t cli_drop_unknown(int32_t *ids, int64_t count);
+
 /* The BLEU of all of them. */
 ht_status cli_translations_bleu(const cli_translations *list, ht_context *ctx, const char *tokenizer, double *score);
 /* Adds two files of sentences, one on each line; they may be compressed. *count: how many there are. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/row_set.h"
+#include "data/inputs.h"
 
 static const ht_key array_keys[] = {
     HT_DATA_PATH_KEYS("false"),
@@ -93,5 +93,12 @@ static ht_status open_arrays(ht_data *data, ht_context *ctx)
     return ht_rows_finish(set, data, ctx);
 }
 
-const ht_data_format ht_data_format_arrays = {"arrays", "items and labels as npy files or tensors of safetensors files",
-                                              array_keys, 1u << HT_TASK_CLASS | 1u << HT_TASK_REGRESSION, open_arrays};
+static ht_status read_inputs(ht_inputs *inputs, const char *file, const ht_content *content)
+{
+    return ht_inputs_add_numbers(inputs, file, content, 0);
+}
+
+const ht_data_format ht_data_format_arrays = {
+    "arrays",    "items and labels as npy files or tensors of safetensors files",
+    array_keys,  1u << HT_TASK_CLASS | 1u << HT_TASK_REGRESSION,
+    open_arrays, read_inputs};

@@ -111,6 +111,18 @@ static ht_status check_request(ht_context *ctx, const ht_data_request *request)
     return HT_OK;
 }
 
+/* Facts and vocabularies are all that there is. */
+static ht_status open_facts(ht_data *data, ht_context *ctx)
+{
+    ht_data_info *info = &data->info;
+    if (!data->request.facts) HT_FAIL(ctx, HT_EINVAL, "data: nothing is known of what was trained on");
+    const ht_vocabulary *vocabulary = data->request.vocabulary, *source = data->request.source_vocabulary;
+    info->vocabulary = vocabulary ? ht_vocabulary_size(vocabulary) : ht_facts_vocabulary(data);
+    info->source_vocabulary = source ? ht_vocabulary_size(source) : 0;
+    if (data->known_buckets > 0) info->bucket_count = data->known_buckets;
+    return HT_OK;
+}
+
 ht_status ht_data_open(ht_data **out, ht_context *ctx, const ht_data_request *request)
 {
     *out = NULL;
@@ -120,8 +132,8 @@ ht_status ht_data_open(ht_data **out, ht_context *ctx, const ht_data_request *re
     *data = (ht_data){.ctx = ctx, .request = *request, .info.bucket_count = 1, .arena = ht_arena_create()};
     data->fingerprint = data->arena ? HT_NEW(data->arena, ht_data_fingerprint, 1) : NULL;
     ht_status status = data->fingerprint ? ht_facts_take(data, ctx) : ht_data_no_memory(ctx, "the data set");
-    if (status == HT_OK) status = request->format->open(data, ctx);
-    data->request.fields = NULL;
+    if (status == HT_OK) status = request->facts_only ? open_facts(data, ctx) : request->format->open(data, ctx);
+    if (!request->facts_only) data->request.fields = NULL;
     data->request.facts = NULL;
     data->request.folder = NULL;
     if (status != HT_OK) {

@@ -22,6 +22,8 @@ typedef struct ht_data ht_data;
 typedef struct ht_loader ht_loader;
 typedef struct ht_vocabulary ht_vocabulary;
 typedef struct ht_data_request ht_data_request;
+typedef struct ht_inputs ht_inputs;
+struct ht_content;
 
 /* ---- formats: what "data": {"format": ...} may say ---- */
 
@@ -30,6 +32,8 @@ typedef struct ht_data_format {
     const ht_key *keys; /* of the "data" block, beside "format" */
     unsigned tasks;     /* bits 1 << ht_task; the lowest is the standard */
     ht_status (*open)(ht_data *data, ht_context *ctx);
+    /* Adds the items of a file to those to predict on; NULL: there is nothing to predict. */
+    ht_status (*inputs)(ht_inputs *inputs, const char *file, const struct ht_content *content);
 } ht_data_format;
 
 /* In the order of the documentation; ends with NULL. */
@@ -61,6 +65,8 @@ struct ht_data_request {
     /* What ht_data_print_facts said of the data set that was trained on; NULL: nothing. With it, files to validate on are
      * read alone, and the training part stays empty. Need live only while opening. */
     const ht_json *facts;
+    /* No file is read, both parts stay empty, and there are no batches: for predictions. `fields` live as long as the data. */
+    bool facts_only;
 };
 
 enum { HT_DATA_MOST_BUCKETS = 16 };
@@ -151,6 +157,27 @@ ht_status ht_loader_next(ht_loader *loader, ht_batch *batch);
 /* The loader's position, for snapshots: the number of batches delivered so far. */
 uint64_t ht_loader_position(const ht_loader *loader);
 void ht_loader_seek(ht_loader *loader, uint64_t position);
+
+/* ---- inputs: what a trained model is asked about ---- */
+
+/* Of a data set of facts only, which outlives them. HT_ENOTSUP where the task is to model language. */
+ht_status ht_inputs_create(ht_inputs **out, ht_data *data, ht_context *ctx);
+void ht_inputs_free(ht_inputs *inputs);
+/* Adds the items of a file, "-" is standard input: lines of text, rows of CSV or of arrays, an image. They are
+ * preprocessed as what was trained on. */
+ht_status ht_inputs_read(ht_inputs *inputs, const char *path);
+int64_t ht_inputs_count(const ht_inputs *inputs);
+/* Tokens of the longest; 0 where items are numbers. */
+int64_t ht_inputs_longest(const ht_inputs *inputs);
+/* The sentence itself, the file of an image, file:line or file[index]. */
+const char *ht_inputs_name(const ht_inputs *inputs, int64_t item);
+/* False for an empty line, which has no answer. */
+bool ht_inputs_asks(const ht_inputs *inputs, int64_t item);
+/* Items from `first` on as `rows` rows: x, or tokens [rows, length] and their lengths. Rows behind the last item are
+ * padding. */
+void ht_inputs_fill_numbers(const ht_inputs *inputs, int64_t first, int64_t rows, float *x);
+void ht_inputs_fill_tokens(const ht_inputs *inputs, int64_t first, int64_t rows, int64_t length, int32_t *tokens,
+                           int32_t *lengths);
 
 /* One row as readable text, for previews. */
 void ht_data_show_row(const ht_data *data, const ht_batch *batch, int64_t row, ht_text *text);

@@ -104,7 +104,8 @@ static void take_shapes(ht_data *data)
 
 bool ht_data_validates_only(const ht_data *data, const ht_fields *fields)
 {
-    return data->request.facts && ht_fields_find(fields, "validation") && !ht_field_null(fields, "validation");
+    if (!data->request.facts || data->request.facts_only) return data->request.facts_only;
+    return ht_fields_find(fields, "validation") && !ht_field_null(fields, "validation");
 }
 
 int64_t ht_facts_vocabulary(const ht_data *data)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/row_set.h"
+#include "data/inputs.h"
 
 static const ht_key idx_keys[] = {
     HT_DATA_PATH_KEYS("false"),
@@ -84,5 +84,10 @@ static ht_status open_idx(ht_data *data, ht_context *ctx)
     return ht_rows_finish(set, data, ctx);
 }
 
-const ht_data_format ht_data_format_idx = {"idx", "images and labels as the MNIST family has them", idx_keys,
-                                           1u << HT_TASK_CLASS, open_idx};
+static ht_status read_inputs(ht_inputs *inputs, const char *file, const ht_content *content)
+{
+    return ht_inputs_add_numbers(inputs, file, content, inputs->data->range);
+}
+
+const ht_data_format ht_data_format_idx = {
+    "idx", "images and labels as the MNIST family has them", idx_keys, 1u << HT_TASK_CLASS, open_idx, read_inputs};

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/row_set.h"
+#include "data/inputs.h"
 
 #define MOST_BYTES (INT64_C(1) << 34)
 
@@ -103,16 +103,14 @@ static ht_status fit_image(image_reading *r, const char *path, ht_image *image)
 
 static ht_status keep_image(image_reading *r, const ht_image *image, int32_t label)
 {
-    size_t plane = (size_t)(image->height * image->width), bytes = plane * (size_t)image->channels;
+    size_t bytes = (size_t)(image->height * image->width) * (size_t)image->channels;
     if (r->bytes + bytes > MOST_BYTES)
         HT_FAIL(r->ctx, HT_ENOMEM,
                 "data: the images have more than %" PRId64 " bytes of pixels; give a smaller \"size\"", MOST_BYTES);
     if (!ht_grow((void **)&r->pixels, &r->capacity, r->bytes + bytes, 1) ||
         !ht_grow((void **)&r->labels, &r->label_capacity, r->count + 1, sizeof *r->labels))
         return ht_data_no_memory(r->ctx, "images");
-    uint8_t *out = r->pixels + r->bytes;
-    for (size_t c = 0; c < (size_t)image->channels; c++)
-        for (size_t i = 0; i < plane; i++) *out++ = image->pixels[i * (size_t)image->channels + c];
+    ht_image_planes(image, r->pixels + r->bytes);
     r->bytes += bytes;
     r->labels[r->count++] = label;
     return HT_OK;
@@ -242,5 +240,11 @@ static ht_status open_images(ht_data *data, ht_context *ctx)
     return status;
 }
 
-const ht_data_format ht_data_format_images = {"images", "PNG and JPEG files in a folder for each class", image_keys,
-                                              1u << HT_TASK_CLASS, open_images};
+static ht_status read_inputs(ht_inputs *inputs, const char *file, const ht_content *content)
+{
+    return ht_inputs_add_numbers(inputs, file, content, 255);
+}
+
+const ht_data_format ht_data_format_images = {"images",    "PNG and JPEG files in a folder for each class",
+                                              image_keys,  1u << HT_TASK_CLASS,
+                                              open_images, read_inputs};

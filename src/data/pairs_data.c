@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset.h"
+#include "data/inputs.h"
 #include "data/order.h"
 #include "data/vocabulary.h"
 
@@ -489,5 +489,17 @@ static ht_status open_pairs(ht_data *data, ht_context *ctx)
     return HT_OK;
 }
 
-const ht_data_format ht_data_format_pairs = {"pairs", "sentence pairs, source and target with a tab between", pair_keys,
-                                             1u << HT_TASK_PAIRS, open_pairs};
+/* Sources, with or without their targets. */
+static ht_status read_inputs(ht_inputs *inputs, const char *file, const ht_content *content)
+{
+    const ht_fields *fields = inputs->data->request.fields;
+    ht_line_rule rule = {.vocabulary = ht_data_source_vocabulary(inputs->data), .columns = true};
+    if (!rule.vocabulary) HT_FAIL(inputs->ctx, HT_EINVAL, "the run has no vocabulary of its sources");
+    rule.second = ht_field_bool(fields, "reverse");
+    rule.most = ht_field_int(fields, "max_length");
+    return ht_inputs_add_lines(inputs, file, content, &rule);
+}
+
+const ht_data_format ht_data_format_pairs = {"pairs",    "sentence pairs, source and target with a tab between",
+                                             pair_keys,  1u << HT_TASK_PAIRS,
+                                             open_pairs, read_inputs};

@@ -34,15 +34,9 @@ static void scale_bytes(const uint8_t *restrict from, int64_t count, float scale
     for (int64_t i = 0; i < count; i++) out[i] = (float)from[i] * scale + shift;
 }
 
-static void fill_x(const ht_data *data, ht_data_part part, int64_t item, float *out)
+void ht_rows_item(const ht_data *data, const ht_row_set *set, const ht_array *x, int64_t item, float *out)
 {
-    const ht_row_set *set = data->own;
     int64_t count = feature_count(data);
-    if (item < 0) {
-        memset(out, 0, (size_t)count * sizeof *out);
-        return;
-    }
-    const ht_array *x = &set->x[part];
     int64_t channels = data->info.feature_rank > 0 ? data->info.feature[0] : 1, plane = count / channels;
     if (set->scale && x->element == HT_ELEMENT_U8) {
         for (int64_t c = 0; c < channels; c++)
@@ -53,6 +47,15 @@ static void fill_x(const ht_data *data, ht_data_part part, int64_t item, float *
     if (!set->scale) return;
     for (int64_t c = 0; c < channels; c++)
         for (int64_t i = c * plane; i < (c + 1) * plane; i++) out[i] = out[i] * set->scale[c] + set->shift[c];
+}
+
+static void fill_x(const ht_data *data, ht_data_part part, int64_t item, float *out)
+{
+    const ht_row_set *set = data->own;
+    if (item < 0)
+        memset(out, 0, (size_t)feature_count(data) * sizeof *out);
+    else
+        ht_rows_item(data, set, &set->x[part], item, out);
 }
 
 /* Rows are scattered in memory: prefetch the next one while this one is converted. */

@@ -22,6 +22,13 @@ ht_status ht_rows_create(ht_row_set **out, ht_data *data, ht_context *ctx);
 /* Finishes the set, after arrays, labels, items, counts, info.classes and info.feature are filled in. */
 ht_status ht_rows_finish(ht_row_set *set, ht_data *data, ht_context *ctx);
 
+/* An item of an array as floats, by the scale and shift of the set. */
+void ht_rows_item(const ht_data *data, const ht_row_set *set, const ht_array *x, int64_t item, float *out);
+/* A number of a column with this mean and deviation; of a constant column 0. */
+static inline float ht_rows_normalized(float x, double mean, double deviation)
+{
+    return (float)((x - mean) / (deviation > 0 ? deviation : 1));
+}
 /* Holds out a share of the training items where validation has none of its own. */
 ht_status ht_rows_split(ht_row_set *set, ht_data *data, ht_context *ctx, double share);
 /* Refuses NaN and inf in an array of floats, unless data.allow_nan says otherwise. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/dataset.h"
+#include "data/inputs.h"
 #include "data/order.h"
 #include "data/vocabulary.h"
 
@@ -278,5 +278,15 @@ static ht_status open_sentences(ht_data *data, ht_context *ctx)
     return HT_OK;
 }
 
-const ht_data_format ht_data_format_sentences = {"sentences", "text, tab, label per line", sentence_keys,
-                                                 1u << HT_TASK_CLASS, open_sentences};
+/* Texts, with or without their labels. */
+static ht_status read_inputs(ht_inputs *inputs, const char *file, const ht_content *content)
+{
+    ht_line_rule rule = {.vocabulary = ht_data_vocabulary(inputs->data), .begins = true, .cut = true};
+    if (!rule.vocabulary) HT_FAIL(inputs->ctx, HT_EINVAL, "the run has no vocabulary");
+    rule.second = ht_field_bool(inputs->data->request.fields, "label_first");
+    rule.most = inputs->data->info.buckets[0].length;
+    return ht_inputs_add_lines(inputs, file, content, &rule);
+}
+
+const ht_data_format ht_data_format_sentences = {
+    "sentences", "text, tab, label per line", sentence_keys, 1u << HT_TASK_CLASS, open_sentences, read_inputs};

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/inputs.h"
 #include "data/order.h"
-#include "data/row_set.h"
 
 static const ht_key table_keys[] = {
     HT_DATA_PATH_KEYS("false"),
@@ -31,7 +31,7 @@ typedef struct table {
     size_t *features;
     size_t feature_count;
     char delimiter;
-    bool allow_nan;
+    bool allow_nan, predicts;
     float *x; /* of all rows, both parts one behind the other */
     size_t x_count, x_capacity;
     struct table_label {
@@ -90,6 +90,19 @@ static ht_status choose_columns(table *t, const ht_csv *csv, bool header)
 
 /* ---- rows ---- */
 
+static ht_status read_features(const table *t, const ht_csv *csv, float *out)
+{
+    for (size_t i = 0; i < t->feature_count; i++) {
+        const char *cell = csv->cells[t->features[i]];
+        double number;
+        if (!ht_number_read(cell, &number) || (isfinite(number) ? fabs(number) > 1e38 : !t->allow_nan))
+            HT_FAIL(t->ctx, HT_EPARSE, "%s:%" PRId64 ": column %zu holds '%.40s', not a number%s", t->name, csv->line,
+                    t->features[i], cell, t->predicts ? "" : "; leave it out of \"features\"");
+        out[i] = (float)number;
+    }
+    return HT_OK;
+}
+
 static ht_status take_row(table *t, const ht_csv *csv)
 {
     if (csv->columns != t->columns)
@@ -97,15 +110,8 @@ static ht_status take_row(table *t, const ht_csv *csv)
     if (!ht_grow((void **)&t->x, &t->x_capacity, t->x_count + t->feature_count, sizeof *t->x) ||
         !ht_grow((void **)&t->labels, &t->label_capacity, t->rows + 1, sizeof *t->labels))
         return ht_data_no_memory(t->ctx, "the table");
-    for (size_t i = 0; i < t->feature_count; i++) {
-        const char *cell = csv->cells[t->features[i]];
-        double number;
-        if (!ht_number_read(cell, &number) || (isfinite(number) ? fabs(number) > 1e38 : !t->allow_nan))
-            HT_FAIL(t->ctx, HT_EPARSE,
-                    "%s:%" PRId64 ": column %zu holds '%.40s', not a number; leave it out of \"features\"", t->name,
-                    csv->line, t->features[i], cell);
-        t->x[t->x_count++] = (float)number;
-    }
+    HT_TRY(read_features(t, csv, t->x + t->x_count));
+    t->x_count += t->feature_count;
     const char *label = csv->cells[t->label];
     const char *text = ht_arena_text(t->data->arena, label, strlen(label));
     if (!text) return ht_data_no_memory(t->ctx, "labels");
@@ -115,9 +121,9 @@ static ht_status take_row(table *t, const ht_csv *csv)
 
 static ht_status has_header(const table *t, const ht_content *content, bool *out)
 {
-    const char *said = ht_field_text(t->data->request.fields, "header");
-    *out = strcmp(said, "yes") == 0;
-    if (strcmp(said, "auto") != 0) return HT_OK;
+    const ht_field *said = ht_fields_find(t->data->request.fields, "header"); /* other formats have no such key */
+    *out = said && strcmp(said->value->text, "yes") == 0;
+    if (said && strcmp(said->value->text, "auto") != 0) return HT_OK;
     return ht_csv_has_header(out, t->ctx, t->name, (const char *)content->data, content->length, t->delimiter);
 }
 
@@ -265,7 +271,7 @@ static ht_status normalize(const table *t, const ht_row_set *set)
         double mean = data->means[column], deviation = data->deviations[column];
         for (size_t i = 0; i < t->rows; i++) {
             float *x = &t->x[(int64_t)i * width + column];
-            *x = (float)((*x - mean) / (deviation > 0 ? deviation : 1)); /* a constant column becomes 0 */
+            *x = ht_rows_normalized(*x, mean, deviation);
         }
     }
     return HT_OK;
@@ -323,14 +329,28 @@ static ht_status fill_set(table *t, ht_row_set *set)
     return ht_rows_finish(set, t->data, t->ctx);
 }
 
+/* Formats other than tables have no such key. */
+static const ht_json *json_key(const table *t, const char *key)
+{
+    const ht_field *field = ht_fields_find(t->data->request.fields, key);
+    return field && field->value->kind != HT_JSON_NULL ? field->value : NULL;
+}
+
+static ht_status find_delimiter(table *t)
+{
+    const ht_json *given = json_key(t, "delimiter");
+    if (given && (given->length != 1 || strchr("\"\r\n", given->text[0])))
+        HT_FAIL(t->ctx, HT_EINVAL, "data.delimiter: must be one character");
+    t->delimiter = given ? given->text[0] : '\0';
+    return HT_OK;
+}
+
 static ht_status open_table(ht_data *data, ht_context *ctx)
 {
     ht_row_set *set;
     HT_TRY(ht_rows_create(&set, data, ctx));
-    const char *delimiter = ht_field_text(data->request.fields, "delimiter");
-    if (delimiter && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0])))
-        HT_FAIL(ctx, HT_EINVAL, "data.delimiter: must be one character");
-    table t = {.data = data, .ctx = ctx, .delimiter = delimiter ? delimiter[0] : '\0'};
+    table t = {.data = data, .ctx = ctx};
+    HT_TRY(find_delimiter(&t));
     t.allow_nan = ht_field_bool(data->request.fields, "allow_nan");
     ht_status status = read_part(&t, HT_DATA_TRAIN);
     if (status == HT_OK) status = read_part(&t, HT_DATA_VALIDATION);
@@ -340,5 +360,66 @@ static ht_status open_table(ht_data *data, ht_context *ctx)
     return status;
 }
 
-const ht_data_format ht_data_format_table = {"table", "CSV: a row is an item, columns are its label and features",
-                                             table_keys, 1u << HT_TASK_CLASS | 1u << HT_TASK_REGRESSION, open_table};
+/* ---- rows to predict on ---- */
+
+/* Columns that data.features names; else all, the label's left out where there is one more than was trained on. */
+static ht_status choose_input_columns(table *t, const ht_csv *csv, bool header, size_t width)
+{
+    const ht_json *label = json_key(t, "label"), *features = json_key(t, "features");
+    size_t left_out = csv->columns;
+    t->columns = csv->columns;
+    if (!features && csv->columns != width && csv->columns != width + 1)
+        HT_FAIL(t->ctx, HT_ESHAPE,
+                "%s: %zu columns; the run was trained on %zu numbers, and a label may stand beside them", t->name,
+                csv->columns, width);
+    if (csv->columns == width + 1) left_out = width;
+    if (!features && csv->columns == width + 1 && label) HT_TRY(find_column(t, csv, header, label, "label", &left_out));
+    if (features && (features->kind != HT_JSON_ARRAY || features->count != width))
+        HT_FAIL(t->ctx, HT_EINVAL, "data.features: must be a list of the %zu columns that were trained on", width);
+    for (const ht_json *column = features ? features->child : NULL; column; column = column->next)
+        HT_TRY(find_column(t, csv, header, column, "features", &t->features[t->feature_count++]));
+    for (size_t i = 0; !features && i < csv->columns; i++)
+        if (i != left_out) t->features[t->feature_count++] = i;
+    return HT_OK;
+}
+
+static ht_status read_input_rows(table *t, ht_csv *csv, bool header, ht_inputs *inputs)
+{
+    ht_array row = {.element = HT_ELEMENT_F32, .rank = 1, .shape = {inputs->width}, .data = (const uint8_t *)t->x};
+    ht_array_measure(&row);
+    for (bool first = true, more = true;; first = false) {
+        HT_TRY(ht_csv_next(csv, &more));
+        if (!more) return HT_OK;
+        if (first) HT_TRY(choose_input_columns(t, csv, header, (size_t)inputs->width));
+        if (first && header) continue;
+        HT_TRY(read_features(t, csv, t->x));
+        HT_TRY(ht_inputs_add_item(inputs, &row, 0, t->name, ":%" PRId64, csv->line));
+    }
+}
+
+ht_status ht_inputs_add_table(ht_inputs *inputs, const char *file, const ht_content *content)
+{
+    table t = {.data = inputs->data, .ctx = inputs->ctx, .name = file, .predicts = true};
+    const ht_json *allow_nan = json_key(&t, "allow_nan");
+    bool header;
+    HT_TRY(find_delimiter(&t));
+    t.allow_nan = allow_nan && allow_nan->boolean;
+    t.features = HT_NEW(t.data->arena, size_t, inputs->width + 1);
+    t.x = HT_NEW(t.data->arena, float, inputs->width);
+    if (!t.features || !t.x) return ht_data_no_memory(t.ctx, "columns");
+    HT_TRY(has_header(&t, content, &header));
+    ht_csv csv;
+    ht_csv_open(&csv, t.ctx, file, (const char *)content->data, content->length, t.delimiter);
+    ht_status status = read_input_rows(&t, &csv, header, inputs);
+    ht_csv_close(&csv);
+    return status;
+}
+
+static ht_status read_inputs(ht_inputs *inputs, const char *file, const ht_content *content)
+{
+    return ht_inputs_add_numbers(inputs, file, content, 0);
+}
+
+const ht_data_format ht_data_format_table = {"table",    "CSV: a row is an item, columns are its label and features",
+                                             table_keys, 1u << HT_TASK_CLASS | 1u << HT_TASK_REGRESSION,
+                                             open_table, read_inputs};

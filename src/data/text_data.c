@@ -184,11 +184,11 @@ static ht_status open_mixture(ht_data *data, ht_context *ctx)
 
 #define LANGUAGE_TASKS (1u << HT_TASK_LM | 1u << HT_TASK_MASKED_LM)
 
-const ht_data_format ht_data_format_text = {"text", "plain text, by bytes or characters", text_keys, LANGUAGE_TASKS,
-                                            open_corpus};
-const ht_data_format ht_data_format_jsonl = {"jsonl", "a JSON object per line, one member of it the document",
-                                             jsonl_keys, LANGUAGE_TASKS, open_corpus};
-const ht_data_format ht_data_format_shards = {"shards", "tokens as numbers: raw, or behind a 1024-byte header",
-                                              shard_keys, LANGUAGE_TASKS, open_shards};
-const ht_data_format ht_data_format_mixture = {"mixture", "rows drawn from several sources by weight", mixture_keys,
-                                               LANGUAGE_TASKS, open_mixture};
+const ht_data_format ht_data_format_text = {
+    "text", "plain text, by bytes or characters", text_keys, LANGUAGE_TASKS, open_corpus, NULL};
+const ht_data_format ht_data_format_jsonl = {
+    "jsonl", "a JSON object per line, one member of it the document", jsonl_keys, LANGUAGE_TASKS, open_corpus, NULL};
+const ht_data_format ht_data_format_shards = {
+    "shards", "tokens as numbers: raw, or behind a 1024-byte header", shard_keys, LANGUAGE_TASKS, open_shards, NULL};
+const ht_data_format ht_data_format_mixture = {
+    "mixture", "rows drawn from several sources by weight", mixture_keys, LANGUAGE_TASKS, open_mixture, NULL};

@@ -72,6 +72,13 @@ ht_status ht_image_allocate(ht_image *out, ht_context *ctx, const char *name, in
     return HT_OK;
 }
 
+void ht_image_planes(const ht_image *image, uint8_t *out)
+{
+    size_t plane = (size_t)(image->height * image->width), channels = (size_t)image->channels;
+    for (size_t c = 0; c < channels; c++)
+        for (size_t i = 0; i < plane; i++) *out++ = image->pixels[i * channels + c];
+}
+
 /* ---- scaling: each output pixel is a weighted mean of the inputs under a triangle, first along rows, then columns --- */
 
 typedef struct triangle {

@@ -24,6 +24,9 @@ bool ht_image_is_named(const char *path);
 bool ht_image_is_known(const uint8_t *data, size_t length);
 bool ht_image_is_pnm(const uint8_t *data, size_t length);
 
+/* Channels first: [channels][height][width]. */
+void ht_image_planes(const ht_image *image, uint8_t *out);
+
 /* Resizes with a triangle filter that widens when the image shrinks. */
 ht_status ht_image_resize(ht_image *out, ht_context *ctx, const ht_image *image, int64_t height, int64_t width);
 

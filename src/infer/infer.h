@@ -12,6 +12,7 @@ typedef struct ht_search_opts {
     int64_t batch, beam;   /* as the model was built; a beam of 1 is greedy search */
     int64_t length;        /* tokens of an output at most, without the end */
     int32_t start, end;    /* what target_in begins with; what ends an output */
+    int64_t rows;          /* sentences that count, the first of the batch; 0: all. Others have no result */
     double length_penalty; /* hypotheses are compared by log probability / tokens^penalty, the end counted; 0: as is */
 } ht_search_opts;
 

@@ -158,7 +158,7 @@ static ht_status run(search *s, ht_session *session)
     for (int64_t step = 0; step < s->o->length && alive; step++) {
         HT_TRY(one_step(s, session, step));
         alive = false;
-        for (int64_t b = 0; b < s->o->batch; b++) alive |= advance(s, b, step);
+        for (int64_t b = 0; b < s->o->rows; b++) alive |= advance(s, b, step);
     }
     return HT_OK;
 }
@@ -173,9 +173,10 @@ ht_status ht_search(ht_session *session, ht_context *ctx, const ht_search_opts *
         HT_FAIL(ctx, HT_EINVAL,
                 "search: %" PRId64 " sentences, a beam of %" PRId64 ", %" PRId64 " tokens: out of range", o.batch,
                 o.beam, o.length);
+    if (o.rows < 1 || o.rows > o.batch) o.rows = o.batch;
     search s = {.o = &o, .rows = o.batch * o.beam};
     ht_status status = search_allocate(&s) ? run(&s, session) : ht_fail(ctx, HT_ENOMEM, "out of memory for search");
-    for (int64_t b = 0; status == HT_OK && b < o.batch; b++) write_out(&s, b, tokens, lengths, scores);
+    for (int64_t b = 0; status == HT_OK && b < o.rows; b++) write_out(&s, b, tokens, lengths, scores);
     search_free(&s);
     return status;
 }

@@ -87,6 +87,39 @@ static ht_status add_eval(ht_graph *g, uint32_t forward)
     return ht_rewrite_end(&rw);
 }
 
+/* ---- predictions ---- */
+
+static ht_status check_logits(ht_graph *g, const ht_model_request *r, const char *from, ht_val logits)
+{
+    bool items = r->task == HT_TASK_CLASS || r->task == HT_TASK_REGRESSION;
+    int64_t wanted = r->batch * (items ? 1 : r->length) * ht_task_width(r);
+    ht_type_text have;
+    if (!logits.id)
+        HT_FAIL(g->ctx, HT_ENOTSUP, "%s: its segment 'eval' has no output 'logits', by which one could predict", from);
+    const ht_type *type = ht_type_of(g, logits);
+    if (ht_type_elems(type) == wanted && ht_dtype_is_float(type->dtype)) return HT_OK;
+    HT_FAIL(g->ctx, HT_ESHAPE, "%s: the output 'logits' is %s, and the task %s wants %lld numbers", from,
+            ht_type_str(type, &have), ht_task_names[r->task], (long long)wanted);
+}
+
+/* logits from eval: that output alone. What only the others need is dead code. */
+static ht_status add_logits(ht_graph *g, const ht_model_request *r, const char *from)
+{
+    uint32_t eval = (uint32_t)ht_segment_find(g, "eval");
+    HT_TRY(check_logits(g, r, from, output_of(g, (int)eval, "logits")));
+    uint32_t at = ht_segment_copy(g, eval, "logits", NULL);
+    ht_rewrite rw;
+    if (g->status != HT_OK || !ht_rewrite_begin(&rw, g, at)) return g->status;
+    for (size_t i = 0; i < rw.count; i++)
+        if (g->nodes[rw.old[i]].op != &ht_op_store) ht_rewrite_keep(&rw, rw.old[i]);
+    HT_TRY(ht_rewrite_end(&rw));
+    ht_segment *s = &g->segments[at];
+    for (size_t i = 0; i < s->output_count; i++)
+        if (strcmp(s->outputs[i].name, "logits") == 0) s->outputs[0] = s->outputs[i];
+    s->output_count = 1;
+    return HT_OK;
+}
+
 ht_status ht_model_import(ht_graph *g, const ht_model_request *r, const char *from)
 {
     static const char *const made_later[] = {"micro_first", "micro", "update", "init", "derive"};
@@ -109,5 +142,6 @@ ht_status ht_model_import(ht_graph *g, const ht_model_request *r, const char *fr
     else
         HT_TRY(add_eval(g, (uint32_t)forward));
     HT_TRY(ht_graph_status(g));
+    if (r->logits && ht_segment_find(g, "logits") < 0) HT_TRY(add_logits(g, r, from));
     return ht_graph_verify(g);
 }

@@ -15,6 +15,11 @@ const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabular
 
 const char ht_target_file[] = "target.json", ht_facts_file[] = "data.json", ht_model_file[] = "model.file";
 
+bool ht_mode_reads_only(ht_run_mode mode)
+{
+    return mode == HT_RUN_EVALUATE || mode == HT_RUN_PREDICT;
+}
+
 size_t ht_job_blocks(ht_block_keys *list)
 {
     size_t count = 0;
@@ -79,12 +84,28 @@ static ht_status read_facts(ht_job *job, const char *folder, ht_arena *arena, co
     return status;
 }
 
-/* A run that evaluates reads files to validate on alone, where there are some. */
-static ht_status open_with_facts(ht_job *job, ht_data_request *wanted, const char *folder)
+/* Of a run that an older version recorded: the data says them again. */
+static ht_status find_facts(ht_job *job, const ht_data_request *wanted, ht_arena *arena, const ht_json **out)
+{
+    ht_data *data;
+    ht_text text = {0};
+    HT_TRY(ht_data_open(&data, job->ctx, wanted));
+    ht_data_print_facts(data, &text);
+    ht_data_free(data);
+    ht_status status = text.failed ? ht_fail(job->ctx, HT_ENOMEM, "out of memory for the data")
+                                   : ht_json_parse(job->ctx, arena, "data", text.data, text.length, out);
+    ht_text_free(&text);
+    return status;
+}
+
+/* A run that evaluates reads files to validate on alone, where there are some; one that predicts reads none. */
+static ht_status open_with_facts(ht_job *job, ht_data_request *wanted, const char *folder, bool predicts)
 {
     ht_arena *arena = ht_arena_create();
     if (!arena) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for the data");
     ht_status status = read_facts(job, folder, arena, &wanted->facts);
+    if (status == HT_OK && predicts && !wanted->facts) status = find_facts(job, wanted, arena, &wanted->facts);
+    wanted->facts_only = predicts;
     if (status == HT_OK) status = ht_data_open(&job->data, job->ctx, wanted);
     ht_arena_free(arena);
     return status;
@@ -118,8 +139,31 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         .vocabulary = job->vocabulary,
         .source_vocabulary = job->source_vocabulary,
     };
-    if (request->mode == HT_RUN_EVALUATE && vocabularies) return open_with_facts(job, &wanted, vocabularies);
+    if (ht_mode_reads_only(request->mode) && vocabularies)
+        return open_with_facts(job, &wanted, vocabularies, request->mode == HT_RUN_PREDICT);
     return ht_data_open(&job->data, job->ctx, &wanted);
+}
+
+enum { PREDICTED_ROWS = 32 };
+
+/* A micro-batch fitted into memory when the run was trained, and a graph from elsewhere may know that size only. It does
+ * not depend on the number of inputs: kernels for fewer rows round differently, and an answer shall not change with what
+ * else is asked. */
+static int64_t choose_batch(const ht_job *job, const ht_run_request *request)
+{
+    int64_t batch = job->train_config->micro_batch;
+    if (request->mode != HT_RUN_PREDICT) return batch;
+    if (request->batch > 0) return request->batch;
+    return batch > PREDICTED_ROWS && !job->model->make ? PREDICTED_ROWS : batch;
+}
+
+static ht_status open_inputs(ht_job *job, const ht_run_request *request)
+{
+    job->batch = choose_batch(job, request);
+    if (request->input_count == 0) return HT_OK;
+    HT_TRY(ht_inputs_create(&job->inputs, job->data, job->ctx));
+    for (size_t i = 0; i < request->input_count; i++) HT_TRY(ht_inputs_read(job->inputs, request->inputs[i]));
+    return HT_OK;
 }
 
 /* ---- how long ---- */
@@ -213,7 +257,11 @@ static bool counts_one(const ht_graph *g)
 static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph **out)
 {
     const ht_data_info *info = ht_data_info_of(job->data);
+    bool predicts = request->mode == HT_RUN_PREDICT;
     int last = info->bucket_count - 1; /* the largest is the model's own, the others are further lengths */
+    int64_t source_length = info->buckets[last].source_length;
+    if (job->task == HT_TASK_PAIRS && job->inputs && ht_inputs_longest(job->inputs) > source_length)
+        source_length = ht_inputs_longest(job->inputs);
     ht_model_bucket further[HT_DATA_MOST_BUCKETS];
     for (int i = 0; i < last; i++)
         further[i] = (ht_model_bucket){info->buckets[i].length, info->buckets[i].source_length};
@@ -221,17 +269,18 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
         .model = job->model,
         .fields = ht_config_block(job->config, "model"),
         .task = job->task,
-        .batch = job->train_config->micro_batch,
+        .batch = job->batch,
         .length = info->buckets[last].length,
-        .source_length = info->buckets[last].source_length,
+        .source_length = source_length,
         .vocabulary = info->vocabulary,
         .source_vocabulary = info->source_vocabulary,
         .classes = info->classes,
         .feature_rank = info->feature_rank,
         .documents = info->documents,
         .training = job->options.training,
+        .logits = predicts,
         .buckets = further,
-        .bucket_count = last,
+        .bucket_count = predicts ? 0 : last,
         .beam = request->beam,
         .label_smoothing = job->train_config->label_smoothing,
     };
@@ -354,8 +403,9 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     job->train_config = ht_config_train(request->config);
     if (job->train_config->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
     HT_TRY(open_data(job, request, recorded));
+    HT_TRY(open_inputs(job, request));
     HT_TRY(count_steps(job));
-    HT_TRY(fill_options(job, request->mode != HT_RUN_EVALUATE));
+    HT_TRY(fill_options(job, !ht_mode_reads_only(request->mode)));
     HT_TRY(choose_target(job, request, recorded));
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);
 }
@@ -394,6 +444,7 @@ ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
 {
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
     ht_status status = open_data(&job, request, NULL);
+    if (status == HT_OK) status = open_inputs(&job, request);
     if (status == HT_OK) status = count_steps(&job);
     if (status == HT_OK) status = fill_options(&job, true);
     if (status == HT_OK) status = choose_target(&job, request, NULL);
@@ -406,6 +457,7 @@ void ht_job_close(ht_job *job)
 {
     ht_session_free(job->session);
     ht_plan_free(job->plan);
+    ht_inputs_free(job->inputs);
     ht_data_free(job->data);
     ht_vocabulary_free(job->vocabulary);
     ht_vocabulary_free(job->source_vocabulary);

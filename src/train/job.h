@@ -15,6 +15,8 @@ typedef struct ht_job {
     ht_task task;
     ht_vocabulary *vocabulary, *source_vocabulary; /* as an earlier start recorded them, or NULL */
     ht_data *data;
+    ht_inputs *inputs; /* of a run that predicts, or NULL */
+    int64_t batch;     /* rows */
     ht_plan *plan;
     ht_session *session;
     int64_t steps;         /* of the whole run */
@@ -23,6 +25,9 @@ typedef struct ht_job {
     int64_t reserve_bytes; /* that the process may need beyond the plan */
     bool mean_loss;        /* a graph of the user's own whose loss is a mean already */
 } ht_job;
+
+/* A run that writes nothing and trains nothing. */
+bool ht_mode_reads_only(ht_run_mode mode);
 
 /* `recorded`: the folder of a run whose vocabularies and target are to be used, or NULL. After a failure, too, ht_job_close. */
 ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded);

@@ -216,7 +216,7 @@ static ht_status name_keys(const ht_run *run, const saved_run *saved, ht_status 
 static ht_status take_saved(ht_run *run, const saved_run *saved, const char *path)
 {
     run->step = run->first_step = run->saved_step = saved->meta->step;
-    if (run->request.mode == HT_RUN_EVALUATE) return ht_snapshot_read_weights(run->job.session, path, NULL);
+    if (ht_mode_reads_only(run->request.mode)) return ht_snapshot_read_weights(run->job.session, path, NULL);
     HT_TRY(check_saved(run, saved, path));
     HT_TRY(check_data(run, saved));
     ht_status status = read_state(run, saved, path);
@@ -235,7 +235,7 @@ static ht_status take_snapshot(void *arg, const char *path)
     ht_status status = ht_snapshot_complete(run->ctx, path);
     if (status != HT_OK) return status;
     status = open_saved(&saved, run->ctx, path);
-    if (status == HT_OK && run->request.mode != HT_RUN_EVALUATE)
+    if (status == HT_OK && !ht_mode_reads_only(run->request.mode))
         status = ht_config_changes_find(&saved.changes, run->ctx, saved.meta->config_json, run->job.config);
     if (status == HT_OK) status = take_saved(run, &saved, path);
     close_saved(&saved);
@@ -248,7 +248,7 @@ ht_status ht_run_restore(ht_run *run)
     /* Where none can be read, to begin again would write over what may still be saved. */
     HT_TRY(ht_snapshot_newest(run->ctx, run->snapshots, take_snapshot, run, &taken));
     if (taken) return HT_OK;
-    if (run->request.mode == HT_RUN_EVALUATE)
+    if (ht_mode_reads_only(run->request.mode))
         HT_FAIL(run->ctx, HT_EINVAL, "%s: there is no complete snapshot", run->snapshots);
     ht_run_note(run, "%s: there is no snapshot yet, so the run begins at its first step", run->snapshots);
     return HT_OK;

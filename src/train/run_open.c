@@ -31,7 +31,7 @@ static ht_status open_loaders(ht_run *run)
     const ht_data_info *info = ht_data_info_of(run->job.data);
     const ht_field *ahead = ht_fields_find(ht_config_block(run->job.config, "data"), "prefetch");
     bool prefetch = ahead && ahead->value->kind == HT_JSON_BOOL && ahead->value->boolean;
-    if (run->request.mode != HT_RUN_EVALUATE)
+    if (!ht_mode_reads_only(run->request.mode))
         HT_TRY(ht_loader_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
     if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
     return ht_loader_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
@@ -58,7 +58,7 @@ static ht_status open_output(ht_run *run)
 static ht_status lock_folder(ht_run *run)
 {
     char *before;
-    if (run->request.mode == HT_RUN_EVALUATE) return HT_OK;
+    if (ht_mode_reads_only(run->request.mode)) return HT_OK;
     HT_TRY(ht_run_lock_take(&run->lock, run->ctx, run->folder, &before));
     if (before) ht_run_note(run, "%s: %s ended without releasing its lock, which is taken over", run->folder, before);
     free(before);
@@ -69,7 +69,7 @@ static ht_status set_up(ht_run *run)
 {
     ht_run_mode mode = run->request.mode;
     const char *folder = run->request.folder ? run->request.folder : ht_config_train(run->request.config)->output;
-    bool again = mode == HT_RUN_RESUME || mode == HT_RUN_EVALUATE;
+    bool reads_only = ht_mode_reads_only(mode), again = mode == HT_RUN_RESUME || reads_only;
     if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
     HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
     HT_TRY(of_output(run, lock_folder(run)));
@@ -77,9 +77,9 @@ static ht_status set_up(ht_run *run)
     if (again) HT_TRY(of_output(run, ht_run_check_folder(run)));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(open_loaders(run));
-    HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
+    if (mode != HT_RUN_PREDICT) HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
     if (again) HT_TRY(of_output(run, ht_run_restore(run)));
-    if (mode == HT_RUN_EVALUATE) return HT_OK;
+    if (reads_only) return HT_OK;
     /* What goes on from a snapshot has its weights there. */
     if (run->saved_step < 0) HT_TRY(ht_init_from_load(&run->job, &run->request, folder));
     run->update = ht_plan_segment_find(run->job.plan, "update");
@@ -144,6 +144,16 @@ ht_session *ht_run_session(ht_run *run)
 ht_data *ht_run_data(ht_run *run)
 {
     return run->job.data;
+}
+
+const ht_inputs *ht_run_inputs(const ht_run *run)
+{
+    return run->job.inputs;
+}
+
+int64_t ht_run_batch(const ht_run *run)
+{
+    return run->job.batch;
 }
 
 ht_run_view ht_run_look(ht_run *run)

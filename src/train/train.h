@@ -64,12 +64,13 @@ typedef struct ht_end_report {
     int64_t reserve_bytes;      /* what it was said to need beyond the plan (train/process_memory.h) */
 } ht_end_report;
 
-/* All but the last lock the folder, and are refused (HT_EINVAL) while another process holds it. */
+/* All but the last two lock the folder, and are refused (HT_EINVAL) while another process holds it. */
 typedef enum ht_run_mode {
     HT_RUN_NEW,      /* refused when the folder holds a run */
     HT_RUN_FORCE,    /* a run that is there is removed */
     HT_RUN_RESUME,   /* goes on from the newest complete snapshot, or from the beginning when there is none */
     HT_RUN_EVALUATE, /* reads the newest snapshot, writes nothing */
+    HT_RUN_PREDICT,  /* the same, without data: its session has the segment "logits", and the decoder of `beam` */
 } ht_run_mode;
 
 typedef struct ht_run_request {
@@ -86,6 +87,11 @@ typedef struct ht_run_request {
     int64_t numerics;       /* look into the first, the last and every so many steps; 0: never */
     bool *output_failed; /* set where ht_run_open fails at the run's folder, not at what the job names; may be NULL */
     int64_t beam;        /* a translator's decoder for so many hypotheses; 0: none */
+    /* HT_RUN_PREDICT: files to predict on, as in ht_inputs_read; rows of a batch, 0: those of a micro-batch, but no more
+     * than 32. */
+    const char *const *inputs;
+    size_t input_count;
+    int64_t batch;
     const volatile sig_atomic_t *stop; /* not 0: drop a step that is half made, snapshot, stop; may be NULL */
     void *arg;                         /* of the functions; each may be NULL */
     void (*on_step)(void *arg, const ht_step_report *report);
@@ -129,5 +135,8 @@ ht_status ht_run_snapshot(ht_run *run);
 ht_run_info ht_run_info_of(const ht_run *run);
 ht_session *ht_run_session(ht_run *run);
 ht_data *ht_run_data(ht_run *run);
+/* HT_RUN_PREDICT: the items of the request's files, NULL where it named none; and the rows of its session's batch. */
+const ht_inputs *ht_run_inputs(const ht_run *run);
+int64_t ht_run_batch(const ht_run *run);
 
 #endif
