@@ -36,7 +36,7 @@ typedef struct ht_plugin {
     uint32_t abi; /* HT_PLUGIN_ABI */
     const char *name;
     /* Builds the segment "forward" with the output "loss", and "eval" if it differs. A loss that is a sum comes with
-     * the output "count", i64[]. A status other than HT_OK ends the run, and so does an error of ht_graph_status. */
+     * the output "count", i64[]. To predict with it, "eval" has the output "logits", a row for each item. A status other than HT_OK ends the run, and so does an error of ht_graph_status. */
     ht_status (*build)(ht_graph *graph, const ht_plugin_request *request);
 } ht_plugin;
 

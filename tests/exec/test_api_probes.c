@@ -410,10 +410,26 @@ static size_t check_header(const char *file)
     return count;
 }
 
+static void predictors__take_null(void **state)
+{
+    (void)state;
+    ht_predictor *p = (ht_predictor *)&p;
+    REFUSES("ht_predictor_open: out is NULL", ht_predictor_open(NULL, ctx, "run", NULL));
+    REFUSES(NULL, ht_predictor_open(&p, NULL, "run", NULL));
+    assert_null(p);
+    REFUSES("ht_predictor_open: run is NULL", ht_predictor_open(&p, ctx, NULL, NULL));
+    DOES_NOTHING(ht_predictor_free(NULL));
+    GIVES(NULL, ht_predictor_session(NULL));
+    GIVES(0, ht_predictor_batch(NULL));
+    GIVES(0, ht_predictor_width(NULL));
+    GIVES(NULL, ht_predictor_class_name(NULL, 0));
+}
+
 static void every_function_of_the_headers__is_probed(void **state)
 {
     (void)state;
-    static const char *const files[] = {"context.h", "graph.h", "ops.h", "plugin.h", "session.h", "types.h"};
+    static const char *const files[] = {"context.h",   "graph.h",   "ops.h",  "plugin.h",
+                                        "predictor.h", "session.h", "types.h"};
     size_t count = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) count += check_header(files[i]);
     assert_true(count > 120);
@@ -555,6 +571,7 @@ int main(void)
         cmocka_unit_test(ops__that_move_or_mix_without_a_graph_give_none),
         cmocka_unit_test(a_value_of_another_graph__is_latched),
         cmocka_unit_test(plans_and_sessions__take_null),
+        cmocka_unit_test(predictors__take_null),
         cmocka_unit_test(every_function_of_the_headers__is_probed),
         cmocka_unit_test(a_context_that_cannot_be_made__gives_its_reason),
         cmocka_unit_test(options_of_an_older_program__have_no_message),
