@@ -2,6 +2,7 @@
 
 #include "pass/pass.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,53 @@ static void add_samples(ht_text *text, const ht_context *ctx)
             ht_text_add(text, "%s %s\n", ctx->ops[i]->name, *line);
 }
 
+static const char *const kinds[] = {
+    [HT_ATTR_INT] = "integer",   [HT_ATTR_FLOAT] = "number",   [HT_ATTR_TEXT] = "text",
+    [HT_ATTR_INTS] = "integers", [HT_ATTR_FLOATS] = "numbers",
+};
+
+static void put_list(ht_json_writer *json, const char *key, const ht_attr *list, bool whole)
+{
+    ht_json_begin_array(json, key);
+    for (size_t i = 0; i < list->count; i++) {
+        if (whole)
+            ht_json_put_int(json, NULL, list->ints[i]);
+        else
+            ht_json_put_number(json, NULL, list->floats[i]);
+    }
+    ht_json_end_array(json);
+}
+
+/* What a node has that does not give it. */
+static void put_default(ht_json_writer *json, const ht_attr_def *attr)
+{
+    if (attr->required)
+        ht_json_put_null(json, "default");
+    else if (attr->kind == HT_ATTR_INT)
+        ht_json_put_int(json, "default", attr->standard.i);
+    else if (attr->kind == HT_ATTR_TEXT)
+        ht_json_put_text(json, "default", attr->standard.text);
+    else if (attr->kind != HT_ATTR_FLOAT)
+        put_list(json, "default", &attr->standard, attr->kind == HT_ATTR_INTS);
+    else if (isfinite(attr->standard.f))
+        ht_json_put_number(json, "default", attr->standard.f);
+    else
+        ht_json_put_text(json, "default", attr->standard.f > 0 ? "inf" : "-inf");
+}
+
+static void put_attributes(ht_json_writer *json, const ht_op *op)
+{
+    ht_json_begin_array(json, "attributes");
+    for (const ht_attr_def *attr = op->attrs; attr && attr->key; attr++) {
+        ht_json_begin_object(json, NULL);
+        ht_json_put_text(json, "name", attr->key);
+        ht_json_put_text(json, "kind", kinds[attr->kind]);
+        put_default(json, attr);
+        ht_json_end_object(json);
+    }
+    ht_json_end_array(json);
+}
+
 static void put_op(ht_json_writer *json, const ht_op *op)
 {
     ht_json_line(json, 4);
@@ -54,6 +102,7 @@ static void put_op(ht_json_writer *json, const ht_op *op)
     ht_json_put_int(json, "results", op->n_out);
     ht_json_put_bool(json, "gradient", op->grad);
     if (!op->grad) ht_json_put_text(json, "reason", no_gradient_reason(op));
+    put_attributes(json, op);
     ht_json_begin_array(json, "samples");
     for (const char *const *line = op->samples; line && *line; line++) ht_json_put_text(json, NULL, *line);
     ht_json_end_array(json);
@@ -97,7 +146,8 @@ static const cli_option options[] = {
     {"--json", NULL, CLI_FLAG, offsetof(ops_options, json),
      .help =
          "one object with everything, samples included: {\"ops\": [{\"name\", \"class\", \"inputs\": [least, most], "
-         "\"results\", \"gradient\", \"reason\" (without a gradient), \"samples\"}]}"},
+         "\"results\", \"gradient\", \"reason\" (without a gradient), \"attributes\": [{\"name\", \"kind\", "
+         "\"default\" (null: must be given)}], \"samples\"}]}"},
     {0},
 };
 

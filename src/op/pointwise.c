@@ -6,14 +6,41 @@
 
 /* ---- shape rules ---- */
 
+/* Broadcasting: sizes of 1 and missing leading axes are repeated. */
+static bool broadcast(ht_type *shape, const ht_type *other)
+{
+    int rank = shape->rank > other->rank ? shape->rank : other->rank;
+    ht_type wide = *shape;
+    wide.rank = rank;
+    for (int d = 1; d <= rank; d++) {
+        int64_t a = d <= shape->rank ? shape->dim[shape->rank - d] : 1;
+        int64_t b = d <= other->rank ? other->dim[other->rank - d] : 1;
+        if (a != b && a != 1 && b != 1) return false;
+        wide.dim[rank - d] = a == 1 ? b : a;
+    }
+    *shape = wide;
+    return true;
+}
+
+/* Builders broadcast by an expand before the op; in a graph that is written as text it is written out. */
+static ht_status refuse_shapes(ht_context *ctx, const ht_call *call, size_t other)
+{
+    const ht_type *in[2] = {call->in[0], call->in[other]};
+    ht_type shape = *in[0];
+    ht_type_text a, b, wide;
+    ht_type_str(in[0], &a);
+    ht_type_str(in[1], &b);
+    if (!broadcast(&shape, in[1])) HT_FAIL(ctx, HT_ESHAPE, "shapes differ: %s and %s", a.text, b.text);
+    size_t narrow = !ht_type_same_shape(in[1], &shape);
+    ht_type wanted = ht_type_make(in[narrow]->dtype, shape.rank, shape.dim);
+    HT_FAIL(ctx, HT_ESHAPE, "shapes differ: %s and %s; nodes do not broadcast: use expand %s on input %zu", a.text,
+            b.text, ht_type_str(&wanted, &wide), narrow ? other : 0);
+}
+
 static ht_status same_shapes(ht_context *ctx, const ht_call *call)
 {
-    for (size_t i = 1; i < call->n_in; i++) {
-        ht_type_text a, b;
-        if (!ht_type_same_shape(call->in[0], call->in[i]))
-            HT_FAIL(ctx, HT_ESHAPE, "shapes differ: %s and %s", ht_type_str(call->in[0], &a),
-                    ht_type_str(call->in[i], &b));
-    }
+    for (size_t i = 1; i < call->n_in; i++)
+        if (!ht_type_same_shape(call->in[0], call->in[i])) return refuse_shapes(ctx, call, i);
     return HT_OK;
 }
 
@@ -267,22 +294,6 @@ static int64_t whole(double x)
 #undef HT_POINT_BOOL
 
 /* ---- builders ---- */
-
-/* Broadcasting: sizes of 1 and missing leading axes are repeated. */
-static bool broadcast(ht_type *shape, const ht_type *other)
-{
-    int rank = shape->rank > other->rank ? shape->rank : other->rank;
-    ht_type wide = *shape;
-    wide.rank = rank;
-    for (int d = 1; d <= rank; d++) {
-        int64_t a = d <= shape->rank ? shape->dim[shape->rank - d] : 1;
-        int64_t b = d <= other->rank ? other->dim[other->rank - d] : 1;
-        if (a != b && a != 1 && b != 1) return false;
-        wide.dim[rank - d] = a == 1 ? b : a;
-    }
-    *shape = wide;
-    return true;
-}
 
 /* The type that two inputs share. */
 static ht_dtype promote(ht_dtype a, ht_dtype b)
