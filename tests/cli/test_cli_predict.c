@@ -346,6 +346,27 @@ static void predict__bad_input_is_named_by_file_and_line(void **state)
     expect(c, "yes one | head -n 20 | tr '\\n' ' ' | \"$H\" predict run - | wc -l", 0, "1\n");
 }
 
+/* Every file of the run, damaged in every way: the right answers, or a refusal that names the file or its folder. */
+static void predict__a_damaged_run_gives_the_same_answers_or_is_refused(void **state)
+{
+    data_case *c = *state;
+    train_points(c);
+    expect(
+        c,
+        "set -e; \"$H\" predict run held/points.csv --json --logits > all; mv run whole; right=0; refused=0; "
+        "for f in $(cd whole; find . -type f | sed 's,^./,,'); do for d in 'truncate -s -7' 'truncate -s 0' rm flip; "
+        "do "
+        "rm -rf run; cp -r whole run; "
+        "if [ \"$d\" = flip ]; then n=$(stat -c %s run/$f); printf '\\001' | dd of=run/$f bs=1 seek=$((n / 2)) "
+        "conv=notrunc "
+        "2> /dev/null; else $d run/$f; fi; "
+        "if \"$H\" predict run held/points.csv --json --logits > now 2> said; then cmp all now; right=$((right + 1)); "
+        "else grep -q -F -e $f -e ${f%/*} said || { cat said; echo $d $f; exit 1; }; refused=$((refused + 1)); "
+        "fi; "
+        "done; done; test $right -gt 8; test $refused -gt 8; echo right and refused",
+        0, "right and refused");
+}
+
 static void predict__language_models_are_told_that_they_do_not_generate(void **state)
 {
     data_case *c = *state;
@@ -374,6 +395,7 @@ int main(void)
         CASE(predict__logits_are_the_models_outputs),
         CASE(predict__needs_the_output_logits_of_a_graph_of_ones_own),
         CASE(predict__bad_input_is_named_by_file_and_line),
+        CASE(predict__a_damaged_run_gives_the_same_answers_or_is_refused),
         CASE(predict__language_models_are_told_that_they_do_not_generate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
