@@ -35,6 +35,7 @@ static void write_digits(data_case *c)
     enum { SIDE = 8, PIXELS = SIDE * SIDE, COUNT = 90 };
     static unsigned char images[16 + COUNT * PIXELS] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, SIDE, 0, 0, 0, SIDE};
     unsigned char labels[8 + COUNT] = {0, 0, 8, 1, 0, 0, 0, COUNT}, npy[128 + PIXELS], pgm[14 + PIXELS];
+    static const unsigned char magic[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 118, 0};
     char csv[PIXELS * 4 + 1];
     for (int i = 0; i < COUNT; i++) {
         labels[8 + i] = (unsigned char)(i % 4);
@@ -44,9 +45,9 @@ static void write_digits(data_case *c)
     data_case_file(c, "train/x-images-idx3-ubyte", images, sizeof images);
     data_case_file(c, "train/x-labels-idx1-ubyte", labels, sizeof labels);
     memset(npy, ' ', 128);
-    static const char header[] = "{'descr': '|u1', 'fortran_order': False, 'shape': (8, 8), }";
-    memcpy(npy, "\x93NUMPY\x01\x00\x76\x00", 10);
-    memcpy(npy + 10, header, sizeof header - 1);
+    memcpy(npy, magic, sizeof magic);
+    int length = snprintf((char *)npy + 10, 118, "{'descr': '|u1', 'fortran_order': False, 'shape': (8, 8), }");
+    npy[10 + length] = ' ';
     npy[127] = '\n';
     memcpy(pgm, "P5 8 8 # \n255\n", sizeof pgm - PIXELS);
     memcpy(npy + 128, images + 16, PIXELS);
