@@ -232,6 +232,19 @@ static void predict__needs_the_folder_of_the_run_alone(void **state)
     expect(c, "set -e; rm -rf train job.json; cd far; echo 'good film' | \"$H\" predict ../run -", 0, "good film\t");
 }
 
+static void predict__answers_while_the_run_trains(void **state)
+{
+    data_case *c = *state;
+    train_points(c);
+    expect(
+        c,
+        "rm -rf run; \"$H\" train job.json --set train.steps=1000000 --set train.snapshot_every=20 > log 2>&1 & p=$!; "
+        "until ls run/snapshots/step-* > /dev/null 2>&1 || ! kill -0 $p; do sleep 0.05; done; good=0; "
+        "for i in 1 2 3 4 5; do \"$H\" predict run held/points.csv > out && good=$((good + $(wc -l < out))); done; "
+        "kill -TERM $p; wait $p; echo \"$good answers, train ended with $?\"",
+        0, "500 answers, train ended with 3");
+}
+
 static void predict__reads_an_image_in_any_format_alike(void **state)
 {
     data_case *c = *state;
@@ -389,6 +402,7 @@ int main(void)
         CASE(predict__batch_size_does_not_change_the_result),
         CASE(predict__has_the_same_bits_on_the_fake_device_and_with_other_threads),
         CASE(predict__needs_the_folder_of_the_run_alone),
+        CASE(predict__answers_while_the_run_trains),
         CASE(predict__reads_an_image_in_any_format_alike),
         CASE(predict__takes_rows_with_and_without_labels),
         CASE(predict__gives_values_without_a_probability),
