@@ -78,7 +78,7 @@ static void add_line(printing *p, const cli_answer *answer)
     if (answer->asked && task == HT_TASK_CLASS && !name) ht_text_add(&p->text, "%" PRId64, answer->class);
     for (int64_t i = 0; task == HT_TASK_REGRESSION && i < answer->count; i++)
         ht_text_add(&p->text, "%s%.6g", i ? " " : "", answer->outputs[i]);
-    if (answer->asked && !isnan(answer->probability)) ht_text_add(&p->text, "\t%.4f", answer->probability);
+    if (answer->asked && !isnan(answer->probability)) ht_text_add(&p->text, "\t%.4g", answer->probability);
     ht_text_add(&p->text, "\n");
 }
 

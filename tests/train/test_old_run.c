@@ -55,6 +55,15 @@ static void old_run__of_a_translator_goes_on(void **state)
     expect_the_old_end(*state, "seq2seq", SAME_LOSS);
 }
 
+/* It did not record what its data taught: the files that it was trained on say it again. */
+static void old_run__of_a_translator_translates(void **state)
+{
+    data_case *c = *state;
+    expect(c, "cp -r '" HT_TEST_DIR "/reference/old_run/.' . && chmod -R u+w . && test ! -e seq2seq/data.json", 0, "");
+    expect(c, "set -e; head -n 20 pairs.tsv > some; \"$H\" predict seq2seq some --json | grep -c '\"text\": '", 0,
+           "20\n");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -63,6 +72,7 @@ int main(void)
         CASE(old_run__of_a_transformer_in_bf16_goes_on),
         CASE(old_run__of_a_carried_lstm_in_fp16_goes_on),
         CASE(old_run__of_a_translator_goes_on),
+        CASE(old_run__of_a_translator_translates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
