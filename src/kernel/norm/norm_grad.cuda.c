@@ -8,7 +8,7 @@ enum {
     PACK = 8,
     WARP = 32,
     MOST_THREADS = 1024,
-    MOST_BLOCKS = 6 * 128, /* of rows: all of them run at once on a large GPU, and their partial sums stay few */
+    MOST_BLOCKS = 6 * 132, /* of rows: so many run at once on 132 processors, and their partial sums stay few */
     FEWEST_ROWS = 4,    /* of a block */
     JOIN_COLUMNS = 8,   /* of a block */
 };

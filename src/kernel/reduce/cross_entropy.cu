@@ -129,26 +129,30 @@ template <int64_t ROWS, int THREADS, class L> DEVICE void cross_entropy_count(co
 }
 
 // The gradient of the block's row x. counted: of a mean, else nullptr. dlogits may be x: an element is read before it is
-// written.
+// written. The label's own element is written last, by the thread that has written its neighbours.
 template <int64_t SIZE, int N, class X, class L, class Y>
 DEVICE void write_gradient(const X *x, const L *labels, real lse, real weight, Y *dlogits, const int64_t *counted,
                            int64_t ignored, real spread, real peak)
 {
     const int64_t row = blockIdx.x, label = get_int(labels[row]);
+    const bool is_known = label >= 0 && label < SIZE, is_ours = is_known && label / N % blockDim.x == threadIdx.x;
+    const real own = is_ours ? (real)get(x[label]) : 0;
     if (counted) weight /= (real)*counted;
-    if (label < 0 || label >= SIZE) weight = infinity() - infinity();
+    if (!is_known) weight = infinity() - infinity();
     dlogits += row * SIZE;
 #pragma unroll 4
     for (int64_t c = (int64_t)threadIdx.x * N; c < SIZE; c += (int64_t)blockDim.x * N) {
-        const pack<X, N> these = get_pack<N>(x + c);
         pack<Y, N> result;
-        const int64_t at = label - c; // the label's place among these, if it is there
-        for (int k = 0; k < N; k++) {
-            const real p = exponential<X>::of((real)get(these.item[k]) - lse) - spread;
-            put(&result.item[k], label == ignored ? 0 : (k == at ? p - peak : p) * weight);
+        if (label == ignored) {
+            for (int k = 0; k < N; k++) put(&result.item[k], 0);
+        } else {
+            const pack<X, N> these = get_pack<N>(x + c);
+            for (int k = 0; k < N; k++)
+                put(&result.item[k], (exponential<X>::of((real)get(these.item[k]) - lse) - spread) * weight);
         }
         put_pack(dlogits + c, result);
     }
+    if (is_ours && label != ignored) put(&dlogits[label], (exponential<X>::of(own - lse) - spread - peak) * weight);
 }
 
 template <int64_t SIZE, int N, bool BY_ROW, class X, class L, class Z, class D, class Y>
