@@ -2,8 +2,6 @@
 #ifndef HT_DEVICE_CUDA_H
 #define HT_DEVICE_CUDA_H
 
-#include "device/device.h"
-
 /* A text in CUDA C++ with the entries <name>_0, <name>_1, …, as profilers show them; devices keep one for each text. */
 typedef struct ht_cuda_program ht_cuda_program;
 

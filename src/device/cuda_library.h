@@ -3,7 +3,7 @@
 #ifndef HT_DEVICE_CUDA_LIBRARY_H
 #define HT_DEVICE_CUDA_LIBRARY_H
 
-#include "device/cuda_device.h"
+#include "device/device.h"
 
 #define HT_CUDA_DRIVER(name, parameters) int(*name) parameters;
 typedef struct cuda_driver {

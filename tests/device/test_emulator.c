@@ -7,7 +7,7 @@
 
 #include "base/half.h"
 #include "context_fixture.h"
-#include "device/cuda_device.h"
+#include "device/device.h"
 #include "kernel/cuda/cuda_files.h"
 
 enum { SKIPPED = 77, NUMBERS = 4096 };

@@ -24,6 +24,8 @@ static const struct {
     {"copy_start", "a copy in two parts"},
     {"copy_done", "a copy in two parts"},
     {"unslice", "the gradient of slice"},
+    {"gelu_tanh_grad", "the gradient of gelu_tanh"},
+    {"cross_entropy_both", "cross_entropy and its gradient"},
     {"dynamic_slice", "slice with a start that is read"},
     {"dynamic_update_slice", "an assignment to a slice"},
     {"conv2d_grad_input", "the gradient of conv2d"},

@@ -358,7 +358,8 @@ static void fake__leaves_a_run_to_go_on_from_when_it_fails(void **state)
     write_job(c, &jobs[0]);
     train(c, "whole", "", "");
     expect(c,
-           "for n in 900 1000 1100 1200; do rm -rf run; HALFTONE_FAKE_FAIL=launch:$n \"$H\" train job.json --device "
+           "for n in 700 800 900 1000 1100 1200; do rm -rf run; HALFTONE_FAKE_FAIL=launch:$n \"$H\" train job.json "
+           "--device "
            "fake > out 2>&1; s=$?; test -d run/snapshots && break; done; echo status $s",
            0, "status 1\n");
     expect(c, "\"$H\" train job.json --device fake --resume", 0, "goes on after step ");

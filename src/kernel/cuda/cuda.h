@@ -5,7 +5,6 @@
 #ifndef HT_KERNEL_CUDA_H
 #define HT_KERNEL_CUDA_H
 
-#include "device/cuda_device.h"
 #include "kernel/kernel.h"
 
 enum {

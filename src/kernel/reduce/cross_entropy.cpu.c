@@ -24,6 +24,9 @@ typedef struct loss_job {
     double smoothing;
     bool mean, none, stream;
     int64_t counted; /* rows that count, where the gradient of a mean needs them */
+    bool both;       /* the loss and its gradient, which is result `gradient` */
+    size_t gradient;
+    real weight; /* of the loss, where both are made: the loss may lie over it */
 } loss_job;
 
 static loss_job job_of(const ht_call *call)
@@ -72,50 +75,7 @@ static double row_loss(const loss_job *job, int64_t start, int64_t label, double
     return (1 - job->smoothing) * loss + job->smoothing * (log_sum + (max - row_mean(job, start)));
 }
 
-static void loss_tile(void *arg, int64_t tile)
-{
-    const loss_job *job = arg;
-    const ht_launch *launch = job->launch;
-    partial sum = {0, 0};
-    for (int64_t r = tile * job->grain; r < ht_min_i64(job->rows, (tile + 1) * job->grain); r++) {
-        int64_t start = r * job->classes, label = label_of(job, r);
-        real max = ht_row_max(launch->in[0], job->dtype, start, job->classes);
-        double log_sum = log(ht_row_sum_exp(launch->in[0], job->dtype, start, job->classes, max));
-        double loss = row_loss(job, start, label, (double)max, log_sum);
-        ht_save1(launch->out[1], launch->call->out[1]->dtype, r, (real)((double)max + log_sum));
-        if (job->none) ht_save1(launch->out[0], launch->call->out[0]->dtype, r, (real)loss);
-        sum.loss += loss;
-        sum.counted += label != job->ignore_index;
-    }
-    if (!job->none) ((partial *)launch->workspace)[tile] = sum;
-}
-
-static ht_status cross_entropy_run(const ht_launch *launch)
-{
-    loss_job job = job_of(launch->call);
-    job.launch = launch;
-    int64_t tiles = ht_tiles(job.rows, job.grain);
-    ht_parallel(launch->pool, tiles, loss_tile, &job);
-    if (job.none) return HT_OK;
-    const partial *partials = launch->workspace;
-    partial total = {0, 0};
-    for (int64_t i = 0; i < tiles; i++) {
-        total.loss += partials[i].loss;
-        total.counted += partials[i].counted;
-    }
-    if (job.mean && total.counted) total.loss /= (double)total.counted;
-    ht_save1(launch->out[0], launch->call->out[0]->dtype, 0, (real)total.loss);
-    return HT_OK;
-}
-
-static int64_t cross_entropy_workspace(const ht_call *call, const ht_target *target)
-{
-    (void)target;
-    loss_job job = job_of(call);
-    return job.none ? 0 : ht_tiles(job.rows, job.grain) * (int64_t)sizeof(partial);
-}
-
-/* ---- gradient ---- */
+/* ---- the gradient of a row ---- */
 
 static void grad_row(const loss_job *job, int64_t row, int64_t label, real weight, real lse)
 {
@@ -132,9 +92,95 @@ static void grad_row(const loss_job *job, int64_t row, int64_t label, real weigh
             if (label >= at && label < at + count)
                 dx[label - at] = (fn_exp(x[label - at] - lse) - spread - peak) * weight;
         }
-        ht_save_streamed(launch->out[0], launch->call->out[0]->dtype, start, dx, count, job->stream);
+        ht_save_streamed(launch->out[job->gradient], launch->call->out[job->gradient]->dtype, start, dx, count,
+                         job->stream);
     }
 }
+
+static real weight_of(const loss_job *job, int64_t label, real weight)
+{
+    if (job->mean) weight /= (real)job->counted;
+    return label < 0 || label >= job->classes ? (real)NAN : weight;
+}
+
+static void count_rows(loss_job *job)
+{
+    for (int64_t r = 0; job->mean && r < job->rows; r++) job->counted += label_of(job, r) != job->ignore_index;
+}
+
+/* ---- rows ---- */
+
+static void loss_tile(void *arg, int64_t tile)
+{
+    const loss_job *job = arg;
+    const ht_launch *launch = job->launch;
+    partial sum = {0, 0};
+    for (int64_t r = tile * job->grain; r < ht_min_i64(job->rows, (tile + 1) * job->grain); r++) {
+        int64_t start = r * job->classes, label = label_of(job, r);
+        real max = ht_row_max(launch->in[0], job->dtype, start, job->classes);
+        double log_sum = log(ht_row_sum_exp(launch->in[0], job->dtype, start, job->classes, max));
+        double loss = row_loss(job, start, label, (double)max, log_sum);
+        real lse = (real)((double)max + log_sum);
+        ht_save1(launch->out[1], launch->call->out[1]->dtype, r, lse);
+        if (job->none) ht_save1(launch->out[0], launch->call->out[0]->dtype, r, (real)loss);
+        if (job->both) grad_row(job, r, label, weight_of(job, label, job->weight), lse);
+        sum.loss += loss;
+        sum.counted += label != job->ignore_index;
+    }
+    if (job->both && job->stream) ht_nt_fence();
+    if (!job->none) ((partial *)launch->workspace)[tile] = sum;
+}
+
+static void run_loss(loss_job *job)
+{
+    const ht_launch *launch = job->launch;
+    int64_t tiles = ht_tiles(job->rows, job->grain);
+    ht_parallel(launch->pool, tiles, loss_tile, job);
+    if (job->none) return;
+    const partial *partials = launch->workspace;
+    partial total = {0, 0};
+    for (int64_t i = 0; i < tiles; i++) {
+        total.loss += partials[i].loss;
+        total.counted += partials[i].counted;
+    }
+    if (job->mean && total.counted) total.loss /= (double)total.counted;
+    ht_save1(launch->out[0], launch->call->out[0]->dtype, 0, (real)total.loss);
+}
+
+static ht_status cross_entropy_run(const ht_launch *launch)
+{
+    loss_job job = job_of(launch->call);
+    job.launch = launch;
+    run_loss(&job);
+    return HT_OK;
+}
+
+static bool is_streamed(const ht_launch *launch, size_t gradient)
+{
+    return ht_type_bytes(launch->call->out[gradient]) >= HT_NT_STORE_BYTES && launch->in[0] != launch->out[gradient];
+}
+
+static ht_status cross_entropy_both_run(const ht_launch *launch)
+{
+    loss_job job = job_of(launch->call);
+    job.launch = launch;
+    job.both = true;
+    job.gradient = 2;
+    job.weight = ht_load1(launch->in[2], launch->call->in[2]->dtype, 0);
+    job.stream = is_streamed(launch, job.gradient);
+    count_rows(&job);
+    run_loss(&job);
+    return HT_OK;
+}
+
+static int64_t cross_entropy_workspace(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    loss_job job = job_of(call);
+    return job.none ? 0 : ht_tiles(job.rows, job.grain) * (int64_t)sizeof(partial);
+}
+
+/* ---- the gradient alone ---- */
 
 static void grad_tile(void *arg, int64_t tile)
 {
@@ -143,9 +189,7 @@ static void grad_tile(void *arg, int64_t tile)
     for (int64_t r = tile * job->grain; r < ht_min_i64(job->rows, (tile + 1) * job->grain); r++) {
         int64_t label = label_of(job, r);
         real weight = ht_load1(launch->in[3], launch->call->in[3]->dtype, job->none ? r : 0);
-        if (job->mean) weight /= (real)job->counted;
-        if (label < 0 || label >= job->classes) weight = (real)NAN;
-        grad_row(job, r, label, weight, ht_load1(launch->in[2], launch->call->in[2]->dtype, r));
+        grad_row(job, r, label, weight_of(job, label, weight), ht_load1(launch->in[2], launch->call->in[2]->dtype, r));
     }
     if (job->stream) ht_nt_fence();
 }
@@ -154,34 +198,10 @@ static ht_status cross_entropy_grad_run(const ht_launch *launch)
 {
     loss_job job = job_of(launch->call);
     job.launch = launch;
-    job.stream = ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES && launch->in[0] != launch->out[0];
-    for (int64_t r = 0; job.mean && r < job.rows; r++) job.counted += label_of(&job, r) != job.ignore_index;
+    job.stream = is_streamed(launch, 0);
+    count_rows(&job);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.grain), grad_tile, &job);
     return HT_OK;
-}
-
-/* ---- both: one after the other; the loss may lie over its weight ---- */
-
-static ht_status cross_entropy_both_run(const ht_launch *launch)
-{
-    const ht_call *call = launch->call;
-    ht_launch loss = *launch, grad = *launch;
-    ht_call loss_call = *call, grad_call = *call;
-    const ht_type *types[] = {call->in[0], call->in[1], call->out[1], call->in[2]};
-    double weight;
-    memcpy(&weight, launch->in[2], (size_t)ht_type_bytes(call->in[2]));
-    const void *inputs[] = {launch->in[0], launch->in[1], launch->out[1], &weight};
-    loss_call.n_in = loss_call.n_out = 2;
-    grad_call.n_in = 4;
-    grad_call.n_out = 1;
-    grad_call.in = types;
-    grad_call.out = call->out + 2;
-    loss.call = &loss_call;
-    grad.call = &grad_call;
-    grad.in = inputs;
-    grad.out = launch->out + 2;
-    HT_TRY(cross_entropy_run(&loss));
-    return cross_entropy_grad_run(&grad);
 }
 
 static const char *cross_entropy_can(const ht_call *call, const ht_target *target)

@@ -89,8 +89,8 @@ DEVICE real cross_entropy_row(const X *x, const L *labels, Y *loss_out, Z *lse_o
             if (label >= 0 && label < SIZE)
                 loss = loss_of(x, label, (double)most, log_sum, (double)total / (double)SIZE, smoothing);
         }
-        put(&lse_out[row], (real)((double)most + log_sum));
-        lse = (real)get(lse_out[row]);
+        lse = (real)((double)most + log_sum);
+        put(&lse_out[row], lse);
         if (losses)
             losses[row] = loss;
         else
