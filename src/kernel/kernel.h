@@ -77,7 +77,8 @@ typedef struct ht_kernel {
     void (*emit)(struct ht_cuda_emission *e, const ht_launch *launch); /* of a row that is text: kernel/cuda/cuda.h */
     /* Does the row run these calls with its own? NULL: yes; else the reason. A row without it takes none. */
     const char *(*takes)(const ht_call *call, const ht_fusion *fusion, const ht_target *target);
-    bool strided_results; /* takes results whose strides are not those of a row-major value, for the planner to choose */
+    bool
+        strided_results; /* takes results whose strides are not those of a row-major value, for the planner to choose */
     const ht_elementwise *elementwise; /* NULL: not element-wise */
     const ht_reduce_rows *reduce_rows; /* NULL: no reduction that can be part of a row block */
     const ht_prepack *prepack;         /* NULL: nothing */

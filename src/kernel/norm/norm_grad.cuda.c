@@ -9,8 +9,8 @@ enum {
     WARP = 32,
     MOST_THREADS = 1024,
     MOST_BLOCKS = 6 * 132, /* of rows: so many run at once on 132 processors, and their partial sums stay few */
-    FEWEST_ROWS = 4,    /* of a block */
-    JOIN_COLUMNS = 8,   /* of a block */
+    FEWEST_ROWS = 4,       /* of a block */
+    JOIN_COLUMNS = 8,      /* of a block */
 };
 
 static const char *can(const ht_call *call, const ht_target *target)
