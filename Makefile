@@ -26,7 +26,7 @@ need = @tools/need-packages $(packages_build)
 # build(preset,targets): two makes in one tree wait for each other.
 build = tools/build $(1) $(call folder,$(1)) $(WERROR) $(2)
 
-.PHONY: all run test test-long asan bench lint format clean help
+.PHONY: all run test test-gpu test-long asan bench lint format clean help
 all: ## build build/halftone, build/libhalftone.so and the examples
 	$(need)
 	@$(call build,$(PRESET),engine)
@@ -43,6 +43,11 @@ test: ## build everything and run the tests
 
 asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory test PRESET=asan
+
+test-gpu: ## the tests of the CUDA device on this machine's GPU
+	$(need) $(packages_test)
+	@$(call build,$(PRESET),all)
+	@tools/run-gpu-tests $(BUILD)
 
 test-long: ## thread sanitizer, long tests, fuzzers, 64-bit Arm
 	$(need) $(packages_fuzz) $(packages_aarch64)

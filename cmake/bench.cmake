@@ -51,3 +51,9 @@ if(NOT CMAKE_CROSSCOMPILING)
         bench_peer(onednn oneapi/dnnl/dnnl.h dnnl "")
     endif()
 endif()
+
+# bench/gpu: a script beside the programs, which measures where there is a GPU.
+foreach(file bench_gpu peer_gpu.py)
+    configure_file(${CMAKE_SOURCE_DIR}/bench/gpu/${file} ${CMAKE_BINARY_DIR}/bench/${file} COPYONLY)
+endforeach()
+add_dependencies(bench_programs halftone_program)
