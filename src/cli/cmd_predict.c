@@ -1,8 +1,11 @@
 /* halftone predict: what a run's newest snapshot says of new inputs. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "cli/answers.h"
 #include "cli/job_options.h"
@@ -152,6 +155,10 @@ static void release(void *arg)
 static int take_input(const cli_given *given, char *value)
 {
     predict_job *job = given->at;
+    struct stat about;
+    bool is_file = strcmp(value, "-") != 0;
+    if (is_file && stat(value, &about) != 0) return cli_fail(CLI_WRONG, "predict: %s: %s", value, strerror(errno));
+    if (is_file && S_ISDIR(about.st_mode)) return cli_fail(CLI_WRONG, "predict: %s: a folder, not a file", value);
     if (!ht_grow((void **)&job->inputs, &job->input_capacity, job->input_count + 1, sizeof *job->inputs))
         return cli_fail(CLI_FAILED, "predict: out of memory");
     job->inputs[job->input_count++] = value;

@@ -349,8 +349,8 @@ static void predict__bad_input_is_named_by_file_and_line(void **state)
            "halftone: predict: bad.csv:2: column 1 holds 'x', not a number\n");
     expect(c, "printf '1,2,3,4\\n' > bad.csv; \"$H\" predict run bad.csv", 2,
            "bad.csv: 4 columns; the run was trained on 2 numbers");
-    expect(c, "\"$H\" predict run none.csv", 1, "none.csv: No such file");
-    expect(c, "\"$H\" predict run held", 1, "held: a folder, not a file");
+    expect(c, "\"$H\" predict run none.csv", 2, "none.csv: No such file");
+    expect(c, "\"$H\" predict run held", 2, "held: a folder, not a file");
     expect(c, "\"$H\" predict run", 2, "predict: which input? - reads standard input;");
     expect(c, "\"$H\" predict held held/points.csv", 2, "held holds no run");
     train_pairs(c);
