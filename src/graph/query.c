@@ -52,15 +52,10 @@ const int64_t *ht_val_dims(const ht_graph *g, ht_val v)
 /* The extent of v in its root: first element and one past the last; strides are at least 0. */
 static void extent(const ht_graph *g, ht_val v, int64_t *first, int64_t *end)
 {
-    const ht_type *type = ht_type_of(g, v);
-    int64_t last = 0;
     *first = 0;
     for (ht_val at = v; ht_value_of(g, at)->base.id; at = ht_value_of(g, at)->base)
         *first += ht_value_of(g, at)->offset;
-    *end = *first;
-    if (!ht_type_elems(type)) return;
-    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
-    *end += last + 1;
+    *end = *first + ht_type_extent(ht_type_of(g, v));
 }
 
 bool ht_overlap(const ht_graph *g, ht_val a, ht_val b)

@@ -75,6 +75,13 @@ int64_t ht_type_bytes(const ht_type *type)
     return ht_type_elems(type) * (int64_t)ht_dtype_bytes(type->dtype);
 }
 
+int64_t ht_type_extent(const ht_type *type)
+{
+    int64_t last = 0;
+    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
+    return ht_type_elems(type) ? last + 1 : 0;
+}
+
 int64_t ht_type_distinct_bytes(const ht_type *type)
 {
     int64_t bytes = (int64_t)ht_dtype_bytes(type->dtype);

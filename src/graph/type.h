@@ -27,6 +27,8 @@ ht_type ht_type_make(ht_dtype dtype, int rank, const int64_t *dims);
 ht_status ht_type_check(ht_context *ctx, const ht_type *type, const char *what);
 int64_t ht_type_elems(const ht_type *type);
 int64_t ht_type_bytes(const ht_type *type);
+/* Elements from the first to the last, gaps counted; strides are at least 0. */
+int64_t ht_type_extent(const ht_type *type);
 /* Of the elements that it really has: along an axis of stride 0 (an expanded one) all are the same. */
 int64_t ht_type_distinct_bytes(const ht_type *type);
 bool ht_type_same_shape(const ht_type *a, const ht_type *b);

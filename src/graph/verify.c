@@ -36,14 +36,6 @@ static const char *value_text(const ht_graph *g, ht_val v, char buffer[64])
     return buffer;
 }
 
-/* From the first element to the last, gaps counted. */
-static int64_t extent_of(const ht_type *type)
-{
-    int64_t last = 0;
-    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
-    return ht_type_elems(type) ? last + 1 : 0;
-}
-
 /* No two elements at one place: each axis steps over all that shorter steps reach. */
 static bool is_apart(const ht_type *type)
 {
@@ -78,7 +70,7 @@ static ht_status check_view(ht_graph *g, ht_val v)
         HT_FAIL(g->ctx, HT_EVERIFY, "%s: a view has its base's number type and memory", value_text(g, v, name));
     if (value->kind == HT_VALUE_STATE && base->kind != HT_VALUE_STATE)
         HT_FAIL(g->ctx, HT_EVERIFY, "%s: state can only be a view of state", value_text(g, v, name));
-    int64_t last = value->offset, elems = extent_of(&base->type);
+    int64_t last = value->offset, elems = ht_type_extent(&base->type);
     bool good = value->offset >= 0 && value->offset <= elems;
     for (int i = 0; i < value->type.rank && good; i++) {
         int64_t step, count = value->type.dim[i] > 0 ? value->type.dim[i] - 1 : 0;

@@ -271,12 +271,9 @@ static uint32_t last_read(const assignment *c, ht_val v, uint32_t made)
     return c->last[v.id] == UINT32_MAX ? made : c->last[v.id];
 }
 
-/* From the first to the last element, with the gaps between them. */
 static int64_t extent_bytes(const ht_type *type)
 {
-    int64_t last = 0;
-    for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
-    return ht_type_elems(type) ? (last + 1) * (int64_t)ht_dtype_bytes(type->dtype) : 0;
+    return ht_type_extent(type) * (int64_t)ht_dtype_bytes(type->dtype);
 }
 
 /* A buffer of its own from time `at` on. */
