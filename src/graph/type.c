@@ -77,9 +77,10 @@ int64_t ht_type_bytes(const ht_type *type)
 
 int64_t ht_type_extent(const ht_type *type)
 {
+    if (ht_type_elems(type) == 0) return 0;
     int64_t last = 0;
     for (int i = 0; i < type->rank; i++) last += (type->dim[i] - 1) * type->stride[i];
-    return ht_type_elems(type) ? last + 1 : 0;
+    return last + 1;
 }
 
 int64_t ht_type_distinct_bytes(const ht_type *type)
