@@ -56,6 +56,10 @@ HT_API void ht_scope_pop(ht_graph *graph);
  * operands that other ops stored in half are read as they are. */
 HT_API void ht_full_precision(ht_graph *graph, ht_val value);
 
+/* Activation checkpointing by hand: what leads from `from` to `to` is not kept for backward but computed there again,
+ * from `from`. Costs time, saves memory, changes no bit. The key halftone.recompute asks for it without marks. */
+HT_API void ht_checkpoint(ht_graph *graph, ht_val from, ht_val to);
+
 /* Of HT_NONE, and of no graph: the type of a scalar, with no sizes. */
 HT_API ht_dtype ht_val_dtype(const ht_graph *graph, ht_val value);
 HT_API int ht_val_rank(const ht_graph *graph, ht_val value);

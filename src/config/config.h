@@ -5,6 +5,7 @@
 #define HT_CONFIG_H
 
 #include "optim/optim.h"
+#include "pass/pass.h"
 
 /* Keys of a block of the job file that another room declares. A block's rows are those of type NULL and those of the type
  * that the job chooses: "model" by its key "type", "data" by "format". Rows for that key itself are not needed. */
@@ -74,6 +75,8 @@ typedef struct ht_train_config {
     const char *fp32_ops, *half_ops;   /* names between commas; NULL: none */
     const char *fp32_params;           /* a regular expression; NULL: none */
     const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
+
+    ht_recompute_options recompute;
 
     const char *init_path;   /* a run, a snapshot or a safetensors file to start from; NULL: none */
     const ht_json *init_map; /* an object of names, or a list of {"match", "replace"}; NULL: names stay */

@@ -166,5 +166,6 @@ ht_status ht_config_rules(ht_config *c)
     check_disk(c, "offload_optimizer");
     check_nesterov(c);
     ht_fine_tuning_rules(c);
+    ht_recompute_rules(c);
     return HT_OK;
 }

@@ -367,6 +367,56 @@ void ht_full_precision(ht_graph *g, ht_val v)
         ht_graph_fail(g, HT_EINVAL, "full precision is for results of ops, not for state and inputs");
 }
 
+/* By node id, of the segment at hand: does it follow from `from`? */
+static void mark_following(const ht_graph *g, const ht_segment *s, ht_val from, bool *follows)
+{
+    for (size_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val v = ht_node_in(g, n, i);
+            bool made = v.id && ht_producer(g, v) && follows[ht_value_of(g, v)->owner];
+            follows[s->nodes[at]] |= v.id && (v.id == from.id || made);
+        }
+    }
+}
+
+/* Of those, the ones that `to` needs become a block; false: there are none. */
+static bool mark_block(ht_graph *g, const ht_segment *s, ht_val to, const bool *follows, bool *needed)
+{
+    uint32_t block = 1;
+    bool any = false;
+    for (size_t i = 1; i < g->node_count; i++)
+        if (g->nodes[i].checkpoint >= block) block = g->nodes[i].checkpoint + 1;
+    needed[ht_value_of(g, to)->owner] = true;
+    for (size_t at = s->node_count; at-- > 0;) {
+        ht_node *n = &g->nodes[s->nodes[at]];
+        if (!needed[s->nodes[at]] || !follows[s->nodes[at]]) continue;
+        n->checkpoint = block;
+        any = true;
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val v = ht_node_in(g, n, i);
+            if (v.id && ht_producer(g, v)) needed[ht_value_of(g, v)->owner] = true;
+        }
+    }
+    return any;
+}
+
+void ht_checkpoint(ht_graph *g, ht_val from, ht_val to)
+{
+    if (!ht_graph_has(g, from) || !ht_graph_has(g, to)) return;
+    bool *follows = calloc(g->node_count, sizeof *follows), *needed = calloc(g->node_count, sizeof *needed);
+    if (!follows || !needed) {
+        ht_graph_fail(g, HT_ENOMEM, "checkpoint: out of memory");
+    } else {
+        const ht_segment *s = g->segment < g->segment_count ? &g->segments[g->segment] : NULL;
+        if (s) mark_following(g, s, from, follows);
+        if (!s || !ht_producer(g, to) || !mark_block(g, s, to, follows, needed))
+            ht_graph_fail(g, HT_EINVAL, "checkpoint: nothing leads from the first value to the second");
+    }
+    free(follows);
+    free(needed);
+}
+
 void ht_scope_push(ht_graph *g, const char *name)
 {
     if (!g) return;

@@ -47,13 +47,14 @@ typedef struct ht_node {
     uint32_t out, n_out; /* consecutive value ids */
     const ht_attr *attr; /* complete, in the order of op->attrs */
     ht_role role;
-    uint32_t region;  /* 0: none */
-    bool no_merge;    /* an intended duplicate: cse never merges it */
-    bool recomputed;  /* computes again what forward computed before: its FLOPs count apart */
-    bool full;        /* full precision for this node and its gradient, at the request of the model's author */
-    uint32_t origin;  /* the node whose gradient rule made this one; 0: none */
-    const char *site; /* scope of the model's author, or NULL */
-    uint64_t was;     /* a folded constant: the model hash of what it replaces; 0: none */
+    uint32_t region;     /* 0: none */
+    bool no_merge;       /* an intended duplicate: cse never merges it */
+    bool recomputed;     /* computes again what forward computed before: its FLOPs count apart */
+    bool full;           /* full precision for this node and its gradient, at the request of the model's author */
+    uint32_t checkpoint; /* a block that backward computes again, by its author's wish: its number; 0: none */
+    uint32_t origin;     /* the node whose gradient rule made this one; 0: none */
+    const char *site;    /* scope of the model's author, or NULL */
+    uint64_t was;        /* a folded constant: the model hash of what it replaces; 0: none */
 } ht_node;
 
 typedef struct ht_named {

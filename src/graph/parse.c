@@ -221,6 +221,10 @@ static void parse_common_attr(parser *p, ht_slice key, ht_node *n)
         int64_t region = ht_lex_int(&p->lex);
         if (region < 1 || region > UINT32_MAX) ht_lex_fail_word(&p->lex, "a region is a positive number");
         n->region = (uint32_t)region;
+    } else if (ht_slice_is(key, "checkpoint")) {
+        int64_t block = ht_lex_int(&p->lex);
+        if (block < 1 || block > UINT32_MAX) ht_lex_fail_word(&p->lex, "a checkpoint is a positive number");
+        n->checkpoint = (uint32_t)block;
     } else if (ht_slice_is(key, "from")) {
         ht_val v = use(p);
         if (v.id && ht_value_of(p->g, v)->kind != HT_VALUE_RESULT)
@@ -242,8 +246,8 @@ static void parse_common_attr(parser *p, ht_slice key, ht_node *n)
 
 static bool is_common(ht_slice key)
 {
-    static const char *const keys[] = {"role", "region", "from", "at", "was"};
-    return find_word(key, keys, 5) >= 0;
+    static const char *const keys[] = {"role", "region", "checkpoint", "from", "at", "was"};
+    return find_word(key, keys, 6) >= 0;
 }
 
 /* Attributes up to the end of the line's node; those of every node go to `common`. */
@@ -287,6 +291,7 @@ static void stamp(parser *p, const ht_node *common)
     n->no_merge = common->no_merge;
     n->recomputed = common->recomputed;
     n->full = common->full;
+    n->checkpoint = common->checkpoint;
     n->origin = common->origin;
     n->site = common->site;
     n->was = common->was;

@@ -97,6 +97,7 @@ static void print_attrs(printer *p, const ht_node *n, uint32_t place)
     if (n->no_merge) ht_text_add(t, " no_merge");
     if (n->recomputed) ht_text_add(t, " recomputed");
     if (n->full) ht_text_add(t, " full");
+    if (n->checkpoint) ht_text_add(t, " checkpoint=%u", n->checkpoint);
     uint32_t origin = n->origin ? p->node_place[n->origin] : 0;
     if (origin && origin <= place && p->g->nodes[n->origin].n_out) {
         ht_text_add(t, " from=");

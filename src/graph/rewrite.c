@@ -104,6 +104,7 @@ static void copy_node(ht_graph *g, uint32_t node, ht_val *map, uint32_t *node_ma
     copy->no_merge = n.no_merge;
     copy->recomputed = n.recomputed;
     copy->full = n.full;
+    copy->checkpoint = n.checkpoint;
     copy->origin = node_map[n.origin];
     copy->site = n.site;
     copy->was = n.was;

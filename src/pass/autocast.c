@@ -9,10 +9,11 @@
  *              if only sums read it
  *     move     that of its input
  *     exact    what the op's rule says
- * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends. Where point-wise
- * nodes of the region and others read it, the others read a half copy: an activation reads the sum, its gradient the copy.
+ * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends. A value that
+ * others read, too, is rounded before all of its readers: so an activation can be computed again from what was kept.
  *
- * Where the target's products add biases in half (cublasLt), these have half copies like the weights.
+ * Targets whose products add biases in half and apply gelu to the f32 sum (cublasLt) have half copies of biases like those of weights, and
+ * there the region reads the sum and the others a half copy of it.
  *
  * In fp64 everything is f64, state too. */
 #include "pass/autocast.h"
@@ -325,10 +326,10 @@ static bool stays_wide(const ht_node *n, const fact *f)
 }
 
 /* f32 for its region and half for all others. */
-static bool has_two_types(const ht_node *n, const fact *f)
+static bool has_two_types(const caster *c, const ht_node *n, const fact *f)
 {
-    return n->op->prec == HT_PREC_POINT && n->region && f->half && f->outside && f->inside && !f->shown &&
-           !stays_wide(n, f) && !(n->op->flags & HT_OP_TYPED);
+    return c->policy->reads_sums && n->op->prec == HT_PREC_POINT && n->region && f->half && f->outside && f->inside &&
+           !f->shown && !stays_wide(n, f) && !(n->op->flags & HT_OP_TYPED);
 }
 
 /* For those outside, in the region of n, which the builder may have moved. */
@@ -336,7 +337,7 @@ static void copy_results(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
     for (uint32_t v = n->out; v < n->out + n->n_out; v++) {
-        if (!has_two_types(n, &c->facts[v]) || ht_type_of(g, (ht_val){v})->dtype != HT_F32) continue;
+        if (!has_two_types(c, n, &c->facts[v]) || ht_type_of(g, (ht_val){v})->dtype != HT_F32) continue;
         ht_val copy = ht_cast(g, (ht_val){v}, c->policy->half);
         if (copy.id) g->nodes[g->values[copy.id].owner].region = n->region;
         c->facts[v].copy = copy;
@@ -355,7 +356,7 @@ static void set_results(caster *c, const ht_node *n)
             ht_dtype dtype = n->n_in ? ht_type_of(g, ht_node_in(g, n, 0))->dtype : HT_F32;
             if (ht_dtype_is_float(dtype)) type->dtype = dtype;
         } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && f->outside && !stays_wide(n, f)) {
-            if (!has_two_types(n, f)) type->dtype = c->policy->half;
+            if (!has_two_types(c, n, f)) type->dtype = c->policy->half;
         }
     }
 }
@@ -636,12 +637,13 @@ static void warn_without_match(ht_graph *g, const ht_policy *p, const char *expr
 
 static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, const ht_target *target, ht_policy *p)
 {
+    bool cublaslt = target && target->device == HT_DEVICE_CUDA && ht_target_has_library(target, HT_LIBRARY_CUBLASLT);
     *p = (ht_policy){.half = o->precision == HT_PRECISION_FP16 ? HT_F16 : HT_BF16,
                      .masters = o->masters,
                      .stochastic = o->stochastic,
                      .residual_f32 = o->residual_f32,
-                     .half_biases = o->masters && target && target->device == HT_DEVICE_CUDA &&
-                                    ht_target_has_library(target, HT_LIBRARY_CUBLASLT),
+                     .half_biases = cublaslt && o->masters,
+                     .reads_sums = cublaslt && o->precision == HT_PRECISION_BF16,
                      .f32_ops = o->fp32_ops,
                      .half_ops = o->half_ops};
     p->gradients = o->half_gradients ? p->half : HT_F32;

@@ -31,6 +31,7 @@ ht_pass_options ht_pass_options_standard(void)
                   .lr = 1e-3,
                   .scaling = {.fixed = 1, .power = 16, .window = 1000, .hysteresis = 2, .min = 1, .most_skips = 20}},
         .precision = {.precision = HT_PRECISION_FP32, .masters = true},
+        .recompute = {.policy = HT_RECOMPUTE_MARKED},
     };
 }
 

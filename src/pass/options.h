@@ -51,10 +51,30 @@ typedef struct ht_precision_options {
     const char *fp32_params;         /* a regular expression; NULL or "": none */
 } ht_precision_options;
 
+/* How to choose what backward computes again. */
+typedef enum ht_recompute_policy {
+    HT_RECOMPUTE_NONE,
+    HT_RECOMPUTE_MARKED,    /* what the model's author marked: ht_checkpoint */
+    HT_RECOMPUTE_CHEAP,     /* norms, activations, casts: what costs bandwidth only */
+    HT_RECOMPUTE_SELECTIVE, /* these and attention */
+    HT_RECOMPUTE_ALL,       /* whole layers */
+    HT_RECOMPUTE_SQRT,      /* as many groups of layers as each has layers */
+    HT_RECOMPUTE_BUDGET     /* as little time as possible for a plan of so many bytes */
+} ht_recompute_policy;
+
+/* Of recompute: docs/memory.md. */
+typedef struct ht_recompute_options {
+    ht_recompute_policy policy;
+    int64_t checkpoints;  /* of ALL: groups of layers; 0: one for each layer */
+    int64_t budget_bytes; /* of BUDGET: of the plan in main; 0: `share` counts */
+    double share;         /* of BUDGET: of the transients without recomputation; 0: what the target's memory leaves */
+} ht_recompute_options;
+
 typedef struct ht_pass_options {
     bool training; /* the graph becomes a training step */
     ht_train_options train;
     ht_precision_options precision;
+    ht_recompute_options recompute;
 } ht_pass_options;
 
 /* All options at their defaults. */

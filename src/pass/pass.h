@@ -42,6 +42,7 @@ typedef struct ht_memory_profile {
     const ht_value_life *lives; /* by value id */
     const uint32_t *time;       /* by node id: the instruction that it is part of, or HT_NO_INSTRUCTION */
     int64_t state_bytes[HT_SPACE_COUNT], slot_bytes[HT_SPACE_COUNT];
+    int64_t plan_bytes[HT_SPACE_COUNT]; /* all of it: what the plan allocates */
 } ht_memory_profile;
 void ht_memory_profile_free(ht_memory_profile *profile);
 

@@ -20,9 +20,15 @@ static bool is_casting(const ht_pass_options *options)
     return options->precision.precision != HT_PRECISION_FP32;
 }
 
+static bool is_recomputing(const ht_pass_options *options)
+{
+    return options->recompute.policy != HT_RECOMPUTE_NONE;
+}
+
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
                                accumulating = {"accumulate is more than 1", is_accumulating},
-                               casting = {"precision is not fp32", is_casting};
+                               casting = {"precision is not fp32", is_casting},
+                               recomputing = {"recompute is not none", is_recomputing};
 
 #define HT_PASS(id, stage, condition) extern const ht_pass ht_pass_##id;
 #include "pass/passes.def"

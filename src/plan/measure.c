@@ -1,5 +1,5 @@
 /* The planner's `measure` (pass/pass.h): how much memory the plan of a graph would take, instruction by instruction.
- * Analysis is that of ht_plan_build; nothing is emitted. */
+ * The plan is made as ht_plan_build makes it, looked at, and freed. */
 #include "plan/planning.h"
 
 #include <stdlib.h>
@@ -91,14 +91,12 @@ static ht_status fill_segment(measuring *m, uint32_t index, const ht_buffer_assi
     return HT_OK;
 }
 
-static ht_status measure_segment(measuring *m, uint32_t index)
+static ht_status measure_segment(void *arg, uint32_t index, const ht_buffer_assignment *r)
 {
-    ht_buffer_assignment r;
-    HT_TRY(ht_planning_assign(&m->p, index, &r));
+    measuring *m = arg;
     uint32_t *end = calloc(m->p.g->segments[index].node_count + 1, sizeof *end);
-    ht_status status = end ? fill_segment(m, index, &r, end) : no_memory(m);
+    ht_status status = end ? fill_segment(m, index, r, end) : no_memory(m);
     free(end);
-    ht_buffer_assignment_free(&r);
     return status;
 }
 
@@ -115,9 +113,12 @@ static ht_status measure(measuring *m)
     to->segment_count = g->segment_count;
     to->lives = m->lives;
     to->time = m->time;
-    HT_TRY(ht_planning_analyse(&m->p));
-    for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(measure_segment(m, i));
+    m->p.observe = measure_segment;
+    m->p.observe_arg = m;
+    HT_TRY(ht_planning_emit(&m->p));
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        for (int area = 0; area < HT_AREA_COUNT; area++)
+            to->plan_bytes[space] += ht_plan_space_bytes(m->p.plan, (ht_space)space, (ht_area)area);
         to->state_bytes[space] = m->p.plan->area_bytes[space][HT_AREA_STATE];
         to->slot_bytes[space] = ht_plan_space_bytes(m->p.plan, (ht_space)space, HT_AREA_INPUT) +
                                 ht_plan_space_bytes(m->p.plan, (ht_space)space, HT_AREA_OUTPUT);

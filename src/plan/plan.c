@@ -296,6 +296,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
     HT_TRY(ht_planning_assign(p, index, &r));
     ht_status status = ht_plan_index_slots(p->plan);
     if (status == HT_OK) status = add_instrs(p, index, &r);
+    if (status == HT_OK && p->observe) status = p->observe(p->observe_arg, index, &r);
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         int64_t *most = &p->plan->area_bytes[space][HT_AREA_TRANSIENT];
         segment->transient_bytes[space] = r.bytes[space];
@@ -358,14 +359,10 @@ static ht_status analyse(planning *p)
     return status;
 }
 
-static ht_status build(planning *p)
+ht_status ht_planning_emit(planning *p)
 {
     ht_graph *g = p->g;
     ht_plan *plan = p->plan;
-    const ht_pass_env env = ht_plan_pass_env(p->request);
-    HT_TRY(ht_graph_verify(g));
-    HT_TRY(ht_pipeline_run(g, HT_STAGE_PLAN, &env, p->request->observer));
-    HT_TRY(ht_model_hash(&plan->model_hash, g));
     HT_TRY(analyse(p));
     plan->segments = HT_NEW(plan->arena, ht_plan_segment, g->segment_count);
     p->loss_scaled = calloc(g->value_count, sizeof *p->loss_scaled);
@@ -377,6 +374,15 @@ static ht_status build(planning *p)
     HT_TRY(copy_programs(p));
     HT_TRY(ht_plan_reserve_replay(plan));
     return p->request->no_prepack ? HT_OK : ht_plan_prepack(plan);
+}
+
+static ht_status build(planning *p)
+{
+    const ht_pass_env env = ht_plan_pass_env(p->request);
+    HT_TRY(ht_graph_verify(p->g));
+    HT_TRY(ht_pipeline_run(p->g, HT_STAGE_PLAN, &env, p->request->observer));
+    HT_TRY(ht_model_hash(&p->plan->model_hash, p->g));
+    return ht_planning_emit(p);
 }
 
 ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_request *request)

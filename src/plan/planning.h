@@ -5,6 +5,8 @@
 
 #include "plan/plan.h"
 
+struct ht_buffer_assignment;
+
 typedef struct planning {
     ht_graph *g; /* our own clone: ids below its source's counts are those of the source */
     ht_plan *plan;
@@ -14,6 +16,9 @@ typedef struct planning {
     ht_groups groups;
     ht_place *lasting; /* by value id: state and inputs */
     bool *loss_scaled; /* by value id: follows from the input "loss_grad" */
+    /* Is told where the values of each segment lie; or NULL. */
+    ht_status (*observe)(void *arg, uint32_t segment, const struct ht_buffer_assignment *r);
+    void *observe_arg;
     uint32_t *started; /* by node id, of a start: 1 + index of its instruction in its segment; 0: there is none */
 } planning;
 
@@ -22,6 +27,8 @@ ht_status ht_planning_open(planning *p, const ht_graph *graph, const ht_plan_req
 void ht_planning_close(planning *p);
 /* Layout, schedule and groups of all segments; the places of state and inputs. */
 ht_status ht_planning_analyse(planning *p);
+/* The whole plan of the graph as it is. */
+ht_status ht_planning_emit(planning *p);
 
 /* Where every value of a segment lives while it runs. Its time is counted in positions of nodes; nodes that run together
  * run at that of the last one, and what comes behind all nodes (copies to outputs) at the number of nodes. */

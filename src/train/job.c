@@ -239,6 +239,7 @@ static ht_status fill_options(ht_job *job, bool training)
         .half_ops = c->half_ops,
         .fp32_params = c->fp32_params,
     };
+    options->recompute = c->recompute;
     return fill_schedule(job, &options->train);
 }
 

@@ -142,6 +142,7 @@ static void the_builder__latches_names_and_sizes_that_are_null(void **state)
     DOES_NOTHING(ht_scope_push(NULL, "a"));
     DOES_NOTHING(ht_scope_pop(NULL));
     DOES_NOTHING(ht_full_precision(NULL, x));
+    DOES_NOTHING(ht_checkpoint(NULL, x, x));
     GIVES(0, ht_val_rank(NULL, x));
     GIVES(ht_val_dtype(g, HT_NONE), ht_val_dtype(NULL, x));
     note("ht_val_dims(NULL, x)");

@@ -14,8 +14,8 @@ static double evaluated_loss(const data_case *c, const char *line)
     return strtod(at + strlen("\"loss\": "), NULL);
 }
 
-/* What the rest of a run has to share with the older program's: its bits; or, where batches are cut or values rounded
- * another way since, only that it learns the same. */
+/* What the rest of a run has to share with the older program's: its bits; or, where batches are cut another way since,
+ * only that it learns the same. */
 typedef enum likeness { SAME_BITS, SAME_LOSS } likeness;
 
 static void expect_the_old_end(const data_case *c, const char *name, likeness like)
@@ -36,11 +36,11 @@ static void expect_the_old_end(const data_case *c, const char *name, likeness li
     assert_true(fabs(now - evaluated_loss(c, line)) < (like == SAME_BITS ? 1e-3 : 5e-2));
 }
 
-/* bf16 with a static loss scale, dropout, clipping, micro-batches, a schedule. Its gelu read the sum before it rounded to
- * half. */
+/* bf16 with a static loss scale, dropout, clipping, micro-batches, a schedule. The older program left in rng.sample where
+ * its last micro-batch began; the checksum of that file in gpt2.expected is the one with a 0 there. */
 static void old_run__of_a_transformer_in_bf16_goes_on(void **state)
 {
-    expect_the_old_end(*state, "gpt2", SAME_LOSS);
+    expect_the_old_end(*state, "gpt2", SAME_BITS);
 }
 
 /* fp16 with a dynamic loss scale that has skipped steps and skips more; a state that goes from batch to batch. */

@@ -1,0 +1,104 @@
+/* What backward computes again: halftone.recompute, and DeepSpeed's activation_checkpointing. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/internal.h"
+
+static const char *const policies[] = {"none", "marked", "cheap", "selective", "all", "sqrt", "budget"};
+
+/* A size as people write it: "8GiB", "1.5 GB", "800000000". */
+static bool read_size(const char *text, double *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},      {"B", 1},        {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    char *end;
+    double number = strtod(text, &end);
+    if (end == text || !(number > 0) || !isfinite(number)) return false;
+    while (*end == ' ') end++;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(end, units[i].name) != 0) continue;
+        *bytes = floor(number * units[i].bytes);
+        return *bytes >= 1 && *bytes <= 1e18;
+    }
+    return false;
+}
+
+static bool read_share(const char *text, double *share)
+{
+    char *end;
+    double percent = strtod(text, &end);
+    *share = percent / 100;
+    return end != text && strcmp(end, "%") == 0 && percent > 0 && percent <= 100;
+}
+
+/* Fills in what a budget says; false: it is none. */
+static bool read_budget(const ht_json *value, ht_recompute_options *to)
+{
+    double number, share;
+    bool text = value->kind == HT_JSON_STRING && strlen(value->text) == value->length;
+    to->budget_bytes = 0;
+    to->share = 0;
+    if (text && strcmp(value->text, "auto") == 0) return true;
+    if (text && read_share(value->text, &share)) {
+        to->share = share;
+        return true;
+    }
+    if (text ? !read_size(value->text, &number) : !ht_json_as_number(value, &number)) return false;
+    to->budget_bytes = number >= 1 && number <= 1e18 ? (int64_t)number : 0;
+    return to->budget_bytes > 0;
+}
+
+static const ht_json *budget_of(const ht_config *c)
+{
+    const ht_json *budget = ht_field_json(c->blocks[BLOCK_HALFTONE], "recompute.budget");
+    return budget && budget->kind != HT_JSON_NULL ? budget : NULL;
+}
+
+void ht_recompute_rules(ht_config *c)
+{
+    const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
+    const char *policy = ht_field_text(halftone, "recompute.policy");
+    const ht_json *budget = budget_of(c);
+    ht_recompute_options ignored;
+    if (budget && !read_budget(budget, &ignored))
+        ht_problems_error(
+            &c->problems, &ht_fields_find(halftone, "recompute.budget")->origin,
+            "halftone.recompute.budget: expected a size above 0 (\"8GiB\", 8000000000), a share (\"50%%\") "
+            "or \"auto\"");
+    if (budget && policy && strcmp(policy, "budget") != 0)
+        ht_problems_error(&c->problems, &ht_fields_find(halftone, "recompute.policy")->origin,
+                          "halftone.recompute.policy: \"%s\" and a budget exclude each other", policy);
+    if (!budget && policy && strcmp(policy, "budget") == 0)
+        ht_problems_error(&c->problems, &ht_fields_find(halftone, "recompute.policy")->origin,
+                          "halftone.recompute.policy: \"budget\" needs halftone.recompute.budget");
+}
+
+/* DeepSpeed's users mark layers in their model's code; here whole layers are what the block asks for. */
+static void take_engine(const ht_fields *engine, ht_recompute_options *r)
+{
+    int64_t count = ht_field_json(engine, "activation_checkpointing.number_checkpoints")
+                        ? ht_field_int(engine, "activation_checkpointing.number_checkpoints")
+                        : 0;
+    if (!count && !ht_field_bool(engine, "activation_checkpointing.partition_activations")) return;
+    r->policy = HT_RECOMPUTE_ALL;
+    r->checkpoints = count;
+}
+
+void ht_recompute_fill(ht_config *c)
+{
+    const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
+    const char *policy = ht_field_text(halftone, "recompute.policy");
+    const ht_json *budget = budget_of(c);
+    ht_recompute_options *r = &c->train_config.recompute;
+    *r = (ht_recompute_options){.policy = HT_RECOMPUTE_MARKED};
+    for (int i = HT_RECOMPUTE_NONE; policy && i <= HT_RECOMPUTE_BUDGET; i++)
+        if (strcmp(policies[i], policy) == 0) r->policy = (ht_recompute_policy)i;
+    if (!policy && !budget) take_engine(c->blocks[BLOCK_ENGINE], r);
+    if (budget && read_budget(budget, r)) r->policy = HT_RECOMPUTE_BUDGET;
+    if (ht_is_given(halftone, "recompute.checkpoints"))
+        r->checkpoints = ht_field_int(halftone, "recompute.checkpoints");
+}
