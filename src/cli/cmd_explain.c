@@ -115,13 +115,15 @@ static const cli_option options[] = {
      .help = "the figure's layer; without it, the one with the largest products", .flags = CLI_FILLED,
      .takes = "a layer"},
     {"--json", NULL, CLI_FLAG, offsetof(explain_job, json),
-     .help = "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"plan_bytes\", \"bytes\": {space: "
-             "{heading: bytes}}, "
-             "\"dot_flops\", \"other_flops\", \"recomputed_flops\", \"passes\": [{\"name\", \"level\", "
-             "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
-             "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
-             "\"kernel\", \"refused\"}]}; FLOPs at the top are those of a step, a multiply-add counts two; "
-             "docs/memory.md has the headings",
+     .help =
+         "one object: {\"precision\", \"device\", \"isa\", \"model_hash\", \"plan_bytes\", \"bytes\": {space: "
+         "{heading: bytes}}, "
+         "\"dot_flops\", \"other_flops\", \"recomputed_flops\", \"kept\": [{\"layer\", \"op\", \"times\", \"bytes\"}], "
+         "\"recomputed\": [{\"layer\", \"op\", \"times\", \"bytes\", \"ms\"}], \"passes\": [{\"name\", \"level\", "
+         "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
+         "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
+         "\"kernel\", \"refused\"}]}; FLOPs at the top are those of a step, a multiply-add counts two; "
+         "docs/memory.md has the headings",
      .choice = 1},
     {0},
 };
@@ -129,6 +131,7 @@ static const cli_option options[] = {
 static const cli_entry examples[] = {
     {"halftone explain job.json --set train.precision=bf16", "what runs in which number type"},
     {"halftone explain job.json --graph=autocast", "the graph that this pass left"},
+    {"halftone explain job.json --set halftone.recompute.policy=cheap", "what would be computed again, and what kept"},
     {"halftone explain job.json --target machine.json", "the plan of another machine, made on this one"},
     {"halftone explain job.json --dot | dot -Tsvg > step.svg", "a drawing of the step"},
     {0},
@@ -140,7 +143,8 @@ const cli_command cmd_explain = {
     .description =
         "Plans a job and shows what its training step does to each layer, in the blocks of the mixed-precision paper: "
         "the half copy of the weights (float2half), FWD, BWD-Actv, BWD-Weight, weight update. First the passes on the "
-        "way, each with the hash of the model that it left, the bytes of the plan, and the FLOPs of a step; then a "
+        "way, each with the hash of the model that it left, the bytes of the plan, and the FLOPs of a step; what is "
+        "kept from forward to backward, and what is computed again; then a "
         "line per layer with the "
         "number types that the product of each block reads and makes; then every instruction: its ops, the number "
         "types, the precision class that chose them, the bytes that it moves, its kernel, and by a note the kernels "

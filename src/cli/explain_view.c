@@ -349,6 +349,7 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
     ht_text_add(text, "\n");
     add_bytes(text, e->plan);
     add_flops(text, e->plan);
+    cli_explain_memory(text, e, all);
     add_rows(text, e, all);
 }
 
@@ -406,6 +407,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     ht_byte_table_json(&json, "bytes", &table);
     ht_json_line(&json, 1);
     put_flops(&json, step_cost(e->plan));
+    cli_explain_memory_json(&json, e);
     ht_json_line(&json, 1);
     ht_json_begin_array(&json, "passes");
     for (size_t i = 0; i < e->pass_count; i++) put_pass(&json, &e->passes[i]);

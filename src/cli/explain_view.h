@@ -52,6 +52,10 @@ ht_status cli_figure1_svg(ht_text *text, const cli_explained *explained, const c
 void cli_explain_figure(ht_text *text, const cli_explained *explained);
 /* `all`: layers that are alike but for their number stay apart. */
 void cli_explain_table(ht_text *text, const cli_explained *explained, bool all);
+/* Of its text: what is kept from forward to backward, and what is computed again. */
+void cli_explain_memory(ht_text *text, const cli_explained *explained, bool all);
+/* The arrays "kept" and "recomputed". */
+void cli_explain_memory_json(ht_json_writer *json, const cli_explained *explained);
 void cli_explain_json(ht_text *text, const cli_explained *explained);
 /* A drawing for Graphviz: a box for each block of a layer, arrows with the number types that flow. */
 ht_status cli_explain_dot(ht_text *text, const cli_explained *explained);

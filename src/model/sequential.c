@@ -29,8 +29,9 @@ typedef struct layer {
 static ht_val build_list(ht_build *b, const ht_json *list, const char *block, ht_val x);
 
 #define TYPE                                                                                                           \
+    {"type", HT_KEY_TEXT, "null", 0, 0, NULL, "which layer"},                                                          \
     {                                                                                                                  \
-        "type", HT_KEY_TEXT, "null", 0, 0, NULL, "which layer"                                                         \
+        "checkpoint", HT_KEY_BOOL, "false", 0, 0, NULL, "backward computes it again instead of keeping what is inside" \
     }
 #define END                                                                                                            \
     {                                                                                                                  \
@@ -406,6 +407,7 @@ static ht_val build_layer(ht_build *b, const ht_json *entry, const char *block, 
         return HT_NONE;
     }
     ht_val y = row->build(b, &(use){f, type->text}, x);
+    if (y.id && y.id != x.id && ht_field_bool(f, "checkpoint")) ht_checkpoint(b->g, x, y);
     ht_fields_free(f);
     return y;
 }

@@ -262,6 +262,7 @@ static ht_status drop_to(const budget *b, ht_graph *g, int64_t limit, double *se
         ht_status status = ht_recompute_model_open(&m, g, s, b->env->target, &b->before);
         bool *dropped = calloc(m.candidate_count + 1, sizeof *dropped);
         if (status == HT_OK && !dropped) status = ht_fail(g->ctx, HT_ENOMEM, "recompute: out of memory");
+        if (status == HT_OK) status = drop_by_policy(&m, &(ht_recompute_options){.policy = HT_RECOMPUTE_ALL}, dropped);
         if (status == HT_OK) {
             ht_recompute_choose(&m, limit, dropped);
             double own = ht_recompute_try(&m, dropped, limit).seconds;
@@ -323,10 +324,16 @@ static ht_status find_limit(const budget *b, trial *found)
     return HT_OK;
 }
 
+/* The limit on transients with the smallest plan: as low as can be, unless that costs more than it saves. */
 static ht_status refuse(const budget *b)
 {
     trial least = {.limit = 1};
     HT_TRY(try_limit(b, &least));
+    for (int i = 1; i < 8; i++) {
+        trial t = {.limit = transients(&b->before) / 8 * i};
+        HT_TRY(try_limit(b, &t));
+        if (t.plan_bytes < least.plan_bytes) least = t;
+    }
     HT_FAIL(
         b->g->ctx, HT_EINVAL,
         "recompute: no plan takes at most %lld bytes in main: the smallest takes smallest_bytes=%lld, for about %.3g "

@@ -41,17 +41,21 @@ static size_t best_known(const greedy *c)
 static void drop_greedily(greedy *c)
 {
     size_t none = c->m->candidate_count;
+    bool any = true; /* something was dropped since all gains were unknown */
     for (size_t i = 0; i < none; i++) c->gain[i] = INFINITY;
     while (c->now.excess > 0) {
         size_t best = best_known(c);
-        if (best == none) return;
+        if (best == none && !any) return;
+        if (best == none) { /* what gained nothing before may gain now */
+            for (size_t i = 0; i < none; i++) c->gain[i] = INFINITY;
+            any = false;
+            continue;
+        }
         c->gain[best] = gain_of(c, best);
         if (c->gain[best] <= 0 || best_known(c) != best) continue;
         c->dropped[best] = true;
         c->now = ht_recompute_try(c->m, c->dropped, c->limit);
-        /* What reads it may have become dearer, and what it reads more worth while. */
-        for (size_t i = 0; i < none; i++)
-            if (c->gain[i] <= 0 && !c->dropped[i]) c->gain[i] = INFINITY;
+        any = true;
     }
 }
 
@@ -108,6 +112,7 @@ typedef struct scratch {
     saving *savings;
 } scratch;
 
+/* *other: another choice to begin with, and to take things back from. */
 static bool choose_of_many(ht_recompute_model *m, int64_t limit, bool *dropped, const scratch *at)
 {
     size_t bytes = m->candidate_count * sizeof *dropped;
@@ -116,10 +121,9 @@ static bool choose_of_many(ht_recompute_model *m, int64_t limit, bool *dropped, 
     up.now = ht_recompute_try(m, dropped, limit);
     drop_greedily(&up);
     take_back(&up, at->savings);
-    /* The other way round: everything, without what is not needed. */
-    memset(at->other, 1, bytes);
     down.dropped = at->other;
     down.now = ht_recompute_try(m, at->other, limit);
+    if (up.now.excess <= 0 && down.now.excess > 0) return true;
     take_back(&down, at->savings);
     if (is_better(&down.now, &up.now)) {
         memcpy(dropped, at->other, bytes);
@@ -168,8 +172,12 @@ bool ht_recompute_choose(ht_recompute_model *m, int64_t limit, bool *dropped)
 {
     size_t count = m->candidate_count + 1;
     scratch at = {malloc(count * sizeof *at.gain), calloc(count, sizeof *at.other), malloc(count * sizeof *at.savings)};
-    bool fits = at.gain && at.other && at.savings && choose_of_many(m, limit, dropped, &at);
-    if (at.gain && at.other && at.savings && m->candidate_count <= FEW) fits = choose_of_few(m, limit, dropped, &at);
+    bool fits = at.gain && at.other && at.savings;
+    if (fits) {
+        memcpy(at.other, dropped, m->candidate_count * sizeof *dropped);
+        fits = choose_of_many(m, limit, dropped, &at);
+        if (m->candidate_count <= FEW) fits = choose_of_few(m, limit, dropped, &at);
+    }
     free(at.gain);
     free(at.other);
     free(at.savings);

@@ -49,8 +49,8 @@ typedef struct ht_recompute_outcome {
 /* With a profile. */
 ht_recompute_outcome ht_recompute_try(ht_recompute_model *m, const bool *dropped, int64_t limit);
 
-/* Of the candidates, whether each is dropped: the least time for a peak of at most `limit` bytes. False: there is no
- * such choice; then it is the one with the lowest peak that was found. */
+/* Of the candidates, whether each is dropped: the least time for a peak of at most `limit` bytes. *dropped comes with a
+ * choice that is worth a look. False: none fits; then it is the one with the lowest peak that was found. */
 bool ht_recompute_choose(ht_recompute_model *m, int64_t limit, bool *dropped);
 
 #endif

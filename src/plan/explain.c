@@ -73,6 +73,7 @@ static void add_ops(ht_text *text, const ht_instr *instr)
             ht_text_add(text, "%s%s", shown ? " + " : "", name);
         shown++;
     }
+    if (instr->recomputed) ht_text_add(text, " (again)");
 }
 
 /* ---- what an instruction is ---- */
@@ -86,6 +87,11 @@ static const ht_call *main_call(const ht_instr *instr)
     for (int i = 0; i < f->step_count; i++)
         if (f->steps[i].call->op->prec == HT_PREC_EXACT) return f->steps[i].call;
     return f->steps[0].call;
+}
+
+const char *ht_instr_op(const ht_instr *instr)
+{
+    return main_call(instr)->op->name;
 }
 
 static bool is_half(const ht_plan *plan)

@@ -77,6 +77,12 @@ typedef struct ht_instr {
     ht_cost cost;               /* with the FLOPs of recomputed nodes apart */
 } ht_instr;
 
+/* A value that forward makes and backward still reads: its memory is taken all the while. */
+typedef struct ht_kept_value {
+    const char *op, *site; /* that make it; site: "" where there is none */
+    int64_t bytes;
+} ht_kept_value;
+
 typedef struct ht_plan_segment {
     const char *name;
     ht_instr *instrs;
@@ -88,6 +94,8 @@ typedef struct ht_plan_segment {
     uint32_t *
         invalidates; /* indices of what is prepacked from state that this segment writes; it uses none of them itself */
     size_t prepack_count, invalidate_count;
+    ht_kept_value *kept; /* in the order in which they are made */
+    size_t kept_count;
 } ht_plan_segment;
 
 /* Bytes [first, end) of the state area of a space. */
@@ -198,6 +206,8 @@ const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 
 /* ---- steps of planning, in their own files ---- */
 
+struct ht_buffer_assignment;
+
 /* Nodes that the target does as one become one. */
 ht_status ht_plan_join(ht_graph *g, const ht_target *target);
 /* Move ops become views; a kernel is chosen for every other node, after copies of strided inputs and casts of half ones
@@ -238,6 +248,9 @@ const ht_slot *ht_plan_slot_at(const ht_plan *plan, ht_place place, const ht_typ
 /* The state that owns the byte at a place; NULL in other areas. */
 const ht_slot *ht_plan_state_at(const ht_plan *plan, ht_place place);
 
+/* The op that an instruction is there for: the product of a fused one, or its reduction, or the first of its steps. */
+const char *ht_instr_op(const ht_instr *instr);
+
 /* The plan's own copies; calls share types. NULL when memory is out. */
 const ht_type *ht_plan_own_type(ht_plan *plan, const ht_type *from);
 const ht_call *ht_plan_own_call(ht_plan *plan, const ht_call *from);
@@ -247,6 +260,8 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
 
 /* Prepacking, once all instructions are there: which of them read prepacked state, and which segments invalidate it. */
 ht_status ht_plan_prepack(ht_plan *plan);
+/* What is alive from forward to backward. */
+ht_status ht_plan_list_kept(ht_plan *plan, const ht_graph *g, uint32_t segment, const struct ht_buffer_assignment *r);
 /* After it: what a replay of a training step needs, in HT_AREA_REPLAY. */
 ht_status ht_plan_reserve_replay(ht_plan *plan);
 /* Does an instruction write to state that is neither saved nor a gradient, which every step begins anew? */

@@ -88,7 +88,7 @@ static void walker_finish(const attention *job, const walker *w)
         bool seen = w->max[i] != -(real)INFINITY;
         real total = sum_of_lanes(w->total[i]), factor = seen ? 1 / total : 0, *sum = w->sum + i * pitch;
         for (int64_t d = 0; d < pitch; d++) sum[d] *= factor;
-        ht_save(launch->out[0], y->dtype, (row + i) * job->value_width, sum, job->value_width);
+        ht_save(launch->out[0], y->dtype, result_start(y, row + i), sum, job->value_width);
         ht_save1(launch->out[1], lse->dtype, row + i, seen ? w->max[i] * (real)LN_2 + fn_log(total) : w->max[i]);
     }
 }
@@ -164,4 +164,5 @@ static const char *attention_can(const ht_call *call, const ht_target *target)
     return refuse_sides(call);
 }
 
-HT_CPU_KERNEL(attention, attention_can, attention_workspace, attention_run)
+HT_CPU_ROW_DEFINE(attention, attention, .can = attention_can, .workspace = attention_workspace,
+                  .run = HT_RUN(attention_run), .strided_results = true)

@@ -125,11 +125,11 @@ static void save_rows(const attention *job, size_t result, int64_t first_row, in
                       real factor)
 {
     const ht_launch *launch = job->launch;
+    const ht_type *type = launch->call->out[result];
     int64_t pitch = whole_vectors(width);
     for (int64_t i = 0; i < count * pitch; i++) from[i] *= factor;
     for (int64_t i = 0; i < count; i++)
-        ht_save(launch->out[result], launch->call->out[result]->dtype, (first_row + i) * width, from + i * pitch,
-                width);
+        ht_save(launch->out[result], type->dtype, result_start(type, first_row + i), from + i * pitch, width);
 }
 
 /* dk and dv of one tile of keys, over all heads of its group, and what it adds to their dq. */
@@ -241,4 +241,5 @@ static const char *attention_grad_can(const ht_call *call, const ht_target *targ
     return NULL;
 }
 
-HT_CPU_KERNEL(attention_grad, attention_grad_can, attention_grad_workspace, attention_grad_run)
+HT_CPU_ROW_DEFINE(attention_grad, attention_grad, .can = attention_grad_can, .workspace = attention_grad_workspace,
+                  .run = HT_RUN(attention_grad_run), .strided_results = true)

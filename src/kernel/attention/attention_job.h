@@ -209,6 +209,14 @@ static inline int64_t query_row(const attention *job, const spot *at)
     return (at->batch * job->heads + at->head) * job->queries + at->query;
 }
 
+/* Where row `row` of a result [B,H,T,D] begins, counted over all of them. */
+static inline int64_t result_start(const ht_type *type, int64_t row)
+{
+    int64_t head = row / type->dim[2];
+    return head / type->dim[1] * type->stride[0] + head % type->dim[1] * type->stride[1] +
+           row % type->dim[2] * type->stride[2];
+}
+
 /* ---- refusals ---- */
 
 static inline bool rows_have_gaps(const ht_type *type)
@@ -223,7 +231,8 @@ static inline const char *refuse_sides(const ht_call *call)
     for (size_t i = 0; i < 3; i++)
         if (rows_have_gaps(call->in[i])) return "the last axis of q, k or v is strided";
     for (size_t i = 0; i < call->n_out; i++)
-        if (!ht_type_contiguous(call->out[i])) return "a result is strided";
+        if (call->out[i]->rank == 4 ? rows_have_gaps(call->out[i]) : !ht_type_contiguous(call->out[i]))
+            return "a row of a result is strided";
     if (call->in[0]->dim[3] > MOST_WIDTH || call->in[2]->dim[3] > MOST_WIDTH) return "a head is wider than 2^20";
     return NULL;
 }
