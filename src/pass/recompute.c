@@ -307,61 +307,66 @@ static int64_t transients(const ht_memory_profile *profile)
 
 /* The limit on transients for which the plan fits: the model does not know how buffers are laid out, so what it missed
  * by is taken off, and tried again; then half of what was left over is given back. */
-static ht_status find_limit(const budget *b, trial *found)
+static ht_status find_limit(const budget *b, trial *best)
 {
     enum { TRIES = 6 };
     int64_t lasting = b->before.plan_bytes[HT_SPACE_MAIN] - transients(&b->before);
-    trial t = {.limit = b->bytes - lasting}, best = {0};
+    trial t = {.limit = b->bytes - lasting};
+    *best = (trial){0};
     for (int i = 0; i < TRIES && t.limit > 0; i++) {
         HT_TRY(try_limit(b, &t));
         int64_t over = t.plan_bytes - b->bytes;
-        if (over <= 0 && (!best.limit || t.seconds < best.seconds)) best = t;
-        if (over == 0 || (best.limit && -over < b->bytes / 256)) break;
-        t.limit -= best.limit ? over / 2 : over;
+        if (over <= 0 && (!best->limit || t.seconds < best->seconds)) *best = t;
+        if (over == 0 || (best->limit && -over < b->bytes / 256)) break;
+        t.limit -= best->limit ? over / 2 : over;
     }
-    if (!best.limit) best.plan_bytes = INT64_MAX;
-    *found = best;
     return HT_OK;
 }
 
-/* The limit on transients with the smallest plan: as low as can be, unless that costs more than it saves. */
-static ht_status refuse(const budget *b)
+/* The smallest plan that can be found: what is computed again takes memory, too, so less is not always less. */
+static ht_status find_smallest(const budget *b, trial *best)
 {
-    trial least = {.limit = 1};
-    HT_TRY(try_limit(b, &least));
-    for (int i = 1; i < 8; i++) {
-        trial t = {.limit = transients(&b->before) / 8 * i};
+    enum { TRIES = 8 };
+    *best = (trial){.limit = 1};
+    HT_TRY(try_limit(b, best));
+    for (int i = 1; i < TRIES; i++) {
+        trial t = {.limit = transients(&b->before) / TRIES * i};
         HT_TRY(try_limit(b, &t));
-        if (t.plan_bytes < least.plan_bytes) least = t;
+        if (t.plan_bytes < best->plan_bytes) *best = t;
     }
-    HT_FAIL(
-        b->g->ctx, HT_EINVAL,
-        "recompute: no plan takes at most %lld bytes in main: the smallest takes smallest_bytes=%lld, for about %.3g "
-        "ms of recomputation in each backward pass",
-        (long long)b->bytes, (long long)least.plan_bytes, least.seconds * 1e3);
+    return HT_OK;
+}
+
+static ht_status drop_to_fit(const budget *b)
+{
+    trial found;
+    HT_TRY(find_limit(b, &found));
+    if (!found.limit) HT_TRY(find_smallest(b, &found));
+    if (found.plan_bytes > b->bytes)
+        HT_FAIL(
+            b->g->ctx, HT_EINVAL,
+            "recompute: no plan takes at most %lld bytes in main: the smallest takes smallest_bytes=%lld, for about "
+            "%.3g ms of recomputation in each backward pass",
+            (long long)b->bytes, (long long)found.plan_bytes, found.seconds * 1e3);
+    ht_note(
+        b->g->ctx, HT_LOG_INFO,
+        "recompute: a plan of %lld bytes in main instead of %lld, at most %lld; about %.3g ms more in each backward "
+        "pass",
+        (long long)found.plan_bytes, (long long)b->before.plan_bytes[HT_SPACE_MAIN], (long long)b->bytes,
+        found.seconds * 1e3);
+    return drop_to(b, b->g, found.limit, &found.seconds);
 }
 
 static ht_status fit_budget(ht_graph *g, const ht_pass_env *env)
 {
     const ht_recompute_options *o = &env->options->recompute;
     budget b = {.g = g, .env = env};
-    trial found;
-    double seconds;
     if (!env->measure) HT_FAIL(g->ctx, HT_EINVAL, "recompute: a budget needs a planner, and there is none here");
     HT_TRY(env->measure(env->measure_arg, g, &b.before));
     int64_t now = b.before.plan_bytes[HT_SPACE_MAIN], most = transients(&b.before);
     b.bytes = o->budget_bytes ? o->budget_bytes : env->target->memory_bytes[HT_SPACE_MAIN];
     if (!o->budget_bytes && o->share > 0) b.bytes = now - most + (int64_t)((double)most * o->share);
-    ht_status status = HT_OK;
-    if (b.bytes && now > b.bytes) {
-        status = find_limit(&b, &found);
-        if (status == HT_OK) status = found.limit ? drop_to(&b, g, found.limit, &seconds) : refuse(&b);
-        if (status == HT_OK)
-            ht_note(g->ctx, HT_LOG_INFO,
-                    "recompute: plan of %lld bytes in main instead of %lld, at most %lld; about %.3g ms more in each "
-                    "backward pass",
-                    (long long)found.plan_bytes, (long long)now, (long long)b.bytes, seconds * 1e3);
-    }
+    ht_status status = b.bytes && now > b.bytes ? drop_to_fit(&b) : HT_OK;
     ht_memory_profile_free(&b.before);
     return status;
 }

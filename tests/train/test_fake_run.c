@@ -4,103 +4,30 @@
 
 #include "train/train.h"
 
-#include "cli_case.h"
-#include "tiny_data.h"
+#include "run_case.h"
 
-enum { STEPS = 5, LONG_STEPS = 50, SEEDS = 2, LONG_SEEDS = 20 };
-
-static bool is_long(void)
-{
-    return getenv("HALFTONE_LONG") != NULL;
-}
-
-/* ---- jobs ---- */
-
-typedef struct job_case {
-    const char *name, *model, *data;
-    int scale_power; /* of a first loss scale that fp16 cannot bear */
-} job_case;
-
-static const job_case jobs[] = {
-    {"gpt2", "\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1",
-     "\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"char\", \"length\": 16, \"prefetch\": true", 22},
-    {"seq2seq", "\"type\": \"seq2seq\", \"hidden\": 12, \"layers\": 2, \"dropout\": 0.1",
-     "\"format\": \"pairs\", \"train\": \"pairs.tsv\", \"validation\": \"pairs.tsv\", \"minimum_count\": 1, "
-     "\"buckets\": 3",
-     22},
-    {"resnet", "\"type\": \"resnet\", \"width\": 4, \"stem\": \"cifar\"",
-     "\"format\": \"idx\", \"train\": \"train-images-idx3-ubyte\", \"validation_share\": 0.1", 17},
-};
-enum { JOBS = sizeof jobs / sizeof jobs[0] };
-
-static const char *const modes[] = {"--set train.precision=fp32", "--deepspeed dynamic.json",
-                                    "--set train.precision=bf16"};
-enum { MODES = sizeof modes / sizeof modes[0] };
-
-static void write_job(data_case *c, const job_case *job)
-{
-    char text[2048];
-    tiny_text(c);
-    tiny_pairs(c);
-    tiny_images(c);
-    snprintf(text, sizeof text,
-             "{\"model\": {%s}, \"data\": {%s}, \"train\": {\"steps\": %d, \"batch\": 8, \"accumulate\": 2, \"lr\": "
-             "3e-3, \"clip\": 1.0, \"schedule\": \"cosine\", \"log_every\": 1, \"eval_every\": 3, \"eval_batches\": 3, "
-             "\"snapshot_every\": 2, \"keep\": 100}}",
-             job->model, job->data, is_long() ? LONG_STEPS : STEPS);
-    data_case_text(c, "job.json", text);
-    snprintf(text, sizeof text,
-             "{\"fp16\": {\"enabled\": true, \"initial_scale_power\": %d, \"hysteresis\": 1, \"loss_scale_window\": "
-             "2}, \"gradient_clipping\": 1.0}",
-             job->scale_power);
-    data_case_text(c, "dynamic.json", text);
-}
-
-/* ---- the same runs ---- */
-
-/* Two run folders, but for times, counts of synchronisations and bytes, which devices differ in. */
-static void expect_the_same_runs(const data_case *c, const char *a, const char *b)
-{
-    char line[2048];
-    snprintf(line, sizeof line,
-             "for r in %s %s; do sed -E '/\"kind\": \"(run|end|bytes)\"/d; "
-             "s/\"(seconds|syncs|tokens_per_second|[a-z_]*_ms|[a-z_]*bytes)\": [-+0-9.e]+,? ?//g' "
-             "$r/metrics.jsonl > $r.metrics; done; cmp %s.metrics %s.metrics && test -s %s.metrics && "
-             "for f in $(cd %s && echo snapshots/*/*.safetensors); do cmp %s/$f %s/$f || exit 1; done && "
-             "test $(ls %s/snapshots | wc -l) = $(ls %s/snapshots | wc -l) && echo the same runs",
-             a, b, a, b, a, a, a, b, a, b);
-    expect(c, line, 0, "the same runs\n");
-}
-
-/* A run with the job's settings; `device` and `environment` may be "". */
-static void train(const data_case *c, const char *folder, const char *environment, const char *options)
-{
-    char line[1024];
-    snprintf(line, sizeof line, "rm -rf %s; %s timeout 600 \"$H\" train job.json --set train.output=%s %s", folder,
-             environment, folder, options);
-    expect(c, line, 0, "step ");
-}
+enum { SEEDS = 2, LONG_SEEDS = 20 };
 
 static void compare_seeds(data_case *c, const char *mode)
 {
     char options[256], environment[64];
-    train(c, "cpu", "", mode);
-    for (int seed = 1; seed <= (is_long() ? LONG_SEEDS : SEEDS); seed++) {
+    run_train(c, "cpu", "", mode);
+    for (int seed = 1; seed <= (run_is_long() ? LONG_SEEDS : SEEDS); seed++) {
         snprintf(options, sizeof options, "%s --device fake", mode);
         snprintf(environment, sizeof environment, "HALFTONE_FAKE_SEED=%d OMP_NUM_THREADS=%d", seed, 1 + seed % 3);
-        train(c, "fake", environment, options);
-        expect_the_same_runs(c, "cpu", "fake");
+        run_train(c, "fake", environment, options);
+        run_expect_same(c, "cpu", "fake");
     }
 }
 
 static void fake__makes_the_steps_snapshots_and_evaluations_of_the_cpu(void **state)
 {
     data_case *c = *state;
-    for (int j = 0; j < JOBS; j++) {
-        write_job(c, &jobs[j]);
-        for (int m = 0; m < MODES; m++) {
-            compare_seeds(c, modes[m]);
-            if (!strstr(modes[m], "dynamic")) continue;
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_write_job(c, &run_jobs[j]);
+        for (int m = 0; m < RUN_MODES; m++) {
+            compare_seeds(c, run_modes[m]);
+            if (!strstr(run_modes[m], "dynamic")) continue;
             expect(c, "n=$(grep -c '\"skipped\": true' fake/metrics.jsonl); test $n -ge 1 && echo skips", 0, "skips");
             expect(c, "grep -c '\"skipped\": false' fake/metrics.jsonl", 0, "");
         }
@@ -112,18 +39,18 @@ static void fake__goes_on_from_the_cpus_snapshot_and_the_cpu_from_its(void **sta
     static const char *const devices[] = {"cpu", "fake"};
     data_case *c = *state;
     char line[1024];
-    for (int j = 0; j < JOBS; j++) {
-        write_job(c, &jobs[j]);
-        train(c, "whole", "", modes[j % MODES]);
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_write_job(c, &run_jobs[j]);
+        run_train(c, "whole", "", run_modes[j % RUN_MODES]);
         for (int d = 0; d < 2; d++) {
             /* The same run, cut back to its snapshot of step 2. */
             snprintf(line, sizeof line,
                      "rm -rf half; timeout 600 \"$H\" train job.json --set train.output=half --device %s %s && "
                      "for s in half/snapshots/step-*; do test ${s##*-} -le 2 || rm -r $s; done; "
                      "\"$H\" train job.json --set train.output=half --resume --device %s %s",
-                     devices[d], modes[j % MODES], devices[1 - d], modes[j % MODES]);
+                     devices[d], run_modes[j % RUN_MODES], devices[1 - d], run_modes[j % RUN_MODES]);
             expect(c, line, 0, "goes on after step 2,");
-            expect_the_same_runs(c, "whole", "half");
+            run_expect_same(c, "whole", "half");
         }
     }
 }
@@ -131,9 +58,9 @@ static void fake__goes_on_from_the_cpus_snapshot_and_the_cpu_from_its(void **sta
 static void fake__evaluates_and_compares_as_the_cpu_does(void **state)
 {
     data_case *c = *state;
-    for (int j = 0; j < JOBS; j++) {
-        write_job(c, &jobs[j]);
-        train(c, "run", "", modes[j % MODES]);
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_write_job(c, &run_jobs[j]);
+        run_train(c, "run", "", run_modes[j % RUN_MODES]);
         expect(c,
                "for d in cpu fake; do \"$H\" eval run --json --device $d > $d.eval || exit 1; "
                "sed -i -E 's/\"[a-z_]*seconds\": [-+0-9.e]+,? ?//' $d.eval; done; cmp cpu.eval fake.eval && "
@@ -151,8 +78,8 @@ static void fake__evaluates_and_compares_as_the_cpu_does(void **state)
 static void fake__translates_as_the_cpu_does(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[1]);
-    train(c, "run", "", "");
+    run_write_job(c, &run_jobs[1]);
+    run_train(c, "run", "", "");
     expect(c,
            "for d in cpu fake; do \"$H\" eval run --bleu 13a --device $d > $d.eval || exit 1; done; "
            "cmp cpu.eval fake.eval && cat cpu.eval",
@@ -162,10 +89,10 @@ static void fake__translates_as_the_cpu_does(void **state)
 static void fake__shows_the_numerics_of_the_cpu(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[0]);
-    train(c, "cpu", "", "--deepspeed dynamic.json --numerics=2");
-    train(c, "fake", "", "--deepspeed dynamic.json --numerics=2 --device fake");
-    expect_the_same_runs(c, "cpu", "fake");
+    run_write_job(c, &run_jobs[0]);
+    run_train(c, "cpu", "", "--deepspeed dynamic.json --numerics=2");
+    run_train(c, "fake", "", "--deepspeed dynamic.json --numerics=2 --device fake");
+    run_expect_same(c, "cpu", "fake");
     expect(c, "cmp cpu/numerics.jsonl fake/numerics.jsonl && test -s fake/numerics.jsonl && echo equal", 0, "equal\n");
 }
 
@@ -173,8 +100,8 @@ static void fake__shows_the_numerics_of_the_cpu(void **state)
 static void fake__tells_of_a_run_that_cannot_go_on_as_the_cpu_does(void **state)
 {
     data_case *c = *state;
-    for (int j = 0; j < (is_long() ? JOBS : 1); j++) {
-        write_job(c, &jobs[j]);
+    for (int j = 0; j < (run_is_long() ? RUN_JOBS : 1); j++) {
+        run_write_job(c, &run_jobs[j]);
         expect(c,
                "for d in cpu fake; do rm -rf $d; \"$H\" train job.json --device $d --set train.output=$d "
                "--set train.lr=1e30 --set train.clip=0 --set train.optimizer=sgd --set train.steps=30 "
@@ -192,14 +119,14 @@ static void fake__synchronises_once_per_step_at_most(void **state)
     data_case *c = *state;
     char options[256], line[256];
     for (int accumulate = 1; accumulate <= 4; accumulate *= 4) {
-        for (int j = 0; j < JOBS; j++) {
-            write_job(c, &jobs[j]);
+        for (int j = 0; j < RUN_JOBS; j++) {
+            run_write_job(c, &run_jobs[j]);
             snprintf(options, sizeof options, "--device fake --set train.accumulate=%d", accumulate);
-            train(c, "run", "", options);
+            run_train(c, "run", "", options);
             snprintf(line, sizeof line,
                      "test $(grep -c '\"syncs\": [01],' run/metrics.jsonl) = %d && "
                      "! grep '\"syncs\": [^01]' run/metrics.jsonl && echo few",
-                     is_long() ? LONG_STEPS : STEPS);
+                     run_is_long() ? RUN_LONG_STEPS : RUN_STEPS);
             expect(c, line, 0, "few\n");
         }
     }
@@ -265,24 +192,24 @@ static void stop_in_third_step(const data_case *c, const char *device)
 static void fake__stopped_between_micro_batches_saves_the_cpus_snapshot(void **state)
 {
     data_case *c = *state;
-    for (int j = 0; j < JOBS; j++) {
-        write_job(c, &jobs[j]);
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_write_job(c, &run_jobs[j]);
         expect(c, "rm -rf cpu fake whole", 0, "");
         stop_in_third_step(c, "cpu");
         stop_in_third_step(c, "fake");
-        expect_the_same_runs(c, "cpu", "fake");
+        run_expect_same(c, "cpu", "fake");
         /* And what was dropped is made as if it never had begun. */
-        train(c, "whole", "", "--set train.accumulate=4");
+        run_train(c, "whole", "", "--set train.accumulate=4");
         expect(c, "\"$H\" train job.json --set train.output=fake --set train.accumulate=4 --resume --device fake", 0,
                "goes on after step 2,");
-        expect_the_same_runs(c, "fake", "whole");
+        run_expect_same(c, "fake", "whole");
     }
 }
 
 static void fake__stops_by_a_signal_with_a_snapshot_to_go_on_from(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[0]);
+    run_write_job(c, &run_jobs[0]);
     expect(c,
            "\"$H\" train job.json --device fake --set train.accumulate=4 --set train.steps=1000000 "
            "--set train.eval_every=0 --set train.snapshot_every=0 --set train.schedule=constant > out 2>&1 & p=$!; "
@@ -327,50 +254,50 @@ static void expect_failures(const data_case *c, const char *kind, int stride)
         int middle = (first + last) / 2;
         *(fails(c, kind, middle) ? &first : &last) = middle;
     }
-    for (int i = 1; i <= (is_long() ? 60 : 6) && first - i > 0; i++) assert_true(fails(c, kind, first - i));
+    for (int i = 1; i <= (run_is_long() ? 60 : 6) && first - i > 0; i++) assert_true(fails(c, kind, first - i));
 }
 
 static void fake__ends_a_run_with_the_reason_when_an_allocation_fails(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[0]);
+    run_write_job(c, &run_jobs[0]);
     expect_failures(c, "alloc", 1);
 }
 
 static void fake__ends_a_run_with_the_reason_when_a_launch_fails(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[0]);
-    expect_failures(c, "launch", is_long() ? 13 : 101);
+    run_write_job(c, &run_jobs[0]);
+    expect_failures(c, "launch", run_is_long() ? 13 : 101);
 }
 
 static void fake__ends_a_run_with_the_reason_when_a_copy_fails(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[0]);
-    expect_failures(c, "copy", is_long() ? 1 : 19);
+    run_write_job(c, &run_jobs[0]);
+    expect_failures(c, "copy", run_is_long() ? 1 : 19);
 }
 
 /* What was saved before is whole. */
 static void fake__leaves_a_run_to_go_on_from_when_it_fails(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[0]);
-    train(c, "whole", "", "");
+    run_write_job(c, &run_jobs[0]);
+    run_train(c, "whole", "", "");
     expect(c,
            "for n in 700 800 900 1000 1100 1200; do rm -rf run; HALFTONE_FAKE_FAIL=launch:$n \"$H\" train job.json "
            "--device "
            "fake > out 2>&1; s=$?; test -d run/snapshots && break; done; echo status $s",
            0, "status 1\n");
     expect(c, "\"$H\" train job.json --device fake --resume", 0, "goes on after step ");
-    expect_the_same_runs(c, "run", "whole");
+    run_expect_same(c, "run", "whole");
 }
 
 static void fake__evaluation_with_a_failing_device_has_no_result(void **state)
 {
     data_case *c = *state;
-    write_job(c, &jobs[0]);
-    train(c, "run", "", "");
+    run_write_job(c, &run_jobs[0]);
+    run_train(c, "run", "", "");
     static const char *const failures[] = {"alloc:2", "launch:3", "copy:3", "copy:30"};
     for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
         char line[256];

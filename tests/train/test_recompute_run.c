@@ -1,0 +1,152 @@
+/* Whole runs with recomputation: the same losses, snapshots and evaluations as without it, in less memory; dropout,
+ * batchnorm, micro-batches and skipped steps included. */
+#include "run_case.h"
+
+static const char *const policies[] = {"cheap", "selective", "all", "sqrt"};
+enum { POLICIES = sizeof policies / sizeof policies[0] };
+
+#define CUT "--set train.batch=9 --set train.accumulate=3 "
+
+/* plan_bytes of explain's JSON, in a shell. */
+#define PLAN_BYTES "sed -n 's/.*\"plan_bytes\": \\([0-9]*\\).*/\\1/p'"
+
+static void recompute__changes_no_bit_of_a_run(void **state)
+{
+    data_case *c = *state;
+    char options[256];
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_write_job(c, &run_jobs[j]);
+        for (int m = run_is_long() ? 0 : j; m < (run_is_long() ? RUN_MODES : j + 1); m++) {
+            snprintf(options, sizeof options, CUT "%s", run_modes[m]);
+            run_train(c, "kept", "", options);
+            for (int p = 0; p < POLICIES; p++) {
+                snprintf(options, sizeof options, CUT "%s --set halftone.recompute.policy=%s", run_modes[m],
+                         policies[p]);
+                run_train(c, "again", "", options);
+                run_expect_same(c, "kept", "again");
+            }
+        }
+    }
+}
+
+static void recompute__changes_no_bit_on_a_device_with_its_own_memory(void **state)
+{
+    data_case *c = *state;
+    run_write_job(c, &run_jobs[0]);
+    run_train(c, "kept", "", "--set train.precision=bf16");
+    run_train(c, "again", "HALFTONE_FAKE_SEED=7",
+              "--set train.precision=bf16 --device fake --set halftone.recompute.policy=all");
+    run_expect_same(c, "kept", "again");
+}
+
+/* The smallest plan is named when a budget is refused, can be had, and computes the same. */
+static void budget__is_met_to_the_byte_or_refused_with_the_smallest(void **state)
+{
+    data_case *c = *state;
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_write_job(c, &run_jobs[j]);
+        expect(c, "\"$H\" explain job.json --set halftone.recompute.budget=1000", 2, "smallest_bytes=");
+        expect(c,
+               "least=$(\"$H\" explain job.json --set halftone.recompute.budget=1000 2>&1 | "
+               "sed -n 's/.*smallest_bytes=\\([0-9]*\\).*/\\1/p'); echo $least > least; "
+               "\"$H\" explain job.json --json --set halftone.recompute.budget=$least > plan.json && "
+               "now=$(" PLAN_BYTES " plan.json) && test $now -le $least && echo met",
+               0, "met\n");
+        run_train(c, "kept", "", "");
+        run_train(c, "again", "", "--set halftone.recompute.budget=$(cat least)");
+        run_expect_same(c, "kept", "again");
+    }
+}
+
+static void budget__of_every_size_between_is_met(void **state)
+{
+    data_case *c = *state;
+    run_write_job(c, &run_jobs[0]); /* for its data */
+    data_case_text(c, "job.json",
+                   "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 4, \"n_head\": 2, \"n_embd\": 64}, \"data\": "
+                   "{\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"char\", \"length\": 64}, "
+                   "\"train\": {\"batch\": 16, \"precision\": \"bf16\"}}");
+    expect(c,
+           "set -e; most=$(\"$H\" explain job.json --json | " PLAN_BYTES "); last=$most; "
+           "least=$(\"$H\" explain job.json --set halftone.recompute.budget=1000 2>&1 | "
+           "sed -n 's/.*smallest_bytes=\\([0-9]*\\).*/\\1/p') || true; test $least -lt $most; "
+           "for i in 1 2 3 4 5 6 7 8 9; do want=$((most - (most - least) * i / 10)); "
+           "now=$(\"$H\" explain job.json --json --set halftone.recompute.budget=$want | " PLAN_BYTES "); "
+           "test $now -le $want; done; echo met",
+           0, "met\n");
+    expect(c,
+           "set -e; \"$H\" explain job.json --json --set halftone.recompute.budget=75% > a; "
+           "\"$H\" explain job.json --json --set halftone.recompute.budget=auto > b; "
+           "\"$H\" explain job.json --json > c; cmp b c; grep -c '\"recomputed_flops\": 0,' b; "
+           "! grep -q '\"recomputed\": \\[\\]' a; echo fine",
+           0, "fine\n");
+}
+
+static void deepspeeds_block__asks_for_layers(void **state)
+{
+    data_case *c = *state;
+    run_write_job(c, &run_jobs[0]);
+    data_case_text(c, "ds.json",
+                   "{\"gradient_clipping\": 1.0, \"activation_checkpointing\": {\"number_checkpoints\": 1}}");
+    data_case_text(c, "off.json", "{\"gradient_clipping\": 1.0, \"activation_checkpointing\": {\"profile\": true}}");
+    expect(c,
+           "set -e; \"$H\" explain job.json --json --deepspeed ds.json > a; \"$H\" explain job.json --json --set "
+           "halftone.recompute.policy=all > b; cmp a b; \"$H\" explain job.json --json --deepspeed off.json > a; "
+           "\"$H\" explain job.json --json > b; cmp a b; echo alike",
+           0, "alike\n");
+}
+
+static void recompute__refuses_what_it_cannot_read(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"halftone.recompute.budget=8Gib", "halftone.recompute.budget: expected a size above 0"},
+        {"halftone.recompute.budget=0%", "halftone.recompute.budget: expected"},
+        {"halftone.recompute.budget=-5", "halftone.recompute.budget: expected"},
+        {"halftone.recompute.policy=some", "halftone.recompute.policy"},
+        {"halftone.recompute.policy=budget", "needs halftone.recompute.budget"},
+        {"halftone.recompute.policy=all --set halftone.recompute.budget=1GiB", "exclude each other"},
+    };
+    data_case *c = *state;
+    char line[256];
+    run_write_job(c, &run_jobs[0]);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        snprintf(line, sizeof line, "\"$H\" check job.json --set %s", wrong[i][0]);
+        expect(c, line, 2, wrong[i][1]);
+    }
+}
+
+/* "checkpoint" on a layer of a list. */
+static void marks__of_a_sequential_model_drop_what_is_inside(void **state)
+{
+    data_case *c = *state;
+    run_write_job(c, &run_jobs[0]);
+    expect(
+        c,
+        "set -e; for m in false true; do cat > $m.json <<EOF\n"
+        "{\"model\": {\"type\": \"sequential\", \"layers\": [{\"type\": \"embedding\", \"out\": 16}, "
+        "{\"type\": \"residual\", \"checkpoint\": $m, \"layers\": [\"layernorm\", {\"type\": \"linear\", \"out\": 64}, "
+        "\"gelu\", {\"type\": \"linear\", \"out\": 16}]}, {\"type\": \"linear\"}]}, \"data\": {\"format\": \"text\", "
+        "\"train\": \"text.txt\", \"tokenizer\": \"char\", \"length\": 16}, \"train\": {\"steps\": 3, \"batch\": 8, "
+        "\"output\": \"$m\", \"precision\": \"bf16\", \"log_every\": 1}}\nEOF\n"
+        "\"$H\" train $m.json > $m.log; done; cmp false/snapshots/*/weights.safetensors "
+        "true/snapshots/*/weights.safetensors; "
+        "\"$H\" explain true.json --json | grep -c '\"recomputed\": \\[\\]' || true; "
+        "\"$H\" explain false.json --json | grep '\"recomputed\": \\[\\]' > /dev/null; echo marked",
+        0, "0\nmarked\n");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(recompute__changes_no_bit_of_a_run),
+        CASE(recompute__changes_no_bit_on_a_device_with_its_own_memory),
+        CASE(budget__is_met_to_the_byte_or_refused_with_the_smallest),
+        CASE(budget__of_every_size_between_is_met),
+        CASE(deepspeeds_block__asks_for_layers),
+        CASE(recompute__refuses_what_it_cannot_read),
+        CASE(marks__of_a_sequential_model_drop_what_is_inside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
