@@ -215,6 +215,7 @@ static int run_one(cli_sweep *sweep, cli_sweep_entry *t)
                               .mode = HT_RUN_FORCE,
                               .folder = t->folder,
                               .numerics = t->numerics,
+                              .no_fusion = t->no_fusion,
                               .arg = &r,
                               .on_step = on_step,
                               .on_eval = on_eval};

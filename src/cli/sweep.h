@@ -15,6 +15,7 @@ typedef struct cli_sweep_entry {
     char *sets[CLI_SWEEP_SETS]; /* "train.precision=fp16", behind those of the job */
     size_t set_count;
     int64_t numerics;  /* as in ht_run_request */
+    bool no_fusion;    /* likewise */
     ht_line line;      /* of its curves */
     ht_config *config; /* after cli_sweep_read */
     const ht_train_config *train_config;

@@ -41,3 +41,21 @@ ht_cost ht_plan_program_cost(const ht_plan *plan, const ht_plan_program *program
     }
     return sum;
 }
+
+static int64_t moved_bytes(const ht_instr *instr)
+{
+    const ht_call *call = instr->call;
+    bool crosses = (call->op->flags & HT_OP_CROSSES) && !call->op->start && call->in[0]->space != call->out[0]->space;
+    return crosses ? ht_type_bytes(call->out[0]) : 0;
+}
+
+int64_t ht_plan_program_moved(const ht_plan *plan, const ht_plan_program *program)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < program->call_count; i++) {
+        const ht_plan_segment *segment = &plan->segments[program->calls[i].segment];
+        for (size_t k = 0; k < segment->instr_count; k++)
+            bytes += moved_bytes(&segment->instrs[k]) * program->calls[i].times;
+    }
+    return bytes;
+}

@@ -19,56 +19,14 @@ static ht_status no_memory(const measuring *m)
     return ht_fail(m->p.g->ctx, HT_ENOMEM, "out of memory while measuring a graph");
 }
 
-/* `end`, by time of buffer assignment: instructions up to and including that time. Tells nodes their instructions. */
-static void number_instrs(const measuring *m, const ht_segment *s, const ht_buffer_assignment *r, uint32_t *end)
-{
-    uint32_t instrs = 0;
-    for (size_t at = 0, count; at < s->node_count; at += count) {
-        count = ht_plan_unit_length(&m->p, s, at);
-        uint32_t own = r->instrs[at];
-        for (size_t k = at; k < at + count; k++)
-            if (own && s->nodes[k] < m->node_count) m->time[s->nodes[k]] = instrs;
-        instrs += own;
-        end[r->time[at]] += own; /* of a row block all instructions */
-    }
-    for (size_t i = 0; i < s->output_count; i++) end[s->node_count] += !r->output[i];
-    for (size_t at = 0; at < s->node_count; at++) end[at + 1] += end[at];
-}
-
-/* From times of buffer assignment, which are positions, to instructions. False where there are none. */
-static bool in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *first, uint32_t *last)
-{
-    *first = life->first ? end[life->first - 1] : 0;
-    *last = end[life->last] - 1;
-    return *first < end[life->last];
-}
-
-static int64_t rounded(int64_t bytes)
-{
-    return (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
-}
-
-/* Bytes that come and go, then their sums. */
-static void add_live_bytes(const ht_buffer_assignment *r, int space, const uint32_t *end, int64_t *live, size_t times)
-{
-    for (size_t i = 0; i < r->buffers[space].count; i++) {
-        const ht_interval *buffer = &r->buffers[space].items[i];
-        uint32_t first, last;
-        if (!in_instrs(end, buffer, &first, &last)) continue;
-        live[first] += rounded(buffer->bytes);
-        if (last + 1 < times) live[last + 1] -= rounded(buffer->bytes);
-    }
-    for (size_t t = 1; t < times; t++) live[t] += live[t - 1];
-}
-
 static void add_lives(measuring *m, const ht_segment *s, const ht_buffer_assignment *r, const uint32_t *end)
 {
     for (size_t at = 0; at < s->node_count; at++) {
         const ht_node *n = &m->p.g->nodes[s->nodes[at]];
         for (uint32_t v = n->out; v < n->out + n->n_out && v < m->value_count; v++) {
             uint32_t first, last;
-            if (!r->life[v].bytes || !in_instrs(end, &r->life[v], &first, &last)) continue;
-            m->lives[v] = (ht_value_life){rounded(r->life[v].bytes), first, last, m->p.g->values[v].type.space};
+            if (!r->life[v].bytes || !ht_plan_in_instrs(end, &r->life[v], &first, &last)) continue;
+            m->lives[v] = (ht_value_life){ht_plan_rounded(r->life[v].bytes), first, last, m->p.g->values[v].type.space};
         }
     }
 }
@@ -77,12 +35,12 @@ static ht_status fill_segment(measuring *m, uint32_t index, const ht_buffer_assi
 {
     const ht_segment *s = &m->p.g->segments[index];
     ht_segment_memory *to = &m->segments[index];
-    number_instrs(m, s, r, end);
+    ht_plan_number_instrs(&m->p, s, r, end, m->time, m->node_count);
     to->time_count = end[s->node_count];
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         int64_t *live = HT_NEW(m->to->arena, int64_t, to->time_count + 1);
         if (!live) return no_memory(m);
-        add_live_bytes(r, space, end, live, to->time_count);
+        ht_plan_add_live_bytes(r, space, end, live, to->time_count);
         to->live_bytes[space] = live;
         to->peak_bytes[space] = r->live_bytes[space];
         to->transient_bytes[space] = r->bytes[space];

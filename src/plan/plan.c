@@ -296,7 +296,7 @@ static ht_status plan_segment(planning *p, uint32_t index)
     HT_TRY(ht_planning_assign(p, index, &r));
     ht_status status = ht_plan_index_slots(p->plan);
     if (status == HT_OK) status = add_instrs(p, index, &r);
-    if (status == HT_OK) status = ht_plan_list_kept(p->plan, p->g, index, &r);
+    if (status == HT_OK) status = ht_plan_keep_timeline(p, index, &r);
     if (status == HT_OK && p->observe) status = p->observe(p->observe_arg, index, &r);
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         int64_t *most = &p->plan->area_bytes[space][HT_AREA_TRANSIENT];

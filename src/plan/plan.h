@@ -94,6 +94,7 @@ typedef struct ht_plan_segment {
     uint32_t *
         invalidates; /* indices of what is prepacked from state that this segment writes; it uses none of them itself */
     size_t prepack_count, invalidate_count;
+    int64_t *timeline;   /* by instruction: bytes in main that are alive, workspaces included */
     ht_kept_value *kept; /* in the order in which they are made */
     size_t kept_count;
 } ht_plan_segment;
@@ -192,6 +193,9 @@ int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
 ht_cost ht_plan_segment_cost(const ht_plan_segment *segment);
 ht_cost ht_plan_program_cost(const ht_plan *plan, const ht_plan_program *program);
 
+/* Bytes that one run of a program copies from one memory to another. */
+int64_t ht_plan_program_moved(const ht_plan *plan, const ht_plan_program *program);
+
 /* Of the effects (ht_op: HT_OP_EFFECT) of every segment in the order in which they happen: a store's state, another
  * effect's op, attributes and types. Ranks that work together have the same. */
 uint64_t ht_plan_effects_hash(const ht_plan *plan);
@@ -205,8 +209,6 @@ const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 #include "plan/explain.h"
 
 /* ---- steps of planning, in their own files ---- */
-
-struct ht_buffer_assignment;
 
 /* Nodes that the target does as one become one. */
 ht_status ht_plan_join(ht_graph *g, const ht_target *target);
@@ -260,8 +262,6 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
 
 /* Prepacking, once all instructions are there: which of them read prepacked state, and which segments invalidate it. */
 ht_status ht_plan_prepack(ht_plan *plan);
-/* What is alive from forward to backward. */
-ht_status ht_plan_list_kept(ht_plan *plan, const ht_graph *g, uint32_t segment, const struct ht_buffer_assignment *r);
 /* After it: what a replay of a training step needs, in HT_AREA_REPLAY. */
 ht_status ht_plan_reserve_replay(ht_plan *plan);
 /* Does an instruction write to state that is neither saved nor a gradient, which every step begins anew? */

@@ -70,6 +70,19 @@ ht_val ht_plan_assembled_in(const ht_buffer_assignment *r, ht_val v, int64_t *of
 bool ht_plan_part_missing(const planning *p, const ht_buffer_assignment *r, const ht_call *call, const ht_node *n,
                           size_t i, ht_place *place);
 
+/* Time as instructions. `end`, by time of buffer assignment: instructions up to and including that time; it comes
+ * zeroed. time: by node id below node_count, its instruction; NULL: not asked for. */
+void ht_plan_number_instrs(const planning *p, const ht_segment *s, const ht_buffer_assignment *r, uint32_t *end,
+                           uint32_t *time, size_t node_count);
+/* A life in it. False where it has no instructions. */
+bool ht_plan_in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *first, uint32_t *last);
+/* Adds the buffers of a space to bytes by instruction. */
+void ht_plan_add_live_bytes(const ht_buffer_assignment *r, int space, const uint32_t *end, int64_t *live, size_t times);
+/* To whole multiples of HT_PLAN_ALIGN. */
+int64_t ht_plan_rounded(int64_t bytes);
+/* Fills in timeline and kept of a segment that has its instructions. */
+ht_status ht_plan_keep_timeline(const planning *p, uint32_t segment, const ht_buffer_assignment *r);
+
 /* Nothing to compute, however long the other axes are. */
 bool ht_plan_makes_nothing(const ht_graph *g, const ht_node *n);
 /* Nodes from position `at` on that are one instruction. */

@@ -19,7 +19,7 @@ const run_job run_jobs[RUN_JOBS] = {
 };
 const char *const run_modes[RUN_MODES] = {"--set train.precision=fp32", "--deepspeed dynamic.json",
                                           "--set train.precision=bf16"};
-void run_write_job(data_case *c, const run_job *job)
+void run_case_write(data_case *c, const run_job *job)
 {
     char text[2048];
     tiny_text(c);

@@ -17,7 +17,7 @@ extern const char *const run_modes[RUN_MODES];
 /* make test-long */
 bool run_is_long(void);
 /* job.json and dynamic.json, with their data. */
-void run_write_job(data_case *c, const run_job *job);
+void run_case_write(data_case *c, const run_job *job);
 /* Two run folders, but for times, counts of synchronisations, and bytes. */
 void run_expect_same(const data_case *c, const char *a, const char *b);
 /* A run of job.json; `environment` and `options` may be "". */

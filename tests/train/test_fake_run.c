@@ -24,7 +24,7 @@ static void fake__makes_the_steps_snapshots_and_evaluations_of_the_cpu(void **st
 {
     data_case *c = *state;
     for (int j = 0; j < RUN_JOBS; j++) {
-        run_write_job(c, &run_jobs[j]);
+        run_case_write(c, &run_jobs[j]);
         for (int m = 0; m < RUN_MODES; m++) {
             compare_seeds(c, run_modes[m]);
             if (!strstr(run_modes[m], "dynamic")) continue;
@@ -40,7 +40,7 @@ static void fake__goes_on_from_the_cpus_snapshot_and_the_cpu_from_its(void **sta
     data_case *c = *state;
     char line[1024];
     for (int j = 0; j < RUN_JOBS; j++) {
-        run_write_job(c, &run_jobs[j]);
+        run_case_write(c, &run_jobs[j]);
         run_train(c, "whole", "", run_modes[j % RUN_MODES]);
         for (int d = 0; d < 2; d++) {
             /* The same run, cut back to its snapshot of step 2. */
@@ -59,7 +59,7 @@ static void fake__evaluates_and_compares_as_the_cpu_does(void **state)
 {
     data_case *c = *state;
     for (int j = 0; j < RUN_JOBS; j++) {
-        run_write_job(c, &run_jobs[j]);
+        run_case_write(c, &run_jobs[j]);
         run_train(c, "run", "", run_modes[j % RUN_MODES]);
         expect(c,
                "for d in cpu fake; do \"$H\" eval run --json --device $d > $d.eval || exit 1; "
@@ -78,7 +78,7 @@ static void fake__evaluates_and_compares_as_the_cpu_does(void **state)
 static void fake__translates_as_the_cpu_does(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[1]);
+    run_case_write(c, &run_jobs[1]);
     run_train(c, "run", "", "");
     expect(c,
            "for d in cpu fake; do \"$H\" eval run --bleu 13a --device $d > $d.eval || exit 1; done; "
@@ -89,7 +89,7 @@ static void fake__translates_as_the_cpu_does(void **state)
 static void fake__shows_the_numerics_of_the_cpu(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     run_train(c, "cpu", "", "--deepspeed dynamic.json --numerics=2");
     run_train(c, "fake", "", "--deepspeed dynamic.json --numerics=2 --device fake");
     run_expect_same(c, "cpu", "fake");
@@ -101,7 +101,7 @@ static void fake__tells_of_a_run_that_cannot_go_on_as_the_cpu_does(void **state)
 {
     data_case *c = *state;
     for (int j = 0; j < (run_is_long() ? RUN_JOBS : 1); j++) {
-        run_write_job(c, &run_jobs[j]);
+        run_case_write(c, &run_jobs[j]);
         expect(c,
                "for d in cpu fake; do rm -rf $d; \"$H\" train job.json --device $d --set train.output=$d "
                "--set train.lr=1e30 --set train.clip=0 --set train.optimizer=sgd --set train.steps=30 "
@@ -120,7 +120,7 @@ static void fake__synchronises_once_per_step_at_most(void **state)
     char options[256], line[256];
     for (int accumulate = 1; accumulate <= 4; accumulate *= 4) {
         for (int j = 0; j < RUN_JOBS; j++) {
-            run_write_job(c, &run_jobs[j]);
+            run_case_write(c, &run_jobs[j]);
             snprintf(options, sizeof options, "--device fake --set train.accumulate=%d", accumulate);
             run_train(c, "run", "", options);
             snprintf(line, sizeof line,
@@ -193,7 +193,7 @@ static void fake__stopped_between_micro_batches_saves_the_cpus_snapshot(void **s
 {
     data_case *c = *state;
     for (int j = 0; j < RUN_JOBS; j++) {
-        run_write_job(c, &run_jobs[j]);
+        run_case_write(c, &run_jobs[j]);
         expect(c, "rm -rf cpu fake whole", 0, "");
         stop_in_third_step(c, "cpu");
         stop_in_third_step(c, "fake");
@@ -209,7 +209,7 @@ static void fake__stopped_between_micro_batches_saves_the_cpus_snapshot(void **s
 static void fake__stops_by_a_signal_with_a_snapshot_to_go_on_from(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     expect(c,
            "\"$H\" train job.json --device fake --set train.accumulate=4 --set train.steps=1000000 "
            "--set train.eval_every=0 --set train.snapshot_every=0 --set train.schedule=constant > out 2>&1 & p=$!; "
@@ -260,21 +260,21 @@ static void expect_failures(const data_case *c, const char *kind, int stride)
 static void fake__ends_a_run_with_the_reason_when_an_allocation_fails(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     expect_failures(c, "alloc", 1);
 }
 
 static void fake__ends_a_run_with_the_reason_when_a_launch_fails(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     expect_failures(c, "launch", run_is_long() ? 13 : 101);
 }
 
 static void fake__ends_a_run_with_the_reason_when_a_copy_fails(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     expect_failures(c, "copy", run_is_long() ? 1 : 19);
 }
 
@@ -282,7 +282,7 @@ static void fake__ends_a_run_with_the_reason_when_a_copy_fails(void **state)
 static void fake__leaves_a_run_to_go_on_from_when_it_fails(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     run_train(c, "whole", "", "");
     expect(c,
            "for n in 700 800 900 1000 1100 1200; do rm -rf run; HALFTONE_FAKE_FAIL=launch:$n \"$H\" train job.json "
@@ -296,7 +296,7 @@ static void fake__leaves_a_run_to_go_on_from_when_it_fails(void **state)
 static void fake__evaluation_with_a_failing_device_has_no_result(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     run_train(c, "run", "", "");
     static const char *const failures[] = {"alloc:2", "launch:3", "copy:3", "copy:30"};
     for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {

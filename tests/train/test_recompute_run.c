@@ -15,7 +15,7 @@ static void recompute__changes_no_bit_of_a_run(void **state)
     data_case *c = *state;
     char options[256];
     for (int j = 0; j < RUN_JOBS; j++) {
-        run_write_job(c, &run_jobs[j]);
+        run_case_write(c, &run_jobs[j]);
         for (int m = run_is_long() ? 0 : j; m < (run_is_long() ? RUN_MODES : j + 1); m++) {
             snprintf(options, sizeof options, CUT "%s", run_modes[m]);
             run_train(c, "kept", "", options);
@@ -32,7 +32,7 @@ static void recompute__changes_no_bit_of_a_run(void **state)
 static void recompute__changes_no_bit_on_a_device_with_its_own_memory(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     run_train(c, "kept", "", "--set train.precision=bf16");
     run_train(c, "again", "HALFTONE_FAKE_SEED=7",
               "--set train.precision=bf16 --device fake --set halftone.recompute.policy=all");
@@ -44,7 +44,7 @@ static void budget__is_met_to_the_byte_or_refused_with_the_smallest(void **state
 {
     data_case *c = *state;
     for (int j = 0; j < RUN_JOBS; j++) {
-        run_write_job(c, &run_jobs[j]);
+        run_case_write(c, &run_jobs[j]);
         expect(c, "\"$H\" explain job.json --set halftone.recompute.budget=1000", 2, "smallest_bytes=");
         expect(c,
                "least=$(\"$H\" explain job.json --set halftone.recompute.budget=1000 2>&1 | "
@@ -61,7 +61,7 @@ static void budget__is_met_to_the_byte_or_refused_with_the_smallest(void **state
 static void budget__of_every_size_between_is_met(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]); /* for its data */
+    run_case_write(c, &run_jobs[0]); /* for its data */
     data_case_text(c, "job.json",
                    "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 4, \"n_head\": 2, \"n_embd\": 64}, \"data\": "
                    "{\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"char\", \"length\": 64}, "
@@ -85,7 +85,7 @@ static void budget__of_every_size_between_is_met(void **state)
 static void deepspeeds_block__asks_for_layers(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     data_case_text(c, "ds.json",
                    "{\"gradient_clipping\": 1.0, \"activation_checkpointing\": {\"number_checkpoints\": 1}}");
     data_case_text(c, "off.json", "{\"gradient_clipping\": 1.0, \"activation_checkpointing\": {\"profile\": true}}");
@@ -108,7 +108,7 @@ static void recompute__refuses_what_it_cannot_read(void **state)
     };
     data_case *c = *state;
     char line[256];
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         snprintf(line, sizeof line, "\"$H\" check job.json --set %s", wrong[i][0]);
         expect(c, line, 2, wrong[i][1]);
@@ -119,7 +119,7 @@ static void recompute__refuses_what_it_cannot_read(void **state)
 static void marks__of_a_sequential_model_drop_what_is_inside(void **state)
 {
     data_case *c = *state;
-    run_write_job(c, &run_jobs[0]);
+    run_case_write(c, &run_jobs[0]);
     expect(
         c,
         "set -e; for m in false true; do cat > $m.json <<EOF\n"
