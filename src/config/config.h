@@ -77,6 +77,7 @@ typedef struct ht_train_config {
     const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
 
     ht_recompute_options recompute;
+    int64_t memory_limit; /* bytes; 0: what the machine has */
 
     const char *init_path;   /* a run, a snapshot or a safetensors file to start from; NULL: none */
     const ht_json *init_map; /* an object of names, or a list of {"match", "replace"}; NULL: names stay */

@@ -1,4 +1,4 @@
-/* What backward computes again: halftone.recompute, and DeepSpeed's activation_checkpointing. */
+/* Memory: its limit, and what backward computes again, by halftone.recompute or DeepSpeed's activation_checkpointing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +35,19 @@ static bool read_share(const char *text, double *share)
     return end != text && strcmp(end, "%") == 0 && percent > 0 && percent <= 100;
 }
 
+/* A size as text or as a number of bytes; 0: it is none. */
+static int64_t size_of(const ht_json *value)
+{
+    double number = 0;
+    bool text = value->kind == HT_JSON_STRING && strlen(value->text) == value->length;
+    if (text ? !read_size(value->text, &number) : !ht_json_as_number(value, &number)) return 0;
+    return number >= 1 && number <= 1e18 ? (int64_t)number : 0;
+}
+
 /* Fills in what a budget says; false: it is none. */
 static bool read_budget(const ht_json *value, ht_recompute_options *to)
 {
-    double number, share;
+    double share;
     bool text = value->kind == HT_JSON_STRING && strlen(value->text) == value->length;
     to->budget_bytes = 0;
     to->share = 0;
@@ -47,23 +56,20 @@ static bool read_budget(const ht_json *value, ht_recompute_options *to)
         to->share = share;
         return true;
     }
-    if (text ? !read_size(value->text, &number) : !ht_json_as_number(value, &number)) return false;
-    to->budget_bytes = number >= 1 && number <= 1e18 ? (int64_t)number : 0;
+    to->budget_bytes = size_of(value);
     return to->budget_bytes > 0;
-}
-
-static const ht_json *budget_of(const ht_config *c)
-{
-    const ht_json *budget = ht_field_json(c->blocks[BLOCK_HALFTONE], "recompute.budget");
-    return budget && budget->kind != HT_JSON_NULL ? budget : NULL;
 }
 
 void ht_recompute_rules(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
     const char *policy = ht_field_text(halftone, "recompute.policy");
-    const ht_json *budget = budget_of(c);
+    const ht_json *budget = ht_field_json(halftone, "recompute.budget");
+    const ht_json *limit = ht_field_json(halftone, "memory_limit");
     ht_recompute_options ignored;
+    if (limit && !size_of(limit))
+        ht_problems_error(&c->problems, &ht_fields_find(halftone, "memory_limit")->origin,
+                          "halftone.memory_limit: expected a size above 0: \"8GiB\", 8000000000");
     if (budget && !read_budget(budget, &ignored))
         ht_problems_error(
             &c->problems, &ht_fields_find(halftone, "recompute.budget")->origin,
@@ -92,13 +98,15 @@ void ht_recompute_fill(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
     const char *policy = ht_field_text(halftone, "recompute.policy");
-    const ht_json *budget = budget_of(c);
+    const ht_json *budget = ht_field_json(halftone, "recompute.budget");
     ht_recompute_options *r = &c->train_config.recompute;
     *r = (ht_recompute_options){.policy = HT_RECOMPUTE_MARKED};
     for (int i = HT_RECOMPUTE_NONE; policy && i <= HT_RECOMPUTE_BUDGET; i++)
         if (strcmp(policies[i], policy) == 0) r->policy = (ht_recompute_policy)i;
     if (!policy && !budget) take_engine(c->blocks[BLOCK_ENGINE], r);
     if (budget && read_budget(budget, r)) r->policy = HT_RECOMPUTE_BUDGET;
+    const ht_json *limit = ht_field_json(halftone, "memory_limit");
+    c->train_config.memory_limit = limit ? size_of(limit) : 0;
     if (ht_is_given(halftone, "recompute.checkpoints"))
         r->checkpoints = ht_field_int(halftone, "recompute.checkpoints");
 }

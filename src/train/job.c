@@ -9,6 +9,7 @@
 
 #include "train/folder.h"
 #include "train/init_from.h"
+#include "train/memory_limit.h"
 #include "train/process_memory.h"
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
@@ -414,6 +415,7 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
 ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded)
 {
     HT_TRY(open_plan(job, ctx, request, recorded));
+    HT_TRY(ht_job_check_memory(job, request));
     job->reserve_bytes = ht_reserve_bytes(job->plan, ht_process_peak_bytes());
     return ht_job_session(job, job->plan, &job->session);
 }

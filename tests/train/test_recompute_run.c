@@ -115,6 +115,23 @@ static void recompute__refuses_what_it_cannot_read(void **state)
     }
 }
 
+static void limit__refuses_what_does_not_fit_and_names_what_would(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" train job.json --set halftone.memory_limit=1MB", 2, "more than halftone.memory_limit allows");
+    expect(c, "test ! -e run && echo nothing written", 0, "nothing written\n");
+    expect(c,
+           "whole=$(\"$H\" explain job.json --json | " PLAN_BYTES "); "
+           "\"$H\" train job.json --set halftone.memory_limit=$((whole - 1))",
+           2, "1 more than halftone.memory_limit allows; this fits: ");
+    expect(c,
+           "whole=$(\"$H\" explain job.json --json | " PLAN_BYTES "); "
+           "\"$H\" train job.json --set halftone.memory_limit=$whole",
+           0, "step ");
+    expect(c, "\"$H\" check job.json --set halftone.memory_limit=0", 2, "halftone.memory_limit: expected a size");
+}
+
 /* "checkpoint" on a layer of a list. */
 static void marks__of_a_sequential_model_drop_what_is_inside(void **state)
 {
@@ -146,6 +163,7 @@ int main(void)
         CASE(budget__of_every_size_between_is_met),
         CASE(deepspeeds_block__asks_for_layers),
         CASE(recompute__refuses_what_it_cannot_read),
+        CASE(limit__refuses_what_does_not_fit_and_names_what_would),
         CASE(marks__of_a_sequential_model_drop_what_is_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

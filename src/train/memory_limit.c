@@ -1,0 +1,75 @@
+/* Does a plan fit where it is to run? Asked before anything is allocated; what would fit is found by planning it. */
+#include "train/memory_limit.h"
+
+typedef struct remedy {
+    const char *words;
+    void (*apply)(ht_pass_options *options);
+} remedy;
+
+static void recompute_cheap(ht_pass_options *options)
+{
+    options->recompute = (ht_recompute_options){.policy = HT_RECOMPUTE_CHEAP};
+}
+
+static void recompute_all(ht_pass_options *options)
+{
+    options->recompute = (ht_recompute_options){.policy = HT_RECOMPUTE_ALL};
+}
+
+static void take_bf16(ht_pass_options *options)
+{
+    options->precision.precision = HT_PRECISION_BF16;
+}
+
+static void take_bf16_and_recompute(ht_pass_options *options)
+{
+    take_bf16(options);
+    recompute_all(options);
+}
+
+/* In the order in which one would try them. */
+static const remedy remedies[] = {
+    {"halftone.recompute.policy=cheap", recompute_cheap},
+    {"halftone.recompute.policy=all", recompute_all},
+    {"train.precision=bf16", take_bf16},
+    {"train.precision=bf16 with halftone.recompute.policy=all", take_bf16_and_recompute},
+};
+enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
+
+static int64_t bytes_in_main(const ht_plan *plan)
+{
+    int64_t bytes = 0;
+    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += ht_plan_space_bytes(plan, HT_SPACE_MAIN, (ht_area)area);
+    return bytes;
+}
+
+/* What fits, by planning each; what cannot be planned is left out. */
+static void list_remedies(ht_job *job, const ht_run_request *request, int64_t limit, ht_text *text)
+{
+    const ht_pass_options given = job->options;
+    for (int i = 0; i < REMEDIES; i++) {
+        ht_plan *plan = NULL;
+        remedies[i].apply(&job->options);
+        if (ht_job_plan(job, request, true, &plan) == HT_OK && bytes_in_main(plan) <= limit)
+            ht_text_add(text, "%s%s (%lld bytes)", text->length ? ", or " : "; this fits: ", remedies[i].words,
+                        (long long)bytes_in_main(plan));
+        ht_plan_free(plan);
+        job->options = given;
+    }
+    if (!text->length) ht_text_add(text, "; a smaller train.micro_batch would take less");
+}
+
+ht_status ht_job_check_memory(ht_job *job, const ht_run_request *request)
+{
+    int64_t own = job->train_config->memory_limit, machine = job->target.memory_bytes[HT_SPACE_MAIN];
+    int64_t limit = own ? own : machine, bytes = bytes_in_main(job->plan);
+    if (!limit || bytes <= limit) return HT_OK;
+    ht_text fits = {0};
+    list_remedies(job, request, limit, &fits);
+    ht_status status = ht_fail(
+        job->ctx, HT_EINVAL, "the plan takes %lld bytes where the model computes, %lld more than %s%s",
+        (long long)bytes, (long long)(bytes - limit),
+        own ? "halftone.memory_limit allows" : "the machine has (halftone.memory_limit)", fits.failed ? "" : fits.data);
+    ht_text_free(&fits);
+    return status;
+}
