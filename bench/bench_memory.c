@@ -115,8 +115,8 @@ static void measure_layernorm(ht_context *ctx, peer *torch)
 
 enum { PARAMETERS = 100 * 1000 * 1000 };
 
-/* The step alone: the optimiser's rule over one flat state. */
-static void build_adamw_step(ours *o, ht_context *ctx)
+/* The step alone: the optimiser's rule over one flat state; with `half`, and the copy of the parameters in bf16. */
+static void build_adamw_step(ours *o, ht_context *ctx, bool half)
 {
     int64_t dims[1] = {PARAMETERS};
     ours_begin(o, ctx);
@@ -130,7 +130,9 @@ static void build_adamw_step(ours *o, ht_context *ctx)
     ht_val lr = ht_state_add(g, "lr", HT_F32, 0, NULL, HT_CONSTANT(1e-3));
     ht_val applied = ht_state_add(g, "applied", HT_I64, 0, NULL, HT_ZERO);
     ht_val next[HT_MAX_MOMENTS] = {HT_NONE};
-    ht_store(g, param, rule->step(g, &hyper, param, grad, moments, lr, applied, next));
+    ht_val updated = rule->step(g, &hyper, param, grad, moments, lr, applied, next);
+    ht_store(g, param, updated);
+    if (half) ht_store(g, ht_state_add(g, "half", HT_BF16, 1, dims, HT_ZERO), ht_cast(g, updated, HT_BF16));
     for (int i = 0; i < HT_MAX_MOMENTS; i++) ht_store(g, moments[i], next[i]);
     if (ours_ready(o)) ours_fill(o, "v", 0, 1e-3);
 }
@@ -147,19 +149,27 @@ static void build_update(ours *o, ht_context *ctx)
     if (ours_ready(o)) ours_fill(o, "flat.v.f32", 0, 1e-3);
 }
 
+/* Reads parameter, gradient and two moments; writes all but the gradient, and the half copy. */
+typedef struct adamw_row {
+    const char *name, *peer;
+    bool whole, half;
+} adamw_row;
+
 static void measure_adamw(ht_context *ctx, peer *torch)
 {
-    /* Reads parameter, gradient and two moments; writes all but the gradient. */
-    double bytes = 7.0 * 4 * PARAMETERS;
-    peer_request r = {.peer = torch};
-    snprintf(r.text, sizeof r.text, "adamw f32 %d", PARAMETERS);
-    for (int whole = 0; whole < 2; whole++) {
+    static const adamw_row rows[] = {{"adamw_step_100M", "adamw", false, false},
+                                     {"adamw_update_100M", "adamw", true, false},
+                                     {"adamw_step_and_bf16_copy_100M", "adamw_and_cast", false, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ours o;
-        if (whole)
+        peer_request r = {.peer = torch};
+        double bytes = (7.0 * 4 + (rows[i].half ? 2 : 0)) * PARAMETERS;
+        snprintf(r.text, sizeof r.text, "%s f32 %d", rows[i].peer, PARAMETERS);
+        if (rows[i].whole)
             build_update(&o, ctx);
         else
-            build_adamw_step(&o, ctx);
-        contest c = {.name = whole ? "adamw_update_100M" : "adamw_step_100M", .unit = "GB/s", .seconds = 3};
+            build_adamw_step(&o, ctx, rows[i].half);
+        contest c = {.name = rows[i].name, .unit = "GB/s", .seconds = 3};
         int mine = contest_add(&c, "halftone", ours_turn, &o, bytes), first_copy = add_copies(&c);
         int other = contest_add(&c, "torch", peer_turn, &r, bytes);
         contest_run(&c);

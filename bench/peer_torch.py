@@ -11,6 +11,7 @@ def answer(text):
 try:
     import torch
     import torch.nn.functional as F
+    import torch.utils.checkpoint
 except Exception as why:  # a broken installation fails in many ways
     answer("refused: " + (str(why).splitlines() or ["import failed"])[0])
     sys.exit(1)
@@ -99,6 +100,19 @@ def adamw(dtype, n):
     return torch.optim.AdamW([p], lr=1e-3, fused=True).step
 
 
+def adamw_and_cast(dtype, n):
+    p = torch.rand(n, dtype=dtype).sub_(0.5).requires_grad_()
+    p.grad = torch.rand(n, dtype=dtype).sub_(0.5)
+    half = torch.empty(n, dtype=torch.bfloat16)
+    optimizer = torch.optim.AdamW([p], lr=1e-3, fused=True)
+
+    def call():
+        optimizer.step()
+        half.copy_(p.detach())
+
+    return call
+
+
 # ---- training steps ----
 
 
@@ -134,8 +148,9 @@ class Block(torch.nn.Module):
 
 
 class Gpt2(torch.nn.Module):
-    def __init__(self, layers, heads, width, length, vocabulary):
+    def __init__(self, layers, heads, width, length, vocabulary, checkpointed=False):
         super().__init__()
+        self.checkpointed = checkpointed
         self.tokens = torch.nn.Embedding(vocabulary, width)
         self.positions = torch.nn.Parameter(torch.randn(length, width) * 0.02)
         self.blocks = torch.nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -145,7 +160,7 @@ class Gpt2(torch.nn.Module):
     def forward(self, tokens):
         x = self.tokens(tokens) + self.positions
         for block in self.blocks:
-            x = block(x)
+            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
         return self.norm(x) @ self.tokens.weight.t()
 
 
@@ -153,13 +168,13 @@ def compiled(model, wanted):
     return torch.compile(model) if wanted else model
 
 
-def train_gpt2(fast, half=None):
+def train_gpt2(fast, half=None, checkpointed=False):
     def prepare(dtype, layers, heads, width, length, vocabulary, batch):
         def loss(m):
             with torch.autocast("cpu", half or torch.bfloat16, enabled=half is not None):
                 return F.cross_entropy(m(tokens).view(batch * length, vocabulary), targets)
 
-        model = compiled(Gpt2(layers, heads, width, length, vocabulary).to(dtype), fast)
+        model = compiled(Gpt2(layers, heads, width, length, vocabulary, checkpointed).to(dtype), fast)
         tokens = torch.randint(vocabulary, (batch, length))
         targets = torch.randint(vocabulary, (batch * length,))
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -243,7 +258,9 @@ OPS = {
     "lstm": lstm,
     "layernorm": layernorm,
     "adamw": adamw,
+    "adamw_and_cast": adamw_and_cast,
     "train_gpt2": train_gpt2(False),
+    "checkpointed_train_gpt2": train_gpt2(False, checkpointed=True),
     "autocast_train_gpt2": train_gpt2(False, torch.bfloat16),
     "train_seq2seq": train_seq2seq(False),
     "train_resnet18": train_resnet18(False),

@@ -63,6 +63,8 @@ void trainee_start(trainee *t, ht_context *ctx)
     ht_plan_opts plan_opts = HT_PLAN_OPTS;
     plan_opts.precision = t->precision;
     plan_opts.target = t->target;
+    plan_opts.settings = t->settings;
+    plan_opts.setting_count = t->setting_count;
     must(ctx, ht_plan_create(&t->ours.plan, t->ours.graph, &plan_opts));
     /* As a trainer does: once there is a plan, nobody needs the graph. */
     ht_graph_free(t->ours.graph);

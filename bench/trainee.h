@@ -9,7 +9,9 @@ typedef struct trainee {
     const char *name;
     const char *type, *json; /* the "model" block */
     const char *optimizer;
-    const char *precision;    /* NULL: fp32 */
+    const char *precision;            /* NULL: fp32 */
+    const ht_train_setting *settings; /* of planning */
+    size_t setting_count;
     const char *target;       /* text of a target file; NULL: this machine */
     ht_model_request request; /* but model and fields */
     ours ours;

@@ -1,0 +1,102 @@
+/* What recomputation costs and saves: GPT-2 in bf16 with policies and a budget against itself without, and the price of a
+ * checkpoint per layer beside PyTorch's.
+ *
+ * BENCH lines: *_transients in MB (the peer is the plan without recomputation), *_time in ms; and overhead: the time of a
+ * step with recomputation over that without it, ours and PyTorch's. */
+#include <string.h>
+
+#include "contest.h"
+#include "peer.h"
+#include "trainee.h"
+
+enum { MOST_SETTINGS = 2 };
+
+typedef struct variant {
+    const char *name;
+    ht_train_setting settings[MOST_SETTINGS];
+    size_t setting_count;
+    trainee trainee;
+} variant;
+
+static double transients(const variant *v)
+{
+    return (double)ht_plan_space_bytes(v->trainee.ours.plan, HT_SPACE_MAIN, HT_AREA_TRANSIENT) / 1e6;
+}
+
+static void start(variant *v, ht_context *ctx, const trainee *like)
+{
+    v->trainee = *like;
+    v->trainee.settings = v->settings;
+    v->trainee.setting_count = v->setting_count;
+    trainee_start(&v->trainee, ctx);
+}
+
+/* ---- against itself ---- */
+
+static void measure_policies(ht_context *ctx)
+{
+    static const trainee gpt2 = {.type = "gpt2",
+                                 .json = "{\"n_layer\": 12, \"n_head\": 12, \"n_embd\": 768}",
+                                 .optimizer = "adamw",
+                                 .precision = "bf16",
+                                 .request = {.task = HT_TASK_LM, .batch = 8, .length = 1024, .vocabulary = 8192}};
+    static variant variants[] = {
+        {.name = "none", .settings = {{"recompute", "none"}}, .setting_count = 1},
+        {.name = "cheap", .settings = {{"recompute", "cheap"}}, .setting_count = 1},
+        {.name = "half", .settings = {{"recompute", "budget"}, {"recompute_share", "0.5"}}, .setting_count = 2},
+    };
+    enum { VARIANTS = sizeof variants / sizeof variants[0] };
+    contest c = {.name = "gpt2_12x768_t1024_b8_bf16", .unit = "ms", .seconds = 240};
+    for (int i = 0; i < VARIANTS; i++) {
+        start(&variants[i], ctx, &gpt2);
+        contest_add(&c, variants[i].name, ours_turn, &variants[i].trainee.ours, 0);
+    }
+    contest_run(&c);
+    for (int i = 1; i < VARIANTS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "recompute_%s_transients", variants[i].name);
+        bench_line(name, transients(&variants[i]), transients(&variants[0]), "none", "MB");
+        snprintf(name, sizeof name, "recompute_%s_time", variants[i].name);
+        contest_row(&c, name, i, 0, "none");
+    }
+    for (int i = 0; i < VARIANTS; i++) trainee_stop(&variants[i].trainee);
+}
+
+/* ---- a checkpoint per layer, beside PyTorch's ---- */
+
+static void measure_checkpoints(ht_context *ctx, peer *torch)
+{
+    static const trainee gpt2 = {.type = "gpt2",
+                                 .json = "{\"n_layer\": 6, \"n_head\": 6, \"n_embd\": 384}",
+                                 .optimizer = "adamw",
+                                 .request = {.task = HT_TASK_LM, .batch = 4, .length = 256, .vocabulary = 8192}};
+    static variant none = {.name = "none", .settings = {{"recompute", "none"}}, .setting_count = 1};
+    static variant all = {.name = "all", .settings = {{"recompute", "all"}}, .setting_count = 1};
+    peer_request plain = {.peer = torch, .text = "train_gpt2 f32 6 6 384 256 8192 4"};
+    peer_request again = {.peer = torch, .text = "checkpointed_train_gpt2 f32 6 6 384 256 8192 4"};
+    contest c = {.name = "gpt2_6x384_t256_b4_f32", .unit = "ms", .seconds = 60};
+    start(&none, ctx, &gpt2);
+    start(&all, ctx, &gpt2);
+    int kept = contest_add(&c, "none", ours_turn, &none.trainee.ours, 0);
+    int recomputed = contest_add(&c, "all", ours_turn, &all.trainee.ours, 0);
+    int torch_kept = contest_add(&c, "torch", peer_turn, &plain, 0);
+    int torch_recomputed = contest_add(&c, "torch_checkpoint", peer_turn, &again, 0);
+    contest_run(&c);
+    double theirs = contest_value(&c, torch_kept);
+    bench_line("checkpoint_per_layer_overhead", contest_value(&c, recomputed) / contest_value(&c, kept),
+               theirs > 0 ? contest_value(&c, torch_recomputed) / theirs : 0, "torch", "times");
+    contest_row(&c, "checkpoint_per_layer_time", recomputed, torch_recomputed, "torch");
+    trainee_stop(&none.trainee);
+    trainee_stop(&all.trainee);
+}
+
+int main(void)
+{
+    ht_context *ctx = ours_context();
+    peer *torch = peer_start("torch");
+    measure_policies(ctx);
+    measure_checkpoints(ctx, torch);
+    peer_stop(torch);
+    ht_context_free(ctx);
+    return 0;
+}
