@@ -1,0 +1,37 @@
+/* halftone ladder: a row per technique; those that change no number type change no bit. */
+#include "run_case.h"
+
+static void ladder__has_a_row_for_each_technique(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" ladder job.json --steps 2 --json > ladder.json; grep -c '\"name\"' ladder.json", 0, "6\n");
+    expect(c, "sed -n 's/.*\"name\": \"\\([^\"]*\\)\".*/\\1/p' ladder.json | tr '\\n' ','", 0,
+           "baseline,+ fusion,+ half,+ recompute cheap,+ recompute selective,+ recompute all,");
+    expect(c, "test -s ladder/ladder.html && grep -c 'Memory over a step' ladder/ladder.html", 0, "");
+    /* fp32 with and without fusion; bf16 with and without recomputation. */
+    expect(c, "sed -n 's/.*\"loss\": \\([-0-9.e+]*\\).*/\\1/p' ladder.json | uniq | wc -l", 0, "2\n");
+    expect(c, "sed -n 's/.*\"recomputed_flops\": \\([0-9]*\\).*/\\1/p' ladder.json | sort -n | head -3 | sort -u", 0,
+           "0\n");
+}
+
+static void ladder__is_a_table_for_people(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[2]);
+    expect(c, "\"$H\" ladder job.json --steps 2 -o steps --set train.precision=fp16 2>/dev/null", 0, "MB in main");
+    expect(c, "test -s steps/ladder.html && echo page", 0, "page\n");
+    expect(c, "\"$H\" ladder missing.json", 2, "missing.json");
+    expect(c, "\"$H\" ladder job.json --steps 0", 2, "--steps");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(ladder__has_a_row_for_each_technique),
+        CASE(ladder__is_a_table_for_people),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
