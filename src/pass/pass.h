@@ -61,6 +61,8 @@ typedef struct ht_pass {
     bool system;      /* leaves the model as it is: the pipeline asserts its hash */
     bool keeps_step;  /* and what every segment computes and stores: the pipeline asserts their hashes, too */
     ht_status (*run)(ht_graph *g, const ht_pass_env *env);
+    /* Is there nothing for it to do? Then the pipeline passes over it. NULL: it runs. */
+    bool (*idle)(const ht_graph *g, const ht_pass_options *options);
     const ht_pass_settings *settings; /* that it reads; NULL: none */
 } ht_pass;
 

@@ -28,7 +28,7 @@ static bool is_recomputing(const ht_pass_options *options)
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
                                accumulating = {"accumulate is more than 1", is_accumulating},
                                casting = {"precision is not fp32", is_casting},
-                               recomputing = {"recompute is not none", is_recomputing};
+                               recomputing = {"recompute asks for it", is_recomputing};
 
 #define HT_PASS(id, stage, condition) extern const ht_pass ht_pass_##id;
 #include "pass/passes.def"
@@ -98,9 +98,10 @@ ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_pass_env *env)
     return status;
 }
 
-static bool runs_in(const ht_pipeline_row *row, ht_stage stage, const ht_pass_options *options)
+static bool runs_in(const ht_pipeline_row *row, ht_stage stage, const ht_graph *g, const ht_pass_options *options)
 {
-    return row->stage == stage && (!row->when->holds || row->when->holds(options));
+    if (row->stage != stage || (row->when->holds && !row->when->holds(options))) return false;
+    return !row->pass->idle || !row->pass->idle(g, options);
 }
 
 ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer)
@@ -108,7 +109,7 @@ ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, c
     ht_step_hashes known = {0};
     ht_status status = HT_OK;
     for (const ht_pipeline_row *row = ht_pipeline; row->pass && status == HT_OK; row++) {
-        if (!runs_in(row, stage, env->options)) continue;
+        if (!runs_in(row, stage, g, env->options)) continue;
         status = run_pass(g, row->pass, env, &known);
         if (status == HT_OK && observer) status = observer->after(observer->arg, row->pass, g);
     }

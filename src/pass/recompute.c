@@ -397,10 +397,16 @@ static ht_status apply_policy(ht_graph *g, const ht_pass_env *env)
     return tidy(g, env);
 }
 
+static bool recompute_idle(const ht_graph *g, const ht_pass_options *options)
+{
+    ht_recompute_policy policy = options->recompute.policy;
+    return policy == HT_RECOMPUTE_NONE || (policy == HT_RECOMPUTE_MARKED && !has_marks(g));
+}
+
 static ht_status recompute_run(ht_graph *g, const ht_pass_env *env)
 {
     ht_recompute_policy policy = env->options->recompute.policy;
-    if (policy == HT_RECOMPUTE_NONE || (policy == HT_RECOMPUTE_MARKED && !has_marks(g))) return HT_OK;
+    if (recompute_idle(g, env->options)) return HT_OK;
     return policy == HT_RECOMPUTE_BUDGET ? fit_budget(g, env) : apply_policy(g, env);
 }
 
@@ -442,5 +448,6 @@ const ht_pass ht_pass_recompute = {
     .system = true,
     .keeps_step = true,
     .run = recompute_run,
+    .idle = recompute_idle,
     .settings = settings,
 };

@@ -170,7 +170,7 @@ static void freeze__ends_backward_where_nothing_is_trained(void **state)
     expect(c,
            COPY
            " && \"$H\" explain from_run.json --json --set 'train.freeze=\\.h\\.|w.e' --set train.groups=null > shown; "
-           "grep '\"layer\": \"transformer.h' shown > blocks; grep -c '\"block\": \"FWD\"' blocks",
+           "grep '\"layer\": \"transformer.h' shown | grep '\"block\"' > blocks; grep -c '\"block\": \"FWD\"' blocks",
            0, "");
     expect(c, "grep -vc '\"block\": \"FWD\"' blocks", 1, "0\n");
     expect(c, "grep -c '\"layer\": \"transformer.ln_f\", \"block\": \"weight update\"' shown", 0, "");

@@ -77,7 +77,8 @@ static void budget__of_every_size_between_is_met(void **state)
     expect(c,
            "set -e; \"$H\" explain job.json --json --set halftone.recompute.budget=75% > a; "
            "\"$H\" explain job.json --json --set halftone.recompute.budget=auto > b; "
-           "\"$H\" explain job.json --json > c; cmp b c; grep -c '\"recomputed_flops\": 0,' b; "
+           "\"$H\" explain job.json --json > c; for f in b c; do " PLAN_BYTES
+           " $f > $f.bytes; done; cmp b.bytes c.bytes; grep -c '\"recomputed_flops\": 0,' b; "
            "! grep -q '\"recomputed\": \\[\\]' a; echo fine",
            0, "fine\n");
 }
