@@ -24,6 +24,10 @@ void ht_nonfinite_add(ht_nonfinite_count *count, ht_dtype dtype, const void *dat
         COUNT_BITS(uint16_t, 0x7c00)
     else if (dtype == HT_BF16)
         COUNT_BITS(uint16_t, 0x7f80)
+    else if (dtype == HT_F8E5M2)
+        COUNT_BITS(uint8_t, 0x7c)
+    else if (dtype == HT_F8E4M3) /* has no infinities: what lies above its largest number is NaN */
+        for (int64_t i = 0; i < n; i++) nan += (((const uint8_t *)data)[i] & 0x7f) == 0x7f;
     if (inf) atomic_fetch_add(&count->inf, inf);
     if (nan) atomic_fetch_add(&count->nan, nan);
 }

@@ -1,5 +1,8 @@
 /* matmul: y[..,m,n] = sum over k of a[..,m,k] b[..,k,n]. `ta` and `tb`: the last two axes of an input are transposed;
- * leading axes broadcast. Its gradient consists of matmuls. */
+ * leading axes broadcast. Its gradient consists of matmuls.
+ *
+ * scaled_matmul: the same for operands in f8, each with a scale, f32[]: the sum times both scales, in f32, before its
+ * only rounding. */
 #include "op/op.h"
 
 #include <inttypes.h>
@@ -37,6 +40,21 @@ static ht_status matmul_infer(ht_context *ctx, const ht_call *call, ht_type *out
     dim[rank - 2] = a->dim[axis_of(a, ta, 0)];
     dim[rank - 1] = b->dim[axis_of(b, tb, 1)];
     out[0] = ht_type_make(ht_wider(a->dtype, b->dtype), rank, dim);
+    return HT_OK;
+}
+
+static ht_status scaled_matmul_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    HT_TRY(matmul_infer(ctx, call, out));
+    for (size_t i = 0; i < 2; i++) {
+        ht_type_text text;
+        const ht_type *operand = call->in[i], *scale = call->in[2 + i];
+        if (!ht_dtype_is_f8(operand->dtype))
+            HT_FAIL(ctx, HT_EDTYPE, "input %zu is %s, not f8", i, ht_type_str(operand, &text));
+        if (scale->dtype != HT_F32 || scale->rank != 0)
+            HT_FAIL(ctx, HT_EDTYPE, "the scale of input %zu is %s, not f32[]", i, ht_type_str(scale, &text));
+    }
+    out[0].dtype = HT_F32;
     return HT_OK;
 }
 
@@ -156,6 +174,12 @@ static void matmul_ref(const ht_call *call, const double *const *in, double *con
     }
 }
 
+static void scaled_matmul_ref(const ht_call *call, const double *const *in, double *const *out)
+{
+    matmul_ref(call, in, out);
+    for (int64_t i = 0; i < ht_type_elems(call->out[0]); i++) out[0][i] *= in[2][0] * in[3][0];
+}
+
 static const ht_attr_def matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_END};
 
 static const char *const matmul_samples[] = {
@@ -202,6 +226,40 @@ const ht_op ht_op_matmul = {
     .grad = matmul_grad,
     .ref = matmul_ref,
     .samples = matmul_samples,
+};
+
+#define SCALES "f32[] 0.5..2, f32[] 0.5..2"
+static const char *const scaled_matmul_samples[] = {
+    "(f8e4m3[3,4], f8e4m3[4,5], " SCALES ")",
+    "(f8e4m3[4,3], f8e5m2[4,5], " SCALES ") ta=1",
+    "(f8e5m2[3,4], f8e4m3[5,4], " SCALES ") tb=1",
+    "(f8e4m3[4,3], f8e4m3[5,4], " SCALES ") ta=1 tb=1",
+    "(f8e4m3[2,3,4], f8e4m3[4,5], " SCALES ")",
+    "(f8e5m2[2,3,4], f8e5m2[2,4,5], f32[] 0.25..0.25, f32[] 8..8)",
+    "(f8e4m3[1,37], f8e4m3[37,9], " SCALES ")",
+    "(f8e4m3[3,0], f8e4m3[0,2], " SCALES ")",
+    "(f8e4m3[0,3], f8e4m3[3,2], " SCALES ")",
+    "(f8e4m3[75,300], f8e4m3[300,50], " SCALES ")",
+    "(f8e4m3[300,41], f8e5m2[300,140], " SCALES ") ta=1",
+    "(f8e5m2[40,300], f8e4m3[45,300], " SCALES ") tb=1",
+    "(f8e4m3[64,32] -448..448, f8e4m3[48,32] -448..448, f32[] 0.0009765625..0.0009765625, f32[] 0.5..0.5) tb=1",
+    NULL,
+};
+
+const ht_op ht_op_scaled_matmul = {
+    .size = sizeof(ht_op),
+    .name = "scaled_matmul",
+    .prec = HT_PREC_DOT,
+    .fuse = HT_FUSE_DOT,
+    .min_in = 4,
+    .max_in = 4,
+    .n_out = 1,
+    .attrs = matmul_attrs,
+    .infer = scaled_matmul_infer,
+    .cost = matmul_cost,
+    .no_grad = "it is put into steps whose gradients are there already",
+    .ref = scaled_matmul_ref,
+    .samples = scaled_matmul_samples,
 };
 
 ht_val ht_matmul(ht_graph *g, ht_val a, ht_val b, const ht_matmul_opts *opts)

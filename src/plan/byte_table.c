@@ -34,6 +34,7 @@ static const ht_byte_heading heading_of_state[HT_HEADING_COUNT] = {
     [HT_HEADING_WEIGHTS] = HT_BYTES_WEIGHTS,       [HT_HEADING_GRADIENTS] = HT_BYTES_GRADIENTS,
     [HT_HEADING_OPTIMIZER] = HT_BYTES_OPTIMIZER,   [HT_HEADING_STATISTICS] = HT_BYTES_OTHER,
     [HT_HEADING_CACHES] = HT_BYTES_OTHER,          [HT_HEADING_SCALARS] = HT_BYTES_OTHER,
+    [HT_HEADING_SCALES] = HT_BYTES_OTHER,
 };
 
 /* Transient memory is that of the segment that needs most: what is alive there at its fullest time. */
