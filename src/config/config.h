@@ -74,6 +74,8 @@ typedef struct ht_train_config {
     const char *residual;              /* "half", "f32" */
     const char *fp32_ops, *half_ops;   /* names between commas; NULL: none */
     const char *fp32_params;           /* a regular expression; NULL: none */
+    const char *fp8_recipe;            /* "delayed", "current"; NULL: no products in f8 */
+    int64_t fp8_history;               /* steps, of "delayed" */
     const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
 
     ht_recompute_options recompute;

@@ -285,6 +285,24 @@ static void check_rounding(ht_config *c)
         precision);
 }
 
+static void check_fp8(ht_config *c)
+{
+    const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
+    const ht_field *recipe = ht_fields_find(halftone, "fp8.recipe");
+    const char *precision = ht_field_text(c->blocks[BLOCK_TRAIN], "precision");
+    bool half = strcmp(precision, "fp16") == 0 || strcmp(precision, "bf16") == 0,
+         asked = !ht_field_null(halftone, "fp8.recipe");
+    if (asked && !half)
+        ht_problems_error(
+            &c->problems, &recipe->origin,
+            "halftone.fp8.recipe: \"%s\" goes with the precisions bf16 and fp16, for all that is not in f8; "
+            "train.precision is \"%s\"",
+            recipe->value->text, precision);
+    if (!asked && ht_is_given(halftone, "fp8.history"))
+        ht_problems_warn(&c->problems, &ht_fields_find(halftone, "fp8.history")->origin,
+                         "halftone.fp8.history: without halftone.fp8.recipe nothing is in f8");
+}
+
 /* What would only show when the step is planned. */
 static void check_kept_parameters(ht_config *c)
 {
@@ -320,6 +338,7 @@ ht_status ht_precision_rules(ht_config *c)
     HT_TRY(reconcile_scale(c, mode));
     if (c->has_engine) HT_TRY(reconcile_masters(c, mode));
     check_rounding(c);
+    check_fp8(c);
     check_kept_parameters(c);
     check_op_names(c, "fp32_ops");
     check_op_names(c, "half_ops");

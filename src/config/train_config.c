@@ -105,6 +105,8 @@ static void fill_precision(ht_config *c)
     r->half_ops = joined(c, halftone, "half_ops");
     r->fp32_params = ht_field_text(halftone, "fp32_params");
     r->rounding = ht_field_text(halftone, "rounding");
+    r->fp8_recipe = ht_field_text(halftone, "fp8.recipe");
+    r->fp8_history = ht_field_int(halftone, "fp8.history");
 }
 
 /* ---- the schedule ---- */

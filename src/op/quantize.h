@@ -16,15 +16,16 @@ uint8_t ht_quantize_one(ht_dtype f8, float x, float inverse);
 /* The larger magnitude, or NaN if either is. */
 float ht_amax_of(float amax, float x);
 
-/* A tensor's next history and scale, given the largest magnitude of the step at hand: it enters the history as the
- * first of n, the others move on and the last is dropped; the scale is that of the largest. Where it tells nothing
- * both stay. The arrays of `next` may not overlap the others. */
-typedef struct ht_amax_state {
-    const float *history;
-    float scale;
-} ht_amax_state;
-/* Which f8 type a call of amax_step is for. */
-ht_dtype ht_amax_step_dtype(const ht_call *call);
-float ht_amax_next(ht_dtype f8, ht_amax_state now, float amax, int64_t n, float *next);
+/* The rule of a call of amax_step. */
+typedef struct ht_amax_rule {
+    ht_dtype f8;
+    int margin;      /* the scale is so many powers of two above what the history asks for */
+    int64_t history; /* steps */
+} ht_amax_rule;
+ht_amax_rule ht_amax_rule_of(const ht_call *call);
+/* A tensor's next history and scale, given the largest magnitude of the step at hand: it enters the history as the first,
+ * the others move on and the last is dropped; the scale is that of the largest, with the margin. Where it tells nothing
+ * both stay. `next` may not overlap `history`. */
+float ht_amax_next(const ht_amax_rule *rule, const float *history, float scale, float amax, float *next);
 
 #endif

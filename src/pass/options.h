@@ -40,7 +40,11 @@ typedef enum ht_precision { HT_PRECISION_FP64, HT_PRECISION_FP32, HT_PRECISION_F
 const char *ht_precision_name(ht_precision precision);
 ht_precision ht_precision_find(const char *name);
 
-/* Of autocast: docs/precision.md. */
+/* How tensors in f8 are scaled: by the magnitudes of former steps, or by their own. */
+typedef enum ht_fp8 { HT_FP8_OFF, HT_FP8_DELAYED, HT_FP8_CURRENT } ht_fp8;
+enum { HT_MOST_FP8_HISTORY = 4096 }; /* as in config/job.def */
+
+/* Of autocast and fp8: docs/precision.md. */
 typedef struct ht_precision_options {
     ht_precision precision;
     bool masters;                      /* false: parameters are half themselves */
@@ -49,6 +53,8 @@ typedef struct ht_precision_options {
     bool stochastic;                 /* the update rounds half parameters by chance instead of to the nearest */
     const char *fp32_ops, *half_ops; /* names between commas; NULL: none */
     const char *fp32_params;         /* a regular expression; NULL or "": none */
+    ht_fp8 fp8;
+    int64_t fp8_history; /* steps, of DELAYED */
 } ht_precision_options;
 
 /* How to choose what backward computes again. */

@@ -211,6 +211,12 @@ static ht_status fill_schedule(const ht_job *job, ht_train_options *train)
     return HT_OK;
 }
 
+static ht_fp8 fp8_of(const ht_train_config *c)
+{
+    if (!c->fp8_recipe) return HT_FP8_OFF;
+    return strcmp(c->fp8_recipe, "delayed") == 0 ? HT_FP8_DELAYED : HT_FP8_CURRENT;
+}
+
 /* The job's options of all passes. */
 static ht_status fill_options(ht_job *job, bool training)
 {
@@ -239,6 +245,8 @@ static ht_status fill_options(ht_job *job, bool training)
         .fp32_ops = c->fp32_ops,
         .half_ops = c->half_ops,
         .fp32_params = c->fp32_params,
+        .fp8 = fp8_of(c),
+        .fp8_history = c->fp8_history,
     };
     options->recompute = c->recompute;
     return fill_schedule(job, &options->train);

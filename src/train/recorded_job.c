@@ -43,19 +43,41 @@ static ht_status find_model(recorded *r)
     return HT_OK;
 }
 
+/* The object of a block whose fields are being written: "fp8" of "fp8.recipe". Its rows are neighbours. */
+typedef struct open_object {
+    char name[64]; /* "": none */
+} open_object;
+
+/* Closes it, or opens another, as the field wants; returns the field's name there. */
+static const char *enter_object(ht_json_writer *json, open_object *open, const char *field)
+{
+    const char *dot = strchr(field, '.');
+    open_object wanted = {""};
+    if (dot) snprintf(wanted.name, sizeof wanted.name, "%.*s", (int)(dot - field), field);
+    if (strcmp(wanted.name, open->name) != 0) {
+        if (open->name[0]) ht_json_end_object(json);
+        if (wanted.name[0]) ht_json_begin_object(json, wanted.name);
+        *open = wanted;
+    }
+    return dot ? dot + 1 : field;
+}
+
 static void put_block(ht_json_writer *json, const recorded *r, const ht_json *values, const char *block)
 {
     size_t length = strlen(block);
+    open_object open = {""};
     ht_json_begin_object(json, block);
     for (const ht_json *value = values->child; value; value = value->next) {
         const ht_json *is = ht_json_get(value, "value");
         if (!is || is->kind == HT_JSON_NULL || !is_needed(value->key)) continue;
         if (strncmp(value->key, block, length) != 0 || value->key[length] != '.') continue;
+        const char *name = enter_object(json, &open, value->key + length + 1);
         if (r->model[0] && strcmp(value->key, "model.file") == 0)
-            ht_json_put_text(json, "file", r->model);
+            ht_json_put_text(json, name, r->model);
         else
-            ht_json_put_value(json, value->key + length + 1, is);
+            ht_json_put_value(json, name, is);
     }
+    if (open.name[0]) ht_json_end_object(json);
     ht_json_end_object(json);
 }
 

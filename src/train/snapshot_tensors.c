@@ -22,20 +22,20 @@ static ht_status add(ht_snapshot_tensor_list *list, ht_context *ctx, const ht_sn
     return HT_OK;
 }
 
-/* State of the loss scale, which the first programs that wrote snapshots did not have. */
-static bool is_optional(const char *name)
+/* State of the loss scale, which the first programs that wrote snapshots did not have; and scales of tensors in f8, which
+ * are found anew where a run goes on in f8. */
+static bool is_optional(const ht_slot *slot)
 {
     static const char *const names[] = {"loss_scale",      "loss_scale.hysteresis", "loss_scale.iteration",
                                         "loss_scale.last", "skips_in_a_row",        "fatal"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], name) == 0) return true;
-    return false;
+        if (strcmp(names[i], slot->name) == 0) return true;
+    return slot->heading == HT_HEADING_SCALES;
 }
 
 static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_plan *plan, const ht_slot *slot)
 {
-    ht_snapshot_tensor tensor = {
-        .name = slot->name, .file = file_of(slot->heading), .optional = is_optional(slot->name)};
+    ht_snapshot_tensor tensor = {.name = slot->name, .file = file_of(slot->heading), .optional = is_optional(slot)};
     tensor.array.element = ht_element_of_dtype(slot->type.dtype);
     tensor.array.rank = slot->type.rank;
     memcpy(tensor.array.shape, slot->type.dim, sizeof slot->type.dim);

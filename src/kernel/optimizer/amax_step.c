@@ -5,13 +5,11 @@
 
 static ht_status amax_step_run(const ht_launch *launch)
 {
-    const ht_call *call = launch->call;
-    const ht_dtype f8 = ht_amax_step_dtype(call);
+    const ht_amax_rule rule = ht_amax_rule_of(launch->call);
     const float *amax = launch->in[0], *history = launch->in[1], *scale = launch->in[2];
     float *next = launch->out[0], *next_scale = launch->out[1];
-    int64_t tensors = call->in[0]->dim[0], n = call->in[1]->dim[1];
-    for (int64_t s = 0; s < tensors; s++)
-        next_scale[s] = ht_amax_next(f8, (ht_amax_state){history + s * n, scale[s]}, amax[s], n, next + s * n);
+    for (int64_t s = 0; s < launch->call->in[0]->dim[0]; s++)
+        next_scale[s] = ht_amax_next(&rule, history + s * rule.history, scale[s], amax[s], next + s * rule.history);
     return HT_OK;
 }
 
