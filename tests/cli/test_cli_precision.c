@@ -38,6 +38,10 @@ static const char *const modes[] = {
     "--set train.precision=bf16 --set train.masters=false",
     "--set train.precision=bf16 --set train.masters=false --set halftone.rounding=stochastic",
     "--deepspeed half.json",
+    "--set train.precision=bf16 --set halftone.fp8.recipe=delayed --set halftone.fp8.history=3",
+    "--set train.precision=bf16 --set halftone.fp8.recipe=current",
+    "--set train.precision=bf16 --set train.masters=false --set halftone.fp8.recipe=delayed",
+    "--deepspeed dynamic.json --set halftone.fp8.recipe=delayed --set halftone.fp8.history=5",
 };
 
 static void resume__goes_on_bit_for_bit_in_every_mode(void **state)
