@@ -31,10 +31,16 @@ static void write_job(data_case *c)
 
 static void cuda__losses_are_those_of_the_cpu(void **state)
 {
-    static const char *const precisions[] = {"fp32", "fp16", "bf16"};
+    static const char *const precisions[] = {
+        "fp32",
+        "fp16",
+        "bf16",
+        "bf16 --set halftone.fp8.recipe=delayed --set data.length=16",
+        "bf16 --set halftone.fp8.recipe=current --set data.length=16",
+    };
     data_case *c = *state;
     write_job(c);
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
         char line[1024];
         snprintf(
             line, sizeof line,

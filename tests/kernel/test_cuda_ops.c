@@ -292,7 +292,7 @@ static bool has_f8(const ht_call *call)
 {
     for (size_t i = 0; i < call->n_in + call->n_out; i++) {
         const ht_type *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        if (t && !ht_cuda_type(t->dtype)) return true;
+        if (t && ht_dtype_is_f8(t->dtype)) return true;
     }
     return false;
 }

@@ -56,7 +56,7 @@ const char *ht_cuda_refuse(const ht_call *call);
 const char *ht_cuda_refuse_types(const ht_call *call);
 /* Is `real` double? */
 bool ht_cuda_has_f64(const ht_call *call);
-/* The name of a type in the text; NULL: there is none: "float", "bf16". */
+/* The name of a type in the text: "float", "bf16". Those of f8 are declared in f8.cu. */
 const char *ht_cuda_type(ht_dtype dtype);
 
 /* ---- element-wise rows: one element of one call, in a text that runs neighbours together ---- */

@@ -10,8 +10,9 @@
 const char *ht_cuda_type(ht_dtype dtype)
 {
     static const char *const names[HT_DTYPE_COUNT] = {
-        [HT_F64] = "double", [HT_F32] = "float",   [HT_F16] = "f16",     [HT_BF16] = "bf16",    [HT_I8] = "int8_t",
-        [HT_U8] = "uint8_t", [HT_I32] = "int32_t", [HT_I64] = "int64_t", [HT_BOOL] = "boolean",
+        [HT_F64] = "double",   [HT_F32] = "float",     [HT_F16] = "f16",       [HT_BF16] = "bf16",
+        [HT_I8] = "int8_t",    [HT_U8] = "uint8_t",    [HT_I32] = "int32_t",   [HT_I64] = "int64_t",
+        [HT_BOOL] = "boolean", [HT_F8E4M3] = "f8e4m3", [HT_F8E5M2] = "f8e5m2", /* of f8.cu */
     };
     return names[dtype];
 }
@@ -54,7 +55,7 @@ const char *ht_cuda_refuse_types(const ht_call *call)
 {
     for (size_t i = 0; i < call->n_in + call->n_out; i++) {
         const ht_type *type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        if (type && !ht_cuda_type(type->dtype)) return "an operand is f8";
+        if (type && (type->dtype == HT_F8E4M3 || type->dtype == HT_F8E5M2)) return "an operand is f8";
     }
     return NULL;
 }

@@ -5,25 +5,14 @@
 
 enum { TILE = 64 }; /* as in matmul.cu */
 
-/* How far the matrices of `batch` lie from the first. */
-static void write_offset(ht_text *text, const product *p, const matrix *of)
-{
-    int64_t below = 1;
-    ht_text_add(text, "0");
-    for (int axis = p->batch_rank - 1; axis >= 0; below *= p->batch_dim[axis--])
-        if (of->batch[axis] && p->batch_dim[axis] > 1)
-            ht_text_add(text, " + batch / %lld %% %lld * %lld", (long long)below, (long long)p->batch_dim[axis],
-                        (long long)of->batch[axis]);
-}
-
 static void matmul(ht_cuda_emission *e, const ht_launch *launch)
 {
     product p = product_as_called(launch->call, NULL, NULL);
     ht_text a = {0}, b = {0};
     int64_t batches = product_batches(&p), down = ht_cuda_blocks(p.m, TILE), across = ht_cuda_blocks(p.n, TILE);
     const int64_t tiles = down * across, size = p.m * p.n;
-    write_offset(&a, &p, &p.a);
-    write_offset(&b, &p, &p.b);
+    product_write_offset(&a, &p, &p.a);
+    product_write_offset(&b, &p, &p.b);
     ht_cuda_include(e, "matmul");
     ht_cuda_add_grid(
         e, batches * tiles, 256, 0,

@@ -6,7 +6,11 @@
  * Behind a product it takes what the library's epilogues do without another rounding: a bias, a residual, gelu_tanh with
  * its input kept beside it, or the gradient of gelu_tanh. gelu in bf16 alone: on an H200 (cublasLt 13.1) a small gpt2 parts
  * from its losses on the processor by 8e-5 within twelve steps in f32, 1e-7 with our gelu; and by 2e-2 in f16, whose
- * gradients are loss-scaled. */
+ * gradients are loss-scaled.
+ *
+ * scaled_matmul: a, b: f8, not both f8e5m2, with neighbours along k; m, n and k multiples of 16; y: bf16, f16 or f32. The
+ * library multiplies the sums by both scales. Sums are those of the tensor cores, without the library's fast mode. Of the
+ * epilogues it takes those of bf16, without the gradient of gelu: in f8 that takes six times the product's time. */
 #include <stdlib.h>
 
 #include "kernel/cuda/cuda.h"
@@ -32,6 +36,10 @@ enum {
     DESC_BIAS = 8,
     DESC_AUX = 11,
     DESC_AUX_PITCH = 12,
+    DESC_SCALE_A = 17,
+    DESC_SCALE_B = 18,
+    DESC_AUX_TYPE = 22,
+    DESC_BIAS_TYPE = 26,
     LAYOUT_BATCHES = 5,
     LAYOUT_BATCH_STRIDE = 6,
     PREFERENCE_WORKSPACE_BYTES = 1,
@@ -71,7 +79,13 @@ static const char *const names[] = {
 };
 static ht_cuda_library cublaslt_library = {files, names, sizeof names / sizeof names[0], table.functions, "", false};
 
-static const int data_types[HT_DTYPE_COUNT] = {[HT_F32] = 0, [HT_F64] = 1, [HT_F16] = 2, [HT_BF16] = 14};
+static const int data_types[HT_DTYPE_COUNT] = {
+    [HT_F32] = 0, [HT_F64] = 1, [HT_F16] = 2, [HT_BF16] = 14, [HT_F8E4M3] = 28, [HT_F8E5M2] = 29};
+
+static bool is_f8(ht_dtype dtype)
+{
+    return dtype == HT_F8E4M3 || dtype == HT_F8E5M2;
+}
 
 /* ---- what it takes ---- */
 
@@ -115,12 +129,30 @@ static const char *can(const ht_call *call, const ht_target *target)
     product p = product_as_called(call, NULL, NULL);
     if (!ht_target_has_library(target, HT_LIBRARY_CUBLASLT)) return "the target lacks cublasLt";
     if (dtype != call->in[1]->dtype) return "the inputs have different types";
-    if (dtype != HT_F32 && !data_types[dtype]) return "an input is f8";
+    if (is_f8(dtype)) return "an input is f8";
     if (call->out[0]->dtype != dtype && (call->out[0]->dtype != HT_F32 || dtype == HT_F64))
         return "the result has another type than the inputs, and is not f32";
     if (!ht_type_contiguous(call->out[0])) return "the result is strided";
     if (ht_type_elems(call->out[0]) == 0 || p.k == 0) return "there is nothing to multiply";
     if (!describe(&p, &p.a, p.m, p.k, &a) || !describe(&p, &p.b, p.k, p.n, &b)) return "an input is strided";
+    return NULL;
+}
+
+/* Both operands with neighbours along k, at distances that the library takes. */
+static const char *can_f8(const ht_call *call, const ht_target *target)
+{
+    enum { STEP = 16 };
+    product p = product_as_called(call, NULL, NULL);
+    ht_dtype y = call->out[0]->dtype;
+    if (!ht_target_has_library(target, HT_LIBRARY_CUBLASLT)) return "the target lacks cublasLt";
+    if (p.a.dtype == HT_F8E5M2 && p.b.dtype == HT_F8E5M2) return "both inputs are f8e5m2";
+    if (y != HT_F32 && y != HT_F16 && y != HT_BF16) return "the result is not f32, f16 or bf16";
+    if (!ht_type_contiguous(call->out[0])) return "the result is strided";
+    if (ht_type_elems(call->out[0]) == 0 || p.k == 0) return "there is nothing to multiply";
+    if (product_batches(&p) != 1) return "a batch of products";
+    if (p.m % STEP || p.n % STEP || p.k % STEP) return "a size is no multiple of 16";
+    if (p.a.across != 1 || p.b.down != 1) return "an input does not lie along the axis that is summed over";
+    if (p.a.down < p.k || p.b.across < p.k || p.a.down % STEP || p.b.across % STEP) return "an input is strided";
     return NULL;
 }
 
@@ -259,6 +291,12 @@ static const char *match(const steps *all, ht_dtype dtype, epilogue *e)
     return sum.kept && sum.dtype == dtype ? NULL : "the last result is of another type";
 }
 
+/* The type of an epilogue's result, its bias and its residual. */
+static ht_dtype epilogue_dtype(const ht_call *call)
+{
+    return is_f8(call->in[0]->dtype) ? HT_BF16 : call->in[0]->dtype;
+}
+
 static const char *takes(const ht_call *call, const ht_fusion *fusion, const ht_target *target)
 {
     enum { EIGHT = 8 };
@@ -278,7 +316,9 @@ static const char *takes(const ht_call *call, const ht_fusion *fusion, const ht_
         value += c->n_in + 1;
         kept += c->n_in + 1;
     }
-    return match(&all, call->in[0]->dtype, &e);
+    const char *reason = match(&all, epilogue_dtype(call), &e);
+    if (!reason && is_f8(call->in[0]->dtype) && e.kind & EPILOGUE_GELU_GRAD) return "the gradient of gelu behind f8";
+    return reason;
 }
 
 /* The same of a launch: values are the operands of the fused calls. */
@@ -292,7 +332,7 @@ static epilogue epilogue_of(const ht_fused *f)
         all.list[all.count++] =
             (step){s->call, {s->operand[0], s->operand[s->call->n_in > 1]}, out, out < (uint32_t)(f->n_in + f->n_out)};
     }
-    (void)match(&all, f->gemm->in[0]->dtype, &e);
+    (void)match(&all, epilogue_dtype(f->gemm), &e);
     return e;
 }
 
@@ -360,8 +400,9 @@ static ht_status set(const ht_launch *launch, void *desc, int attribute, const v
 static ht_status describe_product(const ht_launch *launch, const product *p, prepared *x)
 {
     const cublaslt *l = &table.library;
-    ht_dtype dtype = product_call(launch)->in[0]->dtype;
-    int type = data_types[dtype], result = data_types[launch->fused ? dtype : launch->call->out[0]->dtype];
+    const ht_call *call = product_call(launch);
+    ht_dtype dtype = call->in[0]->dtype;
+    int result = data_types[launch->fused ? epilogue_dtype(call) : call->out[0]->dtype];
     operand a, b, y = {p->n, p->m * p->n, false};
     int64_t batches = product_batches(p);
     (void)describe(p, &p->a, p->m, p->k, &a);
@@ -375,9 +416,24 @@ static ht_status describe_product(const ht_launch *launch, const product *p, pre
     /* The library's first operand is our second. */
     HT_TRY(set(launch, x->desc, DESC_TURN_A, &turn_b, sizeof turn_b));
     HT_TRY(set(launch, x->desc, DESC_TURN_B, &turn_a, sizeof turn_a));
-    HT_TRY(set_layout(launch, &x->a, type, &a, p->m, p->k, batches));
-    HT_TRY(set_layout(launch, &x->b, type, &b, p->k, p->n, batches));
+    HT_TRY(set_layout(launch, &x->a, data_types[dtype], &a, p->m, p->k, batches));
+    HT_TRY(set_layout(launch, &x->b, data_types[call->in[1]->dtype], &b, p->k, p->n, batches));
     return set_layout(launch, &x->y, result, &y, p->m, p->n, batches);
+}
+
+/* Scales, and types that the library would not guess from f8. */
+static ht_status describe_scales(const ht_launch *launch, const void *const *in, const prepared *x)
+{
+    enum { ALIGN = 16 };
+    const void *scale_a = in[2], *scale_b = in[3];
+    const int32_t half = data_types[HT_BF16];
+    if ((uintptr_t)scale_a % ALIGN || (uintptr_t)scale_b % ALIGN)
+        HT_FAIL(launch->ctx, HT_EDEVICE, "%s: a scale is not aligned to %d bytes", launch->kernel, ALIGN);
+    HT_TRY(set(launch, x->desc, DESC_SCALE_A, &scale_b, sizeof scale_b));
+    HT_TRY(set(launch, x->desc, DESC_SCALE_B, &scale_a, sizeof scale_a));
+    if (!launch->fused) return HT_OK;
+    HT_TRY(set(launch, x->desc, DESC_BIAS_TYPE, &half, sizeof half));
+    return set(launch, x->desc, DESC_AUX_TYPE, &half, sizeof half);
 }
 
 /* The address of an operand of the fused calls. */
@@ -437,7 +493,9 @@ static ht_status choose(const ht_launch *launch, prepared *x)
                                                    &found);
     l->cublasLtMatmulPreferenceDestroy(preference);
     HT_TRY(check(launch, status, "the choice of an algorithm"));
-    if (!found) HT_FAIL(launch->ctx, HT_EDEVICE, "%s: cublasLt has no algorithm for this product", launch->kernel);
+    if (!found)
+        HT_FAIL(launch->ctx, HT_EDEVICE, "%s: cublasLt has no algorithm for this product%s", launch->kernel,
+                is_f8(product_call(launch)->in[0]->dtype) ? "; GPUs have f8 from compute capability 8.9 on" : "");
     x->algorithm = choice.algorithm;
     return HT_OK;
 }
@@ -458,6 +516,7 @@ static ht_status prepare(ht_launch *launch)
         x->workspace_bytes = WORKSPACE_BYTES;
     }
     HT_TRY(describe_product(launch, &p, x));
+    if (is_f8(p.a.dtype)) HT_TRY(describe_scales(launch, launch->in + first, x));
     if (launch->fused) {
         epilogue e = epilogue_of(launch->fused);
         HT_TRY(describe_epilogue(launch, &p, &e, x));
@@ -499,6 +558,19 @@ const ht_kernel ht_kernel_cuda_matmul_cublaslt = {
     .name = "matmul_cublaslt.cuda",
     .device = HT_DEVICE_CUDA,
     .can = can,
+    .workspace = workspace,
+    .prepare = prepare,
+    .release = release,
+    .run = run,
+    .takes = takes,
+};
+
+const ht_kernel ht_kernel_cuda_scaled_matmul_cublaslt = {
+    .size = sizeof(ht_kernel),
+    .op = "scaled_matmul",
+    .name = "scaled_matmul_cublaslt.cuda",
+    .device = HT_DEVICE_CUDA,
+    .can = can_f8,
     .workspace = workspace,
     .prepare = prepare,
     .release = release,

@@ -110,4 +110,15 @@ static inline void product_batch(const product *p, int64_t batch, int64_t *a_at,
     }
 }
 
+/* In a text: how far the matrices of `batch` lie from the first. */
+static inline void product_write_offset(ht_text *text, const product *p, const matrix *of)
+{
+    int64_t below = 1;
+    ht_text_add(text, "0");
+    for (int axis = p->batch_rank - 1; axis >= 0; below *= p->batch_dim[axis--])
+        if (of->batch[axis] && p->batch_dim[axis] > 1)
+            ht_text_add(text, " + batch / %lld %% %lld * %lld", (long long)below, (long long)p->batch_dim[axis],
+                        (long long)of->batch[axis]);
+}
+
 #endif
