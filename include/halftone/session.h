@@ -54,7 +54,7 @@ typedef struct ht_plan_opts {
     };
     /* "fp32" (NULL is that), "fp64", or "fp16" and "bf16": products in half, masters, sums and losses in f32
      * (docs/precision.md). Further settings of the policy: masters, gradients, moments, residual, fp32_ops, half_ops,
-     * fp32_params, rounding. */
+     * fp32_params, rounding, fp8, fp8_history. */
     const char *precision;
     size_t setting_count;
     const ht_train_setting *settings;

@@ -2,7 +2,7 @@
 #ifndef HT_OP_QUANTIZE_H
 #define HT_OP_QUANTIZE_H
 
-#include "graph/opdef.h"
+#include "graph/graph.h"
 
 bool ht_dtype_is_f8(ht_dtype dtype);
 /* What a tensor whose largest magnitude is amax is divided by: the smallest power of two that brings amax into the
