@@ -8,7 +8,7 @@
 enum { MAX_WORDS = 64 };
 
 typedef struct opt_job {
-    const char *file, *target_file;
+    const char *file, *target_file, *device;
     const ht_pass *passes[MAX_WORDS];
     ht_train_setting pairs[MAX_WORDS];
     size_t pass_count, pair_count;
@@ -126,6 +126,7 @@ static int optimise(ht_context *ctx, const opt_job *job, ht_graph **g)
     ht_target target;
     ht_pass_options options = ht_pass_options_standard();
     ht_status status = read_target(ctx, job->target_file, &target);
+    if (status == HT_OK && job->device) status = ht_target_bind(ctx, &target, job->device);
     if (status == HT_OK) status = read_graph(ctx, job->file, g);
     if (status == HT_ENOMEM) return cli_fail(CLI_FAILED, "%s", ht_context_message(ctx));
     if (status != HT_OK) return cli_fail(CLI_WRONG, "%s", ht_context_message(ctx));
@@ -162,6 +163,8 @@ static const cli_option options[] = {
     {"--target", "FILE", CLI_TEXT, offsetof(opt_job, target_file),
      .help = "the machine to optimise for (see halftone target); this one when it is left out", .form = 1,
      .takes = "a file"},
+    {"--device", "NAME", CLI_TEXT, offsetof(opt_job, device), .help = "what computes on it: cpu, fake or cuda",
+     .form = 1, .takes = "the name of a device"},
     {"--list", NULL, CLI_FLAG, offsetof(opt_job, list), .help = "the pipeline: its passes in the order that runs",
      .form = 2, .flags = CLI_INSTEAD | CLI_NEEDED},
     {"--json", NULL, CLI_FLAG, offsetof(opt_job, json),

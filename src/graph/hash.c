@@ -115,7 +115,7 @@ static uint64_t hash_outputs(const ht_segment *s, const uint64_t *hashes)
 static uint64_t hash_effect(const ht_graph *g, const ht_node *n, const uint64_t *hashes)
 {
     if (!(n->op->flags & HT_OP_EFFECT)) return 0;
-    const ht_state *stored = n->op == &ht_op_store ? ht_state_of(g, ht_node_in(g, n, 0)) : NULL;
+    const ht_state *stored = n->op == &ht_op_store ? ht_state_of(g, ht_root(g, ht_node_in(g, n, 0))) : NULL;
     if (stored && (stored->derived || stored->heading == HT_HEADING_SCALES)) return 0;
     uint64_t hash = ht_hash_text(n->op->name);
     for (size_t i = 0; i < ht_op_attr_count(n->op); i++) hash = ht_attr_hash(hash, &n->attr[i]);

@@ -57,6 +57,13 @@ typedef struct ht_precision_options {
     int64_t fp8_history; /* steps, of DELAYED */
 } ht_precision_options;
 
+/* Of tile_update and offload: docs/offload.md. */
+typedef struct ht_offload_options {
+    ht_space optimizer; /* where moments and masters lie; MAIN: with the parameters */
+    int64_t tile;       /* the most elements of a tile of the update; 0: by the size of its group */
+    int64_t ahead;      /* tiles that are fetched before they are needed */
+} ht_offload_options;
+
 /* How to choose what backward computes again. */
 typedef enum ht_recompute_policy {
     HT_RECOMPUTE_NONE,
@@ -80,6 +87,7 @@ typedef struct ht_pass_options {
     bool training; /* the graph becomes a training step */
     ht_train_options train;
     ht_precision_options precision;
+    ht_offload_options offload;
     ht_recompute_options recompute;
 } ht_pass_options;
 

@@ -30,11 +30,17 @@ static bool is_scaling(const ht_pass_options *options)
     return options->precision.fp8 != HT_FP8_OFF;
 }
 
+static bool is_offloading(const ht_pass_options *options)
+{
+    return options->offload.optimizer != HT_SPACE_MAIN;
+}
+
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
                                accumulating = {"accumulate is more than 1", is_accumulating},
                                casting = {"precision is not fp32", is_casting},
                                recomputing = {"recompute asks for it", is_recomputing},
-                               scaling = {"fp8 is not off", is_scaling};
+                               scaling = {"fp8 is not off", is_scaling},
+                               offloading = {"state is offloaded", is_offloading};
 
 #define HT_PASS(id, stage, condition) extern const ht_pass ht_pass_##id;
 #include "pass/passes.def"

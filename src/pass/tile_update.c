@@ -1,0 +1,209 @@
+/* Cuts the update of flat groups into tiles, so that an offload can fetch and write back a few tiles at a time. A tile is a
+ * slice of every array of the group; each has views of the group's states of its own ("flat.m.f32.tile3"), which no snapshot
+ * holds. Every element is computed as before. An update that looks at whole tensors (LAMB, Muon), or draws random numbers by the
+ * element's place, stays as it is: its tiles are its tensors. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pass/update_units.h"
+
+/* Elements. A group has about MOST_TILES of them, none smaller than SMALLEST or larger than LARGEST: a few in flight
+ * are a small part of the state, and one is worth a transfer. */
+enum { MOST_TILES = 32, SMALLEST = 1 << 18, LARGEST = 1 << 22, ROUND = 1 << 12, LEAST_ROUND = 16 };
+
+typedef struct tiler {
+    ht_graph *g;
+    const ht_update_units *units;
+    int64_t most; /* elements of a tile; 0: no limit of its own */
+    ht_rewrite rw;
+    ht_val *map; /* by value id: its slice in the tile at hand, or none */
+    size_t known;
+} tiler;
+
+/* ---- which units ---- */
+
+/* Is v an array of the group's length, or of any where *elems is 0? */
+static bool is_array(const ht_graph *g, ht_val v, int64_t *elems)
+{
+    const ht_type *type = ht_type_of(g, v);
+    if (type->rank != 1 || !ht_type_contiguous(type)) return false;
+    if (*elems == 0) *elems = type->dim[0];
+    return type->dim[0] == *elems;
+}
+
+static bool is_elementwise(const ht_graph *g, const ht_node *n)
+{
+    bool point = n->op->fuse == HT_FUSE_POINT && (n->op->flags & HT_OP_INPLACE) && !(n->op->flags & HT_OP_NO_FOLD);
+    return point || n->op == &ht_op_store || ht_is_repeatable(g, n);
+}
+
+static bool can_slice(const ht_graph *g, const ht_node *n, int64_t *elems)
+{
+    if (!is_elementwise(g, n)) return false;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(g, n, i);
+        if (v.id && !ht_is_scalar(g, v) && !is_array(g, v, elems)) return false;
+    }
+    for (size_t i = 0; i < n->n_out; i++)
+        if (!is_array(g, ht_node_out(n, i), elems)) return false;
+    return true;
+}
+
+/* Elements of the arrays that a unit computes on; 0: it cannot be cut. */
+static int64_t unit_elems(const tiler *t, size_t unit)
+{
+    int64_t elems = 0;
+    for (size_t i = t->units->first[unit]; i < t->units->first[unit + 1]; i++)
+        if (!can_slice(t->g, &t->g->nodes[t->units->nodes[i]], &elems)) return 0;
+    return elems;
+}
+
+static int64_t round_up(int64_t x, int64_t to)
+{
+    return (x + to - 1) / to * to;
+}
+
+static int64_t tile_elems(const tiler *t, int64_t elems)
+{
+    int64_t tile = round_up((elems + MOST_TILES - 1) / MOST_TILES, ROUND);
+    if (tile < SMALLEST) tile = SMALLEST;
+    if (tile > LARGEST) tile = LARGEST;
+    if (t->most && t->most < tile) tile = round_up(t->most, t->most < ROUND ? LEAST_ROUND : ROUND);
+    return tile;
+}
+
+/* ---- slices ---- */
+
+/* The view of a state that is tile number `index`. */
+static ht_val tile_state(tiler *t, ht_val state, int64_t index, int64_t first, int64_t count)
+{
+    ht_graph *g = t->g;
+    char name[512];
+    ht_type type = ht_type_make(ht_type_of(g, state)->dtype, 1, &count);
+    ht_heading heading = ht_state_of(g, state)->heading;
+    type.space = ht_type_of(g, state)->space;
+    snprintf(name, sizeof name, "%s.tile%lld", ht_value_of(g, state)->name, (long long)index);
+    ht_val known = ht_find(g, name);
+    if (known.id) return known;
+    int64_t offset = ht_value_of(g, state)->base.id ? ht_value_of(g, state)->offset : 0;
+    ht_val view = ht_graph_add_state(g, name, &type, &(ht_state){.heading = heading, .derived = true});
+    if (g->status == HT_OK) ht_value_view(g, view, ht_root(g, state), offset + first);
+    return view;
+}
+
+static ht_val repeat(tiler *t, const ht_node *n, int64_t count)
+{
+    ht_graph *g = t->g;
+    ht_type want = *ht_type_of(g, ht_node_out(n, 0));
+    want.dim[0] = count;
+    ht_type_row_major(&want);
+    ht_val in = n->n_in ? ht_node_in(g, n, 0) : HT_NONE, out = HT_NONE;
+    ht_emit(g, n->op, n->n_in, &in, ht_op_attr_count(n->op), n->attr, &want, &out);
+    return out;
+}
+
+/* What an operand is in the tile. */
+static ht_val slice(tiler *t, ht_val v, int64_t index, int64_t first, int64_t count)
+{
+    ht_graph *g = t->g;
+    if (g->status != HT_OK || !v.id || ht_is_scalar(g, v)) return v;
+    if (t->map[v.id].id) return t->map[v.id];
+    ht_node from = ht_producer(g, v) ? *ht_producer(g, v) : (ht_node){0};
+    if (ht_state_of(g, v))
+        t->map[v.id] = tile_state(t, v, index, first, count);
+    else if (from.op && ht_is_repeatable(g, &from))
+        t->map[v.id] = repeat(t, &from, count);
+    else
+        t->map[v.id] = ht_slice_axis(g, v, 0, first, count);
+    return t->map[v.id];
+}
+
+static void copy_node(tiler *t, uint32_t id, int64_t index, int64_t first, int64_t count)
+{
+    enum { MOST = 8 };
+    ht_graph *g = t->g;
+    const ht_node n = g->nodes[id];
+    ht_val in[MOST], out[MOST];
+    ht_type want[MOST];
+    if (n.n_in > MOST) {
+        ht_graph_fail(g, HT_ENOTSUP, "tile_update: %s has %u inputs", n.op->name, n.n_in);
+        return;
+    }
+    for (size_t i = 0; i < n.n_in; i++) in[i] = slice(t, ht_node_in(g, &n, i), index, first, count);
+    for (size_t i = 0; i < n.n_out; i++) {
+        want[i] = *ht_type_of(g, ht_node_out(&n, i));
+        want[i].dim[0] = count;
+        ht_type_row_major(&want[i]);
+    }
+    ht_emit(g, n.op, n.n_in, in, ht_op_attr_count(n.op), n.attr, n.n_out ? want : NULL, out);
+    if (g->status != HT_OK) return;
+    ht_node *copy = &g->nodes[g->node_count - 1];
+    copy->role = n.role;
+    copy->full = n.full;
+    copy->site = n.site;
+    for (size_t i = 0; i < n.n_out; i++) t->map[n.out + i] = out[i];
+}
+
+static void cut_unit(tiler *t, size_t unit)
+{
+    const ht_update_units *units = t->units;
+    int64_t elems = unit_elems(t, unit), tile = elems ? tile_elems(t, elems) : 0;
+    bool whole = elems <= tile;
+    for (size_t i = units->first[unit]; whole && i < units->first[unit + 1]; i++)
+        ht_rewrite_keep(&t->rw, units->nodes[i]);
+    for (int64_t first = 0, index = 0; !whole && first < elems && t->g->status == HT_OK; first += tile, index++) {
+        int64_t count = elems - first < tile ? elems - first : tile;
+        memset(t->map, 0, t->known * sizeof *t->map);
+        for (size_t i = units->first[unit]; i < units->first[unit + 1] && t->g->status == HT_OK; i++)
+            copy_node(t, units->nodes[i], index, first, count);
+    }
+}
+
+/* ---- the segment ---- */
+
+static void keep_others(tiler *t, bool effects)
+{
+    for (size_t i = 0; i < t->rw.count; i++) {
+        const ht_node *n = &t->g->nodes[t->rw.old[i]];
+        bool effect = n->op->flags & HT_OP_EFFECT;
+        if (!t->units->of_node[t->rw.old[i]] && effect == effects) ht_rewrite_keep(&t->rw, t->rw.old[i]);
+    }
+}
+
+static ht_status cut(tiler *t)
+{
+    ht_graph *g = t->g;
+    ht_role role = g->role;
+    t->known = g->value_count;
+    t->map = calloc(t->known, sizeof *t->map);
+    if (!t->map) HT_FAIL(g->ctx, HT_ENOMEM, "tile_update: out of memory");
+    g->role = HT_ROLE_UPDATE;
+    if (ht_rewrite_begin(&t->rw, g, t->units->segment)) {
+        keep_others(t, false);
+        for (size_t unit = 0; unit < t->units->count; unit++) cut_unit(t, unit);
+        keep_others(t, true);
+    }
+    g->role = role;
+    free(t->map);
+    return ht_rewrite_end(&t->rw);
+}
+
+static ht_status tile_update_run(ht_graph *g, const ht_pass_env *env)
+{
+    ht_update_units units;
+    if (!ht_offload_moves(env)) return HT_OK;
+    ht_status status = ht_update_units_find(&units, g);
+    if (status == HT_OK && units.count)
+        status = cut(&(tiler){.g = g, .units = &units, .most = env->options->offload.tile});
+    ht_update_units_free(&units);
+    return status;
+}
+
+const ht_pass ht_pass_tile_update = {
+    .name = "tile_update",
+    .help = "cut the update of state that an offload moves into tiles",
+    .system = true,
+    .run = tile_update_run,
+    .settings = ht_offload_settings,
+};

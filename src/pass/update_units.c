@@ -1,0 +1,171 @@
+#include "pass/update_units.h"
+
+#include <stdlib.h>
+
+typedef struct finder {
+    const ht_graph *g;
+    const ht_segment *s;
+    ht_update_units *units;
+    bool *member;     /* by node id */
+    uint32_t *parent; /* by node id: towards the node that stands for its unit */
+    uint32_t *reader; /* by value id: a member that made it, or read it where it moves */
+    bool *inside;     /* by value id: a member reads it */
+    bool *outside;    /* by value id: another node does, or it is an output */
+} finder;
+
+static bool moves(const ht_graph *g, ht_val state)
+{
+    const ht_state *root = ht_state_of(g, ht_root(g, state));
+    bool kept = root->heading == HT_HEADING_OPTIMIZER || root->heading == HT_HEADING_MASTERS;
+    return kept && !root->derived && ht_type_of(g, root->value)->space == HT_SPACE_MAIN;
+}
+
+/* A store reads the value alone. */
+static size_t first_read(const ht_node *n)
+{
+    return n->op == &ht_op_store;
+}
+
+static bool reads_member(const finder *f, const ht_node *n)
+{
+    for (size_t i = first_read(n); i < n->n_in; i++) {
+        ht_val v = ht_node_in(f->g, n, i);
+        const ht_node *from = ht_producer(f->g, v);
+        if (f->units->moves[v.id] || (from && f->member[from - f->g->nodes])) return true;
+    }
+    return false;
+}
+
+/* Whatever follows from state that moves. */
+static void mark_forward(finder *f)
+{
+    for (size_t at = 0; at < f->s->node_count; at++) {
+        uint32_t id = f->s->nodes[at];
+        f->member[id] = reads_member(f, &f->g->nodes[id]);
+    }
+}
+
+/* Does the node prepare an array element by element, and only for members? The unscaled gradient is such a one. */
+static bool prepares(const finder *f, const ht_node *n)
+{
+    bool used = false;
+    if (n->op->fuse != HT_FUSE_POINT || (n->op->flags & HT_OP_EFFECT)) return false;
+    for (size_t i = 0; i < n->n_out; i++) {
+        ht_val y = ht_node_out(n, i);
+        if (ht_is_scalar(f->g, y) || f->outside[y.id]) return false;
+        used |= f->inside[y.id];
+    }
+    return used;
+}
+
+static void mark_backward(finder *f)
+{
+    for (size_t i = 0; i < f->s->output_count; i++) f->outside[f->s->outputs[i].value.id] = true;
+    for (size_t at = f->s->node_count; at-- > 0;) {
+        uint32_t id = f->s->nodes[at];
+        const ht_node *n = &f->g->nodes[id];
+        f->member[id] = f->member[id] || prepares(f, n);
+        for (size_t i = first_read(n); i < n->n_in; i++)
+            (f->member[id] ? f->inside : f->outside)[ht_node_in(f->g, n, i).id] = true;
+    }
+}
+
+static uint32_t unit_of(const finder *f, uint32_t node)
+{
+    while (f->parent[node] != node) node = f->parent[node] = f->parent[f->parent[node]];
+    return node;
+}
+
+/* Members that read the same: what a member made, or state that moves. */
+static void connect(const finder *f)
+{
+    for (size_t at = 0; at < f->s->node_count; at++) {
+        uint32_t id = f->s->nodes[at];
+        const ht_node *n = &f->g->nodes[id];
+        f->parent[id] = id;
+        for (size_t i = first_read(n); f->member[id] && i < n->n_in; i++) {
+            ht_val v = ht_node_in(f->g, n, i);
+            const ht_node *from = ht_producer(f->g, v);
+            uint32_t *with = &f->reader[v.id];
+            if (from && f->member[from - f->g->nodes]) *with = (uint32_t)(from - f->g->nodes);
+            if (*with) f->parent[unit_of(f, id)] = unit_of(f, *with);
+            if (f->units->moves[v.id]) *with = id;
+        }
+    }
+}
+
+/* Units in the order of their first nodes, and their nodes in the segment's. */
+static bool list_units(const finder *f)
+{
+    ht_update_units *u = f->units;
+    size_t nodes = f->s->node_count;
+    for (size_t at = 0; at < nodes; at++) {
+        uint32_t id = f->s->nodes[at], *root = &u->of_node[unit_of(f, id)];
+        if (!f->member[id]) continue;
+        if (!*root) *root = (uint32_t)++u->count;
+        u->of_node[id] = *root;
+    }
+    u->nodes = calloc(nodes + 1, sizeof *u->nodes);
+    u->first = calloc(u->count + 2, sizeof *u->first);
+    if (!u->nodes || !u->first) return false;
+    for (size_t at = 0; at < nodes; at++)
+        if (f->member[f->s->nodes[at]]) u->first[u->of_node[f->s->nodes[at]] + 1]++;
+    for (size_t i = 1; i <= u->count + 1; i++) u->first[i] += u->first[i - 1];
+    for (size_t at = 0; at < nodes; at++)
+        if (f->member[f->s->nodes[at]]) u->nodes[u->first[u->of_node[f->s->nodes[at]]]++] = f->s->nodes[at];
+    return true;
+}
+
+static bool find_units(finder *f)
+{
+    const ht_graph *g = f->g;
+    f->member = calloc(g->node_count, sizeof *f->member);
+    f->parent = calloc(g->node_count, sizeof *f->parent);
+    f->reader = calloc(g->value_count, sizeof *f->reader);
+    f->inside = calloc(g->value_count, sizeof *f->inside);
+    f->outside = calloc(g->value_count, sizeof *f->outside);
+    bool ok = f->member && f->parent && f->reader && f->inside && f->outside;
+    if (ok) {
+        mark_forward(f);
+        mark_backward(f);
+        connect(f);
+        ok = list_units(f);
+    }
+    free(f->member);
+    free(f->parent);
+    free(f->reader);
+    free(f->inside);
+    free(f->outside);
+    return ok;
+}
+
+ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g)
+{
+    int segment = ht_segment_find(g, "update");
+    *out = (ht_update_units){.segment = (uint32_t)segment,
+                             .moves = calloc(g->value_count, sizeof *out->moves),
+                             .of_node = calloc(g->node_count, sizeof *out->of_node)};
+    bool ok = out->moves && out->of_node;
+    for (size_t i = 0; ok && i < g->state_count; i++) {
+        ht_val state = g->states[i].value;
+        out->moves[state.id] = moves(g, state);
+    }
+    if (ok && segment >= 0) ok = find_units(&(finder){.g = g, .s = &g->segments[segment], .units = out});
+    return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for the units of the update");
+}
+
+void ht_update_units_free(ht_update_units *units)
+{
+    free(units->moves);
+    free(units->of_node);
+    free(units->nodes);
+    free(units->first);
+    *units = (ht_update_units){0};
+}
+
+bool ht_is_repeatable(const ht_graph *g, const ht_node *n)
+{
+    if (!n || (n->op->flags & HT_OP_EFFECT)) return false;
+    if (n->n_in == 0) return !(n->op->flags & HT_OP_NO_FOLD);
+    return n->op->view && n->n_in == 1 && ht_is_scalar(g, ht_node_in(g, n, 0));
+}

@@ -1,0 +1,36 @@
+/* What an offload moves, and the part of the segment "update" that computes on it. */
+#ifndef HT_PASS_UPDATE_UNITS_H
+#define HT_PASS_UPDATE_UNITS_H
+
+#include "pass/pass.h"
+
+/* A unit is a connected part of the update: the update of a flat group, of a tile of one, or of a tensor. Nodes outside
+ * of units read nothing that units make, so the order of the segment can be: all that has no effect, the units one after the
+ * other, other effects. */
+typedef struct ht_update_units {
+    uint32_t segment;
+    bool *moves;       /* by value id: state that moves, and views of it */
+    size_t count;      /* 0: nothing is updated that moves */
+    uint32_t *of_node; /* by node id: 1 + its unit; 0: none */
+    uint32_t *nodes;   /* by unit, then in the segment's order */
+    size_t *first;     /* by unit: where its nodes begin; [count] is their end */
+} ht_update_units;
+
+/* The optimiser's state: moments and masters that lie in main. */
+ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g);
+void ht_update_units_free(ht_update_units *units); /* also after a failure */
+
+static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
+{
+    return ht_type_of(g, v)->rank == 0;
+}
+/* A constant or a repeated scalar: it costs nothing to have one more. */
+bool ht_is_repeatable(const ht_graph *g, const ht_node *n);
+/* Where the update of moved state is computed: where that lies, or where files are read to. */
+ht_space ht_offload_computes_in(const ht_target *target);
+/* Does anything move? On a processor, host memory is where everything is already. */
+bool ht_offload_moves(const ht_pass_env *env);
+
+extern const ht_pass_settings ht_offload_settings[];
+
+#endif

@@ -1,0 +1,211 @@
+/* Sessions whose optimiser's state lies elsewhere: loss, parameters, moments and all other state have the bits of a
+ * session that keeps everything in main, and main has the fewer bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session_fixture.h"
+
+enum { BATCH = 4, WIDTH = 6, CLASSES = 3, MOST_STEPS = 50 };
+
+/* Biases and a norm are read as the masters that they are; sizes are no multiples of a tile. */
+static const char network[] = "state %w f32[6,70] heading=parameters init=normal(0,0.5) trained\n"
+                              "state %b f32[70] heading=parameters init=constant(0.1) trained\n"
+                              "state %s f32[70] heading=parameters init=constant(1) trained\n"
+                              "state %v f32[70,3] heading=parameters init=uniform(-1,1) trained\n"
+                              "state %c f32[3] heading=parameters trained\n"
+                              "state %seen f32[] heading=statistics init=constant(1)\n"
+                              "segment forward (%x f32[4,6], %label i32[4]) -> (loss=%loss) {\n"
+                              "  %h = matmul f32[4,70] (%x, %w)\n"
+                              "  %bb = expand f32[4,70] (%b)\n"
+                              "  %p = add f32[4,70] (%h, %bb)\n"
+                              "  %a = tanh f32[4,70] (%p)\n"
+                              "  %ss = expand f32[4,70] (%s)\n"
+                              "  %as = mul f32[4,70] (%a, %ss)\n"
+                              "  %y0 = matmul f32[4,3] (%as, %v)\n"
+                              "  %cc = expand f32[4,3] (%c)\n"
+                              "  %y = add f32[4,3] (%y0, %cc)\n"
+                              "  %loss, %lse = cross_entropy f32[], f32[4] (%y, %label)\n"
+                              "  %n = add f32[] (%seen, %loss)\n"
+                              "  store %seen = %n\n"
+                              "}\n";
+
+/* A way to train, and one to plan it with. */
+typedef struct offload_case {
+    const char *what, *optimizer, *precision;
+    double momentum, clip;
+    int accumulate, steps;
+    ht_train_setting training[4], planning[4];
+} offload_case;
+
+static const offload_case cases[] = {
+    {"adamw in fp32, clipped", "adamw", "fp32", 0, 0.5, 1, 10, {{0}}, {{0}}},
+    {"adamw in bf16, accumulated", "adamw", "bf16", 0, 1, 3, 10, {{0}}, {{0}}},
+    {"adamw in fp16 with overflows",
+     "adamw",
+     "fp16",
+     0,
+     1,
+     1,
+     25,
+     {{"loss_scale", "dynamic"}, {"scale_power", "30"}, {"scale_window", "5"}},
+     {{0}}},
+    {"sgd with momentum", "sgd", "bf16", 0.9, 0, 1, 10, {{0}}, {{0}}},
+    {"sgd without momentum", "sgd", "fp16", 0, 0, 1, 10, {{0}}, {{0}}},
+    {"lion", "lion", "bf16", 0, 0, 1, 10, {{0}}, {{0}}},
+    {"lion, accumulated and clipped", "lion", "fp32", 0, 0.3, 3, 10, {{0}}, {{0}}},
+    {"adagrad with an accumulator", "adagrad", "bf16", 0, 0, 1, 10, {{"initial_accumulator", "0.1"}}, {{0}}},
+    {"lamb", "lamb", "bf16", 0, 0.5, 1, 10, {{0}}, {{0}}},
+    {"muon", "muon", "bf16", 0.9, 0, 1, 10, {{0}}, {{0}}},
+    {"half moments", "adamw", "bf16", 0, 0, 1, 10, {{0}}, {{"moments", "half"}}},
+    {"parameters in half", "adamw", "bf16", 0, 0, 1, 10, {{0}}, {{"masters", "0"}}},
+    {"parameters in half that round by chance",
+     "adamw",
+     "bf16",
+     0,
+     0,
+     1,
+     10,
+     {{0}},
+     {{"masters", "0"}, {"rounding", "stochastic"}}},
+    {"half gradients", "adamw", "bf16", 0, 1, 3, 10, {{0}}, {{"gradients", "half"}}},
+    {"matrices alone decay", "adamw", "bf16", 0, 1, 1, 10, {{"decay", "matrices"}, {"weight_decay", "0.1"}}, {{0}}},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static size_t count_settings(const ht_train_setting *settings)
+{
+    size_t count = 0;
+    while (count < 4 && settings[count].key) count++;
+    return count;
+}
+
+static ht_status fill_batch(void *arg, ht_session *s, int64_t index)
+{
+    int step = *(const int *)arg;
+    double x[BATCH * WIDTH], label[BATCH];
+    for (int i = 0; i < BATCH * WIDTH; i++) x[i] = 0.25 * ((i * 7 + step * 3 + (int)index * 5) % 11) - 1;
+    for (int i = 0; i < BATCH; i++) label[i] = (i + step + (int)index) % CLASSES;
+    HT_TRY(ht_session_write_f64(s, "x", x, BATCH * WIDTH));
+    return ht_session_write_f64(s, "label", label, BATCH);
+}
+
+typedef struct trained {
+    session_fixture f;
+    double loss[MOST_STEPS];
+    int skipped;
+} trained;
+
+/* `where`: NULL, "host" or "disk"; `tile`: elements. */
+static trained train(const offload_case *c, const char *device, const char *where, const char *tile, int steps)
+{
+    trained t = {.f = {.ctx = context_create(2, NULL)}};
+    ht_train_opts training = HT_TRAIN_OPTS;
+    ht_plan_opts planning = HT_PLAN_OPTS;
+    ht_train_setting settings[8];
+    training.optimizer = c->optimizer;
+    training.accumulate = c->accumulate;
+    training.momentum = c->momentum;
+    training.clip = c->clip;
+    training.lr = 0.02;
+    training.settings = c->training;
+    training.setting_count = count_settings(c->training);
+    memcpy(settings, c->planning, sizeof c->planning);
+    planning.setting_count = count_settings(c->planning);
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_optimizer", where};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_tile", tile};
+    planning.settings = settings;
+    planning.precision = c->precision;
+    planning.device = device;
+    planning.canaries = true;
+    must(&t.f, ht_graph_parse(&t.f.g, t.f.ctx, "text", network, strlen(network)));
+    must(&t.f, ht_graph_train(t.f.g, &training));
+    session_plan(&t.f, &planning, 7);
+    for (int step = 0; step < steps; step++) {
+        double applied;
+        must(&t.f, ht_session_run_batches(t.f.s, "train", fill_batch, &step));
+        must(&t.f, ht_session_read_f64(t.f.s, "loss", &t.loss[step], 1));
+        must(&t.f, ht_session_read_f64(t.f.s, "applied_now", &applied, 1));
+        t.skipped += applied == 0;
+    }
+    return t;
+}
+
+/* Every state of the one session has the bits that it has in the other. */
+static void compare_states(const trained *kept, const trained *moved, const char *what)
+{
+    for (size_t i = 0; i < kept->f.plan->slot_count; i++) {
+        const ht_slot *slot = &kept->f.plan->slots[i];
+        size_t bytes = (size_t)ht_type_bytes(&slot->type);
+        if (slot->kind != HT_SLOT_STATE) continue;
+        char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+        must(&kept->f, ht_session_read(kept->f.s, slot->name, a, bytes));
+        must(&moved->f, ht_session_read(moved->f.s, slot->name, b, bytes));
+        if (memcmp(a, b, bytes) != 0) fail_msg("%s: %s has other bits", what, slot->name);
+        free(a);
+        free(b);
+    }
+}
+
+static void compare(const offload_case *c, const char *device, const char *where, const char *tile)
+{
+    int steps = getenv("HALFTONE_LONG") ? MOST_STEPS : c->steps;
+    trained kept = train(c, device, NULL, NULL, steps), moved = train(c, device, where, tile, steps);
+    assert_memory_equal(kept.loss, moved.loss, sizeof kept.loss);
+    assert_int_equal(kept.skipped, moved.skipped);
+    compare_states(&kept, &moved, c->what);
+    if (kept.loss[0] == kept.loss[steps - 1]) fail_msg("%s: nothing was learned", c->what);
+    if (strstr(c->what, "overflows") && kept.skipped == 0) fail_msg("no step was skipped");
+    session_end(&kept.f);
+    session_end(&moved.f);
+}
+
+/* Queues of the device, of the host and for copies, with other delays each time. */
+static void state_in_host_memory__has_the_bits_of_main(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"64", "0", "16", "300"};
+    int seeds = getenv("HALFTONE_LONG") ? 5 : 1;
+    for (int i = 0; i < seeds * CASES; i++) {
+        char seed[16];
+        snprintf(seed, sizeof seed, "%d", i);
+        setenv("HALFTONE_FAKE_SEED", seed, 1);
+        compare(&cases[i % CASES], "fake", "host", tiles[i % 4]);
+    }
+}
+
+static void a_processor__has_its_state_in_host_memory_already(void **state)
+{
+    (void)state;
+    trained kept = train(&cases[1], "cpu", NULL, NULL, 1), same = train(&cases[1], "cpu", "host", "64", 1);
+    assert_int_equal(ht_plan_bytes(kept.f.plan), ht_plan_bytes(same.f.plan));
+    assert_int_equal(same.f.plan->area_bytes[HT_SPACE_HOST][HT_AREA_STATE], 0);
+    session_end(&kept.f);
+    session_end(&same.f);
+}
+
+/* Moments and masters are gone from main; what the model reads as f32 stays there as a copy. */
+static void main__has_the_fewer_bytes(void **state)
+{
+    (void)state;
+    trained kept = train(&cases[1], "fake", NULL, NULL, 1), moved = train(&cases[1], "fake", "host", "64", 1);
+    ht_byte_table before = ht_plan_byte_table(kept.f.plan), after = ht_plan_byte_table(moved.f.plan);
+    assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_OPTIMIZER], 0);
+    assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_MASTERS], 0);
+    assert_int_equal(after.bytes[HT_SPACE_HOST][HT_BYTES_OPTIMIZER], before.bytes[HT_SPACE_MAIN][HT_BYTES_OPTIMIZER]);
+    assert_int_equal(after.bytes[HT_SPACE_HOST][HT_BYTES_MASTERS], before.bytes[HT_SPACE_MAIN][HT_BYTES_MASTERS]);
+    assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_WEIGHTS] - before.bytes[HT_SPACE_MAIN][HT_BYTES_WEIGHTS],
+                     (70 + 70 + 3) * 4);
+    session_end(&kept.f);
+    session_end(&moved.f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(state_in_host_memory__has_the_bits_of_main),
+        cmocka_unit_test(a_processor__has_its_state_in_host_memory_already),
+        cmocka_unit_test(main__has_the_fewer_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
