@@ -109,6 +109,17 @@ static void fill_precision(ht_config *c)
     r->fp8_history = ht_field_int(halftone, "fp8.history");
 }
 
+/* ---- offload ---- */
+
+static void fill_offload(ht_train_config *t, const ht_fields *engine)
+{
+    t->offload_optimizer = ht_field_text(engine, "zero_optimization.offload_optimizer.device");
+    t->offload_folder = ht_field_text(engine, "zero_optimization.offload_optimizer.nvme_path");
+    t->offload_tile = ht_field_int(engine, "zero_optimization.sub_group_size");
+    t->offload_buffers = ht_field_int(engine, "zero_optimization.offload_optimizer.buffer_count");
+    t->offload_ratio = ht_field_number(engine, "zero_optimization.offload_optimizer.ratio");
+}
+
 /* ---- the schedule ---- */
 
 static const char *schedule_name(const ht_fields *train, const ht_fields *engine)
@@ -189,6 +200,7 @@ void ht_train_config_fill(ht_config *c)
     r->clip = ht_field_number(train, "clip");
     fill_precision(c);
     fill_optimizer(r, train, engine);
+    fill_offload(r, engine);
     r->task = ht_field_text(train, "task");
     r->label_smoothing = ht_field_number(train, "label_smoothing");
     r->schedule = schedule_name(train, engine);

@@ -62,6 +62,7 @@ typedef struct ht_offload_options {
     ht_space optimizer; /* where moments and masters lie; MAIN: with the parameters */
     int64_t tile;       /* the most elements of a tile of the update; 0: by the size of its group */
     int64_t ahead;      /* tiles that are fetched before they are needed */
+    double ratio;       /* the share of each group's elements that moves, at least: whole tensors do */
 } ht_offload_options;
 
 /* How to choose what backward computes again. */

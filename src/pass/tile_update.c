@@ -16,6 +16,7 @@ typedef struct tiler {
     ht_graph *g;
     const ht_update_units *units;
     int64_t most; /* elements of a tile; 0: no limit of its own */
+    double ratio; /* of the elements that move */
     ht_rewrite rw;
     ht_val *map; /* by value id: its slice in the tile at hand, or none */
     size_t known;
@@ -145,18 +146,35 @@ static void copy_node(tiler *t, uint32_t id, int64_t index, int64_t first, int64
     for (size_t i = 0; i < n.n_out; i++) t->map[n.out + i] = out[i];
 }
 
+/* Where the part of a unit that moves ends: a tile does, too. */
+static int64_t unit_share(const tiler *t, size_t unit, int64_t elems)
+{
+    const ht_graph *g = t->g;
+    for (size_t i = t->units->first[unit]; i < t->units->first[unit + 1]; i++) {
+        const ht_node *n = &g->nodes[t->units->nodes[i]];
+        for (size_t k = 0; k < n->n_in; k++) {
+            ht_val v = ht_node_in(g, n, k);
+            if (t->units->moves[v.id] && !ht_value_of(g, v)->base.id) return ht_offload_share(g, v, t->ratio);
+        }
+    }
+    return elems;
+}
+
 static void cut_unit(tiler *t, size_t unit)
 {
     const ht_update_units *units = t->units;
     int64_t elems = unit_elems(t, unit), tile = elems ? tile_elems(t, elems) : 0;
-    bool whole = elems <= tile;
+    int64_t share = unit_share(t, unit, elems);
+    bool whole = elems <= tile && (share == 0 || share == elems || !elems);
     for (size_t i = units->first[unit]; whole && i < units->first[unit + 1]; i++)
         ht_rewrite_keep(&t->rw, units->nodes[i]);
-    for (int64_t first = 0, index = 0; !whole && first < elems && t->g->status == HT_OK; first += tile, index++) {
-        int64_t count = elems - first < tile ? elems - first : tile;
+    for (int64_t first = 0, index = 0, count; !whole && first < elems && t->g->status == HT_OK; first += count) {
+        int64_t end = first < share ? share : elems;
+        count = end - first < tile ? end - first : tile;
         memset(t->map, 0, t->known * sizeof *t->map);
         for (size_t i = units->first[unit]; i < units->first[unit + 1] && t->g->status == HT_OK; i++)
             copy_node(t, units->nodes[i], index, first, count);
+        index++;
     }
 }
 
@@ -191,11 +209,12 @@ static ht_status cut(tiler *t)
 
 static ht_status tile_update_run(ht_graph *g, const ht_pass_env *env)
 {
+    const ht_offload_options *o = &env->options->offload;
     ht_update_units units;
     if (!ht_offload_moves(env)) return HT_OK;
-    ht_status status = ht_update_units_find(&units, g);
+    ht_status status = ht_update_units_find(&units, g, NULL);
     if (status == HT_OK && units.count)
-        status = cut(&(tiler){.g = g, .units = &units, .most = env->options->offload.tile});
+        status = cut(&(tiler){.g = g, .units = &units, .most = o->tile, .ratio = o->ratio});
     ht_update_units_free(&units);
     return status;
 }

@@ -139,7 +139,7 @@ static bool find_units(finder *f)
     return ok;
 }
 
-ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g)
+ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g, const bool *kept)
 {
     int segment = ht_segment_find(g, "update");
     *out = (ht_update_units){.segment = (uint32_t)segment,
@@ -148,7 +148,7 @@ ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g)
     bool ok = out->moves && out->of_node;
     for (size_t i = 0; ok && i < g->state_count; i++) {
         ht_val state = g->states[i].value;
-        out->moves[state.id] = moves(g, state);
+        out->moves[state.id] = moves(g, state) && !(kept && kept[ht_root(g, state).id]);
     }
     if (ok && segment >= 0) ok = find_units(&(finder){.g = g, .s = &g->segments[segment], .units = out});
     return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for the units of the update");
@@ -168,4 +168,16 @@ bool ht_is_repeatable(const ht_graph *g, const ht_node *n)
     if (!n || (n->op->flags & HT_OP_EFFECT)) return false;
     if (n->n_in == 0) return !(n->op->flags & HT_OP_NO_FOLD);
     return n->op->view && n->n_in == 1 && ht_is_scalar(g, ht_node_in(g, n, 0));
+}
+
+int64_t ht_offload_share(const ht_graph *g, ht_val flat, double ratio)
+{
+    int64_t share = ht_type_elems(ht_type_of(g, flat));
+    double wanted = ratio * (double)share;
+    for (size_t i = 0; i < g->state_count && ratio < 1; i++) {
+        const ht_value *view = ht_value_of(g, g->states[i].value);
+        bool tensor = view->base.id == flat.id && !g->states[i].derived;
+        if (tensor && (double)view->offset >= wanted && view->offset < share) share = view->offset;
+    }
+    return share;
 }

@@ -16,8 +16,9 @@ typedef struct ht_update_units {
     size_t *first;     /* by unit: where its nodes begin; [count] is their end */
 } ht_update_units;
 
-/* The optimiser's state: moments and masters that lie in main. */
-ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g);
+/* The optimiser's state: moments and masters that lie in main, but not what is kept there (by value id of the state that owns
+ * the bytes; NULL: nothing). */
+ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g, const bool *kept);
 void ht_update_units_free(ht_update_units *units); /* also after a failure */
 
 static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
@@ -26,6 +27,8 @@ static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
 }
 /* A constant or a repeated scalar: it costs nothing to have one more. */
 bool ht_is_repeatable(const ht_graph *g, const ht_node *n);
+/* How many elements of a flat state move, if at least this share of them shall: up to where a tensor begins. */
+int64_t ht_offload_share(const ht_graph *g, ht_val flat, double ratio);
 /* Where the update of moved state is computed: where that lies, or where files are read to. */
 ht_space ht_offload_computes_in(const ht_target *target);
 /* Does anything move? On a processor, host memory is where everything is already. */

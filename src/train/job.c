@@ -248,6 +248,7 @@ static ht_status fill_options(ht_job *job, bool training)
         .fp8 = fp8_of(c),
         .fp8_history = c->fp8_history,
     };
+    if (training) options->offload = ht_job_offload(c);
     options->recompute = c->recompute;
     return fill_schedule(job, &options->train);
 }
@@ -417,6 +418,7 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     HT_TRY(count_steps(job));
     HT_TRY(fill_options(job, !ht_mode_reads_only(request->mode)));
     HT_TRY(choose_target(job, request, recorded));
+    ht_job_tell_offload(job, request);
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);
 }
 
@@ -459,6 +461,7 @@ ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
     if (status == HT_OK) status = count_steps(&job);
     if (status == HT_OK) status = fill_options(&job, true);
     if (status == HT_OK) status = choose_target(&job, request, NULL);
+    if (status == HT_OK) ht_job_tell_offload(&job, request);
     if (status == HT_OK) status = check_model(&job, request);
     ht_job_close(&job);
     return status;

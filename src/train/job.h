@@ -37,6 +37,10 @@ void ht_job_close(ht_job *job);
 ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out);
 ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out);
 
+/* offload_job.c: the options that the config asks for; a line that tells what lies where, unless all is in main. */
+ht_offload_options ht_job_offload(const ht_train_config *config);
+void ht_job_tell_offload(const ht_job *job, const ht_run_request *request);
+
 /* What a replay has to know of a run. */
 typedef struct ht_run_view {
     ht_job *job;

@@ -96,6 +96,8 @@ typedef struct trained {
     int skipped;
 } trained;
 
+static const char *ratio = "1";
+
 /* `where`: NULL, "host" or "disk"; `tile`: elements. */
 static trained train(const offload_case *c, const char *device, const char *where, const char *tile, int steps)
 {
@@ -114,6 +116,7 @@ static trained train(const offload_case *c, const char *device, const char *wher
     planning.setting_count = count_settings(c->planning);
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_optimizer", where};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_tile", tile};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_ratio", ratio};
     planning.settings = settings;
     planning.precision = c->precision;
     planning.device = device;
@@ -137,7 +140,7 @@ static void compare_states(const trained *kept, const trained *moved, const char
     for (size_t i = 0; i < kept->f.plan->slot_count; i++) {
         const ht_slot *slot = &kept->f.plan->slots[i];
         size_t bytes = (size_t)ht_type_bytes(&slot->type);
-        if (slot->kind != HT_SLOT_STATE) continue;
+        if (slot->kind != HT_SLOT_STATE || strncmp(slot->name, "flat.", 5) == 0) continue; /* tensors, not groups */
         char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
         must(&kept->f, ht_session_read(kept->f.s, slot->name, a, bytes));
         must(&moved->f, ht_session_read(moved->f.s, slot->name, b, bytes));
@@ -200,12 +203,32 @@ static void main__has_the_fewer_bytes(void **state)
     session_end(&moved.f);
 }
 
+/* Of a group whose first tensor is half of it, that one moves. */
+static void a_ratio__moves_whole_tensors(void **state)
+{
+    (void)state;
+    ratio = "0.3";
+    trained moved = train(&cases[1], "fake", "host", "64", 1);
+    const ht_slot *w = ht_plan_slot(moved.f.plan, "w.m"), *b = ht_plan_slot(moved.f.plan, "b.m");
+    assert_int_equal(w->place.space, HT_SPACE_HOST);
+    assert_int_equal(b->place.space, HT_SPACE_MAIN);
+    assert_int_equal(ht_type_elems(&moved.f.plan->slots[w->owner].type), 432);
+    session_end(&moved.f);
+    for (int i = 0; i < CASES; i++) compare(&cases[i], "fake", "host", i % 2 ? "0" : "48");
+    ratio = "0";
+    trained kept = train(&cases[1], "fake", "host", "64", 1);
+    assert_int_equal(kept.f.plan->area_bytes[HT_SPACE_HOST][HT_AREA_STATE], 0);
+    session_end(&kept.f);
+    ratio = "1";
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_in_host_memory__has_the_bits_of_main),
         cmocka_unit_test(a_processor__has_its_state_in_host_memory_already),
         cmocka_unit_test(main__has_the_fewer_bytes),
+        cmocka_unit_test(a_ratio__moves_whole_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,81 @@
+/* halftone train with the optimiser's state elsewhere: the bits of a run that keeps it, also across kills, with and
+ * without an offload from one life to the next. */
+#include <signal.h>
+#include <unistd.h>
+
+#include "run_process.h"
+
+/* The last snapshot and every loss of "run" are those of "whole". */
+static void expect_the_same(const data_case *c)
+{
+    expect(c,
+           "for f in weights optimizer; do cmp whole/snapshots/step-00000060/$f.safetensors "
+           "run/snapshots/step-00000060/$f.safetensors || exit 1; done; "
+           "for d in whole run; do grep -o '\"loss\":[^,]*' $d/metrics.jsonl > $d.losses; done; "
+           "cmp whole.losses run.losses && grep -c . run.losses",
+           0, "\n");
+}
+
+/* Half precision with overflows: a scale that begins too high. */
+#define JOB                                                                                                            \
+    "train job.json --set halftone.device=fake --set engine.fp16.enabled=true --set "                                  \
+    "engine.fp16.initial_scale_power=24 "                                                                              \
+    "--set engine.gradient_clipping=1 "
+#define HOST                                                                                                           \
+    "--set engine.zero_optimization.offload_optimizer.device=cpu --set engine.zero_optimization.sub_group_size=512 "
+
+static void train_whole(data_case *c)
+{
+    run_write_job(c);
+    expect(c, "sed -i 's/\"clip\": 1.0,//' job.json; \"$H\" " JOB "--set train.output=whole", 0, "skipped 1");
+}
+
+/* Lives that end by a signal, each with the state in another place than the one before. */
+static void take_turns(data_case *c, const char *const *places, int count)
+{
+    static const int signals[] = {SIGKILL, SIGTERM, SIGKILL, SIGUSR1};
+    char line[1024];
+    for (int turn = 0; turn < 4; turn++) {
+        snprintf(line, sizeof line, JOB "--resume %s", places[turn % count]);
+        run_process l = run_begin(c, 1 + turn % 3, line);
+        if (run_wait_for_step(&l, 11 * turn + 6)) kill(l.process, signals[turn]);
+        int status = run_end(&l);
+        if (status != 0 && status != (signals[turn] == SIGKILL ? -SIGKILL : 3))
+            fail_msg("life %d ended with %d", turn, status);
+    }
+    snprintf(line, sizeof line, "\"$H\" " JOB "--resume %s", places[0]);
+    expect(c, line, 0, "goes on after step ");
+    expect_the_same(c);
+}
+
+static void state_in_host_memory__has_the_bits_of_a_run_that_keeps_it(void **state)
+{
+    data_case *c = *state;
+    train_whole(c);
+    expect(c, "\"$H\" " JOB HOST, 0,
+           "offload: moments and masters lie in host memory, and their update is computed by the processor\n");
+    expect_the_same(c);
+    expect(c, "rm -rf run", 0, "");
+    take_turns(c, (const char *const[]){HOST, "", HOST "--set engine.zero_optimization.offload_optimizer.ratio=0.5"},
+               3);
+}
+
+static void a_processor__is_told_that_nothing_moves(void **state)
+{
+    data_case *c = *state;
+    run_write_job(c);
+    expect(c, "\"$H\" check job.json --set halftone.device=cpu " HOST, 0,
+           "offload: the processor computes, so the optimiser's state lies in host memory already");
+    expect(c, "\"$H\" explain job.json --set halftone.device=fake --set train.precision=bf16 " HOST, 0,
+           "optimizer@host ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(state_in_host_memory__has_the_bits_of_a_run_that_keeps_it, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(a_processor__is_told_that_nothing_moves, data_case_begin, data_case_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
