@@ -15,7 +15,7 @@ folder = $(or $(folder_$(1)),build/$(1))
 BUILD := $(call folder,$(PRESET))
 
 packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmocka-dev \
-    zlib1g-dev libpng-dev libjpeg62-turbo-dev libxxhash-dev
+    zlib1g-dev libpng-dev libjpeg62-turbo-dev libxxhash-dev liburing-dev
 packages_test := g++
 packages_lint := clang-format clang-tidy
 packages_fuzz := clang llvm libclang-rt-dev

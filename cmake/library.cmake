@@ -21,6 +21,15 @@ if(HALFTONE_HWLOC)
 endif()
 list(REMOVE_ITEM library_sources ${CMAKE_SOURCE_DIR}/${topology_unused})
 
+set(uring_unused src/device/disk_uring.c)
+if(HALFTONE_URING)
+    pkg_check_modules(URING QUIET IMPORTED_TARGET liburing)
+endif()
+if(URING_FOUND)
+    set(uring_unused src/device/disk_no_uring.c)
+endif()
+list(REMOVE_ITEM library_sources ${CMAKE_SOURCE_DIR}/${uring_unused})
+
 # What every file of the library is compiled with.
 add_library(halftone_inside INTERFACE)
 target_include_directories(halftone_inside INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
@@ -28,6 +37,9 @@ target_compile_definitions(halftone_inside INTERFACE HT_VERSION="${PROJECT_VERSI
 target_link_libraries(halftone_inside INTERFACE halftone_flags Threads::Threads PkgConfig::FILES)
 if(HALFTONE_HWLOC)
     target_link_libraries(halftone_inside INTERFACE PkgConfig::HWLOC)
+endif()
+if(URING_FOUND)
+    target_link_libraries(halftone_inside INTERFACE PkgConfig::URING)
 endif()
 
 # Kernels. NAME.cpu.c is compiled for each cell of the matrix, NAME.ROW.c only for that row of isas.def. Cells and rows

@@ -74,10 +74,32 @@ HT_API int64_t ht_plan_bytes(const ht_plan *plan);
 /* The memory report and the instructions of every segment, as text; *out is heap memory for free(). */
 HT_API ht_status ht_plan_print(char **out, const ht_plan *plan);
 
+/* How state in @disk is read and written. The first five are those of DeepSpeed's block "aio". */
+typedef struct ht_disk_opts {
+    size_t size;
+    size_t block_size;        /* bytes of a request, from 4096 on */
+    int queue_depth;          /* requests under way at once, times intra_op_parallelism */
+    int intra_op_parallelism; /* see there */
+    bool single_submit;       /* each request is submitted by itself, not with the others that are ready */
+    bool overlap_events;      /* a request that is done makes way for the next; false: for all of them to be done */
+    bool threads;             /* threads with pread and pwrite, also where io_uring is to be had */
+    bool buffered;            /* through the page cache, also where direct requests are possible */
+    bool keep_files;          /* the files have names until the session ends; false: they never have */
+} ht_disk_opts;
+
+#define HT_DISK_OPTS                                                                                                   \
+    {                                                                                                                  \
+        .size = sizeof(ht_disk_opts), .block_size = 1048576, .queue_depth = 8, .intra_op_parallelism = 1,              \
+        .overlap_events = true                                                                                         \
+    }
+
 typedef struct ht_session_opts {
     size_t size;
     uint64_t seed;      /* of all random numbers */
     bool no_recordings; /* a GPU gets every instruction by itself, not a step as one command; the same bits, slower */
+    const char
+        *disk_folder; /* where the files of @disk lie, while the session lives; a plan without @disk needs none */
+    const ht_disk_opts *disk; /* NULL: as HT_DISK_OPTS */
 } ht_session_opts;
 
 #define HT_SESSION_OPTS                                                                                                \

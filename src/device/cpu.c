@@ -148,7 +148,7 @@ static ht_status host_open(ht_device **out, ht_context *ctx)
 
 static ht_status host_queue_create(ht_device *device, ht_queue **out)
 {
-    return ht_thread_queue_create(device, NULL, out);
+    return ht_thread_queue_create(device, &(ht_thread_queue_hooks){0}, out);
 }
 
 static ht_status host_prepare(ht_device *device, ht_launch *launches, size_t count)

@@ -163,6 +163,7 @@ void ht_queue_free(ht_queue *queue); /* takes NULL */
 void ht_event_free(ht_event *event); /* takes NULL */
 
 #include "device/cuda_device.h"
+#include "device/disk_device.h"
 
 #define HT_DEVICE(name) extern const ht_device_class ht_device_##name;
 #include "device/devices.def"

@@ -168,7 +168,7 @@ static void *alias_of(ht_device *device, const void *address)
 
 static ht_status fake_queue_create(ht_device *device, ht_queue **out)
 {
-    return ht_thread_queue_create(device, hook, out);
+    return ht_thread_queue_create(device, &(ht_thread_queue_hooks){.before = hook}, out);
 }
 
 /* A copy of `count` launches with addresses that work, in one piece of memory. */

@@ -91,7 +91,7 @@ bool ht_thread_event_done(ht_event *event)
 
 /* ---- queues ---- */
 
-typedef enum command_kind { LAUNCH, COPY, RECORD, WAIT, CALL } command_kind;
+typedef enum command_kind { LAUNCH, COPY, RECORD, WAIT, WAIT_FOREIGN, CALL } command_kind;
 
 typedef struct command {
     command_kind kind;
@@ -110,6 +110,7 @@ typedef struct command {
             thread_event *event;
             uint64_t number;
         } event;
+        ht_event *foreign; /* of a device whose events are of another kind */
         struct {
             void (*fn)(void *arg);
             void *arg;
@@ -119,7 +120,7 @@ typedef struct command {
 
 typedef struct thread_queue {
     ht_queue base;
-    ht_command_hook hook;
+    ht_thread_queue_hooks hooks;
     ht_pool *pool;       /* made when it is first needed; of the thread */
     ht_context messages; /* the device's context belongs to its caller's thread */
     pthread_t thread;
@@ -135,14 +136,23 @@ typedef struct thread_queue {
 static ht_status run_command(thread_queue *q, const command *c)
 {
     static const ht_command_kind kinds[] = {
-        [LAUNCH] = HT_COMMAND_LAUNCH, [COPY] = HT_COMMAND_COPY,  [RECORD] = HT_COMMAND_OTHER,
-        [WAIT] = HT_COMMAND_OTHER,    [CALL] = HT_COMMAND_OTHER,
+        [LAUNCH] = HT_COMMAND_LAUNCH, [COPY] = HT_COMMAND_COPY,          [RECORD] = HT_COMMAND_OTHER,
+        [WAIT] = HT_COMMAND_OTHER,    [WAIT_FOREIGN] = HT_COMMAND_OTHER, [CALL] = HT_COMMAND_OTHER,
     };
-    if (q->hook) HT_TRY(q->hook(q->base.device, &q->messages, kinds[c->kind]));
+    if (q->hooks.before) HT_TRY(q->hooks.before(q->base.device, &q->messages, kinds[c->kind]));
     if (c->kind == LAUNCH) return c->launch.run(c->launch.block ? c->launch.block : &c->launch.launch);
+    if (c->kind == COPY && q->hooks.copy)
+        return q->hooks.copy(q->hooks.copy_arg, &q->messages, c->copy.to, c->copy.from, c->copy.bytes);
     if (c->kind == COPY) memcpy(c->copy.to, c->copy.from, c->copy.bytes);
     if (c->kind == CALL) c->call.fn(c->call.arg);
     return HT_OK;
+}
+
+/* What a device of another kind failed in is told by its own queue. */
+static void await(const command *c)
+{
+    if (c->kind == WAIT) await_event(c->event.event, c->event.number);
+    if (c->kind == WAIT_FOREIGN) (void)c->foreign->device->class->event_sync(c->foreign);
 }
 
 /* Events come to pass in a queue that has failed, too: others wait for them. */
@@ -159,7 +169,7 @@ static void *serve(void *arg)
         ht_status status = q->status;
         pthread_mutex_unlock(&q->lock);
         if (status == HT_OK) status = run_command(q, &c);
-        if (c.kind == WAIT) await_event(c.event.event, c.event.number);
+        await(&c);
         if (c.kind == RECORD) finish_event(c.event.event, c.event.number);
         pthread_mutex_lock(&q->lock);
         q->status = status;
@@ -170,13 +180,13 @@ static void *serve(void *arg)
     return NULL;
 }
 
-ht_status ht_thread_queue_create(ht_device *device, ht_command_hook hook, ht_queue **out)
+ht_status ht_thread_queue_create(ht_device *device, const ht_thread_queue_hooks *hooks, ht_queue **out)
 {
     thread_queue *q = calloc(1, sizeof *q);
     *out = NULL;
     if (!q) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for a queue");
     q->base.device = device;
-    q->hook = hook;
+    q->hooks = *hooks;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->came, NULL);
     pthread_cond_init(&q->went, NULL);
@@ -208,6 +218,11 @@ ht_pool *ht_thread_queue_pool(ht_queue *queue)
     thread_queue *q = (thread_queue *)queue;
     if (!q->pool) q->pool = ht_pool_create(ht_pool_threads(queue->device->ctx->pool));
     return q->pool;
+}
+
+void *ht_thread_queue_copy_arg(const ht_queue *queue)
+{
+    return ((const thread_queue *)queue)->hooks.copy_arg;
 }
 
 ht_context *ht_thread_queue_messages(ht_queue *queue)
@@ -257,8 +272,11 @@ ht_status ht_thread_queue_record(ht_queue *queue, ht_event *event)
 
 ht_status ht_thread_queue_wait(ht_queue *queue, ht_event *event)
 {
-    thread_event *e = (thread_event *)event;
-    command c = {.kind = WAIT, .event = {e, last_submitted(e)}};
+    command c = {.kind = WAIT_FOREIGN, .foreign = event};
+    if (event->device->class->event_sync == ht_thread_event_sync) {
+        thread_event *e = (thread_event *)event;
+        c = (command){.kind = WAIT, .event = {e, last_submitted(e)}};
+    }
     return submit(queue, &c);
 }
 

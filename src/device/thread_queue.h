@@ -10,9 +10,19 @@ typedef enum ht_command_kind { HT_COMMAND_LAUNCH, HT_COMMAND_COPY, HT_COMMAND_OT
 /* Is called in the queue's thread before each command. A failure is the command's. */
 typedef ht_status (*ht_command_hook)(ht_device *device, ht_context *messages, ht_command_kind kind);
 
-/* `hook` may be NULL. */
-ht_status ht_thread_queue_create(ht_device *device, ht_command_hook hook, ht_queue **out);
+/* Moves the bytes of a copy, in the queue's thread. */
+typedef ht_status (*ht_copy_fn)(void *arg, ht_context *messages, void *to, const void *from, size_t bytes);
+
+/* Each may be NULL: then nothing is called before a command, and copies are memcpy's. */
+typedef struct ht_thread_queue_hooks {
+    ht_command_hook before;
+    ht_copy_fn copy;
+    void *copy_arg;
+} ht_thread_queue_hooks;
+
+ht_status ht_thread_queue_create(ht_device *device, const ht_thread_queue_hooks *hooks, ht_queue **out);
 void ht_thread_queue_free(ht_queue *queue);
+void *ht_thread_queue_copy_arg(const ht_queue *queue);
 /* The threads that its launches share, and where their messages go. */
 ht_pool *ht_thread_queue_pool(ht_queue *queue);
 ht_context *ht_thread_queue_messages(ht_queue *queue);
@@ -21,7 +31,7 @@ ht_context *ht_thread_queue_messages(ht_queue *queue);
 ht_status ht_thread_queue_launch(ht_queue *queue, ht_run_fn run, const ht_launch *launch);
 ht_status ht_thread_queue_copy(ht_queue *queue, void *to, const void *from, size_t bytes);
 ht_status ht_thread_queue_record(ht_queue *queue, ht_event *event);
-ht_status ht_thread_queue_wait(ht_queue *queue, ht_event *event);
+ht_status ht_thread_queue_wait(ht_queue *queue, ht_event *event); /* of any class of device */
 ht_status ht_thread_queue_call(ht_queue *queue, void (*fn)(void *arg), void *arg);
 ht_status ht_thread_queue_status(ht_queue *queue);
 ht_status ht_thread_queue_sync(ht_queue *queue);

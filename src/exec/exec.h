@@ -8,8 +8,9 @@
 
 typedef struct ht_executor ht_executor;
 
-/* Allocates all areas, zeroed and touched. The plan is borrowed; its device is opened in its context. */
-ht_status ht_executor_create(ht_executor **out, const ht_plan *plan);
+/* Allocates all areas, zeroed and touched. The plan is borrowed; its device is opened in its context. Of the options, which
+ * may be NULL, those of the disk are used. */
+ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, const ht_session_opts *opts);
 void ht_executor_free(ht_executor *executor);
 /* From now on segments may become one command of the device, where it has such: at their second run, since what the first
  * one opens could not be opened while a recording is made. */

@@ -7,10 +7,9 @@ enum { CANARY = 0xC5 };
 
 /* ---- create ---- */
 
-static ht_queue *queue_of(const ht_executor *e, const ht_instr *instr)
+static ht_queue *queue_of(ht_executor *e, const ht_instr *instr)
 {
-    if (instr->queue == HT_QUEUE_COPY && e->copies) return e->copies;
-    return instr->space == HT_SPACE_HOST && e->host ? e->host : e->queue;
+    return ht_executor_lane(e, instr->space, instr->queue)->queue;
 }
 
 static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_launch *launch)
@@ -99,8 +98,32 @@ static ht_status resolve_all(ht_executor *e)
     return load_code(e);
 }
 
+/* The tensor at an address of the disk. */
+static const char *name_on_disk(void *arg, const void *address)
+{
+    const ht_executor *e = arg;
+    const char *state = e->area[HT_SPACE_DISK][HT_AREA_STATE];
+    if (!state || (const char *)address < state) return NULL;
+    ht_place place = {HT_SPACE_DISK, HT_AREA_STATE, (const char *)address - state};
+    if (place.offset >= ht_plan_space_bytes(e->plan, HT_SPACE_DISK, HT_AREA_STATE)) return NULL;
+    const ht_slot *slot = ht_plan_state_at(e->plan, place);
+    return slot ? slot->name : NULL;
+}
+
+/* The device that holds a space beside main. */
+static ht_status open_space(ht_executor *e, ht_space space, const ht_session_opts *opts)
+{
+    ht_device *main = e->device[HT_SPACE_MAIN];
+    if (space != HT_SPACE_DISK)
+        return ht_device_get(&e->device[space], e->plan->ctx, main->class->asynchronous ? "host" : "cpu");
+    if (!opts || !opts->disk_folder)
+        HT_FAIL(e->plan->ctx, HT_EINVAL, "the plan has values in @disk, and no folder is given for them");
+    return ht_disk_open(&e->device[space], e->plan->ctx, opts->disk_folder, opts->disk,
+                        &(ht_disk_user){main, name_on_disk, e});
+}
+
 /* Main always has all areas; other spaces have what the plan puts there. */
-static ht_status allocate(ht_executor *e, ht_space space)
+static ht_status allocate(ht_executor *e, ht_space space, const ht_session_opts *opts)
 {
     for (int area = HT_AREA_STATE; area < HT_AREA_COUNT; area++) {
         int64_t bytes = ht_plan_space_bytes(e->plan, space, (ht_area)area);
@@ -108,9 +131,7 @@ static ht_status allocate(ht_executor *e, ht_space space)
         /* Space for a canary behind the last buffer, and never nothing: an empty area still has an address. */
         size_t size = ((size_t)bytes + HT_CANARY_BYTES + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
         void *address;
-        if (!e->device[space])
-            HT_TRY(ht_device_get(&e->device[space], e->plan->ctx,
-                                 e->device[HT_SPACE_MAIN]->class->asynchronous ? "host" : "cpu"));
+        if (!e->device[space]) HT_TRY(open_space(e, space, opts));
         HT_TRY(ht_device_alloc(e->device[space], size, &address));
         e->area[space][area] = address;
     }
@@ -127,8 +148,8 @@ static bool reads_input(const ht_plan_segment *s)
 
 static ht_status set_up_queues(ht_executor *e, ht_device *device)
 {
-    HT_TRY(device->class->queue_create(device, &e->queue));
-    e->feeds = e->queue;
+    HT_TRY(device->class->queue_create(device, &lane_of_runs(e)->queue));
+    e->feeds = e->queue = lane_of_runs(e)->queue;
     if (!device->class->asynchronous) return HT_OK;
     HT_TRY(device->class->queue_create(device, &e->feeds));
     e->reads_input = HT_NEW(e->arena, bool, e->plan->segment_count);
@@ -143,45 +164,7 @@ static ht_status set_up_queues(ht_executor *e, ht_device *device)
     return HT_OK;
 }
 
-/* Events of the instructions that another one waits for. */
-static ht_status set_up_waits(ht_executor *e, ht_device *device, size_t segment)
-{
-    const ht_plan_segment *s = &e->plan->segments[segment];
-    bool waits = false;
-    for (size_t i = 0; i < s->instr_count; i++) waits |= s->instrs[i].wait != 0;
-    if (!waits) return HT_OK;
-    e->waited[segment] = HT_NEW(e->arena, ht_event *, s->instr_count);
-    if (!e->waited[segment]) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for a session");
-    for (size_t i = 0; i < s->instr_count; i++)
-        if (s->instrs[i].wait) HT_TRY(device->class->event_create(device, &e->waited[segment][s->instrs[i].wait - 1]));
-    return HT_OK;
-}
-
-/* Queues for what the plan wants to run beside the main one. */
-static ht_status set_up_beside(ht_executor *e, ht_device *device)
-{
-    bool host = false, copies = false;
-    for (size_t s = 0; s < e->plan->segment_count; s++) {
-        for (size_t i = 0; i < e->plan->segments[s].instr_count; i++) {
-            const ht_instr *instr = &e->plan->segments[s].instrs[i];
-            host |= instr->space == HT_SPACE_HOST;
-            copies |= instr->queue == HT_QUEUE_COPY;
-        }
-    }
-    if (!host && !copies) return HT_OK;
-    HT_TRY(device->class->event_create(device, &e->main_is_here));
-    e->waited = HT_NEW(e->arena, ht_event **, e->plan->segment_count);
-    if (!e->waited) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory for a session");
-    for (size_t s = 0; s < e->plan->segment_count; s++) HT_TRY(set_up_waits(e, device, s));
-    if (copies) HT_TRY(device->class->queue_create(device, &e->copies));
-    if (!host) return HT_OK;
-    ht_device **beside = &e->device[HT_SPACE_HOST];
-    HT_TRY(ht_device_get(beside, e->plan->ctx, "host"));
-    HT_TRY((*beside)->class->event_create(*beside, &e->host_is_here));
-    return (*beside)->class->queue_create(*beside, &e->host);
-}
-
-static ht_status set_up(ht_executor *e)
+static ht_status set_up(ht_executor *e, const ht_session_opts *opts)
 {
     ht_context *ctx = e->plan->ctx;
     ht_device **device = &e->device[HT_SPACE_MAIN];
@@ -189,19 +172,19 @@ static ht_status set_up(ht_executor *e)
     if (!e->arena) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a session");
     HT_TRY(ht_device_get(device, ctx, e->plan->device));
     HT_TRY(set_up_queues(e, *device));
-    if ((*device)->class->asynchronous) HT_TRY(set_up_beside(e, *device));
     for (int space = 0; space < HT_SPACE_COUNT; space++)
-        if (allocate(e, (ht_space)space) != HT_OK) {
+        if (allocate(e, (ht_space)space, opts) != HT_OK) {
             char reason[512];
             memcpy(reason, ctx->message, sizeof reason);
             reason[sizeof reason - 1] = 0;
             HT_FAIL(ctx, ctx->status, "the plan's %lld bytes could not be had: %s", (long long)ht_plan_bytes(e->plan),
                     reason);
         }
+    HT_TRY(ht_executor_set_up_lanes(e));
     return resolve_all(e);
 }
 
-ht_status ht_executor_create(ht_executor **out, const ht_plan *plan)
+ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, const ht_session_opts *opts)
 {
     *out = NULL;
     ht_target_reason reason;
@@ -211,7 +194,7 @@ ht_status ht_executor_create(ht_executor **out, const ht_plan *plan)
     ht_executor *e = calloc(1, sizeof *e);
     if (!e) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for a session");
     e->plan = plan;
-    ht_status status = set_up(e);
+    ht_status status = set_up(e, opts);
     if (status == HT_OK)
         *out = e;
     else
@@ -219,15 +202,15 @@ ht_status ht_executor_create(ht_executor **out, const ht_plan *plan)
     return status;
 }
 
-enum { QUEUES = 4 };
+enum { QUEUES = 1 + HT_SPACE_COUNT * HT_QUEUE_COUNT };
 
 /* The queue of the runs, then those beside it; NULL where there is none. */
 static void list_queues(const ht_executor *e, ht_queue *queues[QUEUES])
 {
-    queues[0] = e->queue;
-    queues[1] = e->feeds == e->queue ? NULL : e->feeds;
-    queues[2] = e->copies;
-    queues[3] = e->host;
+    int count = 0;
+    for (int space = 0; space < HT_SPACE_COUNT; space++)
+        for (int kind = 0; kind < HT_QUEUE_COUNT; kind++) queues[count++] = e->lanes[space][kind].queue;
+    queues[count] = e->feeds == e->queue ? NULL : e->feeds;
 }
 
 /* Where one queue has failed, others may still be at work: all of them are waited for. */
@@ -237,13 +220,6 @@ static void drain_queues(const ht_executor *e)
     list_queues(e, queues);
     for (int i = 0; i < QUEUES; i++)
         if (queues[i]) (void)queues[i]->device->class->sync(queues[i]);
-}
-
-static void free_queues(ht_executor *e)
-{
-    ht_queue *queues[QUEUES];
-    list_queues(e, queues);
-    for (int i = 0; i < QUEUES; i++) ht_queue_free(queues[i]);
 }
 
 static void release(ht_launch *launches)
@@ -264,17 +240,15 @@ void ht_executor_free(ht_executor *e)
         for (size_t k = 0; e->launches[i] && k < s->instr_count; k += launched(&s->instrs[k]))
             release(&e->launches[i][k]);
     }
-    free_queues(e);
-    ht_event_free(e->main_is_here);
-    ht_event_free(e->host_is_here);
-    for (size_t s = 0; e->waited && s < plan->segment_count; s++)
-        for (size_t i = 0; e->waited[s] && i < plan->segments[s].instr_count; i++) ht_event_free(e->waited[s][i]);
+    if (e->feeds != e->queue) ht_queue_free(e->feeds);
+    ht_executor_free_lanes(e);
     for (unsigned slot = 0; slot < plan->input_slots; slot++) {
         if (e->fed) ht_event_free(e->fed[slot]);
         if (e->read) ht_event_free(e->read[slot]);
     }
     for (int space = 0; space < HT_SPACE_COUNT; space++)
         for (int area = 0; area < HT_AREA_COUNT; area++) ht_device_free(e->device[space], e->area[space][area]);
+    if (e->device[HT_SPACE_DISK]) e->device[HT_SPACE_DISK]->class->close(e->device[HT_SPACE_DISK]);
     ht_arena_free(e->arena);
     free(e->stage.data);
     free(e);
@@ -333,23 +307,14 @@ static void tell_after(void *arg)
     if (w->executor->observer->after) w->executor->observer->after(w->executor->observer->arg, &w->at);
 }
 
-/* From one order of commands to another. */
-static ht_status pass_over(ht_executor *e, ht_queue *from, ht_queue *to)
-{
-    ht_event *mark = from == e->host ? e->host_is_here : e->main_is_here;
-    if (from == to) return HT_OK;
-    HT_TRY(ht_queue_record(from, mark));
-    return ht_queue_wait(to, mark);
-}
-
-/* Before and after instruction `index` of a segment that uses several queues; *order: the queue of the last instruction on
+/* Before and after instruction `index` of a segment that uses several lanes; *order: that of the last instruction on
  * HT_QUEUE_COMPUTE. */
-static ht_status wait_before(ht_executor *e, const ht_instr *instr, ht_event **waited, ht_queue **order)
+static ht_status wait_before(ht_executor *e, const ht_instr *instr, ht_event **waited, ht_lane **order)
 {
-    ht_queue *queue = queue_of(e, instr);
-    HT_TRY(pass_over(e, *order, queue));
-    if (instr->queue == HT_QUEUE_COMPUTE) *order = queue;
-    return instr->wait ? ht_queue_wait(queue, waited[instr->wait - 1]) : HT_OK;
+    ht_lane *lane = ht_executor_lane(e, instr->space, instr->queue);
+    HT_TRY(ht_executor_pass_over(*order, lane));
+    if (instr->queue == HT_QUEUE_COMPUTE) *order = lane;
+    return instr->wait ? ht_queue_wait(lane->queue, waited[instr->wait - 1]) : HT_OK;
 }
 
 static ht_status tell_waiting(ht_executor *e, const ht_instr *instr, ht_event **waited, size_t index)
@@ -364,11 +329,11 @@ static ht_status launch_with_care(ht_executor *e, size_t segment, size_t index, 
     /* The parts of a row block are told where they run. */
     watched *w = e->observer && !instr->row_block ? &e->watched[segment][index] : NULL;
     const ht_device_class *class = launch->queue->device->class;
-    if (e->plan->canary) HT_TRY(class->launch(launch->queue, set_canaries, launch));
+    if (launch->guarded) HT_TRY(class->launch(launch->queue, set_canaries, launch));
     if (w) HT_TRY(class->call(launch->queue, tell_before, w));
     HT_TRY(class->launch(launch->queue, run_of(instr), launch));
     if (w) HT_TRY(class->call(launch->queue, tell_after, w));
-    return e->plan->canary ? class->launch(launch->queue, check_canaries, launch) : HT_OK;
+    return launch->guarded ? class->launch(launch->queue, check_canaries, launch) : HT_OK;
 }
 
 /* What a segment uses is not written by it, so all of it can be made before. */
@@ -405,9 +370,9 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot)
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
     const ht_run_fn *runs = e->runs[segment];
-    bool care = e->plan->canary || e->observer, beside = e->host || e->copies;
-    ht_queue *order = e->queue;
-    if (e->host) HT_TRY(pass_over(e, e->queue, e->host)); /* what is prepacked there was stored by then */
+    bool care = e->plan->canary || e->observer, beside = e->beside;
+    ht_lane *order = lane_of_runs(e), *host = &e->lanes[HT_SPACE_HOST][HT_QUEUE_COMPUTE];
+    if (host->queue) HT_TRY(ht_executor_pass_over(order, host)); /* what is prepacked there was stored by then */
     HT_TRY(make_prepacked(e, s, launches));
     for (size_t i = 0; i < s->instr_count; i++) {
         look_ahead(launches, i, s->instr_count);
@@ -417,7 +382,7 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot)
                     : ht_queue_launch(launches[i].queue, runs[i], &launches[i]));
         if (beside) HT_TRY(tell_waiting(e, &s->instrs[i], e->waited[segment], i));
     }
-    return beside ? pass_over(e, order, e->queue) : HT_OK;
+    return beside ? ht_executor_pass_over(order, lane_of_runs(e)) : HT_OK;
 }
 
 ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
@@ -510,13 +475,13 @@ ht_status ht_executor_walk(ht_executor *e, size_t segment, unsigned slot, ht_vis
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
-    ht_queue *order = e->queue;
+    ht_lane *order = lane_of_runs(e);
     bool enough = false;
     HT_TRY(make_prepacked(e, s, launches));
     for (size_t i = 0; i < s->instr_count && !enough; i++) {
-        if (e->host || e->copies) HT_TRY(wait_before(e, &s->instrs[i], e->waited[segment], &order));
+        if (e->beside) HT_TRY(wait_before(e, &s->instrs[i], e->waited[segment], &order));
         HT_TRY(visit(arg, &s->instrs[i], &launches[i], &enough));
-        if (e->host || e->copies) HT_TRY(tell_waiting(e, &s->instrs[i], e->waited[segment], i));
+        if (e->beside) HT_TRY(tell_waiting(e, &s->instrs[i], e->waited[segment], i));
     }
     return HT_OK;
 }
@@ -569,8 +534,10 @@ ht_status ht_executor_count_nonfinite(ht_executor *e, ht_place place, const ht_t
 {
     ht_nonfinite counts = {0};
     void *address = at(e, place);
-    ht_queue *queue = place.space == HT_SPACE_HOST && e->host ? e->host : e->queue;
-    if (!queue->device->class->runs_host_code) return count_on_host(e, place, type, inf, nan);
+    ht_queue *host = e->lanes[HT_SPACE_HOST][HT_QUEUE_COMPUTE].queue;
+    ht_queue *queue = place.space == HT_SPACE_HOST && host ? host : e->queue;
+    if (place.space == HT_SPACE_DISK || !queue->device->class->runs_host_code)
+        return count_on_host(e, place, type, inf, nan);
     ht_launch launch = {.call = &(ht_call){.n_out = 1, .out = &type},
                         .out = &address,
                         .threads = e->plan->target.threads,

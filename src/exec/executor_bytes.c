@@ -31,15 +31,26 @@ void *ht_executor_host_open(ht_executor *e, ht_place place, size_t bytes)
     return ht_device_host_address(e->device[place.space], at(e, place));
 }
 
+/* In the order of the runs, by the queue of the runs or by that of the disk. */
+static ht_status copy_in_order(ht_executor *e, ht_space space, void *to, const void *from, size_t bytes,
+                               ht_copy_kind kind)
+{
+    const ht_lane *runs = lane_of_runs(e);
+    const ht_lane *lane = space == HT_SPACE_DISK ? &e->lanes[HT_SPACE_DISK][HT_QUEUE_COMPUTE] : runs;
+    HT_TRY(ht_executor_pass_over(runs, lane));
+    HT_TRY(ht_queue_copy(lane->queue, to, from, bytes, kind));
+    return ht_executor_pass_over(lane, runs);
+}
+
 ht_status ht_executor_fetch(ht_executor *e, ht_place place, void *data, size_t bytes)
 {
-    return ht_queue_copy(e->queue, data, at(e, place), bytes, HT_COPY_FROM_DEVICE);
+    return copy_in_order(e, place.space, data, at(e, place), bytes, HT_COPY_FROM_DEVICE);
 }
 
 ht_status ht_executor_send(ht_executor *e, ht_place place, const void *data, size_t bytes)
 {
     invalidate(e, place, bytes);
-    return ht_queue_copy(e->queue, at(e, place), data, bytes, HT_COPY_TO_DEVICE);
+    return copy_in_order(e, place.space, at(e, place), data, bytes, HT_COPY_TO_DEVICE);
 }
 
 ht_status ht_executor_feed_begin(ht_executor *e, unsigned slot)
@@ -47,10 +58,11 @@ ht_status ht_executor_feed_begin(ht_executor *e, unsigned slot)
     return e->read ? ht_queue_wait(e->feeds, e->read[slot]) : HT_OK;
 }
 
-/* State is read by runs of every slot: it changes in their order. */
+/* State is read by runs of every slot: it changes in their order. The disk has no queue for feeds. */
 ht_status ht_executor_feed(ht_executor *e, unsigned slot, ht_place place, const void *data, size_t bytes)
 {
-    if (place.area != HT_AREA_INPUT) return ht_executor_send(e, place, data, bytes);
+    if (place.area != HT_AREA_INPUT || place.space == HT_SPACE_DISK)
+        return ht_executor_send(e, ht_executor_slot_place(e, place, slot), data, bytes);
     return ht_queue_copy(e->feeds, at(e, ht_executor_slot_place(e, place, slot)), data, bytes, HT_COPY_TO_DEVICE);
 }
 
@@ -90,7 +102,7 @@ ht_status ht_executor_view(ht_executor *e, ht_place place, size_t bytes, ht_host
 ht_status ht_executor_copy(ht_executor *e, ht_place to, ht_place from, size_t bytes)
 {
     invalidate(e, to, bytes);
-    return ht_queue_copy(e->queue, at(e, to), at(e, from), bytes, HT_COPY_WITHIN);
+    return copy_in_order(e, to.space, at(e, to), at(e, from), bytes, HT_COPY_WITHIN);
 }
 
 ht_status ht_executor_event(const ht_executor *e, ht_event **out)

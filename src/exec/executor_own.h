@@ -10,19 +10,25 @@ typedef struct watched {
     ht_observation at;
 } watched;
 
+/* A queue, and the mark that others wait for when the order of the runs leaves it. */
+typedef struct ht_lane {
+    ht_queue *queue; /* NULL: no instruction needs it */
+    ht_event *here;
+} ht_lane;
+
 struct ht_executor {
     const ht_plan *plan;
     ht_arena *arena;
-    ht_device *device[HT_SPACE_COUNT]; /* NULL in spaces that the plan does not use */
-    ht_queue *queue;                   /* the main device's; the order of the runs */
-    /* Where commands run beside each other; else NULL, or the same queue. */
-    ht_queue *host;                        /* instructions in @host; NULL where the plan has none */
-    ht_queue *copies;                      /* instructions of HT_QUEUE_COPY; NULL where the plan has none */
-    ht_queue *feeds;                       /* copies of inputs */
-    bool *reads_input;                     /* by segment */
-    ht_event **fed, **read;                /* by slot: its inputs are there; the last run that reads them is done */
-    ht_event *main_is_here, *host_is_here; /* marks in the two orders, for the others to wait for */
-    ht_event ***waited; /* by segment, then instruction: what others wait for; NULL where all is one queue */
+    ht_device *device[HT_SPACE_COUNT]; /* NULL in spaces that the plan does not use; the disk's is our own */
+    ht_queue *queue;                   /* that of lanes[main][compute]; the order of the runs */
+    /* By the space and queue of instructions. Where the device of main runs commands at once, it has one queue for all of
+     * main and host. */
+    ht_lane lanes[HT_SPACE_COUNT][HT_QUEUE_COUNT];
+    bool beside;            /* is there a lane beside that of the runs? */
+    ht_queue *feeds;        /* copies of inputs: a queue of its own, or that of the runs */
+    bool *reads_input;      /* by segment */
+    ht_event **fed, **read; /* by slot: its inputs are there; the last run that reads them is done */
+    ht_event ***waited;     /* by segment, then instruction: what others wait for; NULL where all is one queue */
     char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
     ht_launch **launches;      /* by slot and segment, then instruction */
     ht_run_fn **runs;          /* by segment, then instruction; NULL for one that a row block before it runs */
@@ -41,6 +47,21 @@ static inline void *at(const ht_executor *e, ht_place place)
 {
     return place.area == HT_AREA_NONE ? NULL : e->area[place.space][place.area] + place.offset;
 }
+
+static inline ht_lane *lane_of_runs(ht_executor *e)
+{
+    return &e->lanes[HT_SPACE_MAIN][HT_QUEUE_COMPUTE];
+}
+/* From one order of commands to another: what comes in `to` waits for what is in `from`. */
+ht_status ht_executor_pass_over(const ht_lane *from, const ht_lane *to);
+
+/* ---- lanes.c ---- */
+
+/* The lane of an instruction. */
+ht_lane *ht_executor_lane(ht_executor *e, ht_space space, ht_queue_kind kind);
+/* Queues and events for what the plan runs beside the lane of the runs, once all areas are there. */
+ht_status ht_executor_set_up_lanes(ht_executor *e);
+void ht_executor_free_lanes(ht_executor *e);
 
 /* Launches a segment, instruction by instruction. */
 ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot);

@@ -10,7 +10,7 @@ typedef struct recorded {
 
 void ht_executor_allow_recordings(ht_executor *e)
 {
-    if (!e->queue->device->class->record_begin || e->plan->canary || e->host || e->copies) return;
+    if (!e->queue->device->class->record_begin || e->plan->canary || e->beside) return;
     /* Without memory for it, nothing is recorded. */
     e->recorded = HT_NEW(e->arena, recorded, e->plan->input_slots * e->plan->segment_count);
 }

@@ -41,10 +41,11 @@ static ht_status start_inputs(ht_session *s)
 static ht_status start(ht_session *s, const ht_session_opts *opts)
 {
     const ht_slot *seed = ht_plan_slot(s->plan, "rng.seed");
-    int64_t value = opts ? (int64_t)opts->seed : 0;
-    bool records = !opts || opts->size < sizeof *opts || !opts->no_recordings;
-    HT_TRY(ht_executor_create(&s->executor, s->plan));
-    if (records) ht_executor_allow_recordings(s->executor);
+    ht_session_opts o = HT_SESSION_OPTS;
+    if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    int64_t value = (int64_t)o.seed;
+    HT_TRY(ht_executor_create(&s->executor, s->plan, &o));
+    if (!o.no_recordings) ht_executor_allow_recordings(s->executor);
     HT_TRY(start_inputs(s));
     if (seed) HT_TRY(write_all(s, seed, &value));
     int init = ht_plan_segment_find(s->plan, "init"), derive = ht_plan_segment_find(s->plan, "derive");

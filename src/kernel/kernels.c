@@ -114,7 +114,7 @@ static size_t tell_refusals(const ht_context *ctx, size_t first, size_t end, con
     return told;
 }
 
-const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why)
+static const ht_kernel *choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why)
 {
     const char *op = call->op->name;
     size_t first = place_after(ctx, op, HT_ISA_COUNT), i = first;
@@ -130,6 +130,27 @@ const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht
     return chosen;
 }
 
+static bool touches_disk(const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in; i++)
+        if (call->in[i] && call->in[i]->space == HT_SPACE_DISK) return true;
+    return call->n_out && call->out[0]->space == HT_SPACE_DISK;
+}
+
+/* Copies from and to the disk are the disk's own, whatever device computes; the row of the processor stands for them. */
+static const ht_kernel *choose_for_disk(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why)
+{
+    ht_target processor = *target;
+    const char *strided = ht_refuse_strided(call);
+    processor.device = HT_DEVICE_CPU;
+    if (strided && why) ht_text_add(why, "the disk copies values without gaps: %s", strided);
+    return strided ? NULL : choose(ctx, call, &processor, why);
+}
+
+const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why)
+{
+    return touches_disk(call) ? choose_for_disk(ctx, call, target, why) : choose(ctx, call, target, why);
+}
 /* ---- refusals that many rows share ---- */
 
 const char *ht_refuse_strided(const ht_call *call)

@@ -16,8 +16,9 @@ ht_place ht_plan_add_place(ht_plan *plan, ht_space space, ht_area area, int64_t 
 {
     int64_t *end = &plan->area_bytes[space][area];
     ht_place place = {space, area, *end};
+    int64_t align = space == HT_SPACE_DISK ? HT_PLAN_DISK_ALIGN : HT_PLAN_ALIGN;
     if (plan->canary) bytes += HT_CANARY_BYTES;
-    *end += (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+    *end += (bytes + align - 1) / align * align;
     return place;
 }
 
@@ -32,16 +33,19 @@ static ht_status add_slot(ht_plan *plan, const char *name, ht_slot_kind kind, co
     return slot->name ? HT_OK : no_memory(plan->ctx);
 }
 
-/* Devices hold main and host. */
+/* The disk copies, and views there are only other names of bytes. */
 static ht_status check_spaces(const ht_graph *g)
 {
     for (uint32_t v = 1; v < g->value_count; v++) {
         const ht_value *value = &g->values[v];
-        static const char *const kinds[] = {"value", "state", "input", "result"};
-        if (value->type.space != HT_SPACE_DISK) continue;
         const ht_node *n = ht_producer(g, (ht_val){v});
-        HT_FAIL(g->ctx, HT_ENOTSUP, "%s %s%s is @disk: no device holds @disk yet", kinds[value->kind],
-                value->name ? "%" : "of ", value->name ? value->name : n->op->name);
+        if (value->type.space != HT_SPACE_DISK || !n || n->op->view || n->op->flags & HT_OP_CROSSES) continue;
+        HT_FAIL(g->ctx, HT_ENOTSUP, "%s%s: %s in @disk: nothing is computed there; copy crosses spaces",
+                value->name ? "%" : "",
+                value->name ? value->name
+                : n->site   ? n->site
+                            : "a value",
+                n->op->name);
     }
     return HT_OK;
 }
@@ -242,6 +246,20 @@ static ht_status count_instrs(const planning *p, const ht_segment *s, ht_buffer_
     return HT_OK;
 }
 
+/* Does a segment copy from or to the disk? */
+static bool touches_disk(const ht_graph *g, const ht_segment *s)
+{
+    for (size_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val x = ht_node_in(g, n, i);
+            if (x.id && ht_type_of(g, x)->space == HT_SPACE_DISK) return true;
+        }
+        if (n->n_out && ht_type_of(g, ht_node_out(n, 0))->space == HT_SPACE_DISK) return true;
+    }
+    return false;
+}
+
 static ht_status assign(planning *p, uint32_t index, ht_buffer_assignment *r)
 {
     ht_graph *g = p->g;
@@ -263,6 +281,8 @@ static ht_status assign(planning *p, uint32_t index, ht_buffer_assignment *r)
     bool ok = r->value && r->life && r->guarded && r->workspace && r->time && r->instrs && r->stored && r->output &&
               r->slot && r->within && r->part && r->assembled;
     if (!ok) return no_memory(g->ctx);
+    for (int space = 0; space < HT_SPACE_COUNT; space++)
+        r->align[space] = touches_disk(g, s) ? HT_PLAN_DISK_ALIGN : HT_PLAN_ALIGN;
     HT_TRY(place_outputs(p, s, r->slot));
     memcpy(r->value, p->lasting, g->value_count * sizeof *r->value);
     HT_TRY(ht_plan_assign_buffers(p, index, r));

@@ -335,9 +335,9 @@ static bool assign_transients(assignment *c)
     return true;
 }
 
-static int64_t aligned_bytes(const ht_interval *buffer)
+static int64_t aligned_bytes(const assignment *c, ht_space space, const ht_interval *buffer)
 {
-    return (buffer->bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+    return (buffer->bytes + c->r->align[space] - 1) / c->r->align[space] * c->r->align[space];
 }
 
 /* How much of what is alive in a space at its fullest time is workspace. Outputs live until behind the last node. */
@@ -349,8 +349,8 @@ static bool count_workspace(assignment *c, ht_space space)
     const ht_interval *buffers = c->r->buffers[space].items;
     for (size_t i = 0; i < c->r->buffers[space].count; i++) {
         const ht_interval *b = &buffers[i];
-        alive[b->first] += aligned_bytes(b);
-        alive[b->last + 1] -= aligned_bytes(b);
+        alive[b->first] += aligned_bytes(c, space, b);
+        alive[b->last + 1] -= aligned_bytes(c, space, b);
     }
     int64_t most = 0, now = 0;
     for (uint32_t at = 0; at <= c->s->node_count; at++) {
@@ -362,7 +362,7 @@ static bool count_workspace(assignment *c, ht_space space)
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         const ht_place *workspace = &c->r->workspace[at];
         if (workspace->area == HT_AREA_TRANSIENT && workspace->space == space && c->r->time[at] == fullest)
-            c->r->workspace_bytes[space] += aligned_bytes(&buffers[workspace->offset]);
+            c->r->workspace_bytes[space] += aligned_bytes(c, space, &buffers[workspace->offset]);
     }
     free(alive);
     return true;
@@ -423,7 +423,7 @@ static ht_status lay_out(assignment *c)
         HT_FAIL(c->g->ctx, HT_ENOMEM, "out of memory while planning segment %s", c->s->name);
     c->bytes = 0;
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
-        HT_TRY(ht_memory_assign(c->g->ctx, c->r->buffers[space].items, c->r->buffers[space].count, HT_PLAN_ALIGN,
+        HT_TRY(ht_memory_assign(c->g->ctx, c->r->buffers[space].items, c->r->buffers[space].count, c->r->align[space],
                                 &c->r->bytes[space], &c->r->live_bytes[space]));
         c->bytes += c->r->bytes[space];
     }

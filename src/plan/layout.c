@@ -59,6 +59,16 @@ static ht_status remember(layout *l, uint32_t node, const ht_kernel *kernel)
     return HT_OK;
 }
 
+static ht_status no_kernel(layout *l, const ht_node *n, const ht_call *call)
+{
+    ht_text why = {0};
+    if (call) ht_kernel_choose(l->g->ctx, call, l->target, &why);
+    ht_status status = ht_fail(l->g->ctx, HT_ENOTSUP, "%s%s%s: no kernel for it: %.800s", n->op->name,
+                               n->site ? " at " : "", n->site ? n->site : "", why.data ? why.data : "none known");
+    ht_text_free(&why);
+    return status;
+}
+
 /* A copy or a cast that layout itself inserted. */
 static ht_status choose_for_made(layout *l, ht_val made)
 {
@@ -66,7 +76,7 @@ static ht_status choose_for_made(layout *l, ht_val made)
     const ht_node *n = ht_producer(l->g, made);
     const ht_call *call = ht_node_call(l->g, n, l->arena, &storage);
     const ht_kernel *kernel = call ? ht_kernel_choose(l->g->ctx, call, l->target, NULL) : NULL;
-    if (!kernel) HT_FAIL(l->g->ctx, HT_ENOTSUP, "no kernel for a %s that layout inserts", n->op->name);
+    if (!kernel) return no_kernel(l, n, call);
     return remember(l, (uint32_t)(n - l->g->nodes), kernel);
 }
 
@@ -194,21 +204,11 @@ static bool is_valid(const layout *l, const ht_call *call)
     return true;
 }
 
-static const ht_kernel *choose_adapted(layout *l, const ht_node *n, adaptation how, ht_text *why)
+static const ht_kernel *choose_adapted(layout *l, const ht_node *n, adaptation how)
 {
     const ht_call *call = adapted_call(l, n, how);
     if (!call || (how.wide && !is_valid(l, call))) return NULL;
-    return ht_kernel_choose(l->g->ctx, call, l->target, why);
-}
-
-static ht_status no_kernel(layout *l, const ht_node *n)
-{
-    ht_text why = {0};
-    choose_adapted(l, n, (adaptation){.contiguous = true}, &why);
-    ht_status status = ht_fail(l->g->ctx, HT_ENOTSUP, "%s%s%s: no kernel for it: %.800s", n->op->name,
-                               n->site ? " at " : "", n->site ? n->site : "", why.data ? why.data : "none known");
-    ht_text_free(&why);
-    return status;
+    return ht_kernel_choose(l->g->ctx, call, l->target, NULL);
 }
 
 static void note_casts(const layout *l, const ht_node *n)
@@ -282,9 +282,9 @@ static ht_status lay_out_compute(layout *l, uint32_t id)
     const ht_kernel *kernel = call ? ht_kernel_choose(g->ctx, call, l->target, NULL) : NULL;
     for (size_t i = 0; !kernel && i < sizeof ways / sizeof ways[0]; i++) {
         how = ways[i];
-        kernel = choose_adapted(l, &g->nodes[id], how, NULL);
+        kernel = choose_adapted(l, &g->nodes[id], how);
     }
-    if (!kernel) return no_kernel(l, &g->nodes[id]);
+    if (!kernel) return no_kernel(l, &g->nodes[id], adapted_call(l, &g->nodes[id], (adaptation){.contiguous = true}));
     if (how.wide && l->log) note_casts(l, &g->nodes[id]);
     HT_TRY(adapt_inputs(l, id, how));
     if (!how.wide) place_results(l, id, kernel);

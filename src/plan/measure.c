@@ -26,7 +26,8 @@ static void add_lives(measuring *m, const ht_segment *s, const ht_buffer_assignm
         for (uint32_t v = n->out; v < n->out + n->n_out && v < m->value_count; v++) {
             uint32_t first, last;
             if (!r->life[v].bytes || !ht_plan_in_instrs(end, &r->life[v], &first, &last)) continue;
-            m->lives[v] = (ht_value_life){ht_plan_rounded(r->life[v].bytes), first, last, m->p.g->values[v].type.space};
+            ht_space space = m->p.g->values[v].type.space;
+            m->lives[v] = (ht_value_life){ht_plan_rounded(r->life[v].bytes, r->align[space]), first, last, space};
         }
     }
 }

@@ -197,21 +197,32 @@ static ht_status add_node(planning *p, ht_plan_segment *segment, const ht_buffer
     return HT_OK;
 }
 
-/* Whose device runs a call. */
+/* Whose device runs a call: see ht_instr. Spaces count from main on. */
 static ht_space space_of(const ht_call *call)
 {
-    bool crosses = call->op->flags & HT_OP_CROSSES;
-    for (size_t i = 0; crosses && i < call->n_in; i++)
-        if (call->in[i]->space == HT_SPACE_MAIN) return HT_SPACE_MAIN;
-    return call->out[0]->space;
+    ht_space nearest = call->out[0]->space, farthest = nearest;
+    if (!(call->op->flags & HT_OP_CROSSES)) return nearest;
+    for (size_t i = 0; i < call->n_in; i++) {
+        if (call->in[i]->space < nearest) nearest = call->in[i]->space;
+        if (call->in[i]->space > farthest) farthest = call->in[i]->space;
+    }
+    return farthest == HT_SPACE_DISK && !call->op->start ? HT_SPACE_DISK : nearest;
 }
 
+static ht_queue_kind queue_of(const ht_call *call)
+{
+    if (!call->op->done) return HT_QUEUE_COMPUTE;
+    return call->out[0]->space > call->in[0]->space ? HT_QUEUE_COPY_OUT : HT_QUEUE_COPY_IN;
+}
+
+/* Canaries are set and checked by functions of the host, which the disk does not run. */
 static void set_queues(ht_plan_segment *segment)
 {
     for (size_t i = 0; i < segment->instr_count; i++) {
         ht_instr *instr = &segment->instrs[i];
         instr->space = space_of(instr->call);
-        instr->queue = instr->call->op->done ? HT_QUEUE_COPY : HT_QUEUE_COMPUTE;
+        instr->queue = (uint8_t)queue_of(instr->call);
+        if (instr->space == HT_SPACE_DISK || instr->call->out[0]->space == HT_SPACE_DISK) instr->guarded = NULL;
     }
 }
 

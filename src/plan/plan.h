@@ -35,11 +35,13 @@ static inline bool ht_place_same(ht_place a, ht_place b)
     return a.space == b.space && a.area == b.area && a.offset == b.offset;
 }
 
-/* Queues. Instructions of one queue run one after the other, in the order of their segment, also where their spaces,
- * and with them their devices, differ. One on COPY begins when everything before it on COMPUTE is done, and then runs
- * beside COMPUTE until an instruction there waits for it (ht_instr.wait); until then no instruction writes what it
- * reads, or touches what it writes. At the end of a segment nothing is under way. */
-typedef enum ht_queue_kind { HT_QUEUE_COMPUTE, HT_QUEUE_COPY, HT_QUEUE_COUNT } ht_queue_kind;
+/* Queues. Instructions on COMPUTE run one after the other, in the order of their segment, also where their spaces, and
+ * with them their devices, differ. A copy in two parts is on COPY_OUT where it leads away from main (main, host, disk:
+ * in this order), else on COPY_IN. It begins when everything before it on COMPUTE is done, and then runs beside COMPUTE
+ * and beside other copies until an instruction on COMPUTE waits for it (ht_instr.wait). Until then no instruction of any
+ * queue writes what it reads, or touches what it writes; so copies need no order among each other, but those of one
+ * space and queue have one. At the end of a segment nothing is under way. */
+typedef enum ht_queue_kind { HT_QUEUE_COMPUTE, HT_QUEUE_COPY_IN, HT_QUEUE_COPY_OUT, HT_QUEUE_COUNT } ht_queue_kind;
 
 /* For reports: what an op makes, and the node that it is there for. */
 typedef struct ht_provenance {
@@ -52,8 +54,10 @@ typedef struct ht_provenance {
 
 typedef struct ht_instr {
     const ht_kernel *kernel;
-    ht_space space; /* whose device runs it: that of the results; main, if it crosses spaces from or to main */
-    uint8_t queue;  /* ht_queue_kind */
+    /* Whose device runs it: that of the results; of what crosses spaces the disk's if it copies from or to the disk, else
+     * main's if it does from or to main. A done is run by the device nearest to main. */
+    ht_space space;
+    uint8_t queue; /* ht_queue_kind */
     uint32_t
         wait; /* 1 + index of the instruction of this segment, on another queue, that must be done before; 0: none */
     const ht_call *call;   /* own copy: the graph is gone */
@@ -166,7 +170,9 @@ struct ht_plan {
     int64_t heading_bytes[HT_HEADING_COUNT];
 };
 
-enum { HT_PLAN_ALIGN = 64, HT_CANARY_BYTES = 64 };
+/* Places begin at multiples of ALIGN bytes, those in @disk and transients that are copied from or to it at DISK_ALIGN:
+ * so requests can go past the page cache, straight from and to them. */
+enum { HT_PLAN_ALIGN = 64, HT_PLAN_DISK_ALIGN = 4096, HT_CANARY_BYTES = 64 };
 
 /* ht_plan_create with an observer, which is called after each pass and may be NULL. */
 ht_status ht_plan_create_observed(ht_plan **out, const ht_graph *graph, const ht_plan_opts *opts,

@@ -36,7 +36,8 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
         print_place(t, plan->prepacked[instr->prepacked - 1].place);
     }
     if (instr->space != HT_SPACE_MAIN) ht_text_add(t, "  on %s", ht_space_name(instr->space));
-    if (instr->queue == HT_QUEUE_COPY) ht_text_add(t, "  queue copy");
+    if (instr->queue != HT_QUEUE_COMPUTE)
+        ht_text_add(t, "  queue copy %s", instr->queue == HT_QUEUE_COPY_IN ? "in" : "out");
     if (instr->wait) ht_text_add(t, "  waits for %u", instr->wait - 1);
     if (instr->row_block) ht_text_add(t, "  together with the next %zu", instr->row_block - 1);
     if (instr->unfused) ht_text_add(t, "  not fused: %s", instr->unfused);

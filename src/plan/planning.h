@@ -51,6 +51,7 @@ typedef struct ht_buffer_assignment {
         ht_interval *items;
         size_t count, capacity;
     } buffers[HT_SPACE_COUNT];
+    int64_t align[HT_SPACE_COUNT];                                                              /* of buffers */
     int64_t bytes[HT_SPACE_COUNT], live_bytes[HT_SPACE_COUNT], workspace_bytes[HT_SPACE_COUNT]; /* as in a segment */
     size_t instr_count; /* copies to outputs included */
 } ht_buffer_assignment;
@@ -78,8 +79,7 @@ void ht_plan_number_instrs(const planning *p, const ht_segment *s, const ht_buff
 bool ht_plan_in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *first, uint32_t *last);
 /* Adds the buffers of a space to bytes by instruction. */
 void ht_plan_add_live_bytes(const ht_buffer_assignment *r, int space, const uint32_t *end, int64_t *live, size_t times);
-/* To whole multiples of HT_PLAN_ALIGN. */
-int64_t ht_plan_rounded(int64_t bytes);
+int64_t ht_plan_rounded(int64_t bytes, int64_t align);
 /* Fills in timeline and kept of a segment that has its instructions. */
 ht_status ht_plan_keep_timeline(const planning *p, uint32_t segment, const ht_buffer_assignment *r);
 

@@ -29,9 +29,9 @@ bool ht_plan_in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *f
     return *first < end[life->last];
 }
 
-int64_t ht_plan_rounded(int64_t bytes)
+int64_t ht_plan_rounded(int64_t bytes, int64_t align)
 {
-    return (bytes + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
+    return (bytes + align - 1) / align * align;
 }
 
 void ht_plan_add_live_bytes(const ht_buffer_assignment *r, int space, const uint32_t *end, int64_t *live, size_t times)
@@ -40,8 +40,8 @@ void ht_plan_add_live_bytes(const ht_buffer_assignment *r, int space, const uint
         const ht_interval *buffer = &r->buffers[space].items[i];
         uint32_t first, last;
         if (!ht_plan_in_instrs(end, buffer, &first, &last)) continue;
-        live[first] += ht_plan_rounded(buffer->bytes);
-        if (last + 1 < times) live[last + 1] -= ht_plan_rounded(buffer->bytes);
+        live[first] += ht_plan_rounded(buffer->bytes, r->align[space]);
+        if (last + 1 < times) live[last + 1] -= ht_plan_rounded(buffer->bytes, r->align[space]);
     }
     for (size_t t = 1; t < times; t++) live[t] += live[t - 1];
 }

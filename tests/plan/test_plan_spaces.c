@@ -75,17 +75,22 @@ static void check_instr(const ht_plan_segment *s, size_t at)
 {
     const ht_instr *instr = &s->instrs[at];
     const ht_call *call = instr->call;
-    bool crosses = call->op->flags & HT_OP_CROSSES, from_main = false;
+    bool crosses = call->op->flags & HT_OP_CROSSES;
+    ht_space nearest = HT_SPACE_DISK, farthest = HT_SPACE_MAIN;
     for (size_t i = 0; i < call->n_in + call->n_out; i++) {
         const ht_type *type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
         ht_place place = i < call->n_in ? instr->in[i] : instr->out[i - call->n_in];
         if (!type) continue;
-        from_main |= type->space == HT_SPACE_MAIN;
+        if (type->space < nearest) nearest = type->space;
+        if (type->space > farthest) farthest = type->space;
         if (place.area != HT_AREA_NONE) assert_int_equal(place.space, type->space);
         if (!crosses) assert_int_equal(type->space, instr->space);
     }
-    if (crosses) assert_int_equal(instr->space == HT_SPACE_MAIN, from_main);
-    assert_int_equal(instr->queue, call->op->done ? HT_QUEUE_COPY : HT_QUEUE_COMPUTE);
+    bool on_disk = farthest == HT_SPACE_DISK && !call->op->start;
+    if (crosses) assert_int_equal(instr->space, on_disk ? HT_SPACE_DISK : nearest);
+    ht_queue_kind copies = crosses && call->out[0]->space > call->in[0]->space ? HT_QUEUE_COPY_OUT : HT_QUEUE_COPY_IN;
+    assert_int_equal(instr->queue, call->op->done ? copies : HT_QUEUE_COMPUTE);
+    if (on_disk) assert_null(instr->guarded);
     assert_int_equal(instr->wait != 0, call->op->start != NULL);
     if (call->op->done || call->op->start) assert_int_equal(instr->row_block, 0);
     if (!instr->wait) return;
@@ -129,7 +134,7 @@ static void a_copy_in_two_parts__runs_beside_what_stands_between(void **state)
         assert_int_equal(find(s, "copy_done") + 1, find(s, "mul"));
         char *text;
         context_must(test_ctx, ht_plan_print(&text, plan));
-        assert_non_null(strstr(text, "queue copy"));
+        assert_non_null(strstr(text, "queue copy in"));
         assert_non_null(strstr(text, "waits for 0"));
         free(text);
         ht_plan_free(plan);
@@ -254,16 +259,56 @@ static void nodes_of_two_spaces__are_never_one_instruction(void **state)
     ht_plan_free(plan);
 }
 
-static void disk__is_refused_by_name(void **state)
+/* ---- the disk ---- */
+
+static void tiles_of_the_disk__have_a_queue_for_each_direction(void **state)
+{
+    (void)state;
+    ht_plan *plan = plan_of("state %w f32[4096]@disk heading=optimizer\n"
+                            "state %a f32[2048]@disk {%w, 0, [1]} heading=optimizer\n"
+                            "state %b f32[2048]@disk {%w, 2048, [1]} heading=optimizer\n"
+                            "segment forward () -> () {\n"
+                            "  %a.s = copy_start f32[2048] (%a)\n"
+                            "  %b.s = copy_start f32[2048] (%b)\n"
+                            "  %a.m = copy_done f32[2048] (%a.s, %a)\n"
+                            "  %c = exp f32[2048] (%a.m)\n"
+                            "  %c.s = copy_start f32[2048]@disk (%c)\n"
+                            "  %b.m = copy_done f32[2048] (%b.s, %b)\n"
+                            "  %d = exp f32[2048] (%b.m)\n"
+                            "  %e = copy f32[2048]@disk (%d)\n"
+                            "  %c.d = copy_done f32[2048]@disk (%c.s, %c)\n"
+                            "  store %a = %c.d\n"
+                            "  store %b = %e\n"
+                            "}\n",
+                            true);
+    const ht_plan_segment *s = forward_of(plan);
+    check_plan(plan);
+    const ht_instr *in = &s->instrs[find(s, "copy_start")], *plain = &s->instrs[find(s, "copy")];
+    const ht_instr *out = &s->instrs[find_from(s, "copy_start", 2)], *done = &s->instrs[find(s, "copy_done")];
+    assert_int_equal(in->queue, HT_QUEUE_COPY_IN);
+    assert_int_equal(out->queue, HT_QUEUE_COPY_OUT);
+    assert_int_equal(plain->queue, HT_QUEUE_COMPUTE);
+    assert_true(in->space == HT_SPACE_DISK && out->space == HT_SPACE_DISK && plain->space == HT_SPACE_DISK);
+    assert_int_equal(done->space, HT_SPACE_MAIN);
+    /* Tiles are written where they lie; what is copied is aligned for requests past the page cache. */
+    assert_true(ht_place_same(out->out[0], ht_plan_slot(plan, "a")->place));
+    assert_true(ht_place_same(plain->out[0], ht_plan_slot(plan, "b")->place));
+    assert_int_equal(in->out[0].offset % HT_PLAN_DISK_ALIGN, 0);
+    assert_int_equal(out->in[0].offset % HT_PLAN_DISK_ALIGN, 0);
+    ht_plan_free(plan);
+}
+
+static void the_disk__only_copies_what_has_no_gaps(void **state)
 {
     (void)state;
     static const struct {
         const char *text, *message;
     } rows[] = {
-        {"state %w f32[4]@disk\nsegment forward () -> () {\n}\n", "state %w is @disk: no device holds @disk yet"},
-        {"segment forward (%x f32[4]@disk) -> () {\n}\n", "input %x is @disk: no device holds @disk yet"},
-        {"segment forward (%x f32[4]) -> (y=%0) {\n  %0 = copy f32[4]@disk (%x)\n}\n",
-         "result of copy is @disk: no device holds @disk yet"},
+        {"segment forward (%x f32[4]@disk) -> (y=%y) {\n  %y = exp f32[4]@disk (%x)\n}\n",
+         "%y: exp in @disk: nothing is computed there; copy crosses spaces"},
+        {"state %w f32[4,4]@disk\nsegment forward () -> (y=%y) {\n  %s = slice f32[4,2]@disk (%w) start=[0,1]\n"
+         "  %y = copy f32[4,2] (%s)\n}\n",
+         "copy: no kernel for it: the disk copies values without gaps: an input is strided"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ht_graph *g;
@@ -273,6 +318,18 @@ static void disk__is_refused_by_name(void **state)
         assert_string_equal(ht_context_message(test_ctx), rows[i].message);
         ht_graph_free(g);
     }
+}
+
+static void a_strided_value_of_main__is_copied_before_it_goes_to_the_disk(void **state)
+{
+    (void)state;
+    ht_plan *plan = plan_of("state %w f32[4,2]@disk\nsegment forward (%x f32[2,4]) -> () {\n"
+                            "  %t = permute f32[4,2] (%x) order=[1,0]\n"
+                            "  %d = copy f32[4,2]@disk (%t)\n  store %w = %d\n}\n",
+                            true);
+    check_plan(plan);
+    assert_int_equal(forward_of(plan)->instr_count, 2);
+    ht_plan_free(plan);
 }
 
 static void a_program__keeps_its_slots(void **state)
@@ -411,7 +468,9 @@ int main(void)
         cmocka_unit_test(a_row_block__lets_a_start_wait_behind_it),
         cmocka_unit_test(random_graphs__keep_what_a_copy_reads_until_it_is_done),
         cmocka_unit_test(nodes_of_two_spaces__are_never_one_instruction),
-        cmocka_unit_test(disk__is_refused_by_name),
+        cmocka_unit_test(tiles_of_the_disk__have_a_queue_for_each_direction),
+        cmocka_unit_test(the_disk__only_copies_what_has_no_gaps),
+        cmocka_unit_test(a_strided_value_of_main__is_copied_before_it_goes_to_the_disk),
         cmocka_unit_test(a_program__keeps_its_slots),
         cmocka_unit_test(effects__keep_their_order_fused_or_not),
         cmocka_unit_test(the_hash_of_effects__sees_order_and_not_what_is_computed),
