@@ -60,6 +60,36 @@ static void state_in_host_memory__has_the_bits_of_a_run_that_keeps_it(void **sta
                3);
 }
 
+#define DISK                                                                                                           \
+    "--set engine.zero_optimization.offload_optimizer.device=nvme "                                                    \
+    "--set engine.zero_optimization.offload_optimizer.nvme_path=disk --set "                                           \
+    "engine.zero_optimization.sub_group_size=512 "
+
+/* On a processor and beside an accelerator. Files have no names, so a life that is killed leaves none. */
+static void state_on_a_disk__has_the_bits_of_a_run_that_keeps_it(void **state)
+{
+    data_case *c = *state;
+    train_whole(c);
+    expect(c, "mkdir disk; \"$H\" " JOB DISK, 0,
+           "offload: moments and masters lie on the disk, in disk, and their update is computed by the processor\n");
+    expect_the_same(c);
+    expect(c, "rm -rf run; \"$H\" " JOB DISK "--set halftone.device=cpu", 0,
+           "offload: moments and masters lie on the disk, in disk\n");
+    expect_the_same(c);
+    expect(c, "rm -rf run", 0, "");
+    take_turns(c, (const char *const[]){DISK, HOST, DISK "--set halftone.device=cpu", ""}, 4);
+    expect(c, "ls -A disk | wc -l", 0, "0\n");
+}
+
+static void a_folder__that_is_not_there_is_named(void **state)
+{
+    data_case *c = *state;
+    run_write_job(c);
+    expect(c, "\"$H\" train job.json --set halftone.device=cpu " DISK, 2, "disk");
+    expect(c, "\"$H\" check job.json --set engine.zero_optimization.offload_optimizer.device=nvme", 2,
+           "offload_optimizer.device: \"nvme\" needs a folder");
+}
+
 static void a_processor__is_told_that_nothing_moves(void **state)
 {
     data_case *c = *state;
@@ -75,6 +105,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(state_in_host_memory__has_the_bits_of_a_run_that_keeps_it, data_case_begin,
                                         data_case_end),
+        cmocka_unit_test_setup_teardown(state_on_a_disk__has_the_bits_of_a_run_that_keeps_it, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(a_folder__that_is_not_there_is_named, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(a_processor__is_told_that_nothing_moves, data_case_begin, data_case_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "folder_fixture.h"
 #include "session_fixture.h"
 
 enum { BATCH = 4, WIDTH = 6, CLASSES = 3, MOST_STEPS = 50 };
@@ -123,7 +124,11 @@ static trained train(const offload_case *c, const char *device, const char *wher
     planning.canaries = true;
     must(&t.f, ht_graph_parse(&t.f.g, t.f.ctx, "text", network, strlen(network)));
     must(&t.f, ht_graph_train(t.f.g, &training));
-    session_plan(&t.f, &planning, 7);
+    ht_session_opts opts = HT_SESSION_OPTS;
+    opts.seed = 7;
+    opts.disk_folder = test_folder;
+    must(&t.f, ht_plan_create(&t.f.plan, t.f.g, &planning));
+    must(&t.f, ht_session_create(&t.f.s, t.f.plan, &opts));
     for (int step = 0; step < steps; step++) {
         double applied;
         must(&t.f, ht_session_run_batches(t.f.s, "train", fill_batch, &step));
@@ -177,6 +182,40 @@ static void state_in_host_memory__has_the_bits_of_main(void **state)
     }
 }
 
+/* Tiles are read and written beside the computation, of a processor and beside an accelerator. */
+static void state_on_a_disk__has_the_bits_of_main(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"64", "0", "16", "300"}, *const devices[] = {"cpu", "fake"};
+    int seeds = getenv("HALFTONE_LONG") ? 5 : 2;
+    for (int i = 0; i < seeds * CASES; i++) {
+        char seed[16];
+        snprintf(seed, sizeof seed, "%d", i + 1);
+        setenv("HALFTONE_FAKE_SEED", seed, 1);
+        setenv("HALFTONE_DISK_SEED", seed, 1);
+        ratio = i % 5 == 4 ? "0.4" : "1";
+        compare(&cases[i % CASES], devices[i / CASES % 2], "disk", tiles[i % 4]);
+    }
+    unsetenv("HALFTONE_DISK_SEED");
+    ratio = "1";
+}
+
+/* A few tiles are in memory at a time, whatever the size of the state. */
+static void a_disk__leaves_memory_for_a_few_tiles(void **state)
+{
+    (void)state;
+    trained kept = train(&cases[1], "cpu", NULL, NULL, 1), moved = train(&cases[1], "cpu", "disk", "64", 1);
+    ht_byte_table before = ht_plan_byte_table(kept.f.plan), after = ht_plan_byte_table(moved.f.plan);
+    assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_OPTIMIZER], 0);
+    assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_MASTERS], 0);
+    assert_int_equal(after.bytes[HT_SPACE_DISK][HT_BYTES_OPTIMIZER], before.bytes[HT_SPACE_MAIN][HT_BYTES_OPTIMIZER]);
+    const ht_plan_segment *update = &moved.f.plan->segments[ht_plan_segment_find(moved.f.plan, "update")];
+    /* Of a tile three arrays come, three are read, three made, three go; single numbers have a block each, too. */
+    assert_true(update->live_bytes[HT_SPACE_MAIN] <= (12 + 5) * HT_PLAN_DISK_ALIGN);
+    session_end(&kept.f);
+    session_end(&moved.f);
+}
+
 static void a_processor__has_its_state_in_host_memory_already(void **state)
 {
     (void)state;
@@ -226,9 +265,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_in_host_memory__has_the_bits_of_main),
+        cmocka_unit_test(state_on_a_disk__has_the_bits_of_main),
+        cmocka_unit_test(a_disk__leaves_memory_for_a_few_tiles),
         cmocka_unit_test(a_processor__has_its_state_in_host_memory_already),
         cmocka_unit_test(main__has_the_fewer_bytes),
         cmocka_unit_test(a_ratio__moves_whole_tensors),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
 }
