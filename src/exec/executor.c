@@ -122,6 +122,13 @@ static ht_status open_space(ht_executor *e, ht_space space, const ht_session_opt
                         &(ht_disk_user){main, name_on_disk, e});
 }
 
+/* Host memory that a device copies from and to by itself is page-locked: the device's own kind. */
+static bool locked_memory(const ht_executor *e, ht_space space)
+{
+    const ht_device *main = e->device[HT_SPACE_MAIN];
+    return space == HT_SPACE_HOST && main && main->class->host_alloc;
+}
+
 /* Main always has all areas; other spaces have what the plan puts there. */
 static ht_status allocate(ht_executor *e, ht_space space, const ht_session_opts *opts)
 {
@@ -132,7 +139,8 @@ static ht_status allocate(ht_executor *e, ht_space space, const ht_session_opts 
         size_t size = ((size_t)bytes + HT_CANARY_BYTES + HT_PLAN_ALIGN - 1) / HT_PLAN_ALIGN * HT_PLAN_ALIGN;
         void *address;
         if (!e->device[space]) HT_TRY(open_space(e, space, opts));
-        HT_TRY(ht_device_alloc(e->device[space], size, &address));
+        HT_TRY(locked_memory(e, space) ? ht_device_host_alloc(e->device[HT_SPACE_MAIN], size, &address)
+                                       : ht_device_alloc(e->device[space], size, &address));
         e->area[space][area] = address;
     }
     return HT_OK;
@@ -247,7 +255,12 @@ void ht_executor_free(ht_executor *e)
         if (e->read) ht_event_free(e->read[slot]);
     }
     for (int space = 0; space < HT_SPACE_COUNT; space++)
-        for (int area = 0; area < HT_AREA_COUNT; area++) ht_device_free(e->device[space], e->area[space][area]);
+        for (int area = 0; area < HT_AREA_COUNT; area++) {
+            if (locked_memory(e, (ht_space)space))
+                ht_device_host_free(e->device[HT_SPACE_MAIN], e->area[space][area]);
+            else
+                ht_device_free(e->device[space], e->area[space][area]);
+        }
     if (e->device[HT_SPACE_DISK]) e->device[HT_SPACE_DISK]->class->close(e->device[HT_SPACE_DISK]);
     ht_arena_free(e->arena);
     free(e->stage.data);

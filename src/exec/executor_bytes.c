@@ -31,12 +31,12 @@ void *ht_executor_host_open(ht_executor *e, ht_place place, size_t bytes)
     return ht_device_host_address(e->device[place.space], at(e, place));
 }
 
-/* In the order of the runs, by the queue of the runs or by that of the disk. */
+/* In the order of the runs, by the queue of the space. */
 static ht_status copy_in_order(ht_executor *e, ht_space space, void *to, const void *from, size_t bytes,
                                ht_copy_kind kind)
 {
     const ht_lane *runs = lane_of_runs(e);
-    const ht_lane *lane = space == HT_SPACE_DISK ? &e->lanes[HT_SPACE_DISK][HT_QUEUE_COMPUTE] : runs;
+    const ht_lane *lane = ht_executor_lane(e, space, HT_QUEUE_COMPUTE);
     HT_TRY(ht_executor_pass_over(runs, lane));
     HT_TRY(ht_queue_copy(lane->queue, to, from, bytes, kind));
     return ht_executor_pass_over(lane, runs);

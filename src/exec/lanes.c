@@ -52,12 +52,13 @@ static ht_status set_up_waits(ht_executor *e, size_t segment)
     return HT_OK;
 }
 
-/* The bytes of the disk are read and written by the host, too. */
+/* The bytes of host and disk are read and written by sessions, too. */
 ht_status ht_executor_set_up_lanes(ht_executor *e)
 {
     const ht_plan *plan = e->plan;
     HT_TRY(open_lane(e, HT_SPACE_MAIN, HT_QUEUE_COMPUTE));
-    if (e->device[HT_SPACE_DISK]) HT_TRY(open_lane(e, HT_SPACE_DISK, HT_QUEUE_COMPUTE));
+    for (int space = HT_SPACE_MAIN + 1; space < HT_SPACE_COUNT; space++)
+        if (e->device[space] && is_apart(e, (ht_space)space)) HT_TRY(open_lane(e, (ht_space)space, HT_QUEUE_COMPUTE));
     for (size_t s = 0; s < plan->segment_count; s++)
         for (size_t i = 0; i < plan->segments[s].instr_count; i++)
             HT_TRY(open_lane(e, plan->segments[s].instrs[i].space, plan->segments[s].instrs[i].queue));

@@ -147,10 +147,21 @@ static const ht_kernel *choose_for_disk(ht_context *ctx, const ht_call *call, co
     return strided ? NULL : choose(ctx, call, &processor, why);
 }
 
+static bool is_in_host(const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in; i++)
+        if (call->in[i] && call->in[i]->space != HT_SPACE_HOST) return false;
+    return call->n_out && call->out[0]->space == HT_SPACE_HOST;
+}
+
 const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why)
 {
-    return touches_disk(call) ? choose_for_disk(ctx, call, target, why) : choose(ctx, call, target, why);
+    ht_target processor = *target;
+    processor.device = HT_DEVICE_CPU;
+    if (touches_disk(call)) return choose_for_disk(ctx, call, target, why);
+    return choose(ctx, call, is_in_host(call) ? &processor : target, why);
 }
+
 /* ---- refusals that many rows share ---- */
 
 const char *ht_refuse_strided(const ht_call *call)
