@@ -77,7 +77,7 @@ HT_API ht_status ht_plan_print(char **out, const ht_plan *plan);
 /* How state in @disk is read and written. The first five are those of DeepSpeed's block "aio". */
 typedef struct ht_disk_opts {
     size_t size;
-    size_t block_size;        /* bytes of a request, from 4096 on */
+    size_t block_size;        /* bytes of a request; rounded up to whole pages */
     int queue_depth;          /* requests under way at once, times intra_op_parallelism */
     int intra_op_parallelism; /* see there */
     bool single_submit;       /* each request is submitted by itself, not with the others that are ready */

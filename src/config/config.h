@@ -4,6 +4,8 @@
 #ifndef HT_CONFIG_H
 #define HT_CONFIG_H
 
+#include <halftone/session.h>
+
 #include "optim/optim.h"
 #include "pass/pass.h"
 
@@ -71,6 +73,8 @@ typedef struct ht_train_config {
     bool half_gradients, half_moments; /* accumulators and the optimiser's state are half, too */
     const char *device;                /* "auto", "cpu", "fake", "cuda" */
     bool cuda_graphs;                  /* a GPU gets a step as one command */
+    const char *disk_folder;           /* for what lies in @disk; NULL: none is given */
+    ht_disk_opts disk;                 /* DeepSpeed's block "aio", and keys of our own */
     const char *residual;              /* "half", "f32" */
     const char *fp32_ops, *half_ops;   /* names between commas; NULL: none */
     const char *fp32_params;           /* a regular expression; NULL: none */
@@ -79,7 +83,6 @@ typedef struct ht_train_config {
     const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
 
     const char *offload_optimizer; /* moments and masters: "none", "cpu", "nvme" */
-    const char *offload_folder;    /* of "nvme" */
     int64_t offload_tile;          /* the most elements of a tile of the update */
     int64_t offload_buffers;       /* tiles on their way or at work */
     double offload_ratio;          /* the share that is offloaded */

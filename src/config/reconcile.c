@@ -131,6 +131,18 @@ static void check_disk(ht_config *c, const char *block)
                           device, path);
 }
 
+/* Both are given, and a session has one folder. */
+static void check_one_folder(ht_config *c)
+{
+    static const char name[] = "zero_optimization.offload_param.nvme_path";
+    const ht_fields *engine = c->blocks[BLOCK_ENGINE];
+    const char *first = ht_field_text(engine, "zero_optimization.offload_optimizer.nvme_path");
+    const char *second = ht_field_text(engine, name);
+    if (first == NULL || second == NULL || strcmp(first, second) == 0) return;
+    ht_problems_warn(&c->problems, &ht_fields_find(engine, name)->origin,
+                     "%s: all that lies on a disk is in one folder: that of offload_optimizer is taken", name);
+}
+
 static void check_nesterov(ht_config *c)
 {
     const ht_fields *train = c->blocks[BLOCK_TRAIN];
@@ -164,6 +176,7 @@ ht_status ht_config_rules(ht_config *c)
     HT_TRY(ht_reconcile_pair(c, "steps", "scheduler.params.total_num_steps", PAIR_FILL));
     check_disk(c, "offload_param");
     check_disk(c, "offload_optimizer");
+    check_one_folder(c);
     check_nesterov(c);
     ht_fine_tuning_rules(c);
     ht_recompute_rules(c);

@@ -114,10 +114,32 @@ static void fill_precision(ht_config *c)
 static void fill_offload(ht_train_config *t, const ht_fields *engine)
 {
     t->offload_optimizer = ht_field_text(engine, "zero_optimization.offload_optimizer.device");
-    t->offload_folder = ht_field_text(engine, "zero_optimization.offload_optimizer.nvme_path");
     t->offload_tile = ht_field_int(engine, "zero_optimization.sub_group_size");
     t->offload_buffers = ht_field_int(engine, "zero_optimization.offload_optimizer.buffer_count");
     t->offload_ratio = ht_field_number(engine, "zero_optimization.offload_optimizer.ratio");
+}
+
+/* ---- the disk ---- */
+
+/* A session has one folder: our own key's, else that of the optimiser's state. */
+static const char *disk_folder(const ht_fields *halftone, const ht_fields *engine)
+{
+    const char *folder = ht_field_text(halftone, "disk_folder");
+    if (folder == NULL) folder = ht_field_text(engine, "zero_optimization.offload_optimizer.nvme_path");
+    return folder != NULL ? folder : ht_field_text(engine, "zero_optimization.offload_param.nvme_path");
+}
+
+static void fill_disk(ht_train_config *r, const ht_fields *halftone, const ht_fields *engine)
+{
+    r->disk_folder = disk_folder(halftone, engine);
+    r->disk = (ht_disk_opts)HT_DISK_OPTS;
+    r->disk.block_size = (size_t)ht_field_int(engine, "aio.block_size");
+    r->disk.queue_depth = (int)ht_field_int(engine, "aio.queue_depth");
+    r->disk.intra_op_parallelism = (int)ht_field_int(engine, "aio.intra_op_parallelism");
+    r->disk.single_submit = ht_field_bool(engine, "aio.single_submit");
+    r->disk.overlap_events = ht_field_bool(engine, "aio.overlap_events");
+    r->disk.threads = strcmp(ht_field_text(halftone, "disk_engine"), "threads") == 0;
+    r->disk.keep_files = ht_field_bool(halftone, "disk_keep_files");
 }
 
 /* ---- the schedule ---- */
@@ -199,6 +221,7 @@ void ht_train_config_fill(ht_config *c)
     r->output = ht_field_text(train, "output");
     r->clip = ht_field_number(train, "clip");
     fill_precision(c);
+    fill_disk(&c->train_config, c->blocks[BLOCK_HALFTONE], c->blocks[BLOCK_ENGINE]);
     fill_optimizer(r, train, engine);
     fill_offload(r, engine);
     r->task = ht_field_text(train, "task");

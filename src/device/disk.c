@@ -35,7 +35,7 @@ static ht_status take_options(disk_device *d, const ht_disk_opts *opts)
     ht_disk_opts o = HT_DISK_OPTS;
     ht_context *ctx = d->base.ctx;
     if (opts) memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    HT_TRY(check_range(ctx, "block_size", (int64_t)o.block_size, PAGE_BYTES, 1 << 30));
+    HT_TRY(check_range(ctx, "block_size", (int64_t)o.block_size, 1, 1 << 30));
     HT_TRY(check_range(ctx, "queue_depth", o.queue_depth, 1, MOST_IN_FLIGHT));
     HT_TRY(check_range(ctx, "intra_op_parallelism", o.intra_op_parallelism, 1, MOST_PARALLEL));
     d->opts = o;

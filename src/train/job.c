@@ -326,7 +326,8 @@ ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **ou
     ht_device *device;
     opts.seed = job->train_config->seed;
     opts.no_recordings = !job->train_config->cuda_graphs;
-    opts.disk_folder = job->train_config->offload_folder;
+    opts.disk_folder = job->train_config->disk_folder;
+    opts.disk = &job->train_config->disk;
     /* A device that is not there is a mistake in the job. */
     if (ht_device_get(&device, job->ctx, plan->device) != HT_OK) {
         char reason[512];

@@ -26,7 +26,7 @@ void ht_job_tell_offload(const ht_job *job, const ht_run_request *request)
     if (!job->options.training || o->optimizer == HT_SPACE_MAIN) return;
     if (o->optimizer == HT_SPACE_DISK)
         snprintf(line, sizeof line, "offload: moments and masters lie on the disk, in %s%s",
-                 job->train_config->offload_folder, computes);
+                 job->train_config->disk_folder, computes);
     else if (job->target.device == HT_DEVICE_CPU)
         snprintf(line, sizeof line,
                  "offload: the processor computes, so the optimiser's state lies in host memory already: "

@@ -283,6 +283,31 @@ static void engine__unknown_keys_name_the_nearest_or_the_right_place(void **stat
             "zero_optimization.offload_param.nvme_path");
 }
 
+static void engine__aio_and_nvme_path_reach_the_disk(void **state)
+{
+    (void)state;
+    reads("{\"train_batch_size\": 1, \"aio\": {\"block_size\": 262144, \"queue_depth\": 32, \"thread_count\": 2,\n"
+          "\"single_submit\": true, \"overlap_events\": false},\n"
+          "\"zero_optimization\": {\"offload_param\": {\"nvme_path\": \"/fast\"}}}");
+    const ht_train_config *r = ht_config_train(config);
+    assert_string_equal(r->disk_folder, "/fast");
+    assert_int_equal(r->disk.block_size, 262144);
+    assert_int_equal(r->disk.queue_depth, 32);
+    assert_int_equal(r->disk.intra_op_parallelism, 2);
+    assert_true(r->disk.single_submit && !r->disk.overlap_events && !r->disk.threads && !r->disk.keep_files);
+    reads("{\"train_batch_size\": 1, \"zero_optimization\": {\"offload_param\": {\"nvme_path\": \"/fast\"},\n"
+          "\"offload_optimizer\": {\"nvme_path\": \"/large\"}}}");
+    assert_string_equal(ht_config_train(config)->disk_folder, "/large");
+    warned("all that lies on a disk is in one folder: that of offload_optimizer is taken");
+    reads(JOB(", \"halftone\": {\"disk_folder\": \"/own\", \"disk_engine\": \"threads\", \"disk_keep_files\": true},\n"
+              "\"engine\": {\"zero_optimization\": {\"offload_optimizer\": {\"nvme_path\": \"/large\"}}}"));
+    r = ht_config_train(config);
+    assert_string_equal(r->disk_folder, "/own");
+    assert_true(r->disk.threads && r->disk.keep_files && r->disk.overlap_events);
+    refused("{\"train_batch_size\": 1, \"aio\": {\"queue_depth\": 0}}",
+            "job.json:1: aio.queue_depth: expected an integer from 1 to 1024, found 0");
+}
+
 static void engine__what_is_not_there_yet_warns_and_stops_training(void **state)
 {
     (void)state;
@@ -431,6 +456,7 @@ int main(void)
         TEST(engine__small_keys_are_taken_as_deepspeed_takes_them),
         TEST(engine__torch_adam_decays_by_pytorchs_default),
         TEST(engine__an_optimizer_that_is_not_there_yet_names_its_stand_in),
+        TEST(engine__aio_and_nvme_path_reach_the_disk),
         TEST(engine__what_is_not_there_yet_warns_and_stops_training),
         TEST(lenient__leaves_out_what_is_not_there_yet),
         TEST(lenient__lets_the_job_win),
