@@ -83,6 +83,8 @@ typedef struct ht_train_config {
     const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
 
     const char *offload_optimizer; /* moments and masters: "none", "cpu", "nvme" */
+    const char *offload_param;     /* what the model reads of its parameters: likewise */
+    int64_t offload_persistent;    /* parameters of fewer elements stay */
     int64_t offload_tile;          /* the most elements of a tile of the update */
     int64_t offload_buffers;       /* tiles on their way or at work */
     double offload_ratio;          /* the share that is offloaded */

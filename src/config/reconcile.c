@@ -126,7 +126,8 @@ static void check_disk(ht_config *c, const char *block)
     char device[80], path[80];
     snprintf(device, sizeof device, "zero_optimization.%s.device", block);
     snprintf(path, sizeof path, "zero_optimization.%s.nvme_path", block);
-    bool folder = ht_field_text(engine, path) != NULL || ht_field_text(c->blocks[BLOCK_HALFTONE], "disk_folder") != NULL;
+    bool folder =
+        ht_field_text(engine, path) != NULL || ht_field_text(c->blocks[BLOCK_HALFTONE], "disk_folder") != NULL;
     if (strcmp(ht_field_text(engine, device), "nvme") == 0 && !folder)
         ht_problems_error(&c->problems, &ht_fields_find(engine, device)->origin, "%s: \"nvme\" needs a folder: give %s",
                           device, path);

@@ -114,6 +114,8 @@ static void fill_precision(ht_config *c)
 static void fill_offload(ht_train_config *t, const ht_fields *engine)
 {
     t->offload_optimizer = ht_field_text(engine, "zero_optimization.offload_optimizer.device");
+    t->offload_param = ht_field_text(engine, "zero_optimization.offload_param.device");
+    t->offload_persistent = ht_field_int(engine, "zero_optimization.stage3_param_persistence_threshold");
     t->offload_tile = ht_field_int(engine, "zero_optimization.sub_group_size");
     t->offload_buffers = ht_field_int(engine, "zero_optimization.offload_optimizer.buffer_count");
     t->offload_ratio = ht_field_number(engine, "zero_optimization.offload_optimizer.ratio");

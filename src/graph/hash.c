@@ -38,7 +38,7 @@ static uint64_t hash_leaf(const ht_graph *g, ht_val v)
 static bool is_erased(const ht_graph *g, const ht_node *n)
 {
     if (!(n->op->flags & HT_OP_ERASED) || n->n_in == 0 || n->n_out == 0) return false;
-    if (n->n_in > 1 && n->role != HT_ROLE_UPDATE) return false;
+    if (n->n_in > 1 && !n->op->start && n->role != HT_ROLE_UPDATE) return false;
     ht_dtype from = ht_type_of(g, ht_node_in(g, n, 0))->dtype, to = ht_type_of(g, ht_node_out(n, 0))->dtype;
     return from == to || (ht_dtype_is_float(from) && ht_dtype_is_float(to));
 }

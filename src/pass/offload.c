@@ -1,5 +1,5 @@
-/* Moves the optimiser's state, moments and masters, to the host or to a disk. Only spaces change, and copies come in; every
- * segment computes and stores what it did.
+/* Moves the optimiser's state (moments and masters), and parameters, to the host or to a disk. Only spaces change, and copies
+ * come in; every segment computes and stores what it did.
  *
  * The update of such state is computed where the state lies, or where the host's processors reach it: gradients are fetched, half
  * copies and parameters are written back. Units of the update (tiles, tensors) form a pipeline: while one is computed, the
@@ -7,12 +7,14 @@
  *
  *     fetch 0 | fetch 1, unit 0 | write 0, fetch 2, unit 1 | write 1, fetch 3, unit 2 | …
  *
- * Parameters that the model reads as the masters that they are (biases, norms, fp32_params) have copies in main, as weights
- * have half copies: derived state that the update writes. */
+ * What the model reads of its parameters is fetched before each use, where parameters move and are large. Other ones that it
+ * reads as the masters that they are (biases, norms, fp32_params) have copies in main, as weights have half copies: derived
+ * state that the update writes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "pass/fetch_params.h"
 #include "pass/update_units.h"
 
 /* An array on its way: fetched for a unit, or written back into a state. */
@@ -30,10 +32,13 @@ typedef struct transfers {
 typedef struct mover {
     ht_graph *g;
     ht_update_units units;
-    ht_space to, compute;
-    size_t ahead;        /* units whose arrays are fetched before they are needed */
+    ht_space compute;
+    bool fetches;        /* parameters move: the large ones are fetched where they are read */
+    int64_t persistent;  /* elements of those that are not */
+    size_t ahead;        /* units, and parameters, that are fetched before they are needed */
     size_t known;        /* values that were there before */
     ht_val *copy;        /* by value id: the copy in main of a state that moves, or none */
+    bool *fetched;       /* by value id: a state that moves, and is fetched instead */
     ht_val *repeated;    /* by value id: a scalar or constant where units compute, or none */
     transfers *in, *out; /* by unit */
     ht_rewrite rw;
@@ -95,7 +100,7 @@ static ht_status keep_rest(ht_graph *g, double ratio, bool **kept)
 
 static bool moves(const mover *m, ht_val v)
 {
-    return v.id < m->known && m->units.moves[v.id];
+    return v.id < m->known && m->units.goes[v.id] != HT_SPACE_MAIN;
 }
 
 static bool is_outside(const ht_segment *s)
@@ -103,12 +108,14 @@ static bool is_outside(const ht_segment *s)
     return strcmp(s->name, "update") != 0 && strcmp(s->name, "init") != 0 && strcmp(s->name, "derive") != 0;
 }
 
-/* A copy in main of a state that the model reads. */
-static void want_copy(mover *m, ht_val state)
+/* Of a state that the model reads: fetched, or a copy in main. */
+static void want_copy(mover *m, ht_val state, bool output)
 {
     ht_graph *g = m->g;
     char name[512];
-    if (!moves(m, state) || m->copy[state.id].id || g->status != HT_OK) return;
+    if (!moves(m, state) || m->copy[state.id].id || m->fetched[state.id] || g->status != HT_OK) return;
+    m->fetched[state.id] = m->fetches && !output && ht_type_elems(ht_type_of(g, state)) >= m->persistent;
+    if (m->fetched[state.id]) return;
     ht_type type = *ht_type_of(g, state);
     type.space = HT_SPACE_MAIN;
     ht_type_row_major(&type);
@@ -124,9 +131,9 @@ static void want_copies(mover *m)
         if (!is_outside(s)) continue;
         for (size_t at = 0; at < s->node_count; at++) {
             const ht_node *n = &g->nodes[s->nodes[at]];
-            for (size_t k = n->op == &ht_op_store; k < n->n_in; k++) want_copy(m, ht_node_in(g, n, k));
+            for (size_t k = n->op == &ht_op_store; k < n->n_in; k++) want_copy(m, ht_node_in(g, n, k), false);
         }
-        for (size_t k = 0; k < s->output_count; k++) want_copy(m, s->outputs[k].value);
+        for (size_t k = 0; k < s->output_count; k++) want_copy(m, s->outputs[k].value, true);
     }
 }
 
@@ -134,7 +141,7 @@ static void move_states(mover *m)
 {
     for (size_t i = 0; i < m->g->state_count; i++) {
         ht_val state = m->g->states[i].value;
-        if (moves(m, state)) m->g->values[state.id].type.space = m->to;
+        if (moves(m, state)) m->g->values[state.id].type.space = m->units.goes[state.id];
     }
 }
 
@@ -398,7 +405,8 @@ static void show_in_main(mover *m, uint32_t segment)
         const ht_node *from = ht_producer(g, v);
         bool computed = from && v.id < m->known && m->units.of_node[from - g->nodes];
         if (!computed && !moves(m, v)) continue;
-        v = is_outside(&g->segments[segment]) ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
+        bool copied = is_outside(&g->segments[segment]) && m->copy[v.id].id;
+        v = copied ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
         g->segments[segment].outputs[i].value = v;
     }
 }
@@ -429,6 +437,7 @@ static void rewrite_node(mover *m, uint32_t id, bool outside)
     for (size_t i = stores; i < n.n_in && g->status == HT_OK; i++) {
         ht_val v = ht_node_in(g, &n, i);
         ht_space space = stores ? ht_type_of(g, ht_node_in(g, &n, 0))->space : HT_SPACE_MAIN;
+        if (moves(m, v) && outside && m->fetched[v.id]) continue;
         if (moves(m, v)) v = outside ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
         if (stores && moves(m, ht_node_in(g, &n, 0))) v = ht_to_space(g, v, space);
         g->operands[n.in + i] = v;
@@ -444,7 +453,8 @@ static ht_status move_segment(mover *m, uint32_t segment)
         for (size_t i = 0; i < m->rw.count && g->status == HT_OK; i++) rewrite_node(m, m->rw.old[i], outside);
         show_in_main(m, segment);
     }
-    return ht_rewrite_end(&m->rw);
+    HT_TRY(ht_rewrite_end(&m->rw));
+    return outside ? ht_fetch_params(g, segment, m->fetched, m->known, m->ahead) : HT_OK;
 }
 
 static ht_status derive_copies(mover *m)
@@ -468,7 +478,8 @@ static ht_status move_all(mover *m)
     m->known = g->value_count;
     m->copy = calloc(m->known, sizeof *m->copy);
     m->repeated = calloc(m->known, sizeof *m->repeated);
-    if (!m->copy || !m->repeated) HT_FAIL(g->ctx, HT_ENOMEM, "offload: out of memory");
+    m->fetched = calloc(m->known, sizeof *m->fetched);
+    if (!m->copy || !m->repeated || !m->fetched) HT_FAIL(g->ctx, HT_ENOMEM, "offload: out of memory");
     want_copies(m);
     move_states(m);
     for (uint32_t i = 0; i < g->segment_count && g->status == HT_OK; i++)
@@ -485,31 +496,26 @@ static void free_mover(mover *m)
     free(m->in);
     free(m->out);
     free(m->copy);
+    free(m->fetched);
     free(m->repeated);
     ht_update_units_free(&m->units);
 }
 
 /* ---- the pass ---- */
 
-ht_space ht_offload_computes_in(const ht_target *target)
-{
-    return target && target->device != HT_DEVICE_CPU ? HT_SPACE_HOST : HT_SPACE_MAIN;
-}
-
-bool ht_offload_moves(const ht_pass_env *env)
-{
-    ht_space to = env->options->offload.optimizer;
-    return to == HT_SPACE_DISK || (to == HT_SPACE_HOST && ht_offload_computes_in(env->target) == HT_SPACE_HOST);
-}
-
 static ht_status offload_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_offload_options *o = &env->options->offload;
-    if (!ht_offload_moves(env)) return HT_OK;
-    mover m = {.g = g, .to = o->optimizer, .compute = ht_offload_computes_in(env->target), .ahead = (size_t)o->ahead};
-    bool *kept;
-    ht_status status = keep_rest(g, o->ratio, &kept);
-    if (status == HT_OK) status = ht_update_units_find(&m.units, g, kept);
+    bool optimizer = ht_offload_space(env, o->optimizer) != HT_SPACE_MAIN;
+    bool params = ht_offload_space(env, o->params) != HT_SPACE_MAIN, *kept;
+    if (!optimizer && !params) return HT_OK;
+    mover m = {.g = g,
+               .compute = ht_offload_computes_in(env),
+               .fetches = params,
+               .persistent = o->persistent,
+               .ahead = (size_t)o->ahead};
+    ht_status status = keep_rest(g, optimizer ? o->ratio : 1, &kept);
+    if (status == HT_OK) status = ht_update_units_find(&m.units, g, env, kept);
     if (status == HT_OK) status = move_all(&m);
     free(kept);
     free_mover(&m);
@@ -526,6 +532,17 @@ static const ht_setting_key keys[] = {
      .at = offsetof(ht_offload_options, optimizer),
      .words = "none|host|disk",
      .help = "where moments and masters lie"},
+    {.name = "offload_param",
+     .kind = HT_SETTING_CHOICE,
+     .at = offsetof(ht_offload_options, params),
+     .words = "none|host|disk",
+     .help = "where parameters lie, or their half copies"},
+    {.name = "offload_persistent",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_offload_options, persistent),
+     .low = 0,
+     .high = 0x1p53,
+     .help = "parameters of fewer elements stay"},
     {.name = "offload_tile",
      .kind = HT_SETTING_WHOLE,
      .at = offsetof(ht_offload_options, tile),
@@ -537,7 +554,7 @@ static const ht_setting_key keys[] = {
      .at = offsetof(ht_offload_options, ahead),
      .low = 1,
      .high = 64,
-     .help = "tiles that are fetched before they are needed"},
+     .help = "tiles and parameters that are fetched before they are needed"},
     {.name = "offload_ratio",
      .kind = HT_SETTING_BOUNDED,
      .at = offsetof(ht_offload_options, ratio),
@@ -550,7 +567,7 @@ const ht_pass_settings ht_offload_settings[] = {{keys, offsetof(ht_pass_options,
 
 const ht_pass ht_pass_offload = {
     .name = "offload",
-    .help = "move the optimiser's state to the host or a disk; copies around its update",
+    .help = "move the optimiser's state and parameters to the host or a disk; copies around them",
     .system = true,
     .keeps_step = true,
     .run = offload_run,

@@ -32,7 +32,7 @@ static bool is_scaling(const ht_pass_options *options)
 
 static bool is_offloading(const ht_pass_options *options)
 {
-    return options->offload.optimizer != HT_SPACE_MAIN;
+    return options->offload.optimizer != HT_SPACE_MAIN || options->offload.params != HT_SPACE_MAIN;
 }
 
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},

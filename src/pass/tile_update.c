@@ -154,7 +154,9 @@ static int64_t unit_share(const tiler *t, size_t unit, int64_t elems)
         const ht_node *n = &g->nodes[t->units->nodes[i]];
         for (size_t k = 0; k < n->n_in; k++) {
             ht_val v = ht_node_in(g, n, k);
-            if (t->units->moves[v.id] && !ht_value_of(g, v)->base.id) return ht_offload_share(g, v, t->ratio);
+            const ht_state *s = v.id && t->units->goes[v.id] != HT_SPACE_MAIN ? ht_state_of(g, v) : NULL;
+            bool optimizer = s && (s->heading == HT_HEADING_OPTIMIZER || s->heading == HT_HEADING_MASTERS);
+            if (optimizer && !ht_value_of(g, v)->base.id) return ht_offload_share(g, v, t->ratio);
         }
     }
     return elems;
@@ -211,8 +213,7 @@ static ht_status tile_update_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_offload_options *o = &env->options->offload;
     ht_update_units units;
-    if (!ht_offload_moves(env)) return HT_OK;
-    ht_status status = ht_update_units_find(&units, g, NULL);
+    ht_status status = ht_update_units_find(&units, g, env, NULL);
     if (status == HT_OK && units.count)
         status = cut(&(tiler){.g = g, .units = &units, .most = o->tile, .ratio = o->ratio});
     ht_update_units_free(&units);

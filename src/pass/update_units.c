@@ -13,12 +13,61 @@ typedef struct finder {
     bool *outside;    /* by value id: another node does, or it is an output */
 } finder;
 
-static bool moves(const ht_graph *g, ht_val state)
+/* ---- what goes where ---- */
+
+ht_space ht_offload_space(const ht_pass_env *env, ht_space space)
 {
-    const ht_state *root = ht_state_of(g, ht_root(g, state));
-    bool kept = root->heading == HT_HEADING_OPTIMIZER || root->heading == HT_HEADING_MASTERS;
-    return kept && !root->derived && ht_type_of(g, root->value)->space == HT_SPACE_MAIN;
+    bool here = space == HT_SPACE_HOST && (!env->target || env->target->device == HT_DEVICE_CPU);
+    return here ? HT_SPACE_MAIN : space;
 }
+
+ht_space ht_offload_computes_in(const ht_pass_env *env)
+{
+    bool accelerator = env->target && env->target->device != HT_DEVICE_CPU;
+    bool away = ht_offload_space(env, env->options->offload.optimizer) != HT_SPACE_MAIN;
+    return accelerator && away ? HT_SPACE_HOST : HT_SPACE_MAIN;
+}
+
+/* Is there a parameter in the state that is large enough? */
+static bool holds_large(const ht_graph *g, ht_val root, int64_t persistent)
+{
+    bool viewed = false, large = false;
+    for (size_t i = 0; i < g->state_count; i++) {
+        ht_val state = g->states[i].value;
+        if (ht_value_of(g, state)->base.id != root.id) continue;
+        viewed = true;
+        large |= ht_type_elems(ht_type_of(g, state)) >= persistent;
+    }
+    return viewed ? large : ht_type_elems(ht_type_of(g, root)) >= persistent;
+}
+
+/* Of a state that owns its bytes. */
+static ht_space goal_of(const ht_graph *g, const ht_state *s, const ht_pass_env *env)
+{
+    const ht_offload_options *o = &env->options->offload;
+    if (ht_type_of(g, s->value)->space != HT_SPACE_MAIN) return HT_SPACE_MAIN;
+    if (!s->derived && (s->heading == HT_HEADING_OPTIMIZER || s->heading == HT_HEADING_MASTERS))
+        return ht_offload_space(env, o->optimizer);
+    if (s->heading != HT_HEADING_PARAMETERS && s->heading != HT_HEADING_WEIGHTS) return HT_SPACE_MAIN;
+    return holds_large(g, s->value, o->persistent) ? ht_offload_space(env, o->params) : HT_SPACE_MAIN;
+}
+
+static bool find_goals(ht_update_units *units, const ht_graph *g, const ht_pass_env *env, const bool *kept)
+{
+    units->goes = calloc(g->value_count, sizeof *units->goes);
+    for (size_t i = 0; units->goes && i < g->state_count; i++) {
+        const ht_state *s = &g->states[i];
+        bool owner = !ht_value_of(g, s->value)->base.id;
+        if (owner && !(kept && kept[s->value.id])) units->goes[s->value.id] = goal_of(g, s, env);
+    }
+    for (size_t i = 0; units->goes && i < g->state_count; i++) {
+        ht_val state = g->states[i].value;
+        units->goes[state.id] = units->goes[ht_root(g, state).id];
+    }
+    return units->goes != NULL;
+}
+
+/* ---- the update's part ---- */
 
 /* A store reads the value alone. */
 static size_t first_read(const ht_node *n)
@@ -26,17 +75,23 @@ static size_t first_read(const ht_node *n)
     return n->op == &ht_op_store;
 }
 
+static bool moves(const finder *f, ht_val v)
+{
+    return f->units->goes[v.id] != HT_SPACE_MAIN;
+}
+
 static bool reads_member(const finder *f, const ht_node *n)
 {
+    if (n->op == &ht_op_store && moves(f, ht_node_in(f->g, n, 0))) return true;
     for (size_t i = first_read(n); i < n->n_in; i++) {
         ht_val v = ht_node_in(f->g, n, i);
         const ht_node *from = ht_producer(f->g, v);
-        if (f->units->moves[v.id] || (from && f->member[from - f->g->nodes])) return true;
+        if (moves(f, v) || (from && f->member[from - f->g->nodes])) return true;
     }
     return false;
 }
 
-/* Whatever follows from state that moves. */
+/* Whatever follows from state that moves, and stores into it. */
 static void mark_forward(finder *f)
 {
     for (size_t at = 0; at < f->s->node_count; at++) {
@@ -89,7 +144,7 @@ static void connect(const finder *f)
             uint32_t *with = &f->reader[v.id];
             if (from && f->member[from - f->g->nodes]) *with = (uint32_t)(from - f->g->nodes);
             if (*with) f->parent[unit_of(f, id)] = unit_of(f, *with);
-            if (f->units->moves[v.id]) *with = id;
+            if (moves(f, v)) *with = id;
         }
     }
 }
@@ -139,24 +194,18 @@ static bool find_units(finder *f)
     return ok;
 }
 
-ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g, const bool *kept)
+ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g, const ht_pass_env *env, const bool *kept)
 {
     int segment = ht_segment_find(g, "update");
-    *out = (ht_update_units){.segment = (uint32_t)segment,
-                             .moves = calloc(g->value_count, sizeof *out->moves),
-                             .of_node = calloc(g->node_count, sizeof *out->of_node)};
-    bool ok = out->moves && out->of_node;
-    for (size_t i = 0; ok && i < g->state_count; i++) {
-        ht_val state = g->states[i].value;
-        out->moves[state.id] = moves(g, state) && !(kept && kept[ht_root(g, state).id]);
-    }
+    *out = (ht_update_units){.segment = (uint32_t)segment, .of_node = calloc(g->node_count, sizeof *out->of_node)};
+    bool ok = out->of_node && find_goals(out, g, env, kept);
     if (ok && segment >= 0) ok = find_units(&(finder){.g = g, .s = &g->segments[segment], .units = out});
     return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for the units of the update");
 }
 
 void ht_update_units_free(ht_update_units *units)
 {
-    free(units->moves);
+    free(units->goes);
     free(units->of_node);
     free(units->nodes);
     free(units->first);

@@ -9,16 +9,16 @@
  * other, other effects. */
 typedef struct ht_update_units {
     uint32_t segment;
-    bool *moves;       /* by value id: state that moves, and views of it */
+    ht_space *goes;    /* by value id: where a state goes, and views of it; MAIN: it stays where it is */
     size_t count;      /* 0: nothing is updated that moves */
     uint32_t *of_node; /* by node id: 1 + its unit; 0: none */
     uint32_t *nodes;   /* by unit, then in the segment's order */
     size_t *first;     /* by unit: where its nodes begin; [count] is their end */
 } ht_update_units;
 
-/* The optimiser's state: moments and masters that lie in main, but not what is kept there (by value id of the state that owns
- * the bytes; NULL: nothing). */
-ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g, const bool *kept);
+/* State in main as the options say, but not what is kept there (by value id of the state that owns the bytes; NULL:
+ * nothing). */
+ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g, const ht_pass_env *env, const bool *kept);
 void ht_update_units_free(ht_update_units *units); /* also after a failure */
 
 static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
@@ -29,10 +29,10 @@ static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
 bool ht_is_repeatable(const ht_graph *g, const ht_node *n);
 /* How many elements of a flat state move, if at least this share of them shall: up to where a tensor begins. */
 int64_t ht_offload_share(const ht_graph *g, ht_val flat, double ratio);
-/* Where the update of moved state is computed: where that lies, or where files are read to. */
-ht_space ht_offload_computes_in(const ht_target *target);
-/* Does anything move? On a processor, host memory is where everything is already. */
-bool ht_offload_moves(const ht_pass_env *env);
+/* Where a space of the options is for this target: on a processor host memory is where everything is already. */
+ht_space ht_offload_space(const ht_pass_env *env, ht_space space);
+/* Where the update of moved state is computed: beside an accelerator by the processor, if the optimiser's state is there. */
+ht_space ht_offload_computes_in(const ht_pass_env *env);
 
 extern const ht_pass_settings ht_offload_settings[];
 

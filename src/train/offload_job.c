@@ -6,35 +6,63 @@
 
 enum { LEAST_IN_FLIGHT = 3, MOST_AHEAD = 64 };
 
-ht_offload_options ht_job_offload(const ht_train_config *c)
+static ht_space space_of(const char *device)
 {
-    ht_offload_options options = ht_pass_options_standard().offload;
-    int64_t ahead = c->offload_buffers - LEAST_IN_FLIGHT;
-    if (strcmp(c->offload_optimizer, "cpu") == 0) options.optimizer = HT_SPACE_HOST;
-    if (strcmp(c->offload_optimizer, "nvme") == 0) options.optimizer = HT_SPACE_DISK;
-    options.tile = c->offload_tile;
-    options.ratio = c->offload_ratio;
-    options.ahead = ahead < 1 ? 1 : ahead > MOST_AHEAD ? MOST_AHEAD : ahead;
-    return options;
+    if (strcmp(device, "cpu") == 0) return HT_SPACE_HOST;
+    return strcmp(device, "nvme") == 0 ? HT_SPACE_DISK : HT_SPACE_MAIN;
 }
 
-void ht_job_tell_offload(const ht_job *job, const ht_run_request *request)
+ht_offload_options ht_job_offload(const ht_train_config *c)
 {
-    char line[1024];
-    const ht_offload_options *o = &job->options.offload;
-    const char *computes = job->target.device == HT_DEVICE_CPU ? "" : ", and their update is computed by the processor";
-    if (!job->options.training || o->optimizer == HT_SPACE_MAIN) return;
-    if (o->optimizer == HT_SPACE_DISK)
-        snprintf(line, sizeof line, "offload: moments and masters lie on the disk, in %s%s",
-                 job->train_config->disk_folder, computes);
-    else if (job->target.device == HT_DEVICE_CPU)
-        snprintf(line, sizeof line,
-                 "offload: the processor computes, so the optimiser's state lies in host memory already: "
-                 "zero_optimization.offload_optimizer.device cpu changes nothing");
-    else
-        snprintf(line, sizeof line, "offload: moments and masters lie in host memory%s", computes);
+    int64_t ahead = c->offload_buffers - LEAST_IN_FLIGHT;
+    return (ht_offload_options){
+        .optimizer = space_of(c->offload_optimizer),
+        .params = space_of(c->offload_param),
+        .persistent = c->offload_persistent,
+        .tile = c->offload_tile,
+        .ahead = ahead < 1            ? 1
+                 : ahead > MOST_AHEAD ? MOST_AHEAD
+                                      : ahead,
+        .ratio = c->offload_ratio,
+    };
+}
+
+/* ---- what is told ---- */
+
+static void tell(const ht_job *job, const ht_run_request *request, const char *line)
+{
     if (request->on_note)
         request->on_note(request->arg, line);
     else
         ht_note(job->ctx, HT_LOG_INFO, "%s", line);
+}
+
+static void tell_one(const ht_job *job, const ht_run_request *request, const char *what, const char *key,
+                     ht_space space, const char *more)
+{
+    char line[1024];
+    const char *folder = job->train_config->disk_folder;
+    if (space == HT_SPACE_MAIN) return;
+    if (space == HT_SPACE_HOST && job->target.device == HT_DEVICE_CPU)
+        snprintf(line, sizeof line,
+                 "offload: the processor computes, so %s lie in host memory already: "
+                 "zero_optimization.%s.device cpu changes nothing",
+                 what, key);
+    else
+        snprintf(line, sizeof line, "offload: %s lie %s%s%s", what,
+                 space == HT_SPACE_DISK ? "on the disk, in " : "in host memory", space == HT_SPACE_DISK ? folder : "",
+                 more);
+    tell(job, request, line);
+}
+
+void ht_job_tell_offload(const ht_job *job, const ht_run_request *request)
+{
+    const ht_offload_options *o = &job->options.offload;
+    char what[128];
+    bool processor = job->target.device == HT_DEVICE_CPU;
+    if (!job->options.training) return;
+    tell_one(job, request, "moments and masters", "offload_optimizer", o->optimizer,
+             processor ? "" : ", and their update is computed by the processor");
+    snprintf(what, sizeof what, "parameters of %lld elements and more", (long long)o->persistent);
+    tell_one(job, request, what, "offload_param", o->params, "; they are fetched before each use");
 }

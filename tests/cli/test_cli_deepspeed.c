@@ -45,9 +45,9 @@ static void lenient__is_recorded_and_resumes(void **state)
         c, "ds.json",
         "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,\n"
         " \"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"lr\": 0.01}},\n"
-        " \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}}\n");
+        " \"zero_optimization\": {\"stage\": 3}, \"compile\": {\"offload_activation\": true}}\n");
     expect(c, "\"$H\" train job.json --deepspeed ds.json", 2, "optimizer.type is OneBitAdam: not there yet");
-    expect(c, "\"$H\" train job.json --deepspeed ds.json", 2, "offload_param.device is \"cpu\": not there yet");
+    expect(c, "\"$H\" train job.json --deepspeed ds.json", 2, "compile.offload_activation is true: not there yet");
     expect(
         c, "\"$H\" train job.json --deepspeed ds.json --lenient --set train.steps=4", 0,
         "warning: ds.json:2: left out, which changes the mathematics: optimizer.type is OneBitAdam: adamw stands in");

@@ -81,6 +81,26 @@ static void state_on_a_disk__has_the_bits_of_a_run_that_keeps_it(void **state)
     expect(c, "ls -A disk | wc -l", 0, "0\n");
 }
 
+#define PARAMS                                                                                                         \
+    "--set engine.zero_optimization.offload_param.device=%s --set "                                                    \
+    "engine.zero_optimization.stage3_param_persistence_threshold=64 "
+
+/* Fetched before each use, in training and evaluation. */
+static void parameters_elsewhere__have_the_bits_of_a_run_that_keeps_them(void **state)
+{
+    data_case *c = *state;
+    char host[1024], disk[1024];
+    snprintf(host, sizeof host, HOST PARAMS, "cpu");
+    snprintf(disk, sizeof disk, DISK PARAMS "--set engine.zero_optimization.offload_param.nvme_path=disk", "nvme");
+    train_whole(c);
+    expect(c, "mkdir disk", 0, "");
+    take_turns(c, (const char *const[]){disk, host, "", host}, 4);
+    char line[2048];
+    snprintf(line, sizeof line, "\"$H\" check job.json --set halftone.device=fake %s", host);
+    expect(c, line, 0,
+           "offload: parameters of 64 elements and more lie in host memory; they are fetched before each use");
+}
+
 static void a_folder__that_is_not_there_is_named(void **state)
 {
     data_case *c = *state;
@@ -95,7 +115,7 @@ static void a_processor__is_told_that_nothing_moves(void **state)
     data_case *c = *state;
     run_write_job(c);
     expect(c, "\"$H\" check job.json --set halftone.device=cpu " HOST, 0,
-           "offload: the processor computes, so the optimiser's state lies in host memory already");
+           "offload: the processor computes, so moments and masters lie in host memory already");
     expect(c, "\"$H\" explain job.json --set halftone.device=fake --set train.precision=bf16 " HOST, 0,
            "optimizer@host ");
 }
@@ -106,6 +126,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(state_in_host_memory__has_the_bits_of_a_run_that_keeps_it, data_case_begin,
                                         data_case_end),
         cmocka_unit_test_setup_teardown(state_on_a_disk__has_the_bits_of_a_run_that_keeps_it, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(parameters_elsewhere__have_the_bits_of_a_run_that_keeps_them, data_case_begin,
                                         data_case_end),
         cmocka_unit_test_setup_teardown(a_folder__that_is_not_there_is_named, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(a_processor__is_told_that_nothing_moves, data_case_begin, data_case_end),

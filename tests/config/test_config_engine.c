@@ -336,11 +336,11 @@ static void lenient__leaves_out_what_is_not_there_yet(void **state)
     reads(LENIENT("", "\"train_batch_size\": 1, \"autotuning\": {\"enabled\": true},\n"
                       "\"fp16\": {\"enabled\": false, \"magic\": 1},\n"
                       "\"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"lr\": 0.5}},\n"
-                      "\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}"));
+                      "\"compile\": {\"offload_activation\": true}"));
     warned("job.json:2: left out: engine.autotuning.enabled is true: ");
     warned("job.json:3: left out: engine.fp16.magic is unknown");
     warned("job.json:4: left out, which changes the mathematics: optimizer.type is OneBitAdam: adamw stands in for it");
-    warned("job.json:5: left out: engine.zero_optimization.offload_param.device is \"cpu\": ");
+    warned("job.json:5: left out: engine.compile.offload_activation is true: ");
     assert_string_equal(ht_config_train(config)->optimizer->name, "adamw");
     assert_true(ht_config_train(config)->lr == 0.5);
     refused(LENIENT("", "\"optimizer\": {\"type\": \"SGD\",\n\"params\": {\"speed\": 1}}"),

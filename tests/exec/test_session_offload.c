@@ -97,7 +97,7 @@ typedef struct trained {
     int skipped;
 } trained;
 
-static const char *ratio = "1";
+static const char *ratio = "1", *params = "none", *persistent = "100";
 
 /* `where`: NULL, "host" or "disk"; `tile`: elements. */
 static trained train(const offload_case *c, const char *device, const char *where, const char *tile, int steps)
@@ -105,7 +105,7 @@ static trained train(const offload_case *c, const char *device, const char *wher
     trained t = {.f = {.ctx = context_create(2, NULL)}};
     ht_train_opts training = HT_TRAIN_OPTS;
     ht_plan_opts planning = HT_PLAN_OPTS;
-    ht_train_setting settings[8];
+    ht_train_setting settings[12];
     training.optimizer = c->optimizer;
     training.accumulate = c->accumulate;
     training.momentum = c->momentum;
@@ -118,6 +118,8 @@ static trained train(const offload_case *c, const char *device, const char *wher
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_optimizer", where};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_tile", tile};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_ratio", ratio};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_param", params};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_persistent", persistent};
     planning.settings = settings;
     planning.precision = c->precision;
     planning.device = device;
@@ -200,6 +202,42 @@ static void state_on_a_disk__has_the_bits_of_main(void **state)
     ratio = "1";
 }
 
+/* With the optimiser's state elsewhere, too, and without; with the small ones, and without. */
+static void parameters_elsewhere__have_the_bits_of_main(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"64", "0", "16", "300"}, *const spaces[] = {"host", "disk"};
+    int seeds = getenv("HALFTONE_LONG") ? 8 : 2;
+    for (int i = 0; i < seeds * CASES; i++) {
+        char seed[16];
+        bool disk = i % 2;
+        snprintf(seed, sizeof seed, "%d", i + 1);
+        setenv("HALFTONE_FAKE_SEED", seed, 1);
+        setenv("HALFTONE_DISK_SEED", seed, 1);
+        params = spaces[disk];
+        persistent = i % 3 ? "100" : "0";
+        compare(&cases[i % CASES], disk && i % 4 == 1 ? "cpu" : "fake", i % 5 ? spaces[i / 2 % 2] : "none",
+                tiles[i % 4]);
+    }
+    unsetenv("HALFTONE_DISK_SEED");
+    params = "none";
+}
+
+/* Large parameters have no bytes in main but for those that are used at a time. */
+static void parameters_elsewhere__leave_main(void **state)
+{
+    (void)state;
+    params = "host";
+    trained kept = train(&cases[0], "fake", NULL, NULL, 1), moved = train(&cases[0], "fake", "host", "64", 1);
+    params = "none";
+    ht_byte_table before = ht_plan_byte_table(kept.f.plan), after = ht_plan_byte_table(moved.f.plan);
+    assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_PARAMETERS], 0);
+    assert_int_equal(after.bytes[HT_SPACE_HOST][HT_BYTES_PARAMETERS], before.bytes[HT_SPACE_MAIN][HT_BYTES_PARAMETERS]);
+    assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_WEIGHTS], (70 + 70 + 3) * 4);
+    session_end(&kept.f);
+    session_end(&moved.f);
+}
+
 /* A few tiles are in memory at a time, whatever the size of the state. */
 static void a_disk__leaves_memory_for_a_few_tiles(void **state)
 {
@@ -266,6 +304,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_in_host_memory__has_the_bits_of_main),
         cmocka_unit_test(state_on_a_disk__has_the_bits_of_main),
+        cmocka_unit_test(parameters_elsewhere__have_the_bits_of_main),
+        cmocka_unit_test(parameters_elsewhere__leave_main),
         cmocka_unit_test(a_disk__leaves_memory_for_a_few_tiles),
         cmocka_unit_test(a_processor__has_its_state_in_host_memory_already),
         cmocka_unit_test(main__has_the_fewer_bytes),

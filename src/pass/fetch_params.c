@@ -1,0 +1,118 @@
+#include "pass/fetch_params.h"
+
+#include <stdlib.h>
+
+/* A copy serves uses until so many others were begun: a weight is read by a product and by its gradient in turn, but an
+ * embedding at both ends of the model comes twice. */
+enum { WINDOW = 4 };
+
+/* One copy, and the uses that it serves. */
+typedef struct fetch {
+    ht_val from, start;
+    size_t first; /* position of its first use */
+    ht_role role;
+} fetch;
+
+typedef struct fetcher {
+    ht_graph *g;
+    const bool *fetched;
+    size_t count; /* of what can be fetched, by value id */
+    ht_rewrite rw;
+    fetch *list;
+    size_t fetches, capacity;
+    size_t *newest; /* by value id: 1 + its last fetch */
+    ht_val *here;   /* by value id: the copy that serves it now */
+} fetcher;
+
+static bool is_fetched(const fetcher *f, ht_val v)
+{
+    return v.id < f->count && f->fetched[v.id];
+}
+
+static bool add_use(fetcher *f, ht_val v, size_t at, ht_role role)
+{
+    size_t *newest = &f->newest[v.id];
+    if (*newest && f->fetches - *newest < WINDOW) return true;
+    if (!ht_grow((void **)&f->list, &f->capacity, f->fetches + 1, sizeof *f->list)) return false;
+    f->list[f->fetches++] = (fetch){.from = v, .first = at, .role = role};
+    *newest = f->fetches;
+    return true;
+}
+
+static bool list_fetches(fetcher *f, const ht_segment *s)
+{
+    const ht_graph *g = f->g;
+    for (size_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        for (size_t i = n->op == &ht_op_store; i < n->n_in; i++) {
+            ht_val v = ht_node_in(g, n, i);
+            if (is_fetched(f, v) && !add_use(f, v, at, n->role)) return false;
+        }
+    }
+    return true;
+}
+
+static void start_fetch(fetcher *f, size_t index)
+{
+    if (index >= f->fetches || f->g->status != HT_OK) return;
+    fetch *t = &f->list[index];
+    ht_type want = *ht_type_of(f->g, t->from);
+    want.space = HT_SPACE_MAIN;
+    ht_type_row_major(&want);
+    f->g->role = t->role;
+    t->start = ht_emit1(f->g, "copy_start", &want, HT_VALS(t->from), HT_NO_ATTRS);
+}
+
+static void end_fetch(fetcher *f, size_t index)
+{
+    const fetch *t = &f->list[index];
+    if (f->g->status != HT_OK) return;
+    ht_type want = *ht_type_of(f->g, t->start);
+    f->g->role = t->role;
+    f->here[t->from.id] = ht_emit1(f->g, "copy_done", &want, HT_VALS(t->start, t->from), HT_NO_ATTRS);
+}
+
+static void read_here(fetcher *f, uint32_t id)
+{
+    const ht_node n = f->g->nodes[id];
+    for (size_t i = n.op == &ht_op_store; i < n.n_in; i++) {
+        ht_val *v = &f->g->operands[n.in + i];
+        if (is_fetched(f, *v)) *v = f->here[v->id];
+    }
+    ht_rewrite_keep(&f->rw, id);
+}
+
+static ht_status fetch_all(fetcher *f, uint32_t segment, size_t ahead)
+{
+    ht_graph *g = f->g;
+    ht_role role = g->role;
+    size_t next = 0;
+    if (ht_rewrite_begin(&f->rw, g, segment)) {
+        for (size_t i = 0; i < ahead; i++) start_fetch(f, i);
+        for (size_t at = 0; at < f->rw.count && g->status == HT_OK; at++) {
+            for (; next < f->fetches && f->list[next].first == at; next++) {
+                start_fetch(f, next + ahead);
+                end_fetch(f, next);
+            }
+            if (g->status == HT_OK) read_here(f, f->rw.old[at]);
+        }
+    }
+    g->role = role;
+    return ht_rewrite_end(&f->rw);
+}
+
+ht_status ht_fetch_params(ht_graph *g, uint32_t segment, const bool *fetched, size_t count, size_t ahead)
+{
+    fetcher f = {.g = g,
+                 .fetched = fetched,
+                 .count = count,
+                 .newest = calloc(count, sizeof *f.newest),
+                 .here = calloc(count, sizeof *f.here)};
+    bool ok = f.newest && f.here && list_fetches(&f, &g->segments[segment]);
+    ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "offload: out of memory");
+    if (status == HT_OK && f.fetches) status = fetch_all(&f, segment, ahead);
+    free(f.newest);
+    free(f.here);
+    free(f.list);
+    return status;
+}
