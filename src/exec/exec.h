@@ -40,6 +40,11 @@ typedef struct ht_host_copy {
     size_t bytes;
 } ht_host_copy;
 ht_status ht_executor_view(ht_executor *executor, ht_place place, size_t bytes, ht_host_copy *stage, const void **out);
+/* The same for what may be large: one piece after the other, each until the next, in a stage of bounded size; the CPU's own
+ * in one piece. */
+typedef ht_status (*ht_piece_fn)(void *arg, size_t offset, const void *data, size_t bytes);
+ht_status ht_executor_view_pieces(ht_executor *executor, ht_place place, size_t bytes, ht_host_copy *stage,
+                                  ht_piece_fn piece, void *arg);
 /* Both wait: `data` is the caller's again when they return. */
 ht_status ht_executor_read(ht_executor *executor, ht_place place, void *data, size_t bytes);
 ht_status ht_executor_write(ht_executor *executor, ht_place place, const void *data, size_t bytes);

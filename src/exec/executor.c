@@ -530,15 +530,26 @@ ht_status ht_executor_trace(ht_executor *e, size_t segment, unsigned slot, ht_tr
     return ht_executor_walk(e, segment, slot, trace_instr, &(tracing){e, segment, trace, arg});
 }
 
-/* Of a device whose memory the host cannot count in: in a copy. */
+typedef struct counting {
+    ht_dtype dtype;
+    ht_nonfinite_count count;
+} counting;
+
+static ht_status count_piece(void *arg, size_t offset, const void *data, size_t bytes)
+{
+    counting *c = arg;
+    (void)offset;
+    ht_nonfinite_add(&c->count, c->dtype, data, (int64_t)(bytes / ht_dtype_bytes(c->dtype)));
+    return HT_OK;
+}
+
+/* Of a device whose memory the host cannot count in: in copies. */
 static ht_status count_on_host(ht_executor *e, ht_place place, const ht_type *type, int64_t *inf, int64_t *nan)
 {
-    ht_nonfinite counts = {0};
-    const void *data;
-    HT_TRY(ht_executor_view(e, place, (size_t)ht_type_bytes(type), &e->stage, &data));
-    ht_nonfinite_add(&counts.operand[0], type->dtype, data, ht_type_elems(type));
-    *inf = counts.operand[0].inf;
-    *nan = counts.operand[0].nan;
+    counting c = {.dtype = type->dtype};
+    HT_TRY(ht_executor_view_pieces(e, place, (size_t)ht_type_bytes(type), &e->stage, count_piece, &c));
+    *inf = c.count.inf;
+    *nan = c.count.nan;
     return HT_OK;
 }
 

@@ -3,6 +3,8 @@
 
 #include "exec/executor_own.h"
 
+enum { MOST_STAGE_BYTES = 64 << 20 };
+
 ht_place ht_executor_slot_place(const ht_executor *e, ht_place place, unsigned slot)
 {
     if (place.area == HT_AREA_INPUT) place.offset += (int64_t)slot * e->plan->area_bytes[place.space][HT_AREA_INPUT];
@@ -97,6 +99,20 @@ ht_status ht_executor_view(ht_executor *e, ht_place place, size_t bytes, ht_host
     }
     *out = stage->data;
     return ht_executor_read(e, place, stage->data, bytes);
+}
+
+ht_status ht_executor_view_pieces(ht_executor *e, ht_place place, size_t bytes, ht_host_copy *stage, ht_piece_fn piece,
+                                  void *arg)
+{
+    size_t most = ht_executor_host(e, place) ? bytes : MOST_STAGE_BYTES;
+    for (size_t done = 0; done < bytes; done += most) {
+        size_t part = bytes - done < most ? bytes - done : most;
+        const void *data;
+        HT_TRY(ht_executor_view(e, place, part, stage, &data));
+        HT_TRY(piece(arg, done, data, part));
+        place.offset += (int64_t)part;
+    }
+    return HT_OK;
 }
 
 ht_status ht_executor_copy(ht_executor *e, ht_place to, ht_place from, size_t bytes)

@@ -97,6 +97,19 @@ void ht_replay_free(ht_replay *r)
 
 /* ---- state ---- */
 
+typedef struct copying {
+    ht_executor *executor;
+    ht_place to;
+} copying;
+
+static ht_status copy_piece(void *arg, size_t offset, const void *data, size_t bytes)
+{
+    const copying *c = arg;
+    ht_place to = c->to;
+    to.offset += (int64_t)offset;
+    return ht_executor_write(c->executor, to, data, bytes);
+}
+
 /* Plans of one graph have the same states, each with its own place for them. */
 static ht_status copy_state(ht_replay *r, const ht_session *from)
 {
@@ -107,9 +120,8 @@ static ht_status copy_state(ht_replay *r, const ht_session *from)
         if (!slot || !ht_type_same(&slot->type, &to->type))
             HT_FAIL(r->ctx, HT_EVERIFY, "replay: the run's plan has no state '%s' of this type", to->name);
         size_t bytes = (size_t)ht_type_bytes(&to->type);
-        const void *data;
-        HT_TRY(ht_executor_view(from->executor, slot->place, bytes, &r->stage, &data));
-        HT_TRY(ht_executor_write(r->session->executor, to->place, data, bytes));
+        copying copy = {r->session->executor, to->place};
+        HT_TRY(ht_executor_view_pieces(from->executor, slot->place, bytes, &r->stage, copy_piece, &copy));
     }
     return HT_OK;
 }

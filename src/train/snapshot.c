@@ -32,15 +32,20 @@ static ht_status failed(const writing *w, const char *path)
 
 /* ---- files ---- */
 
+static ht_status append_piece(void *writer, size_t offset, const void *data, size_t bytes)
+{
+    (void)offset;
+    return ht_safetensors_append(writer, data, bytes);
+}
+
 static ht_status append_all(const writing *w, ht_safetensors_writer *writer, const ht_snapshot_tensor_list *list,
                             const bool *present, int file, ht_host_copy *stage)
 {
     for (size_t i = 0; i < list->count; i++) {
         const ht_snapshot_tensor *tensor = &list->items[i];
-        const void *data;
         if (!present[i] || tensor->file != file) continue;
-        HT_TRY(ht_executor_view(w->session->executor, tensor->place, tensor->array.bytes, stage, &data));
-        HT_TRY(ht_safetensors_append(writer, data, tensor->array.bytes));
+        HT_TRY(ht_executor_view_pieces(w->session->executor, tensor->place, tensor->array.bytes, stage, append_piece,
+                                       writer));
     }
     return HT_OK;
 }

@@ -147,13 +147,19 @@ void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list)
     *list = (ht_snapshot_tensor_list){0};
 }
 
+static ht_status look_for_bytes(void *arg, size_t offset, const void *data, size_t bytes)
+{
+    bool *found = arg;
+    (void)offset;
+    for (size_t i = 0; i < bytes && !*found; i++) *found = ((const char *)data)[i] != 0;
+    return HT_OK;
+}
+
 ht_status ht_snapshot_tensor_present(const ht_session *session, const ht_snapshot_tensor *tensor, ht_host_copy *stage,
                                      bool *present)
 {
-    const void *data;
     *present = !tensor->padding;
     if (*present) return HT_OK;
-    HT_TRY(ht_executor_view(session->executor, tensor->place, tensor->array.bytes, stage, &data));
-    for (size_t i = 0; i < tensor->array.bytes && !*present; i++) *present = ((const char *)data)[i] != 0;
-    return HT_OK;
+    return ht_executor_view_pieces(session->executor, tensor->place, tensor->array.bytes, stage, look_for_bytes,
+                                   present);
 }

@@ -234,6 +234,42 @@ static void places__of_the_disk_are_copied_there(void **state)
     }
 }
 
+typedef struct pieces {
+    size_t count, next;
+    bool right;
+} pieces;
+
+static ht_status see_piece(void *arg, size_t offset, const void *data, size_t bytes)
+{
+    pieces *p = arg;
+    p->right &= offset == p->next;
+    for (size_t i = 0; i < bytes / sizeof(float); i++)
+        p->right &= ((const float *)data)[i] == number((int)(offset / sizeof(float) + i));
+    p->next += bytes;
+    p->count++;
+    return HT_OK;
+}
+
+/* As snapshots see it: they would need the memory again that the disk saves. */
+static void large_state__is_seen_in_pieces_of_bounded_memory(void **state)
+{
+    (void)state;
+    enum { ELEMS = 40000001, MOST_BYTES = 64 << 20 };
+    session_fixture f =
+        open_session("state %a f32[40000001]@disk\nsegment forward () -> () {\n}\n", "cpu", NULL, false);
+    float *values = malloc(ELEMS * sizeof *values);
+    ht_host_copy stage = {0};
+    pieces p = {.right = true};
+    for (int i = 0; i < ELEMS; i++) values[i] = number(i);
+    must(&f, ht_session_write(f.s, "a", values, ELEMS * sizeof *values));
+    must(&f, ht_executor_view_pieces(f.s->executor, ht_plan_slot(f.plan, "a")->place, ELEMS * sizeof *values, &stage,
+                                     see_piece, &p));
+    assert_true(p.right && p.count == 3 && p.next == ELEMS * sizeof *values && stage.bytes <= MOST_BYTES);
+    free(stage.data);
+    free(values);
+    session_end(&f);
+}
+
 /* ---- looking ---- */
 
 static bool count_result(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
@@ -384,6 +420,7 @@ int main(void)
         CASE(tiles__of_random_sizes_wait_for_each_other),
         CASE(state__on_the_disk_has_the_bits_of_main),
         CASE(places__of_the_disk_are_copied_there),
+        CASE(large_state__is_seen_in_pieces_of_bounded_memory),
         CASE(every_result__can_be_looked_at),
         CASE(a_fault__fails_the_step_and_names_the_state),
         CASE(a_fault_of_the_accelerator__ends_staged_copies),
