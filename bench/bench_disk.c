@@ -1,0 +1,158 @@
+/* The disk device against fio, with the same blocks, depth and O_DIRECT on the same file system: bytes from a file to
+ * memory, from memory to a file, and both at once. The two take turns, so that what else the disk does meets both.
+ * HALFTONE_BENCH_DISK is the folder (else TMPDIR, /tmp), HALFTONE_BENCH_ROUNDS how often (7). */
+#include <unistd.h>
+
+#include <halftone/session.h>
+
+#include "bench_common.h"
+#include "device/device.h"
+
+enum { TILE_BYTES = 64 << 20, TILES = 16, MOST_ROUNDS = 99 };
+
+typedef enum direction { IN, OUT, BOTH, DIRECTIONS } direction;
+static const char *const directions[DIRECTIONS] = {"read", "write", "read_and_write"};
+
+/* ---- fio ---- */
+
+/* Field `number` of a terse line, from 1 on. */
+static double field(const char *line, int number)
+{
+    for (int i = 1; i < number && line; i++) {
+        line = strchr(line, ';');
+        if (line) line++;
+    }
+    return line ? strtod(line, NULL) : 0;
+}
+
+/* Bytes per second, of both directions until the longer one is done; 0: there is no fio. */
+static double run_fio(const char *folder, direction way, const ht_disk_opts *opts)
+{
+    enum { READ_MS = 9, WRITE_MS = 50 };
+    char command[1024], line[8192] = "";
+    char jobs[256] = "";
+    if (way != OUT) strcat(jobs, " --name=in --rw=read --filename=$F/fio.in");
+    if (way != IN) strcat(jobs, " --name=out --rw=write --filename=$F/fio.out");
+    snprintf(command, sizeof command,
+             "F='%s'; fio --minimal --group_reporting --ioengine=io_uring --direct=1 --bs=%zu --iodepth=%d --size=%lld"
+             " --fallocate=none --overwrite=1%s 2>/dev/null",
+             folder, opts->block_size, opts->queue_depth, (long long)TILE_BYTES * TILES, jobs);
+    FILE *fio = popen(command, "r");
+    if (!fio) return 0;
+    if (!fgets(line, sizeof line, fio)) line[0] = 0;
+    if (pclose(fio) != 0) return 0;
+    double in = field(line, READ_MS), out = field(line, WRITE_MS), longer = in > out ? in : out;
+    return longer > 0 ? 1e3 * (double)TILE_BYTES * TILES * (way == BOTH ? 2 : 1) / longer : 0;
+}
+
+/* ---- ours ---- */
+
+typedef struct side {
+    ht_queue *queue;
+    char *file, *memory;
+} side;
+
+typedef struct ours {
+    ht_context *ctx;
+    ht_device *disk;
+    side in, out;
+} ours;
+
+static void must(const ours *o, ht_status status)
+{
+    if (status == HT_OK) return;
+    fprintf(stderr, "bench_disk: %s\n", ht_context_message(o->ctx));
+    exit(1);
+}
+
+static void open_side(ours *o, side *s)
+{
+    void *file;
+    must(o, o->disk->class->queue_create(o->disk, &s->queue));
+    must(o, ht_device_alloc(o->disk, (size_t)TILE_BYTES * TILES, &file));
+    s->file = file;
+    s->memory = aligned_alloc(4096, TILE_BYTES);
+    if (!s->memory) exit(1);
+    memset(s->memory, 1, TILE_BYTES);
+}
+
+static void close_side(const ours *o, side *s)
+{
+    ht_queue_free(s->queue);
+    ht_device_free(o->disk, s->file);
+    free(s->memory);
+}
+
+/* Bytes per second. */
+static double run_ours(const ours *o, direction way)
+{
+    double start = bench_now();
+    for (int i = 0; i < TILES; i++) {
+        size_t at = (size_t)i * TILE_BYTES;
+        if (way != OUT)
+            must(o, ht_queue_copy(o->in.queue, o->in.memory, o->in.file + at, TILE_BYTES, HT_COPY_FROM_DEVICE));
+        if (way != IN)
+            must(o, ht_queue_copy(o->out.queue, o->out.file + at, o->out.memory, TILE_BYTES, HT_COPY_TO_DEVICE));
+    }
+    must(o, ht_queue_sync(o->in.queue));
+    must(o, ht_queue_sync(o->out.queue));
+    return (double)TILE_BYTES * TILES * (way == BOTH ? 2 : 1) / (bench_now() - start);
+}
+
+/* Blocks that were never written are read without the disk, and written with more than their bytes. */
+static void fill_files(const ours *o)
+{
+    for (int i = 0; i < TILES; i++)
+        must(o, ht_queue_copy(o->in.queue, o->in.file + (size_t)i * TILE_BYTES, o->in.memory, TILE_BYTES,
+                              HT_COPY_TO_DEVICE));
+    must(o, ht_queue_sync(o->in.queue));
+    (void)run_ours(o, OUT);
+}
+
+static void measure(ht_context *ctx, const char *folder, const ht_disk_opts *opts, int rounds)
+{
+    ours o = {.ctx = ctx};
+    double mine[MOST_ROUNDS], theirs[MOST_ROUNDS];
+    must(&o, ht_disk_open(&o.disk, ctx, folder, opts, NULL));
+    open_side(&o, &o.in);
+    open_side(&o, &o.out);
+    fill_files(&o);
+    (void)run_fio(folder, BOTH, opts); /* its files */
+    for (int way = 0; way < DIRECTIONS; way++) {
+        char name[64];
+        for (int i = 0; i < rounds; i++) {
+            theirs[i] = run_fio(folder, (direction)way, opts) / 1e9;
+            mine[i] = run_ours(&o, (direction)way) / 1e9;
+        }
+        snprintf(name, sizeof name, "disk_%s%s_%zuk_depth%d", directions[way], opts->threads ? "_threads" : "",
+                 opts->block_size / 1024, opts->queue_depth);
+        bench_line(name, bench_median(mine, rounds), bench_median(theirs, rounds), "fio", "GB/s");
+    }
+    close_side(&o, &o.in);
+    close_side(&o, &o.out);
+    o.disk->class->close(o.disk);
+}
+
+int main(void)
+{
+    const char *base = getenv("HALFTONE_BENCH_DISK"), *count = getenv("HALFTONE_BENCH_ROUNDS");
+    char folder[512], command[600];
+    int rounds = count ? atoi(count) : 7;
+    if (!base) base = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    if (rounds < 1 || rounds > MOST_ROUNDS) rounds = 7;
+    snprintf(folder, sizeof folder, "%s/bench_disk.XXXXXX", base);
+    if (!mkdtemp(folder)) {
+        fprintf(stderr, "bench_disk: no folder in %s\n", base);
+        return 1;
+    }
+    ht_context *ctx;
+    if (ht_context_create(&ctx, NULL) != HT_OK) return 1;
+    for (int threads = 0; threads < 2; threads++) {
+        ht_disk_opts opts = HT_DISK_OPTS;
+        opts.threads = threads;
+        measure(ctx, folder, &opts, rounds);
+    }
+    ht_context_free(ctx);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) == 0 ? 0 : 1;
+}
