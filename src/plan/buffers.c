@@ -232,12 +232,15 @@ static ht_val holder_of(const assignment *c, ht_val v)
 }
 
 /* May a result take over the bytes of x, which the group reads up to position `at`? Not if the group also reads it
- * through a view, or by what it is assembled of. */
+ * through a view, or by what it is assembled of. What a done has waited for is its start's. */
 static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *producer, uint32_t at)
 {
     const ht_graph *g = c->g;
-    if (!x.id || !c->buffer[x.id] || ht_value_of(g, x)->base.id || c->taken[x.id] || c->made[x.id] == at) return false;
-    if (buffer_of(c, x)->last != at || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y))) return false;
+    ht_val made = started(g, x);
+    if (!x.id || !c->buffer[made.id] || ht_value_of(g, made)->base.id || c->taken[made.id]) return false;
+    if (c->made[x.id] == at || buffer_of(c, made)->last != at) return false;
+    if ((made.id == x.id && ht_value_of(g, x)->base.id) || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y)))
+        return false;
     if (!ht_type_contiguous(ht_type_of(g, x)) || !ht_type_contiguous(ht_type_of(g, y))) return false;
     uint32_t first;
     group_of(c, at, &first);
@@ -245,13 +248,13 @@ static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *pro
         const ht_node *n = &g->nodes[c->s->nodes[p]];
         for (size_t k = 0; k < n->n_in; k++) {
             ht_val other = ht_node_in(g, n, k);
-            if (other.id && other.id != x.id && holder_of(c, other).id == x.id) return false;
+            if (other.id && other.id != x.id && holder_of(c, other).id == made.id) return false;
         }
     }
     return !read_later(c, producer, at, x) && !read_by_product(c, at, x);
 }
 
-/* An input of the group whose bytes result y may take over, or none. */
+/* What has a buffer that result y may take over, of which the group reads the last, or none. */
 static ht_val reusable_input(const assignment *c, const ht_node *producer, ht_val y, uint32_t at)
 {
     uint32_t first;
@@ -260,7 +263,7 @@ static ht_val reusable_input(const assignment *c, const ht_node *producer, ht_va
     for (uint32_t p = first; p <= at; p++) {
         const ht_node *n = &c->g->nodes[c->s->nodes[p]];
         for (size_t i = 0; i < n->n_in; i++)
-            if (can_take(c, ht_node_in(c->g, n, i), y, producer, at)) return ht_node_in(c->g, n, i);
+            if (can_take(c, ht_node_in(c->g, n, i), y, producer, at)) return started(c->g, ht_node_in(c->g, n, i));
     }
     return HT_NONE;
 }
