@@ -10,7 +10,6 @@ enum { WINDOW = 4 };
 typedef struct fetch {
     ht_val from, start;
     size_t first; /* position of its first use */
-    ht_role role;
 } fetch;
 
 typedef struct fetcher {
@@ -29,12 +28,12 @@ static bool is_fetched(const fetcher *f, ht_val v)
     return v.id < f->count && f->fetched[v.id];
 }
 
-static bool add_use(fetcher *f, ht_val v, size_t at, ht_role role)
+static bool add_use(fetcher *f, ht_val v, size_t at)
 {
     size_t *newest = &f->newest[v.id];
     if (*newest && f->fetches - *newest < WINDOW) return true;
     if (!ht_grow((void **)&f->list, &f->capacity, f->fetches + 1, sizeof *f->list)) return false;
-    f->list[f->fetches++] = (fetch){.from = v, .first = at, .role = role};
+    f->list[f->fetches++] = (fetch){.from = v, .first = at};
     *newest = f->fetches;
     return true;
 }
@@ -46,7 +45,7 @@ static bool list_fetches(fetcher *f, const ht_segment *s)
         const ht_node *n = &g->nodes[s->nodes[at]];
         for (size_t i = n->op == &ht_op_store; i < n->n_in; i++) {
             ht_val v = ht_node_in(g, n, i);
-            if (is_fetched(f, v) && !add_use(f, v, at, n->role)) return false;
+            if (is_fetched(f, v) && !add_use(f, v, at)) return false;
         }
     }
     return true;
@@ -59,7 +58,6 @@ static void start_fetch(fetcher *f, size_t index)
     ht_type want = *ht_type_of(f->g, t->from);
     want.space = HT_SPACE_MAIN;
     ht_type_row_major(&want);
-    f->g->role = t->role;
     t->start = ht_emit1(f->g, "copy_start", &want, HT_VALS(t->from), HT_NO_ATTRS);
 }
 
@@ -68,7 +66,6 @@ static void end_fetch(fetcher *f, size_t index)
     const fetch *t = &f->list[index];
     if (f->g->status != HT_OK) return;
     ht_type want = *ht_type_of(f->g, t->start);
-    f->g->role = t->role;
     f->here[t->from.id] = ht_emit1(f->g, "copy_done", &want, HT_VALS(t->start, t->from), HT_NO_ATTRS);
 }
 
@@ -87,6 +84,7 @@ static ht_status fetch_all(fetcher *f, uint32_t segment, size_t ahead)
     ht_graph *g = f->g;
     ht_role role = g->role;
     size_t next = 0;
+    g->role = HT_ROLE_FWD; /* also in the backward pass: a copy of a parameter is no gradient */
     if (ht_rewrite_begin(&f->rw, g, segment)) {
         for (size_t i = 0; i < ahead; i++) start_fetch(f, i);
         for (size_t at = 0; at < f->rw.count && g->status == HT_OK; at++) {

@@ -180,6 +180,44 @@ static void cut_unit(tiler *t, size_t unit)
     }
 }
 
+/* ---- the first values ---- */
+
+static ht_val find_tile(const ht_graph *g, ht_val state, int64_t index)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s.tile%lld", ht_value_of(g, state)->name, (long long)index);
+    return ht_find(g, name);
+}
+
+/* A constant for a whole group would take as much memory as the state that moves: it is stored tile by tile, too. */
+static void cut_store(tiler *t, uint32_t id)
+{
+    ht_graph *g = t->g;
+    const ht_node n = g->nodes[id];
+    ht_val into = n.n_in ? ht_node_in(g, &n, 0) : HT_NONE;
+    bool moves = n.op == &ht_op_store && into.id < t->known && t->units->goes[into.id] != HT_SPACE_MAIN;
+    const ht_node *value = moves ? ht_producer(g, ht_node_in(g, &n, 1)) : NULL;
+    if (!value || !ht_is_repeatable(g, value) || !find_tile(g, into, 0).id) {
+        ht_rewrite_keep(&t->rw, id);
+        return;
+    }
+    const ht_node constant = *value;
+    for (int64_t index = 0; g->status == HT_OK; index++) {
+        ht_val tile = find_tile(g, into, index);
+        if (!tile.id) break;
+        ht_store(g, tile, repeat(t, &constant, ht_type_elems(ht_type_of(g, tile))));
+    }
+}
+
+static ht_status cut_init(tiler *t)
+{
+    int segment = ht_segment_find(t->g, "init");
+    if (segment < 0) return HT_OK;
+    if (ht_rewrite_begin(&t->rw, t->g, (uint32_t)segment))
+        for (size_t i = 0; i < t->rw.count && t->g->status == HT_OK; i++) cut_store(t, t->rw.old[i]);
+    return ht_rewrite_end(&t->rw);
+}
+
 /* ---- the segment ---- */
 
 static void keep_others(tiler *t, bool effects)
@@ -206,7 +244,8 @@ static ht_status cut(tiler *t)
     }
     g->role = role;
     free(t->map);
-    return ht_rewrite_end(&t->rw);
+    HT_TRY(ht_rewrite_end(&t->rw));
+    return cut_init(t);
 }
 
 static ht_status tile_update_run(ht_graph *g, const ht_pass_env *env)

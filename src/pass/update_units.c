@@ -218,15 +218,3 @@ bool ht_is_repeatable(const ht_graph *g, const ht_node *n)
     if (n->n_in == 0) return !(n->op->flags & HT_OP_NO_FOLD);
     return n->op->view && n->n_in == 1 && ht_is_scalar(g, ht_node_in(g, n, 0));
 }
-
-int64_t ht_offload_share(const ht_graph *g, ht_val flat, double ratio)
-{
-    int64_t share = ht_type_elems(ht_type_of(g, flat));
-    double wanted = ratio * (double)share;
-    for (size_t i = 0; i < g->state_count && ratio < 1; i++) {
-        const ht_value *view = ht_value_of(g, g->states[i].value);
-        bool tensor = view->base.id == flat.id && !g->states[i].derived;
-        if (tensor && (double)view->offset >= wanted && view->offset < share) share = view->offset;
-    }
-    return share;
-}

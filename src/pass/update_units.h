@@ -27,8 +27,11 @@ static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
 }
 /* A constant or a repeated scalar: it costs nothing to have one more. */
 bool ht_is_repeatable(const ht_graph *g, const ht_node *n);
-/* How many elements of a flat state move, if at least this share of them shall: up to where a tensor begins. */
+/* offload_share.c: how many elements of a flat state move, if at least this share of them shall: up to where a tensor begins. */
 int64_t ht_offload_share(const ht_graph *g, ht_val flat, double ratio);
+/* Flat states whose tiles and tensors end where the share does are split there; of others all moves. *kept: by value id,
+ * heap memory for free(), also after a failure. */
+ht_status ht_offload_keep_rest(ht_graph *g, double ratio, bool **kept);
 /* Where a space of the options is for this target: on a processor host memory is where everything is already. */
 ht_space ht_offload_space(const ht_pass_env *env, ht_space space);
 /* Where the update of moved state is computed: beside an accelerator by the processor, if the optimiser's state is there. */

@@ -96,6 +96,11 @@ static void parameters_elsewhere__have_the_bits_of_a_run_that_keeps_them(void **
     expect(c, "mkdir disk", 0, "");
     take_turns(c, (const char *const[]){disk, host, "", host}, 4);
     char line[2048];
+    snprintf(line, sizeof line,
+             "for o in '' '%s'; do \"$H\" " JOB "--force --set train.steps=3 --numerics=2 $o; mv run/numerics.jsonl "
+             "numerics.$((n += 1)); done; cmp numerics.1 numerics.2 && echo the same",
+             host);
+    expect(c, line, 0, "the same\n");
     snprintf(line, sizeof line, "\"$H\" check job.json --set halftone.device=fake %s", host);
     expect(c, line, 0,
            "offload: parameters of 64 elements and more lie in host memory; they are fetched before each use");

@@ -254,6 +254,19 @@ static void a_disk__leaves_memory_for_a_few_tiles(void **state)
     session_end(&moved.f);
 }
 
+/* A first value of the moments is stored tile by tile. */
+static void a_disk__takes_constants_in_tiles(void **state)
+{
+    (void)state;
+    const offload_case *adagrad = NULL;
+    for (int i = 0; i < CASES; i++)
+        if (strstr(cases[i].what, "adagrad")) adagrad = &cases[i];
+    trained moved = train(adagrad, "cpu", "disk", "64", 1);
+    const ht_plan_segment *init = &moved.f.plan->segments[ht_plan_segment_find(moved.f.plan, "init")];
+    assert_true(init->live_bytes[HT_SPACE_MAIN] <= 2 * HT_PLAN_DISK_ALIGN); /* a parameter, or a tile of a moment */
+    session_end(&moved.f);
+}
+
 static void a_processor__has_its_state_in_host_memory_already(void **state)
 {
     (void)state;
@@ -307,6 +320,7 @@ int main(void)
         cmocka_unit_test(parameters_elsewhere__have_the_bits_of_main),
         cmocka_unit_test(parameters_elsewhere__leave_main),
         cmocka_unit_test(a_disk__leaves_memory_for_a_few_tiles),
+        cmocka_unit_test(a_disk__takes_constants_in_tiles),
         cmocka_unit_test(a_processor__has_its_state_in_host_memory_already),
         cmocka_unit_test(main__has_the_fewer_bytes),
         cmocka_unit_test(a_ratio__moves_whole_tensors),
