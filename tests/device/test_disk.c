@@ -21,6 +21,12 @@
 
 enum { FILE_BYTES = 1 << 20 };
 
+#if defined(__SANITIZE_THREAD__)
+enum { MAY_FORK = 0 }; /* it takes no threads in a child */
+#else
+enum { MAY_FORK = 1 };
+#endif
+
 /* How requests reach the disk. */
 typedef struct way {
     const char *name;
@@ -359,7 +365,7 @@ static void a_failed_request__names_file_place_and_tensor(void **state)
     } rows[] = {
         {"read:3", "reading 'adam.m' failed: ", "Input/output error"},
         {"write:2", "writing 'adam.m' failed: ", "Input/output error"},
-        {"full:1", "writing 'adam.m' failed: ", "at byte 0: No space left on device"},
+        {"full:1", "writing 'adam.m' failed: ", "No space left on device"},
         {"full:3|short:1", "writing 'adam.m' failed: ", "No space left on device"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] * WAYS; i++) {
@@ -477,6 +483,7 @@ static int die_at_work(void)
 static void a_process_that_is_killed__leaves_no_file(void **state)
 {
     (void)state;
+    if (!MAY_FORK) skip();
     for (int i = 0; i < 3; i++) {
         assert_int_equal(apart(die_at_work), 100);
         assert_int_equal(folder_count(test_folder), 0);

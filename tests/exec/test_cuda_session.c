@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "folder_fixture.h"
 #include "fused_pair.h"
 #include "kernel/kernel.h"
 #include "random_graph.h"
@@ -155,7 +156,7 @@ static learned learn(const char *optimizer, const char *params, const char *prec
     planning.precision = precision;
     planning.settings = settings;
     planning.setting_count = sizeof settings / sizeof settings[0];
-    opts.disk_folder = "/tmp";
+    opts.disk_folder = test_folder;
     must(&f, ht_graph_parse(&f.g, f.ctx, "network", network, strlen(network)));
     must(&f, ht_graph_train(f.g, &training));
     must(&f, ht_plan_create(&f.plan, f.g, &planning));
@@ -198,6 +199,50 @@ static void cuda__state_elsewhere_is_updated_by_the_processor(void **state)
     }
 }
 
+/* ---- beside a disk ---- */
+
+/* Two tiles, of which one is read while the other is computed and written. */
+static const char tiles[] = "state %w f32[5000]@disk heading=optimizer init=constant(3)\n"
+                            "state %a f32[2500]@disk {%w, 0, [1]} heading=optimizer\n"
+                            "state %b f32[2500]@disk {%w, 2500, [1]} heading=optimizer\n"
+                            "segment double () -> () {\n"
+                            "  %a.s = copy_start f32[2500] (%a)\n"
+                            "  %b.s = copy_start f32[2500] (%b)\n"
+                            "  %a.m = copy_done f32[2500] (%a.s, %a)\n"
+                            "  %c = add f32[2500] (%a.m, %a.m)\n"
+                            "  %c.s = copy_start f32[2500]@disk (%c)\n"
+                            "  %b.m = copy_done f32[2500] (%b.s, %b)\n"
+                            "  %d = add f32[2500] (%b.m, %b.m)\n"
+                            "  %e = copy f32[2500]@disk (%d)\n"
+                            "  %c.d = copy_done f32[2500]@disk (%c.s, %c)\n"
+                            "  store %a = %c.d\n"
+                            "  store %b = %e\n"
+                            "}\n";
+
+static void cuda__tiles_come_from_a_disk_and_go_there(void **state)
+{
+    (void)state;
+    session_fixture f = {.ctx = context_create(2, NULL)};
+    ht_plan_opts planning = HT_PLAN_OPTS;
+    ht_session_opts opts = HT_SESSION_OPTS;
+    ht_disk_opts disk = HT_DISK_OPTS;
+    float w[5000];
+    planning.device = "cuda";
+    disk.block_size = 4096; /* several pieces */
+    disk.queue_depth = 1;
+    opts.disk_folder = test_folder;
+    opts.disk = &disk;
+    for (int i = 0; i < 5000; i++) w[i] = (float)i;
+    must(&f, ht_graph_parse(&f.g, f.ctx, "tiles", tiles, strlen(tiles)));
+    must(&f, ht_plan_create(&f.plan, f.g, &planning));
+    must(&f, ht_session_create(&f.s, f.plan, &opts));
+    must(&f, ht_session_write(f.s, "w", w, sizeof w));
+    for (int step = 0; step < 4; step++) must(&f, ht_session_run(f.s, "double"));
+    must(&f, ht_session_read(f.s, "w", w, sizeof w));
+    for (int i = 0; i < 5000; i++) assert_true(w[i] == 16 * (float)i);
+    session_end(&f);
+}
+
 static const char *refusal(void)
 {
     static char text[512];
@@ -213,7 +258,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuda__fused_calls_have_the_bits_of_single_ones),
         cmocka_unit_test(cuda__fused_calls_have_the_values_of_the_cpu),
-        cmocka_unit_test(cuda__state_elsewhere_is_updated_by_the_processor),
+        cmocka_unit_test_setup_teardown(cuda__state_elsewhere_is_updated_by_the_processor, test_folder_setup,
+                                        test_folder_teardown),
+        cmocka_unit_test_setup_teardown(cuda__tiles_come_from_a_disk_and_go_there, test_folder_setup,
+                                        test_folder_teardown),
     };
     if (refusal()) {
         printf("skipped: %s\n", refusal());
