@@ -50,7 +50,7 @@ static double run_fio(const char *folder, direction way, const ht_disk_opts *opt
 
 typedef struct side {
     ht_queue *queue;
-    char *file, *memory;
+    char *file, *memory; /* of two tiles, which are filled in turn */
 } side;
 
 typedef struct ours {
@@ -72,10 +72,10 @@ static void open_side(ours *o, side *s)
     must(o, o->disk->class->queue_create(o->disk, &s->queue));
     must(o, ht_device_alloc(o->disk, (size_t)TILE_BYTES * TILES, &file));
     s->file = file;
-    s->memory = aligned_alloc(4096, TILE_BYTES);
+    s->memory = aligned_alloc(4096, 2 * (size_t)TILE_BYTES);
     if (!s->memory) exit(1);
     uint32_t random = 1; /* some disks compress */
-    for (size_t i = 0; i < TILE_BYTES; i += 4) {
+    for (size_t i = 0; i < 2 * (size_t)TILE_BYTES; i += 4) {
         random = random * 1664525 + 1013904223;
         memcpy(s->memory + i, &random, 4);
     }
@@ -93,11 +93,11 @@ static double run_ours(const ours *o, direction way)
 {
     double start = bench_now();
     for (int i = 0; i < TILES; i++) {
-        size_t at = (size_t)i * TILE_BYTES;
+        size_t at = (size_t)i * TILE_BYTES, half = (size_t)(i % 2) * TILE_BYTES;
         if (way != OUT)
-            must(o, ht_queue_copy(o->in.queue, o->in.memory, o->in.file + at, TILE_BYTES, HT_COPY_FROM_DEVICE));
+            must(o, ht_queue_copy(o->in.queue, o->in.memory + half, o->in.file + at, TILE_BYTES, HT_COPY_FROM_DEVICE));
         if (way != IN)
-            must(o, ht_queue_copy(o->out.queue, o->out.file + at, o->out.memory, TILE_BYTES, HT_COPY_TO_DEVICE));
+            must(o, ht_queue_copy(o->out.queue, o->out.file + at, o->out.memory + half, TILE_BYTES, HT_COPY_TO_DEVICE));
     }
     must(o, ht_queue_sync(o->in.queue));
     must(o, ht_queue_sync(o->out.queue));

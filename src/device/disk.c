@@ -243,6 +243,7 @@ static bool disk_host_address(const ht_device *device)
 
 /* What a queue has besides its thread. */
 typedef struct disk_queue {
+    ht_queue *queue;
     disk_lane *lane;
     disk_stage *stage; /* NULL: the host can address all memory that is copied */
 } disk_queue;
@@ -285,7 +286,8 @@ static ht_status delay(ht_device *device, ht_context *messages, ht_command_kind 
 
 static ht_status transfer(void *arg, ht_context *messages, void *to, const void *from, size_t bytes)
 {
-    return ht_disk_transfer(((disk_queue *)arg)->lane, messages, to, from, bytes);
+    const disk_queue *q = arg;
+    return ht_disk_transfer(q->lane, q->queue, messages, to, from, bytes);
 }
 
 static ht_status disk_queue_create(ht_device *device, ht_queue **out)
@@ -298,6 +300,7 @@ static ht_status disk_queue_create(ht_device *device, ht_queue **out)
     ht_status status = ht_disk_lane_create(&q->lane, d);
     if (status == HT_OK && staged) status = ht_disk_stage_create(&q->stage, d);
     if (status == HT_OK) status = ht_thread_queue_create(device, &(ht_thread_queue_hooks){delay, transfer, q}, out);
+    q->queue = *out;
     if (status == HT_OK)
         tell(d, q->lane);
     else

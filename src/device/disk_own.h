@@ -19,7 +19,8 @@ typedef struct disk_request {
     int64_t offset;
     int buffer;     /* that `data` lies in, of those that the engine was told of; -1: it is other memory */
     int64_t result; /* bytes, or -errno */
-    /* The transfer's own: where the bytes of a buffer belong. */
+    /* The transfer's own: what it is part of, where the bytes of a buffer belong, how many are done. */
+    struct disk_stream *stream;
     char *memory;
     size_t done;
 } disk_request;
@@ -111,7 +112,9 @@ typedef struct disk_lane disk_lane;
 ht_status ht_disk_lane_create(disk_lane **out, disk_device *d);
 void ht_disk_lane_free(disk_lane *lane);
 bool ht_disk_lane_registered(const disk_lane *lane); /* does the engine know its buffers? */
-ht_status ht_disk_transfer(void *lane, ht_context *messages, void *to, const void *from, size_t bytes);
+/* Of the copy that `queue` runs, which has the lane. What comes behind it there may begin meanwhile. */
+ht_status ht_disk_transfer(disk_lane *lane, ht_queue *queue, ht_context *messages, void *to, const void *from,
+                           size_t bytes);
 
 /* ---- disk_staged.c: copies between the disk and memory that the host cannot address ---- */
 

@@ -60,6 +60,14 @@ static void finish_event(thread_event *e, uint64_t number)
     pthread_mutex_unlock(&e->lock);
 }
 
+static bool has_come(thread_event *e, uint64_t number)
+{
+    pthread_mutex_lock(&e->lock);
+    bool come = e->done >= number;
+    pthread_mutex_unlock(&e->lock);
+    return come;
+}
+
 static void await_event(thread_event *e, uint64_t number)
 {
     pthread_mutex_lock(&e->lock);
@@ -223,6 +231,21 @@ ht_pool *ht_thread_queue_pool(ht_queue *queue)
 void *ht_thread_queue_copy_arg(const ht_queue *queue)
 {
     return ((const thread_queue *)queue)->hooks.copy_arg;
+}
+
+bool ht_thread_queue_next_copy(ht_queue *queue, ht_next_copy *next)
+{
+    thread_queue *q = (thread_queue *)queue;
+    bool found = false, passes = true;
+    pthread_mutex_lock(&q->lock);
+    for (uint64_t i = q->done + 1; i < q->submitted && passes && !found; i++) {
+        const command *c = &q->commands[i % COMMANDS];
+        found = c->kind == COPY;
+        if (found) *next = (ht_next_copy){c->copy.to, c->copy.from, c->copy.bytes};
+        passes = c->kind == RECORD || (c->kind == WAIT && has_come(c->event.event, c->event.number));
+    }
+    pthread_mutex_unlock(&q->lock);
+    return found;
 }
 
 ht_context *ht_thread_queue_messages(ht_queue *queue)

@@ -23,6 +23,14 @@ typedef struct ht_thread_queue_hooks {
 ht_status ht_thread_queue_create(ht_device *device, const ht_thread_queue_hooks *hooks, ht_queue **out);
 void ht_thread_queue_free(ht_queue *queue);
 void *ht_thread_queue_copy_arg(const ht_queue *queue);
+/* For a hook that copies, in the queue's thread: the copy behind its own, if that may begin before its own is done. Between
+ * them are only records, and waits for what has come to pass. */
+typedef struct ht_next_copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+} ht_next_copy;
+bool ht_thread_queue_next_copy(ht_queue *queue, ht_next_copy *next);
 /* The threads that its launches share, and where their messages go. */
 ht_pool *ht_thread_queue_pool(ht_queue *queue);
 ht_context *ht_thread_queue_messages(ht_queue *queue);

@@ -170,6 +170,55 @@ static void copies__of_any_size_and_place_come_back(void **state)
     }
 }
 
+/* Nobody waits in between: a copy may begin early only if it needs nothing of the one before. */
+static void queue_many_copies(const ht_disk_opts *opts, uint64_t seed)
+{
+    enum { COPIES = 300, BYTES = 1 << 18 };
+    ht_device *disk = open_disk(opts);
+    char *file = new_memory(disk, BYTES), *file_mirror = calloc(1, BYTES);
+    char *memory = malloc(BYTES), *memory_mirror = malloc(BYTES), *last = malloc(BYTES);
+    ht_queue *queue = new_queue(disk);
+    fill(memory, BYTES, (unsigned)seed);
+    memcpy(memory_mirror, memory, BYTES);
+    for (int i = 0; i < COPIES; i++) {
+        ht_stream s = {seed, (uint64_t)i, 0};
+        size_t bytes = 1 + (size_t)(60000 * ht_stream_uniform(&s, 0));
+        size_t at = (size_t)((double)(BYTES - bytes) * ht_stream_uniform(&s, 1));
+        size_t from = (size_t)((double)(BYTES - bytes) * ht_stream_uniform(&s, 2));
+        if (i % 3) at = at / 4096 * 4096;
+        if (i % 3) from = from / 4096 * 4096;
+        if (ht_stream_uniform(&s, 3) < 0.5) {
+            copy(queue, file + at, memory + from, bytes);
+            memcpy(file_mirror + at, memory_mirror + from, bytes);
+        } else {
+            copy(queue, memory + from, file + at, bytes);
+            memcpy(memory_mirror + from, file_mirror + at, bytes);
+        }
+    }
+    copy(queue, last, file, BYTES);
+    context_must(test_ctx, ht_queue_sync(queue));
+    assert_memory_equal(last, file_mirror, BYTES);
+    assert_memory_equal(memory, memory_mirror, BYTES);
+    ht_queue_free(queue);
+    ht_device_free(disk, file);
+    disk->class->close(disk);
+    free(file_mirror);
+    free(memory);
+    free(memory_mirror);
+    free(last);
+}
+
+static void copies__of_one_queue_keep_their_order(void **state)
+{
+    (void)state;
+    int rounds = getenv("HALFTONE_LONG") ? 50 : 5;
+    for (int i = 0; i < rounds * WAYS; i++) {
+        ht_disk_opts opts = small_blocks(&ways[i % WAYS]);
+        opts.block_size = i % 2 ? 4096 : 16384;
+        queue_many_copies(&opts, (uint64_t)i);
+    }
+}
+
 static void requests__that_move_less_are_continued(void **state)
 {
     (void)state;
@@ -507,6 +556,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(memory__is_zero_at_first),
         CASE(copies__of_any_size_and_place_come_back),
+        CASE(copies__of_one_queue_keep_their_order),
         CASE(requests__that_move_less_are_continued),
         CASE(queues__read_and_write_at_once),
         CASE(events__order_the_disk_and_other_devices),
