@@ -13,15 +13,17 @@ typedef struct rung {
     const char *name;
     bool half;       /* from here on in half precision */
     const char *set; /* a key and its value; NULL: none. Of one key the last counts. */
+    bool disk;       /* the optimiser's state lies on a disk, in the ladder's folder */
 } rung;
 
 static const rung rungs[] = {
-    {"baseline", false, NULL}, /* fp32, each node a kernel of its own */
-    {"+ fusion", false, NULL},
-    {"+ half", true, NULL},
-    {"+ recompute cheap", true, "halftone.recompute.policy=cheap"},
-    {"+ recompute selective", true, "halftone.recompute.policy=selective"},
-    {"+ recompute all", true, "halftone.recompute.policy=all"},
+    {.name = "baseline"}, /* fp32, each node a kernel of its own */
+    {.name = "+ fusion"},
+    {.name = "+ half", .half = true},
+    {.name = "+ recompute cheap", .half = true, .set = "halftone.recompute.policy=cheap"},
+    {.name = "+ recompute selective", .half = true, .set = "halftone.recompute.policy=selective"},
+    {.name = "+ recompute all", .half = true, .set = "halftone.recompute.policy=all"},
+    {.name = "+ optimiser on disk", .half = true, .disk = true},
 };
 enum { RUNGS = sizeof rungs / sizeof rungs[0] };
 
@@ -58,6 +60,11 @@ static bool fill_entry(const ladder *l, cli_sweep_entry *t, size_t at)
     ok = ok && cli_sweep_entry_set(t, "halftone.recompute.policy=none");
     for (size_t i = 0; i <= at && ok; i++)
         if (rungs[i].set) ok = cli_sweep_entry_set(t, "%s", rungs[i].set);
+    /* The engine's config would clip by default. */
+    ok = ok && cli_sweep_entry_set(t, "train.clip=%.17g", ht_config_train(l->base)->clip);
+    if (ok && rungs[at].disk)
+        ok = cli_sweep_entry_set(t, "engine.zero_optimization.offload_optimizer.device=nvme") &&
+             cli_sweep_entry_set(t, "halftone.disk_folder=%s", l->output);
     t->no_fusion = at == 0;
     return ok;
 }
@@ -266,8 +273,9 @@ const cli_command cmd_ladder = {
         "Trains a few steps of a job again and again, with one technique of the system more each time, and prints what "
         "it did to the memory of the plan, the time of a step (the median), the bytes that a step moves between "
         "memories, the arithmetic that is done again, and the loss: first in fp32 with a kernel for every node, then "
-        "with fusion, in half precision (the job's, or bf16), and with recomputation by policy: cheap, selective, all "
-        "(docs/memory.md). Rows below fusion that share a number type have the same loss, bit for bit: these "
+        "with fusion, in half precision (the job's, or bf16), with recomputation by policy (cheap, selective, all: "
+        "docs/memory.md), and with the optimiser's state on a disk, in the output folder (docs/offload.md). Rows below "
+        "fusion that share a number type have the same loss, bit for bit: these "
         "techniques trade time and memory, not results.",
     .options = options,
     .size = sizeof(ladder),

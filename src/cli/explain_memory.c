@@ -51,10 +51,10 @@ static const ht_plan_segment *first_segment(const ht_plan *plan)
 static memory_rows kept_rows(const ht_plan *plan, bool all)
 {
     const ht_plan_segment *s = first_segment(plan);
-    memory_rows rows = {.list = calloc((s ? s->kept_count : 0) + 1, sizeof *rows.list)};
+    memory_rows rows = {.list = calloc((s ? s->held_count : 0) + 1, sizeof *rows.list)};
     rows.failed = !rows.list;
-    for (size_t i = 0; s && !rows.failed && i < s->kept_count; i++)
-        add_row(&rows, s->kept[i].site, s->kept[i].op, s->kept[i].bytes, 0, all);
+    for (size_t i = 0; s && !rows.failed && i < s->held_count; i++)
+        add_row(&rows, s->held[i].site, s->held[i].op, s->held[i].bytes, 0, all);
     return rows;
 }
 

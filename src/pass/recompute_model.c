@@ -130,7 +130,7 @@ static ht_status find_candidates(ht_recompute_model *m)
 {
     const ht_graph *g = m->g;
     bool *made = calloc(g->value_count, sizeof *made);
-    ht_saved_value *list = HT_NEW(m->arena, ht_saved_value, g->value_count);
+    ht_recompute_candidate *list = HT_NEW(m->arena, ht_recompute_candidate, g->value_count);
     for (size_t at = 0; made && list && at < m->s->node_count; at++) {
         const ht_node *n = &g->nodes[m->s->nodes[at]];
         bool again = !m->fixed[m->s->nodes[at]];
@@ -142,7 +142,7 @@ static ht_status find_candidates(ht_recompute_model *m)
             bool main = g->values[v].type.space == HT_SPACE_MAIN;
             made[v] = again;
             if (!again || !main || m->root[v].id != v || !m->saved[v] || bytes == 0) continue;
-            list[m->candidate_count] = (ht_saved_value){{v}, bytes};
+            list[m->candidate_count] = (ht_recompute_candidate){{v}, bytes};
             m->candidate_of[v] = (uint32_t)++m->candidate_count;
         }
     }

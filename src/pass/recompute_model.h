@@ -6,16 +6,16 @@
 #include "pass/pass.h"
 
 /* A value that forward makes, that takes memory, that backward reads, and that can be computed again. */
-typedef struct ht_saved_value {
+typedef struct ht_recompute_candidate {
     ht_val value;
     int64_t bytes;
-} ht_saved_value;
+} ht_recompute_candidate;
 
 typedef struct ht_recompute_model {
     const ht_graph *g;
     const ht_segment *s;
     ht_arena *arena; /* of all that follows */
-    const ht_saved_value *candidates;
+    const ht_recompute_candidate *candidates;
     size_t candidate_count;
 
     ht_val *root;           /* by value id: whose bytes these are; views are seen through */

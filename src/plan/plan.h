@@ -82,10 +82,10 @@ typedef struct ht_instr {
 } ht_instr;
 
 /* A value that forward makes and backward still reads: its memory is taken all the while. */
-typedef struct ht_kept_value {
+typedef struct ht_held_value {
     const char *op, *site; /* that make it; site: "" where there is none */
     int64_t bytes;
-} ht_kept_value;
+} ht_held_value;
 
 typedef struct ht_plan_segment {
     const char *name;
@@ -99,8 +99,8 @@ typedef struct ht_plan_segment {
         invalidates; /* indices of what is prepacked from state that this segment writes; it uses none of them itself */
     size_t prepack_count, invalidate_count;
     int64_t *timeline;   /* by instruction: bytes in main that are alive, workspaces included */
-    ht_kept_value *kept; /* in the order in which they are made */
-    size_t kept_count;
+    ht_held_value *held; /* from forward to backward, in the order in which they are made */
+    size_t held_count;
 } ht_plan_segment;
 
 /* Bytes [first, end) of the state area of a space. */

@@ -80,7 +80,7 @@ bool ht_plan_in_instrs(const uint32_t *end, const ht_interval *life, uint32_t *f
 /* Adds the buffers of a space to bytes by instruction. */
 void ht_plan_add_live_bytes(const ht_buffer_assignment *r, int space, const uint32_t *end, int64_t *live, size_t times);
 int64_t ht_plan_rounded(int64_t bytes, int64_t align);
-/* Fills in timeline and kept of a segment that has its instructions. */
+/* Fills in timeline and held of a segment that has its instructions. */
 ht_status ht_plan_keep_timeline(const planning *p, uint32_t segment, const ht_buffer_assignment *r);
 
 /* Nothing to compute, however long the other axes are. */

@@ -65,23 +65,23 @@ static uint32_t backward_begins(const ht_graph *g, const ht_segment *s, const ht
     return first;
 }
 
-static ht_status list_kept(ht_plan *plan, const ht_graph *g, const ht_segment *s, const ht_buffer_assignment *r,
+static ht_status list_held(ht_plan *plan, const ht_graph *g, const ht_segment *s, const ht_buffer_assignment *r,
                            ht_plan_segment *to)
 {
     uint32_t begins = backward_begins(g, s, r);
     if (begins == UINT32_MAX) return HT_OK;
-    to->kept = HT_NEW(plan->arena, ht_kept_value, s->node_count);
-    for (size_t at = 0; to->kept && at < s->node_count; at++) {
+    to->held = HT_NEW(plan->arena, ht_held_value, s->node_count);
+    for (size_t at = 0; to->held && at < s->node_count; at++) {
         const ht_node *n = &g->nodes[s->nodes[at]];
         int64_t bytes = 0;
         for (uint32_t v = n->out; is_forward(n) && v < n->out + n->n_out; v++)
             if (r->life[v].bytes && r->life[v].first < begins && r->life[v].last >= begins) bytes += r->life[v].bytes;
         if (!bytes) continue;
         const char *site = n->site ? ht_arena_text(plan->arena, n->site, strlen(n->site)) : "";
-        if (!site) to->kept = NULL;
-        if (to->kept) to->kept[to->kept_count++] = (ht_kept_value){n->op->name, site, bytes};
+        if (!site) to->held = NULL;
+        if (to->held) to->held[to->held_count++] = (ht_held_value){n->op->name, site, bytes};
     }
-    return to->kept ? HT_OK : ht_fail(plan->ctx, HT_ENOMEM, "out of memory for the plan");
+    return to->held ? HT_OK : ht_fail(plan->ctx, HT_ENOMEM, "out of memory for the plan");
 }
 
 /* ---- the whole ---- */
@@ -99,5 +99,5 @@ ht_status ht_plan_keep_timeline(const planning *p, uint32_t segment, const ht_bu
     }
     free(end);
     if (!ok) HT_FAIL(p->g->ctx, HT_ENOMEM, "out of memory for the plan");
-    return list_kept(p->plan, p->g, s, r, to);
+    return list_held(p->plan, p->g, s, r, to);
 }

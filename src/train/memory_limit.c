@@ -16,6 +16,11 @@ static void recompute_all(ht_pass_options *options)
     options->recompute = (ht_recompute_options){.policy = HT_RECOMPUTE_ALL};
 }
 
+static void optimizer_to_disk(ht_pass_options *options)
+{
+    options->offload.optimizer = HT_SPACE_DISK;
+}
+
 static void take_bf16(ht_pass_options *options)
 {
     options->precision.precision = HT_PRECISION_BF16;
@@ -27,12 +32,20 @@ static void take_bf16_and_recompute(ht_pass_options *options)
     recompute_all(options);
 }
 
+static void take_all(ht_pass_options *options)
+{
+    take_bf16_and_recompute(options);
+    optimizer_to_disk(options);
+}
+
 /* In the order in which one would try them. */
 static const remedy remedies[] = {
     {"halftone.recompute.policy=cheap", recompute_cheap},
     {"halftone.recompute.policy=all", recompute_all},
     {"train.precision=bf16", take_bf16},
+    {"zero_optimization.offload_optimizer.device=nvme", optimizer_to_disk},
     {"train.precision=bf16 with halftone.recompute.policy=all", take_bf16_and_recompute},
+    {"both with zero_optimization.offload_optimizer.device=nvme", take_all},
 };
 enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
 

@@ -5,9 +5,9 @@ static void ladder__has_a_row_for_each_technique(void **state)
 {
     data_case *c = *state;
     run_case_write(c, &run_jobs[0]);
-    expect(c, "\"$H\" ladder job.json --steps 2 --json > ladder.json; grep -c '\"name\"' ladder.json", 0, "6\n");
+    expect(c, "\"$H\" ladder job.json --steps 2 --json > ladder.json; grep -c '\"name\"' ladder.json", 0, "7\n");
     expect(c, "sed -n 's/.*\"name\": \"\\([^\"]*\\)\".*/\\1/p' ladder.json | tr '\\n' ','", 0,
-           "baseline,+ fusion,+ half,+ recompute cheap,+ recompute selective,+ recompute all,");
+           "baseline,+ fusion,+ half,+ recompute cheap,+ recompute selective,+ recompute all,+ optimiser on disk,");
     expect(c, "test -s ladder/ladder.html && grep -c 'Memory over a step' ladder/ladder.html", 0, "");
     /* fp32 with and without fusion; bf16 with and without recomputation. */
     expect(c, "sed -n 's/.*\"loss\": \\([-0-9.e+]*\\).*/\\1/p' ladder.json | uniq | wc -l", 0, "2\n");

@@ -144,7 +144,7 @@ static void cost__of_recomputed_nodes_counts_apart(void **state)
     const char text[] = "segment forward (%x f32[32,48], %w f32[48,320], %r f32[32,320]) -> (y=%y) {\n"
                         "  %p = matmul f32[32,320] (%x, %w) region=1 no_merge recomputed\n"
                         "  %h = relu f32[32,320] (%p) region=1 no_merge recomputed\n"
-                        "  %y = mul f32[32,320] (%h, %r) region=1\n}\n";
+                        "  %y = mul f32[32,320] (%h, %r) role=bwd_act region=1\n}\n";
     for (int fusion = 0; fusion < 2; fusion++) {
         session_fixture f = planned(text, fusion);
         const ht_plan_segment *forward = &f.plan->segments[ht_plan_segment_find(f.plan, "forward")];
