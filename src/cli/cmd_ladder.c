@@ -106,8 +106,7 @@ static int look_at_plans(ladder *l)
         const ht_plan_program *program = &plan->programs[ht_plan_program_find(plan, "train")];
         l->cost[at] = ht_plan_program_cost(plan, program);
         l->moved_bytes[at] = ht_plan_program_moved(plan, program);
-        for (int area = 0; area < HT_AREA_COUNT; area++)
-            l->machine_bytes[at] += ht_plan_space_bytes(plan, HT_SPACE_MAIN, (ht_area)area);
+        l->machine_bytes[at] = ht_plan_bytes_in(plan, HT_SPACE_MAIN);
         bool ok = keep_timeline(l, at, plan);
         ht_plan_free(plan);
         if (!ok) return cli_fail(CLI_FAILED, "ladder: out of memory");

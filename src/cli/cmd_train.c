@@ -122,10 +122,14 @@ static int show_numerics(ht_context *ctx, const char *folder)
 static void tell_memory(const ht_run *run)
 {
     ht_end_report r = ht_run_end(run);
-    int64_t inside = r.plan_bytes - r.device_bytes, beyond = r.process_peak_bytes - inside;
+    int64_t inside = r.plan_bytes - r.device_bytes - r.disk_bytes, beyond = r.process_peak_bytes - inside;
     char line[256];
     if (r.device_bytes) {
         snprintf(line, sizeof line, "the device held %.1f MiB of the plan", (double)r.device_bytes / 0x1p20);
+        cli_tell("halftone: ", line);
+    }
+    if (r.disk_bytes) {
+        snprintf(line, sizeof line, "the disk held %.1f MiB of the plan", (double)r.disk_bytes / 0x1p20);
         cli_tell("halftone: ", line);
     }
     snprintf(line, sizeof line,

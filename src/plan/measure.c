@@ -76,8 +76,7 @@ static ht_status measure(measuring *m)
     m->p.observe_arg = m;
     HT_TRY(ht_planning_emit(&m->p));
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
-        for (int area = 0; area < HT_AREA_COUNT; area++)
-            to->plan_bytes[space] += ht_plan_space_bytes(m->p.plan, (ht_space)space, (ht_area)area);
+        to->plan_bytes[space] = ht_plan_bytes_in(m->p.plan, (ht_space)space);
         to->state_bytes[space] = m->p.plan->area_bytes[space][HT_AREA_STATE];
         to->slot_bytes[space] = ht_plan_space_bytes(m->p.plan, (ht_space)space, HT_AREA_INPUT) +
                                 ht_plan_space_bytes(m->p.plan, (ht_space)space, HT_AREA_OUTPUT);

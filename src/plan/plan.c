@@ -470,6 +470,13 @@ int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area)
     return plan->area_bytes[space][area] * (area == HT_AREA_INPUT ? (int64_t)plan->input_slots : 1);
 }
 
+int64_t ht_plan_bytes_in(const ht_plan *plan, ht_space space)
+{
+    int64_t bytes = 0;
+    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += ht_plan_space_bytes(plan, space, (ht_area)area);
+    return bytes;
+}
+
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area)
 {
     int64_t bytes = 0;

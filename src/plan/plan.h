@@ -192,6 +192,8 @@ ht_pass_env ht_plan_pass_env(const ht_plan_request *request);
 /* Its `measure`; arg: an ht_plan_request. */
 ht_status ht_plan_measure(const void *arg, const ht_graph *g, ht_memory_profile *profile);
 
+/* Of a space, all areas together. */
+int64_t ht_plan_bytes_in(const ht_plan *plan, ht_space space);
 /* Of an area of a space, all slots together; of an area in all spaces. */
 int64_t ht_plan_space_bytes(const ht_plan *plan, ht_space space, ht_area area);
 int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);

@@ -49,13 +49,6 @@ static const remedy remedies[] = {
 };
 enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
 
-static int64_t bytes_in_main(const ht_plan *plan)
-{
-    int64_t bytes = 0;
-    for (int area = 0; area < HT_AREA_COUNT; area++) bytes += ht_plan_space_bytes(plan, HT_SPACE_MAIN, (ht_area)area);
-    return bytes;
-}
-
 /* What fits, by planning each; what cannot be planned is left out. */
 static void list_remedies(ht_job *job, const ht_run_request *request, int64_t limit, ht_text *text)
 {
@@ -63,9 +56,9 @@ static void list_remedies(ht_job *job, const ht_run_request *request, int64_t li
     for (int i = 0; i < REMEDIES; i++) {
         ht_plan *plan = NULL;
         remedies[i].apply(&job->options);
-        if (ht_job_plan(job, request, true, &plan) == HT_OK && bytes_in_main(plan) <= limit)
+        if (ht_job_plan(job, request, true, &plan) == HT_OK && ht_plan_bytes_in(plan, HT_SPACE_MAIN) <= limit)
             ht_text_add(text, "%s%s (%lld bytes)", text->length ? ", or " : "; this fits: ", remedies[i].words,
-                        (long long)bytes_in_main(plan));
+                        (long long)ht_plan_bytes_in(plan, HT_SPACE_MAIN));
         ht_plan_free(plan);
         job->options = given;
     }
@@ -75,7 +68,7 @@ static void list_remedies(ht_job *job, const ht_run_request *request, int64_t li
 ht_status ht_job_check_memory(ht_job *job, const ht_run_request *request)
 {
     int64_t own = job->train_config->memory_limit, machine = job->target.memory_bytes[HT_SPACE_MAIN];
-    int64_t limit = own ? own : machine, bytes = bytes_in_main(job->plan);
+    int64_t limit = own ? own : machine, bytes = ht_plan_bytes_in(job->plan, HT_SPACE_MAIN);
     if (!limit || bytes <= limit) return HT_OK;
     ht_text fits = {0};
     list_remedies(job, request, limit, &fits);

@@ -19,11 +19,8 @@ int64_t ht_process_peak_bytes(void)
 
 int64_t ht_device_bytes(const ht_session *session)
 {
-    int64_t bytes = 0;
     if (ht_executor_device(session->executor)->class->runs_host_code) return 0;
-    for (int area = 0; area < HT_AREA_COUNT; area++)
-        bytes += ht_plan_space_bytes(session->plan, HT_SPACE_MAIN, (ht_area)area);
-    return bytes;
+    return ht_plan_bytes_in(session->plan, HT_SPACE_MAIN);
 }
 
 int64_t ht_reserve_bytes(const ht_plan *plan, int64_t held)

@@ -131,6 +131,7 @@ ht_end_report ht_run_end(const ht_run *run)
         .seconds = run->seconds,
         .plan_bytes = ht_plan_bytes(run->job.plan),
         .device_bytes = ht_device_bytes(run->job.session),
+        .disk_bytes = ht_plan_bytes_in(run->job.plan, HT_SPACE_DISK),
         .process_peak_bytes = ht_process_peak_bytes(),
         .reserve_bytes = run->job.reserve_bytes,
     };

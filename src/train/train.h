@@ -60,6 +60,7 @@ typedef struct ht_end_report {
     double seconds;             /* that ht_run_train took */
     int64_t plan_bytes;         /* that the plan holds */
     int64_t device_bytes;       /* of it: in memory of a device, which is not the process's */
+    int64_t disk_bytes;         /* of it: on a disk */
     int64_t process_peak_bytes; /* that the process held at most */
     int64_t reserve_bytes;      /* what it was said to need beyond the plan (train/process_memory.h) */
 } ht_end_report;
