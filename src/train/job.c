@@ -428,7 +428,7 @@ ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *reques
 {
     HT_TRY(open_plan(job, ctx, request, recorded));
     HT_TRY(ht_job_check_memory(job, request));
-    job->reserve_bytes = ht_reserve_bytes(job->plan, ht_process_peak_bytes());
+    job->reserve_bytes = ht_reserve_bytes(job->plan, &job->train_config->disk, ht_process_peak_bytes());
     return ht_job_session(job, job->plan, &job->session);
 }
 

@@ -9,6 +9,8 @@ enum {
                                  end of each area of the plan a part of a huge page */
     THREAD_BYTES = 1 << 20,   /* what a thread uses of its stack, and its share of the allocator */
     LOADER_BATCHES = 10,      /* two loaders with four batches made ahead and one being made */
+    DISK_BUFFER_BYTES = 32 << 20, /* the most of a queue of the disk, of which there are two */
+    DISK_PIECE_BYTES = 64 << 20,  /* the most that is read of a state on the disk to save it or to look at it */
 };
 
 int64_t ht_process_peak_bytes(void)
@@ -23,9 +25,23 @@ int64_t ht_device_bytes(const ht_session *session)
     return ht_plan_bytes_in(session->plan, HT_SPACE_MAIN);
 }
 
-int64_t ht_reserve_bytes(const ht_plan *plan, int64_t held)
+/* Buffers of requests, and a piece of the largest state there. */
+static int64_t disk_reserve(const ht_plan *plan, const ht_disk_opts *disk)
+{
+    int64_t block = (int64_t)disk->block_size, piece = 0;
+    int64_t buffers = block * disk->queue_depth * disk->intra_op_parallelism;
+    if (!ht_plan_bytes_in(plan, HT_SPACE_DISK)) return 0;
+    if (buffers > DISK_BUFFER_BYTES) buffers = DISK_BUFFER_BYTES;
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        int64_t bytes = ht_type_bytes(&plan->slots[i].type);
+        if (plan->slots[i].place.space == HT_SPACE_DISK && bytes > piece) piece = bytes;
+    }
+    return 2 * (buffers + block) + (piece < DISK_PIECE_BYTES ? piece : DISK_PIECE_BYTES);
+}
+
+int64_t ht_reserve_bytes(const ht_plan *plan, const ht_disk_opts *disk, int64_t held)
 {
     int64_t threads = ht_context_threads(plan->ctx);
-    return held + ht_content_mapped_bytes() + PROGRAM_BYTES + threads * THREAD_BYTES +
+    return held + disk_reserve(plan, disk) + ht_content_mapped_bytes() + PROGRAM_BYTES + threads * THREAD_BYTES +
            LOADER_BATCHES * ht_plan_area_bytes(plan, HT_AREA_INPUT);
 }

@@ -11,6 +11,6 @@ int64_t ht_process_peak_bytes(void);
 int64_t ht_device_bytes(const ht_session *session);
 /* The stated reserve, when data and plan are there and the plan's memory is not yet: `held` is what the process has
  * held so far. */
-int64_t ht_reserve_bytes(const ht_plan *plan, int64_t held);
+int64_t ht_reserve_bytes(const ht_plan *plan, const ht_disk_opts *disk, int64_t held);
 
 #endif
