@@ -46,16 +46,18 @@ typedef struct ht_memory_profile {
 } ht_memory_profile;
 void ht_memory_profile_free(ht_memory_profile *profile);
 
+typedef struct ht_pass ht_pass;
+
 typedef struct ht_pass_env {
     const ht_target *target;
     const ht_pass_options *options;
-    /* What the plan of a graph would take if it were made now, without the passes that are still to come. The planner's;
-     * NULL where none is at hand (ht_graph_train). The caller frees *profile. */
-    ht_status (*measure)(const void *arg, const ht_graph *g, ht_memory_profile *profile);
+    /* What the plan of a graph would take, if it were made now, or once the passes behind `behind` have run, too (NULL:
+     * now). The planner's; NULL where none is at hand (ht_graph_train). The caller frees *profile. */
+    ht_status (*measure)(const void *arg, const ht_pass *behind, const ht_graph *g, ht_memory_profile *profile);
     const void *measure_arg;
 } ht_pass_env;
 
-typedef struct ht_pass {
+struct ht_pass {
     const char *name;
     const char *help; /* one line */
     bool system;      /* leaves the model as it is: the pipeline asserts its hash */
@@ -64,7 +66,7 @@ typedef struct ht_pass {
     /* Is there nothing for it to do? Then the pipeline passes over it. NULL: it runs. */
     bool (*idle)(const ht_graph *g, const ht_pass_options *options);
     const ht_pass_settings *settings; /* that it reads; NULL: none */
-} ht_pass;
+};
 
 /* ---- the pipeline: from a model's graph to its plan ---- */
 
@@ -101,6 +103,8 @@ typedef struct ht_pass_observer {
 ht_status ht_pass_run(ht_graph *g, const ht_pass *pass, const ht_pass_env *env);
 /* Runs the rows of one stage whose condition holds, each as ht_pass_run, and tells `observer`, which may be NULL. */
 ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer);
+/* Those of its rows that stand behind the last one of a pass. */
+ht_status ht_pipeline_run_behind(ht_graph *g, const ht_pass *pass, const ht_pass_env *env);
 
 /* Settings by name become options; of a name that is given twice the last one counts. A name that no pass of the stage
  * knows is a failure; with HT_STAGE_ANY it is left out. Texts are borrowed. */

@@ -116,17 +116,32 @@ static bool runs_in(const ht_pipeline_row *row, ht_stage stage, const ht_graph *
     return !row->pass->idle || !row->pass->idle(g, options);
 }
 
-ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer)
+/* The rows from `row` on. */
+static ht_status run_rows(ht_graph *g, const ht_pipeline_row *row, ht_stage stage, const ht_pass_env *env,
+                          const ht_pass_observer *observer)
 {
     ht_step_hashes known = {0};
     ht_status status = HT_OK;
-    for (const ht_pipeline_row *row = ht_pipeline; row->pass && status == HT_OK; row++) {
+    for (; row->pass && status == HT_OK; row++) {
         if (!runs_in(row, stage, g, env->options)) continue;
         status = run_pass(g, row->pass, env, &known);
         if (status == HT_OK && observer) status = observer->after(observer->arg, row->pass, g);
     }
     ht_step_hashes_free(&known);
     return status;
+}
+
+ht_status ht_pipeline_run(ht_graph *g, ht_stage stage, const ht_pass_env *env, const ht_pass_observer *observer)
+{
+    return run_rows(g, ht_pipeline, stage, env, observer);
+}
+
+ht_status ht_pipeline_run_behind(ht_graph *g, const ht_pass *pass, const ht_pass_env *env)
+{
+    const ht_pipeline_row *last = ht_pipeline;
+    for (const ht_pipeline_row *row = ht_pipeline; row->pass; row++)
+        if (row->pass == pass) last = row;
+    return run_rows(g, last + 1, last->stage, env, NULL);
 }
 
 void ht_memory_profile_free(ht_memory_profile *profile)

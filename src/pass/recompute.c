@@ -11,7 +11,7 @@
 
 #include "pass/recompute_model.h"
 
-extern const ht_pass ht_pass_dce, ht_pass_regions;
+extern const ht_pass ht_pass_dce, ht_pass_regions, ht_pass_recompute;
 
 /* ---- emission ---- */
 
@@ -289,7 +289,7 @@ static ht_status try_limit(const budget *b, trial *t)
     ht_memory_profile after = {0};
     HT_TRY(ht_graph_clone(&clone, b->g));
     ht_status status = drop_to(b, clone, t->limit, &t->seconds);
-    if (status == HT_OK) status = b->env->measure(b->env->measure_arg, clone, &after);
+    if (status == HT_OK) status = b->env->measure(b->env->measure_arg, &ht_pass_recompute, clone, &after);
     t->plan_bytes = after.plan_bytes[HT_SPACE_MAIN];
     ht_memory_profile_free(&after);
     ht_graph_free(clone);
@@ -362,7 +362,7 @@ static ht_status fit_budget(ht_graph *g, const ht_pass_env *env)
     const ht_recompute_options *o = &env->options->recompute;
     budget b = {.g = g, .env = env};
     if (!env->measure) HT_FAIL(g->ctx, HT_EINVAL, "recompute: a budget needs a planner, and there is none here");
-    HT_TRY(env->measure(env->measure_arg, g, &b.before));
+    HT_TRY(env->measure(env->measure_arg, &ht_pass_recompute, g, &b.before));
     int64_t now = b.before.plan_bytes[HT_SPACE_MAIN], most = transients(&b.before);
     b.bytes = o->budget_bytes ? o->budget_bytes : env->target->memory_bytes[HT_SPACE_MAIN];
     if (!o->budget_bytes && o->share > 0) b.bytes = now - most + (int64_t)((double)most * o->share);

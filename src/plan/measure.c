@@ -84,12 +84,16 @@ static ht_status measure(measuring *m)
     return HT_OK;
 }
 
-ht_status ht_plan_measure(const void *arg, const ht_graph *g, ht_memory_profile *profile)
+ht_status ht_plan_measure(const void *arg, const ht_pass *behind, const ht_graph *g, ht_memory_profile *profile)
 {
     measuring m = {.to = profile, .node_count = g->node_count, .value_count = g->value_count};
     *profile = (ht_memory_profile){.arena = ht_arena_create()};
     ht_status status = ht_planning_open(&m.p, g, arg);
     m.p.quiet = true;
+    if (status == HT_OK && behind) {
+        const ht_pass_env env = ht_plan_pass_env(arg);
+        status = ht_pipeline_run_behind(m.p.g, behind, &env);
+    }
     if (status == HT_OK) status = profile->arena ? measure(&m) : no_memory(&m);
     ht_planning_close(&m.p);
     ht_plan_free(m.p.plan);

@@ -190,7 +190,7 @@ ht_status ht_plan_build(ht_plan **out, const ht_graph *graph, const ht_plan_requ
 /* What passes are given while such a plan is made, or before; the request is borrowed. */
 ht_pass_env ht_plan_pass_env(const ht_plan_request *request);
 /* Its `measure`; arg: an ht_plan_request. */
-ht_status ht_plan_measure(const void *arg, const ht_graph *g, ht_memory_profile *profile);
+ht_status ht_plan_measure(const void *arg, const ht_pass *behind, const ht_graph *g, ht_memory_profile *profile);
 
 /* Of a space, all areas together. */
 int64_t ht_plan_bytes_in(const ht_plan *plan, ht_space space);

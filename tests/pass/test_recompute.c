@@ -64,7 +64,7 @@ static ht_status keep_graph(void *arg, const ht_pass *pass, const ht_graph *g)
     ht_graph_free(b->g);
     HT_TRY(ht_graph_clone(&b->g, g));
     ht_memory_profile_free(&b->profile);
-    return ht_plan_measure(&b->request, g, &b->profile);
+    return ht_plan_measure(&b->request, NULL, g, &b->profile);
 }
 
 static void open_before(before *b, ht_context *ctx, ht_graph *model, const ht_target *target,

@@ -27,7 +27,7 @@ static ht_status measure_after(void *arg, const ht_pass *pass, const ht_graph *g
     ht_memory_profile_free(&w->profile);
     ht_graph_free(w->last);
     HT_TRY(ht_graph_clone(&w->last, g));
-    return env.measure(env.measure_arg, g, &w->profile);
+    return env.measure(env.measure_arg, NULL, g, &w->profile);
 }
 
 static int64_t sum_of_lives(const watcher *w, const ht_segment *s, int space, size_t time)
@@ -167,7 +167,7 @@ static seen *seeing; /* a pass has no argument of its own */
 static ht_status look_run(ht_graph *g, const ht_pass_env *env)
 {
     assert_non_null(env->measure);
-    return env->measure(env->measure_arg, g, &seeing->profile);
+    return env->measure(env->measure_arg, NULL, g, &seeing->profile);
 }
 
 static const ht_pass look = {.name = "look", .help = "", .system = true, .run = look_run};
@@ -256,7 +256,7 @@ static void measure__of_a_graph_without_a_plan_fails(void **state)
     const ht_plan_request request = {.target = &target, .options = &options};
     ht_memory_profile profile;
     ht_target_here(test_ctx, &target);
-    assert_int_equal(ht_plan_measure(&request, g, &profile), HT_EINVAL);
+    assert_int_equal(ht_plan_measure(&request, NULL, g, &profile), HT_EINVAL);
     assert_null(profile.arena);
     ht_graph_free(g);
 }

@@ -83,6 +83,33 @@ static void budget__of_every_size_between_is_met(void **state)
            0, "fine\n");
 }
 
+/* State that moves away makes room: the budget is of the plan that comes of all passes. What runs again has its
+ * parameters fetched again. */
+static void budget__counts_what_offload_leaves(void **state)
+{
+    static const char elsewhere[] = "{\"gradient_clipping\": 1.0, \"zero_optimization\": {\"stage\": 3, "
+                                    "\"stage3_param_persistence_threshold\": 64, "
+                                    "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \".\"}, "
+                                    "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \".\"}}}";
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    data_case_text(c, "disk.json", elsewhere);
+    run_train(c, "kept", "", "--set train.precision=bf16");
+    run_train(c, "again", "", "--set train.precision=bf16 --deepspeed disk.json --set halftone.recompute.policy=all");
+    run_expect_same(c, "kept", "again");
+    expect(c,
+           "\"$H\" explain job.json --deepspeed disk.json --json --set halftone.recompute.policy=all | "
+           "grep -A30 '\"recomputed\"' | grep -c '\"op\": \"matmul\"'",
+           0, "");
+    /* More than the plan with offload takes, and less than that without. */
+    expect(c,
+           "with=$(($(\"$H\" explain job.json --json --deepspeed disk.json | tr '\\n' ' ' | "
+           "sed -n 's/.*\"bytes\": {\"main\": {\\([^}]*\\)}.*/\\1/p' | tr ',' '\\n' | sed 's/.*: //' | paste -sd+))); "
+           "\"$H\" explain job.json --json --deepspeed disk.json --set halftone.recompute.budget=$with | "
+           "grep -c '\"recomputed_flops\": 0,'",
+           0, "");
+}
+
 static void deepspeeds_block__asks_for_layers(void **state)
 {
     data_case *c = *state;
@@ -162,6 +189,7 @@ int main(void)
         CASE(recompute__changes_no_bit_on_a_device_with_its_own_memory),
         CASE(budget__is_met_to_the_byte_or_refused_with_the_smallest),
         CASE(budget__of_every_size_between_is_met),
+        CASE(budget__counts_what_offload_leaves),
         CASE(deepspeeds_block__asks_for_layers),
         CASE(recompute__refuses_what_it_cannot_read),
         CASE(limit__refuses_what_does_not_fit_and_names_what_would),
