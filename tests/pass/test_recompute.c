@@ -232,7 +232,7 @@ static ht_plan *plan_marked(ht_context *ctx, bool marked)
     enum { ROWS = 64, UNITS = 32 };
     ht_graph *g;
     ht_plan *plan;
-    char name[8];
+    char name[16];
     context_must(ctx, ht_graph_create(&g, ctx));
     ht_segment_begin(g, "forward");
     ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){ROWS, UNITS});

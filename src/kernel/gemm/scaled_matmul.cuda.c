@@ -27,7 +27,7 @@ static void scaled_matmul(ht_cuda_emission *e, const ht_launch *launch)
                      "        out0 + batch * %lld, blockIdx.x %% %lld);",
                      (long long)tiles, (long long)p.m, (long long)p.n, (long long)p.k, (long long)p.a.down,
                      (long long)p.a.across, (long long)p.b.down, (long long)p.b.across, a.data, b.data,
-                     (long long)(p.m * p.n), (long long)tiles);
+                     (long long)p.m * p.n, (long long)tiles);
     e->text.failed |= a.failed || b.failed;
     ht_text_free(&a);
     ht_text_free(&b);
