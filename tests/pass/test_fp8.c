@@ -18,7 +18,7 @@ static const mode fp8_modes[] = {
     {"bf16, delayed", "bf16", "none", 0.02, {{"fp8", "delayed"}, {"fp8_history", "4"}}},
     {"bf16, current", "bf16", "none", 0.02, {{"fp8", "current"}}},
     {"fp16, delayed", "fp16", "1024", 0.02, {{"fp8", "delayed"}, {"fp8_history", "2"}}},
-    {"bf16, pure, delayed", "bf16", "none", 0.1, {{"fp8", "delayed"}, {"masters", "0"}}},
+    {"bf16, pure, delayed", "bf16", "none", 0.15, {{"fp8", "delayed"}, {"masters", "0"}}},
 };
 enum { FP8_MODES = sizeof fp8_modes / sizeof fp8_modes[0] };
 
