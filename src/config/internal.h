@@ -57,9 +57,9 @@ ht_status ht_precision_rules(ht_config *c);
 /* fine_tuning.c: init_from, freeze and groups of the train block. */
 void ht_fine_tuning_rules(ht_config *c);
 void ht_fine_tuning_fill(ht_config *c);
-/* What backward computes again. */
-void ht_recompute_rules(ht_config *c);
-void ht_recompute_fill(ht_config *c);
+/* The limit of memory, and what backward computes again. */
+void ht_memory_rules(ht_config *c);
+void ht_memory_fill(ht_config *c);
 /* Else an error of the field, which `key` names. *groups: how many pairs of parentheses it has; may be NULL. */
 bool ht_check_expression(ht_config *c, const ht_field *field, const char *key, const char *expression, size_t *groups);
 /* train_config.c */

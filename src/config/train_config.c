@@ -230,5 +230,5 @@ void ht_train_config_fill(ht_config *c)
     r->label_smoothing = ht_field_number(train, "label_smoothing");
     r->schedule = schedule_name(train, engine);
     ht_fine_tuning_fill(c);
-    ht_recompute_fill(c);
+    ht_memory_fill(c);
 }

@@ -21,6 +21,18 @@ ht_precision ht_precision_find(const char *name)
     return (ht_precision)precision;
 }
 
+ht_recompute_policy ht_recompute_policy_find(const char *name)
+{
+    static const char *const names[] = {
+        [HT_RECOMPUTE_NONE] = "none",           [HT_RECOMPUTE_MARKED] = "marked", [HT_RECOMPUTE_CHEAP] = "cheap",
+        [HT_RECOMPUTE_SELECTIVE] = "selective", [HT_RECOMPUTE_ALL] = "all",       [HT_RECOMPUTE_SQRT] = "sqrt",
+        [HT_RECOMPUTE_BUDGET] = "budget"};
+    int policy = HT_RECOMPUTE_BUDGET;
+    while (policy >= 0 && strcmp(names[policy], name) != 0) policy--;
+    assert(policy >= 0);
+    return (ht_recompute_policy)policy;
+}
+
 ht_pass_options ht_pass_options_standard(void)
 {
     const ht_optimizer *adamw = ht_optimizer_find("adamw", NULL);

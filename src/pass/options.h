@@ -78,6 +78,9 @@ typedef enum ht_recompute_policy {
     HT_RECOMPUTE_BUDGET     /* as little time as possible for a plan of so many bytes */
 } ht_recompute_policy;
 
+/* "cheap", …; a name that is none of them is a bug of the caller. */
+ht_recompute_policy ht_recompute_policy_find(const char *name);
+
 /* Of recompute: docs/memory.md. */
 typedef struct ht_recompute_options {
     ht_recompute_policy policy;

@@ -111,6 +111,16 @@ ht_status ht_pipeline_run_behind(ht_graph *g, const ht_pass *pass, const ht_pass
 ht_status ht_pass_options_read(ht_context *ctx, ht_pass_options *options, ht_stage stage, size_t count,
                                const ht_train_setting *settings);
 
+/* What is the model's own, and what training adds; what backward computes again belongs to it. */
+static inline bool ht_node_is_backward(const ht_node *n)
+{
+    return n->role == HT_ROLE_BWD_ACT || n->role == HT_ROLE_BWD_WEIGHT;
+}
+static inline bool ht_node_is_forward(const ht_node *n)
+{
+    return n->role == HT_ROLE_FWD && !n->recomputed;
+}
+
 /* A precision class in a word: "dot". */
 const char *ht_prec_name(ht_prec prec);
 

@@ -57,11 +57,6 @@ static ht_val value_again(recomputer *r, ht_val v)
     return r->again[v.id];
 }
 
-static bool is_backward(const ht_node *n)
-{
-    return n->role == HT_ROLE_BWD_ACT || n->role == HT_ROLE_BWD_WEIGHT;
-}
-
 static ht_status rewrite_segment(ht_graph *g, uint32_t segment, const ht_recompute_model *m, const bool *dropped)
 {
     size_t values = g->value_count;
@@ -70,10 +65,10 @@ static ht_status rewrite_segment(ht_graph *g, uint32_t segment, const ht_recompu
     if (ht_rewrite_begin(&r.rw, g, segment)) {
         for (size_t at = 0; at < r.rw.count && g->status == HT_OK; at++) {
             const ht_node n = g->nodes[r.rw.old[at]];
-            for (size_t i = 0; is_backward(&n) && i < n.n_in && g->status == HT_OK; i++) {
+            for (size_t i = 0; ht_node_is_backward(&n) && i < n.n_in && g->status == HT_OK; i++) {
                 ht_val v = ht_node_in(g, &n, i);
                 const ht_node *producer = v.id && v.id < values ? ht_producer(g, v) : NULL;
-                if (!producer || producer->role != HT_ROLE_FWD || producer->recomputed) continue;
+                if (!producer || !ht_node_is_forward(producer)) continue;
                 ht_val again = value_again(&r, v);
                 g->operands[n.in + i] = again;
             }
@@ -240,7 +235,7 @@ typedef struct budget {
 static bool has_backward(const ht_graph *g, const ht_segment *s)
 {
     for (size_t at = 0; at < s->node_count; at++)
-        if (is_backward(&g->nodes[s->nodes[at]])) return true;
+        if (ht_node_is_backward(&g->nodes[s->nodes[at]])) return true;
     return false;
 }
 

@@ -5,16 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_backward(const ht_node *n)
-{
-    return n->role == HT_ROLE_BWD_ACT || n->role == HT_ROLE_BWD_WEIGHT;
-}
-
-static bool is_forward(const ht_node *n)
-{
-    return n->role == HT_ROLE_FWD;
-}
-
 /* Whether the plan makes a view of it, as far as can be told: without a profile every op that can be one is. */
 static bool is_view(const ht_recompute_model *m, const ht_node *n)
 {
@@ -59,7 +49,7 @@ static ht_status find_times(ht_recompute_model *m, const uint32_t *time, uint32_
 static void note_reader(ht_recompute_model *m, const ht_node *n, ht_val v, uint32_t time)
 {
     uint32_t root = m->root[v.id].id;
-    if (is_backward(n)) {
+    if (ht_node_is_backward(n)) {
         m->saved[root] = true;
         if (time < m->first_read[v.id]) m->first_read[v.id] = time;
     } else if (time > m->last_forward[root]) {
@@ -72,7 +62,7 @@ static void find_readers(ht_recompute_model *m, const uint32_t *when)
     const ht_graph *g = m->g;
     for (size_t at = 0; at < m->s->node_count; at++) {
         const ht_node *n = &g->nodes[m->s->nodes[at]];
-        if (is_view(m, n) && is_forward(n)) continue;
+        if (is_view(m, n) && ht_node_is_forward(n)) continue;
         for (size_t i = 0; i < n->n_in; i++)
             if (ht_node_in(g, n, i).id) note_reader(m, n, ht_node_in(g, n, i), when[m->s->nodes[at]]);
     }
@@ -97,7 +87,7 @@ static uint32_t last_backward(const ht_recompute_model *m)
     uint32_t last = 0;
     for (uint32_t at = 0; at < m->s->node_count; at++) {
         const ht_node *n = &m->g->nodes[m->s->nodes[at]];
-        if (is_backward(n) && n->op != &ht_op_store) last = at;
+        if (ht_node_is_backward(n) && n->op != &ht_op_store) last = at;
     }
     return last;
 }
@@ -109,8 +99,8 @@ static void find_fixed(ht_recompute_model *m, const uint32_t *until)
     for (size_t at = 0; at < m->s->node_count; at++) {
         uint32_t id = m->s->nodes[at];
         const ht_node *n = &g->nodes[id];
-        m->fixed[id] = !is_forward(n) || (n->op->flags & HT_OP_EFFECT) || n->op == &ht_op_store || n->op->done ||
-                       n->op->start || n->recomputed;
+        m->fixed[id] = !ht_node_is_forward(n) || (n->op->flags & HT_OP_EFFECT) || n->op == &ht_op_store ||
+                       n->op->done || n->op->start;
         for (size_t i = 0; i < n->n_in; i++) {
             ht_val v = ht_node_in(g, n, i);
             if (v.id && until[ht_root(g, v).id] <= last) m->fixed[id] = true;
@@ -134,7 +124,7 @@ static ht_status find_candidates(ht_recompute_model *m)
     for (size_t at = 0; made && list && at < m->s->node_count; at++) {
         const ht_node *n = &g->nodes[m->s->nodes[at]];
         bool again = !m->fixed[m->s->nodes[at]];
-        if (!is_forward(n)) continue;
+        if (!ht_node_is_forward(n)) continue;
         for (size_t i = 0; i < n->n_in && again; i++)
             again = !ht_node_in(g, n, i).id || can_be_made(m, made, ht_node_in(g, n, i));
         for (uint32_t v = n->out; v < n->out + n->n_out; v++) {
@@ -168,7 +158,7 @@ static ht_status find_seconds(ht_recompute_model *m, const ht_target *target)
     for (size_t at = 0; at < m->s->node_count; at++) {
         const ht_node *n = &g->nodes[m->s->nodes[at]];
         ht_call_storage storage;
-        if (!is_forward(n) || is_view(m, n) || n->op == &ht_op_store) continue;
+        if (!ht_node_is_forward(n) || is_view(m, n) || n->op == &ht_op_store) continue;
         const ht_call *call = ht_node_call(g, n, m->arena, &storage);
         if (!call) HT_FAIL(g->ctx, HT_ENOMEM, "recompute: out of memory");
         ht_cost cost = ht_call_cost(call);
@@ -308,7 +298,7 @@ ht_recompute_outcome ht_recompute_try(ht_recompute_model *m, const bool *dropped
     memset(m->needed, 0, m->g->value_count * sizeof *m->needed);
     for (size_t at = m->s->node_count; at-- > 0;) {
         const ht_node *n = &m->g->nodes[m->s->nodes[at]];
-        uint32_t time = is_forward(n) ? time_again(m, dropped, n) : UINT32_MAX;
+        uint32_t time = ht_node_is_forward(n) ? time_again(m, dropped, n) : UINT32_MAX;
         if (time == UINT32_MAX) continue;
         out.seconds += m->seconds[m->s->nodes[at]];
         need_inputs(m, dropped, n, time);

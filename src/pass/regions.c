@@ -75,17 +75,11 @@ static bool is_light(const marker *m, const ht_node *n)
     return class == HT_FUSE_MOVE || (class == HT_FUSE_POINT && n->n_in == 0);
 }
 
-/* What backward computes again belongs to it: with forward it would run too early. */
-static bool is_forward(const ht_node *n)
-{
-    return n->role == HT_ROLE_FWD && !n->recomputed;
-}
-
 /* One kernel computes in one memory; and a region is forward or it is not, so that what a model computes can be told
- * from what training adds. Both nodes have results. */
+ * from what training adds, and what backward computes again does not run too early. Both nodes have results. */
 static bool same_side(const marker *m, const ht_node *a, const ht_node *b)
 {
-    return is_forward(a) == is_forward(b) &&
+    return ht_node_is_forward(a) == ht_node_is_forward(b) &&
            ht_type_of(m->g, ht_node_out(a, 0))->space == ht_type_of(m->g, ht_node_out(b, 0))->space;
 }
 

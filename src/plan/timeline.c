@@ -48,19 +48,13 @@ void ht_plan_add_live_bytes(const ht_buffer_assignment *r, int space, const uint
 
 /* ---- from forward to backward ---- */
 
-static bool is_forward(const ht_node *n)
-{
-    return n->role == HT_ROLE_FWD && !n->recomputed;
-}
-
 /* When backward begins; one past the end where there is none. */
 static uint32_t backward_begins(const ht_graph *g, const ht_segment *s, const ht_buffer_assignment *r)
 {
     uint32_t first = UINT32_MAX;
     for (size_t at = 0; at < s->node_count; at++) {
         const ht_node *n = &g->nodes[s->nodes[at]];
-        bool backward = n->role == HT_ROLE_BWD_ACT || n->role == HT_ROLE_BWD_WEIGHT;
-        if (backward && r->time[at] < first) first = r->time[at];
+        if (ht_node_is_backward(n) && r->time[at] < first) first = r->time[at];
     }
     return first;
 }
@@ -74,7 +68,7 @@ static ht_status list_held(ht_plan *plan, const ht_graph *g, const ht_segment *s
     for (size_t at = 0; to->held && at < s->node_count; at++) {
         const ht_node *n = &g->nodes[s->nodes[at]];
         int64_t bytes = 0;
-        for (uint32_t v = n->out; is_forward(n) && v < n->out + n->n_out; v++)
+        for (uint32_t v = n->out; ht_node_is_forward(n) && v < n->out + n->n_out; v++)
             if (r->life[v].bytes && r->life[v].first < begins && r->life[v].last >= begins) bytes += r->life[v].bytes;
         if (!bytes) continue;
         const char *site = n->site ? ht_arena_text(plan->arena, n->site, strlen(n->site)) : "";

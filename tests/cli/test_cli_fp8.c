@@ -1,13 +1,10 @@
 /* Jobs in fp8 from the command line: what explain and check show, the loss that eval finds, changes between starts. */
 #include "cli_case.h"
+#include "tiny_data.h"
 
 static void write_job(data_case *c)
 {
-    static char text[6000];
-    size_t length = 0;
-    for (int i = 0; length + 64 < sizeof text; i++)
-        length += (size_t)snprintf(text + length, 64, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
-    data_case_text(c, "sums.txt", text);
+    tiny_sums(c, 6000);
     data_case_text(
         c, "job.json",
         "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 32},\n"

@@ -1,17 +1,14 @@
 /* Jobs in every precision: a run that was stopped goes on bit for bit, masters matter, and half is what is kept for
  * backward. */
 #include "cli_case.h"
+#include "tiny_data.h"
 
 #include <math.h>
 
 /* Dropout, micro-batches, clipping; and a scale that f16 cannot bear, so that it falls and grows again. */
 static void write_text_job(data_case *c)
 {
-    static char text[6000];
-    size_t length = 0;
-    for (int i = 0; length + 64 < sizeof text; i++)
-        length += (size_t)snprintf(text + length, 64, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
-    data_case_text(c, "sums.txt", text);
+    tiny_sums(c, 6000);
     data_case_text(
         c, "job.json",
         "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1},\n"

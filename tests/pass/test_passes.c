@@ -296,11 +296,6 @@ static bool has_order(const ht_graph *g, const ht_segment *s)
     return left == 0;
 }
 
-static bool is_forward(const ht_node *n)
-{
-    return n->role == HT_ROLE_FWD && !n->recomputed;
-}
-
 /* One memory, one side of the model, one dot, at least two nodes. */
 static void check_members(const ht_graph *g, const ht_segment *s, uint64_t seed)
 {
@@ -314,7 +309,7 @@ static void check_members(const ht_graph *g, const ht_segment *s, uint64_t seed)
             members++;
             dots += b->op->fuse == HT_FUSE_DOT;
             bool same = ht_type_of(g, ht_node_out(a, 0))->space == ht_type_of(g, ht_node_out(b, 0))->space &&
-                        is_forward(a) == is_forward(b);
+                        ht_node_is_forward(a) == ht_node_is_forward(b);
             if (!same) fail_msg("seed %llu: region %u mixes memories or roles", (unsigned long long)seed, a->region);
         }
         assert_true(dots <= 1 && members >= 2);

@@ -38,3 +38,13 @@ void tiny_images(data_case *c)
     data_case_file(c, "train-images-idx3-ubyte", images, sizeof images);
     data_case_file(c, "train-labels-idx1-ubyte", labels, sizeof labels);
 }
+
+void tiny_sums(data_case *c, size_t bytes)
+{
+    static char text[16384];
+    size_t length = 0;
+    if (bytes > sizeof text) bytes = sizeof text;
+    for (int i = 0; length + 64 < bytes; i++)
+        length += (size_t)snprintf(text + length, 64, "%d times %d makes %d.\n", i % 13, i % 7, (i % 13) * (i % 7));
+    data_case_text(c, "sums.txt", text);
+}

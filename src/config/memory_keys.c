@@ -5,8 +5,6 @@
 
 #include "config/internal.h"
 
-static const char *const policies[] = {"none", "marked", "cheap", "selective", "all", "sqrt", "budget"};
-
 /* A size as people write it: "8GiB", "1.5 GB", "800000000". */
 static bool read_size(const char *text, double *bytes)
 {
@@ -60,7 +58,7 @@ static bool read_budget(const ht_json *value, ht_recompute_options *to)
     return to->budget_bytes > 0;
 }
 
-void ht_recompute_rules(ht_config *c)
+void ht_memory_rules(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
     const char *policy = ht_field_text(halftone, "recompute.policy");
@@ -94,15 +92,14 @@ static void take_engine(const ht_fields *engine, ht_recompute_options *r)
     r->checkpoints = count;
 }
 
-void ht_recompute_fill(ht_config *c)
+void ht_memory_fill(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
     const char *policy = ht_field_text(halftone, "recompute.policy");
     const ht_json *budget = ht_field_json(halftone, "recompute.budget");
     ht_recompute_options *r = &c->train_config.recompute;
     *r = (ht_recompute_options){.policy = HT_RECOMPUTE_MARKED};
-    for (int i = HT_RECOMPUTE_NONE; policy && i <= HT_RECOMPUTE_BUDGET; i++)
-        if (strcmp(policies[i], policy) == 0) r->policy = (ht_recompute_policy)i;
+    if (policy) r->policy = ht_recompute_policy_find(policy);
     if (!policy && !budget) take_engine(c->blocks[BLOCK_ENGINE], r);
     if (budget && read_budget(budget, r)) r->policy = HT_RECOMPUTE_BUDGET;
     const ht_json *limit = ht_field_json(halftone, "memory_limit");
