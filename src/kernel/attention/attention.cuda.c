@@ -11,6 +11,7 @@
 #include "op/op.h"
 
 enum { SIDE = 16, MOST_TILE = 64, THREADS = SIDE * SIDE, WARP = 32 };
+enum { PRODUCT_TILE = 64 };            /* as in tile_product.cu */
 enum { MOST_SHARED_BYTES = 96 << 10 }; /* every GPU that has bf16 gives as much to a block */
 
 typedef struct attention {
@@ -137,7 +138,8 @@ static bool rows_have_gaps(const ht_type *type)
     return type->dim[3] > 1 && type->stride[3] != 1;
 }
 
-static const char *refuse(const ht_call *call, bool backward)
+/* Of what any row here refuses. */
+static const char *refuse_types(const ht_call *call, bool backward)
 {
     const char *reason = ht_cuda_elementwise_can(call, NULL);
     if (reason) return reason;
@@ -147,6 +149,13 @@ static const char *refuse(const ht_call *call, bool backward)
         if (type && wide && rows_have_gaps(type)) return "the last axis is strided";
         if (type && !wide && !ht_type_contiguous(type)) return "lse, lengths or documents are strided";
     }
+    return NULL;
+}
+
+static const char *refuse(const ht_call *call, bool backward)
+{
+    const char *reason = refuse_types(call, backward);
+    if (reason) return reason;
     attention a = sizes_of(call, backward);
     if (a.width > MOST_SHARED_BYTES || a.value_width > MOST_SHARED_BYTES) return "a head is too wide for shared memory";
     return shared_bytes(&a, backward, SIDE) > MOST_SHARED_BYTES ? "a head is too wide for shared memory" : NULL;
@@ -166,3 +175,117 @@ static const char *attention_grad_can(const ht_call *call, const ht_target *targ
 
 HT_CUDA_KERNEL(attention, attention_can, NULL, attention_emit)
 HT_CUDA_KERNEL(attention_grad, attention_grad_can, attention_grad_workspace, attention_grad_emit)
+
+/* ---- rows for heads of any width (attention_wide.cu): scores and weights of all pairs are in the workspace ---- */
+
+static int64_t pair_bytes(const ht_call *call)
+{
+    attention a = sizes_of(call, false);
+    return a.batch * a.heads * a.queries * a.keys * a.real_bytes;
+}
+
+static int64_t tiles_of(int64_t rows, int64_t columns)
+{
+    return ht_cuda_blocks(rows, PRODUCT_TILE) * ht_cuda_blocks(columns, PRODUCT_TILE);
+}
+
+static void include_wide(ht_cuda_emission *e)
+{
+    ht_cuda_include(e, "attention");
+    ht_cuda_include(e, "tile_product");
+    ht_cuda_include(e, "attention_wide");
+}
+
+static void attention_wide_emit(ht_cuda_emission *e, const ht_launch *launch)
+{
+    const ht_call *call = launch->call;
+    attention a = attention_of(call, false);
+    int64_t heads = a.batch * a.heads, pairs = tiles_of(a.queries, a.keys), values = tiles_of(a.queries, a.value_width);
+    include_wide(e);
+    ht_cuda_add_grid(e, heads * pairs, THREADS, 0, "score_pairs<%s, %lld, %s, %s>(%s, in0, in1, (real *)workspace);",
+                     a.shape, (long long)pairs, rows_of(call->in[0]).text, rows_of(call->in[1]).text, a.scale.text);
+    ht_cuda_add_grid(e, ht_cuda_blocks(heads * a.queries * WARP, THREADS), THREADS, 0,
+                     "weigh_pairs<%s, %lld>((real *)workspace, %s, %s, out1);", a.shape, (long long)(heads * a.queries),
+                     a.lengths, a.document);
+    ht_cuda_add_grid(e, heads * values, THREADS, 0,
+                     "sum_values<%s, %lld, %s>((const real *)workspace, in2, %s, %s, out0);", a.shape,
+                     (long long)values, rows_of(call->in[2]).text, a.lengths, a.document);
+}
+
+static void attention_grad_wide_emit(ht_cuda_emission *e, const ht_launch *launch)
+{
+    const ht_call *call = launch->call;
+    attention a = attention_of(call, true);
+    int64_t heads = a.batch * a.heads, rows = heads * a.queries, pairs = tiles_of(a.queries, a.keys);
+    int64_t query_tiles = tiles_of(a.queries, a.width), key_tiles = tiles_of(a.keys, a.width);
+    int64_t value_tiles = tiles_of(a.keys, a.value_width);
+    rows_text q = rows_of(call->in[0]), k = rows_of(call->in[1]), v = rows_of(call->in[2]), dy = rows_of(call->in[5]);
+    /* the workspace: weights, slopes, delta */
+    char slopes[64], delta[64];
+    snprintf(slopes, sizeof slopes, "(real *)(workspace + %lld)", (long long)pair_bytes(call));
+    snprintf(delta, sizeof delta, "(real *)(workspace + %lld)", (long long)(2 * pair_bytes(call)));
+    include_wide(e);
+    ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, THREADS), THREADS, 0, "sum_delta<%s, %lld, %s, %s>(in3, in5, %s);",
+                     a.shape, (long long)rows, rows_of(call->in[3]).text, dy.text, delta);
+    ht_cuda_add_grid(e, heads * pairs, THREADS, 0,
+                     "weigh_pairs_again<%s, %lld, %s, %s, %s, %s>(%s, in0, in1, in2, in5, in4, %s, %s, %s, "
+                     "(real *)workspace, %s);",
+                     a.shape, (long long)pairs, q.text, k.text, v.text, dy.text, a.scale.text, delta, a.lengths,
+                     a.document, slopes);
+    ht_cuda_add_grid(e, heads * query_tiles, THREADS, 0,
+                     "wide_query_gradient<%s, %lld, %s>(%s, %s, in1, %s, %s, out0);", a.shape, (long long)query_tiles,
+                     k.text, a.scale.text, slopes, a.lengths, a.document);
+    ht_cuda_add_grid(e, a.batch * a.groups * key_tiles, THREADS, 0,
+                     "wide_key_gradient<%s, %lld, %lld, %s>(%s, %s, in0, out1);", a.shape, (long long)a.width,
+                     (long long)key_tiles, q.text, a.scale.text, slopes);
+    ht_cuda_add_grid(e, a.batch * a.groups * value_tiles, THREADS, 0,
+                     "wide_key_gradient<%s, %lld, %lld, %s>(1, (const real *)workspace, in5, out2);", a.shape,
+                     (long long)a.value_width, (long long)value_tiles, dy.text);
+}
+
+static const char *attention_wide_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return refuse_types(call, false);
+}
+
+static const char *attention_grad_wide_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return refuse_types(call, true);
+}
+
+static int64_t attention_wide_workspace(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return pair_bytes(call);
+}
+
+static int64_t attention_grad_wide_workspace(const ht_call *call, const ht_target *target)
+{
+    return 2 * pair_bytes(call) + attention_grad_workspace(call, target);
+}
+
+const ht_kernel ht_kernel_cuda_attention_wide = {
+    .size = sizeof(ht_kernel),
+    .op = "attention",
+    .name = "attention_wide.cuda",
+    .device = HT_DEVICE_CUDA,
+    .can = attention_wide_can,
+    .workspace = attention_wide_workspace,
+    .emit = attention_wide_emit,
+    .prepare = ht_cuda_prepare,
+    .run = ht_cuda_run,
+};
+
+const ht_kernel ht_kernel_cuda_attention_grad_wide = {
+    .size = sizeof(ht_kernel),
+    .op = "attention_grad",
+    .name = "attention_grad_wide.cuda",
+    .device = HT_DEVICE_CUDA,
+    .can = attention_grad_wide_can,
+    .workspace = attention_grad_wide_workspace,
+    .emit = attention_grad_wide_emit,
+    .prepare = ht_cuda_prepare,
+    .run = ht_cuda_run,
+};
