@@ -288,6 +288,7 @@ static const char *const cross_entropy_both_samples[] = {
     "(f32[3,4], i32[3] 2..2, f32[]) ignore_index=2",
     "(f32[0,4], i32[0], f32[])",
     "(f32[3,1500] -4..4, i64[3] 0..1499, f32[]) label_smoothing=0.1",
+    "(f32[140,2056] -4..4, i32[140] 0..2055, f32[])",
     NULL,
 };
 

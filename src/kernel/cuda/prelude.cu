@@ -109,8 +109,80 @@ DEVICE void put_int(boolean *to, int64_t x) { to->byte = x != 0; }
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
     T item[N];
 };
-template <int N, class T> DEVICE pack<T, N> get_pack(const T *from) { return *(const pack<T, N> *)from; }
+template <int N, class T> DEVICE pack<T, N> get_pack(const T *from)
+{
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) { // by words: an upper half becomes a float in one instruction
+        const pack<uint32_t, N / 2> words = *(const pack<uint32_t, N / 2> *)from;
+        pack<T, N> x;
+        for (int k = 0; k < N; k++) x.item[k].bits = (uint16_t)(words.item[k / 2] >> k % 2 * 16);
+        return x;
+    } else {
+        return *(const pack<T, N> *)from;
+    }
+}
+// Two neighbours, with what would be two instructions for f16 and bf16 as one.
+template <class T> DEVICE void put_pair(T *to, real low, real high)
+{
+    put(&to[0], low);
+    put(&to[1], high);
+}
+#ifndef HT_EMULATED
+DEVICE void put_word(uint16_t *to, uint32_t word)
+{
+    to[0] = (uint16_t)word;
+    to[1] = (uint16_t)(word >> 16);
+}
+DEVICE void put_pair(f16 *to, real low, real high)
+{
+    uint32_t word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"((float)high), "f"((float)low));
+    put_word(&to->bits, word);
+}
+DEVICE void put_pair(bf16 *to, real low, real high)
+{
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"((float)high), "f"((float)low));
+    put_word(&to->bits, word);
+}
+#endif
 template <int N, class T> DEVICE void put_pack(T *to, const pack<T, N> &x) { *(pack<T, N> *)to = x; }
+// N numbers, which are rounded.
+template <int N, class T> DEVICE void put_numbers(T *to, const real (&from)[N])
+{
+    pack<T, N> result;
+    for (int k = 0; k + 1 < N; k += 2) put_pair(&result.item[k], from[k], from[k + 1]);
+    if (N % 2) put(&result.item[N - 1], from[N - 1]);
+    put_pack(to, result);
+}
+
+// Copies from the device's memory to shared memory that go on while a thread does other things. What is begun up to
+// end_of_stage is a stage; await_stage waits until all stages but the last `left`, at most 3, are there, for the thread
+// that began them. BYTES is a multiple of 16, as both addresses are.
+#ifdef HT_EMULATED
+template <int BYTES> DEVICE void begin_copy(void *to, const void *from)
+{
+    for (int i = 0; i < BYTES; i++) ((char *)to)[i] = ((const char *)from)[i];
+}
+DEVICE void end_of_stage() {}
+DEVICE void await_stage(int) {}
+#else
+template <int BYTES> DEVICE void begin_copy(void *to, const void *from)
+{
+    const uint32_t place = (uint32_t)__cvta_generic_to_shared(to);
+    for (int i = 0; i < BYTES; i += 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + i), "l"((const char *)from + i) : "memory");
+}
+DEVICE void end_of_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEVICE void await_stage(int left)
+{
+    switch (left) { // known when the text is compiled, which an operand of the instruction must be
+    case 0: asm volatile("cp.async.wait_group 0;" ::: "memory"); break;
+    case 1: asm volatile("cp.async.wait_group 1;" ::: "memory"); break;
+    case 2: asm volatile("cp.async.wait_group 2;" ::: "memory"); break;
+    default: asm volatile("cp.async.wait_group 3;" ::: "memory");
+    }
+}
+#endif
 
 // A value as it would be in memory: rounded to the type, and `real` again.
 template <class T> DEVICE real rounded(real x)
@@ -150,14 +222,14 @@ template <class T> DEVICE int64_t saturated(real x)
 
 DEVICE float fn_exp(float x) { return expf(x); }
 DEVICE double fn_exp(double x) { return exp(x); }
-// e^x to 22 bits or, where |x| is large, to |x| units of the last of 24: for numbers that were or will be half.
+// 2^x to 22 bits: for numbers that were or will be half.
 #ifdef HT_EMULATED
-DEVICE float rough_exp(float x) { return exp2f(x * 1.44269504f); }
+DEVICE float rough_exp2(float x) { return exp2f(x); }
 #else
-DEVICE float rough_exp(float x)
+DEVICE float rough_exp2(float x)
 {
     float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 #endif

@@ -39,15 +39,15 @@ DEVICE void norm_row(const X *x, const S *scale, const H *shift, Y *y, M *mean_o
         if (c >= SIZE) break;
         pack<S, N> scales;
         pack<H, N> shifts;
-        pack<Y, N> part;
+        real result[N];
         if (scale) scales = get_pack<N>(scale + c);
         if (shift) shifts = get_pack<N>(shift + c);
         for (int k = 0; k < N; k++) {
             real h = (value[p][k] - mean) * rstd;
             if (scale) h *= (real)get(scales.item[k]);
-            put(&part.item[k], shift ? h + (real)get(shifts.item[k]) : h);
+            result[k] = shift ? h + (real)get(shifts.item[k]) : h;
         }
-        put_pack(y + c, part);
+        put_numbers(y + c, result);
     }
     if (lane != 0) return;
     if (CENTRED) put(&mean_out[row], mean);

@@ -7,14 +7,48 @@
 DEVICE float larger(float a, float b) { return fmaxf(a, b); }
 DEVICE double larger(double a, double b) { return fmax(a, b); }
 
-// e^x for logits of type X.
+template <int COUNT, int N, class X> DEVICE real largest_of(const pack<X, N> (&x)[COUNT])
+{
+    real largest = (real)get(x[0].item[0]);
+    for (int i = 0; i < COUNT; i++)
+        for (int k = 0; k < N; k++) largest = larger(largest, (real)get(x[i].item[k]));
+    return largest;
+}
+#ifndef HT_EMULATED
+// Two at a time.
+DEVICE void larger_pair(uint32_t *a, uint32_t b, bf16) { asm("max.bf16x2 %0, %0, %1;" : "+r"(*a) : "r"(b)); }
+DEVICE void larger_pair(uint32_t *a, uint32_t b, f16) { asm("max.f16x2 %0, %0, %1;" : "+r"(*a) : "r"(b)); }
+template <int COUNT, int N, class X> DEVICE real largest_half(const pack<X, N> (&x)[COUNT])
+{
+    uint32_t pair = x[0].item[0].bits | (uint32_t)x[0].item[N - 1].bits << 16;
+    for (int i = 0; i < COUNT; i++)
+        for (int k = 0; k + 1 < N; k += 2)
+            larger_pair(&pair, x[i].item[k].bits | (uint32_t)x[i].item[k + 1].bits << 16, X{});
+    for (int i = 0; N % 2 && i < COUNT; i++) larger_pair(&pair, x[i].item[N - 1].bits * 0x10001u, X{});
+    return larger((real)get(X{(uint16_t)pair}), (real)get(X{(uint16_t)(pair >> 16)}));
+}
+template <int COUNT, int N> DEVICE real largest_of(const pack<bf16, N> (&x)[COUNT]) { return largest_half(x); }
+template <int COUNT, int N> DEVICE real largest_of(const pack<f16, N> (&x)[COUNT]) { return largest_half(x); }
+#endif
+
+// exp(x - base) for logits of type X; `base` is one for many of them.
 template <class X> struct exponential {
-    static DEVICE_MEMBER real of(real x) { return fn_exp(x); }
+    real base;
+    DEVICE_MEMBER explicit exponential(real of) { base = of; }
+    DEVICE_MEMBER real of(real x) const { return fn_exp(x - base); }
 };
+// Of half logits to 2^-22 and the rounding of base: one product and one instruction for the power of two.
 template <> struct exponential<bf16> {
-    static DEVICE_MEMBER real of(real x) { return sizeof(real) == 4 ? (real)rough_exp((float)x) : fn_exp(x); }
+    real base;
+    DEVICE_MEMBER explicit exponential(real of) { base = sizeof(real) == 4 ? of * (real)-1.44269504 : of; }
+    DEVICE_MEMBER real of(real x) const
+    {
+        return sizeof(real) == 4 ? (real)rough_exp2(fmaf((float)x, 1.44269504f, (float)base)) : fn_exp(x - base);
+    }
 };
-template <> struct exponential<f16> : exponential<bf16> {};
+template <> struct exponential<f16> : exponential<bf16> {
+    DEVICE_MEMBER explicit exponential(real of) : exponential<bf16>(of) {}
+};
 
 // Σ exp(x - most) over what a thread has seen. A sum is scaled anew when a larger x comes.
 template <class X> struct exponential_sum {
@@ -24,19 +58,17 @@ template <class X> struct exponential_sum {
         most = -infinity();
         sum = 0;
     }
-    // Where all so far were -∞.
-    DEVICE_MEMBER real base() const { return most == -infinity() ? 0 : most; }
-    template <int N> DEVICE_MEMBER void add(const real *x)
+    template <int COUNT, int N> DEVICE_MEMBER void add(const pack<X, N> (&x)[COUNT])
     {
-        real largest = x[0], part = 0;
-        for (int k = 1; k < N; k++) largest = larger(largest, x[k]);
+        const real largest = largest_of(x);
         if (largest > most) {
-            const real before = most;
+            sum *= fn_exp(most - largest);
             most = largest;
-            sum *= fn_exp(before - most);
         }
-        const real from = base();
-        for (int k = 0; k < N; k++) part += exponential<X>::of(x[k] - from);
+        const exponential<X> power(most == -infinity() ? 0 : most); // where all so far were -∞
+        real part = 0;
+        for (int i = 0; i < COUNT; i++)
+            for (int k = 0; k < N; k++) part += power.of((real)get(x[i].item[k]));
         sum += part;
     }
 };
@@ -48,46 +80,70 @@ template <class X> DEVICE double loss_of(const X *x, int64_t label, double most,
     return smoothing == 0 ? loss : (1 - smoothing) * loss + smoothing * (log_sum + (most - mean));
 }
 
-// Of the row x, in all threads: the largest x, Σ exp(x - largest), and Σ x where it is wanted. held: each thread leaves
-// there what it has read; nullptr: nothing.
-template <int64_t SIZE, int N, bool SMOOTH, class X>
-DEVICE void read_row(const X *x, X *held, real *most, real *sum, real *total)
+// How a row of SIZE lies: in packs of N, of which each of THREADS takes some. WHOLE elements are in batches, in which a
+// thread has BATCH packs on their way at once.
+template <int64_t SIZE_, int N_, int THREADS_> struct row_shape {
+    static constexpr int64_t SIZE = SIZE_;
+    static constexpr int N = N_, THREADS = THREADS_, BATCH = 4;
+    static constexpr int64_t STEP = (int64_t)N * THREADS, WHOLE = SIZE / (STEP * BATCH) * (STEP * BATCH);
+};
+
+// Gives `take` the packs that a thread has of a row: take(batch, place of its first pack), whose others lie STEP apart.
+template <class SHAPE, class X, class TAKE> DEVICE void for_each_batch(const X *x, TAKE &take)
 {
-    exponential_sum<X> part;
-    real plain = 0;
-    part.begin();
-#pragma unroll 4
-    for (int64_t c = (int64_t)threadIdx.x * N; c < SIZE; c += (int64_t)blockDim.x * N) {
-        const pack<X, N> these = get_pack<N>(x + c);
-        if (held) put_pack(held + c, these);
-        real value[N];
-        for (int k = 0; k < N; k++) value[k] = (real)get(these.item[k]);
-        for (int k = 0; SMOOTH && k < N; k++) plain += value[k];
-        part.template add<N>(value);
+    for (int64_t c = (int64_t)threadIdx.x * SHAPE::N; c < SHAPE::WHOLE; c += SHAPE::STEP * SHAPE::BATCH) {
+        pack<X, SHAPE::N> these[SHAPE::BATCH];
+#pragma unroll
+        for (int b = 0; b < SHAPE::BATCH; b++) these[b] = get_pack<SHAPE::N>(x + c + b * SHAPE::STEP);
+        take(these, c);
     }
-    *most = block_max(part.most);
-    *sum = block_sum(part.sum * fn_exp(part.most - *most));
-    *total = SMOOTH ? block_sum(plain) : 0;
+    for (int64_t c = SHAPE::WHOLE + (int64_t)threadIdx.x * SHAPE::N; c < SHAPE::SIZE; c += SHAPE::STEP) {
+        pack<X, SHAPE::N> these[1] = {get_pack<SHAPE::N>(x + c)};
+        take(these, c);
+    }
 }
 
-// A block for each row of SIZE classes. losses: of each row, in double; nullptr where rows are results. The row's lse, for
+template <class SHAPE, bool SMOOTH, class X> struct take_sums {
+    exponential_sum<X> exponentials;
+    real plain;
+    template <int COUNT> DEVICE_MEMBER void operator()(const pack<X, SHAPE::N> (&these)[COUNT], int64_t)
+    {
+        for (int b = 0; SMOOTH && b < COUNT; b++)
+            for (int k = 0; k < SHAPE::N; k++) plain += (real)get(these[b].item[k]);
+        exponentials.add(these);
+    }
+};
+
+// Of the row x, in all threads: the largest x, Σ exp(x - largest), and Σ x where it is wanted.
+template <class SHAPE, bool SMOOTH, class X> DEVICE void read_row(const X *x, real *most, real *sum, real *total)
+{
+    take_sums<SHAPE, SMOOTH, X> part;
+    part.exponentials.begin();
+    part.plain = 0;
+    for_each_batch<SHAPE>(x, part);
+    *most = block_max(part.exponentials.most);
+    *sum = block_sum(part.exponentials.sum * fn_exp(part.exponentials.most - *most));
+    *total = SMOOTH ? block_sum(part.plain) : 0;
+}
+
+// A block for each row. losses: of each row, in double; nullptr where rows are results. The row's lse, for
 // all threads.
-template <int64_t SIZE, int N, bool SMOOTH, class X, class L, class Y, class Z>
+template <class SHAPE, bool SMOOTH, class X, class L, class Y, class Z>
 DEVICE real cross_entropy_row(const X *x, const L *labels, Y *loss_out, Z *lse_out, double *losses, int64_t ignored,
-                              double smoothing, X *held = nullptr)
+                              double smoothing)
 {
     __shared__ real lse;
     const int64_t row = blockIdx.x, label = get_int(labels[row]);
     real most, sum, total;
-    x += row * SIZE;
-    read_row<SIZE, N, SMOOTH>(x, held, &most, &sum, &total);
+    x += row * SHAPE::SIZE;
+    read_row<SHAPE, SMOOTH>(x, &most, &sum, &total);
     if (threadIdx.x == 0) {
         const double log_sum = log((double)sum);
         double loss = 0;
         if (label != ignored) {
             loss = (double)(infinity() - infinity());
-            if (label >= 0 && label < SIZE)
-                loss = loss_of(x, label, (double)most, log_sum, (double)total / (double)SIZE, smoothing);
+            if (label >= 0 && label < SHAPE::SIZE)
+                loss = loss_of(x, label, (double)most, log_sum, (double)total / (double)SHAPE::SIZE, smoothing);
         }
         lse = (real)((double)most + log_sum);
         put(&lse_out[row], lse);
@@ -128,52 +184,62 @@ template <int64_t ROWS, int THREADS, class L> DEVICE void cross_entropy_count(co
     if (threadIdx.x == 0) *to = counted;
 }
 
+template <class SHAPE, class X, class Y> struct take_gradient {
+    exponential<X> power;
+    real spread, weight;
+    Y *to;
+    template <int COUNT> DEVICE_MEMBER void operator()(const pack<X, SHAPE::N> (&these)[COUNT], int64_t c) const
+    {
+#pragma unroll
+        for (int b = 0; b < COUNT; b++) {
+            real result[SHAPE::N];
+            for (int k = 0; k < SHAPE::N; k++) result[k] = of((real)get(these[b].item[k]));
+            put_numbers(to + c + b * SHAPE::STEP, result);
+        }
+    }
+    DEVICE_MEMBER real of(real x) const { return (power.of(x) - spread) * weight; }
+};
+
 // The gradient of the block's row x. counted: of a mean, else nullptr. dlogits may be x: an element is read before it is
 // written. The label's own element is written last, by the thread that has written its neighbours.
-template <int64_t SIZE, int N, class X, class L, class Y>
+template <class SHAPE, class X, class L, class Y>
 DEVICE void write_gradient(const X *x, const L *labels, real lse, real weight, Y *dlogits, const int64_t *counted,
                            int64_t ignored, real spread, real peak)
 {
     const int64_t row = blockIdx.x, label = get_int(labels[row]);
-    const bool is_known = label >= 0 && label < SIZE, is_ours = is_known && label / N % blockDim.x == threadIdx.x;
+    const bool is_known = label >= 0 && label < SHAPE::SIZE;
+    const bool is_ours = is_known && label / SHAPE::N % SHAPE::THREADS == threadIdx.x;
     const real own = is_ours ? (real)get(x[label]) : 0;
+    dlogits += row * SHAPE::SIZE;
+    if (label == ignored) {
+        real zeros[SHAPE::N];
+        for (int k = 0; k < SHAPE::N; k++) zeros[k] = 0;
+        for (int64_t c = (int64_t)threadIdx.x * SHAPE::N; c < SHAPE::SIZE; c += SHAPE::STEP) put_numbers(dlogits + c, zeros);
+        return;
+    }
     if (counted) weight /= (real)*counted;
     if (!is_known) weight = infinity() - infinity();
-    dlogits += row * SIZE;
-#pragma unroll 4
-    for (int64_t c = (int64_t)threadIdx.x * N; c < SIZE; c += (int64_t)blockDim.x * N) {
-        pack<Y, N> result;
-        if (label == ignored) {
-            for (int k = 0; k < N; k++) put(&result.item[k], 0);
-        } else {
-            const pack<X, N> these = get_pack<N>(x + c);
-            for (int k = 0; k < N; k++)
-                put(&result.item[k], (exponential<X>::of((real)get(these.item[k]) - lse) - spread) * weight);
-        }
-        put_pack(dlogits + c, result);
-    }
-    if (is_ours && label != ignored) put(&dlogits[label], (exponential<X>::of(own - lse) - spread - peak) * weight);
+    take_gradient<SHAPE, X, Y> gradient = {exponential<X>(lse), spread, weight, dlogits};
+    for_each_batch<SHAPE>(x, gradient);
+    if (is_ours) put(&dlogits[label], (gradient.power.of(own) - spread - peak) * weight);
 }
 
-template <int64_t SIZE, int N, bool BY_ROW, class X, class L, class Z, class D, class Y>
+template <class SHAPE, bool BY_ROW, class X, class L, class Z, class D, class Y>
 DEVICE void cross_entropy_grad_row(const X *x, const L *labels, const Z *lse_in, const D *dloss, Y *dlogits,
                                    const int64_t *counted, int64_t ignored, real spread, real peak)
 {
     const real lse = (real)get(lse_in[blockIdx.x]), weight = (real)get(dloss[BY_ROW ? blockIdx.x : 0]);
-    write_gradient<SIZE, N>(x + blockIdx.x * SIZE, labels, lse, weight, dlogits, counted, ignored, spread, peak);
+    write_gradient<SHAPE>(x + blockIdx.x * SHAPE::SIZE, labels, lse, weight, dlogits, counted, ignored, spread, peak);
 }
 
-// Both: the row comes from memory once; for its gradient it is HELD in shared memory, or comes from a cache. The loss, or
-// lse of a single row, may lie over dloss.
-template <int64_t SIZE, int N, bool SMOOTH, bool HELD, class X, class L, class D, class O, class Z, class Y>
+// Both: the row comes from memory once, for its gradient from a cache. The loss, or lse of a single row, may lie over
+// dloss.
+template <class SHAPE, bool SMOOTH, class X, class L, class D, class O, class Z, class Y>
 DEVICE void cross_entropy_both_row(const X *x, const L *labels, const D *dloss, O *loss_out, Z *lse_out, Y *dlogits,
                                    double *losses, const int64_t *counted, int64_t ignored, double smoothing, real spread,
                                    real peak)
 {
-    SHARED_BYTES(shared);
-    X *held = HELD ? (X *)shared : nullptr;
     const real weight = (real)get(dloss[0]);
-    const real lse = cross_entropy_row<SIZE, N, SMOOTH>(x, labels, loss_out, lse_out, losses, ignored, smoothing, held);
-    write_gradient<SIZE, N>(HELD ? held : x + blockIdx.x * SIZE, labels, lse, weight, dlogits, counted, ignored, spread,
-                            peak);
+    const real lse = cross_entropy_row<SHAPE, SMOOTH>(x, labels, loss_out, lse_out, losses, ignored, smoothing);
+    write_gradient<SHAPE>(x + blockIdx.x * SHAPE::SIZE, labels, lse, weight, dlogits, counted, ignored, spread, peak);
 }
