@@ -46,7 +46,7 @@ int64_t ht_cuda_blocks(int64_t n, int threads);
 /* Threads of a block that works on a row of n elements: warps, no more than the row fills. */
 int ht_cuda_row_threads(int64_t n);
 /* How many neighbours a thread can take at once: a power of two up to `most` by which `run`, the elements that lie
- * together, can be divided; 1 where an operand's address is no multiple of 16 bytes. */
+ * together, can be divided; 1 where the address of an operand of more than one element is no multiple of 16 bytes. */
 int ht_cuda_pack(const ht_launch *launch, int64_t run, int most);
 /* An input that may be left out, as it stands in a body: its name, or a null pointer. */
 const char *ht_cuda_optional(const ht_call *call, size_t input);

@@ -29,12 +29,19 @@ int ht_cuda_row_threads(int64_t n)
     return threads;
 }
 
-static bool is_aligned(const ht_launch *launch)
+/* A single number has no neighbours to be read with. */
+static bool is_operand_aligned(const ht_type *type, const void *address)
 {
     enum { WIDEST = 16 }; /* bytes of a load */
+    return !type || ht_type_elems(type) <= 1 || (uintptr_t)address % WIDEST == 0;
+}
+
+static bool is_aligned(const ht_launch *launch)
+{
+    const ht_call *call = launch->call;
     bool aligned = true;
-    for (size_t i = 0; i < launch->call->n_in; i++) aligned &= (uintptr_t)launch->in[i] % WIDEST == 0;
-    for (size_t i = 0; i < launch->call->n_out; i++) aligned &= (uintptr_t)launch->out[i] % WIDEST == 0;
+    for (size_t i = 0; i < call->n_in; i++) aligned &= is_operand_aligned(call->in[i], launch->in[i]);
+    for (size_t i = 0; i < call->n_out; i++) aligned &= is_operand_aligned(call->out[i], launch->out[i]);
     return aligned;
 }
 

@@ -6,10 +6,9 @@
 
 enum {
     LEAST_PART = 16384, /* elements of a block */
-    MOST_PARTS = 1024,  /* of what every block of the second grid joins */
+    MOST_PARTS = 512,   /* of what every block of the second grid joins */
     PACK = 8,
     TILE = 128, /* as in quantize.cu */
-    JOIN_THREADS = 1024,
 };
 
 static const char *can(const ht_call *call, const ht_target *target)
@@ -28,17 +27,18 @@ static cut cut_of(const ht_call *call)
     const ht_type *x = call->in[0];
     cut c = {.elems = ht_type_elems(x), .part = LEAST_PART, .columns = x->rank ? x->dim[x->rank - 1] : 1};
     while (c.part * MOST_PARTS < c.elems) c.part *= 2;
-    c.parts = (c.elems + c.part - 1) / c.part;
+    c.parts = c.elems ? (c.elems + c.part - 1) / c.part : 1; /* the numbers are results even of nothing */
     c.rows = c.columns ? c.elems / c.columns : 0;
-    c.tiles = ht_cuda_blocks(c.rows, TILE) * ht_cuda_blocks(c.columns, TILE);
+    c.tiles = c.elems ? ht_cuda_blocks(c.rows, TILE) * ht_cuda_blocks(c.columns, TILE) : 1;
     return c;
 }
 
+/* What lies in the workspace: the largest magnitudes of parts, those of blocks of the second grid, how many have ended. */
 static int64_t workspace(const ht_call *call, const ht_target *target)
 {
     cut c = cut_of(call);
     (void)target;
-    return (c.parts + (c.tiles > c.parts ? c.tiles : c.parts)) * (int64_t)sizeof(float);
+    return (c.parts + (c.tiles > c.parts ? c.tiles : c.parts)) * (int64_t)sizeof(float) + (int64_t)sizeof(uint32_t);
 }
 
 /* An input that may be left out. */
@@ -47,46 +47,49 @@ static const char *scale_of(const ht_call *call)
     return call->n_in > 1 && call->in[1] ? "in1" : "(const float *)nullptr";
 }
 
-static void begin(ht_cuda_emission *e, const ht_launch *launch, const cut *c)
+static void begin(ht_cuda_emission *e, const ht_launch *launch, const cut *c, int64_t blocks)
 {
     ht_cuda_include(e, "f8");
     ht_cuda_include(e, "quantize");
-    ht_cuda_add_grid(e, c->parts, HT_CUDA_THREADS, 0, "quantize_parts<%lld, %lld, %d>(in0, %s, (float *)workspace);",
+    ht_cuda_add_grid(e, c->parts, HT_CUDA_THREADS, 0,
+                     "quantize_parts<%lld, %lld, %d>(in0, %s, (float *)workspace, (uint32_t *)workspace + %lld);",
                      (long long)c->elems, (long long)c->part, ht_cuda_pack(launch, c->elems, PACK),
-                     scale_of(launch->call));
+                     scale_of(launch->call), (long long)(c->parts + blocks));
 }
 
-static void end(ht_cuda_emission *e, const ht_launch *launch, const cut *c, int64_t blocks, const char *results)
+/* `quantized` of the second grid; `used` is the number of the first of the last two results. */
+static void write_quantized(ht_text *text, const ht_call *call, const cut *c, int64_t blocks, int used)
 {
-    ht_cuda_add_grid(e, 1, JOIN_THREADS, 0, "quantize_numbers<%s>(%s, (const float *)workspace + %lld, %lld, %s);",
-                     ht_cuda_type(launch->call->out[0]->dtype), scale_of(launch->call), (long long)c->parts,
-                     (long long)blocks, results);
+    ht_text_add(text, "quantized{%s, (float *)workspace + %lld, out%d, out%d, (uint32_t *)workspace + %lld}",
+                scale_of(call), (long long)c->parts, used, used + 1, (long long)(c->parts + blocks));
 }
 
 static void quantize(ht_cuda_emission *e, const ht_launch *launch)
 {
     cut c = cut_of(launch->call);
-    begin(e, launch, &c);
-    ht_cuda_add_grid(
-        e, c.parts, HT_CUDA_THREADS, 0,
-        "quantize_codes<%lld, %lld, %lld, %d>(in0, %s, (const float *)workspace, out0, (float *)workspace + "
-        "%lld);",
-        (long long)c.elems, (long long)c.part, (long long)c.parts, ht_cuda_pack(launch, c.elems, PACK),
-        scale_of(launch->call), (long long)c.parts);
-    end(e, launch, &c, c.parts, "out1, out2");
+    ht_text found = {0};
+    write_quantized(&found, launch->call, &c, c.parts, 1);
+    begin(e, launch, &c, c.parts);
+    ht_cuda_add_grid(e, c.parts, HT_CUDA_THREADS, 0,
+                     "quantize_codes<%lld, %lld, %lld, %d>(in0, (const float *)workspace, out0, %s);",
+                     (long long)c.elems, (long long)c.part, (long long)c.parts, ht_cuda_pack(launch, c.elems, PACK),
+                     found.data);
+    e->text.failed |= found.failed;
+    ht_text_free(&found);
 }
 
 static void quantize_both(ht_cuda_emission *e, const ht_launch *launch)
 {
     cut c = cut_of(launch->call);
     bool packs = ht_cuda_pack(launch, c.columns, PACK) == PACK && ht_cuda_pack(launch, c.rows, PACK) == PACK;
-    begin(e, launch, &c);
+    ht_text found = {0};
+    write_quantized(&found, launch->call, &c, c.tiles, 2);
+    begin(e, launch, &c, c.tiles);
     ht_cuda_add_grid(e, c.tiles, HT_CUDA_THREADS, 0,
-                     "quantize_turned<%lld, %lld, %lld, %d>(in0, %s, (const float *)workspace, out0, out1, (float "
-                     "*)workspace + %lld);",
-                     (long long)c.rows, (long long)c.columns, (long long)c.parts, packs ? PACK : 1,
-                     scale_of(launch->call), (long long)c.parts);
-    end(e, launch, &c, c.tiles, "out2, out3");
+                     "quantize_turned%s<%lld, %lld, %lld>(in0, (const float *)workspace, out0, out1, %s);",
+                     packs ? "_packs" : "", (long long)c.rows, (long long)c.columns, (long long)c.parts, found.data);
+    e->text.failed |= found.failed;
+    ht_text_free(&found);
 }
 
 HT_CUDA_KERNEL(quantize, can, workspace, quantize)
