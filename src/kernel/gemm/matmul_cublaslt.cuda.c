@@ -9,7 +9,8 @@
  * gradients are loss-scaled.
  *
  * scaled_matmul: a, b: f8, not both f8e5m2, with neighbours along k; m, n and k multiples of 16; y: bf16, f16 or f32. The
- * library multiplies the sums by both scales. Sums are those of the tensor cores, without the library's fast mode. Of the
+ * library multiplies the sums by both scales. Sums of forward, where both are f8e4m3, stay in the tensor cores (the fast
+ * mode, which keeps about 14 bits); those of gradients leave them for f32 every 128 steps of k. Of the
  * epilogues it takes those of bf16, without the gradient of gelu: in f8 that takes six times the product's time. */
 #include <stdlib.h>
 
@@ -39,6 +40,7 @@ enum {
     DESC_SCALE_A = 17,
     DESC_SCALE_B = 18,
     DESC_AUX_TYPE = 22,
+    DESC_FAST_ACCUM = 25,
     DESC_BIAS_TYPE = 26,
     LAYOUT_BATCHES = 5,
     LAYOUT_BATCH_STRIDE = 6,
@@ -431,6 +433,11 @@ static ht_status describe_scales(const ht_launch *launch, const void *const *in,
         HT_FAIL(launch->ctx, HT_EDEVICE, "%s: a scale is not aligned to %d bytes", launch->kernel, ALIGN);
     HT_TRY(set(launch, x->desc, DESC_SCALE_A, &scale_b, sizeof scale_b));
     HT_TRY(set(launch, x->desc, DESC_SCALE_B, &scale_a, sizeof scale_a));
+    const ht_call *call = product_call(launch);
+    if (call->in[0]->dtype == HT_F8E4M3 && call->in[1]->dtype == HT_F8E4M3) {
+        const int8_t fast = 1;
+        HT_TRY(set(launch, x->desc, DESC_FAST_ACCUM, &fast, sizeof fast));
+    }
     if (!launch->fused) return HT_OK;
     HT_TRY(set(launch, x->desc, DESC_BIAS_TYPE, &half, sizeof half));
     return set(launch, x->desc, DESC_AUX_TYPE, &half, sizeof half);
