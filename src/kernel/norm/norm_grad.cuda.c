@@ -8,9 +8,12 @@ enum {
     PACK = 8,
     WARP = 32,
     MOST_THREADS = 1024,
-    MOST_BLOCKS = 6 * 132, /* of rows: so many run at once on 132 processors, and their partial sums stay few */
-    FEWEST_ROWS = 4,       /* of a block */
-    JOIN_COLUMNS = 8,      /* of a block */
+    PROCESSORS = 132,             /* of an H200 */
+    THREADS_AT_ONCE = 1024,       /* on one of them: no more, so that blocks do not wait for others to end */
+    MOST_STAGES = 4,              /* rows on their way to a block */
+    MOST_SHARED_BYTES = 48 << 10, /* for them; four such blocks share a processor */
+    FEWEST_ROWS = 4,              /* of a block */
+    JOIN_COLUMNS = 8,             /* of a block */
 };
 
 static const char *can(const ht_call *call, const ht_target *target)
@@ -28,7 +31,9 @@ static norm_grad shape_of(const ht_call *call)
     const ht_type *x = call->in[1];
     norm_grad n = {.size = x->dim[x->rank - 1]};
     n.rows = n.size ? ht_type_elems(x) / n.size : 0;
-    n.per_block = (n.rows + MOST_BLOCKS - 1) / MOST_BLOCKS;
+    int64_t threads = (n.size / PACK + WARP - 1) / WARP * WARP;
+    int64_t blocks = PROCESSORS * (threads > 0 && threads < THREADS_AT_ONCE ? THREADS_AT_ONCE / threads : 1);
+    n.per_block = (n.rows + blocks - 1) / blocks;
     if (n.per_block < FEWEST_ROWS) n.per_block = FEWEST_ROWS;
     n.blocks = (n.rows + n.per_block - 1) / n.per_block;
     return n;
@@ -44,18 +49,40 @@ static int64_t workspace(const ht_call *call, const ht_target *target)
     return n.blocks * 2 * n.size * (int64_t)(wide ? sizeof(double) : sizeof(float));
 }
 
+/* Bytes of a pack that can be copied to shared memory without a thread; 0: it cannot. */
+static int64_t copied_bytes(const ht_type *type, int pack)
+{
+    enum { UNIT = 16 };
+    int64_t bytes = pack * (int64_t)ht_dtype_bytes(type->dtype);
+    return bytes % UNIT == 0 ? bytes : 0;
+}
+
+/* How many rows have a place in shared memory, and the bytes of one; 1: none has. */
+static int stages_of(const ht_call *call, const ht_type *plus, int pack, int64_t packs, int64_t *bytes)
+{
+    int64_t dy = copied_bytes(call->in[0], pack), x = copied_bytes(call->in[1], pack);
+    int64_t more = plus ? copied_bytes(plus, pack) : 0;
+    *bytes = packs * (dy + x + more);
+    if (!dy || !x || (plus && !more)) return 1;
+    int64_t stages = MOST_SHARED_BYTES / *bytes;
+    return stages > MOST_STAGES ? MOST_STAGES : stages > 1 ? (int)stages : 1;
+}
+
 static void emit_rows(ht_cuda_emission *e, const ht_launch *launch, const norm_grad *n, bool centred, bool params)
 {
+    const ht_call *call = launch->call;
+    size_t scale = centred ? 4 : 3, plus = scale + 1;
     int pack = ht_cuda_pack(launch, n->size, PACK);
-    int64_t packs = n->size / pack, threads = (packs + WARP - 1) / WARP * WARP;
+    int64_t packs = n->size / pack, threads = (packs + WARP - 1) / WARP * WARP, row_bytes;
     if (threads > MOST_THREADS) threads = MOST_THREADS;
-    ht_cuda_add_grid(e, n->blocks, (int)threads, 0,
-                     "norm_grad_rows<%lld, %lld, %lld, %d, %lld, %lld, %s, %s>(in0, in1, in2, %s, %s, %s, out0, "
+    int64_t turns = (packs + threads - 1) / threads;
+    int stages = stages_of(call, plus < call->n_in ? call->in[plus] : NULL, pack, turns * threads, &row_bytes);
+    ht_cuda_add_grid(e, n->blocks, (int)threads, stages > 1 ? stages * (int)row_bytes : 0,
+                     "norm_grad_rows<%lld, %lld, %lld, %d, %d, %lld, %lld, %s, %s>(in0, in1, in2, %s, %s, %s, out0, "
                      "(real *)workspace);",
-                     (long long)n->rows, (long long)n->size, (long long)n->per_block, pack,
-                     (long long)((packs + threads - 1) / threads), (long long)threads, centred ? "true" : "false",
-                     params ? "true" : "false", centred ? "in3" : "in2",
-                     ht_cuda_optional(launch->call, centred ? 4 : 3), ht_cuda_optional(launch->call, centred ? 5 : 4));
+                     (long long)n->rows, (long long)n->size, (long long)n->per_block, stages, pack, (long long)turns,
+                     (long long)threads, centred ? "true" : "false", params ? "true" : "false", centred ? "in3" : "in2",
+                     ht_cuda_optional(call, scale), ht_cuda_optional(call, plus));
 }
 
 static void emit_norm_grad(ht_cuda_emission *e, const ht_launch *launch, bool centred)
