@@ -136,6 +136,13 @@ static bool lacks_isa(const char *refusal, size_t length)
     return false;
 }
 
+/* Nor do rows belong there that take liberties which nobody wants. */
+static bool is_not_asked(const char *refusal, size_t length)
+{
+    size_t reason = strlen(ht_not_asked);
+    return length > reason && strncmp(refusal + length - reason, ht_not_asked, reason) == 0;
+}
+
 /* "name: reason; name: reason" without those; heap memory, NULL when memory is out. */
 static char *make_note(shown_rows *s, const char *refused)
 {
@@ -145,7 +152,7 @@ static char *make_note(shown_rows *s, const char *refused)
         size_t length = end ? (size_t)(end - at) : strlen(at);
         if (lacks_isa(at, length))
             s->isa_left_out = true;
-        else
+        else if (!is_not_asked(at, length))
             ht_text_add(&text, "%s%.*s", text.length ? "; " : "", (int)length, at);
         end = end ? end + 2 : at + length;
     }

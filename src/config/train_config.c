@@ -100,6 +100,8 @@ static void fill_precision(ht_config *c)
     r->half_moments = ht_field_bool(engine, "bf16.enabled") && ht_field_bool(engine, "bf16.bf16_optimizer_states");
     r->device = ht_field_text(halftone, "device");
     r->cuda_graphs = ht_field_bool(halftone, "cuda_graphs");
+    r->deterministic = ht_field_bool(halftone, "deterministic");
+    r->tf32 = ht_field_bool(halftone, "tf32");
     r->residual = ht_field_text(halftone, "residual");
     r->fp32_ops = joined(c, halftone, "fp32_ops");
     r->half_ops = joined(c, halftone, "half_ops");

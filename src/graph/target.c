@@ -12,6 +12,7 @@ enum { MAX_THREADS = 1 << 16 };
 
 const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT] = {"cpu", "fake", "cuda"};
 const char *const ht_library_names[HT_LIBRARY_COUNT] = {"cublaslt", "cudnn"};
+const char *const ht_liberty_names[HT_LIBERTY_COUNT] = {"tf32", "any_order"};
 
 void ht_target_here(ht_context *ctx, ht_target *out)
 {
@@ -177,21 +178,38 @@ static const char *library_name_at(size_t i)
     return ht_library_names[i];
 }
 
-static ht_status read_libraries(const reader *r, const ht_json *value)
+static const char *liberty_name_at(size_t i)
+{
+    return ht_liberty_names[i];
+}
+
+/* Names of a kind, as bits. */
+static ht_status read_bits(const reader *r, const ht_json *value, const char *kind, int count,
+                           const char *(*name_at)(size_t i), unsigned *bits)
 {
     HT_TRY(need_kind(r, value, HT_JSON_ARRAY));
-    r->target->libraries = 0;
+    *bits = 0;
     for (const ht_json *item = value->child; item; item = item->next) {
         if (item->kind != HT_JSON_STRING)
-            return ht_json_fail(r->ctx, r->name, item, "a library is %s, not a string", ht_json_kind_name(item->kind));
-        int library = 0;
-        while (library < HT_LIBRARY_COUNT && strcmp(item->text, ht_library_names[library]) != 0) library++;
-        if (library == HT_LIBRARY_COUNT)
-            return ht_json_fail(r->ctx, r->name, item, "there is no library \"%s\"%s", item->text,
-                                hint_for(item->text, HT_LIBRARY_COUNT, library_name_at).text);
-        r->target->libraries |= 1u << library;
+            return ht_json_fail(r->ctx, r->name, item, "a %s is %s, not a string", kind, ht_json_kind_name(item->kind));
+        int found = 0;
+        while (found < count && strcmp(item->text, name_at((size_t)found)) != 0) found++;
+        if (found == count)
+            return ht_json_fail(r->ctx, r->name, item, "there is no %s \"%s\"%s", kind, item->text,
+                                hint_for(item->text, (size_t)count, name_at).text);
+        *bits |= 1u << found;
     }
     return HT_OK;
+}
+
+static ht_status read_libraries(const reader *r, const ht_json *value)
+{
+    return read_bits(r, value, "library", HT_LIBRARY_COUNT, library_name_at, &r->target->libraries);
+}
+
+static ht_status read_liberties(const reader *r, const ht_json *value)
+{
+    return read_bits(r, value, "liberty", HT_LIBERTY_COUNT, liberty_name_at, &r->target->liberties);
 }
 
 static ht_status read_threads(const reader *r, const ht_json *value)
@@ -294,12 +312,19 @@ static ht_status read_checksum(const reader *r, const ht_json *value)
 }
 
 static const target_key keys[] = {
-    {"name", false, read_name},         {"device", false, read_device},
-    {"arch", true, read_arch},          {"isa", true, read_isa},
-    {"threads", true, read_threads},    {"memory", false, read_memory},
-    {"features", false, read_features}, {"libraries", false, read_libraries},
-    {"flops", false, read_flops},       {"bandwidth", false, read_bandwidth},
-    {"link", false, read_link},         {"xxh3", false, read_checksum},
+    {"name", false, read_name},
+    {"device", false, read_device},
+    {"arch", true, read_arch},
+    {"isa", true, read_isa},
+    {"threads", true, read_threads},
+    {"memory", false, read_memory},
+    {"features", false, read_features},
+    {"libraries", false, read_libraries},
+    {"flops", false, read_flops},
+    {"bandwidth", false, read_bandwidth},
+    {"link", false, read_link},
+    {"xxh3", false, read_checksum},
+    {"liberties", false, read_liberties},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
@@ -372,14 +397,20 @@ static void put_features(ht_json_writer *json, const ht_target *target)
     ht_json_end_array(json);
 }
 
+static void put_bits(ht_json_writer *json, const char *key, unsigned bits, const char *(*name_at)(size_t i))
+{
+    ht_json_line(json, 2);
+    ht_json_begin_array(json, key);
+    for (size_t i = 0; bits >> i; i++)
+        if (bits >> i & 1u) ht_json_put_text(json, NULL, name_at(i));
+    ht_json_end_array(json);
+}
+
 static void put_libraries(ht_json_writer *json, const ht_target *target)
 {
     if (target->device != HT_DEVICE_CUDA) return;
-    ht_json_line(json, 2);
-    ht_json_begin_array(json, "libraries");
-    for (int i = 0; i < HT_LIBRARY_COUNT; i++)
-        if (ht_target_has_library(target, (ht_library)i)) ht_json_put_text(json, NULL, ht_library_names[i]);
-    ht_json_end_array(json);
+    put_bits(json, "libraries", target->libraries, library_name_at);
+    if (target->liberties) put_bits(json, "liberties", target->liberties, liberty_name_at);
 }
 
 typedef struct ceiling {

@@ -12,6 +12,11 @@ extern const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT];
 typedef enum ht_library { HT_LIBRARY_CUBLASLT, HT_LIBRARY_CUDNN, HT_LIBRARY_COUNT } ht_library;
 extern const char *const ht_library_names[HT_LIBRARY_COUNT];
 
+/* What rows may do only where somebody asks for it, since it costs accuracy or the same bits on every run: products of
+ * f32 with the 10 bits of tf32; sums in whichever order they come. */
+typedef enum ht_liberty { HT_LIBERTY_TF32, HT_LIBERTY_ANY_ORDER, HT_LIBERTY_COUNT } ht_liberty;
+extern const char *const ht_liberty_names[HT_LIBERTY_COUNT];
+
 typedef struct ht_target {
     char name[64];
     ht_device_kind device;
@@ -19,6 +24,7 @@ typedef struct ht_target {
     ht_isa isa;         /* the best ISA that kernels may use */
     unsigned features;  /* beyond the ISA: bits 1 << ht_feature */
     unsigned libraries; /* bits 1 << ht_library */
+    unsigned liberties; /* bits 1 << ht_liberty */
     int threads;
     int64_t memory_bytes[HT_SPACE_COUNT]; /* 0: not known */
     /* Ceilings that were given or measured; 0: the shipped default. Read them with ht_target_flops and the others. */
@@ -37,6 +43,11 @@ static inline bool ht_target_has_library(const ht_target *target, ht_library lib
     return target->libraries >> library & 1u;
 }
 
+static inline bool ht_target_allows(const ht_target *target, ht_liberty liberty)
+{
+    return target->liberties >> liberty & 1u;
+}
+
 /* Ceilings, above 0 for every target (docs/target.md says where the defaults come from): FLOP/s of products of a number
  * type; bytes/s that a memory is read or written with; bytes/s of copies from one memory to another. */
 double ht_target_flops(const ht_target *target, ht_dtype dtype);
@@ -52,7 +63,7 @@ typedef struct ht_target_reason {
     char text[128];
 } ht_target_reason;
 const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer);
-/* JSON: {"name": "…", "device": "cpu", "arch": "…", "isa": "avx2", "features": [], "libraries": [], "threads": 2, "memory": {"main": 0},
+/* JSON: {"name": "…", "device": "cpu", "arch": "…", "isa": "avx2", "features": [], "libraries": [], "liberties": [], "threads": 2, "memory": {"main": 0},
  * "flops": {"f32": 1e12}, "bandwidth": {"main": 5e10}, "link": {"main-host": 5e10}}; unknown keys are refused. */
 ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, const char *text, size_t length);
 /* The same from a file. */

@@ -113,6 +113,8 @@ ht_status ht_kernel_add(ht_context *ctx, const ht_kernel *kernel);
 const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht_target *target, ht_text *why);
 
 /* ---- refusals that many rows share ---- */
+/* Of a row that takes a liberty which the target does not allow. */
+extern const char ht_not_asked[];
 /* Every operand row-major without gaps. */
 const char *ht_refuse_strided(const ht_call *call);
 /* Results row-major without gaps. */

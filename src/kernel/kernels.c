@@ -164,6 +164,8 @@ const ht_kernel *ht_kernel_choose(ht_context *ctx, const ht_call *call, const ht
 
 /* ---- refusals that many rows share ---- */
 
+const char ht_not_asked[] = "nobody asks for it";
+
 const char *ht_refuse_strided(const ht_call *call)
 {
     for (size_t i = 0; i < call->n_in; i++)

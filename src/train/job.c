@@ -380,7 +380,7 @@ static const char *choose_device(ht_job *job)
 
 /* A run that goes on keeps the target that it was planned for: the same instructions, so the same bits. Only the number
  * of threads, and which of the devices with these kernels, are those of this start: bits do not depend on them. */
-static ht_status choose_target(ht_job *job, const ht_run_request *request, const char *recorded)
+static ht_status choose_machine(ht_job *job, const ht_run_request *request, const char *recorded)
 {
     char path[4096];
     bool there;
@@ -404,6 +404,15 @@ static ht_status choose_target(ht_job *job, const ht_run_request *request, const
     before.threads = job->target.threads;
     before.device = job->target.device;
     job->target = before;
+    return HT_OK;
+}
+
+static ht_status choose_target(ht_job *job, const ht_run_request *request, const char *recorded)
+{
+    HT_TRY(choose_machine(job, request, recorded));
+    job->target.liberties = 0;
+    if (job->train_config->tf32) job->target.liberties |= 1u << HT_LIBERTY_TF32;
+    if (!job->train_config->deterministic) job->target.liberties |= 1u << HT_LIBERTY_ANY_ORDER;
     return HT_OK;
 }
 

@@ -84,6 +84,30 @@ static void explain__plans_for_a_cuda_device(void **state)
            "more\n");
 }
 
+/* What costs accuracy or the same bits is taken where the job asks for it, and mentioned nowhere else. */
+static void explain__plans_with_the_liberties_of_the_job(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    data_case_text(c, "gpu.json", "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"avx512\", \"threads\": 16}");
+    expect(c,
+           "for f in false true; do \"$H\" explain job.json --target gpu.json --set train.precision=fp32 --set "
+           "halftone.tf32=$f | grep -c tf32; done",
+           0, "0\n");
+    expect(c,
+           "\"$H\" explain job.json --target gpu.json --set train.precision=fp32 --set halftone.tf32=true | grep -c "
+           "' matmul_cublaslt.cuda'",
+           1, "0\n");
+    expect(c,
+           "for f in true false; do \"$H\" explain job.json --target gpu.json --set data.length=64 --set "
+           "halftone.deterministic=$f | grep -c any_order; done",
+           0, "0\n1\n");
+    data_case_text(c, "bad.json",
+                   "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"avx512\", \"threads\": 16, "
+                   "\"liberties\": [\"tf33\"]}");
+    expect(c, "\"$H\" explain job.json --target bad.json", 2, "there is no liberty \"tf33\"; did you mean \"tf32\"?");
+}
+
 static void explain__refuses_files_that_are_no_target(void **state)
 {
     data_case *c = *state;
@@ -195,6 +219,7 @@ int main(void)
         cmocka_unit_test(explain__plans_for_any_target),
         cmocka_unit_test(explain__plans_the_same_for_this_machine_and_its_file),
         cmocka_unit_test(explain__plans_for_a_cuda_device),
+        cmocka_unit_test(explain__plans_with_the_liberties_of_the_job),
         cmocka_unit_test(explain__refuses_files_that_are_no_target),
         cmocka_unit_test(resume__keeps_the_target_and_its_bits),
         cmocka_unit_test(resume__plans_for_this_machine_where_the_target_does_not_run),

@@ -280,7 +280,7 @@ static void train__says_what_is_wrong_with_a_job(void **state)
     expect(c, "\"$H\" train job.json --set model.n_layers=2", 2, "did you mean \"n_layer\"?");
     expect(c, "\"$H\" train job.json --set model.n_head=3", 2, "n_head");
     expect(c, "\"$H\" train job.json --set train.task=pairs", 2, "cannot learn the task pairs");
-    expect(c, "\"$H\" train job.json --set halftone.tf32=true", 2, "not there yet");
+    expect(c, "\"$H\" train job.json --set halftone.loss_mean=micro", 2, "not there yet");
     expect(c, "\"$H\" train job.json --set train.output=job.json", 1, "job.json");
     expect(c, "\"$H\" train job.json --set train.batch=7", 2, "batch");
     expect(

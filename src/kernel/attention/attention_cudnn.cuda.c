@@ -5,15 +5,16 @@
  *
  * Numerics: scores, sums and softmax in f32; the weights, and in backward the gradients of scores, are rounded to the
  * operands' type before the second product. The same bits on every run: the product that makes dq is written as it is
- * summed, never by atomic adds, for which backward needs the gradients of scores of a part of the batch in memory. */
+ * summed, for which backward needs the gradients of scores of a part of the batch in memory; in the row for it dq is
+ * summed by atomic adds instead. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "kernel/cuda/cudnn.h"
 
-enum { Q, K, V, Y, LSE, DY, DQ, DK, DV, SUMS, SCALE, MINUS_INFINITY, ONE, IDS }; /* + 1: ids of bound values */
-enum { FORWARD_INPUTS = 3, BACKWARD_INPUTS = 6 };                                /* before lengths and documents */
+enum { Q, K, V, Y, LSE, DY, DQ, DK, DV, SUMS, DQ_SUMS, SCALE, MINUS_INFINITY, ONE, IDS }; /* + 1: ids of bound values */
+enum { FORWARD_INPUTS = 3, BACKWARD_INPUTS = 6 }; /* before lengths and documents */
 enum {
     SHORTEST = 64,
     WIDEST = 128,
@@ -21,12 +22,13 @@ enum {
     ALIGN = 256,     /* of a workspace */
     SLACK = 1 << 20, /* bytes that engines ask for besides */
 };
-static const int64_t most_bytes = INT64_C(1) << 30; /* of the gradients of scores at a time */
+static const int64_t most_bytes = INT64_C(5) << 30; /* of the gradients of scores at a time */
 
 typedef struct shape {
     int64_t batch, heads, groups, length, width;
     int type;
     bool causal, backward;
+    bool any_order; /* dq is summed by atomic adds */
 } shape;
 
 static shape shape_of(const ht_call *call, bool backward)
@@ -103,6 +105,11 @@ static const char *can_grad(const ht_call *call, const ht_target *target)
     return refuse(call, target, true);
 }
 
+static const char *can_grad_any_order(const ht_call *call, const ht_target *target)
+{
+    return ht_target_allows(target, HT_LIBERTY_ANY_ORDER) ? refuse(call, target, true) : ht_not_asked;
+}
+
 /* ---- workspace ---- */
 
 static int64_t aligned(int64_t bytes)
@@ -115,11 +122,17 @@ static int64_t sums_bytes(const shape *s, int64_t part)
     return aligned(4 * part * s->heads * s->length);
 }
 
+/* Sums of dq in f32, where they have any order. */
+static int64_t dq_bytes(const shape *s, int64_t part)
+{
+    return s->any_order ? aligned(4 * part * s->heads * s->length * s->width) : 0;
+}
+
 /* Gradients of scores, and of keys and values by head where heads share them. */
 static int64_t score_bytes(const shape *s, int64_t part)
 {
     int64_t shared = s->groups < s->heads ? 4 * part * s->heads * s->length * s->width : 0;
-    return 2 * part * s->heads * s->length * s->length + shared;
+    return (s->any_order ? 0 : 2 * part * s->heads * s->length * s->length) + shared;
 }
 
 /* The next smaller part of the batch, a divisor of it; 0: there is none. */
@@ -133,7 +146,7 @@ static int64_t smaller_part(const shape *s, int64_t part)
 static int64_t part_of(const shape *s)
 {
     int64_t part = s->batch;
-    while (s->backward && part > 1 && 2 * part * s->heads * s->length * s->length > most_bytes)
+    while (s->backward && !s->any_order && part > 1 && 2 * part * s->heads * s->length * s->length > most_bytes)
         part = smaller_part(s, part);
     return part;
 }
@@ -141,13 +154,21 @@ static int64_t part_of(const shape *s)
 static int64_t workspace_of(const shape *s)
 {
     int64_t part = part_of(s);
-    return ALIGN + SLACK + (s->backward ? sums_bytes(s, part) + aligned(score_bytes(s, part)) : 0);
+    return ALIGN + SLACK + (s->backward ? sums_bytes(s, part) + dq_bytes(s, part) + aligned(score_bytes(s, part)) : 0);
 }
 
 static int64_t workspace(const ht_call *call, const ht_target *target)
 {
     shape s = shape_of(call, false);
     (void)target;
+    return workspace_of(&s);
+}
+
+static int64_t workspace_grad_any_order(const ht_call *call, const ht_target *target)
+{
+    shape s = shape_of(call, true);
+    (void)target;
+    s.any_order = true;
     return workspace_of(&s);
 }
 
@@ -290,13 +311,24 @@ static void build_backward(builder *b)
     const int64_t dim[] = {b->part, k->dim[1], k->dim[2], k->dim[3]};
     ht_cudnn_value plain_k = ht_cudnn_between(g, HT_CUDNN_F32, dim, k->stride);
     ht_cudnn_reshape(g, turned_k, plain_k);
-    ht_cudnn_matmul(g, slope, plain_k, operand(b, DQ, false));
+    if (!b->s.any_order) {
+        ht_cudnn_matmul(g, slope, plain_k, operand(b, DQ, false));
+        return;
+    }
+    const shape *s = &b->s;
+    const int64_t dq_dim[] = {b->part, s->heads, s->length, s->width};
+    const int64_t dq_stride[] = {s->heads * s->length * s->width, s->length * s->width, s->width, 1};
+    ht_cudnn_value dq_sums = ht_cudnn_tensor(g, DQ_SUMS + 1, HT_CUDNN_F32, dq_dim, dq_stride);
+    ht_cudnn_matmul(g, slope, plain_k, dq_sums);
+    ht_cudnn_pointwise(g, HT_CUDNN_IDENTITY, HT_CUDNN_F32, (ht_cudnn_value[]){dq_sums, NULL, NULL},
+                       operand(b, DQ, false), -1);
 }
 
 /* All that a plan follows from. */
 static void name_plan(const ht_call *call, const shape *s, int64_t part, ht_text *name)
 {
-    ht_text_add(name, "cudnn attention %d %d %d %lld", s->backward, s->causal, s->type, (long long)part);
+    ht_text_add(name, "cudnn attention %d %d %d %d %lld", s->backward, s->any_order, s->causal, s->type,
+                (long long)part);
     for (int id = Q; id <= DV; id++) {
         const ht_type *type = type_of(call, s, id);
         for (int axis = 0; type && axis < type->rank; axis++)
@@ -348,7 +380,7 @@ static ht_status choose_plan(const ht_launch *launch, const shape *s, int64_t *p
     int64_t space = workspace_of(s) - ALIGN, sums = 0;
     for (*part = part_of(s); *part > 0; *part = smaller_part(s, *part)) {
         HT_TRY(find_plan(launch, s, *part, plan));
-        sums = s->backward ? sums_bytes(s, *part) : 0;
+        sums = s->backward ? sums_bytes(s, *part) + dq_bytes(s, *part) : 0;
         if (sums + ht_cudnn_workspace(*plan) <= space) return HT_OK;
     }
     HT_FAIL(launch->ctx, HT_EDEVICE, "%s: cuDNN asks for %lld bytes of workspace, %lld were planned", launch->kernel,
@@ -365,7 +397,8 @@ static ht_status bind_part(const ht_launch *launch, const shape *s, prepared *p,
                            void **pack)
 {
     char *workspace = first_aligned(launch->workspace);
-    ht_cudnn_binding binding = {.workspace = workspace + (s->backward ? sums_bytes(s, part) : 0)};
+    char *dq_sums = workspace + (s->backward ? sums_bytes(s, part) : 0);
+    ht_cudnn_binding binding = {.workspace = dq_sums + (s->backward ? dq_bytes(s, part) : 0)};
     for (int id = Q; id <= DV; id++) {
         const ht_type *type = type_of(launch->call, s, id);
         if (!type) continue;
@@ -378,12 +411,16 @@ static ht_status bind_part(const ht_launch *launch, const shape *s, prepared *p,
     if (s->causal) bind_id(&binding, MINUS_INFINITY, &p->minus_infinity);
     if (s->backward) bind_id(&binding, SUMS, workspace);
     if (s->backward) bind_id(&binding, ONE, &p->one);
+    if (s->any_order) bind_id(&binding, DQ_SUMS, dq_sums);
     return ht_cudnn_bind(launch, &binding, pack);
 }
+
+extern const ht_kernel ht_kernel_cuda_attention_grad_cudnn_any_order;
 
 static ht_status prepare_launch(ht_launch *launch, bool backward)
 {
     shape s = shape_of(launch->call, backward);
+    s.any_order = launch->row == &ht_kernel_cuda_attention_grad_cudnn_any_order;
     int64_t part;
     ht_cudnn_plan *plan = NULL;
     HT_TRY(choose_plan(launch, &s, &part, &plan));
@@ -432,6 +469,19 @@ const ht_kernel ht_kernel_cuda_attention_cudnn = {
     .can = can,
     .workspace = workspace,
     .prepare = prepare,
+    .release = release,
+    .run = run,
+    .strided_results = true,
+};
+
+const ht_kernel ht_kernel_cuda_attention_grad_cudnn_any_order = {
+    .size = sizeof(ht_kernel),
+    .op = "attention_grad",
+    .name = "attention_grad_cudnn_any_order.cuda",
+    .device = HT_DEVICE_CUDA,
+    .can = can_grad_any_order,
+    .workspace = workspace_grad_any_order,
+    .prepare = prepare_grad,
     .release = release,
     .run = run,
     .strided_results = true,

@@ -1,6 +1,7 @@
 /* matmul by cublasLt.  a, b: f32, f16, bf16 or f64, both the same, with neighbours along rows or columns and matrices of a
  * batch at equal distances; y: that type or f32, row-major.
- * Numerics: sums in f32 (f64 for f64), IEEE products, one rounding; the same bits on every run.
+ * Numerics: sums in f32 (f64 for f64), IEEE products, or in the row for it those of tf32, one rounding; the same bits on
+ * every run.
  * The library computes with matrices by columns: y by rows is its transpose by columns, so a and b change places.
  *
  * Behind a product it takes what the library's epilogues do without another rounding: a bias, a residual, gelu_tanh with
@@ -31,6 +32,7 @@ typedef struct cublaslt_choice {
 enum {
     COMPUTE_F32 = 68,
     COMPUTE_F64 = 70,
+    COMPUTE_TF32 = 77,
     DESC_TURN_A = 3,
     DESC_TURN_B = 4,
     DESC_EPILOGUE = 7,
@@ -399,6 +401,14 @@ static ht_status set(const ht_launch *launch, void *desc, int attribute, const v
     return check(launch, table.library.cublasLtMatmulDescSetAttribute(desc, attribute, value, bytes), "an attribute");
 }
 
+extern const ht_kernel ht_kernel_cuda_matmul_cublaslt_tf32;
+
+static int compute_of(const ht_launch *launch, const prepared *x)
+{
+    if (launch->row == &ht_kernel_cuda_matmul_cublaslt_tf32) return COMPUTE_TF32;
+    return x->is_f64 ? COMPUTE_F64 : COMPUTE_F32;
+}
+
 static ht_status describe_product(const ht_launch *launch, const product *p, prepared *x)
 {
     const cublaslt *l = &table.library;
@@ -412,8 +422,7 @@ static ht_status describe_product(const ht_launch *launch, const product *p, pre
     int32_t turn_a = a.turned, turn_b = b.turned;
     x->is_f64 = dtype == HT_F64;
     HT_TRY(check(launch,
-                 l->cublasLtMatmulDescCreate(&x->desc, x->is_f64 ? COMPUTE_F64 : COMPUTE_F32,
-                                             data_types[x->is_f64 ? HT_F64 : HT_F32]),
+                 l->cublasLtMatmulDescCreate(&x->desc, compute_of(launch, x), data_types[x->is_f64 ? HT_F64 : HT_F32]),
                  "a product"));
     /* The library's first operand is our second. */
     HT_TRY(set(launch, x->desc, DESC_TURN_A, &turn_b, sizeof turn_b));
@@ -558,6 +567,26 @@ static ht_status run(const ht_launch *launch)
                                               ht_cuda_stream(launch->queue)),
                  "a product");
 }
+
+static const char *can_tf32(const ht_call *call, const ht_target *target)
+{
+    if (!ht_target_allows(target, HT_LIBERTY_TF32)) return ht_not_asked;
+    if (call->in[0]->dtype != HT_F32) return "the inputs are not f32";
+    return can(call, target);
+}
+
+const ht_kernel ht_kernel_cuda_matmul_cublaslt_tf32 = {
+    .size = sizeof(ht_kernel),
+    .op = "matmul",
+    .name = "matmul_cublaslt_tf32.cuda",
+    .device = HT_DEVICE_CUDA,
+    .can = can_tf32,
+    .workspace = workspace,
+    .prepare = prepare,
+    .release = release,
+    .run = run,
+    .takes = takes,
+};
 
 const ht_kernel ht_kernel_cuda_matmul_cublaslt = {
     .size = sizeof(ht_kernel),

@@ -9,9 +9,10 @@ enum {
     WARP = 32,
     MOST_THREADS = 1024,
     PROCESSORS = 132,             /* of an H200 */
-    THREADS_AT_ONCE = 1024,       /* on one of them: no more, so that blocks do not wait for others to end */
-    MOST_STAGES = 4,              /* rows on their way to a block */
-    MOST_SHARED_BYTES = 48 << 10, /* for them; four such blocks share a processor */
+    THREADS_AT_ONCE = 768,        /* on one of them: no more, so that blocks do not wait for others to end */
+    STAGES = 2,                   /* rows on their way to a block */
+    STAGED_THREADS = 128,         /* fewer, and so more blocks, gain nothing from it */
+    MOST_SHARED_BYTES = 48 << 10, /* for these rows */
     FEWEST_ROWS = 4,              /* of a block */
     JOIN_COLUMNS = 8,             /* of a block */
 };
@@ -63,9 +64,8 @@ static int stages_of(const ht_call *call, const ht_type *plus, int pack, int64_t
     int64_t dy = copied_bytes(call->in[0], pack), x = copied_bytes(call->in[1], pack);
     int64_t more = plus ? copied_bytes(plus, pack) : 0;
     *bytes = packs * (dy + x + more);
-    if (!dy || !x || (plus && !more)) return 1;
-    int64_t stages = MOST_SHARED_BYTES / *bytes;
-    return stages > MOST_STAGES ? MOST_STAGES : stages > 1 ? (int)stages : 1;
+    bool copied = dy && x && (more || !plus);
+    return copied && packs >= STAGED_THREADS && STAGES * *bytes <= MOST_SHARED_BYTES ? STAGES : 1;
 }
 
 static void emit_rows(ht_cuda_emission *e, const ht_launch *launch, const norm_grad *n, bool centred, bool params)
