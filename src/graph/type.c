@@ -112,6 +112,45 @@ bool ht_type_contiguous(const ht_type *type)
     return true;
 }
 
+void ht_type_channels_last(ht_type *type)
+{
+    int64_t stride = type->dim[1];
+    for (int i = type->rank - 1; i >= 0; i--) {
+        type->stride[i] = i == 1 ? 1 : stride;
+        if (i != 1) stride *= type->dim[i];
+    }
+}
+
+bool ht_type_same_strides(const ht_type *a, const ht_type *b)
+{
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != 1 && a->stride[i] != b->stride[i]) return false;
+    return true;
+}
+
+bool ht_type_is_channels_last(const ht_type *type)
+{
+    ht_type last = *type;
+    if (type->rank < 3 || ht_type_elems(type) == 0 || ht_type_contiguous(type)) return false;
+    ht_type_channels_last(&last);
+    return ht_type_same_strides(type, &last);
+}
+
+bool ht_type_dense(const ht_type *type)
+{
+    int64_t elems = ht_type_elems(type), reached = 1;
+    /* From the smallest stride on: each axis begins where the ones inside it end. */
+    for (int found = 1; found && reached < elems;) {
+        found = 0;
+        for (int i = 0; i < type->rank && !found; i++) {
+            if (type->dim[i] == 1 || type->stride[i] != reached) continue;
+            reached *= type->dim[i];
+            found = 1;
+        }
+    }
+    return reached == elems || elems == 0;
+}
+
 void ht_type_print(ht_text *text, const ht_type *type)
 {
     ht_text_add(text, "%s[", ht_dtype_name(type->dtype));

@@ -37,6 +37,14 @@ bool ht_type_same(const ht_type *a, const ht_type *b);
 /* Row-major without gaps; sizes of 1 may have any stride. */
 bool ht_type_contiguous(const ht_type *type);
 void ht_type_row_major(ht_type *type);
+/* Channels last: axis 1 lies innermost, the others as in a row-major value. Of types with three axes and more. */
+void ht_type_channels_last(ht_type *type);
+/* So, without gaps, and not row-major as well; sizes of 1 may have any stride. */
+bool ht_type_is_channels_last(const ht_type *type);
+/* Without gaps, in whatever order of its axes. */
+bool ht_type_dense(const ht_type *type);
+/* Of two types of one shape: does each element lie as far from the first? */
+bool ht_type_same_strides(const ht_type *a, const ht_type *b);
 /* "f32[8,64]@host" into text. */
 void ht_type_print(ht_text *text, const ht_type *type);
 /* The same, for messages; the buffer is returned. */

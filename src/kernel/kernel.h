@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-/* Elements [first, first + n) of an element-wise call, in row-major order of its results. */
+/* Elements [first, first + n) of an element-wise call, in the order in which its results lie. */
 typedef struct ht_span_args {
     const ht_call *call;
     int64_t first, n;
@@ -61,6 +61,13 @@ typedef struct ht_reduce_rows {
 
 struct ht_cuda_emission;
 
+/* How the operands with channels (three axes and more) of a row lie, beside what its `can` takes as it comes. */
+typedef enum ht_channel_order {
+    HT_CHANNELS_AS_THEY_COME,
+    HT_CHANNELS_FOLLOW, /* all last where an input has them last */
+    HT_CHANNELS_LAST,   /* all last, for the price of copies */
+} ht_channel_order;
+
 typedef struct ht_kernel {
     size_t size; /* sizeof(ht_kernel) */
     const char *op;
@@ -79,6 +86,7 @@ typedef struct ht_kernel {
     const char *(*takes)(const ht_call *call, const ht_fusion *fusion, const ht_target *target);
     bool
         strided_results; /* takes results whose strides are not those of a row-major value, for the planner to choose */
+    ht_channel_order channels;         /* for the planner, where `can` agrees */
     const ht_elementwise *elementwise; /* NULL: not element-wise */
     const ht_reduce_rows *reduce_rows; /* NULL: no reduction that can be part of a row block */
     const ht_prepack *prepack;         /* NULL: nothing */

@@ -152,7 +152,7 @@ static bool can_store_in_place(const assignment *c, ht_val state, ht_val v)
     const ht_graph *g = c->g;
     const ht_node *producer = ht_producer(g, v);
     if (!producer || ht_value_of(g, v)->base.id || c->r->value[v.id].area != HT_AREA_NONE) return false;
-    if (!ht_type_contiguous(ht_type_of(g, state))) return false;
+    if (!ht_type_contiguous(ht_type_of(g, state)) || !ht_type_contiguous(ht_type_of(g, v))) return false;
     uint32_t root = ht_root(g, state).id, made = c->made[v.id];
     if (c->root_aliased[root] && c->root_last_read[root] > made) return false;
     if (read_later(c, producer, made, state) || read_by_product(c, made, state)) return false;
@@ -199,7 +199,8 @@ static void assign_outputs(assignment *c)
     for (size_t i = 0; i < c->s->output_count; i++) {
         ht_val v = started(c->g, c->s->outputs[i].value);
         const ht_value *value = ht_value_of(c->g, v);
-        c->r->output[i] = value->kind == HT_VALUE_RESULT && !value->base.id && c->r->value[v.id].area == HT_AREA_NONE;
+        c->r->output[i] = value->kind == HT_VALUE_RESULT && !value->base.id && c->r->value[v.id].area == HT_AREA_NONE &&
+                          ht_type_contiguous(&value->type);
         if (!c->r->output[i]) continue;
         c->r->value[v.id] = c->r->slot[i];
         c->r->guarded[v.id] = true;
@@ -241,7 +242,7 @@ static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *pro
     if (c->made[x.id] == at || buffer_of(c, made)->last != at) return false;
     if ((made.id == x.id && ht_value_of(g, x)->base.id) || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y)))
         return false;
-    if (!ht_type_contiguous(ht_type_of(g, x)) || !ht_type_contiguous(ht_type_of(g, y))) return false;
+    if (!ht_type_dense(ht_type_of(g, x)) || !ht_type_same_strides(ht_type_of(g, x), ht_type_of(g, y))) return false;
     uint32_t first;
     group_of(c, at, &first);
     for (uint32_t p = first; p <= at; p++) {

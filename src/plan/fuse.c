@@ -70,10 +70,10 @@ static bool can_take_part(const fuser *f, uint32_t at)
     return n->op->prec != HT_PREC_EXACT || shape_at(f, at)->rank > 0;
 }
 
-/* One loop in one memory. */
+/* One loop in one memory, over elements in one order. */
 static bool same_loop(const ht_type *a, const ht_type *b)
 {
-    return a->space == b->space && ht_type_same_shape(a, b);
+    return a->space == b->space && ht_type_same_shape(a, b) && ht_type_same_strides(a, b);
 }
 
 static bool go_together(const fuser *f, uint32_t a, uint32_t b)
@@ -106,6 +106,8 @@ static int by_shape(const ht_type *a, const ht_type *b)
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
     for (int i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return a->dim[i] < b->dim[i] ? -1 : 1;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != 1 && a->stride[i] != b->stride[i]) return a->stride[i] < b->stride[i] ? -1 : 1;
     return 0;
 }
 

@@ -1,5 +1,8 @@
 /* Layout: move ops become views where their input allows it, kernels are chosen, and where every row refuses a node what
- * is strided is copied first, or what is half is cast to f32 and back. This is a step of planning and not a pass, since it asks the kernel rows. */
+ * is strided is copied first, or what is half is cast to f32 and back. This is a step of planning and not a pass, since it asks the kernel rows.
+ *
+ * Channels. Rows may want their operands channels-last (ht_kernel: channels). What they make then lies so, and so does what
+ * rows that follow and element-wise rows make of it: a whole network, with copies where it begins and ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +17,8 @@ typedef struct layout {
     const ht_kernel **kernels;
     size_t kernel_capacity;
     ht_readers *readers; /* NULL: results lie row-major */
+    ht_val *last;        /* by value id of what has no producer: its channels-last copy, once one was made */
+    size_t last_capacity;
     uint32_t *last_read; /* by value id: position of the last read, through views of it too */
     uint32_t *stored_at; /* by value id of state that owns bytes: position of its first store; UINT32_MAX: none */
 } layout;
@@ -42,6 +47,15 @@ static ht_val contiguous_copy(layout *l, ht_val x, uint32_t node)
     ht_type type = *ht_type_of(l->g, x);
     ht_type_row_major(&type);
     return for_node(l, ht_emit1(l->g, "copy", &type, HT_VALS(x), HT_NO_ATTRS), node);
+}
+
+static ht_val channels_last_copy(layout *l, ht_val x, uint32_t node)
+{
+    ht_type type = *ht_type_of(l->g, x);
+    ht_type_channels_last(&type);
+    ht_val copy = for_node(l, ht_emit1(l->g, "copy", &type, HT_VALS(x), HT_NO_ATTRS), node);
+    if (copy.id) l->g->values[copy.id].type = type; /* the builder knows row-major results only */
+    return copy;
 }
 
 static ht_val cast_for(layout *l, ht_val x, ht_dtype dtype, uint32_t node)
@@ -144,10 +158,16 @@ static ht_status lay_out_move(layout *l, uint32_t id)
 
 /* ---- what every row refuses as it is ---- */
 
-/* What layout can do to a node for a kernel: copies of strided inputs, f32 instead of half with casts around it. */
+/* What layout can do to a node for a kernel: copies of strided inputs, f32 instead of half with casts around it, all
+ * channels last. */
 typedef struct adaptation {
-    bool contiguous, wide;
+    bool contiguous, wide, channels_last;
 } adaptation;
+
+static bool has_channels(const ht_type *type)
+{
+    return type && type->rank >= 3;
+}
 
 static bool is_half(const ht_type *type)
 {
@@ -180,6 +200,7 @@ static const ht_call *adapted_call(layout *l, const ht_node *n, adaptation how)
         list[i] = &types[i];
         if (is_cast(type, how)) types[i].dtype = HT_F32;
         if (i < n->n_in && (is_cast(type, how) || is_copied(type, how))) ht_type_row_major(&types[i]);
+        if (how.channels_last && has_channels(type)) ht_type_channels_last(&types[i]);
     }
     *adapted = *call;
     adapted->in = list;
@@ -272,14 +293,125 @@ static void place_results(layout *l, uint32_t id, const ht_kernel *kernel)
     }
 }
 
+/* ---- channels last ---- */
+
+static bool reads_channels_last(const layout *l, const ht_node *n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val x = ht_node_in(l->g, n, i);
+        found |= x.id && ht_type_is_channels_last(ht_type_of(l->g, x));
+    }
+    return found;
+}
+
+static bool makes_channels(const layout *l, const ht_node *n)
+{
+    return n->n_out && has_channels(ht_type_of(l->g, ht_node_out(n, 0)));
+}
+
+/* The row that runs the node with its channels last; NULL: none wants or follows. */
+static const ht_kernel *choose_channels_last(layout *l, const ht_node *n)
+{
+    if (l->target->device != HT_DEVICE_CUDA || !makes_channels(l, n)) return NULL;
+    const ht_call *call = adapted_call(l, n, (adaptation){.channels_last = true});
+    const ht_kernel *kernel = call ? ht_kernel_choose(l->g->ctx, call, l->target, NULL) : NULL;
+    if (!kernel || kernel->channels == HT_CHANNELS_AS_THEY_COME) return NULL;
+    return kernel->channels == HT_CHANNELS_LAST || reads_channels_last(l, n) ? kernel : NULL;
+}
+
+/* Weights and what else has no producer are copied once for all readers, in no region: they wait for nothing. */
+static ht_status copy_channels_last(layout *l, uint32_t id, size_t i)
+{
+    ht_graph *g = l->g;
+    ht_val x = ht_node_in(g, &g->nodes[id], i);
+    bool shared = !ht_producer(g, x);
+    size_t before = l->last_capacity;
+    if (shared && !ht_grow((void **)&l->last, &l->last_capacity, (size_t)x.id + 1, sizeof *l->last))
+        HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for layout");
+    if (l->last_capacity > before) memset(l->last + before, 0, (l->last_capacity - before) * sizeof *l->last);
+    ht_val copy = shared ? l->last[x.id] : HT_NONE;
+    if (!copy.id) {
+        copy = channels_last_copy(l, x, id);
+        HT_TRY(g->status);
+        if (shared) g->nodes[g->values[copy.id].owner].region = 0;
+        if (shared) l->last[x.id] = copy;
+        HT_TRY(choose_for_made(l, copy));
+    }
+    g->operands[g->nodes[id].in + i] = copy;
+    return HT_OK;
+}
+
+/* Others know how an output or what is stored lies; without fusion every value is shown. */
+static bool must_be_row_major(const layout *l, ht_val y)
+{
+    return !l->readers || ht_plan_is_pinned(l->readers, y);
+}
+
+static ht_status lay_out_channels_last(layout *l, uint32_t id, const ht_kernel *kernel)
+{
+    ht_graph *g = l->g;
+    for (size_t i = 0; i < g->nodes[id].n_in; i++) {
+        ht_val x = ht_node_in(g, &g->nodes[id], i);
+        ht_type last = *ht_type_of(g, x);
+        if (!x.id || !has_channels(&last)) continue;
+        ht_type_channels_last(&last);
+        if (!ht_type_same_strides(ht_type_of(g, x), &last)) HT_TRY(copy_channels_last(l, id, i));
+    }
+    HT_TRY(remember(l, id, kernel));
+    ht_rewrite_keep(&l->rw, id);
+    for (size_t i = 0; i < g->nodes[id].n_out; i++) {
+        ht_val y = ht_node_out(&g->nodes[id], i);
+        if (!has_channels(ht_type_of(g, y))) continue;
+        ht_type_channels_last(&g->values[y.id].type);
+        if (ht_type_contiguous(ht_type_of(g, y)) || !must_be_row_major(l, y)) continue;
+        ht_val copy = contiguous_copy(l, y, id);
+        HT_TRY(g->status);
+        HT_TRY(choose_for_made(l, copy));
+        ht_rewrite_replace(&l->rw, y, copy);
+    }
+    return g->status;
+}
+
+/* Does a reader of y want it channels-last? */
+static bool is_wanted_channels_last(layout *l, ht_val y)
+{
+    const ht_node *reader;
+    for (uint32_t at = 0; (reader = ht_plan_reader(l->readers, y, &at));) {
+        const ht_kernel *kernel = choose_channels_last(l, reader);
+        if (kernel && kernel->channels == HT_CHANNELS_LAST) return true;
+    }
+    return false;
+}
+
+/* Results of an element-wise row, whose elements may lie in any order: that of its inputs, or of its readers. */
+static void order_results(layout *l, uint32_t id, const ht_kernel *kernel)
+{
+    const ht_node *n = &l->g->nodes[id];
+    ht_call_storage storage;
+    if (!kernel->elementwise || l->target->device != HT_DEVICE_CUDA || !makes_channels(l, n) || !l->readers) return;
+    for (size_t i = 0; i < n->n_out; i++)
+        if (must_be_row_major(l, ht_node_out(n, i))) return;
+    if (!reads_channels_last(l, n) && !is_wanted_channels_last(l, ht_node_out(n, 0))) return;
+    const ht_type before = *ht_type_of(l->g, ht_node_out(n, 0));
+    for (size_t i = 0; i < n->n_out; i++)
+        if (!ht_type_same_shape(ht_type_of(l->g, ht_node_out(n, i)), &before)) return;
+    for (size_t i = 0; i < n->n_out; i++) ht_type_channels_last(&l->g->values[n->out + i].type);
+    const ht_call *call = ht_node_call(l->g, n, l->arena, &storage);
+    if (call && !kernel->can(call, l->target)) return;
+    for (size_t i = 0; i < n->n_out; i++) ht_type_row_major(&l->g->values[n->out + i].type);
+}
+
 static ht_status lay_out_compute(layout *l, uint32_t id)
 {
-    static const adaptation ways[] = {{true, false}, {false, true}, {true, true}};
+    static const adaptation ways[] = {{.contiguous = true}, {.wide = true}, {.contiguous = true, .wide = true}};
     ht_graph *g = l->g;
     ht_call_storage storage;
-    adaptation how = {false, false};
+    adaptation how = {0};
+    const ht_kernel *kernel = choose_channels_last(l, &g->nodes[id]);
+    if (kernel) return lay_out_channels_last(l, id, kernel);
     const ht_call *call = ht_node_call(g, &g->nodes[id], l->arena, &storage);
-    const ht_kernel *kernel = call ? ht_kernel_choose(g->ctx, call, l->target, NULL) : NULL;
+    kernel = call ? ht_kernel_choose(g->ctx, call, l->target, NULL) : NULL;
     for (size_t i = 0; !kernel && i < sizeof ways / sizeof ways[0]; i++) {
         how = ways[i];
         kernel = choose_adapted(l, &g->nodes[id], how);
@@ -288,6 +420,7 @@ static ht_status lay_out_compute(layout *l, uint32_t id)
     if (how.wide && l->log) note_casts(l, &g->nodes[id]);
     HT_TRY(adapt_inputs(l, id, how));
     if (!how.wide) place_results(l, id, kernel);
+    if (!how.wide) order_results(l, id, kernel);
     HT_TRY(remember(l, id, kernel));
     ht_rewrite_keep(&l->rw, id);
     return how.wide ? cast_results(l, id) : g->status;
@@ -316,6 +449,7 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
     if (l->places) l->readers = ht_plan_find_readers(g, &g->segments[segment], l->arena);
     if (!survey(l, &g->segments[segment]) || (l->places && !l->readers))
         HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for layout");
+    if (l->last) memset(l->last, 0, l->last_capacity * sizeof *l->last);
     if (ht_rewrite_begin(&l->rw, g, segment)) {
         for (size_t i = 0; i < l->rw.count && status == HT_OK; i++) {
             uint32_t id = l->rw.old[i];
@@ -343,6 +477,7 @@ ht_status ht_plan_layout(ht_graph *g, const ht_plan_request *request, bool log, 
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) status = lay_out_segment(&l, s);
     if (status == HT_OK) status = remember(&l, (uint32_t)g->node_count, NULL);
     ht_arena_free(l.arena);
+    free(l.last);
     free(l.last_read);
     free(l.stored_at);
     if (status != HT_OK) {

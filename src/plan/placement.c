@@ -45,6 +45,19 @@ ht_readers *ht_plan_find_readers(const ht_graph *g, const ht_segment *s, ht_aren
     return r;
 }
 
+bool ht_plan_is_pinned(const ht_readers *r, ht_val v)
+{
+    return r->pinned[v.id];
+}
+
+const ht_node *ht_plan_reader(const ht_readers *r, ht_val v, uint32_t *at)
+{
+    uint32_t entry = *at ? r->next[*at - 1] : r->first[v.id];
+    if (*at && !entry) return NULL;
+    *at = entry;
+    return entry ? &r->g->nodes[r->node[entry - 1]] : NULL;
+}
+
 /* The only node that reads v; NULL: there are none or several, or v is pinned. */
 static const ht_node *only_reader(const ht_readers *r, ht_val v)
 {

@@ -1,6 +1,7 @@
 #include "op_layout.h"
 
-const char *const op_layout_names[OP_LAYOUT_COUNT] = {"row-major", "axes reversed in memory", "gaps between elements",
+const char *const op_layout_names[OP_LAYOUT_COUNT] = {"row-major",           "axes reversed in memory",
+                                                      "channels last",       "gaps between elements",
                                                       "first axis repeated", "last axis repeated"};
 
 ht_type op_layout_type(const ht_type *like, op_layout how)
@@ -14,6 +15,7 @@ ht_type op_layout_type(const ht_type *like, op_layout how)
             stride *= t.dim[axis];
         }
     }
+    if (how == OP_CHANNELS_LAST && t.rank >= 3) ht_type_channels_last(&t);
     if (how == OP_GAPPED)
         for (int axis = 0; axis < t.rank; axis++) t.stride[axis] *= 3;
     if (how == OP_FIRST_REPEATED && t.rank > 0) t.stride[0] = 0;

@@ -7,6 +7,7 @@
 typedef enum op_layout {
     OP_ROW_MAJOR,
     OP_REVERSED,
+    OP_CHANNELS_LAST,
     OP_GAPPED,
     OP_FIRST_REPEATED,
     OP_LAST_REPEATED,

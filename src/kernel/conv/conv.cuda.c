@@ -1,5 +1,5 @@
 /* conv2d, conv2d_grad_input, conv2d_grad_weight for the CUDA device: products whose sides are windows (conv.cu).
- * x, w, y: any float but f8, row-major. Numerics: real inside, FMA, k ascending, one rounding; the long sums of
+ * x, w, y: any float but f8, row-major or channels-last. Numerics: real inside, FMA, k ascending, one rounding; the long sums of
  * conv2d_grad_weight are cut into parts by the sizes alone, and the parts added in order.
  * Blocks: tiles of 64 × 64 of the result of each group. Traffic: x or dy once per tap and 64 channels, mostly from
  * the caches. Bound: compute. */
@@ -9,15 +9,28 @@ enum { TILE = 64, STEP = 16, THREADS = 256 }; /* as in tile_product.cu */
 enum { ENOUGH_BLOCKS = 512, LEAST_PART = 512 };
 
 typedef struct conv_text {
-    char text[512];
+    char text[1024];
 } conv_text;
 
-static conv_text text_of(const ht_conv *c)
+typedef struct places_text {
+    char text[120];
+} places_text;
+
+static places_text places_of(const ht_type *type)
+{
+    places_text to;
+    snprintf(to.text, sizeof to.text, "places<%lld, %lld, %lld, %lld>", (long long)type->stride[0],
+             (long long)type->stride[1], (long long)type->stride[2], (long long)type->stride[3]);
+    return to;
+}
+
+static conv_text text_of(const ht_conv *c, const ht_type *x, const ht_type *w, const ht_type *y)
 {
     conv_text to;
     ht_window_text window;
-    snprintf(to.text, sizeof to.text, "conv<%lld, %lld, %lld, %lld, %s>", (long long)c->batch, (long long)c->groups,
-             (long long)c->in_channels, (long long)c->out_channels, ht_window_write(&c->window, &window));
+    snprintf(to.text, sizeof to.text, "conv<%lld, %lld, %lld, %lld, %s, %s, %s, %s>", (long long)c->batch,
+             (long long)c->groups, (long long)c->in_channels, (long long)c->out_channels,
+             ht_window_write(&c->window, &window), places_of(x).text, places_of(w).text, places_of(y).text);
     return to;
 }
 
@@ -40,7 +53,7 @@ static void conv2d(ht_cuda_emission *e, const ht_launch *launch)
     if (ht_type_elems(call->out[0]) == 0) return;
     include(e);
     ht_cuda_add_grid(e, c.groups * tiles(c.out_channels, c.batch * c.window.steps[0] * c.window.steps[1]), THREADS, 0,
-                     "convolve<%s>(in0, in1, out0);", text_of(&c).text);
+                     "convolve<%s>(in0, in1, out0);", text_of(&c, call->in[0], call->in[1], call->out[0]).text);
 }
 
 static void conv2d_grad_input(ht_cuda_emission *e, const ht_launch *launch)
@@ -50,7 +63,8 @@ static void conv2d_grad_input(ht_cuda_emission *e, const ht_launch *launch)
     if (ht_type_elems(call->out[0]) == 0) return;
     include(e);
     ht_cuda_add_grid(e, c.groups * tiles(c.in_channels, c.batch * c.window.plane[0] * c.window.plane[1]), THREADS, 0,
-                     "convolve_grad_input<%s>(in0, in1, out0);", text_of(&c).text);
+                     "convolve_grad_input<%s>(in0, in1, out0);",
+                     text_of(&c, call->out[0], call->in[1], call->in[0]).text);
 }
 
 /* ---- conv2d_grad_weight ---- */
@@ -82,13 +96,18 @@ static void conv2d_grad_weight(ht_cuda_emission *e, const ht_launch *launch)
     int64_t elems = ht_type_elems(call->out[0]);
     if (elems == 0) return;
     parts p = parts_of(&c);
-    bool cut = p.count > 1;
+    conv_text text = text_of(&c, call->in[0], call->out[0], call->in[1]);
     include(e);
-    ht_cuda_add_grid(e, p.blocks * p.count, THREADS, 0, "convolve_grad_weight<%s, %lld, %lld>(in0, in1, %s);",
-                     text_of(&c).text, (long long)p.count, (long long)p.length, cut ? "(real *)workspace" : "out0");
-    if (cut)
-        ht_cuda_add_grid(e, ht_cuda_blocks(elems, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
-                         "add_parts<%lld, %lld>((const real *)workspace, out0);", (long long)elems, (long long)p.count);
+    if (p.count == 1) {
+        ht_cuda_add_grid(e, p.blocks, THREADS, 0, "convolve_grad_weight<%s>(in0, in1, out0);", text.text);
+        return;
+    }
+    ht_cuda_add_grid(e, p.blocks * p.count, THREADS, 0,
+                     "convolve_grad_weight_parts<%s, %lld, %lld>(in0, in1, (real *)workspace);", text.text,
+                     (long long)p.count, (long long)p.length);
+    ht_cuda_add_grid(e, ht_cuda_blocks(elems, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
+                     "add_parts<%s, %lld, %lld>((const real *)workspace, out0);", text.text, (long long)elems,
+                     (long long)p.count);
 }
 
 static int64_t conv2d_grad_weight_workspace(const ht_call *call, const ht_target *target)
@@ -103,9 +122,9 @@ static int64_t conv2d_grad_weight_workspace(const ht_call *call, const ht_target
 static const char *can(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return ht_cuda_refuse(call);
+    return ht_cuda_refuse_channels(call);
 }
 
-HT_CUDA_KERNEL(conv2d, can, NULL, conv2d)
-HT_CUDA_KERNEL(conv2d_grad_input, can, NULL, conv2d_grad_input)
-HT_CUDA_KERNEL(conv2d_grad_weight, can, conv2d_grad_weight_workspace, conv2d_grad_weight)
+HT_CUDA_CHANNELS_KERNEL(conv2d, can, NULL, conv2d)
+HT_CUDA_CHANNELS_KERNEL(conv2d_grad_input, can, NULL, conv2d_grad_input)
+HT_CUDA_CHANNELS_KERNEL(conv2d_grad_weight, can, conv2d_grad_weight_workspace, conv2d_grad_weight)

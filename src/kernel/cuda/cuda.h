@@ -52,6 +52,10 @@ int ht_cuda_pack(const ht_launch *launch, int64_t run, int most);
 const char *ht_cuda_optional(const ht_call *call, size_t input);
 /* Why a row that takes row-major operands of any type but f8 refuses a call; NULL: it does not. */
 const char *ht_cuda_refuse(const ht_call *call);
+/* The same for a row whose operands with channels may also lie channels-last, all of them together. */
+const char *ht_cuda_refuse_channels(const ht_call *call);
+/* Do they, where that makes a difference? */
+bool ht_cuda_channels_last(const ht_call *call);
 /* The same for a row that takes any strides. */
 const char *ht_cuda_refuse_types(const ht_call *call);
 /* Is `real` double? */
@@ -78,6 +82,8 @@ typedef struct ht_cuda_step {
 void ht_cuda_emit_elementwise(ht_cuda_emission *e, const ht_launch *launch);
 /* Their `can`: any type but f8, results row-major. */
 const char *ht_cuda_elementwise_can(const ht_call *call, const ht_target *target);
+/* The same for rows whose elements know nothing of their number: results in any order of the axes, without gaps. */
+const char *ht_cuda_pointwise_can(const ht_call *call, const ht_target *target);
 /* A number as it stands in a text. */
 typedef struct ht_cuda_number {
     char text[40];
@@ -85,13 +91,13 @@ typedef struct ht_cuda_number {
 const char *ht_cuda_real(double x, ht_cuda_number *buffer);
 
 /* HT_CUDA_ELEMENTWISE_KERNEL(dropout, write) */
-#define HT_CUDA_ELEMENTWISE_FIELDS(op_, elementwise_)                                                                  \
-    .size = sizeof(ht_kernel), .op = #op_, .name = #op_ ".cuda", .device = HT_DEVICE_CUDA,                             \
-    .can = ht_cuda_elementwise_can, .emit = ht_cuda_emit_elementwise, .prepare = ht_cuda_prepare, .run = ht_cuda_run,  \
-    .elementwise = elementwise_
+#define HT_CUDA_ELEMENTWISE_FIELDS(op_, can_, elementwise_)                                                            \
+    .size = sizeof(ht_kernel), .op = #op_, .name = #op_ ".cuda", .device = HT_DEVICE_CUDA, .can = can_,                \
+    .emit = ht_cuda_emit_elementwise, .prepare = ht_cuda_prepare, .run = ht_cuda_run, .elementwise = elementwise_
 #define HT_CUDA_ELEMENTWISE_KERNEL(op_, write_)                                                                        \
     static const ht_elementwise op_##_elementwise = {.write = write_};                                                 \
-    const ht_kernel ht_kernel_cuda_##op_ = {HT_CUDA_ELEMENTWISE_FIELDS(op_, &op_##_elementwise)};
+    const ht_kernel ht_kernel_cuda_##op_ = {                                                                           \
+        HT_CUDA_ELEMENTWISE_FIELDS(op_, ht_cuda_elementwise_can, &op_##_elementwise)};
 
 /* The whole text of a launch whose row has `emit`; ht_cuda_emission_free in any case. */
 ht_status ht_cuda_emit(ht_cuda_emission *e, ht_context *ctx, const ht_launch *launch);
@@ -102,17 +108,14 @@ ht_status ht_cuda_prepare(ht_launch *launch);
 ht_status ht_cuda_run(const ht_launch *launch);
 
 /* A row: HT_CUDA_KERNEL(softmax, can, workspace or NULL, emit) defines ht_kernel_cuda_softmax, which kernels.def lists. */
+#define HT_CUDA_FIELDS(op_, can_, workspace_, emit_)                                                                   \
+    .size = sizeof(ht_kernel), .op = #op_, .name = #op_ ".cuda", .device = HT_DEVICE_CUDA, .can = can_,                \
+    .workspace = workspace_, .emit = emit_, .prepare = ht_cuda_prepare, .run = ht_cuda_run
 #define HT_CUDA_KERNEL(op_, can_, workspace_, emit_)                                                                   \
-    const ht_kernel ht_kernel_cuda_##op_ = {                                                                           \
-        .size = sizeof(ht_kernel),                                                                                     \
-        .op = #op_,                                                                                                    \
-        .name = #op_ ".cuda",                                                                                          \
-        .device = HT_DEVICE_CUDA,                                                                                      \
-        .can = can_,                                                                                                   \
-        .workspace = workspace_,                                                                                       \
-        .emit = emit_,                                                                                                 \
-        .prepare = ht_cuda_prepare,                                                                                    \
-        .run = ht_cuda_run,                                                                                            \
-    };
+    const ht_kernel ht_kernel_cuda_##op_ = {HT_CUDA_FIELDS(op_, can_, workspace_, emit_)};
+/* One that follows where channels lie last. */
+#define HT_CUDA_CHANNELS_KERNEL(op_, can_, workspace_, emit_)                                                          \
+    const ht_kernel ht_kernel_cuda_##op_ = {HT_CUDA_FIELDS(op_, can_, workspace_, emit_),                              \
+                                            .channels = HT_CHANNELS_FOLLOW};
 
 #endif

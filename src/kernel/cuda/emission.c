@@ -73,11 +73,42 @@ const char *ht_cuda_refuse(const ht_call *call)
     return reason ? reason : ht_refuse_strided(call);
 }
 
+bool ht_cuda_channels_last(const ht_call *call)
+{
+    bool last = false;
+    for (size_t i = 0; i < call->n_in; i++) last |= call->in[i] && ht_type_is_channels_last(call->in[i]);
+    for (size_t i = 0; i < call->n_out; i++) last |= ht_type_is_channels_last(call->out[i]);
+    return last;
+}
+
+const char *ht_cuda_refuse_channels(const ht_call *call)
+{
+    const char *reason = ht_cuda_refuse_types(call);
+    for (size_t i = 0; !reason && i < call->n_in + call->n_out; i++) {
+        const ht_type *type = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+        if (!type) continue;
+        ht_type last = *type;
+        if (type->rank >= 3) ht_type_channels_last(&last);
+        if (type->rank >= 3 ? !ht_type_same_strides(type, &last) : !ht_type_contiguous(type))
+            reason = "channels do not lie last";
+    }
+    return reason ? ht_cuda_refuse(call) : NULL;
+}
+
 const char *ht_cuda_elementwise_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
     const char *reason = ht_cuda_refuse_types(call);
     return reason ? reason : ht_refuse_strided_results(call);
+}
+
+const char *ht_cuda_pointwise_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    for (size_t i = 0; i < call->n_out; i++)
+        if (!ht_type_dense(call->out[i]) || !ht_type_same_strides(call->out[i], call->out[0]))
+            return "the results have gaps";
+    return ht_cuda_refuse_types(call);
 }
 
 static const char *find_file(const char *name)

@@ -34,10 +34,23 @@ static bool merges(const ht_fused *f, int last, int d, int64_t size)
     return true;
 }
 
+/* The axes from the outermost to the innermost, as the results lie: the elements are counted so. */
+static void sort_axes(const ht_type *shape, int *axes)
+{
+    for (int d = 0; d < shape->rank; d++) {
+        int at = d;
+        for (; at > 0 && shape->stride[axes[at - 1]] < shape->stride[d]; at--) axes[at] = axes[at - 1];
+        axes[at] = d;
+    }
+}
+
 static void merge_axes(ht_fused *f, const ht_type *shape)
 {
+    int axes[HT_MAX_RANK];
+    sort_axes(shape, axes);
     f->rank = 0;
-    for (int d = 0; d < shape->rank; d++) {
+    for (int i = 0; i < shape->rank; i++) {
+        int d = axes[i];
         if (shape->dim[d] == 1) continue;
         int at = f->rank - 1;
         if (f->rank > 0 && merges(f, at, d, shape->dim[d])) {
@@ -46,8 +59,8 @@ static void merge_axes(ht_fused *f, const ht_type *shape)
             at = f->rank++;
             f->dim[at] = shape->dim[d];
         }
-        for (int i = 0; i < f->n_in; i++)
-            if (f->operands[i].access != HT_ACCESS_WHOLE) f->operands[i].stride[at] = f->operands[i].type->stride[d];
+        for (int k = 0; k < f->n_in; k++)
+            if (f->operands[k].access != HT_ACCESS_WHOLE) f->operands[k].stride[at] = f->operands[k].type->stride[d];
     }
     if (f->rank > 0) return;
     f->rank = 1; /* a single element: any stride will do */

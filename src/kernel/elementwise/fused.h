@@ -1,5 +1,5 @@
-/* Element-wise calls of one shape that run together. Every value is rounded to its type as it would be in memory: the
- * bits are those of the calls run alone. What only the calls see never reaches memory:
+/* Element-wise calls of one shape that run together; results all lie alike, and elements are counted as they lie. Every value
+ * is rounded as it would be in memory: the bits are those of the calls run alone. What only they see never reaches memory:
  *     - in registers (a chain), block after block, where all of them can: kernel/elementwise/chain.h;
  *     - else in a few KiB of the first cache: the elements are taken in short spans, and over each all calls run one
  *       after the other. So do the elements behind a chain's last whole block.

@@ -86,8 +86,8 @@ static void write_point(ht_cuda_step *s)
 static const ht_elementwise pointwise = {.write = write_point};
 
 const ht_kernel ht_cuda_pointwise[] = {
-#define HT_POINT(name, ...)      {HT_CUDA_ELEMENTWISE_FIELDS(name, &pointwise)},
-#define HT_POINT_BOOL(name, ...) {HT_CUDA_ELEMENTWISE_FIELDS(name, &pointwise)},
+#define HT_POINT(name, ...)      {HT_CUDA_ELEMENTWISE_FIELDS(name, ht_cuda_pointwise_can, &pointwise)},
+#define HT_POINT_BOOL(name, ...) {HT_CUDA_ELEMENTWISE_FIELDS(name, ht_cuda_pointwise_can, &pointwise)},
 #include "op/pointwise.def"
 };
 const size_t ht_cuda_pointwise_count = sizeof ht_cuda_pointwise / sizeof ht_cuda_pointwise[0];

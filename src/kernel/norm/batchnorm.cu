@@ -2,6 +2,7 @@
 // batchnorm_grad: with h = (x-m)/√(v+eps) and n = N S:  dshift = Σ dy,  dscale = Σ dy h,
 // dx = scale/√(v+eps) (dy - dshift/n - h dscale/n).
 // Three grids: parts of channels, which stay in registers; channels; parts again, to write. Fixed order, one rounding.
+// Where channels lie last the parts are rows of all channels.
 
 // COUNT elements of a channel in PARTS parts of PART; a block takes one, block b part b % PARTS of channel b / PARTS. Runs
 // of SPACE elements lie together, of which a thread takes N at a time. INDEX counts the elements of a channel.
@@ -155,5 +156,123 @@ DEVICE void batchnorm_grad_write(const D *dy, const X *x, Y *dx, const batchnorm
             put(&result.item[k], c.factor * ((real)get(slopes.item[k]) - c.shift - shifted * c.along));
         }
         put_pack(dx + place, result);
+    }
+}
+
+// ---- channels last: a matrix of COUNT rows of CHANNELS ----
+
+// A block takes a part of PART rows and COLUMNS · N channels: a thread N neighbours of them, in every SLICES-th row.
+template <int64_t CHANNELS, int64_t COUNT, int64_t PARTS, int64_t PART, int COLUMNS, int N, int THREADS> struct channel_rows {
+    static constexpr int SLICES = THREADS / COLUMNS, WIDTH = COLUMNS * N;
+    static constexpr int64_t TILES = (CHANNELS + WIDTH - 1) / WIDTH, CHANNEL_COUNT = CHANNELS, PART_COUNT = PARTS;
+    static DEVICE_MEMBER int64_t part() { return blockIdx.x / TILES; }
+    static DEVICE_MEMBER int64_t size(int64_t part) { return COUNT - part * PART < PART ? COUNT - part * PART : PART; }
+    static DEVICE_MEMBER int64_t tile() { return blockIdx.x % TILES * WIDTH; }
+    static DEVICE_MEMBER int64_t channel() { return tile() + threadIdx.x % COLUMNS * N; }
+    static DEVICE_MEMBER int slice() { return threadIdx.x / COLUMNS; }
+    // Rows of the part; and where the thread's channels of one of them lie.
+    static DEVICE_MEMBER int64_t row(int64_t number) { return (part() * PART + number) * CHANNELS + channel(); }
+    static DEVICE_MEMBER int64_t end() { return channel() < CHANNELS ? size(part()) : 0; }
+};
+
+// The sums of a block's threads, slice by slice: channel `threadIdx.x` of the tile in the threads of its width.
+template <class R, int N> DEVICE real sum_slices(const real (&own)[N])
+{
+    __shared__ real all[R::SLICES][R::WIDTH];
+    for (int k = 0; k < N; k++) all[R::slice()][threadIdx.x % (R::WIDTH / N) * N + k] = own[k];
+    __syncthreads();
+    real sum = 0;
+    if (threadIdx.x < R::WIDTH)
+        for (int slice = 0; slice < R::SLICES; slice++) sum += all[slice][threadIdx.x];
+    __syncthreads();
+    return sum;
+}
+
+// Squares are taken about the part's first row, which lies near its mean. An infinite one is no place to look from.
+template <class R, int N, class X> DEVICE void batchnorm_measure_rows(const X *x, batchnorm_part *parts)
+{
+    real sum[N] = {}, squares[N] = {}, from[N] = {};
+    if (R::end() > 0) {
+        const pack<X, N> first = get_pack<N>(x + R::row(0));
+        for (int k = 0; k < N; k++) {
+            const real value = (real)get(first.item[k]);
+            from[k] = value - value == 0 ? value : 0;
+        }
+    }
+#pragma unroll 4
+    for (int64_t row = R::slice(); row < R::end(); row += R::SLICES) {
+        const pack<X, N> these = get_pack<N>(x + R::row(row));
+        for (int k = 0; k < N; k++) {
+            const real off = (real)get(these.item[k]) - from[k];
+            sum[k] += off;
+            squares[k] += off * off;
+        }
+    }
+    const real total = sum_slices<R, N>(sum), all = sum_slices<R, N>(squares);
+    const int64_t channel = R::tile() + threadIdx.x;
+    if (threadIdx.x >= R::WIDTH || channel >= R::CHANNEL_COUNT) return;
+    const real count = (real)R::size(R::part()), off = total / count;
+    const real start = (real)get(x[R::row(0) - R::channel() + channel]);
+    const real rest = all - total * off;
+    parts[channel * R::PART_COUNT + R::part()] =
+        batchnorm_part{(start - start == 0 ? start : 0) + off, rest < 0 ? 0 : rest};
+}
+
+template <class R, int N, class X, class Y>
+DEVICE void batchnorm_write_rows(const X *x, Y *y, const batchnorm_channel *channels)
+{
+    real mean[N], factor[N], shift[N];
+    for (int k = 0; k < N && R::end() > 0; k++) {
+        const batchnorm_channel c = channels[R::channel() + k];
+        mean[k] = c.mean, factor[k] = c.factor, shift[k] = c.shift;
+    }
+#pragma unroll 4
+    for (int64_t row = R::slice(); row < R::end(); row += R::SLICES) {
+        const pack<X, N> these = get_pack<N>(x + R::row(row));
+        pack<Y, N> result;
+        for (int k = 0; k < N; k++) put(&result.item[k], ((real)get(these.item[k]) - mean[k]) * factor[k] + shift[k]);
+        put_pack(y + R::row(row), result);
+    }
+}
+
+template <class R, int N, class D, class X, class M>
+DEVICE void batchnorm_grad_measure_rows(const D *dy, const X *x, const M *mean_in, batchnorm_grad_part *parts)
+{
+    real plain[N] = {}, along[N] = {}, mean[N] = {};
+    for (int k = 0; k < N && R::end() > 0; k++) mean[k] = (real)get(mean_in[R::channel() + k]);
+#pragma unroll 4
+    for (int64_t row = R::slice(); row < R::end(); row += R::SLICES) {
+        const pack<D, N> slopes = get_pack<N>(dy + R::row(row));
+        const pack<X, N> these = get_pack<N>(x + R::row(row));
+        for (int k = 0; k < N; k++) {
+            const real slope = (real)get(slopes.item[k]);
+            plain[k] += slope;
+            along[k] += slope * ((real)get(these.item[k]) - mean[k]);
+        }
+    }
+    const real all_plain = sum_slices<R, N>(plain), all_along = sum_slices<R, N>(along);
+    const int64_t channel = R::tile() + threadIdx.x;
+    if (threadIdx.x < R::WIDTH && channel < R::CHANNEL_COUNT)
+        parts[channel * R::PART_COUNT + R::part()] = batchnorm_grad_part{all_plain, all_along};
+}
+
+template <class R, int N, class D, class X, class Y>
+DEVICE void batchnorm_grad_write_rows(const D *dy, const X *x, Y *dx, const batchnorm_channel *channels)
+{
+    real mean[N], factor[N], shift[N], along[N];
+    for (int k = 0; k < N && R::end() > 0; k++) {
+        const batchnorm_channel c = channels[R::channel() + k];
+        mean[k] = c.mean, factor[k] = c.factor, shift[k] = c.shift, along[k] = c.along;
+    }
+#pragma unroll 4
+    for (int64_t row = R::slice(); row < R::end(); row += R::SLICES) {
+        const pack<D, N> slopes = get_pack<N>(dy + R::row(row));
+        const pack<X, N> these = get_pack<N>(x + R::row(row));
+        pack<Y, N> result;
+        for (int k = 0; k < N; k++) {
+            const real shifted = (real)get(these.item[k]) - mean[k];
+            put(&result.item[k], factor[k] * ((real)get(slopes.item[k]) - shift[k] - shifted * along[k]));
+        }
+        put_pack(dx + R::row(row), result);
     }
 }

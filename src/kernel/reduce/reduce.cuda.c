@@ -1,4 +1,5 @@
-/* sum, mean, reduce_max, norm over any axes.  x, y: any float but f8, row-major; of sum also i32 and i64.
+/* sum, mean, reduce_max, norm over any axes.  x, y: any float but f8, row-major, x also in another order
+ * that keeps that of the results; of sum also i32 and i64.
  * Threads: outputs, and parts of each reduction, whose results wait in the workspace and are joined in order.  How a
  * reduction is split follows from its shape alone.  Traffic: 1 read.  Bound: bandwidth. */
 #include <string.h>
@@ -19,7 +20,9 @@ enum {
 static const char *can(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return ht_cuda_refuse(call);
+    const char *reason = ht_cuda_refuse_types(call);
+    if (!reason) reason = ht_refuse_strided_results(call);
+    return reason || ht_reduce_keeps_order(call) ? reason : "the input lies in another order than the results";
 }
 
 typedef struct reduction {

@@ -1,5 +1,6 @@
-/* The axes of a row-major reduction, as few as say the same: neighbours that are both kept or both reduced are one,
- * axes of size 1 are none. The innermost one is the run, which lies in memory without gaps; the others alternate. */
+/* The axes of a reduction of a value without gaps, as few as say the same: neighbours in memory that are both kept or both
+ * reduced are one, axes of size 1 are none. The innermost one is the run, which lies in memory without gaps; the others
+ * alternate. */
 #ifndef HT_KERNEL_REDUCE_H
 #define HT_KERNEL_REDUCE_H
 
@@ -31,6 +32,32 @@ static inline void ht_reduce_axis(ht_reduce_axes *axes, int64_t size, int64_t st
     axes->rank++;
 }
 
+/* The axes, outermost first as they lie in memory. */
+static inline void ht_reduce_order(const ht_type *x, int axes[HT_MAX_RANK])
+{
+    for (int d = 0; d < x->rank; d++) {
+        int at = d;
+        for (; at > 0 && x->stride[axes[at - 1]] < x->stride[d]; at--) axes[at] = axes[at - 1];
+        axes[at] = d;
+    }
+}
+
+/* Are the results of a reduction row-major if they are made in the order in which x lies? */
+static inline bool ht_reduce_keeps_order(const ht_call *call)
+{
+    const ht_type *x = call->in[0];
+    unsigned mask = ht_call_axes(call, "axes", x->rank);
+    int axes[HT_MAX_RANK], last = -1;
+    bool ordered = ht_type_dense(x);
+    ht_reduce_order(x, axes);
+    for (int i = 0; i < x->rank; i++) {
+        if (mask >> axes[i] & 1 || x->dim[axes[i]] == 1) continue;
+        ordered &= axes[i] > last;
+        last = axes[i];
+    }
+    return ordered;
+}
+
 static inline ht_reduce_shape ht_reduce_shape_of(const ht_call *call)
 {
     const ht_type *x = call->in[0];
@@ -38,10 +65,12 @@ static inline ht_reduce_shape ht_reduce_shape_of(const ht_call *call)
     ht_reduce_shape s = {.kept.count = 1, .reduced.count = 1, .run = 1, .run_reduced = true};
     int64_t stride = 1;
     bool in_run = true;
+    int axes[HT_MAX_RANK];
+    ht_reduce_order(x, axes);
     for (int i = x->rank - 1; i >= 0;) {
-        bool reduced = mask >> i & 1;
+        bool reduced = mask >> axes[i] & 1;
         int64_t size = 1;
-        for (; i >= 0 && ((mask >> i & 1) == reduced || x->dim[i] == 1); i--) size *= x->dim[i];
+        for (; i >= 0 && ((mask >> axes[i] & 1) == reduced || x->dim[axes[i]] == 1); i--) size *= x->dim[axes[i]];
         if (size == 1) continue;
         if (in_run) {
             s.run = size;
