@@ -8,9 +8,14 @@
 /* Kinds of descriptors, their attributes and the types of those: the library's own numbers. */
 enum {
     POINTWISE = 0,
+    CONVOLUTION = 1,
+    ENGINE = 2,
     ENGINE_CONFIG = 3,
     HEURISTIC = 4,
     EXECUTION_PLAN = 5,
+    CONVOLUTION_FORWARD = 10,
+    CONVOLUTION_GRAD_WEIGHT = 11,
+    CONVOLUTION_GRAD_INPUT = 12,
     POINTWISE_OPERATION = 13,
     OPERATION_GRAPH = 15,
     VARIANT_PACK = 16,
@@ -26,8 +31,11 @@ enum {
     TYPE_DATA_TYPE = 1,
     TYPE_BOOLEAN = 2,
     TYPE_INT64 = 3,
+    TYPE_FLOAT = 4,
     TYPE_POINTER = 6,
+    TYPE_CONVOLUTION_MODE = 7,
     TYPE_HEURISTIC_MODE = 8,
+    TYPE_NUMERICAL_NOTE = 11,
     TYPE_POINTWISE_MODE = 14,
     TYPE_DESCRIPTOR = 15,
     TYPE_REDUCTION = 18,
@@ -36,9 +44,17 @@ enum {
     POINTWISE_MODE = 0,
     POINTWISE_COMPUTE = 1,
     POINTWISE_AXIS = 9,
+    CONVOLUTION_COMPUTE = 100,
+    CONVOLUTION_MODE = 101,
+    CONVOLUTION_DILATION = 102,
+    CONVOLUTION_STRIDE = 103,
+    CONVOLUTION_PADDING_AFTER = 104,
+    CONVOLUTION_PADDING_BEFORE = 105,
+    CONVOLUTION_AXES = 106,
     HEURISTIC_MODE = 200,
     HEURISTIC_GRAPH = 201,
     HEURISTIC_RESULTS = 202,
+    CONFIG_ENGINE = 300,
     PLAN_HANDLE = 400,
     PLAN_CONFIG = 401,
     PLAN_WORKSPACE = 402,
@@ -56,6 +72,7 @@ enum {
     TENSOR_ID = 906,
     TENSOR_IS_VIRTUAL = 907,
     TENSOR_IS_BY_VALUE = 908,
+    ENGINE_NUMERICAL_NOTES = 1303,
     PACK_IDS = 1000,
     PACK_POINTERS = 1001,
     PACK_WORKSPACE = 1003,
@@ -72,7 +89,16 @@ enum {
     RESHAPE_X = 2200,
     RESHAPE_Y = 2201,
 };
-enum { MODE_A = 3, CONFIGS = 16, FIRST_VIRTUAL_ID = 100, ALIGNMENT = 16 };
+enum { MODE_A = 3, CONFIGS = 64, NOTES = 16, FIRST_VIRTUAL_ID = 100, ALIGNMENT = 16, CROSS_CORRELATION = 1 };
+/* What an engine says of its numerics. */
+enum {
+    NOTE_TENSOR_CORE = 0, /* with f32 operands: rounded to tf32 */
+    NOTE_ROUNDS_INPUTS = 1,
+    NOTE_ROUNDS_SUMS = 2,
+    NOTE_FFT = 3,
+    NOTE_NONDETERMINISTIC = 4,
+    NOTE_WINOGRAD = 5,
+};
 
 typedef struct cudnn {
 #define HT_CUDNN(name, parameters) int(*name) parameters;
@@ -125,14 +151,18 @@ static void *make(ht_cudnn_graph *g, int kind)
         snprintf(g->reason, sizeof g->reason, "the graph is too large");
         return NULL;
     }
-    keep_failure(g, table.library.cudnnBackendCreateDescriptor(kind, &descriptor), "no descriptor");
+    char what[40];
+    snprintf(what, sizeof what, "a descriptor of kind %d", kind);
+    keep_failure(g, table.library.cudnnBackendCreateDescriptor(kind, &descriptor), what);
     return g->descriptors[g->descriptor_count++] = descriptor;
 }
 
 static void set(ht_cudnn_graph *g, void *descriptor, int attribute, int type, int64_t count, const void *values)
 {
+    char what[40];
     if (g->status) return;
-    keep_failure(g, table.library.cudnnBackendSetAttribute(descriptor, attribute, type, count, values), "an attribute");
+    snprintf(what, sizeof what, "attribute %d", attribute);
+    keep_failure(g, table.library.cudnnBackendSetAttribute(descriptor, attribute, type, count, values), what);
 }
 
 static void set_descriptor(ht_cudnn_graph *g, void *descriptor, int attribute, void *value)
@@ -250,6 +280,42 @@ void ht_cudnn_reshape(ht_cudnn_graph *g, ht_cudnn_value x, ht_cudnn_value y)
     add_operation(g, operation, "a reshape");
 }
 
+/* The attributes of an operation begin in this order at another number for each. */
+typedef struct convolution_numbers {
+    int operation, alpha, beta, how, x, w, y;
+} convolution_numbers;
+static const convolution_numbers convolutions[HT_CUDNN_RESULTS] = {
+    [HT_CUDNN_MAKES_Y] = {CONVOLUTION_FORWARD, 700, 701, 702, 704, 703, 705},
+    [HT_CUDNN_MAKES_X] = {CONVOLUTION_GRAD_INPUT, 706, 707, 708, 710, 709, 711},
+    [HT_CUDNN_MAKES_W] = {CONVOLUTION_GRAD_WEIGHT, 712, 713, 714, 716, 715, 717},
+};
+
+void ht_cudnn_convolve(ht_cudnn_graph *g, ht_cudnn_result result, const ht_cudnn_window *window, ht_cudnn_value x,
+                       ht_cudnn_value w, ht_cudnn_value y)
+{
+    const int compute = HT_CUDNN_F32, mode = CROSS_CORRELATION;
+    const int64_t axes = 2;
+    const float one = 1, none = 0;
+    const convolution_numbers *n = &convolutions[result];
+    void *how = make(g, CONVOLUTION);
+    set(g, how, CONVOLUTION_COMPUTE, TYPE_DATA_TYPE, 1, &compute);
+    set(g, how, CONVOLUTION_MODE, TYPE_CONVOLUTION_MODE, 1, &mode);
+    set(g, how, CONVOLUTION_AXES, TYPE_INT64, 1, &axes);
+    set(g, how, CONVOLUTION_DILATION, TYPE_INT64, axes, window->dilation);
+    set(g, how, CONVOLUTION_STRIDE, TYPE_INT64, axes, window->stride);
+    set(g, how, CONVOLUTION_PADDING_BEFORE, TYPE_INT64, axes, window->padding);
+    set(g, how, CONVOLUTION_PADDING_AFTER, TYPE_INT64, axes, window->padding);
+    finalize(g, how, "a convolution's window");
+    void *operation = make(g, n->operation);
+    set_descriptor(g, operation, n->how, how);
+    set_descriptor(g, operation, n->x, x);
+    set_descriptor(g, operation, n->w, w);
+    set_descriptor(g, operation, n->y, y);
+    set(g, operation, n->alpha, TYPE_FLOAT, 1, &one);
+    set(g, operation, n->beta, TYPE_FLOAT, 1, &none);
+    add_operation(g, operation, "a convolution");
+}
+
 /* ---- plans ---- */
 
 static void free_handle(void *handle)
@@ -303,7 +369,7 @@ static int64_t list_configs(ht_cudnn_graph *g, void *handle, void **configs)
                      table.library.cudnnBackendGetAttribute(heuristic, HEURISTIC_RESULTS, TYPE_DESCRIPTOR, CONFIGS,
                                                             &count, configs),
                      "the list of engines");
-    return g->status ? 0 : count;
+    return g->status ? 0 : count < CONFIGS ? count : CONFIGS;
 }
 
 /* NULL: this engine does not take the graph after all. */
@@ -312,7 +378,7 @@ static void *make_plan(ht_cudnn_graph *g, void *handle, void *config, int64_t *w
     void *plan = NULL;
     int64_t count = 0;
     g->status = 0;
-    keep_failure(g, table.library.cudnnBackendCreateDescriptor(EXECUTION_PLAN, &plan), "no descriptor");
+    keep_failure(g, table.library.cudnnBackendCreateDescriptor(EXECUTION_PLAN, &plan), "a descriptor of a plan");
     set_descriptor(g, plan, PLAN_CONFIG, config);
     set(g, plan, PLAN_HANDLE, TYPE_HANDLE, 1, &handle);
     finalize(g, plan, "a plan");
@@ -325,27 +391,72 @@ static void *make_plan(ht_cudnn_graph *g, void *handle, void *config, int64_t *w
     return NULL;
 }
 
-static ht_status take_plan(ht_cudnn_graph *g, ht_device *device, ht_cudnn_plan *p)
+/* Does the engine of a configuration do? What cannot be asked is no reason against it. */
+static bool is_within(const ht_cudnn_limits *limits, void *config)
+{
+    int notes[NOTES];
+    int64_t count = 0;
+    void *engine = NULL;
+    const cudnn *l = &table.library;
+    bool known =
+        l->cudnnBackendCreateDescriptor(ENGINE, &engine) == 0 &&
+        l->cudnnBackendGetAttribute(config, CONFIG_ENGINE, TYPE_DESCRIPTOR, 1, &count, &engine) == 0 &&
+        l->cudnnBackendGetAttribute(engine, ENGINE_NUMERICAL_NOTES, TYPE_NUMERICAL_NOTE, NOTES, &count, notes) == 0;
+    bool within = true;
+    for (int64_t i = 0; known && i < count; i++) {
+        int note = notes[i];
+        bool sums = note == NOTE_ROUNDS_SUMS || note == NOTE_FFT || note == NOTE_WINOGRAD;
+        within &= !(limits->deterministic && note == NOTE_NONDETERMINISTIC) && !sums;
+        within &= !(limits->ieee && (note == NOTE_TENSOR_CORE || note == NOTE_ROUNDS_INPUTS));
+    }
+    destroy(engine);
+    return within;
+}
+
+/* The first configuration within limits (NULL: any) that makes a plan; p->plan is NULL where none does. */
+static ht_status take_plan(ht_cudnn_graph *g, ht_device *device, const ht_cudnn_limits *limits, ht_cudnn_plan *p)
 {
     void *handle, *configs[CONFIGS];
     HT_TRY(find_handle(device, &handle));
-    int64_t count = list_configs(g, handle, configs);
-    for (int64_t i = 0; i < count && !p->plan; i++) p->plan = make_plan(g, handle, configs[i], &p->workspace_bytes);
-    if (!p->plan) HT_FAIL(device->ctx, HT_EDEVICE, "cuDNN: no engine: %s", count ? g->reason : "none is known");
+    int64_t count = list_configs(g, handle, configs), left_out = 0, smallest = INT64_MAX;
+    for (int64_t i = 0; i < count && !p->plan; i++) {
+        if (limits && !is_within(limits, configs[i])) {
+            left_out++;
+            continue;
+        }
+        p->plan = make_plan(g, handle, configs[i], &p->workspace_bytes);
+        if (!p->plan || !limits || p->workspace_bytes <= limits->workspace_bytes) continue;
+        if (p->workspace_bytes < smallest) smallest = p->workspace_bytes;
+        destroy(p->plan);
+        p->plan = NULL;
+        snprintf(g->reason, sizeof g->reason, "the smallest workspace is %lld bytes, %lld are planned",
+                 (long long)smallest, (long long)limits->workspace_bytes);
+    }
+    if (!p->plan && !g->reason[0])
+        snprintf(g->reason, sizeof g->reason, "of %lld, %lld have other numerics", (long long)count,
+                 (long long)left_out);
     return HT_OK;
+}
+
+ht_status ht_cudnn_plan_within(ht_cudnn_graph *g, ht_device *device, const char *name, const ht_cudnn_limits *limits,
+                               ht_cudnn_plan **out)
+{
+    ht_cudnn_plan *p = *out = calloc(1, sizeof *p);
+    if (!p) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for a plan of cuDNN");
+    ht_status status = take_plan(g, device, limits, p);
+    memcpy(p->descriptors, g->descriptors, sizeof p->descriptors);
+    p->descriptor_count = g->descriptor_count;
+    if (status == HT_OK && p->plan) return ht_cuda_keep(device, name, p, free_plan);
+    free_plan(p);
+    *out = NULL;
+    return status;
 }
 
 ht_status ht_cudnn_plan_make(ht_cudnn_graph *g, ht_device *device, const char *name, ht_cudnn_plan **out)
 {
-    ht_cudnn_plan *p = *out = calloc(1, sizeof *p);
-    if (!p) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for a plan of cuDNN");
-    ht_status status = take_plan(g, device, p);
-    memcpy(p->descriptors, g->descriptors, sizeof p->descriptors);
-    p->descriptor_count = g->descriptor_count;
-    if (status == HT_OK) return ht_cuda_keep(device, name, p, free_plan);
-    free_plan(p);
-    *out = NULL;
-    return status;
+    HT_TRY(ht_cudnn_plan_within(g, device, name, NULL, out));
+    if (!*out) HT_FAIL(device->ctx, HT_EDEVICE, "cuDNN: no engine: %s", g->reason);
+    return HT_OK;
 }
 
 /* ---- runs ---- */
