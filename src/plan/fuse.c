@@ -5,7 +5,8 @@
  * way to it inside the region, the steps between nodes that cannot go together: of different shapes or spaces, or one
  * of them taking no part. Nodes of one shape, space and depth are a group: an edge between two groups, or a group and
  * a node that is in none, leads to a greater depth, so groups never wait for each other in a circle, and regions do
- * not either. A group that is too large for one instruction is halved in the order of the segment.
+ * not either. A group that is too large for one instruction is halved in the order of the segment. On a GPU, where a launch
+ * and a value in memory cost more than they do on a processor, nodes then go as deep as their readers let them.
  *
  * A product whose only reader is in a group becomes the group's first node: it hands its result over block by block. A
  * reduction of what a group makes becomes its last node: it reads nothing else, and its readers are of a greater depth
@@ -90,6 +91,40 @@ static void set_depth(fuser *f, uint32_t at)
         uint32_t depth = f->depth[from] + !go_together(f, at, from);
         if (depth > f->depth[at]) f->depth[at] = depth;
     }
+}
+
+/* The greatest depth that the readers of a node leave it, if they are all of its region; else its own. */
+static uint32_t latest_depth(const fuser *f, uint32_t at, const uint32_t *left, const uint32_t *seen)
+{
+    const ht_node *n = node_at(f, at);
+    for (uint32_t v = n->out; v < n->out + n->n_out; v++)
+        if (!seen[v] || seen[v] != f->uses[v]) return f->depth[at];
+    uint32_t latest = UINT32_MAX;
+    for (uint32_t v = n->out; v < n->out + n->n_out; v++)
+        if (left[v] < latest) latest = left[v];
+    return latest > f->depth[at] ? latest : f->depth[at];
+}
+
+/* A node that waits for nothing in its region may stand with those that read it, which wait for a product: the mask of
+ * a relu beside the gradient that it hides. Depths still grow along edges between groups. */
+static bool sink_nodes(fuser *f)
+{
+    uint32_t *left = HT_NEW(f->arena, uint32_t, f->g->value_count); /* by value id: the depth that its readers leave */
+    uint32_t *seen = HT_NEW(f->arena, uint32_t, f->g->value_count); /* reads by nodes of its region */
+    if (!left || !seen) return false;
+    memset(left, 0xff, f->g->value_count * sizeof *left);
+    for (uint32_t at = (uint32_t)f->s->node_count; at-- > 0;) {
+        const ht_node *n = node_at(f, at);
+        if (f->takes_part[at]) f->depth[at] = latest_depth(f, at, left, seen);
+        for (size_t i = 0; i < n->n_in && n->region; i++) {
+            uint32_t v = ht_node_in(f->g, n, i).id, from = f->place[v];
+            if (!from-- || node_at(f, from)->region != n->region) continue;
+            uint32_t depth = f->depth[at] - !go_together(f, at, from);
+            seen[v]++;
+            if (depth < left[v]) left[v] = depth;
+        }
+    }
+    return true;
 }
 
 /* ---- groups ---- */
@@ -320,6 +355,7 @@ static bool find_groups(fuser *f)
         set_depth(f, at);
         note_fold(f, at);
     }
+    if (f->target->device == HT_DEVICE_CUDA && !sink_nodes(f)) return false;
     if (!sort_members(f)) return false;
     for (size_t first = 0, end; first < f->sorted_count; first = end) {
         for (end = first + 1; end < f->sorted_count && same_group(f, f->sorted[first], f->sorted[end]);) end++;
