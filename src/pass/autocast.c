@@ -15,6 +15,8 @@
  * Targets whose products add biases in half and apply gelu to the f32 sum (cublasLt) have half copies of biases like those of weights, and
  * there the region reads the sum and the others a half copy of it.
  *
+ * Targets whose convolutions have no epilogues and make the type that they read (cuDNN) round them where they are made.
+ *
  * In fp64 everything is f64, state too. */
 #include "pass/autocast.h"
 
@@ -344,6 +346,17 @@ static void copy_results(caster *c, const ht_node *n)
     }
 }
 
+static bool is_convolution(const ht_node *n)
+{
+    return n->op->prec == HT_PREC_DOT && strncmp(n->op->name, "conv2d", strlen("conv2d")) == 0;
+}
+
+/* Would it be rounded if it were half? A value that only its region reads is not. */
+static bool is_rounded(const caster *c, const ht_node *n, const fact *f)
+{
+    return f->outside || (c->policy->half_convolutions && is_convolution(n));
+}
+
 static void set_results(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
@@ -355,7 +368,7 @@ static void set_results(caster *c, const ht_node *n)
         if (n->op->prec == HT_PREC_MOVE) {
             ht_dtype dtype = n->n_in ? ht_type_of(g, ht_node_in(g, n, 0))->dtype : HT_F32;
             if (ht_dtype_is_float(dtype)) type->dtype = dtype;
-        } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && f->outside && !stays_wide(n, f)) {
+        } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && is_rounded(c, n, f) && !stays_wide(n, f)) {
             if (!has_two_types(c, n, f)) type->dtype = c->policy->half;
         }
     }
@@ -638,12 +651,14 @@ static void warn_without_match(ht_graph *g, const ht_policy *p, const char *expr
 static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, const ht_target *target, ht_policy *p)
 {
     bool cublaslt = target && target->device == HT_DEVICE_CUDA && ht_target_has_library(target, HT_LIBRARY_CUBLASLT);
+    bool cudnn = target && target->device == HT_DEVICE_CUDA && ht_target_has_library(target, HT_LIBRARY_CUDNN);
     *p = (ht_policy){.half = o->precision == HT_PRECISION_FP16 ? HT_F16 : HT_BF16,
                      .masters = o->masters,
                      .stochastic = o->stochastic,
                      .residual_f32 = o->residual_f32,
                      .half_biases = cublaslt && o->masters,
                      .reads_sums = cublaslt && o->precision == HT_PRECISION_BF16,
+                     .half_convolutions = cudnn,
                      .f32_ops = o->fp32_ops,
                      .half_ops = o->half_ops};
     p->gradients = o->half_gradients ? p->half : HT_F32;

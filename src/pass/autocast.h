@@ -7,17 +7,18 @@
 #include "pass/pass.h"
 
 typedef struct ht_policy {
-    ht_dtype half;        /* f16 or bf16 */
-    bool masters;         /* parameters stay f32 and have a half copy; else they are half themselves */
-    ht_dtype gradients;   /* of the accumulators */
-    ht_dtype moments;     /* of the optimiser's state */
-    bool stochastic;      /* the update rounds half parameters by chance instead of to the nearest */
-    bool residual_f32;    /* tables are looked up in f32, so that what is added to their rows stays f32 */
-    bool half_biases;     /* biases of products have a half copy, too */
-    bool reads_sums;      /* point-wise nodes read the f32 result of their region where others read its half copy */
-    const char *f32_ops;  /* names between commas: read and made in f32 */
-    const char *half_ops; /* names between commas: their results are half whatever their class says */
-    regex_t f32_params;   /* these have no half copy */
+    ht_dtype half;          /* f16 or bf16 */
+    bool masters;           /* parameters stay f32 and have a half copy; else they are half themselves */
+    ht_dtype gradients;     /* of the accumulators */
+    ht_dtype moments;       /* of the optimiser's state */
+    bool stochastic;        /* the update rounds half parameters by chance instead of to the nearest */
+    bool residual_f32;      /* tables are looked up in f32, so that what is added to their rows stays f32 */
+    bool half_biases;       /* biases of products have a half copy, too */
+    bool reads_sums;        /* point-wise nodes read the f32 result of their region where others read its half copy */
+    bool half_convolutions; /* what convolutions make is half, whoever reads it */
+    const char *f32_ops;    /* names between commas: read and made in f32 */
+    const char *half_ops;   /* names between commas: their results are half whatever their class says */
+    regex_t f32_params;     /* these have no half copy */
     bool has_f32_params;
 } ht_policy;
 
