@@ -1,5 +1,5 @@
-"""PyTorch as a peer on a GPU: trains the model of a request (JSON, the only argument) with torch.compile and fused AdamW, on
-random tokens that are on the GPU, and prints {"ms", "bytes"}: the median step of the second half, the most memory held."""
+"""PyTorch as a peer on a GPU: trains the model of a request (JSON, the only argument) with torch.compile, on random tokens
+(fused AdamW) or pictures (channels last, SGD with momentum) that are on the GPU, and prints {"ms", "bytes"}: the median step of the second half, the most memory held."""
 import json
 import statistics
 import sys
@@ -88,14 +88,67 @@ class Model(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
 
 
-def main():
-    request = json.loads(sys.argv[1])
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(request["precision"])
+def norm(width):
+    return nn.BatchNorm2d(width)
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, width, inner, stride):
+        super().__init__()
+        out = 4 * inner
+        self.first, self.first_norm = nn.Conv2d(width, inner, 1, bias=False), norm(inner)
+        self.second, self.second_norm = nn.Conv2d(inner, inner, 3, stride, 1, bias=False), norm(inner)
+        self.third, self.third_norm = nn.Conv2d(inner, out, 1, bias=False), norm(out)
+        self.shortcut = None
+        if stride != 1 or width != out:
+            self.shortcut = nn.Sequential(nn.Conv2d(width, out, 1, stride, bias=False), norm(out))
+
+    def forward(self, x):
+        y = F.relu(self.first_norm(self.first(x)))
+        y = F.relu(self.second_norm(self.second(y)))
+        return F.relu(self.third_norm(self.third(y)) + (self.shortcut(x) if self.shortcut else x))
+
+
+class Resnet(nn.Module):
+    """ResNet-50."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.stem, self.stem_norm = nn.Conv2d(3, 64, 7, 2, 3, bias=False), norm(64)
+        blocks, width = [], 64
+        for stage, count in enumerate((3, 4, 6, 3)):
+            for i in range(count):
+                blocks.append(Bottleneck(width, 64 << stage, 2 if stage and i == 0 else 1))
+                width = 256 << stage
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x, targets):
+        x = F.max_pool2d(F.relu(self.stem_norm(self.stem(x))), 3, 2, 1)
+        logits = self.head(self.blocks(x).mean((2, 3)))
+        return F.cross_entropy(logits.float(), targets)
+
+
+def make_pictures(request):
+    x = torch.randn(request["batch"], 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
+    y = torch.randint(0, request["vocabulary"], (request["batch"],), device="cuda")
+    model = Resnet(request["vocabulary"]).cuda().to(memory_format=torch.channels_last)
+    return model, torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, fused=True), x, y
+
+
+def make_text(request):
     shape = (request["batch"], request["length"])
     x = torch.randint(0, request["vocabulary"], shape, device="cuda")
     y = torch.randint(0, request["vocabulary"], shape, device="cuda")
     model = Model(request["model"], request["vocabulary"]).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
+    return model, torch.optim.AdamW(model.parameters(), 3e-4, fused=True), x, y
+
+
+def main():
+    request = json.loads(sys.argv[1])
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(request["precision"])
+    pictures = request["model"]["type"] == "resnet"
+    model, optimizer, x, y = make_pictures(request) if pictures else make_text(request)
     compiled = torch.compile(model)
     times = []
     for _ in range(request["steps"]):
@@ -104,7 +157,8 @@ def main():
         with torch.autocast("cuda", half or torch.float32, enabled=half is not None):
             loss = compiled(x, y)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if not pictures:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         end.record()
