@@ -506,17 +506,45 @@ typedef struct tracing {
     void *arg;
 } tracing;
 
+/* The elements of a value without gaps, row-major. */
+static void put_in_order(const ht_type *type, const char *from, char *to)
+{
+    size_t bytes = ht_dtype_bytes(type->dtype);
+    for (int64_t i = 0, elems = ht_type_elems(type); i < elems; i++) {
+        int64_t rest = i, at = 0;
+        for (int axis = type->rank - 1; axis >= 0; rest /= type->dim[axis--])
+            at += rest % type->dim[axis] * type->stride[axis];
+        memcpy(to + (size_t)i * bytes, from + (size_t)at * bytes, bytes);
+    }
+}
+
+static ht_status trace_result(const tracing *t, const ht_instr *instr, size_t k, bool *enough)
+{
+    ht_executor *e = t->executor;
+    const ht_type *type = instr->call->out[k];
+    const void *data;
+    HT_TRY(ht_executor_view(e, instr->out[k], (size_t)ht_type_bytes(type), &e->stage, &data));
+    if (ht_type_contiguous(type)) {
+        *enough = !t->trace(t->arg, instr, k, type, data);
+        return HT_OK;
+    }
+    ht_type row_major = *type;
+    char *ordered = malloc((size_t)ht_type_bytes(type));
+    if (!ordered) HT_FAIL(e->plan->ctx, HT_ENOMEM, "out of memory to trace a value");
+    ht_type_row_major(&row_major);
+    put_in_order(type, data, ordered);
+    *enough = !t->trace(t->arg, instr, k, &row_major, ordered);
+    free(ordered);
+    return HT_OK;
+}
+
 static ht_status trace_instr(void *arg, const ht_instr *instr, const ht_launch *launch, bool *enough)
 {
     const tracing *t = arg;
     ht_executor *e = t->executor;
     HT_TRY(launch_with_care(e, t->segment, (size_t)(instr - e->plan->segments[t->segment].instrs), launch));
     HT_TRY(ht_queue_sync(launch->queue));
-    for (size_t k = 0; k < instr->call->n_out && !*enough; k++) {
-        const void *data;
-        HT_TRY(ht_executor_view(e, instr->out[k], (size_t)ht_type_bytes(instr->call->out[k]), &e->stage, &data));
-        *enough = !t->trace(t->arg, instr, k, instr->call->out[k], data);
-    }
+    for (size_t k = 0; k < instr->call->n_out && !*enough; k++) HT_TRY(trace_result(t, instr, k, enough));
     return HT_OK;
 }
 

@@ -11,13 +11,14 @@
 typedef struct layout {
     ht_graph *g;
     const ht_target *target;
-    bool log, places;
+    bool log;
+    bool places; /* results of rows that write them anywhere: with gaps, too */
     ht_rewrite rw;
     ht_arena *arena;
     const ht_kernel **kernels;
     size_t kernel_capacity;
-    ht_readers *readers; /* NULL: results lie row-major */
-    ht_val *last;        /* by value id of what has no producer: its channels-last copy, once one was made */
+    ht_readers *readers;
+    ht_val *last; /* by value id of what has no producer: its channels-last copy, once one was made */
     size_t last_capacity;
     uint32_t *last_read; /* by value id: position of the last read, through views of it too */
     uint32_t *stored_at; /* by value id of state that owns bytes: position of its first store; UINT32_MAX: none */
@@ -283,7 +284,7 @@ static void place_results(layout *l, uint32_t id, const ht_kernel *kernel)
 {
     const ht_node *n = &l->g->nodes[id];
     ht_call_storage storage;
-    if (!l->readers || !kernel->strided_results) return;
+    if (!l->places || !kernel->strided_results) return;
     for (size_t i = 0; i < n->n_out; i++) {
         ht_type *type = &l->g->values[n->out + i].type, before = *type, placed;
         if (!ht_plan_place_result(l->readers, ht_node_out(n, i), &placed)) continue;
@@ -342,10 +343,10 @@ static ht_status copy_channels_last(layout *l, uint32_t id, size_t i)
     return HT_OK;
 }
 
-/* Others know how an output or what is stored lies; without fusion every value is shown. */
+/* Others know how an output or what is stored lies. */
 static bool must_be_row_major(const layout *l, ht_val y)
 {
-    return !l->readers || ht_plan_is_pinned(l->readers, y);
+    return ht_plan_is_pinned(l->readers, y);
 }
 
 static ht_status lay_out_channels_last(layout *l, uint32_t id, const ht_kernel *kernel)
@@ -389,7 +390,7 @@ static void order_results(layout *l, uint32_t id, const ht_kernel *kernel)
 {
     const ht_node *n = &l->g->nodes[id];
     ht_call_storage storage;
-    if (!kernel->elementwise || l->target->device != HT_DEVICE_CUDA || !makes_channels(l, n) || !l->readers) return;
+    if (!kernel->elementwise || l->target->device != HT_DEVICE_CUDA || !makes_channels(l, n)) return;
     for (size_t i = 0; i < n->n_out; i++)
         if (must_be_row_major(l, ht_node_out(n, i))) return;
     if (!reads_channels_last(l, n) && !is_wanted_channels_last(l, ht_node_out(n, 0))) return;
@@ -446,9 +447,8 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
 {
     ht_graph *g = l->g;
     ht_status status = HT_OK;
-    if (l->places) l->readers = ht_plan_find_readers(g, &g->segments[segment], l->arena);
-    if (!survey(l, &g->segments[segment]) || (l->places && !l->readers))
-        HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for layout");
+    l->readers = ht_plan_find_readers(g, &g->segments[segment], l->arena);
+    if (!survey(l, &g->segments[segment]) || !l->readers) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for layout");
     if (l->last) memset(l->last, 0, l->last_capacity * sizeof *l->last);
     if (ht_rewrite_begin(&l->rw, g, segment)) {
         for (size_t i = 0; i < l->rw.count && status == HT_OK; i++) {
@@ -469,7 +469,7 @@ static ht_status lay_out_segment(layout *l, uint32_t segment)
 
 ht_status ht_plan_layout(ht_graph *g, const ht_plan_request *request, bool log, const ht_kernel ***kernels)
 {
-    /* Without fusion every value is traced, as it lies. */
+    /* Without fusion every value is traced, and has no gaps. */
     layout l = {.g = g, .target = request->target, .log = log, .places = !request->no_fusion};
     l.arena = ht_arena_create();
     ht_status status = l.arena ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for layout");

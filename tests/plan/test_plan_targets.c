@@ -291,6 +291,56 @@ static void plan_for_cuda__has_the_state_of_a_cpu_and_kernels_of_its_own(void **
     }
 }
 
+static int model_named(const char *type)
+{
+    int model = 0;
+    while (strcmp(models[model].type, type) != 0) model++;
+    return model;
+}
+
+static bool is_convolution(const ht_instr *instr)
+{
+    return strncmp(instr->kernel->op, "conv2d", 6) == 0;
+}
+
+/* Bytes of the activations and gradients that a training step copies, and its convolutions by a library. */
+static int64_t copied_bytes(const ht_plan *plan, size_t *convolutions)
+{
+    int64_t bytes = 0;
+    for (size_t s = 0; s < plan->segment_count; s++) {
+        if (strcmp(plan->segments[s].name, "micro_first") != 0) continue;
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
+            const ht_instr *instr = &plan->segments[s].instrs[i];
+            if (is_convolution(instr)) {
+                assert_true(strstr(instr->kernel->name, "_cudnn") || strstr(instr->kernel->name, "_matmul"));
+                ++*convolutions;
+            }
+            /* Weights have the windows' sizes behind their channels. */
+            const ht_type *type = instr->call->out[0];
+            if (strcmp(instr->kernel->op, "copy") == 0 && type->rank == 4 && type->dim[3] > 3)
+                bytes += ht_type_bytes(type);
+        }
+    }
+    return bytes;
+}
+
+/* No copies but those of weights: pictures become half and channels-last at once. */
+static void plan_for_cuda__keeps_a_network_of_convolutions_channels_last(void **state)
+{
+    (void)state;
+    static const char *const half[] = {"bf16", "fp16"};
+    for (int p = 0; p < 2; p++) {
+        model_fixture w;
+        size_t convolutions = 0;
+        open_model(&w, model_named("resnet"));
+        ht_plan *plan = plan_for(&w, targets[CUDA], half[p]);
+        assert_int_equal(copied_bytes(plan, &convolutions), 0);
+        assert_true(convolutions > 20);
+        ht_plan_free(plan);
+        model_stop(&w);
+    }
+}
+
 static void refused(const model_fixture *w, const char *target, const char *word)
 {
     ht_session *session;
@@ -330,6 +380,7 @@ int main(void)
         cmocka_unit_test(portable_plan__is_the_same_on_every_architecture),
         cmocka_unit_test(plan_here__is_that_of_this_machine_as_a_file),
         cmocka_unit_test(plan_for_cuda__has_the_state_of_a_cpu_and_kernels_of_its_own),
+        cmocka_unit_test(plan_for_cuda__keeps_a_network_of_convolutions_channels_last),
         cmocka_unit_test(session__refuses_a_target_that_this_machine_does_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
