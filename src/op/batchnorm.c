@@ -1,6 +1,8 @@
 /* batchnorm, in training: x [N, C, ..]; y = (x - mean) rstd scale + shift per channel, mean and var over the other
  * axes, rstd = 1/√(var + eps), var biased (divided by n). mean and var are results, from which the running statistics
- * are computed. batchnorm_grad: op/norm.h has its formulas. In evaluation the op is a chain of point-wise ones. */
+ * are computed. batchnorm_grad: op/norm.h has its formulas. In evaluation the op is a chain of point-wise ones.
+ * batchnorm_stats: mean, var and rstd scale alone, for the planner (plan/join.c): what is point-wise goes with its
+ * neighbours. */
 #include "op/norm.h"
 
 static ht_status need_channels(ht_context *ctx, const ht_call *call, size_t input)
@@ -73,20 +75,28 @@ static channels channels_of(const ht_type *x)
     return c;
 }
 
+/* Mean and variance of channel c. */
+static void channel_stats(const channels *k, const double *x, int64_t c, double *mean, double *var)
+{
+    double n = (double)(k->samples * k->size);
+    *mean = *var = 0;
+    for (int64_t s = 0; s < k->samples; s++)
+        for (int64_t i = 0; i < k->size; i++) *mean += x[(s * k->count + c) * k->size + i] / n;
+    for (int64_t s = 0; s < k->samples; s++)
+        for (int64_t i = 0; i < k->size; i++) {
+            double shifted = x[(s * k->count + c) * k->size + i] - *mean;
+            *var += shifted * shifted / n;
+        }
+}
+
 static void batchnorm_ref(const ht_call *call, const double *const *in, double *const *out)
 {
     channels k = channels_of(call->in[0]);
-    double n = (double)(k.samples * k.size), eps = ht_call_float(call, "eps");
+    double eps = ht_call_float(call, "eps");
     for (int64_t c = 0; c < k.count; c++) {
         double scale = ht_norm_input(call, 1) ? in[1][c] : 1, shift = ht_norm_input(call, 2) ? in[2][c] : 0;
-        double mean = 0, var = 0;
-        for (int64_t s = 0; s < k.samples; s++)
-            for (int64_t i = 0; i < k.size; i++) mean += in[0][(s * k.count + c) * k.size + i] / n;
-        for (int64_t s = 0; s < k.samples; s++)
-            for (int64_t i = 0; i < k.size; i++) {
-                double shifted = in[0][(s * k.count + c) * k.size + i] - mean;
-                var += shifted * shifted / n;
-            }
+        double mean, var;
+        channel_stats(&k, in[0], c, &mean, &var);
         for (int64_t s = 0; s < k.samples; s++)
             for (int64_t i = 0; i < k.size; i++) {
                 int64_t at = (s * k.count + c) * k.size + i;
@@ -94,6 +104,32 @@ static void batchnorm_ref(const ht_call *call, const double *const *in, double *
             }
         out[1][c] = mean;
         out[2][c] = var;
+    }
+}
+
+/* ---- batchnorm_stats (x, scale or _) → mean, var, factor ---- */
+
+static ht_status batchnorm_stats_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    HT_TRY(need_channels(ctx, call, 0));
+    const ht_type *x = call->in[0];
+    HT_TRY(ht_norm_need_params(ctx, call, 1, x->dim[1]));
+    for (int i = 0; i < 3; i++) out[i] = ht_type_make(ht_norm_wide(x->dtype), 1, &x->dim[1]);
+    return HT_OK;
+}
+
+static void batchnorm_stats_cost(const ht_call *call, ht_cost *cost)
+{
+    cost->other_flops = 4 * (double)ht_type_elems(call->in[0]);
+}
+
+static void batchnorm_stats_ref(const ht_call *call, const double *const *in, double *const *out)
+{
+    channels k = channels_of(call->in[0]);
+    double eps = ht_call_float(call, "eps");
+    for (int64_t c = 0; c < k.count; c++) {
+        channel_stats(&k, in[0], c, &out[0][c], &out[1][c]);
+        out[2][c] = (ht_norm_input(call, 1) ? in[1][c] : 1) / sqrt(out[1][c] + eps);
     }
 }
 
@@ -176,6 +212,17 @@ static const char *const batchnorm_samples[] = {
     NULL,
 };
 
+static const char *const batchnorm_stats_samples[] = {
+    "(f32[6,3], f32[3])",
+    "(f32[2,3,2,2])",
+    "(f32[3,2,4], f32[2]) eps=0.01",
+    "(f32[4,0,2])",
+    "(bf16[4,3,2], f32[3])",
+    "(f32[5,24,9,13] -2..3, f32[24])",
+    "(f32[7,40,11,11] -2..3, f32[40])",
+    NULL,
+};
+
 static const char *const batchnorm_grad_samples[] = {
     "(f32[6,3], f32[6,3], f32[3], f32[3] 0.5..2, f32[3])",
     "(f32[2,3,2,2], f32[2,3,2,2], f32[3], f32[3] 0.5..2)",
@@ -201,6 +248,23 @@ const ht_op ht_op_batchnorm = {
     .grad = batchnorm_backward,
     .ref = batchnorm_ref,
     .samples = batchnorm_samples,
+};
+
+const ht_op ht_op_batchnorm_stats = {
+    .size = sizeof(ht_op),
+    .name = "batchnorm_stats",
+    .prec = HT_PREC_REDUCE,
+    .fuse = HT_FUSE_NONE,
+    .min_in = 1,
+    .max_in = 2,
+    .n_out = 3,
+    .f32_out = 7,
+    .attrs = batchnorm_attrs,
+    .infer = batchnorm_stats_infer,
+    .cost = batchnorm_stats_cost,
+    .ref = batchnorm_stats_ref,
+    .no_grad = "the planner makes it, when all gradients are there",
+    .samples = batchnorm_stats_samples,
 };
 
 const ht_op ht_op_batchnorm_grad = {

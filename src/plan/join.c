@@ -1,7 +1,9 @@
 /* Nodes that a GPU does as one, before kernels are chosen. A step of planning and not a pass: the model is not touched.
  *     - A loss and its gradient, which read the same logits. The gradient does not wait for the loss, but for lse alone, so
  *       both can be made where the loss is, if the weight of the loss is known there: as an input.
- *     - The gradient of a norm, and the gradient of the residual that is added to it. */
+ *     - The gradient of a norm, and the gradient of the residual that is added to it.
+ *     - A batchnorm before a point-wise node becomes its statistics, which are a reduction, and a chain of point-wise nodes
+ *       for the rest, in the region of that node: normalisation, residual and activation are one pass over memory. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -27,8 +29,11 @@ static bool belongs(const ht_graph *g, const ht_node *loss, const ht_node *grad)
 typedef struct joiner {
     ht_graph *g;
     uint32_t *partner;
-    uint32_t *place; /* by node id, of the segment at hand */
-    uint32_t *reads; /* by value id; outputs count */
+    uint32_t *place;  /* by node id, of the segment at hand */
+    uint32_t *reads;  /* by value id; outputs count */
+    uint32_t *reader; /* by value id: the last node that reads it; 0: none */
+    bool *cut;        /* by node id: a batchnorm that becomes statistics and a chain */
+    uint32_t region;  /* the greatest number of one so far */
     bool any;
 } joiner;
 
@@ -81,6 +86,17 @@ static void find_residual(joiner *j, uint32_t id)
     }
 }
 
+/* A batchnorm whose result only one point-wise node reads. */
+static void find_norm(joiner *j, uint32_t id)
+{
+    const ht_graph *g = j->g;
+    const ht_node *norm = &g->nodes[id];
+    if (!is_op(norm, "batchnorm") || j->reads[norm->out] != 1 || !j->reader[norm->out]) return;
+    const ht_node *reader = &g->nodes[j->reader[norm->out]];
+    j->cut[id] = reader->op->fuse == HT_FUSE_POINT && ht_type_of(g, ht_node_out(norm, 0))->rank >= 3;
+    j->any |= j->cut[id];
+}
+
 static void find_pairs(joiner *j, const ht_segment *s)
 {
     const ht_graph *g = j->g;
@@ -88,12 +104,17 @@ static void find_pairs(joiner *j, const ht_segment *s)
     for (uint32_t i = 0; i < s->node_count; i++) {
         const ht_node *n = &g->nodes[s->nodes[i]];
         j->place[s->nodes[i]] = i;
-        for (size_t k = 0; k < n->n_in; k++) j->reads[ht_node_in(g, n, k).id]++;
+        if (n->region > j->region) j->region = n->region;
+        for (size_t k = 0; k < n->n_in; k++) {
+            j->reads[ht_node_in(g, n, k).id]++;
+            j->reader[ht_node_in(g, n, k).id] = s->nodes[i];
+        }
     }
     for (size_t i = 0; i < s->output_count; i++) j->reads[s->outputs[i].value.id]++;
     for (size_t i = 0; i < s->node_count; i++) {
         find_loss(j, s->nodes[i]);
         find_residual(j, s->nodes[i]);
+        find_norm(j, s->nodes[i]);
     }
 }
 
@@ -138,6 +159,55 @@ static void join_residual(joiner *j, ht_rewrite *rw, uint32_t norm_id)
     for (size_t i = 1; i < norm.n_out; i++) ht_rewrite_replace(rw, ht_node_out(&norm, i), out[i]);
 }
 
+/* A number for each channel, as a value like x. */
+static ht_val along_channels(ht_graph *g, ht_val numbers, const ht_type *x)
+{
+    int64_t dims[HT_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dims[i] = i == 1 ? x->dim[1] : 1;
+    return ht_expand(g, ht_reshape(g, numbers, x->rank, dims), x->rank, x->dim);
+}
+
+/* (x - mean) factor + shift, rounded once, as y. */
+static ht_val normalise(ht_graph *g, ht_val x, const ht_val stats[3], ht_val shift, const ht_type *y)
+{
+    ht_type inside = *y, like = *y;
+    inside.dtype = ht_type_of(g, stats[0])->dtype;
+    ht_val mean = along_channels(g, stats[0], &like), factor = along_channels(g, stats[2], &like);
+    ht_val centred = ht_emit1(g, "sub", &inside, HT_VALS(x, mean), HT_NO_ATTRS);
+    if (!shift.id) return ht_emit1(g, "mul", &like, HT_VALS(centred, factor), HT_NO_ATTRS);
+    ht_val scaled = ht_emit1(g, "mul", &inside, HT_VALS(centred, factor), HT_NO_ATTRS);
+    return ht_emit1(g, "add", &like, HT_VALS(scaled, along_channels(g, shift, &like)), HT_NO_ATTRS);
+}
+
+/* The region of the node that reads a batchnorm; it gets one if it has none. */
+static uint32_t region_behind(joiner *j, const ht_node *norm)
+{
+    ht_node *reader = &j->g->nodes[j->reader[norm->out]];
+    if (!reader->region) reader->region = ++j->region;
+    return reader->region;
+}
+
+static void cut_norm(joiner *j, ht_rewrite *rw, uint32_t id)
+{
+    ht_graph *g = j->g;
+    const ht_node norm = g->nodes[id];
+    const ht_type type = *ht_type_of(g, ht_node_out(&norm, 0));
+    ht_val in[3] = {HT_NONE}, stats[3];
+    for (size_t i = 0; i < norm.n_in; i++) in[i] = ht_rewrite_map(rw, ht_node_in(g, &norm, i));
+    ht_emit_n(g, "batchnorm_stats", NULL, 2, in, ht_op_attr_count(norm.op), norm.attr, stats);
+    size_t first = g->node_count;
+    ht_val y = normalise(g, in[0], stats, in[2], &type);
+    if (g->status != HT_OK) return;
+    take_place(g, &norm, stats[0]);
+    for (size_t i = first; i < g->node_count; i++) {
+        take_place(g, &norm, (ht_val){g->nodes[i].out});
+        g->nodes[i].region = region_behind(j, &norm);
+    }
+    ht_rewrite_replace(rw, ht_node_out(&norm, 0), y);
+    ht_rewrite_replace(rw, ht_node_out(&norm, 1), stats[0]);
+    ht_rewrite_replace(rw, ht_node_out(&norm, 2), stats[1]);
+}
+
 static ht_status join_segment(joiner *j, uint32_t segment)
 {
     ht_graph *g = j->g;
@@ -145,7 +215,9 @@ static ht_status join_segment(joiner *j, uint32_t segment)
     if (ht_rewrite_begin(&rw, g, segment))
         for (size_t i = 0; i < rw.count; i++) {
             uint32_t id = rw.old[i];
-            if (!j->partner[id])
+            if (j->cut[id])
+                cut_norm(j, &rw, id);
+            else if (!j->partner[id])
                 ht_rewrite_keep(&rw, id);
             else if (is_op(&g->nodes[id], "cross_entropy"))
                 join_loss(j, &rw, id);
@@ -164,9 +236,12 @@ ht_status ht_plan_join(ht_graph *g, const ht_target *target)
         j.partner = HT_NEW(arena, uint32_t, g->node_count);
         j.place = HT_NEW(arena, uint32_t, g->node_count);
         j.reads = HT_NEW(arena, uint32_t, g->value_count);
+        j.reader = HT_NEW(arena, uint32_t, g->value_count);
+        j.cut = HT_NEW(arena, bool, g->node_count);
     }
-    ht_status status =
-        j.partner && j.place && j.reads ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning");
+    ht_status status = j.partner && j.place && j.reads && j.reader && j.cut
+                           ? HT_OK
+                           : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning");
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) {
         find_pairs(&j, &g->segments[s]);
         if (j.any) status = join_segment(&j, s);

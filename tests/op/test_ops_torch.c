@@ -30,6 +30,7 @@ static const struct {
     {"unslice", "the gradient of slice"},
     {"gelu_tanh_grad", "the gradient of gelu_tanh"},
     {"cross_entropy_both", "cross_entropy and its gradient"},
+    {"batchnorm_stats", "a part of batchnorm"},
     {"dynamic_slice", "slice with a start that is read"},
     {"dynamic_update_slice", "an assignment to a slice"},
     {"conv2d_grad_input", "the gradient of conv2d"},

@@ -1,4 +1,4 @@
-/* batchnorm: y = (x-m[c]) scale[c]/√(v[c]+eps) + shift[c], m and v of each channel c of x [N,C,S] (v divided by N S).
+/* batchnorm_stats: m, v and scale/√(v+eps).  batchnorm: y = (x-m[c]) scale[c]/√(v[c]+eps) + shift[c], m and v of each channel c of x [N,C,S] (v divided by N S).
  * batchnorm_grad: with h = (x-m)/√(v+eps) and n = N S:  dshift = Σ dy,  dscale = Σ dy h,
  * dx = scale/√(v+eps) (dy - dshift/n - h dscale/n).  Any float, row-major.
  * Numerics: real inside; the mean first, then squares about it; 16 lanes, fixed order; one rounding.
@@ -78,21 +78,36 @@ static several several_of(const channels *job, int64_t tile)
     return k;
 }
 
+/* Mean and variance of the tile's channels, into this result and the one behind it, and their factors. */
+static void measure(const channels *job, several *k, size_t result)
+{
+    const ht_launch *launch = job->launch;
+    visit(job, k, add_values);
+    for (int64_t c = 0; c < k->count; c++) k->mean[c] = ht_lanes_total(&k->a[c]) / job->n;
+    visit(job, k, add_squares);
+    for (int64_t c = 0; c < k->count; c++) {
+        real variance = ht_lanes_total(&k->b[c]) / job->n;
+        k->factor[c] = param(job, 1, k->first + c, 1) / fn_sqrt(variance + job->eps);
+        ht_save1(launch->out[result], launch->call->out[result]->dtype, k->first + c, k->mean[c]);
+        ht_save1(launch->out[result + 1], launch->call->out[result + 1]->dtype, k->first + c, variance);
+    }
+}
+
+static void batchnorm_stats_tile(void *arg, int64_t tile)
+{
+    const channels *job = arg;
+    several k = several_of(job, tile);
+    measure(job, &k, 0);
+    for (int64_t c = 0; c < k.count; c++)
+        ht_save1(job->launch->out[2], job->launch->call->out[2]->dtype, k.first + c, k.factor[c]);
+}
+
 static void batchnorm_tile(void *arg, int64_t tile)
 {
     const channels *job = arg;
-    const ht_launch *launch = job->launch;
     several k = several_of(job, tile);
-    visit(job, &k, add_values);
-    for (int64_t c = 0; c < k.count; c++) k.mean[c] = ht_lanes_total(&k.a[c]) / job->n;
-    visit(job, &k, add_squares);
-    for (int64_t c = 0; c < k.count; c++) {
-        real variance = ht_lanes_total(&k.b[c]) / job->n;
-        k.factor[c] = param(job, 1, k.first + c, 1) / fn_sqrt(variance + job->eps);
-        k.shift[c] = param(job, 2, k.first + c, 0);
-        ht_save1(launch->out[1], launch->call->out[1]->dtype, k.first + c, k.mean[c]);
-        ht_save1(launch->out[2], launch->call->out[2]->dtype, k.first + c, variance);
-    }
+    measure(job, &k, 1);
+    for (int64_t c = 0; c < k.count; c++) k.shift[c] = param(job, 2, k.first + c, 0);
     visit(job, &k, write_values);
 }
 
@@ -152,6 +167,12 @@ static ht_status batchnorm_run(const ht_launch *launch)
     return HT_OK;
 }
 
+static ht_status batchnorm_stats_run(const ht_launch *launch)
+{
+    channels_run(launch, launch->call->in[0], batchnorm_stats_tile);
+    return HT_OK;
+}
+
 static ht_status batchnorm_grad_run(const ht_launch *launch)
 {
     channels_run(launch, launch->call->in[1], batchnorm_grad_tile);
@@ -166,4 +187,5 @@ static const char *batchnorm_can(const ht_call *call, const ht_target *target)
 }
 
 HT_CPU_KERNEL(batchnorm, batchnorm_can, NULL, batchnorm_run)
+HT_CPU_KERNEL(batchnorm_stats, batchnorm_can, NULL, batchnorm_stats_run)
 HT_CPU_KERNEL(batchnorm_grad, batchnorm_can, NULL, batchnorm_grad_run)

@@ -56,9 +56,9 @@ template <class C, int N, class X> DEVICE void batchnorm_measure(const X *x, bat
 }
 
 // A block for each channel: its parts become one. Squares about the part's mean become squares about the channel's.
-template <class C, int64_t COUNT, int64_t PARTS, class S, class H, class M, class V>
+template <class C, int64_t COUNT, int64_t PARTS, class S, class H, class M, class V, class F>
 DEVICE void batchnorm_join(const batchnorm_part *parts, batchnorm_channel *channels, const S *scale, const H *shift, M *mean_out,
-                           V *variance_out, real eps)
+                           V *variance_out, F *factor_out, real eps)
 {
     const int64_t c = blockIdx.x;
     real sum = 0, squares = 0;
@@ -75,6 +75,7 @@ DEVICE void batchnorm_join(const batchnorm_part *parts, batchnorm_channel *chann
     channels[c] = batchnorm_channel{mean, factor, shift ? (real)get(shift[c]) : 0, 0};
     put(&mean_out[c], mean);
     put(&variance_out[c], variance);
+    if (factor_out) put(&factor_out[c], factor);
 }
 
 template <class C, int N, class X, class Y> DEVICE void batchnorm_write(const X *x, Y *y, const batchnorm_channel *channels)

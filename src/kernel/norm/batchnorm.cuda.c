@@ -1,4 +1,4 @@
-/* batchnorm, batchnorm_grad of x [N,C,S].  Any float but f8, row-major or channels-last.  Threads: parts of channels, whose sums wait in
+/* batchnorm, batchnorm_stats, batchnorm_grad of x [N,C,S].  Any float but f8, row-major or channels-last.  Threads: parts of channels, whose sums wait in
  * the workspace.  Traffic: batchnorm 2 reads, 1 write; batchnorm_grad 4 reads, 1 write.  Bound: bandwidth. */
 #include <stdint.h>
 #include <stdio.h>
@@ -97,19 +97,31 @@ static names names_of(const ht_launch *launch, const channels *c)
     return n;
 }
 
+/* Mean, variance and factor into these results. */
+static void measure(ht_cuda_emission *e, const ht_call *call, const channels *c, const names *n, const char *results)
+{
+    ht_cuda_number number;
+    ht_cuda_include(e, "batchnorm");
+    ht_cuda_add_grid(e, n->blocks, HT_CUDA_THREADS, 0, "batchnorm_measure%s<%s, %d>(in0, (batchnorm_part *)workspace);",
+                     n->order, n->shape, n->pack);
+    ht_cuda_add_grid(e, c->channels, JOIN_THREADS, 0,
+                     "batchnorm_join<%s, %lld, %lld>((const batchnorm_part *)workspace, %s, %s, %s, %s, %s);", n->shape,
+                     (long long)c->count, (long long)c->parts, n->channels, ht_cuda_optional(call, 1),
+                     ht_cuda_optional(call, 2), results, ht_cuda_real(ht_call_float(call, "eps"), &number));
+}
+
+static void batchnorm_stats(ht_cuda_emission *e, const ht_launch *launch)
+{
+    channels c = channels_of(launch->call);
+    names n = names_of(launch, &c);
+    measure(e, launch->call, &c, &n, "out0, out1, out2");
+}
+
 static void batchnorm(ht_cuda_emission *e, const ht_launch *launch)
 {
-    const ht_call *call = launch->call;
-    channels c = channels_of(call);
+    channels c = channels_of(launch->call);
     names n = names_of(launch, &c);
-    ht_cuda_number eps;
-    ht_cuda_include(e, "batchnorm");
-    ht_cuda_add_grid(e, n.blocks, HT_CUDA_THREADS, 0, "batchnorm_measure%s<%s, %d>(in0, (batchnorm_part *)workspace);",
-                     n.order, n.shape, n.pack);
-    ht_cuda_add_grid(e, c.channels, JOIN_THREADS, 0,
-                     "batchnorm_join<%s, %lld, %lld>((const batchnorm_part *)workspace, %s, %s, %s, out1, out2, %s);",
-                     n.shape, (long long)c.count, (long long)c.parts, n.channels, ht_cuda_optional(call, 1),
-                     ht_cuda_optional(call, 2), ht_cuda_real(ht_call_float(call, "eps"), &eps));
+    measure(e, launch->call, &c, &n, "out1, out2, (real *)nullptr");
     ht_cuda_add_grid(e, n.blocks, HT_CUDA_THREADS, 0, "batchnorm_write%s<%s, %d>(in0, out0, %s);", n.order, n.shape,
                      n.pack, n.channels);
 }
@@ -134,4 +146,5 @@ static void batchnorm_grad(ht_cuda_emission *e, const ht_launch *launch)
 }
 
 HT_CUDA_CHANNELS_KERNEL(batchnorm, can, workspace, batchnorm)
+HT_CUDA_CHANNELS_KERNEL(batchnorm_stats, can, workspace, batchnorm_stats)
 HT_CUDA_CHANNELS_KERNEL(batchnorm_grad, can, workspace, batchnorm_grad)
