@@ -133,7 +133,8 @@ static void batchnorm_stats_ref(const ht_call *call, const double *const *in, do
     }
 }
 
-/* ---- batchnorm_grad (dy, x, mean, var, scale or _) → dx, dscale, dshift ---- */
+/* ---- batchnorm_grad (dy, x, mean, var, scale or _, shift or _) → dx, dscale, dshift ----
+ * With shift it is the gradient of relu(batchnorm): dy counts where the norm's result is above zero. */
 
 static ht_status batchnorm_grad_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
@@ -148,12 +149,25 @@ static ht_status batchnorm_grad_infer(ht_context *ctx, const ht_call *call, ht_t
 
 HT_COST_PER_OUT(batchnorm_grad_cost, 12)
 
+/* v where a relu behind the norm lets it through. */
+static ht_val shown(ht_graph *g, const ht_norm_axes *axes, const ht_grad *d, ht_val rstd, ht_val v)
+{
+    if (d->call->n_in < 6 || !v.id) return v;
+    ht_val factor = d->x[4].id ? ht_mul(g, rstd, d->x[4]) : rstd;
+    ht_val y = ht_sub(g, d->x[1], ht_norm_stat(g, axes, d->x[2]));
+    y = ht_mul(g, y, ht_norm_stat(g, axes, factor));
+    y = ht_add(g, y, ht_norm_param(g, axes, d->x[5]));
+    ht_val zero = ht_expand(g, ht_fill(g, ht_val_dtype(g, y), 0, NULL, 0), axes->rank, axes->dims);
+    ht_val none = ht_expand(g, ht_fill(g, ht_val_dtype(g, v), 0, NULL, 0), axes->rank, axes->dims);
+    return ht_select(g, ht_le(g, y, zero), none, v);
+}
+
 static ht_status batchnorm_grad_backward(ht_graph *g, const ht_grad *d)
 {
-    bool scaled = d->call->n_in > 4;
+    bool scaled = d->call->n_in > 4 && d->x[4].id;
     ht_norm_axes axes = ht_norm_channels(d->call->in[1]);
     ht_val rstd = ht_rsqrt(g, ht_add_scalar(g, d->x[3], ht_call_float(d->call, "eps")));
-    ht_norm_second s = {.dy = d->x[0], .x = d->x[1], .mean = d->x[2], .rstd = rstd};
+    ht_norm_second s = {.dy = shown(g, &axes, d, rstd, d->x[0]), .x = d->x[1], .mean = d->x[2], .rstd = rstd};
     s.a = d->dy[0];
     s.b = d->dy[1];
     s.e = d->dy[2];
@@ -163,7 +177,7 @@ static ht_status batchnorm_grad_backward(ht_graph *g, const ht_grad *d)
     s.need.rstd = d->need[3];
     if (scaled) s.scale = d->x[4], s.need.scale = d->need[4];
     ht_norm_differentiate(g, &axes, &s);
-    d->dx[0] = s.to_dy;
+    d->dx[0] = shown(g, &axes, d, rstd, s.to_dy);
     d->dx[1] = s.to_x;
     d->dx[2] = s.to_mean;
     if (s.to_rstd.id) {
@@ -177,6 +191,7 @@ static ht_status batchnorm_grad_backward(ht_graph *g, const ht_grad *d)
 static void batchnorm_grad_ref(const ht_call *call, const double *const *in, double *const *out)
 {
     channels k = channels_of(call->in[1]);
+    bool hidden = ht_norm_input(call, 5) != NULL;
     double n = (double)(k.samples * k.size), eps = ht_call_float(call, "eps");
     for (int64_t c = 0; c < k.count; c++) {
         double scale = ht_norm_input(call, 4) ? in[4][c] : 1, mean = in[2][c], rstd = 1 / sqrt(in[3][c] + eps);
@@ -184,14 +199,17 @@ static void batchnorm_grad_ref(const ht_call *call, const double *const *in, dou
         for (int64_t s = 0; s < k.samples; s++)
             for (int64_t i = 0; i < k.size; i++) {
                 int64_t at = (s * k.count + c) * k.size + i;
-                plain += in[0][at];
-                along += in[0][at] * (in[1][at] - mean) * rstd;
+                double xhat = (in[1][at] - mean) * rstd;
+                double dy = hidden && xhat * scale + in[5][c] <= 0 ? 0 : in[0][at];
+                plain += dy;
+                along += dy * xhat;
             }
         for (int64_t s = 0; s < k.samples; s++)
             for (int64_t i = 0; i < k.size; i++) {
                 int64_t at = (s * k.count + c) * k.size + i;
                 double xhat = (in[1][at] - mean) * rstd;
-                out[0][at] = rstd * scale * (in[0][at] - plain / n - xhat * along / n);
+                double dy = hidden && xhat * scale + in[5][c] <= 0 ? 0 : in[0][at];
+                out[0][at] = rstd * scale * (dy - plain / n - xhat * along / n);
             }
         out[1][c] = along;
         out[2][c] = plain;
@@ -230,6 +248,8 @@ static const char *const batchnorm_grad_samples[] = {
     "(f32[4,0,2], f32[4,0,2], f32[0], f32[0])",
     "(bf16[4,3,2], bf16[4,3,2], f32[3], f32[3] 0.5..2, f32[3])",
     "(f32[3,18,7,9], f32[3,18,7,9], f32[18], f32[18] 0.5..2, f32[18])",
+    "(f32[3,4,5,2], f32[3,4,5,2], f32[4], f32[4] 0.5..2, f32[4], f32[4])",
+    "(f32[3,2,4], f32[3,2,4], f32[2], f32[2] 0.5..2, _, f32[2]) eps=0.01",
     NULL,
 };
 
@@ -273,7 +293,7 @@ const ht_op ht_op_batchnorm_grad = {
     .prec = HT_PREC_REDUCE,
     .fuse = HT_FUSE_NONE,
     .min_in = 4,
-    .max_in = 5,
+    .max_in = 6,
     .n_out = 3,
     .f32_out = 6,
     .attrs = batchnorm_attrs,

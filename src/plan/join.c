@@ -3,7 +3,8 @@
  *       both can be made where the loss is, if the weight of the loss is known there: as an input.
  *     - The gradient of a norm, and the gradient of the residual that is added to it.
  *     - A batchnorm before a point-wise node becomes its statistics, which are a reduction, and a chain of point-wise nodes
- *       for the rest, in the region of that node: normalisation, residual and activation are one pass over memory. */
+ *       for the rest, in the region of that node: normalisation, residual and activation are one pass over memory.
+ *     - The gradient of a batchnorm, and that of the relu behind it, whose mask follows from what the norm reads. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -33,6 +34,8 @@ typedef struct joiner {
     uint32_t *reads;  /* by value id; outputs count */
     uint32_t *reader; /* by value id: the last node that reads it; 0: none */
     bool *cut;        /* by node id: a batchnorm that becomes statistics and a chain */
+    bool *hides;      /* by node id: a batchnorm's gradient that masks its slopes itself */
+    bool *gone;       /* by node id: a part of such a mask */
     uint32_t region;  /* the greatest number of one so far */
     bool any;
 } joiner;
@@ -97,6 +100,65 @@ static void find_norm(joiner *j, uint32_t id)
     j->any |= j->cut[id];
 }
 
+static bool is_zero(const ht_graph *g, ht_val v)
+{
+    const ht_node *n = ht_producer(g, v);
+    while (n && n->n_in == 1 && (n->op->view || is_op(n, "cast"))) n = ht_producer(g, ht_node_in(g, n, 0));
+    ht_call_storage storage;
+    return is_op(n, "fill") && ht_call_float(ht_node_call(g, n, NULL, &storage), "value") == 0;
+}
+
+static ht_val optional_input(const ht_graph *g, const ht_node *n, size_t i)
+{
+    return i < n->n_in ? ht_node_in(g, n, i) : HT_NONE;
+}
+
+/* Is `grad` the gradient of `norm`, which has a shift? */
+static bool is_gradient_of(const ht_graph *g, const ht_node *grad, const ht_node *norm)
+{
+    return is_op(norm, "batchnorm") && ht_node_in(g, grad, 1).id == ht_node_in(g, norm, 0).id &&
+           ht_node_in(g, grad, 2).id == norm->out + 1 && ht_node_in(g, grad, 3).id == norm->out + 2 &&
+           optional_input(g, grad, 4).id == optional_input(g, norm, 1).id && optional_input(g, norm, 2).id &&
+           ht_attr_equal(&grad->attr[0], &norm->attr[0]);
+}
+
+/* The relu whose result's sign hides what `select` selects from; NULL: it is something else. */
+static const ht_node *relu_of(const joiner *j, const ht_node *select)
+{
+    const ht_graph *g = j->g;
+    if (!is_op(select, "select") || j->reads[select->out] != 1) return NULL;
+    const ht_node *le = ht_producer(g, ht_node_in(g, select, 0));
+    if (!is_op(le, "le") || j->reads[le->out] != 1) return NULL;
+    const ht_node *relu = ht_producer(g, ht_node_in(g, le, 0));
+    bool zeros = is_zero(g, ht_node_in(g, le, 1)) && is_zero(g, ht_node_in(g, select, 1));
+    return is_op(relu, "relu") && zeros ? relu : NULL;
+}
+
+static ht_dtype dtype_of(const ht_graph *g, ht_val v)
+{
+    return ht_type_of(g, v)->dtype;
+}
+
+/* A batchnorm's gradient of what only a relu's mask lets through. All are of one type, so that no rounding is lost. */
+static void find_relu(joiner *j, uint32_t id)
+{
+    const ht_graph *g = j->g;
+    const ht_node *grad = &g->nodes[id];
+    if (!is_op(grad, "batchnorm_grad") || grad->n_in > 5) return;
+    const ht_node *select = ht_producer(g, ht_node_in(g, grad, 0));
+    const ht_node *relu = select ? relu_of(j, select) : NULL;
+    if (!relu) return;
+    ht_val normed = ht_node_in(g, relu, 0);
+    const ht_node *norm = ht_producer(g, normed);
+    if (!norm || normed.id != norm->out || !is_gradient_of(g, grad, norm)) return;
+    ht_dtype dtype = dtype_of(g, normed);
+    if (dtype_of(g, ht_node_out(relu, 0)) != dtype || dtype_of(g, ht_node_out(grad, 0)) != dtype) return;
+    if (dtype_of(g, ht_node_in(g, select, 2)) != dtype_of(g, ht_node_out(select, 0))) return;
+    j->hides[id] = j->any = true;
+    j->gone[select - g->nodes] = true;
+    j->gone[ht_producer(g, ht_node_in(g, select, 0)) - g->nodes] = true;
+}
+
 static void find_pairs(joiner *j, const ht_segment *s)
 {
     const ht_graph *g = j->g;
@@ -115,6 +177,7 @@ static void find_pairs(joiner *j, const ht_segment *s)
         find_loss(j, s->nodes[i]);
         find_residual(j, s->nodes[i]);
         find_norm(j, s->nodes[i]);
+        find_relu(j, s->nodes[i]);
     }
 }
 
@@ -208,6 +271,23 @@ static void cut_norm(joiner *j, ht_rewrite *rw, uint32_t id)
     ht_rewrite_replace(rw, ht_node_out(&norm, 2), stats[1]);
 }
 
+static void join_relu(joiner *j, ht_rewrite *rw, uint32_t id)
+{
+    ht_graph *g = j->g;
+    const ht_node grad = g->nodes[id], *select = ht_producer(g, ht_node_in(g, &grad, 0));
+    const ht_node *norm = ht_producer(g, ht_node_in(g, &grad, 2));
+    ht_val in[6] = {ht_node_in(g, select, 2)}, out[3];
+    ht_type types[3];
+    for (size_t i = 1; i < grad.n_in; i++) in[i] = ht_node_in(g, &grad, i);
+    in[5] = ht_node_in(g, norm, 2);
+    for (size_t i = 0; i < 6; i++) in[i] = ht_rewrite_map(rw, in[i]);
+    for (size_t i = 0; i < 3; i++) types[i] = *ht_type_of(g, ht_node_out(&grad, i));
+    ht_emit(g, grad.op, 6, in, ht_op_attr_count(grad.op), grad.attr, types, out);
+    if (g->status != HT_OK) return;
+    take_place(g, &grad, out[0]);
+    for (size_t i = 0; i < 3; i++) ht_rewrite_replace(rw, ht_node_out(&grad, i), out[i]);
+}
+
 static ht_status join_segment(joiner *j, uint32_t segment)
 {
     ht_graph *g = j->g;
@@ -215,8 +295,11 @@ static ht_status join_segment(joiner *j, uint32_t segment)
     if (ht_rewrite_begin(&rw, g, segment))
         for (size_t i = 0; i < rw.count; i++) {
             uint32_t id = rw.old[i];
+            if (j->gone[id]) continue;
             if (j->cut[id])
                 cut_norm(j, &rw, id);
+            else if (j->hides[id])
+                join_relu(j, &rw, id);
             else if (!j->partner[id])
                 ht_rewrite_keep(&rw, id);
             else if (is_op(&g->nodes[id], "cross_entropy"))
@@ -238,10 +321,11 @@ ht_status ht_plan_join(ht_graph *g, const ht_target *target)
         j.reads = HT_NEW(arena, uint32_t, g->value_count);
         j.reader = HT_NEW(arena, uint32_t, g->value_count);
         j.cut = HT_NEW(arena, bool, g->node_count);
+        j.hides = HT_NEW(arena, bool, g->node_count);
+        j.gone = HT_NEW(arena, bool, g->node_count);
     }
-    ht_status status = j.partner && j.place && j.reads && j.reader && j.cut
-                           ? HT_OK
-                           : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning");
+    bool ok = j.partner && j.place && j.reads && j.reader && j.cut && j.hides && j.gone;
+    ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning");
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) {
         find_pairs(&j, &g->segments[s]);
         if (j.any) status = join_segment(&j, s);

@@ -37,14 +37,25 @@ static void write_index(ht_text *text, const ht_fused *f, const ht_fused_operand
     ht_text_add(text, ")");
 }
 
-/* Neighbours that a thread computes: no more than 16 bytes of any operand, and never of two rows. */
+/* The same row for all: it comes from the caches. */
+static bool is_repeated(const ht_fused *f, int operand)
+{
+    if (operand >= f->n_in || f->rank < 2) return false;
+    for (int axis = 0; axis < f->rank - 1; axis++)
+        if (f->operands[operand].stride[axis] != 0) return false;
+    return true;
+}
+
+/* Neighbours that a thread computes: no more than 16 bytes of any operand that comes from memory, and never of two rows. */
 static int width_of(const ht_launch *launch)
 {
     enum { BYTES = 16, MOST = 8 };
     const ht_fused *f = launch->fused;
     int widest = BYTES / MOST;
-    for (int i = 0; i < f->n_in + f->n_out; i++)
-        if (f->operands[i].access != HT_ACCESS_WHOLE && f->operands[i].bytes > widest) widest = f->operands[i].bytes;
+    for (int i = 0; i < f->n_in + f->n_out; i++) {
+        if (f->operands[i].access == HT_ACCESS_WHOLE || is_repeated(f, i)) continue;
+        if (f->operands[i].bytes > widest) widest = f->operands[i].bytes;
+    }
     return ht_cuda_pack(launch, f->dim[f->rank - 1], BYTES / widest);
 }
 

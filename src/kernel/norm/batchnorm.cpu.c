@@ -1,6 +1,7 @@
 /* batchnorm_stats: m, v and scale/√(v+eps).  batchnorm: y = (x-m[c]) scale[c]/√(v[c]+eps) + shift[c], m and v of each channel c of x [N,C,S] (v divided by N S).
  * batchnorm_grad: with h = (x-m)/√(v+eps) and n = N S:  dshift = Σ dy,  dscale = Σ dy h,
- * dx = scale/√(v+eps) (dy - dshift/n - h dscale/n).  Any float, row-major.
+ * dx = scale/√(v+eps) (dy - dshift/n - h dscale/n); with shift, dy is 0 where the norm's result is not above 0.
+ * Any float, row-major.
  * Numerics: real inside; the mean first, then squares about it; 16 lanes, fixed order; one rounding.
  * Threads: blocks of channels, each whole, so that no sum is shared.  Traffic: batchnorm 3 reads, 1 write;
  * batchnorm_grad 4 reads, 1 write.  Bound: bandwidth. */
@@ -111,10 +112,27 @@ static void batchnorm_tile(void *arg, int64_t tile)
     visit(job, &k, write_values);
 }
 
+/* dy, or of a norm with a relu behind it what that lets through, in `buffer`. */
+static const real *slopes(const channels *job, const several *k, int64_t c, const real *x, int64_t start, int64_t n,
+                          real *buffer)
+{
+    const real *dy = piece(job, buffer, 0, start, n);
+    if (!input(job, 5)) return dy;
+    ht_dtype dtype = job->launch->call->out[0]->dtype;
+    real deviation = fn_sqrt(param(job, 3, k->first + c, 0) + job->eps), shift = param(job, 5, k->first + c, 0);
+    real factor = param(job, 4, k->first + c, 1) / deviation;
+    for (int64_t i = 0; i < n; i++) {
+        _Alignas(double) char rounded[sizeof(double)]; /* as it was stored */
+        ht_save1(rounded, dtype, 0, (x[i] - k->mean[c]) * factor + shift);
+        buffer[i] = ht_load1(rounded, dtype, 0) <= 0 ? 0 : dy[i];
+    }
+    return buffer;
+}
+
 static void add_gradients(const channels *job, several *k, int64_t c, int64_t at, int64_t start, int64_t n)
 {
     real dy_buffer[CHUNK], x_buffer[CHUNK];
-    const real *dy = piece(job, dy_buffer, 0, start, n), *x = piece(job, x_buffer, 1, start, n);
+    const real *x = piece(job, x_buffer, 1, start, n), *dy = slopes(job, k, c, x, start, n, dy_buffer);
     ht_lanes_add(&k->a[c], at, dy, n);
     ht_lanes_add_products(&k->b[c], at, dy, x, k->mean[c], n);
 }
@@ -125,7 +143,7 @@ static void write_gradients(const channels *job, several *k, int64_t c, int64_t 
     (void)at;
     real dy_buffer[CHUNK], x_buffer[CHUNK], dx[CHUNK];
     real mean = k->mean[c], factor = k->factor[c], plain = k->a[c].sum[0], along = k->b[c].sum[0];
-    const real *dy = piece(job, dy_buffer, 0, start, n), *x = piece(job, x_buffer, 1, start, n);
+    const real *x = piece(job, x_buffer, 1, start, n), *dy = slopes(job, k, c, x, start, n, dy_buffer);
     for (int64_t i = 0; i < n; i++) dx[i] = factor * (dy[i] - plain - (x[i] - mean) * along);
     ht_save(job->launch->out[0], job->launch->call->out[0]->dtype, start, dx, n);
 }

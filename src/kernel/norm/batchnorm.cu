@@ -1,6 +1,7 @@
 // batchnorm: y = (x-m[c]) scale[c]/√(v[c]+eps) + shift[c], m and v of each channel c of x [N,C,S] (v divided by N S).
 // batchnorm_grad: with h = (x-m)/√(v+eps) and n = N S:  dshift = Σ dy,  dscale = Σ dy h,
-// dx = scale/√(v+eps) (dy - dshift/n - h dscale/n).
+// dx = scale/√(v+eps) (dy - dshift/n - h dscale/n); with a relu behind the norm, dy is 0 where the norm's result is not
+// above 0.
 // Three grids: parts of channels, which stay in registers; channels; parts again, to write. Fixed order, one rounding.
 // Where channels lie last the parts are rows of all channels.
 
@@ -97,10 +98,43 @@ struct batchnorm_grad_part {
     real plain, along;
 };
 
-template <class C, int N, class D, class X, class M>
-DEVICE void batchnorm_grad_measure(const D *dy, const X *x, const M *mean_in, batchnorm_grad_part *parts)
+// dy of a norm without a relu behind it.
+struct all_slopes {};
+// With one: the norm's result is rounded to Y, as it was stored, before it is compared.
+template <class Y, class V, class S, class H> struct relu_slopes {
+    const V *variance;
+    const S *scale;
+    const H *shift;
+    real eps;
+};
+
+// What a relu lets through in channel c.
+template <class SLOPES> struct relu_gate {
+    DEVICE_MEMBER relu_gate(const SLOPES &, int64_t) {}
+    DEVICE_MEMBER relu_gate() {}
+    DEVICE_MEMBER real through(real slope, real) const { return slope; }
+};
+template <class Y, class V, class S, class H> struct relu_gate<relu_slopes<Y, V, S, H>> {
+    real factor, shift;
+    DEVICE_MEMBER relu_gate() {}
+    DEVICE_MEMBER relu_gate(const relu_slopes<Y, V, S, H> &s, int64_t c)
+        : factor((s.scale ? (real)get(s.scale[c]) : 1) / fn_sqrt((real)get(s.variance[c]) + s.eps)),
+          shift((real)get(s.shift[c]))
+    {
+    }
+    DEVICE_MEMBER real through(real slope, real off) const
+    {
+        Y result;
+        put(&result, off * factor + shift);
+        return (real)get(result) <= 0 ? (real)0 : slope;
+    }
+};
+
+template <class C, int N, class D, class X, class M, class SLOPES>
+DEVICE void batchnorm_grad_measure(const D *dy, const X *x, const M *mean_in, batchnorm_grad_part *parts, SLOPES how)
 {
     const real mean = (real)get(mean_in[C::channel()]);
+    const relu_gate<SLOPES> gate(how, C::channel());
     real plain = 0, along = 0;
 #pragma unroll
     for (int p = 0; p < C::PACKS; p++) {
@@ -109,9 +143,9 @@ DEVICE void batchnorm_grad_measure(const D *dy, const X *x, const M *mean_in, ba
         const pack<D, N> slopes = get_pack<N>(dy + place);
         const pack<X, N> these = get_pack<N>(x + place);
         for (int k = 0; k < N; k++) {
-            const real slope = (real)get(slopes.item[k]);
+            const real off = (real)get(these.item[k]) - mean, slope = gate.through((real)get(slopes.item[k]), off);
             plain += slope;
-            along += slope * ((real)get(these.item[k]) - mean);
+            along += slope * off;
         }
     }
     plain = block_sum(plain);
@@ -141,10 +175,11 @@ DEVICE void batchnorm_grad_join(const batchnorm_grad_part *parts, batchnorm_chan
                                     dscale * rstd / (real)COUNT};
 }
 
-template <class C, int N, class D, class X, class Y>
-DEVICE void batchnorm_grad_write(const D *dy, const X *x, Y *dx, const batchnorm_channel *channels)
+template <class C, int N, class D, class X, class Y, class SLOPES>
+DEVICE void batchnorm_grad_write(const D *dy, const X *x, Y *dx, const batchnorm_channel *channels, SLOPES how)
 {
     const batchnorm_channel c = channels[C::channel()];
+    const relu_gate<SLOPES> gate(how, C::channel());
 #pragma unroll
     for (int p = 0; p < C::PACKS; p++) {
         if (C::number(p) >= C::END) break;
@@ -153,8 +188,8 @@ DEVICE void batchnorm_grad_write(const D *dy, const X *x, Y *dx, const batchnorm
         const pack<X, N> these = get_pack<N>(x + place);
         pack<Y, N> result;
         for (int k = 0; k < N; k++) {
-            const real shifted = (real)get(these.item[k]) - c.mean;
-            put(&result.item[k], c.factor * ((real)get(slopes.item[k]) - c.shift - shifted * c.along));
+            const real off = (real)get(these.item[k]) - c.mean, slope = gate.through((real)get(slopes.item[k]), off);
+            put(&result.item[k], c.factor * (slope - c.shift - off * c.along));
         }
         put_pack(dx + place, result);
     }
@@ -236,19 +271,24 @@ DEVICE void batchnorm_write_rows(const X *x, Y *y, const batchnorm_channel *chan
     }
 }
 
-template <class R, int N, class D, class X, class M>
-DEVICE void batchnorm_grad_measure_rows(const D *dy, const X *x, const M *mean_in, batchnorm_grad_part *parts)
+template <class R, int N, class D, class X, class M, class SLOPES>
+DEVICE void batchnorm_grad_measure_rows(const D *dy, const X *x, const M *mean_in, batchnorm_grad_part *parts, SLOPES how)
 {
     real plain[N] = {}, along[N] = {}, mean[N] = {};
-    for (int k = 0; k < N && R::end() > 0; k++) mean[k] = (real)get(mean_in[R::channel() + k]);
+    relu_gate<SLOPES> gate[N];
+    for (int k = 0; k < N && R::end() > 0; k++) {
+        mean[k] = (real)get(mean_in[R::channel() + k]);
+        gate[k] = relu_gate<SLOPES>(how, R::channel() + k);
+    }
 #pragma unroll 4
     for (int64_t row = R::slice(); row < R::end(); row += R::SLICES) {
         const pack<D, N> slopes = get_pack<N>(dy + R::row(row));
         const pack<X, N> these = get_pack<N>(x + R::row(row));
         for (int k = 0; k < N; k++) {
-            const real slope = (real)get(slopes.item[k]);
+            const real off = (real)get(these.item[k]) - mean[k];
+            const real slope = gate[k].through((real)get(slopes.item[k]), off);
             plain[k] += slope;
-            along[k] += slope * ((real)get(these.item[k]) - mean[k]);
+            along[k] += slope * off;
         }
     }
     const real all_plain = sum_slices<R, N>(plain), all_along = sum_slices<R, N>(along);
@@ -257,12 +297,14 @@ DEVICE void batchnorm_grad_measure_rows(const D *dy, const X *x, const M *mean_i
         parts[channel * R::PART_COUNT + R::part()] = batchnorm_grad_part{all_plain, all_along};
 }
 
-template <class R, int N, class D, class X, class Y>
-DEVICE void batchnorm_grad_write_rows(const D *dy, const X *x, Y *dx, const batchnorm_channel *channels)
+template <class R, int N, class D, class X, class Y, class SLOPES>
+DEVICE void batchnorm_grad_write_rows(const D *dy, const X *x, Y *dx, const batchnorm_channel *channels, SLOPES how)
 {
     real mean[N], factor[N], shift[N], along[N];
+    relu_gate<SLOPES> gate[N];
     for (int k = 0; k < N && R::end() > 0; k++) {
         const batchnorm_channel c = channels[R::channel() + k];
+        gate[k] = relu_gate<SLOPES>(how, R::channel() + k);
         mean[k] = c.mean, factor[k] = c.factor, shift[k] = c.shift, along[k] = c.along;
     }
 #pragma unroll 4
@@ -271,8 +313,9 @@ DEVICE void batchnorm_grad_write_rows(const D *dy, const X *x, Y *dx, const batc
         const pack<X, N> these = get_pack<N>(x + R::row(row));
         pack<Y, N> result;
         for (int k = 0; k < N; k++) {
-            const real shifted = (real)get(these.item[k]) - mean[k];
-            put(&result.item[k], factor[k] * ((real)get(slopes.item[k]) - shift[k] - shifted * along[k]));
+            const real off = (real)get(these.item[k]) - mean[k];
+            const real slope = gate[k].through((real)get(slopes.item[k]), off);
+            put(&result.item[k], factor[k] * (slope - shift[k] - off * along[k]));
         }
         put_pack(dx + R::row(row), result);
     }

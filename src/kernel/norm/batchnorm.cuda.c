@@ -126,23 +126,42 @@ static void batchnorm(ht_cuda_emission *e, const ht_launch *launch)
                      n.pack, n.channels);
 }
 
+typedef struct slopes_text {
+    char text[400];
+} slopes_text;
+
+/* An expression: how dy is read. */
+static slopes_text slopes_of(const ht_call *call)
+{
+    slopes_text to = {"all_slopes{}"};
+    ht_cuda_number eps;
+    if (call->n_in < 6) return to;
+    const char *dx = ht_cuda_type(call->out[0]->dtype), *variance = ht_cuda_type(call->in[3]->dtype);
+    const char *scale = call->in[4] ? ht_cuda_type(call->in[4]->dtype) : "real";
+    snprintf(to.text, sizeof to.text, "relu_slopes<%s, %s, %s, %s>{in3, %s, in5, %s}", dx, variance, scale,
+             ht_cuda_type(call->in[5]->dtype), ht_cuda_optional(call, 4),
+             ht_cuda_real(ht_call_float(call, "eps"), &eps));
+    return to;
+}
+
 static void batchnorm_grad(ht_cuda_emission *e, const ht_launch *launch)
 {
     const ht_call *call = launch->call;
     channels c = channels_of(call);
     names n = names_of(launch, &c);
+    slopes_text slopes = slopes_of(call);
     ht_cuda_number eps;
     ht_cuda_include(e, "batchnorm");
     ht_cuda_add_grid(e, n.blocks, HT_CUDA_THREADS, 0,
-                     "batchnorm_grad_measure%s<%s, %d>(in0, in1, in2, (batchnorm_grad_part *)workspace);", n.order,
-                     n.shape, n.pack);
+                     "batchnorm_grad_measure%s<%s, %d>(in0, in1, in2, (batchnorm_grad_part *)workspace, %s);", n.order,
+                     n.shape, n.pack, slopes.text);
     ht_cuda_add_grid(
         e, c.channels, JOIN_THREADS, 0,
         "batchnorm_grad_join<%lld, %lld>((const batchnorm_grad_part *)workspace, %s, in2, in3, %s, out1, out2, %s);",
         (long long)c.count, (long long)c.parts, n.channels, ht_cuda_optional(call, 4),
         ht_cuda_real(ht_call_float(call, "eps"), &eps));
-    ht_cuda_add_grid(e, n.blocks, HT_CUDA_THREADS, 0, "batchnorm_grad_write%s<%s, %d>(in0, in1, out0, %s);", n.order,
-                     n.shape, n.pack, n.channels);
+    ht_cuda_add_grid(e, n.blocks, HT_CUDA_THREADS, 0, "batchnorm_grad_write%s<%s, %d>(in0, in1, out0, %s, %s);",
+                     n.order, n.shape, n.pack, n.channels, slopes.text);
 }
 
 HT_CUDA_CHANNELS_KERNEL(batchnorm, can, workspace, batchnorm)
