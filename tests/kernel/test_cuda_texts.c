@@ -1,5 +1,5 @@
 /* What CUDA rows write is right for NVRTC, in every number type, without a GPU: one sample of each op is compiled for
- * sm_90; with HALFTONE_LONG=1 all samples, and for sm_80 and sm_100. */
+ * sm_90, and another one channels-last where the row follows; with HALFTONE_LONG=1 all samples, and for sm_80 and sm_100. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static void add_text(const op_case *c, const char *text, int architecture)
 }
 
 /* The text of a call; false where no thread would run. Operands lie at NULL: as well aligned as can be. */
-static bool add_texts(const op_case *c, const ht_kernel *k)
+static bool add_texts(const op_case *c, const ht_call *call, const ht_kernel *k)
 {
     const void *in[HT_SAMPLE_MAX] = {NULL};
     void *out[RESULTS] = {NULL};
@@ -59,9 +59,9 @@ static bool add_texts(const op_case *c, const ht_kernel *k)
     ht_fused_operand operands[HT_FUSED_OPERANDS];
     ht_fused_step step;
     ht_chain_op chain[HT_CHAIN_OPS(1)];
-    ht_launch launch = {.call = c->call, .in = in, .out = out, .row = k, .kernel = k->name, .threads = 1};
+    ht_launch launch = {.call = call, .in = in, .out = out, .row = k, .kernel = k->name, .threads = 1};
     if (k->elementwise) {
-        ht_fused_alone(&fused, operands, &step, chain, c->call, k->elementwise);
+        ht_fused_alone(&fused, operands, &step, chain, call, k->elementwise);
         launch.fused = &fused;
     }
     ht_cuda_emission e;
@@ -75,20 +75,52 @@ static bool add_texts(const op_case *c, const ht_kernel *k)
     return has_grids;
 }
 
-static bool add_sample(const ht_op *op, const ht_kernel *k, const char *line, const op_variant *v)
+static bool add_channels_last(const op_case *c, const ht_kernel *k)
+{
+    ht_type types[HT_SAMPLE_MAX + RESULTS];
+    const ht_type *list[HT_SAMPLE_MAX + RESULTS] = {NULL};
+    ht_call call = *c->call;
+    for (size_t i = 0; i < call.n_in + call.n_out; i++) {
+        const ht_type *type = i < call.n_in ? call.in[i] : call.out[i - call.n_in];
+        if (!type) continue;
+        types[i] = *type;
+        list[i] = &types[i];
+        if (type->rank >= 3) ht_type_channels_last(&types[i]);
+    }
+    call.in = list;
+    call.out = list + call.n_in;
+    return ht_cuda_channels_last(&call) && !k->can(&call, &target) && add_texts(c, &call, k);
+}
+
+static bool add_sample(const ht_op *op, const ht_kernel *k, const char *line, const op_variant *v, bool channels_last)
 {
     op_case c;
     op_case_parse(&c, op, line);
-    bool added = op_variant_build(&c, v) && !k->can(c.call, &target) && add_texts(&c, k);
+    bool added = op_variant_build(&c, v);
+    if (channels_last)
+        added = added && add_channels_last(&c, k);
+    else
+        added = added && !k->can(c.call, &target) && add_texts(&c, c.call, k);
     op_case_free(&c);
     return added;
 }
 
+static size_t count_samples(const ht_op *op)
+{
+    size_t n = 0;
+    while (op->samples && op->samples[n]) n++;
+    return n;
+}
+
 static void add_row(const ht_op *op, const ht_kernel *k)
 {
-    for (size_t v = 0; v < op_variant_count; v++)
-        for (size_t s = 0; !op_variants[v].special && op->samples && op->samples[s]; s++)
-            if (add_sample(op, k, op->samples[s], &op_variants[v]) && !is_long()) break;
+    for (size_t v = 0; v < op_variant_count; v++) {
+        if (op_variants[v].special) continue;
+        for (size_t s = 0; s < count_samples(op); s++)
+            if (add_sample(op, k, op->samples[s], &op_variants[v], false) && !is_long()) break;
+        for (size_t s = count_samples(op); s-- > 0 && k->channels != HT_CHANNELS_AS_THEY_COME;)
+            if (add_sample(op, k, op->samples[s], &op_variants[v], true) && !is_long()) break;
+    }
 }
 
 static bool is_row(const ht_kernel *k, const ht_op *op)
