@@ -8,6 +8,8 @@
 
 enum {
     NOT_READY = 600,          /* CUDA_ERROR_NOT_READY */
+    PROCESSORS = 16,          /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
+    SHARED_BYTES = 97,        /* CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
     MAJOR = 75,               /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
     MINOR = 76,               /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR */
     OLDEST_ARCHITECTURE = 80, /* the first with bf16 */
@@ -47,6 +49,10 @@ static ht_status check_machine(cuda_device *d, int device)
                 version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
     HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&major, MAJOR, device), "asking for the architecture"));
     HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&minor, MINOR, device), "asking for the architecture"));
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&d->limits.processors, PROCESSORS, device),
+                      "counting processors"));
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&d->limits.shared_bytes, SHARED_BYTES, device),
+                      "asking for shared memory"));
     HT_TRY(cuda_check(d, d->driver->cuDeviceGetName(name, sizeof name, device), "asking for the name"));
     d->architecture = major * 10 + minor;
     if (d->architecture < OLDEST_ARCHITECTURE)
@@ -83,6 +89,11 @@ static ht_status cuda_open(ht_device **out, ht_context *ctx)
     else
         free(d);
     return status;
+}
+
+ht_cuda_limits ht_cuda_device_limits(const ht_device *device)
+{
+    return ((const cuda_device *)device)->limits;
 }
 
 /* ---- what rows share ---- */

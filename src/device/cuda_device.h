@@ -8,9 +8,22 @@ typedef struct ht_cuda_program ht_cuda_program;
 /* It can be launched after the device's next `load`, which compiles all that are new, in parallel. */
 ht_status ht_cuda_program_get(ht_device *device, const char *name, const char *text, int entries,
                               ht_cuda_program **out);
+/* One grid of a program. Blocks that run `together` wait for each other: either all of them have a place on the device at
+ * the same time, or the launch fails. */
+typedef struct ht_cuda_shape {
+    int64_t blocks;
+    int threads, shared_bytes;
+    bool together;
+} ht_cuda_shape;
 /* On a queue of that device; `arguments`: the address of each. */
-ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program, int entry, int64_t blocks,
-                                 int threads, int shared_bytes, void **arguments);
+ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program, int entry, const ht_cuda_shape *shape,
+                                 void **arguments);
+/* What a device has for blocks that run together. */
+typedef struct ht_cuda_limits {
+    int processors;   /* multiprocessors */
+    int shared_bytes; /* of a block at most */
+} ht_cuda_limits;
+ht_cuda_limits ht_cuda_device_limits(const ht_device *device);
 
 /* NVRTC alone, without a GPU: is the text right for an architecture such as 90? HT_ENOTSUP: the library is not there. */
 ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, char **cubin, size_t *bytes);

@@ -10,6 +10,7 @@ typedef struct cuda_device {
     ht_device base;
     const cuda_driver *driver;
     int number, architecture; /* 90: sm_90 */
+    ht_cuda_limits limits;
     void *context;
     ht_cuda_program *programs; /* lists, the newest first */
     cuda_kept *kept;

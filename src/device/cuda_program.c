@@ -239,16 +239,19 @@ void cuda_programs_free(cuda_device *d)
     }
 }
 
-ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program, int entry, int64_t blocks,
-                                 int threads, int shared_bytes, void **arguments)
+ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program, int entry, const ht_cuda_shape *shape,
+                                 void **arguments)
 {
     const cuda_device *d = (const cuda_device *)queue->device;
-    void *function = program->functions[entry];
-    if (shared_bytes > SHARED_WITHOUT_ASKING)
-        HT_TRY(cuda_check(d, d->driver->cuFuncSetAttribute(function, MAX_SHARED_BYTES, shared_bytes),
+    void *function = program->functions[entry], *stream = ht_cuda_stream(queue);
+    unsigned blocks = (unsigned)shape->blocks, threads = (unsigned)shape->threads;
+    unsigned shared_bytes = (unsigned)shape->shared_bytes;
+    if (shape->shared_bytes > SHARED_WITHOUT_ASKING)
+        HT_TRY(cuda_check(d, d->driver->cuFuncSetAttribute(function, MAX_SHARED_BYTES, shape->shared_bytes),
                           "asking for shared memory"));
-    return cuda_check(d,
-                      d->driver->cuLaunchKernel(function, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1,
-                                                (unsigned)shared_bytes, ht_cuda_stream(queue), arguments, NULL),
-                      "launching a kernel");
+    int result = shape->together ? d->driver->cuLaunchCooperativeKernel(function, blocks, 1, 1, threads, 1, 1,
+                                                                        shared_bytes, stream, arguments)
+                                 : d->driver->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared_bytes,
+                                                             stream, arguments, NULL);
+    return cuda_check(d, result, "launching a kernel");
 }

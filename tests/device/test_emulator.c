@@ -62,11 +62,16 @@ static ht_status load(fixture *f, const char *body, ht_cuda_program **program)
     return status == HT_OK ? f->device->class->load(f->device) : status;
 }
 
-static ht_status launch(fixture *f, const char *body, int blocks, int threads, int shared_bytes, void *argument)
+static ht_status launch_shape(fixture *f, const char *body, ht_cuda_shape shape, void *argument)
 {
     ht_cuda_program *program;
     HT_TRY(load(f, body, &program));
-    return ht_cuda_program_launch(f->queue, program, 0, blocks, threads, shared_bytes, &(void *){&argument});
+    return ht_cuda_program_launch(f->queue, program, 0, &shape, &(void *){&argument});
+}
+
+static ht_status launch(fixture *f, const char *body, int blocks, int threads, int shared_bytes, void *argument)
+{
+    return launch_shape(f, body, (ht_cuda_shape){blocks, threads, shared_bytes, false}, argument);
 }
 
 /* host[i] is what the kernel leaves in n[i]; it begins with zeros. */
@@ -158,6 +163,54 @@ static void emulator__blocks_and_threads_have_no_order(void **state)
     }
     for (int i = 0; i < 1000; i++) assert_int_equal(seen[i], 1);
     assert_true(in_order < 100);
+}
+
+/* n[0] counts the blocks that have come; each adds what the one before it has written in the round before. */
+static const char rounds_of_blocks[] =
+    "SHARED_BYTES(bytes); int *own = (int *)bytes; __shared__ int fixed; const int b = blockIdx.x, t = threadIdx.x;\n"
+    "own[t] = b; if (t == 0) fixed = b;\n"
+    "for (int round = 0; round < 3; round++) {\n"
+    "    const int before = round ? n[1 + (round - 1) * 256 + (b + 7) % 8 * 32 + t] : 0;\n"
+    "    n[1 + round * 256 + b * 32 + t] = before + 1;\n"
+    "    __syncthreads();\n"
+    "    if (t == 0) atomicAdd(&n[0], 1);\n"
+    "    if (t == 0) while (n[0] < 8 * (round + 1)) emulated_pause();\n"
+    "    __syncthreads();\n"
+    "}\n"
+    "n[1000 + b * 32 + t] = own[t] * 100 + fixed;";
+
+static void emulator__blocks_that_run_together_wait_for_each_other(void **state)
+{
+    fixture *f = *state;
+    context_must(f->ctx, launch_shape(f, rounds_of_blocks, (ht_cuda_shape){8, 32, 128, true}, f->numbers));
+    context_must(f->ctx, ht_queue_copy(f->queue, f->host, f->numbers, sizeof f->host, HT_COPY_FROM_DEVICE));
+    for (int i = 0; i < 256; i++) assert_int_equal(f->host[1 + 512 + i], 3);
+    for (int i = 0; i < 256; i++) assert_int_equal(f->host[1000 + i], i / 32 * 101); /* each has its shared memory */
+}
+
+static void expect_message(fixture *f, ht_status status, const char *words)
+{
+    assert_int_not_equal(status, HT_OK);
+    if (!strstr(ht_context_message(f->ctx), words)) fail_msg("no '%s' in: %s", words, ht_context_message(f->ctx));
+}
+
+static void emulator__waiting_for_blocks_that_may_come_later_fails(void **state)
+{
+    fixture *f = *state;
+    expect_message(f, launch(f, rounds_of_blocks, 8, 32, 128, f->numbers), "may come later");
+}
+
+static void emulator__blocks_that_never_come_fail(void **state)
+{
+    fixture *f = *state;
+    expect_message(f, launch_shape(f, rounds_of_blocks, (ht_cuda_shape){7, 32, 128, true}, f->numbers), "none comes");
+}
+
+static void emulator__more_blocks_together_than_processors_are_refused(void **state)
+{
+    fixture *f = *state;
+    expect_message(f, launch_shape(f, rounds_of_blocks, (ht_cuda_shape){21, 32, 128, true}, f->numbers),
+                   "21 blocks together");
 }
 
 static void emulator__f16_is_that_of_the_cpu(void **state)
@@ -285,6 +338,10 @@ int main(void)
         CASE(lanes_shuffle_and_vote),
         CASE(dynamic_shared_memory_and_atomics),
         CASE(blocks_and_threads_have_no_order),
+        CASE(blocks_that_run_together_wait_for_each_other),
+        CASE(waiting_for_blocks_that_may_come_later_fails),
+        CASE(blocks_that_never_come_fail),
+        CASE(more_blocks_together_than_processors_are_refused),
         CASE(f16_is_that_of_the_cpu),
         CASE(a_barrier_that_some_miss_fails),
         CASE(a_shuffle_that_some_miss_fails),

@@ -69,10 +69,13 @@ typedef struct fiber {
 
 static struct {
     const emulated_grid *grid;
-    fiber fibers[EMULATED_THREADS];
+    fiber *fibers; /* of the block that runs */
+    char *stacks;
+    fiber alone[EMULATED_THREADS]; /* of blocks that run one after the other */
+    char *stacks_alone;
     unsigned current;
     fiber_context scheduler;
-    char *stacks;
+    bool moved_on; /* the block that runs did more than to look whether others have come */
     uint64_t random;
     sigjmp_buf escape;
     char failure[512];
@@ -128,7 +131,8 @@ static void resume(unsigned thread)
 
 /* ---- meetings ---- */
 
-static const char *const meeting_names[] = {"__syncthreads", "__syncwarp", "a shuffle", "a vote"};
+static const char *const meeting_names[] = {"__syncthreads", "__syncwarp", "a shuffle", "a vote",
+                                            "a pause for other blocks"};
 
 static unsigned long long ballot(const fiber *lanes, unsigned mask)
 {
@@ -150,7 +154,7 @@ static bool meet_warp(unsigned thread)
         if (first + i >= run.grid->threads)
             return fail("the mask %08x of thread %u names lane %u, and the block has %u threads", mask, thread, i,
                         run.grid->threads);
-        if (lanes[i].state != WAITS || lanes[i].kind == EMULATED_BLOCK) return true;
+        if (lanes[i].state != WAITS || lanes[i].kind == EMULATED_BLOCK || lanes[i].kind == EMULATED_OTHERS) return true;
         if (lanes[i].kind != f->kind || lanes[i].mask != mask)
             return fail("thread %u is at %s with mask %08x, thread %u at %s with mask %08x", thread,
                         meeting_names[f->kind], mask, first + i, meeting_names[lanes[i].kind], lanes[i].mask);
@@ -175,7 +179,7 @@ static unsigned count_state(fiber_state state)
 
 static bool tell_stuck(void)
 {
-    unsigned ended = count_state(DONE), at[4] = {0}, waits = 0;
+    unsigned ended = count_state(DONE), at[5] = {0}, waits = 0;
     for (unsigned i = 0; i < run.grid->threads; i++)
         if (run.fibers[i].state == WAITS) {
             at[run.fibers[i].kind]++;
@@ -221,28 +225,58 @@ static bool run_ready(bool *moved)
         if (thread >= threads || run.fibers[thread].state != READY) continue;
         *moved = true;
         resume(thread);
-        if (run.fibers[thread].state == WAITS && run.fibers[thread].kind != EMULATED_BLOCK && !meet_warp(thread))
+        const fiber *f = &run.fibers[thread];
+        if (f->state != WAITS || f->kind != EMULATED_OTHERS) run.moved_on = true;
+        if (f->state == WAITS && f->kind != EMULATED_BLOCK && f->kind != EMULATED_OTHERS && !meet_warp(thread))
             return false;
     }
     return true;
 }
 
-static bool run_block(unsigned block)
+/* Threads that waited for other blocks may look again. False: there were none. */
+static bool resume_others(void)
+{
+    bool any = false;
+    for (unsigned i = 0; i < run.grid->threads; i++)
+        if (run.fibers[i].state == WAITS && run.fibers[i].kind == EMULATED_OTHERS) {
+            run.fibers[i].state = READY;
+            any = true;
+        }
+    return any;
+}
+
+static void start_block(void)
 {
     const emulated_grid *g = run.grid;
-    emulated_driver_state.block.x = block;
     memset(g->shared, EMULATED_JUNK, (size_t)(g->shared_end - g->shared));
     if (g->shared_count) memset(g->shared_bytes, EMULATED_JUNK, g->shared_count);
     for (unsigned i = 0; i < g->threads; i++) {
         run.fibers[i].state = READY;
         context_make(&run.fibers[i].context, run.stacks + (size_t)i * STACK_BYTES, fiber_main);
     }
-    bool done = false, moved;
-    while (!done) {
+}
+
+/* Until it ends or waits for other blocks. */
+static bool go_on(unsigned block, bool *done)
+{
+    bool moved;
+    emulated_driver_state.block.x = block;
+    *done = false;
+    while (!*done) {
         if (!run_ready(&moved)) return false;
-        if (!moved && !meet_block(&done)) return false;
+        if (moved) continue;
+        if (resume_others()) return run.grid->together ? true : fail("it waits for other blocks, which may come later");
+        if (!meet_block(done)) return false;
     }
     return true;
+}
+
+static bool run_block(unsigned block)
+{
+    bool done;
+    emulated_driver_state.block.x = block;
+    start_block();
+    return go_on(block, &done);
 }
 
 static bool coprime(uint64_t a, uint64_t b)
@@ -266,6 +300,74 @@ static bool run_blocks(void)
         at = (at + step) % blocks;
     }
     return true;
+}
+
+/* ---- blocks that wait for each other ---- */
+
+typedef struct waiting_block {
+    fiber fibers[EMULATED_THREADS];
+    char *stacks, *shared, *shared_bytes; /* of the fibers; copies of what the block holds there while another runs */
+    bool started, done;
+} waiting_block;
+
+static void swap_in(waiting_block *b)
+{
+    const emulated_grid *g = run.grid;
+    run.fibers = b->fibers;
+    run.stacks = b->stacks;
+    if (!b->started) start_block();
+    if (b->started) memcpy(g->shared, b->shared, (size_t)(g->shared_end - g->shared));
+    if (b->started && g->shared_count) memcpy(g->shared_bytes, b->shared_bytes, g->shared_count);
+    b->started = true;
+}
+
+static void swap_out(waiting_block *b)
+{
+    const emulated_grid *g = run.grid;
+    memcpy(b->shared, g->shared, (size_t)(g->shared_end - g->shared));
+    if (g->shared_count) memcpy(b->shared_bytes, g->shared_bytes, g->shared_count);
+}
+
+/* In turns until all have ended. */
+static bool take_turns(waiting_block *blocks)
+{
+    for (unsigned left = run.grid->blocks; left > 0;) {
+        unsigned first = (unsigned)next_random();
+        run.moved_on = false;
+        for (unsigned i = 0; i < run.grid->blocks; i++) {
+            unsigned number = (unsigned)(((uint64_t)first + i) % run.grid->blocks);
+            waiting_block *b = &blocks[number];
+            if (b->done) continue;
+            swap_in(b);
+            if (!go_on(number, &b->done)) return false;
+            swap_out(b);
+            left -= b->done;
+        }
+        if (!run.moved_on) return fail("all blocks wait for others, and none comes");
+    }
+    return true;
+}
+
+static char *make_stack_memory(size_t threads);
+
+static bool run_together(void)
+{
+    const emulated_grid *g = run.grid;
+    size_t fixed = (size_t)(g->shared_end - g->shared) + 1;
+    waiting_block *blocks = calloc(g->blocks, sizeof *blocks);
+    char *stacks = make_stack_memory((size_t)g->blocks * g->threads),
+         *copies = malloc(g->blocks * (fixed + g->shared_count));
+    bool ran = blocks && stacks && copies;
+    for (size_t i = 0; ran && i < g->blocks; i++) {
+        blocks[i].stacks = stacks + i * g->threads * STACK_BYTES;
+        blocks[i].shared = copies + i * (fixed + g->shared_count);
+        blocks[i].shared_bytes = blocks[i].shared + fixed;
+    }
+    ran = ran ? take_turns(blocks) : fail("no memory for the stacks of threads");
+    if (stacks) munmap(stacks, (size_t)g->blocks * g->threads * STACK_BYTES);
+    free(copies);
+    free(blocks);
+    return ran;
 }
 
 /* ---- faults ---- */
@@ -305,21 +407,22 @@ static void catch_faults(bool on)
     if (!on) sigaltstack(&before, NULL);
 }
 
-static bool make_stacks(void)
+static char *make_stack_memory(size_t threads)
 {
-    if (run.stacks) return true;
-    void *stacks = mmap(NULL, (size_t)EMULATED_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stacks == MAP_FAILED) return false;
-    run.stacks = stacks;
-    for (int i = 0; i < EMULATED_THREADS; i++) mprotect(run.stacks + (size_t)i * STACK_BYTES, PAGE, PROT_NONE);
-    return true;
+    char *stacks =
+        mmap(NULL, threads * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) return NULL;
+    for (size_t i = 0; i < threads; i++) mprotect(stacks + i * STACK_BYTES, PAGE, PROT_NONE);
+    return stacks;
 }
 
 const char *emulated_run(const emulated_grid *grid)
 {
-    if (!make_stacks()) return "no memory for the stacks of threads";
+    if (!run.stacks_alone) run.stacks_alone = make_stack_memory(EMULATED_THREADS);
+    if (!run.stacks_alone) return "no memory for the stacks of threads";
     run.grid = grid;
+    run.fibers = run.alone;
+    run.stacks = run.stacks_alone;
     run.random += 0x9e3779b97f4a7c15u; /* the same in every process, another in every launch */
     emulated_driver_state.meet = meet;
     emulated_driver_state.shared_bytes = grid->shared_bytes;
@@ -327,7 +430,7 @@ const char *emulated_run(const emulated_grid *grid)
     emulated_driver_state.grid_size = (emulated_place){grid->blocks, 1, 1};
     run.failure[0] = 0;
     catch_faults(true);
-    if (sigsetjmp(run.escape, 1) == 0) (void)run_blocks();
+    if (sigsetjmp(run.escape, 1) == 0) (void)(grid->together ? run_together() : run_blocks());
     catch_faults(false);
     return run.failure[0] ? run.failure : NULL;
 }

@@ -1,7 +1,9 @@
-/* Blocks of threads on the CPU: one block at a time, its threads as fibers that take turns in a pseudo-random order. */
+/* Blocks of threads on the CPU: one block at a time, its threads as fibers that take turns in a pseudo-random order. Blocks
+ * that run together take turns, too: another one runs when one waits for others. */
 #ifndef HT_TESTS_EMULATED_BLOCKS_H
 #define HT_TESTS_EMULATED_BLOCKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +18,7 @@ typedef struct emulated_grid {
     char *shared, *shared_end; /* static shared memory */
     char *shared_bytes;        /* dynamic */
     size_t shared_count;
+    bool together;
 } emulated_grid;
 
 extern emulated_state emulated_driver_state;

@@ -24,6 +24,8 @@ enum {
     INVALID_IMAGE = 200,
     NOT_FOUND = 500,
     LAUNCH_FAILED = 719,
+    TOO_LARGE = 720,
+    PROCESSORS = 20,
     NOT_CAPTURED = 900,
     PAGE = 4096,
     ALIGNMENT = 64, /* of memory; what a device promises */
@@ -93,8 +95,8 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
     switch (attribute) {
-    case 16: *value = 4; return 0; /* multiprocessors */
-    case 75: *value = 9; return 0; /* architecture 9.0 */
+    case 16: *value = PROCESSORS; return 0; /* multiprocessors */
+    case 75: *value = 9; return 0;          /* architecture 9.0 */
     case 76: *value = 0; return 0;
     case 97: *value = SHARED_MOST; return 0; /* shared bytes of a block that asks */
     default: return fail(INVALID_VALUE, "the emulated GPU does not know attribute %d", attribute);
@@ -500,22 +502,40 @@ static int check_arguments(const function *f, void **arguments)
     return 0;
 }
 
-static int run_grid(const function *f, unsigned blocks, unsigned threads, unsigned shared_bytes, void **arguments)
+static int run_grid(const function *f, const emulated_command *c, void **arguments)
 {
-    allocation *shared = allocate(shared_bytes);
+    allocation *shared = allocate(c->shared_bytes);
     if (!shared) return fail(OUT_OF_MEMORY, "the host has no memory for shared memory");
     const char *failure = emulated_run(&(emulated_grid){.entry = f->entry,
                                                         .arguments = arguments,
-                                                        .blocks = blocks,
-                                                        .threads = threads,
+                                                        .blocks = c->blocks,
+                                                        .threads = c->threads,
                                                         .shared = f->shared[0],
                                                         .shared_end = f->shared[1],
                                                         .shared_bytes = shared->data,
-                                                        .shared_count = shared_bytes});
+                                                        .shared_count = c->shared_bytes,
+                                                        .together = c->together});
     int result = failure ? fail(LAUNCH_FAILED, "%s", failure) : check_edges(shared);
     munmap(shared->pages, shared->page_bytes);
     free(shared);
     broken = result;
+    return result;
+}
+
+static int launch(emulated_command *c, void *stream, void **arguments)
+{
+    const function *f = c->function;
+    if (c->blocks == 0 || c->blocks > 0x7fffffffu || c->threads == 0 || c->threads > EMULATED_THREADS)
+        return fail(INVALID_VALUE, "a grid of %u blocks of %u threads", c->blocks, c->threads);
+    if (c->shared_bytes > (unsigned)f->shared_most)
+        return fail(INVALID_VALUE, "%u bytes of shared memory, and the function may have %d", c->shared_bytes,
+                    f->shared_most);
+    for (int i = 0; i < f->parameters; i++) c->values[i] = *(uintptr_t *)arguments[i];
+    if (emulated_capture(stream, c)) return 0;
+    pthread_mutex_lock(&lock);
+    int result = broken ? broken : check_arguments(f, arguments);
+    if (!result) result = run_grid(f, c, arguments);
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -525,17 +545,18 @@ int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid
     const function *f = handle;
     if (extra || grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1)
         return fail(INVALID_VALUE, "the emulated GPU has one axis of blocks and one of threads");
-    if (grid_x == 0 || grid_x > 0x7fffffffu || block_x == 0 || block_x > EMULATED_THREADS)
-        return fail(INVALID_VALUE, "a grid of %u blocks of %u threads", grid_x, block_x);
-    if (shared_bytes > (unsigned)f->shared_most)
-        return fail(INVALID_VALUE, "%u bytes of shared memory, and the function may have %d", shared_bytes,
-                    f->shared_most);
-    emulated_command command = {handle, grid_x, block_x, shared_bytes, f->parameters, {0}, 0, 0, 0};
-    for (int i = 0; i < f->parameters; i++) command.values[i] = *(uintptr_t *)arguments[i];
-    if (emulated_capture(stream, &command)) return 0;
-    pthread_mutex_lock(&lock);
-    int result = broken ? broken : check_arguments(f, arguments);
-    if (!result) result = run_grid(f, grid_x, block_x, shared_bytes, arguments);
-    pthread_mutex_unlock(&lock);
-    return result;
+    emulated_command command = {handle, grid_x, block_x, shared_bytes, false, f->parameters, {0}, 0, 0, 0};
+    return launch(&command, stream, arguments);
+}
+
+/* A processor holds one block. */
+int cuLaunchCooperativeKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                              unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **arguments)
+{
+    const function *f = handle;
+    if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1)
+        return fail(INVALID_VALUE, "the emulated GPU has one axis of blocks and one of threads");
+    if (grid_x > PROCESSORS) return fail(TOO_LARGE, "%u blocks together, and %d processors", grid_x, PROCESSORS);
+    emulated_command command = {handle, grid_x, block_x, shared_bytes, true, f->parameters, {0}, 0, 0, 0};
+    return launch(&command, stream, arguments);
 }

@@ -72,6 +72,9 @@ static int run(emulated_command *c, void *stream)
     void *arguments[EMULATED_PARAMETERS];
     if (!c->function) return cuMemcpyDtoDAsync_v2(c->to, c->from, c->bytes, stream);
     for (int i = 0; i < c->parameters; i++) arguments[i] = &c->values[i];
+    if (c->together)
+        return cuLaunchCooperativeKernel(c->function, c->blocks, 1, 1, c->threads, 1, 1, c->shared_bytes, stream,
+                                         arguments);
     return cuLaunchKernel(c->function, c->blocks, 1, 1, c->threads, 1, 1, c->shared_bytes, stream, arguments, NULL);
 }
 

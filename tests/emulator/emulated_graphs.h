@@ -11,6 +11,7 @@ enum { EMULATED_PARAMETERS = 64 };
 typedef struct emulated_command {
     void *function; /* NULL: a copy */
     unsigned blocks, threads, shared_bytes;
+    bool together;
     int parameters;
     uintptr_t values[EMULATED_PARAMETERS];
     uint64_t to, from;

@@ -12,7 +12,8 @@ typedef enum emulated_meeting {
     EMULATED_BLOCK,   /* all threads of the block: the sum of their values */
     EMULATED_WARP,    /* the lanes of a mask: nothing */
     EMULATED_SHUFFLE, /* the lanes of a mask: the value of the lane that the thread names */
-    EMULATED_BALLOT   /* the lanes of a mask: bit i is the value of lane i */
+    EMULATED_BALLOT,  /* the lanes of a mask: bit i is the value of lane i */
+    EMULATED_OTHERS   /* other blocks, which run in the meantime: nothing */
 } emulated_meeting;
 
 typedef struct emulated_state {

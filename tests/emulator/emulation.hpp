@@ -101,6 +101,8 @@ template <class T> static inline T __shfl_xor_sync(unsigned mask, T x, int bits,
     return emulated_shuffle(mask, x, from > (lane | (width - 1)) ? lane : from);
 }
 
+// For loops that wait until another block has written something.
+static inline void emulated_pause() { emulated_here->meet(EMULATED_OTHERS, 0, 0, 0); }
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 

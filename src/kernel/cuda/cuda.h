@@ -12,20 +12,14 @@ enum {
     HT_CUDA_THREADS = 256, /* of a block, where a row has no reason for another number */
 };
 
-/* One grid of threads; they run one after the other. */
-typedef struct ht_cuda_grid {
-    int64_t blocks;
-    int threads;
-    int shared_bytes; /* beyond what the text declares itself: `extern __shared__` */
-} ht_cuda_grid;
-
 /* The code of a call. Grid i runs the entry "<name>_<i>". */
 typedef struct ht_cuda_emission {
     char name[48]; /* of the row, up to its point */
     ht_text text;
     const ht_launch *launch;
     bool wide; /* `real` is double */
-    ht_cuda_grid grids[HT_CUDA_GRIDS];
+    ht_cuda_shape
+        grids[HT_CUDA_GRIDS]; /* they run one after the other; shared_bytes are beyond what the text declares */
     int grid_count;
     ht_text grids_text;       /* the entries, behind all templates */
     const char *included[16]; /* files that are in the text */
@@ -41,6 +35,10 @@ void ht_cuda_include(ht_cuda_emission *e, const char *file);
  * left out. */
 void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shared_bytes, const char *body, ...)
     __attribute__((format(printf, 5, 6)));
+/* The blocks of the last grid wait for each other: they must all run at the same time. */
+void ht_cuda_run_together(ht_cuda_emission *e);
+/* Of the launch's device; of an H200 where a launch has none. */
+ht_cuda_limits ht_cuda_launch_limits(const ht_launch *launch);
 /* So many blocks that each of n items has a thread. */
 int64_t ht_cuda_blocks(int64_t n, int threads);
 /* Threads of a block that works on a row of n elements: warps, no more than the row fills. */

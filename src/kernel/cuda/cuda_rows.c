@@ -8,7 +8,7 @@
 typedef struct prepared {
     ht_cuda_program *program;
     int grid_count;
-    ht_cuda_grid grids[HT_CUDA_GRIDS];
+    ht_cuda_shape grids[HT_CUDA_GRIDS];
     void **arguments; /* addresses of the values behind them */
     const void *values[];
 } prepared;
@@ -46,7 +46,6 @@ ht_status ht_cuda_run(const ht_launch *launch)
 {
     prepared *p = launch->prepared;
     for (int i = 0; i < p->grid_count; i++)
-        HT_TRY(ht_cuda_program_launch(launch->queue, p->program, i, p->grids[i].blocks, p->grids[i].threads,
-                                      p->grids[i].shared_bytes, p->arguments));
+        HT_TRY(ht_cuda_program_launch(launch->queue, p->program, i, &p->grids[i], p->arguments));
     return HT_OK;
 }

@@ -140,7 +140,7 @@ void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shar
 {
     if (blocks <= 0) return;
     ht_text *text = &e->grids_text;
-    e->grids[e->grid_count] = (ht_cuda_grid){blocks, threads, shared_bytes};
+    e->grids[e->grid_count] = (ht_cuda_shape){blocks, threads, shared_bytes, false};
     ht_text_add(text, "extern \"C\" __global__ void __launch_bounds__(%d) %s_%d(", threads, e->name, e->grid_count++);
     add_parameters(text, e->launch->call);
     ht_text_add(text, ")\n{\n    ");
@@ -149,6 +149,17 @@ void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shar
     ht_text_addv(text, body, args);
     va_end(args);
     ht_text_add(text, "\n}\n");
+}
+
+void ht_cuda_run_together(ht_cuda_emission *e)
+{
+    if (e->grid_count) e->grids[e->grid_count - 1].together = true;
+}
+
+ht_cuda_limits ht_cuda_launch_limits(const ht_launch *launch)
+{
+    static const ht_cuda_limits h200 = {132, 227 << 10};
+    return launch->queue ? ht_cuda_device_limits(launch->queue->device) : h200;
 }
 
 bool ht_cuda_has_f64(const ht_call *call)
