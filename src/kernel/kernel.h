@@ -84,6 +84,8 @@ typedef struct ht_kernel {
     void (*emit)(struct ht_cuda_emission *e, const ht_launch *launch); /* of a row that is text: kernel/cuda/cuda.h */
     /* Does the row run these calls with its own? NULL: yes; else the reason. A row without it takes none. */
     const char *(*takes)(const ht_call *call, const ht_fusion *fusion, const ht_target *target);
+    /* Some values between inputs and results are rounded to the half type of the inputs, as what tensor cores read is. */
+    bool rounds_inside;
     bool
         strided_results; /* takes results whose strides are not those of a row-major value, for the planner to choose */
     ht_channel_order channels;         /* for the planner, where `can` agrees */
