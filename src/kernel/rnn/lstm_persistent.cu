@@ -1,9 +1,18 @@
 // The steps of lstm and lstm_grad, each as one grid whose blocks stay for all steps. A block makes the four gates of 16
-// units for tiles of 64 sequences. In half it holds its part of w_hidden in registers; what blocks tell each other, h or
-// d(gates) of a step, goes through memory that all processors share, and a counter says who has written. Sums are f32, in
-// a fixed order. Tensor cores read h and d(gates), rounded to the type of the weights.
+// units for some tiles of sequences. In half it holds its part of w_hidden in registers; what blocks tell each other, h or
+// d(gates) of a step, goes through memory that all processors share, and a counter for each tile says who has written.
+// Tiles do not meet, so that a block works on one of them while the others' counters are on their way. Sums are f32, in a
+// fixed order. Tensor cores read h and d(gates), rounded to the type of the weights.
 
-enum { UNITS = 16, ROWS = 64, SEQUENCES = 64, PASS = 32, WARPS = 8, THREADS = 256, QUAD = 4, COUNTER_PITCH = 32 };
+enum { UNITS = 16, ROWS = 64, PASS = 32, WARPS = 8, THREADS = 256, QUAD = 4, COUNTER_PITCH = 32 };
+
+// Sequences of a tile; how many tiles a block has under way.
+template <class T> struct tile_size {
+    static constexpr int passes = 1, slots = 2;
+};
+template <> struct tile_size<float> {
+    static constexpr int passes = 2, slots = 1;
+};
 
 // GROUPS blocks share the units; PARTS such sets share the tiles of sequences. ALIGNED: 16 bytes of an operand can
 // be read at once.
@@ -11,7 +20,9 @@ template <class TYPE, int64_t STEPS, int64_t BATCH, int64_t HIDDEN, int GROUPS, 
 struct step_shape {
     typedef TYPE type;
     static constexpr int64_t steps = STEPS, batch = BATCH, hidden = HIDDEN, gates = 4 * HIDDEN, reserved = 5 * HIDDEN;
-    static constexpr int groups = GROUPS, parts = PARTS, tiles = (int)((BATCH + SEQUENCES - 1) / SEQUENCES);
+    static constexpr int passes = tile_size<TYPE>::passes, slots = tile_size<TYPE>::slots, sequences = passes * PASS;
+    static constexpr int groups = GROUPS, parts = PARTS, tiles = (int)((BATCH + sequences - 1) / sequences);
+    static constexpr int values = 4 * passes; // of a thread's cells, two numbers for each
     static constexpr bool aligned = ALIGNED;
 };
 
@@ -57,23 +68,18 @@ template <class T> DEVICE float tanh_as(float x, T)
 
 // ---- blocks wait for blocks ----
 
-// All that the block's threads have written before is seen by whoever waits for the counter.
-DEVICE void arrive(uint32_t *counter)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        atomicAdd(counter, 1u);
-    }
-}
-
 #ifdef HT_EMULATED
+DEVICE void add_to_counter(uint32_t *counter) { atomicAdd(counter, 1u); }
 DEVICE uint32_t read_counter(const uint32_t *counter)
 {
     emulated_pause();
     return *(volatile const uint32_t *)counter;
 }
 #else
+DEVICE void add_to_counter(uint32_t *counter)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
 DEVICE uint32_t read_counter(const uint32_t *counter)
 {
     uint32_t count;
@@ -81,6 +87,14 @@ DEVICE uint32_t read_counter(const uint32_t *counter)
     return count;
 }
 #endif
+
+// All that the block's threads have written before is seen by whoever waits for the counter: the barrier puts it before
+// the release of one thread.
+DEVICE void arrive(uint32_t *counter)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) add_to_counter(counter);
+}
 
 DEVICE void wait_for(const uint32_t *counter, int64_t count)
 {
@@ -182,7 +196,7 @@ template <class T> DEVICE void multiply_add(float (&c)[4], const uint32_t (&a)[4
 }
 #endif
 
-// ---- products: 64 rows of w_hidden by 64 sequences ----
+// ---- products: 64 rows of w_hidden by the sequences of a tile ----
 
 // Row 16 g + u: gate g of the block's unit u. `pick` finds out where an element lies, or -1: a zero stands there.
 // N neighbours can be read at once, along k or along rows.
@@ -223,7 +237,7 @@ DEVICE int sum_place(int row, int sequence)
 // itself, 16 bytes at a time, which are also what it multiplies: so k runs in another order, for the weights too.
 template <class T, class SIDE> struct tile_product {
     static constexpr int steps = (int)((SIDE::depth + WARPS * 32 - 1) / (WARPS * 32)); // of 32 k
-    static constexpr int part_bytes = ROWS * PASS * 4, bytes = WARPS * 2 * part_bytes;
+    static constexpr int slots = tile_size<T>::slots, part_bytes = ROWS * PASS * 4, bytes = WARPS * slots * part_bytes;
     uint32_t weight[4][steps][2][4];
 
     static DEVICE_MEMBER int64_t depth_of(int step)
@@ -264,67 +278,69 @@ template <class T, class SIDE> struct tile_product {
                 }
         __syncthreads();
     }
-    // `from` [count, PITCH]: the sequences.
-    template <int64_t PITCH> DEVICE_MEMBER void run(char *area, const T *from, int count) const
+    static DEVICE_MEMBER char *own_part(char *area, int slot)
+    {
+        return area + (threadIdx.x / 32 * slots + slot) * part_bytes;
+    }
+    // `from` [count, PITCH]: the sequences. What comes from there is under way when it returns.
+    template <int64_t PITCH> DEVICE_MEMBER void start(char *area, int slot, const T *from, int count) const
     {
         const int lane = threadIdx.x % 32;
-        char *own = area + threadIdx.x / 32 * 2 * part_bytes + lane * 16;
+        char *own = own_part(area, slot) + lane * 16;
         const T *first = from + lane / 4 * PITCH + depth_of(0);
 #pragma unroll
-        for (int i = 0; i < 2 * steps; i++) {
-            const int pass = i / steps, step = i % steps;
+        for (int step = 0; step < steps; step++) {
             const bool deep = SIDE::depth % (WARPS * 32) == 0 || depth_of(step) < SIDE::depth;
 #pragma unroll
             for (int n = 0; n < 4; n++)
-                copy_16(own + pass * part_bytes + (step * 4 + n) * 512, first + (pass * PASS + n * 8) * PITCH + step * 32,
-                        deep && pass * PASS + n * 8 + lane / 4 < count);
+                copy_16(own + (step * 4 + n) * 512, first + n * 8 * PITCH + step * 32, deep && n * 8 + lane / 4 < count);
             commit_copies();
         }
-#pragma unroll
-        for (int pass = 0; pass < 2; pass++) {
-            float sum[4][4][4] = {};
-#pragma unroll
-            for (int step = 0; step < steps; step++) {
-                wait_copies(2 * steps - 1 - pass * steps - step);
-#pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    const pack<uint32_t, 4> b =
-                        get_pack<4>((const uint32_t *)(own + pass * part_bytes + (step * 4 + n) * 512));
-#pragma unroll
-                    for (int half = 0; half < 2; half++)
-#pragma unroll
-                        for (int tile = 0; tile < 4; tile++)
-                            multiply_add<T>(sum[tile][n], weight[tile][step][half], b.item[2 * half],
-                                            b.item[2 * half + 1]);
-                }
-            }
-            __syncwarp();
-            float *to = (float *)(own + pass * part_bytes - lane * 16);
-#pragma unroll
-            for (int tile = 0; tile < 4; tile++)
-#pragma unroll
-                for (int n = 0; n < 4; n++)
-#pragma unroll
-                    for (int below = 0; below < 2; below++) {
-                        pack<float, 2> both = {{sum[tile][n][2 * below], sum[tile][n][2 * below + 1]}};
-                        put_pack<2>(to + sum_place(tile * 16 + lane / 4 + below * 8, n * 8 + lane % 4 * 2), both);
-                    }
-        }
-        __syncthreads();
     }
-    static DEVICE_MEMBER float sum(const char *area, int row, int sequence)
+    // Of every start since then `later` more. Threads meet before they ask for sums.
+    template <int64_t PITCH>
+    DEVICE_MEMBER void finish(char *area, int slot, int later, const T *, int) const
     {
-        const float *from = (const float *)area + sequence / PASS * (ROWS * PASS) + sum_place(row, sequence % PASS);
+        const int lane = threadIdx.x % 32;
+        char *own = own_part(area, slot);
+        float sum[4][4][4] = {};
+#pragma unroll
+        for (int step = 0; step < steps; step++) {
+            wait_copies(later * steps + steps - 1 - step);
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const pack<uint32_t, 4> b = get_pack<4>((const uint32_t *)(own + lane * 16 + (step * 4 + n) * 512));
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+#pragma unroll
+                    for (int tile = 0; tile < 4; tile++)
+                        multiply_add<T>(sum[tile][n], weight[tile][step][half], b.item[2 * half], b.item[2 * half + 1]);
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int tile = 0; tile < 4; tile++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int below = 0; below < 2; below++) {
+                    pack<float, 2> both = {{sum[tile][n][2 * below], sum[tile][n][2 * below + 1]}};
+                    put_pack<2>((float *)own + sum_place(tile * 16 + lane / 4 + below * 8, n * 8 + lane % 4 * 2), both);
+                }
+    }
+    static DEVICE_MEMBER float sum(const char *area, int slot, int row, int sequence)
+    {
+        const float *from = (const float *)area + slot * ROWS * PASS + sum_place(row, sequence);
         float sum = 0;
 #pragma unroll
-        for (int warp = 0; warp < WARPS; warp++) sum += from[warp * 2 * ROWS * PASS];
+        for (int warp = 0; warp < WARPS; warp++) sum += from[warp * slots * ROWS * PASS];
         return sum;
     }
 };
 
 // In f32, by FMA in the order of k: a thread has 4 rows by 4 sequences.
 template <class SIDE> struct tile_product<float, SIDE> {
-    static constexpr int STEP = 16, PLACE = 68;
+    static constexpr int STEP = 16, PLACE = 68, SEQUENCES = 64;
     static constexpr int bytes = (ROWS * SEQUENCES + 2 * STEP * PLACE) * 4;
     SIDE side;
 
@@ -342,7 +358,9 @@ template <class SIDE> struct tile_product<float, SIDE> {
             right[j] = sequence < count && k + i % STEP < SIDE::depth ? __ldcg(from + sequence * PITCH + k + i % STEP) : 0;
         }
     }
-    template <int64_t PITCH> DEVICE_MEMBER void run(char *area, const float *from, int count) const
+    template <int64_t PITCH> DEVICE_MEMBER void start(char *, int, const float *, int) const {}
+    template <int64_t PITCH>
+    DEVICE_MEMBER void finish(char *area, int, int, const float *from, int count) const
     {
         float *rows = (float *)area + ROWS * SEQUENCES, *columns = rows + STEP * PLACE;
         const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
@@ -371,15 +389,14 @@ template <class SIDE> struct tile_product<float, SIDE> {
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++) ((float *)area)[(y + i) * SEQUENCES + x + j] = sum[i][j];
-        __syncthreads();
     }
-    static DEVICE_MEMBER float sum(const char *area, int row, int sequence)
+    static DEVICE_MEMBER float sum(const char *area, int, int row, int sequence)
     {
         return ((const float *)area)[row * SEQUENCES + sequence];
     }
 };
 
-// ---- cells: a thread has two units of two sequences of each tile, one of either pass ----
+// ---- cells: a thread has two units of a sequence of each pass ----
 
 template <class SHAPE> struct cell_place {
     int64_t unit, first; // of two units; of the tile's sequences
@@ -387,18 +404,19 @@ template <class SHAPE> struct cell_place {
     DEVICE_MEMBER cell_place(int group, int tile)
     {
         unit = (int64_t)group * UNITS + threadIdx.x % 8 * 2;
-        first = (int64_t)tile * SEQUENCES;
-        count = (int)(SHAPE::batch - first < SEQUENCES ? SHAPE::batch - first : SEQUENCES);
+        first = (int64_t)tile * SHAPE::sequences;
+        count = (int)(SHAPE::batch - first < SHAPE::sequences ? SHAPE::batch - first : SHAPE::sequences);
+        if (count < 0) count = 0; // beyond the last tile
     }
     static DEVICE_MEMBER int row(int gate) { return gate * UNITS + threadIdx.x % 8 * 2; }
     static DEVICE_MEMBER int sequence(int pass) { return pass * PASS + threadIdx.x / 8; }
     DEVICE_MEMBER bool has(int pass) const { return sequence(pass) < count && unit < SHAPE::hidden; }
 };
 
-// State of the block's cells, in shared memory: value i of this thread's.
-DEVICE float *own_state(char *states, int mine, int values, int i)
+// State of the block's cells, in shared memory: number i of this thread's, of tile `mine` of the block's.
+template <class SHAPE> DEVICE float *own_state(char *states, int mine, int i)
 {
-    return (float *)states + (mine * values + i) * THREADS + threadIdx.x;
+    return (float *)states + (mine * SHAPE::values + i) * THREADS + threadIdx.x;
 }
 
 // ---- forward ----
@@ -416,6 +434,21 @@ DEVICE void put_cells(const cell_results &r, int64_t row, int64_t unit, Y *y, KE
         put_pair<SHAPE::aligned>(reserve + row * SHAPE::reserved + g * SHAPE::hidden + unit, r.kept[g][0], r.kept[g][1]);
 }
 
+// From the sums of a unit's gates to its c and h, which are those of the step before where the sequence has ended.
+template <class T> DEVICE void make_cell(const float (&gate)[4], bool alive, float *c, float *h, cell_results &r, int j)
+{
+    for (int g = 0; g < 4; g++) r.kept[g][j] = g == 2 ? tanh_as(gate[g], T()) : sigmoid_as(gate[g], T());
+    r.kept[4][j] = r.kept[1][j] * *c + r.kept[0][j] * r.kept[2][j];
+    r.out[j] = r.kept[3][j] * tanh_as(r.kept[4][j], T());
+    if (alive) {
+        *c = r.kept[4][j];
+        *h = r.out[j];
+        return;
+    }
+    for (int g = 0; g < 5; g++) r.kept[g][j] = 0;
+    r.out[j] = 0;
+}
+
 // `pre`: what x adds to the gates, [STEPS·BATCH,4 HIDDEN]. `hidden`: h before and after a step, [2][BATCH,HIDDEN].
 template <class SHAPE, class H0, class C0, class W, class BIAS, class LENGTH, class Y, class H, class C, class KEPT>
 DEVICE void run_forward(const H0 *h0, const C0 *c0, const W *w_hidden, const BIAS *bias, const LENGTH *lengths,
@@ -423,7 +456,8 @@ DEVICE void run_forward(const H0 *h0, const C0 *c0, const W *w_hidden, const BIA
 {
     typedef gate_rows<W, SHAPE::hidden, SHAPE::aligned ? 8 : 1> side;
     typedef tile_product<W, side> product_type;
-    enum { C_OF, H_OF = 4, VALUES = 8 }; // of the two passes' two units
+    enum { C_OF, H_OF = 2 * SHAPE::passes };
+    constexpr int64_t state_elements = SHAPE::batch * SHAPE::hidden;
     SHARED_BYTES(area);
     char *states = area + product_type::bytes;
     const int group = blockIdx.x % SHAPE::groups, part = blockIdx.x / SHAPE::groups;
@@ -431,129 +465,133 @@ DEVICE void run_forward(const H0 *h0, const C0 *c0, const W *w_hidden, const BIA
     product.load(area, side{w_hidden, (int64_t)group * UNITS});
     for (int mine = 0, tile = part; tile < SHAPE::tiles; mine++, tile += SHAPE::parts) {
         const cell_place<SHAPE> at(group, tile);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * SHAPE::passes; i++) {
             const int64_t of = (at.first + at.sequence(i / 2)) * SHAPE::hidden + at.unit + i % 2;
             if (!at.has(i / 2)) continue;
             const float h = (float)get(h0[of]);
-            *own_state(states, mine, VALUES, C_OF + i) = (float)get(c0[of]);
-            *own_state(states, mine, VALUES, H_OF + i) = h;
+            *own_state<SHAPE>(states, mine, C_OF + i) = (float)get(c0[of]);
+            *own_state<SHAPE>(states, mine, H_OF + i) = h;
             put(&hidden[of], h);
         }
         arrive(counters + tile * COUNTER_PITCH);
     }
     for (int64_t step = 0; step < SHAPE::steps; step++)
-        for (int mine = 0, tile = part; tile < SHAPE::tiles; mine++, tile += SHAPE::parts) {
-            const cell_place<SHAPE> at(group, tile);
-            const int64_t row = step * SHAPE::batch + at.first;
-            const W *before = hidden + step % 2 * SHAPE::batch * SHAPE::hidden + at.first * SHAPE::hidden;
-            W *after = hidden + (step + 1) % 2 * SHAPE::batch * SHAPE::hidden + at.first * SHAPE::hidden;
-            if ((int)threadIdx.x / 4 < at.count && (int64_t)group * UNITS < SHAPE::hidden)
-                fetch_ahead(pre + (row + threadIdx.x / 4) * SHAPE::gates + threadIdx.x % 4 * SHAPE::hidden +
-                            (int64_t)group * UNITS);
-            wait_for(counters + tile * COUNTER_PITCH, SHAPE::groups * (step + 1));
-            product.template run<SHAPE::hidden>(area, before, at.count);
-            cell_results results[2];
+        for (int mine = 0, base = part; base < SHAPE::tiles; mine += SHAPE::slots, base += SHAPE::slots * SHAPE::parts) {
+            const W *before = hidden + step % 2 * state_elements;
+            W *after = hidden + (step + 1) % 2 * state_elements;
 #pragma unroll
-            for (int pass = 0; pass < 2; pass++) {
-                cell_results &r = results[pass];
-                const int sequence = at.sequence(pass);
-                if (!at.has(pass)) continue;
-                const bool alive = is_alive(lengths, step, at.first + sequence);
-                float input[4][2];
-                for (int g = 0; g < 4; g++)
-                    get_pair<true>(pre + (row + sequence) * SHAPE::gates + g * SHAPE::hidden + at.unit, input[g]);
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    float *c = own_state(states, mine, VALUES, C_OF + 2 * pass + j);
-                    float *h = own_state(states, mine, VALUES, H_OF + 2 * pass + j);
-                    float gate[4];
-                    for (int g = 0; g < 4; g++)
-                        gate[g] = product_type::sum(area, at.row(g) + j, sequence) + (input[g][j] + get_or_zero(bias, g * SHAPE::hidden + at.unit + j));
-                    for (int g = 0; g < 4; g++)
-                        r.kept[g][j] = g == 2 ? tanh_as(gate[g], W()) : sigmoid_as(gate[g], W());
-                    r.kept[4][j] = r.kept[1][j] * *c + r.kept[0][j] * r.kept[2][j];
-                    r.out[j] = r.kept[3][j] * tanh_as(r.kept[4][j], W());
-                    if (alive) {
-                        *c = r.kept[4][j];
-                        *h = r.out[j];
-                    } else {
-                        for (int g = 0; g < 5; g++) r.kept[g][j] = 0;
-                        r.out[j] = 0;
-                    }
-                }
-                put_pair<true>(after + sequence * SHAPE::hidden + at.unit,
-                               *own_state(states, mine, VALUES, H_OF + 2 * pass),
-                               *own_state(states, mine, VALUES, H_OF + 2 * pass + 1));
+            for (int slot = 0; slot < SHAPE::slots; slot++) {
+                const int tile = base + slot * SHAPE::parts;
+                const cell_place<SHAPE> at(group, tile);
+                if ((int)threadIdx.x / 4 < at.count && (int64_t)group * UNITS < SHAPE::hidden)
+                    fetch_ahead(pre + (step * SHAPE::batch + at.first + threadIdx.x / 4) * SHAPE::gates +
+                                threadIdx.x % 4 * SHAPE::hidden + (int64_t)group * UNITS);
+                if (tile < SHAPE::tiles) wait_for(counters + tile * COUNTER_PITCH, SHAPE::groups * (step + 1));
+                product.template start<SHAPE::hidden>(area, slot, before + at.first * SHAPE::hidden, at.count);
             }
-            arrive(counters + tile * COUNTER_PITCH);
-            for (int pass = 0; pass < 2; pass++)
-                if (at.has(pass)) put_cells<SHAPE>(results[pass], row + at.sequence(pass), at.unit, y, reserve);
+#pragma unroll
+            for (int slot = 0; slot < SHAPE::slots; slot++) {
+                const int tile = base + slot * SHAPE::parts;
+                const cell_place<SHAPE> at(group, tile);
+                const int64_t row = step * SHAPE::batch + at.first;
+                if (tile >= SHAPE::tiles) continue;
+                product.template finish<SHAPE::hidden>(area, slot, SHAPE::slots - 1 - slot,
+                                                       before + at.first * SHAPE::hidden, at.count);
+                float input[SHAPE::passes][4][2];
+#pragma unroll
+                for (int i = 0; i < 4 * SHAPE::passes; i++)
+                    if (at.has(i / 4))
+                        get_pair<true>(pre + (row + at.sequence(i / 4)) * SHAPE::gates + i % 4 * SHAPE::hidden + at.unit,
+                                       input[i / 4][i % 4]);
+                __syncthreads();
+                cell_results results[SHAPE::passes];
+#pragma unroll
+                for (int pass = 0; pass < SHAPE::passes; pass++) {
+                    const int sequence = at.sequence(pass);
+                    float *c = own_state<SHAPE>(states, mine + slot, C_OF + 2 * pass);
+                    float *h = own_state<SHAPE>(states, mine + slot, H_OF + 2 * pass);
+                    if (!at.has(pass)) continue;
+                    const bool alive = is_alive(lengths, step, at.first + sequence);
+#pragma unroll
+                    for (int j = 0; j < 2; j++) {
+                        float gate[4];
+#pragma unroll
+                        for (int g = 0; g < 4; g++)
+                            gate[g] = product_type::sum(area, slot, at.row(g) + j, sequence) +
+                                      (input[pass][g][j] + get_or_zero(bias, g * SHAPE::hidden + at.unit + j));
+                        make_cell<W>(gate, alive, c + j * THREADS, h + j * THREADS, results[pass], j);
+                    }
+                    put_pair<true>(after + (at.first + sequence) * SHAPE::hidden + at.unit, h[0], h[THREADS]);
+                }
+                arrive(counters + tile * COUNTER_PITCH);
+#pragma unroll
+                for (int pass = 0; pass < SHAPE::passes; pass++)
+                    if (at.has(pass)) put_cells<SHAPE>(results[pass], row + at.sequence(pass), at.unit, y, reserve);
+            }
         }
     for (int mine = 0, tile = part; tile < SHAPE::tiles; mine++, tile += SHAPE::parts) {
         const cell_place<SHAPE> at(group, tile);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * SHAPE::passes; i++) {
             const int64_t of = (at.first + at.sequence(i / 2)) * SHAPE::hidden + at.unit + i % 2;
             if (!at.has(i / 2)) continue;
-            put(&h_end[of], *own_state(states, mine, VALUES, H_OF + i));
-            put(&c_end[of], *own_state(states, mine, VALUES, C_OF + i));
+            put(&h_end[of], *own_state<SHAPE>(states, mine, H_OF + i));
+            put(&c_end[of], *own_state<SHAPE>(states, mine, C_OF + i));
         }
     }
 }
 
 // ---- backward ----
 
-// Operands of the steps; those that are left out are null.
-template <class SHAPE, class H0, class C0, class KEPT, class LENGTH, class DY> struct back_steps {
-    typedef typename SHAPE::type T;
-    const H0 *h0;
-    const C0 *c0;
-    const KEPT *reserve;
-    const LENGTH *lengths;
-    const DY *dy;
-    T *d_gates, *h_before; // [STEPS·BATCH,4 HIDDEN], [STEPS·BATCH,HIDDEN]; zeros where a sequence has ended
-
-    DEVICE_MEMBER void fetch_step(int64_t step, int64_t first, int count, int64_t unit) const
-    {
-        for (int i = threadIdx.x; i < count * 6; i += THREADS) {
-            const int64_t row = step * SHAPE::batch + first + i / 6;
-            if (i % 6 < 5)
-                fetch_ahead(reserve + row * SHAPE::reserved + i % 6 * SHAPE::hidden + unit);
-            else if (dy)
-                fetch_ahead(dy + row * SHAPE::hidden + unit);
-        }
-    }
-    // Two units of a sequence that is alive; dc becomes that of the step before. `slope` is added to d(bias).
-    DEVICE_MEMBER void cells(int64_t step, int64_t sequence, int64_t unit, const float (&dh)[2], float *const (&dc)[2],
-                             float (&slope)[4][2], float (&h)[2]) const
-    {
-        const int64_t row = step * SHAPE::batch + sequence, from = row * SHAPE::reserved + unit;
-        float kept[5][2], before[2], more[2] = {0, 0};
-#pragma unroll
-        for (int g = 0; g < 5; g++) get_pair<SHAPE::aligned>(reserve + from + g * SHAPE::hidden, kept[g]);
-        if (step > 0)
-            get_pair<SHAPE::aligned>(reserve + from - (SHAPE::batch * 5 - 4) * SHAPE::hidden, before);
-        else
-            get_pair<SHAPE::aligned>(c0 + sequence * SHAPE::hidden + unit, before);
-        if (dy) get_pair<SHAPE::aligned>(dy + row * SHAPE::hidden + unit, more);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const float i = kept[0][j], f = kept[1][j], g = kept[2][j], o = kept[3][j];
-            const float squashed = tanh_as(kept[4][j], T()), out = dh[j] + more[j];
-            const float cell = *dc[j] + out * o * (1 - squashed * squashed);
-            slope[0][j] = cell * g * (i * (1 - i));
-            slope[1][j] = cell * before[j] * (f * (1 - f));
-            slope[2][j] = cell * i * (1 - g * g);
-            slope[3][j] = out * squashed * (o * (1 - o));
-            *dc[j] = cell * f;
-            h[j] = o * squashed;
-        }
-    }
+// What a step has kept of two units of a sequence that is alive.
+struct kept_cells {
+    float kept[5][2], before[2], dy[2]; // before: c of the step before
 };
 
-// What four blocks have found out for the units of a quad, [4][ROWS][SEQUENCES] for each tile and quad.
+template <class SHAPE, class C0, class KEPT, class DY>
+DEVICE void get_kept(kept_cells &k, int64_t step, int64_t sequence, int64_t unit, const C0 *c0, const KEPT *reserve,
+                     const DY *dy)
+{
+    const int64_t row = step * SHAPE::batch + sequence, from = row * SHAPE::reserved + unit;
+#pragma unroll
+    for (int g = 0; g < 5; g++) get_pair<SHAPE::aligned>(reserve + from + g * SHAPE::hidden, k.kept[g]);
+    if (step > 0)
+        get_pair<SHAPE::aligned>(reserve + from - (SHAPE::batch * 5 - 4) * SHAPE::hidden, k.before);
+    else
+        get_pair<SHAPE::aligned>(c0 + sequence * SHAPE::hidden + unit, k.before);
+    k.dy[0] = k.dy[1] = 0;
+    if (dy) get_pair<SHAPE::aligned>(dy + row * SHAPE::hidden + unit, k.dy);
+}
+
+// d(gates) of unit j; dc becomes that of the step before. The result is h of this step.
+template <class T> DEVICE float slope_cell(const kept_cells &k, int j, float dh, float *dc, float (&slope)[4][2])
+{
+    const float i = k.kept[0][j], f = k.kept[1][j], g = k.kept[2][j], o = k.kept[3][j];
+    const float squashed = tanh_as(k.kept[4][j], T()), out = dh + k.dy[j];
+    const float cell = *dc + out * o * (1 - squashed * squashed);
+    slope[0][j] = cell * g * (i * (1 - i));
+    slope[1][j] = cell * k.before[j] * (f * (1 - f));
+    slope[2][j] = cell * i * (1 - g * g);
+    slope[3][j] = out * squashed * (o * (1 - o));
+    *dc = cell * f;
+    return o * squashed;
+}
+
+template <class SHAPE, class KEPT, class DY>
+DEVICE void fetch_step(int64_t step, const cell_place<SHAPE> &at, int64_t unit, const KEPT *reserve, const DY *dy)
+{
+    for (int i = threadIdx.x; i < at.count * 6; i += THREADS) {
+        const int64_t row = step * SHAPE::batch + at.first + i / 6;
+        if (i % 6 < 5)
+            fetch_ahead(reserve + row * SHAPE::reserved + i % 6 * SHAPE::hidden + unit);
+        else if (dy)
+            fetch_ahead(dy + row * SHAPE::hidden + unit);
+    }
+}
+
+// What four blocks have found out for the units of a quad, [4][ROWS, sequences] for each tile and quad.
 template <class SHAPE> DEVICE float *exchange_of(float *exchange, int tile, int group)
 {
-    return exchange + ((int64_t)tile * (SHAPE::groups / QUAD) + group / QUAD) * (QUAD * ROWS * SEQUENCES);
+    return exchange + ((int64_t)tile * (SHAPE::groups / QUAD) + group / QUAD) * (QUAD * ROWS * SHAPE::sequences);
 }
 
 template <class SHAPE> DEVICE float read_exchange(const float *exchange, int group, int row, int sequence)
@@ -561,12 +599,13 @@ template <class SHAPE> DEVICE float read_exchange(const float *exchange, int gro
     float sum = 0;
 #pragma unroll
     for (int q = 0; q < QUAD; q++)
-        sum += __ldcg(exchange + (q * ROWS + group % QUAD * UNITS + row) * SEQUENCES + sequence);
+        sum += __ldcg(exchange + (q * ROWS + group % QUAD * UNITS + row) * SHAPE::sequences + sequence);
     return sum;
 }
 
 // Step by step, last first: d(gates) from dh and dc, then dh of the step before = d(gates) w_hidden. Four blocks make dh
 // of their 64 units, each from one gate, and add up what they found. `counters`: of tiles, then of tiles and quads.
+// d_gates [STEPS·BATCH,4 HIDDEN], h_before [STEPS·BATCH,HIDDEN]: zeros where a sequence has ended.
 template <class SHAPE, class H0, class C0, class W, class KEPT, class LENGTH, class DY, class DH, class DC, class DH0,
           class DC0>
 DEVICE void run_back(const H0 *h0, const C0 *c0, const W *w_hidden, const KEPT *reserve, const LENGTH *lengths,
@@ -575,51 +614,59 @@ DEVICE void run_back(const H0 *h0, const C0 *c0, const W *w_hidden, const KEPT *
 {
     typedef unit_columns<W, SHAPE::hidden, SHAPE::aligned ? 8 : 1> side;
     typedef tile_product<W, side> product_type;
-    enum { DC_OF, DH_OF = 4, VALUES = 8 };
+    enum { DC_OF, DH_OF = 2 * SHAPE::passes };
     constexpr int quads = SHAPE::groups / QUAD, mine_most = (SHAPE::tiles + SHAPE::parts - 1) / SHAPE::parts;
     SHARED_BYTES(area);
-    char *states = area + product_type::bytes, *sums = states + mine_most * VALUES * THREADS * 4;
+    char *states = area + product_type::bytes;
+    float *sums = (float *)states + mine_most * SHAPE::values * THREADS + threadIdx.x; // of d(bias), 8 for each thread
     const int group = blockIdx.x % SHAPE::groups, part = blockIdx.x / SHAPE::groups, quad = group / QUAD;
-    uint32_t *quad_counters = counters + SHAPE::tiles * COUNTER_PITCH;
-    const back_steps<SHAPE, H0, C0, KEPT, LENGTH, DY> steps = {h0, c0, reserve, lengths, dy, d_gates, h_before};
+    uint32_t *quad_counters = counters + (SHAPE::tiles + quad) * COUNTER_PITCH;
     product_type product;
     product.load(area, side{w_hidden, (int64_t)quad * ROWS, group % QUAD});
-    for (int i = 0; i < 8; i++) *own_state(sums, 0, 8, i) = 0;
+    for (int i = 0; i < 8; i++) sums[i * THREADS] = 0;
     for (int mine = 0, tile = part; tile < SHAPE::tiles; mine++, tile += SHAPE::parts) {
         const cell_place<SHAPE> at(group, tile);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * SHAPE::passes; i++) {
             const int64_t sequence = at.first + at.sequence(i / 2), of = sequence * SHAPE::hidden + at.unit + i % 2;
             if (!at.has(i / 2)) continue;
-            *own_state(states, mine, VALUES, DC_OF + i) = get_or_zero(dc_end, of);
-            *own_state(states, mine, VALUES, DH_OF + i) = get_or_zero(dh_end, of);
-            if (SHAPE::steps > 0) put(&h_before[of], is_alive(lengths, 0, sequence) ? (float)get(h0[of]) : 0.0f);
+            *own_state<SHAPE>(states, mine, DC_OF + i) = get_or_zero(dc_end, of);
+            *own_state<SHAPE>(states, mine, DH_OF + i) = get_or_zero(dh_end, of);
+            put(&h_before[of], is_alive(lengths, 0, sequence) ? (float)get(h0[of]) : 0.0f);
         }
     }
     for (int64_t step = SHAPE::steps - 1; step >= -1; step--) {
         for (int mine = 0, tile = part; tile < SHAPE::tiles; mine++, tile += SHAPE::parts) {
             const cell_place<SHAPE> at(group, tile);
             const float *found = exchange_of<SHAPE>(exchange, tile, group);
-            if (step + 1 < SHAPE::steps)
-                wait_for(quad_counters + (tile * quads + quad) * COUNTER_PITCH, QUAD * (SHAPE::steps - 1 - step));
+            kept_cells kept[SHAPE::passes];
+            bool alive[SHAPE::passes];
 #pragma unroll
-            for (int pass = 0; pass < 2; pass++) {
+            for (int pass = 0; pass < SHAPE::passes; pass++) {
+                const int64_t sequence = at.first + at.sequence(pass);
+                alive[pass] = at.has(pass) && step >= 0 && is_alive(lengths, step, sequence);
+                if (alive[pass]) get_kept<SHAPE>(kept[pass], step, sequence, at.unit, c0, reserve, dy);
+            }
+            if (step + 1 < SHAPE::steps)
+                wait_for(quad_counters + tile * quads * COUNTER_PITCH, QUAD * (SHAPE::steps - 1 - step));
+#pragma unroll
+            for (int pass = 0; pass < SHAPE::passes; pass++) {
                 const int64_t sequence = at.first + at.sequence(pass), row = step * SHAPE::batch + sequence;
-                float dh[2], slope[4][2] = {}, h[2] = {0, 0};
+                float *dc = own_state<SHAPE>(states, mine, DC_OF + 2 * pass);
+                float *dh = own_state<SHAPE>(states, mine, DH_OF + 2 * pass);
+                float slope[4][2] = {}, h[2] = {0, 0};
                 if (!at.has(pass)) continue;
                 const bool after = step + 1 < SHAPE::steps && is_alive(lengths, step + 1, sequence);
+#pragma unroll
                 for (int j = 0; j < 2; j++) {
-                    float *state = own_state(states, mine, VALUES, DH_OF + 2 * pass + j);
-                    if (after) *state = read_exchange<SHAPE>(found, group, threadIdx.x % 8 * 2 + j, at.sequence(pass));
-                    dh[j] = *state;
+                    if (after)
+                        dh[j * THREADS] = read_exchange<SHAPE>(found, group, threadIdx.x % 8 * 2 + j, at.sequence(pass));
+                    if (alive[pass]) h[j] = slope_cell<W>(kept[pass], j, dh[j * THREADS], dc + j * THREADS, slope);
                 }
                 if (step < 0) continue;
-                float *const dc[2] = {own_state(states, mine, VALUES, DC_OF + 2 * pass),
-                                      own_state(states, mine, VALUES, DC_OF + 2 * pass + 1)};
-                if (is_alive(lengths, step, sequence)) steps.cells(step, sequence, at.unit, dh, dc, slope, h);
 #pragma unroll
                 for (int g = 0; g < 4; g++) {
                     put_pair<true>(d_gates + row * SHAPE::gates + g * SHAPE::hidden + at.unit, slope[g][0], slope[g][1]);
-                    for (int j = 0; j < 2; j++) *own_state(sums, 0, 8, 2 * g + j) += slope[g][j];
+                    for (int j = 0; j < 2; j++) sums[(2 * g + j) * THREADS] += slope[g][j];
                 }
                 if (step + 1 < SHAPE::steps)
                     put_pair<true>(h_before + (row + SHAPE::batch) * SHAPE::hidden + at.unit, after ? h[0] : 0.0f,
@@ -627,34 +674,48 @@ DEVICE void run_back(const H0 *h0, const C0 *c0, const W *w_hidden, const KEPT *
             }
             if (step >= 0) arrive(counters + tile * COUNTER_PITCH);
         }
-        for (int tile = part; step >= 0 && tile < SHAPE::tiles; tile += SHAPE::parts) {
-            const cell_place<SHAPE> at(group, tile);
-            float *found = exchange_of<SHAPE>(exchange, tile, group) + group % QUAD * (ROWS * SEQUENCES);
-            if (step > 0 && (int64_t)group * UNITS < SHAPE::hidden)
-                steps.fetch_step(step - 1, at.first, at.count, (int64_t)group * UNITS);
-            wait_for(counters + tile * COUNTER_PITCH, SHAPE::groups * (SHAPE::steps - step));
-            product.template run<SHAPE::gates>(
-                area, d_gates + (step * SHAPE::batch + at.first) * SHAPE::gates + group % QUAD * SHAPE::hidden, at.count);
-            for (int i = threadIdx.x; i < ROWS * SEQUENCES; i += THREADS)
-                __stcg(&found[i], product_type::sum(area, i / SEQUENCES, i % SEQUENCES));
-            arrive(quad_counters + (tile * quads + quad) * COUNTER_PITCH);
+        for (int base = part; step >= 0 && base < SHAPE::tiles; base += SHAPE::slots * SHAPE::parts) {
+            const W *from = d_gates + step * SHAPE::batch * SHAPE::gates + group % QUAD * SHAPE::hidden;
+#pragma unroll
+            for (int slot = 0; slot < SHAPE::slots; slot++) {
+                const int tile = base + slot * SHAPE::parts;
+                const cell_place<SHAPE> at(group, tile);
+                if (step > 0 && (int64_t)group * UNITS < SHAPE::hidden)
+                    fetch_step<SHAPE>(step - 1, at, (int64_t)group * UNITS, reserve, dy);
+                if (tile < SHAPE::tiles) wait_for(counters + tile * COUNTER_PITCH, SHAPE::groups * (SHAPE::steps - step));
+                product.template start<SHAPE::gates>(area, slot, from + at.first * SHAPE::gates, at.count);
+            }
+#pragma unroll
+            for (int slot = 0; slot < SHAPE::slots; slot++) {
+                const int tile = base + slot * SHAPE::parts;
+                const cell_place<SHAPE> at(group, tile);
+                float *found = exchange_of<SHAPE>(exchange, tile, group) + group % QUAD * (ROWS * SHAPE::sequences);
+                if (tile >= SHAPE::tiles) continue;
+                product.template finish<SHAPE::gates>(area, slot, SHAPE::slots - 1 - slot, from + at.first * SHAPE::gates,
+                                                      at.count);
+                __syncthreads();
+                for (int i = threadIdx.x; i < ROWS * SHAPE::sequences; i += THREADS)
+                    __stcg(&found[i], product_type::sum(area, slot, i / SHAPE::sequences, i % SHAPE::sequences));
+                arrive(quad_counters + tile * quads * COUNTER_PITCH);
+            }
         }
     }
     for (int mine = 0, tile = part; tile < SHAPE::tiles; mine++, tile += SHAPE::parts) {
         const cell_place<SHAPE> at(group, tile);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * SHAPE::passes; i++) {
             const int64_t of = (at.first + at.sequence(i / 2)) * SHAPE::hidden + at.unit + i % 2;
             if (!at.has(i / 2)) continue;
-            put(&dh0[of], *own_state(states, mine, VALUES, DH_OF + i));
-            put(&dc0[of], *own_state(states, mine, VALUES, DC_OF + i));
+            put(&dh0[of], *own_state<SHAPE>(states, mine, DH_OF + i));
+            put(&dc0[of], *own_state<SHAPE>(states, mine, DC_OF + i));
         }
     }
     __syncthreads();
     if (threadIdx.x < ROWS) { // gate by gate, the sums of the threads that have the same unit
         const int gate = threadIdx.x / UNITS, of = threadIdx.x % UNITS;
         const int64_t unit = (int64_t)group * UNITS + of;
+        const float *from = sums - threadIdx.x + (2 * gate + of % 2) * THREADS + of / 2;
         float sum = 0;
-        for (int i = 0; i < THREADS / 8; i++) sum += ((float *)sums)[(2 * gate + of % 2) * THREADS + i * 8 + of / 2];
+        for (int i = 0; i < THREADS / 8; i++) sum += from[i * 8];
         if (unit < SHAPE::hidden) bias_parts[part * SHAPE::gates + gate * SHAPE::hidden + unit] = sum;
     }
 }

@@ -3,7 +3,7 @@
  * 1024 in half.
  * Numerics: f32 sums in a fixed order, c and dc unrounded from step to step. In half, tensor cores read h and d(gates)
  * rounded to the type of the weights: as h from step to step, and as d(gates) for dh, dx and the gradients of the weights.
- * Blocks: 16 units by tiles of 64 sequences, all of them on the device at the same time; they wait for each other in every
+ * Blocks: 16 units by tiles of 32 sequences, of 64 in f32, all of them on the device at the same time; they wait for each other in every
  * step. The products with x are those of matmul's rows: tensor cores by cublasLt where it is there.
  * Traffic: per step and block h (128 KB at 1024 units) from L2; w_hidden once per call in half.  Bound: latency of a step.
  * A device with too few processors or too little shared memory runs the rows of lstm.cuda.c. */
@@ -13,8 +13,8 @@
 #include "kernel/cuda/cuda.h"
 #include "op/op.h"
 
-enum { UNITS = 16, QUAD = 4, SEQUENCES = 64, THREADS = 256, COUNTER_BYTES = 128, ALIGN = 256 }; /* as in the text */
-enum { HALF_BYTES = 128 << 10, REAL_BYTES = (64 * 64 + 2 * 16 * 68) * 4, STATE_BYTES = 8 * THREADS * 4 };
+enum { UNITS = 16, QUAD = 4, PASS = 32, THREADS = 256, COUNTER_BYTES = 128, ALIGN = 256 }; /* as in the text */
+enum { HALF_BYTES = 128 << 10, REAL_BYTES = (64 * 64 + 2 * 16 * 68) * 4, BIAS_BYTES = 8 * THREADS * 4 };
 enum { UNIT_STEP = 8, MOST_HALF_UNITS = 1024 };
 
 extern const ht_op ht_op_matmul;
@@ -43,6 +43,12 @@ static layer layer_of(const ht_call *call)
     return l;
 }
 
+/* Sequences of a tile. */
+static int tile_of(const layer *l)
+{
+    return l->dtype == HT_F32 ? 2 * PASS : PASS;
+}
+
 /* How the steps are spread over blocks. */
 typedef struct spread {
     int groups, parts; /* of units, of tiles */
@@ -53,12 +59,13 @@ typedef struct spread {
 static spread spread_of(const layer *l, const ht_launch *launch, bool back)
 {
     ht_cuda_limits limits = ht_cuda_launch_limits(launch);
-    int64_t tiles = ht_cuda_blocks(l->batch, SEQUENCES), groups = ht_cuda_blocks(l->hidden, UNITS);
+    int64_t tiles = ht_cuda_blocks(l->batch, tile_of(l)), groups = ht_cuda_blocks(l->hidden, UNITS);
     if (back) groups = ht_cuda_blocks(groups, QUAD) * QUAD;
     if (groups > limits.processors) return (spread){.fits = false};
     int64_t parts = limits.processors / groups < tiles ? limits.processors / groups : tiles;
-    int64_t states = (tiles + parts - 1) / parts + back; /* backward also sums up d(bias) */
-    int64_t bytes = (l->dtype == HT_F32 ? REAL_BYTES : HALF_BYTES) + states * STATE_BYTES;
+    /* c and h of its units, in all its tiles; d(bias). */
+    int64_t states = (tiles + parts - 1) / parts * (2 * UNITS * tile_of(l) * 4) + (back ? BIAS_BYTES : 0);
+    int64_t bytes = (l->dtype == HT_F32 ? REAL_BYTES : HALF_BYTES) + states;
     return (spread){(int)groups, (int)parts, (int)bytes, bytes <= limits.shared_bytes};
 }
 
@@ -80,13 +87,13 @@ static int64_t take(layout *at, int64_t bytes)
 static layout layout_of(const layer *l, bool back)
 {
     layout at = {0};
-    int64_t tiles = ht_cuda_blocks(l->batch, SEQUENCES), quads = ht_cuda_blocks(l->hidden, UNITS * QUAD);
+    int64_t tiles = ht_cuda_blocks(l->batch, tile_of(l)), quads = ht_cuda_blocks(l->hidden, UNITS * QUAD);
     int64_t size = (int64_t)ht_dtype_bytes(l->dtype);
     at.counters = take(&at, tiles * (1 + quads) * COUNTER_BYTES);
     if (back) {
         at.d_gates = take(&at, l->rows * l->gates * size);
         at.h_before = take(&at, l->rows * l->hidden * size);
-        at.exchange = take(&at, tiles * quads * QUAD * UNITS * QUAD * SEQUENCES * 4);
+        at.exchange = take(&at, tiles * quads * QUAD * UNITS * QUAD * tile_of(l) * 4);
         at.bias_parts = take(&at, tiles * l->gates * 4);
         at.x = take(&at, l->has_lengths ? l->rows * l->inputs * size : 0);
     } else {
@@ -269,7 +276,7 @@ static void lstm_emit(ht_cuda_emission *e, const ht_launch *launch)
     layer l = layer_of(call);
     spread s = spread_of(&l, launch, false);
     layout at = layout_of(&l, false);
-    add_reset(e, ht_cuda_blocks(l.batch, SEQUENCES), &at);
+    add_reset(e, ht_cuda_blocks(l.batch, tile_of(&l)), &at);
     ht_cuda_add_grid(
         e, (int64_t)s.groups * s.parts, THREADS, s.shared_bytes,
         "run_forward<%s>(in1, in2, in4, %s, %s, (const float *)(workspace + %lld), (%s *)(workspace + %lld), "
@@ -321,7 +328,7 @@ static void lstm_grad_emit(ht_cuda_emission *e, const ht_launch *launch)
     const char *type = ht_cuda_type(l.dtype);
     operand lengths = optional(call, 6);
     long long pack = ht_cuda_pack(launch, l.inputs, 8);
-    add_reset(e, ht_cuda_blocks(l.batch, SEQUENCES) * (1 + s.groups / QUAD), &at);
+    add_reset(e, ht_cuda_blocks(l.batch, tile_of(&l)) * (1 + s.groups / QUAD), &at);
     ht_cuda_add_grid(
         e, (int64_t)s.groups * s.parts, THREADS, s.shared_bytes,
         "run_back<%s>(in1, in2, in4, in5, %s, %s, %s, %s, (%s *)(workspace + %lld), (%s *)(workspace + %lld), "
