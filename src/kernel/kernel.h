@@ -61,7 +61,7 @@ typedef struct ht_reduce_rows {
 
 struct ht_cuda_emission;
 
-/* How the operands with channels (three axes and more) of a row lie, beside what its `can` takes as it comes. */
+/* How the operands with channels (four axes: N, C, H, W) of a row lie, beside what its `can` takes as it comes. */
 typedef enum ht_channel_order {
     HT_CHANNELS_AS_THEY_COME,
     HT_CHANNELS_FOLLOW, /* all last where an input has them last */

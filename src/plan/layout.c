@@ -167,7 +167,7 @@ typedef struct adaptation {
 
 static bool has_channels(const ht_type *type)
 {
-    return type && type->rank >= 3;
+    return type && type->rank == 4;
 }
 
 static bool is_half(const ht_type *type)
@@ -301,7 +301,7 @@ static bool reads_channels_last(const layout *l, const ht_node *n)
     bool found = false;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val x = ht_node_in(l->g, n, i);
-        found |= x.id && ht_type_is_channels_last(ht_type_of(l->g, x));
+        found |= x.id && has_channels(ht_type_of(l->g, x)) && ht_type_is_channels_last(ht_type_of(l->g, x));
     }
     return found;
 }

@@ -341,6 +341,38 @@ static void plan_for_cuda__keeps_a_network_of_convolutions_channels_last(void **
     }
 }
 
+/* Instructions of the training step that are nothing but this op. */
+static size_t count_alone(const ht_plan *plan, const char *op)
+{
+    size_t found = 0;
+    for (size_t s = 0; s < plan->segment_count; s++) {
+        if (strcmp(plan->segments[s].name, "micro_first") != 0) continue;
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
+            const ht_instr *instr = &plan->segments[s].instrs[i];
+            bool alone = !instr->fused || instr->fused->step_count == 1;
+            found += alone && strcmp(instr->kernel->op, op) == 0;
+        }
+    }
+    return found;
+}
+
+/* A norm's result is made with what reads it, and what a relu hides is hidden where it is read. */
+static void plan_for_cuda__passes_over_activations_once(void **state)
+{
+    (void)state;
+    model_fixture w;
+    open_model(&w, model_named("resnet"));
+    ht_plan *cuda = plan_for(&w, targets[CUDA], "bf16"), *cpu = plan_for(&w, targets[AVX512], "bf16");
+    static const char *const joined[] = {"batchnorm", "relu", "le", "select"};
+    for (size_t i = 0; i < sizeof joined / sizeof joined[0]; i++) assert_int_equal(count_alone(cuda, joined[i]), 0);
+    assert_int_equal(count_alone(cuda, "batchnorm_stats"), count_alone(cpu, "batchnorm"));
+    assert_int_equal(count_alone(cuda, "batchnorm_grad"), count_alone(cpu, "batchnorm_grad"));
+    assert_true(count_alone(cpu, "batchnorm") > 15);
+    ht_plan_free(cuda);
+    ht_plan_free(cpu);
+    model_stop(&w);
+}
+
 static void refused(const model_fixture *w, const char *target, const char *word)
 {
     ht_session *session;
@@ -381,6 +413,7 @@ int main(void)
         cmocka_unit_test(plan_here__is_that_of_this_machine_as_a_file),
         cmocka_unit_test(plan_for_cuda__has_the_state_of_a_cpu_and_kernels_of_its_own),
         cmocka_unit_test(plan_for_cuda__keeps_a_network_of_convolutions_channels_last),
+        cmocka_unit_test(plan_for_cuda__passes_over_activations_once),
         cmocka_unit_test(session__refuses_a_target_that_this_machine_does_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,13 +37,14 @@ static void write_index(ht_text *text, const ht_fused *f, const ht_fused_operand
     ht_text_add(text, ")");
 }
 
-/* The same row for all: it comes from the caches. */
+/* One number or one row for all: it comes from the caches. */
 static bool is_repeated(const ht_fused *f, int operand)
 {
-    if (operand >= f->n_in || f->rank < 2) return false;
+    const ht_fused_operand *o = &f->operands[operand];
+    if (operand >= f->n_in) return false;
     for (int axis = 0; axis < f->rank - 1; axis++)
-        if (f->operands[operand].stride[axis] != 0) return false;
-    return true;
+        if (o->stride[axis] != 0) return false;
+    return f->rank > 1 || o->stride[0] == 0;
 }
 
 /* Neighbours that a thread computes: no more than 16 bytes of any operand that comes from memory, and never of two rows. */
