@@ -1,4 +1,4 @@
-/* lstm and lstm_grad for the CUDA device, as products over all steps and one grid for the steps (lstm_persistent.cu).
+/* lstm and lstm_grad for the CUDA device, as products over all steps and one grid for the steps (lstm_tiles.cu).
  * x and both weights: f32, f16 or bf16, the same; all else any float but f8 and f64; row-major; a multiple of 8 units, up to
  * 1024 in half.
  * Numerics: f32 sums in a fixed order, c and dc unrounded from step to step. In half, tensor cores read h and d(gates)
@@ -246,9 +246,11 @@ static shape_text write_shape(const ht_launch *launch, const layer *l, const spr
     return t;
 }
 
-static void add_reset(ht_cuda_emission *e, int64_t counters, const layout *at)
+/* The templates, and the first grid. */
+static void begin_text(ht_cuda_emission *e, const char *file, int64_t counters, const layout *at)
 {
-    ht_cuda_include(e, "lstm_persistent");
+    ht_cuda_include(e, "lstm_tiles");
+    ht_cuda_include(e, file);
     ht_cuda_add_grid(e, 1, THREADS, 0, "reset_counters<%lld>((uint32_t *)(workspace + %lld));", (long long)counters,
                      (long long)at->counters);
 }
@@ -276,7 +278,7 @@ static void lstm_emit(ht_cuda_emission *e, const ht_launch *launch)
     layer l = layer_of(call);
     spread s = spread_of(&l, launch, false);
     layout at = layout_of(&l, false);
-    add_reset(e, ht_cuda_blocks(l.batch, tile_of(&l)), &at);
+    begin_text(e, "lstm_persistent", ht_cuda_blocks(l.batch, tile_of(&l)), &at);
     ht_cuda_add_grid(
         e, (int64_t)s.groups * s.parts, THREADS, s.shared_bytes,
         "run_forward<%s>(in1, in2, in4, %s, %s, (const float *)(workspace + %lld), (%s *)(workspace + %lld), "
@@ -328,7 +330,7 @@ static void lstm_grad_emit(ht_cuda_emission *e, const ht_launch *launch)
     const char *type = ht_cuda_type(l.dtype);
     operand lengths = optional(call, 6);
     long long pack = ht_cuda_pack(launch, l.inputs, 8);
-    add_reset(e, ht_cuda_blocks(l.batch, tile_of(&l)) * (1 + s.groups / QUAD), &at);
+    begin_text(e, "lstm_grad_persistent", ht_cuda_blocks(l.batch, tile_of(&l)) * (1 + s.groups / QUAD), &at);
     ht_cuda_add_grid(
         e, (int64_t)s.groups * s.parts, THREADS, s.shared_bytes,
         "run_back<%s>(in1, in2, in4, in5, %s, %s, %s, %s, (%s *)(workspace + %lld), (%s *)(workspace + %lld), "
