@@ -189,6 +189,7 @@ static ht_status set_up(ht_executor *e, const ht_session_opts *opts)
                     reason);
         }
     HT_TRY(ht_executor_set_up_lanes(e));
+    HT_TRY(ht_executor_set_up_tails(e));
     return resolve_all(e);
 }
 
@@ -378,24 +379,34 @@ static inline void look_ahead(const ht_launch *launches, size_t i, size_t count)
     __builtin_prefetch(near->call->out);
 }
 
+ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, size_t index, ht_lane **order)
+{
+    const ht_instr *instr = &e->plan->segments[segment].instrs[index];
+    ht_launch *launch = &e->launches[slot * e->plan->segment_count + segment][index];
+    ht_run_fn run = e->runs[segment][index];
+    if (!run) return HT_OK;
+    if (e->beside) HT_TRY(wait_before(e, instr, e->waited[segment], order));
+    HT_TRY(e->plan->canary || e->observer ? launch_with_care(e, segment, index, launch)
+                                          : ht_queue_launch(launch->queue, run, launch));
+    return e->beside ? tell_waiting(e, instr, e->waited[segment], index) : HT_OK;
+}
+
 ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
-    const ht_run_fn *runs = e->runs[segment];
-    bool care = e->plan->canary || e->observer, beside = e->beside;
     ht_lane *order = lane_of_runs(e), *host = &e->lanes[HT_SPACE_HOST][HT_QUEUE_COMPUTE];
+    size_t head = ht_executor_head(e, segment);
     if (host->queue) HT_TRY(ht_executor_pass_over(order, host)); /* what is prepacked there was stored by then */
     HT_TRY(make_prepacked(e, s, launches));
-    for (size_t i = 0; i < s->instr_count; i++) {
+    for (size_t i = 0; i < head; i++) {
         look_ahead(launches, i, s->instr_count);
-        if (!runs[i]) continue;
-        if (beside) HT_TRY(wait_before(e, &s->instrs[i], e->waited[segment], &order));
-        HT_TRY(care ? launch_with_care(e, segment, i, &launches[i])
-                    : ht_queue_launch(launches[i].queue, runs[i], &launches[i]));
-        if (beside) HT_TRY(tell_waiting(e, &s->instrs[i], e->waited[segment], i));
+        if (ht_executor_has_tail(e)) HT_TRY(ht_executor_run_tail_before(e, segment, i, &order));
+        HT_TRY(ht_executor_run_instr(e, segment, slot, i, &order));
     }
-    return beside ? ht_executor_pass_over(order, lane_of_runs(e)) : HT_OK;
+    if (ht_executor_has_tail(e)) HT_TRY(ht_executor_run_tail_before(e, segment, s->instr_count, &order));
+    ht_executor_leave_tail(e, segment, slot);
+    return e->beside ? ht_executor_pass_over(order, lane_of_runs(e)) : HT_OK;
 }
 
 ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
@@ -408,9 +419,11 @@ ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
 /* What a run needs was fed before it, so the runs' queue is the last, unless one has failed. */
 ht_status ht_executor_sync(ht_executor *e)
 {
+    ht_status tail = ht_executor_finish_tail(e);
     (void)ht_queue_sync(e->queue);
     drain_queues(e);
-    return ht_executor_status(e);
+    HT_TRY(ht_executor_status(e));
+    return tail;
 }
 
 /* A run goes on when a queue beside it has failed, on bytes that never came. */
@@ -490,6 +503,7 @@ ht_status ht_executor_walk(ht_executor *e, size_t segment, unsigned slot, ht_vis
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
     ht_lane *order = lane_of_runs(e);
     bool enough = false;
+    HT_TRY(ht_executor_finish_tail(e));
     HT_TRY(make_prepacked(e, s, launches));
     for (size_t i = 0; i < s->instr_count && !enough; i++) {
         if (e->beside) HT_TRY(wait_before(e, &s->instrs[i], e->waited[segment], &order));

@@ -29,6 +29,7 @@ const void *ht_executor_host(const ht_executor *e, ht_place place)
 
 void *ht_executor_host_open(ht_executor *e, ht_place place, size_t bytes)
 {
+    (void)ht_executor_settle(e, place, bytes, true); /* a failure is told by the next run */
     invalidate(e, place, bytes);
     return ht_device_host_address(e->device[place.space], at(e, place));
 }
@@ -46,11 +47,13 @@ static ht_status copy_in_order(ht_executor *e, ht_space space, void *to, const v
 
 ht_status ht_executor_fetch(ht_executor *e, ht_place place, void *data, size_t bytes)
 {
+    HT_TRY(ht_executor_settle(e, place, bytes, false));
     return copy_in_order(e, place.space, data, at(e, place), bytes, HT_COPY_FROM_DEVICE);
 }
 
 ht_status ht_executor_send(ht_executor *e, ht_place place, const void *data, size_t bytes)
 {
+    HT_TRY(ht_executor_settle(e, place, bytes, true));
     invalidate(e, place, bytes);
     return copy_in_order(e, place.space, at(e, place), data, bytes, HT_COPY_TO_DEVICE);
 }
@@ -90,6 +93,7 @@ ht_status ht_executor_write(ht_executor *e, ht_place place, const void *data, si
 
 ht_status ht_executor_view(ht_executor *e, ht_place place, size_t bytes, ht_host_copy *stage, const void **out)
 {
+    HT_TRY(ht_executor_settle(e, place, bytes, false));
     *out = ht_executor_host(e, place);
     if (*out) return e->device[HT_SPACE_MAIN]->class->asynchronous ? ht_executor_sync(e) : HT_OK;
     if (!stage->data || bytes > stage->bytes) {
@@ -117,6 +121,8 @@ ht_status ht_executor_view_pieces(ht_executor *e, ht_place place, size_t bytes, 
 
 ht_status ht_executor_copy(ht_executor *e, ht_place to, ht_place from, size_t bytes)
 {
+    HT_TRY(ht_executor_settle(e, to, bytes, true));
+    HT_TRY(ht_executor_settle(e, from, bytes, false));
     invalidate(e, to, bytes);
     return copy_in_order(e, to.space, at(e, to), at(e, from), bytes, HT_COPY_WITHIN);
 }

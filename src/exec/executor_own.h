@@ -16,6 +16,12 @@ typedef struct ht_lane {
     ht_event *here;
 } ht_lane;
 
+/* Instructions next .. end - 1 of a segment that was run are still to run: see tails.c. */
+typedef struct ht_tail {
+    size_t segment, next, end;
+    unsigned slot;
+} ht_tail;
+
 struct ht_executor {
     const ht_plan *plan;
     ht_arena *arena;
@@ -29,6 +35,8 @@ struct ht_executor {
     bool *reads_input;      /* by segment */
     ht_event **fed, **read; /* by slot: its inputs are there; the last run that reads them is done */
     ht_event ***waited;     /* by segment, then instruction: what others wait for; NULL where all is one queue */
+    uint32_t **needed;      /* by segment with a tail, then the next one: ht_plan_tail_needed; NULL: no tail is left */
+    ht_tail tail;           /* that was left last */
     char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
     ht_launch **launches;      /* by slot and segment, then instruction */
     ht_run_fn **runs;          /* by segment, then instruction; NULL for one that a row block before it runs */
@@ -65,6 +73,26 @@ void ht_executor_free_lanes(ht_executor *e);
 
 /* Launches a segment, instruction by instruction. */
 ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot);
+
+/* The instruction, after what it waits for; *order: the lane of the last instruction on HT_QUEUE_COMPUTE. */
+ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, size_t index, ht_lane **order);
+
+/* ---- tails.c ---- */
+
+ht_status ht_executor_set_up_tails(ht_executor *e);
+/* How many instructions of a segment run when it is run; the others are left as its tail. */
+size_t ht_executor_head(const ht_executor *e, size_t segment);
+void ht_executor_leave_tail(ht_executor *e, size_t segment, unsigned slot);
+static inline bool ht_executor_has_tail(const ht_executor *e)
+{
+    return e->tail.next < e->tail.end;
+}
+/* What of the tail must run before an instruction of a segment, or can; before the end of the segment all. */
+ht_status ht_executor_run_tail_before(ht_executor *e, size_t segment, size_t index, ht_lane **order);
+/* All of the tail. */
+ht_status ht_executor_finish_tail(ht_executor *e);
+/* The same, if bytes that are to be read, or written, are the tail's. */
+ht_status ht_executor_settle(ht_executor *e, ht_place place, size_t bytes, bool written);
 
 /* ---- recordings.c: a segment as one command ---- */
 

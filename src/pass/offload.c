@@ -33,13 +33,15 @@ typedef struct mover {
     ht_graph *g;
     ht_update_units units;
     ht_space compute;
-    bool fetches;        /* parameters move: the large ones are fetched where they are read */
-    int64_t persistent;  /* elements of those that are not */
-    size_t ahead;        /* units, and parameters, that are fetched before they are needed */
-    size_t known;        /* values that were there before */
-    ht_val *copy;        /* by value id: the copy in main of a state that moves, or none */
-    bool *fetched;       /* by value id: a state that moves, and is fetched instead */
-    ht_val *repeated;    /* by value id: a scalar or constant where units compute, or none */
+    bool fetches;       /* parameters move: the large ones are fetched where they are read */
+    int64_t persistent; /* elements of those that are not */
+    size_t ahead;       /* units, and parameters, that are fetched before they are needed */
+    size_t known;       /* values that were there before */
+    ht_val *copy;       /* by value id: the copy in main of a state that moves, or none */
+    bool *fetched;      /* by value id: a state that moves, and is fetched instead */
+    ht_val *repeated;   /* by value id: a scalar or constant where units compute, or none */
+    bool *stored,
+        *read; /* by value id of a state that owns bytes: others store into it; then units read arrays of it */
     transfers *in, *out; /* by unit */
     ht_rewrite rw;
 } mover;
@@ -116,8 +118,9 @@ static bool is_elsewhere(const mover *m, ht_val v)
 static ht_val repeat(mover *m, ht_val v)
 {
     ht_graph *g = m->g;
-    if (g->status != HT_OK || !is_elsewhere(m, v)) return v;
-    if (m->repeated[v.id].id) return m->repeated[v.id];
+    if (g->status != HT_OK || !v.id) return v;
+    if (v.id < m->known && m->repeated[v.id].id) return m->repeated[v.id];
+    if (!is_elsewhere(m, v)) return v;
     ht_val here;
     if (ht_is_repeatable(g, ht_producer(g, v))) {
         const ht_node n = *ht_producer(g, v);
@@ -255,6 +258,8 @@ static void put_part(mover *m, size_t unit, ht_val into, ht_val x, ht_val state)
     if (g->status != HT_OK) return;
     ht_type shape = *ht_type_of(g, goal);
     if (!ht_type_same_shape(&shape, ht_type_of(g, x))) x = ht_reshape(g, x, shape.rank, shape.dim);
+    /* Made where it is stored, with its unit: a part of another value would be stored at the end of the segment. */
+    if (end - first < elems && m->compute == HT_SPACE_MAIN) x = ht_emit1(g, "copy", &shape, HT_VALS(x), HT_NO_ATTRS);
     put(m, unit, goal, x, 0);
 }
 
@@ -319,12 +324,52 @@ static void finish_writes(mover *m, size_t unit)
     }
 }
 
-/* Nodes outside of units; effects come last. */
-static void keep_others(mover *m, bool effects)
+/* What the segment stores outside of units. */
+static void find_stored(mover *m)
 {
     for (size_t i = 0; i < m->rw.count; i++) {
-        bool effect = m->g->nodes[m->rw.old[i]].op->flags & HT_OP_EFFECT;
-        if (!m->units.of_node[m->rw.old[i]] && effect == effects) ht_rewrite_keep(&m->rw, m->rw.old[i]);
+        const ht_node *n = &m->g->nodes[m->rw.old[i]];
+        bool other = n->op == &ht_op_store && !m->units.of_node[m->rw.old[i]];
+        if (other) m->stored[ht_root(m->g, ht_node_in(m->g, n, 0)).id] = true;
+    }
+}
+
+/* Scalars that units read and the segment stores are copied: so their stores need not wait for the last unit. */
+static void read_stored(mover *m)
+{
+    ht_graph *g = m->g;
+    find_stored(m);
+    for (size_t i = 0; i < m->units.first[m->units.count]; i++) {
+        const ht_node n = g->nodes[m->units.nodes[i]];
+        for (size_t k = n.op == &ht_op_store; k < n.n_in && g->status == HT_OK; k++) {
+            ht_val v = ht_node_in(g, &n, k);
+            if (!v.id || !ht_state_of(g, v) || !m->stored[ht_root(g, v).id] || m->repeated[v.id].id) continue;
+            ht_type want = *ht_type_of(g, v);
+            want.space = m->compute;
+            if (ht_is_scalar(g, v))
+                m->repeated[v.id] = ht_emit1(g, "copy", &want, HT_VALS(v), HT_NO_ATTRS);
+            else
+                m->read[ht_root(g, v).id] = true;
+        }
+    }
+}
+
+/* Does the node store into what units read? */
+static bool stores_late(const mover *m, const ht_node *n)
+{
+    return n->op == &ht_op_store && m->read[ht_root(m->g, ht_node_in(m->g, n, 0)).id];
+}
+
+typedef enum others { OTHER_VALUES, OTHER_EFFECTS, LATE_EFFECTS } others;
+
+/* Nodes outside of units. */
+static void keep_others(mover *m, others which)
+{
+    for (size_t i = 0; i < m->rw.count; i++) {
+        uint32_t id = m->rw.old[i];
+        const ht_node *n = &m->g->nodes[id];
+        others kind = !(n->op->flags & HT_OP_EFFECT) ? OTHER_VALUES : stores_late(m, n) ? LATE_EFFECTS : OTHER_EFFECTS;
+        if (!m->units.of_node[id] && kind == which) ht_rewrite_keep(&m->rw, id);
     }
 }
 
@@ -333,7 +378,9 @@ static void pipeline_units(mover *m)
     size_t count = m->units.count;
     bool early = can_begin_early(m);
     for (size_t unit = 0; early && unit < m->ahead; unit++) start_fetches(m, unit);
-    keep_others(m, false);
+    read_stored(m);
+    keep_others(m, OTHER_VALUES);
+    keep_others(m, OTHER_EFFECTS);
     for (size_t unit = 0; !early && unit < m->ahead; unit++) start_fetches(m, unit);
     for (size_t unit = 0; unit < count && m->g->status == HT_OK; unit++) {
         start_fetches(m, unit + m->ahead);
@@ -341,7 +388,7 @@ static void pipeline_units(mover *m)
         if (unit > 0) finish_writes(m, unit - 1);
     }
     if (count) finish_writes(m, count - 1);
-    keep_others(m, true);
+    keep_others(m, LATE_EFFECTS);
 }
 
 /* Outputs stay in main. */
@@ -427,7 +474,10 @@ static ht_status move_all(mover *m)
     m->copy = calloc(m->known, sizeof *m->copy);
     m->repeated = calloc(m->known, sizeof *m->repeated);
     m->fetched = calloc(m->known, sizeof *m->fetched);
-    if (!m->copy || !m->repeated || !m->fetched) HT_FAIL(g->ctx, HT_ENOMEM, "offload: out of memory");
+    m->stored = calloc(m->known, sizeof *m->stored);
+    m->read = calloc(m->known, sizeof *m->read);
+    if (!m->copy || !m->repeated || !m->fetched || !m->stored || !m->read)
+        HT_FAIL(g->ctx, HT_ENOMEM, "offload: out of memory");
     want_copies(m);
     move_states(m);
     for (uint32_t i = 0; i < g->segment_count && g->status == HT_OK; i++)
@@ -446,6 +496,8 @@ static void free_mover(mover *m)
     free(m->copy);
     free(m->fetched);
     free(m->repeated);
+    free(m->stored);
+    free(m->read);
     ht_update_units_free(&m->units);
 }
 

@@ -162,6 +162,13 @@ static int64_t unit_share(const tiler *t, size_t unit, int64_t elems)
     return elems;
 }
 
+/* A group of one tile: what the model reads of it, biases and norms, it reads from its first layer on. */
+static bool is_small(const tiler *t, size_t unit)
+{
+    int64_t elems = unit_elems(t, unit);
+    return elems && elems <= tile_elems(t, elems);
+}
+
 static void cut_unit(tiler *t, size_t unit)
 {
     const ht_update_units *units = t->units;
@@ -239,7 +246,10 @@ static ht_status cut(tiler *t)
     g->role = HT_ROLE_UPDATE;
     if (ht_rewrite_begin(&t->rw, g, t->units->segment)) {
         keep_others(t, false);
-        for (size_t unit = 0; unit < t->units->count; unit++) cut_unit(t, unit);
+        for (size_t unit = 0; unit < t->units->count; unit++)
+            if (is_small(t, unit)) cut_unit(t, unit);
+        for (size_t unit = 0; unit < t->units->count; unit++)
+            if (!is_small(t, unit)) cut_unit(t, unit);
         keep_others(t, true);
     }
     g->role = role;

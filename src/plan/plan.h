@@ -40,7 +40,7 @@ static inline bool ht_place_same(ht_place a, ht_place b)
  * in this order), else on COPY_IN. It begins when everything before it on COMPUTE is done, and then runs beside COMPUTE
  * and beside other copies until an instruction on COMPUTE waits for it (ht_instr.wait). Until then no instruction of any
  * queue writes what it reads, or touches what it writes; so copies need no order among each other, but those of one
- * space and queue have one. At the end of a segment nothing is under way. */
+ * space and queue have one. At the end of a segment nothing is under way; but its tail may run later. */
 typedef enum ht_queue_kind { HT_QUEUE_COMPUTE, HT_QUEUE_COPY_IN, HT_QUEUE_COPY_OUT, HT_QUEUE_COUNT } ht_queue_kind;
 
 /* For reports: what an op makes, and the node that it is there for. */
@@ -98,7 +98,10 @@ typedef struct ht_plan_segment {
     uint32_t *
         invalidates; /* indices of what is prepacked from state that this segment writes; it uses none of them itself */
     size_t prepack_count, invalidate_count;
-    int64_t *timeline;   /* by instruction: bytes in main that are alive, workspaces included */
+    int64_t *timeline;                    /* by instruction: bytes in main that are alive, workspaces included */
+    ht_interval *buffers[HT_SPACE_COUNT]; /* transients, workspaces included: in use by instructions first .. last */
+    size_t buffer_count[HT_SPACE_COUNT];
+    size_t tail;         /* instructions from here on may run within the next segment; instr_count: none may */
     ht_held_value *held; /* from forward to backward, in the order in which they are made */
     size_t held_count;
 } ht_plan_segment;
@@ -272,6 +275,13 @@ const ht_fused *ht_plan_step(ht_plan *plan, const ht_call *call, const ht_kernel
 ht_status ht_plan_prepack(ht_plan *plan);
 /* After it: what a replay of a training step needs, in HT_AREA_REPLAY. */
 ht_status ht_plan_reserve_replay(ht_plan *plan);
+/* Once all transients are laid out: the tails of segments, and transients of main to where they meet the next segment's
+ * late. */
+void ht_plan_find_tails(ht_plan *plan);
+/* By instruction of `next`: how many instructions of s, counted from its first, must be done before that one. */
+void ht_plan_tail_needed(const ht_plan_segment *s, const ht_plan_segment *next, uint32_t *needed);
+/* Do instructions of s from `from` on use bytes of a place that are read, or written, outside of it? */
+bool ht_plan_tail_touches(const ht_plan_segment *s, size_t from, ht_place place, size_t bytes, bool written);
 /* Does an instruction write to state that is neither saved nor a gradient, which every step begins anew? */
 bool ht_plan_writes_for_good(const ht_plan *plan, const ht_instr *instr);
 /* A new place at the end of an area. */

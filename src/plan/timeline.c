@@ -80,6 +80,21 @@ static ht_status list_held(ht_plan *plan, const ht_graph *g, const ht_segment *s
 
 /* ---- the whole ---- */
 
+static bool keep_buffers(ht_plan *plan, const ht_buffer_assignment *r, const uint32_t *end, ht_plan_segment *to)
+{
+    for (int space = 0; space < HT_SPACE_COUNT; space++) {
+        size_t count = r->buffers[space].count;
+        to->buffers[space] = HT_NEW(plan->arena, ht_interval, count);
+        for (size_t i = 0; to->buffers[space] && i < count; i++) {
+            ht_interval buffer = r->buffers[space].items[i];
+            if (ht_plan_in_instrs(end, &r->buffers[space].items[i], &buffer.first, &buffer.last))
+                to->buffers[space][to->buffer_count[space]++] = buffer;
+        }
+        if (!to->buffers[space]) return false;
+    }
+    return true;
+}
+
 ht_status ht_plan_keep_timeline(const planning *p, uint32_t segment, const ht_buffer_assignment *r)
 {
     const ht_segment *s = &p->g->segments[segment];
@@ -90,6 +105,7 @@ ht_status ht_plan_keep_timeline(const planning *p, uint32_t segment, const ht_bu
     if (ok) {
         ht_plan_number_instrs(p, s, r, end, NULL, 0);
         ht_plan_add_live_bytes(r, HT_SPACE_MAIN, end, to->timeline, to->instr_count);
+        ok = keep_buffers(p->plan, r, end, to);
     }
     free(end);
     if (!ok) HT_FAIL(p->g->ctx, HT_ENOMEM, "out of memory for the plan");

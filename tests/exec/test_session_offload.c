@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/executor_own.h"
 #include "folder_fixture.h"
 #include "session_fixture.h"
 
@@ -100,7 +101,7 @@ typedef struct trained {
 static const char *ratio = "1", *params = "none", *persistent = "100";
 
 /* `where`: NULL, "host" or "disk"; `tile`: elements. */
-static trained train(const offload_case *c, const char *device, const char *where, const char *tile, int steps)
+static trained open_training(const offload_case *c, const char *device, const char *where, const char *tile)
 {
     trained t = {.f = {.ctx = context_create(2, NULL)}};
     ht_train_opts training = HT_TRAIN_OPTS;
@@ -131,6 +132,12 @@ static trained train(const offload_case *c, const char *device, const char *wher
     opts.disk_folder = test_folder;
     must(&t.f, ht_plan_create(&t.f.plan, t.f.g, &planning));
     must(&t.f, ht_session_create(&t.f.s, t.f.plan, &opts));
+    return t;
+}
+
+static trained train(const offload_case *c, const char *device, const char *where, const char *tile, int steps)
+{
+    trained t = open_training(c, device, where, tile);
     for (int step = 0; step < steps; step++) {
         double applied;
         must(&t.f, ht_session_run_batches(t.f.s, "train", fill_batch, &step));
@@ -202,6 +209,56 @@ static void state_on_a_disk__has_the_bits_of_main(void **state)
     ratio = "1";
 }
 
+/* Steps of one batch, one after the other; nobody waits between them but for a look at something now and then. */
+static void train_without_waits(trained *t, const offload_case *c, int steps, bool looks)
+{
+    const ht_plan *plan = t->f.plan;
+    size_t first = (size_t)ht_plan_segment_find(plan, "micro_first"),
+           more = (size_t)ht_plan_segment_find(plan, "micro");
+    size_t update = (size_t)ht_plan_segment_find(plan, "update");
+    must(&t->f, fill_batch(&(int){0}, t->f.s, 0));
+    for (int step = 0; step < steps; step++) {
+        double value[210];
+        for (int i = 0; i < c->accumulate; i++) must(&t->f, ht_session_start_segment(t->f.s, i ? more : first, 0));
+        must(&t->f, ht_session_start_segment(t->f.s, update, 0));
+        if (looks && step % 4 == 1) must(&t->f, ht_session_read_f64(t->f.s, "v", value, 210));
+        if (looks && step % 4 == 2) must(&t->f, ht_session_write_f64(t->f.s, "c", (double[]){1, 2, 0.5 * step}, 3));
+        if (looks && step % 4 == 3) must(&t->f, ht_session_read_f64(t->f.s, "applied", value, 1));
+    }
+    must(&t->f, ht_session_wait(t->f.s));
+}
+
+/* The processor goes on with the next step while the last tiles come and go. */
+static void an_update_on_a_disk__ends_within_the_next_step(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"64", "16", "300"};
+    int steps = getenv("HALFTONE_LONG") ? 50 : 8, left = 0;
+    for (int i = 0; i < 2 * CASES; i++) {
+        const offload_case *c = &cases[i % CASES];
+        char seed[16];
+        snprintf(seed, sizeof seed, "%d", i + 1);
+        setenv("HALFTONE_DISK_SEED", seed, 1);
+        ratio = i % 5 == 4 ? "0.4" : "1";
+        params = i % 3 == 2 ? "disk" : "none";
+        trained kept = open_training(c, "cpu", NULL, NULL), moved = open_training(c, "cpu", "disk", tiles[i % 3]);
+        const ht_executor *e = moved.f.s->executor;
+        train_without_waits(&kept, c, steps, i % 2);
+        train_without_waits(&moved, c, steps, i % 2);
+        assert_true(e->tail.next == e->tail.end); /* after a wait nothing is left */
+        must(&moved.f, ht_session_start_segment(moved.f.s, (size_t)ht_plan_segment_find(moved.f.plan, "update"), 0));
+        must(&kept.f, ht_session_start_segment(kept.f.s, (size_t)ht_plan_segment_find(kept.f.plan, "update"), 0));
+        left += e->tail.next < e->tail.end;
+        compare_states(&kept, &moved, c->what);
+        session_end(&kept.f);
+        session_end(&moved.f);
+    }
+    unsetenv("HALFTONE_DISK_SEED");
+    ratio = "1";
+    params = "none";
+    if (left < CASES) fail_msg("only %d updates of %d had something left to do", left, 2 * CASES);
+}
+
 /* With the optimiser's state elsewhere, too, and without; with the small ones, and without. */
 static void parameters_elsewhere__have_the_bits_of_main(void **state)
 {
@@ -249,7 +306,7 @@ static void a_disk__leaves_memory_for_a_few_tiles(void **state)
     assert_int_equal(after.bytes[HT_SPACE_DISK][HT_BYTES_OPTIMIZER], before.bytes[HT_SPACE_MAIN][HT_BYTES_OPTIMIZER]);
     const ht_plan_segment *update = &moved.f.plan->segments[ht_plan_segment_find(moved.f.plan, "update")];
     /* Of a tile three arrays come, three are computed in place, three go; single numbers have a block each, too. */
-    assert_true(update->live_bytes[HT_SPACE_MAIN] <= (9 + 5) * HT_PLAN_DISK_ALIGN);
+    assert_true(update->live_bytes[HT_SPACE_MAIN] <= (9 + 6) * HT_PLAN_DISK_ALIGN);
     session_end(&kept.f);
     session_end(&moved.f);
 }
@@ -317,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_in_host_memory__has_the_bits_of_main),
         cmocka_unit_test(state_on_a_disk__has_the_bits_of_main),
+        cmocka_unit_test(an_update_on_a_disk__ends_within_the_next_step),
         cmocka_unit_test(parameters_elsewhere__have_the_bits_of_main),
         cmocka_unit_test(parameters_elsewhere__leave_main),
         cmocka_unit_test(a_disk__leaves_memory_for_a_few_tiles),
