@@ -1,4 +1,5 @@
-/* What `halftone explain` says about activations: what is kept from forward to backward, and what is computed again. */
+/* What `halftone explain` says about activations: what is kept from forward to backward, what is moved elsewhere
+ * meanwhile, and what is computed again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,8 @@
 
 /* Values of one op in layers that are alike. */
 typedef struct memory_row {
-    char *layer; /* heap memory */
-    const char *op;
+    char *layer;    /* heap memory */
+    const char *op; /* or a space that values are moved to */
     size_t times;
     int64_t bytes;
     double ms; /* of what is computed again, at the machine's ceilings */
@@ -58,6 +59,21 @@ static memory_rows kept_rows(const ht_plan *plan, bool all)
     return rows;
 }
 
+/* Copies in two parts that lead away from main; the space that they lead to is in place of an op. */
+static memory_rows moved_rows(const ht_plan *plan, bool all)
+{
+    const ht_plan_segment *s = first_segment(plan);
+    memory_rows rows = {.list = calloc((s ? s->instr_count : 0) + 1, sizeof *rows.list)};
+    rows.failed = !rows.list;
+    for (size_t i = 0; s && !rows.failed && i < s->instr_count; i++) {
+        const ht_instr *instr = &s->instrs[i];
+        const ht_type *to = instr->call->out[0];
+        if (instr->queue == HT_QUEUE_COPY_OUT)
+            add_row(&rows, instr->site ? instr->site : "", ht_space_name(to->space), ht_type_bytes(to), 0, all);
+    }
+    return rows;
+}
+
 static double milliseconds(const ht_plan *plan, const ht_instr *instr)
 {
     ht_dtype reads = instr->call->n_in && instr->call->in[0] ? instr->call->in[0]->dtype : HT_F32;
@@ -83,12 +99,12 @@ static memory_rows recomputed_rows(const ht_plan *plan, bool all)
 
 /* ---- the terminal ---- */
 
-static void print_rows(ht_text *text, const memory_rows *rows, const char *title, bool timed)
+static void print_rows(ht_text *text, const memory_rows *rows, const char *title, const char *what, bool timed)
 {
     if (!rows->count) return;
     ht_table table = {.count = 0};
     ht_table_head(&table, title);
-    ht_table_head(&table, "op");
+    ht_table_head(&table, what);
     ht_table_head(&table, "times");
     ht_table_head(&table, "bytes");
     if (timed) ht_table_head(&table, "ms at the ceilings");
@@ -108,17 +124,20 @@ static void print_rows(ht_text *text, const memory_rows *rows, const char *title
 
 void cli_explain_memory(ht_text *text, const cli_explained *e, bool all)
 {
-    memory_rows kept = kept_rows(e->plan, all), again = recomputed_rows(e->plan, all);
-    print_rows(text, &kept, "kept for backward", false);
-    print_rows(text, &again, "computed again", true);
-    text->failed |= kept.failed || again.failed;
+    memory_rows kept = kept_rows(e->plan, all), moved = moved_rows(e->plan, all);
+    memory_rows again = recomputed_rows(e->plan, all);
+    print_rows(text, &kept, "kept for backward", "op", false);
+    print_rows(text, &moved, "moved until backward", "to", false);
+    print_rows(text, &again, "computed again", "op", true);
+    text->failed |= kept.failed || moved.failed || again.failed;
     free_rows(&kept);
+    free_rows(&moved);
     free_rows(&again);
 }
 
 /* ---- JSON ---- */
 
-static void put_rows(ht_json_writer *json, const memory_rows *rows, const char *name, bool timed)
+static void put_rows(ht_json_writer *json, const memory_rows *rows, const char *name, const char *what, bool timed)
 {
     ht_json_line(json, 1);
     ht_json_begin_array(json, name);
@@ -127,7 +146,7 @@ static void put_rows(ht_json_writer *json, const memory_rows *rows, const char *
         ht_json_line(json, 2);
         ht_json_begin_object(json, NULL);
         ht_json_put_text(json, "layer", row->layer);
-        ht_json_put_text(json, "op", row->op);
+        ht_json_put_text(json, what, row->op);
         ht_json_put_uint(json, "times", row->times);
         ht_json_put_int(json, "bytes", row->bytes);
         if (timed) ht_json_put_number(json, "ms", row->ms);
@@ -138,10 +157,13 @@ static void put_rows(ht_json_writer *json, const memory_rows *rows, const char *
 
 void cli_explain_memory_json(ht_json_writer *json, const cli_explained *e)
 {
-    memory_rows kept = kept_rows(e->plan, true), again = recomputed_rows(e->plan, true);
-    put_rows(json, &kept, "kept", false);
-    put_rows(json, &again, "recomputed", true);
-    json->text->failed |= kept.failed || again.failed;
+    memory_rows kept = kept_rows(e->plan, true), moved = moved_rows(e->plan, true);
+    memory_rows again = recomputed_rows(e->plan, true);
+    put_rows(json, &kept, "kept", "op", false);
+    put_rows(json, &moved, "moved", "to", false);
+    put_rows(json, &again, "recomputed", "op", true);
+    json->text->failed |= kept.failed || moved.failed || again.failed;
     free_rows(&kept);
+    free_rows(&moved);
     free_rows(&again);
 }

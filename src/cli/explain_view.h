@@ -54,7 +54,7 @@ void cli_explain_figure(ht_text *text, const cli_explained *explained);
 void cli_explain_table(ht_text *text, const cli_explained *explained, bool all);
 /* Of its text: what is kept from forward to backward, and what is computed again. */
 void cli_explain_memory(ht_text *text, const cli_explained *explained, bool all);
-/* The arrays "kept" and "recomputed". */
+/* The arrays "kept", "moved" and "recomputed". */
 void cli_explain_memory_json(ht_json_writer *json, const cli_explained *explained);
 void cli_explain_json(ht_text *text, const cli_explained *explained);
 /* A drawing for Graphviz: a box for each block of a layer, arrows with the number types that flow. */

@@ -83,12 +83,14 @@ typedef struct ht_train_config {
     int64_t fp8_history;               /* steps, of "delayed" */
     const char *rounding;              /* of half parameters in the update: "nearest", "stochastic" */
 
-    const char *offload_optimizer; /* moments and masters: "none", "cpu", "nvme" */
-    const char *offload_param;     /* what the model reads of its parameters: likewise */
-    int64_t offload_persistent;    /* parameters of fewer elements stay */
-    int64_t offload_tile;          /* the most elements of a tile of the update */
-    int64_t offload_buffers;       /* tiles on their way or at work */
-    double offload_ratio;          /* the share that is offloaded */
+    const char *offload_optimizer;    /* moments and masters: "none", "cpu", "nvme" */
+    const char *offload_param;        /* what the model reads of its parameters: likewise */
+    const char *offload_activations;  /* what forward keeps for backward: "none", "host", "disk" */
+    int64_t offload_activation_bytes; /* values of fewer stay */
+    int64_t offload_persistent;       /* parameters of fewer elements stay */
+    int64_t offload_tile;             /* the most elements of a tile of the update */
+    int64_t offload_buffers;          /* tiles on their way or at work */
+    double offload_ratio;             /* the share that is offloaded */
 
     ht_recompute_options recompute;
     int64_t memory_limit; /* bytes; 0: what the machine has */

@@ -57,13 +57,14 @@ ht_status ht_precision_rules(ht_config *c);
 /* fine_tuning.c: init_from, freeze and groups of the train block. */
 void ht_fine_tuning_rules(ht_config *c);
 void ht_fine_tuning_fill(ht_config *c);
-/* The limit of memory, and what backward computes again. */
+/* memory_keys.c: the limit of memory, what backward computes again, and where the rest is kept. */
 void ht_memory_rules(ht_config *c);
 void ht_memory_fill(ht_config *c);
 /* Else an error of the field, which `key` names. *groups: how many pairs of parentheses it has; may be NULL. */
 bool ht_check_expression(ht_config *c, const ht_field *field, const char *key, const char *expression, size_t *groups);
 /* train_config.c */
 void ht_train_config_fill(ht_config *c);
+const char *ht_disk_folder(const ht_config *c); /* NULL: none is given */
 /* support.c: what is not there yet; what stays as it is by default although people should know. */
 void ht_config_check_support(ht_config *c);
 /* The remark beside a value that is not simply used, NULL: none. */

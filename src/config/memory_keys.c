@@ -1,4 +1,4 @@
-/* Memory: its limit, and what backward computes again, by halftone.recompute or DeepSpeed's activation_checkpointing. */
+/* Memory: its limit, what backward computes again, and where the rest is kept, by halftone.recompute or DeepSpeed's activation_checkpointing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,11 @@ void ht_memory_rules(ht_config *c)
     const char *policy = ht_field_text(halftone, "recompute.policy");
     const ht_json *budget = ht_field_json(halftone, "recompute.budget");
     const ht_json *limit = ht_field_json(halftone, "memory_limit");
+    const char *activations = ht_field_text(halftone, "offload_activations");
     ht_recompute_options ignored;
+    if (activations && strcmp(activations, "disk") == 0 && !ht_disk_folder(c))
+        ht_problems_error(&c->problems, &ht_fields_find(halftone, "offload_activations")->origin,
+                          "halftone.offload_activations: \"disk\" needs a folder: give halftone.disk_folder");
     if (limit && !size_of(limit))
         ht_problems_error(&c->problems, &ht_fields_find(halftone, "memory_limit")->origin,
                           "halftone.memory_limit: expected a size above 0: \"8GiB\", 8000000000");
@@ -87,7 +91,9 @@ static void take_engine(const ht_fields *engine, ht_recompute_options *r)
     int64_t count = ht_field_json(engine, "activation_checkpointing.number_checkpoints")
                         ? ht_field_int(engine, "activation_checkpointing.number_checkpoints")
                         : 0;
-    if (!count && !ht_field_bool(engine, "activation_checkpointing.partition_activations")) return;
+    bool asked = ht_field_bool(engine, "activation_checkpointing.partition_activations") ||
+                 ht_field_bool(engine, "activation_checkpointing.cpu_checkpointing");
+    if (!count && !asked) return;
     r->policy = HT_RECOMPUTE_ALL;
     r->checkpoints = count;
 }
@@ -95,6 +101,10 @@ static void take_engine(const ht_fields *engine, ht_recompute_options *r)
 void ht_memory_fill(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
+    const char *activations = ht_field_text(halftone, "offload_activations");
+    c->train_config.offload_activation_bytes = ht_field_int(halftone, "offload_activation_bytes");
+    bool host = ht_field_bool(c->blocks[BLOCK_ENGINE], "activation_checkpointing.cpu_checkpointing");
+    c->train_config.offload_activations = activations ? activations : host ? "host" : "none";
     const char *policy = ht_field_text(halftone, "recompute.policy");
     const ht_json *budget = ht_field_json(halftone, "recompute.budget");
     ht_recompute_options *r = &c->train_config.recompute;

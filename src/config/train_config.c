@@ -126,16 +126,19 @@ static void fill_offload(ht_train_config *t, const ht_fields *engine)
 /* ---- the disk ---- */
 
 /* A session has one folder: our own key's, else that of the optimiser's state. */
-static const char *disk_folder(const ht_fields *halftone, const ht_fields *engine)
+const char *ht_disk_folder(const ht_config *c)
 {
+    const ht_fields *halftone = c->blocks[BLOCK_HALFTONE], *engine = c->blocks[BLOCK_ENGINE];
     const char *folder = ht_field_text(halftone, "disk_folder");
     if (folder == NULL) folder = ht_field_text(engine, "zero_optimization.offload_optimizer.nvme_path");
     return folder != NULL ? folder : ht_field_text(engine, "zero_optimization.offload_param.nvme_path");
 }
 
-static void fill_disk(ht_train_config *r, const ht_fields *halftone, const ht_fields *engine)
+static void fill_disk(ht_config *c)
 {
-    r->disk_folder = disk_folder(halftone, engine);
+    const ht_fields *halftone = c->blocks[BLOCK_HALFTONE], *engine = c->blocks[BLOCK_ENGINE];
+    ht_train_config *r = &c->train_config;
+    r->disk_folder = ht_disk_folder(c);
     r->disk = (ht_disk_opts)HT_DISK_OPTS;
     r->disk.block_size = (size_t)ht_field_int(engine, "aio.block_size");
     r->disk.queue_depth = (int)ht_field_int(engine, "aio.queue_depth");
@@ -225,7 +228,7 @@ void ht_train_config_fill(ht_config *c)
     r->output = ht_field_text(train, "output");
     r->clip = ht_field_number(train, "clip");
     fill_precision(c);
-    fill_disk(&c->train_config, c->blocks[BLOCK_HALFTONE], c->blocks[BLOCK_ENGINE]);
+    fill_disk(c);
     fill_optimizer(r, train, engine);
     fill_offload(r, engine);
     r->task = ht_field_text(train, "task");

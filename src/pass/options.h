@@ -57,14 +57,16 @@ typedef struct ht_precision_options {
     int64_t fp8_history; /* steps, of DELAYED */
 } ht_precision_options;
 
-/* Of tile_update and offload: docs/offload.md. */
+/* Of offload_activations, tile_update and offload: docs/offload.md. */
 typedef struct ht_offload_options {
     ht_space optimizer; /* where moments and masters lie; MAIN: where the model computes */
     ht_space params; /* where what the model reads of its parameters lies: half copies, or the parameters themselves */
-    int64_t persistent; /* parameters of fewer elements stay in main, as copies where need be */
-    int64_t tile;       /* the most elements of a tile of the update; 0: by the size of its group */
-    int64_t ahead;      /* tiles, and parameters, that are fetched before they are needed */
-    double ratio;       /* the share of each group's moments and masters that moves, at least: whole tensors do */
+    ht_space activations;     /* where what forward keeps for backward lies */
+    int64_t activation_bytes; /* values of fewer stay in main */
+    int64_t persistent;       /* parameters of fewer elements stay in main, as copies where need be */
+    int64_t tile;             /* the most elements of a tile of the update; 0: by the size of its group */
+    int64_t ahead;            /* tiles, parameters and activations that are fetched before they are needed */
+    double ratio;             /* the share of each group's moments and masters that moves, at least: whole tensors do */
 } ht_offload_options;
 
 /* How to choose what backward computes again. */

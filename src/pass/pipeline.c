@@ -32,7 +32,8 @@ static bool is_scaling(const ht_pass_options *options)
 
 static bool is_offloading(const ht_pass_options *options)
 {
-    return options->offload.optimizer != HT_SPACE_MAIN || options->offload.params != HT_SPACE_MAIN;
+    const ht_offload_options *o = &options->offload;
+    return o->optimizer != HT_SPACE_MAIN || o->params != HT_SPACE_MAIN || o->activations != HT_SPACE_MAIN;
 }
 
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
@@ -40,7 +41,7 @@ static const ht_pass_condition always = {NULL, NULL}, training = {"training", is
                                casting = {"precision is not fp32", is_casting},
                                recomputing = {"recompute asks for it", is_recomputing},
                                scaling = {"fp8 is not off", is_scaling},
-                               offloading = {"state is offloaded", is_offloading};
+                               offloading = {"something is offloaded", is_offloading};
 
 #define HT_PASS(id, stage, condition) extern const ht_pass ht_pass_##id;
 #include "pass/passes.def"

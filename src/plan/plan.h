@@ -81,7 +81,7 @@ typedef struct ht_instr {
     ht_cost cost;               /* with the FLOPs of recomputed nodes apart */
 } ht_instr;
 
-/* A value that forward makes and backward still reads: its memory is taken all the while. */
+/* A value that forward makes in main and backward still reads: its memory is taken all the while. */
 typedef struct ht_held_value {
     const char *op, *site; /* that make it; site: "" where there is none */
     int64_t bytes;

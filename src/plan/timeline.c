@@ -68,8 +68,10 @@ static ht_status list_held(ht_plan *plan, const ht_graph *g, const ht_segment *s
     for (size_t at = 0; to->held && at < s->node_count; at++) {
         const ht_node *n = &g->nodes[s->nodes[at]];
         int64_t bytes = 0;
-        for (uint32_t v = n->out; ht_node_is_forward(n) && v < n->out + n->n_out; v++)
-            if (r->life[v].bytes && r->life[v].first < begins && r->life[v].last >= begins) bytes += r->life[v].bytes;
+        for (uint32_t v = n->out; ht_node_is_forward(n) && !n->op->done && v < n->out + n->n_out; v++)
+            if (r->life[v].bytes && g->values[v].type.space == HT_SPACE_MAIN && r->life[v].first < begins &&
+                r->life[v].last >= begins)
+                bytes += r->life[v].bytes;
         if (!bytes) continue;
         const char *site = n->site ? ht_arena_text(plan->arena, n->site, strlen(n->site)) : "";
         if (!site) to->held = NULL;

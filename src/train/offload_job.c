@@ -12,12 +12,20 @@ static ht_space space_of(const char *device)
     return strcmp(device, "nvme") == 0 ? HT_SPACE_DISK : HT_SPACE_MAIN;
 }
 
+static ht_space space_named(const char *name)
+{
+    if (strcmp(name, "host") == 0) return HT_SPACE_HOST;
+    return strcmp(name, "disk") == 0 ? HT_SPACE_DISK : HT_SPACE_MAIN;
+}
+
 ht_offload_options ht_job_offload(const ht_train_config *c)
 {
     int64_t ahead = c->offload_buffers - LEAST_IN_FLIGHT;
     return (ht_offload_options){
         .optimizer = space_of(c->offload_optimizer),
         .params = space_of(c->offload_param),
+        .activations = space_named(c->offload_activations),
+        .activation_bytes = c->offload_activation_bytes,
         .persistent = c->offload_persistent,
         .tile = c->offload_tile,
         .ahead = ahead < 1            ? 1
@@ -46,7 +54,7 @@ static void tell_one(const ht_job *job, const ht_run_request *request, const cha
     if (space == HT_SPACE_HOST && job->target.device == HT_DEVICE_CPU)
         snprintf(line, sizeof line,
                  "offload: the processor computes, so %s lie in host memory already: "
-                 "zero_optimization.%s.device cpu changes nothing",
+                 "%s changes nothing",
                  what, key);
     else
         snprintf(line, sizeof line, "offload: %s lie %s%s%s", what,
@@ -61,8 +69,11 @@ void ht_job_tell_offload(const ht_job *job, const ht_run_request *request)
     char what[128];
     bool processor = job->target.device == HT_DEVICE_CPU;
     if (!job->options.training) return;
-    tell_one(job, request, "moments and masters", "offload_optimizer", o->optimizer,
+    tell_one(job, request, "moments and masters", "zero_optimization.offload_optimizer.device cpu", o->optimizer,
              processor ? "" : ", and their update is computed by the processor");
     snprintf(what, sizeof what, "parameters of %lld elements and more", (long long)o->persistent);
-    tell_one(job, request, what, "offload_param", o->params, "; they are fetched before each use");
+    tell_one(job, request, what, "zero_optimization.offload_param.device cpu", o->params,
+             "; they are fetched before each use");
+    tell_one(job, request, "values kept for backward", "offloading activations", o->activations,
+             "; they are copied back before backward reads them");
 }

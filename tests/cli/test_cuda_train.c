@@ -64,6 +64,20 @@ static void cuda__a_rerun_and_a_resume_have_the_same_bits(void **state)
            0, "same\n");
 }
 
+/* What forward keeps is copied to the host and back; on streams of its own, and the same bits. */
+static void cuda__activations_in_host_memory_have_the_same_bits(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "set -e; rm -rf a b; \"$H\" train job.json --device cuda --set model.n_layer=3 --set train.output=a > log "
+           "2>&1; "
+           "\"$H\" train job.json --device cuda --set model.n_layer=3 --set train.output=b --set "
+           "halftone.offload_activations=host --set halftone.offload_activation_bytes=64 >> log 2>&1; "
+           "cmp a/snapshots/step-00000006/weights.safetensors b/snapshots/step-00000006/weights.safetensors; echo same",
+           0, "same\n");
+}
+
 static void cuda__runs_change_devices_between_starts(void **state)
 {
     data_case *c = *state;
@@ -97,6 +111,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(cuda__losses_are_those_of_the_cpu),
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
+        CASE(cuda__activations_in_host_memory_have_the_same_bits),
         CASE(cuda__runs_change_devices_between_starts),
         CASE(cuda__fine_tuning_has_the_curve_of_pytorch),
     };

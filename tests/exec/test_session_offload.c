@@ -98,7 +98,8 @@ typedef struct trained {
     int skipped;
 } trained;
 
-static const char *ratio = "1", *params = "none", *persistent = "100";
+static const char *ratio = "1", *params = "none", *persistent = "100", *activations = "none", *recompute = "marked",
+                  *ahead = "1";
 
 /* `where`: NULL, "host" or "disk"; `tile`: elements. */
 static trained open_training(const offload_case *c, const char *device, const char *where, const char *tile)
@@ -106,7 +107,7 @@ static trained open_training(const offload_case *c, const char *device, const ch
     trained t = {.f = {.ctx = context_create(2, NULL)}};
     ht_train_opts training = HT_TRAIN_OPTS;
     ht_plan_opts planning = HT_PLAN_OPTS;
-    ht_train_setting settings[12];
+    ht_train_setting settings[16];
     training.optimizer = c->optimizer;
     training.accumulate = c->accumulate;
     training.momentum = c->momentum;
@@ -121,6 +122,10 @@ static trained open_training(const offload_case *c, const char *device, const ch
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_ratio", ratio};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_param", params};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_persistent", persistent};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_activations", activations};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_activation_bytes", "16"};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_ahead", ahead};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"recompute", recompute};
     planning.settings = settings;
     planning.precision = c->precision;
     planning.device = device;
@@ -280,6 +285,67 @@ static void parameters_elsewhere__have_the_bits_of_main(void **state)
     params = "none";
 }
 
+/* Copies away in forward and back in backward, of all that is kept or of what recomputation leaves. */
+static void activations_elsewhere__have_the_bits_of_main(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"none", "all", "cheap"}, *const spaces[] = {"host", "disk"};
+    int seeds = getenv("HALFTONE_LONG") ? 8 : 2;
+    for (int i = 0; i < seeds * CASES; i++) {
+        char seed[16];
+        bool disk = i % 2;
+        snprintf(seed, sizeof seed, "%d", i + 1);
+        setenv("HALFTONE_FAKE_SEED", seed, 1);
+        setenv("HALFTONE_DISK_SEED", seed, 1);
+        activations = spaces[disk];
+        recompute = policies[i % 3];
+        ahead = i % 4 == 3 ? "2" : "1";
+        params = i % 5 == 2 ? spaces[disk] : "none";
+        compare(&cases[i % CASES], disk && i % 4 == 1 ? "cpu" : "fake", i % 7 == 3 ? spaces[disk] : "none", "64");
+    }
+    unsetenv("HALFTONE_DISK_SEED");
+    activations = params = "none";
+    recompute = "marked";
+    ahead = "1";
+}
+
+/* A layer is three values that backward reads; all but those of the last layers leave. */
+static void activations_elsewhere__leave_main(void **state)
+{
+    (void)state;
+    enum { LAYERS = 24, ROWS = 64, COLUMNS = 64, BYTES = ROWS * COLUMNS * 4 };
+    int64_t bytes[3][HT_SPACE_COUNT];
+    static const char *const spaces[3] = {"none", "host", "disk"};
+    for (int k = 0; k < 3; k++) {
+        session_fixture f = {.ctx = context_create(1, NULL)};
+        ht_text t = {0};
+        ht_text_add(&t,
+                    "state %%w f32[%d,%d] heading=parameters init=normal(0,0.1) trained\n"
+                    "segment forward (%%x0 f32[%d,%d]) -> (loss=%%loss) {\n",
+                    COLUMNS, COLUMNS, ROWS, COLUMNS);
+        for (int i = 0; i < LAYERS; i++)
+            ht_text_add(&t, "  %%h%d = matmul f32[%d,%d] (%%x%d, %%w)\n  %%x%d = tanh f32[%d,%d] (%%h%d)\n", i, ROWS,
+                        COLUMNS, i, i + 1, ROWS, COLUMNS, i);
+        ht_text_add(&t, "  %%loss = mean f32[] (%%x%d) axes=[0,1]\n}\n", LAYERS);
+        must(&f, ht_graph_parse(&f.g, f.ctx, "text", t.data, t.length));
+        must(&f, ht_graph_train(f.g, NULL));
+        ht_plan_opts planning = HT_PLAN_OPTS;
+        const ht_train_setting settings[] = {{"offload_activations", spaces[k]}, {"offload_activation_bytes", "1024"}};
+        planning.device = "fake";
+        planning.settings = settings;
+        planning.setting_count = 2;
+        must(&f, ht_plan_create(&f.plan, f.g, &planning));
+        for (int space = 0; space < HT_SPACE_COUNT; space++)
+            bytes[k][space] = ht_plan_space_bytes(f.plan, (ht_space)space, HT_AREA_TRANSIENT);
+        ht_text_free(&t);
+        session_end(&f);
+    }
+    assert_true(bytes[0][HT_SPACE_MAIN] >= LAYERS * BYTES);
+    assert_true(bytes[1][HT_SPACE_MAIN] <= bytes[0][HT_SPACE_MAIN] / 2);
+    assert_int_equal(bytes[1][HT_SPACE_HOST], (LAYERS - 2) * BYTES);
+    assert_int_equal(bytes[2][HT_SPACE_DISK], (LAYERS - 2) * BYTES);
+}
+
 /* Large parameters have no bytes in main but for those that are used at a time. */
 static void parameters_elsewhere__leave_main(void **state)
 {
@@ -376,6 +442,8 @@ int main(void)
         cmocka_unit_test(state_on_a_disk__has_the_bits_of_main),
         cmocka_unit_test(an_update_on_a_disk__ends_within_the_next_step),
         cmocka_unit_test(parameters_elsewhere__have_the_bits_of_main),
+        cmocka_unit_test(activations_elsewhere__have_the_bits_of_main),
+        cmocka_unit_test(activations_elsewhere__leave_main),
         cmocka_unit_test(parameters_elsewhere__leave_main),
         cmocka_unit_test(a_disk__leaves_memory_for_a_few_tiles),
         cmocka_unit_test(a_disk__takes_constants_in_tiles),

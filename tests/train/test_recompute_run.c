@@ -39,6 +39,52 @@ static void recompute__changes_no_bit_on_a_device_with_its_own_memory(void **sta
     run_expect_same(c, "kept", "again");
 }
 
+#define DISK  "--set halftone.offload_activations=disk --set halftone.disk_folder=. "
+#define SMALL "--set halftone.offload_activation_bytes=64 "
+
+/* What is kept goes to a disk beside the processor, or to the host or a disk beside a device, with copies that take their time. */
+static void activations__elsewhere_change_no_bit_of_a_run(void **state)
+{
+    static const char *const ways[][2] = {
+        {"HALFTONE_DISK_SEED=3", DISK},
+        {"HALFTONE_DISK_SEED=4", DISK "--set halftone.recompute.policy=all "},
+        {"HALFTONE_FAKE_SEED=5", "--device fake --set halftone.offload_activations=host "},
+        {"HALFTONE_FAKE_SEED=6 HALFTONE_DISK_SEED=7", "--device fake --set halftone.recompute.policy=cheap " DISK},
+    };
+    data_case *c = *state;
+    char options[512];
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_case_write(c, &run_jobs[j]);
+        for (int m = run_is_long() ? 0 : j; m < (run_is_long() ? RUN_MODES : j + 1); m++) {
+            snprintf(options, sizeof options, CUT "%s", run_modes[m]);
+            run_train(c, "kept", "", options);
+            for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+                snprintf(options, sizeof options, CUT SMALL "%s %s", run_modes[m], ways[i][1]);
+                expect(c, "test ! -e again || rm -r again", 0, "");
+                run_train(c, "again", ways[i][0], options);
+                run_expect_same(c, "kept", "again");
+            }
+        }
+    }
+}
+
+static void activations__are_told_where_they_lie(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    data_case_text(c, "ds.json",
+                   "{\"gradient_clipping\": 1.0, \"activation_checkpointing\": {\"cpu_checkpointing\": true}}");
+    expect(c, "\"$H\" train job.json --deepspeed ds.json --device cpu", 0,
+           "the processor computes, so values kept for backward lie in host memory already");
+    expect(c,
+           "\"$H\" explain job.json --json --deepspeed ds.json --device fake " SMALL
+           "| tr -d '\\n' | sed -n 's/.*\"moved\": *.[^]]*\"to\": \"host\".*/moved/p'",
+           0, "moved");
+    expect(c, "\"$H\" explain job.json " SMALL DISK, 0, "moved until backward");
+    expect(c, "\"$H\" check job.json --set halftone.offload_activations=disk", 2,
+           "halftone.offload_activations: \"disk\" needs a folder");
+}
+
 /* The smallest plan is named when a budget is refused, can be had, and computes the same. */
 static void budget__is_met_to_the_byte_or_refused_with_the_smallest(void **state)
 {
@@ -187,6 +233,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(recompute__changes_no_bit_of_a_run),
         CASE(recompute__changes_no_bit_on_a_device_with_its_own_memory),
+        CASE(activations__elsewhere_change_no_bit_of_a_run),
+        CASE(activations__are_told_where_they_lie),
         CASE(budget__is_met_to_the_byte_or_refused_with_the_smallest),
         CASE(budget__of_every_size_between_is_met),
         CASE(budget__counts_what_offload_leaves),
