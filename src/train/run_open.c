@@ -9,6 +9,7 @@
 #include "train/init_from.h"
 #include "train/process_memory.h"
 #include "train/run_state.h"
+#include "train/snapshot_tensors.h"
 
 void ht_run_note(const ht_run *run, const char *format, ...)
 {
@@ -54,6 +55,15 @@ static ht_status open_output(ht_run *run)
     return ht_numerics_open(&run->numerics, run, run->folder, run->step, run->request.numerics);
 }
 
+/* A snapshot is written before the one that it replaces is removed. */
+static ht_status check_space(ht_run *run)
+{
+    const ht_train_config *c = run->job.train_config;
+    bool several = c->snapshot_every > 0 && c->snapshot_every < run->job.steps;
+    if (!ht_plan_bytes_in(run->job.plan, HT_SPACE_DISK)) return HT_OK;
+    return ht_snapshot_check_space(run->job.plan, run->folder, run->snapshots, several ? 2 : 1);
+}
+
 /* Held until the run is closed, by all who write: nobody goes on with a run, or removes it, while it lives. */
 static ht_status lock_folder(ht_run *run)
 {
@@ -82,6 +92,7 @@ static ht_status set_up(ht_run *run)
     if (reads_only) return HT_OK;
     /* What goes on from a snapshot has its weights there. */
     if (run->saved_step < 0) HT_TRY(ht_init_from_load(&run->job, &run->request, folder));
+    HT_TRY(of_output(run, check_space(run)));
     run->update = ht_plan_segment_find(run->job.plan, "update");
     HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
     run->can_drop = run->request.stop && run->job.train_config->accumulate > 1;

@@ -27,6 +27,10 @@ typedef struct ht_snapshot_tensor_list {
 ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_plan *plan);
 void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list);
 
+/* snapshot_space.c: fails if the file system of `folder`, which is there, has no space for as many snapshots as there are
+ * `at_once` in the folder `snapshots`, those that it holds already included, but for one more in any case. */
+ht_status ht_snapshot_check_space(const ht_plan *plan, const char *folder, const char *snapshots, int64_t at_once);
+
 /* Is it in the file now? */
 ht_status ht_snapshot_tensor_present(const ht_session *session, const ht_snapshot_tensor *tensor, ht_host_copy *stage,
                                      bool *present);

@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "snapshot_fixture.h"
+#include "train/snapshot_tensors.h"
 
 /* ---- calls that fail, and a record of those that do not ---- */
 
@@ -333,6 +334,30 @@ static void write__names_that_are_taken_by_files(void **state)
     session_end(&w);
 }
 
+/* Before the first step of a run whose state lies on a disk: one more than there are, or two. */
+static void a_run__is_told_that_its_snapshots_will_not_fit(void **state)
+{
+    static const char *const elems[] = {"100", "70368744177664"}; /* 2^46: no disk has them */
+    (void)state;
+    for (int huge = 0; huge < 2; huge++) {
+        session_fixture w = {.ctx = context_create(1, NULL)};
+        char text[256], snapshots[512], wanted[64];
+        snprintf(text, sizeof text, "state %%m f32[%s]@disk heading=optimizer\nsegment update () -> () {\n}\n",
+                 elems[huge]);
+        snprintf(snapshots, sizeof snapshots, "%s/snapshots", test_folder);
+        must(&w, ht_graph_parse(&w.g, w.ctx, "text", text, strlen(text)));
+        must(&w, ht_plan_create(&w.plan, w.g, NULL));
+        for (int at_once = 1; at_once <= 2; at_once++) {
+            ht_status status = ht_snapshot_check_space(w.plan, test_folder, snapshots, at_once);
+            assert_int_equal(status, huge ? HT_EIO : HT_OK);
+            snprintf(wanted, sizeof wanted, "bytes are needed for %d snapshot", at_once);
+            if (huge) assert_non_null(strstr(ht_context_message(w.ctx), wanted));
+            if (huge) assert_non_null(strstr(ht_context_message(w.ctx), test_folder));
+        }
+        session_end(&w);
+    }
+}
+
 int main(void)
 {
 #define ROW(test) cmocka_unit_test_setup_teardown(test, test_folder_setup, test_folder_teardown)
@@ -345,6 +370,7 @@ int main(void)
         ROW(write__a_disk_that_is_full),
         ROW(write__one_at_a_time),
         ROW(write__names_that_are_taken_by_files),
+        ROW(a_run__is_told_that_its_snapshots_will_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
