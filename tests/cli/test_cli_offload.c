@@ -1,6 +1,7 @@
 /* halftone train with the optimiser's state elsewhere: the bits of a run that keeps it, also across kills, with and
  * without an offload from one life to the next. */
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "run_process.h"
@@ -106,6 +107,41 @@ static void parameters_elsewhere__have_the_bits_of_a_run_that_keeps_them(void **
            "offload: parameters of 64 elements and more lie in host memory; they are fetched before each use");
 }
 
+/* Of a processor whose state, parameters and activations lie on a disk: while it starts, in an update whose tail runs in the
+ * next step, in a snapshot. */
+static void kills_at_random_moments__leave_the_bits_and_no_files(void **state)
+{
+    data_case *c = *state;
+    enum { KILLS = 3, LONG_KILLS = 30 };
+    int wanted = getenv("HALFTONE_LONG") ? LONG_KILLS : KILLS, kills = 0;
+    ht_stream rng = {.seed = (uint64_t)getpid(), .step = (uint64_t)time(NULL)};
+    char line[2048];
+    print_message("random numbers of %d, %lld\n", (int)getpid(), (long long)rng.step);
+    train_whole(c);
+    snprintf(line, sizeof line,
+             JOB "--resume --set halftone.device=cpu " DISK PARAMS
+                 "--set engine.zero_optimization.offload_param.nvme_path=disk --set halftone.offload_activations=disk "
+                 "--set halftone.offload_activation_bytes=64 --set train.snapshot_every=2 --set train.keep=3",
+             "nvme");
+    expect(c, "mkdir disk", 0, "");
+    for (uint64_t turn = 0; kills < wanted; turn++) {
+        run_process l = run_begin(c, 1 + (int)(turn % 2), line);
+        run_sleep(ht_stream_uniform(&rng, turn) * 0.6);
+        kill(l.process, SIGKILL);
+        int status = run_end(&l);
+        if (status != 0 && status != -SIGKILL) expect(c, "tail -n 3 notes", 0, "no such life should end by itself");
+        kills += status == -SIGKILL;
+        if (status != 0) continue;
+        expect_the_same(c);
+        expect(c, "rm -rf run", 0, "");
+    }
+    char last[2100];
+    snprintf(last, sizeof last, "\"$H\" %s", line);
+    expect(c, last, 0, "");
+    expect_the_same(c);
+    expect(c, "ls -A disk | wc -l", 0, "0\n");
+}
+
 static void a_folder__that_is_not_there_is_named(void **state)
 {
     data_case *c = *state;
@@ -133,6 +169,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(state_on_a_disk__has_the_bits_of_a_run_that_keeps_it, data_case_begin,
                                         data_case_end),
         cmocka_unit_test_setup_teardown(parameters_elsewhere__have_the_bits_of_a_run_that_keeps_them, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(kills_at_random_moments__leave_the_bits_and_no_files, data_case_begin,
                                         data_case_end),
         cmocka_unit_test_setup_teardown(a_folder__that_is_not_there_is_named, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(a_processor__is_told_that_nothing_moves, data_case_begin, data_case_end),
