@@ -452,6 +452,18 @@ static ht_status move_segment(mover *m, uint32_t segment)
     return outside ? ht_fetch_params(g, segment, m->fetched, m->known, m->ahead) : HT_OK;
 }
 
+/* What the segment "derive" itself stores into a state, in main; none: nothing. */
+static ht_val derived_value(const ht_graph *g, int derive, ht_val state)
+{
+    for (size_t at = 0; derive >= 0 && at < g->segments[derive].node_count; at++) {
+        const ht_node *n = &g->nodes[g->segments[derive].nodes[at]];
+        if (n->op != &ht_op_store || ht_node_in(g, n, 0).id != state.id) continue;
+        ht_val v = ht_node_in(g, n, 1);
+        return ht_type_of(g, v)->space == HT_SPACE_MAIN ? v : ht_node_in(g, ht_producer(g, v), 0);
+    }
+    return HT_NONE;
+}
+
 static ht_status derive_copies(mover *m)
 {
     ht_graph *g = m->g;
@@ -461,7 +473,8 @@ static ht_status derive_copies(mover *m)
         if (!m->copy[id].id) continue;
         g->segment = derive >= 0 ? (uint32_t)derive : ht_graph_add_segment(g, "derive");
         derive = (int)g->segment;
-        ht_store(g, m->copy[id], ht_to_space(g, (ht_val){id}, HT_SPACE_MAIN));
+        ht_val made = derived_value(g, derive, (ht_val){id});
+        ht_store(g, m->copy[id], made.id ? made : ht_to_space(g, (ht_val){id}, HT_SPACE_MAIN));
     }
     g->segment = resume;
     return g->status;
