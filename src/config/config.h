@@ -93,7 +93,7 @@ typedef struct ht_train_config {
     double offload_ratio;             /* the share that is offloaded */
 
     ht_recompute_options recompute;
-    int64_t memory_limit; /* bytes; 0: what the machine has */
+    int64_t memory_limit[HT_SPACE_COUNT]; /* bytes; 0: none but, in main, what the machine has */
 
     const char *init_path;   /* a run, a snapshot or a safetensors file to start from; NULL: none */
     const ht_json *init_map; /* an object of names, or a list of {"match", "replace"}; NULL: names stay */

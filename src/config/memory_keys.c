@@ -42,6 +42,30 @@ static int64_t size_of(const ht_json *value)
     return number >= 1 && number <= 1e18 ? (int64_t)number : 0;
 }
 
+static ht_space find_space(const ht_json *member)
+{
+    int space = 0;
+    while (space < HT_SPACE_COUNT && strcmp(ht_space_name((ht_space)space), member->key) != 0) space++;
+    return (ht_space)space;
+}
+
+/* A size for main, or an object with sizes by the names of spaces; false: it is neither. */
+static bool read_limits(const ht_json *value, int64_t limits[HT_SPACE_COUNT])
+{
+    for (int space = 0; space < HT_SPACE_COUNT; space++) limits[space] = 0;
+    if (!value) return true;
+    if (value->kind != HT_JSON_OBJECT) {
+        limits[HT_SPACE_MAIN] = size_of(value);
+        return limits[HT_SPACE_MAIN] > 0;
+    }
+    for (const ht_json *member = value->child; member; member = member->next) {
+        ht_space space = find_space(member);
+        if (space == HT_SPACE_COUNT || !size_of(member)) return false;
+        limits[space] = size_of(member);
+    }
+    return value->count > 0;
+}
+
 /* Fills in what a budget says; false: it is none. */
 static bool read_budget(const ht_json *value, ht_recompute_options *to)
 {
@@ -66,12 +90,14 @@ void ht_memory_rules(ht_config *c)
     const ht_json *limit = ht_field_json(halftone, "memory_limit");
     const char *activations = ht_field_text(halftone, "offload_activations");
     ht_recompute_options ignored;
+    int64_t limits[HT_SPACE_COUNT];
     if (activations && strcmp(activations, "disk") == 0 && !ht_disk_folder(c))
         ht_problems_error(&c->problems, &ht_fields_find(halftone, "offload_activations")->origin,
                           "halftone.offload_activations: \"disk\" needs a folder: give halftone.disk_folder");
-    if (limit && !size_of(limit))
+    if (!read_limits(limit, limits))
         ht_problems_error(&c->problems, &ht_fields_find(halftone, "memory_limit")->origin,
-                          "halftone.memory_limit: expected a size above 0: \"8GiB\", 8000000000");
+                          "halftone.memory_limit: expected a size above 0 (\"8GiB\", 8000000000), or sizes by space: "
+                          "{\"main\": \"8GiB\", \"host\": \"64GiB\", \"disk\": \"1TB\"}");
     if (budget && !read_budget(budget, &ignored))
         ht_problems_error(
             &c->problems, &ht_fields_find(halftone, "recompute.budget")->origin,
@@ -112,8 +138,7 @@ void ht_memory_fill(ht_config *c)
     if (policy) r->policy = ht_recompute_policy_find(policy);
     if (!policy && !budget) take_engine(c->blocks[BLOCK_ENGINE], r);
     if (budget && read_budget(budget, r)) r->policy = HT_RECOMPUTE_BUDGET;
-    const ht_json *limit = ht_field_json(halftone, "memory_limit");
-    c->train_config.memory_limit = limit ? size_of(limit) : 0;
+    (void)read_limits(ht_field_json(halftone, "memory_limit"), c->train_config.memory_limit); /* checked by the rules */
     if (ht_is_given(halftone, "recompute.checkpoints"))
         r->checkpoints = ht_field_int(halftone, "recompute.checkpoints");
 }

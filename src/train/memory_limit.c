@@ -65,9 +65,21 @@ static void list_remedies(ht_job *job, const ht_run_request *request, int64_t li
     if (!text->length) ht_text_add(text, "; a smaller train.micro_batch would take less");
 }
 
+/* Beside main: what lies there was put there, and the message says how much it is. */
+static ht_status check_elsewhere(const ht_job *job, ht_space space)
+{
+    int64_t limit = job->train_config->memory_limit[space], bytes = ht_plan_bytes_in(job->plan, space);
+    if (!limit || bytes <= limit) return HT_OK;
+    HT_FAIL(job->ctx, HT_EINVAL, "the plan takes %lld bytes %s, %lld more than halftone.memory_limit.%s allows",
+            (long long)bytes, space == HT_SPACE_DISK ? "on the disk" : "in host memory", (long long)(bytes - limit),
+            ht_space_name(space));
+}
+
 ht_status ht_job_check_memory(ht_job *job, const ht_run_request *request)
 {
-    int64_t own = job->train_config->memory_limit, machine = job->target.memory_bytes[HT_SPACE_MAIN];
+    HT_TRY(check_elsewhere(job, HT_SPACE_HOST));
+    HT_TRY(check_elsewhere(job, HT_SPACE_DISK));
+    int64_t own = job->train_config->memory_limit[HT_SPACE_MAIN], machine = job->target.memory_bytes[HT_SPACE_MAIN];
     int64_t limit = own ? own : machine, bytes = ht_plan_bytes_in(job->plan, HT_SPACE_MAIN);
     if (!limit || bytes <= limit) return HT_OK;
     ht_text fits = {0};

@@ -203,6 +203,18 @@ static void limit__refuses_what_does_not_fit_and_names_what_would(void **state)
            "\"$H\" train job.json --set halftone.memory_limit=$whole",
            0, "step ");
     expect(c, "\"$H\" check job.json --set halftone.memory_limit=0", 2, "halftone.memory_limit: expected a size");
+    expect(c, "\"$H\" check job.json --set 'halftone.memory_limit={\"mian\": 1}'", 2, "expected a size above 0");
+    expect(
+        c,
+        "\"$H\" train job.json --force --set 'halftone.memory_limit={\"main\": \"1GB\", \"disk\": 1000}' " DISK SMALL,
+        2, "more than halftone.memory_limit.disk allows");
+    expect(c,
+           "\"$H\" train job.json --force --set 'halftone.memory_limit={\"main\": \"1MB\", \"disk\": \"1GB\"}' " DISK,
+           2, "more than halftone.memory_limit allows");
+    expect(c,
+           "\"$H\" train job.json --force --device fake --set 'halftone.memory_limit={\"host\": 10}' --set "
+           "engine.zero_optimization.offload_optimizer.device=cpu --set train.clip=1",
+           2, "in host memory, ");
 }
 
 /* "checkpoint" on a layer of a list. */
