@@ -233,6 +233,17 @@ static void train_without_waits(trained *t, const offload_case *c, int steps, bo
     must(&t->f, ht_session_wait(t->f.s));
 }
 
+/* What a run reads after each step: single numbers, which must not wait for the last tiles. */
+static void fetch_numbers(const trained *t)
+{
+    static const char *const names[] = {"loss_scale", "grad_norm", "applied_now", "applied", "skips_in_a_row", "fatal"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const ht_slot *slot = ht_plan_slot(t->f.plan, names[i]);
+        char bytes[8];
+        must(&t->f, ht_executor_fetch(t->f.s->executor, slot->place, bytes, (size_t)ht_type_bytes(&slot->type)));
+    }
+}
+
 /* The processor goes on with the next step while the last tiles come and go. */
 static void an_update_on_a_disk__ends_within_the_next_step(void **state)
 {
@@ -253,6 +264,7 @@ static void an_update_on_a_disk__ends_within_the_next_step(void **state)
         assert_true(e->tail.next == e->tail.end); /* after a wait nothing is left */
         must(&moved.f, ht_session_start_segment(moved.f.s, (size_t)ht_plan_segment_find(moved.f.plan, "update"), 0));
         must(&kept.f, ht_session_start_segment(kept.f.s, (size_t)ht_plan_segment_find(kept.f.plan, "update"), 0));
+        fetch_numbers(&moved);
         left += e->tail.next < e->tail.end;
         compare_states(&kept, &moved, c->what);
         session_end(&kept.f);
@@ -261,7 +273,7 @@ static void an_update_on_a_disk__ends_within_the_next_step(void **state)
     unsetenv("HALFTONE_DISK_SEED");
     ratio = "1";
     params = "none";
-    if (left < CASES) fail_msg("only %d updates of %d had something left to do", left, 2 * CASES);
+    if (left < 2 * CASES - 4) fail_msg("only %d updates of %d had something left to do", left, 2 * CASES);
 }
 
 /* With the optimiser's state elsewhere, too, and without; with the small ones, and without. */
