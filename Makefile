@@ -18,6 +18,7 @@ packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmo
     zlib1g-dev libpng-dev libjpeg62-turbo-dev libxxhash-dev
 packages_wish := liburing-dev
 packages_test := g++
+packages_mpi := libopenmpi-dev openmpi-bin
 packages_lint := clang-format clang-tidy
 packages_fuzz := clang llvm libclang-rt-dev
 packages_bench := libopenblas-openmp-dev libdnnl-dev fio
@@ -40,6 +41,7 @@ run: ## build, then train a small translator in several precisions (runs/demo)
 
 test: ## build everything and run the tests
 	$(need) $(packages_test)
+	@tools/need-packages $(packages_mpi) || echo "going on without MPI: its tests are skipped"
 	@$(call build,$(PRESET),all)
 	@tools/run-tests $(BUILD) $(ONLY)
 

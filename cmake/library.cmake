@@ -30,6 +30,9 @@ if(URING_FOUND)
 endif()
 list(REMOVE_ITEM library_sources ${CMAKE_SOURCE_DIR}/${uring_unused})
 
+# Each is a library of its own, compiled by the MPI that it is for (cmake/mpi.cmake).
+list(FILTER library_sources EXCLUDE REGEX "/src/comm/shim/")
+
 # What every file of the library is compiled with.
 add_library(halftone_inside INTERFACE)
 target_include_directories(halftone_inside INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)

@@ -52,6 +52,10 @@ foreach(source ${test_sources})
     halftone_test(${name} ${name})
 endforeach()
 
+foreach(flavour ${HALFTONE_MPI_FLAVOURS})
+    add_dependencies(test_comm_mpi halftone_mpi_${flavour})
+endforeach()
+
 # On the emulator, whether there is a GPU or not, with kernels that all builds share; on a GPU they run by themselves (build/tests/test_cuda_ops).
 foreach(name test_cuda_channels test_cuda_ops test_cuda_lstm test_cuda_session test_cuda_train test_emulator)
     if(TARGET emulated_libcuda)

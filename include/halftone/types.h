@@ -25,16 +25,17 @@ extern "C" {
 
 typedef enum ht_status {
     HT_OK = 0,
-    HT_ENOMEM,    /* allocation failed */
-    HT_EINVAL,    /* an argument, name or attribute is wrong */
-    HT_ESHAPE,    /* shapes do not fit together, or a size overflows */
-    HT_EDTYPE,    /* a number type that the op does not take */
-    HT_EPARSE,    /* text that is not a graph, a target or JSON */
-    HT_EIO,       /* a file could not be read or written */
-    HT_ENOTSUP,   /* known, but not supported: no gradient, no kernel */
-    HT_EVERIFY,   /* a graph that breaks a rule of the IR */
-    HT_EDEVICE,   /* a device failed: a launch, a copy, its memory */
-    HT_ENONFINITE /* gradients stay inf or NaN: no further update is made */
+    HT_ENOMEM,     /* allocation failed */
+    HT_EINVAL,     /* an argument, name or attribute is wrong */
+    HT_ESHAPE,     /* shapes do not fit together, or a size overflows */
+    HT_EDTYPE,     /* a number type that the op does not take */
+    HT_EPARSE,     /* text that is not a graph, a target or JSON */
+    HT_EIO,        /* a file could not be read or written */
+    HT_ENOTSUP,    /* known, but not supported: no gradient, no kernel */
+    HT_EVERIFY,    /* a graph that breaks a rule of the IR */
+    HT_EDEVICE,    /* a device failed: a launch, a copy, its memory */
+    HT_ENONFINITE, /* gradients stay inf or NaN: no further update is made */
+    HT_ERANK       /* another rank failed, is absent, or does something else */
 } ht_status;
 
 /* The rows are in halftone/dtypes.def: id, name in text, bytes per element, is it floating point. */

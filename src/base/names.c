@@ -44,7 +44,7 @@ const char *ht_status_name(ht_status status)
         [HT_EDTYPE] = "HT_EDTYPE",   [HT_EPARSE] = "HT_EPARSE",
         [HT_EIO] = "HT_EIO",         [HT_ENOTSUP] = "HT_ENOTSUP",
         [HT_EVERIFY] = "HT_EVERIFY", [HT_ENONFINITE] = "HT_ENONFINITE",
-        [HT_EDEVICE] = "HT_EDEVICE",
+        [HT_ERANK] = "HT_ERANK",     [HT_EDEVICE] = "HT_EDEVICE",
     };
     return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "?";
 }
