@@ -1,5 +1,5 @@
 /* comm: how ranks exchange bytes. A world of one or more ranks, groups of it, and collectives over them, blocking or not.
- * The collectives are written once (collective.c), over transports that only move messages: self, thread (ranks of one
+ * The collectives are written once (collective_algorithms.c), over transports that only move messages: self, thread (ranks of one
  * process), mpi. Reductions have a fixed order: pieces are exchanged, summed in f32 in the order of ranks, and gathered, so
  * that a rerun gives the same bits. One rank is a world of one. Knows no graphs. */
 #ifndef HT_COMM_H

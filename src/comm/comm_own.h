@@ -74,7 +74,7 @@ struct ht_comm {
 /* The world of a transport, which it owns from here on, also after a failure. */
 ht_status ht_comm_create_world(ht_comm **out, ht_context *ctx, ht_transport *transport);
 
-/* collective.c: a call by exchanges. `text` names it. */
+/* collective_algorithms.c: a call by exchanges. `text` names it. */
 ht_status ht_collective_run(ht_comm *comm, const ht_comm_call *call, const char *text);
 
 /* reduce_ranks.c: out[i] = in[0][i] + in[1][i] + …, in this order; out may be one of them. */

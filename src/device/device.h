@@ -14,6 +14,7 @@ struct ht_fused;
 struct ht_row_block;
 struct ht_nonfinite;
 struct ht_kernel;
+struct ht_comm;
 
 /* All that a kernel gets. Pointers are those of the first element; strides are in the call's types. A kernel allocates
  * nothing: what it needs beyond small stack arrays it asks for with `workspace`. */
@@ -31,6 +32,7 @@ typedef struct ht_launch {
     const bool *guarded;              /* by result: canary bytes lie behind it; NULL: none do */
     struct ht_nonfinite *nonfinite;   /* counts of what is not finite (kernel/count_nonfinite.h); NULL: nobody asks */
     const struct ht_kernel *row;      /* that runs it; NULL: a function that is no row */
+    struct ht_comm *comm;             /* of a collective: the ranks of its group (comm/comm.h); else NULL */
     ht_queue *queue;                  /* that it runs on */
     const char *kernel, *site;        /* for messages; the site may be NULL */
     ht_context *ctx;                  /* for messages; of the thread that runs it */

@@ -3,13 +3,14 @@
 #ifndef HT_EXEC_H
 #define HT_EXEC_H
 
+#include "comm/comm.h"
 #include "device/device.h"
 #include "plan/plan.h"
 
 typedef struct ht_executor ht_executor;
 
 /* Allocates all areas, zeroed and touched. The plan is borrowed; its device is opened in its context. Of the options, which
- * may be NULL, those of the disk are used. */
+ * may be NULL, those of the disk and the ranks are used. */
 ht_status ht_executor_create(ht_executor **out, const ht_plan *plan, const ht_session_opts *opts);
 void ht_executor_free(ht_executor *executor);
 /* From now on segments may become one command of the device, where it has such: at their second run, since what the first

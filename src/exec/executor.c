@@ -12,6 +12,35 @@ static ht_queue *queue_of(ht_executor *e, const ht_instr *instr)
     return ht_executor_lane(e, instr->space, instr->queue)->queue;
 }
 
+/* The ranks that a call exchanges with; NULL: none. */
+static ht_comm *group_of(const ht_executor *e, const ht_call *call)
+{
+    bool collective = (call->op->flags & HT_OP_COLLECTIVE) && e->comm;
+    return collective ? ht_comm_find_group(e->comm, ht_call_text(call, "group")) : NULL;
+}
+
+/* The session has the ranks that the plan was made for. */
+static ht_status check_group(const ht_executor *e, const ht_call *call)
+{
+    if (!(call->op->flags & HT_OP_COLLECTIVE)) return HT_OK;
+    const char *name = ht_call_text(call, "group");
+    int64_t ranks = ht_call_int(call, "ranks");
+    const ht_comm *group = group_of(e, call);
+    if (e->comm && !group) HT_FAIL(e->plan->ctx, HT_EINVAL, "%s: the session has no group '%s'", call->op->name, name);
+    int there = group ? ht_comm_size(group) : 1;
+    if (there == ranks) return HT_OK;
+    HT_FAIL(e->plan->ctx, HT_EINVAL, "%s: the plan has %lld ranks in the group '%s', the session %d", call->op->name,
+            (long long)ranks, name, there);
+}
+
+static ht_status check_groups(const ht_executor *e)
+{
+    for (size_t s = 0; s < e->plan->segment_count; s++)
+        for (size_t i = 0; i < e->plan->segments[s].instr_count; i++)
+            HT_TRY(check_group(e, e->plan->segments[s].instrs[i].call));
+    return HT_OK;
+}
+
 static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_launch *launch)
 {
     const ht_call *call = instr->call;
@@ -38,6 +67,7 @@ static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_lau
         .kernel = instr->kernel->name,
         .site = instr->site,
         .queue = queue_of(e, instr),
+        .comm = group_of(e, call),
     };
     return true;
 }
@@ -178,6 +208,8 @@ static ht_status set_up(ht_executor *e, const ht_session_opts *opts)
     ht_device **device = &e->device[HT_SPACE_MAIN];
     e->arena = ht_arena_create();
     if (!e->arena) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a session");
+    e->comm = opts ? opts->comm : NULL;
+    HT_TRY(check_groups(e));
     HT_TRY(ht_device_get(device, ctx, e->plan->device));
     HT_TRY(set_up_queues(e, *device));
     for (int space = 0; space < HT_SPACE_COUNT; space++)

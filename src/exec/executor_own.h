@@ -45,6 +45,7 @@ struct ht_executor {
     const ht_observer *observer;
     watched **watched;  /* by segment, then instruction; NULL until someone looks */
     ht_host_copy stage; /* of ht_executor_trace */
+    ht_comm *comm;      /* the session's ranks; NULL: a world of one */
 };
 
 /* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which

@@ -2,15 +2,16 @@
  * needs them, and the events by which one waits for another. */
 #include "exec/executor_own.h"
 
-/* Does the space have queues of its own? A processor that runs commands at once serves main and host in one order. */
-static bool is_apart(const ht_executor *e, ht_space space)
+/* Does the space have queues of its own? A processor that runs commands at once serves main and host in one order, but for
+ * what it exchanges with other ranks. */
+static bool is_apart(const ht_executor *e, ht_space space, ht_queue_kind kind)
 {
-    return space == HT_SPACE_DISK || e->device[HT_SPACE_MAIN]->class->asynchronous;
+    return space == HT_SPACE_DISK || kind == HT_QUEUE_COMM || e->device[HT_SPACE_MAIN]->class->asynchronous;
 }
 
 ht_lane *ht_executor_lane(ht_executor *e, ht_space space, ht_queue_kind kind)
 {
-    return is_apart(e, space) ? &e->lanes[space][kind] : lane_of_runs(e);
+    return is_apart(e, space, kind) ? &e->lanes[space][kind] : lane_of_runs(e);
 }
 
 ht_status ht_executor_pass_over(const ht_lane *from, const ht_lane *to)
@@ -22,13 +23,24 @@ ht_status ht_executor_pass_over(const ht_lane *from, const ht_lane *to)
 
 /* ---- set up ---- */
 
+/* Whose queue a lane is. The processor beside itself: it computes while its exchanges go on. */
+static ht_status find_device(ht_executor *e, ht_space space, ht_queue_kind kind, ht_device **out)
+{
+    if (kind == HT_QUEUE_COMM && !e->device[HT_SPACE_MAIN]->class->asynchronous)
+        return ht_device_get(out, e->plan->ctx, "host");
+    if (!e->device[space]) /* it computes, and holds nothing that lasts */
+        HT_TRY(ht_device_get(&e->device[space], e->plan->ctx, "host"));
+    *out = e->device[space];
+    return HT_OK;
+}
+
 static ht_status open_lane(ht_executor *e, ht_space space, ht_queue_kind kind)
 {
     ht_lane *lane = ht_executor_lane(e, space, kind);
-    ht_device **device = &e->device[space];
+    ht_device *device;
     if (lane->here) return HT_OK;
-    if (!*device) HT_TRY(ht_device_get(device, e->plan->ctx, "host")); /* it computes, and holds nothing that lasts */
-    if (!lane->queue) HT_TRY((*device)->class->queue_create(*device, &lane->queue));
+    HT_TRY(find_device(e, space, kind, &device));
+    if (!lane->queue) HT_TRY(device->class->queue_create(device, &lane->queue));
     HT_TRY(lane->queue->device->class->event_create(lane->queue->device, &lane->here));
     e->beside |= lane != lane_of_runs(e);
     return HT_OK;
@@ -58,7 +70,8 @@ ht_status ht_executor_set_up_lanes(ht_executor *e)
     const ht_plan *plan = e->plan;
     HT_TRY(open_lane(e, HT_SPACE_MAIN, HT_QUEUE_COMPUTE));
     for (int space = HT_SPACE_MAIN + 1; space < HT_SPACE_COUNT; space++)
-        if (e->device[space] && is_apart(e, (ht_space)space)) HT_TRY(open_lane(e, (ht_space)space, HT_QUEUE_COMPUTE));
+        if (e->device[space] && is_apart(e, (ht_space)space, HT_QUEUE_COMPUTE))
+            HT_TRY(open_lane(e, (ht_space)space, HT_QUEUE_COMPUTE));
     for (size_t s = 0; s < plan->segment_count; s++)
         for (size_t i = 0; i < plan->segments[s].instr_count; i++)
             HT_TRY(open_lane(e, plan->segments[s].instrs[i].space, plan->segments[s].instrs[i].queue));

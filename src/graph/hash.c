@@ -111,10 +111,10 @@ static uint64_t hash_outputs(const ht_segment *s, const uint64_t *hashes)
 }
 
 /* What a node does besides its results. The copies that a store writes beside a master are the system's, and so are the
- * scales of its number types. */
+ * scales of its number types, and what ranks exchange. */
 static uint64_t hash_effect(const ht_graph *g, const ht_node *n, const uint64_t *hashes)
 {
-    if (!(n->op->flags & HT_OP_EFFECT)) return 0;
+    if (!(n->op->flags & HT_OP_EFFECT) || (n->op->flags & HT_OP_COLLECTIVE)) return 0;
     const ht_state *stored = n->op == &ht_op_store ? ht_state_of(g, ht_root(g, ht_node_in(g, n, 0))) : NULL;
     if (stored && (stored->derived || stored->heading == HT_HEADING_SCALES)) return 0;
     uint64_t hash = ht_hash_text(n->op->name);

@@ -75,6 +75,7 @@ enum {
     HT_OP_NO_FOLD = 1 << 4,     /* large or random: constants do not fold through it */
     HT_OP_ERASED = 1 << 5,      /* a cast or copy: the model hash ignores it */
     HT_OP_CROSSES = 1 << 6,     /* its operands may lie in different spaces; all other ops compute in one */
+    HT_OP_COLLECTIVE = 1 << 7,  /* exchanges with other ranks: its attributes `group` and `ranks` say with which */
 };
 
 /* One use of an op. A missing optional input is NULL. Attributes are complete: defaults are filled in. */

@@ -6,6 +6,7 @@
 #include <halftone/ops.h>
 
 #include "graph/graph.h"
+#include "op/collective.h"
 #include "op/quantize.h"
 #include "op/reference.h"
 #include "op/rules.h"

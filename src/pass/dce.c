@@ -12,7 +12,7 @@ static void mark(const ht_graph *g, bool *live, ht_val v)
 
 static bool wanted(const ht_node *n, const bool *live)
 {
-    if (n->op->flags & HT_OP_EFFECT) return true;
+    if ((n->op->flags | (n->op->start ? n->op->start->flags : 0)) & HT_OP_EFFECT) return true;
     for (size_t i = 0; i < n->n_out; i++)
         if (live[n->out + i]) return true;
     return false;

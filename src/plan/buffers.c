@@ -317,6 +317,14 @@ static bool assign_result(assignment *c, const ht_node *n, ht_val y, uint32_t at
     return true;
 }
 
+/* What a start works with is in use until its done. */
+static uint32_t workspace_end(const assignment *c, const ht_node *n, uint32_t at)
+{
+    if (!n->op->done) return c->r->time[at];
+    while (ht_start_of(c->g, &c->g->nodes[c->s->nodes[at]]) != n) at++;
+    return c->r->time[at];
+}
+
 static bool assign_transients(assignment *c)
 {
     for (uint32_t at = 0; at < c->s->node_count; at++) {
@@ -332,8 +340,8 @@ static bool assign_transients(assignment *c)
         int64_t bytes = call ? kernel->workspace(call, c->target) : -1;
         ht_space space = ht_type_of(c->g, ht_node_out(n, 0))->space;
         int32_t index = 0;
-        if (bytes < 0 || (bytes > 0 && !add_buffer(c, space, c->r->time[at], c->r->time[at], bytes, &index)))
-            return false;
+        uint32_t last = workspace_end(c, n, at);
+        if (bytes < 0 || (bytes > 0 && !add_buffer(c, space, c->r->time[at], last, bytes, &index))) return false;
         c->r->workspace[at] = (ht_place){space, index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
     }
     return true;
@@ -365,8 +373,9 @@ static bool count_workspace(assignment *c, ht_space space)
     }
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         const ht_place *workspace = &c->r->workspace[at];
-        if (workspace->area == HT_AREA_TRANSIENT && workspace->space == space && c->r->time[at] == fullest)
-            c->r->workspace_bytes[space] += aligned_bytes(c, space, &buffers[workspace->offset]);
+        if (workspace->area != HT_AREA_TRANSIENT || workspace->space != space) continue;
+        const ht_interval *b = &buffers[workspace->offset];
+        if (b->first <= fullest && fullest <= b->last) c->r->workspace_bytes[space] += aligned_bytes(c, space, b);
     }
     free(alive);
     return true;

@@ -212,6 +212,7 @@ static ht_space space_of(const ht_call *call)
 static ht_queue_kind queue_of(const ht_call *call)
 {
     if (!call->op->done) return HT_QUEUE_COMPUTE;
+    if (call->op->flags & HT_OP_COLLECTIVE) return HT_QUEUE_COMM;
     return call->out[0]->space > call->in[0]->space ? HT_QUEUE_COPY_OUT : HT_QUEUE_COPY_IN;
 }
 

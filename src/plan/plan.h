@@ -40,8 +40,16 @@ static inline bool ht_place_same(ht_place a, ht_place b)
  * in this order), else on COPY_IN. It begins when everything before it on COMPUTE is done, and then runs beside COMPUTE
  * and beside other copies until an instruction on COMPUTE waits for it (ht_instr.wait). Until then no instruction of any
  * queue writes what it reads, or touches what it writes; so copies need no order among each other, but those of one
- * space and queue have one. At the end of a segment nothing is under way; but its tail may run later. */
-typedef enum ht_queue_kind { HT_QUEUE_COMPUTE, HT_QUEUE_COPY_IN, HT_QUEUE_COPY_OUT, HT_QUEUE_COUNT } ht_queue_kind;
+ * space and queue have one. Collectives are on COMM, under the same rules, and in the order of their segment. At the end of
+ * a segment nothing is under way; but its tail may run later. */
+typedef enum ht_queue_kind {
+    HT_QUEUE_COMPUTE,
+    HT_QUEUE_COPY_IN,
+    HT_QUEUE_COPY_OUT,
+    HT_QUEUE_COMM,
+    HT_QUEUE_COUNT
+} ht_queue_kind;
+extern const char *const ht_queue_names[HT_QUEUE_COUNT];
 
 /* For reports: what an op makes, and the node that it is there for. */
 typedef struct ht_provenance {

@@ -3,6 +3,13 @@
 
 #include "plan/plan.h"
 
+const char *const ht_queue_names[HT_QUEUE_COUNT] = {
+    [HT_QUEUE_COMPUTE] = "compute",
+    [HT_QUEUE_COPY_IN] = "copy in",
+    [HT_QUEUE_COPY_OUT] = "copy out",
+    [HT_QUEUE_COMM] = "comm",
+};
+
 static void print_place(ht_text *t, ht_place place)
 {
     static const char *const names[HT_AREA_COUNT] = {"_",         "state",     "input", "output",
@@ -36,8 +43,7 @@ static void print_instr(ht_text *t, const ht_plan *plan, const ht_instr *instr)
         print_place(t, plan->prepacked[instr->prepacked - 1].place);
     }
     if (instr->space != HT_SPACE_MAIN) ht_text_add(t, "  on %s", ht_space_name(instr->space));
-    if (instr->queue != HT_QUEUE_COMPUTE)
-        ht_text_add(t, "  queue copy %s", instr->queue == HT_QUEUE_COPY_IN ? "in" : "out");
+    if (instr->queue != HT_QUEUE_COMPUTE) ht_text_add(t, "  queue %s", ht_queue_names[instr->queue]);
     if (instr->wait) ht_text_add(t, "  waits for %u", instr->wait - 1);
     if (instr->row_block) ht_text_add(t, "  together with the next %zu", instr->row_block - 1);
     if (instr->unfused) ht_text_add(t, "  not fused: %s", instr->unfused);

@@ -1,0 +1,132 @@
+/* Collectives: the exchange itself is that of comm/, over the ranks of the launch's group.  …_done: nothing, since a plan puts
+ * its result where the start has written; a result with bytes of its own is copied.
+ * Numerics: f32 accumulation in the order of ranks.  Threads: the queue's own.  Traffic: all_reduce 2(N-1)/N of its bytes in and
+ * out, all_gather and reduce_scatter half of it.  Bound: the link. */
+#include <string.h>
+
+#include "comm/comm.h"
+#include "kernel/kernel.h"
+
+static int ranks_of(const ht_call *call)
+{
+    return (int)ht_call_int(call, "ranks");
+}
+
+/* As in ht_comm_call. */
+static int64_t elems_of(const ht_call *call, ht_comm_kind kind)
+{
+    if (kind == HT_COMM_REDUCE_SCATTER || kind == HT_COMM_RECV) return ht_type_elems(call->out[0]);
+    int64_t elems = ht_type_elems(call->in[0]);
+    return kind == HT_COMM_ALL_TO_ALL ? elems / ranks_of(call) : elems;
+}
+
+static const ht_type *type_of(const ht_call *call)
+{
+    return call->n_in ? call->in[0] : call->out[0];
+}
+
+static ht_comm_reduction reduction_of(const ht_call *call)
+{
+    const char *name = ht_op_has_attr(call->op, "reduction") ? ht_call_text(call, "reduction") : "sum";
+    int i = 0;
+    while (strcmp(ht_comm_reduction_names[i], name) != 0) i++;
+    return (ht_comm_reduction)i;
+}
+
+static int peer_of(const ht_call *call, ht_comm_kind kind)
+{
+    if (kind == HT_COMM_BROADCAST) return (int)ht_call_int(call, "root");
+    return kind == HT_COMM_SEND || kind == HT_COMM_RECV ? (int)ht_call_int(call, "peer") : 0;
+}
+
+/* Without ranks beside this one: everything is a copy, and nothing comes. */
+static void run_alone(const ht_launch *launch, ht_comm_kind kind)
+{
+    size_t bytes = (size_t)ht_type_bytes(launch->call->out[0]);
+    if (!bytes || kind == HT_COMM_SEND) return;
+    if (kind == HT_COMM_RECV)
+        memset(launch->out[0], 0, bytes);
+    else if (launch->out[0] != launch->in[0])
+        memcpy(launch->out[0], launch->in[0], bytes);
+}
+
+static ht_status run(const ht_launch *launch, ht_comm_kind kind)
+{
+    const ht_call *call = launch->call;
+    int peer = peer_of(call, kind);
+    if (kind == HT_COMM_SEND) *(bool *)launch->out[0] = true; /* the token */
+    if (!launch->comm || peer < 0) {
+        run_alone(launch, kind);
+        return HT_OK;
+    }
+    return ht_comm_run(launch->comm, launch->ctx,
+                       &(ht_comm_call){
+                           .kind = kind,
+                           .dtype = type_of(call)->dtype,
+                           .reduction = reduction_of(call),
+                           .in = call->n_in ? launch->in[0] : NULL,
+                           .out = launch->out[0],
+                           .elems = elems_of(call, kind),
+                           .peer = peer,
+                           .workspace = launch->workspace,
+                           .site = launch->site,
+                       });
+}
+
+static int64_t workspace(const ht_call *call, ht_comm_kind kind)
+{
+    if (ranks_of(call) == 1) return 0;
+    return ht_comm_workspace(kind, type_of(call)->dtype, elems_of(call, kind), ranks_of(call));
+}
+
+static const char *can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return ht_refuse_strided(call);
+}
+
+static ht_status done_run(const ht_launch *launch)
+{
+    size_t bytes = (size_t)ht_type_bytes(launch->call->out[0]);
+    if (bytes && launch->out[0] != launch->in[0]) memcpy(launch->out[0], launch->in[0], bytes);
+    return HT_OK;
+}
+
+/* Of what the start reads nothing is touched. */
+static const char *done_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return ht_type_contiguous(call->in[0]) && ht_type_contiguous(call->out[0]) ? NULL : "operands are strided";
+}
+
+#define ROWS(op_, kind_)                                                                                               \
+    static ht_status run_##op_(const ht_launch *launch)                                                                \
+    {                                                                                                                  \
+        return run(launch, kind_);                                                                                     \
+    }                                                                                                                  \
+    static int64_t workspace_##op_(const ht_call *call, const ht_target *target)                                       \
+    {                                                                                                                  \
+        (void)target;                                                                                                  \
+        return workspace(call, kind_);                                                                                 \
+    }                                                                                                                  \
+    const ht_kernel ht_kernel_##op_##_start = {.size = sizeof(ht_kernel),                                              \
+                                               .op = #op_ "_start",                                                    \
+                                               .name = #op_ "_start",                                                  \
+                                               .isa = HT_ISA_PORTABLE,                                                 \
+                                               .can = can,                                                             \
+                                               .workspace = workspace_##op_,                                           \
+                                               .run = run_##op_};                                                      \
+    const ht_kernel ht_kernel_##op_##_done = {.size = sizeof(ht_kernel),                                               \
+                                              .op = #op_ "_done",                                                      \
+                                              .name = #op_ "_done",                                                    \
+                                              .isa = HT_ISA_PORTABLE,                                                  \
+                                              .can = done_can,                                                         \
+                                              .run = done_run};
+
+ROWS(all_reduce, HT_COMM_ALL_REDUCE)
+ROWS(all_gather, HT_COMM_ALL_GATHER)
+ROWS(reduce_scatter, HT_COMM_REDUCE_SCATTER)
+ROWS(all_to_all, HT_COMM_ALL_TO_ALL)
+ROWS(broadcast, HT_COMM_BROADCAST)
+ROWS(send, HT_COMM_SEND)
+ROWS(recv, HT_COMM_RECV)

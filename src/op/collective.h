@@ -1,0 +1,21 @@
+/* Collectives in a graph: what ranks exchange, each in two parts, so that it can go on beside other nodes. */
+#ifndef HT_OP_COLLECTIVE_H
+#define HT_OP_COLLECTIVE_H
+
+#include "graph/graph.h"
+
+/* An axis of ranks: its name, and how many ranks it has. */
+typedef struct ht_group {
+    const char *name; /* "world", or as the session's ranks call it */
+    int64_t ranks;
+} ht_group;
+
+/* The start and right behind it the done; none after a failure. The result lies in x's space.
+ * `reduction`: "sum", "max", "min". Axis 0 is what is gathered, scattered and exchanged in pieces, one for each rank. */
+ht_val ht_all_reduce(ht_graph *g, ht_val x, ht_group group, const char *reduction);
+ht_val ht_all_gather(ht_graph *g, ht_val x, ht_group group);
+ht_val ht_reduce_scatter(ht_graph *g, ht_val x, ht_group group, const char *reduction);
+ht_val ht_all_to_all(ht_graph *g, ht_val x, ht_group group);
+ht_val ht_broadcast(ht_graph *g, ht_val x, ht_group group, int64_t root);
+
+#endif
