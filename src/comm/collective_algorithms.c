@@ -1,6 +1,6 @@
 /* Collectives by exchanges of messages, for every transport.
  *
- *      all_reduce      pieces to the ranks that sum them, sums to all: 2(N-1)/N of the bytes per rank; small ones: all to all
+ *      all_reduce      pieces to the ranks that sum them, sums to all: 2(N-1)/N of the bytes a rank; small ones at once
  *      reduce_scatter  its first half; a bounded part of each piece at a time, so that the workspace is small
  *      all_gather      its second half
  *      broadcast       pieces of the root's to all, which gather them; small ones and two ranks: straight

@@ -1,5 +1,6 @@
-/* Worlds, groups, and the order of their calls. A group's calls wait in a queue; whoever waits for one runs those before it,
- * unless the group's thread is at it, which non-blocking calls start. So a blocking call costs no change of threads. */
+/* Worlds, groups, and the order of their calls. A group's calls wait in a queue; whoever waits for one runs those
+ * before it, unless the group's thread is at it, which non-blocking calls start. So a blocking call costs no change of
+ * threads. */
 #include "comm/comm_own.h"
 
 #include <stdio.h>

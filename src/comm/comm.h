@@ -1,7 +1,7 @@
-/* comm: how ranks exchange bytes. A world of one or more ranks, groups of it, and collectives over them, blocking or not.
- * The collectives are written once (collective_algorithms.c), over transports that only move messages: self, thread (ranks of one
- * process), mpi. Reductions have a fixed order: pieces are exchanged, summed in f32 in the order of ranks, and gathered, so
- * that a rerun gives the same bits. One rank is a world of one. Knows no graphs. */
+/* comm: how ranks exchange bytes. A world of one or more ranks, groups of it, and collectives over them, blocking or
+ * not. The collectives are written once (collective_algorithms.c), over transports that only move messages: self,
+ * thread (ranks of one process), mpi. Reductions have a fixed order: pieces are exchanged, summed in f32 in the order
+ * of ranks, and gathered, so that a rerun gives the same bits. One rank is a world of one. Knows no graphs. */
 #ifndef HT_COMM_H
 #define HT_COMM_H
 
@@ -20,16 +20,16 @@ const char *ht_comm_name(const ht_comm *comm); /* "world", or that of the group 
 int ht_comm_world_rank(const ht_comm *comm, int rank);
 const char *ht_comm_transport(const ht_comm *comm); /* "self", "thread", "mpi" */
 
-/* A group of the world, by the world's ranks in the order in which they count there; this rank is among them. It belongs
- * to the world. Every rank adds its group of an axis ("data", "tensor") in the same order of axes; the groups of one axis
- * share no rank. */
+/* A group of the world, by the world's ranks in the order in which they count there; this rank is among them. It
+ * belongs to the world. Every rank adds its group of an axis ("data", "tensor") in the same order of axes; the groups
+ * of one axis share no rank. */
 ht_status ht_comm_add_group(ht_comm **out, ht_comm *world, ht_context *ctx, const char *name, const int *ranks,
                             int count);
 /* "world" is the world itself; NULL: there is none of this name. */
 ht_comm *ht_comm_find_group(ht_comm *world, const char *name);
 
-/* Only of a world, takes NULL: with its groups, once nothing is under way. Ranks that are to end together meet before, by a
- * barrier. */
+/* Only of a world, takes NULL: with its groups, once nothing is under way. Ranks that are to end together meet before,
+ * by a barrier. */
 void ht_comm_free(ht_comm *world);
 /* This rank cannot go on: the others end, too, with its number and the reason. Over MPI this ends the processes of the
  * job, also the caller's. */
@@ -64,15 +64,14 @@ typedef struct ht_comm_call {
     int64_t elems;
     const int64_t *counts; /* all_gather and reduce_scatter: elems by rank, where they differ; NULL: `elems` each */
     int peer;
-    void *
-        workspace; /* ht_comm_workspace bytes at a multiple of 64; NULL: the group's own, made when it is first needed */
+    void *workspace;  /* ht_comm_workspace bytes at a multiple of 64; NULL: the group's own, made when first needed */
     const char *site; /* for messages; may be NULL */
 } ht_comm_call;
 
 /* NULL: the type can be reduced so; else the reason. */
 const char *ht_comm_reduction_refusal(ht_comm_reduction reduction, ht_dtype dtype);
-/* Bytes that a call over so many ranks needs beside its operands; the same on all ranks. `elems` as in the call, the most of
- * `counts`. */
+/* Bytes that a call over so many ranks needs beside its operands; the same on all ranks. `elems` as in the call, the
+ * most of `counts`. */
 int64_t ht_comm_workspace(ht_comm_kind kind, ht_dtype dtype, int64_t elems, int ranks);
 
 /* A call that was started; the caller's memory, until it is waited for. */
@@ -83,9 +82,9 @@ typedef struct ht_comm_request {
     bool done; /* the comm's, under its lock */
 } ht_comm_request;
 
-/* Calls of one group run one after the other, in the order in which they are started, which is the same on all its ranks;
- * those of different groups beside each other. `start` returns at once, and a thread of the group's makes progress. A
- * failure (HT_ERANK) is told by `wait` and all calls after it. */
+/* Calls of one group run one after the other, in the order in which they are started, which is the same on all its
+ * ranks; those of different groups beside each other. `start` returns at once, and a thread of the group's makes
+ * progress. A failure (HT_ERANK) is told by `wait` and all calls after it. */
 ht_status ht_comm_start(ht_comm *comm, ht_context *ctx, const ht_comm_call *call, ht_comm_request *request);
 bool ht_comm_test(ht_comm_request *request); /* is it done? It must still be waited for */
 ht_status ht_comm_wait(ht_comm_request *request, ht_context *ctx);
@@ -101,8 +100,8 @@ typedef struct ht_comm_fact {
     uint64_t hash;
     const char *text;
 } ht_comm_fact;
-/* Fails on all ranks where one differs, with the names of what differs and the ranks that do. All ranks give the same number
- * of facts under the same names, or that is what differs. */
+/* Fails on all ranks where one differs, with the names of what differs and the ranks that do. All ranks give the same
+ * number of facts under the same names, or that is what differs. */
 ht_status ht_comm_agree(ht_comm *comm, ht_context *ctx, const ht_comm_fact *facts, size_t count);
 
 /* ---- finding the world ---- */
@@ -126,8 +125,8 @@ ht_status ht_comm_timeout(ht_context *ctx, double *seconds);
 ht_status ht_comm_open(ht_comm **out, ht_context *ctx, const ht_launcher *launcher);
 /* A world of one. */
 ht_status ht_comm_open_self(ht_comm **out, ht_context *ctx);
-/* `flavour`: "openmpi", "mpich" or NULL: whichever this process has loaded already, or else can be opened. `mpi_comm`: the
- * address of the caller's MPI_Comm, which stays his; NULL: MPI_COMM_WORLD. MPI is initialised unless it is. */
+/* `flavour`: "openmpi", "mpich" or NULL: whichever this process has loaded already, or else can be opened. `mpi_comm`:
+ * the address of the caller's MPI_Comm, which stays his; NULL: MPI_COMM_WORLD. MPI is initialised unless it is. */
 ht_status ht_comm_open_mpi(ht_comm **out, ht_context *ctx, const char *flavour, const void *mpi_comm);
 
 /* ---- ranks that are threads of this process ---- */
@@ -141,7 +140,8 @@ typedef struct ht_thread_ranks_opts {
      * "0..100". */
     double least_delay_us, most_delay_us;
     uint64_t seed;
-    /* `death_rank` dies at exchange `death_at`, counted from 1; 0: HALFTONE_COMM_DEATH, "rank:exchange", or else never. */
+    /* `death_rank` dies at exchange `death_at`, counted from 1; 0: HALFTONE_COMM_DEATH, "rank:exchange", or else
+     * never. */
     int death_rank;
     int64_t death_at;
 } ht_thread_ranks_opts;

@@ -31,12 +31,13 @@ typedef struct ht_exchange {
 
 typedef struct ht_transport ht_transport;
 
-/* What a transport must give. Messages of one channel from one rank to another arrive in the order in which they are sent,
- * and each meets a receive of the same size. */
+/* What a transport must give. Messages of one channel from one rank to another arrive in the order in which they are
+ * sent, and each meets a receive of the same size. */
 typedef struct ht_transport_class {
     const char *name;
-    /* Returns when all messages are there, and the memory is the caller's again. Fails with HT_ERANK where a rank has died
-     * or left, sends another size, or has not come in time. Several threads may be in it, each with a channel of its own. */
+    /* Returns when all messages are there, and the memory is the caller's again. Fails with HT_ERANK where a rank has
+     * died or left, sends another size, or has not come in time. Several threads may be in it, each with a channel of
+     * its own. */
     ht_status (*exchange)(ht_transport *transport, ht_exchange *exchange);
     void (*end_all)(ht_transport *transport, const char *reason);
     void (*close)(ht_transport *transport, bool failed);

@@ -1,6 +1,6 @@
-/* The one table of functions between Halftone and an MPI library. MPI has no common ABI: MPI_Comm is a pointer in Open MPI and
- * a number in MPICH. So one small shared library per flavour (shim/mpi_shim.c, compiled with its mpicc) wears this table, and
- * is opened at run time. */
+/* The one table of functions between Halftone and an MPI library. MPI has no common ABI: MPI_Comm is a pointer in Open
+ * MPI and a number in MPICH. So one small shared library per flavour (shim/mpi_shim.c, compiled with its mpicc) wears
+ * this table, and is opened at run time. */
 #ifndef HT_COMM_MPI_SHIM_H
 #define HT_COMM_MPI_SHIM_H
 

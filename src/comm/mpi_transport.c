@@ -1,5 +1,5 @@
-/* Messages by MPI, through the shim of its flavour. Requests are polled, never waited for: so a rank that has died or hangs is
- * told after the timeout, and several threads can be at it where the library takes only one at a time. */
+/* Messages by MPI, through the shim of its flavour. Requests are polled, never waited for: so a rank that has died or
+ * hangs is told after the timeout, and several threads can be at it where the library takes only one at a time. */
 #define _GNU_SOURCE /* dladdr */
 #include "comm/comm_own.h"
 #include "comm/mpi_shim.h"

@@ -12,8 +12,8 @@ typedef struct launcher_row {
     const char *local_rank, *local_size;
 } launcher_row;
 
-/* Inner ones first: an mpirun in a Slurm job sets its own beside Slurm's. Slurm names the tasks of a step only for those that
- * srun starts: a batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no rank. */
+/* Inner ones first: an mpirun in a Slurm job sets its own beside Slurm's. Slurm names the tasks of a step only for
+ * those that srun starts: a batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no rank. */
 static const launcher_row rows[] = {
     {"Open MPI", "openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},

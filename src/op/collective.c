@@ -1,8 +1,8 @@
-/* all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, each as a pair: `…_start` begins, `…_done` waits
- * and has the result. They are effects: their order is the same on all ranks of their group.
+/* all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, each as a pair: `…_start` begins,
+ * `…_done` waits and has the result. They are effects: their order is the same on all ranks of their group.
  *
- * Gradients are those of the sum of all ranks' losses. A rank alone is a group of one, for which the references stand: there
- * everything is a copy, and nobody sends. */
+ * Gradients are those of the sum of all ranks' losses. A rank alone is a group of one, for which the references stand:
+ * there everything is a copy, and nobody sends. */
 #include "op/collective.h"
 
 #include <string.h>
@@ -295,7 +295,7 @@ static const char no_peer_grad[] = "gradients go back by a send and a recv of th
         .start = &ht_op_##id##_start,                                                                                  \
     };
 
-COLLECTIVE(all_reduce, HT_OP_ERASED, 1, reduce_attrs, all_reduce_infer, copy_ref, samples, done_samples,
+COLLECTIVE(all_reduce, HT_OP_ERASED | HT_OP_INPLACE, 1, reduce_attrs, all_reduce_infer, copy_ref, samples, done_samples,
            .grad = all_reduce_grad)
 COLLECTIVE(all_gather, HT_OP_ERASED, 1, move_attrs, all_gather_infer, copy_ref, samples, done_samples,
            .grad = all_gather_grad)
@@ -303,7 +303,7 @@ COLLECTIVE(reduce_scatter, HT_OP_ERASED, 1, reduce_attrs, reduce_scatter_infer, 
            .grad = reduce_scatter_grad)
 COLLECTIVE(all_to_all, HT_OP_ERASED, 1, move_attrs, all_to_all_infer, copy_ref, samples, done_samples,
            .grad = all_to_all_grad)
-COLLECTIVE(broadcast, HT_OP_ERASED, 1, root_attrs, broadcast_infer, copy_ref, samples, done_samples,
+COLLECTIVE(broadcast, HT_OP_ERASED | HT_OP_INPLACE, 1, root_attrs, broadcast_infer, copy_ref, samples, done_samples,
            .no_grad = no_broadcast_grad)
 COLLECTIVE(send, 0, 1, peer_attrs, send_infer, send_ref, samples, send_done_samples, .no_grad = no_peer_grad)
 COLLECTIVE(recv, HT_OP_TYPED, 0, peer_attrs, recv_infer, recv_ref, recv_samples, recv_done_samples,

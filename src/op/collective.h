@@ -10,8 +10,8 @@ typedef struct ht_group {
     int64_t ranks;
 } ht_group;
 
-/* The start and right behind it the done; none after a failure. The result lies in x's space.
- * `reduction`: "sum", "max", "min". Axis 0 is what is gathered, scattered and exchanged in pieces, one for each rank. */
+/* The start and right behind it the done; none after a failure. The result lies in x's space. `reduction`: "sum",
+ * "max", "min". Axis 0 is what is gathered, scattered and exchanged in pieces, one for each rank. */
 ht_val ht_all_reduce(ht_graph *g, ht_val x, ht_group group, const char *reduction);
 ht_val ht_all_gather(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_reduce_scatter(ht_graph *g, ht_val x, ht_group group, const char *reduction);

@@ -145,6 +145,30 @@ static bool read_by_product(const assignment *c, uint32_t at, ht_val x)
     return false;
 }
 
+/* Whose buffer holds the bytes of v. */
+static ht_val holder_of(const assignment *c, ht_val v)
+{
+    int64_t offset;
+    return ht_plan_assembled_in(c->r, ht_root(c->g, v), &offset);
+}
+
+/* Until when a producer that writes over x, at time `at`, still reads it. A start's done names x, too, but only to
+ * keep its bytes; where it is the next to do so, they are the start's. */
+static uint32_t read_until(const assignment *c, const ht_node *producer, uint32_t at, ht_val x)
+{
+    if (!producer->op->done || !(producer->op->flags & HT_OP_INPLACE)) return at;
+    uint32_t holder = holder_of(c, x).id;
+    for (uint32_t p = at + 1; p < c->s->node_count; p++) {
+        const ht_node *n = &c->g->nodes[c->s->nodes[p]];
+        if (ht_start_of(c->g, n) == producer) return c->r->time[p];
+        for (size_t i = 0; i < n->n_in; i++) {
+            ht_val other = ht_node_in(c->g, n, i);
+            if (other.id && holder_of(c, other).id == holder) return at;
+        }
+    }
+    return at;
+}
+
 /* May the producer of v write straight into `state`? Only if nothing reads the old state from then on; the producer
  * itself may read it where it reads element i for element i. */
 static bool can_store_in_place(const assignment *c, ht_val state, ht_val v)
@@ -157,7 +181,7 @@ static bool can_store_in_place(const assignment *c, ht_val state, ht_val v)
     if (c->root_aliased[root] && c->root_last_read[root] > made) return false;
     if (read_later(c, producer, made, state) || read_by_product(c, made, state)) return false;
     /* The store itself counts as a use: reads are what comes before it. */
-    return c->last[state.id] == UINT32_MAX || c->last[state.id] <= made;
+    return c->last[state.id] == UINT32_MAX || c->last[state.id] <= read_until(c, producer, made, state);
 }
 
 /* Positions of the last read of each stored state, its store left out. */
@@ -225,13 +249,6 @@ static bool add_buffer(assignment *c, ht_space space, uint32_t first, uint32_t l
     return true;
 }
 
-/* Whose buffer holds the bytes of v. */
-static ht_val holder_of(const assignment *c, ht_val v)
-{
-    int64_t offset;
-    return ht_plan_assembled_in(c->r, ht_root(c->g, v), &offset);
-}
-
 /* May a result take over the bytes of x, which the group reads up to position `at`? Not if the group also reads it
  * through a view, or by what it is assembled of. What a done has waited for is its start's. */
 static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *producer, uint32_t at)
@@ -239,7 +256,7 @@ static bool can_take(const assignment *c, ht_val x, ht_val y, const ht_node *pro
     const ht_graph *g = c->g;
     ht_val made = started(g, x);
     if (!x.id || !c->buffer[made.id] || ht_value_of(g, made)->base.id || c->taken[made.id]) return false;
-    if (c->made[x.id] == at || buffer_of(c, made)->last != at) return false;
+    if (c->made[x.id] == at || buffer_of(c, made)->last != read_until(c, producer, at, x)) return false;
     if ((made.id == x.id && ht_value_of(g, x)->base.id) || !ht_type_same(ht_type_of(g, x), ht_type_of(g, y)))
         return false;
     if (!ht_type_dense(ht_type_of(g, x)) || !ht_type_same_strides(ht_type_of(g, x), ht_type_of(g, y))) return false;

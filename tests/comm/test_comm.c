@@ -1,5 +1,5 @@
-/* Ranks that are threads: every collective, groups, requests, and how a world ends when one rank dies, hangs, leaves or does
- * something else than the others. */
+/* Ranks that are threads: every collective, groups, requests, and how a world ends when one rank dies, hangs, leaves
+ * or does something else than the others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,7 +180,7 @@ static void comm__a_dead_rank_ends_the_others_and_is_named(void **state)
     double from = now();
     for (int rank = 0; rank < 4; rank++)
         for (int at = 1; at < 6; at++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "rank %d", rank);
             must_fail(
                 (ht_thread_ranks_opts){

@@ -1,5 +1,5 @@
-/* The same over MPI, Open MPI and MPICH, each with its own mpirun and shim: this program starts itself as its ranks. What is
- * not installed is skipped. */
+/* The same over MPI, Open MPI and MPICH, each with its own mpirun and shim: this program starts itself as its ranks.
+ * What is not installed is skipped. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>

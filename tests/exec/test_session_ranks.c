@@ -154,14 +154,21 @@ static void ranks__overlap_changes_no_bit(void **state)
     for (int seed = 0; seed < seeds; seed++) check_overlap(NULL, false, 2000, (uint64_t)seed);
 }
 
+static ht_plan *plan_of(const char *text)
+{
+    ht_graph *g;
+    ht_plan *plan;
+    context_must(test_ctx, ht_graph_parse(&g, test_ctx, "text", text, strlen(text)));
+    context_must(test_ctx, ht_plan_create(&plan, g, NULL));
+    ht_graph_free(g);
+    return plan;
+}
+
 /* The plan, and with it the memory, says where exchanges run and how long they keep what they work with. */
 static void ranks__a_workspace_is_kept_until_the_exchange_is_done(void **state)
 {
     (void)state;
-    ht_graph *g;
-    ht_plan *plan;
-    context_must(test_ctx, ht_graph_parse(&g, test_ctx, "text", overlapped, strlen(overlapped)));
-    context_must(test_ctx, ht_plan_create(&plan, g, NULL));
+    ht_plan *plan = plan_of(overlapped);
     const ht_plan_segment *s = &plan->segments[0];
     int exchanges = 0;
     for (size_t i = 0; i < s->instr_count; i++) {
@@ -182,7 +189,42 @@ static void ranks__a_workspace_is_kept_until_the_exchange_is_done(void **state)
     }
     assert_int_equal(exchanges, 2);
     ht_plan_free(plan);
-    ht_graph_free(g);
+}
+
+/* Whether the first collective of a graph writes over what it reads. */
+static bool is_in_place(const char *text)
+{
+    ht_plan *plan = plan_of(text);
+    const ht_plan_segment *s = &plan->segments[0];
+    size_t i = 0;
+    while (!(s->instrs[i].call->op->flags & HT_OP_COLLECTIVE)) i++;
+    bool same = ht_place_same(s->instrs[i].in[0], s->instrs[i].out[0]);
+    ht_plan_free(plan);
+    return same;
+}
+
+#define BEGIN "state %g f32[64] heading=gradients\nsegment step (%x f32[64]) -> (y=%y) {\n"
+static void ranks__an_all_reduce_takes_the_bytes_that_only_it_reads(void **state)
+{
+    (void)state;
+    assert_true(is_in_place(BEGIN "  %h = tanh (%x)\n  %t = all_reduce_start (%h) ranks=2\n  %a = neg (%x)\n"
+                                  "  %r = all_reduce_done (%t, %h)\n  %y = sub (%a, %r)\n}\n"));
+    assert_true(is_in_place(BEGIN "  %t = all_reduce_start (%g) ranks=2\n  %y = neg (%x)\n"
+                                  "  %r = all_reduce_done (%t, %g)\n  store %g = %r\n}\n"));
+    /* Something else reads them, between the two or behind. */
+    assert_false(is_in_place(BEGIN "  %h = tanh (%x)\n  %t = all_reduce_start (%h) ranks=2\n  %a = cumsum (%h)\n"
+                                   "  %r = all_reduce_done (%t, %h)\n  %y = sub (%a, %r)\n}\n"));
+    assert_false(is_in_place(BEGIN "  %h = tanh (%x)\n  %t = all_reduce_start (%h) ranks=2\n"
+                                   "  %r = all_reduce_done (%t, %h)\n  %y = sub (%h, %r)\n}\n"));
+    assert_false(is_in_place(BEGIN "  %t = all_reduce_start (%g) ranks=2\n  %y = neg (%g)\n"
+                                   "  %r = all_reduce_done (%t, %g)\n  store %g = %r\n}\n"));
+    /* A value that is stored is not made where an exchange still reads. */
+    ht_plan *plan = plan_of(BEGIN "  %t = all_reduce_start (%g) ranks=2\n  %y = neg (%x)\n"
+                                  "  %n = tanh (%x)\n  %r = all_reduce_done (%t, %g)\n  %z = add (%r, %y)\n"
+                                  "  store %g = %n\n}\n");
+    for (size_t i = 0; i < plan->segments[0].instr_count && !plan->segments[0].instrs[i].wait; i++)
+        assert_int_not_equal(plan->segments[0].instrs[i].out[0].area, HT_AREA_STATE);
+    ht_plan_free(plan);
 }
 
 /* ---- every collective ---- */
@@ -416,13 +458,9 @@ static void ranks__a_rank_that_dies_ends_the_sessions_of_all(void **state)
 
 static uint64_t effects_of(const char *text)
 {
-    ht_graph *g;
-    ht_plan *plan;
-    context_must(test_ctx, ht_graph_parse(&g, test_ctx, "text", text, strlen(text)));
-    context_must(test_ctx, ht_plan_create(&plan, g, NULL));
+    ht_plan *plan = plan_of(text);
     uint64_t hash = ht_plan_effects_hash(plan);
     ht_plan_free(plan);
-    ht_graph_free(g);
     return hash;
 }
 
@@ -448,6 +486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks__overlap_changes_no_bit),
         cmocka_unit_test(ranks__a_workspace_is_kept_until_the_exchange_is_done),
+        cmocka_unit_test(ranks__an_all_reduce_takes_the_bytes_that_only_it_reads),
         cmocka_unit_test(ranks__every_collective_of_a_graph_exchanges),
         cmocka_unit_test(ranks__a_value_goes_to_another_rank_and_back),
         cmocka_unit_test(ranks__gradients_are_those_of_the_sum_of_all_losses),

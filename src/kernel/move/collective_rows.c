@@ -1,6 +1,6 @@
-/* Collectives: the exchange itself is that of comm/, over the ranks of the launch's group.  …_done: nothing, since a plan puts
- * its result where the start has written; a result with bytes of its own is copied.
- * Numerics: f32 accumulation in the order of ranks.  Threads: the queue's own.  Traffic: all_reduce 2(N-1)/N of its bytes in and
+/* Collectives: the exchange itself is that of comm/, over the ranks of the launch's group.  …_done: nothing, since a
+ * plan puts its result where the start has written; a result with bytes of its own is copied. Numerics: f32
+ * accumulation in the order of ranks.  Threads: the queue's own.  Traffic: all_reduce 2(N-1)/N of its bytes in and
  * out, all_gather and reduce_scatter half of it.  Bound: the link. */
 #include <string.h>
 
