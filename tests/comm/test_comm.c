@@ -187,7 +187,7 @@ static void comm__a_dead_rank_ends_the_others_and_is_named(void **state)
                     .ranks = 4, .most_delay_us = 100, .seed = (uint64_t)at, .death_rank = rank, .death_at = at},
                 sum_often, &(int){100}, name, "told to die");
         }
-    assert_true(now() - from < 60);
+    assert_true(now() - from < 300); /* by themselves, and not by the timeout of half an hour */
 }
 
 /* What the survivors say. */

@@ -12,6 +12,12 @@
 #include "context_fixture.h"
 #include "rank_cases.h"
 
+#if defined(__SANITIZE_THREAD__)
+enum { SEES_THREADS = 1 }; /* it knows nothing of what MPI libraries do among their own threads */
+#else
+enum { SEES_THREADS = 0 };
+#endif
+
 /* ---- a rank ---- */
 
 static ht_status run_collectives(ht_comm *world, ht_context *messages)
@@ -144,14 +150,16 @@ static void need(const char *flavour)
 {
     char command[128];
     snprintf(command, sizeof command, "command -v mpirun.%s >/dev/null", flavour);
-    if (!has_shim(flavour) || system(command) != 0) skip();
+    if (SEES_THREADS || !has_shim(flavour) || system(command) != 0) skip();
 }
 
+/* MPI libraries leave memory behind, which is not ours to tell. */
 static void start_ranks(const char *flavour, int ranks, const char *name)
 {
     char command[8192];
     const char *options = strcmp(flavour, "openmpi") == 0 ? "--allow-run-as-root --oversubscribe --bind-to none" : "";
-    snprintf(command, sizeof command, "mpirun.%s %s -n %d '%s' '%s' 2>&1", flavour, options, ranks, self, name);
+    snprintf(command, sizeof command, "ASAN_OPTIONS=detect_leaks=0 mpirun.%s %s -n %d '%s' '%s' 2>&1", flavour, options,
+             ranks, self, name);
     FILE *out = popen(command, "r");
     assert_non_null(out);
     size_t length = fread(said, 1, sizeof said - 1, out);
@@ -185,7 +193,7 @@ static void must_end(const char *flavour, const char *name, const char *text)
     start_ranks(flavour, 3, name);
     assert_int_not_equal(ended, 0);
     must_say(text);
-    assert_true(time(NULL) - from < 30);
+    assert_true(time(NULL) - from < 120); /* by itself, and not by the timeout of half an hour */
 }
 
 /* `flavour` by the case's state. */
