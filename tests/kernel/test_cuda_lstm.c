@@ -194,6 +194,25 @@ static void few_processors__run_the_other_row(void **state)
     check_layer(&(layer){2, 3, 4, 328, "f32", 2e-6});
 }
 
+static void expect_row(const char *type, unsigned liberties, const char *name)
+{
+    ht_target target = {.device = HT_DEVICE_CUDA, .libraries = 1u << HT_LIBRARY_CUBLASLT, .liberties = liberties};
+    op_call c;
+    open_forward(&c, &(layer){2, 3, 4, 8, type, 0});
+    const ht_kernel *row = ht_kernel_choose(context_shared(), c.c.call, &target, NULL);
+    assert_non_null(row);
+    assert_string_equal(row->name, name);
+    op_call_close(&c);
+}
+
+static void tf32__is_for_jobs_that_ask_for_it(void **state)
+{
+    (void)state;
+    expect_row("f32", 0, "lstm_persistent.cuda");
+    expect_row("f32", 1u << HT_LIBERTY_TF32, "lstm_persistent_tf32.cuda");
+    expect_row("f16", 1u << HT_LIBERTY_TF32, "lstm_persistent.cuda");
+}
+
 static void translator__agrees_on_a_gpu(void **state)
 {
     (void)state;
@@ -206,9 +225,8 @@ static void translator__agrees_on_a_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(half__agrees_across_tiles),
-        cmocka_unit_test(f32__agrees_across_tiles),
-        cmocka_unit_test(few_processors__run_the_other_row),
+        cmocka_unit_test(half__agrees_across_tiles),         cmocka_unit_test(f32__agrees_across_tiles),
+        cmocka_unit_test(few_processors__run_the_other_row), cmocka_unit_test(tf32__is_for_jobs_that_ask_for_it),
         cmocka_unit_test(translator__agrees_on_a_gpu),
     };
     if (open_device() != HT_OK) {

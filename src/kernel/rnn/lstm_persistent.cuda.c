@@ -4,21 +4,21 @@
  * Numerics: f32 sums in a fixed order, c and dc unrounded from step to step. In half, tensor cores read h and d(gates)
  * rounded to the type of the weights: as h from step to step, and as d(gates) for dh, dx and the gradients of the weights.
  * Blocks: 16 units by tiles of 32 sequences, of 64 in f32, all of them on the device at the same time; they wait for each other in every
- * step. The products with x are those of matmul's rows: tensor cores by cublasLt where it is there.
+ * step. The products with x are those of matmul's rows: tensor cores by cublasLt where it is there,
+ * in f32 those of tf32 in the rows for it.
  * Traffic: per step and block h (128 KB at 1024 units) from L2; w_hidden once per call in half.  Bound: latency of a step.
  * A device with too few processors or too little shared memory runs the rows of lstm.cuda.c. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernel/cuda/cuda.h"
+#include "kernel/cuda/inner_launch.h"
 #include "op/op.h"
 
 enum { UNITS = 16, QUAD = 4, PASS = 32, THREADS = 256, COUNTER_BYTES = 128, ALIGN = 256 }; /* as in the text */
 enum { HALF_BYTES = 128 << 10, REAL_BYTES = (64 * 64 + 2 * 16 * 68) * 4, BIAS_BYTES = 8 * THREADS * 4 };
 enum { UNIT_STEP = 8, MOST_HALF_UNITS = 1024 };
 
-extern const ht_op ht_op_matmul;
-extern const ht_kernel ht_kernel_cuda_matmul, ht_kernel_cuda_matmul_cublaslt;
+extern const ht_kernel ht_kernel_cuda_matmul, ht_kernel_cuda_matmul_cublaslt, ht_kernel_cuda_matmul_cublaslt_tf32;
 extern const ht_kernel ht_kernel_cuda_lstm, ht_kernel_cuda_lstm_grad;
 
 /* ---- sizes ---- */
@@ -108,23 +108,13 @@ static layout layout_of(const layer *l, bool back)
 
 enum { PRODUCTS = 3 };
 
-typedef struct product_launch {
-    ht_type types[3];
-    const ht_type *in_types[2], *out_types[1];
-    ht_attr attributes[2];
-    ht_call call;
-    const void *in[2];
-    void *out[1];
-    ht_launch launch;
-} product_launch;
-
-static void describe_product(product_launch *p, ht_type a, bool turn_a, ht_type b, bool turn_b, ht_type y)
+static ht_inner_launch product_of(ht_type a, bool turn_a, ht_type b, bool turn_b, ht_type y)
 {
-    p->types[0] = a, p->types[1] = b, p->types[2] = y;
-    p->in_types[0] = &p->types[0], p->in_types[1] = &p->types[1], p->out_types[0] = &p->types[2];
-    p->attributes[0] = (ht_attr){.key = "ta", .kind = HT_ATTR_INT, .i = turn_a};
-    p->attributes[1] = (ht_attr){.key = "tb", .kind = HT_ATTR_INT, .i = turn_b};
-    p->call = (ht_call){&ht_op_matmul, 2, 1, 2, p->in_types, p->out_types, p->attributes};
+    ht_inner_launch inner = {.row = &ht_kernel_cuda_matmul_cublaslt, .n_in = 2, .n_attr = 2};
+    inner.types[0] = a, inner.types[1] = b, inner.types[2] = y;
+    inner.attrs[0] = (ht_attr){.key = "ta", .kind = HT_ATTR_INT, .i = turn_a};
+    inner.attrs[1] = (ht_attr){.key = "tb", .kind = HT_ATTR_INT, .i = turn_b};
+    return inner;
 }
 
 static ht_type matrix(ht_dtype dtype, int64_t rows, int64_t columns)
@@ -133,46 +123,45 @@ static ht_type matrix(ht_dtype dtype, int64_t rows, int64_t columns)
 }
 
 /* x w_input'. */
-static size_t describe_forward(const layer *l, product_launch *p)
+static size_t describe_forward(const layer *l, ht_inner_launch *p)
 {
-    describe_product(p, matrix(l->dtype, l->rows, l->inputs), false, matrix(l->dtype, l->gates, l->inputs), true,
-                     matrix(HT_F32, l->rows, l->gates));
+    p[0] = product_of(matrix(l->dtype, l->rows, l->inputs), false, matrix(l->dtype, l->gates, l->inputs), true,
+                      matrix(HT_F32, l->rows, l->gates));
     return 1;
 }
 
 /* dx, then the gradients of w_input and w_hidden. */
-static size_t describe_back(const layer *l, const ht_call *call, product_launch *p)
+static size_t describe_back(const layer *l, const ht_call *call, ht_inner_launch *p)
 {
     ht_type slopes = matrix(l->dtype, l->rows, l->gates), x = matrix(l->dtype, l->rows, l->inputs);
-    describe_product(&p[0], slopes, false, matrix(l->dtype, l->gates, l->inputs), false,
-                     matrix(call->out[0]->dtype, l->rows, l->inputs));
-    describe_product(&p[1], slopes, true, x, false, matrix(call->out[3]->dtype, l->gates, l->inputs));
-    describe_product(&p[2], slopes, true, matrix(l->dtype, l->rows, l->hidden), false,
-                     matrix(call->out[4]->dtype, l->gates, l->hidden));
+    p[0] = product_of(slopes, false, matrix(l->dtype, l->gates, l->inputs), false,
+                      matrix(call->out[0]->dtype, l->rows, l->inputs));
+    p[1] = product_of(slopes, true, x, false, matrix(call->out[3]->dtype, l->gates, l->inputs));
+    p[2] = product_of(slopes, true, matrix(l->dtype, l->rows, l->hidden), false,
+                      matrix(call->out[4]->dtype, l->gates, l->hidden));
     return PRODUCTS;
 }
 
-static int64_t product_workspace(const product_launch *p)
+/* Whatever row runs it. */
+static int64_t product_workspace(ht_inner_launch *p)
 {
-    return ht_kernel_cuda_matmul_cublaslt.workspace(&p->call, NULL);
+    return ht_kernel_cuda_matmul_cublaslt.workspace(ht_inner_call(p), NULL);
 }
 
-static ht_status prepare_product(const ht_launch *whole, product_launch *p, const void *a, const void *b, void *y,
+static bool takes_tf32(const ht_kernel *row);
+
+static ht_status prepare_product(const ht_launch *whole, ht_inner_launch *p, const void *a, const void *b, void *y,
                                  void *workspace)
 {
     ht_device *device = whole->queue->device;
     ht_target here = {.device = HT_DEVICE_CUDA};
-    const ht_kernel *row = &ht_kernel_cuda_matmul_cublaslt;
     device->class->describe(device, &here);
-    if (row->can(&p->call, &here)) row = &ht_kernel_cuda_matmul;
-    p->in[0] = a, p->in[1] = b, p->out[0] = y;
-    p->launch = *whole;
-    p->launch.call = &p->call;
-    p->launch.in = p->in, p->launch.out = p->out;
-    p->launch.workspace = product_workspace(p) ? workspace : NULL;
-    p->launch.row = row;
-    p->launch.prepared = NULL;
-    return row->prepare(&p->launch);
+    if (takes_tf32(whole->row)) here.liberties |= 1u << HT_LIBERTY_TF32;
+    if (takes_tf32(whole->row)) p->row = &ht_kernel_cuda_matmul_cublaslt_tf32;
+    if (p->row->can(ht_inner_call(p), &here)) p->row = &ht_kernel_cuda_matmul;
+    p->addresses[0] = (void *)(uintptr_t)a, p->addresses[1] = (void *)(uintptr_t)b, p->addresses[2] = y;
+    p->workspace = product_workspace(p) ? workspace : NULL;
+    return ht_inner_prepare(p, whole);
 }
 
 /* ---- a launch and its parts ---- */
@@ -180,7 +169,7 @@ static ht_status prepare_product(const ht_launch *whole, product_launch *p, cons
 typedef struct prepared {
     ht_launch steps; /* the text, or all of the call in the row of lstm.cuda.c */
     size_t product_count;
-    product_launch products[PRODUCTS];
+    ht_inner_launch products[PRODUCTS];
 } prepared;
 
 static ht_status prepare_fallback(const ht_launch *launch, prepared *p, const ht_kernel *row)
@@ -204,17 +193,13 @@ static void release(ht_launch *launch)
 {
     prepared *p = launch->prepared;
     if (!p) return;
-    for (size_t i = 0; i < p->product_count; i++) {
-        ht_launch *part = &p->products[i].launch;
-        if (part->row && part->row->release) part->row->release(part);
-        free(part->prepared);
-    }
+    for (size_t i = 0; i < p->product_count; i++) ht_inner_release(&p->products[i]);
     free(p->steps.prepared);
 }
 
 static ht_status run_products(const prepared *p)
 {
-    for (size_t i = 0; i < p->product_count; i++) HT_TRY(p->products[i].launch.row->run(&p->products[i].launch));
+    for (size_t i = 0; i < p->product_count; i++) HT_TRY(ht_inner_run(&p->products[i]));
     return HT_OK;
 }
 
@@ -291,7 +276,7 @@ static void lstm_emit(ht_cuda_emission *e, const ht_launch *launch)
 static int64_t lstm_workspace(const ht_call *call, const ht_target *target)
 {
     layer l = layer_of(call);
-    product_launch p;
+    ht_inner_launch p;
     describe_forward(&l, &p);
     int64_t bytes = layout_of(&l, false).bytes + product_workspace(&p);
     int64_t fallback = ht_kernel_cuda_lstm.workspace(call, target);
@@ -351,7 +336,7 @@ static void lstm_grad_emit(ht_cuda_emission *e, const ht_launch *launch)
 static int64_t lstm_grad_workspace(const ht_call *call, const ht_target *target)
 {
     layer l = layer_of(call);
-    product_launch p[PRODUCTS];
+    ht_inner_launch p[PRODUCTS];
     int64_t products = 0, fallback = ht_kernel_cuda_lstm_grad.workspace(call, target);
     for (size_t i = 0, count = describe_back(&l, call, p); i < count; i++)
         products = product_workspace(&p[i]) > products ? product_workspace(&p[i]) : products;
@@ -385,30 +370,36 @@ static ht_status lstm_grad_run(const ht_launch *launch)
 
 /* ---- rows ---- */
 
-const ht_kernel ht_kernel_cuda_lstm_persistent = {
-    .size = sizeof(ht_kernel),
-    .op = "lstm",
-    .name = "lstm_persistent.cuda",
-    .device = HT_DEVICE_CUDA,
-    .can = can,
-    .workspace = lstm_workspace,
-    .emit = lstm_emit,
-    .prepare = lstm_prepare,
-    .release = release,
-    .run = lstm_run,
-    .rounds_inside = true,
-};
+/* The products over all steps alone: the steps stay f32. */
+static const char *can_tf32(const ht_call *call, const ht_target *target)
+{
+    if (!ht_target_allows(target, HT_LIBERTY_TF32)) return ht_not_asked;
+    if (!ht_target_has_library(target, HT_LIBRARY_CUBLASLT)) return "the target lacks cublasLt";
+    if (call->in[0]->dtype != HT_F32) return "the inputs are not f32";
+    return can(call, target);
+}
 
-const ht_kernel ht_kernel_cuda_lstm_grad_persistent = {
-    .size = sizeof(ht_kernel),
-    .op = "lstm_grad",
-    .name = "lstm_grad_persistent.cuda",
-    .device = HT_DEVICE_CUDA,
-    .can = can,
-    .workspace = lstm_grad_workspace,
-    .emit = lstm_grad_emit,
-    .prepare = lstm_grad_prepare,
-    .release = release,
-    .run = lstm_grad_run,
-    .rounds_inside = true,
-};
+#define ROW(op_, name_, can_)                                                                                          \
+    const ht_kernel ht_kernel_cuda_##name_ = {                                                                         \
+        .size = sizeof(ht_kernel),                                                                                     \
+        .op = #op_,                                                                                                    \
+        .name = #name_ ".cuda",                                                                                        \
+        .device = HT_DEVICE_CUDA,                                                                                      \
+        .can = can_,                                                                                                   \
+        .workspace = op_##_workspace,                                                                                  \
+        .emit = op_##_emit,                                                                                            \
+        .prepare = op_##_prepare,                                                                                      \
+        .release = release,                                                                                            \
+        .run = op_##_run,                                                                                              \
+        .rounds_inside = true,                                                                                         \
+    };
+
+ROW(lstm, lstm_persistent_tf32, can_tf32)
+ROW(lstm, lstm_persistent, can)
+ROW(lstm_grad, lstm_grad_persistent_tf32, can_tf32)
+ROW(lstm_grad, lstm_grad_persistent, can)
+
+static bool takes_tf32(const ht_kernel *row)
+{
+    return row->can == can_tf32;
+}

@@ -58,12 +58,12 @@ template <bool ALIGNED, class T> DEVICE void get_pair(const T *from, float (&to)
 
 DEVICE float sigmoid_as(float x, float) { return fn_sigmoid(x); }
 DEVICE float tanh_as(float x, float) { return fn_tanh(x); }
-template <class T> DEVICE float sigmoid_as(float x, T) { return __fdividef(1.0f, 1.0f + rough_exp(-x)); }
+template <class T> DEVICE float sigmoid_as(float x, T) { return __fdividef(1.0f, 1.0f + rough_exp2(x * -1.44269504f)); }
 template <class T> DEVICE float tanh_as(float x, T)
 {
     const float square = x * x;
     if (square < 0.01f) return x * (1.0f + square * (square * 0.133333333f - 0.333333333f));
-    return 2.0f * __fdividef(1.0f, 1.0f + rough_exp(-2.0f * x)) - 1.0f;
+    return 2.0f * __fdividef(1.0f, 1.0f + rough_exp2(x * -2.88539008f)) - 1.0f;
 }
 
 // ---- blocks wait for blocks ----
