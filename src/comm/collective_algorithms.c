@@ -124,12 +124,13 @@ static int64_t workspace_elems(ht_comm_kind kind, int64_t elems, size_t bytes, i
 {
     if (kind == HT_COMM_ALL_REDUCE && is_small(elems, bytes, ranks)) return elems;
     if (kind == HT_COMM_ALL_REDUCE) return round_elems(least(piece_elems(elems, ranks), elems), bytes, ranks);
-    return kind == HT_COMM_REDUCE_SCATTER ? round_elems(elems, bytes, ranks) : 0;
+    return round_elems(elems, bytes, ranks);
 }
 
 int64_t ht_comm_workspace(ht_comm_kind kind, ht_dtype dtype, int64_t elems, int ranks)
 {
     size_t bytes = ht_dtype_bytes(dtype);
+    if (kind != HT_COMM_ALL_REDUCE && kind != HT_COMM_REDUCE_SCATTER) return 0;
     return workspace_elems(kind, elems, bytes, ranks) * (int64_t)bytes * (ranks - 1) +
            (int64_t)((size_t)ranks * sizeof(void *)); /* addresses of what is summed */
 }

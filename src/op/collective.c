@@ -11,10 +11,14 @@
 
 /* ---- shapes ---- */
 
+enum { MOST_RANKS = 1 << 20 };
+
 static ht_status need_group(ht_context *ctx, const ht_call *call)
 {
+    int64_t ranks = ht_call_int(call, "ranks");
     if (!ht_call_text(call, "group")[0]) HT_FAIL(ctx, HT_EINVAL, "the group has no name");
-    if (ht_call_int(call, "ranks") < 1) HT_FAIL(ctx, HT_EINVAL, "ranks=%lld", (long long)ht_call_int(call, "ranks"));
+    if (ranks < 1 || ranks > MOST_RANKS)
+        HT_FAIL(ctx, HT_EINVAL, "ranks=%lld: a group has 1 to %d", (long long)ranks, MOST_RANKS);
     return HT_OK;
 }
 
@@ -114,12 +118,12 @@ static ht_status done_infer(ht_context *ctx, const ht_call *call, ht_type *out)
     return HT_OK;
 }
 
-/* ---- references: a group of one ---- */
+/* ---- references: a group of one; what others would have sent is what this rank has ---- */
 
 static void copy_ref(const ht_call *call, const double *const *in, double *const *out)
 {
-    int64_t n = ht_type_elems(call->out[0]);
-    for (int64_t i = 0; i < n; i++) out[0][i] = in[0][i];
+    int64_t n = ht_type_elems(call->out[0]), given = ht_type_elems(call->in[0]);
+    for (int64_t i = 0; i < n; i++) out[0][i] = in[0][i % given];
 }
 
 static void send_ref(const ht_call *call, const double *const *in, double *const *out)

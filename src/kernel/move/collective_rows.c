@@ -39,15 +39,18 @@ static int peer_of(const ht_call *call, ht_comm_kind kind)
     return kind == HT_COMM_SEND || kind == HT_COMM_RECV ? (int)ht_call_int(call, "peer") : 0;
 }
 
-/* Without ranks beside this one: everything is a copy, and nothing comes. */
+/* Without ranks beside this one, as the op's reference: everything is a copy, and nothing comes. */
 static void run_alone(const ht_launch *launch, ht_comm_kind kind)
 {
     size_t bytes = (size_t)ht_type_bytes(launch->call->out[0]);
     if (!bytes || kind == HT_COMM_SEND) return;
-    if (kind == HT_COMM_RECV)
+    if (kind == HT_COMM_RECV) {
         memset(launch->out[0], 0, bytes);
-    else if (launch->out[0] != launch->in[0])
-        memcpy(launch->out[0], launch->in[0], bytes);
+        return;
+    }
+    size_t given = (size_t)ht_type_bytes(launch->call->in[0]);
+    for (size_t at = 0; at < bytes && launch->out[0] != launch->in[0]; at += given)
+        memcpy((char *)launch->out[0] + at, launch->in[0], given < bytes ? given : bytes);
 }
 
 static ht_status run(const ht_launch *launch, ht_comm_kind kind)
