@@ -233,7 +233,6 @@ DEVICE float rough_exp2(float x)
     return y;
 }
 #endif
-DEVICE float rough_exp(float x) { return rough_exp2(x * 1.44269504f); }
 DEVICE float fn_log(float x) { return logf(x); }
 DEVICE double fn_log(double x) { return log(x); }
 DEVICE float fn_log1p(float x) { return log1pf(x); }
