@@ -67,7 +67,7 @@ ht_status ht_sample_graph(ht_context *ctx, const ht_sample *s, ht_graph **out)
         snprintf(name, sizeof name, "x%zu", i);
         in[i] = s->given[i] ? ht_graph_add_input(g, name, &s->in[i], HT_ZERO) : HT_NONE;
     }
-    if (s->op->start) ht_emit(g, s->op->start, s->n_in - 1, in + 1, HT_NO_ATTRS, &s->in[0], in);
+    if (s->op->start && s->n_in > 0) ht_emit(g, s->op->start, s->n_in - 1, in + 1, HT_NO_ATTRS, &s->in[0], in);
     ht_emit(g, s->op, s->n_in, in, s->n_attr, s->attr, s->typed ? s->want : NULL, results);
     if (s->op->done) {
         ht_val inputs[1 + HT_SAMPLE_MAX] = {results[0]};
