@@ -200,13 +200,14 @@ static void attention_wide_emit(ht_cuda_emission *e, const ht_launch *launch)
 {
     const ht_call *call = launch->call;
     attention a = attention_of(call, false);
-    int64_t heads = a.batch * a.heads, pairs = tiles_of(a.queries, a.keys), values = tiles_of(a.queries, a.value_width);
+    int64_t heads = a.batch * a.heads, rows = heads * a.queries;
+    int64_t pairs = tiles_of(a.queries, a.keys), values = tiles_of(a.queries, a.value_width);
     include_wide(e);
     ht_cuda_add_grid(e, heads * pairs, THREADS, 0, "score_pairs<%s, %lld, %s, %s>(%s, in0, in1, (real *)workspace);",
                      a.shape, (long long)pairs, rows_of(call->in[0]).text, rows_of(call->in[1]).text, a.scale.text);
-    ht_cuda_add_grid(e, ht_cuda_blocks(heads * a.queries * WARP, THREADS), THREADS, 0,
-                     "weigh_pairs<%s, %lld>((real *)workspace, %s, %s, out1);", a.shape, (long long)(heads * a.queries),
-                     a.lengths, a.document);
+    ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, THREADS), THREADS, 0,
+                     "weigh_pairs<%s, %lld>((real *)workspace, %s, %s, out1);", a.shape, (long long)rows, a.lengths,
+                     a.document);
     ht_cuda_add_grid(e, heads * values, THREADS, 0,
                      "sum_values<%s, %lld, %s>((const real *)workspace, in2, %s, %s, out0);", a.shape,
                      (long long)values, rows_of(call->in[2]).text, a.lengths, a.document);
@@ -222,8 +223,9 @@ static void attention_grad_wide_emit(ht_cuda_emission *e, const ht_launch *launc
     rows_text q = rows_of(call->in[0]), k = rows_of(call->in[1]), v = rows_of(call->in[2]), dy = rows_of(call->in[5]);
     /* the workspace: weights, slopes, delta */
     char slopes[64], delta[64];
-    snprintf(slopes, sizeof slopes, "(real *)(workspace + %lld)", (long long)pair_bytes(call));
-    snprintf(delta, sizeof delta, "(real *)(workspace + %lld)", (long long)(2 * pair_bytes(call)));
+    int64_t weights_end = pair_bytes(call), slopes_end = 2 * weights_end;
+    snprintf(slopes, sizeof slopes, "(real *)(workspace + %lld)", (long long)weights_end);
+    snprintf(delta, sizeof delta, "(real *)(workspace + %lld)", (long long)slopes_end);
     include_wide(e);
     ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, THREADS), THREADS, 0, "sum_delta<%s, %lld, %s, %s>(in3, in5, %s);",
                      a.shape, (long long)rows, rows_of(call->in[3]).text, dy.text, delta);

@@ -49,19 +49,21 @@ static const char *scale_of(const ht_call *call)
 
 static void begin(ht_cuda_emission *e, const ht_launch *launch, const cut *c, int64_t blocks)
 {
+    int64_t ended = c->parts + blocks;
     ht_cuda_include(e, "f8");
     ht_cuda_include(e, "quantize");
     ht_cuda_add_grid(e, c->parts, HT_CUDA_THREADS, 0,
                      "quantize_parts<%lld, %lld, %d>(in0, %s, (float *)workspace, (uint32_t *)workspace + %lld);",
                      (long long)c->elems, (long long)c->part, ht_cuda_pack(launch, c->elems, PACK),
-                     scale_of(launch->call), (long long)(c->parts + blocks));
+                     scale_of(launch->call), (long long)ended);
 }
 
 /* `quantized` of the second grid; `used` is the number of the first of the last two results. */
 static void write_quantized(ht_text *text, const ht_call *call, const cut *c, int64_t blocks, int used)
 {
+    int64_t ended = c->parts + blocks;
     ht_text_add(text, "quantized{%s, (float *)workspace + %lld, out%d, out%d, (uint32_t *)workspace + %lld}",
-                scale_of(call), (long long)c->parts, used, used + 1, (long long)(c->parts + blocks));
+                scale_of(call), (long long)c->parts, used, used + 1, (long long)ended);
 }
 
 static void quantize(ht_cuda_emission *e, const ht_launch *launch)
