@@ -243,7 +243,7 @@ static ht_val in_half(caster *c, ht_val v)
     return made;
 }
 
-static void set_operand(ht_graph *g, const ht_node *n, size_t i, ht_val v)
+void ht_autocast_set_operand(ht_graph *g, const ht_node *n, size_t i, ht_val v)
 {
     g->operands[n->in + i] = v;
 }
@@ -255,7 +255,7 @@ static void cast_inputs(caster *c, const ht_node *n)
     if (is_full(c, n) || (looks_up(n) && c->policy->residual_f32)) return;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
-        if (v.id && (n->op->half_in >> i & 1)) set_operand(g, n, i, in_half(c, v));
+        if (v.id && (n->op->half_in >> i & 1)) ht_autocast_set_operand(g, n, i, in_half(c, v));
     }
 }
 
@@ -273,7 +273,7 @@ static void cast_bias(caster *c, const ht_node *n)
         const ht_node *product = ht_producer(c->g, ht_node_in(c->g, n, 1 - i));
         ht_val v = ht_node_in(c->g, n, i);
         if (product && product->op->fuse == HT_FUSE_DOT && product->region == n->region && is_bias(c, v))
-            set_operand(c->g, n, i, in_half(c, v));
+            ht_autocast_set_operand(c->g, n, i, in_half(c, v));
     }
 }
 
@@ -292,7 +292,7 @@ static void cast_alike(caster *c, const ht_node *n)
         ht_val v = ht_node_in(g, n, i);
         if (!ht_dtype_is_float(ht_type_of(g, v)->dtype)) continue;
         if (c->facts[n->out].half) v = in_half(c, v);
-        set_operand(g, n, i, ht_cast(g, v, c->facts[n->out].half ? c->policy->half : HT_F32));
+        ht_autocast_set_operand(g, n, i, ht_cast(g, v, c->facts[n->out].half ? c->policy->half : HT_F32));
     }
 }
 
@@ -317,7 +317,7 @@ static void read_copies(caster *c, const ht_node *n)
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(c->g, n, i);
         if (v.id < c->fact_count && c->facts[v.id].copy.id && reads_from_outside(c, n, v))
-            set_operand(c->g, n, i, c->facts[v.id].copy);
+            ht_autocast_set_operand(c->g, n, i, c->facts[v.id].copy);
     }
 }
 
@@ -375,7 +375,7 @@ static void set_results(caster *c, const ht_node *n)
 }
 
 /* What exact ops make has the type that their rule says: the optimiser's that of its state. */
-static void infer_results(ht_graph *g, const ht_node *n)
+void ht_autocast_infer(ht_graph *g, const ht_node *n)
 {
     ht_call_storage storage;
     ht_type types[8];
@@ -399,7 +399,7 @@ static void widen_parameters(caster *c, const ht_node *n)
     if (n->op->prec != HT_PREC_EXACT) return;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(c->g, n, i);
-        if (v.id && is_half_parameter(c, v)) set_operand(c->g, n, i, ht_cast(c->g, v, HT_F32));
+        if (v.id && is_half_parameter(c, v)) ht_autocast_set_operand(c->g, n, i, ht_cast(c->g, v, HT_F32));
     }
 }
 
@@ -433,14 +433,14 @@ static void type_node(caster *c, uint32_t id)
     size_t first = g->node_count;
     if (n.op == &ht_op_store) {
         ht_val state = ht_node_in(g, &n, 0);
-        set_operand(g, &n, 1, as_stored(c, &n, state, ht_node_in(g, &n, 1)));
+        ht_autocast_set_operand(g, &n, 1, as_stored(c, &n, state, ht_node_in(g, &n, 1)));
         stamp(g, first, &n);
         ht_rewrite_keep(&c->rw, id);
         return;
     }
     if (n.role == HT_ROLE_UPDATE) {
         if (c->policy->stochastic) widen_parameters(c, &n);
-        infer_results(g, &n);
+        ht_autocast_infer(g, &n);
     } else {
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
         read_copies(c, &n);
@@ -516,58 +516,6 @@ static ht_status cast_to_half(ht_graph *g, const ht_policy *policy)
     if (status == HT_OK) status = ht_half_copies_derive(&c.copies);
     free(c.copies.copy);
     return status;
-}
-
-/* ---- fp64 ---- */
-
-static void widen(ht_graph *g, ht_val v)
-{
-    ht_type *type = &g->values[v.id].type;
-    if (type->dtype == HT_F32) type->dtype = HT_F64;
-}
-
-static bool moves_float(const ht_graph *g, const ht_node *n)
-{
-    return n->op->prec == HT_PREC_MOVE && n->op != &ht_op_store && n->n_in &&
-           ht_dtype_is_float(ht_type_of(g, ht_node_in(g, n, 0))->dtype);
-}
-
-static void widen_node(ht_graph *g, const ht_node *node)
-{
-    const ht_node n = *node; /* the builder may move the graph's */
-    if (n.op->start) ht_rewrite_done(g, &n);
-    for (size_t i = 0; moves_float(g, &n) && !n.op->start && i < n.n_in; i++) {
-        ht_val v = ht_node_in(g, &n, i);
-        if (ht_type_of(g, v)->dtype == HT_F32) set_operand(g, &n, i, ht_cast(g, v, HT_F64));
-    }
-    if (n.op == &ht_op_store)
-        set_operand(g, &n, 1, ht_cast(g, ht_node_in(g, &n, 1), ht_type_of(g, ht_node_in(g, &n, 0))->dtype));
-    else if (n.op->prec == HT_PREC_EXACT && !(n.op->flags & HT_OP_TYPED))
-        infer_results(g, &n);
-    else
-        for (size_t k = 0; k < n.n_out; k++) widen(g, ht_node_out(&n, k));
-}
-
-/* Batches come as they are: a cast stands behind every input. The rate and the loss scale are numbers of a type that
- * their readers know. */
-static ht_status cast_to_f64(ht_graph *g)
-{
-    for (size_t i = 0; i < g->state_count; i++)
-        if (g->states[i].heading != HT_HEADING_SCALARS) widen(g, g->states[i].value);
-    for (uint32_t s = 0; s < g->segment_count; s++) {
-        ht_rewrite rw;
-        if (!ht_rewrite_begin(&rw, g, s)) return g->status;
-        for (size_t i = 0; i < g->segments[s].input_count; i++) {
-            ht_val input = g->segments[s].inputs[i];
-            if (ht_type_of(g, input)->dtype == HT_F32) ht_rewrite_replace(&rw, input, ht_cast(g, input, HT_F64));
-        }
-        for (size_t i = 0; i < rw.count; i++) {
-            widen_node(g, &g->nodes[rw.old[i]]);
-            ht_rewrite_keep(&rw, rw.old[i]);
-        }
-        HT_TRY(ht_rewrite_end(&rw));
-    }
-    return g->status;
 }
 
 /* ---- options ---- */
@@ -685,7 +633,7 @@ static ht_status autocast_run(ht_graph *g, const ht_pass_env *env)
 {
     ht_policy policy;
     if (env->options->precision.precision == HT_PRECISION_FP32) return HT_OK;
-    if (env->options->precision.precision == HT_PRECISION_FP64) return cast_to_f64(g);
+    if (env->options->precision.precision == HT_PRECISION_FP64) return ht_autocast_f64(g);
     ht_status status = choose_policy(g, &env->options->precision, env->target, &policy);
     if (status == HT_OK) status = cast_to_half(g, &policy);
     if (policy.has_f32_params) regfree(&policy.f32_params);

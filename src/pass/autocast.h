@@ -30,6 +30,14 @@ typedef struct ht_half_copies {
     size_t capacity;
 } ht_half_copies;
 
+/* The graph in fp64 (autocast_f64.c). */
+ht_status ht_autocast_f64(ht_graph *g);
+
+/* Another value as input i of a node. */
+void ht_autocast_set_operand(ht_graph *g, const ht_node *n, size_t i, ht_val v);
+/* The types of a node's results, by its op's rule from the inputs that it has now. */
+void ht_autocast_infer(ht_graph *g, const ht_node *n);
+
 /* Types of state as the policy wants them, where it differs from what the optimizer pass made. */
 void ht_policy_types_state(ht_graph *g, const ht_policy *policy);
 
