@@ -321,32 +321,4 @@ static ht_status run(const ht_launch *launch)
 
 /* ---- rows ---- */
 
-#define ROW(op_, result_)                                                                                              \
-    static const char *can_##op_(const ht_call *call, const ht_target *target)                                         \
-    {                                                                                                                  \
-        return refuse(call, target, result_);                                                                          \
-    }                                                                                                                  \
-    static int64_t workspace_##op_(const ht_call *call, const ht_target *target)                                       \
-    {                                                                                                                  \
-        return workspace_of(call, target, result_);                                                                    \
-    }                                                                                                                  \
-    static ht_status prepare_##op_(ht_launch *launch)                                                                  \
-    {                                                                                                                  \
-        return prepare_convolution(launch, result_);                                                                   \
-    }                                                                                                                  \
-    const ht_kernel ht_kernel_cuda_##op_##_cudnn = {                                                                   \
-        .size = sizeof(ht_kernel),                                                                                     \
-        .op = #op_,                                                                                                    \
-        .name = #op_ "_cudnn.cuda",                                                                                    \
-        .device = HT_DEVICE_CUDA,                                                                                      \
-        .can = can_##op_,                                                                                              \
-        .workspace = workspace_##op_,                                                                                  \
-        .prepare = prepare_##op_,                                                                                      \
-        .release = release,                                                                                            \
-        .run = run,                                                                                                    \
-        .channels = HT_CHANNELS_LAST,                                                                                  \
-    };
-
-ROW(conv2d, CONV_MAKES_Y)
-ROW(conv2d_grad_input, CONV_MAKES_X)
-ROW(conv2d_grad_weight, CONV_MAKES_W)
+CONV_ROWS(cudnn)

@@ -60,4 +60,36 @@ static inline bool conv_is_empty(const ht_call *call, conv_result result)
     return empty;
 }
 
+/* The three rows of one way to convolve: CONV_ROWS(cudnn). The file has refuse, workspace_of, prepare_convolution, which take
+ * the conv_result, release and run. */
+#define CONV_ROW(op_, way_, result_)                                                                                   \
+    static const char *can_##op_(const ht_call *call, const ht_target *target)                                         \
+    {                                                                                                                  \
+        return refuse(call, target, result_);                                                                          \
+    }                                                                                                                  \
+    static int64_t workspace_##op_(const ht_call *call, const ht_target *target)                                       \
+    {                                                                                                                  \
+        return workspace_of(call, target, result_);                                                                    \
+    }                                                                                                                  \
+    static ht_status prepare_##op_(ht_launch *launch)                                                                  \
+    {                                                                                                                  \
+        return prepare_convolution(launch, result_);                                                                   \
+    }                                                                                                                  \
+    const ht_kernel ht_kernel_cuda_##op_##_##way_ = {                                                                  \
+        .size = sizeof(ht_kernel),                                                                                     \
+        .op = #op_,                                                                                                    \
+        .name = #op_ "_" #way_ ".cuda",                                                                                \
+        .device = HT_DEVICE_CUDA,                                                                                      \
+        .can = can_##op_,                                                                                              \
+        .workspace = workspace_##op_,                                                                                  \
+        .prepare = prepare_##op_,                                                                                      \
+        .release = release,                                                                                            \
+        .run = run,                                                                                                    \
+        .channels = HT_CHANNELS_LAST,                                                                                  \
+    };
+#define CONV_ROWS(way_)                                                                                                \
+    CONV_ROW(conv2d, way_, CONV_MAKES_Y)                                                                               \
+    CONV_ROW(conv2d_grad_input, way_, CONV_MAKES_X)                                                                    \
+    CONV_ROW(conv2d_grad_weight, way_, CONV_MAKES_W)
+
 #endif
