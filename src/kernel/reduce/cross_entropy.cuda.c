@@ -7,7 +7,7 @@
 #include "kernel/cuda/cuda.h"
 #include "op/op.h"
 
-enum { PACK = 8, JOIN_THREADS = 1024, MOST_THREADS = 512 };
+enum { PACK = 8, JOIN_THREADS = 1024, MOST_THREADS = 768 };
 
 typedef struct loss {
     int64_t rows, classes, ignored;
