@@ -44,7 +44,7 @@ def load(model, weights):
 def windows(tokens, length, places):
     at = torch.as_tensor(places)[:, None] + torch.arange(length + 1)[None]
     both = tokens[at.cuda()]
-    return both[:, :-1], both[:, 1:]
+    return both[:, :-1].contiguous(), both[:, 1:].contiguous()
 
 
 def main():
