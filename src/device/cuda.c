@@ -55,6 +55,9 @@ static ht_status check_machine(cuda_device *d, int device)
                       "asking for shared memory"));
     HT_TRY(cuda_check(d, d->driver->cuDeviceGetName(name, sizeof name, device), "asking for the name"));
     d->architecture = major * 10 + minor;
+    int driver = 0;
+    (void)d->driver->cuDriverGetVersion(&driver);
+    d->hash = ht_hash_bytes(ht_hash_text(name), &driver, sizeof driver);
     if (d->architecture < OLDEST_ARCHITECTURE)
         HT_FAIL(d->base.ctx, HT_ENOTSUP, "device cuda: %s is of architecture %d; %d is the oldest that works", name,
                 d->architecture, OLDEST_ARCHITECTURE);
@@ -94,6 +97,11 @@ static ht_status cuda_open(ht_device **out, ht_context *ctx)
 ht_cuda_limits ht_cuda_device_limits(const ht_device *device)
 {
     return ((const cuda_device *)device)->limits;
+}
+
+uint64_t ht_cuda_device_hash(const ht_device *device)
+{
+    return ((const cuda_device *)device)->hash;
 }
 
 /* ---- what rows share ---- */

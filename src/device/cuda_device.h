@@ -25,6 +25,13 @@ typedef struct ht_cuda_limits {
 } ht_cuda_limits;
 ht_cuda_limits ht_cuda_device_limits(const ht_device *device);
 
+/* The model of a device and its driver, as a number. */
+uint64_t ht_cuda_device_hash(const ht_device *device);
+
+/* What was found out once, by name, for all processes. NULL: nothing; else memory for free(). */
+void *ht_cuda_cache_read(const char *name, size_t *bytes);
+void ht_cuda_cache_write(const char *name, const void *data, size_t bytes);
+
 /* NVRTC alone, without a GPU: is the text right for an architecture such as 90? HT_ENOTSUP: the library is not there. */
 ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, char **cubin, size_t *bytes);
 

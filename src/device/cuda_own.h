@@ -11,6 +11,7 @@ typedef struct cuda_device {
     const cuda_driver *driver;
     int number, architecture; /* 90: sm_90 */
     ht_cuda_limits limits;
+    uint64_t hash; /* of its model and driver */
     void *context;
     ht_cuda_program *programs; /* lists, the newest first */
     cuda_kept *kept;

@@ -1,14 +1,9 @@
 /* Programs: texts that NVRTC compiles, in parallel, and the modules that the driver makes of them. What was compiled is
- * kept in $XDG_CACHE_HOME/halftone, by text, architecture and compiler; processes share it, since a file appears there
- * whole or not at all. */
-#include <errno.h>
-#include <fcntl.h>
+ * kept (cuda_cache.c), by text, architecture and compiler. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "device/cuda_own.h"
 
@@ -73,65 +68,6 @@ ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, c
     return status;
 }
 
-/* ---- cache ---- */
-
-typedef struct cache_path {
-    char text[512]; /* empty: there is no cache */
-} cache_path;
-
-static void find_cache(const cuda_device *d, const ht_cuda_program *p, cache_path *path)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char folder[400];
-    int wrote = cache && *cache ? snprintf(folder, sizeof folder, "%s/halftone", cache)
-                : home && *home ? snprintf(folder, sizeof folder, "%s/.cache/halftone", home)
-                                : -1;
-    path->text[0] = 0;
-    if (wrote < 0 || (size_t)wrote >= sizeof folder) return;
-    for (char *at = folder + 1; (at = strchr(at, '/')); at++) {
-        *at = 0;
-        (void)mkdir(folder, 0777);
-        *at = '/';
-    }
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) return;
-    snprintf(path->text, sizeof path->text, "%s/sm_%d-%016llx%016llx.cubin", folder, d->architecture,
-             (unsigned long long)p->hash[0], (unsigned long long)p->hash[1]);
-}
-
-/* A file is the code and then its hash. */
-static char *read_cache(const cache_path *path)
-{
-    FILE *file = path->text[0] ? fopen(path->text, "rb") : NULL;
-    if (!file) return NULL;
-    long bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    char *data = bytes > 8 ? malloc((size_t)bytes) : NULL;
-    bool whole = data && fseek(file, 0, SEEK_SET) == 0 && fread(data, 1, (size_t)bytes, file) == (size_t)bytes;
-    fclose(file);
-    if (whole) {
-        uint64_t hash = ht_hash_bytes(0, data, (size_t)bytes - 8);
-        whole = memcmp(&hash, data + bytes - 8, 8) == 0;
-    }
-    if (!whole) {
-        free(data);
-        return NULL;
-    }
-    return data;
-}
-
-/* A cache that cannot be written costs time, no more. */
-static void write_cache(const cache_path *path, const char *cubin, size_t bytes)
-{
-    char name[600];
-    uint64_t hash = ht_hash_bytes(0, cubin, bytes);
-    if (!path->text[0]) return;
-    snprintf(name, sizeof name, "%s.%ld", path->text, (long)getpid());
-    FILE *file = fopen(name, "wb");
-    if (!file) return;
-    bool ok = fwrite(cubin, 1, bytes, file) == bytes && fwrite(&hash, 1, sizeof hash, file) == sizeof hash;
-    ok &= fclose(file) == 0;
-    if (!ok || rename(name, path->text) != 0) (void)unlink(name);
-}
-
 /* ---- programs ---- */
 
 static void hash_text(const char *text, uint64_t hash[2])
@@ -182,13 +118,15 @@ typedef struct compilation {
 static void compile_one(void *arg, int64_t i)
 {
     compilation *c = (compilation *)arg + i;
-    cache_path path;
+    const uint64_t *hash = c->program->hash;
+    char name[80];
     size_t bytes;
-    find_cache(c->device, c->program, &path);
-    c->cubin = read_cache(&path);
+    snprintf(name, sizeof name, "sm_%d-%016llx%016llx.cubin", c->device->architecture, (unsigned long long)hash[0],
+             (unsigned long long)hash[1]);
+    c->cubin = ht_cuda_cache_read(name, &bytes);
     if (c->cubin) return;
     c->status = ht_cuda_compile(&c->messages, c->program->text, c->device->architecture, &c->cubin, &bytes);
-    if (c->status == HT_OK) write_cache(&path, c->cubin, bytes);
+    if (c->status == HT_OK) ht_cuda_cache_write(name, c->cubin, bytes);
 }
 
 static ht_status load_one(cuda_device *d, compilation *c)
