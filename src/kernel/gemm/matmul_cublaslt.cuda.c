@@ -4,19 +4,23 @@
  * every run.
  * The library computes with matrices by columns: y by rows is its transpose by columns, so a and b change places.
  *
- * Behind a product it takes what the library's epilogues do without another rounding: a bias, a residual, gelu_tanh with
- * its input kept beside it, or the gradient of gelu_tanh. gelu in bf16 alone: on an H200 (cublasLt 13.1) a small gpt2 parts
- * from its losses on the processor by 8e-5 within twelve steps in f32, 1e-7 with our gelu; and by 2e-2 in f16, whose
- * gradients are loss-scaled.
+ * Behind a product it takes what the library's epilogues do without another rounding: a bias and a residual. Its gelu is
+ * left alone: it is not ours in f32 and f16, reads what nobody keeps, and costs as much as a kernel of its own
+ * (docs/decisions/0044-gelu-reads-what-is-kept.md).
  *
  * scaled_matmul: a, b: f8, not both f8e5m2, with neighbours along k; m, n and k multiples of 16; y: bf16, f16 or f32. The
  * library multiplies the sums by both scales. Sums of forward, where both are f8e4m3, stay in the tensor cores (the fast
- * mode, which keeps about 14 bits); those of gradients leave them for f32 every 128 steps of k. Of the
- * epilogues it takes those of bf16, without the gradient of gelu: in f8 that takes six times the product's time. */
+ * mode, which keeps about 14 bits); those of gradients leave them for f32 every 128 steps of k. It takes the epilogues of
+ * bf16. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernel/cuda/cuda.h"
+#include "kernel/cuda/way_search.h"
+#include "kernel/gemm/cublaslt_epilogue.h"
 #include "kernel/gemm/product.h"
+#include "op/op.h"
 
 /* The library's own types and numbers. */
 typedef struct cublaslt_algorithm {
@@ -37,11 +41,8 @@ enum {
     DESC_TURN_B = 4,
     DESC_EPILOGUE = 7,
     DESC_BIAS = 8,
-    DESC_AUX = 11,
-    DESC_AUX_PITCH = 12,
     DESC_SCALE_A = 17,
     DESC_SCALE_B = 18,
-    DESC_AUX_TYPE = 22,
     DESC_FAST_ACCUM = 25,
     DESC_BIAS_TYPE = 26,
     LAYOUT_BATCHES = 5,
@@ -52,17 +53,11 @@ enum {
 };
 
 enum {
-    EPILOGUE_NONE = 1,
-    EPILOGUE_BIAS = 4,
-    EPILOGUE_GELU = 32,
-    EPILOGUE_GELU_GRAD = 64,
-    EPILOGUE_AUX = 128, /* with the two: what gelu reads */
-};
-
-enum {
     WORKSPACE_BYTES = 32 << 20, /* more than any product of a transformer asked for (split sums of weight gradients) */
     WORKSPACE_ALIGN = 256,      /* of what the library gets; the planner aligns to less */
     SMALL_PRODUCT = 1 << 24,    /* multiplications up to which a product gets none */
+    LARGE_PRODUCT = 1 << 30,    /* from which on it is worth a search */
+    MOST_WAYS = 8,
 };
 
 typedef struct cublaslt {
@@ -85,11 +80,6 @@ static ht_cuda_library cublaslt_library = {files, names, sizeof names / sizeof n
 
 static const int data_types[HT_DTYPE_COUNT] = {
     [HT_F32] = 0, [HT_F64] = 1, [HT_F16] = 2, [HT_BF16] = 14, [HT_F8E4M3] = 28, [HT_F8E5M2] = 29};
-
-static bool is_f8(ht_dtype dtype)
-{
-    return dtype == HT_F8E4M3 || dtype == HT_F8E5M2;
-}
 
 /* ---- what it takes ---- */
 
@@ -133,7 +123,7 @@ static const char *can(const ht_call *call, const ht_target *target)
     product p = product_as_called(call, NULL, NULL);
     if (!ht_target_has_library(target, HT_LIBRARY_CUBLASLT)) return "the target lacks cublasLt";
     if (dtype != call->in[1]->dtype) return "the inputs have different types";
-    if (is_f8(dtype)) return "an input is f8";
+    if (ht_dtype_is_f8(dtype)) return "an input is f8";
     if (call->out[0]->dtype != dtype && (call->out[0]->dtype != HT_F32 || dtype == HT_F64))
         return "the result has another type than the inputs, and is not f32";
     if (!ht_type_contiguous(call->out[0])) return "the result is strided";
@@ -167,183 +157,12 @@ static int64_t workspace(const ht_call *call, const ht_target *target)
     return p.m * p.n * p.k <= SMALL_PRODUCT ? 0 : WORKSPACE_BYTES + WORKSPACE_ALIGN;
 }
 
-/* ---- epilogues ---- */
-
-/* A call behind the product, and its values by number. */
-typedef struct step {
-    const ht_call *call;
-    uint32_t in[2], out;
-    bool kept; /* the result is read elsewhere */
-} step;
-
-enum { MOST_STEPS = 3 }; /* bias, copy of the sum, gelu */
-
-typedef struct steps {
-    step list[MOST_STEPS];
-    int count;
-    uint32_t product;
-} steps;
-
-/* What they come to; a value's number is 0 where there is none. */
-typedef struct epilogue {
-    int kind;
-    bool has_bias, has_residual, has_aux;
-    uint32_t bias, residual, aux, result;
-} epilogue;
-
-static bool is_op(const step *s, const char *name)
-{
-    return strcmp(s->call->op->name, name) == 0;
-}
-
-/* One row, the same for all rows of y. */
-static bool is_row(const ht_type *type)
-{
-    for (int axis = 0; axis < type->rank - 1; axis++)
-        if (type->dim[axis] > 1 && type->stride[axis] != 0) return false;
-    return type->stride[type->rank - 1] == 1;
-}
-
-/* What there is so far behind the product. */
-typedef struct total {
-    uint32_t value;
-    bool kept;
-    ht_dtype dtype;
-} total;
-
-static const char *take_add(const step *s, int other, const total *sum, ht_dtype dtype, epilogue *e)
-{
-    const ht_type *type = s->call->in[other];
-    if (e->kind & (EPILOGUE_GELU | EPILOGUE_GELU_GRAD)) return "an addition behind an activation";
-    if (sum->kept || sum->dtype != HT_F32) return "a sum is rounded, or kept";
-    if (type->dtype != dtype) return "what is added is of another type";
-    if (is_row(type) && !e->has_bias && !e->has_residual) {
-        e->kind = EPILOGUE_BIAS;
-        e->has_bias = true;
-        e->bias = s->in[other];
-    } else if (ht_type_contiguous(type) && !e->has_residual) {
-        e->has_residual = true;
-        e->residual = s->in[other];
-    } else {
-        return "more is added than a bias and a residual";
-    }
-    return NULL;
-}
-
-/* The product's gradient by that of gelu_tanh. */
-static const char *take_gelu_grad(const step *s, const total *sum, ht_dtype dtype, epilogue *e)
-{
-    const ht_type *type = s->call->in[1];
-    if (e->has_bias || e->has_residual || sum->kept || sum->dtype != HT_F32) return "a gradient behind an addition";
-    if (type->dtype != dtype || !ht_type_contiguous(type)) return "what gelu read is of another type, or strided";
-    e->kind = EPILOGUE_GELU_GRAD;
-    e->has_aux = true;
-    e->aux = s->in[1];
-    return NULL;
-}
-
-static const char *take_gelu(const total *sum, ht_dtype dtype, epilogue *e)
-{
-    if (e->has_residual || e->kind & EPILOGUE_GELU) return "an activation behind a residual";
-    if (sum->kept && sum->dtype != dtype) return "a sum is kept in another type";
-    if (!sum->kept && sum->dtype != HT_F32) return "a sum is rounded";
-    e->kind = EPILOGUE_GELU | (e->has_bias ? EPILOGUE_BIAS : 0);
-    e->has_aux |= sum->kept;
-    if (sum->kept) e->aux = sum->value;
-    return NULL;
-}
-
-/* The half copy of the sum, for the gradient. */
-static const char *take_copy(const step *s, const total *sum, ht_dtype dtype, epilogue *e)
-{
-    if (s->call->out[0]->dtype != dtype || e->has_aux || e->has_residual || !s->kept) return "a cast in between";
-    if (sum->dtype != HT_F32 || sum->kept) return "a sum is rounded, or kept";
-    e->has_aux = true;
-    e->aux = s->out;
-    return NULL;
-}
-
-/* NULL: the library does it all, with a result of type `dtype`. */
-static const char *match(const steps *all, ht_dtype dtype, epilogue *e)
-{
-    total sum = {all->product, false, HT_F32}, gelu_input = sum;
-    *e = (epilogue){.kind = EPILOGUE_NONE};
-    for (int i = 0; i < all->count; i++) {
-        const step *s = &all->list[i];
-        const char *reason = "a call that no epilogue does";
-        if (is_op(s, "cast") && (s->in[0] == sum.value || s->in[0] == gelu_input.value)) {
-            reason = take_copy(s, s->in[0] == sum.value ? &sum : &gelu_input, dtype, e);
-            if (reason) return reason;
-            continue;
-        }
-        if (s->in[0] != sum.value && (s->in[1] != sum.value || s->call->n_in < 2)) return "a call beside the product";
-        if (is_op(s, "add"))
-            reason = take_add(s, s->in[0] == sum.value, &sum, dtype, e);
-        else if (dtype != HT_BF16)
-            reason = "gelu in f16 or f32, where the library's is not ours";
-        else if (is_op(s, "gelu_tanh_grad") && s->in[0] == sum.value)
-            reason = take_gelu_grad(s, &sum, dtype, e);
-        else if (is_op(s, "gelu_tanh"))
-            reason = take_gelu(&sum, dtype, e);
-        if (is_op(s, "gelu_tanh")) gelu_input = sum;
-        if (reason) return reason;
-        sum = (total){s->out, s->kept, s->call->out[0]->dtype};
-    }
-    if (e->has_aux && !(e->kind & (EPILOGUE_GELU | EPILOGUE_GELU_GRAD))) return "a copy of the sum, and no activation";
-    if (e->has_aux) e->kind |= EPILOGUE_AUX;
-    e->result = sum.value;
-    return sum.kept && sum.dtype == dtype ? NULL : "the last result is of another type";
-}
-
-/* The type of an epilogue's result, its bias and its residual. */
-static ht_dtype epilogue_dtype(const ht_call *call)
-{
-    return is_f8(call->in[0]->dtype) ? HT_BF16 : call->in[0]->dtype;
-}
-
-static const char *takes(const ht_call *call, const ht_fusion *fusion, const ht_target *target)
-{
-    enum { EIGHT = 8 };
-    steps all = {.product = fusion->handed};
-    epilogue e;
-    const uint32_t *value = fusion->values;
-    const bool *kept = fusion->read_outside;
-    product p = product_as_called(call, NULL, NULL);
-    (void)target;
-    if (call->out[0]->dtype != HT_F32 || call->in[0]->dtype == HT_F64) return "the product is not f32";
-    if (product_batches(&p) != 1 || p.n % EIGHT != 0) return "a batch, or odd rows";
-    if (fusion->count > MOST_STEPS) return "more calls than an epilogue does";
-    for (size_t i = 0; i < fusion->count; i++) {
-        const ht_call *c = fusion->calls[i];
-        if (c->n_in > 2 || c->n_out != 1) return "a call that no epilogue does";
-        all.list[all.count++] = (step){c, {value[0], c->n_in > 1 ? value[1] : 0}, value[c->n_in], kept[c->n_in]};
-        value += c->n_in + 1;
-        kept += c->n_in + 1;
-    }
-    const char *reason = match(&all, epilogue_dtype(call), &e);
-    if (!reason && is_f8(call->in[0]->dtype) && e.kind & EPILOGUE_GELU_GRAD) return "the gradient of gelu behind f8";
-    return reason;
-}
-
-/* The same of a launch: values are the operands of the fused calls. */
-static epilogue epilogue_of(const ht_fused *f)
-{
-    steps all = {.product = (uint32_t)f->product};
-    epilogue e;
-    for (int i = 0; i < f->step_count; i++) {
-        const ht_fused_step *s = &f->steps[i];
-        uint32_t out = s->operand[s->call->n_in];
-        all.list[all.count++] =
-            (step){s->call, {s->operand[0], s->operand[s->call->n_in > 1]}, out, out < (uint32_t)(f->n_in + f->n_out)};
-    }
-    (void)match(&all, epilogue_dtype(f->gemm), &e);
-    return e;
-}
-
 /* ---- prepare ---- */
 
 typedef struct prepared {
     void *desc, *a, *b, *y;
+    const product *p;
+    int kind; /* of its epilogue */
     cublaslt_algorithm algorithm;
     void *workspace, *handle;
     size_t workspace_bytes;
@@ -414,7 +233,7 @@ static ht_status describe_product(const ht_launch *launch, const product *p, pre
     const cublaslt *l = &table.library;
     const ht_call *call = product_call(launch);
     ht_dtype dtype = call->in[0]->dtype;
-    int result = data_types[launch->fused ? epilogue_dtype(call) : call->out[0]->dtype];
+    int result = data_types[launch->fused ? ht_cublaslt_dtype(call) : call->out[0]->dtype];
     operand a, b, y = {p->n, p->m * p->n, false};
     int64_t batches = product_batches(p);
     (void)describe(p, &p->a, p->m, p->k, &a);
@@ -448,8 +267,7 @@ static ht_status describe_scales(const ht_launch *launch, const void *const *in,
         HT_TRY(set(launch, x->desc, DESC_FAST_ACCUM, &fast, sizeof fast));
     }
     if (!launch->fused) return HT_OK;
-    HT_TRY(set(launch, x->desc, DESC_BIAS_TYPE, &half, sizeof half));
-    return set(launch, x->desc, DESC_AUX_TYPE, &half, sizeof half);
+    return set(launch, x->desc, DESC_BIAS_TYPE, &half, sizeof half);
 }
 
 /* The address of an operand of the fused calls. */
@@ -459,18 +277,13 @@ static void *address_of(const ht_launch *launch, uint32_t number)
     return number < inputs ? (void *)launch->in[number] : launch->out[number - inputs];
 }
 
-static ht_status describe_epilogue(const ht_launch *launch, const product *p, const epilogue *e, prepared *x)
+static ht_status describe_epilogue(const ht_launch *launch, const ht_cublaslt_epilogue *e, prepared *x)
 {
-    int32_t kind = e->kind;
+    int32_t kind = x->kind = e->kind;
     HT_TRY(set(launch, x->desc, DESC_EPILOGUE, &kind, sizeof kind));
     if (e->has_bias) {
         void *bias = address_of(launch, e->bias);
         HT_TRY(set(launch, x->desc, DESC_BIAS, &bias, sizeof bias));
-    }
-    if (e->has_aux) {
-        void *aux = address_of(launch, e->aux);
-        HT_TRY(set(launch, x->desc, DESC_AUX, &aux, sizeof aux));
-        HT_TRY(set(launch, x->desc, DESC_AUX_PITCH, &p->n, sizeof p->n));
     }
     x->residual = e->has_residual ? address_of(launch, e->residual) : NULL;
     x->result = address_of(launch, e->result);
@@ -485,34 +298,157 @@ static uint32_t alignment_of(const void *address)
     return alignment;
 }
 
-static ht_status choose(const ht_launch *launch, prepared *x)
+/* Of the library's operands a, b, c and d. */
+typedef struct alignments {
+    uint32_t of[4];
+} alignments;
+
+static alignments alignments_of(const prepared *x)
+{
+    return (alignments){{alignment_of(x->operands[1]), alignment_of(x->operands[0]),
+                         alignment_of(x->residual ? x->residual : x->result), alignment_of(x->result)}};
+}
+
+/* What the library offers for the product, best guess first. */
+static ht_status ask_library(const ht_launch *launch, const prepared *x, cublaslt_choice ways[MOST_WAYS], int *found)
 {
     const cublaslt *l = &table.library;
-    cublaslt_choice choice = {0};
-    int found = 0;
+    const alignments aligned = alignments_of(x);
     void *preference = NULL;
-    /* Operands a, b, c and d of the library. */
-    const uint32_t alignments[] = {alignment_of(x->operands[1]), alignment_of(x->operands[0]),
-                                   alignment_of(x->residual ? x->residual : x->result), alignment_of(x->result)};
     const uint32_t no_reductions = 0; /* sums of parts of k would be rounded before an epilogue */
     HT_TRY(check(launch, l->cublasLtMatmulPreferenceCreate(&preference), "a preference"));
     int status = l->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_WORKSPACE_BYTES, &x->workspace_bytes,
                                                          sizeof x->workspace_bytes);
     for (int i = 0; i < 4 && status == 0; i++)
-        status = l->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_ALIGNMENT_A + i, &alignments[i],
-                                                         sizeof alignments[i]);
+        status = l->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_ALIGNMENT_A + i, &aligned.of[i],
+                                                         sizeof aligned.of[i]);
     if (status == 0 && launch->fused)
         status = l->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_REDUCTIONS, &no_reductions,
                                                          sizeof no_reductions);
     if (status == 0)
-        status = l->cublasLtMatmulAlgoGetHeuristic(x->handle, x->desc, x->b, x->a, x->y, x->y, preference, 1, &choice,
-                                                   &found);
+        status = l->cublasLtMatmulAlgoGetHeuristic(x->handle, x->desc, x->b, x->a, x->y, x->y, preference, MOST_WAYS,
+                                                   ways, found);
     l->cublasLtMatmulPreferenceDestroy(preference);
     HT_TRY(check(launch, status, "the choice of an algorithm"));
-    if (!found)
+    if (!*found)
         HT_FAIL(launch->ctx, HT_EDEVICE, "%s: cublasLt has no algorithm for this product%s", launch->kernel,
-                is_f8(product_call(launch)->in[0]->dtype) ? "; GPUs have f8 from compute capability 8.9 on" : "");
-    x->algorithm = choice.algorithm;
+                ht_dtype_is_f8(product_call(launch)->in[0]->dtype) ? "; GPUs have f8 from compute capability 8.9 on"
+                                                                   : "");
+    return HT_OK;
+}
+
+/* The library's arguments, on this memory. */
+static int multiply(const prepared *x, const cublaslt_algorithm *algorithm, const void *a, const void *b,
+                    const void *residual, void *result, void *stream)
+{
+    const float one = 1, factor = residual ? 1 : 0;
+    const double one_f64 = 1, none_f64 = 0;
+    const void *alpha = x->is_f64 ? (const void *)&one_f64 : &one;
+    const void *beta = x->is_f64 ? (const void *)&none_f64 : &factor;
+    return table.library.cublasLtMatmul(x->handle, x->desc, alpha, b, x->b, a, x->a, beta, residual ? residual : result,
+                                        x->y, result, x->y, algorithm, x->workspace, x->workspace_bytes, stream);
+}
+
+enum { SEARCH_SCALES = 2, SEARCH_RESIDUAL = 3 }; /* operands of a search behind a and b */
+
+typedef struct product_search {
+    const ht_launch *launch;
+    const prepared *x;
+    const cublaslt_choice *ways;
+} product_search;
+
+static ht_status run_way(void *arg, size_t way, void *const *operands, void *result)
+{
+    const product_search *s = arg;
+    const void *scales[] = {NULL, NULL, operands[SEARCH_SCALES], operands[SEARCH_SCALES]};
+    if (ht_dtype_is_f8(product_call(s->launch)->in[0]->dtype)) HT_TRY(describe_scales(s->launch, scales, s->x));
+    int status = multiply(s->x, &s->ways[way].algorithm, operands[0], operands[1],
+                          s->x->residual ? operands[SEARCH_RESIDUAL] : NULL, result, ht_cuda_stream(s->launch->queue));
+    return status == 0 ? HT_OK : HT_EDEVICE;
+}
+
+static bool is_worth_a_search(const prepared *x)
+{
+    const product *p = x->p;
+    return !x->is_f64 && p->m * p->n > LARGE_PRODUCT / p->k;
+}
+
+/* Which of these ways. The bias and the workspace are those of the launch: whatever lies there. */
+static size_t search(const ht_launch *launch, const prepared *x, const cublaslt_choice *ways, int found)
+{
+    enum { SCALES = 64 };
+    const product *p = x->p;
+    const int64_t batches = product_batches(p);
+    const ht_call *call = product_call(launch);
+    const ht_dtype result = launch->fused ? ht_cublaslt_dtype(call) : call->out[0]->dtype;
+    product_search arg = {launch, x, ways};
+    ht_search s = {.queue = launch->queue,
+                   .ways = (size_t)found,
+                   .operands = {{call->in[0]->dtype, batches * p->m * p->k},
+                                {call->in[1]->dtype, batches * p->k * p->n},
+                                {HT_F32, SCALES},
+                                {result, x->residual ? batches * p->m * p->n : 1}},
+                   .result = {result, batches * p->m * p->n},
+                   .run = run_way,
+                   .arg = &arg};
+    ht_search_result r = ht_search_ways(&s);
+    ht_note(launch->ctx, HT_LOG_INFO, "%s: %lld x %lld x %lld: way %zu of %d, %.1f us, the first %.1f us",
+            launch->kernel, (long long)p->m, (long long)p->k, (long long)p->n, r.best + 1, found, 1e6 * r.fastest,
+            1e6 * r.first);
+    return r.best;
+}
+
+/* All that the choice depends on, as the name of a file. */
+static void name_product(const ht_launch *launch, const prepared *x, char name[64])
+{
+    const product *p = x->p;
+    const ht_call *call = product_call(launch);
+    const alignments aligned = alignments_of(x);
+    operand a, b;
+    (void)describe(p, &p->a, p->m, p->k, &a);
+    (void)describe(p, &p->b, p->k, p->n, &b);
+    const int64_t facts[] = {table.library.cublasLtGetVersion(),
+                             compute_of(launch, x),
+                             call->in[0]->dtype,
+                             call->in[1]->dtype,
+                             launch->fused ? ht_cublaslt_dtype(call) : call->out[0]->dtype,
+                             p->m,
+                             p->n,
+                             p->k,
+                             product_batches(p),
+                             a.pitch,
+                             a.batch_stride,
+                             a.turned,
+                             b.pitch,
+                             b.batch_stride,
+                             b.turned,
+                             x->kind,
+                             x->residual != NULL,
+                             launch->fused != NULL,
+                             (int64_t)x->workspace_bytes,
+                             aligned.of[0],
+                             aligned.of[1],
+                             aligned.of[2],
+                             aligned.of[3]};
+    uint64_t hash = ht_hash_bytes(ht_cuda_device_hash(launch->queue->device), facts, sizeof facts);
+    snprintf(name, 64, "product-%016llx", (unsigned long long)hash);
+}
+
+static ht_status choose(const ht_launch *launch, prepared *x)
+{
+    cublaslt_choice ways[MOST_WAYS] = {{.status = 0}};
+    int found = 0;
+    char name[64];
+    size_t bytes = 0;
+    name_product(launch, x, name);
+    void *known = ht_cuda_cache_read(name, &bytes);
+    bool is_known = known && bytes == sizeof x->algorithm;
+    if (is_known) memcpy(&x->algorithm, known, sizeof x->algorithm);
+    free(known);
+    if (is_known) return HT_OK;
+    HT_TRY(ask_library(launch, x, ways, &found));
+    x->algorithm = ways[found > 1 && is_worth_a_search(x) ? search(launch, x, ways, found) : 0].algorithm;
+    ht_cuda_cache_write(name, &x->algorithm, sizeof x->algorithm);
     return HT_OK;
 }
 
@@ -523,6 +459,8 @@ static ht_status prepare(ht_launch *launch)
     HT_TRY(find_handle(launch, &x->handle));
     size_t first = launch->fused ? (size_t)launch->fused->n_in : 0;
     product p = product_as_called(product_call(launch), launch->in + first, launch->out);
+    x->p = &p;
+    x->kind = HT_CUBLASLT_PLAIN;
     x->operands[0] = launch->in[first];
     x->operands[1] = launch->in[first + 1];
     x->result = launch->out[0];
@@ -532,12 +470,14 @@ static ht_status prepare(ht_launch *launch)
         x->workspace_bytes = WORKSPACE_BYTES;
     }
     HT_TRY(describe_product(launch, &p, x));
-    if (is_f8(p.a.dtype)) HT_TRY(describe_scales(launch, launch->in + first, x));
+    if (ht_dtype_is_f8(p.a.dtype)) HT_TRY(describe_scales(launch, launch->in + first, x));
     if (launch->fused) {
-        epilogue e = epilogue_of(launch->fused);
-        HT_TRY(describe_epilogue(launch, &p, &e, x));
+        ht_cublaslt_epilogue e = ht_cublaslt_epilogue_of(launch->fused);
+        HT_TRY(describe_epilogue(launch, &e, x));
     }
-    return choose(launch, x);
+    HT_TRY(choose(launch, x));
+    x->p = NULL;                                                                               /* it ends here */
+    return ht_dtype_is_f8(p.a.dtype) ? describe_scales(launch, launch->in + first, x) : HT_OK; /* a search had others */
 }
 
 static void release(ht_launch *launch)
@@ -556,15 +496,9 @@ static void release(ht_launch *launch)
 static ht_status run(const ht_launch *launch)
 {
     const prepared *x = launch->prepared;
-    const float one = 1, factor = x->residual ? 1 : 0;
-    const double one_f64 = 1, none_f64 = 0;
-    const void *alpha = x->is_f64 ? (const void *)&one_f64 : &one;
-    const void *beta = x->is_f64 ? (const void *)&none_f64 : &factor;
     return check(launch,
-                 table.library.cublasLtMatmul(x->handle, x->desc, alpha, x->operands[1], x->b, x->operands[0], x->a,
-                                              beta, x->residual ? x->residual : x->result, x->y, x->result, x->y,
-                                              &x->algorithm, x->workspace, x->workspace_bytes,
-                                              ht_cuda_stream(launch->queue)),
+                 multiply(x, &x->algorithm, x->operands[0], x->operands[1], x->residual, x->result,
+                          ht_cuda_stream(launch->queue)),
                  "a product");
 }
 
@@ -585,7 +519,7 @@ const ht_kernel ht_kernel_cuda_matmul_cublaslt_tf32 = {
     .prepare = prepare,
     .release = release,
     .run = run,
-    .takes = takes,
+    .takes = ht_cublaslt_takes,
 };
 
 const ht_kernel ht_kernel_cuda_matmul_cublaslt = {
@@ -598,7 +532,7 @@ const ht_kernel ht_kernel_cuda_matmul_cublaslt = {
     .prepare = prepare,
     .release = release,
     .run = run,
-    .takes = takes,
+    .takes = ht_cublaslt_takes,
 };
 
 const ht_kernel ht_kernel_cuda_scaled_matmul_cublaslt = {
@@ -611,5 +545,5 @@ const ht_kernel ht_kernel_cuda_scaled_matmul_cublaslt = {
     .prepare = prepare,
     .release = release,
     .run = run,
-    .takes = takes,
+    .takes = ht_cublaslt_takes,
 };
