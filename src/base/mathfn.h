@@ -114,7 +114,13 @@ FN_INLINE float fn_sigmoid_f32(float x)
     return y - y * lost;
 }
 
-/* (1 + t)/2 + x/2 (1 - t²) u', t = tanh(u), u = k (x + c x³). */
+/* x (1 + t)/2, t = tanh(u), u = k (x + c x³). */
+FN_INLINE float fn_gelu_tanh_f32(float x)
+{
+    return 0.5f * x * (1 + fn_tanh_f32((float)0.79788456080286535588 * (x + (float)0.044715 * x * x * x)));
+}
+
+/* (1 + t)/2 + x/2 (1 - t²) u'. */
 FN_INLINE float fn_gelu_tanh_slope_f32(float x)
 {
     float square = x * x, t = fn_tanh_f32(x * (square * 0.035677408136300125f + 0.79788456080286535588f));
@@ -233,6 +239,11 @@ static inline double fn_sigmoid_f64(double x)
     return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 
+static inline double fn_gelu_tanh_f64(double x)
+{
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
 static inline double fn_gelu_tanh_slope_f64(double x)
 {
     double square = x * x, t = tanh(x * (square * 0.035677408136300125 + 0.79788456080286535588));
@@ -273,6 +284,7 @@ static inline double fn_max_f64(double a, double b)
 #define fn_sigmoid(x)         FN_OF(x, fn_sigmoid_f32, fn_sigmoid_f64)(x)
 #define fn_erf(x)             FN_OF(x, fn_erf_f32, erf)(x)
 #define fn_softplus(x)        FN_OF(x, fn_softplus_f32, fn_softplus_f64)(x)
+#define fn_gelu_tanh(x)       FN_OF(x, fn_gelu_tanh_f32, fn_gelu_tanh_f64)(x)
 #define fn_gelu_tanh_slope(x) FN_OF(x, fn_gelu_tanh_slope_f32, fn_gelu_tanh_slope_f64)(x)
 #define fn_abs(x)             FN_OF(x, fabsf, fabs)(x)
 #define fn_floor(x)           FN_OF(x, fn_floor_f32, floor)(x)

@@ -121,13 +121,16 @@ static ht_status look_into_fused(const finding *f, const ht_instr *instr, const 
     const ht_fused *fused = instr->fused;
     *bad = product_is_bad(instr, counts, f->out);
     for (int i = 0; i < fused->step_count && !*bad; i++) *bad = step_is_bad(instr, i, counts, f->out);
-    if (*bad || !fused->fold) return HT_OK;
-    HT_TRY(count_result(f, instr, (size_t)fused->n_out, bad));
-    if (!*bad) return HT_OK;
-    describe_part(instr, (size_t)fused->step_count + (fused->gemm != NULL), fused->fold, f->out);
-    f->out->result = 0;
-    f->out->in[0] = place_of(instr, fused->folded);
-    f->out->out[0] = instr->out[fused->n_out];
+    size_t results = fused->fold ? fused->fold->n_out : 0, first = (size_t)fused->n_out;
+    for (size_t i = 0; i < results && !*bad; i++) {
+        HT_TRY(count_result(f, instr, first + i, bad));
+        if (!*bad) continue;
+        describe_part(instr, (size_t)fused->step_count + (fused->gemm != NULL), fused->fold, f->out);
+        f->out->result = i;
+        f->out->in[0] = place_of(instr, fused->folded);
+        for (size_t k = 1; k < fused->fold->n_in; k++) f->out->in[k] = instr->in[(size_t)fused->n_in + k - 1];
+        for (size_t k = 0; k < results; k++) f->out->out[k] = instr->out[first + k];
+    }
     return HT_OK;
 }
 

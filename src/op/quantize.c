@@ -5,6 +5,9 @@
  * quantize_both has y in both orders: as x, and with its last axis first. A product of f8 reads both operands along the
  * axis that it sums over, and forward and backward sum over different ones.
  *
+ * quantize_sum has besides the sums of x over all axes but its last, the gradient of a bias: for the planner (plan/join.c), so
+ * that x is read once.
+ *
  * Rounding is to nearest even; finite values beyond the type's largest become that; what is not finite becomes NaN.
  * Scales that are found are powers of two, so a division by them is exact. */
 #include "op/op.h"
@@ -108,6 +111,20 @@ static ht_status quantize_both_infer(ht_context *ctx, const ht_call *call, ht_ty
     return need_numbers(ctx, out + 2);
 }
 
+static ht_status quantize_sum_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    ht_type_text text;
+    HT_TRY(need_operands(ctx, call));
+    if (call->in[0]->rank == 0) HT_FAIL(ctx, HT_ESHAPE, "x is a single number");
+    ht_type other = turned(call->in[0]), sums = ht_type_make(HT_F32, 1, &other.dim[0]);
+    HT_TRY(need_codes(ctx, &out[0], call->in[0]));
+    HT_TRY(need_codes(ctx, &out[1], &other));
+    if (out[0].dtype != out[1].dtype) HT_FAIL(ctx, HT_EDTYPE, "the two orders have different types");
+    if (out[2].dtype != HT_F32 || !ht_type_same_shape(&out[2], &sums))
+        HT_FAIL(ctx, HT_ESHAPE, "the sums are %s, not f32 for each column", ht_type_str(&out[2], &text));
+    return need_numbers(ctx, out + 3);
+}
+
 HT_COST_PER_OUT(quantize_cost, 3)
 
 /* y, the scale and the largest magnitude. */
@@ -133,13 +150,27 @@ static void quantize_ref(const ht_call *call, const double *const *in, double *c
     quantize_values(call, in, out[0], out[1], out[2]);
 }
 
+static void turn_values(const ht_type *x, const double *y, double *other)
+{
+    int64_t columns = x->dim[x->rank - 1], rows = columns ? ht_type_elems(x) / columns : 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) other[c * rows + r] = y[r * columns + c];
+}
+
 static void quantize_both_ref(const ht_call *call, const double *const *in, double *const *out)
 {
-    const ht_type *x = call->in[0];
-    int64_t columns = x->dim[x->rank - 1], rows = columns ? ht_type_elems(x) / columns : 0;
     quantize_values(call, in, out[0], out[2], out[3]);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) out[1][c * rows + r] = out[0][r * columns + c];
+    turn_values(call->in[0], out[0], out[1]);
+}
+
+static void quantize_sum_ref(const ht_call *call, const double *const *in, double *const *out)
+{
+    const ht_type *x = call->in[0];
+    int64_t columns = x->dim[x->rank - 1], elems = ht_type_elems(x);
+    quantize_values(call, in, out[0], out[3], out[4]);
+    turn_values(x, out[0], out[1]);
+    for (int64_t c = 0; c < columns; c++) out[2][c] = 0;
+    for (int64_t i = 0; i < elems; i++) out[2][i % columns] += in[0][i];
 }
 
 #define NUMBERS "f32[], f32[]"
@@ -168,12 +199,24 @@ static const char *const quantize_both_samples[] = {
     NULL,
 };
 
+static const char *const quantize_sum_samples[] = {
+    "(f32[3,5]) -> f8e4m3[3,5], f8e4m3[5,3], f32[5], " NUMBERS,
+    "(bf16[2,32,48] -1000..1000, f32[] 0.5..2) -> f8e4m3[2,32,48], f8e4m3[48,2,32], f32[48], " NUMBERS,
+    "(f16[130,70], f32[] 0..0) -> f8e5m2[130,70], f8e5m2[70,130], f32[70], " NUMBERS,
+    "(f32[9]) -> f8e5m2[9], f8e5m2[9], f32[9], " NUMBERS,
+    "(f32[0,4]) -> f8e4m3[0,4], f8e4m3[4,0], f32[4], " NUMBERS,
+    "(f32[4,0]) -> f8e4m3[4,0], f8e4m3[0,4], f32[0], " NUMBERS,
+    "(bf16[256,96] -1e-5..1e-5) -> f8e5m2[256,96], f8e5m2[96,256], f32[96], " NUMBERS,
+    NULL,
+};
+
 static const char no_gradient[] = "it is put into steps whose gradients are there already";
 
 const ht_op ht_op_quantize = {
     .size = sizeof(ht_op),
     .name = "quantize",
     .prec = HT_PREC_EXACT,
+    .fuse = HT_FUSE_REDUCE,
     .flags = HT_OP_TYPED | HT_OP_NO_FOLD,
     .min_in = 1,
     .max_in = 2,
@@ -189,6 +232,7 @@ const ht_op ht_op_quantize_both = {
     .size = sizeof(ht_op),
     .name = "quantize_both",
     .prec = HT_PREC_EXACT,
+    .fuse = HT_FUSE_REDUCE,
     .flags = HT_OP_TYPED | HT_OP_NO_FOLD,
     .min_in = 1,
     .max_in = 2,
@@ -198,4 +242,20 @@ const ht_op ht_op_quantize_both = {
     .no_grad = no_gradient,
     .ref = quantize_both_ref,
     .samples = quantize_both_samples,
+};
+
+const ht_op ht_op_quantize_sum = {
+    .size = sizeof(ht_op),
+    .name = "quantize_sum",
+    .prec = HT_PREC_EXACT,
+    .fuse = HT_FUSE_REDUCE,
+    .flags = HT_OP_TYPED | HT_OP_NO_FOLD,
+    .min_in = 1,
+    .max_in = 2,
+    .n_out = 5,
+    .infer = quantize_sum_infer,
+    .cost = quantize_cost,
+    .no_grad = no_gradient,
+    .ref = quantize_sum_ref,
+    .samples = quantize_sum_samples,
 };

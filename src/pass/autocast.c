@@ -12,8 +12,8 @@
  * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends. A value that
  * others read, too, is rounded before all of its readers: so an activation can be computed again from what was kept.
  *
- * Targets whose products add biases in half and apply gelu to the f32 sum (cublasLt) have half copies of biases like those of weights, and
- * there the region reads the sum and the others a half copy of it.
+ * Targets whose products add a bias and a residual, and nothing else, before their sum reaches memory (cublasLt) have half
+ * copies of biases like those of weights, and round what other point-wise nodes read of a product.
  *
  * Targets whose convolutions have no epilogues and make the type that they read (cuDNN) round them where they are made.
  *
@@ -28,7 +28,7 @@ typedef struct fact {
     bool half;    /* would be half outside its region */
     bool weak;    /* a constant, a parameter, a broadcast: has no say in the type of what it is combined with */
     bool outside; /* a node outside its region reads it */
-    bool inside;  /* a point-wise node of its region does */
+    bool applied; /* a point-wise node of its region does that is no addition */
     bool wide;    /* ends in a gradient's accumulator, or is shown as an output that is f32 */
     bool shown;   /* such an output itself */
     bool stored;  /* a store into a half accumulator reads it */
@@ -36,7 +36,6 @@ typedef struct fact {
     bool summed; /* a sum of forward reads it */
     bool used;   /* something else does */
     ht_val cast; /* its half version, once one was made */
-    ht_val copy; /* what nodes outside its region read instead of it */
 } fact;
 
 typedef struct caster {
@@ -95,6 +94,13 @@ static bool sums_up(const ht_node *n)
            n->role == HT_ROLE_FWD;
 }
 
+/* Point-wise and no addition, or passed on to such a node. */
+static bool applies(const caster *c, const ht_node *n)
+{
+    if (n->op->prec == HT_PREC_MOVE) return n->n_out && c->facts[n->out].applied;
+    return n->op->prec == HT_PREC_POINT && !is_add(n);
+}
+
 static void look_ahead(caster *c, const ht_segment *s)
 {
     ht_graph *g = c->g;
@@ -117,7 +123,7 @@ static void look_ahead(caster *c, const ht_segment *s)
             const ht_node *producer = ht_producer(g, v);
             bool outside = !producer || leaves || producer->region != n->region;
             c->facts[v.id].outside |= outside;
-            c->facts[v.id].inside |= !outside && n->op->prec == HT_PREC_POINT;
+            c->facts[v.id].applied |= !outside && applies(c, n);
             *(sums_up(n) ? &c->facts[v.id].summed : &c->facts[v.id].used) = true;
             c->facts[v.id].reads++;
         }
@@ -304,46 +310,10 @@ static bool ends_in_half(const ht_node *n, const fact *f)
     return n->op->prec == HT_PREC_DOT && f->stored && f->reads == 1 && !f->shown;
 }
 
-/* Who of a value's readers is outside its region, or passes it on to there. */
-static bool reads_from_outside(const caster *c, const ht_node *n, ht_val v)
-{
-    bool leaves = !n->region || n->region != ht_producer(c->g, v)->region;
-    for (size_t i = 0; n->op->prec == HT_PREC_MOVE && i < n->n_out; i++) leaves |= c->facts[n->out + i].outside;
-    return leaves;
-}
-
-static void read_copies(caster *c, const ht_node *n)
-{
-    for (size_t i = 0; i < n->n_in; i++) {
-        ht_val v = ht_node_in(c->g, n, i);
-        if (v.id < c->fact_count && c->facts[v.id].copy.id && reads_from_outside(c, n, v))
-            ht_autocast_set_operand(c->g, n, i, c->facts[v.id].copy);
-    }
-}
-
 /* What only sums read is not rounded before it is summed: so squares of a loss do not overflow. */
 static bool stays_wide(const ht_node *n, const fact *f)
 {
     return (f->wide && !ends_in_half(n, f)) || (n->op->prec == HT_PREC_POINT && f->summed && !f->used);
-}
-
-/* f32 for its region and half for all others. */
-static bool has_two_types(const caster *c, const ht_node *n, const fact *f)
-{
-    return c->policy->reads_sums && n->op->prec == HT_PREC_POINT && n->region && f->half && f->outside && f->inside &&
-           !f->shown && !stays_wide(n, f) && !(n->op->flags & HT_OP_TYPED);
-}
-
-/* For those outside, in the region of n, which the builder may have moved. */
-static void copy_results(caster *c, const ht_node *n)
-{
-    ht_graph *g = c->g;
-    for (uint32_t v = n->out; v < n->out + n->n_out; v++) {
-        if (!has_two_types(c, n, &c->facts[v]) || ht_type_of(g, (ht_val){v})->dtype != HT_F32) continue;
-        ht_val copy = ht_cast(g, (ht_val){v}, c->policy->half);
-        if (copy.id) g->nodes[g->values[copy.id].owner].region = n->region;
-        c->facts[v].copy = copy;
-    }
 }
 
 static bool is_convolution(const ht_node *n)
@@ -351,10 +321,22 @@ static bool is_convolution(const ht_node *n)
     return n->op->prec == HT_PREC_DOT && strncmp(n->op->name, "conv2d", strlen("conv2d")) == 0;
 }
 
+/* A product, or the sum of one and its bias. */
+static bool ends_product(const caster *c, const ht_node *n)
+{
+    if (n->op->fuse == HT_FUSE_DOT) return true;
+    for (size_t i = 0; is_add(n) && i < n->n_in; i++) {
+        const ht_node *product = ht_producer(c->g, ht_node_in(c->g, n, i));
+        if (product && product->op->fuse == HT_FUSE_DOT && product->region == n->region) return true;
+    }
+    return false;
+}
+
 /* Would it be rounded if it were half? A value that only its region reads is not. */
 static bool is_rounded(const caster *c, const ht_node *n, const fact *f)
 {
-    return f->outside || (c->policy->half_convolutions && is_convolution(n));
+    return f->outside || (c->policy->half_convolutions && is_convolution(n)) ||
+           (c->policy->half_products && f->applied && ends_product(c, n));
 }
 
 static void set_results(caster *c, const ht_node *n)
@@ -369,7 +351,7 @@ static void set_results(caster *c, const ht_node *n)
             ht_dtype dtype = n->n_in ? ht_type_of(g, ht_node_in(g, n, 0))->dtype : HT_F32;
             if (ht_dtype_is_float(dtype)) type->dtype = dtype;
         } else if (n->op->prec != HT_PREC_EXACT && !typed && f->half && is_rounded(c, n, f) && !stays_wide(n, f)) {
-            if (!has_two_types(c, n, f)) type->dtype = c->policy->half;
+            type->dtype = c->policy->half;
         }
     }
 }
@@ -443,7 +425,6 @@ static void type_node(caster *c, uint32_t id)
         ht_autocast_infer(g, &n);
     } else {
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
-        read_copies(c, &n);
         cast_inputs(c, &n);
         cast_bias(c, &n);
         if (looks_up(&n)) judge_rows(c, &n);
@@ -455,9 +436,6 @@ static void type_node(caster *c, uint32_t id)
     set_results(c, &n);
     stamp(g, first, &n);
     ht_rewrite_keep(&c->rw, id);
-    first = g->node_count;
-    copy_results(c, &n);
-    stamp(g, first, &n);
 }
 
 /* Outputs keep the type that their author gave them, whatever they are computed in. */
@@ -605,7 +583,7 @@ static ht_status choose_policy(ht_graph *g, const ht_precision_options *o, const
                      .stochastic = o->stochastic,
                      .residual_f32 = o->residual_f32,
                      .half_biases = cublaslt && o->masters,
-                     .reads_sums = cublaslt && o->precision == HT_PRECISION_BF16,
+                     .half_products = cublaslt,
                      .half_convolutions = cudnn,
                      .f32_ops = o->fp32_ops,
                      .half_ops = o->half_ops};

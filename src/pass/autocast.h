@@ -14,7 +14,7 @@ typedef struct ht_policy {
     bool stochastic;        /* the update rounds half parameters by chance instead of to the nearest */
     bool residual_f32;      /* tables are looked up in f32, so that what is added to their rows stays f32 */
     bool half_biases;       /* biases of products have a half copy, too */
-    bool reads_sums;        /* point-wise nodes read the f32 result of their region where others read its half copy */
+    bool half_products;     /* what products make is half before any point-wise node but an addition */
     bool half_convolutions; /* what convolutions make is half, whoever reads it */
     const char *f32_ops;    /* names between commas: read and made in f32 */
     const char *half_ops;   /* names between commas: their results are half whatever their class says */

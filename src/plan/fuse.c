@@ -9,7 +9,7 @@
  * and a value in memory cost more than they do on a processor, nodes then go as deep as their readers let them.
  *
  * A product whose only reader is in a group becomes the group's first node: it hands its result over block by block. A
- * reduction of what a group makes becomes its last node: it reads nothing else, and its readers are of a greater depth
+ * reduction of what a group makes becomes its last node: it reads no other result, and its readers are of a greater depth
  * than the group, so there is no cycle. Both are asked whether they take the group's calls (ht_kernel: takes).
  *
  * Effects keep one order. Stores go to the end, in theirs: readers of a state then come before its store, wherever its
@@ -202,8 +202,8 @@ static void forget_reads(fuser *f, const uint32_t *places, size_t count)
     }
 }
 
-/* The calls of these nodes as a row is told of them. */
-static bool describe(fuser *f, const uint32_t *places, size_t count, ht_fusion *fusion)
+/* The calls of these nodes as a row is told of them; `folded`: the value that the row itself reads, 0 for a product. */
+static bool describe(fuser *f, const uint32_t *places, size_t count, uint32_t folded, ht_fusion *fusion)
 {
     size_t operands = 0, at = 0;
     for (size_t k = 0; k < count; k++) operands += node_at(f, places[k])->n_in + node_at(f, places[k])->n_out;
@@ -223,7 +223,8 @@ static bool describe(fuser *f, const uint32_t *places, size_t count, ht_fusion *
     for (size_t k = 0; k < count; k++) {
         const ht_node *n = node_at(f, places[k]);
         at += n->n_in;
-        for (size_t i = 0; i < n->n_out; i++, at++) outside[at] = f->uses[values[at]] > f->seen[values[at]];
+        for (size_t i = 0; i < n->n_out; i++, at++)
+            outside[at] = f->uses[values[at]] > f->seen[values[at]] + (values[at] == folded);
     }
     forget_reads(f, places, count);
     *fusion = (ht_fusion){.count = count, .calls = calls, .values = values, .read_outside = outside};
@@ -238,10 +239,11 @@ static bool takes(fuser *f, uint32_t at, const uint32_t *places, size_t count, b
     ht_fusion fusion;
     ht_call_storage own;
     const ht_call *call = ht_node_call(f->g, n, f->arena, &own);
-    f->failed |= !call || !describe(f, places, count, &fusion);
+    uint32_t read = before ? ht_node_in(f->g, n, 0).id : 0;
+    f->failed |= !call || !describe(f, places, count, read, &fusion);
     if (f->failed) return false;
     fusion.before = before;
-    fusion.handed = before ? ht_node_in(f->g, n, 0).id : n->out;
+    fusion.handed = before ? read : n->out;
     f->groups->refused[id] = f->kernels[id]->takes(call, &fusion, f->target);
     return !f->groups->refused[id];
 }
@@ -250,7 +252,7 @@ static bool takes(fuser *f, uint32_t at, const uint32_t *places, size_t count, b
 static bool can_be_asked(const fuser *f, uint32_t at, ht_fuse fuse)
 {
     const ht_kernel *kernel = f->kernels[f->s->nodes[at]];
-    return kernel && kernel->takes && node_at(f, at)->op->fuse == fuse && node_at(f, at)->n_out == 1;
+    return kernel && kernel->takes && node_at(f, at)->op->fuse == fuse;
 }
 
 /* The place + 1 of a product for these nodes; 0: none. */
@@ -324,7 +326,8 @@ static void add_group(fuser *f, const uint32_t *places, size_t count)
 static void note_fold(fuser *f, uint32_t at)
 {
     const ht_node *n = node_at(f, at);
-    if (!n->region || !can_be_asked(f, at, HT_FUSE_REDUCE) || n->n_in != 1 || !f->uses[n->out]) return;
+    if (!n->region || !can_be_asked(f, at, HT_FUSE_REDUCE) || !ht_plan_reads_one_result(f->g, n) || !f->uses[n->out])
+        return;
     uint32_t *last = &f->fold[ht_node_in(f->g, n, 0).id];
     f->other[at] = *last;
     *last = at + 1;

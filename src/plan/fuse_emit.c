@@ -70,24 +70,30 @@ static bool fill_step(const program *p, ht_fused_step *step, const ht_kernel *co
     return step->call != NULL;
 }
 
-/* The call as the machine sees it: pointers for n_in inputs, those of the product, n_out results, that of the
- * reduction. */
+/* Operand i of the call as the machine sees it: n_in inputs, those of the product or what the reduction reads besides,
+ * n_out results, those of the reduction. `more` is the number of the second kind. */
+static ht_val operand_of_call(const program *p, size_t i, size_t more)
+{
+    if (i < p->n_in) return p->operands[i];
+    i -= p->n_in;
+    if (i < more) return p->gemm ? ht_node_in(p->g, p->gemm, i) : ht_node_in(p->g, p->fold, 1 + i);
+    i -= more;
+    return i < p->n_out ? p->operands[p->n_in + i] : ht_node_out(p->fold, i - p->n_out);
+}
+
 static bool fill_call(const program *p, const ht_buffer_assignment *r, ht_instr *instr)
 {
-    size_t more = p->gemm ? p->gemm->n_in : 0, n_in = p->n_in + more, n_out = p->n_out + (p->fold != NULL);
-    size_t all = n_in + n_out;
+    size_t more = p->gemm ? p->gemm->n_in : p->fold ? p->fold->n_in - 1 : 0;
+    size_t n_in = p->n_in + more, n_out = p->n_out + (p->fold ? p->fold->n_out : 0), all = n_in + n_out;
     ht_call *call = HT_NEW(p->plan->arena, ht_call, 1);
     const ht_type **types = HT_NEW(p->plan->arena, const ht_type *, all);
     ht_place *places = HT_NEW(p->plan->arena, ht_place, all);
     bool *guarded = HT_NEW(p->plan->arena, bool, n_out);
     if (!call || !types || !places || !guarded) return false;
     for (size_t i = 0; i < all; i++) {
-        ht_val v = i < p->n_in            ? p->operands[i]
-                   : i < n_in             ? ht_node_in(p->g, p->gemm, i - p->n_in)
-                   : i == n_in + p->n_out ? ht_node_out(p->fold, 0)
-                                          : p->operands[i - more];
-        types[i] = ht_plan_own_type(p->plan, ht_type_of(p->g, v));
-        if (!types[i]) return false;
+        ht_val v = operand_of_call(p, i, more);
+        types[i] = v.id ? ht_plan_own_type(p->plan, ht_type_of(p->g, v)) : NULL;
+        if (v.id && !types[i]) return false;
         places[i] = v.id ? r->value[v.id] : (ht_place){0};
         if (i >= n_in) guarded[i - n_in] = r->guarded[v.id];
     }
@@ -151,7 +157,7 @@ static ht_cost cost_of(const program *p, const ht_fused *f)
         ht_cost_add(&cost, ht_plan_node_cost(f->steps[s].call, &p->g->nodes[p->nodes[s]]), 1);
     if (f->fold) {
         ht_cost_add(&cost, ht_plan_node_cost(f->fold, p->fold), 1);
-        bytes += (double)ht_type_distinct_bytes(f->fold->out[0]);
+        for (size_t i = 0; i < f->fold->n_out; i++) bytes += (double)ht_type_distinct_bytes(f->fold->out[i]);
     }
     for (size_t i = 0; i < p->n_in + p->n_out; i++)
         bytes += (double)ht_type_distinct_bytes(ht_type_of(p->g, p->operands[i]));

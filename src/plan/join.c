@@ -4,7 +4,8 @@
  *     - The gradient of a norm, and the gradient of the residual that is added to it.
  *     - A batchnorm before a point-wise node becomes its statistics, which are a reduction, and a chain of point-wise nodes
  *       for the rest, in the region of that node: normalisation, residual and activation are one pass over memory.
- *     - The gradient of a batchnorm, and that of the relu behind it, whose mask follows from what the norm reads. */
+ *     - The gradient of a batchnorm, and that of the relu behind it, whose mask follows from what the norm reads.
+ *     - A gradient in f8, and its sum, which is that of a bias. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -36,6 +37,7 @@ typedef struct joiner {
     bool *cut;        /* by node id: a batchnorm that becomes statistics and a chain */
     bool *hides;      /* by node id: a batchnorm's gradient that masks its slopes itself */
     bool *gone;       /* by node id: a part of such a mask */
+    uint32_t *turner; /* by value id: the quantize_both that reads it; 0: none */
     uint32_t region;  /* the greatest number of one so far */
     bool any;
 } joiner;
@@ -159,6 +161,37 @@ static void find_relu(joiner *j, uint32_t id)
     j->gone[ht_producer(g, ht_node_in(g, select, 0)) - g->nodes] = true;
 }
 
+/* v before reshapes that leave its last axis alone. */
+static ht_val base_of(const ht_graph *g, ht_val v)
+{
+    for (const ht_node *n = ht_producer(g, v); is_op(n, "reshape"); n = ht_producer(g, v)) {
+        ht_val from = ht_node_in(g, n, 0);
+        const ht_type *a = ht_type_of(g, from), *b = ht_type_of(g, v);
+        if (!a->rank || !b->rank || a->dim[a->rank - 1] != b->dim[b->rank - 1]) break;
+        v = from;
+    }
+    return v;
+}
+
+/* A sum over all axes but the last. */
+static bool is_column_sum(const ht_graph *g, const ht_node *n)
+{
+    ht_call_storage storage;
+    if (!is_op(n, "sum")) return false;
+    const ht_type *x = ht_type_of(g, ht_node_in(g, n, 0)), *y = ht_type_of(g, ht_node_out(n, 0));
+    if (x->rank < 2 || y->rank != 1 || y->dtype != HT_F32) return false;
+    const ht_call *call = ht_node_call(g, n, NULL, &storage);
+    return ht_call_axes(call, "axes", x->rank) == (1u << (x->rank - 1)) - 1;
+}
+
+static void find_sum(joiner *j, uint32_t id)
+{
+    const ht_node *sum = &j->g->nodes[id];
+    if (!is_column_sum(j->g, sum)) return;
+    uint32_t turner = j->turner[base_of(j->g, ht_node_in(j->g, sum, 0)).id];
+    if (turner && !j->partner[turner]) pair(j, turner, id);
+}
+
 static void find_pairs(joiner *j, const ht_segment *s)
 {
     const ht_graph *g = j->g;
@@ -167,6 +200,7 @@ static void find_pairs(joiner *j, const ht_segment *s)
         const ht_node *n = &g->nodes[s->nodes[i]];
         j->place[s->nodes[i]] = i;
         if (n->region > j->region) j->region = n->region;
+        if (is_op(n, "quantize_both")) j->turner[ht_node_in(g, n, 0).id] = s->nodes[i];
         for (size_t k = 0; k < n->n_in; k++) {
             j->reads[ht_node_in(g, n, k).id]++;
             j->reader[ht_node_in(g, n, k).id] = s->nodes[i];
@@ -178,6 +212,7 @@ static void find_pairs(joiner *j, const ht_segment *s)
         find_residual(j, s->nodes[i]);
         find_norm(j, s->nodes[i]);
         find_relu(j, s->nodes[i]);
+        find_sum(j, s->nodes[i]);
     }
 }
 
@@ -288,6 +323,28 @@ static void join_relu(joiner *j, ht_rewrite *rw, uint32_t id)
     for (size_t i = 0; i < 3; i++) ht_rewrite_replace(rw, ht_node_out(&grad, i), out[i]);
 }
 
+static bool is_sum_or_turner(const ht_node *n)
+{
+    return is_op(n, "sum") || is_op(n, "quantize_both");
+}
+
+static void join_sum(joiner *j, ht_rewrite *rw, uint32_t id)
+{
+    ht_graph *g = j->g;
+    bool is_sum = is_op(&g->nodes[id], "sum");
+    const ht_node sum = g->nodes[is_sum ? id : j->partner[id]], turner = g->nodes[is_sum ? j->partner[id] : id];
+    ht_val in[2] = {HT_NONE}, out[5];
+    const ht_val old[] = {ht_node_out(&turner, 0), ht_node_out(&turner, 1), ht_node_out(&sum, 0),
+                          ht_node_out(&turner, 2), ht_node_out(&turner, 3)};
+    ht_type types[5];
+    for (size_t i = 0; i < turner.n_in; i++) in[i] = ht_rewrite_map(rw, ht_node_in(g, &turner, i));
+    for (size_t i = 0; i < 5; i++) types[i] = *ht_type_of(g, old[i]);
+    ht_emit_n(g, "quantize_sum", types, turner.n_in, in, 0, NULL, out);
+    if (g->status != HT_OK) return;
+    take_place(g, &turner, out[0]);
+    for (size_t i = 0; i < 5; i++) ht_rewrite_replace(rw, old[i], out[i]);
+}
+
 static ht_status join_segment(joiner *j, uint32_t segment)
 {
     ht_graph *g = j->g;
@@ -306,6 +363,8 @@ static ht_status join_segment(joiner *j, uint32_t segment)
                 join_loss(j, &rw, id);
             else if (is_norm_grad(&g->nodes[id]))
                 join_residual(j, &rw, id);
+            else if (is_sum_or_turner(&g->nodes[id]) && j->place[id] < j->place[j->partner[id]])
+                join_sum(j, &rw, id);
         }
     return ht_rewrite_end(&rw);
 }
@@ -323,8 +382,9 @@ ht_status ht_plan_join(ht_graph *g, const ht_target *target)
         j.cut = HT_NEW(arena, bool, g->node_count);
         j.hides = HT_NEW(arena, bool, g->node_count);
         j.gone = HT_NEW(arena, bool, g->node_count);
+        j.turner = HT_NEW(arena, uint32_t, g->value_count);
     }
-    bool ok = j.partner && j.place && j.reads && j.reader && j.cut && j.hides && j.gone;
+    bool ok = j.partner && j.place && j.reads && j.reader && j.cut && j.hides && j.gone && j.turner;
     ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning");
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) {
         find_pairs(&j, &g->segments[s]);

@@ -365,6 +365,7 @@ static ht_status analyse(planning *p)
 {
     ht_step_hashes before = {0};
     if (!p->request->no_fusion) HT_TRY(ht_plan_join(p->g, &p->plan->target));
+    if (!p->request->no_fusion) HT_TRY(ht_plan_cut_regions(p->g, &p->plan->target));
     ht_status status = ht_step_hashes_take(&before, p->g);
     if (status == HT_OK) status = ht_planning_analyse(p);
     if (status == HT_OK) status = ht_step_hashes_check(&before, p->g, "planning");

@@ -231,6 +231,10 @@ const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 
 /* Nodes that the target does as one become one. */
 ht_status ht_plan_join(ht_graph *g, const ht_target *target);
+/* Regions of products lose what the target does not do with them. */
+ht_status ht_plan_cut_regions(ht_graph *g, const ht_target *target);
+/* Is its first input all that a node waits for? */
+bool ht_plan_reads_one_result(const ht_graph *g, const ht_node *n);
 /* Move ops become views; a kernel is chosen for every other node, after copies of strided inputs and casts of half ones
  * where every row refuses them; casts are told to the log. kernels: by node id, heap memory for free(). */
 ht_status ht_plan_layout(ht_graph *g, const ht_plan_request *request, bool log, const ht_kernel ***kernels);

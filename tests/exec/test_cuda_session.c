@@ -1,5 +1,5 @@
 /* Sessions on the CUDA device, a GPU or the emulator: element-wise calls that run together have the bits of those calls
- * alone, and the values of the CPU; state in host memory and on a disk. */
+ * alone, and the values of the CPU; state in host memory and on a disk; the search for the fastest way. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "folder_fixture.h"
 #include "fused_pair.h"
+#include "kernel/cuda/way_search.h"
 #include "kernel/kernel.h"
 #include "random_graph.h"
 #include "session_fixture.h"
@@ -46,6 +47,82 @@ static void cuda__fused_calls_have_the_bits_of_single_ones(void **state)
     assert_true(planned > chains / 2);
     assert_true(most > 4);
     ht_context_free(w.ctx);
+}
+
+/* Two sums of columns and an f8 form, each of what point-wise calls make; others read one of these values, too. */
+static const char reductions[] =
+    "segment forward (%x bf16[96,80], %dy bf16[96,80], %h f32[33,7]) -> (s=%s, d=%d, y=%y, turned=%turned, t=%t) {\n"
+    "  %g = gelu_tanh bf16[96,80] (%x)\n"
+    "  %y, %turned, %scale, %amax = quantize_both f8e4m3[96,80], f8e4m3[80,96], f32[], f32[] (%g)\n"
+    "  %d = gelu_tanh_grad bf16[96,80] (%dy, %x)\n"
+    "  %s = sum f32[80] (%d) axes=[0]\n"
+    "  %a = tanh f32[33,7] (%h)\n"
+    "  %b = mul f32[33,7] (%a, %h)\n"
+    "  %t = sum f32[7] (%b) axes=[0]\n"
+    "}\n";
+
+static size_t count_folds(const ht_plan *plan)
+{
+    size_t folds = 0;
+    for (size_t s = 0; s < plan->segment_count; s++)
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
+            const ht_fused *fused = plan->segments[s].instrs[i].fused;
+            folds += fused && fused->fold;
+        }
+    return folds;
+}
+
+static void cuda__reductions_of_calls_before_them_have_the_bits_of_single_ones(void **state)
+{
+    (void)state;
+    fused_pair w = {.device = "cuda"};
+    w.ctx = context_create(2, NULL);
+    assert_int_equal(ht_graph_parse(&w.g, w.ctx, "reductions", reductions, strlen(reductions)), HT_OK);
+    assert_true(fused_pair_plan(&w, 1));
+    assert_int_equal(count_folds(w.plan[0]), 3);
+    assert_int_equal(count_folds(w.plan[1]), 0);
+    fused_pair_run(&w, "forward", 1);
+    fused_pair_close(&w);
+    ht_context_free(w.ctx);
+}
+
+/* ---- the fastest of several ways ---- */
+
+typedef struct ways {
+    ht_queue *queue;
+    size_t bytes;
+} ways;
+
+/* Way 0 copies the first operand forty times, way 1 the second, way 2 the first, way 3 fails. */
+static ht_status copy_in_a_way(void *arg, size_t way, void *const *operands, void *result)
+{
+    const ways *w = arg;
+    if (way == 3) return HT_EDEVICE;
+    for (int i = 0; i < (way == 0 ? 40 : 1); i++)
+        HT_TRY(ht_queue_copy(w->queue, result, operands[way == 1], w->bytes, HT_COPY_WITHIN));
+    return HT_OK;
+}
+
+static void search__takes_the_fastest_way_to_the_same_bits(void **state)
+{
+    (void)state;
+    ht_context *ctx = context_create(1, NULL);
+    ht_device *device;
+    ways w = {.bytes = 8 << 20};
+    assert_int_equal(ht_device_get(&device, ctx, "cuda"), HT_OK);
+    assert_int_equal(device->class->queue_create(device, &w.queue), HT_OK);
+    const int64_t elems = (int64_t)w.bytes / 4;
+    ht_search s = {.queue = w.queue,
+                   .ways = 4,
+                   .operands = {{HT_F32, elems}, {HT_BF16, 2 * elems}},
+                   .result = {HT_F32, elems},
+                   .run = copy_in_a_way,
+                   .arg = &w};
+    ht_search_result r = ht_search_ways(&s);
+    assert_int_equal(r.best, 2);
+    assert_true(r.fastest < r.first);
+    ht_queue_free(w.queue);
+    ht_context_free(ctx);
 }
 
 /* ---- against the CPU ---- */
@@ -257,6 +334,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuda__fused_calls_have_the_bits_of_single_ones),
+        cmocka_unit_test(cuda__reductions_of_calls_before_them_have_the_bits_of_single_ones),
+        cmocka_unit_test(search__takes_the_fastest_way_to_the_same_bits),
         cmocka_unit_test(cuda__fused_calls_have_the_values_of_the_cpu),
         cmocka_unit_test_setup_teardown(cuda__state_elsewhere_is_updated_by_the_processor, test_folder_setup,
                                         test_folder_teardown),

@@ -22,6 +22,7 @@ static const struct {
     {"amax_step", "a rule of ours: test_op_quantize has worked tables"},
     {"quantize", "PyTorch's casts have no scale, and do not saturate"},
     {"quantize_both", "as quantize"},
+    {"quantize_sum", "as quantize"},
     {"scaled_matmul", "PyTorch has it on GPUs alone"},
     {"dropout", "PyTorch draws other numbers"},
     {"round_stochastic", "PyTorch draws other numbers"},

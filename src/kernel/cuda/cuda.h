@@ -17,7 +17,8 @@ typedef struct ht_cuda_emission {
     char name[48]; /* of the row, up to its point */
     ht_text text;
     const ht_launch *launch;
-    bool wide; /* `real` is double */
+    bool wide;    /* `real` is double */
+    int resident; /* blocks of the next grids that shall fit a processor at once: what registers they may use; 0: any */
     ht_cuda_shape
         grids[HT_CUDA_GRIDS]; /* they run one after the other; shared_bytes are beyond what the text declares */
     int grid_count;
@@ -82,6 +83,21 @@ void ht_cuda_emit_elementwise(ht_cuda_emission *e, const ht_launch *launch);
 const char *ht_cuda_elementwise_can(const ht_call *call, const ht_target *target);
 /* The same for rows whose elements know nothing of their number: results in any order of the axes, without gaps. */
 const char *ht_cuda_pointwise_can(const ht_call *call, const ht_target *target);
+/* A reduction as its row sees it, alone or behind element-wise calls that make what it reads (launch->fused). */
+typedef struct ht_cuda_fold {
+    const ht_call *call; /* its own */
+    int in, out;         /* numbers of its second input and of its first result among the launch's operands */
+    ht_text source;      /* what it reads, as it stands in a body: an object with at<width>(i) */
+} ht_cuda_fold;
+/* Puts those calls into the text; `source` gives neighbours `width` at a time then, of which ht_cuda_pack has approved.
+ * Every at runs the calls and writes their results. ht_cuda_fold_free in any case. */
+ht_cuda_fold ht_cuda_fold_begin(ht_cuda_emission *e, const ht_launch *launch, int width);
+void ht_cuda_fold_free(ht_cuda_emission *e, ht_cuda_fold *fold);
+/* The call alone. */
+const ht_call *ht_cuda_fold_call(const ht_launch *launch);
+/* The part of `takes` that all such rows share. */
+const char *ht_cuda_refuse_before(const ht_call *call, const ht_fusion *fusion);
+
 /* A number as it stands in a text. */
 typedef struct ht_cuda_number {
     char text[40];

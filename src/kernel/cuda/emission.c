@@ -141,7 +141,9 @@ void ht_cuda_add_grid(ht_cuda_emission *e, int64_t blocks, int threads, int shar
     if (blocks <= 0) return;
     ht_text *text = &e->grids_text;
     e->grids[e->grid_count] = (ht_cuda_shape){blocks, threads, shared_bytes, false};
-    ht_text_add(text, "extern \"C\" __global__ void __launch_bounds__(%d) %s_%d(", threads, e->name, e->grid_count++);
+    ht_text_add(text, "extern \"C\" __global__ void __launch_bounds__(%d", threads);
+    if (e->resident) ht_text_add(text, ", %d", e->resident);
+    ht_text_add(text, ") %s_%d(", e->name, e->grid_count++);
     add_parameters(text, e->launch->call);
     ht_text_add(text, ")\n{\n    ");
     va_list args;

@@ -146,6 +146,14 @@ DEVICE void put_pair(bf16 *to, real low, real high)
 }
 #endif
 template <int N, class T> DEVICE void put_pack(T *to, const pack<T, N> &x) { *(pack<T, N> *)to = x; }
+// What a reduction reads, from memory. Where element-wise calls make it, `source` has the same members.
+template <class T> struct stored {
+    typedef T item;
+    enum { AHEAD = 4 }; // loads that a thread should have on their way
+    const T *from;
+    template <int N> DEVICE_MEMBER pack<T, N> at(int64_t i) const { return get_pack<N>(from + i); }
+};
+template <class T> DEVICE stored<T> stored_in(const T *from) { return stored<T>{from}; }
 // N numbers, which are rounded.
 template <int N, class T> DEVICE void put_numbers(T *to, const real (&from)[N])
 {
@@ -256,16 +264,39 @@ DEVICE double fn_pow(double x, double y) { return pow(x, y); }
 DEVICE float fn_fma(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE double fn_fma(double a, double b, double c) { return fma(a, b, c); }
 template <class T> DEVICE T fn_rsqrt(T x) { return (T)1 / fn_sqrt(x); }
+// a / b and 2^x within two units in the last place, where the results are normal numbers; smaller ones may become 0.
+DEVICE double near_quotient(double a, double b) { return a / b; }
+DEVICE double near_exp2(double x) { return exp2(x); }
+#ifdef HT_EMULATED
+DEVICE float near_quotient(float a, float b) { return a / b; }
+DEVICE float near_exp2(float x) { return exp2f(x); }
+#else
+DEVICE float near_quotient(float a, float b) { return __fdividef(a, b); }
+DEVICE float near_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
 template <class T> DEVICE T fn_sigmoid(T x)
 {
-    T e = fn_exp(-fn_abs(x));
-    return (x < 0 ? e : (T)1) / ((T)1 + e);
+    const T e = fn_exp(-fn_abs(x));
+    return near_quotient(x < 0 ? e : (T)1, (T)1 + e);
 }
+// (1 + tanh u)/2 = 1 / (1 + e^-2u), u = k (x + c x³); the factors are -2k log2 e and that by c.
+template <class T> DEVICE T gelu_gate(T x, T square)
+{
+    const T power = x * fn_fma(square, (T)-0.1029432395800235, (T)-2.302208198144325);
+    return near_quotient((T)1, (T)1 + near_exp2(power));
+}
+template <class T> DEVICE T fn_gelu_tanh(T x) { return x * gelu_gate(x, x * x); }
+// gate + x gate (1 - gate) 2u'.
 template <class T> DEVICE T fn_gelu_tanh_slope(T x)
 {
-    const T square = x * x, t = fn_tanh(x * (square * (T)0.035677408136300125 + (T)0.79788456080286535588));
-    const T tail = x * ((1 - t * t) * (square * (T)0.10703222440890038 + (T)0.79788456080286535588));
-    return (T)0.5 * t + (T)0.5 + (T)0.5 * tail;
+    const T square = x * x, gate = gelu_gate(x, square);
+    const T inner = fn_fma(square, (T)0.21406444881780076, (T)1.5957691216057308);
+    return fn_fma(x * gate * ((T)1 - gate), inner, gate);
 }
 template <class T> DEVICE T fn_softplus(T x) { return (x > 0 ? x : (T)0) + fn_log1p(fn_exp(-fn_abs(x))); }
 // -1, 1, or x itself where it is a zero or NaN.

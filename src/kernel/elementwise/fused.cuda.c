@@ -1,7 +1,10 @@
 /* Element-wise calls that run together, as one CUDA text: a thread computes a few neighbours, values between the calls
  * stay in registers, each rounded to its type as it would be in memory. All that a thread reads is on its way before the
- * statements that run once per block. Bound: bandwidth. */
+ * statements that run once per block. Bound: bandwidth.
+ *
+ * Before a reduction they are no kernel but a struct, from which the reduction's templates get what they fold. */
 #include <stdio.h>
+#include <string.h>
 
 #include "kernel/cuda/cuda.h"
 
@@ -191,4 +194,83 @@ void ht_cuda_emit_elementwise(ht_cuda_emission *e, const ht_launch *launch)
                      text_of(&b.packs), text_of(&b.loads), text_of(&b.once), b.once.data ? "__syncthreads();" : "",
                      text_of(&b.results), width, type, text_of(&b.each), text_of(&b.stores));
     free_body(e, &b);
+}
+
+/* ---- before a reduction ---- */
+
+const ht_call *ht_cuda_fold_call(const ht_launch *launch)
+{
+    return launch->fused && launch->fused->fold ? launch->fused->fold : launch->call;
+}
+
+/* A point-wise row has no statements but those of an element. */
+static bool is_expression(const ht_call *call)
+{
+    for (size_t i = 0; i < ht_cuda_pointwise_count; i++)
+        if (strcmp(ht_cuda_pointwise[i].op, call->op->name) == 0) return true;
+    return false;
+}
+
+const char *ht_cuda_refuse_before(const ht_call *call, const ht_fusion *fusion)
+{
+    if (!fusion->before) return "a reduction has no epilogue";
+    if (!ht_type_contiguous(call->in[0])) return "what it reads is not row-major";
+    if (!ht_dtype_is_float(call->in[0]->dtype)) return "what it reads is not floating point";
+    for (size_t i = 0; i < fusion->count; i++)
+        if (!is_expression(fusion->calls[i])) return "a call that prepares something for each block";
+    return NULL;
+}
+
+static void write_members(ht_text *text, const ht_launch *launch)
+{
+    const ht_fused *f = launch->fused;
+    for (int i = 0; i < f->n_in; i++)
+        ht_text_add(text, "    const %s *in%d;\n", ht_cuda_type(launch->call->in[i]->dtype), i);
+    for (int i = 0; i < f->n_out; i++)
+        ht_text_add(text, "    %s *out%d;\n", ht_cuda_type(launch->call->out[i]->dtype), i);
+}
+
+/* `source`, and the expression that makes one from the operands of a grid. */
+static void write_source(ht_cuda_emission *e, const ht_launch *launch, int width, ht_text *made)
+{
+    const ht_fused *f = launch->fused;
+    const char *item = ht_cuda_type(f->operands[f->folded].type->dtype);
+    const char *index = f->elems < INT32_MAX ? "uint32_t" : "uint64_t";
+    body b = {0};
+    write_body(e, f, width, &b);
+    ht_text_add(&e->text, "struct source {\n    typedef %s item;\n    enum { AHEAD = 2 };\n", item);
+    write_members(&e->text, launch);
+    ht_text_add(
+        &e->text,
+        "    template <int> DEVICE_MEMBER pack<item, %d> at(%s first) const\n    {\n    %s\n    %s\n    %s\n    %s\n"
+        "    pack<item, %d> made;\n#pragma unroll\n    for (int k = 0; k < %d; k++) {\n"
+        "        const %s i = first + k;\n        (void)i;\n        %s\n        put(&made.item[k], v%d);\n    }\n"
+        "    %s\n    return made;\n    }\n};\n",
+        width, index, text_of(&b.whole), text_of(&b.packs), text_of(&b.loads), text_of(&b.results), width, width, index,
+        text_of(&b.each), f->folded, text_of(&b.stores));
+    free_body(e, &b);
+    ht_text_add(made, "source{");
+    for (int i = 0; i < f->n_in; i++) ht_text_add(made, "%sin%d", i ? ", " : "", i);
+    for (int i = 0; i < f->n_out; i++) ht_text_add(made, "%sout%d", i + f->n_in ? ", " : "", i);
+    ht_text_add(made, "}");
+}
+
+ht_cuda_fold ht_cuda_fold_begin(ht_cuda_emission *e, const ht_launch *launch, int width)
+{
+    const ht_fused *f = launch->fused;
+    ht_cuda_fold fold = {.call = ht_cuda_fold_call(launch), .in = 1};
+    if (f && f->fold) {
+        fold.in = f->n_in;
+        fold.out = f->n_out;
+        write_source(e, launch, width, &fold.source);
+    } else {
+        ht_text_add(&fold.source, "stored_in(in0)");
+    }
+    return fold;
+}
+
+void ht_cuda_fold_free(ht_cuda_emission *e, ht_cuda_fold *fold)
+{
+    e->text.failed |= fold->source.failed;
+    ht_text_free(&fold->source);
 }

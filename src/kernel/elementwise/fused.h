@@ -100,8 +100,8 @@ typedef struct ht_fused {
      * `product`, the first of those between. NULL: none. */
     const ht_call *gemm;
     int product;
-    /* A reduction of operand `folded`, a result or one between: its own result comes behind the n_out of the launch, and
-     * its kernel runs the calls. NULL: none. */
+    /* A reduction of operand `folded`, a result or one between: what else it reads comes behind the n_in of the launch, its
+     * own results behind the n_out, and its kernel runs the calls. NULL: none. */
     const ht_call *fold;
     int folded;
 } ht_fused;

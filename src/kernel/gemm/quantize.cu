@@ -1,6 +1,7 @@
-// quantize, quantize_both: y = x / scale in f8, the scale and the largest magnitude of x, in two grids:
+// quantize, quantize_both, quantize_sum: y = x / scale in f8, the scale and the largest magnitude of x, in two grids:
 //     1  where the scale is not known: the largest magnitude of each part of x
 //     2  y, and the largest magnitude of each block, whichever scale was used; the block that ends last joins them
+//     3  of quantize_sum: the sums of columns, from those of the tiles
 // Maxima do not depend on their order, so all find the same scale.
 
 DEVICE bool scale_is_known(float scale)
@@ -39,7 +40,7 @@ DEVICE float to_encode(float x, float inverse) { return fn_fma(x, 0.f, x * inver
 
 // ELEMS in parts of PART, of which a block takes one; N divides both.
 template <int64_t ELEMS, int64_t PART, int N, class X>
-DEVICE void quantize_parts(const X *x, const float *scale, float *parts, uint32_t *ended)
+DEVICE void quantize_parts(const X &x, const float *scale, float *parts, uint32_t *ended)
 {
     if (thread_number() == 0) *ended = 0;
     if (scale_is_known(known_scale(scale))) return;
@@ -47,7 +48,7 @@ DEVICE void quantize_parts(const X *x, const float *scale, float *parts, uint32_
     real largest = 0;
 #pragma unroll 4
     for (int64_t i = first + (int64_t)threadIdx.x * N; i < end; i += (int64_t)blockDim.x * N) {
-        const pack<X, N> these = get_pack<N>(x + i);
+        const pack<typename X::item, N> these = x.template at<N>(i);
         for (int k = 0; k < N; k++) largest = fn_max(largest, fn_abs((real)get(these.item[k])));
     }
     largest = block_max(largest);
@@ -100,34 +101,64 @@ template <class Q, int N, class X> DEVICE pack<uint8_t, N> encode(const pack<X, 
 }
 
 template <int64_t ELEMS, int64_t PART, int64_t PARTS, int N, class X, class Q>
-DEVICE void quantize_codes(const X *x, const float *parts, Q *y, const quantized &q)
+DEVICE void quantize_codes(const X &x, const float *parts, Q *y, const quantized &q)
 {
     const int64_t first = blockIdx.x * PART, end = first + PART < ELEMS ? first + PART : ELEMS;
     const float inverse = 1.f / scale_to_use<Q>(q.scale, parts, PARTS);
     real largest = 0;
     for (int64_t i = first + (int64_t)threadIdx.x * N; i < end; i += (int64_t)blockDim.x * N)
-        put_pack<N>((uint8_t *)y + i, encode<Q, N>(get_pack<N>(x + i), inverse, &largest));
+        put_pack<N>((uint8_t *)y + i, encode<Q, N>(x.template at<N>(i), inverse, &largest));
     end_block<Q>(q, largest);
 }
 
 // Both orders: a block takes a tile of rows and columns, which it turns in shared memory.
 enum { TURN_TILE = 128, TURN_THREADS = 256, TURN_PITCH = TURN_TILE + 4 };
-template <int64_t ROWS, int64_t COLUMNS, int64_t PARTS, class X, class Q>
-DEVICE void quantize_turned(const X *x, const float *parts, Q *y, Q *turned, const quantized &q)
+
+// The sums of a tile's columns, from those of SHARES threads each.
+template <int SHARES, int64_t COLUMNS> DEVICE void join_columns(const real (*share)[TURN_TILE], double *sums)
 {
+    constexpr int64_t across = COLUMNS ? (COLUMNS + TURN_TILE - 1) / TURN_TILE : 1;
+    const int64_t column = blockIdx.x % across * TURN_TILE + threadIdx.x;
+    if (threadIdx.x >= TURN_TILE || column >= COLUMNS) return;
+    double sum = 0;
+    for (int i = 0; i < SHARES; i++) sum += (double)share[i][threadIdx.x];
+    sums[blockIdx.x / across * COLUMNS + column] = sum;
+}
+
+// Those of all TILES, WIDTH columns in a block.
+template <int64_t COLUMNS, int64_t TILES, int WIDTH> DEVICE void join_tiles(const double *sums, float *y)
+{
+    const int64_t column = (int64_t)blockIdx.x * WIDTH + threadIdx.x % WIDTH;
+    double sum = 0;
+    if (column < COLUMNS)
+        for (int64_t tile = threadIdx.x / WIDTH; tile < TILES; tile += TURN_THREADS / WIDTH)
+            sum += sums[tile * COLUMNS + column];
+    sum = column_fold<sum_of, WIDTH, TURN_THREADS>(sum);
+    if (threadIdx.x < WIDTH && column < COLUMNS) y[column] = (float)sum;
+}
+
+template <bool SUMS, int64_t ROWS, int64_t COLUMNS, int64_t PARTS, class X, class Q>
+DEVICE void quantize_turned(const X &x, const float *parts, Q *y, Q *turned, const quantized &q, double *sums)
+{
+    enum { SHARES = TURN_THREADS / TURN_TILE };
     __shared__ uint8_t tile[TURN_TILE][TURN_PITCH];
+    __shared__ real share[SHARES][TURN_TILE];
     constexpr int64_t across = COLUMNS ? (COLUMNS + TURN_TILE - 1) / TURN_TILE : 1;
     const int64_t row = blockIdx.x / across * TURN_TILE, column = blockIdx.x % across * TURN_TILE;
     const float inverse = 1.f / scale_to_use<Q>(q.scale, parts, PARTS);
-    real largest = 0;
-    for (int i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += TURN_THREADS) {
+    real largest = 0, sum = 0;
+    for (int i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += TURN_THREADS) { // a thread stays in its column
         const int r = i / TURN_TILE, c = i % TURN_TILE;
         if (row + r >= ROWS || column + c >= COLUMNS) continue;
         const int64_t at = (row + r) * COLUMNS + column + c;
-        tile[r][c] = encode<Q, 1>(get_pack<1>(x + at), inverse, &largest).item[0];
+        const pack<typename X::item, 1> one = x.template at<1>(at);
+        tile[r][c] = encode<Q, 1>(one, inverse, &largest).item[0];
         y[at].bits = tile[r][c];
+        if (SUMS) sum += (real)get(one.item[0]);
     }
+    if (SUMS) share[threadIdx.x / TURN_TILE][threadIdx.x % TURN_TILE] = sum;
     __syncthreads();
+    if (SUMS) join_columns<SHARES, COLUMNS>(share, sums);
     for (int i = threadIdx.x; i < TURN_TILE * TURN_TILE; i += TURN_THREADS) {
         const int c = i / TURN_TILE, r = i % TURN_TILE;
         if (row + r < ROWS && column + c < COLUMNS) turned[(column + c) * ROWS + row + r].bits = tile[r][c];
@@ -159,34 +190,36 @@ DEVICE void turn_bytes(uint32_t *row)
     row[2] = bytes_of(c, d, 0x5410u), row[3] = bytes_of(c, d, 0x7632u);
 }
 
-// The same where 8 divides rows and columns and packs are aligned: a thread turns 8 × 8 numbers in registers, and all its
-// loads are on their way at once. In shared memory a column's groups of 8 rows lie in an order that keeps the 16 threads
+// The same where 8 divides rows and columns and packs are aligned: a thread turns 8 × 8 numbers in registers, and four loads
+// are on their way at once: more would leave room for fewer threads. In shared memory a column's groups of 8 rows lie in an order that keeps the 16 threads
 // that write, or read, together in different banks.
-template <int64_t ROWS, int64_t COLUMNS, int64_t PARTS, class X, class Q>
-DEVICE void quantize_turned_packs(const X *x, const float *parts, Q *y, Q *turned, const quantized &q)
+template <bool SUMS, int64_t ROWS, int64_t COLUMNS, int64_t PARTS, class X, class Q>
+DEVICE void quantize_turned_packs(const X &x, const float *parts, Q *y, Q *turned, const quantized &q, double *sums)
 {
     enum { N = 8, GROUPS = TURN_TILE / N };
     __shared__ pack<uint32_t, 2> tile[TURN_TILE][GROUPS];
+    __shared__ pack<real, N> share[SUMS ? TURN_THREADS / 32 : 1][GROUPS]; // of each warp, which has two rows of threads
     constexpr int64_t across = COLUMNS ? (COLUMNS + TURN_TILE - 1) / TURN_TILE : 1;
     const int64_t row = blockIdx.x / across * TURN_TILE, column = blockIdx.x % across * TURN_TILE;
     const int down = threadIdx.x / GROUPS, right = threadIdx.x % GROUPS;
     const bool inside = row + down * N < ROWS && column + right * N < COLUMNS;
     const int64_t at = (row + down * N) * COLUMNS + column + right * N;
-    pack<X, N> these[N];
-#pragma unroll
-    for (int r = 0; r < N; r++)
-        if (inside) these[r] = get_pack<N>(x + at + r * COLUMNS);
     const float inverse = 1.f / scale_to_use<Q>(q.scale, parts, PARTS);
     uint32_t left_codes[N], right_codes[N], largest = 0;
+    pack<real, N> sum = {{0}};
+    pack<typename X::item, N> these[N];
 #pragma unroll
     for (int r = 0; r < N; r++) {
         if (!inside) break;
+        if (r % 4 == 0)
+            for (int ahead = r; ahead < r + 4; ahead++) these[ahead] = x.template at<N>(at + ahead * COLUMNS);
         uint32_t pairs[N / 2];
 #pragma unroll
         for (int k = 0; k < N; k += 2) {
             const float low = (float)get(these[r].item[k]), high = (float)get(these[r].item[k + 1]);
             largest = larger_bits(largest, low);
             largest = larger_bits(largest, high);
+            if (SUMS) sum.item[k] += (real)low, sum.item[k + 1] += (real)high;
             pairs[k / 2] = f8_pair(Q{0}, to_encode(low, inverse), to_encode(high, inverse));
         }
         left_codes[r] = pairs[0] | pairs[1] << 16;
@@ -204,7 +237,12 @@ DEVICE void quantize_turned_packs(const X *x, const float *parts, Q *y, Q *turne
             tile[right * N + 4 + k][down ^ right] = pack<uint32_t, 2>{{right_codes[k], right_codes[4 + k]}};
         }
     }
+    if (SUMS) {
+        for (int k = 0; k < N; k++) sum.item[k] += __shfl_xor_sync(0xffffffffu, sum.item[k], GROUPS);
+        if (threadIdx.x % 32 < GROUPS) share[threadIdx.x / 32][right] = sum;
+    }
     __syncthreads();
+    if (SUMS) join_columns<TURN_THREADS / 32, COLUMNS>((const real(*)[TURN_TILE])share, sums);
 #pragma unroll
     for (int i = threadIdx.x; i < TURN_TILE * GROUPS; i += TURN_THREADS) {
         const int c = i / GROUPS, group = i % GROUPS;

@@ -1,4 +1,4 @@
-/* quantize, quantize_both: y = x / scale in f8, the scale that was used, and the largest magnitude of x.  x: f32, f16, bf16,
+/* quantize, quantize_both, quantize_sum: y = x / scale in f8, the scale that was used, and the largest magnitude of x.  x: f32, f16, bf16,
  * row-major.
  * Numerics: the division is a multiplication by the scale's inverse in f32; the rounding is base/half.c's.
  * Threads: blocks of x; the largest magnitudes of blocks wait in the workspace.
@@ -77,15 +77,36 @@ static ht_status quantize_run(const ht_launch *launch)
     return HT_OK;
 }
 
-static ht_status quantize_both_run(const ht_launch *launch)
+static void turn(const ht_launch *launch)
 {
     const ht_type *x = launch->call->in[0];
     const uint8_t *codes = launch->out[0];
     uint8_t *turned = launch->out[1];
     int64_t columns = x->dim[x->rank - 1], rows = columns ? ht_type_elems(x) / columns : 0;
-    quantize(launch, launch->out[2], launch->out[3]);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) turned[c * rows + r] = codes[r * columns + c];
+}
+
+static ht_status quantize_both_run(const ht_launch *launch)
+{
+    quantize(launch, launch->out[2], launch->out[3]);
+    turn(launch);
+    return HT_OK;
+}
+
+static ht_status quantize_sum_run(const ht_launch *launch)
+{
+    const ht_type *x = launch->call->in[0];
+    const quantize_job job = {.x = launch->in[0], .from = x->dtype};
+    int64_t columns = x->dim[x->rank - 1], rows = columns ? ht_type_elems(x) / columns : 0;
+    float *sums = launch->out[2];
+    quantize(launch, launch->out[3], launch->out[4]);
+    turn(launch);
+    for (int64_t c = 0; c < columns; c++) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++) sum += (double)element(&job, r * columns + c);
+        sums[c] = (float)sum;
+    }
     return HT_OK;
 }
 
@@ -101,7 +122,7 @@ static const char *can(const ht_call *call, const ht_target *target)
     return ht_refuse_strided(call);
 }
 
-extern const ht_kernel ht_kernel_quantize, ht_kernel_quantize_both;
+extern const ht_kernel ht_kernel_quantize, ht_kernel_quantize_both, ht_kernel_quantize_sum;
 const ht_kernel ht_kernel_quantize = {.size = sizeof(ht_kernel),
                                       .op = "quantize",
                                       .name = "quantize",
@@ -114,3 +135,9 @@ const ht_kernel ht_kernel_quantize_both = {.size = sizeof(ht_kernel),
                                            .can = can,
                                            .workspace = workspace,
                                            .run = quantize_both_run};
+const ht_kernel ht_kernel_quantize_sum = {.size = sizeof(ht_kernel),
+                                          .op = "quantize_sum",
+                                          .name = "quantize_sum",
+                                          .can = can,
+                                          .workspace = workspace,
+                                          .run = quantize_sum_run};

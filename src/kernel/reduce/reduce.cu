@@ -49,17 +49,17 @@ DEVICE void deliver(typename F::total x, int64_t output, int64_t part, Y *y, typ
 // of an output, N neighbours at a time.
 template <class F, int64_t OUTPUTS, int64_t LENGTH, int64_t PARTS, int64_t PART, int64_t RUN, int N, int WIDTH, int THREADS,
           class X, class Y>
-DEVICE void reduce_runs(const X *x, Y *y, typename F::total *partials)
+DEVICE void reduce_runs(const X &x, Y *y, typename F::total *partials)
 {
     const int64_t group = (int64_t)blockIdx.x * (THREADS / WIDTH) + threadIdx.x / WIDTH;
     const int64_t output = group / PARTS, first = group % PARTS * PART;
     const int64_t end = first + PART < LENGTH ? first + PART : LENGTH;
     typename F::part folded = F::none();
     if (output < OUTPUTS) {
-        x += axes::kept(output);
+        const int64_t start = axes::kept(output);
 #pragma unroll 4
         for (int64_t at = first + (int64_t)(threadIdx.x % WIDTH) * N; at < end; at += WIDTH * N) {
-            const pack<X, N> these = get_pack<N>(x + axes::reduced(at / RUN) + at % RUN);
+            const pack<typename X::item, N> these = x.template at<N>(start + axes::reduced(at / RUN) + at % RUN);
             for (int k = 0; k < N; k++) folded = F::take(folded, these.item[k]);
         }
     }
@@ -75,7 +75,7 @@ DEVICE void reduce_runs(const X *x, Y *y, typename F::total *partials)
 // times N columns.
 template <class F, int64_t OUTPUTS, int64_t LENGTH, int64_t PARTS, int64_t PART, int64_t RUN, int N, int COLUMNS, int THREADS,
           class X, class Y>
-DEVICE void reduce_columns(const X *x, Y *y, typename F::total *partials)
+DEVICE void reduce_columns(const X &x, Y *y, typename F::total *partials)
 {
     constexpr int64_t TILES = (RUN + COLUMNS * N - 1) / (COLUMNS * N);
     const int64_t part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS % TILES, outer = blockIdx.x / PARTS / TILES;
@@ -84,10 +84,10 @@ DEVICE void reduce_columns(const X *x, Y *y, typename F::total *partials)
     typename F::part folded[N];
     for (int k = 0; k < N; k++) folded[k] = F::none();
     if (column < RUN) {
-        x += axes::kept(outer) + column;
-#pragma unroll 4
+        const int64_t start = axes::kept(outer) + column;
+#pragma unroll(X::AHEAD)
         for (int64_t row = part * PART + threadIdx.x / COLUMNS; row < end; row += THREADS / COLUMNS) {
-            const pack<X, N> these = get_pack<N>(x + axes::reduced(row));
+            const pack<typename X::item, N> these = x.template at<N>(start + axes::reduced(row));
             for (int k = 0; k < N; k++) folded[k] = F::take(folded[k], these.item[k]);
         }
     }

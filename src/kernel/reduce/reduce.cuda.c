@@ -1,7 +1,8 @@
 /* sum, mean, reduce_max, norm over any axes.  x, y: any float but f8, row-major, x also in another order
  * that keeps that of the results; of sum also i32 and i64.
  * Threads: outputs, and parts of each reduction, whose results wait in the workspace and are joined in order.  How a
- * reduction is split follows from its shape alone.  Traffic: 1 read.  Bound: bandwidth. */
+ * reduction is split follows from its shape alone, so point-wise calls before it do not change its bits.  Traffic: 1 read.
+ * Bound: bandwidth. */
 #include <string.h>
 
 #include "kernel/cuda/cuda.h"
@@ -15,6 +16,7 @@ enum {
     BLOCKS = 1024,          /* that fill a device */
     MOST_THREAD_ROWS = 128, /* that a thread folds */
     FEW_THREAD_ROWS = 8,
+    RESIDENT = 4, /* blocks with calls before them: else the compiler saves registers that loads could use */
 };
 
 static const char *can(const ht_call *call, const ht_target *target)
@@ -82,57 +84,82 @@ static void write_axes(ht_text *text, const char *name, const ht_reduce_axes *ax
     ht_text_add(text, "; }\n");
 }
 
-static void emit_runs(ht_cuda_emission *e, const ht_launch *launch, const reduction *r, const char *fold)
+/* How a grid folds. */
+typedef struct folding {
+    const char *name; /* of the fold in reduce.cu */
+    const ht_cuda_fold *by;
+    const reduction *r;
+    int pack;
+} folding;
+
+static void emit_runs(ht_cuda_emission *e, const folding *f)
 {
-    const ht_reduce_shape *s = &r->shape;
+    const ht_reduce_shape *s = &f->r->shape;
     int width = s->length <= SHORT ? WARP : HT_CUDA_THREADS;
-    ht_cuda_add_grid(e, ht_cuda_blocks(s->outputs * r->parts, HT_CUDA_THREADS / width), HT_CUDA_THREADS, 0,
-                     "reduce_runs<%s, %lld, %lld, %lld, %lld, %lld, %d, %d, %d>(in0, out0, (%s::total *)workspace);",
-                     fold, (long long)s->outputs, (long long)s->length, (long long)r->parts, (long long)r->part,
-                     (long long)(s->run ? s->run : 1), ht_cuda_pack(launch, s->run, PACK), width, HT_CUDA_THREADS,
-                     fold);
+    ht_cuda_add_grid(e, ht_cuda_blocks(s->outputs * f->r->parts, HT_CUDA_THREADS / width), HT_CUDA_THREADS, 0,
+                     "reduce_runs<%s, %lld, %lld, %lld, %lld, %lld, %d, %d, %d>(%s, out%d, (%s::total *)workspace);",
+                     f->name, (long long)s->outputs, (long long)s->length, (long long)f->r->parts,
+                     (long long)f->r->part, (long long)(s->run ? s->run : 1), f->pack, width, HT_CUDA_THREADS,
+                     f->by->source.data, f->by->out, f->name);
 }
 
-static void emit_columns(ht_cuda_emission *e, const ht_launch *launch, const reduction *r, const char *fold)
+static void emit_columns(ht_cuda_emission *e, const folding *f)
 {
-    const ht_reduce_shape *s = &r->shape;
-    int pack = ht_cuda_pack(launch, s->run, PACK);
-    int64_t tiles = round_up(s->run, (int64_t)r->columns * pack);
-    ht_cuda_add_grid(e, r->parts * tiles * s->kept.count, HT_CUDA_THREADS, 0,
-                     "reduce_columns<%s, %lld, %lld, %lld, %lld, %lld, %d, %d, %d>(in0, out0, (%s::total *)workspace);",
-                     fold, (long long)s->outputs, (long long)s->length, (long long)r->parts, (long long)r->part,
-                     (long long)s->run, pack, r->columns, HT_CUDA_THREADS, fold);
+    const ht_reduce_shape *s = &f->r->shape;
+    int64_t tiles = round_up(s->run, (int64_t)f->r->columns * f->pack);
+    if (e->launch->fused) e->resident = RESIDENT;
+    ht_cuda_add_grid(e, f->r->parts * tiles * s->kept.count, HT_CUDA_THREADS, 0,
+                     "reduce_columns<%s, %lld, %lld, %lld, %lld, %lld, %d, %d, %d>(%s, out%d, (%s::total *)workspace);",
+                     f->name, (long long)s->outputs, (long long)s->length, (long long)f->r->parts,
+                     (long long)f->r->part, (long long)s->run, f->pack, f->r->columns, HT_CUDA_THREADS,
+                     f->by->source.data, f->by->out, f->name);
 }
 
-static void emit_join(ht_cuda_emission *e, const reduction *r, const char *fold)
+static void emit_join(ht_cuda_emission *e, const folding *f)
 {
+    const reduction *r = f->r;
     int columns = 1;
     while (columns < PACK && columns < r->shape.outputs) columns *= 2;
     ht_cuda_add_grid(e, ht_cuda_blocks(r->shape.outputs, columns), HT_CUDA_THREADS, 0,
-                     "reduce_join<%s, %lld, %lld, %lld, %d, %d>((const %s::total *)workspace, out0);", fold,
+                     "reduce_join<%s, %lld, %lld, %lld, %d, %d>((const %s::total *)workspace, out%d);", f->name,
                      (long long)r->shape.outputs, (long long)r->shape.length, (long long)r->parts, columns,
-                     HT_CUDA_THREADS, fold);
+                     HT_CUDA_THREADS, f->name, f->by->out);
 }
 
-static void emit_reduction(ht_cuda_emission *e, const ht_launch *launch, const char *fold)
+static void emit_reduction(ht_cuda_emission *e, const ht_launch *launch, const char *name)
 {
-    reduction r = reduction_of(launch->call);
+    reduction r = reduction_of(ht_cuda_fold_call(launch));
     if (r.shape.outputs == 0) return;
+    int pack = ht_cuda_pack(launch, r.shape.run, PACK);
+    ht_cuda_fold by = ht_cuda_fold_begin(e, launch, pack);
+    const folding f = {name, &by, &r, pack};
     ht_text_add(&e->text, "struct axes {\n");
     write_axes(&e->text, "kept", &r.shape.kept);
     write_axes(&e->text, "reduced", &r.shape.reduced);
     ht_text_add(&e->text, "};\n");
     ht_cuda_include(e, "reduce");
     if (r.shape.run_reduced)
-        emit_runs(e, launch, &r, fold);
+        emit_runs(e, &f);
     else
-        emit_columns(e, launch, &r, fold);
-    if (r.parts > 1) emit_join(e, &r, fold);
+        emit_columns(e, &f);
+    e->resident = 0;
+    if (r.parts > 1) emit_join(e, &f);
+    ht_cuda_fold_free(e, &by);
+}
+
+/* Sums of columns are what follows point-wise calls: gradients of biases. */
+static const char *takes(const ht_call *call, const ht_fusion *fusion, const ht_target *target)
+{
+    (void)target;
+    const char *reason = ht_cuda_refuse_before(call, fusion);
+    if (!reason && ht_reduce_shape_of(call).run_reduced) reason = "it is no sum of columns";
+    return reason;
 }
 
 static void sum(ht_cuda_emission *e, const ht_launch *launch)
 {
-    emit_reduction(e, launch, ht_dtype_is_float(launch->call->in[0]->dtype) ? "fold_sum" : "fold_integers");
+    emit_reduction(e, launch,
+                   ht_dtype_is_float(ht_cuda_fold_call(launch)->in[0]->dtype) ? "fold_sum" : "fold_integers");
 }
 
 static void mean(ht_cuda_emission *e, const ht_launch *launch)
@@ -150,7 +177,8 @@ static void norm(ht_cuda_emission *e, const ht_launch *launch)
     emit_reduction(e, launch, "fold_squares");
 }
 
-HT_CUDA_KERNEL(sum, can, workspace, sum)
-HT_CUDA_KERNEL(mean, can, workspace, mean)
-HT_CUDA_KERNEL(reduce_max, can, workspace, reduce_max)
-HT_CUDA_KERNEL(norm, can, workspace, norm)
+#define REDUCTION(op) const ht_kernel ht_kernel_cuda_##op = {HT_CUDA_FIELDS(op, can, workspace, op), .takes = takes};
+REDUCTION(sum)
+REDUCTION(mean)
+REDUCTION(reduce_max)
+REDUCTION(norm)
