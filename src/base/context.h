@@ -10,8 +10,6 @@ struct ht_pool;
 struct ht_arena;
 struct ht_device;
 
-enum { HT_CONTEXT_DEVICES = 8 };
-
 struct ht_context {
     ht_status status; /* of the last failure */
     char message[1024];
@@ -27,7 +25,7 @@ struct ht_context {
     size_t op_index_capacity;
     const struct ht_kernel **kernels;
     size_t kernel_count, kernel_capacity;
-    struct ht_device *devices[HT_CONTEXT_DEVICES]; /* that were opened; device/ owns them */
+    struct ht_device *devices; /* that were opened, the newest first; device/ owns them */
 };
 
 #endif

@@ -16,10 +16,30 @@ static const char *next_word(const char *at, size_t *length)
     return at;
 }
 
+static bool is_numbered(const char *choice, size_t length)
+{
+    return length >= 2 && memcmp(choice + length - 2, ":N", 2) == 0;
+}
+
+/* "cuda:3" for "cuda:N". */
+static bool fits_numbered(const char *choice, size_t length, const char *word)
+{
+    enum { MOST_DIGITS = 3 };
+    if (strncmp(choice, word, length - 1) != 0) return false;
+    size_t digits = strspn(word + length - 1, "0123456789");
+    return digits > 0 && digits <= MOST_DIGITS && word[length - 1 + digits] == '\0';
+}
+
 bool ht_key_choice(const ht_key *key, const char *word, const char **spelling, size_t *length)
 {
     for (const char *at = key->choices; *at != '\0'; at += *length + (at[*length] == '|')) {
         *spelling = next_word(at, length);
+        if (is_numbered(*spelling, *length)) {
+            if (!fits_numbered(*spelling, *length, word)) continue;
+            *spelling = word;
+            *length = strlen(word);
+            return true;
+        }
         if (strlen(word) == *length && strncasecmp(word, *spelling, *length) == 0) return true;
     }
     return false;

@@ -13,7 +13,8 @@ typedef enum ht_key_kind {
     HT_KEY_INT,
     HT_KEY_NUMBER,
     HT_KEY_TEXT,
-    HT_KEY_CHOICE,  /* one word of `choices`, upper or lower case; read back as the table spells it */
+    HT_KEY_CHOICE,  /* one word of `choices`, upper or lower case; read back as the table spells it. "cuda:N" in a table
+                     * stands for all words with a number there */
     HT_KEY_INTS,    /* a list; one alone may stand without brackets */
     HT_KEY_NUMBERS, /* likewise */
     HT_KEY_TEXTS,   /* likewise */

@@ -163,7 +163,7 @@ static const cli_option options[] = {
     {"--target", "FILE", CLI_TEXT, offsetof(opt_job, target_file),
      .help = "the machine to optimise for (see halftone target); this one when it is left out", .form = 1,
      .takes = "a file"},
-    {"--device", "NAME", CLI_TEXT, offsetof(opt_job, device), .help = "what computes on it: cpu, fake or cuda",
+    {"--device", "NAME", CLI_TEXT, offsetof(opt_job, device), .help = "what computes on it: cpu, fake, cuda or cuda:N",
      .form = 1, .takes = "the name of a device"},
     {"--list", NULL, CLI_FLAG, offsetof(opt_job, list), .help = "the pipeline: its passes in the order that runs",
      .form = 2, .flags = CLI_INSTEAD | CLI_NEEDED},

@@ -321,7 +321,7 @@ static void add_header(ht_text *text, const ht_plan *plan)
 {
     const ht_target *target = &plan->target;
     if (target->device == HT_DEVICE_CUDA)
-        ht_text_add(text, "%s; kernels for a cuda device\n\n", plan->precision);
+        ht_text_add(text, "%s; kernels for device %s\n\n", plan->precision, plan->device);
     else
         ht_text_add(text, "%s; kernels for %s, %d threads\n\n", plan->precision, ht_isa_name(target->isa),
                     target->threads);
@@ -405,7 +405,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     ht_json_writer json = {.text = text};
     ht_json_begin_object(&json, NULL);
     ht_json_put_text(&json, "precision", e->plan->precision);
-    ht_json_put_text(&json, "device", ht_device_kind_names[e->plan->target.device]);
+    ht_json_put_text(&json, "device", e->plan->device);
     ht_json_put_text(&json, "isa", ht_isa_name(e->plan->target.isa));
     ht_json_put_hash(&json, "model_hash", e->plan->model_hash);
     ht_json_line(&json, 1);

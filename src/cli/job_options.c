@@ -15,28 +15,30 @@ static int take_set(const cli_given *given, char *value)
     return CLI_DONE;
 }
 
-static const char *const devices[] = {"auto",
-#define HT_DEVICE(name) #name,
-#include "device/devices.def"
-#undef HT_DEVICE
-                                      NULL};
+static bool is_device(const char *name)
+{
+    ht_device_kind kind;
+    int number;
+    ht_context unheard = {0}; /* the option's own message says more */
+    return ht_device_name_read(&unheard, name, &kind, &number) == HT_OK;
+}
 
 /* Short for a setting, so that the job's key and the option are one. */
 static int take_device(const cli_given *given, char *value)
 {
     cli_job *job = given->at;
-    for (size_t i = 0; devices[i]; i++) {
-        if (strcmp(devices[i], value) != 0) continue;
-        snprintf(job->device, sizeof job->device, "halftone.device=%s", value);
-        return take_set(given, job->device);
-    }
-    return cli_fail(CLI_WRONG, "%s: --device takes %s, not '%s'", given->command->name, given->option->takes, value);
+    if (strcmp(value, "auto") != 0 && !is_device(value))
+        return cli_fail(CLI_WRONG, "%s: --device takes %s, not '%s'", given->command->name, given->option->takes,
+                        value);
+    snprintf(job->device, sizeof job->device, "halftone.device=%s", value);
+    return take_set(given, job->device);
 }
 
 const cli_option cli_device_rows[] = {
     {"--device", "NAME", CLI_TAKEN, 0,
-     .help = "where the model computes: cpu, cuda, fake (an accelerator for tests), or auto, a GPU if there is one",
-     .takes = "auto, cpu, cuda or fake", .take = take_device},
+     .help = "where the model computes: cpu, cuda, cuda:1 (the second GPU), fake (an accelerator for tests), or "
+             "auto, a GPU if there is one",
+     .takes = "auto, cpu, cuda, cuda:N or fake", .take = take_device},
     {0},
 };
 

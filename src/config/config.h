@@ -71,7 +71,7 @@ typedef struct ht_train_config {
     double scale_min;
     bool masters;                      /* false: parameters are half themselves */
     bool half_gradients, half_moments; /* accumulators and the optimiser's state are half, too */
-    const char *device;                /* "auto", "cpu", "fake", "cuda" */
+    const char *device;                /* "auto", "cpu", "fake", "cuda", "cuda:1" */
     bool cuda_graphs;                  /* a GPU gets a step as one command */
     bool deterministic, tf32;          /* false: sums on a GPU may have any order; products of f32 there as tf32 */
     const char *disk_folder;           /* for what lies in @disk; NULL: none is given */

@@ -68,7 +68,7 @@ static const char device_choices[] = "|auto"
 #define HT_DEVICE(name) "|" #name
 #include "device/devices.def"
 #undef HT_DEVICE
-    ;
+                                     "|cuda:N";
 static const char task_choices[] =
 #define HT_TASK(id, name) "|" name
 #include "base/tasks.def"

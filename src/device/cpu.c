@@ -41,8 +41,9 @@ static bool cpu_host_address(const ht_device *device)
 
 /* ---- cpu ---- */
 
-static ht_status cpu_open(ht_device **out, ht_context *ctx)
+static ht_status cpu_open(ht_device **out, ht_context *ctx, int number)
 {
+    (void)number;
     return open_class(out, ctx, &ht_device_cpu);
 }
 
@@ -141,8 +142,9 @@ const ht_device_class ht_device_cpu = {
 
 /* ---- host ---- */
 
-static ht_status host_open(ht_device **out, ht_context *ctx)
+static ht_status host_open(ht_device **out, ht_context *ctx, int number)
 {
+    (void)number;
     return open_class(out, ctx, &ht_device_host);
 }
 

@@ -18,14 +18,12 @@ enum {
     CAPTURE_RELAXED = 2,      /* other threads may do what they like meanwhile */
 };
 
-/* Which context a thread has is asked for before every command; setting it costs more. */
-static _Thread_local const void *entered;
-
+/* Asked for before every command: the program around us may set another one, and setting it costs more. */
 void cuda_enter(const cuda_device *d)
 {
-    if (entered == d->context) return;
+    void *current = NULL;
+    if (d->driver->cuCtxGetCurrent(&current) == 0 && current == d->context) return;
     d->driver->cuCtxSetCurrent(d->context);
-    entered = d->context;
 }
 
 ht_status cuda_check(const cuda_device *d, int result, const char *what)
@@ -33,51 +31,61 @@ ht_status cuda_check(const cuda_device *d, int result, const char *what)
     const char *text = NULL;
     if (result == 0) return HT_OK;
     d->driver->cuGetErrorString(result, &text);
-    HT_FAIL(d->base.ctx, result == 2 ? HT_ENOMEM : HT_EDEVICE, "device cuda: %s: %s (error %d)", what,
+    HT_FAIL(d->base.ctx, result == 2 ? HT_ENOMEM : HT_EDEVICE, "device %s: %s: %s (error %d)", d->name, what,
             text ? text : "unknown", result);
 }
 
 /* ---- open ---- */
 
-static ht_status check_machine(cuda_device *d, int device)
+static ht_status check_machine(cuda_device *d)
 {
+    const cuda_driver *driver = d->driver;
     int version = 0, major = 0, minor = 0;
-    char name[128] = "";
-    HT_TRY(cuda_check(d, d->driver->cuDriverGetVersion(&version), "asking for the driver's version"));
+    HT_TRY(cuda_check(d, driver->cuDriverGetVersion(&version), "asking for the driver's version"));
     if (version < OLDEST_DRIVER)
-        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device cuda: the driver serves CUDA %d.%d; %d.%d is the oldest that works",
-                version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
-    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&major, MAJOR, device), "asking for the architecture"));
-    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&minor, MINOR, device), "asking for the architecture"));
-    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&d->limits.processors, PROCESSORS, device),
+        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device %s: the driver serves CUDA %d.%d; %d.%d is the oldest that works",
+                d->name, version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+    HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&major, MAJOR, d->handle), "asking for the architecture"));
+    HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&minor, MINOR, d->handle), "asking for the architecture"));
+    HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&d->limits.processors, PROCESSORS, d->handle),
                       "counting processors"));
-    HT_TRY(cuda_check(d, d->driver->cuDeviceGetAttribute(&d->limits.shared_bytes, SHARED_BYTES, device),
+    HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&d->limits.shared_bytes, SHARED_BYTES, d->handle),
                       "asking for shared memory"));
-    HT_TRY(cuda_check(d, d->driver->cuDeviceGetName(name, sizeof name, device), "asking for the name"));
+    HT_TRY(cuda_check(d, driver->cuDeviceGetName(d->model, sizeof d->model, d->handle), "asking for the name"));
     d->architecture = major * 10 + minor;
-    int driver = 0;
-    (void)d->driver->cuDriverGetVersion(&driver);
-    d->hash = ht_hash_bytes(ht_hash_text(name), &driver, sizeof driver);
+    d->hash = ht_hash_bytes(ht_hash_text(d->model), &version, sizeof version);
     if (d->architecture < OLDEST_ARCHITECTURE)
-        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device cuda: %s is of architecture %d; %d is the oldest that works", name,
-                d->architecture, OLDEST_ARCHITECTURE);
-    ht_note(d->base.ctx, HT_LOG_INFO, "device cuda: %s, sm_%d", name, d->architecture);
+        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device %s: %s is of architecture %d; %d is the oldest that works", d->name,
+                d->model, d->architecture, OLDEST_ARCHITECTURE);
+    ht_note(d->base.ctx, HT_LOG_INFO, "device %s: %s, sm_%d", d->name, d->model, d->architecture);
     return HT_OK;
 }
 
-static ht_status find_machine(cuda_device *d)
+/* The driver counts what CUDA_VISIBLE_DEVICES leaves. */
+static ht_status no_such_gpu(const cuda_device *d, int number, int count)
 {
-    int count = 0, device = 0;
-    HT_TRY(cuda_check(d, d->driver->cuInit(0), "starting the driver"));
-    HT_TRY(cuda_check(d, d->driver->cuDeviceGetCount(&count), "counting GPUs"));
-    if (d->number >= count)
-        HT_FAIL(d->base.ctx, HT_ENOTSUP, "there is no GPU %d: the driver sees %d", d->number, count);
-    HT_TRY(cuda_check(d, d->driver->cuDeviceGet(&device, d->number), "finding the GPU"));
-    HT_TRY(check_machine(d, device));
-    return cuda_check(d, d->driver->cuDevicePrimaryCtxRetain(&d->context, device), "opening the GPU");
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char why[160] = "";
+    if (visible) snprintf(why, sizeof why, "; CUDA_VISIBLE_DEVICES is \"%.100s\"", visible);
+    HT_FAIL(d->base.ctx, count ? HT_EINVAL : HT_ENOTSUP, "there is no GPU %d: the driver sees %d%s", number, count,
+            why);
 }
 
-static ht_status cuda_open(ht_device **out, ht_context *ctx)
+static ht_status find_machine(cuda_device *d, int number)
+{
+    enum { NO_DEVICE = 100 }; /* CUDA_ERROR_NO_DEVICE */
+    int count = 0, started = d->driver->cuInit(0);
+    if (started != NO_DEVICE) {
+        HT_TRY(cuda_check(d, started, "starting the driver"));
+        HT_TRY(cuda_check(d, d->driver->cuDeviceGetCount(&count), "counting GPUs"));
+    }
+    if (number >= count) return no_such_gpu(d, number, count);
+    HT_TRY(cuda_check(d, d->driver->cuDeviceGet(&d->handle, number), "finding the GPU"));
+    HT_TRY(check_machine(d));
+    return cuda_check(d, d->driver->cuDevicePrimaryCtxRetain(&d->context, d->handle), "opening the GPU");
+}
+
+static ht_status cuda_open(ht_device **out, ht_context *ctx, int number)
 {
     const char *reason;
     const cuda_driver *driver = cuda_driver_open(&reason);
@@ -86,7 +94,11 @@ static ht_status cuda_open(ht_device **out, ht_context *ctx)
     cuda_device *d = calloc(1, sizeof *d);
     if (!d) HT_FAIL(ctx, HT_ENOMEM, "out of memory for the device cuda");
     *d = (cuda_device){.base = {.class = &ht_device_cuda, .ctx = ctx}, .driver = driver};
-    ht_status status = find_machine(d);
+    if (number)
+        snprintf(d->name, sizeof d->name, "cuda:%d", number);
+    else
+        snprintf(d->name, sizeof d->name, "cuda");
+    ht_status status = find_machine(d, number);
     if (status == HT_OK)
         *out = &d->base;
     else
@@ -153,8 +165,8 @@ static void cuda_close(ht_device *device)
     cuda_enter(d);
     free_kept(d);
     cuda_programs_free(d);
-    d->driver->cuDevicePrimaryCtxRelease_v2(d->number);
-    entered = NULL;
+    d->driver->cuCtxSetCurrent(NULL); /* no thread goes on with a context that may be gone */
+    d->driver->cuDevicePrimaryCtxRelease_v2(d->handle);
     free(d);
 }
 
@@ -175,9 +187,8 @@ static void cuda_describe(ht_device *device, ht_target *target)
     };
     const cuda_device *d = (const cuda_device *)device;
     size_t bytes = 0;
-    int number = 0;
-    if (d->driver->cuDeviceGet(&number, d->number) == 0 && d->driver->cuDeviceTotalMem_v2(&bytes, number) == 0)
-        target->memory_bytes[HT_SPACE_MAIN] = (int64_t)bytes;
+    if (d->driver->cuDeviceTotalMem_v2(&bytes, d->handle) == 0) target->memory_bytes[HT_SPACE_MAIN] = (int64_t)bytes;
+    snprintf(target->name, sizeof target->name, "%.*s", (int)sizeof target->name - 1, d->model);
     target->libraries = 0;
     for (int i = 0; i < HT_LIBRARY_COUNT; i++)
         if (has_library(files[i], functions[i])) target->libraries |= 1u << i;
@@ -194,8 +205,8 @@ static ht_status cuda_alloc(ht_device *device, size_t bytes, void **out)
     cuda_enter(d);
     HT_TRY(cuda_check(d, d->driver->cuMemGetInfo_v2(&free_bytes, &total), "asking for free memory"));
     if (bytes > free_bytes)
-        HT_FAIL(device->ctx, HT_ENOMEM, "device cuda: %zu bytes are wanted, %zu of %zu are free: %zu too few", bytes,
-                free_bytes, total, bytes - free_bytes);
+        HT_FAIL(device->ctx, HT_ENOMEM, "device %s: %zu bytes are wanted, %zu of %zu are free: %zu too few", d->name,
+                bytes, free_bytes, total, bytes - free_bytes);
     HT_TRY(cuda_check(d, d->driver->cuMemAlloc_v2(&address, bytes), "taking memory"));
     *out = (void *)(uintptr_t)address;
     return cuda_check(d, d->driver->cuMemsetD8_v2(address, 0, bytes), "clearing memory");
@@ -269,9 +280,28 @@ static ht_status cuda_queue_create(ht_device *device, ht_queue **out)
 static void cuda_queue_free(ht_queue *queue)
 {
     const cuda_device *d = device_of(queue);
-    d->driver->cuStreamSynchronize(ht_cuda_stream(queue));
-    d->driver->cuStreamDestroy_v2(ht_cuda_stream(queue));
+    if (!((cuda_queue *)queue)->borrowed) {
+        d->driver->cuStreamSynchronize(ht_cuda_stream(queue));
+        d->driver->cuStreamDestroy_v2(ht_cuda_stream(queue));
+    }
     free(queue);
+}
+
+static ht_status cuda_queue_borrow(ht_device *device, void *stream, ht_queue **out)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    void *context = NULL;
+    *out = NULL;
+    cuda_enter(d);
+    HT_TRY(cuda_check(d, d->driver->cuStreamGetCtx(stream, &context), "asking for a stream's context"));
+    if (context != d->context)
+        HT_FAIL(device->ctx, HT_EINVAL, "the stream belongs to another GPU or context than the primary one of %s",
+                d->name);
+    cuda_queue *q = calloc(1, sizeof *q);
+    if (!q) HT_FAIL(device->ctx, HT_ENOMEM, "out of memory for a queue");
+    *q = (cuda_queue){.base = {.device = device}, .stream = stream, .borrowed = true};
+    *out = &q->base;
+    return HT_OK;
 }
 
 static ht_status cuda_event_create(ht_device *device, ht_event **out)
@@ -447,6 +477,7 @@ const ht_device_class ht_device_cuda = {
     .host_free = cuda_host_free,
     .queue_create = cuda_queue_create,
     .queue_free = cuda_queue_free,
+    .queue_borrow = cuda_queue_borrow,
     .event_create = cuda_event_create,
     .event_free = cuda_event_free,
     .prepare = cuda_prepare,

@@ -9,7 +9,10 @@ typedef struct cuda_kept cuda_kept;
 typedef struct cuda_device {
     ht_device base;
     const cuda_driver *driver;
-    int number, architecture; /* 90: sm_90 */
+    char name[16];    /* "cuda:1" */
+    char model[128];  /* as the driver names it */
+    int handle;       /* the driver's */
+    int architecture; /* 90: sm_90 */
     ht_cuda_limits limits;
     uint64_t hash; /* of its model and driver */
     void *context;
@@ -20,6 +23,7 @@ typedef struct cuda_device {
 typedef struct cuda_queue {
     ht_queue base;
     void *stream;
+    bool borrowed; /* the stream is the caller's */
 } cuda_queue;
 
 /* Makes the device's context that of the calling thread. */

@@ -10,52 +10,67 @@ static const ht_device_class *const classes[] = {
 #undef HT_DEVICE
     &ht_device_host};
 enum { CLASSES = sizeof classes / sizeof classes[0] };
-_Static_assert((int)CLASSES <= (int)HT_CONTEXT_DEVICES, "a context holds one device of each class");
 
-static const char names[] =
-#define HT_DEVICE(name) " " #name
-#include "device/devices.def"
-#undef HT_DEVICE
-    ;
-
-static int find(const char *name)
+static const ht_device_class *find_class(const char *name)
 {
     for (int i = 0; i < CLASSES; i++)
-        if (strcmp(classes[i]->name, name) == 0) return i;
-    return -1;
+        if (strcmp(classes[i]->name, name) == 0) return classes[i];
+    return NULL;
+}
+
+/* The class and the number of a device's name. */
+static ht_status read_name(ht_context *ctx, const char *name, const ht_device_class **class, int *number)
+{
+    ht_device_kind kind;
+    *number = 0;
+    *class = strcmp(name, ht_device_host.name) == 0 ? &ht_device_host : NULL; /* no target computes there */
+    if (*class) return HT_OK;
+    HT_TRY(ht_device_name_read(ctx, name, &kind, number));
+    *class = find_class(ht_device_kind_names[kind]);
+    return HT_OK;
 }
 
 ht_status ht_device_class_find(const ht_device_class **out, ht_context *ctx, const char *name)
 {
-    int i = find(name);
-    *out = i < 0 ? NULL : classes[i];
-    if (i < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s'; there are%s", name, names);
+    int number;
+    *out = NULL;
+    return read_name(ctx, name, out, &number);
+}
+
+static ht_status get(ht_device **out, ht_context *ctx, const ht_device_class *class, int number)
+{
+    *out = ctx->devices;
+    while (*out && ((*out)->class != class || (*out)->number != number)) *out = (*out)->next;
+    if (*out) return HT_OK;
+    HT_TRY(class->open(out, ctx, number));
+    (*out)->number = number;
+    (*out)->next = ctx->devices;
+    ctx->devices = *out;
     return HT_OK;
 }
 
 ht_status ht_device_get(ht_device **out, ht_context *ctx, const char *name)
 {
     const ht_device_class *class;
+    int number;
     *out = NULL;
-    HT_TRY(ht_device_class_find(&class, ctx, name));
-    ht_device **device = &ctx->devices[find(name)];
-    if (!*device) HT_TRY(class->open(device, ctx));
-    *out = *device;
-    return HT_OK;
+    HT_TRY(read_name(ctx, name, &class, &number));
+    return get(out, ctx, class, number);
 }
 
 void ht_device_describe(ht_context *ctx, ht_target *target)
 {
-    const ht_device_class *class = classes[find(ht_device_kind_names[target->device])];
+    const ht_device_class *class = find_class(ht_device_kind_names[target->device]);
     ht_device *device;
-    if (class->describe && ht_device_get(&device, ctx, class->name) == HT_OK) class->describe(device, target);
+    if (class->describe && get(&device, ctx, class, target->device_number) == HT_OK) class->describe(device, target);
 }
 
 void ht_devices_close(ht_context *ctx)
 {
-    for (size_t i = 0; i < CLASSES; i++) {
-        if (ctx->devices[i]) classes[i]->close(ctx->devices[i]);
-        ctx->devices[i] = NULL;
+    while (ctx->devices) {
+        ht_device *device = ctx->devices;
+        ctx->devices = device->next;
+        device->class->close(device);
     }
 }
 

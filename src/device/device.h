@@ -1,5 +1,5 @@
 /* device: the machines that compute. A device is memory, queues of commands, events between queues, and a way to launch
- * kernels. Graphs name roles (@main, @host, @disk); a job binds them to devices by name: "cpu", "fake". The rooms above
+ * kernels. Graphs name roles (@main, @host, @disk); a job binds them to devices by name: "cpu", "cuda:1". The rooms above
  * reach the bytes of a device only through it. No kernel lives here: a launch carries the function that runs it. */
 #ifndef HT_DEVICE_H
 #define HT_DEVICE_H
@@ -52,7 +52,7 @@ typedef struct ht_device_class {
     bool asynchronous; /* commands run later, in threads or processors of the device */
     /* Launches may be functions of the host on its memory, such as the CPU's kernels. */
     bool runs_host_code;
-    ht_status (*open)(ht_device **out, ht_context *ctx);
+    ht_status (*open)(ht_device **out, ht_context *ctx, int number); /* 0 but for kinds that are numbered */
     void (*close)(ht_device *device);
     void (*describe)(ht_device *device, ht_target *target); /* what a plan for it must know; NULL: the target knows */
 
@@ -68,6 +68,9 @@ typedef struct ht_device_class {
 
     ht_status (*queue_create)(ht_device *device, ht_queue **out);
     void (*queue_free)(ht_queue *queue); /* waits for what is in it */
+    /* A queue of the program around us, such as a CUDA stream: commands go there among those of others. It is borrowed:
+     * `queue_free` waits for nothing, and leaves it alone. NULL: others have no queues of such devices. */
+    ht_status (*queue_borrow)(ht_device *device, void *handle, ht_queue **out);
     ht_status (*event_create)(ht_device *device, ht_event **out);
     void (*event_free)(ht_event *event);
 
@@ -104,7 +107,9 @@ typedef struct ht_device_class {
 struct ht_device {
     const ht_device_class *class;
     ht_context *ctx;
-    int64_t syncs; /* how often the host waited for it */
+    struct ht_device *next; /* of the context's list */
+    int number;             /* which of its class */
+    int64_t syncs;          /* how often the host waited for it */
 };
 struct ht_queue {
     ht_device *device;
@@ -113,9 +118,10 @@ struct ht_event {
     ht_device *device;
 };
 
-/* By name, as ht_device_get; fails if there is none. */
+/* The class of a device by its name, as in ht_device_get; fails if there is none. */
 ht_status ht_device_class_find(const ht_device_class **out, ht_context *ctx, const char *name);
-/* The context's device of this name ("cpu", "fake"; "host" beside an accelerator), opened when it is first asked for; it lives as long as the context. */
+/* The context's device of this name ("cpu", "fake", "cuda:1"; "host" beside an accelerator), opened when it is first asked
+ * for; it lives as long as the context. */
 ht_status ht_device_get(ht_device **out, ht_context *ctx, const char *name);
 /* Completes a target that its device computes for, if the device can be opened here. */
 void ht_device_describe(ht_context *ctx, ht_target *target);

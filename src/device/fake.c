@@ -55,8 +55,9 @@ static ht_status read_failures(fake_device *d, const char *text)
     return HT_OK;
 }
 
-static ht_status fake_open(ht_device **out, ht_context *ctx)
+static ht_status fake_open(ht_device **out, ht_context *ctx, int number)
 {
+    (void)number;
     const char *seed = getenv("HALFTONE_FAKE_SEED");
     fake_device *d = calloc(1, sizeof *d);
     *out = NULL;

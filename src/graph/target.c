@@ -8,7 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 1 << 16 };
+enum { MAX_THREADS = 1 << 16, DEVICE_DIGITS = 3 };
 
 const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT] = {"cpu", "fake", "cuda"};
 const char *const ht_library_names[HT_LIBRARY_COUNT] = {"cublaslt", "cudnn"};
@@ -34,13 +34,35 @@ static int device_find(const char *name)
     return -1;
 }
 
+/* -1: it is no number. */
+static int read_device_number(const char *text)
+{
+    int number = 0, digits = 0;
+    for (; *text >= '0' && *text <= '9' && digits <= DEVICE_DIGITS; text++, digits++)
+        number = 10 * number + *text - '0';
+    return *text || digits == 0 || digits > DEVICE_DIGITS ? -1 : number;
+}
+
+ht_status ht_device_name_read(ht_context *ctx, const char *name, ht_device_kind *kind, int *number)
+{
+    const char *colon = strchr(name, ':');
+    char word[16];
+    snprintf(word, sizeof word, "%.*s", colon ? (int)(colon - name) : (int)sizeof word, name);
+    int found = device_find(word);
+    *number = colon ? read_device_number(colon + 1) : 0;
+    if (found < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s'; there are cpu, fake and cuda", name);
+    if (colon && found != HT_DEVICE_CUDA)
+        HT_FAIL(ctx, HT_EINVAL, "there is no device '%s': only GPUs have numbers, as in cuda:1", name);
+    if (*number < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s': a number follows the colon, as in cuda:1", name);
+    *kind = (ht_device_kind)found;
+    return HT_OK;
+}
+
 ht_status ht_target_bind(ht_context *ctx, ht_target *target, const char *device)
 {
-    int kind = device_find(device);
-    if (kind < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s'; there are cpu, fake and cuda", device);
-    target->device = (ht_device_kind)kind;
+    HT_TRY(ht_device_name_read(ctx, device, &target->device, &target->device_number));
     target->libraries = 0;
-    if (kind == HT_DEVICE_CUDA) target->libraries = (1u << HT_LIBRARY_COUNT) - 1;
+    if (target->device == HT_DEVICE_CUDA) target->libraries = (1u << HT_LIBRARY_COUNT) - 1;
     return HT_OK;
 }
 

@@ -20,6 +20,7 @@ extern const char *const ht_liberty_names[HT_LIBERTY_COUNT];
 typedef struct ht_target {
     char name[64];
     ht_device_kind device;
+    int device_number;  /* which of its kind, 1 for "cuda:1"; of a start, so no file names it */
     char arch[16];      /* of the processor, whatever computes: "x86_64", "aarch64" */
     ht_isa isa;         /* the best ISA that kernels may use */
     unsigned features;  /* beyond the ISA: bits 1 << ht_feature */
@@ -56,6 +57,8 @@ double ht_target_link(const ht_target *target, ht_space from, ht_space to);
 
 /* This machine, with the context's ISA and threads. */
 void ht_target_here(ht_context *ctx, ht_target *out);
+/* The name of a device: its kind, and behind a colon which of them; "cuda" is "cuda:0". Only GPUs are numbered. */
+ht_status ht_device_name_read(ht_context *ctx, const char *name, ht_device_kind *kind, int *number);
 /* Lets a device of this name compute. */
 ht_status ht_target_bind(ht_context *ctx, ht_target *target, const char *device);
 /* Can this machine run what is planned for the target? NULL: yes; else the reason, in the buffer. */

@@ -2,6 +2,7 @@
  * segment. Emission (plan.c) makes instructions of it; measure.c only looks at it. */
 #include "plan/planning.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,10 +166,19 @@ static unsigned count_input_slots(const ht_graph *g, unsigned least)
     return least;
 }
 
+/* As ht_device_get takes it. */
+static const char *name_device(ht_arena *arena, const char *kind, int number)
+{
+    char name[32];
+    int length = number ? snprintf(name, sizeof name, "%s:%d", kind, number) : snprintf(name, sizeof name, "%s", kind);
+    return ht_arena_text(arena, name, (size_t)length);
+}
+
 ht_status ht_planning_open(planning *p, const ht_graph *graph, const ht_plan_request *request)
 {
     const ht_device_class *class;
     const char *device = ht_device_kind_names[request->target->device];
+    int number = request->target->device_number;
     *p = (planning){.request = request};
     HT_TRY(ht_device_class_find(&class, graph->ctx, device));
     p->plan = calloc(1, sizeof *p->plan);
@@ -178,9 +188,10 @@ ht_status ht_planning_open(planning *p, const ht_graph *graph, const ht_plan_req
     p->plan->target = *request->target;
     p->plan->precision = ht_precision_name(request->options->precision.precision);
     p->plan->canary = class->runs_host_code && (ht_debug_build() || request->canaries);
-    p->plan->device = device;
     p->plan->input_slots = count_input_slots(graph, class->asynchronous ? 2 : 1);
-    return p->plan->arena ? ht_graph_clone(&p->g, graph) : no_memory(graph->ctx);
+    if (!p->plan->arena || !(p->plan->device = name_device(p->plan->arena, device, number)))
+        return no_memory(graph->ctx);
+    return ht_graph_clone(&p->g, graph);
 }
 
 static ht_status place_state_and_inputs(planning *p)

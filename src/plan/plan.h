@@ -165,7 +165,7 @@ struct ht_plan {
     uint64_t model_hash;
     const char *precision; /* "fp32", "fp64", "fp16", "bf16" */
     bool canary;
-    const char *device;   /* that @main is bound to, as the target says: the name of a class of device/device.h */
+    const char *device;   /* that @main is bound to, as the target says: a name for ht_device_get */
     unsigned input_slots; /* 1; 2 where a batch can come while another is computed */
     ht_plan_segment *segments;
     ht_plan_program *programs;

@@ -378,6 +378,20 @@ static const char *choose_device(ht_job *job)
     return "cpu";
 }
 
+/* A GPU that is not among those of this machine is a mistake in the job; a job for a machine with GPUs can be planned where
+ * there are none at all. */
+static ht_status bind_device(ht_job *job, const ht_run_request *request)
+{
+    ht_device *device;
+    const char *name = choose_device(job);
+    HT_TRY(ht_target_bind(job->ctx, &job->target, name));
+    ht_device_describe(job->ctx, &job->target);
+    if (request->target || ht_device_get(&device, job->ctx, name) != HT_EINVAL) return HT_OK;
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", ht_context_message(job->ctx));
+    HT_FAIL(job->ctx, HT_EINVAL, "halftone.device: %s", reason);
+}
+
 /* A run that goes on keeps the target that it was planned for: the same instructions, so the same bits. Only the number
  * of threads, and which of the devices with these kernels, are those of this start: bits do not depend on them. */
 static ht_status choose_machine(ht_job *job, const ht_run_request *request, const char *recorded)
@@ -387,8 +401,7 @@ static ht_status choose_machine(ht_job *job, const ht_run_request *request, cons
     ht_target before;
     ht_target_reason reason;
     ht_target_here(job->ctx, &job->target);
-    HT_TRY(ht_target_bind(job->ctx, &job->target, choose_device(job)));
-    ht_device_describe(job->ctx, &job->target);
+    HT_TRY(bind_device(job, request));
     if (request->target) job->target = *request->target;
     if (request->target || !recorded) return HT_OK;
     if (snprintf(path, sizeof path, "%s/%s", recorded, ht_target_file) >= (int)sizeof path)
@@ -403,6 +416,7 @@ static ht_status choose_machine(ht_job *job, const ht_run_request *request, cons
     }
     before.threads = job->target.threads;
     before.device = job->target.device;
+    before.device_number = job->target.device_number;
     job->target = before;
     return HT_OK;
 }

@@ -15,6 +15,7 @@ static const ht_key rows[] = {
     {"dropout", HT_KEY_NUMBER, "0", 0, 0.99, NULL, "share of values set to zero"},
     {"bias", HT_KEY_BOOL, "true", 0, 0, NULL, "whether linear layers have one"},
     {"activation", HT_KEY_CHOICE, "\"gelu\"", 0, 0, "gelu|relu|auto", "between the layers"},
+    {"device", HT_KEY_CHOICE, "\"cpu\"", 0, 0, "cpu|cuda|cuda:N", "where it computes"},
     {"path", HT_KEY_TEXT, "null", 0, 0, NULL, "a file"},
     {"sizes", HT_KEY_INTS, "[1, 2]", 0, 9, NULL, "of hidden layers"},
     {"betas", HT_KEY_NUMBERS, "[0.9, 0.999]", 0, 1, NULL, "decay of the moments"},
@@ -89,7 +90,7 @@ static void key__defaults_fill_what_is_not_given(void **state)
     assert_false(ht_field_given(fields, "n_layer"));
     assert_true(ht_field_given(fields, "width"));
     assert_null(ht_fields_find(fields, "groups.*.bits"));
-    assert_int_equal(ht_fields_count(fields), 12);
+    assert_int_equal(ht_fields_count(fields), 13);
 }
 
 static void key__values_of_every_kind(void **state)
@@ -129,6 +130,23 @@ static void key__auto_is_the_default_unless_it_is_a_choice(void **state)
     assert_null(ht_field_text(fields, "path"));
     refused("{\"width\": \"auto\"}",
             "line 1: model.width: nothing is known that \"auto\" could mean here; give an integer from 1 up");
+}
+
+static void key__a_choice_may_have_a_number(void **state)
+{
+    (void)state;
+    reads("{\"width\": 1, \"device\": \"cuda:12\"}");
+    assert_string_equal(ht_field_text(fields, "device"), "cuda:12");
+    reads("{\"width\": 1, \"device\": \"CUDA\"}");
+    assert_string_equal(ht_field_text(fields, "device"), "cuda");
+    static const char *const wrong[] = {"cuda:", "cuda:N", "cuda:1x", "cuda:-1", "cuda:1000", "cpu:1", "cuda1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[64], message[128];
+        snprintf(text, sizeof text, "{\"width\": 1, \"device\": \"%s\"}", wrong[i]);
+        snprintf(message, sizeof message, "line 1: model.device: expected one of cpu, cuda, cuda:N, found \"%s\"",
+                 wrong[i]);
+        refused(text, message);
+    }
 }
 
 static void key__an_unknown_key_names_the_nearest(void **state)
@@ -200,7 +218,7 @@ static void key__many_names_are_read_in_one_go(void **state)
     for (int i = 0; i < 200000; i++) ht_text_add(&text, "\"g%d\": {\"bits\": 4},", i);
     ht_text_add(&text, "}}");
     reads(text.data);
-    assert_int_equal(ht_fields_count(fields), 12 + 200000);
+    assert_int_equal(ht_fields_count(fields), 13 + 200000);
     ht_text_free(&text);
 }
 
@@ -241,7 +259,7 @@ static void key__parts_override_and_keep_their_origin(void **state)
         assert_int_equal(ht_field_int(fields, wanted[i].name), wanted[i].value);
         ht_text_free(&text);
     }
-    assert_int_equal(ht_fields_count(fields), 13);
+    assert_int_equal(ht_fields_count(fields), 14);
     ht_problems_free(&problems);
 }
 
@@ -264,6 +282,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(key__defaults_fill_what_is_not_given, set_up, tear_down),
         cmocka_unit_test_setup_teardown(key__values_of_every_kind, set_up, tear_down),
         cmocka_unit_test_setup_teardown(key__auto_is_the_default_unless_it_is_a_choice, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(key__a_choice_may_have_a_number, set_up, tear_down),
         cmocka_unit_test_setup_teardown(key__an_unknown_key_names_the_nearest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(key__a_wrong_value_says_what_was_wanted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(key__all_errors_are_told_at_once, set_up, tear_down),

@@ -63,7 +63,7 @@ static void explain__plans_for_a_cuda_device(void **state)
                    "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"avx512\", \"threads\": 16, "
                    "\"memory\": {\"main\": 150e9, \"host\": 128e9}}");
     expect(c, "\"$H\" explain job.json --target gpu.json > gpu.txt && head -n 1 gpu.txt", 0,
-           "bf16; kernels for a cuda device\n");
+           "bf16; kernels for device cuda\n");
     expect(c, "grep -c ' matmul_cublaslt.cuda' gpu.txt | sed 's/[1-9][0-9]*/some/'", 0, "some\n");
     /* Epilogues of the library, its gelu in bf16 alone; joined losses; results where they are wanted. */
     expect(c,

@@ -90,6 +90,49 @@ static void cuda__runs_change_devices_between_starts(void **state)
     expect(c, "\"$H\" eval gpu --device cuda --json | grep -c '\"loss\": '", 0, "1\n");
 }
 
+/* GPUs by number, as CUDA_VISIBLE_DEVICES leaves them; only the emulator has as many as a test wants. */
+static void cuda__gpus_have_numbers(void **state)
+{
+    data_case *c = *state;
+    if (!getenv("HALFTONE_EMULATED")) skip();
+    write_job(c);
+    expect(c,
+           "set -e; export HALFTONE_EMULATED_GPUS=3; rm -rf a b; "
+           "\"$H\" train job.json --device cuda --set train.output=a > log 2>&1; "
+           "\"$H\" train job.json --device cuda:1 --set train.output=b --set train.steps=3 >> log 2>&1; "
+           "CUDA_VISIBLE_DEVICES=2 \"$H\" train job.json --set train.output=b --resume >> log 2>&1; "
+           "cmp a/snapshots/step-*6/weights.safetensors b/snapshots/step-*6/weights.safetensors; echo same",
+           0, "same\n");
+    expect(c, "HALFTONE_EMULATED_GPUS=3 \"$H\" target --device cuda:2 | head -3", 0,
+           "\"name\": \"emulated GPU 2\",\n  \"device\": \"cuda\"");
+    expect(c, "HALFTONE_EMULATED_GPUS=3 CUDA_VISIBLE_DEVICES=2,0 \"$H\" target --device cuda:1 | head -2", 0,
+           "\"name\": \"emulated GPU\"");
+    expect(c, "HALFTONE_EMULATED_GPUS=3 \"$H\" explain job.json --device cuda:2 | head -1", 0,
+           "kernels for device cuda:2\n");
+    expect(c, "HALFTONE_EMULATED_GPUS=3 \"$H\" check job.json --device cuda:2 | grep device", 0, "cuda:2");
+}
+
+static void cuda__a_number_that_is_not_there_ends_with_status_2(void **state)
+{
+    static const char *const commands[] = {"train job.json", "check job.json", "explain job.json", "target"};
+    data_case *c = *state;
+    char line[512];
+    if (!getenv("HALFTONE_EMULATED")) skip();
+    write_job(c);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        snprintf(line, sizeof line, "HALFTONE_EMULATED_GPUS=2 \"$H\" %s --device cuda:2", commands[i]);
+        expect(c, line, 2, "there is no GPU 2: the driver sees 2\n");
+        snprintf(line, sizeof line, "HALFTONE_EMULATED_GPUS=2 CUDA_VISIBLE_DEVICES=1 \"$H\" %s --device cuda:1",
+                 commands[i]);
+        expect(c, line, 2, "there is no GPU 1: the driver sees 1; CUDA_VISIBLE_DEVICES is \"1\"\n");
+    }
+    expect(c, "CUDA_VISIBLE_DEVICES= \"$H\" train job.json --device cuda", 2, "there is no GPU 0: the driver sees 0");
+    expect(c, "CUDA_VISIBLE_DEVICES= \"$H\" train job.json --set train.steps=1", 0, "step 1 ");
+    expect(c, "\"$H\" train job.json --device cuda:x", 2,
+           "--device takes auto, cpu, cuda, cuda:N or fake, not 'cuda:x'");
+    expect(c, "\"$H\" train job.json --set halftone.device=cpu:1", 2, "one of auto, cpu, fake, cuda, cuda:N");
+}
+
 /* From a file of PyTorch's, with frozen layers and groups: the first of the losses that PyTorch had. */
 static void cuda__fine_tuning_has_the_curve_of_pytorch(void **state)
 {
@@ -113,6 +156,8 @@ int main(void)
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
         CASE(cuda__activations_in_host_memory_have_the_same_bits),
         CASE(cuda__runs_change_devices_between_starts),
+        CASE(cuda__gpus_have_numbers),
+        CASE(cuda__a_number_that_is_not_there_ends_with_status_2),
         CASE(cuda__fine_tuning_has_the_curve_of_pytorch),
     };
     ht_device *device;

@@ -494,7 +494,7 @@ static void device__has_one_name_and_is_opened_once(void **state)
         assert_ptr_equal(device, get(ctx, names[i]));
         for (int k = 0; k < i; k++) assert_ptr_not_equal(device, get(ctx, names[k]));
     }
-    expect_reason(ctx, ht_device_get(&none, ctx, "gpu"), HT_EINVAL, "there is no device 'gpu'; there are cpu fake");
+    expect_reason(ctx, ht_device_get(&none, ctx, "gpu"), HT_EINVAL, "there is no device 'gpu'; there are cpu, fake");
     assert_null(none);
     ht_context_free(ctx);
 }

@@ -21,12 +21,15 @@
 enum {
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
+    NO_DEVICE = 100,
     INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
     NOT_FOUND = 500,
     LAUNCH_FAILED = 719,
     TOO_LARGE = 720,
     PROCESSORS = 20,
     NOT_CAPTURED = 900,
+    EMULATED_GPUS = 8,
     PAGE = 4096,
     ALIGNMENT = 64, /* of memory; what a device promises */
     SHARED_WITHOUT_ASKING = 48 << 10,
@@ -59,9 +62,34 @@ int cuGetErrorString(int result, const char **text)
 
 /* ---- the machine ---- */
 
+/* HALFTONE_EMULATED_GPUS of them, else one; and of those the ones that CUDA_VISIBLE_DEVICES lists, in its order. */
+typedef struct gpu {
+    int retained; /* a context is the address of its GPU */
+} gpu;
+static gpu gpus[EMULATED_GPUS];
+static int visible[EMULATED_GPUS], visible_count;
+static _Thread_local gpu *current;
+
+static void find_gpus(void)
+{
+    const char *wanted = getenv("HALFTONE_EMULATED_GPUS"), *list = getenv("CUDA_VISIBLE_DEVICES");
+    int count = wanted ? atoi(wanted) : 1;
+    if (count < 0 || count > EMULATED_GPUS) count = EMULATED_GPUS;
+    visible_count = 0;
+    if (!list)
+        for (int i = 0; i < count; i++) visible[visible_count++] = i;
+    for (char *end; list && *list && visible_count < count; list = *end == ',' ? end + 1 : end) {
+        long number = strtol(list, &end, 10);
+        if (end == list || number < 0 || number >= count) return; /* as the driver: what follows is not seen either */
+        visible[visible_count++] = (int)number;
+    }
+}
+
 int cuInit(unsigned flags)
 {
     (void)flags;
+    find_gpus();
+    if (!visible_count) return fail(NO_DEVICE, "no CUDA-capable device is detected");
     /* Kernels call the functions of mathematics; they are linked with nothing. */
     return dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) ? 0 : fail(INVALID_VALUE, "%s", dlerror());
 }
@@ -74,20 +102,23 @@ int cuDriverGetVersion(int *version)
 
 int cuDeviceGetCount(int *count)
 {
-    *count = 1;
+    *count = visible_count;
     return 0;
 }
 
 int cuDeviceGet(int *device, int number)
 {
-    *device = number;
-    return number == 0 ? 0 : fail(INVALID_VALUE, "there is one emulated GPU");
+    if (number < 0 || number >= visible_count) return fail(INVALID_VALUE, "there are %d emulated GPUs", visible_count);
+    *device = visible[number];
+    return 0;
 }
 
 int cuDeviceGetName(char *name, int length, int device)
 {
-    (void)device;
-    snprintf(name, (size_t)length, "emulated GPU");
+    if (device)
+        snprintf(name, (size_t)length, "emulated GPU %d", device);
+    else
+        snprintf(name, (size_t)length, "emulated GPU");
     return 0;
 }
 
@@ -110,19 +141,90 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device)
     return 0;
 }
 
-static int retained;
-
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
-    (void)device;
-    retained++;
-    *context = &retained;
+    gpus[device].retained++;
+    *context = &gpus[device];
     return 0;
 }
 
 int cuCtxSetCurrent(void *context)
 {
-    (void)context;
+    current = context;
+    return 0;
+}
+
+int cuCtxGetCurrent(void **context)
+{
+    *context = current;
+    return 0;
+}
+
+/* ---- streams: all that was asked for is done, but nobody may count on it where no event says so ---- */
+
+/* What comes next in a stream comes behind the first after[k] commands of stream k. */
+enum { MOST_STREAMS = 256 };
+typedef struct ordered_stream {
+    gpu *of;
+    int number;
+    unsigned commands, after[MOST_STREAMS];
+} ordered_stream;
+static ordered_stream streams[MOST_STREAMS]; /* number 0 is none */
+
+int cuStreamCreate(void **out, unsigned flags)
+{
+    int i = 1;
+    (void)flags;
+    if (!current) return fail(INVALID_CONTEXT, "the thread has no context");
+    pthread_mutex_lock(&lock);
+    while (i < MOST_STREAMS && streams[i].of) i++;
+    if (i < MOST_STREAMS) streams[i] = (ordered_stream){.of = current, .number = i};
+    pthread_mutex_unlock(&lock);
+    *out = i < MOST_STREAMS ? &streams[i] : NULL;
+    return *out ? 0 : fail(OUT_OF_MEMORY, "the emulated GPU has %d streams", MOST_STREAMS);
+}
+
+/* Who waited for it has not waited for the next stream of that number. */
+int cuStreamDestroy_v2(void *handle)
+{
+    ordered_stream *s = handle;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MOST_STREAMS; i++) streams[i].after[s->number] = 0;
+    s->of = NULL;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int cuStreamGetCtx(void *handle, void **context)
+{
+    *context = ((ordered_stream *)handle)->of;
+    return 0;
+}
+
+/* One more command. */
+static int enter_stream(ordered_stream *s)
+{
+    if (!s) return 0;
+    s->commands++;
+    return s->of == current ? 0 : fail(INVALID_CONTEXT, "the stream is of another GPU than the thread's");
+}
+
+/* For tests: does what comes next in a stream wait for all that is in all others; does another one wait for all of it? */
+__attribute__((visibility("default"))) int emulated_follows_all(const void *handle);
+int emulated_follows_all(const void *handle)
+{
+    const ordered_stream *s = handle;
+    for (int i = 1; i < MOST_STREAMS; i++)
+        if (i != s->number && streams[i].of && s->after[i] < streams[i].commands) return 0;
+    return 1;
+}
+
+__attribute__((visibility("default"))) int emulated_is_followed(const void *handle);
+int emulated_is_followed(const void *handle)
+{
+    const ordered_stream *s = handle;
+    for (int i = 1; i < MOST_STREAMS; i++)
+        if (i != s->number && streams[i].of && streams[i].after[s->number] >= s->commands) return 1;
     return 0;
 }
 
@@ -132,6 +234,7 @@ typedef struct allocation {
     struct allocation *next;
     char *pages, *data;
     size_t page_bytes, bytes;
+    const gpu *of;
 } allocation;
 
 static allocation *allocations;
@@ -199,10 +302,12 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes)
     pthread_mutex_lock(&lock);
     int result = broken;
     allocation *a = NULL;
+    if (!result && !current) result = fail(INVALID_CONTEXT, "the thread has no context");
     if (!result && bytes == 0) result = fail(INVALID_VALUE, "0 bytes of memory are asked for");
     if (!result && bytes > memory_bytes - allocated) result = fail(OUT_OF_MEMORY, "out of memory");
     if (!result && !(a = allocate(bytes))) result = fail(OUT_OF_MEMORY, "the host has no memory for the GPU's");
     if (!result) {
+        a->of = current;
         a->next = allocations;
         allocations = a;
         allocated += bytes;
@@ -233,9 +338,12 @@ int cuMemFree_v2(uint64_t address)
 /* With the last user goes what was left, a failure too. */
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
-    (void)device;
-    if (--retained > 0) return 0;
-    while (allocations) cuMemFree_v2((uintptr_t)allocations->data);
+    allocation *a;
+    if (--gpus[device].retained > 0) return 0;
+    do {
+        for (a = allocations; a && a->of != &gpus[device];) a = a->next;
+        if (a) cuMemFree_v2((uintptr_t)a->data);
+    } while (a);
     broken = 0;
     return 0;
 }
@@ -274,6 +382,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
     if (emulated_is_captured(stream)) return fail(NOT_CAPTURED, "a copy of the host's in a graph");
     pthread_mutex_lock(&lock);
     int result = check_range(to, bytes);
+    if (!result) result = enter_stream(stream);
     if (!result) memcpy((void *)(uintptr_t)to, from, bytes);
     pthread_mutex_unlock(&lock);
     return result;
@@ -284,6 +393,7 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
     if (emulated_is_captured(stream)) return fail(NOT_CAPTURED, "a copy of the host's in a graph");
     pthread_mutex_lock(&lock);
     int result = check_range(from, bytes);
+    if (!result) result = enter_stream(stream);
     if (!result) memcpy(to, (const void *)(uintptr_t)from, bytes);
     pthread_mutex_unlock(&lock);
     return result;
@@ -294,31 +404,14 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
     if (emulated_capture(stream, &(emulated_command){.to = to, .from = from, .bytes = bytes})) return 0;
     pthread_mutex_lock(&lock);
     int result = check_range(from, bytes);
+    if (!result) result = enter_stream(stream);
     if (!result) result = check_range(to, bytes);
     if (!result) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     pthread_mutex_unlock(&lock);
     return result;
 }
 
-/* ---- streams and events: all that was asked for is done ---- */
-
-static int make_handle(void **handle)
-{
-    *handle = malloc(1);
-    return *handle ? 0 : fail(OUT_OF_MEMORY, "out of memory");
-}
-
-int cuStreamCreate(void **stream, unsigned flags)
-{
-    (void)flags;
-    return make_handle(stream);
-}
-
-int cuStreamDestroy_v2(void *stream)
-{
-    free(stream);
-    return 0;
-}
+/* ---- waiting, and events ---- */
 
 int cuStreamSynchronize(void *stream)
 {
@@ -332,25 +425,28 @@ int cuStreamQuery(void *stream)
     return broken;
 }
 
-int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
-{
-    (void)stream;
-    (void)event;
-    (void)flags;
-    return broken;
-}
-
 int cuLaunchHostFunc(void *stream, void (*fn)(void *arg), void *arg)
 {
-    (void)stream;
-    if (!broken) fn(arg);
-    return broken;
+    int result = enter_stream(stream);
+    if (!broken && !result) fn(arg);
+    return broken ? broken : result;
 }
 
-/* When it was recorded. */
+/* When it was recorded, and behind which commands. */
 typedef struct timed_event {
     struct timespec at;
+    unsigned after[MOST_STREAMS];
 } timed_event;
+
+int cuStreamWaitEvent(void *handle, void *event, unsigned flags)
+{
+    ordered_stream *s = handle;
+    const timed_event *e = event;
+    (void)flags;
+    for (int i = 0; s && i < MOST_STREAMS; i++)
+        if (s->after[i] < e->after[i]) s->after[i] = e->after[i];
+    return broken;
+}
 
 int cuEventCreate(void **event, unsigned flags)
 {
@@ -365,10 +461,13 @@ int cuEventDestroy_v2(void *event)
     return 0;
 }
 
-int cuEventRecord(void *event, void *stream)
+int cuEventRecord(void *handle, void *from)
 {
-    (void)stream;
-    clock_gettime(CLOCK_MONOTONIC, &((timed_event *)event)->at);
+    timed_event *event = handle;
+    const ordered_stream *s = from;
+    clock_gettime(CLOCK_MONOTONIC, &event->at);
+    if (s) memcpy(event->after, s->after, sizeof event->after);
+    if (s) event->after[s->number] = s->commands;
     return broken;
 }
 
@@ -496,7 +595,8 @@ static int check_arguments(const function *f, void **arguments)
 {
     for (int i = 0; i < f->parameters; i++) {
         uintptr_t address = *(uintptr_t *)arguments[i];
-        if (address && !find_allocation(address))
+        const allocation *a = address ? find_allocation(address) : NULL;
+        if (address && (!a || a->of != current))
             return fail(INVALID_VALUE, "argument %d, %p, is not memory of the GPU", i, (void *)address);
     }
     return 0;
@@ -534,6 +634,7 @@ static int launch(emulated_command *c, void *stream, void **arguments)
     if (emulated_capture(stream, c)) return 0;
     pthread_mutex_lock(&lock);
     int result = broken ? broken : check_arguments(f, arguments);
+    if (!result) result = enter_stream(stream);
     if (!result) result = run_grid(f, c, arguments);
     pthread_mutex_unlock(&lock);
     return result;

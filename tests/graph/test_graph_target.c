@@ -80,6 +80,27 @@ static void here__has_the_contexts_isa_and_threads_and_some_memory(void **state)
     assert_reads_back(&target);
 }
 
+static void bind__takes_a_kind_and_which_of_it(void **state)
+{
+    (void)state;
+    ht_target t;
+    ht_target_here(&ctx, &t);
+    assert_int_equal(ht_target_bind(&ctx, &t, "cuda:3"), HT_OK);
+    assert_int_equal(t.device, HT_DEVICE_CUDA);
+    assert_int_equal(t.device_number, 3);
+    assert_int_equal(ht_target_bind(&ctx, &t, "fake"), HT_OK);
+    assert_int_equal(t.device_number, 0);
+    static const char *const wrong[][2] = {
+        {"cpu:1", "only GPUs have numbers, as in cuda:1"}, {"cuda:", "a number follows the colon"},
+        {"cuda:1a", "a number follows the colon"},         {"cuda:99999", "a number follows the colon"},
+        {"cuda-and-a-long-tail", "there are cpu, fake"},   {"", "there are cpu, fake"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(ht_target_bind(&ctx, &t, wrong[i][0]), HT_EINVAL);
+        if (!strstr(ctx.message, wrong[i][1])) fail_msg("%s: %s", wrong[i][0], ctx.message);
+    }
+}
+
 static void print__reads_back(void **state)
 {
     (void)state;
@@ -283,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(here__has_the_contexts_isa_and_threads_and_some_memory),
+        cmocka_unit_test(bind__takes_a_kind_and_which_of_it),
         cmocka_unit_test(print__reads_back),
         cmocka_unit_test(print__leaves_out_ceilings_that_nobody_gave),
         cmocka_unit_test(ceilings__are_there_for_every_target),
