@@ -57,7 +57,7 @@ foreach(flavour ${HALFTONE_MPI_FLAVOURS})
 endforeach()
 
 # On the emulator, whether there is a GPU or not, with kernels that all builds share; on a GPU they run by themselves (build/tests/test_cuda_ops).
-foreach(name test_cuda_channels test_cuda_ops test_cuda_lstm test_cuda_session test_cuda_train test_emulator)
+foreach(name test_cuda_channels test_cuda_ops test_cuda_lstm test_cuda_session test_cuda_stream test_cuda_train test_emulator)
     if(TARGET emulated_libcuda)
         add_dependencies(${name} emulated_libcuda emulated_libnvrtc emulated_libcublasLt emulated_libcudnn)
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT HALFTONE_EMULATED=1

@@ -58,7 +58,9 @@ typedef struct ht_plan_opts {
     const char *precision;
     size_t setting_count;
     const ht_train_setting *settings;
-    const char *device; /* where the model computes: "cpu" (NULL is that), or "fake", an accelerator for tests */
+    const char
+        *device; /* where the model computes: "cpu" (NULL is that); "cuda", or "cuda:1" for the second GPU that the
+                         * driver sees; "fake", an accelerator for tests */
 } ht_plan_opts;
 
 #define HT_PLAN_OPTS                                                                                                   \
@@ -144,6 +146,21 @@ HT_API ht_status ht_session_read_slot(const ht_session *session, ht_handle slot,
 /* The same with conversion from and to double; `count` is the number of elements. */
 HT_API ht_status ht_session_write_f64(ht_session *session, const char *name, const double *data, size_t count);
 HT_API ht_status ht_session_read_f64(const ht_session *session, const char *name, double *data, size_t count);
+
+/* ---- for programs that use the same GPU ---- */
+
+/* A CUDA stream of the caller's (a CUstream or cudaStream_t; the default streams by their handles 1 and 2), borrowed until
+ * another one is set or the session is freed; NULL: none again. From then on the session's work is in order with it: what
+ * ht_session_start and the two below start waits for all that is in the stream, and what comes into the stream afterwards
+ * waits for them; the host waits for nothing. The stream is of the session's GPU and its primary context, which is what
+ * CUDA's runtime uses; calls leave that context as the thread's current one. HT_EINVAL where the session has another
+ * device. */
+HT_API ht_status ht_session_set_stream(ht_session *session, void *stream);
+/* As ht_session_write_slot and ht_session_read_slot, but `data` is memory of the session's GPU: copied there, in order with
+ * the stream. Without a stream `data` must be ready before the call, and is done with after it. What the plan keeps outside
+ * the GPU (offload) is refused. On the CPU these are the functions above. */
+HT_API ht_status ht_session_write_device(ht_session *session, ht_handle slot, const void *data, size_t bytes);
+HT_API ht_status ht_session_read_device(const ht_session *session, ht_handle slot, void *data, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -59,6 +59,18 @@ ht_status ht_executor_feed(ht_executor *executor, unsigned slot, ht_place place,
 ht_status ht_executor_feed_end(ht_executor *executor, unsigned slot, ht_event *sent);
 /* Between two places of one space, in the order of the runs. */
 ht_status ht_executor_copy(ht_executor *executor, ht_place to, ht_place from, size_t bytes);
+/* The same between a place in main and memory of its device that is not the executor's. */
+ht_status ht_executor_copy_in(ht_executor *executor, ht_place to, const void *from, size_t bytes);
+ht_status ht_executor_copy_out(ht_executor *executor, void *to, ht_place from, size_t bytes);
+
+/* ---- a stream of the program around us, such as CUDA's: borrowed; NULL: none ---- */
+
+ht_status ht_executor_set_stream(ht_executor *executor, void *stream);
+bool ht_executor_has_stream(const ht_executor *executor);
+/* What is run from now on waits for all that is in the stream. */
+ht_status ht_executor_follow_stream(ht_executor *executor);
+/* What comes into the stream from now on waits for all that was run. */
+ht_status ht_executor_lead_stream(ht_executor *executor);
 
 /* An event of the main device, and its place in the order of the runs. */
 ht_status ht_executor_event(const ht_executor *executor, ht_event **out);

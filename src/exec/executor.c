@@ -281,6 +281,7 @@ void ht_executor_free(ht_executor *e)
         for (size_t k = 0; e->launches[i] && k < s->instr_count; k += launched(&s->instrs[k]))
             release(&e->launches[i][k]);
     }
+    ht_executor_free_stream(e);
     if (e->feeds != e->queue) ht_queue_free(e->feeds);
     ht_executor_free_lanes(e);
     for (unsigned slot = 0; slot < plan->input_slots; slot++) {

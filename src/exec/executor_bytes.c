@@ -127,6 +127,19 @@ ht_status ht_executor_copy(ht_executor *e, ht_place to, ht_place from, size_t by
     return copy_in_order(e, to.space, at(e, to), at(e, from), bytes, HT_COPY_WITHIN);
 }
 
+ht_status ht_executor_copy_in(ht_executor *e, ht_place to, const void *from, size_t bytes)
+{
+    HT_TRY(ht_executor_settle(e, to, bytes, true));
+    invalidate(e, to, bytes);
+    return ht_queue_copy(e->queue, at(e, to), from, bytes, HT_COPY_WITHIN);
+}
+
+ht_status ht_executor_copy_out(ht_executor *e, void *to, ht_place from, size_t bytes)
+{
+    HT_TRY(ht_executor_settle(e, from, bytes, false));
+    return ht_queue_copy(e->queue, to, at(e, from), bytes, HT_COPY_WITHIN);
+}
+
 ht_status ht_executor_event(const ht_executor *e, ht_event **out)
 {
     return e->queue->device->class->event_create(e->queue->device, out);

@@ -30,6 +30,7 @@ struct ht_executor {
     /* By the space and queue of instructions. Where the device of main runs commands at once, it has one queue for all of
      * main and host. */
     ht_lane lanes[HT_SPACE_COUNT][HT_QUEUE_COUNT];
+    ht_lane caller;         /* the stream of the program around us; none: a queue that is NULL */
     bool beside;            /* is there a lane beside that of the runs? */
     ht_queue *feeds;        /* copies of inputs: a queue of its own, or that of the runs */
     bool *reads_input;      /* by segment */
@@ -94,6 +95,10 @@ ht_status ht_executor_run_tail_before(ht_executor *e, size_t segment, size_t ind
 ht_status ht_executor_finish_tail(ht_executor *e);
 /* The same, if bytes that are to be read, or written, are the tail's. */
 ht_status ht_executor_settle(ht_executor *e, ht_place place, size_t bytes, bool written);
+
+/* ---- caller_stream.c ---- */
+
+void ht_executor_free_stream(ht_executor *e);
 
 /* ---- recordings.c: a segment as one command ---- */
 

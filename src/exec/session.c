@@ -144,9 +144,8 @@ ht_status ht_session_program(const ht_session *s, const char *name, ht_handle *o
     return HT_OK;
 }
 
-ht_status ht_session_start(ht_session *s, ht_handle program)
+static ht_status start_program(ht_session *s, ht_handle program)
 {
-    HT_NEED(NULL, s, "session");
     const ht_plan *plan = s->plan;
     if (program.id < 1 || program.id > plan->program_count + plan->segment_count)
         HT_FAIL(plan->ctx, HT_EINVAL, "the handle %u stands for no program of this session", program.id);
@@ -164,6 +163,14 @@ ht_status ht_session_start(ht_session *s, ht_handle program)
                 "for each",
                 p->name, (long long)count_batches(s, p));
     return run_program(s, p, NULL, NULL);
+}
+
+ht_status ht_session_start(ht_session *s, ht_handle program)
+{
+    HT_NEED(NULL, s, "session");
+    HT_TRY(ht_executor_follow_stream(s->executor));
+    HT_TRY(start_program(s, program));
+    return ht_executor_lead_stream(s->executor);
 }
 
 ht_status ht_session_start_segment(ht_session *s, size_t segment, unsigned slot)
@@ -211,9 +218,11 @@ ht_status ht_session_run_batches(ht_session *s, const char *name, ht_batch_fn fi
     int program = ht_plan_program_find(s->plan, name);
     if (program < 0) HT_FAIL(s->plan->ctx, HT_EINVAL, "there is no program '%s'", name);
     if (!fill) HT_FAIL(s->plan->ctx, HT_EINVAL, "program '%s': there is no function that writes its batches", name);
+    HT_TRY(ht_executor_follow_stream(s->executor));
     HT_TRY(derive_again(s));
     s->updated |= updates(s->plan, &s->plan->programs[program]);
     HT_TRY(run_program(s, &s->plan->programs[program], fill, arg));
+    HT_TRY(ht_executor_lead_stream(s->executor));
     return ht_session_wait(s);
 }
 
@@ -330,4 +339,52 @@ ht_status ht_session_read_f64(const ht_session *s, const char *name, double *dat
     for (size_t i = 0; i < count && status == HT_OK; i++) data[i] = ht_load_f64(bytes, slot->type.dtype, (int64_t)i);
     if (bytes != few) free(bytes);
     return status;
+}
+
+/* ---- a caller that uses the device, too ---- */
+
+ht_status ht_session_set_stream(ht_session *s, void *stream)
+{
+    HT_NEED(NULL, s, "session");
+    return ht_executor_set_stream(s->executor, stream);
+}
+
+static ht_status check_main(const ht_session *s, const ht_slot *slot)
+{
+    if (slot->place.space == HT_SPACE_MAIN) return HT_OK;
+    HT_FAIL(s->plan->ctx, HT_ENOTSUP, "'%s' lies in @%s, not in the memory of %s", slot->name,
+            ht_space_name(slot->place.space), s->plan->device);
+}
+
+/* To the stream, or where there is none, to the caller: who comes next finds the copy done. */
+static ht_status hand_over(const ht_session *s)
+{
+    return ht_executor_has_stream(s->executor) ? ht_executor_lead_stream(s->executor) : ht_executor_sync(s->executor);
+}
+
+ht_status ht_session_write_device(ht_session *s, ht_handle handle, const void *data, size_t bytes)
+{
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || bytes == 0, "data");
+    const ht_slot *slot;
+    HT_TRY(check_slot(s, handle, bytes, true, &slot));
+    HT_TRY(check_main(s, slot));
+    note_write(s, slot);
+    HT_TRY(ht_executor_follow_stream(s->executor));
+    unsigned slots = slot->kind == HT_SLOT_INPUT ? s->plan->input_slots : 1;
+    for (unsigned k = 0; k < slots; k++)
+        HT_TRY(ht_executor_copy_in(s->executor, ht_executor_slot_place(s->executor, slot->place, k), data, bytes));
+    return hand_over(s);
+}
+
+ht_status ht_session_read_device(const ht_session *s, ht_handle handle, void *data, size_t bytes)
+{
+    HT_NEED(NULL, s, "session");
+    HT_NEED(s->plan->ctx, data || bytes == 0, "data");
+    const ht_slot *slot;
+    HT_TRY(check_slot(s, handle, bytes, true, &slot));
+    HT_TRY(check_main(s, slot));
+    HT_TRY(ht_executor_follow_stream(s->executor));
+    HT_TRY(ht_executor_copy_out(s->executor, data, slot->place, bytes));
+    return hand_over(s);
 }

@@ -350,6 +350,11 @@ static void plans_and_sessions__take_null(void **state)
     REFUSES("ht_session_write_slot: data is NULL", ht_session_write_slot(s, handle, NULL, sizeof number));
     REFUSES(NULL, ht_session_read_slot(NULL, handle, &number, sizeof number));
     REFUSES("ht_session_read_slot: data is NULL", ht_session_read_slot(s, handle, NULL, sizeof number));
+    REFUSES(NULL, ht_session_set_stream(NULL, &number));
+    REFUSES(NULL, ht_session_write_device(NULL, handle, &number, sizeof number));
+    REFUSES("ht_session_write_device: data is NULL", ht_session_write_device(s, handle, NULL, sizeof number));
+    REFUSES(NULL, ht_session_read_device(NULL, handle, &number, sizeof number));
+    REFUSES("ht_session_read_device: data is NULL", ht_session_read_device(s, handle, NULL, sizeof number));
     REFUSES(NULL, ht_session_write(NULL, "x", &number, sizeof number));
     REFUSES("name is NULL", ht_session_write(s, NULL, &number, sizeof number));
     REFUSES("ht_session_write: data is NULL", ht_session_write(s, "x", NULL, sizeof number));
