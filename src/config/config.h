@@ -93,6 +93,7 @@ typedef struct ht_train_config {
     double offload_ratio;             /* the share that is offloaded */
 
     ht_recompute_options recompute;
+    int64_t head_chunks;                  /* 0: as few as the plan needs to fit */
     int64_t memory_limit[HT_SPACE_COUNT]; /* bytes; 0: none but, in main, what the machine has */
 
     const char *init_path;   /* a run, a snapshot or a safetensors file to start from; NULL: none */

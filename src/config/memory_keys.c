@@ -82,9 +82,21 @@ static bool read_budget(const ht_json *value, ht_recompute_options *to)
     return to->budget_bytes > 0;
 }
 
+/* 0: as many as are needed; -1: it is neither a number nor "auto". */
+static int64_t read_chunks(const ht_json *value)
+{
+    enum { MOST_CHUNKS = 64 }; /* as pass/head_chunks.c */
+    int64_t chunks;
+    if (value->kind == HT_JSON_STRING && value->length == 4 && memcmp(value->text, "auto", 4) == 0) return 0;
+    return ht_json_as_int(value, &chunks) && chunks >= 1 && chunks <= MOST_CHUNKS ? chunks : -1;
+}
+
 void ht_memory_rules(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
+    if (read_chunks(ht_field_json(halftone, "head_chunks")) < 0)
+        ht_problems_error(&c->problems, &ht_fields_find(halftone, "head_chunks")->origin,
+                          "halftone.head_chunks: expected an integer from 1 to 64, or \"auto\"");
     const char *policy = ht_field_text(halftone, "recompute.policy");
     const ht_json *budget = ht_field_json(halftone, "recompute.budget");
     const ht_json *limit = ht_field_json(halftone, "memory_limit");
@@ -133,6 +145,8 @@ void ht_memory_fill(ht_config *c)
     c->train_config.offload_activations = activations ? activations : host ? "host" : "none";
     const char *policy = ht_field_text(halftone, "recompute.policy");
     const ht_json *budget = ht_field_json(halftone, "recompute.budget");
+    int64_t chunks = read_chunks(ht_field_json(halftone, "head_chunks"));
+    c->train_config.head_chunks = chunks < 0 ? 1 : chunks; /* the rules told what is wrong */
     ht_recompute_options *r = &c->train_config.recompute;
     *r = (ht_recompute_options){.policy = HT_RECOMPUTE_MARKED};
     if (policy) r->policy = ht_recompute_policy_find(policy);

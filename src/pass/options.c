@@ -44,6 +44,7 @@ ht_pass_options ht_pass_options_standard(void)
                   .scaling = {.fixed = 1, .power = 16, .window = 1000, .hysteresis = 2, .min = 1, .most_skips = 20}},
         .precision = {.precision = HT_PRECISION_FP32, .masters = true, .fp8_history = 16},
         .recompute = {.policy = HT_RECOMPUTE_MARKED},
+        .head = {.chunks = 1},
         .offload = {.activation_bytes = 65536, .persistent = 100000, .ahead = 1, .ratio = 1},
     };
 }

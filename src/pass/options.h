@@ -91,12 +91,18 @@ typedef struct ht_recompute_options {
     double share;         /* of BUDGET: of the transients without recomputation; 0: what the target's memory leaves */
 } ht_recompute_options;
 
+/* Of head_chunks: docs/memory.md. */
+typedef struct ht_head_options {
+    int64_t chunks; /* of rows, for logits and loss; 1: they are whole; 0: as many as the plan needs to fit */
+} ht_head_options;
+
 typedef struct ht_pass_options {
     bool training; /* the graph becomes a training step */
     ht_train_options train;
     ht_precision_options precision;
     ht_offload_options offload;
     ht_recompute_options recompute;
+    ht_head_options head;
 } ht_pass_options;
 
 /* All options at their defaults. */

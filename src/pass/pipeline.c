@@ -25,6 +25,11 @@ static bool is_recomputing(const ht_pass_options *options)
     return options->recompute.policy != HT_RECOMPUTE_NONE;
 }
 
+static bool is_chunking(const ht_pass_options *options)
+{
+    return options->head.chunks != 1;
+}
+
 static bool is_scaling(const ht_pass_options *options)
 {
     return options->precision.fp8 != HT_FP8_OFF;
@@ -39,6 +44,7 @@ static bool is_offloading(const ht_pass_options *options)
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
                                accumulating = {"accumulate is more than 1", is_accumulating},
                                casting = {"precision is not fp32", is_casting},
+                               chunking = {"head_chunks is not 1", is_chunking},
                                recomputing = {"recompute asks for it", is_recomputing},
                                scaling = {"fp8 is not off", is_scaling},
                                offloading = {"something is offloaded", is_offloading};

@@ -250,6 +250,7 @@ static ht_status fill_options(ht_job *job, bool training)
     };
     if (training) options->offload = ht_job_offload(c);
     options->recompute = c->recompute;
+    options->head.chunks = c->head_chunks;
     return fill_schedule(job, &options->train);
 }
 

@@ -167,6 +167,22 @@ static void explain__prints_graphs_that_parse_again(void **state)
     expect(c, "\"$H\" explain job.json --graph=nothing", 2, "the pass nothing does not run");
 }
 
+static void explain__shows_the_chunks_of_a_head(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "\"$H\" explain job.json --set halftone.head_chunks=2 > e.txt 2>&1; grep -c '^head_chunks  *system' e.txt; "
+           "grep -c 'stays whole' e.txt",
+           1, "1\n0\n");
+    expect(c, "\"$H\" explain job.json --set halftone.head_chunks=2 --graph=head_chunks | grep -c 'matmul.*\\[64,'", 0,
+           "");
+    expect(c, "\"$H\" check job.json --set halftone.head_chunks=0", 2,
+           "halftone.head_chunks: expected an integer from 1 to 64, or \"auto\"");
+    expect(c, "\"$H\" check job.json --set halftone.head_chunks=many", 2, "halftone.head_chunks: expected an integer");
+    expect(c, "\"$H\" check job.json --set halftone.head_chunks=auto | grep head_chunks", 0, "auto");
+}
+
 static void explain__draws_the_step(void **state)
 {
     data_case *c = *state;
@@ -257,6 +273,7 @@ int main(void)
         cmocka_unit_test(explain__begins_with_a_line_per_layer),
         cmocka_unit_test(explain__tells_which_kernels_refused_and_why),
         cmocka_unit_test(explain__prints_graphs_that_parse_again),
+        cmocka_unit_test(explain__shows_the_chunks_of_a_head),
         cmocka_unit_test(explain__draws_the_step),
         cmocka_unit_test(explain__writes_a_page),
         cmocka_unit_test(explain__draws_figure_1_for_a_layer_of_the_model),

@@ -35,6 +35,7 @@ static void cuda__losses_are_those_of_the_cpu(void **state)
         "fp32",
         "fp16",
         "bf16",
+        "bf16 --set halftone.head_chunks=3",
         "bf16 --set halftone.fp8.recipe=delayed --set data.length=16",
         "bf16 --set halftone.fp8.recipe=current --set data.length=16",
     };
