@@ -18,11 +18,24 @@ enum { DEMO_CLAIMS = 5, DEMO_MOST_RUNS = 16 };
 /* What a run stands for. */
 typedef enum demo_role { DEMO_FULL, DEMO_MIXED, DEMO_UNSCALED, DEMO_VANISHING, DEMO_NO_MASTERS } demo_role;
 
+/* The translator and its training. */
+typedef struct demo_size {
+    int hidden, layers;
+    double dropout;
+    int least_count, vocabulary, max_length, buckets; /* of words and sentences; 0: no limit */
+    double held_out;                                  /* the share of the pairs */
+    int batch, warmup_share;                          /* the warmup takes one of so many parts of the steps */
+    double lr, lr_min;
+    const char *optimizer;
+    double weight_decay;
+} demo_size;
+
 typedef struct demo {
     /* what the command says */
     const char *data, *output; /* data: a file of pairs, NULL: the grammar's */
     int64_t steps;             /* 0: the standard */
     bool json, quick, single;
+    const demo_size *size; /* by data and device */
     /* the runs; the first one is shown at work */
     ht_context *ctx;
     cli_job job_options;

@@ -128,6 +128,32 @@ static void demo__takes_real_pairs(void **state)
     expect(c, "\"$H\" demo --single --data mine.tsv --steps 1 --json", 0, "\"lowest_perplexity\": null");
 }
 
+/* No GPU is to be seen: the job is written, and cannot run. */
+static void demo__has_the_size_of_the_paper_on_a_gpu(void **state)
+{
+    data_case *c = *state;
+    char text[4096] = "";
+    for (int i = 0; i < 60; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "the %d cat\tle %d chat\n", i % 7, i % 5);
+    data_case_text(c, "mine.tsv", text);
+    data_case_text(c, "gpu.json",
+                   "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"portable\", \"threads\": 1}");
+    expect(c, "CUDA_VISIBLE_DEVICES= \"$H\" demo --data mine.tsv --device cuda --single -o gpu", 2,
+           "halftone.device: ");
+    expect(c, "grep '\"model\"' gpu/job.json", 0,
+           "{\"type\": \"seq2seq\", \"hidden\": 1024, \"layers\": 3, \"attention\": \"dot\", \"dropout\": 0.2}");
+    expect(c, "grep -c '\"batch\": 128, \"lr\": 0.0005, \"warmup\": 200,' gpu/job.json", 0, "1\n");
+    for (int i = 0; i < 2; i++) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "\"$H\" explain gpu/job.json --target gpu.json --set train.precision=%s | grep -c 'lstm.*[.]cuda'",
+                 i ? "fp16" : "fp32");
+        expect(c, line, 0, "");
+    }
+    expect(c, "\"$H\" demo --data mine.tsv --device cpu --single --steps 1 -o cpu > log 2>&1; grep model cpu/job.json",
+           0, "\"hidden\": 256, \"layers\": 1,");
+}
+
 static void demo__refuses_what_is_wrong(void **state)
 {
     data_case *c = *state;
@@ -172,6 +198,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(demo__is_the_same_on_every_run, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(demo__replaces_a_run_and_leaves_other_files, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(demo__takes_real_pairs, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(demo__has_the_size_of_the_paper_on_a_gpu, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(demo__refuses_what_is_wrong, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(demo__learns_to_translate_and_decides_every_claim, data_case_begin,
                                         data_case_end),
