@@ -85,7 +85,7 @@ static bool read_budget(const ht_json *value, ht_recompute_options *to)
 /* 0: as many as are needed; -1: it is neither a number nor "auto". */
 static int64_t read_chunks(const ht_json *value)
 {
-    enum { MOST_CHUNKS = 64 }; /* as pass/head_chunks.c */
+    enum { MOST_CHUNKS = 64 }; /* as pass/head_cut.h */
     int64_t chunks;
     if (value->kind == HT_JSON_STRING && value->length == 4 && memcmp(value->text, "auto", 4) == 0) return 0;
     return ht_json_as_int(value, &chunks) && chunks >= 1 && chunks <= MOST_CHUNKS ? chunks : -1;

@@ -6,6 +6,11 @@ typedef struct remedy {
     void (*apply)(ht_pass_options *options);
 } remedy;
 
+static void cut_head(ht_pass_options *options)
+{
+    options->head.chunks = 8;
+}
+
 static void recompute_cheap(ht_pass_options *options)
 {
     options->recompute = (ht_recompute_options){.policy = HT_RECOMPUTE_CHEAP};
@@ -40,6 +45,7 @@ static void take_all(ht_pass_options *options)
 
 /* In the order in which one would try them. */
 static const remedy remedies[] = {
+    {"halftone.head_chunks=8", cut_head},
     {"halftone.recompute.policy=cheap", recompute_cheap},
     {"halftone.recompute.policy=all", recompute_all},
     {"train.precision=bf16", take_bf16},
@@ -53,6 +59,8 @@ enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
 static void list_remedies(ht_job *job, const ht_run_request *request, int64_t limit, ht_text *text)
 {
     const ht_pass_options given = job->options;
+    const ht_log_fn log = job->ctx->log;
+    job->ctx->log = NULL; /* nobody asked for these plans */
     for (int i = 0; i < REMEDIES; i++) {
         ht_plan *plan = NULL;
         remedies[i].apply(&job->options);
@@ -62,6 +70,7 @@ static void list_remedies(ht_job *job, const ht_run_request *request, int64_t li
         ht_plan_free(plan);
         job->options = given;
     }
+    job->ctx->log = log;
     if (!text->length) ht_text_add(text, "; a smaller train.micro_batch would take less");
 }
 

@@ -134,6 +134,14 @@ static void cuda__a_number_that_is_not_there_ends_with_status_2(void **state)
     expect(c, "\"$H\" train job.json --set halftone.device=cpu:1", 2, "one of auto, cpu, fake, cuda, cuda:N");
 }
 
+/* With an LSTM and a decoder; what it has learnt in a step is nothing. */
+static void cuda__the_demo_runs_there(void **state)
+{
+    data_case *c = *state;
+    expect(c, "LC_ALL=C \"$H\" demo --single --steps 1 --device cuda > said && cat said", 0, "parameters, on a GPU\n");
+    expect(c, "cat said", 0, " of 396 sentences are exactly right");
+}
+
 /* From a file of PyTorch's, with frozen layers and groups: the first of the losses that PyTorch had. */
 static void cuda__fine_tuning_has_the_curve_of_pytorch(void **state)
 {
@@ -159,6 +167,7 @@ int main(void)
         CASE(cuda__runs_change_devices_between_starts),
         CASE(cuda__gpus_have_numbers),
         CASE(cuda__a_number_that_is_not_there_ends_with_status_2),
+        CASE(cuda__the_demo_runs_there),
         CASE(cuda__fine_tuning_has_the_curve_of_pytorch),
     };
     ht_device *device;

@@ -8,10 +8,11 @@
 #include "plan/plan.h"
 #include "session_fixture.h"
 
-enum { ROWS = 192, CHUNK = 64, WIDTH = 24, CLASSES = 500, IGNORED = -1 };
+enum { ROWS = 192, CHUNK = 64, WIDTH = 24, CLASSES = 500, IGNORED = -1, EIGHT = 8 };
 
 typedef struct options {
     int rows;
+    bool sentences; /* logits have an axis for sentences of EIGHT */
     const char *reduction, *precision, *chunks, *device;
     const ht_train_setting *settings; /* of the plan, besides */
     size_t setting_count;
@@ -23,19 +24,21 @@ static void build(session_fixture *f, const options *o)
     ht_cross_entropy_opts loss = HT_CROSS_ENTROPY_OPTS;
     ht_train_opts train = HT_TRAIN_OPTS;
     ht_graph *g = f->g;
-    int64_t rows = o->rows;
+    int64_t rows = o->rows, shape[] = {rows / EIGHT, EIGHT, WIDTH}, wide[] = {rows / EIGHT, EIGHT, CLASSES};
+    int first = o->sentences ? 0 : 1, rank = o->sentences ? 3 : 2;
+    if (!o->sentences) shape[1] = wide[1] = rows;
     train.optimizer = "sgd";
     loss.ignore_index = IGNORED;
     loss.reduction = strcmp(o->reduction, "mean") == 0 ? HT_REDUCE_MEAN : HT_REDUCE_SUM;
     ht_segment_begin(g, "forward");
-    ht_val x = ht_input(g, "x", HT_F32, 2, (int64_t[]){rows, WIDTH});
-    ht_val labels = ht_input(g, "labels", HT_I32, 1, (int64_t[]){rows});
+    ht_val x = ht_input(g, "x", HT_F32, rank, shape + first);
+    ht_val labels = ht_input(g, "labels", HT_I32, rank - 1, shape + first);
     ht_val body = ht_param(g, "body", HT_F32, 2, (int64_t[]){WIDTH, WIDTH}, HT_NORMAL(0, 0.3));
     ht_val head = ht_param(g, "head", HT_F32, 2, (int64_t[]){WIDTH, CLASSES}, HT_NORMAL(0, 0.3));
     ht_val bias = ht_param(g, "bias", HT_F32, 1, (int64_t[]){CLASSES}, HT_NORMAL(0, 0.3));
     ht_val h = ht_tanh(g, ht_matmul(g, x, body, NULL));
     ht_val logits = ht_matmul(g, h, head, NULL);
-    logits = ht_add(g, logits, ht_expand(g, bias, 2, (int64_t[]){rows, CLASSES}));
+    logits = ht_add(g, logits, ht_expand(g, bias, rank, wide + first));
     ht_output(g, "loss", ht_cross_entropy(g, logits, labels, &loss));
     must(f, ht_graph_train(g, &train));
 }
@@ -91,8 +94,9 @@ static void chunks__leave_every_row_its_bits(void **state)
 {
     static gradients whole, cut;
     (void)state;
-    for (int i = 0; i < PRECISIONS; i++) {
-        options o = {.rows = ROWS, .reduction = "sum", .precision = precisions[i], .chunks = "1"};
+    for (int i = 0; i < 2 * PRECISIONS; i++) {
+        options o = {.rows = ROWS, .reduction = "sum", .precision = precisions[i / 2], .chunks = "1"};
+        o.sentences = i % 2;
         run(&o, 0, &whole);
         o.chunks = "3";
         run(&o, 0, &cut);
@@ -108,8 +112,9 @@ static void chunks__are_added_in_their_order(void **state)
 {
     static gradients cut, part[ROWS / CHUNK];
     (void)state;
-    for (int i = 0; i < PRECISIONS; i++) {
-        options o = {.rows = ROWS, .reduction = "sum", .precision = precisions[i], .chunks = "3"};
+    for (int i = 0; i < 2 * PRECISIONS; i++) {
+        options o = {.rows = ROWS, .reduction = "sum", .precision = precisions[i / 2], .chunks = "3"};
+        o.sentences = i % 2;
         run(&o, 0, &cut);
         o.rows = CHUNK;
         o.chunks = "1";
@@ -248,6 +253,10 @@ static void head__that_cannot_be_cut_says_why(void **state)
     assert_stays_whole("segment forward (%y f32[6,10], %labels i32[6]) -> (loss=%loss) {\n"
                        "  %loss, %lse = cross_entropy f32[], f32[6] (%y, %labels)\n}\n",
                        "no product makes the logits");
+    assert_stays_whole("state %w f32[4,10]\nsegment forward (%x f32[1,4], %labels i32[1]) -> (loss=%loss) {\n"
+                       "  %y = matmul f32[1,10] (%x, %w)\n"
+                       "  %loss, %lse = cross_entropy f32[], f32[1] (%y, %labels)\n}\n",
+                       "it has fewer than two rows");
     assert_stays_whole("segment forward (%x f32[6]) -> (loss=%loss) {\n  %loss = sum f32[] (%x)\n}\n",
                        "there is no cross-entropy");
 }

@@ -67,6 +67,32 @@ static void activations__elsewhere_change_no_bit_of_a_run(void **state)
     }
 }
 
+/* Chunks of the head beside everything else that moves or repeats what is kept: the bits of the chunks alone. */
+static void head__in_chunks_has_the_same_bits_in_every_plan(void **state)
+{
+    static const char *const ways[][2] = {
+        {"", "--set halftone.recompute.policy=all "},
+        {"HALFTONE_FAKE_SEED=8", "--device fake --set halftone.recompute.policy=cheap "},
+        {"HALFTONE_FAKE_SEED=9", "--device fake --set halftone.offload_activations=host "},
+        {"OMP_NUM_THREADS=1", ""},
+    };
+    data_case *c = *state;
+    char options[512];
+    for (int j = 0; j < RUN_JOBS; j++) {
+        run_case_write(c, &run_jobs[j]);
+        for (int m = run_is_long() ? 0 : j; m < (run_is_long() ? RUN_MODES : j + 1); m++) {
+            snprintf(options, sizeof options, CUT "--set halftone.head_chunks=3 %s", run_modes[m]);
+            run_train(c, "kept", "", options);
+            for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+                snprintf(options, sizeof options, CUT SMALL "--set halftone.head_chunks=3 %s %s", run_modes[m],
+                         ways[i][1]);
+                run_train(c, "again", ways[i][0], options);
+                run_expect_same(c, "kept", "again");
+            }
+        }
+    }
+}
+
 static void activations__are_told_where_they_lie(void **state)
 {
     data_case *c = *state;
@@ -198,6 +224,15 @@ static void limit__refuses_what_does_not_fit_and_names_what_would(void **state)
            "whole=$(\"$H\" explain job.json --json | " PLAN_BYTES "); "
            "\"$H\" train job.json --set halftone.memory_limit=$((whole - 1))",
            2, "1 more than halftone.memory_limit allows; this fits: ");
+    data_case_text(
+        c, "head.json",
+        "{\"model\": {\"type\": \"sequential\", \"layers\": [{\"type\": \"embedding\", \"out\": 4}, \"linear\"]}, "
+        "\"data\": {\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"byte\", \"length\": 16}, "
+        "\"train\": {\"steps\": 1, \"batch\": 64}}");
+    expect(c,
+           "whole=$(\"$H\" explain head.json --json | " PLAN_BYTES "); "
+           "\"$H\" train head.json --set halftone.memory_limit=$((whole - 1))",
+           2, "; this fits: halftone.head_chunks=8 (");
     expect(c,
            "whole=$(\"$H\" explain job.json --json | " PLAN_BYTES "); "
            "\"$H\" train job.json --set halftone.memory_limit=$whole",
@@ -245,6 +280,7 @@ int main(void)
         CASE(recompute__changes_no_bit_of_a_run),
         CASE(recompute__changes_no_bit_on_a_device_with_its_own_memory),
         CASE(activations__elsewhere_change_no_bit_of_a_run),
+        CASE(head__in_chunks_has_the_same_bits_in_every_plan),
         CASE(activations__are_told_where_they_lie),
         CASE(budget__is_met_to_the_byte_or_refused_with_the_smallest),
         CASE(budget__of_every_size_between_is_met),
