@@ -479,6 +479,18 @@ static ht_status check_model(ht_job *job, const ht_run_request *request)
     return status;
 }
 
+/* A job may be for another machine than the one that checks it. */
+static void tell_absent_device(const ht_job *job, const ht_run_request *request)
+{
+    const char *name = job->train_config->device;
+    ht_device *device;
+    char line[640];
+    if (!request->on_note || strcmp(name, "auto") == 0 || ht_device_get(&device, job->ctx, name) == HT_OK) return;
+    snprintf(line, sizeof line, "halftone.device: %.500s; the job is checked all the same, and cannot run here",
+             ht_context_message(job->ctx));
+    request->on_note(request->arg, line);
+}
+
 ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
 {
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
@@ -487,6 +499,7 @@ ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
     if (status == HT_OK) status = count_steps(&job);
     if (status == HT_OK) status = fill_options(&job, true);
     if (status == HT_OK) status = choose_target(&job, request, NULL);
+    if (status == HT_OK) tell_absent_device(&job, request);
     if (status == HT_OK) ht_job_tell_offload(&job, request);
     if (status == HT_OK) status = check_model(&job, request);
     ht_job_close(&job);

@@ -83,6 +83,9 @@ static void check__opens_the_data_and_builds_the_model(void **state)
     expect(c, "\"$H\" check job.json --config-only", 0, "epochs");
     data_case_text(c, "a.txt", "0123456789012345678901234567890123456789");
     expect(c, "\"$H\" check job.json", 0, "epochs");
+    expect(c, "CUDA_VISIBLE_DEVICES= \"$H\" check job.json --device cuda", 0,
+           "the job is checked all the same, and cannot run here\n");
+    expect(c, "CUDA_VISIBLE_DEVICES= \"$H\" check job.json 2>&1 | grep -c 'cannot run here'", 1, "0\n");
     expect(c, "\"$H\" check job.json --set model.n_embd=15", 2, "error: model gpt2: ");
     expect(
         c, "\"$H\" check job.json --set data.length=64", 2,
