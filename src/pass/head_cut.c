@@ -525,20 +525,17 @@ static ht_status cut(cutter *c, uint32_t segment, const ht_node *loss, int64_t c
 
 ht_status ht_head_cut(ht_graph *g, int64_t chunks, const char **reason)
 {
-    bool any = false;
     *reason = NULL;
     for (uint32_t s = 0; s < g->segment_count; s++) {
         const ht_node *loss = find_loss(g, &g->segments[s]);
         const char *why = NULL;
         cutter c;
         if (!loss) continue;
-        any = true;
         ht_status status = open_cutter(&c, g, s) ? cut(&c, s, loss, chunks, &why)
                                                  : ht_fail(g->ctx, HT_ENOMEM, "head_chunks: out of memory");
         close_cutter(&c);
         HT_TRY(status);
         if (why) *reason = why;
     }
-    if (!any) *reason = "there is no cross-entropy";
     return HT_OK;
 }

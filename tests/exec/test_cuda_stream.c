@@ -147,8 +147,8 @@ static void device_pointer__goes_in_and_out_without_the_host(void **state)
     run(&f, &c, numbers); /* without a stream: each call waits */
     fetch(&c, y, c.y);
     assert_squares(y, numbers, 7);
-    caller_close(&c);
     close_session(&f);
+    caller_close(&c);
     ht_context_free(ctx);
 }
 
@@ -178,8 +178,8 @@ static void stream__and_session_wait_for_each_other(void **state)
     must(&f, ht_session_start(f.s, forward));
     if (cuda.emulated_follows_all) assert_false(cuda.emulated_follows_all(c.stream));
     must(&f, ht_session_wait(f.s));
-    caller_close(&c);
     close_session(&f);
+    caller_close(&c);
     ht_context_free(ctx);
 }
 
@@ -192,8 +192,8 @@ static void stream__of_another_gpu_is_refused(void **state)
     caller c = caller_open(0);
     assert_int_equal(ht_session_set_stream(f.s, c.stream), HT_EINVAL);
     message_has(&f, "the stream belongs to another GPU");
-    caller_close(&c);
     close_session(&f);
+    caller_close(&c);
     ht_context_free(ctx);
 }
 
@@ -224,8 +224,8 @@ static void device_pointer__of_what_lies_elsewhere_is_refused(void **state)
     (void)state;
     assert_int_equal(ht_session_write_device(f.s, slot(&f, "w"), pointer(c.x), bytes), HT_ENOTSUP);
     message_has(&f, "'w' lies in @host, not in the memory of cuda");
-    caller_close(&c);
     close_session(&f);
+    caller_close(&c);
     ht_context_free(ctx);
 }
 
@@ -251,8 +251,8 @@ static void cuda__gpus_compute_side_by_side(void **state)
         assert_squares(y, x, 0);
     }
     for (int i = 0; i < 2; i++) {
-        caller_close(&c[i]);
         close_session(&f[i]);
+        caller_close(&c[i]);
     }
     ht_context_free(ctx);
 }
