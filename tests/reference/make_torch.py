@@ -158,6 +158,14 @@ def matmul(s):
     return [(a.mT if s.get("ta", 0) else a) @ (b.mT if s.get("tb", 0) else b)]
 
 
+def sum_squares_finite(s):
+    x, before = s.x[0].detach(), [t.detach() for t in s.x[1:]]
+    finite = torch.isfinite(x).all()
+    if not before:
+        return [(x * x).sum(), finite]
+    return [before[0] + (x * x).sum(), before[1].bool() & finite]
+
+
 def argmax(s):
     return [torch.argmax(s.x[0], dim=s.get("axis", -1), keepdim=bool(s.get("keep", 0)))]
 
@@ -378,6 +386,7 @@ OPS = {
     "norm": reduction(torch.linalg.vector_norm), "argmax": argmax, "cumsum": cumsum,
     "all_finite": unary(lambda x: torch.isfinite(x).all()),
     "norm_finite": lambda s: [torch.linalg.vector_norm(s.x[0].detach()), torch.isfinite(s.x[0]).all()],
+    "sum_squares_finite": sum_squares_finite,
     "topk": lambda s: list(torch.topk(s.x[0], s.get("k", 0), dim=-1)),
     "softmax": lambda s: [F.softmax(s.x[0], s.get("axis", -1))],
     "log_softmax": lambda s: [F.log_softmax(s.x[0], s.get("axis", -1))],

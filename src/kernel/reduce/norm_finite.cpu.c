@@ -1,10 +1,15 @@
-/* y = √Σx² as f64, and: is no x infinite or NaN?  x: any float, row-major.
- * Numerics: squares are summed in double, in a fixed order. 2^63 squares of the largest f32 do not overflow there, so
- * the sum is finite exactly if every x is; the double build, whose squares may overflow, looks again where the sum is
- * not finite.  Threads: blocks of x, whose sums wait in the workspace.  Traffic: 1 read.  Bound: bandwidth. */
+/* norm_finite: y = √Σx² as f64, and: is no x infinite or NaN?  sum_squares_finite: y = s + Σx², where s is the sum of what
+ * comes before x, and finite only if that was.  x: any float, row-major.
+ * Numerics: squares are summed in double, in a fixed order: each block alone, then one block after the other. So parts of
+ * whole blocks, each with the sum of those before it, have the sum of the whole, to the last bit. 2^63 squares of the
+ * largest f32 do not overflow there, so the sum is finite exactly if every x is; the double build, whose squares may
+ * overflow, looks again where the sum is not finite.
+ * Threads: blocks of x, whose sums wait in the workspace.  Traffic: 1 read.  Bound: bandwidth. */
 #include "kernel/cpu.h"
 
-enum { BLOCK = 16384, CHUNK = 1024, LANES = 32 };
+#include "op/sum_squares.h"
+
+enum { BLOCK = HT_SUM_SQUARES_BLOCK, CHUNK = 1024, LANES = 32 };
 
 typedef struct norm_job {
     const ht_launch *launch;
@@ -38,16 +43,33 @@ static bool is_every_one_finite(const norm_job *job)
     return true;
 }
 
-static ht_status norm_finite_run(const ht_launch *launch)
+/* The sum of the squares, from `sum` on. */
+static double add_squares(const ht_launch *launch, double sum, bool *finite)
 {
     norm_job job = {launch, ht_type_elems(launch->call->in[0])};
     int64_t tiles = ht_tiles(job.elems, BLOCK);
     const double *partial = launch->workspace;
-    double sum = 0;
     ht_parallel(launch->pool, tiles, norm_tile, &job);
     for (int64_t i = 0; i < tiles; i++) sum += partial[i];
-    *(double *)launch->out[0] = sqrt(sum);
-    *(uint8_t *)launch->out[1] = isfinite(sum) || is_every_one_finite(&job);
+    *finite = isfinite(sum) || is_every_one_finite(&job);
+    return sum;
+}
+
+static ht_status norm_finite_run(const ht_launch *launch)
+{
+    bool finite;
+    *(double *)launch->out[0] = sqrt(add_squares(launch, 0, &finite));
+    *(uint8_t *)launch->out[1] = finite;
+    return HT_OK;
+}
+
+static ht_status sum_squares_finite_run(const ht_launch *launch)
+{
+    bool goes_on = launch->call->n_in > 1, finite;
+    double before = goes_on ? *(const double *)launch->in[1] : 0;
+    uint8_t before_finite = goes_on ? *(const uint8_t *)launch->in[2] : 1;
+    *(double *)launch->out[0] = add_squares(launch, before, &finite);
+    *(uint8_t *)launch->out[1] = before_finite && finite;
     return HT_OK;
 }
 
@@ -66,3 +88,4 @@ static const char *norm_finite_can(const ht_call *call, const ht_target *target)
 }
 
 HT_CPU_KERNEL(norm_finite, norm_finite_can, norm_finite_workspace, norm_finite_run)
+HT_CPU_KERNEL(sum_squares_finite, norm_finite_can, norm_finite_workspace, sum_squares_finite_run)

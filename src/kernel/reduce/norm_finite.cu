@@ -1,5 +1,7 @@
 // norm_finite: y = √Σx² as f64, and: is no x infinite or NaN? Squares are summed in double (`real` is, since y is f64), in
 // a fixed order. Squares of narrower types do not overflow there: their sum is finite exactly if every x is.
+// sum_squares_finite: s + Σx² of parts that come one after the other; their sums are added in this order, which is another
+// one than that of the whole.
 // all_finite: the second alone.
 
 template <class X> struct may_overflow {
@@ -33,8 +35,8 @@ template <int64_t ELEMS, int64_t PART, int N, class X> DEVICE void norm_finite_p
     if (threadIdx.x == 0) parts[blockIdx.x] = norm_part{squares, strange};
 }
 
-// One block.
-template <int64_t PARTS, class X> DEVICE void norm_finite_join(const X *, const norm_part *parts, double *norm, boolean *finite)
+// One block. Thread 0 has the result.
+template <int64_t PARTS> DEVICE norm_part join_parts(const norm_part *parts)
 {
     real squares = 0, strange = 0;
     for (int64_t i = threadIdx.x; i < PARTS; i += blockDim.x) {
@@ -43,9 +45,29 @@ template <int64_t PARTS, class X> DEVICE void norm_finite_join(const X *, const 
     }
     squares = block_sum(squares);
     strange = block_sum(strange);
+    return norm_part{squares, strange};
+}
+
+template <class X> DEVICE bool part_is_finite(const norm_part &p)
+{
+    return may_overflow<X>::value ? p.strange == 0 : is_finite(p.squares);
+}
+
+template <int64_t PARTS, class X> DEVICE void norm_finite_join(const X *, const norm_part *parts, double *norm, boolean *finite)
+{
+    const norm_part all = join_parts<PARTS>(parts);
     if (threadIdx.x != 0) return;
-    *norm = sqrt(squares);
-    put(finite, may_overflow<X>::value ? strange == 0 : is_finite(squares));
+    *norm = sqrt(all.squares);
+    put(finite, part_is_finite<X>(all));
+}
+
+template <int64_t PARTS, class X>
+DEVICE void sum_squares_join(const X *, const norm_part *parts, const double *before, const boolean *before_finite, double *sum, boolean *finite)
+{
+    const norm_part all = join_parts<PARTS>(parts);
+    if (threadIdx.x != 0) return;
+    *sum = before ? *before + all.squares : all.squares;
+    put(finite, (!before_finite || before_finite->byte != 0) && part_is_finite<X>(all));
 }
 
 template <int64_t ELEMS, int64_t PART, int N, class X> DEVICE void all_finite_part(const X *x, boolean *parts)
