@@ -85,6 +85,7 @@ typedef struct ht_train_config {
 
     const char *offload_optimizer;    /* moments and masters: "none", "cpu", "nvme" */
     const char *offload_param;        /* what the model reads of its parameters: likewise */
+    const char *offload_gradients;    /* gradients: "none", "host", "disk" */
     const char *offload_activations;  /* what forward keeps for backward: "none", "host", "disk" */
     int64_t offload_activation_bytes; /* values of fewer stay */
     int64_t offload_persistent;       /* parameters of fewer elements stay */

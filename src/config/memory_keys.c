@@ -91,6 +91,15 @@ static int64_t read_chunks(const ht_json *value)
     return ht_json_as_int(value, &chunks) && chunks >= 1 && chunks <= MOST_CHUNKS ? chunks : -1;
 }
 
+static void need_folder(ht_config *c, const char *key)
+{
+    const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
+    const char *space = ht_field_text(halftone, key);
+    if (space && strcmp(space, "disk") == 0 && !ht_disk_folder(c))
+        ht_problems_error(&c->problems, &ht_fields_find(halftone, key)->origin,
+                          "halftone.%s: \"disk\" needs a folder: give halftone.disk_folder", key);
+}
+
 void ht_memory_rules(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
@@ -100,12 +109,10 @@ void ht_memory_rules(ht_config *c)
     const char *policy = ht_field_text(halftone, "recompute.policy");
     const ht_json *budget = ht_field_json(halftone, "recompute.budget");
     const ht_json *limit = ht_field_json(halftone, "memory_limit");
-    const char *activations = ht_field_text(halftone, "offload_activations");
     ht_recompute_options ignored;
     int64_t limits[HT_SPACE_COUNT];
-    if (activations && strcmp(activations, "disk") == 0 && !ht_disk_folder(c))
-        ht_problems_error(&c->problems, &ht_fields_find(halftone, "offload_activations")->origin,
-                          "halftone.offload_activations: \"disk\" needs a folder: give halftone.disk_folder");
+    need_folder(c, "offload_gradients");
+    need_folder(c, "offload_activations");
     if (!read_limits(limit, limits))
         ht_problems_error(&c->problems, &ht_fields_find(halftone, "memory_limit")->origin,
                           "halftone.memory_limit: expected a size above 0 (\"8GiB\", 8000000000), or sizes by space: "
@@ -140,6 +147,7 @@ void ht_memory_fill(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
     const char *activations = ht_field_text(halftone, "offload_activations");
+    c->train_config.offload_gradients = ht_field_text(halftone, "offload_gradients");
     c->train_config.offload_activation_bytes = ht_field_int(halftone, "offload_activation_bytes");
     bool host = ht_field_bool(c->blocks[BLOCK_ENGINE], "activation_checkpointing.cpu_checkpointing");
     c->train_config.offload_activations = activations ? activations : host ? "host" : "none";

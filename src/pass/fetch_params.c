@@ -14,8 +14,7 @@ typedef struct fetch {
 
 typedef struct fetcher {
     ht_graph *g;
-    const bool *fetched;
-    size_t count; /* of what can be fetched, by value id */
+    const ht_fetching *how;
     ht_rewrite rw;
     fetch *list;
     size_t fetches, capacity;
@@ -25,7 +24,7 @@ typedef struct fetcher {
 
 static bool is_fetched(const fetcher *f, ht_val v)
 {
-    return v.id < f->count && f->fetched[v.id];
+    return v.id < f->how->count && f->how->fetched[v.id];
 }
 
 static bool add_use(fetcher *f, ht_val v, size_t at)
@@ -56,7 +55,7 @@ static void start_fetch(fetcher *f, size_t index)
     if (index >= f->fetches || f->g->status != HT_OK) return;
     fetch *t = &f->list[index];
     ht_type want = *ht_type_of(f->g, t->from);
-    want.space = HT_SPACE_MAIN;
+    want.space = f->how->to;
     ht_type_row_major(&want);
     t->start = ht_emit1(f->g, "copy_start", &want, HT_VALS(t->from), HT_NO_ATTRS);
 }
@@ -79,15 +78,15 @@ static void read_here(fetcher *f, uint32_t id)
     ht_rewrite_keep(&f->rw, id);
 }
 
-static ht_status fetch_all(fetcher *f, uint32_t segment, size_t ahead)
+static ht_status fetch_all(fetcher *f, uint32_t segment)
 {
     ht_graph *g = f->g;
     ht_role role = g->role;
-    size_t next = 0;
-    g->role = HT_ROLE_FWD; /* also in the backward pass: a copy of a parameter is no gradient */
+    size_t next = 0, ahead = f->how->ahead;
+    g->role = f->how->role;
     if (ht_rewrite_begin(&f->rw, g, segment)) {
-        for (size_t i = 0; i < ahead; i++) start_fetch(f, i);
         for (size_t at = 0; at < f->rw.count && g->status == HT_OK; at++) {
+            for (size_t i = 0; at == f->how->from && i < ahead; i++) start_fetch(f, i);
             for (; next < f->fetches && f->list[next].first == at; next++) {
                 start_fetch(f, next + ahead);
                 end_fetch(f, next);
@@ -99,16 +98,13 @@ static ht_status fetch_all(fetcher *f, uint32_t segment, size_t ahead)
     return ht_rewrite_end(&f->rw);
 }
 
-ht_status ht_fetch_params(ht_graph *g, uint32_t segment, const bool *fetched, size_t count, size_t ahead)
+ht_status ht_fetch_states(ht_graph *g, uint32_t segment, const ht_fetching *how)
 {
-    fetcher f = {.g = g,
-                 .fetched = fetched,
-                 .count = count,
-                 .newest = calloc(count, sizeof *f.newest),
-                 .here = calloc(count, sizeof *f.here)};
+    fetcher f = {
+        .g = g, .how = how, .newest = calloc(how->count, sizeof *f.newest), .here = calloc(how->count, sizeof *f.here)};
     bool ok = f.newest && f.here && list_fetches(&f, &g->segments[segment]);
     ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "offload: out of memory");
-    if (status == HT_OK && f.fetches) status = fetch_all(&f, segment, ahead);
+    if (status == HT_OK && f.fetches) status = fetch_all(&f, segment);
     free(f.newest);
     free(f.here);
     free(f.list);

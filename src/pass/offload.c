@@ -1,5 +1,5 @@
-/* Moves the optimiser's state (moments and masters), and parameters, to the host or to a disk. Only spaces change, and copies
- * come in; every segment computes and stores what it did.
+/* Moves the optimiser's state (moments and masters), gradients and parameters to the host or to a disk. Only spaces change, and
+ * copies come in; every segment computes and stores what it did.
  *
  * The update of such state is computed where the state lies, or where the host's processors reach it: gradients are fetched, half
  * copies and parameters are written back. Units of the update (tiles, tensors) form a pipeline: while one is computed, the
@@ -9,12 +9,15 @@
  *
  * What the model reads of its parameters is fetched before each use, where parameters move and are large. Other ones that it
  * reads as the masters that they are (biases, norms, fp32_params) have copies in main, as weights have half copies: derived
- * state that the update writes. */
+ * state that the update writes. Gradients leave as they are made; their norm is computed where the host's processors reach
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "op/sum_squares.h"
 #include "pass/fetch_params.h"
+#include "pass/offload_gradients.h"
 #include "pass/update_units.h"
 
 /* An array on its way: fetched for a unit, or written back into a state. */
@@ -32,14 +35,17 @@ typedef struct transfers {
 typedef struct mover {
     ht_graph *g;
     ht_update_units units;
-    ht_space compute;
-    bool fetches;       /* parameters move: the large ones are fetched where they are read */
-    int64_t persistent; /* elements of those that are not */
-    size_t ahead;       /* units, and parameters, that are fetched before they are needed */
-    size_t known;       /* values that were there before */
-    ht_val *copy;       /* by value id: the copy in main of a state that moves, or none */
-    bool *fetched;      /* by value id: a state that moves, and is fetched instead */
-    ht_val *repeated;   /* by value id: a scalar or constant where units compute, or none */
+    ht_space compute, norm; /* where units and the gradients' norm are computed */
+    bool fetches;           /* parameters move: the large ones are fetched where they are read */
+    int64_t persistent;     /* elements of those that are not */
+    size_t ahead;           /* units, and parameters, that are fetched before they are needed */
+    size_t known;           /* values that were there before */
+    ht_val *copy;           /* by value id: the copy in main of a state that moves, or none */
+    bool *fetched;          /* by value id: a state that moves, and is fetched instead */
+    bool *added;            /* by value id: a gradient that is fetched, to be added to */
+    bool *summed;           /* by value id: a gradient that is fetched for its norm */
+    ht_val *shown;          /* by value id: the copy in main of what the norm's ops give, or none */
+    ht_val *repeated;       /* by value id: a scalar or constant where units compute, or none */
     bool *stored,
         *read; /* by value id of a state that owns bytes: others store into it; then units read arrays of it */
     transfers *in, *out; /* by unit */
@@ -64,6 +70,10 @@ static void want_copy(mover *m, ht_val state, bool output)
     ht_graph *g = m->g;
     char name[512];
     if (!moves(m, state) || m->copy[state.id].id || m->fetched[state.id] || g->status != HT_OK) return;
+    if (ht_is_gradient(g, state)) {
+        m->added[state.id] |= !output;
+        return;
+    }
     m->fetched[state.id] = m->fetches && !output && ht_type_elems(ht_type_of(g, state)) >= m->persistent;
     if (m->fetched[state.id]) return;
     ht_type type = *ht_type_of(g, state);
@@ -360,6 +370,34 @@ static bool stores_late(const mover *m, const ht_node *n)
     return n->op == &ht_op_store && m->read[ht_root(m->g, ht_node_in(m->g, n, 0)).id];
 }
 
+/* ---- the norm of gradients ---- */
+
+static bool is_norm(const mover *m, const ht_node *n)
+{
+    bool sums = n && (n->op == &ht_op_norm_finite || n->op == &ht_op_sum_squares_finite);
+    return sums && moves(m, ht_node_in(m->g, n, 0));
+}
+
+/* A node outside of units: the norm is computed where the gradients are, and what reads it in main. */
+static void place_other(mover *m, uint32_t id)
+{
+    ht_graph *g = m->g;
+    const ht_node n = g->nodes[id];
+    bool norm = is_norm(m, &n);
+    for (size_t i = 0; norm && i < n.n_out; i++) g->values[n.out + i].type.space = m->norm;
+    if (norm) {
+        ht_val from = ht_node_in(g, &n, 0);
+        m->summed[from.id] = ht_type_of(g, from)->space != m->norm;
+    }
+    for (size_t i = 0; !norm && i < n.n_in && g->status == HT_OK; i++) {
+        ht_val v = ht_node_in(g, &n, i);
+        if (!v.id || v.id >= m->known || !is_norm(m, ht_producer(g, v))) continue;
+        if (!m->shown[v.id].id) m->shown[v.id] = ht_to_space(g, v, HT_SPACE_MAIN);
+        g->operands[n.in + i] = m->shown[v.id];
+    }
+    ht_rewrite_keep(&m->rw, id);
+}
+
 typedef enum others { OTHER_VALUES, OTHER_EFFECTS, LATE_EFFECTS } others;
 
 /* Nodes outside of units. */
@@ -369,7 +407,7 @@ static void keep_others(mover *m, others which)
         uint32_t id = m->rw.old[i];
         const ht_node *n = &m->g->nodes[id];
         others kind = !(n->op->flags & HT_OP_EFFECT) ? OTHER_VALUES : stores_late(m, n) ? LATE_EFFECTS : OTHER_EFFECTS;
-        if (!m->units.of_node[id] && kind == which) ht_rewrite_keep(&m->rw, id);
+        if (!m->units.of_node[id] && kind == which) place_other(m, id);
     }
 }
 
@@ -398,7 +436,7 @@ static void show_in_main(mover *m, uint32_t segment)
     for (size_t i = 0; i < g->segments[segment].output_count; i++) {
         ht_val v = g->segments[segment].outputs[i].value;
         const ht_node *from = ht_producer(g, v);
-        bool computed = from && v.id < m->known && m->units.of_node[from - g->nodes];
+        bool computed = from && v.id < m->known && (m->units.of_node[from - g->nodes] || is_norm(m, from));
         if (!computed && !moves(m, v)) continue;
         bool copied = is_outside(&g->segments[segment]) && m->copy[v.id].id;
         v = copied ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
@@ -419,7 +457,9 @@ static ht_status move_update(mover *m)
         show_in_main(m, m->units.segment);
     }
     g->role = role;
-    return ht_rewrite_end(&m->rw);
+    HT_TRY(ht_rewrite_end(&m->rw));
+    return ht_fetch_states(g, m->units.segment,
+                           &(ht_fetching){m->summed, m->known, m->norm, HT_ROLE_UPDATE, m->ahead, 0});
 }
 
 /* ---- other segments ---- */
@@ -432,7 +472,7 @@ static void rewrite_node(mover *m, uint32_t id, bool outside)
     for (size_t i = stores; i < n.n_in && g->status == HT_OK; i++) {
         ht_val v = ht_node_in(g, &n, i);
         ht_space space = stores ? ht_type_of(g, ht_node_in(g, &n, 0))->space : HT_SPACE_MAIN;
-        if (moves(m, v) && outside && m->fetched[v.id]) continue;
+        if (moves(m, v) && outside && (m->fetched[v.id] || m->added[v.id])) continue;
         if (moves(m, v)) v = outside ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
         if (stores && moves(m, ht_node_in(g, &n, 0))) v = ht_to_space(g, v, space);
         g->operands[n.in + i] = v;
@@ -440,16 +480,30 @@ static void rewrite_node(mover *m, uint32_t id, bool outside)
     ht_rewrite_keep(&m->rw, id);
 }
 
+static size_t backward_begins(const ht_graph *g, const ht_segment *s)
+{
+    size_t at = 0;
+    while (at < s->node_count && ht_node_is_forward(&g->nodes[s->nodes[at]])) at++;
+    return at;
+}
+
 static ht_status move_segment(mover *m, uint32_t segment)
 {
     ht_graph *g = m->g;
     bool outside = is_outside(&g->segments[segment]);
+    if (outside) HT_TRY(ht_offload_gradients(g, segment, m->units.goes, m->known, m->ahead));
     if (ht_rewrite_begin(&m->rw, g, segment)) {
         for (size_t i = 0; i < m->rw.count && g->status == HT_OK; i++) rewrite_node(m, m->rw.old[i], outside);
         show_in_main(m, segment);
     }
     HT_TRY(ht_rewrite_end(&m->rw));
-    return outside ? ht_fetch_params(g, segment, m->fetched, m->known, m->ahead) : HT_OK;
+    if (!outside) return HT_OK;
+    /* Also in the backward pass a copy of a parameter is no gradient. */
+    ht_fetching how = {m->fetched, m->known, HT_SPACE_MAIN, HT_ROLE_FWD, m->ahead, 0};
+    HT_TRY(ht_fetch_states(g, segment, &how));
+    how.fetched = m->added;
+    how.from = backward_begins(g, &g->segments[segment]);
+    return ht_fetch_states(g, segment, &how);
 }
 
 /* What the segment "derive" itself stores into a state, in main; none: nothing. */
@@ -487,9 +541,12 @@ static ht_status move_all(mover *m)
     m->copy = calloc(m->known, sizeof *m->copy);
     m->repeated = calloc(m->known, sizeof *m->repeated);
     m->fetched = calloc(m->known, sizeof *m->fetched);
+    m->added = calloc(m->known, sizeof *m->added);
+    m->summed = calloc(m->known, sizeof *m->summed);
+    m->shown = calloc(m->known, sizeof *m->shown);
     m->stored = calloc(m->known, sizeof *m->stored);
     m->read = calloc(m->known, sizeof *m->read);
-    if (!m->copy || !m->repeated || !m->fetched || !m->stored || !m->read)
+    if (!m->copy || !m->repeated || !m->fetched || !m->added || !m->summed || !m->shown || !m->stored || !m->read)
         HT_FAIL(g->ctx, HT_ENOMEM, "offload: out of memory");
     want_copies(m);
     move_states(m);
@@ -509,6 +566,9 @@ static void free_mover(mover *m)
     free(m->copy);
     free(m->fetched);
     free(m->repeated);
+    free(m->added);
+    free(m->summed);
+    free(m->shown);
     free(m->stored);
     free(m->read);
     ht_update_units_free(&m->units);
@@ -521,9 +581,11 @@ static ht_status offload_run(ht_graph *g, const ht_pass_env *env)
     const ht_offload_options *o = &env->options->offload;
     bool optimizer = ht_offload_space(env, o->optimizer) != HT_SPACE_MAIN;
     bool params = ht_offload_space(env, o->params) != HT_SPACE_MAIN, *kept;
-    if (!optimizer && !params) return HT_OK;
+    bool gradients = ht_offload_space(env, o->gradients) != HT_SPACE_MAIN;
+    if (!optimizer && !params && !gradients) return HT_OK;
     mover m = {.g = g,
                .compute = ht_offload_computes_in(env),
+               .norm = ht_offload_norm_in(env),
                .fetches = params,
                .persistent = o->persistent,
                .ahead = (size_t)o->ahead};
@@ -535,63 +597,9 @@ static ht_status offload_run(ht_graph *g, const ht_pass_env *env)
     return status;
 }
 
-/* A choice is an int, and the words stand in the order of the spaces. */
-_Static_assert(sizeof(ht_space) == sizeof(int) && HT_SPACE_MAIN == 0 && HT_SPACE_HOST == 1 && HT_SPACE_DISK == 2,
-               "offload_optimizer names spaces");
-
-static const ht_setting_key keys[] = {
-    {.name = "offload_optimizer",
-     .kind = HT_SETTING_CHOICE,
-     .at = offsetof(ht_offload_options, optimizer),
-     .words = "none|host|disk",
-     .help = "where moments and masters lie"},
-    {.name = "offload_param",
-     .kind = HT_SETTING_CHOICE,
-     .at = offsetof(ht_offload_options, params),
-     .words = "none|host|disk",
-     .help = "where parameters lie, or their half copies"},
-    {.name = "offload_activations",
-     .kind = HT_SETTING_CHOICE,
-     .at = offsetof(ht_offload_options, activations),
-     .words = "none|host|disk",
-     .help = "where what forward keeps for backward lies"},
-    {.name = "offload_activation_bytes",
-     .kind = HT_SETTING_WHOLE,
-     .at = offsetof(ht_offload_options, activation_bytes),
-     .low = 0,
-     .high = 0x1p53,
-     .help = "activations of fewer bytes stay"},
-    {.name = "offload_persistent",
-     .kind = HT_SETTING_WHOLE,
-     .at = offsetof(ht_offload_options, persistent),
-     .low = 0,
-     .high = 0x1p53,
-     .help = "parameters of fewer elements stay"},
-    {.name = "offload_tile",
-     .kind = HT_SETTING_WHOLE,
-     .at = offsetof(ht_offload_options, tile),
-     .low = 0,
-     .high = 0x1p53,
-     .help = "the most elements of a tile of the update; 0: by the size of its group"},
-    {.name = "offload_ahead",
-     .kind = HT_SETTING_WHOLE,
-     .at = offsetof(ht_offload_options, ahead),
-     .low = 1,
-     .high = 64,
-     .help = "tiles, parameters and activations that are fetched before they are needed"},
-    {.name = "offload_ratio",
-     .kind = HT_SETTING_BOUNDED,
-     .at = offsetof(ht_offload_options, ratio),
-     .low = 0,
-     .high = 1,
-     .help = "the share of the elements that moves, in whole tensors"},
-    {.name = NULL}};
-
-const ht_pass_settings ht_offload_settings[] = {{keys, offsetof(ht_pass_options, offload)}, {NULL, 0}};
-
 const ht_pass ht_pass_offload = {
     .name = "offload",
-    .help = "move the optimiser's state and parameters to the host or a disk; copies around them",
+    .help = "move the optimiser's state, gradients and parameters to the host or a disk; copies around them",
     .system = true,
     .keeps_step = true,
     .run = offload_run,

@@ -61,6 +61,7 @@ typedef struct ht_precision_options {
 typedef struct ht_offload_options {
     ht_space optimizer; /* where moments and masters lie; MAIN: where the model computes */
     ht_space params; /* where what the model reads of its parameters lies: half copies, or the parameters themselves */
+    ht_space gradients;       /* where gradients lie between micro-batches and the update */
     ht_space activations;     /* where what forward keeps for backward lies */
     int64_t activation_bytes; /* values of fewer stay in main */
     int64_t persistent;       /* parameters of fewer elements stay in main, as copies where need be */

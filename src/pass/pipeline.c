@@ -38,7 +38,8 @@ static bool is_scaling(const ht_pass_options *options)
 static bool is_offloading(const ht_pass_options *options)
 {
     const ht_offload_options *o = &options->offload;
-    return o->optimizer != HT_SPACE_MAIN || o->params != HT_SPACE_MAIN || o->activations != HT_SPACE_MAIN;
+    return o->optimizer != HT_SPACE_MAIN || o->params != HT_SPACE_MAIN || o->gradients != HT_SPACE_MAIN ||
+           o->activations != HT_SPACE_MAIN;
 }
 
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},

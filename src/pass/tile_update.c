@@ -1,11 +1,14 @@
 /* Cuts the update of flat groups into tiles, so that an offload can fetch and write back a few tiles at a time. A tile is a
  * slice of every array of the group; each has views of the group's states of its own ("flat.m.f32.tile3"), which no snapshot
  * holds. Every element is computed as before. An update that looks at whole tensors (LAMB, Muon), or draws random numbers by the
- * element's place, stays as it is: its tiles are its tensors. */
+ * element's place, stays as it is: its tiles are its tensors.
+ *
+ * The norm of gradients that go to a disk is summed in parts, each with the sum of those before it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "op/sum_squares.h"
 #include "pass/update_units.h"
 
 /* Elements. A group has about MOST_TILES of them, none smaller than SMALLEST or larger than LARGEST: a few in flight
@@ -76,15 +79,15 @@ static int64_t tile_elems(const tiler *t, int64_t elems)
 
 /* ---- slices ---- */
 
-/* The view of a state that is tile number `index`. */
-static ht_val tile_state(tiler *t, ht_val state, int64_t index, int64_t first, int64_t count)
+/* The view of a state that is number `index` of its tiles or parts. */
+static ht_val view_state(tiler *t, ht_val state, const char *what, int64_t index, int64_t first, int64_t count)
 {
     ht_graph *g = t->g;
     char name[512];
     ht_type type = ht_type_make(ht_type_of(g, state)->dtype, 1, &count);
     ht_heading heading = ht_state_of(g, state)->heading;
     type.space = ht_type_of(g, state)->space;
-    snprintf(name, sizeof name, "%s.tile%lld", ht_value_of(g, state)->name, (long long)index);
+    snprintf(name, sizeof name, "%s.%s%lld", ht_value_of(g, state)->name, what, (long long)index);
     ht_val known = ht_find(g, name);
     if (known.id) return known;
     int64_t offset = ht_value_of(g, state)->base.id ? ht_value_of(g, state)->offset : 0;
@@ -99,7 +102,7 @@ static ht_val repeat(tiler *t, const ht_node *n, int64_t count)
     ht_type want = *ht_type_of(g, ht_node_out(n, 0));
     want.dim[0] = count;
     ht_type_row_major(&want);
-    ht_val in = n->n_in ? ht_node_in(g, n, 0) : HT_NONE, out = HT_NONE;
+    ht_val in = n->n_in ? ht_rewrite_map(&t->rw, ht_node_in(g, n, 0)) : HT_NONE, out = HT_NONE;
     ht_emit(g, n->op, n->n_in, &in, ht_op_attr_count(n->op), n->attr, &want, &out);
     return out;
 }
@@ -108,11 +111,11 @@ static ht_val repeat(tiler *t, const ht_node *n, int64_t count)
 static ht_val slice(tiler *t, ht_val v, int64_t index, int64_t first, int64_t count)
 {
     ht_graph *g = t->g;
-    if (g->status != HT_OK || !v.id || ht_is_scalar(g, v)) return v;
+    if (g->status != HT_OK || !v.id || ht_is_scalar(g, v)) return ht_rewrite_map(&t->rw, v);
     if (t->map[v.id].id) return t->map[v.id];
     ht_node from = ht_producer(g, v) ? *ht_producer(g, v) : (ht_node){0};
     if (ht_state_of(g, v))
-        t->map[v.id] = tile_state(t, v, index, first, count);
+        t->map[v.id] = view_state(t, v, "tile", index, first, count);
     else if (from.op && ht_is_repeatable(g, &from))
         t->map[v.id] = repeat(t, &from, count);
     else
@@ -225,6 +228,31 @@ static ht_status cut_init(tiler *t)
     return ht_rewrite_end(&t->rw);
 }
 
+/* ---- the norm ---- */
+
+/* Is it the norm of gradients that will not be in memory? */
+static bool sums_gradients(const tiler *t, const ht_node *n)
+{
+    return n->op == &ht_op_norm_finite && t->units->goes[ht_node_in(t->g, n, 0).id] == HT_SPACE_DISK;
+}
+
+static void cut_norm(tiler *t, uint32_t id)
+{
+    ht_graph *g = t->g;
+    const ht_node n = g->nodes[id];
+    ht_val flat = ht_node_in(g, &n, 0), sum[2] = {HT_NONE, HT_NONE};
+    int64_t elems = ht_type_elems(ht_type_of(g, flat)), part = round_up(tile_elems(t, elems), HT_SUM_SQUARES_BLOCK);
+    const ht_op *op = ht_op_find(g->ctx, "sum_squares_finite", strlen("sum_squares_finite"));
+    for (int64_t first = 0, index = 0; first < elems && g->status == HT_OK; first += part, index++) {
+        ht_val in[] = {view_state(t, flat, "part", index, first, elems - first < part ? elems - first : part), sum[0],
+                       sum[1]};
+        ht_emit(g, op, index ? 3 : 1, in, 0, NULL, NULL, sum);
+    }
+    if (g->status != HT_OK) return;
+    ht_rewrite_replace(&t->rw, ht_node_out(&n, 0), ht_sqrt(g, sum[0]));
+    ht_rewrite_replace(&t->rw, ht_node_out(&n, 1), sum[1]);
+}
+
 /* ---- the segment ---- */
 
 static void keep_others(tiler *t, bool effects)
@@ -232,7 +260,11 @@ static void keep_others(tiler *t, bool effects)
     for (size_t i = 0; i < t->rw.count; i++) {
         const ht_node *n = &t->g->nodes[t->rw.old[i]];
         bool effect = n->op->flags & HT_OP_EFFECT;
-        if (!t->units->of_node[t->rw.old[i]] && effect == effects) ht_rewrite_keep(&t->rw, t->rw.old[i]);
+        if (t->units->of_node[t->rw.old[i]] || effect != effects) continue;
+        if (sums_gradients(t, n))
+            cut_norm(t, t->rw.old[i]);
+        else
+            ht_rewrite_keep(&t->rw, t->rw.old[i]);
     }
 }
 

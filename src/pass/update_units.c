@@ -11,6 +11,7 @@ typedef struct finder {
     uint32_t *reader; /* by value id: a member that made it, or read it where it moves */
     bool *inside;     /* by value id: a member reads it */
     bool *outside;    /* by value id: another node does, or it is an output */
+    bool gradients_move;
 } finder;
 
 /* ---- what goes where ---- */
@@ -26,6 +27,11 @@ ht_space ht_offload_computes_in(const ht_pass_env *env)
     bool accelerator = env->target && env->target->device != HT_DEVICE_CPU;
     bool away = ht_offload_space(env, env->options->offload.optimizer) != HT_SPACE_MAIN;
     return accelerator && away ? HT_SPACE_HOST : HT_SPACE_MAIN;
+}
+
+ht_space ht_offload_norm_in(const ht_pass_env *env)
+{
+    return env->target && env->target->device != HT_DEVICE_CPU ? HT_SPACE_HOST : HT_SPACE_MAIN;
 }
 
 /* Is there a parameter in the state that is large enough? */
@@ -48,6 +54,7 @@ static ht_space goal_of(const ht_graph *g, const ht_state *s, const ht_pass_env 
     if (ht_type_of(g, s->value)->space != HT_SPACE_MAIN) return HT_SPACE_MAIN;
     if (!s->derived && (s->heading == HT_HEADING_OPTIMIZER || s->heading == HT_HEADING_MASTERS))
         return ht_offload_space(env, o->optimizer);
+    if (s->heading == HT_HEADING_GRADIENTS) return ht_offload_space(env, o->gradients);
     if (s->heading != HT_HEADING_PARAMETERS && s->heading != HT_HEADING_WEIGHTS) return HT_SPACE_MAIN;
     return holds_large(g, s->value, o->persistent) ? ht_offload_space(env, o->params) : HT_SPACE_MAIN;
 }
@@ -75,18 +82,24 @@ static size_t first_read(const ht_node *n)
     return n->op == &ht_op_store;
 }
 
-static bool moves(const finder *f, ht_val v)
+/* Is the state one whose update makes a unit? It moves, or the gradient that it is updated with does. What follows from
+ * gradients alone, their norm, is read by all units and part of none. */
+static bool makes_unit(const finder *f, ht_val v)
 {
-    return f->units->goes[v.id] != HT_SPACE_MAIN;
+    const ht_state *s = ht_state_of(f->g, v);
+    if (!s || s->heading == HT_HEADING_GRADIENTS) return false;
+    bool updated = s->heading == HT_HEADING_OPTIMIZER || s->heading == HT_HEADING_MASTERS ||
+                   s->heading == HT_HEADING_PARAMETERS || s->heading == HT_HEADING_WEIGHTS;
+    return f->units->goes[v.id] != HT_SPACE_MAIN || (f->gradients_move && updated);
 }
 
 static bool reads_member(const finder *f, const ht_node *n)
 {
-    if (n->op == &ht_op_store && moves(f, ht_node_in(f->g, n, 0))) return true;
+    if (n->op == &ht_op_store && makes_unit(f, ht_node_in(f->g, n, 0))) return true;
     for (size_t i = first_read(n); i < n->n_in; i++) {
         ht_val v = ht_node_in(f->g, n, i);
         const ht_node *from = ht_producer(f->g, v);
-        if (moves(f, v) || (from && f->member[from - f->g->nodes])) return true;
+        if (makes_unit(f, v) || (from && f->member[from - f->g->nodes])) return true;
     }
     return false;
 }
@@ -144,7 +157,7 @@ static void connect(const finder *f)
             uint32_t *with = &f->reader[v.id];
             if (from && f->member[from - f->g->nodes]) *with = (uint32_t)(from - f->g->nodes);
             if (*with) f->parent[unit_of(f, id)] = unit_of(f, *with);
-            if (moves(f, v)) *with = id;
+            if (makes_unit(f, v)) *with = id;
         }
     }
 }
@@ -198,8 +211,10 @@ ht_status ht_update_units_find(ht_update_units *out, const ht_graph *g, const ht
 {
     int segment = ht_segment_find(g, "update");
     *out = (ht_update_units){.segment = (uint32_t)segment, .of_node = calloc(g->node_count, sizeof *out->of_node)};
+    bool gradients = ht_offload_space(env, env->options->offload.gradients) != HT_SPACE_MAIN;
     bool ok = out->of_node && find_goals(out, g, env, kept);
-    if (ok && segment >= 0) ok = find_units(&(finder){.g = g, .s = &g->segments[segment], .units = out});
+    if (ok && segment >= 0)
+        ok = find_units(&(finder){.g = g, .s = &g->segments[segment], .units = out, .gradients_move = gradients});
     return ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for the units of the update");
 }
 

@@ -37,6 +37,9 @@ ht_space ht_offload_space(const ht_pass_env *env, ht_space space);
 /* Where the update of moved state is computed: beside an accelerator by the processor, if the optimiser's state is there. */
 ht_space ht_offload_computes_in(const ht_pass_env *env);
 
+/* Where the norm of gradients that move is computed: where the host's processors reach them. */
+ht_space ht_offload_norm_in(const ht_pass_env *env);
+
 extern const ht_pass_settings ht_offload_settings[];
 
 #endif

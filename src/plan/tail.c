@@ -110,16 +110,25 @@ static bool reads_input(const ht_instr *instr)
     return false;
 }
 
-/* From the first wait for a disk on, if the segment writes there, too. Inputs may change once the segment was run. */
+static bool writes_output(const ht_instr *instr)
+{
+    for (size_t i = 0; i < instr->call->n_out; i++)
+        if (instr->out[i].area == HT_AREA_OUTPUT) return true;
+    return false;
+}
+
+/* From the first wait for a disk on that comes behind the outputs (a norm of gradients on the disk is one, and is asked
+ * for), if the segment writes there, too. Inputs may change once the segment was run. */
 static size_t find_tail(const ht_plan_segment *s)
 {
     size_t tail = s->instr_count;
-    bool writes = false;
+    bool writes = false, outputs = false;
     for (size_t i = s->instr_count; i-- > 0;) {
         const ht_instr *instr = &s->instrs[i];
         if (reads_input(instr)) return s->instr_count;
         writes |= writes_disk(instr);
-        if (instr->wait && s->instrs[instr->wait - 1].space == HT_SPACE_DISK) tail = i;
+        outputs |= writes_output(instr);
+        if (!outputs && instr->wait && s->instrs[instr->wait - 1].space == HT_SPACE_DISK) tail = i;
     }
     return writes ? tail : s->instr_count;
 }

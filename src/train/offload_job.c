@@ -24,6 +24,7 @@ ht_offload_options ht_job_offload(const ht_train_config *c)
     return (ht_offload_options){
         .optimizer = space_of(c->offload_optimizer),
         .params = space_of(c->offload_param),
+        .gradients = space_named(c->offload_gradients),
         .activations = space_named(c->offload_activations),
         .activation_bytes = c->offload_activation_bytes,
         .persistent = c->offload_persistent,
@@ -74,6 +75,8 @@ void ht_job_tell_offload(const ht_job *job, const ht_run_request *request)
     snprintf(what, sizeof what, "parameters of %lld elements and more", (long long)o->persistent);
     tell_one(job, request, what, "zero_optimization.offload_param.device cpu", o->params,
              "; they are fetched before each use");
+    tell_one(job, request, "gradients", "halftone.offload_gradients", o->gradients,
+             "; they are copied there as backward makes them");
     tell_one(job, request, "values kept for backward", "offloading activations", o->activations,
              "; they are copied back before backward reads them");
 }

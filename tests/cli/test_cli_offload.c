@@ -107,7 +107,7 @@ static void parameters_elsewhere__have_the_bits_of_a_run_that_keeps_them(void **
            "offload: parameters of 64 elements and more lie in host memory; they are fetched before each use");
 }
 
-/* Of a processor whose state, parameters and activations lie on a disk: while it starts, in an update whose tail runs in the
+/* Of a processor whose state, parameters, gradients and activations lie on a disk: while it starts, in an update whose tail runs in the
  * next step, in a snapshot. */
 static void kills_at_random_moments__leave_the_bits_and_no_files(void **state)
 {
@@ -121,6 +121,7 @@ static void kills_at_random_moments__leave_the_bits_and_no_files(void **state)
     snprintf(line, sizeof line,
              JOB "--resume --set halftone.device=cpu " DISK PARAMS
                  "--set engine.zero_optimization.offload_param.nvme_path=disk --set halftone.offload_activations=disk "
+                 "--set halftone.offload_gradients=disk "
                  "--set halftone.offload_activation_bytes=64 --set train.snapshot_every=2 --set train.keep=3",
              "nvme");
     expect(c, "mkdir disk", 0, "");
@@ -149,6 +150,8 @@ static void a_folder__that_is_not_there_is_named(void **state)
     expect(c, "\"$H\" train job.json --set halftone.device=cpu " DISK, 2, "disk");
     expect(c, "\"$H\" check job.json --set engine.zero_optimization.offload_optimizer.device=nvme", 2,
            "offload_optimizer.device: \"nvme\" needs a folder");
+    expect(c, "\"$H\" check job.json --set halftone.offload_gradients=disk", 2,
+           "halftone.offload_gradients: \"disk\" needs a folder");
 }
 
 static void a_processor__is_told_that_nothing_moves(void **state)
@@ -159,6 +162,10 @@ static void a_processor__is_told_that_nothing_moves(void **state)
            "offload: the processor computes, so moments and masters lie in host memory already");
     expect(c, "\"$H\" explain job.json --set halftone.device=fake --set train.precision=bf16 " HOST, 0,
            "optimizer@host ");
+    expect(c, "\"$H\" check job.json --set halftone.device=cpu --set halftone.offload_gradients=host", 0,
+           "gradients lie in host memory already: halftone.offload_gradients changes nothing");
+    expect(c, "\"$H\" explain job.json --set halftone.device=fake --set halftone.offload_gradients=host", 0,
+           "gradients@host ");
 }
 
 int main(void)

@@ -99,7 +99,17 @@ typedef struct trained {
 } trained;
 
 static const char *ratio = "1", *params = "none", *persistent = "100", *activations = "none", *recompute = "marked",
-                  *ahead = "1";
+                  *ahead = "1", *gradients = "none", *width = "70";
+
+/* The network with `width` columns instead of 70. */
+static void network_text(ht_text *out)
+{
+    for (const char *at = network; *at;) {
+        bool columns = strncmp(at, "70", 2) == 0;
+        ht_text_add(out, "%.*s", columns ? (int)strlen(width) : 1, columns ? width : at);
+        at += columns ? 2 : 1;
+    }
+}
 
 /* `where`: NULL, "host" or "disk"; `tile`: elements. */
 static trained open_training(const offload_case *c, const char *device, const char *where, const char *tile)
@@ -122,6 +132,7 @@ static trained open_training(const offload_case *c, const char *device, const ch
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_ratio", ratio};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_param", params};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_persistent", persistent};
+    if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_gradients", gradients};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_activations", activations};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_activation_bytes", "16"};
     if (where) settings[planning.setting_count++] = (ht_train_setting){"offload_ahead", ahead};
@@ -130,7 +141,10 @@ static trained open_training(const offload_case *c, const char *device, const ch
     planning.precision = c->precision;
     planning.device = device;
     planning.canaries = true;
-    must(&t.f, ht_graph_parse(&t.f.g, t.f.ctx, "text", network, strlen(network)));
+    ht_text text = {0};
+    network_text(&text);
+    must(&t.f, ht_graph_parse(&t.f.g, t.f.ctx, "text", text.data, text.length));
+    ht_text_free(&text);
     must(&t.f, ht_graph_train(t.f.g, &training));
     ht_session_opts opts = HT_SESSION_OPTS;
     opts.seed = 7;
@@ -257,6 +271,7 @@ static void an_update_on_a_disk__ends_within_the_next_step(void **state)
         setenv("HALFTONE_DISK_SEED", seed, 1);
         ratio = i % 5 == 4 ? "0.4" : "1";
         params = i % 3 == 2 ? "disk" : "none";
+        gradients = i % 4 == 3 ? "disk" : "none";
         trained kept = open_training(c, "cpu", NULL, NULL), moved = open_training(c, "cpu", "disk", tiles[i % 3]);
         const ht_executor *e = moved.f.s->executor;
         train_without_waits(&kept, c, steps, i % 2);
@@ -272,7 +287,7 @@ static void an_update_on_a_disk__ends_within_the_next_step(void **state)
     }
     unsetenv("HALFTONE_DISK_SEED");
     ratio = "1";
-    params = "none";
+    params = gradients = "none";
     if (left < 2 * CASES - 4) fail_msg("only %d updates of %d had something left to do", left, 2 * CASES);
 }
 
@@ -295,6 +310,62 @@ static void parameters_elsewhere__have_the_bits_of_main(void **state)
     }
     unsetenv("HALFTONE_DISK_SEED");
     params = "none";
+}
+
+/* With the optimiser's state and parameters elsewhere, too, and without; in groups of one part of the norm's sum and of
+ * several. */
+static void gradients_elsewhere__have_the_bits_of_main(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"64", "0", "16", "300"}, *const spaces[] = {"host", "disk"};
+    int seeds = getenv("HALFTONE_LONG") ? 8 : 2;
+    for (int i = 0; i < seeds * CASES; i++) {
+        char seed[16];
+        bool disk = i % 2;
+        snprintf(seed, sizeof seed, "%d", i + 1);
+        setenv("HALFTONE_FAKE_SEED", seed, 1);
+        setenv("HALFTONE_DISK_SEED", seed, 1);
+        gradients = spaces[disk];
+        params = i % 3 == 1 ? spaces[disk] : "none";
+        activations = i % 7 == 3 ? spaces[disk] : "none";
+        ahead = i % 4 == 3 ? "3" : "1";
+        ratio = i % 5 == 4 ? "0.4" : "1";
+        compare(&cases[i % CASES], disk && i % 4 == 1 ? "cpu" : "fake", i % 5 ? spaces[i / 2 % 2] : "none",
+                tiles[i % 4]);
+    }
+    width = "5003";
+    for (int i = 0; i < CASES; i++) {
+        bool processor = i % 2;
+        gradients = "disk";
+        ahead = i % 4 == 3 ? "2" : "1";
+        params = i % 3 ? "none" : "disk";
+        compare(&cases[i], processor ? "cpu" : "fake", i % 3 ? "disk" : "none", "4096");
+    }
+    unsetenv("HALFTONE_DISK_SEED");
+    params = gradients = activations = "none";
+    width = "70";
+    ratio = ahead = "1";
+}
+
+/* Of gradients nothing is left in main but what is made, added to or summed at the moment. */
+static void gradients_elsewhere__leave_main(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "fake"}, *const spaces[] = {"disk", "host"};
+    for (int i = 0; i < 2; i++) {
+        gradients = spaces[i];
+        trained kept = train(&cases[1], devices[i], NULL, NULL, 1),
+                moved = train(&cases[1], devices[i], "none", "64", 1);
+        ht_byte_table before = ht_plan_byte_table(kept.f.plan), after = ht_plan_byte_table(moved.f.plan);
+        ht_space space = i ? HT_SPACE_HOST : HT_SPACE_DISK;
+        assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_GRADIENTS], 0);
+        assert_int_equal(after.bytes[space][HT_BYTES_GRADIENTS], before.bytes[HT_SPACE_MAIN][HT_BYTES_GRADIENTS]);
+        assert_int_equal(after.bytes[HT_SPACE_MAIN][HT_BYTES_OPTIMIZER],
+                         before.bytes[HT_SPACE_MAIN][HT_BYTES_OPTIMIZER]);
+        session_end(&kept.f);
+        session_end(&moved.f);
+    }
+    gradients = "none";
 }
 
 /* Copies away in forward and back in backward, of all that is kept or of what recomputation leaves. */
@@ -455,6 +526,8 @@ int main(void)
         cmocka_unit_test(state_on_a_disk__has_the_bits_of_main),
         cmocka_unit_test(an_update_on_a_disk__ends_within_the_next_step),
         cmocka_unit_test(parameters_elsewhere__have_the_bits_of_main),
+        cmocka_unit_test(gradients_elsewhere__have_the_bits_of_main),
+        cmocka_unit_test(gradients_elsewhere__leave_main),
         cmocka_unit_test(activations_elsewhere__have_the_bits_of_main),
         cmocka_unit_test(activations_elsewhere__leave_main),
         cmocka_unit_test(parameters_elsewhere__leave_main),

@@ -8,6 +8,7 @@
 #define OPTIMIZER(device)  ZERO "offload_optimizer.device=" device " "
 #define PARAMS(device)     ZERO "offload_param.device=" device " "
 #define ACTIVATIONS(space) "--set halftone.offload_activations=" space " --set halftone.offload_activation_bytes=64 "
+#define GRADIENTS(space)   "--set halftone.offload_gradients=" space " "
 #define FOLDER             "--set halftone.disk_folder=. "
 
 /* Where things lie, how copies get there, and delays of these. */
@@ -21,6 +22,10 @@ static const char *const ways[][2] = {
     {"HALFTONE_FAKE_SEED=7 HALFTONE_DISK_SEED=7", "--device fake " FOLDER OPTIMIZER("nvme") PARAMS("nvme")},
     {"HALFTONE_DISK_SEED=8", FOLDER OPTIMIZER("nvme") ACTIVATIONS("disk") "--set halftone.recompute.policy=all " ZERO
                                                                           "offload_optimizer.buffer_count=7 "},
+    {"HALFTONE_DISK_SEED=9", FOLDER GRADIENTS("disk")},
+    {"HALFTONE_DISK_SEED=10", FOLDER OPTIMIZER("nvme") PARAMS("nvme") GRADIENTS("disk") ACTIVATIONS("disk")},
+    {"HALFTONE_FAKE_SEED=11", "--device fake " OPTIMIZER("cpu") GRADIENTS("host")},
+    {"HALFTONE_FAKE_SEED=12 HALFTONE_DISK_SEED=12", "--device fake " FOLDER OPTIMIZER("cpu") GRADIENTS("disk")},
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
