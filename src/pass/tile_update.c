@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "op/sum_squares.h"
-#include "pass/update_units.h"
+#include "pass/tile_update.h"
 
 /* Elements. A group has about MOST_TILES of them, none smaller than SMALLEST or larger than LARGEST: a few in flight
  * are a small part of the state, and one is worth a transfer. */
@@ -68,21 +68,24 @@ static int64_t round_up(int64_t x, int64_t to)
     return (x + to - 1) / to * to;
 }
 
-static int64_t tile_elems(const tiler *t, int64_t elems)
+int64_t ht_tile_elems(int64_t group, int64_t most)
 {
-    int64_t tile = round_up((elems + MOST_TILES - 1) / MOST_TILES, ROUND);
+    int64_t tile = round_up((group + MOST_TILES - 1) / MOST_TILES, ROUND);
     if (tile < SMALLEST) tile = SMALLEST;
     if (tile > LARGEST) tile = LARGEST;
-    if (t->most && t->most < tile) tile = round_up(t->most, t->most < ROUND ? LEAST_ROUND : ROUND);
+    if (most && most < tile) tile = round_up(most, most < ROUND ? LEAST_ROUND : ROUND);
     return tile;
+}
+
+static int64_t tile_elems(const tiler *t, int64_t elems)
+{
+    return ht_tile_elems(elems, t->most);
 }
 
 /* ---- slices ---- */
 
-/* The view of a state that is number `index` of its tiles or parts. */
-static ht_val view_state(tiler *t, ht_val state, const char *what, int64_t index, int64_t first, int64_t count)
+ht_val ht_tile_view(ht_graph *g, ht_val state, const char *what, int64_t index, int64_t first, int64_t count)
 {
-    ht_graph *g = t->g;
     char name[512];
     ht_type type = ht_type_make(ht_type_of(g, state)->dtype, 1, &count);
     ht_heading heading = ht_state_of(g, state)->heading;
@@ -115,7 +118,7 @@ static ht_val slice(tiler *t, ht_val v, int64_t index, int64_t first, int64_t co
     if (t->map[v.id].id) return t->map[v.id];
     ht_node from = ht_producer(g, v) ? *ht_producer(g, v) : (ht_node){0};
     if (ht_state_of(g, v))
-        t->map[v.id] = view_state(t, v, "tile", index, first, count);
+        t->map[v.id] = ht_tile_view(g, v, "tile", index, first, count);
     else if (from.op && ht_is_repeatable(g, &from))
         t->map[v.id] = repeat(t, &from, count);
     else
@@ -190,44 +193,6 @@ static void cut_unit(tiler *t, size_t unit)
     }
 }
 
-/* ---- the first values ---- */
-
-static ht_val find_tile(const ht_graph *g, ht_val state, int64_t index)
-{
-    char name[512];
-    snprintf(name, sizeof name, "%s.tile%lld", ht_value_of(g, state)->name, (long long)index);
-    return ht_find(g, name);
-}
-
-/* A constant for a whole group would take as much memory as the state that moves: it is stored tile by tile, too. */
-static void cut_store(tiler *t, uint32_t id)
-{
-    ht_graph *g = t->g;
-    const ht_node n = g->nodes[id];
-    ht_val into = n.n_in ? ht_node_in(g, &n, 0) : HT_NONE;
-    bool moves = n.op == &ht_op_store && into.id < t->known && t->units->goes[into.id] != HT_SPACE_MAIN;
-    const ht_node *value = moves ? ht_producer(g, ht_node_in(g, &n, 1)) : NULL;
-    if (!value || !ht_is_repeatable(g, value) || !find_tile(g, into, 0).id) {
-        ht_rewrite_keep(&t->rw, id);
-        return;
-    }
-    const ht_node constant = *value;
-    for (int64_t index = 0; g->status == HT_OK; index++) {
-        ht_val tile = find_tile(g, into, index);
-        if (!tile.id) break;
-        ht_store(g, tile, repeat(t, &constant, ht_type_elems(ht_type_of(g, tile))));
-    }
-}
-
-static ht_status cut_init(tiler *t)
-{
-    int segment = ht_segment_find(t->g, "init");
-    if (segment < 0) return HT_OK;
-    if (ht_rewrite_begin(&t->rw, t->g, (uint32_t)segment))
-        for (size_t i = 0; i < t->rw.count && t->g->status == HT_OK; i++) cut_store(t, t->rw.old[i]);
-    return ht_rewrite_end(&t->rw);
-}
-
 /* ---- the norm ---- */
 
 /* Is it the norm of gradients that will not be in memory? */
@@ -244,7 +209,7 @@ static void cut_norm(tiler *t, uint32_t id)
     int64_t elems = ht_type_elems(ht_type_of(g, flat)), part = round_up(tile_elems(t, elems), HT_SUM_SQUARES_BLOCK);
     const ht_op *op = ht_op_find(g->ctx, "sum_squares_finite", strlen("sum_squares_finite"));
     for (int64_t first = 0, index = 0; first < elems && g->status == HT_OK; first += part, index++) {
-        ht_val in[] = {view_state(t, flat, "part", index, first, elems - first < part ? elems - first : part), sum[0],
+        ht_val in[] = {ht_tile_view(g, flat, "part", index, first, elems - first < part ? elems - first : part), sum[0],
                        sum[1]};
         ht_emit(g, op, index ? 3 : 1, in, 0, NULL, NULL, sum);
     }
@@ -287,7 +252,7 @@ static ht_status cut(tiler *t)
     g->role = role;
     free(t->map);
     HT_TRY(ht_rewrite_end(&t->rw));
-    return cut_init(t);
+    return ht_tile_first_values(g, t->units->goes, t->known, t->most);
 }
 
 static ht_status tile_update_run(ht_graph *g, const ht_pass_env *env)

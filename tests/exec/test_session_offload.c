@@ -474,6 +474,27 @@ static void a_disk__takes_constants_in_tiles(void **state)
     session_end(&moved.f);
 }
 
+/* So are random ones, with the copies that are made of them. */
+static void a_disk__takes_random_values_in_tiles(void **state)
+{
+    (void)state;
+    enum { TILE = 4096 };
+    static const char *const devices[] = {"cpu", "fake"};
+    width = "5003";
+    params = "disk";
+    for (int i = 0; i < 2; i++) {
+        trained kept = open_training(&cases[1], devices[i], NULL, NULL);
+        trained moved = open_training(&cases[1], devices[i], "disk", "4096");
+        const ht_plan_segment *init = &moved.f.plan->segments[ht_plan_segment_find(moved.f.plan, "init")];
+        assert_true(init->live_bytes[HT_SPACE_MAIN] <= TILE * (4 + 2) + 4 * HT_PLAN_DISK_ALIGN);
+        compare_states(&kept, &moved, "first values");
+        session_end(&kept.f);
+        session_end(&moved.f);
+    }
+    width = "70";
+    params = "none";
+}
+
 static void a_processor__has_its_state_in_host_memory_already(void **state)
 {
     (void)state;
@@ -533,6 +554,7 @@ int main(void)
         cmocka_unit_test(parameters_elsewhere__leave_main),
         cmocka_unit_test(a_disk__leaves_memory_for_a_few_tiles),
         cmocka_unit_test(a_disk__takes_constants_in_tiles),
+        cmocka_unit_test(a_disk__takes_random_values_in_tiles),
         cmocka_unit_test(a_processor__has_its_state_in_host_memory_already),
         cmocka_unit_test(main__has_the_fewer_bytes),
         cmocka_unit_test(a_ratio__moves_whole_tensors),
