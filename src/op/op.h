@@ -11,6 +11,7 @@
 #include "op/reference.h"
 #include "op/rules.h"
 #include "op/scale_step.h"
+#include "op/sum_squares.h"
 #include "op/window.h"
 
 /* Registers all ops of this library in the context. */

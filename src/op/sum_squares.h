@@ -2,7 +2,7 @@
 #ifndef HT_OP_SUM_SQUARES_H
 #define HT_OP_SUM_SQUARES_H
 
-#include "graph/opdef.h"
+#include "graph/graph.h"
 
 /* Elements that a processor sums apart; the sums of blocks are added one after the other. */
 enum { HT_SUM_SQUARES_BLOCK = 16384 };

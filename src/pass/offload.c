@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/sum_squares.h"
+#include "op/op.h"
 #include "pass/fetch_params.h"
 #include "pass/offload_gradients.h"
 #include "pass/update_units.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/sum_squares.h"
+#include "op/op.h"
 #include "pass/tile_update.h"
 
 /* Elements. A group has about MOST_TILES of them, none smaller than SMALLEST or larger than LARGEST: a few in flight

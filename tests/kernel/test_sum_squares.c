@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "op/sum_squares.h"
+#include "op/op.h"
 #include "session_fixture.h"
 
 enum { ELEMS = 3 * HT_SUM_SQUARES_BLOCK + 1234, FIRST = HT_SUM_SQUARES_BLOCK, SECOND = 2 * HT_SUM_SQUARES_BLOCK };

@@ -7,7 +7,7 @@
  * Threads: blocks of x, whose sums wait in the workspace.  Traffic: 1 read.  Bound: bandwidth. */
 #include "kernel/cpu.h"
 
-#include "op/sum_squares.h"
+#include "op/op.h"
 
 enum { BLOCK = HT_SUM_SQUARES_BLOCK, CHUNK = 1024, LANES = 32 };
 
