@@ -340,26 +340,54 @@ static ht_status store_gradients(ht_graph *g, ht_val loss, ht_val loss_grad, boo
     return g->status;
 }
 
+/* The gradient that a node stores into; none: it is another node. */
+static ht_val gradient_stored(const ht_graph *g, const ht_node *n)
+{
+    ht_val state = n->op == &ht_op_store ? ht_node_in(g, n, 0) : HT_NONE;
+    return state.id && ht_state_of(g, state)->heading == HT_HEADING_GRADIENTS ? state : HT_NONE;
+}
+
+/* What a segment's nodes make is added to the gradients that are there as soon as it is made, so that it need not live until
+ * the end. sum: by value id, or none; into: by value id, the gradient that it is stored into, or none. */
+static void add_gradients(ht_graph *g, ht_rewrite *rw, const ht_val *into, ht_val *sum)
+{
+    for (size_t i = 0; i < rw->count && g->status == HT_OK; i++) {
+        const ht_node n = g->nodes[rw->old[i]];
+        ht_val state = gradient_stored(g, &n), value = state.id ? ht_node_in(g, &n, 1) : HT_NONE;
+        g->role = HT_ROLE_BWD_WEIGHT;
+        if (state.id) {
+            bool added = sum[value.id].id && into[value.id].id == state.id;
+            ht_store(g, state, added ? sum[value.id] : ht_add(g, state, value));
+        } else {
+            ht_rewrite_keep(rw, rw->old[i]);
+        }
+        for (uint32_t v = n.out; v < n.out + n.n_out && g->status == HT_OK; v++)
+            if (into[v].id) sum[v] = ht_add(g, into[v], (ht_val){v});
+        g->role = HT_ROLE_FWD;
+    }
+}
+
 /* "micro": as "micro_first", but adding to the gradients that are there. */
 static ht_status add_micro(ht_graph *g, uint32_t first, const char *name)
 {
     uint32_t micro = ht_segment_copy(g, first, name, NULL);
-    ht_rewrite rw;
-    if (g->status == HT_OK && ht_rewrite_begin(&rw, g, micro)) {
-        for (size_t i = 0; i < rw.count; i++) {
-            ht_node n = g->nodes[rw.old[i]];
-            ht_val state = n.op == &ht_op_store ? ht_node_in(g, &n, 0) : HT_NONE;
-            if (state.id && ht_state_of(g, state)->heading == HT_HEADING_GRADIENTS) {
-                g->role = HT_ROLE_BWD_WEIGHT;
-                ht_store(g, state, ht_add(g, state, ht_node_in(g, &n, 1)));
-                g->role = HT_ROLE_FWD;
-            } else {
-                ht_rewrite_keep(&rw, rw.old[i]);
-            }
-        }
-        ht_rewrite_end(&rw);
+    HT_TRY(g->status);
+    ht_val *into = calloc(g->value_count, sizeof *into), *sum = calloc(g->value_count, sizeof *sum);
+    const ht_segment *s = &g->segments[micro];
+    for (size_t i = 0; into && i < s->node_count; i++) {
+        const ht_node *n = &g->nodes[s->nodes[i]];
+        ht_val state = gradient_stored(g, n);
+        if (state.id) into[ht_node_in(g, n, 1).id] = state;
     }
-    return g->status;
+    ht_rewrite rw;
+    ht_status status = into && sum ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for backward");
+    if (status == HT_OK && ht_rewrite_begin(&rw, g, micro)) {
+        add_gradients(g, &rw, into, sum);
+        status = ht_rewrite_end(&rw);
+    }
+    free(into);
+    free(sum);
+    return status;
 }
 
 /* One segment: "forward", or "forward:3" of a model that has several for batches of different shapes. They share their
