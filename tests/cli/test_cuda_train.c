@@ -79,6 +79,23 @@ static void cuda__activations_in_host_memory_have_the_same_bits(void **state)
            0, "same\n");
 }
 
+/* Moments, masters and gradients in host memory: the update and the norm are computed by the processor. A part of the
+ * moments stays. */
+static void cuda__state_in_host_memory_has_the_losses_of_the_processor(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "set -e; O='--set train.batch=4 --set train.accumulate=2 --set train.precision=bf16'; "
+           "\"$H\" train job.json $O --set train.output=cpu > log 2>&1; "
+           "\"$H\" train job.json $O --device cuda --set train.output=gpu "
+           "--set engine.zero_optimization.offload_optimizer.device=cpu "
+           "--set engine.zero_optimization.offload_optimizer.ratio=0.5 "
+           "--set engine.zero_optimization.sub_group_size=512 --set halftone.offload_gradients=host >> log 2>&1; "
+           "grep -q 'gradients lie in host memory; ' log; " COMPARE,
+           0, "6 0\n");
+}
+
 static void cuda__runs_change_devices_between_starts(void **state)
 {
     data_case *c = *state;
@@ -164,6 +181,7 @@ int main(void)
         CASE(cuda__losses_are_those_of_the_cpu),
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
         CASE(cuda__activations_in_host_memory_have_the_same_bits),
+        CASE(cuda__state_in_host_memory_has_the_losses_of_the_processor),
         CASE(cuda__runs_change_devices_between_starts),
         CASE(cuda__gpus_have_numbers),
         CASE(cuda__a_number_that_is_not_there_ends_with_status_2),
