@@ -8,43 +8,11 @@
 
 #include "bench_common.h"
 #include "device/device.h"
+#include "fio.h"
 
 enum { TILE_BYTES = 64 << 20, TILES = 4, MOST_ROUNDS = 99, ROUNDS = 15 };
 
-typedef enum direction { IN, OUT, BOTH, DIRECTIONS } direction;
-static const char *const directions[DIRECTIONS] = {"read", "write", "read_and_write"};
-
-/* ---- fio ---- */
-
-/* Field `number` of a terse line, from 1 on. */
-static double field(const char *line, int number)
-{
-    for (int i = 1; i < number && line; i++) {
-        line = strchr(line, ';');
-        if (line) line++;
-    }
-    return line ? strtod(line, NULL) : 0;
-}
-
-/* Bytes per second, of both directions until the longer one is done; 0: there is no fio. */
-static double run_fio(const char *folder, direction way, const ht_disk_opts *opts)
-{
-    enum { READ_MS = 9, WRITE_MS = 50 };
-    char command[1024], line[8192] = "";
-    char jobs[256] = "";
-    if (way != OUT) strcat(jobs, " --name=in --rw=read --filename=$F/fio.in");
-    if (way != IN) strcat(jobs, " --name=out --rw=write --filename=$F/fio.out");
-    snprintf(command, sizeof command,
-             "F='%s'; fio --minimal --group_reporting --ioengine=io_uring --direct=1 --bs=%zu --iodepth=%d --size=%lld"
-             " --fallocate=none --overwrite=1%s 2>/dev/null",
-             folder, opts->block_size, opts->queue_depth, (long long)TILE_BYTES * TILES, jobs);
-    FILE *fio = popen(command, "r");
-    if (!fio) return 0;
-    if (!fgets(line, sizeof line, fio)) line[0] = 0;
-    if (pclose(fio) != 0) return 0;
-    double in = field(line, READ_MS), out = field(line, WRITE_MS), longer = in > out ? in : out;
-    return longer > 0 ? 1e3 * (double)TILE_BYTES * TILES * (way == BOTH ? 2 : 1) / longer : 0;
-}
+static const char *const directions[FIO_DIRECTIONS] = {"read", "write", "read_and_write"};
 
 /* ---- ours ---- */
 
@@ -89,19 +57,19 @@ static void close_side(const ours *o, side *s)
 }
 
 /* Bytes per second. */
-static double run_ours(const ours *o, direction way)
+static double run_ours(const ours *o, fio_direction way)
 {
     double start = bench_now();
     for (int i = 0; i < TILES; i++) {
         size_t at = (size_t)i * TILE_BYTES, half = (size_t)(i % 2) * TILE_BYTES;
-        if (way != OUT)
+        if (way != FIO_OUT)
             must(o, ht_queue_copy(o->in.queue, o->in.memory + half, o->in.file + at, TILE_BYTES, HT_COPY_FROM_DEVICE));
-        if (way != IN)
+        if (way != FIO_IN)
             must(o, ht_queue_copy(o->out.queue, o->out.file + at, o->out.memory + half, TILE_BYTES, HT_COPY_TO_DEVICE));
     }
     must(o, ht_queue_sync(o->in.queue));
     must(o, ht_queue_sync(o->out.queue));
-    return (double)TILE_BYTES * TILES * (way == BOTH ? 2 : 1) / (bench_now() - start);
+    return (double)TILE_BYTES * TILES * (way == FIO_BOTH ? 2 : 1) / (bench_now() - start);
 }
 
 /* Blocks that were never written are read without the disk, and written with more than their bytes. */
@@ -111,7 +79,7 @@ static void fill_files(const ours *o)
         must(o, ht_queue_copy(o->in.queue, o->in.file + (size_t)i * TILE_BYTES, o->in.memory, TILE_BYTES,
                               HT_COPY_TO_DEVICE));
     must(o, ht_queue_sync(o->in.queue));
-    (void)run_ours(o, OUT);
+    (void)run_ours(o, FIO_OUT);
 }
 
 static void measure(ht_context *ctx, const char *folder, const ht_disk_opts *opts, int rounds)
@@ -122,13 +90,13 @@ static void measure(ht_context *ctx, const char *folder, const ht_disk_opts *opt
     open_side(&o, &o.in);
     open_side(&o, &o.out);
     fill_files(&o);
-    (void)run_fio(folder, BOTH, opts); /* its files */
-    for (int way = 0; way < DIRECTIONS; way++) {
+    (void)fio_rate(folder, FIO_BOTH, opts, (int64_t)TILE_BYTES * TILES); /* its files */
+    for (int way = 0; way < FIO_DIRECTIONS; way++) {
         char name[64];
         for (int i = 0; i < rounds; i++) {
-            if (i % 2) mine[i] = run_ours(&o, (direction)way) / 1e9;
-            theirs[i] = run_fio(folder, (direction)way, opts) / 1e9;
-            if (i % 2 == 0) mine[i] = run_ours(&o, (direction)way) / 1e9;
+            if (i % 2) mine[i] = run_ours(&o, (fio_direction)way) / 1e9;
+            theirs[i] = fio_rate(folder, (fio_direction)way, opts, (int64_t)TILE_BYTES * TILES) / 1e9;
+            if (i % 2 == 0) mine[i] = run_ours(&o, (fio_direction)way) / 1e9;
         }
         snprintf(name, sizeof name, "disk_%s%s_%zuk_depth%d", directions[way], opts->threads ? "_threads" : "",
                  opts->block_size / 1024, opts->queue_depth);

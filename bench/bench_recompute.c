@@ -1,9 +1,10 @@
 /* What recomputation costs and saves: GPT-2 in bf16 with policies and a budget against itself without, and the price of a
  * checkpoint per layer beside PyTorch's.
  *
- *     bench_recompute [policies | checkpoints]
+ *     bench_recompute [policies | checkpoints | choice]
  *
- * BENCH lines: *_transients in MB (the peer is the plan without recomputation), *_time in ms; and overhead: the time of a
+ * BENCH lines: recompute_choice_* is the time to choose what 48 layers compute again (the peer is the target, a second);
+ * *_transients in MB (the peer is the plan without recomputation), *_time in ms; and overhead: the time of a
  * step with recomputation over that without it, ours and PyTorch's. */
 #include <string.h>
 
@@ -104,6 +105,37 @@ static void measure_checkpoints(ht_context *ctx, peer *torch)
     trainee_stop(&budget.trainee);
 }
 
+/* ---- the choice ---- */
+
+/* Seconds to plan 48 layers of 1600 in half of their transients, less those to plan them as they are. */
+static double choose_once(ht_context *ctx)
+{
+    static const ht_train_setting settings[] = {{"recompute", "budget"}, {"recompute_share", "0.5"}};
+    double seconds[2];
+    for (size_t with = 0; with < 2; with++) {
+        trainee t = {.type = "gpt2",
+                     .json = "{\"n_layer\": 48, \"n_head\": 25, \"n_embd\": 1600}",
+                     .optimizer = "adamw",
+                     .precision = "bf16",
+                     .settings = settings,
+                     .setting_count = 2 * with,
+                     .request = {.task = HT_TASK_LM, .batch = 8, .length = 1024, .vocabulary = 50257}};
+        double start = bench_now();
+        trainee_plan(&t, ctx);
+        seconds[with] = bench_now() - start;
+        trainee_stop(&t);
+    }
+    return seconds[1] - seconds[0];
+}
+
+static void measure_choice(ht_context *ctx)
+{
+    enum { ROUNDS = 7 };
+    double seconds[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) seconds[i] = choose_once(ctx);
+    bench_line("recompute_choice_48_layers", bench_median(seconds, ROUNDS) * 1e3, 1000, "target", "ms");
+}
+
 int main(int argc, char **argv)
 {
     ht_context *ctx = ours_context();
@@ -111,6 +143,7 @@ int main(int argc, char **argv)
     bool all = argc < 2;
     if (all || strcmp(argv[1], "policies") == 0) measure_policies(ctx);
     if (all || strcmp(argv[1], "checkpoints") == 0) measure_checkpoints(ctx, torch);
+    if (all || strcmp(argv[1], "choice") == 0) measure_choice(ctx);
     peer_stop(torch);
     ht_context_free(ctx);
     return 0;

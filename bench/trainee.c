@@ -43,7 +43,7 @@ static void write_inputs(trainee *t)
     }
 }
 
-void trainee_start(trainee *t, ht_context *ctx)
+void trainee_plan(trainee *t, ht_context *ctx)
 {
     const ht_json *object;
     ht_train_opts opts = HT_TRAIN_OPTS;
@@ -69,7 +69,12 @@ void trainee_start(trainee *t, ht_context *ctx)
     /* As a trainer does: once there is a plan, nobody needs the graph. */
     ht_graph_free(t->ours.graph);
     t->ours.graph = NULL;
-    must(ctx, ht_session_create(&t->ours.session, t->ours.plan, NULL));
+}
+
+void trainee_start(trainee *t, ht_context *ctx)
+{
+    trainee_plan(t, ctx);
+    must(ctx, ht_session_create(&t->ours.session, t->ours.plan, t->session));
     /* The loss is a sum; its weight makes it the mean. */
     double loss_grad = 1.0 / (double)(t->request.batch * (t->request.length ? t->request.length : 1));
     must(ctx, ht_session_write_f64(t->ours.session, "loss_grad", &loss_grad, 1));

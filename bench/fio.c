@@ -1,0 +1,34 @@
+#include "fio.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Field `number` of a terse line, from 1 on. */
+static double field(const char *line, int number)
+{
+    for (int i = 1; i < number && line; i++) {
+        line = strchr(line, ';');
+        if (line) line++;
+    }
+    return line ? strtod(line, NULL) : 0;
+}
+
+double fio_rate(const char *folder, fio_direction way, const ht_disk_opts *opts, int64_t bytes)
+{
+    enum { READ_MS = 9, WRITE_MS = 50 };
+    char command[1024], line[8192] = "";
+    char jobs[256] = "";
+    if (way != FIO_OUT) strcat(jobs, " --name=in --rw=read --filename=$F/fio.in");
+    if (way != FIO_IN) strcat(jobs, " --name=out --rw=write --filename=$F/fio.out");
+    snprintf(command, sizeof command,
+             "F='%s'; fio --minimal --group_reporting --ioengine=io_uring --direct=1 --bs=%zu --iodepth=%d --size=%lld"
+             " --fallocate=none --overwrite=1%s 2>/dev/null",
+             folder, opts->block_size, opts->queue_depth, (long long)bytes, jobs);
+    FILE *fio = popen(command, "r");
+    if (!fio) return 0;
+    if (!fgets(line, sizeof line, fio)) line[0] = 0;
+    if (pclose(fio) != 0) return 0;
+    double in = field(line, READ_MS), out = field(line, WRITE_MS), longer = in > out ? in : out;
+    return longer > 0 ? 1e3 * (double)bytes * (way == FIO_BOTH ? 2 : 1) / longer : 0;
+}
