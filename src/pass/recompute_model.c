@@ -174,6 +174,14 @@ static ht_status find_seconds(ht_recompute_model *m, const ht_target *target)
     return HT_OK;
 }
 
+/* What every try walks over. */
+static void find_forward(ht_recompute_model *m)
+{
+    for (uint32_t v = 0; v < m->g->value_count; v++) m->made[v] = m->g->values[m->root[v].id].kind == HT_VALUE_RESULT;
+    for (size_t at = 0; at < m->s->node_count; at++)
+        if (ht_node_is_forward(&m->g->nodes[m->s->nodes[at]])) m->forward[m->forward_count++] = m->s->nodes[at];
+}
+
 /* ---- open and close ---- */
 
 static ht_status fill(ht_recompute_model *m, const ht_target *target, const uint32_t *time)
@@ -184,17 +192,20 @@ static ht_status fill(ht_recompute_model *m, const ht_target *target, const uint
     m->saved = HT_NEW(m->arena, bool, values);
     m->candidate_of = HT_NEW(m->arena, uint32_t, values);
     m->fixed = HT_NEW(m->arena, bool, m->g->node_count);
+    m->made = HT_NEW(m->arena, bool, values);
+    m->forward = HT_NEW(m->arena, uint32_t, m->s->node_count + 1);
     m->seconds = HT_NEW(m->arena, double, m->g->node_count);
     m->last_forward = HT_NEW(m->arena, uint32_t, values);
     m->first_read = HT_NEW(m->arena, uint32_t, values);
     m->again_first = HT_NEW(m->arena, uint32_t, values);
     m->needed = HT_NEW(m->arena, uint32_t, values);
     m->live = HT_NEW(m->arena, int64_t, m->memory ? m->memory->time_count + 1 : 1);
-    if (!until || !when || !m->root || !m->saved || !m->candidate_of || !m->fixed || !m->seconds || !m->last_forward ||
-        !m->first_read || !m->again_first || !m->needed || !m->live)
+    if (!until || !when || !m->root || !m->saved || !m->candidate_of || !m->fixed || !m->made || !m->forward ||
+        !m->seconds || !m->last_forward || !m->first_read || !m->again_first || !m->needed || !m->live)
         HT_FAIL(m->g->ctx, HT_ENOMEM, "recompute: out of memory");
     memset(m->first_read, 0xff, values * sizeof *m->first_read);
     find_roots(m);
+    find_forward(m);
     HT_TRY(find_times(m, time, when));
     find_readers(m, when);
     find_stores(m, until);
@@ -226,7 +237,7 @@ void ht_recompute_model_close(ht_recompute_model *m)
 bool ht_recompute_at_hand(const ht_recompute_model *m, const bool *dropped, ht_val v)
 {
     uint32_t root = m->root[v.id].id;
-    if (m->g->values[root].kind != HT_VALUE_RESULT) return true;
+    if (!m->made[v.id]) return true;
     return m->saved[root] && !(m->candidate_of[root] && dropped[m->candidate_of[root] - 1]);
 }
 
@@ -255,7 +266,7 @@ static void need_inputs(ht_recompute_model *m, const bool *dropped, const ht_nod
 {
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(m->g, n, i);
-        if (!v.id || !ht_producer(m->g, m->root[v.id])) continue;
+        if (!v.id || !m->made[v.id]) continue;
         uint32_t root = m->root[v.id].id;
         if (!ht_recompute_at_hand(m, dropped, v) && time < m->again_first[v.id]) m->again_first[v.id] = time;
         if (time > m->needed[root]) m->needed[root] = time;
@@ -296,11 +307,11 @@ ht_recompute_outcome ht_recompute_try(ht_recompute_model *m, const bool *dropped
     memset(m->live, 0, (times + 1) * sizeof *m->live);
     memset(m->again_first, 0xff, m->g->value_count * sizeof *m->again_first);
     memset(m->needed, 0, m->g->value_count * sizeof *m->needed);
-    for (size_t at = m->s->node_count; at-- > 0;) {
-        const ht_node *n = &m->g->nodes[m->s->nodes[at]];
-        uint32_t time = ht_node_is_forward(n) ? time_again(m, dropped, n) : UINT32_MAX;
+    for (size_t at = m->forward_count; at-- > 0;) {
+        const ht_node *n = &m->g->nodes[m->forward[at]];
+        uint32_t time = time_again(m, dropped, n);
         if (time == UINT32_MAX) continue;
-        out.seconds += m->seconds[m->s->nodes[at]];
+        out.seconds += m->seconds[m->forward[at]];
         need_inputs(m, dropped, n, time);
         if (!is_view(m, n)) add_results(m, dropped, n, time);
     }

@@ -22,7 +22,10 @@ typedef struct ht_recompute_model {
     bool *saved;            /* by value id of a root: backward reads it */
     uint32_t *candidate_of; /* by value id of a root: 1 + index of its candidate; 0: it is none */
     bool *fixed;            /* by node id: cannot run a second time */
-    double *seconds;        /* by node id: of running it once more */
+    bool *made;             /* by value id: a node makes its root */
+    uint32_t *forward;      /* the nodes of forward, in their order */
+    size_t forward_count;
+    double *seconds; /* by node id: of running it once more */
 
     /* With a profile: times are those of its instructions. */
     const ht_segment_memory *memory; /* NULL: there is none */
