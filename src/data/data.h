@@ -147,14 +147,18 @@ ht_batch_array *ht_batch_find(ht_batch *batch, const char *name);
 /* The loader: an endless sequence of batches, epoch after epoch of one part. Data and context outlive it. With
  * `prefetch` a thread makes the next batches; the batches are the same. Refused for an empty part. */
 ht_status ht_loader_open(ht_loader **out, ht_data *data, ht_data_part part, bool prefetch);
+/* The same for one of `shares` loaders that take turns: each gives every so manieth batch, the first one number `share`.
+ * Their positions are those of one loader that gives all, at the beginning of a round. */
+ht_status ht_loader_open_share(ht_loader **out, ht_data *data, ht_data_part part, bool prefetch, int64_t share,
+                               int64_t shares);
 void ht_loader_free(ht_loader *loader);
 /* The bucket of the next batch: prepare the batch for it with ht_data_layout. */
 int ht_loader_bucket(const ht_loader *loader);
-/* Tokens or rows that count in the next `batches` batches together. */
+/* Tokens or rows that count in the next `batches` batches of every share together. */
 int64_t ht_loader_counted(const ht_loader *loader, int64_t batches);
 ht_status ht_loader_next(ht_loader *loader, ht_batch *batch);
 
-/* The loader's position, for snapshots: the number of batches delivered so far. */
+/* The loader's position, for snapshots: the number of batches delivered so far, by all shares. */
 uint64_t ht_loader_position(const ht_loader *loader);
 void ht_loader_seek(ht_loader *loader, uint64_t position);
 

@@ -21,17 +21,29 @@ typedef struct slot {
 struct ht_loader {
     ht_data *data;
     ht_data_part part;
-    uint64_t next; /* the batch to give next */
+    uint64_t next; /* the round of batches, one for each share, whose own is to be given next: its first */
+    uint64_t share, shares;
     bool prefetch;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t made, wanted;
     /* Under the lock: */
     bool stop;
-    uint64_t making; /* the batch to make next */
+    uint64_t making; /* the round whose batch is to be made next */
     uint64_t turn;   /* counts seeks: a batch made for an older turn is thrown away */
     slot slots[SLOTS];
 };
+
+/* Its own batch of a round. */
+static uint64_t own_of(const ht_loader *loader, uint64_t round)
+{
+    return round + loader->share;
+}
+
+static slot *slot_of(ht_loader *loader, uint64_t round)
+{
+    return &loader->slots[round / loader->shares % SLOTS];
+}
 
 /* Makes one batch, with the fields that all kinds share. */
 static ht_status make_batch(const ht_loader *loader, ht_context *ctx, uint64_t index, ht_batch *batch)
@@ -64,12 +76,12 @@ static void *make_ahead(void *arg)
     ht_loader *loader = arg;
     pthread_mutex_lock(&loader->lock);
     while (!loader->stop) {
-        slot *s = &loader->slots[loader->making % SLOTS];
+        slot *s = slot_of(loader, loader->making);
         if (s->ready) {
             pthread_cond_wait(&loader->wanted, &loader->lock);
             continue;
         }
-        uint64_t index = loader->making, turn = loader->turn;
+        uint64_t index = own_of(loader, loader->making), turn = loader->turn;
         pthread_mutex_unlock(&loader->lock);
         ht_context messages = {0}; /* the context belongs to the caller's thread */
         lay_out_slot(loader, s, index);
@@ -80,7 +92,7 @@ static void *make_ahead(void *arg)
         memcpy(s->message, messages.message, sizeof s->message);
         s->index = index;
         s->ready = true;
-        loader->making++;
+        loader->making += loader->shares;
         pthread_cond_signal(&loader->made);
     }
     pthread_mutex_unlock(&loader->lock);
@@ -120,6 +132,12 @@ static ht_status start_thread(ht_loader *loader)
 
 ht_status ht_loader_open(ht_loader **out, ht_data *data, ht_data_part part, bool prefetch)
 {
+    return ht_loader_open_share(out, data, part, prefetch, 0, 1);
+}
+
+ht_status ht_loader_open_share(ht_loader **out, ht_data *data, ht_data_part part, bool prefetch, int64_t share,
+                               int64_t shares)
+{
     *out = NULL;
     if (data->info.parts[part].batches < 1)
         HT_FAIL(data->ctx, HT_EINVAL, "data: there is no %s part", part == HT_DATA_TRAIN ? "training" : "validation");
@@ -127,6 +145,8 @@ ht_status ht_loader_open(ht_loader **out, ht_data *data, ht_data_part part, bool
     if (!loader) return ht_data_no_memory(data->ctx, "the loader");
     loader->data = data;
     loader->part = part;
+    loader->share = (uint64_t)share;
+    loader->shares = (uint64_t)shares;
     ht_status status = prefetch ? start_thread(loader) : HT_OK;
     if (status == HT_OK)
         *out = loader;
@@ -154,22 +174,22 @@ void ht_loader_free(ht_loader *loader)
 
 int ht_loader_bucket(const ht_loader *loader)
 {
-    return bucket_at(loader, loader->next);
+    return bucket_at(loader, own_of(loader, loader->next));
 }
 
 int64_t ht_loader_counted(const ht_loader *loader, int64_t batches)
 {
     int64_t counted = 0;
-    for (int64_t i = 0; i < batches; i++)
+    for (int64_t i = 0; i < batches * (int64_t)loader->shares; i++)
         counted += loader->data->kind->counted(loader->data, loader->part, loader->next + (uint64_t)i);
     return counted;
 }
 
 static ht_status take_ready(ht_loader *loader, ht_batch *batch)
 {
-    slot *s = &loader->slots[loader->next % SLOTS];
+    slot *s = slot_of(loader, loader->next);
     pthread_mutex_lock(&loader->lock);
-    while (!s->ready || s->index != loader->next) pthread_cond_wait(&loader->made, &loader->lock);
+    while (!s->ready || s->index != own_of(loader, loader->next)) pthread_cond_wait(&loader->made, &loader->lock);
     pthread_mutex_unlock(&loader->lock);
     /* The thread leaves a ready slot alone, so its bytes are copied without the lock. */
     ht_status status = s->status;
@@ -194,9 +214,9 @@ ht_status ht_loader_next(ht_loader *loader, ht_batch *batch)
     if (batch->bucket != bucket)
         HT_FAIL(loader->data->ctx, HT_EINVAL, "data: the next batch is of bucket %d, the caller prepared %d", bucket,
                 batch->bucket);
-    ht_status status =
-        loader->prefetch ? take_ready(loader, batch) : make_batch(loader, loader->data->ctx, loader->next, batch);
-    if (status == HT_OK) loader->next++;
+    ht_status status = loader->prefetch ? take_ready(loader, batch)
+                                        : make_batch(loader, loader->data->ctx, own_of(loader, loader->next), batch);
+    if (status == HT_OK) loader->next += loader->shares;
     return status;
 }
 
