@@ -37,6 +37,11 @@ typedef struct ht_state {
     ht_init init;
     bool trained;
     bool derived; /* computed from other state by the segment `derive`; never saved */
+    /* One of the parts of a tensor that ranks hold: row-major elements from `first` on, of `whole`. The parts of all ranks,
+     * in their order, are the tensor; one may be empty. */
+    bool part;
+    ht_type whole;
+    int64_t first;
 } ht_state;
 
 typedef enum ht_role { HT_ROLE_FWD, HT_ROLE_BWD_ACT, HT_ROLE_BWD_WEIGHT, HT_ROLE_UPDATE, HT_ROLE_COUNT } ht_role;

@@ -142,6 +142,13 @@ static void parse_state(parser *p)
         } else if (ht_slice_is(word, "init")) {
             ht_lex_need(&p->lex, '=');
             like.init = parse_init(p);
+        } else if (ht_slice_is(word, "part")) {
+            ht_lex_need(&p->lex, '=');
+            like.part = true;
+            like.whole = ht_lex_type(&p->lex);
+        } else if (ht_slice_is(word, "first")) {
+            ht_lex_need(&p->lex, '=');
+            like.first = ht_lex_int(&p->lex);
         } else {
             /* Not an attribute: the next statement. */
             p->lex = before;

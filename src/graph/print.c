@@ -151,6 +151,11 @@ static void print_state(printer *p, const ht_state *s)
     print_init(p, s->init);
     if (s->trained) ht_text_add(t, " trained");
     if (s->derived) ht_text_add(t, " derived");
+    if (s->part) {
+        ht_text_add(t, " part=");
+        ht_type_print(t, &s->whole);
+        ht_text_add(t, " first=%lld", (long long)s->first);
+    }
     ht_text_add(t, "\n");
 }
 

@@ -148,6 +148,10 @@ typedef struct ht_slot {
     ht_heading heading;
     bool derived;
     size_t owner; /* the slot whose bytes these are: itself, or what it is a view of */
+    /* As in ht_state. */
+    bool part;
+    ht_type whole;
+    int64_t first;
 } ht_slot;
 
 typedef struct ht_plan_program {
