@@ -32,8 +32,9 @@ static ht_status run_alone(const ht_instr *instr, const ht_launch *launch, ht_no
     ht_fused counted;
     ht_fused_operand operands[HT_FUSED_OPERANDS];
     alone.block = NULL;
+    alone.comm = NULL; /* other ranks may look elsewhere already, so nobody would answer */
     if (!counts_inside(launch)) {
-        HT_TRY(ht_queue_launch(launch->queue, instr->kernel->run, launch));
+        HT_TRY(ht_queue_launch(launch->queue, instr->kernel->run, &alone));
         return ht_queue_sync(launch->queue);
     }
     if (is_fused(instr)) {

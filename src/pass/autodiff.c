@@ -392,13 +392,15 @@ static ht_status add_micro(ht_graph *g, uint32_t first, const char *name)
 
 /* One segment: "forward", or "forward:3" of a model that has several for batches of different shapes. They share their
  * gradients; the caller runs the one that fits. */
-static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char *ending, double accumulate)
+static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char *ending,
+                                       const ht_pass_options *options)
 {
+    int64_t accumulate = options->train.accumulate, micros = accumulate * options->zero.ranks;
     ht_val loss = find_output(g, segment, "loss");
     if (!loss.id) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: segment 'forward%s' has no output 'loss'", ending);
     g->segment = segment;
     ht_type scalar = ht_type_make(ht_type_of(g, loss)->dtype == HT_F64 ? HT_F64 : HT_F32, 0, NULL);
-    ht_val loss_grad = ht_graph_add_input(g, "loss_grad", &scalar, HT_CONSTANT(1 / accumulate));
+    ht_val loss_grad = ht_graph_add_input(g, "loss_grad", &scalar, HT_CONSTANT(1 / (double)micros));
     size_t n = 0;
     ht_val *params = calloc(g->state_count + 1, sizeof *params), *grads = calloc(g->state_count + 1, sizeof *grads);
     ht_status status = params && grads ? store_gradients(g, loss, loss_grad, !ending[0], params, grads, &n)
@@ -419,10 +421,10 @@ static ht_status autodiff_run(ht_graph *g, const ht_pass_env *env)
 {
     HT_TRY(ht_autodiff_check(g->ctx, &env->options->train));
     HT_TRY(ht_params_freeze(g, &env->options->train));
-    double accumulate = (double)env->options->train.accumulate;
+    int64_t accumulate = env->options->train.accumulate;
     int first = ht_segment_find(g, "forward");
     if (first < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");
-    HT_TRY(differentiate_segment(g, (uint32_t)first, "", accumulate));
+    HT_TRY(differentiate_segment(g, (uint32_t)first, "", env->options));
     size_t segments = g->segment_count;
     for (uint32_t i = 0; i < segments; i++) {
         char ending[64];
@@ -430,7 +432,7 @@ static ht_status autodiff_run(ht_graph *g, const ht_pass_env *env)
         if (strncmp(name, "forward:", 8) != 0) continue;
         if (snprintf(ending, sizeof ending, "%s", name + strlen("forward")) >= (int)sizeof ending)
             HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the name '%s' is too long", name);
-        HT_TRY(differentiate_segment(g, i, ending, accumulate));
+        HT_TRY(differentiate_segment(g, i, ending, env->options));
     }
     ht_graph_add_program_call(g, "train", (ht_program_call){.segment = (uint32_t)first, .times = 1});
     if (accumulate > 1) {

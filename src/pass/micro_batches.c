@@ -1,4 +1,4 @@
-/* Makes a step independent of how its batch is cut into `accumulate` micro-batches. `micro.index`, an input, says which
+/* Makes a step independent of how its batch is cut into micro-batches, `accumulate` for each rank. `micro.index`, an input, says which
  * of them a segment has at hand; from it follows
  *      where its rows begin in the global batch, for random ops: they draw the numbers of the whole batch;
  *      which rows of a carried state (carry.*) are its own: the state grows to the rows of the whole batch.
@@ -91,6 +91,17 @@ static void find_carried(cutter *c)
     }
 }
 
+/* Each rank would have rows of its own, and a snapshot those of one of them. */
+static void refuse_carried(const cutter *c)
+{
+    for (size_t i = 0; i < c->value_count; i++)
+        if (c->rows[i])
+            ht_graph_fail(
+                c->g, HT_ENOTSUP,
+                "the state '%s' goes from batch to batch: it is not divided among ranks yet; train on one rank",
+                c->g->values[i].name);
+}
+
 static void grow_carried(const cutter *c)
 {
     for (size_t i = 0; i < c->value_count; i++) {
@@ -145,14 +156,15 @@ static ht_status cut_segment(cutter *c, uint32_t segment)
 
 static ht_status micro_batches_run(ht_graph *g, const ht_pass_env *env)
 {
-    const ht_train_options *options = &env->options->train;
-    HT_TRY(ht_autodiff_check(g->ctx, options));
-    if (options->accumulate == 1 || g->segment_count == 0) return HT_OK;
-    cutter c = {.g = g, .micros = options->accumulate, .value_count = g->value_count};
+    HT_TRY(ht_autodiff_check(g->ctx, &env->options->train));
+    int64_t ranks = env->options->zero.ranks, micros = env->options->train.accumulate * ranks;
+    if (micros == 1 || g->segment_count == 0) return HT_OK;
+    cutter c = {.g = g, .micros = micros, .value_count = g->value_count};
     c.hashes = ht_value_hashes(g, 0);
     c.rows = calloc(g->value_count, sizeof *c.rows);
     if (c.hashes && c.rows) {
         find_carried(&c);
+        if (ranks > 1) refuse_carried(&c);
         grow_carried(&c);
         for (uint32_t s = 0; s < g->segment_count && g->status == HT_OK; s++) cut_segment(&c, s);
     } else {
@@ -168,5 +180,5 @@ const ht_pass ht_pass_micro_batches = {
     .help = "random numbers and carried state of the whole batch, however it is cut",
     .system = true,
     .run = micro_batches_run,
-    .settings = ht_autodiff_settings,
+    .settings = ht_micro_batches_settings,
 };

@@ -97,6 +97,15 @@ typedef struct ht_head_options {
     int64_t chunks; /* of rows, for logits and loss; 1: they are whole; 0: as many as the plan needs to fit */
 } ht_head_options;
 
+/* Of micro_batches, optimizer and zero: docs/parallel.md. The graph is that of one rank. */
+typedef struct ht_zero_options {
+    int64_t ranks; /* that share a batch; 1: nothing is exchanged */
+    int64_t rank;  /* this one */
+    int64_t stage; /* 0: gradients are summed; 1: moments and masters are partitioned, 2: gradients, 3: parameters */
+    int64_t reduce_bucket; /* the most elements of an exchange of gradients */
+    int64_t gather_bucket; /* and of one of parameters */
+} ht_zero_options;
+
 typedef struct ht_pass_options {
     bool training; /* the graph becomes a training step */
     ht_train_options train;
@@ -104,6 +113,7 @@ typedef struct ht_pass_options {
     ht_offload_options offload;
     ht_recompute_options recompute;
     ht_head_options head;
+    ht_zero_options zero;
 } ht_pass_options;
 
 /* All options at their defaults. */

@@ -10,9 +10,15 @@ static bool is_training(const ht_pass_options *options)
     return options->training;
 }
 
-static bool is_accumulating(const ht_pass_options *options)
+/* Is the batch of a step cut, over time or over ranks? */
+static bool is_cutting(const ht_pass_options *options)
 {
-    return options->training && options->train.accumulate > 1;
+    return options->training && (options->train.accumulate > 1 || options->zero.ranks > 1);
+}
+
+static bool is_exchanging(const ht_pass_options *options)
+{
+    return options->zero.ranks > 1;
 }
 
 static bool is_casting(const ht_pass_options *options)
@@ -43,7 +49,8 @@ static bool is_offloading(const ht_pass_options *options)
 }
 
 static const ht_pass_condition always = {NULL, NULL}, training = {"training", is_training},
-                               accumulating = {"accumulate is more than 1", is_accumulating},
+                               cutting = {"there are several micro-batches or ranks", is_cutting},
+                               exchanging = {"there are several ranks", is_exchanging},
                                casting = {"precision is not fp32", is_casting},
                                chunking = {"head_chunks is not 1", is_chunking},
                                recomputing = {"recompute asks for it", is_recomputing},

@@ -178,6 +178,8 @@ static const ht_setting_key scaling_keys[] = {
 #undef COUNT
 
 const ht_pass_settings ht_autodiff_settings[] = {{autodiff_keys, offsetof(ht_pass_options, train)}, {NULL, 0}};
+const ht_pass_settings ht_micro_batches_settings[] = {
+    {autodiff_keys, offsetof(ht_pass_options, train)}, {ht_zero_keys, offsetof(ht_pass_options, zero)}, {NULL, 0}};
 const ht_pass_settings ht_optimizer_settings[] = {
     {update_keys, offsetof(ht_pass_options, train)},
     {ht_hyper_keys, offsetof(ht_pass_options, train.hyper)},

@@ -4,7 +4,9 @@
 
 #include "pass/pass.h"
 
-extern const ht_pass_settings ht_autodiff_settings[], ht_optimizer_settings[];
+extern const ht_pass_settings ht_autodiff_settings[], ht_micro_batches_settings[], ht_optimizer_settings[];
+/* zero.c: how a batch is shared among ranks. */
+extern const ht_setting_key ht_zero_keys[];
 
 /* Is every value within its range, and do they fit together? */
 ht_status ht_autodiff_check(ht_context *ctx, const ht_train_options *options);

@@ -1,0 +1,229 @@
+/* Data parallel training. Ranks have the same model, and each its share of a step's batch; what they exchange are sums.
+ *
+ * The segment "exchange" is called between the last micro-batch and the update. It sums
+ *      gradients, in buckets of flat groups, where they lie;
+ *      the losses and counts of the step's micro-batches, for its record (step_loss_sum, step_count);
+ *      running statistics of the micro-batches, which become their mean.
+ * All ranks receive the same bits, so that the update, which is as that of one rank, finds the same norm, clips and skips
+ * alike, and leaves the same parameters everywhere. */
+#include "pass/zero.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "pass/train_options.h"
+
+bool ht_is_micro_first(const ht_segment *s)
+{
+    return strncmp(s->name, "micro_first", 11) == 0;
+}
+
+bool ht_is_micro(const ht_segment *s)
+{
+    return ht_is_micro_first(s) || strcmp(s->name, "micro") == 0 || strncmp(s->name, "micro:", 6) == 0;
+}
+
+ht_val ht_zero_view(ht_graph *g, ht_val flat, const char *what, int64_t index, int64_t first, int64_t count)
+{
+    char name[512];
+    ht_type type = ht_type_make(ht_type_of(g, flat)->dtype, 1, &count);
+    type.space = ht_type_of(g, flat)->space;
+    snprintf(name, sizeof name, "%s.%s%lld", ht_value_of(g, flat)->name, what, (long long)index);
+    ht_val known = ht_find(g, name);
+    if (known.id) return known;
+    ht_heading heading = ht_state_of(g, flat)->heading;
+    ht_val view = ht_graph_add_state(g, name, &type, &(ht_state){.heading = heading, .derived = true});
+    if (g->status == HT_OK) ht_value_view(g, view, flat, first);
+    return view;
+}
+
+/* ---- gradients ---- */
+
+static bool is_flat_gradient(const ht_graph *g, const ht_state *s)
+{
+    const ht_value *v = ht_value_of(g, s->value);
+    return s->heading == HT_HEADING_GRADIENTS && !v->base.id && ht_type_elems(&v->type) > 0;
+}
+
+static void sum_in_place(const ht_zero *z, ht_val state)
+{
+    ht_store(z->g, state, ht_all_reduce(z->g, state, z->ranks, "sum"));
+}
+
+static void sum_gradients(const ht_zero *z)
+{
+    ht_graph *g = z->g;
+    for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
+        ht_val flat = g->states[i].value;
+        if (!is_flat_gradient(g, &g->states[i])) continue;
+        int64_t elems = ht_type_elems(ht_type_of(g, flat)), bucket = z->options->reduce_bucket, index = 0;
+        if (elems <= bucket || ht_type_of(g, flat)->rank != 1) {
+            sum_in_place(z, flat);
+            continue;
+        }
+        for (int64_t first = 0; first < elems && g->status == HT_OK; first += bucket) {
+            int64_t count = elems - first < bucket ? elems - first : bucket;
+            sum_in_place(z, ht_zero_view(g, flat, "bucket", index++, first, count));
+        }
+    }
+}
+
+/* ---- losses ---- */
+
+static const char *const loss_names[] = {"loss_sum", "count"}, *const step_names[] = {"step_loss_sum", "step_count"};
+enum { LOSSES = sizeof loss_names / sizeof loss_names[0] };
+
+static ht_val find_output(const ht_segment *s, const char *name)
+{
+    for (size_t i = 0; i < s->output_count; i++)
+        if (strcmp(s->outputs[i].name, name) == 0) return s->outputs[i].value;
+    return HT_NONE;
+}
+
+/* Do all micro-batches tell it? A graph of the caller's own may not. */
+static bool is_told(const ht_graph *g, const char *name)
+{
+    for (size_t i = 0; i < g->segment_count; i++)
+        if (ht_is_micro(&g->segments[i]) && !find_output(&g->segments[i], name).id) return false;
+    return true;
+}
+
+/* Sums over the micro-batches of this rank, in f64 as the host would make them. */
+static void accumulate_loss(const ht_zero *z, ht_val sum, const char *name)
+{
+    ht_graph *g = z->g;
+    for (uint32_t i = 0; i < g->segment_count && g->status == HT_OK; i++) {
+        if (!ht_is_micro(&g->segments[i])) continue;
+        g->segment = i;
+        ht_val value = ht_cast(g, find_output(&g->segments[i], name), HT_F64);
+        ht_store(g, sum, ht_is_micro_first(&g->segments[i]) ? value : ht_add(g, sum, value));
+    }
+}
+
+static void sum_losses(const ht_zero *z, uint32_t exchange)
+{
+    ht_graph *g = z->g;
+    for (int i = 0; i < LOSSES && g->status == HT_OK; i++) {
+        char name[64];
+        ht_type scalar = ht_type_make(HT_F64, 0, NULL);
+        if (!is_told(g, loss_names[i])) continue;
+        snprintf(name, sizeof name, "step.%s", loss_names[i]);
+        ht_val sum = ht_graph_add_state(g, name, &scalar, &(ht_state){.heading = HT_HEADING_SCALARS, .derived = true});
+        if (g->status == HT_OK) accumulate_loss(z, sum, loss_names[i]);
+        g->segment = exchange;
+        ht_output(g, step_names[i], ht_all_reduce(g, sum, z->ranks, "sum"));
+    }
+}
+
+/* ---- running statistics ---- */
+
+static bool is_stored_by_micro(const ht_graph *g, ht_val state)
+{
+    for (size_t i = 0; i < g->segment_count; i++) {
+        const ht_segment *s = &g->segments[i];
+        for (size_t k = 0; ht_is_micro(s) && k < s->node_count; k++) {
+            const ht_node *n = &g->nodes[s->nodes[k]];
+            if (n->op == &ht_op_store && ht_node_in(g, n, 0).id == state.id) return true;
+        }
+    }
+    return false;
+}
+
+static void average_statistics(const ht_zero *z)
+{
+    ht_graph *g = z->g;
+    for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
+        ht_val state = g->states[i].value;
+        bool floats = ht_dtype_is_float(ht_type_of(g, state)->dtype);
+        if (g->states[i].heading != HT_HEADING_STATISTICS || !floats || !is_stored_by_micro(g, state)) continue;
+        ht_val sum = ht_all_reduce(g, state, z->ranks, "sum");
+        ht_store(g, state, ht_scale(g, sum, 1 / (double)z->options->ranks));
+    }
+}
+
+/* ---- the pass ---- */
+
+/* Programs call the exchange before the update. */
+static void call_exchange(ht_graph *g, uint32_t exchange)
+{
+    int update = ht_segment_find(g, "update");
+    for (size_t i = 0; i < g->program_count && g->status == HT_OK; i++) {
+        size_t count = g->programs[i].call_count, at = 0;
+        while (at < count && (int)g->programs[i].calls[at].segment != update) at++;
+        if (at == count) continue;
+        ht_graph_add_program_call(g, g->programs[i].name, (ht_program_call){.segment = exchange, .times = 1});
+        if (g->status != HT_OK) return;
+        ht_program_call *calls = g->programs[i].calls, added = calls[count];
+        memmove(calls + at + 1, calls + at, (count - at) * sizeof *calls);
+        calls[at] = added;
+    }
+}
+
+static ht_status check(const ht_graph *g, const ht_pass_options *options)
+{
+    const ht_zero_options *o = &options->zero;
+    if (o->stage > 0)
+        HT_FAIL(g->ctx, HT_ENOTSUP, "zero_optimization.stage %lld is not there yet on several ranks",
+                (long long)o->stage);
+    if (o->rank >= o->ranks)
+        HT_FAIL(g->ctx, HT_EINVAL, "rank %lld: there are %lld", (long long)o->rank, (long long)o->ranks);
+    if (options->precision.fp8 != HT_FP8_OFF)
+        HT_FAIL(g->ctx, HT_ENOTSUP, "fp8 on several ranks is not there yet: its scales would differ between them");
+    return HT_OK;
+}
+
+static ht_status zero_run(ht_graph *g, const ht_pass_env *env)
+{
+    const ht_zero_options *o = &env->options->zero;
+    ht_zero z = {g, o, {"world", o->ranks}};
+    HT_TRY(check(g, env->options));
+    if (o->ranks == 1 || ht_segment_find(g, "update") < 0) return HT_OK;
+    uint32_t resume = g->segment, exchange = ht_graph_add_segment(g, "exchange");
+    ht_role role = g->role;
+    HT_TRY(g->status);
+    g->role = HT_ROLE_UPDATE;
+    g->segment = exchange;
+    sum_gradients(&z);
+    average_statistics(&z);
+    sum_losses(&z, exchange);
+    call_exchange(g, exchange);
+    g->segment = resume;
+    g->role = role;
+    return g->status;
+}
+
+const ht_setting_key ht_zero_keys[] = {{.name = "ranks",
+                                        .kind = HT_SETTING_WHOLE,
+                                        .at = offsetof(ht_zero_options, ranks),
+                                        .low = 1,
+                                        .high = 1 << 20,
+                                        .help = "that share the batch of a step"},
+                                       {.name = "rank",
+                                        .kind = HT_SETTING_WHOLE,
+                                        .at = offsetof(ht_zero_options, rank),
+                                        .low = 0,
+                                        .high = 1 << 20,
+                                        .help = "the one whose graph this is"},
+                                       {.name = "zero_stage",
+                                        .kind = HT_SETTING_WHOLE,
+                                        .at = offsetof(ht_zero_options, stage),
+                                        .low = 0,
+                                        .high = 0,
+                                        .help = "0: every rank holds everything"},
+                                       {.name = "reduce_bucket",
+                                        .kind = HT_SETTING_WHOLE,
+                                        .at = offsetof(ht_zero_options, reduce_bucket),
+                                        .low = 1,
+                                        .high = 0x1p53,
+                                        .help = "the most elements of an exchange of gradients"},
+                                       {.name = NULL}};
+
+static const ht_pass_settings zero_settings[] = {{ht_zero_keys, offsetof(ht_pass_options, zero)}, {NULL, 0}};
+
+const ht_pass ht_pass_zero = {
+    .name = "zero",
+    .help = "exchange what the ranks of a step computed; partition what they hold",
+    .system = true,
+    .run = zero_run,
+    .settings = zero_settings,
+};
