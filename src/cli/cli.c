@@ -55,9 +55,10 @@ static void on_log(void *arg, ht_log_level level, const char *line)
         cli_tell("halftone: ", line);
 }
 
+static start_log start; /* as long as any context */
+
 int cli_context(ht_context **out)
 {
-    static start_log start; /* as long as any context */
     char reason[1024];
     ht_context_opts opts = HT_CONTEXT_OPTS;
     opts.log = on_log;
@@ -70,6 +71,17 @@ int cli_context(ht_context **out)
     if (status == HT_OK && first && start.warning[0]) fprintf(stderr, "halftone: %s\n", start.warning);
     if (status == HT_OK) return CLI_DONE;
     return cli_fail(status == HT_EINVAL || status == HT_ENOTSUP ? CLI_WRONG : CLI_FAILED, "%s", reason);
+}
+
+int cli_context_of_rank(ht_context **out, int threads, bool quiet, char *reason, size_t capacity)
+{
+    ht_context_opts opts = HT_CONTEXT_OPTS;
+    opts.threads = threads;
+    opts.log = quiet ? NULL : on_log;
+    opts.log_arg = &start;
+    opts.message = reason;
+    opts.message_size = capacity;
+    return ht_context_create(out, &opts) == HT_OK ? CLI_DONE : CLI_FAILED;
 }
 
 int cli_puts(const char *text)

@@ -22,6 +22,8 @@ int cli_end_of(ht_status status);
 /* A context with what the environment says; on failure the message is out, and the result is CLI_FAILED or CLI_WRONG.
  */
 int cli_context(ht_context **out);
+/* One more beside it, for a rank that is a thread; a quiet one logs nothing. After a failure the reason is in the caller's. */
+int cli_context_of_rank(ht_context **out, int threads, bool quiet, char *reason, size_t capacity);
 
 /* Is there a file or folder of that name, or does it find something as a pattern? */
 bool cli_is_there(const char *data);

@@ -2,6 +2,7 @@
 #include "cli/job_options.h"
 #include "cli/numerics_page.h"
 #include "cli/progress.h"
+#include "cli/train_ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +15,10 @@ typedef struct train_job {
     cli_job job_options;
     bool resume, force, allow_data_change;
     int64_t numerics; /* 0: not asked for */
+    int64_t ranks;    /* that are threads of this process; 0: not asked for */
     /* while it runs */
+    const ht_config *config;
+    bool quiet; /* another rank speaks */
     bool terminal, bar_shown, breakdown;
     int64_t log_every, first_step;
     double eval_loss;
@@ -105,24 +109,30 @@ static void on_note(void *arg, const char *line)
 
 /* ---- the command ---- */
 
-static int fail_with(const ht_context *ctx, int end)
+static void fail_with(cli_rank_end *out, const ht_context *ctx, int end)
 {
-    return cli_fail(end, "train: %s", ht_context_message(ctx));
+    out->end = end;
+    snprintf(out->reason, sizeof out->reason, "%s", ht_context_message(ctx));
 }
 
-static int show_numerics(ht_context *ctx, const char *folder)
+static void show_numerics(cli_rank_end *out, ht_context *ctx, const char *folder)
 {
     ht_text text = {0};
-    if (cli_numerics_page(&text, ctx, folder) == HT_OK) return cli_show(&text);
+    if (cli_numerics_page(&text, ctx, folder) == HT_OK) {
+        int shown = cli_show(&text);
+        if (out->end == CLI_DONE) out->end = shown;
+        return;
+    }
     ht_text_free(&text);
-    return fail_with(ctx, CLI_FAILED);
+    if (out->end == CLI_DONE) fail_with(out, ctx, CLI_FAILED);
 }
 
 /* What the process took, against what was planned and stated. */
-static void tell_memory(const ht_run *run)
+static void tell_memory(const train_job *job, const ht_run *run)
 {
     ht_end_report r = ht_run_end(run);
-    int64_t inside = r.plan_bytes - r.device_bytes - r.disk_bytes, beyond = r.process_peak_bytes - inside;
+    int64_t plans = job->ranks > 1 ? job->ranks : 1; /* in this process */
+    int64_t inside = plans * (r.plan_bytes - r.device_bytes - r.disk_bytes), beyond = r.process_peak_bytes - inside;
     char line[256];
     if (r.device_bytes) {
         snprintf(line, sizeof line, "the device held %.1f MiB of the plan", (double)r.device_bytes / 0x1p20);
@@ -132,15 +142,16 @@ static void tell_memory(const ht_run *run)
         snprintf(line, sizeof line, "the disk held %.1f MiB of the plan", (double)r.disk_bytes / 0x1p20);
         cli_tell("halftone: ", line);
     }
-    snprintf(line, sizeof line,
-             "the process held %.1f MiB at most: %.1f MiB of the plan, and %.1f MiB beyond it of a reserve of %.1f MiB",
-             (double)r.process_peak_bytes / 0x1p20, (double)inside / 0x1p20, (double)beyond / 0x1p20,
-             (double)r.reserve_bytes / 0x1p20);
+    snprintf(
+        line, sizeof line,
+        "the process held %.1f MiB at most: %.1f MiB of the plan%s, and %.1f MiB beyond it of a reserve of %.1f MiB",
+        (double)r.process_peak_bytes / 0x1p20, (double)inside / 0x1p20, plans > 1 ? "s of its ranks" : "",
+        (double)beyond / 0x1p20, (double)(plans * r.reserve_bytes) / 0x1p20);
     cli_tell("halftone: ", line);
 }
 
 /* The job as it was given, for a command that goes on with it, or with steps > 0 up to another one. */
-static void add_resume(ht_text *text, const cli_job *given, int64_t steps)
+static void add_resume(ht_text *text, const cli_job *given, int64_t ranks, int64_t steps)
 {
     static const char steps_key[] = "train.steps=";
     ht_text_add(text, "  ");
@@ -156,6 +167,7 @@ static void add_resume(ht_text *text, const cli_job *given, int64_t steps)
         ht_text_add(text, " --deepspeed ");
         cli_add_word(text, given->request.engine_path, "");
     }
+    if (ranks > 1) ht_text_add(text, " --ranks %" PRId64, ranks);
     if (steps > 0) ht_text_add(text, " --set %s%" PRId64, steps_key, steps);
     ht_text_add(text, "\n");
 }
@@ -171,7 +183,7 @@ static void tell_next(const train_job *job, const ht_run_info *info, bool stoppe
         cli_add_word(&text, info->folder, "");
         ht_text_add(&text, isnan(job->eval_loss) ? " --set data.validation=FILE\n" : "\n");
     }
-    add_resume(&text, &job->job_options, stopped ? 0 : info->steps + (info->steps + 1) / 2);
+    add_resume(&text, &job->job_options, job->ranks, stopped ? 0 : info->steps + (info->steps + 1) / 2);
     if (!text.failed) fputs(text.data, stderr); /* not folded: commands are copied */
     ht_text_free(&text);
 }
@@ -188,73 +200,118 @@ static void tell_start(const ht_context *ctx, const ht_run_info *info)
     ht_text_free(&line);
 }
 
-static int run_to_end(train_job *job, ht_context *ctx, ht_run *run)
+static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_end *out)
 {
     ht_run_info info = ht_run_info_of(run);
     bool stopped;
     job->first_step = info.first_step;
-    tell_start(ctx, &info);
+    if (!job->quiet) tell_start(ctx, &info);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
-    int end = status != HT_OK ? fail_with(ctx, CLI_FAILED) : stopped ? CLI_STOPPED : CLI_DONE;
-    if (status == HT_OK) tell_memory(run);
+    out->end = stopped ? CLI_STOPPED : CLI_DONE;
+    out->by_others = status == HT_ERANK;
+    if (status != HT_OK) fail_with(out, ctx, CLI_FAILED);
+    if (job->quiet) return;
+    if (status == HT_OK) tell_memory(job, run);
     /* A reader that left before the last line has what it wanted. */
     if (pipe_closed) clearerr(stdout);
-    int shown = job->numerics && !pipe_closed ? show_numerics(ctx, info.folder) : CLI_DONE;
+    if (job->numerics && !pipe_closed) show_numerics(out, ctx, info.folder);
     if (status == HT_OK && !pipe_closed) tell_next(job, &info, stopped);
-    return end != CLI_DONE ? end : shown;
 }
 
-static int train(train_job *job, ht_context *ctx, const ht_config *config)
+static int dump_state(const ht_config *config)
 {
-    ht_run *run;
-    bool output_failed = false;
-    ht_run_request request = {
-        .config = config,
-        .output_failed = &output_failed,
+    ht_text text = {0};
+    if (!ht_config_has_engine(config) || !ht_field_bool(ht_config_block(config, "engine"), "dump_state"))
+        return CLI_DONE;
+    ht_config_print(&text, config, true);
+    return cli_put(&text);
+}
+
+/* Only the first rank speaks. */
+static ht_run_request request_of(train_job *job, ht_comm *world, int local)
+{
+    bool quiet = job->quiet;
+    return (ht_run_request){
+        .config = job->config,
         .mode = job->resume  ? HT_RUN_RESUME
                 : job->force ? HT_RUN_FORCE
                              : HT_RUN_NEW,
         .allow_data_change = job->allow_data_change,
         .numerics = job->numerics,
+        .comm = world,
+        .local_ranks = local,
         .stop = &stop_asked,
         .arg = job,
-        .on_step = on_step,
-        .on_eval = on_eval,
-        .on_note = on_note,
+        .on_step = quiet ? NULL : on_step,
+        .on_eval = quiet ? NULL : on_eval,
+        .on_note = quiet ? NULL : on_note,
     };
-    const ht_fields *engine = ht_config_block(config, "engine");
-    job->log_every = ht_config_train(config)->log_every;
+}
+
+static void train(void *arg, ht_context *ctx, ht_comm *world, int local, cli_rank_end *out)
+{
+    train_job own = *(const train_job *)arg, *job = &own;
+    ht_run *run;
+    bool output_failed = false;
+    job->quiet = world && ht_comm_rank(world) > 0;
+    ht_run_request request = request_of(job, world, local);
+    request.output_failed = &output_failed;
+    const ht_fields *engine = ht_config_block(job->config, "engine");
+    job->log_every = ht_config_train(job->config)->log_every;
     job->terminal = cli_terminal(STDOUT_FILENO);
     job->eval_loss = NAN;
-    job->breakdown = ht_config_has_engine(config) && ht_field_bool(engine, "wall_clock_breakdown");
-    if (ht_config_has_engine(config) && ht_field_bool(engine, "dump_state")) {
-        ht_text text = {0};
-        ht_config_print(&text, config, true);
-        int end = cli_put(&text);
-        if (end != CLI_DONE) return end;
-    }
+    job->breakdown = ht_config_has_engine(job->config) && ht_field_bool(engine, "wall_clock_breakdown");
+    if (!job->quiet && (out->end = dump_state(job->config)) != CLI_DONE) return;
     ht_status status = ht_run_open(&run, ctx, &request);
     /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */
-    if (status != HT_OK) return fail_with(ctx, status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status));
-    int end = run_to_end(job, ctx, run);
+    out->by_others = status == HT_ERANK;
+    if (status != HT_OK) {
+        fail_with(out, ctx, status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status));
+        return;
+    }
+    run_to_end(job, ctx, run, out);
     status = ht_run_close(run);
-    return end != CLI_FAILED && status != HT_OK ? fail_with(ctx, CLI_FAILED) : end;
+    if (out->end != CLI_FAILED && status != HT_OK) fail_with(out, ctx, CLI_FAILED);
+}
+
+/* Of ranks in several processes the first tells what is wrong with the job. */
+static int read_config(train_job *job, ht_context *ctx, bool quiet, ht_config **out)
+{
+    if (!quiet) return cli_job_read(&job->job_options, ctx, out);
+    if (ht_config_read(out, ctx, &job->job_options.request) == HT_OK) return CLI_DONE;
+    ht_config_free(*out);
+    *out = NULL;
+    return CLI_WRONG;
+}
+
+static int train_on_ranks(train_job *job, ht_context *ctx)
+{
+    ht_launcher launcher;
+    ht_config *config;
+    int64_t size;
+    int end = cli_ranks_find(ctx, "train", job->ranks, &launcher, &size);
+    if (end != CLI_DONE) return end;
+    if (size > 1 && job->numerics)
+        return cli_fail(CLI_WRONG, "train: --numerics looks into the steps of one rank, not of %" PRId64, size);
+    job->job_options.request.ranks = size;
+    end = read_config(job, ctx, launcher.name && launcher.rank > 0, &config);
+    job->config = config;
+    if (end == CLI_DONE) end = cli_ranks_run(ctx, "train", &launcher, size, train, job);
+    ht_config_free(config);
+    return end;
 }
 
 static int run_train(void *arg)
 {
     train_job *job = arg;
     ht_context *ctx;
-    ht_config *config;
     install_signal_handlers();
     cli_job_start(&job->job_options);
     job->job_options.request.training = true;
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
-    end = cli_job_read(&job->job_options, ctx, &config);
-    if (end == CLI_DONE) end = train(job, ctx, config);
-    ht_config_free(config);
+    end = train_on_ranks(job, ctx);
     ht_context_free(ctx);
     return end;
 }
@@ -269,6 +326,10 @@ static const cli_option options[] = {
      .choice = 1},
     {"--allow-data-change", NULL, CLI_FLAG, offsetof(train_job, allow_data_change),
      .help = "resume although the validation part has changed, and may hold what the run was trained on"},
+    {"--ranks", "N", CLI_WHOLE, offsetof(train_job, ranks),
+     .help = "N ranks share the batch of every step, as threads of this process (docs/parallel.md); under a launcher, "
+             "such as mpirun, each process is a rank and this is refused",
+     .least = 1, .most = 1024},
     {"--numerics", "N", CLI_WHOLE, offsetof(train_job, numerics),
      .help =
          "every N steps (100), and in the first and the last, how large gradients are and what f16 would make of them: "

@@ -93,6 +93,7 @@ typedef struct ht_train_config {
     int64_t offload_buffers;          /* tiles on their way or at work */
     double offload_ratio;             /* the share that is offloaded */
 
+    ht_zero_options zero; /* its stage and buckets; the ranks are above */
     ht_recompute_options recompute;
     int64_t head_chunks;                  /* 0: as few as the plan needs to fit */
     int64_t memory_limit[HT_SPACE_COUNT]; /* bytes; 0: none but, in main, what the machine has */

@@ -131,6 +131,4 @@ void ht_config_check_support(ht_config *c)
         report_keys(c, &later);
     }
     report_optimizer(c);
-    if (c->training && c->ranks > 1)
-        ht_problems_error(&c->problems, NULL, "%" PRId64 " ranks: not there yet: training runs on one rank", c->ranks);
 }

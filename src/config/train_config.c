@@ -207,6 +207,18 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
     return NAN;
 }
 
+/* ---- ranks ---- */
+
+static void fill_zero(ht_train_config *r, const ht_fields *engine)
+{
+    r->zero = (ht_zero_options){
+        .ranks = r->ranks,
+        .stage = ht_field_int(engine, "zero_optimization.stage"),
+        .reduce_bucket = ht_field_int(engine, "zero_optimization.reduce_bucket_size"),
+        .gather_bucket = ht_field_int(engine, "zero_optimization.allgather_bucket_size"),
+    };
+}
+
 /* ---- the whole ---- */
 
 void ht_train_config_fill(ht_config *c)
@@ -231,6 +243,7 @@ void ht_train_config_fill(ht_config *c)
     fill_disk(c);
     fill_optimizer(r, train, engine);
     fill_offload(r, engine);
+    fill_zero(r, engine);
     r->task = ht_field_text(train, "task");
     r->label_smoothing = ht_field_number(train, "label_smoothing");
     r->schedule = schedule_name(train, engine);

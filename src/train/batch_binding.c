@@ -74,7 +74,8 @@ ht_status ht_batch_binding_open(ht_batch_binding *b, const ht_job *job, ht_sessi
 {
     const ht_data_info *info = ht_data_info_of(job->data);
     size_t most = 0, bytes;
-    *b = (ht_batch_binding){.session = session, .shape_count = info->bucket_count};
+    *b = (ht_batch_binding){
+        .session = session, .shape_count = info->bucket_count, .rank = job->rank, .ranks = job->ranks};
     b->shapes = calloc((size_t)b->shape_count, sizeof *b->shapes);
     if (!b->shapes) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for batches");
     b->index = ht_plan_slot(session->plan, "micro.index");
@@ -131,7 +132,7 @@ static ht_status feed_arrays(ht_batch_binding *b, const ht_shape *shape, unsigne
 static ht_status feed_numbers(ht_batch_binding *b, numbers *n, int64_t index, unsigned slot)
 {
     ht_executor *executor = b->session->executor;
-    n->index = index;
+    n->index = index * b->ranks + b->rank;
     if (b->index) HT_TRY(ht_executor_feed(executor, slot, b->index->place, &n->index, sizeof n->index));
     if (!b->loss_grad) return HT_OK;
     ht_store_f64(n->loss_grad, b->loss_grad->type.dtype, 0, b->step_loss_grad);
@@ -162,6 +163,6 @@ ht_status ht_batch_binding_next(ht_batch_binding *b, ht_loader *loader, ht_bound
 
 void ht_batch_binding_step(ht_batch_binding *b, const ht_job *job, int64_t counted)
 {
-    double micros = (double)job->train_config->accumulate;
+    double micros = (double)(job->train_config->accumulate * job->ranks);
     b->step_loss_grad = job->mean_loss ? 1 / micros : counted > 0 ? 1 / (double)counted : 0;
 }

@@ -29,6 +29,7 @@ typedef struct ht_batch_binding {
     int64_t stage_count;
     uint64_t turn;                    /* batches bound so far */
     const ht_slot *index, *loss_grad; /* NULL: the model asks for none */
+    int64_t rank, ranks;              /* whose micro-batches these are: every so manieth of a step */
     double step_loss_grad;            /* what backward starts from, in the step at hand */
 } ht_batch_binding;
 
@@ -44,7 +45,7 @@ typedef struct ht_bound_batch {
 
 /* The loader's next batch, in inputs of the session. */
 ht_status ht_batch_binding_next(ht_batch_binding *binding, ht_loader *loader, ht_bound_batch *out);
-/* The same for micro-batch `index` of a training step, with what random numbers and the backward pass ask for. */
+/* The same for micro-batch `index` of this rank in a training step, with what random numbers and the backward pass ask for. */
 ht_status ht_batch_binding_micro(ht_batch_binding *binding, ht_loader *loader, int64_t index, ht_bound_batch *out);
 
 /* What backward starts from in the next step: the mean over everything that counts in it. */

@@ -132,7 +132,7 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         .fields = ht_config_block(job->config, "data"),
         .task = job->task,
         .batch = job->train_config->micro_batch,
-        .slices = job->train_config->accumulate,
+        .slices = job->train_config->accumulate * job->train_config->ranks,
         .seed = job->train_config->seed,
         .folder = request->data_folder,
         .memory = request->memory,
@@ -180,7 +180,8 @@ static ht_status count_steps(ht_job *job)
                 batches);
     if (batches == 0) batches = 1; /* a run that evaluates may have none */
     /* An epoch that ends inside a step is finished with the beginning of the next one. */
-    job->steps = (r->epochs * batches + r->accumulate - 1) / r->accumulate;
+    int64_t micros = r->accumulate * r->ranks;
+    job->steps = (r->epochs * batches + micros - 1) / micros;
     return HT_OK;
 }
 
@@ -249,6 +250,9 @@ static ht_status fill_options(ht_job *job, bool training)
         .fp8_history = c->fp8_history,
     };
     if (training) options->offload = ht_job_offload(c);
+    if (training) options->zero = c->zero;
+    options->zero.ranks = job->ranks;
+    options->zero.rank = job->rank;
     options->recompute = c->recompute;
     options->head.chunks = c->head_chunks;
     return fill_schedule(job, &options->train);
@@ -308,6 +312,17 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     return HT_OK;
 }
 
+ht_status ht_job_model_hash(ht_job *job, const ht_run_request *request, int64_t micro_batch, uint64_t *out)
+{
+    ht_graph *graph = NULL;
+    ht_job other = *job;
+    other.batch = micro_batch;
+    ht_status status = make_graph(&other, request, &graph);
+    if (status == HT_OK) status = ht_model_hash(out, graph);
+    ht_graph_free(graph);
+    return status;
+}
+
 /* ---- the plan ---- */
 
 ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out)
@@ -329,6 +344,7 @@ ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **ou
     opts.no_recordings = !job->train_config->cuda_graphs;
     opts.disk_folder = job->train_config->disk_folder;
     opts.disk = &job->train_config->disk;
+    opts.comm = job->comm;
     /* A device that is not there is a mistake in the job. */
     if (ht_device_get(&device, job->ctx, plan->device) != HT_OK) {
         char reason[512];
@@ -438,7 +454,9 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     if (!ht_config_has_job(request->config))
         HT_FAIL(ctx, HT_EINVAL, "this is DeepSpeed's config alone: training needs a job file with model and data");
     job->train_config = ht_config_train(request->config);
-    if (job->train_config->ranks != 1) HT_FAIL(ctx, HT_ENOTSUP, "several ranks are not there yet");
+    job->ranks = ht_mode_reads_only(request->mode) ? 1 : job->train_config->ranks;
+    job->comm = request->comm;
+    job->rank = request->comm ? ht_comm_rank(request->comm) : 0;
     HT_TRY(open_data(job, request, recorded));
     HT_TRY(open_inputs(job, request));
     HT_TRY(count_steps(job));
@@ -494,6 +512,7 @@ static void tell_absent_device(const ht_job *job, const ht_run_request *request)
 ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
 {
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
+    job.ranks = job.train_config->ranks;
     ht_status status = open_data(&job, request, NULL);
     if (status == HT_OK) status = open_inputs(&job, request);
     if (status == HT_OK) status = count_steps(&job);

@@ -15,10 +15,12 @@ typedef struct ht_job {
     ht_task task;
     ht_vocabulary *vocabulary, *source_vocabulary; /* as an earlier start recorded them, or NULL */
     ht_data *data;
-    ht_inputs *inputs; /* of a run that predicts, or NULL */
-    int64_t batch;     /* rows */
+    ht_inputs *inputs;   /* of a run that predicts, or NULL */
+    int64_t batch;       /* rows */
+    int64_t rank, ranks; /* that share the batch of a step */
     ht_plan *plan;
     ht_session *session;
+    ht_comm *comm;         /* the world; NULL: of one */
     int64_t steps;         /* of the whole run */
     int64_t parameters;    /* trained elements */
     int64_t frozen;        /* elements of parameters that train.freeze leaves as they are */
@@ -36,6 +38,8 @@ void ht_job_close(ht_job *job);
  * every value is made; the bits are the same. */
 ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, ht_plan **out);
 ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out);
+/* The model hash, which depends on the rows of a micro-batch, with so many of them. */
+ht_status ht_job_model_hash(ht_job *job, const ht_run_request *request, int64_t micro_batch, uint64_t *out);
 
 /* offload_job.c: the options that the config asks for; a line that tells what lies where, unless all is in main. */
 ht_offload_options ht_job_offload(const ht_train_config *config);

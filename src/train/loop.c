@@ -22,6 +22,13 @@ static bool is_stopped(const ht_run *run)
     return run->request.stop && *run->request.stop;
 }
 
+/* Ranks stop before the same step, whichever of them was asked to. */
+static ht_status ask_to_stop(ht_run *run, bool *stopped)
+{
+    *stopped = is_stopped(run);
+    return ht_ranks_any(&run->ranks, run->ctx, stopped);
+}
+
 /* ---- step ---- */
 
 static ht_status run_micro(ht_run *run, int64_t index)
@@ -33,15 +40,27 @@ static ht_status run_micro(ht_run *run, int64_t index)
     return ht_step_records_micro(run->records, index);
 }
 
+/* The first value of the step that went wrong; of several ranks each looks at its own micro-batches. */
+static ht_status find_reason(ht_run *run, int64_t step, char *reason, size_t capacity)
+{
+    ht_text first = {0};
+    bool found = false;
+    /* Where the replay fails, too, its reason stands in the same place. */
+    bool told = ht_first_nonfinite(run, step, &first, &found) == HT_OK && !first.failed && first.data;
+    const char *text = told ? first.data : ht_context_message(run->ctx);
+    if (run->ranks.size == 1)
+        snprintf(reason, capacity, "%s", text);
+    else
+        snprintf(reason, capacity, "on rank %" PRId64 " %s", run->ranks.rank, text);
+    ht_text_free(&first);
+    return ht_ranks_text(&run->ranks, run->ctx, reason, capacity, &found);
+}
+
 /* Training cannot go on: why, and the first value that went wrong. */
 static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_a_row)
 {
-    ht_text first = {0};
-    /* Where the replay fails, too, its reason stands in the same place. */
-    bool found = ht_first_nonfinite(run, r->step, &first) == HT_OK && !first.failed && first.data;
     char reason[512];
-    snprintf(reason, sizeof reason, "%s", found ? first.data : ht_context_message(run->ctx));
-    ht_text_free(&first);
+    HT_TRY(find_reason(run, r->step, reason, sizeof reason));
     if (ht_run_is_dynamic(run))
         HT_FAIL(run->ctx, HT_ENOTSUP,
                 "the gradients of step %" PRId64
@@ -142,6 +161,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     ht_batch_binding_step(&run->binding, &run->job, counted);
     HT_TRY(run_micros(run, dropped));
     if (*dropped) return HT_OK;
+    if (run->exchange != HT_NO_SEGMENT) HT_TRY(ht_session_start_segment(run->job.session, (size_t)run->exchange, 0));
     HT_TRY(ht_step_records_update(run->records));
     HT_TRY(ht_session_start_segment(run->job.session, (size_t)run->update, 0));
     run->step++;
@@ -198,17 +218,18 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
     while (run->step < run->job.steps && !*stopped) {
         bool dropped;
         /* It may have come while the run was opened. */
-        *stopped = is_stopped(run);
+        HT_TRY(ask_to_stop(run, stopped));
         if (*stopped) {
             HT_TRY(stop_before_step(run));
             break;
         }
         if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
         HT_TRY(ht_run_step(run, NULL, &dropped));
-        *stopped = dropped || (run->step < run->job.steps && is_stopped(run));
+        *stopped = dropped || (run->ranks.size == 1 && run->step < run->job.steps && is_stopped(run));
         HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
     }
     HT_TRY(ht_run_catch_up(run));
+    HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody leaves while another still saves */
     run->seconds = ht_run_clock() - start;
     ht_end_report end = ht_run_end(run);
     return ht_metrics_end(run->metrics, &end);
@@ -216,9 +237,8 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
 
 /* ---- snapshot ---- */
 
-ht_status ht_run_snapshot(ht_run *run)
+static ht_status write_snapshot(ht_run *run)
 {
-    HT_TRY(ht_run_catch_up(run));
     const ht_train_config *train_config = run->job.train_config;
     ht_text config = {0}, extra = {0};
     ht_run_print_extra(run, &extra);
@@ -235,7 +255,13 @@ ht_status ht_run_snapshot(ht_run *run)
     ht_status status = ht_snapshot_write(run->job.session, run->snapshots, &meta, keep);
     ht_text_free(&config);
     ht_text_free(&extra);
-    HT_TRY(status);
+    return status;
+}
+
+ht_status ht_run_snapshot(ht_run *run)
+{
+    HT_TRY(ht_run_catch_up(run));
+    if (run->leads) HT_TRY(write_snapshot(run));
     run->saved_step = run->step;
     return ht_metrics_flush(run->metrics);
 }

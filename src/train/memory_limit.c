@@ -89,14 +89,18 @@ ht_status ht_job_check_memory(ht_job *job, const ht_run_request *request)
     HT_TRY(check_elsewhere(job, HT_SPACE_HOST));
     HT_TRY(check_elsewhere(job, HT_SPACE_DISK));
     int64_t own = job->train_config->memory_limit[HT_SPACE_MAIN], machine = job->target.memory_bytes[HT_SPACE_MAIN];
-    int64_t limit = own ? own : machine, bytes = ht_plan_bytes_in(job->plan, HT_SPACE_MAIN);
+    int64_t limit = own ? own : machine / (request->local_ranks > 0 ? request->local_ranks : 1),
+            bytes = ht_plan_bytes_in(job->plan, HT_SPACE_MAIN);
     if (!limit || bytes <= limit) return HT_OK;
     ht_text fits = {0};
     list_remedies(job, request, limit, &fits);
-    ht_status status = ht_fail(
-        job->ctx, HT_EINVAL, "the plan takes %lld bytes where the model computes, %lld more than %s%s",
-        (long long)bytes, (long long)(bytes - limit),
-        own ? "halftone.memory_limit allows" : "the machine has (halftone.memory_limit)", fits.failed ? "" : fits.data);
+    ht_status status =
+        ht_fail(job->ctx, HT_EINVAL, "the plan takes %lld bytes where the model computes, %lld more than %s%s",
+                (long long)bytes, (long long)(bytes - limit),
+                own                        ? "halftone.memory_limit allows"
+                : request->local_ranks > 1 ? "the machine has for each of its ranks (halftone.memory_limit)"
+                                           : "the machine has (halftone.memory_limit)",
+                fits.failed ? "" : fits.data);
     ht_text_free(&fits);
     return status;
 }

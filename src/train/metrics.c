@@ -41,28 +41,28 @@ ht_status ht_metrics_open(ht_metrics **out, ht_context *ctx, const ht_config *co
 
 ht_status ht_metrics_step(ht_metrics *m, const ht_step_report *report)
 {
-    for (int i = 0; i < SINKS; i++)
+    for (int i = 0; m && i < SINKS; i++)
         if (m->state[i]) HT_TRY(sinks[i]->step(m->state[i], report));
     return HT_OK;
 }
 
 ht_status ht_metrics_eval(ht_metrics *m, const ht_eval_report *report)
 {
-    for (int i = 0; i < SINKS; i++)
+    for (int i = 0; m && i < SINKS; i++)
         if (m->state[i] && sinks[i]->eval) HT_TRY(sinks[i]->eval(m->state[i], report));
     return ht_metrics_flush(m);
 }
 
 ht_status ht_metrics_end(ht_metrics *m, const ht_end_report *report)
 {
-    for (int i = 0; i < SINKS; i++)
+    for (int i = 0; m && i < SINKS; i++)
         if (m->state[i] && sinks[i]->end) HT_TRY(sinks[i]->end(m->state[i], report));
     return ht_metrics_flush(m);
 }
 
 ht_status ht_metrics_flush(ht_metrics *m)
 {
-    for (int i = 0; i < SINKS; i++)
+    for (int i = 0; m && i < SINKS; i++)
         if (m->state[i] && sinks[i]->flush) HT_TRY(sinks[i]->flush(m->state[i]));
     return HT_OK;
 }

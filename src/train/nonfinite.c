@@ -101,7 +101,7 @@ static ht_status replay(search *s, int64_t step, uint64_t position)
     return HT_OK;
 }
 
-ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out)
+ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out, bool *found)
 {
     search s = {.run = ht_run_look(run), .out = out};
     uint64_t position;
@@ -115,6 +115,7 @@ ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out)
     ht_loader_seek(s.run.train, now);
     HT_TRY(status);
     HT_TRY(back);
+    if (found) *found = s.found;
     if (out->failed) HT_FAIL(s.run.job->ctx, HT_ENOMEM, "out of memory for a report");
     return HT_OK;
 }

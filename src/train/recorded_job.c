@@ -7,11 +7,12 @@
 #include "format/format.h"
 #include "train/folder.h"
 
-/* Of the train block: what says which batches there are and what is counted. */
+/* Of the train block: what says which batches there are and what is counted. How a batch was accumulated and shared among
+ * ranks follows, on the one rank that evaluates, from its sizes. */
 static bool is_needed(const char *key)
 {
-    static const char *const keys[] = {"train.task",      "train.batch",   "train.micro_batch", "train.accumulate",
-                                       "train.precision", "train.masters", "train.seed",        "train.output"};
+    static const char *const keys[] = {"train.task",    "train.batch", "train.micro_batch", "train.precision",
+                                       "train.masters", "train.seed",  "train.output"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0) return true;
     return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0 || strncmp(key, "halftone.", 9) == 0;

@@ -161,7 +161,7 @@ ht_status ht_replay_position(const ht_run_view *run, int64_t step, uint64_t *out
 {
     ht_context *ctx = run->job->ctx;
     if (!run->train) HT_FAIL(ctx, HT_EINVAL, "replay: a run that was opened to evaluate has no steps");
-    int64_t micros = run->job->train_config->accumulate;
+    int64_t micros = run->job->train_config->accumulate * run->job->ranks;
     int64_t position = (int64_t)ht_loader_position(run->train) + (step - 1 - run->step) * micros;
     if (position < 0) HT_FAIL(ctx, HT_EINVAL, "replay: there is no step %" PRId64, step);
     *out = (uint64_t)position;

@@ -55,6 +55,6 @@ const char *ht_slot_name_of(const ht_plan *plan, const ht_type *type, ht_place p
  * run's own plan, session and loader, and allocates no memory for values; but for gradients and outputs, all is then as
  * it was before. The update is replayed as far as it changes nothing that cannot be given back: the gradients' norm and
  * what it needs come before that. */
-ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out);
+ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out, bool *found);
 
 #endif

@@ -34,6 +34,7 @@ void ht_run_print_extra(const ht_run *run, ht_text *text)
     const ht_data_fingerprint *print = ht_data_fingerprint_of(run->job.data);
     ht_json_writer json = {.text = text};
     ht_json_begin_object(&json, NULL);
+    ht_json_put_int(&json, "batch", run->job.train_config->batch);
     ht_json_put_int(&json, "micro_batch", run->job.train_config->micro_batch);
     ht_json_put_int(&json, "dynamic_loss_scale", ht_run_is_dynamic(run));
     ht_json_put_int(&json, "steps", run->job.steps);
@@ -71,12 +72,30 @@ static int64_t extra_number(const ht_json *extra, const char *name, int64_t othe
 
 /* ---- what it must fit ---- */
 
-/* A position counts batches, so it means something only with the same ones. */
+/* A position counts micro-batches. Where steps have the same batches as before, however they are cut and shared among ranks,
+ * it is that of the same step. */
+static bool is_cut_anew(const ht_run *run, const saved_run *saved)
+{
+    const ht_train_config *train_config = run->job.train_config;
+    int64_t micro_batch = extra_number(saved->extra, "micro_batch", 0);
+    if (micro_batch < 1 || micro_batch == train_config->micro_batch) return false;
+    return extra_number(saved->extra, "batch", 0) == train_config->batch && train_config->batch % micro_batch == 0;
+}
+
+static uint64_t position_of(const ht_run *run, const saved_run *saved)
+{
+    uint64_t position = saved->meta->position;
+    if (!is_cut_anew(run, saved)) return position;
+    int64_t before = run->job.train_config->batch / extra_number(saved->extra, "micro_batch", 1);
+    int64_t now = run->job.train_config->accumulate * run->job.ranks;
+    return position / (uint64_t)before * (uint64_t)now;
+}
+
 static ht_status check_saved(const ht_run *run, const saved_run *saved, const char *path)
 {
     const ht_train_config *train_config = run->job.train_config;
     int64_t micro_batch = extra_number(saved->extra, "micro_batch", train_config->micro_batch);
-    if (micro_batch != train_config->micro_batch)
+    if (micro_batch != train_config->micro_batch && !is_cut_anew(run, saved))
         HT_FAIL(run->ctx, HT_EINVAL,
                 "%s was made with train.micro_batch %" PRId64 ", not %" PRId64 ": its place in the data would be lost",
                 path, micro_batch, train_config->micro_batch);
@@ -174,7 +193,7 @@ void ht_run_judge_rate(ht_run *run, const ht_step_report *first)
  * of micro-batches: the rest of the batch is left out. */
 static void take_position(ht_run *run, uint64_t position)
 {
-    uint64_t micros = (uint64_t)run->job.train_config->accumulate, rest = position % micros;
+    uint64_t micros = (uint64_t)(run->job.train_config->accumulate * run->job.ranks), rest = position % micros;
     if (rest) ht_run_note(run, "%" PRIu64 " micro-batches are left out, up to where a step begins", micros - rest);
     ht_loader_seek(run->train, position + (rest ? micros - rest : 0));
 }
@@ -193,7 +212,10 @@ static ht_status read_state(ht_run *run, const saved_run *saved, const char *pat
     double scale;
     bool was_dynamic = extra_number(saved->extra, "dynamic_loss_scale", 0) != 0;
     HT_TRY(read_number(run, "loss_scale", &scale));
-    HT_TRY(ht_snapshot_read(run->job.session, path, NULL));
+    uint64_t model = run->job.plan->model_hash;
+    if (is_cut_anew(run, saved))
+        HT_TRY(ht_job_model_hash(&run->job, &run->request, extra_number(saved->extra, "micro_batch", 1), &model));
+    HT_TRY(ht_snapshot_read_as(run->job.session, path, model));
     HT_TRY(begin_at_first_sample(run));
     if (ht_run_is_dynamic(run) && was_dynamic) return HT_OK;
     return ht_session_write_f64(run->job.session, "loss_scale", &scale, 1);
@@ -223,7 +245,7 @@ static ht_status take_saved(ht_run *run, const saved_run *saved, const char *pat
     if (status != HT_OK) return name_keys(run, saved, status);
     ht_run_note(run, "goes on after step %" PRId64 ", from %s", run->step, path);
     tell_changes(run, saved);
-    take_position(run, saved->meta->position);
+    take_position(run, position_of(run, saved));
     prepare_rate(run, saved);
     return HT_OK;
 }

@@ -54,15 +54,16 @@ static ht_status sum_evals(ht_run *run, int64_t batches, eval_sums *sums)
 {
     HT_TRY(clear_carry(run));
     ht_loader_seek(run->validation, 0);
-    for (int64_t i = 0; i < batches; i++) {
+    int64_t own = (batches - run->ranks.rank + run->ranks.size - 1) / run->ranks.size;
+    for (int64_t i = 0; i < own; i++) {
         ht_bound_batch batch;
         HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &batch));
         HT_TRY(ht_session_start_segment(run->job.session, (size_t)batch.shape->eval, batch.slot));
         HT_TRY(fetch_eval(run, sums, i));
-        if (i + 1 == batches || i % EVALS_IN_FLIGHT == EVALS_IN_FLIGHT - 1)
+        if (i + 1 == own || i % EVALS_IN_FLIGHT == EVALS_IN_FLIGHT - 1)
             HT_TRY(add_evals(run, sums, i % EVALS_IN_FLIGHT + 1));
     }
-    return HT_OK;
+    return ht_ranks_sum(&run->ranks, run->ctx, sums->total, EVAL_NUMBERS);
 }
 
 static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)

@@ -33,9 +33,11 @@ static ht_status open_loaders(ht_run *run)
     const ht_field *ahead = ht_fields_find(ht_config_block(run->job.config, "data"), "prefetch");
     bool prefetch = ahead && ahead->value->kind == HT_JSON_BOOL && ahead->value->boolean;
     if (!ht_mode_reads_only(run->request.mode))
-        HT_TRY(ht_loader_open(&run->train, run->job.data, HT_DATA_TRAIN, prefetch));
+        HT_TRY(
+            ht_loader_open_share(&run->train, run->job.data, HT_DATA_TRAIN, prefetch, run->job.rank, run->job.ranks));
     if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
-    return ht_loader_open(&run->validation, run->job.data, HT_DATA_VALIDATION, false);
+    return ht_loader_open_share(&run->validation, run->job.data, HT_DATA_VALIDATION, false, run->job.rank,
+                                run->job.ranks);
 }
 
 /* Of a step that writes: a failure is one of the run's folder. */
@@ -48,6 +50,7 @@ static ht_status of_output(const ht_run *run, ht_status status)
 /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
 static ht_status open_output(ht_run *run)
 {
+    if (!run->leads) return HT_OK;
     if (run->request.mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, run->folder, HT_RUN_FORCE));
     HT_TRY(ht_folder_record(run->ctx, run->folder, &run->job));
     HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, run->folder, run->step));
@@ -68,7 +71,7 @@ static ht_status check_space(ht_run *run)
 static ht_status lock_folder(ht_run *run)
 {
     char *before;
-    if (ht_mode_reads_only(run->request.mode)) return HT_OK;
+    if (ht_mode_reads_only(run->request.mode) || !run->leads) return HT_OK;
     HT_TRY(ht_run_lock_take(&run->lock, run->ctx, run->folder, &before));
     if (before) ht_run_note(run, "%s: %s ended without releasing its lock, which is taken over", run->folder, before);
     free(before);
@@ -80,22 +83,27 @@ static ht_status set_up(ht_run *run)
     ht_run_mode mode = run->request.mode;
     const char *folder = run->request.folder ? run->request.folder : ht_config_train(run->request.config)->output;
     bool reads_only = ht_mode_reads_only(mode), again = mode == HT_RUN_RESUME || reads_only;
+    HT_TRY(ht_ranks_open(&run->ranks, run->ctx, &run->request));
+    run->leads = run->ranks.rank == 0;
     if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
     HT_TRY(ht_folder_path(run->ctx, &run->snapshots, folder, "snapshots"));
     HT_TRY(of_output(run, lock_folder(run)));
-    if (mode == HT_RUN_NEW) HT_TRY(of_output(run, ht_folder_claim(run->ctx, folder, mode)));
+    if (mode == HT_RUN_NEW && run->leads) HT_TRY(of_output(run, ht_folder_claim(run->ctx, folder, mode)));
+    HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* the folder is as the first rank wants it */
     if (again) HT_TRY(of_output(run, ht_run_check_folder(run)));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
+    HT_TRY(ht_ranks_agree(&run->ranks, &run->job));
     HT_TRY(open_loaders(run));
     if (mode != HT_RUN_PREDICT) HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
     if (again) HT_TRY(of_output(run, ht_run_restore(run)));
     if (reads_only) return HT_OK;
     /* What goes on from a snapshot has its weights there. */
     if (run->saved_step < 0) HT_TRY(ht_init_from_load(&run->job, &run->request, folder));
-    HT_TRY(of_output(run, check_space(run)));
+    if (run->leads) HT_TRY(of_output(run, check_space(run)));
     run->update = ht_plan_segment_find(run->job.plan, "update");
     HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
-    run->can_drop = run->request.stop && run->job.train_config->accumulate > 1;
+    run->exchange = ht_plan_segment_find(run->job.plan, "exchange");
+    run->can_drop = run->request.stop && run->job.train_config->accumulate > 1 && run->ranks.size == 1;
     return of_output(run, open_output(run));
 }
 

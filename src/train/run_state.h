@@ -6,6 +6,7 @@
 #include "train/job.h"
 #include "train/metrics.h"
 #include "train/numerics.h"
+#include "train/ranks.h"
 #include "train/run_lock.h"
 #include "train/step_record.h"
 
@@ -13,16 +14,19 @@ struct ht_run {
     ht_context *ctx;
     ht_run_request request;
     char *folder, *snapshots;
+    ht_ranks ranks;
+    bool leads;        /* the first rank: it writes and speaks */
     ht_run_lock *lock; /* of the folder; NULL in a run that evaluates */
     ht_job job;
     ht_loader *train, *validation;
     ht_batch_binding binding;
     int update;               /* the segment */
+    int exchange;             /* before it, or HT_NO_SEGMENT */
     ht_step_records *records; /* NULL in a run that evaluates */
     double last_end;          /* when the last step was done whose record was read */
-    ht_metrics *metrics;
-    ht_numerics *numerics; /* NULL: not asked for */
-    bool can_drop;         /* something can stop the run between two micro-batches */
+    ht_metrics *metrics;      /* NULL: nobody asks for them */
+    ht_numerics *numerics;    /* NULL: not asked for */
+    bool can_drop;            /* something can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
     double seconds;    /* that the training took */
     double last_lr;    /* the rate of the last step; NAN: not known */

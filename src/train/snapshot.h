@@ -32,6 +32,8 @@ ht_status ht_snapshot_look(ht_context *ctx, const char *path, ht_snapshot_meta *
 /* All of it. Checksums, names, shapes, types and model are compared first, and nothing changes when one of them is
  * wrong; then the state is copied and the segment "derive" runs. meta may be NULL. */
 ht_status ht_snapshot_read(ht_session *session, const char *path, ht_snapshot_meta **meta);
+/* The same for a snapshot of the model under another hash: that of other micro-batches. */
+ht_status ht_snapshot_read_as(ht_session *session, const char *path, uint64_t model_hash);
 /* Parameters and statistics only, for a session that evaluates: it may be another plan of the same model. */
 ht_status ht_snapshot_read_weights(ht_session *session, const char *path, ht_snapshot_meta **meta);
 

@@ -20,6 +20,7 @@ typedef struct reading {
     char paths[HT_SNAPSHOT_FILES][HT_PATH_BYTES];
     ht_safetensors *files[HT_SNAPSHOT_FILES];
     int file_count; /* 1: weights only */
+    uint64_t model_hash;
 } reading;
 
 /* ---- what comes with the state ---- */
@@ -162,7 +163,7 @@ static ht_status compare(reading *r, const char *path)
     if (r->file_count < HT_SNAPSHOT_FILES) return HT_OK;
     for (int i = 0; i < r->file_count; i++)
         if (matched[i] != ht_safetensors_count(r->files[i])) HT_TRY(name_stranger(r, i));
-    if (r->manifest.meta.model_hash != r->session->plan->model_hash)
+    if (r->manifest.meta.model_hash != r->model_hash)
         HT_FAIL(r->ctx, HT_EINVAL, "%s: the snapshot is of another model, with tensors of the same names and shapes",
                 path);
     return HT_OK;
@@ -187,7 +188,8 @@ static ht_status copy(const reading *r)
     return ht_executor_sync(executor); /* the file's bytes go */
 }
 
-static ht_status read_files(ht_session *session, const char *path, int file_count, ht_snapshot_meta **meta)
+static ht_status read_files(ht_session *session, const char *path, int file_count, uint64_t model_hash,
+                            ht_snapshot_meta **meta)
 {
     ht_context *ctx = session->plan->ctx;
     reading *r = calloc(1, sizeof *r);
@@ -197,6 +199,7 @@ static ht_status read_files(ht_session *session, const char *path, int file_coun
     r->ctx = ctx;
     r->session = session;
     r->file_count = file_count;
+    r->model_hash = model_hash;
     r->arena = ht_arena_create();
     ht_status status = r->arena ? compare(r, path) : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
     if (status == HT_OK && meta) status = own_meta(ctx, path, &r->manifest.meta, &own);
@@ -216,10 +219,15 @@ static ht_status read_files(ht_session *session, const char *path, int file_coun
 
 ht_status ht_snapshot_read(ht_session *session, const char *path, ht_snapshot_meta **meta)
 {
-    return read_files(session, path, HT_SNAPSHOT_FILES, meta);
+    return read_files(session, path, HT_SNAPSHOT_FILES, session->plan->model_hash, meta);
+}
+
+ht_status ht_snapshot_read_as(ht_session *session, const char *path, uint64_t model_hash)
+{
+    return read_files(session, path, HT_SNAPSHOT_FILES, model_hash, NULL);
 }
 
 ht_status ht_snapshot_read_weights(ht_session *session, const char *path, ht_snapshot_meta **meta)
 {
-    return read_files(session, path, HT_SNAPSHOT_WEIGHTS + 1, meta);
+    return read_files(session, path, HT_SNAPSHOT_WEIGHTS + 1, session->plan->model_hash, meta);
 }

@@ -25,17 +25,22 @@ static const field fields[] = {
     {"skips_in_a_row", offsetof(ht_step_record, skips_in_a_row), false},
     {"fatal", offsetof(ht_step_record, fatal), false},
 };
-enum { FIELDS = sizeof fields / sizeof fields[0] };
+/* Of several ranks, instead of what each micro-batch of this one tells: what all of them told. */
+static const field rank_fields[] = {
+    {"step_loss_sum", offsetof(ht_step_record, loss_sum), false},
+    {"step_count", offsetof(ht_step_record, count), false},
+};
+enum { FIELDS = sizeof fields / sizeof fields[0], RANK_FIELDS = sizeof rank_fields / sizeof rank_fields[0] };
 
 /* And once per micro-batch. */
 static const char *const micro_names[] = {"loss_sum", "count"};
-enum { MICRO_FIELDS = sizeof micro_names / sizeof micro_names[0] };
+enum { MICRO_FIELDS = sizeof micro_names / sizeof micro_names[0], FIRST_MICRO = FIELDS + RANK_FIELDS };
 
 typedef struct entry {
     ht_step_start start;
     double seconds[MARKS];  /* of a device without a clock: written in its order of commands */
     ht_event *marks[MARKS]; /* of one that has a clock: the host must not be asked in the middle of a step */
-    char *cells;            /* fields, then those of each micro-batch */
+    char *cells;            /* fields, those of all ranks, then those of each micro-batch */
     ht_event *done;
 } entry;
 
@@ -43,6 +48,7 @@ struct ht_step_records {
     ht_session *session;
     int64_t micros;
     const ht_slot *slots[FIELDS], *micro_slots[MICRO_FIELDS];
+    const ht_slot *rank_slots[RANK_FIELDS]; /* NULL: there are no other ranks */
     entry ring[RING];
     uint64_t ended, taken;
     bool has_clock;
@@ -68,10 +74,12 @@ static ht_status set_up(ht_step_records *r)
 {
     for (int i = 0; i < FIELDS; i++) HT_TRY(find_slot(r->session, fields[i].name, &r->slots[i]));
     for (int i = 0; i < MICRO_FIELDS; i++) HT_TRY(find_slot(r->session, micro_names[i], &r->micro_slots[i]));
+    for (int i = 0; i < RANK_FIELDS && ht_plan_segment_find(r->session->plan, "exchange") >= 0; i++)
+        HT_TRY(find_slot(r->session, rank_fields[i].name, &r->rank_slots[i]));
     for (int i = 0; i < RING; i++) {
         void *cells;
         HT_TRY(ht_device_host_alloc(ht_executor_device(r->session->executor),
-                                    (size_t)(FIELDS + MICRO_FIELDS * r->micros) * CELL_BYTES, &cells));
+                                    (size_t)(FIRST_MICRO + MICRO_FIELDS * r->micros) * CELL_BYTES, &cells));
         r->ring[i].cells = cells;
         HT_TRY(ht_executor_event(r->session->executor, &r->ring[i].done));
         for (int k = 0; k < MARKS && r->has_clock; k++)
@@ -140,7 +148,7 @@ ht_status ht_step_records_begin(ht_step_records *r)
 ht_status ht_step_records_micro(ht_step_records *r, int64_t index)
 {
     for (size_t i = 0; i < MICRO_FIELDS; i++)
-        HT_TRY(fetch(r, r->micro_slots[i], FIELDS + (size_t)index * MICRO_FIELDS + i));
+        HT_TRY(fetch(r, r->micro_slots[i], FIRST_MICRO + (size_t)index * MICRO_FIELDS + i));
     return HT_OK;
 }
 
@@ -162,6 +170,8 @@ ht_status ht_step_records_end(ht_step_records *r, const ht_step_start *start)
     entry *e = current(r);
     e->start = *start;
     HT_TRY(fetch_fields(r, false));
+    for (size_t i = 0; i < RANK_FIELDS; i++)
+        if (r->rank_slots[i]) HT_TRY(fetch(r, r->rank_slots[i], FIELDS + i));
     HT_TRY(mark(r, END));
     HT_TRY(ht_executor_record(r->session->executor, e->done));
     r->ended++;
@@ -185,6 +195,11 @@ ht_status ht_step_records_wait(ht_step_records *r, int64_t most)
 static double number(const entry *e, const ht_slot *slot, size_t cell)
 {
     return ht_load_f64(e->cells + cell * CELL_BYTES, slot->type.dtype, 0);
+}
+
+static void put(ht_step_record *out, const field *f, double value)
+{
+    memcpy((char *)out + f->offset, &value, sizeof value);
 }
 
 /* From a device's clock: the times between marks, one after the other. */
@@ -213,13 +228,14 @@ ht_status ht_step_records_take(ht_step_records *r, ht_step_record *out, bool *ta
                             .begin_seconds = e->seconds[BEGIN],
                             .micro_seconds = e->seconds[MICRO],
                             .end_seconds = e->seconds[END]};
-    for (size_t i = 0; i < FIELDS; i++)
-        memcpy((char *)out + fields[i].offset, &(double){number(e, r->slots[i], i)}, sizeof(double));
+    for (size_t i = 0; i < FIELDS; i++) put(out, &fields[i], number(e, r->slots[i], i));
     for (int64_t k = 0; k < r->micros; k++) {
-        size_t cell = FIELDS + (size_t)k * MICRO_FIELDS;
+        size_t cell = FIRST_MICRO + (size_t)k * MICRO_FIELDS;
         out->loss_sum += number(e, r->micro_slots[0], cell);
         out->count += number(e, r->micro_slots[1], cell + 1);
     }
+    for (size_t i = 0; i < RANK_FIELDS; i++)
+        if (r->rank_slots[i]) put(out, &rank_fields[i], number(e, r->rank_slots[i], FIELDS + i));
     r->taken++;
     return HT_OK;
 }

@@ -18,7 +18,7 @@ typedef struct ht_step_start {
 typedef struct ht_step_record {
     ht_step_start start;
     double begin_seconds, micro_seconds, end_seconds; /* when it began, its micro-batches were done, it was done */
-    double loss_sum, count;                           /* over all micro-batches */
+    double loss_sum, count;                           /* over all micro-batches of all ranks */
     double loss_scale;                                /* that its loss was multiplied by */
     double next_loss_scale;
     double lr, grad_norm;

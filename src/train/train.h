@@ -8,6 +8,7 @@
 
 #include <halftone/halftone.h>
 
+#include "comm/comm.h"
 #include "config/config.h"
 #include "data/data.h"
 #include "exec/exec.h"
@@ -86,6 +87,8 @@ typedef struct ht_run_request {
     bool allow_data_change; /* go on although the validation part is another one */
     bool no_fusion;         /* every value of a step is made, to be traced; the same bits, slower */
     int64_t numerics;       /* look into the first, the last and every so many steps; 0: never */
+    ht_comm *comm;          /* the world of the config's ranks, this one among them; NULL: it is of one */
+    int local_ranks;        /* of them on this machine; 0: 1 */
     bool *output_failed; /* set where ht_run_open fails at the run's folder, not at what the job names; may be NULL */
     int64_t beam;        /* a translator's decoder for so many hypotheses; 0: none */
     /* HT_RUN_PREDICT: files to predict on, as in ht_inputs_read; rows of a batch, 0: those of a micro-batch, but no more

@@ -223,7 +223,7 @@ static void nonfinite__a_search_leaves_the_run_as_it_was(void **state)
                 ht_text line = {0};
                 size_t bytes, bytes_after;
                 char *before = copy_state(&w, &bytes);
-                context_must(w.ctx, ht_first_nonfinite(w.run, 2, &line));
+                context_must(w.ctx, ht_first_nonfinite(w.run, 2, &line, NULL));
                 assert_string_equal(line.data, "step 2 was replayed, and every value in it was finite");
                 char *after = copy_state(&w, &bytes_after);
                 assert_int_equal(bytes, bytes_after);

@@ -299,7 +299,7 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
     ht_text line = {0};
     context_must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_false(report.skipped);
-    context_must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
+    context_must(w.ctx, ht_first_nonfinite(w.run, 1, &line, NULL));
     expect_line(&line, (const char *const[]){"step 1 was replayed, and every value in it was finite", NULL});
     double values[16];
     context_must(w.ctx, ht_session_read_f64(session, "layers.0.weight", values, 16));
@@ -307,7 +307,7 @@ static void nonfinite__a_broken_parameter_is_named(void **state)
     context_must(w.ctx, ht_session_write_f64(session, "layers.0.weight", values, 16));
     context_must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
-    context_must(w.ctx, ht_first_nonfinite(w.run, 2, &line));
+    context_must(w.ctx, ht_first_nonfinite(w.run, 2, &line, NULL));
     expect_line(&line, (const char *const[]){"the result of matmul at layers.0", "(fwd)", "in micro-batch 1 of 2",
                                              "4 inf and 0 NaN of 32 elements", "layers.0.weight, 1 inf and 0 NaN of 16",
                                              NULL});
@@ -323,7 +323,7 @@ static void nonfinite__a_batch_that_overflows_is_found_in_its_micro_batch(void *
     ht_text line = {0};
     context_must(w.ctx, ht_run_step(w.run, &report, &dropped));
     assert_true(report.skipped);
-    context_must(w.ctx, ht_first_nonfinite(w.run, 1, &line));
+    context_must(w.ctx, ht_first_nonfinite(w.run, 1, &line, NULL));
     expect_line(&line, (const char *const[]){"in micro-batch 2 of 2", "1 inf and 0 NaN", NULL});
     close_run(&w);
 }

@@ -1,0 +1,112 @@
+#include "cli/train_ranks.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+
+int cli_ranks_find(ht_context *ctx, const char *command, int64_t asked, ht_launcher *launcher, int64_t *size)
+{
+    *size = 1;
+    if (ht_launcher_find(launcher, ctx) != HT_OK)
+        return cli_fail(CLI_WRONG, "%s: %s", command, ht_context_message(ctx));
+    if (launcher->name && asked > 0)
+        return cli_fail(CLI_WRONG,
+                        "%s: --ranks %" PRId64 ": this process is one of %d ranks that %s has started already", command,
+                        asked, launcher->size, launcher->name);
+    *size = launcher->name ? launcher->size : asked > 0 ? asked : 1;
+    return CLI_DONE;
+}
+
+static int tell(const char *command, const cli_rank_end *end)
+{
+    if (end->end == CLI_DONE || end->end == CLI_STOPPED) return end->end;
+    return cli_fail(end->end, "%s: %s", command, end->reason);
+}
+
+/* ---- ranks that a launcher has started ---- */
+
+static int run_launched(ht_context *ctx, const char *command, const ht_launcher *launcher, cli_rank_fn work, void *arg)
+{
+    ht_comm *world;
+    cli_rank_end end = {.end = CLI_FAILED};
+    if (ht_comm_open(&world, ctx, launcher) != HT_OK)
+        return cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
+    if (launcher->rank == 0) {
+        char line[256];
+        ht_launcher_describe(launcher, line, sizeof line);
+        cli_tell("halftone: ", line);
+    }
+    work(arg, ctx, world, launcher->local_size > 0 ? launcher->local_size : 1, &end);
+    int code = tell(command, &end);
+    if (code != CLI_DONE && code != CLI_STOPPED) ht_comm_abort(world, end.reason);
+    ht_comm_free(world);
+    return code;
+}
+
+/* ---- ranks that are threads ---- */
+
+typedef struct thread_ranks {
+    cli_rank_fn work;
+    void *arg;
+    int size, threads; /* threads of each */
+    pthread_mutex_t lock;
+    cli_rank_end told; /* how all ended, or the failure to tell */
+    int rank;          /* that it is of; -1: nobody has ended yet */
+} thread_ranks;
+
+static bool is_failure(const cli_rank_end *end)
+{
+    return end->end != CLI_DONE && end->end != CLI_STOPPED;
+}
+
+/* Failures come first, those of a rank's own before those that followed from them; and then the lowest rank, so that a
+ * mistake that all of them find is told the same way every time. */
+static void note_end(thread_ranks *t, const cli_rank_end *end, int rank)
+{
+    pthread_mutex_lock(&t->lock);
+    int was = t->rank < 0 ? -1 : is_failure(&t->told) ? 2 - t->told.by_others : 0;
+    int is = is_failure(end) ? 2 - end->by_others : 0;
+    if (is > was || (is == was && is == 2 && rank < t->rank)) {
+        t->told = *end;
+        t->rank = rank;
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+static ht_status run_rank(void *arg, ht_comm *world, ht_context *messages)
+{
+    thread_ranks *t = arg;
+    cli_rank_end end = {.end = CLI_FAILED};
+    ht_context *ctx;
+    int status = cli_context_of_rank(&ctx, t->threads, ht_comm_rank(world) > 0, end.reason, sizeof end.reason);
+    if (status == CLI_DONE) t->work(t->arg, ctx, world, t->size, &end);
+    ht_context_free(ctx);
+    note_end(t, &end, ht_comm_rank(world));
+    if (!is_failure(&end)) return HT_OK;
+    HT_FAIL(messages, HT_ERANK, "%s", end.reason);
+}
+
+static int run_threads(ht_context *ctx, const char *command, int64_t size, cli_rank_fn work, void *arg)
+{
+    int all = ht_context_threads(ctx), each = all / (int)size;
+    thread_ranks t = {.work = work, .arg = arg, .size = (int)size, .threads = each > 0 ? each : 1, .rank = -1};
+    ht_thread_ranks_opts opts = {.ranks = (int)size};
+    pthread_mutex_init(&t.lock, NULL);
+    ht_status status = ht_thread_ranks_run(ctx, &opts, run_rank, &t);
+    pthread_mutex_destroy(&t.lock);
+    if (t.rank < 0 || (status != HT_OK && !is_failure(&t.told)))
+        return cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
+    if (is_failure(&t.told) && t.rank > 0)
+        return cli_fail(t.told.end, "%s: rank %d: %s", command, t.rank, t.told.reason);
+    return tell(command, &t.told);
+}
+
+int cli_ranks_run(ht_context *ctx, const char *command, const ht_launcher *launcher, int64_t size, cli_rank_fn work,
+                  void *arg)
+{
+    if (launcher->name && size > 1) return run_launched(ctx, command, launcher, work, arg);
+    if (size > 1) return run_threads(ctx, command, size, work, arg);
+    cli_rank_end end = {.end = CLI_FAILED};
+    work(arg, ctx, NULL, 1, &end);
+    return tell(command, &end);
+}

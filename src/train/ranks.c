@@ -1,0 +1,119 @@
+#include "train/ranks.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request)
+{
+    *ranks = (ht_ranks){.size = 1};
+    int64_t wanted = ht_mode_reads_only(request->mode) ? 1 : ht_config_train(request->config)->ranks;
+    int there = request->comm ? ht_comm_size(request->comm) : 1;
+    if (there != wanted)
+        HT_FAIL(ctx, HT_EINVAL, "the job is for %" PRId64 " ranks, and %d were started", wanted, there);
+    if (there == 1) return HT_OK;
+    int *all = calloc((size_t)there, sizeof *all);
+    if (!all) HT_FAIL(ctx, HT_ENOMEM, "out of memory for ranks");
+    for (int i = 0; i < there; i++) all[i] = i;
+    ranks->rank = ht_comm_rank(request->comm);
+    ranks->size = there;
+    ranks->host = ht_comm_find_group(request->comm, "host");
+    ht_status status = ranks->host ? HT_OK : ht_comm_add_group(&ranks->host, request->comm, ctx, "host", all, there);
+    free(all);
+    return status;
+}
+
+ht_status ht_ranks_meet(const ht_ranks *ranks, ht_context *ctx)
+{
+    return ranks->host ? ht_comm_barrier(ranks->host, ctx) : HT_OK;
+}
+
+static ht_status reduce(const ht_ranks *ranks, ht_context *ctx, ht_dtype dtype, ht_comm_reduction reduction,
+                        void *values, size_t count)
+{
+    if (!ranks->host) return HT_OK;
+    return ht_comm_run(ranks->host, ctx,
+                       &(ht_comm_call){.kind = HT_COMM_ALL_REDUCE,
+                                       .dtype = dtype,
+                                       .reduction = reduction,
+                                       .in = values,
+                                       .out = values,
+                                       .elems = (int64_t)count,
+                                       .site = "train"});
+}
+
+ht_status ht_ranks_any(const ht_ranks *ranks, ht_context *ctx, bool *flag)
+{
+    return reduce(ranks, ctx, HT_BOOL, HT_COMM_MAX, flag, 1);
+}
+
+ht_status ht_ranks_sum(const ht_ranks *ranks, ht_context *ctx, double *values, size_t count)
+{
+    return reduce(ranks, ctx, HT_F64, HT_COMM_SUM, values, count);
+}
+
+ht_status ht_ranks_text(const ht_ranks *ranks, ht_context *ctx, char *text, size_t capacity, bool *has)
+{
+    int64_t first = *has ? ranks->rank : ranks->size;
+    if (!ranks->host) return HT_OK;
+    HT_TRY(reduce(ranks, ctx, HT_I64, HT_COMM_MIN, &first, 1));
+    *has = first < ranks->size;
+    if (!*has) return HT_OK;
+    return ht_comm_run(ranks->host, ctx,
+                       &(ht_comm_call){.kind = HT_COMM_BROADCAST,
+                                       .dtype = HT_U8,
+                                       .in = text,
+                                       .out = text,
+                                       .elems = (int64_t)capacity,
+                                       .peer = (int)first,
+                                       .site = "train"});
+}
+
+/* ---- agreement ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t more)
+{
+    return (hash ^ more) * 0x9e3779b97f4a7c15u + (hash >> 29);
+}
+
+/* Which collectives every segment has, in which order, and how much each exchanges. */
+static uint64_t hash_collectives(const ht_plan *plan)
+{
+    uint64_t hash = 0;
+    for (size_t s = 0; s < plan->segment_count; s++) {
+        hash = mix(hash, ht_hash_text(plan->segments[s].name));
+        for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
+            const ht_call *call = plan->segments[s].instrs[i].call;
+            if (!(call->op->flags & HT_OP_COLLECTIVE)) continue;
+            hash = mix(hash, ht_hash_text(call->op->name));
+            for (size_t k = 0; k < ht_op_attr_count(call->op); k++) hash = ht_attr_hash(hash, &call->attr[k]);
+            const ht_type *type = call->n_in ? call->in[0] : call->out[0];
+            hash = mix(mix(hash, (uint64_t)type->dtype), (uint64_t)ht_type_elems(type));
+        }
+    }
+    return hash;
+}
+
+ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job)
+{
+    if (!ranks->host) return HT_OK;
+    ht_text config = {0};
+    ht_config_print_json(&config, job->config);
+    if (config.failed) {
+        ht_text_free(&config);
+        HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for ranks");
+    }
+    const ht_data_fingerprint *data = ht_data_fingerprint_of(job->data);
+    const ht_comm_fact facts[] = {
+        {"version", ht_hash_text(ht_version()), ht_version()},
+        {"config", ht_hash_text(config.data), job->config ? job->train_config->output : NULL},
+        {"data", mix(data->hashes[HT_DATA_TRAIN], data->hashes[HT_DATA_VALIDATION]), job->format->name},
+        {"model", job->plan->model_hash, job->model->name},
+        {"collectives", hash_collectives(job->plan), NULL},
+        {"instruction set", (uint64_t)job->plan->target.isa, ht_isa_name(job->plan->target.isa)},
+    };
+    ht_status status = ht_comm_agree(ranks->host, job->ctx, facts, sizeof facts / sizeof facts[0]);
+    ht_text_free(&config);
+    return status;
+}

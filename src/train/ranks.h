@@ -1,0 +1,25 @@
+/* The ranks of a run, as its loop sees them: what the first of them does alone, and what all agree on outside of the
+ * session's exchanges. A run alone is a world of one: then these do nothing. */
+#ifndef HT_TRAIN_RANKS_H
+#define HT_TRAIN_RANKS_H
+
+#include "train/job.h"
+
+typedef struct ht_ranks {
+    ht_comm *host; /* a group of all ranks for what the host exchanges, beside the session; NULL: a world of one */
+    int64_t rank, size;
+} ht_ranks;
+
+/* The request's world; fails if it is not of as many ranks as the config. */
+ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request);
+ht_status ht_ranks_meet(const ht_ranks *ranks, ht_context *ctx);
+/* True everywhere if it is true anywhere. */
+ht_status ht_ranks_any(const ht_ranks *ranks, ht_context *ctx, bool *flag);
+/* Sums over ranks, in their order. */
+ht_status ht_ranks_sum(const ht_ranks *ranks, ht_context *ctx, double *values, size_t count);
+/* The text of the first rank that has one, everywhere; *has: there is one. */
+ht_status ht_ranks_text(const ht_ranks *ranks, ht_context *ctx, char *text, size_t capacity, bool *has);
+/* Before the first step: do all have the same program, job, data, plan and order of collectives? What differs is named. */
+ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job);
+
+#endif

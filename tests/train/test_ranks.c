@@ -1,0 +1,298 @@
+/* Runs on several ranks make the steps of one process with the same batch, whatever each rank holds: with dropout and
+ * with paddings, which do not count. They stop, resume and fail together. */
+#include <math.h>
+
+#include "cli_case.h"
+
+enum { STEPS = 12, LONG_STEPS = 100, MOST_STEPS = LONG_STEPS };
+
+typedef struct rank_case {
+    const char *name, *model, *data, *train;
+} rank_case;
+
+#define GPT2  "\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1"
+#define TEXT  "\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"char\", \"length\": 8"
+#define PAIRS "\"format\": \"pairs\", \"train\": \"pairs.tsv\", \"minimum_count\": 2, \"buckets\": 3"
+#define TABLE "\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0"
+
+static const rank_case cases[] = {
+    {"gpt2", GPT2, TEXT, ""},
+    {"seq2seq", "\"type\": \"seq2seq\", \"hidden\": 12, \"layers\": 2, \"dropout\": 0.1", PAIRS, ""},
+    {"regression", "\"type\": \"mlp\", \"hidden\": [8], \"dropout\": 0.1", TABLE, ", \"task\": \"regression\""},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+/* ---- data ---- */
+
+static void write_text(data_case *c)
+{
+    static char text[6000];
+    size_t length = 0;
+    for (int i = 0; length < sizeof text - 40; i++)
+        length += (size_t)sprintf(text + length, "%d plus %d is %d.\n", i, i * 7 % 23, i + i * 7 % 23);
+    data_case_text(c, "text.txt", text);
+}
+
+static void write_pairs(data_case *c)
+{
+    static const char *const words[][2] = {{"one", "un"}, {"two", "deux"}, {"cat", "chat"}, {"dog", "chien"}};
+    static char pairs[20000];
+    size_t length = 0;
+    for (int i = 0; i < 200; i++)
+        for (int side = 0; side < 2; side++) {
+            for (int k = 0; k <= i % 5; k++)
+                length += (size_t)sprintf(pairs + length, "%s%s", k ? " " : "", words[(i / 5 + k * 3) % 4][side]);
+            length += (size_t)sprintf(pairs + length, "%c", side ? '\n' : '\t');
+        }
+    data_case_text(c, "pairs.tsv", pairs);
+}
+
+/* With `huge` some rows overflow in f16. */
+static void write_table(data_case *c, bool huge)
+{
+    static char text[8000];
+    size_t length = (size_t)sprintf(text, "a,b,y\n");
+    for (int i = 0; i < 100; i++) {
+        double y = huge && i % 31 == 7 ? 3e7 : sin(i) + 0.5 * cos(i * i);
+        length += (size_t)sprintf(text + length, "%g,%g,%g\n", sin(i), cos(i * i), y);
+    }
+    data_case_text(c, "t.csv", text);
+}
+
+static void write_all(data_case *c)
+{
+    write_text(c);
+    write_pairs(c);
+    write_table(c, false);
+}
+
+static void write_job(data_case *c, const rank_case *t, int steps)
+{
+    char job[2048];
+    snprintf(job, sizeof job,
+             "{\"model\": {%s}, \"data\": {%s}, \"train\": {\"batch\": 12, \"steps\": %d, \"lr\": 1e-3, \"clip\": 1.0, "
+             "\"schedule\": \"constant\", \"log_every\": 1%s}}",
+             t->model, t->data, steps, t->train);
+    data_case_text(c, "job.json", job);
+}
+
+/* ---- runs ---- */
+
+static int wanted_steps(void)
+{
+    return getenv("HALFTONE_LONG") ? LONG_STEPS : STEPS;
+}
+
+/* A number of each step of a run. */
+static void read_numbers(const data_case *c, const char *folder, const char *key, int steps, double *out)
+{
+    char line[512], step[64], name[64];
+    int status;
+    snprintf(line, sizeof line, "cat %s/metrics.jsonl", folder);
+    const char *at = run(c, line, &status);
+    snprintf(name, sizeof name, "\"%s\": ", key);
+    for (int i = 0; i < steps; i++) {
+        snprintf(step, sizeof step, "\"kind\": \"step\", \"step\": %d,", i + 1);
+        const char *found = strstr(at, step), *value = found ? strstr(found, name) : NULL;
+        if (!value) fail_msg("%s: no %s of step %d in: %.2000s", folder, key, i + 1, at);
+        value += strlen(name);
+        out[i] = strncmp(value, "true", 4) == 0 ? 1 : strtod(value, NULL);
+    }
+}
+
+/* A run of job.json into `folder`. */
+static void train(const data_case *c, const char *folder, int ranks, const char *options)
+{
+    char line[1024];
+    snprintf(line, sizeof line, "\"$H\" train job.json --set train.output=%s --ranks %d %s", folder, ranks, options);
+    expect(c, line, 0, "");
+}
+
+static void expect_near(const char *what, int ranks, int step, double got, double want, double bound)
+{
+    double apart = fabs(got - want) / fmax(1, fabs(want));
+    if (!(apart <= bound))
+        fail_msg("%s: the loss of step %d is %.9g on %d ranks and %.9g on one: %.2g apart, not %.2g", what, step, got,
+                 ranks, want, apart, bound);
+}
+
+static void expect_same_steps(const data_case *c, const char *what, const char *folder, int ranks, const double *alone,
+                              int steps)
+{
+    double loss[MOST_STEPS];
+    read_numbers(c, folder, "loss", steps, loss);
+    expect_near(what, ranks, 1, loss[0], alone[0], 1e-6);
+    expect_near(what, ranks, steps, loss[steps - 1], alone[steps - 1], 1e-4);
+}
+
+/* ---- steps ---- */
+
+static void ranks__make_the_steps_of_one_process(void **state)
+{
+    data_case *c = *state;
+    int steps = wanted_steps();
+    write_all(c);
+    for (int i = 0; i < CASES; i++) {
+        double alone[MOST_STEPS];
+        write_job(c, &cases[i], steps);
+        train(c, "alone", 1, "--force");
+        read_numbers(c, "alone", "loss", steps, alone);
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            train(c, "several", ranks, "--force");
+            expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
+        }
+        /* Micro-batches of ranks, and exchanges in small buckets. */
+        train(c, "several", 3, "--force --set train.accumulate=2");
+        expect_same_steps(c, cases[i].name, "several", 3, alone, steps);
+        train(c, "several", 2, "--force --set engine.zero_optimization.reduce_bucket_size=100");
+        expect_same_steps(c, cases[i].name, "several", 2, alone, steps);
+    }
+}
+
+/* The same ranks give the same bits, however long messages take. */
+static void ranks__repeat_their_bits(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    write_job(c, &cases[0], 6);
+    train(c, "a", 3, "");
+    expect(c, "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --set train.output=b --ranks 3", 0, "step 6 of 6");
+    expect(c,
+           "cmp a/snapshots/step-*6/weights.safetensors b/snapshots/step-*6/weights.safetensors && "
+           "cmp a/snapshots/step-*6/optimizer.safetensors b/snapshots/step-*6/optimizer.safetensors",
+           0, "");
+}
+
+/* What overflows in the micro-batch of one rank skips the step on all, and the loss scale is one. */
+static void ranks__skip_together(void **state)
+{
+    data_case *c = *state;
+    double one[STEPS], several[STEPS];
+    int skipped = 0;
+    write_table(c, true);
+    write_job(c, &cases[2], STEPS);
+    train(c, "alone", 1, "--set train.precision=fp16");
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        train(c, "several", ranks, "--force --set train.precision=fp16");
+        for (int k = 0; k < 2; k++) {
+            static const char *const keys[] = {"skipped", "loss_scale"};
+            read_numbers(c, "alone", keys[k], STEPS, one);
+            read_numbers(c, "several", keys[k], STEPS, several);
+            for (int i = 0; i < STEPS; i++) {
+                if (one[i] != several[i])
+                    fail_msg("%s of step %d: %g on %d ranks, %g on one", keys[k], i + 1, several[i], ranks, one[i]);
+                skipped += k == 0 && one[i] != 0;
+            }
+        }
+    }
+    assert_in_range(skipped, 2, 2 * STEPS - 2);
+}
+
+/* ---- snapshots ---- */
+
+static void ranks__resume_as_any_number(void **state)
+{
+    data_case *c = *state;
+    double alone[40], several[40];
+    write_text(c);
+    write_job(c, &cases[0], 40);
+    train(c, "alone", 1, "");
+    train(c, "moved", 4, "--set train.steps=10");
+    train(c, "moved", 2, "--resume --set train.steps=20");
+    train(c, "moved", 3, "--resume --set train.steps=30");
+    train(c, "moved", 1, "--resume --set train.steps=40");
+    read_numbers(c, "alone", "loss", 40, alone);
+    read_numbers(c, "moved", "loss", 40, several);
+    for (int i = 0; i < 40; i++) expect_near("moved", 0, i + 1, several[i], alone[i], 1e-5);
+    expect(c, "\"$H\" eval moved", 0, "loss");
+}
+
+/* ---- ends ---- */
+
+static void ranks__name_the_one_that_died(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    write_job(c, &cases[0], 200);
+    expect(c,
+           "HALFTONE_COMM_DEATH=1:400 \"$H\" train job.json --ranks 3 --set train.snapshot_every=5 > log 2>&1 || "
+           "{ tail -1 log; exit 1; }",
+           1, "rank 1");
+    expect(c, "\"$H\" eval run", 0, "loss");
+}
+
+static void ranks__stop_before_the_same_step(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    write_job(c, &cases[0], 100000);
+    expect(c, "\"$H\" train job.json --ranks 3 > log 2>&1 & sleep 1; kill -TERM $!; wait $!", 3, "");
+    expect(c, "grep stopped log", 0, "with a snapshot");
+    expect(c,
+           "S=$(ls run/snapshots | sed 's/step-0*//' | tail -1); \"$H\" train job.json --ranks 2 --resume "
+           "--set train.steps=$((S + 2))",
+           0, "goes on after step");
+}
+
+static void ranks__are_refused_by_name(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    write_job(c, &cases[0], 2);
+    expect(c, "\"$H\" train job.json --ranks 5", 2, "12 is not a multiple of accumulation: 1 × 5 ranks");
+    expect(c, "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 \"$H\" train job.json --ranks 2", 2,
+           "one of 2 ranks that Open MPI has started already");
+    expect(c, "\"$H\" train job.json --ranks 2 --numerics", 2, "--numerics looks into the steps of one rank, not of 2");
+    write_job(c, &(rank_case){"lstm", "\"type\": \"lstm_lm\", \"hidden\": 12", TEXT ", \"order\": \"stream\"", ""}, 2);
+    expect(c, "\"$H\" train job.json --ranks 2", 1, "not divided among ranks yet");
+}
+
+/* ---- processes ---- */
+
+static bool has_mpi(const data_case *c, const char *flavour)
+{
+    char line[256];
+    int status;
+    snprintf(line, sizeof line, "command -v mpirun.%s && test -f \"$(dirname \"$H\")/libhalftone_mpi_%s.so\"", flavour,
+             flavour);
+    run(c, line, &status);
+    return status == 0;
+}
+
+static void ranks__may_be_processes(void **state)
+{
+    static const char *const flavours[] = {"openmpi", "mpich"};
+    data_case *c = *state;
+    double alone[STEPS];
+    write_text(c);
+    write_job(c, &cases[0], STEPS);
+    train(c, "alone", 1, "");
+    read_numbers(c, "alone", "loss", STEPS, alone);
+    for (int i = 0; i < 2; i++)
+        for (int ranks = 2; ranks <= 4 && has_mpi(c, flavours[i]); ranks += 2) {
+            char line[512];
+            snprintf(line, sizeof line,
+                     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0 mpirun.%s "
+                     "%s -n %d \"$H\" train job.json --force --set train.output=%s",
+                     flavours[i], i == 0 ? "--oversubscribe" : "", ranks, flavours[i]);
+            expect(c, line, 0, "12 steps");
+            expect_same_steps(c, flavours[i], flavours[i], ranks, alone, STEPS);
+        }
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(ranks__make_the_steps_of_one_process),
+        CASE(ranks__repeat_their_bits),
+        CASE(ranks__skip_together),
+        CASE(ranks__resume_as_any_number),
+        CASE(ranks__name_the_one_that_died),
+        CASE(ranks__stop_before_the_same_step),
+        CASE(ranks__are_refused_by_name),
+        CASE(ranks__may_be_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
