@@ -142,12 +142,25 @@ static void recv_ref(const ht_call *call, const double *const *in, double *const
 
 /* ---- building ---- */
 
+static ht_val begin(ht_graph *g, const ht_op *start, ht_val x, size_t n_attr, const ht_attr *attr)
+{
+    ht_val t = HT_NONE;
+    ht_emit(g, start, HT_VALS(x), n_attr, attr, NULL, &t);
+    return t;
+}
+
+ht_val ht_collective_end(ht_graph *g, ht_val start, ht_val x)
+{
+    ht_val y = HT_NONE;
+    if (g->status != HT_OK) return HT_NONE;
+    ht_emit(g, ht_producer(g, start)->op->done, HT_VALS(start, x), HT_NO_ATTRS, NULL, &y);
+    return y;
+}
+
 static ht_val emit_pair(ht_graph *g, const ht_op *start, ht_val x, size_t n_attr, const ht_attr *attr)
 {
-    ht_val t = HT_NONE, y = HT_NONE;
-    ht_emit(g, start, HT_VALS(x), n_attr, attr, NULL, &t);
-    ht_emit(g, start->done, HT_VALS(t, x), HT_NO_ATTRS, NULL, &y);
-    return y;
+    ht_val t = begin(g, start, x, n_attr, attr);
+    return ht_collective_end(g, t, x);
 }
 
 #define START(id) extern const ht_op ht_op_##id##_start, ht_op_##id##_done;
@@ -166,17 +179,25 @@ ht_val ht_all_reduce(ht_graph *g, ht_val x, ht_group group, const char *reductio
         HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_TEXT("reduction", reduction)));
 }
 
+ht_val ht_all_gather_begin(ht_graph *g, ht_val x, ht_group group)
+{
+    return begin(g, &ht_op_all_gather_start, x, HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks)));
+}
+
 ht_val ht_all_gather(ht_graph *g, ht_val x, ht_group group)
 {
-    return emit_pair(g, &ht_op_all_gather_start, x,
-                     HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks)));
+    return ht_collective_end(g, ht_all_gather_begin(g, x, group), x);
+}
+
+ht_val ht_reduce_scatter_begin(ht_graph *g, ht_val x, ht_group group, const char *reduction)
+{
+    return begin(g, &ht_op_reduce_scatter_start, x,
+                 HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_TEXT("reduction", reduction)));
 }
 
 ht_val ht_reduce_scatter(ht_graph *g, ht_val x, ht_group group, const char *reduction)
 {
-    return emit_pair(
-        g, &ht_op_reduce_scatter_start, x,
-        HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_TEXT("reduction", reduction)));
+    return ht_collective_end(g, ht_reduce_scatter_begin(g, x, group, reduction), x);
 }
 
 ht_val ht_all_to_all(ht_graph *g, ht_val x, ht_group group)

@@ -1,4 +1,5 @@
 /* Data parallel training. Ranks have the same model, and each its share of a step's batch; what they exchange are sums.
+ * From stage 1 on each holds a part of the state only (zero_layout.c, zero_update.c, zero_gradients.c).
  *
  * The segment "exchange" is called between the last micro-batch and the update. It sums
  *      gradients, in buckets of flat groups, where they lie;
@@ -162,61 +163,91 @@ static void call_exchange(ht_graph *g, uint32_t exchange)
 static ht_status check(const ht_graph *g, const ht_pass_options *options)
 {
     const ht_zero_options *o = &options->zero;
-    if (o->stage > 0)
-        HT_FAIL(g->ctx, HT_ENOTSUP, "zero_optimization.stage %lld is not there yet on several ranks",
-                (long long)o->stage);
+    const ht_offload_options *offload = &options->offload;
+    if (o->stage > 2) HT_FAIL(g->ctx, HT_ENOTSUP, "zero: stage %lld is not there yet", (long long)o->stage);
     if (o->rank >= o->ranks)
         HT_FAIL(g->ctx, HT_EINVAL, "rank %lld: there are %lld", (long long)o->rank, (long long)o->ranks);
     if (options->precision.fp8 != HT_FP8_OFF)
         HT_FAIL(g->ctx, HT_ENOTSUP, "fp8 on several ranks is not there yet: its scales would differ between them");
+    if (o->stage > 0 && (offload->optimizer != HT_SPACE_MAIN || offload->params != HT_SPACE_MAIN))
+        HT_FAIL(g->ctx, HT_ENOTSUP, "zero: stage %lld with an offload on several ranks is not there yet; stage 0 is",
+                (long long)o->stage);
     return HT_OK;
+}
+
+/* Each rank holds its part of the state. */
+static ht_status partition(ht_zero *z)
+{
+    HT_TRY(ht_zero_find_groups(z));
+    HT_TRY(ht_zero_lay_out(z));
+    HT_TRY(ht_zero_cut_update(z));
+    HT_TRY(ht_zero_cut_init(z));
+    HT_TRY(ht_zero_cut_derive(z));
+    return z->options->stage >= 2 ? ht_zero_scatter_in_backward(z) : HT_OK;
+}
+
+static ht_status exchange(ht_zero *z)
+{
+    ht_graph *g = z->g;
+    if (z->options->stage > 0) HT_TRY(partition(z));
+    uint32_t segment = g->segment = ht_graph_add_segment(g, "exchange");
+    HT_TRY(g->status);
+    if (z->options->stage == 0) sum_gradients(z);
+    if (z->options->stage == 1) ht_zero_scatter_gradients(z);
+    average_statistics(z);
+    sum_losses(z, segment);
+    call_exchange(g, segment);
+    return g->status;
 }
 
 static ht_status zero_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_zero_options *o = &env->options->zero;
-    ht_zero z = {g, o, {"world", o->ranks}};
+    ht_zero z = {.g = g, .options = o, .ranks = {"world", o->ranks}};
     HT_TRY(check(g, env->options));
     if (o->ranks == 1 || ht_segment_find(g, "update") < 0) return HT_OK;
-    uint32_t resume = g->segment, exchange = ht_graph_add_segment(g, "exchange");
+    uint32_t resume = g->segment;
     ht_role role = g->role;
-    HT_TRY(g->status);
     g->role = HT_ROLE_UPDATE;
-    g->segment = exchange;
-    sum_gradients(&z);
-    average_statistics(&z);
-    sum_losses(&z, exchange);
-    call_exchange(g, exchange);
+    ht_status status = exchange(&z);
+    ht_zero_free(&z);
     g->segment = resume;
     g->role = role;
-    return g->status;
+    return status;
 }
 
-const ht_setting_key ht_zero_keys[] = {{.name = "ranks",
-                                        .kind = HT_SETTING_WHOLE,
-                                        .at = offsetof(ht_zero_options, ranks),
-                                        .low = 1,
-                                        .high = 1 << 20,
-                                        .help = "that share the batch of a step"},
-                                       {.name = "rank",
-                                        .kind = HT_SETTING_WHOLE,
-                                        .at = offsetof(ht_zero_options, rank),
-                                        .low = 0,
-                                        .high = 1 << 20,
-                                        .help = "the one whose graph this is"},
-                                       {.name = "zero_stage",
-                                        .kind = HT_SETTING_WHOLE,
-                                        .at = offsetof(ht_zero_options, stage),
-                                        .low = 0,
-                                        .high = 0,
-                                        .help = "0: every rank holds everything"},
-                                       {.name = "reduce_bucket",
-                                        .kind = HT_SETTING_WHOLE,
-                                        .at = offsetof(ht_zero_options, reduce_bucket),
-                                        .low = 1,
-                                        .high = 0x1p53,
-                                        .help = "the most elements of an exchange of gradients"},
-                                       {.name = NULL}};
+const ht_setting_key ht_zero_keys[] = {
+    {.name = "ranks",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_zero_options, ranks),
+     .low = 1,
+     .high = 1 << 20,
+     .help = "that share the batch of a step"},
+    {.name = "rank",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_zero_options, rank),
+     .low = 0,
+     .high = 1 << 20,
+     .help = "the one whose graph this is"},
+    {.name = "zero_stage",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_zero_options, stage),
+     .low = 0,
+     .high = 0,
+     .help = "0: every rank holds everything"},
+    {.name = "reduce_bucket",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_zero_options, reduce_bucket),
+     .low = 1,
+     .high = 0x1p53,
+     .help = "the most elements of an exchange of gradients, but for a larger tensor"},
+    {.name = "gather_bucket",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_zero_options, gather_bucket),
+     .low = 1,
+     .high = 0x1p53,
+     .help = "likewise of parameters"},
+    {.name = NULL}};
 
 static const ht_pass_settings zero_settings[] = {{ht_zero_keys, offsetof(ht_pass_options, zero)}, {NULL, 0}};
 

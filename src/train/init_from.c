@@ -263,7 +263,9 @@ static ht_status copy(const matching *m, ht_session *session)
         void *bytes = malloc(to->array.bytes);
         ht_status status = bytes ? convert(m, m->from[i], &to->array, bytes)
                                  : ht_fail(m->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
-        if (status == HT_OK) status = ht_executor_write(session->executor, to->place, bytes, to->array.bytes);
+        if (status == HT_OK)
+            status = ht_executor_write(session->executor, to->place, (char *)bytes + to->part_first,
+                                       ht_snapshot_tensor_own_bytes(to));
         free(bytes);
         HT_TRY(status);
     }

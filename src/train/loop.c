@@ -252,7 +252,7 @@ static ht_status write_snapshot(ht_run *run)
         .extra = extra.failed ? NULL : extra.data,
     };
     int keep = train_config->keep < INT32_MAX ? (int)train_config->keep : INT32_MAX;
-    ht_status status = ht_snapshot_write(run->job.session, run->snapshots, &meta, keep);
+    ht_status status = ht_snapshot_write_ranks(run->job.session, &run->ranks, run->snapshots, &meta, keep);
     ht_text_free(&config);
     ht_text_free(&extra);
     return status;
@@ -261,7 +261,7 @@ static ht_status write_snapshot(ht_run *run)
 ht_status ht_run_snapshot(ht_run *run)
 {
     HT_TRY(ht_run_catch_up(run));
-    if (run->leads) HT_TRY(write_snapshot(run));
+    HT_TRY(run->leads ? write_snapshot(run) : ht_snapshot_serve(run->job.session, &run->ranks));
     run->saved_step = run->step;
     return ht_metrics_flush(run->metrics);
 }

@@ -13,11 +13,13 @@
 #include <unistd.h>
 
 #include "train/snapshot_folder.h"
+#include "train/snapshot_parts.h"
 #include "train/snapshot_tensors.h"
 
 typedef struct writing {
     ht_context *ctx;
     const ht_session *session;
+    const ht_ranks *ranks; /* NULL: this one has everything */
     const char *folder;
     int64_t step;
     int keep;
@@ -44,6 +46,12 @@ static ht_status append_all(const writing *w, ht_safetensors_writer *writer, con
     for (size_t i = 0; i < list->count; i++) {
         const ht_snapshot_tensor *tensor = &list->items[i];
         if (!present[i] || tensor->file != file) continue;
+        if (tensor->part) {
+            const void *whole;
+            HT_TRY(ht_snapshot_gather(w->session, w->ranks, tensor, stage, &whole));
+            HT_TRY(ht_safetensors_append(writer, whole, tensor->array.bytes));
+            continue;
+        }
         HT_TRY(ht_executor_view_pieces(w->session->executor, tensor->place, tensor->array.bytes, stage, append_piece,
                                        writer));
     }
@@ -241,8 +249,15 @@ static ht_status write_locked(const writing *w, const ht_snapshot_meta *meta)
 
 ht_status ht_snapshot_write(ht_session *session, const char *folder, const ht_snapshot_meta *meta, int keep)
 {
+    return ht_snapshot_write_ranks(session, NULL, folder, meta, keep);
+}
+
+ht_status ht_snapshot_write_ranks(ht_session *session, const ht_ranks *ranks, const char *folder,
+                                  const ht_snapshot_meta *meta, int keep)
+{
     ht_context *ctx = session->plan->ctx;
-    writing w = {.ctx = ctx, .session = session, .folder = folder, .step = meta->step, .keep = keep, .lock = -1};
+    writing w = {
+        .ctx = ctx, .session = session, .ranks = ranks, .folder = folder, .step = meta->step, .keep = keep, .lock = -1};
     ht_snapshot_entry partial = {w.step, HT_SNAPSHOT_PARTIAL}, whole = {w.step, HT_SNAPSHOT_WHOLE};
     if (keep < 1) HT_FAIL(ctx, HT_EINVAL, "snapshot: at least 1 is kept, not %d", keep);
     if (w.step < 0) HT_FAIL(ctx, HT_EINVAL, "snapshot: step %" PRId64 " is negative", w.step);

@@ -22,6 +22,11 @@ typedef struct ht_snapshot_meta {
  * `folder` is made when it is not there, its parent must be. A snapshot of the same step is replaced. Then all but the
  * newest `keep` (at least 1) are removed, which can fail with no more than a line in the log. */
 ht_status ht_snapshot_write(ht_session *session, const char *folder, const ht_snapshot_meta *meta, int keep);
+/* The same by the first of several ranks, which gathers what the others have: each of them calls ht_snapshot_serve meanwhile. */
+struct ht_ranks;
+ht_status ht_snapshot_write_ranks(ht_session *session, const struct ht_ranks *ranks, const char *folder,
+                                  const ht_snapshot_meta *meta, int keep);
+ht_status ht_snapshot_serve(ht_session *session, const struct ht_ranks *ranks);
 
 /* The newest complete one: *path is heap memory for free(), NULL when there is none, or no such folder. Others are
  * passed over with a line in the log that says why. */

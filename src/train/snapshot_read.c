@@ -183,7 +183,9 @@ static ht_status copy(const reading *r)
             ht_executor_drain(executor);
             HT_FAIL(r->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
         }
-        HT_TRY(ht_executor_send(executor, to->place, r->from[i] ? r->from[i]->array.data : zeros, to->array.bytes));
+        const uint8_t *from = r->from[i] ? r->from[i]->array.data : zeros;
+        if (to->part) from += to->part_first;
+        HT_TRY(ht_executor_send(executor, to->place, from, ht_snapshot_tensor_own_bytes(to)));
     }
     return ht_executor_sync(executor); /* the file's bytes go */
 }

@@ -36,10 +36,14 @@ static bool is_optional(const ht_slot *slot)
 static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_plan *plan, const ht_slot *slot)
 {
     ht_snapshot_tensor tensor = {.name = slot->name, .file = file_of(slot->heading), .optional = is_optional(slot)};
-    tensor.array.element = ht_element_of_dtype(slot->type.dtype);
-    tensor.array.rank = slot->type.rank;
-    memcpy(tensor.array.shape, slot->type.dim, sizeof slot->type.dim);
+    const ht_type *whole = slot->part ? &slot->whole : &slot->type;
+    tensor.array.element = ht_element_of_dtype(whole->dtype);
+    tensor.array.rank = whole->rank;
+    memcpy(tensor.array.shape, whole->dim, sizeof whole->dim);
     tensor.place = slot->place;
+    tensor.part = slot->part;
+    tensor.part_first = (size_t)slot->first * ht_dtype_bytes(whole->dtype);
+    tensor.part_bytes = (size_t)ht_type_bytes(&slot->type);
     if (tensor.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&tensor.array))
         HT_FAIL(plan->ctx, HT_ENOTSUP, "snapshot: state '%s' has a type that no file holds", slot->name);
     return add(list, plan->ctx, &tensor);
@@ -81,16 +85,18 @@ static ht_status add_views(ht_snapshot_tensor_list *list, const ht_plan *plan, c
 {
     const ht_slot *owner = &plan->slots[views[0]->owner];
     int64_t bytes = (int64_t)ht_dtype_bytes(owner->type.dtype), end = 0;
+    bool parts = false;
     for (size_t i = 0; i < count; i++) {
         int64_t begin = (views[i]->place.offset - owner->place.offset) / bytes, elems = ht_type_elems(&views[i]->type);
         bool fits = begin >= end && !views[i]->derived && ht_type_contiguous(&views[i]->type);
         if (elems > 0 && !fits) continue;
         HT_TRY(add_slot(list, plan, views[i]));
-        if (elems == 0) continue;
+        parts |= views[i]->part; /* what lies between them is of this rank alone, and holds nothing */
+        if (elems == 0 || parts) continue;
         HT_TRY(add_padding(list, plan, owner, end, begin));
         end = begin + elems;
     }
-    return add_padding(list, plan, owner, end, ht_type_elems(&owner->type));
+    return parts ? HT_OK : add_padding(list, plan, owner, end, ht_type_elems(&owner->type));
 }
 
 static bool is_saved(const ht_slot *slot)

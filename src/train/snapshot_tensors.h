@@ -10,9 +10,11 @@ typedef struct ht_snapshot_tensor {
     const char *name;
     ht_array array; /* without data */
     ht_place place; /* of the data in the session */
-    int file;       /* HT_SNAPSHOT_WEIGHTS, … */
-    bool padding;   /* bytes between the views of a state: absent from the file while they are zero */
-    bool optional;  /* older programs did not have it: may be absent, and keeps the value of the session then */
+    bool part;      /* the session has some of it: so many bytes, from this one on; the other ranks have the others */
+    size_t part_first, part_bytes;
+    int file;      /* HT_SNAPSHOT_WEIGHTS, … */
+    bool padding;  /* bytes between the views of a state: absent from the file while they are zero */
+    bool optional; /* older programs did not have it: may be absent, and keeps the value of the session then */
 } ht_snapshot_tensor;
 
 typedef struct ht_snapshot_tensor_list {
@@ -26,6 +28,12 @@ typedef struct ht_snapshot_tensor_list {
  * types first. On failure *out is empty. */
 ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_plan *plan);
 void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list);
+
+/* Bytes of it in the session. */
+static inline size_t ht_snapshot_tensor_own_bytes(const ht_snapshot_tensor *tensor)
+{
+    return tensor->part ? tensor->part_bytes : tensor->array.bytes;
+}
 
 /* snapshot_space.c: fails if the file system of `folder`, which is there, has no space for as many snapshots as there are
  * `at_once` in the folder `snapshots`, those that it holds already included, but for one more in any case. */
