@@ -1,4 +1,5 @@
 #include "cli/job_options.h"
+#include "cli/stage_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,14 @@ static ht_status open_job(ht_context *ctx, const check_job *job, ht_config *conf
     return status;
 }
 
+/* What each of several ranks would hold and exchange. */
+static void add_stages(ht_text *text, ht_context *ctx, const ht_config *config)
+{
+    cli_stages stages;
+    cli_stages_plan(&stages, ctx, &(ht_run_request){.config = config});
+    cli_stages_print(text, &stages);
+}
+
 static int check(ht_context *ctx, const check_job *job)
 {
     ht_config *config;
@@ -46,6 +55,8 @@ static int check(ht_context *ctx, const check_job *job)
         ht_config_print_json(&text, config);
     else if (readable)
         ht_config_print(&text, config, job->all);
+    bool planned = status == HT_OK && request.ranks > 1 && !job->json && !job->config_only;
+    if (planned && ht_config_has_job(config)) add_stages(&text, ctx, config);
     int end = cli_put(&text);
     if (!job->json) cli_print_problems(ht_config_problems(config));
     ht_config_free(config);
@@ -73,8 +84,9 @@ static const cli_option options[] = {
     {"FILE", "file", CLI_ARGUMENT, offsetof(check_job, job_options.request.path),
      .help = "a job file, or DeepSpeed's config; - is standard input", .flags = CLI_STDIN, .form = 1},
     {.kind = CLI_GROUP, .offset = offsetof(check_job, job_options), .group = cli_override_rows, .form = 1},
-    {"--ranks", "N", CLI_WHOLE, offsetof(check_job, job_options.request.ranks), .help = "for how many ranks", .form = 1,
-     .least = 1, .most = 1e6, .standard = "1"},
+    {"--ranks", "N", CLI_WHOLE, offsetof(check_job, job_options.request.ranks),
+     .help = "for how many ranks; of a job also what each would hold and exchange in every ZeRO stage", .form = 1,
+     .least = 1, .most = 1048576, .standard = "1"},
     {"--config-only", NULL, CLI_FLAG, offsetof(check_job, config_only),
      .help = "read the config alone: neither open the data nor build the model", .form = 1},
     {"--all", NULL, CLI_FLAG, offsetof(check_job, all),

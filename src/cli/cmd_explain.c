@@ -98,6 +98,10 @@ static int run_explain(void *arg)
 
 static const cli_option options[] = {
     {.kind = CLI_GROUP, .offset = offsetof(explain_job, job_options), .group = cli_job_rows},
+    {"--ranks", "N", CLI_WHOLE, offsetof(explain_job, job_options.request.ranks),
+     .help = "plan for the first of N ranks, without the others, and show what each would hold and exchange in every "
+             "ZeRO stage (docs/parallel.md)",
+     .least = 1, .most = 1048576, .standard = "1"},
     {"--target", "FILE", CLI_TEXT, offsetof(explain_job, target),
      .help = "plan for the machine of this target file (halftone target prints one; docs/target.md), not for this one",
      .flags = CLI_FILLED, .takes = "a file"},
@@ -123,7 +127,9 @@ static const cli_option options[] = {
          "\"bytes\", \"ms\"}], \"passes\": [{\"name\", \"level\", "
          "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
          "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
-         "\"kernel\", \"refused\"}]}; FLOPs at the top are those of a step, a multiply-add counts two; "
+         "\"kernel\", \"refused\"}]}; with --ranks also \"ranks\" and \"stages\": "
+         "[{\"stage\", \"bytes\", \"padding\", \"messages\": [{\"op\", \"dtype\", \"calls\", \"bytes\", "
+         "\"largest\", \"sent\"}]}]; FLOPs at the top are those of a step, a multiply-add counts two; "
          "docs/memory.md has the headings",
      .choice = 1},
     {0},
@@ -133,6 +139,7 @@ static const cli_entry examples[] = {
     {"halftone explain job.json --set train.precision=bf16", "what runs in which number type"},
     {"halftone explain job.json --graph=autocast", "the graph that this pass left"},
     {"halftone explain job.json --set halftone.recompute.policy=cheap", "what would be computed again, and what kept"},
+    {"halftone explain job.json --ranks 4", "bytes and messages of each of four ranks, in every ZeRO stage"},
     {"halftone explain job.json --target machine.json", "the plan of another machine, made on this one"},
     {"halftone explain job.json --dot | dot -Tsvg > step.svg", "a drawing of the step"},
     {0},

@@ -49,6 +49,7 @@ ht_status cli_explain(cli_explained *e, ht_context *ctx, const ht_run_request *r
     e->ctx = ctx;
     wanted.observer = &observer;
     HT_TRY(ht_run_plan(&e->plan, ctx, &wanted));
+    if (ht_config_train(request->config)->ranks > 1) cli_stages_plan(&e->stages, ctx, request);
     return ht_plan_explain(&e->table, e->plan);
 }
 
@@ -356,6 +357,7 @@ void cli_explain_table(ht_text *text, const cli_explained *e, bool all)
     ht_text_add(text, "\n");
     add_bytes(text, e->plan);
     add_flops(text, e->plan);
+    if (e->stages.ranks > 1) cli_stages_print(text, &e->stages);
     cli_explain_memory(text, e, all);
     add_rows(text, e, all);
 }
@@ -416,6 +418,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     put_flops(&json, step_cost(e->plan));
     cli_explain_memory_json(&json, e);
     ht_json_line(&json, 1);
+    if (e->stages.ranks > 1) cli_stages_json(&json, &e->stages);
     ht_json_begin_array(&json, "passes");
     for (size_t i = 0; i < e->pass_count; i++) put_pass(&json, &e->passes[i]);
     ht_json_end_array(&json);

@@ -3,7 +3,7 @@
 #ifndef HT_CLI_EXPLAIN_VIEW_H
 #define HT_CLI_EXPLAIN_VIEW_H
 
-#include "cli/cli.h"
+#include "cli/stage_table.h"
 #include "report/report.h"
 #include "train/train.h"
 
@@ -26,7 +26,8 @@ typedef struct cli_explained {
     cli_pass_note passes[CLI_MOST_PASSES];
     size_t pass_count;
     ht_text graphs;
-    ht_graph *last; /* as the last pass left it */
+    ht_graph *last;    /* as the last pass left it */
+    cli_stages stages; /* of a job on several ranks */
 } cli_explained;
 
 /* Plans the job, without fusion where `request` says so; wishes come filled in. After a failure, too, free. */

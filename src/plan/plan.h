@@ -229,6 +229,7 @@ int ht_plan_program_find(const ht_plan *plan, const char *name);
 const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 
 #include "plan/byte_table.h"
+#include "plan/exchange_table.h"
 #include "plan/explain.h"
 
 /* ---- steps of planning, in their own files ---- */

@@ -219,7 +219,7 @@ static ht_fp8 fp8_of(const ht_train_config *c)
 }
 
 /* The job's options of all passes. */
-static ht_status fill_options(ht_job *job, bool training)
+static ht_status fill_options(ht_job *job, const ht_run_request *request, bool training)
 {
     const ht_train_config *c = job->train_config;
     ht_pass_options *options = &job->options;
@@ -251,6 +251,7 @@ static ht_status fill_options(ht_job *job, bool training)
     };
     if (training) options->offload = ht_job_offload(c);
     if (training) options->zero = c->zero;
+    if (request->try_stage > 0) options->zero.stage = request->try_stage - 1;
     options->zero.ranks = job->ranks;
     options->zero.rank = job->rank;
     options->recompute = c->recompute;
@@ -460,7 +461,7 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     HT_TRY(open_data(job, request, recorded));
     HT_TRY(open_inputs(job, request));
     HT_TRY(count_steps(job));
-    HT_TRY(fill_options(job, !ht_mode_reads_only(request->mode)));
+    HT_TRY(fill_options(job, request, !ht_mode_reads_only(request->mode)));
     HT_TRY(choose_target(job, request, recorded));
     ht_job_tell_offload(job, request);
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);
@@ -516,7 +517,7 @@ ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
     ht_status status = open_data(&job, request, NULL);
     if (status == HT_OK) status = open_inputs(&job, request);
     if (status == HT_OK) status = count_steps(&job);
-    if (status == HT_OK) status = fill_options(&job, true);
+    if (status == HT_OK) status = fill_options(&job, request, true);
     if (status == HT_OK) status = choose_target(&job, request, NULL);
     if (status == HT_OK) tell_absent_device(&job, request);
     if (status == HT_OK) ht_job_tell_offload(&job, request);

@@ -316,6 +316,56 @@ static void ranks__are_refused_by_name(void **state)
     expect(c, "\"$H\" train job.json --ranks 2", 1, "not divided among ranks yet");
 }
 
+/* What went wrong is looked for on every rank, in its own micro-batches, and the rank is named. */
+static void ranks__name_the_first_value_that_is_not_finite(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    write_job(c, &cases[0], 60);
+    for (int stage = 0; stage <= STAGES; stage++) {
+        char line[512];
+        snprintf(
+            line, sizeof line,
+            "\"$H\" train job.json --ranks 2 --force --set train.lr=1e30 --set engine.zero_optimization.stage=%d > "
+            "log 2>&1 || { tail -1 log; exit 1; }",
+            stage);
+        expect(c, line, 1, "on rank 0 the first value that is not finite is");
+    }
+}
+
+/* ---- plans ---- */
+
+static double number_after(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    if (!at) fail_msg("no %s in: %.2000s", key, text);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* A plan for several ranks is made without them, and is the one that they hold. */
+static void ranks__hold_what_is_planned_without_them(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    write_job(c, &cases[0], 2);
+    for (int stage = 0; stage <= STAGES; stage++) {
+        char line[512];
+        int status;
+        double held;
+        snprintf(line, sizeof line, "--force --set train.precision=bf16 --set engine.zero_optimization.stage=%d",
+                 stage);
+        train(c, "run", 3, line);
+        read_numbers(c, "run", "plan_bytes", 1, &held);
+        snprintf(line, sizeof line,
+                 "\"$H\" explain job.json --json --ranks 3 --set train.precision=bf16 --set "
+                 "engine.zero_optimization.stage=%d",
+                 stage);
+        assert_true(number_after(run(c, line, &status), "\"plan_bytes\": ") == held);
+    }
+    expect(c, "\"$H\" check job.json --ranks 3", 0, "reduce_scatter");
+    expect(c, "\"$H\" check job.json --ranks 3", 0, "padding, of them");
+}
+
 /* ---- processes ---- */
 
 static bool has_mpi(const data_case *c, const char *flavour)
@@ -363,6 +413,8 @@ int main(void)
         CASE(ranks__name_the_one_that_died),
         CASE(ranks__stop_before_the_same_step),
         CASE(ranks__are_refused_by_name),
+        CASE(ranks__name_the_first_value_that_is_not_finite),
+        CASE(ranks__hold_what_is_planned_without_them),
         CASE(ranks__may_be_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

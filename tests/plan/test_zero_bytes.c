@@ -1,0 +1,179 @@
+/* What ranks hold, to the byte: the formulas of ZeRO's stages, and padding. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/plan.h"
+#include "session_fixture.h"
+
+/* Sizes that no number of ranks divides. */
+enum { W1 = 13 * 7, B1 = 7, W2 = 7 * 5, B2 = 5, MATRICES = W1 + W2, VECTORS = B1 + B2, ALL = MATRICES + VECTORS };
+
+static const char model[] = "state %w1 f32[13,7] heading=parameters init=normal(0,0.3) trained\n"
+                            "state %b1 f32[7] heading=parameters trained\n"
+                            "state %w2 f32[7,5] heading=parameters init=normal(0,0.3) trained\n"
+                            "state %b2 f32[5] heading=parameters trained\n"
+                            "segment forward (%x f32[6,13], %label i32[6]) -> (loss=%loss) {\n"
+                            "  %z = matmul f32[6,7] (%x, %w1)\n"
+                            "  %e = expand f32[6,7] (%b1)\n"
+                            "  %a = add f32[6,7] (%z, %e)\n"
+                            "  %t = tanh f32[6,7] (%a)\n"
+                            "  %u = matmul f32[6,5] (%t, %w2)\n"
+                            "  %f = expand f32[6,5] (%b2)\n"
+                            "  %y = add f32[6,5] (%u, %f)\n"
+                            "  %loss, %lse = cross_entropy f32[], f32[6] (%y, %label)\n"
+                            "}\n";
+
+typedef struct mode {
+    const char *precision, *gradients;
+    int64_t gradient_bytes;
+    bool half;
+} mode;
+
+static const mode modes[] = {{"fp32", "f32", 4, false}, {"bf16", "f32", 4, true}, {"bf16", "half", 2, true}};
+
+static ht_plan *plan_rank(const mode *m, int ranks, int rank, int stage, const char *bucket)
+{
+    char ranks_text[16], rank_text[16], stage_text[16];
+    snprintf(ranks_text, sizeof ranks_text, "%d", ranks);
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
+    snprintf(stage_text, sizeof stage_text, "%d", stage);
+    const ht_train_setting training[] = {{"ranks", ranks_text}};
+    const ht_train_setting settings[] = {{"ranks", ranks_text},
+                                         {"rank", rank_text},
+                                         {"zero_stage", stage_text},
+                                         {"reduce_bucket", bucket},
+                                         {"gradients", m->gradients}};
+    ht_train_opts train = HT_TRAIN_OPTS;
+    ht_plan_opts opts = HT_PLAN_OPTS;
+    ht_graph *g;
+    ht_plan *plan;
+    train.settings = training;
+    train.setting_count = 1;
+    opts.precision = m->precision;
+    opts.settings = settings;
+    opts.setting_count = m->half ? 5 : 4;
+    context_must(test_ctx, ht_graph_parse(&g, test_ctx, "text", model, strlen(model)));
+    context_must(test_ctx, ht_graph_train(g, &train));
+    context_must(test_ctx, ht_plan_create(&plan, g, &opts));
+    ht_graph_free(g);
+    return plan;
+}
+
+static int64_t round_up(int64_t x, int64_t to)
+{
+    return (x + to - 1) / to * to;
+}
+
+/* In one bucket for each class of tensors. */
+static void expect_headings(const ht_plan *plan, const mode *m, int ranks, int stage)
+{
+    int64_t matrices = round_up(W1, 16) + round_up(W2, 16), vectors = round_up(B1, 16) + round_up(B2, 16);
+    bool cut = ranks > 1 && stage > 0;
+    int64_t moments = cut ? ranks : 1, gradients = cut && stage > 1 ? ranks : 1;
+    const int64_t *bytes = plan->heading_bytes;
+    if (!m->half) {
+        int64_t all = cut ? round_up(matrices + vectors, 16 * ranks) : matrices + vectors;
+        assert_int_equal(bytes[HT_HEADING_PARAMETERS], 4 * all);
+        assert_int_equal(bytes[HT_HEADING_GRADIENTS], 4 * all / gradients);
+        assert_int_equal(bytes[HT_HEADING_OPTIMIZER], 8 * all / moments);
+        return;
+    }
+    if (cut) matrices = round_up(matrices, 16 * ranks);
+    if (cut) vectors = round_up(vectors, 16 * ranks);
+    int64_t all = matrices + vectors;
+    assert_int_equal(bytes[HT_HEADING_MASTERS], cut ? 4 * matrices / ranks : 4 * all);
+    assert_int_equal(bytes[HT_HEADING_PARAMETERS], cut ? 4 * vectors : 0);
+    assert_int_equal(bytes[HT_HEADING_WEIGHTS], 2 * (cut ? matrices : all));
+    assert_int_equal(bytes[HT_HEADING_GRADIENTS], m->gradient_bytes * all / gradients);
+    assert_int_equal(bytes[HT_HEADING_OPTIMIZER], 8 * all / moments);
+}
+
+/* Of all ranks together, without padding: what is whole counts once for each, what is cut once. */
+static int64_t formula(const mode *m, int ranks, int stage)
+{
+    int64_t whole = 0, cut = 0, gradients = m->gradient_bytes * ALL, moments = 8 * ALL;
+    if (m->half) {
+        whole = 2 * MATRICES + 4 * VECTORS;
+        *(stage > 0 ? &cut : &whole) += 4 * MATRICES;
+    } else {
+        whole = 4 * ALL;
+    }
+    *(stage > 1 ? &cut : &whole) += gradients;
+    *(stage > 0 ? &cut : &whole) += moments;
+    return ranks * whole + cut;
+}
+
+static int64_t tensor_bytes(const ht_plan *plan)
+{
+    static const ht_heading headings[] = {HT_HEADING_PARAMETERS, HT_HEADING_MASTERS, HT_HEADING_WEIGHTS,
+                                          HT_HEADING_GRADIENTS, HT_HEADING_OPTIMIZER};
+    int64_t bytes = -ht_plan_padding_bytes(plan);
+    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) bytes += plan->heading_bytes[headings[i]];
+    return bytes;
+}
+
+static void zero__bytes_are_those_of_the_formulas_and_padding(void **state)
+{
+    static const int counts[] = {1, 2, 3, 4, 8};
+    static const char *const buckets[] = {"500000000", "50"};
+    (void)state;
+    for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++)
+        for (size_t n = 0; n < sizeof counts / sizeof counts[0]; n++)
+            for (int stage = 0; stage <= 2; stage++)
+                for (int b = 0; b < 2; b++) {
+                    int64_t sum = 0, most = 0;
+                    for (int rank = 0; rank < counts[n]; rank++) {
+                        ht_plan *plan = plan_rank(&modes[m], counts[n], rank, stage, buckets[b]);
+                        if (b == 0) expect_headings(plan, &modes[m], counts[n], stage);
+                        sum += tensor_bytes(plan);
+                        if (rank == 0) most = ht_plan_bytes(plan);
+                        assert_int_equal(ht_plan_bytes(plan), most); /* all ranks hold the same */
+                        ht_plan_free(plan);
+                    }
+                    if (sum != formula(&modes[m], counts[n], counts[n] == 1 ? 0 : stage))
+                        fail_msg("%s, gradients %s, %d ranks, stage %d: %lld bytes, not %lld", modes[m].precision,
+                                 modes[m].gradients, counts[n], stage, (long long)sum,
+                                 (long long)formula(&modes[m], counts[n], counts[n] == 1 ? 0 : stage));
+                }
+}
+
+/* Bytes of the messages of a step, by op. */
+static int64_t exchanged(const ht_plan *plan, const char *op, int64_t *calls)
+{
+    ht_exchange_table table = ht_plan_exchange_table(plan);
+    int64_t bytes = 0;
+    *calls = 0;
+    for (size_t i = 0; i < table.count; i++) {
+        if (strcmp(table.rows[i].op, op) != 0 || table.rows[i].largest <= 8) continue;
+        bytes += table.rows[i].bytes;
+        *calls += table.rows[i].calls;
+    }
+    return bytes;
+}
+
+static void zero__messages_are_gradients_and_what_the_model_reads(void **state)
+{
+    (void)state;
+    int64_t calls;
+    ht_plan *plan = plan_rank(&modes[0], 2, 0, 0, "500000000");
+    assert_int_equal(exchanged(plan, "all_reduce", &calls), 4 * 176);
+    assert_int_equal(calls, 1);
+    ht_plan_free(plan);
+    for (int stage = 1; stage <= 2; stage++) {
+        plan = plan_rank(&modes[1], 2, 0, stage, "500000000");
+        assert_int_equal(exchanged(plan, "reduce_scatter", &calls), 4 * (160 + 32));
+        assert_int_equal(calls, 2);
+        assert_int_equal(exchanged(plan, "all_gather", &calls), 2 * 160 + 4 * 32);
+        assert_int_equal(calls, 2);
+        ht_plan_free(plan);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(zero__bytes_are_those_of_the_formulas_and_padding),
+        cmocka_unit_test(zero__messages_are_gradients_and_what_the_model_reads),
+    };
+    return cmocka_run_group_tests(tests, context_setup, context_teardown);
+}
