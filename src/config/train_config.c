@@ -216,6 +216,8 @@ static void fill_zero(ht_train_config *r, const ht_fields *engine)
         .stage = ht_field_int(engine, "zero_optimization.stage"),
         .reduce_bucket = ht_field_int(engine, "zero_optimization.reduce_bucket_size"),
         .gather_bucket = ht_field_int(engine, "zero_optimization.allgather_bucket_size"),
+        .persistent = ht_field_int(engine, "zero_optimization.stage3_param_persistence_threshold"),
+        .prefetch = ht_field_int(engine, "zero_optimization.stage3_prefetch_bucket_size"),
     };
 }
 

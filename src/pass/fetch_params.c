@@ -54,6 +54,11 @@ static void start_fetch(fetcher *f, size_t index)
 {
     if (index >= f->fetches || f->g->status != HT_OK) return;
     fetch *t = &f->list[index];
+    const ht_fetch_how *by = f->how->by;
+    if (by) {
+        t->start = by->start(by->arg, t->from);
+        return;
+    }
     ht_type want = *ht_type_of(f->g, t->from);
     want.space = f->how->to;
     ht_type_row_major(&want);
@@ -63,7 +68,12 @@ static void start_fetch(fetcher *f, size_t index)
 static void end_fetch(fetcher *f, size_t index)
 {
     const fetch *t = &f->list[index];
+    const ht_fetch_how *by = f->how->by;
     if (f->g->status != HT_OK) return;
+    if (by) {
+        f->here[t->from.id] = by->end(by->arg, t->from, t->start);
+        return;
+    }
     ht_type want = *ht_type_of(f->g, t->start);
     f->here[t->from.id] = ht_emit1(f->g, "copy_done", &want, HT_VALS(t->start, t->from), HT_NO_ATTRS);
 }
@@ -103,7 +113,7 @@ ht_status ht_fetch_states(ht_graph *g, uint32_t segment, const ht_fetching *how)
     fetcher f = {
         .g = g, .how = how, .newest = calloc(how->count, sizeof *f.newest), .here = calloc(how->count, sizeof *f.here)};
     bool ok = f.newest && f.here && list_fetches(&f, &g->segments[segment]);
-    ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "offload: out of memory");
+    ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory for what is fetched");
     if (status == HT_OK && f.fetches) status = fetch_all(&f, segment);
     free(f.newest);
     free(f.here);

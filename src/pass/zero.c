@@ -1,5 +1,5 @@
 /* Data parallel training. Ranks have the same model, and each its share of a step's batch; what they exchange are sums.
- * From stage 1 on each holds a part of the state only (zero_layout.c, zero_update.c, zero_gradients.c).
+ * From stage 1 on each holds a part of the state only (zero_layout.c, zero_update.c, zero_gradients.c, zero_gather.c).
  *
  * The segment "exchange" is called between the last micro-batch and the update. It sums
  *      gradients, in buckets of flat groups, where they lie;
@@ -22,6 +22,14 @@ bool ht_is_micro_first(const ht_segment *s)
 bool ht_is_micro(const ht_segment *s)
 {
     return ht_is_micro_first(s) || strcmp(s->name, "micro") == 0 || strncmp(s->name, "micro:", 6) == 0;
+}
+
+bool ht_is_of_model(const ht_segment *s)
+{
+    static const char *const others[] = {"update", "init", "derive", "exchange"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(s->name, others[i]) == 0) return false;
+    return true;
 }
 
 ht_val ht_zero_view(ht_graph *g, ht_val flat, const char *what, int64_t index, int64_t first, int64_t count)
@@ -164,7 +172,6 @@ static ht_status check(const ht_graph *g, const ht_pass_options *options)
 {
     const ht_zero_options *o = &options->zero;
     const ht_offload_options *offload = &options->offload;
-    if (o->stage > 2) HT_FAIL(g->ctx, HT_ENOTSUP, "zero: stage %lld is not there yet", (long long)o->stage);
     if (o->rank >= o->ranks)
         HT_FAIL(g->ctx, HT_EINVAL, "rank %lld: there are %lld", (long long)o->rank, (long long)o->ranks);
     if (options->precision.fp8 != HT_FP8_OFF)
@@ -183,7 +190,8 @@ static ht_status partition(ht_zero *z)
     HT_TRY(ht_zero_cut_update(z));
     HT_TRY(ht_zero_cut_init(z));
     HT_TRY(ht_zero_cut_derive(z));
-    return z->options->stage >= 2 ? ht_zero_scatter_in_backward(z) : HT_OK;
+    if (z->options->stage >= 2) HT_TRY(ht_zero_scatter_in_backward(z));
+    return z->options->stage >= 3 ? ht_zero_gather_params(z) : HT_OK;
 }
 
 static ht_status exchange(ht_zero *z)
@@ -247,6 +255,18 @@ const ht_setting_key ht_zero_keys[] = {
      .low = 1,
      .high = 0x1p53,
      .help = "likewise of parameters"},
+    {.name = "zero_persistent",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_zero_options, persistent),
+     .low = 0,
+     .high = 0x1p53,
+     .help = "stage 3: parameters of fewer elements stay whole"},
+    {.name = "zero_prefetch",
+     .kind = HT_SETTING_WHOLE,
+     .at = offsetof(ht_zero_options, prefetch),
+     .low = 0,
+     .high = 0x1p53,
+     .help = "stage 3: 0: parameters are gathered when they are needed; else one before"},
     {.name = NULL}};
 
 static const ht_pass_settings zero_settings[] = {{ht_zero_keys, offsetof(ht_pass_options, zero)}, {NULL, 0}};

@@ -5,16 +5,25 @@
 #include "op/collective.h"
 #include "pass/pass.h"
 
+/* How the model reads a tensor of a group. The layout has them in this order. */
+typedef enum ht_zero_class {
+    HT_ZERO_HALF_GATHERED,  /* as its half copy, of which every rank has a piece: stage 3 */
+    HT_ZERO_HALF,           /* as its half copy, which is whole; its master is in pieces */
+    HT_ZERO_PARAM_GATHERED, /* as it is, and every rank has a piece: stage 3 */
+    HT_ZERO_PARAM,          /* as it is, whole */
+    HT_ZERO_CLASSES
+} ht_zero_class;
+
 /* A bucket: elements of a flat group that are exchanged at once, of which each rank owns a piece, one behind the other. */
 typedef struct ht_zero_bucket {
     int64_t first, count; /* in the group's layout; multiples of ranks × 16 */
-    bool half;            /* the model reads half copies of it alone; false: it reads the parameters themselves */
+    ht_zero_class class;
 } ht_zero_bucket;
 
 /* A tensor of a group. */
 typedef struct ht_zero_member {
-    ht_val param;
-    ht_val half;   /* its half copy, if the model reads nothing else of it */
+    ht_val param, copy; /* copy: its half copy, or none */
+    ht_zero_class class;
     int64_t was;   /* where it was in the flat state */
     int64_t first; /* where it is in the group's layout */
     int64_t elems;
@@ -23,17 +32,16 @@ typedef struct ht_zero_member {
 
 enum { HT_ZERO_MOMENTS = 4 };
 
-/* A flat group, whose members are laid out by buckets: those of half copies, `half_elems` of them, and then the others. */
+/* A flat group. Its states as the optimizer made them, and those beside them that hold some of its buckets now. */
 typedef struct ht_zero_group {
-    ht_val param;                    /* masters of half buckets, in pieces; with none of them all parameters, whole */
-    ht_val whole;                    /* parameters of the other buckets, whole; none: there are none of them */
-    ht_val half;                     /* copies of half buckets, whole; none: there are none of them */
-    bool copies_all;                 /* others have copies, too: then `half` has all buckets */
-    ht_val grad;                     /* whole in stage 1, in pieces from stage 2 on */
-    ht_val moments[HT_ZERO_MOMENTS]; /* in pieces */
+    ht_val param, grad, half; /* half: of copies, or none */
+    ht_val moments[HT_ZERO_MOMENTS];
     size_t moment_count;
-    int64_t elems, half_elems, old_elems;
-    ht_zero_member *members; /* in the order of the layout */
+    ht_val whole; /* parameters that are whole; none: they are all, or there are none, and `param` has the others */
+    ht_val half_parts;            /* copies in pieces; none: there are none */
+    bool copies_params;           /* the model reads both copies and parameters of some tensors */
+    int64_t end[HT_ZERO_CLASSES]; /* of the layout, by class; the last is that of all */
+    ht_zero_member *members;      /* in the order of the layout */
     ht_zero_bucket *buckets;
     size_t member_count, bucket_count;
 } ht_zero_group;
@@ -51,6 +59,8 @@ typedef struct ht_zero {
 /* "micro_first", "micro", and those of further shapes, "micro:2". */
 bool ht_is_micro(const ht_segment *s);
 bool ht_is_micro_first(const ht_segment *s);
+/* Neither "update" nor what gives state its values: the model's own. */
+bool ht_is_of_model(const ht_segment *s);
 
 /* A view of elements of a flat state, made once: "flat.grad.f32.bucket3". It is never saved. */
 ht_val ht_zero_view(ht_graph *g, ht_val flat, const char *what, int64_t index, int64_t first, int64_t count);
@@ -59,12 +69,12 @@ ht_val ht_zero_view(ht_graph *g, ht_val flat, const char *what, int64_t index, i
 ht_status ht_zero_find_groups(ht_zero *z);
 ht_status ht_zero_lay_out(ht_zero *z);
 void ht_zero_free(ht_zero *z);
-/* Elements of a bucket that are this rank's; and where they begin in the group's layout. */
+/* Elements of a bucket that are this rank's. */
 int64_t ht_zero_piece(const ht_zero *z, const ht_zero_bucket *bucket);
-int64_t ht_zero_own(const ht_zero *z, const ht_zero_bucket *bucket);
-/* This rank's piece of a bucket in a state of the group, which holds all or only pieces. */
+/* Of a state of the group as the optimizer made it: does a rank hold pieces of this bucket only? */
+bool ht_zero_in_pieces(const ht_zero *z, const ht_zero_group *group, ht_val state, size_t bucket);
+/* Its piece of the bucket; and the bucket where it is whole. */
 ht_val ht_zero_piece_of(const ht_zero *z, const ht_zero_group *group, ht_val state, size_t bucket);
-/* A bucket of a state that is whole. */
 ht_val ht_zero_bucket_of(const ht_zero *z, const ht_zero_group *group, ht_val state, size_t bucket);
 
 /* zero_update.c: the segments "update", "init" and "derive" on pieces. */
@@ -74,5 +84,7 @@ ht_status ht_zero_cut_derive(ht_zero *z);
 /* zero_gradients.c: the sums of gradients, each rank its piece: where they lie, or as they are made. */
 void ht_zero_scatter_gradients(ht_zero *z);
 ht_status ht_zero_scatter_in_backward(ht_zero *z);
+/* zero_gather.c: what the model reads of tensors in pieces is gathered before it is read. */
+ht_status ht_zero_gather_params(ht_zero *z);
 
 #endif

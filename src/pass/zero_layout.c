@@ -1,7 +1,8 @@
 /* What a rank holds of flat groups from stage 1 on. A group is laid out by buckets of whole tensors, each padded to ranks × 16
- * elements, so that every rank has a piece of the same size of each: of moments, of masters whose half copies are all that
- * the model reads, and of gradients its pieces lie one behind the other. Tensors that the model reads as they are come in
- * buckets of their own, and are whole on every rank. */
+ * elements, so that every rank has a piece of the same size of each; where a state is in pieces they lie one behind the
+ * other. Moments always are, gradients from stage 2 on, and masters of which the model reads only half copies. In stage 3
+ * large tensors, or their half copies, are in pieces, too, each in a bucket of its own. Tensors that are read in different
+ * ways are in different buckets, in the order of ht_zero_class. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,20 +13,19 @@ enum { ALIGN = 16 }; /* elements: as in flat groups */
 
 /* ---- finding groups ---- */
 
-static bool is_read_by_model(const ht_graph *g, ht_val v)
+/* Is it an operand of the model, or an output? */
+static void find_reads(const ht_graph *g, ht_val v, bool *read, bool *output)
 {
+    *read = *output = false;
     for (size_t i = 0; i < g->segment_count; i++) {
         const ht_segment *s = &g->segments[i];
-        if (strcmp(s->name, "update") == 0 || strcmp(s->name, "init") == 0 || strcmp(s->name, "derive") == 0) continue;
-        for (size_t at = 0; at < s->node_count; at++) {
+        if (!ht_is_of_model(s)) continue;
+        for (size_t at = 0; at < s->node_count && !*read; at++) {
             const ht_node *n = &g->nodes[s->nodes[at]];
-            for (size_t k = 0; k < n->n_in; k++)
-                if (ht_node_in(g, n, k).id == v.id) return true;
+            for (size_t k = 0; k < n->n_in; k++) *read |= ht_node_in(g, n, k).id == v.id;
         }
-        for (size_t k = 0; k < s->output_count; k++)
-            if (s->outputs[k].value.id == v.id) return true;
+        for (size_t k = 0; k < s->output_count; k++) *output |= s->outputs[k].value.id == v.id;
     }
-    return false;
 }
 
 static ht_val find_named(const ht_graph *g, const char *format, const char *name)
@@ -48,8 +48,24 @@ static bool is_moment_of(const ht_graph *g, const ht_state *s, const char *group
 static int by_class_and_place(const void *left, const void *right)
 {
     const ht_zero_member *a = left, *b = right;
-    if (!a->half.id != !b->half.id) return a->half.id ? -1 : 1;
+    if (a->class != b->class) return a->class < b->class ? -1 : 1;
     return a->was < b->was ? -1 : a->was > b->was;
+}
+
+/* Small tensors, and what is handed out, stay whole. */
+static void classify(const ht_zero *z, ht_zero_group *group, ht_zero_member *m)
+{
+    const ht_graph *g = z->g;
+    bool read, output, copy_read, copy_output = false;
+    find_reads(g, m->param, &read, &output);
+    if (m->copy.id) find_reads(g, m->copy, &copy_read, &copy_output);
+    bool half = m->copy.id && !read && !output;
+    bool large = z->options->stage >= 3 && m->elems >= z->options->persistent && m->elems > 0;
+    bool gathered = large && !output && !copy_output && (half || !m->copy.id);
+    m->class = half       ? gathered ? HT_ZERO_HALF_GATHERED : HT_ZERO_HALF
+               : gathered ? HT_ZERO_PARAM_GATHERED
+                          : HT_ZERO_PARAM;
+    group->copies_params |= m->copy.id && !half;
 }
 
 static ht_status find_members(ht_zero *z, ht_zero_group *group)
@@ -62,9 +78,8 @@ static ht_status find_members(ht_zero *z, ht_zero_group *group)
         if (v->base.id != group->param.id || g->states[i].derived) continue;
         ht_zero_member *m = &group->members[group->member_count++];
         *m = (ht_zero_member){.param = g->states[i].value, .was = v->offset, .elems = ht_type_elems(&v->type)};
-        ht_val copy = group->half.id ? find_named(g, "%s.half", v->name) : HT_NONE;
-        if (!is_read_by_model(g, m->param)) m->half = copy;
-        group->copies_all |= copy.id && !m->half.id;
+        m->copy = group->half.id ? find_named(g, "%s.half", v->name) : HT_NONE;
+        classify(z, group, m);
     }
     qsort(group->members, group->member_count, sizeof *group->members, by_class_and_place);
     return HT_OK;
@@ -75,7 +90,7 @@ static ht_status add_group(ht_zero *z, ht_val param)
     ht_graph *g = z->g;
     const char *name = ht_value_of(g, param)->name, *suffix = name + strlen("flat.param.");
     ht_zero_group *group = &z->groups[z->group_count++];
-    *group = (ht_zero_group){.param = param, .old_elems = ht_type_elems(ht_type_of(g, param))};
+    *group = (ht_zero_group){.param = param};
     group->grad = find_named(g, "flat.grad.%s", suffix);
     group->half = find_named(g, "%s.half", name);
     if (!group->grad.id) HT_FAIL(g->ctx, HT_EINVAL, "zero: %s has no gradients", name);
@@ -125,7 +140,12 @@ static void end_bucket(const ht_zero *z, ht_zero_group *group, int64_t *at)
     ht_zero_bucket *b = &group->buckets[group->bucket_count - 1];
     b->count = round_up(*at - b->first, z->options->ranks * ALIGN);
     *at = b->first + b->count;
-    if (b->half) group->half_elems = *at;
+    for (int class = b->class; class < HT_ZERO_CLASSES; class ++) group->end[class] = *at;
+}
+
+static bool is_gathered(ht_zero_class class)
+{
+    return class == HT_ZERO_HALF_GATHERED || class == HT_ZERO_PARAM_GATHERED;
 }
 
 /* Members in their order, until a bucket is full or the next one is of another class. */
@@ -139,16 +159,16 @@ static ht_status fill_buckets(const ht_zero *z, ht_zero_group *group)
         ht_zero_member *m = &group->members[i];
         const ht_zero_bucket *last = group->bucket_count ? &group->buckets[group->bucket_count - 1] : NULL;
         int64_t elems = round_up(m->elems, ALIGN);
-        if (!last || last->half != (m->half.id != 0) || at - last->first + elems > most) {
+        bool full = last && (is_gathered(m->class) || at - last->first + elems > most);
+        if (!last || last->class != m->class || full) {
             if (last) end_bucket(z, group, &at);
-            group->buckets[group->bucket_count++] = (ht_zero_bucket){.first = at, .half = m->half.id != 0};
+            group->buckets[group->bucket_count++] = (ht_zero_bucket){.first = at, .class = m->class};
         }
         m->bucket = group->bucket_count - 1;
         m->first = at;
         at += elems;
     }
     if (group->bucket_count) end_bucket(z, group, &at);
-    group->elems = at;
     return HT_OK;
 }
 
@@ -157,52 +177,52 @@ int64_t ht_zero_piece(const ht_zero *z, const ht_zero_bucket *bucket)
     return bucket->count / z->options->ranks;
 }
 
-int64_t ht_zero_own(const ht_zero *z, const ht_zero_bucket *bucket)
+/* Where this rank's piece begins in the layout. */
+static int64_t own_first(const ht_zero *z, const ht_zero_bucket *bucket)
 {
     return bucket->first + z->options->rank * ht_zero_piece(z, bucket);
 }
 
 /* ---- states ---- */
 
-static bool is_in_pieces(const ht_zero *z, const ht_zero_group *group, ht_val state)
+/* Where a state of the group has the elements of a class: in which state now, whether in pieces, and where the layout
+ * begins in it. */
+typedef struct home {
+    ht_val state;
+    bool pieces;
+    int64_t from;
+} home;
+
+static home home_of(const ht_zero *z, const ht_zero_group *group, ht_val state, ht_zero_class class)
 {
-    if (state.id == group->grad.id) return z->options->stage >= 2;
-    if (state.id == group->param.id) return group->half_elems > 0;
-    return state.id != group->whole.id && state.id != group->half.id;
+    const int64_t *end = group->end;
+    if (state.id == group->grad.id) return (home){state, z->options->stage >= 2, 0};
+    if (state.id == group->param.id && class != HT_ZERO_PARAM) return (home){state, true, 0};
+    if (state.id == group->param.id)
+        return group->whole.id ? (home){group->whole, false, end[HT_ZERO_PARAM_GATHERED]} : (home){state, false, 0};
+    if (state.id == group->half.id && class == HT_ZERO_HALF_GATHERED) return (home){group->half_parts, true, 0};
+    if (state.id == group->half.id) return (home){state, false, end[HT_ZERO_HALF_GATHERED]};
+    return (home){state, true, 0};
 }
 
-/* Where the layout begins in a state that holds a part of it whole. */
-static int64_t whole_from(const ht_zero_group *group, ht_val state)
+bool ht_zero_in_pieces(const ht_zero *z, const ht_zero_group *group, ht_val state, size_t bucket)
 {
-    return state.id == group->whole.id ? group->half_elems : 0;
+    return home_of(z, group, state, group->buckets[bucket].class).pieces;
 }
 
 ht_val ht_zero_piece_of(const ht_zero *z, const ht_zero_group *group, ht_val state, size_t bucket)
 {
     const ht_zero_bucket *b = &group->buckets[bucket];
-    int64_t first =
-        is_in_pieces(z, group, state) ? b->first / z->options->ranks : ht_zero_own(z, b) - whole_from(group, state);
-    return ht_zero_view(z->g, state, "piece", (int64_t)bucket, first, ht_zero_piece(z, b));
+    home h = home_of(z, group, state, b->class);
+    int64_t first = h.pieces ? b->first / z->options->ranks : own_first(z, b) - h.from;
+    return ht_zero_view(z->g, h.state, "piece", (int64_t)bucket, first, ht_zero_piece(z, b));
 }
 
 ht_val ht_zero_bucket_of(const ht_zero *z, const ht_zero_group *group, ht_val state, size_t bucket)
 {
     const ht_zero_bucket *b = &group->buckets[bucket];
-    return ht_zero_view(z->g, state, "bucket", (int64_t)bucket, b->first - whole_from(group, state), b->count);
-}
-
-static void resize(ht_graph *g, ht_val state, int64_t elems)
-{
-    ht_type *type = &g->values[state.id].type;
-    type->dim[0] = elems;
-    ht_type_row_major(type);
-}
-
-/* A tensor in a state that is whole. */
-static void place_whole(const ht_graph *g, ht_val view, ht_val state, int64_t offset)
-{
-    g->values[view.id].base = state;
-    g->values[view.id].offset = offset;
+    home h = home_of(z, group, state, b->class);
+    return ht_zero_view(z->g, h.state, "bucket", (int64_t)bucket, b->first - h.from, b->count);
 }
 
 /* This rank's part of a tensor, in a state of pieces. */
@@ -210,23 +230,22 @@ static void place_part(const ht_zero *z, const ht_zero_group *group, const ht_ze
 {
     ht_graph *g = z->g;
     const ht_zero_bucket *b = &group->buckets[m->bucket];
-    int64_t own = ht_zero_own(z, b), end = own + ht_zero_piece(z, b);
+    int64_t own = own_first(z, b), end = own + ht_zero_piece(z, b);
     int64_t first = m->first > own ? m->first : own, last = m->first + m->elems < end ? m->first + m->elems : end;
     int64_t count = last > first ? last - first : 0, before = count ? first - own : 0;
-    /* An empty part begins where those of the ranks before it end. */
-    int64_t in_tensor = first - m->first < m->elems ? first - m->first : m->elems;
     ht_state *s = ht_state_of(g, view);
     s->part = true;
     s->whole = *ht_type_of(g, view);
     ht_type_row_major(&s->whole);
-    s->first = in_tensor;
+    /* An empty part begins where those of the ranks before it end. */
+    s->first = first - m->first < m->elems ? first - m->first : m->elems;
     ht_type type = ht_type_make(s->whole.dtype, 1, &count);
     type.space = s->whole.space;
     g->values[view.id].type = type;
     g->values[view.id].offset = b->first / z->options->ranks + before;
 }
 
-/* The tensor that a view of a flat state of the group is, or is a moment or gradient of. */
+/* The tensor that a view of a flat state of the group is, or is a moment, a gradient or a copy of. */
 static const ht_zero_member *member_of(const ht_graph *g, const ht_zero_group *group, ht_val view)
 {
     int64_t elems = ht_type_elems(ht_type_of(g, view));
@@ -237,7 +256,7 @@ static const ht_zero_member *member_of(const ht_graph *g, const ht_zero_group *g
     return NULL;
 }
 
-/* The views of a flat state, at their places in it now. */
+/* The views of a flat state, at their places now. */
 static void place_views(const ht_zero *z, const ht_zero_group *group, ht_val state)
 {
     ht_graph *g = z->g;
@@ -245,33 +264,63 @@ static void place_views(const ht_zero *z, const ht_zero_group *group, ht_val sta
         ht_val view = g->states[i].value;
         const ht_zero_member *m = ht_value_of(g, view)->base.id == state.id ? member_of(g, group, view) : NULL;
         if (!m) continue;
-        ht_val into = state.id == group->param.id && group->whole.id && !m->half.id ? group->whole : state;
-        if (is_in_pieces(z, group, into))
+        home h = home_of(z, group, state, m->class);
+        g->values[view.id].base = h.state;
+        if (h.pieces)
             place_part(z, group, m, view);
         else
-            place_whole(g, view, into, m->first - whole_from(group, into));
+            g->values[view.id].offset = m->first - h.from;
     }
 }
 
-/* Parameters that the model reads beside those that it reads half copies of. */
-static void add_whole(const ht_zero *z, ht_zero_group *group)
+static ht_val add_beside(ht_graph *g, ht_val state, const char *what, int64_t elems, ht_state like)
+{
+    char name[512];
+    ht_type type = ht_type_make(ht_type_of(g, state)->dtype, 1, &elems);
+    type.space = ht_type_of(g, state)->space;
+    snprintf(name, sizeof name, "%s.%s", ht_value_of(g, state)->name, what);
+    return ht_graph_add_state(g, name, &type, &like);
+}
+
+/* Parameters that are whole beside those in pieces; and copies in pieces. */
+static void add_states(const ht_zero *z, ht_zero_group *group)
+{
+    const int64_t *end = group->end;
+    int64_t pieces = end[HT_ZERO_PARAM_GATHERED], whole = end[HT_ZERO_PARAM] - pieces,
+            parts = end[HT_ZERO_HALF_GATHERED];
+    if (pieces && whole)
+        group->whole = add_beside(z->g, group->param, "whole", whole, (ht_state){.heading = HT_HEADING_PARAMETERS});
+    if (parts)
+        group->half_parts = add_beside(z->g, group->half, "parts", parts / z->options->ranks,
+                                       (ht_state){.heading = HT_HEADING_WEIGHTS, .derived = true});
+}
+
+static void resize(ht_graph *g, ht_val state, int64_t elems)
+{
+    ht_type *type = &g->values[state.id].type;
+    type->dim[0] = elems;
+    ht_type_row_major(type);
+}
+
+static void resize_states(const ht_zero *z, const ht_zero_group *group)
 {
     ht_graph *g = z->g;
-    char name[512];
-    int64_t elems = group->elems - group->half_elems;
-    if (group->half_elems == 0 || elems == 0) return;
-    ht_type type = ht_type_make(ht_type_of(g, group->param)->dtype, 1, &elems);
-    type.space = ht_type_of(g, group->param)->space;
-    snprintf(name, sizeof name, "%s.whole", ht_value_of(g, group->param)->name);
-    group->whole = ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_PARAMETERS});
+    const int64_t *end = group->end, ranks = z->options->ranks, all = end[HT_ZERO_PARAM];
+    int64_t pieces = end[HT_ZERO_PARAM_GATHERED], copied = group->copies_params ? all : end[HT_ZERO_HALF];
+    resize(g, group->param, pieces ? pieces / ranks : all);
+    resize(g, group->grad, z->options->stage >= 2 ? all / ranks : all);
+    for (size_t k = 0; k < group->moment_count; k++) resize(g, group->moments[k], all / ranks);
+    if (group->half.id) resize(g, group->half, copied - end[HT_ZERO_HALF_GATHERED]);
 }
 
 static void set_headings(ht_graph *g, const ht_zero_group *group)
 {
-    for (size_t i = 0; i < group->member_count; i++) {
+    bool masters = group->end[HT_ZERO_HALF] > 0;
+    for (size_t i = 0; i < group->member_count && group->half.id; i++) {
         const ht_zero_member *m = &group->members[i];
-        if (group->half.id) ht_state_of(g, m->param)->heading = m->half.id ? HT_HEADING_MASTERS : HT_HEADING_PARAMETERS;
+        ht_state_of(g, m->param)->heading = m->class <= HT_ZERO_HALF ? HT_HEADING_MASTERS : HT_HEADING_PARAMETERS;
     }
+    if (!masters && group->half.id) ht_state_of(g, group->param)->heading = HT_HEADING_PARAMETERS;
 }
 
 ht_status ht_zero_lay_out(ht_zero *z)
@@ -279,19 +328,15 @@ ht_status ht_zero_lay_out(ht_zero *z)
     ht_graph *g = z->g;
     for (size_t i = 0; i < z->group_count && g->status == HT_OK; i++) {
         ht_zero_group *group = &z->groups[i];
-        int64_t ranks = z->options->ranks;
         HT_TRY(fill_buckets(z, group));
-        add_whole(z, group);
+        add_states(z, group);
         HT_TRY(g->status);
         place_views(z, group, group->param);
         place_views(z, group, group->grad);
         for (size_t k = 0; k < group->moment_count; k++) place_views(z, group, group->moments[k]);
         if (group->half.id) place_views(z, group, group->half);
         set_headings(g, group);
-        resize(g, group->param, group->half_elems ? group->half_elems / ranks : group->elems);
-        resize(g, group->grad, z->options->stage >= 2 ? group->elems / ranks : group->elems);
-        for (size_t k = 0; k < group->moment_count; k++) resize(g, group->moments[k], group->elems / ranks);
-        if (group->half.id) resize(g, group->half, group->copies_all ? group->elems : group->half_elems);
+        resize_states(z, group);
     }
     return g->status;
 }

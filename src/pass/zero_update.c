@@ -115,20 +115,12 @@ static ht_val repeat(cutter *c, const ht_node *n, int64_t count)
     return out;
 }
 
-/* The state that holds a bucket of the group's parameters. */
-static ht_val params_of(const ht_zero_group *group, size_t bucket)
-{
-    return group->whole.id && !group->buckets[bucket].half ? group->whole : group->param;
-}
-
 static ht_val piece_of(cutter *c, const ht_zero_group *group, size_t bucket, ht_val v)
 {
     ht_graph *g = c->g;
     if (g->status != HT_OK || !v.id || ht_is_scalar(g, v)) return ht_rewrite_map(&c->rw, v);
     if (c->map[v.id].id) return c->map[v.id];
-    if (ht_state_of(g, v))
-        return c->map[v.id] =
-                   ht_zero_piece_of(c->z, group, v.id == group->param.id ? params_of(group, bucket) : v, bucket);
+    if (ht_state_of(g, v)) return c->map[v.id] = ht_zero_piece_of(c->z, group, v, bucket);
     const ht_node from = *ht_producer(g, v);
     return c->map[v.id] = repeat(c, &from, ht_zero_piece(c->z, &group->buckets[bucket]));
 }
@@ -142,14 +134,12 @@ static void finish_gathering(cutter *c)
     c->under_way_count = 0;
 }
 
-/* What the model reads, and every rank has whole, is gathered. */
+/* What every rank has whole is gathered. */
 static void cut_store(cutter *c, const ht_zero_group *group, size_t bucket, ht_val state, ht_val value)
 {
     ht_graph *g = c->g;
-    bool half = state.id == group->half.id;
-    if (half && !group->buckets[bucket].half && !group->copies_all) return;
-    if (state.id == group->param.id) state = params_of(group, bucket);
-    if (!half && (state.id != group->whole.id && !(state.id == group->param.id && !group->half_elems))) {
+    if (state.id == group->half.id && group->buckets[bucket].class > HT_ZERO_HALF && !group->copies_params) return;
+    if (ht_zero_in_pieces(c->z, group, state, bucket)) {
         ht_store(g, ht_zero_piece_of(c->z, group, state, bucket), value);
         return;
     }
@@ -273,17 +263,24 @@ ht_status ht_zero_cut_init(ht_zero *z)
 static void derive_bucket(const ht_zero *z, const ht_zero_group *group, size_t bucket)
 {
     ht_graph *g = z->g;
+    const ht_zero_bucket *b = &group->buckets[bucket];
+    if (b->class > HT_ZERO_HALF) return;
     ht_val piece = ht_zero_piece_of(z, group, group->param, bucket);
-    ht_val all = ht_all_gather(g, ht_cast(g, piece, ht_type_of(g, group->half)->dtype), z->ranks);
+    ht_val rounded = ht_cast(g, piece, ht_type_of(g, group->half)->dtype);
+    if (b->class == HT_ZERO_HALF_GATHERED) {
+        ht_store(g, ht_zero_piece_of(z, group, group->half, bucket), rounded);
+        return;
+    }
+    ht_val all = ht_all_gather(g, rounded, z->ranks);
     for (size_t i = 0; i < group->member_count && g->status == HT_OK; i++) {
         const ht_zero_member *m = &group->members[i];
         if (m->bucket != bucket || m->elems == 0) continue;
-        const ht_type type = *ht_type_of(g, m->half);
-        ht_val part = ht_slice_axis(g, all, 0, m->first - group->buckets[bucket].first, m->elems);
+        const ht_type type = *ht_type_of(g, m->copy);
+        ht_val part = ht_slice_axis(g, all, 0, m->first - b->first, m->elems);
         ht_val copy = ht_reshape(g, part, type.rank, type.dim);
         if (g->status != HT_OK) return;
-        g->nodes[ht_producer(g, copy) - g->nodes].was = z->hashes[m->half.id]; /* it is the tensor's copy, as before */
-        ht_store(g, m->half, copy);
+        g->nodes[ht_producer(g, copy) - g->nodes].was = z->hashes[m->copy.id]; /* it is the tensor's copy, as before */
+        ht_store(g, m->copy, copy);
     }
 }
 
@@ -308,7 +305,7 @@ ht_status ht_zero_cut_derive(ht_zero *z)
             if (!reads_part(g, &g->nodes[rw.old[i]])) ht_rewrite_keep(&rw, rw.old[i]);
         for (size_t i = 0; i < z->group_count; i++)
             for (size_t b = 0; b < z->groups[i].bucket_count && g->status == HT_OK; b++)
-                if (z->groups[i].buckets[b].half) derive_bucket(z, &z->groups[i], b);
+                derive_bucket(z, &z->groups[i], b);
     }
     return ht_rewrite_end(&rw);
 }

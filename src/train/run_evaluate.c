@@ -54,7 +54,7 @@ static ht_status sum_evals(ht_run *run, int64_t batches, eval_sums *sums)
 {
     HT_TRY(clear_carry(run));
     ht_loader_seek(run->validation, 0);
-    int64_t own = (batches - run->ranks.rank + run->ranks.size - 1) / run->ranks.size;
+    int64_t own = (batches - run->eval_rank + run->eval_ranks - 1) / run->eval_ranks;
     for (int64_t i = 0; i < own; i++) {
         ht_bound_batch batch;
         HT_TRY(ht_batch_binding_next(&run->binding, run->validation, &batch));
@@ -63,7 +63,7 @@ static ht_status sum_evals(ht_run *run, int64_t batches, eval_sums *sums)
         if (i + 1 == own || i % EVALS_IN_FLIGHT == EVALS_IN_FLIGHT - 1)
             HT_TRY(add_evals(run, sums, i % EVALS_IN_FLIGHT + 1));
     }
-    return ht_ranks_sum(&run->ranks, run->ctx, sums->total, EVAL_NUMBERS);
+    return run->eval_ranks > 1 ? ht_ranks_sum(&run->ranks, run->ctx, sums->total, EVAL_NUMBERS) : HT_OK;
 }
 
 static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)

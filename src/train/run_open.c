@@ -36,8 +36,12 @@ static ht_status open_loaders(ht_run *run)
         HT_TRY(
             ht_loader_open_share(&run->train, run->job.data, HT_DATA_TRAIN, prefetch, run->job.rank, run->job.ranks));
     if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
-    return ht_loader_open_share(&run->validation, run->job.data, HT_DATA_VALIDATION, false, run->job.rank,
-                                run->job.ranks);
+    /* Where ranks gather parameters, all of them take part in every batch. */
+    bool shared = run->job.options.zero.stage < 3;
+    run->eval_rank = shared ? run->job.rank : 0;
+    run->eval_ranks = shared ? run->job.ranks : 1;
+    return ht_loader_open_share(&run->validation, run->job.data, HT_DATA_VALIDATION, false, run->eval_rank,
+                                run->eval_ranks);
 }
 
 /* Of a step that writes: a failure is one of the run's folder. */

@@ -19,6 +19,7 @@ struct ht_run {
     ht_run_lock *lock; /* of the folder; NULL in a run that evaluates */
     ht_job job;
     ht_loader *train, *validation;
+    int64_t eval_rank, eval_ranks; /* that share an evaluation */
     ht_batch_binding binding;
     int update;               /* the segment */
     int exchange;             /* before it, or HT_NO_SEGMENT */

@@ -38,11 +38,9 @@ static ht_plan *plan_rank(const mode *m, int ranks, int rank, int stage, const c
     snprintf(rank_text, sizeof rank_text, "%d", rank);
     snprintf(stage_text, sizeof stage_text, "%d", stage);
     const ht_train_setting training[] = {{"ranks", ranks_text}};
-    const ht_train_setting settings[] = {{"ranks", ranks_text},
-                                         {"rank", rank_text},
-                                         {"zero_stage", stage_text},
-                                         {"reduce_bucket", bucket},
-                                         {"gradients", m->gradients}};
+    const ht_train_setting settings[] = {{"ranks", ranks_text},     {"rank", rank_text},
+                                         {"zero_persistent", "0"},  {"zero_stage", stage_text},
+                                         {"reduce_bucket", bucket}, {"gradients", m->gradients}};
     ht_train_opts train = HT_TRAIN_OPTS;
     ht_plan_opts opts = HT_PLAN_OPTS;
     ht_graph *g;
@@ -51,7 +49,7 @@ static ht_plan *plan_rank(const mode *m, int ranks, int rank, int stage, const c
     train.setting_count = 1;
     opts.precision = m->precision;
     opts.settings = settings;
-    opts.setting_count = m->half ? 5 : 4;
+    opts.setting_count = m->half ? 6 : 5;
     context_must(test_ctx, ht_graph_parse(&g, test_ctx, "text", model, strlen(model)));
     context_must(test_ctx, ht_graph_train(g, &train));
     context_must(test_ctx, ht_plan_create(&plan, g, &opts));
@@ -64,6 +62,18 @@ static int64_t round_up(int64_t x, int64_t to)
     return (x + to - 1) / to * to;
 }
 
+/* Every tensor is a bucket, and all are cut. */
+static void expect_stage3(const ht_plan *plan, const mode *m, int ranks)
+{
+    int64_t to = 16 * ranks, matrices = round_up(W1, to) + round_up(W2, to), all = matrices;
+    all += round_up(B1, to) + round_up(B2, to);
+    const int64_t *bytes = plan->heading_bytes;
+    assert_int_equal(bytes[m->half ? HT_HEADING_MASTERS : HT_HEADING_PARAMETERS], 4 * all / ranks);
+    assert_int_equal(bytes[HT_HEADING_WEIGHTS], m->half ? 2 * matrices / ranks : 0);
+    assert_int_equal(bytes[HT_HEADING_GRADIENTS], m->gradient_bytes * all / ranks);
+    assert_int_equal(bytes[HT_HEADING_OPTIMIZER], 8 * all / ranks);
+}
+
 /* In one bucket for each class of tensors. */
 static void expect_headings(const ht_plan *plan, const mode *m, int ranks, int stage)
 {
@@ -71,6 +81,10 @@ static void expect_headings(const ht_plan *plan, const mode *m, int ranks, int s
     bool cut = ranks > 1 && stage > 0;
     int64_t moments = cut ? ranks : 1, gradients = cut && stage > 1 ? ranks : 1;
     const int64_t *bytes = plan->heading_bytes;
+    if (cut && stage == 3) {
+        expect_stage3(plan, m, ranks);
+        return;
+    }
     if (!m->half) {
         int64_t all = cut ? round_up(matrices + vectors, 16 * ranks) : matrices + vectors;
         assert_int_equal(bytes[HT_HEADING_PARAMETERS], 4 * all);
@@ -92,12 +106,8 @@ static void expect_headings(const ht_plan *plan, const mode *m, int ranks, int s
 static int64_t formula(const mode *m, int ranks, int stage)
 {
     int64_t whole = 0, cut = 0, gradients = m->gradient_bytes * ALL, moments = 8 * ALL;
-    if (m->half) {
-        whole = 2 * MATRICES + 4 * VECTORS;
-        *(stage > 0 ? &cut : &whole) += 4 * MATRICES;
-    } else {
-        whole = 4 * ALL;
-    }
+    *(stage > 2 ? &cut : &whole) += m->half ? 2 * MATRICES + 4 * VECTORS : 4 * ALL;
+    if (m->half) *(stage > 0 ? &cut : &whole) += 4 * MATRICES;
     *(stage > 1 ? &cut : &whole) += gradients;
     *(stage > 0 ? &cut : &whole) += moments;
     return ranks * whole + cut;
@@ -119,7 +129,7 @@ static void zero__bytes_are_those_of_the_formulas_and_padding(void **state)
     (void)state;
     for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++)
         for (size_t n = 0; n < sizeof counts / sizeof counts[0]; n++)
-            for (int stage = 0; stage <= 2; stage++)
+            for (int stage = 0; stage <= 3; stage++)
                 for (int b = 0; b < 2; b++) {
                     int64_t sum = 0, most = 0;
                     for (int rank = 0; rank < counts[n]; rank++) {

@@ -4,7 +4,7 @@
 
 #include "cli_case.h"
 
-enum { STEPS = 12, LONG_STEPS = 100, MOST_STEPS = LONG_STEPS, STAGES = 2 };
+enum { STEPS = 12, LONG_STEPS = 100, MOST_STEPS = LONG_STEPS, STAGES = 3 };
 
 typedef struct rank_case {
     const char *name, *model, *data, *train;
@@ -20,6 +20,8 @@ static const rank_case cases[] = {
     {"seq2seq", "\"type\": \"seq2seq\", \"hidden\": 12, \"layers\": 2, \"dropout\": 0.1", PAIRS, ""},
     {"regression", "\"type\": \"mlp\", \"hidden\": [8], \"dropout\": 0.1", TABLE, ", \"task\": \"regression\""},
 };
+/* In stage 3 also small tensors. */
+#define ALL_CUT "--set engine.zero_optimization.stage3_param_persistence_threshold=0"
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* ---- data ---- */
@@ -163,12 +165,32 @@ static void ranks__make_them_in_every_stage(void **state)
             for (int ranks = 2; ranks <= 4; ranks++) {
                 char options[256];
                 snprintf(options, sizeof options,
-                         "--force --set engine.zero_optimization.stage=%d --set "
+                         "--force --set engine.zero_optimization.stage=%d " ALL_CUT " --set "
                          "engine.zero_optimization.reduce_bucket_size=%d %s",
                          stage, ranks == 3 ? 500000000 : 700, ranks == 3 ? "--set train.accumulate=2" : "");
                 train(c, "several", ranks, options);
                 expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
             }
+    }
+}
+
+/* What is computed again has its parameters gathered again. */
+static void ranks__recompute_in_every_stage(void **state)
+{
+    data_case *c = *state;
+    double kept[STEPS], again[STEPS];
+    write_text(c);
+    write_job(c, &cases[0], STEPS);
+    for (int stage = 1; stage <= STAGES; stage++) {
+        char options[512];
+        snprintf(options, sizeof options, "--force --set engine.zero_optimization.stage=%d " ALL_CUT, stage);
+        train(c, "kept", 2, options);
+        snprintf(options, sizeof options,
+                 "--force --set halftone.recompute.policy=all --set engine.zero_optimization.stage=%d " ALL_CUT, stage);
+        train(c, "again", 2, options);
+        read_numbers(c, "kept", "loss", STEPS, kept);
+        read_numbers(c, "again", "loss", STEPS, again);
+        assert_memory_equal(kept, again, sizeof kept);
     }
 }
 
@@ -191,7 +213,7 @@ static void ranks__learn_as_one_in_half_precision(void **state)
         read_numbers(c, "alone", "loss", STEPS, alone);
         for (int stage = 0; stage <= STAGES; stage++) {
             snprintf(options, sizeof options,
-                     "--force %s --set engine.zero_optimization.stage=%d --set "
+                     "--force %s --set engine.zero_optimization.stage=%d " ALL_CUT " --set "
                      "engine.zero_optimization.allgather_bucket_size=2000",
                      modes[mode], stage);
             train(c, "several", 2, options);
@@ -209,10 +231,10 @@ static void ranks__repeat_their_bits(void **state)
     write_job(c, &cases[0], 6);
     for (int stage = 0; stage <= STAGES; stage++) {
         char options[256], line[512];
-        snprintf(
-            options, sizeof options,
-            "--force --set engine.zero_optimization.stage=%d --set engine.zero_optimization.reduce_bucket_size=2000",
-            stage);
+        snprintf(options, sizeof options,
+                 "--force --set engine.zero_optimization.stage=%d " ALL_CUT
+                 " --set engine.zero_optimization.reduce_bucket_size=2000",
+                 stage);
         train(c, "a", 3, options);
         snprintf(line, sizeof line,
                  "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --set train.output=b --ranks 3 %s", options);
@@ -236,8 +258,8 @@ static void ranks__skip_together(void **state)
     for (int stage = 0; stage <= STAGES; stage++) {
         int ranks = stage == 1 ? 4 : 2;
         char options[256];
-        snprintf(options, sizeof options, "--force --set train.precision=fp16 --set engine.zero_optimization.stage=%d",
-                 stage);
+        snprintf(options, sizeof options,
+                 "--force --set train.precision=fp16 --set engine.zero_optimization.stage=%d " ALL_CUT "", stage);
         train(c, "several", ranks, options);
         for (int k = 0; k < 2; k++) {
             static const char *const keys[] = {"skipped", "loss_scale"};
@@ -263,10 +285,12 @@ static void ranks__resume_as_any_number(void **state)
     write_job(c, &cases[0], 40);
     train(c, "alone", 1, "");
 #define STAGE(n) " --set engine.zero_optimization.stage=" #n
-    train(c, "moved", 4, "--set train.steps=10" STAGE(2));
+    train(c, "moved", 4, "--set train.steps=5 " ALL_CUT STAGE(3));
+    train(c, "moved", 4, "--resume --set train.steps=10" STAGE(2));
     train(c, "moved", 2, "--resume --set train.steps=20" STAGE(1));
     train(c, "moved", 3, "--resume --set train.steps=30" STAGE(0));
-    train(c, "moved", 1, "--resume --set train.steps=35");
+    train(c, "moved", 1, "--resume --set train.steps=33");
+    train(c, "moved", 2, "--resume --set train.steps=36 " ALL_CUT STAGE(3));
     train(c, "moved", 3,
           "--resume --set train.steps=40" STAGE(2) " --set engine.zero_optimization.reduce_bucket_size=700");
     read_numbers(c, "alone", "loss", 40, alone);
@@ -324,11 +348,11 @@ static void ranks__name_the_first_value_that_is_not_finite(void **state)
     write_job(c, &cases[0], 60);
     for (int stage = 0; stage <= STAGES; stage++) {
         char line[512];
-        snprintf(
-            line, sizeof line,
-            "\"$H\" train job.json --ranks 2 --force --set train.lr=1e30 --set engine.zero_optimization.stage=%d > "
-            "log 2>&1 || { tail -1 log; exit 1; }",
-            stage);
+        snprintf(line, sizeof line,
+                 "\"$H\" train job.json --ranks 2 --force --set train.lr=1e30 --set "
+                 "engine.zero_optimization.stage=%d " ALL_CUT " > "
+                 "log 2>&1 || { tail -1 log; exit 1; }",
+                 stage);
         expect(c, line, 1, "on rank 0 the first value that is not finite is");
     }
 }
@@ -352,13 +376,13 @@ static void ranks__hold_what_is_planned_without_them(void **state)
         char line[512];
         int status;
         double held;
-        snprintf(line, sizeof line, "--force --set train.precision=bf16 --set engine.zero_optimization.stage=%d",
-                 stage);
+        snprintf(line, sizeof line,
+                 "--force --set train.precision=bf16 --set engine.zero_optimization.stage=%d " ALL_CUT "", stage);
         train(c, "run", 3, line);
         read_numbers(c, "run", "plan_bytes", 1, &held);
         snprintf(line, sizeof line,
                  "\"$H\" explain job.json --json --ranks 3 --set train.precision=bf16 --set "
-                 "engine.zero_optimization.stage=%d",
+                 "engine.zero_optimization.stage=%d " ALL_CUT "",
                  stage);
         assert_true(number_after(run(c, line, &status), "\"plan_bytes\": ") == held);
     }
@@ -406,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(ranks__make_the_steps_of_one_process),
         CASE(ranks__make_them_in_every_stage),
+        CASE(ranks__recompute_in_every_stage),
         CASE(ranks__learn_as_one_in_half_precision),
         CASE(ranks__repeat_their_bits),
         CASE(ranks__skip_together),
