@@ -86,7 +86,7 @@ static const cli_option options[] = {
     {.kind = CLI_GROUP, .offset = offsetof(check_job, job_options), .group = cli_override_rows, .form = 1},
     {"--ranks", "N", CLI_WHOLE, offsetof(check_job, job_options.request.ranks),
      .help = "for how many ranks; of a job also what each would hold and exchange in every ZeRO stage", .form = 1,
-     .least = 1, .most = 1048576, .standard = "1"},
+     .least = 1, .most = 1e6, .standard = "1"},
     {"--config-only", NULL, CLI_FLAG, offsetof(check_job, config_only),
      .help = "read the config alone: neither open the data nor build the model", .form = 1},
     {"--all", NULL, CLI_FLAG, offsetof(check_job, all),

@@ -101,7 +101,7 @@ static const cli_option options[] = {
     {"--ranks", "N", CLI_WHOLE, offsetof(explain_job, job_options.request.ranks),
      .help = "plan for the first of N ranks, without the others, and show what each would hold and exchange in every "
              "ZeRO stage (docs/parallel.md)",
-     .least = 1, .most = 1048576, .standard = "1"},
+     .least = 1, .most = 1e6, .standard = "1"},
     {"--target", "FILE", CLI_TEXT, offsetof(explain_job, target),
      .help = "plan for the machine of this target file (halftone target prints one; docs/target.md), not for this one",
      .flags = CLI_FILLED, .takes = "a file"},

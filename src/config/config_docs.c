@@ -38,7 +38,8 @@ static const char *support_words(ht_support support)
 {
     static const char *const words[] = {
         [HT_SUPPORT_USED] = "used",
-        [HT_SUPPORT_ONE_RANK] = "nothing to do on one rank",
+        [HT_SUPPORT_RANKS] = "used on several ranks",
+        [HT_SUPPORT_ONE_RANK] = "nothing to do on one rank, without effect on several",
         [HT_SUPPORT_UNNEEDED] = "accepted, not needed",
         [HT_SUPPORT_LATER] = "not there yet",
         [HT_SUPPORT_DETAIL] = "",

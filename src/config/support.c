@@ -35,7 +35,8 @@ const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *
 {
     if (!was_given(field)) return NULL;
     switch (ht_support_of(field->key)) {
-    case HT_SUPPORT_ONE_RANK: return c->ranks == 1 ? "nothing to do on one rank" : NULL;
+    case HT_SUPPORT_RANKS: return c->ranks == 1 ? "nothing to do on one rank" : NULL;
+    case HT_SUPPORT_ONE_RANK: return c->ranks == 1 ? "nothing to do on one rank" : "without effect";
     case HT_SUPPORT_UNNEEDED: return block == BLOCK_ENGINE ? reason_of(field) : NULL;
     case HT_SUPPORT_LATER: return ht_field_is_default_value(field) ? NULL : "not there yet";
     case HT_SUPPORT_OTHER: return field->key->help;
@@ -55,9 +56,16 @@ static void report(ht_config *c, const ht_field *field, const char *path, const 
         ht_problems_warn(&c->problems, &field->origin, "%s: not there yet: %s", path, reason);
 }
 
-static bool asks_for_more(const ht_field *field)
+/* Keys of several ranks without which something else is learnt. */
+static bool changes_on_ranks(const ht_config *c, const ht_field *field)
 {
-    if (ht_support_of(field->key) != HT_SUPPORT_LATER || !was_given(field)) return false;
+    return c->ranks > 1 && strcmp(field->key->name, "gradient_allreduce_op") == 0;
+}
+
+static bool asks_for_more(const ht_config *c, const ht_field *field)
+{
+    bool later = ht_support_of(field->key) == HT_SUPPORT_LATER || changes_on_ranks(c, field);
+    if (!later || !was_given(field)) return false;
     return field->origin.source != HT_SOURCE_DERIVED && !ht_field_is_default_value(field);
 }
 
@@ -127,7 +135,7 @@ void ht_config_check_support(ht_config *c)
         later_keys later = {0};
         const ht_fields *fields = c->blocks[ours[b]];
         for (size_t i = 0; i < ht_fields_count(fields); i++)
-            if (asks_for_more(ht_fields_at(fields, i))) add_later(c, ours[b], ht_fields_at(fields, i), &later);
+            if (asks_for_more(c, ht_fields_at(fields, i))) add_later(c, ours[b], ht_fields_at(fields, i), &later);
         report_keys(c, &later);
     }
     report_optimizer(c);
