@@ -4,6 +4,7 @@
  * The segment "exchange" is called between the last micro-batch and the update. It sums
  *      gradients, in buckets of flat groups, where they lie;
  *      the losses and counts of the step's micro-batches, for its record (step_loss_sum, step_count);
+ *      with a loss scale, who overflowed (step_bad_rank);
  *      running statistics of the micro-batches, which become their mean.
  * All ranks receive the same bits, so that the update, which is as that of one rank, finds the same norm, clips and skips
  * alike, and leaves the same parameters everywhere. */
@@ -124,6 +125,41 @@ static void sum_losses(const ht_zero *z, uint32_t exchange)
     }
 }
 
+/* ---- who overflowed ---- */
+
+/* Losses that are scaled overflow in some steps, which are then skipped: the record of a step tells on which rank. Sums
+ * would not. */
+static void add_finite(ht_zero *z, const ht_pass_options *options)
+{
+    ht_type flag = ht_type_make(HT_BOOL, 0, NULL);
+    if (options->train.scaling.kind == HT_SCALING_NONE) return;
+    z->finite =
+        ht_graph_add_state(z->g, "step.finite", &flag, &(ht_state){.heading = HT_HEADING_SCALARS, .derived = true});
+}
+
+/* Of gradients that are whole. */
+static ht_val check_gradients(const ht_zero *z)
+{
+    ht_graph *g = z->g;
+    ht_val all = HT_NONE;
+    for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
+        ht_val finite;
+        if (!is_flat_gradient(g, &g->states[i])) continue;
+        ht_norm_finite(g, g->states[i].value, &finite);
+        all = all.id ? ht_and(g, all, finite) : finite;
+    }
+    return all;
+}
+
+/* The first rank whose gradients are not finite; the number of ranks: there is none. */
+static void name_rank(const ht_zero *z, ht_val finite)
+{
+    ht_graph *g = z->g;
+    ht_val nobody = ht_fill(g, HT_F64, 0, NULL, (double)z->options->ranks);
+    ht_val own = ht_fill(g, HT_F64, 0, NULL, (double)z->options->rank);
+    ht_output(g, "step_bad_rank", ht_all_reduce(g, ht_select(g, finite, nobody, own), z->ranks, "min"));
+}
+
 /* ---- running statistics ---- */
 
 static bool is_stored_by_micro(const ht_graph *g, ht_val state)
@@ -168,9 +204,12 @@ static void call_exchange(ht_graph *g, uint32_t exchange)
     }
 }
 
-static ht_status check(const ht_graph *g, const ht_pass_options *options)
+static ht_status check(const ht_graph *g, const ht_pass_env *env)
 {
+    const ht_pass_options *options = env->options;
     const ht_zero_options *o = &options->zero;
+    if (o->ranks > 1 && env->target && env->target->device == HT_DEVICE_CUDA)
+        HT_FAIL(g->ctx, HT_ENOTSUP, "several ranks on GPUs are not there yet: train on the processor, or on one rank");
     const ht_offload_options *offload = &options->offload;
     if (o->rank >= o->ranks)
         HT_FAIL(g->ctx, HT_EINVAL, "rank %lld: there are %lld", (long long)o->rank, (long long)o->ranks);
@@ -194,14 +233,17 @@ static ht_status partition(ht_zero *z)
     return z->options->stage >= 3 ? ht_zero_gather_params(z) : HT_OK;
 }
 
-static ht_status exchange(ht_zero *z)
+static ht_status exchange(ht_zero *z, const ht_pass_options *options)
 {
     ht_graph *g = z->g;
-    if (z->options->stage > 0) HT_TRY(partition(z));
+    int64_t stage = z->options->stage;
+    add_finite(z, options);
+    if (stage > 0) HT_TRY(partition(z));
     uint32_t segment = g->segment = ht_graph_add_segment(g, "exchange");
     HT_TRY(g->status);
-    if (z->options->stage == 0) sum_gradients(z);
-    if (z->options->stage == 1) ht_zero_scatter_gradients(z);
+    if (z->finite.id) name_rank(z, stage < 2 ? check_gradients(z) : z->finite);
+    if (stage == 0) sum_gradients(z);
+    if (stage == 1) ht_zero_scatter_gradients(z);
     average_statistics(z);
     sum_losses(z, segment);
     call_exchange(g, segment);
@@ -212,12 +254,12 @@ static ht_status zero_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_zero_options *o = &env->options->zero;
     ht_zero z = {.g = g, .options = o, .ranks = {"world", o->ranks}};
-    HT_TRY(check(g, env->options));
+    HT_TRY(check(g, env));
     if (o->ranks == 1 || ht_segment_find(g, "update") < 0) return HT_OK;
     uint32_t resume = g->segment;
     ht_role role = g->role;
     g->role = HT_ROLE_UPDATE;
-    ht_status status = exchange(&z);
+    ht_status status = exchange(&z, env->options);
     ht_zero_free(&z);
     g->segment = resume;
     g->role = role;

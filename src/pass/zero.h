@@ -54,6 +54,7 @@ typedef struct ht_zero {
     size_t group_count;
     uint64_t *hashes; /* by value id: of the model, before anything was changed */
     size_t known;     /* values that were there before */
+    ht_val finite;    /* a state: are this rank's own gradients finite, before they are summed? none: nobody asks */
 } ht_zero;
 
 /* "micro_first", "micro", and those of further shapes, "micro:2". */

@@ -40,6 +40,7 @@ typedef struct scatterer {
     size_t bucket_count;
     const open_bucket *under_way;
     ht_val start, from; /* of its exchange */
+    ht_val finite;      /* are all gradients so far? */
 } scatterer;
 
 static bool is_op(const ht_node *n, const char *name)
@@ -143,7 +144,11 @@ static void finish_exchange(scatterer *s)
 
 static void start_exchange(scatterer *s, const open_bucket *bucket)
 {
-    ht_val all = assemble(s, bucket);
+    ht_val all = assemble(s, bucket), finite;
+    if (s->z->finite.id) {
+        ht_norm_finite(s->g, all, &finite);
+        s->finite = s->finite.id ? ht_and(s->g, s->finite, finite) : finite;
+    }
     finish_exchange(s);
     s->from = all;
     s->start = ht_reduce_scatter_begin(s->g, all, s->z->ranks, "sum");
@@ -160,7 +165,10 @@ static ht_status scatter_segment(scatterer *s, uint32_t segment)
         g->role = HT_ROLE_BWD_WEIGHT;
         for (size_t b = 0; b < s->bucket_count && g->status == HT_OK; b++)
             if (s->buckets[b].last == i) start_exchange(s, &s->buckets[b]);
-        if (i + 1 == s->rw.count) finish_exchange(s);
+        if (i + 1 == s->rw.count) {
+            finish_exchange(s);
+            if (s->finite.id) ht_store(g, s->z->finite, s->adds ? ht_and(g, s->z->finite, s->finite) : s->finite);
+        }
         g->role = HT_ROLE_UPDATE;
     }
     return ht_rewrite_end(&s->rw);

@@ -391,6 +391,7 @@ static const char *choose_device(ht_job *job)
     const char *name = job->train_config->device;
     ht_device *device;
     if (strcmp(name, "auto") != 0) return name;
+    if (job->ranks > 1) return "cpu"; /* GPUs do not exchange yet */
     if (ht_device_get(&device, job->ctx, "cuda") == HT_OK) return "cuda";
     ht_note(job->ctx, HT_LOG_INFO, "no GPU: %s", ht_context_message(job->ctx));
     return "cpu";

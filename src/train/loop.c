@@ -75,12 +75,13 @@ static ht_status fail_for_good(ht_run *run, const ht_step_report *r, int64_t in_
 
 static ht_status judge_skip(ht_run *run, const ht_step_report *r, const ht_step_record *record)
 {
-    char now[64] = "";
+    char now[64] = "", where[64] = "";
     if (!r->skipped) return HT_OK;
+    if (record->bad_rank < (double)run->ranks.size) snprintf(where, sizeof where, " on rank %.0f", record->bad_rank);
     if (record->next_loss_scale != r->loss_scale)
         snprintf(now, sizeof now, "; the loss scale is now %g", record->next_loss_scale);
-    ht_run_note(run, "step %" PRId64 " is skipped: its gradients are not finite (loss %g, %.0f in a row)%s", r->step,
-                r->loss, record->skips_in_a_row, now);
+    ht_run_note(run, "step %" PRId64 " is skipped: its gradients are not finite%s (loss %g, %.0f in a row)%s", r->step,
+                where, r->loss, record->skips_in_a_row, now);
     return record->fatal != 0 ? fail_for_good(run, r, (int64_t)record->skips_in_a_row) : HT_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "train/step_record.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -29,6 +30,7 @@ static const field fields[] = {
 static const field rank_fields[] = {
     {"step_loss_sum", offsetof(ht_step_record, loss_sum), false},
     {"step_count", offsetof(ht_step_record, count), false},
+    {"step_bad_rank", offsetof(ht_step_record, bad_rank), false},
 };
 enum { FIELDS = sizeof fields / sizeof fields[0], RANK_FIELDS = sizeof rank_fields / sizeof rank_fields[0] };
 
@@ -74,8 +76,9 @@ static ht_status set_up(ht_step_records *r)
 {
     for (int i = 0; i < FIELDS; i++) HT_TRY(find_slot(r->session, fields[i].name, &r->slots[i]));
     for (int i = 0; i < MICRO_FIELDS; i++) HT_TRY(find_slot(r->session, micro_names[i], &r->micro_slots[i]));
-    for (int i = 0; i < RANK_FIELDS && ht_plan_segment_find(r->session->plan, "exchange") >= 0; i++)
-        HT_TRY(find_slot(r->session, rank_fields[i].name, &r->rank_slots[i]));
+    for (int i = 0; i < RANK_FIELDS; i++)
+        if (ht_plan_slot(r->session->plan, rank_fields[i].name))
+            HT_TRY(find_slot(r->session, rank_fields[i].name, &r->rank_slots[i]));
     for (int i = 0; i < RING; i++) {
         void *cells;
         HT_TRY(ht_device_host_alloc(ht_executor_device(r->session->executor),
@@ -225,6 +228,7 @@ ht_status ht_step_records_take(ht_step_records *r, ht_step_record *out, bool *ta
     HT_TRY(ht_executor_status(r->session->executor));
     if (r->has_clock) HT_TRY(read_clock(r, e));
     *out = (ht_step_record){.start = e->start,
+                            .bad_rank = NAN,
                             .begin_seconds = e->seconds[BEGIN],
                             .micro_seconds = e->seconds[MICRO],
                             .end_seconds = e->seconds[END]};

@@ -25,7 +25,8 @@ typedef struct ht_step_record {
     double applied_now; /* 0: the step was skipped */
     double applied;     /* updates so far */
     double skips_in_a_row;
-    double fatal; /* not 0: no later step will be applied */
+    double bad_rank; /* the first rank whose gradients were not finite; NAN: nobody asked */
+    double fatal;    /* not 0: no later step will be applied */
 } ht_step_record;
 
 /* For steps of so many micro-batches of the session's "micro" and "update" segments. */

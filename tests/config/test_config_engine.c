@@ -245,7 +245,8 @@ static void engine__old_spellings_are_mapped(void **state)
     assert_string_equal(ht_config_train(config)->offload_optimizer, "cpu");
     refused("{\"train_batch_size\": 1, \"zero_optimization\": {\"prefetch_bucket_size\": -7, \"cpu_offload\": 1}}",
             "job.json:1: zero_optimization.cpu_offload: expected true or false, found 1\n"
-            "job.json:1: zero_optimization.stage3_prefetch_bucket_size: expected an integer from 0 up, found -7");
+            "job.json:1: zero_optimization.stage3_prefetch_bucket_size: expected an integer from 0 to "
+            "9007199254740992, found -7");
     refused("{\"train_batch_size\": 1, \"bf16\": {}, \"bfloat16\": {}}",
             "job.json:1: bfloat16: the same block is there as bf16; keep one of them");
     refused("{\"train_batch_size\": 1, \"aio\": {\"thread_count\": 1, \"intra_op_parallelism\": 2}}",
