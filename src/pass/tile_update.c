@@ -36,15 +36,9 @@ static bool is_array(const ht_graph *g, ht_val v, int64_t *elems)
     return type->dim[0] == *elems;
 }
 
-static bool is_elementwise(const ht_graph *g, const ht_node *n)
-{
-    bool point = n->op->fuse == HT_FUSE_POINT && (n->op->flags & HT_OP_INPLACE) && !(n->op->flags & HT_OP_NO_FOLD);
-    return point || n->op == &ht_op_store || ht_is_repeatable(g, n);
-}
-
 static bool can_slice(const ht_graph *g, const ht_node *n, int64_t *elems)
 {
-    if (!is_elementwise(g, n)) return false;
+    if (!ht_is_elementwise(g, n)) return false;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
         if (v.id && !ht_is_scalar(g, v) && !is_array(g, v, elems)) return false;

@@ -233,3 +233,9 @@ bool ht_is_repeatable(const ht_graph *g, const ht_node *n)
     if (n->n_in == 0) return !(n->op->flags & HT_OP_NO_FOLD);
     return n->op->view && n->n_in == 1 && ht_is_scalar(g, ht_node_in(g, n, 0));
 }
+
+bool ht_is_elementwise(const ht_graph *g, const ht_node *n)
+{
+    bool point = n->op->fuse == HT_FUSE_POINT && (n->op->flags & HT_OP_INPLACE) && !(n->op->flags & HT_OP_NO_FOLD);
+    return point || n->op == &ht_op_store || ht_is_repeatable(g, n);
+}

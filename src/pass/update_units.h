@@ -27,6 +27,9 @@ static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
 }
 /* A constant or a repeated scalar: it costs nothing to have one more. */
 bool ht_is_repeatable(const ht_graph *g, const ht_node *n);
+/* Does a node of the update compute, or store, each element by itself, wherever it lies? So a part of its arrays can be
+ * computed alone. */
+bool ht_is_elementwise(const ht_graph *g, const ht_node *n);
 /* offload_share.c: how many elements of a flat state move, if at least this share of them shall: up to where a tensor begins. */
 int64_t ht_offload_share(const ht_graph *g, ht_val flat, double ratio);
 /* Flat states whose tiles and tensors end where the share does are split there; of others all moves. *kept: by value id,

@@ -2,7 +2,6 @@
 #ifndef HT_PASS_ZERO_H
 #define HT_PASS_ZERO_H
 
-#include "op/collective.h"
 #include "pass/pass.h"
 
 /* How the model reads a tensor of a group. The layout has them in this order. */

@@ -24,12 +24,6 @@ typedef struct cutter {
 
 /* ---- which nodes ---- */
 
-static bool is_elementwise(const ht_graph *g, const ht_node *n)
-{
-    bool point = n->op->fuse == HT_FUSE_POINT && (n->op->flags & HT_OP_INPLACE) && !(n->op->flags & HT_OP_NO_FOLD);
-    return point || n->op == &ht_op_store || ht_is_repeatable(g, n);
-}
-
 static size_t group_of(const cutter *c, const ht_node *n)
 {
     for (size_t i = 0; i < n->n_in; i++) {
@@ -58,7 +52,7 @@ static ht_status find_arrays(cutter *c, const ht_segment *s)
         const ht_node *n = &g->nodes[s->nodes[at]];
         size_t group = group_of(c, n);
         if (!group || is_norm(n)) continue;
-        if (!is_elementwise(g, n))
+        if (!ht_is_elementwise(g, n))
             HT_FAIL(g->ctx, HT_ENOTSUP, "zero: %s looks at more than one element: with it, stage %lld is not there yet",
                     n->op->name, (long long)c->z->options->stage);
         for (size_t i = 0; i < n->n_out; i++) c->group[ht_node_out(n, i).id] = group;
