@@ -294,7 +294,7 @@ template <class T, class SIDE> struct tile_product {
         for (int step = 0; step < steps; step++) {
             const bool deep = SIDE::depth % (WARPS * 32) == 0 || depth_of(step) < SIDE::depth;
 #pragma unroll
-            for (int n = 0; n < 4; n++)
+            for (int n = 0; n < 4 && count > 0; n++) // beyond the last tile nobody waits for what is copied
                 copy_16(own + (step * 4 + n) * 512, first + n * 8 * PITCH + step * 32,
                         deep && n * 8 + lane / 4 < count);
             commit_copies();
