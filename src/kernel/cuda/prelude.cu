@@ -265,8 +265,6 @@ DEVICE float fn_fma(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE double fn_fma(double a, double b, double c) { return fma(a, b, c); }
 template <class T> DEVICE T fn_rsqrt(T x) { return (T)1 / fn_sqrt(x); }
 // a / b and 2^x within two units in the last place, where the results are normal numbers; smaller ones may become 0.
-DEVICE double near_quotient(double a, double b) { return a / b; }
-DEVICE double near_exp2(double x) { return exp2(x); }
 #ifdef HT_EMULATED
 DEVICE float near_quotient(float a, float b) { return a / b; }
 DEVICE float near_exp2(float x) { return exp2f(x); }
@@ -279,24 +277,34 @@ DEVICE float near_exp2(float x)
     return y;
 }
 #endif
+DEVICE double near_quotient(double a, double b) { return a / b; }
 template <class T> DEVICE T fn_sigmoid(T x)
 {
     const T e = fn_exp(-fn_abs(x));
     return near_quotient(x < 0 ? e : (T)1, (T)1 + e);
 }
 // (1 + tanh u)/2 = 1 / (1 + e^-2u), u = k (x + c x³); the factors are -2k log2 e and that by c.
-template <class T> DEVICE T gelu_gate(T x, T square)
+DEVICE float gelu_gate(float x, float square)
 {
-    const T power = x * fn_fma(square, (T)-0.1029432395800235, (T)-2.302208198144325);
-    return near_quotient((T)1, (T)1 + near_exp2(power));
+    const float power = x * fn_fma(square, -0.1029432395800235f, -2.302208198144325f);
+    return near_quotient(1.f, 1.f + near_exp2(power));
 }
-template <class T> DEVICE T fn_gelu_tanh(T x) { return x * gelu_gate(x, x * x); }
+DEVICE float fn_gelu_tanh(float x) { return x * gelu_gate(x, x * x); }
 // gate + x gate (1 - gate) 2u'.
-template <class T> DEVICE T fn_gelu_tanh_slope(T x)
+DEVICE float fn_gelu_tanh_slope(float x)
 {
-    const T square = x * x, gate = gelu_gate(x, square);
-    const T inner = fn_fma(square, (T)0.21406444881780076, (T)1.5957691216057308);
-    return fn_fma(x * gate * ((T)1 - gate), inner, gate);
+    const float square = x * x, gate = gelu_gate(x, square);
+    return fn_fma(x * gate * (1.f - gate), fn_fma(square, 0.21406444881780076f, 1.5957691216057308f), gate);
+}
+DEVICE double fn_gelu_tanh(double x)
+{
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+DEVICE double fn_gelu_tanh_slope(double x)
+{
+    const double square = x * x, t = tanh(x * (square * 0.035677408136300125 + 0.79788456080286535588));
+    const double tail = x * ((1 - t * t) * (square * 0.10703222440890038 + 0.79788456080286535588));
+    return 0.5 * t + 0.5 + 0.5 * tail;
 }
 template <class T> DEVICE T fn_softplus(T x) { return (x > 0 ? x : (T)0) + fn_log1p(fn_exp(-fn_abs(x))); }
 // -1, 1, or x itself where it is a zero or NaN.
