@@ -13,7 +13,7 @@ typedef struct cutter {
     const ht_segment *s;
     uint32_t *place; /* by value id: place of its node + 1; 0: none */
     uint32_t *user;  /* by value id: place + 1 of a node that reads it; 0: none */
-    bool *dot;       /* by region: a product is in it */
+    bool *dot;       /* by region: a product that adds is in it */
     bool *goes;      /* by place: leaves the region of its product */
     uint32_t *other; /* by region: where they go; 0: nowhere yet */
     uint32_t last;   /* the greatest number of a region */
@@ -92,11 +92,17 @@ bool ht_plan_reads_one_result(const ht_graph *g, const ht_node *n)
     return n->n_in > 0;
 }
 
+/* Convolutions add nothing: point-wise nodes behind them stay together. */
+static bool adds(const ht_node *n)
+{
+    return strcmp(n->op->name, "matmul") == 0 || strcmp(n->op->name, "scaled_matmul") == 0;
+}
+
 static void cut_segment(cutter *c)
 {
     for (size_t at = 0; at < c->s->node_count; at++) {
         const ht_node *n = node_at(c, at);
-        if (n->op->fuse == HT_FUSE_DOT) c->dot[n->region] = n->region != 0;
+        if (adds(n)) c->dot[n->region] = n->region != 0;
         for (size_t i = 0; i < n->n_in; i++) c->user[ht_node_in(c->g, n, i).id] = (uint32_t)at + 1;
         for (size_t i = 0; i < n->n_out; i++) c->place[n->out + i] = (uint32_t)at + 1;
     }

@@ -24,12 +24,9 @@ static const char no_second[] = " attention lstm ";
 
 /* Ops that have no gradient: discrete, random, the end of a step, or the gradient of one of the above. */
 static const char no_first[] =
-    " eq ne lt le gt ge and or xor not fill constant iota one_hot argmax all_finite"
-    " norm_finite scale_step round_stochastic amax_step quantize quantize_both quantize_sum scaled_matmul"
-    " random_normal random_uniform sgd sgd_momentum adam attention_grad lstm_grad"
-    " norm_finite sum_squares_finite scale_step round_stochastic amax_step quantize quantize_both"
-    " scaled_matmul random_normal random_uniform sgd sgd_momentum adam attention_grad lstm_grad"
-    " cross_entropy_both batchnorm_stats ";
+    " eq ne lt le gt ge and or xor not fill constant iota one_hot argmax all_finite norm_finite sum_squares_finite"
+    " scale_step round_stochastic amax_step quantize quantize_both quantize_sum scaled_matmul random_normal"
+    " random_uniform sgd sgd_momentum adam attention_grad lstm_grad cross_entropy_both batchnorm_stats ";
 
 static bool is_listed(const char *names, const char *name)
 {
