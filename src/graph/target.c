@@ -46,8 +46,9 @@ static int read_device_number(const char *text)
 ht_status ht_device_name_read(ht_context *ctx, const char *name, ht_device_kind *kind, int *number)
 {
     const char *colon = strchr(name, ':');
-    char word[16];
-    snprintf(word, sizeof word, "%.*s", colon ? (int)(colon - name) : (int)sizeof word, name);
+    size_t length = strcspn(name, ":");
+    char word[16] = "";
+    if (length < sizeof word) memcpy(word, name, length); /* no name is longer */
     int found = device_find(word);
     *number = colon ? read_device_number(colon + 1) : 0;
     if (found < 0) HT_FAIL(ctx, HT_EINVAL, "there is no device '%s'; there are cpu, fake and cuda", name);
