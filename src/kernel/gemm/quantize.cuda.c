@@ -71,36 +71,35 @@ typedef struct quantizing {
     cut c;
     int pack;
     ht_cuda_fold by;
-    char scale[32];     /* an input that may be left out */
-    long long parts_at; /* bytes from the start of the workspace */
-    int64_t blocks;     /* of the second grid */
+    char scale[32]; /* an input that may be left out */
+    /* Bytes from the start of the workspace to the largest magnitudes of parts and blocks, and to the count of those that
+     * have ended. */
+    long long parts_at, blocks_at, ended_at;
 } quantizing;
 
 static quantizing begin(ht_cuda_emission *e, const ht_launch *launch, int pack, bool by_tiles)
 {
     const ht_call *call = ht_cuda_fold_call(launch);
     quantizing q = {.c = cut_of(call), .pack = pack, .by = ht_cuda_fold_begin(e, launch, pack)};
-    q.blocks = by_tiles ? q.c.tiles : q.c.parts;
+    int64_t blocks = by_tiles ? q.c.tiles : q.c.parts;
     q.parts_at = (long long)sums_bytes(call, &q.c);
+    q.blocks_at = q.parts_at + q.c.parts * (long long)sizeof(float);
+    q.ended_at = q.blocks_at + blocks * (long long)sizeof(float);
     snprintf(q.scale, sizeof q.scale, call->n_in > 1 && call->in[1] ? "in%d" : "(const float *)nullptr", q.by.in);
     ht_cuda_include(e, "f8");
     ht_cuda_include(e, "quantize");
     ht_cuda_add_grid(
         e, q.c.parts, HT_CUDA_THREADS, 0,
-        "quantize_parts<%lld, %lld, %d>(%s, %s, (float *)(workspace + %lld), (uint32_t *)(workspace + %lld) + "
-        "%lld);",
-        (long long)q.c.elems, (long long)q.c.part, pack, q.by.source.data, q.scale, q.parts_at, q.parts_at,
-        (long long)(q.c.parts + q.blocks));
+        "quantize_parts<%lld, %lld, %d>(%s, %s, (float *)(workspace + %lld), (uint32_t *)(workspace + %lld));",
+        (long long)q.c.elems, (long long)q.c.part, pack, q.by.source.data, q.scale, q.parts_at, q.ended_at);
     return q;
 }
 
 /* `quantized` of the second grid; `used` is the number of the first of the last two results. */
 static void write_quantized(ht_text *text, const quantizing *q, int used)
 {
-    ht_text_add(
-        text, "quantized{%s, (float *)(workspace + %lld) + %lld, out%d, out%d, (uint32_t *)(workspace + %lld) + %lld}",
-        q->scale, q->parts_at, (long long)q->c.parts, q->by.out + used, q->by.out + used + 1, q->parts_at,
-        (long long)(q->c.parts + q->blocks));
+    ht_text_add(text, "quantized{%s, (float *)(workspace + %lld), out%d, out%d, (uint32_t *)(workspace + %lld)}",
+                q->scale, q->blocks_at, q->by.out + used, q->by.out + used + 1, q->ended_at);
 }
 
 static void quantize(ht_cuda_emission *e, const ht_launch *launch)
