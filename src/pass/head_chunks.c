@@ -10,20 +10,11 @@ typedef struct trial {
     int64_t chunks, plan_bytes;
 } trial;
 
-static int64_t transients(const ht_memory_profile *profile)
-{
-    int64_t most = 0;
-    for (size_t s = 0; s < profile->segment_count; s++)
-        if (profile->segments[s].transient_bytes[HT_SPACE_MAIN] > most)
-            most = profile->segments[s].transient_bytes[HT_SPACE_MAIN];
-    return most;
-}
-
 /* What the plan may take: the budget of recompute, or what the machine has; 0: not known. */
 static int64_t limit_of(const ht_pass_env *env, const ht_memory_profile *whole)
 {
     const ht_recompute_options *o = &env->options->recompute;
-    int64_t now = whole->plan_bytes[HT_SPACE_MAIN], most = transients(whole);
+    int64_t now = whole->plan_bytes[HT_SPACE_MAIN], most = ht_memory_transients(whole);
     if (o->policy == HT_RECOMPUTE_BUDGET && o->budget_bytes) return o->budget_bytes;
     if (o->policy == HT_RECOMPUTE_BUDGET && o->share > 0) return now - most + (int64_t)((double)most * o->share);
     return env->target->memory_bytes[HT_SPACE_MAIN];

@@ -45,6 +45,8 @@ typedef struct ht_memory_profile {
     int64_t plan_bytes[HT_SPACE_COUNT]; /* all of it: what the plan allocates */
 } ht_memory_profile;
 void ht_memory_profile_free(ht_memory_profile *profile);
+/* The most bytes in main that live no longer than a segment. */
+int64_t ht_memory_transients(const ht_memory_profile *profile);
 
 typedef struct ht_pass ht_pass;
 

@@ -165,6 +165,15 @@ void ht_memory_profile_free(ht_memory_profile *profile)
     *profile = (ht_memory_profile){0};
 }
 
+int64_t ht_memory_transients(const ht_memory_profile *profile)
+{
+    int64_t most = 0;
+    for (size_t s = 0; s < profile->segment_count; s++)
+        if (profile->segments[s].transient_bytes[HT_SPACE_MAIN] > most)
+            most = profile->segments[s].transient_bytes[HT_SPACE_MAIN];
+    return most;
+}
+
 const char *ht_prec_name(ht_prec prec)
 {
     static const char *const names[] = {

@@ -291,21 +291,12 @@ static ht_status try_limit(const budget *b, trial *t)
     return status;
 }
 
-static int64_t transients(const ht_memory_profile *profile)
-{
-    int64_t most = 0;
-    for (size_t s = 0; s < profile->segment_count; s++)
-        if (profile->segments[s].transient_bytes[HT_SPACE_MAIN] > most)
-            most = profile->segments[s].transient_bytes[HT_SPACE_MAIN];
-    return most;
-}
-
 /* The limit on transients for which the plan fits: the model does not know how buffers are laid out, so what it missed
  * by is taken off, and tried again; then half of what was left over is given back. */
 static ht_status find_limit(const budget *b, trial *best)
 {
     enum { TRIES = 6 };
-    int64_t lasting = b->before.plan_bytes[HT_SPACE_MAIN] - transients(&b->before);
+    int64_t lasting = b->before.plan_bytes[HT_SPACE_MAIN] - ht_memory_transients(&b->before);
     trial t = {.limit = b->bytes - lasting};
     *best = (trial){0};
     for (int i = 0; i < TRIES && t.limit > 0; i++) {
@@ -325,7 +316,7 @@ static ht_status find_smallest(const budget *b, trial *best)
     *best = (trial){.limit = 1};
     HT_TRY(try_limit(b, best));
     for (int i = 1; i < TRIES; i++) {
-        trial t = {.limit = transients(&b->before) / TRIES * i};
+        trial t = {.limit = ht_memory_transients(&b->before) / TRIES * i};
         HT_TRY(try_limit(b, &t));
         if (t.plan_bytes < best->plan_bytes) *best = t;
     }
@@ -358,7 +349,7 @@ static ht_status fit_budget(ht_graph *g, const ht_pass_env *env)
     budget b = {.g = g, .env = env};
     if (!env->measure) HT_FAIL(g->ctx, HT_EINVAL, "recompute: a budget needs a planner, and there is none here");
     HT_TRY(env->measure(env->measure_arg, &ht_pass_recompute, g, &b.before));
-    int64_t now = b.before.plan_bytes[HT_SPACE_MAIN], most = transients(&b.before);
+    int64_t now = b.before.plan_bytes[HT_SPACE_MAIN], most = ht_memory_transients(&b.before);
     b.bytes = o->budget_bytes ? o->budget_bytes : env->target->memory_bytes[HT_SPACE_MAIN];
     if (!o->budget_bytes && o->share > 0) b.bytes = now - most + (int64_t)((double)most * o->share);
     ht_status status = b.bytes && now > b.bytes ? drop_to_fit(&b) : HT_OK;

@@ -93,17 +93,6 @@ ht_val ht_tile_view(ht_graph *g, ht_val state, const char *what, int64_t index, 
     return view;
 }
 
-static ht_val repeat(tiler *t, const ht_node *n, int64_t count)
-{
-    ht_graph *g = t->g;
-    ht_type want = *ht_type_of(g, ht_node_out(n, 0));
-    want.dim[0] = count;
-    ht_type_row_major(&want);
-    ht_val in = n->n_in ? ht_rewrite_map(&t->rw, ht_node_in(g, n, 0)) : HT_NONE, out = HT_NONE;
-    ht_emit(g, n->op, n->n_in, &in, ht_op_attr_count(n->op), n->attr, &want, &out);
-    return out;
-}
-
 /* What an operand is in the tile. */
 static ht_val slice(tiler *t, ht_val v, int64_t index, int64_t first, int64_t count)
 {
@@ -114,7 +103,7 @@ static ht_val slice(tiler *t, ht_val v, int64_t index, int64_t first, int64_t co
     if (ht_state_of(g, v))
         t->map[v.id] = ht_tile_view(g, v, "tile", index, first, count);
     else if (from.op && ht_is_repeatable(g, &from))
-        t->map[v.id] = repeat(t, &from, count);
+        t->map[v.id] = ht_repeat(&t->rw, &from, count);
     else
         t->map[v.id] = ht_slice_axis(g, v, 0, first, count);
     return t->map[v.id];

@@ -234,6 +234,18 @@ bool ht_is_repeatable(const ht_graph *g, const ht_node *n)
     return n->op->view && n->n_in == 1 && ht_is_scalar(g, ht_node_in(g, n, 0));
 }
 
+ht_val ht_repeat(ht_rewrite *rw, const ht_node *n, int64_t count)
+{
+    ht_graph *g = rw->g;
+    const ht_node like = *n; /* the builder may move the graph's */
+    ht_type want = *ht_type_of(g, ht_node_out(&like, 0));
+    want.dim[0] = count;
+    ht_type_row_major(&want);
+    ht_val in = like.n_in ? ht_rewrite_map(rw, ht_node_in(g, &like, 0)) : HT_NONE, out = HT_NONE;
+    ht_emit(g, like.op, like.n_in, &in, ht_op_attr_count(like.op), like.attr, &want, &out);
+    return out;
+}
+
 bool ht_is_elementwise(const ht_graph *g, const ht_node *n)
 {
     bool point = n->op->fuse == HT_FUSE_POINT && (n->op->flags & HT_OP_INPLACE) && !(n->op->flags & HT_OP_NO_FOLD);

@@ -27,6 +27,8 @@ static inline bool ht_is_scalar(const ht_graph *g, ht_val v)
 }
 /* A constant or a repeated scalar: it costs nothing to have one more. */
 bool ht_is_repeatable(const ht_graph *g, const ht_node *n);
+/* One more of such a node, of `count` elements, in the segment that is being rewritten. */
+ht_val ht_repeat(ht_rewrite *rw, const ht_node *n, int64_t count);
 /* Does a node of the update compute, or store, each element by itself, wherever it lies? So a part of its arrays can be
  * computed alone. */
 bool ht_is_elementwise(const ht_graph *g, const ht_node *n);

@@ -98,17 +98,6 @@ static void cut_norm(cutter *c, const ht_node *n, const ht_zero_group *group)
 
 /* ---- pieces ---- */
 
-static ht_val repeat(cutter *c, const ht_node *n, int64_t count)
-{
-    ht_graph *g = c->g;
-    ht_type want = *ht_type_of(g, ht_node_out(n, 0));
-    want.dim[0] = count;
-    ht_type_row_major(&want);
-    ht_val in = n->n_in ? ht_rewrite_map(&c->rw, ht_node_in(g, n, 0)) : HT_NONE, out = HT_NONE;
-    ht_emit(g, n->op, n->n_in, &in, ht_op_attr_count(n->op), n->attr, &want, &out);
-    return out;
-}
-
 static ht_val piece_of(cutter *c, const ht_zero_group *group, size_t bucket, ht_val v)
 {
     ht_graph *g = c->g;
@@ -116,7 +105,7 @@ static ht_val piece_of(cutter *c, const ht_zero_group *group, size_t bucket, ht_
     if (c->map[v.id].id) return c->map[v.id];
     if (ht_state_of(g, v)) return c->map[v.id] = ht_zero_piece_of(c->z, group, v, bucket);
     const ht_node from = *ht_producer(g, v);
-    return c->map[v.id] = repeat(c, &from, ht_zero_piece(c->z, &group->buckets[bucket]));
+    return c->map[v.id] = ht_repeat(&c->rw, &from, ht_zero_piece(c->z, &group->buckets[bucket]));
 }
 
 static void finish_gathering(cutter *c)

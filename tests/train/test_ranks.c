@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "cli_case.h"
+#include "tiny_data.h"
 
 enum { STEPS = 12, LONG_STEPS = 100, MOST_STEPS = LONG_STEPS, STAGES = 3 };
 
@@ -26,29 +27,6 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* ---- data ---- */
 
-static void write_text(data_case *c)
-{
-    static char text[6000];
-    size_t length = 0;
-    for (int i = 0; length < sizeof text - 40; i++)
-        length += (size_t)sprintf(text + length, "%d plus %d is %d.\n", i, i * 7 % 23, i + i * 7 % 23);
-    data_case_text(c, "text.txt", text);
-}
-
-static void write_pairs(data_case *c)
-{
-    static const char *const words[][2] = {{"one", "un"}, {"two", "deux"}, {"cat", "chat"}, {"dog", "chien"}};
-    static char pairs[20000];
-    size_t length = 0;
-    for (int i = 0; i < 200; i++)
-        for (int side = 0; side < 2; side++) {
-            for (int k = 0; k <= i % 5; k++)
-                length += (size_t)sprintf(pairs + length, "%s%s", k ? " " : "", words[(i / 5 + k * 3) % 4][side]);
-            length += (size_t)sprintf(pairs + length, "%c", side ? '\n' : '\t');
-        }
-    data_case_text(c, "pairs.tsv", pairs);
-}
-
 /* With `huge` some rows overflow in f16. */
 static void write_table(data_case *c, bool huge)
 {
@@ -63,8 +41,8 @@ static void write_table(data_case *c, bool huge)
 
 static void write_all(data_case *c)
 {
-    write_text(c);
-    write_pairs(c);
+    tiny_text(c);
+    tiny_pairs(c);
     write_table(c, false);
 }
 
@@ -179,7 +157,7 @@ static void ranks__recompute_in_every_stage(void **state)
 {
     data_case *c = *state;
     double kept[STEPS], again[STEPS];
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], STEPS);
     for (int stage = 1; stage <= STAGES; stage++) {
         char options[512];
@@ -203,7 +181,7 @@ static void ranks__learn_as_one_in_half_precision(void **state)
         "--set train.precision=bf16 --set train.masters=false",
         "--set train.precision=bf16 --set halftone.fp32_params=wte"};
     data_case *c = *state;
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], STEPS);
     for (size_t mode = 0; mode < sizeof modes / sizeof modes[0]; mode++) {
         double alone[STEPS], several[STEPS];
@@ -227,7 +205,7 @@ static void ranks__learn_as_one_in_half_precision(void **state)
 static void ranks__repeat_their_bits(void **state)
 {
     data_case *c = *state;
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], 6);
     for (int stage = 0; stage <= STAGES; stage++) {
         char options[256], line[512];
@@ -283,7 +261,7 @@ static void ranks__resume_as_any_number(void **state)
 {
     data_case *c = *state;
     double alone[40], several[40];
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], 40);
     train(c, "alone", 1, "");
 #define STAGE(n) " --set engine.zero_optimization.stage=" #n
@@ -306,7 +284,7 @@ static void ranks__resume_as_any_number(void **state)
 static void ranks__name_the_one_that_died(void **state)
 {
     data_case *c = *state;
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], 200);
     expect(c,
            "HALFTONE_COMM_DEATH=1:400 \"$H\" train job.json --ranks 3 --set train.snapshot_every=5 > log 2>&1 || "
@@ -318,7 +296,7 @@ static void ranks__name_the_one_that_died(void **state)
 static void ranks__stop_before_the_same_step(void **state)
 {
     data_case *c = *state;
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], 100000);
     expect(c, "\"$H\" train job.json --ranks 3 > log 2>&1 & sleep 1; kill -TERM $!; wait $!", 3, "");
     expect(c, "grep stopped log", 0, "with a snapshot");
@@ -331,7 +309,7 @@ static void ranks__stop_before_the_same_step(void **state)
 static void ranks__are_refused_by_name(void **state)
 {
     data_case *c = *state;
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], 2);
     expect(c, "\"$H\" train job.json --ranks 5", 2, "12 is not a multiple of accumulation: 1 × 5 ranks");
     expect(c, "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 \"$H\" train job.json --ranks 2", 2,
@@ -347,7 +325,7 @@ static void ranks__are_refused_by_name(void **state)
 static void ranks__name_the_first_value_that_is_not_finite(void **state)
 {
     data_case *c = *state;
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], 60);
     for (int stage = 0; stage <= STAGES; stage++) {
         char line[512];
@@ -373,7 +351,7 @@ static double number_after(const char *text, const char *key)
 static void ranks__hold_what_is_planned_without_them(void **state)
 {
     data_case *c = *state;
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], 2);
     for (int stage = 0; stage <= STAGES; stage++) {
         char line[512];
@@ -410,7 +388,7 @@ static void ranks__may_be_processes(void **state)
     static const char *const flavours[] = {"openmpi", "mpich"};
     data_case *c = *state;
     double alone[STEPS];
-    write_text(c);
+    tiny_text(c);
     write_job(c, &cases[0], STEPS);
     train(c, "alone", 1, "");
     read_numbers(c, "alone", "loss", STEPS, alone);
