@@ -288,7 +288,7 @@ static void check_rounding(ht_config *c)
 static void check_fp8(ht_config *c)
 {
     const ht_fields *halftone = c->blocks[BLOCK_HALFTONE];
-    const ht_field *recipe = ht_fields_find(halftone, "fp8.recipe");
+    const ht_field *recipe = ht_fields_find(halftone, "fp8.recipe"), *history = ht_fields_find(halftone, "fp8.history");
     const char *precision = ht_field_text(c->blocks[BLOCK_TRAIN], "precision");
     bool half = strcmp(precision, "fp16") == 0 || strcmp(precision, "bf16") == 0,
          asked = !ht_field_null(halftone, "fp8.recipe");
@@ -298,8 +298,8 @@ static void check_fp8(ht_config *c)
             "halftone.fp8.recipe: \"%s\" goes with the precisions bf16 and fp16, for all that is not in f8; "
             "train.precision is \"%s\"",
             recipe->value->text, precision);
-    if (!asked && ht_is_given(halftone, "fp8.history"))
-        ht_problems_warn(&c->problems, &ht_fields_find(halftone, "fp8.history")->origin,
+    if (!asked && !ht_field_is_default_value(history)) /* a recorded config gives every key */
+        ht_problems_warn(&c->problems, &history->origin,
                          "halftone.fp8.history: without halftone.fp8.recipe nothing is in f8");
 }
 

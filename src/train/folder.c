@@ -12,6 +12,7 @@
 #include "format/format.h"
 #include "train/metrics.h"
 #include "train/seal.h"
+#include "train/snapshot_folder.h"
 
 enum { MOST_DEPTH = 8 };
 
@@ -87,9 +88,27 @@ static ht_status remove_entry(ht_context *ctx, const char *folder, const char *n
     return status;
 }
 
+/* They go before what they need beside them, the newest last: who is killed in between leaves a run that --resume goes
+ * on with. What cannot be removed here is met again, and named, with the folder itself. */
+static ht_status remove_snapshots(ht_context *ctx, const char *folder)
+{
+    char *path;
+    ht_context aside = {0};
+    ht_snapshot_entry *entries;
+    size_t count;
+    HT_TRY(ht_folder_path(ctx, &path, folder, "snapshots"));
+    if (ht_snapshot_list(&aside, path, &entries, &count) == HT_OK) {
+        while (count-- > 0) ht_snapshot_remove(path, entries[count]);
+        free(entries);
+    }
+    free(path);
+    return HT_OK;
+}
+
 ht_status ht_folder_claim(ht_context *ctx, const char *folder, ht_run_mode mode)
 {
     if (mode == HT_RUN_RESUME) return HT_OK;
+    if (mode == HT_RUN_FORCE) HT_TRY(remove_snapshots(ctx, folder));
     DIR *entries = opendir(folder);
     if (!entries && errno == ENOENT) return HT_OK;
     if (!entries) HT_FAIL(ctx, HT_EIO, "%s: %s", folder, strerror(errno));

@@ -83,7 +83,8 @@ static void interleave(const data_case *c, random_draws *d, double seconds)
                     (killed[i] == SIGTERM && status == STOPPED) || (!which[i]->trains && status == 1);
         if (fine) continue;
         int ignored;
-        fail_msg("%s ended with %d:\n%s", which[i]->arguments, status, run(c, "tail -n 20 notes", &ignored));
+        fprintf(stderr, "%s\n", run(c, "tail -n 20 notes", &ignored)); /* longer than a message may be */
+        fail_msg("%s ended with %d", which[i]->arguments, status);
     }
     expect_whole_records(c);
 }

@@ -42,6 +42,16 @@ static void lock__a_live_run_is_evaluated_from_its_newest_snapshot(void **state)
            0, "12\n");
 }
 
+/* A folder too deep to remove stops --force half way. */
+static void lock__a_removal_that_ends_half_way_leaves_a_run_that_goes_on(void **state)
+{
+    data_case *c = *state;
+    run_write_job(c);
+    expect(c, "\"$H\" train job.json && mkdir -p run/numerics.html/2/3/4/5/6/7/8/9/10", 0, "step 60 of 60");
+    expect(c, "\"$H\" train job.json --force", 1, "run/numerics.html");
+    expect(c, "rm -r run/numerics.html; \"$H\" train job.json --resume", 0, "the run begins at its first step");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -49,6 +59,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(lock__a_live_run_is_neither_joined_nor_removed),
         CASE(lock__a_live_run_is_evaluated_from_its_newest_snapshot),
+        CASE(lock__a_removal_that_ends_half_way_leaves_a_run_that_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
