@@ -1,4 +1,4 @@
-# tests/emulator: libcuda and libnvrtc on the CPU, in ${CMAKE_BINARY_DIR}/emulator, for tests of the CUDA device on
+# tests/emulator: libcuda, libnvrtc and libnccl on the CPU, in ${CMAKE_BINARY_DIR}/emulator, for tests of the CUDA device on
 # machines without one. They compile kernels with c++; where there is none, or for another machine, there is no emulator.
 set(emulator_dir ${CMAKE_SOURCE_DIR}/tests/emulator)
 find_program(HALFTONE_CXX c++)
@@ -21,7 +21,7 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/emulation_text.c @ONLY CONTENT
 
 # Without sanitizers, which know nothing of threads that change stacks.
 add_library(emulator_flags INTERFACE)
-target_include_directories(emulator_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(emulator_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 target_compile_options(emulator_flags INTERFACE
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes $<$<BOOL:${HALFTONE_WERROR}>:-Werror>
     -U_FORTIFY_SOURCE)
@@ -39,4 +39,6 @@ emulated_library(libcuda 1 ${emulator_dir}/emulated_driver.c ${emulator_dir}/emu
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/emulated_nothing.c CONTENT "typedef int nothing;\n")
 emulated_library(libcublasLt 13 ${CMAKE_BINARY_DIR}/emulated_nothing.c)
 emulated_library(libcudnn 9 ${CMAKE_BINARY_DIR}/emulated_nothing.c)
+emulated_library(libnccl 2 ${emulator_dir}/emulated_nccl.c)
 emulated_library(libnvrtc 13 ${emulator_dir}/emulated_nvrtc.c ${CMAKE_BINARY_DIR}/emulation_text.c)
+set(emulated_libraries emulated_libcuda emulated_libnvrtc emulated_libnccl emulated_libcublasLt emulated_libcudnn)

@@ -38,6 +38,11 @@ int ht_comm_world_rank(const ht_comm *comm, int rank)
     return comm->ranks[rank];
 }
 
+uint64_t ht_comm_number(const ht_comm *comm)
+{
+    return comm->number;
+}
+
 const char *ht_comm_transport(const ht_comm *comm)
 {
     return comm->transport->class->name;
@@ -200,10 +205,12 @@ static void free_group(ht_comm *c)
 
 static ht_comm *new_group(ht_transport *transport, const char *name, int size)
 {
+    static _Atomic uint64_t groups;
     ht_comm *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->transport = transport;
     c->size = size;
+    c->number = ++groups;
     snprintf(c->name, sizeof c->name, "%s", name);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);

@@ -18,6 +18,8 @@ int ht_comm_size(const ht_comm *comm);
 const char *ht_comm_name(const ht_comm *comm); /* "world", or that of the group */
 /* The rank of the world that a rank of this group is. */
 int ht_comm_world_rank(const ht_comm *comm, int rank);
+/* Of this group alone, among all that the process has had. */
+uint64_t ht_comm_number(const ht_comm *comm);
 const char *ht_comm_transport(const ht_comm *comm); /* "self", "thread", "mpi" */
 
 /* A group of the world, by the world's ranks in the order in which they count there; this rank is among them. It

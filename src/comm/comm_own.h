@@ -52,6 +52,7 @@ struct ht_comm {
     ht_transport *transport; /* of the world, and all its groups */
     char name[HT_COMM_NAME];
     int rank, size, channel;
+    uint64_t number;
     int *ranks;           /* by rank here: that of the world */
     ht_message *messages; /* 2 × size: those of an exchange */
     int64_t *counts;      /* by rank: elements of pieces */

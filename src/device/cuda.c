@@ -85,6 +85,14 @@ static ht_status find_machine(cuda_device *d, int number)
     return cuda_check(d, d->driver->cuDevicePrimaryCtxRetain(&d->context, d->handle), "opening the GPU");
 }
 
+int ht_cuda_device_count(void)
+{
+    const char *reason;
+    const cuda_driver *driver = cuda_driver_open(&reason);
+    int count = 0;
+    return driver && driver->cuInit(0) == 0 && driver->cuDeviceGetCount(&count) == 0 ? count : 0;
+}
+
 static ht_status cuda_open(ht_device **out, ht_context *ctx, int number)
 {
     const char *reason;

@@ -25,6 +25,8 @@ typedef struct ht_cuda_limits {
 } ht_cuda_limits;
 ht_cuda_limits ht_cuda_device_limits(const ht_device *device);
 
+/* GPUs that the driver sees; 0 without one. */
+int ht_cuda_device_count(void);
 /* The model of a device and its driver, as a number. */
 uint64_t ht_cuda_device_hash(const ht_device *device);
 

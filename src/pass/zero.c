@@ -208,8 +208,6 @@ static ht_status check(const ht_graph *g, const ht_pass_env *env)
 {
     const ht_pass_options *options = env->options;
     const ht_zero_options *o = &options->zero;
-    if (o->ranks > 1 && env->target && env->target->device == HT_DEVICE_CUDA)
-        HT_FAIL(g->ctx, HT_ENOTSUP, "several ranks on GPUs are not there yet: train on the processor, or on one rank");
     const ht_offload_options *offload = &options->offload;
     if (o->rank >= o->ranks)
         HT_FAIL(g->ctx, HT_EINVAL, "rank %lld: there are %lld", (long long)o->rank, (long long)o->ranks);

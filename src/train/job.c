@@ -11,6 +11,9 @@
 #include "train/init_from.h"
 #include "train/memory_limit.h"
 #include "train/process_memory.h"
+#include "train/ranks.h"
+
+enum { DEVICE_NAME = 32 };
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
 
@@ -384,17 +387,35 @@ static void say_other_target(const ht_job *job, const ht_run_request *request, c
     ht_text_free(&line);
 }
 
-/* The device that the job names; for "auto" a GPU that can be opened, or else the processor. One that is there and cannot be
- * used is told. */
-static const char *choose_device(ht_job *job)
+/* One for each rank of the machine. */
+static ht_status name_gpu(const ht_job *job, char name[DEVICE_NAME])
 {
-    const char *name = job->train_config->device;
+    int local, ranks, count = ht_cuda_device_count();
+    HT_TRY(ht_ranks_local(job->comm, job->ctx, &local, &ranks));
+    snprintf(name, DEVICE_NAME, "cuda:%d", local);
+    if (count == 0 || ranks <= count) return HT_OK;
+    HT_FAIL(job->ctx, HT_EINVAL, "halftone.device: every rank needs a GPU of its own: %d ranks are here, and %d GPU%s",
+            ranks, count, count == 1 ? "" : "s");
+}
+
+/* For "auto": a GPU that can be opened, or else the processor. One that is there and cannot be used is told. */
+static void choose_by_itself(const ht_job *job, char name[DEVICE_NAME])
+{
     ht_device *device;
-    if (strcmp(name, "auto") != 0) return name;
-    if (job->ranks > 1) return "cpu"; /* GPUs do not exchange yet */
-    if (ht_device_get(&device, job->ctx, "cuda") == HT_OK) return "cuda";
+    ht_status status = job->ranks > 1 ? name_gpu(job, name) : HT_OK;
+    if (status == HT_OK) status = ht_device_get(&device, job->ctx, name);
+    if (status == HT_OK) return;
     ht_note(job->ctx, HT_LOG_INFO, "no GPU: %s", ht_context_message(job->ctx));
-    return "cpu";
+    snprintf(name, DEVICE_NAME, "cpu");
+}
+
+static ht_status choose_device(const ht_job *job, char name[DEVICE_NAME])
+{
+    const char *wanted = job->train_config->device;
+    bool any = strcmp(wanted, "cuda") == 0, automatic = strcmp(wanted, "auto") == 0;
+    snprintf(name, DEVICE_NAME, "%s", automatic ? "cuda" : wanted);
+    if (automatic) choose_by_itself(job, name);
+    return any && job->ranks > 1 ? name_gpu(job, name) : HT_OK;
 }
 
 /* A GPU that is not among those of this machine is a mistake in the job; a job for a machine with GPUs can be planned where
@@ -402,7 +423,8 @@ static const char *choose_device(ht_job *job)
 static ht_status bind_device(ht_job *job, const ht_run_request *request)
 {
     ht_device *device;
-    const char *name = choose_device(job);
+    char name[DEVICE_NAME];
+    HT_TRY(choose_device(job, name));
     HT_TRY(ht_target_bind(job->ctx, &job->target, name));
     ht_device_describe(job->ctx, &job->target);
     if (request->target || ht_device_get(&device, job->ctx, name) != HT_EINVAL) return HT_OK;

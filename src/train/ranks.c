@@ -4,6 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+static uint64_t mix(uint64_t hash, uint64_t more)
+{
+    return (hash ^ more) * 0x9e3779b97f4a7c15u + (hash >> 29);
+}
 
 ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request)
 {
@@ -20,6 +26,41 @@ ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *
     ranks->size = there;
     ranks->host = ht_comm_find_group(request->comm, "host");
     ht_status status = ranks->host ? HT_OK : ht_comm_add_group(&ranks->host, request->comm, ctx, "host", all, there);
+    free(all);
+    return status;
+}
+
+/* The machine, and what its GPUs are narrowed to. */
+static uint64_t hash_place(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char node[256] = "";
+    (void)gethostname(node, sizeof node - 1); /* where it has no name, neither have the others */
+    return mix(ht_hash_text(node), visible ? ht_hash_text(visible) : 0);
+}
+
+ht_status ht_ranks_local(ht_comm *world, ht_context *ctx, int *rank, int *count)
+{
+    ht_comm *host = world ? ht_comm_find_group(world, "host") : NULL;
+    *rank = 0;
+    *count = 1;
+    if (!host) return HT_OK;
+    int size = ht_comm_size(host);
+    uint64_t own = hash_place(), *all = calloc((size_t)size, sizeof *all);
+    if (!all) HT_FAIL(ctx, HT_ENOMEM, "out of memory for ranks");
+    ht_status status = ht_comm_run(host, ctx,
+                                   &(ht_comm_call){.kind = HT_COMM_ALL_GATHER,
+                                                   .dtype = HT_I64,
+                                                   .in = &own,
+                                                   .out = all,
+                                                   .elems = 1,
+                                                   .site = "names of machines"});
+    *count = 0;
+    for (int i = 0; i < size; i++) {
+        if (all[i] != own) continue;
+        *rank += i < ht_comm_rank(host);
+        ++*count;
+    }
     free(all);
     return status;
 }
@@ -72,11 +113,6 @@ ht_status ht_ranks_text(const ht_ranks *ranks, ht_context *ctx, char *text, size
 
 /* ---- agreement ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t more)
-{
-    return (hash ^ more) * 0x9e3779b97f4a7c15u + (hash >> 29);
-}
-
 /* Which collectives every segment has, in which order, and how much each exchanges. */
 static uint64_t hash_collectives(const ht_plan *plan)
 {
@@ -111,6 +147,7 @@ ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job)
         {"data", mix(data->hashes[HT_DATA_TRAIN], data->hashes[HT_DATA_VALIDATION]), job->format->name},
         {"model", job->plan->model_hash, job->model->name},
         {"collectives", hash_collectives(job->plan), NULL},
+        {"device", (uint64_t)job->plan->target.device, ht_device_kind_names[job->plan->target.device]},
         {"instruction set", (uint64_t)job->plan->target.isa, ht_isa_name(job->plan->target.isa)},
     };
     ht_status status = ht_comm_agree(ranks->host, job->ctx, facts, sizeof facts / sizeof facts[0]);

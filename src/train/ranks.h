@@ -12,6 +12,9 @@ typedef struct ht_ranks {
 
 /* The request's world; fails if it is not of as many ranks as the config. */
 ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request);
+/* Of the ranks that see the same GPUs, those of this machine under one CUDA_VISIBLE_DEVICES: which one this is, and how
+ * many they are. All ranks call it. */
+ht_status ht_ranks_local(ht_comm *world, ht_context *ctx, int *rank, int *count);
 ht_status ht_ranks_meet(const ht_ranks *ranks, ht_context *ctx);
 /* True everywhere if it is true anywhere. */
 ht_status ht_ranks_any(const ht_ranks *ranks, ht_context *ctx, bool *flag);

@@ -65,6 +65,29 @@ static void cuda__a_rerun_and_a_resume_have_the_same_bits(void **state)
            0, "same\n");
 }
 
+/* Ranks with a GPU each, in every ZeRO stage: the losses of one processor. */
+static void cuda__ranks_have_the_losses_of_one_processor(void **state)
+{
+    data_case *c = *state;
+    if (!getenv("HALFTONE_EMULATED") && ht_cuda_device_count() < 2) skip();
+    write_job(c);
+    expect(c, "\"$H\" train job.json --set train.batch=4 --device cpu --set train.output=cpu", 0, "step 6 of 6");
+    for (int stage = 0; stage < 4; stage++) {
+        char line[1024];
+        snprintf(line, sizeof line,
+                 "set -e; export HALFTONE_EMULATED_GPUS=2; rm -rf gpu; "
+                 "\"$H\" train job.json --set train.batch=4 --device cuda --ranks 2 --set "
+                 "train.output=gpu --set engine.zero_optimization.stage=%d > log 2>&1; " COMPARE,
+                 stage);
+        expect(c, line, 0, "6 0\n");
+    }
+    expect(
+        c,
+        "\"$H\" train job.json --force --set train.batch=180 --set train.micro_batch=1 --device cuda --ranks 90 --set "
+        "train.output=gpu",
+        2, "every rank needs a GPU of its own: 90 ranks are here, and");
+}
+
 /* What forward keeps is copied to the host and back; on streams of its own, and the same bits. */
 static void cuda__activations_in_host_memory_have_the_same_bits(void **state)
 {
@@ -180,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(cuda__losses_are_those_of_the_cpu),
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
+        CASE(cuda__ranks_have_the_losses_of_one_processor),
         CASE(cuda__activations_in_host_memory_have_the_same_bits),
         CASE(cuda__state_in_host_memory_has_the_losses_of_the_processor),
         CASE(cuda__runs_change_devices_between_starts),

@@ -1,13 +1,15 @@
-/* Collectives in graphs, run by ranks that are threads, each with a context, a plan and a session of its own. */
+/* Collectives in graphs, run by ranks that are threads, each with a context, a plan and a session of its own. With
+ * HALFTONE_TEST_RANKS=cuda each has a GPU of its own, too, and they exchange by NCCL. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
+#include "device/device.h"
 #include "plan/plan.h"
 #include "session_fixture.h"
 
-enum { RANKS = 4, STEPS = 3, ROWS = 256, WIDTH = 64 };
+enum { RANKS = 4, STEPS = 3, ROWS = 256, WIDTH = 64, SKIPPED = 77 };
 
 /* ---- a rank ---- */
 
@@ -25,11 +27,19 @@ typedef struct rank_job {
     bool canaries;
 } rank_job;
 
+static bool on_gpus(void)
+{
+    const char *device = getenv("HALFTONE_TEST_RANKS");
+    return device && strcmp(device, "cuda") == 0;
+}
+
 static ht_status open_session(rank_session *r, const rank_job *job, ht_comm *world)
 {
     ht_plan_opts planning = HT_PLAN_OPTS;
     ht_session_opts opts = HT_SESSION_OPTS;
-    planning.device = job->device;
+    char gpu[16];
+    snprintf(gpu, sizeof gpu, "cuda:%d", world ? ht_comm_rank(world) : 0);
+    planning.device = on_gpus() ? gpu : job->device;
     planning.canaries = job->canaries;
     opts.comm = world;
     HT_TRY(ht_graph_parse(&r->g, r->ctx, "text", job->text, strlen(job->text)));
@@ -148,6 +158,7 @@ static void ranks__overlap_changes_no_bit(void **state)
     context_must(test_ctx, run_ranks(RANKS, 0, 0, overlap_rank, &job));
     assert_memory_not_equal(expected.low[0], expected.low[1], sizeof expected.low[0]);
     check_overlap(NULL, false, 0, 0);
+    if (on_gpus()) return;
     check_overlap(NULL, true, 300, 1);
     check_overlap("fake", false, 0, 2);
     int seeds = getenv("HALFTONE_LONG") ? 30 : 3;
@@ -481,8 +492,59 @@ static void ranks__the_order_of_collectives_is_one_number(void **state)
     assert_true(effects_of(one) == effects_of(later)); /* when a rank waits is its own affair */
 }
 
+/* ---- on GPUs ---- */
+
+/* One GPU is a world of one, and NCCL's smallest. */
+static void ranks__a_gpu_alone_exchanges_with_itself(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (!strstr(cases[i].line, "all_reduce")) continue;
+        collective_case c = cases[i];
+        char line[256];
+        const char *ranks = strstr(c.line, " ranks=2");
+        snprintf(line, sizeof line, "%.*s%s", (int)(ranks ? ranks - c.line : 0), c.line,
+                 ranks ? ranks + strlen(" ranks=2") : c.line);
+        c.line = line;
+        for (int k = 0; k < c.count; k++) c.expected[0][k] = k;
+        context_must(test_ctx, run_ranks(1, 0, 0, case_rank, &c));
+    }
+}
+
+static int gpus(void)
+{
+    ht_device *device;
+    if (ht_device_get(&device, test_ctx, "cuda") != HT_OK) return 0;
+    return ht_cuda_device_count();
+}
+
+static int run_on_gpus(void)
+{
+    const struct CMUnitTest alone[] = {
+        cmocka_unit_test(ranks__a_gpu_alone_exchanges_with_itself),
+    };
+    const struct CMUnitTest several[] = {
+        cmocka_unit_test(ranks__a_gpu_alone_exchanges_with_itself),
+        cmocka_unit_test(ranks__overlap_changes_no_bit),
+        cmocka_unit_test(ranks__every_collective_of_a_graph_exchanges),
+        cmocka_unit_test(ranks__a_value_goes_to_another_rank_and_back),
+        cmocka_unit_test(ranks__gradients_are_those_of_the_sum_of_all_losses),
+    };
+    context_setup(NULL);
+    int count = gpus();
+    context_teardown(NULL);
+    if (count == 0) {
+        printf("1..0 # SKIP there is no GPU\n");
+        return SKIPPED;
+    }
+    if (count >= RANKS) return cmocka_run_group_tests(several, context_setup, context_teardown);
+    printf("# %d of the %d GPUs that ranks need: only a rank alone is tested\n", count, RANKS);
+    return cmocka_run_group_tests(alone, context_setup, context_teardown);
+}
+
 int main(void)
 {
+    if (on_gpus()) return run_on_gpus();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks__overlap_changes_no_bit),
         cmocka_unit_test(ranks__a_workspace_is_kept_until_the_exchange_is_done),

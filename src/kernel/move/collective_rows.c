@@ -4,10 +4,9 @@
  * out, all_gather and reduce_scatter half of it.  Bound: the link. */
 #include <string.h>
 
-#include "comm/comm.h"
-#include "kernel/kernel.h"
+#include "kernel/move/collective_call.h"
 
-static int ranks_of(const ht_call *call)
+int ht_collective_ranks(const ht_call *call)
 {
     return (int)ht_call_int(call, "ranks");
 }
@@ -17,12 +16,7 @@ static int64_t elems_of(const ht_call *call, ht_comm_kind kind)
 {
     if (kind == HT_COMM_REDUCE_SCATTER || kind == HT_COMM_RECV) return ht_type_elems(call->out[0]);
     int64_t elems = ht_type_elems(call->in[0]);
-    return kind == HT_COMM_ALL_TO_ALL ? elems / ranks_of(call) : elems;
-}
-
-static const ht_type *type_of(const ht_call *call)
-{
-    return call->n_in ? call->in[0] : call->out[0];
+    return kind == HT_COMM_ALL_TO_ALL ? elems / ht_collective_ranks(call) : elems;
 }
 
 static ht_comm_reduction reduction_of(const ht_call *call)
@@ -37,6 +31,39 @@ static int peer_of(const ht_call *call, ht_comm_kind kind)
 {
     if (kind == HT_COMM_BROADCAST) return (int)ht_call_int(call, "root");
     return kind == HT_COMM_SEND || kind == HT_COMM_RECV ? (int)ht_call_int(call, "peer") : 0;
+}
+
+ht_comm_call ht_collective_of_call(const ht_call *call, ht_comm_kind kind)
+{
+    return (ht_comm_call){
+        .kind = kind,
+        .dtype = (call->n_in ? call->in[0] : call->out[0])->dtype,
+        .reduction = reduction_of(call),
+        .elems = elems_of(call, kind),
+        .peer = peer_of(call, kind),
+    };
+}
+
+ht_comm_call ht_collective_of_launch(const ht_launch *launch, ht_comm_kind kind)
+{
+    ht_comm_call call = ht_collective_of_call(launch->call, kind);
+    call.in = launch->call->n_in ? launch->in[0] : NULL;
+    call.out = launch->out[0];
+    call.workspace = launch->workspace;
+    call.site = launch->site;
+    return call;
+}
+
+const char *ht_collective_refusal(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return ht_refuse_strided(call);
+}
+
+const char *ht_collective_done_refusal(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    return ht_type_contiguous(call->in[0]) && ht_type_contiguous(call->out[0]) ? NULL : "operands are strided";
 }
 
 /* Without ranks beside this one, as the op's reference: everything is a copy, and nothing comes. */
@@ -55,37 +82,18 @@ static void run_alone(const ht_launch *launch, ht_comm_kind kind)
 
 static ht_status run(const ht_launch *launch, ht_comm_kind kind)
 {
-    const ht_call *call = launch->call;
-    int peer = peer_of(call, kind);
+    ht_comm_call call = ht_collective_of_launch(launch, kind);
     if (kind == HT_COMM_SEND) *(bool *)launch->out[0] = true; /* the token */
-    if (!launch->comm || peer < 0) {
-        run_alone(launch, kind);
-        return HT_OK;
-    }
-    return ht_comm_run(launch->comm, launch->ctx,
-                       &(ht_comm_call){
-                           .kind = kind,
-                           .dtype = type_of(call)->dtype,
-                           .reduction = reduction_of(call),
-                           .in = call->n_in ? launch->in[0] : NULL,
-                           .out = launch->out[0],
-                           .elems = elems_of(call, kind),
-                           .peer = peer,
-                           .workspace = launch->workspace,
-                           .site = launch->site,
-                       });
+    if (launch->comm && call.peer >= 0) return ht_comm_run(launch->comm, launch->ctx, &call);
+    run_alone(launch, kind);
+    return HT_OK;
 }
 
 static int64_t workspace(const ht_call *call, ht_comm_kind kind)
 {
-    if (ranks_of(call) == 1) return 0;
-    return ht_comm_workspace(kind, type_of(call)->dtype, elems_of(call, kind), ranks_of(call));
-}
-
-static const char *can(const ht_call *call, const ht_target *target)
-{
-    (void)target;
-    return ht_refuse_strided(call);
+    ht_comm_call asked = ht_collective_of_call(call, kind);
+    int ranks = ht_collective_ranks(call);
+    return ranks == 1 ? 0 : ht_comm_workspace(kind, asked.dtype, asked.elems, ranks);
 }
 
 static ht_status done_run(const ht_launch *launch)
@@ -93,13 +101,6 @@ static ht_status done_run(const ht_launch *launch)
     size_t bytes = (size_t)ht_type_bytes(launch->call->out[0]);
     if (bytes && launch->out[0] != launch->in[0]) memcpy(launch->out[0], launch->in[0], bytes);
     return HT_OK;
-}
-
-/* Of what the start reads nothing is touched. */
-static const char *done_can(const ht_call *call, const ht_target *target)
-{
-    (void)target;
-    return ht_type_contiguous(call->in[0]) && ht_type_contiguous(call->out[0]) ? NULL : "operands are strided";
 }
 
 #define ROWS(op_, kind_)                                                                                               \
@@ -116,14 +117,14 @@ static const char *done_can(const ht_call *call, const ht_target *target)
                                                .op = #op_ "_start",                                                    \
                                                .name = #op_ "_start",                                                  \
                                                .isa = HT_ISA_PORTABLE,                                                 \
-                                               .can = can,                                                             \
+                                               .can = ht_collective_refusal,                                           \
                                                .workspace = workspace_##op_,                                           \
                                                .run = run_##op_};                                                      \
     const ht_kernel ht_kernel_##op_##_done = {.size = sizeof(ht_kernel),                                               \
                                               .op = #op_ "_done",                                                      \
                                               .name = #op_ "_done",                                                    \
                                               .isa = HT_ISA_PORTABLE,                                                  \
-                                              .can = done_can,                                                         \
+                                              .can = ht_collective_done_refusal,                                       \
                                               .run = done_run};
 
 ROWS(all_reduce, HT_COMM_ALL_REDUCE)
