@@ -41,4 +41,8 @@ emulated_library(libcublasLt 13 ${CMAKE_BINARY_DIR}/emulated_nothing.c)
 emulated_library(libcudnn 9 ${CMAKE_BINARY_DIR}/emulated_nothing.c)
 emulated_library(libnccl 2 ${emulator_dir}/emulated_nccl.c)
 emulated_library(libnvrtc 13 ${emulator_dir}/emulated_nvrtc.c ${CMAKE_BINARY_DIR}/emulation_text.c)
+# For tests that ask for it: a cublasLt, in a folder of its own.
+emulated_library(libcublasLt_products 13 ${emulator_dir}/emulated_cublaslt.c)
+set_target_properties(emulated_libcublasLt_products PROPERTIES
+    OUTPUT_NAME libcublasLt LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulator/products)
 set(emulated_libraries emulated_libcuda emulated_libnvrtc emulated_libnccl emulated_libcublasLt emulated_libcudnn)

@@ -70,6 +70,13 @@ foreach(name test_cuda_channels test_cuda_ops test_cuda_lstm test_cuda_ranks tes
     endif()
 endforeach()
 
+if(TARGET emulated_libcuda)
+    add_dependencies(test_cuda_products ${emulated_libraries} emulated_libcublasLt_products)
+    set_property(TEST test_cuda_products APPEND PROPERTY ENVIRONMENT HALFTONE_EMULATED=1
+        LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/emulator/products:${CMAKE_BINARY_DIR}/emulator
+        XDG_CACHE_HOME=${CMAKE_SOURCE_DIR}/build/emulated-kernels)
+endif()
+
 foreach(source ${fuzz_sources})
     cmake_path(GET source STEM name)
     string(REGEX REPLACE "^fuzz_" "" corpus ${name})

@@ -73,7 +73,8 @@ typedef struct ht_train_config {
     bool half_gradients, half_moments; /* accumulators and the optimiser's state are half, too */
     const char *device;                /* "auto", "cpu", "fake", "cuda", "cuda:1" */
     bool cuda_graphs;                  /* a GPU gets a step as one command */
-    bool deterministic, tf32;          /* false: sums on a GPU may have any order; products of f32 there as tf32 */
+    bool deterministic;                /* false: sums on a GPU may have any order */
+    bool tf32, tf32_parts;             /* products of f32 on a GPU as tf32, in two parts each */
     const char *disk_folder;           /* for what lies in @disk; NULL: none is given */
     ht_disk_opts disk;                 /* DeepSpeed's block "aio", and keys of our own */
     const char *residual;              /* "half", "f32" */

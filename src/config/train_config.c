@@ -102,6 +102,7 @@ static void fill_precision(ht_config *c)
     r->cuda_graphs = ht_field_bool(halftone, "cuda_graphs");
     r->deterministic = ht_field_bool(halftone, "deterministic");
     r->tf32 = ht_field_bool(halftone, "tf32");
+    r->tf32_parts = ht_field_bool(halftone, "tf32_parts");
     r->residual = ht_field_text(halftone, "residual");
     r->fp32_ops = joined(c, halftone, "fp32_ops");
     r->half_ops = joined(c, halftone, "half_ops");

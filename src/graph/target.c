@@ -12,7 +12,7 @@ enum { MAX_THREADS = 1 << 16, DEVICE_DIGITS = 3 };
 
 const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT] = {"cpu", "fake", "cuda"};
 const char *const ht_library_names[HT_LIBRARY_COUNT] = {"cublaslt", "cudnn"};
-const char *const ht_liberty_names[HT_LIBERTY_COUNT] = {"tf32", "any_order"};
+const char *const ht_liberty_names[HT_LIBERTY_COUNT] = {"tf32", "any_order", "tf32_parts"};
 
 void ht_target_here(ht_context *ctx, ht_target *out)
 {

@@ -13,8 +13,8 @@ typedef enum ht_library { HT_LIBRARY_CUBLASLT, HT_LIBRARY_CUDNN, HT_LIBRARY_COUN
 extern const char *const ht_library_names[HT_LIBRARY_COUNT];
 
 /* What rows may do only where somebody asks for it, since it costs accuracy or the same bits on every run: products of
- * f32 with the 10 bits of tf32; sums in whichever order they come. */
-typedef enum ht_liberty { HT_LIBERTY_TF32, HT_LIBERTY_ANY_ORDER, HT_LIBERTY_COUNT } ht_liberty;
+ * f32 with the 10 bits of tf32, or with the bits of two of them; sums in whichever order they come. */
+typedef enum ht_liberty { HT_LIBERTY_TF32, HT_LIBERTY_ANY_ORDER, HT_LIBERTY_TF32_PARTS, HT_LIBERTY_COUNT } ht_liberty;
 extern const char *const ht_liberty_names[HT_LIBERTY_COUNT];
 
 typedef struct ht_target {

@@ -467,6 +467,7 @@ static ht_status choose_target(ht_job *job, const ht_run_request *request, const
     HT_TRY(choose_machine(job, request, recorded));
     job->target.liberties = 0;
     if (job->train_config->tf32) job->target.liberties |= 1u << HT_LIBERTY_TF32;
+    if (job->train_config->tf32_parts) job->target.liberties |= 1u << HT_LIBERTY_TF32_PARTS;
     if (!job->train_config->deterministic) job->target.liberties |= 1u << HT_LIBERTY_ANY_ORDER;
     return HT_OK;
 }

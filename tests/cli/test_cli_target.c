@@ -100,6 +100,11 @@ static void explain__plans_with_the_liberties_of_the_job(void **state)
            "' matmul_cublaslt.cuda'",
            1, "0\n");
     expect(c,
+           "for f in false true; do \"$H\" explain job.json --target gpu.json --set train.precision=fp32 --set "
+           "model.n_embd=1024 --set train.batch=64 --set data.length=64 --set halftone.tf32_parts=$f | grep -c "
+           "matmul_parts; done",
+           0, "0\n");
+    expect(c,
            "for f in true false; do \"$H\" explain job.json --target gpu.json --set data.length=64 --set "
            "halftone.deterministic=$f | grep -c any_order; done",
            0, "0\n1\n");

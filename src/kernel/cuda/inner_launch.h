@@ -4,7 +4,7 @@
 
 #include "kernel/cuda/cuda.h"
 
-enum { HT_INNER_OPERANDS = 3, HT_INNER_ATTRS = 4 };
+enum { HT_INNER_OPERANDS = 4, HT_INNER_ATTRS = 4 };
 
 /* Filled in before ht_inner_prepare: the row, types and addresses of the operands, inputs first, and all attributes that
  * the row reads. It stays where it is until it is released. */
