@@ -1,6 +1,6 @@
 /* round_stochastic: stochastic rounding of x to a narrower type, to one of its two neighbours there, each with the
- * probability that makes y equal x on average. Element i draws number i of the stream (seed, step, site), as dropout
- * does; values that the type holds exactly are unchanged. Values beyond the largest number, infinities and NaN are
+ * probability that makes y equal x on average. Element i draws number first + i of the stream (seed, step, site), so that
+ * a part of a tensor draws what the whole would there; values that the type holds exactly are unchanged. Values beyond the largest number, infinities and NaN are
  * converted as by rounding to nearest. */
 #include "op/op.h"
 
@@ -11,6 +11,8 @@ static ht_status round_infer(ht_context *ctx, const ht_call *call, ht_type *out)
     for (size_t i = 1; i < 3; i++)
         if (call->in[i]->dtype != HT_I64 || call->in[i]->rank != 0)
             HT_FAIL(ctx, HT_EDTYPE, "%s is %s, not i64[]", i == 1 ? "seed" : "step", ht_type_str(call->in[i], &a));
+    if (ht_call_int(call, "first") < 0)
+        HT_FAIL(ctx, HT_EINVAL, "first is %lld: negative", (long long)ht_call_int(call, "first"));
     if (!*ht_call_text(call, "site")) HT_FAIL(ctx, HT_EINVAL, "the site has no name");
     if (out[0].dtype != HT_F16 && out[0].dtype != HT_BF16)
         HT_FAIL(ctx, HT_EDTYPE, "the result is %s, not f16 or bf16", ht_dtype_name(out[0].dtype));
@@ -39,17 +41,18 @@ static void round_ref(const ht_call *call, const double *const *in, double *cons
         .step = (uint64_t)(int64_t)in[2][0],
         .site = ht_hash_text(ht_call_text(call, "site")),
     };
+    uint64_t first = (uint64_t)ht_call_int(call, "first");
     for (int64_t i = 0; i < ht_type_elems(call->out[0]); i++) {
         double x = in[0][i];
         out[0][i] = x;
         if (!(fabs(x) <= largest)) continue;
         double step = step_at(dtype, x), steps = fabs(x) / step, below = floor(steps);
-        bool up = ht_stream_uniform(&stream, (uint64_t)i) < steps - below;
+        bool up = ht_stream_uniform(&stream, first + (uint64_t)i) < steps - below;
         out[0][i] = copysign((below + up) * step, x);
     }
 }
 
-static const ht_attr_def round_attrs[] = {HT_DEF_REQUIRED("site", HT_ATTR_TEXT), HT_DEF_END};
+static const ht_attr_def round_attrs[] = {HT_DEF_REQUIRED("site", HT_ATTR_TEXT), HT_DEF_INT("first", 0), HT_DEF_END};
 
 #define STREAM "i64[] 0..9, i64[] 0..99"
 static const char *const round_samples[] = {
@@ -60,6 +63,7 @@ static const char *const round_samples[] = {
     "(f64[2,3,7] -70000..70000, " STREAM ") -> f16[2,3,7] site=\"b\"",
     "(f32[130] -3e-6..3e-6, " STREAM ") -> f16[130] site=\"b\"",
     "(bf16[9], " STREAM ") -> bf16[9] site=\"b\"",
+    "(f32[70], " STREAM ") -> bf16[70] site=\"b\" first=5000000003",
     "(f32[3,4001] -0.1..0.1, " STREAM ") -> bf16[3,4001] site=\"c\"",
     NULL,
 };

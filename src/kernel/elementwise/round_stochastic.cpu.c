@@ -1,4 +1,4 @@
-/* y[i] = x[i] rounded to the neighbour below or above in size, above where number i of the stream is less than what x[i]
+/* y[i] = x[i] rounded to the neighbour below or above in size, above where number first + i of the stream is less than what x[i]
  * is beyond the one below, in steps.  x: any float.  y: f16, bf16.
  * Numerics: f64, exact; the comparison is exact.  Threads and neighbours: kernel/elementwise/fused.h.  Traffic: one read, one write.
  * Bound: compute (Philox). */
@@ -11,6 +11,7 @@ enum { CHUNK = 256 };
 
 typedef struct rounding {
     ht_stream stream;
+    int64_t first;      /* number of the stream */
     int digits, lowest; /* of the result: bits of a significand, exponent of the smallest normal number */
     double largest;
 } rounding;
@@ -45,7 +46,7 @@ static void round_span(const ht_span_args *s)
     for (int64_t at = 0; at < s->n; at += CHUNK) {
         int64_t n = ht_min_i64(CHUNK, s->n - at);
         ht_load(x, s->in[0], s->call->in[0]->dtype, at, n);
-        uint64_t index = (uint64_t)(s->first + at);
+        uint64_t index = (uint64_t)(job->first + s->first + at);
         for (int64_t done = 0; done < n;) {
             ht_philox block = ht_stream_block(&job->stream, index / 4);
             for (uint64_t lane = index % 4; lane < 4 && done < n; lane++, index++, done++)
@@ -62,6 +63,7 @@ static void round_begin(const ht_span_args *whole, void *constants)
     bool f16 = call->out[0]->dtype == HT_F16;
     rounding job = {
         .stream = {(uint64_t)*seed, (uint64_t)*step, ht_hash_text(ht_call_text(call, "site"))},
+        .first = ht_call_int(call, "first"),
         .digits = f16 ? 11 : 8,
         .lowest = f16 ? -14 : -126,
         .largest = f16 ? 65504 : 0x1.fep127,

@@ -12,8 +12,9 @@ static void write_rounding(ht_cuda_step *s)
     ht_text_add(s->shared, "__shared__ uint64_t key%d;\n    ", s->number);
     ht_text_add(s->once, "key%d = random_key((uint64_t)%s, %" PRIu64 "ull);\n        ", s->number, s->in[1],
                 ht_hash_text(ht_call_text(s->call, "site")));
-    ht_text_add(s->each, "%s = round_stochastic<%d, %d>(%s, %a, random_word(key%d, (uint64_t)%s, i));", s->out[0],
-                f16 ? 11 : 8, f16 ? -14 : -126, s->in[0], f16 ? 65504 : 0x1.fep127, s->number, s->in[2]);
+    ht_text_add(s->each, "%s = round_stochastic<%d, %d>(%s, %a, random_word(key%d, (uint64_t)%s, %" PRId64 "ll + i));",
+                s->out[0], f16 ? 11 : 8, f16 ? -14 : -126, s->in[0], f16 ? 65504 : 0x1.fep127, s->number, s->in[2],
+                ht_call_int(s->call, "first"));
 }
 
 HT_CUDA_ELEMENTWISE_KERNEL(round_stochastic, write_rounding)
