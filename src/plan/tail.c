@@ -117,18 +117,25 @@ static bool writes_output(const ht_instr *instr)
     return false;
 }
 
+static bool exchanges(const ht_instr *instr)
+{
+    const ht_op *op = instr->call->op;
+    return (op->flags | (op->start ? op->start->flags : 0)) & HT_OP_COLLECTIVE;
+}
+
 /* From the first wait for a disk on that comes behind the outputs (a norm of gradients on the disk is one, and is asked
- * for), if the segment writes there, too. Inputs may change once the segment was run. */
+ * for) and behind collectives, whose order must not follow from the disk's pace, if the segment writes there, too. Inputs
+ * may change once the segment was run. */
 static size_t find_tail(const ht_plan_segment *s)
 {
     size_t tail = s->instr_count;
-    bool writes = false, outputs = false;
+    bool writes = false, stays = false;
     for (size_t i = s->instr_count; i-- > 0;) {
         const ht_instr *instr = &s->instrs[i];
         if (reads_input(instr)) return s->instr_count;
         writes |= writes_disk(instr);
-        outputs |= writes_output(instr);
-        if (!outputs && instr->wait && s->instrs[instr->wait - 1].space == HT_SPACE_DISK) tail = i;
+        stays |= writes_output(instr) || exchanges(instr);
+        if (!stays && instr->wait && s->instrs[instr->wait - 1].space == HT_SPACE_DISK) tail = i;
     }
     return writes ? tail : s->instr_count;
 }
