@@ -289,6 +289,12 @@ void ht_comm_free(ht_comm *world)
     transport->class->close(transport, failed);
 }
 
+void ht_comm_watch_stop(ht_comm *comm, const volatile sig_atomic_t *stop, double seconds)
+{
+    comm->transport->stop = stop;
+    comm->transport->stop_s = seconds;
+}
+
 void ht_comm_abort(ht_comm *comm, const char *reason)
 {
     comm->transport->class->end_all(comm->transport, reason);

@@ -5,6 +5,8 @@
 #ifndef HT_COMM_H
 #define HT_COMM_H
 
+#include <signal.h>
+
 #include "base/base.h"
 
 typedef struct ht_comm ht_comm;
@@ -36,6 +38,10 @@ void ht_comm_free(ht_comm *world);
 /* This rank cannot go on: the others end, too, with its number and the reason. Over MPI this ends the processes of the
  * job, also the caller's. */
 void ht_comm_abort(ht_comm *comm, const char *reason);
+
+/* Once *stop is not 0, a call of this process waits for others at most `seconds` longer: who is asked to stop has little
+ * time, and a peer may be dead. NULL: as long as ever. Not while a call is under way. Ranks that are processes only. */
+void ht_comm_watch_stop(ht_comm *comm, const volatile sig_atomic_t *stop, double seconds);
 
 /* ---- calls ---- */
 

@@ -129,7 +129,7 @@ static void add_reports(const mpi_transport *t, ht_text *text)
     }
 }
 
-static ht_status tell_timeout(mpi_transport *t, const ht_exchange *e)
+static ht_status tell_timeout(mpi_transport *t, const ht_exchange *e, bool stopping)
 {
     ht_text text = {0};
     pthread_mutex_lock(&t->note_lock);
@@ -141,7 +141,8 @@ static ht_status tell_timeout(mpi_transport *t, const ht_exchange *e)
     free(t->reports);
     t->reports = NULL;
     pthread_mutex_unlock(&t->note_lock);
-    ht_fail(e->reason, HT_ERANK, "timeout after %g s in %s: %.800s", t->timeout_s, e->call,
+    ht_fail(e->reason, HT_ERANK, "%s %g s in %s: %.800s", stopping ? "asked to stop, waited" : "timeout after",
+            stopping ? t->base.stop_s : t->timeout_s, e->call,
             text.data ? text.data : "out of memory to ask the other ranks");
     ht_text_free(&text);
     return HT_ERANK;
@@ -193,13 +194,18 @@ static ht_status poll_all(mpi_transport *t, ht_exchange *e, size_t *left)
 static ht_status await_all(mpi_transport *t, ht_exchange *e)
 {
     double until = now() + t->timeout_s;
+    bool stopping = false;
     for (int64_t polls = 0;; polls++) {
         size_t left;
         HT_TRY(poll_all(t, e, &left));
         if (!left) return HT_OK;
         if (polls % POLLS_PER_NOTE == POLLS_PER_NOTE - 1) {
             answer_notes(t);
-            if (now() > until) return tell_timeout(t, e);
+            if (!stopping && t->base.stop && *t->base.stop && now() + t->base.stop_s < until) {
+                until = now() + t->base.stop_s;
+                stopping = true;
+            }
+            if (now() > until) return tell_timeout(t, e, stopping);
         }
         give_way(polls);
     }
@@ -331,7 +337,7 @@ ht_status ht_comm_open_mpi(ht_comm **out, ht_context *ctx, const char *flavour, 
         free(t);
         HT_FAIL(ctx, HT_ENOTSUP, "MPI cannot be used: %s", refusal);
     }
-    t->base = (ht_transport){&mpi_class, shim->rank(t->world), shim->size(t->world)};
+    t->base = (ht_transport){.class = &mpi_class, .rank = shim->rank(t->world), .size = shim->size(t->world)};
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->note_lock, NULL);
     snprintf(t->call, sizeof t->call, "the start");

@@ -31,6 +31,6 @@ ht_status ht_comm_open_self(ht_comm **out, ht_context *ctx)
     ht_transport *transport = calloc(1, sizeof *transport);
     *out = NULL;
     if (!transport) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a world of ranks");
-    *transport = (ht_transport){&self_class, 0, 1};
+    *transport = (ht_transport){.class = &self_class, .rank = 0, .size = 1};
     return ht_comm_create_world(out, ctx, transport);
 }

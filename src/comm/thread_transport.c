@@ -345,7 +345,7 @@ ht_status ht_comm_open_thread(ht_comm **out, ht_context *ctx, ht_thread_ranks *r
     thread_transport *t = calloc(1, sizeof *t);
     *out = NULL;
     if (!t) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a world of ranks");
-    t->base = (ht_transport){&thread_class, rank, ranks->size};
+    t->base = (ht_transport){.class = &thread_class, .rank = rank, .size = ranks->size};
     t->ranks = ranks;
     return ht_comm_create_world(out, ctx, &t->base);
 }
