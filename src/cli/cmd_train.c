@@ -292,8 +292,6 @@ static int train_on_ranks(train_job *job, ht_context *ctx)
     int64_t size;
     int end = cli_ranks_find(ctx, "train", job->ranks, &launcher, &size);
     if (end != CLI_DONE) return end;
-    if (size > 1 && job->numerics)
-        return cli_fail(CLI_WRONG, "train: --numerics looks into the steps of one rank, not of %" PRId64, size);
     job->job_options.request.ranks = size;
     end = read_config(job, ctx, launcher.name && launcher.rank > 0, &config);
     job->config = config;
@@ -334,7 +332,7 @@ static const cli_option options[] = {
      .help =
          "every N steps (100), and in the first and the last, how large gradients are and what f16 would make of them: "
          "numerics.jsonl and numerics.html in the folder, a table at the end; the training is the same bit for bit, "
-         "and takes about twice the memory",
+         "and takes about twice the memory; of several ranks, the gradients of the first",
      .bare = "100", .least = 1, .most = 1e9},
     {0},
 };

@@ -91,17 +91,6 @@ static void find_carried(cutter *c)
     }
 }
 
-/* Each rank would have rows of its own, and a snapshot those of one of them. */
-static void refuse_carried(const cutter *c)
-{
-    for (size_t i = 0; i < c->value_count; i++)
-        if (c->rows[i])
-            ht_graph_fail(
-                c->g, HT_ENOTSUP,
-                "the state '%s' goes from batch to batch: it is not divided among ranks yet; train on one rank",
-                c->g->values[i].name);
-}
-
 static void grow_carried(const cutter *c)
 {
     for (size_t i = 0; i < c->value_count; i++) {
@@ -157,14 +146,13 @@ static ht_status cut_segment(cutter *c, uint32_t segment)
 static ht_status micro_batches_run(ht_graph *g, const ht_pass_env *env)
 {
     HT_TRY(ht_autodiff_check(g->ctx, &env->options->train));
-    int64_t ranks = env->options->zero.ranks, micros = env->options->train.accumulate * ranks;
+    int64_t micros = env->options->train.accumulate * env->options->zero.ranks;
     if (micros == 1 || g->segment_count == 0) return HT_OK;
     cutter c = {.g = g, .micros = micros, .value_count = g->value_count};
     c.hashes = ht_value_hashes(g, 0);
     c.rows = calloc(g->value_count, sizeof *c.rows);
     if (c.hashes && c.rows) {
         find_carried(&c);
-        if (ranks > 1) refuse_carried(&c);
         grow_carried(&c);
         for (uint32_t s = 0; s < g->segment_count && g->status == HT_OK; s++) cut_segment(&c, s);
     } else {

@@ -59,9 +59,13 @@ static bool moves(const mover *m, ht_val v)
     return v.id < m->known && m->units.goes[v.id] != HT_SPACE_MAIN;
 }
 
+/* Of the model: what it reads is copied in main, or on its way when it is needed. */
 static bool is_outside(const ht_segment *s)
 {
-    return strcmp(s->name, "update") != 0 && strcmp(s->name, "init") != 0 && strcmp(s->name, "derive") != 0;
+    static const char *const others[] = {"update", "init", "derive", "exchange", "gather"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(s->name, others[i]) == 0) return false;
+    return true;
 }
 
 /* Of a state that the model reads: fetched, or a copy in main. */
@@ -406,7 +410,7 @@ static void keep_others(mover *m, others which)
     for (size_t i = 0; i < m->rw.count; i++) {
         uint32_t id = m->rw.old[i];
         const ht_node *n = &m->g->nodes[id];
-        others kind = !(n->op->flags & HT_OP_EFFECT) ? OTHER_VALUES : stores_late(m, n) ? LATE_EFFECTS : OTHER_EFFECTS;
+        others kind = n->op != &ht_op_store ? OTHER_VALUES : stores_late(m, n) ? LATE_EFFECTS : OTHER_EFFECTS;
         if (!m->units.of_node[id] && kind == which) place_other(m, id);
     }
 }
@@ -473,7 +477,11 @@ static void rewrite_node(mover *m, uint32_t id, bool outside)
         ht_val v = ht_node_in(g, &n, i);
         ht_space space = stores ? ht_type_of(g, ht_node_in(g, &n, 0))->space : HT_SPACE_MAIN;
         if (moves(m, v) && outside && (m->fetched[v.id] || m->added[v.id])) continue;
-        if (moves(m, v)) v = outside ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
+        const ht_node *start = i > 0 ? ht_start_of(g, &n) : NULL; /* a pair names one operand */
+        if (moves(m, v) && start)
+            v = ht_node_in(g, start, 0);
+        else if (moves(m, v))
+            v = outside ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
         if (stores && moves(m, ht_node_in(g, &n, 0))) v = ht_to_space(g, v, space);
         g->operands[n.in + i] = v;
     }

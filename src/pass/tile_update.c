@@ -203,12 +203,11 @@ static void cut_norm(tiler *t, uint32_t id)
 
 /* ---- the segment ---- */
 
-static void keep_others(tiler *t, bool effects)
+static void keep_others(tiler *t, bool stores)
 {
     for (size_t i = 0; i < t->rw.count; i++) {
         const ht_node *n = &t->g->nodes[t->rw.old[i]];
-        bool effect = n->op->flags & HT_OP_EFFECT;
-        if (t->units->of_node[t->rw.old[i]] || effect != effects) continue;
+        if (t->units->of_node[t->rw.old[i]] || (n->op == &ht_op_store) != stores) continue;
         if (sums_gradients(t, n))
             cut_norm(t, t->rw.old[i]);
         else

@@ -238,9 +238,8 @@ ht_val ht_repeat(ht_rewrite *rw, const ht_node *n, int64_t count)
 {
     ht_graph *g = rw->g;
     const ht_node like = *n; /* the builder may move the graph's */
-    ht_type want = *ht_type_of(g, ht_node_out(&like, 0));
-    want.dim[0] = count;
-    ht_type_row_major(&want);
+    ht_type want = ht_type_make(ht_type_of(g, ht_node_out(&like, 0))->dtype, 1, &count);
+    want.space = ht_type_of(g, ht_node_out(&like, 0))->space;
     ht_val in = like.n_in ? ht_rewrite_map(rw, ht_node_in(g, &like, 0)) : HT_NONE, out = HT_NONE;
     ht_emit(g, like.op, like.n_in, &in, ht_op_attr_count(like.op), like.attr, &want, &out);
     return out;

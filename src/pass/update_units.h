@@ -5,8 +5,8 @@
 #include "pass/pass.h"
 
 /* A unit is a connected part of the update: the update of a flat group, of a tile of one, or of a tensor. Nodes outside
- * of units read nothing that units make, so the order of the segment can be: all that has no effect, the units one after the
- * other, other effects. */
+ * of units read nothing that units make, so the order of the segment can be: all but stores, the units one after the other,
+ * other stores. */
 typedef struct ht_update_units {
     uint32_t segment;
     ht_space *goes;    /* by value id: where a state goes, and views of it; MAIN: it stays where it is */

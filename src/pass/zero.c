@@ -6,6 +6,8 @@
  *      the losses and counts of the step's micro-batches, for its record (step_loss_sum, step_count);
  *      with a loss scale, who overflowed (step_bad_rank);
  *      running statistics of the micro-batches, which become their mean.
+ * The largest magnitudes of tensors in f8 become those over all ranks, and of state that goes from batch to batch each rank
+ * receives the rows of the others, so that scales agree and a snapshot of one rank is that of all.
  * All ranks receive the same bits, so that the update, which is as that of one rank, finds the same norm, clips and skips
  * alike, and leaves the same parameters everywhere. */
 #include "pass/zero.h"
@@ -14,6 +16,7 @@
 #include <string.h>
 
 #include "pass/train_options.h"
+#include "pass/update_units.h"
 
 bool ht_is_micro_first(const ht_segment *s)
 {
@@ -27,7 +30,7 @@ bool ht_is_micro(const ht_segment *s)
 
 bool ht_is_of_model(const ht_segment *s)
 {
-    static const char *const others[] = {"update", "init", "derive", "exchange"};
+    static const char *const others[] = {"update", "init", "derive", "exchange", "gather"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(s->name, others[i]) == 0) return false;
     return true;
@@ -67,6 +70,7 @@ static void sum_gradients(const ht_zero *z)
         ht_val flat = g->states[i].value;
         if (!is_flat_gradient(g, &g->states[i])) continue;
         int64_t elems = ht_type_elems(ht_type_of(g, flat)), bucket = z->options->reduce_bucket, index = 0;
+        if (z->late && bucket > HT_ZERO_LATE_BUCKET) bucket = HT_ZERO_LATE_BUCKET;
         if (elems <= bucket || ht_type_of(g, flat)->rank != 1) {
             sum_in_place(z, flat);
             continue;
@@ -186,22 +190,66 @@ static void average_statistics(const ht_zero *z)
     }
 }
 
+/* ---- state of the micro-batches ---- */
+
+/* Magnitudes of tensors in f8, of which the scales of the next step follow. */
+static void share_magnitudes(const ht_zero *z)
+{
+    ht_graph *g = z->g;
+    for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
+        ht_val state = g->states[i].value;
+        const char *name = ht_value_of(g, state)->name, *last = strrchr(name, '.');
+        bool flat = g->states[i].heading == HT_HEADING_SCALES && !ht_value_of(g, state)->base.id;
+        if (!flat || !last || strcmp(last, ".amax") != 0) continue;
+        ht_store(g, state, ht_all_reduce(g, state, z->ranks, "max"));
+    }
+}
+
+/* Micro-batches go to ranks in turn, so the rows of rank r are every ranks-th part from the r-th on. */
+static void share_rows(const ht_zero *z, int64_t accumulate)
+{
+    ht_graph *g = z->g;
+    int64_t ranks = z->options->ranks;
+    for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
+        ht_val state = g->states[i].value;
+        const ht_type type = *ht_type_of(g, state);
+        bool carried = strncmp(ht_value_of(g, state)->name, "carry.", 6) == 0 && type.rank > 0;
+        if (!carried || !is_stored_by_micro(g, state) || ht_type_elems(&type) == 0) continue;
+        int64_t part = ht_type_elems(&type) / (accumulate * ranks);
+        ht_val all = ht_reshape(g, state, 3, (int64_t[]){accumulate, ranks, part});
+        ht_val own = ht_slice_axis(g, all, 1, z->options->rank, 1);
+        own = ht_reshape(g, own, 1, (int64_t[]){accumulate * part});
+        all = ht_reshape(g, ht_all_gather(g, own, z->ranks), 3, (int64_t[]){ranks, accumulate, part});
+        all = ht_permute(g, all, 3, (int64_t[]){1, 0, 2});
+        ht_store(g, state, ht_reshape(g, all, type.rank, type.dim));
+    }
+}
+
 /* ---- the pass ---- */
 
-/* Programs call the exchange before the update. */
-static void call_exchange(ht_graph *g, uint32_t exchange)
+/* Programs call the segment before the update, or behind it. */
+static void call_beside_update(ht_graph *g, uint32_t segment, bool behind)
 {
     int update = ht_segment_find(g, "update");
     for (size_t i = 0; i < g->program_count && g->status == HT_OK; i++) {
         size_t count = g->programs[i].call_count, at = 0;
         while (at < count && (int)g->programs[i].calls[at].segment != update) at++;
         if (at == count) continue;
-        ht_graph_add_program_call(g, g->programs[i].name, (ht_program_call){.segment = exchange, .times = 1});
+        at += behind;
+        ht_graph_add_program_call(g, g->programs[i].name, (ht_program_call){.segment = segment, .times = 1});
         if (g->status != HT_OK) return;
         ht_program_call *calls = g->programs[i].calls, added = calls[count];
         memmove(calls + at + 1, calls + at, (count - at) * sizeof *calls);
         calls[at] = added;
     }
+}
+
+/* Is state of the update in another place than main? */
+static bool is_offloading(const ht_pass_env *env)
+{
+    const ht_offload_options *o = &env->options->offload;
+    return ht_offload_space(env, o->optimizer) != HT_SPACE_MAIN || ht_offload_space(env, o->params) != HT_SPACE_MAIN ||
+           ht_offload_space(env, o->gradients) != HT_SPACE_MAIN;
 }
 
 static ht_status check(const ht_graph *g, const ht_pass_env *env)
@@ -211,11 +259,13 @@ static ht_status check(const ht_graph *g, const ht_pass_env *env)
     const ht_offload_options *offload = &options->offload;
     if (o->rank >= o->ranks)
         HT_FAIL(g->ctx, HT_EINVAL, "rank %lld: there are %lld", (long long)o->rank, (long long)o->ranks);
-    if (options->precision.fp8 != HT_FP8_OFF)
-        HT_FAIL(g->ctx, HT_ENOTSUP, "fp8 on several ranks is not there yet: its scales would differ between them");
-    if (o->stage > 0 && (offload->optimizer != HT_SPACE_MAIN || offload->params != HT_SPACE_MAIN))
-        HT_FAIL(g->ctx, HT_ENOTSUP, "zero: stage %lld with an offload on several ranks is not there yet; stage 0 is",
+    if (o->ranks > 1 && o->stage > 0 && options->precision.fp8 != HT_FP8_OFF && is_offloading(env))
+        HT_FAIL(g->ctx, HT_ENOTSUP, "zero: stage %lld with fp8 and an offload is not there yet; with one of them it is",
                 (long long)o->stage);
+    if (o->ranks > 1 && o->stage > 0 && offload->optimizer != HT_SPACE_MAIN && offload->ratio < 1)
+        HT_FAIL(g->ctx, HT_ENOTSUP,
+                "zero: stage %lld with offload_optimizer.ratio %g is not there yet: with a ratio of 1 it is",
+                (long long)o->stage, offload->ratio);
     return HT_OK;
 }
 
@@ -243,15 +293,23 @@ static ht_status exchange(ht_zero *z, const ht_pass_options *options)
     if (stage == 0) sum_gradients(z);
     if (stage == 1) ht_zero_scatter_gradients(z);
     average_statistics(z);
+    share_magnitudes(z);
+    share_rows(z, options->train.accumulate);
     sum_losses(z, segment);
-    call_exchange(g, segment);
+    call_beside_update(g, segment, false);
+    if (stage == 0 || !z->late) return g->status;
+    uint32_t gather = g->segment = ht_graph_add_segment(g, "gather");
+    HT_TRY(g->status);
+    HT_TRY(ht_zero_gather_late(z));
+    call_beside_update(g, gather, true);
     return g->status;
 }
 
 static ht_status zero_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_zero_options *o = &env->options->zero;
-    ht_zero z = {.g = g, .options = o, .ranks = {"world", o->ranks}};
+    ht_zero z = {.g = g, .options = o, .ranks = {"world", o->ranks}, .late = is_offloading(env)};
+    z.alone = env->options->precision.fp8 != HT_FP8_OFF;
     HT_TRY(check(g, env));
     if (o->ranks == 1 || ht_segment_find(g, "update") < 0) return HT_OK;
     uint32_t resume = g->segment;

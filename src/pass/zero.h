@@ -29,7 +29,11 @@ typedef struct ht_zero_member {
     size_t bucket;
 } ht_zero_member;
 
-enum { HT_ZERO_MOMENTS = 4 };
+enum {
+    HT_ZERO_MOMENTS = 4,
+    HT_ZERO_ALIGN = 16,           /* elements between starts: as in flat groups */
+    HT_ZERO_LATE_BUCKET = 1 << 24 /* elements, with an offload: what is exchanged is in memory beside the state */
+};
 
 /* A flat group. Its states as the optimizer made them, and those beside them that hold some of its buckets now. */
 typedef struct ht_zero_group {
@@ -39,11 +43,18 @@ typedef struct ht_zero_group {
     ht_val whole; /* parameters that are whole; none: they are all, or there are none, and `param` has the others */
     ht_val half_parts;            /* copies in pieces; none: there are none */
     bool copies_params;           /* the model reads both copies and parameters of some tensors */
+    bool by_tensor;               /* its rule looks at whole tensors: each is a bucket of its own */
     int64_t end[HT_ZERO_CLASSES]; /* of the layout, by class; the last is that of all */
     ht_zero_member *members;      /* in the order of the layout */
     ht_zero_bucket *buckets;
     size_t member_count, bucket_count;
 } ht_zero_group;
+
+/* A view of a group's state, which the optimizer or autocast made. */
+typedef struct ht_zero_place {
+    ht_val state; /* of the group, as it was made; none: this is no such view */
+    size_t bucket;
+} ht_zero_place;
 
 typedef struct ht_zero {
     ht_graph *g;
@@ -51,9 +62,12 @@ typedef struct ht_zero {
     ht_group ranks; /* that share a batch */
     ht_zero_group *groups;
     size_t group_count;
-    uint64_t *hashes; /* by value id: of the model, before anything was changed */
-    size_t known;     /* values that were there before */
-    ht_val finite;    /* a state: are this rank's own gradients finite, before they are summed? none: nobody asks */
+    uint64_t *hashes;      /* by value id: of the model, before anything was changed */
+    size_t known;          /* values that were there before */
+    ht_zero_place *places; /* by value id: where a tensor, its gradient, its moments and its copy are */
+    bool alone;            /* every tensor is a bucket: copies in f8 are made of whole ones */
+    bool late;             /* what the update made is gathered behind it, by the segment "gather" */
+    ht_val finite; /* a state: are this rank's own gradients finite, before they are summed? none: nobody asks */
 } ht_zero;
 
 /* "micro_first", "micro", and those of further shapes, "micro:2". */
@@ -81,6 +95,8 @@ ht_val ht_zero_bucket_of(const ht_zero *z, const ht_zero_group *group, ht_val st
 ht_status ht_zero_cut_update(ht_zero *z);
 ht_status ht_zero_cut_init(ht_zero *z);
 ht_status ht_zero_cut_derive(ht_zero *z);
+/* Where z->late: the segment "gather". */
+ht_status ht_zero_gather_late(ht_zero *z);
 /* zero_gradients.c: the sums of gradients, each rank its piece: where they lie, or as they are made. */
 void ht_zero_scatter_gradients(ht_zero *z);
 ht_status ht_zero_scatter_in_backward(ht_zero *z);

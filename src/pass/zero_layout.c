@@ -9,8 +9,6 @@
 
 #include "pass/zero.h"
 
-enum { ALIGN = 16 }; /* elements: as in flat groups */
-
 /* ---- finding groups ---- */
 
 /* Is it an operand of the model, or an output? */
@@ -68,6 +66,18 @@ static void classify(const ht_zero *z, ht_zero_group *group, ht_zero_member *m)
     group->copies_params |= m->copy.id && !half;
 }
 
+/* Does the update read tensors of the group by themselves? Then its rule looks at each as a whole. */
+static bool is_by_tensor(const ht_graph *g, const ht_zero_group *group)
+{
+    const ht_segment *s = &g->segments[ht_segment_find(g, "update")];
+    for (size_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &g->nodes[s->nodes[at]];
+        for (size_t i = 0; i < n->n_in; i++)
+            if (ht_node_in(g, n, i).id && ht_value_of(g, ht_node_in(g, n, i))->base.id == group->param.id) return true;
+    }
+    return false;
+}
+
 static ht_status find_members(ht_zero *z, ht_zero_group *group)
 {
     const ht_graph *g = z->g;
@@ -93,6 +103,7 @@ static ht_status add_group(ht_zero *z, ht_val param)
     *group = (ht_zero_group){.param = param};
     group->grad = find_named(g, "flat.grad.%s", suffix);
     group->half = find_named(g, "%s.half", name);
+    group->by_tensor = is_by_tensor(g, group);
     if (!group->grad.id) HT_FAIL(g->ctx, HT_EINVAL, "zero: %s has no gradients", name);
     for (size_t i = 0; i < g->state_count; i++)
         if (is_moment_of(g, &g->states[i], suffix)) {
@@ -100,7 +111,13 @@ static ht_status add_group(ht_zero *z, ht_val param)
                 HT_FAIL(g->ctx, HT_ENOTSUP, "zero: %s has too many moments", name);
             group->moments[group->moment_count++] = g->states[i].value;
         }
-    return find_members(z, group);
+    HT_TRY(find_members(z, group));
+    for (size_t i = 0; i < group->member_count && group->by_tensor; i++)
+        if (ht_type_of(g, group->members[i].param)->rank == 0)
+            HT_FAIL(g->ctx, HT_ENOTSUP,
+                    "zero: the optimiser updates %s, a single number, as a tensor: stage 0 does, too",
+                    ht_value_of(g, group->members[i].param)->name);
+    return HT_OK;
 }
 
 ht_status ht_zero_find_groups(ht_zero *z)
@@ -109,7 +126,8 @@ ht_status ht_zero_find_groups(ht_zero *z)
     z->groups = calloc(g->state_count + 1, sizeof *z->groups);
     z->hashes = ht_value_hashes(g, 0);
     z->known = g->value_count;
-    if (!z->groups || !z->hashes) HT_FAIL(g->ctx, HT_ENOMEM, "zero: out of memory");
+    z->places = calloc(z->known, sizeof *z->places);
+    if (!z->groups || !z->hashes || !z->places) HT_FAIL(g->ctx, HT_ENOMEM, "zero: out of memory");
     for (size_t i = 0, states = g->state_count; i < states; i++) {
         const ht_value *v = ht_value_of(g, g->states[i].value);
         if (!v->base.id && !g->states[i].derived && strncmp(v->name, "flat.param.", 11) == 0)
@@ -126,6 +144,7 @@ void ht_zero_free(ht_zero *z)
     }
     free(z->groups);
     free(z->hashes);
+    free(z->places);
 }
 
 /* ---- buckets ---- */
@@ -138,7 +157,7 @@ static int64_t round_up(int64_t x, int64_t to)
 static void end_bucket(const ht_zero *z, ht_zero_group *group, int64_t *at)
 {
     ht_zero_bucket *b = &group->buckets[group->bucket_count - 1];
-    b->count = round_up(*at - b->first, z->options->ranks * ALIGN);
+    b->count = round_up(*at - b->first, z->options->ranks * HT_ZERO_ALIGN);
     *at = b->first + b->count;
     for (int class = b->class; class < HT_ZERO_CLASSES; class ++) group->end[class] = *at;
 }
@@ -153,13 +172,15 @@ static ht_status fill_buckets(const ht_zero *z, ht_zero_group *group)
 {
     const ht_zero_options *o = z->options;
     int64_t most = o->reduce_bucket < o->gather_bucket ? o->reduce_bucket : o->gather_bucket, at = 0;
+    if (z->late && most > HT_ZERO_LATE_BUCKET) most = HT_ZERO_LATE_BUCKET;
     group->buckets = calloc(group->member_count + 1, sizeof *group->buckets);
     if (!group->buckets) HT_FAIL(z->g->ctx, HT_ENOMEM, "zero: out of memory");
     for (size_t i = 0; i < group->member_count; i++) {
         ht_zero_member *m = &group->members[i];
         const ht_zero_bucket *last = group->bucket_count ? &group->buckets[group->bucket_count - 1] : NULL;
-        int64_t elems = round_up(m->elems, ALIGN);
-        bool full = last && (is_gathered(m->class) || at - last->first + elems > most);
+        int64_t elems = round_up(m->elems, HT_ZERO_ALIGN);
+        bool alone = (group->by_tensor || z->alone) && last && at > last->first;
+        bool full = last && (alone || is_gathered(m->class) || at - last->first + elems > most);
         if (!last || last->class != m->class || full) {
             if (last) end_bucket(z, group, &at);
             group->buckets[group->bucket_count++] = (ht_zero_bucket){.first = at, .class = m->class};
@@ -265,6 +286,7 @@ static void place_views(const ht_zero *z, const ht_zero_group *group, ht_val sta
         const ht_zero_member *m = ht_value_of(g, view)->base.id == state.id ? member_of(g, group, view) : NULL;
         if (!m) continue;
         home h = home_of(z, group, state, m->class);
+        if (view.id < z->known) z->places[view.id] = (ht_zero_place){state, m->bucket};
         g->values[view.id].base = h.state;
         if (h.pieces)
             place_part(z, group, m, view);

@@ -1,26 +1,17 @@
 /* The update on pieces: each rank computes that of its own piece of every bucket, and gathers what the model reads of the
- * result, half copies or parameters. The gathering of a bucket goes on while the next one is computed. The norm of gradients
+ * result, half copies or parameters. The gathering of a bucket goes on while the next one is computed; where an offload
+ * moves what is updated, it stands behind the update, which then is one that can be cut into tiles. The norm of gradients
  * is that of all pieces, by sums in the order of ranks. */
+#include "pass/zero_update.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "pass/update_units.h"
-#include "pass/zero.h"
 
-/* What is on its way into a state. */
-typedef struct gathering {
-    ht_val start, from, into;
-} gathering;
+typedef ht_zero_cutter cutter;
 
-typedef struct cutter {
-    ht_zero *z;
-    ht_graph *g;
-    ht_rewrite rw;
-    size_t *group;                      /* by value id: 1 + the group whose array it is; 0: none */
-    ht_val *map;                        /* by value id: its piece of the bucket at hand, or none */
-    gathering started[2], under_way[2]; /* of the bucket at hand and of the one before: parameters, half copies */
-    int started_count, under_way_count;
-} cutter;
+enum { MOST_OPERANDS = 8 };
 
 /* ---- which nodes ---- */
 
@@ -38,44 +29,121 @@ static bool is_norm(const ht_node *n)
     return strcmp(n->op->name, "norm_finite") == 0;
 }
 
-/* States of the groups, and what is computed of them element by element. */
-static ht_status find_arrays(cutter *c, const ht_segment *s)
+static bool is_by_tensor(const cutter *c, size_t group)
 {
-    ht_graph *g = c->g;
+    return c->z->groups[group - 1].by_tensor;
+}
+
+static size_t bucket_of(const cutter *c, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(c->g, n, i);
+        if (v.id < c->z->known && c->bucket[v.id]) return c->bucket[v.id];
+    }
+    return 0;
+}
+
+static void mark_states(cutter *c)
+{
     for (size_t i = 0; i < c->z->group_count; i++) {
         const ht_zero_group *group = &c->z->groups[i];
         c->group[group->param.id] = c->group[group->grad.id] = i + 1;
         for (size_t k = 0; k < group->moment_count; k++) c->group[group->moments[k].id] = i + 1;
         if (group->half.id) c->group[group->half.id] = i + 1;
     }
+    for (size_t id = 1; id < c->z->known; id++) {
+        ht_zero_place place = c->z->places[id];
+        if (!place.state.id || !is_by_tensor(c, c->group[place.state.id])) continue;
+        c->group[id] = c->group[place.state.id];
+        c->bucket[id] = 1 + place.bucket;
+    }
+}
+
+bool ht_zero_is_slice(const ht_node *n)
+{
+    return strcmp(n->op->name, "slice") == 0;
+}
+
+/* 1 + the bucket of the tensor that a node takes out of an array of the group; 0: it does no such thing. */
+static size_t bucket_of_slice(const cutter *c, const ht_zero_group *group, const ht_node *n)
+{
+    int64_t elems = n->n_out ? ht_type_elems(ht_type_of(c->g, ht_node_out(n, 0))) : 0, from = 0;
+    for (size_t k = 0; k < ht_op_attr_count(n->op); k++)
+        if (strcmp(n->attr[k].key, "start") == 0 && n->attr[k].count) from = n->attr[k].ints[0];
+    for (size_t i = 0; ht_zero_is_slice(n) && i < group->member_count; i++)
+        if (group->members[i].was == from && group->members[i].elems == elems) return 1 + group->members[i].bucket;
+    return 0;
+}
+
+/* States of the groups, and what is computed of them: element by element, or as a rule for whole tensors wants it, or of
+ * one tensor of the group (its copy in f8). */
+static ht_status find_arrays(cutter *c, const ht_segment *s)
+{
+    ht_graph *g = c->g;
+    mark_states(c);
     for (size_t at = 0; at < s->node_count; at++) {
         const ht_node *n = &g->nodes[s->nodes[at]];
-        size_t group = group_of(c, n);
+        size_t group = group_of(c, n), bucket = bucket_of(c, n);
         if (!group || is_norm(n)) continue;
-        if (!ht_is_elementwise(g, n))
+        if (!bucket) bucket = bucket_of_slice(c, &c->z->groups[group - 1], n);
+        if (!bucket && !ht_is_elementwise(g, n) && !ht_zero_is_rounding(n))
             HT_FAIL(g->ctx, HT_ENOTSUP, "zero: %s looks at more than one element: with it, stage %lld is not there yet",
                     n->op->name, (long long)c->z->options->stage);
-        for (size_t i = 0; i < n->n_out; i++) c->group[ht_node_out(n, i).id] = group;
+        for (size_t i = 0; i < n->n_out; i++) {
+            c->group[ht_node_out(n, i).id] = group;
+            c->bucket[ht_node_out(n, i).id] = bucket;
+        }
     }
     return HT_OK;
 }
 
-/* A rule that updates tensor by tensor reads the parts of groups. */
-static ht_status refuse_tensors(const cutter *c, const ht_segment *s)
+/* ---- rounding by chance ---- */
+
+bool ht_zero_is_rounding(const ht_node *n)
 {
-    const ht_graph *g = c->g;
-    for (size_t at = 0; at < s->node_count; at++) {
-        const ht_node *n = &g->nodes[s->nodes[at]];
-        for (size_t i = 0; i < n->n_in; i++) {
-            ht_val v = ht_node_in(g, n, i), root = ht_root(g, v);
-            if (root.id != v.id && root.id < c->z->known && c->group[root.id])
-                HT_FAIL(
-                    g->ctx, HT_ENOTSUP,
-                    "zero: the optimiser updates whole tensors (%s): with it, stage %lld is not there yet; stage 0 is",
-                    ht_value_of(g, v)->name, (long long)c->z->options->stage);
-        }
+    return strcmp(n->op->name, "round_stochastic") == 0;
+}
+
+/* The number that is drawn for an element of the layout: of those of its flat group, or of its tensor. */
+static int64_t draw_of(const ht_zero_group *group, const ht_zero_member *m, int64_t at)
+{
+    return at - m->first + (group->by_tensor ? 0 : m->was);
+}
+
+/* Elements from `at` on, of the bucket and before `end`, whose numbers follow one another; *first: that of the first. */
+static int64_t count_draws(const ht_zero_group *group, size_t bucket, int64_t at, int64_t end, int64_t *first)
+{
+    int64_t until = at;
+    *first = 0;
+    for (size_t i = 0; i < group->member_count && until < end; i++) {
+        const ht_zero_member *m = &group->members[i];
+        int64_t padded = (m->elems + HT_ZERO_ALIGN - 1) / HT_ZERO_ALIGN * HT_ZERO_ALIGN, last = m->first + padded;
+        if (m->bucket != bucket || last <= until) continue;
+        if (until == at) *first = draw_of(group, m, at);
+        if (draw_of(group, m, until) != *first + until - at) break;
+        until = last < end ? last : end;
     }
-    return HT_OK;
+    return until > at ? until - at : end - at; /* else it is padding of the bucket */
+}
+
+ht_val ht_zero_cut_rounding(cutter *c, const ht_zero_group *group, size_t bucket, const ht_node *n, const ht_val *in)
+{
+    ht_graph *g = c->g;
+    int64_t piece = ht_zero_piece(c->z, &group->buckets[bucket]), first, count;
+    int64_t from = group->buckets[bucket].first + c->z->options->rank * piece;
+    ht_dtype dtype = ht_type_of(g, ht_node_out(n, 0))->dtype;
+    ht_val *parts = HT_NEW(g->arena, ht_val, group->member_count + 2);
+    size_t part_count = 0;
+    if (!parts) ht_graph_fail(g, HT_ENOMEM, "zero: out of memory");
+    for (int64_t at = 0; at < piece && g->status == HT_OK; at += count) {
+        count = count_draws(group, bucket, from + at, from + piece, &first);
+        ht_type want = ht_type_make(dtype, 1, &count);
+        ht_val x = count == piece ? in[0] : ht_slice_axis(g, in[0], 0, at, count), out = HT_NONE;
+        ht_emit(g, n->op, HT_VALS(x, in[1], in[2]), ht_op_attr_count(n->op), n->attr, &want, &out);
+        if (g->status == HT_OK) ht_node_set_int(g, (uint32_t)g->node_count - 1, "first", first);
+        parts[part_count++] = out;
+    }
+    return part_count == 1 ? parts[0] : ht_concat(g, part_count, parts, 0);
 }
 
 /* ---- norms ---- */
@@ -111,62 +179,81 @@ static ht_val piece_of(cutter *c, const ht_zero_group *group, size_t bucket, ht_
 static void finish_gathering(cutter *c)
 {
     for (int i = 0; i < c->under_way_count; i++) {
-        const gathering *t = &c->under_way[i];
+        const ht_zero_gathering *t = &c->under_way[i];
         ht_store(c->g, t->into, ht_collective_end(c->g, t->start, t->from));
     }
     c->under_way_count = 0;
 }
 
-/* What every rank has whole is gathered. */
-static void cut_store(cutter *c, const ht_zero_group *group, size_t bucket, ht_val state, ht_val value)
+void ht_zero_cut_store(cutter *c, const ht_zero_group *group, size_t bucket, ht_val state, ht_val value)
 {
     ht_graph *g = c->g;
     if (state.id == group->half.id && group->buckets[bucket].class > HT_ZERO_HALF && !group->copies_params) return;
-    if (ht_zero_in_pieces(c->z, group, state, bucket)) {
+    if (c->z->late || ht_zero_in_pieces(c->z, group, state, bucket)) {
         ht_store(g, ht_zero_piece_of(c->z, group, state, bucket), value);
         return;
     }
     ht_val start = ht_all_gather_begin(g, value, c->z->ranks);
     ht_val into = ht_zero_bucket_of(c->z, group, state, bucket);
-    c->started[c->started_count++] = (gathering){start, value, into};
+    c->started[c->started_count++] = (ht_zero_gathering){start, value, into};
 }
 
-static void cut_node(cutter *c, const ht_zero_group *group, size_t bucket, uint32_t id)
+void ht_zero_cut_emit(cutter *c, const ht_zero_group *group, size_t bucket, uint32_t id, const ht_val *in)
 {
-    enum { MOST = 8 };
     ht_graph *g = c->g;
-    const ht_node n = g->nodes[id];
-    ht_val in[MOST], out[MOST];
-    ht_type want[MOST];
-    if (n.n_in > MOST) {
-        ht_graph_fail(g, HT_ENOTSUP, "zero: %s has %u inputs", n.op->name, n.n_in);
+    const ht_node n = g->nodes[id]; /* the builder may move the graph's */
+    ht_val out[MOST_OPERANDS];
+    ht_type want[MOST_OPERANDS];
+    int64_t count = ht_zero_piece(c->z, &group->buckets[bucket]);
+    if (g->status != HT_OK) return;
+    if (ht_zero_is_rounding(&n)) {
+        c->map[n.out] = ht_zero_cut_rounding(c, group, bucket, &n, in);
         return;
     }
-    if (n.op == &ht_op_store) {
-        cut_store(c, group, bucket, ht_node_in(g, &n, 0), piece_of(c, group, bucket, ht_node_in(g, &n, 1)));
-        return;
-    }
-    for (size_t i = 0; i < n.n_in; i++) in[i] = piece_of(c, group, bucket, ht_node_in(g, &n, i));
-    for (size_t i = 0; i < n.n_out; i++) {
-        want[i] = *ht_type_of(g, ht_node_out(&n, i));
-        want[i].dim[0] = ht_zero_piece(c->z, &group->buckets[bucket]);
-        ht_type_row_major(&want[i]);
-    }
+    for (size_t i = 0; i < n.n_out; i++) want[i] = ht_type_make(ht_type_of(g, ht_node_out(&n, i))->dtype, 1, &count);
     ht_emit(g, n.op, n.n_in, in, ht_op_attr_count(n.op), n.attr, want, out);
     if (g->status != HT_OK) return;
     g->nodes[g->node_count - 1].full = n.full;
     for (size_t i = 0; i < n.n_out; i++) c->map[n.out + i] = out[i];
 }
 
-static void cut_group(cutter *c, size_t index)
+static void cut_node(cutter *c, const ht_zero_group *group, size_t bucket, uint32_t id)
+{
+    ht_graph *g = c->g;
+    const ht_node n = g->nodes[id];
+    ht_val in[MOST_OPERANDS];
+    if (n.n_in > MOST_OPERANDS) {
+        ht_graph_fail(g, HT_ENOTSUP, "zero: %s has %u inputs", n.op->name, n.n_in);
+        return;
+    }
+    if (n.op == &ht_op_store) {
+        ht_zero_cut_store(c, group, bucket, ht_node_in(g, &n, 0), piece_of(c, group, bucket, ht_node_in(g, &n, 1)));
+        return;
+    }
+    for (size_t i = 0; i < n.n_in; i++) in[i] = piece_of(c, group, bucket, ht_node_in(g, &n, i));
+    ht_zero_cut_emit(c, group, bucket, id, in);
+}
+
+static void cut_bucket(cutter *c, size_t index, size_t bucket)
 {
     const ht_zero_group *group = &c->z->groups[index];
-    for (size_t b = 0; b < group->bucket_count; b++) {
+    for (size_t i = 0; i < c->rw.count && c->g->status == HT_OK; i++) {
+        const ht_node *n = &c->g->nodes[c->rw.old[i]];
+        if (is_norm(n) || group_of(c, n) != index + 1) continue;
+        size_t of = n->n_out ? c->bucket[ht_node_out(n, 0).id] : bucket_of(c, n);
+        if (!of)
+            cut_node(c, group, bucket, c->rw.old[i]);
+        else if (of == bucket + 1)
+            ht_zero_cut_tensor_node(c, group, bucket, c->rw.old[i]);
+    }
+}
+
+static void cut_group(cutter *c, size_t index)
+{
+    for (size_t b = 0; b < c->z->groups[index].bucket_count; b++) {
         memset(c->map, 0, c->z->known * sizeof *c->map);
-        for (size_t i = 0; i < c->rw.count && c->g->status == HT_OK; i++) {
-            const ht_node *n = &c->g->nodes[c->rw.old[i]];
-            if (!is_norm(n) && group_of(c, n) == index + 1) cut_node(c, group, b, c->rw.old[i]);
-        }
+        memset(c->whole, 0, c->z->known * sizeof *c->whole);
+        cut_bucket(c, index, b);
         finish_gathering(c);
         memcpy(c->under_way, c->started, sizeof c->under_way);
         c->under_way_count = c->started_count;
@@ -191,10 +278,11 @@ ht_status ht_zero_cut_update(ht_zero *z)
     uint32_t segment = (uint32_t)ht_segment_find(g, "update");
     cutter c = {.z = z, .g = g};
     c.group = calloc(z->known, sizeof *c.group);
+    c.bucket = calloc(z->known, sizeof *c.bucket);
     c.map = calloc(z->known, sizeof *c.map);
-    ht_status status =
-        c.group && c.map ? find_arrays(&c, &g->segments[segment]) : ht_fail(g->ctx, HT_ENOMEM, "zero: out of memory");
-    if (status == HT_OK) status = refuse_tensors(&c, &g->segments[segment]);
+    c.whole = calloc(z->known, sizeof *c.whole);
+    ht_status status = c.group && c.bucket && c.map && c.whole ? find_arrays(&c, &g->segments[segment])
+                                                               : ht_fail(g->ctx, HT_ENOMEM, "zero: out of memory");
     if (status == HT_OK && ht_rewrite_begin(&c.rw, g, segment)) {
         keep_others(&c, false);
         for (size_t i = 0; i < z->group_count; i++) cut_group(&c, i);
@@ -203,7 +291,9 @@ ht_status ht_zero_cut_update(ht_zero *z)
     }
     if (status == HT_OK) status = ht_rewrite_end(&c.rw);
     free(c.group);
+    free(c.bucket);
     free(c.map);
+    free(c.whole);
     return status;
 }
 
@@ -228,6 +318,11 @@ static void cut_first_value(const ht_zero *z, ht_rewrite *rw, uint32_t id)
         return;
     }
     /* Moments begin with the same number everywhere. */
+    const ht_node *constant = ht_producer(g, value);
+    if (constant && constant->n_in == 0 && ht_is_repeatable(g, constant) && elems) {
+        ht_store(g, s->value, ht_repeat(rw, constant, elems));
+        return;
+    }
     if (elems) ht_store(g, s->value, flat_part(g, value, s->part ? s->first : 0, elems));
 }
 
@@ -267,14 +362,42 @@ static void derive_bucket(const ht_zero *z, const ht_zero_group *group, size_t b
     }
 }
 
-static bool reads_part(const ht_graph *g, const ht_node *n)
+/* Does the node round a part of a tensor, or store that? Half copies are made of pieces. */
+static bool makes_copy(const ht_graph *g, const ht_node *n)
 {
-    for (size_t i = n->op == &ht_op_store; i < n->n_in; i++) {
-        ht_val v = ht_node_in(g, n, i);
-        const ht_node *from = ht_producer(g, v);
-        if ((ht_state_of(g, v) && ht_state_of(g, v)->part) || (from && reads_part(g, from))) return true;
+    const ht_node *cast = n->op == &ht_op_store ? ht_producer(g, ht_node_in(g, n, 1)) : n;
+    const ht_state *s = cast && strcmp(cast->op->name, "cast") == 0 ? ht_state_of(g, ht_node_in(g, cast, 0)) : NULL;
+    return s && s->part;
+}
+
+/* A tensor of which each rank has a part: all of it. */
+static ht_val gather_tensor(const ht_zero *z, ht_val part)
+{
+    ht_graph *g = z->g;
+    const ht_type whole = ht_state_of(g, part)->whole;
+    ht_zero_place place = z->places[part.id];
+    size_t i = 0, k = 0;
+    while (z->groups[i].param.id != place.state.id) i++;
+    const ht_zero_group *group = &z->groups[i];
+    while (group->members[k].param.id != part.id) k++;
+    int64_t first = group->members[k].first - group->buckets[place.bucket].first;
+    ht_val all = ht_all_gather(g, ht_zero_piece_of(z, group, place.state, place.bucket), z->ranks);
+    all = ht_slice_axis(g, all, 0, first, group->members[k].elems);
+    return ht_reshape(g, all, whole.rank, whole.dim);
+}
+
+/* What is made of whole tensors: copies in f8. */
+static void derive_of_whole(const ht_zero *z, ht_rewrite *rw, uint32_t id)
+{
+    ht_graph *g = z->g;
+    const ht_node n = g->nodes[id];
+    for (size_t i = n.op == &ht_op_store; i < n.n_in && g->status == HT_OK; i++) {
+        ht_val v = ht_node_in(g, &n, i);
+        const ht_state *s = ht_state_of(g, v);
+        if (!s || !s->part || ht_rewrite_map(rw, v).id != v.id) continue;
+        ht_rewrite_replace(rw, v, gather_tensor(z, v));
     }
-    return false;
+    ht_rewrite_keep(rw, id);
 }
 
 ht_status ht_zero_cut_derive(ht_zero *z)
@@ -285,10 +408,34 @@ ht_status ht_zero_cut_derive(ht_zero *z)
     if (segment < 0) return HT_OK;
     if (ht_rewrite_begin(&rw, g, (uint32_t)segment)) {
         for (size_t i = 0; i < rw.count && g->status == HT_OK; i++)
-            if (!reads_part(g, &g->nodes[rw.old[i]])) ht_rewrite_keep(&rw, rw.old[i]);
+            if (!makes_copy(g, &g->nodes[rw.old[i]])) derive_of_whole(z, &rw, rw.old[i]);
         for (size_t i = 0; i < z->group_count; i++)
             for (size_t b = 0; b < z->groups[i].bucket_count && g->status == HT_OK; b++)
                 derive_bucket(z, &z->groups[i], b);
     }
     return ht_rewrite_end(&rw);
+}
+
+/* ---- behind the update ---- */
+
+static void gather_bucket(const ht_zero *z, const ht_zero_group *group, size_t bucket, ht_val state)
+{
+    bool copies = state.id == group->half.id;
+    if (copies && group->buckets[bucket].class > HT_ZERO_HALF && !group->copies_params) return;
+    if (ht_zero_in_pieces(z, group, state, bucket)) return;
+    ht_val own = ht_zero_piece_of(z, group, state, bucket), all = ht_zero_bucket_of(z, group, state, bucket);
+    ht_store(z->g, all, ht_all_gather(z->g, own, z->ranks));
+}
+
+ht_status ht_zero_gather_late(ht_zero *z)
+{
+    ht_graph *g = z->g;
+    for (size_t i = 0; i < z->group_count; i++) {
+        const ht_zero_group *group = &z->groups[i];
+        for (size_t b = 0; b < group->bucket_count && g->status == HT_OK; b++) {
+            gather_bucket(z, group, b, group->param);
+            if (group->half.id) gather_bucket(z, group, b, group->half);
+        }
+    }
+    return g->status;
 }

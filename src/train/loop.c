@@ -165,6 +165,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     if (run->exchange != HT_NO_SEGMENT) HT_TRY(ht_session_start_segment(run->job.session, (size_t)run->exchange, 0));
     HT_TRY(ht_step_records_update(run->records));
     HT_TRY(ht_session_start_segment(run->job.session, (size_t)run->update, 0));
+    if (run->gather != HT_NO_SEGMENT) HT_TRY(ht_session_start_segment(run->job.session, (size_t)run->gather, 0));
     run->step++;
     ht_step_start start = {.step = run->step, .counted = counted, .position = ht_loader_position(run->train)};
     HT_TRY(ht_step_records_end(run->records, &start));

@@ -14,7 +14,7 @@ struct ht_numerics {
     ht_context *ctx;
     ht_run *run;
     ht_replay *replay;
-    FILE *file;
+    FILE *file; /* NULL: another rank writes */
     char *path;
     int64_t every;
     double scale; /* as noted last; NAN: not yet */
@@ -23,6 +23,14 @@ struct ht_numerics {
     ht_json_writer json; /* into the line */
 };
 
+static ht_status open_file(ht_numerics *n, const char *folder, int64_t step)
+{
+    HT_TRY(ht_folder_path(n->ctx, &n->path, folder, "numerics.jsonl"));
+    if (step > 0) HT_TRY(ht_sink_cut_jsonl(n->ctx, n->path, step, &(ht_sink_kept){0}));
+    n->file = fopen(n->path, step > 0 ? "abe" : "wbe");
+    return n->file ? HT_OK : ht_fail(n->ctx, HT_EIO, "%s: %s", n->path, strerror(errno));
+}
+
 ht_status ht_numerics_open(ht_numerics **out, ht_run *run, const char *folder, int64_t step, int64_t every)
 {
     ht_context *ctx = ht_run_look(run).job->ctx;
@@ -30,10 +38,7 @@ ht_status ht_numerics_open(ht_numerics **out, ht_run *run, const char *folder, i
     if (!*out) HT_FAIL(ctx, HT_ENOMEM, "out of memory for numerics");
     ht_numerics *n = *out;
     *n = (ht_numerics){.ctx = ctx, .run = run, .every = every, .scale = NAN};
-    ht_status status = ht_folder_path(ctx, &n->path, folder, "numerics.jsonl");
-    if (status == HT_OK && step > 0) status = ht_sink_cut_jsonl(ctx, n->path, step, &(ht_sink_kept){0});
-    if (status == HT_OK && !(n->file = fopen(n->path, step > 0 ? "abe" : "wbe")))
-        status = ht_fail(ctx, HT_EIO, "%s: %s", n->path, strerror(errno));
+    ht_status status = folder ? open_file(n, folder, step) : HT_OK;
     if (status == HT_OK) status = ht_replay_of_run(&n->replay, run);
     if (status == HT_OK) return HT_OK;
     ht_numerics_close(n);
@@ -139,6 +144,7 @@ static void put_counts(ht_json_writer *json, const char *name, const counts *c, 
 static bool look(void *arg, const ht_instr *instr, size_t result, const ht_type *type, const void *data)
 {
     ht_numerics *n = arg;
+    if (!n->file) return true;
     if (instr->role != HT_ROLE_BWD_ACT && instr->role != HT_ROLE_BWD_WEIGHT) return true;
     if (!instr->loss_scaled || !ht_dtype_is_float(type->dtype)) return true;
     const char *name = ht_replay_name(n->replay, instr, result);
@@ -178,6 +184,7 @@ static ht_status put_line(ht_numerics *n)
 {
     ht_json_end_object(&n->json);
     ht_text_add(&n->line, "\n");
+    if (!n->file) return HT_OK;
     if (n->line.failed) HT_FAIL(n->ctx, HT_ENOMEM, "%s: out of memory", n->path);
     bool wrote = fwrite(n->line.data, 1, n->line.length, n->file) == n->line.length && fflush(n->file) == 0;
     if (!wrote) HT_FAIL(n->ctx, HT_EIO, "%s: %s", n->path, strerror(errno));

@@ -7,7 +7,8 @@
 
 typedef struct ht_numerics ht_numerics;
 
-/* With `step` above 0 the run goes on from there: later records are cut off, they will come again. */
+/* With `step` above 0 the run goes on from there: later records are cut off, they will come again. On a rank that has no
+ * `folder` (NULL) nothing is written: it replays with the others, for they may exchange in a micro-batch. */
 ht_status ht_numerics_open(ht_numerics **out, ht_run *run, const char *folder, int64_t step, int64_t every);
 /* Before `step`, from 1: looks at it when its turn has come (the first, the last, and every so many), and notes a loss
  * scale that has changed. */

@@ -28,7 +28,7 @@ struct ht_replay {
 static ht_status open_loaders(ht_replay *r)
 {
     HT_TRY(ht_batch_binding_open(&r->binding, r->job, r->session));
-    return ht_loader_open(&r->loader, r->job->data, HT_DATA_TRAIN, false);
+    return ht_loader_open_share(&r->loader, r->job->data, HT_DATA_TRAIN, false, r->job->rank, r->job->ranks);
 }
 
 static ht_status open_own(ht_replay *r, const ht_run_request *request)
@@ -194,7 +194,7 @@ static ht_status walk(ht_replay *r, int segment, unsigned slot)
 static ht_status seek(ht_replay *r, int64_t step)
 {
     int64_t micros = r->job->train_config->accumulate;
-    uint64_t position = (uint64_t)((step - 1) * micros);
+    uint64_t position = (uint64_t)((step - 1) * micros * r->job->ranks);
     if (r->run) {
         ht_run_view run = ht_run_look(r->run);
         HT_TRY(ht_replay_position(&run, step, &position));

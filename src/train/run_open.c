@@ -27,6 +27,13 @@ bool ht_run_is_dynamic(const ht_run *run)
     return strcmp(run->job.train_config->loss_scale, "dynamic") == 0;
 }
 
+static bool carries_state(const ht_plan *plan)
+{
+    for (size_t i = 0; i < plan->slot_count; i++)
+        if (plan->slots[i].kind == HT_SLOT_STATE && strncmp(plan->slots[i].name, "carry.eval", 10) == 0) return true;
+    return false;
+}
+
 static ht_status open_loaders(ht_run *run)
 {
     const ht_data_info *info = ht_data_info_of(run->job.data);
@@ -36,8 +43,9 @@ static ht_status open_loaders(ht_run *run)
         HT_TRY(
             ht_loader_open_share(&run->train, run->job.data, HT_DATA_TRAIN, prefetch, run->job.rank, run->job.ranks));
     if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
-    /* Where ranks gather parameters, all of them take part in every batch. */
-    bool shared = run->job.options.zero.stage < 3;
+    /* Where ranks gather parameters, all of them take part in every batch; where state goes from batch to batch, each
+     * evaluates all of them. */
+    bool shared = run->job.options.zero.stage < 3 && !carries_state(run->job.plan);
     run->eval_rank = shared ? run->job.rank : 0;
     run->eval_ranks = shared ? run->job.ranks : 1;
     return ht_loader_open_share(&run->validation, run->job.data, HT_DATA_VALIDATION, false, run->eval_rank,
@@ -54,12 +62,11 @@ static ht_status of_output(const ht_run *run, ht_status status)
 /* Only now, when nothing of the job can be wrong any more, does an older run have to go. */
 static ht_status open_output(ht_run *run)
 {
-    if (!run->leads) return HT_OK;
-    if (run->request.mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, run->folder, HT_RUN_FORCE));
-    HT_TRY(ht_folder_record(run->ctx, run->folder, &run->job));
-    HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, run->folder, run->step));
+    if (run->leads && run->request.mode == HT_RUN_FORCE) HT_TRY(ht_folder_claim(run->ctx, run->folder, HT_RUN_FORCE));
+    if (run->leads) HT_TRY(ht_folder_record(run->ctx, run->folder, &run->job));
+    if (run->leads) HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, run->folder, run->step));
     if (run->request.numerics < 1) return HT_OK;
-    return ht_numerics_open(&run->numerics, run, run->folder, run->step, run->request.numerics);
+    return ht_numerics_open(&run->numerics, run, run->leads ? run->folder : NULL, run->step, run->request.numerics);
 }
 
 /* A snapshot is written before the one that it replaces is removed. */
@@ -107,6 +114,7 @@ static ht_status set_up(ht_run *run)
     run->update = ht_plan_segment_find(run->job.plan, "update");
     HT_TRY(ht_step_records_open(&run->records, run->job.session, run->job.train_config->accumulate));
     run->exchange = ht_plan_segment_find(run->job.plan, "exchange");
+    run->gather = ht_plan_segment_find(run->job.plan, "gather");
     run->can_drop = run->request.stop && run->job.train_config->accumulate > 1 && run->ranks.size == 1;
     return of_output(run, open_output(run));
 }

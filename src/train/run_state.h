@@ -22,16 +22,16 @@ struct ht_run {
     int64_t eval_rank, eval_ranks; /* that share an evaluation */
     ht_batch_binding binding;
     int update;               /* the segment */
-    int exchange;             /* before it, or HT_NO_SEGMENT */
+    int exchange, gather;     /* before and behind it, or HT_NO_SEGMENT */
     ht_step_records *records; /* NULL in a run that evaluates */
     double last_end;          /* when the last step was done whose record was read */
     ht_metrics *metrics;      /* NULL: nobody asks for them */
     ht_numerics *numerics;    /* NULL: not asked for */
     bool can_drop;            /* something can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
-    double seconds;    /* that the training took */
-    double last_lr;    /* the rate of the last step; NAN: not known */
-    bool rate_changed; /* the job changed since that step, so that the next one's rate may come as a surprise */
+    double seconds;      /* that the training took */
+    double last_lr;      /* the rate of the last step; NAN: not known */
+    bool rate_changed;   /* the job changed since that step, so that the next one's rate may come as a surprise */
 };
 
 /* A line for the caller's on_note. */

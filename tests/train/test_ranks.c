@@ -2,27 +2,20 @@
  * with paddings, which do not count. They stop, resume and fail together. */
 #include <math.h>
 
-#include "cli_case.h"
+#include "rank_runs.h"
 #include "tiny_data.h"
 
-enum { STEPS = 12, LONG_STEPS = 100, MOST_STEPS = LONG_STEPS, STAGES = 3 };
+enum { STEPS = RANK_STEPS, MOST_STEPS = RANK_MOST_STEPS, STAGES = RANK_STAGES };
 
-typedef struct rank_case {
-    const char *name, *model, *data, *train;
-} rank_case;
-
-#define GPT2  "\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1"
-#define TEXT  "\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"char\", \"length\": 8"
 #define PAIRS "\"format\": \"pairs\", \"train\": \"pairs.tsv\", \"minimum_count\": 2, \"buckets\": 3"
 #define TABLE "\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0"
 
 static const rank_case cases[] = {
-    {"gpt2", GPT2, TEXT, ""},
+    {"gpt2", RANK_GPT2, RANK_TEXT, ""},
     {"seq2seq", "\"type\": \"seq2seq\", \"hidden\": 12, \"layers\": 2, \"dropout\": 0.1", PAIRS, ""},
     {"regression", "\"type\": \"mlp\", \"hidden\": [8], \"dropout\": 0.1", TABLE, ", \"task\": \"regression\""},
 };
-/* In stage 3 also small tensors. */
-#define ALL_CUT "--set engine.zero_optimization.stage3_param_persistence_threshold=0"
+#define ALL_CUT RANK_ALL_CUT
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* ---- data ---- */
@@ -46,99 +39,40 @@ static void write_all(data_case *c)
     write_table(c, false);
 }
 
-static void write_job(data_case *c, const rank_case *t, int steps)
-{
-    char job[2048];
-    snprintf(job, sizeof job,
-             "{\"model\": {%s}, \"data\": {%s}, \"train\": {\"batch\": 12, \"steps\": %d, \"lr\": 1e-3, \"clip\": 1.0, "
-             "\"schedule\": \"constant\", \"log_every\": 1%s}}",
-             t->model, t->data, steps, t->train);
-    data_case_text(c, "job.json", job);
-}
-
-/* ---- runs ---- */
-
-static int wanted_steps(void)
-{
-    return getenv("HALFTONE_LONG") ? LONG_STEPS : STEPS;
-}
-
-/* A number of each step of a run. */
-static void read_numbers(const data_case *c, const char *folder, const char *key, int steps, double *out)
-{
-    char line[512], step[64], name[64];
-    int status;
-    snprintf(line, sizeof line, "cat %s/metrics.jsonl", folder);
-    const char *at = run(c, line, &status);
-    snprintf(name, sizeof name, "\"%s\": ", key);
-    for (int i = 0; i < steps; i++) {
-        snprintf(step, sizeof step, "\"kind\": \"step\", \"step\": %d,", i + 1);
-        const char *found = strstr(at, step), *value = found ? strstr(found, name) : NULL;
-        if (!value) fail_msg("%s: no %s of step %d in: %.2000s", folder, key, i + 1, at);
-        value += strlen(name);
-        out[i] = strncmp(value, "true", 4) == 0 ? 1 : strtod(value, NULL);
-    }
-}
-
-/* A run of job.json into `folder`. */
-static void train(const data_case *c, const char *folder, int ranks, const char *options)
-{
-    char line[1024];
-    snprintf(line, sizeof line, "\"$H\" train job.json --set train.output=%s --ranks %d %s", folder, ranks, options);
-    expect(c, line, 0, "");
-}
-
-static void expect_near(const char *what, int ranks, int step, double got, double want, double bound)
-{
-    double apart = fabs(got - want) / fmax(1, fabs(want));
-    if (!(apart <= bound))
-        fail_msg("%s: the loss of step %d is %.9g on %d ranks and %.9g on one: %.2g apart, not %.2g", what, step, got,
-                 ranks, want, apart, bound);
-}
-
-static void expect_same_steps(const data_case *c, const char *what, const char *folder, int ranks, const double *alone,
-                              int steps)
-{
-    double loss[MOST_STEPS];
-    read_numbers(c, folder, "loss", steps, loss);
-    expect_near(what, ranks, 1, loss[0], alone[0], 1e-6);
-    expect_near(what, ranks, steps, loss[steps - 1], alone[steps - 1], 1e-4);
-}
-
 /* ---- steps ---- */
 
 static void ranks__make_the_steps_of_one_process(void **state)
 {
     data_case *c = *state;
-    int steps = wanted_steps();
+    int steps = rank_wanted_steps();
     write_all(c);
     for (int i = 0; i < CASES; i++) {
         double alone[MOST_STEPS];
-        write_job(c, &cases[i], steps);
-        train(c, "alone", 1, "--force");
-        read_numbers(c, "alone", "loss", steps, alone);
+        rank_write_job(c, &cases[i], steps);
+        rank_train(c, "alone", 1, "--force");
+        rank_read_numbers(c, "alone", "loss", steps, alone);
         for (int ranks = 2; ranks <= 4; ranks++) {
-            train(c, "several", ranks, "--force");
-            expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
+            rank_train(c, "several", ranks, "--force");
+            rank_expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
         }
         /* Micro-batches of ranks, and exchanges in small buckets. */
-        train(c, "several", 3, "--force --set train.accumulate=2");
-        expect_same_steps(c, cases[i].name, "several", 3, alone, steps);
-        train(c, "several", 2, "--force --set engine.zero_optimization.reduce_bucket_size=100");
-        expect_same_steps(c, cases[i].name, "several", 2, alone, steps);
+        rank_train(c, "several", 3, "--force --set train.accumulate=2");
+        rank_expect_same_steps(c, cases[i].name, "several", 3, alone, steps);
+        rank_train(c, "several", 2, "--force --set engine.zero_optimization.reduce_bucket_size=100");
+        rank_expect_same_steps(c, cases[i].name, "several", 2, alone, steps);
     }
 }
 
 static void ranks__make_them_in_every_stage(void **state)
 {
     data_case *c = *state;
-    int steps = wanted_steps();
+    int steps = rank_wanted_steps();
     write_all(c);
     for (int i = 0; i < CASES; i++) {
         double alone[MOST_STEPS];
-        write_job(c, &cases[i], steps);
-        train(c, "alone", 1, "--force");
-        read_numbers(c, "alone", "loss", steps, alone);
+        rank_write_job(c, &cases[i], steps);
+        rank_train(c, "alone", 1, "--force");
+        rank_read_numbers(c, "alone", "loss", steps, alone);
         for (int stage = 1; stage <= STAGES; stage++)
             for (int ranks = 2; ranks <= 4; ranks++) {
                 char options[256];
@@ -146,8 +80,8 @@ static void ranks__make_them_in_every_stage(void **state)
                          "--force --set engine.zero_optimization.stage=%d " ALL_CUT " --set "
                          "engine.zero_optimization.reduce_bucket_size=%d %s",
                          stage, ranks == 3 ? 500000000 : 700, ranks == 3 ? "--set train.accumulate=2" : "");
-                train(c, "several", ranks, options);
-                expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
+                rank_train(c, "several", ranks, options);
+                rank_expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
             }
     }
 }
@@ -158,16 +92,16 @@ static void ranks__recompute_in_every_stage(void **state)
     data_case *c = *state;
     double kept[STEPS], again[STEPS];
     tiny_text(c);
-    write_job(c, &cases[0], STEPS);
+    rank_write_job(c, &cases[0], STEPS);
     for (int stage = 1; stage <= STAGES; stage++) {
         char options[512];
         snprintf(options, sizeof options, "--force --set engine.zero_optimization.stage=%d " ALL_CUT, stage);
-        train(c, "kept", 2, options);
+        rank_train(c, "kept", 2, options);
         snprintf(options, sizeof options,
                  "--force --set halftone.recompute.policy=all --set engine.zero_optimization.stage=%d " ALL_CUT, stage);
-        train(c, "again", 2, options);
-        read_numbers(c, "kept", "loss", STEPS, kept);
-        read_numbers(c, "again", "loss", STEPS, again);
+        rank_train(c, "again", 2, options);
+        rank_read_numbers(c, "kept", "loss", STEPS, kept);
+        rank_read_numbers(c, "again", "loss", STEPS, again);
         assert_memory_equal(kept, again, sizeof kept);
     }
 }
@@ -182,21 +116,21 @@ static void ranks__learn_as_one_in_half_precision(void **state)
         "--set train.precision=bf16 --set halftone.fp32_params=wte"};
     data_case *c = *state;
     tiny_text(c);
-    write_job(c, &cases[0], STEPS);
+    rank_write_job(c, &cases[0], STEPS);
     for (size_t mode = 0; mode < sizeof modes / sizeof modes[0]; mode++) {
         double alone[STEPS], several[STEPS];
         char options[512];
         snprintf(options, sizeof options, "--force %s", modes[mode]);
-        train(c, "alone", 1, options);
-        read_numbers(c, "alone", "loss", STEPS, alone);
+        rank_train(c, "alone", 1, options);
+        rank_read_numbers(c, "alone", "loss", STEPS, alone);
         for (int stage = 0; stage <= STAGES; stage++) {
             snprintf(options, sizeof options,
                      "--force %s --set engine.zero_optimization.stage=%d " ALL_CUT " --set "
                      "engine.zero_optimization.allgather_bucket_size=2000",
                      modes[mode], stage);
-            train(c, "several", 2, options);
-            read_numbers(c, "several", "loss", STEPS, several);
-            for (int i = 0; i < STEPS; i++) expect_near(modes[mode], 2, i + 1, several[i], alone[i], 2e-3);
+            rank_train(c, "several", 2, options);
+            rank_read_numbers(c, "several", "loss", STEPS, several);
+            for (int i = 0; i < STEPS; i++) rank_expect_near(modes[mode], 2, i + 1, several[i], alone[i], 2e-3);
         }
     }
 }
@@ -206,14 +140,14 @@ static void ranks__repeat_their_bits(void **state)
 {
     data_case *c = *state;
     tiny_text(c);
-    write_job(c, &cases[0], 6);
+    rank_write_job(c, &cases[0], 6);
     for (int stage = 0; stage <= STAGES; stage++) {
         char options[256], line[512];
         snprintf(options, sizeof options,
                  "--force --set engine.zero_optimization.stage=%d " ALL_CUT
                  " --set engine.zero_optimization.reduce_bucket_size=2000",
                  stage);
-        train(c, "a", 3, options);
+        rank_train(c, "a", 3, options);
         snprintf(line, sizeof line,
                  "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --set train.output=b --ranks 3 %s", options);
         expect(c, line, 0, "step 6 of 6");
@@ -231,8 +165,8 @@ static void ranks__skip_together(void **state)
     double one[STEPS], several[STEPS];
     int skipped = 0;
     write_table(c, true);
-    write_job(c, &cases[2], STEPS);
-    train(c, "alone", 1, "--set train.precision=fp16");
+    rank_write_job(c, &cases[2], STEPS);
+    rank_train(c, "alone", 1, "--set train.precision=fp16");
     for (int stage = 0; stage <= STAGES; stage++) {
         int ranks = stage == 1 ? 4 : 2;
         char options[256];
@@ -243,8 +177,8 @@ static void ranks__skip_together(void **state)
         expect(c, line, 0, "gradients are not finite on rank ");
         for (int k = 0; k < 2; k++) {
             static const char *const keys[] = {"skipped", "loss_scale"};
-            read_numbers(c, "alone", keys[k], STEPS, one);
-            read_numbers(c, "several", keys[k], STEPS, several);
+            rank_read_numbers(c, "alone", keys[k], STEPS, one);
+            rank_read_numbers(c, "several", keys[k], STEPS, several);
             for (int i = 0; i < STEPS; i++) {
                 if (one[i] != several[i])
                     fail_msg("%s of step %d: %g on %d ranks, %g on one", keys[k], i + 1, several[i], ranks, one[i]);
@@ -262,20 +196,19 @@ static void ranks__resume_as_any_number(void **state)
     data_case *c = *state;
     double alone[40], several[40];
     tiny_text(c);
-    write_job(c, &cases[0], 40);
-    train(c, "alone", 1, "");
-#define STAGE(n) " --set engine.zero_optimization.stage=" #n
-    train(c, "moved", 4, "--set train.steps=5 " ALL_CUT STAGE(3));
-    train(c, "moved", 4, "--resume --set train.steps=10" STAGE(2));
-    train(c, "moved", 2, "--resume --set train.steps=20" STAGE(1));
-    train(c, "moved", 3, "--resume --set train.steps=30" STAGE(0));
-    train(c, "moved", 1, "--resume --set train.steps=33");
-    train(c, "moved", 2, "--resume --set train.steps=36 " ALL_CUT STAGE(3));
-    train(c, "moved", 3,
-          "--resume --set train.steps=40" STAGE(2) " --set engine.zero_optimization.reduce_bucket_size=700");
-    read_numbers(c, "alone", "loss", 40, alone);
-    read_numbers(c, "moved", "loss", 40, several);
-    for (int i = 0; i < 40; i++) expect_near("moved", 0, i + 1, several[i], alone[i], 1e-5);
+    rank_write_job(c, &cases[0], 40);
+    rank_train(c, "alone", 1, "");
+    rank_train(c, "moved", 4, "--set train.steps=5 " ALL_CUT RANK_STAGE(3));
+    rank_train(c, "moved", 4, "--resume --set train.steps=10" RANK_STAGE(2));
+    rank_train(c, "moved", 2, "--resume --set train.steps=20" RANK_STAGE(1));
+    rank_train(c, "moved", 3, "--resume --set train.steps=30" RANK_STAGE(0));
+    rank_train(c, "moved", 1, "--resume --set train.steps=33");
+    rank_train(c, "moved", 2, "--resume --set train.steps=36 " ALL_CUT RANK_STAGE(3));
+    rank_train(c, "moved", 3,
+               "--resume --set train.steps=40" RANK_STAGE(2) " --set engine.zero_optimization.reduce_bucket_size=700");
+    rank_read_numbers(c, "alone", "loss", 40, alone);
+    rank_read_numbers(c, "moved", "loss", 40, several);
+    for (int i = 0; i < 40; i++) rank_expect_near("moved", 0, i + 1, several[i], alone[i], 1e-5);
     expect(c, "\"$H\" eval moved", 0, "loss");
 }
 
@@ -285,7 +218,7 @@ static void ranks__name_the_one_that_died(void **state)
 {
     data_case *c = *state;
     tiny_text(c);
-    write_job(c, &cases[0], 200);
+    rank_write_job(c, &cases[0], 200);
     expect(c,
            "HALFTONE_COMM_DEATH=1:400 \"$H\" train job.json --ranks 3 --set train.snapshot_every=5 > log 2>&1 || "
            "{ tail -1 log; exit 1; }",
@@ -297,7 +230,7 @@ static void ranks__stop_before_the_same_step(void **state)
 {
     data_case *c = *state;
     tiny_text(c);
-    write_job(c, &cases[0], 100000);
+    rank_write_job(c, &cases[0], 100000);
     expect(c, "\"$H\" train job.json --ranks 3 > log 2>&1 & sleep 1; kill -TERM $!; wait $!", 3, "");
     expect(c, "grep stopped log", 0, "with a snapshot");
     expect(c,
@@ -310,15 +243,19 @@ static void ranks__are_refused_by_name(void **state)
 {
     data_case *c = *state;
     tiny_text(c);
-    write_job(c, &cases[0], 2);
+    rank_write_job(c, &cases[0], 2);
     expect(c, "\"$H\" train job.json --ranks 5", 2, "12 is not a multiple of accumulation: 1 × 5 ranks");
     expect(c, "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 \"$H\" train job.json --ranks 2", 2,
            "one of 2 ranks that Open MPI has started already");
-    expect(c, "\"$H\" train job.json --ranks 2 --set train.optimizer=lamb" STAGE(1), 1, "updates whole tensors");
     expect(c, "\"$H\" train job.json --ranks 2 --set engine.gradient_allreduce_op=sum", 2, "gradient_allreduce_op is");
-    expect(c, "\"$H\" train job.json --ranks 2 --numerics", 2, "--numerics looks into the steps of one rank, not of 2");
-    write_job(c, &(rank_case){"lstm", "\"type\": \"lstm_lm\", \"hidden\": 12", TEXT ", \"order\": \"stream\"", ""}, 2);
-    expect(c, "\"$H\" train job.json --ranks 2", 1, "not divided among ranks yet");
+    expect(c,
+           "\"$H\" train job.json --ranks 2 --set train.precision=bf16 --set halftone.fp8.recipe=delayed --set "
+           "engine.zero_optimization.offload_optimizer.device=nvme --set halftone.disk_folder=." RANK_STAGE(1),
+           1, "stage 1 with fp8 and an offload is not there yet");
+    expect(c,
+           "\"$H\" train job.json --ranks 2 --set engine.zero_optimization.offload_optimizer.device=nvme --set "
+           "halftone.disk_folder=. --set engine.zero_optimization.offload_optimizer.ratio=0.5" RANK_STAGE(1),
+           1, "offload_optimizer.ratio 0.5 is not there yet");
 }
 
 /* What went wrong is looked for on every rank, in its own micro-batches, and the rank is named. */
@@ -326,7 +263,7 @@ static void ranks__name_the_first_value_that_is_not_finite(void **state)
 {
     data_case *c = *state;
     tiny_text(c);
-    write_job(c, &cases[0], 60);
+    rank_write_job(c, &cases[0], 60);
     for (int stage = 0; stage <= STAGES; stage++) {
         char line[512];
         snprintf(line, sizeof line,
@@ -352,15 +289,15 @@ static void ranks__hold_what_is_planned_without_them(void **state)
 {
     data_case *c = *state;
     tiny_text(c);
-    write_job(c, &cases[0], 2);
+    rank_write_job(c, &cases[0], 2);
     for (int stage = 0; stage <= STAGES; stage++) {
         char line[512];
         int status;
         double held;
         snprintf(line, sizeof line,
                  "--force --set train.precision=bf16 --set engine.zero_optimization.stage=%d " ALL_CUT "", stage);
-        train(c, "run", 3, line);
-        read_numbers(c, "run", "plan_bytes", 1, &held);
+        rank_train(c, "run", 3, line);
+        rank_read_numbers(c, "run", "plan_bytes", 1, &held);
         snprintf(line, sizeof line,
                  "\"$H\" explain job.json --json --ranks 3 --set train.precision=bf16 --set "
                  "engine.zero_optimization.stage=%d " ALL_CUT "",
@@ -373,34 +310,22 @@ static void ranks__hold_what_is_planned_without_them(void **state)
 
 /* ---- processes ---- */
 
-static bool has_mpi(const data_case *c, const char *flavour)
-{
-    char line[256];
-    int status;
-    snprintf(line, sizeof line, "command -v mpirun.%s && test -f \"$(dirname \"$H\")/libhalftone_mpi_%s.so\"", flavour,
-             flavour);
-    run(c, line, &status);
-    return status == 0;
-}
-
 static void ranks__may_be_processes(void **state)
 {
     static const char *const flavours[] = {"openmpi", "mpich"};
     data_case *c = *state;
     double alone[STEPS];
     tiny_text(c);
-    write_job(c, &cases[0], STEPS);
-    train(c, "alone", 1, "");
-    read_numbers(c, "alone", "loss", STEPS, alone);
+    rank_write_job(c, &cases[0], STEPS);
+    rank_train(c, "alone", 1, "");
+    rank_read_numbers(c, "alone", "loss", STEPS, alone);
     for (int i = 0; i < 2; i++)
-        for (int ranks = 2; ranks <= 4 && has_mpi(c, flavours[i]); ranks += 2) {
+        for (int ranks = 2; ranks <= 4 && rank_has_mpi(c, flavours[i]); ranks += 2) {
             char line[512];
-            snprintf(line, sizeof line,
-                     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0 mpirun.%s "
-                     "%s -n %d \"$H\" train job.json --force --set train.output=%s",
-                     flavours[i], i == 0 ? "--oversubscribe" : "", ranks, flavours[i]);
+            snprintf(line, sizeof line, "%s \"$H\" train job.json --force --set train.output=%s",
+                     rank_mpirun(flavours[i], ranks), flavours[i]);
             expect(c, line, 0, "12 steps");
-            expect_same_steps(c, flavours[i], flavours[i], ranks, alone, STEPS);
+            rank_expect_same_steps(c, flavours[i], flavours[i], ranks, alone, STEPS);
         }
 }
 

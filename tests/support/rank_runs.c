@@ -1,0 +1,79 @@
+#include "rank_runs.h"
+
+#include <math.h>
+
+const rank_case rank_gpt2 = {"gpt2", RANK_GPT2, RANK_TEXT, ""};
+
+int rank_wanted_steps(void)
+{
+    return getenv("HALFTONE_LONG") ? RANK_LONG_STEPS : RANK_STEPS;
+}
+
+void rank_write_job(data_case *c, const rank_case *t, int steps)
+{
+    char job[2048];
+    snprintf(job, sizeof job,
+             "{\"model\": {%s}, \"data\": {%s}, \"train\": {\"batch\": 12, \"steps\": %d, \"lr\": 1e-3, \"clip\": 1.0, "
+             "\"schedule\": \"constant\", \"log_every\": 1%s}}",
+             t->model, t->data, steps, t->train);
+    data_case_text(c, "job.json", job);
+}
+
+void rank_read_numbers(const data_case *c, const char *folder, const char *key, int steps, double *out)
+{
+    char line[512], step[64], name[64];
+    int status;
+    snprintf(line, sizeof line, "cat %s/metrics.jsonl", folder);
+    const char *at = run(c, line, &status);
+    snprintf(name, sizeof name, "\"%s\": ", key);
+    for (int i = 0; i < steps; i++) {
+        snprintf(step, sizeof step, "\"kind\": \"step\", \"step\": %d,", i + 1);
+        const char *found = strstr(at, step), *value = found ? strstr(found, name) : NULL;
+        if (!value) fail_msg("%s: no %s of step %d in: %.2000s", folder, key, i + 1, at);
+        value += strlen(name);
+        out[i] = strncmp(value, "true", 4) == 0 ? 1 : strtod(value, NULL);
+    }
+}
+
+void rank_train(const data_case *c, const char *folder, int ranks, const char *options)
+{
+    char line[2048];
+    snprintf(line, sizeof line, "\"$H\" train job.json --set train.output=%s --ranks %d %s", folder, ranks, options);
+    expect(c, line, 0, "");
+}
+
+void rank_expect_near(const char *what, int ranks, int step, double got, double want, double bound)
+{
+    double apart = fabs(got - want) / fmax(1, fabs(want));
+    if (!(apart <= bound))
+        fail_msg("%s: the loss of step %d is %.9g on %d ranks and %.9g on one: %.2g apart, not %.2g", what, step, got,
+                 ranks, want, apart, bound);
+}
+
+void rank_expect_same_steps(const data_case *c, const char *what, const char *folder, int ranks, const double *alone,
+                            int steps)
+{
+    double loss[RANK_MOST_STEPS];
+    rank_read_numbers(c, folder, "loss", steps, loss);
+    rank_expect_near(what, ranks, 1, loss[0], alone[0], 1e-6);
+    rank_expect_near(what, ranks, steps, loss[steps - 1], alone[steps - 1], 1e-4);
+}
+
+bool rank_has_mpi(const data_case *c, const char *flavour)
+{
+    char line[256];
+    int status;
+    snprintf(line, sizeof line, "command -v mpirun.%s && test -f \"$(dirname \"$H\")/libhalftone_mpi_%s.so\"", flavour,
+             flavour);
+    run(c, line, &status);
+    return status == 0;
+}
+
+const char *rank_mpirun(const char *flavour, int ranks)
+{
+    static char text[256];
+    bool open = strcmp(flavour, "openmpi") == 0;
+    snprintf(text, sizeof text, "ASAN_OPTIONS=detect_leaks=0 mpirun.%s %s -n %d", flavour,
+             open ? "--allow-run-as-root --oversubscribe --bind-to none" : "", ranks);
+    return text;
+}

@@ -1,0 +1,39 @@
+/* Small runs on several ranks, and their losses. */
+#ifndef HT_TESTS_RANK_RUNS_H
+#define HT_TESTS_RANK_RUNS_H
+
+#include "cli_case.h"
+
+typedef struct rank_case {
+    const char *name, *model, *data, *train;
+} rank_case;
+
+enum { RANK_STEPS = 12, RANK_LONG_STEPS = 100, RANK_MOST_STEPS = RANK_LONG_STEPS, RANK_STAGES = 3 };
+
+#define RANK_GPT2 "\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, \"dropout\": 0.1"
+#define RANK_TEXT "\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"char\", \"length\": 8"
+/* In stage 3 also small tensors. */
+#define RANK_ALL_CUT  "--set engine.zero_optimization.stage3_param_persistence_threshold=0"
+#define RANK_STAGE(n) " --set engine.zero_optimization.stage=" #n
+
+extern const rank_case rank_gpt2;
+
+/* RANK_STEPS, or RANK_LONG_STEPS in long tests. */
+int rank_wanted_steps(void);
+/* job.json: a batch of 12, so many steps, into "run". */
+void rank_write_job(data_case *c, const rank_case *t, int steps);
+/* A number of each step of a run. */
+void rank_read_numbers(const data_case *c, const char *folder, const char *key, int steps, double *out);
+/* A run of job.json into `folder`. */
+void rank_train(const data_case *c, const char *folder, int ranks, const char *options);
+/* The loss of a step, within `bound` of that of one process. */
+void rank_expect_near(const char *what, int ranks, int step, double got, double want, double bound);
+/* The first step within 1e-6, the last one within 1e-4. */
+void rank_expect_same_steps(const data_case *c, const char *what, const char *folder, int ranks, const double *alone,
+                            int steps);
+/* Is mpirun of this flavour there, "openmpi" or "mpich", and the shim for it? */
+bool rank_has_mpi(const data_case *c, const char *flavour);
+/* What a line begins with that starts so many processes as ranks. */
+const char *rank_mpirun(const char *flavour, int ranks);
+
+#endif
