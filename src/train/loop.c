@@ -29,6 +29,16 @@ static ht_status ask_to_stop(ht_run *run, bool *stopped)
     return ht_ranks_any(&run->ranks, run->ctx, stopped);
 }
 
+enum { STOP_S = 5 };
+
+/* From now on a rank that is asked to stop does not wait for one that may be dead: no longer than the slowest step so far,
+ * twice over, and some seconds. Not while a snapshot is written, which is what a stop is for. */
+static void watch_stop(const ht_run *run, bool watch)
+{
+    if (run->request.comm)
+        ht_comm_watch_stop(run->request.comm, watch ? run->request.stop : NULL, STOP_S + 2 * run->longest_step);
+}
+
 /* ---- step ---- */
 
 static ht_status run_micro(ht_run *run, int64_t index)
@@ -225,11 +235,15 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
             HT_TRY(stop_before_step(run));
             break;
         }
+        watch_stop(run, true);
+        double begin = ht_run_clock();
         if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
         HT_TRY(ht_run_step(run, NULL, &dropped));
+        if (ht_run_clock() - begin > run->longest_step) run->longest_step = ht_run_clock() - begin;
         *stopped = dropped || (run->ranks.size == 1 && run->step < run->job.steps && is_stopped(run));
         HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
     }
+    watch_stop(run, false);
     HT_TRY(ht_run_catch_up(run));
     HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody leaves while another still saves */
     run->seconds = ht_run_clock() - start;
@@ -263,7 +277,9 @@ static ht_status write_snapshot(ht_run *run)
 ht_status ht_run_snapshot(ht_run *run)
 {
     HT_TRY(ht_run_catch_up(run));
+    watch_stop(run, false);
     HT_TRY(run->leads ? write_snapshot(run) : ht_snapshot_serve(run->job.session, &run->ranks));
+    HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody waits in the next step while another still saves */
     run->saved_step = run->step;
     return ht_metrics_flush(run->metrics);
 }
