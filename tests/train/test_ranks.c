@@ -212,6 +212,38 @@ static void ranks__resume_as_any_number(void **state)
     expect(c, "\"$H\" eval moved", 0, "loss");
 }
 
+/* The next twenty losses are those of a run that stays as it is. */
+static void ranks__go_on_as_if_nothing_had_changed(void **state)
+{
+    static const struct {
+        int ranks, stage;
+    } legs[] = {{4, 3}, {2, 1}, {3, 0}, {1, 0}, {2, 3}, {4, 2}};
+    enum { LEG = 20, LEGS = sizeof legs / sizeof legs[0] };
+    data_case *c = *state;
+    tiny_text(c);
+    rank_write_job(c, &cases[0], LEG * LEGS);
+    for (int leg = 0; leg + 1 < LEGS; leg++) {
+        double kept[LEG * LEGS], moved[LEG * LEGS];
+        for (int changed = 0; changed < 2; changed++) {
+            char options[256];
+            snprintf(options, sizeof options,
+                     "--resume --set train.steps=%d --set engine.zero_optimization.stage=%d " ALL_CUT,
+                     LEG * (leg + 1 + changed), legs[leg + changed].stage);
+            rank_train(c, "moved", legs[leg + changed].ranks, options);
+            if (changed) break;
+            snprintf(options, sizeof options,
+                     "--resume --set train.steps=%d --set engine.zero_optimization.stage=%d " ALL_CUT, LEG * (leg + 2),
+                     legs[leg].stage);
+            expect(c, "rm -rf kept; cp -r moved kept", 0, "");
+            rank_train(c, "kept", legs[leg].ranks, options);
+        }
+        rank_read_numbers(c, "kept", "loss", LEG * (leg + 2), kept);
+        rank_read_numbers(c, "moved", "loss", LEG * (leg + 2), moved);
+        for (int i = LEG * (leg + 1); i < LEG * (leg + 2); i++)
+            rank_expect_near("moved", legs[leg + 1].ranks, i + 1, moved[i], kept[i], 1e-5);
+    }
+}
+
 /* ---- ends ---- */
 
 static void ranks__name_the_one_that_died(void **state)
@@ -341,6 +373,7 @@ int main(void)
         CASE(ranks__repeat_their_bits),
         CASE(ranks__skip_together),
         CASE(ranks__resume_as_any_number),
+        CASE(ranks__go_on_as_if_nothing_had_changed),
         CASE(ranks__name_the_one_that_died),
         CASE(ranks__stop_before_the_same_step),
         CASE(ranks__are_refused_by_name),
