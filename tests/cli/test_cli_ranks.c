@@ -1,0 +1,167 @@
+/* halftone train under mpirun when something goes wrong: a rank that is killed, hangs, has another config or is killed in the
+ * middle of a snapshot; and a stop that is asked for. Open MPI and MPICH, where they are installed. */
+#include <time.h>
+
+#include "rank_runs.h"
+#include "tiny_data.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { SEES_THREADS = 1 }; /* it knows nothing of what MPI libraries do among their own threads */
+#else
+enum { SEES_THREADS = 0 };
+#endif
+
+enum { RANKS = 3, SOON_S = 10, KILLS = 2, LONG_KILLS = 20 };
+
+/* The flavour is the case's state behind its folder. */
+typedef struct mpi_case {
+    data_case *folder;
+    const char *flavour;
+} mpi_case;
+
+static const char *flavour_at_hand;
+
+static mpi_case begin(void **state)
+{
+    mpi_case c = {*state, flavour_at_hand};
+    if (SEES_THREADS || !rank_has_mpi(c.folder, c.flavour)) skip();
+    tiny_text(c.folder);
+    rank_write_job(c.folder, &rank_gpt2, 1000000);
+    return c;
+}
+
+/* Ranks in the background, each with its process in "pid.RANK"; then, once they have written a snapshot or ended, the line
+ * `what`; then the shell waits for them. "status" is that of mpirun, "seconds" how long it went on after that line. */
+static void run_and(const mpi_case *c, const char *environment, const char *options, const char *what)
+{
+    char line[4096];
+    snprintf(line, sizeof line,
+             "export H TERM=dumb; rm -f pid.* log status; touch mark; sleep 0.1; ( %s %s sh -c 'echo $$ > "
+             "pid.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec \"$H\" train "
+             "job.json %s' > log 2>&1 < /dev/null; echo $? > status ) & job=$!; "
+             "for i in $(seq 600); do find run/snapshots -maxdepth 1 -newer mark 2>/dev/null | grep -q '[0-9]$' && "
+             "break; test -f status && "
+             "break; sleep 0.1; done; "
+             "from=$(date +%%s); %s; wait $job; echo $(($(date +%%s) - from)) > seconds; "
+             "echo \"status $(cat status) after $(cat seconds) s\"; tail -n 40 log",
+             environment, rank_mpirun(c->flavour, RANKS), options, what);
+    expect(c->folder, line, 0, "status ");
+}
+
+static int number_in(const mpi_case *c, const char *file)
+{
+    char line[64];
+    int status;
+    snprintf(line, sizeof line, "cat %s", file);
+    return atoi(run(c->folder, line, &status));
+}
+
+static void expect_end(const mpi_case *c, int within_s, const char *named)
+{
+    char line[256];
+    int status;
+    if (number_in(c, "status") == 0) fail_msg("%s: status 0: %s", c->flavour, run(c->folder, "tail log", &status));
+    if (number_in(c, "seconds") > within_s)
+        fail_msg("%s: it ended after %d s, not %d: %s", c->flavour, number_in(c, "seconds"), within_s,
+                 run(c->folder, "tail log", &status));
+    snprintf(line, sizeof line, "grep -a -i '%s' log || { tail -n 30 log; exit 1; }", named);
+    expect(c->folder, line, 0, "");
+}
+
+static void expect_whole_snapshot(const mpi_case *c)
+{
+    expect(c->folder, "\"$H\" eval run", 0, "loss");
+}
+
+static void a_killed_rank_ends_the_others(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "--set train.snapshot_every=5", "kill -KILL $(cat pid.1)");
+    expect_end(&c, SOON_S, strcmp(c.flavour, "openmpi") == 0 ? "rank 1 " : "signal 9\\|rank 1");
+    expect_whole_snapshot(&c);
+}
+
+static void a_hanging_rank_ends_the_others_and_is_named(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "HALFTONE_COMM_TIMEOUT_S=5", "--set train.snapshot_every=5", "kill -STOP $(cat pid.1)");
+    expect_end(&c, 5 + SOON_S, "timeout after 5 s in .*: no answer from rank 1");
+    expect_whole_snapshot(&c);
+}
+
+static void a_rank_with_another_config_is_named(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "$(test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 2 && echo --set train.lr=2e-3)", ":");
+    expect_end(&c, 60 + SOON_S, "ranks differ in config: rank 2");
+}
+
+static void a_stop_never_waits_for_a_peer_that_hangs(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "--set train.snapshot_every=5",
+            "kill -STOP $(cat pid.1); sleep 1; kill -TERM $(cat pid.0) $(cat pid.2)");
+    expect_end(&c, SOON_S + 2, "asked to stop, .*no answer from rank 1");
+    expect_whole_snapshot(&c);
+}
+
+static void a_stop_of_one_rank_is_a_snapshot_of_all(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "--set train.snapshot_every=5", "kill -TERM $(cat pid.1)");
+    expect_end(&c, SOON_S, "stopped .* with a snapshot");
+    assert_int_equal(number_in(&c, "status"), 3);
+    expect_whole_snapshot(&c);
+}
+
+/* A snapshot after every step, in which all ranks take part: most of the time is spent there. */
+static void a_kill_in_mid_save_leaves_a_whole_snapshot(void **state)
+{
+    mpi_case c = begin(state);
+    int kills = getenv("HALFTONE_LONG") ? LONG_KILLS : KILLS;
+    for (int i = 0; i < kills; i++) {
+        char what[128];
+        snprintf(what, sizeof what, "sleep 0.%03d; kill -KILL $(cat pid.%d)", rand() % 700, rand() % RANKS);
+        run_and(&c, "", "--resume --set train.snapshot_every=1 --set model.n_embd=128" RANK_STAGE(2), what);
+        expect_end(&c, SOON_S, "");
+        expect_whole_snapshot(&c);
+    }
+    expect(c.folder,
+           "S=$(ls run/snapshots | grep -v partial | sed 's/step-0*//' | sort -n | tail -1); \"$H\" train job.json "
+           "--ranks 2 "
+           "--resume --set model.n_embd=128 --set train.steps=$((S + 3))",
+           0, "goes on after step");
+}
+
+#define FLAVOUR(name)                                                                                                  \
+    static void openmpi__##name(void **state)                                                                          \
+    {                                                                                                                  \
+        flavour_at_hand = "openmpi";                                                                                   \
+        name(state);                                                                                                   \
+    }                                                                                                                  \
+    static void mpich__##name(void **state)                                                                            \
+    {                                                                                                                  \
+        flavour_at_hand = "mpich";                                                                                     \
+        name(state);                                                                                                   \
+    }
+
+FLAVOUR(a_killed_rank_ends_the_others)
+FLAVOUR(a_hanging_rank_ends_the_others_and_is_named)
+FLAVOUR(a_rank_with_another_config_is_named)
+FLAVOUR(a_stop_never_waits_for_a_peer_that_hangs)
+FLAVOUR(a_stop_of_one_rank_is_a_snapshot_of_all)
+FLAVOUR(a_kill_in_mid_save_leaves_a_whole_snapshot)
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+#define BOTH(name) CASE(openmpi__##name), CASE(mpich__##name)
+
+int main(void)
+{
+    srand((unsigned)time(NULL));
+    const struct CMUnitTest tests[] = {
+        BOTH(a_killed_rank_ends_the_others),           BOTH(a_hanging_rank_ends_the_others_and_is_named),
+        BOTH(a_rank_with_another_config_is_named),     BOTH(a_stop_never_waits_for_a_peer_that_hangs),
+        BOTH(a_stop_of_one_rank_is_a_snapshot_of_all), BOTH(a_kill_in_mid_save_leaves_a_whole_snapshot),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
