@@ -14,6 +14,7 @@ typedef struct rung {
     bool half;       /* from here on in half precision */
     const char *set; /* a key and its value; NULL: none. Of one key the last counts. */
     bool disk;       /* the optimiser's state lies on a disk, in the ladder's folder */
+    int stage;       /* of ZeRO, from 1 on: one more than the stage, on several ranks; 0: on one */
 } rung;
 
 static const rung rungs[] = {
@@ -24,12 +25,16 @@ static const rung rungs[] = {
     {.name = "+ recompute selective", .half = true, .set = "halftone.recompute.policy=selective"},
     {.name = "+ recompute all", .half = true, .set = "halftone.recompute.policy=all"},
     {.name = "+ optimiser on disk", .half = true, .disk = true},
+    {.name = "ranks, ZeRO 0", .half = true, .stage = 1},
+    {.name = "ranks, ZeRO 1", .half = true, .stage = 2},
+    {.name = "ranks, ZeRO 2", .half = true, .stage = 3},
+    {.name = "ranks, ZeRO 3", .half = true, .stage = 4},
 };
 enum { RUNGS = sizeof rungs / sizeof rungs[0] };
 
 typedef struct ladder {
     cli_job job_options;
-    int64_t steps;
+    int64_t steps, ranks;
     const char *output;
     bool json;
     /* while it runs */
@@ -65,16 +70,38 @@ static bool fill_entry(const ladder *l, cli_sweep_entry *t, size_t at)
     if (ok && rungs[at].disk)
         ok = cli_sweep_entry_set(t, "engine.zero_optimization.offload_optimizer.device=nvme") &&
              cli_sweep_entry_set(t, "halftone.disk_folder=%s", l->output);
+    if (ok && rungs[at].stage)
+        ok = cli_sweep_entry_set(t, "engine.zero_optimization.stage=%d", rungs[at].stage - 1) &&
+             cli_sweep_entry_set(t, "engine.zero_optimization.stage3_param_persistence_threshold=0");
     t->no_fusion = at == 0;
+    t->ranks = rungs[at].stage ? l->ranks : 0;
     return ok;
+}
+
+/* Can the ranks share the job's batch? Else their rows are left out. */
+static bool can_share(const ladder *l)
+{
+    ht_config_request request = l->job_options.request;
+    ht_config *config;
+    request.ranks = l->ranks;
+    bool can = l->ranks > 1 && ht_config_read(&config, l->sweep.ctx, &request) == HT_OK;
+    if (l->ranks > 1) ht_config_free(config);
+    if (l->ranks > 1 && !can)
+        fprintf(stderr, "halftone: %" PRId64 " ranks cannot share the batch of this job: without them\n", l->ranks);
+    return can;
 }
 
 static int add_entries(ladder *l)
 {
-    for (size_t at = 0; at < RUNGS; at++) {
-        char folder[MOST_FOLDER + 32];
+    bool shares = can_share(l);
+    for (size_t at = 0; at < RUNGS && (shares || !rungs[at].stage); at++) {
+        char folder[MOST_FOLDER + 32], name[64];
         snprintf(folder, sizeof folder, "%s/%zu", l->output, at);
-        cli_sweep_entry *t = cli_sweep_add(&l->sweep, rungs[at].name, folder, rungs[at].name);
+        if (rungs[at].stage)
+            snprintf(name, sizeof name, "%" PRId64 " %s", l->ranks, rungs[at].name);
+        else
+            snprintf(name, sizeof name, "%s", rungs[at].name);
+        cli_sweep_entry *t = cli_sweep_add(&l->sweep, name, folder, name);
         if (!t || !fill_entry(l, t, at)) return cli_fail(CLI_FAILED, "ladder: out of memory");
     }
     return CLI_DONE;
@@ -85,7 +112,7 @@ static bool keep_timeline(ladder *l, size_t at, const ht_plan *plan)
     int found = ht_plan_segment_find(plan, "micro_first");
     const ht_plan_segment *s = &plan->segments[found < 0 ? 0 : found];
     double *x = malloc((s->instr_count + 1) * sizeof *x), *y = malloc((s->instr_count + 1) * sizeof *y);
-    l->timeline[at] = (ht_series){.name = rungs[at].name, .count = s->instr_count, .x = x, .y = y};
+    l->timeline[at] = (ht_series){.name = l->sweep.list[at].name, .count = s->instr_count, .x = x, .y = y};
     for (size_t i = 0; x && y && i < s->instr_count; i++) {
         x[i] = 100 * (double)i / (double)s->instr_count;
         y[i] = (double)s->timeline[i] / 1e6;
@@ -96,7 +123,7 @@ static bool keep_timeline(ladder *l, size_t at, const ht_plan *plan)
 /* What a step costs, from its plan. */
 static int look_at_plans(ladder *l)
 {
-    for (size_t at = 0; at < RUNGS; at++) {
+    for (size_t at = 0; at < l->sweep.count; at++) {
         const cli_sweep_entry *t = &l->sweep.list[at];
         ht_run_request request = {.config = t->config, .folder = t->folder, .no_fusion = t->no_fusion};
         ht_plan *plan;
@@ -132,7 +159,7 @@ static void fill_table(ht_table *table, const ladder *l)
         ht_table_head(table, heads[i]);
         table->right[i] = i > 0;
     }
-    for (size_t at = 0; at < RUNGS; at++) {
+    for (size_t at = 0; at < l->sweep.count; at++) {
         const cli_sweep_entry *t = &l->sweep.list[at];
         ht_table_cell(table, "%s", t->name);
         ht_table_cell(table, "%.1f", (double)l->machine_bytes[at] / 1e6);
@@ -152,7 +179,7 @@ static ht_status write_page(const ladder *l, const char *path)
                             .x_label = "instructions of forward and backward, percent",
                             .y_label = "MB of activations and workspaces alive",
                             .series = l->timeline,
-                            .series_count = RUNGS};
+                            .series_count = l->sweep.count};
     HT_TRY(ht_report_create(&report, l->sweep.ctx, "The ladder: one technique more in each row"));
     fill_table(&table, l);
     ht_table_report(report, &table, "What each technique did");
@@ -184,7 +211,7 @@ static int print_json(const ladder *l, const char *page)
     ht_json_put_text(&json, "page", page);
     ht_json_line(&json, 1);
     ht_json_begin_array(&json, "rows");
-    for (size_t at = 0; at < RUNGS; at++) {
+    for (size_t at = 0; at < l->sweep.count; at++) {
         const cli_sweep_entry *t = &l->sweep.list[at];
         ht_json_line(&json, 2);
         ht_json_begin_object(&json, NULL);
@@ -252,6 +279,10 @@ static const cli_option options[] = {
      .standard = "5"},
     {"--output", "FOLDER", CLI_TEXT, offsetof(ladder, output), .help = "folder of the runs, which are replaced",
      .flags = CLI_FILLED, .letter = 'o', .takes = "a folder", .most = MOST_FOLDER, .standard = "ladder"},
+    {"--ranks", "N", CLI_WHOLE, offsetof(ladder, ranks),
+     .help = "of the rows that share the batch among ranks, as threads of this process, in each of ZeRO's stages; 1: "
+             "without them",
+     .least = 1, .most = 64, .standard = "2"},
     {"--json", NULL, CLI_FLAG, offsetof(ladder, json),
      .help =
          "one object: {\"job\", \"rows\": [{\"name\", \"plan_bytes\", \"main_bytes\", \"step_ms\", \"bytes_moved\", "
@@ -273,9 +304,12 @@ const cli_command cmd_ladder = {
         "it did to the memory of the plan, the time of a step (the median), the bytes that a step moves between "
         "memories, the arithmetic that is done again, and the loss: first in fp32 with a kernel for every node, then "
         "with fusion, in half precision (the job's, or bf16), with recomputation by policy (cheap, selective, all: "
-        "docs/memory.md), and with the optimiser's state on a disk, in the output folder (docs/offload.md). Rows below "
-        "fusion that share a number type have the same loss, bit for bit: these "
-        "techniques trade time and memory, not results.",
+        "docs/memory.md), and with the optimiser's state on a disk, in the output folder (docs/offload.md). Last come "
+        "rows of several ranks (docs/parallel.md), with all of this but the disk, in ZeRO's stages: memory is that of "
+        "each "
+        "rank, which cuts every tensor in stage 3. Rows of one rank below fusion that share a number type have the "
+        "same "
+        "loss, bit for bit: these techniques trade time and memory, not results; ranks sum in another order.",
     .options = options,
     .size = sizeof(ladder),
     .run = run_ladder,

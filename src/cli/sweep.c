@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/train_ranks.h"
+
 /* ---- the list ---- */
 
 cli_sweep_entry *cli_sweep_add(cli_sweep *sweep, const char *name, const char *folder, const char *group)
@@ -115,6 +117,7 @@ static int read_one(cli_sweep *sweep, cli_sweep_entry *t, bool first)
     for (size_t i = 0; i < t->set_count; i++) sets[request.set_count++] = t->sets[i];
     request.sets = sets;
     request.training = true;
+    if (t->ranks > 1) request.ranks = t->ranks;
     ht_status status = ht_config_read(&t->config, sweep->ctx, &request);
     if (!t->config) return cli_fail(CLI_FAILED, "%s: %s", sweep->command, ht_context_message(sweep->ctx));
     if (first || status != HT_OK) cli_print_problems(ht_config_problems(t->config));
@@ -191,50 +194,68 @@ static bool take_info(cli_sweep_entry *t, const ht_run_info *info)
 }
 
 /* Gradients that stay no numbers are what an experiment may show. */
-static ht_status train(execute_run *r, ht_run *run)
+static ht_status train(execute_run *r, ht_context *ctx, ht_run *run)
 {
     bool stopped;
     double start = now();
     ht_status status = ht_run_train(run, &stopped);
     r->entry->seconds = now() - start;
     if (status == HT_ENOTSUP && r->entry->made > 0) {
-        snprintf(r->entry->error, sizeof r->entry->error, "%s", ht_context_message(r->sweep->ctx));
+        snprintf(r->entry->error, sizeof r->entry->error, "%s", ht_context_message(ctx));
         status = HT_OK;
     }
-    if (status == HT_OK && r->failed) status = ht_fail(r->sweep->ctx, HT_ENOMEM, "out of memory for a run");
+    if (status == HT_OK && r->failed) status = ht_fail(ctx, HT_ENOMEM, "out of memory for a run");
     return status;
+}
+
+/* The run as the first rank, or the only one, sees it. */
+static ht_status lead(execute_run *r, ht_context *ctx, ht_run *run)
+{
+    cli_sweep *sweep = r->sweep;
+    ht_run_info info = ht_run_info_of(run);
+    if (!take_info(r->entry, &info)) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a run");
+    if (sweep->on_start) sweep->on_start(sweep->arg, r->entry, run);
+    HT_TRY(train(r, ctx, run));
+    sum_up(r->entry);
+    return sweep->on_end ? sweep->on_end(sweep->arg, r->entry, run) : HT_OK;
+}
+
+/* A rank of the run. */
+static void execute(void *arg, ht_context *ctx, ht_comm *world, int local, cli_rank_end *out)
+{
+    execute_run *r = arg;
+    bool output_failed = false, leads = !world || ht_comm_rank(world) == 0, stopped;
+    ht_run *run;
+    ht_run_request request = {.config = r->entry->config,
+                              .output_failed = &output_failed,
+                              .mode = HT_RUN_FORCE,
+                              .folder = r->entry->folder,
+                              .numerics = r->entry->numerics,
+                              .no_fusion = r->entry->no_fusion,
+                              .comm = world,
+                              .local_ranks = local,
+                              .arg = r,
+                              .on_step = leads ? on_step : NULL,
+                              .on_eval = leads ? on_eval : NULL};
+    ht_status status = ht_run_open(&run, ctx, &request);
+    /* As in halftone train: before the first step a file that cannot be read is wrong input. */
+    out->end = status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status);
+    if (status == HT_OK) {
+        status = leads ? lead(r, ctx, run) : ht_run_train(run, &stopped);
+        ht_status closed = ht_run_close(run);
+        if (status == HT_OK) status = closed;
+        out->end = cli_end_of(status);
+    }
+    out->by_others = status == HT_ERANK;
+    if (status != HT_OK)
+        snprintf(out->reason, sizeof out->reason, "%s: %.900s", r->entry->name, ht_context_message(ctx));
 }
 
 static int run_one(cli_sweep *sweep, cli_sweep_entry *t)
 {
-    ht_run *run;
     execute_run r = {.sweep = sweep, .entry = t};
-    bool output_failed = false;
-    ht_run_request request = {.config = t->config,
-                              .output_failed = &output_failed,
-                              .mode = HT_RUN_FORCE,
-                              .folder = t->folder,
-                              .numerics = t->numerics,
-                              .no_fusion = t->no_fusion,
-                              .arg = &r,
-                              .on_step = on_step,
-                              .on_eval = on_eval};
-    ht_status status = ht_run_open(&run, sweep->ctx, &request);
-    /* As in halftone train: before the first step a file that cannot be read is wrong input. */
-    int end = status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status);
-    if (status == HT_OK) {
-        ht_run_info info = ht_run_info_of(run);
-        status = take_info(t, &info) ? HT_OK : ht_fail(sweep->ctx, HT_ENOMEM, "out of memory for a run");
-        if (status == HT_OK && sweep->on_start) sweep->on_start(sweep->arg, t, run);
-        if (status == HT_OK) status = train(&r, run);
-        if (status == HT_OK) sum_up(t);
-        if (status == HT_OK && sweep->on_end) status = sweep->on_end(sweep->arg, t, run);
-        ht_status closed = ht_run_close(run);
-        if (status == HT_OK) status = closed;
-        end = cli_end_of(status);
-    }
-    if (status == HT_OK) return CLI_DONE;
-    return cli_fail(end, "%s: %s: %s", sweep->command, t->name, ht_context_message(sweep->ctx));
+    return cli_ranks_run(sweep->ctx, sweep->command, &(ht_launcher){.size = 1}, t->ranks > 1 ? t->ranks : 1, execute,
+                         &r);
 }
 
 int cli_sweep_run(cli_sweep *sweep)

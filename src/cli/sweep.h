@@ -16,6 +16,7 @@ typedef struct cli_sweep_entry {
     size_t set_count;
     int64_t numerics;  /* as in ht_run_request */
     bool no_fusion;    /* likewise */
+    int64_t ranks;     /* threads of this process that share each batch; 0: one */
     ht_line line;      /* of its curves */
     ht_config *config; /* after cli_sweep_read */
     const ht_train_config *train_config;
