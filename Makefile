@@ -27,9 +27,10 @@ packages_aarch64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 # What the build can do without is asked for first, and may be refused.
 need = @tools/need-packages $(packages_wish) || echo "going on without them"; tools/need-packages $(packages_build)
 # build(preset,targets): two makes in one tree wait for each other.
+thread_ranks = test_comm test_session_ranks test_ranks test_ranks_compose
 build = tools/build $(1) $(call folder,$(1)) $(WERROR) $(2)
 
-.PHONY: all run test test-gpu test-long asan bench lint format clean help
+.PHONY: all run test test-gpu test-long asan tsan bench lint format clean help
 all: ## build build/halftone, build/libhalftone.so and the examples
 	$(need)
 	@$(call build,$(PRESET),engine)
@@ -47,6 +48,11 @@ test: ## build everything and run the tests
 
 asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory test PRESET=asan
+
+tsan: ## the tests of ranks that are threads, under ThreadSanitizer
+	$(need) $(packages_test)
+	@$(call build,tsan,halftone_program $(thread_ranks))
+	@tools/run-tests $(call folder,tsan) '^($(subst $() ,|,$(thread_ranks)))$$'
 
 test-gpu: ## the tests of the CUDA device on this machine's GPU
 	$(need) $(packages_test)
