@@ -31,30 +31,38 @@ typedef struct mode {
 
 static const mode modes[] = {{"fp32", "f32", 4, false}, {"bf16", "f32", 4, true}, {"bf16", "half", 2, true}};
 
-static ht_plan *plan_rank(const mode *m, int ranks, int rank, int stage, const char *bucket)
+/* Of another optimiser, or with moments and masters in another space. */
+static ht_plan *plan_other(const mode *m, int ranks, int rank, int stage, const char *bucket, const char *optimizer,
+                           const char *space)
 {
     char ranks_text[16], rank_text[16], stage_text[16];
     snprintf(ranks_text, sizeof ranks_text, "%d", ranks);
     snprintf(rank_text, sizeof rank_text, "%d", rank);
     snprintf(stage_text, sizeof stage_text, "%d", stage);
     const ht_train_setting training[] = {{"ranks", ranks_text}};
-    const ht_train_setting settings[] = {{"ranks", ranks_text},     {"rank", rank_text},
-                                         {"zero_persistent", "0"},  {"zero_stage", stage_text},
-                                         {"reduce_bucket", bucket}, {"gradients", m->gradients}};
+    const ht_train_setting settings[] = {
+        {"ranks", ranks_text},     {"rank", rank_text},          {"zero_persistent", "0"},   {"zero_stage", stage_text},
+        {"reduce_bucket", bucket}, {"offload_optimizer", space}, {"gradients", m->gradients}};
     ht_train_opts train = HT_TRAIN_OPTS;
     ht_plan_opts opts = HT_PLAN_OPTS;
     ht_graph *g;
     ht_plan *plan;
     train.settings = training;
     train.setting_count = 1;
+    train.optimizer = optimizer;
     opts.precision = m->precision;
     opts.settings = settings;
-    opts.setting_count = m->half ? 6 : 5;
+    opts.setting_count = m->half ? 7 : 6;
     context_must(test_ctx, ht_graph_parse(&g, test_ctx, "text", model, strlen(model)));
     context_must(test_ctx, ht_graph_train(g, &train));
     context_must(test_ctx, ht_plan_create(&plan, g, &opts));
     ht_graph_free(g);
     return plan;
+}
+
+static ht_plan *plan_rank(const mode *m, int ranks, int rank, int stage, const char *bucket)
+{
+    return plan_other(m, ranks, rank, stage, bucket, "adamw", "none");
 }
 
 static int64_t round_up(int64_t x, int64_t to)
@@ -147,6 +155,51 @@ static void zero__bytes_are_those_of_the_formulas_and_padding(void **state)
                 }
 }
 
+/* A rule for whole tensors divides the same state, with a bucket and its padding for each. */
+static void zero__bytes_of_lamb_are_those_of_the_formulas(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++)
+        for (int ranks = 2; ranks <= 4; ranks++)
+            for (int stage = 0; stage <= 3; stage++) {
+                int64_t sum = 0;
+                for (int rank = 0; rank < ranks; rank++) {
+                    ht_plan *plan = plan_other(&modes[m], ranks, rank, stage, "500000000", "lamb", "none");
+                    sum += tensor_bytes(plan);
+                    ht_plan_free(plan);
+                }
+                assert_int_equal(sum, formula(&modes[m], ranks, stage));
+            }
+}
+
+/* Moments and masters in a space. */
+static int64_t moved_bytes(const ht_plan *plan, ht_space space)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < plan->slot_count; i++) {
+        const ht_slot *slot = &plan->slots[i];
+        bool moves = slot->heading == HT_HEADING_OPTIMIZER || slot->heading == HT_HEADING_MASTERS;
+        if (slot->kind == HT_SLOT_STATE && slot->owner == i && moves && slot->place.space == space)
+            bytes += ht_type_bytes(&slot->type);
+    }
+    return bytes;
+}
+
+/* With an offload a rank has its pieces of moments and masters on the disk, and nothing else of them in memory. */
+static void zero__offloads_the_pieces_of_a_rank(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int stage = 1; stage <= 3; stage++) {
+            ht_plan *here = plan_rank(&modes[1], ranks, 1, stage, "500000000");
+            ht_plan *there = plan_other(&modes[1], ranks, 1, stage, "500000000", "adamw", "disk");
+            assert_int_equal(moved_bytes(there, HT_SPACE_DISK), moved_bytes(here, HT_SPACE_MAIN));
+            assert_int_equal(moved_bytes(there, HT_SPACE_MAIN), 0);
+            ht_plan_free(here);
+            ht_plan_free(there);
+        }
+}
+
 /* Bytes of the messages of a step, by op. */
 static int64_t exchanged(const ht_plan *plan, const char *op, int64_t *calls)
 {
@@ -183,6 +236,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zero__bytes_are_those_of_the_formulas_and_padding),
+        cmocka_unit_test(zero__bytes_of_lamb_are_those_of_the_formulas),
+        cmocka_unit_test(zero__offloads_the_pieces_of_a_rank),
         cmocka_unit_test(zero__messages_are_gradients_and_what_the_model_reads),
     };
     return cmocka_run_group_tests(tests, context_setup, context_teardown);
