@@ -127,8 +127,8 @@ static const cli_option options[] = {
          "\"bytes\", \"ms\"}], \"passes\": [{\"name\", \"level\", "
          "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
          "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
-         "\"kernel\", \"refused\"}]}; with --ranks also \"ranks\" and \"stages\": "
-         "[{\"stage\", \"bytes\", \"padding\", \"messages\": [{\"op\", \"dtype\", \"calls\", \"bytes\", "
+         "\"kernel\", \"refused\"}]}; with --ranks also \"ranks\", \"axes\" and \"stages\": "
+         "[{\"stage\", \"bytes\", \"padding\", \"messages\": [{\"op\", \"group\", \"dtype\", \"calls\", \"bytes\", "
          "\"largest\", \"sent\"}]}]; FLOPs at the top are those of a step, a multiply-add counts two; "
          "docs/memory.md has the headings",
      .choice = 1},

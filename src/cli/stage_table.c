@@ -24,7 +24,9 @@ static void plan_stage(cli_stage *out, ht_context *ctx, const ht_run_request *re
 
 void cli_stages_plan(cli_stages *stages, ht_context *ctx, const ht_run_request *request)
 {
-    *stages = (cli_stages){.ranks = ht_config_train(request->config)->ranks};
+    const ht_train_config *config = ht_config_train(request->config);
+    *stages = (cli_stages){
+        .ranks = config->ranks, .data = config->data_ranks, .pipeline = config->pipeline, .tensor = config->tensor};
     for (int stage = 0; stage < CLI_STAGES; stage++) plan_stage(&stages->list[stage], ctx, request, stage);
 }
 
@@ -79,17 +81,18 @@ static void print_bytes(ht_text *text, const cli_stages *stages)
 
 static void print_messages(ht_text *text, const cli_stages *stages)
 {
-    static const char *const heads[] = {"stage", "exchange",    "type",          "a step",
-                                        "bytes", "the largest", "sent by a rank"};
+    static const char *const heads[] = {"stage",  "exchange", "over",        "type",
+                                        "a step", "bytes",    "the largest", "sent by a rank"};
     enum { HEADS = sizeof heads / sizeof heads[0] };
     ht_table table = {.count = 0};
     for (int i = 0; i < HEADS; i++) ht_table_head(&table, heads[i]);
-    for (int i = 3; i < HEADS; i++) table.right[i] = true;
+    for (int i = 4; i < HEADS; i++) table.right[i] = true;
     for (int stage = 0; stage < CLI_STAGES; stage++)
         for (size_t i = 0; i < stages->list[stage].exchanges.count; i++) {
             const ht_exchange_row *row = &stages->list[stage].exchanges.rows[i];
             ht_table_cell(&table, "%d", stage);
             ht_table_cell(&table, "%s", row->op);
+            ht_table_cell(&table, "%s", row->group);
             ht_table_cell(&table, "%s", ht_dtype_name(row->dtype));
             ht_table_cell(&table, "%" PRId64, row->calls);
             ht_table_cell(&table, "%" PRId64, row->bytes);
@@ -103,6 +106,9 @@ static void print_messages(ht_text *text, const cli_stages *stages)
 
 void cli_stages_print(ht_text *text, const cli_stages *stages)
 {
+    if (stages->data != stages->ranks)
+        ht_text_add(text, "\n%" PRId64 " ranks: data %" PRId64 " × pipeline %" PRId64 " × tensor %" PRId64 "\n",
+                    stages->ranks, stages->data, stages->pipeline, stages->tensor);
     print_bytes(text, stages);
     print_messages(text, stages);
     for (int stage = 0; stage < CLI_STAGES; stage++)
@@ -118,6 +124,7 @@ static void put_messages(ht_json_writer *json, const ht_exchange_table *exchange
         const ht_exchange_row *row = &exchanges->rows[i];
         ht_json_begin_object(json, NULL);
         ht_json_put_text(json, "op", row->op);
+        ht_json_put_text(json, "group", row->group);
         ht_json_put_text(json, "dtype", ht_dtype_name(row->dtype));
         ht_json_put_int(json, "calls", row->calls);
         ht_json_put_int(json, "bytes", row->bytes);
@@ -131,6 +138,11 @@ static void put_messages(ht_json_writer *json, const ht_exchange_table *exchange
 void cli_stages_json(ht_json_writer *json, const cli_stages *stages)
 {
     ht_json_put_int(json, "ranks", stages->ranks);
+    ht_json_begin_object(json, "axes");
+    ht_json_put_int(json, "data", stages->data);
+    ht_json_put_int(json, "pipeline", stages->pipeline);
+    ht_json_put_int(json, "tensor", stages->tensor);
+    ht_json_end_object(json);
     ht_json_begin_array(json, "stages");
     for (int stage = 0; stage < CLI_STAGES; stage++) {
         const cli_stage *s = &stages->list[stage];

@@ -15,14 +15,15 @@ typedef struct cli_stage {
 } cli_stage;
 
 typedef struct cli_stages {
-    int64_t ranks;
+    int64_t ranks, data, pipeline, tensor; /* the first is the product of its axes */
     cli_stage list[CLI_STAGES];
 } cli_stages;
 
 /* Plans the request's job once for each stage. A failure of one stage is told in its place. */
 void cli_stages_plan(cli_stages *stages, ht_context *ctx, const ht_run_request *request);
 void cli_stages_print(ht_text *text, const cli_stages *stages);
-/* "stages": [{"stage", "refused" or "bytes", "padding", "messages": [{"op", "dtype", "calls", "bytes", "sent"}]}] */
+/* "axes": {"data", "pipeline", "tensor"}, "stages": [{"stage", "refused" or "bytes", "padding", "messages": [{"op", "group",
+ * "dtype", "calls", "bytes", "sent"}]}] */
 void cli_stages_json(ht_json_writer *json, const cli_stages *stages);
 
 #endif

@@ -53,9 +53,12 @@ bool ht_config_has_engine(const ht_config *config);
 /* ---- what training needs, as plain values: train block and engine config agree on them ---- */
 
 typedef struct ht_train_config {
-    int64_t steps;                                 /* 0: by epochs */
-    int64_t epochs;                                /* 0: by steps */
-    int64_t batch, micro_batch, accumulate, ranks; /* batch = micro_batch × accumulate × ranks */
+    int64_t steps;                          /* 0: by epochs */
+    int64_t epochs;                         /* 0: by steps */
+    int64_t batch, micro_batch, accumulate; /* batch = micro_batch × accumulate × data_ranks */
+    int64_t ranks;                          /* data_ranks × pipeline × tensor */
+    int64_t data_ranks, pipeline, tensor;   /* that share a batch; the layers; each layer */
+    bool sequence;                          /* ranks of the tensor axis share the sequence between layers, too */
     uint64_t seed;
     int64_t eval_every, snapshot_every; /* 0: only at the end */
     int64_t eval_batches;               /* 0: all */

@@ -24,8 +24,9 @@ struct ht_config {
     bool complete; /* every value is there and right */
     bool lenient;  /* what is not there yet is left out, and where both sides disagree the job wins */
     bool bare;     /* keys of the engine config come by --set alone: DeepSpeed's defaults are not asked for */
-    int64_t ranks;
-    config_source *job, *engine; /* later ones win; job trees hold blocks, engine trees DeepSpeed's keys */
+    int64_t ranks; /* of the world: the product of its axes */
+    int64_t data_ranks, pipeline, tensor; /* axes: reconcile_ranks.c */
+    config_source *job, *engine;          /* later ones win; job trees hold blocks, engine trees DeepSpeed's keys */
     size_t job_count, engine_count;
     const char *engine_block; /* what stands before the engine's keys in messages: "" or "engine" */
     ht_fields *blocks[BLOCK_COUNT];
@@ -50,6 +51,7 @@ const ht_json *ht_nested(ht_arena *arena, const char *path, const ht_json *value
 
 /* reconcile.c: train block and engine config fill each other; what does not fit together is an error. */
 ht_status ht_config_rules(ht_config *c);
+void ht_rank_rules(ht_config *c);
 ht_status ht_batch_rules(ht_config *c);
 ht_status ht_optimizer_rules(ht_config *c);
 ht_status ht_schedule_rules(ht_config *c);

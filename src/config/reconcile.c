@@ -169,6 +169,7 @@ static ht_status reconcile_row_length(ht_config *c)
 ht_status ht_config_rules(ht_config *c)
 {
     HT_TRY(reconcile_row_length(c));
+    ht_rank_rules(c);
     HT_TRY(ht_batch_rules(c));
     HT_TRY(reconcile_clip(c));
     HT_TRY(ht_reconcile_pair(c, "log_every", "steps_per_print", PAIR_JOB));

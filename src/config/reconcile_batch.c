@@ -1,4 +1,5 @@
-/* train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks: two give the third. */
+/* train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × ranks of the data axis: two give the
+ * third. */
 #include "config/internal.h"
 
 #include <inttypes.h>
@@ -42,39 +43,41 @@ static void take_side(ht_config *c, trio *t, int i, block_id block, const char *
     ht_text_free(&text);
 }
 
-static const char *plural(int64_t ranks)
+/* What a batch is shared among. */
+static const char *plural(const ht_config *c)
 {
-    return ranks == 1 ? "rank" : "ranks";
+    bool all = c->data_ranks == c->ranks;
+    return c->data_ranks == 1 ? all ? "rank" : "data rank" : all ? "ranks" : "data ranks";
 }
 
 /* whole / (a × ranks), which must leave nothing. */
 static bool divide(ht_config *c, const trio *t, int by, int64_t *out)
 {
     int64_t product;
-    bool overflow = __builtin_mul_overflow(t->value[by], c->ranks, &product);
+    bool overflow = __builtin_mul_overflow(t->value[by], c->data_ranks, &product);
     if (!overflow && t->value[WHOLE] % product == 0) {
         *out = t->value[WHOLE] / product;
         return true;
     }
     if (overflow)
         ht_problems_error(&c->problems, NULL, "%s %" PRId64 " × %" PRId64 " %s is too large", t->name[by], t->value[by],
-                          c->ranks, plural(c->ranks));
+                          c->data_ranks, plural(c));
     else
         ht_problems_error(&c->problems, NULL,
                           "%s: %" PRId64 " is not a multiple of %s: %" PRId64 " × %" PRId64 " %s = %" PRId64
                           "; %" PRId64 " / %" PRId64 " leaves %" PRId64,
-                          t->name[WHOLE], t->value[WHOLE], t->name[by], t->value[by], c->ranks, plural(c->ranks),
-                          product, t->value[WHOLE], product, t->value[WHOLE] % product);
+                          t->name[WHOLE], t->value[WHOLE], t->name[by], t->value[by], c->data_ranks, plural(c), product,
+                          t->value[WHOLE], product, t->value[WHOLE] % product);
     return false;
 }
 
 static bool multiply(ht_config *c, const trio *t, int64_t *out)
 {
     bool overflow = __builtin_mul_overflow(t->value[MICRO], t->value[TIMES], out);
-    overflow |= __builtin_mul_overflow(*out, c->ranks, out);
+    overflow |= __builtin_mul_overflow(*out, c->data_ranks, out);
     if (overflow)
         ht_problems_error(&c->problems, NULL, "%s: %" PRId64 " × %" PRId64 " × %" PRId64 " %s is too large",
-                          t->name[MICRO], t->value[MICRO], t->value[TIMES], c->ranks, plural(c->ranks));
+                          t->name[MICRO], t->value[MICRO], t->value[TIMES], c->data_ranks, plural(c));
     return !overflow;
 }
 
@@ -86,11 +89,11 @@ static void check_all(ht_config *c, const trio *t)
     per_rank = t->value[MICRO] * t->value[TIMES]; /* smaller than product */
     if (t->value[WHOLE] % per_rank == 0)
         snprintf(hint, sizeof hint, "; it would fit %" PRId64 " %s", t->value[WHOLE] / per_rank,
-                 plural(t->value[WHOLE] / per_rank));
+                 t->value[WHOLE] == per_rank ? "rank" : "ranks");
     ht_problems_error(&c->problems, NULL,
                       "%s: %" PRId64 " is not %s: %" PRId64 " × %s: %" PRId64 " × %" PRId64 " %s = %" PRId64 "%s",
                       t->name[WHOLE], t->value[WHOLE], t->name[MICRO], t->value[MICRO], t->name[TIMES], t->value[TIMES],
-                      c->ranks, plural(c->ranks), product, hint);
+                      c->data_ranks, plural(c), product, hint);
 }
 
 /* Gives both sides the value that they do not give themselves. */
@@ -129,20 +132,20 @@ static bool complete(ht_config *c, trio *t, char why[TRIO][200])
     }
     if (t->value[WHOLE] == 0) {
         snprintf(why[WHOLE], 200, "%" PRId64 " × %" PRId64 " × %" PRId64 " %s", t->value[MICRO], t->value[TIMES],
-                 c->ranks, plural(c->ranks));
+                 c->data_ranks, plural(c));
         return multiply(c, t, &t->value[WHOLE]);
     }
     int missing = t->value[MICRO] == 0 ? MICRO : TIMES, by = missing == MICRO ? TIMES : MICRO;
     if (t->value[missing] != 0) return true;
-    snprintf(why[missing], 200, "%" PRId64 " / (%" PRId64 " × %" PRId64 " %s)", t->value[WHOLE], t->value[by], c->ranks,
-             plural(c->ranks));
+    snprintf(why[missing], 200, "%" PRId64 " / (%" PRId64 " × %" PRId64 " %s)", t->value[WHOLE], t->value[by],
+             c->data_ranks, plural(c));
     return divide(c, t, by, &t->value[missing]);
 }
 
 /* Do the values that are there leave one for the rest? */
 static bool can_complete(const ht_config *c, const trio *t)
 {
-    int64_t product = c->ranks;
+    int64_t product = c->data_ranks;
     bool overflow = false;
     for (int i = MICRO; i < TRIO; i++)
         if (t->value[i] != 0) overflow |= __builtin_mul_overflow(product, t->value[i], &product);
@@ -161,7 +164,7 @@ static void drop_parts(ht_config *c, trio *t)
         if (t->value[which] == 0 || t->block[which] != BLOCK_ENGINE) continue;
         ht_problems_warn(&c->problems, NULL,
                          "left out: %s is %" PRId64 ": it does not fit the other sizes on %" PRId64 " %s",
-                         t->name[which], t->value[which], c->ranks, plural(c->ranks));
+                         t->name[which], t->value[which], c->data_ranks, plural(c));
         t->value[which] = 0;
         t->field[which] = NULL;
     }

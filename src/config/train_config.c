@@ -213,7 +213,7 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
 static void fill_zero(ht_train_config *r, const ht_fields *engine)
 {
     r->zero = (ht_zero_options){
-        .ranks = r->ranks,
+        .ranks = r->data_ranks,
         .stage = ht_field_int(engine, "zero_optimization.stage"),
         .reduce_bucket = ht_field_int(engine, "zero_optimization.reduce_bucket_size"),
         .gather_bucket = ht_field_int(engine, "zero_optimization.allgather_bucket_size"),
@@ -234,6 +234,10 @@ void ht_train_config_fill(ht_config *c)
     r->micro_batch = ht_field_int(train, "micro_batch");
     r->accumulate = ht_field_int(train, "accumulate");
     r->ranks = c->ranks;
+    r->data_ranks = c->data_ranks;
+    r->pipeline = c->pipeline;
+    r->tensor = c->tensor;
+    r->sequence = ht_field_bool(c->blocks[BLOCK_HALFTONE], "parallel.sequence");
     r->seed = (uint64_t)ht_field_int(train, "seed");
     r->eval_every = ht_field_int(train, "eval_every");
     r->eval_batches = int_or(train, "eval_batches", 0);

@@ -37,8 +37,10 @@ typedef struct ht_state {
     ht_init init;
     bool trained;
     bool derived; /* computed from other state by the segment `derive`; never saved */
-    /* One of the parts of a tensor that ranks hold: row-major elements from `first` on, of `whole`. The parts of all ranks,
-     * in their order, are the tensor; one may be empty. */
+    /* What a rank holds of the tensor `whole`, if it is cut, a part, or both. A cut: the piece of one of the ranks that
+     * share it along an axis. A part: row-major elements from `first` on, of that piece, or else of the tensor; the parts
+     * of the ranks that divide it so, in their order, are all of it; one may be empty. */
+    ht_cut cut;
     bool part;
     ht_type whole;
     int64_t first;

@@ -30,7 +30,9 @@ static uint64_t hash_type(uint64_t hash, const ht_type *type)
 static uint64_t hash_leaf(const ht_graph *g, ht_val v)
 {
     const ht_value *value = ht_value_of(g, v);
-    return hash_type(ht_hash_text(value->name), &value->type);
+    const ht_state *state = ht_state_of(g, v);
+    bool shared = state && (state->part || state->cut.ranks); /* how is the system's choice */
+    return hash_type(ht_hash_text(value->name), shared ? &state->whole : &value->type);
 }
 
 /* A copy, and a cast between floats: the system's choice of where and how precisely. A cast to or from integers is a

@@ -117,6 +117,19 @@ static ht_init parse_init(parser *p)
     return init;
 }
 
+/* [axis, blocks, ranks, rank] */
+static ht_cut parse_cut(parser *p)
+{
+    int64_t number[4];
+    for (int i = 0; i < 4; i++) {
+        ht_lex_need(&p->lex, i ? ',' : '[');
+        number[i] = ht_lex_int(&p->lex);
+    }
+    ht_lex_need(&p->lex, ']');
+    int axis = number[0] >= 0 && number[0] < HT_MAX_RANK ? (int)number[0] : -1; /* which no type has */
+    return (ht_cut){axis, number[1], number[2], number[3]};
+}
+
 static void parse_state(parser *p)
 {
     ht_state like = {0};
@@ -142,10 +155,13 @@ static void parse_state(parser *p)
         } else if (ht_slice_is(word, "init")) {
             ht_lex_need(&p->lex, '=');
             like.init = parse_init(p);
-        } else if (ht_slice_is(word, "part")) {
+        } else if (ht_slice_is(word, "part") || ht_slice_is(word, "whole")) {
             ht_lex_need(&p->lex, '=');
-            like.part = true;
+            like.part |= ht_slice_is(word, "part");
             like.whole = ht_lex_type(&p->lex);
+        } else if (ht_slice_is(word, "cut")) {
+            ht_lex_need(&p->lex, '=');
+            like.cut = parse_cut(p);
         } else if (ht_slice_is(word, "first")) {
             ht_lex_need(&p->lex, '=');
             like.first = ht_lex_int(&p->lex);

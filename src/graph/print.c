@@ -156,6 +156,12 @@ static void print_state(printer *p, const ht_state *s)
         ht_type_print(t, &s->whole);
         ht_text_add(t, " first=%lld", (long long)s->first);
     }
+    if (s->cut.ranks) {
+        ht_text_add(t, " cut=[%d,%lld,%lld,%lld]", s->cut.axis, (long long)s->cut.blocks, (long long)s->cut.ranks,
+                    (long long)s->cut.rank);
+        if (!s->part) ht_text_add(t, " whole=");
+        if (!s->part) ht_type_print(t, &s->whole);
+    }
     ht_text_add(t, "\n");
 }
 

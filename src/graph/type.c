@@ -169,3 +169,49 @@ const char *ht_type_str(const ht_type *type, ht_type_text *buffer)
     snprintf(buffer->text + n, capacity - n, "]%s%s", main ? "" : "@", main ? "" : ht_space_name(type->space));
     return buffer->text;
 }
+
+/* ---- pieces of a tensor that ranks share ---- */
+
+bool ht_cut_fits(const ht_cut *cut, const ht_type *whole)
+{
+    if (cut->ranks < 1 || cut->blocks < 1 || cut->rank < 0 || cut->rank >= cut->ranks) return false;
+    if (cut->axis < 0 || cut->axis >= whole->rank) return false;
+    int64_t size = whole->dim[cut->axis];
+    return size % cut->blocks == 0 && size / cut->blocks % cut->ranks == 0;
+}
+
+ht_type ht_cut_type(const ht_cut *cut, const ht_type *whole)
+{
+    ht_type type = *whole;
+    if (cut->ranks) type.dim[cut->axis] /= cut->ranks;
+    ht_type_row_major(&type);
+    return type;
+}
+
+/* Runs of bytes that lie together in both. */
+typedef struct cut_runs {
+    int64_t count, bytes, step, first; /* of the whole: from run to run, and where the first begins */
+} cut_runs;
+
+static cut_runs runs_of(const ht_cut *cut, const ht_type *whole)
+{
+    int64_t inner = (int64_t)ht_dtype_bytes(whole->dtype), outer = cut->blocks;
+    for (int i = cut->axis + 1; i < whole->rank; i++) inner *= whole->dim[i];
+    for (int i = 0; i < cut->axis; i++) outer *= whole->dim[i];
+    int64_t step = whole->dim[cut->axis] / cut->blocks * inner;
+    return (cut_runs){outer, step / cut->ranks, step, step / cut->ranks * cut->rank};
+}
+
+void ht_cut_take(const ht_cut *cut, const ht_type *whole, const void *from, void *piece)
+{
+    cut_runs r = runs_of(cut, whole);
+    for (int64_t i = 0; i < r.count && r.bytes; i++)
+        memcpy((char *)piece + i * r.bytes, (const char *)from + r.first + i * r.step, (size_t)r.bytes);
+}
+
+void ht_cut_put(const ht_cut *cut, const ht_type *whole, const void *piece, void *to)
+{
+    cut_runs r = runs_of(cut, whole);
+    for (int64_t i = 0; i < r.count && r.bytes; i++)
+        memcpy((char *)to + r.first + i * r.step, (const char *)piece + i * r.bytes, (size_t)r.bytes);
+}

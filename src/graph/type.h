@@ -53,6 +53,20 @@ typedef struct ht_type_text {
 } ht_type_text;
 const char *ht_type_str(const ht_type *type, ht_type_text *buffer);
 
+/* How ranks share a tensor along one of its axes: it is seen as `blocks` equal blocks, one behind the other, and each rank
+ * has the piece of its number of each of them, one behind the other. ranks 0: nobody shares it. */
+typedef struct ht_cut {
+    int axis;
+    int64_t blocks, ranks, rank;
+} ht_cut;
+/* Does the axis divide so? */
+bool ht_cut_fits(const ht_cut *cut, const ht_type *whole);
+/* Of what one rank has, row-major; `whole` itself where nobody shares it. */
+ht_type ht_cut_type(const ht_cut *cut, const ht_type *whole);
+/* The bytes of a rank's piece, row-major, out of those of the whole, and back into their places there. */
+void ht_cut_take(const ht_cut *cut, const ht_type *whole, const void *from, void *piece);
+void ht_cut_put(const ht_cut *cut, const ht_type *whole, const void *piece, void *to);
+
 const char *ht_space_name(ht_space space);
 int ht_space_from_name(const char *name, size_t length);
 int ht_dtype_from_name(const char *name, size_t length);

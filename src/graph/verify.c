@@ -182,6 +182,25 @@ static ht_status check_node(verifier *c, uint32_t id, uint32_t place)
     return HT_OK;
 }
 
+/* ---- what ranks share ---- */
+
+static ht_status check_shared(const ht_graph *g, const ht_state *s)
+{
+    const ht_type *own = ht_type_of(g, s->value);
+    const char *name = ht_value_of(g, s->value)->name;
+    if (!s->part && !s->cut.ranks) return HT_OK;
+    if (s->whole.dtype != own->dtype)
+        HT_FAIL(g->ctx, HT_EVERIFY, "%%%s is of another number type than the tensor that ranks share", name);
+    if (s->cut.ranks && !ht_cut_fits(&s->cut, &s->whole))
+        HT_FAIL(g->ctx, HT_EVERIFY, "%%%s: the tensor that ranks share is not cut so", name);
+    ht_type piece = ht_cut_type(&s->cut, &s->whole);
+    int64_t elems = ht_type_elems(&piece);
+    bool good = s->part ? s->first >= 0 && s->first <= elems && ht_type_elems(own) <= elems - s->first
+                        : ht_type_same_shape(&piece, own);
+    if (!good) HT_FAIL(g->ctx, HT_EVERIFY, "%%%s is no part of the tensor that ranks share", name);
+    return HT_OK;
+}
+
 /* ---- stores ---- */
 
 static void span_of(const ht_graph *g, ht_val v, store_span *span)
@@ -359,6 +378,7 @@ static ht_status verify_segments(verifier *c, ht_namemap *names)
     ht_graph *g = c->g;
     for (size_t i = 0; i < g->state_count; i++) {
         HT_TRY(check_view(g, g->states[i].value));
+        HT_TRY(check_shared(g, &g->states[i]));
         HT_TRY(check_name(c, names, g->states[i].value));
     }
     for (size_t i = 0; i < g->segment_count; i++) {

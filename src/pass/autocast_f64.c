@@ -33,8 +33,10 @@ static void widen_node(ht_graph *g, const ht_node *node)
  * their readers know. */
 ht_status ht_autocast_f64(ht_graph *g)
 {
-    for (size_t i = 0; i < g->state_count; i++)
+    for (size_t i = 0; i < g->state_count; i++) {
         if (g->states[i].heading != HT_HEADING_SCALARS) widen(g, g->states[i].value);
+        g->states[i].whole.dtype = ht_type_of(g, g->states[i].value)->dtype;
+    }
     for (uint32_t s = 0; s < g->segment_count; s++) {
         ht_rewrite rw;
         if (!ht_rewrite_begin(&rw, g, s)) return g->status;

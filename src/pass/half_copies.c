@@ -28,6 +28,7 @@ void ht_policy_types_state(ht_graph *g, const ht_policy *policy)
     for (size_t i = 0; i < g->state_count; i++) {
         ht_val state = g->states[i].value;
         g->values[state.id].type.dtype = ht_type_of(g, ht_root(g, state))->dtype;
+        g->states[i].whole.dtype = ht_type_of(g, state)->dtype;
     }
 }
 

@@ -48,6 +48,7 @@ ht_pass_options ht_pass_options_standard(void)
         .offload = {.activation_bytes = 65536, .persistent = 100000, .ahead = 1, .ratio = 1},
         .zero =
             {.ranks = 1, .reduce_bucket = 500000000, .gather_bucket = 500000000, .persistent = 100000, .prefetch = 1},
+        .parallel = {.pipeline = {.ranks = 1}, .tensor = {.ranks = 1}},
     };
 }
 

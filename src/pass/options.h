@@ -97,9 +97,22 @@ typedef struct ht_head_options {
     int64_t chunks; /* of rows, for logits and loss; 1: they are whole; 0: as many as the plan needs to fit */
 } ht_head_options;
 
+/* One axis of ranks: how many there are, and which of them this one is. */
+typedef struct ht_axis {
+    int64_t ranks, rank;
+} ht_axis;
+
+/* Ranks that share a model: docs/parallel.md. The graph is that of one rank. The world is data × pipeline × tensor, tensor
+ * innermost; the data axis, of ranks that share a batch, is in ht_zero_options. */
+typedef struct ht_parallel_options {
+    ht_axis pipeline; /* each has some of the layers */
+    ht_axis tensor;   /* each has a piece of every layer */
+    bool sequence;    /* and of the sequence between layers */
+} ht_parallel_options;
+
 /* Of micro_batches, optimizer and zero: docs/parallel.md. The graph is that of one rank. */
 typedef struct ht_zero_options {
-    int64_t ranks; /* that share a batch; 1: nothing is exchanged */
+    int64_t ranks; /* of the data axis: they share a batch; 1: nothing is exchanged */
     int64_t rank;  /* this one */
     int64_t stage; /* 0: gradients are summed; 1: moments and masters are partitioned, 2: gradients, 3: parameters */
     int64_t reduce_bucket; /* the most elements of an exchange of gradients */
@@ -116,6 +129,7 @@ typedef struct ht_pass_options {
     ht_recompute_options recompute;
     ht_head_options head;
     ht_zero_options zero;
+    ht_parallel_options parallel;
 } ht_pass_options;
 
 /* All options at their defaults. */

@@ -155,13 +155,17 @@ static ht_val check_gradients(const ht_zero *z)
     return all;
 }
 
-/* The first rank whose gradients are not finite; the number of ranks: there is none. */
-static void name_rank(const ht_zero *z, ht_val finite)
+/* The first rank of the world whose gradients are not finite; the number of ranks: there is none. */
+static void name_rank(const ht_zero *z, ht_val finite, const ht_parallel_options *o)
 {
     ht_graph *g = z->g;
-    ht_val nobody = ht_fill(g, HT_F64, 0, NULL, (double)z->options->ranks);
-    ht_val own = ht_fill(g, HT_F64, 0, NULL, (double)z->options->rank);
-    ht_output(g, "step_bad_rank", ht_all_reduce(g, ht_select(g, finite, nobody, own), z->ranks, "min"));
+    int64_t stages = o->pipeline.ranks, layers = o->tensor.ranks;
+    int64_t rank = (z->options->rank * stages + o->pipeline.rank) * layers + o->tensor.rank;
+    ht_val nobody = ht_fill(g, HT_F64, 0, NULL, (double)(z->options->ranks * stages * layers));
+    ht_val own = ht_fill(g, HT_F64, 0, NULL, (double)rank);
+    ht_val first = ht_all_reduce(g, ht_select(g, finite, nobody, own), z->ranks, "min");
+    if (layers > 1) first = ht_all_reduce(g, first, (ht_group){"tensor", layers}, "min");
+    ht_output(g, "step_bad_rank", first);
 }
 
 /* ---- running statistics ---- */
@@ -289,7 +293,7 @@ static ht_status exchange(ht_zero *z, const ht_pass_options *options)
     if (stage > 0) HT_TRY(partition(z));
     uint32_t segment = g->segment = ht_graph_add_segment(g, "exchange");
     HT_TRY(g->status);
-    if (z->finite.id) name_rank(z, stage < 2 ? check_gradients(z) : z->finite);
+    if (z->finite.id) name_rank(z, stage < 2 ? check_gradients(z) : z->finite, &options->parallel);
     if (stage == 0) sum_gradients(z);
     if (stage == 1) ht_zero_scatter_gradients(z);
     average_statistics(z);
@@ -308,7 +312,7 @@ static ht_status exchange(ht_zero *z, const ht_pass_options *options)
 static ht_status zero_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_zero_options *o = &env->options->zero;
-    ht_zero z = {.g = g, .options = o, .ranks = {"world", o->ranks}, .late = is_offloading(env)};
+    ht_zero z = {.g = g, .options = o, .ranks = {"data", o->ranks}, .late = is_offloading(env)};
     z.alone = env->options->precision.fp8 != HT_FP8_OFF;
     HT_TRY(check(g, env));
     if (o->ranks == 1 || ht_segment_find(g, "update") < 0) return HT_OK;

@@ -29,7 +29,8 @@ static ht_val end_gather(void *arg, ht_val from, ht_val start)
 {
     const gatherer *f = arg;
     ht_graph *g = f->z->g;
-    const ht_type whole = ht_state_of(g, from)->whole;
+    const ht_state *state = ht_state_of(g, from);
+    const ht_type whole = ht_cut_type(&state->cut, &state->whole);
     ht_val all = ht_collective_end(g, start, piece_of(f, from));
     ht_val tensor = ht_reshape(g, ht_slice_axis(g, all, 0, 0, f->member[from.id]->elems), whole.rank, whole.dim);
     if (g->status == HT_OK) g->nodes[ht_producer(g, tensor) - g->nodes].was = f->z->hashes[from.id];

@@ -256,7 +256,7 @@ static void place_part(const ht_zero *z, const ht_zero_group *group, const ht_ze
     int64_t count = last > first ? last - first : 0, before = count ? first - own : 0;
     ht_state *s = ht_state_of(g, view);
     s->part = true;
-    s->whole = *ht_type_of(g, view);
+    if (!s->cut.ranks) s->whole = *ht_type_of(g, view); /* of a piece that ranks share, that is known */
     ht_type_row_major(&s->whole);
     /* An empty part begins where those of the ranks before it end. */
     s->first = first - m->first < m->elems ? first - m->first : m->elems;

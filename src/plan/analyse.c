@@ -72,6 +72,7 @@ static ht_status place_state(planning *p)
             ht_slot *slot = &p->plan->slots[p->plan->slot_count - 1];
             slot->heading = g->states[i].heading;
             slot->derived = g->states[i].derived;
+            slot->cut = g->states[i].cut;
             slot->part = g->states[i].part;
             slot->whole = g->states[i].whole;
             slot->first = g->states[i].first;

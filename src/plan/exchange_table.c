@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "plan/plan.h"
@@ -9,13 +10,17 @@ static int64_t sent_bytes(const char *op, int64_t bytes, int64_t ranks)
     return strcmp(op, "all_reduce") == 0 ? 2 * others : others;
 }
 
-static ht_exchange_row *find_row(ht_exchange_table *table, const char *op, ht_dtype dtype)
+static ht_exchange_row *find_row(ht_exchange_table *table, const char *op, const char *group, ht_dtype dtype)
 {
-    for (size_t i = 0; i < table->count; i++)
-        if (strcmp(table->rows[i].op, op) == 0 && table->rows[i].dtype == dtype) return &table->rows[i];
+    for (size_t i = 0; i < table->count; i++) {
+        ht_exchange_row *row = &table->rows[i];
+        if (strcmp(row->op, op) == 0 && strcmp(row->group, group) == 0 && row->dtype == dtype) return row;
+    }
     if (table->count == HT_MOST_EXCHANGE_ROWS) return NULL;
-    table->rows[table->count] = (ht_exchange_row){.op = op, .dtype = dtype};
-    return &table->rows[table->count++];
+    ht_exchange_row *row = &table->rows[table->count++];
+    *row = (ht_exchange_row){.op = op, .dtype = dtype};
+    snprintf(row->group, sizeof row->group, "%s", group);
+    return row;
 }
 
 /* The op without "_start". */
@@ -32,7 +37,7 @@ static void add_call(ht_exchange_table *table, const ht_call *call, int64_t time
 {
     const ht_type *in = call->n_in ? call->in[0] : call->out[0], *out = call->out[0];
     int64_t bytes = ht_type_bytes(in) > ht_type_bytes(out) ? ht_type_bytes(in) : ht_type_bytes(out);
-    ht_exchange_row *row = find_row(table, name_of(call->op), in->dtype);
+    ht_exchange_row *row = find_row(table, name_of(call->op), ht_call_text(call, "group"), in->dtype);
     if (!row) return;
     row->calls += times;
     row->bytes += times * bytes;

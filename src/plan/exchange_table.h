@@ -4,9 +4,10 @@
 
 #include "graph/graph.h"
 
-/* Collectives of one op and number type. Bytes of a gather are those of what all ranks have together. */
+/* Collectives of one op, group and number type. Bytes of a gather are those of what all ranks have together. */
 typedef struct ht_exchange_row {
     const char *op; /* "all_reduce" */
+    char group[32]; /* "data", "tensor" */
     ht_dtype dtype;
     int64_t calls, bytes, largest; /* in a step of the program "train"; of the largest call */
     int64_t sent;                  /* by each rank to others */

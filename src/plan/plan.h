@@ -149,6 +149,7 @@ typedef struct ht_slot {
     bool derived;
     size_t owner; /* the slot whose bytes these are: itself, or what it is a view of */
     /* As in ht_state. */
+    ht_cut cut;
     bool part;
     ht_type whole;
     int64_t first;

@@ -135,7 +135,7 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         .fields = ht_config_block(job->config, "data"),
         .task = job->task,
         .batch = job->train_config->micro_batch,
-        .slices = job->train_config->accumulate * job->train_config->ranks,
+        .slices = job->train_config->accumulate * job->train_config->data_ranks,
         .seed = job->train_config->seed,
         .folder = request->data_folder,
         .memory = request->memory,
@@ -183,7 +183,7 @@ static ht_status count_steps(ht_job *job)
                 batches);
     if (batches == 0) batches = 1; /* a run that evaluates may have none */
     /* An epoch that ends inside a step is finished with the beginning of the next one. */
-    int64_t micros = r->accumulate * r->ranks;
+    int64_t micros = r->accumulate * r->data_ranks;
     job->steps = (r->epochs * batches + micros - 1) / micros;
     return HT_OK;
 }
@@ -257,6 +257,7 @@ static ht_status fill_options(ht_job *job, const ht_run_request *request, bool t
     if (request->try_stage > 0) options->zero.stage = request->try_stage - 1;
     options->zero.ranks = job->ranks;
     options->zero.rank = job->rank;
+    options->parallel = job->parallel;
     options->recompute = c->recompute;
     options->head.chunks = c->head_chunks;
     return fill_schedule(job, &options->train);
@@ -402,7 +403,7 @@ static ht_status name_gpu(const ht_job *job, char name[DEVICE_NAME])
 static void choose_by_itself(const ht_job *job, char name[DEVICE_NAME])
 {
     ht_device *device;
-    ht_status status = job->ranks > 1 ? name_gpu(job, name) : HT_OK;
+    ht_status status = job->world > 1 ? name_gpu(job, name) : HT_OK;
     if (status == HT_OK) status = ht_device_get(&device, job->ctx, name);
     if (status == HT_OK) return;
     ht_note(job->ctx, HT_LOG_INFO, "no GPU: %s", ht_context_message(job->ctx));
@@ -415,7 +416,7 @@ static ht_status choose_device(const ht_job *job, char name[DEVICE_NAME])
     bool any = strcmp(wanted, "cuda") == 0, automatic = strcmp(wanted, "auto") == 0;
     snprintf(name, DEVICE_NAME, "%s", automatic ? "cuda" : wanted);
     if (automatic) choose_by_itself(job, name);
-    return any && job->ranks > 1 ? name_gpu(job, name) : HT_OK;
+    return any && job->world > 1 ? name_gpu(job, name) : HT_OK;
 }
 
 /* A GPU that is not among those of this machine is a mistake in the job; a job for a machine with GPUs can be planned where
@@ -472,6 +473,22 @@ static ht_status choose_target(ht_job *job, const ht_run_request *request, const
     return HT_OK;
 }
 
+/* A run that trains has the ranks of the config; others are alone. */
+static void choose_axes(ht_job *job, bool training)
+{
+    const ht_train_config *config = job->train_config;
+    ht_axis data;
+    job->world = job->ranks = 1;
+    job->parallel = ht_pass_options_standard().parallel;
+    if (!training) return;
+    ht_axes_of_rank(config, job->comm ? ht_comm_rank(job->comm) : 0, &data, &job->parallel.pipeline,
+                    &job->parallel.tensor);
+    job->parallel.sequence = config->sequence;
+    job->world = config->ranks;
+    job->ranks = data.ranks;
+    job->rank = data.rank;
+}
+
 /* All of a job but its session. */
 static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded)
 {
@@ -479,9 +496,8 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     if (!ht_config_has_job(request->config))
         HT_FAIL(ctx, HT_EINVAL, "this is DeepSpeed's config alone: training needs a job file with model and data");
     job->train_config = ht_config_train(request->config);
-    job->ranks = ht_mode_reads_only(request->mode) ? 1 : job->train_config->ranks;
     job->comm = request->comm;
-    job->rank = request->comm ? ht_comm_rank(request->comm) : 0;
+    choose_axes(job, !ht_mode_reads_only(request->mode));
     HT_TRY(open_data(job, request, recorded));
     HT_TRY(open_inputs(job, request));
     HT_TRY(count_steps(job));
@@ -537,7 +553,7 @@ static void tell_absent_device(const ht_job *job, const ht_run_request *request)
 ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
 {
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
-    job.ranks = job.train_config->ranks;
+    choose_axes(&job, true);
     ht_status status = open_data(&job, request, NULL);
     if (status == HT_OK) status = open_inputs(&job, request);
     if (status == HT_OK) status = count_steps(&job);

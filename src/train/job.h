@@ -15,9 +15,11 @@ typedef struct ht_job {
     ht_task task;
     ht_vocabulary *vocabulary, *source_vocabulary; /* as an earlier start recorded them, or NULL */
     ht_data *data;
-    ht_inputs *inputs;   /* of a run that predicts, or NULL */
-    int64_t batch;       /* rows */
-    int64_t rank, ranks; /* that share the batch of a step */
+    ht_inputs *inputs;            /* of a run that predicts, or NULL */
+    int64_t batch;                /* rows */
+    int64_t rank, ranks;          /* of the data axis: that share the batch of a step */
+    int64_t world;                /* ranks of all axes */
+    ht_parallel_options parallel; /* its other axes */
     ht_plan *plan;
     ht_session *session;
     ht_comm *comm;         /* the world; NULL: of one */
@@ -40,6 +42,9 @@ ht_status ht_job_plan(ht_job *job, const ht_run_request *request, bool fusion, h
 ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **out);
 /* The model hash, which depends on the rows of a micro-batch, with so many of them. */
 ht_status ht_job_model_hash(ht_job *job, const ht_run_request *request, int64_t micro_batch, uint64_t *out);
+
+/* ranks.c: how many ranks each axis has, and which of them a rank of the world is. */
+void ht_axes_of_rank(const ht_train_config *config, int64_t rank, ht_axis *data, ht_axis *pipeline, ht_axis *tensor);
 
 /* offload_job.c: the options that the config asks for; a line that tells what lies where, unless all is in main. */
 ht_offload_options ht_job_offload(const ht_train_config *config);

@@ -11,22 +11,60 @@ static uint64_t mix(uint64_t hash, uint64_t more)
     return (hash ^ more) * 0x9e3779b97f4a7c15u + (hash >> 29);
 }
 
+/* ---- axes ---- */
+
+void ht_axes_of_rank(const ht_train_config *config, int64_t rank, ht_axis *data, ht_axis *pipeline, ht_axis *tensor)
+{
+    int64_t layers = config->tensor, stages = config->pipeline;
+    *tensor = (ht_axis){layers, rank % layers};
+    *pipeline = (ht_axis){stages, rank / layers % stages};
+    *data = (ht_axis){config->data_ranks, rank / layers / stages};
+}
+
+/* The ranks that differ from this one along an axis alone, `step` apart. */
+static ht_status add_axis(const ht_ranks *ranks, ht_context *ctx, ht_comm *world, const char *name, const ht_axis *axis,
+                          int64_t step, int *members)
+{
+    ht_comm *group;
+    if (axis->ranks == 1 || ht_comm_find_group(world, name)) return HT_OK;
+    int64_t first = ranks->rank - axis->rank * step;
+    for (int64_t i = 0; i < axis->ranks; i++) members[i] = (int)(first + i * step);
+    return ht_comm_add_group(&group, world, ctx, name, members, (int)axis->ranks);
+}
+
+static ht_status add_axes(const ht_ranks *ranks, ht_context *ctx, ht_comm *world, int *members)
+{
+    int64_t layers = ranks->tensor.ranks, stages = ranks->pipeline.ranks;
+    HT_TRY(add_axis(ranks, ctx, world, "data", &ranks->data, layers * stages, members));
+    HT_TRY(add_axis(ranks, ctx, world, "pipeline", &ranks->pipeline, layers, members));
+    return add_axis(ranks, ctx, world, "tensor", &ranks->tensor, 1, members);
+}
+
+/* A group of all for the host, beside the session's. */
+static ht_status add_host(ht_ranks *ranks, ht_context *ctx, ht_comm *world, int *members)
+{
+    for (int i = 0; i < (int)ranks->size; i++) members[i] = i;
+    ranks->host = ht_comm_find_group(world, "host");
+    return ranks->host ? HT_OK : ht_comm_add_group(&ranks->host, world, ctx, "host", members, (int)ranks->size);
+}
+
 ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request)
 {
-    *ranks = (ht_ranks){.size = 1};
+    const ht_axis alone = {.ranks = 1};
+    *ranks = (ht_ranks){.size = 1, .data = alone, .pipeline = alone, .tensor = alone};
     int64_t wanted = ht_mode_reads_only(request->mode) ? 1 : ht_config_train(request->config)->ranks;
     int there = request->comm ? ht_comm_size(request->comm) : 1;
     if (there != wanted)
         HT_FAIL(ctx, HT_EINVAL, "the job is for %" PRId64 " ranks, and %d were started", wanted, there);
     if (there == 1) return HT_OK;
-    int *all = calloc((size_t)there, sizeof *all);
-    if (!all) HT_FAIL(ctx, HT_ENOMEM, "out of memory for ranks");
-    for (int i = 0; i < there; i++) all[i] = i;
+    int *members = calloc((size_t)there, sizeof *members);
+    if (!members) HT_FAIL(ctx, HT_ENOMEM, "out of memory for ranks");
     ranks->rank = ht_comm_rank(request->comm);
     ranks->size = there;
-    ranks->host = ht_comm_find_group(request->comm, "host");
-    ht_status status = ranks->host ? HT_OK : ht_comm_add_group(&ranks->host, request->comm, ctx, "host", all, there);
-    free(all);
+    ht_axes_of_rank(ht_config_train(request->config), ranks->rank, &ranks->data, &ranks->pipeline, &ranks->tensor);
+    ht_status status = add_axes(ranks, ctx, request->comm, members);
+    if (status == HT_OK) status = add_host(ranks, ctx, request->comm, members);
+    free(members);
     return status;
 }
 

@@ -8,9 +8,17 @@
 typedef struct ht_ranks {
     ht_comm *host; /* a group of all ranks for what the host exchanges, beside the session; NULL: a world of one */
     int64_t rank, size;
+    ht_axis data, pipeline, tensor; /* size = data × pipeline × tensor, tensor innermost */
 } ht_ranks;
 
-/* The request's world; fails if it is not of as many ranks as the config. */
+/* Of the ranks that share a model, the one whose losses count: the first of those that share its last layers. */
+static inline bool ht_ranks_tells_losses(const ht_ranks *ranks)
+{
+    return ranks->tensor.rank == 0 && ranks->pipeline.rank == ranks->pipeline.ranks - 1;
+}
+
+/* The request's world, with a group for each axis of several ranks ("data", "tensor", "pipeline"); fails if it is not of as
+ * many ranks as the config. */
 ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request);
 /* Of the ranks that see the same GPUs, those of this machine under one CUDA_VISIBLE_DEVICES: which one this is, and how
  * many they are. All ranks call it. */

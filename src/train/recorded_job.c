@@ -15,6 +15,7 @@ static bool is_needed(const char *key)
                                        "train.masters", "train.seed",  "train.output"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0) return true;
+    if (strncmp(key, "halftone.parallel.", 18) == 0) return false;
     return strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0 || strncmp(key, "halftone.", 9) == 0;
 }
 

@@ -63,7 +63,10 @@ static ht_status sum_evals(ht_run *run, int64_t batches, eval_sums *sums)
         if (i + 1 == own || i % EVALS_IN_FLIGHT == EVALS_IN_FLIGHT - 1)
             HT_TRY(add_evals(run, sums, i % EVALS_IN_FLIGHT + 1));
     }
-    return run->eval_ranks > 1 ? ht_ranks_sum(&run->ranks, run->ctx, sums->total, EVAL_NUMBERS) : HT_OK;
+    /* Ranks that share a model, or make all of an evaluation, have the same numbers. */
+    bool counts = ht_ranks_tells_losses(&run->ranks) && (run->eval_ranks > 1 || run->ranks.data.rank == 0);
+    if (!counts) memset(sums->total, 0, sizeof sums->total);
+    return run->ranks.size > 1 ? ht_ranks_sum(&run->ranks, run->ctx, sums->total, EVAL_NUMBERS) : HT_OK;
 }
 
 static ht_status evaluate(ht_run *run, int64_t batches, ht_eval_report *r)

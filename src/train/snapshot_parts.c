@@ -1,32 +1,83 @@
 #include "train/snapshot_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "train/snapshot.h"
 
-/* Bytes of every rank. */
-static ht_status gather_counts(const ht_ranks *ranks, ht_context *ctx, int64_t own, int64_t *counts)
+/* A tensor while it is put together. World ranks send what they have in their order; of several that have the same bytes
+ * the first sends them. */
+typedef struct gathering {
+    const ht_session *session;
+    const ht_ranks *ranks;
+    const ht_snapshot_tensor *tensor;
+    ht_context *ctx;
+    int64_t *counts; /* bytes by rank */
+    int64_t own;     /* where those of this rank begin */
+} gathering;
+
+static bool sends(const ht_ranks *ranks, const ht_snapshot_tensor *tensor)
 {
-    return ht_comm_run(
-        ranks->host, ctx,
-        &(ht_comm_call){
-            .kind = HT_COMM_ALL_GATHER, .dtype = HT_I64, .in = &own, .out = counts, .elems = 1, .site = "snapshot"});
+    return (tensor->divided || ranks->data.rank == 0) && (tensor->cut.ranks || ranks->tensor.rank == 0);
 }
 
-static ht_status gather_bytes(const ht_session *session, const ht_ranks *ranks, const ht_snapshot_tensor *tensor,
-                              const int64_t *counts, char *whole)
+static ht_status gather_counts(gathering *g)
 {
-    ht_context *ctx = session->plan->ctx;
-    char *own = whole + tensor->part_first;
-    HT_TRY(ht_executor_read(session->executor, tensor->place, own, tensor->part_bytes));
-    return ht_comm_run(ranks->host, ctx,
+    int64_t own = sends(g->ranks, g->tensor) ? (int64_t)g->tensor->part_bytes : 0;
+    HT_TRY(ht_comm_run(g->ranks->host, g->ctx,
+                       &(ht_comm_call){.kind = HT_COMM_ALL_GATHER,
+                                       .dtype = HT_I64,
+                                       .in = &own,
+                                       .out = g->counts,
+                                       .elems = 1,
+                                       .site = "snapshot"}));
+    for (int64_t i = 0; i < g->ranks->rank; i++) g->own += g->counts[i];
+    return HT_OK;
+}
+
+static ht_status gather_bytes(const gathering *g, char *all)
+{
+    const ht_snapshot_tensor *tensor = g->tensor;
+    int64_t bytes = g->counts[g->ranks->rank];
+    if (bytes) HT_TRY(ht_executor_read(g->session->executor, tensor->place, all + g->own, (size_t)bytes));
+    return ht_comm_run(g->ranks->host, g->ctx,
                        &(ht_comm_call){.kind = HT_COMM_ALL_GATHER,
                                        .dtype = HT_U8,
-                                       .in = own,
-                                       .out = whole,
-                                       .elems = (int64_t)tensor->part_bytes,
-                                       .counts = counts,
+                                       .in = all + g->own,
+                                       .out = all,
+                                       .elems = bytes,
+                                       .counts = g->counts,
                                        .site = tensor->name});
+}
+
+/* The piece of each rank of the tensor axis, from those that have bytes of it, into its place. */
+static void put_pieces(const gathering *g, const char *all, char *piece, char *whole)
+{
+    const ht_snapshot_tensor *tensor = g->tensor;
+    for (int64_t t = 0; t < tensor->cut.ranks; t++) {
+        const char *from = all;
+        size_t at = 0;
+        ht_cut cut = tensor->cut;
+        cut.rank = t;
+        for (int64_t i = 0; i < g->ranks->size; from += g->counts[i++]) {
+            if (i % tensor->cut.ranks != t || !g->counts[i]) continue;
+            memcpy(piece + at, from, (size_t)g->counts[i]);
+            at += (size_t)g->counts[i];
+        }
+        ht_cut_put(&cut, &tensor->whole, piece, whole);
+    }
+}
+
+static ht_status gather(gathering *g, char *whole)
+{
+    const ht_snapshot_tensor *tensor = g->tensor;
+    HT_TRY(gather_counts(g));
+    if (!tensor->cut.ranks) return gather_bytes(g, whole);
+    char *all = malloc(2 * tensor->array.bytes + 1);
+    ht_status status = all ? gather_bytes(g, all) : ht_fail(g->ctx, HT_ENOMEM, "out of memory for '%s'", tensor->name);
+    if (status == HT_OK) put_pieces(g, all, all + tensor->array.bytes, whole);
+    free(all);
+    return status;
 }
 
 ht_status ht_snapshot_gather(const ht_session *session, const ht_ranks *ranks, const ht_snapshot_tensor *tensor,
@@ -38,11 +89,11 @@ ht_status ht_snapshot_gather(const ht_session *session, const ht_ranks *ranks, c
                 tensor->name);
     if (!ht_grow(&stage->data, &stage->bytes, tensor->array.bytes + 1, 1))
         HT_FAIL(ctx, HT_ENOMEM, "out of memory for '%s'", tensor->name);
-    int64_t *counts = calloc((size_t)ranks->size, sizeof *counts);
-    ht_status status = counts ? gather_counts(ranks, ctx, (int64_t)tensor->part_bytes, counts)
-                              : ht_fail(ctx, HT_ENOMEM, "out of memory for '%s'", tensor->name);
-    if (status == HT_OK) status = gather_bytes(session, ranks, tensor, counts, stage->data);
-    free(counts);
+    gathering g = {.session = session, .ranks = ranks, .tensor = tensor, .ctx = ctx};
+    g.counts = calloc((size_t)ranks->size, sizeof *g.counts);
+    ht_status status =
+        g.counts ? gather(&g, stage->data) : ht_fail(ctx, HT_ENOMEM, "out of memory for '%s'", tensor->name);
+    free(g.counts);
     *out = stage->data;
     return status;
 }

@@ -171,6 +171,19 @@ static ht_status compare(reading *r, const char *path)
 
 /* ---- changing ---- */
 
+/* NULL after a failure. */
+static const uint8_t *take_piece(const reading *r, const ht_snapshot_tensor *to, const uint8_t *whole)
+{
+    uint8_t *piece = HT_NEW(r->arena, uint8_t, to->array.bytes / (size_t)to->cut.ranks);
+    if (piece) {
+        ht_cut_take(&to->cut, &to->whole, whole, piece);
+        return piece;
+    }
+    ht_executor_drain(r->session->executor);
+    ht_fail(r->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
+    return NULL;
+}
+
 static ht_status copy(const reading *r)
 {
     ht_executor *executor = r->session->executor;
@@ -184,6 +197,7 @@ static ht_status copy(const reading *r)
             HT_FAIL(r->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
         }
         const uint8_t *from = r->from[i] ? r->from[i]->array.data : zeros;
+        if (r->from[i] && to->cut.ranks && !(from = take_piece(r, to, from))) return HT_ENOMEM;
         if (to->part) from += to->part_first;
         HT_TRY(ht_executor_send(executor, to->place, from, ht_snapshot_tensor_own_bytes(to)));
     }

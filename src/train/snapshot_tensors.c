@@ -36,12 +36,16 @@ static bool is_optional(const ht_slot *slot)
 static ht_status add_slot(ht_snapshot_tensor_list *list, const ht_plan *plan, const ht_slot *slot)
 {
     ht_snapshot_tensor tensor = {.name = slot->name, .file = file_of(slot->heading), .optional = is_optional(slot)};
-    const ht_type *whole = slot->part ? &slot->whole : &slot->type;
+    bool part = slot->part || slot->cut.ranks;
+    const ht_type *whole = part ? &slot->whole : &slot->type;
     tensor.array.element = ht_element_of_dtype(whole->dtype);
     tensor.array.rank = whole->rank;
     memcpy(tensor.array.shape, whole->dim, sizeof whole->dim);
     tensor.place = slot->place;
-    tensor.part = slot->part;
+    tensor.part = part;
+    tensor.cut = slot->cut;
+    tensor.whole = *whole;
+    tensor.divided = slot->part;
     tensor.part_first = (size_t)slot->first * ht_dtype_bytes(whole->dtype);
     tensor.part_bytes = (size_t)ht_type_bytes(&slot->type);
     if (tensor.array.element == HT_ELEMENT_COUNT || !ht_array_measure(&tensor.array))
@@ -91,7 +95,8 @@ static ht_status add_views(ht_snapshot_tensor_list *list, const ht_plan *plan, c
         bool fits = begin >= end && !views[i]->derived && ht_type_contiguous(&views[i]->type);
         if (elems > 0 && !fits) continue;
         HT_TRY(add_slot(list, plan, views[i]));
-        parts |= views[i]->part; /* what lies between them is of this rank alone, and holds nothing */
+        parts |=
+            views[i]->part || views[i]->cut.ranks; /* what lies between them is of this rank alone, and holds nothing */
         if (elems == 0 || parts) continue;
         HT_TRY(add_padding(list, plan, owner, end, begin));
         end = begin + elems;

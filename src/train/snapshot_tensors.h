@@ -10,7 +10,12 @@ typedef struct ht_snapshot_tensor {
     const char *name;
     ht_array array; /* without data */
     ht_place place; /* of the data in the session */
-    bool part;      /* the session has some of it: so many bytes, from this one on; the other ranks have the others */
+    /* The session has some of it, and other ranks have the others: so many bytes of its piece (of all, where it is not
+     * cut), from this one on. */
+    bool part;
+    ht_cut cut;
+    ht_type whole;
+    bool divided; /* ranks of the data axis have different bytes of the piece */
     size_t part_first, part_bytes;
     int file;      /* HT_SNAPSHOT_WEIGHTS, … */
     bool padding;  /* bytes between the views of a state: absent from the file while they are zero */

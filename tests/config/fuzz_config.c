@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if ((status == HT_OK) != (problems->errors == 0)) stop("status and errors differ", ctx.message);
     if (status == HT_OK) {
         const ht_train_config *r = ht_config_train(config);
-        if (r->batch != r->micro_batch * r->accumulate * r->ranks) stop("the batch identity does not hold", NULL);
+        if (r->batch != r->micro_batch * r->accumulate * r->data_ranks) stop("the batch identity does not hold", NULL);
         check_printing(config);
     }
     ht_config_free(config);

@@ -222,6 +222,24 @@ static void engine__batch_identity(void **state)
             "= 4; 6 / 4 leaves 2");
 }
 
+/* Ranks that share a model share no batch. */
+static void engine__batch_is_shared_by_the_data_axis(void **state)
+{
+    (void)state;
+    request.ranks = 8;
+    reads(JOB(", \"train\": {\"batch\": 8}, \"halftone\": {\"parallel\": {\"tensor\": 4}}"));
+    is("train", "micro_batch", "4 | derived: 8 / (1 × 2 data ranks)");
+    refused(JOB(", \"train\": {\"batch\": 9}, \"halftone\": {\"parallel\": {\"tensor\": 4}}"),
+            "train.batch (job.json:1): 9 is not a multiple of accumulation: 1 × 2 data ranks = 2; 9 / 2 leaves 1");
+    refused(JOB(", \"halftone\": {\"parallel\": {\"tensor\": 3}}"),
+            "8 ranks (--ranks, or the launcher's) are no multiple of halftone.parallel.tensor (job.json:1): 3 × "
+            "halftone.parallel.pipeline: 1");
+    refused(JOB(", \"halftone\": {\"parallel\": {\"tensor\": 2}}, \"engine\": {\"train_batch_size\": 8, "
+                "\"tensor_parallel\": {\"autotp_size\": 4}}"),
+            "job.json:1: tensor_parallel.autotp_size: 4 ranks share each layer, but halftone.parallel.tensor "
+            "(job.json:1) says 2: leave out one of them");
+}
+
 static void engine__fp16_and_bf16_exclude_each_other(void **state)
 {
     (void)state;
@@ -450,6 +468,7 @@ int main(void)
         TEST(muon__takes_deepspeeds_two_rates),
         TEST(engine__two_different_values_clash),
         TEST(engine__batch_identity),
+        TEST(engine__batch_is_shared_by_the_data_axis),
         TEST(engine__fp16_and_bf16_exclude_each_other),
         TEST(engine__old_spellings_are_mapped),
         TEST(engine__unknown_keys_name_the_nearest_or_the_right_place),

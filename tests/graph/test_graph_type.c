@@ -57,12 +57,45 @@ static void dense__knows_any_order_but_no_gaps_and_no_repetition(void **state)
     assert_true(ht_type_dense(&type));
 }
 
+/* Of [2, 6, 2] with three blocks of two along axis 1: each rank has one of each. */
+static void cut__pieces_make_the_whole(void **state)
+{
+    (void)state;
+    float whole[24], piece[12], again[24] = {0};
+    ht_type type = ht_type_make(HT_F32, HT_DIMS(2, 6, 2));
+    for (int i = 0; i < 24; i++) whole[i] = (float)i;
+    for (int64_t rank = 0; rank < 2; rank++) {
+        ht_cut cut = {.axis = 1, .blocks = 3, .ranks = 2, .rank = rank};
+        assert_true(ht_cut_fits(&cut, &type));
+        ht_type own = ht_cut_type(&cut, &type);
+        assert_true(own.dim[0] == 2 && own.dim[1] == 3 && own.dim[2] == 2 && own.stride[0] == 6);
+        ht_cut_take(&cut, &type, whole, piece);
+        assert_true(piece[0] == 2 * (float)rank && piece[2] == 4 + 2 * (float)rank && piece[6] == 12 + 2 * (float)rank);
+        ht_cut_put(&cut, &type, piece, again);
+    }
+    assert_memory_equal(whole, again, sizeof whole);
+}
+
+static void cut__fits_where_blocks_divide(void **state)
+{
+    (void)state;
+    ht_type type = ht_type_make(HT_F32, HT_DIMS(2, 6, 2));
+    assert_false(ht_cut_fits(&(ht_cut){.axis = 1, .blocks = 1, .ranks = 4, .rank = 0}, &type));
+    assert_false(ht_cut_fits(&(ht_cut){.axis = 1, .blocks = 3, .ranks = 6, .rank = 0}, &type));
+    assert_false(ht_cut_fits(&(ht_cut){.axis = 1, .blocks = 4, .ranks = 1, .rank = 0}, &type));
+    assert_false(ht_cut_fits(&(ht_cut){.axis = 3, .blocks = 1, .ranks = 2, .rank = 0}, &type));
+    assert_false(ht_cut_fits(&(ht_cut){.axis = 0, .blocks = 1, .ranks = 2, .rank = 2}, &type));
+    assert_true(ht_cut_fits(&(ht_cut){.axis = 1, .blocks = 2, .ranks = 3, .rank = 2}, &type));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(channels_last__puts_channels_innermost),
         cmocka_unit_test(channels_last__is_not_what_is_row_major_as_well),
         cmocka_unit_test(dense__knows_any_order_but_no_gaps_and_no_repetition),
+        cmocka_unit_test(cut__pieces_make_the_whole),
+        cmocka_unit_test(cut__fits_where_blocks_divide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

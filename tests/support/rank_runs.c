@@ -77,3 +77,10 @@ const char *rank_mpirun(const char *flavour, int ranks)
              open ? "--allow-run-as-root --oversubscribe --bind-to none" : "", ranks);
     return text;
 }
+
+double rank_number_after(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    if (!at) fail_msg("no %s in: %.2000s", key, text);
+    return strtod(at + strlen(key), NULL);
+}

@@ -309,13 +309,6 @@ static void ranks__name_the_first_value_that_is_not_finite(void **state)
 
 /* ---- plans ---- */
 
-static double number_after(const char *text, const char *key)
-{
-    const char *at = strstr(text, key);
-    if (!at) fail_msg("no %s in: %.2000s", key, text);
-    return strtod(at + strlen(key), NULL);
-}
-
 /* A plan for several ranks is made without them, and is the one that they hold. */
 static void ranks__hold_what_is_planned_without_them(void **state)
 {

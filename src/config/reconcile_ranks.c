@@ -1,0 +1,61 @@
+/* The axes of ranks: ranks = data × pipeline × tensor. How many share the layers and each layer is given, the rest share the
+ * batch. */
+#include "config/internal.h"
+
+#include <inttypes.h>
+
+/* Of our own key, or else of the first of DeepSpeed's that asks for more than one; *field: the one that says it. */
+static int64_t tensor_ranks(ht_config *c, block_id *block, const ht_field **field)
+{
+    static const char *const others[] = {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"};
+    const ht_fields *ours = c->blocks[BLOCK_HALFTONE], *engine = c->blocks[BLOCK_ENGINE];
+    int64_t ranks = ht_field_int(ours, "parallel.tensor");
+    *block = BLOCK_HALFTONE;
+    *field = ht_fields_find(ours, "parallel.tensor");
+    bool known = ht_is_given(ours, "parallel.tensor");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        int64_t wanted = ht_field_int(engine, others[i]);
+        if (wanted < 2 || (known && wanted == ranks)) continue;
+        const ht_field *other = ht_fields_find(engine, others[i]);
+        if (known) {
+            ht_text text = {0};
+            ht_name_field(&text, c, *block, *field);
+            ht_problems_error(&c->problems, &other->origin,
+                              "%s: %" PRId64 " ranks share each layer, but %s says %" PRId64 ": leave out one of them",
+                              others[i], wanted, text.failed ? (*field)->name : text.data, ranks);
+            ht_text_free(&text);
+            continue;
+        }
+        known = true;
+        ranks = wanted;
+        *block = BLOCK_ENGINE;
+        *field = other;
+    }
+    return ranks;
+}
+
+void ht_rank_rules(ht_config *c)
+{
+    block_id block;
+    const ht_field *field;
+    int64_t tensor = tensor_ranks(c, &block, &field), product;
+    /* What is not there yet is left out in lenient reading. */
+    int64_t pipeline = c->lenient ? 1 : ht_field_int(c->blocks[BLOCK_HALFTONE], "parallel.pipeline");
+    c->data_ranks = c->ranks;
+    c->tensor = c->pipeline = 1;
+    if (tensor == 1 && pipeline == 1) return;
+    if (!__builtin_mul_overflow(tensor, pipeline, &product) && c->ranks % product == 0) {
+        c->tensor = tensor;
+        c->pipeline = pipeline;
+        c->data_ranks = c->ranks / product;
+        return;
+    }
+    ht_text text = {0};
+    ht_name_field(&text, c, block, field);
+    ht_problems_error(&c->problems, NULL,
+                      "%" PRId64 " %s (--ranks, or the launcher's) %s no multiple of %s: %" PRId64
+                      " × halftone.parallel.pipeline: %" PRId64,
+                      c->ranks, c->ranks == 1 ? "rank" : "ranks", c->ranks == 1 ? "is" : "are",
+                      text.failed ? field->name : text.data, tensor, pipeline);
+    ht_text_free(&text);
+}
