@@ -1,13 +1,14 @@
 /* all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, each as a pair: `…_start` begins,
  * `…_done` waits and has the result. They are effects: their order is the same on all ranks of their group.
  *
- * Gradients are those of the sum of all ranks' losses. A rank alone is a group of one, for which the references stand:
- * there everything is a copy, and nobody sends. */
+ * Gradients are those of the sum of all ranks' losses, unless an all_reduce says otherwise. A rank alone is a group of
+ * one, for which the references stand: there everything is a copy, and nobody sends. */
 #include "op/collective.h"
 
 #include <string.h>
 
 #include "op/op.h"
+#include "op/view.h"
 
 /* ---- shapes ---- */
 
@@ -46,8 +47,18 @@ static ht_status need_pieces(ht_context *ctx, const ht_call *call)
     return HT_OK;
 }
 
+static ht_status need_gradient(ht_context *ctx, const ht_call *call)
+{
+    static const char *const words[] = {"sum", "identity", "none"};
+    const char *gradient = ht_call_text(call, "gradient");
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i], gradient) == 0) return HT_OK;
+    HT_FAIL(ctx, HT_EINVAL, "gradient is sum, identity or none, not '%s'", gradient);
+}
+
 static ht_status all_reduce_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
+    HT_TRY(need_gradient(ctx, call));
     HT_TRY(need_group(ctx, call));
     HT_TRY(need_reduction(ctx, call));
     out[0] = *call->in[0];
@@ -56,6 +67,7 @@ static ht_status all_reduce_infer(ht_context *ctx, const ht_call *call, ht_type 
 
 static ht_status all_gather_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
+    HT_TRY(need_gradient(ctx, call));
     HT_TRY(need_group(ctx, call));
     out[0] = *call->in[0];
     if (out[0].rank < 1) HT_FAIL(ctx, HT_ESHAPE, "a single number has no axis to gather along");
@@ -174,14 +186,32 @@ START(recv)
 
 ht_val ht_all_reduce(ht_graph *g, ht_val x, ht_group group, const char *reduction)
 {
-    return emit_pair(
-        g, &ht_op_all_reduce_start, x,
-        HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_TEXT("reduction", reduction)));
+    return ht_all_reduce_with(g, x, group, reduction, "sum");
+}
+
+ht_val ht_all_reduce_with(ht_graph *g, ht_val x, ht_group group, const char *reduction, const char *gradient)
+{
+    return emit_pair(g, &ht_op_all_reduce_start, x,
+                     HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks),
+                              HT_TEXT("reduction", reduction), HT_TEXT("gradient", gradient)));
+}
+
+ht_val ht_fan_out(ht_graph *g, ht_val x, ht_group group)
+{
+    return ht_emit1(g, "fan_out", NULL, HT_VALS(x),
+                    HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks)));
 }
 
 ht_val ht_all_gather_begin(ht_graph *g, ht_val x, ht_group group)
 {
     return begin(g, &ht_op_all_gather_start, x, HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks)));
+}
+
+ht_val ht_all_gather_with(ht_graph *g, ht_val x, ht_group group, const char *gradient)
+{
+    return emit_pair(
+        g, &ht_op_all_gather_start, x,
+        HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_TEXT("gradient", gradient)));
 }
 
 ht_val ht_all_gather(ht_graph *g, ht_val x, ht_group group)
@@ -229,13 +259,22 @@ static bool sums(ht_graph *g, const ht_call *call)
 
 static ht_status all_reduce_grad(ht_graph *g, const ht_grad *d)
 {
-    if (sums(g, d->call)) d->dx[0] = ht_all_reduce(g, d->dy[0], group_of(d->call), "sum");
+    const char *gradient = ht_call_text(d->call, "gradient");
+    if (strcmp(gradient, "none") == 0) return HT_OK;
+    if (strcmp(gradient, "identity") == 0)
+        d->dx[0] = d->dy[0];
+    else if (sums(g, d->call))
+        d->dx[0] = ht_all_reduce(g, d->dy[0], group_of(d->call), "sum");
     return ht_graph_status(g);
 }
 
 static ht_status all_gather_grad(ht_graph *g, const ht_grad *d)
 {
+    const char *gradient = ht_call_text(d->call, "gradient");
+    if (strcmp(gradient, "none") == 0) return HT_OK;
     d->dx[0] = ht_reduce_scatter(g, d->dy[0], group_of(d->call), "sum");
+    /* All ranks have the same: so many times what one has. */
+    if (strcmp(gradient, "identity") == 0) d->dx[0] = ht_scale(g, d->dx[0], 1 / (double)group_of(d->call).ranks);
     return ht_graph_status(g);
 }
 
@@ -270,6 +309,9 @@ static void done_cost(const ht_call *call, ht_cost *cost)
 #define GROUP HT_DEF_TEXT("group", "world"), HT_DEF_INT("ranks", 1)
 static const ht_attr_def move_attrs[] = {GROUP, HT_DEF_END};
 static const ht_attr_def reduce_attrs[] = {GROUP, HT_DEF_TEXT("reduction", "sum"), HT_DEF_END};
+static const ht_attr_def all_reduce_attrs[] = {GROUP, HT_DEF_TEXT("reduction", "sum"), HT_DEF_TEXT("gradient", "sum"),
+                                               HT_DEF_END};
+static const ht_attr_def all_gather_attrs[] = {GROUP, HT_DEF_TEXT("gradient", "sum"), HT_DEF_END};
 static const ht_attr_def root_attrs[] = {GROUP, HT_DEF_INT("root", 0), HT_DEF_END};
 static const ht_attr_def peer_attrs[] = {GROUP, HT_DEF_INT("peer", -1), HT_DEF_END};
 
@@ -320,9 +362,9 @@ static const char no_peer_grad[] = "gradients go back by a send and a recv of th
         .start = &ht_op_##id##_start,                                                                                  \
     };
 
-COLLECTIVE(all_reduce, HT_OP_ERASED | HT_OP_INPLACE, 1, reduce_attrs, all_reduce_infer, copy_ref, samples, done_samples,
-           .grad = all_reduce_grad)
-COLLECTIVE(all_gather, HT_OP_ERASED, 1, move_attrs, all_gather_infer, copy_ref, samples, done_samples,
+COLLECTIVE(all_reduce, HT_OP_ERASED | HT_OP_INPLACE, 1, all_reduce_attrs, all_reduce_infer, copy_ref, samples,
+           done_samples, .grad = all_reduce_grad)
+COLLECTIVE(all_gather, HT_OP_ERASED, 1, all_gather_attrs, all_gather_infer, copy_ref, samples, done_samples,
            .grad = all_gather_grad)
 COLLECTIVE(reduce_scatter, HT_OP_ERASED, 1, reduce_attrs, reduce_scatter_infer, copy_ref, samples, done_samples,
            .grad = reduce_scatter_grad)
@@ -333,3 +375,44 @@ COLLECTIVE(broadcast, HT_OP_ERASED | HT_OP_INPLACE, 1, root_attrs, broadcast_inf
 COLLECTIVE(send, 0, 1, peer_attrs, send_infer, send_ref, samples, send_done_samples, .no_grad = no_peer_grad)
 COLLECTIVE(recv, HT_OP_TYPED, 0, peer_attrs, recv_infer, recv_ref, recv_samples, recv_done_samples,
            .no_grad = no_peer_grad)
+
+/* ---- fan_out ---- */
+
+/* fan_out: a value that all ranks have, where each goes on with it by itself (Megatron's f, JAX's pvary). It moves nothing;
+ * its gradient is the sum of what ranks have of it. */
+static bool fan_out_view(const ht_call *call, ht_type *out, int64_t *offset)
+{
+    memcpy(out->stride, call->in[0]->stride, sizeof out->stride);
+    *offset = 0;
+    return true;
+}
+
+static ht_status fan_out_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    out[0] = *call->in[0];
+    return need_group(ctx, call);
+}
+
+static ht_status fan_out_grad(ht_graph *g, const ht_grad *d)
+{
+    d->dx[0] = ht_all_reduce_with(g, d->dy[0], group_of(d->call), "sum", "identity");
+    return ht_graph_status(g);
+}
+
+const ht_op ht_op_fan_out = {
+    .size = sizeof(ht_op),
+    .name = "fan_out",
+    .prec = HT_PREC_MOVE,
+    .fuse = HT_FUSE_MOVE,
+    .flags = HT_OP_ERASED,
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs = move_attrs,
+    .infer = fan_out_infer,
+    .cost = ht_cost_view,
+    .grad = fan_out_grad,
+    .ref = copy_ref,
+    .view = fan_out_view,
+    .samples = samples,
+};

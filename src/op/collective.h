@@ -13,7 +13,13 @@ typedef struct ht_group {
 /* The start and right behind it the done; none after a failure. The result lies in x's space. `reduction`: "sum",
  * "max", "min". Axis 0 is what is gathered, scattered and exchanged in pieces, one for each rank. */
 ht_val ht_all_reduce(ht_graph *g, ht_val x, ht_group group, const char *reduction);
+/* `gradient`: "sum" where ranks have losses of their own, which are added; "identity" where they go on alike and have one
+ * loss; "none" where the result counts as a constant. */
+ht_val ht_all_reduce_with(ht_graph *g, ht_val x, ht_group group, const char *reduction, const char *gradient);
+/* x, which all ranks have, for nodes that differ between ranks: its gradients are summed over them. */
+ht_val ht_fan_out(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_all_gather(ht_graph *g, ht_val x, ht_group group);
+ht_val ht_all_gather_with(ht_graph *g, ht_val x, ht_group group, const char *gradient);
 ht_val ht_reduce_scatter(ht_graph *g, ht_val x, ht_group group, const char *reduction);
 ht_val ht_all_to_all(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_broadcast(ht_graph *g, ht_val x, ht_group group, int64_t root);

@@ -356,7 +356,7 @@ static void ranks__a_value_goes_to_another_rank_and_back(void **state)
     context_must(test_ctx, run_ranks(2, 0, 0, pipeline_rank, NULL));
 }
 
-/* ---- gradients: of the sum over ranks of Σ a·y, where y follows from the trained %x ---- */
+/* ---- gradients: of the sum over ranks of Σ a·y, where y follows from the trained %x; or of their one loss ---- */
 
 /* The gradient of x on each of 2 ranks, where a is 1 + 10·rank + i. */
 static const struct gradient_case {
@@ -376,6 +376,14 @@ static const struct gradient_case {
     {"  %t = all_to_all_start f32[4] (%x) ranks=2\n  %y = all_to_all_done f32[4] (%t, %x)\n",
      4,
      {{1, 2, 11, 12}, {3, 4, 13, 14}}},
+    /* Of one loss that all ranks have. */
+    {"  %y = fan_out f32[4] (%x) ranks=2\n", 4, {{12, 14, 16, 18}, {12, 14, 16, 18}}},
+    {"  %t = all_reduce_start f32[4] (%x) ranks=2 gradient=\"identity\"\n  %y = all_reduce_done f32[4] (%t, %x)\n",
+     4,
+     {{1, 2, 3, 4}, {11, 12, 13, 14}}},
+    {"  %t = all_gather_start f32[8] (%x) ranks=2 gradient=\"identity\"\n  %y = all_gather_done f32[8] (%t, %x)\n",
+     8,
+     {{6, 7, 8, 9}, {10, 11, 12, 13}}},
 };
 
 static ht_status check_gradient(rank_session *r, ht_comm *world, void *arg)

@@ -20,6 +20,7 @@ static const struct {
     {"random_normal", "PyTorch draws other numbers"},
     {"scale_step", "DeepSpeed's rule, which PyTorch has not; test_scaler has its worked table"},
     {"amax_step", "a rule of ours: test_op_quantize has worked tables"},
+    {"fan_out", "a view of what it reads: test_session_ranks has its gradient, a sum over ranks"},
     {"quantize", "PyTorch's casts have no scale, and do not saturate"},
     {"quantize_both", "as quantize"},
     {"quantize_sum", "as quantize"},
