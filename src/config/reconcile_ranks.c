@@ -34,6 +34,21 @@ static int64_t tensor_ranks(ht_config *c, block_id *block, const ht_field **fiel
     return ranks;
 }
 
+/* A config of DeepSpeed's alone does not say on how many ranks it will run: then, and in lenient reading, it is told. */
+static void refuse(ht_config *c, block_id block, const ht_field *field, int64_t tensor, int64_t pipeline)
+{
+    ht_text text = {0};
+    bool told = block == BLOCK_ENGINE && (c->lenient || !c->training);
+    ht_text_add(&text, "%s%" PRId64 " %s (--ranks, or the launcher's) %s no multiple of ", told ? "left out: " : "",
+                c->ranks, c->ranks == 1 ? "rank" : "ranks", c->ranks == 1 ? "is" : "are");
+    ht_name_field(&text, c, block, field);
+    ht_text_add(&text, ": %" PRId64 " × halftone.parallel.pipeline: %" PRId64, tensor, pipeline);
+    if (!text.failed && told) ht_problems_warn(&c->problems, NULL, "%s", text.data);
+    if (!text.failed && !told) ht_problems_error(&c->problems, NULL, "%s", text.data);
+    c->problems.failed |= text.failed;
+    ht_text_free(&text);
+}
+
 void ht_rank_rules(ht_config *c)
 {
     block_id block;
@@ -50,12 +65,5 @@ void ht_rank_rules(ht_config *c)
         c->data_ranks = c->ranks / product;
         return;
     }
-    ht_text text = {0};
-    ht_name_field(&text, c, block, field);
-    ht_problems_error(&c->problems, NULL,
-                      "%" PRId64 " %s (--ranks, or the launcher's) %s no multiple of %s: %" PRId64
-                      " × halftone.parallel.pipeline: %" PRId64,
-                      c->ranks, c->ranks == 1 ? "rank" : "ranks", c->ranks == 1 ? "is" : "are",
-                      text.failed ? field->name : text.data, tensor, pipeline);
-    ht_text_free(&text);
+    refuse(c, block, field, tensor, pipeline);
 }

@@ -22,6 +22,7 @@ typedef struct group {
     ht_dtype dtype; /* of its parameters */
     ht_space space; /* of its state: its update is computed there */
     part part;
+    bool cut;                                   /* its tensors are pieces of those that ranks share */
     size_t chosen;                              /* which of the options' groups it is; their count: none of them */
     double lr_scale;                            /* of the update's rate */
     ht_val param, grad, moment[HT_MAX_MOMENTS]; /* flat states */
@@ -52,7 +53,7 @@ static bool is_member(const builder *b, const group *flat, size_t state)
 {
     const ht_state *s = &b->g->states[state];
     const ht_type *type = ht_type_of(b->g, s->value);
-    if (!s->trained || b->chosen[state] != flat->chosen) return false;
+    if (!s->trained || b->chosen[state] != flat->chosen || (s->cut.ranks > 0) != flat->cut) return false;
     if (type->dtype != flat->dtype || type->space != flat->space) return false;
     return flat->part == PART_ALL || (type->rank >= 2) == (flat->part == PART_MATRICES);
 }
@@ -71,8 +72,8 @@ static ht_val add_flat(const builder *b, const group *flat, const char *what, ht
     type.space = flat->space;
     bool main = flat->space == HT_SPACE_MAIN;
     if (flat->chosen < b->options->group_count) snprintf(chosen, sizeof chosen, ".group%zu", flat->chosen);
-    snprintf(name, sizeof name, "flat.%s.%s%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part], chosen,
-             main ? "" : ".", main ? "" : ht_space_name(flat->space));
+    snprintf(name, sizeof name, "flat.%s.%s%s%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part], chosen,
+             flat->cut ? ".cut" : "", main ? "" : ".", main ? "" : ht_space_name(flat->space));
     return ht_graph_add_state(b->g, name, &type, &state);
 }
 
@@ -89,10 +90,11 @@ static void add_moment_views(ht_graph *g, const group *flat, ht_val param, int64
     for (size_t m = 0; moments[m] && g->status == HT_OK; m++) {
         char name[512];
         ht_type type = *ht_type_of(g, param);
-        type.dtype = ht_type_of(g, flat->moment[m])->dtype;
+        const ht_state *like = ht_state_of(g, param);
+        ht_state moment = {.heading = HT_HEADING_OPTIMIZER, .cut = like->cut, .whole = like->whole};
+        moment.whole.dtype = type.dtype = ht_type_of(g, flat->moment[m])->dtype;
         snprintf(name, sizeof name, "%s.%s", ht_value_of(g, param)->name, moments[m]);
-        view_in_group(g, ht_graph_add_state(g, name, &type, &(ht_state){.heading = HT_HEADING_OPTIMIZER}),
-                      flat->moment[m], offset);
+        view_in_group(g, ht_graph_add_state(g, name, &type, &moment), flat->moment[m], offset);
     }
 }
 
@@ -125,13 +127,15 @@ static group describe_group(const builder *b, size_t chosen, part which)
     return flat;
 }
 
-/* All trained parameters of one number type, space, choice and part, in the order in which they were declared. */
-static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, size_t chosen, part which)
+/* All trained parameters of one number type, space, choice and part, in the order in which they were declared. Those that
+ * ranks share are apart: every rank has others of them. */
+static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, size_t chosen, part which, bool cut)
 {
     ht_graph *g = b->g;
     int64_t elems, offset = 0;
     group *flat = &b->groups[b->group_count];
     *flat = describe_group(b, chosen, which);
+    flat->cut = cut;
     flat->dtype = dtype;
     flat->space = space;
     HT_TRY(count_members(b, flat, &elems));
@@ -163,16 +167,18 @@ static ht_status make_groups(builder *b)
 {
     bool split = b->options->decay_matrices || b->options->optimizer->rest;
     size_t choices = b->options->group_count + 1, count = (size_t)HT_SPACE_COUNT * HT_DTYPE_COUNT * choices;
-    b->groups = calloc(2 * count, sizeof *b->groups);
+    b->groups = calloc(4 * count, sizeof *b->groups);
     if (!b->groups) HT_FAIL(b->g->ctx, HT_ENOMEM, "out of memory for the update's groups");
     for (size_t at = 0; at < count; at++) {
         ht_space space = (ht_space)(at / choices / HT_DTYPE_COUNT);
         ht_dtype dtype = (ht_dtype)(at / choices % HT_DTYPE_COUNT);
         size_t chosen = (at + choices - 1) % choices;
         if (!ht_dtype_is_float(dtype)) continue;
-        if (!split) HT_TRY(make_group(b, dtype, space, chosen, PART_ALL));
-        if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_MATRICES));
-        if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_REST));
+        for (int cut = 0; cut < 2; cut++) {
+            if (!split) HT_TRY(make_group(b, dtype, space, chosen, PART_ALL, cut));
+            if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_MATRICES, cut));
+            if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_REST, cut));
+        }
     }
     if (b->group_count == 0) HT_FAIL(b->g->ctx, HT_EINVAL, "optimizer: the graph has no trained state");
     return HT_OK;
@@ -180,23 +186,36 @@ static ht_status make_groups(builder *b)
 
 /* ---- the update ---- */
 
-/* The norm of a group's gradients, made where they lie, and whether all are finite. */
-static ht_val group_norm(ht_graph *g, const group *flat, ht_val *finite)
+/* Of pieces that ranks have: of all of them. */
+static ht_val norm_over_ranks(const builder *b, const group *flat, ht_val norm, ht_val *finite)
 {
+    ht_graph *g = b->g;
+    ht_group ranks = {"tensor", 1};
+    for (size_t i = 0; i < g->state_count; i++)
+        if (is_member(b, flat, i)) ranks.ranks = g->states[i].cut.ranks;
+    *finite = ht_all_reduce(g, *finite, ranks, "min");
+    return ht_sqrt(g, ht_all_reduce(g, ht_mul(g, norm, norm), ranks, "sum"));
+}
+
+/* The norm of a group's gradients, made where they lie, and whether all are finite. */
+static ht_val group_norm(const builder *b, const group *flat, ht_val *finite)
+{
+    ht_graph *g = b->g;
     ht_val norm = ht_norm_finite(g, flat->grad, finite);
     *finite = ht_to_space(g, *finite, HT_SPACE_MAIN);
-    return ht_to_space(g, norm, HT_SPACE_MAIN);
+    norm = ht_to_space(g, norm, HT_SPACE_MAIN);
+    return flat->cut ? norm_over_ranks(b, flat, norm, finite) : norm;
 }
 
 /* The norm of all gradients as f64, and whether all are finite. */
 static ht_val global_norm(builder *b)
 {
     ht_graph *g = b->g;
-    ht_val norm = group_norm(g, &b->groups[0], &b->finite);
+    ht_val norm = group_norm(b, &b->groups[0], &b->finite);
     if (b->group_count == 1) return norm;
     ht_val square = ht_mul(g, norm, norm), finite;
     for (int i = 1; i < b->group_count; i++) {
-        norm = group_norm(g, &b->groups[i], &finite);
+        norm = group_norm(b, &b->groups[i], &finite);
         square = ht_add(g, square, ht_mul(g, norm, norm));
         b->finite = ht_and(g, b->finite, finite);
     }

@@ -266,7 +266,8 @@ static void keep_others(cutter *c, bool effects)
     for (size_t i = 0; i < c->rw.count && c->g->status == HT_OK; i++) {
         const ht_node n = c->g->nodes[c->rw.old[i]];
         size_t group = group_of(c, &n);
-        bool effect = n.op->flags & HT_OP_EFFECT;
+        /* What ranks exchange is read by others of these. */
+        bool effect = (n.op->flags & HT_OP_EFFECT) && !(n.op->flags & HT_OP_COLLECTIVE);
         if (group && is_norm(&n) && !effects) cut_norm(c, &n, &c->z->groups[group - 1]);
         if (!group && effect == effects) ht_rewrite_keep(&c->rw, c->rw.old[i]);
     }

@@ -327,7 +327,7 @@ static void ranks__hold_what_is_planned_without_them(void **state)
                  "\"$H\" explain job.json --json --ranks 3 --set train.precision=bf16 --set "
                  "engine.zero_optimization.stage=%d " ALL_CUT "",
                  stage);
-        assert_true(number_after(run(c, line, &status), "\"plan_bytes\": ") == held);
+        assert_true(rank_number_after(run(c, line, &status), "\"plan_bytes\": ") == held);
     }
     expect(c, "\"$H\" check job.json --ranks 3", 0, "reduce_scatter");
     expect(c, "\"$H\" check job.json --ranks 3", 0, "padding, of them");

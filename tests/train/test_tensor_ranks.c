@@ -1,0 +1,352 @@
+/* Ranks that share layers make the steps of one process: heads, hidden units and the vocabulary are cut, whatever else a
+ * rank holds. Snapshots do not know them. */
+#include <math.h>
+
+#include "rank_runs.h"
+#include "tiny_data.h"
+
+enum { STEPS = RANK_STEPS, MOST_STEPS = RANK_MOST_STEPS };
+
+typedef struct model_case {
+    const char *name, *model, *tokenizer;
+    int most; /* ranks that its heads, hidden units and vocabulary are shared by */
+} model_case;
+
+/* The vocabulary of bytes is cut, that of characters, 19, is whole. */
+static const model_case cases[] = {
+    {"gpt2", "\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 4, \"n_embd\": 16, \"dropout\": 0.1", "byte", 4},
+    {"gpt2, untied",
+     "\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 4, \"n_embd\": 16, \"dropout\": 0.1, \"tie_word_embeddings\": "
+     "false",
+     "byte", 2},
+    {"gpt2, characters", "\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 4, \"n_embd\": 16, \"bias\": false", "char",
+     2},
+    {"llama",
+     "\"type\": \"llama\", \"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
+     "\"hidden_size\": 32, \"dropout\": 0.1",
+     "byte", 4},
+    {"llama, tied",
+     "\"type\": \"llama\", \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"hidden_size\": 16, "
+     "\"attention_bias\": true, \"tie_word_embeddings\": true",
+     "byte", 2},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+#define TENSOR(n) " --set halftone.parallel.tensor=" #n
+#define SEQUENCE  " --set halftone.parallel.sequence=true"
+#define STAGE(n)  " --set engine.zero_optimization.stage=" #n
+/* In stage 3 also small tensors. */
+#define ALL_CUT " --set engine.zero_optimization.stage3_param_persistence_threshold=0"
+
+static void write_job(data_case *c, const model_case *t, int steps)
+{
+    char job[2048];
+    snprintf(job, sizeof job,
+             "{\"model\": {%s}, \"data\": {\"format\": \"text\", \"train\": \"text.txt\", \"tokenizer\": \"%s\", "
+             "\"length\": 8}, \"train\": {\"batch\": 12, \"steps\": %d, \"lr\": 1e-3, \"clip\": 1.0, "
+             "\"schedule\": \"constant\", \"log_every\": 1}}",
+             t->model, t->tokenizer, steps);
+    data_case_text(c, "job.json", job);
+}
+
+static void train_alone(data_case *c, const model_case *t, int steps, const char *options, double *loss)
+{
+    char line[512];
+    write_job(c, t, steps);
+    snprintf(line, sizeof line, "--force %s", options);
+    train_ranks(c, "alone", 1, line);
+    read_numbers(c, "alone", "loss", steps, loss);
+}
+
+/* ---- steps ---- */
+
+static void tensor__makes_the_steps_of_one_process(void **state)
+{
+    data_case *c = *state;
+    int steps = rank_steps();
+    tiny_text(c);
+    for (int i = 0; i < CASES; i++) {
+        double alone[MOST_STEPS];
+        train_alone(c, &cases[i], steps, "", alone);
+        for (int ranks = 2; ranks <= cases[i].most; ranks *= 2) {
+            char options[256];
+            snprintf(options, sizeof options, "--force --set halftone.parallel.tensor=%d", ranks);
+            train_ranks(c, "several", ranks, options);
+            expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
+        }
+    }
+}
+
+/* Ranks of both axes, micro-batches, and ZeRO on the data axis. */
+static void tensor__shares_the_batch_with_the_data_axis(void **state)
+{
+    static const char *const modes[] = {"--force" TENSOR(2), "--force --set train.accumulate=3" TENSOR(2),
+                                        "--force" TENSOR(2) STAGE(1), "--force" TENSOR(2) STAGE(2),
+                                        "--force" TENSOR(2) STAGE(3) ALL_CUT};
+    data_case *c = *state;
+    int steps = rank_steps();
+    tiny_text(c);
+    for (int i = 0; i < CASES; i += 3) {
+        double alone[MOST_STEPS];
+        train_alone(c, &cases[i], steps, "", alone);
+        for (size_t k = 0; k < sizeof modes / sizeof modes[0]; k++) {
+            train_ranks(c, "several", 4, modes[k]);
+            expect_same_steps(c, modes[k], "several", 4, alone, steps);
+        }
+    }
+}
+
+/* Rows between layers, too: with norms and dropout on pieces, and where the rows of a micro-batch do not divide. */
+static void tensor__shares_the_sequence(void **state)
+{
+    static const char *const modes[] = {"--force" TENSOR(2) SEQUENCE,
+                                        "--force --set train.accumulate=2" TENSOR(2) SEQUENCE STAGE(1),
+                                        "--force --set train.batch=12 --set train.accumulate=6" TENSOR(4) SEQUENCE};
+    static const int ranks[] = {2, 4, 4};
+    data_case *c = *state;
+    int steps = rank_steps();
+    tiny_text(c);
+    for (int i = 0; i < CASES; i++) {
+        double alone[MOST_STEPS];
+        train_alone(c, &cases[i], steps, "", alone);
+        for (int k = 0; k < 3; k++) {
+            if (ranks[k] == 4 && cases[i].most < 4) continue;
+            train_ranks(c, "several", ranks[k], modes[k]);
+            expect_same_steps(c, modes[k], "several", ranks[k], alone, steps);
+        }
+    }
+}
+
+/* With `huge` some rows overflow in f16. */
+static void write_table_job(data_case *c, bool huge)
+{
+    static char table[8000];
+    size_t length = (size_t)sprintf(table, "a,b,y\n");
+    for (int i = 0; i < 100; i++) {
+        double y = huge && i % 31 == 7 ? 3e7 : sin(i) + 0.5 * cos(i * i);
+        length += (size_t)sprintf(table + length, "%g,%g,%g\n", sin(i), cos(i * i), y);
+    }
+    data_case_text(c, "t.csv", table);
+    data_case_text(c, "job.json",
+                   "{\"model\": {\"type\": \"mlp\", \"hidden\": [16, 6], \"dropout\": 0.3}, \"data\": {\"format\": "
+                   "\"table\", \"train\": \"t.csv\", \"validation_share\": 0}, \"train\": {\"batch\": 12, "
+                   "\"steps\": 100, \"lr\": 1e-3, \"schedule\": \"constant\", \"log_every\": 1, \"task\": "
+                   "\"regression\"}}");
+}
+
+/* A layer in a region that draws random numbers draws those of the whole. */
+static void tensor__drops_the_same_hidden_units(void **state)
+{
+    data_case *c = *state;
+    int steps = rank_steps();
+    double alone[MOST_STEPS];
+    write_table_job(c, false);
+    train_ranks(c, "alone", 1, "");
+    read_numbers(c, "alone", "loss", steps, alone);
+    train_ranks(c, "several", 2, TENSOR(2));
+    expect_same_steps(c, "mlp", "several", 2, alone, steps);
+    train_ranks(c, "several", 4, "--force --set train.accumulate=2" TENSOR(2));
+    expect_same_steps(c, "mlp", "several", 4, alone, steps);
+}
+
+/* What overflows in the piece of one rank skips the step on all, and the loss scale is one. */
+static void tensor__skips_together(void **state)
+{
+    static const char *const keys[] = {"skipped", "loss_scale"};
+    data_case *c = *state;
+    double one[STEPS], several[STEPS];
+    int skipped = 0;
+    write_table_job(c, true);
+    train_ranks(c, "alone", 1, "--set train.precision=fp16 --set train.steps=12");
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        train_ranks(c, "several", ranks, "--force --set train.precision=fp16 --set train.steps=12" TENSOR(2) STAGE(1));
+        for (int k = 0; k < 2; k++) {
+            read_numbers(c, "alone", keys[k], STEPS, one);
+            read_numbers(c, "several", keys[k], STEPS, several);
+            for (int i = 0; i < STEPS; i++) {
+                if (one[i] != several[i])
+                    fail_msg("%s of step %d: %g on %d ranks, %g on one", keys[k], i + 1, several[i], ranks, one[i]);
+                skipped += k == 0 && one[i] != 0;
+            }
+        }
+    }
+    assert_in_range(skipped, 2, 2 * (STEPS - 1));
+}
+
+static void tensor__smooths_labels_over_all_classes(void **state)
+{
+    data_case *c = *state;
+    int steps = rank_steps();
+    double alone[MOST_STEPS];
+    tiny_text(c);
+    train_alone(c, &cases[0], steps, "--set train.label_smoothing=0.1", alone);
+    train_ranks(c, "several", 4, "--set train.label_smoothing=0.1" TENSOR(4));
+    expect_same_steps(c, "smoothing", "several", 4, alone, steps);
+}
+
+/* Weights of a run of one process, of which each rank takes its pieces. */
+static void tensor__starts_from_whole_weights(void **state)
+{
+    data_case *c = *state;
+    double alone[3], several[3];
+    tiny_text(c);
+    train_alone(c, &cases[0], 3, "", alone);
+    train_ranks(c, "a", 1, "--set train.init_from=alone");
+    train_ranks(c, "b", 2, "--set train.init_from=alone" TENSOR(2));
+    read_numbers(c, "a", "loss", 3, alone);
+    read_numbers(c, "b", "loss", 3, several);
+    for (int i = 0; i < 3; i++) expect_near("init_from", 2, i + 1, several[i], alone[i], 1e-6);
+}
+
+static void tensor__learns_as_one_in_half_precision(void **state)
+{
+    static const char *const modes[] = {"--set train.precision=bf16", "--set train.precision=fp16",
+                                        "--set train.precision=bf16 --set train.masters=false"};
+    data_case *c = *state;
+    tiny_text(c);
+    for (size_t mode = 0; mode < sizeof modes / sizeof modes[0]; mode++) {
+        double alone[STEPS], several[STEPS];
+        char options[512];
+        train_alone(c, &cases[0], STEPS, modes[mode], alone);
+        snprintf(options, sizeof options, "--force %s" TENSOR(2) STAGE(1), modes[mode]);
+        for (int sequence = 0; sequence < 2; sequence++) {
+            if (sequence) strcat(options, SEQUENCE);
+            train_ranks(c, "several", 4, options);
+            read_numbers(c, "several", "loss", STEPS, several);
+            for (int i = 0; i < STEPS; i++) expect_near(modes[mode], 4, i + 1, several[i], alone[i], 2e-3);
+        }
+    }
+}
+
+/* What is computed again exchanges nothing twice. */
+static void tensor__recomputes_layers(void **state)
+{
+    data_case *c = *state;
+    double kept[STEPS], again[STEPS];
+    tiny_text(c);
+    write_job(c, &cases[0], STEPS);
+    train_ranks(c, "kept", 2, TENSOR(2));
+    train_ranks(c, "again", 2, "--set halftone.recompute.policy=all" TENSOR(2));
+    read_numbers(c, "kept", "loss", STEPS, kept);
+    read_numbers(c, "again", "loss", STEPS, again);
+    assert_memory_equal(kept, again, sizeof kept);
+}
+
+/* Norms are of all ranks' gradients, those of pieces and those that every rank has. */
+static void tensor__clips_by_the_norm_of_all_pieces(void **state)
+{
+    data_case *c = *state;
+    double one[STEPS], several[STEPS], unused[STEPS];
+    tiny_text(c);
+    train_alone(c, &cases[0], STEPS, "", unused);
+    train_ranks(c, "several", 4, TENSOR(4));
+    read_numbers(c, "alone", "grad_norm", STEPS, one);
+    read_numbers(c, "several", "grad_norm", STEPS, several);
+    for (int i = 0; i < STEPS; i++) expect_near("norm", 4, i + 1, several[i], one[i], 1e-4);
+}
+
+static void tensor__repeats_its_bits(void **state)
+{
+    data_case *c = *state;
+    tiny_text(c);
+    write_job(c, &cases[3], 6);
+    train_ranks(c, "a", 4, TENSOR(2) STAGE(1));
+    expect(c, "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --set train.output=b --ranks 4" TENSOR(2) STAGE(1),
+           0, "step 6 of 6");
+    expect(c,
+           "cmp a/snapshots/step-*6/weights.safetensors b/snapshots/step-*6/weights.safetensors && "
+           "cmp a/snapshots/step-*6/optimizer.safetensors b/snapshots/step-*6/optimizer.safetensors",
+           0, "");
+}
+
+/* ---- snapshots and evaluation ---- */
+
+static void tensor__resumes_on_any_world(void **state)
+{
+    data_case *c = *state;
+    double alone[30], moved[30];
+    tiny_text(c);
+    for (int i = 0; i < CASES; i += 3) {
+        train_alone(c, &cases[i], 30, "", alone);
+        train_ranks(c, "moved", 2, "--force --set train.steps=5" TENSOR(2));
+        train_ranks(c, "moved", 1, "--resume --set train.steps=10");
+        train_ranks(c, "moved", 4, "--resume --set train.steps=15" TENSOR(2) STAGE(1));
+        train_ranks(c, "moved", 2, "--resume --set train.steps=20" STAGE(2));
+        train_ranks(c, "moved", 4, "--resume --set train.steps=25" TENSOR(2) STAGE(3) ALL_CUT);
+        train_ranks(c, "moved", 4, "--resume --set train.steps=30" TENSOR(4));
+        read_numbers(c, "moved", "loss", 30, moved);
+        for (int k = 0; k < 30; k++) expect_near("moved", 0, k + 1, moved[k], alone[k], 1e-5);
+        expect(c, "\"$H\" eval moved", 0, "loss");
+    }
+}
+
+/* Each rank evaluates its share with its pieces; one process does with whole weights. */
+static void tensor__evaluates_as_one_process(void **state)
+{
+    data_case *c = *state;
+    char line[256];
+    int status;
+    tiny_text(c);
+    write_job(c, &cases[0], 3);
+    train_ranks(c, "run", 4, TENSOR(2));
+    const char *text = run(c, "grep '\"kind\": \"eval\"' run/metrics.jsonl", &status);
+    double loss = number_after(text, "\"loss\": "), accuracy = number_after(text, "\"accuracy\": ");
+    snprintf(line, sizeof line, "\"$H\" eval run --json");
+    text = run(c, line, &status);
+    expect_near("evaluation", 4, 3, loss, number_after(text, "\"loss\": "), 1e-6);
+    assert_true(accuracy == number_after(text, "\"accuracy\": "));
+}
+
+/* ---- plans and refusals ---- */
+
+static void tensor__holds_what_is_planned_without_them(void **state)
+{
+    data_case *c = *state;
+    double held;
+    int status;
+    tiny_text(c);
+    write_job(c, &cases[0], 2);
+    train_ranks(c, "run", 4, "--set train.precision=bf16" TENSOR(2) STAGE(1));
+    read_numbers(c, "run", "plan_bytes", 1, &held);
+    const char *text =
+        run(c, "\"$H\" explain job.json --json --ranks 4 --set train.precision=bf16" TENSOR(2) STAGE(1), &status);
+    assert_true(number_after(text, "\"plan_bytes\": ") == held);
+}
+
+static void tensor__is_refused_by_name(void **state)
+{
+    data_case *c = *state;
+    tiny_text(c);
+    write_job(c, &cases[0], 2);
+    expect(c, "\"$H\" train job.json --ranks 3" TENSOR(2), 2, "3 ranks");
+    expect(c, "\"$H\" train job.json" TENSOR(2), 2, "1 rank (--ranks, or the launcher's) is no multiple of");
+    expect(c, "\"$H\" train job.json --ranks 2" TENSOR(2) " --set train.optimizer=lamb", 1, "looks at whole tensors");
+    expect(c, "\"$H\" train job.json --ranks 2 --set halftone.parallel.pipeline=2", 2, "not there yet");
+    write_job(c, &cases[0], 2);
+    expect(c, "\"$H\" train job.json --ranks 3 --set model.n_inner=62 --set halftone.parallel.tensor=3", 2,
+           "no layer of this model can be shared by 3 ranks");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(tensor__makes_the_steps_of_one_process),
+        CASE(tensor__shares_the_batch_with_the_data_axis),
+        CASE(tensor__shares_the_sequence),
+        CASE(tensor__drops_the_same_hidden_units),
+        CASE(tensor__skips_together),
+        CASE(tensor__smooths_labels_over_all_classes),
+        CASE(tensor__starts_from_whole_weights),
+        CASE(tensor__learns_as_one_in_half_precision),
+        CASE(tensor__recomputes_layers),
+        CASE(tensor__clips_by_the_norm_of_all_pieces),
+        CASE(tensor__repeats_its_bits),
+        CASE(tensor__resumes_on_any_world),
+        CASE(tensor__evaluates_as_one_process),
+        CASE(tensor__holds_what_is_planned_without_them),
+        CASE(tensor__is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
