@@ -84,3 +84,11 @@ double rank_number_after(const char *text, const char *key)
     if (!at) fail_msg("no %s in: %.2000s", key, text);
     return strtod(at + strlen(key), NULL);
 }
+
+void rank_train_processes(const data_case *c, const char *flavour, const char *folder, int ranks, const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s \"$H\" train job.json --force --set train.output=%s %s",
+             rank_mpirun(flavour, ranks), folder, options);
+    expect(c, line, 0, "12 steps");
+}

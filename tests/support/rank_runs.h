@@ -35,6 +35,8 @@ void rank_expect_same_steps(const data_case *c, const char *what, const char *fo
 bool rank_has_mpi(const data_case *c, const char *flavour);
 /* What a line begins with that starts so many processes as ranks. */
 const char *rank_mpirun(const char *flavour, int ranks);
+/* A run of job.json into `folder` under it, each process a rank. */
+void rank_train_processes(const data_case *c, const char *flavour, const char *folder, int ranks, const char *options);
 /* The number behind a key of a text. */
 double rank_number_after(const char *text, const char *key);
 

@@ -346,10 +346,7 @@ static void ranks__may_be_processes(void **state)
     rank_read_numbers(c, "alone", "loss", STEPS, alone);
     for (int i = 0; i < 2; i++)
         for (int ranks = 2; ranks <= 4 && rank_has_mpi(c, flavours[i]); ranks += 2) {
-            char line[512];
-            snprintf(line, sizeof line, "%s \"$H\" train job.json --force --set train.output=%s",
-                     rank_mpirun(flavours[i], ranks), flavours[i]);
-            expect(c, line, 0, "12 steps");
+            rank_train_processes(c, flavours[i], flavours[i], ranks, "");
             rank_expect_same_steps(c, flavours[i], flavours[i], ranks, alone, STEPS);
         }
 }

@@ -25,6 +25,10 @@ static const model_case cases[] = {
      "\"type\": \"llama\", \"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
      "\"hidden_size\": 32, \"dropout\": 0.1",
      "byte", 4},
+    {"llama, one head of keys",
+     "\"type\": \"llama\", \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 1, "
+     "\"hidden_size\": 16",
+     "byte", 2},
     {"llama, tied",
      "\"type\": \"llama\", \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"hidden_size\": 16, "
      "\"attention_bias\": true, \"tie_word_embeddings\": true",
@@ -54,8 +58,8 @@ static void train_alone(data_case *c, const model_case *t, int steps, const char
     char line[512];
     write_job(c, t, steps);
     snprintf(line, sizeof line, "--force %s", options);
-    train_ranks(c, "alone", 1, line);
-    read_numbers(c, "alone", "loss", steps, loss);
+    rank_train(c, "alone", 1, line);
+    rank_read_numbers(c, "alone", "loss", steps, loss);
 }
 
 /* ---- steps ---- */
@@ -63,7 +67,7 @@ static void train_alone(data_case *c, const model_case *t, int steps, const char
 static void tensor__makes_the_steps_of_one_process(void **state)
 {
     data_case *c = *state;
-    int steps = rank_steps();
+    int steps = rank_wanted_steps();
     tiny_text(c);
     for (int i = 0; i < CASES; i++) {
         double alone[MOST_STEPS];
@@ -71,8 +75,8 @@ static void tensor__makes_the_steps_of_one_process(void **state)
         for (int ranks = 2; ranks <= cases[i].most; ranks *= 2) {
             char options[256];
             snprintf(options, sizeof options, "--force --set halftone.parallel.tensor=%d", ranks);
-            train_ranks(c, "several", ranks, options);
-            expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
+            rank_train(c, "several", ranks, options);
+            rank_expect_same_steps(c, cases[i].name, "several", ranks, alone, steps);
         }
     }
 }
@@ -84,14 +88,14 @@ static void tensor__shares_the_batch_with_the_data_axis(void **state)
                                         "--force" TENSOR(2) STAGE(1), "--force" TENSOR(2) STAGE(2),
                                         "--force" TENSOR(2) STAGE(3) ALL_CUT};
     data_case *c = *state;
-    int steps = rank_steps();
+    int steps = rank_wanted_steps();
     tiny_text(c);
     for (int i = 0; i < CASES; i += 3) {
         double alone[MOST_STEPS];
         train_alone(c, &cases[i], steps, "", alone);
         for (size_t k = 0; k < sizeof modes / sizeof modes[0]; k++) {
-            train_ranks(c, "several", 4, modes[k]);
-            expect_same_steps(c, modes[k], "several", 4, alone, steps);
+            rank_train(c, "several", 4, modes[k]);
+            rank_expect_same_steps(c, modes[k], "several", 4, alone, steps);
         }
     }
 }
@@ -104,15 +108,15 @@ static void tensor__shares_the_sequence(void **state)
                                         "--force --set train.batch=12 --set train.accumulate=6" TENSOR(4) SEQUENCE};
     static const int ranks[] = {2, 4, 4};
     data_case *c = *state;
-    int steps = rank_steps();
+    int steps = rank_wanted_steps();
     tiny_text(c);
     for (int i = 0; i < CASES; i++) {
         double alone[MOST_STEPS];
         train_alone(c, &cases[i], steps, "", alone);
         for (int k = 0; k < 3; k++) {
             if (ranks[k] == 4 && cases[i].most < 4) continue;
-            train_ranks(c, "several", ranks[k], modes[k]);
-            expect_same_steps(c, modes[k], "several", ranks[k], alone, steps);
+            rank_train(c, "several", ranks[k], modes[k]);
+            rank_expect_same_steps(c, modes[k], "several", ranks[k], alone, steps);
         }
     }
 }
@@ -138,15 +142,15 @@ static void write_table_job(data_case *c, bool huge)
 static void tensor__drops_the_same_hidden_units(void **state)
 {
     data_case *c = *state;
-    int steps = rank_steps();
+    int steps = rank_wanted_steps();
     double alone[MOST_STEPS];
     write_table_job(c, false);
-    train_ranks(c, "alone", 1, "");
-    read_numbers(c, "alone", "loss", steps, alone);
-    train_ranks(c, "several", 2, TENSOR(2));
-    expect_same_steps(c, "mlp", "several", 2, alone, steps);
-    train_ranks(c, "several", 4, "--force --set train.accumulate=2" TENSOR(2));
-    expect_same_steps(c, "mlp", "several", 4, alone, steps);
+    rank_train(c, "alone", 1, "");
+    rank_read_numbers(c, "alone", "loss", steps, alone);
+    rank_train(c, "several", 2, TENSOR(2));
+    rank_expect_same_steps(c, "mlp", "several", 2, alone, steps);
+    rank_train(c, "several", 4, "--force --set train.accumulate=2" TENSOR(2));
+    rank_expect_same_steps(c, "mlp", "several", 4, alone, steps);
 }
 
 /* What overflows in the piece of one rank skips the step on all, and the loss scale is one. */
@@ -157,12 +161,12 @@ static void tensor__skips_together(void **state)
     double one[STEPS], several[STEPS];
     int skipped = 0;
     write_table_job(c, true);
-    train_ranks(c, "alone", 1, "--set train.precision=fp16 --set train.steps=12");
+    rank_train(c, "alone", 1, "--set train.precision=fp16 --set train.steps=12");
     for (int ranks = 2; ranks <= 4; ranks += 2) {
-        train_ranks(c, "several", ranks, "--force --set train.precision=fp16 --set train.steps=12" TENSOR(2) STAGE(1));
+        rank_train(c, "several", ranks, "--force --set train.precision=fp16 --set train.steps=12" TENSOR(2) STAGE(1));
         for (int k = 0; k < 2; k++) {
-            read_numbers(c, "alone", keys[k], STEPS, one);
-            read_numbers(c, "several", keys[k], STEPS, several);
+            rank_read_numbers(c, "alone", keys[k], STEPS, one);
+            rank_read_numbers(c, "several", keys[k], STEPS, several);
             for (int i = 0; i < STEPS; i++) {
                 if (one[i] != several[i])
                     fail_msg("%s of step %d: %g on %d ranks, %g on one", keys[k], i + 1, several[i], ranks, one[i]);
@@ -176,12 +180,12 @@ static void tensor__skips_together(void **state)
 static void tensor__smooths_labels_over_all_classes(void **state)
 {
     data_case *c = *state;
-    int steps = rank_steps();
+    int steps = rank_wanted_steps();
     double alone[MOST_STEPS];
     tiny_text(c);
     train_alone(c, &cases[0], steps, "--set train.label_smoothing=0.1", alone);
-    train_ranks(c, "several", 4, "--set train.label_smoothing=0.1" TENSOR(4));
-    expect_same_steps(c, "smoothing", "several", 4, alone, steps);
+    rank_train(c, "several", 4, "--set train.label_smoothing=0.1" TENSOR(4));
+    rank_expect_same_steps(c, "smoothing", "several", 4, alone, steps);
 }
 
 /* Weights of a run of one process, of which each rank takes its pieces. */
@@ -191,11 +195,11 @@ static void tensor__starts_from_whole_weights(void **state)
     double alone[3], several[3];
     tiny_text(c);
     train_alone(c, &cases[0], 3, "", alone);
-    train_ranks(c, "a", 1, "--set train.init_from=alone");
-    train_ranks(c, "b", 2, "--set train.init_from=alone" TENSOR(2));
-    read_numbers(c, "a", "loss", 3, alone);
-    read_numbers(c, "b", "loss", 3, several);
-    for (int i = 0; i < 3; i++) expect_near("init_from", 2, i + 1, several[i], alone[i], 1e-6);
+    rank_train(c, "a", 1, "--set train.init_from=alone");
+    rank_train(c, "b", 2, "--set train.init_from=alone" TENSOR(2));
+    rank_read_numbers(c, "a", "loss", 3, alone);
+    rank_read_numbers(c, "b", "loss", 3, several);
+    for (int i = 0; i < 3; i++) rank_expect_near("init_from", 2, i + 1, several[i], alone[i], 1e-6);
 }
 
 static void tensor__learns_as_one_in_half_precision(void **state)
@@ -211,9 +215,9 @@ static void tensor__learns_as_one_in_half_precision(void **state)
         snprintf(options, sizeof options, "--force %s" TENSOR(2) STAGE(1), modes[mode]);
         for (int sequence = 0; sequence < 2; sequence++) {
             if (sequence) strcat(options, SEQUENCE);
-            train_ranks(c, "several", 4, options);
-            read_numbers(c, "several", "loss", STEPS, several);
-            for (int i = 0; i < STEPS; i++) expect_near(modes[mode], 4, i + 1, several[i], alone[i], 2e-3);
+            rank_train(c, "several", 4, options);
+            rank_read_numbers(c, "several", "loss", STEPS, several);
+            for (int i = 0; i < STEPS; i++) rank_expect_near(modes[mode], 4, i + 1, several[i], alone[i], 2e-3);
         }
     }
 }
@@ -225,10 +229,10 @@ static void tensor__recomputes_layers(void **state)
     double kept[STEPS], again[STEPS];
     tiny_text(c);
     write_job(c, &cases[0], STEPS);
-    train_ranks(c, "kept", 2, TENSOR(2));
-    train_ranks(c, "again", 2, "--set halftone.recompute.policy=all" TENSOR(2));
-    read_numbers(c, "kept", "loss", STEPS, kept);
-    read_numbers(c, "again", "loss", STEPS, again);
+    rank_train(c, "kept", 2, TENSOR(2));
+    rank_train(c, "again", 2, "--set halftone.recompute.policy=all" TENSOR(2));
+    rank_read_numbers(c, "kept", "loss", STEPS, kept);
+    rank_read_numbers(c, "again", "loss", STEPS, again);
     assert_memory_equal(kept, again, sizeof kept);
 }
 
@@ -239,10 +243,10 @@ static void tensor__clips_by_the_norm_of_all_pieces(void **state)
     double one[STEPS], several[STEPS], unused[STEPS];
     tiny_text(c);
     train_alone(c, &cases[0], STEPS, "", unused);
-    train_ranks(c, "several", 4, TENSOR(4));
-    read_numbers(c, "alone", "grad_norm", STEPS, one);
-    read_numbers(c, "several", "grad_norm", STEPS, several);
-    for (int i = 0; i < STEPS; i++) expect_near("norm", 4, i + 1, several[i], one[i], 1e-4);
+    rank_train(c, "several", 4, TENSOR(4));
+    rank_read_numbers(c, "alone", "grad_norm", STEPS, one);
+    rank_read_numbers(c, "several", "grad_norm", STEPS, several);
+    for (int i = 0; i < STEPS; i++) rank_expect_near("norm", 4, i + 1, several[i], one[i], 1e-4);
 }
 
 static void tensor__repeats_its_bits(void **state)
@@ -250,7 +254,7 @@ static void tensor__repeats_its_bits(void **state)
     data_case *c = *state;
     tiny_text(c);
     write_job(c, &cases[3], 6);
-    train_ranks(c, "a", 4, TENSOR(2) STAGE(1));
+    rank_train(c, "a", 4, TENSOR(2) STAGE(1));
     expect(c, "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --set train.output=b --ranks 4" TENSOR(2) STAGE(1),
            0, "step 6 of 6");
     expect(c,
@@ -268,14 +272,14 @@ static void tensor__resumes_on_any_world(void **state)
     tiny_text(c);
     for (int i = 0; i < CASES; i += 3) {
         train_alone(c, &cases[i], 30, "", alone);
-        train_ranks(c, "moved", 2, "--force --set train.steps=5" TENSOR(2));
-        train_ranks(c, "moved", 1, "--resume --set train.steps=10");
-        train_ranks(c, "moved", 4, "--resume --set train.steps=15" TENSOR(2) STAGE(1));
-        train_ranks(c, "moved", 2, "--resume --set train.steps=20" STAGE(2));
-        train_ranks(c, "moved", 4, "--resume --set train.steps=25" TENSOR(2) STAGE(3) ALL_CUT);
-        train_ranks(c, "moved", 4, "--resume --set train.steps=30" TENSOR(4));
-        read_numbers(c, "moved", "loss", 30, moved);
-        for (int k = 0; k < 30; k++) expect_near("moved", 0, k + 1, moved[k], alone[k], 1e-5);
+        rank_train(c, "moved", 2, "--force --set train.steps=5" TENSOR(2));
+        rank_train(c, "moved", 1, "--resume --set train.steps=10");
+        rank_train(c, "moved", 4, "--resume --set train.steps=15" TENSOR(2) STAGE(1));
+        rank_train(c, "moved", 2, "--resume --set train.steps=20" STAGE(2));
+        rank_train(c, "moved", 4, "--resume --set train.steps=25" TENSOR(2) STAGE(3) ALL_CUT);
+        rank_train(c, "moved", 4, "--resume --set train.steps=30" TENSOR(4));
+        rank_read_numbers(c, "moved", "loss", 30, moved);
+        for (int k = 0; k < 30; k++) rank_expect_near("moved", 0, k + 1, moved[k], alone[k], 1e-5);
         expect(c, "\"$H\" eval moved", 0, "loss");
     }
 }
@@ -288,13 +292,13 @@ static void tensor__evaluates_as_one_process(void **state)
     int status;
     tiny_text(c);
     write_job(c, &cases[0], 3);
-    train_ranks(c, "run", 4, TENSOR(2));
+    rank_train(c, "run", 4, TENSOR(2));
     const char *text = run(c, "grep '\"kind\": \"eval\"' run/metrics.jsonl", &status);
-    double loss = number_after(text, "\"loss\": "), accuracy = number_after(text, "\"accuracy\": ");
+    double loss = rank_number_after(text, "\"loss\": "), accuracy = rank_number_after(text, "\"accuracy\": ");
     snprintf(line, sizeof line, "\"$H\" eval run --json");
     text = run(c, line, &status);
-    expect_near("evaluation", 4, 3, loss, number_after(text, "\"loss\": "), 1e-6);
-    assert_true(accuracy == number_after(text, "\"accuracy\": "));
+    rank_expect_near("evaluation", 4, 3, loss, rank_number_after(text, "\"loss\": "), 1e-6);
+    assert_true(accuracy == rank_number_after(text, "\"accuracy\": "));
 }
 
 /* ---- plans and refusals ---- */
@@ -306,11 +310,39 @@ static void tensor__holds_what_is_planned_without_them(void **state)
     int status;
     tiny_text(c);
     write_job(c, &cases[0], 2);
-    train_ranks(c, "run", 4, "--set train.precision=bf16" TENSOR(2) STAGE(1));
-    read_numbers(c, "run", "plan_bytes", 1, &held);
+    rank_train(c, "run", 4, "--set train.precision=bf16" TENSOR(2) STAGE(1));
+    rank_read_numbers(c, "run", "plan_bytes", 1, &held);
     const char *text =
         run(c, "\"$H\" explain job.json --json --ranks 4 --set train.precision=bf16" TENSOR(2) STAGE(1), &status);
-    assert_true(number_after(text, "\"plan_bytes\": ") == held);
+    assert_true(rank_number_after(text, "\"plan_bytes\": ") == held);
+    expect(c, "\"$H\" explain job.json --ranks 4" TENSOR(2), 0, "4 ranks: data 2 × pipeline 1 × tensor 2");
+    expect(c, "\"$H\" check job.json --ranks 4" TENSOR(2), 0, "all_reduce      tensor  f32       13  31296 ");
+}
+
+/* All ranks look for what went wrong, each in its pieces. */
+static void tensor__names_the_first_value_that_is_not_finite(void **state)
+{
+    data_case *c = *state;
+    tiny_text(c);
+    write_job(c, &cases[0], 60);
+    expect(c,
+           "\"$H\" train job.json --ranks 4 --set train.lr=1e30" TENSOR(2) SEQUENCE
+           " > log 2>&1 || { tail -1 log; exit 1; }",
+           1, "on rank 0 the first value that is not finite is");
+}
+
+static void tensor__ranks_may_be_processes(void **state)
+{
+    static const char *const flavours[] = {"openmpi", "mpich"};
+    data_case *c = *state;
+    double alone[STEPS];
+    tiny_text(c);
+    train_alone(c, &cases[0], STEPS, "", alone);
+    for (int i = 0; i < 2; i++) {
+        if (!rank_has_mpi(c, flavours[i])) continue;
+        rank_train_processes(c, flavours[i], flavours[i], 4, TENSOR(2) STAGE(1));
+        rank_expect_same_steps(c, flavours[i], flavours[i], 4, alone, STEPS);
+    }
 }
 
 static void tensor__is_refused_by_name(void **state)
@@ -346,6 +378,8 @@ int main(void)
         CASE(tensor__resumes_on_any_world),
         CASE(tensor__evaluates_as_one_process),
         CASE(tensor__holds_what_is_planned_without_them),
+        CASE(tensor__names_the_first_value_that_is_not_finite),
+        CASE(tensor__ranks_may_be_processes),
         CASE(tensor__is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
