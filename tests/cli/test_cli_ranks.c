@@ -77,7 +77,8 @@ static void a_killed_rank_ends_the_others(void **state)
 {
     mpi_case c = begin(state);
     run_and(&c, "", "--set train.snapshot_every=5", "kill -KILL $(cat pid.1)");
-    expect_end(&c, SOON_S, strcmp(c.flavour, "openmpi") == 0 ? "rank 1 " : "signal 9\\|rank 1");
+    /* The launcher names it. MPICH's transport may crash on the others before, when it reads memory of a process that is gone. */
+    expect_end(&c, SOON_S, strcmp(c.flavour, "openmpi") == 0 ? "rank 1 " : "signal 9\\|rank 1\\|backtrace\\|libmpich");
     expect_whole_snapshot(&c);
 }
 
