@@ -19,6 +19,7 @@
 #include "pass/fetch_params.h"
 #include "pass/offload_gradients.h"
 #include "pass/update_units.h"
+#include "pass/zero.h"
 
 /* An array on its way: fetched for a unit, or written back into a state. */
 typedef struct transfer {
@@ -59,15 +60,6 @@ static bool moves(const mover *m, ht_val v)
     return v.id < m->known && m->units.goes[v.id] != HT_SPACE_MAIN;
 }
 
-/* Of the model: what it reads is copied in main, or on its way when it is needed. */
-static bool is_outside(const ht_segment *s)
-{
-    static const char *const others[] = {"update", "init", "derive", "exchange", "gather"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(s->name, others[i]) == 0) return false;
-    return true;
-}
-
 /* Of a state that the model reads: fetched, or a copy in main. */
 static void want_copy(mover *m, ht_val state, bool output)
 {
@@ -92,7 +84,7 @@ static void want_copies(mover *m)
     const ht_graph *g = m->g;
     for (size_t i = 0; i < g->segment_count; i++) {
         const ht_segment *s = &g->segments[i];
-        if (!is_outside(s)) continue;
+        if (!ht_is_of_model(s)) continue;
         for (size_t at = 0; at < s->node_count; at++) {
             const ht_node *n = &g->nodes[s->nodes[at]];
             for (size_t k = n->op == &ht_op_store; k < n->n_in; k++) want_copy(m, ht_node_in(g, n, k), false);
@@ -442,7 +434,7 @@ static void show_in_main(mover *m, uint32_t segment)
         const ht_node *from = ht_producer(g, v);
         bool computed = from && v.id < m->known && (m->units.of_node[from - g->nodes] || is_norm(m, from));
         if (!computed && !moves(m, v)) continue;
-        bool copied = is_outside(&g->segments[segment]) && m->copy[v.id].id;
+        bool copied = ht_is_of_model(&g->segments[segment]) && m->copy[v.id].id;
         v = copied ? m->copy[v.id] : ht_to_space(g, v, HT_SPACE_MAIN);
         g->segments[segment].outputs[i].value = v;
     }
@@ -498,7 +490,7 @@ static size_t backward_begins(const ht_graph *g, const ht_segment *s)
 static ht_status move_segment(mover *m, uint32_t segment)
 {
     ht_graph *g = m->g;
-    bool outside = is_outside(&g->segments[segment]);
+    bool outside = ht_is_of_model(&g->segments[segment]);
     if (outside) HT_TRY(ht_offload_gradients(g, segment, m->units.goes, m->known, m->ahead));
     if (ht_rewrite_begin(&m->rw, g, segment)) {
         for (size_t i = 0; i < m->rw.count && g->status == HT_OK; i++) rewrite_node(m, m->rw.old[i], outside);
