@@ -2,8 +2,8 @@
  * Random numbers are drawn in main, where the seed is; what belongs elsewhere is copied. */
 #include "pass/pass.h"
 
-/* A piece of a tensor that ranks share draws the numbers that the whole would have there: as [.., blocks, size of a piece,
- * ..] it is a part of [.., blocks, size, ..] along one axis. */
+/* A piece of a tensor that ranks share draws the numbers that the whole would have there: as [.., blocks, size of a
+ * piece, ..] it is a part of [.., blocks, size, ..] along one axis. */
 static ht_val initial_piece(ht_graph *g, const ht_value *value, const ht_state *s, ht_rng rng)
 {
     const ht_type *t = &value->type;

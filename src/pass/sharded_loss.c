@@ -1,4 +1,4 @@
-/* Loss and best class of logits of which each rank has some of the classes. Ranks exchange numbers of rows, never logits:
+/* Loss and best class of logits of which each rank has some of the classes. Ranks exchange numbers of rows, not logits:
  *     lse  = M + log Σ_ranks Σ exp(x - M),  M = max_ranks max x
  *     pick = Σ_ranks Σ x · target
  *     loss = lse - pick

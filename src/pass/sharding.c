@@ -184,8 +184,8 @@ static bool derive_dropout(ht_sharding_call *c)
     return is_cut(&c->in[0]) && ht_call_int(c->call, "batch_axis") <= 0 && c->call->in[0]->rank < HT_MAX_RANK;
 }
 
-/* The numbers that the whole draws for these elements: as [.., blocks, size of a piece, ..] they are a part, along one axis,
- * of [.., blocks, size, ..], which begins where `sample` rows end. */
+/* The numbers that the whole draws for these elements: as [.., blocks, size of a piece, ..] they are a part, along one
+ * axis, of [.., blocks, size, ..], which begins where `sample` rows end. */
 static void replace_dropout(ht_graph *g, const ht_node *n, const ht_val *in, const ht_sharding_ranks *ranks,
                             ht_val *out)
 {

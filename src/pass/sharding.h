@@ -29,8 +29,8 @@ static inline bool ht_layout_fits(const ht_layout *layout, const ht_type *type, 
 
 enum { HT_SHARDING_MOST = 8 };
 
-/* A node as its rule sees it: at least one of its inputs is cut. Types are those of the whole. The rule sets the layouts of
- * the results. It may ask for inputs that are whole to be cut. */
+/* A node as its rule sees it: at least one of its inputs is cut. Types are those of the whole. The rule sets the layouts
+ * of the results. It may ask for inputs that are whole to be cut. */
 typedef struct ht_sharding_call {
     const ht_call *call;
     int64_t ranks;

@@ -1,14 +1,15 @@
 /* Tensor parallel training: ranks share each layer. The pass derives how from the graph alone, by a rule for each op
  * (sharding.c), before it is differentiated.
  *
- * A region begins with products that read one whole value and whose weights are cut by columns. Everything that is computed
- * of their results is cut, too, until each path ends: in a product whose weight is cut by rows, where each rank has a term and
- * the sum over ranks is whole again, or in the loss of cut logits. Where a path cannot be cut the weights stay whole. Tables
- * that rows are looked up in are cut by rows, and a rank looks up what it has.
+ * A region begins with products that read one whole value and whose weights are cut by columns. Everything that is
+ * computed of their results is cut, too, until each path ends: in a product whose weight is cut by rows, where each
+ * rank has a term and the sum over ranks is whole again, or in the loss of cut logits. Where a path cannot be cut the
+ * weights stay whole. Tables that rows are looked up in are cut by rows, and a rank looks up what it has. Where the
+ * sequence is shared, too, the sum leaves each rank its rows, which the next region gathers.
  *
- * A whole value enters a region by fan_out, whose gradient is a sum over ranks; the sum that leaves it has the identity as
- * gradient. So all that is whole, gradients included, has the same bits on all ranks. The model hash stays: what leaves a
- * region has the hash of what it replaces (`was`). */
+ * A whole value enters a region by fan_out, whose gradient is a sum over ranks; the sum that leaves it has the identity
+ * as gradient. So all that is whole, gradients included, has the same bits on all ranks. The model hash stays: what
+ * leaves a region has the hash of what it replaces (`was`). */
 #include <stdlib.h>
 #include <string.h>
 
