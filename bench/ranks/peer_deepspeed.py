@@ -21,7 +21,7 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
     deepspeed.init_distributed("gloo", verbose=False)
-    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     length, vocabulary = want["length"], want["vocabulary"]
     model = Gpt2(want["n_layer"], want["n_head"], want["n_embd"], length, vocabulary)
     config = {

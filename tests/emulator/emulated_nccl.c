@@ -105,7 +105,7 @@ int ncclGetUniqueId(nccl_id *id)
     return 0;
 }
 
-static world *find_world(const nccl_id *id, int ranks)
+static world *world_of(const nccl_id *id, int ranks)
 {
     world *w = worlds;
     while (w && memcmp(&w->id, id, sizeof *id) != 0) w = w->next;
@@ -122,7 +122,7 @@ int ncclCommInitRank(void **comm, int ranks, nccl_id id, int number)
 {
     if (ranks < 1 || ranks > MOST_RANKS || number < 0 || number >= ranks) return INVALID_ARGUMENT;
     pthread_mutex_lock(&worlds_lock);
-    world *w = find_world(&id, ranks);
+    world *w = world_of(&id, ranks);
     pthread_mutex_unlock(&worlds_lock);
     rank *r = malloc(sizeof *r);
     if (!w || !r || w->ranks != ranks) {

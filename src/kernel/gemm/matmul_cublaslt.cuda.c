@@ -464,7 +464,8 @@ static ht_status prepare(ht_launch *launch)
     x->operands[0] = launch->in[first];
     x->operands[1] = launch->in[first + 1];
     x->result = launch->out[0];
-    if (!launch->fused && p.a.dtype == HT_F32 && launch->call->n_in > 2) x->residual = launch->in[2]; /* of a row's own */
+    bool adds = !launch->fused && p.a.dtype == HT_F32 && launch->call->n_in > 2; /* an inner launch, to its result */
+    if (adds) x->residual = launch->in[2];
     if (launch->workspace) {
         uintptr_t start = (uintptr_t)launch->workspace;
         x->workspace = (void *)((start + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN);

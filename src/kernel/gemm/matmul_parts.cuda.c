@@ -34,7 +34,7 @@ typedef struct lying {
     bool down; /* k goes down the rows */
 } lying;
 
-static bool lies_well(const lying *l)
+static bool has_quads(const lying *l)
 {
     return l->pitch >= l->columns && l->pitch % QUAD == 0 && l->columns % QUAD == 0;
 }
@@ -48,7 +48,7 @@ static bool find_rows(const matrix *m, int64_t rows, int64_t columns, bool depth
         *out = (lying){columns, rows, m->across, depth_across};
     else
         return false;
-    return lies_well(out);
+    return has_quads(out);
 }
 
 /* How k is cut: stretches of `step`, of which the last is filled up with zeros. */
