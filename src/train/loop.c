@@ -32,7 +32,8 @@ static ht_status ask_to_stop(ht_run *run, bool *stopped)
 enum { STOP_S = 5 };
 
 /* From now on a rank that is asked to stop does not wait for one that may be dead: no longer than the slowest step so far,
- * twice over, and some seconds. Not while a snapshot is written, which is what a stop is for. */
+ * twice over, and some seconds. While a snapshot is written, which is what a stop is for, this holds for the first rank
+ * alone: it waits for nobody who writes. */
 static void watch_stop(const ht_run *run, bool watch)
 {
     if (run->request.comm)
@@ -243,9 +244,10 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
         *stopped = dropped || (run->ranks.size == 1 && run->step < run->job.steps && is_stopped(run));
         HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
     }
-    watch_stop(run, false);
+    watch_stop(run, run->leads);
     HT_TRY(ht_run_catch_up(run));
     HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody leaves while another still saves */
+    watch_stop(run, false);
     run->seconds = ht_run_clock() - start;
     ht_end_report end = ht_run_end(run);
     return ht_metrics_end(run->metrics, &end);
@@ -277,7 +279,7 @@ static ht_status write_snapshot(ht_run *run)
 ht_status ht_run_snapshot(ht_run *run)
 {
     HT_TRY(ht_run_catch_up(run));
-    watch_stop(run, false);
+    watch_stop(run, run->leads);
     HT_TRY(run->leads ? write_snapshot(run) : ht_snapshot_serve(run->job.session, &run->ranks));
     HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody waits in the next step while another still saves */
     run->saved_step = run->step;

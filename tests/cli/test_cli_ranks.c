@@ -11,7 +11,13 @@ enum { SEES_THREADS = 1 }; /* it knows nothing of what MPI libraries do among th
 enum { SEES_THREADS = 0 };
 #endif
 
-enum { RANKS = 3, SOON_S = 10, KILLS = 2, LONG_KILLS = 20 };
+#if defined(__SANITIZE_ADDRESS__)
+enum { SOON_S = 30 }; /* seconds; checked memory makes every end slower */
+#else
+enum { SOON_S = 10 };
+#endif
+
+enum { RANKS = 3, KILLS = 2, LONG_KILLS = 20 };
 
 /* The flavour is the case's state behind its folder. */
 typedef struct mpi_case {
