@@ -260,15 +260,15 @@ static ht_status copy(const matching *m, ht_session *session)
     for (size_t i = 0; i < m->list.count; i++) {
         const ht_snapshot_tensor *to = &m->list.items[i];
         if (!m->from[i] || to->array.bytes == 0) continue;
-        void *bytes = malloc(to->array.bytes);
-        char *piece = to->cut.ranks ? malloc(to->array.bytes) : bytes;
-        ht_status status = bytes && piece ? convert(m, m->from[i], &to->array, bytes)
-                                          : ht_fail(m->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
-        if (status == HT_OK && to->cut.ranks) ht_cut_take(&to->cut, &to->whole, bytes, piece);
+        bool cut = to->cut.ranks > 0;
+        char *bytes = malloc(to->array.bytes), *piece = cut ? malloc(to->array.bytes) : NULL;
+        ht_status status = bytes && (piece || !cut) ? convert(m, m->from[i], &to->array, bytes)
+                                                    : ht_fail(m->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
+        if (status == HT_OK && cut) ht_cut_take(&to->cut, &to->whole, bytes, piece);
         if (status == HT_OK)
-            status = ht_executor_write(session->executor, to->place, piece + to->part_first,
+            status = ht_executor_write(session->executor, to->place, (cut ? piece : bytes) + to->part_first,
                                        ht_snapshot_tensor_own_bytes(to));
-        if (to->cut.ranks) free(piece);
+        free(piece);
         free(bytes);
         HT_TRY(status);
     }
