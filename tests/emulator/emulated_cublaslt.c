@@ -5,16 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct cublaslt_algorithm {
-    uint64_t data[8];
-} cublaslt_algorithm;
-typedef struct cublaslt_choice {
-    cublaslt_algorithm algorithm;
-    size_t workspace_bytes;
-    int status;
-    float waves;
-    int reserved[4];
-} cublaslt_choice;
+#include "kernel/gemm/cublaslt_types.h"
 
 #define HT_CUBLASLT(name, parameters) __attribute__((visibility("default"))) int name parameters;
 #include "kernel/gemm/cublaslt.def"

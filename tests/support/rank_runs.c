@@ -19,6 +19,17 @@ void rank_write_job(data_case *c, const rank_case *t, int steps)
     data_case_text(c, "job.json", job);
 }
 
+void rank_write_table(data_case *c, bool huge)
+{
+    static char text[8000];
+    size_t length = (size_t)sprintf(text, "a,b,y\n");
+    for (int i = 0; i < 100; i++) {
+        double y = huge && i % 31 == 7 ? 3e7 : sin(i) + 0.5 * cos(i * i);
+        length += (size_t)sprintf(text + length, "%g,%g,%g\n", sin(i), cos(i * i), y);
+    }
+    data_case_text(c, "t.csv", text);
+}
+
 void rank_read_numbers(const data_case *c, const char *folder, const char *key, int steps, double *out)
 {
     char line[512], step[64], name[64];

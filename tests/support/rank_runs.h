@@ -22,6 +22,8 @@ extern const rank_case rank_gpt2;
 int rank_wanted_steps(void);
 /* job.json: a batch of 12, so many steps, into "run". */
 void rank_write_job(data_case *c, const rank_case *t, int steps);
+/* "t.csv", of columns a, b and y; with `huge` some rows overflow in f16. */
+void rank_write_table(data_case *c, bool huge);
 /* A number of each step of a run. */
 void rank_read_numbers(const data_case *c, const char *folder, const char *key, int steps, double *out);
 /* A run of job.json into `folder`. */

@@ -20,23 +20,11 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 /* ---- data ---- */
 
-/* With `huge` some rows overflow in f16. */
-static void write_table(data_case *c, bool huge)
-{
-    static char text[8000];
-    size_t length = (size_t)sprintf(text, "a,b,y\n");
-    for (int i = 0; i < 100; i++) {
-        double y = huge && i % 31 == 7 ? 3e7 : sin(i) + 0.5 * cos(i * i);
-        length += (size_t)sprintf(text + length, "%g,%g,%g\n", sin(i), cos(i * i), y);
-    }
-    data_case_text(c, "t.csv", text);
-}
-
 static void write_all(data_case *c)
 {
     tiny_text(c);
     tiny_pairs(c);
-    write_table(c, false);
+    rank_write_table(c, false);
 }
 
 /* ---- steps ---- */
@@ -164,7 +152,7 @@ static void ranks__skip_together(void **state)
     data_case *c = *state;
     double one[STEPS], several[STEPS];
     int skipped = 0;
-    write_table(c, true);
+    rank_write_table(c, true);
     rank_write_job(c, &cases[2], STEPS);
     rank_train(c, "alone", 1, "--set train.precision=fp16");
     for (int stage = 0; stage <= STAGES; stage++) {

@@ -38,9 +38,8 @@ enum { CASES = sizeof cases / sizeof cases[0] };
 
 #define TENSOR(n) " --set halftone.parallel.tensor=" #n
 #define SEQUENCE  " --set halftone.parallel.sequence=true"
-#define STAGE(n)  " --set engine.zero_optimization.stage=" #n
-/* In stage 3 also small tensors. */
-#define ALL_CUT " --set engine.zero_optimization.stage3_param_persistence_threshold=0"
+#define STAGE(n)  RANK_STAGE(n)
+#define ALL_CUT   " " RANK_ALL_CUT
 
 static void write_job(data_case *c, const model_case *t, int steps)
 {
@@ -121,16 +120,9 @@ static void tensor__shares_the_sequence(void **state)
     }
 }
 
-/* With `huge` some rows overflow in f16. */
 static void write_table_job(data_case *c, bool huge)
 {
-    static char table[8000];
-    size_t length = (size_t)sprintf(table, "a,b,y\n");
-    for (int i = 0; i < 100; i++) {
-        double y = huge && i % 31 == 7 ? 3e7 : sin(i) + 0.5 * cos(i * i);
-        length += (size_t)sprintf(table + length, "%g,%g,%g\n", sin(i), cos(i * i), y);
-    }
-    data_case_text(c, "t.csv", table);
+    rank_write_table(c, huge);
     data_case_text(c, "job.json",
                    "{\"model\": {\"type\": \"mlp\", \"hidden\": [16, 6], \"dropout\": 0.3}, \"data\": {\"format\": "
                    "\"table\", \"train\": \"t.csv\", \"validation_share\": 0}, \"train\": {\"batch\": 12, "

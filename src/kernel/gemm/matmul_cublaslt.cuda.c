@@ -19,20 +19,11 @@
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/way_search.h"
 #include "kernel/gemm/cublaslt_epilogue.h"
+#include "kernel/gemm/cublaslt_types.h"
 #include "kernel/gemm/product.h"
 #include "op/op.h"
 
-/* The library's own types and numbers. */
-typedef struct cublaslt_algorithm {
-    uint64_t data[8];
-} cublaslt_algorithm;
-typedef struct cublaslt_choice {
-    cublaslt_algorithm algorithm;
-    size_t workspace_bytes;
-    int status;
-    float waves;
-    int reserved[4];
-} cublaslt_choice;
+/* The library's own numbers. */
 enum {
     COMPUTE_F32 = 68,
     COMPUTE_F64 = 70,
