@@ -130,14 +130,14 @@ static _Thread_local double started;
 static void before(void *arg, const ht_observation *at)
 {
     (void)arg;
-    (void)at;
-    started = bench_now();
+    if (!at->row_block) started = bench_now();
 }
 
 /* Pieces of a row block share the time of their threads. */
 static void after(void *arg, const ht_observation *at)
 {
     sheet *s = arg;
+    if (at->row_block) return;
     double seconds = (bench_now() - started) / (at->end_row ? s->threads : 1);
     line *lines = s->of_segment[at->segment - s->plan->segments];
     if (lines) lines[at->instr - at->segment->instrs].nanoseconds += (int64_t)(seconds * 1e9);

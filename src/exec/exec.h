@@ -80,12 +80,13 @@ ht_status ht_executor_call(ht_executor *executor, void (*fn)(void *arg), void *a
 
 /* ---- looking ---- */
 
-/* Called around every instruction, where and when it runs: in the thread of its device, and for a part of a row block
- * around each of its pieces, in several threads at once. */
+/* Called around every instruction, where and when it runs: in the thread of its device. A row block is told as a whole,
+ * and between that around each piece of each of its parts, in several threads at once. */
 typedef struct ht_observation {
     const ht_plan_segment *segment;
     const ht_instr *instr;
     int64_t first_row, end_row; /* of a part of a row block: the rows of this piece; 0, 0: the whole instruction */
+    size_t row_block;           /* the row block that begins with `instr`, as a whole: its parts; 0: none */
 } ht_observation;
 typedef struct ht_observer {
     void *arg;
@@ -134,5 +135,7 @@ struct ht_session {
 
 /* ht_session_start of one segment, with the inputs of a slot. */
 ht_status ht_session_start_segment(ht_session *session, size_t segment, unsigned slot);
+
+#include "exec/instr_times.h"
 
 #endif

@@ -373,8 +373,7 @@ static ht_status tell_waiting(ht_executor *e, const ht_instr *instr, ht_event **
 static ht_status launch_with_care(ht_executor *e, size_t segment, size_t index, const ht_launch *launch)
 {
     const ht_instr *instr = &e->plan->segments[segment].instrs[index];
-    /* The parts of a row block are told where they run. */
-    watched *w = e->observer && !instr->row_block ? &e->watched[segment][index] : NULL;
+    watched *w = e->observer ? &e->watched[segment][index] : NULL; /* parts of a row block are told where they run */
     const ht_device_class *class = launch->queue->device->class;
     if (launch->guarded) HT_TRY(class->launch(launch->queue, set_canaries, launch));
     if (w) HT_TRY(class->call(launch->queue, tell_before, w));
@@ -485,6 +484,7 @@ static void tell_piece(void *arg, size_t part, bool before, int64_t first, int64
     void (*fn)(void *, const ht_observation *) = before ? observer->before : observer->after;
     piece.first_row = first;
     piece.end_row = end;
+    piece.row_block = 0;
     if (fn) fn(observer->arg, &piece);
 }
 
@@ -497,7 +497,8 @@ static bool make_watched(ht_executor *e)
         e->watched[s] = HT_NEW(e->arena, watched, segment->instr_count);
         if (!e->watched[s]) return false;
         for (size_t i = 0; i < segment->instr_count; i++)
-            e->watched[s][i] = (watched){e, {.segment = segment, .instr = &segment->instrs[i]}};
+            e->watched[s][i] = (watched){
+                e, {.segment = segment, .instr = &segment->instrs[i], .row_block = segment->instrs[i].row_block}};
     }
     return e->watched != NULL;
 }
@@ -505,7 +506,8 @@ static bool make_watched(ht_executor *e)
 ht_status ht_executor_observe(ht_executor *e, const ht_observer *observer)
 {
     const ht_plan *plan = e->plan;
-    HT_TRY(ht_executor_sync(e));
+    ht_status done = ht_executor_sync(e); /* an observer leaves, whatever happened before */
+    if (observer) HT_TRY(done);
     if (!e->watched && !make_watched(e)) HT_FAIL(plan->ctx, HT_ENOMEM, "out of memory for an observer");
     e->observer = observer;
     for (size_t i = 0; i < plan->input_slots * plan->segment_count; i++) {
@@ -517,7 +519,7 @@ ht_status ht_executor_observe(ht_executor *e, const ht_observer *observer)
             block->tell_arg = &e->watched[segment][k];
         }
     }
-    return HT_OK;
+    return done;
 }
 
 /* NULL, or an instruction that makes the values of several nodes. */

@@ -304,6 +304,7 @@ static const char by_rows[] = "state %n f32[] heading=statistics init=constant(0
 typedef struct tally {
     const ht_plan_segment *segment;
     _Atomic int before[MOST_INSTRUCTIONS], after[MOST_INSTRUCTIONS];
+    _Atomic int blocks[MOST_INSTRUCTIONS];     /* row blocks as a whole that begin here, told before and after */
     _Atomic int rows[MOST_INSTRUCTIONS][ROWS]; /* pieces that cover the row, told before and after */
 } tally;
 
@@ -317,7 +318,7 @@ static void count_before(void *arg, const ht_observation *at)
 {
     tally *t = arg;
     size_t i = place_of(t, at);
-    atomic_fetch_add(&t->before[i], 1);
+    atomic_fetch_add(at->row_block ? &t->blocks[i] : &t->before[i], 1);
     for (int64_t row = at->first_row; row < at->end_row; row++) atomic_fetch_add(&t->rows[i][row], 1);
 }
 
@@ -325,7 +326,7 @@ static void count_after(void *arg, const ht_observation *at)
 {
     tally *t = arg;
     size_t i = place_of(t, at);
-    atomic_fetch_add(&t->after[i], 1);
+    atomic_fetch_add(at->row_block ? &t->blocks[i] : &t->after[i], 1);
     for (int64_t row = at->first_row; row < at->end_row; row++) atomic_fetch_add(&t->rows[i][row], 1);
 }
 
@@ -335,6 +336,7 @@ static void check_tally(const tally *t)
     for (size_t i = 0; i < t->segment->instr_count; i++) {
         const ht_instr *instr = &t->segment->instrs[i];
         if (instr->row_block) block_end = i + instr->row_block;
+        assert_int_equal(t->blocks[i], instr->row_block ? 2 : 0);
         assert_int_equal(t->before[i], t->after[i]);
         if (i >= block_end) {
             assert_int_equal(t->before[i], 1);
