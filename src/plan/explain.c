@@ -60,7 +60,7 @@ static const char *op_at(const ht_instr *instr, int at)
 }
 
 /* Repeats in a row are named once; of many, the first ones and the last. */
-static void add_ops(ht_text *text, const ht_instr *instr)
+void ht_instr_add_ops(ht_text *text, const ht_instr *instr)
 {
     const char *last = NULL, *name, *next;
     for (int at = 0, shown = 0; (name = op_at(instr, at)) != NULL; at++) {
@@ -78,8 +78,7 @@ static void add_ops(ht_text *text, const ht_instr *instr)
 
 /* ---- what an instruction is ---- */
 
-/* The call that an instruction is there for: the product, the reduction, the optimiser's rule, or else the first step. */
-static const ht_call *main_call(const ht_instr *instr)
+const ht_call *ht_instr_call(const ht_instr *instr)
 {
     const ht_fused *f = instr->fused;
     if (!f) return instr->call;
@@ -91,7 +90,7 @@ static const ht_call *main_call(const ht_instr *instr)
 
 const char *ht_instr_op(const ht_instr *instr)
 {
-    return main_call(instr)->op->name;
+    return ht_instr_call(instr)->op->name;
 }
 
 static bool is_half(const ht_plan *plan)
@@ -133,6 +132,11 @@ static const ht_instr *stands_for(const ht_plan_segment *s, size_t at)
     return instr;
 }
 
+const char *ht_instr_layer(const ht_plan_segment *s, size_t at)
+{
+    return layer_of(stands_for(s, at));
+}
+
 static size_t layer_order(explainer *e, const char *layer)
 {
     for (size_t i = 0; i < e->layer_count; i++)
@@ -156,7 +160,7 @@ static ht_explain_row *add_row(explainer *e, const char *layer, ht_figure_block 
         e->failed = true;
         return NULL;
     }
-    const ht_call *call = main_call(instr);
+    const ht_call *call = ht_instr_call(instr);
     ht_text refused = {0};
     /* As layout chose it: the call has not changed since. */
     const ht_kernel *kernel = ht_kernel_choose(e->plan->ctx, call, &e->plan->target, &refused);
@@ -178,12 +182,12 @@ static void add_instr(explainer *e, const ht_plan_segment *segment, size_t at)
     static const ht_figure_block blocks[HT_ROLE_COUNT] = {HT_FIGURE_FWD, HT_FIGURE_BWD_ACT, HT_FIGURE_BWD_WEIGHT,
                                                           HT_FIGURE_UPDATE};
     const ht_instr *instr = &segment->instrs[at], *place = stands_for(segment, at);
-    const ht_call *call = main_call(instr), *whole = instr->call;
+    const ht_call *call = ht_instr_call(instr), *whole = instr->call;
     ht_text op = {0}, in = {0}, out = {0}, in_types = {0}, out_types = {0};
     ht_explain_row *row = add_row(e, layer_of(place), blocks[place->role], instr);
     if (!row) return;
     bool product = instr->fused && instr->fused->gemm;
-    add_ops(&op, instr);
+    ht_instr_add_ops(&op, instr);
     add_dtypes(&in, product ? call->n_in : whole->n_in, product ? call->in : whole->in);
     add_dtypes(&out, whole->n_out, whole->out);
     if (product) add_types(&in_types, call->n_in, call->in);
@@ -264,7 +268,7 @@ static void add_parameter_row(explainer *e, const char *layer, ht_figure_block b
         ht_text_add(&op, "cast");
         row->prec_class = "masters";
     } else {
-        add_ops(&op, writer);
+        ht_instr_add_ops(&op, writer);
     }
     add_dtypes(&in, 2, types);
     ht_text_add(&out, "%s", ht_dtype_name(to->type.dtype));
@@ -304,7 +308,7 @@ static void add_parameter(explainer *e, const ht_plan_segment *micro, const ht_p
     add_parameter_row(e, layer, HT_FIGURE_UPDATE, writer, slot, slot, cost);
 }
 
-static bool is_parameter(const ht_plan *plan, const ht_slot *slot)
+bool ht_plan_is_parameter(const ht_plan *plan, const ht_slot *slot)
 {
     bool holds = slot->heading == HT_HEADING_PARAMETERS || slot->heading == HT_HEADING_MASTERS;
     return slot->kind == HT_SLOT_STATE && holds && ht_type_elems(&slot->type) > 0 && slot_beside(plan, slot, "grad");
@@ -325,7 +329,7 @@ static int by_layer(const void *left, const void *right)
 static void explain_update(explainer *e, const ht_plan_segment *micro, const ht_plan_segment *update)
 {
     for (size_t i = 0; i < e->plan->slot_count && !e->failed; i++)
-        if (is_parameter(e->plan, &e->plan->slots[i])) add_parameter(e, micro, update, &e->plan->slots[i]);
+        if (ht_plan_is_parameter(e->plan, &e->plan->slots[i])) add_parameter(e, micro, update, &e->plan->slots[i]);
     for (size_t i = 0; i < update->instr_count && !e->failed; i++)
         if (!e->told[i]) add_instr(e, update, i);
 }

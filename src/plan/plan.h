@@ -217,6 +217,16 @@ int64_t ht_plan_area_bytes(const ht_plan *plan, ht_area area);
 ht_cost ht_plan_segment_cost(const ht_plan_segment *segment);
 ht_cost ht_plan_program_cost(const ht_plan *plan, const ht_plan_program *program);
 
+/* FLOPs of a training step, exact as long as they are less than 2^53. */
+typedef struct ht_step_flops {
+    double forward, backward, update; /* of products */
+    double recomputed;                /* of all kinds, done again to save memory */
+    double other;                     /* everything else */
+    double masked; /* of products: what a causal mask leaves out of attention; forward and backward do not have it */
+} ht_step_flops;
+void ht_step_flops_add(ht_step_flops *sum, const ht_instr *instr, double times);
+ht_step_flops ht_plan_program_flops(const ht_plan *plan, const ht_plan_program *program);
+
 /* Bytes that one run of a program copies from one memory to another. */
 int64_t ht_plan_program_moved(const ht_plan *plan, const ht_plan_program *program);
 
@@ -232,6 +242,8 @@ const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 #include "plan/byte_table.h"
 #include "plan/exchange_table.h"
 #include "plan/explain.h"
+#include "plan/module_tree.h"
+#include "plan/roofline.h"
 
 /* ---- steps of planning, in their own files ---- */
 
@@ -279,8 +291,16 @@ const ht_slot *ht_plan_slot_at(const ht_plan *plan, ht_place place, const ht_typ
 /* The state that owns the byte at a place; NULL in other areas. */
 const ht_slot *ht_plan_state_at(const ht_plan *plan, ht_place place);
 
-/* The op that an instruction is there for: the product of a fused one, or its reduction, or the first of its steps. */
+/* A state that is trained: it has a gradient. */
+bool ht_plan_is_parameter(const ht_plan *plan, const ht_slot *slot);
+/* The call that an instruction is there for: the product of a fused one, its reduction, the optimiser's rule, or else the
+ * first of its steps; and its op. */
+const ht_call *ht_instr_call(const ht_instr *instr);
 const char *ht_instr_op(const ht_instr *instr);
+/* Its ops in their order, for people: "matmul + add + gelu"; of many, the first ones and the last. */
+void ht_instr_add_ops(ht_text *text, const ht_instr *instr);
+/* The layer that it belongs to, by its own site or that of the node whose gradient it computes; "(none)", "(update)". */
+const char *ht_instr_layer(const ht_plan_segment *segment, size_t instr);
 
 /* The plan's own copies; calls share types. NULL when memory is out. */
 const ht_type *ht_plan_own_type(ht_plan *plan, const ht_type *from);

@@ -64,11 +64,18 @@ static void cost__counts_an_operand_that_is_read_twice_once(void **state)
     (void)state;
     const char text[] = "segment forward (%x f32[40,8]) -> (y=%y) {\n  %y = mul f32[40,8] (%x, %x)\n}\n";
     for (int fusion = 0; fusion < 2; fusion++) assert_true(cost_of(text, fusion).bytes == 4.0 * 2 * 40 * 8);
-    /* A transposed view shows other elements in each place, and is read by itself. */
+    /* A transposed view has the same elements, in other places. */
     assert_true(cost_of("segment forward (%x f32[8,8]) -> (y=%y) {\n  %t = permute f32[8,8] (%x) order=[1,0]\n"
                         "  %y = mul f32[8,8] (%x, %t)\n}\n",
                         false)
-                    .bytes == 4.0 * 3 * 8 * 8);
+                    .bytes == 4.0 * 2 * 8 * 8);
+    /* Rows 0 to 5 and rows 2 to 7 have four in common. */
+    assert_true(cost_of("segment forward (%x f32[8,8]) -> (y=%y) {\n"
+                        "  %a = slice f32[6,8] (%x) start=[0,0]\n"
+                        "  %b = slice f32[6,8] (%x) start=[2,0]\n"
+                        "  %y = mul f32[6,8] (%a, %b)\n}\n",
+                        false)
+                    .bytes == 4.0 * (8 * 8 + 6 * 8));
 }
 
 static void cost__of_a_lookup_counts_the_rows_that_are_looked_up(void **state)
