@@ -45,7 +45,9 @@ static void watch_stop(const ht_run *run, bool watch)
 static ht_status run_micro(ht_run *run, int64_t index)
 {
     ht_bound_batch batch;
+    double begin = ht_run_clock();
     HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &batch));
+    run->data_seconds += ht_run_clock() - begin;
     int segment = index == 0 ? batch.shape->first : batch.shape->micro;
     HT_TRY(ht_session_start_segment(run->job.session, (size_t)segment, batch.slot));
     return ht_step_records_micro(run->records, index);
@@ -182,7 +184,29 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     HT_TRY(ht_step_records_end(run->records, &start));
     HT_TRY(ht_step_records_wait(run->records, report ? 0 : HT_STEPS_UNREAD - 1));
     ht_step_records_syncs(run->records, device->syncs - syncs);
-    return read_records(run, report);
+    double begin = ht_run_clock();
+    ht_status status = read_records(run, report);
+    run->record_seconds += ht_run_clock() - begin;
+    return status;
+}
+
+/* The step that the caller wants to see measured. */
+static ht_status profile_step(ht_run *run, bool *dropped)
+{
+    ht_profile *profile;
+    HT_TRY(ht_run_catch_up(run));
+    HT_TRY(ht_profile_open(&profile, run, 1, 0));
+    ht_status status = ht_profile_step(profile, dropped);
+    if (status == HT_OK && !*dropped) status = ht_profile_finish(profile);
+    if (status == HT_OK && !*dropped) run->request.on_profile(run->request.arg, profile);
+    ht_profile_free(profile);
+    return status;
+}
+
+static ht_status make_step(ht_run *run, bool *dropped)
+{
+    bool profiled = run->request.on_profile && run->request.profile_step == run->step + 1;
+    return profiled ? profile_step(run, dropped) : ht_run_step(run, NULL, dropped);
 }
 
 static bool is_due(int64_t step, int64_t every)
@@ -239,7 +263,7 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
         watch_stop(run, true);
         double begin = ht_run_clock();
         if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
-        HT_TRY(ht_run_step(run, NULL, &dropped));
+        HT_TRY(make_step(run, &dropped));
         if (ht_run_clock() - begin > run->longest_step) run->longest_step = ht_run_clock() - begin;
         *stopped = dropped || (run->ranks.size == 1 && run->step < run->job.steps && is_stopped(run));
         HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));

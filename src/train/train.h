@@ -13,6 +13,7 @@
 #include "data/data.h"
 #include "exec/exec.h"
 #include "model/model.h"
+#include "train/profile.h"
 #include "train/replay.h"
 
 /* ---- jobs: what config has to know of models and data ---- */
@@ -102,6 +103,8 @@ typedef struct ht_run_request {
     void (*on_step)(void *arg, const ht_step_report *report);
     void (*on_eval)(void *arg, const ht_eval_report *report);
     void (*on_note)(void *arg, const char *line); /* what a person should know: resumed, skipped, saved */
+    int64_t profile_step; /* is measured, if on_profile is there; the profile is valid during the call */
+    void (*on_profile)(void *arg, const ht_profile *profile);
 } ht_run_request;
 
 typedef struct ht_run_info {
