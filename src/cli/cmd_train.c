@@ -1,9 +1,11 @@
 /* halftone train: a run, with its progress on the terminal or as lines for programs. */
 #include "cli/job_options.h"
 #include "cli/numerics_page.h"
+#include "cli/profile_view.h"
 #include "cli/progress.h"
 #include "cli/train_ranks.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -107,6 +109,53 @@ static void on_note(void *arg, const char *line)
     cli_tell("halftone: ", line);
 }
 
+/* ---- DeepSpeed's flops_profiler and memory_breakdown ---- */
+
+static bool engine_asks(const ht_config *config, const char *key)
+{
+    return ht_config_has_engine(config) && ht_field_bool(ht_config_block(config, "engine"), key);
+}
+
+/* To the file that the config names, else to the terminal. */
+static void put_profile(const char *path, ht_text *text)
+{
+    if (!path) {
+        cli_show(text);
+        return;
+    }
+    FILE *file = text->failed ? NULL : fopen(path, "wbe");
+    bool written = file && fwrite(text->data, 1, text->length, file) == text->length;
+    if (file && fclose(file) != 0) written = false;
+    if (!written)
+        fprintf(stderr, "halftone: flops_profiler.output_file: %s: %s\n", path,
+                text->failed ? "out of memory" : strerror(errno));
+    ht_text_free(text);
+}
+
+static void on_profile(void *arg, const ht_profile *profile)
+{
+    train_job *job = arg;
+    const ht_fields *engine = ht_config_block(job->config, "engine");
+    ht_text text = {0};
+    clear_bar(job);
+    ht_text_add(&text, "profile of the step after %" PRId64 ": %.3f ms; halftone profile measures more of them\n",
+                ht_field_int(engine, "flops_profiler.profile_step"), 1e3 * profile->mean_seconds);
+    cli_profile_phases(&text, profile, 0);
+    cli_profile_modules(&text, profile, ht_field_int(engine, "flops_profiler.module_depth"),
+                        ht_field_int(engine, "flops_profiler.top_modules"),
+                        ht_field_bool(engine, "flops_profiler.detailed"));
+    put_profile(ht_field_text(engine, "flops_profiler.output_file"), &text);
+}
+
+static void tell_bytes(const ht_config *config, const ht_run_info *info)
+{
+    ht_text text = {0};
+    if (!engine_asks(config, "memory_breakdown")) return;
+    ht_text_add(&text, "memory of the plan, %" PRId64 " bytes:\n", info->plan_bytes);
+    ht_byte_table_print(&text, &info->bytes, "  ");
+    cli_show(&text);
+}
+
 /* ---- the command ---- */
 
 static void fail_with(cli_rank_end *out, const ht_context *ctx, int end)
@@ -206,6 +255,7 @@ static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_en
     bool stopped;
     job->first_step = info.first_step;
     if (!job->quiet) tell_start(ctx, &info);
+    if (!job->quiet) tell_bytes(job->config, &info);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
     out->end = stopped ? CLI_STOPPED : CLI_DONE;
@@ -222,8 +272,7 @@ static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_en
 static int dump_state(const ht_config *config)
 {
     ht_text text = {0};
-    if (!ht_config_has_engine(config) || !ht_field_bool(ht_config_block(config, "engine"), "dump_state"))
-        return CLI_DONE;
+    if (!engine_asks(config, "dump_state")) return CLI_DONE;
     ht_config_print(&text, config, true);
     return cli_put(&text);
 }
@@ -231,7 +280,7 @@ static int dump_state(const ht_config *config)
 /* Only the first rank speaks. */
 static ht_run_request request_of(train_job *job, ht_comm *world, int local)
 {
-    bool quiet = job->quiet;
+    bool quiet = job->quiet, profiled = !quiet && engine_asks(job->config, "flops_profiler.enabled");
     return (ht_run_request){
         .config = job->config,
         .mode = job->resume  ? HT_RUN_RESUME
@@ -246,6 +295,9 @@ static ht_run_request request_of(train_job *job, ht_comm *world, int local)
         .on_step = quiet ? NULL : on_step,
         .on_eval = quiet ? NULL : on_eval,
         .on_note = quiet ? NULL : on_note,
+        .profile_step =
+            profiled ? ht_field_int(ht_config_block(job->config, "engine"), "flops_profiler.profile_step") + 1 : 0,
+        .on_profile = profiled ? on_profile : NULL,
     };
 }
 
@@ -257,11 +309,10 @@ static void train(void *arg, ht_context *ctx, ht_comm *world, int local, cli_ran
     job->quiet = world && ht_comm_rank(world) > 0;
     ht_run_request request = request_of(job, world, local);
     request.output_failed = &output_failed;
-    const ht_fields *engine = ht_config_block(job->config, "engine");
     job->log_every = ht_config_train(job->config)->log_every;
     job->terminal = cli_terminal(STDOUT_FILENO);
     job->eval_loss = NAN;
-    job->breakdown = ht_config_has_engine(job->config) && ht_field_bool(engine, "wall_clock_breakdown");
+    job->breakdown = engine_asks(job->config, "wall_clock_breakdown");
     if (!job->quiet && (out->end = dump_state(job->config)) != CLI_DONE) return;
     ht_status status = ht_run_open(&run, ctx, &request);
     /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */

@@ -1,0 +1,211 @@
+/* A profile as a page. */
+#include "cli/profile_view.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN_INSTRS = 40 };
+
+/* A paragraph for each line. */
+static void add_lines(ht_report *report, ht_text *text)
+{
+    for (char *line = text->failed ? NULL : strtok(text->data, "\n"); line; line = strtok(NULL, "\n"))
+        ht_report_paragraph(report, line);
+    ht_text_free(text);
+}
+
+/* ---- pictures ---- */
+
+static void add_steps(ht_report *report, const ht_profile *p)
+{
+    double *x = calloc(p->steps + 1, sizeof *x), *y = calloc(p->steps + 1, sizeof *y);
+    for (size_t i = 0; x && y && i < p->steps; i++) {
+        x[i] = (double)i + 1;
+        y[i] = 1e3 * p->step_seconds[i];
+    }
+    if (x && y && p->steps > 1)
+        ht_report_chart(report, &(ht_chart){.title = "Steps",
+                                            .x_label = "step",
+                                            .y_label = "ms",
+                                            .series = &(ht_series){.name = "step", .count = p->steps, .x = x, .y = y},
+                                            .series_count = 1});
+    free(x);
+    free(y);
+}
+
+static void add_phases(ht_report *report, const ht_profile *p)
+{
+    double heights[HT_PHASE_COUNT];
+    static const char *const part[] = {"ms"};
+    for (int phase = 0; phase < HT_PHASE_COUNT; phase++) heights[phase] = 1e3 * p->phases[phase].seconds;
+    ht_report_bars(report, &(ht_bars){.title = "Where the time of a step goes",
+                                      .x_label = "phase",
+                                      .y_label = "ms",
+                                      .count = p->phases[HT_PHASE_COMMUNICATION].seconds > 0 ? HT_PHASE_COUNT
+                                                                                             : HT_PHASE_COMMUNICATION,
+                                      .labels = ht_phase_names,
+                                      .part_count = 1,
+                                      .part_names = part,
+                                      .heights = heights});
+}
+
+static double seconds_of(const ht_module *m)
+{
+    return m->forward_seconds + m->backward_seconds;
+}
+
+/* The module whose children are worth a picture: as long as one of them is nearly all of it, that one. */
+static size_t find_parent(const ht_module_tree *t)
+{
+    size_t parent = 0;
+    for (size_t i = 1; i < t->count; i++) /* a parent stands before its children */
+        if (t->list[i].parent == parent && seconds_of(&t->list[i]) > 0.8 * seconds_of(&t->list[parent])) parent = i;
+    return parent;
+}
+
+static void add_modules(ht_report *report, const ht_profile *p)
+{
+    const ht_module_tree *t = &p->modules;
+    size_t count = 0, at = 0, parent = find_parent(t);
+    const char **labels = calloc(t->count + 1, sizeof *labels);
+    double *heights = calloc(2 * t->count + 1, sizeof *heights);
+    static const char *const parts[] = {"forward", "backward"};
+    for (size_t i = 1; i < t->count; i++) count += t->list[i].parent == parent;
+    for (size_t i = 1; labels && heights && i < t->count; i++) {
+        if (t->list[i].parent != parent) continue;
+        labels[at] = t->list[i].name;
+        heights[at] = 1e3 * t->list[i].forward_seconds;
+        heights[count + at++] = 1e3 * t->list[i].backward_seconds;
+    }
+    if (labels && heights && count)
+        ht_report_bars(report, &(ht_bars){.title = "Time of each module",
+                                          .x_label = "module",
+                                          .y_label = "ms",
+                                          .count = count,
+                                          .labels = labels,
+                                          .part_count = 2,
+                                          .part_names = parts,
+                                          .heights = heights});
+    free(labels);
+    free(heights);
+}
+
+static int by_x(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return x[0] < y[0] ? -1 : x[0] > y[0];
+}
+
+/* The slowest instructions as points under the roofline of f32. */
+static void add_roofline(ht_report *report, const ht_profile *p)
+{
+    double(*points)[2] = calloc(p->instr_count + 1, sizeof *points);
+    double *x = calloc(p->instr_count + 1, sizeof *x), *y = calloc(p->instr_count + 1, sizeof *y);
+    size_t count = 0;
+    double peak = ht_target_flops(&p->plan->target, HT_F32) / 1e9;
+    double memory = ht_target_bandwidth(&p->plan->target, HT_SPACE_MAIN) / 1e9, knee = peak / memory;
+    for (size_t i = 0; points && i < p->instr_count; i++) {
+        const ht_instr_profile *at = &p->instrs[i];
+        double flops = ht_cost_flops(at->instr->cost);
+        if (flops <= 0 || at->instr->cost.bytes <= 0 || at->seconds < 1e-3 * p->mean_seconds) continue;
+        points[count][0] = flops / at->instr->cost.bytes;
+        points[count++][1] = at->runs * flops / at->seconds / 1e9;
+    }
+    if (points && count) qsort(points, count, sizeof *points, by_x);
+    for (size_t i = 0; x && y && i < count; i++) {
+        x[i] = points[i][0];
+        y[i] = points[i][1];
+    }
+    if (points && x && y && count > 1) {
+        double left = x[0] < knee / 16 ? x[0] : knee / 16,
+               right = 1.25 * (x[count - 1] > 4 * knee ? x[count - 1] : 4 * knee);
+        double roof_x[] = {left, knee, right}, roof_y[] = {left * memory, peak, peak};
+        const ht_series series[] = {
+            {.name = "instructions", .count = count, .x = x, .y = y, .line = HT_LINE_POINTS},
+            {.name = "roofline, f32", .count = 3, .x = roof_x, .y = roof_y, .line = HT_LINE_DASHED}};
+        ht_report_chart(report, &(ht_chart){.title = "Instructions under the roofline, by intensity",
+                                            .x_label = "FLOPs per byte",
+                                            .y_label = "GFLOP/s",
+                                            .x_log = true,
+                                            .y_log = true,
+                                            .series = series,
+                                            .series_count = 2});
+    }
+    free(points);
+    free(x);
+    free(y);
+}
+
+static void add_infer_curve(ht_report *report, const cli_profile_view *v)
+{
+    double x[CLI_MOST_BATCHES], y[CLI_MOST_BATCHES];
+    for (size_t i = 0; i < v->infer_count; i++) {
+        x[i] = 1e3 * v->infer[i].p50_s;
+        y[i] = (double)v->infer[i].batch / v->infer[i].p50_s;
+    }
+    ht_report_chart(report,
+                    &(ht_chart){.title = "Inference: throughput against latency",
+                                .x_label = "ms of a batch (p50)",
+                                .y_label = "samples/s",
+                                .series = &(ht_series){.name = "batches", .count = v->infer_count, .x = x, .y = y},
+                                .series_count = 1});
+}
+
+/* ---- the page ---- */
+
+static void add_table(ht_report *report, ht_table *table, const char *title, bool *failed)
+{
+    *failed |= table->failed;
+    ht_table_report(report, table, title);
+    ht_table_free(table);
+}
+
+static void add_infer(ht_report *report, const cli_profile_view *v, bool *failed)
+{
+    ht_table batches = {.count = 0}, sides = {.count = 0};
+    ht_text caches = {0};
+    cli_profile_infer_table(&batches, v);
+    cli_profile_sides_table(&sides, v);
+    cli_profile_caches(&caches, v);
+    add_infer_curve(report, v);
+    add_table(report, &batches, "Inference, by batch", failed);
+    add_lines(report, &caches);
+    add_table(report, &sides, "Training against inference", failed);
+}
+
+static void fill_page(ht_report *report, const cli_profile_view *v, bool *failed)
+{
+    const ht_profile *p = v->profile;
+    ht_table phases = {.count = 0}, works = {.count = 0}, bounds = {.count = 0}, modules = {.count = 0},
+             instrs = {.count = 0};
+    ht_text summary = {0};
+    cli_profile_summary(&summary, v);
+    add_lines(report, &summary);
+    add_phases(report, p);
+    cli_profile_phase_table(&phases, p, v->save_seconds);
+    add_table(report, &phases, "Phases of a step", failed);
+    add_steps(report, p);
+    add_modules(report, p);
+    cli_profile_module_table(&modules, p, v->depth, true);
+    add_table(report, &modules, "Modules", failed);
+    add_roofline(report, p);
+    cli_profile_work_table(&works, p);
+    add_table(report, &works, "Kinds of work", failed);
+    cli_profile_bound_table(&bounds, p);
+    add_table(report, &bounds, "What bounds it", failed);
+    cli_profile_instr_table(&instrs, p, SHOWN_INSTRS);
+    add_table(report, &instrs, "The slowest instructions; * stands for a number", failed);
+    if (v->infer_count) add_infer(report, v, failed);
+}
+
+ht_status cli_profile_page(ht_context *ctx, const cli_profile_view *v, const char *path)
+{
+    ht_report *report;
+    bool failed = false;
+    HT_TRY(ht_report_create(&report, ctx, "A training step, measured"));
+    fill_page(report, v, &failed);
+    ht_status status = failed ? ht_fail(ctx, HT_ENOMEM, "out of memory for a page") : ht_report_write(report, path);
+    ht_report_free(report);
+    return status;
+}

@@ -1,0 +1,255 @@
+/* halftone profile: what it measures, what it leaves, and the trace; DeepSpeed's profiler keys in train. */
+#include "run_case.h"
+
+#include "base/json.h"
+
+#include <math.h>
+
+/* A file of the case as JSON. */
+static const ht_json *read_json(data_case *c, const char *name)
+{
+    char *text;
+    size_t length;
+    const ht_json *object;
+    ht_status status = ht_read_file(&c->ctx, &text, &length, data_case_path(c, name));
+    assert_int_equal(status, HT_OK);
+    c->arena = c->arena ? c->arena : ht_arena_create();
+    if (ht_json_parse(&c->ctx, c->arena, name, text, length, &object) != HT_OK)
+        fail_msg("%s: %s", name, c->ctx.message);
+    free(text);
+    return object;
+}
+
+static const ht_json *member(const ht_json *object, const char *key)
+{
+    const ht_json *found = ht_json_get(object, key);
+    if (!found) fail_msg("no key '%s'", key);
+    return found;
+}
+
+static const ht_json *item(const ht_json *list, size_t at)
+{
+    const ht_json *found = list->child;
+    for (; found && at > 0; at--) found = found->next;
+    assert_non_null(found);
+    return found;
+}
+
+static double number(const ht_json *object, const char *key)
+{
+    double value;
+    if (!ht_json_as_number(member(object, key), &value)) fail_msg("'%s' is no number", key);
+    return value;
+}
+
+static const char *word(const ht_json *object, const char *key)
+{
+    const ht_json *found = member(object, key);
+    assert_int_equal(found->kind, HT_JSON_STRING);
+    return found->text;
+}
+
+/* ---- what it tells ---- */
+
+static double sum_of(const ht_json *list, const char *key)
+{
+    double sum = 0;
+    for (const ht_json *at = list->child; at; at = at->next) sum += number(at, key);
+    return sum;
+}
+
+static void profile__tells_where_the_time_of_a_step_goes(void **state)
+{
+    data_case *c = *state;
+    for (int job = 0; job < RUN_JOBS; job++) {
+        run_case_write(c, &run_jobs[job]);
+        expect(c, "\"$H\" profile job.json --steps 3 --json > p.json && \"$H\" explain job.json --json > e.json", 0,
+               "");
+        const ht_json *p = read_json(c, "p.json"), *phases = member(p, "phases"), *flops = member(p, "flops");
+        const ht_json *instrs = member(p, "instructions");
+        double step = number(member(p, "step_ms"), "mean"), all = sum_of(phases, "ms"), times = sum_of(instrs, "ms");
+        /* All phases but communication, of which one rank has none, are the step. */
+        assert_true(fabs(all - step) < 1e-6 * step);
+        assert_true(times > 0 && times <= step);
+        assert_true(number(p, "steps") == 3 && number(p, "samples_per_second") > 0);
+        /* Buckets of sentences have steps of different sizes, and a plan is explained for one of them. */
+        const ht_json *explained = read_json(c, "e.json");
+        double products = number(flops, "forward") + number(flops, "backward") + number(flops, "update");
+        if (strcmp(run_jobs[job].name, "seq2seq") != 0) assert_true(products == number(explained, "dot_flops"));
+        const ht_json *modules = member(p, "modules");
+        assert_string_equal(word(item(modules, 0), "name"), "");
+        assert_true(number(item(modules, 0), "params") == number(p, "params"));
+        assert_true(number(item(modules, 0), "forward_flops") == number(flops, "forward"));
+        assert_true(number(item(modules, 0), "macs") * 2 == number(flops, "forward"));
+    }
+}
+
+static void profile__is_tables_for_people_and_leaves_nothing(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c,
+           "mkdir tmp; ls > before; TMPDIR=$PWD/tmp \"$H\" profile job.json --steps 2 --save > p.txt; ls > after; "
+           "grep -v 'p.txt\\|after' after | diff before -",
+           0, "");
+    expect(c, "ls tmp | wc -l", 0, "0\n");
+    expect(c, "cat p.txt", 0, "Phases of a step");
+    expect(c, "grep -c '^save, once' p.txt", 0, "1\n");
+    expect(c, "grep -c 'Counted whole, as PyTorch does' p.txt", 0, "1\n");
+    expect(c, "grep -A4 '^Kinds of work' p.txt | grep -c arithmetic", 0, "1\n");
+    /* Levels of the tree. */
+    expect(c, "\"$H\" profile job.json --steps 1 --depth 0 | grep -A3 '^Modules' | tail -n 2", 0, "model");
+    expect(c, "\"$H\" profile job.json --steps 1 --depth 0 | grep -c 'c_fc$\\|^ *c_fc '", 1, "0\n");
+    expect(c, "\"$H\" profile job.json --steps 1 --depth -1 | grep -c '^ *c_fc '", 0, "1\n");
+    expect(c,
+           "\"$H\" profile job.json --steps 1 --page p.html > /dev/null && grep -c 'Instructions under the roofline' "
+           "p.html",
+           0, "");
+}
+
+static void profile__of_monitors_writes_nothing_elsewhere(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    data_case_text(c, "ds.json",
+                   "{\"csv_monitor\": {\"enabled\": true, \"output_path\": \"csv\"},\n"
+                   " \"tensorboard\": {\"enabled\": true, \"output_path\": \"board\"}}\n");
+    expect(c, "\"$H\" profile job.json --deepspeed ds.json --steps 1 > /dev/null && ls -d csv board run; true", 0,
+           "cannot access 'csv'");
+    expect(c, "ls -d board run 2>/dev/null | wc -l", 0, "0\n");
+}
+
+static void profile__measures_against_the_ceilings_of_a_target(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" target > t.json && \"$H\" profile job.json --steps 1 --json > a.json", 0, "");
+    expect(c,
+           "sed 's/\"threads\":/\"flops\": {\"f32\": 1e6}, \"threads\":/' t.json > slow.json && "
+           "\"$H\" profile job.json --steps 1 --target slow.json --json > b.json",
+           0, "");
+    assert_int_equal(member(member(read_json(c, "a.json"), "mfu"), "target")->kind, HT_JSON_NULL);
+    /* A machine of a million FLOP/s would take far longer. */
+    assert_true(number(member(read_json(c, "b.json"), "mfu"), "target") > 1);
+}
+
+static void profile__refuses_what_it_cannot_do(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" profile missing.json", 2, "missing.json");
+    expect(c, "\"$H\" profile job.json --steps 0", 2, "--steps");
+    expect(c, "\"$H\" profile job.json --batch 1,2", 2, "--batch comes with --infer");
+    expect(c, "\"$H\" profile job.json --infer --batch 1,,2", 2, "--batch");
+    expect(c, "\"$H\" profile job.json --infer --batch 0", 2, "--batch");
+    expect(c, "\"$H\" profile job.json --infer --ranks 2", 2, "one rank");
+    expect(c, "\"$H\" profile job.json --steps 1 --trace no/where.json", 1, "no/where.json");
+    expect(c, "\"$H\" profile job.json --steps 1 --page no/where.html", 1, "no/where.html");
+    expect(c, "\"$H\" profile job.json --target missing.json", 2, "missing.json");
+}
+
+/* ---- inference ---- */
+
+static void profile__of_inference_has_a_row_for_each_batch(void **state)
+{
+    data_case *c = *state;
+    for (int job = 0; job < RUN_JOBS; job++) {
+        run_case_write(c, &run_jobs[job]);
+        expect(c, "\"$H\" profile job.json --steps 1 --infer --batch 1,3,8 --json > p.json", 0, "");
+        const ht_json *p = read_json(c, "p.json"), *rows = member(p, "infer");
+        assert_int_equal(rows->count, 3);
+        assert_true(number(item(rows, 1), "batch") == 3);
+        assert_true(number(item(rows, 1), "dot_flops") == 3 * number(item(rows, 0), "dot_flops"));
+        assert_true(number(item(rows, 0), "p50_ms") > 0 &&
+                    number(item(rows, 0), "p99_ms") >= number(item(rows, 0), "p50_ms"));
+        /* Parameters, whatever the batch; batchnorm also reads its statistics. */
+        assert_true(number(item(rows, 0), "weight_bytes") == number(item(rows, 2), "weight_bytes"));
+        assert_true(number(item(rows, 0), "weight_bytes") >= 4 * number(p, "params"));
+        /* No gradients, no moments, fewer activations. */
+        assert_true(number(item(rows, 0), "plan_bytes") < number(p, "plan_bytes"));
+    }
+    expect(c, "\"$H\" profile job.json --steps 1 --infer --batch 2,4", 0, "Training against inference");
+}
+
+/* ---- traces ---- */
+
+/* Events of a track are disjoint, or one holds the other. */
+static void check_track(const ht_json *events, double rank, double track)
+{
+    double end = -INFINITY;
+    for (const ht_json *e = events->child; e; e = e->next) {
+        if (strcmp(word(e, "ph"), "X") != 0 || number(e, "pid") != rank || number(e, "tid") != track) continue;
+        assert_true(number(e, "dur") >= 0);
+        /* Instructions of a queue come in their order; clocks are rounded to a thousandth of a microsecond. */
+        assert_true(number(e, "ts") >= end - 1e-2);
+        end = number(e, "ts") + number(e, "dur");
+    }
+}
+
+static void trace__has_the_steps_instructions_and_memory_of_every_rank(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" profile job.json --steps 2 --ranks 2 --trace t.json > /dev/null", 0, "");
+    const ht_json *events = member(read_json(c, "t.json"), "traceEvents");
+    size_t steps = 0, spans = 0, counters = 0, names = 0, exchanges = 0;
+    for (const ht_json *e = events->child; e; e = e->next) {
+        const char *kind = word(e, "ph");
+        assert_in_range(number(e, "pid"), 0, 1);
+        steps += strcmp(word(e, "name"), "step") == 0;
+        spans += strcmp(kind, "X") == 0;
+        counters += strcmp(kind, "C") == 0 && number(member(e, "args"), "bytes") >= 0;
+        names += strcmp(kind, "M") == 0;
+        exchanges += ht_json_get(e, "cat") && strcmp(word(e, "cat"), "communication") == 0;
+    }
+    assert_int_equal(steps, 2 * 2);
+    assert_true(spans > 100 && counters > 50 && names >= 2 * 3 && exchanges >= 2 * 2);
+    for (int rank = 0; rank < 2; rank++)
+        for (int track = 0; track < 8; track++) check_track(events, rank, track);
+}
+
+/* ---- DeepSpeed's keys ---- */
+
+static void train__profiles_the_step_that_flops_profiler_names(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    data_case_text(
+        c, "ds.json",
+        "{\"flops_profiler\": {\"enabled\": true, \"profile_step\": 2, \"module_depth\": 3, \"top_modules\": 2,\n"
+        " \"detailed\": true}, \"memory_breakdown\": true, \"gradient_clipping\": 1.0}\n");
+    expect(c, "\"$H\" train job.json --deepspeed ds.json --set train.output=a > out.txt 2>&1; cat out.txt", 0,
+           "profile of the step after 2: ");
+    expect(c, "grep -c '^memory of the plan' out.txt", 0, "1\n");
+    expect(c, "grep -A12 '^memory of the plan' out.txt", 0, "gradients");
+    /* Behind the line of step 3. */
+    expect(c, "grep -n '^step 2 \\|^step 3 \\|^profile of\\|^Modules' out.txt | cut -d: -f2 | cut -c1-9 | tr '\\n' ','",
+           0, "step 2 of,step 3 of,profile o,Modules,");
+    expect(c, "grep -A2 '^depth 1:' out.txt", 0, "transformer");
+    /* The same run as without it, and the table in a file. */
+    expect(c, "\"$H\" train job.json --set engine.gradient_clipping=1.0 --set train.output=b > /dev/null 2>&1", 0, "");
+    run_expect_same(c, "a", "b");
+    expect(
+        c,
+        "\"$H\" train job.json --deepspeed ds.json --set train.output=d --set engine.flops_profiler.output_file=f.txt "
+        "--set engine.flops_profiler.detailed=false > out.txt 2>&1; grep -c '^Modules' f.txt; cat f.txt",
+        0, "Phases of a step");
+    expect(c, "grep -c 'Modules$\\|^profile of' out.txt", 1, "0\n");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(profile__tells_where_the_time_of_a_step_goes),
+        CASE(profile__is_tables_for_people_and_leaves_nothing),
+        CASE(profile__of_monitors_writes_nothing_elsewhere),
+        CASE(profile__measures_against_the_ceilings_of_a_target),
+        CASE(profile__refuses_what_it_cannot_do),
+        CASE(profile__of_inference_has_a_row_for_each_batch),
+        CASE(trace__has_the_steps_instructions_and_memory_of_every_rank),
+        CASE(train__profiles_the_step_that_flops_profiler_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
