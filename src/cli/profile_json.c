@@ -38,6 +38,17 @@ static void put_times(ht_json_writer *json, const ht_profile *p)
     ht_json_end_object(json);
 }
 
+static void put_counters(ht_json_writer *json, const ht_profile *p)
+{
+    if (p->no_counters[0]) {
+        ht_json_put_null(json, "counters");
+        return;
+    }
+    ht_json_begin_object(json, "counters");
+    for (int i = 0; i < HT_COUNTER_COUNT; i++) ht_json_put_number(json, ht_counter_names[i], p->counters[i]);
+    ht_json_end_object(json);
+}
+
 static void put_phases(ht_json_writer *json, const cli_profile_view *v)
 {
     ht_json_begin_array(json, "phases");
@@ -141,6 +152,7 @@ void cli_profile_json(ht_text *text, const cli_profile_view *v)
     put_times(&json, p);
     ht_json_line(&json, 1);
     put_flops(&json, &p->flops);
+    put_counters(&json, p);
     ht_json_put_int(&json, "plan_bytes", ht_plan_bytes(p->plan));
     ht_byte_table_json(&json, "bytes", &v->bytes);
     ht_json_line(&json, 1);

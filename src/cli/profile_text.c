@@ -35,6 +35,18 @@ static void add_mfu(ht_text *text, const ht_profile *p)
     ht_text_add(text, ": products of forward and backward, recomputation left out.\n");
 }
 
+static void add_counters(ht_text *text, const ht_profile *p)
+{
+    if (p->no_counters[0]) {
+        ht_text_add(text, "No hardware counters: %s.\n", p->no_counters);
+        return;
+    }
+    ht_text_add(text, "Hardware counters of a step: %.3g instructions, %.2f in a cycle; %.3g cache misses.\n",
+                p->counters[HT_COUNTER_INSTRUCTIONS],
+                p->counters[HT_COUNTER_INSTRUCTIONS] / p->counters[HT_COUNTER_CYCLES],
+                p->counters[HT_COUNTER_CACHE_MISSES]);
+}
+
 void cli_profile_summary(ht_text *text, const cli_profile_view *v)
 {
     const ht_profile *p = v->profile;
@@ -55,6 +67,7 @@ void cli_profile_summary(ht_text *text, const cli_profile_view *v)
     ht_text_add(
         text, "The times of instructions add up to %.1f %% of the step; data, records, gaps and waits are the rest.\n",
         100 * instrs / p->mean_seconds);
+    add_counters(text, p);
     if (strncmp(p->plan->device, "cuda", 4) == 0)
         ht_text_add(text, "A GPU is profiled without its recorded graphs: launch by launch, which is slower.\n");
 }

@@ -137,5 +137,6 @@ struct ht_session {
 ht_status ht_session_start_segment(ht_session *session, size_t segment, unsigned slot);
 
 #include "exec/instr_times.h"
+#include "exec/perf_counters.h"
 
 #endif

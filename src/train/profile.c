@@ -25,22 +25,36 @@ ht_status ht_profile_open(ht_profile **out, ht_run *run, size_t most_steps, size
     if (status == HT_OK) status = ht_instr_times_create(&p->times, p->plan, most_events);
     if (status == HT_OK) status = ht_executor_observe(run->job.session->executor, ht_instr_times_observer(p->times));
     p->observes = status == HT_OK;
+    p->hardware = ht_perf_counters_open(p->no_counters, sizeof p->no_counters);
     if (status == HT_OK) return HT_OK;
     ht_profile_free(p);
     *out = NULL;
     return status;
 }
 
+/* Adds what was counted since `before`. */
+static void add_counters(ht_profile *p, const int64_t before[HT_COUNTER_COUNT])
+{
+    int64_t now[HT_COUNTER_COUNT];
+    if (!p->hardware) return;
+    ht_perf_counters_read(p->hardware, now);
+    for (int i = 0; i < HT_COUNTER_COUNT; i++) p->counters[i] += (double)(now[i] - before[i]);
+}
+
 ht_status ht_profile_step(ht_profile *p, bool *dropped)
 {
     ht_run *run = p->run;
+    int64_t counted[HT_COUNTER_COUNT] = {0};
     ht_step_report report;
-    double data = run->data_seconds, records = run->record_seconds, begin = ht_instr_clock();
+    double data = run->data_seconds, records = run->record_seconds, begin;
     if (p->steps == p->capacity) HT_FAIL(run->ctx, HT_EINVAL, "a profile of %zu steps is full", p->capacity);
+    if (p->hardware) ht_perf_counters_read(p->hardware, counted);
+    begin = ht_instr_clock();
     HT_TRY(ht_run_step(run, &report, dropped));
     if (*dropped) return HT_OK;
     p->step_begin[p->steps] = begin;
     p->step_seconds[p->steps++] = ht_instr_clock() - begin;
+    add_counters(p, counted);
     p->data_seconds += run->data_seconds - data;
     p->record_seconds += run->record_seconds - records;
     p->tokens += report.tokens_per_second * report.step_ms / 1e3;
@@ -112,6 +126,7 @@ static ht_status sum_up(ht_profile *p)
     for (size_t s = 0; s < p->plan->segment_count; s++)
         for (size_t i = 0; i < p->plan->segments[s].instr_count; i++) HT_TRY(add_instr(p, s, i));
     HT_TRY(ht_module_tree_sort(&p->modules, p->plan));
+    for (int i = 0; i < HT_COUNTER_COUNT; i++) p->counters[i] /= (double)p->steps;
     for (size_t i = 0; i < p->steps; i++) p->mean_seconds += p->step_seconds[i] / (double)p->steps;
     p->phases[HT_PHASE_DATA].seconds = p->data_seconds / (double)p->steps;
     p->phases[HT_PHASE_RECORDS].seconds = p->record_seconds / (double)p->steps;
@@ -138,6 +153,7 @@ void ht_profile_free(ht_profile *p)
     if (p->observes) (void)ht_executor_observe(p->run->job.session->executor, NULL); /* its failure was told */
     ht_module_tree_free(&p->modules);
     ht_instr_times_free(p->times);
+    ht_perf_counters_close(p->hardware);
     free(p->step_begin);
     free(p->step_seconds);
     free(p->instrs);

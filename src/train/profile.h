@@ -51,10 +51,13 @@ typedef struct ht_profile {
     double product_seconds_default; /* the same at the shipped ceilings (docs/target.md) */
     bool measured_ceilings;         /* the target has ceilings of its own */
     ht_module_tree modules;
+    double counters[HT_COUNTER_COUNT]; /* hardware counters of the process, of a step... */
+    char no_counters[128];             /* ...or why there are none; "": there are */
     /* while it is made */
     struct ht_run *run;
     ht_instr_times *times;
     double data_seconds, record_seconds; /* of all steps */
+    ht_perf_counters *hardware;          /* NULL: none */
     bool observes;
 } ht_profile;
 
