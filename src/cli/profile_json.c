@@ -61,6 +61,7 @@ static void put_phases(ht_json_writer *json, const cli_profile_view *v)
         put_count(json, "flops", f->flops);
         put_count(json, "bytes", f->bytes);
         ht_json_put_number(json, "limit_ms", 1e3 * f->limit_seconds);
+        ht_json_put_text(json, "bound", f->bytes > 0 ? ht_bound_names[ht_bound_of_most(f->bound_seconds)] : NULL);
         ht_json_end_object(json);
     }
     ht_json_end_array(json);
@@ -82,6 +83,9 @@ static void put_modules(ht_json_writer *json, const ht_profile *p)
         put_count(json, "backward_flops", m->backward_flops);
         ht_json_put_number(json, "forward_ms", 1e3 * m->forward_seconds);
         ht_json_put_number(json, "backward_ms", 1e3 * m->backward_seconds);
+        put_count(json, "bytes", m->bytes);
+        ht_json_put_number(json, "limit_ms", 1e3 * m->limit_seconds);
+        ht_json_put_text(json, "bound", m->bytes > 0 ? ht_bound_names[ht_bound_of_most(m->bound_seconds)] : NULL);
         ht_json_end_object(json);
     }
     ht_json_end_array(json);

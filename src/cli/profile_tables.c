@@ -39,38 +39,48 @@ static void add_figures(ht_table *table, const ht_profile *p, const ht_phase_pro
     ht_table_number(table, "%.0f", f->bytes > 0 ? ratio(100 * f->limit_seconds, f->seconds) : NAN);
 }
 
+/* What bounds most of it; nothing where there are no instructions. */
+static void add_bound(ht_table *table, const double seconds[HT_BOUND_COUNT], double bytes)
+{
+    ht_table_cell(table, "%s", bytes > 0 ? ht_bound_names[ht_bound_of_most(seconds)] : "-");
+}
+
+/* The bound stands to the left, as the names of rows do. */
+static void add_bound_head(ht_table *table)
+{
+    table->left[table->columns] = true;
+    ht_table_head(table, "bound by");
+}
+
 static const char *const figure_heads[] = {"", "ms", "% of step", "GFLOP", "MB", "GFLOP/s", "GB/s", "% of limit", NULL};
 
 void cli_profile_phase_table(ht_table *table, const ht_profile *p, double save_seconds)
 {
     add_heads(table, figure_heads);
+    add_bound_head(table);
     for (int phase = 0; phase < HT_PHASE_COUNT; phase++) {
         const ht_phase_profile *f = &p->phases[phase];
         if (phase == HT_PHASE_COMMUNICATION && f->seconds == 0) continue;
         ht_table_cell(table, "%s%s", ht_phase_names[phase], phase == HT_PHASE_COMMUNICATION ? ", beside them" : "");
         add_figures(table, p, f);
+        add_bound(table, f->bound_seconds, f->bytes);
     }
     if (save_seconds == 0) return;
     ht_table_cell(table, "save, once");
     add_figures(table, p, &(ht_phase_profile){.seconds = save_seconds});
-}
-
-static void add_up(ht_phase_profile *sum, const ht_instr_profile *i)
-{
-    sum->seconds += i->seconds;
-    sum->flops += i->runs * ht_cost_flops(i->instr->cost);
-    sum->bytes += i->runs * i->instr->cost.bytes;
-    sum->limit_seconds += i->runs * i->limit.limit_s;
+    ht_table_cell(table, "-");
 }
 
 void cli_profile_work_table(ht_table *table, const ht_profile *p)
 {
     ht_phase_profile sums[HT_WORK_COUNT] = {{0}};
     add_heads(table, figure_heads);
-    for (size_t i = 0; i < p->instr_count; i++) add_up(&sums[p->instrs[i].work], &p->instrs[i]);
+    add_bound_head(table);
+    for (size_t i = 0; i < p->instr_count; i++) ht_phase_profile_add(&sums[p->instrs[i].work], &p->instrs[i]);
     for (int work = 0; work < HT_WORK_COUNT; work++) {
         ht_table_cell(table, "%s", ht_work_names[work]);
         add_figures(table, p, &sums[work]);
+        add_bound(table, sums[work].bound_seconds, sums[work].bytes);
     }
 }
 
@@ -78,7 +88,7 @@ void cli_profile_bound_table(ht_table *table, const ht_profile *p)
 {
     ht_phase_profile sums[HT_BOUND_COUNT] = {{0}};
     add_heads(table, figure_heads);
-    for (size_t i = 0; i < p->instr_count; i++) add_up(&sums[p->instrs[i].limit.bound], &p->instrs[i]);
+    for (size_t i = 0; i < p->instr_count; i++) ht_phase_profile_add(&sums[p->instrs[i].limit.bound], &p->instrs[i]);
     for (int bound = 0; bound < HT_BOUND_COUNT; bound++) {
         if (sums[bound].seconds == 0) continue;
         ht_table_cell(table, "%s-bound", ht_bound_names[bound]);
@@ -97,8 +107,10 @@ static const char *last_name(const char *name)
 void cli_profile_module_table(ht_table *table, const ht_profile *p, int64_t depth, bool whole_names)
 {
     static const char *const heads[] = {"module",    "params",  "MACs", "forward FLOPs", "forward ms", "backward ms",
-                                        "% of step", "GFLOP/s", NULL};
+                                        "% of step", "GFLOP/s", "GB/s", "% of limit",    NULL};
     add_heads(table, heads);
+    add_bound_head(table);
+    table->rank[2] = 1; /* half of the column behind it */
     for (size_t i = 0; i < p->modules.count; i++) {
         const ht_module *m = &p->modules.list[i];
         double seconds = m->forward_seconds + m->backward_seconds;
@@ -112,6 +124,9 @@ void cli_profile_module_table(ht_table *table, const ht_profile *p, int64_t dept
         ht_table_cell(table, "%.3f", 1e3 * m->backward_seconds);
         ht_table_cell(table, "%.1f", share(p, seconds));
         ht_table_number(table, "%.1f", ratio((m->forward_flops + m->backward_flops) / 1e9, seconds));
+        ht_table_number(table, "%.2f", ratio(m->bytes / 1e9, seconds));
+        ht_table_number(table, "%.0f", ratio(100 * m->limit_seconds, seconds));
+        add_bound(table, m->bound_seconds, m->bytes);
     }
 }
 
@@ -155,7 +170,7 @@ static bool add_alike(alike *list, size_t *count, const ht_instr_profile *i)
     }
     if (!ok) return false;
     list[at].count++;
-    add_up(&list[at].sum, i);
+    ht_phase_profile_add(&list[at].sum, i);
     return true;
 }
 

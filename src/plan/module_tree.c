@@ -1,7 +1,7 @@
-#include "plan/module_tree.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "plan/plan.h"
 
 static ht_status out_of_memory(const ht_plan *plan)
 {
@@ -37,6 +37,9 @@ static void add(ht_module_tree *t, size_t at, const ht_module *what)
         m->backward_flops += what->backward_flops;
         m->forward_seconds += what->forward_seconds;
         m->backward_seconds += what->backward_seconds;
+        m->bytes += what->bytes;
+        m->limit_seconds += what->limit_seconds;
+        for (int bound = 0; bound < HT_BOUND_COUNT; bound++) m->bound_seconds[bound] += what->bound_seconds[bound];
         if (at == 0) return;
     }
 }
@@ -60,6 +63,10 @@ ht_status ht_module_tree_add(ht_module_tree *t, const ht_plan *plan, const ht_pl
     bool forward = i->role == HT_ROLE_FWD && !i->recomputed;
     *(forward ? &what.forward_flops : &what.backward_flops) = times * i->cost.dot_flops;
     *(forward ? &what.forward_seconds : &what.backward_seconds) = seconds;
+    ht_roofline limit = ht_instr_roofline(&plan->target, i);
+    what.bytes = times * i->cost.bytes;
+    what.limit_seconds = times * limit.limit_s;
+    what.bound_seconds[limit.bound] = seconds;
     HT_TRY(find(t, plan, layer, strlen(layer), &at));
     add(t, at, &what);
     return HT_OK;

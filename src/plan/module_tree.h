@@ -1,8 +1,8 @@
-/* The modules of a model as a tree, by the scopes of its author: "h.3.attn" is a child of "h.3". */
+/* The modules of a model as a tree, by the scopes of its author: "h.3.attn" is a child of "h.3". Part of plan/plan.h. */
 #ifndef HT_PLAN_MODULE_TREE_H
 #define HT_PLAN_MODULE_TREE_H
 
-#include "plan/plan.h"
+#include "plan/roofline.h"
 
 /* With all that is below it. */
 typedef struct ht_module {
@@ -12,6 +12,8 @@ typedef struct ht_module {
     int64_t params;                           /* elements that are trained */
     double forward_flops, backward_flops;     /* of products */
     double forward_seconds, backward_seconds; /* backward: with what is computed again */
+    double bytes, limit_seconds;              /* of both; the limit: at the ceilings of the plan's target */
+    double bound_seconds[HT_BOUND_COUNT];     /* of both: by what bounds the instructions */
 } ht_module;
 
 typedef struct ht_module_tree {

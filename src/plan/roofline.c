@@ -1,4 +1,4 @@
-#include "plan/roofline.h"
+#include "plan/plan.h"
 
 const char *const ht_bound_names[HT_BOUND_COUNT] = {"compute", "memory", "latency", "communication"};
 const char *const ht_work_names[HT_WORK_COUNT] = {"arithmetic", "memory", "logic", "special"};
@@ -65,6 +65,14 @@ static double bytes_per_second(const ht_target *target, const ht_instr *instr)
     if (call->n_in && call->n_out && call->in[0] && call->in[0]->space != call->out[0]->space)
         return ht_target_link(target, call->in[0]->space, call->out[0]->space);
     return ht_target_bandwidth(target, instr->space);
+}
+
+ht_bound ht_bound_of_most(const double seconds[HT_BOUND_COUNT])
+{
+    int most = 0;
+    for (int bound = 1; bound < HT_BOUND_COUNT; bound++)
+        if (seconds[bound] > seconds[most]) most = bound;
+    return (ht_bound)most;
 }
 
 ht_roofline ht_instr_roofline(const ht_target *target, const ht_instr *instr)

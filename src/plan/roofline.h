@@ -1,8 +1,8 @@
-/* What bounds an instruction: its cost against the ceilings of the plan's target. */
+/* What bounds an instruction: its cost against the ceilings of the plan's target. Part of plan/plan.h. */
 #ifndef HT_PLAN_ROOFLINE_H
 #define HT_PLAN_ROOFLINE_H
 
-#include "plan/plan.h"
+#include "graph/graph.h"
 
 typedef enum ht_bound {
     HT_BOUND_COMPUTE,       /* arithmetic takes longest at the ceilings */
@@ -33,6 +33,8 @@ typedef struct ht_roofline {
     ht_bound bound;
 } ht_roofline;
 
+/* Of several instructions together: what bounds those that take the most of the time, given by bound. */
+ht_bound ht_bound_of_most(const double seconds[HT_BOUND_COUNT]);
 ht_roofline ht_instr_roofline(const ht_target *target, const ht_instr *instr);
 /* Of the call that it is there for. It follows from the op's own precision class, cost and types. */
 ht_work ht_instr_work(const ht_instr *instr);

@@ -70,13 +70,13 @@ static ht_phase phase_of(const ht_instr *instr)
     return instr->role == HT_ROLE_FWD && !instr->recomputed ? HT_PHASE_FORWARD : HT_PHASE_BACKWARD;
 }
 
-static void add_to_phase(ht_profile *p, const ht_instr_profile *i)
+void ht_phase_profile_add(ht_phase_profile *sum, const ht_instr_profile *i)
 {
-    ht_phase_profile *phase = &p->phases[i->phase];
-    phase->seconds += i->seconds;
-    phase->flops += i->runs * ht_cost_flops(i->instr->cost);
-    phase->bytes += i->runs * i->instr->cost.bytes;
-    phase->limit_seconds += i->runs * i->limit.limit_s;
+    sum->seconds += i->seconds;
+    sum->flops += i->runs * ht_cost_flops(i->instr->cost);
+    sum->bytes += i->runs * i->instr->cost.bytes;
+    sum->limit_seconds += i->runs * i->limit.limit_s;
+    sum->bound_seconds[i->limit.bound] += i->seconds;
 }
 
 /* What its products take at the ceilings, those of an update left out. */
@@ -109,7 +109,7 @@ static ht_status add_instr(ht_profile *p, size_t segment, size_t index)
         .work = ht_instr_work(instr),
         .limit = ht_instr_roofline(&p->plan->target, instr),
     };
-    add_to_phase(p, i);
+    ht_phase_profile_add(&p->phases[i->phase], i);
     add_products(p, i);
     ht_step_flops_add(&p->flops, instr, runs);
     return ht_module_tree_add(&p->modules, p->plan, s, index, runs, i->seconds);

@@ -34,8 +34,12 @@ typedef struct ht_instr_profile {
 /* Sums over a step. */
 typedef struct ht_phase_profile {
     double seconds, flops, bytes;
-    double limit_seconds; /* that its instructions would take at the ceilings */
+    double limit_seconds;                 /* that its instructions would take at the ceilings */
+    double bound_seconds[HT_BOUND_COUNT]; /* of its instructions, by what bounds them */
 } ht_phase_profile;
+
+/* Adds an instruction, which is of one of the kinds that the sum is about. */
+void ht_phase_profile_add(ht_phase_profile *sum, const ht_instr_profile *instr);
 
 typedef struct ht_profile {
     const ht_plan *plan;

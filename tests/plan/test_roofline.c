@@ -2,8 +2,7 @@
 #include "model_fixture.h"
 #include "session_fixture.h"
 
-#include "plan/module_tree.h"
-#include "plan/roofline.h"
+#include "plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +84,7 @@ static const ht_module *find_module(const ht_module_tree *t, const char *name)
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(t->list[i].name, name) == 0) return &t->list[i];
     fail_msg("no module '%s'", name);
-    return NULL;
+    return t->list;
 }
 
 /* Parents come first, and names begin with theirs. */
@@ -120,6 +119,8 @@ static void modules__hold_what_is_below_them(void **state)
     const ht_module *model = find_module(&tree, ""), *fc = find_module(&tree, "transformer.h.1.mlp.c_fc");
     ht_cost cost = ht_plan_segment_cost(micro);
     assert_true(model->forward_flops + model->backward_flops == cost.dot_flops);
+    assert_true(model->bytes == cost.bytes);
+    assert_true(ht_bound_of_most(fc->bound_seconds) == HT_BOUND_LATENCY); /* it is tiny */
     assert_true(fc->forward_flops == 2.0 * ROWS * WIDTH * 4 * WIDTH);
     assert_int_equal(fc->params, WIDTH * 4 * WIDTH + 4 * WIDTH);
     assert_int_equal(model->params, LAYERS * (12 * WIDTH * WIDTH + 13 * WIDTH) + (VOCABULARY + 8) * WIDTH + 2 * WIDTH);
