@@ -14,10 +14,32 @@ static double field(const char *line, int number)
     return line ? strtod(line, NULL) : 0;
 }
 
+/* The first line that fio says; false: it failed. */
+static bool first_line(const char *command, char *line, size_t capacity)
+{
+    FILE *fio = popen(command, "r");
+    line[0] = 0;
+    if (!fio) return false;
+    if (!fgets(line, (int)capacity, fio)) line[0] = 0;
+    return pclose(fio) == 0;
+}
+
+double fio_random_rate(const char *folder, bool write, int64_t bytes, double seconds)
+{
+    enum { READ_KIB_PER_S = 7, WRITE_KIB_PER_S = 48 };
+    char command[1024], line[8192];
+    snprintf(
+        command, sizeof command,
+        "fio --minimal --ioengine=psync --direct=1 --bs=4096 --size=%lld --runtime=%g --time_based --fallocate=none"
+        " --overwrite=1 --name=r --rw=%s --filename='%s/fio.random' 2>/dev/null",
+        (long long)bytes, seconds, write ? "randwrite" : "randread", folder);
+    return first_line(command, line, sizeof line) ? 1024 * field(line, write ? WRITE_KIB_PER_S : READ_KIB_PER_S) : 0;
+}
+
 double fio_rate(const char *folder, fio_direction way, const ht_disk_opts *opts, int64_t bytes)
 {
     enum { READ_MS = 9, WRITE_MS = 50 };
-    char command[1024], line[8192] = "";
+    char command[1024], line[8192];
     char jobs[256] = "";
     if (way != FIO_OUT) strcat(jobs, " --name=in --rw=read --filename=$F/fio.in");
     if (way != FIO_IN) strcat(jobs, " --name=out --rw=write --filename=$F/fio.out");
@@ -25,10 +47,7 @@ double fio_rate(const char *folder, fio_direction way, const ht_disk_opts *opts,
              "F='%s'; fio --minimal --group_reporting --ioengine=io_uring --direct=1 --bs=%zu --iodepth=%d --size=%lld"
              " --fallocate=none --overwrite=1%s 2>/dev/null",
              folder, opts->block_size, opts->queue_depth, (long long)bytes, jobs);
-    FILE *fio = popen(command, "r");
-    if (!fio) return 0;
-    if (!fgets(line, sizeof line, fio)) line[0] = 0;
-    if (pclose(fio) != 0) return 0;
+    if (!first_line(command, line, sizeof line)) return 0;
     double in = field(line, READ_MS), out = field(line, WRITE_MS), longer = in > out ? in : out;
     return longer > 0 ? 1e3 * (double)bytes * (way == FIO_BOTH ? 2 : 1) / longer : 0;
 }

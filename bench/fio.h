@@ -12,4 +12,7 @@ typedef enum fio_direction { FIO_IN, FIO_OUT, FIO_BOTH, FIO_DIRECTIONS } fio_dir
  * of both directions together until the longer one is done. 0: there is no fio. */
 double fio_rate(const char *folder, fio_direction way, const ht_disk_opts *opts, int64_t bytes);
 
+/* Bytes per second of blocks of 4 KiB in random order, one at a time, for so many seconds; 0: there is no fio. */
+double fio_random_rate(const char *folder, bool write, int64_t bytes, double seconds);
+
 #endif

@@ -14,12 +14,14 @@ if(NOT library_sources)
 endif()
 
 # The build chooses files; the code has no #if for it.
-set(topology_unused src/base/topology_hwloc.c)
+set(topology_unused hwloc)
 if(HALFTONE_HWLOC)
     pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
-    set(topology_unused src/base/topology_plain.c)
+    set(topology_unused plain)
 endif()
-list(REMOVE_ITEM library_sources ${CMAKE_SOURCE_DIR}/${topology_unused})
+list(REMOVE_ITEM library_sources
+    ${CMAKE_SOURCE_DIR}/src/base/topology_${topology_unused}.c
+    ${CMAKE_SOURCE_DIR}/src/probe/describe_${topology_unused}.c)
 
 set(uring_unused src/device/disk_uring.c)
 if(HALFTONE_URING)
@@ -45,12 +47,12 @@ if(URING_FOUND)
     target_link_libraries(halftone_inside INTERFACE PkgConfig::URING)
 endif()
 
-# Kernels. NAME.cpu.c is compiled for each cell of the matrix, NAME.ROW.c only for that row of isas.def. Cells and rows
+# Kernels, and the loops of a probe. NAME.cpu.c is compiled for each cell of the matrix, NAME.ROW.c only for that row of isas.def. Cells and rows
 # of instruction sets of other architectures are compiled, too, without what runs them (HT_PLAN_ONLY), so that we can plan
 # for those; files of features hold only what runs, with intrinsics.
 include(cmake/isas.cmake)
 set(kernel_sources ${library_sources})
-list(FILTER kernel_sources INCLUDE REGEX "/src/kernel/")
+list(FILTER kernel_sources INCLUDE REGEX "/src/(kernel|probe)/")
 set(matrix_sources)
 foreach(source ${kernel_sources})
     cmake_path(GET source EXTENSION extension)
@@ -83,7 +85,9 @@ foreach(source ${kernel_sources})
 endforeach()
 
 include(cmake/cuda.cmake)
-add_library(halftone_objects OBJECT ${library_sources} ${CMAKE_BINARY_DIR}/cuda_files.c)
+include(cmake/targets.cmake)
+add_library(halftone_objects OBJECT
+    ${library_sources} ${CMAKE_BINARY_DIR}/cuda_files.c ${CMAKE_BINARY_DIR}/shipped_targets.c)
 target_link_libraries(halftone_objects PRIVATE halftone_inside)
 set(object_libraries halftone_objects)
 

@@ -103,7 +103,8 @@ static const cli_option options[] = {
              "ZeRO stage (docs/parallel.md)",
      .least = 1, .most = 1e6, .standard = "1"},
     {"--target", "FILE", CLI_TEXT, offsetof(explain_job, target),
-     .help = "plan for the machine of this target file (halftone target prints one; docs/target.md), not for this one",
+     .help = "plan for the machine of this target file (halftone probe writes one), or for the shipped target of this "
+             "name, such as h200 (docs/target.md), not for this machine",
      .flags = CLI_FILLED, .takes = "a file"},
     {"--all", NULL, CLI_FLAG, offsetof(explain_job, all),
      .help = "every layer; without it, those that are alike but for their number are one, with a *"},
@@ -140,7 +141,7 @@ static const cli_entry examples[] = {
     {"halftone explain job.json --graph=autocast", "the graph that this pass left"},
     {"halftone explain job.json --set halftone.recompute.policy=cheap", "what would be computed again, and what kept"},
     {"halftone explain job.json --ranks 4", "bytes and messages of each of four ranks, in every ZeRO stage"},
-    {"halftone explain job.json --target machine.json", "the plan of another machine, made on this one"},
+    {"halftone explain job.json --target h200", "the plan of another machine, made on this one"},
     {"halftone explain job.json --dot | dot -Tsvg > step.svg", "a drawing of the step"},
     {0},
 };
@@ -162,5 +163,5 @@ const cli_command cmd_explain = {
     .size = sizeof(explain_job),
     .run = run_explain,
     .examples = examples,
-    .see_also = "check opt diff target",
+    .see_also = "check opt diff probe",
 };

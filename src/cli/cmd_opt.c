@@ -161,8 +161,9 @@ static const cli_option options[] = {
     {"--set", "KEY=VALUE", CLI_TAKEN, 0, .help = "a setting for the passes that know its key", .flags = CLI_REPEATED,
      .form = 1, .takes = "KEY=VALUE", .take = take_setting},
     {"--target", "FILE", CLI_TEXT, offsetof(opt_job, target_file),
-     .help = "the machine to optimise for (see halftone target); this one when it is left out", .form = 1,
-     .takes = "a file"},
+     .help = "the machine to optimise for: a target file (halftone probe --output) or the name of a shipped target "
+             "(docs/target.md); this one when it is left out",
+     .form = 1, .takes = "a file"},
     {"--device", "NAME", CLI_TEXT, offsetof(opt_job, device), .help = "what computes on it: cpu, fake, cuda or cuda:N",
      .form = 1, .takes = "the name of a device"},
     {"--list", NULL, CLI_FLAG, offsetof(opt_job, list), .help = "the pipeline: its passes in the order that runs",
@@ -189,5 +190,5 @@ const cli_command cmd_opt = {
     .size = sizeof(opt_job),
     .run = run_opt,
     .examples = examples,
-    .see_also = "explain ops target",
+    .see_also = "explain ops probe",
 };

@@ -326,6 +326,11 @@ static void add_header(ht_text *text, const ht_plan *plan)
     else
         ht_text_add(text, "%s; kernels for %s, %d threads\n\n", plan->precision, ht_isa_name(target->isa),
                     target->threads);
+    if (target->no_kernels)
+        ht_text_add(text,
+                    "There are no kernels for %s: those of %s stand in. State and activations are exact, workspace is "
+                    "unknown.\n\n",
+                    target->name, ht_isa_name(target->isa));
 }
 
 static void add_rows(ht_text *text, const cli_explained *e, bool all)

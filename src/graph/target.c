@@ -1,7 +1,6 @@
 /* Target files: detection of this machine, parser and printer. */
-#include "graph/target.h"
+#include "graph/figures.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +69,10 @@ ht_status ht_target_bind(ht_context *ctx, ht_target *target, const char *device)
 const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer)
 {
     const ht_isa best = ht_cpu_isa();
+    if (target->no_kernels) {
+        snprintf(buffer->text, sizeof buffer->text, "there are no kernels for %.64s", target->name);
+        return buffer->text;
+    }
     if (!ht_isa_runs(best, target->isa)) {
         snprintf(buffer->text, sizeof buffer->text, "it needs %s, and this machine has %s", ht_isa_name(target->isa),
                  ht_isa_name(best));
@@ -115,24 +118,6 @@ static ht_status read_word(const reader *r, const ht_json *value, char *to, size
     return HT_OK;
 }
 
-/* ": did you mean 'x'?" for the nearest of the names, or "" when none is near. */
-typedef struct hint {
-    char text[96];
-} hint;
-
-static hint hint_for(const char *word, size_t count, const char *(*name_of)(size_t i))
-{
-    hint h = {""};
-    int best = 4;
-    for (size_t i = 0; i < count; i++) {
-        int distance = ht_edit_distance(word, name_of(i));
-        if (distance >= best) continue;
-        best = distance;
-        snprintf(h.text, sizeof h.text, "; did you mean \"%s\"?", name_of(i));
-    }
-    return h;
-}
-
 static ht_status read_name(const reader *r, const ht_json *value)
 {
     return read_word(r, value, r->target->name, sizeof r->target->name);
@@ -155,7 +140,7 @@ static ht_status read_device(const reader *r, const ht_json *value)
     int kind = device_find(name);
     if (kind < 0)
         return ht_json_fail(r->ctx, r->name, value, "there is no device \"%s\"%s", name,
-                            hint_for(name, HT_DEVICE_KIND_COUNT, device_name_at).text);
+                            ht_hint_for(name, HT_DEVICE_KIND_COUNT, device_name_at).text);
     r->target->device = (ht_device_kind)kind;
     return HT_OK;
 }
@@ -190,7 +175,7 @@ static ht_status read_features(const reader *r, const ht_json *value)
         int feature = strlen(item->text) == item->length ? ht_feature_from_name(item->text) : -1;
         if (feature < 0)
             return ht_json_fail(r->ctx, r->name, item, "there is no feature \"%s\"%s", item->text,
-                                hint_for(item->text, HT_FEATURE_COUNT, feature_name_at).text);
+                                ht_hint_for(item->text, HT_FEATURE_COUNT, feature_name_at).text);
         r->target->features |= 1u << feature;
     }
     return HT_OK;
@@ -219,7 +204,7 @@ static ht_status read_bits(const reader *r, const ht_json *value, const char *ki
         while (found < count && strcmp(item->text, name_at((size_t)found)) != 0) found++;
         if (found == count)
             return ht_json_fail(r->ctx, r->name, item, "there is no %s \"%s\"%s", kind, item->text,
-                                hint_for(item->text, (size_t)count, name_at).text);
+                                ht_hint_for(item->text, (size_t)count, name_at).text);
         *bits |= 1u << found;
     }
     return HT_OK;
@@ -235,13 +220,18 @@ static ht_status read_liberties(const reader *r, const ht_json *value)
     return read_bits(r, value, "liberty", HT_LIBERTY_COUNT, liberty_name_at, &r->target->liberties);
 }
 
+static ht_status read_count(const reader *r, const ht_json *value, int *to)
+{
+    int64_t count;
+    if (!ht_json_as_int(value, &count) || count < 1 || count > MAX_THREADS)
+        return ht_json_fail(r->ctx, r->name, value, "%s must be an integer from 1 to %d", value->key, MAX_THREADS);
+    *to = (int)count;
+    return HT_OK;
+}
+
 static ht_status read_threads(const reader *r, const ht_json *value)
 {
-    int64_t threads;
-    if (!ht_json_as_int(value, &threads) || threads < 1 || threads > MAX_THREADS)
-        return ht_json_fail(r->ctx, r->name, value, "threads must be an integer from 1 to %d", MAX_THREADS);
-    r->target->threads = (int)threads;
-    return HT_OK;
+    return read_count(r, value, &r->target->threads);
 }
 
 static const char *space_name_at(size_t i)
@@ -252,7 +242,7 @@ static const char *space_name_at(size_t i)
 static ht_status no_such_memory(const reader *r, const ht_json *member)
 {
     return ht_json_fail(r->ctx, r->name, member, "there is no memory \"%s\"%s", member->key,
-                        hint_for(member->key, HT_SPACE_COUNT, space_name_at).text);
+                        ht_hint_for(member->key, HT_SPACE_COUNT, space_name_at).text);
 }
 
 static ht_status read_memory(const reader *r, const ht_json *value)
@@ -269,62 +259,30 @@ static ht_status read_memory(const reader *r, const ht_json *value)
     return HT_OK;
 }
 
-/* ---- ceilings ---- */
-
-static ht_status read_ceiling(const reader *r, const ht_json *member, const char *unit, double *to)
-{
-    if (!ht_json_as_number(member, to) || !(*to > 0) || !isfinite(*to))
-        return ht_json_fail(r->ctx, r->name, member, "\"%s\" must be %s per second, more than 0", member->key, unit);
-    return HT_OK;
-}
-
-static const char *dtype_name_at(size_t i)
-{
-    return ht_dtype_name((ht_dtype)i);
-}
-
-static ht_status read_flops(const reader *r, const ht_json *value)
-{
-    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
-    for (const ht_json *member = value->child; member; member = member->next) {
-        int dtype = ht_dtype_from_name(member->key, member->key_length);
-        if (dtype < 0)
-            return ht_json_fail(r->ctx, r->name, member, "there is no number type \"%s\"%s", member->key,
-                                hint_for(member->key, HT_DTYPE_COUNT, dtype_name_at).text);
-        HT_TRY(read_ceiling(r, member, "FLOPs", &r->target->flops[dtype]));
-    }
-    return HT_OK;
-}
-
-static ht_status read_bandwidth(const reader *r, const ht_json *value)
-{
-    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
-    for (const ht_json *member = value->child; member; member = member->next) {
-        int space = ht_space_from_name(member->key, member->key_length);
-        if (space < 0) return no_such_memory(r, member);
-        HT_TRY(read_ceiling(r, member, "bytes", &r->target->bandwidth[space]));
-    }
-    return HT_OK;
-}
-
-/* "main-host" */
-static ht_status read_link(const reader *r, const ht_json *value)
-{
-    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
-    for (const ht_json *member = value->child; member; member = member->next) {
-        const char *dash = memchr(member->key, '-', member->key_length);
-        size_t before = dash ? (size_t)(dash - member->key) : member->key_length;
-        int from = ht_space_from_name(member->key, before);
-        int to = dash ? ht_space_from_name(dash + 1, member->key_length - before - 1) : -1;
-        if (from < 0 || to < 0 || from == to)
-            return ht_json_fail(r->ctx, r->name, member,
-                                "\"%s\" is no link: two memories, as in \"main-host\" or \"host-disk\"", member->key);
-        HT_TRY(read_ceiling(r, member, "bytes", &r->target->link[from][to]));
-    }
-    return HT_OK;
-}
-
 /* ---- the whole file ---- */
+
+static ht_status read_devices(const reader *r, const ht_json *value)
+{
+    return read_count(r, value, &r->target->devices);
+}
+
+static ht_status read_nodes(const reader *r, const ht_json *value)
+{
+    return read_count(r, value, &r->target->nodes);
+}
+
+static ht_status read_kernels(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_BOOL));
+    r->target->no_kernels = !value->boolean;
+    return HT_OK;
+}
+
+/* Once all figures are read. */
+static ht_status read_source(const reader *r, const ht_json *value)
+{
+    return need_kind(r, value, HT_JSON_OBJECT);
+}
 
 /* That of the file, in the folder of a run; who opened the file has compared it. */
 static ht_status read_checksum(const reader *r, const ht_json *value)
@@ -335,25 +293,20 @@ static ht_status read_checksum(const reader *r, const ht_json *value)
 }
 
 static const target_key keys[] = {
-    {"name", false, read_name},
-    {"device", false, read_device},
-    {"arch", true, read_arch},
-    {"isa", true, read_isa},
-    {"threads", true, read_threads},
-    {"memory", false, read_memory},
-    {"features", false, read_features},
-    {"libraries", false, read_libraries},
-    {"flops", false, read_flops},
-    {"bandwidth", false, read_bandwidth},
-    {"link", false, read_link},
-    {"xxh3", false, read_checksum},
-    {"liberties", false, read_liberties},
+    {"name", false, read_name},         {"device", false, read_device},
+    {"arch", true, read_arch},          {"isa", true, read_isa},
+    {"threads", true, read_threads},    {"memory", false, read_memory},
+    {"features", false, read_features}, {"libraries", false, read_libraries},
+    {"devices", false, read_devices},   {"nodes", false, read_nodes},
+    {"kernels", false, read_kernels},   {"source", false, read_source},
+    {"xxh3", false, read_checksum},     {"liberties", false, read_liberties},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
+/* Those of the table, then the groups of figures. */
 static const char *key_name_at(size_t i)
 {
-    return keys[i].name;
+    return i < KEY_COUNT ? keys[i].name : ht_figure_groups[i - KEY_COUNT].key;
 }
 
 static ht_status read_member(const reader *r, const ht_json *member)
@@ -361,8 +314,10 @@ static ht_status read_member(const reader *r, const ht_json *member)
     for (size_t i = 0; i < KEY_COUNT; i++)
         if (strcmp(keys[i].name, member->key) == 0 && strlen(member->key) == member->key_length)
             return keys[i].read(r, member);
+    const ht_figure_group *group = ht_figure_group_find(member->key, member->key_length);
+    if (group) return ht_figures_read(r->ctx, r->name, r->target, group, member);
     return ht_json_fail(r->ctx, r->name, member, "a target has no key \"%s\"%s", member->key,
-                        hint_for(member->key, KEY_COUNT, key_name_at).text);
+                        ht_hint_for(member->key, KEY_COUNT + ht_figure_group_count, key_name_at).text);
 }
 
 static ht_status read_target(const reader *r, const ht_json *root)
@@ -370,6 +325,7 @@ static ht_status read_target(const reader *r, const ht_json *root)
     if (root->kind != HT_JSON_OBJECT)
         return ht_json_fail(r->ctx, r->name, root, "a target is an object, not %s", ht_json_kind_name(root->kind));
     for (const ht_json *member = root->child; member; member = member->next) HT_TRY(read_member(r, member));
+    HT_TRY(ht_figures_read_sources(r->ctx, r->name, r->target, ht_json_get(root, "source")));
     if (r->target->device == HT_DEVICE_CUDA && !ht_json_get(root, "libraries"))
         r->target->libraries = (1u << HT_LIBRARY_COUNT) - 1;
     for (size_t i = 0; i < KEY_COUNT; i++)
@@ -397,10 +353,32 @@ ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, con
     return status;
 }
 
+/* A file of that name goes first. */
+static const ht_shipped_target *find_shipped(const char *name)
+{
+    for (size_t i = 0; i < ht_shipped_target_count; i++)
+        if (strcmp(ht_shipped_targets[i].name, name) == 0 && access(name, F_OK) != 0) return &ht_shipped_targets[i];
+    return NULL;
+}
+
+static ht_status no_such_target(ht_context *ctx, const char *name)
+{
+    ht_text names = {0};
+    for (size_t i = 0; i < ht_shipped_target_count; i++)
+        ht_text_add(&names, "%s%s", i ? ", " : "", ht_shipped_targets[i].name);
+    ht_fail(ctx, HT_EINVAL, "there is no target file '%s', and no shipped target of that name; there are %s", name,
+            names.data ? names.data : "none");
+    ht_text_free(&names);
+    return HT_EINVAL;
+}
+
 ht_status ht_target_read(ht_context *ctx, ht_target *out, const char *path)
 {
     char *text;
     size_t length;
+    const ht_shipped_target *shipped = find_shipped(path);
+    if (shipped) return ht_target_parse(ctx, out, path, shipped->text, strlen(shipped->text));
+    if (!strpbrk(path, "/.") && access(path, F_OK) != 0) return no_such_target(ctx, path);
     HT_TRY(ht_read_file(ctx, &text, &length, path));
     ht_status status = ht_target_parse(ctx, out, path, text, length);
     free(text);
@@ -436,46 +414,20 @@ static void put_libraries(ht_json_writer *json, const ht_target *target)
     if (target->liberties) put_bits(json, "liberties", target->liberties, liberty_name_at);
 }
 
-typedef struct ceiling {
-    char name[32];
-    double value; /* 0: not given */
-} ceiling;
-
-/* One line, where any is given. */
-static void put_ceilings(ht_json_writer *json, const char *key, const ceiling *list, int count)
+static void put_cluster(ht_json_writer *json, const ht_target *target)
 {
-    bool any = false;
-    for (int i = 0; i < count; i++) {
-        if (!(list[i].value > 0)) continue;
-        if (!any) {
-            ht_json_line(json, 2);
-            ht_json_begin_object(json, key);
-        }
-        any = true;
-        ht_json_put_number(json, list[i].name, list[i].value);
+    const struct {
+        const char *key;
+        int count;
+    } counts[] = {{"devices", target->devices}, {"nodes", target->nodes}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (counts[i].count == 0) continue;
+        ht_json_line(json, 2);
+        ht_json_put_int(json, counts[i].key, counts[i].count);
     }
-    if (any) ht_json_end_object(json);
-}
-
-static void put_all_ceilings(ht_json_writer *json, const ht_target *target)
-{
-    ceiling flops[HT_DTYPE_COUNT], bandwidth[HT_SPACE_COUNT], link[HT_SPACE_COUNT * HT_SPACE_COUNT];
-    for (int i = 0; i < HT_DTYPE_COUNT; i++) {
-        flops[i].value = target->flops[i];
-        snprintf(flops[i].name, sizeof flops[i].name, "%s", ht_dtype_name((ht_dtype)i));
-    }
-    for (int from = 0; from < HT_SPACE_COUNT; from++) {
-        bandwidth[from].value = target->bandwidth[from];
-        snprintf(bandwidth[from].name, sizeof bandwidth[from].name, "%s", ht_space_name((ht_space)from));
-        for (int to = 0; to < HT_SPACE_COUNT; to++) {
-            ceiling *c = &link[from * HT_SPACE_COUNT + to];
-            c->value = target->link[from][to];
-            snprintf(c->name, sizeof c->name, "%s-%s", ht_space_name((ht_space)from), ht_space_name((ht_space)to));
-        }
-    }
-    put_ceilings(json, "flops", flops, HT_DTYPE_COUNT);
-    put_ceilings(json, "bandwidth", bandwidth, HT_SPACE_COUNT);
-    put_ceilings(json, "link", link, HT_SPACE_COUNT * HT_SPACE_COUNT);
+    if (!target->no_kernels) return;
+    ht_json_line(json, 2);
+    ht_json_put_bool(json, "kernels", false);
 }
 
 void ht_target_print(ht_text *text, const ht_target *target)
@@ -500,7 +452,8 @@ void ht_target_print(ht_text *text, const ht_target *target)
         if (target->memory_bytes[space] != 0)
             ht_json_put_int(&json, ht_space_name((ht_space)space), target->memory_bytes[space]);
     ht_json_end_object(&json);
-    put_all_ceilings(&json, target);
+    put_cluster(&json, target);
+    ht_figures_print(&json, target);
     ht_json_line(&json, 0);
     ht_json_end_object(&json);
     ht_text_add(text, "\n");

@@ -17,6 +17,36 @@ extern const char *const ht_library_names[HT_LIBRARY_COUNT];
 typedef enum ht_liberty { HT_LIBERTY_TF32, HT_LIBERTY_ANY_ORDER, HT_LIBERTY_TF32_PARTS, HT_LIBERTY_COUNT } ht_liberty;
 extern const char *const ht_liberty_names[HT_LIBERTY_COUNT];
 
+/* Caches by level, networks by reach, families of kernels by name and size, powers: the items of figures. */
+typedef enum ht_cache { HT_CACHE_L1, HT_CACHE_L2, HT_CACHE_L3, HT_CACHE_COUNT } ht_cache;
+extern const char *const ht_cache_names[HT_CACHE_COUNT];
+typedef enum ht_network { HT_NETWORK_NODE, HT_NETWORK_CLUSTER, HT_NETWORK_COUNT } ht_network;
+typedef enum ht_power { HT_POWER_BOARD, HT_POWER_COUNT } ht_power;
+#define HT_FAMILY(name, ...) HT_FAMILY_##name,
+typedef enum ht_family {
+#include "graph/families.def"
+    HT_FAMILY_COUNT
+} ht_family;
+enum { HT_FAMILY_SMALL, HT_FAMILY_MEDIUM, HT_FAMILY_LARGE, HT_FAMILY_SIZES };
+/* Names, the op that is measured and its samples. */
+typedef struct ht_family_row {
+    const char *name, *op, *ops;
+    const char *sample[HT_FAMILY_SIZES];
+} ht_family_row;
+extern const ht_family_row ht_families[HT_FAMILY_COUNT];
+extern const char *const ht_family_size_names[HT_FAMILY_SIZES];
+/* The family that stands for an op; HT_FAMILY_COUNT: none does. Products by number type are the caller's to tell. */
+ht_family ht_family_of(const char *op, bool pointwise);
+
+/* Where a figure comes from. */
+typedef enum ht_figure_source {
+    HT_SOURCE_GIVEN,
+    HT_SOURCE_MEASURED,
+    HT_SOURCE_DATA_SHEET,
+    HT_SOURCE_COUNT
+} ht_figure_source;
+extern const char *const ht_figure_source_names[HT_SOURCE_COUNT];
+
 typedef struct ht_target {
     char name[64];
     ht_device_kind device;
@@ -28,11 +58,29 @@ typedef struct ht_target {
     unsigned liberties; /* bits 1 << ht_liberty */
     int threads;
     int64_t memory_bytes[HT_SPACE_COUNT]; /* 0: not known */
-    /* Ceilings that were given or measured; 0: the shipped default. Read them with ht_target_flops and the others. */
-    double flops[HT_DTYPE_COUNT];
-    double bandwidth[HT_SPACE_COUNT];
-    double link[HT_SPACE_COUNT][HT_SPACE_COUNT]; /* [from][to] */
+    int devices, nodes; /* devices like this in a node, nodes like this in a cluster; 0: not told, which is 1 */
+    bool
+        no_kernels; /* there are no kernel rows for it: the rows of `isa` stand in, which tell nothing of its workspace */
+    /* Figures, group by group, that were given, measured or read in a data sheet; 0: not known. Ceilings have shipped
+     * defaults: read them with ht_target_flops and the others. link is [from][to]. */
+#define HT_FIGURES(group, dims, item, unit, what) double group dims;
+#include "graph/figures.def"
+    struct {
+#define HT_FIGURES(group, dims, item, unit, what) uint8_t group dims; /* ht_figure_source */
+#include "graph/figures.def"
+    } source;
 } ht_target;
+
+/* One figure of a target, for whoever goes through all of them. */
+typedef struct ht_figure {
+    const char *group, *name, *unit;
+    double value; /* 0: not known */
+    ht_figure_source source;
+} ht_figure;
+/* Number `index`, 0 and up, of all figures that a target can have; false: there are no more. */
+bool ht_target_figure(const ht_target *target, size_t index, ht_figure *out);
+/* Every figure that is known and has no source has this one from now on. */
+void ht_target_mark(ht_target *target, ht_figure_source source);
 
 static inline bool ht_target_has(const ht_target *target, ht_feature feature)
 {
@@ -67,10 +115,18 @@ typedef struct ht_target_reason {
 } ht_target_reason;
 const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer);
 /* JSON: {"name": "…", "device": "cpu", "arch": "…", "isa": "avx2", "features": [], "libraries": [], "liberties": [], "threads": 2, "memory": {"main": 0},
- * "flops": {"f32": 1e12}, "bandwidth": {"main": 5e10}, "link": {"main-host": 5e10}}; unknown keys are refused. */
+ * "flops": {"f32": 1e12}, "bandwidth": {"main": 5e10}, "link": {"main-host": 5e10}, "source": {"flops": "measured", "link.main-host": "data sheet"}} and
+ * the other groups of figures.def; unknown keys are refused. */
 ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, const char *text, size_t length);
-/* The same from a file. */
+/* The same from a file, or from the shipped target of that name where there is no such file. */
 ht_status ht_target_read(ht_context *ctx, ht_target *out, const char *path);
+
+/* Targets that are part of the library: the files of targets/, by their names without .json. */
+typedef struct ht_shipped_target {
+    const char *name, *text;
+} ht_shipped_target;
+extern const ht_shipped_target ht_shipped_targets[];
+extern const size_t ht_shipped_target_count;
 void ht_target_print(ht_text *text, const ht_target *target);
 
 #endif

@@ -10,13 +10,10 @@
  * series and parts. Prose keeps a width that can be read, tables take what there is, and scroll inside their box. */
 static const char style[] =
     ":root{color-scheme:light dark;--fg:#1b1f24;--bg:#fff;--soft:#555d66;--rule:#d8dee4;--grid:#e6e8eb;--frame:#8a929a;"
-    "--good:#0b6b35;--bad:#b3261e;--open:#7a5400;--grey:#8f979f;--fill:#f2f4f7;--half:#b3261e}\n"
-    ".c0{--c:#0072b2}.c1{--c:#d55e00}.c2{--c:#009e73}.c3{--c:#cc79a7}.c4{--c:#e69f00}.c5{--c:#56b4e9}.c6{--c:#000}"
-    ".c7{--c:#b8a800}.reference{--c:var(--grey)}\n"
+    "--good:#0b6b35;--bad:#b3261e;--open:#7a5400;--grey:#8f979f;--fill:#f2f4f7;--half:#b3261e}\n" HT_COLOUR_STYLE
     "@media(prefers-color-scheme:dark){:root{--fg:#e8eaed;--bg:#16191d;--soft:#b0b7bf;--rule:#3a4149;--grid:#2a3037;"
-    "--frame:#7d858e;--good:#63c98a;--bad:#ff8a80;--open:#e8b84a;--grey:#8f979f;--fill:#22272e;--half:#ff8a80}\n"
-    ".c0{--c:#4aa3df}.c1{--c:#ff8c42}.c2{--c:#2fc79b}.c3{--c:#e59ac4}.c4{--c:#f0b93a}.c5{--c:#9bd8ff}.c6{--c:#fff}"
-    ".c7{--c:#d9cf3e}}\n"
+    "--frame:#7d858e;--good:#63c98a;--bad:#ff8a80;--open:#e8b84a;--grey:#8f979f;--fill:#22272e;--half:#ff8a80}"
+    "\n" HT_DARK_COLOUR_STYLE "}\n"
     "body{font:16px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:88rem;margin:2rem "
     "auto;padding:0 1rem;overflow-wrap:break-word}\n"
     "h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}p,h1,h2,figure{max-width:52rem}figure{margin:0}\n"
@@ -30,17 +27,15 @@ static const char style[] =
     ".fold tr{border-bottom:1px solid var(--rule);padding:.3rem 0}.fold td{border:0}.fold td:empty{display:none}"
     ".fold td:before{content:attr(data-head) ': ';color:var(--soft);font-weight:400}"
     ".fold td:first-child:before{content:none}}\n"
-    "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--grid)}"
-    ".frame{stroke:var(--frame);fill:none}.curve{fill:none;stroke:var(--c);stroke-width:1.7;stroke-linecap:round;"
-    "stroke-linejoin:round}.points{stroke-width:6;stroke-opacity:.7}.curve[stroke-dasharray]{stroke-linecap:butt}path."
-    "dashed{stroke-dasharray:7 5;"
-    "stroke-linecap:butt}\n"
+    "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}\n" HT_CURVE_STYLE
     "line.level{stroke:var(--soft);stroke-dasharray:2 4}.hover{fill:transparent}.hover:hover{fill:var(--fg);"
     "fill-opacity:.08}.bar,rect.part{fill:var(--c)}\n" HT_DIAGRAM_STYLE "svg.diagram{max-width:28rem}\n"
     "figcaption{font-size:.85rem;color:var(--soft);display:flex;flex-wrap:wrap;gap:.1rem 1.2rem}"
     "figcaption i{display:inline-block;width:1.6em;margin-right:.5em;vertical-align:middle;border-top:3px solid "
     "var(--c)}figcaption i.dashed{border-top-style:dashed}figcaption i.level{border-top:2px dotted "
-    "var(--soft)}figcaption i.part{width:.8em;height:.8em;border:0;background:var(--c)}\n";
+    "var(--soft)}figcaption i.part{width:.8em;height:.8em;border:0;background:var(--c)}"
+    "figcaption i.dot{width:.5em;height:.5em;border:2px solid var(--c);border-radius:50%;background:var(--c)}"
+    "figcaption i.hollow{background:var(--bg)}\n";
 
 ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title)
 {

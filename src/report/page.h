@@ -92,6 +92,20 @@ void ht_svg_box(ht_text *page, const char *class, double x, double y, double wid
     "stroke-dasharray:3 3}.arrow{fill:none;stroke:var(--soft)}.head{fill:var(--soft)}.arrow.strong{stroke:"            \
     "var(--half)}.head.strong{fill:var(--half)}svg .strong-label text{fill:var(--half)}\n"
 
+/* Of series and parts, and of rooflines. */
+#define HT_COLOUR_STYLE                                                                                                \
+    ".c0{--c:#0072b2}.c1{--c:#d55e00}.c2{--c:#009e73}.c3{--c:#cc79a7}.c4{--c:#e69f00}.c5{--c:#56b4e9}.c6{--c:#000}"    \
+    ".c7{--c:#b8a800}.reference{--c:var(--grey)}\n"
+#define HT_DARK_COLOUR_STYLE                                                                                           \
+    ".c0{--c:#4aa3df}.c1{--c:#ff8c42}.c2{--c:#2fc79b}.c3{--c:#e59ac4}.c4{--c:#f0b93a}.c5{--c:#9bd8ff}.c6{--c:#fff}"    \
+    ".c7{--c:#d9cf3e}"
+#define HT_CURVE_STYLE                                                                                                 \
+    ".grid{stroke:var(--grid)}.frame{stroke:var(--frame);fill:none}.curve{fill:none;stroke:var(--c);stroke-width:1.7;" \
+    "stroke-linecap:round;stroke-linejoin:round}.points{stroke-width:6;stroke-opacity:.7}"                             \
+    ".curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{"                                                        \
+    "stroke-dasharray:7 5;stroke-linecap:butt}.mark{fill:var(--c);stroke:var(--c);stroke-width:1.5}"                   \
+    ".mark.hollow{fill:var(--bg)}\n"
+
 /* A legend's entry; `class` gives colour and mark, `note` may be NULL. */
 void ht_legend_entry(ht_text *legend, const char *class, const char *name, const char *note);
 

@@ -79,6 +79,26 @@ typedef struct ht_diagram {
     const char *note; /* below, in the picture; may be NULL */
 } ht_diagram;
 
+/* A roofline: FLOP/s against FLOPs per byte, both logarithmic. Roofs are what a number type and a memory allow, points what
+ * was reached. */
+typedef struct ht_roof {
+    const char *name;
+    double flops, bandwidth; /* per second */
+    bool dashed;
+} ht_roof;
+
+typedef struct ht_roofline_point {
+    const char *name, *size; /* points of one name stand next to each other, and have one colour */
+    double intensity, flops; /* FLOPs per byte, FLOP/s */
+} ht_roofline_point;
+
+typedef struct ht_roofline_chart {
+    const char *title;
+    size_t roof_count, point_count;
+    const ht_roof *roofs;
+    const ht_roofline_point *points;
+} ht_roofline_chart;
+
 ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title);
 void ht_report_free(ht_report *report);
 /* All text is plain: it is escaped here. */
@@ -88,8 +108,10 @@ void ht_report_table(ht_report *report, const ht_page_table *table);
 void ht_report_histogram(ht_report *report, const ht_histogram *histogram);
 void ht_report_bars(ht_report *report, const ht_bars *bars);
 void ht_report_diagram(ht_report *report, const ht_diagram *diagram);
+void ht_report_roofline(ht_report *report, const ht_roofline_chart *roofline);
 /* The same as a file by itself. */
 void ht_diagram_svg(ht_text *text, const ht_diagram *diagram);
+void ht_roofline_chart_svg(ht_text *text, const ht_roofline_chart *roofline);
 /* Ends the page, to which nothing is added any more, and gives its text; borrowed. NULL when memory ran out. */
 const char *ht_report_page(ht_report *report);
 /* Writes the page beside `path` and renames it, so that no reader sees half of it. */

@@ -59,7 +59,7 @@ static void wrong_commands__end_with_2_and_a_hint_on_stderr(void **state)
     expect(NULL, "\"$H\" zzzzzzzzz", 2, "see halftone help");
     expect(NULL, "\"$H\" help opz", 2, "did you mean 'ops'?");
     expect(NULL, "\"$H\" ops --jsn", 2, "halftone: ops: '--jsn' is not understood");
-    expect(NULL, "\"$H\" target there", 2, "'there' is not understood");
+    expect(NULL, "\"$H\" probe there", 2, "'there' is not understood");
     expect(NULL, "HALFTONE_ISA=sse9 \"$H\" ops", 2, "halftone: ISA 'sse9': portable, avx2 or avx512");
 }
 
@@ -81,13 +81,14 @@ static void ops__prints_table_samples_and_json(void **state)
            "\"name\": \"softmax\", \"class\": \"reduce\", \"inputs\": [1, 1], \"results\": 1");
 }
 
-static void target__prints_what_opt_reads(void **state)
+static void probe__describes_what_opt_reads(void **state)
 {
     (void)state;
-    expect(NULL, "HALFTONE_ISA=portable OMP_NUM_THREADS=3 \"$H\" target", 0,
+    expect(NULL, "HALFTONE_ISA=portable OMP_NUM_THREADS=3 \"$H\" probe --describe", 0,
            "\"isa\": \"portable\",\n  \"threads\": 3");
     expect(NULL,
-           "f=$(mktemp) && \"$H\" target >$f && echo 'segment a (%x f32[2]) -> (%x) {\n}' | \"$H\" opt --target $f -; "
+           "f=$(mktemp) && \"$H\" probe --describe >$f && echo 'segment a (%x f32[2]) -> (%x) {\n}' | \"$H\" opt "
+           "--target $f -; "
            "s=$?; rm -f $f; exit $s",
            0, "segment a");
     expect(NULL,
@@ -130,7 +131,7 @@ int main(void)
         cmocka_unit_test(wrong_commands__end_with_2_and_a_hint_on_stderr),
         cmocka_unit_test(a_full_disk__is_a_failed_run),
         cmocka_unit_test(ops__prints_table_samples_and_json),
-        cmocka_unit_test(target__prints_what_opt_reads),
+        cmocka_unit_test(probe__describes_what_opt_reads),
         cmocka_unit_test(opt__runs_passes_in_order),
         cmocka_unit_test(opt__refuses_wrong_input_with_2),
     };

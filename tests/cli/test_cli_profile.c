@@ -123,7 +123,7 @@ static void profile__measures_against_the_ceilings_of_a_target(void **state)
 {
     data_case *c = *state;
     run_case_write(c, &run_jobs[0]);
-    expect(c, "\"$H\" target > t.json && \"$H\" profile job.json --steps 1 --json > a.json", 0, "");
+    expect(c, "\"$H\" probe --describe > t.json && \"$H\" profile job.json --steps 1 --json > a.json", 0, "");
     expect(c,
            "sed 's/\"threads\":/\"flops\": {\"f32\": 1e6}, \"threads\":/' t.json > slow.json && "
            "\"$H\" profile job.json --steps 1 --target slow.json --json > b.json",

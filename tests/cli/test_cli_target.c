@@ -50,7 +50,8 @@ static void explain__plans_the_same_for_this_machine_and_its_file(void **state)
     data_case *c = *state;
     write_job(c);
     expect(c,
-           "\"$H\" target > here.json && \"$H\" explain job.json --json > a && \"$H\" explain job.json --json --target "
+           "\"$H\" probe --describe > here.json && \"$H\" explain job.json --json > a && \"$H\" explain job.json "
+           "--json --target "
            "here.json | cmp - a && echo same",
            0, "same\n");
 }
@@ -145,8 +146,10 @@ static void edit_sealed(const data_case *c, const char *name, const char *key, c
 /* The run's target is this machine's. */
 static void expect_this_machine(const data_case *c)
 {
-    expect(c, "\"$H\" target | sed 's/,$//' > here; sed '/xxh3/d; s/,$//' run/target.json | cmp - here && echo same", 0,
-           "same\n");
+    expect(c,
+           "\"$H\" probe --describe | sed 's/,$//' > here; sed '/xxh3/d; s/,$//' run/target.json | cmp - here && echo "
+           "same",
+           0, "same\n");
 }
 
 static void resume__keeps_the_target_and_its_bits(void **state)
@@ -187,7 +190,8 @@ static void resume__obeys_a_limit_of_instruction_sets(void **state)
     data_case *c = *state;
     int status;
     write_job(c);
-    if (strstr(run(c, "\"$H\" target", &status), "\"isa\": \"portable\"")) skip(); /* there is nothing to limit */
+    if (strstr(run(c, "\"$H\" probe --describe", &status), "\"isa\": \"portable\""))
+        skip(); /* there is nothing to limit */
     expect(c, "rm -rf run; \"$H\" train job.json", 0, "step 4 ");
     expect(c, "HALFTONE_ISA=portable \"$H\" train job.json --resume --set train.steps=6", 0,
            ", and this start is limited to portable");

@@ -55,6 +55,15 @@ static void assert_same(const ht_target *a, const ht_target *b)
     assert_memory_equal(a->flops, b->flops, sizeof a->flops);
     assert_memory_equal(a->bandwidth, b->bandwidth, sizeof a->bandwidth);
     assert_memory_equal(a->link, b->link, sizeof a->link);
+    assert_int_equal(a->devices, b->devices);
+    assert_int_equal(a->nodes, b->nodes);
+    assert_int_equal(a->no_kernels, b->no_kernels);
+    ht_figure one, other;
+    for (size_t i = 0; ht_target_figure(a, i, &one); i++) {
+        assert_true(ht_target_figure(b, i, &other));
+        if (one.value != other.value || (one.value > 0 && one.source != other.source))
+            fail_msg("%s.%s: %g, not %g", one.group, one.name, other.value, one.value);
+    }
 }
 
 static void assert_reads_back(const ht_target *target)
@@ -119,6 +128,71 @@ static void print__reads_back(void **state)
     target.link[HT_SPACE_MAIN][HT_SPACE_HOST] = 5e-324;
     target.link[HT_SPACE_HOST][HT_SPACE_MAIN] = 1.7e308;
     assert_reads_back(&target);
+}
+
+/* Every figure there is, with all sources in turn, so that no group has one for all. */
+static void figures__read_back_with_their_sources(void **state)
+{
+    (void)state;
+    ht_target target = {.name = "node", .arch = "x86_64", .isa = HT_ISA_AVX2, .threads = 2, .devices = 8, .nodes = 3};
+    target.no_kernels = true;
+#define HT_FIGURES(group, dims, item, unit, what)                                                                      \
+    for (size_t i = 0; i < sizeof target.group / sizeof(double); i++) {                                                \
+        ((double *)target.group)[i] = 1.0 / 3 + (double)i;                                                             \
+        ((uint8_t *)target.source.group)[i] = (uint8_t)(i % HT_SOURCE_COUNT);                                          \
+    }
+#include "graph/figures.def"
+    for (int i = 0; i < HT_SPACE_COUNT; i++) target.link[i][i] = 0; /* there is no such link */
+    assert_reads_back(&target);
+    ht_target_mark(&target, HT_SOURCE_MEASURED);
+    ht_figure figure;
+    for (size_t i = 0; ht_target_figure(&target, i, &figure); i++)
+        assert_true(figure.value == 0 || figure.source != HT_SOURCE_GIVEN);
+    assert_reads_back(&target);
+    ht_target_reason reason;
+    assert_string_equal(ht_target_refusal_here(&target, &reason), "there are no kernels for node");
+}
+
+static void sources__name_figures_that_are_there(void **state)
+{
+    (void)state;
+    ht_target target;
+    assert_int_equal(parse("{\"isa\": \"avx2\", \"arch\": \"x86_64\", \"threads\": 4,\n"
+                           "\"source\": {\"flops.f64\": \"data sheet\", \"flops\": \"measured\"},\n"
+                           "\"flops\": {\"f64\": 1, \"f32\": 2}, \"cache_latency\": {\"L2\": 4e-9}}",
+                           &target),
+                     HT_OK);
+    assert_int_equal(target.source.flops[HT_F64], HT_SOURCE_DATA_SHEET);
+    assert_int_equal(target.source.flops[HT_F32], HT_SOURCE_MEASURED);
+    assert_int_equal(target.source.cache_latency[HT_CACHE_L2], HT_SOURCE_GIVEN);
+    assert_refused("{\"source\": {\"flops\": \"measured\"}}", "node.json:1:22: source: the file gives no \"flops\"");
+    assert_refused("{\"flops\": {\"f32\": 1}, \"source\": {\"flops\": \"guessed\"}}",
+                   "node.json:1:43: source: \"flops\" is neither \"measured\" nor \"data sheet\"");
+    assert_refused("{\"source\": {\"speed\": \"measured\"}}", "node.json:1:22: source: there is no figure \"speed\"");
+    assert_refused("{\"source\": {\"flops.f31\": \"measured\"}}",
+                   "node.json:1:26: source: there is no figure \"flops.f31\"");
+    assert_refused("{\"source\": 3}", "node.json:1:12: source is an integer, not an object");
+    assert_refused("{\"cache_bytes\": {\"L4\": 1}}", "node.json:1:24: there is no cache \"L4\"; did you mean \"L1\"?");
+    assert_refused("{\"efficiency\": {\"matmul.smal\": 1}}",
+                   "node.json:1:32: there is no family and size \"matmul.smal\"; did you mean \"matmul.small\"?");
+    assert_refused("{\"latency\": {\"main\": -1}}", "node.json:1:22: \"main\" must be seconds, more than 0");
+    assert_refused("{\"kernels\": 1}", "node.json:1:13: kernels is an integer, not true or false");
+    assert_refused("{\"nodes\": 0}", "node.json:1:11: nodes must be an integer from 1 to 65536");
+}
+
+/* Each figure of a shipped target tells where it comes from. */
+static void shipped__targets_parse_and_read_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ht_shipped_target_count; i++) {
+        ht_target target;
+        ht_figure figure;
+        if (ht_target_read(&ctx, &target, ht_shipped_targets[i].name) != HT_OK) fail_msg("%s", ctx.message);
+        for (size_t k = 0; ht_target_figure(&target, k, &figure); k++)
+            if (figure.value > 0 && figure.source == HT_SOURCE_GIVEN)
+                fail_msg("%s: %s.%s", ht_shipped_targets[i].name, figure.group, figure.name);
+        assert_reads_back(&target);
+    }
 }
 
 static void print__leaves_out_ceilings_that_nobody_gave(void **state)
@@ -306,6 +380,9 @@ int main(void)
         cmocka_unit_test(here__has_the_contexts_isa_and_threads_and_some_memory),
         cmocka_unit_test(bind__takes_a_kind_and_which_of_it),
         cmocka_unit_test(print__reads_back),
+        cmocka_unit_test(figures__read_back_with_their_sources),
+        cmocka_unit_test(sources__name_figures_that_are_there),
+        cmocka_unit_test(shipped__targets_parse_and_read_back),
         cmocka_unit_test(print__leaves_out_ceilings_that_nobody_gave),
         cmocka_unit_test(ceilings__are_there_for_every_target),
         cmocka_unit_test(ceilings__follow_the_machine_and_what_was_given),

@@ -1,0 +1,118 @@
+/* Ops by our own kernels: a sample becomes a graph, a plan and a session, which runs over and over. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/graph.h"
+#include "probe/probe_own.h"
+
+enum { PATTERN = 4096 };
+
+/* A pattern of values within the sample's range, repeated: drawing as many as a large operand has takes too long. */
+static ht_status fill(ht_context *ctx, const ht_probe_session *s, const ht_sample *sample, size_t input)
+{
+    const ht_type *type = &sample->in[input];
+    size_t elems = (size_t)ht_type_elems(type), size = ht_dtype_bytes(type->dtype);
+    size_t drawn = elems < PATTERN ? elems : PATTERN;
+    char name[32], *data = malloc(elems * size + 1);
+    if (!data) HT_FAIL(ctx, HT_ENOMEM, "probe: out of memory for an operand");
+    for (size_t i = 0; i < drawn; i++)
+        ht_store_f64(data, type->dtype, (int64_t)i, ht_sample_value(sample, input, (int64_t)i));
+    for (size_t i = drawn; i < elems; i += drawn)
+        memcpy(data + i * size, data, (elems - i < drawn ? elems - i : drawn) * size);
+    snprintf(name, sizeof name, "x%zu", input);
+    ht_status status = ht_session_write(s->session, name, data, elems * size);
+    free(data);
+    return status;
+}
+
+static ht_status open_sample(ht_context *ctx, const ht_op *op, const char *text, ht_probe_session *s)
+{
+    ht_sample sample;
+    HT_TRY(ht_sample_parse(ctx, s->arena, op, text, &sample));
+    HT_TRY(ht_sample_graph(ctx, &sample, &s->graph));
+    HT_TRY(ht_plan_create(&s->plan, s->graph, NULL));
+    HT_TRY(ht_session_create(&s->session, s->plan, NULL));
+    for (size_t i = 0; i < sample.n_in; i++)
+        if (sample.given[i]) HT_TRY(fill(ctx, s, &sample, i));
+    for (size_t i = 0; i < s->plan->segment_count; i++)
+        if (strcmp(s->plan->segments[i].name, "forward") == 0) s->cost = ht_plan_segment_cost(&s->plan->segments[i]);
+    const ht_slot *result = ht_plan_slot(s->plan, "y0");
+    s->elems = result ? (double)ht_type_elems(&result->type) : 0;
+    s->dtype = ht_dtype_is_float(sample.in[0].dtype) ? sample.in[0].dtype : HT_F32;
+    return HT_OK;
+}
+
+ht_status ht_probe_open(ht_context *ctx, const char *op_name, const char *sample, ht_probe_session *out)
+{
+    const ht_op *op = ht_op_find(ctx, op_name, strlen(op_name));
+    *out = (ht_probe_session){.arena = ht_arena_create()};
+    if (!out->arena) HT_FAIL(ctx, HT_ENOMEM, "probe: out of memory");
+    if (!op) HT_FAIL(ctx, HT_EINVAL, "probe: there is no op %s", op_name);
+    return open_sample(ctx, op, sample, out);
+}
+
+void ht_probe_close(ht_probe_session *s)
+{
+    ht_session_free(s->session);
+    ht_plan_free(s->plan);
+    ht_graph_free(s->graph);
+    ht_arena_free(s->arena);
+    *s = (ht_probe_session){0};
+}
+
+static double run_calls(void *arg, int64_t rounds)
+{
+    const ht_probe_session *s = arg;
+    for (int64_t i = 0; i < rounds; i++)
+        if (ht_session_run(s->session, "forward") != HT_OK) return -1;
+    return (double)rounds;
+}
+
+double ht_probe_calls(const ht_probe_session *s, double seconds)
+{
+    return ht_probe_best(seconds, run_calls, (void *)s);
+}
+
+/* ---- families ---- */
+
+static double roofline_seconds(const ht_target *target, const ht_probe_session *s)
+{
+    double compute = ht_cost_flops(s->cost) / ht_target_flops(target, s->dtype);
+    double memory = s->cost.bytes / ht_target_bandwidth(target, HT_SPACE_MAIN);
+    return compute > memory ? compute : memory;
+}
+
+static ht_status measure_family(prober *p, int family, int size)
+{
+    const ht_family_row *f = &ht_families[family];
+    ht_probe_session s;
+    ht_status status = ht_probe_open(p->ctx, f->op, f->sample[size], &s);
+    double calls = status == HT_OK ? ht_probe_calls(&s, p->slice) : 0;
+    if (status == HT_OK && calls > 0) {
+        double flops = ht_cost_flops(s.cost);
+        bool product = s.cost.dot_flops > 0;
+        ht_probe_row *row = ht_probe_add(p, "family", f->name, product ? "FLOP/s" : "B/s",
+                                         calls * (product ? flops : s.cost.bytes), p->threads);
+        if (row) {
+            row->size = ht_family_size_names[size];
+            row->what = f->op;
+            row->flops = flops, row->bytes = s.cost.bytes, row->seconds = 1 / calls;
+            row->share = roofline_seconds(&p->out->target, &s) * calls;
+            p->out->target.efficiency[family][size] = row->share;
+        }
+        status = row ? HT_OK : HT_ENOMEM;
+    } else if (status == HT_OK) {
+        status = p->ctx->status;
+    }
+    ht_probe_close(&s);
+    return status;
+}
+
+ht_status ht_probe_families(prober *p)
+{
+    ht_probe_tell(p, "kernels");
+    for (int family = 0; family < HT_FAMILY_COUNT; family++)
+        for (int size = 0; size < HT_FAMILY_SIZES; size++) HT_TRY(measure_family(p, family, size));
+    return HT_OK;
+}
