@@ -63,16 +63,18 @@ typedef struct disk_rates {
 static void compare_disk(ht_context *ctx, const char *folder, int rounds)
 {
     static disk_rates mine, theirs;
-    ht_disk_opts opts = HT_DISK_OPTS;
-    (void)fio_rate(folder, FIO_BOTH, &opts, DISK_BYTES); /* its files */
+    ht_disk_opts opts = HT_DISK_OPTS, one = HT_DISK_OPTS;
+    one.block_size = 4096;
+    one.queue_depth = 1;
+    (void)fio_timed_rate(folder, "write", &opts, DISK_BYTES, fio_seconds); /* its file */
     for (int i = 0; i < rounds; i++) {
         ht_probe probe = probe_part(ctx, HT_PROBE_DISK, disk_seconds, folder);
         mine.reads[i] = probe.target.link[HT_SPACE_DISK][HT_SPACE_MAIN] / 1e9;
         mine.writes[i] = probe.target.link[HT_SPACE_MAIN][HT_SPACE_DISK] / 1e9;
         mine.random[i] = probe.target.random_bandwidth[HT_SPACE_DISK] / 1e6;
-        theirs.reads[i] = fio_rate(folder, FIO_IN, &opts, DISK_BYTES) / 1e9;
-        theirs.writes[i] = fio_rate(folder, FIO_OUT, &opts, DISK_BYTES) / 1e9;
-        theirs.random[i] = fio_random_rate(folder, false, DISK_BYTES, fio_seconds) / 1e6;
+        theirs.reads[i] = fio_timed_rate(folder, "read", &opts, DISK_BYTES, fio_seconds) / 1e9;
+        theirs.writes[i] = fio_timed_rate(folder, "write", &opts, DISK_BYTES, fio_seconds) / 1e9;
+        theirs.random[i] = fio_timed_rate(folder, "randread", &one, DISK_BYTES, fio_seconds) / 1e6;
         ht_probe_free(&probe);
     }
     bench_line("probe_disk_read", bench_median(mine.reads, rounds), bench_median(theirs.reads, rounds), "fio", "GB/s");

@@ -24,16 +24,17 @@ static bool first_line(const char *command, char *line, size_t capacity)
     return pclose(fio) == 0;
 }
 
-double fio_random_rate(const char *folder, bool write, int64_t bytes, double seconds)
+double fio_timed_rate(const char *folder, const char *pattern, const ht_disk_opts *opts, int64_t bytes, double seconds)
 {
     enum { READ_KIB_PER_S = 7, WRITE_KIB_PER_S = 48 };
     char command[1024], line[8192];
-    snprintf(
-        command, sizeof command,
-        "fio --minimal --ioengine=psync --direct=1 --bs=4096 --size=%lld --runtime=%g --time_based --fallocate=none"
-        " --overwrite=1 --name=r --rw=%s --filename='%s/fio.random' 2>/dev/null",
-        (long long)bytes, seconds, write ? "randwrite" : "randread", folder);
-    return first_line(command, line, sizeof line) ? 1024 * field(line, write ? WRITE_KIB_PER_S : READ_KIB_PER_S) : 0;
+    snprintf(command, sizeof command,
+             "fio --minimal --ioengine=%s --direct=1 --bs=%zu --iodepth=%d --size=%lld --runtime=%g --time_based"
+             " --fallocate=none --overwrite=1 --name=timed --rw=%s --filename='%s/fio.timed' 2>/dev/null",
+             opts->queue_depth > 1 ? "io_uring" : "psync", opts->block_size, opts->queue_depth, (long long)bytes,
+             seconds, pattern, folder);
+    if (!first_line(command, line, sizeof line)) return 0;
+    return 1024 * (field(line, READ_KIB_PER_S) + field(line, WRITE_KIB_PER_S));
 }
 
 double fio_rate(const char *folder, fio_direction way, const ht_disk_opts *opts, int64_t bytes)

@@ -12,7 +12,8 @@ typedef enum fio_direction { FIO_IN, FIO_OUT, FIO_BOTH, FIO_DIRECTIONS } fio_dir
  * of both directions together until the longer one is done. 0: there is no fio. */
 double fio_rate(const char *folder, fio_direction way, const ht_disk_opts *opts, int64_t bytes);
 
-/* Bytes per second of blocks of 4 KiB in random order, one at a time, for so many seconds; 0: there is no fio. */
-double fio_random_rate(const char *folder, bool write, int64_t bytes, double seconds);
+/* Bytes per second of a pattern of fio's, one way ("read", "randwrite"), over a file of so many bytes for so many seconds; of
+ * the options block and depth count. 0: there is no fio. */
+double fio_timed_rate(const char *folder, const char *pattern, const ht_disk_opts *opts, int64_t bytes, double seconds);
 
 #endif

@@ -7,26 +7,25 @@
 
 #include "bench_common.h"
 
-enum { MOST_THREADS = 64, ALIGN = 2 << 20 };
+enum { MOST_THREADS = 64, ALIGN = 2 << 20, PIECE = 2 << 20 };
 
 typedef struct share {
-    double *a;
-    const double *b, *c;
-    size_t count;
+    double *memory;
+    size_t pieces;
     int repeats;
     pthread_barrier_t *barrier;
-    double best; /* seconds of a pass, all threads; of the first one only */
+    double best; /* seconds of a piece, all threads */
 } share;
 
 static void *run_share(void *arg)
 {
     share *s = arg;
-    for (int r = 0; r < s->repeats; r++) {
-        double *restrict a = s->a, scale = 3 + r % 2;
-        const double *restrict b = s->b, *restrict c = s->c;
+    for (size_t r = 0; r < s->pieces * (size_t)s->repeats; r++) {
+        double *restrict a = s->memory + r % s->pieces * 3 * PIECE, scale = 3 + (double)(r % 2);
+        const double *restrict b = a + PIECE, *restrict c = b + PIECE;
         pthread_barrier_wait(s->barrier);
         double start = bench_now();
-        for (size_t i = 0; i < s->count; i++) a[i] = b[i] + scale * c[i];
+        for (size_t i = 0; i < PIECE; i++) a[i] = b[i] + scale * c[i];
         __asm__ volatile("" ::: "memory");
         pthread_barrier_wait(s->barrier);
         double seconds = bench_now() - start;
@@ -40,14 +39,13 @@ double stream_triad(size_t bytes, int threads, int repeats)
     pthread_t made[MOST_THREADS];
     share shares[MOST_THREADS];
     pthread_barrier_t barrier;
-    size_t count = bytes / 3 / sizeof(double) / (size_t)threads;
+    size_t pieces = bytes / sizeof(double) / (3 * PIECE) / (size_t)threads;
     double *all = aligned_alloc(ALIGN, (bytes / ALIGN + 1) * ALIGN);
     if (!all || threads > MOST_THREADS || pthread_barrier_init(&barrier, NULL, (unsigned)threads) != 0) return 0;
     madvise(all, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; i < bytes / sizeof(double); i++) all[i] = 1;
     for (int t = threads; t-- > 0;) {
-        double *at = all + 3 * count * (size_t)t;
-        shares[t] = (share){at, at + count, at + 2 * count, count, repeats, &barrier, 0};
+        shares[t] = (share){all + 3 * PIECE * pieces * (size_t)t, pieces, repeats, &barrier, 0};
         if (t == 0)
             run_share(&shares[0]);
         else if (pthread_create(&made[t], NULL, run_share, &shares[t]) != 0)
@@ -56,5 +54,5 @@ double stream_triad(size_t bytes, int threads, int repeats)
     for (int t = 1; t < threads; t++) pthread_join(made[t], NULL);
     pthread_barrier_destroy(&barrier);
     free(all);
-    return 3.0 * (double)(count * (size_t)threads) * sizeof(double) / shares[0].best;
+    return 3.0 * PIECE * sizeof(double) * threads / shares[0].best;
 }

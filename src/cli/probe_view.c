@@ -33,7 +33,7 @@ static short_number shorten(double value, const char *unit)
 static const struct {
     const char *group, *title;
 } groups[] = {
-    {"flops", "Arithmetic: multiply-adds in registers"},
+    {"flops", "Arithmetic"},
     {"product", "Matrix products by our kernels"},
     {"cache", "Caches"},
     {"memory", "Memory"},

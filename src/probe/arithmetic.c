@@ -56,8 +56,9 @@ ht_status ht_probe_arithmetic(prober *p)
         for (int all = 0; all <= (p->threads > 1); all++) {
             int threads = all ? p->threads : 1;
             if (types[i].has_loop)
-                HT_TRY(
-                    add_row(p, i, "flops", "multiply-adds in registers", peak_of(p, types[i].dtype, threads), threads));
+                HT_TRY(add_row(p, i, "flops",
+                               types[i].dtype == HT_I8 ? "products added to 32 bits" : "multiply-adds in registers",
+                               peak_of(p, types[i].dtype, threads), threads));
             if (types[i].sample) HT_TRY(measure_product(p, i, threads));
         }
     return HT_OK;

@@ -54,8 +54,9 @@ static ht_status start_chase(prober *p)
 static ht_status add_scaling(prober *p, const char *name, const char *unit, ht_loop loop, ht_dtype real)
 {
     for (int threads = 1;; threads = threads * 2 < p->threads ? threads * 2 : p->threads) {
-        ht_probe_share_memory(p, p->memory_bytes / (size_t)threads);
-        if (!ht_probe_add(p, "scaling", name, unit, ht_probe_loop(p, real, loop, threads), threads)) return HT_ENOMEM;
+        double rate =
+            loop == HT_LOOP_triad ? ht_probe_stream(p, real, loop, threads) : ht_probe_loop(p, real, loop, threads);
+        if (!ht_probe_add(p, "scaling", name, unit, rate, threads)) return HT_ENOMEM;
         if (threads == p->threads) return HT_OK;
     }
 }

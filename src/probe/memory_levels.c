@@ -1,11 +1,12 @@
 /* Bandwidth and latency of each level of memory. A level is measured with data that fill half of one of its caches, or, of
- * a level that threads share, half of their part of it; memory with data several times as large as the last level. */
+ * a level that threads share, half of their part of it, and at most 16 times the level before: a virtual machine has less of
+ * a large cache than it shows; memory with data several times as large as the last level. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "probe/probe_own.h"
 
-enum { LINE_BYTES = 64, UNIT = 3 * HT_LOOP_BYTES };
+enum { LINE_BYTES = 64, UNIT = 3 * HT_LOOP_BYTES, MOST_TIMES = 16 };
 
 static size_t rounded(size_t bytes)
 {
@@ -67,10 +68,9 @@ static const struct {
 };
 enum { READ, WRITE, COPY, TRIAD, WAYS };
 
-static ht_status measure_way(prober *p, const char *group, const char *name, int way, int threads, double *rate)
+static ht_status add_rate(prober *p, const char *group, const char *name, int way, int threads, double rate)
 {
-    *rate = ht_probe_loop(p, ways[way].real, ways[way].loop, threads);
-    ht_probe_row *row = ht_probe_add(p, group, name, "B/s", *rate, threads);
+    ht_probe_row *row = ht_probe_add(p, group, name, "B/s", rate, threads);
     if (!row) return HT_ENOMEM;
     row->what = ways[way].what;
     return HT_OK;
@@ -82,16 +82,16 @@ static ht_status measure_cache(prober *p, ht_cache level)
     const char *name = ht_cache_names[level];
     ht_target *target = &p->out->target;
     size_t whole = (size_t)t->cache_bytes[level], part = whole / 2;
-    if (t->cache_bytes[level] <= 0 || whole > p->memory_bytes) return HT_OK;
+    if (level > 0 && t->cache_bytes[level - 1] > 0 && part > MOST_TIMES * (size_t)t->cache_bytes[level - 1])
+        part = MOST_TIMES * (size_t)t->cache_bytes[level - 1];
+    if (whole == 0 || part > p->memory_bytes) return HT_OK;
     int caches = t->caches[level] > 0 ? t->caches[level] : 1, sharers = (p->threads + caches - 1) / caches;
-    double rate;
     target->cache_bytes[level] = (double)whole;
-    ht_probe_share_memory(p, part);
-    HT_TRY(measure_way(p, "cache", name, READ, 1, &rate));
-    target->cache_bandwidth[level] = rate;
-    if (p->threads > 1) {
-        ht_probe_share_memory(p, part / (size_t)sharers);
-        HT_TRY(measure_way(p, "cache", name, READ, p->threads, &rate));
+    for (int all = 0; all <= (p->threads > 1); all++) {
+        int threads = all ? p->threads : 1;
+        ht_probe_share_memory(p, all ? part / (size_t)sharers : part);
+        double rate = ht_probe_loop(p, ways[READ].real, ways[READ].loop, threads);
+        HT_TRY(add_rate(p, "cache", name, READ, threads, rate));
         if (rate > target->cache_bandwidth[level]) target->cache_bandwidth[level] = rate;
     }
     return measure_latency(p, "cache", name, part, &target->cache_latency[level]);
@@ -105,10 +105,10 @@ ht_status ht_probe_memory(prober *p)
     ht_probe_tell(p, "memory");
     for (int way = 0; way < WAYS; way++)
         for (int all = 0; all <= (p->threads > 1); all++) {
-            double rate;
-            ht_probe_share_memory(p, all ? p->memory_bytes / (size_t)p->threads : p->memory_bytes);
-            HT_TRY(measure_way(p, "memory", "main", way, all ? p->threads : 1, &rate));
-            if (rate > target->bandwidth[HT_SPACE_MAIN] && way == TRIAD) target->bandwidth[HT_SPACE_MAIN] = rate;
+            int threads = all ? p->threads : 1;
+            double rate = ht_probe_stream(p, ways[way].real, ways[way].loop, threads);
+            HT_TRY(add_rate(p, "memory", "main", way, threads, rate));
+            if (way == TRIAD && rate > target->bandwidth[HT_SPACE_MAIN]) target->bandwidth[HT_SPACE_MAIN] = rate;
         }
     return measure_latency(p, "memory", "main", p->memory_bytes, &target->latency[HT_SPACE_MAIN]);
 }

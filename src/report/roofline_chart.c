@@ -15,6 +15,14 @@ static void widen(ht_axis *axis, double value)
     if (value > axis->high) axis->high = value;
 }
 
+/* From one power of ten to another, so that ticks are powers of ten. */
+static void round_outwards(ht_axis *axis)
+{
+    if (!(axis->low > 0)) return;
+    axis->low = pow(10, floor(log10(axis->low)));
+    axis->high = pow(10, ceil(log10(axis->high)));
+}
+
 /* Around all points and the ridges of all roofs. */
 static void measure(ht_plot_field *f, const ht_roofline_chart *r)
 {
@@ -31,6 +39,8 @@ static void measure(ht_plot_field *f, const ht_roofline_chart *r)
         widen(&f->y, r->roofs[i].flops / 16);
         widen(&f->y, r->roofs[i].flops * 1.5);
     }
+    round_outwards(&f->x);
+    round_outwards(&f->y);
 }
 
 static void add_place(ht_text *page, const ht_plot_field *f, const char *before, double x, double y)
