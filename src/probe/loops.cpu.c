@@ -118,8 +118,9 @@ static double loop_triad(ht_loop_data *d, int64_t rounds)
     {                                                                                                                  \
         const type *restrict a = (const type *)d->a, *restrict b = (const type *)d->b;                                 \
         type *restrict c = (type *)d->c;                                                                               \
+        const size_t elems = HT_LOOP_BYTES / sizeof(type);                                                             \
         for (int64_t r = 0; r < rounds; r++) {                                                                         \
-            for (size_t i = 0; i < HT_LOOP_BYTES / sizeof(type); i++) {                                                \
+            for (size_t i = 0; i < elems; i++) {                                                                       \
                 type x = a[i], y = b[i];                                                                               \
                 (void)y;                                                                                               \
                 c[i] = (type)(expression);                                                                             \
@@ -127,7 +128,7 @@ static double loop_triad(ht_loop_data *d, int64_t rounds)
             FORGET();                                                                                                  \
         }                                                                                                              \
         d->sink = (double)c[0];                                                                                        \
-        return (double)(HT_LOOP_BYTES / sizeof(type)) * (double)rounds;                                                \
+        return (double)elems * (double)rounds;                                                                         \
     }
 
 ARRAY_LOOP(and_bits, uint32_t, x &y)
@@ -340,13 +341,14 @@ static double loop_write_sequential(ht_loop_data *d, int64_t rounds)
 
 static double loop_read_strided(ht_loop_data *d, int64_t rounds)
 {
+    const size_t reads = d->memory_bytes / HT_LOOP_STRIDE;
     uint32_t sum = 0;
     for (int64_t r = 0; r < rounds; r++) {
-        for (size_t i = 0; i < d->memory_bytes; i += HT_LOOP_STRIDE) sum += *(const uint32_t *)(d->memory + i);
+        for (size_t i = 0; i < reads * HT_LOOP_STRIDE; i += HT_LOOP_STRIDE) sum += *(const uint32_t *)(d->memory + i);
         FORGET();
     }
     d->sink = (double)sum;
-    return (double)(d->memory_bytes / HT_LOOP_STRIDE) * (double)rounds;
+    return (double)reads * (double)rounds;
 }
 
 static double loop_read_random(ht_loop_data *d, int64_t rounds)

@@ -5,7 +5,7 @@
 
 #include "report/page.h"
 
-enum { LEGEND_COLUMN = 200 };
+enum { LEGEND_COLUMN = 190 };
 static const char x_label[] = "FLOPs per byte", y_label[] = "FLOP/s";
 
 static void widen(ht_axis *axis, double value)
@@ -180,8 +180,9 @@ void ht_roofline_chart_svg(ht_text *text, const ht_roofline_chart *r)
 {
     const ht_canvas *canvas = &ht_canvases[0];
     size_t names = r->point_count ? name_number(r, r->point_count - 1) + 1 : 0,
-           columns = (size_t)canvas->width / LEGEND_COLUMN;
-    double legend = 1.25 * HT_LINE_PIXELS * (double)((r->roof_count + names) / columns + 2);
+           columns = (size_t)(canvas->width - HT_LINE_PIXELS) / LEGEND_COLUMN;
+    size_t lines = (r->roof_count + names) / columns + 2;
+    double legend = 1.25 * HT_LINE_PIXELS * (double)lines;
     ht_text_add(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\">\n<title>",
                 (int)canvas->width, (int)ceil(canvas->height + legend), (int)canvas->width);
     ht_page_text(text, r->title ? r->title : "roofline");

@@ -469,9 +469,42 @@ static void page__is_written_whole_or_not_at_all(void **state)
     assert_non_null(strstr(ht_context_message(test_ctx), "/nowhere/at/all.html"));
 }
 
+/* Every name stands within the picture, and what is not above zero is left out. */
+static void roofline__has_roofs_points_and_a_legend_inside(void **state)
+{
+    (void)state;
+    enum { NAMES = 13 };
+    static char names[NAMES][8];
+    ht_roofline_point points[NAMES + 1];
+    const ht_roof roofs[] = {{"f32 <memory>", 2e11, 3e10, false}, {"f32 from L1", 2e11, 3e11, true}};
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(names[i], sizeof names[i], "op%d", i);
+        points[i] = (ht_roofline_point){names[i], "small", 0.1 * (i + 1), 1e9 * (i + 1)};
+    }
+    points[NAMES] = (ht_roofline_point){names[NAMES - 1], "large", 1, 0};
+    const ht_roofline_chart roofline = {"Roofline", 2, NAMES + 1, roofs, points};
+    ht_text text = {0};
+    int width, height, marks = 0, curves = 0;
+    ht_roofline_chart_svg(&text, &roofline);
+    assert_false(text.failed);
+    assert_int_equal(sscanf(strstr(text.data, "viewBox"), "viewBox=\"0 0 %d %d", &width, &height), 2);
+    for (const char *at = text.data; (at = strstr(at, "<text x=\"")); at++) {
+        double x, y;
+        assert_int_equal(sscanf(at, "<text x=\"%lf\" y=\"%lf", &x, &y), 2);
+        assert_true(x >= 0 && x < width && y > 0 && y < height);
+    }
+    for (const char *at = text.data; (at = strstr(at, "<circle")); at++) marks++;
+    for (const char *at = text.data; (at = strstr(at, "<path class=\"curve")); at++) curves++;
+    assert_int_equal(marks, 2 * NAMES); /* in the picture and in the legend */
+    assert_int_equal(curves, 2);
+    assert_non_null(strstr(text.data, "f32 &lt;memory&gt;"));
+    ht_text_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(roofline__has_roofs_points_and_a_legend_inside),
         cmocka_unit_test_setup_teardown(text__cannot_become_markup, start, stop),
         cmocka_unit_test_setup_teardown(page__loads_and_runs_nothing, start, stop),
         cmocka_unit_test_setup_teardown(table__columns_of_numbers_stand_to_the_right_with_their_heads, start, stop),
