@@ -125,9 +125,8 @@ static const cli_option options[] = {
      .help = "the catalogue, too: logic, branching, memory access, scalar and vector arithmetic, matrix work, special "
              "functions, thread scaling"},
     {"--seconds", "S", CLI_NUMBER, offsetof(probe_job, seconds),
-     .help =
-         "about how long to measure; 0: 20 s, with --all 100 s. With less than 5 s memory and disk are measured with "
-         "so little data that caches hold some of it",
+     .help = "about how long to measure; 0: 15 s, with --all 100 s. With less than 5 s, 12 s with --all, memory and "
+             "disk are measured with so little data that caches hold some of it",
      .least = 0, .most = 3600, .standard = "0"},
     {"--disk", "FOLDER", CLI_TEXT, offsetof(probe_job, disk),
      .help = "measure the disk of this folder, by a file of 256 MiB that has no name", .flags = CLI_FILLED,

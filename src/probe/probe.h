@@ -28,7 +28,7 @@ typedef struct ht_probe_opts {
     void *arg;
 } ht_probe_opts;
 
-enum { HT_PROBE_SECONDS = 20, HT_PROBE_ALL_SECONDS = 100 };
+enum { HT_PROBE_SECONDS = 15, HT_PROBE_ALL_SECONDS = 100 };
 
 /* One measurement. */
 typedef struct ht_probe_row {
