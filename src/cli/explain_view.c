@@ -414,6 +414,7 @@ void cli_explain_json(ht_text *text, const cli_explained *e)
     ht_json_put_text(&json, "precision", e->plan->precision);
     ht_json_put_text(&json, "device", e->plan->device);
     ht_json_put_text(&json, "isa", ht_isa_name(e->plan->target.isa));
+    if (e->plan->target.no_kernels) ht_json_put_bool(&json, "kernels", false);
     ht_json_put_hash(&json, "model_hash", e->plan->model_hash);
     ht_json_line(&json, 1);
     ht_byte_table table = ht_plan_byte_table(e->plan);

@@ -83,6 +83,8 @@ static void shipped__targets_plan_by_name(void **state)
                  ht_shipped_targets[i].name);
         expect(c, line, none ? 0 : 1, none ? "1\n" : "0\n");
     }
+    expect(c, "\"$H\" explain job.json --target tpu --json | head -c 80", 0,
+           "\"isa\": \"portable\", \"kernels\": false");
     expect(c, "\"$H\" explain job.json --target h300", 2,
            "there is no target file 'h300', and no shipped target of that name; there are 8xh200, a100");
     expect(c,
