@@ -23,8 +23,8 @@ static const cli_option options[] = {
 
 static const cli_entry environment[] = {
     {"OMP_NUM_THREADS", "how many threads compute; without it, the cores that the process may use"},
-    {"HALFTONE_ISA",
-     "the instruction set of the kernels, such as portable; halftone probe --describe names this machine's, the default"},
+    {"HALFTONE_ISA", "the instruction set of the kernels, such as portable; halftone probe --describe names this "
+                     "machine's, the default"},
     {0},
 };
 
