@@ -199,6 +199,18 @@ static void tell_memory(const train_job *job, const ht_run *run)
     cli_tell("halftone: ", line);
 }
 
+/* How much of a step was exchanges, and how much of these it waited for. */
+static void tell_exchange(const ht_run *run)
+{
+    ht_end_report r = ht_run_end(run);
+    char line[256];
+    if (!r.exchange.known || !r.steps) return;
+    snprintf(line, sizeof line, "ranks exchanged for %.2f ms a step, of which %.0f %% were hidden, and sent %.2f MiB",
+             r.exchange.ms / (double)r.steps, 100 * r.exchange.hidden_share,
+             (double)r.exchange.bytes / 0x1p20 / (double)r.steps);
+    cli_tell("halftone: ", line);
+}
+
 /* The job as it was given, for a command that goes on with it, or with steps > 0 up to another one. */
 static void add_resume(ht_text *text, const cli_job *given, int64_t ranks, int64_t steps)
 {
@@ -262,6 +274,7 @@ static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_en
     out->by_others = status == HT_ERANK;
     if (status != HT_OK) fail_with(out, ctx, CLI_FAILED);
     if (job->quiet) return;
+    if (status == HT_OK) tell_exchange(run);
     if (status == HT_OK) tell_memory(job, run);
     /* A reader that left before the last line has what it wanted. */
     if (pipe_closed) clearerr(stdout);

@@ -47,6 +47,8 @@ static void add(run *r, int peer, bool receive, const void *data, size_t bytes)
 static ht_status exchange(run *r)
 {
     ht_transport *transport = r->c->transport;
+    for (size_t i = 0; i < r->exchange.count; i++)
+        if (!r->exchange.messages[i].receive) r->c->sent += (int64_t)r->exchange.messages[i].bytes;
     ht_status status = r->exchange.count ? transport->class->exchange(transport, &r->exchange) : HT_OK;
     r->exchange.count = 0;
     return status;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 const char *const ht_comm_kind_names[HT_COMM_KIND_COUNT] = {
     [HT_COMM_BARRIER] = "barrier",
@@ -58,6 +59,21 @@ static void describe(const ht_comm *c, const ht_comm_call *call, char text[HT_CA
         snprintf(text + length, HT_CALL_TEXT - (size_t)length, " at %s", call->site);
 }
 
+static double clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+ht_comm_traffic ht_comm_traffic_of(ht_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    ht_comm_traffic traffic = c->traffic;
+    pthread_mutex_unlock(&c->lock);
+    return traffic;
+}
+
 /* Runs the first call of the queue, which the lock is left for. */
 static void run_first(ht_comm *c)
 {
@@ -68,8 +84,12 @@ static void run_first(ht_comm *c)
     c->calls++;
     describe(c, &request->call, text);
     pthread_mutex_unlock(&c->lock);
+    double begin = clock_seconds();
     if (status == HT_OK) status = ht_collective_run(c, &request->call, text);
+    double seconds = clock_seconds() - begin;
     pthread_mutex_lock(&c->lock);
+    c->traffic.seconds += seconds;
+    c->traffic.bytes = c->sent;
     c->status = status;
     c->busy = false;
     c->first = request->next;

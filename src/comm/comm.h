@@ -100,6 +100,13 @@ ht_status ht_comm_wait(ht_comm_request *request, ht_context *ctx);
 ht_status ht_comm_run(ht_comm *comm, ht_context *ctx, const ht_comm_call *call);
 ht_status ht_comm_barrier(ht_comm *comm, ht_context *ctx);
 
+/* What the calls of a group have taken and sent since it was made, waits for other ranks included. */
+typedef struct ht_comm_traffic {
+    double seconds;
+    int64_t bytes;
+} ht_comm_traffic;
+ht_comm_traffic ht_comm_traffic_of(ht_comm *comm);
+
 /* ---- agreement ---- */
 
 /* Something that must be the same on all ranks: a hash, and in few words what it is of (may be NULL). */

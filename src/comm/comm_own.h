@@ -59,6 +59,7 @@ struct ht_comm {
     int *ranks;           /* by rank here: that of the world */
     ht_message *messages; /* 2 × size: those of an exchange */
     int64_t *counts;      /* by rank: elements of pieces */
+    int64_t sent;         /* bytes, by all calls so far; who runs a call counts */
     void *scratch;        /* for calls without a workspace */
     int64_t scratch_bytes;
     ht_comm *next; /* group of this world */
@@ -72,7 +73,8 @@ struct ht_comm {
     bool stop, has_thread;
     pthread_t thread;
     int64_t calls;
-    ht_status status; /* of the first call that failed; its reason: */
+    ht_comm_traffic traffic; /* of those that are done */
+    ht_status status;        /* of the first call that failed; its reason: */
     ht_context reason;
 };
 

@@ -210,6 +210,11 @@ double ht_config_schedule_number(const ht_config *config, const char *name, int6
 
 /* ---- ranks ---- */
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static void fill_zero(ht_train_config *r, const ht_fields *engine)
 {
     r->zero = (ht_zero_options){
@@ -218,7 +223,10 @@ static void fill_zero(ht_train_config *r, const ht_fields *engine)
         .reduce_bucket = ht_field_int(engine, "zero_optimization.reduce_bucket_size"),
         .gather_bucket = ht_field_int(engine, "zero_optimization.allgather_bucket_size"),
         .persistent = ht_field_int(engine, "zero_optimization.stage3_param_persistence_threshold"),
-        .prefetch = ht_field_int(engine, "zero_optimization.stage3_prefetch_bucket_size"),
+        .prefetch = least(ht_field_int(engine, "zero_optimization.stage3_prefetch_bucket_size"),
+                          ht_field_int(engine, "zero_optimization.stage3_max_live_parameters")),
+        .overlap = ht_field_null(engine, "zero_optimization.overlap_comm") ||
+                   ht_field_bool(engine, "zero_optimization.overlap_comm"),
     };
 }
 

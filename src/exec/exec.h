@@ -21,6 +21,8 @@ ht_device *ht_executor_device(const ht_executor *executor);
 /* One segment by index, with the inputs of a slot. What a device does later fails later: at the latest in
  * ht_executor_sync. */
 ht_status ht_executor_run(ht_executor *executor, size_t segment, unsigned slot);
+/* The same for a segment behind which `next` will be run at once: what of that one need not wait begins meanwhile. */
+ht_status ht_executor_run_before(ht_executor *executor, size_t segment, unsigned slot, size_t next);
 /* The host waits until everything that was run is done. */
 ht_status ht_executor_sync(ht_executor *executor);
 /* The same before memory that commands may still use is given back; whether they failed was or will be told elsewhere. */
@@ -77,6 +79,10 @@ ht_status ht_executor_event(const ht_executor *executor, ht_event **out);
 ht_status ht_executor_record(ht_executor *executor, ht_event *event);
 /* A function of the host, in the order of the runs. */
 ht_status ht_executor_call(ht_executor *executor, void (*fn)(void *arg), void *arg);
+
+/* Seconds so far in which exchanges with other ranks were waited for, with nothing else to do; where the main device runs
+ * commands later, nobody counts them. */
+double ht_executor_waited(const ht_executor *executor);
 
 /* ---- looking ---- */
 
@@ -135,6 +141,8 @@ struct ht_session {
 
 /* ht_session_start of one segment, with the inputs of a slot. */
 ht_status ht_session_start_segment(ht_session *session, size_t segment, unsigned slot);
+/* As ht_executor_run_before. */
+ht_status ht_session_start_before(ht_session *session, size_t segment, unsigned slot, size_t next);
 
 #include "exec/instr_times.h"
 #include "exec/perf_counters.h"

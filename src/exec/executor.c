@@ -222,6 +222,7 @@ static ht_status set_up(ht_executor *e, const ht_session_opts *opts)
         }
     HT_TRY(ht_executor_set_up_lanes(e));
     HT_TRY(ht_executor_set_up_tails(e));
+    HT_TRY(ht_executor_set_up_leads(e));
     return resolve_all(e);
 }
 
@@ -361,7 +362,11 @@ static ht_status wait_before(ht_executor *e, const ht_instr *instr, ht_event **w
     ht_lane *lane = ht_executor_lane(e, instr->space, instr->queue);
     HT_TRY(ht_executor_pass_over(*order, lane));
     if (instr->queue == HT_QUEUE_COMPUTE) *order = lane;
-    return instr->wait ? ht_queue_wait(lane->queue, waited[instr->wait - 1]) : HT_OK;
+    if (!instr->wait) return HT_OK;
+    ht_event *event = waited[instr->wait - 1];
+    return instr->call->op->start && (instr->call->op->start->flags & HT_OP_COLLECTIVE)
+               ? ht_executor_wait_exchange(e, lane, event)
+               : ht_queue_wait(lane->queue, event);
 }
 
 static ht_status tell_waiting(ht_executor *e, const ht_instr *instr, ht_event **waited, size_t index)
@@ -423,7 +428,7 @@ ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, s
     return e->beside ? tell_waiting(e, instr, e->waited[segment], index) : HT_OK;
 }
 
-ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot)
+ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot, int next)
 {
     const ht_plan_segment *s = &e->plan->segments[segment];
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
@@ -431,10 +436,11 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot)
     size_t head = ht_executor_head(e, segment);
     if (host->queue) HT_TRY(ht_executor_pass_over(order, host)); /* what is prepacked there was stored by then */
     HT_TRY(make_prepacked(e, s, launches));
-    for (size_t i = 0; i < head; i++) {
+    for (size_t i = ht_executor_take_lead(e, segment); i < head; i++) {
         look_ahead(launches, i, s->instr_count);
         if (ht_executor_has_tail(e)) HT_TRY(ht_executor_run_tail_before(e, segment, i, &order));
         HT_TRY(ht_executor_run_instr(e, segment, slot, i, &order));
+        if (next != HT_NO_LEAD) HT_TRY(ht_executor_run_lead_after(e, segment, i, next, &order));
     }
     if (ht_executor_has_tail(e)) HT_TRY(ht_executor_run_tail_before(e, segment, s->instr_count, &order));
     ht_executor_leave_tail(e, segment, slot);
@@ -444,7 +450,14 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot)
 ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
 {
     HT_TRY(ht_executor_can_replay(e, segment) ? ht_executor_replay(e, segment, slot)
-                                              : ht_executor_submit(e, segment, slot));
+                                              : ht_executor_submit(e, segment, slot, HT_NO_LEAD));
+    return e->read && e->reads_input[segment] ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
+}
+
+ht_status ht_executor_run_before(ht_executor *e, size_t segment, unsigned slot, size_t next)
+{
+    if (e->observer || !e->ready[segment]) return ht_executor_run(e, segment, slot);
+    HT_TRY(ht_executor_submit(e, segment, slot, (int)next));
     return e->read && e->reads_input[segment] ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
 }
 

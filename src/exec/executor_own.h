@@ -22,6 +22,11 @@ typedef struct ht_tail {
     unsigned slot;
 } ht_tail;
 
+/* Instructions of a segment's lead that were run within the one before it: see leads.c. */
+typedef struct ht_lead {
+    size_t segment, count;
+} ht_lead;
+
 struct ht_executor {
     const ht_plan *plan;
     ht_arena *arena;
@@ -38,15 +43,18 @@ struct ht_executor {
     ht_event ***waited;     /* by segment, then instruction: what others wait for; NULL where all is one queue */
     uint32_t **needed;      /* by segment with a tail, then the next one: ht_plan_tail_needed; NULL: no tail is left */
     ht_tail tail;           /* that was left last */
+    uint32_t **ready;       /* by micro-batch's segment: ht_plan_lead_ready of "exchange"; NULL: there is no lead */
+    ht_lead lead;           /* that was run last */
     char *area[HT_SPACE_COUNT][HT_AREA_COUNT];
     ht_launch **launches;      /* by slot and segment, then instruction */
     ht_run_fn **runs;          /* by segment, then instruction; NULL for one that a row block before it runs */
     uint8_t *prepacked;        /* by entry of the plan's prepacked: is it up to date? See below */
     struct recorded *recorded; /* by slot and segment; NULL: nothing is recorded */
     const ht_observer *observer;
-    watched **watched;  /* by segment, then instruction; NULL until someone looks */
-    ht_host_copy stage; /* of ht_executor_trace */
-    ht_comm *comm;      /* the session's ranks; NULL: a world of one */
+    watched **watched;     /* by segment, then instruction; NULL until someone looks */
+    ht_host_copy stage;    /* of ht_executor_trace */
+    ht_comm *comm;         /* the session's ranks; NULL: a world of one */
+    double waited_seconds; /* that the host stood still for exchanges of other ranks */
 };
 
 /* STALE: the state was written since. READ: it was then read once; who reads it once more has it made, so that state which
@@ -73,8 +81,8 @@ ht_lane *ht_executor_lane(ht_executor *e, ht_space space, ht_queue_kind kind);
 ht_status ht_executor_set_up_lanes(ht_executor *e);
 void ht_executor_free_lanes(ht_executor *e);
 
-/* Launches a segment, instruction by instruction. */
-ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot);
+/* Launches a segment, instruction by instruction, and within it the lead of segment `next`, or HT_NO_LEAD. */
+ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot, int next);
 
 /* The instruction, after what it waits for; *order: the lane of the last instruction on HT_QUEUE_COMPUTE. */
 ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, size_t index, ht_lane **order);
@@ -95,6 +103,17 @@ ht_status ht_executor_run_tail_before(ht_executor *e, size_t segment, size_t ind
 ht_status ht_executor_finish_tail(ht_executor *e);
 /* The same, if bytes that are to be read, or written, are the tail's. */
 ht_status ht_executor_settle(ht_executor *e, ht_place place, size_t bytes, bool written);
+
+/* ---- leads.c ---- */
+
+ht_status ht_executor_set_up_leads(ht_executor *e);
+/* Runs what of the lead of segment `next` can follow instruction `index` of a segment; HT_NO_LEAD: nothing is asked for. */
+enum { HT_NO_LEAD = -1 };
+ht_status ht_executor_run_lead_after(ht_executor *e, size_t segment, size_t index, int next, ht_lane **order);
+/* How many instructions of a segment were run already, which is asked once. */
+size_t ht_executor_take_lead(ht_executor *e, size_t segment);
+/* The lane waits for an exchange; what a processor waits is counted. */
+ht_status ht_executor_wait_exchange(ht_executor *e, const ht_lane *lane, ht_event *event);
 
 /* ---- caller_stream.c ---- */
 

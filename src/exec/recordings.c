@@ -34,7 +34,7 @@ static ht_status record(ht_executor *e, size_t segment, unsigned slot, recorded 
     const ht_device_class *class = e->queue->device->class;
     ht_recording *recording = NULL;
     HT_TRY(class->record_begin(e->queue));
-    ht_status status = ht_executor_submit(e, segment, slot), end = class->record_end(e->queue, &recording);
+    ht_status status = ht_executor_submit(e, segment, slot, HT_NO_LEAD), end = class->record_end(e->queue, &recording);
     if (status == HT_OK) status = end;
     if (status == HT_OK) r->recording = recording;
     return status;
@@ -45,7 +45,7 @@ ht_status ht_executor_replay(ht_executor *e, size_t segment, unsigned slot)
     recorded *r = &e->recorded[slot * e->plan->segment_count + segment];
     if (!r->recording && r->was_run && !r->refused && record(e, segment, slot, r) != HT_OK) refuse(e, segment, r);
     r->was_run = true;
-    if (!r->recording) return ht_executor_submit(e, segment, slot);
+    if (!r->recording) return ht_executor_submit(e, segment, slot, HT_NO_LEAD);
     return e->queue->device->class->replay(e->queue, r->recording);
 }
 

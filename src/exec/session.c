@@ -179,6 +179,12 @@ ht_status ht_session_start_segment(ht_session *s, size_t segment, unsigned slot)
     return ht_executor_run(s->executor, segment, slot);
 }
 
+ht_status ht_session_start_before(ht_session *s, size_t segment, unsigned slot, size_t next)
+{
+    HT_TRY(derive_again(s));
+    return ht_executor_run_before(s->executor, segment, slot, next);
+}
+
 /* An update that gave up keeps the state "fatal": from then on it changes nothing. */
 static ht_status check_fatal(const ht_session *s)
 {

@@ -1,5 +1,7 @@
 /* all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, each as a pair: `…_start` begins,
  * `…_done` waits and has the result. They are effects: their order is the same on all ranks of their group.
+ * reduce_scatter_within leaves the sum of a rank's piece at its place in the value, whose other pieces stay as they are:
+ * it can lie over what it reads.
  *
  * Gradients are those of the sum of all ranks' losses, unless an all_reduce says otherwise. A rank alone is a group of
  * one, for which the references stand: there everything is a copy, and nobody sends. */
@@ -83,6 +85,13 @@ static ht_status reduce_scatter_infer(ht_context *ctx, const ht_call *call, ht_t
     HT_TRY(need_pieces(ctx, call));
     out[0] = *call->in[0];
     out[0].dim[0] /= ht_call_int(call, "ranks");
+    return HT_OK;
+}
+
+static ht_status reduce_scatter_within_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    HT_TRY(reduce_scatter_infer(ctx, call, out));
+    out[0] = *call->in[0];
     return HT_OK;
 }
 
@@ -179,10 +188,17 @@ static ht_val emit_pair(ht_graph *g, const ht_op *start, ht_val x, size_t n_attr
 START(all_reduce)
 START(all_gather)
 START(reduce_scatter)
+START(reduce_scatter_within)
 START(all_to_all)
 START(broadcast)
 START(send)
 START(recv)
+
+ht_val ht_all_reduce_begin(ht_graph *g, ht_val x, ht_group group, const char *reduction)
+{
+    return begin(g, &ht_op_all_reduce_start, x,
+                 HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_TEXT("reduction", reduction)));
+}
 
 ht_val ht_all_reduce(ht_graph *g, ht_val x, ht_group group, const char *reduction)
 {
@@ -223,6 +239,12 @@ ht_val ht_reduce_scatter_begin(ht_graph *g, ht_val x, ht_group group, const char
 {
     return begin(g, &ht_op_reduce_scatter_start, x,
                  HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_TEXT("reduction", reduction)));
+}
+
+ht_val ht_reduce_scatter_within_begin(ht_graph *g, ht_val x, ht_group group)
+{
+    return begin(g, &ht_op_reduce_scatter_within_start, x,
+                 HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks)));
 }
 
 ht_val ht_reduce_scatter(ht_graph *g, ht_val x, ht_group group, const char *reduction)
@@ -325,6 +347,7 @@ static const char *const recv_done_samples[] = {"(f32[3,4])", "(f32[2,0])", NULL
 
 static const char no_broadcast_grad[] =
     "ranks that send nothing have no gradient of what the root sends: sum it by all_reduce";
+static const char no_within_grad[] = "it is there for sums of gradients that lie in place";
 static const char no_peer_grad[] = "gradients go back by a send and a recv of their own";
 
 #define COLLECTIVE(id, flags_, inputs, attrs_, infer_, ref_, samples_, done_samples_, ...)                             \
@@ -368,6 +391,8 @@ COLLECTIVE(all_gather, HT_OP_ERASED, 1, all_gather_attrs, all_gather_infer, copy
            .grad = all_gather_grad)
 COLLECTIVE(reduce_scatter, HT_OP_ERASED, 1, reduce_attrs, reduce_scatter_infer, copy_ref, samples, done_samples,
            .grad = reduce_scatter_grad)
+COLLECTIVE(reduce_scatter_within, HT_OP_ERASED | HT_OP_INPLACE, 1, reduce_attrs, reduce_scatter_within_infer, copy_ref,
+           samples, done_samples, .no_grad = no_within_grad)
 COLLECTIVE(all_to_all, HT_OP_ERASED, 1, move_attrs, all_to_all_infer, copy_ref, samples, done_samples,
            .grad = all_to_all_grad)
 COLLECTIVE(broadcast, HT_OP_ERASED | HT_OP_INPLACE, 1, root_attrs, broadcast_infer, copy_ref, samples, done_samples,

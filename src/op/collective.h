@@ -25,7 +25,10 @@ ht_val ht_all_to_all(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_broadcast(ht_graph *g, ht_val x, ht_group group, int64_t root);
 /* The start alone, and its done, for what may go on beside other nodes; x is what the start reads. */
 ht_val ht_all_gather_begin(ht_graph *g, ht_val x, ht_group group);
+ht_val ht_all_reduce_begin(ht_graph *g, ht_val x, ht_group group, const char *reduction);
 ht_val ht_reduce_scatter_begin(ht_graph *g, ht_val x, ht_group group, const char *reduction);
+/* x with the sum of all ranks in place of this rank's piece. */
+ht_val ht_reduce_scatter_within_begin(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_collective_end(ht_graph *g, ht_val start, ht_val x);
 
 #endif

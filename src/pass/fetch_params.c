@@ -42,6 +42,7 @@ static bool list_fetches(fetcher *f, const ht_segment *s)
     const ht_graph *g = f->g;
     for (size_t at = 0; at < s->node_count; at++) {
         const ht_node *n = &g->nodes[s->nodes[at]];
+        if (n->op->start) continue; /* it names what its start has read */
         for (size_t i = n->op == &ht_op_store; i < n->n_in; i++) {
             ht_val v = ht_node_in(g, n, i);
             if (is_fetched(f, v) && !add_use(f, v, at)) return false;
@@ -81,24 +82,46 @@ static void end_fetch(fetcher *f, size_t index)
 static void read_here(fetcher *f, uint32_t id)
 {
     const ht_node n = f->g->nodes[id];
-    for (size_t i = n.op == &ht_op_store; i < n.n_in; i++) {
+    if (n.op->start) ht_rewrite_done(f->g, &n);
+    for (size_t i = n.op == &ht_op_store; i < n.n_in && !n.op->start; i++) {
         ht_val *v = &f->g->operands[n.in + i];
         if (is_fetched(f, *v)) *v = f->here[v->id];
     }
     ht_rewrite_keep(&f->rw, id);
 }
 
+/* Of the whole, where each rank has a part: all ranks fetch alike. */
+static int64_t whole_elems(const ht_graph *g, ht_val v)
+{
+    const ht_state *s = ht_state_of(g, v);
+    const ht_type whole = s && s->part ? ht_cut_type(&s->cut, &s->whole) : *ht_type_of(g, v);
+    return ht_type_elems(&whole);
+}
+
+/* Begins those from fetch `next` on that may be under way: all before `least`, and what has few elements. */
+static void start_ahead(fetcher *f, size_t next, size_t least, size_t *started)
+{
+    int64_t elems = 0;
+    for (size_t i = next; i < f->fetches; i++) {
+        elems += i == next ? 0 : whole_elems(f->g, f->list[i].from);
+        if (i >= least && elems > f->how->ahead_elems) return;
+        if (i < *started) continue;
+        start_fetch(f, i);
+        *started = i + 1;
+    }
+}
+
 static ht_status fetch_all(fetcher *f, uint32_t segment)
 {
     ht_graph *g = f->g;
     ht_role role = g->role;
-    size_t next = 0, ahead = f->how->ahead;
+    size_t next = 0, started = 0;
     g->role = f->how->role;
     if (ht_rewrite_begin(&f->rw, g, segment)) {
         for (size_t at = 0; at < f->rw.count && g->status == HT_OK; at++) {
-            for (size_t i = 0; at == f->how->from && i < ahead; i++) start_fetch(f, i);
+            if (at == f->how->from && f->how->ahead) start_ahead(f, 0, f->how->ahead, &started);
             for (; next < f->fetches && f->list[next].first == at; next++) {
-                start_fetch(f, next + ahead);
+                start_ahead(f, next, next + f->how->ahead + 1, &started);
                 end_fetch(f, next);
             }
             if (g->status == HT_OK) read_here(f, f->rw.old[at]);

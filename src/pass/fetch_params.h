@@ -16,7 +16,8 @@ typedef struct ht_fetching {
     size_t count;
     ht_space to;
     ht_role role;           /* of what fetches */
-    size_t ahead;           /* that are under way before they are needed */
+    size_t ahead;           /* that are under way before they are needed; */
+    int64_t ahead_elems;    /* and more, as long as they have no more elements than this together */
     size_t from;            /* the position before which none begins; none is needed before it */
     const ht_fetch_how *by; /* NULL: by copies */
 } ht_fetching;

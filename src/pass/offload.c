@@ -455,7 +455,7 @@ static ht_status move_update(mover *m)
     g->role = role;
     HT_TRY(ht_rewrite_end(&m->rw));
     return ht_fetch_states(g, m->units.segment,
-                           &(ht_fetching){m->summed, m->known, m->norm, HT_ROLE_UPDATE, m->ahead, 0, NULL});
+                           &(ht_fetching){m->summed, m->known, m->norm, HT_ROLE_UPDATE, m->ahead, 0, 0, NULL});
 }
 
 /* ---- other segments ---- */
@@ -499,7 +499,7 @@ static ht_status move_segment(mover *m, uint32_t segment)
     HT_TRY(ht_rewrite_end(&m->rw));
     if (!outside) return HT_OK;
     /* Also in the backward pass a copy of a parameter is no gradient. */
-    ht_fetching how = {m->fetched, m->known, HT_SPACE_MAIN, HT_ROLE_FWD, m->ahead, 0, NULL};
+    ht_fetching how = {m->fetched, m->known, HT_SPACE_MAIN, HT_ROLE_FWD, m->ahead, 0, 0, NULL};
     HT_TRY(ht_fetch_states(g, segment, &how));
     how.fetched = m->added;
     how.from = backward_begins(g, &g->segments[segment]);

@@ -46,8 +46,12 @@ ht_pass_options ht_pass_options_standard(void)
         .recompute = {.policy = HT_RECOMPUTE_MARKED},
         .head = {.chunks = 1},
         .offload = {.activation_bytes = 65536, .persistent = 100000, .ahead = 1, .ratio = 1},
-        .zero =
-            {.ranks = 1, .reduce_bucket = 500000000, .gather_bucket = 500000000, .persistent = 100000, .prefetch = 1},
+        .zero = {.ranks = 1,
+                 .reduce_bucket = 500000000,
+                 .gather_bucket = 500000000,
+                 .persistent = 100000,
+                 .prefetch = 50000000,
+                 .overlap = true},
         .parallel = {.pipeline = {.ranks = 1}, .tensor = {.ranks = 1}},
     };
 }

@@ -118,7 +118,8 @@ typedef struct ht_zero_options {
     int64_t reduce_bucket; /* the most elements of an exchange of gradients */
     int64_t gather_bucket; /* and of one of parameters */
     int64_t persistent;    /* stage 3: parameters of fewer elements stay whole */
-    int64_t prefetch;      /* stage 3: 0: parameters are gathered when they are needed; else one before */
+    int64_t prefetch;      /* stage 3: the most elements that are gathered before they are needed */
+    bool overlap;          /* exchanges go on beside what does not need them */
 } ht_zero_options;
 
 typedef struct ht_pass_options {

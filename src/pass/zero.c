@@ -50,36 +50,16 @@ ht_val ht_zero_view(ht_graph *g, ht_val flat, const char *what, int64_t index, i
     return view;
 }
 
-/* ---- gradients ---- */
-
-static bool is_flat_gradient(const ht_graph *g, const ht_state *s)
+static int64_t find_most(const ht_zero *z)
 {
-    const ht_value *v = ht_value_of(g, s->value);
-    return s->heading == HT_HEADING_GRADIENTS && !v->base.id && ht_type_elems(&v->type) > 0;
-}
-
-static void sum_in_place(const ht_zero *z, ht_val state)
-{
-    ht_store(z->g, state, ht_all_reduce(z->g, state, z->ranks, "sum"));
-}
-
-static void sum_gradients(const ht_zero *z)
-{
-    ht_graph *g = z->g;
-    for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
-        ht_val flat = g->states[i].value;
-        if (!is_flat_gradient(g, &g->states[i])) continue;
-        int64_t elems = ht_type_elems(ht_type_of(g, flat)), bucket = z->options->reduce_bucket, index = 0;
-        if (z->late && bucket > HT_ZERO_LATE_BUCKET) bucket = HT_ZERO_LATE_BUCKET;
-        if (elems <= bucket || ht_type_of(g, flat)->rank != 1) {
-            sum_in_place(z, flat);
-            continue;
-        }
-        for (int64_t first = 0; first < elems && g->status == HT_OK; first += bucket) {
-            int64_t count = elems - first < bucket ? elems - first : bucket;
-            sum_in_place(z, ht_zero_view(g, flat, "bucket", index++, first, count));
-        }
+    int64_t all = 0, most;
+    for (size_t i = 0; i < z->g->state_count; i++) {
+        const ht_value *v = ht_value_of(z->g, z->g->states[i].value);
+        bool flat = z->g->states[i].heading == HT_HEADING_GRADIENTS && !v->base.id;
+        if (flat) all += ht_type_elems(&v->type);
     }
+    most = all / HT_ZERO_BUCKETS > HT_ZERO_LEAST_BUCKET ? all / HT_ZERO_BUCKETS : HT_ZERO_LEAST_BUCKET;
+    return z->late && most > HT_ZERO_LATE_BUCKET ? HT_ZERO_LATE_BUCKET : most;
 }
 
 /* ---- losses ---- */
@@ -114,19 +94,41 @@ static void accumulate_loss(const ht_zero *z, ht_val sum, const char *name)
     }
 }
 
-static void sum_losses(const ht_zero *z, uint32_t exchange)
+/* The losses and counts of all micro-batches, in one exchange; none: no segment tells them. */
+typedef struct losses {
+    ht_val own, start;
+    const char *names[LOSSES];
+    int64_t count;
+} losses;
+
+static losses begin_losses(const ht_zero *z, uint32_t exchange)
 {
     ht_graph *g = z->g;
+    losses l = {.count = 0};
+    ht_val sums[LOSSES];
+    ht_type scalar = ht_type_make(HT_F64, 0, NULL);
     for (int i = 0; i < LOSSES && g->status == HT_OK; i++) {
         char name[64];
-        ht_type scalar = ht_type_make(HT_F64, 0, NULL);
         if (!is_told(g, loss_names[i])) continue;
         snprintf(name, sizeof name, "step.%s", loss_names[i]);
         ht_val sum = ht_graph_add_state(g, name, &scalar, &(ht_state){.heading = HT_HEADING_SCALARS, .derived = true});
         if (g->status == HT_OK) accumulate_loss(z, sum, loss_names[i]);
         g->segment = exchange;
-        ht_output(g, step_names[i], ht_all_reduce(g, sum, z->ranks, "sum"));
+        sums[l.count] = ht_reshape(g, sum, 1, (int64_t[]){1});
+        l.names[l.count++] = step_names[i];
     }
+    if (!l.count) return l;
+    l.own = l.count == 1 ? sums[0] : ht_concat(g, (size_t)l.count, sums, 0);
+    l.start = ht_all_reduce_begin(g, l.own, z->ranks, "sum");
+    return l;
+}
+
+static void end_losses(const ht_zero *z, const losses *l)
+{
+    ht_graph *g = z->g;
+    ht_val all = l->count ? ht_collective_end(g, l->start, l->own) : HT_NONE;
+    for (int64_t i = 0; i < l->count && g->status == HT_OK; i++)
+        ht_output(g, l->names[i], ht_reshape(g, ht_slice_axis(g, all, 0, i, 1), 0, NULL));
 }
 
 /* ---- who overflowed ---- */
@@ -139,20 +141,6 @@ static void add_finite(ht_zero *z, const ht_pass_options *options)
     if (options->train.scaling.kind == HT_SCALING_NONE) return;
     z->finite =
         ht_graph_add_state(z->g, "step.finite", &flag, &(ht_state){.heading = HT_HEADING_SCALARS, .derived = true});
-}
-
-/* Of gradients that are whole. */
-static ht_val check_gradients(const ht_zero *z)
-{
-    ht_graph *g = z->g;
-    ht_val all = HT_NONE;
-    for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
-        ht_val finite;
-        if (!is_flat_gradient(g, &g->states[i])) continue;
-        ht_norm_finite(g, g->states[i].value, &finite);
-        all = all.id ? ht_and(g, all, finite) : finite;
-    }
-    return all;
 }
 
 /* The first rank of the world whose gradients are not finite; the number of ranks: there is none. */
@@ -182,15 +170,14 @@ static bool is_stored_by_micro(const ht_graph *g, ht_val state)
     return false;
 }
 
-static void average_statistics(const ht_zero *z)
+static void average_statistics(ht_zero *z)
 {
     ht_graph *g = z->g;
     for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
         ht_val state = g->states[i].value;
         bool floats = ht_dtype_is_float(ht_type_of(g, state)->dtype);
         if (g->states[i].heading != HT_HEADING_STATISTICS || !floats || !is_stored_by_micro(g, state)) continue;
-        ht_val sum = ht_all_reduce(g, state, z->ranks, "sum");
-        ht_store(g, state, ht_scale(g, sum, 1 / (double)z->options->ranks));
+        ht_zero_begin_mean(z, state);
     }
 }
 
@@ -293,13 +280,14 @@ static ht_status exchange(ht_zero *z, const ht_pass_options *options)
     if (stage > 0) HT_TRY(partition(z));
     uint32_t segment = g->segment = ht_graph_add_segment(g, "exchange");
     HT_TRY(g->status);
-    if (z->finite.id) name_rank(z, stage < 2 ? check_gradients(z) : z->finite, &options->parallel);
-    if (stage == 0) sum_gradients(z);
-    if (stage == 1) ht_zero_scatter_gradients(z);
     average_statistics(z);
+    ht_val finite = stage < 2 ? ht_zero_begin_gradients(z) : z->finite;
+    losses sums = begin_losses(z, segment);
+    ht_zero_end_sums(z);
+    end_losses(z, &sums);
+    if (z->finite.id) name_rank(z, finite, &options->parallel);
     share_magnitudes(z);
     share_rows(z, options->train.accumulate);
-    sum_losses(z, segment);
     call_beside_update(g, segment, false);
     if (stage == 0 || !z->late) return g->status;
     uint32_t gather = g->segment = ht_graph_add_segment(g, "gather");
@@ -314,6 +302,7 @@ static ht_status zero_run(ht_graph *g, const ht_pass_env *env)
     const ht_zero_options *o = &env->options->zero;
     ht_zero z = {.g = g, .options = o, .ranks = {"data", o->ranks}, .late = is_offloading(env)};
     z.alone = env->options->precision.fp8 != HT_FP8_OFF;
+    z.most = find_most(&z);
     HT_TRY(check(g, env));
     if (o->ranks == 1 || ht_segment_find(g, "update") < 0) return HT_OK;
     uint32_t resume = g->segment;
@@ -357,6 +346,10 @@ const ht_setting_key ht_zero_keys[] = {
      .low = 1,
      .high = 0x1p53,
      .help = "likewise of parameters"},
+    {.name = "overlap",
+     .kind = HT_SETTING_SWITCH,
+     .at = offsetof(ht_zero_options, overlap),
+     .help = "0: exchanges are waited for at once"},
     {.name = "zero_persistent",
      .kind = HT_SETTING_WHOLE,
      .at = offsetof(ht_zero_options, persistent),
@@ -368,7 +361,7 @@ const ht_setting_key ht_zero_keys[] = {
      .at = offsetof(ht_zero_options, prefetch),
      .low = 0,
      .high = 0x1p53,
-     .help = "stage 3: 0: parameters are gathered when they are needed; else one before"},
+     .help = "stage 3: elements that are gathered before they are needed; 0: none"},
     {.name = NULL}};
 
 static const ht_pass_settings zero_settings[] = {{ht_zero_keys, offsetof(ht_pass_options, zero)}, {NULL, 0}};

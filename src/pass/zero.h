@@ -31,8 +31,10 @@ typedef struct ht_zero_member {
 
 enum {
     HT_ZERO_MOMENTS = 4,
-    HT_ZERO_ALIGN = 16,           /* elements between starts: as in flat groups */
-    HT_ZERO_LATE_BUCKET = 1 << 24 /* elements, with an offload: what is exchanged is in memory beside the state */
+    HT_ZERO_ALIGN = 16,            /* elements between starts: as in flat groups */
+    HT_ZERO_LATE_BUCKET = 1 << 24, /* elements, with an offload: what is exchanged is in memory beside the state */
+    HT_ZERO_BUCKETS = 16,          /* that a model has at least, */
+    HT_ZERO_LEAST_BUCKET = 1 << 16 /* if they are of so many elements */
 };
 
 /* A flat group. Its states as the optimizer made them, and those beside them that hold some of its buckets now. */
@@ -56,6 +58,12 @@ typedef struct ht_zero_place {
     size_t bucket;
 } ht_zero_place;
 
+/* A sum over ranks that was begun, of a state that receives it, or the mean. */
+typedef struct ht_zero_sum {
+    ht_val start, from;
+    bool mean;
+} ht_zero_sum;
+
 typedef struct ht_zero {
     ht_graph *g;
     const ht_zero_options *options;
@@ -65,9 +73,13 @@ typedef struct ht_zero {
     uint64_t *hashes;      /* by value id: of the model, before anything was changed */
     size_t known;          /* values that were there before */
     ht_zero_place *places; /* by value id: where a tensor, its gradient, its moments and its copy are */
-    bool alone;            /* every tensor is a bucket: copies in f8 are made of whole ones */
-    bool late;             /* what the update made is gathered behind it, by the segment "gather" */
-    ht_val finite; /* a state: are this rank's own gradients finite, before they are summed? none: nobody asks */
+    int64_t
+        most; /* elements of a bucket, but for a larger tensor: a model has several, each exchanged while the next is made */
+    bool alone;        /* every tensor is a bucket: copies in f8 are made of whole ones */
+    bool late;         /* what the update made is gathered behind it, by the segment "gather" */
+    ht_val finite;     /* a state: are this rank's own gradients finite, before they are summed? none: nobody asks */
+    ht_zero_sum *sums; /* that "exchange" has begun and not ended */
+    size_t sum_count, sum_capacity;
 } ht_zero;
 
 /* "micro_first", "micro", and those of further shapes, "micro:2". */
@@ -97,8 +109,13 @@ ht_status ht_zero_cut_init(ht_zero *z);
 ht_status ht_zero_cut_derive(ht_zero *z);
 /* Where z->late: the segment "gather". */
 ht_status ht_zero_gather_late(ht_zero *z);
-/* zero_gradients.c: the sums of gradients, each rank its piece: where they lie, or as they are made. */
-void ht_zero_scatter_gradients(ht_zero *z);
+/* zero_exchange.c: begins the sums of gradients that are whole, in stages 0 and 1; with a loss scale: are those of this rank
+ * finite? And that of a state, which becomes the mean. */
+ht_val ht_zero_begin_gradients(ht_zero *z);
+void ht_zero_begin_mean(ht_zero *z, ht_val state);
+/* Waits for them, and stores. */
+void ht_zero_end_sums(ht_zero *z);
+/* zero_gradients.c: from stage 2 on, the sums of gradients as they are made, each rank its piece. */
 ht_status ht_zero_scatter_in_backward(ht_zero *z);
 /* zero_gather.c: what the model reads of tensors in pieces is gathered before it is read. */
 ht_status ht_zero_gather_params(ht_zero *z);

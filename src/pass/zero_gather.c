@@ -1,5 +1,5 @@
 /* Stage 3: a tensor of which each rank holds a piece is gathered before the model reads it, in forward and again in backward,
- * and is gone after its last use there. The next one is on its way meanwhile. */
+ * and is gone after its last use there. The next ones are on their way meanwhile. */
 #include <stdlib.h>
 
 #include "pass/fetch_params.h"
@@ -59,7 +59,15 @@ ht_status ht_zero_gather_params(ht_zero *z)
     gatherer f = {.z = z, .group = calloc(z->known, sizeof *f.group), .member = calloc(z->known, sizeof *f.member)};
     ht_status status = gathered && f.group && f.member ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "zero: out of memory");
     const ht_fetch_how by = {start_gather, end_gather, &f};
-    const ht_fetching how = {gathered, z->known, HT_SPACE_MAIN, HT_ROLE_FWD, z->options->prefetch > 0, 0, &by};
+    bool ahead = z->options->overlap && z->options->prefetch > 0;
+    int64_t most = z->options->prefetch < z->most ? z->options->prefetch : z->most;
+    const ht_fetching how = {.fetched = gathered,
+                             .count = z->known,
+                             .to = HT_SPACE_MAIN,
+                             .role = HT_ROLE_FWD,
+                             .ahead = ahead,
+                             .ahead_elems = ahead ? most : 0,
+                             .by = &by};
     if (status == HT_OK) list_gathered(&f, gathered);
     for (uint32_t i = 0; i < g->segment_count && status == HT_OK; i++)
         if (ht_is_of_model(&g->segments[i])) status = ht_fetch_states(g, i, &how);

@@ -1,32 +1,23 @@
-/* Sums of gradients of which each rank keeps its pieces. In stage 1 gradients are whole, and summed where they lie once all
- * micro-batches have added to them. From stage 2 on no rank holds them: as soon as a micro-batch has made all gradients of a
+/* Sums of gradients from stage 2 on, where no rank holds them: as soon as a micro-batch has made all gradients of a
  * bucket, they are put together and summed, and each rank adds its piece to what it has. That goes on beside the backward
- * pass, until the next bucket is ready. */
+ * pass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "pass/zero.h"
 
-void ht_zero_scatter_gradients(ht_zero *z)
-{
-    ht_graph *g = z->g;
-    for (size_t i = 0; i < z->group_count; i++) {
-        const ht_zero_group *group = &z->groups[i];
-        for (size_t b = 0; b < group->bucket_count && g->status == HT_OK; b++) {
-            ht_val all = ht_zero_bucket_of(z, group, group->grad, b), own = ht_zero_piece_of(z, group, group->grad, b);
-            ht_store(g, own, ht_reduce_scatter(g, all, z->ranks, "sum"));
-        }
-    }
-}
-
-/* ---- in the backward pass ---- */
-
 /* A bucket in the micro-batch at hand, and the last of the nodes that make its gradients. */
 typedef struct open_bucket {
     const ht_zero_group *group;
     size_t index, last;
 } open_bucket;
+
+/* An exchange of a bucket. */
+typedef struct scattering {
+    const open_bucket *bucket;
+    ht_val start, from;
+} scattering;
 
 typedef struct scatterer {
     ht_zero *z;
@@ -38,9 +29,10 @@ typedef struct scatterer {
     size_t *position; /* by node id */
     open_bucket *buckets;
     size_t bucket_count;
-    const open_bucket *under_way;
-    ht_val start, from; /* of its exchange */
-    ht_val finite;      /* are all gradients so far? */
+    scattering *under_way; /* in the order of their starts */
+    size_t first, end;     /* of those that were not waited for yet */
+    int64_t elems;         /* of these */
+    ht_val finite;         /* are all gradients so far? */
 } scatterer;
 
 static bool is_op(const ht_node *n, const char *name)
@@ -133,26 +125,34 @@ static ht_val assemble(scatterer *s, const open_bucket *bucket)
     return count == 1 ? parts[0] : ht_concat(g, count, parts, 0);
 }
 
-static void finish_exchange(scatterer *s)
+static int64_t elems_of(const scatterer *s, ht_val v)
 {
-    if (!s->under_way) return;
-    ht_val own = ht_zero_piece_of(s->z, s->under_way->group, s->under_way->group->grad, s->under_way->index);
-    ht_val sum = ht_collective_end(s->g, s->start, s->from);
-    ht_store(s->g, own, s->adds ? ht_add(s->g, own, sum) : sum);
-    s->under_way = NULL;
+    return ht_type_elems(ht_type_of(s->g, v));
 }
 
+/* The oldest that is under way. */
+static void finish_exchange(scatterer *s)
+{
+    const scattering *t = &s->under_way[s->first++];
+    ht_val own = ht_zero_piece_of(s->z, t->bucket->group, t->bucket->group->grad, t->bucket->index);
+    ht_val sum = ht_collective_end(s->g, t->start, t->from);
+    ht_store(s->g, own, s->adds ? ht_add(s->g, own, sum) : sum);
+    s->elems -= elems_of(s, t->from);
+}
+
+/* At most two buckets are under way, or of smaller ones as many elements. */
 static void start_exchange(scatterer *s, const open_bucket *bucket)
 {
     ht_val all = assemble(s, bucket), finite;
+    if (s->g->status != HT_OK) return;
     if (s->z->finite.id) {
         ht_norm_finite(s->g, all, &finite);
         s->finite = s->finite.id ? ht_and(s->g, s->finite, finite) : finite;
     }
-    finish_exchange(s);
-    s->from = all;
-    s->start = ht_reduce_scatter_begin(s->g, all, s->z->ranks, "sum");
-    s->under_way = bucket;
+    while (s->first < s->end && s->elems + elems_of(s, all) > 2 * s->z->most) finish_exchange(s);
+    s->under_way[s->end++] = (scattering){bucket, ht_reduce_scatter_begin(s->g, all, s->z->ranks, "sum"), all};
+    s->elems += elems_of(s, all);
+    if (!s->z->options->overlap) finish_exchange(s);
 }
 
 static ht_status scatter_segment(scatterer *s, uint32_t segment)
@@ -166,7 +166,7 @@ static ht_status scatter_segment(scatterer *s, uint32_t segment)
         for (size_t b = 0; b < s->bucket_count && g->status == HT_OK; b++)
             if (s->buckets[b].last == i) start_exchange(s, &s->buckets[b]);
         if (i + 1 == s->rw.count) {
-            finish_exchange(s);
+            while (s->first < s->end && g->status == HT_OK) finish_exchange(s);
             if (s->finite.id) ht_store(g, s->z->finite, s->adds ? ht_and(g, s->z->finite, s->finite) : s->finite);
         }
         g->role = HT_ROLE_UPDATE;
@@ -184,12 +184,14 @@ static ht_status scatter(ht_zero *z, uint32_t segment)
     s.left_out = calloc(nodes + 1, sizeof *s.left_out);
     s.position = calloc(g->node_count, sizeof *s.position);
     s.buckets = calloc(buckets + 1, sizeof *s.buckets);
-    bool ok = s.made && s.left_out && s.position && s.buckets;
+    s.under_way = calloc(buckets + 1, sizeof *s.under_way);
+    bool ok = s.made && s.left_out && s.position && s.buckets && s.under_way;
     ht_status status = ok ? scatter_segment(&s, segment) : ht_fail(g->ctx, HT_ENOMEM, "zero: out of memory");
     free(s.made);
     free(s.left_out);
     free(s.position);
     free(s.buckets);
+    free(s.under_way);
     return status;
 }
 

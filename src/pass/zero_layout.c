@@ -145,6 +145,7 @@ void ht_zero_free(ht_zero *z)
     free(z->groups);
     free(z->hashes);
     free(z->places);
+    free(z->sums);
 }
 
 /* ---- buckets ---- */
@@ -172,7 +173,7 @@ static ht_status fill_buckets(const ht_zero *z, ht_zero_group *group)
 {
     const ht_zero_options *o = z->options;
     int64_t most = o->reduce_bucket < o->gather_bucket ? o->reduce_bucket : o->gather_bucket, at = 0;
-    if (z->late && most > HT_ZERO_LATE_BUCKET) most = HT_ZERO_LATE_BUCKET;
+    if (most > z->most) most = z->most;
     group->buckets = calloc(group->member_count + 1, sizeof *group->buckets);
     if (!group->buckets) HT_FAIL(z->g->ctx, HT_ENOMEM, "zero: out of memory");
     for (size_t i = 0; i < group->member_count; i++) {

@@ -1,7 +1,7 @@
 /* The update on pieces: each rank computes that of its own piece of every bucket, and gathers what the model reads of the
- * result, half copies or parameters. The gathering of a bucket goes on while the next one is computed; where an offload
- * moves what is updated, it stands behind the update, which then is one that can be cut into tiles. The norm of gradients
- * is that of all pieces, by sums in the order of ranks. */
+ * result, half copies or parameters. The gathering of a bucket goes on while the next ones are computed, and into the next
+ * step; where an offload moves what is updated, it stands behind the update, which then is one that can be cut into tiles.
+ * The norm of gradients is that of all pieces, by sums in the order of ranks. */
 #include "pass/zero_update.h"
 
 #include <stdlib.h>
@@ -148,20 +148,50 @@ ht_val ht_zero_cut_rounding(cutter *c, const ht_zero_group *group, size_t bucket
 
 /* ---- norms ---- */
 
-/* Of all gradients of a group, as the node that looked at all of them gave it. */
-static void cut_norm(cutter *c, const ht_node *n, const ht_zero_group *group)
+/* Of this rank's gradients of a group: the square of their norm, and 1 where one of them is not finite. */
+static void square_pieces(const cutter *c, const ht_zero_group *group, ht_val out[2])
 {
     ht_graph *g = c->g;
     ht_val square = HT_NONE, finite = HT_NONE;
+    int64_t flat = 1;
     for (size_t b = 0; b < group->bucket_count; b++) {
         ht_val own, norm = ht_norm_finite(g, ht_zero_piece_of(c->z, group, group->grad, b), &own);
         norm = ht_mul(g, norm, norm);
         square = square.id ? ht_add(g, square, norm) : norm;
         finite = finite.id ? ht_and(g, finite, own) : own;
     }
-    square = ht_all_reduce(g, square, c->z->ranks, "sum");
-    ht_rewrite_replace(&c->rw, ht_node_out(n, 0), ht_sqrt(g, square));
-    ht_rewrite_replace(&c->rw, ht_node_out(n, 1), ht_all_reduce(g, finite, c->z->ranks, "min"));
+    ht_val one = ht_fill(g, HT_F64, 0, NULL, 1);
+    ht_val none = ht_fill(g, HT_F64, 0, NULL, 0);
+    out[0] = ht_reshape(g, square, 1, &flat);
+    out[1] = ht_reshape(g, ht_select(g, finite, none, one), 1, &flat);
+}
+
+/* Of all gradients of each group, as the nodes that looked at all of them gave it. One exchange for all groups: it cannot be
+ * hidden, since the update begins with it. */
+static void cut_norms(cutter *c)
+{
+    ht_graph *g = c->g;
+    ht_val *own = HT_NEW(g->arena, ht_val, 2 * c->rw.count + 1);
+    size_t count = 0;
+    if (!own) ht_graph_fail(g, HT_ENOMEM, "zero: out of memory");
+    for (size_t i = 0; i < c->rw.count && g->status == HT_OK; i++) {
+        const ht_node n = g->nodes[c->rw.old[i]];
+        if (!is_norm(&n) || !group_of(c, &n)) continue;
+        square_pieces(c, &c->z->groups[group_of(c, &n) - 1], own + count);
+        count += 2;
+    }
+    if (!count || g->status != HT_OK) return;
+    ht_val all = ht_all_reduce(g, ht_concat(g, count, own, 0), c->z->ranks, "sum");
+    ht_val none = ht_fill(g, HT_F64, 0, NULL, 0);
+    int64_t at = 0;
+    for (size_t i = 0; i < c->rw.count && g->status == HT_OK; i++) {
+        const ht_node n = g->nodes[c->rw.old[i]];
+        if (!is_norm(&n) || !group_of(c, &n)) continue;
+        ht_val square = ht_reshape(g, ht_slice_axis(g, all, 0, at++, 1), 0, NULL);
+        ht_val bad = ht_reshape(g, ht_slice_axis(g, all, 0, at++, 1), 0, NULL);
+        ht_rewrite_replace(&c->rw, ht_node_out(&n, 0), ht_sqrt(g, square));
+        ht_rewrite_replace(&c->rw, ht_node_out(&n, 1), ht_le(g, bad, none));
+    }
 }
 
 /* ---- pieces ---- */
@@ -178,11 +208,23 @@ static ht_val piece_of(cutter *c, const ht_zero_group *group, size_t bucket, ht_
 
 static void finish_gathering(cutter *c)
 {
-    for (int i = 0; i < c->under_way_count; i++) {
+    for (size_t i = 0; i < c->under_way_count; i++) {
         const ht_zero_gathering *t = &c->under_way[i];
         ht_store(c->g, t->into, ht_collective_end(c->g, t->start, t->from));
     }
     c->under_way_count = 0;
+}
+
+static void start_gathering(cutter *c, ht_val value, ht_val into)
+{
+    ht_graph *g = c->g;
+    ht_val start = ht_all_gather_begin(g, value, c->z->ranks);
+    if (g->status != HT_OK) return;
+    if (ht_grow((void **)&c->under_way, &c->under_way_capacity, c->under_way_count + 1, sizeof *c->under_way))
+        c->under_way[c->under_way_count++] = (ht_zero_gathering){start, value, into};
+    else
+        ht_graph_fail(g, HT_ENOMEM, "zero: out of memory");
+    if (!c->z->options->overlap) finish_gathering(c);
 }
 
 void ht_zero_cut_store(cutter *c, const ht_zero_group *group, size_t bucket, ht_val state, ht_val value)
@@ -193,9 +235,7 @@ void ht_zero_cut_store(cutter *c, const ht_zero_group *group, size_t bucket, ht_
         ht_store(g, ht_zero_piece_of(c->z, group, state, bucket), value);
         return;
     }
-    ht_val start = ht_all_gather_begin(g, value, c->z->ranks);
-    ht_val into = ht_zero_bucket_of(c->z, group, state, bucket);
-    c->started[c->started_count++] = (ht_zero_gathering){start, value, into};
+    start_gathering(c, value, ht_zero_bucket_of(c->z, group, state, bucket));
 }
 
 void ht_zero_cut_emit(cutter *c, const ht_zero_group *group, size_t bucket, uint32_t id, const ht_val *in)
@@ -248,17 +288,69 @@ static void cut_bucket(cutter *c, size_t index, size_t bucket)
     }
 }
 
-static void cut_group(cutter *c, size_t index)
+/* ---- the order of buckets ---- */
+
+/* A bucket, and where the next step reads it for the first time. */
+typedef struct updated_bucket {
+    size_t group, bucket, read;
+} updated_bucket;
+
+/* By value id: the position of its first reader in a micro-batch; SIZE_MAX: there is none. */
+static size_t *find_readers(const ht_zero *z)
 {
-    for (size_t b = 0; b < c->z->groups[index].bucket_count; b++) {
-        memset(c->map, 0, c->z->known * sizeof *c->map);
-        memset(c->whole, 0, c->z->known * sizeof *c->whole);
-        cut_bucket(c, index, b);
-        finish_gathering(c);
-        memcpy(c->under_way, c->started, sizeof c->under_way);
-        c->under_way_count = c->started_count;
-        c->started_count = 0;
+    const ht_graph *g = z->g;
+    size_t *read = malloc(z->known * sizeof *read);
+    if (read) memset(read, 0xff, z->known * sizeof *read);
+    for (size_t i = 0; read && i < g->segment_count; i++) {
+        const ht_segment *s = &g->segments[i];
+        for (size_t at = 0; ht_is_micro_first(s) && at < s->node_count; at++) {
+            const ht_node *n = &g->nodes[s->nodes[at]];
+            for (size_t k = 0; k < n->n_in; k++) {
+                ht_val v = ht_node_in(g, n, k);
+                if (v.id < z->known && at < read[v.id]) read[v.id] = at;
+            }
+        }
     }
+    return read;
+}
+
+static size_t first_read(const ht_zero_group *group, size_t bucket, const size_t *read)
+{
+    size_t first = SIZE_MAX;
+    for (size_t i = 0; i < group->member_count; i++) {
+        const ht_zero_member *m = &group->members[i];
+        if (m->bucket != bucket) continue;
+        if (read[m->param.id] < first) first = read[m->param.id];
+        if (m->copy.id && read[m->copy.id] < first) first = read[m->copy.id];
+    }
+    return first;
+}
+
+static void add_in_order(updated_bucket *list, size_t count, updated_bucket b)
+{
+    for (; count > 0 && list[count - 1].read > b.read; count--) list[count] = list[count - 1];
+    list[count] = b;
+}
+
+/* What forward reads first is updated and gathered first, so that the next step need not wait for the rest. */
+static void cut_buckets(cutter *c)
+{
+    const ht_zero *z = c->z;
+    size_t count = 0, all = 0;
+    for (size_t i = 0; i < z->group_count; i++) all += z->groups[i].bucket_count;
+    size_t *read = find_readers(z);
+    updated_bucket *list = calloc(all + 1, sizeof *list);
+    if (!read || !list) ht_graph_fail(c->g, HT_ENOMEM, "zero: out of memory");
+    for (size_t i = 0; i < z->group_count && c->g->status == HT_OK; i++)
+        for (size_t b = 0; b < z->groups[i].bucket_count; b++)
+            add_in_order(list, count++, (updated_bucket){i, b, first_read(&z->groups[i], b, read)});
+    for (size_t i = 0; i < count && c->g->status == HT_OK; i++) {
+        memset(c->map, 0, z->known * sizeof *c->map);
+        memset(c->whole, 0, z->known * sizeof *c->whole);
+        cut_bucket(c, list[i].group, list[i].bucket);
+    }
+    free(read);
+    free(list);
 }
 
 static void keep_others(cutter *c, bool effects)
@@ -268,7 +360,6 @@ static void keep_others(cutter *c, bool effects)
         size_t group = group_of(c, &n);
         /* What ranks exchange is read by others of these. */
         bool effect = (n.op->flags & HT_OP_EFFECT) && !(n.op->flags & HT_OP_COLLECTIVE);
-        if (group && is_norm(&n) && !effects) cut_norm(c, &n, &c->z->groups[group - 1]);
         if (!group && effect == effects) ht_rewrite_keep(&c->rw, c->rw.old[i]);
     }
 }
@@ -285,16 +376,18 @@ ht_status ht_zero_cut_update(ht_zero *z)
     ht_status status = c.group && c.bucket && c.map && c.whole ? find_arrays(&c, &g->segments[segment])
                                                                : ht_fail(g->ctx, HT_ENOMEM, "zero: out of memory");
     if (status == HT_OK && ht_rewrite_begin(&c.rw, g, segment)) {
+        cut_norms(&c);
         keep_others(&c, false);
-        for (size_t i = 0; i < z->group_count; i++) cut_group(&c, i);
-        finish_gathering(&c);
+        cut_buckets(&c);
         keep_others(&c, true);
+        finish_gathering(&c); /* last: the next step may begin before */
     }
     if (status == HT_OK) status = ht_rewrite_end(&c.rw);
     free(c.group);
     free(c.bucket);
     free(c.map);
     free(c.whole);
+    free(c.under_way);
     return status;
 }
 

@@ -17,9 +17,8 @@ typedef struct ht_zero_cutter {
     size_t *bucket; /* by value id: 1 + the bucket of what follows from one tensor alone; 0: of all */
     ht_val *map;    /* by value id: its piece of the bucket at hand, or none; of a scalar, what stands for it */
     ht_val *whole;  /* by value id: all of it, where the rule needs all; or none */
-    ht_zero_gathering started[2],
-        under_way[2]; /* of the bucket at hand and of the one before: parameters, half copies */
-    int started_count, under_way_count;
+    ht_zero_gathering *under_way; /* parameters and half copies of buckets that are done */
+    size_t under_way_count, under_way_capacity;
 } ht_zero_cutter;
 
 /* zero_update.c. A value of the group becomes that of one of its states: each rank stores its piece, and what every rank has

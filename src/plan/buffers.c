@@ -34,8 +34,9 @@ typedef struct assignment {
     bool *allowed;            /* by position: a concat that may be assembled */
     size_t concat_count;
     int tries;
-    bool refused;  /* the last try took more memory */
-    int64_t bytes; /* of the last try, in all spaces */
+    bool refused;                       /* the last try took more memory */
+    int64_t bytes;                      /* of the last try, in all spaces */
+    int32_t exchanging[HT_SPACE_COUNT]; /* the buffer that exchanges under way share as workspace; 0: none */
 } assignment;
 
 /* The result of a done has the bytes of what its start makes. */
@@ -342,8 +343,27 @@ static uint32_t workspace_end(const assignment *c, const ht_node *n, uint32_t at
     return c->r->time[at];
 }
 
+/* Exchanges run one after the other on their queue: those that are under way at once share a workspace. */
+static bool share_workspace(assignment *c, const ht_node *n, ht_space space, uint32_t at, uint32_t last, int64_t bytes,
+                            int32_t *index)
+{
+    if (!(n->op->flags & HT_OP_COLLECTIVE)) return add_buffer(c, space, at, last, bytes, index);
+    ht_interval *shared = c->exchanging[space] ? &c->r->buffers[space].items[c->exchanging[space] - 1] : NULL;
+    if (!shared || shared->last < at) {
+        if (!add_buffer(c, space, at, last, bytes, index)) return false;
+        c->exchanging[space] = *index;
+        return true;
+    }
+    int64_t with_canary = bytes + (c->canary ? HT_CANARY_BYTES : 0);
+    if (shared->last < last) shared->last = last;
+    if (shared->bytes < with_canary) shared->bytes = with_canary;
+    *index = c->exchanging[space];
+    return true;
+}
+
 static bool assign_transients(assignment *c)
 {
+    memset(c->exchanging, 0, sizeof c->exchanging);
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         uint32_t id = c->s->nodes[at];
         const ht_node *n = &c->g->nodes[id];
@@ -358,7 +378,8 @@ static bool assign_transients(assignment *c)
         ht_space space = ht_type_of(c->g, ht_node_out(n, 0))->space;
         int32_t index = 0;
         uint32_t last = workspace_end(c, n, at);
-        if (bytes < 0 || (bytes > 0 && !add_buffer(c, space, c->r->time[at], last, bytes, &index))) return false;
+        if (bytes < 0 || (bytes > 0 && !share_workspace(c, n, space, c->r->time[at], last, bytes, &index)))
+            return false;
         c->r->workspace[at] = (ht_place){space, index ? HT_AREA_TRANSIENT : HT_AREA_NONE, index - 1};
     }
     return true;
@@ -388,10 +409,12 @@ static bool count_workspace(assignment *c, ht_space space)
         most = now;
         fullest = at;
     }
+    int64_t shared = -1; /* the workspace of the last exchange, which counts once */
     for (uint32_t at = 0; at < c->s->node_count; at++) {
         const ht_place *workspace = &c->r->workspace[at];
-        if (workspace->area != HT_AREA_TRANSIENT || workspace->space != space) continue;
+        if (workspace->area != HT_AREA_TRANSIENT || workspace->space != space || workspace->offset == shared) continue;
         const ht_interval *b = &buffers[workspace->offset];
+        if (c->g->nodes[c->s->nodes[at]].op->flags & HT_OP_COLLECTIVE) shared = workspace->offset;
         if (b->first <= fullest && fullest <= b->last) c->r->workspace_bytes[space] += aligned_bytes(c, space, b);
     }
     free(alive);

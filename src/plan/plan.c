@@ -387,6 +387,7 @@ ht_status ht_planning_emit(planning *p)
     for (uint32_t i = 0; i < g->segment_count; i++, plan->segment_count++) HT_TRY(plan_segment(p, i));
     HT_TRY(copy_programs(p));
     ht_plan_find_tails(plan);
+    if (p->request->options->zero.overlap) ht_plan_find_leads(plan);
     HT_TRY(ht_plan_reserve_replay(plan));
     return p->request->no_prepack ? HT_OK : ht_plan_prepack(plan);
 }

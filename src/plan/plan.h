@@ -110,6 +110,7 @@ typedef struct ht_plan_segment {
     ht_interval *buffers[HT_SPACE_COUNT]; /* transients, workspaces included: in use by instructions first .. last */
     size_t buffer_count[HT_SPACE_COUNT];
     size_t tail;         /* instructions from here on may run within the next segment; instr_count: none may */
+    size_t lead;         /* instructions before this one may run within the micro-batch before the segment */
     ht_held_value *held; /* from forward to backward, in the order in which they are made */
     size_t held_count;
 } ht_plan_segment;
@@ -320,6 +321,17 @@ void ht_plan_find_tails(ht_plan *plan);
 void ht_plan_tail_needed(const ht_plan_segment *s, const ht_plan_segment *next, uint32_t *needed);
 /* Do instructions of s from `from` on use bytes of a place that are read, or written, outside of it? */
 bool ht_plan_tail_touches(const ht_plan_segment *s, size_t from, ht_place place, size_t bytes, bool written);
+/* Do two instructions use the same bytes that last beyond a segment, one of them to write? */
+bool ht_plan_instrs_conflict(const ht_instr *a, const ht_instr *b);
+/* Moves the transients in main of a segment. */
+void ht_plan_raise_segment(ht_plan_segment *s, int64_t by);
+/* "micro_first", "micro", "micro:2", …: does the segment make gradients of a micro-batch? */
+bool ht_plan_is_micro(const ht_plan_segment *s);
+/* After the tails: the lead of the segment "exchange". */
+void ht_plan_find_leads(ht_plan *plan);
+/* By instruction of the lead of s: how many instructions of the micro-batch before it must have run; no lower than that of
+ * the one before. */
+void ht_plan_lead_ready(const ht_plan_segment *s, const ht_plan_segment *before, uint32_t *ready);
 /* Does an instruction write to state that is neither saved nor a gradient, which every step begins anew? */
 bool ht_plan_writes_for_good(const ht_plan *plan, const ht_instr *instr);
 /* A new place at the end of an area. */

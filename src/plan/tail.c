@@ -1,5 +1,6 @@
-/* The tail of a segment: what of the update of offloaded state can run within the segment that comes after it. An update
- * that waits for a disk, tile by tile, lets forward go on with layers whose parameters are up to date. */
+/* The tail of a segment: what of an update can run within the segment that comes after it. An update that waits for a disk,
+ * tile by tile, or for what other ranks have updated, bucket by bucket, lets forward go on with layers whose parameters are
+ * up to date. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -45,6 +46,14 @@ static bool instr_touches(const ht_instr *instr, const range *r)
     range own;
     for (size_t i = 0; i < operand_count(instr); i++)
         if (range_at(instr, i, &own) && conflicts(&own, r)) return true;
+    return false;
+}
+
+bool ht_plan_instrs_conflict(const ht_instr *a, const ht_instr *b)
+{
+    range r;
+    for (size_t k = 0; k < operand_count(a); k++)
+        if (range_at(a, k, &r) && instr_touches(b, &r)) return true;
     return false;
 }
 
@@ -117,15 +126,10 @@ static bool writes_output(const ht_instr *instr)
     return false;
 }
 
-static bool exchanges(const ht_instr *instr)
-{
-    const ht_op *op = instr->call->op;
-    return (op->flags | (op->start ? op->start->flags : 0)) & HT_OP_COLLECTIVE;
-}
-
-/* From the first wait for a disk on that comes behind the outputs (a norm of gradients on the disk is one, and is asked
- * for) and behind collectives, whose order must not follow from the disk's pace, if the segment writes there, too. Inputs
- * may change once the segment was run. */
+/* From the first wait for a disk on, or for what was gathered of other ranks, that comes behind the outputs (a norm of
+ * gradients on the disk is one, and is asked for) and behind the starts of collectives, whose order must not follow from
+ * anybody's pace. Inputs may change once the segment was run, and what waits for a disk is worth it if the segment writes
+ * there, too. */
 static size_t find_tail(const ht_plan_segment *s)
 {
     size_t tail = s->instr_count;
@@ -134,8 +138,10 @@ static size_t find_tail(const ht_plan_segment *s)
         const ht_instr *instr = &s->instrs[i];
         if (reads_input(instr)) return s->instr_count;
         writes |= writes_disk(instr);
-        stays |= writes_output(instr) || exchanges(instr);
-        if (!stays && instr->wait && s->instrs[instr->wait - 1].space == HT_SPACE_DISK) tail = i;
+        stays |= writes_output(instr) || instr->queue == HT_QUEUE_COMM;
+        const ht_instr *start = instr->wait ? &s->instrs[instr->wait - 1] : NULL;
+        writes |= start && start->queue == HT_QUEUE_COMM;
+        if (!stays && start && (start->space == HT_SPACE_DISK || start->queue == HT_QUEUE_COMM)) tail = i;
     }
     return writes ? tail : s->instr_count;
 }
@@ -146,7 +152,7 @@ static void move_up(ht_place *place, int64_t by)
 }
 
 /* Transients of main to the end of their area, which forward comes to last. */
-static void raise_segment(ht_plan_segment *s, int64_t by)
+void ht_plan_raise_segment(ht_plan_segment *s, int64_t by)
 {
     for (size_t i = 0; i < s->instr_count; i++) {
         ht_place *places = (ht_place *)s->instrs[i].in; /* the plan's own: operands, then results */
@@ -163,6 +169,6 @@ void ht_plan_find_tails(ht_plan *plan)
         ht_plan_segment *s = &plan->segments[i];
         int64_t by = (area - s->transient_bytes[HT_SPACE_MAIN]) / HT_PLAN_DISK_ALIGN * HT_PLAN_DISK_ALIGN;
         s->tail = find_tail(s);
-        if (s->tail < s->instr_count && by > 0) raise_segment(s, by);
+        if (s->tail < s->instr_count && by > 0) ht_plan_raise_segment(s, by);
     }
 }

@@ -49,7 +49,9 @@ static ht_status run_micro(ht_run *run, int64_t index)
     HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &batch));
     run->data_seconds += ht_run_clock() - begin;
     int segment = index == 0 ? batch.shape->first : batch.shape->micro;
-    HT_TRY(ht_session_start_segment(run->job.session, (size_t)segment, batch.slot));
+    bool last = index + 1 == run->job.train_config->accumulate && run->exchange != HT_NO_SEGMENT;
+    HT_TRY(last ? ht_session_start_before(run->job.session, (size_t)segment, batch.slot, (size_t)run->exchange)
+                : ht_session_start_segment(run->job.session, (size_t)segment, batch.slot));
     return ht_step_records_micro(run->records, index);
 }
 
@@ -121,6 +123,7 @@ static ht_step_report report_of(ht_run *run, const ht_step_record *record)
         .syncs = start->syncs,
         .skipped = record->applied_now == 0,
         .skips = start->step - (int64_t)record->applied,
+        .exchange = start->exchange,
     };
 }
 
@@ -166,6 +169,19 @@ static ht_status run_micros(ht_run *run, bool *dropped)
     return HT_OK;
 }
 
+/* Of the step that ends here. */
+static ht_exchange_report count_exchanges(ht_run *run)
+{
+    ht_exchange_totals now = ht_ranks_exchanged(&run->ranks, run->job.session, run->request.comm);
+    const ht_exchange_totals *before = &run->exchanged;
+    ht_exchange_totals step = {now.seconds - before->seconds, now.waited - before->waited, now.bytes - before->bytes};
+    run->exchanged = now;
+    run->in_steps.seconds += step.seconds;
+    run->in_steps.waited += step.waited;
+    run->in_steps.bytes += step.bytes;
+    return ht_ranks_report(&run->ranks, run->job.session, &step);
+}
+
 ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
 {
     if (!run->train) HT_FAIL(run->ctx, HT_EINVAL, "a run that was opened to evaluate makes no steps");
@@ -181,6 +197,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     if (run->gather != HT_NO_SEGMENT) HT_TRY(ht_session_start_segment(run->job.session, (size_t)run->gather, 0));
     run->step++;
     ht_step_start start = {.step = run->step, .counted = counted, .position = ht_loader_position(run->train)};
+    start.exchange = count_exchanges(run);
     HT_TRY(ht_step_records_end(run->records, &start));
     HT_TRY(ht_step_records_wait(run->records, report ? 0 : HT_STEPS_UNREAD - 1));
     ht_step_records_syncs(run->records, device->syncs - syncs);
@@ -221,6 +238,8 @@ static ht_status finish_step(ht_run *run, bool stopped)
     bool last = run->step == run->job.steps;
     if (last || is_due(run->step, train_config->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
     if (last || stopped || is_due(run->step, train_config->snapshot_every)) HT_TRY(ht_run_snapshot(run));
+    if (is_due(run->step, train_config->eval_every))
+        run->exchanged = ht_ranks_exchanged(&run->ranks, run->job.session, run->request.comm);
     if (stopped)
         ht_run_note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
     return HT_OK;

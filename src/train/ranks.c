@@ -149,6 +149,32 @@ ht_status ht_ranks_text(const ht_ranks *ranks, ht_context *ctx, char *text, size
                                        .site = "train"});
 }
 
+/* ---- what is exchanged ---- */
+
+ht_exchange_totals ht_ranks_exchanged(const ht_ranks *ranks, const ht_session *session, ht_comm *world)
+{
+    static const char *const axes[] = {"data", "pipeline", "tensor"};
+    ht_exchange_totals totals = {.waited = ht_executor_waited(session->executor)};
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0] && ranks->size > 1; i++) {
+        ht_comm *group = ht_comm_find_group(world, axes[i]);
+        ht_comm_traffic traffic = group ? ht_comm_traffic_of(group) : (ht_comm_traffic){0};
+        totals.seconds += traffic.seconds;
+        totals.bytes += traffic.bytes;
+    }
+    return totals;
+}
+
+ht_exchange_report ht_ranks_report(const ht_ranks *ranks, const ht_session *session, const ht_exchange_totals *totals)
+{
+    if (ranks->size == 1 || ht_executor_device(session->executor)->class->asynchronous)
+        return (ht_exchange_report){.known = false};
+    double hidden = totals->seconds > totals->waited ? totals->seconds - totals->waited : 0;
+    return (ht_exchange_report){.known = true,
+                                .ms = 1e3 * totals->seconds,
+                                .bytes = totals->bytes,
+                                .hidden_share = totals->seconds > 0 ? hidden / totals->seconds : 1};
+}
+
 /* ---- agreement ---- */
 
 /* Which collectives every segment has, in which order, and how much each exchanges. */

@@ -30,6 +30,14 @@ ht_status ht_ranks_any(const ht_ranks *ranks, ht_context *ctx, bool *flag);
 ht_status ht_ranks_sum(const ht_ranks *ranks, ht_context *ctx, double *values, size_t count);
 /* The text of the first rank that has one, everywhere; *has: there is one. */
 ht_status ht_ranks_text(const ht_ranks *ranks, ht_context *ctx, char *text, size_t capacity, bool *has);
+/* What the session of this rank has exchanged so far, and what it waited for that. */
+typedef struct ht_exchange_totals {
+    double seconds, waited;
+    int64_t bytes;
+} ht_exchange_totals;
+ht_exchange_totals ht_ranks_exchanged(const ht_ranks *ranks, const ht_session *session, ht_comm *world);
+/* As a report, where it is known. */
+ht_exchange_report ht_ranks_report(const ht_ranks *ranks, const ht_session *session, const ht_exchange_totals *totals);
 /* Before the first step: do all have the same program, job, data, plan and order of collectives? What differs is named. */
 ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job);
 

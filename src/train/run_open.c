@@ -165,6 +165,8 @@ ht_end_report ht_run_end(const ht_run *run)
         .disk_bytes = ht_plan_bytes_in(run->job.plan, HT_SPACE_DISK),
         .process_peak_bytes = ht_process_peak_bytes(),
         .reserve_bytes = run->job.reserve_bytes,
+        .steps = run->step - run->first_step,
+        .exchange = ht_ranks_report(&run->ranks, run->job.session, &run->in_steps),
     };
 }
 

@@ -21,13 +21,15 @@ struct ht_run {
     ht_loader *train, *validation;
     int64_t eval_rank, eval_ranks; /* that share an evaluation */
     ht_batch_binding binding;
-    int update;               /* the segment */
-    int exchange, gather;     /* before and behind it, or HT_NO_SEGMENT */
-    ht_step_records *records; /* NULL in a run that evaluates */
-    double last_end;          /* when the last step was done whose record was read */
-    ht_metrics *metrics;      /* NULL: nobody asks for them */
-    ht_numerics *numerics;    /* NULL: not asked for */
-    bool can_drop;            /* something can stop the run between two micro-batches */
+    int update;                   /* the segment */
+    int exchange, gather;         /* before and behind it, or HT_NO_SEGMENT */
+    ht_step_records *records;     /* NULL in a run that evaluates */
+    ht_exchange_totals exchanged; /* up to the last step, or what came behind it */
+    ht_exchange_totals in_steps;  /* of all steps of this start */
+    double last_end;              /* when the last step was done whose record was read */
+    ht_metrics *metrics;          /* NULL: nobody asks for them */
+    ht_numerics *numerics;        /* NULL: not asked for */
+    bool can_drop;                /* something can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
     double seconds;                      /* that the training took */
     double data_seconds, record_seconds; /* of it: until batches were there; that metrics took */

@@ -60,6 +60,15 @@ static void start_line(ht_json_writer *json, const char *kind, int64_t step)
     ht_json_put_int(json, "step", step);
 }
 
+/* Of a run on several ranks. */
+static void put_exchange(ht_json_writer *json, const ht_exchange_report *r)
+{
+    if (!r->known) return;
+    ht_json_put_number(json, "exchange_ms", r->ms);
+    ht_json_put_int(json, "exchange_bytes", r->bytes);
+    ht_json_put_number(json, "hidden_share", r->hidden_share);
+}
+
 static ht_status jsonl_step(void *state, const ht_step_report *r)
 {
     ht_text text = {0};
@@ -79,6 +88,7 @@ static ht_status jsonl_step(void *state, const ht_step_report *r)
     ht_json_put_int(&json, "syncs", r->syncs);
     ht_json_put_bool(&json, "skipped", r->skipped);
     ht_json_put_int(&json, "skips", r->skips);
+    put_exchange(&json, &r->exchange);
     return put_line(state, &json);
 }
 
@@ -104,6 +114,7 @@ static ht_status jsonl_end(void *state, const ht_end_report *r)
     ht_json_put_int(&json, "plan_bytes", r->plan_bytes);
     ht_json_put_int(&json, "process_peak_bytes", r->process_peak_bytes);
     ht_json_put_int(&json, "reserve_bytes", r->reserve_bytes);
+    put_exchange(&json, &r->exchange);
     return put_line(state, &json);
 }
 

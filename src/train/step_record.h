@@ -4,6 +4,7 @@
 #define HT_TRAIN_STEP_RECORD_H
 
 #include "exec/exec.h"
+#include "train/train.h"
 
 typedef struct ht_step_records ht_step_records;
 
@@ -13,6 +14,7 @@ typedef struct ht_step_start {
     int64_t counted;   /* tokens or rows */
     uint64_t position; /* of the loader, behind the step's batches */
     int64_t syncs;     /* how often the host waited while it started the step */
+    ht_exchange_report exchange;
 } ht_step_start;
 
 typedef struct ht_step_record {

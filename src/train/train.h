@@ -31,6 +31,14 @@ ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out, char **
 
 typedef struct ht_run ht_run;
 
+/* What this rank exchanged with others inside of steps. */
+typedef struct ht_exchange_report {
+    bool known;          /* false: it is alone, or its device does not count */
+    double ms;           /* that exchanges took, from their start on this rank */
+    int64_t bytes;       /* that it sent */
+    double hidden_share; /* of ms: while it did not wait for them */
+} ht_exchange_report;
+
 typedef struct ht_step_report {
     int64_t step, steps;        /* steps made, this one included, of all */
     double epoch;               /* passes over the training data */
@@ -45,6 +53,7 @@ typedef struct ht_step_report {
     int64_t syncs;              /* how often the host waited for the device while it started the step */
     bool skipped;               /* gradients were not finite: nothing was updated */
     int64_t skips;              /* steps skipped so far, this one included */
+    ht_exchange_report exchange;
 } ht_step_report;
 
 typedef struct ht_eval_report {
@@ -58,13 +67,15 @@ typedef struct ht_eval_report {
 
 /* What a run leaves at its end. */
 typedef struct ht_end_report {
-    int64_t step;               /* the last that was made */
-    double seconds;             /* that ht_run_train took */
-    int64_t plan_bytes;         /* that the plan holds */
-    int64_t device_bytes;       /* of it: in memory of a device, which is not the process's */
-    int64_t disk_bytes;         /* of it: on a disk */
-    int64_t process_peak_bytes; /* that the process held at most */
-    int64_t reserve_bytes;      /* what it was said to need beyond the plan (train/process_memory.h) */
+    int64_t step;                /* the last that was made */
+    double seconds;              /* that ht_run_train took */
+    int64_t plan_bytes;          /* that the plan holds */
+    int64_t device_bytes;        /* of it: in memory of a device, which is not the process's */
+    int64_t disk_bytes;          /* of it: on a disk */
+    int64_t process_peak_bytes;  /* that the process held at most */
+    int64_t reserve_bytes;       /* what it was said to need beyond the plan (train/process_memory.h) */
+    int64_t steps;               /* that were made since it was opened */
+    ht_exchange_report exchange; /* of all of them */
 } ht_end_report;
 
 /* All but the last two lock the folder, and are refused (HT_EINVAL) while another process holds it. */

@@ -43,7 +43,7 @@ void run_expect_same(const data_case *c, const char *a, const char *b)
     char line[2048];
     snprintf(line, sizeof line,
              "for r in %s %s; do sed -E '/\"kind\": \"(run|end|bytes)\"/d; "
-             "s/\"(seconds|syncs|tokens_per_second|[a-z_]*_ms|[a-z_]*bytes)\": [-+0-9.e]+,? ?//g' "
+             "s/\"(seconds|syncs|tokens_per_second|hidden_share|[a-z_]*_ms|[a-z_]*bytes)\": [-+0-9.e]+,? ?//g' "
              "$r/metrics.jsonl > $r.metrics; done; cmp %s.metrics %s.metrics && test -s %s.metrics && "
              "for f in $(cd %s && echo snapshots/*/*.safetensors); do cmp %s/$f %s/$f || exit 1; done && "
              "test $(ls %s/snapshots | wc -l) = $(ls %s/snapshots | wc -l) && echo the same runs",

@@ -168,11 +168,24 @@ static ht_status done_run(const ht_launch *launch)
     return launch->out[0] == launch->in[0] ? HT_OK : within(launch, 0, bytes);
 }
 
-#define ROWS(op_, kind_)                                                                                               \
+static ht_status run_reduce_scatter_within(const ht_launch *launch)
+{
+    void *comm;
+    ht_comm_call call = ht_collective_within(launch);
+    HT_TRY(run_alone(launch, HT_COMM_REDUCE_SCATTER));
+    if (!launch->comm || call.elems == 0) return HT_OK;
+    HT_TRY(group_of(launch, &comm));
+    return check(launch, start(&call, ht_comm_size(launch->comm), comm, ht_cuda_stream(launch->queue)), comm);
+}
+
+#define RUN(op_, kind_)                                                                                                \
     static ht_status run_##op_(const ht_launch *launch)                                                                \
     {                                                                                                                  \
         return run(launch, kind_);                                                                                     \
     }                                                                                                                  \
+    ROWS(op_)
+
+#define ROWS(op_)                                                                                                      \
     const ht_kernel ht_kernel_cuda_##op_##_start = {                                                                   \
         .size = sizeof(ht_kernel),                                                                                     \
         .op = #op_ "_start",                                                                                           \
@@ -191,10 +204,11 @@ static ht_status done_run(const ht_launch *launch)
         .run = done_run,                                                                                               \
     };
 
-ROWS(all_reduce, HT_COMM_ALL_REDUCE)
-ROWS(all_gather, HT_COMM_ALL_GATHER)
-ROWS(reduce_scatter, HT_COMM_REDUCE_SCATTER)
-ROWS(all_to_all, HT_COMM_ALL_TO_ALL)
-ROWS(broadcast, HT_COMM_BROADCAST)
-ROWS(send, HT_COMM_SEND)
-ROWS(recv, HT_COMM_RECV)
+RUN(all_reduce, HT_COMM_ALL_REDUCE)
+RUN(all_gather, HT_COMM_ALL_GATHER)
+RUN(reduce_scatter, HT_COMM_REDUCE_SCATTER)
+ROWS(reduce_scatter_within)
+RUN(all_to_all, HT_COMM_ALL_TO_ALL)
+RUN(broadcast, HT_COMM_BROADCAST)
+RUN(send, HT_COMM_SEND)
+RUN(recv, HT_COMM_RECV)

@@ -8,6 +8,8 @@
 /* Of a launch, or of a call alone (then without addresses). */
 ht_comm_call ht_collective_of_call(const ht_call *call, ht_comm_kind kind);
 ht_comm_call ht_collective_of_launch(const ht_launch *launch, ht_comm_kind kind);
+/* Of a reduce_scatter_within, once the value is where the result lies. */
+ht_comm_call ht_collective_within(const ht_launch *launch);
 /* The ranks of its group. */
 int ht_collective_ranks(const ht_call *call);
 /* Operands row-major without gaps; of what the start reads, its done touches nothing. */

@@ -14,9 +14,10 @@ int ht_collective_ranks(const ht_call *call)
 /* As in ht_comm_call. */
 static int64_t elems_of(const ht_call *call, ht_comm_kind kind)
 {
-    if (kind == HT_COMM_REDUCE_SCATTER || kind == HT_COMM_RECV) return ht_type_elems(call->out[0]);
+    if (kind == HT_COMM_RECV) return ht_type_elems(call->out[0]);
     int64_t elems = ht_type_elems(call->in[0]);
-    return kind == HT_COMM_ALL_TO_ALL ? elems / ht_collective_ranks(call) : elems;
+    bool pieces = kind == HT_COMM_ALL_TO_ALL || kind == HT_COMM_REDUCE_SCATTER;
+    return pieces ? elems / ht_collective_ranks(call) : elems;
 }
 
 static ht_comm_reduction reduction_of(const ht_call *call)
@@ -103,11 +104,14 @@ static ht_status done_run(const ht_launch *launch)
     return HT_OK;
 }
 
-#define ROWS(op_, kind_)                                                                                               \
+#define RUN(op_, kind_)                                                                                                \
     static ht_status run_##op_(const ht_launch *launch)                                                                \
     {                                                                                                                  \
         return run(launch, kind_);                                                                                     \
     }                                                                                                                  \
+    ROWS(op_, kind_)
+
+#define ROWS(op_, kind_)                                                                                               \
     static int64_t workspace_##op_(const ht_call *call, const ht_target *target)                                       \
     {                                                                                                                  \
         (void)target;                                                                                                  \
@@ -127,10 +131,28 @@ static ht_status done_run(const ht_launch *launch)
                                               .can = ht_collective_done_refusal,                                       \
                                               .run = done_run};
 
-ROWS(all_reduce, HT_COMM_ALL_REDUCE)
-ROWS(all_gather, HT_COMM_ALL_GATHER)
-ROWS(reduce_scatter, HT_COMM_REDUCE_SCATTER)
-ROWS(all_to_all, HT_COMM_ALL_TO_ALL)
-ROWS(broadcast, HT_COMM_BROADCAST)
-ROWS(send, HT_COMM_SEND)
-ROWS(recv, HT_COMM_RECV)
+/* The piece that is summed lies where the others expect it: over what was read. */
+ht_comm_call ht_collective_within(const ht_launch *launch)
+{
+    ht_comm_call call = ht_collective_of_launch(launch, HT_COMM_REDUCE_SCATTER);
+    size_t piece = (size_t)call.elems * ht_dtype_bytes(call.dtype);
+    call.in = launch->out[0];
+    call.out = (char *)launch->out[0] + (launch->comm ? (size_t)ht_comm_rank(launch->comm) * piece : 0);
+    return call;
+}
+
+static ht_status run_reduce_scatter_within(const ht_launch *launch)
+{
+    ht_comm_call call = ht_collective_within(launch);
+    run_alone(launch, HT_COMM_REDUCE_SCATTER);
+    return launch->comm ? ht_comm_run(launch->comm, launch->ctx, &call) : HT_OK;
+}
+
+RUN(all_reduce, HT_COMM_ALL_REDUCE)
+RUN(all_gather, HT_COMM_ALL_GATHER)
+RUN(reduce_scatter, HT_COMM_REDUCE_SCATTER)
+ROWS(reduce_scatter_within, HT_COMM_REDUCE_SCATTER)
+RUN(all_to_all, HT_COMM_ALL_TO_ALL)
+RUN(broadcast, HT_COMM_BROADCAST)
+RUN(send, HT_COMM_SEND)
+RUN(recv, HT_COMM_RECV)
