@@ -215,7 +215,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void fill_zero(ht_train_config *r, const ht_fields *engine)
+static void fill_zero(ht_train_config *r, const ht_fields *engine, const ht_fields *own)
 {
     r->zero = (ht_zero_options){
         .ranks = r->data_ranks,
@@ -227,6 +227,7 @@ static void fill_zero(ht_train_config *r, const ht_fields *engine)
                           ht_field_int(engine, "zero_optimization.stage3_max_live_parameters")),
         .overlap = ht_field_null(engine, "zero_optimization.overlap_comm") ||
                    ht_field_bool(engine, "zero_optimization.overlap_comm"),
+        .sync_batchnorm = ht_field_bool(own, "sync_batchnorm"),
     };
 }
 
@@ -258,7 +259,7 @@ void ht_train_config_fill(ht_config *c)
     fill_disk(c);
     fill_optimizer(r, train, engine);
     fill_offload(r, engine);
-    fill_zero(r, engine);
+    fill_zero(r, engine, c->blocks[BLOCK_HALFTONE]);
     r->task = ht_field_text(train, "task");
     r->label_smoothing = ht_field_number(train, "label_smoothing");
     r->schedule = schedule_name(train, engine);

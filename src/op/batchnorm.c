@@ -3,6 +3,7 @@
  * are computed. batchnorm_grad: op/norm.h has its formulas. In evaluation the op is a chain of point-wise ones.
  * batchnorm_stats: mean, var and rstd scale alone, for the planner (plan/join.c): what is point-wise goes with its
  * neighbours. */
+#include "op/collective.h"
 #include "op/norm.h"
 
 static ht_status need_channels(ht_context *ctx, const ht_call *call, size_t input)
@@ -323,6 +324,28 @@ ht_val ht_batchnorm_train(ht_graph *g, ht_val x, ht_val scale, ht_val shift, ht_
     store_running(g, running_mean, out[1], momentum);
     store_running(g, running_var, ht_scale(g, out[2], n / (n - 1)), momentum);
     return out[0];
+}
+
+/* The statistics are two sums over ranks, so that the gradient follows from theirs: two sums as well. */
+void ht_batchnorm_over(ht_graph *g, ht_val x, ht_val scale, ht_val shift, double eps, ht_group ranks, ht_val out[3])
+{
+    ht_norm_axes axes = ht_norm_channels(ht_type_of(g, x));
+    ht_dtype dtype = ht_val_dtype(g, x);
+    double count = axes.count * (double)ranks.ranks;
+    ht_val wide = ht_cast(g, x, ht_norm_wide(dtype));
+    ht_val sum = ht_all_reduce(g, ht_norm_total(g, &axes, wide), ranks, "sum");
+    ht_val mean = ht_scale(g, sum, 1 / count);
+    ht_val shifted = ht_sub(g, wide, ht_norm_stat(g, &axes, mean));
+    ht_val squares = ht_norm_total(g, &axes, ht_mul(g, shifted, shifted));
+    ht_val var = ht_scale(g, ht_all_reduce(g, squares, ranks, "sum"), 1 / count);
+    ht_val factor = ht_rsqrt(g, ht_add_scalar(g, var, eps));
+    if (scale.id) factor = ht_mul(g, factor, scale);
+    ht_val y = ht_mul(g, shifted, ht_norm_stat(g, &axes, factor));
+    if (shift.id) y = ht_add(g, y, ht_norm_param(g, &axes, shift));
+    out[0] = ht_cast(g, y, dtype);
+    out[1] = mean;
+    /* Who reads it makes an unbiased one of it by the count of one rank. */
+    out[2] = ht_scale(g, var, count / (count - 1) * (axes.count - 1) / axes.count);
 }
 
 ht_val ht_batchnorm_eval(ht_graph *g, ht_val x, ht_val scale, ht_val shift, ht_val running_mean, ht_val running_var,

@@ -31,4 +31,8 @@ ht_val ht_reduce_scatter_begin(ht_graph *g, ht_val x, ht_group group, const char
 ht_val ht_reduce_scatter_within_begin(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_collective_end(ht_graph *g, ht_val start, ht_val x);
 
+/* batchnorm in training, with mean and variance over all ranks: its three results. The variance is such that what makes an
+ * unbiased one of a rank's own makes that of all. */
+void ht_batchnorm_over(ht_graph *g, ht_val x, ht_val scale, ht_val shift, double eps, ht_group ranks, ht_val out[3]);
+
 #endif

@@ -120,6 +120,7 @@ typedef struct ht_zero_options {
     int64_t persistent;    /* stage 3: parameters of fewer elements stay whole */
     int64_t prefetch;      /* stage 3: the most elements that are gathered before they are needed */
     bool overlap;          /* exchanges go on beside what does not need them */
+    bool sync_batchnorm;   /* batchnorm takes its statistics over all ranks */
 } ht_zero_options;
 
 typedef struct ht_pass_options {

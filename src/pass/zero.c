@@ -173,6 +173,7 @@ static bool is_stored_by_micro(const ht_graph *g, ht_val state)
 static void average_statistics(ht_zero *z)
 {
     ht_graph *g = z->g;
+    if (z->options->sync_batchnorm) return; /* they are the same everywhere */
     for (size_t i = 0, states = g->state_count; i < states && g->status == HT_OK; i++) {
         ht_val state = g->states[i].value;
         bool floats = ht_dtype_is_float(ht_type_of(g, state)->dtype);
