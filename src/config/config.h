@@ -77,6 +77,7 @@ typedef struct ht_train_config {
     const char *device;                /* "auto", "cpu", "fake", "cuda", "cuda:1" */
     bool cuda_graphs;                  /* a GPU gets a step as one command */
     bool deterministic;                /* false: sums on a GPU may have any order */
+    int64_t check_replicas;            /* compare what ranks hold alike every so many steps; 0: never */
     bool tf32, tf32_parts;             /* products of f32 on a GPU as tf32, in two parts each */
     const char *disk_folder;           /* for what lies in @disk; NULL: none is given */
     ht_disk_opts disk;                 /* DeepSpeed's block "aio", and keys of our own */

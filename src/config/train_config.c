@@ -260,6 +260,7 @@ void ht_train_config_fill(ht_config *c)
     fill_optimizer(r, train, engine);
     fill_offload(r, engine);
     fill_zero(r, engine, c->blocks[BLOCK_HALFTONE]);
+    r->check_replicas = ht_field_int(c->blocks[BLOCK_HALFTONE], "check_replicas");
     r->task = ht_field_text(train, "task");
     r->label_smoothing = ht_field_number(train, "label_smoothing");
     r->schedule = schedule_name(train, engine);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "train/check_replicas.h"
 #include "train/process_memory.h"
 #include "train/rollback.h"
 #include "train/run_state.h"
@@ -236,9 +237,10 @@ static ht_status finish_step(ht_run *run, bool stopped)
 {
     const ht_train_config *train_config = run->job.train_config;
     bool last = run->step == run->job.steps;
+    if (is_due(run->step, train_config->check_replicas)) HT_TRY(ht_run_check_replicas(run));
     if (last || is_due(run->step, train_config->eval_every)) HT_TRY(ht_run_evaluate(run, NULL));
     if (last || stopped || is_due(run->step, train_config->snapshot_every)) HT_TRY(ht_run_snapshot(run));
-    if (is_due(run->step, train_config->eval_every))
+    if (is_due(run->step, train_config->check_replicas) || is_due(run->step, train_config->eval_every))
         run->exchanged = ht_ranks_exchanged(&run->ranks, run->job.session, run->request.comm);
     if (stopped)
         ht_run_note(run, "stopped after step %" PRId64 " of %" PRId64 ", with a snapshot", run->step, run->job.steps);
