@@ -466,6 +466,7 @@ static ht_status choose_machine(ht_job *job, const ht_run_request *request, cons
 static ht_status choose_target(ht_job *job, const ht_run_request *request, const char *recorded)
 {
     HT_TRY(choose_machine(job, request, recorded));
+    HT_TRY(ht_ranks_common_target(job->comm, job->ctx, request, &job->target));
     job->target.liberties = 0;
     if (job->train_config->tf32) job->target.liberties |= 1u << HT_LIBERTY_TF32;
     if (job->train_config->tf32_parts) job->target.liberties |= 1u << HT_LIBERTY_TF32_PARTS;

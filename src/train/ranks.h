@@ -23,6 +23,8 @@ ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *
 /* Of the ranks that see the same GPUs, those of this machine under one CUDA_VISIBLE_DEVICES: which one this is, and how
  * many they are. All ranks call it. */
 ht_status ht_ranks_local(ht_comm *world, ht_context *ctx, int *rank, int *count);
+/* All ranks call it: the target becomes one that each can compute for. Where machines differ, the first rank says so. */
+ht_status ht_ranks_common_target(ht_comm *world, ht_context *ctx, const ht_run_request *request, ht_target *target);
 ht_status ht_ranks_meet(const ht_ranks *ranks, ht_context *ctx);
 /* True everywhere if it is true anywhere. */
 ht_status ht_ranks_any(const ht_ranks *ranks, ht_context *ctx, bool *flag);

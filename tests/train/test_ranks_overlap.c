@@ -111,6 +111,33 @@ static void overlap__is_told_of_every_step(void **state)
     expect(c, "\"$H\" train job.json --force && ! grep exchange run/metrics.jsonl && echo alone", 0, "alone");
 }
 
+/* ---- ranks that differ ---- */
+
+static void ranks__compute_with_what_all_of_them_have(void **state)
+{
+    static const char *const flavours[] = {"openmpi", "mpich"};
+    data_case *c = *state;
+    int tried = 0;
+    tiny_text(c);
+    rank_write_job(c, &rank_gpt2, 4);
+    expect(c, "HALFTONE_ISA=portable \"$H\" train job.json --force --ranks 2 --set train.output=least", 0, "step 4");
+    for (int i = 0; i < 2; i++) {
+        char line[1024];
+        if (!rank_has_mpi(c, flavours[i])) continue;
+        tried++;
+        /* The second process alone is limited. */
+        snprintf(
+            line, sizeof line,
+            "rm -rf run; %s sh -c 'test \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" = 0 || export HALFTONE_ISA=portable; "
+            "exec \"$0\" train job.json' \"$H\"",
+            rank_mpirun(flavours[i], 2));
+        expect(c, line, 0, "ranks have different instruction sets: all compute with those of rank 1, portable");
+        expect(c, "cmp run/snapshots/step-*4/weights.safetensors least/snapshots/step-*4/weights.safetensors", 0, "");
+        expect(c, "grep '\"isa\"' run/target.json", 0, "portable");
+    }
+    if (!tried) skip();
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -120,6 +147,7 @@ int main(void)
         CASE(overlap__keeps_the_bits_of_steps_that_are_skipped),
         CASE(overlap__keeps_the_bits_with_tensor_parallel),
         CASE(overlap__is_told_of_every_step),
+        CASE(ranks__compute_with_what_all_of_them_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
