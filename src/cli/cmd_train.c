@@ -10,17 +10,20 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 typedef struct train_job {
     cli_job job_options;
     bool resume, force, allow_data_change;
-    int64_t numerics; /* 0: not asked for */
-    int64_t ranks;    /* that are threads of this process; 0: not asked for */
+    int64_t numerics;      /* 0: not asked for */
+    int64_t ranks;         /* that are threads of this process; 0: not asked for */
+    const char *log_ranks; /* "all", or those beside the first that speak, "1,3"; NULL: none */
     /* while it runs */
     const ht_config *config;
-    bool quiet; /* another rank speaks */
+    bool quiet;      /* others speak */
+    char prefix[32]; /* of lines: "rank 2: " of one that is not the first */
     bool terminal, bar_shown, breakdown;
     int64_t log_every, first_step;
     double eval_loss;
@@ -84,7 +87,7 @@ static void on_step(void *arg, const ht_step_report *r)
     if (r->step % job->log_every != 0 && r->step != job->first_step + 1 && r->step != r->steps && !r->skipped) return;
     ht_text line = {0};
     cli_progress_line(&line, r, job->breakdown);
-    if (!line.failed) printf("%s\n", line.data);
+    if (!line.failed) printf("%s%s\n", job->prefix, line.data);
     ht_text_free(&line);
     fflush(stdout);
 }
@@ -95,18 +98,25 @@ static void on_eval(void *arg, const ht_eval_report *r)
     job->eval_loss = r->loss;
     clear_bar(job);
     ht_text line = {0};
-    ht_text_add(&line, "eval %" PRId64 " loss %.6f", r->step, r->loss);
+    ht_text_add(&line, "%seval %" PRId64 " loss %.6f", job->prefix, r->step, r->loss);
     if (!isnan(r->perplexity)) ht_text_add(&line, " perplexity %.6g", r->perplexity);
     if (!isnan(r->accuracy)) ht_text_add(&line, " accuracy %.6f", r->accuracy);
     ht_text_add(&line, " count %" PRId64 " seconds %.2f\n", r->count, r->seconds);
     cli_show(&line);
 }
 
+static void tell(const train_job *job, const char *line)
+{
+    char before[64];
+    snprintf(before, sizeof before, "halftone: %s", job->prefix);
+    cli_tell(before, line);
+}
+
 static void on_note(void *arg, const char *line)
 {
     clear_bar(arg);
     fflush(stdout);
-    cli_tell("halftone: ", line);
+    tell(arg, line);
 }
 
 /* ---- DeepSpeed's flops_profiler and memory_breakdown ---- */
@@ -200,7 +210,7 @@ static void tell_memory(const train_job *job, const ht_run *run)
 }
 
 /* How much of a step was exchanges, and how much of these it waited for. */
-static void tell_exchange(const ht_run *run)
+static void tell_exchange(const train_job *job, const ht_run *run)
 {
     ht_end_report r = ht_run_end(run);
     char line[256];
@@ -208,7 +218,7 @@ static void tell_exchange(const ht_run *run)
     snprintf(line, sizeof line, "ranks exchanged for %.2f ms a step, of which %.0f %% were hidden, and sent %.2f MiB",
              r.exchange.ms / (double)r.steps, 100 * r.exchange.hidden_share,
              (double)r.exchange.bytes / 0x1p20 / (double)r.steps);
-    cli_tell("halftone: ", line);
+    tell(job, line);
 }
 
 /* The job as it was given, for a command that goes on with it, or with steps > 0 up to another one. */
@@ -249,7 +259,7 @@ static void tell_next(const train_job *job, const ht_run_info *info, bool stoppe
     ht_text_free(&text);
 }
 
-static void tell_start(const ht_context *ctx, const ht_run_info *info)
+static void tell_start(const train_job *job, const ht_context *ctx, const ht_run_info *info)
 {
     ht_text line = {0};
     ht_text_add(&line, "%s, task %s, %" PRId64 " parameters, ", info->model, ht_task_names[info->task],
@@ -257,7 +267,7 @@ static void tell_start(const ht_context *ctx, const ht_run_info *info)
     if (info->frozen) ht_text_add(&line, "%" PRId64 " of them frozen, ", info->frozen);
     ht_text_add(&line, "%.1f MiB planned, %" PRId64 " steps, %d threads, into %s", (double)info->plan_bytes / 0x1p20,
                 info->steps, ht_context_threads(ctx), info->folder);
-    if (!line.failed) cli_tell("halftone: ", line.data);
+    if (!line.failed) tell(job, line.data);
     ht_text_free(&line);
 }
 
@@ -266,15 +276,16 @@ static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_en
     ht_run_info info = ht_run_info_of(run);
     bool stopped;
     job->first_step = info.first_step;
-    if (!job->quiet) tell_start(ctx, &info);
-    if (!job->quiet) tell_bytes(job->config, &info);
+    if (!job->quiet) tell_start(job, ctx, &info);
+    if (!job->prefix[0]) tell_bytes(job->config, &info);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
     out->end = stopped ? CLI_STOPPED : CLI_DONE;
     out->by_others = status == HT_ERANK;
     if (status != HT_OK) fail_with(out, ctx, CLI_FAILED);
     if (job->quiet) return;
-    if (status == HT_OK) tell_exchange(run);
+    if (status == HT_OK) tell_exchange(job, run);
+    if (job->prefix[0]) return; /* the rest is the first rank's */
     if (status == HT_OK) tell_memory(job, run);
     /* A reader that left before the last line has what it wanted. */
     if (pipe_closed) clearerr(stdout);
@@ -290,10 +301,38 @@ static int dump_state(const ht_config *config)
     return cli_put(&text);
 }
 
-/* Only the first rank speaks. */
+/* Does a rank print its lines? The first one always does. */
+static bool speaks(const train_job *job, int rank)
+{
+    if (rank == 0 || (job->log_ranks && strcmp(job->log_ranks, "all") == 0)) return true;
+    for (const char *at = job->log_ranks; at && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strtol(at, NULL, 10) == rank) return true;
+    return false;
+}
+
+/* "all", or numbers of ranks between commas. */
+static int check_log_ranks(const train_job *job, int64_t size)
+{
+    const char *at = job->log_ranks;
+    if (!at || strcmp(at, "all") == 0) return CLI_DONE;
+    for (;;) {
+        char *end;
+        long rank = strtol(at, &end, 10);
+        if (end == at || *at < '0' || *at > '9' || (*end && *end != ','))
+            return cli_fail(CLI_WRONG, "train: --log-ranks %s: neither all nor numbers of ranks, as in 1,3",
+                            job->log_ranks);
+        if (rank >= size)
+            return cli_fail(CLI_WRONG, "train: --log-ranks %s: there is no rank %ld of %" PRId64, job->log_ranks, rank,
+                            size);
+        if (!*end) return CLI_DONE;
+        at = end + 1;
+    }
+}
+
+/* The first rank speaks, and those that were asked for. */
 static ht_run_request request_of(train_job *job, ht_comm *world, int local)
 {
-    bool quiet = job->quiet, profiled = !quiet && engine_asks(job->config, "flops_profiler.enabled");
+    bool quiet = job->quiet, profiled = !job->prefix[0] && engine_asks(job->config, "flops_profiler.enabled");
     return (ht_run_request){
         .config = job->config,
         .mode = job->resume  ? HT_RUN_RESUME
@@ -319,14 +358,16 @@ static void train(void *arg, ht_context *ctx, ht_comm *world, int local, cli_ran
     train_job own = *(const train_job *)arg, *job = &own;
     ht_run *run;
     bool output_failed = false;
-    job->quiet = world && ht_comm_rank(world) > 0;
+    int rank = world ? ht_comm_rank(world) : 0;
+    job->quiet = !speaks(job, rank);
+    if (rank > 0) snprintf(job->prefix, sizeof job->prefix, "rank %d: ", rank);
     ht_run_request request = request_of(job, world, local);
     request.output_failed = &output_failed;
     job->log_every = ht_config_train(job->config)->log_every;
-    job->terminal = cli_terminal(STDOUT_FILENO);
+    job->terminal = cli_terminal(STDOUT_FILENO) && !job->log_ranks; /* a bar is for one */
     job->eval_loss = NAN;
     job->breakdown = engine_asks(job->config, "wall_clock_breakdown");
-    if (!job->quiet && (out->end = dump_state(job->config)) != CLI_DONE) return;
+    if (rank == 0 && (out->end = dump_state(job->config)) != CLI_DONE) return;
     ht_status status = ht_run_open(&run, ctx, &request);
     /* Before the first step, a file that the job names and that cannot be read is wrong input like a wrong key. */
     out->by_others = status == HT_ERANK;
@@ -356,6 +397,7 @@ static int train_on_ranks(train_job *job, ht_context *ctx)
     int64_t size;
     int end = cli_ranks_find(ctx, "train", job->ranks, &launcher, &size);
     if (end != CLI_DONE) return end;
+    if ((end = check_log_ranks(job, size)) != CLI_DONE) return end;
     job->job_options.request.ranks = size;
     end = read_config(job, ctx, launcher.name && launcher.rank > 0, &config);
     job->config = config;
@@ -392,6 +434,8 @@ static const cli_option options[] = {
      .help = "N ranks share the batch of every step, as threads of this process (docs/parallel.md); under a launcher, "
              "such as mpirun, each process is a rank and this is refused",
      .least = 1, .most = 1024},
+    {"--log-ranks", "LIST", CLI_TEXT, offsetof(train_job, log_ranks),
+     .help = "other ranks than the first print their lines, too, each after its number: all, or a list such as 1,3"},
     {"--numerics", "N", CLI_WHOLE, offsetof(train_job, numerics),
      .help =
          "every N steps (100), and in the first and the last, how large gradients are and what f16 would make of them: "

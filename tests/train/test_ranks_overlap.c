@@ -111,6 +111,22 @@ static void overlap__is_told_of_every_step(void **state)
     expect(c, "\"$H\" train job.json --force && ! grep exchange run/metrics.jsonl && echo alone", 0, "alone");
 }
 
+static void ranks__speak_when_they_are_asked_to(void **state)
+{
+    data_case *c = *state;
+    tiny_text(c);
+    rank_write_job(c, &rank_gpt2, 2);
+    expect(c, "\"$H\" train job.json --force --ranks 3 --log-ranks 2 > log 2>&1; grep -c '^rank 2: step' log", 0,
+           "2\n");
+    expect(c, "grep -c '^rank 1: ' log", 1, "0\n");
+    expect(c, "grep -c '^step ' log", 0, "2\n");
+    expect(c, "\"$H\" train job.json --force --ranks 3 --log-ranks all > log 2>&1; grep -c '^rank [12]: step' log", 0,
+           "4\n");
+    expect(c, "grep 'halftone: rank 1: ' log", 0, "ranks exchanged");
+    expect(c, "\"$H\" train job.json --force --ranks 2 --log-ranks 2", 2, "there is no rank 2 of 2");
+    expect(c, "\"$H\" train job.json --force --ranks 2 --log-ranks 1,x", 2, "neither all nor numbers of ranks");
+}
+
 /* ---- ranks that differ ---- */
 
 static void ranks__compute_with_what_all_of_them_have(void **state)
@@ -147,6 +163,7 @@ int main(void)
         CASE(overlap__keeps_the_bits_of_steps_that_are_skipped),
         CASE(overlap__keeps_the_bits_with_tensor_parallel),
         CASE(overlap__is_told_of_every_step),
+        CASE(ranks__speak_when_they_are_asked_to),
         CASE(ranks__compute_with_what_all_of_them_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
