@@ -58,6 +58,10 @@ void ht_rank_rules(ht_config *c)
     int64_t pipeline = c->lenient ? 1 : ht_field_int(c->blocks[BLOCK_HALFTONE], "parallel.pipeline");
     c->data_ranks = c->ranks;
     c->tensor = c->pipeline = 1;
+    if (tensor == 1 && ht_field_bool(c->blocks[BLOCK_HALFTONE], "parallel.sequence"))
+        ht_problems_warn(&c->problems, &ht_fields_find(c->blocks[BLOCK_HALFTONE], "parallel.sequence")->origin,
+                         "halftone.parallel.sequence: no ranks share a layer (halftone.parallel.tensor is 1), so it "
+                         "changes nothing");
     if (tensor == 1 && pipeline == 1) return;
     if (!__builtin_mul_overflow(tensor, pipeline, &product) && c->ranks % product == 0) {
         c->tensor = tensor;

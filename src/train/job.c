@@ -474,6 +474,20 @@ static ht_status choose_target(ht_job *job, const ht_run_request *request, const
     return HT_OK;
 }
 
+/* Keys for GPUs that change nothing on a processor, where they were given. */
+static void tell_idle_keys(const ht_job *job, const ht_run_request *request)
+{
+    static const char *const keys[] = {"tf32", "tf32_parts", "deterministic"};
+    const ht_fields *ours = ht_config_block(job->config, "halftone");
+    if (!request->on_note || !job->options.training || job->target.device == HT_DEVICE_CUDA) return;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        char line[160];
+        bool asked = ht_field_given(ours, keys[i]) && ht_field_bool(ours, keys[i]) != (i == 2);
+        snprintf(line, sizeof line, "halftone.%s: this is for GPUs: on a processor it changes nothing", keys[i]);
+        if (asked) request->on_note(request->arg, line);
+    }
+}
+
 /* A run that trains has the ranks of the config; others are alone. */
 static void choose_axes(ht_job *job, bool training)
 {
@@ -505,6 +519,7 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     HT_TRY(fill_options(job, request, !ht_mode_reads_only(request->mode)));
     HT_TRY(choose_target(job, request, recorded));
     ht_job_tell_offload(job, request);
+    tell_idle_keys(job, request);
     return ht_job_plan(job, request, !request->no_fusion, &job->plan);
 }
 
@@ -562,6 +577,7 @@ ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
     if (status == HT_OK) status = choose_target(&job, request, NULL);
     if (status == HT_OK) tell_absent_device(&job, request);
     if (status == HT_OK) ht_job_tell_offload(&job, request);
+    if (status == HT_OK) tell_idle_keys(&job, request);
     if (status == HT_OK) status = check_model(&job, request);
     ht_job_close(&job);
     return status;

@@ -154,6 +154,26 @@ static void ranks__compute_with_what_all_of_them_have(void **state)
     if (!tried) skip();
 }
 
+/* ---- keys ---- */
+
+static void ranks__say_what_changes_nothing(void **state)
+{
+    data_case *c = *state;
+    tiny_text(c);
+    rank_write_job(c, &rank_gpt2, 1);
+    expect(c, "\"$H\" check job.json --set halftone.parallel.sequence=true", 0, "so it changes nothing");
+    expect(c, "\"$H\" check job.json --set halftone.device=cpu --set halftone.tf32=true", 0,
+           "halftone.tf32: this is for GPUs: on a processor it changes nothing");
+    expect(c, "\"$H\" check job.json --set halftone.device=cpu --set halftone.tf32_parts=true", 0,
+           "halftone.tf32_parts: this is for GPUs");
+    expect(c, "\"$H\" check job.json --set halftone.device=cpu --set halftone.deterministic=false", 0,
+           "halftone.deterministic: this is for GPUs");
+    expect(c,
+           "\"$H\" check job.json --set halftone.device=cpu --set halftone.deterministic=true > log 2>&1; "
+           "grep -c 'for GPUs' log",
+           1, "0\n");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -165,6 +185,7 @@ int main(void)
         CASE(overlap__is_told_of_every_step),
         CASE(ranks__speak_when_they_are_asked_to),
         CASE(ranks__compute_with_what_all_of_them_have),
+        CASE(ranks__say_what_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
