@@ -153,6 +153,17 @@ static ht_val holder_of(const assignment *c, ht_val v)
     return ht_plan_assembled_in(c->r, ht_root(c->g, v), &offset);
 }
 
+/* Does v use bytes of x, whose holder is given? Views of a state may have nothing in common. */
+static bool shares_bytes(const assignment *c, ht_val v, ht_val x, uint32_t holder)
+{
+    access a, b;
+    if (!v.id || holder_of(c, v).id != holder) return false;
+    if (ht_value_of(c->g, ht_root(c->g, x))->kind != HT_VALUE_STATE) return true;
+    span(c->g, v, &a);
+    span(c->g, x, &b);
+    return a.first < b.end && b.first < a.end;
+}
+
 /* Until when a producer that writes over x, at time `at`, still reads it. A start's done names x, too, but only to
  * keep its bytes; where it is the next to do so, they are the start's. */
 static uint32_t read_until(const assignment *c, const ht_node *producer, uint32_t at, ht_val x)
@@ -162,10 +173,8 @@ static uint32_t read_until(const assignment *c, const ht_node *producer, uint32_
     for (uint32_t p = at + 1; p < c->s->node_count; p++) {
         const ht_node *n = &c->g->nodes[c->s->nodes[p]];
         if (ht_start_of(c->g, n) == producer) return c->r->time[p];
-        for (size_t i = 0; i < n->n_in; i++) {
-            ht_val other = ht_node_in(c->g, n, i);
-            if (other.id && holder_of(c, other).id == holder) return at;
-        }
+        for (size_t i = 0; i < n->n_in; i++)
+            if (shares_bytes(c, ht_node_in(c->g, n, i), x, holder)) return at;
     }
     return at;
 }

@@ -126,6 +126,18 @@ static bool writes_output(const ht_instr *instr)
     return false;
 }
 
+/* Does it wait for another rank? */
+static bool waits_for_ranks(const ht_plan_segment *s, const ht_instr *instr)
+{
+    return instr->wait && s->instrs[instr->wait - 1].queue == HT_QUEUE_COMM;
+}
+
+/* Those of the update: what comes next needs other results of exchanges at once. */
+static bool leaves_gathers(const ht_plan_segment *s)
+{
+    return strcmp(s->name, "update") == 0;
+}
+
 /* From the first wait for a disk on, or for what was gathered of other ranks, that comes behind the outputs (a norm of
  * gradients on the disk is one, and is asked for) and behind the starts of collectives, whose order must not follow from
  * anybody's pace. Inputs may change once the segment was run, and what waits for a disk is worth it if the segment writes
@@ -133,17 +145,17 @@ static bool writes_output(const ht_instr *instr)
 static size_t find_tail(const ht_plan_segment *s)
 {
     size_t tail = s->instr_count;
-    bool writes = false, stays = false;
+    bool worth = false, stays = false;
     for (size_t i = s->instr_count; i-- > 0;) {
         const ht_instr *instr = &s->instrs[i];
+        bool ranks = waits_for_ranks(s, instr), leaves = ranks && leaves_gathers(s);
         if (reads_input(instr)) return s->instr_count;
-        writes |= writes_disk(instr);
-        stays |= writes_output(instr) || instr->queue == HT_QUEUE_COMM;
-        const ht_instr *start = instr->wait ? &s->instrs[instr->wait - 1] : NULL;
-        writes |= start && start->queue == HT_QUEUE_COMM;
-        if (!stays && start && (start->space == HT_SPACE_DISK || start->queue == HT_QUEUE_COMM)) tail = i;
+        worth |= writes_disk(instr) || leaves;
+        stays |= writes_output(instr) || instr->queue == HT_QUEUE_COMM || (ranks && !leaves);
+        bool disk = instr->wait && s->instrs[instr->wait - 1].space == HT_SPACE_DISK;
+        if (!stays && (disk || leaves)) tail = i;
     }
-    return writes ? tail : s->instr_count;
+    return worth ? tail : s->instr_count;
 }
 
 static void move_up(ht_place *place, int64_t by)
@@ -162,6 +174,26 @@ void ht_plan_raise_segment(ht_plan_segment *s, int64_t by)
     for (size_t i = 0; i < s->buffer_count[HT_SPACE_MAIN]; i++) s->buffers[HT_SPACE_MAIN][i].offset += by;
 }
 
+static bool has_gathers(const ht_plan_segment *s)
+{
+    for (size_t i = s->tail; i < s->instr_count; i++)
+        if (waits_for_ranks(s, &s->instrs[i])) return true;
+    return false;
+}
+
+/* What is gathered is under way while the next segment fills the area, from whichever end: it lies behind all of it. */
+static void raise_gathers(ht_plan *plan, ht_plan_segment *s)
+{
+    int64_t others = 0, *area = &plan->area_bytes[HT_SPACE_MAIN][HT_AREA_TRANSIENT];
+    for (size_t i = 0; i < plan->segment_count; i++) {
+        int64_t bytes = plan->segments[i].transient_bytes[HT_SPACE_MAIN];
+        if (&plan->segments[i] != s && bytes > others) others = bytes;
+    }
+    others = (others + HT_PLAN_DISK_ALIGN - 1) / HT_PLAN_DISK_ALIGN * HT_PLAN_DISK_ALIGN;
+    ht_plan_raise_segment(s, others);
+    if (others + s->transient_bytes[HT_SPACE_MAIN] > *area) *area = others + s->transient_bytes[HT_SPACE_MAIN];
+}
+
 void ht_plan_find_tails(ht_plan *plan)
 {
     int64_t area = plan->area_bytes[HT_SPACE_MAIN][HT_AREA_TRANSIENT];
@@ -169,6 +201,10 @@ void ht_plan_find_tails(ht_plan *plan)
         ht_plan_segment *s = &plan->segments[i];
         int64_t by = (area - s->transient_bytes[HT_SPACE_MAIN]) / HT_PLAN_DISK_ALIGN * HT_PLAN_DISK_ALIGN;
         s->tail = find_tail(s);
-        if (s->tail < s->instr_count && by > 0) ht_plan_raise_segment(s, by);
+        if (s->tail == s->instr_count) continue;
+        if (has_gathers(s))
+            raise_gathers(plan, s);
+        else if (by > 0)
+            ht_plan_raise_segment(s, by);
     }
 }
