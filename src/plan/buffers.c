@@ -28,8 +28,7 @@ typedef struct assignment {
     bool *taken;     /* by value id: a result has taken over its bytes */
     bool canary;
     /* State that is stored here, by root value id. */
-    uint32_t *root_last_read; /* position + 1 of the last read of any part; 0: none */
-    bool *root_aliased;       /* two different values of it overlap: judge by the whole root */
+    bool *root_aliased;       /* two different values of it overlap: judge by bytes */
     uint32_t *assembled_last; /* by value id of an assembled concat: last read of it or of what is made in it */
     bool *allowed;            /* by position: a concat that may be assembled */
     size_t concat_count;
@@ -75,8 +74,6 @@ static size_t collect_accesses(assignment *c, access *list)
         for (size_t i = 0; i < node->n_in; i++) {
             ht_val v = ht_node_in(c->g, node, i);
             if (!v.id || ht_value_of(c->g, ht_root(c->g, v))->kind != HT_VALUE_STATE) continue;
-            bool read = node->op != &ht_op_store || i == 1;
-            if (read) c->root_last_read[ht_root(c->g, v).id] = c->r->time[at] + 1;
             span(c->g, v, &list[n]);
             list[n++].place = at;
         }
@@ -179,6 +176,30 @@ static uint32_t read_until(const assignment *c, const ht_node *producer, uint32_
     return at;
 }
 
+/* Does an exchange that makes a value read its operands, or a done name them? Both are as they should be: an exchange in
+ * place reads no byte that it has written. */
+static bool is_exchange_of(const assignment *c, const ht_node *n, const ht_node *producer)
+{
+    return ht_start_of(c->g, n) == producer || (n == producer && (n->op->flags & HT_OP_COLLECTIVE));
+}
+
+/* Does a node read bytes of `state` behind time `made`, or by other elements at that time? */
+static bool read_behind(const assignment *c, ht_val state, uint32_t made, const ht_node *producer)
+{
+    uint32_t root = ht_root(c->g, state).id;
+    for (uint32_t at = 0; at < c->s->node_count; at++) {
+        const ht_node *n = &c->g->nodes[c->s->nodes[at]];
+        if (c->r->time[at] < made || ht_plan_is_view(c->g, n) || is_exchange_of(c, n, producer)) continue;
+        for (size_t i = n->op == &ht_op_store; i < n->n_in; i++) {
+            ht_val v = ht_node_in(c->g, n, i);
+            bool own = v.id == state.id && c->r->time[at] == made; /* judged by read_later and read_by_product */
+            if (v.id && !own && ht_root(c->g, v).id == root && shares_bytes(c, v, state, holder_of(c, state).id))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* May the producer of v write straight into `state`? Only if nothing reads the old state from then on; the producer
  * itself may read it where it reads element i for element i. */
 static bool can_store_in_place(const assignment *c, ht_val state, ht_val v)
@@ -188,7 +209,7 @@ static bool can_store_in_place(const assignment *c, ht_val state, ht_val v)
     if (!producer || ht_value_of(g, v)->base.id || c->r->value[v.id].area != HT_AREA_NONE) return false;
     if (!ht_type_contiguous(ht_type_of(g, state)) || !ht_type_contiguous(ht_type_of(g, v))) return false;
     uint32_t root = ht_root(g, state).id, made = c->made[v.id];
-    if (c->root_aliased[root] && c->root_last_read[root] > made) return false;
+    if (c->root_aliased[root] && read_behind(c, state, made, producer)) return false;
     if (read_later(c, producer, made, state) || read_by_product(c, made, state)) return false;
     /* The store itself counts as a use: reads are what comes before it. */
     return c->last[state.id] == UINT32_MAX || c->last[state.id] <= read_until(c, producer, made, state);
@@ -557,12 +578,10 @@ ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_
         .buffer = calloc(g->value_count, sizeof *c.buffer),
         .made = calloc(g->value_count, sizeof *c.made),
         .taken = calloc(g->value_count, sizeof *c.taken),
-        .root_last_read = calloc(g->value_count, sizeof *c.root_last_read),
         .root_aliased = calloc(g->value_count, sizeof *c.root_aliased),
         .assembled_last = calloc(g->value_count, sizeof *c.assembled_last),
     };
-    bool ok =
-        c.arena && c.last && c.buffer && c.made && c.taken && c.root_last_read && c.root_aliased && c.assembled_last;
+    bool ok = c.arena && c.last && c.buffer && c.made && c.taken && c.root_aliased && c.assembled_last;
     if (ok) set_times(&c);
     if (ok) assign_outputs(&c);
     ok = ok && assign_stores(&c);
@@ -577,7 +596,6 @@ ht_status ht_plan_assign_buffers(const planning *p, uint32_t segment, ht_buffer_
     free(c.buffer);
     free(c.made);
     free(c.taken);
-    free(c.root_last_read);
     free(c.root_aliased);
     free(c.assembled_last);
     return status;

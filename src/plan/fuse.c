@@ -428,6 +428,18 @@ static ht_status no_memory(const fuser *f)
     return ht_fail(f->g->ctx, HT_ENOMEM, "out of memory while fusing");
 }
 
+/* Does it come last: a store, or the update's wait for what only the store behind it reads? Waits can then be left to the next
+ * step (tail.c). One that stands behind its start is to wait at once. */
+static bool comes_last(const fuser *f, uint32_t at)
+{
+    const ht_node *n = node_at(f, at), *start = n->op->start ? ht_start_of(f->g, n) : NULL;
+    if (n->op == &ht_op_store) return true;
+    if (!start || !(start->op->flags & HT_OP_COLLECTIVE) || strcmp(f->s->name, "update") != 0) return false;
+    bool stored = at + 1 < f->s->node_count && node_at(f, at + 1)->op == &ht_op_store &&
+                  ht_node_in(f->g, node_at(f, at + 1), 1).id == n->out;
+    return stored && at > 0 && node_at(f, at - 1) != start;
+}
+
 static ht_status reorder(fuser *f)
 {
     size_t nodes = f->s->node_count, capacity = 2 * nodes + 1, count = 0;
@@ -435,9 +447,9 @@ static ht_status reorder(fuser *f)
     uint32_t *order = HT_NEW(f->arena, uint32_t, nodes + 1);
     pending stack = {.units = HT_NEW(f->arena, uint32_t, capacity)};
     if (!order || !stack.units) return no_memory(f);
-    for (int stores = 0; stores < 2; stores++)
+    for (int last = 0; last < 2; last++)
         for (uint32_t at = 0; at < nodes; at++)
-            if ((node_at(f, at)->op == &ht_op_store) == stores && unit_of(f, at) == at && !f->done[at] &&
+            if (comes_last(f, at) == last && unit_of(f, at) == at && !f->done[at] &&
                 !put_unit(f, at, &stack, order, &count))
                 HT_FAIL(f->g->ctx, HT_EVERIFY, "fusion: regions of segment '%s' wait for each other in a circle",
                         f->s->name);

@@ -139,6 +139,12 @@ static void update__leaves_its_gathers_as_a_tail(void **state)
             waits += update->instrs[i].wait && update->instrs[update->instrs[i].wait - 1].queue == HT_QUEUE_COMM;
         }
         assert_int_equal(waits, 4);
+        assert_int_equal(update->instr_count - update->tail, waits); /* numbers of the step's record come before */
+        const ht_plan_segment *micro = segment(plan, "micro_first");
+        uint32_t needed[64];
+        assert_in_range(micro->instr_count, 1, 64);
+        ht_plan_tail_needed(update, micro, needed);
+        assert_int_equal(needed[0], update->tail + 1); /* the first product needs its own weights alone */
         ht_plan_free(plan);
     }
 }
