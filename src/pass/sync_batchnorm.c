@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/collective.h"
 #include "pass/pass.h"
 
 static void sync_node(ht_rewrite *rw, uint32_t id, ht_group ranks, const uint64_t *hashes)
