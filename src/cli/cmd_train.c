@@ -332,7 +332,7 @@ static int check_log_ranks(const train_job *job, int64_t size)
 /* The first rank speaks, and those that were asked for. */
 static ht_run_request request_of(train_job *job, ht_comm *world, int local)
 {
-    bool quiet = job->quiet, profiled = !job->prefix[0] && engine_asks(job->config, "flops_profiler.enabled");
+    bool quiet = job->quiet, profiled = engine_asks(job->config, "flops_profiler.enabled");
     return (ht_run_request){
         .config = job->config,
         .mode = job->resume  ? HT_RUN_RESUME
@@ -349,7 +349,7 @@ static ht_run_request request_of(train_job *job, ht_comm *world, int local)
         .on_note = quiet ? NULL : on_note,
         .profile_step =
             profiled ? ht_field_int(ht_config_block(job->config, "engine"), "flops_profiler.profile_step") + 1 : 0,
-        .on_profile = profiled ? on_profile : NULL,
+        .on_profile = job->prefix[0] ? NULL : on_profile,
     };
 }
 

@@ -216,14 +216,14 @@ static ht_status profile_step(ht_run *run, bool *dropped)
     HT_TRY(ht_profile_open(&profile, run, 1, 0));
     ht_status status = ht_profile_step(profile, dropped);
     if (status == HT_OK && !*dropped) status = ht_profile_finish(profile);
-    if (status == HT_OK && !*dropped) run->request.on_profile(run->request.arg, profile);
+    if (status == HT_OK && !*dropped && run->request.on_profile) run->request.on_profile(run->request.arg, profile);
     ht_profile_free(profile);
     return status;
 }
 
 static ht_status make_step(ht_run *run, bool *dropped)
 {
-    bool profiled = run->request.on_profile && run->request.profile_step == run->step + 1;
+    bool profiled = run->request.profile_step == run->step + 1;
     return profiled ? profile_step(run, dropped) : ht_run_step(run, NULL, dropped);
 }
 

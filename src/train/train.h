@@ -114,7 +114,9 @@ typedef struct ht_run_request {
     void (*on_step)(void *arg, const ht_step_report *report);
     void (*on_eval)(void *arg, const ht_eval_report *report);
     void (*on_note)(void *arg, const char *line); /* what a person should know: resumed, skipped, saved */
-    int64_t profile_step; /* is measured, if on_profile is there; the profile is valid during the call */
+    /* Is measured, and told to on_profile, which may be NULL; the profile is valid during the call. The same for all
+     * ranks: a session that is observed begins no exchange early. */
+    int64_t profile_step;
     void (*on_profile)(void *arg, const ht_profile *profile);
 } ht_run_request;
 
