@@ -48,7 +48,8 @@ static bool resolve(ht_executor *e, const ht_instr *instr, unsigned slot, ht_lau
     ht_row_block *block = instr->row_block ? HT_NEW(e->arena, ht_row_block, 1) : NULL;
     if (!pointers || (instr->row_block && !block)) return false;
     for (size_t i = 0; i < call->n_in; i++) pointers[i] = at(e, ht_executor_slot_place(e, instr->in[i], slot));
-    for (size_t i = 0; i < call->n_out; i++) pointers[call->n_in + i] = at(e, instr->out[i]);
+    for (size_t i = 0; i < call->n_out; i++)
+        pointers[call->n_in + i] = at(e, ht_executor_slot_place(e, instr->out[i], slot));
     for (size_t i = 0; i < instr->row_block; i++) block->kernels[i] = instr[i].kernel;
     if (block) {
         block->count = instr->row_block;

@@ -210,6 +210,23 @@ ht_val ht_graph_add_state(ht_graph *g, const char *name, const ht_type *type, co
     return state_index_add(g) ? v : HT_NONE;
 }
 
+void ht_graph_drop_states(ht_graph *g, const bool *drop)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < g->state_count; i++) {
+        ht_value *value = &g->values[g->states[i].value.id];
+        if (drop[i]) {
+            value->kind = HT_VALUE_NONE;
+            continue;
+        }
+        value->owner = (uint32_t)count;
+        g->states[count++] = g->states[i];
+    }
+    g->state_count = count;
+    if (g->state_index) memset(g->state_index, 0, g->state_index_capacity * sizeof *g->state_index);
+    for (uint32_t i = 0; i < count; i++) state_index_put(g, i);
+}
+
 ht_val ht_param(ht_graph *g, const char *name, ht_dtype dtype, int rank, const int64_t *dims, ht_init init)
 {
     if (!ht_graph_need_dims(g, "param", rank, dims)) return HT_NONE;

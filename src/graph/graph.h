@@ -44,7 +44,13 @@ typedef struct ht_state {
     bool part;
     ht_type whole;
     int64_t first;
+    /* There is one for each slot that program calls have: what a call stores is what a later call of its slot reads. */
+    bool per_call;
+    /* Stages of a pipeline that hold it, where several do: bit s for stage s. The first of them owns it. */
+    uint64_t stages;
 } ht_state;
+
+enum { HT_MOST_STAGES = 64 }; /* of a pipeline */
 
 typedef enum ht_role { HT_ROLE_FWD, HT_ROLE_BWD_ACT, HT_ROLE_BWD_WEIGHT, HT_ROLE_UPDATE, HT_ROLE_COUNT } ht_role;
 
@@ -81,7 +87,8 @@ typedef struct ht_segment {
 typedef struct ht_program_call {
     uint32_t segment;
     uint32_t times;
-    uint32_t slot; /* which copy of the inputs the call reads, so that several can be in flight; 0 is the first */
+    uint32_t
+        slot; /* which copy of the inputs and of per_call state it has, so that several can be in flight; 0 is the first */
 } ht_program_call;
 
 enum { HT_MAX_PROGRAM_SLOTS = 1024 };
@@ -221,6 +228,8 @@ void ht_emit_n(ht_graph *g, const char *op, const ht_type *want, size_t n_in, co
                const ht_attr *attr, ht_val *out);
 
 ht_val ht_graph_add_state(ht_graph *g, const char *name, const ht_type *type, const ht_state *like);
+/* Removes states, by index, that no segment names any more and no other state is a view of. */
+void ht_graph_drop_states(ht_graph *g, const bool *drop);
 ht_val ht_graph_add_input(ht_graph *g, const char *name, const ht_type *type, ht_init init);
 uint32_t ht_graph_add_segment(ht_graph *g, const char *name);
 void ht_graph_add_program_call(ht_graph *g, const char *program, ht_program_call call);

@@ -135,6 +135,7 @@ ht_status ht_model_hash(uint64_t *out, const ht_graph *g)
     *out = 0;
     int segment = ht_segment_find(g, "forward");
     if (segment < 0) segment = ht_segment_find(g, "micro_first");
+    if (segment < 0) segment = ht_segment_find(g, "fwd");
     if (segment < 0) return HT_OK;
     uint64_t *hashes = ht_value_hashes(g, (uint32_t)segment);
     if (!hashes) return no_memory(g);

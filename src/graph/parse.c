@@ -130,6 +130,22 @@ static ht_cut parse_cut(parser *p)
     return (ht_cut){axis, number[1], number[2], number[3]};
 }
 
+/* [0, 3] */
+static uint64_t parse_stages(parser *p)
+{
+    uint64_t stages = 0;
+    ht_lex_need(&p->lex, '[');
+    do {
+        int64_t stage = ht_lex_int(&p->lex);
+        if (stage >= 0 && stage < HT_MOST_STAGES)
+            stages |= UINT64_C(1) << stage;
+        else
+            ht_lex_fail_word(&p->lex, "stages are 0 to %d", HT_MOST_STAGES - 1);
+    } while (p->lex.status == HT_OK && ht_lex_take(&p->lex, ','));
+    ht_lex_need(&p->lex, ']');
+    return stages;
+}
+
 static void parse_state(parser *p)
 {
     ht_state like = {0};
@@ -162,6 +178,11 @@ static void parse_state(parser *p)
         } else if (ht_slice_is(word, "cut")) {
             ht_lex_need(&p->lex, '=');
             like.cut = parse_cut(p);
+        } else if (ht_slice_is(word, "per_call")) {
+            like.per_call = true;
+        } else if (ht_slice_is(word, "stages")) {
+            ht_lex_need(&p->lex, '=');
+            like.stages = parse_stages(p);
         } else if (ht_slice_is(word, "first")) {
             ht_lex_need(&p->lex, '=');
             like.first = ht_lex_int(&p->lex);

@@ -162,6 +162,13 @@ static void print_state(printer *p, const ht_state *s)
         if (!s->part) ht_text_add(t, " whole=");
         if (!s->part) ht_type_print(t, &s->whole);
     }
+    if (s->per_call) ht_text_add(t, " per_call");
+    if (s->stages) {
+        ht_text_add(t, " stages=");
+        for (int i = 0, count = 0; i < HT_MOST_STAGES; i++)
+            if (s->stages >> i & 1) ht_text_add(t, "%s%d", count++ ? "," : "[", i);
+        ht_text_add(t, "]");
+    }
     ht_text_add(t, "\n");
 }
 

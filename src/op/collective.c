@@ -119,9 +119,17 @@ static ht_status broadcast_infer(ht_context *ctx, const ht_call *call, ht_type *
     return need_rank_of_group(ctx, call, "root", false);
 }
 
+static ht_status need_peer_gradient(ht_context *ctx, const ht_call *call)
+{
+    const char *gradient = ht_call_text(call, "gradient");
+    if (strcmp(gradient, "none") == 0 || strcmp(gradient, "peer") == 0) return HT_OK;
+    HT_FAIL(ctx, HT_EINVAL, "gradient is none or peer, not '%s'", gradient);
+}
+
 /* A token to wait for: a value without bytes would be no instruction. */
 static ht_status send_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
+    HT_TRY(need_peer_gradient(ctx, call));
     out[0] = (ht_type){.dtype = HT_BOOL, .space = call->in[0]->space};
     return need_rank_of_group(ctx, call, "peer", true);
 }
@@ -129,6 +137,7 @@ static ht_status send_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 static ht_status recv_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     (void)out; /* as the caller says: the peer knows */
+    HT_TRY(need_peer_gradient(ctx, call));
     return need_rank_of_group(ctx, call, "peer", true);
 }
 
@@ -264,6 +273,32 @@ ht_val ht_broadcast(ht_graph *g, ht_val x, ht_group group, int64_t root)
                      HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_INT("root", root)));
 }
 
+void ht_send(ht_graph *g, ht_val x, ht_group group, int64_t peer, const char *gradient)
+{
+    emit_pair(g, &ht_op_send_start, x,
+              HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_INT("peer", peer),
+                       HT_TEXT("gradient", gradient)));
+}
+
+ht_val ht_recv(ht_graph *g, const ht_type *type, ht_group group, int64_t peer, const char *gradient)
+{
+    ht_val t = HT_NONE, y = HT_NONE;
+    ht_emit(g, &ht_op_recv_start, 0, NULL,
+            HT_ATTRS(HT_TEXT("group", group.name), HT_INT("ranks", group.ranks), HT_INT("peer", peer),
+                     HT_TEXT("gradient", gradient)),
+            type, &t);
+    if (g->status == HT_OK) ht_emit(g, &ht_op_recv_done, HT_VALS(t), HT_NO_ATTRS, NULL, &y);
+    return y;
+}
+
+bool ht_message_has_gradient(const ht_node *n, ht_group *group, int64_t *peer)
+{
+    if (n->op != &ht_op_send_start && n->op != &ht_op_recv_start) return false;
+    *group = (ht_group){n->attr[0].text, n->attr[1].i};
+    *peer = n->attr[2].i;
+    return strcmp(n->attr[3].text, "peer") == 0;
+}
+
 /* ---- gradients ---- */
 
 static ht_group group_of(const ht_call *call)
@@ -335,7 +370,8 @@ static const ht_attr_def all_reduce_attrs[] = {GROUP, HT_DEF_TEXT("reduction", "
                                                HT_DEF_END};
 static const ht_attr_def all_gather_attrs[] = {GROUP, HT_DEF_TEXT("gradient", "sum"), HT_DEF_END};
 static const ht_attr_def root_attrs[] = {GROUP, HT_DEF_INT("root", 0), HT_DEF_END};
-static const ht_attr_def peer_attrs[] = {GROUP, HT_DEF_INT("peer", -1), HT_DEF_END};
+/* In the order in which ht_message_has_gradient reads them. */
+static const ht_attr_def peer_attrs[] = {GROUP, HT_DEF_INT("peer", -1), HT_DEF_TEXT("gradient", "none"), HT_DEF_END};
 
 static const char *const samples[] = {
     "(f32[3,4])", "(f32[1])", "(f32[2,0])", "(f16[5,3])", "(bf16[7])", "(i32[9] 0..9)", "(f32[70,50])", NULL,
@@ -348,7 +384,7 @@ static const char *const recv_done_samples[] = {"(f32[3,4])", "(f32[2,0])", NULL
 static const char no_broadcast_grad[] =
     "ranks that send nothing have no gradient of what the root sends: sum it by all_reduce";
 static const char no_within_grad[] = "it is there for sums of gradients that lie in place";
-static const char no_peer_grad[] = "gradients go back by a send and a recv of their own";
+static const char no_peer_grad[] = "gradients go back by a send and a recv of their own, which autodiff makes";
 
 #define COLLECTIVE(id, flags_, inputs, attrs_, infer_, ref_, samples_, done_samples_, ...)                             \
     const ht_op ht_op_##id##_start = {                                                                                 \

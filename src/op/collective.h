@@ -23,6 +23,12 @@ ht_val ht_all_gather_with(ht_graph *g, ht_val x, ht_group group, const char *gra
 ht_val ht_reduce_scatter(ht_graph *g, ht_val x, ht_group group, const char *reduction);
 ht_val ht_all_to_all(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_broadcast(ht_graph *g, ht_val x, ht_group group, int64_t root);
+/* To and from one rank of the group. `gradient`: "peer" where the gradient of x comes back from whom it was sent to, and
+ * that of what was received goes back, which autodiff sees to; "none" where there is none. */
+void ht_send(ht_graph *g, ht_val x, ht_group group, int64_t peer, const char *gradient);
+ht_val ht_recv(ht_graph *g, const ht_type *type, ht_group group, int64_t peer, const char *gradient);
+/* Is it the start of a send or a recv whose gradient goes the other way? With whom it is exchanged. */
+bool ht_message_has_gradient(const ht_node *n, ht_group *group, int64_t *peer);
 /* The start alone, and its done, for what may go on beside other nodes; x is what the start reads. */
 ht_val ht_all_gather_begin(ht_graph *g, ht_val x, ht_group group);
 ht_val ht_all_reduce_begin(ht_graph *g, ht_val x, ht_group group, const char *reduction);

@@ -9,6 +9,7 @@
  *              if only sums read it
  *     move     that of its input
  *     exact    what the op's rule says
+ *     what one rank sends another: as the residual stream, on both sides alike; single numbers and rows of them f32
  * A value that only its own region reads is f32, so that a chain behind a product rounds once, where it ends. A value that
  * others read, too, is rounded before all of its readers: so an activation can be computed again from what was kept.
  *
@@ -162,12 +163,20 @@ static bool reads_floats(const caster *c, const ht_node *n)
     return false;
 }
 
+/* One side of a message. */
+static bool is_message(const ht_node *n)
+{
+    return (n->op->flags & HT_OP_COLLECTIVE) && ht_op_has_attr(n->op, "peer");
+}
+
 static void judge(caster *c, const ht_node *n, size_t result)
 {
     fact *f = &c->facts[n->out + result];
     const ht_type *type = ht_type_of(c->g, ht_node_out(n, result));
     bool any = true, keeps_f32 = n->op->f32_out >> result & 1, moves = n->op->prec == HT_PREC_MOVE;
-    if (!reads_floats(c, n)) {
+    if (is_message(n)) {
+        f->half = type->dtype == c->policy->half;
+    } else if (!reads_floats(c, n)) {
         f->weak = true;
     } else if (n->op->prec == HT_PREC_EXACT || keeps_f32) {
         f->half = false;
@@ -302,6 +311,19 @@ static void cast_alike(caster *c, const ht_node *n)
     }
 }
 
+/* Who receives does not see what is sent, so that its shape alone says how. */
+static void type_message(caster *c, const ht_node *n)
+{
+    ht_graph *g = c->g;
+    ht_val v = n->n_in ? ht_node_in(g, n, 0) : ht_node_out(n, 0);
+    bool half = !c->policy->residual_f32 && ht_type_of(g, v)->rank >= 2;
+    if (!ht_dtype_is_float(ht_type_of(g, v)->dtype)) return;
+    if (n->n_in)
+        ht_autocast_set_operand(g, n, 0, half ? in_half(c, v) : ht_cast(g, v, HT_F32));
+    else if (half)
+        g->values[v.id].type.dtype = c->policy->half;
+}
+
 /* ---- the walk ---- */
 
 /* A product that only goes into a half accumulator: it is rounded where it is made, and needs no f32 beside it. */
@@ -424,6 +446,7 @@ static void type_node(caster *c, uint32_t id)
         if (c->policy->stochastic) widen_parameters(c, &n);
         ht_autocast_infer(g, &n);
     } else {
+        if (is_message(&n)) type_message(c, &n);
         for (size_t i = 0; i < n.n_out; i++) judge(c, &n, i);
         cast_inputs(c, &n);
         cast_bias(c, &n);

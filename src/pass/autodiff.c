@@ -202,15 +202,61 @@ static void differentiate(backward *b, uint32_t node)
     ht_arena_free(arena);
 }
 
+/* ---- other ranks ---- */
+
+/* What was received has a gradient to be sent back. */
+static void mark_received(const backward *b, const ht_segment *s)
+{
+    ht_group group;
+    int64_t peer;
+    for (size_t at = 0; at < s->node_count; at++) {
+        const ht_node *n = &b->g->nodes[s->nodes[at]], *start = ht_start_of(b->g, n);
+        if (n->n_in == 1 && start && !start->n_in && ht_message_has_gradient(start, &group, &peer))
+            b->needs[n->out] = true;
+    }
+}
+
+/* The gradients of what the segment's first `count` nodes send, from those to whom it was sent. */
+static void receive_gradients(backward *b, uint32_t segment, size_t count)
+{
+    ht_graph *g = b->g;
+    ht_group group;
+    int64_t peer;
+    for (size_t at = 0; at < count && g->status == HT_OK; at++) {
+        const ht_node n = g->nodes[g->segments[segment].nodes[at]];
+        if (!n.n_in || !ht_message_has_gradient(&n, &group, &peer)) continue;
+        ht_val x = ht_node_in(g, &n, 0);
+        ht_type type = *ht_type_of(g, x);
+        b->grad[x.id] = ht_recv(g, &type, group, peer, "none");
+    }
+}
+
+/* Those of what they received, to those who sent it. */
+static void send_gradients(backward *b, uint32_t segment, size_t count)
+{
+    ht_graph *g = b->g;
+    ht_group group;
+    int64_t peer;
+    for (size_t at = 0; at < count && g->status == HT_OK; at++) {
+        const ht_node n = g->nodes[g->segments[segment].nodes[at]], *start = ht_start_of(g, &n);
+        if (n.n_in != 1 || !start || start->n_in || !ht_message_has_gradient(start, &group, &peer)) continue;
+        ht_val x = ht_node_out(&n, 0), grad = b->grad[x.id];
+        ht_send(g, grad.id ? join_pieces(g, grad) : ht_fill_like(g, x, 0), group, peer, "none");
+    }
+}
+
 static void sweep(backward *b, uint32_t segment, ht_val loss, ht_val loss_grad)
 {
     ht_graph *g = b->g;
     size_t count = g->segments[segment].node_count;
     g->role = HT_ROLE_BWD_ACT;
+    receive_gradients(b, segment, count);
     ht_type type = *ht_type_of(g, loss);
     b->grad[loss.id] =
         loss_grad.id ? ht_to_space(g, ht_cast(g, loss_grad, type.dtype), type.space) : ht_fill_like(g, loss, 1);
     for (size_t at = count; at-- > 0 && g->status == HT_OK;) differentiate(b, g->segments[segment].nodes[at]);
+    g->origin = 0;
+    send_gradients(b, segment, count);
 }
 
 static ht_status check_loss(ht_graph *g, ht_val loss, uint32_t *segment)
@@ -248,6 +294,7 @@ ht_status ht_backward(ht_graph *g, ht_val loss, ht_val loss_grad, size_t n, cons
     if (b.needs && b.weight && b.grad) {
         for (size_t i = 0; i < g->state_count; i++) b.weight[g->states[i].value.id] = true;
         for (size_t i = 0; i < n; i++) b.needs[wrt[i].id] = wrt[i].id != 0;
+        mark_received(&b, &g->segments[segment]);
         mark_needs(&b, &g->segments[segment]);
         uint32_t resume = g->segment;
         ht_role role = g->role;
@@ -420,7 +467,8 @@ static ht_status differentiate_segment(ht_graph *g, uint32_t segment, const char
 static ht_status autodiff_run(ht_graph *g, const ht_pass_env *env)
 {
     HT_TRY(ht_autodiff_check(g->ctx, &env->options->train));
-    HT_TRY(ht_params_freeze(g, &env->options->train));
+    /* Where ranks share the layers it was done when all of them were there. */
+    if (env->options->parallel.pipeline.ranks == 1) HT_TRY(ht_params_freeze(g, &env->options->train));
     int64_t accumulate = env->options->train.accumulate;
     int first = ht_segment_find(g, "forward");
     if (first < 0) HT_FAIL(g->ctx, HT_EINVAL, "autodiff: the graph has no segment 'forward'");

@@ -15,6 +15,7 @@
 enum { GROUP_ALIGN = 16 }; /* elements between neighbours' starts: 64 bytes of f32 */
 
 typedef enum part { PART_ALL, PART_MATRICES, PART_REST } part;
+enum { APART_CUT = 1, APART_COPIED = 2, APART_COUNT = 4 };
 
 typedef struct group {
     const ht_optimizer *rule;
@@ -23,6 +24,7 @@ typedef struct group {
     ht_space space; /* of its state: its update is computed there */
     part part;
     bool cut;                                   /* its tensors are pieces of those that ranks share */
+    bool copied;                                /* its tensors are copies of those that an earlier stage owns */
     size_t chosen;                              /* which of the options' groups it is; their count: none of them */
     double lr_scale;                            /* of the update's rate */
     ht_val param, grad, moment[HT_MAX_MOMENTS]; /* flat states */
@@ -31,6 +33,7 @@ typedef struct group {
 typedef struct builder {
     ht_graph *g;
     const ht_train_options *options;
+    const ht_pass_options *all;
     const size_t *chosen; /* by state: ht_params_group */
     group *groups;
     int group_count;
@@ -49,11 +52,18 @@ static ht_val state_beside(ht_graph *g, ht_val param, const char *what)
     return ht_state_of(g, state) ? state : HT_NONE;
 }
 
+/* Does an earlier stage of the pipeline own it? */
+static bool is_copied(const builder *b, const ht_state *s)
+{
+    return s->stages & ((UINT64_C(1) << b->all->parallel.pipeline.rank) - 1);
+}
+
 static bool is_member(const builder *b, const group *flat, size_t state)
 {
     const ht_state *s = &b->g->states[state];
     const ht_type *type = ht_type_of(b->g, s->value);
     if (!s->trained || b->chosen[state] != flat->chosen || (s->cut.ranks > 0) != flat->cut) return false;
+    if (is_copied(b, s) != flat->copied) return false;
     if (type->dtype != flat->dtype || type->space != flat->space) return false;
     return flat->part == PART_ALL || (type->rank >= 2) == (flat->part == PART_MATRICES);
 }
@@ -72,8 +82,9 @@ static ht_val add_flat(const builder *b, const group *flat, const char *what, ht
     type.space = flat->space;
     bool main = flat->space == HT_SPACE_MAIN;
     if (flat->chosen < b->options->group_count) snprintf(chosen, sizeof chosen, ".group%zu", flat->chosen);
-    snprintf(name, sizeof name, "flat.%s.%s%s%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part], chosen,
-             flat->cut ? ".cut" : "", main ? "" : ".", main ? "" : ht_space_name(flat->space));
+    snprintf(name, sizeof name, "flat.%s.%s%s%s%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part], chosen,
+             flat->cut ? ".cut" : "", flat->copied ? ".copied" : "", main ? "" : ".",
+             main ? "" : ht_space_name(flat->space));
     return ht_graph_add_state(b->g, name, &type, &state);
 }
 
@@ -91,7 +102,8 @@ static void add_moment_views(ht_graph *g, const group *flat, ht_val param, int64
         char name[512];
         ht_type type = *ht_type_of(g, param);
         const ht_state *like = ht_state_of(g, param);
-        ht_state moment = {.heading = HT_HEADING_OPTIMIZER, .cut = like->cut, .whole = like->whole};
+        ht_state moment = {
+            .heading = HT_HEADING_OPTIMIZER, .cut = like->cut, .whole = like->whole, .stages = like->stages};
         moment.whole.dtype = type.dtype = ht_type_of(g, flat->moment[m])->dtype;
         snprintf(name, sizeof name, "%s.%s", ht_value_of(g, param)->name, moments[m]);
         view_in_group(g, ht_graph_add_state(g, name, &type, &moment), flat->moment[m], offset);
@@ -128,14 +140,15 @@ static group describe_group(const builder *b, size_t chosen, part which)
 }
 
 /* All trained parameters of one number type, space, choice and part, in the order in which they were declared. Those that
- * ranks share are apart: every rank has others of them. */
-static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, size_t chosen, part which, bool cut)
+ * ranks share are apart: every rank has others of them. So are those that another stage owns: the norm has them once. */
+static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, size_t chosen, part which, unsigned apart)
 {
     ht_graph *g = b->g;
     int64_t elems, offset = 0;
     group *flat = &b->groups[b->group_count];
     *flat = describe_group(b, chosen, which);
-    flat->cut = cut;
+    flat->cut = apart & APART_CUT;
+    flat->copied = apart & APART_COPIED;
     flat->dtype = dtype;
     flat->space = space;
     HT_TRY(count_members(b, flat, &elems));
@@ -167,17 +180,17 @@ static ht_status make_groups(builder *b)
 {
     bool split = b->options->decay_matrices || b->options->optimizer->rest;
     size_t choices = b->options->group_count + 1, count = (size_t)HT_SPACE_COUNT * HT_DTYPE_COUNT * choices;
-    b->groups = calloc(4 * count, sizeof *b->groups);
+    b->groups = calloc(2 * APART_COUNT * count, sizeof *b->groups);
     if (!b->groups) HT_FAIL(b->g->ctx, HT_ENOMEM, "out of memory for the update's groups");
     for (size_t at = 0; at < count; at++) {
         ht_space space = (ht_space)(at / choices / HT_DTYPE_COUNT);
         ht_dtype dtype = (ht_dtype)(at / choices % HT_DTYPE_COUNT);
         size_t chosen = (at + choices - 1) % choices;
         if (!ht_dtype_is_float(dtype)) continue;
-        for (int cut = 0; cut < 2; cut++) {
-            if (!split) HT_TRY(make_group(b, dtype, space, chosen, PART_ALL, cut));
-            if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_MATRICES, cut));
-            if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_REST, cut));
+        for (unsigned apart = 0; apart < APART_COUNT; apart++) {
+            if (!split) HT_TRY(make_group(b, dtype, space, chosen, PART_ALL, apart));
+            if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_MATRICES, apart));
+            if (split) HT_TRY(make_group(b, dtype, space, chosen, PART_REST, apart));
         }
     }
     if (b->group_count == 0) HT_FAIL(b->g->ctx, HT_EINVAL, "optimizer: the graph has no trained state");
@@ -207,19 +220,46 @@ static ht_val group_norm(const builder *b, const group *flat, ht_val *finite)
     return flat->cut ? norm_over_ranks(b, flat, norm, finite) : norm;
 }
 
-/* The norm of all gradients as f64, and whether all are finite. */
+/* The norm of this rank's gradients as f64, and whether all are finite. What another stage owns has its norm there. */
+static ht_val own_norm(builder *b)
+{
+    ht_graph *g = b->g;
+    ht_val norm = HT_NONE, square = HT_NONE, finite;
+    for (int i = 0; i < b->group_count; i++) {
+        if (b->groups[i].copied) continue;
+        if (norm.id && !square.id) square = ht_mul(g, norm, norm);
+        ht_val next = group_norm(b, &b->groups[i], &finite);
+        square = norm.id ? ht_add(g, square, ht_mul(g, next, next)) : HT_NONE;
+        b->finite = norm.id ? ht_and(g, b->finite, finite) : finite;
+        norm = next;
+    }
+    return square.id ? ht_sqrt(g, square) : norm;
+}
+
+/* Losses that are scaled overflow in some steps: the first stage whose gradients did is told. */
+static void name_rank(const builder *b)
+{
+    ht_graph *g = b->g;
+    const ht_parallel_options *o = &b->all->parallel;
+    if (b->options->scaling.kind == HT_SCALING_NONE || b->all->zero.ranks > 1) return; /* zero names it */
+    ht_val nobody = ht_fill(g, HT_F64, 0, NULL, (double)(o->pipeline.ranks * o->tensor.ranks));
+    ht_val own = ht_fill(g, HT_F64, 0, NULL, (double)(o->pipeline.rank * o->tensor.ranks + o->tensor.rank));
+    ht_val first = ht_select(g, b->finite, nobody, own);
+    ht_output(g, "step_bad_rank", ht_all_reduce(g, first, (ht_group){"pipeline", o->pipeline.ranks}, "min"));
+}
+
+/* Over all stages. */
 static ht_val global_norm(builder *b)
 {
     ht_graph *g = b->g;
-    ht_val norm = group_norm(b, &b->groups[0], &b->finite);
-    if (b->group_count == 1) return norm;
-    ht_val square = ht_mul(g, norm, norm), finite;
-    for (int i = 1; i < b->group_count; i++) {
-        norm = group_norm(b, &b->groups[i], &finite);
-        square = ht_add(g, square, ht_mul(g, norm, norm));
-        b->finite = ht_and(g, b->finite, finite);
-    }
-    return ht_sqrt(g, square);
+    const ht_group stages = {"pipeline", b->all->parallel.pipeline.ranks};
+    ht_val norm = own_norm(b);
+    if (stages.ranks == 1) return norm;
+    if (!norm.id) norm = ht_fill(g, HT_F64, 0, NULL, 0);
+    if (!b->finite.id) b->finite = ht_fill(g, HT_BOOL, 0, NULL, 1);
+    name_rank(b);
+    b->finite = ht_all_reduce(g, b->finite, stages, "min");
+    return ht_sqrt(g, ht_all_reduce(g, ht_mul(g, norm, norm), stages, "sum"));
 }
 
 /* What gradients are multiplied by: one over the scale that their loss had, and what clipping says of the norm that they
@@ -343,10 +383,10 @@ static ht_status add_update(builder *b)
 static ht_status optimizer_run(ht_graph *g, const ht_pass_env *env)
 {
     const ht_train_options *o = &env->options->train;
-    builder b = {.g = g, .options = o, .scaler = {.options = &o->scaling}};
+    builder b = {.g = g, .options = o, .all = env->options, .scaler = {.options = &o->scaling}};
     size_t *chosen;
     HT_TRY(ht_optimizer_check(g->ctx, o));
-    HT_TRY(ht_params_group(g, o, &chosen));
+    HT_TRY(ht_params_group(g, o, env->options->parallel.pipeline.ranks > 1, &chosen));
     b.chosen = chosen;
     ht_status status = add_update(&b);
     free(b.groups);

@@ -72,7 +72,7 @@ ht_status ht_params_freeze(ht_graph *g, const ht_train_options *options)
 
 /* ---- groups ---- */
 
-static ht_status choose_groups(ht_graph *g, const ht_train_options *options, bool *matches, size_t *group_of)
+static ht_status choose_groups(ht_graph *g, const ht_train_options *options, bool some, bool *matches, size_t *group_of)
 {
     size_t none = options->group_count;
     for (size_t i = 0; i < g->state_count; i++) group_of[i] = none;
@@ -80,23 +80,23 @@ static ht_status choose_groups(ht_graph *g, const ht_train_options *options, boo
         const char *pattern = options->groups[k].match;
         size_t count, taken = 0;
         HT_TRY(find_matches(g, "groups", pattern, matches, &count));
-        if (count == 0) return fail_unmatched(g, "groups", pattern);
+        if (count == 0 && !some) return fail_unmatched(g, "groups", pattern);
         for (size_t i = 0; i < g->state_count; i++) {
             if (!matches[i] || group_of[i] != none) continue;
             group_of[i] = k;
             taken++;
         }
-        if (taken == 0)
+        if (taken == 0 && !some)
             HT_FAIL(g->ctx, HT_EINVAL, "groups: every parameter that '%s' matches is in a group before it", pattern);
     }
     return HT_OK;
 }
 
-ht_status ht_params_group(ht_graph *g, const ht_train_options *options, size_t **out)
+ht_status ht_params_group(ht_graph *g, const ht_train_options *options, bool some, size_t **out)
 {
     bool *matches = calloc(g->state_count + 1, sizeof *matches);
     *out = calloc(g->state_count + 1, sizeof **out);
-    ht_status status = matches && *out ? choose_groups(g, options, matches, *out) : no_memory(g);
+    ht_status status = matches && *out ? choose_groups(g, options, some, matches, *out) : no_memory(g);
     free(matches);
     if (status == HT_OK) return HT_OK;
     free(*out);

@@ -9,7 +9,7 @@
 ht_status ht_params_freeze(ht_graph *g, const ht_train_options *options);
 
 /* By state: which of options->groups a trained parameter belongs to; group_count: none. A group that no parameter
- * belongs to is a failure. *out is heap memory for free(). */
-ht_status ht_params_group(ht_graph *g, const ht_train_options *options, size_t **out);
+ * belongs to is a failure, unless only `some` of the model's parameters are here. *out is heap memory for free(). */
+ht_status ht_params_group(ht_graph *g, const ht_train_options *options, bool some, size_t **out);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "op/op.h"
 #include "pass/options.h"
+#include "pass/pipeline_parallel.h"
 
 /* Names for some of the options: a table of keys, and where the struct that they are fields of lies in ht_pass_options. */
 typedef struct ht_pass_settings {

@@ -26,6 +26,11 @@ static bool is_synchronizing(const ht_pass_options *options)
     return options->training && options->zero.ranks > 1 && options->zero.sync_batchnorm;
 }
 
+static bool is_pipelining(const ht_pass_options *options)
+{
+    return options->training && options->parallel.pipeline.ranks > 1;
+}
+
 static bool is_exchanging(const ht_pass_options *options)
 {
     return options->zero.ranks > 1;
@@ -62,6 +67,7 @@ static const ht_pass_condition always = {NULL, NULL}, training = {"training", is
                                cutting = {"there are several micro-batches or ranks", is_cutting},
                                sharing = {"ranks share layers", is_sharing},
                                synchronizing = {"sync_batchnorm is on, for several ranks", is_synchronizing},
+                               pipelining = {"ranks are stages", is_pipelining},
                                exchanging = {"there are several ranks", is_exchanging},
                                casting = {"precision is not fp32", is_casting},
                                chunking = {"head_chunks is not 1", is_chunking},

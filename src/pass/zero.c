@@ -83,9 +83,8 @@ static bool is_told(const ht_graph *g, const char *name)
 }
 
 /* Sums over the micro-batches of this rank, in f64 as the host would make them. */
-static void accumulate_loss(const ht_zero *z, ht_val sum, const char *name)
+static void accumulate_loss(ht_graph *g, ht_val sum, const char *name)
 {
-    ht_graph *g = z->g;
     for (uint32_t i = 0; i < g->segment_count && g->status == HT_OK; i++) {
         if (!ht_is_micro(&g->segments[i])) continue;
         g->segment = i;
@@ -101,9 +100,8 @@ typedef struct losses {
     int64_t count;
 } losses;
 
-static losses begin_losses(const ht_zero *z, uint32_t exchange)
+static losses begin_losses(ht_graph *g, uint32_t exchange, ht_group ranks)
 {
-    ht_graph *g = z->g;
     losses l = {.count = 0};
     ht_val sums[LOSSES];
     ht_type scalar = ht_type_make(HT_F64, 0, NULL);
@@ -112,23 +110,28 @@ static losses begin_losses(const ht_zero *z, uint32_t exchange)
         if (!is_told(g, loss_names[i])) continue;
         snprintf(name, sizeof name, "step.%s", loss_names[i]);
         ht_val sum = ht_graph_add_state(g, name, &scalar, &(ht_state){.heading = HT_HEADING_SCALARS, .derived = true});
-        if (g->status == HT_OK) accumulate_loss(z, sum, loss_names[i]);
+        if (g->status == HT_OK) accumulate_loss(g, sum, loss_names[i]);
         g->segment = exchange;
         sums[l.count] = ht_reshape(g, sum, 1, (int64_t[]){1});
         l.names[l.count++] = step_names[i];
     }
     if (!l.count) return l;
     l.own = l.count == 1 ? sums[0] : ht_concat(g, (size_t)l.count, sums, 0);
-    l.start = ht_all_reduce_begin(g, l.own, z->ranks, "sum");
+    l.start = ht_all_reduce_begin(g, l.own, ranks, "sum");
     return l;
 }
 
-static void end_losses(const ht_zero *z, const losses *l)
+static void end_losses(ht_graph *g, const losses *l)
 {
-    ht_graph *g = z->g;
     ht_val all = l->count ? ht_collective_end(g, l->start, l->own) : HT_NONE;
     for (int64_t i = 0; i < l->count && g->status == HT_OK; i++)
         ht_output(g, l->names[i], ht_reshape(g, ht_slice_axis(g, all, 0, i, 1), 0, NULL));
+}
+
+void ht_sum_losses(ht_graph *g, uint32_t exchange, ht_group ranks)
+{
+    losses sums = begin_losses(g, exchange, ranks);
+    end_losses(g, &sums);
 }
 
 /* ---- who overflowed ---- */
@@ -219,8 +222,7 @@ static void share_rows(const ht_zero *z, int64_t accumulate)
 
 /* ---- the pass ---- */
 
-/* Programs call the segment before the update, or behind it. */
-static void call_beside_update(ht_graph *g, uint32_t segment, bool behind)
+void ht_call_beside_update(ht_graph *g, uint32_t segment, bool behind)
 {
     int update = ht_segment_find(g, "update");
     for (size_t i = 0; i < g->program_count && g->status == HT_OK; i++) {
@@ -283,18 +285,18 @@ static ht_status exchange(ht_zero *z, const ht_pass_options *options)
     HT_TRY(g->status);
     average_statistics(z);
     ht_val finite = stage < 2 ? ht_zero_begin_gradients(z) : z->finite;
-    losses sums = begin_losses(z, segment);
+    losses sums = begin_losses(g, segment, z->ranks);
     ht_zero_end_sums(z);
-    end_losses(z, &sums);
+    end_losses(g, &sums);
     if (z->finite.id) name_rank(z, finite, &options->parallel);
     share_magnitudes(z);
     share_rows(z, options->train.accumulate);
-    call_beside_update(g, segment, false);
+    ht_call_beside_update(g, segment, false);
     if (stage == 0 || !z->late) return g->status;
     uint32_t gather = g->segment = ht_graph_add_segment(g, "gather");
     HT_TRY(g->status);
     HT_TRY(ht_zero_gather_late(z));
-    call_beside_update(g, gather, true);
+    ht_call_beside_update(g, gather, true);
     return g->status;
 }
 

@@ -88,6 +88,11 @@ bool ht_is_micro_first(const ht_segment *s);
 /* Neither "update" nor what gives state its values: the model's own. */
 bool ht_is_of_model(const ht_segment *s);
 
+/* Outputs of a segment: the losses and counts of a step's micro-batches, summed over them and over ranks. */
+void ht_sum_losses(ht_graph *g, uint32_t exchange, ht_group ranks);
+/* Programs call the segment before the update, or behind it. */
+void ht_call_beside_update(ht_graph *g, uint32_t segment, bool behind);
+
 /* A view of elements of a flat state, made once: "flat.grad.f32.bucket3". It is never saved. */
 ht_val ht_zero_view(ht_graph *g, ht_val flat, const char *what, int64_t index, int64_t first, int64_t count);
 

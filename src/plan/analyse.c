@@ -64,8 +64,8 @@ static ht_status place_state(planning *p)
                 p->lasting[v.id] = p->lasting[value->base.id];
                 p->lasting[v.id].offset += value->offset * (int64_t)ht_dtype_bytes(value->type.dtype);
             } else {
-                p->lasting[v.id] =
-                    ht_plan_add_place(p->plan, value->type.space, HT_AREA_STATE, ht_type_bytes(&value->type));
+                ht_area area = g->states[i].per_call ? HT_AREA_INPUT : HT_AREA_STATE;
+                p->lasting[v.id] = ht_plan_add_place(p->plan, value->type.space, area, ht_type_bytes(&value->type));
                 p->plan->heading_bytes[g->states[i].heading] += ht_type_bytes(&value->type);
             }
             HT_TRY(add_slot(p->plan, value->name, HT_SLOT_STATE, &value->type, p->lasting[v.id], HT_ZERO));
@@ -192,7 +192,7 @@ ht_status ht_planning_open(planning *p, const ht_graph *graph, const ht_plan_req
     p->plan->target = *request->target;
     p->plan->precision = ht_precision_name(request->options->precision.precision);
     p->plan->canary = class->runs_host_code && (ht_debug_build() || request->canaries);
-    p->plan->input_slots = count_input_slots(graph, class->asynchronous ? 2 : 1);
+    p->plan->input_slots = class->asynchronous ? 2 : 1;
     if (!p->plan->arena || !(p->plan->device = name_device(p->plan->arena, device, number)))
         return no_memory(graph->ctx);
     return ht_graph_clone(&p->g, graph);
@@ -209,6 +209,7 @@ static ht_status place_state_and_inputs(planning *p)
 ht_status ht_planning_analyse(planning *p)
 {
     ht_graph *g = p->g;
+    p->plan->input_slots = count_input_slots(g, p->plan->input_slots); /* passes may have listed more calls */
     HT_TRY(check_spaces(g));
     HT_TRY(ht_plan_layout(g, p->request, !p->quiet, &p->kernels));
     for (uint32_t i = 0; i < g->segment_count; i++) HT_TRY(ht_plan_schedule(g, i));

@@ -34,7 +34,7 @@ static const ht_byte_heading heading_of_state[HT_HEADING_COUNT] = {
     [HT_HEADING_WEIGHTS] = HT_BYTES_WEIGHTS,       [HT_HEADING_GRADIENTS] = HT_BYTES_GRADIENTS,
     [HT_HEADING_OPTIMIZER] = HT_BYTES_OPTIMIZER,   [HT_HEADING_STATISTICS] = HT_BYTES_OTHER,
     [HT_HEADING_CACHES] = HT_BYTES_OTHER,          [HT_HEADING_SCALARS] = HT_BYTES_OTHER,
-    [HT_HEADING_SCALES] = HT_BYTES_OTHER,
+    [HT_HEADING_SCALES] = HT_BYTES_OTHER,          [HT_HEADING_ACTIVATIONS] = HT_BYTES_ACTIVATIONS,
 };
 
 /* Transient memory is that of the segment that needs most: what is alive there at its fullest time. */
@@ -54,8 +54,11 @@ static void add_state(const ht_plan *plan, ht_space space, int64_t *bytes)
 {
     for (size_t i = 0; i < plan->slot_count; i++) {
         const ht_slot *slot = &plan->slots[i];
-        if (slot->kind == HT_SLOT_STATE && slot->owner == i && slot->place.space == space)
-            bytes[heading_of_state[slot->heading]] += ht_type_bytes(&slot->type);
+        if (slot->kind != HT_SLOT_STATE || slot->owner != i || slot->place.space != space) continue;
+        bool per_call = slot->place.area == HT_AREA_INPUT; /* once for each slot, as the inputs that it lies beside */
+        int64_t held = ht_type_bytes(&slot->type) * (per_call ? (int64_t)plan->input_slots : 1);
+        bytes[heading_of_state[slot->heading]] += held;
+        if (per_call) bytes[HT_BYTES_SLOTS] -= held;
     }
 }
 

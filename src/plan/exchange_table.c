@@ -3,9 +3,11 @@
 
 #include "plan/plan.h"
 
-/* Of N ranks: pieces of the value go to the others, and sums of pieces come back. */
+/* Of N ranks: pieces of the value go to the others, and sums of pieces come back. A message goes to one. */
 static int64_t sent_bytes(const char *op, int64_t bytes, int64_t ranks)
 {
+    if (strcmp(op, "send") == 0) return bytes;
+    if (strcmp(op, "recv") == 0) return 0;
     int64_t others = bytes - bytes / ranks;
     return strcmp(op, "all_reduce") == 0 ? 2 * others : others;
 }

@@ -338,10 +338,16 @@ ht_status ht_plan_explain(ht_explanation *out, const ht_plan *plan)
 {
     *out = (ht_explanation){.arena = ht_arena_create()};
     explainer e = {.plan = plan, .to = out, .failed = !out->arena};
-    int micro = ht_plan_segment_find(plan, "micro_first"), update = ht_plan_segment_find(plan, "update");
+    int micro = ht_plan_segment_find(plan, "micro_first"), update = ht_plan_segment_find(plan, "update"), more = -1;
     if (micro < 0) micro = ht_plan_segment_find(plan, "forward");
+    if (micro < 0) { /* a stage of a pipeline */
+        micro = ht_plan_segment_find(plan, "fwd");
+        more = ht_plan_segment_find(plan, "bwd_first");
+    }
     const ht_plan_segment *first = micro >= 0 ? &plan->segments[micro] : NULL;
+    const ht_plan_segment *second = more >= 0 ? &plan->segments[more] : NULL;
     for (size_t i = 0; first && i < first->instr_count && !e.failed; i++) add_instr(&e, first, i);
+    for (size_t i = 0; second && i < second->instr_count && !e.failed; i++) add_instr(&e, second, i);
     if (first && update >= 0 && !e.failed) {
         e.told = calloc(plan->segments[update].instr_count + 1, sizeof *e.told);
         e.failed = !e.told;

@@ -502,6 +502,11 @@ int ht_plan_program_find(const ht_plan *plan, const char *name)
     return -1;
 }
 
+bool ht_plan_is_stage(const ht_plan *plan)
+{
+    return ht_plan_segment_find(plan, ht_pipeline_part_names[HT_PIPELINE_FORWARD]) >= 0;
+}
+
 const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name)
 {
     for (size_t i = 0; i < plan->slot_count; i++)

@@ -9,7 +9,7 @@
 #include "pass/pass.h"
 #include "plan/memory.h"
 
-/* Areas of memory: state lasts, inputs are there once for each slot of the plan, outputs once, transients live inside one
+/* Areas of memory: state lasts, inputs and what calls keep for each other are there once for each slot of the plan, outputs once, transients live inside one
  * segment call, prepacked is state in the form that kernels compute with (kernel/kernel.h: ht_prepack), and replay holds a
  * copy of what a step changes while the step is replayed, or until it can no longer be given up. */
 typedef enum ht_area {
@@ -171,8 +171,9 @@ struct ht_plan {
     uint64_t model_hash;
     const char *precision; /* "fp32", "fp64", "fp16", "bf16" */
     bool canary;
-    const char *device;   /* that @main is bound to, as the target says: a name for ht_device_get */
-    unsigned input_slots; /* 1; 2 where a batch can come while another is computed */
+    const char *device; /* that @main is bound to, as the target says: a name for ht_device_get */
+    unsigned
+        input_slots; /* 1; 2 where a batch can come while another is computed; as many as programs have in flight */
     ht_plan_segment *segments;
     ht_plan_program *programs;
     ht_slot *slots;
@@ -238,6 +239,8 @@ uint64_t ht_plan_effects_hash(const ht_plan *plan);
 /* -1 when there is none. */
 int ht_plan_segment_find(const ht_plan *plan, const char *name);
 int ht_plan_program_find(const ht_plan *plan, const char *name);
+/* Is it of one stage of a pipeline, which has some of the model's layers? */
+bool ht_plan_is_stage(const ht_plan *plan);
 const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 
 #include "plan/byte_table.h"
