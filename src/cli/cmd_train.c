@@ -271,6 +271,18 @@ static void tell_start(const train_job *job, const ht_context *ctx, const ht_run
     ht_text_free(&line);
 }
 
+/* How long the stages of a pipeline wait for each other, if all take as long. */
+static void tell_bubble(const ht_config *config)
+{
+    const ht_train_config *c = ht_config_train(config);
+    char line[160];
+    if (c->pipeline == 1) return;
+    snprintf(line, sizeof line,
+             "%" PRId64 " stages, %" PRId64 " micro-batches: each stage waits for others in %.1f %% of a step (bubble)",
+             c->pipeline, c->accumulate, 100 * ht_pipeline_bubble(c->pipeline, c->accumulate));
+    cli_tell("halftone: ", line);
+}
+
 static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_end *out)
 {
     ht_run_info info = ht_run_info_of(run);
@@ -278,6 +290,7 @@ static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_en
     job->first_step = info.first_step;
     if (!job->quiet) tell_start(job, ctx, &info);
     if (!job->prefix[0]) tell_bytes(job->config, &info);
+    if (!job->prefix[0]) tell_bubble(job->config);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
     out->end = stopped ? CLI_STOPPED : CLI_DONE;

@@ -158,11 +158,14 @@ static void print_arrows(ht_text *text, const drawing *d)
 ht_status cli_explain_dot(ht_text *text, const cli_explained *e)
 {
     drawing d = {.g = e->last};
-    int segment = ht_segment_find(d.g, "micro_first");
+    static const char *const segments[] = {"micro_first", "fwd", "bwd_first"}; /* the latter of a pipeline's stage */
     d.owner = calloc(d.g->value_count + 1, sizeof *d.owner);
     d.failed = !d.owner;
-    for (size_t i = 0; segment >= 0 && i < d.g->segments[segment].node_count && !d.failed; i++)
-        add_node(&d, &d.g->nodes[d.g->segments[segment].nodes[i]]);
+    for (size_t s = 0; s < sizeof segments / sizeof segments[0]; s++) {
+        int segment = ht_segment_find(d.g, segments[s]);
+        for (size_t i = 0; segment >= 0 && i < d.g->segments[segment].node_count && !d.failed; i++)
+            add_node(&d, &d.g->nodes[d.g->segments[segment].nodes[i]]);
+    }
     if (!d.failed) {
         ht_text_add(text, "digraph step {\n  rankdir=LR;\n  newrank=true;\n  node [shape=box, style=filled, "
                           "fontname=\"sans-serif\"];\n"

@@ -28,6 +28,7 @@ void cli_stages_plan(cli_stages *stages, ht_context *ctx, const ht_run_request *
     *stages = (cli_stages){
         .ranks = config->ranks, .data = config->data_ranks, .pipeline = config->pipeline, .tensor = config->tensor};
     for (int stage = 0; stage < CLI_STAGES; stage++) plan_stage(&stages->list[stage], ctx, request, stage);
+    cli_pipeline_plan(&stages->layers, ctx, request);
 }
 
 /* ---- the terminal ---- */
@@ -109,10 +110,13 @@ void cli_stages_print(ht_text *text, const cli_stages *stages)
     if (stages->data != stages->ranks)
         ht_text_add(text, "\n%" PRId64 " ranks: data %" PRId64 " × pipeline %" PRId64 " × tensor %" PRId64 "\n",
                     stages->ranks, stages->data, stages->pipeline, stages->tensor);
+    if (stages->pipeline > 1)
+        ht_text_add(text, "Bytes and exchanges by ZeRO stage are those of the first pipeline stage.\n");
     print_bytes(text, stages);
     print_messages(text, stages);
     for (int stage = 0; stage < CLI_STAGES; stage++)
         if (stages->list[stage].refused[0]) ht_text_add(text, "stage %d: %s\n", stage, stages->list[stage].refused);
+    cli_pipeline_print(text, &stages->layers);
 }
 
 /* ---- JSON ---- */
@@ -143,6 +147,7 @@ void cli_stages_json(ht_json_writer *json, const cli_stages *stages)
     ht_json_put_int(json, "pipeline", stages->pipeline);
     ht_json_put_int(json, "tensor", stages->tensor);
     ht_json_end_object(json);
+    cli_pipeline_json(json, &stages->layers);
     ht_json_begin_array(json, "stages");
     for (int stage = 0; stage < CLI_STAGES; stage++) {
         const cli_stage *s = &stages->list[stage];

@@ -3,6 +3,7 @@
 #define HT_CLI_STAGE_TABLE_H
 
 #include "cli/cli.h"
+#include "cli/pipeline_table.h"
 #include "train/train.h"
 
 enum { CLI_STAGES = 4 };
@@ -17,6 +18,7 @@ typedef struct cli_stage {
 typedef struct cli_stages {
     int64_t ranks, data, pipeline, tensor; /* the first is the product of its axes */
     cli_stage list[CLI_STAGES];
+    cli_pipeline layers; /* how ranks of a pipeline share them */
 } cli_stages;
 
 /* Plans the request's job once for each stage. A failure of one stage is told in its place. */

@@ -4,45 +4,62 @@
 
 #include <inttypes.h>
 
-/* Of our own key, or else of the first of DeepSpeed's that asks for more than one; *field: the one that says it. */
-static int64_t tensor_ranks(ht_config *c, block_id *block, const ht_field **field)
+/* How many ranks an axis has, and the key that says so. */
+typedef struct axis {
+    const char *key;       /* ours */
+    const char *others[3]; /* DeepSpeed's; NULL ends them */
+    const char *share;     /* what its ranks share */
+    int64_t ranks;
+    block_id block;
+    const ht_field *field;
+} axis;
+
+static void refuse_second(ht_config *c, const axis *a, const ht_field *other, int64_t wanted)
 {
-    static const char *const others[] = {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"};
+    ht_text text = {0};
+    ht_name_field(&text, c, a->block, a->field);
+    ht_problems_error(&c->problems, &other->origin,
+                      "%s: %" PRId64 " ranks share %s, but %s says %" PRId64 ": leave out one of them",
+                      other->key->name, wanted, a->share, text.failed ? a->field->name : text.data, a->ranks);
+    ht_text_free(&text);
+}
+
+/* Of our own key, or else of the first of DeepSpeed's that asks for more than one. */
+static void find_ranks(ht_config *c, axis *a)
+{
     const ht_fields *ours = c->blocks[BLOCK_HALFTONE], *engine = c->blocks[BLOCK_ENGINE];
-    int64_t ranks = ht_field_int(ours, "parallel.tensor");
-    *block = BLOCK_HALFTONE;
-    *field = ht_fields_find(ours, "parallel.tensor");
-    bool known = ht_is_given(ours, "parallel.tensor");
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        int64_t wanted = ht_field_int(engine, others[i]);
-        if (wanted < 2 || (known && wanted == ranks)) continue;
-        const ht_field *other = ht_fields_find(engine, others[i]);
+    a->ranks = ht_field_int(ours, a->key);
+    a->block = BLOCK_HALFTONE;
+    a->field = ht_fields_find(ours, a->key);
+    bool known = ht_is_given(ours, a->key);
+    for (size_t i = 0; a->others[i]; i++) {
+        const ht_field *other = ht_fields_find(engine, a->others[i]);
+        int64_t wanted;
+        bool given = ht_json_as_int(other->value, &wanted); /* null: it says nothing */
+        if (!given || wanted < 2 || (known && wanted == a->ranks)) continue;
         if (known) {
-            ht_text text = {0};
-            ht_name_field(&text, c, *block, *field);
-            ht_problems_error(&c->problems, &other->origin,
-                              "%s: %" PRId64 " ranks share each layer, but %s says %" PRId64 ": leave out one of them",
-                              others[i], wanted, text.failed ? (*field)->name : text.data, ranks);
-            ht_text_free(&text);
+            refuse_second(c, a, other, wanted);
             continue;
         }
         known = true;
-        ranks = wanted;
-        *block = BLOCK_ENGINE;
-        *field = other;
+        a->ranks = wanted;
+        a->block = BLOCK_ENGINE;
+        a->field = other;
     }
-    return ranks;
 }
 
 /* A config of DeepSpeed's alone does not say on how many ranks it will run: then, and in lenient reading, it is told. */
-static void refuse(ht_config *c, block_id block, const ht_field *field, int64_t tensor, int64_t pipeline)
+static void refuse(ht_config *c, const axis *tensor, const axis *pipeline)
 {
     ht_text text = {0};
-    bool told = block == BLOCK_ENGINE && (c->lenient || !c->training);
+    const axis *first = tensor->ranks > 1 ? tensor : pipeline;
+    bool told = first->block == BLOCK_ENGINE && (c->lenient || !c->training);
     ht_text_add(&text, "%s%" PRId64 " %s (--ranks, or the launcher's) %s no multiple of ", told ? "left out: " : "",
                 c->ranks, c->ranks == 1 ? "rank" : "ranks", c->ranks == 1 ? "is" : "are");
-    ht_name_field(&text, c, block, field);
-    ht_text_add(&text, ": %" PRId64 " × halftone.parallel.pipeline: %" PRId64, tensor, pipeline);
+    ht_name_field(&text, c, tensor->block, tensor->field);
+    ht_text_add(&text, ": %" PRId64 " × ", tensor->ranks);
+    ht_name_field(&text, c, pipeline->block, pipeline->field);
+    ht_text_add(&text, ": %" PRId64, pipeline->ranks);
     if (!text.failed && told) ht_problems_warn(&c->problems, NULL, "%s", text.data);
     if (!text.failed && !told) ht_problems_error(&c->problems, NULL, "%s", text.data);
     c->problems.failed |= text.failed;
@@ -51,23 +68,25 @@ static void refuse(ht_config *c, block_id block, const ht_field *field, int64_t 
 
 void ht_rank_rules(ht_config *c)
 {
-    block_id block;
-    const ht_field *field;
-    int64_t tensor = tensor_ranks(c, &block, &field), product;
-    /* What is not there yet is left out in lenient reading. */
-    int64_t pipeline = c->lenient ? 1 : ht_field_int(c->blocks[BLOCK_HALFTONE], "parallel.pipeline");
+    axis tensor = {.key = "parallel.tensor",
+                   .others = {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"},
+                   .share = "each layer"};
+    axis pipeline = {.key = "parallel.pipeline", .others = {"pipeline.stages"}, .share = "the layers"};
+    int64_t product;
+    find_ranks(c, &tensor);
+    find_ranks(c, &pipeline);
     c->data_ranks = c->ranks;
     c->tensor = c->pipeline = 1;
-    if (tensor == 1 && ht_field_bool(c->blocks[BLOCK_HALFTONE], "parallel.sequence"))
+    if (tensor.ranks == 1 && ht_field_bool(c->blocks[BLOCK_HALFTONE], "parallel.sequence"))
         ht_problems_warn(&c->problems, &ht_fields_find(c->blocks[BLOCK_HALFTONE], "parallel.sequence")->origin,
                          "halftone.parallel.sequence: no ranks share a layer (halftone.parallel.tensor is 1), so it "
                          "changes nothing");
-    if (tensor == 1 && pipeline == 1) return;
-    if (!__builtin_mul_overflow(tensor, pipeline, &product) && c->ranks % product == 0) {
-        c->tensor = tensor;
-        c->pipeline = pipeline;
+    if (tensor.ranks == 1 && pipeline.ranks == 1) return;
+    if (!__builtin_mul_overflow(tensor.ranks, pipeline.ranks, &product) && c->ranks % product == 0) {
+        c->tensor = tensor.ranks;
+        c->pipeline = pipeline.ranks;
         c->data_ranks = c->ranks / product;
         return;
     }
-    refuse(c, block, field, tensor, pipeline);
+    refuse(c, &tensor, &pipeline);
 }

@@ -30,6 +30,13 @@ static ht_status find_input(const ht_batch_binding *b, const ht_job *job, const 
     return HT_OK;
 }
 
+static int find_segment(const ht_plan *plan, const char *what, const char *ending)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", what, ending);
+    return ht_plan_segment_find(plan, name);
+}
+
 /* The largest bucket is the model's own, the others are its further lengths, counted from 1. */
 static ht_status open_shape(ht_batch_binding *b, const ht_job *job, int bucket, size_t *bytes)
 {
@@ -38,12 +45,13 @@ static ht_status open_shape(ht_batch_binding *b, const ht_job *job, int bucket, 
     char ending[16] = "", name[64];
     *bytes = padded(sizeof(numbers));
     if (bucket < b->shape_count - 1) snprintf(ending, sizeof ending, ":%d", bucket + 1);
-    snprintf(name, sizeof name, "micro_first%s", ending);
-    s->first = ht_plan_segment_find(plan, name);
-    snprintf(name, sizeof name, "micro%s", ending);
-    s->micro = ht_plan_segment_find(plan, name);
-    snprintf(name, sizeof name, "eval%s", ending);
-    s->eval = ht_plan_segment_find(plan, name);
+    bool stage = ht_plan_is_stage(plan);
+    s->first = find_segment(plan, stage ? "bwd_first" : "micro_first", ending);
+    s->micro = find_segment(plan, stage ? "bwd" : "micro", ending);
+    s->forward = find_segment(plan, ht_pipeline_part_names[HT_PIPELINE_FORWARD], ending);
+    s->receive = find_segment(plan, ht_pipeline_part_names[HT_PIPELINE_RECEIVE], ending);
+    s->send = find_segment(plan, ht_pipeline_part_names[HT_PIPELINE_SEND], ending);
+    s->eval = find_segment(plan, "eval", ending);
     ht_data_layout(job->data, bucket, &s->batch);
     for (int i = 0; i < s->batch.array_count; i++) {
         const ht_batch_array *array = &s->batch.arrays[i];
@@ -140,11 +148,11 @@ static ht_status feed_numbers(ht_batch_binding *b, numbers *n, int64_t index, un
                             (size_t)ht_type_bytes(&b->loss_grad->type));
 }
 
-ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t index, ht_bound_batch *out)
+ht_status ht_batch_binding_in_slot(ht_batch_binding *b, ht_loader *loader, int64_t index, unsigned slot,
+                                   ht_bound_batch *out)
 {
     ht_batch_stage *stage = &b->stages[b->turn % (uint64_t)b->stage_count];
     ht_shape *shape = &b->shapes[ht_loader_bucket(loader)];
-    unsigned slot = (unsigned)(b->turn % b->session->plan->input_slots);
     *out = (ht_bound_batch){shape, slot};
     if (!ht_event_done(stage->sent)) HT_TRY(ht_event_sync(stage->sent));
     place_arrays(b, shape, stage->memory, slot);
@@ -154,6 +162,11 @@ ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t
     HT_TRY(feed_numbers(b, (numbers *)stage->memory, index, slot));
     b->turn++;
     return ht_executor_feed_end(b->session->executor, slot, stage->sent);
+}
+
+ht_status ht_batch_binding_micro(ht_batch_binding *b, ht_loader *loader, int64_t index, ht_bound_batch *out)
+{
+    return ht_batch_binding_in_slot(b, loader, index, (unsigned)(b->turn % b->session->plan->input_slots), out);
 }
 
 ht_status ht_batch_binding_next(ht_batch_binding *b, ht_loader *loader, ht_bound_batch *out)

@@ -12,7 +12,8 @@ enum { HT_NO_SEGMENT = -1 };
 typedef struct ht_shape {
     ht_batch batch;
     const ht_slot *inputs[HT_BATCH_MOST_ARRAYS]; /* NULL: the model does not look at the array */
-    int first, micro, eval;                      /* segments, or HT_NO_SEGMENT */
+    int first, micro, eval;                      /* segments, or HT_NO_SEGMENT; first and micro of a stage: backward */
+    int forward, receive, send;                  /* of a stage of a pipeline */
 } ht_shape;
 
 /* Memory of the host for one batch. */
@@ -47,6 +48,10 @@ typedef struct ht_bound_batch {
 ht_status ht_batch_binding_next(ht_batch_binding *binding, ht_loader *loader, ht_bound_batch *out);
 /* The same for micro-batch `index` of this rank in a training step, with what random numbers and the backward pass ask for. */
 ht_status ht_batch_binding_micro(ht_batch_binding *binding, ht_loader *loader, int64_t index, ht_bound_batch *out);
+
+/* The same in a slot that the caller chooses. */
+ht_status ht_batch_binding_in_slot(ht_batch_binding *binding, ht_loader *loader, int64_t index, unsigned slot,
+                                   ht_bound_batch *out);
 
 /* What backward starts from in the next step: the mean over everything that counts in it. */
 void ht_batch_binding_step(ht_batch_binding *binding, const ht_job *job, int64_t counted);

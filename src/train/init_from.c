@@ -229,7 +229,7 @@ static ht_status match(matching *m, const ht_plan *plan, bool listing)
     if (!m->from) HT_FAIL(m->ctx, HT_ENOMEM, "%s: out of memory", m->path);
     for (size_t i = 0; i < m->list.count; i++)
         if (m->list.items[i].file == HT_SNAPSHOT_WEIGHTS && !m->list.items[i].padding) match_tensor(m, i, listing);
-    find_unused(m);
+    if (!ht_plan_is_stage(plan)) find_unused(m); /* other stages use what this one does not */
     return judge(m);
 }
 

@@ -312,7 +312,8 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
     const ht_pass_env env = ht_plan_pass_env(&planning);
     int64_t declared = ht_model_parameters(*out);
     HT_TRY(ht_pipeline_run(*out, HT_STAGE_TRAIN, &env, request->observer));
-    job->parameters = ht_model_parameters(*out);
+    bool some = job->parallel.pipeline.ranks > 1; /* the graph has those of a stage */
+    job->parameters = some ? declared : ht_model_parameters(*out);
     job->frozen = job->options.training && job->train_config->freeze_count ? declared - job->parameters : 0;
     return HT_OK;
 }
@@ -489,7 +490,7 @@ static void tell_idle_keys(const ht_job *job, const ht_run_request *request)
 }
 
 /* A run that trains has the ranks of the config; others are alone. */
-static void choose_axes(ht_job *job, bool training)
+static void choose_axes(ht_job *job, const ht_run_request *request, bool training)
 {
     const ht_train_config *config = job->train_config;
     ht_axis data;
@@ -498,6 +499,7 @@ static void choose_axes(ht_job *job, bool training)
     if (!training) return;
     ht_axes_of_rank(config, job->comm ? ht_comm_rank(job->comm) : 0, &data, &job->parallel.pipeline,
                     &job->parallel.tensor);
+    if (request->try_pipeline > 0) job->parallel.pipeline.rank = request->try_pipeline - 1;
     job->parallel.sequence = config->sequence;
     job->world = config->ranks;
     job->ranks = data.ranks;
@@ -512,7 +514,7 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
         HT_FAIL(ctx, HT_EINVAL, "this is DeepSpeed's config alone: training needs a job file with model and data");
     job->train_config = ht_config_train(request->config);
     job->comm = request->comm;
-    choose_axes(job, !ht_mode_reads_only(request->mode));
+    choose_axes(job, request, !ht_mode_reads_only(request->mode));
     HT_TRY(open_data(job, request, recorded));
     HT_TRY(open_inputs(job, request));
     HT_TRY(count_steps(job));
@@ -569,7 +571,7 @@ static void tell_absent_device(const ht_job *job, const ht_run_request *request)
 ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
 {
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
-    choose_axes(&job, true);
+    choose_axes(&job, request, true);
     ht_status status = open_data(&job, request, NULL);
     if (status == HT_OK) status = open_inputs(&job, request);
     if (status == HT_OK) status = count_steps(&job);

@@ -158,6 +158,7 @@ static ht_status run_micros(ht_run *run, bool *dropped)
 {
     uint64_t position = ht_loader_position(run->train);
     *dropped = false;
+    if (ht_plan_is_stage(run->job.plan)) return ht_run_stage(run);
     if (run->can_drop) HT_TRY(ht_rollback_mark(run->job.session));
     for (int64_t i = 0; i < run->job.train_config->accumulate; i++) {
         *dropped = i > 0 && run->can_drop && is_stopped(run);

@@ -106,6 +106,9 @@ ht_status ht_first_nonfinite(ht_run *run, int64_t step, ht_text *out, bool *foun
     search s = {.run = ht_run_look(run), .out = out};
     uint64_t position;
     s.session = s.run.job->session;
+    if (ht_plan_is_stage(s.session->plan))
+        HT_FAIL(s.run.job->ctx, HT_ENOTSUP,
+                "with halftone.parallel.pipeline above 1 the first value that is not finite is not looked for yet");
     HT_TRY(ht_replay_position(&s.run, step, &position));
     uint64_t now = ht_loader_position(s.run.train);
     HT_TRY(ht_executor_sync(s.session->executor)); /* a later step may be under way */

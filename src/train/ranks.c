@@ -40,6 +40,17 @@ static ht_status add_axes(const ht_ranks *ranks, ht_context *ctx, ht_comm *world
     return add_axis(ranks, ctx, world, "tensor", &ranks->tensor, 1, members);
 }
 
+/* A group of those with the same layers, for the host. */
+static ht_status add_stage(ht_ranks *ranks, ht_context *ctx, ht_comm *world, int *members)
+{
+    int count = 0;
+    if (ranks->pipeline.ranks == 1 || ranks->pipeline.ranks == ranks->size) return HT_OK;
+    for (int64_t i = 0; i < ranks->size; i++)
+        if (i / ranks->tensor.ranks % ranks->pipeline.ranks == ranks->pipeline.rank) members[count++] = (int)i;
+    ranks->stage = ht_comm_find_group(world, "stage");
+    return ranks->stage ? HT_OK : ht_comm_add_group(&ranks->stage, world, ctx, "stage", members, count);
+}
+
 /* A group of all for the host, beside the session's. */
 static ht_status add_host(ht_ranks *ranks, ht_context *ctx, ht_comm *world, int *members)
 {
@@ -64,6 +75,7 @@ ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *
     ht_axes_of_rank(ht_config_train(request->config), ranks->rank, &ranks->data, &ranks->pipeline, &ranks->tensor);
     ht_status status = add_axes(ranks, ctx, request->comm, members);
     if (status == HT_OK) status = add_host(ranks, ctx, request->comm, members);
+    if (status == HT_OK) status = add_stage(ranks, ctx, request->comm, members);
     free(members);
     return status;
 }
@@ -210,11 +222,13 @@ ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job)
         {"config", ht_hash_text(config.data), job->config ? job->train_config->output : NULL},
         {"data", mix(data->hashes[HT_DATA_TRAIN], data->hashes[HT_DATA_VALIDATION]), job->format->name},
         {"model", job->plan->model_hash, job->model->name},
-        {"collectives", hash_collectives(job->plan), NULL},
         {"device", (uint64_t)job->plan->target.device, ht_device_kind_names[job->plan->target.device]},
         {"instruction set", (uint64_t)job->plan->target.isa, ht_isa_name(job->plan->target.isa)},
     };
+    const ht_comm_fact collectives = {"collectives", hash_collectives(job->plan), NULL};
+    ht_comm *alike = ranks->pipeline.ranks == 1 ? ranks->host : ranks->stage; /* stages differ in them */
     ht_status status = ht_comm_agree(ranks->host, job->ctx, facts, sizeof facts / sizeof facts[0]);
+    if (status == HT_OK && alike) status = ht_comm_agree(alike, job->ctx, &collectives, 1);
     ht_text_free(&config);
     return status;
 }

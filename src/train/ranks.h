@@ -8,6 +8,7 @@
 typedef struct ht_ranks {
     ht_comm *host; /* a group of all ranks for what the host exchanges, beside the session; NULL: a world of one */
     int64_t rank, size;
+    ht_comm *stage;                 /* of those that have the same layers; NULL: they are all, or this one is alone */
     ht_axis data, pipeline, tensor; /* size = data × pipeline × tensor, tensor innermost */
 } ht_ranks;
 

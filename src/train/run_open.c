@@ -66,6 +66,8 @@ static ht_status open_output(ht_run *run)
     if (run->leads) HT_TRY(ht_folder_record(run->ctx, run->folder, &run->job));
     if (run->leads) HT_TRY(ht_metrics_open(&run->metrics, run->ctx, run->job.config, run->folder, run->step));
     if (run->request.numerics < 1) return HT_OK;
+    if (ht_plan_is_stage(run->job.plan))
+        HT_FAIL(run->ctx, HT_ENOTSUP, "--numerics with halftone.parallel.pipeline above 1 is not there yet");
     return ht_numerics_open(&run->numerics, run, run->leads ? run->folder : NULL, run->step, run->request.numerics);
 }
 

@@ -47,6 +47,9 @@ double ht_run_clock(void);
 /* All steps so far are done and recorded. */
 ht_status ht_run_catch_up(ht_run *run);
 
+/* pipeline_step.c: the micro-batches of a step, where this rank is a stage of a pipeline. */
+ht_status ht_run_stage(ht_run *run);
+
 /* The files beside the snapshots that these need are there and whole. */
 ht_status ht_run_check_folder(ht_run *run);
 /* The state of the newest snapshot that can be read, others are passed over with a warning; without any snapshot, a run

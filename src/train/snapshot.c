@@ -109,7 +109,7 @@ static ht_status write_files(const writing *w, const ht_snapshot_meta *meta)
     HT_TRY(ht_snapshot_path(path, w->ctx, w->folder, partial, HT_MANIFEST_NAME));
     HT_TRY(ht_snapshot_tensor_find(&list, w->session->plan));
     manifest.meta.model_hash = w->session->plan->model_hash;
-    ht_status status = HT_OK;
+    ht_status status = ht_snapshot_tensor_join(&list, w->ranks, w->ctx);
     for (int i = 0; i < HT_SNAPSHOT_FILES && status == HT_OK; i++)
         status = write_tensors(w, &list, i, &manifest.files[i]);
     if (status == HT_OK) status = ht_manifest_print(&text, w->ctx, &manifest);

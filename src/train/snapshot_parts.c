@@ -18,7 +18,8 @@ typedef struct gathering {
 
 static bool sends(const ht_ranks *ranks, const ht_snapshot_tensor *tensor)
 {
-    return (tensor->divided || ranks->data.rank == 0) && (tensor->cut.ranks || ranks->tensor.rank == 0);
+    return !tensor->elsewhere && (tensor->divided || ranks->data.rank == 0) &&
+           (tensor->cut.ranks || ranks->tensor.rank == 0);
 }
 
 static ht_status gather_counts(gathering *g)
@@ -103,6 +104,7 @@ ht_status ht_snapshot_serve(ht_session *session, const ht_ranks *ranks)
     ht_snapshot_tensor_list list;
     ht_host_copy stage = {0};
     ht_status status = ht_snapshot_tensor_find(&list, session->plan);
+    if (status == HT_OK) status = ht_snapshot_tensor_join(&list, ranks, session->plan->ctx);
     for (int file = 0; file < HT_SNAPSHOT_FILES && status == HT_OK; file++)
         for (size_t i = 0; i < list.count && status == HT_OK; i++) {
             const void *whole;

@@ -137,6 +137,11 @@ static int wide_first(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
+void ht_snapshot_tensor_sort(ht_snapshot_tensor_list *list)
+{
+    if (list->count) qsort(list->items, list->count, sizeof *list->items, wide_first);
+}
+
 ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_plan *plan)
 {
     *out = (ht_snapshot_tensor_list){.names = ht_arena_create()};
@@ -144,7 +149,7 @@ ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_plan *p
     bool *viewed = calloc(plan->slot_count + 1, sizeof *viewed);
     bool ok = out->names && views && viewed;
     ht_status status = ok ? collect(out, plan, views, viewed) : no_memory(plan->ctx);
-    if (status == HT_OK && out->count) qsort(out->items, out->count, sizeof *out->items, wide_first);
+    if (status == HT_OK) ht_snapshot_tensor_sort(out);
     if (status != HT_OK) ht_snapshot_tensor_free(out);
     free(views);
     free(viewed);

@@ -17,9 +17,10 @@ typedef struct ht_snapshot_tensor {
     ht_type whole;
     bool divided; /* ranks of the data axis have different bytes of the piece */
     size_t part_first, part_bytes;
-    int file;      /* HT_SNAPSHOT_WEIGHTS, … */
-    bool padding;  /* bytes between the views of a state: absent from the file while they are zero */
-    bool optional; /* older programs did not have it: may be absent, and keeps the value of the session then */
+    bool elsewhere; /* another stage of a pipeline sends it */
+    int file;       /* HT_SNAPSHOT_WEIGHTS, … */
+    bool padding;   /* bytes between the views of a state: absent from the file while they are zero */
+    bool optional;  /* older programs did not have it: may be absent, and keeps the value of the session then */
 } ht_snapshot_tensor;
 
 typedef struct ht_snapshot_tensor_list {
@@ -32,6 +33,8 @@ typedef struct ht_snapshot_tensor_list {
  * the tensors of the model and not how they were laid out; bytes that no view has follow as "name[begin:end]". Wide
  * types first. On failure *out is empty. */
 ht_status ht_snapshot_tensor_find(ht_snapshot_tensor_list *out, const ht_plan *plan);
+/* Wide types first, then by name. */
+void ht_snapshot_tensor_sort(ht_snapshot_tensor_list *list);
 void ht_snapshot_tensor_free(ht_snapshot_tensor_list *list);
 
 /* Bytes of it in the session. */

@@ -100,6 +100,7 @@ typedef struct ht_run_request {
     bool no_fusion;         /* every value of a step is made, to be traced; the same bits, slower */
     int64_t numerics;       /* look into the first, the last and every so many steps; 0: never */
     ht_comm *comm;          /* the world of the config's ranks, this one among them; NULL: it is of one */
+    int try_pipeline;       /* 1 + a stage of the pipeline to plan for, instead of this rank's; 0: this rank's */
     int try_stage;          /* 1 + a ZeRO stage to plan for, instead of the config's; 0: that of the config */
     int local_ranks;        /* of them on this machine; 0: 1 */
     bool *output_failed; /* set where ht_run_open fails at the run's folder, not at what the job names; may be NULL */

@@ -345,7 +345,6 @@ static void tensor__is_refused_by_name(void **state)
     expect(c, "\"$H\" train job.json --ranks 3" TENSOR(2), 2, "3 ranks");
     expect(c, "\"$H\" train job.json" TENSOR(2), 2, "1 rank (--ranks, or the launcher's) is no multiple of");
     expect(c, "\"$H\" train job.json --ranks 2" TENSOR(2) " --set train.optimizer=lamb", 1, "looks at whole tensors");
-    expect(c, "\"$H\" train job.json --ranks 2 --set halftone.parallel.pipeline=2", 2, "not there yet");
     write_job(c, &cases[0], 2);
     expect(c, "\"$H\" train job.json --ranks 3 --set model.n_inner=62 --set halftone.parallel.tensor=3", 2,
            "no layer of this model can be shared by 3 ranks");
