@@ -39,7 +39,7 @@ static void count_state(cli_pipeline_stage *out, const ht_plan *plan)
         if (slot->heading == HT_HEADING_GRADIENTS && slot->owner != i && !slot->derived && !flat)
             out->parameters += ht_type_elems(&slot->type);
         if (slot->heading == HT_HEADING_ACTIVATIONS && slot->place.area == HT_AREA_INPUT)
-            out->kept_bytes += ht_type_bytes(&slot->type) * (int64_t)plan->input_slots;
+            out->activation_bytes += ht_type_bytes(&slot->type) * (int64_t)plan->input_slots;
     }
 }
 
@@ -153,7 +153,7 @@ static void add_row(ht_table *table, const cli_pipeline_stage *s, int64_t stage,
     ht_table_cell(table, "%" PRId64, s->parameters);
     ht_table_cell(table, "%.1f %%", all > 0 ? 100 * (s->forward + s->backward) / all : 0);
     ht_table_cell(table, "%" PRId64, s->slots);
-    ht_table_cell(table, "%" PRId64, s->kept_bytes);
+    ht_table_cell(table, "%" PRId64, s->activation_bytes);
     ht_table_cell(table, "%" PRId64, s->plan_bytes);
     ht_table_cell(table, "%" PRId64, s->sends);
     ht_table_cell(table, "%" PRId64, s->sent_bytes);
@@ -161,8 +161,8 @@ static void add_row(ht_table *table, const cli_pipeline_stage *s, int64_t stage,
 
 void cli_pipeline_print(ht_text *text, const cli_pipeline *p)
 {
-    static const char *const heads[] = {"pipeline",  "from",       "to",        "parameters", "cost",
-                                        "in flight", "kept bytes", "all bytes", "sends",      "sent bytes"};
+    static const char *const heads[] = {"pipeline",  "from",        "to",        "parameters", "cost",
+                                        "in flight", "activations", "all bytes", "sends",      "sent bytes"};
     enum { HEADS = sizeof heads / sizeof heads[0] };
     ht_table table = {.count = 0};
     double all = 0;
@@ -206,7 +206,7 @@ void cli_pipeline_json(ht_json_writer *json, const cli_pipeline *p)
             ht_json_put_text(json, "last", s->last);
             ht_json_put_int(json, "parameters", s->parameters);
             ht_json_put_int(json, "plan_bytes", s->plan_bytes);
-            ht_json_put_int(json, "kept_bytes", s->kept_bytes);
+            ht_json_put_int(json, "activation_bytes", s->activation_bytes);
             ht_json_put_int(json, "in_flight", s->slots);
             ht_json_put_number(json, "cost", s->forward + s->backward);
             ht_json_put_int(json, "sends", s->sends);

@@ -28,7 +28,7 @@ typedef struct splitter {
     ht_val *stand_in; /* by value id: what backward reads in its place */
     uint32_t *sends;  /* nodes of "micro_first" that send, in their order */
     ht_val *grads;    /* states of the gradients that come back */
-    size_t send_count, grad_count, kept_count;
+    size_t send_count, grad_count, state_count;
 } splitter;
 
 static void name_part(const splitter *s, const char *part, char *name, size_t capacity)
@@ -105,7 +105,7 @@ static ht_val keep(splitter *s, ht_val v, bool per_call)
     ht_graph *g = s->g;
     ht_type type = *ht_type_of(g, v);
     if (s->kept[v.id].id) return s->kept[v.id];
-    snprintf(name, sizeof name, "kept%s.%zu", s->ending, s->kept_count++);
+    snprintf(name, sizeof name, "kept%s.%zu", s->ending, s->state_count++);
     ht_state like = {.heading = HT_HEADING_ACTIVATIONS, .derived = true, .per_call = per_call};
     return s->kept[v.id] = ht_graph_add_state(g, name, &type, &like);
 }
