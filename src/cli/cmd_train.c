@@ -190,8 +190,9 @@ static void show_numerics(cli_rank_end *out, ht_context *ctx, const char *folder
 static void tell_memory(const train_job *job, const ht_run *run)
 {
     ht_end_report r = ht_run_end(run);
-    int64_t plans = job->ranks > 1 ? job->ranks : 1; /* in this process */
-    int64_t inside = plans * (r.plan_bytes - r.device_bytes - r.disk_bytes), beyond = r.process_peak_bytes - inside;
+    bool threads = job->ranks > 1; /* all ranks are in this process */
+    int64_t inside = threads ? r.ranks_memory_bytes : r.plan_bytes - r.device_bytes - r.disk_bytes;
+    int64_t beyond = r.process_peak_bytes - inside, reserve = threads ? r.ranks_reserve_bytes : r.reserve_bytes;
     char line[256];
     if (r.device_bytes) {
         snprintf(line, sizeof line, "the device held %.1f MiB of the plan", (double)r.device_bytes / 0x1p20);
@@ -204,8 +205,8 @@ static void tell_memory(const train_job *job, const ht_run *run)
     snprintf(
         line, sizeof line,
         "the process held %.1f MiB at most: %.1f MiB of the plan%s, and %.1f MiB beyond it of a reserve of %.1f MiB",
-        (double)r.process_peak_bytes / 0x1p20, (double)inside / 0x1p20, plans > 1 ? "s of its ranks" : "",
-        (double)beyond / 0x1p20, (double)(plans * r.reserve_bytes) / 0x1p20);
+        (double)r.process_peak_bytes / 0x1p20, (double)inside / 0x1p20, threads ? "s of its ranks" : "",
+        (double)beyond / 0x1p20, (double)reserve / 0x1p20);
     cli_tell("halftone: ", line);
 }
 

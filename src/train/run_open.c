@@ -91,6 +91,18 @@ static ht_status lock_folder(ht_run *run)
     return HT_OK;
 }
 
+/* Stages of a pipeline have plans of different sizes. */
+static ht_status sum_plans(ht_run *run)
+{
+    const ht_plan *plan = run->job.plan;
+    int64_t memory = ht_plan_bytes(plan) - ht_device_bytes(run->job.session) - ht_plan_bytes_in(plan, HT_SPACE_DISK);
+    double sums[2] = {(double)memory, (double)run->job.reserve_bytes};
+    HT_TRY(ht_ranks_sum(&run->ranks, run->ctx, sums, 2));
+    run->ranks_memory_bytes = (int64_t)sums[0];
+    run->ranks_reserve_bytes = (int64_t)sums[1];
+    return HT_OK;
+}
+
 static ht_status set_up(ht_run *run)
 {
     ht_run_mode mode = run->request.mode;
@@ -106,6 +118,7 @@ static ht_status set_up(ht_run *run)
     if (again) HT_TRY(of_output(run, ht_run_check_folder(run)));
     HT_TRY(ht_job_open(&run->job, run->ctx, &run->request, again ? folder : NULL));
     HT_TRY(ht_ranks_agree(&run->ranks, &run->job));
+    HT_TRY(sum_plans(run));
     HT_TRY(open_loaders(run));
     if (mode != HT_RUN_PREDICT) HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
     if (again) HT_TRY(of_output(run, ht_run_restore(run)));
@@ -169,6 +182,8 @@ ht_end_report ht_run_end(const ht_run *run)
         .reserve_bytes = run->job.reserve_bytes,
         .steps = run->step - run->first_step,
         .exchange = ht_ranks_report(&run->ranks, run->job.session, &run->in_steps),
+        .ranks_memory_bytes = run->ranks_memory_bytes,
+        .ranks_reserve_bytes = run->ranks_reserve_bytes,
     };
 }
 

@@ -15,8 +15,9 @@ struct ht_run {
     ht_run_request request;
     char *folder, *snapshots;
     ht_ranks ranks;
-    bool leads;        /* the first rank: it writes and speaks */
-    ht_run_lock *lock; /* of the folder; NULL in a run that evaluates */
+    int64_t ranks_memory_bytes, ranks_reserve_bytes; /* as in ht_end_report */
+    bool leads;                                      /* the first rank: it writes and speaks */
+    ht_run_lock *lock;                               /* of the folder; NULL in a run that evaluates */
     ht_job job;
     ht_loader *train, *validation;
     int64_t eval_rank, eval_ranks; /* that share an evaluation */

@@ -76,6 +76,8 @@ typedef struct ht_end_report {
     int64_t reserve_bytes;       /* what it was said to need beyond the plan (train/process_memory.h) */
     int64_t steps;               /* that were made since it was opened */
     ht_exchange_report exchange; /* of all of them */
+    /* Of all ranks together: what their plans hold in memory of their processes, and what they need beyond it. */
+    int64_t ranks_memory_bytes, ranks_reserve_bytes;
 } ht_end_report;
 
 /* All but the last two lock the folder, and are refused (HT_EINVAL) while another process holds it. */
