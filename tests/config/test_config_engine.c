@@ -233,7 +233,7 @@ static void engine__batch_is_shared_by_the_data_axis(void **state)
             "train.batch (job.json:1): 9 is not a multiple of accumulation: 1 × 2 data ranks = 2; 9 / 2 leaves 1");
     refused(JOB(", \"halftone\": {\"parallel\": {\"tensor\": 3}}"),
             "8 ranks (--ranks, or the launcher's) are no multiple of halftone.parallel.tensor (job.json:1): 3 × "
-            "halftone.parallel.pipeline: 1");
+            "halftone.parallel.pipeline (default): 1");
     refused(JOB(", \"halftone\": {\"parallel\": {\"tensor\": 2}}, \"engine\": {\"train_batch_size\": 8, "
                 "\"tensor_parallel\": {\"autotp_size\": 4}}"),
             "job.json:1: tensor_parallel.autotp_size: 4 ranks share each layer, but halftone.parallel.tensor "
