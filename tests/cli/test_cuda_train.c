@@ -144,9 +144,9 @@ static void cuda__gpus_have_numbers(void **state)
            "CUDA_VISIBLE_DEVICES=2 \"$H\" train job.json --set train.output=b --resume >> log 2>&1; "
            "cmp a/snapshots/step-*6/weights.safetensors b/snapshots/step-*6/weights.safetensors; echo same",
            0, "same\n");
-    expect(c, "HALFTONE_EMULATED_GPUS=3 \"$H\" target --device cuda:2 | head -3", 0,
+    expect(c, "HALFTONE_EMULATED_GPUS=3 \"$H\" probe --describe --device cuda:2 | head -3", 0,
            "\"name\": \"emulated GPU 2\",\n  \"device\": \"cuda\"");
-    expect(c, "HALFTONE_EMULATED_GPUS=3 CUDA_VISIBLE_DEVICES=2,0 \"$H\" target --device cuda:1 | head -2", 0,
+    expect(c, "HALFTONE_EMULATED_GPUS=3 CUDA_VISIBLE_DEVICES=2,0 \"$H\" probe --describe --device cuda:1 | head -2", 0,
            "\"name\": \"emulated GPU\"");
     expect(c, "HALFTONE_EMULATED_GPUS=3 \"$H\" explain job.json --device cuda:2 | head -1", 0,
            "kernels for device cuda:2\n");
@@ -155,7 +155,7 @@ static void cuda__gpus_have_numbers(void **state)
 
 static void cuda__a_number_that_is_not_there_ends_with_status_2(void **state)
 {
-    static const char *const commands[] = {"train job.json", "check job.json", "explain job.json", "target"};
+    static const char *const commands[] = {"train job.json", "check job.json", "explain job.json", "probe --describe"};
     data_case *c = *state;
     char line[512];
     if (!getenv("HALFTONE_EMULATED")) skip();
