@@ -17,7 +17,8 @@ static void pages__have_no_overlapping_or_cut_text_in_four_settings(void **state
     expect(c, "\"$H\" profile demo/job.json --steps 3 --depth -1 --infer --page profile.html > /dev/null 2>&1", 0, "");
     expect(c, "\"$H\" probe --all --seconds 0.05 --no-disk --page probe.html > /dev/null", 0, "");
     said = run(c,
-               HT_TEST_DIR "/../tools/check-pages demo/report.html compare/compare.html explain.html profile.html probe.html",
+               HT_TEST_DIR
+               "/../tools/check-pages demo/report.html compare/compare.html explain.html profile.html probe.html",
                &status);
     if (status != 0) fail_msg("%.3000s", said);
 }
