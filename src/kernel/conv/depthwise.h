@@ -151,7 +151,7 @@ static inline void depthwise_dot(vec *sum, const real *x, const int64_t *offset,
         for (int t = 0; t < TAPS_TOGETHER; t++)
             part[t] += *(const vec_unaligned *)(x + offset[t] + j) * *(const vec_unaligned *)(dy + j);
     if (j < n) { /* lanes beyond the line must not count, whatever they hold */
-        vec_mask inside;
+        vec_mask inside = (vec_mask)(vec){0};
         real last[VL] = {0};
         for (int i = 0; i < VL; i++) inside[i] = i < n - j ? -1 : 0;
         memcpy(last, dy + j, (size_t)(n - j) * sizeof *dy);
