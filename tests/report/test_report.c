@@ -474,7 +474,7 @@ static void roofline__has_roofs_points_and_a_legend_inside(void **state)
 {
     (void)state;
     enum { NAMES = 13 };
-    static char names[NAMES][8];
+    static char names[NAMES][16];
     ht_roofline_point points[NAMES + 1];
     const ht_roof roofs[] = {{"f32 <memory>", 2e11, 3e10, false}, {"f32 from L1", 2e11, 3e11, true}};
     for (int i = 0; i < NAMES; i++) {
