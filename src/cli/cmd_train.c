@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ typedef struct train_job {
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t stop_asked, pipe_closed;
+static atomic_int stop_asked; /* ranks that are threads ask it, too */
+static volatile sig_atomic_t pipe_closed;
 
 static void ask_to_stop(int number)
 {

@@ -309,7 +309,7 @@ void ht_comm_free(ht_comm *world)
     transport->class->close(transport, failed);
 }
 
-void ht_comm_watch_stop(ht_comm *comm, const volatile sig_atomic_t *stop, double seconds)
+void ht_comm_watch_stop(ht_comm *comm, const atomic_int *stop, double seconds)
 {
     comm->transport->stop = stop;
     comm->transport->stop_s = seconds;

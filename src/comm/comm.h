@@ -5,7 +5,7 @@
 #ifndef HT_COMM_H
 #define HT_COMM_H
 
-#include <signal.h>
+#include <stdatomic.h>
 
 #include "base/base.h"
 
@@ -41,7 +41,7 @@ void ht_comm_abort(ht_comm *comm, const char *reason);
 
 /* Once *stop is not 0, a call of this process waits for others at most `seconds` longer: who is asked to stop has little
  * time, and a peer may be dead. NULL: as long as ever. Not while a call is under way. Ranks that are processes only. */
-void ht_comm_watch_stop(ht_comm *comm, const volatile sig_atomic_t *stop, double seconds);
+void ht_comm_watch_stop(ht_comm *comm, const atomic_int *stop, double seconds);
 
 /* ---- calls ---- */
 

@@ -3,7 +3,7 @@
 #define HT_COMM_OWN_H
 
 #include <pthread.h>
-#include <signal.h>
+#include <stdatomic.h>
 
 #include "comm/comm.h"
 
@@ -47,8 +47,8 @@ typedef struct ht_transport_class {
 struct ht_transport {
     const ht_transport_class *class;
     int rank, size;
-    const volatile sig_atomic_t *stop; /* not 0: this rank was asked to stop; NULL: nobody can */
-    double stop_s;                     /* that it waits for others from then on */
+    const atomic_int *stop; /* not 0: this rank was asked to stop; NULL: nobody can */
+    double stop_s;          /* that it waits for others from then on */
 };
 
 struct ht_comm {

@@ -4,7 +4,7 @@
 #ifndef HT_TRAIN_H
 #define HT_TRAIN_H
 
-#include <signal.h>
+#include <stdatomic.h>
 
 #include <halftone/halftone.h>
 
@@ -112,8 +112,8 @@ typedef struct ht_run_request {
     const char *const *inputs;
     size_t input_count;
     int64_t batch;
-    const volatile sig_atomic_t *stop; /* not 0: drop a step that is half made, snapshot, stop; may be NULL */
-    void *arg;                         /* of the functions; each may be NULL */
+    const atomic_int *stop; /* not 0: drop a step that is half made, snapshot, stop; may be NULL */
+    void *arg;              /* of the functions; each may be NULL */
     void (*on_step)(void *arg, const ht_step_report *report);
     void (*on_eval)(void *arg, const ht_eval_report *report);
     void (*on_note)(void *arg, const char *line); /* what a person should know: resumed, skipped, saved */

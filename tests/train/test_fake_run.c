@@ -140,7 +140,7 @@ typedef struct opened_run {
     ht_run *run;
 } opened_run;
 
-static opened_run open_run(const char *device, const char *output, const volatile sig_atomic_t *stop)
+static opened_run open_run(const char *device, const char *output, const atomic_int *stop)
 {
     opened_run w = {0};
     ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
@@ -171,7 +171,7 @@ static void close_run(opened_run *w)
 /* The flag is up when the step begins: it is seen behind the first of its micro-batches. */
 static void stop_in_third_step(const data_case *c, const char *device)
 {
-    volatile sig_atomic_t stop = 0;
+    atomic_int stop = 0;
     bool dropped;
     char before[4096];
     assert_non_null(getcwd(before, sizeof before));
