@@ -1,7 +1,6 @@
 /* A profile as a page. */
 #include "cli/profile_view.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,50 +90,34 @@ static void add_modules(ht_report *report, const ht_profile *p)
     free(heights);
 }
 
-static int by_x(const void *a, const void *b)
+static bool has_type(const ht_profile *p, ht_dtype dtype)
 {
-    const double *x = a, *y = b;
-    return x[0] < y[0] ? -1 : x[0] > y[0];
+    for (size_t i = 0; i < p->instr_count; i++)
+        if (p->instrs[i].limit.dtype == dtype) return true;
+    return false;
 }
 
-/* The slowest instructions as points under the roofline of f32. */
+/* The slowest instructions, by kind of work, below the roofs of the number types that they compute in. */
 static void add_roofline(ht_report *report, const ht_profile *p)
 {
-    double(*points)[2] = calloc(p->instr_count + 1, sizeof *points);
-    double *x = calloc(p->instr_count + 1, sizeof *x), *y = calloc(p->instr_count + 1, sizeof *y);
-    size_t count = 0;
-    double peak = ht_target_flops(&p->plan->target, HT_F32) / 1e9;
-    double memory = ht_target_bandwidth(&p->plan->target, HT_SPACE_MAIN) / 1e9, knee = peak / memory;
-    for (size_t i = 0; points && i < p->instr_count; i++) {
-        const ht_instr_profile *at = &p->instrs[i];
-        double flops = ht_cost_flops(at->instr->cost);
-        if (flops <= 0 || at->instr->cost.bytes <= 0 || at->seconds < 1e-3 * p->mean_seconds) continue;
-        points[count][0] = flops / at->instr->cost.bytes;
-        points[count++][1] = at->runs * flops / at->seconds / 1e9;
-    }
-    if (points && count) qsort(points, count, sizeof *points, by_x);
-    for (size_t i = 0; x && y && i < count; i++) {
-        x[i] = points[i][0];
-        y[i] = points[i][1];
-    }
-    if (points && x && y && count > 1) {
-        double left = x[0] < knee / 16 ? x[0] : knee / 16,
-               right = 1.25 * (x[count - 1] > 4 * knee ? x[count - 1] : 4 * knee);
-        double roof_x[] = {left, knee, right}, roof_y[] = {left * memory, peak, peak};
-        const ht_series series[] = {
-            {.name = "instructions", .count = count, .x = x, .y = y, .line = HT_LINE_POINTS},
-            {.name = "roofline, f32", .count = 3, .x = roof_x, .y = roof_y, .line = HT_LINE_DASHED}};
-        ht_report_chart(report, &(ht_chart){.title = "Instructions under the roofline, by intensity",
-                                            .x_label = "FLOPs per byte",
-                                            .y_label = "GFLOP/s",
-                                            .x_log = true,
-                                            .y_log = true,
-                                            .series = series,
-                                            .series_count = 2});
-    }
+    ht_roof roofs[HT_DTYPE_COUNT];
+    ht_roofline_point *points = calloc(p->instr_count + 1, sizeof *points);
+    const ht_target *target = &p->plan->target;
+    ht_roofline_chart chart = {.title = "Instructions under the roofline", .roofs = roofs, .points = points};
+    for (ht_dtype dtype = 0; dtype < HT_DTYPE_COUNT; dtype++)
+        if (has_type(p, dtype))
+            roofs[chart.roof_count++] = (ht_roof){ht_dtype_name(dtype), ht_target_flops(target, dtype),
+                                                  ht_target_bandwidth(target, HT_SPACE_MAIN), false};
+    for (ht_work work = 0; points && work < HT_WORK_COUNT; work++)
+        for (size_t i = 0; i < p->instr_count; i++) {
+            const ht_instr_profile *at = &p->instrs[i];
+            double flops = ht_cost_flops(at->instr->cost), bytes = at->instr->cost.bytes;
+            if (at->work != work || flops <= 0 || bytes <= 0 || at->seconds < 1e-3 * p->mean_seconds) continue;
+            points[chart.point_count++] =
+                (ht_roofline_point){ht_work_names[work], at->layer, flops / bytes, at->runs * flops / at->seconds};
+        }
+    if (chart.point_count) ht_report_roofline(report, &chart);
     free(points);
-    free(x);
-    free(y);
 }
 
 static void add_infer_curve(ht_report *report, const cli_profile_view *v)

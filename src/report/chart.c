@@ -213,26 +213,9 @@ static void series_class(char class[32], const ht_chart *chart, size_t series, b
                  !in_rope && (how == HT_LINE_DASHED || colour >= HT_COLOURS) ? " dashed" : "");
 }
 
-/* A line of no length with round ends is a dot. */
-static void draw_points(ht_text *page, const line_plot *p, size_t series)
-{
-    const ht_series *s = &p->chart->series[series];
-    char class[32];
-    series_class(class, p->chart, series, false);
-    ht_text_add(page, "<path class=\"curve points %s\" d=\"", class);
-    for (size_t i = 0; i < s->count; i++)
-        if (ht_axis_holds(&p->field.x, s->x[i]) && ht_axis_holds(&p->field.y, s->y[i]))
-            ht_text_add(page, "M%.1f %.1fh0", ht_axis_place(&p->field.x, s->x[i]), ht_axis_place(&p->field.y, s->y[i]));
-    ht_text_add(page, "\"/>\n");
-}
-
 static void draw_series(ht_text *page, const line_plot *p, size_t series, size_t most_points)
 {
     const ht_series *s = &p->chart->series[series];
-    if (s->line == HT_LINE_POINTS) {
-        draw_points(page, p, series);
-        return;
-    }
     const series_view *view = &p->views[series];
     size_t stride = s->count / most_points + 1;
     char class[32];

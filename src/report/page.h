@@ -101,8 +101,7 @@ void ht_svg_box(ht_text *page, const char *class, double x, double y, double wid
     ".c7{--c:#d9cf3e}"
 #define HT_CURVE_STYLE                                                                                                 \
     ".grid{stroke:var(--grid)}.frame{stroke:var(--frame);fill:none}.curve{fill:none;stroke:var(--c);stroke-width:1.7;" \
-    "stroke-linecap:round;stroke-linejoin:round}.points{stroke-width:6;stroke-opacity:.7}"                             \
-    ".curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{"                                                        \
+    "stroke-linecap:round;stroke-linejoin:round}.curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{"             \
     "stroke-dasharray:7 5;stroke-linecap:butt}.mark{fill:var(--c);stroke:var(--c);stroke-width:1.5}"                   \
     ".mark.hollow{fill:var(--bg)}\n"
 

@@ -8,9 +8,8 @@
 
 typedef struct ht_report ht_report;
 
-/* How a series is drawn: in a colour of its own; as one of several references, all alike in grey; dashed; or as points
- * without a line. */
-typedef enum ht_line { HT_LINE_COLOUR, HT_LINE_REFERENCE, HT_LINE_DASHED, HT_LINE_POINTS } ht_line;
+/* How a series is drawn: in a colour of its own; as one of several references, all alike in grey; or dashed. */
+typedef enum ht_line { HT_LINE_COLOUR, HT_LINE_REFERENCE, HT_LINE_DASHED } ht_line;
 
 typedef struct ht_series {
     const char *name;
@@ -88,7 +87,8 @@ typedef struct ht_roof {
 } ht_roof;
 
 typedef struct ht_roofline_point {
-    const char *name, *size; /* points of one name stand next to each other, and have one colour */
+    const char *name,
+        *detail;             /* points of one name stand next to each other, and have one colour; detail may be NULL */
     double intensity, flops; /* FLOPs per byte, FLOP/s */
 } ht_roofline_point;
 

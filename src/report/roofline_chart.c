@@ -88,8 +88,8 @@ static void draw_point(ht_text *page, const ht_plot_field *f, const ht_roofline_
     ht_page_coordinate(page, ht_axis_place(&f->y, p->flops));
     ht_text_add(page, "\"><title>");
     ht_page_text(page, p->name);
-    ht_text_add(page, "%s", p->size ? ", " : "");
-    ht_page_text(page, p->size ? p->size : "");
+    ht_text_add(page, "%s", p->detail ? ", " : "");
+    ht_page_text(page, p->detail ? p->detail : "");
     ht_text_add(page, ": %.3g FLOP/s, %.3g FLOPs per byte</title></circle>\n", p->flops, p->intensity);
 }
 
