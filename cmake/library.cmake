@@ -84,8 +84,7 @@ foreach(source ${kernel_sources})
     endforeach()
 endforeach()
 
-include(cmake/cuda.cmake)
-include(cmake/targets.cmake)
+include(cmake/embed.cmake)
 add_library(halftone_objects OBJECT
     ${library_sources} ${CMAKE_BINARY_DIR}/cuda_files.c ${CMAKE_BINARY_DIR}/shipped_targets.c)
 target_link_libraries(halftone_objects PRIVATE halftone_inside)

@@ -1,4 +1,4 @@
-/* The .cu files of src/kernel, as texts that the build makes (cmake/cuda.cmake). */
+/* The .cu files of src/kernel, as texts that the build makes (cmake/embed.cmake). */
 #ifndef HT_KERNEL_CUDA_FILES_H
 #define HT_KERNEL_CUDA_FILES_H
 
