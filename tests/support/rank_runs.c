@@ -103,3 +103,92 @@ void rank_train_processes(const data_case *c, const char *flavour, const char *f
              rank_mpirun(flavour, ranks), folder, options);
     expect(c, line, 0, "12 steps");
 }
+
+/* ---- ranks of any axis ---- */
+
+void rank_train_alone(const data_case *c, int steps, const char *options, double *loss)
+{
+    char line[512];
+    snprintf(line, sizeof line, "--force %s", options);
+    rank_train(c, "alone", 1, line);
+    rank_read_numbers(c, "alone", "loss", steps, loss);
+}
+
+void rank_expect_same_skips(const data_case *c, int ranks, const char *options, const char *told)
+{
+    static const char *const keys[] = {"skipped", "loss_scale"};
+    double one[RANK_STEPS], several[RANK_STEPS];
+    char line[512];
+    int skipped = 0;
+    rank_train(c, "alone", 1, "--force --set train.precision=fp16");
+    snprintf(line, sizeof line,
+             "\"$H\" train job.json --force --set train.output=several --set train.precision=fp16 --ranks %d %s", ranks,
+             options);
+    expect(c, line, 0, told);
+    for (int k = 0; k < 2; k++) {
+        rank_read_numbers(c, "alone", keys[k], RANK_STEPS, one);
+        rank_read_numbers(c, "several", keys[k], RANK_STEPS, several);
+        for (int i = 0; i < RANK_STEPS; i++) {
+            if (one[i] != several[i])
+                fail_msg("%s of step %d: %g on %d ranks, %g on one", keys[k], i + 1, several[i], ranks, one[i]);
+            skipped += k == 0 && one[i] != 0;
+        }
+    }
+    assert_in_range(skipped, 1, RANK_STEPS - 1);
+}
+
+void rank_expect_same_norms(const data_case *c, int ranks, const char *options)
+{
+    double one[RANK_STEPS], several[RANK_STEPS];
+    rank_train(c, "several", ranks, options);
+    rank_read_numbers(c, "alone", "grad_norm", RANK_STEPS, one);
+    rank_read_numbers(c, "several", "grad_norm", RANK_STEPS, several);
+    for (int i = 0; i < RANK_STEPS; i++) rank_expect_near("norm", ranks, i + 1, several[i], one[i], 1e-4);
+}
+
+void rank_expect_same_bits(const data_case *c, int ranks, const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof line, "--force %s", options);
+    rank_train(c, "a", ranks, line);
+    snprintf(line, sizeof line,
+             "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --force --set train.output=b --ranks %d %s", ranks,
+             options);
+    expect(c, line, 0, "step 6 of 6");
+    expect(c,
+           "cmp a/snapshots/step-*6/weights.safetensors b/snapshots/step-*6/weights.safetensors && "
+           "cmp a/snapshots/step-*6/optimizer.safetensors b/snapshots/step-*6/optimizer.safetensors",
+           0, "");
+}
+
+void rank_expect_same_start(const data_case *c, int ranks, const char *options)
+{
+    enum { FEW = 3 };
+    double one[FEW], several[FEW];
+    char line[512];
+    snprintf(line, sizeof line, "--set train.init_from=alone %s", options);
+    rank_train(c, "a", 1, "--set train.init_from=alone");
+    rank_train(c, "b", ranks, line);
+    rank_read_numbers(c, "a", "loss", FEW, one);
+    rank_read_numbers(c, "b", "loss", FEW, several);
+    for (int i = 0; i < FEW; i++) rank_expect_near("init_from", ranks, i + 1, several[i], one[i], 1e-6);
+}
+
+void rank_expect_same_evaluation(const data_case *c, int ranks, const char *options)
+{
+    int status;
+    rank_train(c, "run", ranks, options);
+    const char *text = run(c, "grep '\"kind\": \"eval\"' run/metrics.jsonl", &status);
+    double loss = rank_number_after(text, "\"loss\": "), accuracy = rank_number_after(text, "\"accuracy\": ");
+    text = run(c, "\"$H\" eval run --json", &status);
+    rank_expect_near("evaluation", ranks, 0, loss, rank_number_after(text, "\"loss\": "), 1e-6);
+    assert_true(accuracy == rank_number_after(text, "\"accuracy\": "));
+}
+
+void rank_expect_moved(const data_case *c, int steps, const double *alone)
+{
+    double moved[RANK_MOST_STEPS];
+    rank_read_numbers(c, "moved", "loss", steps, moved);
+    for (int i = 0; i < steps; i++) rank_expect_near("moved", 0, i + 1, moved[i], alone[i], 1e-5);
+    expect(c, "\"$H\" eval moved", 0, "loss");
+}

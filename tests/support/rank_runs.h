@@ -33,6 +33,23 @@ void rank_expect_near(const char *what, int ranks, int step, double got, double 
 /* The first step within 1e-6, the last one within 1e-4. */
 void rank_expect_same_steps(const data_case *c, const char *what, const char *folder, int ranks, const double *alone,
                             int steps);
+
+/* What must hold for ranks of any axis, which `options` ask for. The first function trains job.json in one process, into
+ * "alone", and reads its losses; the others but for the skips and the bits look at that run. */
+void rank_train_alone(const data_case *c, int steps, const char *options, double *loss);
+/* In f16 the same steps are skipped as by one process, some and not all, with the same loss scales; the run on ranks
+ * says `told`. */
+void rank_expect_same_skips(const data_case *c, int ranks, const char *options, const char *told);
+void rank_expect_same_norms(const data_case *c, int ranks, const char *options);
+/* Of a job of 6 steps: random delays of messages change no bit. */
+void rank_expect_same_bits(const data_case *c, int ranks, const char *options);
+/* Runs that start from its weights. */
+void rank_expect_same_start(const data_case *c, int ranks, const char *options);
+/* The last evaluation of a run on ranks, and that of one process which opens it. */
+void rank_expect_same_evaluation(const data_case *c, int ranks, const char *options);
+/* "moved", which went from world to world, has its losses within 1e-5. */
+void rank_expect_moved(const data_case *c, int steps, const double *alone);
+
 /* Is mpirun of this flavour there, "openmpi" or "mpich", and the shim for it? */
 bool rank_has_mpi(const data_case *c, const char *flavour);
 /* What a line begins with that starts so many processes as ranks. */

@@ -52,11 +52,8 @@ static void write_all(data_case *c)
 
 static void train_alone(data_case *c, const rank_case *t, int steps, const char *options, double *loss)
 {
-    char line[512];
     rank_write_job(c, t, steps);
-    snprintf(line, sizeof line, "--force %s", options);
-    rank_train(c, "alone", 1, line);
-    rank_read_numbers(c, "alone", "loss", steps, loss);
+    rank_train_alone(c, steps, options, loss);
 }
 
 /* ---- steps ---- */
@@ -162,46 +159,24 @@ static void pipeline__goes_with(void **state)
 /* The last stage overflows first; the step is skipped on all, and the loss scale is one. */
 static void pipeline__skips_together(void **state)
 {
-    static const char *const keys[] = {"skipped", "loss_scale"};
     static const rank_case table = {"mlp", "\"type\": \"mlp\", \"hidden\": [16, 6]",
                                     "\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0",
                                     ", \"task\": \"regression\""};
     data_case *c = *state;
-    double one[STEPS], several[STEPS];
-    int skipped = 0;
     rank_write_table(c, true);
     rank_write_job(c, &table, STEPS);
-    rank_train(c, "alone", 1, "--set train.precision=fp16");
-    for (int ranks = 2; ranks <= 4; ranks += 2) {
-        rank_train(c, "several", ranks, "--force --set train.precision=fp16" PIPELINE(2) MICROS(2) STAGE(1));
-        for (int k = 0; k < 2; k++) {
-            rank_read_numbers(c, "alone", keys[k], STEPS, one);
-            rank_read_numbers(c, "several", keys[k], STEPS, several);
-            for (int i = 0; i < STEPS; i++) {
-                if (one[i] != several[i])
-                    fail_msg("%s of step %d: %g on %d ranks, %g on one", keys[k], i + 1, several[i], ranks, one[i]);
-                skipped += k == 0 && one[i] != 0;
-            }
-        }
-    }
-    assert_in_range(skipped, 2, 2 * (STEPS - 1));
-    expect(c,
-           "\"$H\" train job.json --ranks 2 --force --set train.output=told --set train.precision=fp16" PIPELINE(2)
-               MICROS(2),
-           0, "gradients are not finite on rank ");
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        rank_expect_same_skips(c, ranks, PIPELINE(2) MICROS(2) STAGE(1), "gradients are not finite on rank ");
 }
 
 /* What two stages have counts once. */
 static void pipeline__clips_by_the_norm_of_all_stages(void **state)
 {
     data_case *c = *state;
-    double one[STEPS], several[STEPS], unused[STEPS];
+    double unused[STEPS];
     tiny_text(c);
     train_alone(c, &cases[0], STEPS, "", unused);
-    rank_train(c, "several", 4, PIPELINE(4) MICROS(3));
-    rank_read_numbers(c, "alone", "grad_norm", STEPS, one);
-    rank_read_numbers(c, "several", "grad_norm", STEPS, several);
-    for (int i = 0; i < STEPS; i++) rank_expect_near("norm", 4, i + 1, several[i], one[i], 1e-4);
+    rank_expect_same_norms(c, 4, PIPELINE(4) MICROS(3));
 }
 
 /* Messages block; delays in all of them change the order of nothing. */
@@ -210,14 +185,7 @@ static void pipeline__repeats_its_bits(void **state)
     data_case *c = *state;
     tiny_text(c);
     rank_write_job(c, &cases[0], 6);
-    rank_train(c, "a", 4, PIPELINE(4) MICROS(6));
-    expect(c,
-           "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --set train.output=b --ranks 4" PIPELINE(4) MICROS(6),
-           0, "step 6 of 6");
-    expect(c,
-           "cmp a/snapshots/step-*6/weights.safetensors b/snapshots/step-*6/weights.safetensors && "
-           "cmp a/snapshots/step-*6/optimizer.safetensors b/snapshots/step-*6/optimizer.safetensors",
-           0, "");
+    rank_expect_same_bits(c, 4, PIPELINE(4) MICROS(6));
 }
 
 /* ---- snapshots and evaluation ---- */
@@ -225,7 +193,7 @@ static void pipeline__repeats_its_bits(void **state)
 static void pipeline__resumes_on_any_world(void **state)
 {
     data_case *c = *state;
-    double alone[30], moved[30];
+    double alone[30];
     tiny_text(c);
     for (int i = 0; i < 4; i += 2) {
         train_alone(c, &cases[i], 30, "", alone);
@@ -235,9 +203,7 @@ static void pipeline__resumes_on_any_world(void **state)
         rank_train(c, "moved", 2, "--resume --set train.steps=20" TENSOR(2));
         rank_train(c, "moved", 8, "--resume --set train.steps=25" PIPELINE(2) TENSOR(2) STAGE(1) MICROS(2));
         rank_train(c, "moved", 2, "--resume --set train.steps=30" STAGE(3));
-        rank_read_numbers(c, "moved", "loss", 30, moved);
-        for (int k = 0; k < 30; k++) rank_expect_near("moved", 0, k + 1, moved[k], alone[k], 1e-5);
-        expect(c, "\"$H\" eval moved", 0, "loss");
+        rank_expect_moved(c, 30, alone);
     }
 }
 
@@ -260,28 +226,18 @@ static void pipeline__writes_the_snapshot_of_one_process(void **state)
 static void pipeline__starts_from_whole_weights(void **state)
 {
     data_case *c = *state;
-    double alone[3], several[3];
+    double unused[3];
     tiny_text(c);
-    train_alone(c, &cases[0], 3, "", alone);
-    rank_train(c, "a", 1, "--set train.init_from=alone");
-    rank_train(c, "b", 2, "--set train.init_from=alone" PIPELINE(2));
-    rank_read_numbers(c, "a", "loss", 3, alone);
-    rank_read_numbers(c, "b", "loss", 3, several);
-    for (int i = 0; i < 3; i++) rank_expect_near("init_from", 2, i + 1, several[i], alone[i], 1e-6);
+    train_alone(c, &cases[0], 3, "", unused);
+    rank_expect_same_start(c, 2, PIPELINE(2));
 }
 
 static void pipeline__evaluates_as_one_process(void **state)
 {
     data_case *c = *state;
-    int status;
     tiny_text(c);
     rank_write_job(c, &cases[0], 3);
-    rank_train(c, "run", 4, PIPELINE(2) MICROS(2));
-    const char *text = run(c, "grep '\"kind\": \"eval\"' run/metrics.jsonl", &status);
-    double loss = rank_number_after(text, "\"loss\": "), accuracy = rank_number_after(text, "\"accuracy\": ");
-    text = run(c, "\"$H\" eval run --json", &status);
-    rank_expect_near("evaluation", 4, 3, loss, rank_number_after(text, "\"loss\": "), 1e-6);
-    assert_true(accuracy == rank_number_after(text, "\"accuracy\": "));
+    rank_expect_same_evaluation(c, 4, PIPELINE(2) MICROS(2));
 }
 
 /* ---- plans and refusals ---- */

@@ -54,11 +54,8 @@ static void write_job(data_case *c, const model_case *t, int steps)
 
 static void train_alone(data_case *c, const model_case *t, int steps, const char *options, double *loss)
 {
-    char line[512];
     write_job(c, t, steps);
-    snprintf(line, sizeof line, "--force %s", options);
-    rank_train(c, "alone", 1, line);
-    rank_read_numbers(c, "alone", "loss", steps, loss);
+    rank_train_alone(c, steps, options, loss);
 }
 
 /* ---- steps ---- */
@@ -120,15 +117,9 @@ static void tensor__shares_the_sequence(void **state)
     }
 }
 
-static void write_table_job(data_case *c, bool huge)
-{
-    rank_write_table(c, huge);
-    data_case_text(c, "job.json",
-                   "{\"model\": {\"type\": \"mlp\", \"hidden\": [16, 6], \"dropout\": 0.3}, \"data\": {\"format\": "
-                   "\"table\", \"train\": \"t.csv\", \"validation_share\": 0}, \"train\": {\"batch\": 12, "
-                   "\"steps\": 100, \"lr\": 1e-3, \"schedule\": \"constant\", \"log_every\": 1, \"task\": "
-                   "\"regression\"}}");
-}
+static const rank_case table = {"mlp", "\"type\": \"mlp\", \"hidden\": [16, 6], \"dropout\": 0.3",
+                                "\"format\": \"table\", \"train\": \"t.csv\", \"validation_share\": 0",
+                                ", \"task\": \"regression\""};
 
 /* A layer in a region that draws random numbers draws those of the whole. */
 static void tensor__drops_the_same_hidden_units(void **state)
@@ -136,7 +127,8 @@ static void tensor__drops_the_same_hidden_units(void **state)
     data_case *c = *state;
     int steps = rank_wanted_steps();
     double alone[MOST_STEPS];
-    write_table_job(c, false);
+    rank_write_table(c, false);
+    rank_write_job(c, &table, steps);
     rank_train(c, "alone", 1, "");
     rank_read_numbers(c, "alone", "loss", steps, alone);
     rank_train(c, "several", 2, TENSOR(2));
@@ -148,25 +140,10 @@ static void tensor__drops_the_same_hidden_units(void **state)
 /* What overflows in the piece of one rank skips the step on all, and the loss scale is one. */
 static void tensor__skips_together(void **state)
 {
-    static const char *const keys[] = {"skipped", "loss_scale"};
     data_case *c = *state;
-    double one[STEPS], several[STEPS];
-    int skipped = 0;
-    write_table_job(c, true);
-    rank_train(c, "alone", 1, "--set train.precision=fp16 --set train.steps=12");
-    for (int ranks = 2; ranks <= 4; ranks += 2) {
-        rank_train(c, "several", ranks, "--force --set train.precision=fp16 --set train.steps=12" TENSOR(2) STAGE(1));
-        for (int k = 0; k < 2; k++) {
-            rank_read_numbers(c, "alone", keys[k], STEPS, one);
-            rank_read_numbers(c, "several", keys[k], STEPS, several);
-            for (int i = 0; i < STEPS; i++) {
-                if (one[i] != several[i])
-                    fail_msg("%s of step %d: %g on %d ranks, %g on one", keys[k], i + 1, several[i], ranks, one[i]);
-                skipped += k == 0 && one[i] != 0;
-            }
-        }
-    }
-    assert_in_range(skipped, 2, 2 * (STEPS - 1));
+    rank_write_table(c, true);
+    rank_write_job(c, &table, STEPS);
+    for (int ranks = 2; ranks <= 4; ranks += 2) rank_expect_same_skips(c, ranks, TENSOR(2) STAGE(1), "");
 }
 
 static void tensor__smooths_labels_over_all_classes(void **state)
@@ -184,14 +161,10 @@ static void tensor__smooths_labels_over_all_classes(void **state)
 static void tensor__starts_from_whole_weights(void **state)
 {
     data_case *c = *state;
-    double alone[3], several[3];
+    double unused[3];
     tiny_text(c);
-    train_alone(c, &cases[0], 3, "", alone);
-    rank_train(c, "a", 1, "--set train.init_from=alone");
-    rank_train(c, "b", 2, "--set train.init_from=alone" TENSOR(2));
-    rank_read_numbers(c, "a", "loss", 3, alone);
-    rank_read_numbers(c, "b", "loss", 3, several);
-    for (int i = 0; i < 3; i++) rank_expect_near("init_from", 2, i + 1, several[i], alone[i], 1e-6);
+    train_alone(c, &cases[0], 3, "", unused);
+    rank_expect_same_start(c, 2, TENSOR(2));
 }
 
 static void tensor__learns_as_one_in_half_precision(void **state)
@@ -232,13 +205,10 @@ static void tensor__recomputes_layers(void **state)
 static void tensor__clips_by_the_norm_of_all_pieces(void **state)
 {
     data_case *c = *state;
-    double one[STEPS], several[STEPS], unused[STEPS];
+    double unused[STEPS];
     tiny_text(c);
     train_alone(c, &cases[0], STEPS, "", unused);
-    rank_train(c, "several", 4, TENSOR(4));
-    rank_read_numbers(c, "alone", "grad_norm", STEPS, one);
-    rank_read_numbers(c, "several", "grad_norm", STEPS, several);
-    for (int i = 0; i < STEPS; i++) rank_expect_near("norm", 4, i + 1, several[i], one[i], 1e-4);
+    rank_expect_same_norms(c, 4, TENSOR(4));
 }
 
 static void tensor__repeats_its_bits(void **state)
@@ -246,13 +216,7 @@ static void tensor__repeats_its_bits(void **state)
     data_case *c = *state;
     tiny_text(c);
     write_job(c, &cases[3], 6);
-    rank_train(c, "a", 4, TENSOR(2) STAGE(1));
-    expect(c, "HALFTONE_COMM_DELAY_US=0..300 \"$H\" train job.json --set train.output=b --ranks 4" TENSOR(2) STAGE(1),
-           0, "step 6 of 6");
-    expect(c,
-           "cmp a/snapshots/step-*6/weights.safetensors b/snapshots/step-*6/weights.safetensors && "
-           "cmp a/snapshots/step-*6/optimizer.safetensors b/snapshots/step-*6/optimizer.safetensors",
-           0, "");
+    rank_expect_same_bits(c, 4, TENSOR(2) STAGE(1));
 }
 
 /* ---- snapshots and evaluation ---- */
@@ -260,7 +224,7 @@ static void tensor__repeats_its_bits(void **state)
 static void tensor__resumes_on_any_world(void **state)
 {
     data_case *c = *state;
-    double alone[30], moved[30];
+    double alone[30];
     tiny_text(c);
     for (int i = 0; i < CASES; i += 3) {
         train_alone(c, &cases[i], 30, "", alone);
@@ -270,9 +234,7 @@ static void tensor__resumes_on_any_world(void **state)
         rank_train(c, "moved", 2, "--resume --set train.steps=20" STAGE(2));
         rank_train(c, "moved", 4, "--resume --set train.steps=25" TENSOR(2) STAGE(3) ALL_CUT);
         rank_train(c, "moved", 4, "--resume --set train.steps=30" TENSOR(4));
-        rank_read_numbers(c, "moved", "loss", 30, moved);
-        for (int k = 0; k < 30; k++) rank_expect_near("moved", 0, k + 1, moved[k], alone[k], 1e-5);
-        expect(c, "\"$H\" eval moved", 0, "loss");
+        rank_expect_moved(c, 30, alone);
     }
 }
 
@@ -280,17 +242,9 @@ static void tensor__resumes_on_any_world(void **state)
 static void tensor__evaluates_as_one_process(void **state)
 {
     data_case *c = *state;
-    char line[256];
-    int status;
     tiny_text(c);
     write_job(c, &cases[0], 3);
-    rank_train(c, "run", 4, TENSOR(2));
-    const char *text = run(c, "grep '\"kind\": \"eval\"' run/metrics.jsonl", &status);
-    double loss = rank_number_after(text, "\"loss\": "), accuracy = rank_number_after(text, "\"accuracy\": ");
-    snprintf(line, sizeof line, "\"$H\" eval run --json");
-    text = run(c, line, &status);
-    rank_expect_near("evaluation", 4, 3, loss, rank_number_after(text, "\"loss\": "), 1e-6);
-    assert_true(accuracy == rank_number_after(text, "\"accuracy\": "));
+    rank_expect_same_evaluation(c, 4, TENSOR(2));
 }
 
 /* ---- plans and refusals ---- */
