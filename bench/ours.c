@@ -67,6 +67,7 @@ bool ours_ready(ours *o)
     ht_status status = ht_graph_status(o->graph);
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.no_prepack = o->no_prepack;
+    opts.target = o->target;
     if (status == HT_OK) status = ht_plan_create(&o->plan, o->graph, &opts);
     if (status == HT_OK) status = ht_session_create(&o->session, o->plan, NULL);
     if (status != HT_OK) {

@@ -12,6 +12,7 @@ typedef struct ours {
     ht_session *session;
     const char *run; /* segment or program; "forward" unless changed */
     bool no_prepack; /* as in ht_plan_opts */
+    const char *target;
 } ours;
 
 /* bench_threads() threads; ends the program when there is no context. */

@@ -27,6 +27,7 @@ static const char *what_to_install(const char *name)
 {
     if (strcmp(name, "openblas") == 0) return "install libopenblas-openmp-dev";
     if (strcmp(name, "onednn") == 0) return "install libdnnl-dev (version 2)";
+    if (strcmp(name, "onnxruntime") == 0) return "pip install onnxruntime onnx";
     return "pip install torch";
 }
 
@@ -38,11 +39,16 @@ static void refuse(peer *p, const char *reason)
 
 /* ---- the child ---- */
 
-/* The compiled peers lie beside this program; the one for torch is a script in the sources. */
+static bool is_script(const char *name)
+{
+    return strcmp(name, "torch") == 0 || strcmp(name, "onnxruntime") == 0;
+}
+
+/* The compiled peers lie beside this program; scripts lie in the sources. */
 static bool find_program(const char *name, char *path, size_t size)
 {
     char self[PATH_MAX];
-    if (strcmp(name, "torch") == 0) return snprintf(path, size, "%s/peer_torch.py", BENCH_SOURCE_DIR) < (int)size;
+    if (is_script(name)) return snprintf(path, size, "%s/peer_%s.py", BENCH_SOURCE_DIR, name) < (int)size;
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return false;
     self[n] = 0;
@@ -60,7 +66,7 @@ static void become(const char *name, const char *path, const char *request, cons
     setenv("OPENBLAS_NUM_THREADS", threads, 1);
     setenv("MKL_NUM_THREADS", threads, 1);
     setenv("OMP_WAIT_POLICY", "passive", 1); /* or its idle threads would spin in our turns */
-    if (strcmp(name, "torch") == 0)
+    if (is_script(name))
         execlp("python3", "python3", path, request, calls, (char *)NULL);
     else
         execl(path, path, request, calls, (char *)NULL);

@@ -8,6 +8,7 @@
  *     gemm f32|bf16 NN|NT|TN M N K            openblas (f32), torch
  *     sgemm f32 NN|NT|TN M N K                onednn
  *     matmul f32|bf16 NN|NT|TN M N K          onednn
+ *     matmul u8s8u8 NN M N K                  onednn: codes, weights in its own layout, a scale for each column
  *     conv_forward|conv_data|conv_weights f32 N C H W O KERNEL     onednn, torch (stride 1, same padding, no bias)
  *     attention f32 B H T D CAUSAL            torch, forward and backward
  *     lstm f32 I H B T                        torch, forward and backward
@@ -16,13 +17,15 @@
  *     train_gpt2 f32 LAYERS HEADS WIDTH LENGTH VOCABULARY BATCH    torch, a whole training step with AdamW
  *     train_seq2seq f32 LAYERS HIDDEN BATCH LENGTH VOCABULARY      torch, with Adam
  *     train_resnet18 f32 BATCH                torch, 32x32 images, SGD with momentum
- *     compiled_train_...                      the same through torch.compile */
+ *     compiled_train_...                      the same through torch.compile
+ *     resnet18|mobilenet_v2 f32|i8 BATCH      onnxruntime: logits of 224x224 images; i8: between QDQ nodes
+ *     gpt2 f32|i8 LAYERS HEADS WIDTH LENGTH VOCABULARY             onnxruntime: logits; i8: quantised dynamically */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H
 
 typedef struct peer peer;
 
-/* "openblas", "onednn" or "torch". Always returns: where it cannot run, peer_refusal says why and what to install. */
+/* "openblas", "onednn", "torch" or "onnxruntime". Always returns: where it cannot run, peer_refusal says why and what to install. */
 peer *peer_start(const char *name);
 const char *peer_name(const peer *p);
 /* Why there is no such peer at all; NULL when there is. */

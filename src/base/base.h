@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "base/key.h"
+#include "base/madd.h"
 #include "base/mathfn.h"
 #include "base/nt_store.h"
 #include "base/pages.h"

@@ -22,6 +22,8 @@ enum {
     CPU_YMM_STATE = 1 << 12,
     CPU_ZMM_STATE = 1 << 13,
     CPU_TILE_STATE = 1 << 14,
+    CPU_AVX512_VNNI = 1 << 15,
+    CPU_AMX_INT8 = 1 << 16,
 };
 
 typedef struct isa_row {
@@ -60,10 +62,11 @@ enum { EAX, EBX, ECX, EDX, WORDS };
 static const struct {
     unsigned has, leaf, subleaf, word, bit;
 } cpuid_bits[] = {
-    {CPU_FMA, 1, 0, ECX, 12},      {CPU_OSXSAVE, 1, 0, ECX, 27},  {CPU_AVX, 1, 0, ECX, 28},
-    {CPU_F16C, 1, 0, ECX, 29},     {CPU_AVX2, 7, 0, EBX, 5},      {CPU_AVX512F, 7, 0, EBX, 16},
-    {CPU_AVX512DQ, 7, 0, EBX, 17}, {CPU_AVX512BW, 7, 0, EBX, 30}, {CPU_AVX512VL, 7, 0, EBX, 31},
-    {CPU_AMX_BF16, 7, 0, EDX, 22}, {CPU_AMX_TILE, 7, 0, EDX, 24}, {CPU_AVX512_BF16, 7, 1, EAX, 5},
+    {CPU_FMA, 1, 0, ECX, 12},         {CPU_OSXSAVE, 1, 0, ECX, 27},    {CPU_AVX, 1, 0, ECX, 28},
+    {CPU_F16C, 1, 0, ECX, 29},        {CPU_AVX2, 7, 0, EBX, 5},        {CPU_AVX512F, 7, 0, EBX, 16},
+    {CPU_AVX512DQ, 7, 0, EBX, 17},    {CPU_AVX512BW, 7, 0, EBX, 30},   {CPU_AVX512VL, 7, 0, EBX, 31},
+    {CPU_AVX512_VNNI, 7, 0, ECX, 11}, {CPU_AMX_BF16, 7, 0, EDX, 22},   {CPU_AMX_TILE, 7, 0, EDX, 24},
+    {CPU_AMX_INT8, 7, 0, EDX, 25},    {CPU_AVX512_BF16, 7, 1, EAX, 5},
 };
 
 /* The register states that XCR0 stands for. */

@@ -19,6 +19,8 @@ static double cpu_flops(const ht_target *target, ht_dtype dtype)
     double factor = registers[target->isa].fma ? 2 : 1;
     if (dtype == HT_BF16 && ht_target_has(target, HT_FEATURE_AVX512_BF16)) factor *= 2;
     if (dtype == HT_BF16 && ht_target_has(target, HT_FEATURE_AMX_BF16)) factor = 16;
+    if (dtype == HT_I8 && ht_target_has(target, HT_FEATURE_AVX512_VNNI)) factor *= 4;
+    if (dtype == HT_I8 && ht_target_has(target, HT_FEATURE_AMX_INT8)) factor = 32;
     int threads = target->threads > 0 ? target->threads : 1;
     return threads * clock_hz * PIPES * factor * registers[target->isa].vector_bytes / bytes;
 }
@@ -28,9 +30,19 @@ static const double cuda_flops[HT_DTYPE_COUNT] = {
     [HT_F8E4M3] = 1288e12, [HT_F8E5M2] = 1288e12, [HT_I8] = 1307e12,
 };
 
+/* Of a machine without kernels of ours, whose file does not give that type: no type is faster than its fastest. */
+static double fastest_flops(const ht_target *target)
+{
+    double most = 0;
+    for (int dtype = 0; dtype < HT_DTYPE_COUNT; dtype++)
+        if (target->flops[dtype] > most) most = target->flops[dtype];
+    return most;
+}
+
 double ht_target_flops(const ht_target *target, ht_dtype dtype)
 {
     if (target->flops[dtype] > 0) return target->flops[dtype];
+    if (target->no_kernels && fastest_flops(target) > 0) return fastest_flops(target);
     if (target->device != HT_DEVICE_CUDA) return cpu_flops(target, dtype);
     return cuda_flops[dtype] > 0 ? cuda_flops[dtype] : cuda_flops[HT_F32];
 }

@@ -10,8 +10,7 @@
 
 /* ---- shapes ---- */
 
-/* Shape inference: checks x and w under the call's attributes, and computes the type of y. */
-static ht_status conv_result(ht_context *ctx, const ht_call *call, const ht_type *x, const ht_type *w, ht_type *y)
+ht_status ht_conv_slide(ht_context *ctx, const ht_call *call, const ht_type *x, const ht_type *w, int64_t y[4])
 {
     ht_window window = {.plane = {x->dim[2], x->dim[3]}, .size = {w->dim[2], w->dim[3]}};
     int64_t groups = ht_call_int(call, "groups"), channels = x->dim[1], out_channels = w->dim[0];
@@ -26,7 +25,19 @@ static ht_status conv_result(ht_context *ctx, const ht_call *call, const ht_type
         HT_FAIL(ctx, HT_ESHAPE, "weights see %" PRId64 " channels; the input has %" PRId64 " in %" PRId64 " groups",
                 w->dim[1], channels, groups);
     HT_TRY(ht_window_slide(ctx, &window));
-    *y = ht_type_make(ht_wider(x->dtype, w->dtype), HT_DIMS(x->dim[0], out_channels, window.steps[0], window.steps[1]));
+    y[0] = x->dim[0];
+    y[1] = out_channels;
+    y[2] = window.steps[0];
+    y[3] = window.steps[1];
+    return HT_OK;
+}
+
+/* Shape inference: checks x and w under the call's attributes, and computes the type of y. */
+static ht_status conv_result(ht_context *ctx, const ht_call *call, const ht_type *x, const ht_type *w, ht_type *y)
+{
+    int64_t dim[4];
+    HT_TRY(ht_conv_slide(ctx, call, x, w, dim));
+    *y = ht_type_make(ht_wider(x->dtype, w->dtype), 4, dim);
     return HT_OK;
 }
 
@@ -272,12 +283,9 @@ static void conv_grad_weight_ref(const ht_call *call, const double *const *in, d
 
 /* ---- rows ---- */
 
-#define CONV_ATTRS                                                                                                     \
-    HT_DEF_PAIR("stride", 1, 1), HT_DEF_PAIR("padding", 0, 0), HT_DEF_PAIR("dilation", 1, 1), HT_DEF_INT("groups", 1)
-
-static const ht_attr_def conv_attrs[] = {CONV_ATTRS, HT_DEF_END};
-static const ht_attr_def conv_grad_input_attrs[] = {CONV_ATTRS, HT_DEF_REQUIRED("size", HT_ATTR_INTS), HT_DEF_END};
-static const ht_attr_def conv_grad_weight_attrs[] = {CONV_ATTRS, HT_DEF_REQUIRED("window", HT_ATTR_INTS), HT_DEF_END};
+static const ht_attr_def conv_attrs[] = {HT_DEF_CONV, HT_DEF_END};
+static const ht_attr_def conv_grad_input_attrs[] = {HT_DEF_CONV, HT_DEF_REQUIRED("size", HT_ATTR_INTS), HT_DEF_END};
+static const ht_attr_def conv_grad_weight_attrs[] = {HT_DEF_CONV, HT_DEF_REQUIRED("window", HT_ATTR_INTS), HT_DEF_END};
 
 /* Depthwise ones have as many groups as channels; then come lists that cross the kernels' blocks, lines longer than a
  * vector, and a window that sees mostly padding. */

@@ -7,7 +7,9 @@
 
 #include "graph/graph.h"
 #include "op/collective.h"
+#include "op/matmul_nbits.h"
 #include "op/quantize.h"
+#include "op/quantize_linear.h"
 #include "op/reference.h"
 #include "op/rules.h"
 #include "op/scale_step.h"

@@ -1,5 +1,5 @@
 /* max_pool2d: the largest element of each window and its tap, row · width + column inside the window (the first of
- * equals; NaN is largest, the last one of several, as in PyTorch). The tap is all that the gradient needs, and a byte
+ * equals; NaN is largest, the last one of several, as in PyTorch); x may be codes. The tap is all that the gradient needs, and a byte
  * holds it for windows of up to 256 elements. avg_pool2d: the mean of each window, with padding counted as zeros or
  * left out. Both gradients are linear, and their own gradients are a gather and avg_pool2d. */
 #include "op/op.h"
@@ -44,7 +44,6 @@ ht_window ht_pool_of(const ht_call *call, const ht_type *x)
 static ht_status pool_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     ht_window window;
-    HT_TRY(ht_need_float(ctx, call, 0));
     HT_TRY(ht_need_rank(ctx, call, 0, 4));
     const ht_type *x = call->in[0];
     HT_TRY(pool_window(ctx, call, x->dim + 2, &window));
@@ -52,9 +51,17 @@ static ht_status pool_infer(ht_context *ctx, const ht_call *call, ht_type *out)
     return HT_OK;
 }
 
+static ht_status avg_pool_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    HT_TRY(ht_need_float(ctx, call, 0));
+    return pool_infer(ctx, call, out);
+}
+
 static ht_status max_pool_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     int64_t size[2], taps;
+    /* The largest of codes is the code of the largest. */
+    if (!ht_dtype_is_code(call->in[0]->dtype)) HT_TRY(ht_need_float(ctx, call, 0));
     HT_TRY(pool_infer(ctx, call, out));
     HT_TRY(ht_need_pair(ctx, call, "window", 1, size));
     if (__builtin_mul_overflow(size[0], size[1], &taps) || taps > INT32_MAX)
@@ -369,7 +376,7 @@ const ht_op ht_op_avg_pool2d = {
     .max_in = 1,
     .n_out = 1,
     .attrs = avg_pool_attrs,
-    .infer = pool_infer,
+    .infer = avg_pool_infer,
     .cost = pool_cost,
     .grad = avg_pool_grad,
     .ref = avg_pool_ref,

@@ -2,29 +2,12 @@
  * leaves reduced axes as size 1. */
 #include "op/op.h"
 
-#include <inttypes.h>
-
 /* ---- shapes ---- */
-
-static ht_status need_axes(ht_context *ctx, const ht_call *call)
-{
-    const ht_attr *axes = ht_call_attr(call, "axes");
-    int rank = call->in[0]->rank;
-    unsigned seen = 0;
-    for (size_t i = 0; i < axes->count; i++) {
-        int64_t axis = axes->ints[i] < 0 ? axes->ints[i] + rank : axes->ints[i];
-        if (axis < 0 || axis >= rank)
-            HT_FAIL(ctx, HT_ESHAPE, "axis %" PRId64 " is outside a tensor of rank %d", axes->ints[i], rank);
-        if (seen >> axis & 1) HT_FAIL(ctx, HT_EINVAL, "axis %" PRId64 " is there twice", axes->ints[i]);
-        seen |= 1u << axis;
-    }
-    return HT_OK;
-}
 
 static ht_status reduced_type(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     const ht_type *x = call->in[0];
-    HT_TRY(need_axes(ctx, call));
+    HT_TRY(ht_need_axes(ctx, call, "axes"));
     HT_TRY(ht_need_flag(ctx, call, "keep"));
     unsigned mask = ht_call_axes(call, "axes", x->rank);
     bool keep = ht_call_int(call, "keep");

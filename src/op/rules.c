@@ -64,6 +64,21 @@ ht_status ht_need_flag(ht_context *ctx, const ht_call *call, const char *key)
     return HT_OK;
 }
 
+ht_status ht_need_axes(ht_context *ctx, const ht_call *call, const char *key)
+{
+    const ht_attr *axes = ht_call_attr(call, key);
+    int rank = call->in[0]->rank;
+    unsigned seen = 0;
+    for (size_t i = 0; i < axes->count; i++) {
+        int64_t axis = axes->ints[i] < 0 ? axes->ints[i] + rank : axes->ints[i];
+        if (axis < 0 || axis >= rank)
+            HT_FAIL(ctx, HT_ESHAPE, "axis %" PRId64 " is outside a tensor of rank %d", axes->ints[i], rank);
+        if (seen >> axis & 1) HT_FAIL(ctx, HT_EINVAL, "axis %" PRId64 " is there twice", axes->ints[i]);
+        seen |= 1u << axis;
+    }
+    return HT_OK;
+}
+
 unsigned ht_call_axes(const ht_call *call, const char *key, int rank)
 {
     const ht_attr *axes = ht_call_attr(call, key);

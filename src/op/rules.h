@@ -18,6 +18,8 @@ int ht_call_axis(const ht_call *call, const char *key, int rank);
 
 /* An attribute that is 0 or 1. */
 ht_status ht_need_flag(ht_context *ctx, const ht_call *call, const char *key);
+/* A list of axes of input 0, each once. */
+ht_status ht_need_axes(ht_context *ctx, const ht_call *call, const char *key);
 /* A list of axes as a mask, for a call that was checked before; an empty list means all of them. */
 unsigned ht_call_axes(const ht_call *call, const char *key, int rank);
 

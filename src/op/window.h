@@ -33,6 +33,11 @@ typedef struct ht_conv {
     int64_t batch, groups;
     int64_t in_channels, out_channels; /* of one group */
 } ht_conv;
+/* The attributes of a convolution, as rows of an op's table. */
+#define HT_DEF_CONV                                                                                                    \
+    HT_DEF_PAIR("stride", 1, 1), HT_DEF_PAIR("padding", 0, 0), HT_DEF_PAIR("dilation", 1, 1), HT_DEF_INT("groups", 1)
+/* The sizes of the result, of a call that is checked here. */
+ht_status ht_conv_slide(ht_context *ctx, const ht_call *call, const ht_type *x, const ht_type *w, int64_t y[4]);
 /* Of a call that was checked before. */
 ht_conv ht_conv_of(const ht_call *call, const ht_type *x, const ht_type *w);
 

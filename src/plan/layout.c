@@ -165,9 +165,10 @@ typedef struct adaptation {
     bool contiguous, wide, channels_last;
 } adaptation;
 
+/* Images; those without elements have no order. */
 static bool has_channels(const ht_type *type)
 {
-    return type && type->rank == 4;
+    return type && type->rank == 4 && ht_type_elems(type) > 0;
 }
 
 static bool is_half(const ht_type *type)
@@ -314,7 +315,7 @@ static bool makes_channels(const layout *l, const ht_node *n)
 /* The row that runs the node with its channels last; NULL: none wants or follows. */
 static const ht_kernel *choose_channels_last(layout *l, const ht_node *n)
 {
-    if (l->target->device != HT_DEVICE_CUDA || !makes_channels(l, n)) return NULL;
+    if (!makes_channels(l, n)) return NULL;
     const ht_call *call = adapted_call(l, n, (adaptation){.channels_last = true});
     const ht_kernel *kernel = call ? ht_kernel_choose(l->g->ctx, call, l->target, NULL) : NULL;
     if (!kernel || kernel->channels == HT_CHANNELS_AS_THEY_COME) return NULL;
@@ -357,6 +358,8 @@ static ht_status lay_out_channels_last(layout *l, uint32_t id, const ht_kernel *
         ht_type last = *ht_type_of(g, x);
         if (!x.id || !has_channels(&last)) continue;
         ht_type_channels_last(&last);
+        /* What is packed before it is read may lie in any order. */
+        if (kernel->prepack && kernel->prepack->inputs >> i & 1) continue;
         if (!ht_type_same_strides(ht_type_of(g, x), &last)) HT_TRY(copy_channels_last(l, id, i));
     }
     HT_TRY(remember(l, id, kernel));
@@ -390,7 +393,7 @@ static void order_results(layout *l, uint32_t id, const ht_kernel *kernel)
 {
     const ht_node *n = &l->g->nodes[id];
     ht_call_storage storage;
-    if (!kernel->elementwise || l->target->device != HT_DEVICE_CUDA || !makes_channels(l, n)) return;
+    if (!kernel->elementwise || !makes_channels(l, n)) return;
     for (size_t i = 0; i < n->n_out; i++)
         if (must_be_row_major(l, ht_node_out(n, i))) return;
     if (!reads_channels_last(l, n) && !is_wanted_channels_last(l, ht_node_out(n, 0))) return;

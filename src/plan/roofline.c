@@ -46,11 +46,12 @@ ht_work ht_instr_work(const ht_instr *instr)
 
 /* ---- the roofline ---- */
 
-/* The narrowest floating-point type that its product reads. */
+/* The narrowest floating-point type that its product reads; i8 for codes of 8 bits. */
 static ht_dtype dtype_of(const ht_call *call)
 {
     ht_dtype found = HT_F32;
     bool any = false;
+    if (call->n_in && call->in[0] && ht_dtype_is_code(call->in[0]->dtype)) return HT_I8;
     for (size_t i = 0; i < call->n_in; i++) {
         if (!call->in[i] || !ht_dtype_is_float(call->in[i]->dtype) || ht_type_elems(call->in[i]) < 2) continue;
         if (!any || ht_dtype_bytes(call->in[i]->dtype) < ht_dtype_bytes(found)) found = call->in[i]->dtype;

@@ -323,7 +323,7 @@ static void cpu__an_isa_runs_the_kernels_of_the_rows_before_it(void **state)
     assert_true(ht_isa_built(HT_ISA_PORTABLE));
     assert_true(ht_isa_built(ht_cpu_isa()));
     assert_int_equal(ht_isa_features(HT_ISA_AVX2), 0);
-    assert_int_equal(ht_isa_features(HT_ISA_AVX512), 1u << HT_FEATURE_AVX512_BF16 | 1u << HT_FEATURE_AMX_BF16);
+    assert_int_equal(ht_isa_features(HT_ISA_AVX512), (1u << HT_FEATURE_COUNT) - 1);
 }
 
 int main(void)

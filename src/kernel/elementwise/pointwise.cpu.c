@@ -326,7 +326,7 @@ static const char *can(const ht_call *call, const ht_target *target)
 {
     (void)target;
     const char *reason = ht_refuse_real(call);
-    return reason ? reason : ht_refuse_strided_results(call);
+    return reason || ht_type_dense(call->out[0]) ? reason : "the result has gaps"; /* any order will do */
 }
 
 #define HT_POINT(id, ...)                                                                                              \
