@@ -1,6 +1,7 @@
 /* What halftone probe measures against loops and programs of others, in turns: the multiply-add peak against a loop in
- * assembly, the triad against STREAM's, the disk against fio with the same blocks and depth. HALFTONE_BENCH_DISK is the
- * folder (else TMPDIR, /tmp), HALFTONE_BENCH_ROUNDS how often (7). */
+ * assembly, the triad against STREAM's, the disk against fio with the same blocks and depth. A turn is the best that it saw,
+ * a line the median of turns: one lucky moment of either side is not a ceiling. HALFTONE_BENCH_DISK is the folder (else TMPDIR,
+ * /tmp), HALFTONE_BENCH_ROUNDS how often (7). */
 #include "probe/probe.h"
 
 #include <halftone/session.h>
@@ -24,15 +25,6 @@ static ht_probe probe_part(ht_context *ctx, unsigned part, double seconds, const
     exit(1);
 }
 
-/* A ceiling is the best that was seen, of either side. */
-static double most_of(const double *values, int count)
-{
-    double most = 0;
-    for (int i = 0; i < count; i++)
-        if (values[i] > most) most = values[i];
-    return most;
-}
-
 static void compare_peak(ht_context *ctx, int threads, int rounds)
 {
     double mine[MOST_ROUNDS], theirs[MOST_ROUNDS];
@@ -50,7 +42,7 @@ static void compare_peak(ht_context *ctx, int threads, int rounds)
     }
     char name[64];
     snprintf(name, sizeof name, "probe_f32_peak_%d_threads", threads);
-    bench_line(name, most_of(mine, rounds), most_of(theirs, rounds), ceiling_name(&peak), "GFLOP/s");
+    bench_line(name, bench_median(mine, rounds), bench_median(theirs, rounds), ceiling_name(&peak), "GFLOP/s");
 }
 
 static double triad_of(const ht_probe *probe, int threads)
@@ -74,7 +66,7 @@ static void compare_triad(ht_context *ctx, int threads, int rounds)
     }
     char name[64];
     snprintf(name, sizeof name, "probe_triad_%d_threads", threads);
-    bench_line(name, most_of(mine, rounds), most_of(theirs, rounds), "stream_triad", "GB/s");
+    bench_line(name, bench_median(mine, rounds), bench_median(theirs, rounds), "stream_triad", "GB/s");
 }
 
 typedef struct disk_rates {

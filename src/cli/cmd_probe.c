@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "cli/probe_view.h"
+#include "cli/train_ranks.h"
 #include "device/device.h"
 
 typedef struct probe_job {
     const char *device, *disk, *output, *page, *svg;
     bool describe, all, no_disk, json;
     double seconds;
+    int64_t ranks;
+    ht_probe messages; /* between ranks; without rows where there are none */
 } probe_job;
 
 /* ---- without measuring ---- */
@@ -73,12 +76,26 @@ static int write_files(ht_context *ctx, const probe_job *job, const ht_probe *pr
     return end;
 }
 
+static void measure_messages(void *arg, ht_context *ctx, ht_comm *world, int local, cli_rank_end *out)
+{
+    probe_job *job = arg;
+    ht_probe other, *mine = ht_comm_rank(world) == 0 ? &job->messages : &other;
+    (void)local;
+    if (mine == &job->messages) say_progress(NULL, "messages between ranks");
+    ht_status status = ht_probe_messages(ctx, world, job->seconds / 5, mine);
+    if (mine == &other) ht_probe_free(&other);
+    out->end = cli_end_of(status);
+    out->by_others = status == HT_ERANK;
+    if (status != HT_OK) snprintf(out->reason, sizeof out->reason, "%s", ht_context_message(ctx));
+}
+
 static int measure(ht_context *ctx, const probe_job *job)
 {
     ht_probe probe;
     const ht_probe_opts opts = {.parts = HT_PROBE_CEILINGS | (job->all ? HT_PROBE_CATALOGUE : 0),
                                 .seconds = job->seconds,
                                 .disk_folder = job->no_disk ? NULL : job->disk,
+                                .messages = &job->messages,
                                 .progress = say_progress};
     ht_status status = ht_probe_run(ctx, &opts, &probe);
     if (cli_terminal(2)) fprintf(stderr, "\r\033[K");
@@ -97,18 +114,30 @@ static int measure(ht_context *ctx, const probe_job *job)
     return end;
 }
 
+/* Ranks first; then rank 0 measures the machine, once the others have left it alone. */
+static int measure_all(ht_context *ctx, probe_job *job)
+{
+    ht_launcher launcher;
+    int64_t size;
+    int end = cli_ranks_find(ctx, "probe", job->ranks, &launcher, &size);
+    if (end == CLI_DONE && size > 1) end = cli_ranks_run(ctx, "probe", &launcher, size, measure_messages, job);
+    if (end == CLI_DONE && (!launcher.name || launcher.rank == 0)) end = measure(ctx, job);
+    ht_probe_free(&job->messages);
+    return end;
+}
+
 static int run_probe(void *options)
 {
-    const probe_job *job = options;
+    probe_job *job = options;
     ht_context *ctx;
     if (job->device && !job->describe)
         return cli_fail(CLI_WRONG, "probe: --device is for --describe: other devices than the processor are not "
                                    "measured yet");
-    if (job->describe && (job->all || job->json || job->page || job->svg))
+    if (job->describe && (job->all || job->json || job->page || job->svg || job->ranks))
         return cli_fail(CLI_WRONG, "probe: --describe measures nothing: it goes with --device and --output alone");
     int end = cli_context(&ctx);
     if (end != CLI_DONE) return end;
-    end = job->describe ? print_target(ctx, job) : measure(ctx, job);
+    end = job->describe ? print_target(ctx, job) : measure_all(ctx, job);
     ht_context_free(ctx);
     return end;
 }
@@ -125,13 +154,17 @@ static const cli_option options[] = {
      .help = "the catalogue, too: logic, branching, memory access, scalar and vector arithmetic, matrix work, special "
              "functions, thread scaling"},
     {"--seconds", "S", CLI_NUMBER, offsetof(probe_job, seconds),
-     .help = "about how long to measure; 0: 15 s, with --all 100 s. With less than 5 s, 12 s with --all, memory and "
+     .help = "about how long to measure; 0: 20 s, with --all 100 s. With less than 5 s, 12 s with --all, memory and "
              "disk are measured with so little data that caches hold some of it",
      .least = 0, .most = 3600, .standard = "0"},
     {"--disk", "FOLDER", CLI_TEXT, offsetof(probe_job, disk),
      .help = "measure the disk of this folder, by a file of 256 MiB that has no name", .flags = CLI_FILLED,
      .takes = "a folder", .standard = ".", .choice = 1},
     {"--no-disk", NULL, CLI_FLAG, offsetof(probe_job, no_disk), .help = "leave the disk out", .choice = 1},
+    {"--ranks", "N", CLI_WHOLE, offsetof(probe_job, ranks),
+     .help = "messages between N ranks, too, which are threads of this process. Under a launcher (mpirun, srun) the "
+             "messages of its ranks are measured without being asked for, and the option is refused",
+     .least = 1, .most = 1024},
     {"--output", "FILE", CLI_TEXT, offsetof(probe_job, output),
      .help = "write the target file, with every figure that was measured (docs/target.md)", .letter = 'o',
      .flags = CLI_FILLED, .takes = "a file"},
@@ -152,6 +185,7 @@ static const cli_option options[] = {
 static const cli_entry examples[] = {
     {"halftone probe --output machine.json --page machine.html", "this machine, measured, as a file and as a page"},
     {"halftone probe --all --disk /scratch", "everything, and the disk of another folder"},
+    {"mpirun -n 8 halftone probe --output cluster.json", "the same, and messages between ranks"},
     {"halftone probe --describe > machine.json", "this machine as a file, without figures"},
     {"halftone probe --describe --device cuda:1 > gpu.json", "its second GPU"},
     {0},
@@ -171,7 +205,9 @@ const cli_command cmd_probe = {
         "Measures this machine: FLOP/s by number type for one thread and for all, in registers and by our own matrix "
         "products; bandwidth and latency of each level of memory; the disk; energy, where the processor's counters can "
         "be read; and each family of kernels at three sizes against the ceilings. Rates are the best of several "
-        "repetitions, those of the disk means.\n\n"
+        "repetitions, those of the disk means. Under a launcher messages between ranks come first; then rank 0 "
+        "measures "
+        "its machine alone.\n\n"
         "--output writes a target file with these figures, each marked as measured. halftone explain --target FILE and "
         "halftone opt --target FILE read it, here or elsewhere. Other machines are shipped as targets, from their data "
         "sheets, and are known by name: a100, h200, 8xh200, cluster, edge, desktop, tpu, fpga, asic (docs/target.md). "

@@ -38,6 +38,7 @@ static const struct {
     {"cache", "Caches"},
     {"memory", "Memory"},
     {"disk", "Disk"},
+    {"message", "Messages between ranks"},
     {"energy", "Energy"},
     {"family", "Kernels against the ceilings: roofline time over measured time"},
     {"logic", "Logic, bit operations and comparisons"},
@@ -247,7 +248,7 @@ void cli_probe_json(ht_text *text, const ht_probe *probe)
 
 /* ---- pictures ---- */
 
-enum { MOST_ROOFS = 8, MOST_POINTS = HT_FAMILY_COUNT * HT_FAMILY_SIZES };
+enum { MOST_ROOFS = 8, MOST_POINTS = HT_MOST_FAMILIES * HT_FAMILY_SIZES };
 
 typedef struct roofline_parts {
     ht_roof roofs[MOST_ROOFS];

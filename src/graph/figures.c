@@ -8,7 +8,6 @@
 
 const char *const ht_figure_source_names[HT_SOURCE_COUNT] = {"given", "measured", "data sheet"};
 const char *const ht_cache_names[HT_CACHE_COUNT] = {"L1", "L2", "L3"};
-const char *const ht_family_size_names[HT_FAMILY_SIZES] = {"small", "medium", "large"};
 
 static const char *const dtype_names[] = {
 #define HT_DTYPE(id, name, bytes, is_float) name,
@@ -19,37 +18,13 @@ static const char *const link_names[HT_SPACE_COUNT * HT_SPACE_COUNT] = {
     NULL, "main-host", "main-disk", "host-main", NULL, "host-disk", "disk-main", "disk-host", NULL};
 static const char *const network_names[HT_NETWORK_COUNT] = {"node", "cluster"};
 static const char *const power_names[HT_POWER_COUNT] = {"board"};
-static const char *const family_names[HT_FAMILY_COUNT * HT_FAMILY_SIZES] = {
+static const char *const family_names[HT_MOST_FAMILIES * HT_FAMILY_SIZES] = {
 #define HT_FAMILY(name, ...) #name ".small", #name ".medium", #name ".large",
 #include "graph/families.def"
 };
 static const char dtype_kind[] = "number type", space_kind[] = "memory", link_kind[] = "link",
                   ht_cache_kind[] = "cache", network_kind[] = "network", family_kind[] = "family and size",
                   power_kind[] = "power";
-
-const ht_family_row ht_families[HT_FAMILY_COUNT] = {
-#define HT_FAMILY(name, op, ops, small, medium, large) [HT_FAMILY_##name] = {#name, #op, ops, {small, medium, large}},
-#include "graph/families.def"
-};
-
-/* Is it one of the words? */
-static bool has_word(const char *words, const char *word)
-{
-    size_t length = strlen(word);
-    for (const char *at = words; *at; at += strspn(at, " ")) {
-        size_t this = strcspn(at, " ");
-        if (this == length && memcmp(at, word, length) == 0) return true;
-        at += this;
-    }
-    return false;
-}
-
-ht_family ht_family_of(const char *op, bool pointwise)
-{
-    for (int i = 0; i < HT_FAMILY_COUNT; i++)
-        if (has_word(ht_families[i].ops, op)) return (ht_family)i;
-    return pointwise ? HT_FAMILY_pointwise : HT_FAMILY_COUNT;
-}
 
 /* ---- groups ---- */
 
@@ -140,7 +115,7 @@ static ht_status no_such_item(ht_context *ctx, const char *file, const ht_figure
     if (group->kind == link_kind)
         return ht_json_fail(ctx, file, member, "\"%s\" is no link: two memories, as in \"main-host\" or \"host-disk\"",
                             member->key);
-    for (size_t i = 0; i < group->count; i++) {
+    for (size_t i = 0; i < group->count && group->names[i]; i++) {
         int distance = ht_edit_distance(member->key, group->names[i]);
         if (distance < best) best = distance, nearest = group->names[i];
     }

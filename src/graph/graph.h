@@ -6,6 +6,7 @@
 #include <halftone/graph.h>
 
 #include "base/base.h"
+#include "graph/families.h"
 #include "graph/opdef.h"
 #include "graph/sample.h"
 #include "graph/target.h"

@@ -22,21 +22,9 @@ typedef enum ht_cache { HT_CACHE_L1, HT_CACHE_L2, HT_CACHE_L3, HT_CACHE_COUNT } 
 extern const char *const ht_cache_names[HT_CACHE_COUNT];
 typedef enum ht_network { HT_NETWORK_NODE, HT_NETWORK_CLUSTER, HT_NETWORK_COUNT } ht_network;
 typedef enum ht_power { HT_POWER_BOARD, HT_POWER_COUNT } ht_power;
-#define HT_FAMILY(name, ...) HT_FAMILY_##name,
-typedef enum ht_family {
-#include "graph/families.def"
-    HT_FAMILY_COUNT
-} ht_family;
+/* Families of kernels by their number in graph/families.h, each at three sizes. */
+enum { HT_MOST_FAMILIES = 48 };
 enum { HT_FAMILY_SMALL, HT_FAMILY_MEDIUM, HT_FAMILY_LARGE, HT_FAMILY_SIZES };
-/* Names, the op that is measured and its samples. */
-typedef struct ht_family_row {
-    const char *name, *op, *ops;
-    const char *sample[HT_FAMILY_SIZES];
-} ht_family_row;
-extern const ht_family_row ht_families[HT_FAMILY_COUNT];
-extern const char *const ht_family_size_names[HT_FAMILY_SIZES];
-/* The family that stands for an op; HT_FAMILY_COUNT: none does. Products by number type are the caller's to tell. */
-ht_family ht_family_of(const char *op, bool pointwise);
 
 /* Where a figure comes from. */
 typedef enum ht_figure_source {

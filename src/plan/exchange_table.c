@@ -35,15 +35,27 @@ static const char *name_of(const ht_op *op)
     return op->name;
 }
 
-static void add_call(ht_exchange_table *table, const ht_call *call, int64_t times)
+/* Of what is exchanged: a gather's is what all ranks have together. */
+static int64_t bytes_of(const ht_call *call)
 {
     const ht_type *in = call->n_in ? call->in[0] : call->out[0], *out = call->out[0];
-    int64_t bytes = ht_type_bytes(in) > ht_type_bytes(out) ? ht_type_bytes(in) : ht_type_bytes(out);
+    return ht_type_bytes(in) > ht_type_bytes(out) ? ht_type_bytes(in) : ht_type_bytes(out);
+}
+
+int64_t ht_exchange_sent(const ht_call *call)
+{
+    return sent_bytes(name_of(call->op), bytes_of(call), ht_call_int(call, "ranks"));
+}
+
+static void add_call(ht_exchange_table *table, const ht_call *call, int64_t times)
+{
+    const ht_type *in = call->n_in ? call->in[0] : call->out[0];
+    int64_t bytes = bytes_of(call);
     ht_exchange_row *row = find_row(table, name_of(call->op), ht_call_text(call, "group"), in->dtype);
     if (!row) return;
     row->calls += times;
     row->bytes += times * bytes;
-    row->sent += times * sent_bytes(row->op, bytes, ht_call_int(call, "ranks"));
+    row->sent += times * ht_exchange_sent(call);
     if (bytes > row->largest) row->largest = bytes;
 }
 

@@ -21,6 +21,8 @@ typedef struct ht_exchange_table {
 } ht_exchange_table;
 
 ht_exchange_table ht_plan_exchange_table(const ht_plan *plan);
+/* Bytes that a rank sends to others in one run of a collective call. */
+int64_t ht_exchange_sent(const ht_call *call);
 /* Bytes of parameters, masters, half copies, gradients and moments that are no tensor's: between tensors, and at the ends
  * of flat groups and buckets. */
 int64_t ht_plan_padding_bytes(const ht_plan *plan);

@@ -246,7 +246,9 @@ const ht_slot *ht_plan_slot(const ht_plan *plan, const char *name);
 #include "plan/byte_table.h"
 #include "plan/exchange_table.h"
 #include "plan/explain.h"
+#include "plan/memory_timeline.h"
 #include "plan/module_tree.h"
+#include "plan/predict.h"
 #include "plan/roofline.h"
 
 /* ---- steps of planning, in their own files ---- */

@@ -6,7 +6,7 @@
 #include "graph/graph.h"
 #include "probe/probe_own.h"
 
-enum { PATTERN = 4096 };
+enum { PATTERN = 1 << 16 }; /* longer than what a branch predictor learns */
 
 /* A pattern of values within the sample's range, repeated: drawing as many as a large operand has takes too long. */
 static ht_status fill(ht_context *ctx, const ht_probe_session *s, const ht_sample *sample, size_t input)
@@ -24,6 +24,34 @@ static ht_status fill(ht_context *ctx, const ht_probe_session *s, const ht_sampl
     ht_status status = ht_session_write(s->session, name, data, elems * size);
     free(data);
     return status;
+}
+
+/* The same for an input of a graph, of which nothing is known but its type: within -1..1, whole numbers 0 and 1. */
+static ht_status fill_input(ht_context *ctx, const ht_probe_session *s, const ht_slot *slot)
+{
+    size_t elems = (size_t)ht_type_elems(&slot->type), size = ht_dtype_bytes(slot->type.dtype);
+    char *data = malloc(elems * size + 1);
+    if (!data) HT_FAIL(ctx, HT_ENOMEM, "probe: out of memory for an operand");
+    uint32_t drawn = 1;
+    for (size_t i = 0; i < elems; i++) {
+        drawn = drawn * 1664525u + 1013904223u;
+        double value = ht_dtype_is_float(slot->type.dtype) ? (double)drawn / 2147483648.0 - 1 : (double)(drawn >> 31);
+        ht_store_f64(data, slot->type.dtype, (int64_t)i, value);
+    }
+    ht_status status = ht_session_write(s->session, slot->name, data, elems * size);
+    free(data);
+    return status;
+}
+
+static ht_status open_graph(ht_context *ctx, ht_probe_session *s)
+{
+    HT_TRY(ht_plan_create(&s->plan, s->graph, NULL));
+    HT_TRY(ht_session_create(&s->session, s->plan, NULL));
+    for (size_t i = 0; i < s->plan->slot_count; i++)
+        if (s->plan->slots[i].kind == HT_SLOT_INPUT) HT_TRY(fill_input(ctx, s, &s->plan->slots[i]));
+    s->dtype = HT_F32;
+    s->cost = ht_plan_segment_cost(&s->plan->segments[ht_plan_segment_find(s->plan, "forward")]);
+    return HT_OK;
 }
 
 static ht_status open_sample(ht_context *ctx, const ht_op *op, const char *text, ht_probe_session *s)
@@ -76,18 +104,21 @@ double ht_probe_calls(const ht_probe_session *s, double seconds)
 
 /* ---- families ---- */
 
-static double roofline_seconds(const ht_target *target, const ht_probe_session *s)
+/* One of its samples, or the graph that it is. */
+static ht_status open_family(ht_context *ctx, const ht_family_row *f, int size, ht_probe_session *s)
 {
-    double compute = ht_cost_flops(s->cost) / ht_target_flops(target, s->dtype);
-    double memory = s->cost.bytes / ht_target_bandwidth(target, HT_SPACE_MAIN);
-    return compute > memory ? compute : memory;
+    if (f->sample[size][0] == '(') return ht_probe_open(ctx, f->op, f->sample[size], s);
+    *s = (ht_probe_session){.arena = ht_arena_create()};
+    if (!s->arena) HT_FAIL(ctx, HT_ENOMEM, "probe: out of memory");
+    HT_TRY(ht_family_graph(ctx, s->arena, f, size, &s->graph));
+    return open_graph(ctx, s);
 }
 
 static ht_status measure_family(prober *p, int family, int size)
 {
     const ht_family_row *f = &ht_families[family];
     ht_probe_session s;
-    ht_status status = ht_probe_open(p->ctx, f->op, f->sample[size], &s);
+    ht_status status = open_family(p->ctx, f, size, &s);
     double calls = status == HT_OK ? ht_probe_calls(&s, p->slice) : 0;
     if (status == HT_OK && calls > 0) {
         double flops = ht_cost_flops(s.cost);
@@ -98,7 +129,7 @@ static ht_status measure_family(prober *p, int family, int size)
             row->size = ht_family_size_names[size];
             row->what = f->op;
             row->flops = flops, row->bytes = s.cost.bytes, row->seconds = 1 / calls;
-            row->share = roofline_seconds(&p->out->target, &s) * calls;
+            row->share = ht_sample_limit(&p->out->target, s.dtype, s.cost) * calls;
             p->out->target.efficiency[family][size] = row->share;
         }
         status = row ? HT_OK : HT_ENOMEM;
@@ -112,7 +143,7 @@ static ht_status measure_family(prober *p, int family, int size)
 ht_status ht_probe_families(prober *p)
 {
     ht_probe_tell(p, "kernels");
-    for (int family = 0; family < HT_FAMILY_COUNT; family++)
+    for (int family = 0; family < ht_family_count; family++)
         for (int size = 0; size < HT_FAMILY_SIZES; size++) HT_TRY(measure_family(p, family, size));
     return HT_OK;
 }

@@ -87,11 +87,9 @@ static const struct {
     ht_status (*measure)(prober *p);
     int slices; /* of time, about */
 } parts[] = {
-    {HT_PROBE_ARITHMETIC, ht_probe_arithmetic, 14},
-    {HT_PROBE_MEMORY, ht_probe_memory, 18},
-    {HT_PROBE_ENERGY, ht_probe_energy, 2},
-    {HT_PROBE_DISK, ht_probe_disk, 8},
-    {HT_PROBE_FAMILIES, ht_probe_families, HT_FAMILY_COUNT *HT_FAMILY_SIZES},
+    {HT_PROBE_ARITHMETIC, ht_probe_arithmetic, 14}, {HT_PROBE_MEMORY, ht_probe_memory, 18},
+    {HT_PROBE_ENERGY, ht_probe_energy, 2},          {HT_PROBE_DISK, ht_probe_disk, 8},
+    {HT_PROBE_FAMILIES, ht_probe_families, 111}, /* three for each */
     {HT_PROBE_CATALOGUE, ht_probe_catalogue, 150},
 };
 
@@ -113,6 +111,18 @@ static ht_status measure(prober *p)
     return HT_OK;
 }
 
+static ht_status take_messages(prober *p)
+{
+    const ht_probe *messages = p->opts.messages;
+    for (size_t i = 0; messages && i < messages->count; i++) {
+        ht_probe_row *row = ht_probe_add(p, "", "", "", 0, 0);
+        if (!row) return HT_ENOMEM;
+        *row = messages->rows[i];
+    }
+    if (messages) memcpy(p->out->target.network, messages->target.network, sizeof p->out->target.network);
+    return HT_OK;
+}
+
 ht_status ht_probe_run(ht_context *ctx, const ht_probe_opts *opts, ht_probe *out)
 {
     prober p = {.ctx = ctx, .opts = *opts, .out = out, .threads = ht_context_threads(ctx)};
@@ -122,7 +132,8 @@ ht_status ht_probe_run(ht_context *ctx, const ht_probe_opts *opts, ht_probe *out
     ht_topology_describe(&out->topology);
     if (!p.opts.parts) p.opts.parts = HT_PROBE_CEILINGS;
     p.slice = slice_of(&p.opts);
-    ht_status status = measure(&p);
+    ht_status status = take_messages(&p);
+    if (status == HT_OK) status = measure(&p);
     ht_target_mark(&out->target, HT_SOURCE_MEASURED);
     ht_context_free(p.one);
     free(p.memory);

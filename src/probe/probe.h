@@ -5,6 +5,7 @@
 #ifndef HT_PROBE_H
 #define HT_PROBE_H
 
+#include "comm/comm.h"
 #include "exec/exec.h"
 #include "probe/topology.h"
 
@@ -22,21 +23,23 @@ enum {
 typedef struct ht_probe_opts {
     unsigned parts; /* 0: HT_PROBE_CEILINGS */
     double seconds; /* about how long it may take; 0: HT_PROBE_SECONDS, HT_PROBE_ALL_SECONDS with the catalogue */
-    const char *disk_folder;   /* a file is written there, and gone afterwards; NULL: the disk is left out */
-    const char *energy_folder; /* NULL: /sys/class/powercap */
+    const char *disk_folder;         /* a file is written there, and gone afterwards; NULL: the disk is left out */
+    const char *energy_folder;       /* NULL: /sys/class/powercap */
+    const struct ht_probe *messages; /* of ht_probe_messages: its rows and figures come first; NULL: none */
     void (*progress)(void *arg, const char *what); /* what comes next; NULL: nobody is told */
     void *arg;
 } ht_probe_opts;
 
-enum { HT_PROBE_SECONDS = 15, HT_PROBE_ALL_SECONDS = 100 };
+enum { HT_PROBE_SECONDS = 20, HT_PROBE_ALL_SECONDS = 100, HT_PROBE_MESSAGE_SECONDS = 3 };
 
 /* One measurement. */
 typedef struct ht_probe_row {
-    const char *group; /* "flops", "cache", "memory", "disk", "energy", "family", or a group of probe/catalogue.def */
-    const char *name;  /* within its group: "f32", "L2", "matmul" */
-    const char *what;  /* in words */
-    const char *size;  /* of a family: "small", "medium", "large"; else NULL */
-    const char *unit;  /* of the value */
+    const char *
+        group; /* "flops", "cache", "memory", "disk", "message", "energy", "family", or a group of probe/catalogue.def */
+    const char *name; /* within its group: "f32", "L2", "matmul" */
+    const char *what; /* in words */
+    const char *size; /* of a family: "small", "medium", "large"; else NULL */
+    const char *unit; /* of the value */
     double value;
     int threads;                  /* 0: they play no part */
     double share;                 /* of a family: roofline time over measured time; else 0 */
@@ -55,6 +58,10 @@ typedef struct ht_probe {
 
 /* `out` is to be freed whatever the result. */
 ht_status ht_probe_run(ht_context *ctx, const ht_probe_opts *opts, ht_probe *out);
+/* Messages between the ranks of `world`, which make this call together: rows of the group "message", and the figures
+ * "network" of the target. Rank 0's are those to keep. `seconds`: 0: HT_PROBE_MESSAGE_SECONDS. To be freed whatever the
+ * result. */
+ht_status ht_probe_messages(ht_context *ctx, ht_comm *world, double seconds, ht_probe *out);
 void ht_probe_free(ht_probe *probe);
 /* NULL: there is none. `size` may be NULL. */
 const ht_probe_row *ht_probe_find(const ht_probe *probe, const char *group, const char *name, const char *size,

@@ -2,6 +2,7 @@
 #include "cli_case.h"
 
 #include "graph/target.h"
+#include "rank_runs.h"
 
 static void probe__describes_at_once(void **state)
 {
@@ -48,10 +49,38 @@ static void probe__prints_tables(void **state)
     expect(c, "tr '\\n' ' ' < t.txt", 0, "Disk: no folder was given.");
 }
 
+static void probe__measures_messages_of_ranks(void **state)
+{
+    data_case *c = *state;
+    expect(c,
+           "\"$H\" probe --ranks 2 --seconds 0.05 --no-disk --output r.json > t.txt && grep -c '\"network\": .*node' "
+           "r.json "
+           "&& grep -c 'all_reduce' t.txt",
+           0, "1\n2\n");
+}
+
+static void probe__measures_ranks_of_mpirun(void **state)
+{
+    data_case *c = *state;
+    bool any = false;
+    static const char *const flavours[] = {"openmpi", "mpich"};
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        if (!rank_has_mpi(c, flavours[i])) continue;
+        snprintf(line, sizeof line,
+                 "%s \"$H\" probe --seconds 0.05 --no-disk > t.txt && grep -c 'Messages between ranks' t.txt",
+                 rank_mpirun(flavours[i], 2));
+        expect(c, line, 0, "1\n");
+        any = true;
+    }
+    if (!any) skip();
+}
+
 static void probe__refuses_what_does_not_go_together(void **state)
 {
     data_case *c = *state;
     expect(c, "\"$H\" probe --device cuda", 2, "--device is for --describe");
+    expect(c, "\"$H\" probe --describe --ranks 2", 2, "--describe measures nothing");
     expect(c, "\"$H\" probe --describe --all", 2, "--describe measures nothing");
     expect(c, "\"$H\" probe --disk nowhere --seconds 0.05", 2, "nowhere");
     expect(c, "\"$H\" probe --seconds -1", 2, "--seconds takes a number");
@@ -96,8 +125,12 @@ static void shipped__targets_plan_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(probe__describes_at_once),      cmocka_unit_test(probe__writes_what_it_measured),
-        cmocka_unit_test(probe__prints_tables),          cmocka_unit_test(probe__refuses_what_does_not_go_together),
+        cmocka_unit_test(probe__describes_at_once),
+        cmocka_unit_test(probe__writes_what_it_measured),
+        cmocka_unit_test(probe__prints_tables),
+        cmocka_unit_test(probe__refuses_what_does_not_go_together),
+        cmocka_unit_test(probe__measures_messages_of_ranks),
+        cmocka_unit_test(probe__measures_ranks_of_mpirun),
         cmocka_unit_test(shipped__targets_plan_by_name),
     };
     return cmocka_run_group_tests(tests, data_case_begin, data_case_end);

@@ -1,3 +1,4 @@
+#include "graph/families.h"
 #include "graph/target.h"
 
 #include <setjmp.h>
@@ -143,6 +144,8 @@ static void figures__read_back_with_their_sources(void **state)
     }
 #include "graph/figures.def"
     for (int i = 0; i < HT_SPACE_COUNT; i++) target.link[i][i] = 0; /* there is no such link */
+    for (int i = ht_family_count; i < HT_MOST_FAMILIES; i++)        /* nor such a family */
+        for (int size = 0; size < HT_FAMILY_SIZES; size++) target.efficiency[i][size] = 0;
     assert_reads_back(&target);
     ht_target_mark(&target, HT_SOURCE_MEASURED);
     ht_figure figure;
@@ -242,6 +245,9 @@ static void ceilings__follow_the_machine_and_what_was_given(void **state)
     target.flops[HT_F32] = 7;
     assert_true(ht_target_flops(&target, HT_F32) == 7);
     assert_true(ht_target_flops(&gpu, HT_BF16) > ht_target_flops(&gpu, HT_F32));
+    /* A machine of which only a data sheet is known has no type that is faster than those in it. */
+    ht_target chip = {.isa = HT_ISA_PORTABLE, .threads = 1, .no_kernels = true, .flops = {[HT_I8] = 4e12}};
+    assert_true(ht_target_flops(&chip, HT_F32) == 4e12 && ht_target_flops(&chip, HT_I8) == 4e12);
     assert_true(ht_target_link(&gpu, HT_SPACE_MAIN, HT_SPACE_HOST) < ht_target_bandwidth(&gpu, HT_SPACE_MAIN));
     gpu.bandwidth[HT_SPACE_HOST] = 3e9; /* a link is no faster than its ends */
     assert_true(ht_target_link(&gpu, HT_SPACE_MAIN, HT_SPACE_HOST) == 3e9);

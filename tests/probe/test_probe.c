@@ -63,7 +63,7 @@ static void ceilings__are_figures_of_the_target_and_marked_as_measured(void **st
     }
     assert_true(t->bandwidth[HT_SPACE_MAIN] > 0 && t->latency[HT_SPACE_MAIN] > 0);
     for (int i = 0; i < HT_CACHE_COUNT; i++) assert_true((t->cache_bytes[i] > 0) == (t->cache_latency[i] > 0));
-    for (int f = 0; f < HT_FAMILY_COUNT; f++)
+    for (int f = 0; f < ht_family_count; f++)
         for (int s = 0; s < HT_FAMILY_SIZES; s++) {
             assert_true(t->efficiency[f][s] > 0 && isfinite(t->efficiency[f][s]));
             assert_non_null(ht_probe_find(&probe, "family", ht_families[f].name, ht_family_size_names[s], t->threads));
@@ -71,6 +71,41 @@ static void ceilings__are_figures_of_the_target_and_marked_as_measured(void **st
     assert_null(ht_probe_find(&probe, "logic", "and_bits", NULL, 1)); /* that is the catalogue's */
     assert_string_equal(probe.disk_note, "no folder was given");
     ht_probe_free(&probe);
+}
+
+/* ---- messages ---- */
+
+static ht_status measure_messages(void *arg, ht_comm *world, ht_context *messages)
+{
+    ht_probe probe;
+    ht_status status = ht_probe_messages(messages, world, short_seconds, &probe);
+    if (ht_comm_rank(world) == 0)
+        *(ht_probe *)arg = probe;
+    else
+        ht_probe_free(&probe);
+    return status;
+}
+
+static void messages__are_rows_and_figures_of_the_probe(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        ht_probe messages = {0};
+        const ht_thread_ranks_opts opts = {.ranks = ranks};
+        context_must(test_ctx, ht_thread_ranks_run(test_ctx, &opts, measure_messages, &messages));
+        ht_probe probe =
+            probe_with(&(ht_probe_opts){.parts = HT_PROBE_ENERGY, .seconds = short_seconds, .messages = &messages});
+        static const char *const names[] = {"node", "all_reduce", "all_gather", "reduce_scatter"};
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            assert_int_equal(rows_of(&probe, "message", names[i]), 2);
+        assert_int_equal(rows_of(&probe, "message", "cluster"), 0); /* all of them are here */
+        for (size_t i = 0; i < probe.count; i++) assert_true(probe.rows[i].value > 0 && isfinite(probe.rows[i].value));
+        assert_true(probe.target.network[HT_NETWORK_NODE] > 0);
+        assert_int_equal(probe.target.source.network[HT_NETWORK_NODE], HT_SOURCE_MEASURED);
+        assert_true(probe.target.network[HT_NETWORK_CLUSTER] == 0);
+        ht_probe_free(&messages);
+        ht_probe_free(&probe);
+    }
 }
 
 /* ---- the disk ---- */
@@ -229,12 +264,12 @@ static void loops__do_as_much_as_they_say(void **state)
 static void families__stand_for_ops_that_there_are(void **state)
 {
     (void)state;
-    assert_int_equal(ht_family_of("conv2d_grad_weight", false), HT_FAMILY_conv);
-    assert_int_equal(ht_family_of("matmul", false), HT_FAMILY_matmul);
-    assert_int_equal(ht_family_of("tanh", true), HT_FAMILY_pointwise);
-    assert_int_equal(ht_family_of("reshape", false), HT_FAMILY_COUNT);
-    assert_int_equal(ht_family_of("conv2d_grad", false), HT_FAMILY_COUNT);
-    for (int f = 0; f < HT_FAMILY_COUNT; f++) {
+    assert_int_equal(ht_family_of("conv2d_grad_weight", false), ht_family_find("conv_grad_weight"));
+    assert_int_equal(ht_family_of("matmul", false), ht_family_find("matmul"));
+    assert_int_equal(ht_family_of("tanh", true), ht_family_find("pointwise"));
+    assert_int_equal(ht_family_of("reshape", false), HT_NO_FAMILY);
+    assert_int_equal(ht_family_of("conv2d_grad", false), HT_NO_FAMILY);
+    for (int f = 0; f < ht_family_count; f++) {
         char words[256], *at = words;
         snprintf(words, sizeof words, "%s", ht_families[f].ops);
         for (const char *word; (word = strsep(&at, " "));)
@@ -248,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all__rows_of_the_catalogue_have_a_figure),
         cmocka_unit_test(ceilings__are_figures_of_the_target_and_marked_as_measured),
+        cmocka_unit_test(messages__are_rows_and_figures_of_the_probe),
         cmocka_unit_test(disk__leaves_nothing_in_its_folder),
         cmocka_unit_test(energy__says_why_there_is_none),
         cmocka_unit_test(energy__is_that_of_the_packages),

@@ -1,0 +1,25 @@
+/* Families of kernels: ops that one measured op stands for in a prediction (plan/predict.h). A family is an index into
+ * ht_families, in the order of graph/families.def. */
+#ifndef HT_GRAPH_FAMILIES_H
+#define HT_GRAPH_FAMILIES_H
+
+#include "graph/opdef.h"
+#include "graph/target.h"
+
+typedef struct ht_family_row {
+    const char *name, *op, *ops; /* op: that is measured; ops: that it stands for, with spaces between them */
+    const char *sample[HT_FAMILY_SIZES];
+} ht_family_row;
+extern const ht_family_row ht_families[];
+extern const int ht_family_count;
+extern const char *const ht_family_size_names[HT_FAMILY_SIZES];
+
+enum { HT_NO_FAMILY = -1 };
+/* By its name. */
+int ht_family_find(const char *name);
+/* The family that stands for an op. */
+int ht_family_of(const char *op, bool pointwise);
+/* The same for a call: by number type, groups, and whether a product is one of many small ones. */
+int ht_family_of_call(const ht_call *call);
+
+#endif

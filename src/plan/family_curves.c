@@ -1,0 +1,139 @@
+/* The efficiencies of a target as rates: each family's samples are costed once more, by the same rules as a plan. */
+#include <math.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+double ht_sample_limit(const ht_target *target, ht_dtype dtype, ht_cost cost)
+{
+    double compute = ht_cost_flops(cost) / ht_target_flops(target, dtype);
+    double memory = cost.bytes / ht_target_bandwidth(target, HT_SPACE_MAIN);
+    return compute > memory ? compute : memory;
+}
+
+static double elements(size_t count, const ht_type *const *types)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        if (types[i]) sum += (double)ht_type_distinct_bytes(types[i]) / (double)ht_dtype_bytes(types[i]->dtype);
+    return sum;
+}
+
+double ht_call_elements(const ht_call *call)
+{
+    return elements(call->n_in, call->in) + elements(call->n_out, call->out);
+}
+
+static bool is_conv(const ht_call *call)
+{
+    return strncmp(call->op->name, "conv2d", 6) == 0;
+}
+
+/* Does it work channel by channel, so that each has a price of its own? */
+static bool is_by_channel(const ht_call *call)
+{
+    bool batchnorm = strncmp(call->op->name, "batchnorm", 9) == 0;
+    if (!batchnorm && !(is_conv(call) && ht_call_int(call, "groups") > 1)) return false;
+    return call->in[0]->rank > 1 && call->in[0]->dim[1] > 0;
+}
+
+double ht_call_size(const ht_call *call)
+{
+    const ht_type *weight = NULL;
+    double touched = ht_call_elements(call), flops = ht_call_cost(call).dot_flops, window = 1;
+    if (is_by_channel(call)) return touched / (double)call->in[0]->dim[1];
+    if (is_conv(call)) weight = strcmp(call->op->name, "conv2d_grad_weight") == 0 ? call->out[0] : call->in[1];
+    if (weight) window = (double)(weight->dim[2] * weight->dim[3]);
+    if (flops == 0) return touched;
+    return touched > 0 && window > 0 ? flops / touched / window : 0;
+}
+
+/* ---- one sample ---- */
+
+ht_status ht_family_graph(ht_context *ctx, ht_arena *arena, const ht_family_row *family, int size, ht_graph **out)
+{
+    const char *text = family->sample[size];
+    const ht_op *op = ht_op_find(ctx, family->op, strlen(family->op));
+    ht_sample sample;
+    *out = NULL;
+    if (text[0] != '(') return ht_graph_parse(out, ctx, family->name, text, strlen(text));
+    if (!op) HT_FAIL(ctx, HT_EINVAL, "there is no op %s", family->op);
+    HT_TRY(ht_sample_parse(ctx, arena, op, text, &sample));
+    return ht_sample_graph(ctx, &sample, out);
+}
+
+typedef struct sample_cost {
+    ht_cost cost;
+    ht_dtype dtype; /* of the first operand */
+    double elements, size;
+    bool falls;
+} sample_cost;
+
+static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *op, ht_arena *arena, sample_cost *out)
+{
+    for (size_t i = 0; i < g->node_count; i++) {
+        ht_call_storage storage;
+        if (g->nodes[i].op != op) continue;
+        const ht_call *call = ht_node_call(g, &g->nodes[i], arena, &storage);
+        if (!call) break;
+        *out = (sample_cost){.cost = ht_call_cost(call),
+                             .dtype = HT_F32,
+                             .elements = ht_call_elements(call),
+                             .size = ht_call_size(call),
+                             .falls = is_by_channel(call)};
+        if (call->n_in && ht_dtype_is_float(call->in[0]->dtype)) out->dtype = call->in[0]->dtype;
+        return HT_OK;
+    }
+    HT_FAIL(ctx, HT_ENOMEM, "out of memory for a prediction");
+}
+
+static ht_status cost_of_sample(ht_context *ctx, const ht_family_row *family, int size, sample_cost *out)
+{
+    const ht_op *op = ht_op_find(ctx, family->op, strlen(family->op));
+    ht_arena *arena = ht_arena_create();
+    ht_graph *g = NULL;
+    ht_status status = arena && op ? ht_family_graph(ctx, arena, family, size, &g) : HT_ENOMEM;
+    if (status == HT_OK) status = cost_of_graph(ctx, g, op, arena, out);
+    ht_graph_free(g);
+    ht_arena_free(arena);
+    return status;
+}
+
+/* ---- curves ---- */
+
+static ht_status make_curve(ht_context *ctx, const ht_target *target, int family, ht_family_curve *curve)
+{
+    *curve = (ht_family_curve){.known = true};
+    for (int size = 0; size < HT_FAMILY_SIZES; size++)
+        if (!(target->efficiency[family][size] > 0)) curve->known = false;
+    for (int size = 0; size < HT_FAMILY_SIZES && curve->known; size++) {
+        sample_cost sample = {.elements = 0};
+        HT_TRY(cost_of_sample(ctx, &ht_families[family], size, &sample));
+        double seconds = ht_sample_limit(target, sample.dtype, sample.cost) / target->efficiency[family][size];
+        curve->product = sample.cost.dot_flops > 0;
+        curve->falls = curve->product || sample.falls;
+        curve->x[size] = sample.size;
+        curve->rate[size] = (curve->product ? sample.cost.dot_flops : sample.elements) / seconds;
+        if (size == 0) curve->flop_rate = ht_cost_flops(sample.cost) / seconds;
+    }
+    return HT_OK;
+}
+
+bool ht_family_curves(ht_context *ctx, const ht_target *target, ht_family_curve curves[HT_MOST_FAMILIES])
+{
+    for (int family = 0; family < ht_family_count; family++)
+        if (make_curve(ctx, target, family, &curves[family]) != HT_OK) return false;
+    return true;
+}
+
+double ht_family_rate(const ht_family_curve *curve, double x)
+{
+    const double *at = curve->x, *rate = curve->rate;
+    if (!(x > at[0])) return curve->falls && x > 0 ? rate[0] * x / at[0] : rate[0];
+    for (int i = 1; i < HT_FAMILY_SIZES; i++) {
+        if (x > at[i]) continue;
+        double share = log(x / at[i - 1]) / log(at[i] / at[i - 1]);
+        return exp(log(rate[i - 1]) + share * log(rate[i] / rate[i - 1]));
+    }
+    return rate[HT_FAMILY_SIZES - 1];
+}
