@@ -30,3 +30,6 @@ embed_texts(cuda_files kernel/cuda/cuda_files.h ht_cuda_file ${cuda_files})
 
 file(GLOB target_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/targets/*.json)
 embed_texts(shipped_targets graph/target.h ht_shipped_target ${target_files})
+
+# What charts of pages do when a reader points at them.
+embed_texts(page_scripts report/page.h ht_page_script ${CMAKE_SOURCE_DIR}/src/report/page_script.js)

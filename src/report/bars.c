@@ -182,7 +182,7 @@ void ht_report_bars(ht_report *report, const ht_bars *bars)
     for (size_t k = 0; k < bars->part_count; k++) {
         char class[16];
         snprintf(class, sizeof class, "part c%zu", k % HT_COLOURS);
-        ht_legend_entry(&legend, class, bars->part_names[k], NULL);
+        ht_legend_entry(&legend, -1, class, bars->part_names[k], NULL);
     }
     ht_figure_close(page, &legend);
     ht_text_free(&legend);

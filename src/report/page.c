@@ -6,6 +6,19 @@
 
 #include "report/page.h"
 
+/* Of what the script adds: the line at the cursor, the values there, what is being zoomed. */
+#define HT_SCRIPT_STYLE                                                                                                \
+    "figure{position:relative}.scripted .field{touch-action:pan-y;cursor:crosshair}.scripted .hover{display:none}"     \
+    "svg:focus-visible,figcaption span:focus-visible{outline:2px solid var(--frame);outline-offset:-1px}"              \
+    ".cursor{stroke:var(--soft)}.drag{fill:var(--fg);fill-opacity:.1}.catch{fill:transparent}"                         \
+    "figcaption span[role]{cursor:pointer}figcaption span[aria-pressed=false]{text-decoration:line-through;"           \
+    "opacity:.55}.tip{position:absolute;top:0;left:0;pointer-events:none;background:var(--bg);border:1px solid "       \
+    "var(--frame);border-radius:3px;padding:.2rem "                                                                    \
+    ".5rem;font-size:.8rem;line-height:1.35;width:max-content;box-sizing:border-box;"                                  \
+    "max-width:100%;overflow:hidden;z-index:1}.tip i{display:inline-block;width:.7em;height:.7em;margin-right:.4em;"   \
+    "background:var(--c)}.tip[hidden]{display:none}summary{cursor:pointer;font-size:1.1rem;font-weight:600;"           \
+    "margin:2rem 0 .5rem}\n"
+
 /* Colours by name, so that a reader's setting for light or dark changes all of them at once; c0 to c7 are those of
  * series and parts. Prose keeps a width that can be read, tables take what there is, and scroll inside their box. */
 static const char style[] =
@@ -27,7 +40,7 @@ static const char style[] =
     ".fold tr{border-bottom:1px solid var(--rule);padding:.3rem 0}.fold td{border:0}.fold td:empty{display:none}"
     ".fold td:before{content:attr(data-head) ': ';color:var(--soft);font-weight:400}"
     ".fold td:first-child:before{content:none}}\n"
-    "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}\n" HT_CURVE_STYLE
+    "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}\n" HT_CURVE_STYLE HT_SCRIPT_STYLE
     "line.level{stroke:var(--soft);stroke-dasharray:2 4}.hover{fill:transparent}.hover:hover{fill:var(--fg);"
     "fill-opacity:.08}.bar,rect.part{fill:var(--c)}\n" HT_DIAGRAM_STYLE "svg.diagram{max-width:28rem}\n"
     "figcaption{font-size:.85rem;color:var(--soft);display:flex;flex-wrap:wrap;gap:.1rem 1.2rem}"
@@ -37,14 +50,21 @@ static const char style[] =
     "figcaption i.dot{width:.5em;height:.5em;border:2px solid var(--c);border-radius:50%;background:var(--c)}"
     "figcaption i.hollow{background:var(--bg)}\n";
 
+/* Nothing comes from elsewhere; a page that is served may ask its own server for its next version. */
+static const char policy[] = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                             "connect-src 'self'";
+
 ht_status ht_report_create(ht_report **out, ht_context *ctx, const char *title)
 {
     *out = calloc(1, sizeof **out);
     if (!*out) HT_FAIL(ctx, HT_ENOMEM, "report: out of memory");
     ht_report *r = *out;
     r->ctx = ctx;
-    ht_text_add(&r->page, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>");
+    ht_text_add(&r->page,
+                "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+                "<meta http-equiv=\"Content-Security-Policy\" content=\"%s\">\n<title>",
+                policy);
     ht_page_text(&r->page, title);
     ht_text_add(&r->page, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", style);
     ht_page_text(&r->page, title);
@@ -79,6 +99,13 @@ void ht_page_coordinate(ht_text *page, double x)
     ht_text_add(page, "%s%ld.%02ld", hundredths < 0 ? "-" : "", size / 100, size % 100);
 }
 
+void ht_page_tenths(ht_text *page, double x)
+{
+    long tenths = lround(fmax(-1e6, fmin(1e6, x)) * 10), size = labs(tenths);
+    ht_text_add(page, "%s%ld", tenths < 0 ? "-" : "", size / 10);
+    if (size % 10) ht_text_add(page, ".%ld", size % 10);
+}
+
 void ht_report_paragraph(ht_report *report, const char *text)
 {
     ht_text_add(&report->page, "<p>");
@@ -92,6 +119,26 @@ void ht_page_heading(ht_text *page, const char *title)
     ht_text_add(page, "<h2>");
     ht_page_text(page, title);
     ht_text_add(page, "</h2>\n");
+}
+
+void ht_report_details_open(ht_report *report, const char *summary)
+{
+    ht_text_add(&report->page, "<details><summary>");
+    ht_page_text(&report->page, summary);
+    ht_text_add(&report->page, "</summary>\n");
+}
+
+void ht_report_details_close(ht_report *report)
+{
+    ht_text_add(&report->page, "</details>\n");
+}
+
+void ht_report_refresh(ht_report *report, double seconds)
+{
+    report->scripted = true;
+    ht_text_add(&report->page, "<p class=\"live\" role=\"status\" data-refresh=\"");
+    ht_text_number(&report->page, seconds);
+    ht_text_add(&report->page, "\"></p>\n");
 }
 
 /* ---- tables ---- */
@@ -179,6 +226,8 @@ void ht_report_table(ht_report *report, const ht_page_table *table)
 
 const char *ht_report_page(ht_report *report)
 {
+    for (size_t i = 0; i < ht_page_script_count && report->scripted && !report->ended; i++)
+        ht_text_add(&report->page, "<script>\n%s</script>\n", ht_page_scripts[i].text);
     if (!report->ended) ht_text_add(&report->page, "</body>\n</html>\n");
     report->ended = true;
     return report->page.failed ? NULL : report->page.data;

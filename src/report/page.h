@@ -8,12 +8,21 @@ struct ht_report {
     ht_context *ctx;
     ht_text page;
     bool ended;
+    bool scripted; /* it has a chart, or refreshes itself */
 };
+
+/* The script of pages, as text: a row of ht_page_scripts. */
+typedef struct ht_page_script {
+    const char *name, *text;
+} ht_page_script;
+extern const ht_page_script ht_page_scripts[];
+extern const size_t ht_page_script_count;
 
 /* Text with what HTML would read as its own written out; control characters become spaces. */
 void ht_page_text(ht_text *page, const char *text);
-/* A coordinate with two digits behind the point, whatever the locale. */
+/* A coordinate with two digits behind the point, whatever the locale; one of many with one. */
 void ht_page_coordinate(ht_text *page, double x);
+void ht_page_tenths(ht_text *page, double x);
 /* A heading of the second level; NULL: none. */
 void ht_page_heading(ht_text *page, const char *title);
 
@@ -54,7 +63,7 @@ typedef struct ht_canvas {
     const char *class;
     double width, height;
     int x_ticks, y_ticks;
-    size_t most_points, hover_strips;
+    size_t most_buckets, hover_strips;
 } ht_canvas;
 
 enum { HT_CANVASES = 2 };
@@ -73,6 +82,42 @@ typedef struct ht_plot_field {
 void ht_plot_field_place(ht_plot_field *field, const ht_canvas *canvas, double top, double bottom);
 void ht_svg_axes(ht_text *page, const ht_plot_field *field);
 void ht_svg_labels(ht_text *page, const ht_plot_field *field, const char *x_label, const char *y_label);
+
+/* What the page's script reads: the axes of a field, around its axes and curves, each a group. */
+void ht_svg_field_open(ht_text *page, const ht_plot_field *field);
+void ht_svg_curves_open(ht_text *page);
+void ht_svg_curves_close(ht_text *page);
+void ht_svg_field_close(ht_text *page);
+
+/* ---- long series ---- */
+
+/* Neighbours of a series: the least, the median and the greatest of them, and the x in their middle; or NAN, where the line
+ * is interrupted. */
+typedef struct ht_buckets {
+    size_t count;
+    double *x, *low, *middle, *high;
+    bool some; /* one has a low below its high */
+} ht_buckets;
+
+/* Of the points whose x lies from..to and that the axes can show (only whether they are logarithmic matters): each by
+ * itself where there are at most 2 * most, else in `most` buckets of as many. False: out of memory. */
+bool ht_buckets_make(ht_buckets *buckets, const ht_series *series, const ht_plot_field *field, double from, double to,
+                     size_t most);
+void ht_buckets_free(ht_buckets *buckets);
+
+/* ---- what charts leave for the page's script ---- */
+
+/* Between open and close the series, or points without a line, in the order of the legend. */
+typedef struct ht_chart_data {
+    ht_text text;
+    ht_json_writer json;
+} ht_chart_data;
+void ht_chart_data_open(ht_chart_data *data, const char *x_label, const char *y_label);
+void ht_chart_data_series(ht_chart_data *data, const char *name, const char *class, const ht_buckets *buckets);
+void ht_chart_data_marks(ht_chart_data *data, const char *name, const char *class, const ht_roofline_point *points,
+                         size_t count);
+/* Adds it to the figure that is open, and frees it. level: of a line across; NAN: there is none. */
+void ht_chart_data_close(ht_chart_data *data, ht_report *report, double level);
 
 /* A picture with its heading: open, one svg per canvas, close. */
 void ht_figure_open(ht_text *page, const char *title);
@@ -103,9 +148,10 @@ void ht_svg_box(ht_text *page, const char *class, double x, double y, double wid
     ".grid{stroke:var(--grid)}.frame{stroke:var(--frame);fill:none}.curve{fill:none;stroke:var(--c);stroke-width:1.7;" \
     "stroke-linecap:round;stroke-linejoin:round}.curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{"             \
     "stroke-dasharray:7 5;stroke-linecap:butt}.mark{fill:var(--c);stroke:var(--c);stroke-width:1.5}"                   \
-    ".mark.hollow{fill:var(--bg)}\n"
+    ".mark.hollow{fill:var(--bg)}.band{fill:var(--c);fill-opacity:.16;stroke:var(--c);stroke-opacity:.35;"             \
+    "stroke-width:.6}.band.faint{fill-opacity:.05;stroke-opacity:.25}\n"
 
-/* A legend's entry; `class` gives colour and mark, `note` may be NULL. */
-void ht_legend_entry(ht_text *legend, const char *class, const char *name, const char *note);
+/* A legend's entry; `class` gives colour and mark, `note` may be NULL. `series`: of the chart's data, -1: none. */
+void ht_legend_entry(ht_text *legend, int series, const char *class, const char *name, const char *note);
 
 #endif

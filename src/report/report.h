@@ -1,6 +1,7 @@
 /* report: what people see of results. A single HTML page of paragraphs, tables, line charts and histograms, drawn as SVG,
- * which loads nothing and runs nothing, so that it can be mailed, kept and printed; tables and curves for the terminal;
- * the statistics behind them. Knows nothing of training, and prints nothing itself. */
+ * which loads nothing, so that it can be mailed, kept and printed, and is whole without its script (page_script.js), by
+ * which charts answer to a pointer; tables and curves for the terminal; the statistics behind them. Knows nothing of
+ * training, and prints nothing itself. */
 #ifndef HT_REPORT_H
 #define HT_REPORT_H
 
@@ -26,6 +27,10 @@ typedef struct ht_chart {
     double level; /* a dotted line across, with its name; NULL: none */
     const char *level_name;
     double zoom_from, zoom_to; /* a second field below shows these x larger; from >= to: none */
+    /* Of each series. A longer one is drawn as the line of their medians, in a band from their least to their greatest
+     * values. 0: as many as can be seen. */
+    size_t most_buckets;
+    bool whole; /* the axis holds every series, also one that flattens all others */
 } ht_chart;
 
 typedef struct ht_page_table {
@@ -109,6 +114,11 @@ void ht_report_histogram(ht_report *report, const ht_histogram *histogram);
 void ht_report_bars(ht_report *report, const ht_bars *bars);
 void ht_report_diagram(ht_report *report, const ht_diagram *diagram);
 void ht_report_roofline(ht_report *report, const ht_roofline_chart *roofline);
+/* The page, served, asks for its next version that often, and shows it in its place. */
+void ht_report_refresh(ht_report *report, double seconds);
+/* A part that a reader opens. */
+void ht_report_details_open(ht_report *report, const char *summary);
+void ht_report_details_close(ht_report *report);
 /* The same as a file by itself. */
 void ht_diagram_svg(ht_text *text, const ht_diagram *diagram);
 void ht_roofline_chart_svg(ht_text *text, const ht_roofline_chart *roofline);
@@ -187,6 +197,7 @@ typedef struct ht_term_plot {
     const double *y; /* at 1, 2, ...; what is not above zero is left out */
     size_t count;
     int columns, rows; /* of the field; at least 2 and at most 200 */
+    int64_t last;      /* of the other axis, where a y is several of its units; 0: `count` */
     double level;      /* a dotted line across; 0: none */
     bool unicode;      /* Braille characters, two by four dots each; else ASCII */
 } ht_term_plot;
@@ -201,6 +212,8 @@ bool ht_terminal_unicode(void);
 /* The mean of `count` numbers, and the standard deviation of a sample (NAN of fewer than two). */
 double ht_sample_mean(const double *values, size_t count);
 double ht_sample_deviation(const double *values, size_t count);
+/* The one that stands at `rank`, from 0, among `count` numbers in order, which this moves about. */
+double ht_sample_select(double *values, size_t count, size_t rank);
 /* One more number of the same kind lies within the mean plus or minus this in 95 of 100 cases, if such numbers scatter
  * normally: the t distribution. NAN of fewer than two. */
 double ht_prediction_interval(const double *values, size_t count);

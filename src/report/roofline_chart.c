@@ -58,7 +58,7 @@ static void draw_roof(ht_text *page, const ht_plot_field *f, const ht_roof *roof
     if (ridge > from) add_place(page, f, "M", from, from * roof->bandwidth);
     add_place(page, f, ridge > from ? "L" : "M", fmax(ridge, f->x.low), roof->flops);
     add_place(page, f, "L", f->x.high, roof->flops);
-    ht_text_add(page, "\"><title>");
+    ht_text_add(page, "\" data-s=\"%zu\"><title>", colour);
     ht_page_text(page, roof->name);
     ht_text_add(page, "</title></path>\n");
 }
@@ -82,7 +82,7 @@ static void draw_point(ht_text *page, const ht_plot_field *f, const ht_roofline_
     char class[32];
     if (!(p->intensity > 0) || !(p->flops > 0)) return;
     mark_class(class, name_number(r, i), "mark");
-    ht_text_add(page, "<circle class=\"%s\" r=\"4\" cx=\"", class);
+    ht_text_add(page, "<circle class=\"%s\" data-s=\"%zu\" r=\"4\" cx=\"", class, r->roof_count + name_number(r, i));
     ht_page_coordinate(page, ht_axis_place(&f->x, p->intensity));
     ht_text_add(page, "\" cy=\"");
     ht_page_coordinate(page, ht_axis_place(&f->y, p->flops));
@@ -100,10 +100,14 @@ static void draw(ht_text *page, const ht_roofline_chart *r, const ht_canvas *can
     ht_axis_settle(&field.x, canvas->x_ticks);
     ht_axis_settle(&field.y, canvas->y_ticks);
     ht_plot_field_place(&field, canvas, 0, canvas->height);
+    ht_svg_field_open(page, &field);
     ht_svg_axes(page, &field);
-    ht_svg_labels(page, &field, x_label, y_label);
+    ht_svg_curves_open(page);
     for (size_t i = 0; i < r->roof_count; i++) draw_roof(page, &field, &r->roofs[i], i);
     for (size_t i = 0; i < r->point_count; i++) draw_point(page, &field, r, i);
+    ht_svg_curves_close(page);
+    ht_svg_labels(page, &field, x_label, y_label);
+    ht_svg_field_close(page);
 }
 
 /* ---- on a page ---- */
@@ -118,13 +122,42 @@ static void add_legend(ht_text *legend, const ht_roofline_chart *r)
     char class[32];
     for (size_t i = 0; i < r->roof_count; i++) {
         snprintf(class, sizeof class, "c%zu%s", i % HT_COLOURS, r->roofs[i].dashed ? " dashed" : "");
-        ht_legend_entry(legend, class, r->roofs[i].name, NULL);
+        ht_legend_entry(legend, (int)i, class, r->roofs[i].name, NULL);
     }
     for (size_t i = 0; i < r->point_count; i++) {
         if (!begins_name(r, i)) continue;
         mark_class(class, name_number(r, i), "dot");
-        ht_legend_entry(legend, class, r->points[i].name, NULL);
+        ht_legend_entry(legend, (int)(r->roof_count + name_number(r, i)), class, r->points[i].name, NULL);
     }
+}
+
+/* A roof has a bend, and is drawn across the whole field. */
+static void add_roof_data(ht_chart_data *data, const ht_plot_field *f, const ht_roof *roof, size_t colour)
+{
+    double ridge = roof->flops / roof->bandwidth, x[] = {f->x.low, ridge, f->x.high},
+           y[] = {f->x.low * roof->bandwidth, roof->flops, roof->flops};
+    bool slopes = ridge > f->x.low;
+    ht_buckets line = {.count = slopes ? 3 : 2, .x = slopes ? x : x + 1, .middle = slopes ? y : y + 1};
+    char class[32];
+    if (!slopes) x[1] = f->x.low;
+    snprintf(class, sizeof class, "c%zu%s", colour % HT_COLOURS, roof->dashed ? " dashed" : "");
+    ht_chart_data_series(data, roof->name, class, &line);
+}
+
+static void add_data(ht_report *report, const ht_roofline_chart *r)
+{
+    ht_chart_data data;
+    ht_plot_field field;
+    char class[32];
+    measure(&field, r);
+    ht_chart_data_open(&data, x_label, y_label);
+    for (size_t i = 0; i < r->roof_count; i++) add_roof_data(&data, &field, &r->roofs[i], i);
+    for (size_t i = 0, end; i < r->point_count; i = end) {
+        for (end = i + 1; end < r->point_count && !begins_name(r, end);) end++;
+        mark_class(class, name_number(r, i), "mark");
+        ht_chart_data_marks(&data, r->points[i].name, class, r->points + i, end - i);
+    }
+    ht_chart_data_close(&data, report, NAN);
 }
 
 void ht_report_roofline(ht_report *report, const ht_roofline_chart *r)
@@ -136,6 +169,7 @@ void ht_report_roofline(ht_report *report, const ht_roofline_chart *r)
         draw(page, r, &ht_canvases[i]);
         ht_svg_close(page);
     }
+    add_data(report, r);
     add_legend(&legend, r);
     ht_figure_close(page, &legend);
     ht_text_free(&legend);

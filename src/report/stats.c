@@ -18,6 +18,34 @@ double ht_sample_deviation(const double *values, size_t count)
     return count > 1 ? sqrt(squares / (double)(count - 1)) : NAN;
 }
 
+/* By three parts, below, at and above a pivot, so that many equal numbers cost nothing. */
+double ht_sample_select(double *values, size_t count, size_t rank)
+{
+    size_t first = 0, end = count;
+    for (;;) {
+        double a = values[first], b = values[first + (end - first) / 2], c = values[end - 1];
+        double pivot = fmax(fmin(a, b), fmin(fmax(a, b), c));
+        size_t below = first, above = end;
+        for (size_t i = first; i < above;) {
+            double value = values[i];
+            if (value < pivot) {
+                values[i++] = values[below];
+                values[below++] = value;
+            } else if (value > pivot) {
+                values[i] = values[--above];
+                values[above] = value;
+            } else {
+                i++;
+            }
+        }
+        if (rank >= below && rank < above) return pivot;
+        if (rank < below)
+            end = below;
+        else
+            first = above;
+    }
+}
+
 double ht_prediction_interval(const double *values, size_t count)
 {
     /* 0.975 quantiles by degrees of freedom, from 1; more than these are treated as the last. */

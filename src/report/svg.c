@@ -8,13 +8,13 @@
 enum { AXIS_LABEL = 20, TICK_GAP = 8, TICK_LINE = 16, EDGE = 10 };
 
 const ht_canvas ht_canvases[HT_CANVASES] = {
-    {.class = "wide", .width = 800, .height = 400, .x_ticks = 8, .y_ticks = 6, .most_points = 1200, .hover_strips = 50},
+    {.class = "wide", .width = 800, .height = 400, .x_ticks = 8, .y_ticks = 6, .most_buckets = 600, .hover_strips = 50},
     {.class = "narrow",
      .width = 360,
      .height = 280,
      .x_ticks = 4,
      .y_ticks = 5,
-     .most_points = 350,
+     .most_buckets = 175,
      .hover_strips = 25},
 };
 
@@ -96,9 +96,11 @@ void ht_figure_close(ht_text *page, const ht_text *legend)
     ht_text_add(page, "</figure>\n");
 }
 
-void ht_legend_entry(ht_text *legend, const char *class, const char *name, const char *note)
+void ht_legend_entry(ht_text *legend, int series, const char *class, const char *name, const char *note)
 {
-    ht_text_add(legend, "<span><i class=\"%s\"></i>", class);
+    ht_text_add(legend, "<span");
+    if (series >= 0) ht_text_add(legend, " data-s=\"%d\"", series);
+    ht_text_add(legend, "><i class=\"%s\"></i>", class);
     ht_page_text(legend, name);
     if (note && *note) {
         ht_text_add(legend, " <small>");
@@ -139,6 +141,42 @@ static void add_tick(ht_text *page, const ht_axis *axis, int tick, double x, dou
     ht_axis_tick(&number, axis, tick);
     ht_svg_text(page, x, y, anchor, number.data ? number.data : "");
     ht_text_free(&number);
+}
+
+static void add_axis(ht_text *page, const char *name, const ht_axis *axis)
+{
+    ht_text_add(page, " data-%s=\"", name);
+    ht_page_coordinate(page, axis->from);
+    ht_text_add(page, " ");
+    ht_page_coordinate(page, axis->to);
+    ht_text_add(page, " ");
+    ht_text_number(page, axis->low);
+    ht_text_add(page, " ");
+    ht_text_number(page, axis->high);
+    ht_text_add(page, " %d\"", axis->logarithmic);
+}
+
+void ht_svg_field_open(ht_text *page, const ht_plot_field *f)
+{
+    ht_text_add(page, "<g class=\"field\"");
+    add_axis(page, "x", &f->x);
+    add_axis(page, "y", &f->y);
+    ht_text_add(page, ">\n<g class=\"axes\">\n");
+}
+
+void ht_svg_curves_open(ht_text *page)
+{
+    ht_text_add(page, "</g>\n<g class=\"curves\">\n");
+}
+
+void ht_svg_curves_close(ht_text *page)
+{
+    ht_text_add(page, "</g>\n");
+}
+
+void ht_svg_field_close(ht_text *page)
+{
+    ht_text_add(page, "</g>\n");
 }
 
 void ht_svg_axes(ht_text *page, const ht_plot_field *f)

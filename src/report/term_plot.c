@@ -1,5 +1,6 @@
 #include "report/report.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,6 @@ void ht_term_plot_add(ht_text *text, const ht_term_plot *plot)
         while (text->length > 0 && text->data && text->data[text->length - 1] == ' ') text->data[--text->length] = '\0';
         ht_text_add(text, "\n");
     }
-    ht_text_add(text, "%8s  1%*zu\n", "", c->columns - 1, plot->count);
+    ht_text_add(text, "%8s  1%*" PRId64 "\n", "", c->columns - 1, plot->last > 0 ? plot->last : (int64_t)plot->count);
     free(c);
 }

@@ -41,6 +41,12 @@ static void check_tags(const char *page)
         const char *end = strchr(at, '>');
         assert_non_null(end);
         if (at[1] == '!' || end[-1] == '/' || strncmp(at, "<meta", 5) == 0) continue;
+        /* What stands in a script is no markup until its end. */
+        if (strncmp(at, "<script", 7) == 0) {
+            at = strstr(at, "</script>");
+            assert_non_null(at);
+            continue;
+        }
         bool closes = at[1] == '/';
         const char *name = at + 1 + closes;
         size_t length = strcspn(name, " >\n");
@@ -77,7 +83,10 @@ static void text__cannot_become_markup(void **state)
     ht_report_histogram(report, &(ht_histogram){.title = evil, .x_label = evil, .count = 2, .values = x});
     const char *page = ht_report_page(report);
     assert_non_null(page);
-    assert_null(strstr(page, "<script"));
+    assert_null(strstr(page, "<script>alert"));
+    assert_null(strstr(page, "\"name\":\"<"));
+    assert_int_equal(count_of(page, "</script>"), 2); /* of the data and of the page */
+    assert_non_null(strstr(page, "\"name\":\"\\u003cscript>alert('1')\\u003c/script>"));
     assert_non_null(strstr(page, "<title>a &lt;title&gt;</title>"));
     /* paragraph, table 3, chart: heading, legend 2, per canvas title, 2 labels, 2 strips of 2; histogram: heading, per
      * canvas title, label */
@@ -85,19 +94,41 @@ static void text__cannot_become_markup(void **state)
     check_tags(page);
 }
 
-static void page__loads_and_runs_nothing(void **state)
+static void page__loads_nothing_and_runs_its_own_script_alone(void **state)
 {
     ht_report *report = *state;
     const double x[] = {1, 2}, y[] = {1, 2};
     ht_series series = {.name = "a", .count = 2, .x = x, .y = y};
     ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
     const char *page = ht_report_page(report);
-    static const char *const words[] = {"http", "src=", "href", "url(", "@import", "script"};
+    static const char *const words[] = {"http:", "https", "src=", "href", "url(", "@import", "import("};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) assert_null(strstr(page, words[i]));
+    assert_non_null(strstr(page, "content=\"default-src 'none'; "));
+    assert_int_equal(count_of(page, "<script>"), 1);
+    assert_int_equal(count_of(page, "<script type=\"application/json\">"), 1);
+    assert_null(strstr(page, "data-refresh=\""));
     assert_non_null(strstr(page, "<svg class=\"wide\" viewBox"));
     assert_non_null(strstr(page, "<svg class=\"narrow\" viewBox"));
     assert_string_equal(page + strlen(page) - 8, "</html>\n");
     assert_ptr_equal(ht_report_page(report), page);
+}
+
+static void page__without_charts_has_no_script(void **state)
+{
+    ht_report *report = *state;
+    ht_report_paragraph(report, "a");
+    assert_null(strstr(ht_report_page(report), "<script"));
+}
+
+static void page__that_is_served_asks_for_its_next_version(void **state)
+{
+    ht_report *report = *state;
+    ht_report_refresh(report, 2.5);
+    const char *page = ht_report_page(report);
+    assert_non_null(strstr(page, "data-refresh=\"2.5\""));
+    assert_int_equal(count_of(page, "<script>"), 1);
+    assert_non_null(strstr(page, "connect-src 'self'"));
+    check_tags(page);
 }
 
 static void table__columns_of_numbers_stand_to_the_right_with_their_heads(void **state)
@@ -255,12 +286,16 @@ static void chart__long_series_keep_their_extremes(void **state)
     ht_report_chart(report, &(ht_chart){.series = &series, .series_count = 1});
     const char *page = ht_report_page(report);
     assert_true(strlen(page) < 100000);
-    /* 1 to 9 has ticks from 0 or 1 to 10 or 9: the peak is the one point of its height. */
-    const char *path = path_of(page, 0);
-    double lowest = 1e9;
-    for (const char *at = path; *at != '"'; at++)
-        if (*at == ' ') lowest = fmin(lowest, atof(at));
-    assert_true(lowest < 100);
+    /* 1 to 9 has ticks from 0 or 1 to 10 or 9: the peak is the one point of its height, in the band of each canvas. */
+    const char *band = page;
+    for (int i = 0; i < HT_CANVASES; i++) {
+        double highest = 1e9;
+        band = strstr(band + 1, "<path class=\"band c0\" d=\"");
+        assert_non_null(band);
+        for (const char *at = band + 25; *at != '"'; at++)
+            if (*at == ' ') highest = fmin(highest, atof(at));
+        assert_true(highest < 100);
+    }
     free(x);
     free(y);
 }
@@ -506,7 +541,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roofline__has_roofs_points_and_a_legend_inside),
         cmocka_unit_test_setup_teardown(text__cannot_become_markup, start, stop),
-        cmocka_unit_test_setup_teardown(page__loads_and_runs_nothing, start, stop),
+        cmocka_unit_test_setup_teardown(page__loads_nothing_and_runs_its_own_script_alone, start, stop),
+        cmocka_unit_test_setup_teardown(page__without_charts_has_no_script, start, stop),
+        cmocka_unit_test_setup_teardown(page__that_is_served_asks_for_its_next_version, start, stop),
         cmocka_unit_test_setup_teardown(table__columns_of_numbers_stand_to_the_right_with_their_heads, start, stop),
         cmocka_unit_test_setup_teardown(table__texts_fold_and_verdicts_have_a_mark_and_a_colour, start, stop),
         cmocka_unit_test(axis__ticks_share_one_notation),

@@ -119,6 +119,30 @@ static void stats__know_mean_deviation_and_prediction_interval(void **state)
     assert_float_equal(ht_prediction_interval(many, 20), 2.262 * ht_sample_deviation(many, 20) * sqrt(1.05), 1e-12);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Against sorting: random numbers, many of them equal, and in order. */
+static void stats__select_what_sorting_finds(void **state)
+{
+    enum { MOST = 60 };
+    uint32_t seed = 1;
+    (void)state;
+    for (int turn = 0; turn < 2000; turn++) {
+        double values[MOST], sorted[MOST];
+        size_t count = 1 + (size_t)turn % MOST, rank = (size_t)(turn / 7) % count;
+        for (size_t i = 0; i < count; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            values[i] = sorted[i] = turn % 3 == 0 ? seed >> 30 : turn % 3 == 1 ? (double)i : (double)seed;
+        }
+        qsort(sorted, count, sizeof *sorted, by_value);
+        assert_true(ht_sample_select(values, count, rank) == sorted[rank]);
+    }
+}
+
 static void stats__forces_no_verdict(void **state)
 {
     (void)state;
@@ -231,6 +255,7 @@ int main(void)
         cmocka_unit_test(term_plot__fits_its_field_whatever_the_count),
         cmocka_unit_test(unicode__is_what_the_environment_promises),
         cmocka_unit_test(stats__know_mean_deviation_and_prediction_interval),
+        cmocka_unit_test(stats__select_what_sorting_finds),
         cmocka_unit_test(stats__forces_no_verdict),
         cmocka_unit_test(table__leaves_out_columns_by_rank_until_it_fits),
         cmocka_unit_test(columns__one_list_gives_the_table_and_the_object),
