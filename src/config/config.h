@@ -110,6 +110,9 @@ typedef struct ht_train_config {
     size_t freeze_count;
     ht_param_group groups[HT_MOST_PARAM_PATTERNS];
     size_t group_count;
+    const char *pruned[HT_MOST_PARAM_PATTERNS]; /* regular expressions */
+    size_t pruned_count;
+    ht_quantize_options quantize;
 
     const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
     double label_smoothing;

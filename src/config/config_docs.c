@@ -41,6 +41,7 @@ static const char *support_words(ht_support support)
         [HT_SUPPORT_RANKS] = "used on several ranks",
         [HT_SUPPORT_ONE_RANK] = "nothing to do on one rank, without effect on several",
         [HT_SUPPORT_UNNEEDED] = "accepted, not needed",
+        [HT_SUPPORT_COMPRESS] = "used by `compress`",
         [HT_SUPPORT_LATER] = "not there yet",
         [HT_SUPPORT_DETAIL] = "",
         [HT_SUPPORT_OTHER] = "",

@@ -87,7 +87,7 @@ static const char *support_name(ht_support support)
     static const char *const names[] = {
         [HT_SUPPORT_USED] = "used",           [HT_SUPPORT_RANKS] = "several ranks", [HT_SUPPORT_ONE_RANK] = "one rank",
         [HT_SUPPORT_UNNEEDED] = "not needed", [HT_SUPPORT_LATER] = "not yet",       [HT_SUPPORT_DETAIL] = "detail",
-        [HT_SUPPORT_OTHER] = "other name",
+        [HT_SUPPORT_OTHER] = "other name",    [HT_SUPPORT_COMPRESS] = "compress",
     };
     return names[support];
 }

@@ -1,4 +1,4 @@
-/* Starting from weights that are there: train.init_from, train.freeze and train.groups. */
+/* Starting from weights that are there: train.init_from, train.freeze, train.pruned and train.groups. */
 #include <math.h>
 #include <regex.h>
 #include <string.h>
@@ -123,7 +123,7 @@ static void check_init_from(ht_config *c)
     if (!is_text(path) || path->length == 0) expected(&p, "a path, or an object with a \"path\"", path);
 }
 
-/* ---- freeze and groups ---- */
+/* ---- freeze, pruned and groups ---- */
 
 static bool check_count(const place *p, size_t count)
 {
@@ -132,13 +132,13 @@ static bool check_count(const place *p, size_t count)
     return false;
 }
 
-static void check_freeze(ht_config *c)
+static void check_expressions(ht_config *c, const char *name, const char *key)
 {
-    place p = train_key(c, "freeze", "train.freeze");
-    size_t count = ht_field_count(c->blocks[BLOCK_TRAIN], "freeze");
+    place p = train_key(c, name, key);
+    size_t count = ht_field_count(c->blocks[BLOCK_TRAIN], name);
     if (!check_count(&p, count)) return;
     for (size_t i = 0; i < count; i++)
-        ht_check_expression(c, p.field, p.key, ht_field_text_at(c->blocks[BLOCK_TRAIN], "freeze", i), NULL);
+        ht_check_expression(c, p.field, p.key, ht_field_text_at(c->blocks[BLOCK_TRAIN], name, i), NULL);
 }
 
 static bool is_number(const ht_json *value)
@@ -178,7 +178,8 @@ static void check_groups(ht_config *c)
 void ht_fine_tuning_rules(ht_config *c)
 {
     check_init_from(c);
-    check_freeze(c);
+    check_expressions(c, "freeze", "train.freeze");
+    check_expressions(c, "pruned", "train.pruned");
     check_groups(c);
 }
 
@@ -197,6 +198,8 @@ void ht_fine_tuning_fill(ht_config *c)
     r->init_strict = !strict || strict->boolean;
     r->freeze_count = ht_field_count(train, "freeze");
     for (size_t i = 0; i < r->freeze_count; i++) r->freeze[i] = ht_field_text_at(train, "freeze", i);
+    r->pruned_count = ht_field_count(train, "pruned");
+    for (size_t i = 0; i < r->pruned_count; i++) r->pruned[i] = ht_field_text_at(train, "pruned", i);
     for (const ht_json *group = groups ? groups->child : NULL; group; group = group->next) {
         const ht_json *scale = ht_json_get(group, "lr_scale"), *decay = ht_json_get(group, "weight_decay");
         ht_param_group *to = &r->groups[r->group_count++];

@@ -59,6 +59,8 @@ ht_status ht_precision_rules(ht_config *c);
 /* fine_tuning.c: init_from, freeze and groups of the train block. */
 void ht_fine_tuning_rules(ht_config *c);
 void ht_fine_tuning_fill(ht_config *c);
+/* quantize_keys.c: train.quantize, as plain values at once. */
+void ht_quantize_rules(ht_config *c);
 /* memory_keys.c: the limit of memory, what backward computes again, and where the rest is kept. */
 void ht_memory_rules(ht_config *c);
 void ht_memory_fill(ht_config *c);

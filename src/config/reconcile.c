@@ -182,6 +182,7 @@ ht_status ht_config_rules(ht_config *c)
     check_one_folder(c);
     check_nesterov(c);
     ht_fine_tuning_rules(c);
+    ht_quantize_rules(c);
     ht_memory_rules(c);
     return HT_OK;
 }

@@ -38,6 +38,7 @@ const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *
     case HT_SUPPORT_RANKS: return c->ranks == 1 ? "nothing to do on one rank" : NULL;
     case HT_SUPPORT_ONE_RANK: return c->ranks == 1 ? "nothing to do on one rank" : "without effect";
     case HT_SUPPORT_UNNEEDED: return block == BLOCK_ENGINE ? reason_of(field) : NULL;
+    case HT_SUPPORT_COMPRESS: return ht_field_is_default_value(field) ? NULL : "left to halftone compress";
     case HT_SUPPORT_LATER: return ht_field_is_default_value(field) ? NULL : "not there yet";
     case HT_SUPPORT_OTHER: return field->key->help;
     default: return NULL;
@@ -47,7 +48,9 @@ const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *
 /* An error of training, unless it may do without: then it is told what was left out, and what that means. */
 static void report(ht_config *c, const ht_field *field, const char *path, const char *reason, bool changes)
 {
-    if (c->lenient)
+    if (ht_support_of(field->key) == HT_SUPPORT_COMPRESS)
+        ht_problems_warn(&c->problems, &field->origin, "%s: training leaves it as it is: %s", path, reason);
+    else if (c->lenient)
         ht_problems_warn(&c->problems, &field->origin, "left out%s: %s: %s",
                          changes ? ", which changes the mathematics" : "", path, reason);
     else if (c->training)
@@ -64,7 +67,8 @@ static bool changes_on_ranks(const ht_config *c, const ht_field *field)
 
 static bool asks_for_more(const ht_config *c, const ht_field *field)
 {
-    bool later = ht_support_of(field->key) == HT_SUPPORT_LATER || changes_on_ranks(c, field);
+    ht_support support = ht_support_of(field->key);
+    bool later = support == HT_SUPPORT_LATER || support == HT_SUPPORT_COMPRESS || changes_on_ranks(c, field);
     if (!later || !was_given(field)) return false;
     return field->origin.source != HT_SOURCE_DERIVED && !ht_field_is_default_value(field);
 }

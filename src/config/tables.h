@@ -9,6 +9,7 @@ typedef enum ht_support {
     HT_SUPPORT_RANKS,    /* used where there are several ranks */
     HT_SUPPORT_ONE_RANK, /* does nothing on one rank, and is not there yet on several */
     HT_SUPPORT_UNNEEDED, /* accepted; there is nothing to switch */
+    HT_SUPPORT_COMPRESS, /* training leaves it to `halftone compress`, and says so */
     HT_SUPPORT_LATER,    /* not there yet: any other value than the default is refused by training */
     HT_SUPPORT_DETAIL,   /* of a block whose other rows say what happens */
     HT_SUPPORT_OTHER     /* an old or alternative name */

@@ -69,11 +69,12 @@ static ht_val branch_end(ht_build *b, const bert *m, ht_val y, ht_val x)
 
 static ht_val attention(ht_build *b, const bert *m, ht_val x)
 {
+    const int64_t size = m->width / m->heads;
     ht_enter(b, "attention");
     ht_enter(b, "self");
-    ht_val q = ht_layer_heads(b, dense(b, m, "query", x, m->width), m->heads);
-    ht_val k = ht_layer_heads(b, dense(b, m, "key", x, m->width), m->heads);
-    ht_val v = ht_layer_heads(b, dense(b, m, "value", x, m->width), m->heads);
+    ht_val q = ht_layer_heads(b, dense(b, m, "query", x, m->width), size);
+    ht_val k = ht_layer_heads(b, dense(b, m, "key", x, m->width), size);
+    ht_val v = ht_layer_heads(b, dense(b, m, "value", x, m->width), size);
     ht_attention_opts opts = {.size = sizeof opts, .lengths = b->lengths};
     ht_val y = ht_layer_unheads(b, ht_attention(b->g, q, k, v, &opts));
     ht_leave(b);

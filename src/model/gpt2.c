@@ -62,9 +62,10 @@ static ht_val linear(ht_build *b, const gpt2 *m, const char *name, ht_val x, int
 static ht_val attention(ht_build *b, const gpt2 *m, ht_val x)
 {
     ht_enter(b, "attn");
-    ht_val qkv = linear(b, m, "c_attn", x, 3 * m->width, false), part[3];
-    for (int i = 0; i < 3; i++)
-        part[i] = ht_layer_heads(b, ht_slice_axis(b->g, qkv, 1, i * m->width, m->width), m->heads);
+    ht_val qkv = linear(b, m, "c_attn", x, 3 * m->width, false), part[3] = {HT_NONE};
+    int64_t inner = qkv.id ? ht_val_dims(b->g, qkv)[1] / 3 : 0;
+    for (int i = 0; i < 3 && qkv.id; i++)
+        part[i] = ht_layer_heads(b, ht_slice_axis(b->g, qkv, 1, i * inner, inner), m->width / m->heads);
     ht_attention_opts opts = {.size = sizeof opts, .causal = true, .document = b->documents};
     ht_val y = ht_layer_unheads(b, ht_attention(b->g, part[0], part[1], part[2], &opts));
     y = ht_layer_dropout(b, "dropout", linear(b, m, "c_proj", y, m->width, true), m->dropout);

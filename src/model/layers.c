@@ -72,6 +72,13 @@ ht_val ht_layer_statistic(ht_build *b, const char *leaf, int rank, const int64_t
     return find_or_add(b, leaf, rank, dims, init, false);
 }
 
+int64_t ht_layer_width(ht_build *b, int64_t own)
+{
+    const ht_json *width = ht_json_get(b->r->widths, b->path);
+    int64_t given;
+    return width && ht_json_as_int(width, &given) ? given : own;
+}
+
 /* ---- linear, embedding, norms ---- */
 
 static int64_t last_dim(const ht_build *b, ht_val x)
@@ -94,6 +101,7 @@ ht_val ht_layer_linear(ht_build *b, const char *name, ht_val x, int64_t out, con
     int64_t in = last_dim(b, x);
     if (!s.given) s.weight = s.bias = by_fan_in(in);
     ht_enter(b, "%s", name);
+    out = ht_layer_width(b, out);
     ht_matmul_opts opts = {.size = sizeof opts, .transpose_b = !s.in_first};
     ht_val w = ht_layer_weight(b, "weight", 2, s.in_first ? (int64_t[]){in, out} : (int64_t[]){out, in}, s.weight);
     ht_val y = ht_matmul(b->g, x, w, &opts);
@@ -172,13 +180,22 @@ ht_val ht_layer_conv(ht_build *b, const char *name, ht_val x, ht_conv_spec s)
         ht_model_fail(b, "%s: a convolution needs images [channels, height, width]", name);
         return HT_NONE;
     }
-    int64_t groups = s.groups ? s.groups : 1, stride = s.stride ? s.stride : 1;
-    int64_t per_group = ht_val_dims(b->g, x)[1] / groups, area = s.kernel * s.kernel;
+    ht_enter(b, "%s", name);
+    int64_t groups = s.groups ? s.groups : 1, stride = s.stride ? s.stride : 1, in = ht_val_dims(b->g, x)[1];
+    int64_t out_of_group = s.out / groups;
+    /* A width of its own: fewer groups as large as before. */
+    s.out = ht_layer_width(b, s.out);
+    if (groups > 1 && out_of_group > 0) groups = s.out / out_of_group;
+    if (groups == 0 || in % groups != 0 || s.out % groups != 0) {
+        ht_model_fail(b, "conv2d at layer %s: %lld groups divide neither %lld channels nor %lld", b->path,
+                      (long long)groups, (long long)in, (long long)s.out);
+        return HT_NONE;
+    }
+    int64_t per_group = in / groups, area = s.kernel * s.kernel;
     ht_conv_opts opts = HT_CONV_OPTS;
     opts.stride[0] = opts.stride[1] = stride;
     opts.padding[0] = opts.padding[1] = s.padding;
     opts.groups = groups;
-    ht_enter(b, "%s", name);
     /* He initialisation by the fan out, as ResNet and MobileNetV2 use it: without a bias, a norm and ReLU follow. */
     ht_init init = s.bias ? by_fan_in(per_group * area) : HT_NORMAL(0, sqrt(2.0 / (double)(s.out * area)));
     ht_val w = ht_layer_weight(b, "weight", 4, (int64_t[]){s.out, per_group, s.kernel, s.kernel}, init);
@@ -230,11 +247,10 @@ ht_val ht_layer_flatten(ht_build *b, ht_val x)
 
 /* ---- sequences ---- */
 
-ht_val ht_layer_heads(ht_build *b, ht_val x, int64_t heads)
+ht_val ht_layer_heads(ht_build *b, ht_val x, int64_t head_width)
 {
     if (!x.id) return HT_NONE;
-    int64_t width = last_dim(b, x) / heads;
-    ht_val split = ht_reshape(b->g, x, 4, (int64_t[]){b->r->batch, b->r->length, heads, width});
+    ht_val split = ht_reshape(b->g, x, 4, (int64_t[]){b->r->batch, b->r->length, -1, head_width});
     return ht_permute(b->g, split, 4, (int64_t[]){0, 2, 1, 3});
 }
 

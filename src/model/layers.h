@@ -35,6 +35,9 @@ ht_val ht_layer_weight(ht_build *b, const char *leaf, int rank, const int64_t *d
 /* State without a gradient. */
 ht_val ht_layer_statistic(ht_build *b, const char *leaf, int rank, const int64_t *dims, ht_init init);
 
+/* The width of the layer whose scope is entered: what the job's model.widths says, or else the model's own. */
+int64_t ht_layer_width(ht_build *b, int64_t own);
+
 /* ---- layers ---- */
 typedef struct ht_linear_spec {
     bool no_bias;
@@ -65,8 +68,8 @@ ht_val ht_layer_image(ht_build *b);
 /* [B, ..] → [B, all the rest]. */
 ht_val ht_layer_flatten(ht_build *b, ht_val x);
 
-/* [B·T, H·D] → [B, H, T, D] and back. */
-ht_val ht_layer_heads(ht_build *b, ht_val x, int64_t heads);
+/* [B·T, H·D] → [B, H, T, D] for heads of width D, and back. */
+ht_val ht_layer_heads(ht_build *b, ht_val x, int64_t head_width);
 ht_val ht_layer_unheads(ht_build *b, ht_val x);
 
 /* One LSTM of several layers over x [T, B, I], in PyTorch's names (weight_ih_l0 …). h and c hold `layers` values of

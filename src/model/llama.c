@@ -67,10 +67,10 @@ static ht_val attention(ht_build *b, const llama *m, ht_val x)
     ht_val q = ht_layer_linear(b, "q_proj", x, m->heads * m->head_width, &m->attention);
     ht_val k = ht_layer_linear(b, "k_proj", x, m->groups * m->head_width, &m->attention);
     ht_val v = ht_layer_linear(b, "v_proj", x, m->groups * m->head_width, &m->attention);
-    q = ht_rotary(g, ht_layer_heads(b, q, m->heads), m->position, m->theta, false);
-    k = ht_rotary(g, ht_layer_heads(b, k, m->groups), m->position, m->theta, false);
+    q = ht_rotary(g, ht_layer_heads(b, q, m->head_width), m->position, m->theta, false);
+    k = ht_rotary(g, ht_layer_heads(b, k, m->head_width), m->position, m->theta, false);
     ht_attention_opts opts = {.size = sizeof opts, .causal = true, .document = b->documents};
-    ht_val y = ht_layer_unheads(b, ht_attention(g, q, k, ht_layer_heads(b, v, m->groups), &opts));
+    ht_val y = ht_layer_unheads(b, ht_attention(g, q, k, ht_layer_heads(b, v, m->head_width), &opts));
     y = ht_layer_dropout(b, "dropout", ht_layer_linear(b, "o_proj", y, m->width, &m->attention), m->dropout);
     ht_leave(b);
     return y;

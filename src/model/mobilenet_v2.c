@@ -41,10 +41,11 @@ static ht_val named_conv_norm(ht_build *b, int index, ht_val x, ht_conv_spec spe
     return y;
 }
 
-static ht_val block(ht_build *b, ht_val x, int expansion, int64_t out, int64_t stride)
+/* in, out: the architecture's channels; the job may give layers other widths. */
+static ht_val block(ht_build *b, ht_val x, int expansion, int64_t in, int64_t out, int64_t stride)
 {
     if (!x.id) return HT_NONE;
-    int64_t in = ht_val_dims(b->g, x)[1], inner = in * expansion;
+    int64_t inner = in * expansion;
     int at = 0;
     char name[2][16];
     ht_val y = x;
@@ -67,11 +68,14 @@ static ht_val mobilenet_logits(ht_build *b)
     ht_enter(b, "features");
     ht_conv_spec first = {.out = channels(32 * width), .kernel = 3, .stride = small ? 1 : 2, .padding = 1};
     ht_val x = named_conv_norm(b, index++, ht_layer_image(b), first);
+    int64_t in = first.out;
     for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++)
         for (int i = 0; i < stages[s].repeats; i++) {
             int64_t stride = i > 0 || (small && s == 1) ? 1 : stages[s].stride;
             ht_enter(b, "%d", index++);
-            x = block(b, x, stages[s].expansion, channels(stages[s].channels * width), stride);
+            int64_t out = channels(stages[s].channels * width);
+            x = block(b, x, stages[s].expansion, in, out, stride);
+            in = out;
             ht_leave(b);
         }
     x = named_conv_norm(b, index, x, (ht_conv_spec){.out = channels(1280 * (width > 1 ? width : 1)), .kernel = 1});

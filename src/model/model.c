@@ -31,6 +31,13 @@ const ht_model *ht_model_find(const char *name, const char **names)
     return NULL;
 }
 
+const ht_key ht_model_common_keys[] = {
+    {"widths", HT_KEY_JSON, "null", 0, 0, NULL,
+     "an object, layer to width: linear layers and convolutions that are not as wide as the model's own; what "
+     "`compress` writes when it shrinks a model"},
+    {0},
+};
+
 enum { MAX_BUCKETS = 64 };
 
 /* ---- is the request one that the model can serve? ---- */
@@ -87,6 +94,37 @@ static ht_status check_buckets(ht_context *ctx, const ht_model_request *r)
     return HT_OK;
 }
 
+static ht_status check_widths(ht_context *ctx, const ht_model_request *r)
+{
+    if (!r->widths) return HT_OK;
+    if (r->widths->kind != HT_JSON_OBJECT)
+        HT_FAIL(ctx, HT_EINVAL, "model.widths: expected an object, found %s", ht_json_kind_name(r->widths->kind));
+    if (r->model->make)
+        HT_FAIL(ctx, HT_EINVAL, "model.widths: the sizes of a model of type %s are in its own file", r->model->name);
+    for (const ht_json *width = r->widths->child; width; width = width->next) {
+        int64_t wanted;
+        if (!ht_json_as_int(width, &wanted) || wanted < 1 || wanted > 1 << 24)
+            HT_FAIL(ctx, HT_EINVAL, "model.widths: the width of '%s' is not a number from 1 to 16777216", width->key);
+    }
+    return HT_OK;
+}
+
+/* Every layer that has a width of its own is there, and has it. */
+static ht_status check_widths_used(const ht_graph *g, const ht_model_request *r)
+{
+    for (const ht_json *width = r->widths ? r->widths->child : NULL; width; width = width->next) {
+        char name[512];
+        snprintf(name, sizeof name, "%s.weight", width->key);
+        ht_val weight = ht_find(g, name);
+        const ht_type *type = weight.id ? ht_type_of(g, weight) : NULL;
+        int64_t wanted = 0;
+        ht_json_as_int(width, &wanted);
+        if (!type || type->rank < 2 || (type->dim[0] != wanted && type->dim[1] != wanted))
+            HT_FAIL(g->ctx, HT_EINVAL, "model.widths: the model has no linear layer or convolution '%s'", width->key);
+    }
+    return HT_OK;
+}
+
 static ht_status check(ht_context *ctx, const ht_model_request *r)
 {
     if (!(r->model->tasks >> r->task & 1)) {
@@ -106,6 +144,7 @@ static ht_status check(ht_context *ctx, const ht_model_request *r)
     if (!items || r->feature_rank == 0) HT_TRY(check_sequence(ctx, r));
     if (r->task == HT_TASK_PAIRS) HT_TRY(check_pairs(ctx, r));
     HT_TRY(check_buckets(ctx, r));
+    HT_TRY(check_widths(ctx, r));
     if (!(r->label_smoothing >= 0 && r->label_smoothing < 1))
         HT_FAIL(ctx, HT_EINVAL, "label smoothing is from 0 to below 1, not %g", r->label_smoothing);
     return HT_OK;
@@ -152,6 +191,7 @@ ht_status ht_model_create(ht_graph **out, ht_context *ctx, const ht_model_reques
     ht_graph *g;
     HT_TRY(ht_graph_create(&g, ctx));
     ht_status status = build(g, r);
+    if (status == HT_OK) status = check_widths_used(g, r);
     if (status == HT_OK) status = ht_graph_verify(g);
     if (status != HT_OK) {
         ht_graph_free(g);

@@ -58,7 +58,11 @@ struct ht_model_request {
     int bucket_count;
     int64_t beam; /* hypotheses per sentence in decode_step */
     double label_smoothing;
+    const ht_json *widths; /* the job's model.widths: an object, layer to width; NULL: none. Alive while it is built */
 };
+
+/* The keys that every model's block has beside "type" and the model's own. */
+extern const ht_key ht_model_common_keys[];
 
 /* All models in the order of the documentation; ends with NULL. */
 extern const ht_model *const ht_models[];

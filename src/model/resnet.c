@@ -30,17 +30,18 @@ static ht_val conv_norm(ht_build *b, const char *conv, const char *norm, ht_val 
     return ht_layer_batchnorm(b, norm, ht_layer_conv(b, conv, x, spec), start);
 }
 
-/* The shortcut of a block: x, or a 1×1 convolution of x where shapes change. */
-static ht_val shortcut(ht_build *b, ht_val x, int64_t out, int64_t stride)
+/* The shortcut of a block: x, or a 1×1 convolution of x where shapes change. Sizes are the architecture's: the job may give
+ * its layers other widths. */
+static ht_val shortcut(ht_build *b, ht_val x, int64_t in, int64_t out, int64_t stride)
 {
-    if (!x.id || (stride == 1 && ht_val_dims(b->g, x)[1] == out)) return x;
+    if (!x.id || (stride == 1 && in == out)) return x;
     ht_enter(b, "downsample");
     ht_val y = conv_norm(b, "0", "1", x, (ht_conv_spec){.out = out, .kernel = 1, .stride = stride}, 1);
     ht_leave(b);
     return y;
 }
 
-static ht_val block(ht_build *b, const shape *s, ht_val x, int64_t width, int64_t stride)
+static ht_val block(ht_build *b, const shape *s, ht_val x, int64_t in, int64_t width, int64_t stride)
 {
     double last = ht_field_bool(b->f, "zero_init_residual") ? 0 : 1;
     int64_t out = s->bottleneck ? 4 * width : width;
@@ -54,7 +55,7 @@ static ht_val block(ht_build *b, const shape *s, ht_val x, int64_t width, int64_
         y = ht_relu(b->g, conv_norm(b, "conv1", "bn1", x, full, 1));
         y = conv_norm(b, "conv2", "bn2", y, (ht_conv_spec){.out = width, .kernel = 3, .padding = 1}, last);
     }
-    return ht_relu(b->g, ht_add(b->g, y, shortcut(b, x, out, stride)));
+    return ht_relu(b->g, ht_add(b->g, y, shortcut(b, x, in, out, stride)));
 }
 
 static ht_val stem(ht_build *b, int64_t width)
@@ -78,13 +79,14 @@ static ht_val resnet_logits(ht_build *b)
         ht_model_fail(b, "depth is 18, 34 or 50, not %lld", (long long)depth);
         return HT_NONE;
     }
-    int64_t width = ht_field_int(b->f, "width");
+    int64_t width = ht_field_int(b->f, "width"), in = width;
     ht_val x = stem(b, width);
     for (int stage = 0; stage < 4; stage++) {
         ht_enter(b, "layer%d", stage + 1);
         for (int i = 0; i < s->blocks[stage]; i++) {
             ht_enter(b, "%d", i);
-            x = block(b, s, x, width << stage, stage > 0 && i == 0 ? 2 : 1);
+            x = block(b, s, x, in, width << stage, stage > 0 && i == 0 ? 2 : 1);
+            in = (s->bottleneck ? 4 : 1) * (width << stage);
             ht_leave(b);
         }
         ht_leave(b);

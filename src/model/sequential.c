@@ -138,11 +138,6 @@ static ht_val conv2d(ht_build *b, const use *u, ht_val x)
         .groups = ht_field_int(u->f, "groups"),
         .bias = ht_field_bool(u->f, "bias"),
     };
-    if (dim_of(b, x, 1) % spec.groups != 0 || spec.out % spec.groups != 0) {
-        ht_model_fail(b, "conv2d at layer %s: %lld groups divide neither %lld channels nor %lld", b->path,
-                      (long long)spec.groups, (long long)dim_of(b, x, 1), (long long)spec.out);
-        return HT_NONE;
-    }
     return ht_layer_conv(b, "", x, spec);
 }
 
@@ -204,13 +199,13 @@ static ht_val attention(ht_build *b, const use *u, ht_val x)
                       (long long)width, (long long)heads);
         return HT_NONE;
     }
-    ht_val q = ht_layer_heads(b, ht_layer_linear(b, "query", x, width, NULL), heads);
-    ht_val k = ht_layer_heads(b, ht_layer_linear(b, "key", x, width, NULL), heads);
-    ht_val v = ht_layer_heads(b, ht_layer_linear(b, "value", x, width, NULL), heads);
+    ht_val q = ht_layer_heads(b, ht_layer_linear(b, "query", x, width, NULL), width / heads);
+    ht_val k = ht_layer_heads(b, ht_layer_linear(b, "key", x, width, NULL), width / heads);
+    ht_val v = ht_layer_heads(b, ht_layer_linear(b, "value", x, width, NULL), width / heads);
     ht_attention_opts opts = {
         .size = sizeof opts, .causal = ht_field_bool(u->f, "causal"), .lengths = b->lengths, .document = b->documents};
     ht_val y = ht_layer_unheads(b, ht_attention(b->g, q, k, v, &opts));
-    y = ht_reshape(b->g, y, 3, (int64_t[]){b->r->batch, length, width});
+    y = ht_reshape(b->g, y, 3, (int64_t[]){b->r->batch, length, -1});
     return ht_layer_linear(b, "out", y, width, NULL);
 }
 

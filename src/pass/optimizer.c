@@ -15,7 +15,7 @@
 enum { GROUP_ALIGN = 16 }; /* elements between neighbours' starts: 64 bytes of f32 */
 
 typedef enum part { PART_ALL, PART_MATRICES, PART_REST } part;
-enum { APART_CUT = 1, APART_COPIED = 2, APART_COUNT = 4 };
+enum { APART_CUT = 1, APART_COPIED = 2, APART_PRUNED = 4, APART_COUNT = 8 };
 
 typedef struct group {
     const ht_optimizer *rule;
@@ -25,6 +25,7 @@ typedef struct group {
     part part;
     bool cut;                                   /* its tensors are pieces of those that ranks share */
     bool copied;                                /* its tensors are copies of those that an earlier stage owns */
+    bool pruned;                                /* its zeros stay zero */
     size_t chosen;                              /* which of the options' groups it is; their count: none of them */
     double lr_scale;                            /* of the update's rate */
     ht_val param, grad, moment[HT_MAX_MOMENTS]; /* flat states */
@@ -35,6 +36,7 @@ typedef struct builder {
     const ht_train_options *options;
     const ht_pass_options *all;
     const size_t *chosen; /* by state: ht_params_group */
+    const bool *pruned;   /* by state: ht_params_pruned */
     group *groups;
     int group_count;
     ht_scaler scaler;
@@ -63,7 +65,7 @@ static bool is_member(const builder *b, const group *flat, size_t state)
     const ht_state *s = &b->g->states[state];
     const ht_type *type = ht_type_of(b->g, s->value);
     if (!s->trained || b->chosen[state] != flat->chosen || (s->cut.ranks > 0) != flat->cut) return false;
-    if (is_copied(b, s) != flat->copied) return false;
+    if (is_copied(b, s) != flat->copied || b->pruned[state] != flat->pruned) return false;
     if (type->dtype != flat->dtype || type->space != flat->space) return false;
     return flat->part == PART_ALL || (type->rank >= 2) == (flat->part == PART_MATRICES);
 }
@@ -82,8 +84,8 @@ static ht_val add_flat(const builder *b, const group *flat, const char *what, ht
     type.space = flat->space;
     bool main = flat->space == HT_SPACE_MAIN;
     if (flat->chosen < b->options->group_count) snprintf(chosen, sizeof chosen, ".group%zu", flat->chosen);
-    snprintf(name, sizeof name, "flat.%s.%s%s%s%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part], chosen,
-             flat->cut ? ".cut" : "", flat->copied ? ".copied" : "", main ? "" : ".",
+    snprintf(name, sizeof name, "flat.%s.%s%s%s%s%s%s%s%s", what, ht_dtype_name(flat->dtype), parts[flat->part], chosen,
+             flat->cut ? ".cut" : "", flat->copied ? ".copied" : "", flat->pruned ? ".pruned" : "", main ? "" : ".",
              main ? "" : ht_space_name(flat->space));
     return ht_graph_add_state(b->g, name, &type, &state);
 }
@@ -149,6 +151,7 @@ static ht_status make_group(builder *b, ht_dtype dtype, ht_space space, size_t c
     *flat = describe_group(b, chosen, which);
     flat->cut = apart & APART_CUT;
     flat->copied = apart & APART_COPIED;
+    flat->pruned = apart & APART_PRUNED;
     flat->dtype = dtype;
     flat->space = space;
     HT_TRY(count_members(b, flat, &elems));
@@ -285,6 +288,15 @@ static void store_if(const builder *b, const group *flat, ht_val old, ht_val nex
     ht_store(b->g, old, flat->rule->skips ? next : ht_select(b->g, b->apply, next, old));
 }
 
+/* A weight that was pruned stays zero, whatever rule, decay or moments from before say: no mask has to be kept beside it. */
+static ht_val hold_zeros(const builder *b, const group *flat, ht_val old, ht_val next)
+{
+    ht_graph *g = b->g;
+    if (!flat->pruned) return next;
+    ht_val zero = ht_to_space(g, ht_fill(g, ht_type_of(g, old)->dtype, 0, NULL, 0), flat->space);
+    return ht_select(g, ht_ne(g, old, zero), next, old);
+}
+
 /* One call of the rule: a flat group, or a tensor in its place there. */
 static void update_one(const builder *b, const group *flat, ht_val param, ht_val grad, const ht_val *old)
 {
@@ -296,7 +308,7 @@ static void update_one(const builder *b, const group *flat, ht_val param, ht_val
     if (flat->rule->skips) hyper.apply = b->apply;
     ht_val next = flat->rule->step(g, &hyper, param, grad, old, b->rate, b->applied, moments);
     if (g->status != HT_OK) return;
-    store_if(b, flat, param, next);
+    store_if(b, flat, param, hold_zeros(b, flat, param, next));
     for (size_t m = 0; names[m]; m++) store_if(b, flat, old[m], moments[m]);
 }
 
@@ -385,12 +397,16 @@ static ht_status optimizer_run(ht_graph *g, const ht_pass_env *env)
     const ht_train_options *o = &env->options->train;
     builder b = {.g = g, .options = o, .all = env->options, .scaler = {.options = &o->scaling}};
     size_t *chosen;
+    bool *pruned = NULL, some = env->options->parallel.pipeline.ranks > 1;
     HT_TRY(ht_optimizer_check(g->ctx, o));
-    HT_TRY(ht_params_group(g, o, env->options->parallel.pipeline.ranks > 1, &chosen));
+    HT_TRY(ht_params_group(g, o, some, &chosen));
+    ht_status status = ht_params_pruned(g, o, some, &pruned);
     b.chosen = chosen;
-    ht_status status = add_update(&b);
+    b.pruned = pruned;
+    if (status == HT_OK) status = add_update(&b);
     free(b.groups);
     free(chosen);
+    free(pruned);
     return status;
 }
 

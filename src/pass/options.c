@@ -33,6 +33,12 @@ ht_recompute_policy ht_recompute_policy_find(const char *name)
     return (ht_recompute_policy)policy;
 }
 
+ht_quantize_group ht_quantize_group_standard(void)
+{
+    return (ht_quantize_group){.weights = {.bits = 8, .granularity = HT_PER_CHANNEL, .group = 64, .symmetric = true},
+                               .activations = {.bits = 8, .range = HT_RANGE_DYNAMIC}};
+}
+
 ht_pass_options ht_pass_options_standard(void)
 {
     const ht_optimizer *adamw = ht_optimizer_find("adamw", NULL);
@@ -43,6 +49,7 @@ ht_pass_options ht_pass_options_standard(void)
                   .lr = 1e-3,
                   .scaling = {.fixed = 1, .power = 16, .window = 1000, .hysteresis = 2, .min = 1, .most_skips = 20}},
         .precision = {.precision = HT_PRECISION_FP32, .masters = true, .fp8_history = 16},
+        .distill = {.temperature = 2, .alpha = 0.5, .hidden_weight = 1, .attention_weight = 1},
         .recompute = {.policy = HT_RECOMPUTE_MARKED},
         .head = {.chunks = 1},
         .offload = {.activation_bytes = 65536, .persistent = 100000, .ahead = 1, .ratio = 1},

@@ -33,6 +33,8 @@ typedef struct ht_train_options {
     size_t freeze_count;
     ht_param_group groups[HT_MOST_PARAM_PATTERNS]; /* of several that match a parameter the first one counts */
     size_t group_count;
+    const char *pruned[HT_MOST_PARAM_PATTERNS]; /* regular expressions: zeros of parameters that match stay zero */
+    size_t pruned_count;
 } ht_train_options;
 
 typedef enum ht_precision { HT_PRECISION_FP64, HT_PRECISION_FP32, HT_PRECISION_FP16, HT_PRECISION_BF16 } ht_precision;
@@ -56,6 +58,61 @@ typedef struct ht_precision_options {
     ht_fp8 fp8;
     int64_t fp8_history; /* steps, of DELAYED */
 } ht_precision_options;
+
+/* What the codes of weights are: made of parameters, or parameters themselves. */
+typedef enum ht_quantize_weights { HT_QUANTIZE_DERIVED, HT_QUANTIZE_STORED } ht_quantize_weights;
+/* Elements that share a scale: all of a weight, those of an output channel, or so many of a channel's inputs. */
+typedef enum ht_granularity { HT_PER_TENSOR, HT_PER_CHANNEL, HT_PER_GROUP } ht_granularity;
+/* Where the scales of activations come from: from each row while the model runs, or from calibration. */
+typedef enum ht_quantize_range { HT_RANGE_DYNAMIC, HT_RANGE_STATIC } ht_quantize_range;
+
+/* How some of the layers compute with codes. */
+typedef struct ht_quantize_group {
+    const char *layers; /* a regular expression over names of weights; NULL or "": all */
+    struct {
+        int bits; /* 0: the layers compute with floats */
+        ht_granularity granularity;
+        int64_t group; /* of PER_GROUP: elements */
+        bool symmetric;
+    } weights;
+    struct {
+        int bits; /* 0: they stay floats */
+        ht_quantize_range range;
+        bool symmetric;
+    } activations;
+} ht_quantize_group;
+
+/* Of quantize, in graphs that compute a trained model: docs/compression.md. */
+typedef struct ht_quantize_options {
+    ht_quantize_group groups[HT_MOST_PARAM_PATTERNS]; /* of several that match a layer the first one counts */
+    size_t group_count;                               /* 0: nothing is quantised */
+    ht_quantize_weights weights;
+} ht_quantize_options;
+
+/* int8 with a scale for each channel, and activations by the range of each row. */
+ht_quantize_group ht_quantize_group_standard(void);
+
+/* Modules of a teacher and of its student, by the scopes of their nodes ("transformer.h.3"). */
+typedef struct ht_module_pair {
+    const char *teacher, *student;
+} ht_module_pair;
+enum { HT_MOST_MODULE_PAIRS = 64 };
+
+/* States of a teacher in the graph of its student: this, and their own names. What is trained beside the student, and
+ * given up with the teacher. */
+#define HT_TEACHER_PREFIX "teacher."
+#define HT_DISTILL_PREFIX "distill."
+
+/* Of distill: docs/compression.md. */
+typedef struct ht_distill_options {
+    const ht_graph *teacher; /* has segments `eval` for those that train; NULL: there is none */
+    double temperature;      /* by which the logits of both are divided */
+    double alpha;            /* the share of the teacher's answers in the loss; the others are the data's */
+    double hidden_weight, attention_weight;
+    ht_module_pair hidden[HT_MOST_MODULE_PAIRS];    /* whose results shall be alike */
+    ht_module_pair attention[HT_MOST_MODULE_PAIRS]; /* whose attention weights shall be */
+    size_t hidden_count, attention_count;
+} ht_distill_options;
 
 /* Of offload_activations, tile_update and offload: docs/offload.md. */
 typedef struct ht_offload_options {
@@ -127,6 +184,8 @@ typedef struct ht_pass_options {
     bool training; /* the graph becomes a training step */
     ht_train_options train;
     ht_precision_options precision;
+    ht_quantize_options quantize;
+    ht_distill_options distill;
     ht_offload_options offload;
     ht_recompute_options recompute;
     ht_head_options head;

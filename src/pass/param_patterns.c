@@ -103,3 +103,28 @@ ht_status ht_params_group(ht_graph *g, const ht_train_options *options, bool som
     *out = NULL;
     return status;
 }
+
+/* ---- pruned parameters ---- */
+
+static ht_status find_pruned(ht_graph *g, const ht_train_options *options, bool some, bool *matches, bool *pruned)
+{
+    for (size_t k = 0; k < options->pruned_count; k++) {
+        size_t count;
+        HT_TRY(find_matches(g, "pruned", options->pruned[k], matches, &count));
+        if (count == 0 && !some) return fail_unmatched(g, "pruned", options->pruned[k]);
+        for (size_t i = 0; i < g->state_count; i++) pruned[i] |= matches[i];
+    }
+    return HT_OK;
+}
+
+ht_status ht_params_pruned(ht_graph *g, const ht_train_options *options, bool some, bool **out)
+{
+    bool *matches = calloc(g->state_count + 1, sizeof *matches);
+    *out = calloc(g->state_count + 1, sizeof **out);
+    ht_status status = matches && *out ? find_pruned(g, options, some, matches, *out) : no_memory(g);
+    free(matches);
+    if (status == HT_OK) return HT_OK;
+    free(*out);
+    *out = NULL;
+    return status;
+}

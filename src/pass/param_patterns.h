@@ -12,4 +12,8 @@ ht_status ht_params_freeze(ht_graph *g, const ht_train_options *options);
  * belongs to is a failure, unless only `some` of the model's parameters are here. *out is heap memory for free(). */
 ht_status ht_params_group(ht_graph *g, const ht_train_options *options, bool some, size_t **out);
 
+/* By state: is it a trained parameter that options->pruned names? An expression that matches none is a failure, unless only
+ * `some` of the model's parameters are here. *out is heap memory for free(). */
+ht_status ht_params_pruned(ht_graph *g, const ht_train_options *options, bool some, bool **out);
+
 #endif

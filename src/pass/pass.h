@@ -4,6 +4,7 @@
 #define HT_PASS_H
 
 #include "op/op.h"
+#include "pass/norm_layers.h"
 #include "pass/options.h"
 #include "pass/pipeline_parallel.h"
 
@@ -123,6 +124,9 @@ static inline bool ht_node_is_forward(const ht_node *n)
 {
     return n->role == HT_ROLE_FWD && !n->recomputed;
 }
+
+/* Is it an op that the pass `quantize` knows as a layer, of an input by a weight? */
+bool ht_is_layer_op(const char *op);
 
 /* A precision class in a word: "dot". */
 const char *ht_prec_name(ht_prec prec);

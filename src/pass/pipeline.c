@@ -56,6 +56,21 @@ static bool is_scaling(const ht_pass_options *options)
     return options->precision.fp8 != HT_FP8_OFF;
 }
 
+static bool is_quantizing(const ht_pass_options *options)
+{
+    return options->quantize.group_count > 0 && !options->training;
+}
+
+static bool is_rounding(const ht_pass_options *options)
+{
+    return options->quantize.group_count > 0 && options->training;
+}
+
+static bool is_distilling(const ht_pass_options *options)
+{
+    return options->training && options->distill.teacher;
+}
+
 static bool is_offloading(const ht_pass_options *options)
 {
     const ht_offload_options *o = &options->offload;
@@ -73,6 +88,9 @@ static const ht_pass_condition always = {NULL, NULL}, training = {"training", is
                                chunking = {"head_chunks is not 1", is_chunking},
                                recomputing = {"recompute asks for it", is_recomputing},
                                scaling = {"fp8 is not off", is_scaling},
+                               distilling = {"there is a teacher", is_distilling},
+                               quantizing = {"quantize names layers", is_quantizing},
+                               rounding = {"quantize names layers, and it trains", is_rounding},
                                offloading = {"something is offloaded", is_offloading};
 
 #define HT_PASS(id, stage, condition) extern const ht_pass ht_pass_##id;

@@ -79,6 +79,15 @@ static ht_status read_freeze(ht_context *ctx, void *settings, const char *name, 
     return HT_OK;
 }
 
+static ht_status read_pruned(ht_context *ctx, void *settings, const char *name, const char *text)
+{
+    ht_train_options *options = settings;
+    (void)ctx, (void)name;
+    options->pruned[0] = text;
+    options->pruned_count = 1;
+    return HT_OK;
+}
+
 /* The group of this expression, which may be a new one; NULL: there are too many. */
 static ht_param_group *group_of(ht_train_options *options, const char *match)
 {
@@ -153,6 +162,10 @@ static const ht_setting_key update_keys[] = {
      .read = read_group,
      .help = "of the rate, for parameters whose name matches what follows the dot"},
     {.name = "weight_decay.", .kind = HT_SETTING_CUSTOM, .read = read_group, .help = "likewise"},
+    {.name = "pruned",
+     .kind = HT_SETTING_CUSTOM,
+     .read = read_pruned,
+     .help = "parameters whose zeros stay zero: a regular expression"},
     {.name = NULL}};
 #undef TRAIN
 

@@ -131,7 +131,7 @@ static void configs_of_public_projects__are_refused_with_every_reason_at_once(vo
         ht_config_free(lenient);
     }
     fclose(table);
-    assert_true(named > 60);
+    assert_true(named > 30);
 }
 
 int main(void)

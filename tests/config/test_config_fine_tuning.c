@@ -100,6 +100,16 @@ static void freeze__is_one_expression_or_a_list(void **state)
     refused("\"freeze\": 3", "train.freeze");
 }
 
+static void pruned__is_one_expression_or_a_list(void **state)
+{
+    (void)state;
+    assert_int_equal(reads("")->pruned_count, 0);
+    const ht_train_config *c = reads("\"pruned\": [\"^a\", \"b$\"]");
+    assert_int_equal(c->pruned_count, 2);
+    assert_string_equal(c->pruned[1], "b$");
+    refused("\"pruned\": \"(\"", "train.pruned: \"(\" is no regular expression");
+}
+
 static void groups__have_an_expression_and_numbers(void **state)
 {
     (void)state;
@@ -134,11 +144,9 @@ static void groups__are_at_most_64(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(init_from__is_a_path_or_an_object),
-        CASE(init_from__is_refused_with_what_is_wrong),
-        CASE(freeze__is_one_expression_or_a_list),
-        CASE(groups__have_an_expression_and_numbers),
-        CASE(groups__are_at_most_64),
+        CASE(init_from__is_a_path_or_an_object),      CASE(init_from__is_refused_with_what_is_wrong),
+        CASE(freeze__is_one_expression_or_a_list),    CASE(pruned__is_one_expression_or_a_list),
+        CASE(groups__have_an_expression_and_numbers), CASE(groups__are_at_most_64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

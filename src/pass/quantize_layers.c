@@ -1,0 +1,556 @@
+/* quantize: layers of a trained model read codes, in a graph that computes it. A weight `w` becomes integers of a few bits with a
+ * scale for each output channel, or one for all; activations become 8 bits, with a scale and a zero point for each row that
+ * are found while the model runs (dynamic), or with those that calibration found (static). Results are f32; what follows a
+ * layer stays as it is, and is its epilogue. Which ops are layers: quantize_layers.def. Or weights alone become codes, by groups
+ * of inputs: quantize_nbits.c.
+ *
+ * The codes of w are the states `w.int8` (by its bits) and `w.int8_scale`. `quantize_weights` says what they are:
+ *     derived    "derive" makes them of w, which is still what is saved and loaded
+ *     stored     they are parameters in its place, and w goes. Of a weight that something else reads, such as an embedding, w
+ *                stays, and they are derived
+ * Static activations have the states `w.in_scale` and `w.in_zero`, of the first weight that reads them.
+ *
+ * A graph that trains keeps its floats, and computes with the numbers that codes of them would stand for (quantize_fake.c); it
+ * has the states of static activations. */
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pass/quantize_layers.h"
+
+/* A weight, and what stands for it. */
+typedef struct layer_weight {
+    ht_val weight, codes, scale;
+    const ht_quantize_group *how;
+    ht_nbits_states words;          /* instead, where weights alone are codes */
+    int axis;                       /* of its channels */
+    size_t ranges;                  /* of static activations: the weight whose states they have */
+    ht_val range_scale, range_zero; /* these states, of such a weight */
+} layer_weight;
+
+/* Activations, and what stands for them; of the segment at hand. */
+typedef struct activation {
+    ht_val x, codes[3]; /* codes, scales, zero points */
+    size_t ranges;      /* as in layer_weight; NO_RANGES: dynamic */
+    bool symmetric;
+} activation;
+
+#define NO_RANGES SIZE_MAX
+
+typedef struct quantizer {
+    ht_graph *g;
+    const ht_quantize_options *options;
+    bool training; /* numbers that codes stand for, not codes */
+    bool observes; /* the segment at hand trains: static ranges follow what it reads */
+    regex_t expressions[HT_MOST_PARAM_PATTERNS];
+    size_t expression_count;
+    bool matched[HT_MOST_PARAM_PATTERNS];    /* by group: a layer, be it one of an earlier group */
+    size_t replaced[HT_MOST_PARAM_PATTERNS]; /* layers, by group */
+    const char *refused[HT_MOST_PARAM_PATTERNS],
+        *refused_weight[HT_MOST_PARAM_PATTERNS]; /* the first, with the reason */
+    layer_weight *weights;
+    size_t weight_count, weight_capacity;
+    activation *activations;
+    size_t activation_count, activation_capacity;
+    bool *read_otherwise;
+    ht_rewrite rw;
+} quantizer;
+
+#define HT_LAYER(id) extern const ht_layer_kind ht_layer_##id;
+#include "pass/quantize_layers.def"
+#undef HT_LAYER
+
+const ht_layer_kind *const ht_layer_kinds[] = {
+#define HT_LAYER(id) &ht_layer_##id,
+#include "pass/quantize_layers.def"
+#undef HT_LAYER
+    NULL,
+};
+
+/* ---- which layers ---- */
+
+static const ht_layer_kind *find_kind(const char *op)
+{
+    size_t i = 0;
+    while (ht_layer_kinds[i] && strcmp(ht_layer_kinds[i]->op, op) != 0) i++;
+    return ht_layer_kinds[i];
+}
+
+bool ht_is_layer_op(const char *op)
+{
+    return find_kind(op) != NULL;
+}
+
+const ht_layer_kind *ht_layer_kind_of(const ht_graph *g, const ht_node *n)
+{
+    const ht_layer_kind *kind = find_kind(n->op->name);
+    if (!kind || n->role != HT_ROLE_FWD) return NULL;
+    ht_val x = ht_node_in(g, n, 0), w = ht_node_in(g, n, 1);
+    const ht_state *state = ht_state_of(g, w);
+    if (!state || state->derived || state->heading != HT_HEADING_PARAMETERS) return NULL;
+    bool floats = ht_type_of(g, w)->dtype == HT_F32 && ht_type_of(g, x)->dtype == HT_F32 &&
+                  ht_type_of(g, ht_node_out(n, 0))->dtype == HT_F32;
+    return floats ? kind : NULL;
+}
+
+/* Activations stay floats. */
+static bool weights_alone(const ht_quantize_group *how)
+{
+    return how->activations.bits == 0;
+}
+
+static const char *refuse(const quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how)
+{
+    if (!weights_alone(how)) return kind->refuse(q->g, n, how);
+    if (!kind->nbits) return "only products by a matrix have codes of weights alone";
+    if (q->read_otherwise[ht_node_in(q->g, n, 1).id]) return "something else reads its weight";
+    return ht_nbits_refuse(q->g, n, how);
+}
+
+/* By value: what the graph reads that is no layer's weight. */
+static bool find_read_otherwise(quantizer *q)
+{
+    const ht_graph *g = q->g;
+    q->read_otherwise = calloc(g->value_count + 1, sizeof *q->read_otherwise);
+    for (size_t s = 0; s < g->segment_count && q->read_otherwise; s++)
+        for (size_t i = 0; i < g->segments[s].node_count; i++) {
+            const ht_node *n = &g->nodes[g->segments[s].nodes[i]];
+            for (size_t k = 0; k < n->n_in; k++)
+                if (n->role == HT_ROLE_FWD && (k != 1 || !ht_layer_kind_of(g, n)))
+                    q->read_otherwise[ht_root(g, ht_node_in(g, n, k)).id] = true;
+        }
+    return q->read_otherwise != NULL;
+}
+
+/* The first group whose expression matches; NULL: the layer stays as it is. */
+static const ht_quantize_group *group_of(quantizer *q, const ht_node *n, const ht_layer_kind *kind)
+{
+    const char *name = ht_value_of(q->g, ht_node_in(q->g, n, 1))->name;
+    const ht_quantize_group *first = NULL;
+    for (size_t i = 0; i < q->expression_count; i++) {
+        if (regexec(&q->expressions[i], name, 0, NULL, 0) != 0) continue;
+        q->matched[i] = true;
+        if (!first) first = &q->options->groups[i];
+    }
+    if (first && !first->weights.bits) return NULL;
+    const char *reason = first ? refuse(q, n, kind, first) : NULL;
+    if (!reason) return first;
+    size_t i = (size_t)(first - q->options->groups);
+    if (!q->refused[i]) q->refused_weight[i] = name;
+    if (!q->refused[i]) q->refused[i] = reason;
+    return NULL;
+}
+
+/* ---- states ---- */
+
+static ht_val add_state(quantizer *q, ht_val weight, const char *what, ht_type type, ht_heading heading)
+{
+    ht_graph *g = q->g;
+    char name[512];
+    snprintf(name, sizeof name, "%s.%s", ht_value_of(g, weight)->name, what);
+    type.space = ht_type_of(g, weight)->space;
+    return ht_graph_add_state(g, name, &type, &(ht_state){.heading = heading});
+}
+
+static void add_codes(quantizer *q, layer_weight *w)
+{
+    const ht_type type = *ht_type_of(q->g, w->weight);
+    int64_t dim[HT_MAX_RANK];
+    char codes[32], scale[32];
+    for (int i = 0; i < type.rank; i++) dim[i] = i == w->axis ? type.dim[i] : 1;
+    snprintf(codes, sizeof codes, "int%d", w->how->weights.bits);
+    snprintf(scale, sizeof scale, "int%d_scale", w->how->weights.bits);
+    int rank = w->how->weights.granularity == HT_PER_TENSOR ? 0 : type.rank;
+    w->codes = add_state(q, w->weight, codes, ht_type_make(HT_I8, type.rank, type.dim), HT_HEADING_PARAMETERS);
+    w->scale = add_state(q, w->weight, scale, ht_type_make(HT_F32, rank, dim), HT_HEADING_PARAMETERS);
+}
+
+static void add_ranges(quantizer *q, layer_weight *w)
+{
+    w->range_scale = add_state(q, w->weight, "in_scale", ht_type_make(HT_F32, 0, NULL), HT_HEADING_STATISTICS);
+    if (w->how->activations.symmetric) return;
+    w->range_zero = add_state(q, w->weight, "in_zero", ht_type_make(HT_I32, 0, NULL), HT_HEADING_STATISTICS);
+}
+
+static const activation *find_activation(const quantizer *q, ht_val x, size_t ranges, bool symmetric)
+{
+    for (size_t i = 0; i < q->activation_count; i++) {
+        const activation *a = &q->activations[i];
+        if (a->x.id == x.id && a->ranges == ranges && a->symmetric == symmetric) return a;
+    }
+    return NULL;
+}
+
+/* Whose ranges the input x of a weight that comes up for the first time has: those of a weight that read it before. */
+static size_t ranges_of(const quantizer *q, const ht_quantize_group *how, ht_val x)
+{
+    if (how->activations.range != HT_RANGE_STATIC) return NO_RANGES;
+    for (size_t i = 0; i < q->activation_count; i++)
+        if (q->activations[i].x.id == x.id && q->activations[i].ranges != NO_RANGES &&
+            q->activations[i].symmetric == how->activations.symmetric)
+            return q->activations[i].ranges;
+    return q->weight_count;
+}
+
+/* NULL: memory is out, or the weight is a layer's in two ways, which would need codes for each. */
+static const layer_weight *weight_of(quantizer *q, const ht_node *n, const ht_quantize_group *how, int axis, ht_val x)
+{
+    ht_graph *g = q->g;
+    ht_val weight = ht_node_in(g, n, 1);
+    for (size_t i = 0; i < q->weight_count; i++)
+        if (q->weights[i].weight.id == weight.id) return q->weights[i].axis == axis ? &q->weights[i] : NULL;
+    if (!ht_grow((void **)&q->weights, &q->weight_capacity, q->weight_count + 1, sizeof *q->weights)) {
+        ht_graph_fail(g, HT_ENOMEM, "out of memory for codes of weights");
+        return NULL;
+    }
+    size_t ranges = ranges_of(q, how, x);
+    layer_weight *made = &q->weights[q->weight_count];
+    *made = (layer_weight){.weight = weight, .how = how, .axis = axis, .ranges = ranges};
+    if (!q->training && weights_alone(how)) ht_nbits_add_states(g, n, how, &made->words);
+    if (!q->training && !weights_alone(how)) add_codes(q, made);
+    if (ranges == q->weight_count) add_ranges(q, made);
+    q->weight_count++;
+    return g->status == HT_OK ? made : NULL;
+}
+
+/* ---- activations ---- */
+
+/* Codes with a scale for each group of elements that differ along the shared axes alone. */
+static void emit_dynamic(ht_graph *g, ht_val x, ht_dtype dtype, unsigned shared, ht_val out[3])
+{
+    const ht_type type = *ht_type_of(g, x);
+    int64_t dim[HT_MAX_RANK], axes[HT_MAX_RANK];
+    int rank = 0, count = 0;
+    for (int i = 0; i < type.rank; i++) {
+        if (shared >> i & 1)
+            axes[count++] = i;
+        else
+            dim[rank++] = type.dim[i];
+    }
+    ht_type want[3] = {ht_type_make(dtype, type.rank, type.dim), ht_type_make(HT_F32, rank, dim),
+                       ht_type_make(HT_I32, rank, dim)};
+    for (int i = 0; i < 3; i++) want[i].space = type.space;
+    ht_emit_n(g, "quantize_dynamic", want, HT_VALS(x), HT_ATTRS(HT_INTS("axes", count, axes)), out);
+}
+
+/* x as its codes stand for it, in codes[0]. */
+static void emit_fake(quantizer *q, activation *to, const ht_quantize_group *how, unsigned shared)
+{
+    const ht_type type = *ht_type_of(q->g, to->x);
+    bool fixed = to->ranges != NO_RANGES;
+    ht_val found[3] = {HT_NONE, HT_NONE, HT_NONE}, range[2] = {HT_NONE, HT_NONE};
+    if (fixed) shared = (1u << type.rank) - 1;
+    if (!fixed || q->observes) emit_dynamic(q->g, to->x, to->symmetric ? HT_I8 : HT_U8, shared, found);
+    if (fixed) {
+        const ht_val state[2] = {q->weights[to->ranges].range_scale, q->weights[to->ranges].range_zero};
+        memcpy(range, state, sizeof range);
+        if (q->observes) ht_observe_range(q->g, state, found + 1, range);
+    } else {
+        memcpy(range, found + 1, sizeof range);
+    }
+    to->codes[0] = ht_fake_activation(q->g, to->x, how, shared, range);
+}
+
+static void emit_static(quantizer *q, activation *to, ht_dtype dtype)
+{
+    const layer_weight *owner = &q->weights[to->ranges];
+    ht_type want = *ht_type_of(q->g, to->x);
+    want = ht_type_make(dtype, want.rank, want.dim);
+    want.space = ht_type_of(q->g, to->x)->space;
+    to->codes[1] = owner->range_scale;
+    to->codes[2] = owner->range_zero;
+    to->codes[0] =
+        ht_emit1(q->g, "quantize_linear", &want, HT_VALS(to->x, owner->range_scale, owner->range_zero), HT_NO_ATTRS);
+}
+
+/* Once for all layers that read them. */
+static const activation *activation_of(quantizer *q, ht_val x, const layer_weight *w, unsigned shared)
+{
+    bool symmetric = w->how->activations.symmetric;
+    const activation *known = find_activation(q, x, w->ranges, symmetric);
+    if (known) return known;
+    if (!ht_grow((void **)&q->activations, &q->activation_capacity, q->activation_count + 1, sizeof *q->activations)) {
+        ht_graph_fail(q->g, HT_ENOMEM, "out of memory for codes of activations");
+        return NULL;
+    }
+    activation *made = &q->activations[q->activation_count++];
+    *made = (activation){.x = x, .ranges = w->ranges, .symmetric = symmetric};
+    ht_dtype dtype = symmetric ? HT_I8 : HT_U8;
+    if (q->training) {
+        emit_fake(q, made, w->how, shared);
+        return made;
+    }
+    if (w->ranges != NO_RANGES)
+        emit_static(q, made, dtype);
+    else
+        emit_dynamic(q->g, x, dtype, shared, made->codes);
+    if (symmetric) made->codes[2] = HT_NONE;
+    return made;
+}
+
+/* ---- layers ---- */
+
+/* The same call, of the numbers that codes stand for. */
+static ht_val emit_training(quantizer *q, const ht_node *n, const ht_type *want, const activation *a,
+                            const layer_weight *w)
+{
+    enum { MOST_INPUTS = 8 };
+    ht_graph *g = q->g;
+    ht_val in[MOST_INPUTS] = {a->codes[0], ht_fake_weight(g, w->weight, w->how, w->axis)}, out = HT_NONE;
+    if (n->n_in > MOST_INPUTS) {
+        ht_graph_fail(g, HT_ENOTSUP, "quantize: %s has more than %d inputs", n->op->name, MOST_INPUTS);
+        return HT_NONE;
+    }
+    for (size_t i = 2; i < n->n_in; i++) in[i] = ht_rewrite_map(&q->rw, ht_node_in(g, n, i));
+    ht_emit(g, n->op, n->n_in, in, ht_op_attr_count(n->op), n->attr, want, &out);
+    return out;
+}
+
+/* The layer with codes of its weight, and of its input unless weights alone have some. None: it stays as it is. */
+static ht_val emit_layer(quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how)
+{
+    ht_graph *g = q->g;
+    const ht_type want = *ht_type_of(g, ht_node_out(n, 0));
+    unsigned shared = kind->shared_axes(g, n);
+    ht_val x = ht_rewrite_map(&q->rw, ht_node_in(g, n, 0));
+    const layer_weight *w = weight_of(q, n, how, kind->channel_axis(g, n), x);
+    const activation *a = w && !weights_alone(how) ? activation_of(q, x, w, shared) : NULL;
+    if (!w || (!a && !weights_alone(how))) return HT_NONE;
+    q->replaced[how - q->options->groups]++;
+    if (q->training) return a ? emit_training(q, n, &want, a, w) : HT_NONE; /* weights alone stay floats */
+    if (!a) return ht_nbits_emit(g, n, x, how, &want, &w->words);
+    ht_layer_operands operands = {a->codes[0], a->codes[1], a->codes[2], w->codes, w->scale};
+    return kind->emit(g, &q->rw, n, &want, &operands);
+}
+
+static bool replace(quantizer *q, uint32_t id)
+{
+    ht_graph *g = q->g;
+    const ht_node n = g->nodes[id]; /* the builder may move the graph's */
+    const ht_layer_kind *kind = ht_layer_kind_of(g, &n);
+    const ht_quantize_group *how = kind ? group_of(q, &n, kind) : NULL;
+    ht_val y = how ? emit_layer(q, &n, kind, how) : HT_NONE;
+    if (!y.id || g->status != HT_OK) return false;
+    g->values[y.id].name = g->values[n.out].name;
+    ht_rewrite_replace(&q->rw, ht_node_out(&n, 0), y);
+    return true;
+}
+
+static ht_status quantize_segment(quantizer *q, uint32_t segment)
+{
+    ht_graph *g = q->g;
+    q->activation_count = 0;
+    q->observes = q->training && strncmp(g->segments[segment].name, "forward", strlen("forward")) == 0;
+    if (ht_rewrite_begin(&q->rw, g, segment))
+        for (size_t i = 0; i < q->rw.count && g->status == HT_OK; i++) {
+            const char *site = g->nodes[q->rw.old[i]].site;
+            size_t first = g->node_count;
+            if (!replace(q, q->rw.old[i])) ht_rewrite_keep(&q->rw, q->rw.old[i]);
+            for (size_t made = first; made < g->node_count; made++) g->nodes[made].site = site;
+        }
+    return ht_rewrite_end(&q->rw);
+}
+
+/* ---- weights that stay, and weights that go ---- */
+
+static void derive(quantizer *q, const layer_weight *w)
+{
+    ht_graph *g = q->g;
+    ht_val made[3] = {HT_NONE, HT_NONE, HT_NONE};
+    const ht_type scale = *ht_type_of(g, w->scale);
+    unsigned all = (1u << ht_type_of(g, w->weight)->rank) - 1;
+    emit_dynamic(g, w->weight, HT_I8, scale.rank ? all & ~(1u << w->axis) : all, made);
+    if (scale.rank) made[1] = ht_emit1(g, "reshape", &scale, HT_VALS(made[1]), HT_NO_ATTRS);
+    ht_store(g, w->codes, made[0]);
+    ht_store(g, w->scale, made[1]);
+    ht_state *states[] = {ht_state_of(g, w->codes), ht_state_of(g, w->scale)};
+    for (int i = 0; i < 2; i++) {
+        states[i]->derived = true;
+        states[i]->heading = HT_HEADING_WEIGHTS;
+    }
+}
+
+/* By value: does something read it? */
+static void find_read(const ht_graph *g, bool *read)
+{
+    for (size_t s = 0; s < g->segment_count; s++) {
+        const ht_segment *segment = &g->segments[s];
+        for (size_t i = 0; i < segment->node_count; i++)
+            for (size_t k = 0; k < g->nodes[segment->nodes[i]].n_in; k++)
+                read[ht_root(g, ht_node_in(g, &g->nodes[segment->nodes[i]], k)).id] = true;
+        for (size_t i = 0; i < segment->output_count; i++) read[ht_root(g, segment->outputs[i].value).id] = true;
+    }
+}
+
+/* Only codes as quantize_dynamic gives them can be derived. */
+static ht_status derive_or_drop(quantizer *q, bool *read, bool *drop)
+{
+    enum { DERIVED_BITS = 8 };
+    ht_graph *g = q->g;
+    uint32_t resume = g->segment;
+    int segment = ht_segment_find(g, "derive");
+    find_read(g, read);
+    for (size_t i = 0; i < q->weight_count && g->status == HT_OK; i++) {
+        const layer_weight *w = &q->weights[i];
+        const ht_value *weight = ht_value_of(g, w->weight);
+        bool derived = q->options->weights == HT_QUANTIZE_DERIVED && !weights_alone(w->how);
+        bool stays = derived || read[w->weight.id] || weight->base.id;
+        if (!stays) drop[weight->owner] = true;
+        if (!stays) continue;
+        if (w->how->weights.bits != DERIVED_BITS || weights_alone(w->how)) continue; /* they are stored beside it */
+        if (segment < 0) segment = (int)ht_graph_add_segment(g, "derive");
+        g->segment = (uint32_t)segment;
+        derive(q, w);
+    }
+    g->segment = resume;
+    ht_graph_drop_states(g, drop);
+    return g->status;
+}
+
+static ht_status place_weights(quantizer *q)
+{
+    ht_graph *g = q->g;
+    bool *drop = calloc(g->state_count + 1, sizeof *drop), *read = calloc(g->value_count + 1, sizeof *read);
+    ht_status status =
+        drop && read ? derive_or_drop(q, read, drop) : ht_fail(g->ctx, HT_ENOMEM, "out of memory for codes of weights");
+    free(drop);
+    free(read);
+    return status;
+}
+
+/* ---- the pass ---- */
+
+/* What changes weights while the graph is in use, by the name of its segment; NULL: nothing. */
+static const char *who_trains(const ht_graph *g)
+{
+    for (size_t s = 0; s < g->segment_count; s++)
+        for (size_t i = 0; i < g->segments[s].node_count; i++)
+            if (g->nodes[g->segments[s].nodes[i]].role != HT_ROLE_FWD) return g->segments[s].name;
+    return NULL;
+}
+
+static ht_status compile_expressions(quantizer *q)
+{
+    for (size_t i = 0; i < q->options->group_count; i++) {
+        const char *layers = q->options->groups[i].layers;
+        int error = regcomp(&q->expressions[i], layers ? layers : "", REG_EXTENDED | REG_NOSUB);
+        if (error) {
+            char words[128];
+            regerror(error, &q->expressions[i], words, sizeof words);
+            HT_FAIL(q->g->ctx, HT_EINVAL, "quantize: \"%s\": %s", layers, words);
+        }
+        q->expression_count++;
+    }
+    return HT_OK;
+}
+
+/* The name of a layer's weight that could have matched, for those who do not know what names look like here. */
+static const char *name_layer(const ht_graph *g)
+{
+    for (size_t s = 0; s < g->segment_count; s++)
+        for (size_t i = 0; i < g->segments[s].node_count; i++) {
+            const ht_node *n = &g->nodes[g->segments[s].nodes[i]];
+            if (ht_layer_kind_of(g, n)) return ht_value_of(g, ht_node_in(g, n, 1))->name;
+        }
+    return NULL;
+}
+
+static ht_status fail_unmatched(const quantizer *q, size_t group)
+{
+    const ht_graph *g = q->g;
+    const char *layers = q->options->groups[group].layers, *name = name_layer(g);
+    if (!layers) layers = "";
+    if (q->refused[group])
+        HT_FAIL(g->ctx, HT_EINVAL, "quantize: no layer that \"%s\" matches can read codes: '%s': %s", layers,
+                q->refused_weight[group], q->refused[group]);
+    HT_FAIL(g->ctx, HT_EINVAL, "quantize: \"%s\" matches no weight of a layer%s%s%s", layers, name ? ", such as '" : "",
+            name ? name : "", name ? "'" : "");
+}
+
+static ht_status quantize_layers(quantizer *q)
+{
+    ht_graph *g = q->g;
+    uint32_t count = (uint32_t)g->segment_count;
+    if (!find_read_otherwise(q)) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for codes of weights");
+    HT_TRY(compile_expressions(q));
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(g->segments[i].name, "init") != 0 && strcmp(g->segments[i].name, "derive") != 0)
+            HT_TRY(quantize_segment(q, i));
+    for (size_t i = 0; i < q->options->group_count; i++)
+        if (!q->replaced[i] && (q->refused[i] || !q->matched[i])) return fail_unmatched(q, i);
+    return q->training ? g->status : place_weights(q);
+}
+
+static ht_status quantize_run(ht_graph *g, const ht_pass_env *env)
+{
+    const char *trains = who_trains(g);
+    if (trains)
+        HT_FAIL(g->ctx, HT_EINVAL, "setting quantize: segment '%s' trains; it is for models that were trained before",
+                trains);
+    quantizer *q = calloc(1, sizeof *q);
+    if (!q) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for codes of weights");
+    q->g = g;
+    q->options = &env->options->quantize;
+    q->training = env->options->training;
+    ht_status status = quantize_layers(q);
+    for (size_t i = 0; i < q->expression_count; i++) regfree(&q->expressions[i]);
+    free(q->weights);
+    free(q->activations);
+    free(q->read_otherwise);
+    free(q);
+    return status;
+}
+
+/* ---- settings by name: one group ---- */
+
+static ht_status read_quantize(ht_context *ctx, void *settings, const char *name, const char *text)
+{
+    ht_quantize_options *options = settings;
+    bool fixed = strcmp(text, "static") == 0, alone = strcmp(text, "int4") == 0;
+    if (!fixed && !alone && strcmp(text, "off") != 0 && strcmp(text, "dynamic") != 0)
+        HT_FAIL(ctx, HT_EINVAL, "setting %s: '%s' is none of off, dynamic, static, int4", name, text);
+    options->group_count = strcmp(text, "off") != 0;
+    options->groups[0] = ht_quantize_group_standard();
+    if (fixed) options->groups[0].activations.range = HT_RANGE_STATIC;
+    if (!alone) return HT_OK;
+    options->groups[0].weights.bits = 4;
+    options->groups[0].weights.granularity = HT_PER_GROUP;
+    options->groups[0].activations.bits = 0;
+    return HT_OK;
+}
+
+static ht_status read_layers(ht_context *ctx, void *settings, const char *name, const char *text)
+{
+    ht_quantize_options *options = settings;
+    (void)ctx, (void)name;
+    options->groups[0].layers = text;
+    return HT_OK;
+}
+
+static const ht_setting_key keys[] = {
+    {.name = "quantize",
+     .kind = HT_SETTING_CUSTOM,
+     .read = read_quantize,
+     .first = true,
+     .help =
+         "off, or layers in 8 bits, with scales of activations that are dynamic or static; int4: weights alone, by 64"},
+    {.name = "quantize_weights",
+     .kind = HT_SETTING_CHOICE,
+     .at = offsetof(ht_quantize_options, weights),
+     .words = "derived|stored", /* as ht_quantize_weights */
+     .help = "codes of weights are made of the parameters, or are parameters"},
+    {.name = "quantize_layers",
+     .kind = HT_SETTING_CUSTOM,
+     .read = read_layers,
+     .help = "a regular expression: weights whose names match; all unless given"},
+    {.name = NULL}};
+
+static const ht_pass_settings settings[] = {{keys, offsetof(ht_pass_options, quantize)}, {NULL, 0}};
+
+const ht_pass ht_pass_quantize = {
+    .name = "quantize",
+    .help = "layers of a trained model read codes of a few bits",
+    .run = quantize_run,
+    .settings = settings,
+};

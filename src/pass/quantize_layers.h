@@ -1,0 +1,54 @@
+/* Internal: kinds of layers that the pass `quantize` knows, one file and one row of quantize_layers.def each. */
+#ifndef HT_PASS_QUANTIZE_LAYERS_H
+#define HT_PASS_QUANTIZE_LAYERS_H
+
+#include "pass/pass.h"
+
+/* What a layer reads instead of its floats. */
+typedef struct ht_layer_operands {
+    ht_val x, x_scale, x_zero; /* codes of the input; x_zero: none where all are 0 */
+    ht_val w,
+        w_scale; /* codes of the weight; the scales have its rank, and 1 along axes that share one, or are single */
+} ht_layer_operands;
+
+/* What a layer reads whose weights alone are codes: states; zero may be none. */
+typedef struct ht_nbits_states {
+    ht_val codes, scale, zero, a_scale;
+} ht_nbits_states;
+
+/* An op whose first operand is the layer's input and whose second is its weight. */
+typedef struct ht_layer_kind {
+    const char *op;
+    /* Why a call of it, by a parameter of f32, stays as it is; NULL: it can read codes. */
+    const char *(*refuse)(const ht_graph *g, const ht_node *n, const ht_quantize_group *how);
+    /* The axis of the weight that has the outputs. */
+    int (*channel_axis)(const ht_graph *g, const ht_node *n);
+    /* The axes of the input, as bits, along which a scale that is found while the model runs is the same. */
+    unsigned (*shared_axes)(const ht_graph *g, const ht_node *n);
+    /* The call in its place, of the type `want`; operands beyond the first two by ht_rewrite_map. */
+    ht_val (*emit)(ht_graph *g, const ht_rewrite *rw, const ht_node *n, const ht_type *want,
+                   const ht_layer_operands *q);
+    bool nbits; /* it is a product whose weights alone may be codes, too: quantize_nbits.c */
+} ht_layer_kind;
+
+/* quantize_layers.def; ends with NULL. */
+extern const ht_layer_kind *const ht_layer_kinds[];
+
+/* The kind of a call by a parameter of f32; NULL: it is no layer. */
+const ht_layer_kind *ht_layer_kind_of(const ht_graph *g, const ht_node *n);
+
+/* quantize_nbits.c: a product of f32 by a weight whose codes are all that is quantised (activations.bits is 0). */
+const char *ht_nbits_refuse(const ht_graph *g, const ht_node *n, const ht_quantize_group *how);
+void ht_nbits_add_states(ht_graph *g, const ht_node *n, const ht_quantize_group *how, ht_nbits_states *out);
+ht_val ht_nbits_emit(ht_graph *g, const ht_node *n, ht_val x, const ht_quantize_group *how, const ht_type *want,
+                     const ht_nbits_states *states);
+
+/* quantize_fake.c: a weight and activations of a graph that trains, as their codes will stand for them. axis: of the weight's
+ * channels; range: the scale and the zero point of activations, which hold along the shared axes. */
+ht_val ht_fake_weight(ht_graph *g, ht_val w, const ht_quantize_group *how, int axis);
+ht_val ht_fake_activation(ht_graph *g, ht_val x, const ht_quantize_group *how, unsigned shared, const ht_val range[2]);
+/* A static range after a batch whose own range is `batch`: it moves towards it, and is stored. A state whose scale is 0 knows
+ * nothing yet. */
+void ht_observe_range(ht_graph *g, const ht_val state[2], const ht_val batch[2], ht_val now[2]);
+
+#endif
