@@ -16,7 +16,7 @@
 
 enum { MOST_DEPTH = 8 };
 
-static const char resolved_name[] = "config.resolved.json";
+static const char resolved_name[] = "config.resolved.json", memory_name[] = "memory.json";
 
 ht_status ht_folder_path(ht_context *ctx, char **out, const char *folder, const char *name)
 {
@@ -51,8 +51,8 @@ ht_status ht_folder_make(ht_context *ctx, const char *folder)
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {resolved_name,   "snapshots",   "numerics.jsonl",
-                                        "numerics.html", ht_facts_file, ht_model_file};
+    static const char *const names[] = {resolved_name, "snapshots",   "numerics.jsonl", "numerics.html",
+                                        ht_facts_file, ht_model_file, memory_name,      "profile.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return strcmp(name, ht_target_file) == 0 || strcmp(name, ht_vocabulary_files[0]) == 0 ||
@@ -76,6 +76,11 @@ static ht_status remove_tree(ht_context *ctx, const char *path, int depth)
     if (entries) closedir(entries);
     if (status == HT_OK && remove(path) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", path, strerror(errno));
     return status;
+}
+
+ht_status ht_folder_remove(ht_context *ctx, const char *path)
+{
+    return remove_tree(ctx, path, 0);
 }
 
 /* Only what bears the name of something that a run writes; other files of the folder stay. */
@@ -177,25 +182,26 @@ static ht_status copy_model(ht_context *ctx, const char *folder, const ht_config
 }
 
 /* Further members of an object that is complete: where relative paths of the job begin, and the model's file. */
-static void add_members(ht_text *text, uint64_t checksum)
+static void add_members(ht_text *text, const char *data_folder, uint64_t checksum)
 {
     char here[4096];
     ht_json_writer json = {.text = text};
     if (!getcwd(here, sizeof here) || text->failed) return;
     while (text->length > 0 && strchr("}\n", text->data[text->length - 1])) text->length--;
     ht_text_add(text, ",\n  \"folder\": ");
-    ht_json_put_text(&json, NULL, here);
+    ht_json_put_text(&json, NULL, data_folder ? data_folder : here);
     if (checksum) ht_text_add(text, ",\n  \"%s\": \"%016" PRIx64 "\"", ht_model_file, checksum);
     ht_text_add(text, "\n}\n");
 }
 
-static ht_status write_config(ht_context *ctx, const char *folder, const ht_config *config)
+static ht_status write_config(ht_context *ctx, const char *folder, const ht_job *job)
 {
+    const ht_config *config = job->config;
     uint64_t checksum;
     ht_text text = {0};
     HT_TRY(copy_model(ctx, folder, config, &checksum));
     ht_config_print_json(&text, config);
-    add_members(&text, checksum);
+    add_members(&text, job->data_folder, checksum);
     return write_text(ctx, folder, resolved_name, &text);
 }
 
@@ -221,6 +227,48 @@ static ht_status write_facts(ht_context *ctx, const char *folder, const ht_data 
     return write_text(ctx, folder, ht_facts_file, &text);
 }
 
+static void put_live_bytes(ht_json_writer *json, const ht_plan_segment *s)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, NULL);
+    ht_json_put_text(json, "name", s->name);
+    ht_json_begin_array(json, "live_bytes");
+    for (size_t i = 0; i < s->instr_count; i++) ht_json_put_int(json, NULL, s->timeline[i]);
+    ht_json_end_array(json);
+    ht_json_end_object(json);
+}
+
+static bool is_called_before(const ht_plan_program *program, size_t call)
+{
+    for (size_t i = 0; i < call; i++)
+        if (program->calls[i].segment == program->calls[call].segment) return true;
+    return false;
+}
+
+/* For halftone report: bytes by heading, and what is alive in main by instruction of a step. Written and never read by a
+ * run: who looks at it later need not plan again, for which data and machine would have to be there. */
+static ht_status write_memory(ht_context *ctx, const char *folder, const ht_plan *plan)
+{
+    ht_text text = {0};
+    ht_json_writer json = {.text = &text};
+    ht_byte_table bytes = ht_plan_byte_table(plan);
+    int train = ht_plan_program_find(plan, "train");
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_int(&json, "plan_bytes", ht_plan_bytes(plan));
+    ht_json_put_int(&json, "main_bytes", ht_plan_bytes_in(plan, HT_SPACE_MAIN));
+    ht_json_put_int(&json, "transient_bytes", ht_plan_space_bytes(plan, HT_SPACE_MAIN, HT_AREA_TRANSIENT));
+    ht_byte_table_json(&json, "bytes", &bytes);
+    ht_json_line(&json, 1);
+    ht_json_begin_array(&json, "segments");
+    for (size_t i = 0; train >= 0 && i < plan->programs[train].call_count; i++)
+        if (!is_called_before(&plan->programs[train], i))
+            put_live_bytes(&json, &plan->segments[plan->programs[train].calls[i].segment]);
+    ht_json_end_array(&json);
+    ht_json_end_object(&json);
+    ht_text_add(&text, "\n");
+    return write_text(ctx, folder, memory_name, &text);
+}
+
 ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job)
 {
     HT_TRY(ht_folder_make(ctx, folder));
@@ -228,7 +276,8 @@ ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *jo
     HT_TRY(write_vocabulary(ctx, folder, 0, ht_data_vocabulary(job->data)));
     HT_TRY(write_vocabulary(ctx, folder, 1, ht_data_source_vocabulary(job->data)));
     HT_TRY(write_target(ctx, folder, &job->target));
-    return write_config(ctx, folder, job->config);
+    HT_TRY(write_memory(ctx, folder, job->plan));
+    return write_config(ctx, folder, job);
 }
 
 void ht_folder_list(ht_json_writer *json, const char *key, const ht_job *job)

@@ -1,4 +1,5 @@
-/* The folder of a run: config.resolved.json, target.json, data.json, metrics.jsonl, vocabularies, events, snapshots/. */
+/* The folder of a run: config.resolved.json, target.json, data.json, memory.json, metrics.jsonl, vocabularies, events,
+ * snapshots/. */
 #ifndef HT_TRAIN_FOLDER_H
 #define HT_TRAIN_FOLDER_H
 
@@ -6,12 +7,10 @@
 
 /* folder/name in heap memory. */
 ht_status ht_folder_path(ht_context *ctx, char **out, const char *folder, const char *name);
-/* With those above it; one that is there is fine. */
-ht_status ht_folder_make(ht_context *ctx, const char *folder);
 
 /* Before anything is opened: is the folder free for a run in this mode? HT_RUN_FORCE removes what a run left there. */
 ht_status ht_folder_claim(ht_context *ctx, const char *folder, ht_run_mode mode);
-/* The resolved config, the target and the vocabularies, each sealed (train/seal.h). */
+/* The resolved config, the target, the plan's memory and the vocabularies, each sealed (train/seal.h). */
 ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job);
 /* As an array: the names of those that snapshots of the job need. */
 void ht_folder_list(ht_json_writer *json, const char *key, const ht_job *job);

@@ -12,6 +12,7 @@
 #include "train/snapshot_folder.h"
 #include "train/snapshot_tensors.h"
 #include "train/tensor_names.h"
+#include "train/weight_codes.h"
 
 /* A tensor of the file, under its name in the model. */
 typedef struct source_tensor {
@@ -31,6 +32,7 @@ typedef struct matching {
     size_t source_count;
     ht_snapshot_tensor_list list;
     const ht_named_array **from; /* by item of the list; NULL: none */
+    ht_arena *arena;             /* of tensors that the file has in another form */
     size_t wanted, matched;
     ht_text problems; /* a line each */
     size_t problem_count;
@@ -63,25 +65,14 @@ const char *ht_init_from_run(const ht_train_config *config)
     return config->init_path && holds(config->init_path, "snapshots", S_IFDIR) ? config->init_path : NULL;
 }
 
-static ht_status open_run(matching *m, const char *run)
-{
-    char folder[HT_PATH_BYTES];
-    bool taken;
-    int length = snprintf(folder, sizeof folder, "%s/snapshots", run);
-    if (length < 0 || length >= HT_PATH_BYTES) HT_FAIL(m->ctx, HT_EINVAL, "%s: the path is too long", run);
-    HT_TRY(ht_snapshot_newest(m->ctx, folder, take_weights, m, &taken));
-    if (!taken) HT_FAIL(m->ctx, HT_EINVAL, "%s: there is no complete snapshot", folder);
-    return HT_OK;
-}
-
 static ht_status open_source(matching *m)
 {
-    const char *path = m->config->init_path;
+    const char *path = m->request->init_weights ? m->request->init_weights : m->config->init_path;
     struct stat about;
     if (stat(path, &about) != 0) HT_FAIL(m->ctx, HT_EIO, "%s: %s", path, strerror(errno));
     if (S_ISDIR(about.st_mode)) {
         if (holds(path, HT_MANIFEST_NAME, S_IFREG)) return take_weights(m, path);
-        if (ht_init_from_run(m->config)) return open_run(m, path);
+        if (holds(path, "snapshots", S_IFDIR)) return ht_run_open_weights(&m->file, m->ctx, path, m->path);
         HT_FAIL(m->ctx, HT_EINVAL, "%s: the folder is neither a run's nor a snapshot", path);
     }
     int length = snprintf(m->path, sizeof m->path, "%s", path);
@@ -148,27 +139,42 @@ static void tell_match(const matching *m, const ht_snapshot_tensor *to, const ht
     ht_text_free(&line);
 }
 
-static void match_tensor(matching *m, size_t item, bool listing)
+static source_tensor *find_source(const matching *m, const char *name)
+{
+    source_tensor key = {.name = name};
+    return bsearch(&key, m->sources, m->source_count, sizeof key, by_name);
+}
+
+static const ht_named_array *use_source(void *arg, const char *name)
+{
+    source_tensor *found = find_source(arg, name);
+    if (found) found->used = true;
+    return found ? found->is : NULL;
+}
+
+static ht_status match_tensor(matching *m, size_t item, bool listing)
 {
     const ht_snapshot_tensor *to = &m->list.items[item];
-    source_tensor key = {.name = to->name};
-    source_tensor *found = bsearch(&key, m->sources, m->source_count, sizeof key, by_name);
+    const ht_tensor_source source = {m->ctx, m->arena, m->path, &m->list, use_source, m};
+    const ht_named_array *found = use_source(m, to->name);
     char what[640];
     m->wanted++;
+    if (!found) HT_TRY(ht_weight_convert(&source, to, &found));
+    if (!found && ht_is_range(to->name)) return HT_OK;
     if (!found) {
         add_problem(m, to->name, "the model has it, and the file does not");
-        return;
+        return HT_OK;
     }
-    found->used = true;
-    if (same_shape(&found->is->array, &to->array) && convertible(&found->is->array, &to->array)) {
-        m->from[item] = found->is;
+    if (same_shape(&found->array, &to->array) && convertible(&found->array, &to->array)) {
+        m->from[item] = found;
         m->matched++;
-        if (listing) tell_match(m, to, found->is);
-        return;
+        if (listing) tell_match(m, to, found);
+        return HT_OK;
     }
-    snprintf(what, sizeof what, "%s in the file, %s in the model", ht_array_describe(&found->is->array).text,
+    snprintf(what, sizeof what, "%s in the file, %s in the model", ht_array_describe(&found->array).text,
              ht_array_describe(&to->array).text);
     add_problem(m, to->name, what);
+    return HT_OK;
 }
 
 /* Names of the map's table that the file does not have, and tensors of the file that nobody wants. */
@@ -180,7 +186,7 @@ static void find_unused(matching *m)
             add_problem(m, entry->key, "the map has it, and the file does not");
     for (size_t i = 0; i < m->source_count; i++) {
         const source_tensor *source = &m->sources[i];
-        if (!source->name || source->used) continue;
+        if (!source->name || source->used || ht_is_range(source->name)) continue;
         char what[640] = "the file has it, and the model does not";
         if (strcmp(source->name, source->is->name) != 0)
             snprintf(what, sizeof what, "the file has it, and the model has no '%.500s'", source->name);
@@ -226,9 +232,11 @@ static ht_status match(matching *m, const ht_plan *plan, bool listing)
     HT_TRY(name_sources(m));
     HT_TRY(ht_snapshot_tensor_find(&m->list, plan));
     m->from = calloc(m->list.count + 1, sizeof *m->from);
-    if (!m->from) HT_FAIL(m->ctx, HT_ENOMEM, "%s: out of memory", m->path);
+    m->arena = ht_arena_create();
+    if (!m->from || !m->arena) HT_FAIL(m->ctx, HT_ENOMEM, "%s: out of memory", m->path);
     for (size_t i = 0; i < m->list.count; i++)
-        if (m->list.items[i].file == HT_SNAPSHOT_WEIGHTS && !m->list.items[i].padding) match_tensor(m, i, listing);
+        if (m->list.items[i].file == HT_SNAPSHOT_WEIGHTS && !m->list.items[i].padding)
+            HT_TRY(match_tensor(m, i, listing));
     if (!ht_plan_is_stage(plan)) find_unused(m); /* other stages use what this one does not */
     return judge(m);
 }
@@ -294,6 +302,7 @@ static ht_status finish(matching *m, ht_status status)
     char why[sizeof m->ctx->message];
     ht_tensor_names_free(m->names);
     ht_snapshot_tensor_free(&m->list);
+    ht_arena_free(m->arena);
     ht_safetensors_free(m->file);
     ht_text_free(&m->problems);
     free(m->sources);
@@ -306,14 +315,14 @@ static ht_status finish(matching *m, ht_status status)
 ht_status ht_init_from_check(const ht_job *job, const ht_plan *plan, const ht_run_request *request)
 {
     matching m = {.ctx = job->ctx, .config = job->train_config, .request = request};
-    if (!m.config->init_path) return HT_OK;
+    if (!m.config->init_path && !request->init_weights) return HT_OK;
     return finish(&m, match(&m, plan, true));
 }
 
 ht_status ht_init_from_load(ht_job *job, const ht_run_request *request, const char *folder)
 {
     matching m = {.ctx = job->ctx, .config = job->train_config, .request = request};
-    if (!m.config->init_path) return HT_OK;
+    if (!m.config->init_path && !request->init_weights) return HT_OK;
     ht_status status = match(&m, job->plan, false);
     if (status == HT_OK) status = check_removal(&m, folder);
     if (status == HT_OK) status = copy(&m, job->session);

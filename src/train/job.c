@@ -21,12 +21,13 @@ const char ht_target_file[] = "target.json", ht_facts_file[] = "data.json", ht_m
 
 bool ht_mode_reads_only(ht_run_mode mode)
 {
-    return mode == HT_RUN_EVALUATE || mode == HT_RUN_PREDICT;
+    return mode == HT_RUN_EVALUATE || mode == HT_RUN_PREDICT || mode == HT_RUN_CALIBRATE;
 }
 
 size_t ht_job_blocks(ht_block_keys *list)
 {
     size_t count = 0;
+    list[count++] = (ht_block_keys){"model", NULL, NULL, ht_model_common_keys};
     for (size_t i = 0; ht_models[i] && count < HT_MOST_JOB_BLOCKS; i++)
         list[count++] = (ht_block_keys){"model", ht_models[i]->name, ht_models[i]->help, ht_models[i]->keys};
     for (size_t i = 0; ht_data_formats[i] && count < HT_MOST_JOB_BLOCKS; i++)
@@ -124,6 +125,11 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         HT_FAIL(job->ctx, HT_EINVAL, "there is no \"%s\" block: training needs a job file with model and data",
                 job->model ? "data" : "model");
     HT_TRY(choose_task(job));
+    if (request->data) {
+        job->data = request->data;
+        job->borrows_data = true;
+        return HT_OK;
+    }
     /* The embeddings of a run are those of its words. */
     if (!vocabularies) vocabularies = ht_init_from_run(job->train_config);
     if (vocabularies) {
@@ -143,7 +149,7 @@ static ht_status open_data(ht_job *job, const ht_run_request *request, const cha
         .vocabulary = job->vocabulary,
         .source_vocabulary = job->source_vocabulary,
     };
-    if (ht_mode_reads_only(request->mode) && vocabularies)
+    if (ht_mode_reads_only(request->mode) && request->mode != HT_RUN_CALIBRATE && vocabularies)
         return open_with_facts(job, &wanted, vocabularies, request->mode == HT_RUN_PREDICT);
     return ht_data_open(&job->data, job->ctx, &wanted);
 }
@@ -239,6 +245,9 @@ static ht_status fill_options(ht_job *job, const ht_run_request *request, bool t
     options->train.freeze_count = c->freeze_count;
     memcpy(options->train.groups, c->groups, sizeof c->groups);
     options->train.group_count = c->group_count;
+    memcpy(options->train.pruned, c->pruned, sizeof c->pruned);
+    options->train.pruned_count = c->pruned_count;
+    options->quantize = c->quantize;
     options->precision = (ht_precision_options){
         .precision = ht_precision_find(c->precision),
         .masters = c->masters,
@@ -275,10 +284,10 @@ static bool counts_one(const ht_graph *g)
     return false;
 }
 
-static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph **out)
+static ht_status make_model(ht_job *job, const ht_run_request *request, bool predicts, ht_graph **out)
 {
     const ht_data_info *info = ht_data_info_of(job->data);
-    bool predicts = request->mode == HT_RUN_PREDICT;
+    bool bucketed = request->mode != HT_RUN_PREDICT;
     int last = info->bucket_count - 1; /* the largest is the model's own, the others are further lengths */
     int64_t source_length = info->buckets[last].source_length;
     if (job->task == HT_TASK_PAIRS && job->inputs && ht_inputs_longest(job->inputs) > source_length)
@@ -301,17 +310,47 @@ static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph
         .training = job->options.training,
         .logits = predicts,
         .buckets = further,
-        .bucket_count = predicts ? 0 : last,
+        .bucket_count = bucketed ? last : 0,
         .beam = request->beam,
         .label_smoothing = job->train_config->label_smoothing,
+        .widths = ht_field_json(ht_config_block(job->config, "model"), "widths"),
     };
     memcpy(wanted.feature, info->feature, sizeof wanted.feature);
-    HT_TRY(ht_model_create(out, job->ctx, &wanted));
-    job->mean_loss = job->model->make && counts_one(*out);
-    const ht_plan_request planning = {.target = &job->target, .options = &job->options};
+    return ht_model_create(out, job->ctx, &wanted);
+}
+
+/* NULL: the job has none. */
+static ht_status make_teacher(const ht_job *job, const ht_run_request *request, ht_graph **out)
+{
+    *out = NULL;
+    if (!request->distillation || !job->options.training) return HT_OK;
+    ht_job teacher = *job;
+    teacher.config = request->distillation->teacher;
+    teacher.model = ht_model_find(ht_config_type(teacher.config, "model"), NULL);
+    teacher.options.training = false;
+    return make_model(&teacher, request, false, out);
+}
+
+static ht_status run_passes(const ht_job *job, const ht_run_request *request, ht_graph *g, const ht_graph *teacher)
+{
+    ht_pass_options options = job->options;
+    const ht_plan_request planning = {.target = &job->target, .options = &options};
     const ht_pass_env env = ht_plan_pass_env(&planning);
+    if (request->distillation) options.distill = request->distillation->options;
+    options.distill.teacher = teacher;
+    return ht_pipeline_run(g, HT_STAGE_TRAIN, &env, request->observer);
+}
+
+static ht_status make_graph(ht_job *job, const ht_run_request *request, ht_graph **out)
+{
+    ht_graph *teacher;
+    HT_TRY(make_model(job, request, request->mode == HT_RUN_PREDICT, out));
+    job->mean_loss = job->model->make && counts_one(*out);
     int64_t declared = ht_model_parameters(*out);
-    HT_TRY(ht_pipeline_run(*out, HT_STAGE_TRAIN, &env, request->observer));
+    HT_TRY(make_teacher(job, request, &teacher));
+    ht_status status = run_passes(job, request, *out, teacher);
+    ht_graph_free(teacher);
+    HT_TRY(status);
     bool some = job->parallel.pipeline.ranks > 1; /* the graph has those of a stage */
     job->parameters = some ? declared : ht_model_parameters(*out);
     job->frozen = job->options.training && job->train_config->freeze_count ? declared - job->parameters : 0;
@@ -506,10 +545,9 @@ static void choose_axes(ht_job *job, const ht_run_request *request, bool trainin
     job->rank = data.rank;
 }
 
-/* All of a job but its session. */
-static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded)
+ht_status ht_job_open_plan(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded)
 {
-    *job = (ht_job){.ctx = ctx, .config = request->config};
+    *job = (ht_job){.ctx = ctx, .config = request->config, .data_folder = request->data_folder};
     if (!ht_config_has_job(request->config))
         HT_FAIL(ctx, HT_EINVAL, "this is DeepSpeed's config alone: training needs a job file with model and data");
     job->train_config = ht_config_train(request->config);
@@ -522,23 +560,39 @@ static ht_status open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     HT_TRY(choose_target(job, request, recorded));
     ht_job_tell_offload(job, request);
     tell_idle_keys(job, request);
-    return ht_job_plan(job, request, !request->no_fusion, &job->plan);
+    bool traced = request->no_fusion || request->mode == HT_RUN_CALIBRATE;
+    return ht_job_plan(job, request, !traced, &job->plan);
 }
 
 ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded)
 {
-    HT_TRY(open_plan(job, ctx, request, recorded));
+    HT_TRY(ht_job_open_plan(job, ctx, request, recorded));
     HT_TRY(ht_job_check_memory(job, request));
-    job->reserve_bytes = ht_reserve_bytes(job->plan, &job->train_config->disk, ht_process_peak_bytes());
+    job->reserve =
+        ht_reserve_of(job->plan, &job->train_config->disk, job->train_config->accumulate, ht_process_peak_bytes());
     return ht_job_session(job, job->plan, &job->session);
 }
 
 ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request)
 {
     ht_job job;
-    ht_status status = open_plan(&job, ctx, request, NULL);
+    ht_status status = ht_job_open_plan(&job, ctx, request, NULL);
     *out = job.plan;
     job.plan = NULL;
+    ht_job_close(&job);
+    return status;
+}
+
+ht_status ht_run_model(ht_graph **out, ht_context *ctx, const ht_run_request *request)
+{
+    ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
+    *out = NULL;
+    choose_axes(&job, request, true);
+    ht_status status = open_data(&job, request, request->folder);
+    if (status == HT_OK) status = open_inputs(&job, request);
+    if (status == HT_OK) status = count_steps(&job);
+    if (status == HT_OK) status = fill_options(&job, request, true);
+    if (status == HT_OK) status = make_model(&job, request, true, out);
     ht_job_close(&job);
     return status;
 }
@@ -590,7 +644,7 @@ void ht_job_close(ht_job *job)
     ht_session_free(job->session);
     ht_plan_free(job->plan);
     ht_inputs_free(job->inputs);
-    ht_data_free(job->data);
+    if (!job->borrows_data) ht_data_free(job->data);
     ht_vocabulary_free(job->vocabulary);
     ht_vocabulary_free(job->source_vocabulary);
 }

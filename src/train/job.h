@@ -15,6 +15,8 @@ typedef struct ht_job {
     ht_task task;
     ht_vocabulary *vocabulary, *source_vocabulary; /* as an earlier start recorded them, or NULL */
     ht_data *data;
+    bool borrows_data;            /* they are the request's */
+    const char *data_folder;      /* where relative paths of the data begin; NULL: here */
     ht_inputs *inputs;            /* of a run that predicts, or NULL */
     int64_t batch;                /* rows */
     int64_t rank, ranks;          /* of the data axis: that share the batch of a step */
@@ -22,12 +24,12 @@ typedef struct ht_job {
     ht_parallel_options parallel; /* its other axes */
     ht_plan *plan;
     ht_session *session;
-    ht_comm *comm;         /* the world; NULL: of one */
-    int64_t steps;         /* of the whole run */
-    int64_t parameters;    /* trained elements */
-    int64_t frozen;        /* elements of parameters that train.freeze leaves as they are */
-    int64_t reserve_bytes; /* that the process may need beyond the plan */
-    bool mean_loss;        /* a graph of the user's own whose loss is a mean already */
+    ht_comm *comm;      /* the world; NULL: of one */
+    int64_t steps;      /* of the whole run */
+    int64_t parameters; /* trained elements */
+    int64_t frozen;     /* elements of parameters that train.freeze leaves as they are */
+    ht_reserve reserve; /* what the process may need beyond the plan */
+    bool mean_loss;     /* a graph of the user's own whose loss is a mean already */
 } ht_job;
 
 /* A run that writes nothing and trains nothing. */
@@ -35,6 +37,8 @@ bool ht_mode_reads_only(ht_run_mode mode);
 
 /* `recorded`: the folder of a run whose vocabularies and target are to be used, or NULL. After a failure, too, ht_job_close. */
 ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded);
+/* All of it but memory and session, whether it fits or not. */
+ht_status ht_job_open_plan(ht_job *job, ht_context *ctx, const ht_run_request *request, const char *recorded);
 void ht_job_close(ht_job *job);
 /* A plan of the job's own graph once more, and a session of it: for those who want to look into a step. Without fusion
  * every value is made; the bits are the same. */

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "format/format.h"
+#include "train/step_record.h"
 
 enum {
     PROGRAM_BYTES = 24 << 20, /* tables of the executor, files being written, pages that the allocator keeps, and at the
@@ -39,9 +40,28 @@ static int64_t disk_reserve(const ht_plan *plan, const ht_disk_opts *disk)
     return 2 * (buffers + block) + (piece < DISK_PIECE_BYTES ? piece : DISK_PIECE_BYTES);
 }
 
-int64_t ht_reserve_bytes(const ht_plan *plan, const ht_disk_opts *disk, int64_t held)
+const char *const ht_reserve_line_names[HT_RESERVE_COUNT] = {
+#define HT_RESERVE(id, name) name,
+#include "train/reserve_lines.def"
+#undef HT_RESERVE
+};
+
+int64_t ht_reserve_sum(const ht_reserve *reserve)
 {
-    int64_t threads = ht_context_threads(plan->ctx);
-    return held + disk_reserve(plan, disk) + ht_content_mapped_bytes() + PROGRAM_BYTES + threads * THREAD_BYTES +
-           LOADER_BATCHES * ht_plan_area_bytes(plan, HT_AREA_INPUT);
+    int64_t sum = 0;
+    for (int i = 0; i < HT_RESERVE_COUNT; i++) sum += reserve->bytes[i];
+    return sum;
+}
+
+ht_reserve ht_reserve_of(const ht_plan *plan, const ht_disk_opts *disk, int64_t micros, int64_t held)
+{
+    return (ht_reserve){{
+        [HT_RESERVE_HELD] = held,
+        [HT_RESERVE_FILES] = ht_content_mapped_bytes(),
+        [HT_RESERVE_LOADER] = LOADER_BATCHES * ht_plan_area_bytes(plan, HT_AREA_INPUT),
+        [HT_RESERVE_STAGING] = disk_reserve(plan, disk),
+        [HT_RESERVE_RECORDS] = ht_step_records_bytes(micros),
+        [HT_RESERVE_THREADS] = THREAD_BYTES * ht_context_threads(plan->ctx),
+        [HT_RESERVE_PROGRAM] = PROGRAM_BYTES,
+    }};
 }

@@ -1,4 +1,4 @@
-/* A job from what a run recorded of it, for evaluation. */
+/* A job from what a run recorded of it, for evaluation or to train on. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 static bool is_needed(const char *key)
 {
     static const char *const keys[] = {"train.task",    "train.batch", "train.micro_batch", "train.precision",
-                                       "train.masters", "train.seed",  "train.output"};
+                                       "train.masters", "train.seed",  "train.output",      "train.quantize"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0) return true;
     if (strncmp(key, "halftone.parallel.", 18) == 0) return false;
@@ -24,8 +24,18 @@ typedef struct recorded {
     ht_context *ctx;
     const char *path; /* of the resolved config */
     const ht_json *root;
+    bool training;    /* all that was chosen, not only what evaluation needs */
     char model[4096]; /* the copy of the model's file; "": the run has none */
 } recorded;
+
+/* On one rank: how a batch was shared among several follows from its sizes. */
+static bool is_chosen(const ht_json *value)
+{
+    const ht_json *origin = ht_json_get(value, "origin");
+    bool standard = origin && origin->kind == HT_JSON_STRING && strcmp(origin->text, "default") == 0;
+    return !standard && strcmp(value->key, "train.accumulate") != 0 &&
+           strncmp(value->key, "halftone.parallel.", 18) != 0;
+}
 
 /* The copy that the run has of its model's file. */
 static ht_status find_model(recorded *r)
@@ -71,7 +81,8 @@ static void put_block(ht_json_writer *json, const recorded *r, const ht_json *va
     ht_json_begin_object(json, block);
     for (const ht_json *value = values->child; value; value = value->next) {
         const ht_json *is = ht_json_get(value, "value");
-        if (!is || is->kind == HT_JSON_NULL || !is_needed(value->key)) continue;
+        if (!is || is->kind == HT_JSON_NULL) continue;
+        if (!is_needed(value->key) && !(r->training && is_chosen(value))) continue;
         if (strncmp(value->key, block, length) != 0 || value->key[length] != '.') continue;
         const char *name = enter_object(json, &open, value->key + length + 1);
         if (r->model[0] && strcmp(value->key, "model.file") == 0)
@@ -111,19 +122,20 @@ static ht_status take_job(recorded *r, ht_text *text, char **folder)
     return HT_OK;
 }
 
-ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out, char **folder)
+static ht_status read_job(recorded *r, char **out, char **folder)
 {
+    ht_context *ctx = r->ctx;
+    const char *path = r->path;
     char *file = NULL;
     size_t length;
     bool sealed;
     ht_text text = {0};
-    recorded r = {.ctx = ctx, .path = path};
     *out = *folder = NULL;
     HT_TRY(ht_folder_read_sealed(ctx, path, &file, &length, &sealed));
     ht_arena *arena = ht_arena_create();
-    ht_status status = arena ? ht_json_parse(ctx, arena, path, file, length, &r.root)
+    ht_status status = arena ? ht_json_parse(ctx, arena, path, file, length, &r->root)
                              : ht_fail(ctx, HT_ENOMEM, "%s: out of memory", path);
-    if (status == HT_OK) status = take_job(&r, &text, folder);
+    if (status == HT_OK) status = take_job(r, &text, folder);
     ht_arena_free(arena);
     free(file);
     if (status == HT_OK)
@@ -131,4 +143,16 @@ ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out, char **
     else
         ht_text_free(&text);
     return status;
+}
+
+ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out, char **folder)
+{
+    recorded r = {.ctx = ctx, .path = path};
+    return read_job(&r, out, folder);
+}
+
+ht_status ht_job_recorded_training(ht_context *ctx, const char *path, char **out, char **folder)
+{
+    recorded r = {.ctx = ctx, .path = path, .training = true};
+    return read_job(&r, out, folder);
 }

@@ -31,6 +31,8 @@ typedef struct holder {
                     0: not known */
     char host[256], boot[64]; /* `boot` tells starts of one machine, and machines
                                of one name, apart */
+    char processes[64];       /* the name space that the process's number is of: a
+                               container has its own */
     char start[32];           /* UTC */
 } holder;
 
@@ -82,6 +84,7 @@ static holder this_process(void)
     h.ticks = start_ticks(h.process);
     if (gethostname(h.host, sizeof h.host - 1) != 0) snprintf(h.host, sizeof h.host, "unknown");
     read_word("/proc/sys/kernel/random/boot_id", h.boot, sizeof h.boot);
+    if (readlink("/proc/self/ns/pid", h.processes, sizeof h.processes - 1) < 0) h.processes[0] = '\0';
     if (gmtime_r(&now, &utc)) strftime(h.start, sizeof h.start, "%Y-%m-%dT%H:%M:%SZ", &utc);
     return h;
 }
@@ -94,6 +97,7 @@ static void print_holder(ht_text *text, const holder *h)
     ht_json_put_text(&json, "host", h->host);
     ht_json_put_text(&json, "start", h->start);
     ht_json_put_text(&json, "boot", h->boot);
+    ht_json_put_text(&json, "processes", h->processes);
     ht_json_put_int(&json, "ticks", h->ticks);
     ht_json_end_object(&json);
     ht_text_add(text, "\n");
@@ -121,6 +125,7 @@ static bool read_holder(int file, holder *out)
         copy_member(root, "host", out->host, sizeof out->host);
         copy_member(root, "start", out->start, sizeof out->start);
         copy_member(root, "boot", out->boot, sizeof out->boot);
+        copy_member(root, "processes", out->processes, sizeof out->processes);
     }
     ht_arena_free(arena);
     return ok;
@@ -171,6 +176,32 @@ static bool is_held(const char *path, int file, const holder *has, bool excluded
     holder self = this_process();
     if (same_boot(&self, has)) return !excluded && lives_here(has);
     return age_of(path, file) < STALE_SECONDS;
+}
+
+/* ---- looking at it ---- */
+
+/* By this host's clock: who only looks makes no files. */
+static bool is_fresh(int file)
+{
+    struct stat lock;
+    return fstat(file, &lock) == 0 && time(NULL) - lock.st_mtim.tv_sec < STALE_SECONDS;
+}
+
+/* The kernel's lock is left alone: one that is taken for a moment would refuse a training that begins just then. */
+bool ht_run_lock_is_held(ht_context *ctx, const char *folder, char *who, size_t capacity)
+{
+    holder self = this_process(), has;
+    char *path = NULL;
+    who[0] = '\0';
+    int file = ht_folder_path(ctx, &path, folder, HT_LOCK_NAME) == HT_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    free(path);
+    if (file < 0) return false;
+    bool known = read_holder(file, &has);
+    bool here = known && same_boot(&self, &has) && strcmp(self.processes, has.processes) == 0;
+    bool held = here ? lives_here(&has) : is_fresh(file);
+    if (held) describe(&has, known, who, capacity);
+    close(file);
+    return held;
 }
 
 /* ---- taking it ---- */

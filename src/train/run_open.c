@@ -39,7 +39,7 @@ static ht_status open_loaders(ht_run *run)
     const ht_data_info *info = ht_data_info_of(run->job.data);
     const ht_field *ahead = ht_fields_find(ht_config_block(run->job.config, "data"), "prefetch");
     bool prefetch = ahead && ahead->value->kind == HT_JSON_BOOL && ahead->value->boolean;
-    if (!ht_mode_reads_only(run->request.mode))
+    if (!ht_mode_reads_only(run->request.mode) || run->request.mode == HT_RUN_CALIBRATE)
         HT_TRY(
             ht_loader_open_share(&run->train, run->job.data, HT_DATA_TRAIN, prefetch, run->job.rank, run->job.ranks));
     if (info->parts[HT_DATA_VALIDATION].batches < 1) return HT_OK;
@@ -96,7 +96,7 @@ static ht_status sum_plans(ht_run *run)
 {
     const ht_plan *plan = run->job.plan;
     int64_t memory = ht_plan_bytes(plan) - ht_device_bytes(run->job.session) - ht_plan_bytes_in(plan, HT_SPACE_DISK);
-    double sums[2] = {(double)memory, (double)run->job.reserve_bytes};
+    double sums[2] = {(double)memory, (double)ht_reserve_sum(&run->job.reserve)};
     HT_TRY(ht_ranks_sum(&run->ranks, run->ctx, sums, 2));
     run->ranks_memory_bytes = (int64_t)sums[0];
     run->ranks_reserve_bytes = (int64_t)sums[1];
@@ -121,6 +121,7 @@ static ht_status set_up(ht_run *run)
     HT_TRY(sum_plans(run));
     HT_TRY(open_loaders(run));
     if (mode != HT_RUN_PREDICT) HT_TRY(ht_batch_binding_open(&run->binding, &run->job, run->job.session));
+    if (reads_only && run->request.init_weights) return ht_init_from_load(&run->job, &run->request, folder);
     if (again) HT_TRY(of_output(run, ht_run_restore(run)));
     if (reads_only) return HT_OK;
     /* What goes on from a snapshot has its weights there. */
@@ -161,7 +162,7 @@ ht_run_info ht_run_info_of(const ht_run *run)
         .parameters = run->job.parameters,
         .frozen = run->job.frozen,
         .plan_bytes = ht_plan_bytes(plan),
-        .reserve_bytes = run->job.reserve_bytes,
+        .reserve_bytes = ht_reserve_sum(&run->job.reserve),
         .bytes = ht_plan_byte_table(plan),
         .steps = run->job.steps,
         .first_step = run->first_step,
@@ -179,7 +180,7 @@ ht_end_report ht_run_end(const ht_run *run)
         .device_bytes = ht_device_bytes(run->job.session),
         .disk_bytes = ht_plan_bytes_in(run->job.plan, HT_SPACE_DISK),
         .process_peak_bytes = ht_process_peak_bytes(),
-        .reserve_bytes = run->job.reserve_bytes,
+        .reserve = run->job.reserve,
         .steps = run->step - run->first_step,
         .exchange = ht_ranks_report(&run->ranks, run->job.session, &run->in_steps),
         .ranks_memory_bytes = run->ranks_memory_bytes,

@@ -86,6 +86,7 @@ static ht_status jsonl_step(void *state, const ht_step_report *r)
     ht_json_put_int(&json, "plan_bytes", r->plan_bytes);
     ht_json_put_int(&json, "process_peak_bytes", r->process_peak_bytes);
     ht_json_put_int(&json, "syncs", r->syncs);
+    ht_json_put_int(&json, "steps", r->steps);
     ht_json_put_bool(&json, "skipped", r->skipped);
     ht_json_put_int(&json, "skips", r->skips);
     put_exchange(&json, &r->exchange);
@@ -113,7 +114,11 @@ static ht_status jsonl_end(void *state, const ht_end_report *r)
     ht_json_put_number(&json, "seconds", r->seconds);
     ht_json_put_int(&json, "plan_bytes", r->plan_bytes);
     ht_json_put_int(&json, "process_peak_bytes", r->process_peak_bytes);
-    ht_json_put_int(&json, "reserve_bytes", r->reserve_bytes);
+    ht_json_put_int(&json, "reserve_bytes", ht_reserve_sum(&r->reserve));
+    ht_json_put_int(&json, "memory_bytes", r->plan_bytes - r->device_bytes - r->disk_bytes);
+    ht_json_begin_object(&json, "reserve");
+    for (int i = 0; i < HT_RESERVE_COUNT; i++) ht_json_put_int(&json, ht_reserve_line_names[i], r->reserve.bytes[i]);
+    ht_json_end_object(&json);
     put_exchange(&json, &r->exchange);
     return put_line(state, &json);
 }

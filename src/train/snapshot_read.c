@@ -9,6 +9,7 @@
 #include "train/snapshot.h"
 #include "train/snapshot_folder.h"
 #include "train/snapshot_tensors.h"
+#include "train/weight_codes.h"
 
 typedef struct reading {
     ht_context *ctx;
@@ -19,7 +20,8 @@ typedef struct reading {
     const ht_named_array **from; /* by item of the list; NULL: not in the files */
     char paths[HT_SNAPSHOT_FILES][HT_PATH_BYTES];
     ht_safetensors *files[HT_SNAPSHOT_FILES];
-    int file_count; /* 1: weights only */
+    bool *used[HT_SNAPSHOT_FILES]; /* by tensor of the file */
+    int file_count;                /* 1: weights only */
     uint64_t model_hash;
 } reading;
 
@@ -116,16 +118,33 @@ static bool begins_anew(const ht_snapshot_tensor *wanted, const ht_array *found)
     return alike && own->shape[0] != found->shape[0] && strncmp(wanted->name, "carry.", 6) == 0;
 }
 
-static ht_status match(reading *r, size_t item, size_t *matched)
+/* One of the files, while tensors of it are looked for. */
+typedef struct searching {
+    reading *r;
+    int file;
+} searching;
+
+static const ht_named_array *find_tensor(void *arg, const char *name)
+{
+    const searching *s = arg;
+    const ht_safetensors *file = s->r->files[s->file];
+    const ht_named_array *found = ht_safetensors_find(file, name);
+    if (found) s->r->used[s->file][found - ht_safetensors_at(file, 0)] = true;
+    return found;
+}
+
+static ht_status match(reading *r, size_t item)
 {
     const ht_snapshot_tensor *wanted = &r->list.items[item];
     const char *file = r->paths[wanted->file];
-    const ht_named_array *found = ht_safetensors_find(r->files[wanted->file], wanted->name);
+    searching search = {r, wanted->file};
+    const ht_tensor_source source = {r->ctx, r->arena, file, &r->list, find_tensor, &search};
+    const ht_named_array *found = find_tensor(&search, wanted->name);
     if (!found && (wanted->padding || wanted->optional)) return HT_OK;
+    if (!found) HT_TRY(ht_weight_convert(&source, wanted, &found));
     if (!found) HT_FAIL(r->ctx, HT_EINVAL, "%s: there is no tensor '%s'", file, wanted->name);
     if (begins_anew(wanted, &found->array)) {
         ht_note(r->ctx, HT_LOG_WARN, "%s: '%s' is of a batch of another size and begins anew", file, wanted->name);
-        matched[wanted->file]++;
         return HT_OK;
     }
     if (!same_array(&found->array, &wanted->array))
@@ -134,36 +153,35 @@ static ht_status match(reading *r, size_t item, size_t *matched)
     if (!proper_values(&found->array))
         HT_FAIL(r->ctx, HT_EPARSE, "%s: tensor '%s' is BOOL and holds a byte above 1", file, wanted->name);
     r->from[item] = found;
-    matched[wanted->file]++;
+    if (r->file_count < HT_SNAPSHOT_FILES) HT_TRY(ht_range_check(r->ctx, file, found));
     return HT_OK;
 }
 
 static ht_status name_stranger(const reading *r, int file)
 {
-    for (size_t i = 0; i < ht_safetensors_count(r->files[file]); i++) {
-        const ht_named_array *entry = ht_safetensors_at(r->files[file], i);
-        bool known = false;
-        for (size_t k = 0; k < r->list.count && !known; k++) known = r->from[k] == entry;
-        if (!known) HT_FAIL(r->ctx, HT_EINVAL, "%s: the model has no state '%s'", r->paths[file], entry->name);
-    }
+    for (size_t i = 0; i < ht_safetensors_count(r->files[file]); i++)
+        if (!r->used[file][i])
+            HT_FAIL(r->ctx, HT_EINVAL, "%s: the model has no state '%s'", r->paths[file],
+                    ht_safetensors_at(r->files[file], i)->name);
     return HT_OK;
 }
 
 static ht_status compare(reading *r, const char *path)
 {
-    size_t matched[HT_SNAPSHOT_FILES] = {0};
     HT_TRY(ht_snapshot_manifest(&r->manifest, r->ctx, r->arena, path));
     for (int i = 0; i < r->file_count; i++) HT_TRY(open_file(&r->files[i], r->ctx, &r->manifest, path, i, r->paths[i]));
     HT_TRY(ht_snapshot_tensor_find(&r->list, r->session->plan));
     r->from = HT_NEW(r->arena, const ht_named_array *, r->list.count);
-    if (!r->from) HT_FAIL(r->ctx, HT_ENOMEM, "%s: out of memory", path);
+    bool failed = !r->from;
+    for (int i = 0; i < r->file_count; i++)
+        failed |= !(r->used[i] = HT_NEW(r->arena, bool, ht_safetensors_count(r->files[i]) + 1));
+    if (failed) HT_FAIL(r->ctx, HT_ENOMEM, "%s: out of memory", path);
     for (size_t i = 0; i < r->list.count; i++)
-        if (r->list.items[i].file < r->file_count) HT_TRY(match(r, i, matched));
+        if (r->list.items[i].file < r->file_count) HT_TRY(match(r, i));
     /* Another plan of the model may lack tensors that training had, and its hash is its own. */
     if (r->file_count < HT_SNAPSHOT_FILES) return HT_OK;
     bool some = ht_plan_is_stage(r->session->plan); /* other stages read the others */
-    for (int i = 0; i < r->file_count && !some; i++)
-        if (matched[i] != ht_safetensors_count(r->files[i])) HT_TRY(name_stranger(r, i));
+    for (int i = 0; i < r->file_count && !some; i++) HT_TRY(name_stranger(r, i));
     if (r->manifest.meta.model_hash != r->model_hash)
         HT_FAIL(r->ctx, HT_EINVAL, "%s: the snapshot is of another model, with tensors of the same names and shapes",
                 path);

@@ -72,6 +72,16 @@ static ht_status find_slot(ht_session *session, const char *name, const ht_slot 
     return HT_OK;
 }
 
+static size_t cell_bytes(int64_t micros)
+{
+    return (size_t)(FIRST_MICRO + MICRO_FIELDS * micros) * CELL_BYTES;
+}
+
+int64_t ht_step_records_bytes(int64_t micros)
+{
+    return RING * (int64_t)cell_bytes(micros);
+}
+
 static ht_status set_up(ht_step_records *r)
 {
     for (int i = 0; i < FIELDS; i++) HT_TRY(find_slot(r->session, fields[i].name, &r->slots[i]));
@@ -81,8 +91,7 @@ static ht_status set_up(ht_step_records *r)
             HT_TRY(find_slot(r->session, rank_fields[i].name, &r->rank_slots[i]));
     for (int i = 0; i < RING; i++) {
         void *cells;
-        HT_TRY(ht_device_host_alloc(ht_executor_device(r->session->executor),
-                                    (size_t)(FIRST_MICRO + MICRO_FIELDS * r->micros) * CELL_BYTES, &cells));
+        HT_TRY(ht_device_host_alloc(ht_executor_device(r->session->executor), cell_bytes(r->micros), &cells));
         r->ring[i].cells = cells;
         HT_TRY(ht_executor_event(r->session->executor, &r->ring[i].done));
         for (int k = 0; k < MARKS && r->has_clock; k++)

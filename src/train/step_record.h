@@ -33,6 +33,8 @@ typedef struct ht_step_record {
 
 /* For steps of so many micro-batches of the session's "micro" and "update" segments. */
 ht_status ht_step_records_open(ht_step_records **out, ht_session *session, int64_t micros);
+/* Memory of their cells. */
+int64_t ht_step_records_bytes(int64_t micros);
 void ht_step_records_free(ht_step_records *records); /* takes NULL; waits for what is under way */
 
 /* A step, in this order; a step that is given up is simply begun again. At most HT_STEPS_UNREAD are ended and unread. */

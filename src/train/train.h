@@ -12,7 +12,13 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "exec/exec.h"
+#include "format/format.h"
 #include "model/model.h"
+#include "train/calibrate.h"
+#include "train/infer_times.h"
+#include "train/layer_times.h"
+#include "train/planned.h"
+#include "train/process_memory.h"
 #include "train/profile.h"
 #include "train/replay.h"
 
@@ -26,6 +32,39 @@ size_t ht_job_blocks(ht_block_keys *list);
 /* A job file's text from what a run recorded (config.resolved.json): model, data, and of the train block what evaluation
  * needs. *folder: where the run was started, NULL where an older version did not say. Heap memory for free(). */
 ht_status ht_job_recorded(ht_context *ctx, const char *path, char **out, char **folder);
+/* The same with all that was chosen for its training, to train on with one rank. */
+ht_status ht_job_recorded_training(ht_context *ctx, const char *path, char **out, char **folder);
+
+/* ---- folders of runs ---- */
+
+enum { HT_RUN_PATH_BYTES = 4096 };
+
+/* The weights of the newest snapshot that can be read; `path` receives their file. */
+ht_status ht_run_open_weights(ht_safetensors **out, ht_context *ctx, const char *run, char path[HT_RUN_PATH_BYTES]);
+/* Tensors of such a file that stand for another one, `w`: codes "w.int8" (by its bits), and their scales "w.int8_scale"; or
+ * words of codes "w.q4", and what else belongs to them. */
+typedef enum ht_tensor_form { HT_TENSOR_PLAIN, HT_TENSOR_CODES, HT_TENSOR_SCALES } ht_tensor_form;
+enum { HT_TENSOR_NAME_BYTES = 1024 };
+/* *base receives the name of w, or the tensor's own. */
+ht_tensor_form ht_tensor_form_of(const char *name, char base[HT_TENSOR_NAME_BYTES]);
+/* The name of a tensor that belongs to words of codes. */
+typedef struct ht_nbits_name {
+    char base[HT_TENSOR_NAME_BYTES];  /* w */
+    char codes[HT_TENSOR_NAME_BYTES]; /* w.q4, or w.q4t where w is [n, k]; by its bits */
+    int bits;                         /* 0: it is no such name */
+    bool transposed;                  /* w is [n, k] */
+    enum { HT_NBITS_CODES, HT_NBITS_SCALE, HT_NBITS_ZERO, HT_NBITS_A_SCALE } part;
+} ht_nbits_name;
+ht_nbits_name ht_nbits_name_of(const char *tensor);
+/* The shape of w in place of that of its codes, as the file has them. */
+ht_status ht_tensor_decoded_shape(ht_context *ctx, ht_safetensors *file, const char *path, ht_named_array *codes);
+/* The floats that codes of this name stand for, as F32: `data` has space for them. */
+ht_status ht_tensor_decode(ht_context *ctx, ht_safetensors *file, const char *path, const char *name, float *data);
+
+/* A folder with those above it; one that is there is fine. */
+ht_status ht_folder_make(ht_context *ctx, const char *folder);
+/* A file, or a folder with all that it holds. */
+ht_status ht_folder_remove(ht_context *ctx, const char *path);
 
 /* ---- runs ---- */
 
@@ -73,21 +112,29 @@ typedef struct ht_end_report {
     int64_t device_bytes;        /* of it: in memory of a device, which is not the process's */
     int64_t disk_bytes;          /* of it: on a disk */
     int64_t process_peak_bytes;  /* that the process held at most */
-    int64_t reserve_bytes;       /* what it was said to need beyond the plan (train/process_memory.h) */
+    ht_reserve reserve;          /* what it was said to need beyond the plan */
     int64_t steps;               /* that were made since it was opened */
     ht_exchange_report exchange; /* of all of them */
     /* Of all ranks together: what their plans hold in memory of their processes, and what they need beyond it. */
     int64_t ranks_memory_bytes, ranks_reserve_bytes;
 } ht_end_report;
 
-/* All but the last two lock the folder, and are refused (HT_EINVAL) while another process holds it. */
+/* All but the last three lock the folder, and are refused (HT_EINVAL) while another process holds it. */
 typedef enum ht_run_mode {
-    HT_RUN_NEW,      /* refused when the folder holds a run */
-    HT_RUN_FORCE,    /* a run that is there is removed */
-    HT_RUN_RESUME,   /* goes on from the newest complete snapshot, or from the beginning when there is none */
-    HT_RUN_EVALUATE, /* reads the newest snapshot, writes nothing */
-    HT_RUN_PREDICT,  /* the same, without data: its session has the segment "logits", and the decoder of `beam` */
+    HT_RUN_NEW,       /* refused when the folder holds a run */
+    HT_RUN_FORCE,     /* a run that is there is removed */
+    HT_RUN_RESUME,    /* goes on from the newest complete snapshot, or from the beginning when there is none */
+    HT_RUN_EVALUATE,  /* reads the newest snapshot, writes nothing */
+    HT_RUN_PREDICT,   /* the same, without data: its session has the segment "logits", and the decoder of `beam` */
+    HT_RUN_CALIBRATE, /* as EVALUATE, with the data to train on, for ht_run_calibrate */
 } ht_run_mode;
+
+/* A model that a run learns from, beside its data. Its weights are tensors of `init_weights`, "teacher." before their names,
+ * and of the run's snapshots. */
+typedef struct ht_distillation {
+    const ht_config *teacher;   /* a job: its model block counts */
+    ht_distill_options options; /* but for the graph, which is made of it */
+} ht_distillation;
 
 typedef struct ht_run_request {
     const ht_config *config; /* a job; lives as long as the run */
@@ -95,8 +142,13 @@ typedef struct ht_run_request {
     const ht_pass_observer *observer; /* is called after every pass on the way to a plan; may be NULL */
     const char *folder;               /* of the run; NULL: as the config says */
     const char *data_folder; /* where relative paths of data begin, but for those of the command line; NULL: here */
-    const ht_target *target; /* to plan for; NULL: that of a run that goes on, or this machine */
-    const char *memory;      /* as in ht_data_request */
+    /* A .safetensors file, all of it, to start from instead of train.init_from, or to evaluate instead of a snapshot; NULL:
+     * none. */
+    const char *init_weights;
+    const ht_distillation *distillation; /* NULL: it learns from its data alone */
+    const ht_target *target;             /* to plan for; NULL: that of a run that goes on, or this machine */
+    ht_data *data;      /* the job's data, open already, perhaps with another batch; to plan only. NULL: opened */
+    const char *memory; /* as in ht_data_request */
     size_t memory_length;
     bool allow_data_change; /* go on although the validation part is another one */
     bool no_fusion;         /* every value of a step is made, to be traced; the same bits, slower */
@@ -136,6 +188,9 @@ typedef struct ht_run_info {
 /* A job's plan, and nothing else: no folder, no memory for it, no step. */
 ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request);
 
+/* A job's model before any pass, with all of its segments; `folder` names a run whose vocabularies it has. For ht_graph_free(). */
+ht_status ht_run_model(ht_graph **out, ht_context *ctx, const ht_run_request *request);
+
 /* Opens a job's data and builds its model with the training step, and opens the weights that it starts from, and nothing
  * else: what would not train is told. on_note is told of every tensor to start from. */
 ht_status ht_run_check(ht_context *ctx, const ht_run_request *request);
@@ -159,8 +214,13 @@ ht_status ht_run_snapshot(ht_run *run);
 ht_run_info ht_run_info_of(const ht_run *run);
 ht_session *ht_run_session(ht_run *run);
 ht_data *ht_run_data(ht_run *run);
+/* HT_RUN_EVALUATE: the weights of the newest snapshot become those that this run computes with: codes, where it has some.
+ * For a folder that nobody else reads yet. */
+ht_status ht_run_store_weights(ht_run *run);
 /* HT_RUN_PREDICT: the items of the request's files, NULL where it named none; and the rows of its session's batch. */
 const ht_inputs *ht_run_inputs(const ht_run *run);
 int64_t ht_run_batch(const ht_run *run);
+
+#include "train/follow.h" /* behind the reports that it gives */
 
 #endif
