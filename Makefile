@@ -16,7 +16,7 @@ BUILD := $(call folder,$(PRESET))
 
 packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmocka-dev \
     zlib1g-dev libpng-dev libjpeg62-turbo-dev libxxhash-dev
-packages_wish := liburing-dev
+packages_wish := liburing-dev libmicrohttpd-dev
 packages_test := g++
 packages_mpi := libopenmpi-dev openmpi-bin
 packages_lint := clang-format clang-tidy

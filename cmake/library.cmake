@@ -32,6 +32,18 @@ if(URING_FOUND)
 endif()
 list(REMOVE_ITEM library_sources ${CMAKE_SOURCE_DIR}/${uring_unused})
 
+# Only its header is needed here: the library is opened when somebody asks for it.
+set(http_unused src/serve/server_microhttpd.c)
+if(HALFTONE_HTTP)
+    pkg_check_modules(MICROHTTPD QUIET libmicrohttpd>=0.9.72)
+endif()
+if(MICROHTTPD_FOUND)
+    set(http_unused src/serve/server_none.c)
+    set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/serve/server_microhttpd.c
+        PROPERTY INCLUDE_DIRECTORIES ${MICROHTTPD_INCLUDE_DIRS})
+endif()
+list(REMOVE_ITEM library_sources ${CMAKE_SOURCE_DIR}/${http_unused})
+
 # Each is a library of its own, compiled by the MPI that it is for (cmake/mpi.cmake).
 list(FILTER library_sources EXCLUDE REGEX "/src/comm/shim/")
 

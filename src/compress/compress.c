@@ -1,0 +1,319 @@
+#include "compress/compress.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compress/compression.h"
+
+/* ---- what steps share ---- */
+
+ht_status ht_compression_set(ht_compression *c, const char *format, ...)
+{
+    ht_text text = {0};
+    va_list args;
+    if (c->set_count == HT_COMPRESS_MOST_SETS) HT_FAIL(c->ctx, HT_EINVAL, "too many steps change the model");
+    va_start(args, format);
+    ht_text_addv(&text, format, args);
+    va_end(args);
+    const char *set = text.failed ? NULL : ht_arena_text(c->arena, text.data, text.length);
+    ht_text_free(&text);
+    if (!set) HT_FAIL(c->ctx, HT_ENOMEM, "out of memory for a setting");
+    c->sets[c->set_count++] = set;
+    return HT_OK;
+}
+
+void ht_compression_note(const ht_compression *c, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    if (!c->request->on_note) return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    c->request->on_note(c->request->arg, line);
+}
+
+static ht_status add_pruned(ht_compression *c, const char *expression, const char *units)
+{
+    const char *copy = ht_arena_text(c->arena, expression, strlen(expression));
+    if (!copy) HT_FAIL(c->ctx, HT_ENOMEM, "out of memory for names");
+    if (c->pruned_count == HT_MOST_PARAM_PATTERNS)
+        HT_FAIL(c->ctx, HT_EINVAL, "more than %d steps prune", HT_MOST_PARAM_PATTERNS);
+    c->pruned[c->pruned_count++] = (ht_pruned_set){copy, units};
+    return HT_OK;
+}
+
+void ht_compression_add_name(ht_text *text, const char *name)
+{
+    for (; *name; name++) ht_text_add(text, "%s%c", strchr(".[]{}()*+?|^$\\", *name) ? "\\" : "", *name);
+}
+
+/* An expression that matches these names and no others: "^(a\.weight|b\.weight)$". */
+ht_status ht_compression_hold_zeros(ht_compression *c, const bool *tensors, const char *units)
+{
+    ht_text text = {0};
+    for (size_t i = 0; i < c->weights.count; i++) {
+        if (!tensors[i]) continue;
+        ht_text_add(&text, "%s", text.length ? "|" : "^(");
+        ht_compression_add_name(&text, c->weights.items[i].name);
+    }
+    ht_text_add(&text, ")$");
+    ht_status status =
+        text.failed ? ht_fail(c->ctx, HT_ENOMEM, "out of memory for names") : add_pruned(c, text.data, units);
+    ht_text_free(&text);
+    return status;
+}
+
+/* ---- the run that is compressed ---- */
+
+static ht_status add_quantized(ht_compression *c, const ht_json *group)
+{
+    ht_text text = {0};
+    ht_json_print(&text, group);
+    const char *copy = text.failed ? NULL : ht_arena_text(c->arena, text.data, text.length);
+    ht_text_free(&text);
+    if (!copy) HT_FAIL(c->ctx, HT_ENOMEM, "out of memory for a job");
+    c->quantize[c->quantize_count++] = copy;
+    return HT_OK;
+}
+
+/* Names that a result keeps from the run: what it held zero before, its type of model. */
+static ht_status take_config(ht_compression *c)
+{
+    HT_TRY(ht_compression_config(c, NULL, 0, &c->config));
+    const ht_train_config *train = ht_config_train(c->config);
+    const char *type = ht_config_type(c->config, "model");
+    c->steps = train->steps;
+    c->model = type ? ht_arena_text(c->arena, type, strlen(type)) : NULL;
+    ht_status status = c->model ? HT_OK : ht_fail(c->ctx, HT_EINVAL, "%s: it has no model", c->request->run);
+    for (size_t i = 0; i < train->pruned_count && status == HT_OK; i++) status = add_pruned(c, train->pruned[i], NULL);
+    const ht_json *groups = ht_field_json(ht_config_block(c->config, "train"), "quantize");
+    for (const ht_json *group = groups ? groups->child : NULL; group && status == HT_OK; group = group->next)
+        status = add_quantized(c, group);
+    return status;
+}
+
+static bool are_weights(const char *path)
+{
+    static const char end[] = ".safetensors";
+    size_t length = strlen(path), tail = sizeof end - 1;
+    return length > tail && strcmp(path + length - tail, end) == 0;
+}
+
+/* A run of the job, which stands before its first step with these weights. */
+static ht_status start_run(ht_compression *c, const char *folder)
+{
+    const ht_compress_request *r = c->request;
+    ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
+    ht_config *config = NULL;
+    ht_run *run;
+    ht_config_request job = {.path = r->job,
+                             .sets = r->sets,
+                             .set_count = r->set_count,
+                             .blocks = blocks,
+                             .block_count = ht_job_blocks(blocks),
+                             .training = true};
+    ht_status status = ht_config_read(&config, c->ctx, &job);
+    if (status != HT_OK && config) status = ht_problems_status(ht_config_problems(config), c->ctx);
+    ht_run_request request = {.config = config, .mode = HT_RUN_NEW, .folder = folder, .init_weights = r->run};
+    if (status == HT_OK) status = ht_run_open(&run, c->ctx, &request);
+    if (status == HT_OK) {
+        status = ht_run_snapshot(run);
+        ht_status closed = ht_run_close(run);
+        if (status == HT_OK) status = closed;
+    }
+    ht_config_free(config);
+    return status;
+}
+
+/* Weights with a job become a run in the folder of this compression. */
+static ht_status find_run(ht_compression *c, ht_compress_request *own)
+{
+    const ht_compress_request *r = c->request;
+    if (!r->job && are_weights(r->run))
+        HT_FAIL(c->ctx, HT_EINVAL, "%s: --job names the job whose model the weights are", r->run);
+    if (!r->job) return HT_OK;
+    if (!are_weights(r->run)) HT_FAIL(c->ctx, HT_EINVAL, "%s is no .safetensors file: --job is for weights", r->run);
+    char *folder = HT_NEW(c->arena, char, HT_COMPRESS_PATH + 8);
+    if (!folder) HT_FAIL(c->ctx, HT_ENOMEM, "out of memory");
+    snprintf(folder, HT_COMPRESS_PATH + 8, "%s/start", c->work);
+    HT_TRY(start_run(c, folder));
+    *own = *r;
+    own->run = folder;
+    c->request = own;
+    return HT_OK;
+}
+
+static ht_status open_run(ht_compression *c)
+{
+    const ht_compress_request *r = c->request;
+    char path[HT_COMPRESS_PATH];
+    int length = snprintf(path, sizeof path, "%s/config.resolved.json", r->run);
+    if (length < 0 || length >= HT_COMPRESS_PATH) HT_FAIL(c->ctx, HT_EINVAL, "%s: the path is too long", r->run);
+    if (ht_job_recorded_training(c->ctx, path, &c->job, &c->data_folder) != HT_OK) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", ht_context_message(c->ctx));
+        HT_FAIL(c->ctx, HT_EINVAL, "%s holds no run: %s", r->run, why);
+    }
+    HT_TRY(take_config(c));
+    HT_TRY(ht_weights_read(&c->weights, c->ctx, r->run));
+    ht_text text = {0};
+    ht_json_writer json = {.text = &text};
+    ht_json_put_text(&json, NULL, c->origin);
+    ht_status status = ht_compression_set(c, "train.init_from=%s", text.failed ? "null" : text.data);
+    text.length = 0;
+    json = (ht_json_writer){.text = &text};
+    ht_json_put_text(&json, NULL, r->name ? r->name : r->output);
+    if (status == HT_OK) status = ht_compression_set(c, "train.output=%s", text.failed ? "null" : text.data);
+    ht_text_free(&text);
+    return status;
+}
+
+/* ---- the steps ---- */
+
+static ht_status apply_steps(ht_compression *c, const ht_compress_recipe *recipe, ht_json_writer *json)
+{
+    ht_json_line(json, 2);
+    ht_json_begin_array(json, "steps");
+    for (size_t i = 0; i < recipe->count; i++) {
+        const ht_compress_recipe_step *step = &recipe->steps[i];
+        ht_compression_note(c, "step %zu of %zu: %s", i + 1, recipe->count, step->kind->name);
+        c->last = i + 1 == recipe->count;
+        ht_json_line(json, 4);
+        ht_json_begin_object(json, NULL);
+        ht_json_put_text(json, "step", step->kind->name);
+        HT_TRY(step->kind->apply(c, step->fields, json));
+        ht_json_end_object(json);
+    }
+    ht_json_end_array(json);
+    return HT_OK;
+}
+
+/* Where the last step was no training, the result is a run that stands before its first step. */
+static ht_status write_run(ht_compression *c)
+{
+    ht_config *config;
+    if (c->written) return HT_OK;
+    HT_TRY(ht_compression_config(c, NULL, 0, &config));
+    ht_status status = ht_compression_train(c, config, c->result, false, NULL);
+    ht_config_free(config);
+    return status;
+}
+
+/* A job with other weights to start from. */
+static ht_status print_job(ht_compression *c, const char *job, const char *from, ht_text *text)
+{
+    ht_json_writer json = {.text = text};
+    const ht_json *root;
+    HT_TRY(ht_json_parse(c->ctx, c->arena, "job.json", job, strlen(job), &root));
+    ht_json_begin_object(&json, NULL);
+    for (const ht_json *block = root->child; block; block = block->next) {
+        if (block != root->child) ht_json_line(&json, 0);
+        ht_json_begin_object(&json, block->key);
+        for (const ht_json *key = block->child; key; key = key->next)
+            if (strcmp(block->key, "train") == 0 && strcmp(key->key, "init_from") == 0)
+                ht_json_put_text(&json, key->key, from);
+            else
+                ht_json_put_value(&json, key->key, key);
+        ht_json_end_object(&json);
+    }
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
+    return HT_OK;
+}
+
+/* The job of the result, to go on training it, or to start anew from its weights. */
+static ht_status write_job(ht_compression *c)
+{
+    char path[HT_COMPRESS_PATH + 32], *job, *folder;
+    ht_text text = {0};
+    snprintf(path, sizeof path, "%s/config.resolved.json", c->result);
+    HT_TRY(ht_job_recorded_training(c->ctx, path, &job, &folder));
+    ht_status status = print_job(c, job, c->request->name ? c->request->name : c->request->output, &text);
+    if (status == HT_OK) status = ht_compression_write_text(c, "job.json", &text);
+    ht_text_free(&text);
+    free(job);
+    free(folder);
+    return status;
+}
+
+/* In turns, so that what else the machine does meets both. */
+static ht_status compare_cost(ht_compression *c, ht_compress_report *report)
+{
+    enum { ROUNDS = 2 };
+    for (int i = 0; i < ROUNDS; i++) {
+        HT_TRY(ht_compress_measure_cost(&report->before, c->ctx, c->request, c->request->run));
+        HT_TRY(ht_compress_measure_cost(&report->after, c->ctx, c->request, c->result));
+    }
+    return HT_OK;
+}
+
+static ht_status work(ht_compression *c, ht_compress_recipe *recipe, ht_compress_report *report, ht_text *text)
+{
+    ht_json_writer json = {.text = text};
+    ht_compress_request own;
+    HT_TRY(ht_compression_open_folders(c));
+    HT_TRY(find_run(c, &own));
+    HT_TRY(open_run(c));
+    HT_TRY(ht_compress_recipe_read(recipe, c));
+    if (c->request->before) {
+        report->before = *c->request->before;
+        report->before.p50_ms = report->before.p99_ms = NAN; /* in turns with the result's */
+    } else {
+        HT_TRY(ht_compress_measure_worth(&report->before, c->ctx, c->request, c->request->run));
+    }
+    ht_json_begin_object(&json, NULL);
+    ht_json_line(&json, 2);
+    ht_json_put_text(&json, "run", c->origin);
+    HT_TRY(apply_steps(c, recipe, &json));
+    HT_TRY(write_run(c));
+    HT_TRY(ht_compression_store_codes(c, &json));
+    HT_TRY(write_job(c));
+    HT_TRY(ht_compression_write_model(c));
+    HT_TRY(ht_compress_measure_worth(&report->after, c->ctx, c->request, c->result));
+    HT_TRY(compare_cost(c, report));
+    ht_json_line(&json, 2);
+    ht_compress_put_figures(&json, "before", &report->before);
+    ht_json_line(&json, 2);
+    ht_compress_put_figures(&json, "after", &report->after);
+    if (c->layer_count) ht_json_line(&json, 2);
+    if (c->layer_count) ht_compress_put_layers(&json, "layers", c->layers, c->layer_count);
+    ht_json_line(&json, 0);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
+    HT_TRY(ht_compression_write_text(c, "compress.json", text));
+    return ht_compression_publish(c);
+}
+
+ht_status ht_compress(ht_compress_report *report, ht_context *ctx, const ht_compress_request *request)
+{
+    ht_compression c = {.ctx = ctx, .request = request, .origin = request->run, .arena = ht_arena_create()};
+    ht_compress_recipe recipe = {.count = 0};
+    ht_text text = {0};
+    ht_status status =
+        c.arena ? work(&c, &recipe, report, &text) : ht_fail(ctx, HT_ENOMEM, "out of memory for a recipe");
+    ht_compression_remove_folders(&c);
+    ht_compress_recipe_free(&recipe);
+    ht_weights_free(&c.weights);
+    ht_config_free(c.config);
+    ht_text_free(&text);
+    report->layers = c.layers;
+    report->layer_count = c.layer_count;
+    report->arena = c.arena;
+    if (status != HT_OK) ht_compress_report_free(report);
+    free(c.job);
+    free(c.data_folder);
+    return status;
+}
+
+void ht_compress_report_free(ht_compress_report *report)
+{
+    free(report->layers);
+    ht_arena_free(report->arena);
+    report->layers = NULL;
+    report->layer_count = 0;
+    report->arena = NULL;
+}

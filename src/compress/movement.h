@@ -1,0 +1,24 @@
+/* Movement pruning (Sanh et al. 2020): what a weight is worth is how training moves it, away from zero or towards it. The
+ * score of a weight is the sum over steps of -weight × gradient. */
+#ifndef HT_COMPRESS_MOVEMENT_H
+#define HT_COMPRESS_MOVEMENT_H
+
+#include "compress/weights.h"
+#include "train/train.h"
+
+typedef struct ht_movement {
+    const ht_weights *weights; /* as the training begins with them */
+    const bool *chosen;        /* by tensor */
+    double **scores;           /* by tensor, as many as elements; NULL: it is not chosen */
+    double *grad;              /* of the tensor at hand: as many as the largest has */
+    size_t count;              /* of tensors */
+} ht_movement;
+
+/* Scores begin as zeros. ht_movement_close after a failure, too. */
+ht_status ht_movement_open(ht_movement *out, ht_context *ctx, const ht_weights *weights, const bool *chosen);
+void ht_movement_close(ht_movement *m);
+
+/* All steps of a run that was opened; each adds to the scores. Leaves a snapshot. */
+ht_status ht_movement_train(ht_movement *m, ht_run *run, const atomic_int *stop);
+
+#endif

@@ -1,0 +1,169 @@
+/* What a run is worth and what it costs: its loss on the validation part, its bytes, and the time of one evaluation. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "compress/compression.h"
+
+/* What the folder recorded, with the request's settings and others. */
+typedef struct recorded {
+    ht_context *ctx;
+    const ht_compress_request *request;
+    char path[HT_COMPRESS_PATH];
+    char *text, *data_folder;
+} recorded;
+
+static ht_status read_config(const recorded *r, const char *const *more, size_t count, ht_config **out)
+{
+    ht_block_keys blocks[HT_MOST_JOB_BLOCKS];
+    const char **sets = calloc(r->request->set_count + count + 1, sizeof *sets);
+    if (!sets) HT_FAIL(r->ctx, HT_ENOMEM, "%s: out of memory", r->path);
+    for (size_t i = 0; i < count; i++) sets[i] = more[i];
+    for (size_t i = 0; i < r->request->set_count; i++) sets[count + i] = r->request->sets[i];
+    ht_config_request request = {.path = r->path,
+                                 .text = r->text,
+                                 .length = strlen(r->text),
+                                 .sets = sets,
+                                 .set_count = count + r->request->set_count,
+                                 .blocks = blocks,
+                                 .block_count = ht_job_blocks(blocks)};
+    ht_status status = ht_config_read(out, r->ctx, &request);
+    free(sets);
+    if (status == HT_OK) return HT_OK;
+    if (*out) status = ht_problems_status(ht_config_problems(*out), r->ctx);
+    ht_config_free(*out);
+    *out = NULL;
+    return status;
+}
+
+static ht_status measure_quality(const recorded *r, const char *folder, const ht_config *config,
+                                 ht_compress_figures *out)
+{
+    ht_run *run;
+    ht_eval_report report;
+    ht_run_request request = {
+        .config = config, .mode = HT_RUN_EVALUATE, .folder = folder, .data_folder = r->data_folder};
+    HT_TRY(ht_run_open(&run, r->ctx, &request));
+    ht_status status = ht_run_evaluate(run, &report);
+    ht_run_close(run);
+    HT_TRY(status);
+    bool judged = report.count > 0;
+    out->loss = judged ? report.loss : NAN;
+    out->perplexity = judged ? report.perplexity : NAN;
+    out->accuracy = judged ? report.accuracy : NAN;
+    return HT_OK;
+}
+
+static ht_status measure_time(const recorded *r, const char *folder, const ht_config *config, ht_compress_figures *out)
+{
+    ht_run *run;
+    ht_infer_times times;
+    ht_run_request request = {
+        .config = config, .mode = HT_RUN_EVALUATE, .folder = folder, .data_folder = r->data_folder};
+    HT_TRY(ht_run_open(&run, r->ctx, &request));
+    ht_status status = ht_infer_times_measure(&times, r->ctx, ht_run_session(run));
+    ht_run_close(run);
+    HT_TRY(status);
+    out->memory_bytes = times.plan_bytes;
+    out->flops = ht_cost_flops(times.cost);
+    if (!(out->p50_ms <= 1e3 * times.p50_s)) {
+        out->p50_ms = 1e3 * times.p50_s;
+        out->p99_ms = 1e3 * times.p99_s;
+    }
+    return HT_OK;
+}
+
+static ht_status count_weights(ht_context *ctx, const char *folder, ht_compress_figures *out)
+{
+    ht_safetensors *file;
+    char path[HT_RUN_PATH_BYTES];
+    struct stat about;
+    HT_TRY(ht_run_open_weights(&file, ctx, folder, path));
+    ht_safetensors_free(file);
+    out->disk_bytes = stat(path, &about) == 0 ? (int64_t)about.st_size : 0;
+    ht_weights weights; /* codes as the weights that they stand for */
+    ht_status status = ht_weights_read(&weights, ctx, folder);
+    for (size_t i = 0; i < weights.count && status == HT_OK; i++) {
+        out->parameters += weights.items[i].array.count;
+        out->nonzero += weights.items[i].array.count - ht_weight_zeros(&weights.items[i]);
+    }
+    ht_weights_free(&weights);
+    return status;
+}
+
+static ht_status open_recorded(recorded *r, const char *folder)
+{
+    int length = snprintf(r->path, sizeof r->path, "%s/config.resolved.json", folder);
+    if (length < 0 || length >= HT_COMPRESS_PATH) HT_FAIL(r->ctx, HT_EINVAL, "%s: the path is too long", folder);
+    return ht_job_recorded(r->ctx, r->path, &r->text, &r->data_folder);
+}
+
+static void close_recorded(recorded *r)
+{
+    free(r->text);
+    free(r->data_folder);
+}
+
+/* A graph of the user's own has one batch; others are measured with a single item. */
+static ht_status measure_worth(const recorded *r, const char *folder, ht_compress_figures *out)
+{
+    ht_config *config;
+    HT_TRY(read_config(r, NULL, 0, &config));
+    ht_status status = measure_quality(r, folder, config, out);
+    bool fixed = ht_model_find(ht_config_type(config, "model"), NULL)->make;
+    out->batch = fixed ? ht_config_train(config)->micro_batch : 1;
+    ht_config_free(config);
+    return status;
+}
+
+static ht_status measure_cost(const recorded *r, const char *folder, ht_compress_figures *out)
+{
+    static const char *const one[] = {"train.batch=1", "train.micro_batch=1", "train.accumulate=1"};
+    ht_config *config;
+    HT_TRY(read_config(r, one, out->batch == 1 ? sizeof one / sizeof one[0] : 0, &config));
+    ht_status status = measure_time(r, folder, config, out);
+    ht_config_free(config);
+    return status;
+}
+
+ht_status ht_compress_measure_worth(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
+                                    const char *folder)
+{
+    recorded r = {.ctx = ctx, .request = request};
+    *out = (ht_compress_figures){.loss = NAN, .perplexity = NAN, .accuracy = NAN, .p50_ms = NAN, .p99_ms = NAN};
+    ht_status status = open_recorded(&r, folder);
+    if (status == HT_OK) status = measure_worth(&r, folder, out);
+    close_recorded(&r);
+    return status == HT_OK ? count_weights(ctx, folder, out) : status;
+}
+
+ht_status ht_compress_measure_cost(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
+                                   const char *folder)
+{
+    recorded r = {.ctx = ctx, .request = request};
+    ht_status status = open_recorded(&r, folder);
+    if (status == HT_OK) status = measure_cost(&r, folder, out);
+    close_recorded(&r);
+    return status;
+}
+
+void ht_compress_put_figures(ht_json_writer *json, const char *key, const ht_compress_figures *f)
+{
+    ht_json_begin_object(json, key);
+    ht_json_begin_object(json, "quality");
+    ht_json_put_number(json, "loss", f->loss);
+    ht_json_put_number(json, "perplexity", f->perplexity);
+    ht_json_put_number(json, "accuracy", f->accuracy);
+    ht_json_end_object(json);
+    ht_json_put_int(json, "parameters", f->parameters);
+    ht_json_put_int(json, "nonzero", f->nonzero);
+    ht_json_put_int(json, "disk_bytes", f->disk_bytes);
+    ht_json_put_int(json, "memory_bytes", f->memory_bytes);
+    ht_json_put_int(json, "batch", f->batch);
+    ht_json_put_number(json, "flops", f->flops);
+    ht_json_put_number(json, "p50_ms", f->p50_ms);
+    ht_json_put_number(json, "p99_ms", f->p99_ms);
+    ht_json_end_object(json);
+}
