@@ -107,3 +107,19 @@ bool cli_is_there(const char *data)
     globfree(&found);
     return there;
 }
+
+bool cli_write_file(const char *path, const ht_text *text)
+{
+    ht_text beside = {0};
+    ht_text_add(&beside, "%s.part", path);
+    FILE *file = text->failed || beside.failed ? NULL : fopen(beside.data, "wbe");
+    if (text->failed || beside.failed) errno = ENOMEM;
+    bool written = file && fwrite(text->data, 1, text->length, file) == text->length && fflush(file) == 0;
+    int why = errno;
+    if (file && fclose(file) != 0 && written) written = false, why = errno;
+    if (written && rename(beside.data, path) != 0) written = false, why = errno;
+    if (file && !written) remove(beside.data);
+    ht_text_free(&beside);
+    errno = why;
+    return written;
+}

@@ -35,12 +35,17 @@ int cli_show(ht_text *text);
 /* The same for text that stays with the caller. */
 int cli_puts(const char *text);
 
+/* A whole file, written beside its path and renamed, so that no reader sees half of it. False: errno says why. */
+bool cli_write_file(const char *path, const ht_text *text);
+
 /* ---- the terminal ---- */
 
 /* Does the file lead to a terminal that knows control sequences? */
 bool cli_terminal(int file);
 /* Of the terminal behind stdout, or what COLUMNS says; 0: there is none, lines may be as long as they are. */
 int cli_columns(void);
+/* Lines of that terminal, or what LINES says; 0: there is none. */
+int cli_terminal_lines(void);
 /* For paragraphs: these columns, but no more than one likes to read. */
 size_t cli_prose_width(void);
 /* Are colours welcome on stdout? */

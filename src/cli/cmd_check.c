@@ -1,5 +1,6 @@
 #include "cli/job_options.h"
 #include "cli/stage_table.h"
+#include "serve/serve.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,7 @@ static int check(ht_context *ctx, const check_job *job)
     if (planned && ht_config_has_job(config)) add_stages(&text, ctx, config);
     int end = cli_put(&text);
     if (!job->json) cli_print_problems(ht_config_problems(config));
+    if (!job->json && ht_http_missing()) cli_tell("halftone: train --http is not there: ", ht_http_missing());
     ht_config_free(config);
     return end != CLI_DONE ? end : status != HT_OK ? CLI_WRONG : CLI_DONE;
 }

@@ -57,6 +57,7 @@ static int print_explained(const explain_job *job, const cli_explained *e)
     if (job->json) cli_explain_json(&text, e);
     if (job->dot || job->json) return cli_put(&text);
     cli_explain_table(&text, e, job->all);
+    cli_explain_layers(&text, job->job_options.request.path);
     return cli_show(&text);
 }
 
@@ -158,7 +159,9 @@ const cli_command cmd_explain = {
         "line per layer with the "
         "number types that the product of each block reads and makes; then every instruction: its ops, the number "
         "types, the precision class that chose them, the bytes that it moves, its kernel, and by a note the kernels "
-        "before that one that refused. Nothing is trained. With --target the plan is that of another machine, byte for "
+        "before that one that refused. Of a job that halftone compress wrote, also what layers took with codes and "
+        "with "
+        "floats. Nothing is trained. With --target the plan is that of another machine, byte for "
         "byte.",
     .options = options,
     .size = sizeof(explain_job),

@@ -258,13 +258,15 @@ static const cli_option options[] = {
              "\"steps\", \"step_ms\": {\"mean\", \"p50\", \"p90\", \"p99\"}, \"samples_per_second\", "
              "\"tokens_per_second\", \"mfu\": {\"default\", \"target\"}, \"flops\": {\"forward\", \"backward\", "
              "\"update\", \"recomputed\", \"other\", \"causal_masked\"}, \"counters\": null or {\"instructions\", "
-             "\"cycles\", \"cache_misses\"}, \"plan_bytes\", \"bytes\": {space: {heading: "
+             "\"cycles\", \"cache_misses\"}, \"ceilings\": {\"bandwidth\", \"flops\": {type: FLOP/s}}, \"plan_bytes\", "
+             "\"bytes\": {space: {heading: "
              "bytes}}, \"phases\": [{\"name\", \"ms\", \"flops\", \"bytes\", \"limit_ms\", \"bound\"}], \"save_ms\", "
              "\"modules\": "
              "[{\"name\", \"depth\", \"params\", \"macs\", \"forward_flops\", \"backward_flops\", \"forward_ms\", "
              "\"backward_ms\", \"bytes\", \"limit_ms\", \"bound\"}], \"instructions\": [{\"segment\", \"index\", "
              "\"layer\", \"op\", \"kernel\", \"phase\", "
-             "\"work\", \"bound\", \"runs\", \"ms\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"bytes\", "
+             "\"work\", \"bound\", \"dtype\", \"runs\", \"ms\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", "
+             "\"bytes\", "
              "\"limit_ms\"}]}; with --infer also \"infer\": [{\"batch\", \"p50_ms\", \"p90_ms\", \"p99_ms\", "
              "\"samples_per_second\", \"dot_flops\", \"other_flops\", \"bytes\", \"plan_bytes\", \"weight_bytes\"}]. "
              "Times are those of a "
@@ -276,6 +278,7 @@ static const cli_entry examples[] = {
     {"halftone profile job.json", "where the time of a step goes"},
     {"halftone profile job.json --depth -1 --page step.html", "every module, and charts"},
     {"halftone profile job.json --steps 3 --trace step.trace.json", "three steps to look at in Perfetto"},
+    {"halftone profile job.json --json > run/profile.json", "time per layer and roofline for halftone report run"},
     {"halftone profile job.json --infer --batch 1,8,32", "latency and throughput of the trained model"},
     {0},
 };
@@ -298,5 +301,5 @@ const cli_command cmd_profile = {
     .run = run_profile,
     .release = release,
     .examples = examples,
-    .see_also = "explain train target ladder",
+    .see_also = "explain train probe ladder report",
 };

@@ -1,5 +1,6 @@
 /* halftone train: a run, with its progress on the terminal or as lines for programs. */
 #include "cli/job_options.h"
+#include "cli/live_page.h"
 #include "cli/numerics_page.h"
 #include "cli/profile_view.h"
 #include "cli/progress.h"
@@ -21,6 +22,7 @@ typedef struct train_job {
     int64_t numerics;      /* 0: not asked for */
     int64_t ranks;         /* that are threads of this process; 0: not asked for */
     const char *log_ranks; /* "all", or those beside the first that speak, "1,3"; NULL: none */
+    cli_live live;
     /* while it runs */
     const ht_config *config;
     bool quiet;      /* others speak */
@@ -100,10 +102,9 @@ static void on_eval(void *arg, const ht_eval_report *r)
     job->eval_loss = r->loss;
     clear_bar(job);
     ht_text line = {0};
-    ht_text_add(&line, "%seval %" PRId64 " loss %.6f", job->prefix, r->step, r->loss);
-    if (!isnan(r->perplexity)) ht_text_add(&line, " perplexity %.6g", r->perplexity);
-    if (!isnan(r->accuracy)) ht_text_add(&line, " accuracy %.6f", r->accuracy);
-    ht_text_add(&line, " count %" PRId64 " seconds %.2f\n", r->count, r->seconds);
+    ht_text_add(&line, "%s", job->prefix);
+    cli_progress_eval(&line, r);
+    ht_text_add(&line, "\n");
     cli_show(&line);
 }
 
@@ -144,9 +145,32 @@ static void put_profile(const char *path, ht_text *text)
     ht_text_free(text);
 }
 
+/* For halftone report; the training goes on without it. */
+static void keep_profile(const train_job *job, const ht_profile *profile)
+{
+    const char *folder = ht_config_train(job->config)->output;
+    const ht_field *model = ht_fields_find(ht_config_block(job->config, "model"), "type");
+    cli_profile_view view = {.job = job->job_options.request.path,
+                             .model = model && model->value->kind == HT_JSON_STRING ? model->value->text : NULL,
+                             .profile = profile,
+                             .threads = ht_context_threads(profile->plan->ctx),
+                             .ranks = ht_config_train(job->config)->ranks,
+                             .params = profile->modules.list[0].params,
+                             .bytes = ht_plan_byte_table(profile->plan)};
+    ht_text text = {0}, path = {0};
+    cli_profile_json(&text, &view);
+    ht_text_add(&path, "%s/profile.json", folder);
+    text.failed |= path.failed;
+    if (!cli_write_file(path.failed ? "profile.json" : path.data, &text))
+        fprintf(stderr, "halftone: %s/profile.json: %s\n", folder, strerror(errno));
+    ht_text_free(&text);
+    ht_text_free(&path);
+}
+
 static void on_profile(void *arg, const ht_profile *profile)
 {
     train_job *job = arg;
+    keep_profile(job, profile);
     const ht_fields *engine = ht_config_block(job->config, "engine");
     ht_text text = {0};
     clear_bar(job);
@@ -194,7 +218,8 @@ static void tell_memory(const train_job *job, const ht_run *run)
     ht_end_report r = ht_run_end(run);
     bool threads = job->ranks > 1; /* all ranks are in this process */
     int64_t inside = threads ? r.ranks_memory_bytes : r.plan_bytes - r.device_bytes - r.disk_bytes;
-    int64_t beyond = r.process_peak_bytes - inside, reserve = threads ? r.ranks_reserve_bytes : r.reserve_bytes;
+    int64_t beyond = r.process_peak_bytes - inside,
+            reserve = threads ? r.ranks_reserve_bytes : ht_reserve_sum(&r.reserve);
     char line[256];
     if (r.device_bytes) {
         snprintf(line, sizeof line, "the device held %.1f MiB of the plan", (double)r.device_bytes / 0x1p20);
@@ -417,22 +442,36 @@ static int train_on_ranks(train_job *job, ht_context *ctx)
     job->job_options.request.ranks = size;
     end = read_config(job, ctx, launcher.name && launcher.rank > 0, &config);
     job->config = config;
+    if (end == CLI_DONE) cli_live_show(&job->live, ht_config_train(config)->output);
     if (end == CLI_DONE) end = cli_ranks_run(ctx, "train", &launcher, size, train, job);
     ht_config_free(config);
     return end;
+}
+
+/* Of ranks that a launcher has started the first serves. What is wrong with the launcher is told later. */
+static bool leads(void)
+{
+    ht_context aside = {0};
+    ht_launcher launcher;
+    return ht_launcher_find(&launcher, &aside) != HT_OK || !launcher.name || launcher.rank == 0;
 }
 
 static int run_train(void *arg)
 {
     train_job *job = arg;
     ht_context *ctx;
+    /* The server is a process of its own, which is made while there is one thread. */
+    int end = leads() ? cli_live_start(&job->live, "train") : CLI_DONE;
+    if (end != CLI_DONE) return end;
     install_signal_handlers();
     cli_job_start(&job->job_options);
     job->job_options.request.training = true;
-    int end = cli_context(&ctx);
-    if (end != CLI_DONE) return end;
-    end = train_on_ranks(job, ctx);
-    ht_context_free(ctx);
+    end = cli_context(&ctx);
+    if (end == CLI_DONE) {
+        end = train_on_ranks(job, ctx);
+        ht_context_free(ctx);
+    }
+    cli_live_stop(&job->live);
     return end;
 }
 
@@ -458,12 +497,15 @@ static const cli_option options[] = {
          "numerics.jsonl and numerics.html in the folder, a table at the end; the training is the same bit for bit, "
          "and takes about twice the memory; of several ranks, the gradients of the first",
      .bare = "100", .least = 1, .most = 1e9},
+    {.kind = CLI_GROUP, .offset = offsetof(train_job, live), .group = cli_live_rows},
     {0},
 };
 
 static const cli_entry files[] = {
     {"config.resolved.json", "every value of the job and where it came from"},
     {"metrics.jsonl", "a line per step and per evaluation, and one at the end (docs/memory.md has its byte fields)"},
+    {"memory.json", "the plan's bytes by heading, and those that are alive by instruction (halftone report)"},
+    {"profile.json", "what DeepSpeed's flops_profiler measured (halftone report)"},
     {"snapshots/step-*", "what a run goes on from"},
     {"lock", "process, host and start time of the training that is going on here"},
     {0},
@@ -473,6 +515,7 @@ static const cli_entry examples[] = {
     {"halftone train job.json", "a new run"},
     {"halftone train job.json --resume --set train.steps=4000", "the same run, further"},
     {"halftone train job.json --set train.precision=fp16 --numerics", "in fp16, with a look at the gradients"},
+    {"halftone train job.json --http 8080", "with a page to look at while it goes"},
     {0},
 };
 
@@ -495,6 +538,7 @@ const cli_command cmd_train = {
     .size = sizeof(train_job),
     .run = run_train,
     .files = files,
+    .environment = cli_live_environment,
     .examples = examples,
-    .see_also = "init check eval compare",
+    .see_also = "init check eval compare watch",
 };

@@ -53,6 +53,8 @@ ht_status cli_figure1_svg(ht_text *text, const cli_explained *explained, const c
 void cli_explain_figure(ht_text *text, const cli_explained *explained);
 /* `all`: layers that are alike but for their number stay apart. */
 void cli_explain_table(ht_text *text, const cli_explained *explained, bool all);
+/* Of the job in this file: its compress.json, where one lies beside it. */
+void cli_explain_layers(ht_text *text, const char *job);
 /* Of its text: what is kept from forward to backward, and what is computed again. */
 void cli_explain_memory(ht_text *text, const cli_explained *explained, bool all);
 /* The arrays "kept", "moved" and "recomputed". */

@@ -105,6 +105,7 @@ static void put_instr(ht_json_writer *json, const ht_instr_profile *i)
     ht_json_put_text(json, "phase", ht_phase_names[i->phase]);
     ht_json_put_text(json, "work", ht_work_names[i->work]);
     ht_json_put_text(json, "bound", ht_bound_names[i->limit.bound]);
+    ht_json_put_text(json, "dtype", ht_dtype_name(i->limit.dtype));
     ht_json_put_number(json, "runs", i->runs);
     ht_json_put_number(json, "ms", 1e3 * i->seconds);
     put_count(json, "dot_flops", i->instr->cost.dot_flops);
@@ -116,6 +117,20 @@ static void put_instr(ht_json_writer *json, const ht_instr_profile *i)
     ht_text_free(&ops);
 }
 
+/* Of the target, for the number types that instructions compute in. */
+static void put_ceilings(ht_json_writer *json, const ht_profile *p)
+{
+    bool computes[HT_DTYPE_COUNT] = {false};
+    for (size_t i = 0; i < p->instr_count; i++) computes[p->instrs[i].limit.dtype] = true;
+    ht_json_begin_object(json, "ceilings");
+    ht_json_put_number(json, "bandwidth", ht_target_bandwidth(&p->plan->target, HT_SPACE_MAIN));
+    ht_json_begin_object(json, "flops");
+    for (ht_dtype dtype = 0; dtype < HT_DTYPE_COUNT; dtype++)
+        if (computes[dtype]) ht_json_put_number(json, ht_dtype_name(dtype), ht_target_flops(&p->plan->target, dtype));
+    ht_json_end_object(json);
+    ht_json_end_object(json);
+}
+
 static void put_infer(ht_json_writer *json, const cli_profile_view *v)
 {
     ht_json_begin_array(json, "infer");
@@ -124,15 +139,15 @@ static void put_infer(ht_json_writer *json, const cli_profile_view *v)
         ht_json_line(json, 2);
         ht_json_begin_object(json, NULL);
         ht_json_put_int(json, "batch", r->batch);
-        ht_json_put_number(json, "p50_ms", 1e3 * r->p50_s);
-        ht_json_put_number(json, "p90_ms", 1e3 * r->p90_s);
-        ht_json_put_number(json, "p99_ms", 1e3 * r->p99_s);
-        ht_json_put_number(json, "samples_per_second", (double)r->batch / r->p50_s);
-        put_count(json, "dot_flops", r->cost.dot_flops);
-        put_count(json, "other_flops", r->cost.other_flops);
-        put_count(json, "bytes", r->cost.bytes);
-        ht_json_put_int(json, "plan_bytes", r->plan_bytes);
-        ht_json_put_int(json, "weight_bytes", r->weight_bytes);
+        ht_json_put_number(json, "p50_ms", 1e3 * r->times.p50_s);
+        ht_json_put_number(json, "p90_ms", 1e3 * r->times.p90_s);
+        ht_json_put_number(json, "p99_ms", 1e3 * r->times.p99_s);
+        ht_json_put_number(json, "samples_per_second", (double)r->batch / r->times.p50_s);
+        put_count(json, "dot_flops", r->times.cost.dot_flops);
+        put_count(json, "other_flops", r->times.cost.other_flops);
+        put_count(json, "bytes", r->times.cost.bytes);
+        ht_json_put_int(json, "plan_bytes", r->times.plan_bytes);
+        ht_json_put_int(json, "weight_bytes", r->times.weight_bytes);
         ht_json_end_object(json);
     }
     ht_json_end_array(json);
@@ -157,6 +172,7 @@ void cli_profile_json(ht_text *text, const cli_profile_view *v)
     ht_json_line(&json, 1);
     put_flops(&json, &p->flops);
     put_counters(&json, p);
+    put_ceilings(&json, p);
     ht_json_put_int(&json, "plan_bytes", ht_plan_bytes(p->plan));
     ht_byte_table_json(&json, "bytes", &v->bytes);
     ht_json_line(&json, 1);

@@ -49,45 +49,65 @@ static void add_phases(ht_report *report, const ht_profile *p)
                                       .heights = heights});
 }
 
-static double seconds_of(const ht_module *m)
+static double time_of(const cli_module_time *m)
 {
-    return m->forward_seconds + m->backward_seconds;
+    return m->forward_ms + m->backward_ms;
+}
+
+static bool has_children(const cli_module_time *modules, size_t count, size_t parent)
+{
+    for (size_t i = parent + 1; i < count; i++)
+        if (modules[i].parent == parent) return true;
+    return false;
 }
 
 /* The module whose children are worth a picture: as long as one of them is nearly all of it, that one. */
-static size_t find_parent(const ht_module_tree *t)
+static size_t find_parent(const cli_module_time *modules, size_t count)
 {
     size_t parent = 0;
-    for (size_t i = 1; i < t->count; i++) /* a parent stands before its children */
-        if (t->list[i].parent == parent && seconds_of(&t->list[i]) > 0.8 * seconds_of(&t->list[parent])) parent = i;
+    for (size_t i = 1; i < count; i++) { /* a parent stands before its children */
+        bool most = modules[i].parent == parent && time_of(&modules[i]) > 0.8 * time_of(&modules[parent]);
+        if (most && has_children(modules, count, i)) parent = i;
+    }
     return parent;
 }
 
-static void add_modules(ht_report *report, const ht_profile *p)
+void cli_profile_module_chart(ht_report *report, const char *title, const cli_module_time *modules, size_t count)
 {
-    const ht_module_tree *t = &p->modules;
-    size_t count = 0, at = 0, parent = find_parent(t);
-    const char **labels = calloc(t->count + 1, sizeof *labels);
-    double *heights = calloc(2 * t->count + 1, sizeof *heights);
+    size_t shown = 0, at = 0, parent = find_parent(modules, count);
+    const char **labels = calloc(count + 1, sizeof *labels);
+    double *heights = calloc(2 * count + 1, sizeof *heights);
     static const char *const parts[] = {"forward", "backward"};
-    for (size_t i = 1; i < t->count; i++) count += t->list[i].parent == parent;
-    for (size_t i = 1; labels && heights && i < t->count; i++) {
-        if (t->list[i].parent != parent) continue;
-        labels[at] = t->list[i].name;
-        heights[at] = 1e3 * t->list[i].forward_seconds;
-        heights[count + at++] = 1e3 * t->list[i].backward_seconds;
+    for (size_t i = 1; i < count; i++) shown += modules[i].parent == parent;
+    for (size_t i = 1; labels && heights && i < count; i++) {
+        if (modules[i].parent != parent) continue;
+        labels[at] = modules[i].name;
+        heights[at] = modules[i].forward_ms;
+        heights[shown + at++] = modules[i].backward_ms;
     }
-    if (labels && heights && count)
-        ht_report_bars(report, &(ht_bars){.title = "Time of each module",
+    if (labels && heights && shown)
+        ht_report_bars(report, &(ht_bars){.title = title,
                                           .x_label = "module",
                                           .y_label = "ms",
-                                          .count = count,
+                                          .count = shown,
                                           .labels = labels,
                                           .part_count = 2,
                                           .part_names = parts,
                                           .heights = heights});
     free(labels);
     free(heights);
+}
+
+static void add_modules(ht_report *report, const ht_profile *p)
+{
+    const ht_module_tree *t = &p->modules;
+    cli_module_time *modules = calloc(t->count + 1, sizeof *modules);
+    for (size_t i = 0; modules && i < t->count; i++) {
+        const ht_module *m = &t->list[i];
+        modules[i] = (cli_module_time){m->name, m->parent, 1e3 * m->forward_seconds, 1e3 * m->backward_seconds};
+    }
+    if (modules) cli_profile_module_chart(report, "Time of each module", modules, t->count);
+    free(modules);
 }
 
 static bool has_type(const ht_profile *p, ht_dtype dtype)
@@ -124,8 +144,8 @@ static void add_infer_curve(ht_report *report, const cli_profile_view *v)
 {
     double x[CLI_MOST_BATCHES], y[CLI_MOST_BATCHES];
     for (size_t i = 0; i < v->infer_count; i++) {
-        x[i] = 1e3 * v->infer[i].p50_s;
-        y[i] = (double)v->infer[i].batch / v->infer[i].p50_s;
+        x[i] = 1e3 * v->infer[i].times.p50_s;
+        y[i] = (double)v->infer[i].batch / v->infer[i].times.p50_s;
     }
     ht_report_chart(report,
                     &(ht_chart){.title = "Inference: throughput against latency",

@@ -225,14 +225,14 @@ void cli_profile_infer_table(ht_table *table, const cli_profile_view *v)
     for (size_t i = 0; i < v->infer_count; i++) {
         const cli_infer_row *r = &v->infer[i];
         ht_table_cell(table, "%" PRId64, r->batch);
-        ht_table_cell(table, "%.3f", 1e3 * r->p50_s);
-        ht_table_cell(table, "%.3f", 1e3 * r->p90_s);
-        ht_table_cell(table, "%.3f", 1e3 * r->p99_s);
-        ht_table_cell(table, "%.1f", (double)r->batch / r->p50_s);
-        ht_table_cell(table, "%.3f", 1e3 * r->p50_s / (double)r->batch);
-        ht_table_cell(table, "%.1f", ht_cost_flops(r->cost) / r->p50_s / 1e9);
-        ht_table_cell(table, "%.2f", r->cost.bytes / r->p50_s / 1e9);
-        ht_table_cell(table, "%.1f", (double)r->plan_bytes / 1e6);
+        ht_table_cell(table, "%.3f", 1e3 * r->times.p50_s);
+        ht_table_cell(table, "%.3f", 1e3 * r->times.p90_s);
+        ht_table_cell(table, "%.3f", 1e3 * r->times.p99_s);
+        ht_table_cell(table, "%.1f", (double)r->batch / r->times.p50_s);
+        ht_table_cell(table, "%.3f", 1e3 * r->times.p50_s / (double)r->batch);
+        ht_table_cell(table, "%.1f", ht_cost_flops(r->times.cost) / r->times.p50_s / 1e9);
+        ht_table_cell(table, "%.2f", r->times.cost.bytes / r->times.p50_s / 1e9);
+        ht_table_cell(table, "%.1f", (double)r->times.plan_bytes / 1e6);
     }
 }
 
@@ -249,10 +249,10 @@ void cli_profile_sides_table(ht_table *table, const cli_profile_view *v)
     ht_table_cell(table, "forward");
     ht_table_cell(table, "GFLOP of products");
     ht_table_cell(table, "%.4f", trained / 1e9);
-    ht_table_cell(table, "%.4f", last->cost.dot_flops / (double)last->batch / 1e9);
+    ht_table_cell(table, "%.4f", last->times.cost.dot_flops / (double)last->batch / 1e9);
     ht_table_cell(table, "ms, by the largest batch");
     ht_table_cell(table, "%.3f", 1e3 * p->mean_seconds / p->samples);
-    ht_table_cell(table, "%.3f", 1e3 * last->p50_s / (double)last->batch);
+    ht_table_cell(table, "%.3f", 1e3 * last->times.p50_s / (double)last->batch);
     for (int heading = 0; heading < HT_BYTES_COUNT; heading++) {
         int64_t training = 0, inference = 0;
         for (int space = 0; space < HT_SPACE_COUNT; space++) {

@@ -81,7 +81,7 @@ static void add_cache(ht_text *text, const char *name, long bytes, double weight
 
 void cli_profile_caches(ht_text *text, const cli_profile_view *v)
 {
-    double weights = (double)v->infer[0].weight_bytes;
+    double weights = (double)v->infer[0].times.weight_bytes;
     ht_text_add(text, "The weights that it reads are %.2f MB", weights / 1e6);
     add_cache(text, "L2", sysconf(_SC_LEVEL2_CACHE_SIZE), weights);
     add_cache(text, "L3", sysconf(_SC_LEVEL3_CACHE_SIZE), weights);
@@ -169,12 +169,13 @@ static void add_curve(ht_text *text, const cli_profile_view *v)
     enum { WIDTH = 40 };
     double most = 0;
     for (size_t i = 0; i < v->infer_count; i++)
-        if ((double)v->infer[i].batch / v->infer[i].p50_s > most) most = (double)v->infer[i].batch / v->infer[i].p50_s;
+        if ((double)v->infer[i].batch / v->infer[i].times.p50_s > most)
+            most = (double)v->infer[i].batch / v->infer[i].times.p50_s;
     ht_text_add(text, "\nThroughput against latency\n");
     for (size_t i = 0; i < v->infer_count; i++) {
         const cli_infer_row *r = &v->infer[i];
-        double rate = (double)r->batch / r->p50_s;
-        ht_text_add(text, "  %10.3f ms  ", 1e3 * r->p50_s);
+        double rate = (double)r->batch / r->times.p50_s;
+        ht_text_add(text, "  %10.3f ms  ", 1e3 * r->times.p50_s);
         for (int at = 0; at < (int)(WIDTH * rate / most + 0.5); at++) ht_text_add(text, "=");
         ht_text_add(text, " %.1f/s, batch %" PRId64 "\n", rate, r->batch);
     }

@@ -8,9 +8,7 @@
 /* One batch size of inference. */
 typedef struct cli_infer_row {
     int64_t batch;
-    double p50_s, p90_s, p99_s;
-    int64_t plan_bytes, weight_bytes; /* weights: the state that it reads */
-    ht_cost cost;                     /* of a run */
+    ht_infer_times times;
 } cli_infer_row;
 
 enum { CLI_MOST_BATCHES = 16 };
@@ -36,6 +34,14 @@ void cli_profile_modules(ht_text *text, const ht_profile *profile, int64_t depth
 void cli_profile_phases(ht_text *text, const ht_profile *profile, double save_seconds);
 void cli_profile_json(ht_text *text, const cli_profile_view *view);
 ht_status cli_profile_page(ht_context *ctx, const cli_profile_view *view, const char *path);
+
+/* A module for a chart; the first is the model, and a parent stands before its children. */
+typedef struct cli_module_time {
+    const char *name;
+    size_t parent;
+    double forward_ms, backward_ms;
+} cli_module_time;
+void cli_profile_module_chart(ht_report *report, const char *title, const cli_module_time *modules, size_t count);
 
 /* ---- tables, which the terminal and the page share ---- */
 

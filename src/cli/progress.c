@@ -77,3 +77,11 @@ void cli_progress_line(ht_text *line, const ht_step_report *r, bool breakdown)
     add_part(&parts, " tokens_per_second %.1f", r->tokens_per_second);
     add_that_fit(line, &parts, LINE);
 }
+
+void cli_progress_eval(ht_text *line, const ht_eval_report *r)
+{
+    ht_text_add(line, "eval %" PRId64 " loss %.6f", r->step, r->loss);
+    if (!isnan(r->perplexity)) ht_text_add(line, " perplexity %.6g", r->perplexity);
+    if (!isnan(r->accuracy)) ht_text_add(line, " accuracy %.6f", r->accuracy);
+    ht_text_add(line, " count %" PRId64 " seconds %.2f", r->count, r->seconds);
+}

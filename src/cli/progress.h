@@ -10,5 +10,7 @@
 void cli_progress_bar(ht_text *line, const ht_step_report *report, double eval_loss, double seconds_left, int columns);
 /* For a file or a program: names and values, at most 120 characters; metrics.jsonl has the rest. */
 void cli_progress_line(ht_text *line, const ht_step_report *report, bool breakdown);
+/* The same of an evaluation: "eval 50 loss 2.301000 ...". */
+void cli_progress_eval(ht_text *line, const ht_eval_report *report);
 
 #endif

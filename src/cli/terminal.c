@@ -29,6 +29,16 @@ int cli_columns(void)
     return columns >= NARROWEST ? columns : columns_of(STDOUT_FILENO);
 }
 
+int cli_terminal_lines(void)
+{
+    const char *asked = getenv("LINES");
+    struct winsize window;
+    int lines = asked ? atoi(asked) : 0;
+    if (lines > 0) return lines;
+    if (isatty(STDOUT_FILENO) != 1) return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0 ? window.ws_row : 24;
+}
+
 size_t cli_prose_width(void)
 {
     int columns = cli_columns();

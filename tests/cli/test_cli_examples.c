@@ -1,5 +1,12 @@
-/* What examples/ranks/ shows works: the job on ranks, the table of scaling, the scripts for Slurm with a Slurm of two lines. */
+/* What examples/ranks/ shows works: the job on ranks, the table of scaling, the scripts for Slurm with a Slurm of two
+ * lines. And what the processes of all example jobs hold. */
 #include "cli_case.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* shadow memory takes more than any limit */
+#else
+enum { SANITIZED = 0 };
+#endif
 
 #define EXAMPLE HT_TEST_DIR "/../examples/ranks/"
 #define THERE   "here=$PWD; cd " EXAMPLE " && "
@@ -50,6 +57,47 @@ static void example__puts_a_stopped_job_into_the_queue_again(void **state)
     expect(c, "bash " EXAMPLE "train.slurm", 1, "usage: sbatch train.slurm JOB");
 }
 
+/* A job of a folder of examples/, as its README runs it, but for two steps. What the process held at most, without what its plan
+ * and the lines for loader, staging and records have in its memory, is at most 64 MiB. Mapped files are not taken off. */
+static void expect_small(const data_case *c, const char *folder, const char *options)
+{
+    char line[2048];
+    snprintf(
+        line, sizeof line,
+        "here=$PWD; rm -rf run; cd " HT_TEST_DIR "/../examples/%s && \"$H\" train job.json --set train.steps=2 "
+        "--set train.eval_batches=1 --set train.output=$here/run %s > $here/said 2>&1 || { cat $here/said; exit 1; }; "
+        "cd $here; tail -n 1 run/metrics.jsonl | tr -d '{}\" ' | sed 's/reserve://' | tr , '\\n' | tr : ' ' | awk '"
+        "{v[$1] = $2} END {beyond = v[\"process_peak_bytes\"] - v[\"memory_bytes\"] - v[\"loader\"] - "
+        "v[\"staging\"] - v[\"records\"]; print (v[\"memory_bytes\"] > 0 && v[\"reserve_bytes\"] > 0 && v[\"loader\"] "
+        "> 0 "
+        "&& v[\"process_peak_bytes\"] > v[\"memory_bytes\"] && beyond <= 64 * 1048576) ? \"small\" : \"large\", beyond "
+        "/ 1048576, \"MiB beyond\"}'",
+        folder, options);
+    expect(c, line, 0, "small");
+}
+
+#define DISK                                                                                                           \
+    "--set halftone.disk_folder=$here --set train.precision=bf16 --set halftone.recompute.policy=all "                 \
+    "--set engine.zero_optimization.offload_optimizer.device=nvme "
+
+static void example__holds_little_beyond_its_plan(void **state)
+{
+    data_case *c = *state;
+    if (SANITIZED) skip();
+    expect(c,
+           "for i in $(seq 3000); do echo \"the $((i % 97)) of $((i % 89))\tle $((i % 97)) de $((i % 89))\"; done | "
+           "gzip > pairs.tsv.gz",
+           0, "");
+    expect_small(c, "ranks", "");
+    expect_small(c, "memory", "--set halftone.recompute.policy=all");
+    expect_small(c, "memory", "--set halftone.recompute.budget=200MB");
+    expect_small(c, "memory", "--set halftone.memory_limit=280MB --set train.precision=bf16");
+    expect_small(c, "memory", "--set halftone.memory_limit=80MB " DISK);
+    expect_small(c, "memory", "--set halftone.memory_limit=55MB --set halftone.offload_gradients=disk " DISK);
+    /* Its layers are smaller here: what a process holds beyond its plan does not grow with them. */
+    expect_small(c, "lstm-en-fr", "--set data.train=$here/pairs.tsv.gz --set model.hidden=128");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -58,6 +106,7 @@ int main(void)
         CASE(example__trains_on_two_ranks),
         CASE(example__has_a_table_of_scaling),
         CASE(example__puts_a_stopped_job_into_the_queue_again),
+        CASE(example__holds_little_beyond_its_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* The pages that commands write, as readers see them: in Chromium, where there is one. */
 #include "cli_case.h"
 
-static void pages__have_no_overlapping_or_cut_text_in_four_settings(void **state)
+static void pages__have_no_overlapping_or_cut_text_and_their_charts_answer(void **state)
 {
     data_case *c = *state;
     int status;
@@ -16,9 +16,21 @@ static void pages__have_no_overlapping_or_cut_text_in_four_settings(void **state
     expect(c, "\"$H\" explain demo/job.json --set train.precision=bf16 --html explain.html", 0, "");
     expect(c, "\"$H\" profile demo/job.json --steps 3 --depth -1 --infer --page profile.html > /dev/null 2>&1", 0, "");
     expect(c, "\"$H\" probe --all --seconds 0.05 --no-disk --page probe.html > /dev/null", 0, "");
+    expect(c, "\"$H\" plan demo/job.json --page plan.html > /dev/null 2>&1", 0, "");
+    expect(c, "\"$H\" plan demo/job.json --compare edge,h200,tpu --page targets.html > /dev/null 2>&1", 0, "");
+    /* Runs of the demo, one of them with a profile, and one of a hundred thousand steps. */
+    expect(c, "\"$H\" profile demo/job.json --steps 2 --json > demo/profile.json 2> /dev/null", 0, "");
+    expect(c, "\"$H\" report demo -o run.html && \"$H\" report demo demo/bf16 demo/fp32-seed-2 -o runs.html", 0,
+           "runs.html");
+    expect(c,
+           "mkdir long; awk 'BEGIN {srand(3); for (s = 1; s <= 100000; s++) printf \"{\\\"kind\\\": \\\"step\\\", "
+           "\\\"step\\\": %d, \\\"loss\\\": %.9g, \\\"lr\\\": %.9g, \\\"loss_scale\\\": %d, \\\"skips\\\": 0}\\n\", s, "
+           "2 + rand() + (s % 9999 == 0 ? 20 : 0), 1e-9 * s, 2 ^ (s / 5000)}' > long/metrics.jsonl; "
+           "\"$H\" report long -o long.html",
+           0, "long.html");
     said = run(c,
-               HT_TEST_DIR
-               "/../tools/check-pages demo/report.html compare/compare.html explain.html profile.html probe.html",
+               HT_TEST_DIR "/../tools/check-pages demo/report.html compare/compare.html explain.html profile.html "
+                           "probe.html plan.html targets.html run.html runs.html long.html",
                &status);
     if (status != 0) fail_msg("%.3000s", said);
 }
@@ -26,7 +38,7 @@ static void pages__have_no_overlapping_or_cut_text_in_four_settings(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(pages__have_no_overlapping_or_cut_text_in_four_settings, data_case_begin,
+        cmocka_unit_test_setup_teardown(pages__have_no_overlapping_or_cut_text_and_their_charts_answer, data_case_begin,
                                         data_case_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,245 @@
+/* A plan on the terminal. */
+#include "cli/cli.h"
+#include "cli/plan_view.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { SHOWN_OPS = 20, SHOWN_ALIVE = 12, COLUMNS = 64, ROWS = 12 };
+
+/* ---- sentences ---- */
+
+static void add_job(ht_text *text, const cli_plan_view *v)
+{
+    const ht_plan *plan = v->planned.plan;
+    const cli_plan_row *r = &v->row;
+    ht_text_add(text, "%s, %" PRId64 " parameters", ht_config_type(v->config, "model"), r->parameters);
+    if (v->planned.frozen) ht_text_add(text, " and %" PRId64 " frozen", v->planned.frozen);
+    ht_text_add(text, ", %s, batches of %.0f", plan->precision, r->samples);
+    if (r->tokens > 0) ht_text_add(text, " (%.0f tokens)", r->tokens);
+    ht_text_add(text, ", %" PRId64 " steps, %" PRId64 " rank%s. Planned for %s (%s, %s, %d threads).\n",
+                v->planned.steps, r->ranks, r->ranks == 1 ? "" : "s", v->target ? v->target_name : "this machine",
+                plan->device, ht_isa_name(plan->target.isa), plan->target.threads);
+}
+
+static void add_flops(ht_text *text, const ht_step_flops *f)
+{
+    double model = f->forward + f->backward + f->update;
+    ht_text_add(text,
+                "FLOPs of a step: products forward %.0f, backward %.0f, update %.0f (model: %.0f); computed again %.0f "
+                "(hardware: %.0f); everything else %.0f.\n",
+                f->forward, f->backward, f->update, model, f->recomputed, model + f->recomputed, f->other);
+    if (f->masked > 0)
+        ht_text_add(text, "Causal attention is counted as it is computed; counted whole, products are %.0f.\n",
+                    model + f->masked);
+}
+
+/* "1.5 hours", "12 s". */
+static void add_time(ht_text *text, double seconds)
+{
+    if (seconds >= 7200)
+        ht_text_add(text, "%.1f hours", seconds / 3600);
+    else if (seconds >= 120)
+        ht_text_add(text, "%.1f minutes", seconds / 60);
+    else
+        ht_text_add(text, "%.1f s", seconds);
+}
+
+static void add_step(ht_text *text, const cli_plan_view *v)
+{
+    const cli_plan_row *r = &v->row;
+    bool bound = cli_plan_is_bound(r);
+    ht_text_add(text, "A step takes %s%.3f ms: %.1f samples/s", bound ? "at least " : "", 1e3 * r->seconds,
+                r->samples / r->seconds);
+    if (r->tokens > 0) ht_text_add(text, ", %.0f tokens/s", r->tokens / r->seconds);
+    ht_text_add(text, "; MFU %.1f %%; the whole run ", 100 * r->mfu);
+    add_time(text, (double)v->planned.steps * r->seconds);
+    if (r->energy > 0) ht_text_add(text, " and %.3g kWh", (double)v->planned.steps * r->energy / 3.6e6);
+    ht_text_add(text, ".\n");
+    if (v->planned.bucket_count > 1)
+        ht_text_add(text,
+                    "Times are means over the lengths of its batches; bytes and FLOPs are those of the longest.\n");
+    if (r->energy <= 0) ht_text_add(text, "Energy is not known: the target gives neither watts nor joules.\n");
+    if (r->measured_share <= 0)
+        ht_text_add(text,
+                    "This is the bound of the roofline: the target has no measured kernels. On the machine itself, "
+                    "halftone probe -o machine.json measures them; then --target machine.json.\n");
+    else if (r->measured_share < 1 - 1e-3)
+        ht_text_add(text, "%.1f %% of it by measured kernels, the rest is the bound of the roofline.\n",
+                    100 * r->measured_share);
+    if (r->exchange_unknown) ht_text_add(text, "Exchanges are not in it: the target has no figure \"network\".\n");
+    if (!r->kernels)
+        ht_text_add(text,
+                    "There are no kernels for this target: state and activations are exact, workspace is unknown.\n");
+}
+
+void cli_plan_summary(ht_text *text, const cli_plan_view *v)
+{
+    add_job(text, v);
+    add_step(text, v);
+    add_flops(text, &v->row.flops);
+}
+
+/* Whether it fits, and what would. */
+void cli_plan_fit(ht_text *text, const cli_plan_view *v)
+{
+    const cli_plan_row *r = &v->row;
+    size_t named = 0;
+    ht_text_add(text, "The plan takes %" PRId64 " bytes, %" PRId64 " of them where the model computes", r->plan_bytes,
+                r->main_bytes);
+    if (!v->limit) {
+        ht_text_add(text, ". How much memory there is, the target does not tell.\n");
+        return;
+    }
+    ht_text_add(text, ": %s %s (%" PRId64 " bytes).\n", r->fits ? "it fits" : "it does not fit", v->limit_name,
+                v->limit);
+    for (int list = 0; list < 2 && !r->fits; list++) {
+        const cli_plan_rows *rows = list ? &v->budgets : &v->what_if;
+        for (size_t i = 0; i < rows->count; i++) {
+            const cli_plan_row *w = &rows->list[i];
+            if (w->refused[0] || !w->fits) continue;
+            ht_text_add(text, "%s%s %s (%" PRId64 " bytes, %.2f times the time)",
+                        named++ ? "; " : "This fits: ", w->kind, w->name, w->main_bytes, w->seconds / r->seconds);
+        }
+    }
+    if (named) ht_text_add(text, ".\n");
+    if (!named && !r->fits) ht_text_add(text, "None of the changes below makes it fit.\n");
+}
+
+static void add_most(ht_text *text, const char *what, const cli_most *m)
+{
+    if (!m->key) return;
+    if (m->value == 0) {
+        ht_text_add(text, "%s (%s): not even the least fits.\n", what, m->key);
+        return;
+    }
+    ht_text_add(text, "%s (%s): %" PRId64 ", %" PRId64 " bytes in main", what, m->key, m->value, m->bytes);
+    if (m->next_bytes)
+        ht_text_add(text, "; the next takes %" PRId64 ".\n", m->next_bytes);
+    else
+        ht_text_add(text, "; more was not tried.\n");
+}
+
+/* ---- the timeline ---- */
+
+static const char heading_letters[HT_BYTES_COUNT] = {'p', 'm', 'w', 'g', 'o', 'A', 'K', 's', 'r', 'x'};
+
+/* What is at a height: headings lie on each other, transients on top. */
+static char letter_at(const ht_memory_timeline *t, const ht_memory_moment *at, double height)
+{
+    static const int order[] = {HT_BYTES_PARAMETERS, HT_BYTES_MASTERS, HT_BYTES_WEIGHTS, HT_BYTES_GRADIENTS,
+                                HT_BYTES_OPTIMIZER,  HT_BYTES_SLOTS,   HT_BYTES_REPLAY,  HT_BYTES_OTHER};
+    double below = 0;
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        if (height < (below += (double)t->lasting[order[i]])) return heading_letters[order[i]];
+    if (height < (below += (double)at->values)) return heading_letters[HT_BYTES_ACTIVATIONS];
+    return height < below + (double)at->workspace ? heading_letters[HT_BYTES_WORKSPACE] : ' ';
+}
+
+/* The fullest moment of a column. */
+static const ht_memory_moment *moment_of(const ht_memory_timeline *t, int column, int columns)
+{
+    size_t first = t->count * (size_t)column / (size_t)columns, end = t->count * (size_t)(column + 1) / (size_t)columns;
+    const ht_memory_moment *best = &t->moments[first];
+    for (size_t i = first; i < end; i++)
+        if (t->moments[i].values + t->moments[i].workspace > best->values + best->workspace) best = &t->moments[i];
+    return best;
+}
+
+static void add_timeline(ht_text *text, const cli_plan_view *v)
+{
+    const ht_memory_timeline *t = &v->timeline;
+    int columns = t->count < COLUMNS ? (int)t->count : COLUMNS;
+    double top = 0;
+    if (!t->count) return;
+    for (int h = 0; h < HT_BYTES_COUNT; h++) top += (double)t->lasting[h];
+    const ht_memory_moment *peak = &t->moments[t->peak];
+    top += (double)(peak->values + peak->workspace);
+    ht_text_add(text, "\nMemory in main over one step, %zu instructions\n", t->count);
+    for (int row = ROWS - 1; row >= 0; row--) {
+        char line[COLUMNS + 1];
+        for (int c = 0; c < columns; c++) line[c] = letter_at(t, moment_of(t, c, columns), top * (row + 0.5) / ROWS);
+        line[columns] = '\0';
+        ht_text_add(text, "%10.2f MB |%s\n", top * (row + 1) / ROWS / 1e6, line);
+    }
+    ht_text_add(text, "              ");
+    for (int h = 0; h < HT_BYTES_COUNT; h++)
+        if (t->lasting[h] || h == HT_BYTES_ACTIVATIONS || h == HT_BYTES_WORKSPACE)
+            ht_text_add(text, "%c %s  ", heading_letters[h], ht_byte_heading_names[h]);
+    ht_text_add(text,
+                "\nThe peak is at instruction %zu of %s (%s of %s): %" PRId64 " bytes of values and %" PRId64
+                " of workspace are alive.\n",
+                peak->instr, peak->segment->name, ht_instr_op(&peak->segment->instrs[peak->instr]),
+                ht_instr_layer(peak->segment, peak->instr), peak->values, peak->workspace);
+}
+
+/* ---- memory against time ---- */
+
+static void add_curve(ht_text *text, const cli_plan_view *v)
+{
+    enum { WIDTH = 40 };
+    double most = 0;
+    for (size_t i = 0; i < v->budgets.count; i++)
+        if (!v->budgets.list[i].refused[0] && v->budgets.list[i].seconds > most) most = v->budgets.list[i].seconds;
+    ht_text_add(text, "\nTime of a step against memory\n");
+    for (size_t i = 0; i < v->budgets.count && most > 0; i++) {
+        const cli_plan_row *r = &v->budgets.list[i];
+        if (r->refused[0]) continue;
+        ht_text_add(text, "  %10.2f MB  ", (double)r->main_bytes / 1e6);
+        for (int at = 0; at < (int)(WIDTH * r->seconds / most + 0.5); at++) ht_text_add(text, "=");
+        ht_text_add(text, " %.3f ms\n", 1e3 * r->seconds);
+    }
+}
+
+/* ---- the whole ---- */
+
+static void print_table(ht_text *text, ht_table *table, const char *title)
+{
+    ht_text_add(text, "\n%s\n", title);
+    ht_table_print(text, table, cli_columns());
+    text->failed |= table->failed;
+    ht_table_free(table);
+}
+
+static void add_refusals(ht_text *text, const cli_plan_rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++)
+        if (rows->list[i].refused[0])
+            ht_text_add(text, "%s %s: %s\n", rows->list[i].kind, rows->list[i].name, rows->list[i].refused);
+}
+
+static void add_rows(ht_text *text, const cli_plan_view *v, const cli_plan_rows *rows, const char *title)
+{
+    ht_table table = {.count = 0};
+    if (!rows->count) return;
+    cli_plan_what_if_table(&table, v, rows);
+    print_table(text, &table, title);
+    add_refusals(text, rows);
+}
+
+void cli_plan_text(ht_text *text, const cli_plan_view *v)
+{
+    ht_table bytes = {.count = 0}, ops = {.count = 0}, alive = {.count = 0}, targets = {.count = 0};
+    cli_plan_summary(text, v);
+    cli_plan_fit(text, v);
+    if (v->targets.count) {
+        cli_plan_target_table(&targets, v);
+        print_table(text, &targets, "Targets side by side; every device has the batch of the job");
+        add_refusals(text, &v->targets);
+        return;
+    }
+    cli_plan_byte_table(&bytes, v);
+    print_table(text, &bytes, "Bytes by space and heading (docs/memory.md)");
+    cli_plan_op_table(&ops, v, SHOWN_OPS);
+    print_table(text, &ops, "Ops of a step");
+    add_rows(text, v, &v->what_if, "What if");
+    if (v->batch.key) ht_text_add(text, "\n");
+    add_most(text, "The largest batch that fits", &v->batch);
+    add_most(text, "The most layers that fit", &v->layers);
+    add_rows(text, v, &v->budgets, "Budgets of recomputation, in percent of the transients");
+    if (v->budgets.count) add_curve(text, v);
+    add_timeline(text, v);
+    cli_plan_alive_table(&alive, v, SHOWN_ALIVE);
+    print_table(text, &alive, "The largest tensors that are alive then");
+}
