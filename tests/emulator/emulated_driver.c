@@ -646,7 +646,7 @@ int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, unsigned grid
     const function *f = handle;
     if (extra || grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1)
         return fail(INVALID_VALUE, "the emulated GPU has one axis of blocks and one of threads");
-    emulated_command command = {handle, grid_x, block_x, shared_bytes, false, f->parameters, {0}, 0, 0, 0};
+    emulated_command command = {handle, grid_x, block_x, shared_bytes, false, f->parameters, {0}, 0, 0, 0, NULL, NULL};
     return launch(&command, stream, arguments);
 }
 
@@ -658,6 +658,6 @@ int cuLaunchCooperativeKernel(void *handle, unsigned grid_x, unsigned grid_y, un
     if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1)
         return fail(INVALID_VALUE, "the emulated GPU has one axis of blocks and one of threads");
     if (grid_x > PROCESSORS) return fail(TOO_LARGE, "%u blocks together, and %d processors", grid_x, PROCESSORS);
-    emulated_command command = {handle, grid_x, block_x, shared_bytes, true, f->parameters, {0}, 0, 0, 0};
+    emulated_command command = {handle, grid_x, block_x, shared_bytes, true, f->parameters, {0}, 0, 0, 0, NULL, NULL};
     return launch(&command, stream, arguments);
 }

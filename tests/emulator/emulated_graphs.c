@@ -37,6 +37,13 @@ bool emulated_capture(void *stream, const emulated_command *command)
     return true;
 }
 
+void emulated_call(void *stream, void (*call)(const void *arg), void *arg)
+{
+    if (emulated_capture(stream, &(emulated_command){.call = call, .arg = arg})) return;
+    call(arg);
+    free(arg);
+}
+
 int cuStreamBeginCapture_v2(void *stream, int mode)
 {
     (void)mode;
@@ -70,6 +77,10 @@ int cuGraphInstantiateWithFlags(void **executable, void *from, unsigned long lon
 static int run(emulated_command *c, void *stream)
 {
     void *arguments[EMULATED_PARAMETERS];
+    if (c->call) {
+        c->call(c->arg);
+        return 0;
+    }
     if (!c->function) return cuMemcpyDtoDAsync_v2(c->to, c->from, c->bytes, stream);
     for (int i = 0; i < c->parameters; i++) arguments[i] = &c->values[i];
     if (c->together)
@@ -89,6 +100,7 @@ int cuGraphLaunch(void *executable, void *stream)
 int cuGraphExecDestroy(void *executable)
 {
     graph *g = executable;
+    for (size_t i = 0; i < g->count; i++) free(g->commands[i].arg);
     free(g->commands);
     free(g);
     return 0;

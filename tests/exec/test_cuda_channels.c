@@ -1,9 +1,11 @@
 /* Networks whose channels lie last, on the CUDA device, a GPU or the emulator: pictures come so, and what is computed of
- * them lies so, too, forward and backward, with the values of the CPU. */
+ * them lies so, too, forward and backward, with the values of the CPU. In half, where the device has cublasLt, the
+ * convolution that sees the pictures, whose colours are few, is a product. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "kernel/kernel.h"
 #include "session_fixture.h"
 
@@ -36,6 +38,7 @@ typedef struct learned {
     double loss, w[WEIGHTS];
     size_t last;   /* instructions with a result whose channels lie last */
     size_t copies; /* of values with as many elements as a batch has pixels, or more */
+    size_t im2col; /* convolutions, and gradients of one */
 } learned;
 
 static void count_orders(const ht_plan *plan, learned *l)
@@ -44,6 +47,7 @@ static void count_orders(const ht_plan *plan, learned *l)
     while (strcmp(plan->segments[segment].name, "micro_first") != 0) segment++;
     for (size_t i = 0; i < plan->segments[segment].instr_count; i++) {
         const ht_instr *instr = &plan->segments[segment].instrs[i];
+        l->im2col += strstr(instr->kernel->name, "_im2col.cuda") != NULL;
         l->last += ht_type_is_channels_last(instr->call->out[0]);
         l->copies += strcmp(instr->kernel->op, "copy") == 0 && ht_type_elems(instr->call->out[0]) >= 6 * 7 * 7 * 8;
     }
@@ -96,12 +100,25 @@ static void cuda__a_network_whose_channels_lie_last_learns_as_on_the_cpu(void **
     compare(&cuda, &single, 0); /* the same bits */
 }
 
+static bool has_products(void)
+{
+    ht_context *ctx = context_create(1, NULL);
+    ht_target target;
+    ht_target_here(ctx, &target);
+    context_must(ctx, ht_target_bind(ctx, &target, "cuda"));
+    ht_device_describe(ctx, &target);
+    bool has = ht_target_has_library(&target, HT_LIBRARY_CUBLASLT);
+    ht_context_free(ctx);
+    return has;
+}
+
 /* bf16 rounds every value; the few steps that they take apart are those of its last digits. */
 static void cuda__in_half_it_does_so_too(void **state)
 {
     (void)state;
     learned cpu = learn("cpu", "bf16", true), cuda = learn("cuda", "bf16", true), again = learn("cuda", "bf16", true);
     assert_true(cuda.last >= 12);
+    assert_int_equal(cuda.im2col, has_products() ? 2 : 0);
     compare(&cpu, &cuda, 2e-2);
     assert_memory_equal(&cuda, &again, sizeof cuda);
 }
