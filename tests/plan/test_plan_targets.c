@@ -27,6 +27,9 @@ static const struct {
     {"mobilenet_v2",
      "{\"stem\": \"cifar\"}",
      {.task = HT_TASK_CLASS, .batch = 2, .classes = 10, .feature_rank = 3, .feature = {3, 32, 32}}},
+    {"llama",
+     "{\"num_hidden_layers\": 3, \"hidden_size\": 64, \"intermediate_size\": 176, \"num_attention_heads\": 4}",
+     {.task = HT_TASK_LM, .batch = 2, .length = 48, .vocabulary = 150}},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
@@ -312,7 +315,8 @@ static int64_t copied_bytes(const ht_plan *plan, size_t *convolutions)
         for (size_t i = 0; i < plan->segments[s].instr_count; i++) {
             const ht_instr *instr = &plan->segments[s].instrs[i];
             if (is_convolution(instr)) {
-                assert_true(strstr(instr->kernel->name, "_cudnn") || strstr(instr->kernel->name, "_matmul"));
+                assert_true(strstr(instr->kernel->name, "_cudnn") || strstr(instr->kernel->name, "_matmul") ||
+                            strstr(instr->kernel->name, "_im2col"));
                 ++*convolutions;
             }
             /* Weights have the windows' sizes behind their channels. */
@@ -373,6 +377,20 @@ static void plan_for_cuda__passes_over_activations_once(void **state)
     model_stop(&w);
 }
 
+/* Both read the gradient of their product. */
+static void plan_for_cuda__makes_gradients_of_both_sides_of_a_gate_at_once(void **state)
+{
+    (void)state;
+    model_fixture w;
+    open_model(&w, model_named("llama"));
+    ht_plan *cuda = plan_for(&w, targets[CUDA], "bf16"), *cpu = plan_for(&w, targets[AVX512], "bf16");
+    assert_int_equal(count_alone(cpu, "mul"), 3);
+    assert_int_equal(count_alone(cuda, "mul"), 0);
+    ht_plan_free(cuda);
+    ht_plan_free(cpu);
+    model_stop(&w);
+}
+
 static void refused(const model_fixture *w, const char *target, const char *word)
 {
     ht_session *session;
@@ -414,6 +432,7 @@ int main(void)
         cmocka_unit_test(plan_for_cuda__has_the_state_of_a_cpu_and_kernels_of_its_own),
         cmocka_unit_test(plan_for_cuda__keeps_a_network_of_convolutions_channels_last),
         cmocka_unit_test(plan_for_cuda__passes_over_activations_once),
+        cmocka_unit_test(plan_for_cuda__makes_gradients_of_both_sides_of_a_gate_at_once),
         cmocka_unit_test(session__refuses_a_target_that_this_machine_does_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
