@@ -8,7 +8,7 @@ template <int WIDTH> DEVICE real row_sum(real x) { return WIDTH == 32 ? warp_fol
 template <int64_t ROWS, int64_t SIZE, int N, int WIDTH, bool CENTRED, class X, class S, class H, class Y, class M, class R>
 DEVICE void norm_row(const X *x, const S *scale, const H *shift, Y *y, M *mean_out, R *rstd_out, real eps)
 {
-    constexpr int STEP = WIDTH * N, PACKS = (int)((SIZE + STEP - 1) / STEP), UNROLL = PACKS > 8 ? 1 : PACKS;
+    constexpr int STEP = WIDTH * N, PACKS = (int)((SIZE + STEP - 1) / STEP), UNROLL = PACKS > 16 ? 1 : PACKS;
     constexpr real COUNT = (real)(SIZE ? SIZE : 1);
     const int lane = (int)threadIdx.x % WIDTH;
     const int64_t row = (int64_t)blockIdx.x * (blockDim.x / WIDTH) + threadIdx.x / WIDTH;
