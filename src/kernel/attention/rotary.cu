@@ -52,14 +52,16 @@ DEVICE void rotate(const X *x, const real *table, Y *y)
     if (first >= ROWS) return;
     const real *row = table + (first / SHARED * STEPS + step) * 2 * HALF + pair;
     const pack<real, N> cosine = get_pack<N>(row), sine = get_pack<N>(row + HALF);
+    pack<X, N> from[EACH][2]; // all on their way at once
+#pragma unroll
+    for (int r = 0; r < EACH; r++)
+        get_sides<N, HALF, INTERLEAVED>(x + locate<INDEX, AXES...>(first + (INDEX)r * STEPS).from, pair, from[r]);
 #pragma unroll
     for (int r = 0; r < EACH; r++) {
         const place at = locate<INDEX, AXES...>(first + (INDEX)r * STEPS);
-        pack<X, N> from[2];
         pack<Y, N> to[2];
-        get_sides<N, HALF, INTERLEAVED>(x + at.from, pair, from);
         for (int k = 0; k < N; k++) {
-            const real a = get(from[0].item[k]), b = get(from[1].item[k]);
+            const real a = get(from[r][0].item[k]), b = get(from[r][1].item[k]);
             put(&to[0].item[k], a * cosine.item[k] - b * sine.item[k]);
             put(&to[1].item[k], b * cosine.item[k] + a * sine.item[k]);
         }
