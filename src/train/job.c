@@ -1,19 +1,14 @@
 /* From config to session: data, model, training step, plan. */
-#include "train/job.h"
+#include "train/job_own.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "train/folder.h"
 #include "train/init_from.h"
 #include "train/memory_limit.h"
 #include "train/process_memory.h"
-#include "train/ranks.h"
-
-enum { DEVICE_NAME = 32 };
 
 const char *const ht_vocabulary_files[2] = {"vocabulary.json", "source_vocabulary.json"};
 
@@ -34,146 +29,6 @@ size_t ht_job_blocks(ht_block_keys *list)
         list[count++] =
             (ht_block_keys){"data", ht_data_formats[i]->name, ht_data_formats[i]->help, ht_data_formats[i]->keys};
     return count;
-}
-
-/* ---- data ---- */
-
-/* What the job says; else the first task that both serve, the format's own before others. */
-static ht_status choose_task(ht_job *job)
-{
-    const char *asked = job->train_config->task;
-    unsigned both = job->format->tasks & job->model->tasks;
-    int task = 0;
-    if (asked)
-        while (task < HT_TASK_COUNT && strcmp(ht_task_names[task], asked) != 0) task++;
-    else
-        while (task < HT_TASK_COUNT && !(both >> task & 1)) task++;
-    if (!asked && both >> ht_data_standard_task(job->format) & 1) task = (int)ht_data_standard_task(job->format);
-    if (task == HT_TASK_COUNT)
-        HT_FAIL(job->ctx, HT_EINVAL, "model.type %s learns nothing that data.format %s could teach", job->model->name,
-                job->format->name);
-    if (!(job->model->tasks >> task & 1))
-        HT_FAIL(job->ctx, HT_EINVAL, "model.type %s cannot learn the task %s", job->model->name, ht_task_names[task]);
-    if (!(job->format->tasks >> task & 1))
-        HT_FAIL(job->ctx, HT_EINVAL, "data.format %s does not serve the task %s", job->format->name,
-                ht_task_names[task]);
-    job->task = (ht_task)task;
-    return HT_OK;
-}
-
-static ht_status read_vocabulary(ht_job *job, const char *folder, int which, ht_vocabulary **out)
-{
-    char *path;
-    bool there;
-    HT_TRY(ht_folder_check(job->ctx, folder, ht_vocabulary_files[which], &there));
-    if (!there) return HT_OK;
-    HT_TRY(ht_folder_path(job->ctx, &path, folder, ht_vocabulary_files[which]));
-    ht_status status = ht_vocabulary_read(out, job->ctx, path);
-    free(path);
-    return status;
-}
-
-/* Older versions recorded none: *out stays NULL. */
-static ht_status read_facts(ht_job *job, const char *folder, ht_arena *arena, const ht_json **out)
-{
-    char *path, *text = NULL;
-    size_t length;
-    bool there;
-    HT_TRY(ht_folder_check(job->ctx, folder, ht_facts_file, &there));
-    if (!there) return HT_OK;
-    HT_TRY(ht_folder_path(job->ctx, &path, folder, ht_facts_file));
-    ht_status status = ht_read_file(job->ctx, &text, &length, path);
-    if (status == HT_OK) status = ht_json_parse(job->ctx, arena, path, text, length, out);
-    free(text);
-    free(path);
-    return status;
-}
-
-/* Of a run that an older version recorded: the data says them again. */
-static ht_status find_facts(ht_job *job, const ht_data_request *wanted, ht_arena *arena, const ht_json **out)
-{
-    ht_data *data;
-    ht_text text = {0};
-    HT_TRY(ht_data_open(&data, job->ctx, wanted));
-    ht_data_print_facts(data, &text);
-    ht_data_free(data);
-    ht_status status = text.failed ? ht_fail(job->ctx, HT_ENOMEM, "out of memory for the data")
-                                   : ht_json_parse(job->ctx, arena, "data", text.data, text.length, out);
-    ht_text_free(&text);
-    return status;
-}
-
-/* A run that evaluates reads files to validate on alone, where there are some; one that predicts reads none. */
-static ht_status open_with_facts(ht_job *job, ht_data_request *wanted, const char *folder, bool predicts)
-{
-    ht_arena *arena = ht_arena_create();
-    if (!arena) HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for the data");
-    ht_status status = read_facts(job, folder, arena, &wanted->facts);
-    if (status == HT_OK && predicts && !wanted->facts) status = find_facts(job, wanted, arena, &wanted->facts);
-    wanted->facts_only = predicts;
-    if (status == HT_OK) status = ht_data_open(&job->data, job->ctx, wanted);
-    ht_arena_free(arena);
-    return status;
-}
-
-static ht_status open_data(ht_job *job, const ht_run_request *request, const char *vocabularies)
-{
-    const char *type = ht_config_type(job->config, "model"), *format = ht_config_type(job->config, "data");
-    job->model = type ? ht_model_find(type, NULL) : NULL;
-    job->format = format ? ht_data_format_find(format) : NULL;
-    if (!job->model || !job->format)
-        HT_FAIL(job->ctx, HT_EINVAL, "there is no \"%s\" block: training needs a job file with model and data",
-                job->model ? "data" : "model");
-    HT_TRY(choose_task(job));
-    if (request->data) {
-        job->data = request->data;
-        job->borrows_data = true;
-        return HT_OK;
-    }
-    /* The embeddings of a run are those of its words. */
-    if (!vocabularies) vocabularies = ht_init_from_run(job->train_config);
-    if (vocabularies) {
-        HT_TRY(read_vocabulary(job, vocabularies, 0, &job->vocabulary));
-        HT_TRY(read_vocabulary(job, vocabularies, 1, &job->source_vocabulary));
-    }
-    ht_data_request wanted = {
-        .format = job->format,
-        .fields = ht_config_block(job->config, "data"),
-        .task = job->task,
-        .batch = job->train_config->micro_batch,
-        .slices = job->train_config->accumulate * job->train_config->data_ranks,
-        .seed = job->train_config->seed,
-        .folder = request->data_folder,
-        .memory = request->memory,
-        .memory_length = request->memory_length,
-        .vocabulary = job->vocabulary,
-        .source_vocabulary = job->source_vocabulary,
-    };
-    if (ht_mode_reads_only(request->mode) && request->mode != HT_RUN_CALIBRATE && vocabularies)
-        return open_with_facts(job, &wanted, vocabularies, request->mode == HT_RUN_PREDICT);
-    return ht_data_open(&job->data, job->ctx, &wanted);
-}
-
-enum { PREDICTED_ROWS = 32 };
-
-/* A micro-batch fitted into memory when the run was trained, and a graph from elsewhere may know that size only. It does
- * not depend on the number of inputs: kernels for fewer rows round differently, and an answer shall not change with what
- * else is asked. */
-static int64_t choose_batch(const ht_job *job, const ht_run_request *request)
-{
-    int64_t batch = job->train_config->micro_batch;
-    if (request->mode != HT_RUN_PREDICT) return batch;
-    if (request->batch > 0) return request->batch;
-    return batch > PREDICTED_ROWS && !job->model->make ? PREDICTED_ROWS : batch;
-}
-
-static ht_status open_inputs(ht_job *job, const ht_run_request *request)
-{
-    job->batch = choose_batch(job, request);
-    if (request->input_count == 0) return HT_OK;
-    HT_TRY(ht_inputs_create(&job->inputs, job->data, job->ctx));
-    for (size_t i = 0; i < request->input_count; i++) HT_TRY(ht_inputs_read(job->inputs, request->inputs[i]));
-    return HT_OK;
 }
 
 /* ---- how long ---- */
@@ -399,135 +254,6 @@ ht_status ht_job_session(const ht_job *job, const ht_plan *plan, ht_session **ou
     return ht_session_create(out, plan, &opts);
 }
 
-/* Why this start cannot use the target that the run was planned for; NULL: it can. */
-static const char *refuse_recorded(const ht_job *job, const ht_target *recorded, ht_target_reason *reason)
-{
-    if ((recorded->device == HT_DEVICE_CUDA) != (job->target.device == HT_DEVICE_CUDA)) { /* others share kernels */
-        snprintf(reason->text, sizeof reason->text, "it computes on a %s device, and this start on %s",
-                 ht_device_kind_names[recorded->device], ht_device_kind_names[job->target.device]);
-        return reason->text;
-    }
-    const char *refusal = ht_target_refusal_here(recorded, reason);
-    if (refusal || ht_isa_runs((ht_isa)job->ctx->isa, recorded->isa)) return refusal;
-    snprintf(reason->text, sizeof reason->text, "it needs %s, and this start is limited to %s",
-             ht_isa_name(recorded->isa), ht_isa_name((ht_isa)job->ctx->isa));
-    return reason->text;
-}
-
-static void say_other_target(const ht_job *job, const ht_run_request *request, const char *path, const char *refusal)
-{
-    ht_text line = {0};
-    ht_text_add(&line,
-                "%s: the run was planned for another machine: %s; it is planned for this one, whose results may differ "
-                "from that one's in their last digits",
-                path, refusal);
-    if (request->on_note && !line.failed)
-        request->on_note(request->arg, line.data);
-    else
-        ht_note(job->ctx, HT_LOG_WARN, "%s", line.failed ? refusal : line.data);
-    ht_text_free(&line);
-}
-
-/* One for each rank of the machine. */
-static ht_status name_gpu(const ht_job *job, char name[DEVICE_NAME])
-{
-    int local, ranks, count = ht_cuda_device_count();
-    HT_TRY(ht_ranks_local(job->comm, job->ctx, &local, &ranks));
-    snprintf(name, DEVICE_NAME, "cuda:%d", local);
-    if (count == 0 || ranks <= count) return HT_OK;
-    HT_FAIL(job->ctx, HT_EINVAL, "halftone.device: every rank needs a GPU of its own: %d ranks are here, and %d GPU%s",
-            ranks, count, count == 1 ? "" : "s");
-}
-
-/* For "auto": a GPU that can be opened, or else the processor. One that is there and cannot be used is told. */
-static void choose_by_itself(const ht_job *job, char name[DEVICE_NAME])
-{
-    ht_device *device;
-    ht_status status = job->world > 1 ? name_gpu(job, name) : HT_OK;
-    if (status == HT_OK) status = ht_device_get(&device, job->ctx, name);
-    if (status == HT_OK) return;
-    ht_note(job->ctx, HT_LOG_INFO, "no GPU: %s", ht_context_message(job->ctx));
-    snprintf(name, DEVICE_NAME, "cpu");
-}
-
-static ht_status choose_device(const ht_job *job, char name[DEVICE_NAME])
-{
-    const char *wanted = job->train_config->device;
-    bool any = strcmp(wanted, "cuda") == 0, automatic = strcmp(wanted, "auto") == 0;
-    snprintf(name, DEVICE_NAME, "%s", automatic ? "cuda" : wanted);
-    if (automatic) choose_by_itself(job, name);
-    return any && job->world > 1 ? name_gpu(job, name) : HT_OK;
-}
-
-/* A GPU that is not among those of this machine is a mistake in the job; a job for a machine with GPUs can be planned where
- * there are none at all. */
-static ht_status bind_device(ht_job *job, const ht_run_request *request)
-{
-    ht_device *device;
-    char name[DEVICE_NAME];
-    HT_TRY(choose_device(job, name));
-    HT_TRY(ht_target_bind(job->ctx, &job->target, name));
-    ht_device_describe(job->ctx, &job->target);
-    if (request->target || ht_device_get(&device, job->ctx, name) != HT_EINVAL) return HT_OK;
-    char reason[512];
-    snprintf(reason, sizeof reason, "%s", ht_context_message(job->ctx));
-    HT_FAIL(job->ctx, HT_EINVAL, "halftone.device: %s", reason);
-}
-
-/* A run that goes on keeps the target that it was planned for: the same instructions, so the same bits. Only the number
- * of threads, and which of the devices with these kernels, are those of this start: bits do not depend on them. */
-static ht_status choose_machine(ht_job *job, const ht_run_request *request, const char *recorded)
-{
-    char path[4096];
-    bool there;
-    ht_target before;
-    ht_target_reason reason;
-    ht_target_here(job->ctx, &job->target);
-    HT_TRY(bind_device(job, request));
-    if (request->target) job->target = *request->target;
-    if (request->target || !recorded) return HT_OK;
-    if (snprintf(path, sizeof path, "%s/%s", recorded, ht_target_file) >= (int)sizeof path)
-        HT_FAIL(job->ctx, HT_EINVAL, "%s: the path is too long", recorded);
-    HT_TRY(ht_folder_check(job->ctx, recorded, ht_target_file, &there));
-    if (!there) return HT_OK; /* of an older version */
-    HT_TRY(ht_target_read(job->ctx, &before, path));
-    const char *refusal = refuse_recorded(job, &before, &reason);
-    if (refusal) {
-        say_other_target(job, request, path, refusal);
-        return HT_OK;
-    }
-    before.threads = job->target.threads;
-    before.device = job->target.device;
-    before.device_number = job->target.device_number;
-    job->target = before;
-    return HT_OK;
-}
-
-static ht_status choose_target(ht_job *job, const ht_run_request *request, const char *recorded)
-{
-    HT_TRY(choose_machine(job, request, recorded));
-    HT_TRY(ht_ranks_common_target(job->comm, job->ctx, request, &job->target));
-    job->target.liberties = 0;
-    if (job->train_config->tf32) job->target.liberties |= 1u << HT_LIBERTY_TF32;
-    if (job->train_config->tf32_parts) job->target.liberties |= 1u << HT_LIBERTY_TF32_PARTS;
-    if (!job->train_config->deterministic) job->target.liberties |= 1u << HT_LIBERTY_ANY_ORDER;
-    return HT_OK;
-}
-
-/* Keys for GPUs that change nothing on a processor, where they were given. */
-static void tell_idle_keys(const ht_job *job, const ht_run_request *request)
-{
-    static const char *const keys[] = {"tf32", "tf32_parts", "deterministic"};
-    const ht_fields *ours = ht_config_block(job->config, "halftone");
-    if (!request->on_note || !job->options.training || job->target.device == HT_DEVICE_CUDA) return;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        char line[160];
-        bool asked = ht_field_given(ours, keys[i]) && ht_field_bool(ours, keys[i]) != (i == 2);
-        snprintf(line, sizeof line, "halftone.%s: this is for GPUs: on a processor it changes nothing", keys[i]);
-        if (asked) request->on_note(request->arg, line);
-    }
-}
-
 /* A run that trains has the ranks of the config; others are alone. */
 static void choose_axes(ht_job *job, const ht_run_request *request, bool training)
 {
@@ -553,13 +279,13 @@ ht_status ht_job_open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     job->train_config = ht_config_train(request->config);
     job->comm = request->comm;
     choose_axes(job, request, !ht_mode_reads_only(request->mode));
-    HT_TRY(open_data(job, request, recorded));
-    HT_TRY(open_inputs(job, request));
+    HT_TRY(ht_job_open_data(job, request, recorded));
+    HT_TRY(ht_job_open_inputs(job, request));
     HT_TRY(count_steps(job));
     HT_TRY(fill_options(job, request, !ht_mode_reads_only(request->mode)));
-    HT_TRY(choose_target(job, request, recorded));
+    HT_TRY(ht_job_choose_target(job, request, recorded));
     ht_job_tell_offload(job, request);
-    tell_idle_keys(job, request);
+    ht_job_tell_idle_keys(job, request);
     bool traced = request->no_fusion || request->mode == HT_RUN_CALIBRATE;
     return ht_job_plan(job, request, !traced, &job->plan);
 }
@@ -588,8 +314,8 @@ ht_status ht_run_model(ht_graph **out, ht_context *ctx, const ht_run_request *re
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
     *out = NULL;
     choose_axes(&job, request, true);
-    ht_status status = open_data(&job, request, request->folder);
-    if (status == HT_OK) status = open_inputs(&job, request);
+    ht_status status = ht_job_open_data(&job, request, request->folder);
+    if (status == HT_OK) status = ht_job_open_inputs(&job, request);
     if (status == HT_OK) status = count_steps(&job);
     if (status == HT_OK) status = fill_options(&job, request, true);
     if (status == HT_OK) status = make_model(&job, request, true, out);
@@ -626,14 +352,14 @@ ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
 {
     ht_job job = {.ctx = ctx, .config = request->config, .train_config = ht_config_train(request->config)};
     choose_axes(&job, request, true);
-    ht_status status = open_data(&job, request, NULL);
-    if (status == HT_OK) status = open_inputs(&job, request);
+    ht_status status = ht_job_open_data(&job, request, NULL);
+    if (status == HT_OK) status = ht_job_open_inputs(&job, request);
     if (status == HT_OK) status = count_steps(&job);
     if (status == HT_OK) status = fill_options(&job, request, true);
-    if (status == HT_OK) status = choose_target(&job, request, NULL);
+    if (status == HT_OK) status = ht_job_choose_target(&job, request, NULL);
     if (status == HT_OK) tell_absent_device(&job, request);
     if (status == HT_OK) ht_job_tell_offload(&job, request);
-    if (status == HT_OK) tell_idle_keys(&job, request);
+    if (status == HT_OK) ht_job_tell_idle_keys(&job, request);
     if (status == HT_OK) status = check_model(&job, request);
     ht_job_close(&job);
     return status;
