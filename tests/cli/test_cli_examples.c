@@ -58,21 +58,24 @@ static void example__puts_a_stopped_job_into_the_queue_again(void **state)
 }
 
 /* A job of a folder of examples/, as its README runs it, but for two steps. What the process held at most, without what its plan
- * and the lines for loader, staging and records have in its memory, is at most 64 MiB. Mapped files are not taken off. */
+ * and the lines for loader, staging and records have in its memory, is at most 64 MiB. Mapped files are not taken off. The
+ * plan is as large as `halftone plan` says before. */
 static void expect_small(const data_case *c, const char *folder, const char *options)
 {
-    char line[2048];
+    char line[3072];
     snprintf(
         line, sizeof line,
-        "here=$PWD; rm -rf run; cd " HT_TEST_DIR "/../examples/%s && \"$H\" train job.json --set train.steps=2 "
-        "--set train.eval_batches=1 --set train.output=$here/run %s > $here/said 2>&1 || { cat $here/said; exit 1; }; "
-        "cd $here; tail -n 1 run/metrics.jsonl | tr -d '{}\" ' | sed 's/reserve://' | tr , '\\n' | tr : ' ' | awk '"
+        "here=$PWD; rm -rf run; echo %s >> tried; cd " HT_TEST_DIR "/../examples/%s; "
+        "set -- job.json --set train.steps=2 --set train.eval_batches=1 --set train.output=$here/run %s; "
+        "planned=$(\"$H\" plan \"$@\" --quick --json | grep -o '\"plan_bytes\": [0-9]*' | head -n 1 | tr -dc 0-9); "
+        "\"$H\" train \"$@\" > $here/said 2>&1 || { cat $here/said; exit 1; }; "
+        "cd $here; tail -n 1 run/metrics.jsonl | tr -d '{}\" ' | sed 's/reserve://' | tr , '\\n' | tr : ' ' | "
+        "awk -v planned=\"$planned\" '"
         "{v[$1] = $2} END {beyond = v[\"process_peak_bytes\"] - v[\"memory_bytes\"] - v[\"loader\"] - "
         "v[\"staging\"] - v[\"records\"]; print (v[\"memory_bytes\"] > 0 && v[\"reserve_bytes\"] > 0 && v[\"loader\"] "
-        "> 0 "
-        "&& v[\"process_peak_bytes\"] > v[\"memory_bytes\"] && beyond <= 64 * 1048576) ? \"small\" : \"large\", beyond "
-        "/ 1048576, \"MiB beyond\"}'",
-        folder, options);
+        "> 0 && v[\"process_peak_bytes\"] > v[\"memory_bytes\"] && v[\"plan_bytes\"] == planned && "
+        "beyond <= 64 * 1048576) ? \"small\" : \"large\", beyond / 1048576, \"MiB beyond\", planned, \"planned\"}'",
+        folder, folder, options);
     expect(c, line, 0, "small");
 }
 
@@ -94,8 +97,13 @@ static void example__holds_little_beyond_its_plan(void **state)
     expect_small(c, "memory", "--set halftone.memory_limit=280MB --set train.precision=bf16");
     expect_small(c, "memory", "--set halftone.memory_limit=80MB " DISK);
     expect_small(c, "memory", "--set halftone.memory_limit=55MB --set halftone.offload_gradients=disk " DISK);
+    expect_small(c, "compress", "--set data.train=../../docs/data.md");
     /* Its layers are smaller here: what a process holds beyond its plan does not grow with them. */
     expect_small(c, "lstm-en-fr", "--set data.train=$here/pairs.tsv.gz --set model.hidden=128");
+    expect(c,
+           "for job in " HT_TEST_DIR "/../examples/*/job.json; do basename $(dirname $job); done > jobs; "
+           "sort -u tried | diff jobs - && echo all",
+           0, "all\n");
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
