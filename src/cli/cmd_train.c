@@ -4,6 +4,7 @@
 #include "cli/numerics_page.h"
 #include "cli/profile_view.h"
 #include "cli/progress.h"
+#include "cli/timeline_text.h"
 #include "cli/train_ranks.h"
 
 #include <errno.h>
@@ -127,6 +128,19 @@ static void on_note(void *arg, const char *line)
 static bool engine_asks(const ht_config *config, const char *key)
 {
     return ht_config_has_engine(config) && ht_field_bool(ht_config_block(config, "engine"), key);
+}
+
+/* What takes the memory that is not there. */
+static void on_too_large(void *arg, const ht_plan *plan)
+{
+    ht_memory_timeline timeline;
+    ht_text text = {0};
+    (void)arg;
+    fflush(stdout);
+    if (ht_plan_memory_timeline(&timeline, plan, "train") == HT_OK) cli_timeline_text(&text, &timeline);
+    if (!text.failed && text.length) fprintf(stderr, "%s\n", text.data);
+    ht_text_free(&text);
+    ht_memory_timeline_free(&timeline);
 }
 
 /* To the file that the config names, else to the terminal. */
@@ -391,6 +405,7 @@ static ht_run_request request_of(train_job *job, ht_comm *world, int local)
         .profile_step =
             profiled ? ht_field_int(ht_config_block(job->config, "engine"), "flops_profiler.profile_step") + 1 : 0,
         .on_profile = job->prefix[0] ? NULL : on_profile,
+        .on_too_large = job->prefix[0] ? NULL : on_too_large,
     };
 }
 
@@ -524,7 +539,9 @@ const cli_command cmd_train = {
     .summary = "train as a job file says; resume",
     .description =
         "Trains as the job file says; halftone init writes one to start from, halftone check prints what it comes to, "
-        "and docs/config.md lists the keys. The folder train.output receives config.resolved.json, metrics.jsonl, "
+        "and docs/config.md lists the keys. A plan that does not fit into memory is refused before the first step, "
+        "with "
+        "what takes it and what would fit. The folder train.output receives config.resolved.json, metrics.jsonl, "
         "TensorBoard events, the vocabularies and snapshots.\n\n"
         "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of at most "
         "120 characters, names and values beginning with step, and every evaluation one beginning with eval; "

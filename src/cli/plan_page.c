@@ -1,5 +1,6 @@
 /* A plan as a page. */
 #include "cli/plan_view.h"
+#include "cli/timeline_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +25,6 @@ static void add_table(ht_report *report, ht_table *table, const char *title, boo
 
 /* ---- pictures ---- */
 
-static const ht_memory_moment *moment_of(const ht_memory_timeline *t, size_t bar, size_t bars)
-{
-    size_t first = t->count * bar / bars, end = t->count * (bar + 1) / bars;
-    const ht_memory_moment *best = &t->moments[first];
-    for (size_t i = first; i < end; i++)
-        if (t->moments[i].values + t->moments[i].workspace > best->values + best->workspace) best = &t->moments[i];
-    return best;
-}
-
 static void add_timeline(ht_report *report, const cli_plan_view *v)
 {
     const ht_memory_timeline *t = &v->timeline;
@@ -40,7 +32,7 @@ static void add_timeline(ht_report *report, const cli_plan_view *v)
     const char *const labels[MOMENTS] = {NULL};
     double heights[HT_BYTES_COUNT * MOMENTS] = {0};
     for (size_t bar = 0; bar < bars; bar++) {
-        const ht_memory_moment *at = moment_of(t, bar, bars);
+        const ht_memory_moment *at = ht_memory_timeline_fullest(t, bar, bars);
         for (int h = 0; h < HT_BYTES_COUNT; h++) heights[(size_t)h * bars + bar] = (double)t->lasting[h] / 1e6;
         heights[(size_t)HT_BYTES_ACTIVATIONS * bars + bar] = (double)at->values / 1e6;
         heights[(size_t)HT_BYTES_WORKSPACE * bars + bar] = (double)at->workspace / 1e6;
@@ -115,7 +107,7 @@ static void add_rows(ht_report *report, const cli_plan_view *v, const cli_plan_r
 static void fill_page(ht_report *report, const cli_plan_view *v, bool *failed)
 {
     ht_table bytes = {.count = 0}, ops = {.count = 0}, alive = {.count = 0}, targets = {.count = 0};
-    ht_text summary = {0};
+    ht_text summary = {0}, peak = {0};
     cli_plan_summary(&summary, v);
     cli_plan_fit(&summary, v);
     add_lines(report, &summary);
@@ -126,7 +118,9 @@ static void fill_page(ht_report *report, const cli_plan_view *v, bool *failed)
     cli_plan_byte_table(&bytes, v);
     add_table(report, &bytes, "Bytes by space and heading", failed);
     add_timeline(report, v);
-    cli_plan_alive_table(&alive, v, SHOWN_ALIVE);
+    cli_timeline_peak(&peak, &v->timeline);
+    add_lines(report, &peak);
+    cli_timeline_alive(&alive, &v->timeline, SHOWN_ALIVE);
     add_table(report, &alive, "The largest tensors that are alive at the peak", failed);
     cli_plan_op_table(&ops, v, SHOWN_OPS);
     add_table(report, &ops, "Ops of a step", failed);

@@ -226,19 +226,3 @@ void cli_plan_target_table(ht_table *table, const cli_plan_view *view)
         ht_table_cell(table, "%s", r->kernels ? "ours" : "none");
     }
 }
-
-void cli_plan_alive_table(ht_table *table, const cli_plan_view *view, size_t most)
-{
-    static const char *const heads[] = {"alive at the peak", "made by", "type", "bytes", "from", "to", NULL};
-    const ht_memory_timeline *t = &view->timeline;
-    add_heads(table, heads, 3);
-    for (size_t i = 0; i < t->alive_count && i < most; i++) {
-        const ht_alive *a = &t->alive[i];
-        ht_table_cell(table, "%s", a->layer);
-        ht_table_cell(table, "%s", a->op);
-        ht_table_cell(table, "%s", a->type[0] ? a->type : "-");
-        ht_table_cell(table, "%" PRId64, a->bytes);
-        ht_table_cell(table, "%" PRIu32, a->first);
-        ht_table_cell(table, "%" PRIu32, a->last);
-    }
-}

@@ -1,12 +1,13 @@
 /* A plan on the terminal. */
 #include "cli/cli.h"
 #include "cli/plan_view.h"
+#include "cli/timeline_text.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-enum { SHOWN_OPS = 20, SHOWN_ALIVE = 12, COLUMNS = 64, ROWS = 12 };
+enum { SHOWN_OPS = 20 };
 
 /* ---- sentences ---- */
 
@@ -121,59 +122,6 @@ static void add_most(ht_text *text, const char *what, const cli_most *m)
         ht_text_add(text, "; more was not tried.\n");
 }
 
-/* ---- the timeline ---- */
-
-static const char heading_letters[HT_BYTES_COUNT] = {'p', 'm', 'w', 'g', 'o', 'A', 'K', 's', 'r', 'x'};
-
-/* What is at a height: headings lie on each other, transients on top. */
-static char letter_at(const ht_memory_timeline *t, const ht_memory_moment *at, double height)
-{
-    static const int order[] = {HT_BYTES_PARAMETERS, HT_BYTES_MASTERS, HT_BYTES_WEIGHTS, HT_BYTES_GRADIENTS,
-                                HT_BYTES_OPTIMIZER,  HT_BYTES_SLOTS,   HT_BYTES_REPLAY,  HT_BYTES_OTHER};
-    double below = 0;
-    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
-        if (height < (below += (double)t->lasting[order[i]])) return heading_letters[order[i]];
-    if (height < (below += (double)at->values)) return heading_letters[HT_BYTES_ACTIVATIONS];
-    return height < below + (double)at->workspace ? heading_letters[HT_BYTES_WORKSPACE] : ' ';
-}
-
-/* The fullest moment of a column. */
-static const ht_memory_moment *moment_of(const ht_memory_timeline *t, int column, int columns)
-{
-    size_t first = t->count * (size_t)column / (size_t)columns, end = t->count * (size_t)(column + 1) / (size_t)columns;
-    const ht_memory_moment *best = &t->moments[first];
-    for (size_t i = first; i < end; i++)
-        if (t->moments[i].values + t->moments[i].workspace > best->values + best->workspace) best = &t->moments[i];
-    return best;
-}
-
-static void add_timeline(ht_text *text, const cli_plan_view *v)
-{
-    const ht_memory_timeline *t = &v->timeline;
-    int columns = t->count < COLUMNS ? (int)t->count : COLUMNS;
-    double top = 0;
-    if (!t->count) return;
-    for (int h = 0; h < HT_BYTES_COUNT; h++) top += (double)t->lasting[h];
-    const ht_memory_moment *peak = &t->moments[t->peak];
-    top += (double)(peak->values + peak->workspace);
-    ht_text_add(text, "\nMemory in main over one step, %zu instructions\n", t->count);
-    for (int row = ROWS - 1; row >= 0; row--) {
-        char line[COLUMNS + 1];
-        for (int c = 0; c < columns; c++) line[c] = letter_at(t, moment_of(t, c, columns), top * (row + 0.5) / ROWS);
-        line[columns] = '\0';
-        ht_text_add(text, "%10.2f MB |%s\n", top * (row + 1) / ROWS / 1e6, line);
-    }
-    ht_text_add(text, "              ");
-    for (int h = 0; h < HT_BYTES_COUNT; h++)
-        if (t->lasting[h] || h == HT_BYTES_ACTIVATIONS || h == HT_BYTES_WORKSPACE)
-            ht_text_add(text, "%c %s  ", heading_letters[h], ht_byte_heading_names[h]);
-    ht_text_add(text,
-                "\nThe peak is at instruction %zu of %s (%s of %s): %" PRId64 " bytes of values and %" PRId64
-                " of workspace are alive.\n",
-                peak->instr, peak->segment->name, ht_instr_op(&peak->segment->instrs[peak->instr]),
-                ht_instr_layer(peak->segment, peak->instr), peak->values, peak->workspace);
-}
-
 /* ---- memory against time ---- */
 
 static void add_curve(ht_text *text, const cli_plan_view *v)
@@ -220,7 +168,7 @@ static void add_rows(ht_text *text, const cli_plan_view *v, const cli_plan_rows 
 
 void cli_plan_text(ht_text *text, const cli_plan_view *v)
 {
-    ht_table bytes = {.count = 0}, ops = {.count = 0}, alive = {.count = 0}, targets = {.count = 0};
+    ht_table bytes = {.count = 0}, ops = {.count = 0}, targets = {.count = 0};
     cli_plan_summary(text, v);
     cli_plan_fit(text, v);
     if (v->targets.count) {
@@ -239,7 +187,6 @@ void cli_plan_text(ht_text *text, const cli_plan_view *v)
     add_most(text, "The most layers that fit", &v->layers);
     add_rows(text, v, &v->budgets, "Budgets of recomputation, in percent of the transients");
     if (v->budgets.count) add_curve(text, v);
-    add_timeline(text, v);
-    cli_plan_alive_table(&alive, v, SHOWN_ALIVE);
-    print_table(text, &alive, "The largest tensors that are alive then");
+    ht_text_add(text, "\n");
+    cli_timeline_text(text, &v->timeline);
 }

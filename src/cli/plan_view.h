@@ -73,7 +73,6 @@ void cli_plan_byte_table(ht_table *table, const cli_plan_view *view);
 void cli_plan_op_table(ht_table *table, const cli_plan_view *view, size_t most);
 void cli_plan_what_if_table(ht_table *table, const cli_plan_view *view, const cli_plan_rows *rows);
 void cli_plan_target_table(ht_table *table, const cli_plan_view *view);
-void cli_plan_alive_table(ht_table *table, const cli_plan_view *view, size_t most);
 /* Sentences, a line each. */
 void cli_plan_summary(ht_text *text, const cli_plan_view *view);
 void cli_plan_fit(ht_text *text, const cli_plan_view *view);

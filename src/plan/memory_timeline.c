@@ -97,6 +97,15 @@ ht_status ht_plan_memory_timeline(ht_memory_timeline *out, const ht_plan *plan, 
     return out->count ? list_alive(out, plan) : HT_OK;
 }
 
+const ht_memory_moment *ht_memory_timeline_fullest(const ht_memory_timeline *t, size_t part, size_t parts)
+{
+    size_t first = t->count * part / parts, end = t->count * (part + 1) / parts;
+    const ht_memory_moment *best = &t->moments[first];
+    for (size_t i = first; i < end; i++)
+        if (t->moments[i].values + t->moments[i].workspace > best->values + best->workspace) best = &t->moments[i];
+    return best;
+}
+
 void ht_memory_timeline_free(ht_memory_timeline *timeline)
 {
     ht_arena_free(timeline->arena);

@@ -31,6 +31,8 @@ typedef struct ht_memory_timeline {
 
 /* Of a program, "train"; one that is not there has no moments. To be freed whatever the result. */
 ht_status ht_plan_memory_timeline(ht_memory_timeline *out, const ht_plan *plan, const char *program);
+/* The fullest of a share of the moments, number `part` of `parts`, of which there are no more than moments. */
+const ht_memory_moment *ht_memory_timeline_fullest(const ht_memory_timeline *timeline, size_t part, size_t parts);
 void ht_memory_timeline_free(ht_memory_timeline *timeline);
 
 #endif

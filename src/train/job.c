@@ -296,7 +296,8 @@ ht_status ht_job_open(ht_job *job, ht_context *ctx, const ht_run_request *reques
     HT_TRY(ht_job_check_memory(job, request));
     job->reserve =
         ht_reserve_of(job->plan, &job->train_config->disk, job->train_config->accumulate, ht_process_peak_bytes());
-    return ht_job_session(job, job->plan, &job->session);
+    ht_status status = ht_job_session(job, job->plan, &job->session);
+    return status == HT_ENOMEM ? ht_job_lacks_memory(job, request) : status;
 }
 
 ht_status ht_run_plan(ht_plan **out, ht_context *ctx, const ht_run_request *request)

@@ -1,6 +1,9 @@
 /* Does a plan fit where it is to run? Asked before anything is allocated; what would fit is found by planning it. */
 #include "train/memory_limit.h"
 
+#include <stdio.h>
+#include <string.h>
+
 typedef struct remedy {
     const char *words;
     void (*apply)(ht_pass_options *options);
@@ -55,8 +58,8 @@ static const remedy remedies[] = {
 };
 enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
 
-/* What fits, by planning each; what cannot be planned is left out. */
-static void list_remedies(ht_job *job, const ht_run_request *request, int64_t limit, ht_text *text)
+/* Changed jobs whose plans take no more than the limit, behind `words`; what cannot be planned is left out. */
+static void list_remedies(ht_job *job, const ht_run_request *request, int64_t limit, const char *words, ht_text *text)
 {
     const ht_pass_options given = job->options;
     const ht_log_fn log = job->ctx->log;
@@ -65,7 +68,7 @@ static void list_remedies(ht_job *job, const ht_run_request *request, int64_t li
         ht_plan *plan = NULL;
         remedies[i].apply(&job->options);
         if (ht_job_plan(job, request, true, &plan) == HT_OK && ht_plan_bytes_in(plan, HT_SPACE_MAIN) <= limit)
-            ht_text_add(text, "%s%s (%lld bytes)", text->length ? ", or " : "; this fits: ", remedies[i].words,
+            ht_text_add(text, "%s%s (%lld bytes)", text->length ? ", or " : words, remedies[i].words,
                         (long long)ht_plan_bytes_in(plan, HT_SPACE_MAIN));
         ht_plan_free(plan);
         job->options = given;
@@ -84,23 +87,43 @@ static ht_status check_elsewhere(const ht_job *job, ht_space space)
             ht_space_name(space));
 }
 
+/* Each rank has a GPU of its own, unless the job names one. */
+static int64_t ranks_that_share(const ht_job *job, const ht_run_request *request)
+{
+    bool own = job->target.device == HT_DEVICE_CUDA && !strchr(job->train_config->device, ':');
+    return own || request->local_ranks < 1 ? 1 : request->local_ranks;
+}
+
 ht_status ht_job_check_memory(ht_job *job, const ht_run_request *request)
 {
     HT_TRY(check_elsewhere(job, HT_SPACE_HOST));
     HT_TRY(check_elsewhere(job, HT_SPACE_DISK));
     int64_t own = job->train_config->memory_limit[HT_SPACE_MAIN], machine = job->target.memory_bytes[HT_SPACE_MAIN];
-    int64_t limit = own ? own : machine / (request->local_ranks > 0 ? request->local_ranks : 1),
+    int64_t sharing = ranks_that_share(job, request), limit = own ? own : machine / sharing,
             bytes = ht_plan_bytes_in(job->plan, HT_SPACE_MAIN);
     if (!limit || bytes <= limit) return HT_OK;
     ht_text fits = {0};
-    list_remedies(job, request, limit, &fits);
+    if (request->on_too_large) request->on_too_large(request->arg, job->plan);
+    list_remedies(job, request, limit, "; this fits: ", &fits);
     ht_status status =
         ht_fail(job->ctx, HT_EINVAL, "the plan takes %lld bytes where the model computes, %lld more than %s%s",
                 (long long)bytes, (long long)(bytes - limit),
-                own                        ? "halftone.memory_limit allows"
-                : request->local_ranks > 1 ? "the machine has for each of its ranks (halftone.memory_limit)"
-                                           : "the machine has (halftone.memory_limit)",
+                own           ? "halftone.memory_limit allows"
+                : sharing > 1 ? "the machine has for each of its ranks (halftone.memory_limit)"
+                              : "the machine has (halftone.memory_limit)",
                 fits.failed ? "" : fits.data);
     ht_text_free(&fits);
+    return status;
+}
+
+ht_status ht_job_lacks_memory(ht_job *job, const ht_run_request *request)
+{
+    ht_text less = {0};
+    char message[512];
+    snprintf(message, sizeof message, "%s", ht_context_message(job->ctx));
+    if (request->on_too_large) request->on_too_large(request->arg, job->plan);
+    list_remedies(job, request, ht_plan_bytes_in(job->plan, HT_SPACE_MAIN) - 1, "; this takes less: ", &less);
+    ht_status status = ht_fail(job->ctx, HT_ENOMEM, "%s%s", message, less.failed ? "" : less.data);
+    ht_text_free(&less);
     return status;
 }

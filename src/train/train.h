@@ -173,6 +173,7 @@ typedef struct ht_run_request {
      * ranks: a session that is observed begins no exchange early. */
     int64_t profile_step;
     void (*on_profile)(void *arg, const ht_profile *profile);
+    void (*on_too_large)(void *arg, const ht_plan *plan); /* before a plan is refused that does not fit into memory */
 } ht_run_request;
 
 typedef struct ht_run_info {

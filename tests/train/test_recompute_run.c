@@ -219,6 +219,12 @@ static void limit__refuses_what_does_not_fit_and_names_what_would(void **state)
     data_case *c = *state;
     run_case_write(c, &run_jobs[0]);
     expect(c, "\"$H\" train job.json --set halftone.memory_limit=1MB", 2, "more than halftone.memory_limit allows");
+    /* What takes it: the drawing, the peak and its tensors, before the line that says what fits. */
+    expect(c,
+           "\"$H\" train job.json --set halftone.memory_limit=1MB 2>&1 | grep -c -e '^Memory in main over one step, "
+           "[0-9]* instructions$' -e ' MB |[a-zA-Z ]*$' -e '^The peak is at instruction [0-9]* of micro' -e "
+           "'^alive at the peak  *made by  *type  *bytes  *from  *to$' -e '^halftone: train: the plan takes [0-9]*'",
+           0, "16\n");
     expect(c, "test ! -e run && echo nothing written", 0, "nothing written\n");
     expect(c,
            "whole=$(\"$H\" explain job.json --json | " PLAN_BYTES "); "
