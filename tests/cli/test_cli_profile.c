@@ -208,6 +208,20 @@ static void trace__has_the_steps_instructions_and_memory_of_every_rank(void **st
         for (int track = 0; track < 8; track++) check_track(events, rank, track);
 }
 
+/* By Perfetto's trace processor where it is there; else by the script's own rules. */
+static void trace__is_read_by_perfetto_as_it_was_written(void **state)
+{
+    data_case *c = *state;
+    int status;
+    run(c, "python3 -c 'import json'", &status);
+    if (status != 0) skip();
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" profile job.json --steps 2 --ranks 2 --trace t.json > /dev/null", 0, "");
+    expect(c, HT_TEST_DIR "/../tools/check-trace t.json", 0, ", 0 problems so far");
+    expect(c, "sed '0,/\"dur\"/s//\"took\"/' t.json > bad.json; " HT_TEST_DIR "/../tools/check-trace bad.json", 1,
+           "an event X without dur");
+}
+
 /* ---- DeepSpeed's keys ---- */
 
 static void train__profiles_the_step_that_flops_profiler_names(void **state)
@@ -249,6 +263,7 @@ int main(void)
         CASE(profile__refuses_what_it_cannot_do),
         CASE(profile__of_inference_has_a_row_for_each_batch),
         CASE(trace__has_the_steps_instructions_and_memory_of_every_rank),
+        CASE(trace__is_read_by_perfetto_as_it_was_written),
         CASE(train__profiles_the_step_that_flops_profiler_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
