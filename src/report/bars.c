@@ -173,6 +173,16 @@ static void draw_bars(ht_text *page, const ht_bars *bars, const ht_canvas *canva
     ht_svg_close(page);
 }
 
+static bool is_drawn(const ht_bars *bars, size_t part)
+{
+    bool drawn = false;
+    for (size_t i = 0; i < bars->count; i++) {
+        double height = bars->heights[part * bars->count + i];
+        drawn = drawn || (isfinite(height) && height > 0);
+    }
+    return drawn;
+}
+
 void ht_report_bars(ht_report *report, const ht_bars *bars)
 {
     ht_text *page = &report->page, legend = {0};
@@ -182,7 +192,7 @@ void ht_report_bars(ht_report *report, const ht_bars *bars)
     for (size_t k = 0; k < bars->part_count; k++) {
         char class[16];
         snprintf(class, sizeof class, "part c%zu", k % HT_COLOURS);
-        ht_legend_entry(&legend, -1, class, bars->part_names[k], NULL);
+        if (is_drawn(bars, k)) ht_legend_entry(&legend, -1, class, bars->part_names[k], NULL);
     }
     ht_figure_close(page, &legend);
     ht_text_free(&legend);

@@ -19,7 +19,7 @@
     "background:var(--c)}.tip[hidden]{display:none}summary{cursor:pointer;font-size:1.1rem;font-weight:600;"           \
     "margin:2rem 0 .5rem}\n"
 
-/* Colours by name, so that a reader's setting for light or dark changes all of them at once; c0 to c7 are those of
+/* Colours by name, so that a reader's setting for light or dark changes all of them at once; c0 to c9 are those of
  * series and parts. Prose keeps a width that can be read, tables take what there is, and scroll inside their box. */
 static const char style[] =
     ":root{color-scheme:light dark;--fg:#1b1f24;--bg:#fff;--soft:#555d66;--rule:#d8dee4;--grid:#e6e8eb;--frame:#8a929a;"
@@ -30,7 +30,12 @@ static const char style[] =
     "body{font:16px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:88rem;margin:2rem "
     "auto;padding:0 1rem;overflow-wrap:break-word}\n"
     "h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}p,h1,h2,figure{max-width:52rem}figure{margin:0}\n"
-    ".box{overflow-x:auto;max-width:100%}table{border-collapse:collapse}th,td{padding:.2rem 1rem .2rem "
+    ".box{overflow-x:auto;max-width:100%;background:linear-gradient(to right,var(--bg) 30%,transparent) left/2rem "
+    "100%,linear-gradient(to left,var(--bg) 30%,transparent) right/2rem 100%,linear-gradient(to right,var(--frame),"
+    "transparent) left/.6rem calc(100% - 2px),linear-gradient(to left,var(--frame),transparent) right/.6rem calc(100% "
+    "- 2px);"
+    "background-repeat:no-repeat;background-attachment:local,local,scroll,scroll}table{border-collapse:collapse}th,td{"
+    "padding:.2rem 1rem .2rem "
     "0;text-align:left;border-bottom:1px solid var(--rule);vertical-align:top}\n"
     "th{vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
     ".good{color:var(--good)}.bad{color:var(--bad)}.open{color:var(--open)}.good,.bad,.open{font-weight:600}\n"
@@ -39,7 +44,9 @@ static const char style[] =
     "td:first-child{white-space:nowrap}.fold thead{display:none}.fold tr,.fold td{display:block;white-space:normal}"
     ".fold tr{border-bottom:1px solid var(--rule);padding:.3rem 0}.fold td{border:0}.fold td:empty{display:none}"
     ".fold td:before{content:attr(data-head) ': ';color:var(--soft);font-weight:400}"
-    ".fold td:first-child:before{content:none}}\n"
+    ".fold td:first-child:before{content:none}.few,.few thead,.few tbody{display:flex}.few tr{display:flex;"
+    "flex-direction:column}.few th,.few td{white-space:nowrap;min-height:1.5em}.few .n{text-align:right}"
+    ".few th.n{text-align:left}}\n"
     "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}\n" HT_CURVE_STYLE HT_SCRIPT_STYLE
     "line.level{stroke:var(--soft);stroke-dasharray:2 4}.hover{fill:transparent}.hover:hover{fill:var(--fg);"
     "fill-opacity:.08}.bar,rect.part{fill:var(--c)}\n" HT_DIAGRAM_STYLE "svg.diagram{max-width:28rem}\n"
@@ -48,7 +55,8 @@ static const char style[] =
     "var(--c)}figcaption i.dashed{border-top-style:dashed}figcaption i.level{border-top:2px dotted "
     "var(--soft)}figcaption i.part{width:.8em;height:.8em;border:0;background:var(--c)}"
     "figcaption i.dot{width:.5em;height:.5em;border:2px solid var(--c);border-radius:50%;background:var(--c)}"
-    "figcaption i.hollow{background:var(--bg)}\n";
+    "figcaption i.hollow{background:var(--bg)}figcaption i.ringed{border-color:var(--grey)}"
+    "figcaption i.cored{background:var(--grey)}\n";
 
 /* Nothing comes from elsewhere; a page that is served may ask its own server for its next version. */
 static const char policy[] = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -192,7 +200,10 @@ static void add_cell(ht_text *page, const ht_page_table *table, size_t row, size
     ht_text_add(page, "</td>");
 }
 
-/* On a phone a table of texts is folded, a cell a line; one with numbers scrolls inside its box. */
+enum { FEW_ROWS = 3, MANY_COLUMNS = 6 };
+
+/* On a phone a table of texts is folded, a cell a line; of one with few rows and many columns, rows and columns change
+ * places; others scroll inside their box, whose edges are shaded where there is more. */
 void ht_report_table(ht_report *report, const ht_page_table *table)
 {
     ht_text *page = &report->page;
@@ -206,7 +217,11 @@ void ht_report_table(ht_report *report, const ht_page_table *table)
         folds = folds && !numbers[c];
     }
     ht_page_heading(page, table->title);
-    ht_text_add(page, "<div class=\"box\"><table%s>\n<thead><tr>", folds ? " class=\"fold\"" : "");
+    bool few = table->rows <= FEW_ROWS && table->columns >= MANY_COLUMNS;
+    ht_text_add(page, "<div class=\"box\"><table%s>\n<thead><tr>",
+                folds ? " class=\"fold\""
+                : few ? " class=\"few\""
+                      : "");
     for (size_t c = 0; c < table->columns; c++) {
         ht_text_add(page, numbers[c] ? "<th class=\"n\">" : "<th>");
         ht_page_text(page, table->heads[c]);

@@ -70,7 +70,7 @@ enum { HT_CANVASES = 2 };
 extern const ht_canvas ht_canvases[HT_CANVASES];
 
 /* Pixels between baselines, and of a character at most. */
-enum { HT_LINE_PIXELS = 16, HT_COLOURS = 8 };
+enum { HT_LINE_PIXELS = 16, HT_COLOURS = 10 };
 double ht_text_pixels(const char *text);
 
 /* A field with its two axes. */
@@ -140,15 +140,16 @@ void ht_svg_box(ht_text *page, const char *class, double x, double y, double wid
 /* Of series and parts, and of rooflines. */
 #define HT_COLOUR_STYLE                                                                                                \
     ".c0{--c:#0072b2}.c1{--c:#d55e00}.c2{--c:#009e73}.c3{--c:#cc79a7}.c4{--c:#e69f00}.c5{--c:#56b4e9}.c6{--c:#000}"    \
-    ".c7{--c:#b8a800}.reference{--c:var(--grey)}\n"
+    ".c7{--c:#b8a800}.c8{--c:#8c564b}.c9{--c:#a3195b}.reference{--c:var(--grey)}\n"
 #define HT_DARK_COLOUR_STYLE                                                                                           \
     ".c0{--c:#4aa3df}.c1{--c:#ff8c42}.c2{--c:#2fc79b}.c3{--c:#e59ac4}.c4{--c:#f0b93a}.c5{--c:#9bd8ff}.c6{--c:#fff}"    \
-    ".c7{--c:#d9cf3e}"
+    ".c7{--c:#d9cf3e}.c8{--c:#c49a82}.c9{--c:#ff6f91}"
 #define HT_CURVE_STYLE                                                                                                 \
     ".grid{stroke:var(--grid)}.frame{stroke:var(--frame);fill:none}.curve{fill:none;stroke:var(--c);stroke-width:1.7;" \
     "stroke-linecap:round;stroke-linejoin:round}.curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{"             \
     "stroke-dasharray:7 5;stroke-linecap:butt}.mark{fill:var(--c);stroke:var(--c);stroke-width:1.5}"                   \
-    ".mark.hollow{fill:var(--bg)}.band{fill:var(--c);fill-opacity:.16;stroke:var(--c);stroke-opacity:.35;"             \
+    ".mark.hollow{fill:var(--bg)}.mark.ringed{stroke:var(--grey)}.mark.cored{fill:var(--grey)}.band{fill:var(--c);"    \
+    "fill-opacity:.16;stroke:var(--c);stroke-opacity:.35;"                                                             \
     "stroke-width:.6}.band.faint{fill-opacity:.05;stroke-opacity:.25}\n"
 
 /* A legend's entry; `class` gives colour and mark, `note` may be NULL. `series`: of the chart's data, -1: none. */

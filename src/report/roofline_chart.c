@@ -73,7 +73,8 @@ static size_t name_number(const ht_roofline_chart *r, size_t point)
 
 static void mark_class(char class[32], size_t number, const char *kind)
 {
-    snprintf(class, 32, "%s c%zu%s", kind, number % HT_COLOURS, number / HT_COLOURS % 2 ? " hollow" : "");
+    static const char *const forms[] = {"", " hollow", " ringed", " cored"};
+    snprintf(class, 32, "%s c%zu%s", kind, number % HT_COLOURS, forms[number / HT_COLOURS % 4]);
 }
 
 static void draw_point(ht_text *page, const ht_plot_field *f, const ht_roofline_chart *r, size_t i)

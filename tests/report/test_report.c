@@ -458,10 +458,10 @@ static void histogram__counts_every_number_once(void **state)
 static void bars__are_stacks_of_what_is_above_zero(void **state)
 {
     ht_report *report = *state;
-    const double heights[] = {1, 0, NAN, 2, 4, -1, INFINITY, 1};
-    const char *const labels[] = {"a<", NULL, "c", NULL}, *const parts[] = {"below&", "above"};
+    const double heights[] = {1, 0, NAN, 2, 4, -1, INFINITY, 1, 0, 0, -1, NAN};
+    const char *const labels[] = {"a<", NULL, "c", NULL}, *const parts[] = {"below&", "above", "nowhere"};
     ht_bars bars = {
-        .title = "t<", .count = 4, .labels = labels, .part_count = 2, .part_names = parts, .heights = heights};
+        .title = "t<", .count = 4, .labels = labels, .part_count = 3, .part_names = parts, .heights = heights};
     ht_report_bars(report, &bars);
     ht_report_bars(report, &(ht_bars){.part_names = parts});
     const char *page = ht_report_page(report);
@@ -470,6 +470,7 @@ static void bars__are_stacks_of_what_is_above_zero(void **state)
     assert_int_equal(count_of(page, "<title>a&lt;, below&amp;: 1</title>"), HT_CANVASES);
     assert_int_equal(count_of(page, ">c</text>"), HT_CANVASES);
     assert_int_equal(count_of(page, "<i class=\"part c0\"></i>below&amp;</span>"), 1);
+    assert_null(strstr(page, "nowhere"));
     assert_null(strstr(page, "nan"));
     check_tags(page);
 }
@@ -487,6 +488,43 @@ static void bars__with_long_labels_lie(void **state)
     assert_int_equal(count_of(page, "text-anchor=\"start\">fp16 with a dynamic loss scale</text>"), 1);
     assert_int_equal(count_of(narrow, "text-anchor=\"start\">fp16 with a dynamic loss scale</text>"), 1);
     assert_int_equal(count_of(page, "text-anchor=\"middle\">b</text>"), 1);
+}
+
+/* On a phone rows and columns of a wide table with few rows change places. */
+static void table__with_few_rows_is_marked_as_such(void **state)
+{
+    ht_report *report = *state;
+    const char *const heads[] = {"a", "b", "c", "d", "e", "f"}, *const cells[] = {"x", "1", "2", "3", "4", "5",
+                                                                                  "x", "1", "2", "3", "4", "5",
+                                                                                  "x", "1", "2", "3", "4", "5",
+                                                                                  "x", "1", "2", "3", "4", "5"};
+    ht_report_table(report, &(ht_page_table){.columns = 6, .rows = 3, .heads = heads, .cells = cells});
+    ht_report_table(report, &(ht_page_table){.columns = 6, .rows = 4, .heads = heads, .cells = cells});
+    ht_report_table(report, &(ht_page_table){.columns = 5, .rows = 3, .heads = heads, .cells = cells});
+    assert_int_equal(count_of(ht_report_page(report), "<table class=\"few\">"), 1);
+    assert_int_equal(count_of(ht_report_page(report), "<table>"), 2);
+}
+
+/* As many names as the catalogue of the probe has families: no two look alike. */
+static void roofline__marks_of_forty_names_differ(void **state)
+{
+    enum { NAMES = 40 };
+    static char names[NAMES][16];
+    ht_report *report = *state;
+    ht_roofline_point points[NAMES];
+    const ht_roof roof = {"f32", 2e11, 3e10, false};
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(names[i], sizeof names[i], "op%d", i);
+        points[i] = (ht_roofline_point){names[i], NULL, 0.1 * (i + 1), 1e9 * (i + 1)};
+    }
+    ht_report_roofline(report, &(ht_roofline_chart){"Roofline", 1, NAMES, &roof, points});
+    const char *page = ht_report_page(report);
+    for (int i = 0; i < NAMES; i++) {
+        char mark[64];
+        static const char *const forms[] = {"", " hollow", " ringed", " cored"};
+        snprintf(mark, sizeof mark, "<i class=\"dot c%d%s\"></i>", i % 10, forms[i / 10]);
+        assert_int_equal(count_of(page, mark), 1);
+    }
 }
 
 static void page__is_written_whole_or_not_at_all(void **state)
@@ -563,6 +601,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(histogram__counts_every_number_once, start, stop),
         cmocka_unit_test_setup_teardown(bars__are_stacks_of_what_is_above_zero, start, stop),
         cmocka_unit_test_setup_teardown(bars__with_long_labels_lie, start, stop),
+        cmocka_unit_test_setup_teardown(table__with_few_rows_is_marked_as_such, start, stop),
+        cmocka_unit_test_setup_teardown(roofline__marks_of_forty_names_differ, start, stop),
         cmocka_unit_test_setup_teardown(page__is_written_whole_or_not_at_all, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
