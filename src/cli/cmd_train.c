@@ -4,7 +4,7 @@
 #include "cli/numerics_page.h"
 #include "cli/profile_view.h"
 #include "cli/progress.h"
-#include "cli/timeline_text.h"
+#include "cli/timeline_view.h"
 #include "cli/train_ranks.h"
 
 #include <errno.h>

@@ -1,12 +1,12 @@
 /* A plan as a page. */
 #include "cli/plan_view.h"
-#include "cli/timeline_text.h"
+#include "cli/timeline_view.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN_OPS = 40, SHOWN_ALIVE = 30, MOMENTS = 60 };
+enum { SHOWN_OPS = 40, SHOWN_ALIVE = 30 };
 
 /* A paragraph for each line. */
 static void add_lines(ht_report *report, ht_text *text)
@@ -24,29 +24,6 @@ static void add_table(ht_report *report, ht_table *table, const char *title, boo
 }
 
 /* ---- pictures ---- */
-
-static void add_timeline(ht_report *report, const cli_plan_view *v)
-{
-    const ht_memory_timeline *t = &v->timeline;
-    size_t bars = t->count < MOMENTS ? t->count : MOMENTS;
-    const char *const labels[MOMENTS] = {NULL};
-    double heights[HT_BYTES_COUNT * MOMENTS] = {0};
-    for (size_t bar = 0; bar < bars; bar++) {
-        const ht_memory_moment *at = ht_memory_timeline_fullest(t, bar, bars);
-        for (int h = 0; h < HT_BYTES_COUNT; h++) heights[(size_t)h * bars + bar] = (double)t->lasting[h] / 1e6;
-        heights[(size_t)HT_BYTES_ACTIVATIONS * bars + bar] = (double)at->values / 1e6;
-        heights[(size_t)HT_BYTES_WORKSPACE * bars + bar] = (double)at->workspace / 1e6;
-    }
-    if (bars)
-        ht_report_bars(report, &(ht_bars){.title = "Memory over one step",
-                                          .x_label = "instructions of a step, from the first to the last",
-                                          .y_label = "MB in main",
-                                          .count = bars,
-                                          .labels = labels,
-                                          .part_count = HT_BYTES_COUNT,
-                                          .part_names = ht_byte_heading_names,
-                                          .heights = heights});
-}
 
 /* Memory against time, as far as budgets can be met. */
 static void add_budgets(ht_report *report, const cli_plan_view *v)
@@ -99,9 +76,12 @@ static void add_rows(ht_report *report, const cli_plan_view *v, const cli_plan_r
                      bool *failed)
 {
     ht_table table = {.count = 0};
+    ht_text refused = {0};
     if (!rows->count) return;
     cli_plan_what_if_table(&table, v, rows);
     add_table(report, &table, title, failed);
+    cli_plan_refusals(&refused, rows);
+    add_lines(report, &refused);
 }
 
 static void fill_page(ht_report *report, const cli_plan_view *v, bool *failed)
@@ -117,7 +97,7 @@ static void fill_page(ht_report *report, const cli_plan_view *v, bool *failed)
     }
     cli_plan_byte_table(&bytes, v);
     add_table(report, &bytes, "Bytes by space and heading", failed);
-    add_timeline(report, v);
+    cli_timeline_bars(report, &v->timeline);
     cli_timeline_peak(&peak, &v->timeline);
     add_lines(report, &peak);
     cli_timeline_alive(&alive, &v->timeline, SHOWN_ALIVE);

@@ -1,7 +1,7 @@
 /* A plan on the terminal. */
 #include "cli/cli.h"
 #include "cli/plan_view.h"
-#include "cli/timeline_text.h"
+#include "cli/timeline_view.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -150,7 +150,7 @@ static void print_table(ht_text *text, ht_table *table, const char *title)
     ht_table_free(table);
 }
 
-static void add_refusals(ht_text *text, const cli_plan_rows *rows)
+void cli_plan_refusals(ht_text *text, const cli_plan_rows *rows)
 {
     for (size_t i = 0; i < rows->count; i++)
         if (rows->list[i].refused[0])
@@ -163,7 +163,7 @@ static void add_rows(ht_text *text, const cli_plan_view *v, const cli_plan_rows 
     if (!rows->count) return;
     cli_plan_what_if_table(&table, v, rows);
     print_table(text, &table, title);
-    add_refusals(text, rows);
+    cli_plan_refusals(text, rows);
 }
 
 void cli_plan_text(ht_text *text, const cli_plan_view *v)
@@ -174,7 +174,7 @@ void cli_plan_text(ht_text *text, const cli_plan_view *v)
     if (v->targets.count) {
         cli_plan_target_table(&targets, v);
         print_table(text, &targets, "Targets side by side; every device has the batch of the job");
-        add_refusals(text, &v->targets);
+        cli_plan_refusals(text, &v->targets);
         return;
     }
     cli_plan_byte_table(&bytes, v);

@@ -76,6 +76,8 @@ void cli_plan_target_table(ht_table *table, const cli_plan_view *view);
 /* Sentences, a line each. */
 void cli_plan_summary(ht_text *text, const cli_plan_view *view);
 void cli_plan_fit(ht_text *text, const cli_plan_view *view);
+/* Why rows have no plan. */
+void cli_plan_refusals(ht_text *text, const cli_plan_rows *rows);
 
 void cli_plan_text(ht_text *text, const cli_plan_view *view);
 void cli_plan_json(ht_text *text, const cli_plan_view *view);

@@ -1,10 +1,10 @@
-#include "cli/timeline_text.h"
+#include "cli/timeline_view.h"
 
 #include <inttypes.h>
 
 #include "cli/cli.h"
 
-enum { SHOWN_ALIVE = 12, COLUMNS = 64, ROWS = 12 };
+enum { SHOWN_ALIVE = 12, COLUMNS = 64, ROWS = 12, BARS = 60 };
 
 static const char heading_letters[HT_BYTES_COUNT] = {'p', 'm', 'w', 'g', 'o', 'A', 'K', 's', 'r', 'x'};
 
@@ -38,6 +38,28 @@ static void add_drawing(ht_text *text, const ht_memory_timeline *t)
         if (t->lasting[h] || h == HT_BYTES_ACTIVATIONS || h == HT_BYTES_WORKSPACE)
             ht_text_add(text, "%c %s  ", heading_letters[h], ht_byte_heading_names[h]);
     ht_text_add(text, "\n");
+}
+
+void cli_timeline_bars(ht_report *report, const ht_memory_timeline *t)
+{
+    size_t bars = t->count < BARS ? t->count : BARS;
+    const char *const labels[BARS] = {NULL};
+    double heights[HT_BYTES_COUNT * BARS] = {0};
+    for (size_t bar = 0; bar < bars; bar++) {
+        const ht_memory_moment *at = ht_memory_timeline_fullest(t, bar, bars);
+        for (int h = 0; h < HT_BYTES_COUNT; h++) heights[(size_t)h * bars + bar] = (double)t->lasting[h] / 1e6;
+        heights[(size_t)HT_BYTES_ACTIVATIONS * bars + bar] = (double)at->values / 1e6;
+        heights[(size_t)HT_BYTES_WORKSPACE * bars + bar] = (double)at->workspace / 1e6;
+    }
+    if (bars)
+        ht_report_bars(report, &(ht_bars){.title = "Memory over a step, by heading",
+                                          .x_label = "instructions of a step, from the first to the last",
+                                          .y_label = "MB in main",
+                                          .count = bars,
+                                          .labels = labels,
+                                          .part_count = HT_BYTES_COUNT,
+                                          .part_names = ht_byte_heading_names,
+                                          .heights = heights});
 }
 
 void cli_timeline_peak(ht_text *text, const ht_memory_timeline *t)

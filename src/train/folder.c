@@ -14,7 +14,7 @@
 #include "train/seal.h"
 #include "train/snapshot_folder.h"
 
-enum { MOST_DEPTH = 8 };
+enum { MOST_DEPTH = 8, MOST_ALIVE = 30 };
 
 static const char resolved_name[] = "config.resolved.json", memory_name[] = "memory.json";
 
@@ -227,32 +227,58 @@ static ht_status write_facts(ht_context *ctx, const char *folder, const ht_data 
     return write_text(ctx, folder, ht_facts_file, &text);
 }
 
-static void put_live_bytes(ht_json_writer *json, const ht_plan_segment *s)
+/* The moments of a segment, of which `at` is the first. */
+static void put_live_bytes(ht_json_writer *json, const ht_memory_moment *at)
 {
+    const ht_plan_segment *s = at->segment;
     ht_json_line(json, 2);
     ht_json_begin_object(json, NULL);
     ht_json_put_text(json, "name", s->name);
     ht_json_begin_array(json, "live_bytes");
-    for (size_t i = 0; i < s->instr_count; i++) ht_json_put_int(json, NULL, s->timeline[i]);
+    for (size_t i = 0; i < s->instr_count; i++) ht_json_put_int(json, NULL, at[i].values + at[i].workspace);
+    ht_json_end_array(json);
+    ht_json_begin_array(json, "workspace_bytes");
+    for (size_t i = 0; i < s->instr_count; i++) ht_json_put_int(json, NULL, at[i].workspace);
     ht_json_end_array(json);
     ht_json_end_object(json);
 }
 
-static bool is_called_before(const ht_plan_program *program, size_t call)
+static void put_peak(ht_json_writer *json, const ht_memory_timeline *t)
 {
-    for (size_t i = 0; i < call; i++)
-        if (program->calls[i].segment == program->calls[call].segment) return true;
-    return false;
+    const ht_memory_moment *peak = &t->moments[t->peak];
+    ht_json_line(json, 1);
+    ht_json_begin_object(json, "peak");
+    ht_json_put_text(json, "segment", peak->segment->name);
+    ht_json_put_int(json, "instruction", (int64_t)peak->instr);
+    ht_json_put_text(json, "op", ht_instr_op(&peak->segment->instrs[peak->instr]));
+    ht_json_put_text(json, "layer", ht_instr_layer(peak->segment, peak->instr));
+    ht_json_end_object(json);
+    ht_json_line(json, 1);
+    ht_json_begin_array(json, "alive");
+    for (size_t i = 0; i < t->alive_count && i < MOST_ALIVE; i++) {
+        const ht_alive *a = &t->alive[i];
+        ht_json_line(json, 2);
+        ht_json_begin_object(json, NULL);
+        ht_json_put_text(json, "layer", a->layer);
+        ht_json_put_text(json, "op", a->op);
+        ht_json_put_text(json, "type", a->type);
+        ht_json_put_int(json, "bytes", a->bytes);
+        ht_json_put_int(json, "first", a->first);
+        ht_json_put_int(json, "last", a->last);
+        ht_json_end_object(json);
+    }
+    ht_json_end_array(json);
 }
 
-/* For halftone report: bytes by heading, and what is alive in main by instruction of a step. Written and never read by a
+/* For halftone report: bytes by heading, what is alive in main by instruction of a step, and which tensors at the peak. Written and never read by a
  * run: who looks at it later need not plan again, for which data and machine would have to be there. */
 static ht_status write_memory(ht_context *ctx, const char *folder, const ht_plan *plan)
 {
     ht_text text = {0};
     ht_json_writer json = {.text = &text};
     ht_byte_table bytes = ht_plan_byte_table(plan);
-    int train = ht_plan_program_find(plan, "train");
+    ht_memory_timeline t;
+    ht_status status = ht_plan_memory_timeline(&t, plan, "train");
     ht_json_begin_object(&json, NULL);
     ht_json_put_int(&json, "plan_bytes", ht_plan_bytes(plan));
     ht_json_put_int(&json, "main_bytes", ht_plan_bytes_in(plan, HT_SPACE_MAIN));
@@ -260,13 +286,15 @@ static ht_status write_memory(ht_context *ctx, const char *folder, const ht_plan
     ht_byte_table_json(&json, "bytes", &bytes);
     ht_json_line(&json, 1);
     ht_json_begin_array(&json, "segments");
-    for (size_t i = 0; train >= 0 && i < plan->programs[train].call_count; i++)
-        if (!is_called_before(&plan->programs[train], i))
-            put_live_bytes(&json, &plan->segments[plan->programs[train].calls[i].segment]);
+    for (size_t i = 0; i < t.count; i += t.moments[i].segment->instr_count) put_live_bytes(&json, &t.moments[i]);
     ht_json_end_array(&json);
+    if (t.count) put_peak(&json, &t);
     ht_json_end_object(&json);
     ht_text_add(&text, "\n");
-    return write_text(ctx, folder, memory_name, &text);
+    ht_memory_timeline_free(&t);
+    if (status == HT_OK) return write_text(ctx, folder, memory_name, &text);
+    ht_text_free(&text);
+    return status;
 }
 
 ht_status ht_folder_record(ht_context *ctx, const char *folder, const ht_job *job)

@@ -141,7 +141,7 @@ static void times__come_from_measured_kernels(void **state)
     const ht_json *p = read_json(c, "p.json");
     assert_true(number(p, "measured_share") > 0.98 && number(p, "step_ms") > 0);
     expect(c, "\"$H\" plan job.json --target t.json --quick --page p.html | head -n 2", 0, "A step takes ");
-    expect(c, "grep -c 'Memory over one step' p.html", 0, "");
+    expect(c, "grep -c 'Memory over a step, by heading' p.html", 0, "");
 }
 
 static void plan__refuses_what_it_cannot_do(void **state)

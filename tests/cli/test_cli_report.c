@@ -85,6 +85,37 @@ static void report__has_layers_and_roofline_of_runs_with_a_profile(void **state)
            "0\n");
 }
 
+/* Stacked by heading, with the moment of the peak and what is alive then, which is what the plan says of it. */
+static void report__has_the_peak_of_the_plan_and_its_tensors(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    run_train(c, "a", "", "");
+    expect(c, "\"$H\" report a -o p.html", 0, "p.html");
+    expect_on_page(c, "p.html", ">Memory over a step, by heading<");
+    expect_on_page(c, "p.html", ">The largest tensors that are alive at the peak<");
+    expect(
+        c,
+        "sentence() { grep -o 'The peak is at instruction [0-9]* of [a-z_]* ([^)]*)'; }; "
+        "\"$H\" plan job.json --quick | sentence > plan.txt; sentence < p.html | diff plan.txt - && wc -l < plan.txt",
+        0, "1\n");
+    expect(
+        c,
+        "\"$H\" plan job.json --quick --json | tr -d ' \\n' | grep -o '\"alive\":.*' | grep -o '\"bytes\":[0-9]*' | "
+        "head "
+        "-n 5 > plan.txt; tr -d ' \\n' < a/memory.json | grep -o '\"alive\":.*' | grep -o '\"bytes\":[0-9]*' | head -n "
+        "5 | diff plan.txt - && wc -l < plan.txt",
+        0, "5\n");
+    /* A run of an older version knows neither workspace nor peak. */
+    expect(c,
+           "sed -i -e 's/\"workspace_bytes\"/\"was\"/' -e 's/\"alive\"/\"lived\"/' -e 's/\"peak\"/\"top\"/' "
+           "a/memory.json && "
+           "\"$H\" report a -o p.html",
+           0, "p.html");
+    expect_on_page(c, "p.html", ">Memory over a step, by heading<");
+    expect_not_on_page(c, "p.html", "alive at the peak");
+}
+
 static void report__lays_runs_over_each_other(void **state)
 {
     data_case *c = *state;
@@ -202,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(report__shows_what_a_run_left),
         CASE(report__has_layers_and_roofline_of_runs_with_a_profile),
+        CASE(report__has_the_peak_of_the_plan_and_its_tensors),
         CASE(report__lays_runs_over_each_other),
         CASE(report__takes_the_last_of_steps_that_were_made_twice),
         CASE(report__leaves_out_lines_that_cannot_be_read_and_names_them),

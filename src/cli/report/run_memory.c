@@ -1,8 +1,10 @@
 /* The memory of runs: by heading, and alive over a step, as memory.json tells. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/report/run_sections.h"
+#include "cli/timeline_view.h"
 #include "plan/plan.h"
 
 static double member(const ht_json *object, const char *key)
@@ -40,7 +42,7 @@ static void fill(double *y, const ht_json *memory, const ht_json *segment)
 
 /* ---- one run: its segments one behind the other, each in its colour ---- */
 
-enum { MOST_SEGMENTS = 16 };
+enum { MOST_SEGMENTS = 16, SHOWN_ALIVE = 12 };
 
 static void add_one(ht_report *report, const cli_run *run, bool *failed)
 {
@@ -69,6 +71,74 @@ static void add_one(ht_report *report, const cli_run *run, bool *failed)
     if (x && y && count) ht_report_chart(report, &chart);
     free(x);
     free(y);
+}
+
+/* ---- one run: by heading, and what is alive at the peak ---- */
+
+static int64_t whole_of(const ht_json *value)
+{
+    int64_t whole;
+    return value && ht_json_as_int(value, &whole) ? whole : 0;
+}
+
+static const char *word_of(const ht_json *object, const char *key)
+{
+    const ht_json *word = ht_json_get(object, key);
+    return word && word->kind == HT_JSON_STRING ? word->text : "";
+}
+
+/* What a plan told of its timeline, but for the instructions themselves. False: out of memory. */
+static bool read_timeline(ht_memory_timeline *t, const ht_json *memory)
+{
+    const ht_json *main = ht_json_get(ht_json_get(memory, "bytes"), ht_space_name(HT_SPACE_MAIN));
+    const ht_json *alive = ht_json_get(memory, "alive");
+    size_t count = instructions(memory), most = alive && alive->kind == HT_JSON_ARRAY ? alive->count : 0;
+    *t = (ht_memory_timeline){.arena = ht_arena_create()};
+    t->moments = t->arena ? HT_NEW(t->arena, ht_memory_moment, count + 1) : NULL;
+    t->alive = t->arena ? HT_NEW(t->arena, ht_alive, most + 1) : NULL;
+    if (!t->moments || !t->alive) return false;
+    for (int h = 0; h < HT_BYTES_COUNT; h++)
+        if (h != HT_BYTES_ACTIVATIONS && h != HT_BYTES_WORKSPACE)
+            t->lasting[h] = whole_of(ht_json_get(main, ht_byte_heading_names[h]));
+    for (const ht_json *s = list_of(memory, "segments"); s; s = s->next) {
+        const ht_json *workspace = list_of(s, "workspace_bytes"); /* older runs have none */
+        for (const ht_json *live = list_of(s, "live_bytes"); live; live = live->next) {
+            int64_t scratch = whole_of(workspace);
+            t->moments[t->count++] = (ht_memory_moment){.values = whole_of(live) - scratch, .workspace = scratch};
+            workspace = workspace ? workspace->next : NULL;
+        }
+    }
+    for (const ht_json *a = list_of(memory, "alive"); a; a = a->next)
+        t->alive[t->alive_count++] = (ht_alive){.op = word_of(a, "op"),
+                                                .layer = word_of(a, "layer"),
+                                                .type = word_of(a, "type"),
+                                                .bytes = whole_of(ht_json_get(a, "bytes")),
+                                                .first = (uint32_t)whole_of(ht_json_get(a, "first")),
+                                                .last = (uint32_t)whole_of(ht_json_get(a, "last"))};
+    return true;
+}
+
+static void add_peak(ht_report *report, const cli_run *run, bool *failed)
+{
+    ht_memory_timeline t;
+    ht_table alive = {.count = 0};
+    ht_text line = {0};
+    const ht_json *peak = ht_json_get(run->memory, "peak");
+    if (read_timeline(&t, run->memory)) {
+        cli_timeline_bars(report, &t);
+        ht_text_add(&line, "The peak is at instruction %" PRId64 " of %s (%s of %s).",
+                    whole_of(ht_json_get(peak, "instruction")), word_of(peak, "segment"), word_of(peak, "op"),
+                    word_of(peak, "layer"));
+        if (peak && !line.failed) ht_report_paragraph(report, line.data);
+        cli_timeline_alive(&alive, &t, SHOWN_ALIVE);
+        if (t.alive_count) cli_runs_put_table(report, &alive, "The largest tensors that are alive at the peak", failed);
+        ht_table_free(&alive);
+    } else {
+        *failed = true;
+    }
+    *failed |= line.failed;
+    ht_text_free(&line);
+    ht_memory_timeline_free(&t);
 }
 
 /* ---- several: over the share of their instructions ---- */
@@ -133,9 +203,11 @@ void cli_runs_add_memory(ht_report *report, const cli_runs *runs, bool *failed)
         ht_report_paragraph(report, "Memory over a step: there is no memory.json, which halftone train writes now.");
         return;
     }
-    if (runs->count == 1)
+    if (runs->count == 1) {
         add_one(report, &runs->list[0], failed);
-    else
+        add_peak(report, &runs->list[0], failed);
+    } else {
         add_several(report, runs, failed);
+    }
     add_headings(report, runs, failed);
 }
