@@ -28,9 +28,31 @@ static void pages__have_no_overlapping_or_cut_text_and_their_charts_answer(void 
            "2 + rand() + (s % 9999 == 0 ? 20 : 0), 1e-9 * s, 2 ^ (s / 5000)}' > long/metrics.jsonl; "
            "\"$H\" report long -o long.html",
            0, "long.html");
+    expect(c, "\"$H\" ladder demo/job.json --set halftone.memory_limit=1GB > /dev/null 2>&1", 0, "");
+    data_case_text(
+        c, "job.json",
+        "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 4, \"n_embd\": 64}, \"data\": {\"format\": "
+        "\"text\", \"train\": \"text\", \"tokenizer\": \"byte\", \"length\": 32, \"validation_share\": 0.1}, "
+        "\"train\": {\"steps\": 10, \"batch\": 8, \"eval_batches\": 2, \"output\": \"base\"}}");
+    data_case_text(c, "search.json",
+                   "{\"steps\": [{\"prune\": {\"method\": \"rows\", \"ratio\": {\"try\": [0.1, 0.5]}, \"layers\": "
+                   "\"\\\\.mlp\\\\.\"}}, {\"shrink\": {}}]}");
+    expect(c, "seq 9000 > text; \"$H\" train job.json --set train.precision=fp16 --numerics=5 > said 2>&1 || cat said",
+           0, "");
+    expect(c,
+           "sed 's/{\"try\": .*5]}/0.3/' search.json > shrink.json; \"$H\" compress base shrink.json --output small "
+           "--page "
+           "compress.html > said 2>&1 || { cat said; exit 1; }",
+           0, "");
+    expect(
+        c,
+        "\"$H\" compress base search.json --output best --search drop=90%,size=99% --page search.html > said 2>&1 || { "
+        "cat said; exit 1; }",
+        0, "");
     said = run(c,
                HT_TEST_DIR "/../tools/check-pages demo/report.html compare/compare.html explain.html profile.html "
-                           "probe.html plan.html targets.html run.html runs.html long.html",
+                           "probe.html plan.html targets.html run.html runs.html long.html ladder/ladder.html "
+                           "base/numerics.html compress.html search.html",
                &status);
     if (status != 0) fail_msg("%.3000s", said);
 }
