@@ -172,22 +172,28 @@ static bool read_look(numerics *n, const ht_json *line)
     return true;
 }
 
-static bool read_scale(numerics *n, const ht_json *line)
+static bool add_scale(numerics *n, double step, double scale)
 {
-    if (!ht_grow((void **)&n->scale_step, &n->scale_capacity[0], n->scales + 2, sizeof *n->scale_step) ||
-        !ht_grow((void **)&n->scale, &n->scale_capacity[1], n->scales + 2, sizeof *n->scale))
+    if (!ht_grow((void **)&n->scale_step, &n->scale_capacity[0], n->scales + 1, sizeof *n->scale_step) ||
+        !ht_grow((void **)&n->scale, &n->scale_capacity[1], n->scales + 1, sizeof *n->scale))
         return false;
-    double step = number(line, "step"), scale = number(line, "loss_scale");
-    /* A scale holds until the step before the next one's: a staircase. */
-    if (n->scales > 0) {
-        n->scale_step[n->scales] = step;
-        n->scale[n->scales] = n->scale[n->scales - 1];
-        n->scales++;
-    }
     n->scale_step[n->scales] = step;
     n->scale[n->scales++] = scale;
-    n->scaled = n->scaled || scale != 1;
     return true;
+}
+
+/* A scale holds until there is another one: a staircase, which goes on to the last look. */
+static bool hold_scale(numerics *n, double step)
+{
+    if (n->scales == 0 || !(step > n->scale_step[n->scales - 1])) return true;
+    return add_scale(n, step, n->scale[n->scales - 1]);
+}
+
+static bool read_scale(numerics *n, const ht_json *line)
+{
+    double step = number(line, "step"), scale = number(line, "loss_scale");
+    n->scaled = n->scaled || scale != 1;
+    return hold_scale(n, step) && add_scale(n, step, scale);
 }
 
 static ht_status read_line(numerics *n, const char *path, const char *text, size_t length)
@@ -199,7 +205,7 @@ static ht_status read_line(numerics *n, const char *path, const char *text, size
     const char *kind = status == HT_OK ? word(line, "kind") : NULL;
     bool ok = true;
     if (kind && strcmp(kind, "loss_scale") == 0) ok = read_scale(n, line);
-    if (kind && strcmp(kind, "tensors") == 0) ok = read_look(n, line);
+    if (kind && strcmp(kind, "tensors") == 0) ok = read_look(n, line) && hold_scale(n, number(line, "step"));
     ht_arena_free(arena);
     if (!ok) HT_FAIL(n->ctx, HT_ENOMEM, "%s: out of memory", path);
     return status;

@@ -202,17 +202,18 @@ static void add_line(ht_text *page, const ht_plot_field *f, const ht_buckets *b)
     }
 }
 
-/* "c3", "c3 dashed", "reference": what the style knows. In a rope the dashes are those of the rope. */
+/* "c3", "c3 dashed", "reference", with "alone" for one point: what the style knows. In a rope the dashes are those of the rope. */
 static void series_class(char class[32], const ht_chart *chart, size_t series, bool in_rope)
 {
     ht_line how = chart->series[series].line;
+    const char *alone = chart->series[series].count == 1 ? " alone" : "";
     size_t colour = 0;
     for (size_t s = 0; s < series; s++) colour += chart->series[s].line != HT_LINE_REFERENCE;
     if (how == HT_LINE_REFERENCE)
-        snprintf(class, 32, "reference");
+        snprintf(class, 32, "reference%s", alone);
     else
-        snprintf(class, 32, "c%zu%s", colour % HT_COLOURS,
-                 !in_rope && (how == HT_LINE_DASHED || colour >= HT_COLOURS) ? " dashed" : "");
+        snprintf(class, 32, "c%zu%s%s", colour % HT_COLOURS,
+                 !in_rope && (how == HT_LINE_DASHED || colour >= HT_COLOURS) ? " dashed" : "", alone);
 }
 
 /* From the least to the greatest values: along one, back along the other, for each piece of the line. */

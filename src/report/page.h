@@ -147,7 +147,8 @@ void ht_svg_box(ht_text *page, const char *class, double x, double y, double wid
 #define HT_CURVE_STYLE                                                                                                 \
     ".grid{stroke:var(--grid)}.frame{stroke:var(--frame);fill:none}.curve{fill:none;stroke:var(--c);stroke-width:1.7;" \
     "stroke-linecap:round;stroke-linejoin:round}.curve[stroke-dasharray]{stroke-linecap:butt}path.dashed{"             \
-    "stroke-dasharray:7 5;stroke-linecap:butt}.mark{fill:var(--c);stroke:var(--c);stroke-width:1.5}"                   \
+    "stroke-dasharray:7 "                                                                                              \
+    "5;stroke-linecap:butt}path.alone{stroke-width:6}.mark{fill:var(--c);stroke:var(--c);stroke-width:1.5}"            \
     ".mark.hollow{fill:var(--bg)}.mark.ringed{stroke:var(--grey)}.mark.cored{fill:var(--grey)}.band{fill:var(--c);"    \
     "fill-opacity:.16;stroke:var(--c);stroke-opacity:.35;"                                                             \
     "stroke-width:.6}.band.faint{fill-opacity:.05;stroke-opacity:.25}\n"

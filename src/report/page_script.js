@@ -151,7 +151,9 @@
       });
       if (least <= most && (!this.y.log || least > 0)) {
         const edge = this.y.log ? (most / least) ** 0.05 : (most - least) * 0.05;
-        const around = most > least ? edge : this.y.log ? 2 : Math.abs(most) * 0.1 || 1;
+        /* Where a line is cut, a constant may differ from itself in the last digit. */
+        const flat = most - least <= 1e-9 * Math.abs(most);
+        const around = !flat ? edge : this.y.log ? 2 : Math.abs(most) * 0.1 || 1;
         this.y = this.y.log ? {...this.y, low: least / around, high: most * around}
                             : {...this.y, low: least - around, high: most + around};
       }

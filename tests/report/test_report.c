@@ -490,6 +490,18 @@ static void bars__with_long_labels_lie(void **state)
     assert_int_equal(count_of(page, "text-anchor=\"middle\">b</text>"), 1);
 }
 
+static void chart__marks_a_point_by_itself(void **state)
+{
+    ht_report *report = *state;
+    const double one[] = {3}, two[] = {3, 4};
+    const ht_series series[] = {{.name = "one", .count = 1, .x = one, .y = one},
+                                {.name = "two", .count = 2, .x = two, .y = two}};
+    ht_report_chart(report, &(ht_chart){.title = "t", .series = series, .series_count = 2});
+    const char *page = ht_report_page(report);
+    assert_int_equal(count_of(page, "<path class=\"curve c0 alone\""), HT_CANVASES);
+    assert_int_equal(count_of(page, "<path class=\"curve c1\""), HT_CANVASES);
+}
+
 /* On a phone rows and columns of a wide table with few rows change places. */
 static void table__with_few_rows_is_marked_as_such(void **state)
 {
@@ -601,6 +613,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(histogram__counts_every_number_once, start, stop),
         cmocka_unit_test_setup_teardown(bars__are_stacks_of_what_is_above_zero, start, stop),
         cmocka_unit_test_setup_teardown(bars__with_long_labels_lie, start, stop),
+        cmocka_unit_test_setup_teardown(chart__marks_a_point_by_itself, start, stop),
         cmocka_unit_test_setup_teardown(table__with_few_rows_is_marked_as_such, start, stop),
         cmocka_unit_test_setup_teardown(roofline__marks_of_forty_names_differ, start, stop),
         cmocka_unit_test_setup_teardown(page__is_written_whole_or_not_at_all, start, stop),
