@@ -88,6 +88,21 @@ static void cuda__ranks_have_the_losses_of_one_processor(void **state)
         2, "every rank needs a GPU of its own: 90 ranks are here, and");
 }
 
+/* The memory of a machine is shared by its ranks, that of a GPU is one rank's. */
+static void cuda__a_rank_has_the_memory_of_its_gpu(void **state)
+{
+    data_case *c = *state;
+    if (!getenv("HALFTONE_EMULATED")) skip();
+    write_job(c);
+    expect(c,
+           "export HALFTONE_EMULATED_GPUS=2; train() { \"$H\" train job.json --set train.batch=4 --set train.steps=1 "
+           "--device cuda --ranks 2 2>&1; }; "
+           "export HALFTONE_EMULATED_BYTES=1; bytes=$(train | grep -o 'the plan takes [0-9]*' | tr -dc '0-9\\n' | head "
+           "-n 1); "
+           "export HALFTONE_EMULATED_BYTES=$((bytes * 3 / 2)); echo $bytes bytes; train",
+           0, "step 1 of 1");
+}
+
 /* What forward keeps is copied to the host and back; on streams of its own, and the same bits. */
 static void cuda__activations_in_host_memory_have_the_same_bits(void **state)
 {
@@ -204,6 +219,7 @@ int main(void)
         CASE(cuda__losses_are_those_of_the_cpu),
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
         CASE(cuda__ranks_have_the_losses_of_one_processor),
+        CASE(cuda__a_rank_has_the_memory_of_its_gpu),
         CASE(cuda__activations_in_host_memory_have_the_same_bits),
         CASE(cuda__state_in_host_memory_has_the_losses_of_the_processor),
         CASE(cuda__runs_change_devices_between_starts),

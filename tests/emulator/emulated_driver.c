@@ -35,7 +35,12 @@ enum {
     SHARED_WITHOUT_ASKING = 48 << 10,
     SHARED_MOST = 227 << 10,
 };
-static const size_t memory_bytes = (size_t)8 << 30;
+/* Of each GPU: HALFTONE_EMULATED_BYTES, else 8 GiB. */
+static size_t memory_bytes(void)
+{
+    const char *wanted = getenv("HALFTONE_EMULATED_BYTES");
+    return wanted ? (size_t)strtoull(wanted, NULL, 10) : (size_t)8 << 30;
+}
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -137,7 +142,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 int cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
     (void)device;
-    *bytes = memory_bytes;
+    *bytes = memory_bytes();
     return 0;
 }
 
@@ -238,7 +243,6 @@ typedef struct allocation {
 } allocation;
 
 static allocation *allocations;
-static size_t allocated;
 
 static allocation *find_allocation(uintptr_t address)
 {
@@ -290,10 +294,21 @@ static int check_edges(const allocation *a)
     return 0;
 }
 
+/* Of the thread's GPU; the caller holds the lock. */
+static size_t bytes_left(void)
+{
+    size_t taken = 0;
+    for (const allocation *a = allocations; a; a = a->next)
+        if (a->of == current) taken += a->bytes;
+    return taken < memory_bytes() ? memory_bytes() - taken : 0;
+}
+
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
-    *free_bytes = memory_bytes - allocated;
-    *total_bytes = memory_bytes;
+    pthread_mutex_lock(&lock);
+    *free_bytes = bytes_left();
+    *total_bytes = memory_bytes();
+    pthread_mutex_unlock(&lock);
     return 0;
 }
 
@@ -304,13 +319,12 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes)
     allocation *a = NULL;
     if (!result && !current) result = fail(INVALID_CONTEXT, "the thread has no context");
     if (!result && bytes == 0) result = fail(INVALID_VALUE, "0 bytes of memory are asked for");
-    if (!result && bytes > memory_bytes - allocated) result = fail(OUT_OF_MEMORY, "out of memory");
+    if (!result && bytes > bytes_left()) result = fail(OUT_OF_MEMORY, "out of memory");
     if (!result && !(a = allocate(bytes))) result = fail(OUT_OF_MEMORY, "the host has no memory for the GPU's");
     if (!result) {
         a->of = current;
         a->next = allocations;
         allocations = a;
-        allocated += bytes;
         *address = (uintptr_t)a->data;
     }
     pthread_mutex_unlock(&lock);
@@ -326,7 +340,6 @@ int cuMemFree_v2(uint64_t address)
     int result = a || !address ? broken : fail(INVALID_VALUE, "what is freed is no memory of the GPU");
     if (a) {
         *at = a->next;
-        allocated -= a->bytes;
         if (!broken) result = broken = check_edges(a);
         munmap(a->pages, a->page_bytes);
         free(a);
