@@ -139,7 +139,8 @@ static const cli_option options[] = {
          "\"budgets\": [..], \"targets\": [..], \"largest_batch\": null or {\"key\", \"value\", \"main_bytes\", "
          "\"next_main_bytes\"}, \"most_layers\": likewise, \"timeline\": {\"lasting\": {heading: bytes}, "
          "\"activations\": [bytes], \"workspace\": [bytes], \"peak\", \"alive\": [{\"layer\", \"op\", \"type\", "
-         "\"bytes\"}]}, \"instructions\": [{\"segment\", \"index\", \"layer\", \"op\", \"flops\", \"bytes\", \"ms\", "
+         "\"bytes\", \"first\", \"last\"}]}, \"instructions\": [{\"segment\", \"index\", \"layer\", \"op\", \"flops\", "
+         "\"bytes\", \"ms\", "
          "\"memory_ms\", \"bound\", \"measured\"}]}. measured_share is 1 where every kernel was measured, and 0 "
          "where step_ms is the bound of the roofline; without \"kernels\" workspace is unknown"},
     {0},

@@ -117,16 +117,7 @@ static void put_timeline(ht_json_writer *json, const cli_plan_view *v)
     for (size_t i = 0; i < t->count; i++) ht_json_put_int(json, NULL, t->moments[i].workspace);
     ht_json_end_array(json);
     ht_json_put_uint(json, "peak", t->peak);
-    ht_json_begin_array(json, "alive");
-    for (size_t i = 0; i < t->alive_count; i++) {
-        ht_json_begin_object(json, NULL);
-        ht_json_put_text(json, "layer", t->alive[i].layer);
-        ht_json_put_text(json, "op", t->alive[i].op);
-        ht_json_put_text(json, "type", t->alive[i].type);
-        ht_json_put_int(json, "bytes", t->alive[i].bytes);
-        ht_json_end_object(json);
-    }
-    ht_json_end_array(json);
+    ht_memory_timeline_alive_json(t, json, t->alive_count);
     ht_json_end_object(json);
 }
 

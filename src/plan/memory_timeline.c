@@ -106,6 +106,25 @@ const ht_memory_moment *ht_memory_timeline_fullest(const ht_memory_timeline *t, 
     return best;
 }
 
+void ht_memory_timeline_alive_json(const ht_memory_timeline *t, ht_json_writer *json, size_t most)
+{
+    ht_json_line(json, 1);
+    ht_json_begin_array(json, "alive");
+    for (size_t i = 0; i < t->alive_count && i < most; i++) {
+        const ht_alive *a = &t->alive[i];
+        ht_json_line(json, 2);
+        ht_json_begin_object(json, NULL);
+        ht_json_put_text(json, "layer", a->layer);
+        ht_json_put_text(json, "op", a->op);
+        ht_json_put_text(json, "type", a->type);
+        ht_json_put_int(json, "bytes", a->bytes);
+        ht_json_put_int(json, "first", a->first);
+        ht_json_put_int(json, "last", a->last);
+        ht_json_end_object(json);
+    }
+    ht_json_end_array(json);
+}
+
 void ht_memory_timeline_free(ht_memory_timeline *timeline)
 {
     ht_arena_free(timeline->arena);

@@ -33,6 +33,8 @@ typedef struct ht_memory_timeline {
 ht_status ht_plan_memory_timeline(ht_memory_timeline *out, const ht_plan *plan, const char *program);
 /* The fullest of a share of the moments, number `part` of `parts`, of which there are no more than moments. */
 const ht_memory_moment *ht_memory_timeline_fullest(const ht_memory_timeline *timeline, size_t part, size_t parts);
+/* The tensors that are alive at the peak, no more than `most` of them, as the array "alive". */
+void ht_memory_timeline_alive_json(const ht_memory_timeline *timeline, ht_json_writer *json, size_t most);
 void ht_memory_timeline_free(ht_memory_timeline *timeline);
 
 #endif

@@ -253,21 +253,7 @@ static void put_peak(ht_json_writer *json, const ht_memory_timeline *t)
     ht_json_put_text(json, "op", ht_instr_op(&peak->segment->instrs[peak->instr]));
     ht_json_put_text(json, "layer", ht_instr_layer(peak->segment, peak->instr));
     ht_json_end_object(json);
-    ht_json_line(json, 1);
-    ht_json_begin_array(json, "alive");
-    for (size_t i = 0; i < t->alive_count && i < MOST_ALIVE; i++) {
-        const ht_alive *a = &t->alive[i];
-        ht_json_line(json, 2);
-        ht_json_begin_object(json, NULL);
-        ht_json_put_text(json, "layer", a->layer);
-        ht_json_put_text(json, "op", a->op);
-        ht_json_put_text(json, "type", a->type);
-        ht_json_put_int(json, "bytes", a->bytes);
-        ht_json_put_int(json, "first", a->first);
-        ht_json_put_int(json, "last", a->last);
-        ht_json_end_object(json);
-    }
-    ht_json_end_array(json);
+    ht_memory_timeline_alive_json(t, json, MOST_ALIVE);
 }
 
 /* For halftone report: bytes by heading, what is alive in main by instruction of a step, and which tensors at the peak. Written and never read by a
