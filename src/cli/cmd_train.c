@@ -540,8 +540,7 @@ const cli_command cmd_train = {
     .description =
         "Trains as the job file says; halftone init writes one to start from, halftone check prints what it comes to, "
         "and docs/config.md lists the keys. A plan that does not fit into memory is refused before the first step, "
-        "with "
-        "what takes it and what would fit. The folder train.output receives config.resolved.json, metrics.jsonl, "
+        "with what takes it and what would fit. The folder train.output receives config.resolved.json, metrics.jsonl, "
         "TensorBoard events, the vocabularies and snapshots.\n\n"
         "On a terminal a bar shows the progress. Elsewhere every train.log_every steps print one line of at most "
         "120 characters, names and values beginning with step, and every evaluation one beginning with eval; "
