@@ -114,7 +114,7 @@ static ht_status rename_layers(ht_compression *c, const choice *chosen)
     size_t kept = 0;
     for (size_t i = 0; i < weights->count; i++) {
         ht_weight *w = &weights->items[i];
-        const char *rest;
+        const char *rest = "";
         char name[512];
         int64_t layer = layer_of(chosen, w->name, &rest), place = place_of(chosen, layer);
         if (layer >= 0 && place < 0) {
