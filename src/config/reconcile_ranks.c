@@ -48,12 +48,13 @@ static void find_ranks(ht_config *c, axis *a)
     }
 }
 
-/* A config of DeepSpeed's alone does not say on how many ranks it will run: then, and in lenient reading, it is told. */
+/* A config of DeepSpeed's alone does not say on how many ranks it will run: then, and in lenient reading, it is told. Of a
+ * job it is wrong before it trains, too. */
 static void refuse(ht_config *c, const axis *tensor, const axis *pipeline)
 {
     ht_text text = {0};
     const axis *first = tensor->ranks > 1 ? tensor : pipeline;
-    bool told = first->block == BLOCK_ENGINE && (c->lenient || !c->training);
+    bool told = first->block == BLOCK_ENGINE && (c->lenient || !c->is_job);
     ht_text_add(&text, "%s%" PRId64 " %s (--ranks, or the launcher's) %s no multiple of ", told ? "left out: " : "",
                 c->ranks, c->ranks == 1 ? "rank" : "ranks", c->ranks == 1 ? "is" : "are");
     ht_name_field(&text, c, tensor->block, tensor->field);

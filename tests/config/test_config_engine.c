@@ -234,6 +234,9 @@ static void engine__batch_is_shared_by_the_data_axis(void **state)
     refused(JOB(", \"halftone\": {\"parallel\": {\"tensor\": 3}}"),
             "8 ranks (--ranks, or the launcher's) are no multiple of halftone.parallel.tensor (job.json:1): 3 × "
             "halftone.parallel.pipeline (default): 1");
+    refused(JOB(", \"engine\": {\"pipeline\": {\"stages\": 3}}"),
+            "8 ranks (--ranks, or the launcher's) are no multiple of halftone.parallel.tensor (default): 1 × "
+            "engine.pipeline.stages (job.json:1): 3");
     refused(JOB(", \"halftone\": {\"parallel\": {\"tensor\": 2}}, \"engine\": {\"train_batch_size\": 8, "
                 "\"tensor_parallel\": {\"autotp_size\": 4}}"),
             "job.json:1: tensor_parallel.autotp_size: 4 ranks share each layer, but halftone.parallel.tensor "
