@@ -372,6 +372,7 @@ const cli_command cmd_compare = {
     .options = options,
     .size = sizeof(comparison),
     .run = run_compare,
+    .alone = true,
     .examples = examples,
     .see_also = "train diff demo",
     .appendix_title = "Members of runs and groups with --json",

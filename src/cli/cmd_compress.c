@@ -195,6 +195,7 @@ const cli_command cmd_compress = {
     .options = options,
     .size = sizeof(compress_job),
     .run = run_compress,
+    .alone = true,
     .examples = examples,
     .see_also = "train eval profile",
 };

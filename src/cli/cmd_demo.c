@@ -429,6 +429,7 @@ const cli_command cmd_demo = {
     .options = options,
     .size = sizeof(demo),
     .run = run_command,
+    .alone = true,
     .examples = examples,
     .see_also = "compare eval train",
 };

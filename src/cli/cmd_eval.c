@@ -206,6 +206,7 @@ const cli_command cmd_eval = {
     .options = options,
     .size = sizeof(eval_job),
     .run = run_eval,
+    .alone = true,
     .examples = examples,
     .see_also = "train predict data",
 };

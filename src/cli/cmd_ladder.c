@@ -313,6 +313,7 @@ const cli_command cmd_ladder = {
     .options = options,
     .size = sizeof(ladder),
     .run = run_ladder,
+    .alone = true,
     .examples = examples,
     .see_also = "compare explain train",
 };

@@ -215,6 +215,7 @@ const cli_command cmd_predict = {
     .options = options,
     .size = sizeof(predict_job),
     .run = run_predict,
+    .alone = true,
     .release = release,
     .examples = examples,
     .see_also = "eval train",

@@ -463,20 +463,12 @@ static int train_on_ranks(train_job *job, ht_context *ctx)
     return end;
 }
 
-/* Of ranks that a launcher has started the first serves. What is wrong with the launcher is told later. */
-static bool leads(void)
-{
-    ht_context aside = {0};
-    ht_launcher launcher;
-    return ht_launcher_find(&launcher, &aside) != HT_OK || !launcher.name || launcher.rank == 0;
-}
-
 static int run_train(void *arg)
 {
     train_job *job = arg;
     ht_context *ctx;
     /* The server is a process of its own, which is made while there is one thread. */
-    int end = leads() ? cli_live_start(&job->live, "train") : CLI_DONE;
+    int end = cli_leads() ? cli_live_start(&job->live, "train") : CLI_DONE;
     if (end != CLI_DONE) return end;
     install_signal_handlers();
     cli_job_start(&job->job_options);

@@ -1,4 +1,5 @@
 #include "cli/option_table.h"
+#include "cli/train_ranks.h"
 
 #include <assert.h>
 #include <math.h>
@@ -283,7 +284,7 @@ int cli_run_command(const cli_command *command, int argc, char **argv)
     if (end == CLI_DONE && !help) end = check_choices(p);
     if (end == CLI_DONE && !help) end = check_arguments(p);
     free(p);
-    if (end == CLI_DONE) end = help ? print_help(command) : command->run(options);
+    if (end == CLI_DONE && (!command->alone || cli_leads())) end = help ? print_help(command) : command->run(options);
     if (options && command->release) command->release(options);
     free(options);
     return end;

@@ -73,6 +73,7 @@ struct cli_command {
     int (*run)(void *options);
     void (*release)(void *options); /* what `take` functions allocated; NULL: nothing */
     bool stops;                     /* it may end with CLI_STOPPED */
+    bool alone; /* of ranks that a launcher has started the first one does it, and the others have nothing to do */
     const cli_entry *examples, *files, *environment;
     const char *see_also; /* commands, with spaces between them */
     /* A list behind the rest, a line per row. */

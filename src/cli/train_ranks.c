@@ -1,8 +1,16 @@
 #include "cli/train_ranks.h"
+#include "device/device.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+
+bool cli_leads(void)
+{
+    ht_context aside = {0};
+    ht_launcher launcher;
+    return ht_launcher_find(&launcher, &aside) != HT_OK || !launcher.name || launcher.rank == 0;
+}
 
 int cli_ranks_find(ht_context *ctx, const char *command, int64_t asked, ht_launcher *launcher, int64_t *size)
 {
@@ -25,17 +33,26 @@ static int tell(const char *command, const cli_rank_end *end)
 
 /* ---- ranks that a launcher has started ---- */
 
+/* Where it runs, and on what: once, before anything else. */
+static void tell_place(const ht_launcher *launcher)
+{
+    ht_text line = {0};
+    char place[256];
+    int cores = ht_topology_cores(), gpus = ht_cuda_device_count();
+    ht_launcher_describe(launcher, place, sizeof place);
+    ht_text_add(&line, "%s, with %d core%s", place, cores, cores == 1 ? "" : "s");
+    if (gpus) ht_text_add(&line, " and %d GPU%s", gpus, gpus == 1 ? "" : "s");
+    if (!line.failed) cli_tell("halftone: ", line.data);
+    ht_text_free(&line);
+}
+
 static int run_launched(ht_context *ctx, const char *command, const ht_launcher *launcher, cli_rank_fn work, void *arg)
 {
     ht_comm *world;
     cli_rank_end end = {.end = CLI_FAILED};
     if (ht_comm_open(&world, ctx, launcher) != HT_OK)
         return cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
-    if (launcher->rank == 0) {
-        char line[256];
-        ht_launcher_describe(launcher, line, sizeof line);
-        cli_tell("halftone: ", line);
-    }
+    if (launcher->rank == 0) tell_place(launcher);
     work(arg, ctx, world, launcher->local_size > 0 ? launcher->local_size : 1, &end);
     int code = tell(command, &end);
     if (code != CLI_DONE && code != CLI_STOPPED) ht_comm_abort(world, end.reason);

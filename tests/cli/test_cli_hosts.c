@@ -18,7 +18,7 @@ static double train_on_hosts(const data_case *c, const char *arguments, int want
     if (status != wanted) fail_msg("status %d: %s", status, said);
     const char *received = strstr(said, "the second host received ");
     if (!received) fail_msg("no bytes in: %s", said);
-    if (!strstr(said, "started by Open MPI, on host-a")) fail_msg("no host in: %s", said);
+    if (!strstr(said, "started by Open MPI, on host-a") || !strstr(said, ", with ")) fail_msg("no host in: %s", said);
     return strtod(received + strlen("the second host received "), NULL);
 }
 
