@@ -315,6 +315,17 @@ void ht_comm_watch_stop(ht_comm *comm, const atomic_int *stop, double seconds)
     comm->transport->stop_s = seconds;
 }
 
+ht_status ht_comm_check_wait(const ht_comm *comm, ht_context *ctx, const char *what, double waited_s)
+{
+    ht_transport *t = comm->transport;
+    bool stopping = t->stop && *t->stop && t->stop_s < t->timeout_s;
+    double most = stopping ? t->stop_s : t->timeout_s;
+    if (t->class->check) HT_TRY(t->class->check(t, ctx, what));
+    if (!(most > 0) || waited_s <= most) return HT_OK;
+    HT_FAIL(ctx, HT_ERANK, "%s %g s in %s: another rank does not answer",
+            stopping ? "asked to stop, waited" : "timeout after", most, what);
+}
+
 void ht_comm_abort(ht_comm *comm, const char *reason)
 {
     comm->transport->class->end_all(comm->transport, reason);

@@ -43,6 +43,10 @@ void ht_comm_abort(ht_comm *comm, const char *reason);
  * time, and a peer may be dead. NULL: as long as ever. Not while a call is under way. Ranks that are processes only. */
 void ht_comm_watch_stop(ht_comm *comm, const atomic_int *stop, double seconds);
 
+/* For who waits for other ranks by no call of ours, as for a GPU that exchanges: has `what` been waited for too long? Fails
+ * (HT_ERANK) once a rank of the world has ended, or after as many seconds as a call would wait. */
+ht_status ht_comm_check_wait(const ht_comm *comm, ht_context *ctx, const char *what, double waited_s);
+
 /* ---- calls ---- */
 
 typedef enum ht_comm_kind {

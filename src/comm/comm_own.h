@@ -41,12 +41,15 @@ typedef struct ht_transport_class {
      * its own. */
     ht_status (*exchange)(ht_transport *transport, ht_exchange *exchange);
     void (*end_all)(ht_transport *transport, const char *reason);
+    /* Fails once a rank has ended. NULL: whoever started the ranks ends them all then. */
+    ht_status (*check)(ht_transport *transport, ht_context *ctx, const char *what);
     void (*close)(ht_transport *transport, bool failed);
 } ht_transport_class;
 
 struct ht_transport {
     const ht_transport_class *class;
     int rank, size;
+    double timeout_s;       /* that an exchange waits; 0: it never does */
     const atomic_int *stop; /* not 0: this rank was asked to stop; NULL: nobody can */
     double stop_s;          /* that it waits for others from then on */
 };

@@ -17,7 +17,6 @@ typedef struct mpi_transport {
     ht_transport base;
     const ht_mpi_shim *shim;
     ht_mpi_world *world;
-    double timeout_s;
     bool serialized;
     pthread_mutex_t lock; /* of the library, where it is serialized */
     pthread_mutex_t note_lock;
@@ -142,7 +141,7 @@ static ht_status tell_timeout(mpi_transport *t, const ht_exchange *e, bool stopp
     t->reports = NULL;
     pthread_mutex_unlock(&t->note_lock);
     ht_fail(e->reason, HT_ERANK, "%s %g s in %s: %.800s", stopping ? "asked to stop, waited" : "timeout after",
-            stopping ? t->base.stop_s : t->timeout_s, e->call,
+            stopping ? t->base.stop_s : t->base.timeout_s, e->call,
             text.data ? text.data : "out of memory to ask the other ranks");
     ht_text_free(&text);
     return HT_ERANK;
@@ -193,7 +192,7 @@ static ht_status poll_all(mpi_transport *t, ht_exchange *e, size_t *left)
 
 static ht_status await_all(mpi_transport *t, ht_exchange *e)
 {
-    double until = now() + t->timeout_s;
+    double until = now() + t->base.timeout_s;
     bool stopping = false;
     for (int64_t polls = 0;; polls++) {
         size_t left;
@@ -245,7 +244,7 @@ static void mpi_close(ht_transport *transport, bool failed)
     free(t);
 }
 
-static const ht_transport_class mpi_class = {"mpi", mpi_exchange, mpi_end_all, mpi_close};
+static const ht_transport_class mpi_class = {"mpi", mpi_exchange, mpi_end_all, NULL, mpi_close};
 
 /* ---- opening ---- */
 
@@ -331,13 +330,13 @@ ht_status ht_comm_open_mpi(ht_comm **out, ht_context *ctx, const char *flavour, 
     mpi_transport *t = calloc(1, sizeof *t);
     if (!t) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a world of ranks");
     t->shim = shim;
-    t->timeout_s = timeout_s;
     const char *refusal = shim->open(&t->world, mpi_comm, &t->serialized, reason, sizeof reason);
     if (refusal) {
         free(t);
         HT_FAIL(ctx, HT_ENOTSUP, "MPI cannot be used: %s", refusal);
     }
-    t->base = (ht_transport){.class = &mpi_class, .rank = shim->rank(t->world), .size = shim->size(t->world)};
+    t->base = (ht_transport){
+        .class = &mpi_class, .rank = shim->rank(t->world), .size = shim->size(t->world), .timeout_s = timeout_s};
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->note_lock, NULL);
     snprintf(t->call, sizeof t->call, "the start");

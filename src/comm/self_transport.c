@@ -24,7 +24,7 @@ static void self_close(ht_transport *transport, bool failed)
     free(transport);
 }
 
-static const ht_transport_class self_class = {"self", self_exchange, self_end_all, self_close};
+static const ht_transport_class self_class = {"self", self_exchange, self_end_all, NULL, self_close};
 
 ht_status ht_comm_open_self(ht_comm **out, ht_context *ctx)
 {

@@ -73,10 +73,10 @@ static void end(ht_thread_ranks *w, int rank, const char *reason)
     for (int i = 0; i < w->size; i++) pthread_cond_broadcast(&w->ranks[i].changed);
 }
 
-static ht_status tell_dead(const ht_thread_ranks *w, const ht_exchange *e, int rank)
+static ht_status tell_dead(const ht_thread_ranks *w, ht_context *ctx, int rank)
 {
-    if (w->dead == rank) HT_FAIL(e->reason, HT_ERANK, "%s", w->reason);
-    HT_FAIL(e->reason, HT_ERANK, "rank %d has ended in %s: %s", w->dead, w->ranks[w->dead].call, w->reason);
+    if (w->dead == rank) HT_FAIL(ctx, HT_ERANK, "%s", w->reason);
+    HT_FAIL(ctx, HT_ERANK, "rank %d has ended in %s: %s", w->dead, w->ranks[w->dead].call, w->reason);
 }
 
 /* A rank that some message of ours is still for or from; -1: none. */
@@ -198,7 +198,7 @@ static ht_status await_all(thread_transport *t, ht_exchange *e)
         int peer = awaited(e, -1);
         if (peer < 0) return HT_OK;
         if (moved) continue;
-        if (w->dead >= 0) return tell_dead(w, e, t->base.rank);
+        if (w->dead >= 0) return tell_dead(w, e->reason, t->base.rank);
         for (; peer >= 0; peer = awaited(e, peer))
             if (w->ranks[peer].left)
                 HT_FAIL(e->reason, HT_ERANK, "%s: rank %d has left already, after %s", e->call, peer,
@@ -229,7 +229,7 @@ static ht_status thread_exchange(ht_transport *transport, ht_exchange *e)
     wait_some(t, number);
     pthread_mutex_lock(&w->lock);
     own->waiting++;
-    ht_status status = w->dead >= 0 ? tell_dead(w, e, transport->rank) : HT_OK;
+    ht_status status = w->dead >= 0 ? tell_dead(w, e->reason, transport->rank) : HT_OK;
     for (size_t i = 0; i < e->count && status == HT_OK; i++)
         if (!e->messages[i].receive) post(t, e, &e->messages[i]);
     if (status == HT_OK) status = await_all(t, e);
@@ -247,6 +247,17 @@ static void thread_end_all(ht_transport *transport, const char *reason)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* For the messages of others, what it waits for is its last call. */
+static ht_status thread_check(ht_transport *transport, ht_context *ctx, const char *what)
+{
+    ht_thread_ranks *w = ((thread_transport *)transport)->ranks;
+    pthread_mutex_lock(&w->lock);
+    snprintf(w->ranks[transport->rank].call, sizeof w->ranks[transport->rank].call, "%s", what);
+    ht_status status = w->dead >= 0 ? tell_dead(w, ctx, transport->rank) : HT_OK;
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
 static void thread_close(ht_transport *transport, bool failed)
 {
     ht_thread_ranks *w = ((thread_transport *)transport)->ranks;
@@ -258,7 +269,7 @@ static void thread_close(ht_transport *transport, bool failed)
     free(transport);
 }
 
-static const ht_transport_class thread_class = {"thread", thread_exchange, thread_end_all, thread_close};
+static const ht_transport_class thread_class = {"thread", thread_exchange, thread_end_all, thread_check, thread_close};
 
 /* ---- worlds ---- */
 
@@ -345,7 +356,7 @@ ht_status ht_comm_open_thread(ht_comm **out, ht_context *ctx, ht_thread_ranks *r
     thread_transport *t = calloc(1, sizeof *t);
     *out = NULL;
     if (!t) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a world of ranks");
-    t->base = (ht_transport){.class = &thread_class, .rank = rank, .size = ranks->size};
+    t->base = (ht_transport){.class = &thread_class, .rank = rank, .size = ranks->size, .timeout_s = ranks->timeout_s};
     t->ranks = ranks;
     return ht_comm_create_world(out, ctx, &t->base);
 }

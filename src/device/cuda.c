@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum {
-    NOT_READY = 600,          /* CUDA_ERROR_NOT_READY */
     PROCESSORS = 16,          /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
     SHARED_BYTES = 97,        /* CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
     MAJOR = 75,               /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
@@ -285,13 +284,21 @@ static ht_status cuda_queue_create(ht_device *device, ht_queue **out)
     return status;
 }
 
+static ht_status cuda_sync(ht_queue *queue)
+{
+    const cuda_device *d = device_of(queue);
+    return cuda_wait_for((cuda_device *)queue->device, d->driver->cuStreamQuery, d->driver->cuStreamSynchronize,
+                         ht_cuda_stream(queue));
+}
+
 static void cuda_queue_free(ht_queue *queue)
 {
     const cuda_device *d = device_of(queue);
     if (!((cuda_queue *)queue)->borrowed) {
-        d->driver->cuStreamSynchronize(ht_cuda_stream(queue));
+        (void)cuda_sync(queue);
         d->driver->cuStreamDestroy_v2(ht_cuda_stream(queue));
     }
+    cuda_forget_waits((cuda_queue *)queue);
     free(queue);
 }
 
@@ -437,21 +444,16 @@ static void cuda_recording_free(ht_recording *recording)
 static ht_status cuda_status(ht_queue *queue)
 {
     const cuda_device *d = device_of(queue);
+    HT_TRY(cuda_failure(d));
     int result = d->driver->cuStreamQuery(ht_cuda_stream(queue));
-    return result == NOT_READY ? HT_OK : cuda_check(d, result, "a command");
-}
-
-static ht_status cuda_sync(ht_queue *queue)
-{
-    const cuda_device *d = device_of(queue);
-    return cuda_check(d, d->driver->cuStreamSynchronize(ht_cuda_stream(queue)), "a command");
+    return result == CUDA_NOT_READY ? HT_OK : cuda_check(d, result, "a command");
 }
 
 static ht_status cuda_event_sync(ht_event *event)
 {
-    const cuda_device *d = (const cuda_device *)event->device;
+    cuda_device *d = (cuda_device *)event->device;
     cuda_enter(d);
-    return cuda_check(d, d->driver->cuEventSynchronize(((cuda_event *)event)->event), "a command");
+    return cuda_wait_for(d, d->driver->cuEventQuery, d->driver->cuEventSynchronize, ((cuda_event *)event)->event);
 }
 
 /* Also where a command has failed: `event_sync` says so. */
@@ -459,7 +461,7 @@ static bool cuda_event_done(ht_event *event)
 {
     const cuda_device *d = (const cuda_device *)event->device;
     cuda_enter(d);
-    return d->driver->cuEventQuery(((cuda_event *)event)->event) != NOT_READY;
+    return d->driver->cuEventQuery(((cuda_event *)event)->event) != CUDA_NOT_READY;
 }
 
 static ht_status cuda_event_seconds(ht_event *from, ht_event *to, double *seconds)

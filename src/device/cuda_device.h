@@ -40,6 +40,12 @@ ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, c
 /* The handle of a queue's stream, for libraries. */
 void *ht_cuda_stream(const ht_queue *queue);
 
+/* A queue's commands may wait for other ranks, so waits of the host for the device have to ask now and then whether those
+ * still come. A check that fails has seen to it that the commands end; its reason is in the device's context, and the
+ * device has failed. One for a queue, until it is freed. */
+typedef ht_status (*ht_cuda_wait_check)(void *arg, double waited_s);
+void ht_cuda_check_waits(ht_queue *queue, ht_cuda_wait_check check, void *arg);
+
 /* What rows share on a device, by name: handles and plans of libraries. It is freed with the device, the newest first; on
  * failure at once. */
 ht_status ht_cuda_keep(ht_device *device, const char *name, void *object, void (*free_object)(void *object));

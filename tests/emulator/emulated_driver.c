@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -426,16 +427,32 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
 
 /* ---- waiting, and events ---- */
 
+/* For tests: while it is held, streams look as if their commands waited for another GPU, and nothing wakes who waits for
+ * one without a look. */
+enum { NOT_READY = 600 }; /* CUDA_ERROR_NOT_READY */
+static atomic_int held;
+__attribute__((visibility("default"))) void emulated_hold(int hold);
+void emulated_hold(int hold)
+{
+    held = hold;
+}
+
+static int wait_while_held(void)
+{
+    while (held) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return broken;
+}
+
 int cuStreamSynchronize(void *stream)
 {
     (void)stream;
-    return broken;
+    return wait_while_held();
 }
 
 int cuStreamQuery(void *stream)
 {
     (void)stream;
-    return broken;
+    return held ? NOT_READY : broken;
 }
 
 int cuLaunchHostFunc(void *stream, void (*fn)(void *arg), void *arg)
@@ -494,13 +511,13 @@ int cuEventElapsedTime(float *milliseconds, void *from, void *to)
 int cuEventSynchronize(void *event)
 {
     (void)event;
-    return broken;
+    return wait_while_held();
 }
 
 int cuEventQuery(void *event)
 {
     (void)event;
-    return broken;
+    return held ? NOT_READY : broken;
 }
 
 /* ---- modules: shared objects that the emulated NVRTC made ---- */

@@ -1,19 +1,24 @@
-/* libnccl.so.2 for machines without GPUs: collectives between threads of one process, at once, over memory that they all
- * see. Sums are made in the order of ranks; those of half types in f32. A call that the other ranks do not make, or make
- * with other sizes, is a failure after some seconds, not a deadlock. */
+/* libnccl.so.2 for machines without GPUs: collectives between threads of one process, over memory that they all see. Sums
+ * are made in the order of ranks; those of half types in f32. A call is a thread, and in progress until the other ranks
+ * have made theirs: one that they do not make ends when its group is aborted. Other sizes are a failure. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/half.h"
 
 typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
+typedef struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} nccl_config;
 #define HT_NCCL(name, parameters) __attribute__((visibility("default"))) int name parameters;
 #include "kernel/move/nccl.def"
 __attribute__((visibility("default"))) const char *ncclGetErrorString(int result);
@@ -25,7 +30,7 @@ enum {
     INVALID_ARGUMENT = 4,
     INVALID_USAGE = 5,
     REMOTE_ERROR = 6,
-    PATIENCE_SECONDS = 60
+    IN_PROGRESS = 7,
 };
 
 typedef struct post {
@@ -49,9 +54,31 @@ typedef struct world {
     size_t sent_bytes[MOST_RANKS][MOST_RANKS];
 } world;
 
+typedef struct message {
+    const void *in; /* NULL: it is received */
+    void *out;
+    size_t bytes;
+    int peer;
+} message;
+
+/* A collective, or messages. */
+typedef struct call {
+    post post;
+    void *out;
+    size_t out_bytes;
+    void (*make)(const world *w, void *out, const int *arg);
+    int arg[4];
+    message messages[MOST_GROUPED];
+    int message_count;
+} call;
+
 typedef struct rank {
     world *world;
     int rank;
+    pthread_t thread;
+    bool has_thread;
+    call call;
+    int result; /* of the last call; under the world's lock */
 } rank;
 
 static pthread_mutex_t worlds_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -70,29 +97,52 @@ const char *ncclGetLastError(void *comm)
 
 /* ---- meeting ---- */
 
-static struct timespec deadline(void)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_SECONDS;
-    return until;
-}
-
 /* Under the lock, until all ranks are here. */
 static int meet(world *w)
 {
-    struct timespec until = deadline();
     uint64_t meeting = w->meetings;
+    if (w->broken) return REMOTE_ERROR;
     if (++w->waiting == w->ranks) {
         w->waiting = 0;
         w->meetings++;
         pthread_cond_broadcast(&w->changed);
         return 0;
     }
-    while (w->meetings == meeting && !w->broken)
-        if (pthread_cond_timedwait(&w->changed, &w->lock, &until)) w->broken = true;
-    pthread_cond_broadcast(&w->changed);
-    return w->broken ? REMOTE_ERROR : 0;
+    while (w->meetings == meeting && !w->broken) pthread_cond_wait(&w->changed, &w->lock);
+    return w->meetings == meeting ? REMOTE_ERROR : 0;
+}
+
+/* The last call's thread, once it is done. */
+static void end_thread(rank *r)
+{
+    if (r->has_thread) pthread_join(r->thread, NULL);
+    r->has_thread = false;
+}
+
+static int begin(rank *r, void *(*run)(void *rank))
+{
+    if (r->result == IN_PROGRESS) return INVALID_USAGE;
+    end_thread(r);
+    r->result = IN_PROGRESS;
+    r->has_thread = pthread_create(&r->thread, NULL, run, r) == 0;
+    return r->has_thread ? IN_PROGRESS : INVALID_USAGE;
+}
+
+static void finish(rank *r, int result)
+{
+    pthread_mutex_lock(&r->world->lock);
+    r->result = result;
+    pthread_mutex_unlock(&r->world->lock);
+}
+
+int ncclCommGetAsyncError(void *comm, int *result)
+{
+    rank *r = comm;
+    pthread_mutex_lock(&r->world->lock);
+    *result = r->result;
+    pthread_mutex_unlock(&r->world->lock);
+    if (*result != IN_PROGRESS) end_thread(r);
+    return 0;
 }
 
 int ncclGetUniqueId(nccl_id *id)
@@ -118,23 +168,31 @@ static world *world_of(const nccl_id *id, int ranks)
     return worlds = w;
 }
 
-int ncclCommInitRank(void **comm, int ranks, nccl_id id, int number)
+static void *run_join(void *arg)
 {
-    if (ranks < 1 || ranks > MOST_RANKS || number < 0 || number >= ranks) return INVALID_ARGUMENT;
+    rank *r = arg;
+    pthread_mutex_lock(&r->world->lock);
+    r->result = meet(r->world);
+    pthread_mutex_unlock(&r->world->lock);
+    return NULL;
+}
+
+int ncclCommInitRankConfig(void **comm, int ranks, nccl_id id, int number, const nccl_config *config)
+{
+    bool fits = config->size >= sizeof *config && config->magic == 0xcafebeef && config->blocking == 0;
+    if (!fits || ranks < 1 || ranks > MOST_RANKS || number < 0 || number >= ranks) return INVALID_ARGUMENT;
     pthread_mutex_lock(&worlds_lock);
     world *w = world_of(&id, ranks);
     pthread_mutex_unlock(&worlds_lock);
-    rank *r = malloc(sizeof *r);
+    rank *r = calloc(1, sizeof *r);
     if (!w || !r || w->ranks != ranks) {
         free(r);
         return INVALID_ARGUMENT;
     }
-    *r = (rank){w, number};
+    r->world = w;
+    r->rank = number;
     *comm = r;
-    pthread_mutex_lock(&w->lock);
-    int result = meet(w);
-    pthread_mutex_unlock(&w->lock);
-    return result;
+    return begin(r, run_join);
 }
 
 static void forget(world *w)
@@ -152,11 +210,27 @@ static void forget(world *w)
 int ncclCommDestroy(void *comm)
 {
     rank *r = comm;
+    end_thread(r);
     pthread_mutex_lock(&worlds_lock);
     if (++r->world->left == r->world->ranks) forget(r->world);
     pthread_mutex_unlock(&worlds_lock);
     free(r);
     return 0;
+}
+
+/* What waits on the emulated GPUs for this rank's exchanges goes on. */
+int ncclCommAbort(void *comm)
+{
+    world *w = ((rank *)comm)->world;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void (*hold)(int held) = NULL;
+    if (driver) *(void **)&hold = dlsym(driver, "emulated_hold");
+    if (hold) hold(0);
+    pthread_mutex_lock(&w->lock);
+    w->broken = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    return ncclCommDestroy(comm);
 }
 
 /* ---- what ranks exchange ---- */
@@ -214,25 +288,33 @@ static void reduce(const world *w, void *out, size_t first, size_t count, int ty
 }
 
 /* Every rank shows what it has; then `make` builds this rank's result elsewhere, since it may lie over an operand. */
-static int exchange(const rank *r, post mine, void *out, size_t out_bytes,
-                    void (*make)(const world *w, void *out, const int *arg), const int *arg)
+static void *run_exchange(void *arg)
 {
+    rank *r = arg;
+    const call *c = &r->call;
     world *w = r->world;
-    void *made = malloc(out_bytes + 1);
-    if (!made) return INVALID_USAGE;
+    void *made = malloc(c->out_bytes + 1);
     pthread_mutex_lock(&w->lock);
-    w->posts[r->rank] = mine;
-    int result = meet(w);
+    w->posts[r->rank] = c->post;
+    int result = made ? meet(w) : INVALID_USAGE;
     for (int i = 0; i < w->ranks && !result; i++)
-        if (w->posts[i].kind != mine.kind || w->posts[i].bytes != mine.bytes) result = INVALID_USAGE;
+        if (w->posts[i].kind != c->post.kind || w->posts[i].bytes != c->post.bytes) result = INVALID_USAGE;
     pthread_mutex_unlock(&w->lock);
-    if (!result) make(w, made, arg);
+    if (!result) c->make(w, made, c->arg);
     pthread_mutex_lock(&w->lock);
     int end = meet(w); /* all have read */
     pthread_mutex_unlock(&w->lock);
-    if (!result && !end) memcpy(out, made, out_bytes);
+    if (!result && !end) memcpy(c->out, made, c->out_bytes);
     free(made);
-    return result ? result : end;
+    finish(r, result ? result : end);
+    return NULL;
+}
+
+static int exchange(rank *r, const call *c)
+{
+    if (r->result == IN_PROGRESS) return INVALID_USAGE;
+    r->call = *c;
+    return begin(r, run_exchange);
 }
 
 /* arg: type, reduction, rank whose part it is, parts. */
@@ -258,75 +340,83 @@ int ncclAllReduce(const void *in, void *out, size_t count, int type, int reducti
 {
     (void)stream;
     size_t bytes = count * size_of(type);
-    return exchange(comm, (post){in, bytes, ALL_REDUCE}, out, bytes, make_sum, (int[]){type, reduction, 0, 1});
+    return exchange(comm, &(call){{in, bytes, ALL_REDUCE}, out, bytes, make_sum, {type, reduction, 0, 1}, {{0}}, 0});
 }
 
 int ncclReduceScatter(const void *in, void *out, size_t count, int type, int reduction, void *comm, void *stream)
 {
     (void)stream;
-    const rank *r = comm;
+    rank *r = comm;
     size_t bytes = count * size_of(type);
-    return exchange(r, (post){in, bytes * (size_t)r->world->ranks, REDUCE_SCATTER}, out, bytes, make_sum,
-                    (int[]){type, reduction, r->rank, r->world->ranks});
+    post mine = {in, bytes * (size_t)r->world->ranks, REDUCE_SCATTER};
+    return exchange(r, &(call){mine, out, bytes, make_sum, {type, reduction, r->rank, r->world->ranks}, {{0}}, 0});
 }
 
 int ncclAllGather(const void *in, void *out, size_t count, int type, void *comm, void *stream)
 {
     (void)stream;
-    const rank *r = comm;
-    size_t bytes = count * size_of(type);
-    return exchange(r, (post){in, bytes, ALL_GATHER}, out, bytes * (size_t)r->world->ranks, make_all, NULL);
+    rank *r = comm;
+    size_t bytes = count * size_of(type), all = bytes * (size_t)r->world->ranks;
+    return exchange(r, &(call){{in, bytes, ALL_GATHER}, out, all, make_all, {0}, {{0}}, 0});
 }
 
 int ncclBroadcast(const void *in, void *out, size_t count, int type, int root, void *comm, void *stream)
 {
     (void)stream;
     size_t bytes = count * size_of(type);
-    return exchange(comm, (post){in, bytes, BROADCAST}, out, bytes, make_root, &root);
+    return exchange(comm, &(call){{in, bytes, BROADCAST}, out, bytes, make_root, {root}, {{0}}, 0});
 }
 
 /* ---- from one to another ---- */
 
-typedef struct message {
-    rank *rank;
-    const void *in; /* NULL: it is received */
-    void *out;
-    size_t bytes;
-    int peer;
-} message;
+static _Thread_local rank *grouped_of;
 static _Thread_local message grouped[MOST_GROUPED];
 static _Thread_local int grouped_count, depth;
 
 /* Under the lock. A message is shown until its receiver has taken it. */
-static void show(const message *m)
+static void show(const rank *r, const message *m)
 {
-    world *w = m->rank->world;
-    w->sent[m->rank->rank][m->peer] = m->in;
-    w->sent_bytes[m->rank->rank][m->peer] = m->bytes;
+    world *w = r->world;
+    w->sent[r->rank][m->peer] = m->in;
+    w->sent_bytes[r->rank][m->peer] = m->bytes;
     pthread_cond_broadcast(&w->changed);
 }
 
-static int take(const message *m)
+static int take(const rank *r, const message *m)
 {
-    world *w = m->rank->world;
-    struct timespec until = deadline();
-    const void **from = &w->sent[m->peer][m->rank->rank];
-    while (!*from)
-        if (pthread_cond_timedwait(&w->changed, &w->lock, &until)) return REMOTE_ERROR;
-    if (w->sent_bytes[m->peer][m->rank->rank] != m->bytes) return INVALID_USAGE;
+    world *w = r->world;
+    const void **from = &w->sent[m->peer][r->rank];
+    while (!*from && !w->broken) pthread_cond_wait(&w->changed, &w->lock);
+    if (!*from) return REMOTE_ERROR;
+    if (w->sent_bytes[m->peer][r->rank] != m->bytes) return INVALID_USAGE;
     memcpy(m->out, *from, m->bytes);
     *from = NULL;
     pthread_cond_broadcast(&w->changed);
     return 0;
 }
 
-static int wait_until_taken(const message *m)
+static int wait_until_taken(const rank *r, const message *m)
 {
-    world *w = m->rank->world;
-    struct timespec until = deadline();
-    while (w->sent[m->rank->rank][m->peer])
-        if (pthread_cond_timedwait(&w->changed, &w->lock, &until)) return REMOTE_ERROR;
-    return 0;
+    world *w = r->world;
+    while (w->sent[r->rank][m->peer] && !w->broken) pthread_cond_wait(&w->changed, &w->lock);
+    return w->sent[r->rank][m->peer] ? REMOTE_ERROR : 0;
+}
+
+static void *run_messages(void *arg)
+{
+    rank *r = arg;
+    const call *c = &r->call;
+    int result = 0;
+    pthread_mutex_lock(&r->world->lock);
+    for (int i = 0; i < c->message_count; i++)
+        if (c->messages[i].in) show(r, &c->messages[i]);
+    for (int i = 0; i < c->message_count && !result; i++)
+        if (!c->messages[i].in) result = take(r, &c->messages[i]);
+    for (int i = 0; i < c->message_count && !result; i++)
+        if (c->messages[i].in) result = wait_until_taken(r, &c->messages[i]);
+    r->result = result;
+    pthread_mutex_unlock(&r->world->lock);
+    return NULL;
 }
 
 int ncclGroupStart(void)
@@ -337,25 +427,20 @@ int ncclGroupStart(void)
 
 int ncclGroupEnd(void)
 {
-    int result = 0;
     if (--depth > 0 || grouped_count == 0) return 0;
-    world *w = grouped[0].rank->world;
-    pthread_mutex_lock(&w->lock);
-    for (int i = 0; i < grouped_count; i++)
-        if (grouped[i].in) show(&grouped[i]);
-    for (int i = 0; i < grouped_count && !result; i++)
-        if (!grouped[i].in) result = take(&grouped[i]);
-    for (int i = 0; i < grouped_count && !result; i++)
-        if (grouped[i].in) result = wait_until_taken(&grouped[i]);
-    pthread_mutex_unlock(&w->lock);
+    rank *r = grouped_of;
+    if (r->result == IN_PROGRESS) return INVALID_USAGE;
+    memcpy(r->call.messages, grouped, sizeof grouped);
+    r->call.message_count = grouped_count;
     grouped_count = 0;
-    return result;
+    return begin(r, run_messages);
 }
 
-static int add(message m)
+static int add(rank *r, message m)
 {
-    if (m.peer < 0 || m.peer >= m.rank->world->ranks || grouped_count == MOST_GROUPED) return INVALID_ARGUMENT;
+    if (m.peer < 0 || m.peer >= r->world->ranks || grouped_count == MOST_GROUPED) return INVALID_ARGUMENT;
     ncclGroupStart();
+    grouped_of = r;
     grouped[grouped_count++] = m;
     return ncclGroupEnd();
 }
@@ -363,11 +448,11 @@ static int add(message m)
 int ncclSend(const void *in, size_t count, int type, int peer, void *comm, void *stream)
 {
     (void)stream;
-    return add((message){comm, in, NULL, count * size_of(type), peer});
+    return add(comm, (message){in, NULL, count * size_of(type), peer});
 }
 
 int ncclRecv(void *out, size_t count, int type, int peer, void *comm, void *stream)
 {
     (void)stream;
-    return add((message){comm, NULL, out, count * size_of(type), peer});
+    return add(comm, (message){NULL, out, count * size_of(type), peer});
 }

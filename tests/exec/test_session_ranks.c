@@ -1,8 +1,11 @@
 /* Collectives in graphs, run by ranks that are threads, each with a context, a plan and a session of its own. With
  * HALFTONE_TEST_RANKS=cuda each has a GPU of its own, too, and they exchange by NCCL. */
+#include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/comm.h"
 #include "device/device.h"
@@ -523,6 +526,106 @@ static void ranks__a_gpu_alone_exchanges_with_itself(void **state)
     }
 }
 
+/* A rank that leaves before some step, and what the others are told. */
+typedef struct leaving {
+    int at;                 /* 0: before they have exchanged anything; 1: between two exchanges */
+    void (*hold)(int held); /* then the others wait for their GPUs; NULL: for their calls */
+    atomic_int left, told;
+    char reasons[RANKS][256];
+} leaving;
+enum { LEAVER = 2 };
+
+static void leave(leaving *l, ht_comm *world)
+{
+    if (l->hold) l->hold(1);
+    l->left = 1;
+    ht_comm_abort(world, "the GPU is gone");
+    while (l->told < RANKS - 1) sched_yield(); /* the end of its own session changes nothing for the others */
+}
+
+static ht_status run_until_left(rank_session *r, ht_comm *world, void *arg)
+{
+    leaving *l = arg;
+    int rank = ht_comm_rank(world);
+    ht_status status = HT_OK;
+    for (int step = 0; step < STEPS && status == HT_OK; step++) {
+        bool held = l->hold && step == l->at;
+        if (rank == LEAVER && step == l->at) {
+            leave(l, world);
+            return HT_ERANK;
+        }
+        while (held && !l->left) sched_yield();
+        if (!held) status = ht_session_run(r->s, "step");
+        if (status == HT_OK) status = ht_session_wait(r->s);
+    }
+    snprintf(l->reasons[rank], sizeof l->reasons[rank], "%s", status == HT_OK ? "" : ht_context_message(r->ctx));
+    l->told++;
+    return status;
+}
+
+static ht_status leaving_rank(void *arg, ht_comm *world, ht_context *messages)
+{
+    return with_session(&(rank_job){.text = overlapped}, world, messages, run_until_left, arg);
+}
+
+static double seconds(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+}
+
+/* How many of the others were told that it has left. */
+static int run_leaving(leaving *l)
+{
+    double begin = seconds();
+    int told = 0;
+    assert_int_equal(run_ranks(RANKS, 0, 0, leaving_rank, l), HT_ERANK);
+    assert_true(seconds() - begin < 10);
+    for (int i = 0; i < RANKS; i++) told += strstr(l->reasons[i], "rank 2 has ended") != NULL;
+    return told;
+}
+
+/* The others stand in NCCL, which waits for whoever does not come. */
+static void ranks__with_gpus_end_when_one_of_them_dies(void **state)
+{
+    (void)state;
+    for (int at = 0; at < 2; at++) {
+        leaving l = {.at = at};
+        assert_int_equal(run_leaving(&l), RANKS - 1);
+        assert_non_null(strstr(l.reasons[0], "the GPU is gone"));
+    }
+}
+
+/* What is in the queues ends when one of them gives its group up. */
+static void ranks__whose_gpus_wait_for_a_dead_one_end(void **state)
+{
+    (void)state;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    leaving l = {.at = 1};
+    if (driver) *(void **)&l.hold = dlsym(driver, "emulated_hold");
+    if (!l.hold) skip();
+    assert_true(run_leaving(&l) > 0);
+}
+
+/* One that hangs is given up after the timeout. */
+static ht_status hanging_rank(void *arg, ht_comm *world, ht_context *messages)
+{
+    leaving *l = arg;
+    if (ht_comm_rank(world) != LEAVER) return leaving_rank(arg, world, messages);
+    while (l->told < RANKS - 1) sched_yield();
+    return HT_OK;
+}
+
+static void ranks__with_gpus_wait_no_longer_than_the_timeout(void **state)
+{
+    (void)state;
+    leaving l = {.at = STEPS};
+    ht_thread_ranks_opts opts = {.ranks = RANKS, .timeout_s = 0.5};
+    assert_int_equal(ht_thread_ranks_run(test_ctx, &opts, hanging_rank, &l), HT_ERANK);
+    assert_non_null(strstr(ht_context_message(test_ctx), "timeout after 0.5 s"));
+}
+
 static int gpus(void)
 {
     ht_device *device;
@@ -541,6 +644,9 @@ static int run_on_gpus(void)
         cmocka_unit_test(ranks__every_collective_of_a_graph_exchanges),
         cmocka_unit_test(ranks__a_value_goes_to_another_rank_and_back),
         cmocka_unit_test(ranks__gradients_are_those_of_the_sum_of_all_losses),
+        cmocka_unit_test(ranks__with_gpus_end_when_one_of_them_dies),
+        cmocka_unit_test(ranks__whose_gpus_wait_for_a_dead_one_end),
+        cmocka_unit_test(ranks__with_gpus_wait_no_longer_than_the_timeout),
     };
     context_setup(NULL);
     int count = gpus();

@@ -3,10 +3,11 @@
  * of other transports.  Traffic: that of collective_rows.c.  Bound: the link.
  *
  * Ranks find each other over comm/: the first of a group draws the library's id, and all of them receive it when they
- * first exchange something. */
-#include <stdio.h>
+ * first exchange something. Calls do not block, and waits of the host ask comm/ whether the other ranks still come: once
+ * one has died, or does not answer, all groups of the device are given up, so that what waits in its queues ends. */
+#include <sched.h>
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
 #include "kernel/cuda/cuda.h"
 #include "kernel/move/collective_call.h"
@@ -15,6 +16,12 @@
 typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
+typedef struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} nccl_config; /* as of 2.14, the oldest that has it; newer ones read so much of it */
+enum { IN_PROGRESS = 7, CONFIG_MAGIC = 0xcafebeef, CONFIG_VERSION = 21400 };
 typedef struct nccl {
 #define HT_NCCL(name, parameters) int(*name) parameters;
 #include "kernel/move/nccl.def"
@@ -44,27 +51,115 @@ static const int data_types[HT_DTYPE_COUNT] = {
 };
 static const int reductions[HT_COMM_REDUCTION_COUNT] = {[HT_COMM_SUM] = 0, [HT_COMM_MAX] = 2, [HT_COMM_MIN] = 3};
 
-static ht_status check(const ht_launch *launch, int result, void *comm)
+/* ---- the groups of a device ---- */
+
+typedef struct nccl_group {
+    struct nccl_group *next;
+    uint64_t number; /* comm's */
+    void *comm;      /* NULL: not there yet, or given up */
+} nccl_group;
+typedef struct nccl_groups {
+    nccl_group *first;
+    ht_context *ctx;
+    const ht_comm *latest; /* group of the last launch */
+    bool given_up;
+} nccl_groups;
+
+static void give_up(nccl_groups *groups)
 {
-    if (result == 0) return HT_OK;
-    const char *more = table.library.ncclGetLastError(comm);
-    HT_FAIL(launch->ctx, HT_ERANK, "%s: NCCL: %s%s%s", launch->call->op->name, table.library.ncclGetErrorString(result),
+    groups->given_up = true;
+    for (nccl_group *g = groups->first; g; g = g->next) {
+        if (g->comm) table.library.ncclCommAbort(g->comm);
+        g->comm = NULL;
+    }
+}
+
+static void free_groups(void *object)
+{
+    nccl_groups *groups = object;
+    while (groups->first) {
+        nccl_group *g = groups->first;
+        groups->first = g->next;
+        if (g->comm) table.library.ncclCommDestroy(g->comm);
+        free(g);
+    }
+    free(groups);
+}
+
+/* While the host waits for the device; sessions, whose queues ask, go before their world. */
+static ht_status check_wait(void *arg, double waited_s)
+{
+    nccl_groups *groups = arg;
+    ht_status status = ht_comm_check_wait(groups->latest, groups->ctx, "an exchange between GPUs", waited_s);
+    if (status != HT_OK) give_up(groups);
+    return status;
+}
+
+static ht_status groups_of(const ht_launch *launch, nccl_groups **out)
+{
+    ht_device *device = launch->queue->device;
+    *out = ht_cuda_kept(device, "nccl");
+    if (!*out) {
+        *out = calloc(1, sizeof **out);
+        if (!*out) HT_FAIL(launch->ctx, HT_ENOMEM, "out of memory for groups of GPUs");
+        (*out)->ctx = device->ctx;
+        HT_TRY(ht_cuda_keep(device, "nccl", *out, free_groups));
+    }
+    if ((*out)->given_up) HT_FAIL(launch->ctx, HT_ERANK, "%s: the other ranks were given up", launch->call->op->name);
+    (*out)->latest = launch->comm;
+    ht_cuda_check_waits(launch->queue, check_wait, *out);
+    return HT_OK;
+}
+
+static const double SPIN_S = 1e-3; /* looks follow each other; then with naps between */
+static const double REASON_S = 1;  /* for the reason of another rank */
+
+static double now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+}
+
+/* An error may follow from the end of another rank, whose reason says more, and comes to be known a moment later. */
+static ht_status tell_error(const ht_launch *launch, void *comm, int result)
+{
+    const char *name = launch->call->op->name, *more = table.library.ncclGetLastError(comm);
+    for (double begin = now(); now() - begin < REASON_S; nanosleep(&(struct timespec){0, 1000000}, NULL))
+        HT_TRY(ht_comm_check_wait(launch->comm, launch->ctx, name, 0));
+    HT_FAIL(launch->ctx, HT_ERANK, "%s: NCCL: %s%s%s", name, table.library.ncclGetErrorString(result),
             more && more[0] ? ": " : "", more && more[0] ? more : "");
 }
 
-/* ---- the ranks ---- */
-
-static void destroy(void *comm)
+/* A call has returned `result`: until it is on the queue. It may wait for the other ranks before. */
+static ht_status finish(const ht_launch *launch, nccl_groups *groups, void *comm, int result)
 {
-    table.library.ncclCommDestroy(comm);
+    const char *name = launch->call->op->name;
+    double begin = now(), waited_s = 0;
+    ht_status status = HT_OK;
+    while (result == IN_PROGRESS && status == HT_OK) {
+        int asked = table.library.ncclCommGetAsyncError(comm, &result);
+        if (asked) result = asked;
+        if (result != IN_PROGRESS) break;
+        if (waited_s < SPIN_S)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){0, 50000}, NULL);
+        waited_s = now() - begin;
+        status = ht_comm_check_wait(launch->comm, launch->ctx, name, waited_s);
+    }
+    if (status == HT_OK && result != 0) status = tell_error(launch, comm, result);
+    if (status != HT_OK) give_up(groups);
+    return status;
 }
 
 /* All ranks of the group are here at the same time. */
-static ht_status join(const ht_launch *launch, const char *name, void **out)
+static ht_status join(const ht_launch *launch, nccl_groups *groups, nccl_group *group)
 {
+    static const nccl_config config = {sizeof config, CONFIG_MAGIC, CONFIG_VERSION, .blocking = 0};
     nccl_id id = {""};
     int rank = ht_comm_rank(launch->comm);
-    if (rank == 0) HT_TRY(check(launch, table.library.ncclGetUniqueId(&id), NULL));
+    if (rank == 0) HT_TRY(finish(launch, groups, NULL, table.library.ncclGetUniqueId(&id)));
     HT_TRY(ht_comm_run(launch->comm, launch->ctx,
                        &(ht_comm_call){.kind = HT_COMM_BROADCAST,
                                        .dtype = HT_U8,
@@ -72,20 +167,36 @@ static ht_status join(const ht_launch *launch, const char *name, void **out)
                                        .out = id.bytes,
                                        .elems = sizeof id.bytes,
                                        .site = "NCCL's id"}));
-    HT_TRY(check(launch, table.library.ncclCommInitRank(out, ht_comm_size(launch->comm), id, rank), NULL));
-    return ht_cuda_keep(launch->queue->device, name, *out, destroy);
+    int ranks = ht_comm_size(launch->comm);
+    int result = table.library.ncclCommInitRankConfig(&group->comm, ranks, id, rank, &config);
+    return finish(launch, groups, group->comm, result);
 }
 
-/* NCCL's name for the group; the device keeps it. */
-static ht_status group_of(const ht_launch *launch, void **out)
+/* NCCL's name for the launch's group. */
+static ht_status group_of(const ht_launch *launch, nccl_groups **groups, void **comm)
 {
-    char name[64];
-    snprintf(name, sizeof name, "nccl %llu", (unsigned long long)ht_comm_number(launch->comm));
-    *out = ht_cuda_kept(launch->queue->device, name);
-    return *out ? HT_OK : join(launch, name, out);
+    HT_TRY(groups_of(launch, groups));
+    nccl_group *g = (*groups)->first;
+    while (g && g->number != ht_comm_number(launch->comm)) g = g->next;
+    if (!g) {
+        g = calloc(1, sizeof *g);
+        if (!g) HT_FAIL(launch->ctx, HT_ENOMEM, "out of memory for a group of GPUs");
+        *g = (nccl_group){.next = (*groups)->first, .number = ht_comm_number(launch->comm)};
+        (*groups)->first = g;
+        ht_status status = join(launch, *groups, g);
+        if (status != HT_OK) give_up(*groups); /* none is left half made */
+        HT_TRY(status);
+    }
+    *comm = g->comm;
+    return HT_OK;
 }
 
 /* ---- one call ---- */
+
+static bool is_begun(int result)
+{
+    return result == 0 || result == IN_PROGRESS;
+}
 
 /* A piece to and from every rank. */
 static int exchange_pieces(const ht_comm_call *call, int ranks, void *comm, void *stream)
@@ -93,13 +204,13 @@ static int exchange_pieces(const ht_comm_call *call, int ranks, void *comm, void
     const nccl *n = &table.library;
     size_t bytes = (size_t)call->elems * ht_dtype_bytes(call->dtype);
     int result = n->ncclGroupStart(), end;
-    for (int rank = 0; rank < ranks && result == 0; rank++) {
+    for (int rank = 0; rank < ranks && is_begun(result); rank++) {
         result = n->ncclSend((const char *)call->in + (size_t)rank * bytes, bytes, BYTES, rank, comm, stream);
-        if (result == 0)
+        if (is_begun(result))
             result = n->ncclRecv((char *)call->out + (size_t)rank * bytes, bytes, BYTES, rank, comm, stream);
     }
     end = n->ncclGroupEnd();
-    return result ? result : end;
+    return is_begun(result) ? end : result;
 }
 
 static int start(const ht_comm_call *call, int ranks, void *comm, void *stream)
@@ -116,6 +227,17 @@ static int start(const ht_comm_call *call, int ranks, void *comm, void *stream)
     case HT_COMM_RECV: return n->ncclRecv(call->out, count, type, call->peer, comm, stream);
     default: return exchange_pieces(call, ranks, comm, stream);
     }
+}
+
+/* All ranks of a group have the same number of elements, so that they come here together or not at all. */
+static ht_status exchange(const ht_launch *launch, const ht_comm_call *call)
+{
+    nccl_groups *groups = NULL;
+    void *comm = NULL;
+    if (call->elems == 0) return HT_OK;
+    HT_TRY(group_of(launch, &groups, &comm));
+    int result = start(call, ht_comm_size(launch->comm), comm, ht_cuda_stream(launch->queue));
+    return finish(launch, groups, comm, result);
 }
 
 /* ---- the rows ---- */
@@ -144,14 +266,11 @@ static ht_status run_alone(const ht_launch *launch, ht_comm_kind kind)
 static ht_status run(const ht_launch *launch, ht_comm_kind kind)
 {
     static const bool token = true;
-    void *comm;
     ht_comm_call call = ht_collective_of_launch(launch, kind);
     if (kind == HT_COMM_SEND)
         HT_TRY(ht_queue_copy(launch->queue, launch->out[0], &token, sizeof token, HT_COPY_TO_DEVICE));
     if (!launch->comm || call.peer < 0) return run_alone(launch, kind);
-    HT_TRY(group_of(launch, &comm));
-    if (call.elems == 0) return HT_OK;
-    return check(launch, start(&call, ht_comm_size(launch->comm), comm, ht_cuda_stream(launch->queue)), comm);
+    return exchange(launch, &call);
 }
 
 /* Before the first step: is the library there? */
@@ -170,12 +289,9 @@ static ht_status done_run(const ht_launch *launch)
 
 static ht_status run_reduce_scatter_within(const ht_launch *launch)
 {
-    void *comm;
     ht_comm_call call = ht_collective_within(launch);
     HT_TRY(run_alone(launch, HT_COMM_REDUCE_SCATTER));
-    if (!launch->comm || call.elems == 0) return HT_OK;
-    HT_TRY(group_of(launch, &comm));
-    return check(launch, start(&call, ht_comm_size(launch->comm), comm, ht_cuda_stream(launch->queue)), comm);
+    return launch->comm ? exchange(launch, &call) : HT_OK;
 }
 
 #define RUN(op_, kind_)                                                                                                \
