@@ -96,12 +96,25 @@ double rank_number_after(const char *text, const char *key)
     return strtod(at + strlen(key), NULL);
 }
 
-void rank_train_processes(const data_case *c, const char *flavour, const char *folder, int ranks, const char *options)
+static void train_processes(const data_case *c, const char *flavour, const char *folder, int ranks, const char *options)
 {
     char line[512];
     snprintf(line, sizeof line, "%s \"$H\" train job.json --force --set train.output=%s %s",
              rank_mpirun(flavour, ranks), folder, options);
     expect(c, line, 0, " steps, ");
+}
+
+void rank_expect_processes(const data_case *c, int ranks, const char *options, const double *alone, int steps)
+{
+    static const char *const flavours[] = {"openmpi", "mpich"};
+    int there = 0;
+    for (int i = 0; i < 2; i++) {
+        if (RANK_RACES || !rank_has_mpi(c, flavours[i])) continue;
+        there++;
+        train_processes(c, flavours[i], flavours[i], ranks, options);
+        rank_expect_same_steps(c, flavours[i], flavours[i], ranks, alone, steps);
+    }
+    if (!there) skip();
 }
 
 /* ---- ranks of any axis ---- */

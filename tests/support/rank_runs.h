@@ -61,8 +61,9 @@ void rank_expect_moved(const data_case *c, int steps, const double *alone);
 bool rank_has_mpi(const data_case *c, const char *flavour);
 /* What a line begins with that starts so many processes as ranks. */
 const char *rank_mpirun(const char *flavour, int ranks);
-/* A run of job.json into `folder` under it, each process a rank. */
-void rank_train_processes(const data_case *c, const char *flavour, const char *folder, int ranks, const char *options);
+/* Runs of job.json by so many processes, under each flavour that is there, have the losses of one. Skips where there is
+ * none, and under ThreadSanitizer, which knows nothing of what MPI libraries do among their own threads. */
+void rank_expect_processes(const data_case *c, int ranks, const char *options, const double *alone, int steps);
 /* The number behind a key of a text. */
 double rank_number_after(const char *text, const char *key);
 

@@ -300,20 +300,14 @@ static void ranks__hold_what_is_planned_without_them(void **state)
 
 static void ranks__may_be_processes(void **state)
 {
-    static const char *const flavours[] = {"openmpi", "mpich"};
     data_case *c = *state;
     int steps = rank_wanted_steps(), models = steps > STEPS ? CASES : 1;
     double alone[MOST_STEPS];
     write_all(c);
     for (int k = 0; k < models; k++) {
         rank_write_job(c, &cases[k], steps);
-        rank_train(c, "alone", 1, "--force");
-        rank_read_numbers(c, "alone", "loss", steps, alone);
-        for (int i = 0; i < 2; i++)
-            for (int ranks = 2; ranks <= 4 && rank_has_mpi(c, flavours[i]); ranks += 2) {
-                rank_train_processes(c, flavours[i], flavours[i], ranks, "");
-                rank_expect_same_steps(c, flavours[i], flavours[i], ranks, alone, steps);
-            }
+        rank_train_alone(c, steps, "", alone);
+        for (int ranks = 2; ranks <= 4; ranks += 2) rank_expect_processes(c, ranks, "", alone, steps);
     }
 }
 

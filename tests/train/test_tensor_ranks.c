@@ -279,16 +279,11 @@ static void tensor__names_the_first_value_that_is_not_finite(void **state)
 
 static void tensor__ranks_may_be_processes(void **state)
 {
-    static const char *const flavours[] = {"openmpi", "mpich"};
     data_case *c = *state;
     double alone[STEPS];
     tiny_text(c);
     train_alone(c, &cases[0], STEPS, "", alone);
-    for (int i = 0; i < 2; i++) {
-        if (!rank_has_mpi(c, flavours[i])) continue;
-        rank_train_processes(c, flavours[i], flavours[i], 4, TENSOR(2) STAGE(1));
-        rank_expect_same_steps(c, flavours[i], flavours[i], 4, alone, STEPS);
-    }
+    rank_expect_processes(c, 4, TENSOR(2) STAGE(1), alone, STEPS);
 }
 
 static void tensor__is_refused_by_name(void **state)
