@@ -309,6 +309,26 @@ static bool is_tested(const op_variant *v)
     return is_long() || v->as_written || (v->out == HT_DTYPE_COUNT && v->in_even == v->in_odd);
 }
 
+/* Calls that reach more than one tile of a kernel, too large for gradients by differences and a reference by PyTorch:
+ * tiles that nobody sees, tiles that are half empty, masks that end within one, heads that fill no line of banks, heads
+ * too wide for large tiles. */
+static const struct {
+    const char *op, *line;
+} tile_samples[] = {
+    {"attention", "(f32[1,4,150,16] -2..2, f32[1,2,150,16] -2..2, f32[1,2,150,40]) causal=1"},
+    {"attention", "(f32[3,2,70,36], f32[3,1,100,36], f32[3,1,100,8], i32[3] 0..100)"},
+    {"attention", "(f32[1,2,130,64], f32[1,2,130,64], f32[1,2,130,64], i32[1] 50..60, i64[1,130] 0..1) causal=1"},
+    {"attention", "(f32[1,1,20,128], f32[1,1,90,128], f32[1,1,90,100]) causal=1 scale=-0.2"},
+    {"attention_grad", "(f32[1,4,150,16], f32[1,2,150,16], f32[1,2,150,40], f32[1,4,150,40], f32[1,4,150] 4..5,"
+                       " f32[1,4,150,40]) causal=1"},
+    {"attention_grad", "(f32[3,2,70,36], f32[3,1,100,36], f32[3,1,100,8], f32[3,2,70,8], f32[3,2,70] 4..5,"
+                       " f32[3,2,70,8], i32[3] 0..100)"},
+    {"attention_grad", "(f32[1,2,130,64], f32[1,2,130,64], f32[1,2,130,64], f32[1,2,130,64], f32[1,2,130] 4..5,"
+                       " f32[1,2,130,64], i32[1] 50..60, i64[1,130] 0..1) causal=1"},
+    {"attention_grad", "(f32[1,1,20,128], f32[1,1,90,128], f32[1,1,90,100], f32[1,1,20,100], f32[1,1,20] 4..5,"
+                       " f32[1,1,20,100]) causal=1 scale=-0.2"},
+};
+
 /* Also with strided and unaligned operands? */
 static bool in_layouts(const op_variant *v)
 {
@@ -442,6 +462,10 @@ static void rows_match_the_reference(void **state)
         for (size_t v = 0; v < op_variant_count; v++)
             if (op_variant_fits(op, &op_variants[v]) && is_tested(&op_variants[v]))
                 add_sample(&all, op, op->samples[s], &op_variants[v]);
+    for (size_t s = 0; s < sizeof tile_samples / sizeof *tile_samples; s++)
+        for (size_t v = 0; v < op_variant_count && strcmp(tile_samples[s].op, op->name) == 0; v++)
+            if (op_variants[v].as_written && op_variant_fits(op, &op_variants[v]))
+                add_sample(&all, op, tile_samples[s].line, &op_variants[v]);
     context_must(ctx, device->class->load(device));
     for (const run *r = all.first; r; r = r->next) check_run(r);
     free_runs(&all);

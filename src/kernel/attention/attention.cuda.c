@@ -7,21 +7,12 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "kernel/cuda/cuda.h"
+#include "kernel/attention/attention_cuda.h"
 #include "op/op.h"
 
 enum { SIDE = 16, MOST_TILE = 64, THREADS = SIDE * SIDE, WARP = 32 };
 enum { PRODUCT_TILE = 64 };            /* as in tile_product.cu */
 enum { MOST_SHARED_BYTES = 96 << 10 }; /* every GPU that has bf16 gives as much to a block */
-
-typedef struct attention {
-    int64_t batch, heads, groups, queries, keys, width, value_width;
-    int64_t real_bytes;
-    int tile;
-    const char *lengths, *document; /* in the text */
-    char shape[256];                /* attention_shape */
-    ht_cuda_number scale;
-} attention;
 
 /* ---- tiles ---- */
 
@@ -31,28 +22,28 @@ static int64_t pitch(int64_t width)
     return ((width + 3) / 4 | 1) * 4;
 }
 
-static int64_t shared_bytes(const attention *a, bool backward, int64_t tile)
+static int64_t shared_bytes(const ht_cuda_attention *a, bool backward, int64_t tile)
 {
     int64_t values = (backward ? 2 : 1) * pitch(a->value_width);
     return tile * (2 * pitch(a->width) + values + pitch(tile)) * a->real_bytes;
 }
 
 /* The largest tile that fits, and is not mostly empty. */
-static int tile_of(const attention *a, bool backward)
+static int tile_of(const ht_call *call, bool backward)
 {
-    int64_t longest = a->queries > a->keys ? a->queries : a->keys;
+    ht_cuda_attention a = ht_cuda_attention_sizes(call);
+    int64_t longest = a.queries > a.keys ? a.queries : a.keys;
     int tile = MOST_TILE;
-    while (tile > SIDE && (shared_bytes(a, backward, tile) > MOST_SHARED_BYTES || tile / 2 >= longest)) tile /= 2;
+    while (tile > SIDE && (shared_bytes(&a, backward, tile) > MOST_SHARED_BYTES || tile / 2 >= longest)) tile /= 2;
     return tile;
 }
 
-static attention sizes_of(const ht_call *call, bool backward)
+ht_cuda_attention ht_cuda_attention_sizes(const ht_call *call)
 {
     const ht_type *q = call->in[0], *v = call->in[2];
-    attention a = {.batch = q->dim[0], .heads = q->dim[1], .groups = v->dim[1], .queries = q->dim[2]};
+    ht_cuda_attention a = {.batch = q->dim[0], .heads = q->dim[1], .groups = v->dim[1], .queries = q->dim[2]};
     a.keys = v->dim[2], a.width = q->dim[3], a.value_width = v->dim[3];
     a.real_bytes = ht_cuda_has_f64(call) ? 8 : 4;
-    a.tile = tile_of(&a, backward);
     return a;
 }
 
@@ -64,27 +55,23 @@ static const char *mask_input(const ht_call *call, size_t input, const char *nam
     return input < call->n_in && call->in[input] ? name : "(const int32_t *)nullptr";
 }
 
-static attention attention_of(const ht_call *call, bool backward)
+ht_cuda_attention ht_cuda_attention_of(const ht_call *call, bool backward, int tile)
 {
-    attention a = sizes_of(call, backward);
+    ht_cuda_attention a = ht_cuda_attention_sizes(call);
     a.lengths = backward ? mask_input(call, 6, "in6") : mask_input(call, 3, "in3");
     a.document = backward ? mask_input(call, 7, "in7") : mask_input(call, 4, "in4");
     snprintf(a.shape, sizeof a.shape, "attention_shape<%lld, %lld, %lld, %lld, %lld, %lld, %d, %s>", (long long)a.heads,
              (long long)a.groups, (long long)a.queries, (long long)a.keys, (long long)a.width, (long long)a.value_width,
-             a.tile, ht_call_int(call, "causal") ? "true" : "false");
+             tile, ht_call_int(call, "causal") ? "true" : "false");
     double scale = ht_call_float(call, "scale");
     if (scale == 0) scale = a.width > 0 ? 1 / sqrt((double)a.width) : 1;
     ht_cuda_real(scale, &a.scale);
     return a;
 }
 
-typedef struct rows_text {
-    char text[96];
-} rows_text;
-
-static rows_text rows_of(const ht_type *type)
+ht_cuda_rows ht_cuda_rows_of(const ht_type *type)
 {
-    rows_text rows;
+    ht_cuda_rows rows;
     snprintf(rows.text, sizeof rows.text, "rows_at<%lld, %lld, %lld>", (long long)type->stride[0],
              (long long)type->stride[1], (long long)type->stride[2]);
     return rows;
@@ -93,33 +80,42 @@ static rows_text rows_of(const ht_type *type)
 static void attention_emit(ht_cuda_emission *e, const ht_launch *launch)
 {
     const ht_call *call = launch->call;
-    attention a = attention_of(call, false);
+    int tile = tile_of(call, false);
+    ht_cuda_attention a = ht_cuda_attention_of(call, false, tile);
     int64_t heads = a.batch * a.heads;
     if (heads * a.queries == 0) return;
     ht_cuda_include(e, "attention");
-    ht_cuda_add_grid(e, heads * ht_cuda_blocks(a.queries, a.tile), THREADS, (int)shared_bytes(&a, false, a.tile),
+    ht_cuda_add_grid(e, heads * ht_cuda_blocks(a.queries, tile), THREADS, (int)shared_bytes(&a, false, tile),
                      "attend<%s, %s, %s, %s>(%s, in0, in1, in2, %s, %s, out0, out1);", a.shape,
-                     rows_of(call->in[0]).text, rows_of(call->in[1]).text, rows_of(call->in[2]).text, a.scale.text,
-                     a.lengths, a.document);
+                     ht_cuda_rows_of(call->in[0]).text, ht_cuda_rows_of(call->in[1]).text,
+                     ht_cuda_rows_of(call->in[2]).text, a.scale.text, a.lengths, a.document);
+}
+
+void ht_cuda_attention_delta(ht_cuda_emission *e, const ht_launch *launch, const ht_cuda_attention *a, const char *to)
+{
+    const ht_call *call = launch->call;
+    int64_t rows = a->batch * a->heads * a->queries;
+    ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
+                     "sum_delta<%s, %lld, %s, %s>(in3, in5, %s);", a->shape, (long long)rows,
+                     ht_cuda_rows_of(call->in[3]).text, ht_cuda_rows_of(call->in[5]).text, to);
 }
 
 static void attention_grad_emit(ht_cuda_emission *e, const ht_launch *launch)
 {
     const ht_call *call = launch->call;
-    attention a = attention_of(call, true);
-    int64_t rows = a.batch * a.heads * a.queries;
-    int shared = (int)shared_bytes(&a, true, a.tile);
-    rows_text q = rows_of(call->in[0]), k = rows_of(call->in[1]), v = rows_of(call->in[2]), dy = rows_of(call->in[5]);
+    int tile = tile_of(call, true);
+    ht_cuda_attention a = ht_cuda_attention_of(call, true, tile);
+    int shared = (int)shared_bytes(&a, true, tile);
+    ht_cuda_rows q = ht_cuda_rows_of(call->in[0]), k = ht_cuda_rows_of(call->in[1]), v = ht_cuda_rows_of(call->in[2]);
+    ht_cuda_rows dy = ht_cuda_rows_of(call->in[5]);
     if (a.batch * a.groups == 0) return;
     ht_cuda_include(e, "attention");
-    ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
-                     "sum_delta<%s, %lld, %s, %s>(in3, in5, (real *)workspace);", a.shape, (long long)rows,
-                     rows_of(call->in[3]).text, dy.text);
-    ht_cuda_add_grid(e, a.batch * a.groups * ht_cuda_blocks(a.keys, a.tile), THREADS, shared,
+    ht_cuda_attention_delta(e, launch, &a, "(real *)workspace");
+    ht_cuda_add_grid(e, a.batch * a.groups * ht_cuda_blocks(a.keys, tile), THREADS, shared,
                      "key_gradient<%s, %s, %s, %s, %s>(%s, in0, in1, in2, in5, in4, (const real *)workspace, %s, %s, "
                      "out1, out2);",
                      a.shape, q.text, k.text, v.text, dy.text, a.scale.text, a.lengths, a.document);
-    ht_cuda_add_grid(e, a.batch * a.heads * ht_cuda_blocks(a.queries, a.tile), THREADS, shared,
+    ht_cuda_add_grid(e, a.batch * a.heads * ht_cuda_blocks(a.queries, tile), THREADS, shared,
                      "query_gradient<%s, %s, %s, %s, %s>(%s, in0, in1, in2, in5, in4, (const real *)workspace, %s, %s, "
                      "out0);",
                      a.shape, q.text, k.text, v.text, dy.text, a.scale.text, a.lengths, a.document);
@@ -127,7 +123,7 @@ static void attention_grad_emit(ht_cuda_emission *e, const ht_launch *launch)
 
 /* ---- rows ---- */
 
-static int64_t attention_grad_workspace(const ht_call *call, const ht_target *target)
+int64_t ht_cuda_attention_grad_workspace(const ht_call *call, const ht_target *target)
 {
     (void)target;
     return ht_type_elems(call->in[4]) * (ht_cuda_has_f64(call) ? 8 : 4);
@@ -139,7 +135,7 @@ static bool rows_have_gaps(const ht_type *type)
 }
 
 /* Of what any row here refuses. */
-static const char *refuse_types(const ht_call *call, bool backward)
+const char *ht_cuda_attention_refuse(const ht_call *call, bool backward)
 {
     const char *reason = ht_cuda_elementwise_can(call, NULL);
     if (reason) return reason;
@@ -154,9 +150,9 @@ static const char *refuse_types(const ht_call *call, bool backward)
 
 static const char *refuse(const ht_call *call, bool backward)
 {
-    const char *reason = refuse_types(call, backward);
+    const char *reason = ht_cuda_attention_refuse(call, backward);
     if (reason) return reason;
-    attention a = sizes_of(call, backward);
+    ht_cuda_attention a = ht_cuda_attention_sizes(call);
     if (a.width > MOST_SHARED_BYTES || a.value_width > MOST_SHARED_BYTES) return "a head is too wide for shared memory";
     return shared_bytes(&a, backward, SIDE) > MOST_SHARED_BYTES ? "a head is too wide for shared memory" : NULL;
 }
@@ -174,13 +170,13 @@ static const char *attention_grad_can(const ht_call *call, const ht_target *targ
 }
 
 HT_CUDA_KERNEL(attention, attention_can, NULL, attention_emit)
-HT_CUDA_KERNEL(attention_grad, attention_grad_can, attention_grad_workspace, attention_grad_emit)
+HT_CUDA_KERNEL(attention_grad, attention_grad_can, ht_cuda_attention_grad_workspace, attention_grad_emit)
 
 /* ---- rows for heads of any width (attention_wide.cu): scores and weights of all pairs are in the workspace ---- */
 
 static int64_t pair_bytes(const ht_call *call)
 {
-    attention a = sizes_of(call, false);
+    ht_cuda_attention a = ht_cuda_attention_sizes(call);
     return a.batch * a.heads * a.queries * a.keys * a.real_bytes;
 }
 
@@ -199,28 +195,30 @@ static void include_wide(ht_cuda_emission *e)
 static void attention_wide_emit(ht_cuda_emission *e, const ht_launch *launch)
 {
     const ht_call *call = launch->call;
-    attention a = attention_of(call, false);
+    ht_cuda_attention a = ht_cuda_attention_of(call, false, MOST_TILE);
     int64_t heads = a.batch * a.heads, rows = heads * a.queries;
     int64_t pairs = tiles_of(a.queries, a.keys), values = tiles_of(a.queries, a.value_width);
     include_wide(e);
     ht_cuda_add_grid(e, heads * pairs, THREADS, 0, "score_pairs<%s, %lld, %s, %s>(%s, in0, in1, (real *)workspace);",
-                     a.shape, (long long)pairs, rows_of(call->in[0]).text, rows_of(call->in[1]).text, a.scale.text);
+                     a.shape, (long long)pairs, ht_cuda_rows_of(call->in[0]).text, ht_cuda_rows_of(call->in[1]).text,
+                     a.scale.text);
     ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, THREADS), THREADS, 0,
                      "weigh_pairs<%s, %lld>((real *)workspace, %s, %s, out1);", a.shape, (long long)rows, a.lengths,
                      a.document);
     ht_cuda_add_grid(e, heads * values, THREADS, 0,
                      "sum_values<%s, %lld, %s>((const real *)workspace, in2, %s, %s, out0);", a.shape,
-                     (long long)values, rows_of(call->in[2]).text, a.lengths, a.document);
+                     (long long)values, ht_cuda_rows_of(call->in[2]).text, a.lengths, a.document);
 }
 
 static void attention_grad_wide_emit(ht_cuda_emission *e, const ht_launch *launch)
 {
     const ht_call *call = launch->call;
-    attention a = attention_of(call, true);
+    ht_cuda_attention a = ht_cuda_attention_of(call, true, MOST_TILE);
     int64_t heads = a.batch * a.heads, rows = heads * a.queries, pairs = tiles_of(a.queries, a.keys);
     int64_t query_tiles = tiles_of(a.queries, a.width), key_tiles = tiles_of(a.keys, a.width);
     int64_t value_tiles = tiles_of(a.keys, a.value_width);
-    rows_text q = rows_of(call->in[0]), k = rows_of(call->in[1]), v = rows_of(call->in[2]), dy = rows_of(call->in[5]);
+    ht_cuda_rows q = ht_cuda_rows_of(call->in[0]), k = ht_cuda_rows_of(call->in[1]), v = ht_cuda_rows_of(call->in[2]),
+                 dy = ht_cuda_rows_of(call->in[5]);
     /* the workspace: weights, slopes, delta */
     char slopes[64], delta[64];
     int64_t weights_end = pair_bytes(call), slopes_end = 2 * weights_end;
@@ -228,7 +226,7 @@ static void attention_grad_wide_emit(ht_cuda_emission *e, const ht_launch *launc
     snprintf(delta, sizeof delta, "(real *)(workspace + %lld)", (long long)slopes_end);
     include_wide(e);
     ht_cuda_add_grid(e, ht_cuda_blocks(rows * WARP, THREADS), THREADS, 0, "sum_delta<%s, %lld, %s, %s>(in3, in5, %s);",
-                     a.shape, (long long)rows, rows_of(call->in[3]).text, dy.text, delta);
+                     a.shape, (long long)rows, ht_cuda_rows_of(call->in[3]).text, dy.text, delta);
     ht_cuda_add_grid(e, heads * pairs, THREADS, 0,
                      "weigh_pairs_again<%s, %lld, %s, %s, %s, %s>(%s, in0, in1, in2, in5, in4, %s, %s, %s, "
                      "(real *)workspace, %s);",
@@ -248,13 +246,13 @@ static void attention_grad_wide_emit(ht_cuda_emission *e, const ht_launch *launc
 static const char *attention_wide_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return refuse_types(call, false);
+    return ht_cuda_attention_refuse(call, false);
 }
 
 static const char *attention_grad_wide_can(const ht_call *call, const ht_target *target)
 {
     (void)target;
-    return refuse_types(call, true);
+    return ht_cuda_attention_refuse(call, true);
 }
 
 static int64_t attention_wide_workspace(const ht_call *call, const ht_target *target)
@@ -265,7 +263,7 @@ static int64_t attention_wide_workspace(const ht_call *call, const ht_target *ta
 
 static int64_t attention_grad_wide_workspace(const ht_call *call, const ht_target *target)
 {
-    return 2 * pair_bytes(call) + attention_grad_workspace(call, target);
+    return 2 * pair_bytes(call) + ht_cuda_attention_grad_workspace(call, target);
 }
 
 const ht_kernel ht_kernel_cuda_attention_wide = {
