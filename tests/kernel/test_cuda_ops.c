@@ -311,7 +311,7 @@ static bool is_tested(const op_variant *v)
 
 /* Calls that reach more than one tile of a kernel, too large for gradients by differences and a reference by PyTorch:
  * tiles that nobody sees, tiles that are half empty, masks that end within one, heads that fill no line of banks, heads
- * too wide for large tiles. */
+ * too wide for large tiles, numbers beyond those of half. */
 static const struct {
     const char *op, *line;
 } tile_samples[] = {
@@ -319,6 +319,7 @@ static const struct {
     {"attention", "(f32[3,2,70,36], f32[3,1,100,36], f32[3,1,100,8], i32[3] 0..100)"},
     {"attention", "(f32[1,2,130,64], f32[1,2,130,64], f32[1,2,130,64], i32[1] 50..60, i64[1,130] 0..1) causal=1"},
     {"attention", "(f32[1,1,20,128], f32[1,1,90,128], f32[1,1,90,100]) causal=1 scale=-0.2"},
+    {"attention", "(f32[1,1,40,8] -3e-9..3e-9, f32[1,1,40,8] -3e8..3e8, f32[1,1,40,8] -3e8..3e8)"},
     {"attention_grad", "(f32[1,4,150,16], f32[1,2,150,16], f32[1,2,150,40], f32[1,4,150,40], f32[1,4,150] 4..5,"
                        " f32[1,4,150,40]) causal=1"},
     {"attention_grad", "(f32[3,2,70,36], f32[3,1,100,36], f32[3,1,100,8], f32[3,2,70,8], f32[3,2,70] 4..5,"
@@ -327,6 +328,8 @@ static const struct {
                        " f32[1,2,130,64], i32[1] 50..60, i64[1,130] 0..1) causal=1"},
     {"attention_grad", "(f32[1,1,20,128], f32[1,1,90,128], f32[1,1,90,100], f32[1,1,20,100], f32[1,1,20] 4..5,"
                        " f32[1,1,20,100]) causal=1 scale=-0.2"},
+    {"attention_grad", "(f32[1,1,40,8] -3e-9..3e-9, f32[1,1,40,8] -3e8..3e8, f32[1,1,40,8] -3e8..3e8, f32[1,1,40,8],"
+                       " f32[1,1,40] 4..5, f32[1,1,40,8] -3e-9..3e-9)"},
 };
 
 /* Also with strided and unaligned operands? */

@@ -1,22 +1,24 @@
 // attention and attention_grad in f32 by tensor cores; formulas, masks and which block has which tile are those of
 // attention.cu.
 //
-// Products: a = a1 + a2, a1 being a in the 11 bits of tf32 and a2 the rest, and a b = a2 b1 + a1 b2 + a1 b1. What is left
-// out is at most 2^-21 of a b, and as often above zero as below. A tile's product begins at zero and is added to the sum
-// over tiles in f32: tensor cores cut what they add up, and would cut hundreds of times. An infinite number becomes
-// inf and inf - inf: its products are NaN. Masks come behind the products, as do rows that see nothing.
+// Products: a row of an operand is 2^s times numbers below 2^15, and each of them is the sum of two halves (f16): a = 2^s
+// (a1 + a2), a1 being the nearest and a2 the nearest to what is left. a b is a2 b1 + a1 b2 + a1 b1, which leaves out
+// 2^-24 of a b at most, as often above zero as below; what is 2^-38 of the row's largest number is lost. A tile's product
+// begins at zero and is added to the sum over tiles in f32: tensor cores cut what they add up, and would cut hundreds of
+// times. An infinite number is inf and inf - inf: its products are NaN. Masks come behind the products, as do rows that
+// see nothing.
 //
 // A warp has 16 * M rows of the block's own tile, and streams through tiles of OTHER rows, of which the next is on its way
-// while one is in use. Sums of a warp are those of mma.m16n8k8: thread (g, t) = (lane / 4, lane % 4) has, of a square of
-// 16 rows and 8 columns, rows g and g + 8 and columns 2t and 2t + 1. The order in which k runs is free as long as both
-// sides have the same: so what a thread has of one product is what it gives to the next, and all reads are of 16 bytes.
+// while one is in use. Who copies floats into shared memory puts their halves in the place, a1 of a line and then a2; the
+// scales 2^s lie behind the tiles. Sums of a warp are those of mma.m16n8k16: thread (g, t) = (lane / 4, lane % 4) has, of
+// a square of 16 rows and 8 columns, rows g and g + 8 and columns 2t and 2t + 1, which is also what it gives to the next
+// product.
 
 enum { LINE = 32, LANES = 32, ROWS_OF_16 = 16 }; // floats of a line of all banks; threads of a warp
 
 DEVICE constexpr int line_pitch(int width) { return (width + LINE - 1) / LINE * LINE; }
-// What the number of a quad (four floats) is changed by in a row: neither 8 threads that read quads t of two neighbours of
-// rows meet in a bank, nor 8 that read two neighbours of quads in rows 2t.
-DEVICE constexpr int row_twist(int row) { return (row >> 1 & 3) << 1 ^ (row & 1) << 2; }
+// Where a quad of a line lies, in floats: eight rows of it, and eight quads of a row, meet in no bank.
+DEVICE constexpr int quad_place(int row, int quad) { return (quad ^ (row & 7)) * 4; }
 
 // ---- instructions ----
 
@@ -25,18 +27,33 @@ template <int BYTES> DEVICE void begin_copy_or_clear(void *to, const void *from,
 {
     for (int i = 0; i < BYTES; i++) ((char *)to)[i] = inside ? ((const char *)from)[i] : 0;
 }
-DEVICE float cut_to_tf32(uint32_t bits) { return __uint_as_float(bits & 0xffffe000u); }
-// c[16,8] += a[16,8] b[8,8], by the registers of a warp.
-DEVICE void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+DEVICE uint32_t pair_of_halves(float low, float high) { return f16_bits(low) | (uint32_t)f16_bits(high) << 16; }
+// Four squares of 8 by 8 halves; lane 8 i + r has the address of row r of square i. Thread (g, t) gets halves 2t and 2t +
+// 1 of row g, or of column g.
+template <bool BY_COLUMNS> DEVICE void load_squares(uint32_t (&to)[4], const float *row)
 {
-    __shared__ float left[32][16][8], right[32][8][8];
+    const int g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
+    for (int i = 0; i < 4; i++) {
+        const uint16_t *first = (const uint16_t *)__shfl_sync(0xffffffffu, row, i * 8 + (BY_COLUMNS ? 2 * t : g));
+        const uint16_t *next = (const uint16_t *)__shfl_sync(0xffffffffu, row, i * 8 + 2 * t + 1);
+        to[i] = BY_COLUMNS ? first[g] | (uint32_t)next[g] << 16 : first[2 * t] | (uint32_t)first[2 * t + 1] << 16;
+    }
+}
+// c[16,8] += a[16,16] b[16,8], by the registers of a warp.
+DEVICE void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    __shared__ uint32_t left[32][16][8], right[32][8][8]; // pairs along k
     const int warp = threadIdx.x / LANES, g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
-    for (int i = 0; i < 4; i++) left[warp][g + i % 2 * 8][t + i / 2 * 4] = cut_to_tf32(a[i]);
-    for (int i = 0; i < 2; i++) right[warp][t + i * 4][g] = cut_to_tf32(b[i]);
+    for (int i = 0; i < 4; i++) left[warp][g + i % 2 * 8][t + i / 2 * 4] = a[i];
+    for (int i = 0; i < 2; i++) right[warp][t + i * 4][g] = b[i];
     __syncwarp();
     for (int i = 0; i < 4; i++) {
         double sum = c[i];
-        for (int k = 0; k < 8; k++) sum += (double)left[warp][g + i / 2 * 8][k] * right[warp][k][2 * t + i % 2];
+        for (int k = 0; k < 16; k++) {
+            const f16 x = {(uint16_t)(left[warp][g + i / 2 * 8][k / 2] >> k % 2 * 16)};
+            const f16 y = {(uint16_t)(right[warp][k / 2][2 * t + i % 2] >> k % 2 * 16)};
+            sum += (double)get(x) * get(y);
+        }
         c[i] = (float)sum;
     }
     __syncwarp();
@@ -53,9 +70,27 @@ template <int BYTES> DEVICE void begin_copy_or_clear(void *to, const void *from,
                      "r"(inside ? BYTES : 0)
                      : "memory");
 }
-DEVICE void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+DEVICE uint32_t pair_of_halves(float low, float high)
 {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+template <bool BY_COLUMNS> DEVICE void load_squares(uint32_t (&to)[4], const float *row)
+{
+    const uint32_t place = (uint32_t)__cvta_generic_to_shared(row);
+    if (BY_COLUMNS)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(place));
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(place));
+}
+DEVICE void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -64,43 +99,55 @@ DEVICE void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], const uint3
 
 // ---- parts ----
 
-// What a thread has of one side of mma.m16n8k8.
+DEVICE float low_half(uint32_t pair) { return get(f16{(uint16_t)pair}); }
+DEVICE float high_half(uint32_t pair) { return get(f16{(uint16_t)(pair >> 16)}); }
+
+// Two numbers as pairs of halves.
+DEVICE void split_pair(float low, float high, uint32_t *big, uint32_t *rest)
+{
+    *big = pair_of_halves(low, high);
+    *rest = pair_of_halves(low - low_half(*big), high - high_half(*big));
+}
+
+// What brings numbers up to `most` between 2^14 and 2^15, and back: powers of two. Numbers below 2^-112 stay smaller.
+struct row_scale {
+    float down, up;
+    DEVICE_MEMBER row_scale(float most)
+    {
+        const uint32_t bits = __float_as_uint(most) & 0x7f800000u, exponent = bits < 15u << 23 ? 15u << 23 : bits;
+        down = __uint_as_float((268u << 23) - exponent);
+        up = __uint_as_float(exponent - (14u << 23));
+    }
+};
+
+// What a thread has of one side of mma.m16n8k16.
 template <int COUNT> struct parts {
     uint32_t big[COUNT], rest[COUNT];
-    // BIAS 0x1000: the big part is the nearest, half away from zero; 0: it is cut. If one side of a product is cut and
-    // the other is not, then what is left out has no sign.
-    template <uint32_t BIAS> DEVICE_MEMBER void split(int i, float x)
-    {
-        big[i] = (__float_as_uint(x) + BIAS) & 0xffffe000u;
-        rest[i] = __float_as_uint(x - __uint_as_float(big[i]));
-    }
 };
-struct left_parts : parts<4> {
-    DEVICE_MEMBER void set(float a, float below, float next, float next_below)
-    {
-        split<0x1000>(0, a), split<0x1000>(1, below), split<0x1000>(2, next), split<0x1000>(3, next_below);
-    }
-};
+typedef parts<4> left_parts;
 struct right_parts : parts<2> {
-    DEVICE_MEMBER void set(float b, float next) { split<0>(0, b), split<0>(1, next); }
+    DEVICE_MEMBER void set(const uint32_t (&words)[4])
+    {
+        big[0] = words[0], big[1] = words[1], rest[0] = words[2], rest[1] = words[3];
+    }
 };
 
 // sum[m][j] += left[m] right[j], all products of one kind before those of the next: what waits for each other lies apart.
-template <int M, int COUNT, int N>
-DEVICE void add_products(float (&sum)[M][N][4], int first, const left_parts (&left)[M], const right_parts (&right)[COUNT])
+template <int M, int N>
+DEVICE void add_products(float (&sum)[M][N][4], const left_parts (&left)[M], const right_parts (&right)[N])
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int j = 0; j < COUNT; j++) multiply_add_tf32(sum[m][first + j], left[m].rest, right[j].big);
+        for (int j = 0; j < N; j++) multiply_add_halves(sum[m][j], left[m].rest, right[j].big);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int j = 0; j < COUNT; j++) multiply_add_tf32(sum[m][first + j], left[m].big, right[j].rest);
+        for (int j = 0; j < N; j++) multiply_add_halves(sum[m][j], left[m].big, right[j].rest);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int j = 0; j < COUNT; j++) multiply_add_tf32(sum[m][first + j], left[m].big, right[j].big);
+        for (int j = 0; j < N; j++) multiply_add_halves(sum[m][j], left[m].big, right[j].big);
 }
 
 // ---- a thread's place ----
@@ -109,15 +156,15 @@ DEVICE int lane_row() { return threadIdx.x % LANES / 4; }
 DEVICE int lane_column() { return threadIdx.x % 4; }
 DEVICE int warp_row(int m) { return (threadIdx.x / LANES) * ROWS_OF_16 * m; }
 
-// ---- tiles: [rows, line_pitch(WIDTH)], quads twisted ----
+// ---- tiles: [rows, line_pitch(WIDTH)] ----
 
 // `count` rows; zeros behind them, and behind their end. Eight threads copy a line.
 template <int TILE, int THREADS, int WIDTH, int PACK, class ROWS>
 DEVICE void copy_tile(float *to, const float *from, int64_t count)
 {
-    constexpr int pitch = line_pitch(WIDTH), quad = LINE / 4, step = THREADS / quad; // a multiple of 8: one twist
+    constexpr int pitch = line_pitch(WIDTH), quad = LINE / 4, step = THREADS / quad; // a multiple of 8
     const int own = threadIdx.x / quad, column = threadIdx.x % quad * 4, rows = (int)at_most(count, TILE);
-    float *const place = to + own * pitch + (column ^ row_twist(own) * 4);
+    float *const place = to + own * pitch + quad_place(own, threadIdx.x % quad);
     from += own * ROWS::row + column;
 #pragma unroll
     for (int row = 0; row < TILE; row += step)
@@ -131,84 +178,6 @@ DEVICE void copy_tile(float *to, const float *from, int64_t count)
             }
 }
 
-// sum[m][n] = rows 16 m… of `own` · rows 8 n… of `other`: [16 M, PITCH] of the warp and [8 N, PITCH].
-template <int M, int N, int PITCH>
-DEVICE void multiply_lines(float (&sum)[M][N][4], const float *own, const float *other)
-{
-    constexpr int group = N % 4 == 0 ? 4 : 2;
-    const int twist = row_twist(lane_row()), first = lane_row() * PITCH + (lane_column() ^ (twist & 2)) * 4;
-    const int turned = (twist & 4) * 4;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum[m][n][i] = 0;
-#pragma unroll 1
-    for (int line = 0; line < PITCH; line += LINE)
-#pragma unroll
-        for (int half = 0; half < 2; half++) { // 16 floats: two steps of k
-            const int at = first + line + (half ? 16 - turned : turned);
-            left_parts left[2][M];
-#pragma unroll
-            for (int m = 0; m < M; m++) {
-                const pack<float, 4> row = get_pack<4>(own + m * 16 * PITCH + at);
-                const pack<float, 4> below = get_pack<4>(own + (m * 16 + 8) * PITCH + at);
-#pragma unroll
-                for (int step = 0; step < 2; step++)
-                    left[step][m].set(row.item[2 * step], below.item[2 * step], row.item[2 * step + 1],
-                                      below.item[2 * step + 1]);
-            }
-#pragma unroll
-            for (int n = 0; n < N; n += group) {
-                right_parts right[2][group];
-#pragma unroll
-                for (int j = 0; j < group; j++) {
-                    const pack<float, 4> row = get_pack<4>(other + (n + j) * 8 * PITCH + at);
-#pragma unroll
-                    for (int step = 0; step < 2; step++)
-                        right[step][j].set(row.item[2 * step], row.item[2 * step + 1]);
-                }
-#pragma unroll
-                for (int step = 0; step < 2; step++) add_products(sum, n, left[step], right[step]);
-            }
-        }
-}
-
-// total[m][c] = total[m][c] keep[m] + the weights of rows 16 m… · rows of x, [8 N, PITCH]. Column 32 h + 8 t + 4 i + j of
-// x is number i of square 4 h + j of the thread.
-template <int M, int N, int PITCH>
-DEVICE void add_weighted_lines(float (&total)[M][PITCH / 8][4], const float (&weight)[M][N][4], const float *x,
-                               const float (&keep)[M][2])
-{
-    const int row = 2 * lane_column(), even = row * PITCH + (lane_row() ^ row_twist(row)) * 4;
-    const int odd = (row + 1) * PITCH + (lane_row() ^ row_twist(row + 1)) * 4;
-#pragma unroll
-    for (int line = 0; line < PITCH; line += LINE) {
-        float part[M][4][4] = {};
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            const pack<float, 4> low = get_pack<4>(x + n * 8 * PITCH + even + line);
-            const pack<float, 4> high = get_pack<4>(x + n * 8 * PITCH + odd + line);
-            left_parts left[M];
-            right_parts right[4];
-#pragma unroll
-            for (int m = 0; m < M; m++)
-                left[m].set(weight[m][n][0], weight[m][n][2], weight[m][n][1], weight[m][n][3]);
-#pragma unroll
-            for (int j = 0; j < 4; j++) right[j].set(low.item[j], high.item[j]);
-            add_products(part, 0, left, right);
-        }
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    total[m][line / 8 + j][i] = fmaf(total[m][line / 8 + j][i], keep[m][i / 2], part[m][j][i]);
-    }
-}
-
 template <int M, int N> DEVICE void clear_squares(float (&sum)[M][N][4])
 {
 #pragma unroll
@@ -217,6 +186,145 @@ template <int M, int N> DEVICE void clear_squares(float (&sum)[M][N][4])
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) sum[m][n][i] = 0;
+}
+
+// What the thread has copied there becomes halves; the rows' scales.
+template <int TILE, int THREADS, int WIDTH> DEVICE void split_tile(float *tile, float *scales)
+{
+    constexpr int pitch = line_pitch(WIDTH), quad = LINE / 4, step = THREADS / quad;
+    const int own = threadIdx.x / quad, number = threadIdx.x % quad;
+    float *const place = tile + own * pitch;
+    uint32_t *const big = (uint32_t *)place + quad_place(own, number / 2) + number % 2 * 2;
+    uint32_t *const rest = (uint32_t *)place + quad_place(own, number / 2 + 4) + number % 2 * 2;
+#pragma unroll
+    for (int row = 0; row < TILE; row += step) {
+        if (TILE % step && row + own >= TILE) continue; // whole warps
+        pack<float, 4> x[pitch / LINE];
+        float most = 0;
+#pragma unroll
+        for (int line = 0; line < pitch / LINE; line++) {
+            x[line] = get_pack<4>(place + row * pitch + line * LINE + quad_place(own, number));
+#pragma unroll
+            for (int i = 0; i < 4; i++) most = fmaxf(most, fabsf(x[line].item[i]));
+        }
+#pragma unroll
+        for (int other = 1; other < quad; other *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, other));
+        const row_scale scale(most);
+        __syncwarp(); // the row's threads have read
+#pragma unroll
+        for (int line = 0; line < pitch / LINE; line++) {
+            pack<uint32_t, 2> halves[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                split_pair(x[line].item[2 * i] * scale.down, x[line].item[2 * i + 1] * scale.down, &halves[0].item[i],
+                           &halves[1].item[i]);
+            put_pack<2>(big + row * pitch + line * LINE, halves[0]);
+            put_pack<2>(rest + row * pitch + line * LINE, halves[1]);
+        }
+        if (number == 0) scales[row + own] = scale.up;
+    }
+}
+
+// sum[m][n] = rows 16 m… of `own` · rows 8 n… of `other`, without their scales: [16 M, PITCH] of the warp and [8 N,
+// PITCH].
+template <int M, int N, int PITCH>
+DEVICE void multiply_lines(float (&sum)[M][N][4], const float *own, const float *other)
+{
+    const int row = threadIdx.x % 8, square = threadIdx.x % LANES / 8;
+    const int left_place = (square % 2 * 8 + row) * PITCH + quad_place(row, square / 2);
+    const int right_place = row * PITCH + quad_place(row, square / 2 * 4 + square % 2);
+    clear_squares(sum);
+#pragma unroll
+    for (int line = 0; line < PITCH; line += LINE)
+#pragma unroll
+        for (int k = 0; k < 2; k++) { // 16 of a line: quads 2k and 2k + 1, and those of the rests
+            left_parts left[M];
+            right_parts right[N];
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                load_squares<false>(left[m].big, own + m * 16 * PITCH + line + (left_place ^ k * 8));
+                load_squares<false>(left[m].rest, own + m * 16 * PITCH + line + (left_place ^ k * 8 ^ 16));
+            }
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                uint32_t words[4];
+                load_squares<false>(words, other + n * 8 * PITCH + line + (right_place ^ k * 8));
+                right[n].set(words);
+            }
+            add_products(sum, left, right);
+        }
+}
+
+// Over the four threads that share rows.
+template <class OF> DEVICE float quad_fold(float x)
+{
+    x = OF::join(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return OF::join(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+// Times the scales of their columns.
+template <int M, int N> DEVICE void scale_columns(float (&number)[M][N][4], const float *scales, float sign)
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const pack<float, 2> scale = get_pack<2>(scales + n * 8 + lane_column() * 2);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int m = 0; m < M; m++) number[m][n][i] *= scale.item[i % 2] * sign;
+    }
+}
+
+// total[m][c] = total[m][c] keep[m] + the weights of rows 16 m… · columns 8 c… of x, [8 N, PITCH], with their scales.
+// Weights times scales have a scale of their own, so that what is hidden takes no digits from what is seen.
+template <int M, int N, int PITCH>
+DEVICE void add_weighted_lines(float (&total)[M][PITCH / 8][4], float (&weight)[M][N][4], const float *x,
+                               const float *scales, const float (&keep)[M][2])
+{
+    left_parts left[N / 2][M];
+    float up[M][2];
+    scale_columns(weight, scales, 1);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int below = 0; below < 2; below++) {
+            float most = 0;
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                most = fmaxf(most, fmaxf(fabsf(weight[m][n][2 * below]), fabsf(weight[m][n][2 * below + 1])));
+            const row_scale own(quad_fold<max_of>(most));
+            up[m][below] = own.up;
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                split_pair(weight[m][n][2 * below] * own.down, weight[m][n][2 * below + 1] * own.down,
+                           &left[n / 2][m].big[n % 2 * 2 + below], &left[n / 2][m].rest[n % 2 * 2 + below]);
+        }
+    const int row = threadIdx.x % 8, square = threadIdx.x % LANES / 8;
+    const int place = (square % 2 * 8 + row) * PITCH + quad_place(row, square / 2 * 4);
+#pragma unroll
+    for (int line = 0; line < PITCH; line += LINE) {
+        float part[M][4][4];
+        clear_squares(part);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            right_parts right[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                uint32_t words[4];
+                load_squares<true>(words, x + n * 8 * PITCH + line + (place ^ j * 4));
+                right[j].set(words);
+            }
+            add_products(part, left[n / 2], right);
+        }
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    total[m][line / 8 + j][i] =
+                        fmaf(part[m][j][i], up[m][i / 2], total[m][line / 8 + j][i] * keep[m][i / 2]);
+    }
 }
 
 // What add_weighted_lines has summed, times a factor for each row, to the block's tile of `count` rows.
@@ -231,29 +339,17 @@ DEVICE void save_lines(float *to, const float (&total)[M][line_pitch(WIDTH) / 8]
             const int row = warp_row(M) + m * 16 + below * 8 + lane_row();
             if (row >= count) continue;
 #pragma unroll
-            for (int line = 0; line < line_pitch(WIDTH); line += LINE)
+            for (int c = 0; c < line_pitch(WIDTH) / 8; c++) {
+                const int column = c * 8 + lane_column() * 2;
+                float *place = to + (int64_t)row * WIDTH + column;
+                pack<float, 2> two;
 #pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const int column = line + lane_column() * 8 + i * 4;
-                    float *place = to + (int64_t)row * WIDTH + column;
-                    pack<float, 4> four;
-#pragma unroll
-                    for (int j = 0; j < 4; j++)
-                        four.item[j] = total[m][line / 8 + j][below * 2 + i] * factor[m][below];
-                    if (PACK == 4 && column < WIDTH) put_pack<4>(place, four);
-                    if (PACK < 4)
-#pragma unroll
-                        for (int j = 0; j < 4; j++)
-                            if (column + j < WIDTH) place[j] = four.item[j];
-                }
+                for (int i = 0; i < 2; i++) two.item[i] = total[m][c][below * 2 + i] * factor[m][below];
+                if (PACK > 1 && column < WIDTH) put_pack<2>(place, two);
+                if (PACK == 1 && column < WIDTH) place[0] = two.item[0];
+                if (PACK == 1 && column + 1 < WIDTH) place[1] = two.item[1];
+            }
         }
-}
-
-// Over the four threads that share rows.
-template <class OF> DEVICE float quad_fold(float x)
-{
-    x = OF::join(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return OF::join(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
 DEVICE constexpr float log2_of_e() { return 1.44269504088896341f; }
@@ -271,7 +367,7 @@ template <class SHAPE, class DOCUMENT> DEVICE int end_of_keys(const mask<SHAPE, 
 
 // ---- forward ----
 
-// The scores of a row against 8 N keys from `first` on, as powers of two: hidden ones are -inf.
+// The scores of a row against 8 N keys from `first` on: hidden ones are -inf.
 template <class SHAPE, int N, class DOCUMENT>
 DEVICE void hide_keys(float (&score)[N][4], int below, const mask<SHAPE, DOCUMENT> &seen, int query, int first)
 {
@@ -285,19 +381,20 @@ DEVICE void hide_keys(float (&score)[N][4], int below, const mask<SHAPE, DOCUMEN
         }
 }
 
-// A row's scores become weights; `most` and `total`, of this thread's columns alone, go on; returns what earlier sums
-// are multiplied by.
-template <int N> DEVICE float weigh_row(float (&score)[N][4], int below, float *most, float *total)
+// A row's scores become weights, 2^(factor score) by the largest of all; `most` and `total`, of this thread's columns
+// alone, go on; returns what earlier sums are multiplied by. The factor is above 0.
+template <int N> DEVICE float weigh_row(float (&score)[N][4], int below, float factor, float *most, float *total)
 {
-    float top = *most, added = 0;
+    float top = -infinity(), added = 0;
 #pragma unroll
     for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(score[n][below * 2], score[n][below * 2 + 1]));
-    top = quad_fold<max_of>(top);
+    top = fmaxf(*most, quad_fold<max_of>(top) * factor);
     const float base = top == -infinity() ? 0 : top, keep = near_exp2(*most - base);
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
-        for (int i = 0; i < 2; i++) added += score[n][below * 2 + i] = near_exp2(score[n][below * 2 + i] - base);
+        for (int i = 0; i < 2; i++)
+            added += score[n][below * 2 + i] = near_exp2(fmaf(score[n][below * 2 + i], factor, -base));
     *total = fmaf(*total, keep, added);
     *most = top;
     return keep;
@@ -309,9 +406,9 @@ DEVICE void attend_in_parts(float scale, const float *q, const float *k, const f
 {
     constexpr int tile = SHAPE::tile, threads = tile / 16 / M * LANES, width = SHAPE::width;
     constexpr int value_width = SHAPE::value_width, pitch = line_pitch(width), value_pitch = line_pitch(value_width);
-    constexpr int stage = OTHER * (pitch + value_pitch), N = OTHER / 8;
+    constexpr int stage = OTHER * (pitch + value_pitch + 2), N = OTHER / 8; // keys, values, their scales
     SHARED_BYTES(bytes);
-    float *q_tile = (float *)bytes, *stages = q_tile + tile * pitch;
+    float *q_tile = (float *)bytes, *q_scales = q_tile + tile * pitch, *stages = q_scales + tile;
     const tile_place at = place_of_tile<SHAPE::heads, SHAPE::query_tiles, tile, true>();
     const int64_t group = at.head / (SHAPE::heads / SHAPE::groups), count = at_most(tile, SHAPE::queries - at.first);
     const int64_t row = (at.sequence * SHAPE::heads + at.head) * SHAPE::queries + at.first;
@@ -335,34 +432,39 @@ DEVICE void attend_in_parts(float scale, const float *q, const float *k, const f
     if (end > 0) {
         copy_tile<tile, threads, width, PACK, Q_ROWS>(q_tile, Q_ROWS::find(q, at.sequence, at.head, at.first), count);
         copy_stage(0, stages);
+        await_stage(0);
+        split_tile<tile, threads, width>(q_tile, q_scales);
     }
-    float *here = stages, *next = stages + stage;
+    int at_stage = 0; // the one in use: 0 or `stage`
 #pragma unroll 1
     for (int first = 0; first < end; first += OTHER) {
+        float *const k_tile = stages + at_stage, *const v_tile = k_tile + OTHER * pitch;
+        float *const k_scales = v_tile + OTHER * value_pitch, *const v_scales = k_scales + OTHER;
         await_stage(0);
+        split_tile<OTHER, threads, width>(k_tile, k_scales);
+        split_tile<OTHER, threads, value_width>(v_tile, v_scales);
         __syncthreads();
-        if (first + OTHER < end) copy_stage(first + OTHER, next);
+        if (first + OTHER < end) copy_stage(first + OTHER, stages + stage - at_stage);
         if (first < own_end) {
             float score[M][N][4];
-            multiply_lines<M, N, pitch>(score, q_tile + warp_row(M) * pitch, here);
+            multiply_lines<M, N, pitch>(score, q_tile + warp_row(M) * pitch, k_tile);
+            scale_columns(score, k_scales, scale < 0 ? -1 : 1);
 #pragma unroll
             for (int m = 0; m < M; m++) {
-#pragma unroll
-                for (int n = 0; n < N; n++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) score[m][n][i] *= scale * log2_of_e();
                 if (first + OTHER > all_see)
 #pragma unroll
                     for (int below = 0; below < 2; below++)
                         hide_keys<SHAPE>(score[m], below, seen, own + m * 16 + below * 8 + lane_row(), first);
 #pragma unroll
-                for (int below = 0; below < 2; below++)
-                    factor[m][below] = weigh_row(score[m], below, &most[m][below], &sum[m][below]);
+                for (int below = 0; below < 2; below++) {
+                    const float own_scale = q_scales[warp_row(M) + m * 16 + below * 8 + lane_row()];
+                    factor[m][below] = weigh_row(score[m], below, fmaxf(own_scale * fabsf(scale * log2_of_e()), 1e-37f),
+                                                 &most[m][below], &sum[m][below]);
+                }
             }
-            add_weighted_lines<M, N, value_pitch>(total, score, here + OTHER * pitch, factor);
+            add_weighted_lines<M, N, value_pitch>(total, score, v_tile, v_scales, factor);
         }
-        float *const used = here;
-        here = next, next = used;
+        at_stage = stage - at_stage;
     }
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -382,11 +484,21 @@ DEVICE void attend_in_parts(float scale, const float *q, const float *k, const f
 // What is taken off a score as a power of two: where the query sees nothing, all of it.
 DEVICE float power_of(float lse) { return lse == -infinity() ? infinity() : lse * log2_of_e(); }
 
-// p in place of the score, and ds in place of dp.
-DEVICE void weigh_in_parts(bool visible, float scale, float power, float delta, float *score, float *slope)
+// p in place of the score, and ds in place of dp, which still lack the scales of their rows.
+DEVICE void weigh_in_parts(bool visible, float scale, float power, float slope_scale, float delta, float *score,
+                           float *slope)
 {
-    *score = visible ? near_exp2(fmaf(*score, scale * log2_of_e(), -power)) : 0;
-    *slope = *score == 0 ? 0 : *score * (*slope - delta);
+    *score = visible ? near_exp2(fmaf(*score, scale, -power)) : 0;
+    *slope = *score == 0 ? 0 : *score * fmaf(*slope, slope_scale, -delta);
+}
+
+// Scales of a thread's rows, times a factor.
+template <int M> DEVICE void get_scales(float (&to)[M][2], const float *scales, float factor)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        for (int below = 0; below < 2; below++)
+            to[m][below] = scales[warp_row(M) + m * 16 + below * 8 + lane_row()] * factor;
 }
 
 // A block for each tile of queries: dq.
@@ -398,9 +510,10 @@ DEVICE void query_gradient_in_parts(float scale, const float *q, const float *k,
 {
     constexpr int tile = SHAPE::tile, threads = tile / 16 / M * LANES, width = SHAPE::width;
     constexpr int value_width = SHAPE::value_width, pitch = line_pitch(width), value_pitch = line_pitch(value_width);
-    constexpr int stage = OTHER * (pitch + value_pitch), N = OTHER / 8;
+    constexpr int stage = OTHER * (pitch + value_pitch + 2), N = OTHER / 8; // keys, values, their scales
     SHARED_BYTES(bytes);
-    float *q_tile = (float *)bytes, *dy_tile = q_tile + tile * pitch, *stages = dy_tile + tile * value_pitch;
+    float *q_tile = (float *)bytes, *dy_tile = q_tile + tile * pitch, *q_scales = dy_tile + tile * value_pitch;
+    float *dy_scales = q_scales + tile, *stages = dy_scales + tile;
     const tile_place at = place_of_tile<SHAPE::heads, SHAPE::query_tiles, tile, true>();
     const int64_t group = at.head / (SHAPE::heads / SHAPE::groups), count = at_most(tile, SHAPE::queries - at.first);
     const int64_t row = (at.sequence * SHAPE::heads + at.head) * SHAPE::queries + at.first;
@@ -432,17 +545,29 @@ DEVICE void query_gradient_in_parts(float scale, const float *q, const float *k,
         copy_tile<tile, threads, value_width, PACK, DY_ROWS>(dy_tile, DY_ROWS::find(dy, at.sequence, at.head, at.first),
                                                              count);
         copy_stage(0, stages);
+        await_stage(0);
+        split_tile<tile, threads, width>(q_tile, q_scales);
+        split_tile<tile, threads, value_width>(dy_tile, dy_scales);
     }
-    float *here = stages, *next = stages + stage;
+    int at_stage = 0; // the one in use: 0 or `stage`
 #pragma unroll 1
     for (int first = 0; first < end; first += OTHER) {
+        float *const k_tile = stages + at_stage, *const v_tile = k_tile + OTHER * pitch;
+        float *const k_scales = v_tile + OTHER * value_pitch, *const v_scales = k_scales + OTHER;
         await_stage(0);
+        split_tile<OTHER, threads, width>(k_tile, k_scales);
+        split_tile<OTHER, threads, value_width>(v_tile, v_scales);
         __syncthreads();
-        if (first + OTHER < end) copy_stage(first + OTHER, next);
+        if (first + OTHER < end) copy_stage(first + OTHER, stages + stage - at_stage);
         if (first < own_end) {
             float score[M][N][4], slope[M][N][4];
-            multiply_lines<M, N, pitch>(score, q_tile + warp_row(M) * pitch, here);
-            multiply_lines<M, N, value_pitch>(slope, dy_tile + warp_row(M) * value_pitch, here + OTHER * pitch);
+            multiply_lines<M, N, pitch>(score, q_tile + warp_row(M) * pitch, k_tile);
+            multiply_lines<M, N, value_pitch>(slope, dy_tile + warp_row(M) * value_pitch, v_tile);
+            float score_scale[M][2], slope_scale[M][2];
+            get_scales(score_scale, q_scales, scale * log2_of_e());
+            get_scales(slope_scale, dy_scales, 1);
+            scale_columns(score, k_scales, 1);
+            scale_columns(slope, v_scales, 1);
 #pragma unroll
             for (int m = 0; m < M; m++)
 #pragma unroll
@@ -452,13 +577,12 @@ DEVICE void query_gradient_in_parts(float scale, const float *q, const float *k,
                         const int key = first + n * 8 + lane_column() * 2 + i % 2;
                         const bool visible = key < visible_end[m][i / 2] &&
                                              same_document(seen, own + m * 16 + i / 2 * 8 + lane_row(), key);
-                        weigh_in_parts(visible, scale, power[m][i / 2], own_delta[m][i / 2], &score[m][n][i],
-                                       &slope[m][n][i]);
+                        weigh_in_parts(visible, score_scale[m][i / 2], power[m][i / 2], slope_scale[m][i / 2],
+                                       own_delta[m][i / 2], &score[m][n][i], &slope[m][n][i]);
                     }
-            add_weighted_lines<M, N, pitch>(total, slope, here, keep);
+            add_weighted_lines<M, N, pitch>(total, slope, k_tile, k_scales, keep);
         }
-        float *const used = here;
-        here = next, next = used;
+        at_stage = stage - at_stage;
     }
     save_lines<M, width, PACK>(dq + row * width, total, factor, count);
 }
@@ -472,10 +596,11 @@ DEVICE void key_gradient_in_parts(float scale, const float *q, const float *k, c
 {
     constexpr int tile = SHAPE::tile, threads = tile / 16 / M * LANES, width = SHAPE::width;
     constexpr int value_width = SHAPE::value_width, pitch = line_pitch(width), value_pitch = line_pitch(value_width);
-    constexpr int stage = OTHER * (pitch + value_pitch + 2), N = OTHER / 8; // queries, dy, lse, delta
+    constexpr int stage = OTHER * (pitch + value_pitch + 4), N = OTHER / 8; // queries, dy, their scales, lse, delta
     constexpr int64_t heads = SHAPE::heads / SHAPE::groups, behind = SHAPE::keys - SHAPE::queries;
     SHARED_BYTES(bytes);
-    float *k_tile = (float *)bytes, *v_tile = k_tile + tile * pitch, *stages = v_tile + tile * value_pitch;
+    float *k_tile = (float *)bytes, *v_tile = k_tile + tile * pitch, *k_scales = v_tile + tile * value_pitch;
+    float *v_scales = k_scales + tile, *stages = v_scales + tile;
     const tile_place at = place_of_tile<SHAPE::groups, SHAPE::key_tiles, tile, false>();
     const mask<SHAPE, DOCUMENT> seen(lengths, documents, at.sequence);
     const int own = (int)at.first + warp_row(M), key = own + lane_row();
@@ -499,7 +624,7 @@ DEVICE void key_gradient_in_parts(float scale, const float *q, const float *k, c
     const auto copy_stage = [&](int64_t head, int first, float *to) {
         const int64_t count = SHAPE::queries - first;
         const int64_t row = (at.sequence * SHAPE::heads + head) * SHAPE::queries + first;
-        float *numbers = to + OTHER * (pitch + value_pitch);
+        float *numbers = to + OTHER * (pitch + value_pitch + 2);
         copy_tile<OTHER, threads, width, PACK, Q_ROWS>(to, Q_ROWS::find(q, at.sequence, head, first), count);
         copy_tile<OTHER, threads, value_width, PACK, DY_ROWS>(to + OTHER * pitch,
                                                               DY_ROWS::find(dy, at.sequence, head, first), count);
@@ -519,21 +644,33 @@ DEVICE void key_gradient_in_parts(float scale, const float *q, const float *k, c
         copy_tile<tile, threads, value_width, PACK, V_ROWS>(v_tile, V_ROWS::find(v, at.sequence, at.head, at.first),
                                                             count);
         copy_stage(head, first, stages);
+        await_stage(0);
+        split_tile<tile, threads, width>(k_tile, k_scales);
+        split_tile<tile, threads, value_width>(v_tile, v_scales);
     }
-    float *here = stages, *next = stages + stage;
+    int at_stage = 0; // the one in use: 0 or `stage`
 #pragma unroll 1
     while (head < last_head) {
         const int now = first;
+        float *const q_tile = stages + at_stage, *const dy_tile = q_tile + OTHER * pitch;
+        float *const q_scales = dy_tile + OTHER * value_pitch, *const dy_scales = q_scales + OTHER;
         await_stage(0);
+        split_tile<OTHER, threads, width>(q_tile, q_scales);
+        split_tile<OTHER, threads, value_width>(dy_tile, dy_scales);
         __syncthreads();
         first += OTHER;
         if (first >= SHAPE::queries) head++, first = begin;
-        if (head < last_head) copy_stage(head, first, next);
+        if (head < last_head) copy_stage(head, first, stages + stage - at_stage);
         if (now + OTHER > own_begin) {
             float score[M][N][4], slope[M][N][4];
-            const float *q_tile = here, *dy_tile = here + OTHER * pitch, *numbers = dy_tile + OTHER * value_pitch;
+            const float *numbers = dy_scales + OTHER;
             multiply_lines<M, N, pitch>(score, k_tile + warp_row(M) * pitch, q_tile);
             multiply_lines<M, N, value_pitch>(slope, v_tile + warp_row(M) * value_pitch, dy_tile);
+            float score_scale[M][2], slope_scale[M][2];
+            get_scales(score_scale, k_scales, scale * log2_of_e());
+            get_scales(slope_scale, v_scales, 1);
+            scale_columns(score, q_scales, 1);
+            scale_columns(slope, dy_scales, 1);
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 const int column = n * 8 + lane_column() * 2;
@@ -547,16 +684,15 @@ DEVICE void key_gradient_in_parts(float scale, const float *q, const float *k, c
                         for (int below = 0; below < 2; below++) {
                             const bool visible = now + column + i >= visible_begin[m][below] &&
                                                  same_document(seen, now + column + i, key + m * 16 + below * 8);
-                            weigh_in_parts(visible, scale, power, deltas.item[i], &score[m][n][below * 2 + i],
-                                           &slope[m][n][below * 2 + i]);
+                            weigh_in_parts(visible, score_scale[m][below], power, slope_scale[m][below], deltas.item[i],
+                                           &score[m][n][below * 2 + i], &slope[m][n][below * 2 + i]);
                         }
                 }
             }
-            add_weighted_lines<M, N, value_pitch>(value_total, score, dy_tile, ones);
-            add_weighted_lines<M, N, pitch>(key_total, slope, q_tile, ones);
+            add_weighted_lines<M, N, value_pitch>(value_total, score, dy_tile, dy_scales, ones);
+            add_weighted_lines<M, N, pitch>(key_total, slope, q_tile, q_scales, ones);
         }
-        float *const used = here;
-        here = next, next = used;
+        at_stage = stage - at_stage;
     }
     const int64_t row = (at.sequence * SHAPE::groups + at.head) * SHAPE::keys + at.first;
     const int64_t count = at_most(tile, SHAPE::keys - at.first);
