@@ -30,6 +30,8 @@ static const struct {
     {"quantize_dynamic", "PyTorch finds one range for a tensor, in other steps"},
     {"fake_quantize", "as quantize_linear: test_op_fake_quantize has worked tables"},
     {"matmul_q", "PyTorch rounds to codes in other steps: test_matmul_q has an integer reference"},
+    {"lstm_q", "as matmul_q: test_lstm_q has an integer reference"},
+    {"embedding_q", "PyTorch packs codes in other ways: test_lstm_q has worked numbers"},
     {"conv_q", "as matmul_q: test_conv_q has an integer reference"},
     {"matmul_nbits", "PyTorch packs codes in another order"},
     {"dropout", "PyTorch draws other numbers"},

@@ -5,7 +5,7 @@
 
 #include "op_layout.h"
 
-enum { W = 1 }; /* the input that rows prepack */
+enum { W = 1, MOST_RESULTS = 4 }; /* W: the weight of a convolution */
 
 int64_t draw(draws *d, int64_t low, int64_t high)
 {
@@ -32,8 +32,8 @@ void draw_codes(draws *d, op_call *c, size_t input, double low, double high)
 /* A call whose operands lie in some order. */
 typedef struct placed {
     ht_call call;
-    ht_type types[HT_SAMPLE_MAX + 1];
-    const ht_type *list[HT_SAMPLE_MAX + 1];
+    ht_type types[HT_SAMPLE_MAX + MOST_RESULTS];
+    const ht_type *list[HT_SAMPLE_MAX + MOST_RESULTS];
 } placed;
 
 static const ht_type *place_operand(placed *p, size_t i, const ht_type *type, bool channels_last)
@@ -47,7 +47,9 @@ static void place(placed *p, const ht_call *call, bool channels_last)
 {
     p->call = *call;
     for (size_t i = 0; i < call->n_in; i++) p->list[i] = place_operand(p, i, call->in[i], channels_last && i != W);
-    p->list[call->n_in] = place_operand(p, call->n_in, call->out[0], channels_last);
+    assert_true(call->n_out <= MOST_RESULTS);
+    for (size_t i = 0; i < call->n_out; i++)
+        p->list[call->n_in + i] = place_operand(p, call->n_in + i, call->out[i], channels_last);
     p->call.in = p->list;
     p->call.out = p->list + call->n_in;
 }
@@ -63,7 +65,8 @@ static void *exact_block(size_t bytes)
 static void run_row(const ht_kernel *row, const ht_target *target, op_call *c, const ht_call *call, ht_pool *pool,
                     bool prepacked)
 {
-    void *in[HT_SAMPLE_MAX] = {0}, *out = exact_block(op_layout_bytes(call->out[0]));
+    void *in[HT_SAMPLE_MAX] = {0}, *out[MOST_RESULTS] = {0};
+    for (size_t i = 0; i < call->n_out; i++) out[i] = exact_block(op_layout_bytes(call->out[i]));
     for (size_t i = 0; i < call->n_in; i++) {
         if (!call->in[i]) continue;
         in[i] = exact_block(op_layout_bytes(call->in[i]));
@@ -72,33 +75,48 @@ static void run_row(const ht_kernel *row, const ht_target *target, op_call *c, c
     }
     ht_launch launch = {.call = call,
                         .in = (const void *const *)in,
-                        .out = &out,
+                        .out = out,
                         .pool = pool,
                         .threads = target->threads,
-                        .workspace = exact_block((size_t)row->workspace(call, target))};
+                        .workspace = exact_block(row->workspace ? (size_t)row->workspace(call, target) : 0)};
     if (prepacked) {
         int64_t bytes = row->prepack->bytes(call, target);
+        uint32_t inputs = row->prepack->inputs;
         assert_true(bytes > 0);
         launch.prepacked = exact_block((size_t)bytes);
         assert_int_equal(row->prepack->make(&launch), HT_OK);
-        free(in[W]);
-        in[W] = NULL; /* only its packed form is read */
+        for (size_t i = 0; i < call->n_in; i++) {
+            if (!(inputs >> i & 1)) continue;
+            free(in[i]);
+            in[i] = NULL; /* only its packed form is read */
+        }
     }
     assert_int_equal(row->run(&launch), HT_OK);
-    for (int64_t e = 0; e < op_call_elems_out(c, 0); e++)
-        c->a.out[0][e] = ht_load_f64(out, call->out[0]->dtype, op_layout_offset(call->out[0], e));
+    for (size_t i = 0; i < call->n_out; i++)
+        for (int64_t e = 0; e < op_call_elems_out(c, i); e++)
+            c->a.out[i][e] = ht_load_f64(out[i], call->out[i]->dtype, op_layout_offset(call->out[i], e));
     for (size_t i = 0; i < call->n_in; i++) free(in[i]);
     free(launch.prepacked);
     free(launch.workspace);
-    free(out);
+    for (size_t i = 0; i < call->n_out; i++) free(out[i]);
 }
 
-static void compare(const op_call *c, const double *want, const char *row, const char *how)
+static void compare(const op_call *c, double *const want[MOST_RESULTS], const char *row, const char *how)
 {
-    for (int64_t e = 0; e < op_call_elems_out(c, 0); e++)
-        if (memcmp(&c->a.out[0][e], &want[e], sizeof *want) != 0)
-            op_case_fail(&c->c, "%s, %s: element %lld is %.9g, not %.9g", row, how, (long long)e, c->a.out[0][e],
-                         want[e]);
+    for (size_t i = 0; i < c->c.call->n_out; i++)
+        for (int64_t e = 0; e < op_call_elems_out(c, i); e++)
+            if (memcmp(&c->a.out[i][e], &want[i][e], sizeof **want) != 0)
+                op_case_fail(&c->c, "%s, %s: result %zu, element %lld is %.9g, not %.9g", row, how, i, (long long)e,
+                             c->a.out[i][e], want[i][e]);
+}
+
+/* A row that packs nothing has run once. */
+static void run_prepacked(const ht_kernel *row, const ht_target *target, op_call *c, const ht_call *call, ht_pool *pool,
+                          double *const want[MOST_RESULTS])
+{
+    if (!row->prepack) return;
+    run_row(row, target, c, call, pool, true);
+    compare(c, want, row->name, "prepacked");
 }
 
 /* ---- all rows ---- */
@@ -122,24 +140,26 @@ void code_rows_check(code_rows *rows, op_call *c, bool threads, bool channels_la
 {
     ht_context *ctx = context_shared();
     ht_pool *pool = threads ? rows->pool : NULL;
-    size_t bytes = (size_t)op_call_elems_out(c, 0) * sizeof(double);
-    double *want = malloc(bytes + 1);
+    double *want[MOST_RESULTS] = {0};
     placed p;
-    assert_non_null(want);
     place(&p, c->c.call, channels_last);
     op_call_reference(c);
-    memcpy(want, c->a.out[0], bytes);
+    for (size_t i = 0; i < c->c.call->n_out; i++) {
+        size_t bytes = (size_t)op_call_elems_out(c, i) * sizeof(double);
+        want[i] = malloc(bytes + 1);
+        assert_non_null(want[i]);
+        memcpy(want[i], c->a.out[i], bytes);
+    }
     for (size_t i = 0; i < ctx->kernel_count; i++) {
         const ht_kernel *row = ctx->kernels[i];
         ht_target target = {.isa = row->isa, .features = rows->machine.features, .threads = 1 + (int)(i % 3)};
         if (strcmp(row->op, c->c.op->name) != 0 || row->isa > rows->machine.isa || row->can(&p.call, &target)) continue;
         run_row(row, &target, c, &p.call, pool, false);
         compare(c, want, row->name, "packed in the run");
-        run_row(row, &target, c, &p.call, pool, true);
-        compare(c, want, row->name, "prepacked");
+        run_prepacked(row, &target, c, &p.call, pool, want);
         note(rows, row);
     }
-    free(want);
+    for (size_t i = 0; i < MOST_RESULTS; i++) free(want[i]);
 }
 
 void code_rows_close(code_rows *rows)

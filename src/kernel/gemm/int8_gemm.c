@@ -211,7 +211,8 @@ static void multiply_strip(tile *t, int64_t row, int64_t k, int32_t *sums)
     int64_t rows = smaller(kernel->rows, t->rows - row), slivers = tiles_of(t->columns, NR);
     int64_t all = padded(kernel, p->k);
     bool last = k + t->depth >= all;
-    int8_block block = {.depth = smaller(t->depth, all - k),
+    int8_block block = {.rows = rows,
+                        .depth = smaller(t->depth, all - k),
                         .first = k == 0,
                         .aside = kernel->overlaps ? finish_some : NULL,
                         .aside_arg = t};

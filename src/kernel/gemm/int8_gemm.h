@@ -17,8 +17,10 @@ enum {
 };
 
 /* One block: sums[rows × NR] (rows INT8_TILE_N apart) = a · b, or += unless it is the first block of k. depth is a multiple of
- * the kernel's step; sums and b are aligned to 64 bytes. */
+ * the kernel's step; sums and b are aligned to 64 bytes. An inner loop may do more than `rows`, up to those of its kernel: there is
+ * memory for them. */
 typedef struct int8_block {
+    int64_t rows;
     int32_t *sums;
     const void *a;
     int64_t a_pitch; /* elements from row to row */

@@ -29,7 +29,7 @@ static inline sums_vec broadcast_pair(const int16_t *a)
     return pair - (sums_vec){0};
 }
 
-static void multiply(const int8_block *block)
+static inline __attribute__((always_inline)) void multiply_rows(const int8_block *block, const int rows)
 {
     int64_t pitch = block->a_pitch;
     for (int column = 0; column < INT8_NR; column += ACROSS * LANES) {
@@ -37,7 +37,7 @@ static void multiply(const int8_block *block)
         const int8_t *b = block->b + 2 * column;
         sums_vec sums[ROWS][ACROSS];
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
             for (int c = 0; c < ACROSS; c++) {
                 const int32_t *from = block->sums + r * INT8_TILE_N + column + c * LANES;
@@ -49,18 +49,30 @@ static void multiply(const int8_block *block)
         for (int64_t k = 0; k < block->depth; k += 2, a += 2, b += 2 * INT8_NR) {
             sums_vec x = load_pairs(b), y = load_pairs(b + 2 * LANES);
 #pragma GCC unroll 16
-            for (int r = 0; r < ROWS; r++) {
+            for (int r = 0; r < rows; r++) {
                 sums_vec pair = broadcast_pair(a + r * pitch);
                 HT_MADD(sums[r][0], pair, x);
                 HT_MADD(sums[r][1], pair, y);
             }
         }
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
             for (int c = 0; c < ACROSS; c++)
                 memcpy(block->sums + r * INT8_TILE_N + column + c * LANES, &sums[r][c], sizeof(sums_vec));
     }
+}
+
+static void multiply(const int8_block *block)
+{
+    if (block->rows == 1)
+        multiply_rows(block, 1);
+    else if (block->rows == 2)
+        multiply_rows(block, 2);
+    else if (block->rows <= 4)
+        multiply_rows(block, 4);
+    else
+        multiply_rows(block, ROWS);
 }
 
 const int8_kernel HT_K(ht_int8_pairs) = {
