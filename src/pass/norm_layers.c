@@ -59,6 +59,8 @@ static void note_other(finder *f, ht_val v)
 static void look(finder *f, const ht_node *n)
 {
     const ht_layer_kind *kind = ht_layer_kind_of(f->g, n);
+    if (kind && (kind->operands.lookup || kind->operands.second))
+        kind = NULL; /* no products of the norm's channels alone */
     bool norm = is_norm(f->g, n);
     if (norm) note_norm(f, n);
     if (kind) note_layer(f, n, kind);

@@ -125,8 +125,15 @@ static inline bool ht_node_is_forward(const ht_node *n)
     return n->role == HT_ROLE_FWD && !n->recomputed;
 }
 
-/* Is it an op that the pass `quantize` knows as a layer, of an input by a weight? */
-bool ht_is_layer_op(const char *op);
+/* An op that the pass `quantize` knows as a layer: which operands are its input and its weight. */
+typedef struct ht_layer_op {
+    const char *name;
+    size_t input, weight;
+    size_t second; /* a second weight, which has codes when the first one has; 0: none */
+    bool lookup;   /* the input are indices of rows: the weight alone has codes */
+} ht_layer_op;
+/* NULL: it is none. */
+const ht_layer_op *ht_layer_op_find(const char *name);
 
 /* A precision class in a word: "dot". */
 const char *ht_prec_name(ht_prec prec);

@@ -22,8 +22,8 @@ static unsigned conv_shared_axes(const ht_graph *g, const ht_node *n)
     return (1u << ht_type_of(g, ht_node_in(g, n, 0))->rank) - 1;
 }
 
-static ht_val conv_emit(ht_graph *g, const ht_rewrite *rw, const ht_node *n, const ht_type *want,
-                        const ht_layer_operands *q)
+static void conv_emit(ht_graph *g, const ht_rewrite *rw, const ht_node *n, const ht_type *want,
+                      const ht_layer_operands *q, ht_val out[HT_LAYER_RESULTS])
 {
     enum { SHARED_ATTRS = 4 }; /* stride, padding, dilation, groups come first in both ops */
     ht_val scale = q->w_scale;
@@ -33,11 +33,11 @@ static ht_val conv_emit(ht_graph *g, const ht_rewrite *rw, const ht_node *n, con
         type.space = want->space;
         scale = ht_emit1(g, "reshape", &type, HT_VALS(scale), HT_NO_ATTRS);
     }
-    return ht_emit1(g, "conv_q", want, HT_VALS(q->x, q->w, q->x_scale, scale, q->x_zero), SHARED_ATTRS, n->attr);
+    out[0] = ht_emit1(g, "conv_q", want, HT_VALS(q->x, q->w, q->x_scale, scale, q->x_zero), SHARED_ATTRS, n->attr);
 }
 
-const ht_layer_kind ht_layer_conv2d = {
-    .op = "conv2d",
+const ht_layer_kind ht_layer_kind_conv2d = {
+    .operands = {.name = "conv2d", .input = 0, .weight = 1},
     .refuse = conv_refuse,
     .channel_axis = conv_channel_axis,
     .shared_axes = conv_shared_axes,

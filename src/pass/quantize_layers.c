@@ -23,7 +23,8 @@
 typedef struct layer_weight {
     ht_val weight, codes, scale;
     const ht_quantize_group *how;
-    ht_nbits_states words;          /* instead, where weights alone are codes */
+    bool in_words; /* weights alone are codes: `words` instead */
+    ht_nbits_states words;
     int axis;                       /* of its channels */
     size_t ranges;                  /* of static activations: the weight whose states they have */
     ht_val range_scale, range_zero; /* these states, of such a weight */
@@ -37,6 +38,9 @@ typedef struct activation {
 } activation;
 
 #define NO_RANGES SIZE_MAX
+
+/* Who reads a value: layers of two sorts by their weight, or anything else. */
+enum { MULTIPLIED = 1, LOOKED_UP = 2, OTHERWISE = 4 };
 
 typedef struct quantizer {
     ht_graph *g;
@@ -53,16 +57,16 @@ typedef struct quantizer {
     size_t weight_count, weight_capacity;
     activation *activations;
     size_t activation_count, activation_capacity;
-    bool *read_otherwise;
+    unsigned char *readers; /* by value */
     ht_rewrite rw;
 } quantizer;
 
-#define HT_LAYER(id) extern const ht_layer_kind ht_layer_##id;
+#define HT_LAYER(id) extern const ht_layer_kind ht_layer_kind_##id;
 #include "pass/quantize_layers.def"
 #undef HT_LAYER
 
 const ht_layer_kind *const ht_layer_kinds[] = {
-#define HT_LAYER(id) &ht_layer_##id,
+#define HT_LAYER(id) &ht_layer_kind_##id,
 #include "pass/quantize_layers.def"
 #undef HT_LAYER
     NULL,
@@ -73,24 +77,31 @@ const ht_layer_kind *const ht_layer_kinds[] = {
 static const ht_layer_kind *find_kind(const char *op)
 {
     size_t i = 0;
-    while (ht_layer_kinds[i] && strcmp(ht_layer_kinds[i]->op, op) != 0) i++;
+    while (ht_layer_kinds[i] && strcmp(ht_layer_kinds[i]->operands.name, op) != 0) i++;
     return ht_layer_kinds[i];
 }
 
-bool ht_is_layer_op(const char *op)
+const ht_layer_op *ht_layer_op_find(const char *name)
 {
-    return find_kind(op) != NULL;
+    const ht_layer_kind *kind = find_kind(name);
+    return kind ? &kind->operands : NULL;
+}
+
+static bool is_float_parameter(const ht_graph *g, ht_val w)
+{
+    const ht_state *state = ht_state_of(g, w);
+    return state && !state->derived && state->heading == HT_HEADING_PARAMETERS && ht_type_of(g, w)->dtype == HT_F32;
 }
 
 const ht_layer_kind *ht_layer_kind_of(const ht_graph *g, const ht_node *n)
 {
     const ht_layer_kind *kind = find_kind(n->op->name);
     if (!kind || n->role != HT_ROLE_FWD) return NULL;
-    ht_val x = ht_node_in(g, n, 0), w = ht_node_in(g, n, 1);
-    const ht_state *state = ht_state_of(g, w);
-    if (!state || state->derived || state->heading != HT_HEADING_PARAMETERS) return NULL;
-    bool floats = ht_type_of(g, w)->dtype == HT_F32 && ht_type_of(g, x)->dtype == HT_F32 &&
-                  ht_type_of(g, ht_node_out(n, 0))->dtype == HT_F32;
+    const ht_layer_op *at = &kind->operands;
+    bool floats = at->lookup || ht_type_of(g, ht_node_in(g, n, at->input))->dtype == HT_F32;
+    floats = floats && ht_type_of(g, ht_node_out(n, 0))->dtype == HT_F32 &&
+             is_float_parameter(g, ht_node_in(g, n, at->weight)) &&
+             (!at->second || is_float_parameter(g, ht_node_in(g, n, at->second)));
     return floats ? kind : NULL;
 }
 
@@ -100,33 +111,52 @@ static bool weights_alone(const ht_quantize_group *how)
     return how->activations.bits == 0;
 }
 
+/* Weights that are codes in words by groups; rows of a table never are. */
+static bool in_words(const ht_layer_kind *kind, const ht_quantize_group *how)
+{
+    return weights_alone(how) && !kind->operands.lookup;
+}
+
+static ht_val weight_in(const ht_graph *g, const ht_node *n, const ht_layer_kind *kind)
+{
+    return ht_node_in(g, n, kind->operands.weight);
+}
+
 static const char *refuse(const quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how)
 {
     if (!weights_alone(how)) return kind->refuse(q->g, n, how);
-    if (!kind->nbits) return "only products by a matrix have codes of weights alone";
-    if (q->read_otherwise[ht_node_in(q->g, n, 1).id]) return "something else reads its weight";
-    return ht_nbits_refuse(q->g, n, how);
+    unsigned own = kind->operands.lookup ? LOOKED_UP : MULTIPLIED;
+    if (!kind->nbits && !kind->operands.lookup)
+        return "only products by a matrix and tables have codes of weights alone";
+    if (q->readers[weight_in(q->g, n, kind).id] & ~own) return "something else reads its weight";
+    return kind->operands.lookup ? kind->refuse(q->g, n, how) : ht_nbits_refuse(q->g, n, how);
 }
 
-/* By value: what the graph reads that is no layer's weight. */
-static bool find_read_otherwise(quantizer *q)
+static unsigned reader_of(const ht_layer_kind *kind, size_t operand)
+{
+    if (!kind || (operand != kind->operands.weight && (!kind->operands.second || operand != kind->operands.second)))
+        return OTHERWISE;
+    return kind->operands.lookup ? LOOKED_UP : MULTIPLIED;
+}
+
+static bool find_readers(quantizer *q)
 {
     const ht_graph *g = q->g;
-    q->read_otherwise = calloc(g->value_count + 1, sizeof *q->read_otherwise);
-    for (size_t s = 0; s < g->segment_count && q->read_otherwise; s++)
+    q->readers = calloc(g->value_count + 1, sizeof *q->readers);
+    for (size_t s = 0; s < g->segment_count && q->readers; s++)
         for (size_t i = 0; i < g->segments[s].node_count; i++) {
             const ht_node *n = &g->nodes[g->segments[s].nodes[i]];
-            for (size_t k = 0; k < n->n_in; k++)
-                if (n->role == HT_ROLE_FWD && (k != 1 || !ht_layer_kind_of(g, n)))
-                    q->read_otherwise[ht_root(g, ht_node_in(g, n, k)).id] = true;
+            if (n->role != HT_ROLE_FWD) continue;
+            const ht_layer_kind *kind = ht_layer_kind_of(g, n);
+            for (size_t k = 0; k < n->n_in; k++) q->readers[ht_root(g, ht_node_in(g, n, k)).id] |= reader_of(kind, k);
         }
-    return q->read_otherwise != NULL;
+    return q->readers != NULL;
 }
 
 /* The first group whose expression matches; NULL: the layer stays as it is. */
 static const ht_quantize_group *group_of(quantizer *q, const ht_node *n, const ht_layer_kind *kind)
 {
-    const char *name = ht_value_of(q->g, ht_node_in(q->g, n, 1))->name;
+    const char *name = ht_value_of(q->g, weight_in(q->g, n, kind))->name;
     const ht_quantize_group *first = NULL;
     for (size_t i = 0; i < q->expression_count; i++) {
         if (regexec(&q->expressions[i], name, 0, NULL, 0) != 0) continue;
@@ -193,25 +223,29 @@ static size_t ranges_of(const quantizer *q, const ht_quantize_group *how, ht_val
     return q->weight_count;
 }
 
-/* NULL: memory is out, or the weight is a layer's in two ways, which would need codes for each. */
-static const layer_weight *weight_of(quantizer *q, const ht_node *n, const ht_quantize_group *how, int axis, ht_val x)
+/* An operand of a layer; x: its input, or none. SIZE_MAX: memory is out, or the weight is a layer's in two ways, which would need
+ * codes for each. */
+static size_t weight_of(quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how,
+                        size_t operand, ht_val x)
 {
     ht_graph *g = q->g;
-    ht_val weight = ht_node_in(g, n, 1);
+    ht_val weight = ht_node_in(g, n, operand);
+    int axis = kind->channel_axis(g, n);
+    bool words = in_words(kind, how);
     for (size_t i = 0; i < q->weight_count; i++)
-        if (q->weights[i].weight.id == weight.id) return q->weights[i].axis == axis ? &q->weights[i] : NULL;
+        if (q->weights[i].weight.id == weight.id) return q->weights[i].axis == axis ? i : SIZE_MAX;
     if (!ht_grow((void **)&q->weights, &q->weight_capacity, q->weight_count + 1, sizeof *q->weights)) {
         ht_graph_fail(g, HT_ENOMEM, "out of memory for codes of weights");
-        return NULL;
+        return SIZE_MAX;
     }
-    size_t ranges = ranges_of(q, how, x);
+    size_t ranges = x.id ? ranges_of(q, how, x) : NO_RANGES;
     layer_weight *made = &q->weights[q->weight_count];
-    *made = (layer_weight){.weight = weight, .how = how, .axis = axis, .ranges = ranges};
-    if (!q->training && weights_alone(how)) ht_nbits_add_states(g, n, how, &made->words);
-    if (!q->training && !weights_alone(how)) add_codes(q, made);
+    *made = (layer_weight){.weight = weight, .how = how, .in_words = words, .axis = axis, .ranges = ranges};
+    if (!q->training && words) ht_nbits_add_states(g, n, how, &made->words);
+    if (!q->training && !words) add_codes(q, made);
     if (ranges == q->weight_count) add_ranges(q, made);
     q->weight_count++;
-    return g->status == HT_OK ? made : NULL;
+    return g->status == HT_OK ? q->weight_count - 1 : SIZE_MAX;
 }
 
 /* ---- activations ---- */
@@ -291,37 +325,55 @@ static const activation *activation_of(quantizer *q, ht_val x, const layer_weigh
 
 /* ---- layers ---- */
 
-/* The same call, of the numbers that codes stand for. */
-static ht_val emit_training(quantizer *q, const ht_node *n, const ht_type *want, const activation *a,
-                            const layer_weight *w)
+/* The same call, of the numbers that codes stand for. a: NULL for a lookup. */
+static void emit_training(quantizer *q, const ht_node *n, const ht_layer_op *at, const activation *a,
+                          const layer_weight *w, const layer_weight *second, ht_val out[HT_LAYER_RESULTS])
 {
     enum { MOST_INPUTS = 8 };
     ht_graph *g = q->g;
-    ht_val in[MOST_INPUTS] = {a->codes[0], ht_fake_weight(g, w->weight, w->how, w->axis)}, out = HT_NONE;
-    if (n->n_in > MOST_INPUTS) {
-        ht_graph_fail(g, HT_ENOTSUP, "quantize: %s has more than %d inputs", n->op->name, MOST_INPUTS);
-        return HT_NONE;
+    ht_val in[MOST_INPUTS] = {HT_NONE};
+    ht_type want[HT_LAYER_RESULTS];
+    if (n->n_in > MOST_INPUTS || n->n_out > HT_LAYER_RESULTS) {
+        ht_graph_fail(g, HT_ENOTSUP, "quantize: %s has more than %d inputs or %d results", n->op->name, MOST_INPUTS,
+                      HT_LAYER_RESULTS);
+        return;
     }
-    for (size_t i = 2; i < n->n_in; i++) in[i] = ht_rewrite_map(&q->rw, ht_node_in(g, n, i));
-    ht_emit(g, n->op, n->n_in, in, ht_op_attr_count(n->op), n->attr, want, &out);
-    return out;
+    for (size_t i = 0; i < n->n_out; i++) want[i] = *ht_type_of(g, ht_node_out(n, i));
+    for (size_t i = 0; i < n->n_in; i++) in[i] = ht_rewrite_map(&q->rw, ht_node_in(g, n, i));
+    if (a) in[at->input] = a->codes[0];
+    in[at->weight] = ht_fake_weight(g, w->weight, w->how, w->axis);
+    if (second) in[at->second] = ht_fake_weight(g, second->weight, second->how, second->axis);
+    ht_emit(g, n->op, n->n_in, in, ht_op_attr_count(n->op), n->attr, want, out);
 }
 
-/* The layer with codes of its weight, and of its input unless weights alone have some. None: it stays as it is. */
-static ht_val emit_layer(quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how)
+/* The layer with codes of its weights, and of its input unless weights alone have some. No results: it stays as it is. */
+static void emit_layer(quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how,
+                       ht_val out[HT_LAYER_RESULTS])
 {
     ht_graph *g = q->g;
+    const ht_layer_op *at = &kind->operands;
     const ht_type want = *ht_type_of(g, ht_node_out(n, 0));
+    bool words = in_words(kind, how), lookup = at->lookup;
     unsigned shared = kind->shared_axes(g, n);
-    ht_val x = ht_rewrite_map(&q->rw, ht_node_in(g, n, 0));
-    const layer_weight *w = weight_of(q, n, how, kind->channel_axis(g, n), x);
-    const activation *a = w && !weights_alone(how) ? activation_of(q, x, w, shared) : NULL;
-    if (!w || (!a && !weights_alone(how))) return HT_NONE;
+    ht_val x = ht_rewrite_map(&q->rw, ht_node_in(g, n, at->input));
+    size_t first = weight_of(q, n, kind, how, at->weight, lookup ? HT_NONE : x);
+    size_t next = first != SIZE_MAX && at->second ? weight_of(q, n, kind, how, at->second, HT_NONE) : first;
+    if (first == SIZE_MAX || next == SIZE_MAX) return;
+    const layer_weight w = q->weights[first], second = q->weights[next];
+    if (w.in_words != words) return; /* a layer of another sort has its codes */
+    const activation *a = words || lookup ? NULL : activation_of(q, x, &w, shared);
+    if (!words && !lookup && !a) return;
     q->replaced[how - q->options->groups]++;
-    if (q->training) return a ? emit_training(q, n, &want, a, w) : HT_NONE; /* weights alone stay floats */
-    if (!a) return ht_nbits_emit(g, n, x, how, &want, &w->words);
-    ht_layer_operands operands = {a->codes[0], a->codes[1], a->codes[2], w->codes, w->scale};
-    return kind->emit(g, &q->rw, n, &want, &operands);
+    if (q->training) { /* weights alone stay floats */
+        if (!weights_alone(how)) emit_training(q, n, at, a, &w, at->second ? &second : NULL, out);
+    } else if (words) {
+        out[0] = ht_nbits_emit(g, n, x, how, &want, &w.words);
+    } else {
+        ht_layer_operands operands = {.x = x, .w = w.codes, .w_scale = w.scale};
+        if (a) operands.x = a->codes[0], operands.x_scale = a->codes[1], operands.x_zero = a->codes[2];
+        if (at->second) operands.second = second.codes, operands.second_scale = second.scale;
+        kind->emit(g, &q->rw, n, &want, &operands, out);
+    }
 }
 
 static bool replace(quantizer *q, uint32_t id)
@@ -330,10 +382,14 @@ static bool replace(quantizer *q, uint32_t id)
     const ht_node n = g->nodes[id]; /* the builder may move the graph's */
     const ht_layer_kind *kind = ht_layer_kind_of(g, &n);
     const ht_quantize_group *how = kind ? group_of(q, &n, kind) : NULL;
-    ht_val y = how ? emit_layer(q, &n, kind, how) : HT_NONE;
-    if (!y.id || g->status != HT_OK) return false;
-    g->values[y.id].name = g->values[n.out].name;
-    ht_rewrite_replace(&q->rw, ht_node_out(&n, 0), y);
+    ht_val y[HT_LAYER_RESULTS] = {HT_NONE};
+    if (how) emit_layer(q, &n, kind, how, y);
+    if (!y[0].id || g->status != HT_OK) return false;
+    for (size_t i = 0; i < n.n_out && i < HT_LAYER_RESULTS && y[i].id; i++) {
+        ht_val old = ht_node_out(&n, i);
+        g->values[y[i].id].name = g->values[old.id].name;
+        ht_rewrite_replace(&q->rw, old, y[i]);
+    }
     return true;
 }
 
@@ -394,11 +450,11 @@ static ht_status derive_or_drop(quantizer *q, bool *read, bool *drop)
     for (size_t i = 0; i < q->weight_count && g->status == HT_OK; i++) {
         const layer_weight *w = &q->weights[i];
         const ht_value *weight = ht_value_of(g, w->weight);
-        bool derived = q->options->weights == HT_QUANTIZE_DERIVED && !weights_alone(w->how);
+        bool derived = q->options->weights == HT_QUANTIZE_DERIVED && !w->in_words;
         bool stays = derived || read[w->weight.id] || weight->base.id;
         if (!stays) drop[weight->owner] = true;
         if (!stays) continue;
-        if (w->how->weights.bits != DERIVED_BITS || weights_alone(w->how)) continue; /* they are stored beside it */
+        if (w->how->weights.bits != DERIVED_BITS || w->in_words) continue; /* they are stored beside it */
         if (segment < 0) segment = (int)ht_graph_add_segment(g, "derive");
         g->segment = (uint32_t)segment;
         derive(q, w);
@@ -451,7 +507,8 @@ static const char *name_layer(const ht_graph *g)
     for (size_t s = 0; s < g->segment_count; s++)
         for (size_t i = 0; i < g->segments[s].node_count; i++) {
             const ht_node *n = &g->nodes[g->segments[s].nodes[i]];
-            if (ht_layer_kind_of(g, n)) return ht_value_of(g, ht_node_in(g, n, 1))->name;
+            const ht_layer_kind *kind = ht_layer_kind_of(g, n);
+            if (kind) return ht_value_of(g, weight_in(g, n, kind))->name;
         }
     return NULL;
 }
@@ -472,7 +529,7 @@ static ht_status quantize_layers(quantizer *q)
 {
     ht_graph *g = q->g;
     uint32_t count = (uint32_t)g->segment_count;
-    if (!find_read_otherwise(q)) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for codes of weights");
+    if (!find_readers(q)) HT_FAIL(g->ctx, HT_ENOMEM, "out of memory for codes of weights");
     HT_TRY(compile_expressions(q));
     for (uint32_t i = 0; i < count; i++)
         if (strcmp(g->segments[i].name, "init") != 0 && strcmp(g->segments[i].name, "derive") != 0)
@@ -497,7 +554,7 @@ static ht_status quantize_run(ht_graph *g, const ht_pass_env *env)
     for (size_t i = 0; i < q->expression_count; i++) regfree(&q->expressions[i]);
     free(q->weights);
     free(q->activations);
-    free(q->read_otherwise);
+    free(q->readers);
     free(q);
     return status;
 }

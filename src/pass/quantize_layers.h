@@ -4,11 +4,14 @@
 
 #include "pass/pass.h"
 
+enum { HT_LAYER_RESULTS = 4 };
+
 /* What a layer reads instead of its floats. */
 typedef struct ht_layer_operands {
     ht_val x, x_scale, x_zero; /* codes of the input; x_zero: none where all are 0 */
     ht_val w,
         w_scale; /* codes of the weight; the scales have its rank, and 1 along axes that share one, or are single */
+    ht_val second, second_scale; /* of the second weight */
 } ht_layer_operands;
 
 /* What a layer reads whose weights alone are codes: states; zero may be none. */
@@ -16,18 +19,18 @@ typedef struct ht_nbits_states {
     ht_val codes, scale, zero, a_scale;
 } ht_nbits_states;
 
-/* An op whose first operand is the layer's input and whose second is its weight. */
 typedef struct ht_layer_kind {
-    const char *op;
+    ht_layer_op operands;
     /* Why a call of it, by a parameter of f32, stays as it is; NULL: it can read codes. */
     const char *(*refuse)(const ht_graph *g, const ht_node *n, const ht_quantize_group *how);
     /* The axis of the weight that has the outputs. */
     int (*channel_axis)(const ht_graph *g, const ht_node *n);
     /* The axes of the input, as bits, along which a scale that is found while the model runs is the same. */
     unsigned (*shared_axes)(const ht_graph *g, const ht_node *n);
-    /* The call in its place, of the type `want`; operands beyond the first two by ht_rewrite_map. */
-    ht_val (*emit)(ht_graph *g, const ht_rewrite *rw, const ht_node *n, const ht_type *want,
-                   const ht_layer_operands *q);
+    /* The call in its place, whose first result is of the type `want`; its other operands by ht_rewrite_map. `out`: as many
+     * results as are read of a graph that does not train, the rest none. */
+    void (*emit)(ht_graph *g, const ht_rewrite *rw, const ht_node *n, const ht_type *want, const ht_layer_operands *q,
+                 ht_val out[HT_LAYER_RESULTS]);
     bool nbits; /* it is a product whose weights alone may be codes, too: quantize_nbits.c */
 } ht_layer_kind;
 

@@ -24,16 +24,16 @@ static unsigned matmul_shared_axes(const ht_graph *g, const ht_node *n)
     return 1u << (ht_type_of(g, ht_node_in(g, n, 0))->rank - 1);
 }
 
-static ht_val matmul_emit(ht_graph *g, const ht_rewrite *rw, const ht_node *n, const ht_type *want,
-                          const ht_layer_operands *q)
+static void matmul_emit(ht_graph *g, const ht_rewrite *rw, const ht_node *n, const ht_type *want,
+                        const ht_layer_operands *q, ht_val out[HT_LAYER_RESULTS])
 {
     (void)rw;
-    return ht_emit1(g, "matmul_q", want, HT_VALS(q->x, q->w, q->x_scale, q->w_scale, q->x_zero),
-                    HT_ATTRS(HT_INT("tb", n->attr[TB].i)));
+    out[0] = ht_emit1(g, "matmul_q", want, HT_VALS(q->x, q->w, q->x_scale, q->w_scale, q->x_zero),
+                      HT_ATTRS(HT_INT("tb", n->attr[TB].i)));
 }
 
-const ht_layer_kind ht_layer_matmul = {
-    .op = "matmul",
+const ht_layer_kind ht_layer_kind_matmul = {
+    .operands = {.name = "matmul", .input = 0, .weight = 1},
     .refuse = matmul_refuse,
     .channel_axis = matmul_channel_axis,
     .shared_axes = matmul_shared_axes,

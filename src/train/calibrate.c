@@ -21,9 +21,10 @@ enum { CHUNK = 4096 };
 static const char *weight_of(const ht_plan *plan, const ht_instr *instr)
 {
     const ht_call *call = instr->call;
-    if (call->n_in < 2 || !call->in[1] || !ht_is_layer_op(call->op->name) || instr->in[1].area != HT_AREA_STATE)
+    const ht_layer_op *layer = ht_layer_op_find(call->op->name);
+    if (!layer || layer->lookup || call->n_in <= layer->weight || instr->in[layer->weight].area != HT_AREA_STATE)
         return NULL;
-    const ht_slot *slot = ht_plan_slot_at(plan, instr->in[1], call->in[1]);
+    const ht_slot *slot = ht_plan_slot_at(plan, instr->in[layer->weight], call->in[layer->weight]);
     return slot && slot->heading == HT_HEADING_PARAMETERS && slot->type.dtype == HT_F32 ? slot->name : NULL;
 }
 

@@ -10,7 +10,7 @@ typedef struct ht_run ht_run;
 /* One call of a layer, right after it was computed. */
 typedef struct ht_layer_input {
     const char *weight;  /* its name */
-    const ht_call *call; /* in[0]: the input, in[1]: the weight */
+    const ht_call *call; /* in[0]: the input */
     const float *x;      /* the input's elements, row-major; valid during the call */
     int64_t count;
 } ht_layer_input;

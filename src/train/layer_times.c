@@ -11,12 +11,14 @@
 static bool weight_of(const ht_plan *plan, const ht_instr *instr, char name[HT_TENSOR_NAME_BYTES])
 {
     const ht_call *product = ht_instr_call(instr);
-    if (!product || product->n_in < 2 || !product->in[1]) return false;
+    const ht_layer_op *layer = product ? ht_layer_op_find(product->op->name) : NULL;
+    const ht_type *weight = layer && layer->weight < product->n_in ? product->in[layer->weight] : NULL;
     for (size_t i = 0; i < instr->call->n_in; i++) {
         const ht_slot *slot = instr->in[i].area == HT_AREA_STATE ? ht_plan_state_at(plan, instr->in[i]) : NULL;
-        if (!slot || !ht_type_same(&slot->type, product->in[1])) continue;
+        if (!slot) continue;
         ht_tensor_form form = ht_tensor_form_of(slot->name, name);
-        return form == HT_TENSOR_CODES || (form == HT_TENSOR_PLAIN && ht_is_layer_op(product->op->name));
+        if (form == HT_TENSOR_CODES || (form == HT_TENSOR_PLAIN && weight && ht_type_same(&slot->type, weight)))
+            return true;
     }
     return false;
 }
