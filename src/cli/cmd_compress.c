@@ -44,7 +44,8 @@ static void add_layers(ht_text *text, const ht_compress_report *report)
         const ht_compress_layer *layer = &report->layers[i];
         ht_text_add(text, "%-44s %10.4f %10.4f", layer->name, layer->float_ms, layer->ms);
         if (!isnan(layer->loss)) ht_text_add(text, "  loss %+.6f", layer->loss);
-        if (layer->slower) ht_text_add(text, "  %s", layer->stays ? "slower" : "slower: keeps its floats");
+        const char *verdict = layer->ms > layer->float_ms ? "slower" : "no faster than times scatter";
+        if (layer->slower) ht_text_add(text, "  %s%s", verdict, layer->stays ? "" : ": keeps its floats");
         ht_text_add(text, "\n");
     }
 }
@@ -170,10 +171,11 @@ static const cli_option options[] = {
     {"--force", NULL, CLI_FLAG, offsetof(compress_job, force), .help = "replace an output that compress wrote before"},
     {.kind = CLI_GROUP, .offset = offsetof(compress_job, job_options), .group = cli_set_rows},
     {"--json", NULL, CLI_FLAG, offsetof(compress_job, json),
-     .help = "one object: {\"run\", \"output\", \"before\", \"after\", \"layers\": [{\"name\", \"kernel\", \"ms\", "
-             "\"replaced_ms\" or \"refused_ms\", \"loss\"}]}, before and after with \"quality\" {\"loss\", "
-             "\"perplexity\", \"accuracy\"}, \"parameters\", \"nonzero\", \"disk_bytes\", \"memory_bytes\", \"batch\", "
-             "\"flops\", \"p50_ms\" and \"p99_ms\""},
+     .help =
+         "one object: {\"run\", \"output\", \"before\", \"after\", \"layers\": [{\"name\", \"kernel\", \"ms\", "
+         "\"replaced_ms\" or \"refused_ms\", \"margin_ms\", \"loss\"}]}, before and after with \"quality\" {\"loss\", "
+         "\"perplexity\", \"accuracy\"}, \"parameters\", \"nonzero\", \"disk_bytes\", \"memory_bytes\", \"batch\", "
+         "\"flops\", \"p50_ms\" and \"p99_ms\""},
     {0},
 };
 

@@ -22,8 +22,11 @@ static void add_layer(ht_text *text, const ht_json *layer)
 {
     bool codes = ht_json_get(layer, "replaced_ms");
     double ms = number_of(layer, "ms"), other = number_of(layer, codes ? "replaced_ms" : "refused_ms");
-    ht_text_add(text, "  %-44s %-28s %10.4f ms, %s %.4f ms\n", text_of(layer, "name"), text_of(layer, "kernel"), ms,
+    ht_text_add(text, "  %-44s %-28s %10.4f ms, %s %.4f ms", text_of(layer, "name"), text_of(layer, "kernel"), ms,
                 codes ? "in place of" : "with codes it would be", other);
+    if (!codes && other <= ms)
+        ht_text_add(text, ": less than the %.4f ms by which times scatter", number_of(layer, "margin_ms"));
+    ht_text_add(text, "\n");
 }
 
 void cli_explain_layers(ht_text *text, const char *job)

@@ -37,7 +37,8 @@ typedef struct ht_compress_layer {
     const char *name; /* of its weight */
     const char *kernel, *float_kernel;
     double ms, float_ms; /* with codes, with floats: in one evaluation of a batch as in the figures */
-    bool slower;         /* with codes than with floats: it keeps its floats, */
+    double margin_ms;    /* what codes have to save, at least: how far measured times scatter */
+    bool slower;         /* with codes than with floats, or not faster by the margin: it keeps its floats, */
     bool stays;          /* unless the recipe says otherwise */
     double loss;         /* what its codes alone add to the loss; NAN: not asked for */
 } ht_compress_layer;

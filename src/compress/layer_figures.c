@@ -8,11 +8,15 @@
 
 /* ---- times ---- */
 
+enum { FEWEST_ROUNDS = 3, MOST_ROUNDS = 7 };
+static const double least_gain = 0.02; /* of the time with floats: less is no gain that another run would confirm */
+
 /* A session of the evaluation of one item, with the first values of its plan: they do not change the time. */
 typedef struct timed {
     ht_plan *plan;
     ht_session *session;
-    ht_layer_times best;
+    ht_layer_times rounds[MOST_ROUNDS];
+    int count;
 } timed;
 
 static ht_status open_timed(ht_compression *c, const char *quantize, timed *out)
@@ -36,28 +40,65 @@ static void close_timed(timed *t)
 {
     ht_session_free(t->session);
     ht_plan_free(t->plan);
-    ht_layer_times_free(&t->best);
+    for (int i = 0; i < t->count; i++) ht_layer_times_free(&t->rounds[i]);
 }
 
-/* The fastest of all rounds stays, layer by layer. */
+/* Of one layer, over all rounds. */
+typedef struct spread {
+    double best, noise; /* noise: by how much the second best round took longer */
+} spread;
+
+static spread spread_of(const timed *t, size_t layer)
+{
+    double best = INFINITY, second = INFINITY;
+    for (int i = 0; i < t->count; i++) {
+        double now = t->rounds[i].items[layer].seconds;
+        if (now < best)
+            second = best, best = now;
+        else if (now < second)
+            second = now;
+    }
+    return (spread){best, second - best};
+}
+
+/* What the difference of two times has to exceed. */
+static double margin_of(spread codes, spread floats)
+{
+    return fmax(least_gain * floats.best, fmax(codes.noise, floats.noise));
+}
+
+/* The layer of the plan with floats that layer i of the other one replaces; count: none, it computes as before. */
+static size_t find_replaced(const timed *codes, const timed *floats, size_t i)
+{
+    const ht_layer_times *now = &codes->rounds[0], *was = &floats->rounds[0];
+    const ht_layer_time *found = ht_layer_times_find(was, now->items[i].weight);
+    if (!found || strcmp(found->kernel, now->items[i].kernel) == 0) return was->count;
+    return (size_t)(found - was->items);
+}
+
+/* Is there a layer of which the times do not tell yet which is faster? */
+static bool is_open(const timed *codes, const timed *floats)
+{
+    for (size_t i = 0; i < codes->rounds[0].count; i++) {
+        size_t k = find_replaced(codes, floats, i);
+        if (k == floats->rounds[0].count) continue;
+        spread now = spread_of(codes, i), was = spread_of(floats, k);
+        if (fabs(now.best - was.best) < margin_of(now, was)) return true;
+    }
+    return false;
+}
+
 static ht_status time_once(ht_compression *c, timed *t)
 {
-    ht_layer_times now;
-    ht_status status = ht_layer_times_measure(&now, c->ctx, t->session);
-    for (size_t i = 0; i < now.count && status == HT_OK && t->best.count == now.count; i++)
-        if (t->best.items[i].seconds < now.items[i].seconds) now.items[i].seconds = t->best.items[i].seconds;
-    ht_layer_times_free(&t->best);
-    t->best = now;
-    return status;
+    return ht_layer_times_measure(&t->rounds[t->count++], c->ctx, t->session);
 }
 
 /* In turns, so that what else the machine does meets both. */
 static ht_status time_both(ht_compression *c, timed *codes, timed *floats)
 {
-    enum { ROUNDS = 3 };
     HT_TRY(open_timed(c, NULL, codes));
     HT_TRY(open_timed(c, "train.quantize=null", floats));
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < MOST_ROUNDS && (i < FEWEST_ROUNDS || is_open(codes, floats)); i++) {
         HT_TRY(time_once(c, codes));
         HT_TRY(time_once(c, floats));
     }
@@ -71,33 +112,36 @@ static ht_status keep_text(ht_compression *c, const char *text, const char **out
     return HT_OK;
 }
 
-static ht_status note_layer(ht_compression *c, const ht_layer_time *codes, const ht_layer_time *floats)
+static ht_status note_layer(ht_compression *c, const timed *codes, size_t i, const timed *floats, size_t k)
 {
+    const ht_layer_time *now = &codes->rounds[0].items[i], *was = &floats->rounds[0].items[k];
+    spread now_spread = spread_of(codes, i), was_spread = spread_of(floats, k);
     ht_compress_layer *layer = NULL;
-    for (size_t i = 0; i < c->layer_count && !layer; i++)
-        if (strcmp(c->layers[i].name, codes->weight) == 0) layer = &c->layers[i];
+    for (size_t n = 0; n < c->layer_count && !layer; n++)
+        if (strcmp(c->layers[n].name, now->weight) == 0) layer = &c->layers[n];
     if (!layer) {
         if (!ht_grow((void **)&c->layers, &c->layer_capacity, c->layer_count + 1, sizeof *c->layers))
             HT_FAIL(c->ctx, HT_ENOMEM, "out of memory for figures of layers");
         layer = &c->layers[c->layer_count++];
         *layer = (ht_compress_layer){0};
-        HT_TRY(keep_text(c, codes->weight, &layer->name));
+        HT_TRY(keep_text(c, now->weight, &layer->name));
     }
-    HT_TRY(keep_text(c, codes->kernel, &layer->kernel));
-    HT_TRY(keep_text(c, floats->kernel, &layer->float_kernel));
-    layer->ms = 1e3 * codes->seconds;
-    layer->float_ms = 1e3 * floats->seconds;
+    HT_TRY(keep_text(c, now->kernel, &layer->kernel));
+    HT_TRY(keep_text(c, was->kernel, &layer->float_kernel));
+    layer->ms = 1e3 * now_spread.best;
+    layer->float_ms = 1e3 * was_spread.best;
+    layer->margin_ms = 1e3 * margin_of(now_spread, was_spread);
     layer->loss = NAN;
-    layer->slower = layer->ms > layer->float_ms;
+    layer->slower = layer->ms > layer->float_ms - layer->margin_ms;
     return HT_OK;
 }
 
 /* Layers that the plan without codes computes otherwise. */
 static ht_status note_layers(ht_compression *c, const timed *codes, const timed *floats)
 {
-    for (size_t i = 0; i < codes->best.count; i++) {
-        const ht_layer_time *now = &codes->best.items[i], *was = ht_layer_times_find(&floats->best, now->weight);
-        if (was && strcmp(was->kernel, now->kernel) != 0) HT_TRY(note_layer(c, now, was));
+    for (size_t i = 0; i < codes->rounds[0].count; i++) {
+        size_t k = find_replaced(codes, floats, i);
+        if (k < floats->rounds[0].count) HT_TRY(note_layer(c, codes, i, floats, k));
     }
     return HT_OK;
 }
@@ -180,6 +224,7 @@ void ht_compress_put_layers(ht_json_writer *json, const char *key, const ht_comp
             ht_json_put_number(json, "refused_ms", layer->ms);
         else
             ht_json_put_number(json, "replaced_ms", layer->float_ms);
+        ht_json_put_number(json, "margin_ms", layer->margin_ms);
         if (!isnan(layer->loss)) ht_json_put_number(json, "loss", layer->loss);
         ht_json_end_object(json);
     }

@@ -24,7 +24,7 @@ static const ht_key quantize_keys[] = {
     {"smooth", HT_KEY_NUMBER, "null", 0, 1, NULL,
      "SmoothQuant's strength: how much of the outliers of activations moves into weights; needs calibration"},
     {"keep_slower", HT_KEY_BOOL, "false", 0, 0, NULL,
-     "codes also for layers that they make slower on this machine, for a smaller file"},
+     "codes also for layers that they do not make faster on this machine, for a smaller file"},
     {"sensitivity", HT_KEY_BOOL, "false", 0, 0, NULL, "evaluate with the codes of each layer alone: which hurts most"},
     {"symmetric", HT_KEY_BOOL, "false", 0, 0, NULL, "activations have no zero point, as weights"},
     {0},
@@ -105,7 +105,7 @@ static ht_status print_group(ht_compression *c, const ht_fields *fields)
     return HT_OK;
 }
 
-/* Layers that are slower with codes keep their floats, whatever other groups say. */
+/* Layers that are not faster with codes keep their floats, whatever other groups say. */
 static ht_status print_floats(ht_compression *c, ht_text *text)
 {
     ht_json_writer json = {.text = text};
@@ -257,7 +257,7 @@ static ht_status add_weight_only(ht_compression *c, const ht_fields *fields, ht_
     return HT_OK;
 }
 
-/* Which layers are slower with codes: these keep their floats, unless the recipe says otherwise. */
+/* Which layers are not faster with codes: these keep their floats, unless the recipe says otherwise. */
 static ht_status choose_layers(ht_compression *c, const ht_fields *fields)
 {
     size_t slower = 0;
@@ -267,7 +267,7 @@ static ht_status choose_layers(ht_compression *c, const ht_fields *fields)
         slower += c->layers[i].slower && !c->layers[i].stays;
     }
     if (!slower) return HT_OK;
-    ht_compression_note(c, "quantize: %zu of %zu layers are slower with codes here, and keep their floats", slower,
+    ht_compression_note(c, "quantize: %zu of %zu layers are not faster with codes here, and keep their floats", slower,
                         c->layer_count);
     return set_job(c);
 }
