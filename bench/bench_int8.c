@@ -1,6 +1,6 @@
 /* Products of codes (matmul_q: u8 by prepacked i8, requantised to u8) against oneDNN's and our own f32 and bf16; and whole models whose
  * layers the pass `quantize` has turned into them, against themselves in f32 and against ONNX Runtime: gpt2 with dynamic scales of
- * activations, networks of convolutions with static ones. */
+ * activations, networks of convolutions with static ones; and translators of LSTM layers against themselves in f32. */
 #include <math.h>
 #include <string.h>
 
@@ -120,9 +120,9 @@ static void must(const ht_context *ctx, ht_status status)
 }
 
 /* The logits of a model, with one setting or none. */
-static void build_model(ours *o, ht_context *ctx, ht_model_request request, const ht_train_setting *setting)
+static void build_model(ours *o, ht_context *ctx, ht_model_request request, const char *json,
+                        const ht_train_setting *setting)
 {
-    static const char json[] = "{}";
     ht_arena *arena = ht_arena_create();
     ht_fields *fields = NULL;
     const ht_json *object;
@@ -166,8 +166,8 @@ static void measure_gpt2(ht_context *ctx, peer *onnxruntime, const char *only)
     if (!strstr("gpt2_i8_dynamic", only)) return;
     int32_t tokens[512];
     ours f32, i8;
-    build_model(&f32, ctx, request, NULL);
-    build_model(&i8, ctx, request, &dynamic);
+    build_model(&f32, ctx, request, "{}", NULL);
+    build_model(&i8, ctx, request, "{}", &dynamic);
     for (int i = 0; i < 512; i++) tokens[i] = i * 7919 % 50257;
     must(ctx, ht_session_write(f32.session, "tokens", tokens, sizeof tokens));
     must(ctx, ht_session_write(i8.session, "tokens", tokens, sizeof tokens));
@@ -207,10 +207,45 @@ static void measure_network(ht_context *ctx, peer *onnxruntime, const char *mode
     snprintf(asked, sizeof asked, "%s i8 %lld", label, (long long)batch);
     if (!strstr(name, only)) return;
     ours f32, i8;
-    build_model(&f32, ctx, request, NULL);
-    build_model(&i8, ctx, request, &fixed);
+    build_model(&f32, ctx, request, "{}", NULL);
+    build_model(&i8, ctx, request, "{}", &fixed);
     write_ranges(&i8, ctx);
     compare(name, &i8, &f32, onnxruntime, asked);
+}
+
+/* Logits of a translator of LSTM layers; there is no peer for them. */
+static void measure_translator(ht_context *ctx, int64_t hidden, int64_t layers, int64_t batch, const char *only)
+{
+    static const ht_train_setting dynamic = {"quantize", "dynamic"};
+    enum { LENGTH = 24, WORDS = 8000 };
+    char name[64], json[64];
+    ht_model_request request = {.model = ht_model_find("seq2seq", NULL),
+                                .task = HT_TASK_PAIRS,
+                                .batch = batch,
+                                .length = LENGTH,
+                                .source_length = LENGTH,
+                                .vocabulary = WORDS,
+                                .source_vocabulary = WORDS};
+    snprintf(name, sizeof name, "translator_%lldx%lld_i8_dynamic_b%lld", (long long)layers, (long long)hidden,
+             (long long)batch);
+    snprintf(json, sizeof json, "{\"hidden\": %lld, \"layers\": %lld}", (long long)hidden, (long long)layers);
+    if (!strstr(name, only)) return;
+    ours f32, i8;
+    build_model(&f32, ctx, request, json, NULL);
+    build_model(&i8, ctx, request, json, &dynamic);
+    contest c = {.name = name, .unit = "ms", .seconds = 10};
+    int mine = contest_add(&c, "i8", ours_turn, &i8, 0), floats = contest_add(&c, "f32", ours_turn, &f32, 0);
+    contest_run(&c);
+    contest_row(&c, NULL, mine, floats, "halftone_f32");
+    ours_end(&i8);
+    ours_end(&f32);
+}
+
+static void measure_translators(ht_context *ctx, const char *only)
+{
+    static const int64_t sizes[][2] = {{256, 1}, {256, 2}, {1024, 3}}, batches[] = {1, 8, 32};
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 3; k++) measure_translator(ctx, sizes[i][0], sizes[i][1], batches[k], only);
 }
 
 static void measure_models(ht_context *ctx, const char *only)
@@ -236,6 +271,7 @@ int main(int argc, char **argv)
             printf("  %s against %s: geometric mean %.2f, worst %.2f of %d\n", tallies[i].name, tallies[i].peer,
                    exp(tallies[i].sum / tallies[i].count), tallies[i].worst, tallies[i].count);
     peer_stop(onednn);
+    measure_translators(ctx, only);
     measure_models(ctx, only);
     ht_context_free(ctx);
     return 0;
