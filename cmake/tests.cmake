@@ -73,7 +73,9 @@ endforeach()
 if(TARGET emulated_libcuda)
     halftone_test(test_cuda_channels_products test_cuda_channels)
     add_dependencies(test_cuda_products ${emulated_libraries} emulated_libcublasLt_products)
-    set_property(TEST test_cuda_products test_cuda_channels_products APPEND PROPERTY ENVIRONMENT HALFTONE_EMULATED=1
+    add_dependencies(test_cuda_codes ${emulated_libraries} emulated_libcublasLt_products)
+    set_property(TEST test_cuda_products test_cuda_channels_products test_cuda_codes APPEND PROPERTY
+        ENVIRONMENT HALFTONE_EMULATED=1
         LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/emulator/products:${CMAKE_BINARY_DIR}/emulator
         XDG_CACHE_HOME=${CMAKE_SOURCE_DIR}/build/emulated-kernels)
 endif()

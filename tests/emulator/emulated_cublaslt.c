@@ -1,5 +1,5 @@
-/* libcublasLt.so.13 for machines without a GPU: products of f32, tf32, f16 and bf16 by columns, as rows of the CUDA device
- * ask for them. One algorithm; a bias behind the product, and what is added to it. Products in tf32 see no more
+/* libcublasLt.so.13 for machines without a GPU: products of f32, tf32, f16, bf16 and i8 by columns, as rows of the CUDA
+ * device ask for them. One algorithm; a bias behind the product, and what is added to it. Products in tf32 see no more
  * than the leading 11 bits of an operand, as tensor cores do. */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 #include "kernel/gemm/cublaslt.def"
 
 enum { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
-enum { F32 = 0, F16 = 2, BF16 = 14, COMPUTE_F32 = 68, COMPUTE_TF32 = 77 };
+enum { F32 = 0, F16 = 2, I8 = 3, I32 = 10, BF16 = 14, COMPUTE_F32 = 68, COMPUTE_I32 = 72, COMPUTE_TF32 = 77 };
 enum { DESC_TURN_A = 3, DESC_TURN_B = 4, DESC_EPILOGUE = 7, DESC_BIAS = 8 };
 enum { EPILOGUE_PLAIN = 1, EPILOGUE_BIAS = 4 };
 
@@ -49,7 +49,7 @@ int cublasLtGetVersion(void)
 int cublasLtMatmulDescCreate(void **desc, int compute_type, int scale_type)
 {
     description *d = calloc(1, sizeof *d);
-    if (!d || scale_type != F32) return INVALID_VALUE;
+    if (!d || scale_type != (compute_type == COMPUTE_I32 ? I32 : F32)) return INVALID_VALUE;
     d->compute = compute_type;
     d->epilogue = EPILOGUE_PLAIN;
     *desc = d;
@@ -109,12 +109,19 @@ int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const 
     return SUCCESS;
 }
 
+/* Products of i8 are sums along k of both operands, whose distances are multiples of 16. */
+static int takes(const description *about, const layout *a, const layout *b, const layout *d)
+{
+    if (a->type == F32 || a->type == F16 || a->type == BF16) return 1;
+    int along = about->turn_a && !about->turn_b, apart = a->pitch % 16 == 0 && b->pitch % 16 == 0 && d->pitch % 4 == 0;
+    return a->type == I8 && d->type == I32 && about->compute == COMPUTE_I32 && along && apart;
+}
+
 int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference,
                                    int wanted, cublaslt_choice *choices, int *found)
 {
-    (void)handle, (void)desc, (void)c, (void)d, (void)preference, (void)wanted;
-    int type = ((const layout *)a)->type;
-    *found = (type == F32 || type == F16 || type == BF16) && type == ((const layout *)b)->type;
+    (void)handle, (void)c, (void)preference, (void)wanted;
+    *found = ((const layout *)a)->type == ((const layout *)b)->type && takes(desc, a, b, d);
     if (*found) choices[0] = (cublaslt_choice){.workspace_bytes = 0};
     return SUCCESS;
 }
@@ -180,9 +187,26 @@ typedef struct job {
     float beta;
 } job;
 
+static void multiply_i8(const job *x)
+{
+    const int8_t *a = x->from_a, *b = x->from_b;
+    int32_t *d = x->to;
+    for (uint64_t column = 0; column < x->d.columns; column++)
+        for (uint64_t row = 0; row < x->d.rows; row++) {
+            int32_t sum = 0;
+            for (uint64_t k = 0; k < x->a.rows; k++)
+                sum += a[(int64_t)row * x->a.pitch + (int64_t)k] * b[(int64_t)column * x->b.pitch + (int64_t)k];
+            d[(int64_t)column * x->d.pitch + (int64_t)row] = sum;
+        }
+}
+
 static void multiply(const void *arg)
 {
     const job *x = arg;
+    if (x->about.compute == COMPUTE_I32) {
+        multiply_i8(x);
+        return;
+    }
     int tf32 = x->about.compute == COMPUTE_TF32;
     uint64_t depth = x->about.turn_a ? x->a.rows : x->a.columns;
     float *left = gather(x->from_a, &x->a, x->about.turn_a, tf32, x->d.rows, depth);
@@ -212,9 +236,11 @@ int cublasLtMatmul(void *handle, void *desc, const void *alpha, const void *a, v
     if (driver) dlclose(driver);
     job *x = call ? malloc(sizeof *x) : NULL;
     if (!x) return INVALID_VALUE;
-    *x = (job){*about, *la, *lb, *(layout *)c_layout, *(layout *)d_layout, a, b, c, d, *(const float *)beta};
-    if ((about->turn_a ? la->rows : la->columns) != (about->turn_b ? lb->columns : lb->rows) ||
-        *(const float *)alpha != 1) {
+    int whole = about->compute == COMPUTE_I32;
+    *x =
+        (job){*about, *la, *lb, *(layout *)c_layout, *(layout *)d_layout, a, b, c, d, whole ? 0 : *(const float *)beta};
+    int plain = whole ? *(const int32_t *)alpha == 1 && *(const int32_t *)beta == 0 : *(const float *)alpha == 1;
+    if (!plain || (about->turn_a ? la->rows : la->columns) != (about->turn_b ? lb->columns : lb->rows)) {
         free(x);
         return INVALID_VALUE;
     }

@@ -153,7 +153,8 @@ void code_rows_check(code_rows *rows, op_call *c, bool threads, bool channels_la
     for (size_t i = 0; i < ctx->kernel_count; i++) {
         const ht_kernel *row = ctx->kernels[i];
         ht_target target = {.isa = row->isa, .features = rows->machine.features, .threads = 1 + (int)(i % 3)};
-        if (strcmp(row->op, c->c.op->name) != 0 || row->isa > rows->machine.isa || row->can(&p.call, &target)) continue;
+        if (row->device != HT_DEVICE_CPU || strcmp(row->op, c->c.op->name) != 0) continue;
+        if (row->isa > rows->machine.isa || row->can(&p.call, &target)) continue;
         run_row(row, &target, c, &p.call, pool, false);
         compare(c, want, row->name, "packed in the run");
         run_prepacked(row, &target, c, &p.call, pool, want);

@@ -8,6 +8,8 @@
  * left alone: it is not ours in f32 and f16, reads what nobody keeps, and costs as much as a kernel of its own
  * (docs/decisions/0044-gelu-reads-what-is-kept.md).
  *
+ * matmul_cublaslt_i8, a part of matmul_q (matmul_q.cuda.c): a, b: i8 with neighbours along k, k a multiple of 16; y: i32.
+ *
  * scaled_matmul: a, b: f8, not both f8e5m2, with neighbours along k; m, n and k multiples of 16; y: bf16, f16 or f32. The
  * library multiplies the sums by both scales. Sums of forward, where both are f8e4m3, stay in the tensor cores (the fast
  * mode, which keeps about 14 bits); those of gradients leave them for f32 every 128 steps of k. It takes the epilogues of
@@ -27,6 +29,7 @@
 enum {
     COMPUTE_F32 = 68,
     COMPUTE_F64 = 70,
+    COMPUTE_I32 = 72,
     COMPUTE_TF32 = 77,
     DESC_TURN_A = 3,
     DESC_TURN_B = 4,
@@ -69,8 +72,8 @@ static const char *const names[] = {
 };
 static ht_cuda_library cublaslt_library = {files, names, sizeof names / sizeof names[0], table.functions, "", false};
 
-static const int data_types[HT_DTYPE_COUNT] = {
-    [HT_F32] = 0, [HT_F64] = 1, [HT_F16] = 2, [HT_BF16] = 14, [HT_F8E4M3] = 28, [HT_F8E5M2] = 29};
+static const int data_types[HT_DTYPE_COUNT] = {[HT_F32] = 0,  [HT_F64] = 1,   [HT_F16] = 2,     [HT_I8] = 3,
+                                               [HT_I32] = 10, [HT_BF16] = 14, [HT_F8E4M3] = 28, [HT_F8E5M2] = 29};
 
 /* ---- what it takes ---- */
 
@@ -159,7 +162,7 @@ typedef struct prepared {
     size_t workspace_bytes;
     const void *operands[2], *residual; /* residual NULL: none */
     void *result;
-    bool is_f64;
+    ht_dtype factors; /* the type of what a sum is multiplied by: f32, f64 or i32 */
 } prepared;
 
 static ht_status check(const ht_launch *launch, int status, const char *what)
@@ -216,7 +219,7 @@ extern const ht_kernel ht_kernel_cuda_matmul_cublaslt_tf32;
 static int compute_of(const ht_launch *launch, const prepared *x)
 {
     if (launch->row == &ht_kernel_cuda_matmul_cublaslt_tf32) return COMPUTE_TF32;
-    return x->is_f64 ? COMPUTE_F64 : COMPUTE_F32;
+    return x->factors == HT_F64 ? COMPUTE_F64 : x->factors == HT_I32 ? COMPUTE_I32 : COMPUTE_F32;
 }
 
 static ht_status describe_product(const ht_launch *launch, const product *p, prepared *x)
@@ -230,9 +233,8 @@ static ht_status describe_product(const ht_launch *launch, const product *p, pre
     (void)describe(p, &p->a, p->m, p->k, &a);
     (void)describe(p, &p->b, p->k, p->n, &b);
     int32_t turn_a = a.turned, turn_b = b.turned;
-    x->is_f64 = dtype == HT_F64;
-    HT_TRY(check(launch,
-                 l->cublasLtMatmulDescCreate(&x->desc, compute_of(launch, x), data_types[x->is_f64 ? HT_F64 : HT_F32]),
+    x->factors = dtype == HT_F64 ? HT_F64 : dtype == HT_I8 ? HT_I32 : HT_F32;
+    HT_TRY(check(launch, l->cublasLtMatmulDescCreate(&x->desc, compute_of(launch, x), data_types[x->factors]),
                  "a product"));
     /* The library's first operand is our second. */
     HT_TRY(set(launch, x->desc, DESC_TURN_A, &turn_b, sizeof turn_b));
@@ -334,8 +336,10 @@ static int multiply(const prepared *x, const cublaslt_algorithm *algorithm, cons
 {
     const float one = 1, factor = residual ? 1 : 0;
     const double one_f64 = 1, none_f64 = 0;
-    const void *alpha = x->is_f64 ? (const void *)&one_f64 : &one;
-    const void *beta = x->is_f64 ? (const void *)&none_f64 : &factor;
+    const int32_t one_i32 = 1, none_i32 = 0;
+    const void *alpha = &one, *beta = &factor;
+    if (x->factors == HT_F64) alpha = &one_f64, beta = &none_f64;
+    if (x->factors == HT_I32) alpha = &one_i32, beta = &none_i32;
     return table.library.cublasLtMatmul(x->handle, x->desc, alpha, b, x->b, a, x->a, beta, residual ? residual : result,
                                         x->y, result, x->y, algorithm, x->workspace, x->workspace_bytes, stream);
 }
@@ -361,7 +365,7 @@ static ht_status run_way(void *arg, size_t way, void *const *operands, void *res
 static bool is_worth_a_search(const prepared *x)
 {
     const product *p = x->p;
-    return !x->is_f64 && p->m * p->n > LARGE_PRODUCT / p->k;
+    return x->factors == HT_F32 && p->m * p->n > LARGE_PRODUCT / p->k;
 }
 
 /* Which of these ways. The bias and the workspace are those of the launch: whatever lies there. */
@@ -526,6 +530,18 @@ const ht_kernel ht_kernel_cuda_matmul_cublaslt = {
     .release = release,
     .run = run,
     .takes = ht_cublaslt_takes,
+};
+
+extern const ht_kernel ht_kernel_cuda_matmul_cublaslt_i8;
+const ht_kernel ht_kernel_cuda_matmul_cublaslt_i8 = {
+    .size = sizeof(ht_kernel),
+    .op = "matmul",
+    .name = "matmul_cublaslt_i8.cuda",
+    .device = HT_DEVICE_CUDA,
+    .workspace = workspace,
+    .prepare = prepare,
+    .release = release,
+    .run = run,
 };
 
 const ht_kernel ht_kernel_cuda_scaled_matmul_cublaslt = {

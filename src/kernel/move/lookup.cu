@@ -1,5 +1,5 @@
 // gather: y[.., k, ..] = x[.., index[.., k, ..], ..]. embedding: y[n,:] = table[index[n],:]. one_hot: y[n,d] = 1
-// where d = label[n]. An index outside gives zeros. A thread for each word of the result.
+// where d = label[n]. embedding_q: y[n,:] = table[index[n],:] scale[index[n]]. An index outside gives zeros. A thread for each word of the result.
 
 template <class WORD, int64_t ROWS, int64_t WORDS, int64_t SIZE, class INDEX>
 DEVICE void embed(const void *table, const INDEX *index, void *y)
@@ -8,6 +8,16 @@ DEVICE void embed(const void *table, const INDEX *index, void *y)
     if (i >= ROWS * WORDS) return;
     const int64_t at = get_int(index[i / WORDS]);
     ((WORD *)y)[i] = at >= 0 && at < SIZE ? ((const WORD *)table)[at * WORDS + i % WORDS] : word_of<WORD>(0);
+}
+
+// Rows of codes, as numbers.
+template <int64_t ROWS, int64_t COLUMNS, int64_t SIZE, bool ONE_SCALE, class INDEX>
+DEVICE void embed_codes(const int8_t *table, const float *scale, const INDEX *index, float *y)
+{
+    const int64_t i = thread_number();
+    if (i >= ROWS * COLUMNS) return;
+    const int64_t at = get_int(index[i / COLUMNS]);
+    y[i] = at >= 0 && at < SIZE ? (float)table[at * COLUMNS + i % COLUMNS] * scale[ONE_SCALE ? 0 : at] : 0.f;
 }
 
 // AXES are those of the result, with the strides of x, where that of the gathered axis is 0.

@@ -1,4 +1,4 @@
-/* gather, embedding, one_hot for the CUDA device: any type but f8, index i32 or i64, row-major. Traffic: index, what
+/* gather, embedding, embedding_q, one_hot for the CUDA device: any type but f8, index i32 or i64, row-major. Traffic: index, what
  * it asks for, 1 write. Bound: bandwidth. */
 #include "kernel/move/strided_text.h"
 #include "op/op.h"
@@ -21,6 +21,17 @@ static void embedding(ht_cuda_emission *e, const ht_launch *launch)
     ht_cuda_add_grid(e, ht_cuda_blocks(rows * words, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
                      "embed<%s, %lld, %lld, %lld>(in0, in1, out0);", ht_text_word(bytes), (long long)rows,
                      (long long)words, (long long)table->dim[0]);
+}
+
+static void embedding_q(ht_cuda_emission *e, const ht_launch *launch)
+{
+    const ht_type *table = launch->call->in[0], *index = launch->call->in[2];
+    int64_t rows = ht_type_elems(index), columns = table->dim[1];
+    if (rows * columns == 0) return;
+    include(e);
+    ht_cuda_add_grid(e, ht_cuda_blocks(rows * columns, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
+                     "embed_codes<%lld, %lld, %lld, %s>(in0, in1, in2, out0);", (long long)rows, (long long)columns,
+                     (long long)table->dim[0], launch->call->in[1]->rank ? "false" : "true");
 }
 
 static void gather(ht_cuda_emission *e, const ht_launch *launch)
@@ -60,4 +71,5 @@ static const char *can(const ht_call *call, const ht_target *target)
 
 HT_CUDA_KERNEL(gather, can, NULL, gather)
 HT_CUDA_KERNEL(embedding, can, NULL, embedding)
+HT_CUDA_KERNEL(embedding_q, can, NULL, embedding_q)
 HT_CUDA_KERNEL(one_hot, can, NULL, one_hot)
