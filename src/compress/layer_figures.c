@@ -61,10 +61,10 @@ static spread spread_of(const timed *t, size_t layer)
     return (spread){best, second - best};
 }
 
-/* What the difference of two times has to exceed. */
-static double margin_of(spread codes, spread floats)
+/* By how much the side that is faster has to be: its second best round would win as well. */
+static double margin_of(spread faster, spread floats)
 {
-    return fmax(least_gain * floats.best, fmax(codes.noise, floats.noise));
+    return fmax(least_gain * floats.best, faster.noise);
 }
 
 /* The layer of the plan with floats that layer i of the other one replaces; count: none, it computes as before. */
@@ -83,7 +83,8 @@ static bool is_open(const timed *codes, const timed *floats)
         size_t k = find_replaced(codes, floats, i);
         if (k == floats->rounds[0].count) continue;
         spread now = spread_of(codes, i), was = spread_of(floats, k);
-        if (fabs(now.best - was.best) < margin_of(now, was)) return true;
+        bool faster = now.best + margin_of(now, was) <= was.best, slower = was.best + margin_of(was, was) <= now.best;
+        if (!faster && !slower) return true;
     }
     return false;
 }

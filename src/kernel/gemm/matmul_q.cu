@@ -44,9 +44,9 @@ template <int64_t M, int64_t K, int64_t PITCH, int64_t DEPTH, class A> DEVICE vo
     put_pack(to + i, four);
 }
 
-// Columns of w as rows of DEPTH, where the library cannot read w as it lies, and their sums: a block turns 32 columns, 32 rows at a
+// Columns of w as rows of DEPTH, WIDE of them, zeros behind the last, where the library cannot read w as it lies, and their sums: a block turns 32 columns, 32 rows at a
 // time. 256 threads.
-template <int64_t N, int64_t K, int64_t DOWN, int64_t ACROSS, int64_t DEPTH, bool COPY>
+template <int64_t N, int64_t K, int64_t DOWN, int64_t ACROSS, int64_t DEPTH, int64_t WIDE, bool COPY>
 DEVICE void turn_weights(const int8_t *w, int8_t *to, int32_t *sums)
 {
     __shared__ int8_t square[32][33];
@@ -64,7 +64,7 @@ DEVICE void turn_weights(const int8_t *w, int8_t *to, int32_t *sums)
         __syncthreads();
         for (int r = y; r < 32; r += 8) {
             sum += square[r][x];
-            if (COPY && first + r < N && k + x < DEPTH) to[(first + r) * DEPTH + k + x] = square[x][r];
+            if (COPY && first + r < WIDE && k + x < DEPTH) to[(first + r) * DEPTH + k + x] = square[x][r];
         }
         __syncthreads();
     }
@@ -75,12 +75,12 @@ DEVICE void turn_weights(const int8_t *w, int8_t *to, int32_t *sums)
     sums[first + x] = sum;
 }
 
-// SHIFT: by how much codes of a were moved down.
-template <int64_t M, int64_t N, int32_t SHIFT, class Y>
+// Rows of sums are WIDE. SHIFT: by how much codes of a were moved down.
+template <int64_t M, int64_t N, int64_t WIDE, int32_t SHIFT, class Y>
 DEVICE void finish_sums(const int32_t *sums, const int32_t *column_sums, Y *y, const finished<Y> &f)
 {
     const int64_t i = thread_number(), row = i / N, column = i % N;
     if (i >= M * N) return;
     const uint32_t zero = (uint32_t)(f.zero_of(row) - SHIFT);
-    f.put_result(y, row, column, N, (int32_t)((uint32_t)sums[i] - zero * (uint32_t)column_sums[column]));
+    f.put_result(y, row, column, N, (int32_t)((uint32_t)sums[row * WIDE + column] - zero * (uint32_t)column_sums[column]));
 }

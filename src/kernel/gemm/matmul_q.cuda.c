@@ -1,7 +1,7 @@
 /* matmul_q for the CUDA device. a: rows evenly apart; w: i8 by rows or by columns; y: f32 or codes, row-major.
  *
  * matmul_q_cublaslt: the library multiplies i8 by i8 along k. What does not lie so is copied into the workspace, a moved to i8 and w
- * by its columns, both filled up with zeros to a depth that the library takes; sums of w's columns make up for zero points. Then
+ * by its columns, both filled up with zeros to sizes that the library takes; sums of w's columns make up for zero points. Then
  * the product, i32, and our own grid makes results of the sums.
  * Numerics: sums are exact, and what is done to them is f32 with one rounding each: the bits of the CPU's rows.
  * Traffic: a and w up to three times, sums once and back, y once.  Bound: compute, where a has many rows.
@@ -15,12 +15,13 @@
 extern const ht_kernel ht_kernel_cuda_matmul_cublaslt_i8;
 
 enum { A, W, A_SCALE, W_SCALE, A_ZERO, BIAS, Y_SCALE, Y_ZERO };
-enum { DEPTH_STEP = 16, COLUMN_STEP = 4, WORKSPACE_ROUND = 256, SQUARE = 32, PACK = 4 };
+enum { STEP = 16, WORKSPACE_ROUND = 256, SQUARE = 32, PACK = 4 };
 
 /* ---- sizes ---- */
 
 typedef struct sizes {
-    int64_t m, n, k, pitch, down, across, depth;    /* pitch: of rows of a; depth: k, filled up */
+    int64_t m, n, k, pitch, down, across;           /* pitch: of rows of a */
+    int64_t depth, wide;                            /* k and n, filled up to what the library takes */
     bool copies_a, copies_w;                        /* the library cannot read them where they lie */
     int64_t w_at, column_sums_at, sums_at, rest_at; /* in the workspace, behind a */
 } sizes;
@@ -41,13 +42,14 @@ static sizes sizes_of(const ht_call *call)
                .down = w->stride[tb ? 1 : 0],
                .across = w->stride[tb ? 0 : 1]};
     for (int axis = 0; axis < a->rank - 1; axis++) s.m *= a->dim[axis];
-    s.depth = round_up(s.k, DEPTH_STEP);
+    s.depth = round_up(s.k, STEP);
+    s.wide = round_up(s.n, STEP);
     s.copies_a = a->dtype != HT_I8 || s.depth != s.k || s.pitch != s.k;
-    s.copies_w = s.depth != s.k || s.down != 1 || s.across != s.k;
+    s.copies_w = s.wide != s.n || s.depth != s.k || s.down != 1 || s.across != s.k;
     s.w_at = s.copies_a ? round_up(s.m * s.depth, WORKSPACE_ROUND) : 0;
-    s.column_sums_at = s.w_at + (s.copies_w ? round_up(s.n * s.depth, WORKSPACE_ROUND) : 0);
+    s.column_sums_at = s.w_at + (s.copies_w ? round_up(s.wide * s.depth, WORKSPACE_ROUND) : 0);
     s.sums_at = s.column_sums_at + round_up(s.n * (int64_t)sizeof(int32_t), WORKSPACE_ROUND);
-    s.rest_at = s.sums_at + round_up(s.m * s.n * (int64_t)sizeof(int32_t), WORKSPACE_ROUND);
+    s.rest_at = s.sums_at + round_up(s.m * s.wide * (int64_t)sizeof(int32_t), WORKSPACE_ROUND);
     return s;
 }
 
@@ -75,7 +77,7 @@ static const char *can(const ht_call *call, const ht_target *target)
 /* workspace: NULL where only sizes matter. */
 static ht_inner_launch product_of(const sizes *s, const ht_launch *launch, char *workspace)
 {
-    int64_t a[2] = {s->m, s->depth}, w[2] = {s->n, s->depth}, y[2] = {s->m, s->n};
+    int64_t a[2] = {s->m, s->depth}, w[2] = {s->wide, s->depth}, y[2] = {s->m, s->wide};
     ht_inner_launch inner = {.row = &ht_kernel_cuda_matmul_cublaslt_i8, .n_in = 2, .n_attr = 2};
     inner.types[0] = ht_type_make(HT_I8, 2, a);
     inner.types[1] = ht_type_make(HT_I8, 2, w);
@@ -95,7 +97,6 @@ static const char *library_can(const ht_call *call, const ht_target *target)
     sizes s = sizes_of(call);
     if (!ht_target_has_library(target, HT_LIBRARY_CUBLASLT)) return "the target lacks cublasLt";
     if (s.m == 0 || s.n == 0 || s.k == 0) return "there is nothing to multiply";
-    if (s.n % COLUMN_STEP) return "the columns of w are no multiple of 4";
     if (s.down != 1 && s.across != 1) return "w is strided";
     return can(call, target);
 }
@@ -157,10 +158,10 @@ static void emit_copies(ht_cuda_emission *e, const ht_launch *launch)
                          "copy_codes<%lld, %lld, %lld, %lld>(in0, (int8_t *)workspace);", (long long)s.m,
                          (long long)s.k, (long long)s.pitch, (long long)s.depth);
     ht_cuda_add_grid(
-        e, (s.n + SQUARE - 1) / SQUARE, HT_CUDA_THREADS, 0,
-        "turn_weights<%lld, %lld, %lld, %lld, %lld, %s>(in1, (int8_t *)(workspace + %lld), (int32_t *)(workspace "
+        e, (s.wide + SQUARE - 1) / SQUARE, HT_CUDA_THREADS, 0,
+        "turn_weights<%lld, %lld, %lld, %lld, %lld, %lld, %s>(in1, (int8_t *)(workspace + %lld), (int32_t *)(workspace "
         "+ %lld));",
-        (long long)s.n, (long long)s.k, (long long)s.down, (long long)s.across, (long long)s.depth,
+        (long long)s.n, (long long)s.k, (long long)s.down, (long long)s.across, (long long)s.depth, (long long)s.wide,
         s.copies_w ? "true" : "false", (long long)s.w_at, (long long)s.column_sums_at);
 }
 
@@ -171,11 +172,12 @@ static void emit_results(ht_cuda_emission *e, const ht_launch *launch)
     ht_text finished = {0};
     write_finished(&finished, call);
     include(e);
-    ht_cuda_add_grid(e, ht_cuda_blocks(s.m * s.n, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
-                     "finish_sums<%lld, %lld, %d>((const int32_t *)(workspace + %lld), (const int32_t *)(workspace + "
-                     "%lld), out0, %s);",
-                     (long long)s.m, (long long)s.n, call->in[A]->dtype == HT_U8 ? 128 : 0, (long long)s.sums_at,
-                     (long long)s.column_sums_at, finished.data ? finished.data : "");
+    ht_cuda_add_grid(
+        e, ht_cuda_blocks(s.m * s.n, HT_CUDA_THREADS), HT_CUDA_THREADS, 0,
+        "finish_sums<%lld, %lld, %lld, %d>((const int32_t *)(workspace + %lld), (const int32_t *)(workspace + "
+        "%lld), out0, %s);",
+        (long long)s.m, (long long)s.n, (long long)s.wide, call->in[A]->dtype == HT_U8 ? 128 : 0, (long long)s.sums_at,
+        (long long)s.column_sums_at, finished.data ? finished.data : "");
     e->text.failed |= finished.failed;
     ht_text_free(&finished);
 }
