@@ -8,7 +8,8 @@
 
 /* ---- times ---- */
 
-enum { FEWEST_ROUNDS = 3, MOST_ROUNDS = 7 };
+enum { FEWEST_ROUNDS = 7, MOST_ROUNDS = 25 };
+static const double most_seconds = 20; /* from which on there are no rounds beyond the fewest */
 static const double least_gain = 0.02; /* of the time with floats: less is no gain that another run would confirm */
 
 /* A session of the evaluation of one item, with the first values of its plan: they do not change the time. */
@@ -99,7 +100,10 @@ static ht_status time_both(ht_compression *c, timed *codes, timed *floats)
 {
     HT_TRY(open_timed(c, NULL, codes));
     HT_TRY(open_timed(c, "train.quantize=null", floats));
-    for (int i = 0; i < MOST_ROUNDS && (i < FEWEST_ROUNDS || is_open(codes, floats)); i++) {
+    double begin = ht_instr_clock();
+    for (int i = 0; i < MOST_ROUNDS; i++) {
+        bool late = ht_instr_clock() - begin > most_seconds;
+        if (i >= FEWEST_ROUNDS && (late || !is_open(codes, floats))) break;
         HT_TRY(time_once(c, codes));
         HT_TRY(time_once(c, floats));
     }
