@@ -52,7 +52,8 @@ typedef struct quantizer {
     bool matched[HT_MOST_PARAM_PATTERNS];    /* by group: a layer, be it one of an earlier group */
     size_t replaced[HT_MOST_PARAM_PATTERNS]; /* layers, by group */
     const char *refused[HT_MOST_PARAM_PATTERNS],
-        *refused_weight[HT_MOST_PARAM_PATTERNS]; /* the first, with the reason */
+        *refused_weight[HT_MOST_PARAM_PATTERNS]; /* the first, with the reason; a table if there is nothing else */
+    bool refused_table[HT_MOST_PARAM_PATTERNS];
     layer_weight *weights;
     size_t weight_count, weight_capacity;
     activation *activations;
@@ -167,8 +168,10 @@ static const ht_quantize_group *group_of(quantizer *q, const ht_node *n, const h
     const char *reason = first ? refuse(q, n, kind, first) : NULL;
     if (!reason) return first;
     size_t i = (size_t)(first - q->options->groups);
-    if (!q->refused[i]) q->refused_weight[i] = name;
-    if (!q->refused[i]) q->refused[i] = reason;
+    if (q->refused[i] && !(q->refused_table[i] && !kind->operands.lookup)) return NULL;
+    q->refused_weight[i] = name;
+    q->refused[i] = reason;
+    q->refused_table[i] = kind->operands.lookup;
     return NULL;
 }
 

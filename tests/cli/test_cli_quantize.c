@@ -274,6 +274,41 @@ static void calibration__takes_the_same_memory_for_many_batches(void **state)
     assert_true(most_bytes() - few < 2 << 20);
 }
 
+/* "huge.safetensors": the weights of the run, but those of one layer are so large that what it makes is infinite. */
+static void write_huge(data_case *c, const char *layer)
+{
+    ht_safetensors *file = open_weights(c, "run", 12);
+    size_t count = ht_safetensors_count(file);
+    ht_named_array *arrays = calloc(count, sizeof *arrays);
+    ht_safetensors_writer *writer;
+    assert_non_null(arrays);
+    for (size_t i = 0; i < count; i++) arrays[i] = *ht_safetensors_at(file, i);
+    assert_int_equal(
+        ht_safetensors_create(&writer, &c->ctx, data_case_path(c, "huge.safetensors"), arrays, count, NULL), HT_OK);
+    for (size_t i = 0; i < count; i++) {
+        const ht_array *from = &arrays[i].array;
+        float *x = malloc(from->bytes + 1);
+        assert_non_null(x);
+        memcpy(x, from->data, from->bytes);
+        for (int64_t k = 0; k < from->count && strcmp(arrays[i].name, layer) == 0; k++) x[k] = 3e38f;
+        assert_int_equal(ht_safetensors_append(writer, x, from->bytes), HT_OK);
+        free(x);
+    }
+    assert_int_equal(ht_safetensors_finish(writer, NULL, NULL), HT_OK);
+    free(arrays);
+    ht_safetensors_free(file);
+}
+
+static void calibration__names_who_reads_what_is_not_finite(void **state)
+{
+    data_case *c = *state;
+    write_huge(c, "transformer.h.1.mlp.c_fc.weight");
+    recipe(c, "{\"quantize\": {\"keep_slower\": true, \"calibration\": {\"batches\": 2}}}");
+    expect(c, "rm -rf out; \"$H\" compress huge.safetensors recipe.json --job job.json -o out", 2,
+           "calibration: what 'transformer.h.1.mlp.c_proj.weight' reads is not finite");
+    expect(c, "test ! -e out", 0, "");
+}
+
 /* ---- SmoothQuant ---- */
 
 /* "outliers": the same model, but a few channels of a norm are large, and the rows of weights that read them are small. */
@@ -404,6 +439,7 @@ int main(void)
         CASE(slower_layers__keep_their_floats),
         CASE(weights_null__keeps_floats),
         CASE(calibration__takes_the_same_memory_for_many_batches),
+        CASE(calibration__names_who_reads_what_is_not_finite),
         CASE(smooth__moves_outliers_into_weights),
         CASE(recipes__are_refused_with_what_is_wrong),
         CASE(jobs__are_refused_with_what_is_wrong),
