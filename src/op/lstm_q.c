@@ -14,25 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mathfn.h"
-#include "op/lstm_q.h"
 #include "op/op.h"
-#include "op/quantize_linear.h"
 
-enum {
-    X = HT_LSTM_Q_X,
-    X_SCALE = HT_LSTM_Q_X_SCALE,
-    H0 = HT_LSTM_Q_H0,
-    C0 = HT_LSTM_Q_C0,
-    W_INPUT = HT_LSTM_Q_W_INPUT,
-    W_INPUT_SCALE = HT_LSTM_Q_W_INPUT_SCALE,
-    W_HIDDEN = HT_LSTM_Q_W_HIDDEN,
-    W_HIDDEN_SCALE = HT_LSTM_Q_W_HIDDEN_SCALE,
-    X_ZERO = HT_LSTM_Q_X_ZERO,
-    BIAS = HT_LSTM_Q_BIAS,
-    LENGTHS = HT_LSTM_Q_LENGTHS,
-    INPUTS = HT_LSTM_Q_INPUTS,
-};
+enum { X, X_SCALE, H0, C0, W_INPUT, W_INPUT_SCALE, W_HIDDEN, W_HIDDEN_SCALE, X_ZERO, BIAS, LENGTHS, INPUTS };
 static const char *const names[INPUTS] = {"x",        "x_scale",        "h0",     "c0",   "w_input", "w_input_scale",
                                           "w_hidden", "w_hidden_scale", "x_zero", "bias", "lengths"};
 enum { GATE_I, GATE_F, GATE_G, GATE_O, GATES };
@@ -42,10 +26,14 @@ static const ht_type *given(const ht_call *call, size_t input)
     return input < call->n_in ? call->in[input] : NULL;
 }
 
-ht_lstm_q_sizes ht_lstm_q_sizes_of(const ht_call *call)
+typedef struct extent {
+    int64_t steps, batch, inputs, hidden;
+} extent;
+
+static extent extent_of(const ht_call *call)
 {
     const ht_type *x = call->in[X], *h0 = call->in[H0];
-    return (ht_lstm_q_sizes){x->dim[0], x->dim[1], x->dim[2], h0->dim[1]};
+    return (extent){x->dim[0], x->dim[1], x->dim[2], h0->dim[1]};
 }
 
 /* ---- shapes ---- */
@@ -85,7 +73,7 @@ static ht_status need_codes(ht_context *ctx, const ht_call *call)
     if (!ht_dtype_is_code(x->dtype) || x->rank != 3)
         HT_FAIL(ctx, HT_EDTYPE, "x is %s, not u8 or i8 of [steps, sequences, inputs]", ht_type_str(x, &text));
     if (h0->rank != 2) HT_FAIL(ctx, HT_ESHAPE, "h0 is %s, not of [sequences, units]", ht_type_str(h0, &text));
-    ht_lstm_q_sizes s = ht_lstm_q_sizes_of(call);
+    extent s = extent_of(call);
     if (s.inputs > HT_MOST_CODE_PRODUCTS || s.hidden > HT_MOST_CODE_PRODUCTS)
         HT_FAIL(ctx, HT_ESHAPE, "%" PRId64 " inputs and %" PRId64 " units: sums of i32 hold %d products", s.inputs,
                 s.hidden, HT_MOST_CODE_PRODUCTS);
@@ -107,7 +95,7 @@ static ht_status lstm_q_infer(ht_context *ctx, const ht_call *call, ht_type *out
         if (!given(call, i)) HT_FAIL(ctx, HT_EINVAL, "%s is missing", names[i]);
     HT_TRY(need_codes(ctx, call));
     HT_TRY(need_activation_scales(ctx, call));
-    ht_lstm_q_sizes s = ht_lstm_q_sizes_of(call);
+    extent s = extent_of(call);
     int64_t gates = GATES * s.hidden;
     HT_TRY(need_matrix(ctx, call, H0, HT_F32, s.batch, s.hidden));
     HT_TRY(need_matrix(ctx, call, C0, HT_F32, s.batch, s.hidden));
@@ -131,7 +119,7 @@ static ht_status lstm_q_infer(ht_context *ctx, const ht_call *call, ht_type *out
 
 static void lstm_q_cost(const ht_call *call, ht_cost *cost)
 {
-    ht_lstm_q_sizes s = ht_lstm_q_sizes_of(call);
+    extent s = extent_of(call);
     double units = (double)s.steps * (double)s.batch * (double)s.hidden;
     cost->dot_flops = 8 * units * (double)(s.inputs + s.hidden);
     cost->other_flops = 35 * units;
@@ -168,7 +156,7 @@ static float code_row(const double *h, int64_t n, double *codes)
 typedef struct reference {
     const ht_call *call;
     const double *const *in;
-    ht_lstm_q_sizes s;
+    extent s;
     double *codes; /* of h */
     float *gates;
 } reference;
@@ -194,7 +182,7 @@ static void find_gates(const reference *r, int64_t row, float h_scale)
 
 static void lstm_q_ref(const ht_call *call, const double *const *in, double *const *out)
 {
-    reference r = {.call = call, .in = in, .s = ht_lstm_q_sizes_of(call)};
+    reference r = {.call = call, .in = in, .s = extent_of(call)};
     int64_t batch = r.s.batch, hidden = r.s.hidden;
     r.codes = calloc((size_t)hidden + 1, sizeof *r.codes);
     r.gates = calloc((size_t)hidden + 1, GATES * sizeof *r.gates);

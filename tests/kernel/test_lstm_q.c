@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "code_rows.h"
-#include "op/lstm_q.h"
 
+enum { LSTM_Q_X, LSTM_Q_H0 = 2, LSTM_Q_W_INPUT = 4, LSTM_Q_W_HIDDEN = 6, LSTM_Q_BIAS = 9 }; /* inputs */
 enum { SHAPES = 2000, MOST_PRODUCTS = 400000 };
 
 /* Mostly small, some near the sizes of vectors and tiles. */
@@ -39,9 +39,9 @@ static void open_random(draws *d, op_call *c)
                  is_signed ? "i8" : "u8", (long long)steps, (long long)batch, (long long)inputs, row, (long long)batch,
                  (long long)hidden, (long long)batch, (long long)hidden, gates, (long long)inputs, input_scale, gates,
                  (long long)hidden, hidden_scale, zero, biases, ends);
-    draw_codes(d, c, HT_LSTM_Q_X, is_signed ? -128 : 0, is_signed ? 127 : 255);
-    draw_codes(d, c, HT_LSTM_Q_W_INPUT, -128, 127);
-    draw_codes(d, c, HT_LSTM_Q_W_HIDDEN, -128, 127);
+    draw_codes(d, c, LSTM_Q_X, is_signed ? -128 : 0, is_signed ? 127 : 255);
+    draw_codes(d, c, LSTM_Q_W_INPUT, -128, 127);
+    draw_codes(d, c, LSTM_Q_W_HIDDEN, -128, 127);
 }
 
 static void every_row__has_the_bits_of_the_integer_reference(void **state)
@@ -66,11 +66,11 @@ static void open_worked(op_call *c, double x0, double x1)
 {
     static const double input[4] = {0, 0, 1, 0}, hidden[4] = {0, 0, 1, 0}, bias[4] = {50, 50, 0, 50};
     op_call_open(c, "lstm_q", WORKED);
-    c->a.in[HT_LSTM_Q_X][0] = x0;
-    c->a.in[HT_LSTM_Q_X][1] = x1;
-    memcpy(c->a.in[HT_LSTM_Q_W_INPUT], input, sizeof input);
-    memcpy(c->a.in[HT_LSTM_Q_W_HIDDEN], hidden, sizeof hidden);
-    memcpy(c->a.in[HT_LSTM_Q_BIAS], bias, sizeof bias);
+    c->a.in[LSTM_Q_X][0] = x0;
+    c->a.in[LSTM_Q_X][1] = x1;
+    memcpy(c->a.in[LSTM_Q_W_INPUT], input, sizeof input);
+    memcpy(c->a.in[LSTM_Q_W_HIDDEN], hidden, sizeof hidden);
+    memcpy(c->a.in[LSTM_Q_BIAS], bias, sizeof bias);
 }
 
 /* c1 = tanh(x0), h1 = tanh(c1); h1 alone in its row is code 127 of its scale, so it is read back nearly as it was. */
@@ -95,7 +95,7 @@ static void states_that_are_not_finite__stay_visible(void **state)
     for (size_t i = 0; i < 3; i++) {
         op_call c;
         open_worked(&c, 1, 1);
-        c.a.in[HT_LSTM_Q_H0][0] = bad[i];
+        c.a.in[LSTM_Q_H0][0] = bad[i];
         op_call_kernel(&c);
         for (int t = 0; t < 2; t++) assert_true(isnan(c.a.out[0][t]));
         op_call_close(&c);
@@ -122,7 +122,7 @@ static void every_row_of_tables__has_the_bits_of_the_reference(void **state)
     (void)state;
     draws d = {.stream = {.seed = 17, .site = ht_hash_text("embedding_q")}};
     code_rows rows = code_rows_open();
-    for (int i = 0; i < SHAPES / 4; i++) {
+    for (int i = 0; i < SHAPES; i++) {
         op_call c;
         long long v = draw(&d, 1, 40), width = draw_size(&d, 140), n = draw(&d, 1, 50);
         op_call_open(&c, "embedding_q", "(i8[%lld,%lld], f32[%lld] 0.001..0.02, i64[%lld] -1..%lld)", v, width, v, n,

@@ -1,7 +1,7 @@
-/* lstm_q by multiply-adds of i16 pairs: the row for every processor.  Numerics, threads, traffic: lstm_q.c. */
-#include "kernel/rnn/lstm_q.h"
+/* lstm_q by multiply-adds of i16 pairs: the row for every processor.  Numerics, threads, traffic: lstm_steps.c. */
 #include "kernel/cpu.h"
 #include "kernel/gemm/int8_pairs.h"
+#include "kernel/rnn/lstm_steps.h"
 
 static const lstm_q_kernel kernel = {
     .gemm = &HT_K(ht_int8_pairs), .cells = HT_RUN(lstm_q_cells), .code = HT_RUN(lstm_q_code)};
@@ -24,7 +24,7 @@ static int64_t lstm_q_prepack_bytes(const ht_call *call, const ht_target *target
     return ht_lstm_q_prepack_bytes(call, kernel.gemm);
 }
 
-static const ht_prepack lstm_q_prepack = {1u << HT_LSTM_Q_W_INPUT | 1u << HT_LSTM_Q_W_HIDDEN, lstm_q_prepack_bytes,
+static const ht_prepack lstm_q_prepack = {1u << LSTM_Q_W_INPUT | 1u << LSTM_Q_W_HIDDEN, lstm_q_prepack_bytes,
                                           HT_RUN(lstm_q_prepack_make)};
 
 static int64_t lstm_q_workspace(const ht_call *call, const ht_target *target)

@@ -1,7 +1,7 @@
-/* lstm_q by dot products of quads, with AMX or AVX512_VNNI.  Numerics, threads, traffic: lstm_q.c. */
-#include "kernel/rnn/lstm_q.h"
+/* lstm_q by dot products of quads, with AMX or AVX512_VNNI.  Numerics, threads, traffic: lstm_steps.c. */
+#include "kernel/rnn/lstm_steps.h"
 
-enum { PREPACKED = 1u << HT_LSTM_Q_W_INPUT | 1u << HT_LSTM_Q_W_HIDDEN };
+enum { PREPACKED = 1u << LSTM_Q_W_INPUT | 1u << LSTM_Q_W_HIDDEN };
 
 static const char *can(const ht_call *call, const ht_target *target, ht_feature feature, const char *reason)
 {

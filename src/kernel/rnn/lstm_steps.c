@@ -3,16 +3,20 @@
  * Numerics: sums of codes are exact, all else is f32 in the order of op/lstm_q.c.
  * Threads: the tiles of a product, then sequences.  Traffic: w_hidden once per step, from L2 where it fits; pre is written and read
  * once.  Bound: integer products; with few sequences the bandwidth of what holds w_hidden. */
-#include "kernel/rnn/lstm_q.h"
+#include "kernel/rnn/lstm_steps.h"
 
 #include <string.h>
 
-enum { GATES = 4, LINE = 64, INPUT_COUNT = HT_LSTM_Q_INPUTS };
+enum { GATES = 4, LINE = 64, INPUT_COUNT = LSTM_Q_INPUTS };
+
+typedef struct extent {
+    int64_t steps, batch, inputs, hidden;
+} extent;
 
 typedef struct lstm_q {
     const ht_launch *launch;
     const lstm_q_kernel *kernel;
-    ht_lstm_q_sizes s;
+    extent s;
     const void *in[INPUT_COUNT]; /* NULL for what is left out */
     int8_product input, hidden;
     void *packed[2];                    /* of input and hidden */
@@ -25,6 +29,12 @@ typedef struct lstm_q {
 static int64_t round_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit * unit;
+}
+
+static extent extent_of(const ht_call *call)
+{
+    const ht_type *x = call->in[LSTM_Q_X], *h0 = call->in[LSTM_Q_H0];
+    return (extent){x->dim[0], x->dim[1], x->dim[2], h0->dim[1]};
 }
 
 static bool has(const ht_call *call, size_t input)
@@ -47,34 +57,34 @@ static int8_product product_of(const int8_kernel *kernel, int64_t m, int64_t n, 
 
 static void set_products(lstm_q *job, const ht_call *call, const int8_kernel *kernel)
 {
-    const ht_lstm_q_sizes s = job->s;
+    const extent s = job->s;
     int64_t gates = GATES * s.hidden;
-    job->input = product_of(kernel, s.steps * s.batch, gates, s.inputs, job->in[HT_LSTM_Q_W_INPUT]);
-    job->hidden = product_of(kernel, s.batch, gates, s.hidden, job->in[HT_LSTM_Q_W_HIDDEN]);
-    job->input.is_signed = call->in[HT_LSTM_Q_X]->dtype == HT_I8;
-    job->input.row_scales = call->in[HT_LSTM_Q_X_SCALE]->rank > 0;
-    job->input.row_zeros = has(call, HT_LSTM_Q_X_ZERO) && call->in[HT_LSTM_Q_X_ZERO]->rank > 0;
-    job->input.column_scales = call->in[HT_LSTM_Q_W_INPUT_SCALE]->rank > 0;
+    job->input = product_of(kernel, s.steps * s.batch, gates, s.inputs, job->in[LSTM_Q_W_INPUT]);
+    job->hidden = product_of(kernel, s.batch, gates, s.hidden, job->in[LSTM_Q_W_HIDDEN]);
+    job->input.is_signed = call->in[LSTM_Q_X]->dtype == HT_I8;
+    job->input.row_scales = call->in[LSTM_Q_X_SCALE]->rank > 0;
+    job->input.row_zeros = has(call, LSTM_Q_X_ZERO) && call->in[LSTM_Q_X_ZERO]->rank > 0;
+    job->input.column_scales = call->in[LSTM_Q_W_INPUT_SCALE]->rank > 0;
     job->hidden.row_scales = true;
-    job->hidden.column_scales = call->in[HT_LSTM_Q_W_HIDDEN_SCALE]->rank > 0;
+    job->hidden.column_scales = call->in[LSTM_Q_W_HIDDEN_SCALE]->rank > 0;
 }
 
 /* Before they multiply: what they read and write. */
 static void bind_products(lstm_q *job)
 {
     static const int32_t shift = INT8_CODE_SHIFT;
-    job->input.a = job->in[HT_LSTM_Q_X];
+    job->input.a = job->in[LSTM_Q_X];
     job->input.a_pitch = job->s.inputs;
-    job->input.a_scale = job->in[HT_LSTM_Q_X_SCALE];
-    job->input.a_zero = job->in[HT_LSTM_Q_X_ZERO];
-    job->input.w_scale = job->in[HT_LSTM_Q_W_INPUT_SCALE];
-    job->input.bias = job->in[HT_LSTM_Q_BIAS];
+    job->input.a_scale = job->in[LSTM_Q_X_SCALE];
+    job->input.a_zero = job->in[LSTM_Q_X_ZERO];
+    job->input.w_scale = job->in[LSTM_Q_W_INPUT_SCALE];
+    job->input.bias = job->in[LSTM_Q_BIAS];
     job->input.y = (char *)job->pre;
     job->hidden.a = job->codes;
     job->hidden.a_pitch = job->code_pitch;
     job->hidden.a_scale = job->scale;
     job->hidden.a_zero = &shift;
-    job->hidden.w_scale = job->in[HT_LSTM_Q_W_HIDDEN_SCALE];
+    job->hidden.w_scale = job->in[LSTM_Q_W_HIDDEN_SCALE];
     job->hidden.residual_dtype = HT_F32;
     job->hidden.y = (char *)job->gates;
     ht_int8_set_columns(&job->input, job->packed[0], 0, job->input.n);
@@ -100,7 +110,7 @@ static int64_t pack_at(lstm_q *job, char *start, int64_t used)
 
 static int64_t lay_out(lstm_q *job, char *start)
 {
-    const ht_lstm_q_sizes s = job->s;
+    const extent s = job->s;
     int64_t used = 0, row = GATES * s.hidden * (int64_t)sizeof(float),
             states = s.batch * s.hidden * (int64_t)sizeof(float);
     /* Rows of codes do not meet in one cache set. */
@@ -116,7 +126,7 @@ static int64_t lay_out(lstm_q *job, char *start)
 
 static lstm_q job_of(const ht_call *call, const int8_kernel *kernel, const ht_launch *launch)
 {
-    lstm_q job = {.launch = launch, .s = ht_lstm_q_sizes_of(call)};
+    lstm_q job = {.launch = launch, .s = extent_of(call)};
     for (size_t i = 0; i < INPUT_COUNT; i++) job.in[i] = launch && has(call, i) ? launch->in[i] : NULL;
     set_products(&job, call, kernel);
     return job;
@@ -164,9 +174,9 @@ static lstm_q_row row_of(const lstm_q *job, int64_t sequence)
 
 static bool alive(const lstm_q *job, int64_t sequence)
 {
-    const void *lengths = job->in[HT_LSTM_Q_LENGTHS];
+    const void *lengths = job->in[LSTM_Q_LENGTHS];
     if (!lengths) return true;
-    return (double)job->step < ht_load_f64(lengths, job->launch->call->in[HT_LSTM_Q_LENGTHS]->dtype, sequence);
+    return (double)job->step < ht_load_f64(lengths, job->launch->call->in[LSTM_Q_LENGTHS]->dtype, sequence);
 }
 
 static void code_first(void *arg, int64_t sequence)
@@ -217,8 +227,8 @@ void ht_lstm_q_run(const ht_launch *launch, const lstm_q_kernel *kernel)
         pack_at(&job, launch->workspace, used);
     if (!launch->prepacked) pack(&job, launch->pool);
     bind_products(&job);
-    memcpy(job.h, job.in[HT_LSTM_Q_H0], states);
-    memcpy(job.c, job.in[HT_LSTM_Q_C0], states);
+    memcpy(job.h, job.in[LSTM_Q_H0], states);
+    memcpy(job.c, job.in[LSTM_Q_C0], states);
     if (job.s.steps > 0) run_steps(&job, launch->pool, launch->threads);
     memcpy(launch->out[1], job.h, states);
     memcpy(launch->out[2], job.c, states);
@@ -228,7 +238,7 @@ const char *ht_lstm_q_can(const ht_call *call)
 {
     const double most = 0x1p50; /* bytes */
     const char *reason = ht_refuse_strided(call);
-    ht_lstm_q_sizes s = ht_lstm_q_sizes_of(call);
+    extent s = extent_of(call);
     double rows = ((double)s.steps + 2) * ((double)s.batch + 1), hidden = (double)s.hidden + LINE;
     if (!reason && 64 * (rows + hidden + (double)s.inputs) * hidden >= most)
         reason = "the workspace would pass 2^50 bytes";

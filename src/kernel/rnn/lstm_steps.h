@@ -1,11 +1,26 @@
 /* lstm_q: what its rows are made of. The products are those of kernel/gemm/int8_gemm.h; what stands between them is here, compiled
  * with each row's instruction set. */
-#ifndef HT_KERNEL_LSTM_Q_H
-#define HT_KERNEL_LSTM_Q_H
+#ifndef HT_KERNEL_LSTM_STEPS_H
+#define HT_KERNEL_LSTM_STEPS_H
 
-#include "base/mathfn.h"
 #include "kernel/gemm/int8_gemm.h"
-#include "op/lstm_q.h"
+#include "op/op.h"
+
+/* The inputs of lstm_q. */
+enum {
+    LSTM_Q_X,
+    LSTM_Q_X_SCALE,
+    LSTM_Q_H0,
+    LSTM_Q_C0,
+    LSTM_Q_W_INPUT,
+    LSTM_Q_W_INPUT_SCALE,
+    LSTM_Q_W_HIDDEN,
+    LSTM_Q_W_HIDDEN_SCALE,
+    LSTM_Q_X_ZERO,
+    LSTM_Q_BIAS,
+    LSTM_Q_LENGTHS,
+    LSTM_Q_INPUTS
+};
 
 /* One sequence in one step. `gates` holds what all products gave. */
 typedef struct lstm_q_row {
@@ -23,7 +38,7 @@ typedef struct lstm_q_kernel {
     void (*code)(const lstm_q_row *row); /* h alone */
 } lstm_q_kernel;
 
-/* lstm_q.c */
+/* lstm_steps.c */
 void ht_lstm_q_run(const ht_launch *launch, const lstm_q_kernel *kernel);
 int64_t ht_lstm_q_workspace(const ht_call *call, const int8_kernel *kernel);
 int64_t ht_lstm_q_prepack_bytes(const ht_call *call, const int8_kernel *kernel);
