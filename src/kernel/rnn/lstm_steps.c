@@ -179,6 +179,17 @@ static bool alive(const lstm_q *job, int64_t sequence)
     return (double)job->step < ht_load_f64(lengths, job->launch->call->in[LSTM_Q_LENGTHS]->dtype, sequence);
 }
 
+/* n numbers from element `first` of a result on, rounded once where it is no f32; from NULL: zeros. */
+static void store(const lstm_q *job, size_t result, int64_t first, const float *from, int64_t n)
+{
+    ht_dtype dtype = job->launch->call->out[result]->dtype;
+    if (dtype == HT_F32 && from)
+        memcpy((float *)job->launch->out[result] + first, from, (size_t)n * sizeof *from);
+    else
+        for (int64_t j = 0; j < n; j++)
+            ht_store_f64(job->launch->out[result], dtype, first + j, from ? (double)from[j] : 0);
+}
+
 static void code_first(void *arg, int64_t sequence)
 {
     const lstm_q *job = arg;
@@ -189,15 +200,11 @@ static void code_first(void *arg, int64_t sequence)
 static void finish_sequence(void *arg, int64_t sequence)
 {
     const lstm_q *job = arg;
-    size_t bytes = (size_t)job->s.hidden * sizeof(float);
-    char *y = (char *)job->launch->out[0] + (job->step * job->s.batch + sequence) * (int64_t)bytes;
+    int64_t first = (job->step * job->s.batch + sequence) * job->s.hidden;
     lstm_q_row row = row_of(job, sequence);
-    if (!alive(job, sequence)) {
-        memset(y, 0, bytes);
-        return;
-    }
-    job->kernel->cells(&row);
-    memcpy(y, row.h, bytes);
+    bool steps = alive(job, sequence);
+    if (steps) job->kernel->cells(&row);
+    store(job, 0, first, steps ? row.h : NULL, job->s.hidden);
 }
 
 static void run_steps(lstm_q *job, ht_pool *pool, int threads)
@@ -230,8 +237,8 @@ void ht_lstm_q_run(const ht_launch *launch, const lstm_q_kernel *kernel)
     memcpy(job.h, job.in[LSTM_Q_H0], states);
     memcpy(job.c, job.in[LSTM_Q_C0], states);
     if (job.s.steps > 0) run_steps(&job, launch->pool, launch->threads);
-    memcpy(launch->out[1], job.h, states);
-    memcpy(launch->out[2], job.c, states);
+    store(&job, 1, 0, job.h, job.s.batch * job.s.hidden);
+    store(&job, 2, 0, job.c, job.s.batch * job.s.hidden);
 }
 
 const char *ht_lstm_q_can(const ht_call *call)
