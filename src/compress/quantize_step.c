@@ -9,8 +9,10 @@
 
 static const ht_key quantize_keys[] = {
     {"layers", HT_KEY_TEXT, "\"\"", 0, 0, NULL, "regular expression: weights whose name matches; all unless given"},
-    {"weights", HT_KEY_CHOICE, "\"int8\"", 0, 0, "int8|int7|int6|int5|int4|int3|int2", "codes of weights"},
-    {"activations", HT_KEY_CHOICE, "\"int8\"", 0, 0, "int8|none", "codes of activations; none: they stay floats"},
+    {"weights", HT_KEY_CHOICE, "\"int8\"", 0, 0, "int8|int7|int6|int5|int4|int3|int2|ternary|binary|fp8",
+     "codes of weights: ternary and binary ones by their mean magnitude, fp8 (e4m3) computed with floats"},
+    {"activations", HT_KEY_CHOICE, "null", 0, 0, "int8|fp8|none",
+     "codes of activations, fp8 with weights of fp8 and int8 with others; none: they stay floats"},
     {"granularity", HT_KEY_CHOICE, "\"channel\"", 0, 0, "tensor|channel", "elements of a weight that share a scale"},
     {"group", HT_KEY_INT, "null", 1, 1 << 20, NULL, "without codes of activations: inputs that share a scale"},
     {"method", HT_KEY_CHOICE, "\"rtn\"", 0, 0, "rtn|gptq|awq",
@@ -21,6 +23,8 @@ static const ht_key quantize_keys[] = {
      "the range: all numbers, a percentile of them, least divergence, least squared error"},
     {"calibration.percentile", HT_KEY_NUMBER, "99.99", 50, 100, NULL, "of percentile: numbers within the range"},
     {"calibration.data", HT_KEY_TEXT, "null", 0, 0, NULL, "files in place of data.train"},
+    {"ranges", HT_KEY_CHOICE, "\"observed\"", 0, 0, "observed|learned",
+     "with calibration, while steps behind train: ranges follow what layers read, or gradients (LSQ)"},
     {"smooth", HT_KEY_NUMBER, "null", 0, 1, NULL,
      "SmoothQuant's strength: how much of the outliers of activations moves into weights; needs calibration"},
     {"keep_slower", HT_KEY_BOOL, "false", 0, 0, NULL,
@@ -30,10 +34,22 @@ static const ht_key quantize_keys[] = {
     {0},
 };
 
+static bool is_word(const ht_fields *fields, const char *key, const char *word)
+{
+    return strcmp(ht_field_text(fields, key), word) == 0;
+}
+
+/* "int8", "fp8" or "none". */
+static const char *activations_of(const ht_fields *fields)
+{
+    if (!ht_field_null(fields, "activations")) return ht_field_text(fields, "activations");
+    return is_word(fields, "weights", "fp8") ? "fp8" : "int8";
+}
+
 /* Activations stay floats. */
 static bool weights_alone(const ht_fields *fields)
 {
-    return strcmp(ht_field_text(fields, "activations"), "none") == 0;
+    return strcmp(activations_of(fields), "none") == 0;
 }
 
 static const char *const methods[] = {"minmax", "percentile", "entropy", "mse"}; /* as ht_range_method */
@@ -57,7 +73,15 @@ static ht_status check_weights_alone(ht_context *ctx, const ht_fields *fields)
 
 static ht_status quantize_check(ht_context *ctx, const ht_fields *fields)
 {
+    if (!is_static(fields) && is_word(fields, "ranges", "learned"))
+        HT_FAIL(ctx, HT_EINVAL, "quantize.ranges is \"learned\", and %s",
+                weights_alone(fields) ? "activations are none" : "calibration.batches is not given");
     if (weights_alone(fields)) return check_weights_alone(ctx, fields);
+    if (is_word(fields, "weights", "fp8") != (strcmp(activations_of(fields), "fp8") == 0))
+        HT_FAIL(ctx, HT_EINVAL, "quantize: weights are %s, and activations %s: fp8 goes with fp8",
+                ht_field_text(fields, "weights"), activations_of(fields));
+    if (is_word(fields, "weights", "fp8") && is_word(fields, "ranges", "learned"))
+        HT_FAIL(ctx, HT_EINVAL, "quantize.ranges is \"learned\", and ranges of fp8 are not");
     if (ht_field_given(fields, "group") || ht_field_given(fields, "method"))
         HT_FAIL(ctx, HT_EINVAL, "quantize.%s is given, and activations are not none",
                 ht_field_given(fields, "group") ? "group" : "method");
@@ -83,7 +107,12 @@ static ht_status print_group(ht_compression *c, const ht_fields *fields)
     ht_json_put_text(&json, "layers", ht_field_text(fields, "layers"));
     bool alone = weights_alone(fields), grouped = !ht_field_null(fields, "group");
     ht_json_begin_object(&json, "weights");
-    ht_json_put_int(&json, "bits", atoi(ht_field_text(fields, "weights") + strlen("int")));
+    const char *weights = ht_field_text(fields, "weights");
+    const ht_code_format *format = ht_code_format_find(weights, strlen(weights));
+    if (format->kind == HT_CODES_INT)
+        ht_json_put_int(&json, "bits", format->bits);
+    else
+        ht_json_put_text(&json, "format", weights);
     ht_json_put_text(&json, "granularity", grouped ? "group" : ht_field_text(fields, "granularity"));
     if (grouped) ht_json_put_int(&json, "group", ht_field_int(fields, "group"));
     if (alone) ht_json_put_bool(&json, "symmetric", ht_field_bool(fields, "symmetric"));
@@ -92,7 +121,8 @@ static ht_status print_group(ht_compression *c, const ht_fields *fields)
         ht_json_put_null(&json, "activations");
     } else {
         ht_json_begin_object(&json, "activations");
-        ht_json_put_text(&json, "range", is_static(fields) ? "static" : "dynamic");
+        const char *fixed = is_word(fields, "ranges", "learned") ? "learned" : "static";
+        ht_json_put_text(&json, "range", is_static(fields) ? fixed : "dynamic");
         ht_json_put_bool(&json, "symmetric", ht_field_bool(fields, "symmetric"));
         ht_json_end_object(&json);
     }
@@ -189,16 +219,9 @@ static ht_status plan_evaluation(ht_compression *c, ht_plan **out)
 }
 
 /* Is it the state of a weight's codes? `name` receives that of the weight. */
-static bool is_codes(const ht_slot *slot, char name[512])
+static bool is_codes(const ht_slot *slot, char name[HT_TENSOR_NAME_BYTES])
 {
-    ht_nbits_name words = ht_nbits_name_of(slot->name);
-    if (words.bits && slot->kind == HT_SLOT_STATE)
-        return words.part == HT_NBITS_CODES && snprintf(name, 512, "%s", words.base) < 512;
-    const char *dot = strrchr(slot->name, '.');
-    int length = dot ? (int)(dot - slot->name) : 0, bits;
-    if (slot->kind != HT_SLOT_STATE || !dot || strlen(dot) != strlen(".int8") || sscanf(dot, ".int%d", &bits) != 1)
-        return false;
-    return snprintf(name, 512, "%.*s", length, slot->name) == length;
+    return slot->kind == HT_SLOT_STATE && ht_tensor_form_of(slot->name, name) == HT_TENSOR_CODES;
 }
 
 static void put_layers(const ht_compression *c, const ht_plan *plan, ht_json_writer *json)
@@ -206,7 +229,7 @@ static void put_layers(const ht_compression *c, const ht_plan *plan, ht_json_wri
     size_t count = 0;
     ht_json_begin_array(json, "layers");
     for (size_t i = 0; i < plan->slot_count; i++) {
-        char name[512];
+        char name[HT_TENSOR_NAME_BYTES];
         if (!is_codes(&plan->slots[i], name)) continue;
         ht_json_line(json, 6);
         ht_json_begin_object(json, NULL);
@@ -228,7 +251,7 @@ static ht_calibration calibration_of(const ht_fields *fields)
                           .batches = ht_field_int(fields, "calibration.batches"),
                           .percentile = ht_field_number(fields, "calibration.percentile"),
                           .data = ht_field_text(fields, "calibration.data"),
-                          .symmetric = ht_field_bool(fields, "symmetric")};
+                          .symmetric = ht_field_bool(fields, "symmetric") || is_word(fields, "weights", "fp8")};
     while (strcmp(methods[how.method], ht_field_text(fields, "calibration.method")) != 0) how.method++;
     return how;
 }
@@ -275,12 +298,15 @@ static ht_status choose_layers(ht_compression *c, const ht_fields *fields)
 static ht_status quantize_apply(ht_compression *c, const ht_fields *fields, ht_json_writer *json)
 {
     ht_plan *plan;
+    if (c->pruned_count && is_word(fields, "weights", "binary"))
+        HT_FAIL(c->ctx, HT_EINVAL,
+                "quantize: binary weights have no code for the zeros that were pruned; ternary ones have");
     HT_TRY(print_group(c, fields));
     HT_TRY(set_job(c));
     HT_TRY(choose_layers(c, fields));
     HT_TRY(plan_evaluation(c, &plan));
     ht_json_put_text(json, "weights", ht_field_text(fields, "weights"));
-    ht_json_put_text(json, "activations", ht_field_text(fields, "activations"));
+    ht_json_put_text(json, "activations", activations_of(fields));
     put_layers(c, plan, json);
     ht_status status = is_static(fields)       ? calibrate(c, fields, plan, json)
                        : weights_alone(fields) ? add_weight_only(c, fields, json)

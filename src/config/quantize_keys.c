@@ -71,15 +71,20 @@ static int read_word(reader *r, const char *member, const ht_json *value, const 
 /* null: the layers compute with floats. */
 static void read_weights(reader *r, const ht_json *object, ht_quantize_group *to)
 {
-    static const char *const known[] = {"bits", "granularity", "group", "symmetric", NULL};
+    static const char *const known[] = {"format", "bits", "granularity", "group", "symmetric", NULL};
     static const char *const granularities[] = {"tensor", "channel", "group", NULL}; /* as ht_granularity */
+    static const char *const formats[] = {"int", "ternary", "binary", "fp8", NULL};  /* as ht_code_kind */
     int64_t bits = to->weights.bits;
     if (object && object->kind == HT_JSON_NULL) to->weights.bits = 0;
     if (!object || object->kind == HT_JSON_NULL || !check_members(r, "weights", object, known)) return;
     read_int(r, "weights.bits", ht_json_get(object, "bits"), 2, 8, &bits);
     read_int(r, "weights.group", ht_json_get(object, "group"), 1, INT64_C(1) << 30, &to->weights.group);
     read_bool(r, "weights.symmetric", ht_json_get(object, "symmetric"), &to->weights.symmetric);
-    to->weights.bits = (int)bits;
+    to->weights.kind = (ht_code_kind)read_word(r, "weights.format", ht_json_get(object, "format"), formats, 0);
+    if (to->weights.kind != HT_CODES_INT && ht_json_get(object, "bits"))
+        problem(r, "weights.bits", "only the format \"int\" has bits");
+    const ht_code_format *format = ht_code_format_of(to->weights.kind, (int)bits);
+    if (format) to->weights.bits = format->bits;
     to->weights.granularity = (ht_granularity)read_word(r, "weights.granularity", ht_json_get(object, "granularity"),
                                                         granularities, (int)to->weights.granularity);
 }
@@ -88,7 +93,7 @@ static void read_weights(reader *r, const ht_json *object, ht_quantize_group *to
 static void read_activations(reader *r, const ht_json *object, ht_quantize_group *to)
 {
     static const char *const known[] = {"bits", "range", "symmetric", NULL};
-    static const char *const ranges[] = {"dynamic", "static", NULL}; /* as ht_quantize_range */
+    static const char *const ranges[] = {"dynamic", "static", "learned", NULL}; /* as ht_quantize_range */
     int64_t bits = to->activations.bits;
     if (object && object->kind == HT_JSON_NULL) to->activations.bits = 0;
     if (!object || object->kind == HT_JSON_NULL || !check_members(r, "activations", object, known)) return;
@@ -97,6 +102,19 @@ static void read_activations(reader *r, const ht_json *object, ht_quantize_group
     to->activations.bits = (int)bits;
     to->activations.range = (ht_quantize_range)read_word(r, "activations.range", ht_json_get(object, "range"), ranges,
                                                          (int)to->activations.range);
+}
+
+/* What weights and activations cannot be together. */
+static void check_formats(reader *r, ht_quantize_group *group)
+{
+    bool f8 = group->weights.kind == HT_CODES_FP8, codes = group->weights.kind != HT_CODES_INT;
+    if (f8) group->activations.symmetric = true; /* floats have no zero point */
+    if (codes && group->activations.bits == 0)
+        problem(r, "activations", "weights alone are codes of the format \"int\"");
+    if (codes && (!group->weights.symmetric || group->weights.granularity == HT_PER_GROUP))
+        problem(r, "weights", "only the format \"int\" has zero points, and scales for groups");
+    if (f8 && group->activations.range == HT_RANGE_LEARNED)
+        problem(r, "activations.range", "ranges of f8 are not learned");
 }
 
 static ht_quantize_group read_group(reader *r, const ht_json *object)
@@ -112,6 +130,7 @@ static ht_quantize_group read_group(reader *r, const ht_json *object)
         group.layers = layers->text;
     read_weights(r, ht_json_get(object, "weights"), &group);
     read_activations(r, ht_json_get(object, "activations"), &group);
+    check_formats(r, &group);
     return group;
 }
 
@@ -127,6 +146,9 @@ void ht_quantize_rules(ht_config *c)
                           HT_MOST_PARAM_PATTERNS);
         return;
     }
+    if (list->child && strcmp(ht_field_text(c->blocks[BLOCK_TRAIN], "precision"), "fp64") == 0)
+        ht_problems_error(&c->problems, &r.field->origin,
+                          "train.quantize: codes stand for numbers of f32 or half, and train.precision is fp64");
     for (const ht_json *group = list->child; group; group = group->next, r.index++)
         to->groups[to->group_count++] = read_group(&r, group);
 }

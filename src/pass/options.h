@@ -6,6 +6,7 @@
 #include <halftone/session.h>
 
 #include "optim/optim.h"
+#include "pass/code_formats.h"
 
 typedef enum ht_scaling { HT_SCALING_NONE, HT_SCALING_STATIC, HT_SCALING_DYNAMIC } ht_scaling;
 
@@ -63,20 +64,22 @@ typedef struct ht_precision_options {
 typedef enum ht_quantize_weights { HT_QUANTIZE_DERIVED, HT_QUANTIZE_STORED } ht_quantize_weights;
 /* Elements that share a scale: all of a weight, those of an output channel, or so many of a channel's inputs. */
 typedef enum ht_granularity { HT_PER_TENSOR, HT_PER_CHANNEL, HT_PER_GROUP } ht_granularity;
-/* Where the scales of activations come from: from each row while the model runs, or from calibration. */
-typedef enum ht_quantize_range { HT_RANGE_DYNAMIC, HT_RANGE_STATIC } ht_quantize_range;
+/* Where the scales of activations come from: from each row while the model runs; from calibration, and what layers read while they
+ * train; or from calibration and gradients. */
+typedef enum ht_quantize_range { HT_RANGE_DYNAMIC, HT_RANGE_STATIC, HT_RANGE_LEARNED } ht_quantize_range;
 
 /* How some of the layers compute with codes. */
 typedef struct ht_quantize_group {
     const char *layers; /* a regular expression over names of weights; NULL or "": all */
     struct {
+        ht_code_kind kind;
         int bits; /* 0: the layers compute with floats */
         ht_granularity granularity;
         int64_t group; /* of PER_GROUP: elements */
         bool symmetric;
     } weights;
     struct {
-        int bits; /* 0: they stay floats */
+        int bits; /* 0: they stay floats; those of f8 weights are f8, too */
         ht_quantize_range range;
         bool symmetric;
     } activations;

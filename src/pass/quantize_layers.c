@@ -4,14 +4,14 @@
  * layer stays as it is, and is its epilogue. Which ops are layers: quantize_layers.def. Or weights alone become codes, by groups
  * of inputs: quantize_nbits.c.
  *
- * The codes of w are the states `w.int8` (by its bits) and `w.int8_scale`. `quantize_weights` says what they are:
+ * The codes of w are the states `w.int8` (by their format, code_formats.def) and `w.int8_scale`. `quantize_weights` says what they are:
  *     derived    "derive" makes them of w, which is still what is saved and loaded
  *     stored     they are parameters in its place, and w goes. Of a weight that something else reads, such as an embedding, w
  *                stays, and they are derived
  * Static activations have the states `w.in_scale` and `w.in_zero`, of the first weight that reads them.
  *
  * A graph that trains keeps its floats, and computes with the numbers that codes of them would stand for (quantize_fake.c); it
- * has the states of static activations. */
+ * has states of static activations of its own. Layers in f8 compute with such numbers in every graph: there is no product of f8. */
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,13 +28,14 @@ typedef struct layer_weight {
     int axis;                       /* of its channels */
     size_t ranges;                  /* of static activations: the weight whose states they have */
     ht_val range_scale, range_zero; /* these states, of such a weight */
+    ht_range_states trains;         /* in their place, in a graph that trains */
 } layer_weight;
 
 /* Activations, and what stands for them; of the segment at hand. */
 typedef struct activation {
-    ht_val x, codes[3]; /* codes, scales, zero points */
+    ht_val x, codes[3]; /* codes, scales, zero points; or the numbers that they stand for */
     size_t ranges;      /* as in layer_weight; NO_RANGES: dynamic */
-    bool symmetric;
+    bool symmetric, f8;
 } activation;
 
 #define NO_RANGES SIZE_MAX
@@ -123,6 +124,11 @@ static ht_val weight_in(const ht_graph *g, const ht_node *n, const ht_layer_kind
     return ht_node_in(g, n, kind->operands.weight);
 }
 
+static bool is_f8(const ht_quantize_group *how)
+{
+    return how->weights.kind == HT_CODES_FP8;
+}
+
 static const char *refuse(const quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how)
 {
     if (!weights_alone(how)) return kind->refuse(q->g, n, how);
@@ -188,29 +194,45 @@ static ht_val add_state(quantizer *q, ht_val weight, const char *what, ht_type t
 
 static void add_codes(quantizer *q, layer_weight *w)
 {
+    const ht_code_format *format = ht_code_format_of(w->how->weights.kind, w->how->weights.bits);
     const ht_type type = *ht_type_of(q->g, w->weight);
     int64_t dim[HT_MAX_RANK];
-    char codes[32], scale[32];
+    char scale[32];
     for (int i = 0; i < type.rank; i++) dim[i] = i == w->axis ? type.dim[i] : 1;
-    snprintf(codes, sizeof codes, "int%d", w->how->weights.bits);
-    snprintf(scale, sizeof scale, "int%d_scale", w->how->weights.bits);
+    snprintf(scale, sizeof scale, "%s_scale", format->name);
     int rank = w->how->weights.granularity == HT_PER_TENSOR ? 0 : type.rank;
-    w->codes = add_state(q, w->weight, codes, ht_type_make(HT_I8, type.rank, type.dim), HT_HEADING_PARAMETERS);
+    ht_type codes = ht_type_make(format->dtype, type.rank, type.dim);
+    w->codes = add_state(q, w->weight, format->name, codes, HT_HEADING_PARAMETERS);
     w->scale = add_state(q, w->weight, scale, ht_type_make(HT_F32, rank, dim), HT_HEADING_PARAMETERS);
 }
 
 static void add_ranges(quantizer *q, layer_weight *w)
 {
-    w->range_scale = add_state(q, w->weight, "in_scale", ht_type_make(HT_F32, 0, NULL), HT_HEADING_STATISTICS);
+    const ht_type number = ht_type_make(HT_F32, 0, NULL);
+    w->range_scale = add_state(q, w->weight, "in_scale", number, HT_HEADING_STATISTICS);
     if (w->how->activations.symmetric) return;
     w->range_zero = add_state(q, w->weight, "in_zero", ht_type_make(HT_I32, 0, NULL), HT_HEADING_STATISTICS);
 }
 
-static const activation *find_activation(const quantizer *q, ht_val x, size_t ranges, bool symmetric)
+static void add_training_ranges(quantizer *q, layer_weight *w)
+{
+    const ht_type number = ht_type_make(HT_F32, 0, NULL);
+    bool learned = w->how->activations.range == HT_RANGE_LEARNED;
+    char name[512];
+    w->trains.scale = add_state(q, w->weight, learned ? "in_start" : "in_scale", number, HT_HEADING_STATISTICS);
+    if (!w->how->activations.symmetric)
+        w->trains.low = add_state(q, w->weight, "in_low", number, HT_HEADING_STATISTICS);
+    if (!learned) return;
+    snprintf(name, sizeof name, "%s.in_gain", ht_value_of(q->g, w->weight)->name);
+    w->trains.gain = ht_param(q->g, name, HT_F32, 0, NULL, HT_CONSTANT(1));
+}
+
+static const activation *find_activation(const quantizer *q, ht_val x, size_t ranges, const ht_quantize_group *how)
 {
     for (size_t i = 0; i < q->activation_count; i++) {
         const activation *a = &q->activations[i];
-        if (a->x.id == x.id && a->ranges == ranges && a->symmetric == symmetric) return a;
+        if (a->x.id == x.id && a->ranges == ranges && a->symmetric == how->activations.symmetric && a->f8 == is_f8(how))
+            return a;
     }
     return NULL;
 }
@@ -218,11 +240,12 @@ static const activation *find_activation(const quantizer *q, ht_val x, size_t ra
 /* Whose ranges the input x of a weight that comes up for the first time has: those of a weight that read it before. */
 static size_t ranges_of(const quantizer *q, const ht_quantize_group *how, ht_val x)
 {
-    if (how->activations.range != HT_RANGE_STATIC) return NO_RANGES;
-    for (size_t i = 0; i < q->activation_count; i++)
-        if (q->activations[i].x.id == x.id && q->activations[i].ranges != NO_RANGES &&
-            q->activations[i].symmetric == how->activations.symmetric)
-            return q->activations[i].ranges;
+    if (how->activations.range == HT_RANGE_DYNAMIC) return NO_RANGES;
+    for (size_t i = 0; i < q->activation_count; i++) {
+        const activation *a = &q->activations[i];
+        if (a->x.id != x.id || a->ranges == NO_RANGES || a->symmetric != how->activations.symmetric) continue;
+        if (q->weights[a->ranges].how->activations.range == how->activations.range) return a->ranges;
+    }
     return q->weight_count;
 }
 
@@ -246,7 +269,8 @@ static size_t weight_of(quantizer *q, const ht_node *n, const ht_layer_kind *kin
     *made = (layer_weight){.weight = weight, .how = how, .in_words = words, .axis = axis, .ranges = ranges};
     if (!q->training && words) ht_nbits_add_states(g, n, how, &made->words);
     if (!q->training && !words) add_codes(q, made);
-    if (ranges == q->weight_count) add_ranges(q, made);
+    if (ranges == q->weight_count && q->training) add_training_ranges(q, made);
+    if (ranges == q->weight_count && !q->training) add_ranges(q, made);
     q->weight_count++;
     return g->status == HT_OK ? q->weight_count - 1 : SIZE_MAX;
 }
@@ -278,15 +302,18 @@ static void emit_fake(quantizer *q, activation *to, const ht_quantize_group *how
     bool fixed = to->ranges != NO_RANGES;
     ht_val found[3] = {HT_NONE, HT_NONE, HT_NONE}, range[2] = {HT_NONE, HT_NONE};
     if (fixed) shared = (1u << type.rank) - 1;
-    if (!fixed || q->observes) emit_dynamic(q->g, to->x, to->symmetric ? HT_I8 : HT_U8, shared, found);
-    if (fixed) {
-        const ht_val state[2] = {q->weights[to->ranges].range_scale, q->weights[to->ranges].range_zero};
-        memcpy(range, state, sizeof range);
-        if (q->observes) ht_observe_range(q->g, state, found + 1, range);
+    if (fixed ? q->observes : !to->f8) emit_dynamic(q->g, to->x, to->symmetric ? HT_I8 : HT_U8, shared, found);
+    if (fixed && q->training) {
+        ht_range_states states = q->weights[to->ranges].trains;
+        if (q->observes) states = ht_observe_range(q->g, &states, found + 1);
+        ht_range_of(q->g, &states, range);
+    } else if (fixed) {
+        range[0] = q->weights[to->ranges].range_scale;
     } else {
         memcpy(range, found + 1, sizeof range);
     }
-    to->codes[0] = ht_fake_activation(q->g, to->x, how, shared, range);
+    to->codes[0] = to->f8 ? ht_fake_f8_activation(q->g, to->x, shared, range[0])
+                          : ht_fake_activation(q->g, to->x, how, shared, range);
 }
 
 static void emit_static(quantizer *q, activation *to, ht_dtype dtype)
@@ -305,16 +332,16 @@ static void emit_static(quantizer *q, activation *to, ht_dtype dtype)
 static const activation *activation_of(quantizer *q, ht_val x, const layer_weight *w, unsigned shared)
 {
     bool symmetric = w->how->activations.symmetric;
-    const activation *known = find_activation(q, x, w->ranges, symmetric);
+    const activation *known = find_activation(q, x, w->ranges, w->how);
     if (known) return known;
     if (!ht_grow((void **)&q->activations, &q->activation_capacity, q->activation_count + 1, sizeof *q->activations)) {
         ht_graph_fail(q->g, HT_ENOMEM, "out of memory for codes of activations");
         return NULL;
     }
     activation *made = &q->activations[q->activation_count++];
-    *made = (activation){.x = x, .ranges = w->ranges, .symmetric = symmetric};
+    *made = (activation){.x = x, .ranges = w->ranges, .symmetric = symmetric, .f8 = is_f8(w->how)};
     ht_dtype dtype = symmetric ? HT_I8 : HT_U8;
-    if (q->training) {
+    if (q->training || made->f8) {
         emit_fake(q, made, w->how, shared);
         return made;
     }
@@ -328,9 +355,16 @@ static const activation *activation_of(quantizer *q, ht_val x, const layer_weigh
 
 /* ---- layers ---- */
 
+/* The weight as the floats that its codes stand for. */
+static ht_val decode_weight(quantizer *q, const layer_weight *w)
+{
+    if (q->training) return ht_fake_weight(q->g, w->weight, w->how, w->axis);
+    return ht_mul(q->g, ht_cast(q->g, w->codes, HT_F32), w->scale);
+}
+
 /* The same call, of the numbers that codes stand for. a: NULL for a lookup. */
-static void emit_training(quantizer *q, const ht_node *n, const ht_layer_op *at, const activation *a,
-                          const layer_weight *w, const layer_weight *second, ht_val out[HT_LAYER_RESULTS])
+static void emit_fake_layer(quantizer *q, const ht_node *n, const ht_layer_op *at, const activation *a,
+                            const layer_weight *w, const layer_weight *second, ht_val out[HT_LAYER_RESULTS])
 {
     enum { MOST_INPUTS = 8 };
     ht_graph *g = q->g;
@@ -344,8 +378,8 @@ static void emit_training(quantizer *q, const ht_node *n, const ht_layer_op *at,
     for (size_t i = 0; i < n->n_out; i++) want[i] = *ht_type_of(g, ht_node_out(n, i));
     for (size_t i = 0; i < n->n_in; i++) in[i] = ht_rewrite_map(&q->rw, ht_node_in(g, n, i));
     if (a) in[at->input] = a->codes[0];
-    in[at->weight] = ht_fake_weight(g, w->weight, w->how, w->axis);
-    if (second) in[at->second] = ht_fake_weight(g, second->weight, second->how, second->axis);
+    in[at->weight] = decode_weight(q, w);
+    if (second) in[at->second] = decode_weight(q, second);
     ht_emit(g, n->op, n->n_in, in, ht_op_attr_count(n->op), n->attr, want, out);
 }
 
@@ -367,8 +401,9 @@ static void emit_layer(quantizer *q, const ht_node *n, const ht_layer_kind *kind
     const activation *a = words || lookup ? NULL : activation_of(q, x, &w, shared);
     if (!words && !lookup && !a) return;
     q->replaced[how - q->options->groups]++;
-    if (q->training) { /* weights alone stay floats */
-        if (!weights_alone(how)) emit_training(q, n, at, a, &w, at->second ? &second : NULL, out);
+    if (q->training && weights_alone(how)) return; /* they stay floats */
+    if (q->training || is_f8(how)) {
+        emit_fake_layer(q, n, at, a, &w, at->second ? &second : NULL, out);
     } else if (words) {
         out[0] = ht_nbits_emit(g, n, x, how, &want, &w.words);
     } else {
@@ -457,7 +492,8 @@ static ht_status derive_or_drop(quantizer *q, bool *read, bool *drop)
         bool stays = derived || read[w->weight.id] || weight->base.id;
         if (!stays) drop[weight->owner] = true;
         if (!stays) continue;
-        if (w->how->weights.bits != DERIVED_BITS || w->in_words) continue; /* they are stored beside it */
+        bool derivable = w->how->weights.kind == HT_CODES_INT && w->how->weights.bits == DERIVED_BITS;
+        if (!derivable || w->in_words) continue; /* they are stored beside it */
         if (segment < 0) segment = (int)ht_graph_add_segment(g, "derive");
         g->segment = (uint32_t)segment;
         derive(q, w);
@@ -567,12 +603,13 @@ static ht_status quantize_run(ht_graph *g, const ht_pass_env *env)
 static ht_status read_quantize(ht_context *ctx, void *settings, const char *name, const char *text)
 {
     ht_quantize_options *options = settings;
-    bool fixed = strcmp(text, "static") == 0, alone = strcmp(text, "int4") == 0;
-    if (!fixed && !alone && strcmp(text, "off") != 0 && strcmp(text, "dynamic") != 0)
-        HT_FAIL(ctx, HT_EINVAL, "setting %s: '%s' is none of off, dynamic, static, int4", name, text);
+    bool fixed = strcmp(text, "static") == 0, alone = strcmp(text, "int4") == 0, learned = strcmp(text, "learned") == 0;
+    if (!fixed && !alone && !learned && strcmp(text, "off") != 0 && strcmp(text, "dynamic") != 0)
+        HT_FAIL(ctx, HT_EINVAL, "setting %s: '%s' is none of off, dynamic, static, learned, int4", name, text);
     options->group_count = strcmp(text, "off") != 0;
     options->groups[0] = ht_quantize_group_standard();
     if (fixed) options->groups[0].activations.range = HT_RANGE_STATIC;
+    if (learned) options->groups[0].activations.range = HT_RANGE_LEARNED;
     if (!alone) return HT_OK;
     options->groups[0].weights.bits = 4;
     options->groups[0].weights.granularity = HT_PER_GROUP;
@@ -588,23 +625,22 @@ static ht_status read_layers(ht_context *ctx, void *settings, const char *name, 
     return HT_OK;
 }
 
-static const ht_setting_key keys[] = {
-    {.name = "quantize",
-     .kind = HT_SETTING_CUSTOM,
-     .read = read_quantize,
-     .first = true,
-     .help =
-         "off, or layers in 8 bits, with scales of activations that are dynamic or static; int4: weights alone, by 64"},
-    {.name = "quantize_weights",
-     .kind = HT_SETTING_CHOICE,
-     .at = offsetof(ht_quantize_options, weights),
-     .words = "derived|stored", /* as ht_quantize_weights */
-     .help = "codes of weights are made of the parameters, or are parameters"},
-    {.name = "quantize_layers",
-     .kind = HT_SETTING_CUSTOM,
-     .read = read_layers,
-     .help = "a regular expression: weights whose names match; all unless given"},
-    {.name = NULL}};
+static const ht_setting_key keys[] = {{.name = "quantize",
+                                       .kind = HT_SETTING_CUSTOM,
+                                       .read = read_quantize,
+                                       .first = true,
+                                       .help = "off, or layers in 8 bits, with scales of activations that are dynamic, "
+                                               "static or learned; int4: weights alone, by 64"},
+                                      {.name = "quantize_weights",
+                                       .kind = HT_SETTING_CHOICE,
+                                       .at = offsetof(ht_quantize_options, weights),
+                                       .words = "derived|stored", /* as ht_quantize_weights */
+                                       .help = "codes of weights are made of the parameters, or are parameters"},
+                                      {.name = "quantize_layers",
+                                       .kind = HT_SETTING_CUSTOM,
+                                       .read = read_layers,
+                                       .help = "a regular expression: weights whose names match; all unless given"},
+                                      {.name = NULL}};
 
 static const ht_pass_settings settings[] = {{keys, offsetof(ht_pass_options, quantize)}, {NULL, 0}};
 

@@ -46,12 +46,24 @@ void ht_nbits_add_states(ht_graph *g, const ht_node *n, const ht_quantize_group 
 ht_val ht_nbits_emit(ht_graph *g, const ht_node *n, ht_val x, const ht_quantize_group *how, const ht_type *want,
                      const ht_nbits_states *states);
 
+/* The states of a static range in a graph that trains. in_start and in_gain: learned, in_scale otherwise. in_low: with a zero
+ * point. What evaluation reads is made of them: src/train/range_tensors.c. */
+typedef struct ht_range_states {
+    ht_val scale; /* in_scale, or in_start */
+    ht_val low;   /* the number of code 0 */
+    ht_val gain;  /* by which the scale is multiplied, a parameter; or none */
+} ht_range_states;
+
 /* quantize_fake.c: a weight and activations of a graph that trains, as their codes will stand for them. axis: of the weight's
  * channels; range: the scale and the zero point of activations, which hold along the shared axes. */
 ht_val ht_fake_weight(ht_graph *g, ht_val w, const ht_quantize_group *how, int axis);
 ht_val ht_fake_activation(ht_graph *g, ht_val x, const ht_quantize_group *how, unsigned shared, const ht_val range[2]);
-/* A static range after a batch whose own range is `batch`: it moves towards it, and is stored. A state whose scale is 0 knows
- * nothing yet. */
-void ht_observe_range(ht_graph *g, const ht_val state[2], const ht_val batch[2], ht_val now[2]);
+/* Activations in f8, by the scale that the static range of i8 codes has, or (none) by what shares one along the axes. */
+ht_val ht_fake_f8_activation(ht_graph *g, ht_val x, unsigned shared, ht_val i8_scale);
+/* A static range after a batch whose own scale and zero point are `batch`: it moves towards it, and is stored. A state whose scale
+ * is 0 knows nothing yet. The result holds the new values. */
+ht_range_states ht_observe_range(ht_graph *g, const ht_range_states *state, const ht_val batch[2]);
+/* Its scale and its zero point. */
+void ht_range_of(ht_graph *g, const ht_range_states *state, ht_val out[2]);
 
 #endif

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "train/range_tensors.h"
 #include "train/snapshot_folder.h"
 #include "train/snapshot_tensors.h"
 #include "train/tensor_names.h"
-#include "train/weight_codes.h"
 
 /* A tensor of the file, under its name in the model. */
 typedef struct source_tensor {

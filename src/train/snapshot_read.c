@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "train/range_tensors.h"
 #include "train/snapshot.h"
 #include "train/snapshot_folder.h"
 #include "train/snapshot_tensors.h"
-#include "train/weight_codes.h"
 
 typedef struct reading {
     ht_context *ctx;

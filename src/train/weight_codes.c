@@ -7,27 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/op.h"
+#include "pass/pass.h"
 #include "train/nbits_tensors.h"
+#include "train/range_tensors.h"
 #include "train/train.h"
 
-enum { FEWEST_BITS = 2, MOST_BITS = 8, NAME_BYTES = HT_TENSOR_NAME_BYTES };
+enum { NAME_BYTES = HT_TENSOR_NAME_BYTES };
 
 /* ---- names ---- */
 
-/* "w.int8" is the codes of w, "w.int8_scale" their scales: the bits, and the name of w. 0: it is no such name. */
-static int bits_of(const char *name, const char *suffix, char base[NAME_BYTES])
+/* "w.int8" is the codes of w, "w.int8_scale" their scales: the format, and the name of w. NULL: it is no such name. */
+static const ht_code_format *format_of(const char *name, const char *suffix, char base[NAME_BYTES])
 {
     const char *dot = strrchr(name, '.');
-    for (int bits = FEWEST_BITS; bits <= MOST_BITS && dot; bits++) {
-        char end[32];
-        snprintf(end, sizeof end, ".int%d%s", bits, suffix);
-        if (strcmp(dot, end) != 0 || dot - name >= NAME_BYTES) continue;
-        memcpy(base, name, (size_t)(dot - name));
-        base[dot - name] = '\0';
-        return bits;
-    }
-    return 0;
+    size_t length = dot ? strlen(dot + 1) : 0, tail = strlen(suffix);
+    if (!dot || dot - name >= NAME_BYTES || length < tail || strcmp(dot + 1 + length - tail, suffix) != 0) return NULL;
+    const ht_code_format *format = ht_code_format_find(dot + 1, length - tail);
+    if (!format) return NULL;
+    memcpy(base, name, (size_t)(dot - name));
+    base[dot - name] = '\0';
+    return format;
 }
 
 ht_tensor_form ht_tensor_form_of(const char *name, char base[HT_TENSOR_NAME_BYTES])
@@ -35,8 +34,8 @@ ht_tensor_form ht_tensor_form_of(const char *name, char base[HT_TENSOR_NAME_BYTE
     ht_nbits_name words = ht_nbits_name_of(name);
     if (words.bits) snprintf(base, HT_TENSOR_NAME_BYTES, "%s", words.base);
     if (words.bits) return words.part == HT_NBITS_CODES ? HT_TENSOR_CODES : HT_TENSOR_SCALES;
-    if (bits_of(name, "", base)) return HT_TENSOR_CODES;
-    if (bits_of(name, "_scale", base)) return HT_TENSOR_SCALES;
+    if (format_of(name, "", base)) return HT_TENSOR_CODES;
+    if (format_of(name, "_scale", base)) return HT_TENSOR_SCALES;
     snprintf(base, HT_TENSOR_NAME_BYTES, "%s", name);
     return HT_TENSOR_PLAIN;
 }
@@ -79,36 +78,79 @@ static int64_t scale_of(const blocks *b, int64_t element)
 
 /* ---- floats to codes ---- */
 
-/* The largest code of so many bits; the smallest is its negative. */
-static int32_t last_code(int bits)
+static ht_status need_finite(const ht_tensor_source *s, const ht_named_array *weight)
 {
-    return (1 << (bits - 1)) - 1;
-}
-
-static ht_status find_scales(const ht_tensor_source *s, const ht_named_array *weight, const blocks *b, int bits,
-                             const ht_array *scale, float *to)
-{
-    memset(to, 0, scale->bytes);
-    for (int64_t i = 0; i < weight->array.count; i++) {
-        float x = fabsf((float)ht_array_number(&weight->array, i)), *most = &to[scale_of(b, i)];
-        if (!isfinite(x))
+    for (int64_t i = 0; i < weight->array.count; i++)
+        if (!isfinite((float)ht_array_number(&weight->array, i)))
             HT_FAIL(s->ctx, HT_EINVAL, "%s: element %" PRId64 " of '%s' is %g: it has no codes", s->path, i,
                     weight->name, ht_array_number(&weight->array, i));
-        if (x > *most) *most = x;
-    }
-    for (int64_t i = 0; i < scale->count; i++) {
-        to[i] /= (float)last_code(bits);
-        if (to[i] < FLT_MIN) to[i] = FLT_MIN;
-    }
     return HT_OK;
 }
 
-static void encode(const ht_array *weight, const blocks *b, const float *scale, int8_t *to)
+/* The mean magnitude of those elements of each block that are larger than `least` has it; NULL: of all. */
+static bool find_means(const ht_array *weight, const blocks *b, int64_t count, const float *least, float *to)
+{
+    double *sums = calloc((size_t)count + 1, sizeof *sums);
+    int64_t *numbers = calloc((size_t)count + 1, sizeof *numbers);
+    for (int64_t i = 0; sums && numbers && i < weight->count; i++) {
+        int64_t at = scale_of(b, i);
+        float x = fabsf((float)ht_array_number(weight, i));
+        if (least && !(x > least[at])) continue;
+        sums[at] += (double)x;
+        numbers[at]++;
+    }
+    for (int64_t i = 0; sums && numbers && i < count; i++)
+        to[i] = (float)(sums[i] / (double)(numbers[i] ? numbers[i] : 1));
+    bool done = sums && numbers;
+    free(sums);
+    free(numbers);
+    return done;
+}
+
+static void find_largest(const ht_array *weight, const blocks *b, int64_t count, float last, float *to)
+{
+    memset(to, 0, (size_t)count * sizeof *to);
+    for (int64_t i = 0; i < weight->count; i++) {
+        float x = fabsf((float)ht_array_number(weight, i)), *most = &to[scale_of(b, i)];
+        if (x > *most) *most = x;
+    }
+    for (int64_t i = 0; i < count; i++) to[i] /= last;
+}
+
+static void encode(const ht_array *weight, const blocks *b, const ht_code_format *format, const float *scale,
+                   const float *least, int8_t *to)
 {
     for (int64_t i = 0; i < weight->count; i++) {
-        ht_coding coding = ht_coding_of(HT_I8, scale[scale_of(b, i)], 0);
-        to[i] = (int8_t)ht_code_of(&coding, (float)ht_array_number(weight, i));
+        int64_t at = scale_of(b, i);
+        float x = (float)ht_array_number(weight, i);
+        ht_coding coding = ht_coding_of(HT_I8, scale[at], 0);
+        switch (format->kind) {
+        case HT_CODES_INT: to[i] = (int8_t)ht_code_of(&coding, x); break;
+        case HT_CODES_BINARY: to[i] = x >= 0 ? 1 : -1; break;
+        case HT_CODES_TERNARY: to[i] = (int8_t)(fabsf(x) > least[at] ? (x > 0) - (x < 0) : 0); break;
+        case HT_CODES_FP8: to[i] = (int8_t)ht_f8e4m3_from_f32(x / scale[at]).bits; break;
+        }
     }
+}
+
+/* The codes of a weight, unless NULL, by its scales, which are found. */
+static ht_status encode_weight(const ht_tensor_source *s, const ht_named_array *weight, const blocks *b,
+                               const ht_code_format *format, int64_t count, float *scale, int8_t *codes)
+{
+    HT_TRY(need_finite(s, weight));
+    float *least = calloc((size_t)count + 1, sizeof *least);
+    bool done = least != NULL, ternary = format->kind == HT_CODES_TERNARY;
+    if (format->kind == HT_CODES_INT || format->kind == HT_CODES_FP8) {
+        find_largest(&weight->array, b, count, (float)format->last, scale);
+    } else {
+        done = done && find_means(&weight->array, b, count, NULL, scale);
+        for (int64_t i = 0; done && i < count; i++) least[i] = scale[i] * (float)HT_TERNARY_SHARE;
+        done = done && (!ternary || find_means(&weight->array, b, count, least, scale));
+    }
+    for (int64_t i = 0; i < count; i++) scale[i] = fmaxf(scale[i], FLT_MIN);
+    if (done && codes) encode(&weight->array, b, format, scale, least, codes);
+    free(least);
+    return done ? HT_OK : ht_fail(s->ctx, HT_ENOMEM, "%s: out of memory for '%s'", s->path, weight->name);
 }
 
 /* ---- what is made ---- */
@@ -147,9 +189,14 @@ static bool same_shape(const ht_array *a, const ht_array *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof a->shape[0]) == 0;
 }
 
+static bool is_of(const ht_array *codes, const ht_code_format *format)
+{
+    return ht_element_dtype(codes->element) == format->dtype;
+}
+
 /* Codes of a weight, or their scales: `scale` is as the plan wants them. */
-static ht_status encode_one(const ht_tensor_source *s, const ht_snapshot_tensor *wanted, const char *base, int bits,
-                            const ht_array *scale, const ht_named_array **out)
+static ht_status encode_one(const ht_tensor_source *s, const ht_snapshot_tensor *wanted, const char *base,
+                            const ht_code_format *format, const ht_array *scale, const ht_named_array **out)
 {
     const ht_named_array *weight = s->find(s->arg, base);
     ht_named_array *made;
@@ -157,11 +204,11 @@ static ht_status encode_one(const ht_tensor_source *s, const ht_snapshot_tensor 
     blocks b;
     bool codes = &wanted->array != scale;
     if (!weight || !is_float(&weight->array) || !find_blocks(&weight->array, scale, &b)) return HT_OK;
-    if (codes && (!same_shape(&weight->array, &wanted->array) || wanted->array.element != HT_ELEMENT_I8)) return HT_OK;
+    if (codes && (!same_shape(&weight->array, &wanted->array) || !is_of(&wanted->array, format))) return HT_OK;
     HT_TRY(make(s, wanted, &made, &bytes));
     float *scales = codes ? malloc(scale->bytes + 1) : bytes;
-    ht_status status = scales ? find_scales(s, weight, &b, bits, scale, scales) : no_memory(s, wanted->name);
-    if (status == HT_OK && codes) encode(&weight->array, &b, scales, bytes);
+    ht_status status = scales ? encode_weight(s, weight, &b, format, scale->count, scales, codes ? bytes : NULL)
+                              : no_memory(s, wanted->name);
     if (codes) free(scales);
     *out = made;
     return status;
@@ -196,22 +243,24 @@ ht_status ht_tensor_decode(ht_context *ctx, ht_safetensors *file, const char *pa
     char scale_name[NAME_BYTES];
     blocks b;
     snprintf(scale_name, sizeof scale_name, "%.900s_scale", name);
+    char base[NAME_BYTES];
+    const ht_code_format *format = format_of(name, "", base);
     const ht_named_array *codes = ht_safetensors_find(file, name), *scale = ht_safetensors_find(file, scale_name);
     if (!codes || !scale) HT_FAIL(ctx, HT_EINVAL, "%s: there is no tensor '%s'", path, codes ? scale_name : name);
-    if (codes->array.element != HT_ELEMENT_I8 || !find_blocks(&codes->array, &scale->array, &b))
+    if (!format || !is_of(&codes->array, format) || !find_blocks(&codes->array, &scale->array, &b))
         HT_FAIL(ctx, HT_ESHAPE, "%s: '%s' is %s with scales %s", path, name, ht_array_describe(&codes->array).text,
                 ht_array_describe(&scale->array).text);
     decode_elements(&codes->array, &scale->array, &b, HT_F32, data);
     return HT_OK;
 }
 
-static ht_status decode(const ht_tensor_source *s, const ht_snapshot_tensor *wanted, const ht_named_array *codes,
-                        const ht_named_array *scale, const ht_named_array **out)
+static ht_status decode(const ht_tensor_source *s, const ht_snapshot_tensor *wanted, const ht_code_format *format,
+                        const ht_named_array *codes, const ht_named_array *scale, const ht_named_array **out)
 {
     ht_named_array *made;
     void *bytes;
     blocks b;
-    if (codes->array.element != HT_ELEMENT_I8 || !same_shape(&codes->array, &wanted->array) ||
+    if (!is_of(&codes->array, format) || !same_shape(&codes->array, &wanted->array) ||
         !find_blocks(&codes->array, &scale->array, &b))
         HT_FAIL(s->ctx, HT_ESHAPE, "%s: '%s' is %s with scales %s, and the model's weight is %s", s->path, codes->name,
                 ht_array_describe(&codes->array).text, ht_array_describe(&scale->array).text,
@@ -224,52 +273,31 @@ static ht_status decode(const ht_tensor_source *s, const ht_snapshot_tensor *wan
 
 static ht_status decode_one(const ht_tensor_source *s, const ht_snapshot_tensor *wanted, const ht_named_array **out)
 {
-    for (int bits = FEWEST_BITS; bits <= MOST_BITS; bits++) {
+    for (const ht_code_format *format = ht_code_formats; format->name; format++) {
         char name[NAME_BYTES];
-        snprintf(name, sizeof name, "%.900s.int%d", wanted->name, bits);
+        snprintf(name, sizeof name, "%.900s.%s", wanted->name, format->name);
         const ht_named_array *codes = s->find(s->arg, name);
         if (!codes) continue;
-        snprintf(name, sizeof name, "%.900s.int%d_scale", wanted->name, bits);
+        snprintf(name, sizeof name, "%.900s.%s_scale", wanted->name, format->name);
         const ht_named_array *scale = s->find(s->arg, name);
         if (!scale) HT_FAIL(s->ctx, HT_EINVAL, "%s: there is no tensor '%s'", s->path, name);
-        return decode(s, wanted, codes, scale, out);
+        return decode(s, wanted, format, codes, scale, out);
     }
     return HT_OK;
 }
 
 ht_status ht_weight_convert(const ht_tensor_source *s, const ht_snapshot_tensor *wanted, const ht_named_array **out)
 {
-    char base[NAME_BYTES], scale_name[NAME_BYTES + 16];
+    char base[NAME_BYTES], scale_name[NAME_BYTES + 32];
     *out = NULL;
     HT_TRY(ht_nbits_convert(s, wanted, out));
     if (*out) return HT_OK;
-    int bits = bits_of(wanted->name, "_scale", base);
-    if (bits) return encode_one(s, wanted, base, bits, &wanted->array, out);
-    bits = bits_of(wanted->name, "", base);
-    if (!bits) return is_float(&wanted->array) ? decode_one(s, wanted, out) : HT_OK;
-    snprintf(scale_name, sizeof scale_name, "%s.int%d_scale", base, bits);
+    if (ht_is_range(wanted->name)) return ht_range_convert(s, wanted, out);
+    const ht_code_format *format = format_of(wanted->name, "_scale", base);
+    if (format) return encode_one(s, wanted, base, format, &wanted->array, out);
+    format = format_of(wanted->name, "", base);
+    if (!format) return is_float(&wanted->array) ? decode_one(s, wanted, out) : HT_OK;
+    snprintf(scale_name, sizeof scale_name, "%s.%s_scale", base, format->name);
     const ht_snapshot_tensor *scale = find_wanted(s, scale_name);
-    return scale ? encode_one(s, wanted, base, bits, &scale->array, out) : HT_OK;
-}
-
-/* ---- ranges of activations ---- */
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t length = strlen(name);
-    return length > strlen(end) && strcmp(name + length - strlen(end), end) == 0;
-}
-
-bool ht_is_range(const char *name)
-{
-    return ends_with(name, ".in_scale") || ends_with(name, ".in_zero");
-}
-
-ht_status ht_range_check(ht_context *ctx, const char *path, const ht_named_array *tensor)
-{
-    bool scale = ends_with(tensor->name, ".in_scale") && tensor->array.count == 1;
-    if (!scale || (ht_array_number(&tensor->array, 0) > 0 && isfinite(ht_array_number(&tensor->array, 0))))
-        return HT_OK;
-    HT_FAIL(ctx, HT_EINVAL, "%s: '%s' is %g: its activations were not calibrated (halftone compress, step quantize)",
-            path, tensor->name, ht_array_number(&tensor->array, 0));
+    return scale ? encode_one(s, wanted, base, format, &scale->array, out) : HT_OK;
 }

@@ -1,4 +1,4 @@
-/* Weights as codes. A tensor `w` of floats, and the pair `w.int8` (by its bits) and `w.int8_scale`, stand for each other: a plan
+/* Weights as codes. A tensor `w` of floats, and the pair `w.int8` (by its format) and `w.int8_scale`, stand for each other: a plan
  * that wants one of them is given it although a file has the other. So a job that evaluates with codes reads what training
  * left, and training goes on from codes. */
 #ifndef HT_TRAIN_WEIGHT_CODES_H
@@ -21,10 +21,5 @@ typedef struct ht_tensor_source {
  * codes: a failure. */
 ht_status ht_weight_convert(const ht_tensor_source *source, const ht_snapshot_tensor *wanted,
                             const ht_named_array **out);
-
-/* Is it the state of a static activation's range, "w.in_scale" or "w.in_zero"? Training can begin without one. */
-bool ht_is_range(const char *name);
-/* A scale that calibration has not found yet is a failure of a plan that evaluates. */
-ht_status ht_range_check(ht_context *ctx, const char *path, const ht_named_array *tensor);
 
 #endif

@@ -111,12 +111,44 @@ static void gradients__go_straight_through_and_stop_beyond_the_codes(void **stat
     assert_float_equal(ds, sum / sqrt(N * 7.0), 1e-5);
 }
 
+/* Σ w · straight_through(q, x): x learns what q is read for. */
+static void straight_through__gives_gradients_to_what_was_rounded(void **state)
+{
+    (void)state;
+    ht_graph *g;
+    ht_plan *plan;
+    ht_session *s;
+    double got[N];
+    int64_t dims[] = {N};
+    ht_val grads[2];
+    context_must(test_ctx, ht_graph_create(&g, test_ctx));
+    ht_segment_begin(g, "main");
+    ht_val x = ht_param(g, "x", HT_F32, 1, dims, HT_ZERO), q = ht_mul(g, x, ht_scale(g, x, 3));
+    ht_val y = ht_emit1(g, "straight_through", NULL, HT_VALS(q, x), HT_NO_ATTRS);
+    ht_val loss = ht_sum(g, ht_mul(g, y, ht_constant(g, HT_F32, 1, dims, weights)), 0, NULL, false);
+    context_must(test_ctx, ht_gradients(g, loss, 1, &x, grads));
+    ht_output(g, "dx", grads[0]);
+    ht_output(g, "y", y);
+    context_must(test_ctx, ht_plan_create(&plan, g, NULL));
+    context_must(test_ctx, ht_session_create(&s, plan, NULL));
+    context_must(test_ctx, ht_session_write_f64(s, "x", xs, N));
+    context_must(test_ctx, ht_session_run(s, "main"));
+    context_must(test_ctx, ht_session_read_f64(s, "dx", got, N));
+    for (int i = 0; i < N; i++) assert_float_equal(got[i], weights[i], 0); /* not 6 x of it */
+    context_must(test_ctx, ht_session_read_f64(s, "y", got, N));
+    for (int i = 0; i < N; i++) assert_float_equal(got[i], 3 * xs[i] * xs[i], 1e-4);
+    ht_session_free(s);
+    ht_plan_free(plan);
+    ht_graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers__are_rounded_half_to_even_and_saturate),
         cmocka_unit_test(numbers__are_those_of_quantize_and_dequantize),
         cmocka_unit_test(gradients__go_straight_through_and_stop_beyond_the_codes),
+        cmocka_unit_test(straight_through__gives_gradients_to_what_was_rounded),
     };
     return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }

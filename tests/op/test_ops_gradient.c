@@ -30,7 +30,7 @@ static const char no_first[] =
     " dequantize_linear quantize_dynamic matmul_q lstm_q embedding_q conv_q matmul_nbits ";
 
 /* Ops whose gradient is an estimate by intent, which differences do not have: tests of their own compare it with its formula. */
-static const char straight_through[] = " fake_quantize ";
+static const char straight_through[] = " fake_quantize straight_through ";
 
 static bool is_listed(const char *names, const char *name)
 {

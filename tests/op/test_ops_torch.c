@@ -29,6 +29,7 @@ static const struct {
     {"dequantize_linear", "as quantize_linear"},
     {"quantize_dynamic", "PyTorch finds one range for a tensor, in other steps"},
     {"fake_quantize", "as quantize_linear: test_op_fake_quantize has worked tables"},
+    {"straight_through", "PyTorch has x + (q - x).detach(): test_op_fake_quantize has its gradient"},
     {"matmul_q", "PyTorch rounds to codes in other steps: test_matmul_q has an integer reference"},
     {"lstm_q", "as matmul_q: test_lstm_q has an integer reference"},
     {"embedding_q", "PyTorch packs codes in other ways: test_lstm_q has worked numbers"},

@@ -1,5 +1,5 @@
 /* copy, copy_start: y = x from any strides to any.  copy_done: nothing, since a plan puts its result where copy_start
- * has written; a result with bytes of its own is copied.  reshape, permute, slice, expand: the view that the op says,
+ * has written; a result with bytes of its own is copied.  reshape, permute, slice, expand, fan_out, straight_through: the view that the op says,
  * copied; a plan makes views of them where it can, so these rows serve where it cannot.  Numerics, threads, traffic:
  * strided.c. */
 #include "kernel/move/strided.h"
@@ -53,5 +53,6 @@ HT_MOVE_ROW(copy_done, copy_can, copy_done_run)
 HT_MOVE_ROW(reshape, view_can, view_run)
 HT_MOVE_ROW(permute, view_can, view_run)
 HT_MOVE_ROW(fan_out, view_can, view_run)
+HT_MOVE_ROW(straight_through, view_can, view_run)
 HT_MOVE_ROW(slice, view_can, view_run)
 HT_MOVE_ROW(expand, view_can, view_run)
