@@ -67,6 +67,14 @@ ht_status ht_compression_hold_zeros(ht_compression *c, const bool *tensors, cons
     return status;
 }
 
+void ht_compression_drop_units(ht_compression *c)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->pruned_count; i++)
+        if (!c->pruned[i].units) c->pruned[kept++] = c->pruned[i];
+    c->pruned_count = kept;
+}
+
 /* ---- the run that is compressed ---- */
 
 static ht_status add_quantized(ht_compression *c, const ht_json *group)

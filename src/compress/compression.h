@@ -25,7 +25,8 @@ typedef struct ht_compress_recipe {
 /* Parameters whose zeros training has to leave. */
 typedef struct ht_pruned_set {
     const char *expression;
-    const char *units; /* "rows", "heads", "channels": whole ones, which shrink removes; NULL: single weights */
+    const char
+        *units; /* "rows", "heads", "channels", "layers": whole ones, which shrink removes; NULL: single weights */
 } ht_pruned_set;
 
 /* How codes of weights alone are chosen, in layers whose name matches. */
@@ -89,8 +90,9 @@ ht_status ht_compression_set(ht_compression *c, const char *format, ...) __attri
 void ht_compression_note(const ht_compression *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A name as part of a regular expression that matches it. */
 void ht_compression_add_name(ht_text *text, const char *name);
-/* Zeros of these tensors stay. */
+/* Zeros of these tensors stay. ht_compression_drop_units: not of those that were held as units, which are gone. */
 ht_status ht_compression_hold_zeros(ht_compression *c, const bool *tensors, const char *units);
+void ht_compression_drop_units(ht_compression *c);
 
 /* tune.c: the job with what steps changed, and `more` settings; trained in `folder` for so many of its steps, with the
  * weights as they are, and those that it ends with taken over. Without steps the folder has a snapshot of the beginning. */
@@ -122,6 +124,8 @@ ht_status ht_compression_run_batches(ht_compression *c, int64_t batches, const c
 
 /* layer_figures.c: the layers of the job with codes, timed in turns with those of the job without. */
 ht_status ht_compression_time_layers(ht_compression *c);
+/* The loss on the validation part, with the weights as they are and the job with this setting; NULL: as it is. */
+ht_status ht_compression_evaluate(ht_compression *c, const char *set, double *loss);
 /* The loss that each layer's codes add by themselves. */
 ht_status ht_compression_scan_layers(ht_compression *c);
 
@@ -136,7 +140,8 @@ ht_status ht_compression_quantize_graph(const ht_config *config, ht_graph *graph
 
 /* student.c: the model that a teacher's layers begin, as the recipe's object describes it; NULL: the model as it is.
  * *fits: every tensor of the student comes from one of the teacher. ht_student_module: a module by its number among the
- * layers, or by its name. */
+ * layers, or by its name. ht_student_prefix: what stands before the number of a layer, "transformer.h."; NULL: the model has none. */
+const char *ht_student_prefix(const ht_compression *c);
 ht_status ht_student_make(ht_compression *c, const ht_json *wanted, ht_json_writer *json, bool *fits);
 ht_status ht_student_module(ht_compression *c, const char *key, const ht_json *wanted, const char **name);
 

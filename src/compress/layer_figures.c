@@ -163,12 +163,12 @@ ht_status ht_compression_time_layers(ht_compression *c)
 
 /* ---- sensitivity ---- */
 
-static ht_status evaluate(ht_compression *c, const char *quantize, double *loss)
+static ht_status evaluate(ht_compression *c, const char *set, double *loss)
 {
     ht_config *config;
     ht_run *run;
     ht_eval_report report;
-    HT_TRY(ht_compression_config(c, &quantize, 1, &config));
+    HT_TRY(ht_compression_config(c, &set, set ? 1 : 0, &config));
     ht_run_request request = {.config = config,
                               .mode = HT_RUN_EVALUATE,
                               .folder = c->request->run,
@@ -182,6 +182,12 @@ static ht_status evaluate(ht_compression *c, const char *quantize, double *loss)
     ht_config_free(config);
     *loss = status == HT_OK && report.count > 0 ? report.loss : NAN;
     return status;
+}
+
+ht_status ht_compression_evaluate(ht_compression *c, const char *set, double *loss)
+{
+    HT_TRY(ht_weights_write(&c->weights, c->ctx, c->initial));
+    return evaluate(c, set, loss);
 }
 
 /* All others with floats. */
@@ -200,8 +206,7 @@ static ht_status scan_layer(ht_compression *c, ht_compress_layer *layer, double 
 ht_status ht_compression_scan_layers(ht_compression *c)
 {
     double floats;
-    HT_TRY(ht_weights_write(&c->weights, c->ctx, c->initial));
-    HT_TRY(evaluate(c, "train.quantize=null", &floats));
+    HT_TRY(ht_compression_evaluate(c, "train.quantize=null", &floats));
     const ht_compress_layer *worst = NULL;
     for (size_t i = 0; i < c->layer_count; i++) {
         if (c->layers[i].slower && !c->layers[i].stays) continue;

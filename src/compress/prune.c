@@ -4,16 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compress/layers.h"
 #include "compress/units.h"
 
 static const ht_key prune_keys[] = {
-    {"method", HT_KEY_CHOICE, "\"magnitude\"", 0, 0, "magnitude|2:4|blocks|rows|heads|channels|movement",
+    {"method", HT_KEY_CHOICE, "\"magnitude\"", 0, 0, "magnitude|2:4|blocks|rows|heads|channels|layers|movement",
      "which weights become zero: the smallest, two of every four, the smallest blocks, rows of feed-forward parts, "
-     "heads, channels of convolutions, those that training moves towards zero"},
+     "heads, channels of convolutions, whole layers, those that training moves towards zero"},
     {"layers", HT_KEY_TEXT, NULL, 0, 0, NULL, "regular expression: tensors of two and more axes whose name matches"},
+    {"except", HT_KEY_TEXT, "null", 0, 0, NULL, "regular expression: of these, tensors that stay as they are"},
     {"ratio", HT_KEY_NUMBER, "null", 0, 1, NULL, "share of weights, blocks or units, above 0 and below 1"},
     {"scope", HT_KEY_CHOICE, "\"layer\"", 0, 0, "layer|global", "the ratio of each tensor, or of all of them together"},
-    {"block", HT_KEY_INTS, "[4, 4]", 1, 1 << 20, NULL, "of blocks: rows and columns"},
+    {"block", HT_KEY_INTS, "[4, 4]", 1, 1 << 20, NULL, "of blocks, and of movement if given: rows and columns"},
     {"axis", HT_KEY_INT, "null", 0, 1, NULL, "of 2:4: the axis of inputs; as the model's matrices lie unless given"},
     {"schedule", HT_KEY_CHOICE, "\"one-shot\"", 0, 0, "one-shot|cubic",
      "all at once, or in stages with steps of training between them, most of it early"},
@@ -72,7 +74,7 @@ typedef struct blocks {
     int64_t height, width; /* of a block */
     int64_t across, count; /* blocks beside each other, and all */
     int64_t columns;       /* of the matrix */
-    const double *scores;  /* of blocks of one element, instead of their squares; NULL: none */
+    const double *scores;  /* of elements, instead of their squares; NULL: none */
 } blocks;
 
 static ht_status cut_blocks(ht_context *ctx, ht_weight *weight, int64_t height, int64_t width, blocks *out)
@@ -92,14 +94,16 @@ static int64_t first_element(const blocks *b, int64_t block)
 
 static double score_block(const blocks *b, int64_t block)
 {
-    double sum = 0;
-    if (b->scores) return ht_weight_get(b->weight, block) == 0 ? -INFINITY : b->scores[block];
+    double sum = 0, squares = 0;
     for (int64_t r = 0; r < b->height; r++)
         for (int64_t k = 0; k < b->width; k++) {
-            double x = ht_weight_get(b->weight, first_element(b, block) + r * b->columns + k);
-            sum += x * x;
+            int64_t at = first_element(b, block) + r * b->columns + k;
+            double x = ht_weight_get(b->weight, at);
+            squares += x * x;
+            if (b->scores) sum += b->scores[at];
         }
-    return sum;
+    if (b->scores && squares == 0) return -INFINITY; /* it was pruned before */
+    return b->scores ? sum : squares;
 }
 
 static void clear_block(const blocks *b, int64_t block)
@@ -126,7 +130,8 @@ static ht_status clear_smallest(ht_context *ctx, const blocks *tensors, size_t c
 
 static ht_status prune_blocks(ht_compression *c, const ht_fields *fields, double ratio, const bool *chosen)
 {
-    bool single = !is_method(fields, "blocks"), global = is_global(fields);
+    bool whole = is_method(fields, "blocks") || (is_method(fields, "movement") && ht_field_given(fields, "block"));
+    bool single = !whole, global = is_global(fields);
     int64_t height = single ? 1 : ht_field_int_at(fields, "block", 0);
     int64_t width = single ? 1 : ht_field_int_at(fields, "block", 1);
     blocks *tensors = calloc(c->weights.count + 1, sizeof *tensors);
@@ -193,6 +198,7 @@ static ht_status prune_to(ht_compression *c, const ht_fields *fields, double rat
 {
     ht_units_request request = {.kind = unit_kind(fields), .ratio = ratio, .global = is_global(fields)};
     if (request.kind < HT_UNIT_KINDS) return ht_units_prune(c, &request, chosen, belong);
+    if (is_method(fields, "layers")) return ht_layers_prune(c, ratio, chosen, belong);
     memcpy(belong, chosen, c->weights.count * sizeof *belong);
     return is_method(fields, "2:4") ? prune_pairs(c, fields, chosen) : prune_blocks(c, fields, ratio, chosen);
 }
@@ -228,7 +234,8 @@ static ht_status train_between(ht_compression *c, const ht_fields *fields, int64
 /* Movement looks at steps before each stage, the other methods let weights recover behind all but the last. */
 static ht_status prune_in_stages(ht_compression *c, const ht_fields *fields, const bool *chosen, bool *belong)
 {
-    const char *units = unit_kind(fields) < HT_UNIT_KINDS ? ht_field_text(fields, "method") : NULL;
+    bool whole = unit_kind(fields) < HT_UNIT_KINDS || is_method(fields, "layers");
+    const char *units = whole ? ht_field_text(fields, "method") : NULL;
     double ratio = ht_field_null(fields, "ratio") ? 0.5 : ht_field_number(fields, "ratio");
     int64_t stages = is_cubic(fields) ? ht_field_int(fields, "stages") : 1;
     for (int64_t stage = 1; stage <= stages; stage++) {
@@ -240,11 +247,25 @@ static ht_status prune_in_stages(ht_compression *c, const ht_fields *fields, con
     return HT_OK;
 }
 
+/* `matches` is for the moment. */
+static ht_status leave_out(ht_compression *c, const char *expression, bool *chosen, bool *matches)
+{
+    bool some = false;
+    HT_TRY(ht_weights_match(&c->weights, c->ctx, "prune.except", expression, 1, matches));
+    for (size_t i = 0; i < c->weights.count; i++) {
+        chosen[i] &= !matches[i];
+        some |= chosen[i];
+        matches[i] = false;
+    }
+    return some ? HT_OK : ht_fail(c->ctx, HT_EINVAL, "prune.except: it leaves none of the tensors of prune.layers");
+}
+
 static ht_status prune_chosen(ht_compression *c, const ht_fields *fields, bool *chosen, bool *belong,
                               ht_json_writer *json)
 {
     ht_movement movement = {0};
     HT_TRY(ht_weights_match(&c->weights, c->ctx, "prune.layers", ht_field_text(fields, "layers"), 2, chosen));
+    if (!ht_field_null(fields, "except")) HT_TRY(leave_out(c, ht_field_text(fields, "except"), chosen, belong));
     bool last = c->last;
     c->last = false;
     ht_status status = HT_OK;

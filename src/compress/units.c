@@ -330,15 +330,6 @@ static ht_status set_widths(const units *u, const bool *dead, ht_json_writer *js
     return status;
 }
 
-/* What was held zero is gone. */
-static void drop_pruned(ht_compression *c)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < c->pruned_count; i++)
-        if (!c->pruned[i].units) c->pruned[kept++] = c->pruned[i];
-    c->pruned_count = kept;
-}
-
 ht_status ht_units_shrink(ht_compression *c, ht_json_writer *json, int64_t *removed)
 {
     units u;
@@ -352,6 +343,5 @@ ht_status ht_units_shrink(ht_compression *c, ht_json_writer *json, int64_t *remo
     HT_TRY(set_widths(&u, dead, json));
     for (size_t i = 0; i < u.coupling.count; i++)
         for (int k = 0; u.weights[i] && k < u.coupling.tensors[i].rank; k++) HT_TRY(cut_axis(&u, i, k, dead));
-    drop_pruned(c);
     return HT_OK;
 }

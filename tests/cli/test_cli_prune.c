@@ -186,10 +186,105 @@ static void units__that_a_model_does_not_have_are_refused(void **state)
     expect(c, "\"$H\" compress run recipe.json -o out", 2,
            "no tensor that matches makes rows, as 'layers.0.weight' does");
     recipe(c, "{\"shrink\": {}}", "");
-    expect(c, "\"$H\" compress run recipe.json -o out", 2, "shrink: no rows, heads or channels are zero");
+    expect(c, "\"$H\" compress run recipe.json -o out", 2, "shrink: no layers, rows, heads or channels are zero");
     recipe(c, "{\"prune\": {\"method\": \"movement\", \"layers\": \".\", \"ratio\": 0.5}}", "");
     expect(c, "\"$H\" compress run recipe.json -o out", 2, "the method movement needs steps");
     expect(c, "! ls -d out out.partial 2>/dev/null", 0, "");
+}
+
+/* A layer that adds nothing to the stream is removed, and no answer changes; what is left trains on. */
+static void layers__that_add_nothing_are_removed(void **state)
+{
+    data_case *c = *state;
+    static const struct {
+        const char *model, *some, *left;
+    } cases[] = {
+        {"\"type\": \"gpt2\", \"n_layer\": 4, \"n_head\": 2, \"n_embd\": 16", "h[.][123][.]", "\"n_layer\": 2"},
+        {"\"type\": \"llama\", \"hidden_size\": 16, \"num_hidden_layers\": 4, \"num_attention_heads\": 2",
+         "layers[.][123][.]", "\"num_hidden_layers\": 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char steps[256];
+        train(c, cases[i].model, TEXT, "");
+        snprintf(steps, sizeof steps, PRUNE("layers", "%s", "0.67"), cases[i].some);
+        recipe(c, steps, "");
+        expect(c, "rm -rf zeros && \"$H\" compress run recipe.json -o zeros", 0, "goes; without it alone the loss is");
+        recipe(c, steps, ", {\"shrink\": {}}");
+        expect(c, "rm -rf out && \"$H\" compress run recipe.json -o out && cat out/job.json", 0, cases[i].left);
+        expect(c, "cat out/compress.json", 0, "\"kept\": [0, ");
+        double zeros = number(c, "\"$H\" eval zeros --json", "loss"),
+               shrunk = number(c, "\"$H\" eval out --json", "loss");
+        if (!(fabs(zeros - shrunk) < 1e-6 * zeros)) fail_msg("%s: %.9g, %.9g", cases[i].model, zeros, shrunk);
+        expect(c, "\"$H\" train out/job.json --resume", 0, "");
+    }
+}
+
+/* Of layers the one goes without which the loss is smallest: here one that does nothing. */
+static void layers__go_by_what_the_model_loses(void **state)
+{
+    data_case *c = *state;
+    train(c, "\"type\": \"gpt2\", \"n_layer\": 3, \"n_head\": 2, \"n_embd\": 16", TEXT, "");
+    double best = INFINITY;
+    int chosen = -1;
+    for (int layer = 0; layer < 3; layer++) {
+        char steps[128];
+        snprintf(steps, sizeof steps, PRUNE("layers", "h[.]%d[.]", "0.9"), layer);
+        recipe(c, steps, "");
+        expect(c, "rm -rf out && \"$H\" compress run recipe.json -o out", 0, "");
+        double loss = number(c, "\"$H\" eval out --json", "loss");
+        if (loss < best) chosen = layer;
+        best = fmin(best, loss);
+    }
+    recipe(c, PRUNE("layers", ".", "0.34"), "");
+    expect(c, "rm -rf out && \"$H\" compress run recipe.json -o out", 0, "");
+    char wanted[128];
+    snprintf(wanted, sizeof wanted, "\"transformer.h.%d.mlp.c_proj.weight\", \"elements\": 1024, \"zeros\": 1024",
+             chosen);
+    expect(c, "cat out/compress.json", 0, wanted);
+}
+
+static void layers__that_cannot_go_are_refused(void **state)
+{
+    data_case *c = *state;
+    static const struct {
+        const char *steps, *message;
+    } rows[] = {
+        {PRUNE("layers", "h[.]", "0.1"), "prune: 0.1 of 2 layers is none"},
+        {PRUNE("layers", "wte", "0.5"), "no tensor that matches is one of \"transformer.h.0\" and on"},
+        {PRUNE("magnitude", "c_fc", "0.5") ", " PRUNE("layers", "h[.]", "0.5") ", {\"shrink\": {}}",
+         "single weights are held zero, by the numbers of layers"},
+        {"{\"quantize\": {\"keep_slower\": true}}, " PRUNE("layers", "h[.]", "0.5") ", {\"shrink\": {}}",
+         "quantize behind it"},
+        {"{\"prune\": {\"layers\": \"c_fc\", \"except\": \"mlp\", \"ratio\": 0.5}}", "it leaves none of the tensors"},
+    };
+    train(c, "\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16", TEXT, "");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        recipe(c, rows[i].steps, "");
+        expect(c, "rm -rf out && \"$H\" compress run recipe.json -o out", 2, rows[i].message);
+        expect(c, "! ls -d out out.partial 2>/dev/null", 0, "");
+    }
+    recipe(c, PRUNE("layers", ".", "0.5"), "");
+    train(c, "\"type\": \"bert\", \"hidden_size\": 16, \"num_hidden_layers\": 2, \"num_attention_heads\": 4", TEXT,
+          ", \"task\": \"masked_lm\"");
+    expect(c, "rm -rf out && \"$H\" compress run recipe.json -o out", 2, "ends with a norm of the stream");
+    train(c, "\"type\": \"mlp\", \"hidden\": [16, 8]", DIGITS, "");
+    expect(c, "rm -rf out && \"$H\" compress run recipe.json -o out", 2, "has no list of equal layers");
+}
+
+/* Layers that are narrower than others, of which some stay: their widths move with them. */
+static void students__begin_with_layers_of_a_shrunk_run(void **state)
+{
+    data_case *c = *state;
+    train(c, "\"type\": \"gpt2\", \"n_layer\": 3, \"n_head\": 2, \"n_embd\": 16", TEXT, "");
+    recipe(c, PRUNE("rows", "h.2.mlp", "0.5"), ", {\"shrink\": {}}");
+    expect(c, "\"$H\" compress run recipe.json -o narrow", 0, "");
+    recipe(
+        c,
+        "{\"distill\": {\"steps\": 2, \"lr\": 0, \"train\": {\"weight_decay\": 0}, \"student\": {\"layers\": [0, 2]}}}",
+        "");
+    expect(c, "\"$H\" compress narrow recipe.json -o out && cat out/job.json", 0,
+           "\"widths\": {\"transformer.h.1.mlp.c_fc\": 32}, \"n_layer\": 2");
+    expect(c, "\"$H\" eval out", 0, "loss");
 }
 
 static void weights__are_compressed_with_their_job(void **state)
@@ -331,6 +426,10 @@ int main(void)
         CASE(shrink__goes_on_where_an_earlier_one_ended),
         CASE(widths__that_no_layer_has_are_refused),
         CASE(units__that_a_model_does_not_have_are_refused),
+        CASE(layers__that_add_nothing_are_removed),
+        CASE(layers__go_by_what_the_model_loses),
+        CASE(layers__that_cannot_go_are_refused),
+        CASE(students__begin_with_layers_of_a_shrunk_run),
         CASE(weights__are_compressed_with_their_job),
         CASE(search__tries_every_combination_and_writes_the_smallest_that_fits),
         CASE(search__without_goals_or_alternatives_is_refused),
