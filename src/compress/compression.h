@@ -81,9 +81,9 @@ extern const ht_step_kind *const ht_step_kinds[];
 /* recipe_read.c. The JSON of the steps lives in the arena; ht_compress_recipe_free after a failure, too. */
 ht_status ht_compress_recipe_read(ht_compress_recipe *out, ht_compression *c);
 void ht_compress_recipe_free(ht_compress_recipe *recipe);
-/* deepspeed_recipe.c: the text of a recipe that does what DeepSpeed's block compression_training does in so many steps of
+/* deepspeed_recipe.c: the text of a recipe that does what DeepSpeed's block compression_training does in the run's steps of
  * training. */
-ht_status ht_deepspeed_recipe(ht_text *out, ht_context *ctx, const char *path, const ht_json *block, int64_t steps);
+ht_status ht_deepspeed_recipe(ht_text *out, ht_compression *c, const char *path, const ht_json *block);
 
 /* A setting that all later runs have: "model.n_inner=512". */
 ht_status ht_compression_set(ht_compression *c, const char *format, ...) __attribute__((format(printf, 2, 3)));

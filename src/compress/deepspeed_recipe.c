@@ -1,6 +1,7 @@
 /* DeepSpeed's block `compression_training` as the steps of a recipe. What it does while a model trains becomes: tuning up to
  * the step at which a method begins, the method, and tuning for the rest of the run's steps; then units that were pruned are
- * removed, as DeepSpeed's redundancy_clean does, and layers are quantized. The keys were checked by config's rows for DeepSpeed. */
+ * removed, as DeepSpeed's redundancy_clean does. Layers that are quantized train with their roundings from then on. With
+ * layer_reduction the model that trains is a student with fewer layers. The keys were checked by config's rows for DeepSpeed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,18 +12,18 @@
 enum { MOST_EVENTS = HT_COMPRESS_MOST_STEPS };
 
 typedef struct translation {
+    ht_compression *c;
     ht_context *ctx;
     const char *path;
     const ht_json *block;
-    int64_t steps; /* of training */
+    int64_t steps;          /* of training */
+    const ht_json *student; /* layers of the run that it begins with; NULL: it is the run's model */
     struct event {
         int64_t offset, steps; /* before this step of training, and how many it makes itself */
         ht_text step;          /* an object of the recipe */
     } events[MOST_EVENTS];
     size_t count;
-    bool units;                 /* some are pruned */
-    ht_text codes[MOST_EVENTS]; /* steps that quantize */
-    size_t code_count;
+    bool units; /* some are pruned */
 } translation;
 
 static const char weights[] = "weight_quantization", activations[] = "activation_quantization";
@@ -103,9 +104,9 @@ static ht_status put_layers(const translation *t, ht_json_writer *json, const ht
 
 /* ---- events ---- */
 
-static ht_status add_event(translation *t, const ht_json *at, const char *block, struct event **out)
+static ht_status add_event(translation *t, const ht_json *at, const char *block, int64_t standard, struct event **out)
 {
-    int64_t offset = int_or(shared(t, block, "schedule_offset"), 1000);
+    int64_t offset = int_or(shared(t, block, "schedule_offset"), standard);
     if (t->count == MOST_EVENTS) return ht_json_fail(t->ctx, t->path, at, "more than %d groups", MOST_EVENTS);
     if (offset >= t->steps)
         return ht_json_fail(t->ctx, t->path, at,
@@ -114,6 +115,15 @@ static ht_status add_event(translation *t, const ht_json *at, const char *block,
                             block, offset, t->steps);
     *out = &t->events[t->count++];
     (*out)->offset = offset;
+    return HT_OK;
+}
+
+/* Of what prunes. A student is there from the first step of training on. */
+static ht_status add_pruning(translation *t, const ht_json *at, const char *block, struct event **out)
+{
+    enum { STANDARD = 1000 };
+    HT_TRY(add_event(t, at, block, STANDARD, out));
+    if (t->student && (*out)->offset == 0) (*out)->offset = 1;
     return HT_OK;
 }
 
@@ -135,7 +145,7 @@ static ht_status add_group(translation *t, const method *m, const ht_json *group
     struct event *event = NULL;
     if (!ratio || !ht_json_as_number(ratio, &dense) || !(dense > 0 && dense < 1))
         return ht_json_fail(t->ctx, t->path, group, "params.dense_ratio must be given, above 0 and below 1");
-    HT_TRY(add_event(t, group, m->name, &event));
+    HT_TRY(add_pruning(t, group, m->name, &event));
     ht_json_writer json = {.text = &event->step};
     ht_json_begin_object(&json, NULL);
     ht_json_begin_object(&json, "prune");
@@ -151,87 +161,177 @@ static ht_status add_group(translation *t, const method *m, const ht_json *group
     return HT_OK;
 }
 
+/* "4x1" */
+static ht_status put_block(const translation *t, const ht_json *block, ht_json_writer *json)
+{
+    const ht_json *pattern = shared(t, methods[0].name, "block_pattern");
+    int rows = 4, columns = 1, end = 0;
+    if (pattern && (pattern->kind != HT_JSON_STRING || sscanf(pattern->text, "%4dx%4d%n", &rows, &columns, &end) != 2 ||
+                    pattern->text[end] || rows < 1 || columns < 1))
+        return ht_json_fail(t->ctx, t->path, block,
+                            "sparse_pruning.block_pattern: expected rows and columns, such as 4x1");
+    ht_json_begin_array(json, "block");
+    ht_json_put_int(json, NULL, rows);
+    ht_json_put_int(json, NULL, columns);
+    ht_json_end_array(json);
+    return HT_OK;
+}
+
+/* DeepSpeed's snip_momentum: blocks by products of weights and gradients, between two steps, of all modules but some. */
+static ht_status add_snip(translation *t, const ht_json *block)
+{
+    const char *name = methods[0].name;
+    const ht_json *excluded = shared(t, name, "excluded_modules"), *ratio = shared(t, name, "dense_ratio");
+    double dense = 0.1;
+    struct event *event = NULL;
+    ht_text text = {0};
+    if (ratio && (!ht_json_as_number(ratio, &dense) || !(dense > 0 && dense < 1)))
+        return ht_json_fail(t->ctx, t->path, block, "sparse_pruning.dense_ratio must be above 0 and below 1");
+    HT_TRY(add_pruning(t, block, name, &event));
+    int64_t end = int_or(shared(t, name, "schedule_offset_end"), t->steps);
+    if (end > t->steps) end = t->steps;
+    if (end <= event->offset)
+        return ht_json_fail(t->ctx, t->path, block, "sparse_pruning.schedule_offset_end is not behind schedule_offset");
+    event->steps = end - event->offset;
+    ht_json_writer json = {.text = &event->step};
+    ht_json_begin_object(&json, NULL);
+    ht_json_begin_object(&json, "prune");
+    ht_json_put_text(&json, "method", "movement");
+    ht_json_put_int(&json, "steps", event->steps);
+    if (event->steps >= 4) ht_json_put_text(&json, "schedule", "cubic");
+    HT_TRY(put_block(t, block, &json));
+    ht_text_add(&text, "embed|wte|wpe"); /* it prunes linear layers and convolutions */
+    if (excluded && excluded->kind == HT_JSON_ARRAY) add_modules(&text, excluded);
+    ht_json_put_text(&json, "layers", "\\.weight$");
+    ht_json_put_text(&json, "except", text.failed ? "" : text.data);
+    ht_text_free(&text);
+    ht_json_put_number(&json, "ratio", 1 - dense);
+    ht_json_end_object(&json);
+    ht_json_end_object(&json);
+    return HT_OK;
+}
+
 static ht_status add_method(translation *t, const method *m)
 {
     const ht_json *block = ht_json_get(t->block, m->name), *groups = ht_json_get(block, "different_groups");
     if (!is_true(shared(t, m->name, "enabled"))) return HT_OK;
-    if (is_text(shared(t, m->name, "method"), "snip_momentum")) {
-        ht_json_fail(t->ctx, t->path, block, "%s.method snip_momentum is not there yet; l1 and topk are", m->name);
-        return HT_ENOTSUP;
-    }
+    if (is_text(shared(t, m->name, "method"), "snip_momentum")) return add_snip(t, block);
     if (!groups || groups->kind != HT_JSON_OBJECT || !groups->child)
         return ht_json_fail(t->ctx, t->path, block, "%s is enabled, and has no different_groups", m->name);
     for (const ht_json *group = groups->child; group; group = group->next) HT_TRY(add_group(t, m, group));
     return HT_OK;
 }
 
-static ht_status refuse_reduction(const translation *t)
+/* DeepSpeed's student has keep_number_layer layers, and begins with those that teacher_layer names. */
+static ht_status read_reduction(translation *t)
 {
-    const ht_json *reduction = ht_json_get(t->block, "layer_reduction");
+    const ht_json *reduction = ht_json_get(t->block, "layer_reduction"), *layers, *prefix;
     if (!is_true(ht_json_get(reduction, "enabled"))) return HT_OK;
-    ht_json_fail(t->ctx, t->path, reduction, "compression_training.layer_reduction as a recipe is not there yet");
-    return HT_ENOTSUP;
+    const char *own = ht_student_prefix(t->c);
+    layers = ht_json_get(reduction, "teacher_layer");
+    prefix = ht_json_get(reduction, "module_name_prefix");
+    int64_t keep = int_or(ht_json_get(reduction, "keep_number_layer"), -1);
+    if (!layers || layers->kind != HT_JSON_ARRAY || layers->count == 0)
+        return ht_json_fail(t->ctx, t->path, reduction,
+                            "layer_reduction.teacher_layer must name the layers that the student begins with");
+    if (keep >= 0 && (size_t)keep != layers->count)
+        return ht_json_fail(t->ctx, t->path, reduction,
+                            "layer_reduction.keep_number_layer is %" PRId64 ", and teacher_layer names %zu layers",
+                            keep, (size_t)layers->count);
+    if (!own || (prefix && (prefix->kind != HT_JSON_STRING || strncmp(own, prefix->text, prefix->length) != 0 ||
+                            strcmp(own + prefix->length, ".") != 0)))
+        return ht_json_fail(t->ctx, t->path, reduction,
+                            "layer_reduction.module_name_prefix is \"%.100s\", and the layers of %s are \"%s0\" and on",
+                            prefix && prefix->kind == HT_JSON_STRING ? prefix->text : "", t->c->model, own ? own : "");
+    t->student = layers;
+    return HT_OK;
 }
 
 /* ---- quantisation ---- */
 
+/* Weights of 1 and 2 bits are binary and ternary there, as here; asymmetric ones of 2 bits are not. */
+static const char *codes_of(const translation *t, int64_t bits, char text[16])
+{
+    bool symmetric = !is_text(shared(t, weights, "quantization_type"), "asymmetric");
+    if (bits == 1) return "binary";
+    if (bits == 2 && symmetric) return "ternary";
+    snprintf(text, 16, "int%d", (int)bits);
+    return text;
+}
+
 static ht_status add_codes(translation *t, const ht_json *group)
 {
+    enum { STANDARD = 0, BATCHES = 32 };
     const ht_json *bits = ht_json_get(ht_json_get(group, "params"), "target_bits");
     int64_t wanted = int_or(bits, 0);
-    char codes[16];
-    if (wanted < 2 || wanted > 8) {
-        ht_json_fail(t->ctx, t->path, group, "weights of %" PRId64 " bits are not there yet: 2 to 8 are", wanted);
+    bool both = is_true(shared(t, activations, "enabled"));
+    char text[16];
+    struct event *event = NULL;
+    if (wanted < 1 || wanted > 8)
+        return ht_json_fail(t->ctx, t->path, group, "params.target_bits must be given, from 1 to 8");
+    if (!both && wanted != 4 && wanted != 8) {
+        ht_json_fail(t->ctx, t->path, group,
+                     "weights of %" PRId64 " bits need activation_quantization: weights alone have 4 or 8", wanted);
         return HT_ENOTSUP;
     }
-    if (t->code_count == MOST_EVENTS) return ht_json_fail(t->ctx, t->path, group, "more than %d groups", MOST_EVENTS);
-    ht_json_writer json = {.text = &t->codes[t->code_count++]};
-    snprintf(codes, sizeof codes, "int%d", (int)wanted);
+    HT_TRY(add_event(t, group, weights, STANDARD, &event));
+    ht_json_writer json = {.text = &event->step};
     ht_json_begin_object(&json, NULL);
     ht_json_begin_object(&json, "quantize");
     HT_TRY(put_layers(t, &json, group, false));
-    ht_json_put_text(&json, "weights", codes);
+    ht_json_put_text(&json, "weights", codes_of(t, wanted, text));
+    if (!both) ht_json_put_text(&json, "activations", "none");
+    if (is_text(shared(t, activations, "range_calibration"), "static") && both) {
+        ht_json_begin_object(&json, "calibration");
+        ht_json_put_int(&json, "batches", BATCHES);
+        ht_json_end_object(&json);
+    }
     ht_json_put_bool(&json, "keep_slower", true); /* it does not measure */
-    ht_json_put_bool(&json, "symmetric", !is_text(shared(t, activations, "quantization_type"), "asymmetric"));
+    ht_json_put_bool(&json, "symmetric",
+                     !is_text(shared(t, both ? activations : weights, "quantization_type"), "asymmetric"));
     ht_json_end_object(&json);
     ht_json_end_object(&json);
     return HT_OK;
 }
 
-/* Weights and activations together: layers that compute with integers need both. */
 static ht_status add_quantisation(translation *t)
 {
     const ht_json *block = ht_json_get(t->block, weights), *groups = ht_json_get(block, "different_groups");
+    const ht_json *used = ht_json_get(ht_json_get(t->block, activations), "different_groups");
     bool enabled = is_true(shared(t, weights, "enabled")), both = is_true(shared(t, activations, "enabled"));
-    if (enabled != both || (both && is_text(shared(t, activations, "range_calibration"), "static"))) {
-        ht_json_fail(t->ctx, t->path, enabled ? block : ht_json_get(t->block, activations), "%s is not there yet",
-                     both && enabled ? "range_calibration static"
-                     : enabled       ? "weight_quantization without activation_quantization"
-                                     : "activation_quantization without weight_quantization");
+    if (both && !enabled) {
+        ht_json_fail(
+            t->ctx, t->path, ht_json_get(t->block, activations),
+            "activation_quantization without weight_quantization: layers that read codes have codes of weights");
         return HT_ENOTSUP;
     }
-    for (const ht_json *group = enabled && groups ? groups->child : NULL; group; group = group->next) {
-        const ht_json *used = ht_json_get(ht_json_get(t->block, activations), "different_groups");
-        for (const ht_json *other = used ? used->child : NULL; other; other = other->next)
-            if (int_or(ht_json_get(ht_json_get(other, "params"), "bits"), 8) != 8) {
-                ht_json_fail(t->ctx, t->path, other, "activations of other than 8 bits are not there yet");
-                return HT_ENOTSUP;
-            }
+    for (const ht_json *other = both && used ? used->child : NULL; other; other = other->next)
+        if (int_or(ht_json_get(ht_json_get(other, "params"), "bits"), 8) != 8) {
+            ht_json_fail(t->ctx, t->path, other, "activations have 8 bits, and params.bits says otherwise");
+            return HT_ENOTSUP;
+        }
+    for (const ht_json *group = enabled && groups ? groups->child : NULL; group; group = group->next)
         HT_TRY(add_codes(t, group));
-    }
     return HT_OK;
 }
 
 /* ---- the recipe ---- */
 
-static void put_tune(ht_json_writer *json, int64_t steps)
+/* A student learns from the run beside its data, and the first such step makes it. */
+static void put_training(const translation *t, ht_json_writer *json, int64_t steps, bool *made)
 {
     if (steps <= 0) return;
     ht_json_begin_object(json, NULL);
-    ht_json_begin_object(json, "tune");
+    ht_json_begin_object(json, t->student ? "distill" : "tune");
     ht_json_put_int(json, "steps", steps);
+    if (t->student && !*made) {
+        ht_json_begin_object(json, "student");
+        ht_json_put_value(json, "layers", t->student);
+        ht_json_end_object(json);
+    }
     ht_json_end_object(json);
     ht_json_end_object(json);
+    *made = true;
 }
 
 /* Those of one step stay in the order of the file. */
@@ -249,37 +349,35 @@ static void print_recipe(translation *t, ht_text *text)
 {
     ht_json_writer json = {.text = text};
     int64_t at = 0;
+    bool made = false;
     sort_events(t);
     ht_json_begin_object(&json, NULL);
     ht_json_begin_array(&json, "steps");
     for (size_t i = 0; i < t->count; i++) {
-        put_tune(&json, t->events[i].offset - at);
+        put_training(t, &json, t->events[i].offset - at, &made);
         if (t->events[i].offset > at) at = t->events[i].offset;
         at += t->events[i].steps;
         ht_json_put_json(&json, NULL, t->events[i].step.data ? t->events[i].step.data : "{}");
     }
-    put_tune(&json, t->steps - at);
+    put_training(t, &json, t->steps - at, &made);
     if (t->units) ht_json_put_json(&json, NULL, "{\"shrink\": {}}");
-    for (size_t i = 0; i < t->code_count; i++)
-        ht_json_put_json(&json, NULL, t->codes[i].data ? t->codes[i].data : "{}");
     ht_json_end_array(&json);
     ht_json_end_object(&json);
 }
 
-ht_status ht_deepspeed_recipe(ht_text *out, ht_context *ctx, const char *path, const ht_json *block, int64_t steps)
+ht_status ht_deepspeed_recipe(ht_text *out, ht_compression *c, const char *path, const ht_json *block)
 {
     translation *t = calloc(1, sizeof *t);
-    if (!t) HT_FAIL(ctx, HT_ENOMEM, "%s: out of memory", path);
-    *t = (translation){.ctx = ctx, .path = path, .block = block, .steps = steps};
-    ht_status status = refuse_reduction(t);
-    if (status == HT_OK) status = add_quantisation(t);
+    if (!t) HT_FAIL(c->ctx, HT_ENOMEM, "%s: out of memory", path);
+    *t = (translation){.c = c, .ctx = c->ctx, .path = path, .block = block, .steps = c->steps};
+    ht_status status = read_reduction(t);
     for (size_t i = 0; i < sizeof methods / sizeof methods[0] && status == HT_OK; i++)
         status = add_method(t, &methods[i]);
-    if (status == HT_OK && t->count + t->code_count == 0)
-        status = ht_json_fail(ctx, path, block, "nothing of compression_training is enabled");
+    if (status == HT_OK) status = add_quantisation(t);
+    if (status == HT_OK && t->count == 0 && !t->student)
+        status = ht_json_fail(c->ctx, path, block, "nothing of compression_training is enabled");
     if (status == HT_OK) print_recipe(t, out);
     for (size_t i = 0; i < t->count; i++) ht_text_free(&t->events[i].step);
-    for (size_t i = 0; i < t->code_count; i++) ht_text_free(&t->codes[i]);
     free(t);
     return status;
 }

@@ -121,7 +121,7 @@ static ht_status translate(ht_compress_recipe *out, ht_compression *c, const cha
     if (c->steps == 0)
         return ht_json_fail(c->ctx, path, block, "the run counts epochs: --set train.steps=N says how long to tune");
     HT_TRY(check_config(c->ctx, path));
-    ht_status status = ht_deepspeed_recipe(&text, c->ctx, path, block, c->steps);
+    ht_status status = ht_deepspeed_recipe(&text, c, path, block);
     if (status == HT_OK && text.failed) status = ht_fail(c->ctx, HT_ENOMEM, "%s: out of memory", path);
     if (status == HT_OK) ht_compression_note(c, "compression_training as a recipe: %s", text.data);
     if (status == HT_OK) status = ht_json_parse(c->ctx, c->arena, path, text.data, text.length, &recipe);
