@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compress/layers.h"
 #include "compress/units.h"
+#include "compress/whole_layers.h"
 
 static const ht_key prune_keys[] = {
     {"method", HT_KEY_CHOICE, "\"magnitude\"", 0, 0, "magnitude|2:4|blocks|rows|heads|channels|layers|movement",

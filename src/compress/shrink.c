@@ -1,7 +1,7 @@
 /* The step `shrink`: layers, rows, heads and channels that are zero are removed, and the model is a smaller one. What it computes
  * does not change. */
-#include "compress/layers.h"
 #include "compress/units.h"
+#include "compress/whole_layers.h"
 
 static const ht_key shrink_keys[] = {{0}};
 

@@ -1,5 +1,5 @@
 /* What examples/ranks/ shows works: the job on ranks, the table of scaling, the scripts for Slurm with a Slurm of two
- * lines. And what the processes of all example jobs hold. */
+ * lines. What the processes of all example jobs hold. And the recipes of examples/compress. */
 #include "cli_case.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -106,6 +106,26 @@ static void example__holds_little_beyond_its_plan(void **state)
            0, "all\n");
 }
 
+/* The recipes of examples/compress on a run of its job with a smaller model. */
+static void example__recipes_make_runs(void **state)
+{
+    data_case *c = *state;
+    static const char *const recipes[] = {"quantize", "ternary", "int4", "magnitude", "shrink", "distill"};
+    expect(c, "for i in $(seq 2000); do echo \"the $((i % 97)) of $((i % 89))\"; done > tinyshakespeare.txt", 0, "");
+    expect(c,
+           "\"$H\" train " HT_TEST_DIR "/../examples/compress/job.json --set train.steps=5 --set model.n_embd=64 "
+           "--set train.eval_every=0 --set data.length=16 --set train.batch=4",
+           0, "");
+    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "rm -rf out && \"$H\" compress base " HT_TEST_DIR "/../examples/compress/%s.json -o out", recipes[i]);
+        expect(c, line, 0, "parameters");
+        expect(c, "\"$H\" eval out", 0, "loss");
+    }
+    expect(c, "ls " HT_TEST_DIR "/../examples/compress | grep -c json", 0, "7\n"); /* and the job */
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -115,6 +135,7 @@ int main(void)
         CASE(example__has_a_table_of_scaling),
         CASE(example__puts_a_stopped_job_into_the_queue_again),
         CASE(example__holds_little_beyond_its_plan),
+        CASE(example__recipes_make_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

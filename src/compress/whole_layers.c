@@ -1,6 +1,6 @@
 /* Pruning of whole layers, for the steps prune and shrink: a layer whose results are zero passes on the stream that it reads, so its
  * removal changes no answer. Which ones go is chosen by what the model loses without each. */
-#include "compress/layers.h"
+#include "compress/whole_layers.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Whole layers of a model that is a stack of them (stack.h). */
-#ifndef HT_COMPRESS_LAYERS_H
-#define HT_COMPRESS_LAYERS_H
+#ifndef HT_COMPRESS_WHOLE_LAYERS_H
+#define HT_COMPRESS_WHOLE_LAYERS_H
 
 #include "compress/compression.h"
 
