@@ -103,11 +103,29 @@ static ht_status run_batches(ht_compression *c, int64_t batches, const char *fil
     return status;
 }
 
+/* A text of bytes can be read of any file, pictures included: one that holds a zero is no text. */
+static ht_status need_text(ht_compression *c, const char *files)
+{
+    char path[HT_COMPRESS_PATH], start[4096];
+    const char *format = ht_config_type(c->config, "data");
+    bool absolute = files[0] == '/' || !c->data_folder;
+    if (!format || strcmp(format, "text") != 0) return HT_OK;
+    int length = snprintf(path, sizeof path, "%s%s%s", absolute ? "" : c->data_folder, absolute ? "" : "/", files);
+    FILE *file = length > 0 && length < (int)sizeof path ? fopen(path, "rb") : NULL;
+    if (!file) return HT_OK; /* a pattern, or one that the reader will miss */
+    size_t count = fread(start, 1, sizeof start, file);
+    fclose(file);
+    const char *zero = memchr(start, 0, count);
+    if (zero) HT_FAIL(c->ctx, HT_EPARSE, "byte %zu is 0: it is no text", (size_t)(zero - start));
+    return HT_OK;
+}
+
 ht_status ht_compression_run_batches(ht_compression *c, int64_t batches, const char *files, ht_layer_input_fn on_input,
                                      void *arg)
 {
     char why[1024];
-    ht_status status = run_batches(c, batches, files, on_input, arg);
+    ht_status status = files ? need_text(c, files) : HT_OK;
+    if (status == HT_OK) status = run_batches(c, batches, files, on_input, arg);
     if (status == HT_OK || !files) return status;
     snprintf(why, sizeof why, "%s", ht_context_message(c->ctx));
     return ht_fail(c->ctx, status, "quantize.calibration.data \"%s\": %s", files, why);

@@ -386,9 +386,13 @@ static void recipes__are_refused_with_what_is_wrong(void **state)
         {"{\"quantize\": {\"calibration\": {\"batches\": 2, \"data\": \"none.txt\"}}}", "none.txt", 1},
         {"{\"quantize\": {\"calibration\": {\"batches\": 2, \"data\": \"bad.bin\"}}}",
          "quantize.calibration.data \"bad.bin\": data: ", 2},
+        {"{\"quantize\": {\"calibration\": {\"batches\": 2, \"data\": \"images.idx\"}}}",
+         "quantize.calibration.data \"images.idx\": byte 0 is 0: it is no text", 2},
     };
     data_case *c = *state;
     data_case_text(c, "bad.bin", "");
+    static const unsigned char images[600] = {0, 0, 8, 3, 0, 0, 0, 9, 0, 0, 0, 8, 0, 0, 0, 8, 1, 2, 3};
+    data_case_file(c, "images.idx", images, sizeof images);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         recipe(c, rows[i].step);
         expect(c, COMPRESS, rows[i].status, rows[i].message);
