@@ -175,7 +175,7 @@ static const cli_option options[] = {
          "one object: {\"run\", \"output\", \"before\", \"after\", \"layers\": [{\"name\", \"kernel\", \"ms\", "
          "\"replaced_ms\" or \"refused_ms\", \"margin_ms\", \"loss\"}]}, before and after with \"quality\" {\"loss\", "
          "\"perplexity\", \"accuracy\"}, \"parameters\", \"nonzero\", \"disk_bytes\", \"memory_bytes\", \"batch\", "
-         "\"flops\", \"p50_ms\" and \"p99_ms\""},
+         "\"flops\", \"p50_ms\", \"p99_ms\", and \"items_per_s\" at \"best_batch\""},
     {0},
 };
 

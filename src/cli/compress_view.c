@@ -216,6 +216,11 @@ static void add_row(ht_table *table, const row *r)
     ht_table_row(table, columns, sizeof columns / sizeof columns[0]);
 }
 
+static double best_batch(const ht_compress_figures *f)
+{
+    return isnan(f->items_per_s) ? NAN : (double)f->best_batch;
+}
+
 void cli_compress_rows(ht_table *table, const ht_compress_figures *b, const ht_compress_figures *a)
 {
     const row rows[] = {
@@ -229,6 +234,8 @@ void cli_compress_rows(ht_table *table, const ht_compress_figures *b, const ht_c
         {"GFLOP", "%.4f", b->flops / 1e9, a->flops / 1e9},
         {"latency p50, ms", "%.3f", b->p50_ms, a->p50_ms},
         {"latency p99, ms", "%.3f", b->p99_ms, a->p99_ms},
+        {"items per second", "%.1f", b->items_per_s, a->items_per_s},
+        {"  at a batch of", "%.0f", best_batch(b), best_batch(a)},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) add_row(table, &rows[i]);
 }

@@ -10,7 +10,7 @@ static ht_status infer_batch(ht_context *ctx, const ht_config *config, const cha
     ht_run *run;
     ht_run_request request = {.config = config, .mode = HT_RUN_EVALUATE, .folder = folder};
     HT_TRY(ht_run_open(&run, ctx, &request));
-    ht_status status = ht_infer_times_measure(&row->times, ctx, ht_run_session(run));
+    ht_status status = ht_infer_times_measure(&row->times, ctx, ht_run_session(run), 1);
     *bytes = ht_run_info_of(run).bytes;
     ht_status closed = ht_run_close(run);
     return status == HT_OK ? closed : status;

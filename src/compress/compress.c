@@ -256,7 +256,9 @@ static ht_status compare_cost(ht_compression *c, ht_compress_report *report)
         HT_TRY(ht_compress_measure_cost(&report->before, c->ctx, c->request, c->request->run));
         HT_TRY(ht_compress_measure_cost(&report->after, c->ctx, c->request, c->result));
     }
-    return HT_OK;
+    if (c->request->trial) return HT_OK;
+    HT_TRY(ht_compress_measure_throughput(&report->before, c->ctx, c->request, c->request->run));
+    return ht_compress_measure_throughput(&report->after, c->ctx, c->request, c->result);
 }
 
 static ht_status work(ht_compression *c, ht_compress_recipe *recipe, ht_compress_report *report, ht_text *text)

@@ -13,6 +13,7 @@ typedef struct ht_compress_request {
     const char *output;                       /* the folder of the new run */
     const char *name;                         /* what its job calls this folder; NULL: output */
     const struct ht_compress_figures *before; /* of the run, as measured before; NULL: not yet */
+    bool trial;                               /* of a search: throughput is not measured */
     bool force;                               /* an output that compress wrote before is replaced */
     const char *const *sets; /* as in ht_config_request: for all that is read, trained and measured here */
     size_t set_count;
@@ -30,6 +31,8 @@ typedef struct ht_compress_figures {
     int64_t memory_bytes;              /* of the plan of one evaluation */
     int64_t batch;                     /* of that evaluation: 1, or the only one that a model's own graph has */
     double flops, p50_ms, p99_ms;      /* of it */
+    double items_per_s;                /* of evaluations at the batch with the most; NAN: not measured */
+    int64_t best_batch;                /* that batch */
 } ht_compress_figures;
 
 /* A layer that codes were tried for. */

@@ -152,6 +152,10 @@ ht_status ht_compress_measure_worth(ht_compress_figures *out, ht_context *ctx, c
 ht_status ht_compress_measure_cost(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
                                    const char *folder);
 
+/* Items in a second, behind its cost. */
+ht_status ht_compress_measure_throughput(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
+                                         const char *folder);
+
 /* output.c: folders, and what a result has beside a run's own files. */
 ht_status ht_compression_open_folders(ht_compression *c);
 ht_status ht_compression_write_model(ht_compression *c);

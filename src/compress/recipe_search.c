@@ -142,6 +142,7 @@ static ht_status try_one(const search *s, const alternatives *lists, size_t inde
     request.output = folder;
     request.name = s->request->output;
     request.before = index > 0 ? &out->before : NULL;
+    request.trial = true;
     ht_status status = write_recipe(s, path, &text);
     if (status == HT_OK) status = ht_compress(&report, s->ctx, &request);
     ht_text_free(&text);

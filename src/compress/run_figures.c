@@ -56,14 +56,15 @@ static ht_status measure_quality(const recorded *r, const char *folder, const ht
     return HT_OK;
 }
 
-static ht_status measure_time(const recorded *r, const char *folder, const ht_config *config, ht_compress_figures *out)
+static ht_status measure_time(const recorded *r, const char *folder, const ht_config *config, double enough_s,
+                              ht_compress_figures *out)
 {
     ht_run *run;
     ht_infer_times times;
     ht_run_request request = {
         .config = config, .mode = HT_RUN_EVALUATE, .folder = folder, .data_folder = r->data_folder};
     HT_TRY(ht_run_open(&run, r->ctx, &request));
-    ht_status status = ht_infer_times_measure(&times, r->ctx, ht_run_session(run));
+    ht_status status = ht_infer_times_measure(&times, r->ctx, ht_run_session(run), enough_s);
     ht_run_close(run);
     HT_TRY(status);
     out->memory_bytes = times.plan_bytes;
@@ -73,6 +74,32 @@ static ht_status measure_time(const recorded *r, const char *folder, const ht_co
         out->p99_ms = 1e3 * times.p99_s;
     }
     return HT_OK;
+}
+
+/* Of batches as wide as the step from 1 to many: at the best one a caller computes the most items in a second. */
+static void measure_throughput(const recorded *r, const char *folder, ht_compress_figures *out)
+{
+    static const int64_t batches[] = {4, 16, 64};
+    out->best_batch = out->batch;
+    out->items_per_s = 1e3 * (double)out->batch / out->p50_ms;
+    for (size_t i = 0; i < sizeof batches / sizeof batches[0] && out->batch == 1; i++) {
+        char lines[2][64];
+        snprintf(lines[0], sizeof lines[0], "train.batch=%lld", (long long)batches[i]);
+        snprintf(lines[1], sizeof lines[1], "train.micro_batch=%lld", (long long)batches[i]);
+        const char *const sets[] = {lines[0], lines[1], "train.accumulate=1"};
+        ht_compress_figures at = {.p50_ms = NAN, .p99_ms = NAN};
+        ht_config *config;
+        /* A batch that does not fit this machine ends the search. */
+        if (read_config(r, sets, sizeof sets / sizeof sets[0], &config) != HT_OK) return;
+        ht_status status = measure_time(r, folder, config, 0.25, &at);
+        ht_config_free(config);
+        double rate = 1e3 * (double)batches[i] / at.p50_ms;
+        if (status != HT_OK || rate < 0.9 * out->items_per_s) return;
+        if (rate > out->items_per_s) {
+            out->items_per_s = rate;
+            out->best_batch = batches[i];
+        }
+    }
 }
 
 static ht_status count_weights(ht_context *ctx, const char *folder, ht_compress_figures *out)
@@ -123,7 +150,7 @@ static ht_status measure_cost(const recorded *r, const char *folder, ht_compress
     static const char *const one[] = {"train.batch=1", "train.micro_batch=1", "train.accumulate=1"};
     ht_config *config;
     HT_TRY(read_config(r, one, out->batch == 1 ? sizeof one / sizeof one[0] : 0, &config));
-    ht_status status = measure_time(r, folder, config, out);
+    ht_status status = measure_time(r, folder, config, 1, out);
     ht_config_free(config);
     return status;
 }
@@ -132,7 +159,8 @@ ht_status ht_compress_measure_worth(ht_compress_figures *out, ht_context *ctx, c
                                     const char *folder)
 {
     recorded r = {.ctx = ctx, .request = request};
-    *out = (ht_compress_figures){.loss = NAN, .perplexity = NAN, .accuracy = NAN, .p50_ms = NAN, .p99_ms = NAN};
+    *out = (ht_compress_figures){
+        .loss = NAN, .perplexity = NAN, .accuracy = NAN, .p50_ms = NAN, .p99_ms = NAN, .items_per_s = NAN};
     ht_status status = open_recorded(&r, folder);
     if (status == HT_OK) status = measure_worth(&r, folder, out);
     close_recorded(&r);
@@ -145,6 +173,16 @@ ht_status ht_compress_measure_cost(ht_compress_figures *out, ht_context *ctx, co
     recorded r = {.ctx = ctx, .request = request};
     ht_status status = open_recorded(&r, folder);
     if (status == HT_OK) status = measure_cost(&r, folder, out);
+    close_recorded(&r);
+    return status;
+}
+
+ht_status ht_compress_measure_throughput(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
+                                         const char *folder)
+{
+    recorded r = {.ctx = ctx, .request = request};
+    ht_status status = open_recorded(&r, folder);
+    if (status == HT_OK) measure_throughput(&r, folder, out);
     close_recorded(&r);
     return status;
 }
@@ -165,5 +203,7 @@ void ht_compress_put_figures(ht_json_writer *json, const char *key, const ht_com
     ht_json_put_number(json, "flops", f->flops);
     ht_json_put_number(json, "p50_ms", f->p50_ms);
     ht_json_put_number(json, "p99_ms", f->p99_ms);
+    if (!isnan(f->items_per_s)) ht_json_put_number(json, "items_per_s", f->items_per_s);
+    if (!isnan(f->items_per_s)) ht_json_put_int(json, "best_batch", f->best_batch);
     ht_json_end_object(json);
 }

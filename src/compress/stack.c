@@ -42,7 +42,7 @@ int64_t ht_stack_layer(const ht_stack *stack, const char *name, const char **res
 /* The name in the model that is left; false: it is one of a layer that goes. */
 static bool rename_to(const ht_stack_choice *chosen, const char *name, char out[512])
 {
-    const char *rest;
+    const char *rest = "";
     int64_t layer = ht_stack_layer(chosen->stack, name, &rest), place = 0;
     while (layer >= 0 && place < chosen->count && chosen->layers[place] != layer) place++;
     if (layer < 0)

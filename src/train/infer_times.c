@@ -5,7 +5,6 @@
 
 /* At least so many runs, and for so long; the first ones warm up. */
 enum { WARM_UP = 3, FEWEST_RUNS = 10, MOST_RUNS = 1000 };
-static const double enough_seconds = 1;
 
 int ht_infer_segment(const ht_plan *plan)
 {
@@ -57,14 +56,14 @@ static ht_status run_once(ht_session *session, size_t segment, double *seconds)
 }
 
 /* Inputs are as the plan begins them: their values do not change the time. */
-ht_status ht_infer_times_measure(ht_infer_times *out, ht_context *ctx, ht_session *session)
+ht_status ht_infer_times_measure(ht_infer_times *out, ht_context *ctx, ht_session *session, double enough_s)
 {
     double seconds[MOST_RUNS];
     int segment = ht_infer_segment(session->plan), count = 0;
     double sum = 0;
     if (segment < 0) HT_FAIL(ctx, HT_ENOTSUP, "the model has no evaluation");
     for (int i = 0; i < WARM_UP; i++) HT_TRY(run_once(session, (size_t)segment, &seconds[0]));
-    for (; count < MOST_RUNS && (count < FEWEST_RUNS || sum < enough_seconds); count++) {
+    for (; count < MOST_RUNS && (count < FEWEST_RUNS || sum < enough_s); count++) {
         HT_TRY(run_once(session, (size_t)segment, &seconds[count]));
         sum += seconds[count];
     }

@@ -13,7 +13,7 @@ typedef struct ht_infer_times {
 
 /* The segment that evaluates, of the longest batches where there are several shapes; -1: there is none. */
 int ht_infer_segment(const ht_plan *plan);
-/* Runs the session's evaluation until the times are known. */
-ht_status ht_infer_times_measure(ht_infer_times *out, ht_context *ctx, ht_session *session);
+/* Runs the session's evaluation, at least ten times and, unless a thousand runs take less, for so many seconds. */
+ht_status ht_infer_times_measure(ht_infer_times *out, ht_context *ctx, ht_session *session, double enough_s);
 
 #endif

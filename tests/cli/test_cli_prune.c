@@ -330,6 +330,23 @@ static void search__tries_every_combination_and_writes_the_smallest_that_fits(vo
     expect(c, "! ls -d out out.search out.partial 2>/dev/null", 0, "");
 }
 
+/* At the best batch, which may be a single item: no fewer than one after the other. */
+static void throughput__is_that_of_the_best_batch(void **state)
+{
+    data_case *c = *state;
+    train(c, "\"type\": \"mlp\", \"hidden\": [16, 8]", DIGITS, "");
+    recipe(c, "{\"prune\": {\"layers\": \".\", \"ratio\": 0.5}}", "");
+    expect(c, "\"$H\" compress run recipe.json -o out", 0, "items per second");
+    static const char *const runs[] = {"before", "after"};
+    for (int i = 0; i < 2; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "grep '\"%s\"' out/compress.json", runs[i]);
+        double rate = number(c, line, "items_per_s"), batch = number(c, line, "best_batch");
+        assert_true(rate >= 0.999 * 1e3 / number(c, line, "p50_ms"));
+        if (batch != 1 && batch != 4 && batch != 16 && batch != 64) fail_msg("a batch of %g", batch);
+    }
+}
+
 static void search__without_goals_or_alternatives_is_refused(void **state)
 {
     data_case *c = *state;
@@ -432,6 +449,7 @@ int main(void)
         CASE(students__begin_with_layers_of_a_shrunk_run),
         CASE(weights__are_compressed_with_their_job),
         CASE(search__tries_every_combination_and_writes_the_smallest_that_fits),
+        CASE(throughput__is_that_of_the_best_batch),
         CASE(search__without_goals_or_alternatives_is_refused),
         CASE(page__has_figures_and_layers),
         CASE(movement__clears_what_training_moves_towards_zero),
