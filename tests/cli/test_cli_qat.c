@@ -56,6 +56,14 @@ static void tune__behind_quantize_trains_with_the_roundings(void **state)
         fail_msg("%g, quantised without training %g, behind it %g", trained, quantized, before);
 }
 
+/* The loss that the run "q" told at its end is that of eval. */
+static void expect_told(data_case *c, const char *what)
+{
+    double told = number_of(c, "grep '\"eval\"' q/metrics.jsonl | tail -1", "loss");
+    double is = number_of(c, "\"$H\" eval q --json", "loss");
+    if (!(fabs(told - is) < 1e-4 * is)) fail_msg("%s: told %.7g, is %.7g", what, told, is);
+}
+
 static void validation__of_training_is_that_of_the_run(void **state)
 {
     data_case *c = *state;
@@ -77,9 +85,7 @@ static void validation__of_training_is_that_of_the_run(void **state)
                  "rm -rf q && \"$H\" train job.json --set train.steps=8 --set train.output=q --set 'train.quantize=%s'",
                  groups[i]);
         expect(c, line, 0, "");
-        double told = number_of(c, "grep '\"eval\"' q/metrics.jsonl | tail -1", "loss");
-        double is = number_of(c, "\"$H\" eval q --json", "loss");
-        if (!(fabs(told - is) < 1e-4 * is)) fail_msg("%s: told %.7g, is %.7g", groups[i], told, is);
+        expect_told(c, groups[i]);
         snprintf(line, sizeof line,
                  "\"$H\" train job.json --resume --set train.steps=10 --set train.output=q "
                  "--set 'train.quantize=%s'",
@@ -198,9 +204,7 @@ static void ranges__are_those_of_all_ranks(void **state)
                  "\"activations\": {\"range\": \"%s\"}}]'",
                  ranges[i]);
         expect(c, line, 0, "");
-        double told = number_of(c, "grep '\"eval\"' q/metrics.jsonl | tail -1", "loss");
-        double is = number_of(c, "\"$H\" eval q --json", "loss");
-        if (!(fabs(told - is) < 1e-4 * is)) fail_msg("%s: told %.7g, is %.7g", ranges[i], told, is);
+        expect_told(c, ranges[i]);
     }
 }
 
