@@ -1,6 +1,7 @@
 /* halftone compress: a smaller run from a trained one. */
 #include "cli/compress_view.h"
 #include "cli/job_options.h"
+#include "cli/translate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,6 +11,8 @@
 typedef struct compress_job {
     cli_job job_options;
     const char *run, *recipe, *output, *job, *search, *page;
+    const char *bleu; /* its tokenizer; NULL: not asked for */
+    int64_t beam;
     bool force, json;
 } compress_job;
 
@@ -95,6 +98,12 @@ static int print_trials_json(const compress_job *job, const ht_compress_trials *
 
 /* ---- the command ---- */
 
+static ht_status find_bleu(void *arg, ht_context *ctx, ht_run *run, double *bleu)
+{
+    const compress_job *job = arg;
+    return cli_run_bleu(ctx, run, job->bleu, job->beam, bleu);
+}
+
 static int fail(ht_context *ctx, ht_status status)
 {
     return cli_fail(status == HT_ENOTSUP ? CLI_WRONG : cli_end_of(status), "compress: %s", ht_context_message(ctx));
@@ -143,6 +152,9 @@ static int run_compress(void *arg)
                                    .sets = job->job_options.sets,
                                    .set_count = job->job_options.request.set_count,
                                    .stop = &stop_asked,
+                                   .arg = job,
+                                   .judge = job->bleu ? find_bleu : NULL,
+                                   .beam = job->beam,
                                    .on_step = on_step,
                                    .on_note = on_note};
     end = job->search ? compress_search(job, ctx, &request) : compress_once(job, ctx, &request);
@@ -166,6 +178,11 @@ static const cli_option options[] = {
          "Pareto front of loss, bytes and latency, and write the smallest that fits: drop=0.5%,size=70%,latency=80%, "
          "any of them, in per cent of the run's",
      .flags = CLI_FILLED, .takes = "goals"},
+    {"--bleu", "TOKENIZER", CLI_CHOICE, offsetof(compress_job, bleu),
+     .help = "of a translator: its BLEU on the validation part before and after, as of halftone eval",
+     .choices = cli_bleu_tokenizers},
+    {"--beam", "K", CLI_WHOLE, offsetof(compress_job, beam), .help = "hypotheses per sentence", .least = 1, .most = 64,
+     .standard = "1"},
     {"--page", "FILE", CLI_TEXT, offsetof(compress_job, page), .help = "also write a page with tables and charts",
      .flags = CLI_FILLED, .takes = "a file"},
     {"--force", NULL, CLI_FLAG, offsetof(compress_job, force), .help = "replace an output that compress wrote before"},
@@ -174,7 +191,8 @@ static const cli_option options[] = {
      .help =
          "one object: {\"run\", \"output\", \"before\", \"after\", \"layers\": [{\"name\", \"kernel\", \"ms\", "
          "\"replaced_ms\" or \"refused_ms\", \"margin_ms\", \"loss\"}]}, before and after with \"quality\" {\"loss\", "
-         "\"perplexity\", \"accuracy\"}, \"parameters\", \"nonzero\", \"disk_bytes\", \"memory_bytes\", \"batch\", "
+         "\"perplexity\", \"accuracy\", with --bleu \"bleu\"}, \"parameters\", \"nonzero\", \"disk_bytes\", "
+         "\"memory_bytes\", \"batch\", "
          "\"flops\", \"p50_ms\", \"p99_ms\", and \"items_per_s\" at \"best_batch\""},
     {0},
 };

@@ -54,15 +54,6 @@ static int print_report(const eval_job *job, const ht_eval_report *r, double ble
     return cli_put(&text);
 }
 
-static ht_status find_bleu(const eval_job *job, ht_context *ctx, ht_run *run, double *bleu)
-{
-    cli_translations all;
-    ht_status status = cli_translate(&all, ctx, run, job->beam, 0);
-    if (status == HT_OK) status = cli_translations_bleu(&all, ctx, job->bleu, bleu);
-    cli_translations_free(&all);
-    return status;
-}
-
 /* Nothing was judged: why. */
 static int fail_empty(const ht_data_part_info *part)
 {
@@ -85,7 +76,7 @@ static int evaluate(const eval_job *job, ht_context *ctx, const cli_recorded *re
     if (job->bleu) request.beam = job->beam;
     ht_status status = ht_run_open(&run, ctx, &request);
     if (status == HT_OK) status = ht_run_evaluate(run, &report);
-    if (status == HT_OK && report.count > 0 && job->bleu) status = find_bleu(job, ctx, run, &bleu);
+    if (status == HT_OK && report.count > 0 && job->bleu) status = cli_run_bleu(ctx, run, job->bleu, job->beam, &bleu);
     int end = CLI_DONE;
     const ht_data_part_info *part =
         status == HT_OK ? &ht_data_info_of(ht_run_data(run))->parts[HT_DATA_VALIDATION] : NULL;
@@ -160,8 +151,6 @@ static int run_eval(void *arg)
     return end;
 }
 
-static const char *const tokenizers[] = {"13a", "none", NULL};
-
 static const cli_option options[] = {
     {"RUN", "run", CLI_ARGUMENT, offsetof(eval_job, run), .help = "the folder of a run", .form = 1},
     {"--hypotheses", "FILE", CLI_TEXT, offsetof(eval_job, hypotheses),
@@ -174,7 +163,7 @@ static const cli_option options[] = {
          "translate the validation part, too, and print its BLEU: 13a (sacreBLEU's standard) or none (texts are tokens "
          "already), against the references as their file has them; words that the vocabulary does not know are never "
          "matched, and counted",
-     .choices = tokenizers},
+     .choices = cli_bleu_tokenizers},
     {"--beam", "K", CLI_WHOLE, offsetof(eval_job, beam), .help = "hypotheses per sentence", .form = 1, .least = 1,
      .most = 64, .standard = "1"},
     {.kind = CLI_GROUP, .offset = offsetof(eval_job, job_options), .group = cli_set_rows, .form = 1},

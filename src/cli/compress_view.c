@@ -227,6 +227,7 @@ void cli_compress_rows(ht_table *table, const ht_compress_figures *b, const ht_c
         {"loss", "%.6f", b->loss, a->loss},
         {"perplexity", "%.4f", b->perplexity, a->perplexity},
         {"accuracy", "%.4f", b->accuracy, a->accuracy},
+        {"BLEU", "%.4f", b->bleu, a->bleu},
         {"parameters", "%.0f", (double)b->parameters, (double)a->parameters},
         {"  not zero", "%.0f", (double)b->nonzero, (double)a->nonzero},
         {"bytes on disk", "%.0f", (double)b->disk_bytes, (double)a->disk_bytes},

@@ -161,6 +161,17 @@ ht_status cli_translations_bleu(const cli_translations *list, ht_context *ctx, c
     return HT_OK;
 }
 
+const char *const cli_bleu_tokenizers[] = {"13a", "none", NULL};
+
+ht_status cli_run_bleu(ht_context *ctx, ht_run *run, const char *tokenizer, int64_t beam, double *score)
+{
+    cli_translations all;
+    ht_status status = cli_translate(&all, ctx, run, beam, 0);
+    if (status == HT_OK) status = cli_translations_bleu(&all, ctx, tokenizer, score);
+    cli_translations_free(&all);
+    return status;
+}
+
 /* ---- files ---- */
 
 /* A file of sentences, one on each line. */

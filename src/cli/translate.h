@@ -28,6 +28,10 @@ int64_t cli_drop_unknown(int32_t *ids, int64_t count);
 
 /* The BLEU of all of them. */
 ht_status cli_translations_bleu(const cli_translations *list, ht_context *ctx, const char *tokenizer, double *score);
+/* Of the whole validation part, which a run translates that was opened with this beam. */
+ht_status cli_run_bleu(ht_context *ctx, ht_run *run, const char *tokenizer, int64_t beam, double *score);
+/* "13a", "none"; ends with NULL. */
+extern const char *const cli_bleu_tokenizers[];
 /* Adds two files of sentences, one on each line; they may be compressed. *count: how many there are. */
 ht_status cli_files_bleu(ht_bleu *bleu, ht_context *ctx, const char *hypotheses, const char *references,
                          int64_t *count);

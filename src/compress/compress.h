@@ -21,11 +21,15 @@ typedef struct ht_compress_request {
     void *arg;              /* of the functions; each may be NULL */
     void (*on_step)(void *arg, const ht_step_report *report);
     void (*on_note)(void *arg, const char *line);
+    /* The BLEU of a translator that was opened with this beam. NULL: none is asked for. */
+    ht_status (*judge)(void *arg, ht_context *ctx, ht_run *run, double *bleu);
+    int64_t beam;
 } ht_compress_request;
 
 /* What a run is worth and what it costs. NAN: the task has no such thing. */
 typedef struct ht_compress_figures {
     double loss, perplexity, accuracy; /* on the validation part */
+    double bleu;                       /* NAN: the request has no judge */
     int64_t parameters, nonzero;       /* elements of its weights, and those that are not zero */
     int64_t disk_bytes;                /* of weights.safetensors */
     int64_t memory_bytes;              /* of the plan of one evaluation */

@@ -45,8 +45,11 @@ static ht_status measure_quality(const recorded *r, const char *folder, const ht
     ht_eval_report report;
     ht_run_request request = {
         .config = config, .mode = HT_RUN_EVALUATE, .folder = folder, .data_folder = r->data_folder};
+    if (r->request->judge) request.beam = r->request->beam;
     HT_TRY(ht_run_open(&run, r->ctx, &request));
     ht_status status = ht_run_evaluate(run, &report);
+    if (status == HT_OK && r->request->judge && report.count > 0)
+        status = r->request->judge(r->request->arg, r->ctx, run, &out->bleu);
     ht_run_close(run);
     HT_TRY(status);
     bool judged = report.count > 0;
@@ -160,7 +163,7 @@ ht_status ht_compress_measure_worth(ht_compress_figures *out, ht_context *ctx, c
 {
     recorded r = {.ctx = ctx, .request = request};
     *out = (ht_compress_figures){
-        .loss = NAN, .perplexity = NAN, .accuracy = NAN, .p50_ms = NAN, .p99_ms = NAN, .items_per_s = NAN};
+        .loss = NAN, .perplexity = NAN, .accuracy = NAN, .p50_ms = NAN, .p99_ms = NAN, .items_per_s = NAN, .bleu = NAN};
     ht_status status = open_recorded(&r, folder);
     if (status == HT_OK) status = measure_worth(&r, folder, out);
     close_recorded(&r);
@@ -194,6 +197,7 @@ void ht_compress_put_figures(ht_json_writer *json, const char *key, const ht_com
     ht_json_put_number(json, "loss", f->loss);
     ht_json_put_number(json, "perplexity", f->perplexity);
     ht_json_put_number(json, "accuracy", f->accuracy);
+    if (!isnan(f->bleu)) ht_json_put_number(json, "bleu", f->bleu);
     ht_json_end_object(json);
     ht_json_put_int(json, "parameters", f->parameters);
     ht_json_put_int(json, "nonzero", f->nonzero);

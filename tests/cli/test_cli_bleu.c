@@ -38,6 +38,21 @@ static void bleu__is_against_the_line_of_the_file(void **state)
            "eval: all 1 pairs of the validation part are left out: empty, or longer than data.max_length");
 }
 
+/* In the table of what compression cost, too. */
+static void bleu__before_and_after_compression(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    data_case_text(c, "recipe.json", "{\"steps\": [{\"prune\": {\"layers\": \".\", \"ratio\": 0.9}}]}");
+    expect(c, "\"$H\" compress run recipe.json -o out --bleu 13a", 0, "BLEU                          100.0000");
+    expect(c, "grep -o '\"bleu\": [0-9.]*' out/compress.json | wc -l", 0, "2\n");
+    expect(c,
+           "\"$H\" eval out --bleu 13a --json | grep -o '\"bleu\": [0-9.]*' > told; "
+           "grep after out/compress.json | grep -c \"$(cat told)\"",
+           0, "1\n");
+    expect(c, "\"$H\" compress run recipe.json -o no --bleu 14a", 2, "--bleu takes 13a or none");
+}
+
 static void bleu__of_two_files(void **state)
 {
     data_case *c = *state;
@@ -63,6 +78,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(bleu__is_against_the_line_of_the_file, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(bleu__before_and_after_compression, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(bleu__of_two_files, data_case_begin, data_case_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
