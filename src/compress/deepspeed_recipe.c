@@ -238,11 +238,15 @@ static ht_status read_reduction(translation *t)
         return ht_json_fail(t->ctx, t->path, reduction,
                             "layer_reduction.keep_number_layer is %" PRId64 ", and teacher_layer names %zu layers",
                             keep, (size_t)layers->count);
-    if (!own || (prefix && (prefix->kind != HT_JSON_STRING || strncmp(own, prefix->text, prefix->length) != 0 ||
-                            strcmp(own + prefix->length, ".") != 0)))
+    if (!own)
+        return ht_json_fail(t->ctx, t->path, reduction,
+                            "layer_reduction: model.type %s has no list of equal layers; gpt2, llama and bert have",
+                            t->c->model);
+    if (prefix && (prefix->kind != HT_JSON_STRING || strncmp(own, prefix->text, prefix->length) != 0 ||
+                   strcmp(own + prefix->length, ".") != 0))
         return ht_json_fail(t->ctx, t->path, reduction,
                             "layer_reduction.module_name_prefix is \"%.100s\", and the layers of %s are \"%s0\" and on",
-                            prefix && prefix->kind == HT_JSON_STRING ? prefix->text : "", t->c->model, own ? own : "");
+                            prefix->kind == HT_JSON_STRING ? prefix->text : "", t->c->model, own);
     t->student = layers;
     return HT_OK;
 }

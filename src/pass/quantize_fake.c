@@ -23,7 +23,7 @@ static ht_val fake(ht_graph *g, ht_val x, ht_val scale, ht_val zero, unsigned sh
 
 /* ---- weights ---- */
 
-static ht_val at_least_least(ht_graph *g, ht_val scale)
+static ht_val above_zero(ht_graph *g, ht_val scale)
 {
     return ht_max(g, scale, ht_fill_like(g, scale, FLT_MIN));
 }
@@ -49,7 +49,7 @@ static ht_val fake_signs(ht_graph *g, ht_val w, ht_code_kind kind, int count, co
         signs = ht_select(g, large, signs, zero);
         scale = ht_div(g, sum, ht_max(g, number, ht_fill_like(g, number, 1)));
     }
-    ht_val rounded = ht_mul(g, signs, at_least_least(g, scale));
+    ht_val rounded = ht_mul(g, signs, above_zero(g, scale));
     return ht_emit1(g, "straight_through", NULL, HT_VALS(rounded, w), HT_NO_ATTRS);
 }
 
@@ -73,7 +73,7 @@ ht_val ht_fake_weight(ht_graph *g, ht_val w, const ht_quantize_group *how, int a
         return fake_signs(g, w, format->kind, count, axes);
     bool floats = format->kind == HT_CODES_FP8;
     ht_val most = ht_reduce_max(g, ht_abs(g, w), count, axes, floats);
-    ht_val scale = at_least_least(g, ht_div(g, most, ht_fill_like(g, most, format->last)));
+    ht_val scale = above_zero(g, ht_div(g, most, ht_fill_like(g, most, format->last)));
     if (floats) return fake_f8(g, w, scale);
     return fake(g, w, scale, HT_NONE, shared, -(int64_t)format->last, (int64_t)format->last, false);
 }
@@ -95,7 +95,7 @@ ht_val ht_fake_f8_activation(ht_graph *g, ht_val x, unsigned shared, ht_val i8_s
         if (shared >> i & 1) axes[count++] = i;
     if (i8_scale.id) return fake_f8(g, x, ht_scale(g, i8_scale, (double)LAST_I8 / LAST_F8));
     ht_val most = ht_reduce_max(g, ht_abs(g, x), count, axes, true);
-    return fake_f8(g, x, at_least_least(g, ht_scale(g, most, 1.0 / LAST_F8)));
+    return fake_f8(g, x, above_zero(g, ht_scale(g, most, 1.0 / LAST_F8)));
 }
 
 /* ---- ranges that are observed ---- */
@@ -118,21 +118,21 @@ static ht_val zero_of(ht_graph *g, ht_val low, ht_val scale)
     return ht_cast(g, ht_clip(g, zero, 0, STEPS), HT_I32);
 }
 
-/* The first batch begins a range. One that is learned stays what it was then, and its gain moves. The scale is the span of a range by
- * a constant, so means of scales and of lower ends, of batches or of ranks, are means of both ends. */
 /* The same number, behind which nothing is differentiated. */
 static ht_val hold(ht_graph *g, ht_val x)
 {
     return ht_emit1(g, "straight_through", NULL, HT_VALS(x, ht_fill_like(g, x, 0)), HT_NO_ATTRS);
 }
 
+/* The first batch begins a range. One that is learned stays what it was then, and its gain moves. The scale is the span of a range by
+ * a constant, so means of scales and of lower ends, of batches or of ranks, are means of both ends. */
 ht_range_states ht_observe_range(ht_graph *g, const ht_range_states *state, const ht_val batch[2])
 {
     ht_range_states now = {.gain = state->gain};
     bool learned = state->gain.id;
     ht_val known = ht_gt(g, state->scale, ht_fill_like(g, state->scale, 0));
     now.scale = learned ? ht_select(g, known, state->scale, batch[0]) : mix(g, known, state->scale, batch[0]);
-    now.scale = at_least_least(g, now.scale);
+    now.scale = above_zero(g, now.scale);
     if (state->low.id) {
         ht_val low = low_of(g, batch);
         now.low = learned ? ht_select(g, known, state->low, low) : mix(g, known, state->low, low);
@@ -145,7 +145,7 @@ ht_range_states ht_observe_range(ht_graph *g, const ht_range_states *state, cons
 
 void ht_range_of(ht_graph *g, const ht_range_states *state, ht_val out[2])
 {
-    ht_val scale = at_least_least(g, state->scale);
-    out[0] = state->gain.id ? at_least_least(g, ht_mul(g, scale, state->gain)) : scale;
+    ht_val scale = above_zero(g, state->scale);
+    out[0] = state->gain.id ? above_zero(g, ht_mul(g, scale, state->gain)) : scale;
     out[1] = state->low.id ? zero_of(g, state->low, scale) : HT_NONE;
 }

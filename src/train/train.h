@@ -41,7 +41,7 @@ enum { HT_RUN_PATH_BYTES = 4096 };
 
 /* The weights of the newest snapshot that can be read; `path` receives their file. */
 ht_status ht_run_open_weights(ht_safetensors **out, ht_context *ctx, const char *run, char path[HT_RUN_PATH_BYTES]);
-/* Tensors of such a file that stand for another one, `w`: codes "w.int8" (by its bits), and their scales "w.int8_scale"; or
+/* Tensors of such a file that stand for another one, `w`: codes "w.int8" (by its format), and their scales "w.int8_scale"; or
  * words of codes "w.q4", and what else belongs to them. */
 typedef enum ht_tensor_form { HT_TENSOR_PLAIN, HT_TENSOR_CODES, HT_TENSOR_SCALES } ht_tensor_form;
 enum { HT_TENSOR_NAME_BYTES = 1024 };

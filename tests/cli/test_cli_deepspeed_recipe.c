@@ -165,6 +165,8 @@ static void layer_reduction__makes_a_student(void **state)
     train(c, BERT, TEXT, MASKED);
     config(c, QUANT("XTC__ds_config_layer_reduction_fp16"), "");
     expect(c, "\"$H\" compress run ds.json -o no", 2, "the model's layers are 0 to 1");
+    train(c, "\"type\": \"resnet\", \"width\": 4, \"stem\": \"cifar\"", DIGITS, "");
+    expect(c, "\"$H\" compress run ds.json -o no", 2, "model.type resnet has no list of equal layers");
     expect(c, "! ls -d no no.partial 2>/dev/null", 0, "");
 }
 
