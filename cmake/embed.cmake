@@ -31,5 +31,8 @@ embed_texts(cuda_files kernel/cuda/cuda_files.h ht_cuda_file ${cuda_files})
 file(GLOB target_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/targets/*.json)
 embed_texts(shipped_targets graph/target.h ht_shipped_target ${target_files})
 
+# Loops that a probe times on a GPU.
+embed_texts(probe_texts probe/gpu_own.h ht_probe_text ${CMAKE_SOURCE_DIR}/src/probe/gpu_loops.cu)
+
 # What charts of pages do when a reader points at them.
 embed_texts(page_scripts report/page.h ht_page_script ${CMAKE_SOURCE_DIR}/src/report/page_script.js)

@@ -99,7 +99,7 @@ endforeach()
 include(cmake/embed.cmake)
 add_library(halftone_objects OBJECT
     ${library_sources} ${CMAKE_BINARY_DIR}/cuda_files.c ${CMAKE_BINARY_DIR}/shipped_targets.c
-    ${CMAKE_BINARY_DIR}/page_scripts.c)
+    ${CMAKE_BINARY_DIR}/page_scripts.c ${CMAKE_BINARY_DIR}/probe_texts.c)
 target_link_libraries(halftone_objects PRIVATE halftone_inside)
 set(object_libraries halftone_objects)
 

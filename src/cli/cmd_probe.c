@@ -23,7 +23,7 @@ static ht_status describe(ht_context *ctx, const probe_job *job, ht_target *targ
 {
     ht_device *device;
     ht_target_here(ctx, target);
-    if (!job->device) return HT_OK;
+    if (!job->device || strcmp(job->device, "auto") == 0) return HT_OK;
     HT_TRY(ht_target_bind(ctx, target, job->device));
     HT_TRY(ht_device_get(&device, ctx, job->device));
     ht_device_describe(ctx, target);
@@ -63,7 +63,7 @@ static int write_files(ht_context *ctx, const probe_job *job, const ht_probe *pr
     int end = CLI_DONE;
     if (job->output) {
         ht_text text = {0};
-        ht_target_print(&text, &probe->target);
+        ht_target_print(&text, probe->has_gpu ? &probe->gpu : &probe->target);
         end = write_text(job->output, &text);
     }
     if (job->svg && end == CLI_DONE) {
@@ -89,13 +89,36 @@ static void measure_messages(void *arg, ht_context *ctx, ht_comm *world, int loc
     if (status != HT_OK) snprintf(out->reason, sizeof out->reason, "%s", ht_context_message(ctx));
 }
 
+/* The GPU to measure; NULL: none. A name that is no GPU's is an error but for the processor. */
+static int choose_gpu(ht_context *ctx, const probe_job *job, const char **out)
+{
+    ht_device *device;
+    bool automatic = !job->device || strcmp(job->device, "auto") == 0;
+    *out = NULL;
+    if (automatic) {
+        if (ht_cuda_device_count() > 0 && ht_device_get(&device, ctx, "cuda") == HT_OK) *out = "cuda";
+        return CLI_DONE;
+    }
+    if (strcmp(job->device, "cpu") == 0) return CLI_DONE;
+    if (strncmp(job->device, "cuda", 4) != 0)
+        return cli_fail(CLI_WRONG, "probe: --device %s: only cpu, cuda and cuda:N can be measured", job->device);
+    if (ht_device_get(&device, ctx, job->device) != HT_OK)
+        return cli_fail(CLI_WRONG, "probe: %s", ht_context_message(ctx));
+    *out = job->device;
+    return CLI_DONE;
+}
+
 static int measure(ht_context *ctx, const probe_job *job)
 {
     ht_probe probe;
+    const char *gpu;
+    int chosen = choose_gpu(ctx, job, &gpu);
+    if (chosen != CLI_DONE) return chosen;
     const ht_probe_opts opts = {.parts = HT_PROBE_CEILINGS | (job->all ? HT_PROBE_CATALOGUE : 0),
                                 .seconds = job->seconds,
                                 .disk_folder = job->no_disk ? NULL : job->disk,
                                 .messages = &job->messages,
+                                .gpu = gpu,
                                 .progress = say_progress};
     ht_status status = ht_probe_run(ctx, &opts, &probe);
     if (cli_terminal(2)) fprintf(stderr, "\r\033[K");
@@ -130,9 +153,6 @@ static int run_probe(void *options)
 {
     probe_job *job = options;
     ht_context *ctx;
-    if (job->device && !job->describe)
-        return cli_fail(CLI_WRONG, "probe: --device is for --describe: other devices than the processor are not "
-                                   "measured yet");
     if (job->describe && (job->all || job->json || job->page || job->svg || job->ranks))
         return cli_fail(CLI_WRONG, "probe: --describe measures nothing: it goes with --device and --output alone");
     int end = cli_context(&ctx);
@@ -147,9 +167,10 @@ static const cli_option options[] = {
      .help = "print this machine as a target file, at once: nothing is measured"},
     {"--device", "NAME", CLI_TEXT, offsetof(probe_job, device),
      .help =
-         "with --describe, what computes on it: cpu, cuda or cuda:N, whose memory and libraries are then listed; it "
-         "must be there",
-     .takes = "the name of a device"},
+         "auto: a GPU if there is one, beside the processor; cpu: the processor alone; cuda or cuda:N: that GPU, which "
+         "must be there. The target file is the GPU's where one is measured. With --describe: what computes, whose "
+         "memory and libraries are then listed",
+     .takes = "auto, cpu, cuda or cuda:N"},
     {"--all", NULL, CLI_FLAG, offsetof(probe_job, all),
      .help = "the catalogue, too: logic, branching, memory access, scalar and vector arithmetic, matrix work, special "
              "functions, thread scaling"},
@@ -175,9 +196,11 @@ static const cli_option options[] = {
     {"--json", NULL, CLI_FLAG, offsetof(probe_job, json),
      .help =
          "one object: {\"seconds\", \"topology\": {\"processor\", \"packages\", \"cores\", \"hardware_threads\", "
-         "\"numa_nodes\", \"caches\": [{\"level\", \"bytes\", \"count\"}]}, \"disk_note\", \"energy_note\": why there "
+         "\"numa_nodes\", \"caches\": [{\"level\", \"bytes\", \"count\"}]}, \"disk_note\", \"energy_note\", "
+         "\"gpu_energy_note\": why there "
          "is no such figure, or null, \"target\": as --output writes it, \"rows\": [{\"group\", \"name\", \"what\", "
-         "\"value\", \"unit\", \"threads\"; of families of kernels also \"size\", \"share\" of the roofline, and "
+         "\"device\", \"value\", \"unit\", \"threads\"; of families of kernels also \"size\", \"share\" of the "
+         "roofline, and "
          "\"flops\", \"bytes\", \"seconds\" of a call}]}"},
     {0},
 };
@@ -187,7 +210,8 @@ static const cli_entry examples[] = {
     {"halftone probe --all --disk /scratch", "everything, and the disk of another folder"},
     {"mpirun -n 8 halftone probe --output cluster.json", "the same, and messages between ranks"},
     {"halftone probe --describe > machine.json", "this machine as a file, without figures"},
-    {"halftone probe --describe --device cuda:1 > gpu.json", "its second GPU"},
+    {"halftone probe --device cuda --all --output gpu.json", "a GPU beside the processor, and a target file of it"},
+    {"halftone probe --describe --device cuda:1 > gpu.json", "its second GPU, without figures"},
     {0},
 };
 

@@ -52,8 +52,11 @@ static ht_status fill_row(cli_plan_row *row, const cli_plan_view *view, const ht
         add_step(row, plan, &step, view->planned.bucket_share[shape]);
     }
     row->mfu /= row->seconds > 0 ? row->seconds : 1;
-    /* Batches are made on this machine, which the target is where kernels were measured. */
-    if (row->measured_share > 0) row->seconds += view->planned.host_seconds * row->samples / view->planned.samples;
+    /* Batches are made on this machine, which the target is where kernels were measured; a GPU computes meanwhile. */
+    double host = view->planned.host_seconds * row->samples / view->planned.samples;
+    bool beside = plan->target.device == HT_DEVICE_CUDA;
+    if (row->measured_share > 0 && !beside) row->seconds += host;
+    if (row->measured_share > 0 && beside && host > row->seconds) row->seconds = host;
     return HT_OK;
 }
 

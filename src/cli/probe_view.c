@@ -37,6 +37,7 @@ static const struct {
     {"product", "Matrix products by our kernels"},
     {"cache", "Caches"},
     {"memory", "Memory"},
+    {"link", "Copies between memories"},
     {"disk", "Disk"},
     {"message", "Messages between ranks"},
     {"energy", "Energy"},
@@ -57,54 +58,85 @@ static bool in_group(const ht_probe_row *row, size_t group)
     return strcmp(row->group, groups[group].group) == 0;
 }
 
-/* The same with all threads, which stands in the row of the first; NULL: there is none. */
-static const ht_probe_row *twin_of(const ht_probe *probe, const ht_probe_row *row)
+static bool same_thing(const ht_probe_row *a, const ht_probe_row *b)
 {
-    for (size_t i = 0; i < probe->count && row->threads == 1; i++) {
+    bool sized = a->size && b->size;
+    return strcmp(a->group, b->group) == 0 && strcmp(a->name, b->name) == 0 &&
+           (sized ? strcmp(a->size, b->size) == 0 : strcmp(a->what, b->what) == 0);
+}
+
+/* What stands in the line of `row` too: measured on that device, with one thread or more. NULL: there is none. */
+static const ht_probe_row *beside(const ht_probe *probe, const ht_probe_row *row, ht_device_kind device, bool one)
+{
+    for (size_t i = 0; i < probe->count; i++) {
         const ht_probe_row *other = &probe->rows[i];
-        if (other->threads > 1 && other->threads == probe->target.threads && strcmp(other->group, row->group) == 0 &&
-            strcmp(other->name, row->name) == 0 && strcmp(other->what, row->what) == 0)
-            return other;
+        bool all = device == HT_DEVICE_CUDA ? other->threads == 0 : other->threads == probe->target.threads;
+        if (other->device == device && (one ? other->threads == 1 : all) && same_thing(row, other)) return other;
     }
     return NULL;
 }
 
-static bool has_first(const ht_probe *probe, const ht_probe_row *row)
+/* Does an earlier row begin the line that it stands in? */
+static bool has_line(const ht_probe *probe, const ht_probe_row *row)
 {
-    for (size_t i = 0; i < probe->count && row->threads > 1; i++)
-        if (probe->rows[i].threads == 1 && twin_of(probe, &probe->rows[i]) == row) return true;
+    for (const ht_probe_row *earlier = probe->rows; earlier < row; earlier++) {
+        if (!same_thing(earlier, row)) continue;
+        if (earlier->device != row->device || earlier->threads != row->threads) return true;
+    }
     return false;
 }
 
-static void add_family(ht_table *table, const ht_probe_row *row)
+static void add_rate(ht_table *table, const ht_probe_row *row)
+{
+    ht_table_cell(table, "%s", row ? shorten(row->value, row->unit).text : "-");
+}
+
+static void add_call(ht_table *table, const ht_probe_row *row)
+{
+    ht_table_cell(table, "%s", row ? shorten(row->seconds, "s").text : "-");
+    ht_table_cell(table, "%s", row && row->flops > 0 ? shorten(row->flops / row->seconds, "FLOP/s").text : "-");
+    ht_table_cell(table, "%s", row ? shorten(row->bytes / row->seconds, "B/s").text : "-");
+    if (row)
+        ht_table_cell(table, "%.2f", row->share);
+    else
+        ht_table_cell(table, "-");
+}
+
+static void add_family(ht_table *table, const ht_probe *probe, const ht_probe_row *row)
 {
     ht_table_cell(table, "%s", row->name);
     ht_table_cell(table, "%s", row->size);
-    ht_table_cell(table, "%s", shorten(row->seconds, "s").text);
-    ht_table_cell(table, "%s", row->flops > 0 ? shorten(row->flops / row->seconds, "FLOP/s").text : "-");
-    ht_table_cell(table, "%s", shorten(row->bytes / row->seconds, "B/s").text);
-    ht_table_cell(table, "%.2f", row->share);
+    add_call(table, row->device == HT_DEVICE_CPU ? row : NULL);
+    if (probe->has_gpu) add_call(table, beside(probe, row, HT_DEVICE_CUDA, false));
 }
 
+/* Of a machine with one thread that is all of it, too. */
 static void add_plain(ht_table *table, const ht_probe *probe, const ht_probe_row *row)
 {
-    const ht_probe_row *twin = twin_of(probe, row);
-    bool all = row->threads > 1;
+    bool threaded = probe->target.threads > 1, alone = row->device == HT_DEVICE_CPU && row->threads == 0;
+    const ht_probe_row *one = alone ? row : beside(probe, row, HT_DEVICE_CPU, true);
+    const ht_probe_row *all = threaded && !alone ? beside(probe, row, HT_DEVICE_CPU, false) : NULL;
     ht_table_cell(table, "%s", row->name);
     ht_table_cell(table, "%s", strcmp(row->what, row->name) == 0 ? "" : row->what);
-    ht_table_cell(table, "%s", all ? "-" : shorten(row->value, row->unit).text);
-    ht_table_cell(table, "%s", twin || all ? shorten((twin ? twin : row)->value, row->unit).text : "-");
+    add_rate(table, one);
+    add_rate(table, all);
+    if (!probe->has_gpu) return;
+    add_rate(table, beside(probe, row, HT_DEVICE_CUDA, true));
+    add_rate(table, beside(probe, row, HT_DEVICE_CUDA, false));
 }
 
 /* False: the probe has no such rows. */
 static bool make_table(ht_table *table, const ht_probe *probe, size_t group)
 {
     bool family = strcmp(groups[group].group, "family") == 0, scaling = strcmp(groups[group].group, "scaling") == 0;
-    static const char *const plain_heads[] = {"", "what", "one thread", "all threads"},
-                             *const family_heads[] = {"family", "size", "a call", "FLOP/s", "bytes/s", "share"},
+    static const char *const plain_heads[] = {"", "what", "one thread", "all threads", "GPU, one thread", "GPU"},
+                             *const family_heads[] = {"family",      "size",     "a call",      "FLOP/s",
+                                                      "bytes/s",     "share",    "GPU: a call", "GPU FLOP/s",
+                                                      "GPU bytes/s", "GPU share"},
                              *const scaling_heads[] = {"", "threads", "rate"};
     const char *const *heads = family ? family_heads : scaling ? scaling_heads : plain_heads;
     int count = family ? 6 : scaling ? 3 : 4;
+    if (probe->has_gpu && !scaling) count += family ? 4 : 2;
     *table = (ht_table){0};
     for (int i = 0; i < count; i++) {
         ht_table_head(table, heads[i]);
@@ -114,12 +146,12 @@ static bool make_table(ht_table *table, const ht_probe *probe, size_t group)
         const ht_probe_row *row = &probe->rows[i];
         if (!in_group(row, group)) continue;
         if (family) {
-            add_family(table, row);
+            if (!has_line(probe, row)) add_family(table, probe, row);
         } else if (scaling) {
             ht_table_cell(table, "%s", row->name);
             ht_table_cell(table, "%d", row->threads);
             ht_table_cell(table, "%s", shorten(row->value, row->unit).text);
-        } else if (!has_first(probe, row)) {
+        } else if (!has_line(probe, row)) {
             add_plain(table, probe, row);
         }
     }
@@ -153,14 +185,22 @@ static void add_machine(ht_text *text, const ht_probe *probe)
     ht_text_add(text, ". Kernels for %s", ht_isa_name(target->isa));
     for (int i = 0; i < HT_FEATURE_COUNT; i++)
         if (ht_target_has(target, (ht_feature)i)) ht_text_add(text, " + %s", ht_feature_name((ht_feature)i));
-    ht_text_add(text, ", %d threads. Measured in %.1f s.", target->threads, probe->seconds);
+    ht_text_add(text, ", %d threads.", target->threads);
+    if (probe->has_gpu) {
+        ht_text_add(text, " GPU: %s, ", probe->gpu.name);
+        add_bytes(text, probe->gpu.memory_bytes[HT_SPACE_MAIN]);
+        ht_text_add(text, ".");
+    }
+    ht_text_add(text, " Measured in %.1f s.", probe->seconds);
 }
 
 static void add_notes(ht_text *text, const ht_probe *probe)
 {
     if (probe->disk_note[0]) ht_text_add(text, " Disk: %s.", probe->disk_note);
     if (probe->energy_note[0]) ht_text_add(text, " No energy: %s.", probe->energy_note);
-    ht_text_add(text, " GPUs are not measured yet.");
+    if (probe->gpu_note[0]) ht_text_add(text, " Not measured on the GPU: %s.", probe->gpu_note);
+    if (probe->has_gpu && probe->gpu_energy_note[0])
+        ht_text_add(text, " No energy of the GPU: %s.", probe->gpu_energy_note);
 }
 
 void cli_probe_table(ht_text *text, const ht_probe *probe)
@@ -210,6 +250,7 @@ static void put_row(ht_json_writer *json, const ht_probe_row *row)
     ht_json_put_text(json, "name", row->name);
     ht_json_put_text(json, "what", row->what);
     if (row->size) ht_json_put_text(json, "size", row->size);
+    ht_json_put_text(json, "device", ht_device_kind_names[row->device]);
     ht_json_put_number(json, "value", row->value);
     ht_json_put_text(json, "unit", row->unit);
     if (row->threads) ht_json_put_int(json, "threads", row->threads);
@@ -226,13 +267,14 @@ void cli_probe_json(ht_text *text, const ht_probe *probe)
 {
     ht_json_writer json = {.text = text};
     ht_text target = {0};
-    ht_target_print(&target, &probe->target);
+    ht_target_print(&target, probe->has_gpu ? &probe->gpu : &probe->target);
     while (target.length > 0 && target.data[target.length - 1] == '\n') target.data[--target.length] = '\0';
     ht_json_begin_object(&json, NULL);
     ht_json_put_number(&json, "seconds", probe->seconds);
     put_topology(&json, &probe->topology);
     ht_json_put_text(&json, "disk_note", probe->disk_note[0] ? probe->disk_note : NULL);
     ht_json_put_text(&json, "energy_note", probe->energy_note[0] ? probe->energy_note : NULL);
+    ht_json_put_text(&json, "gpu_energy_note", probe->gpu_energy_note[0] ? probe->gpu_energy_note : NULL);
     if (target.failed || !target.data)
         text->failed = true;
     else
@@ -248,7 +290,7 @@ void cli_probe_json(ht_text *text, const ht_probe *probe)
 
 /* ---- pictures ---- */
 
-enum { MOST_ROOFS = 8, MOST_POINTS = HT_MOST_FAMILIES * HT_FAMILY_SIZES };
+enum { MOST_ROOFS = 8, MOST_POINTS = 2 * HT_MOST_FAMILIES * HT_FAMILY_SIZES };
 
 typedef struct roofline_parts {
     ht_roof roofs[MOST_ROOFS];
@@ -273,6 +315,11 @@ static void make_roofline(roofline_parts *parts, const ht_probe *probe)
     if (t->flops[HT_BF16] > 1.1 * t->flops[HT_F32])
         add_roof(parts, "bf16 from memory", t->flops[HT_BF16], memory, false);
     add_roof(parts, "f64 from memory", t->flops[HT_F64], memory, false);
+    if (probe->has_gpu) {
+        double gpu = probe->gpu.bandwidth[HT_SPACE_MAIN];
+        add_roof(parts, "GPU, f32", probe->gpu.flops[HT_F32], gpu, false);
+        add_roof(parts, "GPU, bf16", probe->gpu.flops[HT_BF16], gpu, false);
+    }
     for (int i = 0; i < HT_CACHE_COUNT; i++)
         add_roof(parts, cache_roofs[i], t->flops[HT_F32], t->cache_bandwidth[i], true);
     for (size_t i = 0; i < probe->count; i++) {

@@ -69,7 +69,8 @@ void cli_profile_summary(ht_text *text, const cli_profile_view *v)
         100 * instrs / p->mean_seconds);
     add_counters(text, p);
     if (strncmp(p->plan->device, "cuda", 4) == 0)
-        ht_text_add(text, "A GPU is profiled without its recorded graphs: launch by launch, which is slower.\n");
+        ht_text_add(text, "A GPU is profiled without its recorded graphs: launch by launch, each timed by events, "
+                          "which is slower.\n");
 }
 
 static void add_cache(ht_text *text, const char *name, long bytes, double weights)

@@ -8,6 +8,7 @@
 
 enum {
     PROCESSORS = 16,          /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
+    L2_BYTES = 38,            /* CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE */
     SHARED_BYTES = 97,        /* CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
     MAJOR = 75,               /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
     MINOR = 76,               /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR */
@@ -50,6 +51,8 @@ static ht_status check_machine(cuda_device *d)
                       "counting processors"));
     HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&d->limits.shared_bytes, SHARED_BYTES, d->handle),
                       "asking for shared memory"));
+    HT_TRY(
+        cuda_check(d, driver->cuDeviceGetAttribute(&d->limits.l2_bytes, L2_BYTES, d->handle), "asking for the cache"));
     HT_TRY(cuda_check(d, driver->cuDeviceGetName(d->model, sizeof d->model, d->handle), "asking for the name"));
     d->architecture = major * 10 + minor;
     d->hash = ht_hash_bytes(ht_hash_text(d->model), &version, sizeof version);
@@ -116,6 +119,12 @@ static ht_status cuda_open(ht_device **out, ht_context *ctx, int number)
 ht_cuda_limits ht_cuda_device_limits(const ht_device *device)
 {
     return ((const cuda_device *)device)->limits;
+}
+
+ht_status ht_cuda_device_bus(const ht_device *device, char *bus, size_t size)
+{
+    const cuda_device *d = (const cuda_device *)device;
+    return cuda_check(d, d->driver->cuDeviceGetPCIBusId(bus, (int)size, d->handle), "asking for the bus");
 }
 
 uint64_t ht_cuda_device_hash(const ht_device *device)

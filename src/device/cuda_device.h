@@ -22,11 +22,14 @@ ht_status ht_cuda_program_launch(ht_queue *queue, const ht_cuda_program *program
 typedef struct ht_cuda_limits {
     int processors;   /* multiprocessors */
     int shared_bytes; /* of a block at most */
+    int l2_bytes;     /* of the cache that all of them share */
 } ht_cuda_limits;
 ht_cuda_limits ht_cuda_device_limits(const ht_device *device);
 
 /* GPUs that the driver sees; 0 without one. */
 int ht_cuda_device_count(void);
+/* Where it sits: "0000:1B:00.0". */
+ht_status ht_cuda_device_bus(const ht_device *device, char *bus, size_t size);
 /* The model of a device and its driver, as a number. */
 uint64_t ht_cuda_device_hash(const ht_device *device);
 

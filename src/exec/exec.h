@@ -96,8 +96,10 @@ typedef struct ht_observation {
 } ht_observation;
 typedef struct ht_observer {
     void *arg;
-    void (*before)(void *arg, const ht_observation *at); /* each may be NULL */
+    void (*before)(void *arg, const ht_observation *at); /* all may be NULL */
     void (*after)(void *arg, const ht_observation *at);
+    /* Instead of both, of a device with a clock of its own: when its segment is done, seconds of ht_instr_clock. */
+    void (*took)(void *arg, const ht_observation *at, double begin, double end);
 } ht_observer;
 /* From the next run on; NULL: nobody looks. The observer is borrowed. */
 ht_status ht_executor_observe(ht_executor *executor, const ht_observer *observer);

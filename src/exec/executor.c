@@ -278,6 +278,7 @@ void ht_executor_free(ht_executor *e)
     const ht_plan *plan = e->plan;
     drain_queues(e);
     ht_executor_free_recordings(e);
+    ht_executor_free_times(e);
     for (size_t i = 0; e->launches && i < plan->input_slots * plan->segment_count; i++) {
         const ht_plan_segment *s = &plan->segments[i % plan->segment_count];
         for (size_t k = 0; e->launches[i] && k < s->instr_count; k += launched(&s->instrs[k]))
@@ -381,10 +382,12 @@ static ht_status launch_with_care(ht_executor *e, size_t segment, size_t index, 
     const ht_instr *instr = &e->plan->segments[segment].instrs[index];
     watched *w = e->observer ? &e->watched[segment][index] : NULL; /* parts of a row block are told where they run */
     const ht_device_class *class = launch->queue->device->class;
+    bool timed = w && ht_executor_uses_clock(e, launch->queue);
     if (launch->guarded) HT_TRY(class->launch(launch->queue, set_canaries, launch));
-    if (w) HT_TRY(class->call(launch->queue, tell_before, w));
-    HT_TRY(class->launch(launch->queue, run_of(instr), launch));
-    if (w) HT_TRY(class->call(launch->queue, tell_after, w));
+    if (w && !timed) HT_TRY(class->call(launch->queue, tell_before, w));
+    HT_TRY(timed ? ht_executor_launch_timed(w, run_of(instr), launch)
+                 : class->launch(launch->queue, run_of(instr), launch));
+    if (w && !timed) HT_TRY(class->call(launch->queue, tell_after, w));
     return launch->guarded ? class->launch(launch->queue, check_canaries, launch) : HT_OK;
 }
 
@@ -450,8 +453,10 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot, int 
 
 ht_status ht_executor_run(ht_executor *e, size_t segment, unsigned slot)
 {
+    double begin = e->observer ? ht_instr_clock() : 0;
     HT_TRY(ht_executor_can_replay(e, segment) ? ht_executor_replay(e, segment, slot)
                                               : ht_executor_submit(e, segment, slot, HT_NO_LEAD));
+    if (e->observer) HT_TRY(ht_executor_tell_times(e, segment, begin));
     return e->read && e->reads_input[segment] ? ht_queue_record(e->queue, e->read[slot]) : HT_OK;
 }
 
@@ -512,7 +517,8 @@ static bool make_watched(ht_executor *e)
         if (!e->watched[s]) return false;
         for (size_t i = 0; i < segment->instr_count; i++)
             e->watched[s][i] = (watched){
-                e, {.segment = segment, .instr = &segment->instrs[i], .row_block = segment->instrs[i].row_block}};
+                .executor = e,
+                .at = {.segment = segment, .instr = &segment->instrs[i], .row_block = segment->instrs[i].row_block}};
     }
     return e->watched != NULL;
 }

@@ -8,6 +8,8 @@
 typedef struct watched {
     ht_executor *executor;
     ht_observation at;
+    ht_event *from, *to; /* of a device with a clock; NULL until it is timed */
+    bool timed;          /* they were recorded, and nobody was told yet */
 } watched;
 
 /* A queue, and the mark that others wait for when the order of the runs leaves it. */
@@ -113,6 +115,13 @@ ht_status ht_executor_run_lead_after(ht_executor *e, size_t segment, size_t inde
 /* How many instructions of a segment were run already, which is asked once. */
 size_t ht_executor_take_lead(ht_executor *e, size_t segment);
 /* The lane waits for an exchange; what a processor waits is counted. */
+/* An observer's `took`: is what runs there timed by events? Then it is launched by the second, and told when its segment
+ * is done, which is waited for; `begin`: the host's clock when the segment began. */
+bool ht_executor_uses_clock(const ht_executor *e, const ht_queue *queue);
+ht_status ht_executor_launch_timed(watched *w, ht_run_fn run, const ht_launch *launch);
+ht_status ht_executor_tell_times(ht_executor *e, size_t segment, double begin);
+void ht_executor_free_times(ht_executor *e);
+
 ht_status ht_executor_wait_exchange(ht_executor *e, const ht_lane *lane, ht_event *event);
 
 /* ---- caller_stream.c ---- */

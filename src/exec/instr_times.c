@@ -67,6 +67,16 @@ static void share_block(sum *parts, size_t count, double seconds)
     }
 }
 
+/* Of a device with a clock: a row block is one launch there. */
+static void took(void *arg, const ht_observation *at, double begin, double end)
+{
+    ht_instr_times *t = arg;
+    sum *of = &t->sums[at->segment - t->plan->segments][at->instr - at->segment->instrs];
+    atomic_fetch_add(&of->nanoseconds, (int64_t)(1e9 * (end - begin)));
+    atomic_fetch_add(&of->runs, 1);
+    keep_event(t, at, begin, end);
+}
+
 static void after(void *arg, const ht_observation *at)
 {
     ht_instr_times *t = arg;
@@ -88,7 +98,7 @@ ht_status ht_instr_times_create(ht_instr_times **out, const ht_plan *plan, size_
     ht_instr_times *t = *out = calloc(1, sizeof *t);
     bool ok = t != NULL;
     if (ok) {
-        *t = (ht_instr_times){.plan = plan, .observer = {t, before, after}, .most_events = most_events};
+        *t = (ht_instr_times){.plan = plan, .observer = {t, before, after, took}, .most_events = most_events};
         t->sums = calloc(plan->segment_count + 1, sizeof *t->sums);
         t->events = calloc(most_events + 1, sizeof *t->events);
         ok = t->sums && t->events;

@@ -19,6 +19,21 @@ int ht_family_find(const char *name)
     return HT_NO_FAMILY;
 }
 
+static const struct {
+    const char *name, *sample[HT_FAMILY_SIZES];
+} cuda_samples[] = {
+#define HT_FAMILY_CUDA(name, small, medium, large) {#name, {small, medium, large}},
+#include "graph/families_cuda.def"
+};
+
+const char *ht_family_sample(const ht_family_row *family, ht_device_kind device, int size)
+{
+    if (device != HT_DEVICE_CUDA) return family->sample[size];
+    for (size_t i = 0; i < sizeof cuda_samples / sizeof cuda_samples[0]; i++)
+        if (strcmp(cuda_samples[i].name, family->name) == 0) return cuda_samples[i].sample[size];
+    return NULL;
+}
+
 /* Is it one of the words? */
 static bool has_word(const char *words, const char *word)
 {
@@ -54,20 +69,66 @@ static const ht_type *results_of(const ht_call *call)
     return strcmp(call->op->name, "conv2d_grad_weight") == 0 ? call->in[1] : call->out[0];
 }
 
+static int named(const char *first, const char *second, const char *third)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s%s", first, second, third);
+    return ht_family_find(name);
+}
+
 /* A convolution in groups, or one whose results have few places for each channel, is no product of large matrices: the
  * row of that kind for the op. */
 static int of_conv(const ht_call *call, int family)
 {
     enum { FEW = 16 };
     const ht_type *results = results_of(call);
-    char name[64];
-    bool grouped = ht_call_int(call, "groups") > 1;
-    if (!grouped && results->dim[2] * results->dim[3] > FEW) return family;
-    snprintf(name, sizeof name, "conv_%s%s", grouped ? "grouped" : "few", call->op->name + strlen("conv2d"));
-    return ht_family_find(name);
+    const char *which = call->op->name + strlen("conv2d"); /* "", "_grad_input", "_grad_weight" */
+    if (ht_call_int(call, "groups") > 1) return named("conv_", "grouped", which);
+    return results->dim[2] * results->dim[3] > FEW ? family : named("conv_", "few", which);
 }
 
-int ht_family_of_call(const ht_call *call)
+static bool is_half(const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in; i++)
+        if (call->in[i] && (call->in[i]->dtype == HT_F16 || call->in[i]->dtype == HT_BF16)) return true;
+    return false;
+}
+
+/* The libraries of a GPU have kernels for number types and windows, none for few places. */
+static int of_cuda_conv(const ht_call *call)
+{
+    const char *which = call->op->name + strlen("conv2d");
+    const ht_type *weight = strcmp(which, "_grad_weight") == 0 ? call->out[0] : call->in[1];
+    if (ht_call_int(call, "groups") > 1) return named("conv_", "grouped", which);
+    if (!is_half(call)) return named("conv", "", which);
+    return named("conv_", weight->dim[2] * weight->dim[3] == 1 ? "point" : "half", which);
+}
+
+/* A sum whose rows lie across memory. */
+static bool reduces_rows(const ht_call *call)
+{
+    const ht_type *x = call->in[0];
+    if (strcmp(call->op->name, "sum") != 0 || x->rank < 2) return false;
+    const ht_attr *axes = ht_call_attr(call, "axes"); /* none: all of them */
+    bool last = axes->count == 0;
+    for (size_t i = 0; i < axes->count; i++) last |= axes->ints[i] == -1 || axes->ints[i] == x->rank - 1;
+    return !last;
+}
+
+static int of_cuda_call(const ht_call *call, int family)
+{
+    const char *op = call->op->name;
+    if (strcmp(op, "scaled_matmul") == 0) return ht_family_find("matmul_f8");
+    if (strncmp(op, "conv2d", 6) == 0) return of_cuda_conv(call);
+    if (strncmp(op, "cross_entropy", 13) == 0) return ht_family_find("loss");
+    if (strcmp(op, "attention") == 0 && is_half(call)) return ht_family_find("attention_half");
+    if (strcmp(op, "attention_grad") == 0 && is_half(call)) return ht_family_find("attention_half_grad");
+    if (strcmp(op, "lstm") == 0 && is_half(call)) return ht_family_find("lstm_half");
+    if (strcmp(op, "lstm_grad") == 0 && is_half(call)) return ht_family_find("lstm_half_grad");
+    return reduces_rows(call) ? ht_family_find("reduce_rows") : family;
+}
+
+int ht_family_of_call(const ht_call *call, ht_device_kind device)
 {
     const char *op = call->op->name;
     ht_dtype dtype = call->n_in && call->in[0] ? call->in[0]->dtype : HT_F32;
@@ -75,5 +136,10 @@ int ht_family_of_call(const ht_call *call)
     if (strcmp(op, "matmul") == 0 && dtype == HT_BF16) return ht_family_find("matmul_bf16");
     if (strcmp(op, "matmul") == 0 && dtype == HT_F16) return ht_family_find("matmul_f16");
     int family = ht_family_of(op, call->op->fuse == HT_FUSE_POINT);
-    return family != HT_NO_FAMILY && strncmp(op, "conv2d", 6) == 0 ? of_conv(call, family) : family;
+    /* What has no row on a GPU is a kernel that moves its bytes, whatever it computes meanwhile. */
+    if (family == HT_NO_FAMILY && device == HT_DEVICE_CUDA && ht_call_cost(call).dot_flops == 0)
+        return ht_family_find("move");
+    if (family == HT_NO_FAMILY) return family;
+    if (device == HT_DEVICE_CUDA) return of_cuda_call(call, family);
+    return strncmp(op, "conv2d", 6) == 0 ? of_conv(call, family) : family;
 }

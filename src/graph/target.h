@@ -23,7 +23,7 @@ extern const char *const ht_cache_names[HT_CACHE_COUNT];
 typedef enum ht_network { HT_NETWORK_NODE, HT_NETWORK_CLUSTER, HT_NETWORK_COUNT } ht_network;
 typedef enum ht_power { HT_POWER_BOARD, HT_POWER_COUNT } ht_power;
 /* Families of kernels by their number in graph/families.h, each at three sizes. */
-enum { HT_MOST_FAMILIES = 48 };
+enum { HT_MOST_FAMILIES = 64 };
 enum { HT_FAMILY_SMALL, HT_FAMILY_MEDIUM, HT_FAMILY_LARGE, HT_FAMILY_SIZES };
 
 /* Where a figure comes from. */

@@ -20,6 +20,7 @@ struct ht_cache_model {
     double clock;                   /* bytes touched so far */
     double footprint;               /* bytes of pages that were touched at all: no distance is longer */
     double block;                   /* the clock when a row block began; below 0: there is none */
+    bool fetches;                   /* a line that is written is fetched before: so do processors */
 };
 
 ht_cache_model *ht_cache_model_create(const ht_plan *plan)
@@ -27,9 +28,11 @@ ht_cache_model *ht_cache_model_create(const ht_plan *plan)
     ht_cache_model *m = calloc(1, sizeof *m);
     const ht_target *t = &plan->target;
     if (!m) return NULL;
+    bool cuda = t->device == HT_DEVICE_CUDA; /* its second level is one for all, and its last */
     m->block = -1;
+    m->fetches = !cuda;
     for (int level = 0; level < HT_CACHE_COUNT; level++)
-        m->size[level] = t->cache_bytes[level] * (level < HT_CACHE_L3 && t->threads > 1 ? t->threads : 1);
+        m->size[level] = t->cache_bytes[level] * (!cuda && level < HT_CACHE_L3 && t->threads > 1 ? t->threads : 1);
     for (int area = 0; area < HT_AREA_COUNT; area++) {
         page_area *a = &m->areas[area];
         int64_t bytes = plan->area_bytes[HT_SPACE_MAIN][area];
@@ -67,8 +70,9 @@ static void add_bytes(const ht_cache_model *m, double touched, double bytes, ht_
     } else if (distance < m->size[HT_CACHE_L3]) {
         to->bytes[HT_CACHE_L3] += bytes;
     } else {
-        double left = m->size[HT_CACHE_L3] / distance;
-        to->bytes[HT_CACHE_L3] += left * bytes;
+        ht_cache last = m->size[HT_CACHE_L3] > 0 ? HT_CACHE_L3 : HT_CACHE_L2;
+        double left = m->size[last] / distance;
+        to->bytes[last] += left * bytes;
         to->bytes[HT_CACHE_COUNT] += (1 - left) * bytes;
     }
 }
@@ -112,7 +116,7 @@ ht_traffic ht_cache_model_run(ht_cache_model *m, const ht_instr *instr)
         touch(m, &instr->out[i], call->out[i], bytes, &traffic);
         written += bytes;
     }
-    traffic.bytes[HT_CACHE_COUNT] *= 2;
+    if (m->fetches) traffic.bytes[HT_CACHE_COUNT] *= 2;
     for (size_t i = 0; i < call->n_in; i++)
         if (call->in[i]) read += (double)ht_type_distinct_bytes(call->in[i]);
     /* An operand that is named twice, and rows that are not looked up, count as the cost says. */

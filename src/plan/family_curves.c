@@ -48,11 +48,23 @@ double ht_call_size(const ht_call *call)
     return touched > 0 && window > 0 ? flops / touched / window : 0;
 }
 
+double ht_cuda_call_size(const ht_call *call)
+{
+    ht_cost cost = ht_call_cost(call);
+    if (cost.dot_flops == 0) return cost.bytes;
+    if (is_conv(call)) return is_by_channel(call) ? cost.bytes : ht_call_size(call);
+    if (strncmp(call->op->name, "attention", 9) == 0) return ht_call_size(call);
+    if (strncmp(call->op->name, "lstm", 4) == 0 && call->in[0]->dim[0] > 0)
+        return cost.dot_flops / (double)call->in[0]->dim[0];
+    return cost.dot_flops;
+}
+
 /* ---- one sample ---- */
 
-ht_status ht_family_graph(ht_context *ctx, ht_arena *arena, const ht_family_row *family, int size, ht_graph **out)
+ht_status ht_family_graph(ht_context *ctx, ht_arena *arena, const ht_family_row *family, ht_device_kind device,
+                          int size, ht_graph **out)
 {
-    const char *text = family->sample[size];
+    const char *text = ht_family_sample(family, device, size);
     const ht_op *op = ht_op_find(ctx, family->op, strlen(family->op));
     ht_sample sample;
     *out = NULL;
@@ -65,12 +77,15 @@ ht_status ht_family_graph(ht_context *ctx, ht_arena *arena, const ht_family_row 
 typedef struct sample_cost {
     ht_cost cost;
     ht_dtype dtype; /* of the first operand */
-    double elements, size;
+    double work;    /* that is not FLOPs of products: elements; on a GPU bytes */
+    double size;
     bool falls;
 } sample_cost;
 
-static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *op, ht_arena *arena, sample_cost *out)
+static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *op, ht_device_kind device,
+                               ht_arena *arena, sample_cost *out)
 {
+    bool cuda = device == HT_DEVICE_CUDA;
     for (size_t i = 0; i < g->node_count; i++) {
         ht_call_storage storage;
         if (g->nodes[i].op != op) continue;
@@ -78,8 +93,8 @@ static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *
         if (!call) break;
         *out = (sample_cost){.cost = ht_call_cost(call),
                              .dtype = HT_F32,
-                             .elements = ht_call_elements(call),
-                             .size = ht_call_size(call),
+                             .work = cuda ? ht_call_cost(call).bytes : ht_call_elements(call),
+                             .size = cuda ? ht_cuda_call_size(call) : ht_call_size(call),
                              .falls = is_by_channel(call)};
         if (call->n_in && ht_dtype_is_float(call->in[0]->dtype)) out->dtype = call->in[0]->dtype;
         return HT_OK;
@@ -87,13 +102,14 @@ static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *
     HT_FAIL(ctx, HT_ENOMEM, "out of memory for a prediction");
 }
 
-static ht_status cost_of_sample(ht_context *ctx, const ht_family_row *family, int size, sample_cost *out)
+static ht_status cost_of_sample(ht_context *ctx, const ht_family_row *family, ht_device_kind device, int size,
+                                sample_cost *out)
 {
     const ht_op *op = ht_op_find(ctx, family->op, strlen(family->op));
     ht_arena *arena = ht_arena_create();
     ht_graph *g = NULL;
-    ht_status status = arena && op ? ht_family_graph(ctx, arena, family, size, &g) : HT_ENOMEM;
-    if (status == HT_OK) status = cost_of_graph(ctx, g, op, arena, out);
+    ht_status status = arena && op ? ht_family_graph(ctx, arena, family, device, size, &g) : HT_ENOMEM;
+    if (status == HT_OK) status = cost_of_graph(ctx, g, op, device, arena, out);
     ht_graph_free(g);
     ht_arena_free(arena);
     return status;
@@ -103,17 +119,17 @@ static ht_status cost_of_sample(ht_context *ctx, const ht_family_row *family, in
 
 static ht_status make_curve(ht_context *ctx, const ht_target *target, int family, ht_family_curve *curve)
 {
-    *curve = (ht_family_curve){.known = true};
+    *curve = (ht_family_curve){.known = ht_family_sample(&ht_families[family], target->device, 0) != NULL};
     for (int size = 0; size < HT_FAMILY_SIZES; size++)
         if (!(target->efficiency[family][size] > 0)) curve->known = false;
     for (int size = 0; size < HT_FAMILY_SIZES && curve->known; size++) {
-        sample_cost sample = {.elements = 0};
-        HT_TRY(cost_of_sample(ctx, &ht_families[family], size, &sample));
+        sample_cost sample = {.work = 0};
+        HT_TRY(cost_of_sample(ctx, &ht_families[family], target->device, size, &sample));
         double seconds = ht_sample_limit(target, sample.dtype, sample.cost) / target->efficiency[family][size];
         curve->product = sample.cost.dot_flops > 0;
         curve->falls = curve->product || sample.falls;
         curve->x[size] = sample.size;
-        curve->rate[size] = (curve->product ? sample.cost.dot_flops : sample.elements) / seconds;
+        curve->rate[size] = (curve->product ? sample.cost.dot_flops : sample.work) / seconds;
         if (size == 0) curve->flop_rate = ht_cost_flops(sample.cost) / seconds;
     }
     return HT_OK;

@@ -12,6 +12,7 @@ typedef struct predictor {
     ht_family_curve curves[HT_MOST_FAMILIES];
     const ht_family_curve *pointwise, *move;
     bool measured; /* the target has efficiencies, which are those of its caches */
+    bool cuda;     /* it is a GPU */
     double launch; /* seconds that every instruction takes */
     ht_cache_model *cache;
 } predictor;
@@ -24,7 +25,8 @@ static const double bus_of_triad = 4.0 / 3;
 
 static double traffic_seconds(const predictor *p, const ht_traffic *traffic)
 {
-    double seconds = traffic->bytes[HT_CACHE_COUNT] / (bus_of_triad * ht_target_bandwidth(p->target, HT_SPACE_MAIN));
+    double bus = (p->cuda ? 1 : bus_of_triad) * ht_target_bandwidth(p->target, HT_SPACE_MAIN);
+    double seconds = traffic->bytes[HT_CACHE_COUNT] / bus;
     for (int level = 0; level < HT_CACHE_COUNT; level++)
         if (p->target->cache_bandwidth[level] > 0) seconds += traffic->bytes[level] / p->target->cache_bandwidth[level];
     return seconds;
@@ -40,7 +42,7 @@ static double family_seconds(const ht_family_curve *curve, const ht_call *call)
 /* An element-wise call in caches: by FLOPs where the family has many ops of different weight, else by elements. */
 static double step_seconds(const predictor *p, const ht_call *call, bool *known)
 {
-    int family = ht_family_of_call(call);
+    int family = ht_family_of_call(call, p->target->device);
     const ht_family_curve *curve = family == HT_NO_FAMILY ? NULL : &p->curves[family];
     if (!curve || !curve->known) {
         *known = false;
@@ -59,7 +61,7 @@ static double compute_seconds(const predictor *p, const ht_instr *instr, bool *k
     *known = p->measured;
     if (!p->measured) return 0;
     if (lead) {
-        int family = ht_family_of_call(lead);
+        int family = ht_family_of_call(lead, p->target->device);
         if (family == HT_NO_FAMILY || !p->curves[family].known)
             *known = false;
         else if (!f && lead->op->fuse == HT_FUSE_POINT)
@@ -70,6 +72,55 @@ static double compute_seconds(const predictor *p, const ht_instr *instr, bool *k
     for (int i = 0; f && i < f->step_count; i++) seconds += step_seconds(p, f->steps[i].call, known);
     return seconds;
 }
+
+/* ---- of a GPU ---- */
+
+/* A call by itself as a kernel of its own: what was measured includes its launch. */
+static double cuda_family_seconds(const ht_family_curve *curve, const ht_call *call, double bytes)
+{
+    ht_cost cost = ht_call_cost(call);
+    if (curve->product) return cost.dot_flops > 0 ? cost.dot_flops / ht_family_rate(curve, ht_cuda_call_size(call)) : 0;
+    double size = bytes > 0 ? bytes : ht_cuda_call_size(call);
+    return size > 0 ? size / ht_family_rate(curve, size) : 0;
+}
+
+static const ht_family_curve *curve_of(const predictor *p, const ht_call *call, bool *known)
+{
+    int family = ht_family_of_call(call, p->target->device);
+    if (family != HT_NO_FAMILY && p->curves[family].known) return &p->curves[family];
+    *known = false;
+    return NULL;
+}
+
+/* One kernel reads and writes the bytes of the instruction, and computes beside that. Of element-wise calls alone the
+ * slowest counts. */
+static double cuda_compute_seconds(const predictor *p, const ht_instr *instr, bool *known)
+{
+    const ht_fused *f = instr->fused;
+    const ht_call *lead = f ? (f->gemm ? f->gemm : f->fold) : instr->call;
+    double seconds = 0;
+    *known = p->measured;
+    if (!p->measured) return 0;
+    if (lead) {
+        const ht_family_curve *curve = curve_of(p, lead, known);
+        return curve ? cuda_family_seconds(curve, lead, instr->cost.bytes) : 0;
+    }
+    for (int i = 0; i < f->step_count; i++) {
+        const ht_family_curve *curve = curve_of(p, f->steps[i].call, known);
+        double one = curve ? cuda_family_seconds(curve, f->steps[i].call, 0) : 0;
+        if (curve && curve != p->pointwise && one > seconds) seconds = one;
+    }
+    double moved = cuda_family_seconds(p->pointwise, instr->call, instr->cost.bytes);
+    return moved > seconds ? moved : seconds;
+}
+
+static double longest(double a, double b, double c)
+{
+    double most = a > b ? a : b;
+    return most > c ? most : c;
+}
+
+/* ---- of all devices ---- */
 
 static double crossing_seconds(const predictor *p, const ht_instr *instr)
 {
@@ -98,12 +149,13 @@ static ht_instr_prediction predict_instr(predictor *p, const ht_instr *instr)
         return (ht_instr_prediction){.seconds = exchange_seconds(p, instr), .measured = p->measured};
     double crossing = crossing_seconds(p, instr);
     if (crossing > 0) return (ht_instr_prediction){crossing, crossing, p->measured};
-    double compute = compute_seconds(p, instr, &known);
+    double compute = p->cuda ? cuda_compute_seconds(p, instr, &known) : compute_seconds(p, instr, &known);
     if (!known) {
         ht_roofline limit = ht_instr_roofline(p->target, instr);
         return (ht_instr_prediction){limit.limit_s + p->launch, limit.memory_s, false};
     }
     double memory = traffic_seconds(p, &traffic), longer = compute > memory ? compute : memory;
+    if (p->cuda) return (ht_instr_prediction){longest(compute, memory, p->launch), memory, true};
     /* Products pack their operands before they compute with them; everything else computes while it reads. */
     bool packs = ht_instr_call(instr)->op->prec == HT_PREC_DOT;
     return (ht_instr_prediction){(packs ? compute + memory : longer) + p->launch, memory, true};
@@ -192,6 +244,7 @@ static ht_status prepare(predictor *p)
     if (!ht_family_curves(p->plan->ctx, p->target, p->curves)) return p->plan->ctx->status;
     p->pointwise = &p->curves[ht_family_find("pointwise")];
     p->move = &p->curves[ht_family_find("move")];
+    p->cuda = p->target->device == HT_DEVICE_CUDA;
     p->measured = p->pointwise->known && p->move->known && !p->target->no_kernels;
     /* The smallest copy has nothing to do but to be started. */
     if (p->measured) p->launch = p->move->x[0] / p->move->rate[0];

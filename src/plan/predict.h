@@ -44,7 +44,7 @@ ht_step_prediction ht_prediction_step(const ht_prediction *prediction, const cha
 /* Three measured points of a family: work per second against the size of the call. */
 typedef struct ht_family_curve {
     bool known;
-    bool product;                 /* work: dot FLOPs; else elements */
+    bool product;                 /* work: dot FLOPs; else elements, and of a GPU bytes */
     bool falls;                   /* a call that is smaller than the smallest is slower by as much */
     double x[HT_FAMILY_SIZES];    /* ht_call_size */
     double rate[HT_FAMILY_SIZES]; /* work per second */
@@ -52,7 +52,8 @@ typedef struct ht_family_curve {
 } ht_family_curve;
 
 /* A graph of one of the samples of a family: the segment "forward" has inputs and the op. */
-ht_status ht_family_graph(ht_context *ctx, ht_arena *arena, const ht_family_row *family, int size, ht_graph **out);
+ht_status ht_family_graph(ht_context *ctx, ht_arena *arena, const ht_family_row *family, ht_device_kind device,
+                          int size, ht_graph **out);
 /* Of all families; false: out of memory. */
 bool ht_family_curves(ht_context *ctx, const ht_target *target, ht_family_curve curves[HT_MOST_FAMILIES]);
 /* Straight lines between the points, on logarithmic axes, which go on as they end. */
@@ -65,6 +66,9 @@ double ht_call_elements(const ht_call *call);
 /* What the efficiency of a call depends on. Of a product the FLOPs for each of its elements (of a convolution, and for each
  * place of its window, which leaves the channels); of a batchnorm and of a convolution in groups the elements of a channel; else all its elements. */
 double ht_call_size(const ht_call *call);
+/* The same on a GPU: of a product its FLOPs, which fill the device; of a convolution as above, of attention the FLOPs for
+ * each element, of an LSTM those of a step; else the bytes. */
+double ht_cuda_call_size(const ht_call *call);
 
 /* Where bytes were left: a least-recently-used model of the caches, by pages of the plan's areas. */
 typedef struct ht_cache_model ht_cache_model;

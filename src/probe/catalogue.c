@@ -11,8 +11,8 @@ typedef struct catalogue_row {
 #define REAL_f32 HT_F32
 #define REAL_f64 HT_F64
 static const catalogue_row rows[] = {
-#define HT_LOOP(name, group, real, what)       {#name, #group, what, HT_LOOP_##name, REAL_##real, NULL, NULL},
-#define HT_CALL(name, group, op, sample, what) {#name, #group, what, -1, HT_F32, #op, sample},
+#define HT_LOOP(name, group, real, what)             {#name, #group, what, HT_LOOP_##name, REAL_##real, NULL, NULL},
+#define HT_CALL(name, group, op, sample, cuda, what) {#name, #group, what, -1, HT_F32, #op, sample},
 #include "probe/catalogue.def"
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };

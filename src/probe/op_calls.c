@@ -9,7 +9,7 @@
 enum { PATTERN = 1 << 16 }; /* longer than what a branch predictor learns */
 
 /* A pattern of values within the sample's range, repeated: drawing as many as a large operand has takes too long. */
-static ht_status fill(ht_context *ctx, const ht_probe_session *s, const ht_sample *sample, size_t input)
+ht_status ht_probe_fill(ht_context *ctx, const ht_probe_session *s, const ht_sample *sample, size_t input)
 {
     const ht_type *type = &sample->in[input];
     size_t elems = (size_t)ht_type_elems(type), size = ht_dtype_bytes(type->dtype);
@@ -62,7 +62,7 @@ static ht_status open_sample(ht_context *ctx, const ht_op *op, const char *text,
     HT_TRY(ht_plan_create(&s->plan, s->graph, NULL));
     HT_TRY(ht_session_create(&s->session, s->plan, NULL));
     for (size_t i = 0; i < sample.n_in; i++)
-        if (sample.given[i]) HT_TRY(fill(ctx, s, &sample, i));
+        if (sample.given[i]) HT_TRY(ht_probe_fill(ctx, s, &sample, i));
     for (size_t i = 0; i < s->plan->segment_count; i++)
         if (strcmp(s->plan->segments[i].name, "forward") == 0) s->cost = ht_plan_segment_cost(&s->plan->segments[i]);
     const ht_slot *result = ht_plan_slot(s->plan, "y0");
@@ -110,7 +110,7 @@ static ht_status open_family(ht_context *ctx, const ht_family_row *f, int size, 
     if (f->sample[size][0] == '(') return ht_probe_open(ctx, f->op, f->sample[size], s);
     *s = (ht_probe_session){.arena = ht_arena_create()};
     if (!s->arena) HT_FAIL(ctx, HT_ENOMEM, "probe: out of memory");
-    HT_TRY(ht_family_graph(ctx, s->arena, f, size, &s->graph));
+    HT_TRY(ht_family_graph(ctx, s->arena, f, HT_DEVICE_CPU, size, &s->graph));
     return open_graph(ctx, s);
 }
 
@@ -144,6 +144,7 @@ ht_status ht_probe_families(prober *p)
 {
     ht_probe_tell(p, "kernels");
     for (int family = 0; family < ht_family_count; family++)
-        for (int size = 0; size < HT_FAMILY_SIZES; size++) HT_TRY(measure_family(p, family, size));
+        for (int size = 0; size < HT_FAMILY_SIZES; size++)
+            if (ht_family_sample(&ht_families[family], HT_DEVICE_CPU, size)) HT_TRY(measure_family(p, family, size));
     return HT_OK;
 }

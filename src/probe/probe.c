@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "probe/probe_own.h"
+#include "probe/gpu_own.h"
 
 enum { PAGE = 4096 };
 static const size_t least_memory = (size_t)64 << 20, usual_memory = (size_t)256 << 20, most_memory = (size_t)1 << 30;
@@ -99,6 +99,7 @@ static double slice_of(const ht_probe_opts *opts)
     double seconds = opts->parts & HT_PROBE_CATALOGUE ? HT_PROBE_ALL_SECONDS : HT_PROBE_SECONDS;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (opts->parts & parts[i].part) slices += parts[i].slices;
+    if (opts->gpu) seconds /= 2; /* the other half is the GPU's */
     return (opts->seconds > 0 ? opts->seconds : seconds) / slices;
 }
 
@@ -108,7 +109,9 @@ static ht_status measure(prober *p)
     HT_TRY(make_one(p));
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (p->opts.parts & parts[i].part) HT_TRY(parts[i].measure(p));
-    return HT_OK;
+    if (!p->opts.gpu) return HT_OK;
+    p->out->has_gpu = true;
+    return ht_gpu_probe(p, p->opts.gpu, &p->out->gpu);
 }
 
 static ht_status take_messages(prober *p)
@@ -159,7 +162,8 @@ const ht_probe_row *ht_probe_find(const ht_probe *probe, const char *group, cons
 {
     for (size_t i = 0; i < probe->count; i++) {
         const ht_probe_row *row = &probe->rows[i];
-        if (same(row->group, group) && same(row->name, name) && same(row->size, size) && row->threads == threads)
+        if (row->device == HT_DEVICE_CPU && same(row->group, group) && same(row->name, name) && same(row->size, size) &&
+            row->threads == threads)
             return row;
     }
     return NULL;

@@ -25,6 +25,7 @@ typedef struct ht_probe_opts {
     double seconds; /* about how long it may take; 0: HT_PROBE_SECONDS, HT_PROBE_ALL_SECONDS with the catalogue */
     const char *disk_folder;         /* a file is written there, and gone afterwards; NULL: the disk is left out */
     const char *energy_folder;       /* NULL: /sys/class/powercap */
+    const char *gpu;                 /* "cuda:1" is measured beside the processor; NULL: none */
     const struct ht_probe *messages; /* of ht_probe_messages: its rows and figures come first; NULL: none */
     void (*progress)(void *arg, const char *what); /* what comes next; NULL: nobody is told */
     void *arg;
@@ -35,25 +36,29 @@ enum { HT_PROBE_SECONDS = 20, HT_PROBE_ALL_SECONDS = 100, HT_PROBE_MESSAGE_SECON
 /* One measurement. */
 typedef struct ht_probe_row {
     const char *
-        group; /* "flops", "cache", "memory", "disk", "message", "energy", "family", or a group of probe/catalogue.def */
+        group; /* "flops", "product", "cache", "memory", "link", "disk", "message", "energy", "family", or a group of probe/catalogue.def */
     const char *name; /* within its group: "f32", "L2", "matmul" */
     const char *what; /* in words */
     const char *size; /* of a family: "small", "medium", "large"; else NULL */
     const char *unit; /* of the value */
     double value;
-    int threads;                  /* 0: they play no part */
+    ht_device_kind device;        /* that was measured */
+    int threads;                  /* 0: they play no part; of a GPU 1: one of its threads, 0: all of it */
     double share;                 /* of a family: roofline time over measured time; else 0 */
     double flops, bytes, seconds; /* of a family: one call; else 0 */
 } ht_probe_row;
 
 typedef struct ht_probe {
     ht_target target; /* this machine, with what was measured */
+    ht_target gpu;    /* with opts.gpu: its GPU, likewise */
+    bool has_gpu;
     ht_topology topology;
     ht_probe_row *rows;
     size_t count, capacity;
-    char disk_note[256],
-        energy_note[256]; /* why there is no such figure, or how it was measured; "": as it should be */
-    double seconds;       /* that it took */
+    /* Why there is no such figure, or how it was measured; "": as it should be. gpu_note: the first family that could not
+     * be measured there. */
+    char disk_note[256], energy_note[256], gpu_energy_note[256], gpu_note[256];
+    double seconds; /* that it took */
 } ht_probe;
 
 /* `out` is to be freed whatever the result. */

@@ -55,6 +55,8 @@ typedef struct ht_probe_session {
 /* To be closed whatever the result. */
 ht_status ht_probe_open(ht_context *ctx, const char *op, const char *sample, ht_probe_session *out);
 void ht_probe_close(ht_probe_session *s);
+/* Writes an operand of the sample. */
+ht_status ht_probe_fill(ht_context *ctx, const ht_probe_session *s, const ht_sample *sample, size_t input);
 /* Calls per second; below 0: it failed. */
 double ht_probe_calls(const ht_probe_session *s, double seconds);
 

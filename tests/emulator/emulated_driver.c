@@ -29,6 +29,7 @@ enum {
     LAUNCH_FAILED = 719,
     TOO_LARGE = 720,
     PROCESSORS = 20,
+    L2_BYTES = 1 << 20,
     NOT_CAPTURED = 900,
     EMULATED_GPUS = 8,
     PAGE = 4096,
@@ -133,11 +134,18 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
     (void)device;
     switch (attribute) {
     case 16: *value = PROCESSORS; return 0; /* multiprocessors */
-    case 75: *value = 9; return 0;          /* architecture 9.0 */
+    case 38: *value = L2_BYTES; return 0;
+    case 75: *value = 9; return 0; /* architecture 9.0 */
     case 76: *value = 0; return 0;
     case 97: *value = SHARED_MOST; return 0; /* shared bytes of a block that asks */
     default: return fail(INVALID_VALUE, "the emulated GPU does not know attribute %d", attribute);
     }
+}
+
+int cuDeviceGetPCIBusId(char *bus, int length, int device)
+{
+    snprintf(bus, (size_t)length, "0000:%02X:00.0", device);
+    return 0;
 }
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device)

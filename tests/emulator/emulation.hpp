@@ -142,8 +142,13 @@ static inline float __uint_as_float(unsigned x) { return emulated_bits<float>(x)
 static inline float __int_as_float(int x) { return emulated_bits<float>(x); }
 static inline long long __double_as_longlong(double x) { return emulated_bits<long long>(x); }
 static inline double __longlong_as_double(long long x) { return emulated_bits<double>(x); }
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
-static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline int __popcll(unsigned long long x) // the builtin may be a function of a library, which is not there
+{
+    x -= x >> 1 & 0x5555555555555555ull;
+    x = (x & 0x3333333333333333ull) + (x >> 2 & 0x3333333333333333ull);
+    return (int)(((x + (x >> 4)) & 0x0f0f0f0f0f0f0f0full) * 0x0101010101010101ull >> 56);
+}
+static inline int __popc(unsigned x) { return __popcll(x); }
 static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }

@@ -357,7 +357,7 @@ static void observer__sees_every_instruction_once_and_every_row(void **state)
     for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) x[i] = 1 + (float)(i % 7);
     for (int turn = 0; turn < 2 * DEVICES; turn++) {
         session_fixture f = open_text(by_rows, devices[turn % DEVICES], turn < DEVICES ? 1 : 4);
-        ht_observer observer = {&t, count_before, count_after};
+        ht_observer observer = {&t, count_before, count_after, NULL};
         int forward = ht_plan_segment_find(f.plan, "forward");
         memset(&t, 0, sizeof t);
         t.segment = &f.plan->segments[forward];

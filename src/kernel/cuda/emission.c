@@ -160,7 +160,7 @@ void ht_cuda_run_together(ht_cuda_emission *e)
 
 ht_cuda_limits ht_cuda_launch_limits(const ht_launch *launch)
 {
-    static const ht_cuda_limits h200 = {132, 227 << 10};
+    static const ht_cuda_limits h200 = {132, 227 << 10, 50 << 20};
     return launch->queue ? ht_cuda_device_limits(launch->queue->device) : h200;
 }
 
