@@ -76,15 +76,23 @@ static int named(const char *first, const char *second, const char *third)
     return ht_family_find(name);
 }
 
+double ht_conv_columns(const ht_call *call)
+{
+    enum { FEW = 16 };
+    if (strncmp(call->op->name, "conv2d", 6) != 0 || ht_call_int(call, "groups") > 1) return 0;
+    const ht_type *results = results_of(call);
+    int64_t places = results->dim[2] * results->dim[3];
+    if (places > FEW) return 0;
+    return (double)(results->dim[0] * places);
+}
+
 /* A convolution in groups, or one whose results have few places for each channel, is no product of large matrices: the
  * row of that kind for the op. */
 static int of_conv(const ht_call *call, int family)
 {
-    enum { FEW = 16 };
-    const ht_type *results = results_of(call);
     const char *which = call->op->name + strlen("conv2d"); /* "", "_grad_input", "_grad_weight" */
     if (ht_call_int(call, "groups") > 1) return named("conv_", "grouped", which);
-    return results->dim[2] * results->dim[3] > FEW ? family : named("conv_", "few", which);
+    return ht_conv_columns(call) > 0 ? named("conv_", "few", which) : family;
 }
 
 static bool is_half(const ht_call *call)

@@ -21,6 +21,8 @@ int ht_family_find(const char *name);
 int ht_family_of(const char *op, bool pointwise);
 /* The same for a call: by number type, groups, and whether a product is one of many small ones. */
 int ht_family_of_call(const ht_call *call, ht_device_kind device);
+/* Of a convolution that few places make one product of all its images: their places; else 0. */
+double ht_conv_columns(const ht_call *call);
 /* What is measured of a family on a kind of device; NULL: nothing. */
 const char *ht_family_sample(const ht_family_row *family, ht_device_kind device, int size);
 

@@ -29,30 +29,39 @@ static bool is_conv(const ht_call *call)
     return strncmp(call->op->name, "conv2d", 6) == 0;
 }
 
-/* Does it work channel by channel, so that each has a price of its own? */
-static bool is_by_channel(const ht_call *call)
+/* Of what works plane by plane, so that each has a price of its own: how many channels of images there are; else 0. */
+static double planes_of(const ht_call *call)
 {
+    const ht_type *x = call->n_in ? call->in[0] : NULL;
     bool batchnorm = strncmp(call->op->name, "batchnorm", 9) == 0;
-    if (!batchnorm && !(is_conv(call) && ht_call_int(call, "groups") > 1)) return false;
-    return call->in[0]->rank > 1 && call->in[0]->dim[1] > 0;
+    if (!batchnorm && !(is_conv(call) && ht_call_int(call, "groups") > 1)) return 0;
+    if (!x || x->rank < 2) return 0;
+    return (double)x->dim[1] * (x->rank > 2 ? (double)x->dim[0] : 1);
+}
+
+/* FLOPs of each element that a convolution touches, and of each place of its window: a mean of its channels. */
+static double channels_of(const ht_call *call)
+{
+    const ht_type *weight = strcmp(call->op->name, "conv2d_grad_weight") == 0 ? call->out[0] : call->in[1];
+    double touched = ht_call_elements(call), window = (double)(weight->dim[2] * weight->dim[3]);
+    return touched > 0 && window > 0 ? ht_call_cost(call).dot_flops / touched / window : 0;
 }
 
 double ht_call_size(const ht_call *call)
 {
-    const ht_type *weight = NULL;
-    double touched = ht_call_elements(call), flops = ht_call_cost(call).dot_flops, window = 1;
-    if (is_by_channel(call)) return touched / (double)call->in[0]->dim[1];
-    if (is_conv(call)) weight = strcmp(call->op->name, "conv2d_grad_weight") == 0 ? call->out[0] : call->in[1];
-    if (weight) window = (double)(weight->dim[2] * weight->dim[3]);
+    double touched = ht_call_elements(call), flops = ht_call_cost(call).dot_flops;
+    if (planes_of(call) > 0) return touched / planes_of(call);
+    if (is_conv(call)) return ht_conv_columns(call) > 0 ? ht_conv_columns(call) : channels_of(call);
     if (flops == 0) return touched;
-    return touched > 0 && window > 0 ? flops / touched / window : 0;
+    return touched > 0 ? flops / touched : 0;
 }
 
 double ht_cuda_call_size(const ht_call *call)
 {
     ht_cost cost = ht_call_cost(call);
     if (cost.dot_flops == 0) return cost.bytes;
-    if (is_conv(call)) return is_by_channel(call) ? cost.bytes : ht_call_size(call);
+    if (planes_of(call) > 0) return cost.bytes;
+    if (is_conv(call)) return channels_of(call);
     if (strncmp(call->op->name, "attention", 9) == 0) return ht_call_size(call);
     if (strncmp(call->op->name, "lstm", 4) == 0 && call->in[0]->dim[0] > 0)
         return cost.dot_flops / (double)call->in[0]->dim[0];
@@ -95,7 +104,7 @@ static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *
                              .dtype = HT_F32,
                              .work = cuda ? ht_call_cost(call).bytes : ht_call_elements(call),
                              .size = cuda ? ht_cuda_call_size(call) : ht_call_size(call),
-                             .falls = is_by_channel(call)};
+                             .falls = planes_of(call) > 0};
         if (call->n_in && ht_dtype_is_float(call->in[0]->dtype)) out->dtype = call->in[0]->dtype;
         return HT_OK;
     }
@@ -126,7 +135,8 @@ static ht_status make_curve(ht_context *ctx, const ht_target *target, int family
         sample_cost sample = {.work = 0};
         HT_TRY(cost_of_sample(ctx, &ht_families[family], target->device, size, &sample));
         double seconds = ht_sample_limit(target, sample.dtype, sample.cost) / target->efficiency[family][size];
-        curve->product = sample.cost.dot_flops > 0;
+        curve->product =
+            sample.cost.dot_flops > 0 && !sample.falls; /* a stride leaves planes and their price as they are */
         curve->falls = curve->product || sample.falls;
         curve->x[size] = sample.size;
         curve->rate[size] = (curve->product ? sample.cost.dot_flops : sample.work) / seconds;

@@ -64,7 +64,9 @@ double ht_sample_limit(const ht_target *target, ht_dtype dtype, ht_cost cost);
 /* Elements that a call reads and writes, each operand's once. */
 double ht_call_elements(const ht_call *call);
 /* What the efficiency of a call depends on. Of a product the FLOPs for each of its elements (of a convolution, and for each
- * place of its window, which leaves the channels); of a batchnorm and of a convolution in groups the elements of a channel; else all its elements. */
+ * place of its window, which leaves the channels; of one with few places their number in all
+ * images); of a batchnorm and of a convolution in groups the elements of a plane, that is of an image's channel; else all
+ * its elements. */
 double ht_call_size(const ht_call *call);
 /* The same on a GPU: of a product its FLOPs, which fill the device; of a convolution as above, of attention the FLOPs for
  * each element, of an LSTM those of a step; else the bytes. */
