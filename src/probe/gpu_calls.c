@@ -179,6 +179,37 @@ ht_status ht_gpu_op(const gpu_prober *g, const char *name, const char *text, boo
 
 /* ---- rows ---- */
 
+/* ---- bytes: a product of the library's that no op has ---- */
+
+typedef struct int8_call {
+    const gpu_prober *g;
+    ht_int8_product *product;
+    size_t bytes; /* of an operand */
+} int8_call;
+
+static ht_status multiply_bytes(void *arg, int64_t times)
+{
+    const int8_call *c = arg;
+    char *memory = c->g->memory;
+    for (int64_t i = 0; i < times; i++)
+        HT_TRY(ht_int8_product_run(c->product, c->g->queue, memory, memory + c->bytes, memory + 2 * c->bytes));
+    return HT_OK;
+}
+
+static ht_status measure_bytes(gpu_prober *g)
+{
+    const int64_t size = g->small ? 64 : 8192;
+    int8_call call = {.g = g, .bytes = (size_t)(size * size)};
+    double seconds, *to = &g->target->flops[HT_I8];
+    if (!ht_target_has_library(g->target, HT_LIBRARY_CUBLASLT) || 6 * call.bytes > g->memory_bytes) return HT_OK;
+    ht_status status = ht_int8_product_create(g->p->ctx, size, &call.product);
+    if (status == HT_OK) status = ht_gpu_seconds(g, multiply_bytes, &call, &seconds);
+    ht_int8_product_free(call.product);
+    if (status != HT_OK) return status == HT_ENOTSUP ? HT_OK : status; /* then there is no figure */
+    *to = 2.0 * (double)size * (double)size * (double)size / seconds;
+    return ht_gpu_add(g, "product", "i8", "matrix product by cublasLt", "op/s", *to, 0) ? HT_OK : HT_ENOMEM;
+}
+
 /* Large enough that the rounding of its tiles plays no part; with little time, or on an emulator, small. */
 ht_status ht_gpu_products(gpu_prober *g)
 {
@@ -213,7 +244,7 @@ ht_status ht_gpu_products(gpu_prober *g)
         if (rate > g->target->flops[rows[i].dtype]) g->target->flops[rows[i].dtype] = rate;
         if (f8) g->target->flops[HT_F8E5M2] = g->target->flops[HT_F8E4M3];
     }
-    return HT_OK;
+    return measure_bytes(g);
 }
 
 /* What does not fit, or has no kernel on this GPU: a prediction takes its bound. */
