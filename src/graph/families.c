@@ -112,6 +112,31 @@ static int of_cuda_conv(const ht_call *call)
     return named("conv_", weight->dim[2] * weight->dim[3] == 1 ? "point" : "half", which);
 }
 
+/* Does a row of an operand begin where a GPU cannot read 16 bytes at once? */
+static bool is_unaligned(const ht_type *type)
+{
+    enum { BYTES = 16 };
+    for (int axis = 0; axis < type->rank; axis++)
+        if (type->dim[axis] > 1 && type->stride[axis] > 1 &&
+            type->stride[axis] * (int64_t)ht_dtype_bytes(type->dtype) % BYTES)
+            return true;
+    return false;
+}
+
+static bool has_unaligned(const ht_call *call)
+{
+    for (size_t i = 0; i < call->n_in; i++)
+        if (call->in[i] && is_unaligned(call->in[i])) return true;
+    return is_unaligned(call->out[0]);
+}
+
+/* Of attention: heads that are wider than the library's kernels take run on ours, which have one for all types. */
+static bool is_wide(const ht_call *call)
+{
+    enum { WIDEST = 256 };
+    return call->in[0]->rank > 0 && call->in[0]->dim[call->in[0]->rank - 1] > WIDEST;
+}
+
 /* A sum whose rows lie across memory. */
 static bool reduces_rows(const ht_call *call)
 {
@@ -129,8 +154,9 @@ static int of_cuda_call(const ht_call *call, int family)
     if (strcmp(op, "scaled_matmul") == 0) return ht_family_find("matmul_f8");
     if (strncmp(op, "conv2d", 6) == 0) return of_cuda_conv(call);
     if (strncmp(op, "cross_entropy", 13) == 0) return ht_family_find("loss");
-    if (strcmp(op, "attention") == 0 && is_half(call)) return ht_family_find("attention_half");
-    if (strcmp(op, "attention_grad") == 0 && is_half(call)) return ht_family_find("attention_half_grad");
+    if (strcmp(op, "attention") == 0 && is_half(call) && !is_wide(call)) return ht_family_find("attention_half");
+    if (strcmp(op, "attention_grad") == 0 && is_half(call) && !is_wide(call))
+        return ht_family_find("attention_half_grad");
     if (strcmp(op, "lstm") == 0 && is_half(call)) return ht_family_find("lstm_half");
     if (strcmp(op, "lstm_grad") == 0 && is_half(call)) return ht_family_find("lstm_half_grad");
     return reduces_rows(call) ? ht_family_find("reduce_rows") : family;
@@ -141,6 +167,8 @@ int ht_family_of_call(const ht_call *call, ht_device_kind device)
     const char *op = call->op->name;
     ht_dtype dtype = call->n_in && call->in[0] ? call->in[0]->dtype : HT_F32;
     if (strcmp(op, "matmul") == 0 && is_batched(call)) return ht_family_find("matmul_batched");
+    if (strcmp(op, "matmul") == 0 && device == HT_DEVICE_CUDA && is_half(call) && has_unaligned(call))
+        return ht_family_find("matmul_unaligned");
     if (strcmp(op, "matmul") == 0 && dtype == HT_BF16) return ht_family_find("matmul_bf16");
     if (strcmp(op, "matmul") == 0 && dtype == HT_F16) return ht_family_find("matmul_f16");
     int family = ht_family_of(op, call->op->fuse == HT_FUSE_POINT);

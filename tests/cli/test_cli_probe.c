@@ -79,7 +79,8 @@ static void probe__measures_ranks_of_mpirun(void **state)
 static void probe__refuses_what_does_not_go_together(void **state)
 {
     data_case *c = *state;
-    expect(c, "\"$H\" probe --device cuda", 2, "--device is for --describe");
+    expect(c, "\"$H\" probe --device fake", 2, "only cpu, cuda and cuda:N can be measured");
+    expect(c, "\"$H\" probe --device cuda:99", 2, "probe: ");
     expect(c, "\"$H\" probe --describe --ranks 2", 2, "--describe measures nothing");
     expect(c, "\"$H\" probe --describe --all", 2, "--describe measures nothing");
     expect(c, "\"$H\" probe --disk nowhere --seconds 0.05", 2, "nowhere");

@@ -52,6 +52,23 @@ static void cuda__losses_are_those_of_the_cpu(void **state)
     }
 }
 
+static void cuda__a_profile_times_instructions_by_events(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(
+        c,
+        "\"$H\" profile job.json --device cuda --steps 2 --trace t.json > text && "
+        "grep -c 'launch by launch, each timed by events' text && grep -c '\"ph\"' t.json | awk '{ print ($1 > 20) }'",
+        0, "1\n1\n");
+    /* Every instruction has a time. */
+    expect(
+        c,
+        "\"$H\" profile job.json --device cuda --steps 2 --json | grep -o '\"runs\": [0-9.e-]*, \"ms\": [0-9.e-]*' | "
+        "awk '{ n++; if ($4 > 0) timed++ } END { print (n > 20), n == timed }'",
+        0, "1 1\n");
+}
+
 static void cuda__a_rerun_and_a_resume_have_the_same_bits(void **state)
 {
     data_case *c = *state;
@@ -217,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(cuda__losses_are_those_of_the_cpu),
+        CASE(cuda__a_profile_times_instructions_by_events),
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
         CASE(cuda__ranks_have_the_losses_of_one_processor),
         CASE(cuda__a_rank_has_the_memory_of_its_gpu),
