@@ -102,6 +102,14 @@ static ht_status add_row(message_probe *m, const char *name, const char *what, c
     return HT_OK;
 }
 
+static const struct {
+    int64_t elems;
+    const char *what;
+} between[] = {{1 << 8, "messages of 1 KiB, one way"},
+               {1 << 14, "messages of 64 KiB, one way"},
+               {1 << 18, "messages of 1 MiB, one way"}};
+enum { BETWEEN = sizeof between / sizeof between[0] };
+
 static ht_status measure_pair(message_probe *m, ht_network network)
 {
     static const char *const names[HT_NETWORK_COUNT] = {"node", "cluster"};
@@ -111,6 +119,12 @@ static ht_status measure_pair(message_probe *m, ht_network network)
     HT_TRY(best_round(m, ping_pong, LONG_ELEMS, m->peers[network], &many));
     double rate = 2.0 * LONG_ELEMS * sizeof(float) / many;
     HT_TRY(add_row(m, names[network], "latency of a message of 8 bytes", "s", few / 2));
+    for (int i = 0; i < BETWEEN; i++) {
+        double seconds;
+        HT_TRY(best_round(m, ping_pong, between[i].elems, m->peers[network], &seconds));
+        double bytes = 2.0 * (double)between[i].elems * sizeof(float);
+        HT_TRY(add_row(m, names[network], between[i].what, "B/s", bytes / seconds));
+    }
     HT_TRY(add_row(m, names[network], "messages of 16 MiB, one way", "B/s", rate));
     m->p.out->target.network[network] = rate;
     return HT_OK;
@@ -143,7 +157,7 @@ static ht_status measure_collectives(message_probe *m)
 
 ht_status ht_probe_messages(ht_context *ctx, ht_comm *world, double seconds, ht_probe *out)
 {
-    enum { SLICES = 2 * HT_NETWORK_COUNT + 6 };
+    enum { SLICES = (2 + BETWEEN) * HT_NETWORK_COUNT + 6 };
     message_probe m = {
         .p = {.ctx = ctx, .out = out, .slice = (seconds > 0 ? seconds : HT_PROBE_MESSAGE_SECONDS) / SLICES},
         .world = world,
