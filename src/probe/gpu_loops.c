@@ -59,17 +59,22 @@ double ht_gpu_threads(const gpu_prober *g, bool one)
 
 /* ---- programs ---- */
 
+void ht_gpu_loop_text(ht_text *text, const char *loop)
+{
+    for (size_t i = 0; i < ht_probe_text_count; i++) ht_text_add(text, "%s", ht_probe_texts[i].text);
+    ht_text_add(text,
+                "\nextern \"C\" __global__ void __launch_bounds__(%d) probe_%s_0(char *memory, loop_control *control)\n"
+                "{\n    loop_arguments a = {memory, control->bytes, control->rounds, &control->sink};\n"
+                "    loop_%s(a);\n}\n",
+                THREADS, loop, loop);
+}
+
 static ht_status find_program(const gpu_prober *g, const char *loop, ht_cuda_program **out)
 {
     char name[64];
     ht_text text = {0};
     snprintf(name, sizeof name, "probe_%s", loop);
-    for (size_t i = 0; i < ht_probe_text_count; i++) ht_text_add(&text, "%s", ht_probe_texts[i].text);
-    ht_text_add(&text,
-                "\nextern \"C\" __global__ void __launch_bounds__(%d) %s_0(char *memory, loop_control *control)\n"
-                "{\n    loop_arguments a = {memory, control->bytes, control->rounds, &control->sink};\n"
-                "    loop_%s(a);\n}\n",
-                THREADS, name, loop);
+    ht_gpu_loop_text(&text, loop);
     ht_status status = text.failed ? ht_fail(g->p->ctx, HT_ENOMEM, "probe: out of memory for a kernel")
                                    : ht_cuda_program_get(g->device, name, text.data, 1, out);
     ht_text_free(&text);

@@ -38,6 +38,7 @@ typedef ht_status (*ht_gpu_call)(void *arg, int64_t times);
 ht_status ht_gpu_seconds(const gpu_prober *g, ht_gpu_call call, void *arg, double *seconds);
 
 /* Loops of gpu_loops.cu: the catalogue's by their names, and others. */
+void ht_gpu_loop_text(ht_text *text, const char *loop);
 ht_status ht_gpu_loops_load(gpu_prober *g);
 /* Rounds per second over the first so many bytes of memory; by all threads that the device holds, or by one warp. */
 ht_status ht_gpu_loop(const gpu_prober *g, const char *loop, size_t bytes, bool one, double *rounds);
