@@ -4,28 +4,11 @@
 #include "kernel/gemm/cublaslt_types.h"
 #include "kernel/kernel.h"
 
-typedef struct cublaslt {
-#define HT_CUBLASLT(name, parameters) int(*name) parameters;
-#include "kernel/gemm/cublaslt.def"
-#undef HT_CUBLASLT
-} cublaslt;
-
-static union {
-    cublaslt library;
-    void (*functions[sizeof(cublaslt) / sizeof(void (*)(void))])(void);
-} table;
-static const char *const files[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", NULL};
-static const char *const names[] = {
-#define HT_CUBLASLT(name, parameters) #name,
-#include "kernel/gemm/cublaslt.def"
-#undef HT_CUBLASLT
-};
-static ht_cuda_library cublaslt_library = {files, names, sizeof names / sizeof names[0], table.functions, "", false};
-
 /* The library's own numbers. */
 enum { COMPUTE_I32 = 72, TYPE_I8 = 3, TYPE_I32 = 10, DESC_TURN_A = 3, PREFERENCE_WORKSPACE_BYTES = 1 };
 
 struct ht_int8_product {
+    const cublaslt *library;
     void *handle, *desc, *in, *out;
     cublaslt_choice choice;
     int found;
@@ -33,7 +16,7 @@ struct ht_int8_product {
 
 static int describe(ht_int8_product *p, int64_t size)
 {
-    const cublaslt *l = &table.library;
+    const cublaslt *l = p->library;
     const int32_t turned = 1;
     const size_t no_workspace = 0;
     void *preference = NULL;
@@ -56,11 +39,13 @@ static int describe(ht_int8_product *p, int64_t size)
 
 ht_status ht_int8_product_create(ht_context *ctx, int64_t size, ht_int8_product **out)
 {
-    const char *reason = ht_cuda_library_open(&cublaslt_library);
+    const char *reason;
+    const cublaslt *library = ht_cublaslt_open(&reason);
     *out = NULL;
-    if (reason) HT_FAIL(ctx, HT_ENOTSUP, "%s", reason);
+    if (!library) HT_FAIL(ctx, HT_ENOTSUP, "%s", reason);
     ht_int8_product *p = calloc(1, sizeof *p);
     if (!p) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a product of i8");
+    p->library = library;
     int status = describe(p, size);
     if (status == 0 && p->found) {
         *out = p;
@@ -73,16 +58,16 @@ ht_status ht_int8_product_create(ht_context *ctx, int64_t size, ht_int8_product 
 ht_status ht_int8_product_run(const ht_int8_product *p, const ht_queue *queue, const void *a, const void *b, void *y)
 {
     const int32_t one = 1, zero = 0;
-    int status = table.library.cublasLtMatmul(p->handle, p->desc, &one, a, p->in, b, p->in, &zero, y, p->out, y, p->out,
-                                              &p->choice.algorithm, NULL, 0, ht_cuda_stream(queue));
+    int status = p->library->cublasLtMatmul(p->handle, p->desc, &one, a, p->in, b, p->in, &zero, y, p->out, y, p->out,
+                                            &p->choice.algorithm, NULL, 0, ht_cuda_stream(queue));
     if (status != 0) HT_FAIL(queue->device->ctx, HT_ENOTSUP, "cublasLt: a product of i8 failed (status %d)", status);
     return HT_OK;
 }
 
 void ht_int8_product_free(ht_int8_product *p)
 {
-    const cublaslt *l = &table.library;
     if (!p) return;
+    const cublaslt *l = p->library;
     if (p->out) l->cublasLtMatrixLayoutDestroy(p->out);
     if (p->in) l->cublasLtMatrixLayoutDestroy(p->in);
     if (p->desc) l->cublasLtMatmulDescDestroy(p->desc);

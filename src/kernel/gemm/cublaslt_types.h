@@ -16,4 +16,13 @@ typedef struct cublaslt_choice {
     int reserved[4];
 } cublaslt_choice;
 
+/* The library: functions of cublaslt.def. */
+typedef struct cublaslt {
+#define HT_CUBLASLT(name, parameters) int(*name) parameters;
+#include "kernel/gemm/cublaslt.def"
+#undef HT_CUBLASLT
+} cublaslt;
+/* Opened once for the process; NULL: it is not there, and *reason says why. */
+const cublaslt *ht_cublaslt_open(const char **reason);
+
 #endif

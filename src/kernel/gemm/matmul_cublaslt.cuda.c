@@ -54,12 +54,6 @@ enum {
     MOST_WAYS = 8,
 };
 
-typedef struct cublaslt {
-#define HT_CUBLASLT(name, parameters) int(*name) parameters;
-#include "kernel/gemm/cublaslt.def"
-#undef HT_CUBLASLT
-} cublaslt;
-
 static union {
     cublaslt library;
     void (*functions[sizeof(cublaslt) / sizeof(void (*)(void))])(void);
@@ -71,6 +65,12 @@ static const char *const names[] = {
 #undef HT_CUBLASLT
 };
 static ht_cuda_library cublaslt_library = {files, names, sizeof names / sizeof names[0], table.functions, "", false};
+
+const cublaslt *ht_cublaslt_open(const char **reason)
+{
+    *reason = ht_cuda_library_open(&cublaslt_library);
+    return *reason ? NULL : &table.library;
+}
 
 static const int data_types[HT_DTYPE_COUNT] = {[HT_F32] = 0,  [HT_F64] = 1,   [HT_F16] = 2,     [HT_I8] = 3,
                                                [HT_I32] = 10, [HT_BF16] = 14, [HT_F8E4M3] = 28, [HT_F8E5M2] = 29};
