@@ -52,9 +52,11 @@ static ht_status run_for(const gpu_prober *g, const energy_row *row, double *ope
     double start = ht_probe_now();
     longer.slice = g->small ? g->slice : long_seconds;
     if (!row->op) {
+        enum { THREE = 3 * 256 };
+        size_t bytes = g->memory_bytes / THREE * THREE;
         double rounds;
-        HT_TRY(ht_gpu_loop(&longer, "triad", g->memory_bytes / 768 * 768, false, &rounds));
-        *operations = rounds * (double)(g->memory_bytes / 768 * 768) * (ht_probe_now() - start);
+        HT_TRY(ht_gpu_loop(&longer, "triad", bytes, false, &rounds));
+        *operations = rounds * (double)bytes * (ht_probe_now() - start);
         return HT_OK;
     }
     ht_gpu_measured m;
