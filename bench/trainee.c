@@ -211,7 +211,7 @@ void trainee_profile(trainee *t, ht_context *ctx, int rounds)
     if (rounds > ROUNDS) rounds = ROUNDS;
     open_sheet(&s, plan, ht_pool_threads(ctx->pool));
     must(ctx, ht_session_run(t->ours.session, "train"));
-    must(ctx, ht_executor_observe(executor, &(ht_observer){&s, before, after}));
+    must(ctx, ht_executor_observe(executor, &(ht_observer){&s, before, after, NULL}));
     for (int r = 0; r < rounds; r++) {
         for (size_t i = 0; i < s.count; i++) s.lines[i].nanoseconds = 0;
         must(ctx, ht_session_run(t->ours.session, "train"));
