@@ -249,6 +249,24 @@ static size_t ranges_of(const quantizer *q, const ht_quantize_group *how, ht_val
     return q->weight_count;
 }
 
+/* Ranges of the input x for a weight; there may be none. */
+static void give_ranges(quantizer *q, size_t at, ht_val x)
+{
+    layer_weight *w = &q->weights[at];
+    size_t ranges = ranges_of(q, w->how, x);
+    w->ranges = ranges == q->weight_count ? at : ranges;
+    if (w->ranges == at && q->training) add_training_ranges(q, w);
+    if (w->ranges == at && !q->training) add_ranges(q, w);
+}
+
+/* A weight that is known: an index has looked it up before, and had no ranges. */
+static size_t known_weight(quantizer *q, size_t at, int axis, ht_val x)
+{
+    if (q->weights[at].axis != axis) return SIZE_MAX;
+    if (x.id && q->weights[at].ranges == NO_RANGES) give_ranges(q, at, x);
+    return at;
+}
+
 /* An operand of a layer; x: its input, or none. SIZE_MAX: memory is out, or the weight is a layer's in two ways, which would need
  * codes for each. */
 static size_t weight_of(quantizer *q, const ht_node *n, const ht_layer_kind *kind, const ht_quantize_group *how,
@@ -259,18 +277,16 @@ static size_t weight_of(quantizer *q, const ht_node *n, const ht_layer_kind *kin
     int axis = kind->channel_axis(g, n);
     bool words = in_words(kind, how);
     for (size_t i = 0; i < q->weight_count; i++)
-        if (q->weights[i].weight.id == weight.id) return q->weights[i].axis == axis ? i : SIZE_MAX;
+        if (q->weights[i].weight.id == weight.id) return known_weight(q, i, axis, x);
     if (!ht_grow((void **)&q->weights, &q->weight_capacity, q->weight_count + 1, sizeof *q->weights)) {
         ht_graph_fail(g, HT_ENOMEM, "out of memory for codes of weights");
         return SIZE_MAX;
     }
-    size_t ranges = x.id ? ranges_of(q, how, x) : NO_RANGES;
     layer_weight *made = &q->weights[q->weight_count];
-    *made = (layer_weight){.weight = weight, .how = how, .in_words = words, .axis = axis, .ranges = ranges};
+    *made = (layer_weight){.weight = weight, .how = how, .in_words = words, .axis = axis, .ranges = NO_RANGES};
     if (!q->training && words) ht_nbits_add_states(g, n, how, &made->words);
     if (!q->training && !words) add_codes(q, made);
-    if (ranges == q->weight_count && q->training) add_training_ranges(q, made);
-    if (ranges == q->weight_count && !q->training) add_ranges(q, made);
+    if (x.id) give_ranges(q, q->weight_count, x);
     q->weight_count++;
     return g->status == HT_OK ? q->weight_count - 1 : SIZE_MAX;
 }
