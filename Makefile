@@ -3,11 +3,13 @@
 #   PRESET=release|debug|asan|tsan   which build `make test` tests
 #   WERROR=OFF                       let warnings be warnings (a compiler that we have not met)
 #   ONLY=name                        the tests or benchmarks whose name matches
+#   EXCEPT=name                      not the tests whose name matches
 #   FUZZ_SECONDS=300                 how long each fuzz target runs in `make test-long`
 
 PRESET ?= release
 WERROR ?= ON
 ONLY ?=
+EXCEPT ?=
 FUZZ_SECONDS ?= 300
 
 folder_release := build
@@ -44,7 +46,7 @@ test: ## build everything and run the tests
 	$(need) $(packages_test)
 	@tools/need-packages $(packages_mpi) || echo "going on without MPI: its tests are skipped"
 	@$(call build,$(PRESET),all)
-	@tools/run-tests $(BUILD) $(ONLY)
+	@EXCEPT='$(EXCEPT)' tools/run-tests $(BUILD) $(ONLY)
 
 asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory test PRESET=asan
