@@ -14,7 +14,7 @@ enum { WARP = 32, ROWS = 16, FEW_WARPS = 4, MANY_WARPS = 8, SHORT = ROWS * FEW_W
 enum { LINE = 32, MOST_WIDTH = 128, WIDEST_PAIR = 64, MOST_OTHER = 32, LEAST_OTHER = 16, PACK = 4 };
 enum { MOST_SHARED_BYTES = 99 << 10 }; /* every GPU that has cp.async gives as much to a block */
 
-/* Floats of a row in shared memory, as line_pitch in attention_parts.cu. */
+/* Floats of a row in shared memory, as line_pitch in half_parts.cu. */
 static int64_t pitch(int64_t width)
 {
     return (width + LINE - 1) / LINE * LINE;
@@ -89,6 +89,7 @@ static void attention_parts_emit(ht_cuda_emission *e, const ht_launch *launch)
     tiling t = tiling_forward(&a);
     a = ht_cuda_attention_of(call, false, t.tile);
     ht_cuda_include(e, "attention");
+    ht_cuda_include(e, "half_parts");
     ht_cuda_include(e, "attention_parts");
     e->resident = t.resident;
     ht_cuda_add_grid(e, a.batch * a.heads * ht_cuda_blocks(a.queries, t.tile), WARP * t.warps, (int)t.shared_bytes,
@@ -118,6 +119,7 @@ static void attention_grad_parts_emit(ht_cuda_emission *e, const ht_launch *laun
     tiling keys = tiling_of_keys(&a), queries = tiling_of_queries(&a);
     a = ht_cuda_attention_of(launch->call, true, keys.tile);
     ht_cuda_include(e, "attention");
+    ht_cuda_include(e, "half_parts");
     ht_cuda_include(e, "attention_parts");
     ht_cuda_attention_delta(e, launch, &a, "(real *)workspace");
     add_gradient(e, launch, "key_gradient_in_parts", keys, a.batch * a.groups * ht_cuda_blocks(a.keys, keys.tile),
