@@ -25,7 +25,7 @@ typedef struct region {
     uint32_t reduce;                /* place + 1 of its first reduction */
     int32_t level, read_at;         /* read_at: lowest level at which a node outside reads from it, or lower */
     const ht_type *shape, *reduced; /* what it iterates over, and what its reductions leave */
-    bool closed, dot;
+    bool closed, dot, point;        /* point: has a point-wise node */
 } region;
 
 typedef struct marker {
@@ -169,6 +169,7 @@ static void absorb(region *into, const region *from)
         into->reduced = from->reduced;
     }
     into->dot |= from->dot;
+    into->point |= from->point;
     into->members += from->members;
     if (from->read_at < into->read_at) into->read_at = from->read_at;
 }
@@ -250,6 +251,21 @@ static void read_inputs(marker *m, reading *r)
     }
 }
 
+/* Of several products that n could be the epilogue of, one that has none yet: so in a sum of many products each adds what
+ * there is so far, as the one residual that a library takes. */
+static void prefer_bare_dots(const marker *m, reading *r)
+{
+    bool bare = false;
+    for (size_t i = 0; i < r->count; i++) {
+        const region *from = &m->regions[r->sources[i].root];
+        bare |= r->sources[i].fits && from->dot && !from->point;
+    }
+    for (size_t i = 0; bare && i < r->count; i++) {
+        const region *from = &m->regions[r->sources[i].root];
+        r->sources[i].fits &= !from->dot || !from->point;
+    }
+}
+
 /* Decides which sources n joins, and at which level. Higher ones are asked first: they are harder to please. */
 static int32_t choose(const marker *m, reading *r)
 {
@@ -260,6 +276,7 @@ static int32_t choose(const marker *m, reading *r)
             r->sources[k] = r->sources[k - 1];
             r->sources[k - 1] = swap;
         }
+    prefer_bare_dots(m, r);
     region all = r->own;
     int32_t level = 0;
     for (size_t i = 0; i < r->count; i++) {
@@ -301,6 +318,7 @@ static void put_node(marker *m, uint32_t at)
     reading r = {.n = n, .own = {.parent = at, .members = 1, .read_at = INT32_MAX}, .highest = -1};
     r.own.closed = class == HT_FUSE_NONE || is_light(m, n);
     r.own.dot = class == HT_FUSE_DOT;
+    r.own.point = class == HT_FUSE_POINT;
     if (n->n_out) r.own.shape = ht_type_of(m->g, ht_node_out(n, 0));
     if (class == HT_FUSE_REDUCE) {
         r.own.reduce = at + 1;
