@@ -144,11 +144,14 @@ static const char *can_f8(const ht_call *call, const ht_target *target)
     return NULL;
 }
 
+/* For parts of long sums, as those of weight gradients are. In f16 and bf16 other products are as fast without, and the
+ * library's kernels would have a few bytes of it cleared before each. */
 static int64_t workspace(const ht_call *call, const ht_target *target)
 {
     product p = product_as_called(call, NULL, NULL);
+    bool half = p.a.dtype == HT_F16 || p.a.dtype == HT_BF16, long_sums = p.k > p.m && p.k > p.n;
     (void)target;
-    return p.m * p.n * p.k <= SMALL_PRODUCT ? 0 : WORKSPACE_BYTES + WORKSPACE_ALIGN;
+    return p.m * p.n * p.k <= SMALL_PRODUCT || (half && !long_sums) ? 0 : WORKSPACE_BYTES + WORKSPACE_ALIGN;
 }
 
 /* ---- prepare ---- */
@@ -369,7 +372,7 @@ static bool is_worth_a_search(const prepared *x)
 }
 
 /* Which of these ways. The bias and the workspace are those of the launch: whatever lies there. */
-static size_t search(const ht_launch *launch, const prepared *x, const cublaslt_choice *ways, int found)
+static ht_search_result search(const ht_launch *launch, const prepared *x, const cublaslt_choice *ways, int found)
 {
     enum { SCALES = 64 };
     const product *p = x->p;
@@ -390,7 +393,7 @@ static size_t search(const ht_launch *launch, const prepared *x, const cublaslt_
     ht_note(launch->ctx, HT_LOG_INFO, "%s: %lld x %lld x %lld: way %zu of %d, %.1f us, the first %.1f us",
             launch->kernel, (long long)p->m, (long long)p->k, (long long)p->n, r.best + 1, found, 1e6 * r.fastest,
             1e6 * r.first);
-    return r.best;
+    return r;
 }
 
 /* All that the choice depends on, as the name of a file. */
@@ -442,8 +445,10 @@ static ht_status choose(const ht_launch *launch, prepared *x)
     free(known);
     if (is_known) return HT_OK;
     HT_TRY(ask_library(launch, x, ways, &found));
-    x->algorithm = ways[found > 1 && is_worth_a_search(x) ? search(launch, x, ways, found) : 0].algorithm;
-    ht_cuda_cache_write(name, &x->algorithm, sizeof x->algorithm);
+    bool searched = found > 1 && is_worth_a_search(x);
+    ht_search_result r = searched ? search(launch, x, ways, found) : (ht_search_result){0};
+    x->algorithm = ways[r.best].algorithm;
+    if (!searched || r.first > 0) ht_cuda_cache_write(name, &x->algorithm, sizeof x->algorithm); /* there was memory */
     return HT_OK;
 }
 
