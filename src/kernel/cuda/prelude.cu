@@ -154,14 +154,15 @@ template <class T> struct stored {
     template <int N> DEVICE_MEMBER pack<T, N> at(int64_t i) const { return get_pack<N>(from + i); }
 };
 template <class T> DEVICE stored<T> stored_in(const T *from) { return stored<T>{from}; }
-// N numbers, which are rounded.
-template <int N, class T> DEVICE void put_numbers(T *to, const real (&from)[N])
+// N numbers, rounded.
+template <class T, int N> DEVICE pack<T, N> rounded_pack(const real (&from)[N])
 {
     pack<T, N> result;
     for (int k = 0; k + 1 < N; k += 2) put_pair(&result.item[k], from[k], from[k + 1]);
     if (N % 2) put(&result.item[N - 1], from[N - 1]);
-    put_pack(to, result);
+    return result;
 }
+template <int N, class T> DEVICE void put_numbers(T *to, const real (&from)[N]) { put_pack(to, rounded_pack<T>(from)); }
 
 // Copies from the device's memory to shared memory that go on while a thread does other things. What is begun up to
 // end_of_stage is a stage; await_stage waits until all stages but the last `left`, at most 3, are there, for the thread
@@ -359,17 +360,23 @@ DEVICE real block_max(real x) { return block_fold<max_of>(x); }
 
 // Over the threads whose numbers are equal modulo COLUMNS, in a fixed order; the first COLUMNS threads have the results.
 // All THREADS of the block call it; both are powers of two.
-template <class OF, int COLUMNS, int THREADS, class T> DEVICE T column_fold(T x)
+template <class OF, int COLUMNS, int THREADS, int N, class T> DEVICE void column_folds(T (&x)[N])
 {
-    __shared__ T value[THREADS];
+    __shared__ T value[N][THREADS];
     const int thread = (int)threadIdx.x;
     __syncthreads();
-    value[thread] = x;
+    for (int k = 0; k < N; k++) value[k][thread] = x[k];
     for (int half = THREADS / 2; half >= COLUMNS; half /= 2) {
         __syncthreads();
-        if (thread < half) value[thread] = OF::join(value[thread], value[thread + half]);
+        for (int k = 0; k < N && thread < half; k++) value[k][thread] = OF::join(value[k][thread], value[k][thread + half]);
     }
-    return value[thread];
+    for (int k = 0; k < N; k++) x[k] = value[k][thread];
+}
+template <class OF, int COLUMNS, int THREADS, class T> DEVICE T column_fold(T x)
+{
+    T one[1] = {x};
+    column_folds<OF, COLUMNS, THREADS>(one);
+    return one[0];
 }
 
 // ---- random numbers: the CPU's bits (base/philox.h) ----

@@ -109,6 +109,15 @@ static int64_t both_workspace(const ht_call *call, const ht_target *target)
     return workspace(call, target) + grad_workspace(call, target);
 }
 
+/* Shared memory that nobody uses, of which a processor has no more for a second block: where two rows on each would not
+ * stay in the cache, and one would. */
+static int bytes_to_be_alone(const ht_launch *launch, const loss *l)
+{
+    ht_cuda_limits limits = ht_cuda_launch_limits(launch);
+    int64_t row = l->classes * (int64_t)ht_dtype_bytes(launch->call->in[0]->dtype), one = row * limits.processors;
+    return one <= limits.l2_bytes && 2 * one > limits.l2_bytes ? limits.shared_bytes / 2 : 0;
+}
+
 static void cross_entropy_both(ht_cuda_emission *e, const ht_launch *launch)
 {
     loss l = loss_of(launch->call);
@@ -121,7 +130,7 @@ static void cross_entropy_both(ht_cuda_emission *e, const ht_launch *launch)
     if (l.mean && l.rows)
         ht_cuda_add_grid(e, 1, JOIN_THREADS, 0, "cross_entropy_count<%lld, %d>(in1, %s, %lld);", (long long)l.rows,
                          JOIN_THREADS, counted.data, (long long)l.ignored);
-    ht_cuda_add_grid(e, l.rows, shape.threads, 0,
+    ht_cuda_add_grid(e, l.rows, shape.threads, bytes_to_be_alone(launch, &l),
                      "cross_entropy_both_row<%s, %s>(in0, in1, in2, out0, out1, out2, (double *)workspace, %s, "
                      "%lld, %a, %s, %s);",
                      shape.text, l.smoothing != 0 ? "true" : "false", counted.data, (long long)l.ignored, l.smoothing,

@@ -91,11 +91,11 @@ DEVICE void reduce_columns(const X &x, Y *y, typename F::total *partials)
             for (int k = 0; k < N; k++) folded[k] = F::take(folded[k], these.item[k]);
         }
     }
-    for (int k = 0; k < N; k++) {
-        const typename F::total total = column_fold<F, COLUMNS, THREADS>((typename F::total)folded[k]);
-        if (threadIdx.x < COLUMNS && column < RUN)
-            deliver<F, OUTPUTS, LENGTH, PARTS>(total, outer * RUN + column + k, part, y, partials);
-    }
+    typename F::total totals[N];
+    for (int k = 0; k < N; k++) totals[k] = (typename F::total)folded[k];
+    column_folds<F, COLUMNS, THREADS>(totals);
+    for (int k = 0; k < N && threadIdx.x < COLUMNS && column < RUN; k++)
+        deliver<F, OUTPUTS, LENGTH, PARTS>(totals[k], outer * RUN + column + k, part, y, partials);
 }
 
 // Joins what PARTS blocks left, for COLUMNS outputs in a block.
