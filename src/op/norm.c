@@ -1,13 +1,15 @@
 /* layernorm: y = (x - mean) rstd scale + shift over the last axis, rstd = 1/√(mean((x - mean)²) + eps).
  * rmsnorm: y = x rstd scale, rstd = 1/√(mean(x²) + eps).
  * The statistics are results like any other, so that the gradient ops, which read them, can be differentiated again.
- * layernorm_grad, rmsnorm_grad: op/norm.h has their formulas. */
+ * layernorm_grad, rmsnorm_grad: op/norm.h has their formulas.
+ * layernorm_grad_sum has besides the sums of dx over all axes but its last, the gradient of a bias that was added to x: for
+ * the planner (plan/join.c). */
 #include "op/norm.h"
 
-/* layernorm and its gradient op, which have one result more than their cousins: the mean, the gradient of the shift. */
+/* layernorm and its gradient ops, which have one result more than their cousins: the mean, the gradient of the shift. */
 static bool is_centred(const ht_call *call)
 {
-    return call->op->n_out == 3;
+    return call->op->n_out >= 3;
 }
 
 static ht_status norm_infer(ht_context *ctx, const ht_call *call, ht_type *out)
@@ -103,7 +105,15 @@ static ht_status norm_grad_infer(ht_context *ctx, const ht_call *call, ht_type *
     return HT_OK;
 }
 
+static ht_status layernorm_grad_sum_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    HT_TRY(norm_grad_infer(ctx, call, out));
+    out[3] = ht_type_make(ht_norm_wide(out[0].dtype), 1, &out[0].dim[out[0].rank - 1]);
+    return HT_OK;
+}
+
 HT_COST_PER_OUT(norm_grad_cost, 14)
+HT_COST_PER_OUT(layernorm_grad_sum_cost, 15)
 
 static ht_status norm_grad_grad(ht_graph *g, const ht_grad *d)
 {
@@ -155,6 +165,15 @@ static void norm_grad_ref(const ht_call *call, const double *const *in, double *
     }
 }
 
+static void layernorm_grad_sum_ref(const ht_call *call, const double *const *in, double *const *out)
+{
+    const ht_type *x = call->in[1];
+    int64_t n = x->dim[x->rank - 1], elems = ht_type_elems(x);
+    norm_grad_ref(call, in, out);
+    for (int64_t i = 0; i < n; i++) out[3][i] = 0;
+    for (int64_t i = 0; i < elems; i++) out[3][i % n] += out[0][i];
+}
+
 static const ht_attr_def layernorm_attrs[] = {HT_DEF_FLOAT("eps", 1e-5), HT_DEF_END};
 static const ht_attr_def rmsnorm_attrs[] = {HT_DEF_FLOAT("eps", 1e-6), HT_DEF_END};
 /* params=0: the gradients of scale and shift are not needed, and have no elements. */
@@ -196,6 +215,20 @@ static const char *const layernorm_grad_samples[] = {
     "(f32[150,11], f32[150,11], f32[150], f32[150] 0.5..2, f32[11])",
     "(f32[4,7], f32[4,7], f32[4], f32[4] 0.5..2, f32[7], f32[4,7])",
     "(bf16[37,64], bf16[37,64], f32[37], f32[37] 0.5..2, _, bf16[37,64]) params=0",
+    NULL,
+};
+static const char *const layernorm_grad_sum_samples[] = {
+    "(f32[4,7], f32[4,7], f32[4], f32[4] 0.5..2, f32[7])",
+    "(f32[2,3,5], f32[2,3,5], f32[2,3], f32[2,3] 0.5..2, _, f32[2,3,5])",
+    "(f32[2,6], f32[2,6], f32[2], f32[2] 0.5..2, f32[6]) params=0",
+    "(f32[8], f32[8], f32[], f32[] 0.5..2, f32[8])",
+    "(f32[0,4], f32[0,4], f32[0], f32[0], f32[4])",
+    "(f32[3,0], f32[3,0], f32[3], f32[3])",
+    "(bf16[3,8], bf16[3,8], f32[3], f32[3] 0.5..2, f32[8])",
+    "(f32[3,1100], f32[3,1100], f32[3], f32[3] 0.5..2, f32[1100])",
+    "(f32[150,11], f32[150,11], f32[150], f32[150] 0.5..2, f32[11], f32[150,11])",
+    "(bf16[37,64], bf16[37,64], f32[37], f32[37] 0.5..2, _, bf16[37,64]) params=0",
+    "(bf16[9,1600], bf16[9,1600], f32[9], f32[9] 0.5..2, f32[1600], bf16[9,1600])",
     NULL,
 };
 static const char *const rmsnorm_grad_samples[] = {
@@ -261,6 +294,24 @@ const ht_op ht_op_layernorm_grad = {
     .grad = norm_grad_grad,
     .ref = norm_grad_ref,
     .samples = layernorm_grad_samples,
+};
+
+const ht_op ht_op_layernorm_grad_sum = {
+    .size = sizeof(ht_op),
+    .name = "layernorm_grad_sum",
+    .prec = HT_PREC_REDUCE,
+    .fuse = HT_FUSE_NONE,
+    .min_in = 4,
+    .max_in = 6,
+    .n_out = 4,
+    .f32_out = 14,
+    .of_stored = 1u << 3,
+    .attrs = norm_grad_attrs,
+    .infer = layernorm_grad_sum_infer,
+    .cost = layernorm_grad_sum_cost,
+    .ref = layernorm_grad_sum_ref,
+    .no_grad = "the planner makes it, when all gradients are there",
+    .samples = layernorm_grad_sum_samples,
 };
 
 const ht_op ht_op_rmsnorm_grad = {

@@ -1,7 +1,8 @@
 /* Nodes that a GPU does as one, before kernels are chosen. A step of planning and not a pass: the model is not touched.
  *     - A loss and its gradient, which read the same logits. The gradient does not wait for the loss, but for lse alone, so
  *       both can be made where the loss is, if the weight of the loss is known there: as an input.
- *     - The gradient of a norm, and the gradient of the residual that is added to it.
+ *     - The gradient of a norm, the gradient of the residual that is added to it, and their sum over rows, which is the
+ *       gradient of a bias.
  *     - A batchnorm before a point-wise node becomes its statistics, which are a reduction, and a chain of point-wise nodes
  *       for the rest, in the region of that node: normalisation, residual and activation are one pass over memory.
  *     - The gradient of a batchnorm, and that of the relu behind it, whose mask follows from what the norm reads.
@@ -38,6 +39,7 @@ typedef struct joiner {
     bool *hides;      /* by node id: a batchnorm's gradient that masks its slopes itself */
     bool *gone;       /* by node id: a part of such a mask */
     uint32_t *turner; /* by value id: the quantize_both that reads it; 0: none */
+    uint32_t *summer; /* by node id: the sum over rows that the gradient of a norm has, too; 0: none */
     uint32_t region;  /* the greatest number of one so far */
     bool any;
 } joiner;
@@ -184,12 +186,28 @@ static bool is_column_sum(const ht_graph *g, const ht_node *n)
     return ht_call_axes(call, "axes", x->rank) == (1u << (x->rank - 1)) - 1;
 }
 
+/* The layernorm_grad that makes v, alone or joined with an add; 0: none does. */
+static uint32_t maker_of(const joiner *j, ht_val v)
+{
+    const ht_graph *g = j->g;
+    const ht_node *n = ht_producer(g, v);
+    if (!n || v.id != n->out) return 0;
+    uint32_t id = (uint32_t)(n - g->nodes), maker = is_op(n, "add") ? j->partner[id] : id;
+    return maker && is_op(&g->nodes[maker], "layernorm_grad") ? maker : 0;
+}
+
 static void find_sum(joiner *j, uint32_t id)
 {
     const ht_node *sum = &j->g->nodes[id];
     if (!is_column_sum(j->g, sum)) return;
-    uint32_t turner = j->turner[base_of(j->g, ht_node_in(j->g, sum, 0)).id];
-    if (turner && !j->partner[turner]) pair(j, turner, id);
+    ht_val of = base_of(j->g, ht_node_in(j->g, sum, 0));
+    uint32_t turner = j->turner[of.id], maker = maker_of(j, of);
+    if (turner && !j->partner[turner]) {
+        pair(j, turner, id);
+    } else if (maker && !j->summer[maker]) {
+        j->summer[maker] = id;
+        j->gone[id] = j->any = true;
+    }
 }
 
 static void find_pairs(joiner *j, const ht_segment *s)
@@ -240,21 +258,29 @@ static void join_loss(joiner *j, ht_rewrite *rw, uint32_t loss_id)
     ht_rewrite_replace(rw, ht_node_out(&grad, 0), out[2]);
 }
 
-static void join_residual(joiner *j, ht_rewrite *rw, uint32_t norm_id)
+/* The gradient of a norm with the add behind it, or the sum over rows, or both. */
+static void join_norm_grad(joiner *j, ht_rewrite *rw, uint32_t norm_id)
 {
     ht_graph *g = j->g;
-    const ht_node norm = g->nodes[norm_id], add = g->nodes[j->partner[norm_id]];
-    size_t plus = ht_node_in(g, &add, 0).id == norm.out, inputs = norm_inputs(&norm);
-    ht_val in[6] = {HT_NONE}, out[3];
-    ht_type types[3];
+    const uint32_t add_id = j->partner[norm_id], sum_id = j->summer[norm_id];
+    const ht_node norm = g->nodes[norm_id], add = g->nodes[add_id], sum = g->nodes[sum_id];
+    size_t n_in = norm.n_in;
+    ht_val in[6] = {HT_NONE}, out[4];
+    ht_type types[4];
     for (size_t i = 0; i < norm.n_in; i++) in[i] = ht_rewrite_map(rw, ht_node_in(g, &norm, i));
-    in[inputs] = ht_rewrite_map(rw, ht_node_in(g, &add, plus));
+    if (add_id) {
+        n_in = norm_inputs(&norm) + 1;
+        in[n_in - 1] = ht_rewrite_map(rw, ht_node_in(g, &add, ht_node_in(g, &add, 0).id == norm.out));
+    }
     for (size_t i = 0; i < norm.n_out; i++) types[i] = *ht_type_of(g, ht_node_out(&norm, i));
-    ht_emit(g, norm.op, inputs + 1, in, ht_op_attr_count(norm.op), norm.attr, types, out);
+    if (sum_id) types[norm.n_out] = *ht_type_of(g, ht_node_out(&sum, 0));
+    ht_emit_n(g, sum_id ? "layernorm_grad_sum" : norm.op->name, types, n_in, in, ht_op_attr_count(norm.op), norm.attr,
+              out);
     if (g->status != HT_OK) return;
     take_place(g, &norm, out[0]);
-    ht_rewrite_replace(rw, ht_node_out(&add, 0), out[0]);
+    ht_rewrite_replace(rw, ht_node_out(add_id ? &add : &norm, 0), out[0]);
     for (size_t i = 1; i < norm.n_out; i++) ht_rewrite_replace(rw, ht_node_out(&norm, i), out[i]);
+    if (sum_id) ht_rewrite_replace(rw, ht_node_out(&sum, 0), out[norm.n_out]);
 }
 
 /* A number for each channel, as a value like x. */
@@ -357,12 +383,12 @@ static ht_status join_segment(joiner *j, uint32_t segment)
                 cut_norm(j, &rw, id);
             else if (j->hides[id])
                 join_relu(j, &rw, id);
-            else if (!j->partner[id])
+            else if (!j->partner[id] && !j->summer[id])
                 ht_rewrite_keep(&rw, id);
             else if (is_op(&g->nodes[id], "cross_entropy"))
                 join_loss(j, &rw, id);
             else if (is_norm_grad(&g->nodes[id]))
-                join_residual(j, &rw, id);
+                join_norm_grad(j, &rw, id);
             else if (is_sum_or_turner(&g->nodes[id]) && j->place[id] < j->place[j->partner[id]])
                 join_sum(j, &rw, id);
         }
@@ -383,8 +409,9 @@ ht_status ht_plan_join(ht_graph *g, const ht_target *target)
         j.hides = HT_NEW(arena, bool, g->node_count);
         j.gone = HT_NEW(arena, bool, g->node_count);
         j.turner = HT_NEW(arena, uint32_t, g->value_count);
+        j.summer = HT_NEW(arena, uint32_t, g->node_count);
     }
-    bool ok = j.partner && j.place && j.reads && j.reader && j.cut && j.hides && j.gone && j.turner;
+    bool ok = j.partner && j.place && j.reads && j.reader && j.cut && j.hides && j.gone && j.turner && j.summer;
     ht_status status = ok ? HT_OK : ht_fail(g->ctx, HT_ENOMEM, "out of memory while planning");
     for (uint32_t s = 0; s < g->segment_count && status == HT_OK; s++) {
         find_pairs(&j, &g->segments[s]);

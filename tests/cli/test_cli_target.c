@@ -81,6 +81,11 @@ static void explain__plans_for_a_cuda_device(void **state)
            "\"$H\" explain job.json > cpu.txt; for f in cpu gpu; do grep "
            "'^\\(gradients\\|optimizer\\) *[0-9]*$' $f.txt > $f; done; wc -l < cpu; cmp cpu gpu && echo same",
            0, "2\nsame\n");
+    /* The sums for both biases before a norm are made with the norm's gradient. */
+    expect(c,
+           "for p in bf16 fp32; do \"$H\" explain job.json --target gpu.json --set train.precision=$p --set "
+           "model.dropout=0 > $p.txt; grep -c ' layernorm_grad_sum.cuda' $p.txt; grep -c ' sum.cuda' $p.txt; done",
+           0, "2\n4\n2\n4\n");
     /* cublasLt adds biases in half: they have copies, too. */
     expect(c, "for f in cpu gpu; do awk '$1 == \"weights\" {print $2}' $f.txt; done | sort -nc && echo more", 0,
            "more\n");

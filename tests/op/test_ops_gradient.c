@@ -27,6 +27,7 @@ static const char no_first[] =
     " eq ne lt le gt ge and or xor not fill constant iota one_hot argmax all_finite norm_finite sum_squares_finite"
     " scale_step round_stochastic amax_step quantize quantize_both quantize_sum scaled_matmul random_normal"
     " random_uniform sgd sgd_momentum adam attention_grad lstm_grad cross_entropy_both batchnorm_stats quantize_linear"
+    " layernorm_grad_sum"
     " dequantize_linear quantize_dynamic matmul_q lstm_q embedding_q conv_q matmul_nbits ";
 
 /* Ops whose gradient is an estimate by intent, which differences do not have: tests of their own compare it with its formula. */

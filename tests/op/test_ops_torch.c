@@ -51,6 +51,7 @@ static const struct {
     {"lstm_grad", "the gradient of lstm"},
     {"embedding_grad", "the gradient of embedding"},
     {"layernorm_grad", "the gradient of layernorm"},
+    {"layernorm_grad_sum", "as layernorm_grad"},
     {"rmsnorm_grad", "the gradient of rmsnorm"},
     {"batchnorm_grad", "the gradient of batchnorm"},
     {"cross_entropy_grad", "the gradient of cross_entropy"},

@@ -101,9 +101,13 @@ op_bound op_bound_of(const op_case *c, const op_arrays *a, size_t result)
     }
     scale = fmax(scale, op_largest(a->out[result], ht_type_elems(call->out[result])));
     double per_element = fmax(1, ht_cost_flops(ht_call_cost(call)) / fmax(1, outputs));
-    double unit = op_unit_roundoff(wide ? HT_F64 : HT_F32);
-    return (op_bound){.relative = 1.001 * op_unit_roundoff(dtype),
-                      .absolute = 4 * unit * sqrt(per_element) * scale + smallest_step(dtype)};
+    double unit = op_unit_roundoff(wide ? HT_F64 : HT_F32), absolute = 4 * unit * sqrt(per_element) * scale;
+    if (c->op->of_stored >> result & 1) {
+        double first = (double)ht_type_elems(call->out[0]),
+               terms = first / fmax(1, (double)ht_type_elems(call->out[result]));
+        absolute += 2 * op_unit_roundoff(call->out[0]->dtype) * sqrt(terms) * op_largest(a->out[0], (int64_t)first);
+    }
+    return (op_bound){.relative = 1.001 * op_unit_roundoff(dtype), .absolute = absolute + smallest_step(dtype)};
 }
 
 bool op_close_enough(const op_bound *b, ht_dtype dtype, double got, double want)

@@ -1,8 +1,8 @@
 /* With h = (x-m) s and g = dy scale:  dx = s (g - mean(g) - h mean(g h)),  dscale = Σ_rows dy h,  dshift = Σ_rows dy.
  * layernorm_grad (dy, x, m, s, scale or _, plus or _);  rmsnorm_grad (dy, x, s, scale or _, plus or _): m = 0, no mean(g),
- * no dshift. What is given as plus is added to dx.
+ * no dshift. What is given as plus is added to dx. layernorm_grad_sum: Σ_rows dx as well, of dx as it is stored.
  * Any float, rows along the last axis, row-major.
- * Numerics: real inside, 32 lanes; dscale and dshift in partial sums per tile of rows, added in order; one rounding.
+ * Numerics: real inside, 32 lanes; sums over rows in partial sums per tile of rows, added in order; one rounding.
  * Threads: tiles of rows, no more than 64 so that partial sums stay few; then columns.
  * Traffic: 2 reads (2 more from L1, while rows after it are on their way), 1 write, past the caches where dx is large.
  * Bound: bandwidth. */
@@ -20,7 +20,8 @@ typedef struct norm_grad {
     int64_t rows, columns, rows_per_tile;
     bool centred, stream;
     size_t rstd;    /* which input; the scale follows, then plus */
-    real *partials; /* [tiles, 2, columns]: of dscale, of dshift */
+    int64_t sums;   /* over rows */
+    real *partials; /* [tiles, sums, columns]: of dscale, of dshift, of dx */
 } norm_grad;
 
 static int64_t rows_per_tile(int64_t rows, int64_t columns)
@@ -105,6 +106,14 @@ static void add_plus(const norm_grad *job, real *dx, int64_t start, int64_t n)
     for (int64_t i = 0; i < n; i++) dx[i] += more[i];
 }
 
+/* What stands in dx now, to its sums. */
+static void add_total(const norm_grad *job, real *restrict sums, int64_t start, int64_t n)
+{
+    real buffer[CHUNK];
+    const real *dx = ht_view(buffer, job->launch->out[0], job->launch->call->out[0]->dtype, start, n);
+    for (int64_t i = 0; i < n; i++) sums[i] += dx[i];
+}
+
 static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials)
 {
     const ht_launch *launch = job->launch;
@@ -130,6 +139,7 @@ static void grad_row(const norm_grad *job, piece *p, int64_t row, real *partials
         for (int64_t i = 0; i < n; i++) dx[i] = (p->dy[i] * p->scale[i] - plain) * rstd - (p->x[i] - mean) * slope;
         if (has_plus(job)) add_plus(job, dx, start, n);
         ht_save(launch->out[0], call->out[0]->dtype, start, dx, n);
+        if (job->sums > 2) add_total(job, partials + 2 * job->columns + c, start, n);
     }
 }
 
@@ -137,8 +147,9 @@ static void grad_tile(void *arg, int64_t tile)
 {
     const norm_grad *job = arg;
     int64_t first = tile * job->rows_per_tile;
-    real *partials = job->partials + tile * 2 * job->columns;
-    memset(partials, 0, (size_t)(2 * job->columns) * sizeof(real));
+    int64_t size = job->sums * job->columns;
+    real *partials = job->partials + tile * size;
+    memset(partials, 0, (size_t)size * sizeof(real));
     piece p;
     for (int64_t r = first; r < ht_min_i64(job->rows, first + job->rows_per_tile); r++) grad_row(job, &p, r, partials);
     if (job->stream) ht_nt_fence();
@@ -152,27 +163,32 @@ static void combine_tile(void *arg, int64_t tile)
     int64_t tiles = ht_tiles(job->rows, job->rows_per_tile);
     real total[COLUMN_GRAIN];
     for (size_t out = 1; out < launch->call->n_out; out++) {
+        if (ht_type_elems(launch->call->out[out]) == 0) continue;
         const real *part = job->partials + (int64_t)(out - 1) * job->columns + first;
         for (int64_t i = 0; i < n; i++) total[i] = 0;
         for (int64_t t = 0; t < tiles; t++)
-            for (int64_t i = 0; i < n; i++) total[i] += part[t * 2 * job->columns + i];
+            for (int64_t i = 0; i < n; i++) total[i] += part[t * job->sums * job->columns + i];
         ht_save(launch->out[out], launch->call->out[out]->dtype, first, total, n);
     }
+}
+
+static int64_t sums_of(const ht_call *call)
+{
+    return call->n_out > 3 ? 3 : 2;
 }
 
 static void grad_run(const ht_launch *launch, size_t rstd)
 {
     const ht_type *x = launch->call->in[1];
-    norm_grad job = {.launch = launch, .centred = rstd == 3, .rstd = rstd};
+    norm_grad job = {.launch = launch, .centred = rstd == 3, .rstd = rstd, .sums = sums_of(launch->call)};
     job.rows = ht_type_elems(launch->call->in[rstd]);
     job.columns = x->dim[x->rank - 1];
     job.rows_per_tile = rows_per_tile(job.rows, job.columns);
     job.partials = launch->workspace;
-    job.stream = !has_plus(&job) && ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
+    job.stream = !has_plus(&job) && job.sums == 2 && ht_type_bytes(launch->call->out[0]) >= HT_NT_STORE_BYTES &&
                  ht_rows_can_stream(launch->out[0], launch->call->out[0]->dtype, job.columns);
     ht_parallel(launch->pool, ht_tiles(job.rows, job.rows_per_tile), grad_tile, &job);
-    bool params = ht_type_elems(launch->call->out[1]) > 0;
-    if (params) ht_parallel(launch->pool, ht_tiles(job.columns, COLUMN_GRAIN), combine_tile, &job);
+    ht_parallel(launch->pool, ht_tiles(job.columns, COLUMN_GRAIN), combine_tile, &job);
 }
 
 static ht_status layernorm_grad_run(const ht_launch *launch)
@@ -194,7 +210,7 @@ static int64_t grad_workspace(const ht_call *call, const ht_target *target)
     int64_t columns = x->dim[x->rank - 1];
     if (columns == 0) return 0;
     int64_t rows = ht_type_elems(x) / columns, tiles = ht_tiles(rows, rows_per_tile(rows, columns));
-    return (tiles ? tiles : 1) * 2 * columns * (int64_t)sizeof(real);
+    return (tiles ? tiles : 1) * sums_of(call) * columns * (int64_t)sizeof(real);
 }
 
 static const char *grad_can(const ht_call *call, const ht_target *target)
@@ -205,4 +221,5 @@ static const char *grad_can(const ht_call *call, const ht_target *target)
 }
 
 HT_CPU_KERNEL(layernorm_grad, grad_can, grad_workspace, layernorm_grad_run)
+HT_CPU_KERNEL(layernorm_grad_sum, grad_can, grad_workspace, layernorm_grad_run)
 HT_CPU_KERNEL(rmsnorm_grad, grad_can, grad_workspace, rmsnorm_grad_run)
