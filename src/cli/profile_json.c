@@ -105,7 +105,7 @@ static void put_instr(ht_json_writer *json, const ht_instr_profile *i)
     ht_json_put_text(json, "phase", ht_phase_names[i->phase]);
     ht_json_put_text(json, "work", ht_work_names[i->work]);
     ht_json_put_text(json, "bound", ht_bound_names[i->limit.bound]);
-    ht_json_put_text(json, "dtype", ht_dtype_name(i->limit.dtype));
+    ht_json_put_text(json, "dtype", ht_format_name(i->limit.format));
     ht_json_put_number(json, "runs", i->runs);
     ht_json_put_number(json, "ms", 1e3 * i->seconds);
     put_count(json, "dot_flops", i->instr->cost.dot_flops);
@@ -120,13 +120,13 @@ static void put_instr(ht_json_writer *json, const ht_instr_profile *i)
 /* Of the target, for the number types that instructions compute in. */
 static void put_ceilings(ht_json_writer *json, const ht_profile *p)
 {
-    bool computes[HT_DTYPE_COUNT] = {false};
-    for (size_t i = 0; i < p->instr_count; i++) computes[p->instrs[i].limit.dtype] = true;
+    bool computes[HT_FORMAT_COUNT] = {false};
+    for (size_t i = 0; i < p->instr_count; i++) computes[p->instrs[i].limit.format] = true;
     ht_json_begin_object(json, "ceilings");
     ht_json_put_number(json, "bandwidth", ht_target_bandwidth(&p->plan->target, HT_SPACE_MAIN));
     ht_json_begin_object(json, "flops");
-    for (ht_dtype dtype = 0; dtype < HT_DTYPE_COUNT; dtype++)
-        if (computes[dtype]) ht_json_put_number(json, ht_dtype_name(dtype), ht_target_flops(&p->plan->target, dtype));
+    for (int i = 0; i < HT_FORMAT_COUNT; i++)
+        if (computes[i]) ht_json_put_number(json, ht_format_name(i), ht_target_flops(&p->plan->target, i));
     ht_json_end_object(json);
     ht_json_end_object(json);
 }

@@ -110,23 +110,23 @@ static void add_modules(ht_report *report, const ht_profile *p)
     free(modules);
 }
 
-static bool has_type(const ht_profile *p, ht_dtype dtype)
+static bool has_format(const ht_profile *p, int format)
 {
     for (size_t i = 0; i < p->instr_count; i++)
-        if (p->instrs[i].limit.dtype == dtype) return true;
+        if (p->instrs[i].limit.format == format) return true;
     return false;
 }
 
 /* The slowest instructions, by kind of work, below the roofs of the number types that they compute in. */
 static void add_roofline(ht_report *report, const ht_profile *p)
 {
-    ht_roof roofs[HT_DTYPE_COUNT];
+    ht_roof roofs[HT_FORMAT_COUNT];
     ht_roofline_point *points = calloc(p->instr_count + 1, sizeof *points);
     const ht_target *target = &p->plan->target;
     ht_roofline_chart chart = {.title = "Instructions under the roofline", .roofs = roofs, .points = points};
-    for (ht_dtype dtype = 0; dtype < HT_DTYPE_COUNT; dtype++)
-        if (has_type(p, dtype))
-            roofs[chart.roof_count++] = (ht_roof){ht_dtype_name(dtype), ht_target_flops(target, dtype),
+    for (int format = 0; format < HT_FORMAT_COUNT; format++)
+        if (has_format(p, format))
+            roofs[chart.roof_count++] = (ht_roof){ht_format_name(format), ht_target_flops(target, format),
                                                   ht_target_bandwidth(target, HT_SPACE_MAIN), false};
     for (ht_work work = 0; points && work < HT_WORK_COUNT; work++)
         for (size_t i = 0; i < p->instr_count; i++) {

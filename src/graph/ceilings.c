@@ -1,4 +1,6 @@
 /* The ceilings of targets that give none: what each default is made of stands in docs/target.md. */
+#include <math.h>
+
 #include "graph/target.h"
 
 /* Of one thread. Two pipes for products, at the clock that the FMA peak of docs/performance.md shows. */
@@ -13,7 +15,7 @@ static const struct {
 #include "base/isas.def"
 };
 
-static double cpu_flops(const ht_target *target, ht_dtype dtype)
+static double cpu_flops(const ht_target *target, int dtype)
 {
     int bytes = dtype == HT_F64 ? 8 : 4; /* narrower numbers are converted to f32 */
     double factor = registers[target->isa].fma ? 2 : 1;
@@ -25,34 +27,43 @@ static double cpu_flops(const ht_target *target, ht_dtype dtype)
     return threads * clock_hz * PIPES * factor * registers[target->isa].vector_bytes / bytes;
 }
 
-static const double cuda_flops[HT_DTYPE_COUNT] = {
-    [HT_F64] = 67e12,      [HT_F32] = 51e12,      [HT_F16] = 697e12, [HT_BF16] = 730e12,
-    [HT_F8E4M3] = 1288e12, [HT_F8E5M2] = 1288e12, [HT_I8] = 1307e12,
+/* NVIDIA's data sheet of the H200 SXM, without sparsity. */
+static const double cuda_flops[HT_FORMAT_COUNT] = {
+    [HT_F64] = 67e12,     [HT_F32] = 67e12,        [HT_FORMAT_TF32] = 494.7e12, [HT_F16] = 989.4e12,
+    [HT_BF16] = 989.4e12, [HT_F8E4M3] = 1978.9e12, [HT_F8E5M2] = 1978.9e12,     [HT_I8] = 1978.9e12,
 };
 
-/* Of a machine without kernels of ours, whose file does not give that type: no type is faster than its fastest. */
+/* Of the floats that a target gives; where it gives none, of everything. 0: nothing is given. */
 static double fastest_flops(const ht_target *target)
 {
-    double most = 0;
-    for (int dtype = 0; dtype < HT_DTYPE_COUNT; dtype++)
-        if (target->flops[dtype] > most) most = target->flops[dtype];
-    return most;
+    double most = target->flops[HT_FORMAT_TF32], any = 0;
+    for (ht_dtype dtype = 0; dtype < HT_DTYPE_COUNT; dtype++) {
+        if (ht_dtype_is_float(dtype) && target->flops[dtype] > most) most = target->flops[dtype];
+        if (target->flops[dtype] > any) any = target->flops[dtype];
+    }
+    return most > 0 ? most : any;
 }
 
-double ht_target_flops(const ht_target *target, ht_dtype dtype)
+/* What a file does not give is converted to what it gives: no number type is faster than the fastest of these. On a
+ * processor a type has the share of f32 that its instructions allow. */
+double ht_target_flops(const ht_target *target, int format)
 {
-    if (target->flops[dtype] > 0) return target->flops[dtype];
-    if (target->no_kernels && fastest_flops(target) > 0) return fastest_flops(target);
-    if (target->device != HT_DEVICE_CUDA) return cpu_flops(target, dtype);
-    return cuda_flops[dtype] > 0 ? cuda_flops[dtype] : cuda_flops[HT_F32];
+    double f32 = target->flops[HT_F32], fastest = fastest_flops(target);
+    if (target->flops[format] > 0) return target->flops[format];
+    if (target->no_kernels && fastest > 0) return fastest;
+    if (target->device != HT_DEVICE_CUDA)
+        return cpu_flops(target, format) * (f32 > 0 ? f32 / cpu_flops(target, HT_F32) : 1);
+    if (fastest > 0) return fastest;
+    return cuda_flops[format] > 0 ? cuda_flops[format] : cuda_flops[HT_F32];
 }
 
-static const double processor_memory = 50e9, disk = 2e9, cuda_memory = 3.88e12, cuda_host_link = 50e9;
+static const double processor_memory = 50e9, disk = 2e9, cuda_memory = 4.8e12, cuda_host_link = 50e9;
 
 double ht_target_bandwidth(const ht_target *target, ht_space space)
 {
     if (target->bandwidth[space] > 0) return target->bandwidth[space];
     if (space == HT_SPACE_DISK) return disk;
+    if (space == HT_SPACE_MAIN && target->no_kernels) return INFINITY;
     return space == HT_SPACE_MAIN && target->device == HT_DEVICE_CUDA ? cuda_memory : processor_memory;
 }
 

@@ -34,6 +34,12 @@ const char *ht_family_sample(const ht_family_row *family, ht_device_kind device,
     return NULL;
 }
 
+unsigned ht_family_liberties(const ht_family_row *family)
+{
+    if (strcmp(family->name, "matmul_tf32") == 0) return 1u << HT_LIBERTY_TF32;
+    return strcmp(family->name, "matmul_tf32_parts") == 0 ? 1u << HT_LIBERTY_TF32_PARTS : 0;
+}
+
 /* Is it one of the words? */
 static bool has_word(const char *words, const char *word)
 {

@@ -23,6 +23,8 @@ int ht_family_of(const char *op, bool pointwise);
 int ht_family_of_call(const ht_call *call, ht_device_kind device);
 /* Of a convolution that few places make one product of all its images: their places; else 0. */
 double ht_conv_columns(const ht_call *call);
+/* The liberties (1 << ht_liberty) that a family's kernels take, in products of HT_FORMAT_TF32; 0: none. */
+unsigned ht_family_liberties(const ht_family_row *family);
 /* What is measured of a family on a kind of device; NULL: nothing. */
 const char *ht_family_sample(const ht_family_row *family, ht_device_kind device, int size);
 

@@ -9,9 +9,11 @@
 const char *const ht_figure_source_names[HT_SOURCE_COUNT] = {"given", "measured", "data sheet"};
 const char *const ht_cache_names[HT_CACHE_COUNT] = {"L1", "L2", "L3"};
 
-static const char *const dtype_names[] = {
+/* The number types first. */
+static const char *const format_names[] = {
 #define HT_DTYPE(id, name, bytes, is_float) name,
 #include <halftone/dtypes.def>
+    "tf32",
 };
 static const char *const space_names[HT_SPACE_COUNT] = {"main", "host", "disk"};
 static const char *const link_names[HT_SPACE_COUNT * HT_SPACE_COUNT] = {
@@ -22,9 +24,14 @@ static const char *const family_names[HT_MOST_FAMILIES * HT_FAMILY_SIZES] = {
 #define HT_FAMILY(name, ...) #name ".small", #name ".medium", #name ".large",
 #include "graph/families.def"
 };
-static const char dtype_kind[] = "number type", space_kind[] = "memory", link_kind[] = "link",
+static const char format_kind[] = "number type", space_kind[] = "memory", link_kind[] = "link",
                   ht_cache_kind[] = "cache", network_kind[] = "network", family_kind[] = "family and size",
                   power_kind[] = "power";
+
+const char *ht_format_name(int format)
+{
+    return format_names[format];
+}
 
 /* ---- groups ---- */
 

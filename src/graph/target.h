@@ -17,6 +17,10 @@ extern const char *const ht_library_names[HT_LIBRARY_COUNT];
 typedef enum ht_liberty { HT_LIBERTY_TF32, HT_LIBERTY_ANY_ORDER, HT_LIBERTY_TF32_PARTS, HT_LIBERTY_COUNT } ht_liberty;
 extern const char *const ht_liberty_names[HT_LIBERTY_COUNT];
 
+/* What products are computed in: a number type, or tf32, f32 of which a product reads 10 bits. An ht_dtype is a format. */
+typedef enum ht_format { HT_FORMAT_TF32 = HT_DTYPE_COUNT, HT_FORMAT_COUNT } ht_format;
+const char *ht_format_name(int format);
+
 /* Caches by level, networks by reach, families of kernels by name and size, powers: the items of figures. */
 typedef enum ht_cache { HT_CACHE_L1, HT_CACHE_L2, HT_CACHE_L3, HT_CACHE_COUNT } ht_cache;
 extern const char *const ht_cache_names[HT_CACHE_COUNT];
@@ -85,9 +89,10 @@ static inline bool ht_target_allows(const ht_target *target, ht_liberty liberty)
     return target->liberties >> liberty & 1u;
 }
 
-/* Ceilings, above 0 for every target (docs/target.md says where the defaults come from): FLOP/s of products of a number
- * type; bytes/s that a memory is read or written with; bytes/s of copies from one memory to another. */
-double ht_target_flops(const ht_target *target, ht_dtype dtype);
+/* Ceilings, above 0 for every target (docs/target.md says where the defaults come from): FLOP/s of products in a format;
+ * bytes/s that a memory is read or written with, INFINITY for the memory of a machine without kernels of ours whose file
+ * does not tell; bytes/s of copies from one memory to another. */
+double ht_target_flops(const ht_target *target, int format);
 double ht_target_bandwidth(const ht_target *target, ht_space space);
 double ht_target_link(const ht_target *target, ht_space from, ht_space to);
 

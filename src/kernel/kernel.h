@@ -86,6 +86,10 @@ typedef struct ht_kernel {
     const char *(*takes)(const ht_call *call, const ht_fusion *fusion, const ht_target *target);
     /* Some values between inputs and results are rounded to the half type of the inputs, as what tensor cores read is. */
     bool rounds_inside;
+    /* Instead of each product of f32 tensor cores make so many of this format (ht_format, or a number type); 0: none. */
+    struct {
+        int count, format;
+    } parts;
     bool
         strided_results; /* takes results whose strides are not those of a row-major value, for the planner to choose */
     ht_channel_order channels;         /* for the planner, where `can` agrees */

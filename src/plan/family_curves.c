@@ -4,9 +4,9 @@
 
 #include "plan/plan.h"
 
-double ht_sample_limit(const ht_target *target, ht_dtype dtype, ht_cost cost)
+double ht_sample_limit(const ht_target *target, int format, ht_cost cost)
 {
-    double compute = ht_cost_flops(cost) / ht_target_flops(target, dtype);
+    double compute = ht_cost_flops(cost) / ht_target_flops(target, format);
     double memory = cost.bytes / ht_target_bandwidth(target, HT_SPACE_MAIN);
     return compute > memory ? compute : memory;
 }
@@ -85,8 +85,8 @@ ht_status ht_family_graph(ht_context *ctx, ht_arena *arena, const ht_family_row 
 
 typedef struct sample_cost {
     ht_cost cost;
-    ht_dtype dtype; /* of the first operand */
-    double work;    /* that is not FLOPs of products: elements; on a GPU bytes */
+    int format;  /* of its products */
+    double work; /* that is not FLOPs of products: elements; on a GPU bytes */
     double size;
     bool falls;
 } sample_cost;
@@ -101,11 +101,11 @@ static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *
         const ht_call *call = ht_node_call(g, &g->nodes[i], arena, &storage);
         if (!call) break;
         *out = (sample_cost){.cost = ht_call_cost(call),
-                             .dtype = HT_F32,
+                             .format = HT_F32,
                              .work = cuda ? ht_call_cost(call).bytes : ht_call_elements(call),
                              .size = cuda ? ht_cuda_call_size(call) : ht_call_size(call),
                              .falls = planes_of(call) > 0};
-        if (call->n_in && ht_dtype_is_float(call->in[0]->dtype)) out->dtype = call->in[0]->dtype;
+        if (call->n_in && ht_dtype_is_float(call->in[0]->dtype)) out->format = (int)call->in[0]->dtype;
         return HT_OK;
     }
     HT_FAIL(ctx, HT_ENOMEM, "out of memory for a prediction");
@@ -119,6 +119,7 @@ static ht_status cost_of_sample(ht_context *ctx, const ht_family_row *family, ht
     ht_graph *g = NULL;
     ht_status status = arena && op ? ht_family_graph(ctx, arena, family, device, size, &g) : HT_ENOMEM;
     if (status == HT_OK) status = cost_of_graph(ctx, g, op, device, arena, out);
+    if (ht_family_liberties(family)) out->format = HT_FORMAT_TF32;
     ht_graph_free(g);
     ht_arena_free(arena);
     return status;
@@ -134,7 +135,7 @@ static ht_status make_curve(ht_context *ctx, const ht_target *target, int family
     for (int size = 0; size < HT_FAMILY_SIZES && curve->known; size++) {
         sample_cost sample = {.work = 0};
         HT_TRY(cost_of_sample(ctx, &ht_families[family], target->device, size, &sample));
-        double seconds = ht_sample_limit(target, sample.dtype, sample.cost) / target->efficiency[family][size];
+        double seconds = ht_sample_limit(target, sample.format, sample.cost) / target->efficiency[family][size];
         curve->product =
             sample.cost.dot_flops > 0 && !sample.falls; /* a stride leaves planes and their price as they are */
         curve->falls = curve->product || sample.falls;

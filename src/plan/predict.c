@@ -84,9 +84,16 @@ static double cuda_family_seconds(const ht_family_curve *curve, const ht_call *c
     return size > 0 ? size / ht_family_rate(curve, size) : 0;
 }
 
-static const ht_family_curve *curve_of(const predictor *p, const ht_call *call, bool *known)
+int ht_instr_family(const ht_target *target, const ht_instr *instr, const ht_call *call)
 {
-    int family = ht_family_of_call(call, p->target->device);
+    int family = ht_family_of_call(call, target->device);
+    if (instr->kernel->parts.format != HT_FORMAT_TF32 || family != ht_family_find("matmul")) return family;
+    return ht_family_find(instr->kernel->parts.count > 1 ? "matmul_tf32_parts" : "matmul_tf32");
+}
+
+static const ht_family_curve *curve_of(const predictor *p, const ht_instr *instr, const ht_call *call, bool *known)
+{
+    int family = ht_instr_family(p->target, instr, call);
     if (family != HT_NO_FAMILY && p->curves[family].known) return &p->curves[family];
     *known = false;
     return NULL;
@@ -102,11 +109,11 @@ static double cuda_compute_seconds(const predictor *p, const ht_instr *instr, bo
     *known = p->measured;
     if (!p->measured) return 0;
     if (lead) {
-        const ht_family_curve *curve = curve_of(p, lead, known);
+        const ht_family_curve *curve = curve_of(p, instr, lead, known);
         return curve ? cuda_family_seconds(curve, lead, instr->cost.bytes) : 0;
     }
     for (int i = 0; i < f->step_count; i++) {
-        const ht_family_curve *curve = curve_of(p, f->steps[i].call, known);
+        const ht_family_curve *curve = curve_of(p, instr, f->steps[i].call, known);
         double one = curve ? cuda_family_seconds(curve, f->steps[i].call, 0) : 0;
         if (curve && curve != p->pointwise && one > seconds) seconds = one;
     }
@@ -284,8 +291,7 @@ static void add_instr(ht_step_prediction *sum, const ht_target *target, const ht
     else
         sum->backward += seconds;
     if (predicted->measured) sum->measured_s += seconds;
-    if (instr->role != HT_ROLE_UPDATE)
-        sum->product_s += times * instr->cost.dot_flops / ht_target_flops(target, limit.dtype);
+    if (instr->role != HT_ROLE_UPDATE) sum->product_s += times * instr->cost.dot_flops / limit.product_flops;
     sum->flops += times * ht_cost_flops(instr->cost);
     sum->bytes += times * instr->cost.bytes;
 }

@@ -59,10 +59,12 @@ bool ht_family_curves(ht_context *ctx, const ht_target *target, ht_family_curve 
 /* Straight lines between the points, on logarithmic axes, which go on as they end. */
 double ht_family_rate(const ht_family_curve *curve, double x);
 /* What a sample of a family takes at the ceilings: efficiency is this over the measured time. */
-double ht_sample_limit(const ht_target *target, ht_dtype dtype, ht_cost cost);
+double ht_sample_limit(const ht_target *target, int format, ht_cost cost);
 
 /* Elements that a call reads and writes, each operand's once. */
 double ht_call_elements(const ht_call *call);
+/* The family of a call that an instruction runs: products of f32 in another format have families of their own. */
+int ht_instr_family(const ht_target *target, const ht_instr *instr, const ht_call *call);
 /* What the efficiency of a call depends on. Of a product the FLOPs for each of its elements (of a convolution, and for each
  * place of its window, which leaves the channels; of one with few places their number in all
  * images); of a batchnorm and of a convolution in groups the elements of a plane, that is of an image's channel; else all

@@ -79,10 +79,13 @@ ht_bound ht_bound_of_most(const double seconds[HT_BOUND_COUNT])
 ht_roofline ht_instr_roofline(const ht_target *target, const ht_instr *instr)
 {
     const ht_call *call = ht_instr_call(instr);
-    ht_roofline r = {.dtype = call->op->prec == HT_PREC_DOT ? dtype_of(call) : HT_F32};
-    double dot = instr->cost.dot_flops, other = instr->cost.other_flops;
-    *(call->op->prec == HT_PREC_DOT ? &dot : &other) += instr->cost.recomputed_flops;
-    r.compute_s = dot / ht_target_flops(target, r.dtype) + other / ht_target_flops(target, HT_F32);
+    bool dot = call->op->prec == HT_PREC_DOT;
+    int parts = dot ? instr->kernel->parts.count : 0, own = dot ? (int)dtype_of(call) : (int)HT_F32;
+    ht_roofline r = {.format = parts ? instr->kernel->parts.format : own};
+    double products = instr->cost.dot_flops, other = instr->cost.other_flops;
+    *(dot ? &products : &other) += instr->cost.recomputed_flops;
+    r.product_flops = ht_target_flops(target, r.format) / (parts ? parts : 1);
+    r.compute_s = products / r.product_flops + other / ht_target_flops(target, HT_F32);
     r.memory_s = instr->cost.bytes / bytes_per_second(target, instr);
     r.limit_s = r.compute_s > r.memory_s ? r.compute_s : r.memory_s;
     if (instr->call->op->flags & HT_OP_COLLECTIVE)

@@ -27,7 +27,8 @@ typedef enum ht_work {
 extern const char *const ht_work_names[HT_WORK_COUNT];
 
 typedef struct ht_roofline {
-    ht_dtype dtype;             /* whose FLOP/s bound its products */
+    int format;                 /* that its products are computed in: an ht_dtype, or HT_FORMAT_TF32 */
+    double product_flops;       /* FLOP/s that bound them */
     double compute_s, memory_s; /* seconds at the ceilings */
     double limit_s;             /* the longer of both: no kernel is faster, unless caches hold its operands */
     ht_bound bound;

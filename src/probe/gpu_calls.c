@@ -117,15 +117,15 @@ static ht_status visit(void *arg, const ht_instr *instr, const ht_launch *launch
 
 /* ---- a sample ---- */
 
-/* The device's own target, with the liberty to multiply f32 as tf32. */
-static ht_status open_plan(const gpu_prober *g, const ht_graph *graph, bool tf32, ht_plan **out)
+/* The device's own target, with liberties. */
+static ht_status open_plan(const gpu_prober *g, const ht_graph *graph, unsigned liberties, ht_plan **out)
 {
     ht_plan_opts opts = HT_PLAN_OPTS;
     ht_text text = {0};
     ht_target target = *g->target;
     opts.device = g->name;
-    if (tf32) {
-        target.liberties |= 1u << HT_LIBERTY_TF32;
+    if (liberties) {
+        target.liberties |= liberties;
         ht_target_print(&text, &target);
         opts.target = text.data;
     }
@@ -151,14 +151,14 @@ static ht_status cost_of(const gpu_prober *g, const ht_probe_session *s, const h
         if (s->graph->nodes[i].op != op) continue;
         const ht_call *call = ht_node_call(s->graph, &s->graph->nodes[i], s->arena, &storage);
         if (!call) HT_FAIL(g->p->ctx, HT_ENOMEM, "probe: out of memory");
-        *out = (ht_gpu_measured){.cost = ht_call_cost(call), .dtype = HT_F32};
+        *out = (ht_gpu_measured){.cost = ht_call_cost(call), .format = HT_F32};
         out->elems = (double)ht_type_elems(call->out[0]);
-        if (call->n_in && call->in[0] && ht_dtype_is_float(call->in[0]->dtype)) out->dtype = call->in[0]->dtype;
+        if (call->n_in && call->in[0] && ht_dtype_is_float(call->in[0]->dtype)) out->format = (int)call->in[0]->dtype;
     }
     return HT_OK;
 }
 
-ht_status ht_gpu_op(const gpu_prober *g, const char *name, const char *text, bool tf32, ht_gpu_measured *out)
+ht_status ht_gpu_op(const gpu_prober *g, const char *name, const char *text, unsigned liberties, ht_gpu_measured *out)
 {
     ht_context *ctx = g->p->ctx;
     const ht_op *op = ht_op_find(ctx, name, strlen(name));
@@ -168,7 +168,7 @@ ht_status ht_gpu_op(const gpu_prober *g, const char *name, const char *text, boo
     ht_status status = s.arena && op ? ht_sample_parse(ctx, s.arena, op, text, &sample) : HT_ENOMEM;
     if (status == HT_OK) status = ht_sample_graph(ctx, &sample, &s.graph);
     if (status == HT_OK) status = cost_of(g, &s, op, out);
-    if (status == HT_OK) status = open_plan(g, s.graph, tf32, &s.plan);
+    if (status == HT_OK) status = open_plan(g, s.graph, liberties, &s.plan);
     if (status == HT_OK) status = ht_session_create(&s.session, s.plan, NULL);
     for (size_t i = 0; i < sample.n_in && status == HT_OK; i++)
         if (sample.given[i]) status = ht_probe_fill(ctx, &s, &sample, i);
@@ -215,33 +215,31 @@ ht_status ht_gpu_products(gpu_prober *g)
 {
     static const struct {
         const char *name, *op, *type, *more;
-        ht_dtype dtype; /* of the ceiling; HT_DTYPE_COUNT: none */
-        bool tf32;
+        int format; /* of the ceiling */
         int size;
     } rows[] = {
-        {"f64", "matmul", "f64", "", HT_F64, false, 4096},
-        {"f32", "matmul", "f32", "", HT_F32, false, 4096},
-        {"tf32", "matmul", "f32", "", HT_DTYPE_COUNT, true, 8192},
-        {"f16", "matmul", "f16", "", HT_F16, false, 8192},
-        {"bf16", "matmul", "bf16", "", HT_BF16, false, 8192},
-        {"f8e4m3", "scaled_matmul", "f8e4m3", ", f32[] 1..1, f32[] 1..1", HT_F8E4M3, false, 8192},
+        {"f64", "matmul", "f64", "", HT_F64, 4096},
+        {"f32", "matmul", "f32", "", HT_F32, 4096},
+        {"tf32", "matmul", "f32", "", HT_FORMAT_TF32, 8192},
+        {"f16", "matmul", "f16", "", HT_F16, 8192},
+        {"bf16", "matmul", "bf16", "", HT_BF16, 8192},
+        {"f8e4m3", "scaled_matmul", "f8e4m3", ", f32[] 1..1, f32[] 1..1", HT_F8E4M3, 8192},
     };
     ht_probe_tell(g->p, "FLOP/s of the GPU");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int size = g->small ? 64 : rows[i].size;
-        bool f8 = rows[i].more[0] != '\0';
+        bool f8 = rows[i].more[0] != '\0', tf32 = rows[i].format == HT_FORMAT_TF32;
         char sample[160];
         ht_gpu_measured m;
-        if (rows[i].tf32 && !ht_target_has_library(g->target, HT_LIBRARY_CUBLASLT)) continue; /* ours has f32 alone */
+        if (tf32 && !ht_target_has_library(g->target, HT_LIBRARY_CUBLASLT)) continue; /* ours has f32 alone */
         snprintf(sample, sizeof sample, "(%s[%d,%d], %s[%d,%d]%s)%s", rows[i].type, size, size, rows[i].type, size,
                  size, rows[i].more, f8 ? " tb=1" : "");
-        HT_TRY(ht_gpu_op(g, rows[i].op, sample, rows[i].tf32, &m));
+        HT_TRY(ht_gpu_op(g, rows[i].op, sample, tf32 ? 1u << HT_LIBERTY_TF32 : 0, &m));
         if (!(m.seconds > 0)) continue;
         double rate = m.cost.dot_flops / m.seconds;
         if (!ht_gpu_add(g, "product", rows[i].name, "matrix product by our kernel", "FLOP/s", rate, 0))
             return HT_ENOMEM;
-        if (rows[i].dtype == HT_DTYPE_COUNT) continue;
-        if (rate > g->target->flops[rows[i].dtype]) g->target->flops[rows[i].dtype] = rate;
+        if (rate > g->target->flops[rows[i].format]) g->target->flops[rows[i].format] = rate;
         if (f8) g->target->flops[HT_F8E5M2] = g->target->flops[HT_F8E4M3];
     }
     return measure_bytes(g);
@@ -262,18 +260,20 @@ static ht_status measure_family(gpu_prober *g, int family, int size)
     const ht_family_row *f = &ht_families[family];
     const char *sample = ht_family_sample(f, HT_DEVICE_CUDA, size);
     ht_gpu_measured m;
-    if (!sample) return HT_OK;
-    ht_status status = ht_gpu_op(g, f->op, sample, false, &m);
+    if (!sample || (liberties && !ht_target_has_library(g->target, HT_LIBRARY_CUBLASLT))) return HT_OK;
+    ht_status status = ht_gpu_op(g, f->op, sample, liberties, &m);
     if (status != HT_OK && status != HT_EDEVICE) return leave_out(g, f->name, size);
     if (status != HT_OK || !(m.seconds > 0)) return status;
+    unsigned liberties = ht_family_liberties(f);
     bool product = m.cost.dot_flops > 0;
     double flops = ht_cost_flops(m.cost);
     ht_probe_row *row = ht_gpu_add(g, "family", f->name, f->op, product ? "FLOP/s" : "B/s",
                                    (product ? flops : m.cost.bytes) / m.seconds, 0);
     if (!row) return HT_ENOMEM;
+    if (liberties) m.format = HT_FORMAT_TF32;
     row->size = ht_family_size_names[size];
     row->flops = flops, row->bytes = m.cost.bytes, row->seconds = m.seconds;
-    row->share = ht_sample_limit(g->target, m.dtype, m.cost) / m.seconds;
+    row->share = ht_sample_limit(g->target, m.format, m.cost) / m.seconds;
     g->target->efficiency[family][size] = row->share;
     return HT_OK;
 }
@@ -296,7 +296,7 @@ ht_status ht_gpu_calls(gpu_prober *g)
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         ht_gpu_measured m;
-        HT_TRY(ht_gpu_op(g, calls[i].op, calls[i].sample, false, &m));
+        HT_TRY(ht_gpu_op(g, calls[i].op, calls[i].sample, 0, &m));
         bool product = m.cost.dot_flops > 0;
         if (m.seconds > 0 &&
             !ht_gpu_add(g, calls[i].group, calls[i].name, calls[i].what, product ? "FLOP/s" : "element/s",

@@ -50,11 +50,11 @@ ht_status ht_gpu_memory(gpu_prober *g);
 /* One call of an op on the device, alone: what it costs, and its seconds. */
 typedef struct ht_gpu_measured {
     ht_cost cost;
-    ht_dtype dtype; /* of the first operand that is a float */
+    int format;     /* of the first operand that is a float */
     double elems;   /* of the first result */
     double seconds; /* 0: there is no kernel for it */
 } ht_gpu_measured;
-ht_status ht_gpu_op(const gpu_prober *g, const char *op, const char *sample, bool tf32, ht_gpu_measured *out);
+ht_status ht_gpu_op(const gpu_prober *g, const char *op, const char *sample, unsigned liberties, ht_gpu_measured *out);
 ht_status ht_gpu_products(gpu_prober *g);
 ht_status ht_gpu_families(gpu_prober *g);
 ht_status ht_gpu_calls(gpu_prober *g); /* of the catalogue */

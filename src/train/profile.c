@@ -86,9 +86,9 @@ static void add_products(ht_profile *p, const ht_instr_profile *i)
     double flops = i->runs * i->instr->cost.dot_flops;
     if (i->instr->role == HT_ROLE_UPDATE) return;
     memset(shipped.flops, 0, sizeof shipped.flops);
-    p->product_seconds += flops / ht_target_flops(&p->plan->target, i->limit.dtype);
-    p->product_seconds_default += flops / ht_target_flops(&shipped, i->limit.dtype);
-    if (flops > 0 && p->plan->target.flops[i->limit.dtype] > 0) p->measured_ceilings = true;
+    p->product_seconds += flops / i->limit.product_flops;
+    p->product_seconds_default += flops / ht_instr_roofline(&shipped, i->instr).product_flops;
+    if (flops > 0 && p->plan->target.flops[i->limit.format] > 0) p->measured_ceilings = true;
 }
 
 static ht_status add_instr(ht_profile *p, size_t segment, size_t index)

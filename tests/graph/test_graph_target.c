@@ -1,6 +1,7 @@
 #include "graph/families.h"
 #include "graph/target.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -198,6 +199,27 @@ static void shipped__targets_parse_and_read_back(void **state)
     }
 }
 
+/* What a probe measured on an H200 (docs/performance.md) may not be faster than a bound. */
+static void shipped__ceilings_of_a_gpu_are_those_of_its_data_sheet(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"h200", "8xh200", "cluster"};
+    ht_target none = {.device = HT_DEVICE_CUDA};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ht_target t;
+        assert_int_equal(ht_target_read(&ctx, &t, names[i]), HT_OK);
+        assert_true(t.flops[HT_F64] >= 62.8e12 && t.flops[HT_F32] >= 51.4e12 && t.flops[HT_FORMAT_TF32] >= 415e12);
+        assert_true(t.flops[HT_BF16] >= 820e12 && t.flops[HT_F8E4M3] >= 1594e12 &&
+                    t.bandwidth[HT_SPACE_MAIN] >= 4.44e12);
+        for (int format = 0; format < HT_FORMAT_COUNT; format++)
+            assert_true(t.flops[format] == 0 || t.flops[format] == ht_target_flops(&none, format));
+        assert_true(t.bandwidth[HT_SPACE_MAIN] == ht_target_bandwidth(&none, HT_SPACE_MAIN));
+    }
+    ht_target a100;
+    assert_int_equal(ht_target_read(&ctx, &a100, "a100"), HT_OK);
+    assert_true(a100.flops[HT_FORMAT_TF32] == 156e12 && ht_target_flops(&a100, HT_F8E4M3) == 312e12);
+}
+
 static void print__leaves_out_ceilings_that_nobody_gave(void **state)
 {
     (void)state;
@@ -248,6 +270,15 @@ static void ceilings__follow_the_machine_and_what_was_given(void **state)
     /* A machine of which only a data sheet is known has no type that is faster than those in it. */
     ht_target chip = {.isa = HT_ISA_PORTABLE, .threads = 1, .no_kernels = true, .flops = {[HT_I8] = 4e12}};
     assert_true(ht_target_flops(&chip, HT_F32) == 4e12 && ht_target_flops(&chip, HT_I8) == 4e12);
+    /* How fast its memory is, nobody knows: no number of another machine stands in. */
+    assert_true(isinf(ht_target_bandwidth(&chip, HT_SPACE_MAIN)));
+    /* What it does not give is converted to what it gives, here to f16. */
+    ht_target old = {.device = HT_DEVICE_CUDA, .flops = {[HT_F32] = 2e13, [HT_F16] = 3e14, [HT_I8] = 6e14}};
+    assert_true(ht_target_flops(&old, HT_F8E4M3) == 3e14 && ht_target_flops(&old, HT_FORMAT_TF32) == 3e14);
+    assert_true(ht_target_flops(&gpu, HT_FORMAT_TF32) > ht_target_flops(&gpu, HT_F32));
+    /* A processor whose f32 is known has the others in proportion. */
+    ht_target edge = {.isa = HT_ISA_PORTABLE, .threads = 4, .flops = {[HT_F32] = 1.5e11}};
+    assert_true(ht_target_flops(&edge, HT_BF16) == 1.5e11 && ht_target_flops(&edge, HT_F64) == 0.75e11);
     assert_true(ht_target_link(&gpu, HT_SPACE_MAIN, HT_SPACE_HOST) < ht_target_bandwidth(&gpu, HT_SPACE_MAIN));
     gpu.bandwidth[HT_SPACE_HOST] = 3e9; /* a link is no faster than its ends */
     assert_true(ht_target_link(&gpu, HT_SPACE_MAIN, HT_SPACE_HOST) == 3e9);
@@ -389,6 +420,7 @@ int main(void)
         cmocka_unit_test(figures__read_back_with_their_sources),
         cmocka_unit_test(sources__name_figures_that_are_there),
         cmocka_unit_test(shipped__targets_parse_and_read_back),
+        cmocka_unit_test(shipped__ceilings_of_a_gpu_are_those_of_its_data_sheet),
         cmocka_unit_test(print__leaves_out_ceilings_that_nobody_gave),
         cmocka_unit_test(ceilings__are_there_for_every_target),
         cmocka_unit_test(ceilings__follow_the_machine_and_what_was_given),

@@ -4,6 +4,7 @@
 
 #include "plan/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ static void roofline__is_the_longer_of_arithmetic_and_memory(void **state)
                                        "  %y = matmul f32[512,512] (%x, %w)\n}\n");
     ht_roofline r = ht_instr_roofline(&machine, i);
     assert_true(r.compute_s == 2.0 * 512 * 512 * 512 / 1e11 && r.memory_s == 4.0 * 3 * 512 * 512 / 1e10);
-    assert_true(r.limit_s == r.compute_s && r.bound == HT_BOUND_COMPUTE && r.dtype == HT_F32);
+    assert_true(r.limit_s == r.compute_s && r.bound == HT_BOUND_COMPUTE && r.format == HT_F32);
     session_end(&f);
     i = only_instr(&f, "segment forward (%x f32[512,512]) -> (y=%y) {\n  %y = relu f32[512,512] (%x)\n}\n");
     r = ht_instr_roofline(&machine, i);
@@ -47,8 +48,51 @@ static void roofline__is_the_longer_of_arithmetic_and_memory(void **state)
     i = only_instr(&f, "segment forward (%x bf16[512,512], %w bf16[512,512]) -> (y=%y) {\n"
                        "  %y = matmul bf16[512,512] (%x, %w)\n}\n");
     r = ht_instr_roofline(&machine, i);
-    assert_true(r.dtype == HT_BF16 && r.compute_s == 2.0 * 512 * 512 * 512 / 4e11);
+    assert_true(r.format == HT_BF16 && r.compute_s == 2.0 * 512 * 512 * 512 / 4e11);
     session_end(&f);
+}
+
+/* The row says in which format tensor cores multiply f32, and how often. */
+static void roofline__of_f32_by_tensor_cores_is_theirs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *liberties, *graph;
+        int format;
+        double flops;
+    } cases[] = {
+#define PRODUCT "(%x f32[1024,1024], %w f32[1024,1024]) -> (y=%y) {\n  %y = matmul f32[1024,1024] (%x, %w)\n}\n"
+        {"", PRODUCT, HT_F32, 6e13},
+        {"\"tf32\"", PRODUCT, HT_FORMAT_TF32, 3e14},
+        {"\"tf32_parts\"", PRODUCT, HT_FORMAT_TF32, 1e14},
+        {"",
+         "(%q f32[2,4,64,32], %k f32[2,4,64,32], %v f32[2,4,64,32]) -> (y=%y) {\n"
+         "  %y, %l = attention f32[2,4,64,32], f32[2,4,64] (%q, %k, %v)\n}\n",
+         HT_F16, 2e14},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        session_fixture f = session_begin(1);
+        char text[320], target[256];
+        ht_plan_opts opts = HT_PLAN_OPTS;
+        snprintf(text, sizeof text, "segment forward %s", cases[c].graph);
+        snprintf(
+            target, sizeof target,
+            "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 1, \"liberties\": [%s],\n"
+            "\"flops\": {\"f32\": 6e13, \"tf32\": 3e14, \"f16\": 6e14}}",
+            cases[c].liberties);
+        opts.target = target;
+        ht_graph_free(f.g);
+        f.g = NULL;
+        must(&f, ht_graph_parse(&f.g, f.ctx, "test", text, strlen(text)));
+        must(&f, ht_plan_create(&f.plan, f.g, &opts));
+        const ht_plan_segment *forward = &f.plan->segments[ht_plan_segment_find(f.plan, "forward")];
+        const ht_instr *instr = &forward->instrs[forward->instr_count - 1];
+        ht_roofline r = ht_instr_roofline(&f.plan->target, instr);
+        if (r.format != cases[c].format || fabs(r.product_flops / cases[c].flops - 1) > 1e-9)
+            fail_msg("%s: %s, %g FLOP/s", instr->kernel->name, ht_format_name(r.format), r.product_flops);
+        assert_true(r.compute_s >= instr->cost.dot_flops / cases[c].flops);
+        session_end(&f);
+    }
 }
 
 static void work__follows_from_the_op(void **state)
@@ -136,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roofline__is_the_longer_of_arithmetic_and_memory),
+        cmocka_unit_test(roofline__of_f32_by_tensor_cores_is_theirs),
         cmocka_unit_test(work__follows_from_the_op),
         cmocka_unit_test(modules__hold_what_is_below_them),
     };

@@ -105,12 +105,12 @@ static void gpu__a_call_is_measured_alone(void **state)
     open_fixture(&f);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         ht_gpu_measured m;
-        context_must(test_ctx, ht_gpu_op(&f.g, calls[i].op, calls[i].sample, false, &m));
+        context_must(test_ctx, ht_gpu_op(&f.g, calls[i].op, calls[i].sample, 0, &m));
         if (!(m.seconds > 0)) fail_msg("%s was not measured", calls[i].op);
         assert_true(m.cost.bytes > 0 && m.elems > 0);
     }
     ht_gpu_measured product;
-    context_must(test_ctx, ht_gpu_op(&f.g, "matmul", calls[0].sample, false, &product));
+    context_must(test_ctx, ht_gpu_op(&f.g, "matmul", calls[0].sample, 0, &product));
     assert_true(product.cost.dot_flops == 2.0 * 24 * 16 * 8);
     close_fixture(&f);
 }
@@ -126,7 +126,13 @@ static void gpu__samples_of_families_can_be_planned(void **state)
             ht_graph *graph;
             ht_plan *plan;
             ht_plan_opts opts = HT_PLAN_OPTS;
-            opts.device = "cuda";
+            ht_target target;
+            ht_text text = {0};
+            ht_target_here(test_ctx, &target);
+            context_must(test_ctx, ht_target_bind(test_ctx, &target, "cuda"));
+            target.liberties = ht_family_liberties(family);
+            ht_target_print(&text, &target);
+            opts.target = text.data;
             if (ht_family_sample(family, HT_DEVICE_CUDA, size)) {
                 context_must(test_ctx, ht_family_graph(test_ctx, arena, family, HT_DEVICE_CUDA, size, &graph));
                 if (ht_plan_create(&plan, graph, &opts) != HT_OK)
@@ -135,7 +141,8 @@ static void gpu__samples_of_families_can_be_planned(void **state)
                 bool found = false;
                 for (size_t k = 0; k < s->instr_count; k++) {
                     const ht_call *call = ht_instr_call(&s->instrs[k]);
-                    found |= strcmp(call->op->name, family->op) == 0 && ht_family_of_call(call, HT_DEVICE_CUDA) == i;
+                    found |= strcmp(call->op->name, family->op) == 0 &&
+                             ht_instr_family(&plan->target, &s->instrs[k], call) == i;
                 }
                 if (!found) fail_msg("%s %d: no instruction is of that family", family->name, size);
                 ht_plan_free(plan);
@@ -161,3 +168,4 @@ int main(void)
     }
     return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }
+            ht_text_free(&text);

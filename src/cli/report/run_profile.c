@@ -70,7 +70,7 @@ static size_t add_roofs(ht_roof *roofs, const ht_json *profile)
 {
     const ht_json *ceilings = ht_json_get(profile, "ceilings"), *flops = ht_json_get(ceilings, "flops");
     size_t count = 0;
-    for (const ht_json *f = flops && flops->kind == HT_JSON_OBJECT ? flops->child : NULL; f && count < HT_DTYPE_COUNT;
+    for (const ht_json *f = flops && flops->kind == HT_JSON_OBJECT ? flops->child : NULL; f && count < HT_FORMAT_COUNT;
          f = f->next) {
         ht_roof roof = {.name = f->key, .bandwidth = number(ceilings, "bandwidth")};
         if (ht_json_as_number(f, &roof.flops) && roof.flops > 0 && roof.bandwidth > 0) roofs[count++] = roof;
@@ -84,7 +84,7 @@ static void add_roofline(ht_report *report, const cli_run *run, const char *titl
     const ht_json *first = list(run->profile, "instructions", &count);
     const ht_json **slowest = calloc(count + 1, sizeof *slowest);
     ht_roofline_point *points = calloc(count + 1, sizeof *points);
-    ht_roof roofs[HT_DTYPE_COUNT];
+    ht_roof roofs[HT_FORMAT_COUNT];
     ht_roofline_chart chart = {
         .title = title, .roofs = roofs, .roof_count = add_roofs(roofs, run->profile), .points = points};
     *failed |= !slowest || !points;

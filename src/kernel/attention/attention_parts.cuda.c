@@ -10,6 +10,7 @@
 #include "kernel/attention/attention_cuda.h"
 #include "op/op.h"
 
+enum { PARTS = 3 }; /* products of halves for each of f32 */
 enum { WARP = 32, ROWS = 16, FEW_WARPS = 4, MANY_WARPS = 8, SHORT = ROWS * FEW_WARPS };
 enum { LINE = 32, MOST_WIDTH = 128, WIDEST_PAIR = 64, MOST_OTHER = 32, LEAST_OTHER = 16, PACK = 4 };
 enum { MOST_SHARED_BYTES = 99 << 10 }; /* every GPU that has cp.async gives as much to a block */
@@ -165,6 +166,7 @@ const ht_kernel ht_kernel_cuda_attention_parts = {
     .emit = attention_parts_emit,
     .prepare = ht_cuda_prepare,
     .run = ht_cuda_run,
+    .parts = {PARTS, HT_F16},
 };
 
 const ht_kernel ht_kernel_cuda_attention_grad_parts = {
@@ -177,4 +179,5 @@ const ht_kernel ht_kernel_cuda_attention_grad_parts = {
     .emit = attention_grad_parts_emit,
     .prepare = ht_cuda_prepare,
     .run = ht_cuda_run,
+    .parts = {PARTS, HT_F16},
 };

@@ -522,6 +522,7 @@ const ht_kernel ht_kernel_cuda_matmul_cublaslt_tf32 = {
     .release = release,
     .run = run,
     .takes = ht_cublaslt_takes,
+    .parts = {1, HT_FORMAT_TF32},
 };
 
 const ht_kernel ht_kernel_cuda_matmul_cublaslt = {

@@ -225,4 +225,5 @@ const ht_kernel ht_kernel_cuda_matmul_parts = {
     .prepare = parts_prepare,
     .release = parts_release,
     .run = parts_run,
+    .parts = {PARTS, HT_FORMAT_TF32},
 };

@@ -379,7 +379,7 @@ static const char *can_tf32(const ht_call *call, const ht_target *target)
     return can(call, target);
 }
 
-#define ROW(op_, name_, can_)                                                                                          \
+#define ROW(op_, name_, can_, parts_)                                                                                  \
     const ht_kernel ht_kernel_cuda_##name_ = {                                                                         \
         .size = sizeof(ht_kernel),                                                                                     \
         .op = #op_,                                                                                                    \
@@ -392,12 +392,14 @@ static const char *can_tf32(const ht_call *call, const ht_target *target)
         .release = release,                                                                                            \
         .run = op_##_run,                                                                                              \
         .rounds_inside = true,                                                                                         \
+        .parts.count = parts_,                                                                                         \
+        .parts.format = HT_FORMAT_TF32,                                                                                \
     };
 
-ROW(lstm, lstm_persistent_tf32, can_tf32)
-ROW(lstm, lstm_persistent, can)
-ROW(lstm_grad, lstm_grad_persistent_tf32, can_tf32)
-ROW(lstm_grad, lstm_grad_persistent, can)
+ROW(lstm, lstm_persistent_tf32, can_tf32, 1)
+ROW(lstm, lstm_persistent, can, 0)
+ROW(lstm_grad, lstm_grad_persistent_tf32, can_tf32, 1)
+ROW(lstm_grad, lstm_grad_persistent, can, 0)
 
 static bool takes_tf32(const ht_kernel *row)
 {
