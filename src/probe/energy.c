@@ -58,16 +58,15 @@ static double read_packages(const char *folder, char *reason, size_t capacity)
 static ht_status measure_loop(prober *p, const char *folder, const char *name, ht_loop loop, ht_dtype real, double *to)
 {
     char *note = p->out->energy_note;
-    double before = read_packages(folder, note, sizeof p->out->energy_note), start = ht_probe_now();
+    double before = read_packages(folder, note, sizeof p->out->energy_note);
     if (before < 0) return HT_OK;
-    double rate = ht_probe_loop(p, real, loop, p->threads);
-    double seconds = ht_probe_now() - start;
+    double operations = ht_probe_operations(p, real, loop, p->threads);
     double joules = read_packages(folder, note, sizeof p->out->energy_note) - before;
-    if (!(joules > 0) || !(rate > 0)) {
+    if (!(joules > 0) || !(operations > 0)) {
         snprintf(note, sizeof p->out->energy_note, "%.80s: the counters did not move, or wrapped", folder);
         return HT_OK;
     }
-    double each = joules / (rate * seconds);
+    double each = joules / operations;
     ht_probe_row *row = ht_probe_add(p, "energy", name, "J", each, p->threads);
     if (!row) return HT_ENOMEM;
     row->what = "of the packages, idle power included";

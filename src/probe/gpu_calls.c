@@ -67,10 +67,14 @@ static ht_status median_of(const gpu_prober *g, ht_queue *queue, ht_gpu_call cal
                            double *seconds)
 {
     enum { REPEATS = 512, LEAST = 3 };
-    double all[REPEATS], start = ht_probe_now();
+    double before = g->meter ? g->meter->read(g->meter->arg) : 0, all[REPEATS], start = ht_probe_now();
     int count = 0;
     while (count < LEAST || (count < REPEATS && ht_probe_now() - start < g->slice))
         HT_TRY(time_events(g, queue, call, arg, times, &all[count++]));
+    if (g->meter) {
+        g->meter->counted = g->meter->read(g->meter->arg) - before;
+        g->meter->runs = (double)count * (double)times;
+    }
     qsort(all, (size_t)count, sizeof *all, by_value);
     *seconds = all[count / 2] / (double)times;
     return HT_OK;
@@ -101,6 +105,7 @@ static ht_status measure_instr(measurement *m, const ht_instr *instr, const ht_l
     ht_status status = median_of(g, call.queue, launch_times, &call, call.recording ? 1 : times, &m->seconds);
     if (call.recording) {
         m->seconds /= (double)times;
+        if (g->meter) g->meter->runs *= (double)times;
         call.queue->device->class->recording_free(call.recording);
     }
     return status;
@@ -259,18 +264,18 @@ static ht_status measure_family(gpu_prober *g, int family, int size)
 {
     const ht_family_row *f = &ht_families[family];
     const char *sample = ht_family_sample(f, HT_DEVICE_CUDA, size);
+    unsigned liberties = ht_family_liberties(f);
     ht_gpu_measured m;
     if (!sample || (liberties && !ht_target_has_library(g->target, HT_LIBRARY_CUBLASLT))) return HT_OK;
     ht_status status = ht_gpu_op(g, f->op, sample, liberties, &m);
     if (status != HT_OK && status != HT_EDEVICE) return leave_out(g, f->name, size);
     if (status != HT_OK || !(m.seconds > 0)) return status;
-    unsigned liberties = ht_family_liberties(f);
+    if (liberties) m.format = HT_FORMAT_TF32;
     bool product = m.cost.dot_flops > 0;
     double flops = ht_cost_flops(m.cost);
     ht_probe_row *row = ht_gpu_add(g, "family", f->name, f->op, product ? "FLOP/s" : "B/s",
                                    (product ? flops : m.cost.bytes) / m.seconds, 0);
     if (!row) return HT_ENOMEM;
-    if (liberties) m.format = HT_FORMAT_TF32;
     row->size = ht_family_size_names[size];
     row->flops = flops, row->bytes = m.cost.bytes, row->seconds = m.seconds;
     row->share = ht_sample_limit(g->target, m.format, m.cost) / m.seconds;

@@ -6,7 +6,6 @@
 
 enum {
     THREADS = 256,
-    WARP = 32,
     HELD = 8,   /* blocks of that size that a processor holds at once */
     STEPS = 16, /* of the loops, as in gpu_loops.cu */
     VALUES = 8,
@@ -64,7 +63,7 @@ void ht_gpu_loop_text(ht_text *text, const char *loop)
     for (size_t i = 0; i < ht_probe_text_count; i++) ht_text_add(text, "%s", ht_probe_texts[i].text);
     ht_text_add(text,
                 "\nextern \"C\" __global__ void __launch_bounds__(%d) probe_%s_0(char *memory, loop_control *control)\n"
-                "{\n    loop_arguments a = {memory, control->bytes, control->rounds, &control->sink};\n"
+                "{\n    loop_arguments a = {memory, control->bytes, control->rounds, &control->sink, &control->line};\n"
                 "    loop_%s(a);\n}\n",
                 THREADS, loop, loop);
 }
@@ -115,7 +114,7 @@ static ht_status run_loop(void *arg, int64_t rounds)
     loop_call *c = arg;
     const gpu_prober *g = c->g;
     const ht_cuda_shape shape = {.blocks = c->one ? 1 : (int64_t)ht_gpu_threads(g, false) / THREADS,
-                                 .threads = c->one ? WARP : THREADS};
+                                 .threads = c->one ? 1 : THREADS};
     char *memory = g->memory;
     void *control = g->control;
     if (rounds != c->control.rounds) HT_TRY(set_rounds(c, rounds));

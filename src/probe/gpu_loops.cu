@@ -1,5 +1,5 @@
-// What a probe times on a GPU: the loops of the catalogue, one grid each, of all threads that the device holds, or of one
-// warp for what one thread takes. Arithmetic is in registers: of several values in turn, so that no step waits for the one
+// What a probe times on a GPU: the loops of the catalogue, one grid each, of all threads that the device holds, or of one.
+// Arithmetic is in registers: of several values in turn, so that no step waits for the one
 // before, and each with its neighbour, so that the compiler finds no shorter way.
 
 #ifdef HT_EMULATED
@@ -35,12 +35,13 @@ struct loop_control {
     uint64_t bytes; // of memory
     int64_t rounds;
     uint64_t sink; // never written, which no compiler knows
+    uint64_t line; // that the last chase came to
 };
 struct loop_arguments {
     char *memory;
     uint64_t bytes;
     int64_t rounds;
-    uint64_t *sink;
+    uint64_t *sink, *line;
 };
 
 DEVICE uint64_t thread_number() { return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -301,12 +302,14 @@ DEVICE void loop_read_random(const loop_arguments &a)
     }
     put_away(a, sum);
 }
-// Addresses are numbers of lines of 128 bytes: each holds that of the next one.
+// Addresses are numbers of lines of 128 bytes: each holds that of the next one. A chase goes on where the last one ended:
+// else those of a measurement would all go through the same lines, which caches hold.
 DEVICE void loop_chase(const loop_arguments &a)
 {
-    uint64_t lines = a.bytes / 128, at = thread_number() % lines;
+    uint64_t lines = a.bytes / 128, at = (*a.line + thread_number()) % lines;
     for (int64_t r = 0; r < a.rounds * STEPS; r++) at = *(const uint64_t *)(a.memory + at * 128);
     put_away(a, at);
+    if (thread_number() == 0) *a.line = at;
 }
 // Makes them: a step by a number that has no divisor in common with the lines, a power of two, and is no neighbour.
 DEVICE void loop_link_lines(const loop_arguments &a)

@@ -4,6 +4,14 @@
 
 #include "probe/probe_own.h"
 
+/* A counter, read before and after what is timed. */
+typedef struct gpu_meter {
+    double (*read)(void *arg);
+    void *arg;
+    double counted; /* between the two */
+    double runs;    /* of the call or the loop that were timed */
+} gpu_meter;
+
 typedef struct gpu_prober {
     prober *p;
     const char *name; /* "cuda:1" */
@@ -13,8 +21,9 @@ typedef struct gpu_prober {
     ht_target *target; /* the GPU's, which is filled */
     char *memory;      /* beyond its caches */
     size_t memory_bytes;
-    uint64_t *control; /* three words: what loops are told */
+    uint64_t *control; /* four words: what loops are told, and where they are */
     double slice;      /* seconds for one measurement */
+    gpu_meter *meter;  /* NULL: none */
     bool small;        /* little time: little data, too */
 } gpu_prober;
 
@@ -40,7 +49,7 @@ ht_status ht_gpu_seconds(const gpu_prober *g, ht_gpu_call call, void *arg, doubl
 /* Loops of gpu_loops.cu: the catalogue's by their names, and others. */
 void ht_gpu_loop_text(ht_text *text, const char *loop);
 ht_status ht_gpu_loops_load(gpu_prober *g);
-/* Rounds per second over the first so many bytes of memory; by all threads that the device holds, or by one warp. */
+/* Rounds per second over the first so many bytes of memory; by all threads that the device holds, or by one. */
 ht_status ht_gpu_loop(const gpu_prober *g, const char *loop, size_t bytes, bool one, double *rounds);
 /* Threads that run. */
 double ht_gpu_threads(const gpu_prober *g, bool one);

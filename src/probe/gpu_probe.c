@@ -111,7 +111,10 @@ ht_status ht_gpu_open(gpu_prober *g)
     if (g->memory_bytes > (size_t)g->target->memory_bytes[HT_SPACE_MAIN] / 4)
         g->memory_bytes = (size_t)g->target->memory_bytes[HT_SPACE_MAIN] / 4;
     HT_TRY(ht_device_alloc(g->device, g->memory_bytes, (void **)&g->memory));
-    return ht_device_alloc(g->device, 3 * sizeof *g->control, (void **)&g->control);
+    static uint64_t nothing[4];
+    HT_TRY(ht_device_alloc(g->device, sizeof nothing, (void **)&g->control));
+    HT_TRY(ht_queue_copy(g->queue, g->control, nothing, sizeof nothing, HT_COPY_TO_DEVICE));
+    return ht_queue_sync(g->queue);
 }
 
 void ht_gpu_close(gpu_prober *g)

@@ -30,6 +30,8 @@ typedef double (*ht_probe_call)(void *arg, int64_t rounds);
 double ht_probe_best(double seconds, ht_probe_call call, void *arg);
 /* Operations per second of a loop on the first so many threads; each has its own ht_loop_data. */
 double ht_probe_loop(prober *p, ht_dtype real, ht_loop loop, int threads);
+/* All operations of a loop that runs for a slice of time. */
+double ht_probe_operations(prober *p, ht_dtype real, ht_loop loop, int threads);
 /* Of a loop that goes through all memory, in parts that are timed one by one: a part takes milliseconds, and the best one is
  * that of a free machine. */
 double ht_probe_stream(prober *p, ht_dtype real, ht_loop loop, int threads);

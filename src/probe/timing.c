@@ -106,6 +106,20 @@ double ht_probe_stream(prober *p, ht_dtype real, ht_loop loop, int threads)
     return ht_probe_best(p->slice, call_windows, &call);
 }
 
+double ht_probe_operations(prober *p, ht_dtype real, ht_loop loop, int threads)
+{
+    loop_call call = {.pool = p->ctx->pool, .data = p->data, .threads = threads};
+    double start = ht_probe_now(), sum = 0, now = start;
+    call.fn = ht_loop_find((ht_isa)p->ctx->isa, real, loop);
+    for (int64_t rounds = 1; sum == 0 || now - start < p->slice;) {
+        double from = now;
+        sum += call_loop(&call, rounds);
+        now = ht_probe_now();
+        if (now - from < long_enough) rounds *= 2;
+    }
+    return sum;
+}
+
 double ht_probe_loop(prober *p, ht_dtype real, ht_loop loop, int threads)
 {
     loop_call call = {.pool = p->ctx->pool, .data = p->data, .threads = threads};

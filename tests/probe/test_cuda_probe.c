@@ -115,6 +115,49 @@ static void gpu__a_call_is_measured_alone(void **state)
     close_fixture(&f);
 }
 
+static double count_reads(void *arg)
+{
+    return ++*(double *)arg;
+}
+
+/* Energy is what a counter gained over the runs that were timed, not over planning and filling. */
+static void gpu__a_meter_is_read_around_what_is_timed(void **state)
+{
+    (void)state;
+    fixture f;
+    double reads = 0, rounds;
+    gpu_meter meter = {.read = count_reads, .arg = &reads};
+    ht_gpu_measured m;
+    open_fixture(&f);
+    f.g.meter = &meter;
+    context_must(test_ctx, ht_gpu_op(&f.g, "matmul", "(f32[24,16], f32[16,8])", 0, &m));
+    assert_true(reads == 2 && meter.counted == 1 && meter.runs >= 3 && meter.runs == floor(meter.runs));
+    context_must(test_ctx, ht_gpu_loops_load(&f.g));
+    context_must(test_ctx, ht_gpu_loop(&f.g, "read", f.g.memory_bytes, false, &rounds));
+    assert_true(reads == 4 && meter.counted == 1 && meter.runs >= 3);
+    close_fixture(&f);
+}
+
+/* A chase goes on where the last one ended, so that it comes to lines that no cache has. */
+static void gpu__a_chase_comes_to_other_lines_each_time(void **state)
+{
+    (void)state;
+    fixture f;
+    uint64_t before[4], after[4];
+    double rounds;
+    open_fixture(&f);
+    context_must(test_ctx, ht_gpu_loops_load(&f.g));
+    context_must(test_ctx, ht_gpu_loop(&f.g, "link_lines", 1 << 20, false, &rounds));
+    context_must(test_ctx, ht_gpu_loop(&f.g, "chase", 1 << 20, true, &rounds));
+    context_must(test_ctx, ht_queue_copy(f.g.queue, before, f.g.control, sizeof before, HT_COPY_FROM_DEVICE));
+    context_must(test_ctx, ht_queue_sync(f.g.queue));
+    context_must(test_ctx, ht_gpu_loop(&f.g, "chase", 1 << 20, true, &rounds));
+    context_must(test_ctx, ht_queue_copy(f.g.queue, after, f.g.control, sizeof after, HT_COPY_FROM_DEVICE));
+    context_must(test_ctx, ht_queue_sync(f.g.queue));
+    assert_true(before[3] != 0 && before[3] < (1 << 20) / 128 && after[3] != before[3]);
+    close_fixture(&f);
+}
+
 /* Each can be planned for a GPU, with a kernel of ours for its op. */
 static void gpu__samples_of_families_can_be_planned(void **state)
 {
@@ -150,6 +193,7 @@ static void gpu__samples_of_families_can_be_planned(void **state)
             } else if (!ht_family_sample(family, HT_DEVICE_CPU, size)) {
                 fail_msg("%s is measured nowhere", family->name);
             }
+            ht_text_free(&text);
             ht_arena_free(arena);
         }
 }
@@ -161,6 +205,8 @@ int main(void)
         cmocka_unit_test(gpu__ceilings_are_figures_of_its_own_target),
         cmocka_unit_test(gpu__loops_of_the_catalogue_have_a_figure),
         cmocka_unit_test(gpu__a_call_is_measured_alone),
+        cmocka_unit_test(gpu__a_meter_is_read_around_what_is_timed),
+        cmocka_unit_test(gpu__a_chase_comes_to_other_lines_each_time),
     };
     if (ht_cuda_device_count() == 0) {
         printf("there is no GPU and no emulator\n");
@@ -168,4 +214,3 @@ int main(void)
     }
     return cmocka_run_group_tests(tests, context_setup, context_teardown);
 }
-            ht_text_free(&text);
