@@ -34,7 +34,10 @@ static void put_figures(ht_json_writer *json, const cli_plan_row *r)
         ht_json_put_number(json, "step_joules", r->energy);
     else
         ht_json_put_null(json, "step_joules");
-    ht_json_put_bool(json, "fits", r->fits);
+    if (r->fits_unknown)
+        ht_json_put_null(json, "fits");
+    else
+        ht_json_put_bool(json, "fits", r->fits);
 }
 
 static void put_rows(ht_json_writer *json, const char *key, const cli_plan_rows *rows)

@@ -11,7 +11,7 @@ enum { SHOWN_OPS = 40, SHOWN_ALIVE = 30 };
 /* A paragraph for each line. */
 static void add_lines(ht_report *report, ht_text *text)
 {
-    for (char *line = text->failed ? NULL : strtok(text->data, "\n"); line; line = strtok(NULL, "\n"))
+    for (char *line = text->failed || !text->data ? NULL : strtok(text->data, "\n"); line; line = strtok(NULL, "\n"))
         ht_report_paragraph(report, line);
     ht_text_free(text);
 }
@@ -66,7 +66,7 @@ static void add_roofline(ht_report *report, const cli_plan_view *v)
             points[chart.point_count++] =
                 (ht_roofline_point){ht_work_names[work], ht_instr_layer(s, i), flops / bytes, flops / seconds};
         }
-    if (chart.point_count) ht_report_roofline(report, &chart);
+    if (chart.point_count && !v->row.bandwidth_unknown) ht_report_roofline(report, &chart);
     free(points);
 }
 
@@ -87,7 +87,7 @@ static void add_rows(ht_report *report, const cli_plan_view *v, const cli_plan_r
 static void fill_page(ht_report *report, const cli_plan_view *v, bool *failed)
 {
     ht_table bytes = {.count = 0}, ops = {.count = 0}, alive = {.count = 0}, targets = {.count = 0};
-    ht_text summary = {0}, peak = {0};
+    ht_text summary = {0}, peak = {0}, most = {0};
     cli_plan_summary(&summary, v);
     cli_plan_fit(&summary, v);
     add_lines(report, &summary);
@@ -106,6 +106,8 @@ static void fill_page(ht_report *report, const cli_plan_view *v, bool *failed)
     add_table(report, &ops, "Ops of a step", failed);
     add_roofline(report, v);
     add_rows(report, v, &v->what_if, "What if", failed);
+    cli_plan_most_text(&most, v);
+    add_lines(report, &most);
     add_rows(report, v, &v->budgets, "Budgets of recomputation, in percent of the transients", failed);
     add_budgets(report, v);
 }

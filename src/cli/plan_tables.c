@@ -132,6 +132,11 @@ static double share_of(double value, double own)
     return own > 0 ? value / own : NAN;
 }
 
+const char *cli_plan_fits(const cli_plan_row *r)
+{
+    return r->fits_unknown ? "unknown" : r->fits ? "yes" : "no";
+}
+
 bool cli_plan_is_bound(const cli_plan_row *r)
 {
     enum { MOST_PERCENT = 2 }; /* of the time that may be of kernels which were not measured */
@@ -148,7 +153,7 @@ static void add_plan_cells(ht_table *table, const cli_plan_row *r, const cli_pla
     ht_table_cell(table, "%s%.0f", cli_plan_is_bound(r) ? "<= " : "", r->seconds > 0 ? rate / r->seconds : 0);
     ht_table_cell(table, "%.1f", 100 * r->mfu);
     ht_table_cell(table, "%.3g", r->flops.recomputed / 1e9);
-    ht_table_cell(table, "%s", r->fits ? "yes" : "no");
+    ht_table_cell(table, "%s", cli_plan_fits(r));
 }
 
 static void add_refused(ht_table *table, const char *why)
@@ -217,12 +222,15 @@ void cli_plan_target_table(ht_table *table, const cli_plan_view *view)
         }
         ht_table_cell(table, "%.0f", r->samples);
         ht_table_cell(table, "%.1f", (double)r->main_bytes / 1e6);
-        ht_table_cell(table, "%s", r->fits ? "yes" : "no");
+        ht_table_cell(table, "%s", cli_plan_fits(r));
         ht_table_cell(table, "%s%.3f", cli_plan_is_bound(r) ? ">= " : "", 1e3 * r->seconds);
         ht_table_cell(table, "%s%.0f", cli_plan_is_bound(r) ? "<= " : "", r->seconds > 0 ? rate / r->seconds : 0);
         ht_table_cell(table, "%.1f", 100 * r->mfu);
         ht_table_cell(table, "%s%.3g", cli_plan_is_bound(r) ? ">= " : "", end / 3600);
-        ht_table_number(table, "%.3g", r->energy > 0 ? end / r->seconds * r->energy / 3.6e6 : NAN);
+        if (r->energy > 0)
+            ht_table_cell(table, "%s%.3g", cli_plan_is_bound(r) ? ">= " : "", end / r->seconds * r->energy / 3.6e6);
+        else
+            ht_table_cell(table, "-");
         ht_table_cell(table, "%s", r->kernels ? "ours" : "none");
     }
 }

@@ -56,19 +56,23 @@ static void add_step(ht_text *text, const cli_plan_view *v)
     if (r->tokens > 0) ht_text_add(text, ", %.0f tokens/s", r->tokens / r->seconds);
     ht_text_add(text, "; MFU %.1f %%; the whole run ", 100 * r->mfu);
     add_time(text, (double)v->planned.steps * r->seconds);
-    if (r->energy > 0) ht_text_add(text, " and %.3g kWh", (double)v->planned.steps * r->energy / 3.6e6);
+    if (r->energy > 0)
+        ht_text_add(text, " and %s%.3g kWh", bound ? "at least " : "", (double)v->planned.steps * r->energy / 3.6e6);
     ht_text_add(text, ".\n");
     if (v->planned.bucket_count > 1)
         ht_text_add(text,
                     "Times are means over the lengths of its batches; bytes and FLOPs are those of the longest.\n");
     if (r->energy <= 0) ht_text_add(text, "Energy is not known: the target gives neither watts nor joules.\n");
     if (r->measured_share <= 0)
-        ht_text_add(text,
-                    "This is the bound of the roofline: the target has no measured kernels. On the machine itself, "
-                    "halftone probe -o machine.json measures them; then --target machine.json.\n");
+        ht_text_add(
+            text,
+            "This is the bound of the roofline: the target has no measured kernels. Only what its caches hold can be "
+            "faster. On the machine itself, halftone probe -o machine.json measures them; then --target "
+            "machine.json.\n");
     else if (r->measured_share < 1 - 1e-3)
         ht_text_add(text, "%.1f %% of it by measured kernels, the rest is the bound of the roofline.\n",
                     100 * r->measured_share);
+    if (r->bandwidth_unknown) ht_text_add(text, "Moving bytes is not in it: the target has no figure \"bandwidth\".\n");
     if (r->exchange_unknown) ht_text_add(text, "Exchanges are not in it: the target has no figure \"network\".\n");
     if (!r->kernels)
         ht_text_add(text,
@@ -183,8 +187,7 @@ void cli_plan_text(ht_text *text, const cli_plan_view *v)
     print_table(text, &ops, "Ops of a step");
     add_rows(text, v, &v->what_if, "What if");
     if (v->batch.key) ht_text_add(text, "\n");
-    add_most(text, "The largest batch that fits", &v->batch);
-    add_most(text, "The most layers that fit", &v->layers);
+    cli_plan_most_text(text, v);
     add_rows(text, v, &v->budgets, "Budgets of recomputation, in percent of the transients");
     if (v->budgets.count) add_curve(text, v);
     ht_text_add(text, "\n");

@@ -14,10 +14,9 @@
 /* Watts for as long as it takes, or else what is told for each FLOP and byte; of one device. */
 static double energy_of(const ht_target *target, const ht_step_prediction *step)
 {
-    double watts = target->power[HT_POWER_BOARD], flop = target->flop_energy[HT_F32];
-    double byte = target->byte_energy[HT_SPACE_MAIN];
-    if (watts > 0) return watts * step->seconds;
-    return flop > 0 && byte > 0 ? flop * step->flops + byte * step->bytes : 0;
+    double most = target->power[HT_POWER_BOARD] * step->seconds;
+    if (step->unknown_joules) return most;
+    return most > 0 && step->joules > most ? most : step->joules;
 }
 
 static void add_step(cli_plan_row *row, const ht_plan *plan, const ht_step_prediction *step, double share)
@@ -48,6 +47,8 @@ static ht_status fill_row(cli_plan_row *row, const cli_plan_view *view, const ht
     int64_t limit = own ? own : plan->target.memory_bytes[HT_SPACE_MAIN];
     row->fits = !limit || row->main_bytes <= limit;
     for (int shape = 0; shape < shapes; shape++) {
+    row->fits_unknown = !limit;
+    row->bandwidth_unknown = isinf(ht_target_bandwidth(&plan->target, HT_SPACE_MAIN));
         ht_step_prediction step = ht_prediction_step(prediction, "train", shape == shapes - 1 ? 0 : shape + 1);
         add_step(row, plan, &step, view->planned.bucket_share[shape]);
     }

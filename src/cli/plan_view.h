@@ -21,7 +21,8 @@ typedef struct cli_plan_row {
     double energy;           /* joules of a step, of all ranks; 0: the target does not tell */
     bool kernels;            /* false: rows stand in for a target that has none, and workspace is unknown */
     bool exchange_unknown;   /* it exchanges, and the target has no network */
-    bool fits;
+    bool bandwidth_unknown;  /* the target does not tell how fast its memory is: bytes take no time */
+    bool fits, fits_unknown; /* unknown: there is no limit */
 } cli_plan_row;
 
 enum { CLI_MOST_PLAN_ROWS = 32, CLI_MOST_TARGETS = 16 };
@@ -65,6 +66,8 @@ void cli_plan_compare(cli_plan_view *view, const ht_target *targets, const char 
 void cli_plan_most(cli_plan_view *view);
 
 /* Is its time a bound? Then kernels were not measured, or ranks exchange and nobody knows how fast. */
+/* "yes", "no", "unknown". */
+const char *cli_plan_fits(const cli_plan_row *row);
 bool cli_plan_is_bound(const cli_plan_row *row);
 
 /* ---- tables, for the terminal and the page ---- */
@@ -77,6 +80,8 @@ void cli_plan_target_table(ht_table *table, const cli_plan_view *view);
 void cli_plan_summary(ht_text *text, const cli_plan_view *view);
 void cli_plan_fit(ht_text *text, const cli_plan_view *view);
 /* Why rows have no plan. */
+/* The largest batch and the most layers; nothing where they were not asked for. */
+void cli_plan_most_text(ht_text *text, const cli_plan_view *view);
 void cli_plan_refusals(ht_text *text, const cli_plan_rows *rows);
 
 void cli_plan_text(ht_text *text, const cli_plan_view *view);

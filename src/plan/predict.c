@@ -278,6 +278,24 @@ void ht_prediction_free(ht_prediction *prediction)
     *prediction = (ht_prediction){0};
 }
 
+/* A format that has no figure is taken for f32. 0: the target does not tell. */
+static double flop_joules(const ht_target *target, int format)
+{
+    return target->flop_energy[format] > 0 ? target->flop_energy[format] : target->flop_energy[HT_F32];
+}
+
+static void add_joules(ht_step_prediction *sum, const ht_target *target, const ht_instr *instr, int format,
+                       double times)
+{
+    int parts = instr->kernel->parts.count > 1 ? instr->kernel->parts.count : 1;
+    double product = flop_joules(target, format), other = flop_joules(target, HT_F32);
+    double byte = target->byte_energy[HT_SPACE_MAIN], again = instr->cost.recomputed_flops;
+    bool dot = ht_instr_call(instr)->op->prec == HT_PREC_DOT;
+    double products = instr->cost.dot_flops + (dot ? again : 0), others = instr->cost.other_flops + (dot ? 0 : again);
+    sum->joules += times * (parts * products * product + others * other + instr->cost.bytes * byte);
+    if ((products > 0 && !(product > 0)) || (others > 0 && !(other > 0)) || !(byte > 0)) sum->unknown_joules = true;
+}
+
 static void add_instr(ht_step_prediction *sum, const ht_target *target, const ht_instr *instr,
                       const ht_instr_prediction *predicted, double times)
 {
@@ -292,6 +310,7 @@ static void add_instr(ht_step_prediction *sum, const ht_target *target, const ht
         sum->backward += seconds;
     if (predicted->measured) sum->measured_s += seconds;
     if (instr->role != HT_ROLE_UPDATE) sum->product_s += times * instr->cost.dot_flops / limit.product_flops;
+    add_joules(sum, target, instr, limit.format, times);
     sum->flops += times * ht_cost_flops(instr->cost);
     sum->bytes += times * instr->cost.bytes;
 }

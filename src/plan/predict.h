@@ -36,6 +36,8 @@ typedef struct ht_step_prediction {
     double product_s;                                 /* that products take at the ceilings, without recomputation */
     double measured_s;                                /* of the instructions: by efficiencies of the target */
     double flops, bytes;                              /* of everything that runs, bytes of main */
+    double joules;                                    /* of these, by the target's figures; without unknown_joules */
+    bool unknown_joules;                              /* the target has no figure for some of them */
 } ht_step_prediction;
 ht_step_prediction ht_prediction_step(const ht_prediction *prediction, const char *program, int shape);
 
@@ -61,10 +63,10 @@ double ht_family_rate(const ht_family_curve *curve, double x);
 /* What a sample of a family takes at the ceilings: efficiency is this over the measured time. */
 double ht_sample_limit(const ht_target *target, int format, ht_cost cost);
 
-/* Elements that a call reads and writes, each operand's once. */
-double ht_call_elements(const ht_call *call);
 /* The family of a call that an instruction runs: products of f32 in another format have families of their own. */
 int ht_instr_family(const ht_target *target, const ht_instr *instr, const ht_call *call);
+/* Elements that a call reads and writes, each operand's once. */
+double ht_call_elements(const ht_call *call);
 /* What the efficiency of a call depends on. Of a product the FLOPs for each of its elements (of a convolution, and for each
  * place of its window, which leaves the channels; of one with few places their number in all
  * images); of a batchnorm and of a convolution in groups the elements of a plane, that is of an image's channel; else all

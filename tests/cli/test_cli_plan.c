@@ -151,6 +151,19 @@ static void plan__refuses_what_it_cannot_do(void **state)
     expect(c, "\"$H\" plan missing.json", 2, "missing.json");
     expect(c, "\"$H\" plan job.json --target nowhere.json", 2, "nowhere.json");
     expect(c, "\"$H\" plan job.json --compare edge,nothere", 2, "nothere");
+    expect(c, "\"$H\" plan job.json --compare h200 | grep -c '>=.*>=.*>='", 0, "1\n"); /* of kWh, too */
+}
+
+static void compare__leaves_open_what_a_target_does_not_tell(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    data_case_text(c, "bare.json", "{\"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 2}\n");
+    expect(c, "\"$H\" plan job.json --compare bare.json,asic | grep -c unknown", 0, "2\n");
+    expect(c, "\"$H\" plan job.json --compare bare.json --json > p.json", 0, "");
+    assert_int_equal(member(row_of(member(read_json(c, "p.json"), "targets"), "target", "bare.json"), "fits")->kind,
+                     HT_JSON_NULL);
+    expect(c, "\"$H\" plan job.json --quick --target asic", 0, "no figure \"bandwidth\"");
     expect(c, "\"$H\" plan job.json --compare edge,,h200", 2, "--compare");
     expect(c, "\"$H\" plan job.json --ranks 0", 2, "--ranks");
     expect(c, "\"$H\" plan job.json --quick --page no/such/folder/p.html", 1, "no/such/folder");
@@ -165,8 +178,32 @@ int main(void)
         cmocka_unit_test_setup_teardown(budget__that_is_too_small_shows_the_timeline_and_fails, data_case_begin,
                                         data_case_end),
         cmocka_unit_test_setup_teardown(compare__shows_targets_side_by_side, data_case_begin, data_case_end),
+/* Products of f32 as tf32 have a bound of their own; the row of the kernel tells. */
+static void times__of_tf32_are_bounds_of_tf32(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" plan job.json --quick --target h200 --json > p.json", 0, "");
+    expect(c, "\"$H\" plan job.json --quick --target h200 --set halftone.tf32=true --json > q.json", 0, "");
+    double f32 = number(read_json(c, "p.json"), "mfu"), tf32 = number(read_json(c, "q.json"), "mfu");
+    assert_true(tf32 > 0 && tf32 < f32);
+}
+
+static void page__has_the_most_that_fits(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c,
+           "\"$H\" plan job.json --budget 1MB --page p.html > /dev/null; grep -c 'The largest batch that fits' p.html",
+           0, "1\n");
+}
+
         cmocka_unit_test_setup_teardown(times__come_from_measured_kernels, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(plan__refuses_what_it_cannot_do, data_case_begin, data_case_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        cmocka_unit_test_setup_teardown(compare__leaves_open_what_a_target_does_not_tell, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(times__of_tf32_are_bounds_of_tf32, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(page__has_the_most_that_fits, data_case_begin, data_case_end),

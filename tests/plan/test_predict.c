@@ -171,6 +171,25 @@ static void steps__are_bounds_without_measured_kernels_and_longer_with_them(void
     session_end(&f);
 }
 
+static void steps__have_the_joules_of_their_flops_and_bytes(void **state)
+{
+    (void)state;
+    session_fixture f = fixture_of(program);
+    ht_prediction p;
+    fill_target(&f.plan->target, 0);
+    f.plan->target.byte_energy[HT_SPACE_MAIN] = 1e-11;
+    must(&f, ht_plan_predict(&p, f.plan, "train"));
+    assert_true(ht_prediction_step(&p, "train", 0).unknown_joules); /* there is no figure for FLOPs */
+    f.plan->target.flop_energy[HT_F32] = 2e-12;
+    ht_prediction_free(&p);
+    must(&f, ht_plan_predict(&p, f.plan, "train"));
+    ht_step_prediction step = ht_prediction_step(&p, "train", 0);
+    assert_false(step.unknown_joules);
+    assert_true(fabs(step.joules - 2e-12 * step.flops - 1e-11 * step.bytes) < 1e-9 * step.joules);
+    ht_prediction_free(&p);
+    session_end(&f);
+}
+
 /* ---- the timeline ---- */
 
 static void timeline__stacks_to_what_the_plan_says(void **state)
@@ -210,6 +229,7 @@ int main(void)
         cmocka_unit_test(curves__are_those_of_the_targets_efficiencies),
         cmocka_unit_test(families__are_chosen_by_number_type_and_form),
         cmocka_unit_test(caches__have_what_was_touched_last),
+        cmocka_unit_test(steps__have_the_joules_of_their_flops_and_bytes),
         cmocka_unit_test(steps__are_bounds_without_measured_kernels_and_longer_with_them),
         cmocka_unit_test(timeline__stacks_to_what_the_plan_says),
     };
