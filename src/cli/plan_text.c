@@ -123,7 +123,13 @@ static void add_most(ht_text *text, const char *what, const cli_most *m)
     if (m->next_bytes)
         ht_text_add(text, "; the next takes %" PRId64 ".\n", m->next_bytes);
     else
-        ht_text_add(text, "; more was not tried.\n");
+        ht_text_add(text, m->next_refused ? "; the next cannot be planned.\n" : "; more was not tried.\n");
+}
+
+void cli_plan_most_text(ht_text *text, const cli_plan_view *v)
+{
+    add_most(text, "The largest batch that fits", &v->batch);
+    add_most(text, "The most layers that fit", &v->layers);
 }
 
 /* ---- memory against time ---- */

@@ -11,7 +11,8 @@
 
 /* ---- one plan in numbers ---- */
 
-/* Watts for as long as it takes, or else what is told for each FLOP and byte; of one device. */
+/* What is told for each FLOP and byte, or else watts for as long as it takes; of one device. Joules were measured with idle
+ * power in both, so they can add up to more than the board takes. */
 static double energy_of(const ht_target *target, const ht_step_prediction *step)
 {
     double most = target->power[HT_POWER_BOARD] * step->seconds;
@@ -46,9 +47,9 @@ static ht_status fill_row(cli_plan_row *row, const cli_plan_view *view, const ht
     int64_t own = ht_config_train(view->config)->memory_limit[HT_SPACE_MAIN];
     int64_t limit = own ? own : plan->target.memory_bytes[HT_SPACE_MAIN];
     row->fits = !limit || row->main_bytes <= limit;
-    for (int shape = 0; shape < shapes; shape++) {
     row->fits_unknown = !limit;
     row->bandwidth_unknown = isinf(ht_target_bandwidth(&plan->target, HT_SPACE_MAIN));
+    for (int shape = 0; shape < shapes; shape++) {
         ht_step_prediction step = ht_prediction_step(prediction, "train", shape == shapes - 1 ? 0 : shape + 1);
         add_step(row, plan, &step, view->planned.bucket_share[shape]);
     }
@@ -179,6 +180,22 @@ static void try_precisions(cli_plan_view *view)
     }
 }
 
+/* Products of f8 beside bf16, where the device has them. */
+static void try_fp8(cli_plan_view *view)
+{
+    variant v = {.ranks = 0};
+    const ht_target *target = &view->planned.plan->target;
+    bool has =
+        target->device == HT_DEVICE_CUDA && ht_target_flops(target, HT_F8E4M3) > ht_target_flops(target, HT_BF16);
+    cli_plan_row *row = has ? add_row(&view->what_if, "precision") : NULL;
+    if (!row) return;
+    snprintf(row->name, sizeof row->name, "bf16, fp8");
+    if (cli_sweep_entry_precision(&v.sets, view->config, "bf16", NULL) &&
+        cli_sweep_entry_set(&v.sets, "halftone.fp8.recipe=delayed"))
+        plan_variant(view, &v, row);
+    free_variant(&v);
+}
+
 /* The batch of a step, against whatever an engine config says of it; micro-batches follow. */
 static bool set_batch(variant *v, const cli_plan_view *view, int64_t batch)
 {
@@ -215,15 +232,22 @@ static bool keep_clip(variant *v, const cli_plan_view *view)
 
 static void try_offload(cli_plan_view *view)
 {
-    static const char *const names[] = {"cpu", "nvme"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    static const struct {
+        const char *name, *set;
+        bool engine, disk;
+    } ways[] = {
+        {"optimizer to cpu", "engine.zero_optimization.offload_optimizer.device=cpu", true, false},
+        {"optimizer to nvme", "engine.zero_optimization.offload_optimizer.device=nvme", true, true},
+        {"params to cpu", "engine.zero_optimization.offload_param.device=cpu", true, false},
+        {"gradients to cpu", "halftone.offload_gradients=host", false, false},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         variant v = {.ranks = 0};
         cli_plan_row *row = add_row(&view->what_if, "offload");
         if (!row) return;
-        snprintf(row->name, sizeof row->name, "optimizer to %s", names[i]);
-        if (keep_clip(&v, view) &&
-            cli_sweep_entry_set(&v.sets, "engine.zero_optimization.offload_optimizer.device=%s", names[i]) &&
-            (i == 0 || cli_sweep_entry_set(&v.sets, "halftone.disk_folder=.")))
+        snprintf(row->name, sizeof row->name, "%s", ways[i].name);
+        if ((!ways[i].engine || keep_clip(&v, view)) && cli_sweep_entry_set(&v.sets, "%s", ways[i].set) &&
+            (!ways[i].disk || cli_sweep_entry_set(&v.sets, "halftone.disk_folder=.")))
             plan_variant(view, &v, row);
         free_variant(&v);
     }
@@ -245,6 +269,7 @@ void cli_plan_what_if(cli_plan_view *view)
 {
     int64_t batch = ht_config_train(view->config)->batch, ranks = view->row.ranks > 1 ? view->row.ranks : 2;
     try_precisions(view);
+    try_fp8(view);
     if (batch > 1) try_batch(view, &view->what_if, batch / 2, NULL);
     try_batch(view, &view->what_if, 2 * batch, NULL);
     try_batch(view, &view->what_if, 4 * batch, NULL);
@@ -311,10 +336,11 @@ static int64_t rounded(const search *s, double value)
     return (units > (double)most ? most : (int64_t)units) * s->unit;
 }
 
-/* Bytes are nearly a straight line, so a guess by the last two plans is soon right. */
+/* Bytes are nearly a straight line, so a guess by the last two plans is soon right; plans that are refused have none, and
+ * where they begin is found by halves. */
 static void find_most(const search *s, int64_t value, int64_t bytes, cli_most *out)
 {
-    enum { MOST_PLANS = 12 };
+    enum { MOST_PLANS = 24 };
     int64_t limit = s->view->limit, fits = 0, fit_bytes = 0, breaks = 0, break_bytes = 0;
     int64_t other = value, other_bytes = bytes;
     *out = (cli_most){.key = s->key};
@@ -329,14 +355,16 @@ static void find_most(const search *s, int64_t value, int64_t bytes, cli_most *o
                        : breaks                       ? (double)(fits + breaks) / 2
                                                       : 2.0 * (double)value;
         int64_t next = rounded(s, guess);
+        if (breaks && next >= breaks)
+            next = break_bytes < INT64_MAX ? breaks - s->unit : rounded(s, (double)(fits + breaks) / 2);
         if (next <= fits) next = fits + s->unit;
-        if (breaks && next >= breaks) next = breaks - s->unit;
-        other = value, other_bytes = bytes;
+        if (bytes < INT64_MAX) other = value, other_bytes = bytes;
         value = next;
         bytes = bytes_at(s, value);
     }
     out->value = fits;
     out->bytes = fit_bytes;
+    out->next_refused = breaks && breaks - fits <= s->unit && break_bytes == INT64_MAX;
     out->next_bytes = breaks && breaks - fits <= s->unit && break_bytes < INT64_MAX ? break_bytes : 0;
 }
 

@@ -36,7 +36,8 @@ typedef struct cli_plan_rows {
 typedef struct cli_most {
     const char *key;           /* "train.batch"; NULL: the model has no such key */
     int64_t value;             /* 0: not even the least fits */
-    int64_t bytes, next_bytes; /* in main: of that plan, and of the next larger one; 0: larger ones were not tried */
+    int64_t bytes, next_bytes; /* in main: of that plan, and of the next larger one; 0: it has none */
+    bool next_refused;         /* the next larger one is no plan at all; else 0 means that it was not tried */
 } cli_most;
 
 typedef struct cli_plan_view {
@@ -65,9 +66,9 @@ void cli_plan_budgets(cli_plan_view *view);
 void cli_plan_compare(cli_plan_view *view, const ht_target *targets, const char *const *names, size_t count);
 void cli_plan_most(cli_plan_view *view);
 
-/* Is its time a bound? Then kernels were not measured, or ranks exchange and nobody knows how fast. */
 /* "yes", "no", "unknown". */
 const char *cli_plan_fits(const cli_plan_row *row);
+/* Is its time a bound? Then kernels were not measured, or ranks exchange and nobody knows how fast. */
 bool cli_plan_is_bound(const cli_plan_row *row);
 
 /* ---- tables, for the terminal and the page ---- */
@@ -79,9 +80,9 @@ void cli_plan_target_table(ht_table *table, const cli_plan_view *view);
 /* Sentences, a line each. */
 void cli_plan_summary(ht_text *text, const cli_plan_view *view);
 void cli_plan_fit(ht_text *text, const cli_plan_view *view);
-/* Why rows have no plan. */
 /* The largest batch and the most layers; nothing where they were not asked for. */
 void cli_plan_most_text(ht_text *text, const cli_plan_view *view);
+/* Why rows have no plan. */
 void cli_plan_refusals(ht_text *text, const cli_plan_rows *rows);
 
 void cli_plan_text(ht_text *text, const cli_plan_view *view);

@@ -106,6 +106,27 @@ static void most__that_fits_is_the_last_that_does(void **state)
     assert_true(number(read_json(c, "r.json"), "main_bytes") == number(most, "main_bytes"));
 }
 
+/* A budget of recomputation that larger batches cannot meet: they have no plan, and so no bytes to guess by. */
+static void most__that_fits_is_found_beside_plans_that_are_refused(void **state)
+{
+    data_case *c = *state;
+    char command[256];
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" plan job.json --quick --json > p.json", 0, "");
+    double budget = 1.5 * number(read_json(c, "p.json"), "main_bytes");
+    snprintf(command, sizeof command,
+             "\"$H\" plan job.json --budget 1GB --set halftone.recompute.budget=%.0f --json > q.json", budget);
+    expect(c, command, 0, "");
+    const ht_json *most = member(read_json(c, "q.json"), "largest_batch");
+    assert_int_equal(member(most, "next_main_bytes")->kind, HT_JSON_NULL);
+    for (int more = 0; more < 2; more++) {
+        snprintf(command, sizeof command,
+                 "\"$H\" plan job.json --quick --set halftone.recompute.budget=%.0f --set train.batch=%.0f > r.txt",
+                 budget, number(most, "value") + 2 * more);
+        expect(c, command, more ? 2 : 0, more ? "no plan takes at most" : "");
+    }
+}
+
 static void budget__that_is_too_small_shows_the_timeline_and_fails(void **state)
 {
     data_case *c = *state;
@@ -130,6 +151,19 @@ static void compare__shows_targets_side_by_side(void **state)
     assert_true(number(row_of(rows, "target", "tpu"), "step_ms") < number(edge, "step_ms"));
     expect(c, "\"$H\" plan job.json --compare edge,h200", 0, "hours to the end");
     expect(c, "\"$H\" plan job.json --quick --target tpu", 0, "workspace is unknown");
+    expect(c, "\"$H\" plan job.json --compare h200 | grep -c '>=.*>=.*>='", 0, "1\n"); /* of kWh, too */
+}
+
+static void compare__leaves_open_what_a_target_does_not_tell(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    data_case_text(c, "bare.json", "{\"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 2}\n");
+    expect(c, "\"$H\" plan job.json --compare bare.json,asic | grep -c unknown", 0, "2\n");
+    expect(c, "\"$H\" plan job.json --compare bare.json --json > p.json", 0, "");
+    assert_int_equal(member(row_of(member(read_json(c, "p.json"), "targets"), "target", "bare.json"), "fits")->kind,
+                     HT_JSON_NULL);
+    expect(c, "\"$H\" plan job.json --quick --target asic", 0, "no figure \"bandwidth\"");
 }
 
 static void times__come_from_measured_kernels(void **state)
@@ -144,40 +178,6 @@ static void times__come_from_measured_kernels(void **state)
     expect(c, "grep -c 'Memory over a step, by heading' p.html", 0, "");
 }
 
-static void plan__refuses_what_it_cannot_do(void **state)
-{
-    data_case *c = *state;
-    run_case_write(c, &run_jobs[0]);
-    expect(c, "\"$H\" plan missing.json", 2, "missing.json");
-    expect(c, "\"$H\" plan job.json --target nowhere.json", 2, "nowhere.json");
-    expect(c, "\"$H\" plan job.json --compare edge,nothere", 2, "nothere");
-    expect(c, "\"$H\" plan job.json --compare h200 | grep -c '>=.*>=.*>='", 0, "1\n"); /* of kWh, too */
-}
-
-static void compare__leaves_open_what_a_target_does_not_tell(void **state)
-{
-    data_case *c = *state;
-    run_case_write(c, &run_jobs[0]);
-    data_case_text(c, "bare.json", "{\"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 2}\n");
-    expect(c, "\"$H\" plan job.json --compare bare.json,asic | grep -c unknown", 0, "2\n");
-    expect(c, "\"$H\" plan job.json --compare bare.json --json > p.json", 0, "");
-    assert_int_equal(member(row_of(member(read_json(c, "p.json"), "targets"), "target", "bare.json"), "fits")->kind,
-                     HT_JSON_NULL);
-    expect(c, "\"$H\" plan job.json --quick --target asic", 0, "no figure \"bandwidth\"");
-    expect(c, "\"$H\" plan job.json --compare edge,,h200", 2, "--compare");
-    expect(c, "\"$H\" plan job.json --ranks 0", 2, "--ranks");
-    expect(c, "\"$H\" plan job.json --quick --page no/such/folder/p.html", 1, "no/such/folder");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(plan__has_the_bytes_and_flops_of_explain, data_case_begin, data_case_end),
-        cmocka_unit_test_setup_teardown(what_if__rows_are_plans_of_the_changed_job, data_case_begin, data_case_end),
-        cmocka_unit_test_setup_teardown(most__that_fits_is_the_last_that_does, data_case_begin, data_case_end),
-        cmocka_unit_test_setup_teardown(budget__that_is_too_small_shows_the_timeline_and_fails, data_case_begin,
-                                        data_case_end),
-        cmocka_unit_test_setup_teardown(compare__shows_targets_side_by_side, data_case_begin, data_case_end),
 /* Products of f32 as tf32 have a bound of their own; the row of the kernel tells. */
 static void times__of_tf32_are_bounds_of_tf32(void **state)
 {
@@ -198,12 +198,35 @@ static void page__has_the_most_that_fits(void **state)
            0, "1\n");
 }
 
+static void plan__refuses_what_it_cannot_do(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" plan missing.json", 2, "missing.json");
+    expect(c, "\"$H\" plan job.json --target nowhere.json", 2, "nowhere.json");
+    expect(c, "\"$H\" plan job.json --compare edge,nothere", 2, "nothere");
+    expect(c, "\"$H\" plan job.json --compare edge,,h200", 2, "--compare");
+    expect(c, "\"$H\" plan job.json --ranks 0", 2, "--ranks");
+    expect(c, "\"$H\" plan job.json --quick --page no/such/folder/p.html", 1, "no/such/folder");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(plan__has_the_bytes_and_flops_of_explain, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(what_if__rows_are_plans_of_the_changed_job, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(compare__leaves_open_what_a_target_does_not_tell, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(times__of_tf32_are_bounds_of_tf32, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(page__has_the_most_that_fits, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(most__that_fits_is_the_last_that_does, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(most__that_fits_is_found_beside_plans_that_are_refused, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(budget__that_is_too_small_shows_the_timeline_and_fails, data_case_begin,
+                                        data_case_end),
+        cmocka_unit_test_setup_teardown(compare__shows_targets_side_by_side, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(times__come_from_measured_kernels, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(plan__refuses_what_it_cannot_do, data_case_begin, data_case_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        cmocka_unit_test_setup_teardown(compare__leaves_open_what_a_target_does_not_tell, data_case_begin,
-                                        data_case_end),
-        cmocka_unit_test_setup_teardown(times__of_tf32_are_bounds_of_tf32, data_case_begin, data_case_end),
-        cmocka_unit_test_setup_teardown(page__has_the_most_that_fits, data_case_begin, data_case_end),
