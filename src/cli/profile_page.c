@@ -36,14 +36,19 @@ static void add_steps(ht_report *report, const ht_profile *p)
 static void add_phases(ht_report *report, const ht_profile *p)
 {
     double heights[HT_PHASE_COUNT];
+    const char *names[HT_PHASE_COUNT];
+    size_t count = 0;
     static const char *const part[] = {"ms"};
-    for (int phase = 0; phase < HT_PHASE_COUNT; phase++) heights[phase] = 1e3 * p->phases[phase].seconds;
+    for (int phase = 0; phase < HT_PHASE_COUNT; phase++) {
+        if (phase > HT_PHASE_REST && p->phases[phase].seconds == 0) continue;
+        names[count] = ht_phase_names[phase];
+        heights[count++] = 1e3 * p->phases[phase].seconds;
+    }
     ht_report_bars(report, &(ht_bars){.title = "Where the time of a step goes",
                                       .x_label = "phase",
                                       .y_label = "ms",
-                                      .count = p->phases[HT_PHASE_COMMUNICATION].seconds > 0 ? HT_PHASE_COUNT
-                                                                                             : HT_PHASE_COMMUNICATION,
-                                      .labels = ht_phase_names,
+                                      .count = count,
+                                      .labels = names,
                                       .part_count = 1,
                                       .part_names = part,
                                       .heights = heights});

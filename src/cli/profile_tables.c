@@ -60,8 +60,9 @@ void cli_profile_phase_table(ht_table *table, const ht_profile *p, double save_s
     add_bound_head(table);
     for (int phase = 0; phase < HT_PHASE_COUNT; phase++) {
         const ht_phase_profile *f = &p->phases[phase];
-        if (phase == HT_PHASE_COMMUNICATION && f->seconds == 0) continue;
-        ht_table_cell(table, "%s%s", ht_phase_names[phase], phase == HT_PHASE_COMMUNICATION ? ", beside them" : "");
+        bool beside = phase > HT_PHASE_REST;
+        if (beside && f->seconds == 0) continue;
+        ht_table_cell(table, "%s%s", ht_phase_names[phase], beside ? ", beside them" : "");
         add_figures(table, p, f);
         add_bound(table, f->bound_seconds, f->bytes);
     }

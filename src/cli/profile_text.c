@@ -83,9 +83,15 @@ static void add_cache(ht_text *text, const char *name, long bytes, double weight
 void cli_profile_caches(ht_text *text, const cli_profile_view *v)
 {
     double weights = (double)v->infer[0].times.weight_bytes;
+    const ht_plan *plan = v->profile->plan;
+    ht_device *gpu;
     ht_text_add(text, "The weights that it reads are %.2f MB", weights / 1e6);
-    add_cache(text, "L2", sysconf(_SC_LEVEL2_CACHE_SIZE), weights);
-    add_cache(text, "L3", sysconf(_SC_LEVEL3_CACHE_SIZE), weights);
+    if (plan->target.device != HT_DEVICE_CUDA) {
+        add_cache(text, "L2", sysconf(_SC_LEVEL2_CACHE_SIZE), weights);
+        add_cache(text, "L3", sysconf(_SC_LEVEL3_CACHE_SIZE), weights);
+    } else if (ht_device_get(&gpu, plan->ctx, plan->device) == HT_OK) {
+        add_cache(text, "L2 of the GPU", ht_cuda_device_limits(gpu).l2_bytes, weights);
+    }
     ht_text_add(text,
                 ". Weights that no cache holds are read from memory for every batch: a larger one shares that.\n");
 }

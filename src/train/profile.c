@@ -6,8 +6,8 @@
 
 #include "train/run_state.h"
 
-const char *const ht_phase_names[HT_PHASE_COUNT] = {"data",    "forward",        "backward",     "update",
-                                                    "records", "gaps and waits", "communication"};
+const char *const ht_phase_names[HT_PHASE_COUNT] = {"data",    "forward",        "backward",      "update",
+                                                    "records", "gaps and waits", "communication", "copies"};
 
 static ht_status out_of_memory(const ht_run *run)
 {
@@ -66,6 +66,7 @@ ht_status ht_profile_step(ht_profile *p, bool *dropped)
 static ht_phase phase_of(const ht_instr *instr)
 {
     if (instr->queue == HT_QUEUE_COMM || (instr->call->op->flags & HT_OP_COLLECTIVE)) return HT_PHASE_COMMUNICATION;
+    if (instr->queue != HT_QUEUE_COMPUTE) return HT_PHASE_COPIES;
     if (instr->role == HT_ROLE_UPDATE) return HT_PHASE_UPDATE;
     return instr->role == HT_ROLE_FWD && !instr->recomputed ? HT_PHASE_FORWARD : HT_PHASE_BACKWARD;
 }

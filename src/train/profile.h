@@ -6,15 +6,17 @@
 
 struct ht_run;
 
-/* Where the time of a step goes. All but the last are its wall time, cut in pieces. */
+/* Where the time of a step goes. All but the last two are its wall time, cut in pieces. */
 typedef enum ht_phase {
     HT_PHASE_DATA,    /* batches are made */
     HT_PHASE_FORWARD, /* instructions, by their role */
     HT_PHASE_BACKWARD,
     HT_PHASE_UPDATE,
-    HT_PHASE_RECORDS,       /* losses and rates are read back and written to the metrics */
-    HT_PHASE_REST,          /* gaps between instructions, and waits */
-    HT_PHASE_COMMUNICATION, /* on a queue of its own, beside the others: what they wait for is in the rest */
+    HT_PHASE_RECORDS, /* losses and rates are read back and written to the metrics */
+    HT_PHASE_REST,    /* gaps between instructions, and waits */
+    /* On queues of their own, beside the others: what these wait for is in the rest. */
+    HT_PHASE_COMMUNICATION,
+    HT_PHASE_COPIES, /* between memories */
     HT_PHASE_COUNT
 } ht_phase;
 extern const char *const ht_phase_names[HT_PHASE_COUNT];

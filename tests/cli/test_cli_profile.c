@@ -85,6 +85,30 @@ static void profile__tells_where_the_time_of_a_step_goes(void **state)
 }
 
 static void profile__is_tables_for_people_and_leaves_nothing(void **state)
+/* What is copied beside the computation is no part of its phases: these are the step, copies or none. */
+static void profile__of_offload_has_its_copies_apart(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c,
+           "\"$H\" profile job.json --steps 3 --set halftone.device=fake --set halftone.offload_activations=host "
+           "--set halftone.offload_activation_bytes=1 --json > p.json",
+           0, "");
+    const ht_json *p = read_json(c, "p.json"), *phases = member(p, "phases"), *instrs = member(p, "instructions");
+    double step = number(member(p, "step_ms"), "mean"), beside = 0, copies = 0;
+    for (const ht_json *at = phases->child; at; at = at->next)
+        if (strcmp(word(at, "name"), "copies") == 0 || strcmp(word(at, "name"), "communication") == 0)
+            beside += number(at, "ms");
+    for (const ht_json *at = instrs->child; at; at = at->next)
+        if (strcmp(word(at, "phase"), "copies") == 0) copies += number(at, "ms");
+    assert_true(copies > 0 && fabs(copies - beside) < 1e-6 * step);
+    assert_true(fabs(sum_of(phases, "ms") - beside - step) < 1e-6 * step);
+    expect(c,
+           "\"$H\" profile job.json --steps 1 --set halftone.device=fake --set halftone.offload_activations=host "
+           "--set halftone.offload_activation_bytes=1 | grep -c '^copies, beside them'",
+           0, "1\n");
+}
+
 {
     data_case *c = *state;
     run_case_write(c, &run_jobs[0]);
@@ -268,3 +292,4 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        CASE(profile__of_offload_has_its_copies_apart),
