@@ -22,7 +22,8 @@ typedef struct profile_job {
     int64_t batches[CLI_MOST_BATCHES];
     size_t batch_count;
     /* while it runs */
-    cli_temporary_folder folder;
+    bool launched;               /* ranks are processes, and only the first has made the folder */
+    cli_temporary_folder folder; /* of all ranks */
     ht_config *config;
     ht_target machine;
     ht_text traces[MOST_RANKS]; /* by rank */
@@ -107,7 +108,7 @@ static ht_status profile_run(profile_job *job, ht_context *ctx, ht_run *run, int
                              .model = info.model,
                              .profile = *profile,
                              .threads = ht_context_threads(ctx),
-                             .ranks = job->ranks > 1 ? job->ranks : 1,
+                             .ranks = job->ranks,
                              .params = info.parameters,
                              .warm_up = WARM_UP,
                              .depth = job->depth,
@@ -120,10 +121,44 @@ static ht_status profile_run(profile_job *job, ht_context *ctx, ht_run *run, int
     return show(job, ctx, &view);
 }
 
+/* Ranks that are processes: all of them train in the first one's folder... */
+static ht_status share_folder(profile_job *job, ht_context *ctx, ht_comm *world)
+{
+    char *path = job->folder.path;
+    ht_comm_call call = {.kind = HT_COMM_BROADCAST, .dtype = HT_U8, .in = path, .out = path};
+    call.elems = sizeof job->folder.path;
+    return job->launched ? ht_comm_run(world, ctx, &call) : HT_OK;
+}
+
+static ht_status move_bytes(ht_context *ctx, ht_comm *world, bool sends, int peer, void *bytes, int64_t count)
+{
+    ht_comm_call call = {.kind = sends ? HT_COMM_SEND : HT_COMM_RECV, .dtype = HT_U8, .elems = count, .peer = peer};
+    call.in = call.out = bytes;
+    return ht_comm_run(world, ctx, &call);
+}
+
+/* ...and it gets their traces. */
+static ht_status gather_traces(profile_job *job, ht_context *ctx, ht_comm *world)
+{
+    int rank = ht_comm_rank(world);
+    for (int from = 1; from < ht_comm_size(world); from++) {
+        ht_text *trace = &job->traces[from];
+        uint64_t length = trace->failed ? 0 : trace->length;
+        if (rank != 0 && rank != from) continue;
+        HT_TRY(move_bytes(ctx, world, rank > 0, rank > 0 ? 0 : from, &length, sizeof length));
+        if (rank == 0) {
+            *trace = (ht_text){.data = calloc(length + 1, 1), .length = length};
+            if (!trace->data) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a trace");
+        }
+        if (length) HT_TRY(move_bytes(ctx, world, rank > 0, rank > 0 ? 0 : from, trace->data, (int64_t)length));
+    }
+    return HT_OK;
+}
+
 static void profile_rank(void *arg, ht_context *ctx, ht_comm *world, int local, cli_rank_end *out)
 {
     profile_job *job = arg;
-    ht_run *run;
+    ht_run *run = NULL;
     ht_profile *profile = NULL;
     int rank = world ? ht_comm_rank(world) : 0;
     ht_run_request request = {.config = job->config,
@@ -132,11 +167,13 @@ static void profile_rank(void *arg, ht_context *ctx, ht_comm *world, int local, 
                               .target = job->target ? &job->machine : NULL,
                               .comm = world,
                               .local_ranks = local};
-    ht_status status = ht_run_open(&run, ctx, &request);
+    ht_status status = share_folder(job, ctx, world);
+    if (status == HT_OK) status = ht_run_open(&run, ctx, &request);
     if (status == HT_OK) status = profile_run(job, ctx, run, rank, &profile);
     ht_profile_free(profile);
     ht_status closed = ht_run_close(run);
     if (status == HT_OK) status = closed;
+    if (status == HT_OK && job->launched && job->trace) status = gather_traces(job, ctx, world);
     out->end = cli_end_of(status);
     out->by_others = status == HT_ERANK;
     if (status != HT_OK) snprintf(out->reason, sizeof out->reason, "%s", ht_context_message(ctx));
@@ -170,20 +207,24 @@ static int profile(profile_job *job, ht_context *ctx)
     ht_launcher launcher;
     int64_t size;
     int end = cli_ranks_find(ctx, "profile", job->ranks, &launcher, &size);
-    if (end == CLI_DONE && launcher.name)
-        end = cli_fail(CLI_WRONG, "profile: ranks of a launcher are not profiled yet; --ranks makes threads");
+    if (end == CLI_DONE && job->infer && size > 1)
+        end = cli_fail(CLI_WRONG, "profile: --infer is measured on one rank");
+    if (end == CLI_DONE && job->trace && size > MOST_RANKS)
+        end = cli_fail(CLI_WRONG, "profile: --trace takes at most %d ranks", MOST_RANKS);
+    bool leads = end != CLI_DONE || !launcher.name || launcher.rank == 0;
     if (end == CLI_DONE && job->target && ht_target_read(ctx, &job->machine, job->target) != HT_OK)
         end = cli_fail(CLI_WRONG, "profile: %s", ht_context_message(ctx));
-    job->job_options.request.ranks = size;
+    job->job_options.request.ranks = job->ranks = size;
+    job->launched = end == CLI_DONE && launcher.name && size > 1;
     if (end == CLI_DONE) end = read_config(job, ctx);
-    if (end == CLI_DONE) end = cli_temporary_folder_make(&job->folder, "profile");
+    if (end == CLI_DONE && leads) end = cli_temporary_folder_make(&job->folder, "profile");
     if (end == CLI_DONE) end = cli_ranks_run(ctx, "profile", &launcher, size, profile_rank, job);
-    if (end == CLI_DONE && job->trace && write_trace(job, ctx, size) != HT_OK)
+    if (end == CLI_DONE && leads && job->trace && write_trace(job, ctx, size) != HT_OK)
         end = cli_fail(CLI_FAILED, "profile: %s", ht_context_message(ctx));
-    if (end == CLI_DONE && job->dropped)
+    if (end == CLI_DONE && leads && job->dropped)
         fprintf(stderr, "halftone: the trace has the first %d events of each rank; %zu more are left out\n",
                 MOST_EVENTS, job->dropped);
-    cli_temporary_folder_remove(&job->folder);
+    if (leads) cli_temporary_folder_remove(&job->folder);
     ht_config_free(job->config);
     return end;
 }
@@ -193,7 +234,6 @@ static int run_profile(void *arg)
     profile_job *job = arg;
     ht_context *ctx;
     if (job->batch_count && !job->infer) return cli_fail(CLI_WRONG, "profile: --batch comes with --infer");
-    if (job->infer && job->ranks > 1) return cli_fail(CLI_WRONG, "profile: --infer is measured on one rank");
     static const int64_t standard[] = {1, 2, 4, 8};
     if (!job->batch_count) {
         memcpy(job->batches, standard, sizeof standard);
@@ -236,7 +276,8 @@ static const cli_option options[] = {
      .help = "levels of modules to show; 0: the model alone, -1: all", .least = -1, .most = 64, .standard = "3"},
     {"--ranks", "N", CLI_WHOLE, offsetof(profile_job, ranks),
      .help = "N ranks share the batch, as threads of this process (docs/parallel.md); the figures are the first's, a "
-             "trace has all of them",
+             "trace has all of them. The ranks of a launcher (mpirun, srun) are profiled without being asked for, and "
+             "the option is refused",
      .least = 1, .most = MOST_RANKS},
     {"--target", "FILE", CLI_TEXT, offsetof(profile_job, target),
      .help = "a target file of this machine, for its ceilings (docs/target.md); without it, the shipped ones",

@@ -2,6 +2,7 @@
 #include "run_case.h"
 
 #include "base/json.h"
+#include "rank_runs.h"
 
 #include <math.h>
 
@@ -84,7 +85,6 @@ static void profile__tells_where_the_time_of_a_step_goes(void **state)
     }
 }
 
-static void profile__is_tables_for_people_and_leaves_nothing(void **state)
 /* What is copied beside the computation is no part of its phases: these are the step, copies or none. */
 static void profile__of_offload_has_its_copies_apart(void **state)
 {
@@ -109,6 +109,7 @@ static void profile__of_offload_has_its_copies_apart(void **state)
            0, "1\n");
 }
 
+static void profile__is_tables_for_people_and_leaves_nothing(void **state)
 {
     data_case *c = *state;
     run_case_write(c, &run_jobs[0]);
@@ -232,6 +233,34 @@ static void trace__has_the_steps_instructions_and_memory_of_every_rank(void **st
         for (int track = 0; track < 8; track++) check_track(events, rank, track);
 }
 
+/* The first one prints, and has the traces of all. */
+static void profile__of_processes_is_one_profile_and_one_trace(void **state)
+{
+    data_case *c = *state;
+    bool any = false;
+    static const char *const flavours[] = {"openmpi", "mpich"};
+    run_case_write(c, &run_jobs[0]);
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        if (!rank_has_mpi(c, flavours[i])) continue;
+        snprintf(line, sizeof line,
+                 "mkdir -p tmp; TMPDIR=$PWD/tmp %s \"$H\" profile job.json --steps 2 --trace t.json > p.txt && "
+                 "grep -c 'Phases of a step' p.txt && ls tmp | grep -c halftone-profile",
+                 rank_mpirun(flavours[i], 2));
+        expect(c, line, 1, "1\n0\n");
+        expect(c, "grep -c ' 2 ranks: 2 steps' p.txt", 0, "1\n");
+        const ht_json *events = member(read_json(c, "t.json"), "traceEvents");
+        size_t steps[2] = {0};
+        for (const ht_json *e = events->child; e; e = e->next)
+            if (strcmp(word(e, "name"), "step") == 0) steps[(int)number(e, "pid")]++;
+        assert_true(steps[0] == 2 && steps[1] == 2);
+        snprintf(line, sizeof line, "%s \"$H\" profile job.json --steps 1 --infer", rank_mpirun(flavours[i], 2));
+        expect(c, line, 2, "one rank");
+        any = true;
+    }
+    if (!any) skip();
+}
+
 /* By Perfetto's trace processor where it is there; else by the script's own rules. */
 static void trace__is_read_by_perfetto_as_it_was_written(void **state)
 {
@@ -281,15 +310,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(profile__tells_where_the_time_of_a_step_goes),
+        CASE(profile__of_offload_has_its_copies_apart),
         CASE(profile__is_tables_for_people_and_leaves_nothing),
         CASE(profile__of_monitors_writes_nothing_elsewhere),
         CASE(profile__measures_against_the_ceilings_of_a_target),
         CASE(profile__refuses_what_it_cannot_do),
         CASE(profile__of_inference_has_a_row_for_each_batch),
         CASE(trace__has_the_steps_instructions_and_memory_of_every_rank),
+        CASE(profile__of_processes_is_one_profile_and_one_trace),
         CASE(trace__is_read_by_perfetto_as_it_was_written),
         CASE(train__profiles_the_step_that_flops_profiler_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        CASE(profile__of_offload_has_its_copies_apart),
