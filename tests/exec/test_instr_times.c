@@ -1,4 +1,5 @@
 /* Times of instructions: what they add up to, how they share a row block, and how many events are kept. */
+#include "model_fixture.h"
 #include "session_fixture.h"
 
 #include "exec/instr_times.h"
@@ -67,6 +68,49 @@ static void times__add_up_to_no_more_than_the_run(void **state)
     }
 }
 
+/* The best of several steps, since between instructions the machine may do something else. */
+static void times__add_up_to_nearly_all_of_a_step(void **state)
+{
+    (void)state;
+    enum { STEPS = 20, MOST_GAPS = 3 /* per cent */ };
+    static const struct {
+        const char *type, *json;
+        ht_model_request request;
+    } models[] = {
+        {"gpt2",
+         "{\"n_layer\": 2, \"n_head\": 2, \"n_embd\": 64}",
+         {.task = HT_TASK_LM, .batch = 4, .length = 64, .vocabulary = 64}},
+        {"resnet",
+         "{\"width\": 8, \"stem\": \"cifar\"}",
+         {.task = HT_TASK_CLASS, .batch = 8, .classes = 10, .feature_rank = 3, .feature = {3, 32, 32}}},
+        {"lstm_lm",
+         "{\"hidden\": 96, \"layers\": 2}",
+         {.task = HT_TASK_LM, .batch = 8, .length = 32, .vocabulary = 64}},
+    };
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        model_fixture w;
+        ht_instr_times *times;
+        ht_train_opts train = HT_TRAIN_OPTS;
+        double best = 0;
+        model_start_threads(&w, models[m].type, models[m].json, models[m].request, &train, 1);
+        model_must(&w, ht_instr_times_create(&times, w.plan, 0));
+        model_must(&w, ht_executor_observe(w.s->executor, ht_instr_times_observer(times)));
+        for (int step = 0; step < STEPS; step++) {
+            double begin = ht_instr_clock(), sum = 0;
+            ht_instr_times_reset(times);
+            model_must(&w, ht_session_run(w.s, "train"));
+            double seconds = ht_instr_clock() - begin;
+            for (size_t s = 0; s < w.plan->segment_count; s++)
+                for (size_t i = 0; i < w.plan->segments[s].instr_count; i++) sum += ht_instr_times_seconds(times, s, i);
+            if (sum / seconds > best) best = sum / seconds;
+        }
+        if (!(best <= 1 && best >= 1 - MOST_GAPS / 100.0)) fail_msg("%s: %.2f %%", models[m].type, 100 * best);
+        model_must(&w, ht_executor_observe(w.s->executor, NULL));
+        ht_instr_times_free(times);
+        model_stop(&w);
+    }
+}
+
 /* Is there a row block that holds this piece? */
 static bool is_held(const ht_instr_event *events, size_t count, const ht_instr_event *piece)
 {
@@ -120,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times__add_up_to_no_more_than_the_run),
+        cmocka_unit_test(times__add_up_to_nearly_all_of_a_step),
         cmocka_unit_test(events__of_pieces_lie_within_their_row_block),
         cmocka_unit_test(events__beyond_the_most_are_counted_and_dropped),
     };
