@@ -197,8 +197,8 @@ static const cli_option options[] = {
      .help =
          "one object: {\"seconds\", \"topology\": {\"processor\", \"packages\", \"cores\", \"hardware_threads\", "
          "\"numa_nodes\", \"caches\": [{\"level\", \"bytes\", \"count\"}]}, \"disk_note\", \"energy_note\", "
-         "\"gpu_energy_note\": why there "
-         "is no such figure, or null, \"target\": as --output writes it, \"rows\": [{\"group\", \"name\", \"what\", "
+         "\"gpu_note\", \"gpu_energy_note\": why there is no such figure, or null, \"target\": as --output writes it, "
+         "with a GPU also \"cpu_target\": that of the processor beside it, \"rows\": [{\"group\", \"name\", \"what\", "
          "\"device\", \"value\", \"unit\", \"threads\"; of families of kernels also \"size\", \"share\" of the "
          "roofline, and "
          "\"flops\", \"bytes\", \"seconds\" of a call}]}"},

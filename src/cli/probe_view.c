@@ -263,34 +263,41 @@ static void put_row(ht_json_writer *json, const ht_probe_row *row)
     ht_json_end_object(json);
 }
 
+static void put_target(ht_json_writer *json, const char *key, const ht_target *target)
+{
+    ht_text text = {0};
+    ht_target_print(&text, target);
+    while (text.length > 0 && text.data[text.length - 1] == '\n') text.data[--text.length] = '\0';
+    if (text.failed || !text.data)
+        json->text->failed = true;
+    else
+        ht_json_put_json(json, key, text.data);
+    ht_text_free(&text);
+}
+
 void cli_probe_json(ht_text *text, const ht_probe *probe)
 {
     ht_json_writer json = {.text = text};
-    ht_text target = {0};
-    ht_target_print(&target, probe->has_gpu ? &probe->gpu : &probe->target);
-    while (target.length > 0 && target.data[target.length - 1] == '\n') target.data[--target.length] = '\0';
     ht_json_begin_object(&json, NULL);
     ht_json_put_number(&json, "seconds", probe->seconds);
     put_topology(&json, &probe->topology);
     ht_json_put_text(&json, "disk_note", probe->disk_note[0] ? probe->disk_note : NULL);
     ht_json_put_text(&json, "energy_note", probe->energy_note[0] ? probe->energy_note : NULL);
+    ht_json_put_text(&json, "gpu_note", probe->gpu_note[0] ? probe->gpu_note : NULL);
     ht_json_put_text(&json, "gpu_energy_note", probe->gpu_energy_note[0] ? probe->gpu_energy_note : NULL);
-    if (target.failed || !target.data)
-        text->failed = true;
-    else
-        ht_json_put_json(&json, "target", target.data);
+    put_target(&json, "target", probe->has_gpu ? &probe->gpu : &probe->target);
+    if (probe->has_gpu) put_target(&json, "cpu_target", &probe->target);
     ht_json_begin_array(&json, "rows");
     for (size_t i = 0; i < probe->count; i++) put_row(&json, &probe->rows[i]);
     ht_json_line(&json, 0);
     ht_json_end_array(&json);
     ht_json_end_object(&json);
     ht_text_add(text, "\n");
-    ht_text_free(&target);
 }
 
 /* ---- pictures ---- */
 
-enum { MOST_ROOFS = 8, MOST_POINTS = 2 * HT_MOST_FAMILIES * HT_FAMILY_SIZES };
+enum { MOST_ROOFS = 8, MOST_POINTS = HT_MOST_FAMILIES * HT_FAMILY_SIZES };
 
 typedef struct roofline_parts {
     ht_roof roofs[MOST_ROOFS];
@@ -304,27 +311,26 @@ static void add_roof(roofline_parts *parts, const char *name, double flops, doub
         parts->roofs[parts->roofline.roof_count++] = (ht_roof){name, flops, bandwidth, dashed};
 }
 
-/* f32 from memory and from each cache; other types from memory. */
-static void make_roofline(roofline_parts *parts, const ht_probe *probe)
+/* Of one device. f32 from memory and from each cache; other types from memory. */
+static void make_roofline(roofline_parts *parts, const ht_probe *probe, ht_device_kind device)
 {
     static const char *const cache_roofs[HT_CACHE_COUNT] = {"f32 from L1", "f32 from L2", "f32 from L3"};
-    const ht_target *t = &probe->target;
+    bool gpu = device == HT_DEVICE_CUDA;
+    const ht_target *t = gpu ? &probe->gpu : &probe->target;
     double memory = t->bandwidth[HT_SPACE_MAIN];
-    *parts = (roofline_parts){.roofline.title = "Roofline"};
+    *parts = (roofline_parts){.roofline.title = gpu ? "Roofline of the GPU" : "Roofline"};
     add_roof(parts, "f32 from memory", t->flops[HT_F32], memory, false);
+    add_roof(parts, "tf32 from memory", t->flops[HT_FORMAT_TF32], memory, false);
     if (t->flops[HT_BF16] > 1.1 * t->flops[HT_F32])
         add_roof(parts, "bf16 from memory", t->flops[HT_BF16], memory, false);
     add_roof(parts, "f64 from memory", t->flops[HT_F64], memory, false);
-    if (probe->has_gpu) {
-        double gpu = probe->gpu.bandwidth[HT_SPACE_MAIN];
-        add_roof(parts, "GPU, f32", probe->gpu.flops[HT_F32], gpu, false);
-        add_roof(parts, "GPU, bf16", probe->gpu.flops[HT_BF16], gpu, false);
-    }
     for (int i = 0; i < HT_CACHE_COUNT; i++)
         add_roof(parts, cache_roofs[i], t->flops[HT_F32], t->cache_bandwidth[i], true);
     for (size_t i = 0; i < probe->count; i++) {
         const ht_probe_row *row = &probe->rows[i];
-        if (!(row->seconds > 0) || !(row->flops > 0) || parts->roofline.point_count == MOST_POINTS) continue;
+        if (row->device != device || !(row->seconds > 0) || !(row->flops > 0) ||
+            parts->roofline.point_count == MOST_POINTS)
+            continue;
         parts->points[parts->roofline.point_count++] =
             (ht_roofline_point){row->name, row->size, row->flops / row->bytes, row->flops / row->seconds};
     }
@@ -335,7 +341,7 @@ static void make_roofline(roofline_parts *parts, const ht_probe *probe)
 void cli_probe_svg(ht_text *text, const ht_probe *probe)
 {
     roofline_parts parts;
-    make_roofline(&parts, probe);
+    make_roofline(&parts, probe, probe->has_gpu ? HT_DEVICE_CUDA : HT_DEVICE_CPU);
     ht_roofline_chart_svg(text, &parts.roofline);
 }
 
@@ -354,10 +360,14 @@ ht_status cli_probe_page(ht_context *ctx, const ht_probe *probe, const char *pat
     roofline_parts parts;
     ht_text machine = {0};
     HT_TRY(ht_report_create(&report, ctx, "What this machine can do"));
-    make_roofline(&parts, probe);
     add_machine(&machine, probe);
     add_notes(&machine, probe);
     ht_report_paragraph(report, machine.data ? machine.data : "");
+    if (probe->has_gpu) {
+        make_roofline(&parts, probe, HT_DEVICE_CUDA);
+        ht_report_roofline(report, &parts.roofline);
+    }
+    make_roofline(&parts, probe, HT_DEVICE_CPU);
     ht_report_roofline(report, &parts.roofline);
     ht_report_paragraph(report,
                         "Points are calls of our kernels, at three sizes each. A point above the roof of memory "

@@ -26,7 +26,7 @@ static void probe__writes_what_it_measured(void **state)
     static const char *const keys[] = {"seconds",     "topology", "processor", "packages", "cores", "hardware_threads",
                                        "numa_nodes",  "caches",   "disk_note", "target",   "rows",  "group",
                                        "energy_note", "name",     "what",      "size",     "value", "unit",
-                                       "threads",     "share",    "flops",     "bytes"};
+                                       "gpu_note",    "threads",  "share",     "flops",    "bytes"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         char line[96];
         snprintf(line, sizeof line, "grep -q '\"%s\":' j.json || echo missing", keys[i]);
