@@ -311,15 +311,16 @@ void ht_comm_free(ht_comm *world)
 
 void ht_comm_watch_stop(ht_comm *comm, const atomic_int *stop, double seconds)
 {
-    comm->transport->stop = stop;
     comm->transport->stop_s = seconds;
+    comm->transport->stop = stop;
 }
 
 ht_status ht_comm_check_wait(const ht_comm *comm, ht_context *ctx, const char *what, double waited_s)
 {
     ht_transport *t = comm->transport;
-    bool stopping = t->stop && *t->stop && t->stop_s < t->timeout_s;
-    double most = stopping ? t->stop_s : t->timeout_s;
+    double stop_s;
+    bool stopping = ht_transport_stopping(t, &stop_s) && stop_s < t->timeout_s;
+    double most = stopping ? stop_s : t->timeout_s;
     if (t->class->check) HT_TRY(t->class->check(t, ctx, what));
     if (!(most > 0) || waited_s <= most) return HT_OK;
     HT_FAIL(ctx, HT_ERANK, "%s %g s in %s: another rank does not answer",

@@ -40,7 +40,7 @@ void ht_comm_free(ht_comm *world);
 void ht_comm_abort(ht_comm *comm, const char *reason);
 
 /* Once *stop is not 0, a call of this process waits for others at most `seconds` longer: who is asked to stop has little
- * time, and a peer may be dead. NULL: as long as ever. Not while a call is under way. Ranks that are processes only. */
+ * time, and a peer may be dead. NULL: as long as ever. Calls that are under way take it up. Ranks that are processes only. */
 void ht_comm_watch_stop(ht_comm *comm, const atomic_int *stop, double seconds);
 
 /* For who waits for other ranks by no call of ours, as for a GPU that exchanges: has `what` been waited for too long? Fails

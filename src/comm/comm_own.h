@@ -49,9 +49,10 @@ typedef struct ht_transport_class {
 struct ht_transport {
     const ht_transport_class *class;
     int rank, size;
-    double timeout_s;       /* that an exchange waits; 0: it never does */
-    const atomic_int *stop; /* not 0: this rank was asked to stop; NULL: nobody can */
-    double stop_s;          /* that it waits for others from then on */
+    double timeout_s; /* that an exchange waits; 0: it never does */
+    /* Exchanges may be under way while these change: */
+    _Atomic(const atomic_int *) stop; /* not 0: this rank was asked to stop; NULL: nobody can */
+    _Atomic double stop_s;            /* that it waits for others from then on */
 };
 
 struct ht_comm {
@@ -80,6 +81,14 @@ struct ht_comm {
     ht_status status;        /* of the first call that failed; its reason: */
     ht_context reason;
 };
+
+/* Was this rank asked to stop? Then *seconds is what it still waits for others. */
+static inline bool ht_transport_stopping(ht_transport *t, double *seconds)
+{
+    const atomic_int *stop = t->stop;
+    *seconds = t->stop_s;
+    return stop && *stop;
+}
 
 /* The world of a transport, which it owns from here on, also after a failure. */
 ht_status ht_comm_create_world(ht_comm **out, ht_context *ctx, ht_transport *transport);

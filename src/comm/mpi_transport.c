@@ -128,7 +128,7 @@ static void add_reports(const mpi_transport *t, ht_text *text)
     }
 }
 
-static ht_status tell_timeout(mpi_transport *t, const ht_exchange *e, bool stopping)
+static ht_status tell_timeout(mpi_transport *t, const ht_exchange *e, bool stopping, double seconds)
 {
     ht_text text = {0};
     pthread_mutex_lock(&t->note_lock);
@@ -140,9 +140,8 @@ static ht_status tell_timeout(mpi_transport *t, const ht_exchange *e, bool stopp
     free(t->reports);
     t->reports = NULL;
     pthread_mutex_unlock(&t->note_lock);
-    ht_fail(e->reason, HT_ERANK, "%s %g s in %s: %.800s", stopping ? "asked to stop, waited" : "timeout after",
-            stopping ? t->base.stop_s : t->base.timeout_s, e->call,
-            text.data ? text.data : "out of memory to ask the other ranks");
+    ht_fail(e->reason, HT_ERANK, "%s %g s in %s: %.800s", stopping ? "asked to stop, waited" : "timeout after", seconds,
+            e->call, text.data ? text.data : "out of memory to ask the other ranks");
     ht_text_free(&text);
     return HT_ERANK;
 }
@@ -192,7 +191,7 @@ static ht_status poll_all(mpi_transport *t, ht_exchange *e, size_t *left)
 
 static ht_status await_all(mpi_transport *t, ht_exchange *e)
 {
-    double until = now() + t->base.timeout_s;
+    double seconds = t->base.timeout_s, until = now() + seconds, stop_s;
     bool stopping = false;
     for (int64_t polls = 0;; polls++) {
         size_t left;
@@ -200,11 +199,12 @@ static ht_status await_all(mpi_transport *t, ht_exchange *e)
         if (!left) return HT_OK;
         if (polls % POLLS_PER_NOTE == POLLS_PER_NOTE - 1) {
             answer_notes(t);
-            if (!stopping && t->base.stop && *t->base.stop && now() + t->base.stop_s < until) {
-                until = now() + t->base.stop_s;
+            if (!stopping && ht_transport_stopping(&t->base, &stop_s) && now() + stop_s < until) {
+                seconds = stop_s;
+                until = now() + seconds;
                 stopping = true;
             }
-            if (now() > until) return tell_timeout(t, e, stopping);
+            if (now() > until) return tell_timeout(t, e, stopping, seconds);
         }
         give_way(polls);
     }
