@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/config_changes.h"
+
 static uint64_t mix(uint64_t hash, uint64_t more)
 {
     return (hash ^ more) * 0x9e3779b97f4a7c15u + (hash >> 29);
@@ -59,6 +61,80 @@ static ht_status add_host(ht_ranks *ranks, ht_context *ctx, ht_comm *world, int 
     return ranks->host ? HT_OK : ht_comm_add_group(&ranks->host, world, ctx, "host", members, (int)ranks->size);
 }
 
+/* ---- agreement on the job ---- */
+
+/* "rank 2 has train.lr 0.002, where rank 0 has 0.001": the first keys of this rank that differ; "": none does. */
+static void describe_changes(const ht_ranks *ranks, const ht_config_changes *changes, char *line, size_t capacity)
+{
+    enum { MOST = 3 };
+    ht_text text = {0};
+    for (size_t i = 0; i < changes->count && i < MOST; i++) {
+        const ht_config_change *c = &changes->list[i];
+        if (i == 0) ht_text_add(&text, "rank %" PRId64 " has ", ranks->rank);
+        ht_text_add(&text, "%s%s %s, where rank 0 has %s", i ? "; " : "", c->key, c->after, c->before);
+    }
+    snprintf(line, capacity, "%s", text.failed || !text.data ? "" : text.data);
+    ht_text_free(&text);
+}
+
+/* The job of the first rank, as ht_config_print_json writes it; for free(). */
+static ht_status send_first_job(const ht_ranks *ranks, ht_context *ctx, const ht_text *own, char **out)
+{
+    int64_t bytes = (int64_t)own->length + 1;
+    ht_comm_call call = {
+        .kind = HT_COMM_BROADCAST, .dtype = HT_I64, .in = &bytes, .out = &bytes, .elems = 1, .site = "config"};
+    *out = NULL;
+    HT_TRY(ht_comm_run(ranks->host, ctx, &call));
+    if (!(*out = malloc((size_t)bytes))) HT_FAIL(ctx, HT_ENOMEM, "out of memory for ranks");
+    call.dtype = HT_U8;
+    call.in = own->data;
+    call.out = *out;
+    call.elems = bytes;
+    return ht_comm_run(ranks->host, ctx, &call);
+}
+
+/* After ranks were found to have different jobs: which keys. */
+static ht_status name_keys(const ht_ranks *ranks, ht_context *ctx, const ht_text *own, const ht_config *config)
+{
+    char differ[512], line[512] = "", *first;
+    ht_config_changes changes = {0};
+    snprintf(differ, sizeof differ, "%s", ht_context_message(ctx));
+    ht_status status = send_first_job(ranks, ctx, own, &first);
+    if (status == HT_OK) status = ht_config_changes_find(&changes, ctx, first, config);
+    if (status == HT_OK) describe_changes(ranks, &changes, line, sizeof line);
+    ht_config_changes_free(&changes);
+    free(first);
+    bool named = line[0] != 0;
+    HT_TRY(status);
+    HT_TRY(ht_ranks_text(ranks, ctx, line, sizeof line, &named));
+    if (named) HT_FAIL(ctx, HT_ERANK, "ranks differ in config: %s", line);
+    HT_FAIL(ctx, HT_ERANK, "%s", differ);
+}
+
+/* Axes, device and plan follow from the job, and with them who sends what to whom. So it is compared before anything that
+ * depends on it. */
+static ht_status agree_on_job(const ht_ranks *ranks, ht_context *ctx, const ht_run_request *request)
+{
+    static const char *const modes[] = {
+        [HT_RUN_NEW] = "a new run", [HT_RUN_FORCE] = "--force", [HT_RUN_RESUME] = "--resume"};
+    ht_text config = {0};
+    ht_config_print_json(&config, request->config);
+    const ht_comm_fact facts[] = {
+        {"version", ht_hash_text(ht_version()), ht_version()},
+        {"start", (uint64_t)request->mode, modes[request->mode]},
+        {"numerics", (uint64_t)request->numerics, NULL},
+    };
+    const ht_comm_fact job = {"config", config.failed ? 0 : ht_hash_text(config.data), NULL};
+    ht_status status = config.failed ? ht_fail(ctx, HT_ENOMEM, "out of memory for ranks")
+                                     : ht_comm_agree(ranks->host, ctx, facts, sizeof facts / sizeof facts[0]);
+    if (status == HT_OK) {
+        status = ht_comm_agree(ranks->host, ctx, &job, 1);
+        if (status == HT_ERANK) status = name_keys(ranks, ctx, &config, request->config);
+    }
+    ht_text_free(&config);
+    return status;
+}
+
 ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request)
 {
     const ht_axis alone = {.ranks = 1};
@@ -73,8 +149,9 @@ ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *
     ranks->rank = ht_comm_rank(request->comm);
     ranks->size = there;
     ht_axes_of_rank(ht_config_train(request->config), ranks->rank, &ranks->data, &ranks->pipeline, &ranks->tensor);
-    ht_status status = add_axes(ranks, ctx, request->comm, members);
-    if (status == HT_OK) status = add_host(ranks, ctx, request->comm, members);
+    ht_status status = add_host(ranks, ctx, request->comm, members);
+    if (status == HT_OK) status = agree_on_job(ranks, ctx, request);
+    if (status == HT_OK) status = add_axes(ranks, ctx, request->comm, members);
     if (status == HT_OK) status = add_stage(ranks, ctx, request->comm, members);
     free(members);
     return status;
@@ -210,16 +287,8 @@ static uint64_t hash_collectives(const ht_plan *plan)
 ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job)
 {
     if (!ranks->host) return HT_OK;
-    ht_text config = {0};
-    ht_config_print_json(&config, job->config);
-    if (config.failed) {
-        ht_text_free(&config);
-        HT_FAIL(job->ctx, HT_ENOMEM, "out of memory for ranks");
-    }
     const ht_data_fingerprint *data = ht_data_fingerprint_of(job->data);
     const ht_comm_fact facts[] = {
-        {"version", ht_hash_text(ht_version()), ht_version()},
-        {"config", ht_hash_text(config.data), job->config ? job->train_config->output : NULL},
         {"data", mix(data->hashes[HT_DATA_TRAIN], data->hashes[HT_DATA_VALIDATION]), job->format->name},
         {"model", job->plan->model_hash, job->model->name},
         {"device", (uint64_t)job->plan->target.device, ht_device_kind_names[job->plan->target.device]},
@@ -229,6 +298,5 @@ ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job)
     ht_comm *alike = ranks->pipeline.ranks == 1 ? ranks->host : ranks->stage; /* stages differ in them */
     ht_status status = ht_comm_agree(ranks->host, job->ctx, facts, sizeof facts / sizeof facts[0]);
     if (status == HT_OK && alike) status = ht_comm_agree(alike, job->ctx, &collectives, 1);
-    ht_text_free(&config);
     return status;
 }

@@ -19,7 +19,7 @@ static inline bool ht_ranks_tells_losses(const ht_ranks *ranks)
 }
 
 /* The request's world, with a group for each axis of several ranks ("data", "tensor", "pipeline"); fails if it is not of as
- * many ranks as the config. */
+ * many ranks as the config, or where ranks have different programs or jobs: what differs is named. All ranks call it. */
 ht_status ht_ranks_open(ht_ranks *ranks, ht_context *ctx, const ht_run_request *request);
 /* Of the ranks that see the same GPUs, those of this machine under one CUDA_VISIBLE_DEVICES: which one this is, and how
  * many they are. All ranks call it. */
@@ -41,7 +41,7 @@ typedef struct ht_exchange_totals {
 ht_exchange_totals ht_ranks_exchanged(const ht_ranks *ranks, const ht_session *session, ht_comm *world);
 /* As a report, where it is known. */
 ht_exchange_report ht_ranks_report(const ht_ranks *ranks, const ht_session *session, const ht_exchange_totals *totals);
-/* Before the first step: do all have the same program, job, data, plan and order of collectives? What differs is named. */
+/* Before the first step: do all have the same data, plan and order of collectives? What differs is named. */
 ht_status ht_ranks_agree(const ht_ranks *ranks, const ht_job *job);
 
 #endif

@@ -114,6 +114,23 @@ static void a_rank_with_another_config_is_named(void **state)
     expect_end(&c, 60 + SOON_S, "ranks differ in config: rank 2");
 }
 
+/* The ranks that it would have as neighbours, and what it would compute on, follow from the config. */
+static void a_rank_with_other_axes_is_named(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "$(test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 2 && echo --set halftone.parallel.pipeline=3)", ":");
+    expect_end(&c, SOON_S, "ranks differ in config: rank 2 has .*halftone.parallel.pipeline 3, where rank 0 has 1");
+    run_and(&c, "", "$(test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 && echo --device cuda)", ":");
+    expect_end(&c, SOON_S, "ranks differ in config: rank 1 has halftone.device \"cuda\", where rank 0 has \"");
+}
+
+static void a_rank_that_resumes_alone_is_named(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "$(test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 && echo --resume)", ":");
+    expect_end(&c, SOON_S, "ranks differ in start: rank 1 has --resume, where rank 0 has a new run");
+}
+
 static void a_stop_never_waits_for_a_peer_that_hangs(void **state)
 {
     mpi_case c = begin(state);
@@ -184,6 +201,8 @@ FLAVOUR(commands_of_one_process_are_made_once)
 FLAVOUR(a_killed_rank_ends_the_others)
 FLAVOUR(a_hanging_rank_ends_the_others_and_is_named)
 FLAVOUR(a_rank_with_another_config_is_named)
+FLAVOUR(a_rank_with_other_axes_is_named)
+FLAVOUR(a_rank_that_resumes_alone_is_named)
 FLAVOUR(a_stop_never_waits_for_a_peer_that_hangs)
 FLAVOUR(a_stop_of_one_rank_is_a_snapshot_of_all)
 FLAVOUR(a_kill_in_mid_save_leaves_a_whole_snapshot)
@@ -195,9 +214,14 @@ int main(void)
 {
     srand((unsigned)time(NULL));
     const struct CMUnitTest tests[] = {
-        BOTH(commands_of_one_process_are_made_once),       BOTH(a_killed_rank_ends_the_others),
-        BOTH(a_hanging_rank_ends_the_others_and_is_named), BOTH(a_rank_with_another_config_is_named),
-        BOTH(a_stop_never_waits_for_a_peer_that_hangs),    BOTH(a_stop_of_one_rank_is_a_snapshot_of_all),
+        BOTH(commands_of_one_process_are_made_once),
+        BOTH(a_killed_rank_ends_the_others),
+        BOTH(a_hanging_rank_ends_the_others_and_is_named),
+        BOTH(a_rank_with_another_config_is_named),
+        BOTH(a_rank_with_other_axes_is_named),
+        BOTH(a_rank_that_resumes_alone_is_named),
+        BOTH(a_stop_never_waits_for_a_peer_that_hangs),
+        BOTH(a_stop_of_one_rank_is_a_snapshot_of_all),
         BOTH(a_kill_in_mid_save_leaves_a_whole_snapshot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
