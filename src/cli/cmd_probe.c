@@ -143,7 +143,8 @@ static int measure_all(ht_context *ctx, probe_job *job)
     ht_launcher launcher;
     int64_t size;
     int end = cli_ranks_find(ctx, "probe", job->ranks, &launcher, &size);
-    if (end == CLI_DONE && size > 1) end = cli_ranks_run(ctx, "probe", &launcher, size, measure_messages, job);
+    if (end == CLI_DONE && size > 1)
+        end = cli_ranks_run(ctx, "probe", &launcher, size, CLI_DONE, measure_messages, job);
     if (end == CLI_DONE && (!launcher.name || launcher.rank == 0)) end = measure(ctx, job);
     ht_probe_free(&job->messages);
     return end;

@@ -216,9 +216,11 @@ static int profile(profile_job *job, ht_context *ctx)
         end = cli_fail(CLI_WRONG, "profile: %s", ht_context_message(ctx));
     job->job_options.request.ranks = job->ranks = size;
     job->launched = end == CLI_DONE && launcher.name && size > 1;
-    if (end == CLI_DONE) end = read_config(job, ctx);
-    if (end == CLI_DONE && leads) end = cli_temporary_folder_make(&job->folder, "profile");
-    if (end == CLI_DONE) end = cli_ranks_run(ctx, "profile", &launcher, size, profile_rank, job);
+    if (end == CLI_DONE) {
+        end = read_config(job, ctx);
+        if (end == CLI_DONE && leads) end = cli_temporary_folder_make(&job->folder, "profile");
+        end = cli_ranks_run(ctx, "profile", &launcher, size, end, profile_rank, job);
+    }
     if (end == CLI_DONE && leads && job->trace && write_trace(job, ctx, size) != HT_OK)
         end = cli_fail(CLI_FAILED, "profile: %s", ht_context_message(ctx));
     if (end == CLI_DONE && leads && job->dropped)

@@ -436,7 +436,7 @@ static void train(void *arg, ht_context *ctx, ht_comm *world, int local, cli_ran
     if (out->end != CLI_FAILED && status != HT_OK) fail_with(out, ctx, CLI_FAILED);
 }
 
-/* Of ranks in several processes the first tells what is wrong with the job. */
+/* Of ranks in several processes the first tells what is wrong with the job; others leave it in the context. */
 static int read_config(train_job *job, ht_context *ctx, bool quiet, ht_config **out)
 {
     if (!quiet) return cli_job_read(&job->job_options, ctx, out);
@@ -458,7 +458,7 @@ static int train_on_ranks(train_job *job, ht_context *ctx)
     end = read_config(job, ctx, launcher.name && launcher.rank > 0, &config);
     job->config = config;
     if (end == CLI_DONE) cli_live_show(&job->live, ht_config_train(config)->output);
-    if (end == CLI_DONE) end = cli_ranks_run(ctx, "train", &launcher, size, train, job);
+    end = cli_ranks_run(ctx, "train", &launcher, size, end, train, job);
     ht_config_free(config);
     return end;
 }

@@ -254,8 +254,8 @@ static void execute(void *arg, ht_context *ctx, ht_comm *world, int local, cli_r
 static int run_one(cli_sweep *sweep, cli_sweep_entry *t)
 {
     execute_run r = {.sweep = sweep, .entry = t};
-    return cli_ranks_run(sweep->ctx, sweep->command, &(ht_launcher){.size = 1}, t->ranks > 1 ? t->ranks : 1, execute,
-                         &r);
+    return cli_ranks_run(sweep->ctx, sweep->command, &(ht_launcher){.size = 1}, t->ranks > 1 ? t->ranks : 1, CLI_DONE,
+                         execute, &r);
 }
 
 int cli_sweep_run(cli_sweep *sweep)

@@ -46,12 +46,42 @@ static void tell_place(const ht_launcher *launcher)
     ht_text_free(&line);
 }
 
-static int run_launched(ht_context *ctx, const char *command, const ht_launcher *launcher, cli_rank_fn work, void *arg)
+/* Where a rank cannot begin, none does. The first of those says why; rank 0 has said so already. */
+static int begin_together(ht_comm *world, ht_context *ctx, const char *command, int prepared, const char *reason)
+{
+    int rank = ht_comm_rank(world);
+    int64_t first = prepared == CLI_DONE ? ht_comm_size(world) : rank;
+    ht_comm_call call = {.kind = HT_COMM_ALL_REDUCE,
+                         .dtype = HT_I64,
+                         .reduction = HT_COMM_MIN,
+                         .in = &first,
+                         .out = &first,
+                         .elems = 1,
+                         .site = "the start"};
+    if (ht_comm_run(world, ctx, &call) != HT_OK) {
+        cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
+        ht_comm_abort(world, ht_context_message(ctx));
+        return CLI_FAILED;
+    }
+    if (first == ht_comm_size(world)) return CLI_DONE;
+    if (first == rank && rank > 0) cli_fail(prepared, "%s: rank %d: %s", command, rank, reason);
+    (void)ht_comm_barrier(world, ctx); /* a launcher ends all once one has left */
+    return prepared == CLI_DONE ? CLI_WRONG : prepared;
+}
+
+static int run_launched(ht_context *ctx, const char *command, const ht_launcher *launcher, int prepared,
+                        cli_rank_fn work, void *arg)
 {
     ht_comm *world;
     cli_rank_end end = {.end = CLI_FAILED};
+    snprintf(end.reason, sizeof end.reason, "%s", ht_context_message(ctx));
     if (ht_comm_open(&world, ctx, launcher) != HT_OK)
         return cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
+    int begun = begin_together(world, ctx, command, prepared, end.reason);
+    if (begun != CLI_DONE) {
+        ht_comm_free(world);
+        return begun;
+    }
     if (launcher->rank == 0) tell_place(launcher);
     work(arg, ctx, world, launcher->local_size > 0 ? launcher->local_size : 1, &end);
     int code = tell(command, &end);
@@ -118,10 +148,11 @@ static int run_threads(ht_context *ctx, const char *command, int64_t size, cli_r
     return tell(command, &t.told);
 }
 
-int cli_ranks_run(ht_context *ctx, const char *command, const ht_launcher *launcher, int64_t size, cli_rank_fn work,
-                  void *arg)
+int cli_ranks_run(ht_context *ctx, const char *command, const ht_launcher *launcher, int64_t size, int prepared,
+                  cli_rank_fn work, void *arg)
 {
-    if (launcher->name && size > 1) return run_launched(ctx, command, launcher, work, arg);
+    if (launcher->name && size > 1) return run_launched(ctx, command, launcher, prepared, work, arg);
+    if (prepared != CLI_DONE) return prepared;
     if (size > 1) return run_threads(ctx, command, size, work, arg);
     cli_rank_end end = {.end = CLI_FAILED};
     work(arg, ctx, NULL, 1, &end);

@@ -19,8 +19,9 @@ typedef void (*cli_rank_fn)(void *arg, ht_context *ctx, ht_comm *world, int loca
 bool cli_leads(void);
 /* Whose ranks these are: *size, and *rank of this process. `asked`: by --ranks, 0: not at all, refused under a launcher. */
 int cli_ranks_find(ht_context *ctx, const char *command, int64_t asked, ht_launcher *launcher, int64_t *size);
-/* The work on all ranks of this process; the first failure is told. */
-int cli_ranks_run(ht_context *ctx, const char *command, const ht_launcher *launcher, int64_t size, cli_rank_fn work,
-                  void *arg);
+/* The work on all ranks of this process; the first failure is told. `prepared`: CLI_DONE, or how this process failed before:
+ * then no rank begins, and where others than the first failed one of them tells the context's message. */
+int cli_ranks_run(ht_context *ctx, const char *command, const ht_launcher *launcher, int64_t size, int prepared,
+                  cli_rank_fn work, void *arg);
 
 #endif

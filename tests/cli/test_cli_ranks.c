@@ -131,6 +131,17 @@ static void a_rank_that_resumes_alone_is_named(void **state)
     expect_end(&c, SOON_S, "ranks differ in start: rank 1 has --resume, where rank 0 has a new run");
 }
 
+static void a_rank_with_a_wrong_config_says_so(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "$(test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 2 && echo --set train.lr=fast)", ":");
+    expect_end(&c, SOON_S, "train: rank 2: .*train.lr");
+    assert_int_equal(number_in(&c, "status"), 2);
+    run_and(&c, "", "--set train.lr=fast", ":");
+    expect_end(&c, SOON_S, "train.lr");
+    expect(c.folder, "grep -c train.lr log", 0, "1\n");
+}
+
 static void a_stop_never_waits_for_a_peer_that_hangs(void **state)
 {
     mpi_case c = begin(state);
@@ -203,6 +214,7 @@ FLAVOUR(a_hanging_rank_ends_the_others_and_is_named)
 FLAVOUR(a_rank_with_another_config_is_named)
 FLAVOUR(a_rank_with_other_axes_is_named)
 FLAVOUR(a_rank_that_resumes_alone_is_named)
+FLAVOUR(a_rank_with_a_wrong_config_says_so)
 FLAVOUR(a_stop_never_waits_for_a_peer_that_hangs)
 FLAVOUR(a_stop_of_one_rank_is_a_snapshot_of_all)
 FLAVOUR(a_kill_in_mid_save_leaves_a_whole_snapshot)
@@ -220,6 +232,7 @@ int main(void)
         BOTH(a_rank_with_another_config_is_named),
         BOTH(a_rank_with_other_axes_is_named),
         BOTH(a_rank_that_resumes_alone_is_named),
+        BOTH(a_rank_with_a_wrong_config_says_so),
         BOTH(a_stop_never_waits_for_a_peer_that_hangs),
         BOTH(a_stop_of_one_rank_is_a_snapshot_of_all),
         BOTH(a_kill_in_mid_save_leaves_a_whole_snapshot),
