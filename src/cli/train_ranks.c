@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
+#include <unistd.h>
 
 bool cli_leads(void)
 {
@@ -46,6 +48,57 @@ static void tell_place(const ht_launcher *launcher)
     ht_text_free(&line);
 }
 
+/* MPI waits without limit for a rank that never comes. Who waits cannot know which one: those that are there say so. */
+typedef struct rendezvous {
+    const ht_launcher *launcher;
+    const char *command;
+    double timeout_s;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool over;
+} rendezvous;
+
+static void *watch_rendezvous(void *arg)
+{
+    rendezvous *r = arg;
+    struct timespec until;
+    int timeout = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)r->timeout_s + 1;
+    pthread_mutex_lock(&r->lock);
+    while (!r->over && timeout == 0) timeout = pthread_cond_timedwait(&r->changed, &r->lock, &until);
+    if (!r->over) {
+        cli_fail(CLI_FAILED, "%s: timeout after %g s: rank %d of %d is here; ranks that do not say so have not come",
+                 r->command, r->timeout_s, r->launcher->rank, r->launcher->size);
+        _exit(CLI_FAILED); /* the launcher ends the others */
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+static ht_status open_world(ht_comm **out, ht_context *ctx, const char *command, const ht_launcher *launcher)
+{
+    rendezvous r = {.launcher = launcher, .command = command};
+    pthread_condattr_t clock;
+    pthread_t thread;
+    HT_TRY(ht_comm_timeout(ctx, &r.timeout_s));
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&r.lock, NULL);
+    pthread_cond_init(&r.changed, &clock);
+    bool watched = pthread_create(&thread, NULL, watch_rendezvous, &r) == 0;
+    ht_status status = ht_comm_open(out, ctx, launcher);
+    pthread_mutex_lock(&r.lock);
+    r.over = true;
+    pthread_cond_signal(&r.changed);
+    pthread_mutex_unlock(&r.lock);
+    if (watched) pthread_join(thread, NULL);
+    pthread_cond_destroy(&r.changed);
+    pthread_mutex_destroy(&r.lock);
+    pthread_condattr_destroy(&clock);
+    return status;
+}
+
 /* Where a rank cannot begin, none does. The first of those says why; rank 0 has said so already. */
 static int begin_together(ht_comm *world, ht_context *ctx, const char *command, int prepared, const char *reason)
 {
@@ -75,7 +128,7 @@ static int run_launched(ht_context *ctx, const char *command, const ht_launcher 
     ht_comm *world;
     cli_rank_end end = {.end = CLI_FAILED};
     snprintf(end.reason, sizeof end.reason, "%s", ht_context_message(ctx));
-    if (ht_comm_open(&world, ctx, launcher) != HT_OK)
+    if (open_world(&world, ctx, command, launcher) != HT_OK)
         return cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
     int begun = begin_together(world, ctx, command, prepared, end.reason);
     if (begun != CLI_DONE) {

@@ -142,6 +142,18 @@ static void a_rank_with_a_wrong_config_says_so(void **state)
     expect(c.folder, "grep -c train.lr log", 0, "1\n");
 }
 
+static void ranks_that_never_come_are_not_waited_for(void **state)
+{
+    mpi_case c = begin(state);
+    char line[1024];
+    snprintf(line, sizeof line,
+             "export H; HALFTONE_COMM_TIMEOUT_S=3 %s sh -c 'test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 && exec sleep "
+             "120; exec "
+             "\"$H\" train job.json' 2>&1 </dev/null; test $? != 0",
+             rank_mpirun(c.flavour, RANKS));
+    expect(c.folder, line, 0, "rank 0 of 3 is here");
+}
+
 static void a_stop_never_waits_for_a_peer_that_hangs(void **state)
 {
     mpi_case c = begin(state);
@@ -212,6 +224,7 @@ FLAVOUR(commands_of_one_process_are_made_once)
 FLAVOUR(a_killed_rank_ends_the_others)
 FLAVOUR(a_hanging_rank_ends_the_others_and_is_named)
 FLAVOUR(a_rank_with_another_config_is_named)
+FLAVOUR(ranks_that_never_come_are_not_waited_for)
 FLAVOUR(a_rank_with_other_axes_is_named)
 FLAVOUR(a_rank_that_resumes_alone_is_named)
 FLAVOUR(a_rank_with_a_wrong_config_says_so)
@@ -226,15 +239,11 @@ int main(void)
 {
     srand((unsigned)time(NULL));
     const struct CMUnitTest tests[] = {
-        BOTH(commands_of_one_process_are_made_once),
-        BOTH(a_killed_rank_ends_the_others),
-        BOTH(a_hanging_rank_ends_the_others_and_is_named),
-        BOTH(a_rank_with_another_config_is_named),
-        BOTH(a_rank_with_other_axes_is_named),
-        BOTH(a_rank_that_resumes_alone_is_named),
-        BOTH(a_rank_with_a_wrong_config_says_so),
-        BOTH(a_stop_never_waits_for_a_peer_that_hangs),
-        BOTH(a_stop_of_one_rank_is_a_snapshot_of_all),
+        BOTH(commands_of_one_process_are_made_once),       BOTH(a_killed_rank_ends_the_others),
+        BOTH(a_hanging_rank_ends_the_others_and_is_named), BOTH(a_rank_with_another_config_is_named),
+        BOTH(ranks_that_never_come_are_not_waited_for),    BOTH(a_rank_with_other_axes_is_named),
+        BOTH(a_rank_that_resumes_alone_is_named),          BOTH(a_rank_with_a_wrong_config_says_so),
+        BOTH(a_stop_never_waits_for_a_peer_that_hangs),    BOTH(a_stop_of_one_rank_is_a_snapshot_of_all),
         BOTH(a_kill_in_mid_save_leaves_a_whole_snapshot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
