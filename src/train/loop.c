@@ -30,15 +30,31 @@ static ht_status ask_to_stop(ht_run *run, bool *stopped)
     return ht_ranks_any(&run->ranks, run->ctx, stopped);
 }
 
-enum { STOP_S = 5 };
-
-/* From now on a rank that is asked to stop does not wait for one that may be dead: no longer than the slowest step so far,
- * twice over, and some seconds. While a snapshot is written, which is what a stop is for, this holds for the first rank
- * alone: it waits for nobody who writes. */
-static void watch_stop(const ht_run *run, bool watch)
+/* From now on a rank that is asked to stop waits for the others no longer than so many seconds: one may be dead. */
+static void watch_stop(const ht_run *run, double seconds)
 {
-    if (run->request.comm)
-        ht_comm_watch_stop(run->request.comm, watch ? run->request.stop : NULL, STOP_S + 2 * run->longest_step);
+    if (run->request.comm) ht_comm_watch_stop(run->request.comm, run->request.stop, seconds);
+}
+
+static const double STOP_S = 5, UNTIMED_S = 20; /* of what has not been timed yet, or is not known at all */
+static const double SAVED_PER_S = 20e6;         /* bytes that a slow disk takes */
+
+void ht_run_watch_opening(const ht_run *run)
+{
+    watch_stop(run, UNTIMED_S);
+}
+
+/* The slowest step so far, twice over, and some seconds. */
+static void watch_steps(const ht_run *run)
+{
+    watch_stop(run, run->longest_step > 0 ? STOP_S + 2 * run->longest_step : UNTIMED_S);
+}
+
+/* While a snapshot is written, which is what a stop is for, others than the first rank wait for it to write. */
+static void watch_saving(const ht_run *run)
+{
+    if (!run->leads)
+        watch_stop(run, UNTIMED_S + 2 * run->longest_step + (double)ht_plan_bytes(run->job.plan) / SAVED_PER_S);
 }
 
 /* ---- step ---- */
@@ -282,7 +298,7 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
             HT_TRY(stop_before_step(run));
             break;
         }
-        watch_stop(run, true);
+        watch_steps(run);
         double begin = ht_run_clock();
         if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
         HT_TRY(make_step(run, &dropped));
@@ -290,10 +306,8 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
         *stopped = dropped || (run->ranks.size == 1 && run->step < run->job.steps && is_stopped(run));
         HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
     }
-    watch_stop(run, run->leads);
     HT_TRY(ht_run_catch_up(run));
     HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody leaves while another still saves */
-    watch_stop(run, false);
     run->seconds = ht_run_clock() - start;
     ht_end_report end = ht_run_end(run);
     return ht_metrics_end(run->metrics, &end);
@@ -325,9 +339,10 @@ static ht_status write_snapshot(ht_run *run)
 ht_status ht_run_snapshot(ht_run *run)
 {
     HT_TRY(ht_run_catch_up(run));
-    watch_stop(run, run->leads);
+    watch_saving(run);
     HT_TRY(run->leads ? write_snapshot(run) : ht_snapshot_serve(run->job.session, &run->ranks));
     HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody waits in the next step while another still saves */
+    watch_steps(run);
     run->saved_step = run->step;
     return ht_metrics_flush(run->metrics);
 }

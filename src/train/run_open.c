@@ -108,6 +108,7 @@ static ht_status set_up(ht_run *run)
     ht_run_mode mode = run->request.mode;
     const char *folder = run->request.folder ? run->request.folder : ht_config_train(run->request.config)->output;
     bool reads_only = ht_mode_reads_only(mode), again = mode == HT_RUN_RESUME || reads_only;
+    ht_run_watch_opening(run);
     HT_TRY(ht_ranks_open(&run->ranks, run->ctx, &run->request));
     run->leads = run->ranks.rank == 0;
     if (!(run->folder = strdup(folder))) HT_FAIL(run->ctx, HT_ENOMEM, "out of memory for a run");
@@ -218,6 +219,7 @@ ht_run_view ht_run_look(ht_run *run)
 ht_status ht_run_close(ht_run *run)
 {
     if (!run) return HT_OK;
+    if (run->request.comm) ht_comm_watch_stop(run->request.comm, NULL, 0); /* the flag is the caller's */
     ht_status status = ht_metrics_close(run->metrics), numerics = ht_numerics_close(run->numerics);
     if (status == HT_OK) status = numerics;
     ht_batch_binding_close(&run->binding);

@@ -48,6 +48,9 @@ double ht_run_clock(void);
 /* All steps so far are done and recorded. */
 ht_status ht_run_catch_up(ht_run *run);
 
+/* Until the first step: a rank that is asked to stop does not wait long for one that may be dead. */
+void ht_run_watch_opening(const ht_run *run);
+
 /* pipeline_step.c: the micro-batches of a step, where this rank is a stage of a pipeline. */
 ht_status ht_run_stage(ht_run *run);
 
