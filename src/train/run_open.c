@@ -9,6 +9,7 @@
 #include "train/init_from.h"
 #include "train/process_memory.h"
 #include "train/run_state.h"
+#include "train/snapshot_parts.h"
 #include "train/snapshot_tensors.h"
 
 void ht_run_note(const ht_run *run, const char *format, ...)
@@ -95,6 +96,9 @@ static ht_status lock_folder(ht_run *run)
 static ht_status sum_plans(ht_run *run)
 {
     const ht_plan *plan = run->job.plan;
+    int64_t staging;
+    HT_TRY(ht_snapshot_staging_bytes(&staging, plan, &run->ranks));
+    run->job.reserve.bytes[HT_RESERVE_STAGING] += staging;
     int64_t memory = ht_plan_bytes(plan) - ht_device_bytes(run->job.session) - ht_plan_bytes_in(plan, HT_SPACE_DISK);
     double sums[2] = {(double)memory, (double)ht_reserve_sum(&run->job.reserve)};
     HT_TRY(ht_ranks_sum(&run->ranks, run->ctx, sums, 2));

@@ -9,8 +9,11 @@
  * then, and without a pipeline, the list stays. */
 ht_status ht_snapshot_tensor_join(ht_snapshot_tensor_list *list, const ht_ranks *ranks, ht_context *ctx);
 
-/* The whole tensor, in the stage, until that is used again; all ranks call it for the same tensors in the same order. */
+/* On the first rank the whole tensor, in the stage, until that is used again; others send their parts, and have nothing in
+ * *out. All ranks call it for the same tensors in the same order. */
 ht_status ht_snapshot_gather(const ht_session *session, const ht_ranks *ranks, const ht_snapshot_tensor *tensor,
                              ht_host_copy *stage, const void **out);
+/* What this rank's stage, and what is put together for it, take at most. All ranks call it. */
+ht_status ht_snapshot_staging_bytes(int64_t *out, const ht_plan *plan, const ht_ranks *ranks);
 
 #endif
