@@ -82,8 +82,8 @@ static void print_bytes(ht_text *text, const cli_stages *stages)
 
 static void print_messages(ht_text *text, const cli_stages *stages)
 {
-    static const char *const heads[] = {"stage",  "exchange", "over",        "type",
-                                        "a step", "bytes",    "the largest", "sent by a rank"};
+    static const char *const heads[] = {"stage", "exchange",    "over",           "type",       "a step",
+                                        "bytes", "the largest", "sent by a rank", "in messages"};
     enum { HEADS = sizeof heads / sizeof heads[0] };
     ht_table table = {.count = 0};
     for (int i = 0; i < HEADS; i++) ht_table_head(&table, heads[i]);
@@ -99,6 +99,7 @@ static void print_messages(ht_text *text, const cli_stages *stages)
             ht_table_cell(&table, "%" PRId64, row->bytes);
             ht_table_cell(&table, "%" PRId64, row->largest);
             ht_table_cell(&table, "%" PRId64, row->sent);
+            ht_table_cell(&table, "%" PRId64, row->messages);
         }
     ht_text_add(text, "\n");
     ht_table_print(text, &table, cli_columns());
@@ -134,6 +135,7 @@ static void put_messages(ht_json_writer *json, const ht_exchange_table *exchange
         ht_json_put_int(json, "bytes", row->bytes);
         ht_json_put_int(json, "largest", row->largest);
         ht_json_put_int(json, "sent", row->sent);
+        ht_json_put_int(json, "sent_messages", row->messages);
         ht_json_end_object(json);
     }
     ht_json_end_array(json);

@@ -300,6 +300,52 @@ static ht_status barrier(run *r)
     return HT_OK;
 }
 
+/* ---- what is sent ---- */
+
+static int64_t parts(int64_t n, int64_t most)
+{
+    return (n + most - 1) / most;
+}
+
+/* `bytes` to each of so many ranks. */
+static ht_comm_sent send_to(int64_t ranks, int64_t bytes)
+{
+    return (ht_comm_sent){ranks * bytes, ranks * parts(bytes, (int64_t)LONGEST)};
+}
+
+static ht_comm_sent both(ht_comm_sent a, ht_comm_sent b)
+{
+    return (ht_comm_sent){a.bytes + b.bytes, a.messages + b.messages};
+}
+
+/* The first rank's part of reduce_pieces: to others their pieces, all of `each` elements but for the last. */
+static ht_comm_sent send_pieces(int64_t n, int64_t each, int64_t step, int64_t bytes)
+{
+    int64_t rest = n - least(each, n);
+    return (ht_comm_sent){rest * bytes, rest / each * parts(each, step) + parts(rest % each, step)};
+}
+
+ht_comm_sent ht_comm_call_sent(ht_comm_kind kind, ht_dtype dtype, int64_t elems, int ranks)
+{
+    int64_t bytes = (int64_t)ht_dtype_bytes(dtype), all = elems * bytes, others = ranks - 1;
+    int64_t each = piece_elems(elems, ranks), own = least(each, elems);
+    bool small = is_small(elems, (size_t)bytes, ranks);
+    if (ranks == 1 || elems == 0 || kind == HT_COMM_RECV) return (ht_comm_sent){0};
+    switch (kind) {
+    case HT_COMM_SEND: return send_to(1, all);
+    case HT_COMM_REDUCE_SCATTER:
+        return send_pieces(elems * ranks, elems, round_elems(elems, (size_t)bytes, ranks), bytes);
+    case HT_COMM_ALL_REDUCE:
+        if (small) return send_to(others, all);
+        return both(send_pieces(elems, each, round_elems(own, (size_t)bytes, ranks), bytes),
+                    send_to(others, own * bytes));
+    case HT_COMM_BROADCAST:
+        if (small || ranks == 2) return send_to(others, all);
+        return both(send_pieces(elems, each, (int64_t)LONGEST / bytes, bytes), send_to(others, own * bytes));
+    default: return send_to(others, all); /* all_gather, all_to_all */
+    }
+}
+
 /* ---- all of them ---- */
 
 static ht_status find_workspace(run *r)

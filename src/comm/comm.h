@@ -85,6 +85,11 @@ const char *ht_comm_reduction_refusal(ht_comm_reduction reduction, ht_dtype dtyp
 /* Bytes that a call over so many ranks needs beside its operands; the same on all ranks. `elems` as in the call, the
  * most of `counts`. */
 int64_t ht_comm_workspace(ht_comm_kind kind, ht_dtype dtype, int64_t elems, int ranks);
+/* What a call makes a rank send: the first rank, or the root, which send the most. */
+typedef struct ht_comm_sent {
+    int64_t bytes, messages;
+} ht_comm_sent;
+ht_comm_sent ht_comm_call_sent(ht_comm_kind kind, ht_dtype dtype, int64_t elems, int ranks);
 
 /* A call that was started; the caller's memory, until it is waited for. */
 typedef struct ht_comm_request {

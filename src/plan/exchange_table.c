@@ -1,16 +1,8 @@
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "plan/plan.h"
-
-/* Of N ranks: pieces of the value go to the others, and sums of pieces come back. A message goes to one. */
-static int64_t sent_bytes(const char *op, int64_t bytes, int64_t ranks)
-{
-    if (strcmp(op, "send") == 0) return bytes;
-    if (strcmp(op, "recv") == 0) return 0;
-    int64_t others = bytes - bytes / ranks;
-    return strcmp(op, "all_reduce") == 0 ? 2 * others : others;
-}
 
 static ht_exchange_row *find_row(ht_exchange_table *table, const char *op, const char *group, ht_dtype dtype)
 {
@@ -18,21 +10,21 @@ static ht_exchange_row *find_row(ht_exchange_table *table, const char *op, const
         ht_exchange_row *row = &table->rows[i];
         if (strcmp(row->op, op) == 0 && strcmp(row->group, group) == 0 && row->dtype == dtype) return row;
     }
-    if (table->count == HT_MOST_EXCHANGE_ROWS) return NULL;
+    assert(table->count < HT_MOST_EXCHANGE_ROWS);
     ht_exchange_row *row = &table->rows[table->count++];
     *row = (ht_exchange_row){.op = op, .dtype = dtype};
     snprintf(row->group, sizeof row->group, "%s", group);
     return row;
 }
 
-/* The op without "_start". */
-static const char *name_of(const ht_op *op)
+/* "all_reduce_start" is an all_reduce. */
+static ht_comm_kind kind_of(const ht_op *op)
 {
-    static const char *const names[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-                                        "send",       "recv"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strncmp(op->name, names[i], strlen(names[i])) == 0) return names[i];
-    return op->name;
+    int kind = HT_COMM_BARRIER + 1;
+    while (kind < HT_COMM_KIND_COUNT - 1 &&
+           strncmp(op->name, ht_comm_kind_names[kind], strlen(ht_comm_kind_names[kind])) != 0)
+        kind++;
+    return (ht_comm_kind)kind;
 }
 
 /* Of what is exchanged: a gather's is what all ranks have together. */
@@ -42,20 +34,26 @@ static int64_t bytes_of(const ht_call *call)
     return ht_type_bytes(in) > ht_type_bytes(out) ? ht_type_bytes(in) : ht_type_bytes(out);
 }
 
-int64_t ht_exchange_sent(const ht_call *call)
+ht_comm_sent ht_exchange_sent(const ht_call *call)
 {
-    return sent_bytes(name_of(call->op), bytes_of(call), ht_call_int(call, "ranks"));
+    const ht_type *type = call->n_in ? call->in[0] : call->out[0];
+    ht_comm_kind kind = kind_of(call->op);
+    int64_t ranks = ht_call_int(call, "ranks"), elems = ht_type_elems(type);
+    bool pieces = kind == HT_COMM_ALL_TO_ALL || kind == HT_COMM_REDUCE_SCATTER;
+    return ht_comm_call_sent(kind, type->dtype, pieces ? elems / ranks : elems, (int)ranks);
 }
 
 static void add_call(ht_exchange_table *table, const ht_call *call, int64_t times)
 {
     const ht_type *in = call->n_in ? call->in[0] : call->out[0];
     int64_t bytes = bytes_of(call);
-    ht_exchange_row *row = find_row(table, name_of(call->op), ht_call_text(call, "group"), in->dtype);
-    if (!row) return;
+    ht_comm_sent sent = ht_exchange_sent(call);
+    ht_exchange_row *row =
+        find_row(table, ht_comm_kind_names[kind_of(call->op)], ht_call_text(call, "group"), in->dtype);
     row->calls += times;
     row->bytes += times * bytes;
-    row->sent += times * ht_exchange_sent(call);
+    row->sent += times * sent.bytes;
+    row->messages += times * sent.messages;
     if (bytes > row->largest) row->largest = bytes;
 }
 

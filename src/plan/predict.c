@@ -140,7 +140,7 @@ static double crossing_seconds(const predictor *p, const ht_instr *instr)
 /* By the network between its ranks: within a node as long as one has enough devices. */
 static double exchange_seconds(predictor *p, const ht_instr *instr)
 {
-    int64_t ranks = ht_call_int(instr->call, "ranks"), sent = ht_exchange_sent(instr->call);
+    int64_t ranks = ht_call_int(instr->call, "ranks"), sent = ht_exchange_sent(instr->call).bytes;
     int64_t here = p->target->devices > 1 ? p->target->devices : 1;
     double node = p->target->network[HT_NETWORK_NODE], cluster = p->target->network[HT_NETWORK_CLUSTER];
     double bytes_per_second = ranks <= here && node > 0 ? node : cluster > 0 ? cluster : node;

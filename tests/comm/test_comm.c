@@ -50,6 +50,44 @@ static void comm__every_collective_is_exact_for_one_to_eight_ranks(void **state)
     }
 }
 
+/* Calls of every kind, in one message and in parts; the first rank is the root, too. */
+static ht_status count_sent(void *arg, ht_comm *world, ht_context *messages)
+{
+    static const int64_t sizes[] = {1, 100, 8192, 8193, 300007, 3000000};
+    int ranks = ht_comm_size(world);
+    (void)arg;
+    float *in = calloc((size_t)(3000000 * ranks), sizeof *in), *out = calloc((size_t)(3000000 * ranks), sizeof *out);
+    ht_status status = in && out ? HT_OK : ht_fail(messages, HT_ENOMEM, "out of memory");
+    for (int kind = HT_COMM_BROADCAST; kind < HT_COMM_SEND && status == HT_OK; kind++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == HT_OK; i++) {
+            int64_t before = ht_comm_traffic_of(world).bytes;
+            ht_comm_sent sent = ht_comm_call_sent((ht_comm_kind)kind, HT_F32, sizes[i], ranks);
+            status = ht_comm_run(
+                world, messages,
+                &(ht_comm_call){.kind = (ht_comm_kind)kind, .dtype = HT_F32, .in = in, .out = out, .elems = sizes[i]});
+            int64_t bytes = ht_comm_traffic_of(world).bytes - before;
+            if (status == HT_OK && ht_comm_rank(world) == 0 && bytes != sent.bytes)
+                status = ht_fail(messages, HT_EINVAL, "%s of %lld by %d ranks sent %lld bytes, not %lld",
+                                 ht_comm_kind_names[kind], (long long)sizes[i], ranks, (long long)bytes,
+                                 (long long)sent.bytes);
+        }
+    free(in);
+    free(out);
+    return status;
+}
+
+static void comm__calls_send_what_is_foretold(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 5; ranks++) must_run((ht_thread_ranks_opts){.ranks = ranks}, count_sent, NULL);
+    ht_comm_sent sent = ht_comm_call_sent(HT_COMM_ALL_REDUCE, HT_F32, 3000000, 4);
+    assert_int_equal(sent.bytes, 2 * 3 * 3000000);
+    /* A piece of 750000 elements is sent in rounds of 4 MiB by all three, and comes back as it is. */
+    assert_int_equal(sent.messages, 3 * 3 + 3);
+    assert_int_equal(ht_comm_call_sent(HT_COMM_SEND, HT_F32, 100, 4).bytes, 400);
+    assert_int_equal(ht_comm_call_sent(HT_COMM_RECV, HT_F32, 100, 4).messages, 0);
+}
+
 static void comm__a_world_of_one_copies(void **state)
 {
     (void)state;
@@ -469,6 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comm__every_collective_is_exact_for_one_to_eight_ranks),
+        cmocka_unit_test(comm__calls_send_what_is_foretold),
         cmocka_unit_test(comm__a_world_of_one_copies),
         cmocka_unit_test(comm__groups_are_worlds_of_their_own),
         cmocka_unit_test(comm__random_delays_change_no_bit),

@@ -296,6 +296,77 @@ static void ranks__hold_what_is_planned_without_them(void **state)
     expect(c, "\"$H\" check job.json --ranks 3", 0, "padding, of them");
 }
 
+/* "sent" of the messages of a stage, over all of them. */
+static double planned_bytes(const char *text, int stage)
+{
+    char key[32];
+    double sum = 0;
+    snprintf(key, sizeof key, "\"stage\": %d", stage);
+    const char *at = strstr(text, key), *end;
+    if (!at) fail_msg("no stage %d in: %.2000s", stage, text);
+    end = strstr(at + 1, "\"stage\": ");
+    while ((at = strstr(at, "\"sent\": ")) && (!end || at < end)) sum += rank_number_after(at++, "\"sent\": ");
+    return sum;
+}
+
+/* What a step sends is what was planned, to the byte; but for messages that the next step finds under way, and for half copies
+ * that are made at the start. */
+static void ranks__send_what_is_planned(void **state)
+{
+    enum { FEW = 6 };
+    static const char *const modes[] = {"", "--set train.batch=24 --set train.accumulate=2",
+                                        "--set halftone.parallel.tensor=2",
+                                        "--set train.precision=bf16 --set "
+                                        "engine.zero_optimization.reduce_bucket_size=700"};
+    data_case *c = *state;
+    tiny_text(c);
+    rank_write_job(c, &cases[0], FEW);
+    for (size_t mode = 0; mode < sizeof modes / sizeof modes[0]; mode++)
+        for (int ranks = 2; ranks <= 4; ranks++)
+            for (int stage = 0; stage <= STAGES; stage++) {
+                char line[512];
+                int status;
+                double sent[FEW], all = 0;
+                bool met = false;
+                if (mode > 0 && ranks == 3) continue;
+                snprintf(line, sizeof line,
+                         "--force --set engine.zero_optimization.stage=%d --set "
+                         "engine.zero_optimization.overlap_comm=false %s " ALL_CUT,
+                         stage, modes[mode]);
+                rank_train(c, "run", ranks, line);
+                rank_read_numbers(c, "run", "exchange_bytes", FEW, sent);
+                snprintf(line, sizeof line,
+                         "\"$H\" explain job.json --json --ranks %d --set "
+                         "engine.zero_optimization.overlap_comm=false %s " ALL_CUT,
+                         ranks, modes[mode]);
+                double planned = planned_bytes(run(c, line, &status), stage);
+                for (int i = 1; i < FEW; i++) {
+                    met |= sent[i] == planned;
+                    all += sent[i];
+                }
+                if (!met || all >= FEW * planned || all <= (FEW - 2) * planned)
+                    fail_msg("%s, %d ranks, stage %d: steps sent %.0f, %.0f, %.0f bytes, and %.0f were planned",
+                             modes[mode], ranks, stage, sent[0], sent[1], sent[2], planned);
+            }
+}
+
+/* Nothing grows with the number of ranks. */
+static void ranks__are_planned_by_thousands(void **state)
+{
+    data_case *c = *state;
+    tiny_text(c);
+    rank_write_job(c, &cases[0], 2);
+    for (int stage = 0; stage <= STAGES; stage++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "for command in explain check; do \"$H\" $command job.json --ranks 4096 --set train.batch=4096 --set "
+                 "engine.zero_optimization.stage=%d " ALL_CUT " > log || exit 1; grep '^stage [0-9]: ' log && exit 1; "
+                 "grep 'sent by a rank' log || exit 1; done",
+                 stage);
+        expect(c, line, 0, "sent by a rank");
+    }
+}
+
 /* ---- processes ---- */
 
 static void ranks__may_be_processes(void **state)
@@ -329,6 +400,8 @@ int main(void)
         CASE(ranks__are_refused_by_name),
         CASE(ranks__name_the_first_value_that_is_not_finite),
         CASE(ranks__hold_what_is_planned_without_them),
+        CASE(ranks__send_what_is_planned),
+        CASE(ranks__are_planned_by_thousands),
         CASE(ranks__may_be_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
