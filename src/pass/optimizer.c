@@ -41,6 +41,7 @@ typedef struct builder {
     int group_count;
     ht_scaler scaler;
     ht_val rate, applied, factor, finite, apply; /* scalars of the update; factor: of the gradients, or none */
+    ht_val own_finite;                           /* finite, of this rank alone; none: it is not asked for */
 } builder;
 
 /* ---- flat groups ---- */
@@ -213,12 +214,22 @@ static ht_val norm_over_ranks(const builder *b, const group *flat, ht_val norm, 
     return ht_sqrt(g, ht_all_reduce(g, ht_mul(g, norm, norm), ranks, "sum"));
 }
 
+/* Losses that are scaled overflow in some steps: which of the ranks that share a model is told; where ranks share a batch zero
+ * does that. */
+static bool names_rank(const builder *b)
+{
+    const ht_parallel_options *o = &b->all->parallel;
+    return b->options->scaling.kind != HT_SCALING_NONE && b->all->zero.ranks == 1 &&
+           o->pipeline.ranks * o->tensor.ranks > 1;
+}
+
 /* The norm of a group's gradients, made where they lie, and whether all are finite. */
-static ht_val group_norm(const builder *b, const group *flat, ht_val *finite)
+static ht_val group_norm(builder *b, const group *flat, ht_val *finite)
 {
     ht_graph *g = b->g;
     ht_val norm = ht_norm_finite(g, flat->grad, finite);
     *finite = ht_to_space(g, *finite, HT_SPACE_MAIN);
+    if (names_rank(b)) b->own_finite = b->own_finite.id ? ht_and(g, b->own_finite, *finite) : *finite;
     norm = ht_to_space(g, norm, HT_SPACE_MAIN);
     return flat->cut ? norm_over_ranks(b, flat, norm, finite) : norm;
 }
@@ -239,16 +250,18 @@ static ht_val own_norm(builder *b)
     return square.id ? ht_sqrt(g, square) : norm;
 }
 
-/* Losses that are scaled overflow in some steps: the first stage whose gradients did is told. */
+/* The first rank whose gradients were not finite. */
 static void name_rank(const builder *b)
 {
     ht_graph *g = b->g;
     const ht_parallel_options *o = &b->all->parallel;
-    if (b->options->scaling.kind == HT_SCALING_NONE || b->all->zero.ranks > 1) return; /* zero names it */
-    ht_val nobody = ht_fill(g, HT_F64, 0, NULL, (double)(o->pipeline.ranks * o->tensor.ranks));
-    ht_val own = ht_fill(g, HT_F64, 0, NULL, (double)(o->pipeline.rank * o->tensor.ranks + o->tensor.rank));
-    ht_val first = ht_select(g, b->finite, nobody, own);
-    ht_output(g, "step_bad_rank", ht_all_reduce(g, first, (ht_group){"pipeline", o->pipeline.ranks}, "min"));
+    const ht_group tensor = {"tensor", o->tensor.ranks}, stages = {"pipeline", o->pipeline.ranks};
+    ht_val nobody = ht_fill(g, HT_F64, 0, NULL, (double)(stages.ranks * tensor.ranks));
+    ht_val first = ht_fill(g, HT_F64, 0, NULL, (double)(o->pipeline.rank * tensor.ranks + o->tensor.rank));
+    first = b->own_finite.id ? ht_select(g, b->own_finite, nobody, first) : nobody;
+    if (tensor.ranks > 1) first = ht_all_reduce(g, first, tensor, "min");
+    if (stages.ranks > 1) first = ht_all_reduce(g, first, stages, "min");
+    ht_output(g, "step_bad_rank", first);
 }
 
 /* Over all stages. */
@@ -257,10 +270,10 @@ static ht_val global_norm(builder *b)
     ht_graph *g = b->g;
     const ht_group stages = {"pipeline", b->all->parallel.pipeline.ranks};
     ht_val norm = own_norm(b);
+    if (names_rank(b)) name_rank(b);
     if (stages.ranks == 1) return norm;
     if (!norm.id) norm = ht_fill(g, HT_F64, 0, NULL, 0);
     if (!b->finite.id) b->finite = ht_fill(g, HT_BOOL, 0, NULL, 1);
-    name_rank(b);
     b->finite = ht_all_reduce(g, b->finite, stages, "min");
     return ht_sqrt(g, ht_all_reduce(g, ht_mul(g, norm, norm), stages, "sum"));
 }

@@ -152,6 +152,38 @@ static void ranks__skip_together(void **state)
     }
 }
 
+/* The micro-batches of two ranks, in turn, are the batches of one process that has half as many rows in each. */
+static void ranks__name_the_one_that_overflowed(void **state)
+{
+    enum { NAMED = 12 };
+    data_case *c = *state;
+    double skipped[2 * NAMED];
+    int told = 0;
+    rank_write_table(c, true);
+    rank_write_job(c, &cases[2], 2 * NAMED);
+    rank_train(c, "alone", 1, "--set train.precision=fp16 --set train.batch=6");
+    rank_read_numbers(c, "alone", "skipped", 2 * NAMED, skipped);
+    for (int stage = 0; stage <= STAGES; stage++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "\"$H\" train job.json --ranks 2 --force --set train.steps=%d --set train.precision=fp16 --set "
+                 "engine.zero_optimization.stage=%d " ALL_CUT " > log 2>&1",
+                 NAMED, stage);
+        expect(c, line, 0, "");
+        for (int i = 0; i < NAMED; i++) {
+            int rank = skipped[2 * i] != 0 ? 0 : 1;
+            if (skipped[2 * i] == 0 && skipped[2 * i + 1] == 0) continue;
+            snprintf(line, sizeof line,
+                     "grep 'step %d is skipped: its gradients are not finite on rank %d ' log || "
+                     "{ grep skipped log; exit 1; }",
+                     i + 1, rank);
+            expect(c, line, 0, "");
+            told |= 1 << rank;
+        }
+    }
+    assert_int_equal(told, 3); /* each of them */
+}
+
 /* ---- snapshots ---- */
 
 static void ranks__resume_as_any_number(void **state)
@@ -393,6 +425,7 @@ int main(void)
         CASE(ranks__learn_as_one_in_half_precision),
         CASE(ranks__repeat_their_bits),
         CASE(ranks__skip_together),
+        CASE(ranks__name_the_one_that_overflowed),
         CASE(ranks__resume_as_any_number),
         CASE(ranks__go_on_as_if_nothing_had_changed),
         CASE(ranks__name_the_one_that_died),

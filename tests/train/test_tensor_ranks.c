@@ -143,7 +143,8 @@ static void tensor__skips_together(void **state)
     data_case *c = *state;
     rank_write_table(c, true);
     rank_write_job(c, &table, STEPS);
-    for (int ranks = 2; ranks <= 4; ranks += 2) rank_expect_same_skips(c, ranks, TENSOR(2) STAGE(1), "");
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        rank_expect_same_skips(c, ranks, TENSOR(2) STAGE(1), "gradients are not finite on rank ");
 }
 
 static void tensor__smooths_labels_over_all_classes(void **state)
