@@ -24,10 +24,11 @@ static bool was_given(const ht_field *field)
     return field->origin.source != HT_SOURCE_DEFAULT;
 }
 
-/* Why a key of the engine config has no effect, or not yet. */
-static const char *reason_of(const ht_field *field)
+/* Why a key of the engine config has no effect, or not yet. That of the block of ZeRO is that there is one rank. */
+static const char *reason_of(const ht_config *c, const ht_field *field)
 {
-    const char *reason = ht_engine_block_reason(field->key->name);
+    bool ranks = c->ranks > 1 && strncmp(field->key->name, "zero_optimization.", 18) == 0;
+    const char *reason = ranks ? NULL : ht_engine_block_reason(field->key->name);
     return reason != NULL ? reason : field->key->help;
 }
 
@@ -37,7 +38,7 @@ const char *ht_field_remark(const ht_config *c, block_id block, const ht_field *
     switch (ht_support_of(field->key)) {
     case HT_SUPPORT_RANKS: return c->ranks == 1 ? "nothing to do on one rank" : NULL;
     case HT_SUPPORT_ONE_RANK: return c->ranks == 1 ? "nothing to do on one rank" : "without effect";
-    case HT_SUPPORT_UNNEEDED: return block == BLOCK_ENGINE ? reason_of(field) : NULL;
+    case HT_SUPPORT_UNNEEDED: return block == BLOCK_ENGINE ? reason_of(c, field) : NULL;
     case HT_SUPPORT_COMPRESS: return ht_field_is_default_value(field) ? NULL : "left to halftone compress";
     case HT_SUPPORT_LATER: return ht_field_is_default_value(field) ? NULL : "not there yet";
     case HT_SUPPORT_OTHER: return field->key->help;
@@ -62,7 +63,15 @@ static void report(ht_config *c, const ht_field *field, const char *path, const 
 /* Keys of several ranks without which something else is learnt. */
 static bool changes_on_ranks(const ht_config *c, const ht_field *field)
 {
-    return c->ranks > 1 && strcmp(field->key->name, "gradient_allreduce_op") == 0;
+    static const char *const keys[] = {"gradient_allreduce_op", "zero_optimization.zero_quantized_weights",
+                                       "zero_optimization.zero_quantized_nontrainable_weights",
+                                       "zero_optimization.zero_quantized_gradients"};
+    const char *name = field->key->name;
+    if (c->ranks == 1) return false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (strcmp(name, keys[i]) == 0) return true;
+    return strcmp(name, "seq_parallel_communication_data_type") == 0 &&
+           ht_field_bool(c->blocks[BLOCK_HALFTONE], "parallel.sequence");
 }
 
 static bool asks_for_more(const ht_config *c, const ht_field *field)
@@ -83,7 +92,8 @@ typedef struct later_keys {
 static void report_keys(ht_config *c, later_keys *later)
 {
     c->problems.failed |= later->keys.failed;
-    bool changes = later->first != NULL && ht_engine_block_changes(later->first->key->name);
+    bool changes =
+        later->first != NULL && (ht_engine_block_changes(later->first->key->name) || changes_on_ranks(c, later->first));
     if (later->first != NULL && !later->keys.failed) report(c, later->first, later->keys.data, later->reason, changes);
     ht_text_free(&later->keys);
     *later = (later_keys){0};
@@ -92,7 +102,7 @@ static void report_keys(ht_config *c, later_keys *later)
 static void add_later(ht_config *c, block_id block, const ht_field *field, later_keys *later)
 {
     bool engine = block == BLOCK_ENGINE;
-    const char *reason = engine ? reason_of(field) : field->key->help;
+    const char *reason = engine ? reason_of(c, field) : field->key->help;
     if (later->first != NULL && strcmp(later->reason, reason) != 0) report_keys(c, later);
     const char *prefix = engine ? c->engine_block : ht_block_names[block];
     ht_text_add(&later->keys, "%s%s%s%s is ", later->first != NULL ? ", " : "", prefix, prefix[0] != '\0' ? "." : "",

@@ -215,6 +215,14 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static ht_zero_exchange_type exchange_type(const ht_fields *engine)
+{
+    const char *name = ht_field_text(engine, "communication_data_type");
+    if (!name) return ht_field_bool(engine, "fp32_allreduce") ? HT_ZERO_AS_F32 : HT_ZERO_AS_ACCUMULATED;
+    if (strcmp(name, "fp32") == 0) return HT_ZERO_AS_F32;
+    return strcmp(name, "fp16") == 0 ? HT_ZERO_AS_F16 : HT_ZERO_AS_BF16;
+}
+
 static void fill_zero(ht_train_config *r, const ht_fields *engine, const ht_fields *own)
 {
     r->zero = (ht_zero_options){
@@ -227,6 +235,7 @@ static void fill_zero(ht_train_config *r, const ht_fields *engine, const ht_fiel
                           ht_field_int(engine, "zero_optimization.stage3_max_live_parameters")),
         .overlap = ht_field_null(engine, "zero_optimization.overlap_comm") ||
                    ht_field_bool(engine, "zero_optimization.overlap_comm"),
+        .exchange_type = exchange_type(engine),
         .sync_batchnorm = ht_field_bool(own, "sync_batchnorm"),
     };
 }

@@ -170,6 +170,14 @@ typedef struct ht_parallel_options {
     bool sequence;    /* and of the sequence between layers */
 } ht_parallel_options;
 
+/* In which type gradients cross from rank to rank. */
+typedef enum ht_zero_exchange_type {
+    HT_ZERO_AS_ACCUMULATED,
+    HT_ZERO_AS_F32,
+    HT_ZERO_AS_F16,
+    HT_ZERO_AS_BF16
+} ht_zero_exchange_type;
+
 /* Of micro_batches, optimizer and zero: docs/parallel.md. The graph is that of one rank. */
 typedef struct ht_zero_options {
     int64_t ranks; /* of the data axis: they share a batch; 1: nothing is exchanged */
@@ -179,6 +187,7 @@ typedef struct ht_zero_options {
     int64_t gather_bucket; /* and of one of parameters */
     int64_t persistent;    /* stage 3: parameters of fewer elements stay whole */
     int64_t prefetch;      /* stage 3: the most elements that are gathered before they are needed */
+    int exchange_type;     /* ht_zero_exchange_type */
     bool overlap;          /* exchanges go on beside what does not need them */
     bool sync_batchnorm;   /* batchnorm takes its statistics over all ranks */
 } ht_zero_options;

@@ -58,9 +58,10 @@ typedef struct ht_zero_place {
     size_t bucket;
 } ht_zero_place;
 
-/* A sum over ranks that was begun, of a state that receives it, or the mean. */
+/* A sum over ranks that was begun, of what is in a state and maybe in another type there, or the mean; the state receives
+ * it. */
 typedef struct ht_zero_sum {
-    ht_val start, from;
+    ht_val start, from, state;
     bool mean;
 } ht_zero_sum;
 
@@ -120,6 +121,8 @@ ht_val ht_zero_begin_gradients(ht_zero *z);
 void ht_zero_begin_mean(ht_zero *z, ht_val state);
 /* Waits for them, and stores. */
 void ht_zero_end_sums(ht_zero *z);
+/* In which type gradients of this one cross. */
+ht_dtype ht_zero_exchange_dtype(const ht_zero *z, ht_dtype accumulated);
 /* zero_gradients.c: from stage 2 on, the sums of gradients as they are made, each rank its piece. */
 ht_status ht_zero_scatter_in_backward(ht_zero *z);
 /* zero_gather.c: what the model reads of tensors in pieces is gathered before it is read. */

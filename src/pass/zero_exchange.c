@@ -12,7 +12,7 @@ static void end_sum(const ht_zero *z, const ht_zero_sum *sum)
     ht_graph *g = z->g;
     ht_val all = ht_collective_end(g, sum->start, sum->from);
     if (sum->mean) all = ht_scale(g, all, 1 / (double)z->options->ranks);
-    ht_store(g, sum->from, all);
+    ht_store(g, sum->state, ht_cast(g, all, ht_type_of(g, sum->state)->dtype));
 }
 
 void ht_zero_end_sums(ht_zero *z)
@@ -35,10 +35,16 @@ static void add_sum(ht_zero *z, ht_zero_sum sum)
 
 void ht_zero_begin_mean(ht_zero *z, ht_val state)
 {
-    add_sum(z, (ht_zero_sum){ht_all_reduce_begin(z->g, state, z->ranks, "sum"), state, true});
+    add_sum(z, (ht_zero_sum){ht_all_reduce_begin(z->g, state, z->ranks, "sum"), state, state, true});
 }
 
 /* ---- gradients ---- */
+
+ht_dtype ht_zero_exchange_dtype(const ht_zero *z, ht_dtype accumulated)
+{
+    static const ht_dtype types[] = {[HT_ZERO_AS_F32] = HT_F32, [HT_ZERO_AS_F16] = HT_F16, [HT_ZERO_AS_BF16] = HT_BF16};
+    return z->options->exchange_type == HT_ZERO_AS_ACCUMULATED ? accumulated : types[z->options->exchange_type];
+}
 
 /* Gradients that are exchanged at once, and the place in a micro-batch where the last of them is made. */
 typedef struct bucket {
@@ -151,14 +157,15 @@ ht_val ht_zero_begin_gradients(ht_zero *z)
     if (g->status == HT_OK && find_made(z, &list) != HT_OK) ht_graph_fail(g, HT_ENOMEM, "zero: out of memory");
     sort_by_made(&list);
     for (size_t i = 0; i < list.count && g->status == HT_OK; i++) {
-        ht_val grads = list.items[i].grads, finite;
+        ht_val state = list.items[i].grads, finite;
+        ht_val grads = ht_cast(g, state, ht_zero_exchange_dtype(z, ht_type_of(g, state)->dtype));
         if (z->finite.id) { /* those of this rank, which sums would hide */
             ht_norm_finite(g, grads, &finite);
             all = all.id ? ht_and(g, all, finite) : finite;
         }
         ht_val start = z->options->stage == 0 ? ht_all_reduce_begin(g, grads, z->ranks, "sum")
                                               : ht_reduce_scatter_within_begin(g, grads, z->ranks);
-        add_sum(z, (ht_zero_sum){start, grads, false});
+        add_sum(z, (ht_zero_sum){start, grads, state, false});
     }
     free(list.items);
     return all;

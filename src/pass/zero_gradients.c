@@ -108,7 +108,7 @@ static ht_val assemble(scatterer *s, const open_bucket *bucket)
     ht_graph *g = s->g;
     const ht_zero_group *group = bucket->group;
     const ht_zero_bucket *b = &group->buckets[bucket->index];
-    ht_dtype dtype = ht_type_of(g, group->grad)->dtype;
+    ht_dtype dtype = ht_zero_exchange_dtype(s->z, ht_type_of(g, group->grad)->dtype);
     ht_val *parts = HT_NEW(g->arena, ht_val, 2 * group->member_count + 1);
     size_t count = 0;
     int64_t at = b->first, flat = -1;
@@ -135,7 +135,7 @@ static void finish_exchange(scatterer *s)
 {
     const scattering *t = &s->under_way[s->first++];
     ht_val own = ht_zero_piece_of(s->z, t->bucket->group, t->bucket->group->grad, t->bucket->index);
-    ht_val sum = ht_collective_end(s->g, t->start, t->from);
+    ht_val sum = ht_cast(s->g, ht_collective_end(s->g, t->start, t->from), ht_type_of(s->g, own)->dtype);
     ht_store(s->g, own, s->adds ? ht_add(s->g, own, sum) : sum);
     s->elems -= elems_of(s, t->from);
 }

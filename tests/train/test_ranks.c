@@ -184,6 +184,36 @@ static void ranks__name_the_one_that_overflowed(void **state)
     assert_int_equal(told, 3); /* each of them */
 }
 
+/* The type in which gradients cross: half of the bytes, and rounded sums. */
+static void ranks__exchange_gradients_in_another_type(void **state)
+{
+    static const char *const types[] = {"fp32", "bf16", "fp16"};
+    data_case *c = *state;
+    double plain[STEPS], other[STEPS], bytes[2][STEPS];
+    tiny_text(c);
+    rank_write_job(c, &cases[0], STEPS);
+    for (int stage = 0; stage <= STAGES; stage++)
+        for (int type = 0; type < 3; type++) {
+            char options[512];
+            double sums[2] = {0};
+            snprintf(options, sizeof options, "--force --set engine.zero_optimization.stage=%d " ALL_CUT, stage);
+            rank_train(c, "plain", 2, options);
+            snprintf(options + strlen(options), sizeof options - strlen(options),
+                     " --set engine.communication_data_type=%s", types[type]);
+            rank_train(c, "other", 2, options);
+            rank_read_numbers(c, "plain", "loss", STEPS, plain);
+            rank_read_numbers(c, "other", "loss", STEPS, other);
+            rank_read_numbers(c, "plain", "exchange_bytes", STEPS, bytes[0]);
+            rank_read_numbers(c, "other", "exchange_bytes", STEPS, bytes[1]);
+            for (int i = 0; i < STEPS; i++) {
+                rank_expect_near(types[type], 2, i + 1, other[i], plain[i], 2e-3);
+                for (int k = 0; k < 2; k++) sums[k] += bytes[k][i];
+            }
+            assert_true((memcmp(plain, other, sizeof plain) == 0) == (type == 0));
+            assert_true((sums[1] < 0.85 * sums[0]) == (type > 0));
+        }
+}
+
 /* ---- snapshots ---- */
 
 static void ranks__resume_as_any_number(void **state)
@@ -275,6 +305,10 @@ static void ranks__are_refused_by_name(void **state)
     expect(c, "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 \"$H\" train job.json --ranks 2", 2,
            "one of 2 ranks that Open MPI has started already");
     expect(c, "\"$H\" train job.json --ranks 2 --set engine.gradient_allreduce_op=sum", 2, "gradient_allreduce_op is");
+    expect(c, "\"$H\" train job.json --ranks 2 --set engine.zero_optimization.zero_quantized_gradients=true", 2,
+           "zero_quantized_gradients is true: not there yet: quantise exchanged gradients");
+    expect(c, "\"$H\" check job.json --ranks 2 --set engine.zero_optimization.mics_shard_size=1", 0,
+           "a shard is all ranks of the data axis");
     expect(c,
            "\"$H\" train job.json --ranks 2 --set train.precision=bf16 --set halftone.fp8.recipe=delayed --set "
            "engine.zero_optimization.offload_optimizer.device=nvme --set halftone.disk_folder=." RANK_STAGE(1),
@@ -426,6 +460,7 @@ int main(void)
         CASE(ranks__repeat_their_bits),
         CASE(ranks__skip_together),
         CASE(ranks__name_the_one_that_overflowed),
+        CASE(ranks__exchange_gradients_in_another_type),
         CASE(ranks__resume_as_any_number),
         CASE(ranks__go_on_as_if_nothing_had_changed),
         CASE(ranks__name_the_one_that_died),
