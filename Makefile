@@ -21,6 +21,7 @@ packages_build := gcc libc6-dev cmake ninja-build pkg-config libhwloc-dev libcmo
 packages_wish := liburing-dev libmicrohttpd-dev
 packages_test := g++
 packages_mpi := libopenmpi-dev openmpi-bin
+packages_mpich := libmpich-dev mpich
 packages_lint := clang-format clang-tidy
 packages_fuzz := clang llvm libclang-rt-dev
 packages_bench := libopenblas-openmp-dev libdnnl-dev fio
@@ -63,6 +64,7 @@ test-gpu: ## the tests of the CUDA device on this machine's GPU
 
 test-long: ## thread sanitizer, long tests, fuzzers, 64-bit Arm
 	$(need) $(packages_fuzz) $(packages_aarch64)
+	@tools/need-packages $(packages_mpich) || echo "going on without MPICH: its tests are skipped"
 	@$(MAKE) --no-print-directory test PRESET=tsan
 	@HALFTONE_LONG=1 $(MAKE) --no-print-directory test
 	@$(call build,fuzz,all)
