@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "format/content.h"
+#include "format/sparse_tensors.h"
 
 #define MOST_HEADER_BYTES 100000000u
 
@@ -150,10 +151,11 @@ static ht_status read_entries(ht_safetensors *file, const parsing *p, const ht_j
             continue;
         }
         status = read_entry(p, entry, &file->entries[file->count], &extents[file->count]);
-        file->by_name[file->count] = &file->entries[file->count];
         file->count++;
     }
     if (status == HT_OK) status = check_tiling(p, extents, file->count);
+    if (status == HT_OK) status = ht_sparse_expand(p->ctx, file->arena, p->name, file->entries, &file->count);
+    for (size_t i = 0; i < file->count && status == HT_OK; i++) file->by_name[i] = &file->entries[i];
     if (status == HT_OK && file->count) qsort(file->by_name, file->count, sizeof *file->by_name, by_name);
     free(extents);
     return status;

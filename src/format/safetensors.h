@@ -13,7 +13,7 @@ typedef struct ht_named_array {
     ht_array array;
 } ht_named_array;
 
-/* Maps the file; what comes out of it lives until ht_safetensors_free. */
+/* Maps the file; tensors that ht_safetensors_write_sparse stored sparse are dense again. What comes out of it lives until ht_safetensors_free. */
 ht_status ht_safetensors_open(ht_safetensors **out, ht_context *ctx, const char *path);
 /* The same on the caller's bytes, which are borrowed. */
 ht_status ht_safetensors_parse(ht_safetensors **out, ht_context *ctx, const char *name, const uint8_t *data,
@@ -37,6 +37,10 @@ ht_status ht_safetensors_create(ht_safetensors_writer **out, ht_context *ctx, co
 ht_status ht_safetensors_append(ht_safetensors_writer *writer, const void *data, size_t bytes);
 /* Frees the writer in any case; *checksum and *bytes (of the whole file) may be NULL. */
 ht_status ht_safetensors_finish(ht_safetensors_writer *writer, uint64_t *checksum, int64_t *bytes);
+/* The tensors of a file, in another one: matrices of floats with so many zeros that it saves bytes as a mask and the other
+ * elements (decision 0076). *some: there are such; without them there is no file. */
+ht_status ht_safetensors_write_sparse(ht_context *ctx, const ht_safetensors *from, const char *path, bool *some,
+                                      uint64_t *checksum, int64_t *bytes);
 /* Gives up; the unfinished file stays for the caller to remove. */
 void ht_safetensors_abandon(ht_safetensors_writer *writer);
 

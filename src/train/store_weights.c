@@ -100,6 +100,44 @@ static ht_status store(void *arg, const char *snapshot)
     return status;
 }
 
+static ht_status replace_sparse(const storing *s, const ht_safetensors *file, ht_manifest *manifest)
+{
+    ht_stored_file *stored = &manifest->files[HT_SNAPSHOT_WEIGHTS];
+    bool some;
+    HT_TRY(ht_safetensors_write_sparse(s->ctx, file, s->partial, &some, &stored->checksum, &stored->bytes));
+    if (!some) return HT_OK;
+    HT_TRY(replace_file(s, s->file));
+    return write_manifest(s, manifest);
+}
+
+static ht_status store_sparse(void *arg, const char *snapshot)
+{
+    storing *s = arg;
+    ht_manifest manifest;
+    ht_safetensors *file = NULL;
+    ht_arena *arena = ht_arena_create();
+    if (!arena) HT_FAIL(s->ctx, HT_ENOMEM, "%s: out of memory", snapshot);
+    ht_status status = ht_snapshot_manifest(&manifest, s->ctx, arena, snapshot);
+    if (status == HT_OK) status = ht_snapshot_open_weights(&file, s->ctx, snapshot, s->file);
+    if (status == HT_OK) status = path_in(s, snapshot, HT_MANIFEST_NAME, s->manifest);
+    if (status == HT_OK) status = path_in(s, snapshot, "partial", s->partial);
+    if (status == HT_OK) status = replace_sparse(s, file, &manifest);
+    ht_safetensors_free(file);
+    ht_arena_free(arena);
+    return status;
+}
+
+ht_status ht_run_store_sparse(ht_context *ctx, const char *run)
+{
+    storing s = {.ctx = ctx};
+    char snapshots[HT_PATH_BYTES];
+    bool taken;
+    HT_TRY(path_in(&s, run, "snapshots", snapshots));
+    HT_TRY(ht_snapshot_newest(ctx, snapshots, store_sparse, &s, &taken));
+    if (!taken) HT_FAIL(ctx, HT_EINVAL, "%s: there is no complete snapshot", snapshots);
+    return HT_OK;
+}
+
 ht_status ht_run_store_weights(ht_run *run)
 {
     storing s = {.ctx = run->ctx, .session = run->job.session};

@@ -218,6 +218,8 @@ ht_data *ht_run_data(ht_run *run);
 /* HT_RUN_EVALUATE: the weights of the newest snapshot become those that this run computes with: codes, where it has some.
  * For a folder that nobody else reads yet. */
 ht_status ht_run_store_weights(ht_run *run);
+/* The weights of a folder's newest snapshot, those with many zeros stored sparse (format/safetensors.h). The same condition. */
+ht_status ht_run_store_sparse(ht_context *ctx, const char *run);
 /* HT_RUN_PREDICT: the items of the request's files, NULL where it named none; and the rows of its session's batch. */
 const ht_inputs *ht_run_inputs(const ht_run *run);
 int64_t ht_run_batch(const ht_run *run);

@@ -1,4 +1,5 @@
-/* libFuzzer target: any bytes as a safetensors file. What is accepted can be read to its last byte, and tiles the data. */
+/* libFuzzer target: any bytes as a safetensors file. What is accepted can be read to its last byte, and tiles the data, but for
+ * tensors that are stored sparse: a byte of a mask stands for eight elements of at most eight bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_all(&entry->array);
         bytes += entry->array.bytes;
     }
-    if (bytes > size) abort();
+    if (bytes > 64 * size) abort();
     ht_safetensors_free(file);
     return 0;
 }

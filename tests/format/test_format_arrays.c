@@ -316,6 +316,110 @@ static void safetensors__what_is_written_reads_back(void **state)
     ht_safetensors_free(file);
 }
 
+/* Matrices of floats with enough zeros, bit for bit; the rest is written as it is. */
+static void safetensors__stored_sparse_reads_back_dense(void **state)
+{
+    enum { ROWS = 37, COLUMNS = 29, COUNT = ROWS * COLUMNS };
+    data_case *c = *state;
+    static float some[COUNT], few[COUNT];
+    static uint16_t half[COUNT];
+    static int32_t whole[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        some[i] = i % 3 ? 0 : (float)i;
+        half[i] = (uint16_t)(i % 5 ? 0 : 0x3c00 + i);
+        few[i] = i < 4 ? 0 : 1;
+    }
+    some[1] = -0.0f;
+    some[2] = NAN;
+    const ht_named_array arrays[] = {
+        {"some", {.element = HT_ELEMENT_F32, .rank = 2, .shape = {ROWS, COLUMNS}, .data = (uint8_t *)some}},
+        {"few", {.element = HT_ELEMENT_F32, .rank = 2, .shape = {ROWS, COLUMNS}, .data = (uint8_t *)few}},
+        {"line", {.element = HT_ELEMENT_F32, .rank = 1, .shape = {COUNT}, .data = (uint8_t *)some}},
+        {"codes", {.element = HT_ELEMENT_I32, .rank = 2, .shape = {ROWS, COLUMNS}, .data = (uint8_t *)whole}},
+        {"half", {.element = HT_ELEMENT_BF16, .rank = 3, .shape = {COLUMNS, 1, ROWS}, .data = (uint8_t *)half}},
+    };
+    enum { ARRAYS = sizeof arrays / sizeof arrays[0] };
+    const size_t sizes[ARRAYS] = {sizeof some, sizeof few, sizeof some, sizeof whole, sizeof half};
+    ht_safetensors_writer *writer;
+    ht_safetensors *dense, *sparse;
+    uint64_t checksum;
+    int64_t bytes;
+    bool stored;
+    assert_int_equal(
+        ht_safetensors_create(&writer, &c->ctx, data_case_path(c, "dense.safetensors"), arrays, ARRAYS, NULL), HT_OK);
+    for (int i = 0; i < ARRAYS; i++)
+        assert_int_equal(ht_safetensors_append(writer, arrays[i].array.data, sizes[i]), HT_OK);
+    assert_int_equal(ht_safetensors_finish(writer, NULL, NULL), HT_OK);
+    assert_int_equal(ht_safetensors_open(&dense, &c->ctx, data_case_path(c, "dense.safetensors")), HT_OK);
+    assert_int_equal(ht_safetensors_write_sparse(&c->ctx, dense, data_case_path(c, "sparse.safetensors"), &stored,
+                                                 &checksum, &bytes),
+                     HT_OK);
+    assert_true(stored);
+    assert_int_equal(ht_safetensors_open(&sparse, &c->ctx, data_case_path(c, "sparse.safetensors")), HT_OK);
+    assert_int_equal(ht_safetensors_count(sparse), ARRAYS);
+    for (int i = 0; i < ARRAYS; i++) {
+        const ht_named_array *is = ht_safetensors_find(sparse, arrays[i].name);
+        assert_non_null(is);
+        assert_int_equal(is->array.element, arrays[i].array.element);
+        assert_int_equal(is->array.rank, arrays[i].array.rank);
+        assert_memory_equal(is->array.shape, arrays[i].array.shape, (size_t)is->array.rank * sizeof(int64_t));
+        assert_memory_equal(is->array.data, arrays[i].array.data, sizes[i]);
+    }
+    size_t length;
+    char *file = file_read(data_case_path(c, "sparse.safetensors"), &length);
+    assert_int_equal(length, bytes);
+    assert_true(ht_checksum_bytes(file, length) == checksum);
+    /* A third of `some` and a fifth of `half` are left, and a bit for each. */
+    assert_true(length < 2 * sizeof some + sizeof whole + sizeof some / 3 + sizeof half / 5 + COUNT / 4 + 2048);
+    free(file);
+    ht_safetensors_free(dense);
+    assert_int_equal(ht_safetensors_write_sparse(&c->ctx, sparse, data_case_path(c, "again.safetensors"), &stored,
+                                                 &checksum, &bytes),
+                     HT_OK);
+    assert_int_equal(length, bytes);
+    ht_safetensors_free(sparse);
+}
+
+static void safetensors__sparse_parts_that_do_not_fit_are_refused(void **state)
+{
+#define PART(name, type, count, at, end)                                                                               \
+    "\"" name "\":{\"dtype\":\"" type "\",\"shape\":[" count "],\"data_offsets\":[" at "," end "]}"
+    static const struct {
+        const char *header;
+        size_t bytes;
+        const char *message; /* NULL: it is read */
+    } cases[] = {
+        {"{" PART("w.sparse_shape", "I64", "1", "0",
+                  "8") "," PART("w.sparse", "F32", "2", "8", "16") "," PART("w.sparse_mask", "U8", "1", "16", "17") "}",
+         17, NULL},
+        {"{" PART("w.sparse_shape", "I64", "1", "0",
+                  "8") "," PART("w.sparse", "F32", "3", "8", "20") "," PART("w.sparse_mask", "U8", "1", "20", "21") "}",
+         21, "w.sparse: its mask and its shape do not fit it"},
+        {"{" PART("w.sparse_shape", "I64", "1", "0",
+                  "8") "," PART("w.sparse", "F32", "2", "8", "16") "," PART("w.sparse_mask", "U8", "2", "16", "18") "}",
+         18, "do not fit"},
+        {"{" PART("w.sparse_shape", "F64", "1", "0",
+                  "8") "," PART("w.sparse", "F32", "2", "8", "16") "," PART("w.sparse_mask", "U8", "1", "16", "17") "}",
+         17, "do not fit"},
+        {"{" PART("w.sparse_shape", "I64", "1", "0", "8") "," PART("w.sparse", "F32", "2", "8", "16") "," PART(
+             "w.sparse_mask", "U8", "1", "16", "17") "," PART("w", "U8", "1", "17", "18") "}",
+         18, "the tensor is there dense, too"},
+        {"{" PART("w.sparse", "F32", "2", "0", "8") "," PART("w.sparse_mask", "U8", "1", "8", "9") "}", 9, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint8_t file[1024];
+        ht_context ctx = {0};
+        size_t length = make_safetensors(file, cases[i].header, cases[i].bytes), data = length - cases[i].bytes;
+        memset(file + data, 0, cases[i].bytes);
+        file[data] = 5; /* elements; the mask has two of them */
+        for (size_t k = data + 8; k < length; k++) file[k] = 0x0a;
+        bool read = try_safetensors(&ctx, file, length) == HT_OK;
+        if (read != !cases[i].message || (!read && !strstr(ctx.message, cases[i].message)))
+            fail_msg("case %zu: %s", i, ctx.message);
+    }
+}
+
 static void safetensors__a_writer_keeps_its_promise_or_fails(void **state)
 {
     data_case *c = *state;
@@ -388,6 +492,8 @@ int main(void)
         cmocka_unit_test(safetensors__truncation_and_nesting_are_refused),
         cmocka_unit_test(safetensors__published_cases_are_judged_as_published),
         cmocka_unit_test_setup_teardown(safetensors__what_is_written_reads_back, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(safetensors__stored_sparse_reads_back_dense, data_case_begin, data_case_end),
+        cmocka_unit_test(safetensors__sparse_parts_that_do_not_fit_are_refused),
         cmocka_unit_test_setup_teardown(safetensors__a_writer_keeps_its_promise_or_fails, data_case_begin,
                                         data_case_end),
         cmocka_unit_test(elements__every_type_is_read),
