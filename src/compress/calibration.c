@@ -73,6 +73,16 @@ static ht_status observe(void *arg, const ht_layer_input *input)
     HT_FAIL(o->c->ctx, HT_EINVAL, "calibration: what '%s' reads is not finite", input->weight);
 }
 
+/* Files of another language hold few words that the run knows. */
+static ht_status need_known(ht_compression *c, ht_run *run)
+{
+    const ht_data_part_info *part = &ht_data_info_of(ht_run_data(run))->parts[HT_DATA_TRAIN];
+    if (part->unknown > part->tokens / 2)
+        HT_FAIL(c->ctx, HT_EINVAL, "%lld of %lld tokens are not in the run's vocabulary", (long long)part->unknown,
+                (long long)part->tokens);
+    return HT_OK;
+}
+
 /* With the weights as the steps so far left them, in f32. */
 static ht_status run_batches(ht_compression *c, int64_t batches, const char *files, ht_layer_input_fn on_input,
                              void *arg)
@@ -96,7 +106,8 @@ static ht_status run_batches(ht_compression *c, int64_t batches, const char *fil
     status = ht_weights_write(&c->weights, c->ctx, c->initial);
     if (status == HT_OK) status = ht_run_open(&run, c->ctx, &request);
     if (status == HT_OK) {
-        status = ht_run_calibrate(run, batches, on_input, arg);
+        status = files ? need_known(c, run) : HT_OK;
+        if (status == HT_OK) status = ht_run_calibrate(run, batches, on_input, arg);
         ht_run_close(run);
     }
     ht_config_free(config);

@@ -80,7 +80,7 @@ typedef struct ht_data_part_info {
     int64_t batches;  /* in an epoch, for training a multiple of the slices; 0: the part is empty */
     int64_t tokens;   /* of texts and pairs (target side) */
     double padding;   /* the share of cells that are padding */
-    int64_t unknown;  /* of PAIRS: tokens of targets that the vocabulary does not hold */
+    int64_t unknown;  /* of PAIRS and sentences: tokens (of targets) that the vocabulary does not hold */
     int64_t left_out; /* of PAIRS: empty, or too long */
 } ht_data_part_info;
 

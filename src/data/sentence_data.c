@@ -14,7 +14,7 @@ typedef struct sentence {
     const char *path; /* where it stands, for messages */
     int64_t line;
     int64_t first; /* of its ids */
-    int32_t length, class;
+    int32_t length, class, unknown;
 } sentence;
 
 typedef struct sentence_set {
@@ -158,6 +158,7 @@ static ht_status encode(const sentence_reading *r, sentence *s)
     if (length > set->length - 1) length = set->length - 1; /* one place is for bos */
     s->length = (int32_t)length;
     set->ids.count = (size_t)(s->first + length);
+    for (int64_t i = 0; i < length; i++) s->unknown += set->ids.list[s->first + i] == HT_TOKEN_UNK;
     const char *const *found =
         bsearch(&s->label, r->data->class_names, (size_t)r->data->named_classes, sizeof s->label, by_text);
     if (!found)
@@ -173,6 +174,7 @@ static ht_status encode_part(const sentence_reading *r, ht_data_part part)
     for (size_t i = 0; i < set->counts[part]; i++) {
         HT_TRY(encode(r, &set->list[part][i]));
         info->tokens += set->list[part][i].length + 1;
+        info->unknown += set->list[part][i].unknown;
     }
     info->items = (int64_t)set->counts[part];
     info->batches = ht_data_batches(r->data, part, info->items);
