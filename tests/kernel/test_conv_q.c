@@ -1,12 +1,10 @@
 /* Convolutions of codes: every row that this machine can run has the bits of the op's integer reference, on random shapes and at
- * the ends of the codes, row-major and channels-last, packed in the run or before it, for any number of threads. HALFTONE_LONG=1:
- * ten times as many shapes. */
+ * the ends of the codes, row-major and channels-last, packed in the run or before it, for any number of threads. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "code_rows.h"
 
-enum { SHAPES = 200, LONG_SHAPES = 2000, MOST_PRODUCTS = 200000 };
+enum { SHAPES = 2000, MOST_PRODUCTS = 200000 };
 
 /* The sizes of a convolution. */
 typedef struct sizes {
@@ -81,7 +79,7 @@ static void every_row__has_the_bits_of_the_integer_reference(void **state)
     (void)state;
     draws d = {.stream = {.seed = 17, .site = ht_hash_text("conv_q")}};
     code_rows rows = code_rows_open();
-    for (int i = 0; i < (getenv("HALFTONE_LONG") ? LONG_SHAPES : SHAPES); i++) {
+    for (int i = 0; i < SHAPES; i++) {
         op_call c;
         open_random(&d, &c);
         code_rows_check(&rows, &c, i % 4 == 0, false);
