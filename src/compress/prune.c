@@ -140,7 +140,7 @@ static ht_status prune_blocks(ht_compression *c, const ht_fields *fields, double
     for (size_t i = 0; i < c->weights.count && status == HT_OK; i++)
         if (chosen[i]) {
             status = cut_blocks(c->ctx, &c->weights.items[i], height, width, &tensors[count]);
-            tensors[count++].scores = c->movement ? c->movement->scores[i] : NULL;
+            tensors[count++].scores = ht_movement_scores(c->movement, c->weights.items[i].name);
         }
     for (size_t i = 0; i < count && status == HT_OK && !global; i++)
         status = clear_smallest(c->ctx, &tensors[i], 1, ratio);
@@ -231,22 +231,6 @@ static ht_status train_between(ht_compression *c, const ht_fields *fields, int64
     return ht_compression_tune(c, ht_field_int(fields, "steps") / stages, lr, NULL, NULL);
 }
 
-/* Movement looks at steps before each stage, the other methods let weights recover behind all but the last. */
-static ht_status prune_in_stages(ht_compression *c, const ht_fields *fields, const bool *chosen, bool *belong)
-{
-    bool whole = unit_kind(fields) < HT_UNIT_KINDS || is_method(fields, "layers");
-    const char *units = whole ? ht_field_text(fields, "method") : NULL;
-    double ratio = ht_field_null(fields, "ratio") ? 0.5 : ht_field_number(fields, "ratio");
-    int64_t stages = is_cubic(fields) ? ht_field_int(fields, "stages") : 1;
-    for (int64_t stage = 1; stage <= stages; stage++) {
-        if (c->movement) HT_TRY(train_between(c, fields, stages));
-        HT_TRY(prune_to(c, fields, ratio_of_stage(ratio, stage, stages), chosen, belong));
-        if (stage == 1) HT_TRY(ht_compression_hold_zeros(c, belong, units));
-        if (stage < stages && !c->movement) HT_TRY(train_between(c, fields, stages));
-    }
-    return HT_OK;
-}
-
 /* `matches` is for the moment. */
 static ht_status leave_out(ht_compression *c, const char *expression, bool *chosen, bool *matches)
 {
@@ -260,36 +244,69 @@ static ht_status leave_out(ht_compression *c, const char *expression, bool *chos
     return some ? HT_OK : ht_fail(c->ctx, HT_EINVAL, "prune.except: it leaves none of the tensors of prune.layers");
 }
 
-static ht_status prune_chosen(ht_compression *c, const ht_fields *fields, bool *chosen, bool *belong,
-                              ht_json_writer *json)
+static ht_status choose(ht_compression *c, const ht_fields *fields, bool *chosen, bool *belong)
 {
-    ht_movement movement = {0};
     HT_TRY(ht_weights_match(&c->weights, c->ctx, "prune.layers", ht_field_text(fields, "layers"), 2, chosen));
-    if (!ht_field_null(fields, "except")) HT_TRY(leave_out(c, ht_field_text(fields, "except"), chosen, belong));
-    bool last = c->last;
-    c->last = false;
-    ht_status status = HT_OK;
-    if (is_method(fields, "movement")) {
-        c->movement = &movement;
-        status = ht_movement_open(&movement, c->ctx, &c->weights, chosen);
+    return ht_field_null(fields, "except") ? HT_OK : leave_out(c, ht_field_text(fields, "except"), chosen, belong);
+}
+
+static double ratio_of(const ht_fields *fields)
+{
+    return ht_field_null(fields, "ratio") ? 0.5 : ht_field_number(fields, "ratio");
+}
+
+/* Tensors are chosen anew in each stage, since training may leave them in another order; and it holds all zeros so far, also
+ * those of layers that the first stage left alone. json: NULL but in the last stage. */
+static ht_status prune_stage(ht_compression *c, const ht_fields *fields, double ratio, bool first, ht_json_writer *json)
+{
+    bool whole = unit_kind(fields) < HT_UNIT_KINDS || is_method(fields, "layers");
+    bool *chosen = calloc(2 * (c->weights.count + 1), sizeof *chosen), *belong = chosen + c->weights.count + 1;
+    if (!chosen) HT_FAIL(c->ctx, HT_ENOMEM, "prune: out of memory");
+    ht_status status = choose(c, fields, chosen, belong);
+    if (status == HT_OK) status = prune_to(c, fields, ratio, chosen, belong);
+    if (!first) c->pruned_count--; /* what the stage before held, this one holds as well */
+    if (status == HT_OK) status = ht_compression_hold_zeros(c, belong, whole ? ht_field_text(fields, "method") : NULL);
+    if (status == HT_OK && json) put_layers(c, belong, json);
+    free(chosen);
+    return status;
+}
+
+/* Movement looks at steps before each stage, the other methods let weights recover behind all but the last. */
+static ht_status prune_in_stages(ht_compression *c, const ht_fields *fields, ht_json_writer *json)
+{
+    int64_t stages = is_cubic(fields) ? ht_field_int(fields, "stages") : 1;
+    for (int64_t stage = 1; stage <= stages; stage++) {
+        double ratio = ratio_of_stage(ratio_of(fields), stage, stages);
+        if (c->movement) HT_TRY(train_between(c, fields, stages));
+        HT_TRY(prune_stage(c, fields, ratio, stage == 1, stage == stages ? json : NULL));
+        if (stage < stages && !c->movement) HT_TRY(train_between(c, fields, stages));
     }
-    if (status == HT_OK) status = prune_in_stages(c, fields, chosen, belong);
-    if (c->movement) ht_movement_close(&movement);
-    c->movement = NULL;
-    c->last = last;
-    HT_TRY(status);
-    ht_json_put_text(json, "method", ht_field_text(fields, "method"));
-    ht_json_put_number(json, "ratio", ht_field_null(fields, "ratio") ? 0.5 : ht_field_number(fields, "ratio"));
-    put_layers(c, belong, json);
     return HT_OK;
+}
+
+static ht_status open_movement(ht_compression *c, const ht_fields *fields, ht_movement *movement)
+{
+    bool *chosen = calloc(2 * (c->weights.count + 1), sizeof *chosen);
+    ht_status status = chosen ? choose(c, fields, chosen, chosen + c->weights.count + 1)
+                              : ht_fail(c->ctx, HT_ENOMEM, "prune: out of memory");
+    c->movement = movement;
+    if (status == HT_OK) status = ht_movement_open(movement, c->ctx, &c->weights, chosen);
+    free(chosen);
+    return status;
 }
 
 static ht_status prune_apply(ht_compression *c, const ht_fields *fields, ht_json_writer *json)
 {
-    bool *chosen = calloc(2 * (c->weights.count + 1), sizeof *chosen);
-    if (!chosen) HT_FAIL(c->ctx, HT_ENOMEM, "prune: out of memory");
-    ht_status status = prune_chosen(c, fields, chosen, chosen + c->weights.count + 1, json);
-    free(chosen);
+    ht_movement movement = {0};
+    bool last = c->last;
+    c->last = false;
+    ht_json_put_text(json, "method", ht_field_text(fields, "method"));
+    ht_json_put_number(json, "ratio", ratio_of(fields));
+    ht_status status = is_method(fields, "movement") ? open_movement(c, fields, &movement) : HT_OK;
+    if (status == HT_OK) status = prune_in_stages(c, fields, json);
+    ht_movement_close(&movement);
+    c->movement = NULL;
+    c->last = last;
     return status;
 }
 

@@ -93,7 +93,7 @@ static ht_status train(const ht_compression *c, ht_run *run, bool trains)
 {
     bool stopped = false;
     if (!trains) return ht_run_snapshot(run);
-    if (c->movement) return ht_movement_train(c->movement, run, c->request->stop);
+    if (c->movement) return ht_movement_train(c->movement, c->ctx, run, c->request->stop);
     return ht_run_train(run, &stopped);
 }
 

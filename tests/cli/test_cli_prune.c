@@ -1,5 +1,6 @@
 /* halftone compress: units of every architecture, which shrink removes without a change of answers, layers with widths of
  * their own, weights with a job, searches and pages, and movement pruning. */
+#include <inttypes.h>
 #include <math.h>
 
 #include "cli_case.h"
@@ -434,6 +435,85 @@ static void movement__in_stages_holds_what_it_cleared(void **state)
     ht_safetensors_free(file);
 }
 
+/* ---- stages ---- */
+
+/* Of weights of two axes those whose name holds `part` are half zero, and the others have no zero. */
+static void expect_half(data_case *c, const char *run_folder, int step, const char *part)
+{
+    char path[128];
+    ht_safetensors *file;
+    int64_t half = 0;
+    snprintf(path, sizeof path, "%s/snapshots/step-%08d/weights.safetensors", run_folder, step);
+    if (ht_safetensors_open(&file, &c->ctx, data_case_path(c, path)) != HT_OK) fail_msg("%s", c->ctx.message);
+    for (size_t i = 0; i < ht_safetensors_count(file); i++) {
+        const ht_named_array *t = ht_safetensors_at(file, i);
+        int64_t zeros = 0;
+        if (t->array.rank < 2 || strstr(t->name, "_scale")) continue;
+        for (int64_t k = 0; k < t->array.count; k++) zeros += ht_array_number(&t->array, k) == 0;
+        bool pruned = strstr(t->name, part);
+        half += pruned;
+        /* Codes round some of the smallest weights to zero as well. */
+        if (pruned ? zeros < t->array.count / 2 : zeros > t->array.count / 8)
+            fail_msg("%s: %" PRId64 " zeros of %" PRId64, t->name, zeros, t->array.count);
+    }
+    assert_int_equal(half, 2);
+    ht_safetensors_free(file);
+}
+
+#define STAGES "\"ratio\": 0.5, \"schedule\": \"cubic\", \"stages\": 3, \"steps\": 3}}"
+
+/* Training leaves tensors in the order of its snapshots, which is not that of codes, and may add some. */
+static void stages__prune_what_was_chosen_whatever_the_order_of_tensors(void **state)
+{
+    static const struct {
+        const char *first, *then;
+    } rows[] = {
+        {"{\"quantize\": {\"keep_slower\": true, \"layers\": \"attn\"}}", "{\"prune\": {\"layers\": \"c_fc\", " STAGES},
+        {"{\"quantize\": {\"keep_slower\": true, \"layers\": \"attn\"}}",
+         "{\"prune\": {\"method\": \"movement\", \"layers\": \"c_fc\", " STAGES},
+        {"{\"tune\": {\"steps\": 1}}",
+         "{\"quantize\": {\"keep_slower\": true, \"layers\": \"attn\", \"ranges\": \"learned\", \"calibration\": "
+         "{\"batches\": 1}}}, {\"prune\": {\"layers\": \"c_fc\", " STAGES},
+        {"{\"tune\": {\"steps\": 1}}",
+         "{\"quantize\": {\"keep_slower\": true, \"layers\": \"attn\", \"calibration\": {\"batches\": 1}}}, "
+         "{\"prune\": {\"method\": \"movement\", \"layers\": \"c_fc\", " STAGES},
+    };
+    data_case *c = *state;
+    train(c, "\"type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16", TEXT, "");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        recipe(c, rows[i].first, "");
+        expect(c, "rm -rf first out && \"$H\" compress run recipe.json -o first", 0, "");
+        recipe(c, rows[i].then, "");
+        expect(c, "\"$H\" compress first recipe.json -o out", 0, "");
+        expect_half(c, "out", 0, "c_fc.weight");
+    }
+}
+
+/* The second layer goes in the second stage: what the first one held does not name it. */
+static void stages__hold_what_later_ones_cleared(void **state)
+{
+    data_case *c = *state;
+    train(c, "\"type\": \"gpt2\", \"n_layer\": 4, \"n_head\": 2, \"n_embd\": 16", TEXT, "");
+    recipe(c,
+           "{\"prune\": {\"method\": \"layers\", \"layers\": \".\", \"ratio\": 0.5, \"schedule\": \"cubic\", "
+           "\"stages\": 4, \"steps\": 4}}, {\"tune\": {\"steps\": 2}}",
+           "");
+    expect(c, "\"$H\" compress run recipe.json -o out && grep -o '\"name\": \"[^\"]*c_proj.weight\"' out/compress.json",
+           0, "");
+    ht_safetensors *file;
+    int zero = 0;
+    char name[128];
+    for (int layer = 0; layer < 4; layer++) {
+        snprintf(name, sizeof name, "transformer.h.%d.mlp.c_proj.weight", layer);
+        const ht_array *is = weight(c, "out", 2, name, &file);
+        int64_t zeros = 0;
+        for (int64_t i = 0; i < is->count; i++) zeros += ht_array_number(is, i) == 0;
+        zero += zeros == is->count;
+        ht_safetensors_free(file);
+    }
+    assert_int_equal(zero, 2);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, data_case_end)
 
 int main(void)
@@ -454,6 +534,8 @@ int main(void)
         CASE(page__has_figures_and_layers),
         CASE(movement__clears_what_training_moves_towards_zero),
         CASE(movement__in_stages_holds_what_it_cleared),
+        CASE(stages__prune_what_was_chosen_whatever_the_order_of_tensors),
+        CASE(stages__hold_what_later_ones_cleared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
