@@ -16,19 +16,24 @@ typedef struct source {
     char path[HT_RUN_PATH_BYTES];
 } source;
 
+static ht_status need_finite(const source *s, const ht_weight *weight)
+{
+    ht_dtype dtype = ht_element_dtype(weight->array.element);
+    if (dtype == HT_DTYPE_COUNT || !ht_dtype_is_float(dtype)) return HT_OK;
+    for (int64_t i = 0; i < weight->array.count; i++)
+        if (!isfinite(ht_weight_get(weight, i)))
+            HT_FAIL(s->ctx, HT_EINVAL, "%s: element %" PRId64 " of '%s' is %g", s->path, i, weight->name,
+                    ht_weight_get(weight, i));
+    return HT_OK;
+}
+
 static ht_status copy_tensor(ht_weight *to, const source *s, const ht_named_array *from)
 {
     *to = (ht_weight){.name = strdup(from->name), .array = from->array, .data = malloc(from->array.bytes + 1)};
     to->array.data = to->data;
     if (!to->name || !to->data) HT_FAIL(s->ctx, HT_ENOMEM, "%s: out of memory", s->path);
     memcpy(to->data, from->array.data, from->array.bytes);
-    ht_dtype dtype = ht_element_dtype(from->array.element);
-    if (dtype == HT_DTYPE_COUNT || !ht_dtype_is_float(dtype)) return HT_OK;
-    for (int64_t i = 0; i < to->array.count; i++)
-        if (!isfinite(ht_weight_get(to, i)))
-            HT_FAIL(s->ctx, HT_EINVAL, "%s: element %" PRId64 " of '%s' is %g", s->path, i, to->name,
-                    ht_weight_get(to, i));
-    return HT_OK;
+    return need_finite(s, to);
 }
 
 /* The floats that codes stand for, under the name of their weight. */
@@ -41,7 +46,8 @@ static ht_status copy_codes(ht_weight *to, const source *s, const ht_named_array
     if (!to->name || !ht_array_measure(&to->array) || !(to->data = malloc(to->array.bytes + 1)))
         HT_FAIL(s->ctx, HT_ENOMEM, "%s: out of memory", s->path);
     to->array.data = to->data;
-    return ht_tensor_decode(s->ctx, s->file, s->path, from->name, (float *)to->data);
+    HT_TRY(ht_tensor_decode(s->ctx, s->file, s->path, from->name, (float *)to->data));
+    return need_finite(s, to);
 }
 
 static ht_status copy_all(ht_weights *out, const source *s)

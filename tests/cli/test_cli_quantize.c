@@ -5,6 +5,7 @@
 
 #include "cli_case.h"
 #include "format/format.h"
+#include "train/manifest.h"
 
 /* "run": a small language model, trained for a few steps. */
 static const char job[] =
@@ -309,6 +310,58 @@ static void calibration__names_who_reads_what_is_not_finite(void **state)
     expect(c, "test ! -e out", 0, "");
 }
 
+/* A scale of the run "out" becomes NaN, under a manifest that has the checksum of the file. */
+static void break_scale(data_case *c, const char *name)
+{
+    static const char folder[] = "out/snapshots/step-00000000";
+    char path[128];
+    ht_safetensors *file = open_weights(c, "out", 0);
+    ht_manifest manifest;
+    ht_arena *arena = ht_arena_create();
+    ht_text text = {0};
+    size_t length, size;
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    char *old = file_read(data_case_path(c, path), &length);
+    assert_int_equal(ht_manifest_parse(&manifest, &c->ctx, arena, "manifest", old, length), HT_OK);
+    snprintf(path, sizeof path, "%s/weights.safetensors", folder);
+    char *bytes = file_read(data_case_path(c, path), &size);
+    const ht_array *scale = tensor(file, name);
+    char *at = NULL;
+    for (size_t i = 0; i + scale->bytes <= size && !at; i++)
+        if (memcmp(bytes + i, scale->data, scale->bytes) == 0) at = bytes + i;
+    assert_non_null(at);
+    memcpy(at, &(float){NAN}, sizeof(float));
+    data_case_file(c, path, bytes, size);
+    manifest.files[HT_SNAPSHOT_WEIGHTS].checksum = ht_checksum_bytes(bytes, size);
+    assert_int_equal(ht_manifest_print(&text, &c->ctx, &manifest), HT_OK);
+    snprintf(path, sizeof path, "%s/manifest.json", folder);
+    data_case_text(c, path, text.data);
+    ht_text_free(&text);
+    free(bytes);
+    free(old);
+    ht_arena_free(arena);
+    ht_safetensors_free(file);
+}
+
+static void scales__that_are_not_finite_are_refused(void **state)
+{
+    data_case *c = *state;
+    static const char *const steps[] = {
+        "{\"quantize\": {\"keep_slower\": true, \"layers\": \"h\\\\.\"}}",
+        "{\"quantize\": {\"activations\": \"none\", \"weights\": \"int4\", \"group\": 32, \"layers\": \"h\\\\.\"}}",
+    };
+    static const char *const scales[] = {"transformer.h.0.mlp.c_fc.weight.int8_scale",
+                                         "transformer.h.0.mlp.c_fc.weight.q4_scale"};
+    for (int i = 0; i < 2; i++) {
+        recipe(c, steps[i]);
+        expect(c, COMPRESS, 0, "");
+        break_scale(c, scales[i]);
+        recipe(c, "{\"prune\": {\"ratio\": 0.5, \"layers\": \"c_fc\"}}");
+        expect(c, "\"$H\" compress out recipe.json -o again", 2, "of 'transformer.h.0.mlp.c_fc.weight' is ");
+        expect(c, "! ls -d again again.partial 2>/dev/null", 0, "");
+    }
+}
+
 /* ---- SmoothQuant ---- */
 
 /* "outliers": the same model, but a few channels of a norm are large, and the rows of weights that read them are small. */
@@ -445,6 +498,7 @@ int main(void)
         CASE(weights_null__keeps_floats),
         CASE(calibration__takes_the_same_memory_for_many_batches),
         CASE(calibration__names_who_reads_what_is_not_finite),
+        CASE(scales__that_are_not_finite_are_refused),
         CASE(smooth__moves_outliers_into_weights),
         CASE(recipes__are_refused_with_what_is_wrong),
         CASE(jobs__are_refused_with_what_is_wrong),
