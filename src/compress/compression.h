@@ -158,6 +158,9 @@ ht_status ht_compress_measure_throughput(ht_compress_figures *out, ht_context *c
 
 /* output.c: folders, and what a result has beside a run's own files. */
 ht_status ht_compression_open_folders(ht_compression *c);
+/* A folder beside an output, for as long as a compression takes. One that was killed may have left it; what something else has
+ * made is refused. */
+ht_status ht_compression_make_work(ht_context *ctx, const char *path);
 ht_status ht_compression_write_model(ht_compression *c);
 ht_status ht_compression_write_text(ht_compression *c, const char *name, const ht_text *text);
 ht_status ht_compression_publish(ht_compression *c);

@@ -37,17 +37,43 @@ static ht_status check_output(ht_compression *c)
     return HT_OK;
 }
 
+/* The mark comes first into such a folder, and goes with it. */
+ht_status ht_compression_make_work(ht_context *ctx, const char *path)
+{
+    char mark[HT_COMPRESS_PATH + 32];
+    snprintf(mark, sizeof mark, "%s/made-by-compress", path);
+    if (exists(path) && !exists(mark) && rmdir(path) != 0)
+        HT_FAIL(ctx, HT_EINVAL, "%s is there already, and no compression left it: it needs another name", path);
+    if (exists(path)) HT_TRY(ht_folder_remove(ctx, path));
+    HT_TRY(ht_folder_make(ctx, path));
+    FILE *file = fopen(mark, "wbe");
+    if (!file || fclose(file) != 0) HT_FAIL(ctx, HT_EIO, "%s: %s", mark, strerror(errno));
+    return HT_OK;
+}
+
+/* An output that one that was killed had put aside, and not replaced yet. */
+static ht_status bring_back(ht_compression *c)
+{
+    char aside[HT_COMPRESS_PATH];
+    HT_TRY(join(c, aside, c->work, "/replaced"));
+    if (!exists(aside) || exists(c->request->output)) return HT_OK;
+    if (rename(aside, c->request->output) != 0) HT_FAIL(c->ctx, HT_EIO, "%s: %s", c->request->output, strerror(errno));
+    return HT_OK;
+}
+
 ht_status ht_compression_open_folders(ht_compression *c)
 {
     char trimmed[HT_COMPRESS_PATH];
     HT_TRY(join(c, trimmed, c->request->output, ""));
     for (size_t length = strlen(trimmed); length > 1 && trimmed[length - 1] == '/';) trimmed[--length] = '\0';
-    HT_TRY(check_output(c));
     HT_TRY(join(c, c->work, trimmed, ".partial"));
-    if (exists(c->work)) HT_TRY(ht_folder_remove(c->ctx, c->work)); /* of one that was killed */
-    HT_TRY(ht_folder_make(c->ctx, c->work));
     HT_TRY(join(c, c->result, c->work, "/run"));
-    return join(c, c->initial, c->work, "/initial.safetensors");
+    HT_TRY(join(c, c->initial, c->work, "/initial.safetensors"));
+    ht_status status = bring_back(c);
+    if (status == HT_OK) status = check_output(c);
+    if (status == HT_OK) status = ht_compression_make_work(c->ctx, c->work);
+    if (status != HT_OK) c->work[0] = '\0'; /* it is not ours to remove */
+    return status;
 }
 
 void ht_compression_remove_folders(ht_compression *c)

@@ -212,9 +212,7 @@ ht_status ht_compress_search(ht_compress_trials *out, ht_context *ctx, const ht_
                            : read_recipe(&s, arena);
     if (status == HT_OK && access(request->output, F_OK) == 0)
         status = ht_fail(ctx, HT_EINVAL, "%s is there already: a search needs a new output", request->output);
-    if (status == HT_OK && access(s.work, F_OK) == 0)
-        status = ht_folder_remove(ctx, s.work); /* of one that was killed */
-    bool made = status == HT_OK && (status = ht_folder_make(ctx, s.work)) == HT_OK;
+    bool made = status == HT_OK && (status = ht_compression_make_work(ctx, s.work)) == HT_OK;
     if (status == HT_OK) status = try_all(&s, goals, out);
     if (status == HT_OK) status = publish(&s, out);
     ht_context aside = {0}; /* the message is of what failed before */

@@ -71,6 +71,16 @@ static double loss_of(data_case *c, const char *folder)
     return strtod(at + 8, NULL);
 }
 
+static double number_of(data_case *c, const char *line, const char *key)
+{
+    int status;
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "\"%s\": ", key);
+    const char *text = run(c, line, &status), *at = strstr(text, wanted);
+    if (status != 0 || !at) fail_msg("%s: %.2000s", line, text);
+    return strtod(at + strlen(wanted), NULL);
+}
+
 /* ---- what becomes zero ---- */
 
 static void magnitude__clears_the_smallest_weights_of_each_tensor(void **state)
@@ -269,6 +279,14 @@ static void shrink__removes_rows_and_heads_and_changes_no_answer(void **state)
     for (size_t i = 0; i < ht_safetensors_count(file); i++) found += ht_safetensors_at(file, i)->array.count;
     assert_int_equal(found, parameters);
     ht_safetensors_free(file);
+    /* What is gone of the FLOPs of a row: products, attention over the pairs of a causal row, biases and gelu. */
+    enum { GELU = 20, SOFTMAX = 5, PAIRS = LENGTH * (LENGTH + 1) / 2 };
+    int64_t rows = INNER - inner, width = WIDTH - heads, head = WIDTH / HEADS;
+    int64_t gone = LAYERS * (2 * LENGTH * WIDTH * (2 * rows + 4 * width) + width / head * PAIRS * (4 * head + SOFTMAX) +
+                             LENGTH * (3 * width + rows * (1 + GELU)));
+    double before = number_of(c, "grep '^ *\"before\": {' out/compress.json", "flops");
+    double after = number_of(c, "grep '^ *\"after\": {' out/compress.json", "flops");
+    if (before - after != (double)gone) fail_msg("%g FLOPs, then %g: not %g less", before, after, (double)gone);
     expect(c, "\"$H\" train out/job.json --resume --set train.steps=3 && \"$H\" eval out", 0, "step        3");
 }
 
@@ -308,6 +326,25 @@ static void output__is_replaced_only_where_compress_wrote_it(void **state)
     expect(c, "\"$H\" compress out recipe.json -o out --force", 2, "out is the run that is compressed");
     expect(c, "\"$H\" compress out recipe.json -o again && \"$H\" eval again", 0, "loss");
     expect(c, "! ls -d *.partial 2>/dev/null", 0, "");
+}
+
+/* A folder that compress did not make is not its to remove; one that it made is, but for an output that it had put aside. */
+static void folders__of_others_and_outputs_put_aside_are_kept(void **state)
+{
+    data_case *c = *state;
+    recipe(c, "{\"prune\": {\"ratio\": {\"try\": [0.5]}, \"layers\": \"c_fc\"}}");
+    expect(c, "mkdir out.search && echo x > out.search/mine", 0, "");
+    expect(c, "\"$H\" compress run recipe.json -o out --search drop=900%", 2, "out.search is there already");
+    expect(c, "cat out.search/mine && rm -r out.search", 0, "x");
+    recipe(c, "{\"prune\": {\"ratio\": 0.5, \"layers\": \"c_fc\"}}");
+    expect(c, "mkdir out.partial && echo x > out.partial/mine", 0, "");
+    expect(c, "\"$H\" compress run recipe.json -o out", 2, "out.partial is there already, and no compression left it");
+    expect(c, "cat out.partial/mine && rm out.partial/mine", 0, "x");
+    expect(c, COMPRESS, 0, ""); /* an empty one is taken */
+    expect(c, "mkdir out.partial && touch out.partial/made-by-compress && mv out out.partial/replaced", 0, "");
+    expect(c, "\"$H\" compress run recipe.json -o out", 2, "out is there already");
+    expect(c, "\"$H\" compress run recipe.json -o out --force && \"$H\" eval out", 0, "loss");
+    expect(c, "! ls -d *.partial *.search 2>/dev/null", 0, "");
 }
 
 /* ---- what is refused ---- */
@@ -399,6 +436,7 @@ int main(void)
         CASE(shrink__gives_a_layer_a_width_of_its_own),
         CASE(result__opens_like_any_run),
         CASE(output__is_replaced_only_where_compress_wrote_it),
+        CASE(folders__of_others_and_outputs_put_aside_are_kept),
         CASE(recipes__are_refused_with_what_is_wrong),
         CASE(runs__are_refused_with_what_is_wrong),
     };
