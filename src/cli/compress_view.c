@@ -43,7 +43,8 @@ static void add_trial(ht_table *table, const ht_compress_trials *t, size_t i)
 {
     const ht_compress_trial *trial = &t->trials[i];
     const ht_compress_figures *was = &t->before, *is = &trial->after;
-    const char *verdict = (int)i == t->chosen ? "chosen" : trial->fits ? "fits" : "";
+    const char *verdict = (int)i == t->chosen ? "chosen" : trial->fits ? "fits" : trial->failure;
+    bool failed = trial->failure[0];
     const ht_column columns[] = {
         {.heading = "settings", .cell = ht_cell_text(trial->settings)},
         {.heading = "loss", .format = "%.4f", .cell = ht_cell_number(is->loss)},
@@ -51,11 +52,11 @@ static void add_trial(ht_table *table, const ht_compress_trials *t, size_t i)
         {.heading = "accuracy", .format = "%.4f", .cell = ht_cell_number(is->accuracy), .rank = 2},
         {.heading = "not zero, %",
          .format = "%.1f",
-         .cell = ht_cell_number(100.0 * (double)is->nonzero / (double)was->parameters),
+         .cell = ht_cell_number(failed ? NAN : 100.0 * (double)is->nonzero / (double)was->parameters),
          .rank = 1},
         {.heading = "disk, %",
          .format = "%.1f",
-         .cell = ht_cell_number(100.0 * (double)is->disk_bytes / (double)was->disk_bytes)},
+         .cell = ht_cell_number(failed ? NAN : 100.0 * (double)is->disk_bytes / (double)was->disk_bytes)},
         {.heading = "p50, ms", .format = "%.3f", .cell = ht_cell_number(is->p50_ms), .rank = 3},
         {.heading = "p50, %", .format = "%.1f", .cell = ht_cell_number(100 * is->p50_ms / was->p50_ms)},
         {.heading = "front", .cell = ht_cell_text(trial->front ? "yes" : "")},
@@ -93,7 +94,10 @@ void cli_compress_trials_json(ht_json_writer *json, const ht_compress_trials *t)
         ht_json_put_text(json, "settings", t->trials[i].settings);
         ht_json_put_bool(json, "front", t->trials[i].front);
         ht_json_put_bool(json, "fits", t->trials[i].fits);
-        ht_compress_put_figures(json, "after", &t->trials[i].after);
+        if (t->trials[i].failure[0])
+            ht_json_put_text(json, "failure", t->trials[i].failure);
+        else
+            ht_compress_put_figures(json, "after", &t->trials[i].after);
         ht_json_end_object(json);
     }
     ht_json_end_array(json);
@@ -137,7 +141,7 @@ static size_t take_points(const ht_compress_trials *t, figure_of figure, bool fr
     point points[HT_COMPRESS_MOST_TRIALS];
     size_t count = 0;
     for (size_t i = 0; i < t->count; i++)
-        if (t->trials[i].front || !front)
+        if (!t->trials[i].failure[0] && (t->trials[i].front || !front))
             points[count++] = (point){100 * figure(&t->trials[i].after) / figure(&t->before), t->trials[i].after.loss};
     qsort(points, count, sizeof *points, by_x);
     for (size_t i = 0; i < count; i++) {

@@ -69,12 +69,14 @@ typedef struct ht_compress_goals {
 typedef struct ht_compress_trial {
     char settings[256]; /* "ratio 0.5, weights int8" */
     ht_compress_figures after;
-    bool fits;  /* the goals */
-    bool front; /* of the Pareto front: no other has as little loss, bytes and latency, and less of one */
+    char failure[512]; /* why there are no figures; "": there are */
+    bool fits;         /* the goals */
+    bool front;        /* of the Pareto front: no other has as little loss, bytes and latency, and less of one */
 } ht_compress_trial;
 
 typedef struct ht_compress_trials {
     ht_compress_figures before;
+    bool measured; /* `before`: by the first trial that did not fail */
     ht_compress_trial trials[HT_COMPRESS_MOST_TRIALS];
     size_t count;
     int chosen; /* the smallest that fits, which is the output; -1: none does, and there is no output */

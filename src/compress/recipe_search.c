@@ -82,8 +82,8 @@ static bool dominates(const ht_compress_figures *a, const ht_compress_figures *b
 static bool fits(const ht_compress_goals *goals, const ht_compress_figures *was, const ht_compress_figures *is)
 {
     if (goals->drop >= 0 && !(is->loss <= was->loss * (1 + goals->drop))) return false;
-    if (goals->size > 0 && (double)is->disk_bytes > goals->size * (double)was->disk_bytes) return false;
-    return !(goals->latency > 0) || is->p50_ms <= goals->latency * was->p50_ms;
+    if (goals->size >= 0 && (double)is->disk_bytes > goals->size * (double)was->disk_bytes) return false;
+    return goals->latency < 0 || is->p50_ms <= goals->latency * was->p50_ms;
 }
 
 static void judge(ht_compress_trials *t, const ht_compress_goals *goals)
@@ -91,10 +91,11 @@ static void judge(ht_compress_trials *t, const ht_compress_goals *goals)
     t->chosen = -1;
     for (size_t i = 0; i < t->count; i++) {
         ht_compress_trial *trial = &t->trials[i];
+        if (trial->failure[0]) continue;
         trial->fits = fits(goals, &t->before, &trial->after);
         trial->front = true;
         for (size_t k = 0; k < t->count; k++)
-            if (dominates(&t->trials[k].after, &trial->after)) trial->front = false;
+            if (!t->trials[k].failure[0] && dominates(&t->trials[k].after, &trial->after)) trial->front = false;
         if (!trial->fits) continue;
         const ht_compress_figures *best = t->chosen < 0 ? NULL : &t->trials[t->chosen].after;
         if (!best || trial->after.disk_bytes < best->disk_bytes ||
@@ -141,19 +142,34 @@ static ht_status try_one(const search *s, const alternatives *lists, size_t inde
     request.recipe = path;
     request.output = folder;
     request.name = s->request->output;
-    request.before = index > 0 ? &out->before : NULL;
+    request.before = out->measured ? &out->before : NULL;
     request.trial = true;
     ht_status status = write_recipe(s, path, &text);
     if (status == HT_OK) status = ht_compress(&report, s->ctx, &request);
     ht_text_free(&text);
     ht_text_free(&settings);
     HT_TRY(status);
-    if (index == 0) out->before = report.before;
+    if (!out->measured) out->before = report.before;
+    out->measured = true;
     trial->after = report.after;
     /* Both were timed in turns: what else the machine did is in the ratio of neither. */
     trial->after.p50_ms *= out->before.p50_ms / report.before.p50_ms;
     trial->after.p99_ms *= out->before.p50_ms / report.before.p50_ms;
     ht_compress_report_free(&report);
+    return HT_OK;
+}
+
+/* A combination that fails tells why in its row, and the others are tried; one that was stopped ends the search. */
+static ht_status try_or_note(const search *s, const alternatives *lists, ht_compress_trials *out)
+{
+    ht_compress_trial *trial = &out->trials[out->count];
+    ht_status status = try_one(s, lists, out->count, out);
+    if (status == HT_OK || (s->request->stop && *s->request->stop)) return status;
+    const char *why = ht_context_message(s->ctx);
+    snprintf(trial->failure, sizeof trial->failure, "%s", why[0] ? why : "it failed");
+    trial->after = (ht_compress_figures){
+        .loss = NAN, .perplexity = NAN, .accuracy = NAN, .bleu = NAN, .p50_ms = NAN, .p99_ms = NAN, .items_per_s = NAN};
+    if (s->request->on_note) s->request->on_note(s->request->arg, trial->failure);
     return HT_OK;
 }
 
@@ -175,7 +191,8 @@ static ht_status try_all(const search *s, const ht_compress_goals *goals, ht_com
     if (lists.count > MOST_ALTERNATIVES || combinations > HT_COMPRESS_MOST_TRIALS)
         HT_FAIL(s->ctx, HT_EINVAL, "%s: more than %d combinations of alternatives", s->request->recipe,
                 HT_COMPRESS_MOST_TRIALS);
-    for (out->count = 0; out->count < combinations; out->count++) HT_TRY(try_one(s, &lists, out->count, out));
+    for (out->count = 0; out->count < combinations; out->count++) HT_TRY(try_or_note(s, &lists, out));
+    if (!out->measured) HT_FAIL(s->ctx, HT_EINVAL, "no combination could be compressed: %s", out->trials[0].failure);
     judge(out, goals);
     return HT_OK;
 }

@@ -328,6 +328,65 @@ static void search__tries_every_combination_and_writes_the_smallest_that_fits(vo
            "\"chosen\": \"ratio 0.5, steps ");
     expect(c, "cat out/compress.json", 0, "\"after\"");
     expect(c, "rm -r out && \"$H\" compress run recipe.json -o out --search size=1% --json", 1, "\"chosen\": null");
+    expect(c, "\"$H\" compress run recipe.json -o out --search size=0% --json", 1, "\"chosen\": null");
+    expect(c, "! ls -d out out.search out.partial 2>/dev/null", 0, "");
+}
+
+/* The front is the set of trials that no other one beats in loss, bytes and latency. */
+static void search__marks_the_front(void **state)
+{
+    enum { TRIALS = 4 };
+    struct {
+        double loss, bytes, ms;
+        bool front;
+    } trials[TRIALS];
+    data_case *c = *state;
+    int status;
+    train(c, "\"type\": \"mlp\", \"hidden\": [16, 8]", DIGITS, "");
+    recipe(c, "{\"prune\": {\"method\": \"rows\", \"layers\": \"layers.0\", \"ratio\": {\"try\": [0.25, 0.5]}}}",
+           ", {\"shrink\": {}}, {\"tune\": {\"steps\": {\"try\": [1, 5]}}}");
+    const char *at = run(c, "\"$H\" compress run recipe.json -o out --search drop=900% --json 2>/dev/null", &status);
+    at = strstr(at, "\"trials\"");
+    assert_true(status == 0 && at);
+    for (int i = 0; i < TRIALS; i++) {
+        at = strstr(at, "\"front\": ");
+        assert_non_null(at);
+        trials[i].front = strncmp(at, "\"front\": true", 13) == 0;
+        trials[i].loss = strtod(strstr(at, "\"loss\": ") + 8, NULL);
+        trials[i].bytes = strtod(strstr(at, "\"disk_bytes\": ") + 14, NULL);
+        trials[i].ms = strtod(strstr(at, "\"p50_ms\": ") + 10, NULL);
+        assert_true(strtod(strstr(at, "\"p99_ms\": ") + 10, NULL) >= trials[i].ms);
+        at++;
+    }
+    for (int i = 0; i < TRIALS; i++) {
+        bool beaten = false;
+        for (int k = 0; k < TRIALS; k++) {
+            bool worse =
+                trials[k].loss > trials[i].loss || trials[k].bytes > trials[i].bytes || trials[k].ms > trials[i].ms;
+            bool better =
+                trials[k].loss < trials[i].loss || trials[k].bytes < trials[i].bytes || trials[k].ms < trials[i].ms;
+            beaten |= better && !worse;
+        }
+        assert_true(trials[i].front == !beaten);
+    }
+}
+
+/* It tells why in its row, and the others are tried. */
+static void search__goes_on_where_a_combination_fails(void **state)
+{
+    data_case *c = *state;
+    train(c, "\"type\": \"mlp\", \"hidden\": [16, 8]", DIGITS, "");
+    recipe(c,
+           "{\"prune\": {\"layers\": \"layers.0\", \"method\": {\"try\": [\"channels\", \"rows\"]}, \"ratio\": "
+           "0.5}}, {\"shrink\": {}}",
+           "");
+    expect(c, "\"$H\" compress run recipe.json -o out --search drop=900% --page page.html", 0,
+           "the output has: method rows");
+    expect(c, "rm -r out && \"$H\" compress run recipe.json -o out --search drop=900% --json", 0,
+           "\"failure\": \"prune: the model, of type mlp, has no channels");
+    recipe(c, "{\"prune\": {\"layers\": \".\", \"method\": \"channels\", \"ratio\": {\"try\": [0.5, 0.6]}}}", "");
+    expect(c, "rm -r out && \"$H\" compress run recipe.json -o out --search drop=900%", 2,
+           "no combination could be compressed: prune: the model, of type mlp, has no channels");
     expect(c, "! ls -d out out.search out.partial 2>/dev/null", 0, "");
 }
 
@@ -357,7 +416,6 @@ static void search__without_goals_or_alternatives_is_refused(void **state)
     expect(c, "\"$H\" compress run recipe.json -o out --search drop=1", 2, "'drop=1' is none of drop=P%");
     expect(c, "\"$H\" compress run recipe.json -o out --search size=5%,fast=2%", 2, "'fast=2%' is none of");
     recipe(c, "{\"prune\": {\"layers\": \".\", \"ratio\": {\"try\": [0.5, 7]}}}", "");
-    expect(c, "\"$H\" compress run recipe.json -o out --search drop=1%", 2, "steps[0].prune.ratio");
     expect(c, "\"$H\" compress run recipe.json -o out", 2, "steps[0].prune.ratio");
     expect(c, "! ls -d out out.search out.partial 2>/dev/null", 0, "");
 }
@@ -529,6 +587,8 @@ int main(void)
         CASE(students__begin_with_layers_of_a_shrunk_run),
         CASE(weights__are_compressed_with_their_job),
         CASE(search__tries_every_combination_and_writes_the_smallest_that_fits),
+        CASE(search__marks_the_front),
+        CASE(search__goes_on_where_a_combination_fails),
         CASE(throughput__is_that_of_the_best_batch),
         CASE(search__without_goals_or_alternatives_is_refused),
         CASE(page__has_figures_and_layers),
