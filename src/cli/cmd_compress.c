@@ -62,8 +62,9 @@ static int print_table(const ht_compress_report *report)
     ht_table_print(&text, &table, 0);
     ht_table_free(&table);
     ht_text_add(&text, "memory, GFLOP and latency: one evaluation of a batch of %" PRId64 "\n", a->batch);
-    if (a->parameters == b->parameters && a->nonzero < b->nonzero)
-        ht_text_add(&text, "zeros are stored and computed like other weights: no faster and no smaller than before\n");
+    if (report->pruned)
+        ht_text_add(&text,
+                    "zeros that were pruned are computed like other weights: by themselves they make nothing faster\n");
     add_layers(&text, report);
     return cli_put(&text);
 }

@@ -281,6 +281,7 @@ static ht_status work(ht_compression *c, ht_compress_recipe *recipe, ht_compress
     HT_TRY(apply_steps(c, recipe, &json));
     HT_TRY(write_run(c));
     HT_TRY(ht_compression_store_codes(c, &json));
+    HT_TRY(ht_run_store_sparse(c->ctx, c->result));
     HT_TRY(write_job(c));
     HT_TRY(ht_compression_write_model(c));
     HT_TRY(ht_compress_measure_worth(&report->after, c->ctx, c->request, c->result));
@@ -310,6 +311,7 @@ ht_status ht_compress(ht_compress_report *report, ht_context *ctx, const ht_comp
     ht_weights_free(&c.weights);
     ht_config_free(c.config);
     ht_text_free(&text);
+    report->pruned = c.pruned_count > 0;
     report->layers = c.layers;
     report->layer_count = c.layer_count;
     report->arena = c.arena;

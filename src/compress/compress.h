@@ -52,6 +52,7 @@ typedef struct ht_compress_layer {
 
 typedef struct ht_compress_report {
     ht_compress_figures before, after;
+    bool pruned;               /* the result has zeros that were pruned, and not removed */
     ht_compress_layer *layers; /* of steps that quantise */
     size_t layer_count;
     ht_arena *arena; /* of their names */

@@ -306,7 +306,7 @@ static void result__opens_like_any_run(void **state)
     data_case *c = *state;
     recipe(c, "{\"prune\": {\"ratio\": 0.5, \"layers\": \"c_fc\"}}, {\"tune\": {\"steps\": 3, \"lr\": 0.001, "
               "\"train\": {\"weight_decay\": 0}}}");
-    expect(c, COMPRESS, 0, "no faster and no smaller");
+    expect(c, COMPRESS, 0, "zeros that were pruned are computed like other weights");
     expect(c, "cat out/compress.json", 0, "\"last_loss\"");
     expect(c, "\"$H\" eval out", 0, "step        3");
     expect(c, "\"$H\" profile out/job.json --infer --batch 1,2", 0, "ms");
@@ -345,6 +345,32 @@ static void folders__of_others_and_outputs_put_aside_are_kept(void **state)
     expect(c, "\"$H\" compress run recipe.json -o out", 2, "out is there already");
     expect(c, "\"$H\" compress run recipe.json -o out --force && \"$H\" eval out", 0, "loss");
     expect(c, "! ls -d *.partial *.search 2>/dev/null", 0, "");
+}
+
+/* ---- what it stores, and tells ---- */
+
+/* A mask of a bit for each weight, and the weights that are not zero; training goes on with dense snapshots. */
+static void zeros__take_a_bit_on_disk(void **state)
+{
+    enum { MATRICES = LAYERS * (3 * WIDTH * WIDTH + WIDTH * WIDTH + 2 * WIDTH * INNER) };
+    data_case *c = *state;
+    recipe(c, "{\"prune\": {\"ratio\": 0.9, \"layers\": \"h\\\\..*weight\"}}");
+    expect(c, COMPRESS, 0, "");
+    double before = number_of(c, "grep '\"before\"' out/compress.json", "disk_bytes");
+    double after = number_of(c, "grep '\"after\"' out/compress.json", "disk_bytes");
+    double saved = MATRICES * (0.9 * sizeof(float) - 1.0 / 8);
+    if (!(fabs(before - after - saved) < 4096))
+        fail_msg("%g bytes, then %g; %g were to be saved", before, after, saved);
+    expect(c, "grep -c 'transformer.h.0.mlp.c_fc.weight.sparse_mask' out/snapshots/step-00000000/weights.safetensors",
+           0, "1");
+    double loss = loss_of(c, "out");
+    recipe(c, "{\"tune\": {\"steps\": 1, \"lr\": 0, \"train\": {\"weight_decay\": 0}}}");
+    expect(c, "\"$H\" compress out recipe.json -o again", 0, "");
+    assert_true(loss_of(c, "again") == loss);
+    expect(c, "\"$H\" train out/job.json --resume --set train.steps=2", 0, "");
+    expect(c, "! grep -q sparse out/snapshots/step-00000002/weights.safetensors", 0, "");
+    /* Codes are made of sparse weights as of others. */
+    expect(c, "\"$H\" eval again --set 'train.quantize=[{}]'", 0, "loss");
 }
 
 /* ---- what is refused ---- */
@@ -437,6 +463,7 @@ int main(void)
         CASE(result__opens_like_any_run),
         CASE(output__is_replaced_only_where_compress_wrote_it),
         CASE(folders__of_others_and_outputs_put_aside_are_kept),
+        CASE(zeros__take_a_bit_on_disk),
         CASE(recipes__are_refused_with_what_is_wrong),
         CASE(runs__are_refused_with_what_is_wrong),
     };
