@@ -122,14 +122,16 @@ ht_status ht_compression_calibrate(ht_compression *c, const ht_plan *plan, const
 ht_status ht_compression_run_batches(ht_compression *c, int64_t batches, const char *files, ht_layer_input_fn on_input,
                                      void *arg);
 
-/* layer_figures.c: the layers of the job with codes, timed in turns with those of the job without. */
-ht_status ht_compression_time_layers(ht_compression *c);
+/* layer_figures.c: layers of the job with codes whose weights match, timed in turns with those of the job without. */
+ht_status ht_compression_time_layers(ht_compression *c, const char *expression);
 /* The loss on the validation part, with the weights as they are and the job with this setting; NULL: as it is. */
 ht_status ht_compression_evaluate(ht_compression *c, const char *set, double *loss);
-/* The loss that each layer's codes add by themselves. */
-ht_status ht_compression_scan_layers(ht_compression *c);
+/* The loss that the codes of each of them add by themselves. */
+ht_status ht_compression_scan_layers(ht_compression *c, const char *expression);
 
-/* quantize_step.c: a list of groups as train.quantize has it, for the layer of one weight alone. */
+/* quantize_step.c: does a regular expression match? The pass has compiled it before. */
+bool ht_compression_matches(const char *expression, const char *name);
+/* A list of groups as train.quantize has it, for the layer of one weight alone. */
 ht_status ht_compression_put_only(const ht_compression *c, const char *weight, ht_text *text);
 /* The new run's snapshot holds codes where its job has some. */
 ht_status ht_compression_store_codes(ht_compression *c, ht_json_writer *json);

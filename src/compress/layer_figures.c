@@ -141,21 +141,23 @@ static ht_status note_layer(ht_compression *c, const timed *codes, size_t i, con
     return HT_OK;
 }
 
-/* Layers that the plan without codes computes otherwise. */
-static ht_status note_layers(ht_compression *c, const timed *codes, const timed *floats)
+/* Layers of the step that the plan without codes computes otherwise. */
+static ht_status note_layers(ht_compression *c, const timed *codes, const timed *floats, const char *expression)
 {
     for (size_t i = 0; i < codes->rounds[0].count; i++) {
         size_t k = find_replaced(codes, floats, i);
-        if (k < floats->rounds[0].count) HT_TRY(note_layer(c, codes, i, floats, k));
+        if (k == floats->rounds[0].count || !ht_compression_matches(expression, codes->rounds[0].items[i].weight))
+            continue;
+        HT_TRY(note_layer(c, codes, i, floats, k));
     }
     return HT_OK;
 }
 
-ht_status ht_compression_time_layers(ht_compression *c)
+ht_status ht_compression_time_layers(ht_compression *c, const char *expression)
 {
     timed codes = {0}, floats = {0};
     ht_status status = time_both(c, &codes, &floats);
-    if (status == HT_OK) status = note_layers(c, &codes, &floats);
+    if (status == HT_OK) status = note_layers(c, &codes, &floats, expression);
     close_timed(&codes);
     close_timed(&floats);
     return status;
@@ -174,11 +176,15 @@ static ht_status evaluate(ht_compression *c, const char *set, double *loss)
                               .folder = c->request->run,
                               .data_folder = c->data_folder,
                               .init_weights = c->initial};
+    ht_text text = {0}; /* of what compress.json has of the codes: that of the result */
+    ht_json_writer json = {.text = &text};
     ht_status status = ht_run_open(&run, c->ctx, &request);
     if (status == HT_OK) {
-        status = ht_run_evaluate(run, &report);
+        status = ht_compression_choose_codes(c, ht_run_session(run), &json);
+        if (status == HT_OK) status = ht_run_evaluate(run, &report);
         ht_run_close(run);
     }
+    ht_text_free(&text);
     ht_config_free(config);
     *loss = status == HT_OK && report.count > 0 ? report.loss : NAN;
     return status;
@@ -203,15 +209,16 @@ static ht_status scan_layer(ht_compression *c, ht_compress_layer *layer, double 
     return status;
 }
 
-ht_status ht_compression_scan_layers(ht_compression *c)
+ht_status ht_compression_scan_layers(ht_compression *c, const char *expression)
 {
     double floats;
     HT_TRY(ht_compression_evaluate(c, "train.quantize=null", &floats));
     const ht_compress_layer *worst = NULL;
     for (size_t i = 0; i < c->layer_count; i++) {
-        if (c->layers[i].slower && !c->layers[i].stays) continue;
-        HT_TRY(scan_layer(c, &c->layers[i], floats));
-        if (!worst || c->layers[i].loss > worst->loss) worst = &c->layers[i];
+        ht_compress_layer *layer = &c->layers[i];
+        if ((layer->slower && !layer->stays) || !ht_compression_matches(expression, layer->name)) continue;
+        HT_TRY(scan_layer(c, layer, floats));
+        if (!worst || layer->loss > worst->loss) worst = layer;
     }
     if (worst) ht_compression_note(c, "sensitivity: '%s' hurts most: loss %+.6f", worst->name, worst->loss);
     return HT_OK;

@@ -158,7 +158,7 @@ static ht_status print_floats(ht_compression *c, ht_text *text)
     return failed ? ht_fail(c->ctx, HT_ENOMEM, "quantize: out of memory") : HT_OK;
 }
 
-static bool matches(const char *expression, const char *name)
+bool ht_compression_matches(const char *expression, const char *name)
 {
     regex_t compiled;
     if (regcomp(&compiled, expression, REG_EXTENDED | REG_NOSUB) != 0) return false;
@@ -175,7 +175,7 @@ ht_status ht_compression_put_only(const ht_compression *c, const char *weight, h
         ht_json_writer json = {.text = text};
         HT_TRY(ht_json_parse(c->ctx, c->arena, "train.quantize", c->quantize[i], strlen(c->quantize[i]), &group));
         layers = ht_json_get(group, "layers");
-        if (layers && !matches(layers->text, weight)) continue;
+        if (layers && !ht_compression_matches(layers->text, weight)) continue;
         ht_text_add(&name, "^");
         ht_compression_add_name(&name, weight);
         ht_text_add(&name, "$");
@@ -280,18 +280,28 @@ static ht_status add_weight_only(ht_compression *c, const ht_fields *fields, ht_
     return HT_OK;
 }
 
+/* What the step says of its layers; an earlier one's refusals of them are void. */
+static void begin_layers(ht_compression *c, const char *layers)
+{
+    for (size_t i = 0; i < c->layer_count; i++)
+        if (ht_compression_matches(layers, c->layers[i].name)) c->layers[i].slower = false;
+}
+
 /* Which layers are not faster with codes: these keep their floats, unless the recipe says otherwise. */
 static ht_status choose_layers(ht_compression *c, const ht_fields *fields)
 {
-    size_t slower = 0;
-    HT_TRY(ht_compression_time_layers(c));
+    const char *layers = ht_field_text(fields, "layers");
+    size_t slower = 0, count = 0;
+    HT_TRY(ht_compression_time_layers(c, layers));
     for (size_t i = 0; i < c->layer_count; i++) {
-        c->layers[i].stays |= ht_field_bool(fields, "keep_slower") || weights_alone(fields);
+        if (!ht_compression_matches(layers, c->layers[i].name)) continue;
+        c->layers[i].stays = ht_field_bool(fields, "keep_slower") || weights_alone(fields);
         slower += c->layers[i].slower && !c->layers[i].stays;
+        count++;
     }
     if (!slower) return HT_OK;
     ht_compression_note(c, "quantize: %zu of %zu layers are not faster with codes here, and keep their floats", slower,
-                        c->layer_count);
+                        count);
     return set_job(c);
 }
 
@@ -302,6 +312,7 @@ static ht_status quantize_apply(ht_compression *c, const ht_fields *fields, ht_j
         HT_FAIL(c->ctx, HT_EINVAL,
                 "quantize: binary weights have no code for the zeros that were pruned; ternary ones have");
     HT_TRY(print_group(c, fields));
+    begin_layers(c, ht_field_text(fields, "layers"));
     HT_TRY(set_job(c));
     HT_TRY(choose_layers(c, fields));
     HT_TRY(plan_evaluation(c, &plan));
@@ -312,7 +323,8 @@ static ht_status quantize_apply(ht_compression *c, const ht_fields *fields, ht_j
                        : weights_alone(fields) ? add_weight_only(c, fields, json)
                                                : HT_OK;
     ht_plan_free(plan);
-    if (status == HT_OK && ht_field_bool(fields, "sensitivity")) status = ht_compression_scan_layers(c);
+    if (status == HT_OK && ht_field_bool(fields, "sensitivity"))
+        status = ht_compression_scan_layers(c, ht_field_text(fields, "layers"));
     return status;
 }
 

@@ -2,7 +2,6 @@
  * rounded to nearest. A few layers at a time, so that what is kept of their inputs has a limit: the data is read again for the
  * next ones. */
 #include <inttypes.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,16 +37,11 @@ static const ht_slot *find_state(const ht_plan *plan, const char *codes, const c
     return NULL;
 }
 
-/* The last step whose expression matches. The pass has compiled them before. */
+/* The last step whose expression matches. */
 static const ht_weight_only *method_of(const ht_compression *c, const char *weight)
 {
-    for (size_t i = c->weight_only_count; i-- > 0;) {
-        regex_t expression;
-        if (regcomp(&expression, c->weight_only[i].layers, REG_EXTENDED | REG_NOSUB) != 0) continue;
-        bool matches = regexec(&expression, weight, 0, NULL, 0) == 0;
-        regfree(&expression);
-        if (matches) return &c->weight_only[i];
-    }
+    for (size_t i = c->weight_only_count; i-- > 0;)
+        if (ht_compression_matches(c->weight_only[i].layers, weight)) return &c->weight_only[i];
     return NULL;
 }
 

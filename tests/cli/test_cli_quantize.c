@@ -247,6 +247,75 @@ static void slower_layers__keep_their_floats(void **state)
     assert_int_equal(seen, 8);
 }
 
+/* Two steps, of which the first may keep floats and the second keeps none. */
+static void refusals__are_of_the_step_that_decides(void **state)
+{
+    data_case *c = *state;
+    static const char *const names[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
+    int status;
+    recipe(c, "{\"quantize\": {\"layers\": \"attn\"}}, {\"quantize\": {\"layers\": \"mlp\", \"weights\": \"int4\", "
+              "\"keep_slower\": true}}");
+    expect(c, COMPRESS, 0, "");
+    const char *layers =
+        run(c, "tr -d '\\n' < out/compress.json | sed 's/.*\"layers\": \\[ *{\"name\"/{\"name\"/'", &status);
+    ht_safetensors *after = open_weights(c, "out", 0);
+    for (int i = 0; i < 8; i++) {
+        char name[128], wanted[160];
+        snprintf(name, sizeof name, "transformer.h.%d.%s.weight", i / 4, names[i % 4]);
+        snprintf(wanted, sizeof wanted, "\"name\": \"%s\", \"kernel\"", name);
+        const char *at = strstr(layers, wanted), *end = at ? strchr(at, '}') : NULL;
+        if (!end) fail_msg("there is no %s in %s", name, layers);
+        const char *refused = strstr(at, "refused_ms");
+        bool codes = !(refused && refused < end);
+        snprintf(wanted, sizeof wanted, "%s.%s", name, i % 4 < 2 ? "int8" : "int4");
+        if (codes != (ht_safetensors_find(after, wanted) != NULL)) fail_msg("%s has %s codes", name, codes ? "no" : "");
+        assert_true(codes || i % 4 < 2);
+    }
+    ht_safetensors_free(after);
+}
+
+/* What one layer's codes add to the loss, with the codes that the result has. */
+static void sensitivity__is_that_of_the_codes_of_the_result(void **state)
+{
+    data_case *c = *state;
+    static const char *const how[] = {
+        "\"keep_slower\": true, \"weights\": \"int4\"",
+        "\"weights\": \"int4\", \"activations\": \"none\", \"method\": \"gptq\", \"calibration\": {\"batches\": 4}",
+        "\"weights\": \"int4\", \"activations\": \"none\", \"method\": \"awq\", \"calibration\": {\"batches\": 4}",
+        "\"keep_slower\": true, \"weights\": \"fp8\"",
+    };
+    double was = loss_of(c, "run");
+    for (size_t i = 0; i < sizeof how / sizeof how[0]; i++) {
+        char step[256];
+        snprintf(step, sizeof step,
+                 "{\"quantize\": {\"layers\": \"h\\\\.1\\\\.mlp\\\\.c_fc\", \"sensitivity\": true, %s}}", how[i]);
+        recipe(c, step);
+        expect(c, COMPRESS, 0, "hurts most");
+        double rise = number_of(c, "tr -d '\\n' < out/compress.json | sed 's/.*\"layers\": \\[//'", "loss");
+        double is = loss_of(c, "out");
+        if (!(fabs(is - was - rise) < 1e-7 * was) || rise == 0) fail_msg("%s: %.9g, not %.9g", how[i], rise, is - was);
+    }
+}
+
+static void sensitivity__of_an_earlier_step_stays(void **state)
+{
+    data_case *c = *state;
+    int status;
+    recipe(c, "{\"quantize\": {\"layers\": \"attn\", \"keep_slower\": true, \"sensitivity\": true}}, {\"quantize\": "
+              "{\"layers\": \"mlp\", \"keep_slower\": true}}");
+    expect(c, COMPRESS, 0, "");
+    const char *text = run(c, "grep -c '\"margin_ms\": .*\"loss\": ' out/compress.json", &status);
+    assert_int_equal(strtol(text, NULL, 10), 4);
+}
+
+/* The zeros of rounded weights were not pruned. */
+static void table__tells_of_pruned_zeros_alone(void **state)
+{
+    data_case *c = *state;
+    recipe(c, "{\"quantize\": {\"keep_slower\": true, \"weights\": \"ternary\"}}");
+    expect(c, COMPRESS " > told; ! grep zeros told", 0, "");
+}
+
 static void weights_null__keeps_floats(void **state)
 {
     data_case *c = *state;
@@ -495,6 +564,10 @@ int main(void)
         CASE(eval__has_the_same_bits_with_any_threads),
         CASE(layers__are_timed_and_told),
         CASE(slower_layers__keep_their_floats),
+        CASE(refusals__are_of_the_step_that_decides),
+        CASE(sensitivity__is_that_of_the_codes_of_the_result),
+        CASE(sensitivity__of_an_earlier_step_stays),
+        CASE(table__tells_of_pruned_zeros_alone),
         CASE(weights_null__keeps_floats),
         CASE(calibration__takes_the_same_memory_for_many_batches),
         CASE(calibration__names_who_reads_what_is_not_finite),
