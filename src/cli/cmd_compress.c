@@ -62,6 +62,7 @@ static int print_table(const ht_compress_report *report)
     ht_table_print(&text, &table, 0);
     ht_table_free(&table);
     ht_text_add(&text, "memory, GFLOP and latency: one evaluation of a batch of %" PRId64 "\n", a->batch);
+    if (report->step_count > 1) cli_compress_steps_print(&text, report);
     if (report->pruned)
         ht_text_add(&text,
                     "zeros that were pruned are computed like other weights: by themselves they make nothing faster\n");
@@ -79,6 +80,14 @@ static int print_json(const compress_job *job, const ht_compress_report *report)
     ht_compress_put_figures(&json, "before", &report->before);
     ht_compress_put_figures(&json, "after", &report->after);
     ht_compress_put_layers(&json, "layers", report->layers, report->layer_count);
+    ht_json_begin_array(&json, "steps");
+    for (size_t i = 0; i < report->step_count; i++) {
+        ht_json_begin_object(&json, NULL);
+        ht_json_put_text(&json, "step", report->steps[i].name);
+        ht_compress_put_worth(&json, &report->steps[i].after);
+        ht_json_end_object(&json);
+    }
+    ht_json_end_array(&json);
     ht_json_end_object(&json);
     ht_text_add(&text, "\n");
     return cli_put(&text);
@@ -189,12 +198,12 @@ static const cli_option options[] = {
     {"--force", NULL, CLI_FLAG, offsetof(compress_job, force), .help = "replace an output that compress wrote before"},
     {.kind = CLI_GROUP, .offset = offsetof(compress_job, job_options), .group = cli_set_rows},
     {"--json", NULL, CLI_FLAG, offsetof(compress_job, json),
-     .help =
-         "one object: {\"run\", \"output\", \"before\", \"after\", \"layers\": [{\"name\", \"kernel\", \"ms\", "
-         "\"replaced_ms\" or \"refused_ms\", \"margin_ms\", \"loss\"}]}, before and after with \"quality\" {\"loss\", "
-         "\"perplexity\", \"accuracy\", with --bleu \"bleu\"}, \"parameters\", \"nonzero\", \"disk_bytes\", "
-         "\"memory_bytes\", \"batch\", "
-         "\"flops\", \"p50_ms\", \"p99_ms\", and \"items_per_s\" at \"best_batch\""},
+     .help = "one object: {\"run\", \"output\", \"before\", \"after\", \"layers\": [{\"name\", \"kernel\", \"ms\", "
+             "\"replaced_ms\" or \"refused_ms\", \"margin_ms\", \"loss\"}], \"steps\": [{\"step\", \"quality\", "
+             "\"parameters\", \"nonzero\", \"disk_bytes\"}]}, before and after with \"quality\" {\"loss\", "
+             "\"perplexity\", \"accuracy\", with --bleu \"bleu\"}, \"parameters\", \"nonzero\", \"disk_bytes\", "
+             "\"memory_bytes\", \"batch\", "
+             "\"flops\", \"p50_ms\", \"p99_ms\", and \"items_per_s\" at \"best_batch\""},
     {0},
 };
 

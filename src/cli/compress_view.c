@@ -245,6 +245,33 @@ void cli_compress_rows(ht_table *table, const ht_compress_figures *b, const ht_c
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) add_row(table, &rows[i]);
 }
 
+static void make_step_table(ht_table *table, const ht_compress_report *report)
+{
+    *table = (ht_table){0};
+    for (size_t i = 0; i < report->step_count; i++) {
+        const ht_compress_figures *is = &report->steps[i].after;
+        const ht_column columns[] = {
+            {.heading = "behind step", .cell = ht_cell_text(report->steps[i].name), .width = 22},
+            {.heading = "loss", .format = "%.6f", .cell = ht_cell_number(is->loss)},
+            {.heading = "change, %", .format = "%+.2f", .cell = ht_cell_number(rise(&report->before, is))},
+            {.heading = "accuracy", .format = "%.4f", .cell = ht_cell_number(is->accuracy), .rank = 1},
+            {.heading = "parameters", .format = "%.0f", .cell = ht_cell_number((double)is->parameters)},
+            {.heading = "not zero", .format = "%.0f", .cell = ht_cell_number((double)is->nonzero)},
+            {.heading = "bytes on disk", .format = "%.0f", .cell = ht_cell_number((double)is->disk_bytes)},
+        };
+        ht_table_row(table, columns, sizeof columns / sizeof columns[0]);
+    }
+}
+
+void cli_compress_steps_print(ht_text *text, const ht_compress_report *report)
+{
+    ht_table table;
+    make_step_table(&table, report);
+    ht_text_add(text, "\n");
+    ht_table_print(text, &table, 0);
+    ht_table_free(&table);
+}
+
 /* A line for each layer that a step changed: its figures as compress.json has them. */
 static void add_layers(ht_table *table, const ht_json *step)
 {
@@ -286,10 +313,12 @@ static ht_status fill_page(ht_context *ctx, ht_arena *arena, ht_report *report, 
                            const ht_compress_report *figures)
 {
     const ht_json *steps = NULL;
-    ht_table table = {0}, layers = {0};
+    ht_table table = {0}, layers = {0}, costs;
     HT_TRY(read_steps(ctx, arena, output, &steps));
     cli_compress_rows(&table, &figures->before, &figures->after);
     report_table(report, &table, "Before and after");
+    make_step_table(&costs, figures);
+    report_table(report, &costs, "Step by step");
     for (const ht_json *step = steps ? steps->child : NULL; step; step = step->next) add_layers(&layers, step);
     if (layers.count) report_table(report, &layers, "Layers");
     return HT_OK;

@@ -182,33 +182,91 @@ static ht_status open_run(ht_compression *c)
 
 /* ---- the steps ---- */
 
-static ht_status apply_steps(ht_compression *c, const ht_compress_recipe *recipe, ht_json_writer *json)
+static ht_status write_snapshot(ht_compression *c, const char *folder)
 {
-    ht_json_line(json, 2);
-    ht_json_begin_array(json, "steps");
+    ht_config *config;
+    HT_TRY(ht_compression_config(c, NULL, 0, &config));
+    ht_status status = ht_compression_snapshot(c, config, folder);
+    ht_config_free(config);
+    return status;
+}
+
+/* As the result will be. */
+static ht_status write_and_measure(ht_compression *c, const char *folder, ht_compress_figures *out)
+{
+    ht_compress_request request = *c->request;
+    ht_text text = {0};
+    ht_json_writer json = {.text = &text};
+    request.judge = NULL;
+    HT_TRY(write_snapshot(c, folder));
+    ht_weights own = c->weights;
+    ht_status status = ht_weights_read(&c->weights, c->ctx, folder);
+    if (status == HT_OK) status = ht_compression_store_codes(c, folder, &json);
+    ht_weights_free(&c->weights);
+    c->weights = own;
+    ht_text_free(&text);
+    if (status == HT_OK) status = ht_run_store_sparse(c->ctx, folder);
+    return status == HT_OK ? ht_compress_measure_worth(out, c->ctx, &request, folder) : status;
+}
+
+/* What the steps so far are worth. */
+static ht_status measure_step(ht_compression *c, ht_compress_figures *out)
+{
+    char folder[HT_COMPRESS_PATH + 16];
+    snprintf(folder, sizeof folder, "%s/step", c->work);
+    HT_TRY(write_and_measure(c, folder, out));
+    return ht_folder_remove(c->ctx, folder);
+}
+
+/* Trials of a search are measured as a whole. */
+static void put_step(const ht_compression *c, ht_json_writer *json, const ht_compress_step *step)
+{
+    ht_json_line(json, 6);
+    if (!c->request->trial) ht_compress_put_worth(json, &step->after);
+    ht_json_end_object(json);
+}
+
+/* The object of the last step stays open, for what the result is worth. */
+static ht_status apply_steps(ht_compression *c, const ht_compress_recipe *recipe, ht_compress_report *report,
+                             ht_json_writer *json)
+{
+    report->steps = HT_NEW(c->arena, ht_compress_step, recipe->count + 1);
+    if (!report->steps) HT_FAIL(c->ctx, HT_ENOMEM, "out of memory for a recipe");
+    ht_json_begin_array(json, NULL);
     for (size_t i = 0; i < recipe->count; i++) {
         const ht_compress_recipe_step *step = &recipe->steps[i];
+        ht_compress_step *done = &report->steps[i];
         ht_compression_note(c, "step %zu of %zu: %s", i + 1, recipe->count, step->kind->name);
         c->last = i + 1 == recipe->count;
+        done->name = step->kind->name;
         ht_json_line(json, 4);
         ht_json_begin_object(json, NULL);
         ht_json_put_text(json, "step", step->kind->name);
         HT_TRY(step->kind->apply(c, step->fields, json));
-        ht_json_end_object(json);
+        if (c->last) break;
+        if (!c->request->trial) HT_TRY(measure_step(c, &done->after));
+        put_step(c, json, done);
     }
-    ht_json_end_array(json);
     return HT_OK;
+}
+
+static void end_steps(const ht_compression *c, const ht_compress_recipe *recipe, ht_compress_report *report,
+                      ht_json_writer *json)
+{
+    ht_compress_step *last = &report->steps[recipe->count - 1];
+    last->after = report->after;
+    put_step(c, json, last);
+    ht_json_end_array(json);
+    if (!c->request->trial) report->step_count = recipe->count;
 }
 
 /* Where the last step was no training, the result is a run that stands before its first step. */
 static ht_status write_run(ht_compression *c)
 {
-    ht_config *config;
     if (c->written) return HT_OK;
-    HT_TRY(ht_compression_config(c, NULL, 0, &config));
-    ht_status status = ht_compression_train(c, config, c->result, false, NULL);
-    ht_config_free(config);
-    return status;
+    HT_TRY(write_snapshot(c, c->result));
+    ht_weights_free(&c->weights);
+    return ht_weights_read(&c->weights, c->ctx, c->result);
 }
 
 /* A job with other weights to start from. */
@@ -261,40 +319,55 @@ static ht_status compare_cost(ht_compression *c, ht_compress_report *report)
     return ht_compress_measure_throughput(&report->after, c->ctx, c->request, c->result);
 }
 
-static ht_status work(ht_compression *c, ht_compress_recipe *recipe, ht_compress_report *report, ht_text *text)
+static ht_status measure_before(const ht_compression *c, ht_compress_figures *out)
 {
-    ht_json_writer json = {.text = text};
+    if (!c->request->before) return ht_compress_measure_worth(out, c->ctx, c->request, c->request->run);
+    *out = *c->request->before;
+    out->p50_ms = out->p99_ms = NAN; /* in turns with the result's */
+    return HT_OK;
+}
+
+static ht_status put_report(const ht_compression *c, const ht_compress_report *report, const ht_text *steps,
+                            ht_json_writer *json)
+{
+    if (steps->failed) HT_FAIL(c->ctx, HT_ENOMEM, "out of memory for compress.json");
+    ht_json_line(json, 2);
+    ht_json_put_json(json, "steps", steps->data);
+    ht_json_line(json, 2);
+    ht_compress_put_figures(json, "before", &report->before);
+    ht_json_line(json, 2);
+    ht_compress_put_figures(json, "after", &report->after);
+    if (c->layer_count) ht_json_line(json, 2);
+    if (c->layer_count) ht_compress_put_layers(json, "layers", c->layers, c->layer_count);
+    ht_json_line(json, 0);
+    ht_json_end_object(json);
+    ht_text_add(json->text, "\n");
+    return HT_OK;
+}
+
+static ht_status work(ht_compression *c, ht_compress_recipe *recipe, ht_compress_report *report, ht_text *text,
+                      ht_text *steps_text)
+{
+    ht_json_writer json = {.text = text}, steps = {.text = steps_text};
     ht_compress_request own;
     HT_TRY(ht_compression_open_folders(c));
     HT_TRY(find_run(c, &own));
     HT_TRY(open_run(c));
     HT_TRY(ht_compress_recipe_read(recipe, c));
-    if (c->request->before) {
-        report->before = *c->request->before;
-        report->before.p50_ms = report->before.p99_ms = NAN; /* in turns with the result's */
-    } else {
-        HT_TRY(ht_compress_measure_worth(&report->before, c->ctx, c->request, c->request->run));
-    }
+    HT_TRY(measure_before(c, &report->before));
     ht_json_begin_object(&json, NULL);
     ht_json_line(&json, 2);
     ht_json_put_text(&json, "run", c->origin);
-    HT_TRY(apply_steps(c, recipe, &json));
+    HT_TRY(apply_steps(c, recipe, report, &steps));
     HT_TRY(write_run(c));
-    HT_TRY(ht_compression_store_codes(c, &json));
+    HT_TRY(ht_compression_store_codes(c, c->result, &json));
     HT_TRY(ht_run_store_sparse(c->ctx, c->result));
     HT_TRY(write_job(c));
     HT_TRY(ht_compression_write_model(c));
     HT_TRY(ht_compress_measure_worth(&report->after, c->ctx, c->request, c->result));
     HT_TRY(compare_cost(c, report));
-    ht_json_line(&json, 2);
-    ht_compress_put_figures(&json, "before", &report->before);
-    ht_json_line(&json, 2);
-    ht_compress_put_figures(&json, "after", &report->after);
-    if (c->layer_count) ht_json_line(&json, 2);
-    if (c->layer_count) ht_compress_put_layers(&json, "layers", c->layers, c->layer_count);
-    ht_json_line(&json, 0);
-    ht_json_end_object(&json);
-    ht_text_add(text, "\n");
+    end_steps(c, recipe, report, &steps);
+    HT_TRY(put_report(c, report, steps_text, &json));
     HT_TRY(ht_compression_write_text(c, "compress.json", text));
     return ht_compression_publish(c);
 }
@@ -303,14 +376,16 @@ ht_status ht_compress(ht_compress_report *report, ht_context *ctx, const ht_comp
 {
     ht_compression c = {.ctx = ctx, .request = request, .origin = request->run, .arena = ht_arena_create()};
     ht_compress_recipe recipe = {.count = 0};
-    ht_text text = {0};
+    ht_text text = {0}, steps = {0};
+    *report = (ht_compress_report){.steps = NULL};
     ht_status status =
-        c.arena ? work(&c, &recipe, report, &text) : ht_fail(ctx, HT_ENOMEM, "out of memory for a recipe");
+        c.arena ? work(&c, &recipe, report, &text, &steps) : ht_fail(ctx, HT_ENOMEM, "out of memory for a recipe");
     ht_compression_remove_folders(&c);
     ht_compress_recipe_free(&recipe);
     ht_weights_free(&c.weights);
     ht_config_free(c.config);
     ht_text_free(&text);
+    ht_text_free(&steps);
     report->pruned = c.pruned_count > 0;
     report->layers = c.layers;
     report->layer_count = c.layer_count;

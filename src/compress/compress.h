@@ -50,12 +50,20 @@ typedef struct ht_compress_layer {
     double loss;         /* what its codes alone add to the loss; NAN: not asked for */
 } ht_compress_layer;
 
+/* What a step of the recipe left: quality without BLEU, parameters and bytes on disk. */
+typedef struct ht_compress_step {
+    const char *name;
+    ht_compress_figures after;
+} ht_compress_step;
+
 typedef struct ht_compress_report {
     ht_compress_figures before, after;
     bool pruned;               /* the result has zeros that were pruned, and not removed */
     ht_compress_layer *layers; /* of steps that quantise */
     size_t layer_count;
-    ht_arena *arena; /* of their names */
+    ht_compress_step *steps; /* in the arena; none of a trial */
+    size_t step_count;
+    ht_arena *arena; /* of names */
 } ht_compress_report;
 
 /* ---- a search: settings of a recipe, tried one after the other ---- */
@@ -93,6 +101,8 @@ void ht_compress_report_free(ht_compress_report *report);
 
 /* The object that compress.json has for a run. */
 void ht_compress_put_figures(ht_json_writer *json, const char *key, const ht_compress_figures *figures);
+/* Of these, members of an object: quality, parameters and bytes on disk. */
+void ht_compress_put_worth(ht_json_writer *json, const ht_compress_figures *figures);
 void ht_compress_put_layers(ht_json_writer *json, const char *key, const ht_compress_layer *layers, size_t count);
 
 #endif

@@ -94,11 +94,12 @@ void ht_compression_add_name(ht_text *text, const char *name);
 ht_status ht_compression_hold_zeros(ht_compression *c, const bool *tensors, const char *units);
 void ht_compression_drop_units(ht_compression *c);
 
-/* tune.c: the job with what steps changed, and `more` settings; trained in `folder` for so many of its steps, with the
- * weights as they are, and those that it ends with taken over. Without steps the folder has a snapshot of the beginning. */
+/* tune.c: the job with what steps changed, and `more` settings. */
 ht_status ht_compression_config(ht_compression *c, const char *const *more, size_t count, ht_config **out);
-ht_status ht_compression_train(ht_compression *c, const ht_config *config, const char *folder, bool trains,
-                               ht_json_writer *json);
+/* Trained in `folder` with the weights as they are, and those that it ends with taken over. ht_compression_snapshot: a folder that
+ * stands before its first step. */
+ht_status ht_compression_train(ht_compression *c, const ht_config *config, const char *folder, ht_json_writer *json);
+ht_status ht_compression_snapshot(ht_compression *c, const ht_config *config, const char *folder);
 /* The job's steps, in the folder of the result where this is the last step, unless there is a teacher. */
 ht_status ht_compression_tune(ht_compression *c, int64_t steps, double lr, const ht_json *train, ht_json_writer *json);
 
@@ -133,8 +134,8 @@ ht_status ht_compression_scan_layers(ht_compression *c, const char *expression);
 bool ht_compression_matches(const char *expression, const char *name);
 /* A list of groups as train.quantize has it, for the layer of one weight alone. */
 ht_status ht_compression_put_only(const ht_compression *c, const char *weight, ht_text *text);
-/* The new run's snapshot holds codes where its job has some. */
-ht_status ht_compression_store_codes(ht_compression *c, ht_json_writer *json);
+/* The snapshot of a run of the job holds codes where the job has some. */
+ht_status ht_compression_store_codes(ht_compression *c, const char *folder, ht_json_writer *json);
 /* weight_only.c: writes codes of weights alone into the states of the session; and a member of compress.json. */
 ht_status ht_compression_choose_codes(ht_compression *c, ht_session *session, ht_json_writer *json);
 /* A model's graph, as the job computes it. */

@@ -332,7 +332,7 @@ const ht_step_kind ht_step_quantize = {"quantize", quantize_keys, quantize_check
 
 /* ---- the result ---- */
 
-ht_status ht_compression_store_codes(ht_compression *c, ht_json_writer *json)
+ht_status ht_compression_store_codes(ht_compression *c, const char *folder, ht_json_writer *json)
 {
     ht_config *config;
     ht_run *run;
@@ -340,7 +340,7 @@ ht_status ht_compression_store_codes(ht_compression *c, ht_json_writer *json)
     HT_TRY(ht_compression_config(c, NULL, 0, &config));
     ht_run_request request = {.config = config,
                               .mode = HT_RUN_EVALUATE,
-                              .folder = c->result,
+                              .folder = folder,
                               .data_folder = c->data_folder,
                               .init_weights = c->initial};
     ht_status status = ht_weights_write(&c->weights, c->ctx, c->initial);

@@ -190,9 +190,8 @@ ht_status ht_compress_measure_throughput(ht_compress_figures *out, ht_context *c
     return status;
 }
 
-void ht_compress_put_figures(ht_json_writer *json, const char *key, const ht_compress_figures *f)
+void ht_compress_put_worth(ht_json_writer *json, const ht_compress_figures *f)
 {
-    ht_json_begin_object(json, key);
     ht_json_begin_object(json, "quality");
     ht_json_put_number(json, "loss", f->loss);
     ht_json_put_number(json, "perplexity", f->perplexity);
@@ -202,6 +201,12 @@ void ht_compress_put_figures(ht_json_writer *json, const char *key, const ht_com
     ht_json_put_int(json, "parameters", f->parameters);
     ht_json_put_int(json, "nonzero", f->nonzero);
     ht_json_put_int(json, "disk_bytes", f->disk_bytes);
+}
+
+void ht_compress_put_figures(ht_json_writer *json, const char *key, const ht_compress_figures *f)
+{
+    ht_json_begin_object(json, key);
+    ht_compress_put_worth(json, f);
     ht_json_put_int(json, "memory_bytes", f->memory_bytes);
     ht_json_put_int(json, "batch", f->batch);
     ht_json_put_number(json, "flops", f->flops);

@@ -97,11 +97,9 @@ static ht_status train(const ht_compression *c, ht_run *run, bool trains)
     return ht_run_train(run, &stopped);
 }
 
-ht_status ht_compression_train(ht_compression *c, const ht_config *config, const char *folder, bool trains,
-                               ht_json_writer *json)
+static ht_status run_job(ht_compression *c, const ht_config *config, const char *folder, bool trains, losses *seen)
 {
     ht_run *run;
-    losses seen = {c, NAN, NAN};
     ht_run_request request = {.config = config,
                               .mode = HT_RUN_NEW,
                               .folder = folder,
@@ -109,15 +107,27 @@ ht_status ht_compression_train(ht_compression *c, const ht_config *config, const
                               .init_weights = c->initial,
                               .distillation = c->teacher,
                               .stop = c->request->stop,
-                              .arg = &seen,
+                              .arg = seen,
                               .on_step = on_step,
                               .on_note = on_note};
     HT_TRY(ht_weights_write(&c->weights, c->ctx, c->initial));
     HT_TRY(ht_run_open(&run, c->ctx, &request));
     ht_status status = train(c, run, trains), closed = ht_run_close(run);
-    if (status == HT_OK) status = closed;
-    HT_TRY(status);
+    HT_TRY(status == HT_OK ? closed : status);
     if (c->request->stop && *c->request->stop) HT_FAIL(c->ctx, HT_EINVAL, "stopped before it was done");
+    return HT_OK;
+}
+
+ht_status ht_compression_snapshot(ht_compression *c, const ht_config *config, const char *folder)
+{
+    losses seen = {c, NAN, NAN};
+    return run_job(c, config, folder, false, &seen);
+}
+
+ht_status ht_compression_train(ht_compression *c, const ht_config *config, const char *folder, ht_json_writer *json)
+{
+    losses seen = {c, NAN, NAN};
+    HT_TRY(run_job(c, config, folder, true, &seen));
     if (json) ht_json_put_number(json, "first_loss", seen.first);
     if (json) ht_json_put_number(json, "last_loss", seen.last);
     ht_weights_free(&c->weights);
@@ -159,7 +169,7 @@ ht_status ht_compression_tune(ht_compression *c, int64_t steps, double lr, const
     bool last = c->last && !c->teacher;
     snprintf(folder, sizeof folder, "%s", c->result);
     if (!last) snprintf(folder, sizeof folder, "%s/tune", c->work);
-    ht_status status = ht_compression_train(c, config, folder, true, json);
+    ht_status status = ht_compression_train(c, config, folder, json);
     ht_config_free(config);
     HT_TRY(status);
     c->written = last;

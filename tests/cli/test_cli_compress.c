@@ -373,6 +373,28 @@ static void zeros__take_a_bit_on_disk(void **state)
     expect(c, "\"$H\" eval again --set 'train.quantize=[{}]'", 0, "loss");
 }
 
+static void steps__have_figures_of_their_own(void **state)
+{
+    data_case *c = *state;
+    static const char prune[] = "{\"prune\": {\"ratio\": 0.5, \"layers\": \"c_fc\"}}";
+    char steps[256];
+    recipe(c, prune);
+    expect(c, "\"$H\" compress run recipe.json -o pruned", 0, "");
+    double pruned = loss_of(c, "pruned"), bytes = number_of(c, "grep '\"after\"' pruned/compress.json", "disk_bytes");
+    snprintf(steps, sizeof steps, "%s, {\"tune\": {\"steps\": 3}}", prune);
+    recipe(c, steps);
+    expect(c, COMPRESS, 0, "behind step");
+    expect(c, "rm -r out && \"$H\" compress run recipe.json -o out --json", 0, "\"steps\": [{\"step\": \"prune\", ");
+    static const char first[] = "grep '^ *\"quality\"' out/compress.json | head -1";
+    static const char last[] = "grep '^ *\"quality\"' out/compress.json | tail -1";
+    if (!(fabs(number_of(c, first, "loss") - pruned) < 1e-6 * pruned)) fail_msg("not %.9g", pruned);
+    assert_true(number_of(c, first, "disk_bytes") == bytes);
+    assert_true(number_of(c, first, "nonzero") < number_of(c, first, "parameters"));
+    double tuned = loss_of(c, "out");
+    if (!(fabs(number_of(c, last, "loss") - tuned) < 1e-6 * tuned)) fail_msg("not %.9g", tuned);
+    expect(c, "grep -c '\"p99_ms\": [0-9]' out/compress.json", 0, "2");
+}
+
 /* ---- what is refused ---- */
 
 static void recipes__are_refused_with_what_is_wrong(void **state)
@@ -464,6 +486,7 @@ int main(void)
         CASE(output__is_replaced_only_where_compress_wrote_it),
         CASE(folders__of_others_and_outputs_put_aside_are_kept),
         CASE(zeros__take_a_bit_on_disk),
+        CASE(steps__have_figures_of_their_own),
         CASE(recipes__are_refused_with_what_is_wrong),
         CASE(runs__are_refused_with_what_is_wrong),
     };
