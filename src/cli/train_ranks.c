@@ -99,6 +99,14 @@ static ht_status open_world(ht_comm **out, ht_context *ctx, const char *command,
     return status;
 }
 
+/* MPICH's MPI_Abort may wait for a rank that hangs: then the process ends by a signal, and its launcher ends the others. */
+static void end_all(ht_comm *world, const char *reason)
+{
+    enum { MOST_S = 5 };
+    alarm(MOST_S);
+    ht_comm_abort(world, reason);
+}
+
 /* Where a rank cannot begin, none does. The first of those says why; rank 0 has said so already. */
 static int begin_together(ht_comm *world, ht_context *ctx, const char *command, int prepared, const char *reason)
 {
@@ -113,7 +121,7 @@ static int begin_together(ht_comm *world, ht_context *ctx, const char *command, 
                          .site = "the start"};
     if (ht_comm_run(world, ctx, &call) != HT_OK) {
         cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
-        ht_comm_abort(world, ht_context_message(ctx));
+        end_all(world, ht_context_message(ctx));
         return CLI_FAILED;
     }
     if (first == ht_comm_size(world)) return CLI_DONE;
@@ -138,7 +146,7 @@ static int run_launched(ht_context *ctx, const char *command, const ht_launcher 
     if (launcher->rank == 0) tell_place(launcher);
     work(arg, ctx, world, launcher->local_size > 0 ? launcher->local_size : 1, &end);
     int code = tell(command, &end);
-    if (code != CLI_DONE && code != CLI_STOPPED) ht_comm_abort(world, end.reason);
+    if (code != CLI_DONE && code != CLI_STOPPED) end_all(world, end.reason);
     ht_comm_free(world);
     return code;
 }
