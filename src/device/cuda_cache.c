@@ -2,15 +2,16 @@
  * hash, and appears under its name at once, whole. One that is not right is as good as none; a cache that cannot be written
  * costs time, no more. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "device/cuda_own.h"
 
-enum { PATH_BYTES = 512 };
+enum { PATH_BYTES = CUDA_CACHE_PATH };
 
 /* Makes the folder, too. false: there is no cache. */
 static bool find_path(const char *name, char path[PATH_BYTES])
@@ -51,15 +52,30 @@ void *ht_cuda_cache_read(const char *name, size_t *bytes)
     return NULL;
 }
 
+/* Under another name first, which no other process and no other thread has (ranks may be threads). */
+static bool replace_file(const char *path, const void *data, size_t bytes, const uint64_t *hash)
+{
+    static atomic_uint writes;
+    char before[PATH_BYTES + 32];
+    snprintf(before, sizeof before, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&writes, 1));
+    FILE *file = fopen(before, "wb");
+    if (!file) return false;
+    bool ok = fwrite(data, 1, bytes, file) == bytes;
+    if (hash) ok &= fwrite(hash, 1, sizeof *hash, file) == sizeof *hash;
+    ok &= fclose(file) == 0;
+    ok = ok && rename(before, path) == 0;
+    if (!ok) (void)unlink(before);
+    return ok;
+}
+
 void ht_cuda_cache_write(const char *name, const void *data, size_t bytes)
 {
-    char path[PATH_BYTES], before[PATH_BYTES + 32];
+    char path[PATH_BYTES];
     uint64_t hash = ht_hash_bytes(0, data, bytes);
-    if (!find_path(name, path)) return;
-    snprintf(before, sizeof before, "%s.%ld", path, (long)getpid());
-    FILE *file = fopen(before, "wb");
-    if (!file) return;
-    bool ok = fwrite(data, 1, bytes, file) == bytes && fwrite(&hash, 1, sizeof hash, file) == sizeof hash;
-    ok &= fclose(file) == 0;
-    if (!ok || rename(before, path) != 0) (void)unlink(before);
+    if (find_path(name, path)) (void)replace_file(path, data, bytes, &hash);
+}
+
+bool cuda_cache_keep_text(const char *name, const char *text, char path[CUDA_CACHE_PATH])
+{
+    return find_path(name, path) && replace_file(path, text, strlen(text), NULL);
 }

@@ -37,8 +37,10 @@ uint64_t ht_cuda_device_hash(const ht_device *device);
 void *ht_cuda_cache_read(const char *name, size_t *bytes);
 void ht_cuda_cache_write(const char *name, const void *data, size_t bytes);
 
-/* NVRTC alone, without a GPU: is the text right for an architecture such as 90? HT_ENOTSUP: the library is not there. */
-ht_status ht_cuda_compile(ht_context *ctx, const char *text, int architecture, char **cubin, size_t *bytes);
+/* NVRTC alone, without a GPU: is the text right for an architecture such as 90? HT_ENOTSUP: the library is not there. The
+ * name is for the message of a text that is wrong; the text itself is kept in a file then, which the message names. */
+ht_status ht_cuda_compile(ht_context *ctx, const char *name, const char *text, int architecture, char **cubin,
+                          size_t *bytes);
 
 /* The handle of a queue's stream, for libraries. */
 void *ht_cuda_stream(const ht_queue *queue);

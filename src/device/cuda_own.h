@@ -45,7 +45,11 @@ ht_status cuda_wait_for(cuda_device *device, int (*query)(void *), int (*wait)(v
 ht_status cuda_failure(const cuda_device *device); /* that a check has found, again */
 void cuda_forget_waits(cuda_queue *queue);         /* it is about to go */
 
-/* Compiles and loads the programs that are new. */
+/* A text for people, in the folder of the cache, and where it lies. false: it could not be written. */
+enum { CUDA_CACHE_PATH = 512 };
+bool cuda_cache_keep_text(const char *name, const char *text, char path[CUDA_CACHE_PATH]);
+
+/* Compiles and loads the programs that are new. After a failure those that are not loaded are forgotten. */
 ht_status cuda_programs_load(ht_device *device);
 void cuda_programs_free(cuda_device *device);
 

@@ -1,6 +1,7 @@
 /* The emulated GPU (tests/emulator), on which kernels are tested where there is none: threads meet and exchange values as
  * on a GPU, and what a GPU forgives or hangs on is told: barriers that some threads miss, masks that lie, accesses beyond
  * memory, order between threads that nobody promised. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/half.h"
 #include "context_fixture.h"
 #include "device/device.h"
+#include "folder_fixture.h"
 #include "kernel/cuda/cuda_files.h"
 
 enum { SKIPPED = 77, NUMBERS = 4096 };
@@ -314,12 +316,101 @@ static void emulator__writing_a_little_beyond_memory_is_told_when_it_is_freed(vo
     assert_non_null(strstr(ht_context_message(f->ctx), "byte 20 of memory of 20 bytes"));
 }
 
+/* The message names the kernel, and a file with its source; what comes next in that context works. */
 static void emulator__a_text_that_does_not_compile_says_why(void **state)
 {
+    static const char before[] = "its source is kept in ";
     fixture *f = *state;
     ht_cuda_program *program;
+    char path[512] = "";
+    size_t bytes;
     assert_int_not_equal(load(f, "n[0] = missing;", &program), HT_OK);
-    assert_non_null(strstr(ht_context_message(f->ctx), "missing"));
+    const char *message = ht_context_message(f->ctx), *at = strstr(message, before);
+    assert_non_null(strstr(message, "the CUDA kernel test does not compile for sm_90"));
+    assert_non_null(at);
+    assert_non_null(strstr(at, "missing"));
+    snprintf(path, sizeof path, "%.*s", (int)strcspn(at + sizeof before - 1, ":"), at + sizeof before - 1);
+    char *source = file_read(path, &bytes);
+    assert_non_null(source);
+    assert_non_null(strstr(source, "n[0] = missing;"));
+    free(source);
+    remove(path);
+    run(f, "n[0] = 7;", 1, 1, 0);
+    assert_int_equal(f->host[0], 7);
+}
+
+/* ---- the cache of compiled kernels ---- */
+
+static void use_cache(const char *folder, char before[512])
+{
+    snprintf(before, 512, "%s", getenv("XDG_CACHE_HOME"));
+    setenv("XDG_CACHE_HOME", folder, 1);
+}
+
+/* A file whose checksum is right, and no cubin. */
+static void spoil(const char *folder)
+{
+    char path[TEST_FOLDER_BYTES + 32];
+    snprintf(path, sizeof path, "%s/halftone", folder);
+    DIR *files = opendir(path);
+    assert_non_null(files);
+    for (const struct dirent *file; (file = readdir(files));)
+        if (strstr(file->d_name, ".cubin")) ht_cuda_cache_write(file->d_name, "junk", 5);
+    closedir(files);
+}
+
+static void cuda_cache__what_the_driver_refuses_is_compiled_again(void **state)
+{
+    char before[512];
+    use_cache(test_folder, before);
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        void *held;
+        assert_int_equal(setup(&held), 0);
+        run(held, "n[0] = 7;", 1, 1, 0);
+        assert_int_equal(((fixture *)held)->host[0], 7);
+        teardown(&held);
+        if (round == 0) spoil(test_folder);
+    }
+    assert_int_equal(folder_count(folder_at(test_folder, "halftone")), 1);
+    setenv("XDG_CACHE_HOME", before, 1);
+}
+
+enum { WRITES = 400, WRITTEN = 5000 };
+
+static void write_one(void *arg, int64_t i)
+{
+    char data[WRITTEN];
+    (void)arg;
+    memset(data, (int)(i % 100), sizeof data);
+    ht_cuda_cache_write("file", data, sizeof data);
+}
+
+static void cuda_cache__threads_may_write_a_file_at_once(void **state)
+{
+    char before[512];
+    ht_context *ctx = context_create(4, NULL);
+    size_t bytes = 0;
+    (void)state;
+    use_cache(test_folder, before);
+    ht_parallel(ctx->pool, WRITES, write_one, NULL);
+    char *data = ht_cuda_cache_read("file", &bytes);
+    assert_non_null(data);
+    assert_int_equal(bytes, WRITTEN);
+    for (size_t i = 1; i < bytes; i++) assert_int_equal(data[i], data[0]);
+    assert_int_equal(folder_count(folder_at(test_folder, "halftone")), 1);
+    free(data);
+    setenv("XDG_CACHE_HOME", before, 1);
+    ht_context_free(ctx);
+}
+
+/* The driver counts blocks in 32 bits. */
+static void emulator__more_blocks_than_a_grid_has_are_refused(void **state)
+{
+    fixture *f = *state;
+    ht_cuda_shape shape = {((int64_t)1 << 32) + 1, 1, 0, false};
+    assert_int_equal(launch_shape(f, "n[0] = 1;", shape, f->numbers), HT_ENOTSUP);
+    assert_non_null(strstr(ht_context_message(f->ctx), "kernel test would need 4294967297 blocks"));
 }
 
 static void emulator__a_float_atomic_does_not_compile(void **state)
@@ -357,6 +448,11 @@ int main(void)
         CASE(writing_a_little_beyond_memory_is_told_when_it_is_freed),
         CASE(a_text_that_does_not_compile_says_why),
         CASE(a_float_atomic_does_not_compile),
+        CASE(more_blocks_than_a_grid_has_are_refused),
+        cmocka_unit_test_setup_teardown(cuda_cache__what_the_driver_refuses_is_compiled_again, test_folder_setup,
+                                        test_folder_teardown),
+        cmocka_unit_test_setup_teardown(cuda_cache__threads_may_write_a_file_at_once, test_folder_setup,
+                                        test_folder_teardown),
     };
     if (!getenv("HALFTONE_EMULATED")) {
         puts("skipped: the emulator was not asked for");

@@ -152,7 +152,7 @@ static void compile_one(void *arg, int64_t i)
     compilation *one = ((compilation **)arg)[i];
     char *cubin;
     size_t bytes;
-    one->status = ht_cuda_compile(&one->messages, one->text, one->architecture, &cubin, &bytes);
+    one->status = ht_cuda_compile(&one->messages, one->op->name, one->text, one->architecture, &cubin, &bytes);
     free(cubin);
 }
 

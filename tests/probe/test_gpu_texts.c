@@ -21,7 +21,7 @@ static ht_status compile(const char *loop)
     size_t bytes;
     ht_gpu_loop_text(&text, loop);
     ht_status status =
-        text.failed ? HT_ENOMEM : ht_cuda_compile(context_shared(), text.data, ARCHITECTURE, &cubin, &bytes);
+        text.failed ? HT_ENOMEM : ht_cuda_compile(context_shared(), "loop", text.data, ARCHITECTURE, &cubin, &bytes);
     free(cubin);
     ht_text_free(&text);
     return status;
