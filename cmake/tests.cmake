@@ -60,7 +60,7 @@ halftone_test(test_cuda_ranks test_session_ranks)
 set_property(TEST test_cuda_ranks APPEND PROPERTY ENVIRONMENT HALFTONE_TEST_RANKS=cuda HALFTONE_EMULATED_GPUS=4)
 
 # On the emulator, whether there is a GPU or not, with kernels that all builds share; on a GPU they run by themselves (build/tests/test_cuda_ops).
-foreach(name test_cuda_channels test_cuda_ops test_cuda_lstm test_cuda_probe test_cuda_ranks test_cuda_session test_cuda_stream test_cuda_train test_emulator)
+foreach(name test_cuda_channels test_cuda_failures test_cuda_ops test_cuda_lstm test_cuda_probe test_cuda_ranks test_cuda_session test_cuda_stream test_cuda_train test_emulator)
     if(TARGET emulated_libcuda)
         if(TARGET ${name})
             add_dependencies(${name} ${emulated_libraries})
@@ -74,6 +74,7 @@ if(TARGET emulated_libcuda)
     halftone_test(test_cuda_channels_products test_cuda_channels)
     add_dependencies(test_cuda_products ${emulated_libraries} emulated_libcublasLt_products)
     add_dependencies(test_cuda_codes ${emulated_libraries} emulated_libcublasLt_products)
+    add_dependencies(test_cuda_failures emulated_libcublasLt_products)
     set_property(TEST test_cuda_products test_cuda_channels_products test_cuda_codes APPEND PROPERTY
         ENVIRONMENT HALFTONE_EMULATED=1
         LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/emulator/products:${CMAKE_BINARY_DIR}/emulator

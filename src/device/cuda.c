@@ -16,6 +16,11 @@ enum {
     OLDEST_DRIVER = 12000,    /* 1000 major + 10 minor of the CUDA version that it serves */
     STREAM_NON_BLOCKING = 1,  /* does not wait for the default stream */
     CAPTURE_RELAXED = 2,      /* other threads may do what they like meanwhile */
+    OUT_OF_MEMORY = 2,        /* errors of CUDA, from here on */
+    ECC_UNCORRECTABLE = 214,
+    ILLEGAL_ADDRESS = 700,
+    OUT_OF_RESOURCES = 701,
+    LAUNCH_FAILED = 719,
 };
 
 /* Asked for before every command: the program around us may set another one, and setting it costs more. */
@@ -26,13 +31,22 @@ void cuda_enter(const cuda_device *d)
     d->driver->cuCtxSetCurrent(d->context);
 }
 
+/* A kernel that fails while it runs is told by whatever the driver is asked next. */
+static const char *hint_for(int result)
+{
+    bool ran = result >= ILLEGAL_ADDRESS && result <= LAUNCH_FAILED && result != OUT_OF_RESOURCES;
+    if ((!ran && result != ECC_UNCORRECTABLE) || getenv("CUDA_LAUNCH_BLOCKING")) return "";
+    return "; an earlier command may be the one that failed: CUDA_LAUNCH_BLOCKING=1 and halftone.cuda_graphs=false "
+           "tell which";
+}
+
 ht_status cuda_check(const cuda_device *d, int result, const char *what)
 {
     const char *text = NULL;
     if (result == 0) return HT_OK;
     d->driver->cuGetErrorString(result, &text);
-    HT_FAIL(d->base.ctx, result == 2 ? HT_ENOMEM : HT_EDEVICE, "device %s: %s: %s (error %d)", d->name, what,
-            text ? text : "unknown", result);
+    HT_FAIL(d->base.ctx, result == OUT_OF_MEMORY ? HT_ENOMEM : HT_EDEVICE, "device %s: %s: %s (error %d)%s", d->name,
+            what, text ? text : "unknown", result, hint_for(result));
 }
 
 /* ---- open ---- */

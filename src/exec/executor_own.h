@@ -41,6 +41,7 @@ struct ht_executor {
     bool beside;            /* is there a lane beside that of the runs? */
     ht_queue *feeds;        /* copies of inputs: a queue of its own, or that of the runs */
     bool *reads_input;      /* by segment */
+    size_t newest;          /* the segment that was run last */
     ht_event **fed, **read; /* by slot: its inputs are there; the last run that reads them is done */
     ht_event ***waited;     /* by segment, then instruction: what others wait for; NULL where all is one queue */
     uint32_t **needed;      /* by segment with a tail, then the next one: ht_plan_tail_needed; NULL: no tail is left */
@@ -88,6 +89,10 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot, int 
 
 /* The instruction, after what it waits for; *order: the lane of the last instruction on HT_QUEUE_COMPUTE. */
 ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, size_t index, ht_lane **order);
+
+/* Puts the place of a device's failure before its message; every other status is returned as it is. */
+ht_status ht_executor_name_place(const ht_executor *e, ht_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- tails.c ---- */
 

@@ -46,7 +46,8 @@ ht_status ht_executor_replay(ht_executor *e, size_t segment, unsigned slot)
     if (!r->recording && r->was_run && !r->refused && record(e, segment, slot, r) != HT_OK) refuse(e, segment, r);
     r->was_run = true;
     if (!r->recording) return ht_executor_submit(e, segment, slot, HT_NO_LEAD);
-    return e->queue->device->class->replay(e->queue, r->recording);
+    return ht_executor_name_place(e, e->queue->device->class->replay(e->queue, r->recording),
+                                  "segment %s, replayed as one graph", e->plan->segments[segment].name);
 }
 
 void ht_executor_free_recordings(ht_executor *e)

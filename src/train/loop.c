@@ -285,6 +285,16 @@ static ht_status give_up_step(ht_run *run)
     return HT_OK;
 }
 
+/* A device that failed does nothing more: the run goes on from its newest snapshot, in another process. */
+static ht_status name_step(const ht_run *run, int64_t step, ht_status status)
+{
+    char saved[64] = "there is no snapshot yet";
+    if (status != HT_EDEVICE) return status;
+    if (run->saved_step >= 0)
+        snprintf(saved, sizeof saved, "the newest snapshot is that of step %" PRId64, run->saved_step);
+    return ht_fail(run->ctx, status, "step %" PRId64 ": %s; %s", step, ht_context_message(run->ctx), saved);
+}
+
 ht_status ht_run_train(ht_run *run, bool *stopped)
 {
     double start = ht_run_clock();
@@ -292,6 +302,7 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
     if (run->step >= run->job.steps) ht_run_note(run, "all %" PRId64 " steps are made", run->job.steps);
     while (run->step < run->job.steps && !*stopped) {
         bool dropped;
+        int64_t step = run->step + 1;
         /* It may have come while the run was opened. */
         HT_TRY(ask_to_stop(run, stopped));
         if (*stopped) {
@@ -300,13 +311,13 @@ ht_status ht_run_train(ht_run *run, bool *stopped)
         }
         watch_steps(run);
         double begin = ht_run_clock();
-        if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, run->step + 1, run->step + 1 == run->job.steps));
-        HT_TRY(make_step(run, &dropped));
+        if (run->numerics) HT_TRY(ht_numerics_before(run->numerics, step, step == run->job.steps));
+        HT_TRY(name_step(run, step, make_step(run, &dropped)));
         if (ht_run_clock() - begin > run->longest_step) run->longest_step = ht_run_clock() - begin;
         *stopped = dropped || (run->ranks.size == 1 && run->step < run->job.steps && is_stopped(run));
-        HT_TRY(dropped ? give_up_step(run) : finish_step(run, *stopped));
+        HT_TRY(name_step(run, step, dropped ? give_up_step(run) : finish_step(run, *stopped)));
     }
-    HT_TRY(ht_run_catch_up(run));
+    HT_TRY(name_step(run, run->step, ht_run_catch_up(run)));
     HT_TRY(ht_ranks_meet(&run->ranks, run->ctx)); /* nobody leaves while another still saves */
     run->seconds = ht_run_clock() - start;
     ht_end_report end = ht_run_end(run);

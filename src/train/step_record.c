@@ -195,13 +195,16 @@ void ht_step_records_syncs(ht_step_records *r, int64_t syncs)
     r->ring[(r->ended - 1) % RING].start.syncs = syncs;
 }
 
+/* After a failure the executor is asked, too: it knows what ran. */
 ht_status ht_step_records_wait(ht_step_records *r, int64_t most)
 {
+    ht_status waited = HT_OK;
     if ((int64_t)(r->ended - r->taken) > most) {
         ht_event *done = r->ring[(r->ended - (uint64_t)most - 1) % RING].done;
-        if (!ht_event_done(done)) HT_TRY(ht_event_sync(done));
+        if (!ht_event_done(done)) waited = ht_event_sync(done);
     }
-    return ht_executor_status(r->session->executor);
+    HT_TRY(ht_executor_status(r->session->executor));
+    return waited;
 }
 
 static double number(const entry *e, const ht_slot *slot, size_t cell)

@@ -640,6 +640,18 @@ static int check_arguments(const function *f, void **arguments)
     return 0;
 }
 
+/* HALFTONE_EMULATED_FAILURE=214@40: the 40th grid fails with this number. As on a GPU the launch itself succeeds, and what is
+ * asked next fails, unless CUDA_LAUNCH_BLOCKING is set. */
+static bool injected_failure(int *result)
+{
+    static long grids;
+    const char *wanted = getenv("HALFTONE_EMULATED_FAILURE"), *at = wanted ? strchr(wanted, '@') : NULL;
+    if (!at || ++grids != atol(at + 1)) return false;
+    broken = fail(atoi(wanted), "the grid was told to fail");
+    *result = getenv("CUDA_LAUNCH_BLOCKING") ? broken : 0;
+    return true;
+}
+
 static int run_grid(const function *f, const emulated_command *c, void **arguments)
 {
     allocation *shared = allocate(c->shared_bytes);
@@ -673,7 +685,7 @@ static int launch(emulated_command *c, void *stream, void **arguments)
     pthread_mutex_lock(&lock);
     int result = broken ? broken : check_arguments(f, arguments);
     if (!result) result = enter_stream(stream);
-    if (!result) result = run_grid(f, c, arguments);
+    if (!result && !injected_failure(&result)) result = run_grid(f, c, arguments);
     pthread_mutex_unlock(&lock);
     return result;
 }
