@@ -51,14 +51,34 @@ ht_status cuda_check(const cuda_device *d, int result, const char *what)
 
 /* ---- open ---- */
 
+static ht_status check_driver(cuda_device *d)
+{
+    int version = 0;
+    HT_TRY(cuda_check(d, d->driver->cuDriverGetVersion(&version), "asking for the driver's version"));
+    d->driver_version = version;
+    if (version < OLDEST_DRIVER)
+        HT_FAIL(d->base.ctx, HT_EDEVICE, "device %s: the driver serves CUDA %d.%d; %d.%d is the oldest that works",
+                d->name, version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+    return HT_OK;
+}
+
+/* Without it there are no kernels. */
+static ht_status check_compiler(cuda_device *d)
+{
+    const char *reason;
+    int major = 0, minor = 0;
+    const cuda_compiler *nvrtc = cuda_compiler_open(&reason);
+    if (!nvrtc)
+        HT_FAIL(d->base.ctx, HT_EDEVICE, "device %s: no kernel can be compiled without NVRTC: %s", d->name, reason);
+    nvrtc->nvrtcVersion(&major, &minor);
+    d->compiler_version = 100 * major + minor;
+    return HT_OK;
+}
+
 static ht_status check_machine(cuda_device *d)
 {
     const cuda_driver *driver = d->driver;
-    int version = 0, major = 0, minor = 0;
-    HT_TRY(cuda_check(d, driver->cuDriverGetVersion(&version), "asking for the driver's version"));
-    if (version < OLDEST_DRIVER)
-        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device %s: the driver serves CUDA %d.%d; %d.%d is the oldest that works",
-                d->name, version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+    int major = 0, minor = 0;
     HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&major, MAJOR, d->handle), "asking for the architecture"));
     HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&minor, MINOR, d->handle), "asking for the architecture"));
     HT_TRY(cuda_check(d, driver->cuDeviceGetAttribute(&d->limits.processors, PROCESSORS, d->handle),
@@ -69,9 +89,9 @@ static ht_status check_machine(cuda_device *d)
         cuda_check(d, driver->cuDeviceGetAttribute(&d->limits.l2_bytes, L2_BYTES, d->handle), "asking for the cache"));
     HT_TRY(cuda_check(d, driver->cuDeviceGetName(d->model, sizeof d->model, d->handle), "asking for the name"));
     d->architecture = major * 10 + minor;
-    d->hash = ht_hash_bytes(ht_hash_text(d->model), &version, sizeof version);
+    d->hash = ht_hash_bytes(ht_hash_text(d->model), &d->driver_version, sizeof d->driver_version);
     if (d->architecture < OLDEST_ARCHITECTURE)
-        HT_FAIL(d->base.ctx, HT_ENOTSUP, "device %s: %s is of architecture %d; %d is the oldest that works", d->name,
+        HT_FAIL(d->base.ctx, HT_EDEVICE, "device %s: %s is of architecture %d; %d is the oldest that works", d->name,
                 d->model, d->architecture, OLDEST_ARCHITECTURE);
     ht_note(d->base.ctx, HT_LOG_INFO, "device %s: %s, sm_%d", d->name, d->model, d->architecture);
     return HT_OK;
@@ -97,7 +117,9 @@ static ht_status find_machine(cuda_device *d, int number)
     }
     if (number >= count) return no_such_gpu(d, number, count);
     HT_TRY(cuda_check(d, d->driver->cuDeviceGet(&d->handle, number), "finding the GPU"));
+    HT_TRY(check_driver(d));
     HT_TRY(check_machine(d));
+    HT_TRY(check_compiler(d));
     return cuda_check(d, d->driver->cuDevicePrimaryCtxRetain(&d->context, d->handle), "opening the GPU");
 }
 
@@ -114,7 +136,7 @@ static ht_status cuda_open(ht_device **out, ht_context *ctx, int number)
     const char *reason;
     const cuda_driver *driver = cuda_driver_open(&reason);
     *out = NULL;
-    if (!driver) HT_FAIL(ctx, HT_ENOTSUP, "device cuda: %s", reason);
+    if (!driver) HT_FAIL(ctx, cuda_driver_is_there() ? HT_EDEVICE : HT_ENOTSUP, "device cuda: %s", reason);
     cuda_device *d = calloc(1, sizeof *d);
     if (!d) HT_FAIL(ctx, HT_ENOMEM, "out of memory for the device cuda");
     *d = (cuda_device){.base = {.class = &ht_device_cuda, .ctx = ctx}, .driver = driver};
@@ -200,28 +222,43 @@ static void cuda_close(ht_device *device)
     free(d);
 }
 
+/* A library that rows may call, and how it tells its version. */
+typedef struct library {
+    const char *files[4], *function, *version;
+    ht_versioned versioned;
+} library;
+
+static const library libraries[HT_LIBRARY_COUNT] = {
+    [HT_LIBRARY_CUBLASLT] = {{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
+                             "cublasLtCreate",
+                             "cublasLtGetVersion",
+                             HT_VERSION_CUBLASLT},
+    [HT_LIBRARY_CUDNN] = {{"libcudnn.so.9", "libcudnn.so"}, "cudnnCreate", "cudnnGetVersion", HT_VERSION_CUDNN},
+};
+
 /* It stays open: rows will want it. */
-static bool has_library(const char *const *files, const char *function)
+static bool find_library(const library *l, int *version)
 {
-    void *library = NULL;
-    for (; !library && *files; files++) library = dlopen(*files, RTLD_LAZY);
-    return library && dlsym(library, function);
+    void *opened = NULL;
+    size_t (*get_version)(void);
+    for (const char *const *file = l->files; !opened && *file; file++) opened = dlopen(*file, RTLD_LAZY);
+    if (!opened || !dlsym(opened, l->function)) return false;
+    *(void **)&get_version = dlsym(opened, l->version);
+    *version = get_version ? (int)get_version() : 0;
+    return true;
 }
 
 static void cuda_describe(ht_device *device, ht_target *target)
 {
-    static const char *const functions[HT_LIBRARY_COUNT] = {"cublasLtCreate", "cudnnCreate"};
-    static const char *const files[HT_LIBRARY_COUNT][4] = {
-        [HT_LIBRARY_CUBLASLT] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"},
-        [HT_LIBRARY_CUDNN] = {"libcudnn.so.9", "libcudnn.so"},
-    };
     const cuda_device *d = (const cuda_device *)device;
     size_t bytes = 0;
     if (d->driver->cuDeviceTotalMem_v2(&bytes, d->handle) == 0) target->memory_bytes[HT_SPACE_MAIN] = (int64_t)bytes;
     snprintf(target->name, sizeof target->name, "%.*s", (int)sizeof target->name - 1, d->model);
     target->libraries = 0;
+    target->versions[HT_VERSION_DRIVER] = d->driver_version;
+    target->versions[HT_VERSION_NVRTC] = d->compiler_version;
     for (int i = 0; i < HT_LIBRARY_COUNT; i++)
-        if (has_library(files[i], functions[i])) target->libraries |= 1u << i;
+        if (find_library(&libraries[i], &target->versions[libraries[i].versioned])) target->libraries |= 1u << i;
 }
 
 /* ---- memory ---- */

@@ -60,6 +60,13 @@ const cuda_driver *cuda_driver_open(const char **reason)
     return *reason ? NULL : &driver.driver;
 }
 
+bool cuda_driver_is_there(void)
+{
+    const char *const *file = driver_files;
+    while (*file && !dlopen(*file, RTLD_NOW | RTLD_NOLOAD)) file++;
+    return *file != NULL;
+}
+
 const cuda_compiler *cuda_compiler_open(const char **reason)
 {
     *reason = ht_cuda_library_open(&compiler_library);

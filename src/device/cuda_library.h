@@ -17,5 +17,7 @@ typedef struct cuda_compiler {
 /* Each is opened once for the process. NULL: it is not there, or lacks a function; *reason says which. */
 const cuda_driver *cuda_driver_open(const char **reason);
 const cuda_compiler *cuda_compiler_open(const char **reason);
+/* Behind cuda_driver_open: is there any driver, be it one that lacks functions? */
+bool cuda_driver_is_there(void);
 
 #endif

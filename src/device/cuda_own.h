@@ -16,6 +16,7 @@ typedef struct cuda_device {
     char model[128];  /* as the driver names it */
     int handle;       /* the driver's */
     int architecture; /* 90: sm_90 */
+    int driver_version, compiler_version;
     ht_cuda_limits limits;
     uint64_t hash; /* of its model and driver */
     void *context;

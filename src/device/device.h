@@ -52,7 +52,9 @@ typedef struct ht_device_class {
     bool asynchronous; /* commands run later, in threads or processors of the device */
     /* Launches may be functions of the host on its memory, such as the CPU's kernels. */
     bool runs_host_code;
-    ht_status (*open)(ht_device **out, ht_context *ctx, int number); /* 0 but for kinds that are numbered */
+    /* The number is 0 but for kinds that are numbered. HT_ENOTSUP: there is no such device here; HT_EDEVICE: there is one,
+     * and it cannot be used. */
+    ht_status (*open)(ht_device **out, ht_context *ctx, int number);
     void (*close)(ht_device *device);
     void (*describe)(ht_device *device, ht_target *target); /* what a plan for it must know; NULL: the target knows */
 

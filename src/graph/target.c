@@ -1,6 +1,7 @@
 /* Target files: detection of this machine, parser and printer. */
 #include "graph/figures.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@ enum { MAX_THREADS = 1 << 16, DEVICE_DIGITS = 3 };
 
 const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT] = {"cpu", "fake", "cuda"};
 const char *const ht_library_names[HT_LIBRARY_COUNT] = {"cublaslt", "cudnn"};
+const char *const ht_version_names[HT_VERSION_COUNT] = {"driver", "nvrtc", "cublaslt", "cudnn"};
 const char *const ht_liberty_names[HT_LIBERTY_COUNT] = {"tf32", "any_order", "tf32_parts"};
 
 void ht_target_here(ht_context *ctx, ht_target *out)
@@ -220,6 +222,28 @@ static ht_status read_liberties(const reader *r, const ht_json *value)
     return read_bits(r, value, "liberty", HT_LIBERTY_COUNT, liberty_name_at, &r->target->liberties);
 }
 
+static const char *version_name_at(size_t i)
+{
+    return ht_version_names[i];
+}
+
+static ht_status read_versions(const reader *r, const ht_json *value)
+{
+    HT_TRY(need_kind(r, value, HT_JSON_OBJECT));
+    for (const ht_json *member = value->child; member; member = member->next) {
+        int64_t version;
+        int i = 0;
+        while (i < HT_VERSION_COUNT && strcmp(member->key, ht_version_names[i]) != 0) i++;
+        if (i == HT_VERSION_COUNT)
+            return ht_json_fail(r->ctx, r->name, member, "nothing with a version is called \"%s\"%s", member->key,
+                                ht_hint_for(member->key, HT_VERSION_COUNT, version_name_at).text);
+        if (!ht_json_as_int(member, &version) || version < 1 || version > INT_MAX)
+            return ht_json_fail(r->ctx, r->name, member, "versions.%s must be an integer above 0", member->key);
+        r->target->versions[i] = (int)version;
+    }
+    return HT_OK;
+}
+
 static ht_status read_count(const reader *r, const ht_json *value, int *to)
 {
     int64_t count;
@@ -300,6 +324,7 @@ static const target_key keys[] = {
     {"devices", false, read_devices},   {"nodes", false, read_nodes},
     {"kernels", false, read_kernels},   {"source", false, read_source},
     {"xxh3", false, read_checksum},     {"liberties", false, read_liberties},
+    {"versions", false, read_versions},
 };
 enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
@@ -407,10 +432,23 @@ static void put_bits(ht_json_writer *json, const char *key, unsigned bits, const
     ht_json_end_array(json);
 }
 
+static void put_versions(ht_json_writer *json, const ht_target *target)
+{
+    bool any = false;
+    for (int i = 0; i < HT_VERSION_COUNT; i++) any |= target->versions[i] != 0;
+    if (!any) return;
+    ht_json_line(json, 2);
+    ht_json_begin_object(json, "versions");
+    for (int i = 0; i < HT_VERSION_COUNT; i++)
+        if (target->versions[i]) ht_json_put_int(json, ht_version_names[i], target->versions[i]);
+    ht_json_end_object(json);
+}
+
 static void put_libraries(ht_json_writer *json, const ht_target *target)
 {
     if (target->device != HT_DEVICE_CUDA) return;
     put_bits(json, "libraries", target->libraries, library_name_at);
+    put_versions(json, target);
     if (target->liberties) put_bits(json, "liberties", target->liberties, liberty_name_at);
 }
 

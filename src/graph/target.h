@@ -12,6 +12,16 @@ extern const char *const ht_device_kind_names[HT_DEVICE_KIND_COUNT];
 typedef enum ht_library { HT_LIBRARY_CUBLASLT, HT_LIBRARY_CUDNN, HT_LIBRARY_COUNT } ht_library;
 extern const char *const ht_library_names[HT_LIBRARY_COUNT];
 
+/* What a GPU's results depend on beside its model: the driver, the compiler of kernels, the libraries. */
+typedef enum ht_versioned {
+    HT_VERSION_DRIVER,
+    HT_VERSION_NVRTC,
+    HT_VERSION_CUBLASLT,
+    HT_VERSION_CUDNN,
+    HT_VERSION_COUNT
+} ht_versioned;
+extern const char *const ht_version_names[HT_VERSION_COUNT];
+
 /* What rows may do only where somebody asks for it, since it costs accuracy or the same bits on every run: products of
  * f32 with the 10 bits of tf32, or with the bits of two of them; sums in whichever order they come. */
 typedef enum ht_liberty { HT_LIBERTY_TF32, HT_LIBERTY_ANY_ORDER, HT_LIBERTY_TF32_PARTS, HT_LIBERTY_COUNT } ht_liberty;
@@ -48,6 +58,8 @@ typedef struct ht_target {
     unsigned features;  /* beyond the ISA: bits 1 << ht_feature */
     unsigned libraries; /* bits 1 << ht_library */
     unsigned liberties; /* bits 1 << ht_liberty */
+    /* As each tells it, 13000 or 91900; 0: not there, or not known. */
+    int versions[HT_VERSION_COUNT];
     int threads;
     int64_t memory_bytes[HT_SPACE_COUNT]; /* 0: not known */
     int devices, nodes; /* devices like this in a node, nodes like this in a cluster; 0: not told, which is 1 */
@@ -107,7 +119,7 @@ typedef struct ht_target_reason {
     char text[128];
 } ht_target_reason;
 const char *ht_target_refusal_here(const ht_target *target, ht_target_reason *buffer);
-/* JSON: {"name": "…", "device": "cpu", "arch": "…", "isa": "avx2", "features": [], "libraries": [], "liberties": [], "threads": 2, "memory": {"main": 0},
+/* JSON: {"name": "…", "device": "cpu", "arch": "…", "isa": "avx2", "features": [], "libraries": [], "versions": {"driver": 13000}, "liberties": [], "threads": 2, "memory": {"main": 0},
  * "flops": {"f32": 1e12}, "bandwidth": {"main": 5e10}, "link": {"main-host": 5e10}, "source": {"flops": "measured", "link.main-host": "data sheet"}} and
  * the other groups of figures.def; unknown keys are refused. */
 ht_status ht_target_parse(ht_context *ctx, ht_target *out, const char *name, const char *text, size_t length);

@@ -284,6 +284,7 @@ ht_status ht_job_open_plan(ht_job *job, ht_context *ctx, const ht_run_request *r
     HT_TRY(count_steps(job));
     HT_TRY(fill_options(job, request, !ht_mode_reads_only(request->mode)));
     HT_TRY(ht_job_choose_target(job, request, recorded));
+    ht_job_tell_libraries(job, request);
     ht_job_tell_offload(job, request);
     ht_job_tell_idle_keys(job, request);
     bool traced = request->no_fusion || request->mode == HT_RUN_CALIBRATE;
@@ -359,6 +360,7 @@ ht_status ht_run_check(ht_context *ctx, const ht_run_request *request)
     if (status == HT_OK) status = fill_options(&job, request, true);
     if (status == HT_OK) status = ht_job_choose_target(&job, request, NULL);
     if (status == HT_OK) tell_absent_device(&job, request);
+    if (status == HT_OK) ht_job_tell_libraries(&job, request);
     if (status == HT_OK) ht_job_tell_offload(&job, request);
     if (status == HT_OK) ht_job_tell_idle_keys(&job, request);
     if (status == HT_OK) status = check_model(&job, request);

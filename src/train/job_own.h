@@ -11,6 +11,8 @@ ht_status ht_job_open_inputs(ht_job *job, const ht_run_request *request);
 
 /* job_target.c. `recorded` is as for ht_job_open. */
 ht_status ht_job_choose_target(ht_job *job, const ht_run_request *request, const char *recorded);
+/* Libraries of a GPU that are not there, and what works without them. */
+void ht_job_tell_libraries(const ht_job *job, const ht_run_request *request);
 /* Keys for GPUs that change nothing on a processor, where they were given. */
 void ht_job_tell_idle_keys(const ht_job *job, const ht_run_request *request);
 

@@ -17,11 +17,28 @@ static const char *refuse_recorded(const ht_job *job, const ht_target *recorded,
                  ht_device_kind_names[recorded->device], ht_device_kind_names[job->target.device]);
         return reason->text;
     }
+    for (int i = 0; i < HT_LIBRARY_COUNT; i++) {
+        if (!(recorded->libraries & ~job->target.libraries & 1u << i)) continue;
+        snprintf(reason->text, sizeof reason->text, "it calls %s, which is missing here", ht_library_names[i]);
+        return reason->text;
+    }
     const char *refusal = ht_target_refusal_here(recorded, reason);
     if (refusal || ht_isa_runs((ht_isa)job->ctx->isa, recorded->isa)) return refusal;
     snprintf(reason->text, sizeof reason->text, "it needs %s, and this start is limited to %s",
              ht_isa_name(recorded->isa), ht_isa_name((ht_isa)job->ctx->isa));
     return reason->text;
+}
+
+/* To whoever started the run, else to the log; it takes the text. */
+static void say(const ht_job *job, const ht_run_request *request, ht_text *line)
+{
+    if (line->failed)
+        ht_note(job->ctx, HT_LOG_WARN, "out of memory for a note on the device");
+    else if (request->on_note)
+        request->on_note(request->arg, line->data);
+    else
+        ht_note(job->ctx, HT_LOG_WARN, "%s", line->data);
+    ht_text_free(line);
 }
 
 static void say_other_target(const ht_job *job, const ht_run_request *request, const char *path, const char *refusal)
@@ -31,11 +48,29 @@ static void say_other_target(const ht_job *job, const ht_run_request *request, c
                 "%s: the run was planned for another machine: %s; it is planned for this one, whose results may differ "
                 "from that one's in their last digits",
                 path, refusal);
-    if (request->on_note && !line.failed)
-        request->on_note(request->arg, line.data);
+    say(job, request, &line);
+}
+
+/* The same instructions on another GPU, or under another driver or library, may have other bits. */
+static void say_other_versions(const ht_job *job, const ht_run_request *request, const char *path,
+                               const ht_target *recorded)
+{
+    const ht_target *here = &job->target;
+    ht_text line = {0};
+    ht_text_add(&line, "%s: the run was on other software or another GPU: ", path);
+    size_t before = line.length;
+    if (strcmp(recorded->name, here->name) != 0) ht_text_add(&line, "%s, now %s", recorded->name, here->name);
+    for (int i = 0; i < HT_VERSION_COUNT; i++) {
+        int was = recorded->versions[i], is = here->versions[i];
+        if (was && is && was != is)
+            ht_text_add(&line, "%s%s %d, now %d", line.length > before ? "; " : "", ht_version_names[i], was, is);
+    }
+    bool differ = line.length > before;
+    ht_text_add(&line, ": results may differ in their last digits");
+    if (differ || line.failed)
+        say(job, request, &line);
     else
-        ht_note(job->ctx, HT_LOG_WARN, "%s", line.failed ? refusal : line.data);
-    ht_text_free(&line);
+        ht_text_free(&line);
 }
 
 /* One for each rank of the machine. */
@@ -50,22 +85,29 @@ static ht_status name_gpu(const ht_job *job, char name[DEVICE_NAME])
 }
 
 /* For "auto": a GPU that can be opened, or else the processor. One that is there and cannot be used is told. */
-static void choose_by_itself(const ht_job *job, char name[DEVICE_NAME])
+static void choose_by_itself(const ht_job *job, const ht_run_request *request, char name[DEVICE_NAME])
 {
     ht_device *device;
     ht_status status = job->world > 1 ? name_gpu(job, name) : HT_OK;
     if (status == HT_OK) status = ht_device_get(&device, job->ctx, name);
     if (status == HT_OK) return;
-    ht_note(job->ctx, HT_LOG_INFO, "no GPU: %s", ht_context_message(job->ctx));
     snprintf(name, DEVICE_NAME, "cpu");
+    if (status == HT_ENOTSUP || !(request->on_note || ht_mode_reads_only(request->mode))) {
+        ht_note(job->ctx, HT_LOG_INFO, "no GPU: %s", ht_context_message(job->ctx));
+        return;
+    }
+    ht_text line = {0};
+    ht_text_add(&line, "halftone.device: the GPU is not used, and the processor computes: %s",
+                ht_context_message(job->ctx));
+    say(job, request, &line);
 }
 
-static ht_status choose_device(const ht_job *job, char name[DEVICE_NAME])
+static ht_status choose_device(const ht_job *job, const ht_run_request *request, char name[DEVICE_NAME])
 {
     const char *wanted = job->train_config->device;
     bool any = strcmp(wanted, "cuda") == 0, automatic = strcmp(wanted, "auto") == 0;
     snprintf(name, DEVICE_NAME, "%s", automatic ? "cuda" : wanted);
-    if (automatic) choose_by_itself(job, name);
+    if (automatic) choose_by_itself(job, request, name);
     return any && job->world > 1 ? name_gpu(job, name) : HT_OK;
 }
 
@@ -75,7 +117,7 @@ static ht_status bind_device(ht_job *job, const ht_run_request *request)
 {
     ht_device *device;
     char name[DEVICE_NAME];
-    HT_TRY(choose_device(job, name));
+    HT_TRY(choose_device(job, request, name));
     HT_TRY(ht_target_bind(job->ctx, &job->target, name));
     ht_device_describe(job->ctx, &job->target);
     if (request->target || ht_device_get(&device, job->ctx, name) != HT_EINVAL) return HT_OK;
@@ -106,6 +148,8 @@ static ht_status choose_machine(ht_job *job, const ht_run_request *request, cons
         say_other_target(job, request, path, refusal);
         return HT_OK;
     }
+    if (job->target.device == HT_DEVICE_CUDA) say_other_versions(job, request, path, &before);
+    memcpy(before.versions, job->target.versions, sizeof before.versions);
     before.threads = job->target.threads;
     before.device = job->target.device;
     before.device_number = job->target.device_number;
@@ -122,6 +166,25 @@ ht_status ht_job_choose_target(ht_job *job, const ht_run_request *request, const
     if (job->train_config->tf32_parts) job->target.liberties |= 1u << HT_LIBERTY_TF32_PARTS;
     if (!job->train_config->deterministic) job->target.liberties |= 1u << HT_LIBERTY_ANY_ORDER;
     return HT_OK;
+}
+
+void ht_job_tell_libraries(const ht_job *job, const ht_run_request *request)
+{
+    static const char *const still[HT_LIBRARY_COUNT] = {
+        [HT_LIBRARY_CUBLASLT] = "products run on kernels of our own, which are slower",
+        [HT_LIBRARY_CUDNN] = "attention and convolutions run on kernels of our own, which are slower",
+    };
+    ht_text line = {0};
+    ht_target here = job->target; /* a run that goes on may do without a library that is there by now */
+    if (!request->on_note || request->target || here.device != HT_DEVICE_CUDA) return;
+    ht_device_describe(job->ctx, &here);
+    for (int i = 0; i < HT_LIBRARY_COUNT; i++)
+        if (!ht_target_has_library(&here, (ht_library)i))
+            ht_text_add(&line, "%s%s is missing: %s", line.length ? "; " : "", ht_library_names[i], still[i]);
+    if (line.length)
+        say(job, request, &line);
+    else
+        ht_text_free(&line);
 }
 
 void ht_job_tell_idle_keys(const ht_job *job, const ht_run_request *request)

@@ -163,6 +163,8 @@ ht_run_info ht_run_info_of(const ht_run *run)
     ht_run_info info = {
         .folder = run->folder,
         .model = run->job.model->name,
+        .device = plan->device,
+        .device_model = plan->target.name,
         .task = run->job.task,
         .parameters = run->job.parameters,
         .frozen = run->job.frozen,

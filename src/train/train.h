@@ -178,6 +178,7 @@ typedef struct ht_run_request {
 
 typedef struct ht_run_info {
     const char *folder, *model;
+    const char *device, *device_model; /* "cuda:1", and as its driver calls it */
     ht_task task;
     int64_t parameters, frozen;        /* elements that are trained; that train.freeze leaves out */
     int64_t plan_bytes, reserve_bytes; /* reserve: as in ht_end_report */

@@ -59,6 +59,95 @@ static void cuda__a_failure_names_instruction_layer_and_step(void **state)
                     "launching kernel [a-z_]+: .*\\(error 719\\);");
 }
 
+static void cuda__an_old_driver_is_told(void **state)
+{
+    static const char reason[] = "the driver serves CUDA 11.8; 12.0 is the oldest that works";
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "HALFTONE_EMULATED_DRIVER=11080 \"$H\" train job.json --device cuda", 2, reason);
+    expect(c, "HALFTONE_EMULATED_DRIVER=11080 \"$H\" check job.json --device cuda", 0, reason);
+    expect(c,
+           "HALFTONE_EMULATED_DRIVER=11080 \"$H\" train job.json --set train.steps=1 > said 2>&1; cat said; "
+           "grep -c 'serves CUDA 11.8' said",
+           0, "\n1\n");
+    expect(c, "grep 'the processor computes' said", 0, reason);
+    expect(c, "cat said", 0, "on the CPU, ");
+    expect(c, "HALFTONE_EMULATED_DRIVER=11080 \"$H\" eval run", 0, reason);
+}
+
+/* No GPU is no failure: the first line says where the run is. */
+static void cuda__without_a_gpu_the_processor_computes_and_says_so(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "HALFTONE_EMULATED_GPUS=0 \"$H\" train job.json --set train.steps=1", 0, "on the CPU, ");
+    expect(c, "HALFTONE_EMULATED_GPUS=0 \"$H\" train job.json --force --set train.steps=1 2>&1 | grep -c GPU", 1,
+           "0\n");
+    expect(c, "\"$H\" train job.json --force --set train.steps=1", 0, "on cuda (emulated GPU), ");
+}
+
+static void cuda__a_missing_compiler_is_told(void **state)
+{
+    static const char reason[] = "no kernel can be compiled without NVRTC: libnvrtc.so.13 ";
+    data_case *c = *state;
+    write_job(c);
+    expect(c,
+           "mkdir lib; E=${LD_LIBRARY_PATH##*:}; ln -s $E/libcuda.so.1 lib; ln -s $E/libcudnn.so.9 lib/libnvrtc.so.13; "
+           "LD_LIBRARY_PATH=$PWD/lib \"$H\" train job.json --device cuda",
+           2, reason);
+    expect(c, "LD_LIBRARY_PATH=$PWD/lib \"$H\" check job.json --device cuda", 0, reason);
+    expect(c, "LD_LIBRARY_PATH=$PWD/lib \"$H\" train job.json --set train.steps=1", 0, reason);
+}
+
+#define PRODUCTS "LD_LIBRARY_PATH=$LD_LIBRARY_PATH/products:$LD_LIBRARY_PATH "
+
+static void cuda__missing_libraries_are_told_with_what_works(void **state)
+{
+    static const char both[] = "halftone: cublaslt is missing: products run on kernels of our own, which are slower; "
+                               "cudnn is missing: attention and convolutions run on kernels of our own, which are "
+                               "slower\n";
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "\"$H\" check job.json --device cuda", 0, both);
+    expect(c, "\"$H\" train job.json --device cuda --set train.steps=1", 0, both);
+    expect(c, PRODUCTS "\"$H\" check job.json --device cuda", 0, "halftone: cudnn is missing: attention and");
+    expect(c, "\"$H\" check job.json --device cpu 2>&1 | grep -c missing", 1, "0\n");
+}
+
+/* Rows of a library cannot run where it is not: the run is planned again. */
+static void cuda__a_resume_without_a_library_is_planned_again(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, PRODUCTS "\"$H\" train job.json --device cuda --set train.steps=2", 0, "2 steps");
+    expect(c, "cat run/target.json", 0, "\"libraries\": [\"cublaslt\"]");
+    expect(c, "\"$H\" train job.json --device cuda --resume --set train.steps=4", 0,
+           "target.json: the run was planned for another machine: it calls cublaslt, which is missing here");
+    expect(c, "cat run/target.json", 0, "\"libraries\": []");
+    /* And stays as it is where the library is there again. */
+    expect(c, PRODUCTS "\"$H\" train job.json --device cuda --resume --set train.steps=6 2>&1 | grep -c 'cublaslt'", 1,
+           "0\n");
+    expect(c, "cat run/target.json", 0, "\"libraries\": []");
+}
+
+static void cuda__a_resume_under_other_versions_is_told(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, PRODUCTS "\"$H\" train job.json --device cuda --set train.steps=2", 0, "2 steps");
+    expect(c, "cat run/target.json", 0, "\"versions\": {\"driver\": 13000, \"nvrtc\": ");
+    expect(c, "cat run/target.json", 0, "\"cublaslt\": 1}");
+    expect(c,
+           "export HALFTONE_EMULATED_DRIVER=13010; " PRODUCTS
+           "\"$H\" train job.json --device cuda --resume --set train.steps=4 2>&1; cat run/target.json",
+           0, "driver 13000, now 13010: results may differ in their last digits\n");
+    expect(c, "cat run/target.json", 0, "\"driver\": 13010");
+    expect(c,
+           "export HALFTONE_EMULATED_DRIVER=13010; " PRODUCTS
+           "\"$H\" train job.json --device cuda --resume --set train.steps=6 2>&1 | grep -c 'may differ'",
+           1, "0\n");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -66,6 +155,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(cuda__a_failure_in_a_graph_names_segment_and_step),
         CASE(cuda__a_failure_names_instruction_layer_and_step),
+        CASE(cuda__an_old_driver_is_told),
+        CASE(cuda__without_a_gpu_the_processor_computes_and_says_so),
+        CASE(cuda__a_missing_compiler_is_told),
+        CASE(cuda__missing_libraries_are_told_with_what_works),
+        CASE(cuda__a_resume_without_a_library_is_planned_again),
+        CASE(cuda__a_resume_under_other_versions_is_told),
     };
     if (!getenv("HALFTONE_EMULATED")) {
         puts("skipped: the emulator was not asked for");

@@ -101,9 +101,11 @@ int cuInit(unsigned flags)
     return dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) ? 0 : fail(INVALID_VALUE, "%s", dlerror());
 }
 
+/* HALFTONE_EMULATED_DRIVER, else 13.0. */
 int cuDriverGetVersion(int *version)
 {
-    *version = 13000;
+    const char *wanted = getenv("HALFTONE_EMULATED_DRIVER");
+    *version = wanted ? atoi(wanted) : 13000;
     return 0;
 }
 

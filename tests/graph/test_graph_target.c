@@ -54,6 +54,8 @@ static void assert_same(const ht_target *a, const ht_target *b)
     assert_int_equal(a->threads, b->threads);
     assert_memory_equal(a->memory_bytes, b->memory_bytes, sizeof a->memory_bytes);
     assert_int_equal(a->device, b->device);
+    assert_int_equal(a->libraries, b->libraries);
+    assert_memory_equal(a->versions, b->versions, sizeof a->versions);
     assert_memory_equal(a->flops, b->flops, sizeof a->flops);
     assert_memory_equal(a->bandwidth, b->bandwidth, sizeof a->bandwidth);
     assert_memory_equal(a->link, b->link, sizeof a->link);
@@ -320,6 +322,22 @@ static void ceilings__are_read_from_the_file(void **state)
     }
 }
 
+static void versions__of_a_gpu_read_back(void **state)
+{
+    ht_target target;
+    (void)state;
+    assert_int_equal(parse("{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"portable\", \"threads\": 1, "
+                           "\"libraries\": [\"cublaslt\"], \"versions\": {\"driver\": 13000, \"cublaslt\": 130100}}",
+                           &target),
+                     HT_OK);
+    assert_int_equal(target.versions[HT_VERSION_DRIVER], 13000);
+    assert_int_equal(target.versions[HT_VERSION_CUBLASLT], 130100);
+    assert_int_equal(target.versions[HT_VERSION_CUDNN], 0);
+    assert_reads_back(&target);
+    assert_refused("{\"versions\": {\"driver\": 0}}", "node.json:1:25: versions.driver must be an integer above 0");
+    assert_refused("{\"versions\": [13000]}", "node.json:1:14: versions is an array, not an object");
+}
+
 static void parse__takes_what_a_person_writes(void **state)
 {
     (void)state;
@@ -425,6 +443,7 @@ int main(void)
         cmocka_unit_test(ceilings__are_there_for_every_target),
         cmocka_unit_test(ceilings__follow_the_machine_and_what_was_given),
         cmocka_unit_test(ceilings__are_read_from_the_file),
+        cmocka_unit_test(versions__of_a_gpu_read_back),
         cmocka_unit_test(parse__takes_what_a_person_writes),
         cmocka_unit_test(parse__names_file_line_and_nearest_key),
         cmocka_unit_test(parse__says_what_is_missing),
