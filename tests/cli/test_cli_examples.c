@@ -127,6 +127,32 @@ static void example__recipes_make_runs(void **state)
     expect(c, "grep -L '\"model\"' " HT_TEST_DIR "/../examples/compress/*.json | wc -l", 0, "6\n");
 }
 
+/* Every job there, with small files in place of its data, is planned for a GPU; all kernels are rows of its device. */
+#define SMALL_FILES                                                                                                    \
+    "cp -r " HT_TEST_DIR "/../examples .; mkdir docs; "                                                                \
+    "for i in $(seq 3000); do echo \"the $((i % 97)) of $((i % 89))\"; done > docs/page.md; cd examples; "             \
+    "cp ../docs/page.md compress/tinyshakespeare.txt; "                                                                \
+    "awk '{ print $0 \"\\tle \" $2 \" de \" $4 }' ../docs/page.md | gzip > lstm-en-fr/pairs.tsv.gz; "                  \
+    "cp lstm-en-fr/pairs.tsv.gz compress/tatoeba-2017.tsv.gz; for part in train t10k; do "                             \
+    "{ printf '\\000\\000\\010\\003\\000\\000\\001\\000\\000\\000\\000\\034\\000\\000\\000\\034'; "                    \
+    "head -c 200704 /dev/zero; } | gzip > compress/$part-images-idx3-ubyte.gz; "                                       \
+    "{ printf '\\000\\000\\010\\001\\000\\000\\001\\000'; "                                                            \
+    "for i in $(seq 26); do printf '\\000\\001\\002\\003\\004\\005\\006\\007\\010\\011'; done | head -c 256; } | "     \
+    "gzip > compress/$part-labels-idx1-ubyte.gz; done; "
+
+static void example__every_job_has_a_plan_for_a_gpu(void **state)
+{
+    data_case *c = *state;
+    expect(
+        c,
+        "set -e; " SMALL_FILES "for job in $(grep -l '\"model\"' */*.json); do cd ${job%/*}; "
+        "\"$H\" explain ${job#*/} --target h200 --json > ../explained; cd ..; grep -q '\"device\": \"cuda\"' "
+        "explained; "
+        "grep -o '\"kernel\": \"[^\"]*\"' explained > kernels; if grep -v '[.]cuda\"' kernels; then echo $job; exit 1; "
+        "fi; test $(wc -l < kernels) -gt 10; echo $job >> planned; done; wc -l < planned",
+        0, "7\n");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
 
 int main(void)
@@ -137,6 +163,7 @@ int main(void)
         CASE(example__puts_a_stopped_job_into_the_queue_again),
         CASE(example__holds_little_beyond_its_plan),
         CASE(example__recipes_make_runs),
+        CASE(example__every_job_has_a_plan_for_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,7 @@ static void cuda__losses_are_those_of_the_cpu(void **state)
 {
     static const char *const precisions[] = {
         "fp32",
+        "fp64",
         "fp16",
         "bf16",
         "bf16 --set halftone.head_chunks=3",
@@ -80,6 +81,34 @@ static void cuda__a_rerun_and_a_resume_have_the_same_bits(void **state)
            "for f in weights optimizer; do cmp a/snapshots/step-*6/$f.safetensors b/snapshots/step-*6/$f.safetensors; "
            "done; echo same",
            0, "same\n");
+}
+
+/* Recorded from the second step on, or launched one by one. */
+static void cuda__graphs_have_the_bits_of_single_launches(void **state)
+{
+    static const char *const precisions[] = {"fp32", "bf16", "fp16 --set train.loss_scale=dynamic"};
+    data_case *c = *state;
+    write_job(c);
+    for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
+        char line[1024];
+        snprintf(
+            line, sizeof line,
+            "set -e; rm -rf run-true run-false; for graphs in true false; do \"$H\" train job.json --device cuda "
+            "--set train.precision=%s --set halftone.cuda_graphs=$graphs --set train.output=run-$graphs > log 2>&1; "
+            "done; for f in weights optimizer; do cmp run-true/snapshots/step-*6/$f.safetensors "
+            "run-false/snapshots/step-*6/$f.safetensors; done; echo same",
+            precisions[i]);
+        expect(c, line, 0, "same\n");
+    }
+}
+
+/* Every value of the first step. */
+static void cuda__values_differ_little_from_those_of_the_cpu(void **state)
+{
+    data_case *c = *state;
+    write_job(c);
+    expect(c, "\"$H\" diff job.json --axis halftone.device=cpu,cuda --tolerance 1e-4 --json", 0,
+           "\"first_beyond\": null");
 }
 
 /* Ranks with a GPU each, in every ZeRO stage: the losses of one processor. */
@@ -160,6 +189,10 @@ static void cuda__runs_change_devices_between_starts(void **state)
            "\"$H\" train job.json --device cuda --set train.output=gpu --set train.steps=3 >> log 2>&1; "
            "\"$H\" train job.json --set train.output=gpu --resume >> log 2>&1; " COMPARE,
            0, "6 0\n");
+    expect(c,
+           "set -e; rm -rf gpu; train() { \"$H\" train job.json --device $1 --set train.output=gpu --set "
+           "train.steps=$2 $3 >> log 2>&1; }; train cuda 2; train cpu 4 --resume; train cuda 6 --resume; " COMPARE,
+           0, "6 0\n");
     expect(c, "\"$H\" eval gpu --device cuda --json | grep -c '\"loss\": '", 0, "1\n");
 }
 
@@ -236,6 +269,8 @@ int main(void)
         CASE(cuda__losses_are_those_of_the_cpu),
         CASE(cuda__a_profile_times_instructions_by_events),
         CASE(cuda__a_rerun_and_a_resume_have_the_same_bits),
+        CASE(cuda__graphs_have_the_bits_of_single_launches),
+        CASE(cuda__values_differ_little_from_those_of_the_cpu),
         CASE(cuda__ranks_have_the_losses_of_one_processor),
         CASE(cuda__a_rank_has_the_memory_of_its_gpu),
         CASE(cuda__activations_in_host_memory_have_the_same_bits),
