@@ -1,21 +1,25 @@
-/* What CUDA rows write is right for NVRTC, in every number type, without a GPU: one sample of each op is compiled for
- * sm_90, and another one channels-last where the row follows; with HALFTONE_LONG=1 all samples, and for sm_80 and sm_100. */
+/* What CUDA rows write is right for NVRTC, in every number type, without a GPU, for sm_80, sm_90 and sm_100: one sample of
+ * each op, and another one channels-last where the row follows (with HALFTONE_LONG=1 all samples); and what training steps
+ * of a few models make of them, fused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda_library.h"
 #include "kernel/cuda/cuda.h"
+#include "model_fixture.h"
 #include "op_variants.h"
+#include "plan/plan.h"
 
 enum { SKIPPED = 77, OLDEST = 80, USUAL = 90, NEWEST = 100, KNOWS_NEWEST = 1208, RESULTS = 8 };
 
 static const ht_target target = {.name = "test", .device = HT_DEVICE_CUDA, .threads = 1};
 
 typedef struct compilation {
-    const ht_op *op;
+    const ht_op *op; /* NULL: of a model */
     const char *line, *variant;
     char *text;
+    uint64_t hash;
     int architecture;
     ht_status status;
     ht_context messages; /* of the thread that compiles */
@@ -41,13 +45,43 @@ static int nvrtc_version(void)
 
 /* ---- the texts ---- */
 
-static void add_text(const op_case *c, const char *text, int architecture)
+static bool is_new(uint64_t hash)
+{
+    for (size_t i = 0; i < count; i++)
+        if (all[i]->hash == hash) return false;
+    return true;
+}
+
+static void add_for(const compilation *like, const char *text, int architecture)
 {
     compilation *one = calloc(1, sizeof *one);
     if (!one || !ht_grow((void **)&all, &capacity, count + 1, sizeof(compilation *))) abort();
-    *one = (compilation){.op = c->op, .line = c->line, .variant = c->variant, .architecture = architecture};
+    *one = *like;
+    one->architecture = architecture;
     one->text = strdup(text);
     all[count++] = one;
+}
+
+/* Once for each architecture. */
+static void add_text(const compilation *like, const char *text)
+{
+    compilation one = *like;
+    one.hash = ht_hash_text(text);
+    if (!is_new(one.hash)) return;
+    add_for(&one, text, USUAL);
+    add_for(&one, text, OLDEST);
+    if (nvrtc_version() >= KNOWS_NEWEST) add_for(&one, text, NEWEST);
+}
+
+/* false where no thread would run. */
+static bool emit(const compilation *like, const ht_launch *launch)
+{
+    ht_cuda_emission e;
+    if (ht_cuda_emit(&e, context_shared(), launch) != HT_OK) abort();
+    bool has_grids = e.grid_count > 0;
+    if (has_grids) add_text(like, e.text.data);
+    ht_cuda_emission_free(&e);
+    return has_grids;
 }
 
 /* The text of a call; false where no thread would run. Operands lie at NULL: as well aligned as can be. */
@@ -64,15 +98,7 @@ static bool add_texts(const op_case *c, const ht_call *call, const ht_kernel *k)
         ht_fused_alone(&fused, operands, &step, chain, call, k->elementwise);
         launch.fused = &fused;
     }
-    ht_cuda_emission e;
-    ht_status status = ht_cuda_emit(&e, context_shared(), &launch);
-    bool has_grids = e.grid_count > 0;
-    if (status != HT_OK) abort();
-    if (has_grids) add_text(c, e.text.data, USUAL);
-    if (has_grids && is_long()) add_text(c, e.text.data, OLDEST);
-    if (has_grids && is_long() && nvrtc_version() >= KNOWS_NEWEST) add_text(c, e.text.data, NEWEST);
-    ht_cuda_emission_free(&e);
-    return has_grids;
+    return emit(&(compilation){.op = c->op, .line = c->line, .variant = c->variant}, &launch);
 }
 
 static bool add_channels_last(const op_case *c, const ht_kernel *k)
@@ -145,6 +171,75 @@ static void add_all(void)
                 add_row(ctx->ops[i], ctx->kernels[r]);
 }
 
+/* ---- of models ---- */
+
+static const struct {
+    const char *type, *json;
+    ht_model_request request;
+} models[] = {
+    {"gpt2",
+     "{\"n_layer\": 1, \"n_head\": 4, \"n_embd\": 128}",
+     {.task = HT_TASK_LM, .batch = 2, .length = 64, .vocabulary = 200}},
+    {"llama",
+     "{\"num_hidden_layers\": 1, \"hidden_size\": 64, \"intermediate_size\": 176, \"num_attention_heads\": 4}",
+     {.task = HT_TASK_LM, .batch = 2, .length = 48, .vocabulary = 150}},
+    {"resnet",
+     "{\"width\": 8, \"stem\": \"cifar\"}",
+     {.task = HT_TASK_CLASS, .batch = 4, .classes = 10, .feature_rank = 3, .feature = {3, 32, 32}}},
+    {"seq2seq",
+     "{\"hidden\": 96, \"layers\": 1, \"attention\": \"dot\"}",
+     {.task = HT_TASK_PAIRS, .batch = 5, .length = 12, .source_length = 9, .vocabulary = 90, .source_vocabulary = 80}},
+};
+static const char cuda_target[] = "{\"device\": \"cuda\", \"arch\": \"x86_64\", \"isa\": \"portable\", \"threads\": 1}";
+static const char *const precisions[] = {"bf16", "fp16"};
+
+static void add_instr(const ht_instr *instr, const char *model, const char *precision)
+{
+    const void *in[HT_FUSED_OPERANDS] = {NULL};
+    void *out[HT_FUSED_OPERANDS] = {NULL};
+    ht_launch launch = {.call = instr->call,
+                        .in = in,
+                        .out = out,
+                        .fused = instr->fused,
+                        .row = instr->kernel,
+                        .kernel = instr->kernel->name,
+                        .threads = 1};
+    if (instr->kernel->emit && instr->call->n_in <= HT_FUSED_OPERANDS && instr->call->n_out <= HT_FUSED_OPERANDS)
+        emit(&(compilation){.line = model, .variant = precision}, &launch);
+}
+
+static void add_models(void)
+{
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+        for (size_t p = 0; p < sizeof precisions / sizeof *precisions; p++) {
+            model_fixture w;
+            ht_train_opts train = HT_TRAIN_OPTS;
+            ht_plan_opts opts = HT_PLAN_OPTS;
+            ht_model_request request = models[m].request;
+            request.training = true;
+            opts.target = cuda_target;
+            opts.precision = precisions[p];
+            model_must(&w, model_graph(&w, models[m].type, models[m].json, request, 1));
+            model_must(&w, ht_graph_train(w.g, &train));
+            model_must(&w, ht_plan_create(&w.plan, w.g, &opts));
+            for (size_t s = 0; s < w.plan->segment_count; s++)
+                for (size_t i = 0; i < w.plan->segments[s].instr_count; i++)
+                    add_instr(&w.plan->segments[s].instrs[i], models[m].type, precisions[p]);
+            model_stop(&w);
+        }
+}
+
+static bool models_compile(void)
+{
+    bool ok = true;
+    for (size_t i = 0; i < count; i++) {
+        if (all[i]->op || all[i]->status == HT_OK) continue;
+        printf("%s in %s, sm_%d: %s\n", all[i]->line, all[i]->variant, all[i]->architecture, all[i]->messages.message);
+        ok = false;
+    }
+    return ok;
+}
+
 /* ---- compile ---- */
 
 static void compile_one(void *arg, int64_t i)
@@ -152,7 +247,8 @@ static void compile_one(void *arg, int64_t i)
     compilation *one = ((compilation **)arg)[i];
     char *cubin;
     size_t bytes;
-    one->status = ht_cuda_compile(&one->messages, one->op->name, one->text, one->architecture, &cubin, &bytes);
+    one->status = ht_cuda_compile(&one->messages, one->op ? one->op->name : one->line, one->text, one->architecture,
+                                  &cubin, &bytes);
     free(cubin);
 }
 
@@ -169,9 +265,10 @@ int main(void)
     bool can = nvrtc_version() > 0;
     int failures = 0;
     add_all();
+    if (!getenv("HALFTONE_TEST_OP")) add_models();
     if (can) {
         ht_parallel(context_shared()->pool, (int64_t)count, compile_one, all);
-        failures = op_tests_run("NVRTC compiles", texts_compile, has_text);
+        failures = op_tests_run("NVRTC compiles", texts_compile, has_text) + !models_compile();
     }
     printf("# %zu texts%s\n", count, can ? "" : ", and no NVRTC");
     for (size_t i = 0; i < count; i++) {
