@@ -15,7 +15,7 @@
 
 enum { JUNK = 0xA5, RESULTS = 8, SKIPPED = 77, GPU_BOUND = 2 }; /* arithmetic of a GPU: twice the absolute bound */
 
-static const ht_target target = {.name = "test", .device = HT_DEVICE_CUDA, .threads = 1};
+static ht_target target = {.name = "test", .device = HT_DEVICE_CUDA, .threads = 1};
 
 static struct {
     size_t ops, launches;
@@ -32,6 +32,7 @@ static ht_status open_device(void)
 {
     ctx = context_create(0, NULL);
     HT_TRY(ht_device_get(&device, ctx, "cuda"));
+    ht_device_describe(ctx, &target); /* its libraries: their rows are tested, too */
     return device->class->queue_create(device, &queue);
 }
 
@@ -326,6 +327,12 @@ static const struct {
     {"attention", "(f32[1,2,130,64], f32[1,2,130,64], f32[1,2,130,64], i32[1] 50..60, i64[1,130] 0..1) causal=1"},
     {"attention", "(f32[1,1,20,128], f32[1,1,90,128], f32[1,1,90,100]) causal=1 scale=-0.2"},
     {"attention", "(f32[1,1,40,8] -3e-9..3e-9, f32[1,1,40,8] -3e8..3e8, f32[1,1,40,8] -3e8..3e8)"},
+    {"attention", "(bf16[2,2,64,64], bf16[2,2,64,64], bf16[2,2,64,64]) causal=1"}, /* cuDNN takes these */
+    {"attention", "(f16[1,4,128,64], f16[1,2,128,64], f16[1,2,128,64])"},
+    {"attention_grad", "(bf16[2,2,64,64], bf16[2,2,64,64], bf16[2,2,64,64], bf16[2,2,64,64], f32[2,2,64] 4..5,"
+                       " bf16[2,2,64,64]) causal=1"},
+    {"attention_grad", "(f16[1,4,128,64], f16[1,2,128,64], f16[1,2,128,64], f16[1,4,128,64], f32[1,4,128] 4..5,"
+                       " f16[1,4,128,64])"},
     {"attention_grad", "(f32[1,4,150,16], f32[1,2,150,16], f32[1,2,150,40], f32[1,4,150,40], f32[1,4,150] 4..5,"
                        " f32[1,4,150,40]) causal=1"},
     {"attention_grad", "(f32[3,2,70,36], f32[3,1,100,36], f32[3,1,100,8], f32[3,2,70,8], f32[3,2,70] 4..5,"
