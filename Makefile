@@ -30,7 +30,8 @@ packages_aarch64 := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
 # What the build can do without is asked for first, and may be refused.
 need = @tools/need-packages $(packages_wish) || echo "going on without them"; tools/need-packages $(packages_build)
 # build(preset,targets): two makes in one tree wait for each other.
-thread_ranks = test_comm test_session_ranks test_ranks test_ranks_compose test_pipeline_ranks test_tensor_ranks
+thread_ranks = test_comm test_session_ranks test_ranks test_ranks_alike test_ranks_compose test_ranks_overlap \
+    test_pipeline_ranks test_tensor_ranks
 build = tools/build $(1) $(call folder,$(1)) $(WERROR) $(2)
 
 .PHONY: all run test test-gpu test-long asan tsan bench lint format clean help

@@ -60,6 +60,7 @@ typedef struct rendezvous {
 
 static void *watch_rendezvous(void *arg)
 {
+    enum { GRACE_S = 3 }; /* until the launcher ends the others, which have something to say, too */
     rendezvous *r = arg;
     struct timespec until;
     int timeout = 0;
@@ -70,7 +71,8 @@ static void *watch_rendezvous(void *arg)
     if (!r->over) {
         cli_fail(CLI_FAILED, "%s: timeout after %g s: rank %d of %d is here; ranks that do not say so have not come",
                  r->command, r->timeout_s, r->launcher->rank, r->launcher->size);
-        _exit(CLI_FAILED); /* the launcher ends the others */
+        sleep(GRACE_S);
+        _exit(CLI_FAILED);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;

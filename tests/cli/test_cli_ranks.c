@@ -147,7 +147,8 @@ static void ranks_that_never_come_are_not_waited_for(void **state)
     mpi_case c = begin(state);
     char line[1024];
     snprintf(line, sizeof line,
-             "export H; HALFTONE_COMM_TIMEOUT_S=3 %s sh -c 'test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 && exec sleep 120; exec "
+             "export H; HALFTONE_COMM_TIMEOUT_S=3 %s sh -c 'test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 && exec sleep "
+             "120; exec "
              "\"$H\" train job.json' 2>&1 </dev/null; test $? != 0",
              rank_mpirun(c.flavour, RANKS));
     expect(c.folder, line, 0, "rank 0 of 3 is here");
