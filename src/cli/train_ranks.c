@@ -78,7 +78,7 @@ static void *watch_rendezvous(void *arg)
     return NULL;
 }
 
-static ht_status open_world(ht_comm **out, ht_context *ctx, const char *command, const ht_launcher *launcher)
+static ht_status open_comm(ht_comm **out, ht_context *ctx, const char *command, const ht_launcher *launcher)
 {
     rendezvous r = {.launcher = launcher, .command = command};
     pthread_condattr_t clock;
@@ -138,7 +138,7 @@ static int run_launched(ht_context *ctx, const char *command, const ht_launcher 
     ht_comm *world;
     cli_rank_end end = {.end = CLI_FAILED};
     snprintf(end.reason, sizeof end.reason, "%s", ht_context_message(ctx));
-    if (open_world(&world, ctx, command, launcher) != HT_OK)
+    if (open_comm(&world, ctx, command, launcher) != HT_OK)
         return cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
     int begun = begin_together(world, ctx, command, prepared, end.reason);
     if (begun != CLI_DONE) {
