@@ -1,5 +1,3 @@
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -422,27 +420,6 @@ static inline void look_ahead(const ht_launch *launches, size_t i, size_t count)
     __builtin_prefetch(near->call->out);
 }
 
-ht_status ht_executor_name_place(const ht_executor *e, ht_status status, const char *format, ...)
-{
-    char place[320];
-    va_list args;
-    if (status != HT_EDEVICE) return status;
-    va_start(args, format);
-    vsnprintf(place, sizeof place, format, args);
-    va_end(args);
-    return ht_fail(e->plan->ctx, status, "%s: %s", place, ht_context_message(e->plan->ctx));
-}
-
-static ht_status name_instr(const ht_executor *e, size_t segment, size_t index, ht_status status)
-{
-    const ht_plan_segment *s = &e->plan->segments[segment];
-    const ht_instr *instr = &s->instrs[index];
-    const char *where = instr->site ? ", at " : instr->origin_site ? ", a gradient of " : "";
-    const char *site = instr->site ? instr->site : instr->origin_site ? instr->origin_site : "";
-    return ht_executor_name_place(e, status, "segment %s, instruction %zu (%s%s%s)", s->name, index + 1,
-                                  instr->kernel->name, where, site);
-}
-
 ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, size_t index, ht_lane **order)
 {
     const ht_instr *instr = &e->plan->segments[segment].instrs[index];
@@ -452,7 +429,7 @@ ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, s
     if (e->beside) HT_TRY(wait_before(e, instr, e->waited[segment], order));
     ht_status status = e->plan->canary || e->observer ? launch_with_care(e, segment, index, launch)
                                                       : ht_queue_launch(launch->queue, run, launch);
-    if (status != HT_OK) return name_instr(e, segment, index, status);
+    if (status != HT_OK) return ht_executor_name_instr(e, segment, index, status);
     return e->beside ? tell_waiting(e, instr, e->waited[segment], index) : HT_OK;
 }
 
@@ -509,18 +486,12 @@ void ht_executor_drain(ht_executor *e)
     (void)e->queue->device->class->sync(e->queue);
 }
 
-/* What a device tells by itself may be of any command so far. */
-static ht_status name_newest(const ht_executor *e, ht_status status)
-{
-    return ht_executor_name_place(e, status, "in segment %s or before it", e->plan->segments[e->newest].name);
-}
-
 ht_status ht_executor_status(const ht_executor *e)
 {
     ht_queue *queues[QUEUES];
     list_queues(e, queues);
     for (int i = 0; i < QUEUES; i++)
-        if (queues[i]) HT_TRY(name_newest(e, queues[i]->device->class->status(queues[i])));
+        if (queues[i]) HT_TRY(ht_executor_name_newest(e, queues[i]->device->class->status(queues[i])));
     return HT_OK;
 }
 

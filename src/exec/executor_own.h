@@ -90,9 +90,14 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot, int 
 /* The instruction, after what it waits for; *order: the lane of the last instruction on HT_QUEUE_COMPUTE. */
 ht_status ht_executor_run_instr(ht_executor *e, size_t segment, unsigned slot, size_t index, ht_lane **order);
 
-/* Puts the place of a device's failure before its message; every other status is returned as it is. */
+/* ---- name_failure.c ----
+ *
+ * They put the place of a device's failure before its message; every other status is returned as it is. */
 ht_status ht_executor_name_place(const ht_executor *e, ht_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+ht_status ht_executor_name_instr(const ht_executor *e, size_t segment, size_t index, ht_status status);
+/* What a device tells by itself may be of any command so far. */
+ht_status ht_executor_name_newest(const ht_executor *e, ht_status status);
 
 /* ---- tails.c ---- */
 
