@@ -308,9 +308,9 @@ static void tell_start(const train_job *job, const ht_context *ctx, const ht_run
                 info->parameters + info->frozen);
     if (info->frozen) ht_text_add(&line, "%" PRId64 " of them frozen, ", info->frozen);
     ht_text_add(&line, "%.1f MiB planned, %" PRId64 " steps, ", (double)info->plan_bytes / 0x1p20, info->steps);
-    if (strncmp(info->device, "cuda", 4) == 0) ht_text_add(&line, "on %s (%s), ", info->device, info->device_model);
-    if (strcmp(info->device, "cpu") == 0) ht_text_add(&line, "on the CPU, ");
-    ht_text_add(&line, "%d threads, into %s", ht_context_threads(ctx), info->folder);
+    ht_text_add(&line, "on %s", strcmp(info->device, "cpu") == 0 ? "the CPU" : info->device);
+    if (strncmp(info->device, "cuda", 4) == 0) ht_text_add(&line, " (%s)", info->device_model);
+    ht_text_add(&line, ", %d threads, into %s", ht_context_threads(ctx), info->folder);
     if (!line.failed) tell(job, line.data);
     ht_text_free(&line);
 }

@@ -106,7 +106,8 @@ static void fake__tells_of_a_run_that_cannot_go_on_as_the_cpu_does(void **state)
                "for d in cpu fake; do rm -rf $d; \"$H\" train job.json --device $d --set train.output=$d "
                "--set train.lr=1e30 --set train.clip=0 --set train.optimizer=sgd --set train.steps=30 "
                "--set train.schedule=constant --set train.eval_every=0 > $d.out 2> $d.notes; test $? = 1 || exit 2; "
-               "done; sed -i 's/cpu\\|fake/device/g' cpu.notes fake.notes; cmp cpu.notes fake.notes && cat fake.notes",
+               "done; sed -i 's/the CPU\\|cpu\\|fake/device/g' cpu.notes fake.notes; cmp cpu.notes fake.notes && cat "
+               "fake.notes",
                0, "the first value that is not finite is");
         expect(c, "for d in cpu fake; do grep -c '\"kind\": \"step\"' $d/metrics.jsonl; done | uniq | wc -l", 0, "1\n");
     }
