@@ -37,7 +37,7 @@ typedef struct joiner {
     uint32_t *reader; /* by value id: the last node that reads it; 0: none */
     bool *cut;        /* by node id: a batchnorm that becomes statistics and a chain */
     bool *hides;      /* by node id: a batchnorm's gradient that masks its slopes itself */
-    bool *gone;       /* by node id: a part of such a mask */
+    bool *gone;       /* by node id: what another node does, too */
     uint32_t *turner; /* by value id: the quantize_both that reads it; 0: none */
     uint32_t *summer; /* by node id: the sum over rows that the gradient of a norm has, too; 0: none */
     uint32_t region;  /* the greatest number of one so far */
