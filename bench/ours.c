@@ -68,6 +68,9 @@ bool ours_ready(ours *o)
     ht_plan_opts opts = HT_PLAN_OPTS;
     opts.no_prepack = o->no_prepack;
     opts.target = o->target;
+    ht_train_setting sparse = {"sparse", o->sparse};
+    opts.settings = &sparse;
+    opts.setting_count = o->sparse != NULL;
     if (status == HT_OK) status = ht_plan_create(&o->plan, o->graph, &opts);
     if (status == HT_OK) status = ht_session_create(&o->session, o->plan, NULL);
     if (status != HT_OK) {

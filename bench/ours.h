@@ -13,6 +13,7 @@ typedef struct ours {
     const char *run; /* segment or program; "forward" unless changed */
     bool no_prepack; /* as in ht_plan_opts */
     const char *target;
+    const char *sparse; /* the setting of that name; NULL: none */
 } ours;
 
 /* bench_threads() threads; ends the program when there is no context. */

@@ -1,5 +1,6 @@
 /* matmul: y[..,m,n] = sum over k of a[..,m,k] b[..,k,n]. `ta` and `tb`: the last two axes of an input are transposed;
- * leading axes broadcast. Its gradient consists of matmuls.
+ * leading axes broadcast. Its gradient consists of matmuls. `sparse`: whole runs of b are zero, and kernels may leave them out: a
+ * number of a that is not finite then goes where it meets anything else.
  *
  * scaled_matmul: the same for operands in f8, each with a scale, f32[]: the sum times both scales, in f32, before its
  * only rounding. */
@@ -13,7 +14,7 @@ static int axis_of(const ht_type *type, bool transposed, int which)
     return type->rank - 2 + (transposed ? 1 - which : which);
 }
 
-static ht_status matmul_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+static ht_status product_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
     const ht_type *a = call->in[0], *b = call->in[1];
     for (size_t i = 0; i < 2; i++) {
@@ -43,9 +44,15 @@ static ht_status matmul_infer(ht_context *ctx, const ht_call *call, ht_type *out
     return HT_OK;
 }
 
+static ht_status matmul_infer(ht_context *ctx, const ht_call *call, ht_type *out)
+{
+    HT_TRY(ht_need_flag(ctx, call, "sparse"));
+    return product_infer(ctx, call, out);
+}
+
 static ht_status scaled_matmul_infer(ht_context *ctx, const ht_call *call, ht_type *out)
 {
-    HT_TRY(matmul_infer(ctx, call, out));
+    HT_TRY(product_infer(ctx, call, out));
     for (size_t i = 0; i < 2; i++) {
         ht_type_text text;
         const ht_type *operand = call->in[i], *scale = call->in[2 + i];
@@ -180,7 +187,9 @@ static void scaled_matmul_ref(const ht_call *call, const double *const *in, doub
     for (int64_t i = 0; i < ht_type_elems(call->out[0]); i++) out[0][i] *= in[2][0] * in[3][0];
 }
 
-static const ht_attr_def matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_END};
+static const ht_attr_def matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_INT("sparse", 0),
+                                           HT_DEF_END};
+static const ht_attr_def scaled_matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_END};
 
 static const char *const matmul_samples[] = {
     "(f32[3,4], f32[4,5])",
@@ -208,6 +217,8 @@ static const char *const matmul_samples[] = {
     "(f32[1,260], f32[260,70])",
     "(f32[1,260], f32[70,260]) tb=1",
     "(f32[70,260], f32[260,1])",
+    "(f32[1,260], f32[260,70]) sparse=1",
+    "(f32[2,13,300], f32[45,300]) tb=1 sparse=1",
     NULL,
 };
 
@@ -254,7 +265,7 @@ const ht_op ht_op_scaled_matmul = {
     .min_in = 4,
     .max_in = 4,
     .n_out = 1,
-    .attrs = matmul_attrs,
+    .attrs = scaled_matmul_attrs,
     .infer = scaled_matmul_infer,
     .cost = matmul_cost,
     .no_grad = "it is put into steps whose gradients are there already",

@@ -455,12 +455,17 @@ static void share_out(extent *e, int64_t n, int64_t threads)
     }
 }
 
+int64_t gemm_block_depth(int64_t k)
+{
+    return ht_tiles(k, ht_tiles(k, KC));
+}
+
 /* threads: for which the workspace is planned; 0: not known. Only tiles and how much of a is packed at a time follow
  * from it: blocks of K and so the bits do not. */
 static extent extent_of(int64_t m, int64_t n, int64_t k, int64_t threads, bool packs_a)
 {
-    extent e = {.steps = ht_tiles(k, KC), .rows = m};
-    e.depth = ht_tiles(k, e.steps);
+    extent e = {.depth = gemm_block_depth(k), .rows = m};
+    e.steps = ht_tiles(k, e.depth);
     if (packs_a) {
         int64_t most = (threads > FEW_THREADS ? MOST_SHARED : MOST_PACKED) / k;
         e.rows = ht_tiles(ht_tiles(m, ht_tiles(m, most < TILE_M ? TILE_M : most)), MR) * MR;

@@ -40,10 +40,15 @@ typedef struct gemm_job {
         *prepacked; /* all of b, as gemm_prepack left it; NULL: b is packed along the way. The same bits either way. */
 } gemm_job;
 
-#define gemm_run             HT_K(ht_gemm_run)
-#define gemm_workspace       HT_K(ht_gemm_workspace)
-#define gemm_prepack         HT_K(ht_gemm_prepack)
-#define gemm_prepacked_bytes HT_K(ht_gemm_prepacked_bytes)
+#define gemm_run                    HT_K(ht_gemm_run)
+#define gemm_workspace              HT_K(ht_gemm_workspace)
+#define gemm_prepack                HT_K(ht_gemm_prepack)
+#define gemm_prepacked_bytes        HT_K(ht_gemm_prepacked_bytes)
+#define gemm_block_depth            HT_K(ht_gemm_block_depth)
+#define gemm_sparse_run             HT_K(ht_gemm_sparse_run)
+#define gemm_sparse_workspace       HT_K(ht_gemm_sparse_workspace)
+#define gemm_sparse_prepack         HT_K(ht_gemm_sparse_prepack)
+#define gemm_sparse_prepacked_bytes HT_K(ht_gemm_sparse_prepacked_bytes)
 
 void gemm_run(const gemm_job *job, ht_pool *pool);
 /* threads: as in the job. by_columns: the elements of a column of a lie together, which makes a to be packed. */
@@ -54,5 +59,15 @@ enum { GEMM_PREPACK_ROWS = 128 }; /* with more rows, packing b along the way cos
 /* Packs b, n columns of k elements, for any number of products whatever their rows. `to` is aligned to 64. */
 void gemm_prepack(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
 int64_t gemm_prepacked_bytes(int64_t n, int64_t k);
+
+/* Of K at a time: sums are made within such blocks, and these are added in order. */
+int64_t gemm_block_depth(int64_t k);
+
+/* gemm_sparse.cpu.c: the same product without those runs of b that are zero, for operands of type real. The job's prepacked is
+ * what gemm_sparse_prepack left. With finite numbers the bits are those of gemm_run. */
+void gemm_sparse_run(const gemm_job *job, ht_pool *pool);
+int64_t gemm_sparse_workspace(int64_t m, int64_t k);
+void gemm_sparse_prepack(const gemm_side *b, int64_t n, int64_t k, void *to, ht_pool *pool);
+int64_t gemm_sparse_prepacked_bytes(int64_t n, int64_t k);
 
 #endif

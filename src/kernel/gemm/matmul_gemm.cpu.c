@@ -1,4 +1,5 @@
-/* matmul through the GEMM core: products large enough that packing pays, one matrix of a batch after the other. */
+/* matmul through the GEMM core: products large enough that packing pays, one matrix of a batch after the other. And products by a
+ * weight of which whole runs are zero, from one row on, which leave these out once the weight is prepacked. */
 #include "kernel/gemm/gemm.h"
 #include "kernel/gemm/product_cpu.h"
 
@@ -28,7 +29,7 @@ static void finish(const void *arg, int64_t row, int64_t column, int64_t rows, i
                       pitch * (int64_t)sizeof(real));
 }
 
-static ht_status matmul_gemm_run(const ht_launch *launch)
+static ht_status run_product(const ht_launch *launch, void (*run)(const gemm_job *job, ht_pool *pool))
 {
     const ht_fused *fused = launch->fused;
     product p = product_of_launch(launch);
@@ -52,9 +53,14 @@ static ht_status matmul_gemm_run(const ht_launch *launch)
                         .threads = launch->threads,
                         .prepacked = launch->prepacked};
         after.first = batch * p.m * p.n;
-        gemm_run(&job, launch->pool);
+        run(&job, launch->pool);
     }
     return HT_OK;
+}
+
+static ht_status matmul_gemm_run(const ht_launch *launch)
+{
+    return run_product(launch, gemm_run);
 }
 
 static int64_t matmul_gemm_workspace(const ht_call *call, const ht_target *target)
@@ -92,3 +98,51 @@ static const char *matmul_gemm_can(const ht_call *call, const ht_target *target)
 }
 
 HT_CPU_DOT_KERNEL(matmul_gemm, matmul, matmul_gemm_can, matmul_gemm_workspace, matmul_gemm_run, &matmul_gemm_prepack)
+
+/* ---- b with runs of zeros ---- */
+
+/* Until b is prepacked, as if it had none. */
+static ht_status matmul_sparse_run(const ht_launch *launch)
+{
+    return run_product(launch, launch->prepacked ? gemm_sparse_run : gemm_run);
+}
+
+static int64_t matmul_sparse_workspace(const ht_call *call, const ht_target *target)
+{
+    product p = product_as_called(call, NULL, NULL);
+    int64_t dense = matmul_gemm_workspace(call, target), sparse = gemm_sparse_workspace(p.m, p.k);
+    return dense > sparse ? dense : sparse;
+}
+
+static int64_t matmul_sparse_prepack_bytes(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    product p = product_as_called(call, NULL, NULL);
+    return gemm_sparse_prepacked_bytes(p.n, p.k);
+}
+
+static ht_status matmul_sparse_prepack_make(const ht_launch *launch)
+{
+    product p = product_of_launch(launch);
+    gemm_side b = side_of(&p.b, 0);
+    gemm_sparse_prepack(&b, p.n, p.k, launch->prepacked, launch->pool);
+    return HT_OK;
+}
+
+static const ht_prepack matmul_sparse_prepack = {1u << 1, matmul_sparse_prepack_bytes,
+                                                 HT_RUN(matmul_sparse_prepack_make)};
+
+static const char *matmul_sparse_can(const ht_call *call, const ht_target *target)
+{
+    (void)target;
+    if (!ht_call_int(call, "sparse")) return "its weight is dense";
+    const char *reason = product_can(call);
+    if (reason) return reason;
+    if (call->in[0]->dtype != HT_REAL_DTYPE || call->in[1]->dtype != HT_REAL_DTYPE) return "an operand is half";
+    product p = product_as_called(call, NULL, NULL);
+    if (product_batches(&p) != 1) return "several matrices";
+    return p.m == 0 || p.n < 2 || p.k == 0 ? "too small to pack" : NULL;
+}
+
+HT_CPU_DOT_KERNEL(matmul_sparse, matmul, matmul_sparse_can, matmul_sparse_workspace, matmul_sparse_run,
+                  &matmul_sparse_prepack)
