@@ -39,12 +39,13 @@ typedef struct ht_compress_figures {
     int64_t best_batch;                /* that batch */
 } ht_compress_figures;
 
-/* A layer that codes were tried for. */
+/* A layer that codes were tried for, or a product without runs of zeros: what is said of codes holds for it, too. */
 typedef struct ht_compress_layer {
     const char *name; /* of its weight */
     const char *kernel, *float_kernel;
     double ms, float_ms; /* with codes, with floats: in one evaluation of a batch as in the figures */
     double margin_ms;    /* what codes have to save, at least: how far measured times scatter */
+    bool sparse;         /* a product without zeros: not codes */
     bool slower;         /* with codes than with floats, or not faster by the margin: it keeps its floats, */
     bool stays;          /* unless the recipe says otherwise */
     double loss;         /* what its codes alone add to the loss; NAN: not asked for */

@@ -54,7 +54,7 @@ typedef struct ht_compression {
     size_t quantize_count;
     ht_weight_only weight_only[HT_MOST_PARAM_PATTERNS]; /* the last one that matches counts */
     size_t weight_only_count;
-    ht_compress_layer *layers; /* of steps that quantise; names in the arena */
+    ht_compress_layer *layers; /* that steps made faster, or tried to; names in the arena */
     size_t layer_count, layer_capacity;
     ht_weights weights;             /* as the steps so far left them */
     char work[HT_COMPRESS_PATH];    /* a folder beside the output, for as long as this takes */
@@ -125,6 +125,8 @@ ht_status ht_compression_run_batches(ht_compression *c, int64_t batches, const c
 
 /* layer_figures.c: layers of the job with codes whose weights match, timed in turns with those of the job without. */
 ht_status ht_compression_time_layers(ht_compression *c, const char *expression);
+/* The same of layers that leave zeros out, with the weights as they are. */
+ht_status ht_compression_time_sparse(ht_compression *c);
 /* The loss on the validation part, with the weights as they are and the job with this setting; NULL: as it is. */
 ht_status ht_compression_evaluate(ht_compression *c, const char *set, double *loss);
 /* The loss that the codes of each of them add by themselves. */
@@ -140,6 +142,9 @@ ht_status ht_compression_store_codes(ht_compression *c, const char *folder, ht_j
 ht_status ht_compression_choose_codes(ht_compression *c, ht_session *session, ht_json_writer *json);
 /* A model's graph, as the job computes it. */
 ht_status ht_compression_quantize_graph(const ht_config *config, ht_graph *graph);
+
+/* sparse_layers.c: the key train.sparse, for the weights as they are. */
+ht_status ht_compression_choose_sparse(ht_compression *c);
 
 /* student.c: the model that a teacher's layers begin, as the recipe's object describes it; NULL: the model as it is.
  * *fits: every tensor of the student comes from one of the teacher. ht_student_module: a module by its number among the

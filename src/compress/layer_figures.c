@@ -1,4 +1,5 @@
-/* What single layers cost with codes and with floats, on this machine, and what their codes do to the quality. */
+/* What single layers cost as a step left them and as they were, with codes and with floats, without zeros and with them, on this
+ * machine; and what their codes do to the quality. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,34 +13,52 @@ enum { FEWEST_ROUNDS = 7, MOST_ROUNDS = 25 };
 static const double most_seconds = 20; /* from which on there are no rounds beyond the fewest */
 static const double least_gain = 0.02; /* of the time with floats: less is no gain that another run would confirm */
 
-/* A session of the evaluation of one item, with the first values of its plan: they do not change the time. */
+/* A session of the evaluation of one item: of a plan with its first values, which do not change the time of codes, or of a run with
+ * the weights as they are. */
 typedef struct timed {
+    ht_run *run; /* NULL: the plan is our own */
     ht_plan *plan;
     ht_session *session;
     ht_layer_times rounds[MOST_ROUNDS];
     int count;
 } timed;
 
-static ht_status open_timed(ht_compression *c, const char *quantize, timed *out)
+static ht_status open_session(ht_compression *c, const ht_config *config, bool weights, timed *out)
 {
-    const char *sets[] = {"train.batch=1", "train.micro_batch=1", "train.accumulate=1", quantize};
+    ht_run_request request = {.config = config, .mode = HT_RUN_EVALUATE, .data_folder = c->data_folder};
+    ht_session_opts opts = HT_SESSION_OPTS;
+    if (weights) {
+        request.folder = c->request->run;
+        request.init_weights = c->initial;
+        HT_TRY(ht_run_open(&out->run, c->ctx, &request));
+        out->session = ht_run_session(out->run);
+        return HT_OK;
+    }
+    HT_TRY(ht_run_plan(&out->plan, c->ctx, &request));
+    return ht_session_create(&out->session, out->plan, &opts);
+}
+
+/* set: of the job, or NULL. */
+static ht_status open_timed(ht_compression *c, const char *set, bool weights, timed *out)
+{
+    const char *sets[] = {"train.batch=1", "train.micro_batch=1", "train.accumulate=1", set};
     ht_config *config;
     HT_TRY(ht_compression_config(c, NULL, 0, &config));
     bool fixed = ht_model_find(ht_config_type(config, "model"), NULL)->make;
     ht_config_free(config);
     const char *const *first = sets + (fixed ? 3 : 0); /* a graph of the user's own has one batch */
-    HT_TRY(ht_compression_config(c, first, (size_t)(sets + (quantize ? 4 : 3) - first), &config));
-    ht_run_request request = {.config = config, .mode = HT_RUN_EVALUATE, .data_folder = c->data_folder};
-    ht_session_opts opts = HT_SESSION_OPTS;
-    ht_status status = ht_run_plan(&out->plan, c->ctx, &request);
-    if (status == HT_OK) status = ht_session_create(&out->session, out->plan, &opts);
+    HT_TRY(ht_compression_config(c, first, (size_t)(sets + (set ? 4 : 3) - first), &config));
+    ht_status status = open_session(c, config, weights, out);
     ht_config_free(config);
     return status;
 }
 
 static void close_timed(timed *t)
 {
-    ht_session_free(t->session);
+    if (t->run)
+        ht_run_close(t->run);
+    else
+        ht_session_free(t->session);
     ht_plan_free(t->plan);
     for (int i = 0; i < t->count; i++) ht_layer_times_free(&t->rounds[i]);
 }
@@ -96,10 +115,10 @@ static ht_status time_once(ht_compression *c, timed *t)
 }
 
 /* In turns, so that what else the machine does meets both. */
-static ht_status time_both(ht_compression *c, timed *codes, timed *floats)
+static ht_status time_both(ht_compression *c, const char *without, bool weights, timed *codes, timed *floats)
 {
-    HT_TRY(open_timed(c, NULL, codes));
-    HT_TRY(open_timed(c, "train.quantize=null", floats));
+    HT_TRY(open_timed(c, NULL, weights, codes));
+    HT_TRY(open_timed(c, without, weights, floats));
     double begin = ht_instr_clock();
     for (int i = 0; i < MOST_ROUNDS; i++) {
         bool late = ht_instr_clock() - begin > most_seconds;
@@ -117,7 +136,7 @@ static ht_status keep_text(ht_compression *c, const char *text, const char **out
     return HT_OK;
 }
 
-static ht_status note_layer(ht_compression *c, const timed *codes, size_t i, const timed *floats, size_t k)
+static ht_status note_layer(ht_compression *c, const timed *codes, size_t i, const timed *floats, size_t k, bool sparse)
 {
     const ht_layer_time *now = &codes->rounds[0].items[i], *was = &floats->rounds[0].items[k];
     spread now_spread = spread_of(codes, i), was_spread = spread_of(floats, k);
@@ -133,6 +152,7 @@ static ht_status note_layer(ht_compression *c, const timed *codes, size_t i, con
     }
     HT_TRY(keep_text(c, now->kernel, &layer->kernel));
     HT_TRY(keep_text(c, was->kernel, &layer->float_kernel));
+    layer->sparse = sparse;
     layer->ms = 1e3 * now_spread.best;
     layer->float_ms = 1e3 * was_spread.best;
     layer->margin_ms = 1e3 * margin_of(now_spread, was_spread);
@@ -141,26 +161,38 @@ static ht_status note_layer(ht_compression *c, const timed *codes, size_t i, con
     return HT_OK;
 }
 
-/* Layers of the step that the plan without codes computes otherwise. */
-static ht_status note_layers(ht_compression *c, const timed *codes, const timed *floats, const char *expression)
+/* Layers of the step that the other plan computes otherwise. */
+static ht_status note_layers(ht_compression *c, const timed *codes, const timed *floats, const char *expression,
+                             bool sparse)
 {
     for (size_t i = 0; i < codes->rounds[0].count; i++) {
         size_t k = find_replaced(codes, floats, i);
         if (k == floats->rounds[0].count || !ht_compression_matches(expression, codes->rounds[0].items[i].weight))
             continue;
-        HT_TRY(note_layer(c, codes, i, floats, k));
+        HT_TRY(note_layer(c, codes, i, floats, k, sparse));
     }
     return HT_OK;
 }
 
-ht_status ht_compression_time_layers(ht_compression *c, const char *expression)
+static ht_status time_layers(ht_compression *c, const char *without, bool sparse, const char *expression)
 {
     timed codes = {0}, floats = {0};
-    ht_status status = time_both(c, &codes, &floats);
-    if (status == HT_OK) status = note_layers(c, &codes, &floats, expression);
+    ht_status status = time_both(c, without, sparse, &codes, &floats);
+    if (status == HT_OK) status = note_layers(c, &codes, &floats, expression, sparse);
     close_timed(&codes);
     close_timed(&floats);
     return status;
+}
+
+ht_status ht_compression_time_layers(ht_compression *c, const char *expression)
+{
+    return time_layers(c, "train.quantize=null", false, expression);
+}
+
+ht_status ht_compression_time_sparse(ht_compression *c)
+{
+    HT_TRY(ht_weights_write(&c->weights, c->ctx, c->initial));
+    return time_layers(c, "train.sparse=null", true, "");
 }
 
 /* ---- sensitivity ---- */
@@ -216,7 +248,8 @@ ht_status ht_compression_scan_layers(ht_compression *c, const char *expression)
     const ht_compress_layer *worst = NULL;
     for (size_t i = 0; i < c->layer_count; i++) {
         ht_compress_layer *layer = &c->layers[i];
-        if ((layer->slower && !layer->stays) || !ht_compression_matches(expression, layer->name)) continue;
+        if (layer->sparse || (layer->slower && !layer->stays) || !ht_compression_matches(expression, layer->name))
+            continue;
         HT_TRY(scan_layer(c, layer, floats));
         if (!worst || layer->loss > worst->loss) worst = layer;
     }

@@ -307,7 +307,8 @@ static ht_status prune_apply(ht_compression *c, const ht_fields *fields, ht_json
     ht_movement_close(&movement);
     c->movement = NULL;
     c->last = last;
-    return status;
+    bool units = unit_kind(fields) < HT_UNIT_KINDS || is_method(fields, "layers"); /* which shrink removes */
+    return status == HT_OK && !units ? ht_compression_choose_sparse(c) : status;
 }
 
 const ht_step_kind ht_step_prune = {"prune", prune_keys, prune_check, prune_apply};

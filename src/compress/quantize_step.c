@@ -141,7 +141,7 @@ static ht_status print_floats(ht_compression *c, ht_text *text)
     ht_json_writer json = {.text = text};
     ht_text names = {0};
     for (size_t i = 0; i < c->layer_count; i++) {
-        if (!c->layers[i].slower || c->layers[i].stays) continue;
+        if (c->layers[i].sparse || !c->layers[i].slower || c->layers[i].stays) continue;
         ht_text_add(&names, "%s", names.length ? "|" : "^(");
         ht_compression_add_name(&names, c->layers[i].name);
     }
@@ -284,7 +284,7 @@ static ht_status add_weight_only(ht_compression *c, const ht_fields *fields, ht_
 static void begin_layers(ht_compression *c, const char *layers)
 {
     for (size_t i = 0; i < c->layer_count; i++)
-        if (ht_compression_matches(layers, c->layers[i].name)) c->layers[i].slower = false;
+        if (!c->layers[i].sparse && ht_compression_matches(layers, c->layers[i].name)) c->layers[i].slower = false;
 }
 
 /* Which layers are not faster with codes: these keep their floats, unless the recipe says otherwise. */
@@ -294,7 +294,7 @@ static ht_status choose_layers(ht_compression *c, const ht_fields *fields)
     size_t slower = 0, count = 0;
     HT_TRY(ht_compression_time_layers(c, layers));
     for (size_t i = 0; i < c->layer_count; i++) {
-        if (!ht_compression_matches(layers, c->layers[i].name)) continue;
+        if (c->layers[i].sparse || !ht_compression_matches(layers, c->layers[i].name)) continue;
         c->layers[i].stays = ht_field_bool(fields, "keep_slower") || weights_alone(fields);
         slower += c->layers[i].slower && !c->layers[i].stays;
         count++;

@@ -113,6 +113,7 @@ typedef struct ht_train_config {
     const char *pruned[HT_MOST_PARAM_PATTERNS]; /* regular expressions */
     size_t pruned_count;
     ht_quantize_options quantize;
+    ht_sparse_options sparse;
 
     const char *task; /* "lm", "class", "regression", "pairs", "masked_lm"; NULL: what the data's format is for */
     double label_smoothing;

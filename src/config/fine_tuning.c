@@ -1,4 +1,5 @@
-/* Starting from weights that are there: train.init_from, train.freeze, train.pruned and train.groups. */
+/* Starting from weights that are there: train.init_from, train.freeze, train.pruned, train.sparse and
+ * train.groups. */
 #include <math.h>
 #include <regex.h>
 #include <string.h>
@@ -123,7 +124,7 @@ static void check_init_from(ht_config *c)
     if (!is_text(path) || path->length == 0) expected(&p, "a path, or an object with a \"path\"", path);
 }
 
-/* ---- freeze, pruned and groups ---- */
+/* ---- freeze, pruned, sparse and groups ---- */
 
 static bool check_count(const place *p, size_t count)
 {
@@ -180,6 +181,7 @@ void ht_fine_tuning_rules(ht_config *c)
     check_init_from(c);
     check_expressions(c, "freeze", "train.freeze");
     check_expressions(c, "pruned", "train.pruned");
+    check_expressions(c, "sparse", "train.sparse");
     check_groups(c);
 }
 
@@ -200,6 +202,8 @@ void ht_fine_tuning_fill(ht_config *c)
     for (size_t i = 0; i < r->freeze_count; i++) r->freeze[i] = ht_field_text_at(train, "freeze", i);
     r->pruned_count = ht_field_count(train, "pruned");
     for (size_t i = 0; i < r->pruned_count; i++) r->pruned[i] = ht_field_text_at(train, "pruned", i);
+    r->sparse.count = ht_field_count(train, "sparse");
+    for (size_t i = 0; i < r->sparse.count; i++) r->sparse.weights[i] = ht_field_text_at(train, "sparse", i);
     for (const ht_json *group = groups ? groups->child : NULL; group; group = group->next) {
         const ht_json *scale = ht_json_get(group, "lr_scale"), *decay = ht_json_get(group, "weight_decay");
         ht_param_group *to = &r->groups[r->group_count++];

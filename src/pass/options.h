@@ -95,6 +95,12 @@ typedef struct ht_quantize_options {
 /* int8 with a scale for each channel, and activations by the range of each row. */
 ht_quantize_group ht_quantize_group_standard(void);
 
+/* Of sparse_weights, in graphs that compute a trained model: docs/compression.md. */
+typedef struct ht_sparse_options {
+    const char *weights[HT_MOST_PARAM_PATTERNS]; /* regular expressions */
+    size_t count;
+} ht_sparse_options;
+
 /* Modules of a teacher and of its student, by the scopes of their nodes ("transformer.h.3"). */
 typedef struct ht_module_pair {
     const char *teacher, *student;
@@ -197,6 +203,7 @@ typedef struct ht_pass_options {
     ht_train_options train;
     ht_precision_options precision;
     ht_quantize_options quantize;
+    ht_sparse_options sparse;
     ht_distill_options distill;
     ht_offload_options offload;
     ht_recompute_options recompute;

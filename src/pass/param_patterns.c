@@ -128,3 +128,20 @@ ht_status ht_params_pruned(ht_graph *g, const ht_train_options *options, bool so
     *out = NULL;
     return status;
 }
+
+/* ---- values ---- */
+
+ht_status ht_params_match(ht_graph *g, const char *setting, const char *pattern, const bool *candidates, bool *chosen,
+                          size_t *count)
+{
+    regex_t expression;
+    HT_TRY(compile(g->ctx, setting, pattern, &expression));
+    *count = 0;
+    for (uint32_t i = 0; i < g->value_count; i++) {
+        if (!candidates[i] || regexec(&expression, ht_value_of(g, (ht_val){i})->name, 0, NULL, 0) != 0) continue;
+        chosen[i] = true;
+        ++*count;
+    }
+    regfree(&expression);
+    return HT_OK;
+}

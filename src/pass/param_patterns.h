@@ -16,4 +16,8 @@ ht_status ht_params_group(ht_graph *g, const ht_train_options *options, bool som
  * `some` of the model's parameters are here. *out is heap memory for free(). */
 ht_status ht_params_pruned(ht_graph *g, const ht_train_options *options, bool some, bool **out);
 
+/* By value: those of `candidates` whose names match become `chosen`, too; *count of them. */
+ht_status ht_params_match(ht_graph *g, const char *setting, const char *pattern, const bool *candidates, bool *chosen,
+                          size_t *count);
+
 #endif

@@ -61,6 +61,11 @@ static bool is_quantizing(const ht_pass_options *options)
     return options->quantize.group_count > 0 && !options->training;
 }
 
+static bool is_sparsing(const ht_pass_options *options)
+{
+    return options->sparse.count > 0 && !options->training;
+}
+
 static bool is_rounding(const ht_pass_options *options)
 {
     return options->quantize.group_count > 0 && options->training;
@@ -90,6 +95,7 @@ static const ht_pass_condition always = {NULL, NULL}, training = {"training", is
                                scaling = {"fp8 is not off", is_scaling},
                                distilling = {"there is a teacher", is_distilling},
                                quantizing = {"quantize names layers", is_quantizing},
+                               sparsing = {"sparse names weights", is_sparsing},
                                rounding = {"quantize names layers, and it trains", is_rounding},
                                offloading = {"something is offloaded", is_offloading};
 

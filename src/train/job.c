@@ -103,6 +103,7 @@ static ht_status fill_options(ht_job *job, const ht_run_request *request, bool t
     memcpy(options->train.pruned, c->pruned, sizeof c->pruned);
     options->train.pruned_count = c->pruned_count;
     options->quantize = c->quantize;
+    options->sparse = c->sparse;
     options->precision = (ht_precision_options){
         .precision = ht_precision_find(c->precision),
         .masters = c->masters,

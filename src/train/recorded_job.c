@@ -11,8 +11,9 @@
  * ranks follows, on the one rank that evaluates, from its sizes. */
 static bool is_needed(const char *key)
 {
-    static const char *const keys[] = {"train.task",    "train.batch", "train.micro_batch", "train.precision",
-                                       "train.masters", "train.seed",  "train.output",      "train.quantize"};
+    static const char *const keys[] = {"train.task",      "train.batch",    "train.micro_batch",
+                                       "train.precision", "train.masters",  "train.seed",
+                                       "train.output",    "train.quantize", "train.sparse"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(key, keys[i]) == 0) return true;
     if (strncmp(key, "halftone.parallel.", 18) == 0) return false;

@@ -373,6 +373,26 @@ static void zeros__take_a_bit_on_disk(void **state)
     expect(c, "\"$H\" eval again --set 'train.quantize=[{}]'", 0, "loss");
 }
 
+/* Layers that are faster without their runs of zeros are in the result's job, and the loss is that of the dense ones. */
+static void runs_of_zeros__are_left_out_where_that_is_faster(void **state)
+{
+    data_case *c = *state;
+    char line[512];
+    recipe(c, "{\"prune\": {\"method\": \"blocks\", \"block\": [1, 16], \"ratio\": 0.8, \"layers\": "
+              "\"h\\\\..*(c_fc|c_attn).weight\"}}");
+    expect(c, COMPRESS " 2>&1", 0, "layers with runs of zeros are faster without them here");
+    expect(c, "grep -c matmul_sparse out/compress.json", 0, "");
+    double loss = loss_of(c, "out");
+    snprintf(line, sizeof line, "\"$H\" eval out --json --set 'train.sparse=%s'", "[\"c_fc.weight$\"]");
+    assert_true(fabs(number_of(c, line, "loss") - loss) < 1e-6);
+    assert_true(fabs(number_of(c, "\"$H\" eval out --json --set train.sparse=null", "loss") - loss) < 1e-6);
+    expect(c, "\"$H\" eval out --set 'train.sparse=[\"c_fx\"]'", 2, "'c_fx' matches no weight of a product, such as '");
+    /* Single zeros make no runs. */
+    recipe(c, "{\"prune\": {\"ratio\": 0.5, \"layers\": \"c_fc\"}}");
+    expect(c, COMPRESS " --force 2>&1", 0, "make nothing faster");
+    expect(c, "! grep -q matmul_sparse out/compress.json", 0, "");
+}
+
 static void steps__have_figures_of_their_own(void **state)
 {
     data_case *c = *state;
@@ -486,6 +506,7 @@ int main(void)
         CASE(output__is_replaced_only_where_compress_wrote_it),
         CASE(folders__of_others_and_outputs_put_aside_are_kept),
         CASE(zeros__take_a_bit_on_disk),
+        CASE(runs_of_zeros__are_left_out_where_that_is_faster),
         CASE(steps__have_figures_of_their_own),
         CASE(recipes__are_refused_with_what_is_wrong),
         CASE(runs__are_refused_with_what_is_wrong),
