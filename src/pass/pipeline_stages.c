@@ -517,8 +517,6 @@ static ht_status check(const ht_graph *g, const ht_pass_env *env)
         HT_FAIL(g->ctx, HT_ENOTSUP, "pipeline: halftone.parallel.pipeline: at most %d stages", HT_MOST_STAGES);
     bool moves = offload->optimizer != HT_SPACE_MAIN || offload->params != HT_SPACE_MAIN ||
                  offload->gradients != HT_SPACE_MAIN || offload->activations != HT_SPACE_MAIN;
-    if (env->target && env->target->device == HT_DEVICE_CUDA)
-        HT_FAIL(g->ctx, HT_ENOTSUP, "pipeline: halftone.device: a GPU %s: train on the processor", later);
     if (moves) HT_FAIL(g->ctx, HT_ENOTSUP, "pipeline: an offload %s", later);
     if (o->precision.fp8 != HT_FP8_OFF) HT_FAIL(g->ctx, HT_ENOTSUP, "pipeline: halftone.fp8 %s", later);
     if (o->precision.stochastic) HT_FAIL(g->ctx, HT_ENOTSUP, "pipeline: stochastic rounding %s", later);

@@ -485,8 +485,6 @@ static ht_status check(const ht_graph *g, const ht_pass_env *env)
     if (o->parallel.tensor.rank >= o->parallel.tensor.ranks)
         HT_FAIL(g->ctx, HT_EINVAL, "rank %lld of the tensor axis: there are %lld", (long long)o->parallel.tensor.rank,
                 ranks);
-    if (env->target && env->target->device == HT_DEVICE_CUDA)
-        HT_FAIL(g->ctx, HT_ENOTSUP, "tensor: %lld ranks on GPUs are not there yet: train on the processor", ranks);
     bool moves = offload->optimizer != HT_SPACE_MAIN || offload->params != HT_SPACE_MAIN ||
                  offload->gradients != HT_SPACE_MAIN || offload->activations != HT_SPACE_MAIN;
     if (moves)

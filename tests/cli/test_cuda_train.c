@@ -111,7 +111,7 @@ static void cuda__values_differ_little_from_those_of_the_cpu(void **state)
            "\"first_beyond\": null");
 }
 
-/* Ranks with a GPU each, in every ZeRO stage: the losses of one processor. */
+/* Ranks with a GPU each, in every ZeRO stage and along every axis: the losses of one processor. */
 static void cuda__ranks_have_the_losses_of_one_processor(void **state)
 {
     data_case *c = *state;
@@ -126,6 +126,26 @@ static void cuda__ranks_have_the_losses_of_one_processor(void **state)
                  "train.output=gpu --set engine.zero_optimization.stage=%d > log 2>&1; " COMPARE,
                  stage);
         expect(c, line, 0, "6 0\n");
+    }
+    /* Ranks that share layers, and those that are stages, of every rank's graph. */
+    static const char *const axes[] = {
+        "--ranks 2 --set halftone.parallel.tensor=2 --set halftone.parallel.sequence=true",
+        "--ranks 4 --set halftone.parallel.tensor=2 --set engine.zero_optimization.stage=3",
+        "--ranks 2 --set halftone.parallel.pipeline=2 --set train.accumulate=4",
+        "--ranks 4 --set halftone.parallel.pipeline=2 --set halftone.parallel.tensor=2",
+    };
+    expect(
+        c,
+        "\"$H\" train job.json --force --set model.n_layer=2 --set train.batch=4 --device cpu --set train.output=cpu",
+        0, "step 6 of 6");
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        char line[1024];
+        snprintf(line, sizeof line,
+                 "set -e; export HALFTONE_EMULATED_GPUS=4; rm -rf gpu; "
+                 "\"$H\" train job.json --set model.n_layer=2 --set train.batch=4 --device cuda --set "
+                 "train.output=gpu %s > log 2>&1; " COMPARE,
+                 axes[i]);
+        if (getenv("HALFTONE_EMULATED") || ht_cuda_device_count() >= 4) expect(c, line, 0, "6 0\n");
     }
     expect(
         c,
