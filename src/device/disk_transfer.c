@@ -287,7 +287,8 @@ static bool conflict(const transfer *a, const transfer *b)
 {
     int64_t align = (int64_t)a->lane->device->align; /* they may share a block */
     bool memory = a->memory < b->memory + (b->end - b->first) && b->memory < a->memory + (a->end - a->first);
-    bool file = a->file == b->file && a->first / align <= b->end / align && b->first / align <= a->end / align;
+    bool file =
+        a->file == b->file && a->first / align <= (b->end - 1) / align && b->first / align <= (a->end - 1) / align;
     return (memory && !(a->write && b->write)) || (file && (a->write || b->write));
 }
 

@@ -43,14 +43,6 @@ static ht_status add_call(prober *p, const catalogue_row *row, int threads)
     return to ? HT_OK : p->ctx->status;
 }
 
-/* A cycle has no beginning: threads start at different places of one. */
-static ht_status start_chase(prober *p)
-{
-    HT_TRY(ht_probe_thread_cycle(p, p->memory_bytes));
-    for (int i = 1; i < p->threads; i++) p->data[i].start = p->data[i].memory;
-    return HT_OK;
-}
-
 static ht_status add_scaling(prober *p, const char *name, const char *unit, ht_loop loop, ht_dtype real)
 {
     for (int threads = 1;; threads = threads * 2 < p->threads ? threads * 2 : p->threads) {
@@ -68,8 +60,8 @@ ht_status ht_probe_catalogue(prober *p)
         if (rows[i].group != group) ht_probe_tell(p, group = rows[i].group);
         for (int all = 0; all <= (p->threads > 1); all++) {
             int threads = all ? p->threads : 1;
-            ht_probe_share_memory(p, p->memory_bytes / (size_t)threads);
-            if (rows[i].loop == HT_LOOP_chase) HT_TRY(start_chase(p)); /* other loops have written there */
+            ht_probe_share_memory(p, threads, p->memory_bytes);
+            if (rows[i].loop == HT_LOOP_chase) HT_TRY(ht_probe_thread_cycle(p, p->memory_bytes)); /* written over */
             HT_TRY(rows[i].loop >= 0 ? add_loop(p, &rows[i], threads) : add_call(p, &rows[i], threads));
         }
     }

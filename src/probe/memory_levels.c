@@ -1,31 +1,35 @@
 /* Bandwidth and latency of each level of memory. A level is measured with data that fill half of one of its caches, or, of
  * a level that threads share, half of their part of it, and at most 16 times the level before: a virtual machine has less of
- * a large cache than it shows; memory with data several times as large as the last level. */
+ * a large cache than it shows; memory with data many times as large as the last level, which keeps some of what comes again
+ * in the same order even where all of it is several times its size. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "probe/probe_own.h"
 
 enum { LINE_BYTES = 64, UNIT = 3 * HT_LOOP_BYTES, MOST_TIMES = 16 };
+static const size_t longest_cycle = (size_t)1 << 30; /* a shuffle of more takes seconds */
 
 static size_t rounded(size_t bytes)
 {
     return bytes < UNIT ? UNIT : bytes / UNIT * UNIT;
 }
 
-void ht_probe_share_memory(prober *p, size_t bytes)
+void ht_probe_share_memory(prober *p, int threads, size_t bytes)
 {
-    size_t most = rounded(p->memory_bytes / (size_t)p->threads), part = rounded(bytes < most ? bytes : most);
-    for (int i = 0; i < p->threads; i++) {
+    size_t most = rounded(p->memory_bytes / (size_t)threads), part = rounded(bytes < most ? bytes : most);
+    for (int i = 0; i < threads; i++) {
         p->data[i].memory = p->memory + (size_t)i * most;
         p->data[i].memory_bytes = part;
     }
 }
 
-/* Sattolo's shuffle of the lines: one cycle through all of them. */
+/* Sattolo's shuffle of the lines: one cycle through all of them. A cycle has no beginning: threads start at different places
+ * of one. */
 ht_status ht_probe_thread_cycle(prober *p, size_t bytes)
 {
-    size_t lines = (bytes < p->memory_bytes ? bytes : p->memory_bytes) / LINE_BYTES;
+    size_t most = p->memory_bytes < longest_cycle ? p->memory_bytes : longest_cycle;
+    size_t lines = (bytes < most ? bytes : most) / LINE_BYTES;
     uint32_t *order = malloc(lines * sizeof *order);
     if (!order) HT_FAIL(p->ctx, HT_ENOMEM, "probe: out of memory for %zu lines", lines);
     uint64_t state = 88172645463325252u;
@@ -40,7 +44,8 @@ ht_status ht_probe_thread_cycle(prober *p, size_t bytes)
     for (size_t i = 0; i < lines; i++)
         *(void **)(p->memory + (size_t)order[i] * LINE_BYTES) =
             p->memory + (size_t)order[i + 1 < lines ? i + 1 : 0] * LINE_BYTES;
-    p->data[0].start = p->memory + (size_t)order[0] * LINE_BYTES;
+    for (int i = 0; i < p->threads; i++)
+        p->data[i].start = p->memory + (size_t)order[lines * (size_t)i / (size_t)p->threads] * LINE_BYTES;
     free(order);
     return HT_OK;
 }
@@ -89,7 +94,7 @@ static ht_status measure_cache(prober *p, ht_cache level)
     target->cache_bytes[level] = (double)whole;
     for (int all = 0; all <= (p->threads > 1); all++) {
         int threads = all ? p->threads : 1;
-        ht_probe_share_memory(p, all ? part / (size_t)sharers : part);
+        ht_probe_share_memory(p, threads, all ? part / (size_t)sharers : part);
         double rate = ht_probe_loop(p, ways[READ].real, ways[READ].loop, threads);
         HT_TRY(add_rate(p, "cache", name, READ, threads, rate));
         if (rate > target->cache_bandwidth[level]) target->cache_bandwidth[level] = rate;

@@ -62,10 +62,10 @@ ht_status ht_probe_fill(ht_context *ctx, const ht_probe_session *s, const ht_sam
 /* Calls per second; below 0: it failed. */
 double ht_probe_calls(const ht_probe_session *s, double seconds);
 
-/* Arrays for the loops of every thread, in the memory that it shares with the others: each takes `bytes` of it, a multiple
- * of 3 * HT_LOOP_BYTES. */
-void ht_probe_share_memory(prober *p, size_t bytes);
-/* A random cycle through all lines of the first so many bytes of memory, for a chase by the first thread. */
+/* Arrays for the loops of the first so many threads, which share the memory: each takes `bytes` of it, or its share if that
+ * is less, a multiple of 3 * HT_LOOP_BYTES. */
+void ht_probe_share_memory(prober *p, int threads, size_t bytes);
+/* A random cycle through all lines of the first so many bytes of memory, 1 GiB at most, for chases. */
 ht_status ht_probe_thread_cycle(prober *p, size_t bytes);
 
 #endif

@@ -99,7 +99,7 @@ double ht_probe_stream(prober *p, ht_dtype real, ht_loop loop, int threads)
     const size_t window = 4096 * (size_t)(3 * HT_LOOP_BYTES);
     loop_call call = {.pool = p->ctx->pool, .data = p->data, .threads = threads};
     call.fn = ht_loop_find((ht_isa)p->ctx->isa, real, loop);
-    ht_probe_share_memory(p, p->memory_bytes / (size_t)threads);
+    ht_probe_share_memory(p, threads, p->memory_bytes);
     call.windows = p->data[0].memory_bytes / window;
     if (call.windows < 2) return ht_probe_best(p->slice, call_loop, &call);
     for (int i = 0; i < threads; i++) p->data[i].memory_bytes = window;
