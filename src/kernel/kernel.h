@@ -134,8 +134,8 @@ const char *ht_refuse_strided(const ht_call *call);
 /* Results row-major without gaps. */
 const char *ht_refuse_strided_results(const ht_call *call);
 
-/* A square product of i8 into i32 by cublasLt (kernel/gemm/cublaslt_int8.c), whose second matrix is turned: no op has it,
- * a probe measures it. HT_ENOTSUP: the library is not there, or has none. Operands are memory of the queue's device. */
+/* A square product of i8 into i32 by cublasLt (kernel/gemm/cublaslt_int8.c), whose second matrix is turned: what matmul_q
+ * begins with there, for a probe to measure alone. HT_ENOTSUP: the library is not there, or has none. Operands are memory of the queue's device. */
 typedef struct ht_int8_product ht_int8_product;
 ht_status ht_int8_product_create(ht_context *ctx, int64_t size, ht_int8_product **out);
 ht_status ht_int8_product_run(const ht_int8_product *product, const ht_queue *queue, const void *a, const void *b,

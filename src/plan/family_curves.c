@@ -101,11 +101,10 @@ static ht_status cost_of_graph(ht_context *ctx, const ht_graph *g, const ht_op *
         const ht_call *call = ht_node_call(g, &g->nodes[i], arena, &storage);
         if (!call) break;
         *out = (sample_cost){.cost = ht_call_cost(call),
-                             .format = HT_F32,
+                             .format = call->n_in ? (int)ht_product_dtype(call->in[0]->dtype) : (int)HT_F32,
                              .work = cuda ? ht_call_cost(call).bytes : ht_call_elements(call),
                              .size = cuda ? ht_cuda_call_size(call) : ht_call_size(call),
                              .falls = planes_of(call) > 0};
-        if (call->n_in && ht_dtype_is_float(call->in[0]->dtype)) out->format = (int)call->in[0]->dtype;
         return HT_OK;
     }
     HT_FAIL(ctx, HT_ENOMEM, "out of memory for a prediction");

@@ -46,6 +46,12 @@ ht_work ht_instr_work(const ht_instr *instr)
 
 /* ---- the roofline ---- */
 
+ht_dtype ht_product_dtype(ht_dtype operand)
+{
+    if (ht_dtype_is_code(operand)) return HT_I8;
+    return ht_dtype_is_float(operand) ? operand : HT_F32;
+}
+
 /* The narrowest floating-point type that its product reads; i8 for codes of 8 bits. */
 static ht_dtype dtype_of(const ht_call *call)
 {

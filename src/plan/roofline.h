@@ -37,6 +37,9 @@ typedef struct ht_roofline {
 /* Of several instructions together: what bounds those that take the most of the time, given by bound. */
 ht_bound ht_bound_of_most(const double seconds[HT_BOUND_COUNT]);
 ht_roofline ht_instr_roofline(const ht_target *target, const ht_instr *instr);
+/* The number type whose ceiling a product has whose first operand is of this one: i8 for codes of 8 bits, f32 for what is
+ * no number of its own. */
+ht_dtype ht_product_dtype(ht_dtype operand);
 /* Of the call that it is there for. It follows from the op's own precision class, cost and types. */
 ht_work ht_instr_work(const ht_instr *instr);
 

@@ -7,14 +7,15 @@
 
 static const struct {
     ht_dtype dtype;
-    const char *sample; /* of a product; NULL: there is no kernel */
+    const char *op, *sample; /* of a product */
     bool has_loop;
 } types[] = {
-    {HT_F64, "(f64[512,512], f64[512,512])", true},
-    {HT_F32, "(f32[768,768], f32[768,768])", true},
-    {HT_F16, "(f16[768,768], f16[768,768])", false},
-    {HT_BF16, "(bf16[1024,1024], bf16[1024,1024])", false},
-    {HT_I8, NULL, true},
+    {HT_F64, "matmul", "(f64[512,512], f64[512,512])", true},
+    {HT_F32, "matmul", "(f32[768,768], f32[768,768])", true},
+    {HT_F16, "matmul", "(f16[768,768], f16[768,768])", false},
+    {HT_BF16, "matmul", "(bf16[1024,1024], bf16[1024,1024])", false},
+    {HT_I8, "matmul_q", "(u8[2048,1024] 0..255, i8[1024,1024] -128..127, f32[] 1..1, f32[] 1..1) -> f32[2048,1024]",
+     true},
 };
 enum { TYPES = sizeof types / sizeof types[0] };
 
@@ -40,7 +41,7 @@ static ht_status measure_product(prober *p, int type, int threads)
 {
     ht_probe_session session;
     ht_context *ctx = threads == 1 ? p->one : p->ctx;
-    ht_status status = ht_probe_open(ctx, "matmul", types[type].sample, &session);
+    ht_status status = ht_probe_open(ctx, types[type].op, types[type].sample, &session);
     double calls = status == HT_OK ? ht_probe_calls(&session, p->slice) : 0;
     if (status == HT_OK && calls > 0)
         status = add_row(p, type, "product", "matrix product by our kernel", calls * session.cost.dot_flops, threads);
@@ -59,7 +60,7 @@ ht_status ht_probe_arithmetic(prober *p)
                 HT_TRY(add_row(p, i, "flops",
                                types[i].dtype == HT_I8 ? "products added to 32 bits" : "multiply-adds in registers",
                                peak_of(p, types[i].dtype, threads), threads));
-            if (types[i].sample) HT_TRY(measure_product(p, i, threads));
+            HT_TRY(measure_product(p, i, threads));
         }
     return HT_OK;
 }

@@ -158,7 +158,7 @@ static ht_status cost_of(const gpu_prober *g, const ht_probe_session *s, const h
         if (!call) HT_FAIL(g->p->ctx, HT_ENOMEM, "probe: out of memory");
         *out = (ht_gpu_measured){.cost = ht_call_cost(call), .format = HT_F32};
         out->elems = (double)ht_type_elems(call->out[0]);
-        if (call->n_in && call->in[0] && ht_dtype_is_float(call->in[0]->dtype)) out->format = (int)call->in[0]->dtype;
+        if (call->n_in && call->in[0]) out->format = (int)ht_product_dtype(call->in[0]->dtype);
     }
     return HT_OK;
 }
@@ -184,7 +184,7 @@ ht_status ht_gpu_op(const gpu_prober *g, const char *name, const char *text, uns
 
 /* ---- rows ---- */
 
-/* ---- bytes: a product of the library's that no op has ---- */
+/* ---- bytes: the product of the library alone, into i32 ---- */
 
 typedef struct int8_call {
     const gpu_prober *g;

@@ -67,7 +67,7 @@ static ht_status open_sample(ht_context *ctx, const ht_op *op, const char *text,
         if (strcmp(s->plan->segments[i].name, "forward") == 0) s->cost = ht_plan_segment_cost(&s->plan->segments[i]);
     const ht_slot *result = ht_plan_slot(s->plan, "y0");
     s->elems = result ? (double)ht_type_elems(&result->type) : 0;
-    s->dtype = ht_dtype_is_float(sample.in[0].dtype) ? sample.in[0].dtype : HT_F32;
+    s->dtype = ht_product_dtype(sample.in[0].dtype);
     return HT_OK;
 }
 

@@ -88,10 +88,10 @@ static const struct {
     ht_status (*measure)(prober *p);
     int slices; /* of time, about */
 } parts[] = {
-    {HT_PROBE_ARITHMETIC, ht_probe_arithmetic, 14}, {HT_PROBE_MEMORY, ht_probe_memory, 18},
+    {HT_PROBE_ARITHMETIC, ht_probe_arithmetic, 16}, {HT_PROBE_MEMORY, ht_probe_memory, 18},
     {HT_PROBE_ENERGY, ht_probe_energy, 2},          {HT_PROBE_DISK, ht_probe_disk, 8},
-    {HT_PROBE_FAMILIES, ht_probe_families, 111}, /* three for each */
-    {HT_PROBE_CATALOGUE, ht_probe_catalogue, 150},
+    {HT_PROBE_FAMILIES, ht_probe_families, 114}, /* three for each */
+    {HT_PROBE_CATALOGUE, ht_probe_catalogue, 152},
 };
 
 static double slice_of(const ht_probe_opts *opts)

@@ -81,6 +81,8 @@ static void families__are_chosen_by_number_type_and_form(void **state)
         {"matmul", "(%x f32[8,8], %w f32[8,8]) -> (y=%y) {\n  %y = matmul f32[8,8] (%x, %w)\n}\n"},
         {"matmul_bf16", "(%x bf16[8,8], %w bf16[8,8]) -> (y=%y) {\n  %y = matmul bf16[8,8] (%x, %w)\n}\n"},
         {"matmul_f16", "(%x f16[8,8], %w f16[8,8]) -> (y=%y) {\n  %y = matmul f16[8,8] (%x, %w)\n}\n"},
+        {"matmul_i8", "(%x u8[8,8], %w i8[8,8], %s f32[], %t f32[]) -> (y=%y) {\n"
+                      "  %y = matmul_q f32[8,8] (%x, %w, %s, %t)\n}\n"},
         {"matmul_batched", "(%x f32[4,8,8], %w f32[4,8,8]) -> (y=%y) {\n  %y = matmul f32[4,8,8] (%x, %w)\n}\n"},
         {"conv", "(%x f32[1,4,8,8], %w f32[4,4,1,1]) -> (y=%y) {\n  %y = conv2d f32[1,4,8,8] (%x, %w)\n}\n"},
         {"conv_few", "(%x f32[1,4,4,4], %w f32[4,4,1,1]) -> (y=%y) {\n  %y = conv2d f32[1,4,4,4] (%x, %w)\n}\n"},
