@@ -1,5 +1,6 @@
 /* Energy by RAPL, the counters that Linux shows under /sys/class/powercap: joules of the packages while all threads
- * multiply, and while all stream through memory. Idle power is part of both. */
+ * multiply, and while all stream through memory. Idle power is part of both, so that together they can be more than the
+ * packages take at most: those watts are kept, too. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ static double read_packages(const char *folder, char *reason, size_t capacity)
 static ht_status measure_loop(prober *p, const char *folder, const char *name, ht_loop loop, ht_dtype real, double *to)
 {
     char *note = p->out->energy_note;
-    double before = read_packages(folder, note, sizeof p->out->energy_note);
+    double before = read_packages(folder, note, sizeof p->out->energy_note), start = ht_probe_now();
     if (before < 0) return HT_OK;
     double operations = ht_probe_operations(p, real, loop, p->threads);
     double joules = read_packages(folder, note, sizeof p->out->energy_note) - before;
@@ -66,7 +67,9 @@ static ht_status measure_loop(prober *p, const char *folder, const char *name, h
         snprintf(note, sizeof p->out->energy_note, "%.80s: the counters did not move, or wrapped", folder);
         return HT_OK;
     }
-    double each = joules / operations;
+    double each = joules / operations, watts = joules / (ht_probe_now() - start);
+    double *most = &p->out->target.power[HT_POWER_BOARD];
+    if (watts > *most) *most = watts;
     ht_probe_row *row = ht_probe_add(p, "energy", name, "J", each, p->threads);
     if (!row) return HT_ENOMEM;
     row->what = "of the packages, idle power included";
@@ -79,7 +82,7 @@ ht_status ht_probe_energy(prober *p)
     const char *folder = p->opts.energy_folder ? p->opts.energy_folder : "/sys/class/powercap";
     ht_target *target = &p->out->target;
     ht_probe_tell(p, "energy");
-    ht_probe_share_memory(p, p->memory_bytes / (size_t)p->threads);
+    ht_probe_share_memory(p, p->threads, p->memory_bytes);
     HT_TRY(measure_loop(p, folder, "flop", HT_LOOP_peak, HT_F32, &target->flop_energy[HT_F32]));
     if (p->out->energy_note[0]) return HT_OK;
     return measure_loop(p, folder, "byte", HT_LOOP_triad, HT_F64, &target->byte_energy[HT_SPACE_MAIN]);

@@ -217,6 +217,7 @@ static void energy__is_that_of_the_packages(void **state)
     assert_true(probe.target.flop_energy[HT_F32] > 1e-13 && probe.target.flop_energy[HT_F32] < 1e-4);
     assert_true(probe.target.byte_energy[HT_SPACE_MAIN] > 1e-13 && probe.target.byte_energy[HT_SPACE_MAIN] < 1e-3);
     assert_int_equal(probe.target.source.flop_energy[HT_F32], HT_SOURCE_MEASURED);
+    assert_true(probe.target.power[HT_POWER_BOARD] > 1 && isfinite(probe.target.power[HT_POWER_BOARD]));
     ht_probe_free(&probe);
     remove_folder(folder);
 }
