@@ -143,7 +143,9 @@ static const cli_option options[] = {
          "\"bytes\", \"first\", \"last\"}]}, \"instructions\": [{\"segment\", \"index\", \"layer\", \"op\", \"flops\", "
          "\"bytes\", \"ms\", "
          "\"memory_ms\", \"bound\", \"measured\"}]}. measured_share is 1 where every kernel was measured, and 0 "
-         "where step_ms is the bound of the roofline; without \"kernels\" workspace is unknown"},
+         "where step_ms is the bound of the roofline; without \"kernels\" workspace is null, and the sums hold that of "
+         "the "
+         "rows that stand in"},
     {0},
 };
 

@@ -29,7 +29,7 @@ void cli_plan_byte_table(ht_table *table, const cli_plan_view *view)
         ht_table_cell(table, "%s", h < HT_BYTES_COUNT ? ht_byte_heading_names[h] : "all");
         for (int space = 0; space < HT_SPACE_COUNT; space++) {
             if (!ht_byte_table_has(bytes, (ht_space)space)) continue;
-            if (h == HT_BYTES_WORKSPACE && !view->row.kernels)
+            if (h == HT_BYTES_WORKSPACE && bytes->workspace_unknown)
                 ht_table_cell(table, "unknown");
             else
                 ht_table_cell(table, "%" PRId64, h < HT_BYTES_COUNT ? bytes->bytes[space][h] : sums[space]);

@@ -79,7 +79,7 @@ static void fill_space(const ht_plan *plan, ht_space space, int64_t *bytes)
 
 ht_byte_table ht_plan_byte_table(const ht_plan *plan)
 {
-    ht_byte_table table = {0};
+    ht_byte_table table = {.workspace_unknown = plan->target.no_kernels};
     for (int space = 0; space < HT_SPACE_COUNT; space++) fill_space(plan, (ht_space)space, table.bytes[space]);
     return table;
 }
@@ -97,8 +97,12 @@ void ht_byte_table_json(ht_json_writer *json, const char *key, const ht_byte_tab
     for (int space = 0; space < HT_SPACE_COUNT; space++) {
         if (!ht_byte_table_has(table, (ht_space)space)) continue;
         ht_json_begin_object(json, ht_space_name((ht_space)space));
-        for (int h = 0; h < HT_BYTES_COUNT; h++)
-            ht_json_put_int(json, ht_byte_heading_names[h], table->bytes[space][h]);
+        for (int h = 0; h < HT_BYTES_COUNT; h++) {
+            if (h == HT_BYTES_WORKSPACE && table->workspace_unknown)
+                ht_json_put_null(json, ht_byte_heading_names[h]);
+            else
+                ht_json_put_int(json, ht_byte_heading_names[h], table->bytes[space][h]);
+        }
         ht_json_end_object(json);
     }
     ht_json_end_object(json);

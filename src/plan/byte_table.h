@@ -13,6 +13,7 @@ typedef enum ht_byte_heading {
 
 typedef struct ht_byte_table {
     int64_t bytes[HT_SPACE_COUNT][HT_BYTES_COUNT];
+    bool workspace_unknown; /* there are no kernels for the target: that of the rows that stand in is here */
 } ht_byte_table;
 
 extern const char *const ht_byte_heading_names[HT_BYTES_COUNT];
@@ -22,7 +23,7 @@ extern const char *const ht_byte_line_names[HT_SPACE_COUNT][HT_BYTES_COUNT];
 ht_byte_table ht_plan_byte_table(const ht_plan *plan);
 /* Has the plan memory there? It always has in main. */
 bool ht_byte_table_has(const ht_byte_table *table, ht_space space);
-/* {space: {heading: bytes}}, every heading of every space that the plan has memory in. */
+/* {space: {heading: bytes}}, every heading of every space that the plan has memory in; null: unknown. */
 void ht_byte_table_json(ht_json_writer *json, const char *key, const ht_byte_table *table);
 /* A line for each heading that has bytes. */
 void ht_byte_table_print(ht_text *text, const ht_byte_table *table, const char *indent);

@@ -141,12 +141,20 @@ static void compare__shows_targets_side_by_side(void **state)
 {
     data_case *c = *state;
     run_case_write(c, &run_jobs[0]);
-    expect(c, "\"$H\" plan job.json --compare edge,h200,cluster,tpu --json > p.json", 0, "");
+    expect(c, "\"$H\" plan job.json --compare edge,h200,cluster,tpu,fpga --json > p.json", 0, "");
     const ht_json *rows = member(read_json(c, "p.json"), "targets");
     const ht_json *edge = row_of(rows, "target", "edge"), *h200 = row_of(rows, "target", "h200");
     assert_true(edge && h200 && number(edge, "step_ms") > number(h200, "step_ms"));
     assert_true(number(row_of(rows, "target", "cluster"), "ranks") == 256);
     assert_int_equal(member(row_of(rows, "target", "tpu"), "kernels")->boolean, false);
+    /* State is the same everywhere; who knows how much workspace its kernels would take? */
+    const ht_json *edge_bytes = member(member(edge, "bytes"), "main"),
+                  *fpga_bytes = member(member(row_of(rows, "target", "fpga"), "bytes"), "main");
+    static const char *const state_headings[] = {"parameters", "gradients", "optimizer", "slots"};
+    for (size_t i = 0; i < sizeof state_headings / sizeof state_headings[0]; i++)
+        assert_true(number(fpga_bytes, state_headings[i]) == number(edge_bytes, state_headings[i]));
+    assert_int_equal(member(fpga_bytes, "workspace")->kind, HT_JSON_NULL);
+    assert_int_equal(member(edge_bytes, "workspace")->kind, HT_JSON_INT);
     /* Its data sheet has no f32: the bound is that of what it has, not of a processor. */
     assert_true(number(row_of(rows, "target", "tpu"), "step_ms") < number(edge, "step_ms"));
     expect(c, "\"$H\" plan job.json --compare edge,h200", 0, "hours to the end");

@@ -129,6 +129,11 @@ static void bytes__are_told_under_every_heading(void **state)
                                    "\"optimizer\": 0, \"activations\": 0, \"workspace\": 0, \"slots\": 0, "
                                    "\"replay\": 0, \"other\": 0}}");
     ht_text_free(&text);
+    text = (ht_text){0};
+    table.workspace_unknown = true;
+    ht_byte_table_json(&json, NULL, &table);
+    assert_non_null(strstr(text.data, "\"workspace\": null"));
+    ht_text_free(&text);
     table.bytes[HT_SPACE_HOST][HT_BYTES_OPTIMIZER] = 7;
     text = (ht_text){0};
     ht_byte_table_print(&text, &table, "");
