@@ -57,16 +57,29 @@ static void example__puts_a_stopped_job_into_the_queue_again(void **state)
     expect(c, "bash " EXAMPLE "train.slurm", 1, "usage: sbatch train.slurm JOB");
 }
 
-/* A job of a folder of examples/, as its README runs it, but for two steps. What the process held at most, without what its plan
+/* A copy of examples/ with small files in place of the data of its jobs. */
+#define SMALL_FILES                                                                                                    \
+    "cp -r " HT_TEST_DIR "/../examples .; mkdir docs; "                                                                \
+    "for i in $(seq 3000); do echo \"the $((i % 97)) of $((i % 89))\"; done > docs/page.md; cd examples; "             \
+    "cp ../docs/page.md compress/tinyshakespeare.txt; "                                                                \
+    "awk '{ print $0 \"\\tle \" $2 \" de \" $4 }' ../docs/page.md | gzip > lstm-en-fr/pairs.tsv.gz; "                  \
+    "cp lstm-en-fr/pairs.tsv.gz compress/tatoeba-2017.tsv.gz; for part in train t10k; do "                             \
+    "{ printf '\\000\\000\\010\\003\\000\\000\\001\\000\\000\\000\\000\\034\\000\\000\\000\\034'; "                    \
+    "head -c 200704 /dev/zero; } | gzip > compress/$part-images-idx3-ubyte.gz; "                                       \
+    "{ printf '\\000\\000\\010\\001\\000\\000\\001\\000'; "                                                            \
+    "for i in $(seq 26); do printf '\\000\\001\\002\\003\\004\\005\\006\\007\\010\\011'; done | head -c 256; } | "     \
+    "gzip > compress/$part-labels-idx1-ubyte.gz; done; "
+
+/* A job of that copy, as its README runs it, but for two steps. What the process held at most, without what its plan
  * and the lines for loader, staging and records have in its memory, is at most 64 MiB. Mapped files are not taken off. The
  * plan is as large as `halftone plan` says before. */
-static void expect_small(const data_case *c, const char *folder, const char *options)
+static void expect_small(const data_case *c, const char *job, const char *options)
 {
     char line[3072];
     snprintf(
         line, sizeof line,
-        "here=$PWD; rm -rf run; echo %s >> tried; cd " HT_TEST_DIR "/../examples/%s; "
-        "set -- job.json --set train.steps=2 --set train.eval_batches=1 --set train.output=$here/run %s; "
+        "here=$PWD; rm -rf run; job=%s; echo $job >> tried; cd examples/${job%%/*}; "
+        "set -- ${job#*/} --set train.steps=2 --set train.eval_batches=1 --set train.output=$here/run %s; "
         "planned=$(\"$H\" plan \"$@\" --quick --json | grep -o '\"plan_bytes\": [0-9]*' | head -n 1 | tr -dc 0-9); "
         "\"$H\" train \"$@\" > $here/said 2>&1 || { cat $here/said; exit 1; }; "
         "cd $here; tail -n 1 run/metrics.jsonl | tr -d '{}\" ' | sed 's/reserve://' | tr , '\\n' | tr : ' ' | "
@@ -75,7 +88,7 @@ static void expect_small(const data_case *c, const char *folder, const char *opt
         "v[\"staging\"] - v[\"records\"]; print (v[\"memory_bytes\"] > 0 && v[\"reserve_bytes\"] > 0 && v[\"loader\"] "
         "> 0 && v[\"process_peak_bytes\"] > v[\"memory_bytes\"] && v[\"plan_bytes\"] == planned && "
         "beyond <= 64 * 1048576) ? \"small\" : \"large\", beyond / 1048576, \"MiB beyond\", planned, \"planned\"}'",
-        folder, folder, options);
+        job, options);
     expect(c, line, 0, "small");
 }
 
@@ -87,23 +100,21 @@ static void example__holds_little_beyond_its_plan(void **state)
 {
     data_case *c = *state;
     if (SANITIZED) skip();
-    expect(c,
-           "for i in $(seq 3000); do echo \"the $((i % 97)) of $((i % 89))\tle $((i % 97)) de $((i % 89))\"; done | "
-           "gzip > pairs.tsv.gz",
-           0, "");
-    expect_small(c, "ranks", "");
-    expect_small(c, "memory", "--set halftone.recompute.policy=all");
-    expect_small(c, "memory", "--set halftone.recompute.budget=200MB");
-    expect_small(c, "memory", "--set halftone.memory_limit=280MB --set train.precision=bf16");
-    expect_small(c, "memory", "--set halftone.memory_limit=80MB " DISK);
-    expect_small(c, "memory", "--set halftone.memory_limit=55MB --set halftone.offload_gradients=disk " DISK);
-    expect_small(c, "compress", "--set data.train=../../docs/data.md");
+    expect(c, SMALL_FILES "true", 0, "");
+    expect_small(c, "ranks/job.json", "");
+    expect_small(c, "memory/job.json", "--set halftone.recompute.policy=all");
+    expect_small(c, "memory/job.json", "--set halftone.recompute.budget=200MB");
+    expect_small(c, "memory/job.json", "--set halftone.memory_limit=280MB --set train.precision=bf16");
+    expect_small(c, "memory/job.json", "--set halftone.memory_limit=80MB " DISK);
+    expect_small(c, "memory/job.json", "--set halftone.memory_limit=55MB --set halftone.offload_gradients=disk " DISK);
+    expect_small(c, "compress/job.json", "");
+    expect_small(c, "compress/lenet.json", "");
+    expect_small(c, "compress/cnn.json", "--set train.init_from=null");
+    expect_small(c, "compress/translator.json", "");
     /* Its layers are smaller here: what a process holds beyond its plan does not grow with them. */
-    expect_small(c, "lstm-en-fr", "--set data.train=$here/pairs.tsv.gz --set model.hidden=128");
-    expect(c,
-           "for job in " HT_TEST_DIR "/../examples/*/job.json; do basename $(dirname $job); done > jobs; "
-           "sort -u tried | diff jobs - && echo all",
-           0, "all\n");
+    expect_small(c, "lstm-en-fr/job.json", "--set model.hidden=128");
+    expect(c, "(cd examples; grep -l '\"model\"' */*.json) > jobs; sort -u tried | diff jobs - && echo all", 0,
+           "all\n");
 }
 
 /* The recipes of examples/compress on a run of its job with a smaller model. */
@@ -127,19 +138,7 @@ static void example__recipes_make_runs(void **state)
     expect(c, "grep -L '\"model\"' " HT_TEST_DIR "/../examples/compress/*.json | wc -l", 0, "6\n");
 }
 
-/* Every job there, with small files in place of its data, is planned for a GPU; all kernels are rows of its device. */
-#define SMALL_FILES                                                                                                    \
-    "cp -r " HT_TEST_DIR "/../examples .; mkdir docs; "                                                                \
-    "for i in $(seq 3000); do echo \"the $((i % 97)) of $((i % 89))\"; done > docs/page.md; cd examples; "             \
-    "cp ../docs/page.md compress/tinyshakespeare.txt; "                                                                \
-    "awk '{ print $0 \"\\tle \" $2 \" de \" $4 }' ../docs/page.md | gzip > lstm-en-fr/pairs.tsv.gz; "                  \
-    "cp lstm-en-fr/pairs.tsv.gz compress/tatoeba-2017.tsv.gz; for part in train t10k; do "                             \
-    "{ printf '\\000\\000\\010\\003\\000\\000\\001\\000\\000\\000\\000\\034\\000\\000\\000\\034'; "                    \
-    "head -c 200704 /dev/zero; } | gzip > compress/$part-images-idx3-ubyte.gz; "                                       \
-    "{ printf '\\000\\000\\010\\001\\000\\000\\001\\000'; "                                                            \
-    "for i in $(seq 26); do printf '\\000\\001\\002\\003\\004\\005\\006\\007\\010\\011'; done | head -c 256; } | "     \
-    "gzip > compress/$part-labels-idx1-ubyte.gz; done; "
-
+/* Every job there is planned for a GPU; all kernels are rows of its device. */
 static void example__every_job_has_a_plan_for_a_gpu(void **state)
 {
     data_case *c = *state;
