@@ -234,8 +234,8 @@ const cli_command cmd_probe = {
         "links, energy by NVML, and its kernels. Under a launcher messages between ranks come first; then rank 0 "
         "measures "
         "its machine alone.\n\n"
-        "--output writes a target file with these figures, each marked as measured. halftone explain --target FILE and "
-        "halftone opt --target FILE read it, here or elsewhere. Other machines are shipped as targets, from their data "
+        "--output writes a target file with these figures, each marked as measured. --target FILE of halftone plan, "
+        "profile, explain and opt reads it, here or elsewhere. Other machines are shipped as targets, from their data "
         "sheets, and are known by name: a100, h200, 8xh200, cluster, edge, desktop, tpu, fpga, asic (docs/target.md). "
         "Threads and kernels are those that a run here would use.",
     .options = options,
@@ -243,5 +243,5 @@ const cli_command cmd_probe = {
     .run = run_probe,
     .examples = examples,
     .environment = environment,
-    .see_also = "opt explain",
+    .see_also = "plan profile explain opt",
 };

@@ -282,7 +282,8 @@ static const cli_option options[] = {
              "the option is refused",
      .least = 1, .most = MOST_RANKS},
     {"--target", "FILE", CLI_TEXT, offsetof(profile_job, target),
-     .help = "a target file of this machine, for its ceilings (docs/target.md); without it, the shipped ones",
+     .help = "a target file of this machine, for its ceilings (docs/target.md); without it, "
+             "defaults, which are those of no machine in particular",
      .flags = CLI_FILLED, .takes = "a file"},
     {"--save", NULL, CLI_FLAG, offsetof(profile_job, save),
      .help = "also write a snapshot, into the temporary folder, and time it"},
