@@ -139,6 +139,23 @@ static void http__a_run_is_served_while_it_trains(void **state)
     assert_int_equal(run_end(&p), 0);
 }
 
+static void http__the_page_of_a_run_has_no_problems_in_a_browser(void **state)
+{
+    data_case *c = *state;
+    char line[128];
+    int status;
+    need_server();
+    run_write_job(c);
+    run_process p = run_begin(c, 1, LONG_RUN " --http 127.0.0.1:0");
+    snprintf(line, sizeof line, HT_TEST_DIR "/../tools/check-pages http://127.0.0.1:%d/", port_of(c));
+    assert_true(run_wait_for_step(&p, 50));
+    const char *said = run(c, line, &status);
+    kill(p.process, SIGTERM);
+    assert_int_equal(run_end(&p), 3);
+    if (status == 77 || status == 126 || status == 127) skip(); /* no browser, no Python */
+    if (status != 0) fail_msg("%.3000s", said);
+}
+
 static void http__a_folder_without_a_run_has_a_page_that_waits(void **state)
 {
     data_case *c = *state;
@@ -252,6 +269,7 @@ int main(void)
         CASE(watch__tells_a_run_that_died),
         CASE(watch__redraws_in_place_on_a_terminal),
         CASE(http__a_run_is_served_while_it_trains),
+        CASE(http__the_page_of_a_run_has_no_problems_in_a_browser),
         CASE(http__a_folder_without_a_run_has_a_page_that_waits),
         CASE(http__ends_with_its_run_however_that_ends),
         CASE(http__a_server_that_dies_does_not_end_the_run),
