@@ -287,6 +287,20 @@ static void trace__is_read_by_perfetto_as_it_was_written(void **state)
     if (!strstr(checked_trace(*state), "Perfetto reads ")) skip(); /* its trace processor is not here */
 }
 
+/* ---- docs/profiling.md ---- */
+
+/* Its job reads all pages, character by character: a new character there makes more parameters than it tells. */
+static void page__on_profiling_has_the_parameters_of_its_job(void **state)
+{
+    data_case *c = *state;
+    expect(c,
+           "cp -r " HT_TEST_DIR
+           "/../docs . && awk '/^    cat docs/ {on = 1} on {print substr($0, 5)} /^    END/ {exit}' "
+           "docs/profiling.md | sh && params=$(\"$H\" plan job.json --quick --json | grep -o '\"params\": [0-9]*' | "
+           "head -n 1 | tr -dc 0-9); tr -d , < docs/profiling.md | grep -c \"each of $params parameters\"",
+           0, "1\n");
+}
+
 /* ---- DeepSpeed's keys ---- */
 
 static void train__profiles_the_step_that_flops_profiler_names(void **state)
@@ -332,6 +346,7 @@ int main(void)
         CASE(profile__of_processes_is_one_profile_and_one_trace),
         CASE(trace__keeps_the_rules_of_its_format),
         CASE(trace__is_read_by_perfetto_as_it_was_written),
+        CASE(page__on_profiling_has_the_parameters_of_its_job),
         CASE(train__profiles_the_step_that_flops_profiler_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
