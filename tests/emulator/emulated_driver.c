@@ -597,6 +597,12 @@ int cuModuleUnload(void *handle)
     return 0;
 }
 
+/* Shared memory that the text of a kernel declares; what a launch asks for comes on top of it. */
+static int declared_bytes(const function *f)
+{
+    return (int)(f->shared[1] - f->shared[0]);
+}
+
 int cuModuleGetFunction(void **out, void *handle, const char *name)
 {
     module *m = handle;
@@ -613,7 +619,7 @@ int cuModuleGetFunction(void **out, void *handle, const char *name)
     }
     *f = (function){.next = m->functions, .parameters = *parameters, .shared = shared};
     *(void **)&f->entry = entry;
-    f->shared_most = SHARED_WITHOUT_ASKING;
+    f->shared_most = SHARED_WITHOUT_ASKING - declared_bytes(f);
     m->functions = f;
     *out = f;
     return 0;
@@ -622,9 +628,11 @@ int cuModuleGetFunction(void **out, void *handle, const char *name)
 int cuFuncSetAttribute(void *handle, int attribute, int value)
 {
     if (attribute != 8) return fail(INVALID_VALUE, "the emulated GPU does not know attribute %d", attribute);
-    if (value > SHARED_MOST)
-        return fail(INVALID_VALUE, "a block wants %d bytes of shared memory; there are %d", value, SHARED_MOST);
-    ((function *)handle)->shared_most = value;
+    function *f = handle;
+    int all = declared_bytes(f) + value;
+    if (all > SHARED_MOST)
+        return fail(INVALID_VALUE, "a block wants %d bytes of shared memory; there are %d", all, SHARED_MOST);
+    f->shared_most = value;
     return 0;
 }
 
