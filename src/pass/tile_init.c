@@ -1,10 +1,10 @@
 /* First values of states that move, tile by tile: a tensor, or a constant for a whole group, would take memory that the offload
- * is there to save. Random numbers are a function of the element's place, so a tile draws those that the whole would have
- * there. */
+ * is there to save. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "pass/first_values.h"
 #include "pass/tile_update.h"
 
 typedef struct cutter {
@@ -14,7 +14,7 @@ typedef struct cutter {
     int64_t most;
     ht_rewrite rw;
     enum { WHOLE, AT_HAND, CUT } * state; /* by node id, of stores */
-    ht_val source, source_tile;
+    ht_val source;
     int64_t index, first, count; /* of the tile at hand */
 } cutter;
 
@@ -23,25 +23,6 @@ typedef struct cutter {
 static bool moves(const cutter *c, ht_val v)
 {
     return v.id < c->known && c->goes[v.id] != HT_SPACE_MAIN;
-}
-
-static bool draws(const ht_node *n)
-{
-    return (n->op->flags & HT_OP_NO_FOLD) && ht_op_has_attr(n->op, "batch_extent") && n->n_in == 3;
-}
-
-/* A cast, or another op that computes each element of one array. */
-static bool is_unary(const ht_node *n)
-{
-    return n->op->fuse == HT_FUSE_POINT && n->n_in == 1 && n->n_out == 1 && !(n->op->flags & HT_OP_EFFECT);
-}
-
-/* What a value is computed of, element by element: random numbers or a constant; none: of something else. */
-static ht_val source_of(const ht_graph *g, ht_val v)
-{
-    const ht_node *n = ht_producer(g, v);
-    for (; n && is_unary(n); n = ht_producer(g, v)) v = ht_node_in(g, n, 0);
-    return n && (draws(n) || n->n_in == 0) ? v : HT_NONE;
 }
 
 static ht_val find_tile(const ht_graph *g, ht_val state, int64_t index)
@@ -69,35 +50,8 @@ static bool is_cut(const cutter *c, const ht_node *n)
     if (n->op != &ht_op_store) return false;
     ht_val into = ht_node_in(g, n, 0);
     const ht_type *type = ht_type_of(g, into);
-    if (!moves(c, into) || !ht_type_contiguous(type) || !source_of(g, ht_node_in(g, n, 1)).id) return false;
+    if (!moves(c, into) || !ht_type_contiguous(type) || !ht_first_value_source(g, ht_node_in(g, n, 1)).id) return false;
     return has_tiles(c, into) || ht_type_elems(type) > tile_of(c, into);
-}
-
-/* ---- a tile ---- */
-
-static ht_val source_tile(cutter *c)
-{
-    ht_graph *g = c->g;
-    const ht_node n = *ht_producer(g, c->source);
-    int64_t elems = ht_type_elems(ht_type_of(g, c->source));
-    ht_type want = ht_type_make(ht_type_of(g, c->source)->dtype, 1, &c->count);
-    ht_val in[3] = {HT_NONE}, out = HT_NONE;
-    for (size_t i = 0; i < n.n_in; i++) in[i] = ht_node_in(g, &n, i);
-    if (n.n_in) in[2] = ht_fill(g, HT_I64, 0, NULL, (double)c->first);
-    ht_emit(g, n.op, n.n_in, in, ht_op_attr_count(n.op), n.attr, &want, &out);
-    if (g->status == HT_OK && n.n_in) ht_node_set_int(g, (uint32_t)g->node_count - 1, "batch_extent", elems);
-    return out;
-}
-
-static ht_val value_tile(cutter *c, ht_val v)
-{
-    ht_graph *g = c->g;
-    if (v.id == c->source.id || g->status != HT_OK) return c->source_tile;
-    const ht_node n = *ht_producer(g, v);
-    ht_type want = ht_type_make(ht_type_of(g, v)->dtype, 1, &c->count);
-    ht_val in = value_tile(c, ht_node_in(g, &n, 0)), out = HT_NONE;
-    ht_emit(g, n.op, 1, &in, ht_op_attr_count(n.op), n.attr, &want, &out);
-    return out;
 }
 
 /* ---- a source, and all that is stored of it ---- */
@@ -105,13 +59,13 @@ static ht_val value_tile(cutter *c, ht_val v)
 static void store_tile(cutter *c, ht_val tile, size_t from)
 {
     ht_graph *g = c->g;
-    c->source_tile = source_tile(c);
+    ht_val source = ht_first_value_part(g, c->source, c->first, c->count);
     for (size_t i = from; i < c->rw.count && g->status == HT_OK; i++) {
         if (c->state[c->rw.old[i]] != AT_HAND) continue;
         const ht_node n = g->nodes[c->rw.old[i]];
         ht_val into = ht_node_in(g, &n, 0), value = ht_node_in(g, &n, 1);
         ht_val goal = tile.id ? tile : ht_tile_view(g, into, "piece", c->index, c->first, c->count);
-        if (g->status == HT_OK) ht_store(g, goal, value_tile(c, value));
+        if (g->status == HT_OK) ht_store(g, goal, ht_first_value_of(g, value, c->source, source));
     }
 }
 
@@ -135,7 +89,7 @@ static void take_stores(cutter *c, size_t from)
         const ht_node *n = &g->nodes[c->rw.old[i]];
         if (n->op != &ht_op_store || c->state[c->rw.old[i]] != WHOLE) continue;
         ht_val into = ht_node_in(g, n, 0);
-        bool same = source_of(g, ht_node_in(g, n, 1)).id == c->source.id && !find_tile(g, into, 0).id;
+        bool same = ht_first_value_source(g, ht_node_in(g, n, 1)).id == c->source.id && !find_tile(g, into, 0).id;
         if (same && ht_type_contiguous(ht_type_of(g, into))) c->state[c->rw.old[i]] = AT_HAND;
     }
 }
@@ -145,7 +99,7 @@ static void cut_source(cutter *c, size_t from)
     ht_graph *g = c->g;
     const ht_node n = g->nodes[c->rw.old[from]];
     ht_val into = ht_node_in(g, &n, 0);
-    c->source = source_of(g, ht_node_in(g, &n, 1));
+    c->source = ht_first_value_source(g, ht_node_in(g, &n, 1));
     c->state[c->rw.old[from]] = AT_HAND;
     if (has_tiles(c, into)) {
         fill_tiles(c, into, from);

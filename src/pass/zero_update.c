@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pass/first_values.h"
 #include "pass/update_units.h"
 
 typedef ht_zero_cutter cutter;
@@ -399,7 +400,7 @@ static ht_val flat_part(ht_graph *g, ht_val v, int64_t first, int64_t count)
     return ht_slice_axis(g, ht_reshape(g, v, 1, &all), 0, first, count);
 }
 
-/* A state that was cut keeps this rank's part of its first value, which is computed whole. */
+/* A state that was cut draws this rank's part of its first value. What cannot be drawn in parts is computed whole. */
 static void cut_first_value(const ht_zero *z, ht_rewrite *rw, uint32_t id)
 {
     ht_graph *g = z->g;
@@ -417,7 +418,25 @@ static void cut_first_value(const ht_zero *z, ht_rewrite *rw, uint32_t id)
         ht_store(g, s->value, ht_repeat(rw, constant, elems));
         return;
     }
-    if (elems) ht_store(g, s->value, flat_part(g, value, s->part ? s->first : 0, elems));
+    if (!elems) return;
+    ht_val into = s->value, source = ht_first_value_source(g, value);
+    int64_t first = s->part ? s->first : 0;
+    ht_val part = source.id ? ht_first_value_of(g, value, source, ht_first_value_part(g, source, first, elems))
+                            : flat_part(g, value, first, elems);
+    ht_store(g, into, part);
+}
+
+/* By value id: does the segment "derive", which runs behind "init", store it? NULL: memory is out. */
+static bool *find_derived(const ht_zero *z)
+{
+    const ht_graph *g = z->g;
+    bool *derived = calloc(z->known, sizeof *derived);
+    int segment = ht_segment_find(g, "derive");
+    for (size_t i = 0; derived && segment >= 0 && i < g->segments[segment].node_count; i++) {
+        const ht_node *n = &g->nodes[g->segments[segment].nodes[i]];
+        if (n->op == &ht_op_store) derived[ht_node_in(g, n, 0).id] = true;
+    }
+    return derived;
 }
 
 ht_status ht_zero_cut_init(ht_zero *z)
@@ -425,8 +444,16 @@ ht_status ht_zero_cut_init(ht_zero *z)
     ht_rewrite rw;
     int segment = ht_segment_find(z->g, "init");
     if (segment < 0) return HT_OK;
+    bool *derived = find_derived(z);
+    if (!derived) HT_FAIL(z->g->ctx, HT_ENOMEM, "zero: out of memory");
     if (ht_rewrite_begin(&rw, z->g, (uint32_t)segment))
-        for (size_t i = 0; i < rw.count && z->g->status == HT_OK; i++) cut_first_value(z, &rw, rw.old[i]);
+        for (size_t i = 0; i < rw.count && z->g->status == HT_OK; i++) {
+            const ht_node *n = &z->g->nodes[rw.old[i]];
+            /* Copies would want all of what each rank has a part of. */
+            if (n->op == &ht_op_store && derived[ht_node_in(z->g, n, 0).id]) continue;
+            cut_first_value(z, &rw, rw.old[i]);
+        }
+    free(derived);
     return ht_rewrite_end(&rw);
 }
 

@@ -13,8 +13,9 @@
  * than the group, so there is no cycle. Both are asked whether they take the group's calls (ht_kernel: takes).
  *
  * Effects keep one order. Stores go to the end, in theirs: readers of a state then come before its store, wherever its
- * group stands. Every other effect waits for the one before it; the regions pass counts that as reading it, so that no
- * group waits for itself. */
+ * group stands. One that copies a part of a value, into a state that its segment does not read, stays where it is, so that
+ * the rest does not live on: first values of which a rank keeps a part. Every other effect waits for the one before it;
+ * the regions pass counts that as reading it, so that no group waits for itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ typedef struct fuser {
     uint32_t *seen;   /* by value id: reads by the nodes in question */
     uint32_t *fold;   /* by value id: place + 1 of the last reduction of it; 0: none */
     uint32_t *other;  /* by place of a reduction: place + 1 of another one of the same value; 0: none */
+    uint32_t *reads;  /* by value id, of state that owns bytes: 1 + the last segment that reads it */
     uint32_t *effect; /* by place: of an effect that is no store, place + 1 of the one before it; 0: none */
     uint32_t *depth;  /* by place */
     bool *takes_part; /* by place */
@@ -344,6 +346,17 @@ static void chain_effects(fuser *f)
     }
 }
 
+static void note_reads(fuser *f, uint32_t segment)
+{
+    for (uint32_t at = 0; at < f->s->node_count; at++) {
+        const ht_node *n = node_at(f, at);
+        for (size_t i = n->op == &ht_op_store; i < n->n_in; i++) {
+            ht_val v = ht_node_in(f->g, n, i);
+            if (v.id) f->reads[ht_root(f->g, v).id] = segment + 1;
+        }
+    }
+}
+
 static bool find_groups(fuser *f)
 {
     for (uint32_t at = 0; at < f->s->node_count; at++) {
@@ -428,12 +441,20 @@ static ht_status no_memory(const fuser *f)
     return ht_fail(f->g->ctx, HT_ENOMEM, "out of memory while fusing");
 }
 
+/* Is it a store of a part of a value, which is copied anyway, where nobody reads what was there? */
+static bool stays(const fuser *f, const ht_node *n)
+{
+    uint32_t segment = (uint32_t)(f->s - f->g->segments);
+    bool part = ht_value_of(f->g, ht_node_in(f->g, n, 1))->base.id != 0;
+    return part && f->reads[ht_root(f->g, ht_node_in(f->g, n, 0)).id] != segment + 1;
+}
+
 /* Does it come last: a store, or the update's wait for what only the store behind it reads? Waits can then be left to the next
  * step (tail.c). One that stands behind its start is to wait at once. */
 static bool comes_last(const fuser *f, uint32_t at)
 {
     const ht_node *n = node_at(f, at), *start = n->op->start ? ht_start_of(f->g, n) : NULL;
-    if (n->op == &ht_op_store) return true;
+    if (n->op == &ht_op_store) return !stays(f, n);
     if (!start || !(start->op->flags & HT_OP_COLLECTIVE) || strcmp(f->s->name, "update") != 0) return false;
     bool stored = at + 1 < f->s->node_count && node_at(f, at + 1)->op == &ht_op_store &&
                   ht_node_in(f->g, node_at(f, at + 1), 1).id == n->out;
@@ -476,6 +497,7 @@ static ht_status fuse_segment(fuser *f, uint32_t segment)
         !f->other)
         return no_memory(f);
     chain_effects(f);
+    note_reads(f, segment);
     return find_groups(f) ? reorder(f) : no_memory(f);
 }
 
@@ -488,7 +510,8 @@ static ht_status fuse_segments(fuser *f)
     f->uses = HT_NEW(f->arena, uint32_t, values);
     f->seen = HT_NEW(f->arena, uint32_t, values);
     f->fold = HT_NEW(f->arena, uint32_t, values);
-    if (!f->place || !f->uses || !f->seen || !f->fold) return no_memory(f);
+    f->reads = HT_NEW(f->arena, uint32_t, values);
+    if (!f->place || !f->uses || !f->seen || !f->fold || !f->reads) return no_memory(f);
     for (uint32_t i = 0; i < f->g->segment_count; i++) HT_TRY(fuse_segment(f, i));
     return HT_OK;
 }

@@ -200,6 +200,26 @@ static void zero__offloads_the_pieces_of_a_rank(void **state)
         }
 }
 
+static int64_t transient_bytes(const ht_plan *plan, const char *segment)
+{
+    int index = ht_plan_segment_find(plan, segment);
+    return index < 0 ? 0 : plan->segments[index].transient_bytes[HT_SPACE_MAIN];
+}
+
+/* A rank draws its part of each tensor alone, where it stays; besides a single number, where the part begins. Half copies
+ * are made from parts, tensor by tensor. */
+static void zero__first_values_take_no_more_than_a_rank_keeps(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++)
+        for (int stage = 1; stage <= 3; stage++) {
+            ht_plan *plan = plan_rank(&modes[m], 4, 1, stage, "50");
+            assert_in_range(transient_bytes(plan, "init"), 0, 64);
+            assert_in_range(transient_bytes(plan, "derive"), 0, stage == 3 ? 0 : 2 * round_up(W1, 64) + 64);
+            ht_plan_free(plan);
+        }
+}
+
 /* Bytes of the messages of a step, by op. */
 static int64_t exchanged(const ht_plan *plan, const char *op, int64_t *calls)
 {
@@ -237,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zero__bytes_are_those_of_the_formulas_and_padding),
         cmocka_unit_test(zero__bytes_of_lamb_are_those_of_the_formulas),
+        cmocka_unit_test(zero__first_values_take_no_more_than_a_rank_keeps),
         cmocka_unit_test(zero__offloads_the_pieces_of_a_rank),
         cmocka_unit_test(zero__messages_are_gradients_and_what_the_model_reads),
     };
