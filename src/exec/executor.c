@@ -439,7 +439,8 @@ ht_status ht_executor_submit(ht_executor *e, size_t segment, unsigned slot, int 
     ht_launch *launches = e->launches[slot * e->plan->segment_count + segment];
     ht_lane *order = lane_of_runs(e), *host = &e->lanes[HT_SPACE_HOST][HT_QUEUE_COMPUTE];
     size_t head = ht_executor_head(e, segment);
-    if (host->queue) HT_TRY(ht_executor_pass_over(order, host)); /* what is prepacked there was stored by then */
+    /* What is prepacked there was stored by then. */
+    if (host->queue && s->prepack_count) HT_TRY(ht_executor_pass_over(order, host));
     HT_TRY(make_prepacked(e, s, launches));
     for (size_t i = ht_executor_take_lead(e, segment); i < head; i++) {
         look_ahead(launches, i, s->instr_count);

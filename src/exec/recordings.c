@@ -1,6 +1,7 @@
 /* Segments whose launches are remembered by the device and run as one command (a CUDA graph): the host then spends
  * microseconds on a step, and no gaps are left between kernels. A segment is recorded at its second run; one that cannot be
- * is submitted as before, and the reason told once. The bits are the same. */
+ * is submitted as before, and the reason told once: some of it goes on beside the queue of the runs, or the device refuses.
+ * The bits are the same. */
 #include "exec/executor_own.h"
 
 typedef struct recorded {
@@ -8,11 +9,31 @@ typedef struct recorded {
     bool was_run, refused;
 } recorded;
 
+/* Does a segment copy or exchange beside what it computes? */
+static bool uses_other_lanes(ht_executor *e, const ht_plan_segment *s)
+{
+    for (size_t i = 0; i < s->instr_count; i++)
+        if (ht_executor_lane(e, s->instrs[i].space, s->instrs[i].queue) != lane_of_runs(e)) return true;
+    return false;
+}
+
 void ht_executor_allow_recordings(ht_executor *e)
 {
-    if (!e->queue->device->class->record_begin || e->plan->canary || e->beside) return;
-    /* Without memory for it, nothing is recorded. */
-    e->recorded = HT_NEW(e->arena, recorded, e->plan->input_slots * e->plan->segment_count);
+    const ht_plan *plan = e->plan;
+    if (!e->queue->device->class->record_begin || plan->canary) return;
+    e->recorded = HT_NEW(e->arena, recorded, plan->input_slots * plan->segment_count);
+    if (!e->recorded) return; /* nothing is recorded */
+    ht_text names = {0};
+    for (size_t s = 0; e->beside && s < plan->segment_count; s++) {
+        if (!uses_other_lanes(e, &plan->segments[s])) continue;
+        for (unsigned slot = 0; slot < plan->input_slots; slot++)
+            e->recorded[slot * plan->segment_count + s].refused = true;
+        ht_text_add(&names, "%s%s", names.length ? ", " : "", plan->segments[s].name);
+    }
+    if (names.length)
+        ht_note(plan->ctx, HT_LOG_WARN,
+                "not recorded as graphs, for they copy or exchange beside what they compute: %s", names.data);
+    ht_text_free(&names);
 }
 
 bool ht_executor_can_replay(const ht_executor *e, size_t segment)
