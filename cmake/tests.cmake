@@ -60,7 +60,7 @@ halftone_test(test_cuda_ranks test_session_ranks)
 set_property(TEST test_cuda_ranks APPEND PROPERTY ENVIRONMENT HALFTONE_TEST_RANKS=cuda HALFTONE_EMULATED_GPUS=4)
 
 # On the emulator, whether there is a GPU or not, with kernels that all builds share; on a GPU they run by themselves (build/tests/test_cuda_ops).
-foreach(name test_cuda_channels test_cuda_failures test_cuda_ops test_cuda_lstm test_cuda_probe test_cuda_ranks test_cuda_session test_cuda_stream test_cuda_train test_emulator)
+foreach(name test_cuda_channels test_cuda_failures test_cuda_lstm test_cuda_models test_cuda_ops test_cuda_probe test_cuda_ranks test_cuda_session test_cuda_stream test_cuda_train test_emulator)
     if(TARGET emulated_libcuda)
         if(TARGET ${name})
             add_dependencies(${name} ${emulated_libraries})
