@@ -1,5 +1,6 @@
 /* What the program knows of the terminal that it speaks to. */
 #include "cli/cli.h"
+#include "comm/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,16 +10,26 @@
 
 enum { NARROWEST = 20, PROSE = 110, HANGING = 4 };
 
+/* Open MPI gives each rank a pseudo-terminal, whose lines it gathers: nobody looks at it. A single task of Slurm may be a
+ * person's shell (srun --pty). */
+static bool is_terminal(int file)
+{
+    ht_context aside = {0};
+    ht_launcher l;
+    if (isatty(file) != 1) return false;
+    return ht_launcher_find(&l, &aside) != HT_OK || !l.name || (l.size == 1 && strcmp(l.name, "Slurm") == 0);
+}
+
 bool cli_terminal(int file)
 {
     const char *kind = getenv("TERM");
-    return isatty(file) == 1 && !(kind && strcmp(kind, "dumb") == 0);
+    return is_terminal(file) && !(kind && strcmp(kind, "dumb") == 0);
 }
 
 static int columns_of(int file)
 {
     struct winsize window;
-    if (isatty(file) != 1) return 0;
+    if (!is_terminal(file)) return 0;
     return ioctl(file, TIOCGWINSZ, &window) == 0 && window.ws_col >= NARROWEST ? window.ws_col : 80;
 }
 
@@ -35,7 +46,7 @@ int cli_terminal_lines(void)
     struct winsize window;
     int lines = asked ? atoi(asked) : 0;
     if (lines > 0) return lines;
-    if (isatty(STDOUT_FILENO) != 1) return 0;
+    if (!is_terminal(STDOUT_FILENO)) return 0;
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0 ? window.ws_row : 24;
 }
 

@@ -83,6 +83,30 @@ static void terminal__bar_keeps_the_time_that_is_left(void **state)
            "0\n");
 }
 
+/* Its launcher gathers what it says, by a pseudo-terminal if it is Open MPI. */
+static void terminal__of_a_rank_is_none(void **state)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1", "PMI_RANK=0 PMI_SIZE=1"};
+    data_case *c = *state;
+    int status;
+    write_job(c);
+    run(c, "command -v script && script -qec true /dev/null", &status);
+    if (status != 0) skip();
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "TERM=xterm script -qec \"stty cols 40; export %s; $H train job.json --force --set train.steps=2\" "
+                 "/dev/null > said; grep -c \"$(printf '\\033')\" said; grep '^step .\\{60\\}' said",
+                 variables[i]);
+        expect(c, line, 0, "0\n");
+    }
+    /* A shell that Slurm has started for a person. */
+    expect(c,
+           "TERM=xterm script -qec \"stty cols 80; export SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1; $H train job.json "
+           "--force --set train.steps=2\" /dev/null | grep -c \"$(printf '\\033')\" > said; test $(cat said) -gt 0",
+           0, "");
+}
+
 static void terminal__errors_break_at_words(void **state)
 {
     data_case *c = *state;
@@ -108,6 +132,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(terminal__tables_lose_their_least_important_columns_first, data_case_begin,
                                         data_case_end),
         cmocka_unit_test_setup_teardown(terminal__bar_keeps_the_time_that_is_left, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(terminal__of_a_rank_is_none, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(terminal__errors_break_at_words, data_case_begin, data_case_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
