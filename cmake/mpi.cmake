@@ -34,4 +34,15 @@ foreach(name ${HALFTONE_MPI_COMPILERS})
         DEPENDS ${CMAKE_SOURCE_DIR}/src/comm/shim/mpi_shim.c ${CMAKE_SOURCE_DIR}/src/comm/mpi_shim.h VERBATIM)
     add_custom_target(halftone_mpi_${flavour} ALL DEPENDS ${shim})
     list(APPEND HALFTONE_MPI_FLAVOURS ${flavour})
+    # A program with an MPI of its own, as a user would build it; a library with sanitizers wants a program with them.
+    if(NOT HALFTONE_SANITIZE)
+        set(example ${CMAKE_BINARY_DIR}/examples/own_mpi_${flavour})
+        set(source ${CMAKE_SOURCE_DIR}/examples/ranks/own_mpi.c)
+        add_custom_command(OUTPUT ${example}
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/examples
+            COMMAND ${compiler} -std=c11 -O2 -Wall -Wextra -I${CMAKE_SOURCE_DIR}/include -o ${example} ${source}
+                    -L${CMAKE_BINARY_DIR} -lhalftone -lm -Wl,-rpath,${CMAKE_BINARY_DIR}
+            DEPENDS ${source} halftone VERBATIM)
+        add_custom_target(example_own_mpi_${flavour} ALL DEPENDS ${example} halftone_mpi_${flavour})
+    endif()
 endforeach()

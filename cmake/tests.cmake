@@ -54,6 +54,9 @@ endforeach()
 
 foreach(flavour ${HALFTONE_MPI_FLAVOURS})
     add_dependencies(test_comm_mpi halftone_mpi_${flavour})
+    if(TARGET example_own_mpi_${flavour})
+        add_dependencies(test_comm_mpi example_own_mpi_${flavour})
+    endif()
 endforeach()
 
 halftone_test(test_cuda_ranks test_session_ranks)

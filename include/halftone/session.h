@@ -102,7 +102,7 @@ typedef struct ht_session_opts {
     const char
         *disk_folder; /* where the files of @disk lie, while the session lives; a plan without @disk needs none */
     const ht_disk_opts *disk; /* NULL: as HT_DISK_OPTS */
-    struct ht_comm *comm;     /* the ranks that work on this job, borrowed; NULL: a world of one */
+    struct ht_comm *comm;     /* the ranks that work on this job (halftone/comm.h), borrowed; NULL: a world of one */
 } ht_session_opts;
 
 #define HT_SESSION_OPTS                                                                                                \

@@ -21,12 +21,12 @@ const char *const ht_comm_kind_names[HT_COMM_KIND_COUNT] = {
 
 int ht_comm_rank(const ht_comm *comm)
 {
-    return comm->rank;
+    return comm ? comm->rank : 0;
 }
 
 int ht_comm_size(const ht_comm *comm)
 {
-    return comm->size;
+    return comm ? comm->size : 1;
 }
 
 const char *ht_comm_name(const ht_comm *comm)

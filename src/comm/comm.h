@@ -7,16 +7,14 @@
 
 #include <stdatomic.h>
 
-#include "base/base.h"
+#include <halftone/comm.h>
 
-typedef struct ht_comm ht_comm;
+#include "base/base.h"
 
 /* ---- a world and its groups ---- */
 
 enum { HT_COMM_NAME = 32 }; /* bytes of a group's name, with the 0 */
 
-int ht_comm_rank(const ht_comm *comm);
-int ht_comm_size(const ht_comm *comm);
 const char *ht_comm_name(const ht_comm *comm); /* "world", or that of the group */
 /* The rank of the world that a rank of this group is. */
 int ht_comm_world_rank(const ht_comm *comm, int rank);
@@ -32,9 +30,9 @@ ht_status ht_comm_add_group(ht_comm **out, ht_comm *world, ht_context *ctx, cons
 /* "world" is the world itself; NULL: there is none of this name. */
 ht_comm *ht_comm_find_group(ht_comm *world, const char *name);
 
-/* Only of a world, takes NULL: with its groups, once nothing is under way. Ranks that are to end together meet before,
+/* ht_comm_free is only for a world: with its groups, once nothing is under way. Ranks that are to end together meet before,
  * by a barrier. */
-void ht_comm_free(ht_comm *world);
+
 /* This rank cannot go on: the others end, too, with its number and the reason. Over MPI this ends the processes of the
  * job, also the caller's. */
 void ht_comm_abort(ht_comm *comm, const char *reason);
@@ -151,7 +149,7 @@ ht_status ht_comm_open(ht_comm **out, ht_context *ctx, const ht_launcher *launch
 ht_status ht_comm_open_self(ht_comm **out, ht_context *ctx);
 /* `flavour`: "openmpi", "mpich" or NULL: whichever this process has loaded already, or else can be opened. `mpi_comm`:
  * the address of the caller's MPI_Comm, which stays his; NULL: MPI_COMM_WORLD. MPI is initialised unless it is. */
-ht_status ht_comm_open_mpi(ht_comm **out, ht_context *ctx, const char *flavour, const void *mpi_comm);
+ht_status ht_comm_open_flavour(ht_comm **out, ht_context *ctx, const char *flavour, const void *mpi_comm);
 
 /* ---- ranks that are threads of this process ---- */
 

@@ -319,7 +319,7 @@ static ht_status open_shim(ht_context *ctx, const char *flavour, const ht_mpi_sh
     return HT_OK;
 }
 
-ht_status ht_comm_open_mpi(ht_comm **out, ht_context *ctx, const char *flavour, const void *mpi_comm)
+ht_status ht_comm_open_flavour(ht_comm **out, ht_context *ctx, const char *flavour, const void *mpi_comm)
 {
     const ht_mpi_shim *shim;
     double timeout_s;

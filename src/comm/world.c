@@ -102,7 +102,7 @@ ht_status ht_comm_open(ht_comm **out, ht_context *ctx, const ht_launcher *launch
                 "the variables of torchrun (RANK, WORLD_SIZE) say %d ranks, which reach each other by MPI alone: start "
                 "them with mpirun or srun",
                 launcher->size);
-    ht_status status = ht_comm_open_mpi(out, ctx, launcher->mpi, NULL);
+    ht_status status = ht_comm_open_flavour(out, ctx, launcher->mpi, NULL);
     if (status != HT_OK)
         HT_FAIL(ctx, status, "%s started %d ranks, which reach each other by MPI alone: %s", launcher->name,
                 launcher->size, ctx->message);
@@ -112,4 +112,32 @@ ht_status ht_comm_open(ht_comm **out, ht_context *ctx, const ht_launcher *launch
     *out = NULL;
     HT_FAIL(ctx, HT_ERANK, "%s started %d ranks, and MPI knows %d: %s", launcher->name, launcher->size, found,
             "they were started by the launcher of another MPI (mpirun, srun --mpi=...)");
+}
+
+/* A graph's collectives are over the group "data". */
+static ht_status add_data_axis(ht_comm *world, ht_context *ctx)
+{
+    ht_comm *group;
+    int size = ht_comm_size(world);
+    int *ranks = malloc((size_t)size * sizeof *ranks);
+    if (!ranks) HT_FAIL(ctx, HT_ENOMEM, "out of memory for a world of ranks");
+    for (int i = 0; i < size; i++) ranks[i] = i;
+    ht_status status = ht_comm_add_group(&group, world, ctx, "data", ranks, size);
+    free(ranks);
+    return status;
+}
+
+ht_status ht_comm_open_mpi(ht_comm **out, ht_context *ctx, const void *mpi_comm)
+{
+    ht_launcher launcher;
+    HT_NEED(ctx, out, "out");
+    *out = NULL;
+    HT_NEED(NULL, ctx, "ctx");
+    HT_TRY(ht_launcher_find(&launcher, ctx));
+    HT_TRY(ht_comm_open_flavour(out, ctx, mpi_comm ? NULL : launcher.mpi, mpi_comm));
+    ht_status status = add_data_axis(*out, ctx);
+    if (status == HT_OK) return HT_OK;
+    ht_comm_free(*out);
+    *out = NULL;
+    return status;
 }

@@ -498,7 +498,7 @@ static void world__an_mpi_that_is_not_there_is_named(void **state)
     (void)state;
     ht_comm *world;
     setenv("HALFTONE_MPI", "lam", 1);
-    assert_int_equal(ht_comm_open_mpi(&world, test_ctx, NULL, NULL), HT_ENOTSUP);
+    assert_int_equal(ht_comm_open_flavour(&world, test_ctx, NULL, NULL), HT_ENOTSUP);
     assert_non_null(strstr(ht_context_message(test_ctx), "neither openmpi nor mpich"));
     unsetenv("HALFTONE_MPI");
 }

@@ -1,6 +1,7 @@
 /* The same over MPI, Open MPI and MPICH, each with its own mpirun and shim: this program starts itself as its ranks.
  * What is not installed is skipped. */
 #include <dlfcn.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ static ht_status open_with_handle(ht_comm **world, ht_context *ctx, const char *
 {
     void *pointer = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world");
     int number = 0x44000000;
-    return ht_comm_open_mpi(world, ctx, NULL, strcmp(flavour, "openmpi") == 0 ? (void *)&pointer : (void *)&number);
+    return ht_comm_open_mpi(world, ctx, strcmp(flavour, "openmpi") == 0 ? (void *)&pointer : (void *)&number);
 }
 
 static ht_status run_rank(const char *name, ht_comm *world, ht_context *ctx)
@@ -153,18 +154,25 @@ static void need(const char *flavour)
     if (SEES_THREADS || !has_shim(flavour) || system(command) != 0) skip();
 }
 
-/* MPI libraries leave memory behind, which is not ours to tell. */
-static void start_ranks(const char *flavour, int ranks, const char *name)
+#define OPENMPI_OPTIONS "--allow-run-as-root --oversubscribe --bind-to none"
+
+static void start(const char *command)
 {
-    char command[8192];
-    const char *options = strcmp(flavour, "openmpi") == 0 ? "--allow-run-as-root --oversubscribe --bind-to none" : "";
-    snprintf(command, sizeof command, "ASAN_OPTIONS=detect_leaks=0 mpirun.%s %s -n %d '%s' '%s' 2>&1", flavour, options,
-             ranks, self, name);
     FILE *out = popen(command, "r");
     assert_non_null(out);
     size_t length = fread(said, 1, sizeof said - 1, out);
     said[length] = 0;
     ended = pclose(out);
+}
+
+/* MPI libraries leave memory behind, which is not ours to tell. */
+static void start_ranks(const char *flavour, int ranks, const char *name)
+{
+    char command[8192];
+    const char *options = strcmp(flavour, "openmpi") == 0 ? OPENMPI_OPTIONS : "";
+    snprintf(command, sizeof command, "ASAN_OPTIONS=detect_leaks=0 mpirun.%s %s -n %d '%s' '%s' 2>&1", flavour, options,
+             ranks, self, name);
+    start(command);
 }
 
 static void must_say(const char *text)
@@ -183,6 +191,29 @@ static void check_collectives(const char *flavour, const char *name)
             snprintf(text, sizeof text, "[rank %d of %d by ", rank, ranks);
             must_say(text);
         }
+    }
+}
+
+/* examples/ranks/own_mpi.c: every number of ranks makes the steps of one. */
+static void mpi__a_program_with_its_own_mpi_trains(void **state)
+{
+    const char *flavour = *state, *options = strcmp(flavour, "openmpi") == 0 ? OPENMPI_OPTIONS : "";
+    char folder[4096], command[16384];
+    need(flavour);
+    snprintf(folder, sizeof folder, "%s", self);
+    strrchr(folder, '/')[0] = 0;
+    snprintf(command, sizeof command, "%s/../examples/own_mpi_%s", folder, flavour);
+    if (access(command, X_OK) != 0) skip();
+    double alone = 0;
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        snprintf(command, sizeof command, "mpirun.%s %s -n %d '%s/../examples/own_mpi_%s' 2>&1", flavour, options,
+                 ranks, folder, flavour);
+        start(command);
+        const char *last = strstr(said, "step 200 loss ");
+        if (ended != 0 || !last) fail_msg("%d ranks: %s", ranks, said);
+        double loss = strtod(last + strlen("step 200 loss "), NULL);
+        if (ranks == 1) alone = loss;
+        if (!(fabs(loss - alone) < 1e-4 && loss < 0.02)) fail_msg("%d ranks: %s, and alone %.5f", ranks, said, alone);
     }
 }
 
@@ -252,6 +283,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         BOTH(mpi__every_collective_is_exact),
         BOTH(mpi__a_caller_may_hand_in_his_communicator_for_one_thread_at_a_time),
+        BOTH(mpi__a_program_with_its_own_mpi_trains),
         BOTH(mpi__a_library_for_one_thread_alone_is_refused),
         BOTH(mpi__a_killed_rank_ends_the_job),
         BOTH(mpi__a_rank_that_fails_ends_the_job_with_its_reason),

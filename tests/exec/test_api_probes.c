@@ -300,6 +300,17 @@ static void a_value_of_another_graph__is_latched(void **state)
     LATCHES("none of this graph", ht_one_hot(g, stranger, 2, HT_F32));
 }
 
+static void comm_calls__take_null(void **state)
+{
+    (void)state;
+    ht_comm *out;
+    REFUSES("ht_comm_open_mpi: out is NULL", ht_comm_open_mpi(NULL, ctx, NULL));
+    REFUSES(NULL, ht_comm_open_mpi(&out, NULL, NULL));
+    DOES_NOTHING(ht_comm_free(NULL));
+    GIVES(0, ht_comm_rank(NULL));
+    GIVES(1, ht_comm_size(NULL));
+}
+
 static void plans_and_sessions__take_null(void **state)
 {
     (void)state;
@@ -434,8 +445,8 @@ static void predictors__take_null(void **state)
 static void every_function_of_the_headers__is_probed(void **state)
 {
     (void)state;
-    static const char *const files[] = {"context.h",   "graph.h",   "ops.h",  "plugin.h",
-                                        "predictor.h", "session.h", "types.h"};
+    static const char *const files[] = {"comm.h",   "context.h",   "graph.h",   "ops.h",
+                                        "plugin.h", "predictor.h", "session.h", "types.h"};
     size_t count = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) count += check_header(files[i]);
     assert_true(count > 120);
@@ -576,6 +587,7 @@ int main(void)
         cmocka_unit_test(ops__that_make_or_reduce_without_a_graph_give_none),
         cmocka_unit_test(ops__that_move_or_mix_without_a_graph_give_none),
         cmocka_unit_test(a_value_of_another_graph__is_latched),
+        cmocka_unit_test(comm_calls__take_null),
         cmocka_unit_test(plans_and_sessions__take_null),
         cmocka_unit_test(predictors__take_null),
         cmocka_unit_test(every_function_of_the_headers__is_probed),
