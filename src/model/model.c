@@ -205,6 +205,7 @@ int64_t ht_model_parameters(const ht_graph *g)
 {
     int64_t elems = 0;
     for (size_t i = 0; i < g->state_count; i++)
-        if (g->states[i].trained) elems += ht_type_elems(ht_type_of(g, g->states[i].value));
+        if (g->states[i].trained)
+            elems += ht_type_elems(g->states[i].cut.ranks ? &g->states[i].whole : ht_type_of(g, g->states[i].value));
     return elems;
 }

@@ -71,7 +71,7 @@ const ht_model *ht_model_find(const char *name, const char **names);
 
 ht_status ht_model_create(ht_graph **out, ht_context *ctx, const ht_model_request *r);
 
-/* Elements of all trained state. */
+/* Elements of all trained state; of what ranks share, of the whole tensors. */
 int64_t ht_model_parameters(const ht_graph *g);
 
 #endif

@@ -60,6 +60,22 @@ static void train_alone(data_case *c, const model_case *t, int steps, const char
 
 /* ---- steps ---- */
 
+static void tensor__has_the_parameters_of_the_whole_model(void **state)
+{
+    data_case *c = *state;
+    tiny_text(c);
+    write_job(c, &cases[0], 1);
+    expect(c, "\"$H\" train job.json 2>&1 | grep -o 'lm, [0-9]* parameters' > alone; cat alone", 0, "parameters");
+    expect(
+        c,
+        "for options in '--ranks 4 --set halftone.parallel.tensor=4' '--ranks 2 --set halftone.parallel.pipeline=2'; "
+        "do \"$H\" train job.json --force $options 2>&1 | grep -o 'lm, [0-9]* parameters' | cmp alone - && "
+        "\"$H\" plan job.json $options | grep -o ', [0-9]* parameters' > planned && grep -F \"$(cat planned)\" alone "
+        "|| "
+        "exit 1; done",
+        0, "");
+}
+
 static void tensor__makes_the_steps_of_one_process(void **state)
 {
     data_case *c = *state;
@@ -305,6 +321,7 @@ static void tensor__is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(tensor__has_the_parameters_of_the_whole_model),
         CASE(tensor__makes_the_steps_of_one_process),
         CASE(tensor__shares_the_batch_with_the_data_axis),
         CASE(tensor__shares_the_sequence),
