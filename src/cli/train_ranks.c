@@ -101,7 +101,7 @@ static ht_status open_comm(ht_comm **out, ht_context *ctx, const char *command, 
     return status;
 }
 
-/* MPICH's MPI_Abort may wait for a rank that hangs: then the process ends by a signal, and its launcher ends the others. */
+/* MPI_Abort may wait for a rank that hangs: then the process ends by a signal, and its launcher ends the others. */
 static void end_all(ht_comm *world, const char *reason)
 {
     enum { MOST_S = 5 };

@@ -30,10 +30,8 @@ ht_status ht_comm_add_group(ht_comm **out, ht_comm *world, ht_context *ctx, cons
 /* "world" is the world itself; NULL: there is none of this name. */
 ht_comm *ht_comm_find_group(ht_comm *world, const char *name);
 
-/* ht_comm_free is only for a world: with its groups, once nothing is under way. Ranks that are to end together meet before,
- * by a barrier. */
-
-/* This rank cannot go on: the others end, too, with its number and the reason. Over MPI this ends the processes of the
+/* ht_comm_free takes a world, with its groups, once nothing is under way. Ranks that are to end together meet before, by a
+ * barrier. This rank cannot go on: the others end, too, with its number and the reason. Over MPI this ends the processes of the
  * job, also the caller's. */
 void ht_comm_abort(ht_comm *comm, const char *reason);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/mpi_shim.h"
 
@@ -189,9 +190,13 @@ static bool shim_take_note(ht_mpi_world *w, char *note, int *from)
     return MPI_Recv(note, HT_MPI_NOTE, MPI_BYTE, *from, 0, w->notes, MPI_STATUS_IGNORE) == MPI_SUCCESS;
 }
 
+/* Of a duplicate MPICH's MPI_Abort would wait until the other ranks come to it. Its launcher drops what ranks have said and
+ * it has not passed on yet, such as the reason of this. */
 static void shim_end_all(ht_mpi_world *w)
 {
-    MPI_Abort(w->data, 1);
+    (void)w;
+    sleep(1);
+    MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 __attribute__((visibility("default"))) const ht_mpi_shim ht_mpi_shim_table;
