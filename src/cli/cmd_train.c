@@ -499,7 +499,8 @@ static const cli_option options[] = {
              "such as mpirun, each process is a rank and this is refused",
      .least = 1, .most = 1024},
     {"--log-ranks", "LIST", CLI_TEXT, offsetof(train_job, log_ranks),
-     .help = "other ranks than the first print their lines, too, each after its number: all, or a list such as 1,3"},
+     .help = "other ranks than the first print their lines, too, each after its number: all, or a list such as 1,3",
+     .flags = CLI_FILLED, .takes = "all, or numbers of ranks as in 1,3"},
     {"--numerics", "N", CLI_WHOLE, offsetof(train_job, numerics),
      .help =
          "every N steps (100), and in the first and the last, how large gradients are and what f16 would make of them: "

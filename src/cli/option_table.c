@@ -48,7 +48,7 @@ void cli_rows_of(cli_rows *rows, const cli_command *command)
 
 /* ---- values ---- */
 
-/* "a file", "a whole number from 1 to 64", "13a or none" */
+/* "a file", "a whole number from 1 to 64", "13a or none", else the name of the value */
 static void describe_value(ht_text *text, const cli_option *option)
 {
     if (option->takes) {
@@ -56,6 +56,8 @@ static void describe_value(ht_text *text, const cli_option *option)
     } else if (option->kind == CLI_CHOICE) {
         for (const char *const *c = option->choices; *c; c++)
             ht_text_add(text, "%s%s", c == option->choices ? "" : c[1] ? ", " : " or ", *c);
+    } else if (option->kind != CLI_WHOLE && option->kind != CLI_NUMBER) {
+        ht_text_add(text, "%s", option->value);
     } else {
         bool open = isinf(option->most);
         ht_text_add(text, "a %snumber %s ", option->kind == CLI_WHOLE ? "whole " : "", open ? "of at least" : "from");

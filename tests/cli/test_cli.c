@@ -44,6 +44,13 @@ static void options__take_values_in_every_form(void **state)
     expect(NULL, "\"$H\" demo --output ''", 2, "demo: --output takes a folder, not ''");
     expect(NULL, "\"$H\" demo -o ''", 2, "demo: --output takes a folder, not ''");
     expect(NULL, "\"$H\" demo -o", 2, "demo: --output takes a folder\n");
+    expect(NULL, "\"$H\" train job.json --log-ranks", 2, "--log-ranks takes all, or numbers of ranks as in 1,3\n");
+    expect(NULL,
+           EVERY_COMMAND
+           "for o in $(\"$H\" $c --help | sed -n 's/^    \\(-., \\)\\{0,1\\}\\(--[a-z-]*\\) [A-Z].*/\\2/p'); do "
+           "\"$H\" $c $o 2>&1 | grep -e \"$o takes\" | grep -v 'from 0 to 0' >> /dev/null || "
+           "{ echo $c $o; exit 1; }; done; done; echo all",
+           0, "all");
     expect(NULL, "\"$H\" demo --json=yes", 2, "'--json=yes' is not understood");
     expect(NULL, "\"$H\" eval run --bleu 14a", 2, "eval: --bleu takes 13a or none, not '14a'");
     expect(NULL, "\"$H\" explain a.json --dot --json", 2,
