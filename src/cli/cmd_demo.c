@@ -184,6 +184,7 @@ static void print_start(const demo *d, ht_run *run)
 {
     const ht_data_info *info = ht_data_info_of(ht_run_data(run));
     ht_run_info about = ht_run_info_of(run);
+    int threads = ht_context_threads(d->ctx);
     ht_text text = {0};
     if (d->data)
         ht_text_add(&text, "A translator of %d × %d learns from %s.\n", d->size->layers, d->size->hidden, d->data);
@@ -198,7 +199,7 @@ static void print_start(const demo *d, ht_run *run)
     if (runs_on_gpu(d))
         ht_text_add(&text, "on a GPU\n\n");
     else
-        ht_text_add(&text, "%d threads\n\n", ht_context_threads(d->ctx));
+        ht_text_add(&text, "%d thread%s\n\n", threads, threads == 1 ? "" : "s");
     if (d->sweep.count > 1)
         ht_text_add(&text, "It does so %zu times, %" PRId64 " steps each:\n", d->sweep.count, about.steps);
     cli_show(&text);

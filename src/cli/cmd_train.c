@@ -303,6 +303,7 @@ static void tell_next(const train_job *job, const ht_run_info *info, bool stoppe
 
 static void tell_start(const train_job *job, const ht_context *ctx, const ht_run_info *info)
 {
+    int threads = ht_context_threads(ctx);
     ht_text line = {0};
     ht_text_add(&line, "%s, task %s, %" PRId64 " parameters, ", info->model, ht_task_names[info->task],
                 info->parameters + info->frozen);
@@ -310,7 +311,7 @@ static void tell_start(const train_job *job, const ht_context *ctx, const ht_run
     ht_text_add(&line, "%.1f MiB planned, %" PRId64 " steps, ", (double)info->plan_bytes / 0x1p20, info->steps);
     ht_text_add(&line, "on %s", strcmp(info->device, "cpu") == 0 ? "the CPU" : info->device);
     if (strncmp(info->device, "cuda", 4) == 0) ht_text_add(&line, " (%s)", info->device_model);
-    ht_text_add(&line, ", %d threads, into %s", ht_context_threads(ctx), info->folder);
+    ht_text_add(&line, ", %d thread%s, into %s", threads, threads == 1 ? "" : "s", info->folder);
     if (!line.failed) tell(job, line.data);
     ht_text_free(&line);
 }

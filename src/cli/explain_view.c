@@ -324,8 +324,8 @@ static void add_header(ht_text *text, const ht_plan *plan)
     if (target->device == HT_DEVICE_CUDA)
         ht_text_add(text, "%s; kernels for device %s\n\n", plan->precision, plan->device);
     else
-        ht_text_add(text, "%s; kernels for %s, %d threads\n\n", plan->precision, ht_isa_name(target->isa),
-                    target->threads);
+        ht_text_add(text, "%s; kernels for %s, %d thread%s\n\n", plan->precision, ht_isa_name(target->isa),
+                    target->threads, target->threads == 1 ? "" : "s");
     if (target->no_kernels)
         ht_text_add(text,
                     "There are no kernels for %s: those of %s stand in. State and activations are exact, workspace is "

@@ -19,9 +19,10 @@ static void add_job(ht_text *text, const cli_plan_view *v)
     if (v->planned.frozen) ht_text_add(text, " and %" PRId64 " frozen", v->planned.frozen);
     ht_text_add(text, ", %s, batches of %.0f", plan->precision, r->samples);
     if (r->tokens > 0) ht_text_add(text, " (%.0f tokens)", r->tokens);
-    ht_text_add(text, ", %" PRId64 " steps, %" PRId64 " rank%s. Planned for %s (%s, %s, %d threads).\n",
+    ht_text_add(text, ", %" PRId64 " steps, %" PRId64 " rank%s. Planned for %s (%s, %s, %d thread%s).\n",
                 v->planned.steps, r->ranks, r->ranks == 1 ? "" : "s", v->target ? v->target_name : "this machine",
-                plan->device, ht_isa_name(plan->target.isa), plan->target.threads);
+                plan->device, ht_isa_name(plan->target.isa), plan->target.threads,
+                plan->target.threads == 1 ? "" : "s");
 }
 
 static void add_flops(ht_text *text, const ht_step_flops *f)

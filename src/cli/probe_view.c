@@ -185,7 +185,7 @@ static void add_machine(ht_text *text, const ht_probe *probe)
     ht_text_add(text, ". Kernels for %s", ht_isa_name(target->isa));
     for (int i = 0; i < HT_FEATURE_COUNT; i++)
         if (ht_target_has(target, (ht_feature)i)) ht_text_add(text, " + %s", ht_feature_name((ht_feature)i));
-    ht_text_add(text, ", %d threads.", target->threads);
+    ht_text_add(text, ", %d thread%s.", target->threads, target->threads == 1 ? "" : "s");
     if (probe->has_gpu) {
         ht_text_add(text, " GPU: %s, ", probe->gpu.name);
         add_bytes(text, probe->gpu.memory_bytes[HT_SPACE_MAIN]);

@@ -53,10 +53,10 @@ void cli_profile_summary(ht_text *text, const cli_profile_view *v)
     double instrs = 0;
     for (int phase = HT_PHASE_FORWARD; phase <= HT_PHASE_UPDATE; phase++) instrs += p->phases[phase].seconds;
     ht_text_add(text,
-                "%s, %" PRId64 " parameters, %s, %s %s, %d threads, %" PRId64 " rank%s: %zu steps after %" PRId64
+                "%s, %" PRId64 " parameters, %s, %s %s, %d thread%s, %" PRId64 " rank%s: %zu steps after %" PRId64
                 " to warm up.\n",
                 v->model, v->params, p->plan->precision, p->plan->device, ht_isa_name(p->plan->target.isa), v->threads,
-                v->ranks, v->ranks == 1 ? "" : "s", p->steps, v->warm_up);
+                v->threads == 1 ? "" : "s", v->ranks, v->ranks == 1 ? "" : "s", p->steps, v->warm_up);
     ht_text_add(text, "Step: p50 %.3f ms, p90 %.3f ms, p99 %.3f ms, mean %.3f ms; %.1f samples/s",
                 1e3 * ht_profile_percentile(p, 50), 1e3 * ht_profile_percentile(p, 90),
                 1e3 * ht_profile_percentile(p, 99), 1e3 * p->mean_seconds, p->samples / p->mean_seconds);

@@ -58,8 +58,9 @@ ht_status ht_plan_print(char **out, const ht_plan *plan)
     *out = NULL;
     HT_NEED(NULL, plan, "plan");
     ht_text t = {0};
-    ht_text_add(&t, "plan for %s, %s, %d threads\nmodel %016llx\nbytes\n", plan->target.name,
-                ht_isa_name(plan->target.isa), plan->target.threads, (unsigned long long)plan->model_hash);
+    ht_text_add(&t, "plan for %s, %s, %d thread%s\nmodel %016llx\nbytes\n", plan->target.name,
+                ht_isa_name(plan->target.isa), plan->target.threads, plan->target.threads == 1 ? "" : "s",
+                (unsigned long long)plan->model_hash);
     ht_byte_table table = ht_plan_byte_table(plan);
     ht_byte_table_print(&t, &table, "  ");
     ht_text_add(&t, "  %-18s %16lld\n", "plan_bytes", (long long)ht_plan_bytes(plan));
