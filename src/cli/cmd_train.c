@@ -28,6 +28,7 @@ typedef struct train_job {
     const ht_config *config;
     bool quiet;      /* others speak */
     char prefix[32]; /* of lines: "rank 2: " of one that is not the first */
+    const ht_launcher *launcher;
     bool terminal, bar_shown, breakdown;
     int64_t log_every, first_step;
     double eval_loss;
@@ -264,10 +265,14 @@ static void tell_exchange(const train_job *job, const ht_run *run)
 }
 
 /* The job as it was given, for a command that goes on with it, or with steps > 0 up to another one. */
-static void add_resume(ht_text *text, const cli_job *given, int64_t ranks, int64_t steps)
+static void add_resume(ht_text *text, const train_job *job, int64_t steps)
 {
     static const char steps_key[] = "train.steps=";
+    const cli_job *given = &job->job_options;
+    const ht_launcher *launcher = job->launcher;
     ht_text_add(text, "  ");
+    if (launcher->name && launcher->size > 1)
+        ht_text_add(text, "%s -n %d ", strcmp(launcher->name, "Slurm") == 0 ? "srun" : "mpirun", launcher->size);
     cli_add_word(text, cli_program, " train ");
     cli_add_word(text, given->request.path, "");
     ht_text_add(text, " --resume");
@@ -280,7 +285,7 @@ static void add_resume(ht_text *text, const cli_job *given, int64_t ranks, int64
         ht_text_add(text, " --deepspeed ");
         cli_add_word(text, given->request.engine_path, "");
     }
-    if (ranks > 1) ht_text_add(text, " --ranks %" PRId64, ranks);
+    if (job->ranks > 1) ht_text_add(text, " --ranks %" PRId64, job->ranks);
     if (steps > 0) ht_text_add(text, " --set %s%" PRId64, steps_key, steps);
     ht_text_add(text, "\n");
 }
@@ -296,7 +301,7 @@ static void tell_next(const train_job *job, const ht_run_info *info, bool stoppe
         cli_add_word(&text, info->folder, "");
         ht_text_add(&text, isnan(job->eval_loss) ? " --set data.validation=FILE\n" : "\n");
     }
-    add_resume(&text, &job->job_options, job->ranks, stopped ? 0 : info->steps + (info->steps + 1) / 2);
+    add_resume(&text, job, stopped ? 0 : info->steps + (info->steps + 1) / 2);
     if (!text.failed) fputs(text.data, stderr); /* not folded: commands are copied */
     ht_text_free(&text);
 }
@@ -460,6 +465,7 @@ static int train_on_ranks(train_job *job, ht_context *ctx)
     job->job_options.request.ranks = size;
     end = read_config(job, ctx, launcher.name && launcher.rank > 0, &config);
     job->config = config;
+    job->launcher = &launcher;
     if (end == CLI_DONE) cli_live_show(&job->live, ht_config_train(config)->output);
     end = cli_ranks_run(ctx, "train", &launcher, size, end, train, job);
     ht_config_free(config);
