@@ -528,6 +528,13 @@ static const cli_entry files[] = {
     {0},
 };
 
+static const cli_entry environment[] = {
+    CLI_LIVE_ENVIRONMENT,
+    {"HALFTONE_COMM_TIMEOUT_S",
+     "how many seconds a rank waits for another one, to begin as well, before it ends (1800)"},
+    {0},
+};
+
 static const cli_entry examples[] = {
     {"halftone train job.json", "a new run"},
     {"halftone train job.json --resume --set train.steps=4000", "the same run, further"},
@@ -556,7 +563,7 @@ const cli_command cmd_train = {
     .size = sizeof(train_job),
     .run = run_train,
     .files = files,
-    .environment = cli_live_environment,
+    .environment = environment,
     .examples = examples,
     .see_also = "init check eval compare watch",
 };

@@ -195,6 +195,11 @@ static const cli_option options[] = {
     {0},
 };
 
+static const cli_entry environment[] = {
+    CLI_LIVE_ENVIRONMENT,
+    {0},
+};
+
 static const cli_entry examples[] = {
     {"halftone watch run", "beside a training in another terminal"},
     {"halftone watch run --once", "how it stands"},
@@ -219,7 +224,7 @@ const cli_command cmd_watch = {
     .size = sizeof(watch_job),
     .run = run_watch,
     .stops = true,
-    .environment = cli_live_environment,
+    .environment = environment,
     .examples = examples,
     .see_also = "train compare",
 };

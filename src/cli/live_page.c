@@ -119,11 +119,6 @@ const cli_option cli_live_rows[] = {
     {0},
 };
 
-const cli_entry cli_live_environment[] = {
-    {"HALFTONE_HTTP_TOKEN", "the token of --http, where there is no --http-token-file"},
-    {0},
-};
-
 /* *token is "" where there is none. */
 static ht_status read_token(const cli_live *live, ht_context *ctx, char token[MOST_TOKEN])
 {

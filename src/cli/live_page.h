@@ -17,7 +17,10 @@ typedef struct cli_live {
 
 /* --http and --http-token-file, and the variable that has a token, too. */
 extern const cli_option cli_live_rows[];
-extern const cli_entry cli_live_environment[];
+#define CLI_LIVE_ENVIRONMENT                                                                                           \
+    {                                                                                                                  \
+        "HALFTONE_HTTP_TOKEN", "the token of --http, where there is no --http-token-file"                              \
+    }
 
 /* Starts the process, unless nothing is asked for; call it while there is no other thread. What is wrong with the address
  * is told. */

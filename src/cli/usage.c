@@ -216,6 +216,7 @@ void cli_add_help(ht_text *text, const cli_command *command)
     add_paragraphs(text, command->description);
     add_options(text, &rows);
     add_entries(text, "Files", command->files);
+    add_entries(text, "Environment", command->environment);
     add_entries(text, "Examples", command->examples);
     if (command->appendix) {
         ht_text_add(text, "\n%s:\n", command->appendix_title);
