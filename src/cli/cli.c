@@ -1,4 +1,5 @@
 #include "cli/cli.h"
+#include "comm/comm.h"
 
 #include <errno.h>
 #include <glob.h>
@@ -10,8 +11,20 @@
 
 const char *cli_program = "halftone";
 
+int cli_rank(void)
+{
+    ht_context aside = {0};
+    ht_launcher launcher;
+    return ht_launcher_find(&launcher, &aside) == HT_OK ? launcher.rank : 0;
+}
+
 int cli_fail(int end, const char *format, ...)
 {
+    enum { HEAD_START_S = 3 };
+    char before[48] = "halftone: ";
+    int rank = cli_rank();
+    if (rank > 0) snprintf(before, sizeof before, "halftone: rank %d: ", rank);
+    if (rank > 0 && sleep(HEAD_START_S) > 0) return end; /* the launcher ends the job already */
     va_list args;
     va_start(args, format);
     int length = vsnprintf(NULL, 0, format, args);
@@ -20,7 +33,7 @@ int cli_fail(int end, const char *format, ...)
     va_start(args, format);
     if (message) vsnprintf(message, (size_t)length + 1, format, args);
     va_end(args);
-    cli_tell("halftone: ", message ? message : format);
+    cli_tell(before, message ? message : format);
     free(message);
     return end;
 }

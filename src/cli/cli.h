@@ -13,7 +13,11 @@ extern const char *cli_program;
 /* `before` and `after` as one word for the shell, in quotes where it needs them. */
 void cli_add_word(ht_text *text, const char *before, const char *after);
 
-/* "halftone: message" to stderr; returns `end`. */
+/* Which rank of a launcher this process is, also where it is for itself; 0: the first, or there is none. What is wrong with
+ * the launcher is told later. */
+int cli_rank(void);
+/* "halftone: message" to stderr; returns `end`. A later rank of a launcher gives its number. It waits before, since ranks
+ * often fail alike: the first says so at once, and its end is theirs. */
 int cli_fail(int end, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A line to stderr, folded at words where that is a terminal. */
 void cli_tell(const char *before, const char *message);
@@ -38,7 +42,7 @@ int cli_puts(const char *text);
 /* A whole file, written beside its path and renamed, so that no reader sees half of it. False: errno says why. */
 bool cli_write_file(const char *path, const ht_text *text);
 
-/* ---- the terminal ---- */
+/* ---- the terminal; a rank that a launcher has started has none ---- */
 
 /* Does the file lead to a terminal that knows control sequences? */
 bool cli_terminal(int file);

@@ -123,6 +123,7 @@ const cli_command cmd_check = {
     .options = options,
     .size = sizeof(check_job),
     .run = run_check,
+    .alone = true,
     .examples = examples,
     .see_also = "init train explain",
     .appendix_title = "Keys of the job's train block, and their defaults",

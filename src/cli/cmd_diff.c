@@ -348,6 +348,7 @@ const cli_command cmd_diff = {
     .options = options,
     .size = sizeof(diff_job),
     .run = run_diff,
+    .alone = true,
     .examples = examples,
     .see_also = "compare explain",
 };

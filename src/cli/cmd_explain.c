@@ -166,6 +166,7 @@ const cli_command cmd_explain = {
     .options = options,
     .size = sizeof(explain_job),
     .run = run_explain,
+    .alone = true,
     .examples = examples,
     .see_also = "check opt diff probe",
 };

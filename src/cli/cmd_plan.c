@@ -178,6 +178,7 @@ const cli_command cmd_plan = {
     .options = options,
     .size = sizeof(plan_job),
     .run = run_plan,
+    .alone = true,
     .examples = examples,
     .see_also = "explain profile probe check ladder",
 };

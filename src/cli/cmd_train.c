@@ -477,7 +477,7 @@ static int run_train(void *arg)
     train_job *job = arg;
     ht_context *ctx;
     /* The server is a process of its own, which is made while there is one thread. */
-    int end = cli_leads() ? cli_live_start(&job->live, "train") : CLI_DONE;
+    int end = cli_rank() == 0 ? cli_live_start(&job->live, "train") : CLI_DONE;
     if (end != CLI_DONE) return end;
     install_signal_handlers();
     cli_job_start(&job->job_options);

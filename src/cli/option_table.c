@@ -1,5 +1,4 @@
 #include "cli/option_table.h"
-#include "cli/train_ranks.h"
 
 #include <assert.h>
 #include <math.h>
@@ -271,6 +270,7 @@ static int print_help(const cli_command *command)
 
 int cli_run_command(const cli_command *command, int argc, char **argv)
 {
+    if (command->alone && cli_rank() > 0) return CLI_DONE;
     size_t common = common_offset(command);
     parsing *p = calloc(1, sizeof *p);
     char *options = calloc(1, common + sizeof(common_options));
@@ -286,7 +286,7 @@ int cli_run_command(const cli_command *command, int argc, char **argv)
     if (end == CLI_DONE && !help) end = check_choices(p);
     if (end == CLI_DONE && !help) end = check_arguments(p);
     free(p);
-    if (end == CLI_DONE && (!command->alone || cli_leads())) end = help ? print_help(command) : command->run(options);
+    if (end == CLI_DONE) end = help ? print_help(command) : command->run(options);
     if (options && command->release) command->release(options);
     free(options);
     return end;

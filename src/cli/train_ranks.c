@@ -7,13 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-bool cli_leads(void)
-{
-    ht_context aside = {0};
-    ht_launcher launcher;
-    return ht_launcher_find(&launcher, &aside) != HT_OK || !launcher.name || launcher.rank == 0;
-}
-
 int cli_ranks_find(ht_context *ctx, const char *command, int64_t asked, ht_launcher *launcher, int64_t *size)
 {
     *size = 1;
@@ -127,7 +120,7 @@ static int begin_together(ht_comm *world, ht_context *ctx, const char *command, 
         return CLI_FAILED;
     }
     if (first == ht_comm_size(world)) return CLI_DONE;
-    if (first == rank && rank > 0) cli_fail(prepared, "%s: rank %d: %s", command, rank, reason);
+    if (first == rank && rank > 0) cli_fail(prepared, "%s: %s", command, reason);
     (void)ht_comm_barrier(world, ctx); /* a launcher ends all once one has left */
     return prepared == CLI_DONE ? CLI_WRONG : prepared;
 }

@@ -15,8 +15,6 @@ typedef struct cli_rank_end {
 /* One rank's work. `world`: NULL: a world of one. `local`: ranks on this machine. */
 typedef void (*cli_rank_fn)(void *arg, ht_context *ctx, ht_comm *world, int local, cli_rank_end *end);
 
-/* Is this process the only rank of its launcher, or the first? What is wrong with the launcher is told later. */
-bool cli_leads(void);
 /* Whose ranks these are: *size, and *rank of this process. `asked`: by --ranks, 0: not at all, refused under a launcher. */
 int cli_ranks_find(ht_context *ctx, const char *command, int64_t asked, ht_launcher *launcher, int64_t *size);
 /* The work on all ranks of this process; the first failure is told. `prepared`: CLI_DONE, or how this process failed before:
