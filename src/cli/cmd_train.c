@@ -425,6 +425,7 @@ static void train(void *arg, ht_context *ctx, ht_comm *world, int local, cli_ran
     int rank = world ? ht_comm_rank(world) : 0;
     job->quiet = !speaks(job, rank);
     if (rank > 0) snprintf(job->prefix, sizeof job->prefix, "rank %d: ", rank);
+    if (rank > 0 && job->launcher->name && !job->quiet) cli_rank_tell_place(job->launcher);
     ht_run_request request = request_of(job, world, local);
     request.output_failed = &output_failed;
     job->log_every = ht_config_train(job->config)->log_every;
@@ -439,7 +440,12 @@ static void train(void *arg, ht_context *ctx, ht_comm *world, int local, cli_ran
         fail_with(out, ctx, status == HT_EIO && !output_failed ? CLI_WRONG : cli_end_of(status));
         return;
     }
-    run_to_end(job, ctx, run, out);
+    status = cli_ranks_record(world, ctx, job->launcher, ht_config_train(job->config)->output);
+    out->by_others = status == HT_ERANK;
+    if (status == HT_OK)
+        run_to_end(job, ctx, run, out);
+    else
+        fail_with(out, ctx, CLI_FAILED);
     status = ht_run_close(run);
     if (out->end != CLI_FAILED && status != HT_OK) fail_with(out, ctx, CLI_FAILED);
 }
@@ -524,6 +530,7 @@ static const cli_entry files[] = {
     {"memory.json", "the plan's bytes by heading, and those that are alive by instruction (halftone report)"},
     {"profile.json", "what DeepSpeed's flops_profiler measured (halftone report)"},
     {"snapshots/step-*", "what a run goes on from"},
+    {"ranks.json", "of several processes under a launcher: node and process of each rank"},
     {"lock", "process, host and start time of the training that is going on here"},
     {0},
 };

@@ -1,10 +1,13 @@
 #include "cli/train_ranks.h"
+#include "cli/rendezvous.h"
 #include "device/device.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int cli_ranks_find(ht_context *ctx, const char *command, int64_t asked, ht_launcher *launcher, int64_t *size)
@@ -28,69 +31,64 @@ static int tell(const char *command, const cli_rank_end *end)
 
 /* ---- ranks that a launcher has started ---- */
 
-/* Where it runs, and on what: once, before anything else. */
-static void tell_place(const ht_launcher *launcher)
+void cli_rank_tell_place(const ht_launcher *launcher)
 {
     ht_text line = {0};
     char place[256];
     int cores = ht_topology_cores(), gpus = ht_cuda_device_count();
     ht_launcher_describe(launcher, place, sizeof place);
-    ht_text_add(&line, "%s, with %d core%s", place, cores, cores == 1 ? "" : "s");
+    ht_text_add(&line, "%s, process %ld, with %d core%s", place, (long)getpid(), cores, cores == 1 ? "" : "s");
     if (gpus) ht_text_add(&line, " and %d GPU%s", gpus, gpus == 1 ? "" : "s");
     if (!line.failed) cli_tell("halftone: ", line.data);
     ht_text_free(&line);
 }
 
-/* MPI waits without limit for a rank that never comes. Who waits cannot know which one: those that are there say so. */
-typedef struct rendezvous {
-    const ht_launcher *launcher;
-    const char *command;
-    double timeout_s;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool over;
-} rendezvous;
+typedef struct rank_place {
+    char node[64];
+    int64_t process, cores, gpus;
+} rank_place;
 
-static void *watch_rendezvous(void *arg)
+static void put_places(ht_text *text, const ht_launcher *launcher, const rank_place *all)
 {
-    enum { GRACE_S = 3 }; /* until the launcher ends the others, which have something to say, too */
-    rendezvous *r = arg;
-    struct timespec until;
-    int timeout = 0;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)r->timeout_s + 1;
-    pthread_mutex_lock(&r->lock);
-    while (!r->over && timeout == 0) timeout = pthread_cond_timedwait(&r->changed, &r->lock, &until);
-    if (!r->over) {
-        cli_fail(CLI_FAILED, "%s: timeout after %g s: rank %d of %d is here; ranks that do not say so have not come",
-                 r->command, r->timeout_s, r->launcher->rank, r->launcher->size);
-        sleep(GRACE_S);
-        _exit(CLI_FAILED);
+    ht_json_writer json = {.text = text};
+    ht_json_begin_object(&json, NULL);
+    ht_json_put_text(&json, "launcher", launcher->name);
+    ht_json_begin_array(&json, "ranks");
+    for (int i = 0; i < launcher->size; i++) {
+        ht_json_line(&json, 2);
+        ht_json_begin_object(&json, NULL);
+        ht_json_put_int(&json, "rank", i);
+        ht_json_put_text(&json, "node", all[i].node);
+        ht_json_put_int(&json, "process", all[i].process);
+        ht_json_put_int(&json, "cores", all[i].cores);
+        ht_json_put_int(&json, "gpus", all[i].gpus);
+        ht_json_end_object(&json);
     }
-    pthread_mutex_unlock(&r->lock);
-    return NULL;
+    ht_json_end_array(&json);
+    ht_json_end_object(&json);
+    ht_text_add(text, "\n");
 }
 
-static ht_status open_comm(ht_comm **out, ht_context *ctx, const char *command, const ht_launcher *launcher)
+ht_status cli_ranks_record(ht_comm *world, ht_context *ctx, const ht_launcher *launcher, const char *folder)
 {
-    rendezvous r = {.launcher = launcher, .command = command};
-    pthread_condattr_t clock;
-    pthread_t thread;
-    HT_TRY(ht_comm_timeout(ctx, &r.timeout_s));
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_mutex_init(&r.lock, NULL);
-    pthread_cond_init(&r.changed, &clock);
-    bool watched = pthread_create(&thread, NULL, watch_rendezvous, &r) == 0;
-    ht_status status = ht_comm_open(out, ctx, launcher);
-    pthread_mutex_lock(&r.lock);
-    r.over = true;
-    pthread_cond_signal(&r.changed);
-    pthread_mutex_unlock(&r.lock);
-    if (watched) pthread_join(thread, NULL);
-    pthread_cond_destroy(&r.changed);
-    pthread_mutex_destroy(&r.lock);
-    pthread_condattr_destroy(&clock);
+    rank_place own = {.process = getpid(), .cores = ht_topology_cores(), .gpus = ht_cuda_device_count()};
+    ht_text text = {0}, path = {0};
+    if (!world || !launcher->name) return HT_OK;
+    snprintf(own.node, sizeof own.node, "%s", launcher->node);
+    rank_place *all = calloc((size_t)launcher->size, sizeof *all);
+    if (!all) HT_FAIL(ctx, HT_ENOMEM, "out of memory for ranks");
+    ht_comm_call call = {
+        .kind = HT_COMM_ALL_GATHER, .dtype = HT_U8, .in = &own, .out = all, .elems = sizeof own, .site = "the start"};
+    ht_status status = ht_comm_run(world, ctx, &call);
+    if (status == HT_OK && launcher->rank == 0) {
+        put_places(&text, launcher, all);
+        ht_text_add(&path, "%s/ranks.json", folder);
+        if (path.failed || !cli_write_file(path.data, &text))
+            status = ht_fail(ctx, HT_EIO, "%s/ranks.json: %s", folder, path.failed ? "out of memory" : strerror(errno));
+    }
+    ht_text_free(&text);
+    ht_text_free(&path);
+    free(all);
     return status;
 }
 
@@ -131,14 +129,14 @@ static int run_launched(ht_context *ctx, const char *command, const ht_launcher 
     ht_comm *world;
     cli_rank_end end = {.end = CLI_FAILED};
     snprintf(end.reason, sizeof end.reason, "%s", ht_context_message(ctx));
-    if (open_comm(&world, ctx, command, launcher) != HT_OK)
+    if (cli_rendezvous(&world, ctx, command, launcher) != HT_OK)
         return cli_fail(CLI_FAILED, "%s: %s", command, ht_context_message(ctx));
     int begun = begin_together(world, ctx, command, prepared, end.reason);
     if (begun != CLI_DONE) {
         ht_comm_free(world);
         return begun;
     }
-    if (launcher->rank == 0) tell_place(launcher);
+    if (launcher->rank == 0) cli_rank_tell_place(launcher);
     work(arg, ctx, world, launcher->local_size > 0 ? launcher->local_size : 1, &end);
     int code = tell(command, &end);
     if (code != CLI_DONE && code != CLI_STOPPED) end_all(world, end.reason);

@@ -51,8 +51,8 @@ ht_status ht_folder_make(ht_context *ctx, const char *folder)
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {resolved_name, "snapshots",   "numerics.jsonl", "numerics.html",
-                                        ht_facts_file, ht_model_file, memory_name,      "profile.json"};
+    static const char *const names[] = {resolved_name, "snapshots", "numerics.jsonl", "numerics.html", ht_facts_file,
+                                        ht_model_file, memory_name, "profile.json",   "ranks.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return strcmp(name, ht_target_file) == 0 || strcmp(name, ht_vocabulary_files[0]) == 0 ||

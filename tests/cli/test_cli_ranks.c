@@ -108,8 +108,10 @@ static void a_killed_rank_ends_the_others(void **state)
 {
     mpi_case c = begin(state);
     run_and(&c, "", "--set train.snapshot_every=5", "kill -KILL $(cat pid.1)");
-    /* The launcher names it. MPICH's transport may crash on the others before, when it reads memory of a process that is gone. */
+    /* The launcher names it, or its process, of which ranks.json has the rank. MPICH's transport may crash on the others
+     * before, when it reads memory of a process that is gone. */
     expect_end(&c, SOON_S, strcmp(c.flavour, "openmpi") == 0 ? "rank 1 " : "signal 9\\|rank 1\\|backtrace\\|libmpich");
+    expect(c.folder, "grep -c \"\\\"rank\\\": 1, .*\\\"process\\\": $(cat pid.1),\" run/ranks.json", 0, "1\n");
     expect_whole_snapshot(&c);
 }
 
@@ -156,16 +158,28 @@ static void a_rank_with_a_wrong_config_says_so(void **state)
     expect(c.folder, "grep -c train.lr log", 0, "1\n");
 }
 
+static void what_all_ranks_fail_of_is_told_once(void **state)
+{
+    mpi_case c = begin(state);
+    run_and(&c, "", "--set data.train=missing.txt", ":");
+    expect_no_start(&c, "missing.txt");
+    expect(c.folder, "grep -c missing.txt log", 0, "1\n");
+    run_and(&c, "", "--log-ranks 7", ":");
+    expect_no_start(&c, "halftone: train: --log-ranks 7: there is no rank 7 of 3");
+}
+
 static void ranks_that_never_come_are_not_waited_for(void **state)
 {
     mpi_case c = begin(state);
-    char line[1024];
+    char line[1024], again[1200];
     snprintf(line, sizeof line,
              "export H; HALFTONE_COMM_TIMEOUT_S=3 %s sh -c 'test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 && exec sleep "
              "120; exec "
              "\"$H\" train job.json' 2>&1 </dev/null; test $? != 0",
              rank_mpirun(c.flavour, RANKS));
-    expect(c.folder, line, 0, "rank 0 of 3 is here");
+    expect(c.folder, line, 0, "halftone: train: timeout after 3 s: rank 1 of 3 has not come\n");
+    snprintf(again, sizeof again, "( %s ) > log; grep -c 'timeout after' log", line);
+    expect(c.folder, again, 0, "1\n");
 }
 
 /* Rank 1 hangs before the first step: its data is a pipe into which nobody writes. */
@@ -244,6 +258,11 @@ static void commands_of_one_process_are_made_once(void **state)
     rank_train(c.folder, "run", 1, "");
     snprintf(line, sizeof line, "%s \"$H\" eval run | grep -c '^loss'", rank_mpirun(c.flavour, 2));
     expect(c.folder, line, 0, "1\n");
+    snprintf(line, sizeof line,
+             "for c in check explain plan; do %s \"$H\" $c job.json > log; \"$H\" $c job.json > alone; "
+             "test $(wc -l < log) = $(wc -l < alone) || { echo $c; exit 1; }; done",
+             rank_mpirun(c.flavour, 2));
+    expect(c.folder, line, 0, "");
     snprintf(line, sizeof line, "%s \"$H\" compare job.json --precision fp32,bf16 | grep -c '^fp32'",
              rank_mpirun(c.flavour, 2));
     expect(c.folder, line, 0, "2\n"); /* losses, and memory */
@@ -252,6 +271,22 @@ static void commands_of_one_process_are_made_once(void **state)
     expect(c.folder, line, 0, "");
 }
 
+/* Under Open MPI a rank's output is a pseudo-terminal. */
+static void a_log_has_lines(void **state)
+{
+    mpi_case c = begin(state);
+    char line[1024];
+    snprintf(line, sizeof line,
+             "TERM=xterm %s \"$H\" train job.json --log-ranks all --set train.steps=3 >log 2>&1 </dev/null; "
+             "grep -c '^step ' log; grep -c \"$(printf '\\033')\" log",
+             rank_mpirun(c.flavour, 2));
+    expect(c.folder, line, 1, "3\n0\n");
+    expect(c.folder, "grep '^halftone: rank 1 of 2, started by ' log", 0, " core");
+    expect(c.folder, "grep '^  mpirun -n 2 .*halftone train job.json --resume' log", 0, "train.steps=5");
+}
+
+FLAVOUR(a_log_has_lines)
+FLAVOUR(what_all_ranks_fail_of_is_told_once)
 FLAVOUR(commands_of_one_process_are_made_once)
 FLAVOUR(a_killed_rank_ends_the_others)
 FLAVOUR(a_hanging_rank_ends_the_others_and_is_named)
@@ -272,6 +307,8 @@ int main(void)
 {
     srand((unsigned)time(NULL));
     const struct CMUnitTest tests[] = {
+        BOTH(a_log_has_lines),
+        BOTH(what_all_ranks_fail_of_is_told_once),
         BOTH(commands_of_one_process_are_made_once),
         BOTH(a_killed_rank_ends_the_others),
         BOTH(a_hanging_rank_ends_the_others_and_is_named),
