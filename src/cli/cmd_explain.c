@@ -130,7 +130,8 @@ static const cli_option options[] = {
          "\"model_hash\", \"nodes\", \"casts\"}], \"rows\": [{\"layer\", \"block\", \"op\", \"in\", \"out\", "
          "\"in_types\", \"out_types\", \"dot_flops\", \"other_flops\", \"recomputed_flops\", \"class\", \"bytes\", "
          "\"kernel\", \"refused\"}]}; with --ranks also \"ranks\", \"axes\" and \"stages\": "
-         "[{\"stage\", \"bytes\", \"padding\", \"messages\": [{\"op\", \"group\", \"dtype\", \"calls\", \"bytes\", "
+         "[{\"stage\", \"bytes\", \"padding\", \"prepacked\", \"messages\": [{\"op\", \"group\", \"dtype\", \"calls\", "
+         "\"bytes\", "
          "\"largest\", \"sent\"}]}]; \"kernels\": false where rows stand in for a target that has none; FLOPs at the "
          "top are those of a step, a multiply-add counts two; "
          "docs/memory.md has the headings",

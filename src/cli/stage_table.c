@@ -17,6 +17,8 @@ static void plan_stage(cli_stage *out, ht_context *ctx, const ht_run_request *re
     } else {
         out->bytes = ht_plan_byte_table(plan);
         out->padding = ht_plan_padding_bytes(plan);
+        for (int space = 0; space < HT_SPACE_COUNT; space++)
+            out->prepacked += ht_plan_space_bytes(plan, (ht_space)space, HT_AREA_PREPACKED);
         out->exchanges = ht_plan_exchange_table(plan);
     }
     ht_plan_free(plan);
@@ -75,6 +77,9 @@ static void print_bytes(ht_text *text, const cli_stages *stages)
     ht_table_cell(&table, "padding, of them");
     for (int stage = 0; stage < CLI_STAGES; stage++)
         add_number(&table, &stages->list[stage], stages->list[stage].padding);
+    ht_table_cell(&table, "packed weights, of them");
+    for (int stage = 0; stage < CLI_STAGES; stage++)
+        add_number(&table, &stages->list[stage], stages->list[stage].prepacked);
     ht_text_add(text, "\n");
     ht_table_print(text, &table, cli_columns());
     ht_table_free(&table);
@@ -161,6 +166,7 @@ void cli_stages_json(ht_json_writer *json, const cli_stages *stages)
         } else {
             ht_byte_table_json(json, "bytes", &s->bytes);
             ht_json_put_int(json, "padding", s->padding);
+            ht_json_put_int(json, "prepacked", s->prepacked);
             put_messages(json, &s->exchanges);
         }
         ht_json_end_object(json);

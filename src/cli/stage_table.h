@@ -11,7 +11,7 @@ enum { CLI_STAGES = 4 };
 typedef struct cli_stage {
     char refused[256]; /* why it cannot be planned; "": it can */
     ht_byte_table bytes;
-    int64_t padding; /* of them */
+    int64_t padding, prepacked; /* of them */
     ht_exchange_table exchanges;
 } cli_stage;
 
@@ -24,7 +24,7 @@ typedef struct cli_stages {
 /* Plans the request's job once for each stage. A failure of one stage is told in its place. */
 void cli_stages_plan(cli_stages *stages, ht_context *ctx, const ht_run_request *request);
 void cli_stages_print(ht_text *text, const cli_stages *stages);
-/* "axes": {"data", "pipeline", "tensor"}, "stages": [{"stage", "refused" or "bytes", "padding", "messages": [{"op", "group",
+/* "axes": {"data", "pipeline", "tensor"}, "stages": [{"stage", "refused" or "bytes", "padding", "prepacked", "messages": [{"op", "group",
  * "dtype", "calls", "bytes", "sent"}]}] */
 void cli_stages_json(ht_json_writer *json, const cli_stages *stages);
 

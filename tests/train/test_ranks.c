@@ -360,6 +360,7 @@ static void ranks__hold_what_is_planned_without_them(void **state)
     }
     expect(c, "\"$H\" check job.json --ranks 3", 0, "reduce_scatter");
     expect(c, "\"$H\" check job.json --ranks 3", 0, "padding, of them");
+    expect(c, "\"$H\" check job.json --ranks 3", 0, "packed weights, of them");
 }
 
 /* "sent" of the messages of a stage, over all of them. */
