@@ -123,18 +123,33 @@ static void conv_flops(const ht_type *w, const ht_type *y, ht_cost *cost)
     cost->dot_flops = 2.0 * (double)ht_type_elems(y) * (double)w->dim[1] * (double)w->dim[2] * (double)w->dim[3];
 }
 
-/* Windows further apart than they are wide leave out elements of x. */
+/* Does a tap of a window lie there? Taps so far that the last window is ahead of the place are passed over, and of the
+ * others as many as the stride are enough: then their distances from a window's begin come again. */
+static bool is_read(const ht_window *w, int axis, int64_t place)
+{
+    int64_t at = place + w->padding[axis], stride = w->stride[axis], last = (w->steps[axis] - 1) * stride;
+    int64_t tap = at > last ? (at - last + w->dilation[axis] - 1) / w->dilation[axis] : 0;
+    for (int64_t i = 0; i < stride && tap < w->size[axis] && at >= tap * w->dilation[axis]; i++, tap++)
+        if ((at - tap * w->dilation[axis]) % stride == 0) return true;
+    return false;
+}
+
+/* Places of a plane along an axis that a window reads. */
+static int64_t places_read(const ht_window *w, int axis)
+{
+    int64_t read = 0;
+    for (int64_t place = 0; place < w->plane[axis]; place++) read += is_read(w, axis, place);
+    return read;
+}
+
+/* Strides and dilations leave out elements of x. */
 static void skip_unread(const ht_call *call, const ht_type *w, ht_cost *cost)
 {
     const ht_type *x = call->in[0];
     ht_window window = ht_conv_of(call, x, w).window;
-    double read = 1;
-    for (int axis = 0; axis < 2; axis++) {
-        double span = (double)(window.size[axis] - 1) * (double)window.dilation[axis] + 1;
-        double seen = (double)window.steps[axis] * (double)window.size[axis], plane = (double)window.plane[axis];
-        if ((double)window.stride[axis] > span && seen < plane) read *= seen / plane;
-    }
-    cost->bytes -= (1 - read) * (double)ht_type_distinct_bytes(x);
+    ht_type read = *x;
+    for (int axis = 0; axis < 2; axis++) read.dim[2 + axis] = places_read(&window, axis);
+    cost->bytes -= (double)(ht_type_distinct_bytes(x) - ht_type_distinct_bytes(&read));
 }
 
 static void conv_cost(const ht_call *call, ht_cost *cost)

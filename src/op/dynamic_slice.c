@@ -56,7 +56,8 @@ static ht_status dynamic_update_slice_infer(ht_context *ctx, const ht_call *call
 /* Only the rows of the part move; an update is made in place wherever x ends with it. */
 static void dynamic_slice_cost(const ht_call *call, ht_cost *cost)
 {
-    cost->bytes = 2 * (double)ht_type_bytes(call->out[0]);
+    const ht_type *x = call->in[0];
+    cost->bytes -= (double)ht_type_distinct_bytes(x) - ht_cost_rows(x, call->out[0]->dim[0]);
 }
 
 static ht_status dynamic_slice_grad(ht_graph *g, const ht_grad *d)

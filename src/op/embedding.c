@@ -22,9 +22,7 @@ static void embedding_cost(const ht_call *call, ht_cost *cost)
 {
     const ht_type *table = call->in[0], *index = call->in[1];
     int64_t rows = ht_type_distinct_bytes(index) / (int64_t)ht_dtype_bytes(index->dtype);
-    double read = (double)rows * (double)table->dim[1] * (double)ht_dtype_bytes(table->dtype);
-    double all = (double)ht_type_distinct_bytes(table);
-    cost->bytes -= all - (read < all ? read : all);
+    cost->bytes -= (double)ht_type_distinct_bytes(table) - ht_cost_rows(table, rows);
 }
 
 static ht_status embedding_backward(ht_graph *g, const ht_grad *d)

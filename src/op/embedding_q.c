@@ -36,11 +36,10 @@ static ht_status embedding_q_infer(ht_context *ctx, const ht_call *call, ht_type
 /* As embedding: only the rows that the index names, and their scales. */
 static void embedding_q_cost(const ht_call *call, ht_cost *cost)
 {
-    const ht_type *table = call->in[TABLE], *index = call->in[INDEX];
+    const ht_type *table = call->in[TABLE], *scale = call->in[SCALE], *index = call->in[INDEX];
     int64_t rows = ht_type_distinct_bytes(index) / (int64_t)ht_dtype_bytes(index->dtype);
-    double all = (double)ht_type_distinct_bytes(table) + (double)ht_type_distinct_bytes(call->in[SCALE]);
-    double read = (double)rows * (double)(table->dim[1] + (int64_t)sizeof(float));
-    cost->bytes -= all - (read < all ? read : all);
+    cost->bytes -= (double)ht_type_distinct_bytes(table) - ht_cost_rows(table, rows);
+    if (scale->rank) cost->bytes -= (double)ht_type_distinct_bytes(scale) - ht_cost_rows(scale, rows);
     cost->other_flops = 2 * (double)ht_type_elems(call->out[0]);
 }
 

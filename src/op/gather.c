@@ -22,11 +22,18 @@ static ht_status gather_infer(ht_context *ctx, const ht_call *call, ht_type *out
     return HT_OK;
 }
 
-/* Cost: of x only the elements that the index names, one for each of the result, and never more than there are. */
+/* Cost: of x only the elements that the index names, one for each of its elements along the axis, and never more than
+ * there are. */
 static void gather_cost(const ht_call *call, ht_cost *cost)
 {
-    double read = (double)ht_type_bytes(call->out[0]), all = (double)ht_type_distinct_bytes(call->in[0]);
-    cost->bytes -= all - (read < all ? read : all);
+    const ht_type *x = call->in[0], *index = call->in[1];
+    ht_type read = *x;
+    int axis = ht_call_axis(call, "axis", x->rank);
+    for (int d = 0; d < x->rank; d++) {
+        int64_t named = d == axis && index->stride[d] == 0 && index->dim[d] > 0 ? 1 : index->dim[d];
+        if (named < read.dim[d]) read.dim[d] = named;
+    }
+    cost->bytes -= (double)(ht_type_distinct_bytes(x) - ht_type_distinct_bytes(&read));
 }
 
 static ht_status gather_grad(ht_graph *g, const ht_grad *d)

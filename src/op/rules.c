@@ -95,6 +95,13 @@ ht_dtype ht_wider(ht_dtype a, ht_dtype b)
     return bytes_a > bytes_b ? a : b;
 }
 
+double ht_cost_rows(const ht_type *type, int64_t rows)
+{
+    ht_type part = *type;
+    if (rows < part.dim[0]) part.dim[0] = rows;
+    return (double)ht_type_distinct_bytes(&part);
+}
+
 void ht_cost_none(const ht_call *call, ht_cost *cost)
 {
     (void)call;

@@ -53,6 +53,8 @@ int64_t ht_dynamic_first_row(const ht_call *call, int64_t first);
     {                                                                                                                  \
         cost->other_flops = (per) * (double)ht_type_elems(call->out[0]);                                               \
     }
+/* Bytes of the distinct elements of so many different rows, and of no more than there are: what a lookup reads. */
+double ht_cost_rows(const ht_type *type, int64_t rows);
 /* Cost of data movement: no FLOPs. */
 void ht_cost_none(const ht_call *call, ht_cost *cost);
 

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 random_graph random_graph_make(uint64_t seed)
 {
@@ -27,6 +28,8 @@ typedef struct bench {
     size_t count;
     begun begun[COPIES];
     size_t begun_count;
+    bool lookups;
+    int further; /* inputs beside the first ones */
 } bench;
 
 static void keep_value(bench *b, ht_val v)
@@ -197,6 +200,125 @@ static ht_val end_copy(bench *b)
     return ht_to_space(b->g, y, HT_SPACE_MAIN);
 }
 
+/* ---- products of two values, and what reads only a part of an operand ---- */
+
+static ht_val further_input(bench *b, ht_dtype dtype, int rank, const int64_t *dim)
+{
+    char name[24];
+    ht_type type = ht_type_make(dtype, rank, dim);
+    snprintf(name, sizeof name, "further%d", b->further++);
+    return ht_graph_add_input(b->g, name, &type, ht_dtype_is_float(dtype) ? HT_NORMAL(0, 1) : HT_ZERO);
+}
+
+static ht_val index_input(bench *b, int rank, const int64_t *dim)
+{
+    return further_input(b, random_graph_next(&b->d, 2) ? HT_I32 : HT_I64, rank, dim);
+}
+
+/* With one axis at least, and that not empty; none: it was not found. */
+static ht_val any_rows(bench *b, int rank)
+{
+    for (int i = 0; i < 12; i++) {
+        ht_val v = any_float(b);
+        int has = ht_val_rank(b->g, v);
+        if (has >= 1 && (rank == 0 || has == rank) && ht_val_dims(b->g, v)[0] > 0) return v;
+    }
+    return HT_NONE;
+}
+
+static ht_val product(bench *b)
+{
+    ht_val x = any_rows(b, 2);
+    if (!x.id) return HT_NONE;
+    int64_t dim[2] = {ht_val_dims(b->g, x)[1], 1 + random_graph_next(&b->d, 6)};
+    return ht_matmul(b->g, x, further_input(b, ht_val_dtype(b->g, x), 2, dim), NULL);
+}
+
+/* Fewer rows than the table has, or more. */
+static ht_val rows_of_table(bench *b)
+{
+    ht_val table = any_rows(b, 2);
+    if (!table.id) return HT_NONE;
+    int64_t rows = ht_val_dims(b->g, table)[0], dim[2] = {1 + random_graph_next(&b->d, (uint32_t)rows + 3), 2};
+    ht_val index = index_input(b, 1 + (int)random_graph_next(&b->d, 2), dim);
+    ht_val y = ht_embedding(b->g, table, index);
+    if (random_graph_next(&b->d, 2)) return y;
+    return ht_emit1(b->g, "embedding_grad", NULL, HT_VALS(index, y), HT_ATTRS(HT_INT("rows", rows)));
+}
+
+static ht_val gathered(bench *b)
+{
+    ht_val x = any_rows(b, 0);
+    if (!x.id) return HT_NONE;
+    int64_t dim[HT_MAX_RANK];
+    int rank = ht_val_rank(b->g, x), axis = (int)random_graph_next(&b->d, (uint32_t)rank);
+    for (int i = 0; i < rank; i++) {
+        uint32_t size = (uint32_t)ht_val_dims(b->g, x)[i];
+        dim[i] = i == axis ? 1 + random_graph_next(&b->d, size + 2) : random_graph_next(&b->d, size + 1);
+    }
+    ht_val index = index_input(b, rank, dim), y = ht_gather(b->g, x, index, axis);
+    if (random_graph_next(&b->d, 2)) return y;
+    return ht_scatter_add(b->g, index, y, ht_val_dims(b->g, x)[axis], axis);
+}
+
+static ht_val rows_from(bench *b)
+{
+    ht_val x = any_rows(b, 0);
+    if (!x.id) return HT_NONE;
+    int64_t rows = random_graph_next(&b->d, (uint32_t)ht_val_dims(b->g, x)[0] + 1);
+    return ht_dynamic_slice(b->g, x, further_input(b, HT_I64, 0, NULL), rows);
+}
+
+/* Of 24 elements; none: it was not found. */
+static ht_val any_image(bench *b, int64_t channels)
+{
+    for (int i = 0; i < 12; i++) {
+        ht_val v = any_float(b);
+        if (ht_type_elems(ht_type_of(b->g, v)) != 24) continue;
+        return ht_reshape(b->g, v, 4, (int64_t[]){1, channels, 3, 8 / channels});
+    }
+    return HT_NONE;
+}
+
+/* Windows that overlap, leave out rows between them, or lie in the padding. */
+static ht_val convolution(bench *b)
+{
+    ht_val x = any_image(b, 1 + random_graph_next(&b->d, 2));
+    if (!x.id) return HT_NONE;
+    int64_t size[2], pairs[3][2];
+    for (int axis = 0; axis < 2; axis++) {
+        size[axis] = 1 + random_graph_next(&b->d, 2);
+        pairs[0][axis] = 1 + random_graph_next(&b->d, 3);
+        pairs[1][axis] = random_graph_next(&b->d, 2);
+        pairs[2][axis] = 1 + random_graph_next(&b->d, 2);
+    }
+    int64_t dim[4] = {2, ht_val_dims(b->g, x)[1], size[0], size[1]};
+    ht_conv_opts opts = HT_CONV_OPTS;
+    memcpy(opts.stride, pairs[0], sizeof opts.stride);
+    memcpy(opts.padding, pairs[1], sizeof opts.padding);
+    memcpy(opts.dilation, pairs[2], sizeof opts.dilation);
+    ht_val y = ht_conv2d(b->g, x, further_input(b, ht_val_dtype(b->g, x), 4, dim), HT_NONE, &opts);
+    if (random_graph_next(&b->d, 2)) return y;
+    return ht_emit1(b->g, "conv2d_grad_weight", NULL, HT_VALS(x, y),
+                    HT_ATTRS(HT_INTS("stride", 2, pairs[0]), HT_INTS("padding", 2, pairs[1]),
+                             HT_INTS("dilation", 2, pairs[2]), HT_INTS("window", 2, size)));
+}
+
+static ht_val attended(bench *b)
+{
+    ht_val q = any_image(b, 2);
+    if (!q.id) return HT_NONE;
+    ht_attention_opts opts = HT_ATTENTION_OPTS;
+    opts.causal = random_graph_next(&b->d, 2);
+    return ht_attention(b->g, q, q, further_input(b, ht_val_dtype(b->g, q), 4, (int64_t[]){1, 2, 3, 5}), &opts);
+}
+
+static ht_val lookup(bench *b)
+{
+    static ht_val (*const makers[])(bench *) = {product, rows_of_table, gathered, rows_from, convolution, attended};
+    return makers[random_graph_next(&b->d, sizeof makers / sizeof makers[0])](b);
+}
+
 static void any_node(bench *b)
 {
     static ht_val (*const makers[])(bench *) = {point1, point1,    point2,    point2,     number,
@@ -204,7 +326,8 @@ static void any_node(bench *b)
                                                 dot,    narrow,    away,      begin_copy, end_copy};
     ht_graph *g = b->g;
     size_t before = g->node_count;
-    keep_value(b, makers[random_graph_next(&b->d, sizeof makers / sizeof makers[0])](b));
+    bool looks = b->lookups && !random_graph_next(&b->d, 3);
+    keep_value(b, looks ? lookup(b) : makers[random_graph_next(&b->d, sizeof makers / sizeof makers[0])](b));
     if (g->node_count > before && !random_graph_next(&b->d, 20)) g->nodes[g->node_count - 1].no_merge = true;
     if (g->node_count > before && !random_graph_next(&b->d, 20)) g->nodes[g->node_count - 1].recomputed = true;
 }
@@ -270,9 +393,9 @@ static void fill_segment(bench *b, size_t nodes)
     g->role = HT_ROLE_FWD;
 }
 
-ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes)
+static ht_graph *build(ht_context *ctx, uint64_t seed, size_t nodes, bool lookups)
 {
-    bench b = {.d = random_graph_make(seed)};
+    bench b = {.d = random_graph_make(seed), .lookups = lookups};
     if (ht_graph_create(&b.g, ctx) != HT_OK) return NULL;
     add_states(&b);
     size_t states = b.count;
@@ -288,6 +411,16 @@ ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes)
     if (b.g->status == HT_OK && ht_graph_verify(b.g) == HT_OK) return b.g;
     ht_graph_free(b.g);
     return NULL;
+}
+
+ht_graph *random_graph_build(ht_context *ctx, uint64_t seed, size_t nodes)
+{
+    return build(ctx, seed, nodes, false);
+}
+
+ht_graph *random_graph_with_lookups(ht_context *ctx, uint64_t seed, size_t nodes)
+{
+    return build(ctx, seed, nodes, true);
 }
 
 ht_val random_graph_step(ht_graph *g, random_graph *d, ht_val a, ht_val b)
