@@ -11,17 +11,30 @@ double ht_sample_limit(const ht_target *target, int format, ht_cost cost)
     return compute > memory ? compute : memory;
 }
 
-static double elements(size_t count, const ht_type *const *types)
+typedef struct operand_sum {
+    double elems, bytes;
+    double largest, width; /* of the largest operand: bytes, and those of an element */
+} operand_sum;
+
+static void add_operands(operand_sum *sum, size_t count, const ht_type *const *types)
 {
-    double sum = 0;
-    for (size_t i = 0; i < count; i++)
-        if (types[i]) sum += (double)ht_type_distinct_bytes(types[i]) / (double)ht_dtype_bytes(types[i]->dtype);
-    return sum;
+    for (size_t i = 0; i < count; i++) {
+        if (!types[i]) continue;
+        double bytes = (double)ht_type_distinct_bytes(types[i]), width = (double)ht_dtype_bytes(types[i]->dtype);
+        sum->bytes += bytes;
+        sum->elems += bytes / width;
+        if (bytes > sum->largest) sum->largest = bytes, sum->width = width;
+    }
 }
 
+/* Rows that are not looked up, and what else the cost leaves out, are elements of the largest operand. */
 double ht_call_elements(const ht_call *call)
 {
-    return elements(call->n_in, call->in) + elements(call->n_out, call->out);
+    operand_sum sum = {.width = 1};
+    add_operands(&sum, call->n_in, call->in);
+    add_operands(&sum, call->n_out, call->out);
+    double touched = sum.elems - (sum.bytes - ht_call_cost(call).bytes) / sum.width;
+    return touched > 0 ? touched : 0;
 }
 
 static bool is_conv(const ht_call *call)

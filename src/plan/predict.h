@@ -65,7 +65,7 @@ double ht_sample_limit(const ht_target *target, int format, ht_cost cost);
 
 /* The family of a call that an instruction runs: products of f32 in another format have families of their own. */
 int ht_instr_family(const ht_target *target, const ht_instr *instr, const ht_call *call);
-/* Elements that a call reads and writes, each operand's once. */
+/* Elements that a call reads and writes, each once, as its cost counts them: of a table only the rows that are looked up. */
 double ht_call_elements(const ht_call *call);
 /* What the efficiency of a call depends on. Of a product the FLOPs for each of its elements (of a convolution, and for each
  * place of its window, which leaves the channels; of one with few places their number in all

@@ -103,6 +103,68 @@ static void families__are_chosen_by_number_type_and_form(void **state)
     }
 }
 
+static double step_seconds(const ht_plan *plan)
+{
+    ht_prediction p;
+    assert_int_equal(ht_plan_predict(&p, plan, "train"), HT_OK);
+    ht_step_prediction step = ht_prediction_step(&p, "train", 0);
+    assert_true(fabs(step.seconds - step.forward - step.backward - step.update - step.waits) < 1e-9 * step.seconds);
+    ht_prediction_free(&p);
+    return step.seconds;
+}
+
+/* The elements that the cost says it touches, whatever lies beside them. */
+static void calls__are_as_large_as_what_they_touch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double size;
+    } cases[] = {
+        {"(%t f32[50000,64], %i i32[16]) -> (y=%y) {\n  %y = embedding f32[16,64] (%t, %i)\n}\n", 16 + 2 * 16 * 64},
+        {"(%t bf16[50000,64], %i i64[16]) -> (y=%y) {\n  %y = embedding bf16[16,64] (%t, %i)\n}\n", 16 + 2 * 16 * 64},
+        {"(%x f32[5000,8], %i i32[4,8]) -> (y=%y) {\n  %y = gather f32[4,8] (%x, %i)\n}\n", 3 * 4 * 8},
+        {"(%x f32[5000,8], %i i64[]) -> (y=%y) {\n  %y = dynamic_slice f32[4,8] (%x, %i) rows=4\n}\n", 1 + 2 * 4 * 8},
+        /* The gradient of a table is written whole, with zeros between its rows. */
+        {"(%i i32[16], %d f32[16,64]) -> (y=%y) {\n  %y = embedding_grad f32[500,64] (%i, %d) rows=500\n}\n",
+         16 + 16 * 64 + 500 * 64},
+        /* Every second place of both axes. */
+        {"(%x f32[1,4,16,16], %w f32[4,4,1,1]) -> (y=%y) {\n"
+         "  %y = conv2d f32[1,4,8,8] (%x, %w) stride=[2,2]\n}\n",
+         2.0 * 4 * 4 * 64 / (4 * 64 + 4 * 4 + 4 * 64)},
+        {"(%x f32[100], %z f32[100]) -> (y=%y) {\n  %y = max f32[100] (%x, %z)\n}\n", 300},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "segment forward %s", cases[i].text);
+        session_fixture f = fixture_of(text);
+        const ht_plan_segment *s = &f.plan->segments[ht_plan_segment_find(f.plan, "forward")];
+        const ht_call *call = ht_instr_call(&s->instrs[s->instr_count - 1]);
+        if (fabs(ht_call_size(call) - cases[i].size) > 1e-9)
+            fail_msg("%s: %g, not %g", call->op->name, ht_call_size(call), cases[i].size);
+        session_end(&f);
+    }
+}
+
+/* A lookup takes as long as its rows, not as long as its table. */
+static void times__of_a_lookup_are_those_of_its_rows(void **state)
+{
+    (void)state;
+    double seconds[2];
+    for (int large = 0; large < 2; large++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "segment forward (%%t f32[%d,64], %%i i32[1024]) -> (y=%%y) {\n"
+                 "  %%y = embedding f32[1024,64] (%%t, %%i)\n}\nprogram train { forward }\n",
+                 large ? 65536 : 2048);
+        session_fixture f = fixture_of(text);
+        fill_target(&f.plan->target, 0.5);
+        seconds[large] = step_seconds(f.plan);
+        session_end(&f);
+    }
+    assert_true(seconds[0] > 0 && seconds[1] < 1.5 * seconds[0]);
+}
+
 /* ---- caches ---- */
 
 static void caches__have_what_was_touched_last(void **state)
@@ -133,16 +195,6 @@ static void caches__have_what_was_touched_last(void **state)
 }
 
 /* ---- steps ---- */
-
-static double step_seconds(const ht_plan *plan)
-{
-    ht_prediction p;
-    assert_int_equal(ht_plan_predict(&p, plan, "train"), HT_OK);
-    ht_step_prediction step = ht_prediction_step(&p, "train", 0);
-    assert_true(fabs(step.seconds - step.forward - step.backward - step.update - step.waits) < 1e-9 * step.seconds);
-    ht_prediction_free(&p);
-    return step.seconds;
-}
 
 static const char *const program = "state %w f32[256,256] heading=parameters\n"
                                    "segment forward (%x f32[256,256]) -> (y=%y) {\n"
@@ -230,6 +282,8 @@ int main(void)
         cmocka_unit_test(curves__go_through_their_points_and_on),
         cmocka_unit_test(curves__are_those_of_the_targets_efficiencies),
         cmocka_unit_test(families__are_chosen_by_number_type_and_form),
+        cmocka_unit_test(calls__are_as_large_as_what_they_touch),
+        cmocka_unit_test(times__of_a_lookup_are_those_of_its_rows),
         cmocka_unit_test(caches__have_what_was_touched_last),
         cmocka_unit_test(steps__have_the_joules_of_their_flops_and_bytes),
         cmocka_unit_test(steps__are_bounds_without_measured_kernels_and_longer_with_them),
