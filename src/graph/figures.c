@@ -6,7 +6,7 @@
 
 /* ---- names of items ---- */
 
-const char *const ht_figure_source_names[HT_SOURCE_COUNT] = {"given", "measured", "data sheet"};
+const char *const ht_figure_source_names[HT_SOURCE_COUNT] = {"given", "measured", "data sheet", "derived"};
 const char *const ht_cache_names[HT_CACHE_COUNT] = {"L1", "L2", "L3"};
 
 /* The number types first. */
@@ -174,7 +174,7 @@ static ht_status read_source(ht_context *ctx, const char *file, ht_target *targe
            (member->kind != HT_JSON_STRING || strcmp(ht_figure_source_names[source], member->text) != 0))
         source++;
     if (source == HT_SOURCE_COUNT)
-        return ht_json_fail(ctx, file, member, "source: \"%s\" is neither \"measured\" nor \"data sheet\"",
+        return ht_json_fail(ctx, file, member, "source: \"%s\" is none of \"measured\", \"data sheet\", \"derived\"",
                             member->key);
     return mark(ctx, file, target, member, group, item, (ht_figure_source)source);
 }

@@ -45,6 +45,7 @@ typedef enum ht_figure_source {
     HT_SOURCE_GIVEN,
     HT_SOURCE_MEASURED,
     HT_SOURCE_DATA_SHEET,
+    HT_SOURCE_FROM_DATA_SHEET, /* derived: by its clock, units and widths */
     HT_SOURCE_COUNT
 } ht_figure_source;
 extern const char *const ht_figure_source_names[HT_SOURCE_COUNT];
@@ -65,7 +66,7 @@ typedef struct ht_target {
     int devices, nodes; /* devices like this in a node, nodes like this in a cluster; 0: not told, which is 1 */
     bool
         no_kernels; /* there are no kernel rows for it: the rows of `isa` stand in, which tell nothing of its workspace */
-    /* Figures, group by group, that were given, measured or read in a data sheet; 0: not known. Ceilings have shipped
+    /* Figures, group by group, that were given, measured, read in a data sheet or derived from one; 0: not known. Ceilings have shipped
      * defaults: read them with ht_target_flops and the others. link is [from][to]. */
 #define HT_FIGURES(group, dims, item, unit, what) double group dims;
 #include "graph/figures.def"

@@ -163,17 +163,19 @@ static void sources__name_figures_that_are_there(void **state)
 {
     (void)state;
     ht_target target;
-    assert_int_equal(parse("{\"isa\": \"avx2\", \"arch\": \"x86_64\", \"threads\": 4,\n"
-                           "\"source\": {\"flops.f64\": \"data sheet\", \"flops\": \"measured\"},\n"
-                           "\"flops\": {\"f64\": 1, \"f32\": 2}, \"cache_latency\": {\"L2\": 4e-9}}",
-                           &target),
-                     HT_OK);
+    assert_int_equal(
+        parse("{\"isa\": \"avx2\", \"arch\": \"x86_64\", \"threads\": 4,\n"
+              "\"source\": {\"flops.f64\": \"data sheet\", \"flops\": \"measured\", \"power\": \"derived\"},\n"
+              "\"flops\": {\"f64\": 1, \"f32\": 2}, \"cache_latency\": {\"L2\": 4e-9}, \"power\": {\"board\": 9}}",
+              &target),
+        HT_OK);
     assert_int_equal(target.source.flops[HT_F64], HT_SOURCE_DATA_SHEET);
     assert_int_equal(target.source.flops[HT_F32], HT_SOURCE_MEASURED);
+    assert_int_equal(target.source.power[HT_POWER_BOARD], HT_SOURCE_FROM_DATA_SHEET);
     assert_int_equal(target.source.cache_latency[HT_CACHE_L2], HT_SOURCE_GIVEN);
     assert_refused("{\"source\": {\"flops\": \"measured\"}}", "node.json:1:22: source: the file gives no \"flops\"");
     assert_refused("{\"flops\": {\"f32\": 1}, \"source\": {\"flops\": \"guessed\"}}",
-                   "node.json:1:43: source: \"flops\" is neither \"measured\" nor \"data sheet\"");
+                   "node.json:1:43: source: \"flops\" is none of \"measured\", \"data sheet\", \"derived\"");
     assert_refused("{\"source\": {\"speed\": \"measured\"}}", "node.json:1:22: source: there is no figure \"speed\"");
     assert_refused("{\"source\": {\"flops.f31\": \"measured\"}}",
                    "node.json:1:26: source: there is no figure \"flops.f31\"");
