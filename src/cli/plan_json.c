@@ -29,6 +29,7 @@ static void put_figures(ht_json_writer *json, const cli_plan_row *r)
     ht_json_put_number(json, "exchange_ms", 1e3 * r->exchange_seconds);
     ht_json_put_bool(json, "exchange_known", !r->exchange_unknown);
     ht_json_put_number(json, "measured_share", r->measured_share);
+    ht_json_put_text(json, "ceilings", ht_ceilings_names[r->ceilings]);
     ht_json_put_number(json, "mfu", r->mfu);
     if (r->energy > 0)
         ht_json_put_number(json, "step_joules", r->energy);
@@ -131,7 +132,7 @@ void cli_plan_json(ht_text *text, const cli_plan_view *v)
     ht_json_put_text(&json, "job", v->request->path);
     ht_json_put_text(&json, "model", ht_config_type(v->config, "model"));
     ht_json_put_text(&json, "precision", v->planned.plan->precision);
-    ht_json_put_text(&json, "target", v->target ? v->target_name : "here");
+    ht_json_put_text(&json, "target", v->target ? v->target_name : v->elsewhere ? "elsewhere" : "here");
     ht_json_put_int(&json, "steps", v->planned.steps);
     put_figures(&json, &v->row);
     ht_json_put_number(&json, "run_seconds", (double)v->planned.steps * v->row.seconds);

@@ -102,6 +102,7 @@ void cli_plan_op_table(ht_table *table, const cli_plan_view *view, size_t most)
     static const char *const heads[] = {"ops", "times", "GFLOP", "MB", "FLOPs/byte", "ms", "% of step", NULL};
     size_t count;
     op_sum *list = sum_ops(view, &count);
+    bool assumed = view->row.ceilings == HT_CEILINGS_ASSUMED;
     double all = 0;
     add_heads(table, heads, 1);
     table->left[table->columns] = true;
@@ -115,7 +116,7 @@ void cli_plan_op_table(ht_table *table, const cli_plan_view *view, size_t most)
             ht_table_cell(table, "%.4f", o->flops / 1e9);
             ht_table_cell(table, "%.3f", o->bytes / 1e6);
             ht_table_number(table, "%.2f", o->bytes > 0 ? o->flops / o->bytes : NAN);
-            ht_table_cell(table, "%.3f%s", 1e3 * o->seconds, o->measured ? "" : " (bound)");
+            ht_table_cell(table, "%.3f%s", 1e3 * o->seconds, o->measured ? "" : assumed ? " (assumed)" : " (bound)");
             ht_table_cell(table, "%.1f", all > 0 ? 100 * o->seconds / all : 0);
             ht_table_cell(table, "%s", ht_bound_names[ht_bound_of_most(o->bound_seconds)]);
         }
@@ -140,7 +141,13 @@ const char *cli_plan_fits(const cli_plan_row *r)
 bool cli_plan_is_bound(const cli_plan_row *r)
 {
     enum { MOST_PERCENT = 2 }; /* of the time that may be of kernels which were not measured */
+    if (r->ceilings == HT_CEILINGS_ASSUMED) return false;
     return r->exchange_unknown || r->measured_share < 1 - MOST_PERCENT / 100.0;
+}
+
+const char *cli_plan_mark(const cli_plan_row *r, const char *bound)
+{
+    return r->ceilings == HT_CEILINGS_ASSUMED ? "~ " : cli_plan_is_bound(r) ? bound : "";
 }
 
 static void add_plan_cells(ht_table *table, const cli_plan_row *r, const cli_plan_row *own)
@@ -148,9 +155,9 @@ static void add_plan_cells(ht_table *table, const cli_plan_row *r, const cli_pla
     double rate = r->tokens > 0 ? r->tokens : r->samples;
     ht_table_cell(table, "%.1f", (double)r->main_bytes / 1e6);
     ht_table_number(table, "%.2f", share_of((double)r->main_bytes, (double)own->main_bytes));
-    ht_table_cell(table, "%s%.3f", cli_plan_is_bound(r) ? ">= " : "", 1e3 * r->seconds);
+    ht_table_cell(table, "%s%.3f", cli_plan_mark(r, ">= "), 1e3 * r->seconds);
     ht_table_number(table, "%.2f", share_of(r->seconds, own->seconds));
-    ht_table_cell(table, "%s%.0f", cli_plan_is_bound(r) ? "<= " : "", r->seconds > 0 ? rate / r->seconds : 0);
+    ht_table_cell(table, "%s%.0f", cli_plan_mark(r, "<= "), r->seconds > 0 ? rate / r->seconds : 0);
     ht_table_cell(table, "%.1f", 100 * r->mfu);
     ht_table_cell(table, "%.3g", r->flops.recomputed / 1e9);
     ht_table_cell(table, "%s", cli_plan_fits(r));
@@ -223,12 +230,12 @@ void cli_plan_target_table(ht_table *table, const cli_plan_view *view)
         ht_table_cell(table, "%.0f", r->samples);
         ht_table_cell(table, "%.1f", (double)r->main_bytes / 1e6);
         ht_table_cell(table, "%s", cli_plan_fits(r));
-        ht_table_cell(table, "%s%.3f", cli_plan_is_bound(r) ? ">= " : "", 1e3 * r->seconds);
-        ht_table_cell(table, "%s%.0f", cli_plan_is_bound(r) ? "<= " : "", r->seconds > 0 ? rate / r->seconds : 0);
+        ht_table_cell(table, "%s%.3f", cli_plan_mark(r, ">= "), 1e3 * r->seconds);
+        ht_table_cell(table, "%s%.0f", cli_plan_mark(r, "<= "), r->seconds > 0 ? rate / r->seconds : 0);
         ht_table_cell(table, "%.1f", 100 * r->mfu);
-        ht_table_cell(table, "%s%.3g", cli_plan_is_bound(r) ? ">= " : "", end / 3600);
+        ht_table_cell(table, "%s%.3g", cli_plan_mark(r, ">= "), end / 3600);
         if (r->energy > 0)
-            ht_table_cell(table, "%s%.3g", cli_plan_is_bound(r) ? ">= " : "", end / r->seconds * r->energy / 3.6e6);
+            ht_table_cell(table, "%s%.3g", cli_plan_mark(r, ">= "), end / r->seconds * r->energy / 3.6e6);
         else
             ht_table_cell(table, "-");
         ht_table_cell(table, "%s", r->kernels ? "ours" : "none");

@@ -19,10 +19,12 @@ static void add_job(ht_text *text, const cli_plan_view *v)
     if (v->planned.frozen) ht_text_add(text, " and %" PRId64 " frozen", v->planned.frozen);
     ht_text_add(text, ", %s, batches of %.0f", plan->precision, r->samples);
     if (r->tokens > 0) ht_text_add(text, " (%.0f tokens)", r->tokens);
+    const char *machine = v->target      ? v->target_name
+                          : v->elsewhere ? "a GPU that is not here, by the data sheet of the H200"
+                                         : "this machine";
     ht_text_add(text, ", %" PRId64 " steps, %" PRId64 " rank%s. Planned for %s (%s, %s, %d thread%s).\n",
-                v->planned.steps, r->ranks, r->ranks == 1 ? "" : "s", v->target ? v->target_name : "this machine",
-                plan->device, ht_isa_name(plan->target.isa), plan->target.threads,
-                plan->target.threads == 1 ? "" : "s");
+                v->planned.steps, r->ranks, r->ranks == 1 ? "" : "s", machine, plan->device,
+                ht_isa_name(plan->target.isa), plan->target.threads, plan->target.threads == 1 ? "" : "s");
 }
 
 static void add_flops(ht_text *text, const ht_step_flops *f)
@@ -48,12 +50,39 @@ static void add_time(ht_text *text, double seconds)
         ht_text_add(text, "%.1f s", seconds);
 }
 
+/* Behind a time that is no prediction by measured kernels. */
+static const char *by_ceilings(const cli_plan_row *r)
+{
+    if (r->ceilings == HT_CEILINGS_ASSUMED) return " by assumed ceilings (docs/target.md)";
+    return r->ceilings == HT_CEILINGS_DATA_SHEET && cli_plan_is_bound(r) ? " by the data sheet of the H200" : "";
+}
+
+static void add_roofline(ht_text *text, const cli_plan_row *r)
+{
+    if (r->measured_share > 0) {
+        if (r->measured_share < 1 - 1e-3)
+            ht_text_add(text, "%.1f %% of it by measured kernels, the rest is the bound of the roofline.\n",
+                        100 * r->measured_share);
+        return;
+    }
+    if (r->ceilings == HT_CEILINGS_ASSUMED)
+        ht_text_add(text, "This is the roofline of no machine in particular: a step may be faster or slower.");
+    else
+        ht_text_add(text, "This is the bound of the roofline: the target has no measured kernels. Only what its caches "
+                          "hold can be faster.");
+    ht_text_add(text, " On the machine itself, halftone probe -o machine.json measures ceilings and kernels; then "
+                      "--target machine.json.\n");
+}
+
 static void add_step(ht_text *text, const cli_plan_view *v)
 {
     const cli_plan_row *r = &v->row;
-    bool bound = cli_plan_is_bound(r);
-    ht_text_add(text, "A step takes %s%.3f ms: %.1f samples/s", bound ? "at least " : "", 1e3 * r->seconds,
-                r->samples / r->seconds);
+    bool bound = cli_plan_is_bound(r), assumed = r->ceilings == HT_CEILINGS_ASSUMED;
+    ht_text_add(text, "A step takes %s%.3f ms%s: %.1f samples/s",
+                bound     ? "at least "
+                : assumed ? "about "
+                          : "",
+                1e3 * r->seconds, by_ceilings(r), r->samples / r->seconds);
     if (r->tokens > 0) ht_text_add(text, ", %.0f tokens/s", r->tokens / r->seconds);
     ht_text_add(text, "; MFU %.1f %%; the whole run ", 100 * r->mfu);
     add_time(text, (double)v->planned.steps * r->seconds);
@@ -64,15 +93,7 @@ static void add_step(ht_text *text, const cli_plan_view *v)
         ht_text_add(text,
                     "Times are means over the lengths of its batches; bytes and FLOPs are those of the longest.\n");
     if (r->energy <= 0) ht_text_add(text, "Energy is not known: the target gives neither watts nor joules.\n");
-    if (r->measured_share <= 0)
-        ht_text_add(
-            text,
-            "This is the bound of the roofline: the target has no measured kernels. Only what its caches hold can be "
-            "faster. On the machine itself, halftone probe -o machine.json measures them; then --target "
-            "machine.json.\n");
-    else if (r->measured_share < 1 - 1e-3)
-        ht_text_add(text, "%.1f %% of it by measured kernels, the rest is the bound of the roofline.\n",
-                    100 * r->measured_share);
+    add_roofline(text, r);
     if (r->bandwidth_unknown) ht_text_add(text, "Moving bytes is not in it: the target has no figure \"bandwidth\".\n");
     if (r->exchange_unknown) ht_text_add(text, "Exchanges are not in it: the target has no figure \"network\".\n");
     if (!r->kernels)

@@ -43,6 +43,7 @@ static ht_status fill_row(cli_plan_row *row, const cli_plan_view *view, const ht
     row->samples = planned->samples;
     row->tokens = view->planned.tokens / view->planned.samples * row->samples;
     row->kernels = !plan->target.no_kernels;
+    row->ceilings = ht_target_ceilings(&plan->target);
     row->exchange_unknown = prediction->no_network;
     int64_t own = ht_config_train(view->config)->memory_limit[HT_SPACE_MAIN];
     int64_t limit = own ? own : plan->target.memory_bytes[HT_SPACE_MAIN];
@@ -75,6 +76,9 @@ ht_status cli_plan_job(cli_plan_view *view)
     view->row.ranks = ht_config_train(view->config)->ranks;
     HT_TRY(plan_request(view, view->config, view->target, &view->planned, &view->prediction));
     HT_TRY(ht_plan_memory_timeline(&view->timeline, view->planned.plan, "train"));
+    ht_device *gpu;
+    bool cuda = !view->target && view->planned.plan->target.device == HT_DEVICE_CUDA;
+    view->elsewhere = cuda && ht_device_get(&gpu, view->ctx, view->planned.plan->device) != HT_OK;
     int64_t own = ht_config_train(view->config)->memory_limit[HT_SPACE_MAIN];
     int64_t machine = view->planned.plan->target.memory_bytes[HT_SPACE_MAIN];
     view->limit = own ? own : machine;

@@ -18,6 +18,7 @@ typedef struct cli_plan_row {
     double exchange_seconds; /* of it: waiting for other ranks */
     double measured_share;   /* of the seconds: by measured kernels; the others are at the ceilings */
     double mfu;              /* of the target's ceilings */
+    ht_ceilings ceilings;    /* whose these are */
     double energy;           /* joules of a step, of all ranks; 0: the target does not tell */
     bool kernels;            /* false: rows stand in for a target that has none, and workspace is unknown */
     bool exchange_unknown;   /* it exchanges, and the target has no network */
@@ -46,7 +47,8 @@ typedef struct cli_plan_view {
     const ht_config *config;
     const ht_target *target; /* NULL: this machine */
     const char *target_name;
-    int64_t limit; /* bytes in main; 0: not known */
+    bool elsewhere; /* without a target: for a GPU, where there is none */
+    int64_t limit;  /* bytes in main; 0: not known */
     const char *limit_name;
     ht_planned planned; /* the job itself; its data serves all others */
     ht_prediction prediction;
@@ -68,7 +70,10 @@ void cli_plan_most(cli_plan_view *view);
 
 /* "yes", "no", "unknown". */
 const char *cli_plan_fits(const cli_plan_row *row);
-/* Is its time a bound? Then kernels were not measured, or ranks exchange and nobody knows how fast. */
+/* "~ " before what assumed ceilings make, `bound` (">= ") before a bound, "" before a prediction. */
+const char *cli_plan_mark(const cli_plan_row *row, const char *bound);
+/* Is its time a bound? Then kernels were not measured, or ranks exchange and nobody knows how fast. By assumed ceilings it
+ * is none: a machine can be faster. */
 bool cli_plan_is_bound(const cli_plan_row *row);
 
 /* ---- tables, for the terminal and the page ---- */

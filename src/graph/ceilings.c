@@ -44,6 +44,16 @@ static double fastest_flops(const ht_target *target)
     return most > 0 ? most : any;
 }
 
+/* Memory of which nothing was told takes no time where there are no kernels, so no bandwidth is made up there. */
+ht_ceilings ht_target_ceilings(const ht_target *target)
+{
+    bool told = target->bandwidth[HT_SPACE_MAIN] > 0 || target->no_kernels;
+    if (fastest_flops(target) > 0 && told) return HT_CEILINGS_GIVEN;
+    return target->device == HT_DEVICE_CUDA ? HT_CEILINGS_DATA_SHEET : HT_CEILINGS_ASSUMED;
+}
+
+const char *const ht_ceilings_names[HT_CEILINGS_COUNT] = {"given", "data sheet", "assumed"};
+
 /* What a file does not give is converted to what it gives: no number type is faster than the fastest of these. On a
  * processor a type has the share of f32 that its instructions allow. */
 double ht_target_flops(const ht_target *target, int format)

@@ -109,6 +109,16 @@ double ht_target_flops(const ht_target *target, int format);
 double ht_target_bandwidth(const ht_target *target, ht_space space);
 double ht_target_link(const ht_target *target, ht_space from, ht_space to);
 
+/* Whose the ceilings for computing are: FLOP/s, and the bandwidth of main. */
+typedef enum ht_ceilings {
+    HT_CEILINGS_GIVEN,      /* the target's own */
+    HT_CEILINGS_DATA_SHEET, /* of a GPU that gives none: in part those of NVIDIA's data sheet of the H200 */
+    HT_CEILINGS_ASSUMED,    /* of a processor that gives none: in part of no machine in particular, and so no bounds */
+    HT_CEILINGS_COUNT
+} ht_ceilings;
+extern const char *const ht_ceilings_names[HT_CEILINGS_COUNT];
+ht_ceilings ht_target_ceilings(const ht_target *target);
+
 /* This machine, with the context's ISA and threads. */
 void ht_target_here(ht_context *ctx, ht_target *out);
 /* The name of a device: its kind, and behind a colon which of them; "cuda" is "cuda:0". Only GPUs are numbered. */

@@ -174,6 +174,40 @@ static void compare__leaves_open_what_a_target_does_not_tell(void **state)
     expect(c, "\"$H\" plan job.json --quick --target asic", 0, "no figure \"bandwidth\"");
 }
 
+/* Ceilings that nobody gave are those of no machine: what they make is no bound. */
+static void times__by_assumed_ceilings_are_no_bounds(void **state)
+{
+    data_case *c = *state;
+    run_case_write(c, &run_jobs[0]);
+    expect(c, "\"$H\" plan job.json > p.txt; cat p.txt", 0, "ms by assumed ceilings (docs/target.md): ");
+    expect(c, "grep -c 'A step takes about ' p.txt", 0, "1\n");
+    expect(c, "grep -c '[<>]= \\|at least\\|(bound)' p.txt", 1, "0\n");
+    expect(c, "grep -c 'halftone probe -o machine.json' p.txt", 0, "1\n");
+    expect(c, "\"$H\" plan job.json --quick --json | grep -c '\"ceilings\": \"assumed\"'", 0, "1\n");
+    /* Beside one that gives its own. */
+    data_case_text(c, "bare.json", "{\"arch\": \"x86_64\", \"isa\": \"avx2\", \"threads\": 2}\n");
+    expect(c, "\"$H\" plan job.json --compare bare.json,edge > p.txt; grep 'bare.json.*~ .*~ ' p.txt | grep -c '[<>]='",
+           1, "0\n");
+    expect(c, "grep -c '^edge.*>= .*<= ' p.txt", 0, "1\n");
+    expect(c, "\"$H\" plan job.json --quick --target edge > p.txt; grep -c 'A step takes at least' p.txt", 0, "1\n");
+    expect(c, "\"$H\" plan job.json --quick --target edge --json | grep -c '\"ceilings\": \"given\"'", 0, "1\n");
+}
+
+static void plan__for_a_gpu_that_is_not_here_says_so(void **state)
+{
+    data_case *c = *state;
+    int status;
+    run_case_write(c, &run_jobs[0]);
+    const char *said = run(c, "\"$H\" plan job.json --quick --device cuda", &status);
+    assert_int_equal(status, 0);
+    if (strstr(said, "Planned for this machine (cuda")) skip(); /* there is one */
+    assert_non_null(strstr(said, "Planned for a GPU that is not here, by the data sheet of the H200 (cuda, "));
+    assert_non_null(strstr(said, "ms by the data sheet of the H200: "));
+    expect(c, "\"$H\" plan job.json --quick --device cuda --json > p.json", 0, "");
+    assert_string_equal(member(read_json(c, "p.json"), "target")->text, "elsewhere");
+    assert_string_equal(member(read_json(c, "p.json"), "ceilings")->text, "data sheet");
+}
+
 static void times__come_from_measured_kernels(void **state)
 {
     data_case *c = *state;
@@ -182,6 +216,7 @@ static void times__come_from_measured_kernels(void **state)
     expect(c, "\"$H\" plan job.json --target t.json --quick --json > p.json", 0, "");
     const ht_json *p = read_json(c, "p.json");
     assert_true(number(p, "measured_share") > 0.98 && number(p, "step_ms") > 0);
+    assert_string_equal(member(p, "ceilings")->text, "given");
     expect(c, "\"$H\" plan job.json --target t.json --quick --page p.html | head -n 2", 0, "A step takes ");
     expect(c, "grep -c 'Memory over a step, by heading' p.html", 0, "");
 }
@@ -225,6 +260,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_if__rows_are_plans_of_the_changed_job, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(compare__leaves_open_what_a_target_does_not_tell, data_case_begin,
                                         data_case_end),
+        cmocka_unit_test_setup_teardown(times__by_assumed_ceilings_are_no_bounds, data_case_begin, data_case_end),
+        cmocka_unit_test_setup_teardown(plan__for_a_gpu_that_is_not_here_says_so, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(times__of_tf32_are_bounds_of_tf32, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(page__has_the_most_that_fits, data_case_begin, data_case_end),
         cmocka_unit_test_setup_teardown(most__that_fits_is_the_last_that_does, data_case_begin, data_case_end),

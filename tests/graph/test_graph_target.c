@@ -238,6 +238,26 @@ static void print__leaves_out_ceilings_that_nobody_gave(void **state)
     ht_text_free(&text);
 }
 
+/* By what nobody gave a time is no bound: only of a processor that has neither FLOP/s nor bandwidth of its own. */
+static void ceilings__are_given_or_of_a_data_sheet_or_assumed(void **state)
+{
+    (void)state;
+    ht_target target = {.threads = 2};
+    assert_int_equal(ht_target_ceilings(&target), HT_CEILINGS_ASSUMED);
+    target.device = HT_DEVICE_CUDA;
+    assert_int_equal(ht_target_ceilings(&target), HT_CEILINGS_DATA_SHEET);
+    target.flops[HT_BF16] = 1e12;
+    assert_int_equal(ht_target_ceilings(&target), HT_CEILINGS_DATA_SHEET);
+    target.device = HT_DEVICE_CPU;
+    assert_int_equal(ht_target_ceilings(&target), HT_CEILINGS_ASSUMED);
+    target.bandwidth[HT_SPACE_MAIN] = 1e10;
+    assert_int_equal(ht_target_ceilings(&target), HT_CEILINGS_GIVEN);
+    for (size_t i = 0; i < ht_shipped_target_count; i++) {
+        assert_int_equal(ht_target_read(&ctx, &target, ht_shipped_targets[i].name), HT_OK);
+        assert_int_equal(ht_target_ceilings(&target), HT_CEILINGS_GIVEN);
+    }
+}
+
 static void ceilings__are_there_for_every_target(void **state)
 {
     (void)state;
@@ -443,6 +463,7 @@ int main(void)
         cmocka_unit_test(shipped__ceilings_of_a_gpu_are_those_of_its_data_sheet),
         cmocka_unit_test(print__leaves_out_ceilings_that_nobody_gave),
         cmocka_unit_test(ceilings__are_there_for_every_target),
+        cmocka_unit_test(ceilings__are_given_or_of_a_data_sheet_or_assumed),
         cmocka_unit_test(ceilings__follow_the_machine_and_what_was_given),
         cmocka_unit_test(ceilings__are_read_from_the_file),
         cmocka_unit_test(versions__of_a_gpu_read_back),
