@@ -283,7 +283,7 @@ static const cli_option options[] = {
      .least = 1, .most = MOST_RANKS},
     {"--target", "FILE", CLI_TEXT, offsetof(profile_job, target),
      .help = "a target file of this machine, for its ceilings (docs/target.md); without it, "
-             "defaults, which are those of no machine in particular",
+             "assumed ones, which are those of no machine in particular (of a GPU: the data sheet of the H200)",
      .flags = CLI_FILLED, .takes = "a file"},
     {"--save", NULL, CLI_FLAG, offsetof(profile_job, save),
      .help = "also write a snapshot, into the temporary folder, and time it"},

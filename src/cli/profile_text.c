@@ -27,9 +27,11 @@ static void add_flops(ht_text *text, const ht_step_flops *f)
 
 static void add_mfu(ht_text *text, const ht_profile *p)
 {
-    ht_text_add(text, "MFU: %.1f %% of the default ceiling", 100 * ht_profile_mfu(p, false));
+    bool gpu = p->plan->target.device == HT_DEVICE_CUDA;
+    ht_text_add(text, "MFU: %.1f %% of the %s", 100 * ht_profile_mfu(p, false),
+                gpu ? "data sheet of the H200" : "assumed ceiling");
     if (p->measured_ceilings)
-        ht_text_add(text, ", %.1f %% of that of the target", 100 * ht_profile_mfu(p, true));
+        ht_text_add(text, ", %.1f %% of the target's ceiling", 100 * ht_profile_mfu(p, true));
     else
         ht_text_add(text, " (the target has none of its own; --target FILE)");
     ht_text_add(text, ": products of forward and backward, recomputation left out.\n");

@@ -154,6 +154,8 @@ static void profile__measures_against_the_ceilings_of_a_target(void **state)
            "\"$H\" profile job.json --steps 1 --target slow.json --json > b.json",
            0, "");
     assert_int_equal(member(member(read_json(c, "a.json"), "mfu"), "target")->kind, HT_JSON_NULL);
+    expect(c, "\"$H\" profile job.json --steps 1", 0, "% of the assumed ceiling (the target has none of its own");
+    expect(c, "\"$H\" profile job.json --steps 1 --target slow.json", 0, "% of the assumed ceiling, ");
     /* A machine of a million FLOP/s would take far longer. */
     assert_true(number(member(read_json(c, "b.json"), "mfu"), "target") > 1);
 }
