@@ -6,7 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "probe/probe.h"
 
 enum { SHOWN_INSTRS = 15 };
 
@@ -75,11 +76,20 @@ void cli_profile_summary(ht_text *text, const cli_profile_view *v)
                           "which is slower.\n");
 }
 
-static void add_cache(ht_text *text, const char *name, long bytes, double weights)
+static void add_cache(ht_text *text, const char *name, double bytes, double weights)
 {
     if (bytes <= 0) return;
-    ht_text_add(text, "; %s %.2f MB, %s", name, (double)bytes / 1e6,
-                weights <= (double)bytes ? "which holds them" : "too small for them");
+    ht_text_add(text, "; %s %.2f MB, %s", name, bytes / 1e6,
+                weights <= bytes ? "which holds them" : "too small for them");
+}
+
+/* As the target tells it, else as hwloc does: what the C library asks the processor is wrong in virtual machines. */
+static double cache_bytes(const ht_target *target, ht_cache level)
+{
+    ht_topology topology;
+    if (target->cache_bytes[level] > 0) return target->cache_bytes[level];
+    ht_topology_describe(&topology);
+    return (double)topology.cache_bytes[level];
 }
 
 void cli_profile_caches(ht_text *text, const cli_profile_view *v)
@@ -89,10 +99,10 @@ void cli_profile_caches(ht_text *text, const cli_profile_view *v)
     ht_device *gpu;
     ht_text_add(text, "The weights that it reads are %.2f MB", weights / 1e6);
     if (plan->target.device != HT_DEVICE_CUDA) {
-        add_cache(text, "L2", sysconf(_SC_LEVEL2_CACHE_SIZE), weights);
-        add_cache(text, "L3", sysconf(_SC_LEVEL3_CACHE_SIZE), weights);
+        add_cache(text, "L2", cache_bytes(&plan->target, HT_CACHE_L2), weights);
+        add_cache(text, "L3", cache_bytes(&plan->target, HT_CACHE_L3), weights);
     } else if (ht_device_get(&gpu, plan->ctx, plan->device) == HT_OK) {
-        add_cache(text, "L2 of the GPU", ht_cuda_device_limits(gpu).l2_bytes, weights);
+        add_cache(text, "L2 of the GPU", (double)ht_cuda_device_limits(gpu).l2_bytes, weights);
     }
     ht_text_add(text,
                 ". Weights that no cache holds are read from memory for every batch: a larger one shares that.\n");

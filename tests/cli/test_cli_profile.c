@@ -196,6 +196,12 @@ static void profile__of_inference_has_a_row_for_each_batch(void **state)
         assert_true(number(item(rows, 0), "plan_bytes") < number(p, "plan_bytes"));
     }
     expect(c, "\"$H\" profile job.json --steps 1 --infer --batch 2,4", 0, "Training against inference");
+    /* Caches are the target's where it tells them, else those of the system's own description. */
+    expect(
+        c,
+        "\"$H\" probe --describe | sed 's/\"threads\":/\"cache_bytes\": {\"L2\": 4e6, \"L3\": 8e6}, \"threads\":/' > "
+        "t.json && \"$H\" profile job.json --steps 1 --infer --batch 1 --target t.json",
+        0, "; L2 4.00 MB, which holds them; L3 8.00 MB, which holds them.");
 }
 
 /* ---- traces ---- */
