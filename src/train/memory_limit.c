@@ -58,6 +58,28 @@ static const remedy remedies[] = {
 };
 enum { REMEDIES = sizeof remedies / sizeof remedies[0] };
 
+/* Bytes in main of the job as it is now; 0: it cannot be planned. */
+static int64_t plan_bytes(ht_job *job, const ht_run_request *request)
+{
+    ht_plan *plan = NULL;
+    int64_t bytes = ht_job_plan(job, request, true, &plan) == HT_OK ? ht_plan_bytes_in(plan, HT_SPACE_MAIN) : 0;
+    ht_plan_free(plan);
+    return bytes;
+}
+
+/* The same batch, row by row; 0: it is so already, or cannot be. */
+static int64_t bytes_of_rows(ht_job *job, const ht_run_request *request)
+{
+    const int64_t rows = job->batch, accumulate = job->options.train.accumulate;
+    if (rows <= 1) return 0;
+    job->batch = 1;
+    job->options.train.accumulate = rows * accumulate;
+    int64_t bytes = plan_bytes(job, request);
+    job->batch = rows;
+    job->options.train.accumulate = accumulate;
+    return bytes;
+}
+
 /* Changed jobs whose plans take no more than the limit, behind `words`; what cannot be planned is left out. */
 static void list_remedies(ht_job *job, const ht_run_request *request, int64_t limit, const char *words, ht_text *text)
 {
@@ -65,16 +87,20 @@ static void list_remedies(ht_job *job, const ht_run_request *request, int64_t li
     const ht_log_fn log = job->ctx->log;
     job->ctx->log = NULL; /* nobody asked for these plans */
     for (int i = 0; i < REMEDIES; i++) {
-        ht_plan *plan = NULL;
         remedies[i].apply(&job->options);
-        if (ht_job_plan(job, request, true, &plan) == HT_OK && ht_plan_bytes_in(plan, HT_SPACE_MAIN) <= limit)
-            ht_text_add(text, "%s%s (%lld bytes)", text->length ? ", or " : words, remedies[i].words,
-                        (long long)ht_plan_bytes_in(plan, HT_SPACE_MAIN));
-        ht_plan_free(plan);
+        int64_t bytes = plan_bytes(job, request);
+        if (bytes > 0 && bytes <= limit)
+            ht_text_add(text, "%s%s (%lld bytes)", text->length ? ", or " : words, remedies[i].words, (long long)bytes);
         job->options = given;
     }
+    if (!text->length) {
+        int64_t bytes = bytes_of_rows(job, request);
+        if (bytes > 0 && bytes <= limit)
+            ht_text_add(text, "%strain.micro_batch=1 (%lld bytes)", words, (long long)bytes);
+        else
+            ht_text_add(text, "; halftone plan shows what takes the memory");
+    }
     job->ctx->log = log;
-    if (!text->length) ht_text_add(text, "; a smaller train.micro_batch would take less");
 }
 
 /* Beside main: what lies there was put there, and the message says how much it is. */

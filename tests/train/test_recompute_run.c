@@ -239,6 +239,14 @@ static void limit__refuses_what_does_not_fit_and_names_what_would(void **state)
            "whole=$(\"$H\" explain head.json --json | " PLAN_BYTES "); "
            "\"$H\" train head.json --set halftone.memory_limit=$((whole - 1))",
            2, "; this fits: halftone.head_chunks=8 (");
+    /* Fewer rows at a time are named where they fit, and where nothing does, who shows what takes the memory. */
+    expect(c,
+           "whole=$(\"$H\" explain head.json --set train.micro_batch=1 --json | " PLAN_BYTES "); "
+           "\"$H\" train head.json --set halftone.memory_limit=$whole",
+           2, "; this fits: train.micro_batch=1 (");
+    expect(c, "\"$H\" train head.json --set halftone.memory_limit=1000 > out.txt 2>&1; tail -n 1 out.txt", 0,
+           "; halftone plan shows what takes the memory");
+    expect(c, "grep -c micro_batch out.txt", 1, "0\n");
     expect(c,
            "whole=$(\"$H\" explain job.json --json | " PLAN_BYTES "); "
            "\"$H\" train job.json --set halftone.memory_limit=$whole",
