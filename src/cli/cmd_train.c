@@ -333,6 +333,19 @@ static void tell_bubble(const ht_config *config)
     cli_tell("halftone: ", line);
 }
 
+/* Of a run that goes on the step may have been made before. */
+static void tell_unprofiled(const train_job *job, const ht_run_info *info)
+{
+    char line[160];
+    int64_t after = ht_field_int(ht_config_block(job->config, "engine"), "flops_profiler.profile_step");
+    if (!engine_asks(job->config, "flops_profiler.enabled") || after < info->steps) return;
+    snprintf(line, sizeof line,
+             "warning: flops_profiler.profile_step is %" PRId64 ", and there are %" PRId64
+             " steps: no step will be profiled",
+             after, info->steps);
+    cli_tell("halftone: ", line);
+}
+
 static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_end *out)
 {
     ht_run_info info = ht_run_info_of(run);
@@ -341,6 +354,7 @@ static void run_to_end(train_job *job, ht_context *ctx, ht_run *run, cli_rank_en
     if (!job->quiet) tell_start(job, ctx, &info);
     if (!job->prefix[0]) tell_bytes(job->config, &info);
     if (!job->prefix[0]) tell_bubble(job->config);
+    if (!job->prefix[0]) tell_unprofiled(job, &info);
     ht_status status = ht_run_train(run, &stopped);
     clear_bar(job);
     out->end = stopped ? CLI_STOPPED : CLI_DONE;

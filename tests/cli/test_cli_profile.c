@@ -348,6 +348,14 @@ int main(void)
         CASE(profile__is_tables_for_people_and_leaves_nothing),
         CASE(profile__of_monitors_writes_nothing_elsewhere),
         CASE(profile__measures_against_the_ceilings_of_a_target),
+    expect(c, "grep -c 'profile_step' out.txt", 1, "0\n");
+    /* A step that never comes is told before the first one. */
+    expect(
+        c,
+        "\"$H\" train job.json --deepspeed ds.json --set train.output=e --set engine.flops_profiler.profile_step=5 > "
+        "out.txt 2>&1; grep -n 'profile_step is 5, and there are 5 steps\\|^step 1 ' out.txt | cut -d: -f2- | cut "
+        "-c1-6",
+        0, "halfto\nstep 1\n");
         CASE(profile__refuses_what_it_cannot_do),
         CASE(profile__of_inference_has_a_row_for_each_batch),
         CASE(trace__has_the_steps_instructions_and_memory_of_every_rank),
