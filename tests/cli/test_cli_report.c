@@ -185,6 +185,13 @@ static void report__says_what_is_missing(void **state)
                    "\"ceilings\": {\"flops\": {\"f32\": 0}}}");
     data_case_text(c, "odd/metrics.jsonl", STEP(1, 1e308) STEP(2, -1e308) "{\"kind\": \"step\", \"step\": \"x\"}\n");
     expect(c, "\"$H\" report odd", 0, "odd/metrics.jsonl:3: the line is damaged");
+    expect(c, "\"$H\" report odd 2>&1 | grep -c profile.json", 1, "0\n");
+    static const char *const others[] = {"{\"loss\": 3}", "[]", "7", "{\"modules\": [], \"instructions\": {}}"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        data_case_text(c, "odd/profile.json", others[i]);
+        expect(c, "\"$H\" report odd", 0, "odd/profile.json: it is not what halftone profile --json writes");
+    }
+    expect_on_page(c, "odd/run.html", "odd has not been profiled");
 }
 
 static void report__refuses_what_is_no_run_and_leaves_no_half_page(void **state)

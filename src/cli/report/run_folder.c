@@ -82,6 +82,21 @@ static ht_status read_json(const ht_json **out, bool *there, ht_context *ctx, cl
     return HT_OK;
 }
 
+static bool has_list(const ht_json *object, const char *key)
+{
+    const ht_json *list = ht_json_get(object, key);
+    return list && list->kind == HT_JSON_ARRAY;
+}
+
+/* JSON of another kind tells no times: it is left out like a damaged file. */
+static void check_profile(cli_run *run)
+{
+    if (!run->profile || (has_list(run->profile, "modules") && has_list(run->profile, "instructions"))) return;
+    ht_text_add(&run->notes, "%.*s/profile.json: it is not what halftone profile --json writes, and left out\n",
+                (int)path_length(run->folder), run->folder);
+    run->profile = NULL;
+}
+
 static void note_metrics(cli_run *run, const char *path)
 {
     const cli_run_metrics *m = &run->metrics;
@@ -102,6 +117,7 @@ static ht_status open_run(cli_run *run, ht_context *ctx)
     HT_TRY(read_json(&run->config, &has_config, ctx, run, "config.resolved.json"));
     HT_TRY(read_json(&run->memory, &ignored, ctx, run, "memory.json"));
     HT_TRY(read_json(&run->profile, &ignored, ctx, run, "profile.json"));
+    check_profile(run);
     HT_TRY(file_path(path, ctx, run, "metrics.jsonl"));
     bool has_metrics = access(path, F_OK) == 0;
     if (!has_config && !has_metrics)
