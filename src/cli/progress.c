@@ -40,19 +40,25 @@ static void print_time(char *text, size_t size, double seconds)
         snprintf(text, size, "%" PRId64 ":%02" PRId64, minutes, all % 60);
 }
 
+/* Records that are read back may lack numbers: these are NAN, and are left out. */
+static bool has_scale(const ht_step_report *r)
+{
+    return r->loss_scale != 1 && !isnan(r->loss_scale);
+}
+
 void cli_progress_bar(ht_text *line, const ht_step_report *r, double eval_loss, double seconds_left, int columns)
 {
-    char left[32], end[48], start[96], bar[LONGEST_BAR + 1];
+    char left[32], end[48] = "", start[96], bar[LONGEST_BAR + 1];
     line_parts parts = {.count = 0};
     print_time(left, sizeof left, seconds_left);
-    snprintf(end, sizeof end, " | %s left", left);
+    if (!isnan(seconds_left)) snprintf(end, sizeof end, " | %s left", left);
     snprintf(start, sizeof start, " %" PRId64 "/%" PRId64 " loss %.4f", r->step, r->steps, r->loss);
     if (!isnan(eval_loss)) add_part(&parts, " eval %.4f", eval_loss);
-    if (r->loss_scale != 1) add_part(&parts, " scale %g", r->loss_scale);
+    if (has_scale(r)) add_part(&parts, " scale %g", r->loss_scale);
     if (r->skips > 0) add_part(&parts, " skipped %" PRId64, r->skips);
-    add_part(&parts, " %.0f/s", r->tokens_per_second);
-    add_part(&parts, " lr %.3g", r->lr);
-    add_part(&parts, " %.0f MiB", (double)r->process_peak_bytes / 0x1p20);
+    if (!isnan(r->tokens_per_second)) add_part(&parts, " %.0f/s", r->tokens_per_second);
+    if (!isnan(r->lr)) add_part(&parts, " lr %.3g", r->lr);
+    if (r->process_peak_bytes) add_part(&parts, " %.0f MiB", (double)r->process_peak_bytes / 0x1p20);
     /* The last column stays free: a terminal may break the line there. */
     int space = columns - 1 - (int)strlen(end), width = space - (int)strlen(start) - 40;
     width = width < SHORTEST_BAR ? SHORTEST_BAR : width > LONGEST_BAR ? LONGEST_BAR : width;
@@ -70,11 +76,11 @@ void cli_progress_line(ht_text *line, const ht_step_report *r, bool breakdown)
     line_parts parts = {.count = 0};
     ht_text_add(line, "step %" PRId64 " of %" PRId64 " loss %.6f", r->step, r->steps, r->loss);
     if (r->skipped) add_part(&parts, " skipped 1");
-    if (r->loss_scale != 1) add_part(&parts, " loss_scale %.9g", r->loss_scale);
-    add_part(&parts, " lr %.6g", r->lr);
-    add_part(&parts, " grad_norm %.6g", r->grad_norm);
+    if (has_scale(r)) add_part(&parts, " loss_scale %.9g", r->loss_scale);
+    if (!isnan(r->lr)) add_part(&parts, " lr %.6g", r->lr);
+    add_part(&parts, " grad_norm %.6g", r->grad_norm); /* one that is no number is news */
     if (breakdown) add_part(&parts, " micro_ms %.3f update_ms %.3f", r->micro_ms, r->update_ms);
-    add_part(&parts, " tokens_per_second %.1f", r->tokens_per_second);
+    if (!isnan(r->tokens_per_second)) add_part(&parts, " tokens_per_second %.1f", r->tokens_per_second);
     add_that_fit(line, &parts, LINE);
 }
 

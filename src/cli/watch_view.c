@@ -46,11 +46,27 @@ void cli_watch_state(ht_text *text, const ht_run_status *s, const char *folder)
 
 /* ---- the lines below the curve ---- */
 
+/* A number that the record has; behind others of the line, which begins at `start`, with a comma. */
+__attribute__((format(printf, 3, 0))) static void add_number(ht_text *text, size_t start, const char *format,
+                                                             double value)
+{
+    char number[64];
+    if (isnan(value)) return;
+    snprintf(number, sizeof number, format, value);
+    ht_text_add(text, "%s%s", text->length > start ? ", " : "", number);
+}
+
 static void add_steps(ht_text *text, const ht_run_status *s)
 {
     const ht_step_report *r = &s->step;
-    ht_text_add(text, "epoch %.3g, grad norm %.4g, lr %.4g, %.2f ms a step (micro %.2f, update %.2f)\n", r->epoch,
-                r->grad_norm, r->lr, s->step_ms, r->micro_ms, r->update_ms);
+    size_t before = text->length;
+    add_number(text, before, "epoch %.3g", r->epoch);
+    add_number(text, before, "grad norm %.4g", r->grad_norm);
+    add_number(text, before, "lr %.4g", r->lr);
+    add_number(text, before, "%.2f ms a step", s->step_ms);
+    add_number(text, before, "micro %.2f ms", r->micro_ms);
+    add_number(text, before, "update %.2f ms", r->update_ms);
+    if (text->length > before) ht_text_add(text, "\n");
 }
 
 static void add_eval(ht_text *text, const ht_eval_report *r)
@@ -63,8 +79,14 @@ static void add_eval(ht_text *text, const ht_eval_report *r)
 
 static void add_memory(ht_text *text, const ht_run_status *s)
 {
-    ht_text_add(text, "memory: %.1f MiB planned, the process held %.1f MiB at most\n",
-                (double)s->step.plan_bytes / 0x1p20, (double)s->step.process_peak_bytes / 0x1p20);
+    const ht_step_report *r = &s->step;
+    if (!r->plan_bytes && !r->process_peak_bytes) return;
+    ht_text_add(text, "memory: ");
+    if (r->plan_bytes) ht_text_add(text, "%.1f MiB planned", (double)r->plan_bytes / 0x1p20);
+    if (r->plan_bytes && r->process_peak_bytes) ht_text_add(text, ", ");
+    if (r->process_peak_bytes)
+        ht_text_add(text, "the process held %.1f MiB at most", (double)r->process_peak_bytes / 0x1p20);
+    ht_text_add(text, "\n");
 }
 
 static void add_exchange(ht_text *text, const ht_exchange_report *r)
@@ -78,8 +100,7 @@ static void add_numbers(ht_text *text, const ht_run_status *s, int columns)
     ht_step_report newest = s->step;
     newest.tokens_per_second = s->tokens_per_second;
     if (newest.steps < newest.step) newest.steps = newest.step; /* not known: a run of an older version */
-    cli_progress_bar(text, &newest, s->eval.count > 0 ? s->eval.loss : NAN,
-                     isnan(s->seconds_left) ? 0 : s->seconds_left, columns);
+    cli_progress_bar(text, &newest, s->eval.count > 0 ? s->eval.loss : NAN, s->seconds_left, columns);
     ht_text_add(text, "\n");
     add_steps(text, s);
     if (s->eval.count > 0) add_eval(text, &s->eval);

@@ -289,14 +289,22 @@ static void describe(ht_follower *f)
     f->described = true;
 }
 
+/* Of the numbers that the records have; NAN: none has. */
+static double mean_of(const double *list, size_t count)
+{
+    double sum = 0;
+    size_t there = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!isnan(list[i])) sum += list[i], there++;
+    return there ? sum / (double)there : NAN;
+}
+
 static void find_pace(ht_follower *f)
 {
     ht_run_status *s = &f->status;
     size_t count = f->recent < RECENT ? f->recent : RECENT;
-    double ms = 0, rate = 0;
-    for (size_t i = 0; i < count; i++) ms += f->recent_ms[i], rate += f->recent_rate[i];
-    s->step_ms = count ? ms / (double)count : NAN;
-    s->tokens_per_second = count ? rate / (double)count : NAN;
+    s->step_ms = mean_of(f->recent_ms, count);
+    s->tokens_per_second = mean_of(f->recent_rate, count);
     s->seconds_left = s->step.steps >= s->step.step ? s->step_ms / 1e3 * (double)(s->step.steps - s->step.step) : NAN;
 }
 

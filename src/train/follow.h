@@ -22,7 +22,7 @@ typedef struct ht_run_status {
     ht_step_report step;               /* the newest; its step is 0: none yet */
     ht_eval_report eval;               /* the newest; its count is 0: none yet */
     ht_end_report end;                 /* with state DONE or STOPPED */
-    double step_ms, tokens_per_second; /* means over the newest steps */
+    double step_ms, tokens_per_second; /* means over the newest steps; NAN: not recorded */
     double seconds_left;               /* at that pace; NAN: not known */
     double record_age;                 /* seconds since metrics.jsonl was written to; NAN: there is none */
     /* The whole run's losses, borrowed until the next look: each the mean of `loss_steps` steps. */

@@ -51,6 +51,20 @@ static void watch__shows_a_run_that_is_done(void **state)
     expect(c, "\"$H\" watch run > lines; tail -n 3 lines", 0, "step 60 of 60 loss");
 }
 
+static void watch__leaves_out_what_records_do_not_have(void **state)
+{
+    data_case *c = *state;
+    data_case_text(c, "run/metrics.jsonl", "{\"kind\": \"step\", \"step\": 1, \"steps\": 9, \"loss\": 4}\n");
+    expect(c, "LC_ALL=C \"$H\" watch run --once > shown; cat shown", 0, " 1/9 loss 4.0000\n");
+    expect(c, "grep -c 'nan\\|MiB\\|epoch\\|left' shown", 1, "0\n");
+    data_case_text(c, "run/metrics.jsonl",
+                   "{\"kind\": \"step\", \"step\": 1, \"steps\": 9, \"loss\": 4, \"lr\": 0.5, \"step_ms\": 20, "
+                   "\"plan_bytes\": 1048576}\n");
+    expect(c, "LC_ALL=C \"$H\" watch run --once > shown; cat shown", 0,
+           "\nlr 0.5, 20.00 ms a step\nmemory: 1.0 MiB planned\n");
+    expect(c, "grep -c nan shown", 1, "0\n");
+}
+
 static void watch__waits_for_a_run_and_follows_it_to_its_end(void **state)
 {
     data_case *c = *state;
@@ -265,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(watch__shows_a_run_that_is_done),
+        CASE(watch__leaves_out_what_records_do_not_have),
         CASE(watch__waits_for_a_run_and_follows_it_to_its_end),
         CASE(watch__tells_a_run_that_died),
         CASE(watch__redraws_in_place_on_a_terminal),
