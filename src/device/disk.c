@@ -49,10 +49,11 @@ static ht_status check_folder(const disk_device *d)
 {
     struct stat s;
     const char *reason = NULL;
-    if (stat(d->folder, &s) != 0 || access(d->folder, W_OK | X_OK) != 0)
+    bool there = stat(d->folder, &s) == 0;
+    if (there && !S_ISDIR(s.st_mode))
+        reason = "it is not a folder";
+    else if (!there || access(d->folder, W_OK | X_OK) != 0)
         reason = strerror(errno);
-    else if (!S_ISDIR(s.st_mode))
-        reason = "it is no folder";
     if (reason) HT_FAIL(d->base.ctx, HT_EIO, "disk: %s cannot hold files: %s", d->folder, reason);
     return HT_OK;
 }

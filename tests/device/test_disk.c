@@ -377,6 +377,11 @@ static void options__out_of_range_and_bad_folders_are_refused(void **state)
     assert_int_equal(ht_disk_open(&disk, test_ctx, "/nowhere/at all", NULL, NULL), HT_EIO);
     assert_string_equal(ht_context_message(test_ctx),
                         "disk: /nowhere/at all cannot hold files: No such file or directory");
+    FILE *file = fopen(folder_at(test_folder, "file"), "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_equal(ht_disk_open(&disk, test_ctx, folder_at(test_folder, "file"), NULL, NULL), HT_EIO);
+    assert_non_null(strstr(ht_context_message(test_ctx), "file cannot hold files: it is not a folder"));
     setenv("HALFTONE_DISK_FAIL", "read:0", 1);
     assert_int_equal(ht_disk_open(&disk, test_ctx, test_folder, NULL, NULL), HT_EINVAL);
     unsetenv("HALFTONE_DISK_FAIL");
