@@ -91,12 +91,12 @@ static ht_status measure(const profile_job *job, ht_run *run, ht_profile **out)
     return ht_profile_finish(*out);
 }
 
-static ht_status save(const profile_job *job, ht_run *run, double *seconds)
+static ht_status save(const profile_job *job, ht_run *run, cli_profile_view *view)
 {
-    double begin = ht_instr_clock();
     if (!job->save && !job->infer) return HT_OK;
+    view->save_begin = ht_instr_clock();
     HT_TRY(ht_run_snapshot(run));
-    if (job->save) *seconds = ht_instr_clock() - begin;
+    if (job->save) view->save_seconds = ht_instr_clock() - view->save_begin;
     return HT_OK;
 }
 
@@ -113,8 +113,8 @@ static ht_status profile_run(profile_job *job, ht_context *ctx, ht_run *run, int
                              .warm_up = WARM_UP,
                              .depth = job->depth,
                              .bytes = info.bytes};
-    HT_TRY(save(job, run, &view.save_seconds));
-    if (job->trace) cli_profile_trace(&job->traces[rank], *profile, rank);
+    HT_TRY(save(job, run, &view));
+    if (job->trace) cli_profile_trace(&job->traces[rank], &view, rank);
     if (rank > 0) return HT_OK;
     size_t kept;
     (void)ht_instr_times_events((*profile)->times, &kept, &job->dropped);

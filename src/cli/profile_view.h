@@ -18,8 +18,8 @@ typedef struct cli_profile_view {
     const ht_profile *profile;
     int threads;
     int64_t ranks, params, warm_up;
-    double save_seconds; /* of one snapshot; 0: none was written */
-    int64_t depth;       /* of modules that are shown; -1: all */
+    double save_begin, save_seconds; /* of one snapshot; 0: none was written. Begin: of ht_instr_clock */
+    int64_t depth;                   /* of modules that are shown; -1: all */
     ht_byte_table bytes;
     cli_infer_row infer[CLI_MOST_BATCHES];
     size_t infer_count;
@@ -63,6 +63,6 @@ void cli_profile_caches(ht_text *text, const cli_profile_view *view);
 /* ---- traces ---- */
 
 /* Events of a rank in the format of Chrome and Perfetto, an array. */
-void cli_profile_trace(ht_text *text, const ht_profile *profile, int rank);
+void cli_profile_trace(ht_text *text, const cli_profile_view *view, int rank);
 
 #endif

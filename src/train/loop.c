@@ -64,7 +64,7 @@ static ht_status run_micro(ht_run *run, int64_t index)
     ht_bound_batch batch;
     double begin = ht_run_clock();
     HT_TRY(ht_batch_binding_micro(&run->binding, run->train, index, &batch));
-    run->data_seconds += ht_run_clock() - begin;
+    ht_profile_span(run->profile, HT_PHASE_DATA, begin, ht_run_clock());
     int segment = index == 0 ? batch.shape->first : batch.shape->micro;
     bool last = index + 1 == run->job.train_config->accumulate && run->exchange != HT_NO_SEGMENT;
     HT_TRY(last ? ht_session_start_before(run->job.session, (size_t)segment, batch.slot, (size_t)run->exchange)
@@ -221,7 +221,7 @@ ht_status ht_run_step(ht_run *run, ht_step_report *report, bool *dropped)
     ht_step_records_syncs(run->records, device->syncs - syncs);
     double begin = ht_run_clock();
     ht_status status = read_records(run, report);
-    run->record_seconds += ht_run_clock() - begin;
+    ht_profile_span(run->profile, HT_PHASE_RECORDS, begin, ht_run_clock());
     return status;
 }
 

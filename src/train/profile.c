@@ -21,7 +21,10 @@ ht_status ht_profile_open(ht_profile **out, ht_run *run, size_t most_steps, size
     *p = (ht_profile){.plan = run->job.plan, .run = run, .capacity = most_steps};
     p->step_begin = calloc(most_steps + 1, sizeof *p->step_begin);
     p->step_seconds = calloc(most_steps + 1, sizeof *p->step_seconds);
-    ht_status status = p->step_begin && p->step_seconds ? HT_OK : out_of_memory(run);
+    size_t spans = most_steps * ((size_t)run->job.train_config->accumulate + 1);
+    p->span_capacity = spans < most_events ? spans : most_events;
+    p->spans = calloc(p->span_capacity + 1, sizeof *p->spans);
+    ht_status status = p->step_begin && p->step_seconds && p->spans ? HT_OK : out_of_memory(run);
     if (status == HT_OK) status = ht_instr_times_create(&p->times, p->plan, most_events);
     if (status == HT_OK) status = ht_executor_observe(run->job.session->executor, ht_instr_times_observer(p->times));
     p->observes = status == HT_OK;
@@ -41,29 +44,43 @@ static void add_counters(ht_profile *p, const int64_t before[HT_COUNTER_COUNT])
     for (int i = 0; i < HT_COUNTER_COUNT; i++) p->counters[i] += (double)(now[i] - before[i]);
 }
 
+void ht_profile_span(ht_profile *p, ht_phase phase, double begin, double end)
+{
+    if (!p) return;
+    *(phase == HT_PHASE_DATA ? &p->data_seconds : &p->record_seconds) += end - begin;
+    if (p->span_count < p->span_capacity) p->spans[p->span_count++] = (ht_phase_span){phase, begin, end};
+}
+
 ht_status ht_profile_step(ht_profile *p, bool *dropped)
 {
     ht_run *run = p->run;
     int64_t counted[HT_COUNTER_COUNT] = {0};
     ht_step_report report;
-    double data = run->data_seconds, records = run->record_seconds, begin;
+    double data = p->data_seconds, records = p->record_seconds, begin;
+    size_t spans = p->span_count;
     if (p->steps == p->capacity) HT_FAIL(run->ctx, HT_EINVAL, "a profile of %zu steps is full", p->capacity);
     if (p->hardware) ht_perf_counters_read(p->hardware, counted);
     begin = ht_instr_clock();
-    HT_TRY(ht_run_step(run, &report, dropped));
-    if (*dropped) return HT_OK;
+    run->profile = p;
+    ht_status status = ht_run_step(run, &report, dropped);
+    run->profile = NULL;
+    HT_TRY(status);
+    if (*dropped) {
+        p->data_seconds = data;
+        p->record_seconds = records;
+        p->span_count = spans;
+        return HT_OK;
+    }
     p->step_begin[p->steps] = begin;
     p->step_seconds[p->steps++] = ht_instr_clock() - begin;
     add_counters(p, counted);
-    p->data_seconds += run->data_seconds - data;
-    p->record_seconds += run->record_seconds - records;
     p->tokens += report.tokens_per_second * report.step_ms / 1e3;
     return HT_OK;
 }
 
 /* ---- the sums ---- */
 
-static ht_phase phase_of(const ht_instr *instr)
+ht_phase ht_instr_phase(const ht_instr *instr)
 {
     if (instr->queue == HT_QUEUE_COMM || (instr->call->op->flags & HT_OP_COLLECTIVE)) return HT_PHASE_COMMUNICATION;
     if (instr->queue != HT_QUEUE_COMPUTE) return HT_PHASE_COPIES;
@@ -104,7 +121,7 @@ static ht_status add_instr(ht_profile *p, size_t segment, size_t index)
         .index = index,
         .instr = instr,
         .layer = ht_instr_layer(s, index),
-        .phase = phase_of(instr),
+        .phase = ht_instr_phase(instr),
         .seconds = ht_instr_times_seconds(p->times, segment, index) / (double)p->steps,
         .runs = runs,
         .work = ht_instr_work(instr),
@@ -157,6 +174,7 @@ void ht_profile_free(ht_profile *p)
     ht_perf_counters_close(p->hardware);
     free(p->step_begin);
     free(p->step_seconds);
+    free(p->spans);
     free(p->instrs);
     free(p);
 }

@@ -33,6 +33,12 @@ typedef struct ht_instr_profile {
     ht_roofline limit; /* of one run */
 } ht_instr_profile;
 
+/* A part of a step that no instruction tells: data, records. Seconds of ht_instr_clock. */
+typedef struct ht_phase_span {
+    ht_phase phase;
+    double begin, end;
+} ht_phase_span;
+
 /* Sums over a step. */
 typedef struct ht_phase_profile {
     double seconds, flops, bytes;
@@ -59,6 +65,8 @@ typedef struct ht_profile {
     ht_module_tree modules;
     double counters[HT_COUNTER_COUNT]; /* hardware counters of the process, of a step... */
     char no_counters[128];             /* ...or why there are none; "": there are */
+    ht_phase_span *spans; /* of all steps, where events are kept for a trace; as many as there is memory for */
+    size_t span_count, span_capacity;
     /* while it is made */
     struct ht_run *run;
     ht_instr_times *times;
@@ -71,10 +79,14 @@ typedef struct ht_profile {
 ht_status ht_profile_open(ht_profile **out, struct ht_run *run, size_t most_steps, size_t most_events);
 /* ht_run_step, measured. *dropped as there: then nothing was. */
 ht_status ht_profile_step(ht_profile *profile, bool *dropped);
+/* Of the step that is being made: who makes it tells how long a part took. Takes NULL. */
+void ht_profile_span(ht_profile *profile, ht_phase phase, double begin, double end);
 /* Observes no longer, and sums up. It is valid as long as the run. */
 ht_status ht_profile_finish(ht_profile *profile);
 void ht_profile_free(ht_profile *profile); /* takes NULL */
 
+/* The phase that an instruction belongs to. */
+ht_phase ht_instr_phase(const ht_instr *instr);
 /* The p-th percentile of the steps, in seconds. */
 double ht_profile_percentile(const ht_profile *profile, double p);
 /* Share of the ceilings for products that forward and backward reach, recomputation left out (MFU). */

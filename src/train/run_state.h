@@ -32,11 +32,11 @@ struct ht_run {
     ht_numerics *numerics;        /* NULL: not asked for */
     bool can_drop;                /* something can stop the run between two micro-batches */
     int64_t step, first_step, saved_step;
-    double seconds;                      /* that the training took */
-    double data_seconds, record_seconds; /* of it: until batches were there; that metrics took */
-    double longest_step;                 /* seconds, of this start */
-    double last_lr;                      /* the rate of the last step; NAN: not known */
-    bool rate_changed; /* the job changed since that step, so that the next one's rate may come as a surprise */
+    double seconds;      /* that the training took */
+    ht_profile *profile; /* measures the step that is made; NULL: nobody does */
+    double longest_step; /* seconds, of this start */
+    double last_lr;      /* the rate of the last step; NAN: not known */
+    bool rate_changed;   /* the job changed since that step, so that the next one's rate may come as a surprise */
 };
 
 /* A line for the caller's on_note. */

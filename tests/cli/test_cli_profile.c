@@ -219,26 +219,38 @@ static void check_track(const ht_json *events, double rank, double track)
     }
 }
 
+/* On the track of phases; communication is there only where the computation waits for it. */
+static int phase_number(const char *name)
+{
+    static const char *const names[] = {"data", "forward", "backward", "update", "records", "save", "communication"};
+    for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
+        if (strcmp(names[i], name) == 0) return i;
+    fail_msg("a phase '%s'", name);
+    return 0;
+}
+
 static void trace__has_the_steps_instructions_and_memory_of_every_rank(void **state)
 {
     data_case *c = *state;
     run_case_write(c, &run_jobs[0]);
-    expect(c, "\"$H\" profile job.json --steps 2 --ranks 2 --trace t.json > /dev/null", 0, "");
+    expect(c, "\"$H\" profile job.json --steps 2 --ranks 2 --save --trace t.json > /dev/null", 0, "");
     const ht_json *events = member(read_json(c, "t.json"), "traceEvents");
-    size_t steps = 0, spans = 0, counters = 0, names = 0, exchanges = 0;
+    size_t steps = 0, spans = 0, counters = 0, names = 0, exchanges = 0, phases = 0;
     for (const ht_json *e = events->child; e; e = e->next) {
         const char *kind = word(e, "ph");
         assert_in_range(number(e, "pid"), 0, 1);
         steps += strcmp(word(e, "name"), "step") == 0;
         spans += strcmp(kind, "X") == 0;
+        if (strcmp(kind, "X") == 0 && number(e, "tid") == 1) phases |= 1u << phase_number(word(e, "name"));
         counters += strcmp(kind, "C") == 0 && number(member(e, "args"), "bytes") >= 0;
         names += strcmp(kind, "M") == 0;
         exchanges += ht_json_get(e, "cat") && strcmp(word(e, "cat"), "communication") == 0;
     }
     assert_int_equal(steps, 2 * 2);
     assert_true(spans > 100 && counters > 50 && names >= 2 * 3 && exchanges >= 2 * 2);
+    assert_int_equal(phases & 0x3f, 0x3f);
     for (int rank = 0; rank < 2; rank++)
-        for (int track = 0; track < 8; track++) check_track(events, rank, track);
+        for (int track = 0; track < 10; track++) check_track(events, rank, track);
 }
 
 /* The first one prints, and has the traces of all. */
@@ -336,6 +348,14 @@ static void train__profiles_the_step_that_flops_profiler_names(void **state)
         "--set engine.flops_profiler.detailed=false > out.txt 2>&1; grep -c '^Modules' f.txt; cat f.txt",
         0, "Phases of a step");
     expect(c, "grep -c 'Modules$\\|^profile of' out.txt", 1, "0\n");
+    expect(c, "grep -c 'profile_step' out.txt", 1, "0\n");
+    /* A step that never comes is told before the first one. */
+    expect(
+        c,
+        "\"$H\" train job.json --deepspeed ds.json --set train.output=e --set engine.flops_profiler.profile_step=5 > "
+        "out.txt 2>&1; grep -n 'profile_step is 5, and there are 5 steps\\|^step 1 ' out.txt | cut -d: -f2- | cut "
+        "-c1-6",
+        0, "halfto\nstep 1\n");
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, data_case_begin, data_case_end)
@@ -348,14 +368,6 @@ int main(void)
         CASE(profile__is_tables_for_people_and_leaves_nothing),
         CASE(profile__of_monitors_writes_nothing_elsewhere),
         CASE(profile__measures_against_the_ceilings_of_a_target),
-    expect(c, "grep -c 'profile_step' out.txt", 1, "0\n");
-    /* A step that never comes is told before the first one. */
-    expect(
-        c,
-        "\"$H\" train job.json --deepspeed ds.json --set train.output=e --set engine.flops_profiler.profile_step=5 > "
-        "out.txt 2>&1; grep -n 'profile_step is 5, and there are 5 steps\\|^step 1 ' out.txt | cut -d: -f2- | cut "
-        "-c1-6",
-        0, "halfto\nstep 1\n");
         CASE(profile__refuses_what_it_cannot_do),
         CASE(profile__of_inference_has_a_row_for_each_batch),
         CASE(trace__has_the_steps_instructions_and_memory_of_every_rank),
