@@ -115,6 +115,7 @@ typedef struct ht_op {
     unsigned aux_out;          /* bit i: result i is saved for backward; no gradient flows into it */
     unsigned of_stored;        /* bit i: result i is made of result 0 as it is stored: of what its type leaves of it */
     unsigned half_in;          /* with mixed precision, bit i: input i is read in half */
+    unsigned f32_in;           /* with mixed precision, bit i: input i is read in f32: what is beside codes */
     unsigned f32_out;          /* with mixed precision, bit i: result i stays f32: sums, statistics, cells, losses */
     const ht_attr_def *attrs;  /* ends with HT_DEF_END; NULL: none */
     /* Checks the inputs and writes n_out types; for HT_OP_TYPED they come filled and are checked. Strides are not

@@ -243,6 +243,7 @@ const ht_op ht_op_conv_q = {
     .attrs = conv_q_attrs,
     .infer = conv_q_infer,
     .cost = conv_q_cost,
+    .f32_in = 1u << BIAS | 1u << R,
     .no_grad = "rounding has none: it is put into models that were trained before",
     .ref = conv_q_ref,
     .samples = conv_q_samples,

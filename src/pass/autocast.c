@@ -263,10 +263,20 @@ void ht_autocast_set_operand(ht_graph *g, const ht_node *n, size_t i, ht_val v)
     g->operands[n->in + i] = v;
 }
 
+static void widen_inputs(caster *c, const ht_node *n)
+{
+    for (size_t i = 0; i < n->n_in; i++) {
+        ht_val v = ht_node_in(c->g, n, i);
+        if (v.id && (n->op->f32_in >> i & 1) && ht_type_of(c->g, v)->dtype == c->policy->half)
+            ht_autocast_set_operand(c->g, n, i, ht_cast(c->g, v, HT_F32));
+    }
+}
+
 /* What n reads becomes what it wants to read. */
 static void cast_inputs(caster *c, const ht_node *n)
 {
     ht_graph *g = c->g;
+    widen_inputs(c, n);
     if (is_full(c, n) || (looks_up(n) && c->policy->residual_f32)) return;
     for (size_t i = 0; i < n->n_in; i++) {
         ht_val v = ht_node_in(g, n, i);
