@@ -161,16 +161,25 @@ static ht_status note_layer(ht_compression *c, const timed *codes, size_t i, con
     return HT_OK;
 }
 
-/* Layers of the step that the other plan computes otherwise. */
+/* Layers of the step that the other plan computes otherwise. Those with codes that it has no like of are told. */
 static ht_status note_layers(ht_compression *c, const timed *codes, const timed *floats, const char *expression,
                              bool sparse)
 {
+    size_t alone = 0;
+    const char *first = NULL;
     for (size_t i = 0; i < codes->rounds[0].count; i++) {
+        const ht_layer_time *layer = &codes->rounds[0].items[i];
         size_t k = find_replaced(codes, floats, i);
-        if (k == floats->rounds[0].count || !ht_compression_matches(expression, codes->rounds[0].items[i].weight))
-            continue;
-        HT_TRY(note_layer(c, codes, i, floats, k, sparse));
+        if (!ht_compression_matches(expression, layer->weight)) continue;
+        if (k < floats->rounds[0].count) {
+            HT_TRY(note_layer(c, codes, i, floats, k, sparse));
+        } else if (layer->codes) {
+            if (!alone++) first = layer->weight;
+        }
     }
+    if (alone)
+        ht_compression_note(c, "warning: %zu layers read codes and have no times with floats to compare, such as '%s'",
+                            alone, first);
     return HT_OK;
 }
 
@@ -254,6 +263,7 @@ ht_status ht_compression_scan_layers(ht_compression *c, const char *expression)
         if (!worst || layer->loss > worst->loss) worst = layer;
     }
     if (worst) ht_compression_note(c, "sensitivity: '%s' hurts most: loss %+.6f", worst->name, worst->loss);
+    if (!worst) ht_compression_note(c, "sensitivity: there is no layer with codes to look at");
     return HT_OK;
 }
 

@@ -7,8 +7,18 @@
 
 /* ---- which layer an instruction is ---- */
 
-/* The name of the weight that its product reads; false: it is no layer. */
-static bool weight_of(const ht_plan *plan, const ht_instr *instr, char name[HT_TENSOR_NAME_BYTES])
+/* A half copy counts as its master. */
+static void name_master(const ht_plan *plan, const ht_slot *slot, char name[HT_TENSOR_NAME_BYTES])
+{
+    static const char end[] = ".half"; /* pass/half_copies.c */
+    size_t length = strlen(name), tail = sizeof end - 1;
+    if (!slot->derived || length <= tail || strcmp(name + length - tail, end) != 0) return;
+    name[length - tail] = '\0';
+    if (!ht_plan_slot(plan, name)) name[length - tail] = end[0];
+}
+
+/* The name of the weight that its product reads, and whether that is codes; false: it is no layer. */
+static bool weight_of(const ht_plan *plan, const ht_instr *instr, char name[HT_TENSOR_NAME_BYTES], bool *codes)
 {
     const ht_call *product = ht_instr_call(instr);
     const ht_layer_op *layer = product ? ht_layer_op_find(product->op->name) : NULL;
@@ -17,8 +27,11 @@ static bool weight_of(const ht_plan *plan, const ht_instr *instr, char name[HT_T
         const ht_slot *slot = instr->in[i].area == HT_AREA_STATE ? ht_plan_state_at(plan, instr->in[i]) : NULL;
         if (!slot) continue;
         ht_tensor_form form = ht_tensor_form_of(slot->name, name);
-        if (form == HT_TENSOR_CODES || (form == HT_TENSOR_PLAIN && weight && ht_type_same(&slot->type, weight)))
-            return true;
+        *codes = form == HT_TENSOR_CODES;
+        if (*codes) return true;
+        if (form != HT_TENSOR_PLAIN || !weight || !ht_type_same(&slot->type, weight)) continue;
+        name_master(plan, slot, name);
+        return true;
     }
     return false;
 }
@@ -38,7 +51,8 @@ static bool reads(const ht_instr *instr, ht_place place)
 
 /* ---- times ---- */
 
-static ht_status add(ht_layer_times *out, ht_context *ctx, const char *weight, const char *kernel, double seconds)
+static ht_status add(ht_layer_times *out, ht_context *ctx, const char *weight, const char *kernel, bool codes,
+                     double seconds)
 {
     for (size_t i = 0; i < out->count; i++)
         if (strcmp(out->items[i].weight, weight) == 0) {
@@ -47,7 +61,7 @@ static ht_status add(ht_layer_times *out, ht_context *ctx, const char *weight, c
         }
     ht_layer_time *items = realloc(out->items, (out->count + 1) * sizeof *items);
     if (items) out->items = items;
-    ht_layer_time made = {strdup(weight), strdup(kernel), seconds};
+    ht_layer_time made = {strdup(weight), strdup(kernel), seconds, codes};
     if (items && made.weight && made.kernel) {
         out->items[out->count++] = made;
         return HT_OK;
@@ -77,8 +91,9 @@ static ht_status collect(ht_layer_times *out, ht_context *ctx, const ht_plan *pl
 {
     for (size_t i = 0; i < s->instr_count; i++) {
         char weight[HT_TENSOR_NAME_BYTES];
-        if (weight_of(plan, &s->instrs[i], weight))
-            HT_TRY(add(out, ctx, weight, s->instrs[i].kernel->name, seconds[i] + share_of_codes(s, i, seconds)));
+        bool codes;
+        if (weight_of(plan, &s->instrs[i], weight, &codes))
+            HT_TRY(add(out, ctx, weight, s->instrs[i].kernel->name, codes, seconds[i] + share_of_codes(s, i, seconds)));
     }
     return HT_OK;
 }

@@ -5,9 +5,10 @@
 #include "exec/exec.h"
 
 typedef struct ht_layer_time {
-    char *weight;   /* its name; codes count as their weight */
+    char *weight;   /* its name; codes and half copies count as their weight */
     char *kernel;   /* of its product */
     double seconds; /* of one evaluation, what makes codes of its input included */
+    bool codes;     /* its product reads them */
 } ht_layer_time;
 
 typedef struct ht_layer_times {

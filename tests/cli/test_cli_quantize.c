@@ -222,6 +222,28 @@ static void layers__are_timed_and_told(void **state)
     expect(c, "\"$H\" explain out/job.json", 0, "in place of");
 }
 
+/* Their products read half copies of the weights. */
+static void layers__are_compared_with_half_precision(void **state)
+{
+    data_case *c = *state;
+    static const char *const precisions[] = {"bf16", "fp16"};
+    recipe(c, "{\"quantize\": {\"keep_slower\": true, \"sensitivity\": true}}");
+    for (int i = 0; i < 2; i++) {
+        char line[160];
+        int status;
+        snprintf(line, sizeof line, COMPRESS " --set train.precision=%s 2>&1 && cat out/compress.json", precisions[i]);
+        const char *text = run(c, line, &status);
+        size_t layers = 0;
+        for (const char *at = text; (at = strstr(at, "\"replaced_ms\": ")) != NULL; at++) layers++;
+        if (status != 0 || layers != 9) fail_msg("%s: %zu layers: %s", precisions[i], layers, text);
+        assert_non_null(strstr(text, "hurts most: loss"));
+        assert_null(strstr(text, "no times with floats"));
+    }
+    recipe(c, "{\"quantize\": {}}");
+    expect(c, COMPRESS " --set train.precision=bf16", 0, "layer, ms");
+    expect(c, "\"$H\" explain out/job.json", 0, "layers of an evaluation, as halftone compress measured them");
+}
+
 static void slower_layers__keep_their_floats(void **state)
 {
     data_case *c = *state;
@@ -563,6 +585,7 @@ int main(void)
         CASE(result__can_be_compressed_again),
         CASE(eval__has_the_same_bits_with_any_threads),
         CASE(layers__are_timed_and_told),
+        CASE(layers__are_compared_with_half_precision),
         CASE(slower_layers__keep_their_floats),
         CASE(refusals__are_of_the_step_that_decides),
         CASE(sensitivity__is_that_of_the_codes_of_the_result),
