@@ -287,7 +287,14 @@ static void begin_layers(ht_compression *c, const char *layers)
         if (!c->layers[i].sparse && ht_compression_matches(layers, c->layers[i].name)) c->layers[i].slower = false;
 }
 
-/* Which layers are not faster with codes: these keep their floats, unless the recipe says otherwise. */
+/* Codes also where they are not faster: the recipe says so, or they are not for the time. Weights alone are codes for their size,
+ * and fp8 is a simulation, which never is faster. */
+static bool stays(const ht_fields *fields)
+{
+    return ht_field_bool(fields, "keep_slower") || weights_alone(fields) || is_word(fields, "weights", "fp8");
+}
+
+/* Which layers are not faster with codes: these keep their floats, unless they stay. */
 static ht_status choose_layers(ht_compression *c, const ht_fields *fields)
 {
     const char *layers = ht_field_text(fields, "layers");
@@ -295,7 +302,7 @@ static ht_status choose_layers(ht_compression *c, const ht_fields *fields)
     HT_TRY(ht_compression_time_layers(c, layers));
     for (size_t i = 0; i < c->layer_count; i++) {
         if (c->layers[i].sparse || !ht_compression_matches(layers, c->layers[i].name)) continue;
-        c->layers[i].stays = ht_field_bool(fields, "keep_slower") || weights_alone(fields);
+        c->layers[i].stays = stays(fields);
         slower += c->layers[i].slower && !c->layers[i].stays;
         count++;
     }
