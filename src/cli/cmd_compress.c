@@ -4,7 +4,6 @@
 #include "cli/translate.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -39,24 +38,6 @@ static void on_step(void *arg, const ht_step_report *report)
     fprintf(stderr, "tune %" PRId64 "/%" PRId64 "  loss %.4f\n", report->step, report->steps, report->loss);
 }
 
-/* Where codes, or leaving zeros out, were tried. */
-static void add_layers(ht_text *text, const ht_compress_report *report)
-{
-    if (report->layer_count) ht_text_add(text, "\n%-44s %10s %10s\n", "layer, ms", "before", "after");
-    for (size_t i = 0; i < report->layer_count; i++) {
-        const ht_compress_layer *layer = &report->layers[i];
-        ht_text_add(text, "%-44s %10.4f %10.4f", layer->name, layer->float_ms, layer->ms);
-        if (!isnan(layer->loss)) ht_text_add(text, "  loss %+.6f", layer->loss);
-        const char *verdict = layer->ms > layer->float_ms ? "slower" : "no faster than times scatter";
-        if (layer->slower)
-            ht_text_add(text, "  %s%s", verdict,
-                        layer->stays    ? ""
-                        : layer->sparse ? ": keeps its zeros"
-                                        : ": keeps its floats");
-        ht_text_add(text, "\n");
-    }
-}
-
 /* What zeros that were pruned are worth by themselves. */
 static void add_zeros(ht_text *text, const ht_compress_report *report)
 {
@@ -80,7 +61,7 @@ static int print_table(const ht_compress_report *report)
     ht_text_add(&text, "memory, GFLOP and latency: one evaluation of a batch of %" PRId64 "\n", a->batch);
     if (report->step_count > 1) cli_compress_steps_print(&text, report);
     add_zeros(&text, report);
-    add_layers(&text, report);
+    if (report->layer_count) cli_compress_layers_print(&text, report);
     return cli_put(&text);
 }
 

@@ -272,6 +272,47 @@ void cli_compress_steps_print(ht_text *text, const ht_compress_report *report)
     ht_table_free(&table);
 }
 
+static void write_verdict(const ht_compress_layer *layer, char out[64])
+{
+    const char *why = layer->ms > layer->float_ms ? "slower" : "no faster than times scatter";
+    const char *kept = layer->stays ? "" : layer->sparse ? ": keeps its zeros" : ": keeps its floats";
+    snprintf(out, 64, "%s%s", layer->slower ? why : "", layer->slower ? kept : "");
+}
+
+/* Where codes, or leaving zeros out, were tried. */
+static void make_layer_table(ht_table *table, const ht_compress_report *report)
+{
+    bool scanned = false;
+    *table = (ht_table){0};
+    for (size_t i = 0; i < report->layer_count; i++) scanned |= !isnan(report->layers[i].loss);
+    for (size_t i = 0; i < report->layer_count; i++) {
+        const ht_compress_layer *layer = &report->layers[i];
+        bool before = layer->slower && !layer->stays;
+        char verdict[64];
+        write_verdict(layer, verdict);
+        ht_column columns[6] = {
+            {.heading = "layer, ms", .cell = ht_cell_text(layer->name)},
+            {.heading = "before", .format = "%.4f", .cell = ht_cell_number(layer->float_ms)},
+            {.heading = "after", .format = "%.4f", .cell = ht_cell_number(layer->ms)},
+            {.heading = "kernel", .cell = ht_cell_text(before ? layer->float_kernel : layer->kernel), .rank = 1},
+        };
+        size_t count = 4;
+        if (scanned)
+            columns[count++] = (ht_column){.heading = "loss", .format = "%+.6f", .cell = ht_cell_number(layer->loss)};
+        columns[count++] = (ht_column){.heading = "", .cell = ht_cell_text(verdict)};
+        ht_table_row(table, columns, count);
+    }
+}
+
+void cli_compress_layers_print(ht_text *text, const ht_compress_report *report)
+{
+    ht_table table;
+    make_layer_table(&table, report);
+    ht_text_add(text, "\n");
+    ht_table_print(text, &table, cli_columns());
+    ht_table_free(&table);
+}
+
 /* A line for each layer that a step changed: its figures as compress.json has them. */
 static void add_layers(ht_table *table, const ht_json *step)
 {
@@ -321,6 +362,11 @@ static ht_status fill_page(ht_context *ctx, ht_arena *arena, ht_report *report, 
     report_table(report, &costs, "Step by step");
     for (const ht_json *step = steps ? steps->child : NULL; step; step = step->next) add_layers(&layers, step);
     if (layers.count) report_table(report, &layers, "Layers");
+    if (figures->layer_count) {
+        ht_table times;
+        make_layer_table(&times, figures);
+        report_table(report, &times, "Layers that were timed");
+    }
     return HT_OK;
 }
 

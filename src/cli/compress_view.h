@@ -17,6 +17,8 @@ ht_status cli_compress_trials_page(ht_context *ctx, const char *path, const char
 void cli_compress_rows(ht_table *table, const ht_compress_figures *before, const ht_compress_figures *after);
 /* A table of what each step left. */
 void cli_compress_steps_print(ht_text *text, const ht_compress_report *report);
+/* A table of the layers that were timed. */
+void cli_compress_layers_print(ht_text *text, const ht_compress_report *report);
 ht_status cli_compress_page(ht_context *ctx, const char *path, const char *run, const char *output,
                             const ht_compress_report *report);
 

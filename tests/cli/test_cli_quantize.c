@@ -212,6 +212,7 @@ static void layers__are_timed_and_told(void **state)
     data_case *c = *state;
     int status;
     recipe(c, "{\"quantize\": {\"keep_slower\": true, \"sensitivity\": true}}");
+    expect(c, COMPRESS " --page page.html && tr -d '\\n' < page.html", 0, "Layers that were timed");
     const char *text = run(c, COMPRESS " --json", &status);
     size_t layers = 0;
     for (const char *at = text; (at = strstr(at, "\"replaced_ms\": ")) != NULL; at++) layers++;
