@@ -309,11 +309,16 @@ static ht_status write_job(ht_compression *c)
 /* In turns, so that what else the machine does meets both. */
 static ht_status compare_cost(ht_compression *c, ht_compress_report *report)
 {
-    enum { ROUNDS = 2 };
-    for (int i = 0; i < ROUNDS; i++) {
-        HT_TRY(ht_compress_measure_cost(&report->before, c->ctx, c->request, c->request->run));
-        HT_TRY(ht_compress_measure_cost(&report->after, c->ctx, c->request, c->result));
-    }
+    const double agree = 1.1; /* the upper quartile by the lower one */
+    const char *const folders[] = {c->request->run, c->result};
+    ht_compress_figures *const out[] = {&report->before, &report->after};
+    ht_compress_ratio ratio;
+    HT_TRY(ht_compress_compare_cost(c->ctx, c->request, folders, out, &ratio));
+    if (ratio.high > agree * ratio.low)
+        ht_compression_note(c,
+                            "warning: latency after by before scatters: half of %d rounds are from %.2f to %.2f; other "
+                            "work on this machine?",
+                            ratio.rounds, ratio.low, ratio.high);
     if (c->request->trial) return HT_OK;
     HT_TRY(ht_compress_measure_throughput(&report->before, c->ctx, c->request, c->request->run));
     return ht_compress_measure_throughput(&report->after, c->ctx, c->request, c->result);

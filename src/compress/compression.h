@@ -153,12 +153,18 @@ const char *ht_student_prefix(const ht_compression *c);
 ht_status ht_student_make(ht_compression *c, const ht_json *wanted, ht_json_writer *json, bool *fits);
 ht_status ht_student_module(ht_compression *c, const char *key, const ht_json *wanted, const char **name);
 
-/* run_figures.c: of the newest snapshot of a run. Its quality and size; then, as often as wanted, the time of an evaluation: that
- * of the fastest round stays. */
+/* The time of an evaluation after by that before, in rounds: half of them lie between these. */
+typedef struct ht_compress_ratio {
+    double low, high;
+    int rounds;
+} ht_compress_ratio;
+
+/* run_figures.c: of the newest snapshot of a run. Its quality and size; then, of the run before and the one after, the time of an
+ * evaluation in short turns: the median of rounds. */
 ht_status ht_compress_measure_worth(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
                                     const char *folder);
-ht_status ht_compress_measure_cost(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
-                                   const char *folder);
+ht_status ht_compress_compare_cost(ht_context *ctx, const ht_compress_request *request, const char *const folders[2],
+                                   ht_compress_figures *const out[2], ht_compress_ratio *ratio);
 
 /* Items in a second, behind its cost. */
 ht_status ht_compress_measure_throughput(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,

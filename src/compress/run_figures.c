@@ -59,24 +59,17 @@ static ht_status measure_quality(const recorded *r, const char *folder, const ht
     return HT_OK;
 }
 
-static ht_status measure_time(const recorded *r, const char *folder, const ht_config *config, double enough_s,
-                              ht_compress_figures *out)
+static ht_status measure_time(const recorded *r, const char *folder, const ht_config *config, double *p50_s)
 {
     ht_run *run;
     ht_infer_times times;
     ht_run_request request = {
         .config = config, .mode = HT_RUN_EVALUATE, .folder = folder, .data_folder = r->data_folder};
     HT_TRY(ht_run_open(&run, r->ctx, &request));
-    ht_status status = ht_infer_times_measure(&times, r->ctx, ht_run_session(run), enough_s);
+    ht_status status = ht_infer_times_measure(&times, r->ctx, ht_run_session(run), 0.25);
     ht_run_close(run);
-    HT_TRY(status);
-    out->memory_bytes = times.plan_bytes;
-    out->flops = ht_cost_flops(times.cost);
-    if (!(out->p50_ms <= 1e3 * times.p50_s)) {
-        out->p50_ms = 1e3 * times.p50_s;
-        out->p99_ms = 1e3 * times.p99_s;
-    }
-    return HT_OK;
+    *p50_s = times.p50_s;
+    return status;
 }
 
 /* Of batches as wide as the step from 1 to many: at the best one a caller computes the most items in a second. */
@@ -90,13 +83,13 @@ static void measure_throughput(const recorded *r, const char *folder, ht_compres
         snprintf(lines[0], sizeof lines[0], "train.batch=%lld", (long long)batches[i]);
         snprintf(lines[1], sizeof lines[1], "train.micro_batch=%lld", (long long)batches[i]);
         const char *const sets[] = {lines[0], lines[1], "train.accumulate=1"};
-        ht_compress_figures at = {.p50_ms = NAN, .p99_ms = NAN};
+        double p50_s = NAN;
         ht_config *config;
         /* A batch that does not fit this machine ends the search. */
         if (read_config(r, sets, sizeof sets / sizeof sets[0], &config) != HT_OK) return;
-        ht_status status = measure_time(r, folder, config, 0.25, &at);
+        ht_status status = measure_time(r, folder, config, &p50_s);
         ht_config_free(config);
-        double rate = 1e3 * (double)batches[i] / at.p50_ms;
+        double rate = (double)batches[i] / p50_s;
         if (status != HT_OK || rate < 0.9 * out->items_per_s) return;
         if (rate > out->items_per_s) {
             out->items_per_s = rate;
@@ -148,16 +141,6 @@ static ht_status measure_worth(const recorded *r, const char *folder, ht_compres
     return status;
 }
 
-static ht_status measure_cost(const recorded *r, const char *folder, ht_compress_figures *out)
-{
-    static const char *const one[] = {"train.batch=1", "train.micro_batch=1", "train.accumulate=1"};
-    ht_config *config;
-    HT_TRY(read_config(r, one, out->batch == 1 ? sizeof one / sizeof one[0] : 0, &config));
-    ht_status status = measure_time(r, folder, config, 1, out);
-    ht_config_free(config);
-    return status;
-}
-
 ht_status ht_compress_measure_worth(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
                                     const char *folder)
 {
@@ -170,13 +153,97 @@ ht_status ht_compress_measure_worth(ht_compress_figures *out, ht_context *ctx, c
     return status == HT_OK ? count_weights(ctx, folder, out) : status;
 }
 
-ht_status ht_compress_measure_cost(ht_compress_figures *out, ht_context *ctx, const ht_compress_request *request,
-                                   const char *folder)
+/* ---- latency, of two runs in turns ---- */
+
+enum { FEWEST_ROUNDS = 5, MOST_ROUNDS = 21 };
+static const double turn_seconds = 0.1, most_seconds = 4; /* from which on there are no rounds beyond the fewest */
+
+typedef struct timed_run {
+    recorded recorded;
+    ht_run *run;
+    ht_infer_samples samples;
+    double p50_s[MOST_ROUNDS];
+} timed_run;
+
+static ht_status open_timed(timed_run *t, const char *folder, int64_t batch)
 {
-    recorded r = {.ctx = ctx, .request = request};
-    ht_status status = open_recorded(&r, folder);
-    if (status == HT_OK) status = measure_cost(&r, folder, out);
-    close_recorded(&r);
+    static const char *const one[] = {"train.batch=1", "train.micro_batch=1", "train.accumulate=1"};
+    const recorded *r = &t->recorded;
+    ht_config *config;
+    HT_TRY(open_recorded(&t->recorded, folder));
+    HT_TRY(read_config(r, one, batch == 1 ? sizeof one / sizeof one[0] : 0, &config));
+    ht_run_request request = {
+        .config = config, .mode = HT_RUN_EVALUATE, .folder = folder, .data_folder = r->data_folder};
+    ht_status status = ht_run_open(&t->run, r->ctx, &request);
+    ht_config_free(config);
+    return status;
+}
+
+static void close_timed(timed_run *t)
+{
+    if (t->run) ht_run_close(t->run);
+    ht_infer_samples_free(&t->samples);
+    close_recorded(&t->recorded);
+}
+
+static ht_status time_turn(timed_run *t, int round)
+{
+    return ht_infer_turn(&t->samples, t->recorded.ctx, ht_run_session(t->run), turn_seconds, &t->p50_s[round]);
+}
+
+/* Each comes first in every other round. */
+static ht_status time_rounds(timed_run runs[2], int *rounds)
+{
+    double begin = ht_instr_clock();
+    for (*rounds = 0; *rounds < MOST_ROUNDS; ++*rounds) {
+        if (*rounds >= FEWEST_ROUNDS && ht_instr_clock() - begin > most_seconds) break;
+        HT_TRY(time_turn(&runs[*rounds % 2], *rounds));
+        HT_TRY(time_turn(&runs[1 - *rounds % 2], *rounds));
+    }
+    return HT_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void put_cost(timed_run *t, int rounds, ht_compress_figures *out)
+{
+    ht_infer_times times;
+    ht_infer_cost(&times, ht_run_session(t->run));
+    qsort(t->p50_s, (size_t)rounds, sizeof t->p50_s[0], by_value);
+    out->memory_bytes = times.plan_bytes;
+    out->flops = ht_cost_flops(times.cost);
+    out->p50_ms = 1e3 * t->p50_s[rounds / 2];
+    out->p99_ms = 1e3 * ht_infer_samples_quantile(&t->samples, 0.99);
+}
+
+static void find_ratio(const timed_run runs[2], int rounds, ht_compress_ratio *out)
+{
+    double ratios[MOST_ROUNDS];
+    for (int i = 0; i < rounds; i++) ratios[i] = runs[1].p50_s[i] / runs[0].p50_s[i];
+    qsort(ratios, (size_t)rounds, sizeof ratios[0], by_value);
+    *out = (ht_compress_ratio){ratios[rounds / 4], ratios[rounds - 1 - rounds / 4], rounds};
+}
+
+ht_status ht_compress_compare_cost(ht_context *ctx, const ht_compress_request *request, const char *const folders[2],
+                                   ht_compress_figures *const out[2], ht_compress_ratio *ratio)
+{
+    timed_run *runs = calloc(2, sizeof *runs);
+    int rounds = 0;
+    if (!runs) HT_FAIL(ctx, HT_ENOMEM, "out of memory for times");
+    for (int i = 0; i < 2; i++) runs[i].recorded = (recorded){.ctx = ctx, .request = request};
+    ht_status status = open_timed(&runs[0], folders[0], out[0]->batch);
+    if (status == HT_OK) status = open_timed(&runs[1], folders[1], out[1]->batch);
+    if (status == HT_OK) status = time_rounds(runs, &rounds);
+    if (status == HT_OK) find_ratio(runs, rounds, ratio);
+    for (int i = 0; i < 2; i++) {
+        if (status == HT_OK) put_cost(&runs[i], rounds, out[i]);
+        close_timed(&runs[i]);
+    }
+    free(runs);
     return status;
 }
 

@@ -71,8 +71,48 @@ ht_status ht_infer_times_measure(ht_infer_times *out, ht_context *ctx, ht_sessio
     out->p50_s = seconds[count / 2];
     out->p90_s = seconds[(count - 1) * 9 / 10];
     out->p99_s = seconds[(count - 1) * 99 / 100];
-    out->cost = ht_plan_segment_cost(&session->plan->segments[segment]);
-    out->plan_bytes = ht_plan_bytes(session->plan);
-    out->weight_bytes = bytes_of_weights(&session->plan->segments[segment]);
+    ht_infer_cost(out, session);
     return HT_OK;
+}
+
+void ht_infer_cost(ht_infer_times *out, const ht_session *session)
+{
+    const ht_plan_segment *s = &session->plan->segments[ht_infer_segment(session->plan)];
+    out->cost = ht_plan_segment_cost(s);
+    out->plan_bytes = ht_plan_bytes(session->plan);
+    out->weight_bytes = bytes_of_weights(s);
+}
+
+/* ---- in turns with others ---- */
+
+ht_status ht_infer_turn(ht_infer_samples *samples, ht_context *ctx, ht_session *session, double enough_s, double *p50_s)
+{
+    enum { FEWEST = 3 };
+    int segment = ht_infer_segment(session->plan);
+    size_t before = samples->count;
+    double sum = 0;
+    if (segment < 0) HT_FAIL(ctx, HT_ENOTSUP, "the model has no evaluation");
+    HT_TRY(run_once(session, (size_t)segment, p50_s)); /* its memory may be in no cache by now */
+    while (samples->count - before < FEWEST || sum < enough_s) {
+        if (!ht_grow((void **)&samples->seconds, &samples->capacity, samples->count + 1, sizeof *samples->seconds))
+            HT_FAIL(ctx, HT_ENOMEM, "out of memory for times");
+        HT_TRY(run_once(session, (size_t)segment, &samples->seconds[samples->count]));
+        sum += samples->seconds[samples->count++];
+    }
+    double *turn = samples->seconds + before;
+    qsort(turn, samples->count - before, sizeof *turn, by_value);
+    *p50_s = turn[(samples->count - before) / 2];
+    return HT_OK;
+}
+
+double ht_infer_samples_quantile(ht_infer_samples *samples, double share)
+{
+    qsort(samples->seconds, samples->count, sizeof *samples->seconds, by_value);
+    return samples->seconds[(size_t)(share * (double)(samples->count - 1))];
+}
+
+void ht_infer_samples_free(ht_infer_samples *samples)
+{
+    free(samples->seconds);
+    *samples = (ht_infer_samples){0};
 }
