@@ -109,6 +109,7 @@ static ht_status count_weights(ht_context *ctx, const char *folder, ht_compress_
     ht_weights weights; /* codes as the weights that they stand for */
     ht_status status = ht_weights_read(&weights, ctx, folder);
     for (size_t i = 0; i < weights.count && status == HT_OK; i++) {
+        if (ht_is_range(weights.items[i].name)) continue;
         out->parameters += weights.items[i].array.count;
         out->nonzero += weights.items[i].array.count - ht_weight_zeros(&weights.items[i]);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "format/format.h"
+#include "train/train.h"
 
 enum { LAST_CODE = 255, NAME_BYTES = 1024 };
 

@@ -9,8 +9,6 @@
 
 #include "train/weight_codes.h"
 
-/* Is it such a state? Training can begin without one. */
-bool ht_is_range(const char *name);
 /* *out: the state that the plan wants; NULL: the file has none of its range. */
 ht_status ht_range_convert(const ht_tensor_source *source, const ht_snapshot_tensor *wanted,
                            const ht_named_array **out);

@@ -47,6 +47,8 @@ typedef enum ht_tensor_form { HT_TENSOR_PLAIN, HT_TENSOR_CODES, HT_TENSOR_SCALES
 enum { HT_TENSOR_NAME_BYTES = 1024 };
 /* *base receives the name of w, or the tensor's own. */
 ht_tensor_form ht_tensor_form_of(const char *name, char base[HT_TENSOR_NAME_BYTES]);
+/* Is it a part of the range of static activations (train/range_tensors.h)? Training can begin without one. */
+bool ht_is_range(const char *name);
 /* The name of a tensor that belongs to words of codes. */
 typedef struct ht_nbits_name {
     char base[HT_TENSOR_NAME_BYTES];  /* w */
