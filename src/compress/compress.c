@@ -306,6 +306,16 @@ static ht_status write_job(ht_compression *c)
     return status;
 }
 
+/* Steps can leave a model that is worth nothing, such as one that tuning made diverge. */
+static void warn_of_loss(const ht_compression *c, const ht_compress_report *report)
+{
+    const double most = 2;
+    double was = report->before.loss, is = report->after.loss;
+    if (!isfinite(was) || is <= most * was) return;
+    ht_compression_note(c, "warning: the loss of the result is %g, and %g before: %s", is, was,
+                        isfinite(is) ? "more than twice as much" : "it is no number to go by");
+}
+
 /* In turns, so that what else the machine does meets both. */
 static ht_status compare_cost(ht_compression *c, ht_compress_report *report)
 {
@@ -370,6 +380,7 @@ static ht_status work(ht_compression *c, ht_compress_recipe *recipe, ht_compress
     HT_TRY(write_job(c));
     HT_TRY(ht_compression_write_model(c));
     HT_TRY(ht_compress_measure_worth(&report->after, c->ctx, c->request, c->result));
+    warn_of_loss(c, report);
     HT_TRY(compare_cost(c, report));
     end_steps(c, recipe, report, &steps);
     HT_TRY(put_report(c, report, steps_text, &json));

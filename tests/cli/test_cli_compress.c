@@ -315,6 +315,15 @@ static void result__opens_like_any_run(void **state)
     expect(c, "mkdir -p elsewhere && cd elsewhere && \"$H\" eval ../out", 0, "loss");
 }
 
+static void tuning__that_diverges_is_told(void **state)
+{
+    data_case *c = *state;
+    recipe(c, "{\"tune\": {\"steps\": 2, \"lr\": 1e9}}");
+    expect(c, COMPRESS, 0, "warning: the loss of the result is ");
+    recipe(c, "{\"tune\": {\"steps\": 2}}");
+    expect(c, COMPRESS " 2> told; ! grep 'loss of the result' told", 0, "");
+}
+
 static void output__is_replaced_only_where_compress_wrote_it(void **state)
 {
     data_case *c = *state;
@@ -503,6 +512,7 @@ int main(void)
         CASE(shrink__removes_rows_and_heads_and_changes_no_answer),
         CASE(shrink__gives_a_layer_a_width_of_its_own),
         CASE(result__opens_like_any_run),
+        CASE(tuning__that_diverges_is_told),
         CASE(output__is_replaced_only_where_compress_wrote_it),
         CASE(folders__of_others_and_outputs_put_aside_are_kept),
         CASE(zeros__take_a_bit_on_disk),
