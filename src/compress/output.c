@@ -28,12 +28,13 @@ static ht_status check_output(ht_compression *c)
     const char *output = c->request->output;
     char run[PATH_MAX], there[PATH_MAX], mark[HT_COMPRESS_PATH];
     if (!exists(output)) return HT_OK;
-    if (!c->request->force) HT_FAIL(c->ctx, HT_EINVAL, "%s is there already: --force replaces it", output);
-    HT_TRY(join(c, mark, output, "/compress.json"));
-    if (!exists(mark))
-        HT_FAIL(c->ctx, HT_EINVAL, "%s has no compress.json: --force replaces only what compress wrote", output);
     if (realpath(c->request->run, run) && realpath(output, there) && strcmp(run, there) == 0)
         HT_FAIL(c->ctx, HT_EINVAL, "%s is the run that is compressed: it needs another output", output);
+    HT_TRY(join(c, mark, output, "/compress.json"));
+    if (!exists(mark))
+        HT_FAIL(c->ctx, HT_EINVAL,
+                "%s is there already, and has no compress.json: --force replaces only what compress wrote", output);
+    if (!c->request->force) HT_FAIL(c->ctx, HT_EINVAL, "%s is there already: --force replaces it", output);
     return HT_OK;
 }
 

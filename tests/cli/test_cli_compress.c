@@ -331,7 +331,10 @@ static void output__is_replaced_only_where_compress_wrote_it(void **state)
     expect(c, COMPRESS, 0, "");
     expect(c, "\"$H\" compress run recipe.json -o out", 2, "out is there already: --force replaces it");
     expect(c, "\"$H\" compress run recipe.json -o out --force --json", 0, "\"after\": {\"quality\": {\"loss\": ");
-    expect(c, "\"$H\" compress run recipe.json -o run --force", 2, "run has no compress.json");
+    expect(c, "\"$H\" compress run recipe.json -o run --force", 2, "run is the run that is compressed");
+    expect(c, "mkdir other; \"$H\" compress run recipe.json -o other", 2,
+           "other is there already, and has no compress.json");
+    expect(c, "\"$H\" compress run recipe.json -o other --force", 2, "--force replaces only what compress wrote");
     expect(c, "\"$H\" compress out recipe.json -o out --force", 2, "out is the run that is compressed");
     expect(c, "\"$H\" compress out recipe.json -o again && \"$H\" eval again", 0, "loss");
     expect(c, "! ls -d *.partial 2>/dev/null", 0, "");
