@@ -107,7 +107,7 @@ static ht_status run_batches(ht_compression *c, int64_t batches, const char *fil
     if (status == HT_OK) status = ht_run_open(&run, c->ctx, &request);
     if (status == HT_OK) {
         status = files ? need_known(c, run) : HT_OK;
-        if (status == HT_OK) status = ht_run_calibrate(run, batches, on_input, arg);
+        if (status == HT_OK && batches) status = ht_run_calibrate(run, batches, on_input, arg);
         ht_run_close(run);
     }
     ht_config_free(config);
@@ -140,6 +140,11 @@ ht_status ht_compression_run_batches(ht_compression *c, int64_t batches, const c
     if (status == HT_OK || !files) return status;
     snprintf(why, sizeof why, "%s", ht_context_message(c->ctx));
     return ht_fail(c->ctx, status, "quantize.calibration.data \"%s\": %s", files, why);
+}
+
+ht_status ht_compression_check_files(ht_compression *c, const char *files)
+{
+    return ht_compression_run_batches(c, 0, files, NULL, NULL);
 }
 
 /* ---- ranges ---- */

@@ -218,6 +218,15 @@ static ht_status measure_step(ht_compression *c, ht_compress_figures *out)
     return ht_folder_remove(c->ctx, folder);
 }
 
+static ht_status prepare_steps(ht_compression *c, const ht_compress_recipe *recipe)
+{
+    for (size_t i = 0; i < recipe->count; i++) {
+        const ht_compress_recipe_step *step = &recipe->steps[i];
+        if (step->kind->prepare) HT_TRY(step->kind->prepare(c, step->fields));
+    }
+    return HT_OK;
+}
+
 /* Trials of a search are measured as a whole. */
 static void put_step(const ht_compression *c, ht_json_writer *json, const ht_compress_step *step)
 {
@@ -369,6 +378,7 @@ static ht_status work(ht_compression *c, ht_compress_recipe *recipe, ht_compress
     HT_TRY(find_run(c, &own));
     HT_TRY(open_run(c));
     HT_TRY(ht_compress_recipe_read(recipe, c));
+    HT_TRY(prepare_steps(c, recipe));
     HT_TRY(measure_before(c, &report->before));
     ht_json_begin_object(&json, NULL);
     ht_json_line(&json, 2);

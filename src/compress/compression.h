@@ -71,6 +71,8 @@ struct ht_step_kind {
     const ht_key *keys;
     /* What rows cannot say; may be NULL. */
     ht_status (*check)(ht_context *ctx, const ht_fields *fields);
+    /* What can fail for reasons outside the recipe, such as a file that is not there: before the first step. May be NULL. */
+    ht_status (*prepare)(ht_compression *c, const ht_fields *fields);
     /* Adds members to the step's object in compress.json. NULL: not there yet. */
     ht_status (*apply)(ht_compression *c, const ht_fields *fields, ht_json_writer *json);
 };
@@ -119,7 +121,8 @@ ht_status ht_compression_calibrate(ht_compression *c, const ht_plan *plan, const
                                    ht_json_writer *json);
 
 /* The same file: what layers read in some batches of the run's data, or of other files, with the weights as they are. A failure
- * names these files. */
+ * names these files. ht_compression_check_files: can they be read as the run's data? */
+ht_status ht_compression_check_files(ht_compression *c, const char *files);
 ht_status ht_compression_run_batches(ht_compression *c, int64_t batches, const char *files, ht_layer_input_fn on_input,
                                      void *arg);
 

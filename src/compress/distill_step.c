@@ -155,4 +155,9 @@ static ht_status distill_apply(ht_compression *c, const ht_fields *fields, ht_js
     return status;
 }
 
-const ht_step_kind ht_step_distill = {"distill", distill_keys, distill_check, distill_apply};
+const ht_step_kind ht_step_distill = {
+    .name = "distill",
+    .keys = distill_keys,
+    .check = distill_check,
+    .apply = distill_apply,
+};

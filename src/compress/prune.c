@@ -311,4 +311,9 @@ static ht_status prune_apply(ht_compression *c, const ht_fields *fields, ht_json
     return status == HT_OK && !units ? ht_compression_choose_sparse(c) : status;
 }
 
-const ht_step_kind ht_step_prune = {"prune", prune_keys, prune_check, prune_apply};
+const ht_step_kind ht_step_prune = {
+    .name = "prune",
+    .keys = prune_keys,
+    .check = prune_check,
+    .apply = prune_apply,
+};

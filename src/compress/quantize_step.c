@@ -335,7 +335,19 @@ static ht_status quantize_apply(ht_compression *c, const ht_fields *fields, ht_j
     return status;
 }
 
-const ht_step_kind ht_step_quantize = {"quantize", quantize_keys, quantize_check, quantize_apply};
+static ht_status quantize_prepare(ht_compression *c, const ht_fields *fields)
+{
+    bool given = !ht_field_null(fields, "calibration.data");
+    return given ? ht_compression_check_files(c, ht_field_text(fields, "calibration.data")) : HT_OK;
+}
+
+const ht_step_kind ht_step_quantize = {
+    .name = "quantize",
+    .keys = quantize_keys,
+    .check = quantize_check,
+    .prepare = quantize_prepare,
+    .apply = quantize_apply,
+};
 
 /* ---- the result ---- */
 

@@ -20,4 +20,4 @@ static ht_status shrink_apply(ht_compression *c, const ht_fields *fields, ht_jso
     return HT_OK;
 }
 
-const ht_step_kind ht_step_shrink = {"shrink", shrink_keys, NULL, shrink_apply};
+const ht_step_kind ht_step_shrink = {.name = "shrink", .keys = shrink_keys, .apply = shrink_apply};

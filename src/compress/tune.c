@@ -183,4 +183,9 @@ static ht_status tune_apply(ht_compression *c, const ht_fields *fields, ht_json_
     return ht_compression_tune(c, ht_field_int(fields, "steps"), lr, ht_field_json(fields, "train"), json);
 }
 
-const ht_step_kind ht_step_tune = {"tune", tune_keys, tune_check, tune_apply};
+const ht_step_kind ht_step_tune = {
+    .name = "tune",
+    .keys = tune_keys,
+    .check = tune_check,
+    .apply = tune_apply,
+};

@@ -545,6 +545,10 @@ static void recipes__are_refused_with_what_is_wrong(void **state)
         expect(c, COMPRESS, rows[i].status, rows[i].message);
         expect(c, "! ls -d out out.partial 2>/dev/null", 0, "");
     }
+    /* Files are looked at before the first step. */
+    recipe(c,
+           "{\"tune\": {\"steps\": 1}}, {\"quantize\": {\"calibration\": {\"batches\": 2, \"data\": \"none.txt\"}}}");
+    expect(c, COMPRESS " 2> told; grep none.txt told && ! grep 'step 1 of' told", 0, "none.txt");
 }
 
 static void jobs__are_refused_with_what_is_wrong(void **state)
