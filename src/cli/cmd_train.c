@@ -299,7 +299,7 @@ static void tell_next(const train_job *job, const ht_run_info *info, bool stoppe
         ht_text_add(&text, "  ");
         cli_add_word(&text, cli_program, " eval ");
         cli_add_word(&text, info->folder, "");
-        ht_text_add(&text, isnan(job->eval_loss) ? " --set data.validation=FILE\n" : "\n");
+        ht_text_add(&text, !info->validates ? " --set data.validation=FILE\n" : "\n");
     }
     add_resume(&text, job, stopped ? 0 : info->steps + (info->steps + 1) / 2);
     if (!text.failed) fputs(text.data, stderr); /* not folded: commands are copied */

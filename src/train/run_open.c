@@ -174,6 +174,7 @@ ht_run_info ht_run_info_of(const ht_run *run)
         .steps = run->job.steps,
         .first_step = run->first_step,
         .model_hash = plan->model_hash,
+        .validates = ht_data_info_of(run->job.data)->parts[HT_DATA_VALIDATION].batches > 0,
     };
     return info;
 }

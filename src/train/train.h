@@ -187,6 +187,7 @@ typedef struct ht_run_info {
     ht_byte_table bytes;               /* plan_bytes by space and heading */
     int64_t steps, first_step;         /* of the whole run; made before this process */
     uint64_t model_hash;
+    bool validates; /* the data have a validation part */
 } ht_run_info;
 
 /* A job's plan, and nothing else: no folder, no memory for it, no step. */
