@@ -71,6 +71,16 @@ void ht_content_close(ht_content *content)
     *content = (ht_content){0};
 }
 
+void ht_content_forget(const ht_content *content, const uint8_t *data, size_t bytes)
+{
+    const uint8_t *start = content->mapped;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!start || data < start || data + bytes > start + content->mapped_length) return;
+    size_t first = ((size_t)(data - start) + page - 1) / page * page,
+           end = (size_t)(data - start + bytes) / page * page;
+    if (first < end) madvise((uint8_t *)content->mapped + first, end - first, MADV_DONTNEED);
+}
+
 /* ---- gzip ---- */
 
 /* One member, from where the input stands; the output grows as needed. */

@@ -17,6 +17,8 @@ ht_status ht_content_map(ht_content *out, ht_context *ctx, const char *path);
 /* The same, but a gzip file (known by its first bytes, not its name) is inflated into memory. */
 ht_status ht_content_open(ht_content *out, ht_context *ctx, const char *path);
 void ht_content_close(ht_content *content);
+/* These bytes were read: pages of a mapped file that lie in them are the process's no more, until they are read again. */
+void ht_content_forget(const ht_content *content, const uint8_t *data, size_t bytes);
 /* Bytes of all files that the process has mapped now: what it reads of them counts as memory that it holds. */
 int64_t ht_content_mapped_bytes(void);
 

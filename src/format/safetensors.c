@@ -222,6 +222,11 @@ void ht_safetensors_free(ht_safetensors *file)
     free(file);
 }
 
+void ht_safetensors_forget(const ht_safetensors *file, const ht_array *array)
+{
+    ht_content_forget(&file->content, array->data, array->bytes);
+}
+
 size_t ht_safetensors_count(const ht_safetensors *file)
 {
     return file->count;

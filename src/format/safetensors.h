@@ -19,6 +19,8 @@ ht_status ht_safetensors_open(ht_safetensors **out, ht_context *ctx, const char 
 ht_status ht_safetensors_parse(ht_safetensors **out, ht_context *ctx, const char *name, const uint8_t *data,
                                size_t length);
 void ht_safetensors_free(ht_safetensors *file);
+/* The tensor was read: what is mapped of it holds no memory of the process, until it is read again. */
+void ht_safetensors_forget(const ht_safetensors *file, const ht_array *array);
 
 size_t ht_safetensors_count(const ht_safetensors *file);
 /* In the order of the header. */

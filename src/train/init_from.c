@@ -272,6 +272,7 @@ static ht_status copy(const matching *m, ht_session *session)
         char *bytes = malloc(to->array.bytes), *piece = cut ? malloc(to->array.bytes) : NULL;
         ht_status status = bytes && (piece || !cut) ? convert(m, m->from[i], &to->array, bytes)
                                                     : ht_fail(m->ctx, HT_ENOMEM, "out of memory for '%s'", to->name);
+        ht_safetensors_forget(m->file, &m->from[i]->array);
         if (status == HT_OK && cut) ht_cut_take(&to->cut, &to->whole, bytes, piece);
         if (status == HT_OK)
             status = ht_executor_write(session->executor, to->place, (cut ? piece : bytes) + to->part_first,

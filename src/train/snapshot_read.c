@@ -219,6 +219,7 @@ static ht_status copy(const reading *r)
         if (r->from[i] && to->cut.ranks && !(from = take_piece(r, to, from))) return HT_ENOMEM;
         if (to->part) from += to->part_first;
         HT_TRY(ht_executor_send(executor, to->place, from, ht_snapshot_tensor_own_bytes(to)));
+        if (r->from[i]) ht_safetensors_forget(r->files[to->file], &r->from[i]->array);
     }
     return ht_executor_sync(executor); /* the file's bytes go */
 }

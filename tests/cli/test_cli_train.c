@@ -72,6 +72,24 @@ static void expect_memory_at_the_end(const data_case *c, int step)
 #endif
 }
 
+/* A snapshot that is larger than what the reserve leaves for a program's own. */
+static void resume__holds_no_more_than_its_reserve(void **state)
+{
+    data_case *c = *state;
+    write_text(c);
+    data_case_text(
+        c, "large.json",
+        "{\"model\": {\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 4, \"n_embd\": 640},\n"
+        " \"data\": {\"format\": \"text\", \"train\": \"sums.txt\", \"tokenizer\": \"byte\", \"length\": 8,\n"
+        "            \"validation_share\": 0.1},\n"
+        " \"train\": {\"steps\": 1, \"batch\": 2, \"eval_every\": 0, \"output\": \"run\"}}");
+    expect(c, "\"$H\" train large.json", 0, "step 1 of 1");
+    expect(c, "\"$H\" train large.json --resume --set train.steps=2 --set train.eval_every=0", 0, "step 2 of 2");
+    expect_memory_at_the_end(c, 2);
+    /* Nothing is left to do, and so nothing is evaluated: the hint is that of a job with a validation part. */
+    expect(c, "\"$H\" train large.json --resume --set train.steps=2 2> notes; grep ' eval run$' notes", 0, "eval run");
+}
+
 static void train__learns_a_text_and_evaluates_the_same(void **state)
 {
     data_case *c = *state;
@@ -401,6 +419,7 @@ static void commands__have_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(resume__holds_no_more_than_its_reserve),
         CASE(train__learns_a_text_and_evaluates_the_same),
         CASE(train__learns_a_text_by_muon),
         CASE(train__learns_images),
