@@ -263,27 +263,16 @@ static const char *codes_of(const translation *t, int64_t bits, char text[16])
     return text;
 }
 
-static ht_status add_codes(translation *t, const ht_json *group)
+/* The step that quantizes a group's weights to so many bits. */
+static ht_status put_codes(const translation *t, const ht_json *group, int64_t bits, bool both, struct event *event)
 {
-    enum { STANDARD = 0, BATCHES = 32 };
-    const ht_json *bits = ht_json_get(ht_json_get(group, "params"), "target_bits");
-    int64_t wanted = int_or(bits, 0);
-    bool both = is_true(shared(t, activations, "enabled"));
+    enum { BATCHES = 32 };
     char text[16];
-    struct event *event = NULL;
-    if (wanted < 1 || wanted > 8)
-        return ht_json_fail(t->ctx, t->path, group, "params.target_bits must be given, from 1 to 8");
-    if (!both && wanted != 4 && wanted != 8) {
-        ht_json_fail(t->ctx, t->path, group,
-                     "weights of %" PRId64 " bits need activation_quantization: weights alone have 4 or 8", wanted);
-        return HT_ENOTSUP;
-    }
-    HT_TRY(add_event(t, group, weights, STANDARD, &event));
     ht_json_writer json = {.text = &event->step};
     ht_json_begin_object(&json, NULL);
     ht_json_begin_object(&json, "quantize");
     HT_TRY(put_layers(t, &json, group, false));
-    ht_json_put_text(&json, "weights", codes_of(t, wanted, text));
+    ht_json_put_text(&json, "weights", codes_of(t, bits, text));
     if (!both) ht_json_put_text(&json, "activations", "none");
     if (is_text(shared(t, activations, "range_calibration"), "static") && both) {
         ht_json_begin_object(&json, "calibration");
@@ -295,6 +284,48 @@ static ht_status add_codes(translation *t, const ht_json *group)
                      !is_text(shared(t, both ? activations : weights, "quantization_type"), "asymmetric"));
     ht_json_end_object(&json);
     ht_json_end_object(&json);
+    return HT_OK;
+}
+
+/* Steps of training behind the first at which weights have so many bits: DeepSpeed takes one away after a period, and waits twice as
+ * long for each one that follows. Negative: longer than any run. */
+static int64_t reached_after(int64_t period, int64_t taken)
+{
+    enum { MOST = 32 };
+    if (taken == 0) return 0;
+    return period < INT64_C(1) << MOST && taken <= MOST - 1 ? period << (taken - 1) : -1;
+}
+
+/* Bits above MOST are floats here. Weights that are quantized in the forward pass have target_bits from the first step on. */
+static ht_status add_codes(translation *t, const ht_json *group)
+{
+    enum { STANDARD = 0, MOST = 8 };
+    const ht_json *params = ht_json_get(group, "params");
+    int64_t wanted = int_or(ht_json_get(params, "target_bits"), 0), period, start;
+    bool both = is_true(shared(t, activations, "enabled"));
+    if (wanted < 1 || wanted > MOST)
+        return ht_json_fail(t->ctx, t->path, group, "params.target_bits must be given, from 1 to 8");
+    if (!both && wanted != 4 && wanted != 8) {
+        ht_json_fail(t->ctx, t->path, group,
+                     "weights of %" PRId64 " bits need activation_quantization: weights alone have 4 or 8", wanted);
+        return HT_ENOTSUP;
+    }
+    start = int_or(ht_json_get(params, "start_bits"), wanted);
+    period = int_or(ht_json_get(params, "quantization_period"), 1);
+    if (!both || period == 0 || start < wanted || is_true(shared(t, weights, "quantize_weight_in_forward")))
+        start = wanted;
+    for (int64_t bits = start < MOST ? start : MOST; bits >= wanted; bits--) {
+        struct event *event = NULL;
+        int64_t after = reached_after(period, start - bits);
+        HT_TRY(add_event(t, group, weights, STANDARD, &event));
+        if (after < 0 || after >= t->steps - event->offset)
+            return ht_json_fail(t->ctx, t->path, group,
+                                "params.quantization_period: weights have %" PRId64 " bits behind the run's %" PRId64
+                                " steps: --set train.steps=N gives it more",
+                                bits, t->steps);
+        event->offset += after;
+        HT_TRY(put_codes(t, group, bits, both, event));
+    }
     return HT_OK;
 }
 

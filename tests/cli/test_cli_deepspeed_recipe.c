@@ -131,6 +131,32 @@ static void quantization__is_trained_with(void **state)
            "\"layers\": \"intermediate|layer.\\\\w+.output.dense\", \"weights\": \"int4\"");
 }
 
+/* A bit goes after one period, and the next ones after twice as many steps each; above 8 bits weights are floats. */
+static void bits__go_down_by_the_period(void **state)
+{
+    data_case *c = *state;
+    static const char edit[] = "s/\"start_bits\": 8/\"start_bits\": 9/; s/\"target_bits\": 8/\"target_bits\": 6/; "
+                               "s/\"quantization_period\": 0/\"quantization_period\": 1/";
+    train(c, "\"type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 16", TEXT, "");
+    config(c, GPT2("W8A8_Qgroup64_fp16"), edit);
+    expect(
+        c,
+        "\"$H\" compress run ds.json -o out 2>&1 | sed 's/\"layers\": [^,]*, //g; s/, \"keep_slower\": true, "
+        "\"symmetric\": [a-z]*//g'",
+        0,
+        "{\"steps\": [{\"tune\": {\"steps\": 1}}, {\"quantize\": {\"weights\": \"int8\"}}, {\"tune\": {\"steps\": 1}}, "
+        "{\"quantize\": {\"weights\": \"int7\"}}, {\"tune\": {\"steps\": 2}}, {\"quantize\": {\"weights\": "
+        "\"int6\"}}, {\"tune\": {\"steps\": 2}}]}");
+    expect(c, "cat out/compress.json", 0, "\"codes\": \"int6\"");
+    expect(
+        c,
+        "sed -i 's/\"quantization_period\": 1/\"quantization_period\": 2/' ds.json; \"$H\" compress run ds.json -o no",
+        2, "params.quantization_period: weights have 6 bits behind the run's 6 steps");
+    /* In the forward pass they have target_bits at once. */
+    config(c, GPT2("W8A8_Qgroup64_fp32"), edit);
+    expect(c, "\"$H\" compress run ds.json -o forward", 0, "{\"steps\": [{\"quantize\": ");
+}
+
 static void weights_of_1_and_2_bits__are_binary_and_ternary(void **state)
 {
     data_case *c = *state;
@@ -255,7 +281,8 @@ int main(void)
         CASE(sparse_pruning__clears_single_weights), CASE(blocks__that_cannot_be_done_are_refused),
         CASE(quantization__is_trained_with),         CASE(training__says_that_it_leaves_the_block_alone),
         CASE(layer_reduction__makes_a_student),      CASE(weights_of_1_and_2_bits__are_binary_and_ternary),
-        CASE(template__of_all_methods_at_once),      CASE(configs__are_recipes_as_they_are),
+        CASE(bits__go_down_by_the_period),           CASE(template__of_all_methods_at_once),
+        CASE(configs__are_recipes_as_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
