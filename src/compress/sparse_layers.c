@@ -87,7 +87,7 @@ static ht_status try_all(ht_compression *c, const ht_graph *g, size_t *count)
     return status;
 }
 
-static ht_status keep_faster(ht_compression *c)
+static ht_status keep_faster(ht_compression *c, size_t candidates)
 {
     ht_text names = {0};
     size_t kept = 0, tried = 0;
@@ -97,7 +97,11 @@ static ht_status keep_faster(ht_compression *c)
         if (!c->layers[i].slower) kept = add_candidate(&names, kept, c->layers[i].name);
     }
     ht_status status = set_key(c, kept, &names);
-    ht_compression_note(c, "prune: %zu of %zu layers with runs of zeros are faster without them here", kept, tried);
+    if (tried)
+        ht_compression_note(c, "prune: %zu of %zu layers with runs of zeros are faster without them here", kept, tried);
+    else
+        ht_compression_note(c, "prune: %zu layers have runs of zeros, and none is computed without them in %s",
+                            candidates, ht_config_train(c->config)->precision);
     ht_text_free(&names);
     return status;
 }
@@ -111,5 +115,5 @@ ht_status ht_compression_choose_sparse(ht_compression *c)
     ht_graph_free(g);
     if (status != HT_OK || !count) return status;
     HT_TRY(ht_compression_time_sparse(c));
-    return keep_faster(c);
+    return keep_faster(c, count);
 }

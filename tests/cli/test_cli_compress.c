@@ -399,6 +399,7 @@ static void runs_of_zeros__are_left_out_where_that_is_faster(void **state)
     assert_true(fabs(number_of(c, line, "loss") - loss) < 1e-6);
     assert_true(fabs(number_of(c, "\"$H\" eval out --json --set train.sparse=null", "loss") - loss) < 1e-6);
     expect(c, "\"$H\" eval out --set 'train.sparse=[\"c_fx\"]'", 2, "'c_fx' matches no weight of a product, such as '");
+    expect(c, COMPRESS " --set train.precision=bf16", 0, "4 layers have runs of zeros, and none is computed without");
     /* Single zeros make no runs. */
     recipe(c, "{\"prune\": {\"ratio\": 0.5, \"layers\": \"c_fc\"}}");
     expect(c, COMPRESS " --force 2>&1", 0, "make nothing faster");
