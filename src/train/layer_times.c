@@ -71,17 +71,35 @@ static ht_status add(ht_layer_times *out, ht_context *ctx, const char *weight, c
     HT_FAIL(ctx, HT_ENOMEM, "out of memory for times of layers");
 }
 
+/* Who reads the codes of an instruction, until something else lies in their place; copies of them are followed, too. */
+typedef struct code_readers {
+    size_t count;
+    bool layer;     /* the one at hand is among them */
+    double seconds; /* of the codes and their copies */
+} code_readers;
+
+static void follow_codes(code_readers *out, const ht_plan_segment *s, size_t maker, size_t layer, const double *seconds)
+{
+    ht_place made = s->instrs[maker].out[0];
+    out->seconds += seconds[maker];
+    for (size_t i = maker + 1; i < s->instr_count; i++) {
+        bool reader = reads(&s->instrs[i], made), copies = strcmp(ht_instr_op(&s->instrs[i]), "copy") == 0;
+        if (reader && copies) follow_codes(out, s, i, layer, seconds);
+        if (reader && !copies) out->count++;
+        if (reader && i == layer) out->layer = true;
+        if (ht_place_same(s->instrs[i].out[0], made)) return;
+    }
+}
+
 /* Codes of an input, shared by the layers that read them. */
 static double share_of_codes(const ht_plan_segment *s, size_t layer, const double *seconds)
 {
     double sum = 0;
     for (size_t i = 0; i < layer; i++) {
-        ht_place made = s->instrs[i].out[0];
-        if (!makes_codes(&s->instrs[i]) || !reads(&s->instrs[layer], made)) continue;
-        size_t readers = 0, next = i + 1;
-        for (; next < s->instr_count && !ht_place_same(s->instrs[next].out[0], made); next++)
-            readers += reads(&s->instrs[next], made);
-        if (next > layer) sum += seconds[i] / (double)(readers ? readers : 1);
+        code_readers readers = {0};
+        if (!makes_codes(&s->instrs[i])) continue;
+        follow_codes(&readers, s, i, layer, seconds);
+        if (readers.layer) sum += readers.seconds / (double)readers.count;
     }
     return sum;
 }
