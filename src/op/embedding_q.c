@@ -38,8 +38,9 @@ static void embedding_q_cost(const ht_call *call, ht_cost *cost)
 {
     const ht_type *table = call->in[TABLE], *scale = call->in[SCALE], *index = call->in[INDEX];
     int64_t rows = ht_type_distinct_bytes(index) / (int64_t)ht_dtype_bytes(index->dtype);
-    cost->bytes -= (double)ht_type_distinct_bytes(table) - ht_cost_rows(table, rows);
-    if (scale->rank) cost->bytes -= (double)ht_type_distinct_bytes(scale) - ht_cost_rows(scale, rows);
+    double all = (double)ht_type_distinct_bytes(table), read = ht_cost_rows(table, rows);
+    if (scale->rank) all += (double)ht_type_distinct_bytes(scale), read += ht_cost_rows(scale, rows);
+    cost->bytes -= all - read; /* at once: a huge table leaves nothing of the scales' bytes in the sum */
     cost->other_flops = 2 * (double)ht_type_elems(call->out[0]);
 }
 
