@@ -187,7 +187,7 @@ static void scaled_matmul_ref(const ht_call *call, const double *const *in, doub
     for (int64_t i = 0; i < ht_type_elems(call->out[0]); i++) out[0][i] *= in[2][0] * in[3][0];
 }
 
-static const ht_attr_def matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_INT("sparse", 0),
+static const ht_attr_def matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_UNHASHED_INT("sparse", 0),
                                            HT_DEF_END};
 static const ht_attr_def scaled_matmul_attrs[] = {HT_DEF_INT("ta", 0), HT_DEF_INT("tb", 0), HT_DEF_END};
 
